@@ -1,0 +1,121 @@
+package forward
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+
+	"github.com/gaissmai/bart"
+
+	"github.com/weftnet/weft/vswitch/frame"
+)
+
+// snapshot is all a worker knows of the world. Published ones are never changed: control clones the arrays (pointers
+// only) and replaces what differs.
+type snapshot struct {
+	interfaces []*iface // by index
+	fibs       []*fib   // by slot
+	tables     map[TableKey]int
+}
+
+// fib is a table of routes. bart's persistent tables share all untouched nodes between versions.
+type fib = bart.Table[*entry]
+
+// iface is an interface as workers see it.
+type iface struct {
+	index      uint32
+	up         bool
+	ip4, ip6   bool
+	mtu        int
+	mac        frame.MAC
+	table4     uint32
+	table6     uint32
+	fib4, fib6 int // slots; negative: no such table
+	addresses  []netip.Addr
+	linkLocal  netip.Addr
+	neighbours *bart.Table[neighbour]
+	counters   []*counters // by worker
+}
+
+func newSnapshot() *snapshot {
+	s := &snapshot{tables: map[TableKey]int{}}
+	s.addTable(TableKey{IP4, 0})
+	s.addTable(TableKey{IP6, 0})
+	return s
+}
+
+func (s *snapshot) clone() *snapshot {
+	return &snapshot{interfaces: slices.Clone(s.interfaces), fibs: slices.Clone(s.fibs), tables: s.tables}
+}
+
+func (s *snapshot) iface(index uint32) *iface {
+	if int(index) >= len(s.interfaces) {
+		return nil
+	}
+	return s.interfaces[index]
+}
+
+func (s *snapshot) put(i *iface) {
+	for int(i.index) >= len(s.interfaces) {
+		s.interfaces = append(s.interfaces, nil)
+	}
+	s.interfaces[i.index] = i
+}
+
+// slot returns the table's position in fibs, or -1.
+func (s *snapshot) slot(k TableKey) int {
+	if i, ok := s.tables[k]; ok {
+		return i
+	}
+	return -1
+}
+
+func (s *snapshot) addTable(k TableKey) {
+	slot := slices.Index(s.fibs, nil)
+	if slot < 0 {
+		slot = len(s.fibs)
+		s.fibs = append(s.fibs, nil)
+	}
+	s.fibs[slot] = new(fib)
+	s.tables = maps.Clone(s.tables)
+	s.tables[k] = slot
+	s.rebind()
+}
+
+func (s *snapshot) delTable(k TableKey) {
+	s.fibs[s.tables[k]] = nil
+	s.tables = maps.Clone(s.tables)
+	delete(s.tables, k)
+	s.rebind()
+}
+
+// rebind lets every interface find its tables again after one came or went.
+func (s *snapshot) rebind() {
+	for _, i := range s.interfaces {
+		if i == nil {
+			continue
+		}
+		f4, f6 := s.slot(TableKey{IP4, i.table4}), s.slot(TableKey{IP6, i.table6})
+		if f4 != i.fib4 || f6 != i.fib6 {
+			next := *i
+			next.fib4, next.fib6 = f4, f6
+			s.put(&next)
+		}
+	}
+}
+
+const defaultMTU = 1500
+
+func (i *iface) set(c Interface) {
+	i.up, i.mtu, i.mac = c.Up, c.MTU, c.MAC
+	if i.mtu == 0 {
+		i.mtu = defaultMTU
+	}
+	i.table4, i.table6 = c.Table4, c.Table6
+	i.addresses, i.linkLocal = slices.Clone(c.Addresses), c.LinkLocal
+	i.ip4 = slices.ContainsFunc(c.Addresses, netip.Addr.Is4)
+	i.ip6 = c.IP6Enabled
+}
+
+// holds says that a is one of the interface's own addresses.
+func (i *iface) holds(a netip.Addr) bool { return a == i.linkLocal || slices.Contains(i.addresses, a) }
