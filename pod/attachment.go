@@ -1,0 +1,90 @@
+package pod
+
+import (
+	"net/netip"
+	"time"
+)
+
+// Key identifies an attachment: one interface that one network gave to one sandbox. It is the key of everything that
+// Weft keeps about a pod; a pod's name is never enough, because a pod made again has the same name.
+type Key struct {
+	Network     string `json:"network"`     // name of the CNI network
+	ContainerID string `json:"containerID"` // of the sandbox
+	IfName      string `json:"ifName"`      // of the main interface in the sandbox
+}
+
+// String joins the parts with slashes. None of them may hold one, so it is unique; it is also the subject of events.
+func (k Key) String() string { return k.Network + "/" + k.ContainerID + "/" + k.IfName }
+
+// ID names a pod of Kubernetes. The zero ID is a container that no Kubernetes knows.
+type ID struct {
+	Namespace string `json:"namespace,omitempty"`
+	Name      string `json:"name,omitempty"`
+	UID       string `json:"uid,omitempty"`
+}
+
+// IsZero reports whether the container is not a pod of Kubernetes.
+func (id ID) IsZero() bool { return id == ID{} }
+
+// String gives namespace/name, or "" for the zero ID.
+func (id ID) String() string {
+	if id.IsZero() {
+		return ""
+	}
+	return id.Namespace + "/" + id.Name
+}
+
+// Netns is a network namespace as it was when the pod was added. The path alone does not identify it: another one may
+// be mounted there later.
+type Netns struct {
+	Path   string `json:"path"`
+	Inode  uint64 `json:"inode"`
+	Device uint64 `json:"device"`
+}
+
+// Attachment is what is kept about a wired pod, durable before the runtime gets its answer.
+type Attachment struct {
+	Key         Key               `json:"key"`
+	Pod         ID                `json:"pod"`
+	Netns       Netns             `json:"netns"`
+	Created     time.Time         `json:"created"`
+	Annotations map[string]string `json:"annotations,omitempty"` // those under contivpp.io, as they were at ADD
+	Interfaces  []Interface       `json:"interfaces"`            // the main interface first, then in the order asked for
+}
+
+// Name is what people call the attachment: the pod where there is one, else the container.
+func (a *Attachment) Name() string {
+	if a.Pod.IsZero() {
+		return "container " + ShortID(a.Key.ContainerID)
+	}
+	return "pod " + a.Pod.String()
+}
+
+// ShortID shortens a container id to the 12 characters that runtimes show.
+func ShortID(containerID string) string {
+	if len(containerID) > 12 {
+		return containerID[:12]
+	}
+	return containerID
+}
+
+// Interface is one interface of an attachment, as its pod and the CNI result see it.
+type Interface struct {
+	Name       string         `json:"name"`              // in the pod
+	Type       string         `json:"type"`              // tap, veth or memif
+	Network    string         `json:"network,omitempty"` // Weft's network; "" is default
+	Object     string         `json:"object"`            // name of the dataplane's interface (kind vpp.interface)
+	MAC        string         `json:"mac"`               // of the pod's end
+	MTU        int            `json:"mtu"`               // bytes
+	SocketPath string         `json:"socketPath,omitempty"`
+	Pools      []string       `json:"pools,omitempty"`     // where Addresses come from, in the same order; "" = not from a pool
+	Addresses  []netip.Prefix `json:"addresses,omitempty"` // at most one a family
+	Gateways   []netip.Addr   `json:"gateways,omitempty"`  // of Addresses, in the same order
+	Routes     []Route        `json:"routes,omitempty"`
+}
+
+// Route is a route in the pod by one of its interfaces.
+type Route struct {
+	Destination netip.Prefix `json:"destination"`
+	Gateway     netip.Addr   `json:"gateway,omitzero"` // not valid: on the link
+}

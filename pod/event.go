@@ -1,0 +1,90 @@
+package pod
+
+import (
+	"fmt"
+	"net/netip"
+)
+
+// AddPod asks to wire a sandbox. The request's part is complete before the event is queued: no handler has to ask
+// anybody. The handlers fill in Attachment.
+type AddPod struct {
+	Key             Key
+	ID              ID
+	Netns           Netns
+	Annotations     map[string]string
+	AnnotationsFrom string // runtime, cache, API server, or none: who gave the annotations
+	Requested       Requested
+
+	// Attachment is made by the first handler and completed by the others. With Repeated it is the one that exists
+	// already, complete, and nothing is to be done.
+	Attachment *Attachment
+	Repeated   bool
+}
+
+// Requested is what the runtime asks for the main interface, beside the annotations.
+type Requested struct {
+	Addresses []netip.Addr // at most one a family
+	MAC       string       // "" = ours to choose
+	DeviceID  string       // of the device plugin, when somebody else chose the device
+}
+
+// String names the event as logs and records show it.
+func (e *AddPod) String() string { return "add " + describe(e.ID, e.Key) }
+
+// Subject is the attachment: a DeletePod of the same one cancels this event.
+func (e *AddPod) Subject() string { return e.Key.String() }
+
+// Pod is the pod and its interface: an AddPod of a newer sandbox cancels an older one that is still under way.
+func (e *AddPod) Pod() string {
+	if e.ID.IsZero() {
+		return ""
+	}
+	return e.ID.String() + "/" + e.Key.Network + "/" + e.Key.IfName
+}
+
+// Validate refuses an event that no handler could make sense of.
+func (e *AddPod) Validate() error {
+	if err := e.Key.Validate(); err != nil {
+		return err
+	}
+	if e.Netns.Path == "" || e.Netns.Inode == 0 {
+		return Errorf(CodeInvalidEnvironment, "add %s: no network namespace: CNI_NETNS is needed for ADD", describe(e.ID, e.Key))
+	}
+	return nil
+}
+
+// DeletePod takes an attachment away, whether it is complete, half made or was never there.
+type DeletePod struct {
+	Key    Key
+	Reason string // who asks: DEL, queued DEL, GC, namespace gone, reboot
+
+	// ID is filled in by the caller if it knows it; it is only for people.
+	ID ID
+}
+
+// String names the event as logs and records show it.
+func (e *DeletePod) String() string { return "delete " + describe(e.ID, e.Key) }
+
+// Subject is the attachment.
+func (e *DeletePod) Subject() string { return e.Key.String() }
+
+// Removal makes handlers run in reverse order and go on past errors.
+func (e *DeletePod) Removal() {}
+
+// Validate refuses a key that cannot be one.
+func (e *DeletePod) Validate() error { return e.Key.Validate() }
+
+// Validate refuses a key with an empty part. The forms of the parts are checked where they come in.
+func (k Key) Validate() error {
+	if k.Network == "" || k.ContainerID == "" || k.IfName == "" {
+		return Errorf(CodeInvalidEnvironment, "attachment %q: network, container id and interface name are all needed", k.String())
+	}
+	return nil
+}
+
+func describe(id ID, k Key) string {
+	if id.IsZero() {
+		return fmt.Sprintf("container %s %s (%s)", ShortID(k.ContainerID), k.IfName, k.Network)
+	}
+	return fmt.Sprintf("pod %s %s (%s, sandbox %s)", id, k.IfName, k.Network, ShortID(k.ContainerID))
+}

@@ -1,0 +1,26 @@
+// Package wire is the vocabulary of the machine: the desired values that wire a pod, one file a kind.
+//
+// A value is named by a key "kind/name". Rooms that must not import each other (ipnet makes values, dataplane
+// realises them) meet in these structs and in the functions that make their keys. Values are inert and compare with
+// ==, but for those with slices, which have Equal.
+package wire
+
+// A kind is the first part of a key. The first word says which side of the machine realises it.
+const (
+	KindVRF            = "vpp.vrf"
+	KindInterface      = "vpp.interface"
+	KindInterfaceVRF   = "vpp.interface-vrf"
+	KindAddress        = "vpp.address"
+	KindUnnumbered     = "vpp.unnumbered"
+	KindRoute          = "vpp.route"
+	KindNeighbour      = "vpp.neighbour"
+	KindNamespace      = "linux.netns"
+	KindTapPeer        = "linux.tap-peer"
+	KindLinuxAddress   = "linux.address"
+	KindLinuxRoute     = "linux.route"
+	KindLinuxNeighbour = "linux.neighbour"
+	KindSysctl         = "linux.sysctl"
+)
+
+// Key joins a kind and a name; the kind ends at the first slash, a name may hold more of them.
+func Key(kind, name string) string { return kind + "/" + name }
