@@ -1,0 +1,67 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// ErrInUse means that another server answers on the socket.
+var ErrInUse = errors.New("another server answers on the socket")
+
+// Listen opens the unix socket at path for root alone. A socket that a dead server left is replaced; anything else
+// at that path is an error. Closing the listener removes the socket.
+func Listen(ctx context.Context, path string) (net.Listener, error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return nil, fmt.Errorf("make directory of API socket: %w", err)
+	}
+	if err := removeStale(ctx, path); err != nil {
+		return nil, err
+	}
+	// The mode that the socket has before bind is the mode of its file, less the umask: nobody
+	// can connect between bind and a later chmod.
+	config := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
+		var failed error
+		if err := c.Control(func(fd uintptr) { failed = unix.Fchmod(int(fd), 0o600) }); err != nil {
+			return err
+		}
+		return failed
+	}}
+	l, err := config.Listen(ctx, "unix", path)
+	if err != nil {
+		return nil, fmt.Errorf("listen on API socket: %w", err)
+	}
+	return l, nil
+}
+
+// removeStale removes a socket on which nobody listens.
+func removeStale(ctx context.Context, path string) error {
+	info, err := os.Lstat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("look at API socket: %w", err)
+	}
+	if info.Mode().Type() != fs.ModeSocket {
+		return fmt.Errorf("%s is not a socket: remove it or choose another path", path)
+	}
+	conn, err := new(net.Dialer).DialContext(ctx, "unix", path)
+	if err == nil {
+		return errors.Join(fmt.Errorf("%s: %w", path, ErrInUse), conn.Close())
+	}
+	if !errors.Is(err, syscall.ECONNREFUSED) {
+		return fmt.Errorf("ask whether API socket is alive: %w", err)
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("remove stale API socket: %w", err)
+	}
+	return nil
+}

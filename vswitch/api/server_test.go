@@ -1,0 +1,59 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"io"
+	"testing"
+
+	"go.fd.io/govpp/adapter"
+	interfaces "go.fd.io/govpp/binapi/interface"
+	"go.fd.io/govpp/binapi/interface_types"
+	"go.fd.io/govpp/binapi/memclnt"
+	"go.fd.io/govpp/binapi/vpe"
+	"go.fd.io/govpp/binapi/vxlan"
+)
+
+func TestGovppConnectsAndAsks(t *testing.T) {
+	conn := start(t, Limits{}).connect(t)
+	ping, err := memclnt.NewServiceClient(conn).ControlPing(t.Context(), &memclnt.ControlPing{})
+	if err != nil || ping.VpePID == 0 {
+		t.Fatalf("control_ping: %+v, %v", ping, err)
+	}
+	v, err := vpe.NewServiceClient(conn).ShowVersion(t.Context(), &vpe.ShowVersion{})
+	if err != nil || v.Program != program || v.Version != version {
+		t.Fatalf("show_version: %+v, %v", v, err)
+	}
+	list := dumpInterfaces(t, interfaces.NewServiceClient(conn), &interfaces.SwInterfaceDump{SwIfIndex: ^interface_types.InterfaceIndex(0)})
+	if len(list) != 1 || list[0].InterfaceName != "local0" {
+		t.Fatalf("interfaces: %+v", list)
+	}
+}
+
+func TestAMessageThatIsNotServedIsUnknownToTheClient(t *testing.T) {
+	conn := start(t, Limits{}).connect(t)
+	_, err := vxlan.NewServiceClient(conn).VxlanAddDelTunnelV3(t.Context(), &vxlan.VxlanAddDelTunnelV3{})
+	var unknown *adapter.UnknownMsgError
+	if !errors.As(err, &unknown) {
+		t.Fatalf("want UnknownMsgError, got %v", err)
+	}
+}
+
+func dumpInterfaces(t *testing.T, c interfaces.RPCService, req *interfaces.SwInterfaceDump) []*interfaces.SwInterfaceDetails {
+	t.Helper()
+	stream, err := c.SwInterfaceDump(context.Background(), req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var list []*interfaces.SwInterfaceDetails
+	for {
+		d, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			return list
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		list = append(list, d)
+	}
+}

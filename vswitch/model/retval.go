@@ -1,0 +1,52 @@
+package model
+
+import "strconv"
+
+// Retval is one of VPP's API errors (src/vnet/error.h), and an error.
+type Retval int32
+
+// The errors that the model answers, named as VPP names them.
+const (
+	Unspecified                 Retval = -1
+	InvalidSwIfIndex            Retval = -2
+	NoSuchFIB                   Retval = -3
+	NoSuchEntry                 Retval = -6
+	InvalidValue                Retval = -7
+	InvalidValue2               Retval = -8
+	Unimplemented               Retval = -9
+	InvalidSwIfIndex2           Retval = -10
+	SyscallError1               Retval = -11
+	SyscallError2               Retval = -12
+	SyscallError3               Retval = -13
+	FeatureDisabled             Retval = -30
+	InvalidRegistration         Retval = -31
+	NoPathsInRoute              Retval = -52
+	NoMatchingInterface         Retval = -54
+	InvalidDstAddress           Retval = -58
+	AddressLengthMismatch       Retval = -59
+	AddressNotFoundForInterface Retval = -60
+	AddressNotDeletable         Retval = -61
+	IP6NotEnabled               Retval = -62
+	SubifAlreadyExists          Retval = -68
+	InvalidInterface            Retval = -71
+	InvalidArgument             Retval = -73
+	UnexpectedInterfaceState    Retval = -74
+	IfAlreadyExists             Retval = -79
+	ValueExist                  Retval = -81
+	InvalidAddressFamily        Retval = -97
+	AddressInUse                Retval = -105
+	AddressFoundForInterface    Retval = -114
+	EntryAlreadyExists          Retval = -116
+	Unsupported                 Retval = -126
+	DuplicateIfAddress          Retval = -127
+	InstanceInUse               Retval = -147
+	FIBPathUnsupportedNextHop   Retval = -157
+	NoChange                    Retval = -160
+	LimitExceeded               Retval = -162
+	FeatureAlreadyDisabled      Retval = -169
+	FeatureAlreadyEnabled       Retval = -170
+	InvalidPrefixLength         Retval = -171
+)
+
+// Error names the number; the API's client names it by itself.
+func (r Retval) Error() string { return "VPP API error " + strconv.Itoa(int(r)) }
