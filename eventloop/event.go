@@ -1,0 +1,122 @@
+package eventloop
+
+import (
+	"fmt"
+	"reflect"
+	"strings"
+)
+
+// Event is what happened or is asked, with the data that handlers fill in.
+//
+// An event may also have these methods, all optional:
+//
+//	Validate() error             refuses it before it is queued
+//	Load(context.Context) error  fetches what it needs before it is queued; only for Do
+//	Subject() string             the attachment it is about: a Removal of the same subject cancels it
+//	Pod() string                 the pod it is about: a newer event of the same pod with another subject cancels it
+//	Key() string                 a Post replaces a queued Post of the same key, in its place
+//	BestEffort() bool            failures are joined and the rest goes on; else all or nothing
+//	ResyncKind() Resync          makes it a resync
+//
+// All but Load must be quick and pure. Validate, Load and the others are called
+// once, in the goroutine of the caller of Do or Post.
+type Event interface {
+	// String names the event in one line for logs and records; it must not hold a secret.
+	String() string
+}
+
+// Removal is an event that takes something away: its handlers run in reverse
+// order, and a failing one does not stop the others.
+type Removal interface {
+	Event
+	Removal()
+}
+
+// Resync says how much of the state an event rebuilds.
+type Resync uint8
+
+// The kinds of resync.
+const (
+	None       Resync = iota // an update
+	Upstream                 // rebuild what is desired, compare it with what is known to be applied
+	Downstream               // read back what is applied, repair it
+	Full                     // both
+)
+
+var resyncNames = [...]string{None: "update", Upstream: "upstream", Downstream: "downstream", Full: "full"}
+
+// String returns the name that records use.
+func (r Resync) String() string {
+	if int(r) < len(resyncNames) {
+		return resyncNames[r]
+	}
+	return fmt.Sprintf("resync(%d)", r)
+}
+
+// rebuilds tells whether the kind asks the handlers for everything desired.
+func (r Resync) rebuilds() bool { return r == Upstream || r == Full }
+
+// Resynchronize is the ready-made resync event.
+type Resynchronize struct {
+	Kind   Resync
+	Reason string
+}
+
+// String returns, for example, "full resync: start".
+func (r Resynchronize) String() string { return fmt.Sprintf("%s resync: %s", r.Kind, r.Reason) }
+
+// ResyncKind returns the kind asked for.
+func (r Resynchronize) ResyncKind() Resync { return r.Kind }
+
+// Key lets a burst of equal requests be one.
+func (r Resynchronize) Key() string { return "resync/" + r.Kind.String() }
+
+// Validate refuses a resync that is none.
+func (r Resynchronize) Validate() error {
+	if r.Kind == None || r.Kind > Full {
+		return fmt.Errorf("unknown kind of resync: %d", r.Kind)
+	}
+	return nil
+}
+
+// traits is what an event says about itself, asked once.
+type traits struct {
+	name       string
+	typ        string
+	subject    string
+	pod        string
+	key        string
+	removal    bool
+	bestEffort bool
+	resync     Resync
+}
+
+// atomic tells whether the event is undone when any part of it fails.
+func (t traits) atomic() bool { return !t.bestEffort && t.resync == None }
+
+// traitsOf asks ev about itself. A panic of one of its methods is the caller's to catch.
+func traitsOf(ev Event) traits {
+	t := traits{
+		name: ev.String(),
+		typ:  strings.TrimPrefix(reflect.TypeOf(ev).String(), "*"),
+	}
+	if s, ok := ev.(interface{ Subject() string }); ok {
+		t.subject = s.Subject()
+	}
+	if p, ok := ev.(interface{ Pod() string }); ok {
+		t.pod = p.Pod()
+	}
+	if k, ok := ev.(interface{ Key() string }); ok {
+		t.key = k.Key()
+	}
+	if b, ok := ev.(interface{ BestEffort() bool }); ok {
+		t.bestEffort = b.BestEffort()
+	}
+	if r, ok := ev.(interface{ ResyncKind() Resync }); ok {
+		t.resync = r.ResyncKind()
+	}
+	if _, ok := ev.(Removal); ok {
+		t.removal, t.bestEffort = true, true
+	}
+	return t
+}

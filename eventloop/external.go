@@ -1,0 +1,178 @@
+package eventloop
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+)
+
+// configure is the event that replaces one source of external configuration.
+type configure struct {
+	source string
+	values map[string][]byte
+}
+
+func (c *configure) String() string {
+	return fmt.Sprintf("external configuration %s: %d values", c.source, len(c.values))
+}
+
+// BestEffort: a value that cannot be applied is retried, the others stand.
+func (c *configure) BestEffort() bool { return true }
+
+// Validate refuses what is no JSON value, and null, which would take a value of ours away.
+func (c *configure) Validate() error {
+	for _, key := range slices.Sorted(maps.Keys(c.values)) {
+		v, err := decodeJSON(c.values[key])
+		if err != nil {
+			return fmt.Errorf("value of %q: %w", key, err)
+		}
+		if v == nil {
+			return fmt.Errorf("value of %q: it is null", key)
+		}
+	}
+	return nil
+}
+
+// SetExternal replaces the external configuration of a source: a JSON value for
+// each key. For a key that handlers desire it is an RFC 7396 merge patch over their
+// value, for another one it is a value of its own. Where several sources have the
+// same key they are merged by the order of their names. It waits as Do does, but may
+// be called before the start-up resync too, which then applies it.
+func (l *Loop) SetExternal(ctx context.Context, source string, values map[string][]byte) error {
+	if l.cfg.External == nil {
+		return fmt.Errorf("external configuration %s: there is no codec for it", source)
+	}
+	own := make(map[string][]byte, len(values))
+	for key, value := range values {
+		own[key] = slices.Clone(value)
+	}
+	_, err := l.Do(ctx, &configure{source, own})
+	return err
+}
+
+// configure is the handler of external configuration: its keys are to be merged anew.
+func (l *Loop) configure(ev *configure, txn *Txn) error {
+	old := l.state.patches[ev.source]
+	keys := maps.Clone(ev.values)
+	for key := range old {
+		keys[key] = nil
+	}
+	txn.remerge = slices.Sorted(maps.Keys(keys))
+	l.state.patches[ev.source] = ev.values
+	if len(ev.values) == 0 {
+		delete(l.state.patches, ev.source)
+	}
+	return nil
+}
+
+// mergeExternal is step 8: it makes the handlers' values, with the external ones
+// merged over them, the change to commit.
+func (l *Loop) mergeExternal(f *flight) error {
+	f.change = Change{Event: f.rec.Seq, Label: f.name, Atomic: f.atomic(), Resync: f.resync}
+	switch {
+	case f.resync == Downstream || f.resync == None && l.queue.isGated():
+	case f.resync.rebuilds():
+		l.mergeAll(f)
+	default:
+		l.mergeTouched(f)
+	}
+	f.rec.Changes = len(f.change.Set)
+	return nil
+}
+
+// mergeAll makes the change of a resync: all that is desired, all that is external.
+func (l *Loop) mergeAll(f *flight) {
+	for _, s := range f.txn.settings {
+		if s.Value != nil {
+			f.set(s.Key, l.merged(f, s.Key, s.Value))
+		}
+	}
+	for _, key := range l.state.externalKeys() {
+		if f.txn.wants(key) {
+			f.giveUp(key, l.state.external)
+			continue
+		}
+		if v := l.merged(f, key, nil); v != nil {
+			f.change.External = append(f.change.External, Setting{key, v})
+		}
+	}
+}
+
+// mergeTouched makes the change of an update: the keys that handlers, or external
+// configuration, touched.
+func (l *Loop) mergeTouched(f *flight) {
+	for _, s := range f.txn.settings {
+		l.mergeKey(f, s.Key, true)
+	}
+	for _, key := range f.txn.remerge {
+		if _, ok := f.txn.index[key]; !ok {
+			l.mergeKey(f, key, false)
+		}
+	}
+}
+
+// mergeKey adds one key to the change of an update.
+func (l *Loop) mergeKey(f *flight, key string, touched bool) {
+	if own := f.txn.Get(key); own != nil {
+		f.set(key, l.merged(f, key, own))
+		f.giveUp(key, l.state.external)
+		return
+	}
+	if touched {
+		f.set(key, nil)
+	}
+	v := l.merged(f, key, nil)
+	if _, was := l.state.external[key]; was || v != nil {
+		f.change.External = append(f.change.External, Setting{key, v})
+	}
+}
+
+// merged returns own with the patches of all sources over it, without those that do
+// not fit, which the record names. For a nil own they make a value of its own, or none.
+func (l *Loop) merged(f *flight, key string, own any) any {
+	for _, source := range slices.Sorted(maps.Keys(l.state.patches)) {
+		patch, ok := l.state.patches[source][key]
+		if !ok {
+			continue
+		}
+		var v any
+		err := protect(func() (err error) { v, err = l.patched(key, own, patch); return err })
+		if err != nil {
+			f.rec.Dropped = append(f.rec.Dropped, fmt.Sprintf("%s of %s: %v", key, source, err))
+			l.cfg.Log.Warn("external configuration dropped", "key", key, "source", source, "err", err)
+			continue
+		}
+		own = v
+		f.rec.External++
+	}
+	return own
+}
+
+// patched returns a value with one patch over it; it must be valid.
+func (l *Loop) patched(key string, value any, patch []byte) (any, error) {
+	codec := l.cfg.External
+	var doc []byte
+	if value != nil {
+		var err error
+		if doc, err = codec.Encode(key, value); err != nil {
+			return nil, fmt.Errorf("encode: %w", err)
+		}
+	}
+	doc, err := mergePatch(doc, patch)
+	if err != nil {
+		return nil, fmt.Errorf("merge: %w", err)
+	}
+	v, err := codec.Decode(key, doc)
+	if err != nil {
+		return nil, fmt.Errorf("decode: %w", err)
+	}
+	if isNil(v) {
+		return nil, errors.New("decode: no value")
+	}
+	if err := codec.Validate(key, v); err != nil {
+		return nil, fmt.Errorf("invalid: %w", err)
+	}
+	return v, nil
+}

@@ -1,0 +1,197 @@
+package eventloop
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"iter"
+	"slices"
+	"sync"
+)
+
+// history is the ring of records. Its mutex is its own, so that it can be read
+// while a commit hangs.
+type history struct {
+	maxRecords, maxBytes int
+
+	mu      sync.Mutex
+	entries []entry // by sequence number
+	bytes   int
+	last    uint64        // sequence number given out
+	running uint64        // given out to the event that runs, 0 if none
+	evicted []uint64      // gone from the ring, not yet from the state file
+	grown   chan struct{} // closed and replaced when there is more to read
+	closed  bool
+}
+
+type entry struct {
+	record Record
+	size   int
+	stored bool // some version is durable
+	dirty  bool // this version is not
+}
+
+func newHistory(maxRecords, maxBytes int) *history {
+	return &history{maxRecords: maxRecords, maxBytes: maxBytes, grown: make(chan struct{})}
+}
+
+// next gives out a sequence number.
+func (h *history) next() uint64 {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.last++
+	return h.last
+}
+
+// begin gives out the sequence number of the event that runs from now on.
+func (h *history) begin() uint64 {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.last++
+	h.running = h.last
+	return h.last
+}
+
+// add takes in a record that is complete; stored tells that it is durable as it is.
+func (h *history) add(r Record, stored bool) {
+	h.insert(entry{record: r.clone(), stored: stored, dirty: !stored})
+}
+
+// addAgain takes in a record of which an earlier version is durable.
+func (h *history) addAgain(r Record) {
+	h.insert(entry{record: r.clone(), stored: true, dirty: true})
+}
+
+func (h *history) insert(e entry) {
+	if b, err := json.Marshal(e.record); err == nil {
+		e.size = len(b)
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.running == e.record.Seq {
+		h.running = 0
+	}
+	h.last = max(h.last, e.record.Seq)
+	i, _ := slices.BinarySearchFunc(h.entries, e.record.Seq, bySeq)
+	h.entries = slices.Insert(h.entries, i, e)
+	h.bytes += e.size
+	h.evictLocked()
+	close(h.grown)
+	h.grown = make(chan struct{})
+}
+
+func bySeq(e entry, seq uint64) int { return cmp.Compare(e.record.Seq, seq) }
+
+// evictLocked keeps the bounds; the newest record always stays.
+func (h *history) evictLocked() {
+	n := 0
+	for len(h.entries)-n > 1 && (len(h.entries)-n > h.maxRecords || h.bytes > h.maxBytes) {
+		if h.entries[n].stored {
+			h.evicted = append(h.evicted, h.entries[n].record.Seq)
+		}
+		h.bytes -= h.entries[n].size
+		n++
+	}
+	h.entries = slices.Delete(h.entries, 0, n)
+}
+
+// since returns copies of the records after seq.
+func (h *history) since(seq uint64) []Record {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	i, _ := slices.BinarySearchFunc(h.entries, seq+1, bySeq)
+	records := make([]Record, 0, len(h.entries)-i)
+	for _, e := range h.entries[i:] {
+		records = append(records, e.record.clone())
+	}
+	return records
+}
+
+// after returns the first record after seq, unless one with a lower number still
+// runs; else what to wait for.
+func (h *history) after(seq uint64) (r Record, ok bool, grown <-chan struct{}, closed bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	i, _ := slices.BinarySearchFunc(h.entries, seq+1, bySeq)
+	if i == len(h.entries) || h.running != 0 && h.entries[i].record.Seq > h.running {
+		return Record{}, false, h.grown, h.closed
+	}
+	return h.entries[i].record.clone(), true, nil, false
+}
+
+func (h *history) close() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.closed = true
+	h.running = 0
+	close(h.grown)
+	h.grown = make(chan struct{})
+}
+
+// unsaved returns what the state file lacks, and what to call when it has it.
+func (h *history) unsaved() (saves []Saved, saved func()) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	evicted := slices.Clone(h.evicted)
+	for _, seq := range evicted {
+		saves = append(saves, Saved{Bucket: RecordsBucket, Key: recordKey(seq)})
+	}
+	var dirty []uint64
+	for _, e := range h.entries {
+		if e.dirty {
+			dirty = append(dirty, e.record.Seq)
+			saves = append(saves, Saved{RecordsBucket, recordKey(e.record.Seq), e.record.clone()})
+		}
+	}
+	return saves, func() { h.markSaved(dirty, len(evicted)) }
+}
+
+func (h *history) markSaved(seqs []uint64, evicted int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.evicted = slices.Delete(h.evicted, 0, evicted)
+	for _, seq := range seqs {
+		if i, ok := slices.BinarySearchFunc(h.entries, seq, bySeq); ok {
+			h.entries[i].stored, h.entries[i].dirty = true, false
+		} else {
+			h.evicted = append(h.evicted, seq) // it left the ring while it was being saved
+		}
+	}
+}
+
+// History returns copies of the records with a sequence number above since. It
+// never waits for a running event.
+func (l *Loop) History(since uint64) []Record { return l.history.since(since) }
+
+// Watch yields the records with a sequence number above since, then those to come,
+// in order, until ctx ends or the loop has stopped. It never holds the loop up: who
+// reads too slowly loses the oldest, and sees that by a gap in Seq.
+func (l *Loop) Watch(ctx context.Context, since uint64) iter.Seq[Record] {
+	return func(yield func(Record) bool) {
+		for ctx.Err() == nil {
+			r, ok, grown, closed := l.history.after(since)
+			if ok {
+				since = r.Seq
+				if !yield(r) {
+					return
+				}
+				continue
+			}
+			if closed {
+				return
+			}
+			select {
+			case <-grown:
+			case <-ctx.Done():
+			}
+		}
+	}
+}
+
+// Restore takes in the records that the [Saver] kept, before Run: sequence numbers
+// go on from there.
+func (l *Loop) Restore(records []Record) {
+	for _, r := range records {
+		l.history.add(r, true)
+	}
+}

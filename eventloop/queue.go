@@ -1,0 +1,201 @@
+package eventloop
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+)
+
+// request is an event on its way through the loop.
+type request struct {
+	traits
+	ctx     context.Context // of the caller, watched while the event waits
+	life    context.Context // of the event once it runs: ends only by being overtaken
+	cancel  context.CancelCauseFunc
+	event   Event
+	arrived time.Time
+	admit   Step // the first step, made before the event was queued
+
+	cause     uint64 // the event that this one follows up
+	depth     int    // of a chain of follow-ups
+	posted    bool   // nobody waits
+	early     bool   // may run before the start-up resync
+	coalesced int
+	done      chan answer // of capacity 1; who takes the request out of the queue answers it
+}
+
+type answer struct {
+	record *Record
+	err    error
+}
+
+// cancelledError is the cause of an event's end by another one.
+type cancelledError struct{ by string }
+
+func (c *cancelledError) Error() string        { return "cancelled by " + c.by }
+func (c *cancelledError) Is(target error) bool { return target == ErrCancelled }
+
+// queue holds what waits and what runs.
+type queue struct {
+	max  int
+	wake chan struct{} // of capacity 1
+
+	mu        sync.Mutex
+	waiting   []*request
+	followUps []*request // run before any other
+	running   *request
+	gated     bool // until the start-up resync
+	closed    bool
+}
+
+func newQueue(most int) *queue {
+	return &queue{max: most, wake: make(chan struct{}, 1), gated: true}
+}
+
+// push queues r and returns the waiting requests that it overtakes. The running
+// one, if r overtakes that, is cancelled.
+func (q *queue) push(r *request) (overtaken []*request, err error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.closed {
+		return nil, ErrStopped
+	}
+	if q.coalesceLocked(r) {
+		return nil, nil
+	}
+	rest := slices.DeleteFunc(slices.Clone(q.waiting), func(w *request) bool { return r.overtakes(w.traits) })
+	if len(rest) >= q.max {
+		return nil, fmt.Errorf("%w: %d events wait", ErrQueueFull, len(q.waiting))
+	}
+	for _, w := range q.waiting {
+		if r.overtakes(w.traits) {
+			overtaken = append(overtaken, w)
+		}
+	}
+	q.waiting = append(rest, r)
+	if q.running != nil && q.running.atomic() && r.overtakes(q.running.traits) {
+		q.running.cancel(&cancelledError{r.name})
+	}
+	q.nudge()
+	return overtaken, nil
+}
+
+// coalesceLocked lets a posted event take the place of a waiting one of the same key.
+func (q *queue) coalesceLocked(r *request) bool {
+	if !r.posted || r.key == "" {
+		return false
+	}
+	for _, w := range q.waiting {
+		if w.posted && w.key == r.key && w.typ == r.typ {
+			w.event, w.traits = r.event, r.traits
+			w.coalesced++
+			return true
+		}
+	}
+	return false
+}
+
+// pushFollowUps queues what an event asked to be done next.
+func (q *queue) pushFollowUps(rs []*request) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.followUps = append(rs, q.followUps...)
+	q.nudge()
+}
+
+// pop takes the next request that may run and makes it the running one.
+func (q *queue) pop() *request {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, list := range []*[]*request{&q.followUps, &q.waiting} {
+		i := slices.IndexFunc(*list, func(r *request) bool { return !q.gated || r.early })
+		if i >= 0 {
+			q.running = (*list)[i]
+			*list = slices.Delete(*list, i, i+1)
+			return q.running
+		}
+	}
+	return nil
+}
+
+// start makes r, which was never queued, the running request.
+func (q *queue) start(r *request) *request {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.running = r
+	return r
+}
+
+// finish ends the running request.
+func (q *queue) finish() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.running = nil
+}
+
+// drop takes r out, whose caller has gone; false if it runs already.
+func (q *queue) drop(r *request) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	i := slices.Index(q.waiting, r)
+	if i < 0 {
+		return false
+	}
+	q.waiting = slices.Delete(q.waiting, i, i+1)
+	return true
+}
+
+// open lets all events pass: the start-up resync has ended.
+func (q *queue) open() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.gated = false
+}
+
+func (q *queue) isGated() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.gated
+}
+
+// close refuses all later requests and returns those that wait.
+func (q *queue) close() []*request {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.closed = true
+	left := append(q.followUps, q.waiting...)
+	q.followUps, q.waiting = nil, nil
+	return left
+}
+
+// load returns how many requests wait, and the name of the running one.
+func (q *queue) load() (waiting int, running string) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.running != nil {
+		running = q.running.name
+	}
+	return len(q.waiting) + len(q.followUps), running
+}
+
+// nudge wakes the loop.
+func (q *queue) nudge() {
+	select {
+	case q.wake <- struct{}{}:
+	default:
+	}
+}
+
+// overtakes tells whether t, which is newer, cancels old: a removal does so of its
+// subject, another event of its pod's other subjects.
+func (t traits) overtakes(old traits) bool {
+	if old.removal || old.resync != None {
+		return false
+	}
+	if t.removal {
+		return t.subject != "" && t.subject == old.subject
+	}
+	return t.pod != "" && t.pod == old.pod && t.subject != old.subject
+}

@@ -1,0 +1,153 @@
+package eventloop
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+)
+
+// maxChanges bounds the keys that a record lists of one handler.
+const maxChanges = 256
+
+// Txn collects what the handlers of one event want done. It belongs to the
+// handler only while that runs.
+type Txn struct {
+	desired func(key string) any // what this source desires already
+
+	settings  []Setting
+	index     map[string]int // of a key in settings
+	saved     []Saved
+	onCommit  []func()
+	undo      []undo
+	followUps []Event
+
+	handler  string   // that runs now
+	changes  []string // that it made
+	errs     []error  // of programming, since it began
+	remerge  []string // keys whose external configuration changed
+	unlisted int      // changes beyond maxChanges
+}
+
+type undo struct {
+	handler string
+	invert  func() error
+}
+
+func newTxn(desired func(string) any) *Txn {
+	return &Txn{desired: desired, index: make(map[string]int)}
+}
+
+// Put asks for key to hold value. The value belongs to the loop from now on and
+// must not change; nil is an error of the event.
+func (t *Txn) Put(key string, value any) {
+	if isNil(value) {
+		t.errs = append(t.errs, fmt.Errorf("put %q: the value is nil", key))
+		return
+	}
+	t.set(Setting{key, value})
+	t.note("put " + key)
+}
+
+// Delete asks for key to be gone. Deleting what is not there is no error.
+func (t *Txn) Delete(key string) {
+	t.set(Setting{Key: key})
+	t.note("delete " + key)
+}
+
+// Get returns the value that key is to hold: the one put here, else the last one
+// desired; nil if there is none.
+func (t *Txn) Get(key string) any {
+	if i, ok := t.index[key]; ok {
+		return t.settings[i].Value
+	}
+	return t.desired(key)
+}
+
+// Save makes a value durable, together with the event itself, after the commit and
+// before the reply. A nil value deletes.
+func (t *Txn) Save(bucket, key string, value any) {
+	t.saved = append(t.saved, Saved{bucket, key, value})
+}
+
+// OnCommit registers what concludes the event once it is committed and durable. It
+// must not fail.
+func (t *Txn) OnCommit(f func()) { t.onCommit = append(t.onCommit, f) }
+
+// OnRollback registers the inverse of a change that the handler just made to its
+// own memory. Inverses run newest first, those of the failing handler included.
+func (t *Txn) OnRollback(f func() error) { t.undo = append(t.undo, undo{t.handler, f}) }
+
+// FollowUp queues an event to be handled before any other once this one has ended
+// well. Its record names this one as its cause.
+func (t *Txn) FollowUp(ev Event) { t.followUps = append(t.followUps, ev) }
+
+// wants tells whether a handler put key.
+func (t *Txn) wants(key string) bool {
+	i, ok := t.index[key]
+	return ok && t.settings[i].Value != nil
+}
+
+func (t *Txn) set(s Setting) {
+	if s.Key == "" {
+		t.errs = append(t.errs, errors.New("a key is empty"))
+		return
+	}
+	if i, ok := t.index[s.Key]; ok {
+		t.settings[i] = s
+		return
+	}
+	t.index[s.Key] = len(t.settings)
+	t.settings = append(t.settings, s)
+}
+
+func (t *Txn) note(change string) {
+	if len(t.changes) < maxChanges {
+		t.changes = append(t.changes, change)
+		return
+	}
+	t.unlisted++
+}
+
+// begin makes what follows the work of a handler.
+func (t *Txn) begin(handler string) {
+	t.handler, t.changes, t.errs, t.unlisted = handler, nil, nil, 0
+}
+
+// end returns what the handler changed, and its errors of programming.
+func (t *Txn) end() ([]string, error) {
+	if t.unlisted > 0 {
+		t.changes = append(t.changes, fmt.Sprintf("and %d more", t.unlisted))
+	}
+	return t.changes, errors.Join(t.errs...)
+}
+
+// commit runs what concludes the event, in order; a panic is an error of that one only.
+func (t *Txn) commit() error {
+	var errs []error
+	for _, f := range t.onCommit {
+		errs = append(errs, protect(func() error { f(); return nil }))
+	}
+	return errors.Join(errs...)
+}
+
+// rollback runs the inverses, newest first, all of them. It returns the handlers
+// whose inverse failed.
+func (t *Txn) rollback() (stuck []string, err error) {
+	var errs []error
+	for _, u := range slices.Backward(t.undo) {
+		if err := protect(u.invert); err != nil {
+			stuck = append(stuck, "handler "+u.handler)
+			errs = append(errs, fmt.Errorf("undo of %s: %w", u.handler, err))
+		}
+	}
+	return stuck, errors.Join(errs...)
+}
+
+func isNil(value any) bool {
+	if value == nil {
+		return true
+	}
+	v := reflect.ValueOf(value)
+	return v.Kind() == reflect.Pointer && v.IsNil()
+}
