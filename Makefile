@@ -1,0 +1,87 @@
+# Weft: build, test, look. `make help` lists what there is.
+
+SHELL       := /bin/sh
+MODULE      := github.com/weftnet/weft
+VERSION     ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+GO          ?= go
+TOOL        := $(GO) tool -modfile=tools/go.mod
+LDFLAGS     := -s -w -X $(MODULE)/internal/version.version=$(VERSION)
+BUILD       := $(GO) build -trimpath -ldflags "$(LDFLAGS)"
+PROGRAMS    := weft-agent weft-cni weft-vswitch weftctl
+NEEDED      := $(shell sed -n 's/^go //p' go.mod)
+RACE         = $(shell [ "$$($(GO) env CGO_ENABLED 2>/dev/null)" = 1 ] && command -v $$($(GO) env CC) >/dev/null && echo -race)
+PACKAGES    ?= ./...
+N           ?= 100
+FUZZTIME    ?= 10s
+
+.DEFAULT_GOAL := help
+.PHONY: help go build test verify format lint fmt tidy generated arrows vet generate demo bench fuzz clean
+MAKEFLAGS   += --no-print-directory
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+# One line where Go is missing or too old; nothing else needs to be installed.
+go:
+	@command -v $(GO) >/dev/null 2>&1 || { echo "weft needs Go $(NEEDED) or newer, and there is no '$(GO)' here: see https://go.dev/doc/install" >&2; exit 1; }
+	@have=$$($(GO) env GOVERSION 2>/dev/null | sed 's/^go//; s/[^0-9.].*//'); \
+	lowest=$$(printf '%s\n%s\n' "$(NEEDED)" "$${have:-0}" | sort -V | head -n 1); \
+	[ "$$lowest" = "$(NEEDED)" ] || { echo "weft needs Go $(NEEDED) or newer, and this is $$($(GO) version 2>/dev/null | cut -d' ' -f3): see https://go.dev/doc/install" >&2; exit 1; }
+
+build: go ## build bin/weft-agent, bin/weft-cni, bin/weft-vswitch, bin/weftctl
+	@echo "build: $(PROGRAMS) $(VERSION)"
+	@for program in $(PROGRAMS); do CGO_ENABLED=0 $(BUILD) -o bin/$$program ./cmd/$$program || exit 1; done
+
+test: go ## run all tests (PACKAGES=./... chooses; WEFT_REQUIRE=root,netns forbids skips)
+	@$(if $(RACE),,echo "test: the race detector is left out, because there is no C compiler";) $(GO) test $(RACE) -count=1 -timeout 10m $(PACKAGES)
+
+verify: format lint vet tidy generated arrows ## check format, lint, vet, modules, generated code, arrows
+	@echo "verify: all is well"
+
+format: go ## check the format of the sources
+	@echo "verify: format"
+	@$(TOOL) golangci-lint fmt --diff
+
+lint: go ## check the rules of CONVENTIONS.md
+	@echo "verify: lint"
+	@$(TOOL) golangci-lint run
+
+vet: go ## run go vet
+	@echo "verify: vet"
+	@$(GO) vet ./...
+
+tidy: go ## check that go.mod and go.sum are tidy
+	@echo "verify: modules"
+	@$(GO) mod tidy -diff
+
+generated: go ## generate code anew beside the sources and compare
+	@echo "verify: generated code"
+	@new=$$(mktemp -d) && trap 'rm -rf "$$new"' EXIT && $(TOOL) buf generate -o "$$new" && \
+	(cd "$$new" && find . -type f) | while read -r file; do \
+		diff -u "$$file" "$$new/$$file" || { echo "$$file is not what its source generates: run make generate" >&2; exit 1; }; done
+
+arrows: go ## check which room imports which
+	@echo "verify: arrows"
+	@$(GO) test -count=1 . >/dev/null || $(GO) test -count=1 .
+
+generate: go ## generate code from the .proto files
+	@$(TOOL) buf lint && $(TOOL) buf generate
+
+fmt: go ## format the sources
+	@$(TOOL) golangci-lint fmt
+
+demo: build ## wire three pods in a private network namespace and show it (KEEP=1 leaves it running)
+	@$(GO) run ./test/demo $(if $(KEEP),-keep)
+
+bench: build ## measure ADD and DEL of weft-cni, beside the bridge plugin if it is installed (N=100)
+	@$(GO) run ./test/bench -n $(N)
+
+fuzz: go ## run each fuzz test for a while (FUZZTIME=10s)
+	@$(GO) list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.Dir}}{{end}}' ./... | while read -r dir; do \
+		for name in $$(cat "$$dir"/*_test.go | sed -n 's/^func \(Fuzz[A-Za-z0-9_]*\)(.*/\1/p'); do \
+			echo "fuzz: $${dir#$(CURDIR)/} $$name"; \
+			(cd "$$dir" && $(GO) test -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZTIME) . >"$(CURDIR)/fuzz.out" 2>&1) || { cat fuzz.out >&2; exit 1; }; \
+		done || exit 1; done; rm -f fuzz.out
+
+clean: ## remove what was built
+	@rm -rf bin fuzz.out
