@@ -1,0 +1,209 @@
+package ipam
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+	"sync"
+	"time"
+)
+
+// DefaultCoolDown is how long an address rests after its release: others need that long to forget who had it.
+const DefaultCoolDown = 30 * time.Second
+
+// Config is what an [Allocator] is made of.
+type Config struct {
+	Pools    []Pool           // in the order in which they are tried
+	CoolDown time.Duration    // default [DefaultCoolDown]
+	Now      func() time.Time // default time.Now
+}
+
+// Allocator gives out addresses. Its methods may be called by several goroutines.
+type Allocator struct {
+	coolDown time.Duration
+	now      func() time.Time
+
+	mu    sync.Mutex
+	pools []*book
+}
+
+// New makes an allocator whose pools are free, but for each pool's node address, which is claimed here: before any
+// pod can ask.
+func New(c Config) (*Allocator, error) {
+	if err := validPools(c.Pools); err != nil {
+		return nil, err
+	}
+	a := &Allocator{coolDown: c.CoolDown, now: c.Now}
+	if a.coolDown <= 0 {
+		a.coolDown = DefaultCoolDown
+	}
+	if a.now == nil {
+		a.now = time.Now
+	}
+	for _, p := range c.Pools {
+		a.pools = append(a.pools, newBook(p, a.now()))
+	}
+	return a, nil
+}
+
+// Request asks for one address of each family that has pools.
+type Request struct {
+	Holder    string
+	Addresses []netip.Addr // those wanted, at most one a family; a family without one gets any
+}
+
+// Lease grants all that r asks for, IPv4 first, or nothing. Addresses that the holder has already are granted again.
+// A lease is pending until Commit or Undo of its holder.
+//
+// The error is an [ErrExhausted], [ErrInUse] or [ErrOutside], or says that r makes no sense. An address that cools
+// down is granted only to who asks for that very one.
+func (a *Allocator) Lease(r Request) ([]Lease, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if r.Holder == "" || r.Holder == InternalHolder {
+		return nil, fmt.Errorf("holder %q cannot hold addresses of pods", r.Holder)
+	}
+	wanted, err := a.wantedLocked(r.Addresses)
+	if err != nil {
+		return nil, err
+	}
+	var granted []Lease
+	var undo []func()
+	for _, is4 := range []bool{true, false} {
+		books := a.familyLocked(is4)
+		if len(books) == 0 {
+			continue
+		}
+		l, back, err := a.grantLocked(books, r.Holder, wanted[is4])
+		if err != nil {
+			for _, f := range undo {
+				f()
+			}
+			return nil, err
+		}
+		granted, undo = append(granted, l), append(undo, back)
+	}
+	return granted, nil
+}
+
+// grantLocked gives holder an address of books. The function it returns takes back what was not the holder's before.
+func (a *Allocator) grantLocked(books []*book, holder string, wanted netip.Addr) (Lease, func(), error) {
+	now := a.now()
+	for _, b := range books {
+		held, ok := b.holders[holder]
+		if !ok {
+			continue
+		}
+		if wanted.IsValid() && wanted != held {
+			return Lease{}, nil, ErrInUse{Address: held, Holder: holder}
+		}
+		return b.entries[held].Lease, func() {}, nil
+	}
+	if wanted.IsValid() {
+		b := a.bookOfLocked(wanted)
+		if err := b.grantable(wanted); err != nil {
+			return Lease{}, nil, err
+		}
+		return b.grant(wanted, holder, now), func() { b.undo(holder) }, nil
+	}
+	for _, b := range books {
+		if address, ok := b.pick(now); ok {
+			return b.grant(address, holder, now), func() { b.undo(holder) }, nil
+		}
+	}
+	return Lease{}, nil, exhausted(books)
+}
+
+// Commit makes what the holder leased its own.
+func (a *Allocator) Commit(holder string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, b := range a.pools {
+		b.commit(holder)
+	}
+}
+
+// Undo takes back what the holder leased and did not commit: all is as it was before the lease, without cooling down.
+func (a *Allocator) Undo(holder string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, b := range a.pools {
+		b.undo(holder)
+	}
+}
+
+// Release takes back all that the holder has; it cools down from now on. Releasing nothing is no error.
+func (a *Allocator) Release(holder string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	now := a.now()
+	for _, b := range a.pools {
+		b.release(holder, now, now.Add(a.coolDown))
+	}
+}
+
+// Released is what Release would leave of the holder's leases if it came now.
+func (a *Allocator) Released(holder string) []Lease {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	now := a.now()
+	var leases []Lease
+	for _, b := range a.pools {
+		if address, ok := b.holders[holder]; ok {
+			leases = append(leases, b.entries[address].cooled(now, now.Add(a.coolDown)))
+		}
+	}
+	return leases
+}
+
+func (a *Allocator) wantedLocked(addresses []netip.Addr) (map[bool]netip.Addr, error) {
+	wanted := make(map[bool]netip.Addr)
+	for _, address := range addresses {
+		if a.bookOfLocked(address) == nil {
+			return nil, ErrOutside{Address: address}
+		}
+		if wanted[address.Is4()].IsValid() {
+			return nil, errors.New("more than one address of a family is asked for")
+		}
+		wanted[address.Is4()] = address
+	}
+	return wanted, nil
+}
+
+func (a *Allocator) familyLocked(is4 bool) []*book {
+	var books []*book
+	for _, b := range a.pools {
+		if b.Prefix.Addr().Is4() == is4 {
+			books = append(books, b)
+		}
+	}
+	return books
+}
+
+// bookOfLocked is the book of the pool that address is in; nil if it is in none.
+func (a *Allocator) bookOfLocked(address netip.Addr) *book {
+	for _, b := range a.pools {
+		if b.Prefix.Contains(address) {
+			return b
+		}
+	}
+	return nil
+}
+
+func exhausted(books []*book) ErrExhausted {
+	var e ErrExhausted
+	var names []string
+	for _, b := range books {
+		names = append(names, b.Name)
+		if len(b.released) == 0 {
+			continue
+		}
+		e.Cooling += uint64(len(b.released))
+		if next := b.released[0].FreeAt; e.NextFree.IsZero() || next.Before(e.NextFree) {
+			e.NextFree = next
+		}
+	}
+	e.Pool = strings.Join(names, ", ")
+	return e
+}

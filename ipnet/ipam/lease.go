@@ -1,0 +1,44 @@
+package ipam
+
+import (
+	"net/netip"
+	"time"
+)
+
+// State is how an address that is not free stands.
+type State string
+
+// The states of an address.
+const (
+	Leased   State = "leased"   // granted to somebody who has not finished
+	Used     State = "used"     // granted
+	Cooling  State = "cooling"  // given back, not yet to be granted again; free once FreeAt has passed
+	Internal State = "internal" // the node's own
+)
+
+// InternalHolder is who holds the addresses that the node keeps for itself.
+const InternalHolder = "node"
+
+// Lease says who has an address, or had it last. As JSON it is what is kept of it over restarts: those of free
+// addresses too, for they say which address has been idle longest.
+type Lease struct {
+	Pool    string     `json:"pool"`
+	Address netip.Addr `json:"address"`
+	Holder  string     `json:"holder"`
+	State   State      `json:"state"`
+	Since   time.Time  `json:"since"`
+	FreeAt  time.Time  `json:"freeAt,omitzero"` // of a cooling one
+}
+
+// Key is what a lease is kept under.
+func (l Lease) Key() string { return l.Pool + "/" + l.Address.String() }
+
+// held tells whether somebody may be using the address.
+func (l Lease) held() bool { return l.State != Cooling }
+
+// Stats are the counts of one pool; their sum is the number of its addresses for pods. Where that is more than a
+// number can hold, Free stays at the highest.
+type Stats struct {
+	Pool
+	Free, Leased, Used, Cooling uint64
+}
