@@ -171,14 +171,12 @@ func (l *Loop) refuse(r *request, err error) (*Record, error) {
 	return &rec, wrapped
 }
 
-// record begins the record of r.
+// record begins the record of r, with what is known before the loop takes it.
 func (r *request) record(now time.Time) Record {
 	return Record{
 		Cause:     r.cause,
 		Event:     r.name,
 		Type:      r.typ,
-		Kind:      r.resync.String(),
-		Atomic:    r.atomic(),
 		Coalesced: r.coalesced,
 		Arrived:   r.arrived,
 		Queued:    now.Sub(r.arrived),

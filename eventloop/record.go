@@ -13,7 +13,7 @@ type Record struct {
 	Cause     uint64    `json:"cause,omitempty"` // the event that this one follows up
 	Event     string    `json:"event"`
 	Type      string    `json:"type"`
-	Kind      string    `json:"kind"`                // update, or the kind of resync
+	Kind      string    `json:"kind,omitempty"`      // update, or the kind of resync; empty if it never ran
 	Direction string    `json:"direction,omitempty"` // forward or reverse
 	Atomic    bool      `json:"atomic,omitempty"`
 	Order     []string  `json:"order,omitempty"`    // the handlers that take part
