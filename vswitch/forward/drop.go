@@ -2,30 +2,91 @@ package forward
 
 import "sync/atomic"
 
-// reason says why a frame was dropped; the zero value is no drop.
+// reason says why a frame was dropped; the zero value is no drop. Those the sender is told of come with a punt.
 type reason uint8
 
 const (
 	kept reason = iota
 	dropInterfaceDown
+	dropOutputDown
+	dropNoPort
 	dropShortEthernet
 	dropDestinationMAC
 	dropEthernetType
+	dropVirtio
+	dropNoIP4
+	dropShort4
+	dropVersion4
+	dropLength4
+	dropChecksum4
+	dropSource4
+	dropMulticast4
+	dropFragment4
+	dropNoIP6
+	dropShort6
+	dropVersion6
+	dropLength6
+	dropSource6
+	dropMulticast6
+	dropLinkLocal
+	dropRoute
+	dropRouteLoop
+	dropOwnNoRoute
+	dropSlowFull
+	dropExpired4
+	dropExpired6
+	dropNoRoute4
+	dropNoRoute6
+	dropTooBig4
+	dropTooBig6
+	dropUnreachable
+	dropProhibited
 	reasons
 )
 
 // reasonNames are worded as VPP's error counters are, where VPP has one.
 var reasonNames = [reasons]string{
 	dropInterfaceDown:  "interface is down",
+	dropOutputDown:     "interface output: interface is down",
+	dropNoPort:         "interface output: no port",
 	dropShortEthernet:  "ethernet frame too short",
 	dropDestinationMAC: "l3 mac mismatch",
 	dropEthernetType:   "unknown ethernet type",
+	dropVirtio:         "bad virtio header",
+	dropNoIP4:          "ip4 not enabled",
+	dropShort4:         "ip4 length < 20 bytes",
+	dropVersion4:       "ip4 version != 4",
+	dropLength4:        "ip4 length > l2 length",
+	dropChecksum4:      "ip4 checksum error",
+	dropSource4:        "ip4 source address invalid",
+	dropMulticast4:     "ip4 multicast or broadcast not forwarded",
+	dropFragment4:      "ip4 MTU exceeded and DF not set",
+	dropNoIP6:          "ip6 not enabled",
+	dropShort6:         "ip6 length < 40 bytes",
+	dropVersion6:       "ip6 version != 6",
+	dropLength6:        "ip6 length > l2 length",
+	dropSource6:        "ip6 address invalid",
+	dropMulticast6:     "ip6 multicast not forwarded",
+	dropLinkLocal:      "ip6 link-local not forwarded",
+	dropRoute:          "route says drop",
+	dropRouteLoop:      "lookup loop between tables",
+	dropOwnNoRoute:     "no route for an answer of our own",
+	dropSlowFull:       "slow path full",
+	dropExpired4:       "ip4 ttl expired",
+	dropExpired6:       "ip6 hop limit expired",
+	dropNoRoute4:       "ip4 no route",
+	dropNoRoute6:       "ip6 no route",
+	dropTooBig4:        "ip4 MTU exceeded and DF set",
+	dropTooBig6:        "ip6 MTU exceeded",
+	dropUnreachable:    "route says unreachable",
+	dropProhibited:     "route says prohibited",
 }
 
 // dropCounters are one worker's.
 type dropCounters [reasons]atomic.Uint64
 
-// Drops returns how many frames were dropped since the start, by reason; reasons that never occurred are left out.
+// Drops returns how many frames were dropped since the start, by reason; reasons that never occurred are left out. Any
+// goroutine may call it.
 func (e *Engine) Drops() map[string]uint64 {
 	sum := map[string]uint64{}
 	for _, w := range e.workers {
@@ -35,5 +96,6 @@ func (e *Engine) Drops() map[string]uint64 {
 			}
 		}
 	}
+	e.slow.Drops(sum)
 	return sum
 }

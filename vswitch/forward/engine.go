@@ -2,11 +2,22 @@ package forward
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync/atomic"
 
 	"golang.org/x/sync/errgroup"
+
+	"github.com/weftnet/weft/vswitch/slow"
+)
+
+// Advice for the process around an Engine (debug.SetGCPercent, debug.SetMemoryLimit). The live heap is the buffers, which
+// hold no pointers; forwarding makes no garbage, control little. So collections are rare at the ordinary percentage, and
+// the limit only stops a burst of control work from doubling the buffers' share.
+const (
+	AdvisedGCPercent   = 100
+	AdvisedMemoryLimit = 256 << 20
 )
 
 // Config says how an Engine is made.
@@ -16,19 +27,23 @@ type Config struct {
 }
 
 // Engine forwards packets. Its Set, Add, Del and Publish methods, OpenTap and ClosePort belong to one goroutine, called
-// control here; Counters, Drops and Events may be used by any. Changes are seen by the workers at Publish, all at once.
+// control here; Counters, Drops, Trace and Events may be used by any. Changes are seen by the workers at Publish, all at
+// once; ports come and go at once.
 type Engine struct {
-	log     *slog.Logger
-	workers []*worker
-	live    atomic.Pointer[snapshot]
-	draft   *snapshot // control's; nil: nothing has changed since Publish
-	events  chan Event
-	stopped chan struct{}
+	workers  []*worker
+	slow     *slow.Path
+	slowBell *slow.Bell
+	keeper   *keeper
+	live     atomic.Pointer[snapshot]
+	ports    atomic.Pointer[portTable]
+	draft    *snapshot // control's; nil: nothing has changed since Publish
+	events   chan Event
+	stopped  chan struct{}
 
 	lostEvents atomic.Uint64
 }
 
-// New makes an engine that has table 0 of both families and nothing else. Run makes it forward.
+// New makes an engine that has table 0 of both families and nothing else. Run makes it forward, and frees it at its end.
 func New(c Config) (*Engine, error) {
 	if c.Workers < 0 {
 		return nil, fmt.Errorf("%d workers", c.Workers)
@@ -36,22 +51,62 @@ func New(c Config) (*Engine, error) {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	e := &Engine{log: c.Log, events: make(chan Event, eventBacklog), stopped: make(chan struct{})}
+	e := &Engine{events: make(chan Event, eventBacklog), stopped: make(chan struct{})}
 	e.live.Store(newSnapshot())
-	for id := range max(c.Workers, 1) {
-		e.workers = append(e.workers, newWorker(e, id))
+	e.ports.Store(new(portTable))
+	if err := e.build(c); err != nil {
+		e.free()
+		return nil, fmt.Errorf("make forwarding engine: %w", err)
 	}
 	return e, nil
 }
 
+func (e *Engine) build(c Config) (err error) {
+	if e.slowBell, err = slow.NewBell(); err != nil {
+		return err
+	}
+	if e.keeper, err = newKeeper(e, c.Log); err != nil {
+		return err
+	}
+	var rings []*slow.Ring
+	for id := range max(c.Workers, 1) {
+		w, err := newWorker(e, id)
+		if err != nil {
+			return err
+		}
+		e.workers = append(e.workers, w)
+		rings = append(rings, w.punts)
+	}
+	e.slow = slow.New(surroundings{e}, e.slowBell, rings)
+	return nil
+}
+
 // Run forwards until ctx ends; then it closes all ports. Once only. ClosePort and Trace wait for it.
 func (e *Engine) Run(ctx context.Context) error {
-	defer close(e.stopped)
 	g, ctx := errgroup.WithContext(ctx)
 	for _, w := range e.workers {
 		g.Go(func() error { return w.run(ctx) })
 	}
-	return g.Wait()
+	g.Go(func() error { return e.slow.Run(ctx) })
+	g.Go(func() error { return e.keeper.run(ctx) })
+	err := g.Wait()
+	close(e.stopped)
+	err = errors.Join(err, e.keeper.closeAll())
+	e.free()
+	return err
+}
+
+// free gives back what New took.
+func (e *Engine) free() {
+	for _, w := range e.workers {
+		w.close()
+	}
+	if e.slowBell != nil {
+		_ = e.slowBell.Close()
+	}
+	if e.keeper != nil {
+		_ = e.keeper.bell.Close()
+	}
 }
 
 // Publish shows control's changes to the workers: one pointer is stored, whatever has changed.

@@ -1,5 +1,61 @@
 package forward
 
-// Trace returns the last frames received on an interface's port, oldest first, at most n of them, a line each: what it
-// was, and what became of it.
-func (e *Engine) Trace(index uint32, n int) []string { return nil }
+import "github.com/weftnet/weft/vswitch/frame"
+
+const (
+	traceDepth = 64 // frames remembered for each port
+	traceBytes = 96 // of each: Ethernet, IPv6, TCP and its options
+)
+
+// tracer remembers the last frames that a port received. Only the port's owner touches it.
+type tracer struct {
+	lines [traceDepth]traceLine
+	next  uint64
+}
+
+// traceLine is a frame as it came in, and what was decided on it.
+type traceLine struct {
+	length int
+	kept   int
+	head   [traceBytes]byte
+	virtio frame.Virtio
+	result verdict
+}
+
+func (t *tracer) begin(b *frame.Buffer) *traceLine {
+	l := &t.lines[t.next%traceDepth]
+	t.next++
+	l.length, l.virtio = b.Len(), b.Virtio
+	l.kept = copy(l.head[:], b.Bytes())
+	return l
+}
+
+func (l *traceLine) end(d verdict) { l.result = d }
+
+// last copies the newest n lines, oldest first.
+func (t *tracer) last(n int) []traceLine {
+	n = int(min(uint64(max(n, 0)), t.next, traceDepth))
+	out := make([]traceLine, 0, n)
+	for at := t.next - uint64(n); at < t.next; at++ {
+		out = append(out, t.lines[at%traceDepth])
+	}
+	return out
+}
+
+// Trace returns the last frames received on an interface's port, oldest first, at most n and at most 64 of them, a line
+// each: what it was, and what became of it. Nothing where there is no port.
+func (e *Engine) Trace(index uint32, n int) []string {
+	a := e.ports.Load().at(index)
+	if a == nil {
+		return nil
+	}
+	var lines []traceLine
+	if !a.owner.post(func(*worker) { lines = a.trace.last(n) }) {
+		return nil
+	}
+	out := make([]string, len(lines))
+	for i := range lines {
+		out[i] = lines[i].String()
+	}
+	return out
+}

@@ -1,0 +1,112 @@
+package forward
+
+import (
+	"net/netip"
+
+	"github.com/weftnet/weft/vswitch/frame"
+	"github.com/weftnet/weft/vswitch/slow"
+)
+
+// verdict is what becomes of a frame: dropped, handed to the slow path (both, where the sender is to be told), or sent on
+// out. For a punt, target is the unresolved next hop behind out.
+type verdict struct {
+	drop   reason
+	punt   slow.Reason
+	mtu    int
+	out    *iface
+	target netip.Addr
+}
+
+// receive takes a vector from the port, decides on each frame, and sends what is to be sent. It returns how many there were.
+func (w *worker) receive(a *attachment) int {
+	if a.failure.Load() != nil {
+		return 0
+	}
+	ready := len(w.empty)
+	if ready < rxBurst {
+		w.empty = w.empty[:rxBurst]
+		w.empty = w.empty[:ready+w.pool.Take(w.empty[ready:])]
+	}
+	n, err := a.port.Receive(w.empty[:min(rxBurst, len(w.empty))])
+	if err != nil {
+		w.poll.remove(a.port.Descriptor())
+		a.fail(err)
+	}
+	w.vector(a, w.empty[:n])
+	w.empty = w.empty[:copy(w.empty, w.empty[n:])]
+	return n
+}
+
+// vector decides on received frames and flushes.
+func (w *worker) vector(a *attachment, v []*frame.Buffer) {
+	in := w.snapshot.iface(a.index)
+	var tally vectorTally
+	for _, b := range v {
+		tally.bytes += uint64(b.Len())
+		line := a.trace.begin(b)
+		d := w.input(in, b)
+		line.end(d)
+		tally.add(b, d)
+		w.dispose(in, b, d)
+	}
+	if in != nil && len(v) > 0 {
+		tally.publish(in.counters[w.id], len(v))
+	}
+	w.flush()
+}
+
+// dispose ends the worker's care for a frame.
+func (w *worker) dispose(in *iface, b *frame.Buffer, d verdict) {
+	if d.drop != kept {
+		w.drops[d.drop].Add(1)
+	}
+	if d.punt != 0 {
+		w.punt(in, b, d)
+	}
+	if d.out == nil || d.punt != 0 {
+		b.Release()
+		return
+	}
+	w.send(d.out, b)
+}
+
+// input decides on a received frame by its Ethernet header.
+func (w *worker) input(in *iface, b *frame.Buffer) verdict {
+	if in == nil || !in.up {
+		return verdict{drop: dropInterfaceDown}
+	}
+	e, err := frame.ParseEthernet(b.Bytes())
+	if err != nil {
+		return verdict{drop: dropShortEthernet}
+	}
+	ours := e.Destination() == in.mac
+	switch e.Type() {
+	case frame.TypeIPv4:
+		if !ours {
+			return verdict{drop: notForUs(e.Destination())}
+		}
+		return w.ip4(in, b)
+	case frame.TypeIPv6:
+		if !ours && !e.Destination().IsMulticast() {
+			return verdict{drop: dropDestinationMAC}
+		}
+		return w.ip6(in, b)
+	case frame.TypeARP:
+		if !ours && e.Destination() != frame.Broadcast {
+			return verdict{drop: dropDestinationMAC}
+		}
+		if !in.ip4 {
+			return verdict{drop: dropNoIP4}
+		}
+		return verdict{punt: slow.ARP}
+	}
+	return verdict{drop: dropEthernetType}
+}
+
+// notForUs tells a stray frame from the multicast that every link has.
+func notForUs(m frame.MAC) reason {
+	if m.IsMulticast() {
+		return dropMulticast4
+	}
+	return dropDestinationMAC
+}

@@ -1,0 +1,69 @@
+package forward
+
+import (
+	"net/netip"
+
+	"github.com/weftnet/weft/vswitch/frame"
+	"github.com/weftnet/weft/vswitch/slow"
+)
+
+var limitedBroadcast = netip.AddrFrom4([4]byte{255, 255, 255, 255})
+
+// ip4 decides on a received IPv4 packet. The header's checksum is always verified: the virtio header speaks of L4 only.
+func (w *worker) ip4(in *iface, b *frame.Buffer) verdict {
+	if !in.ip4 {
+		return verdict{drop: dropNoIP4}
+	}
+	p, err := frame.ParseIPv4(b.Bytes()[frame.EthernetLen:])
+	if err != nil {
+		return verdict{drop: malformed4(err)}
+	}
+	if !p.ChecksumValid() {
+		return verdict{drop: dropChecksum4}
+	}
+	b.SetLen(frame.EthernetLen + len(p))
+	if !b.Virtio.Fits(b.Len()) {
+		return verdict{drop: dropVirtio}
+	}
+	source, destination := p.Source(), p.Destination()
+	if !unicast4(source) {
+		return verdict{drop: dropSource4}
+	}
+	if !unicast4(destination) {
+		return verdict{drop: dropMulticast4}
+	}
+	h := find(w.snapshot, in.fib4, destination, p)
+	if h.out == nil {
+		return h.stop
+	}
+	if p.TTL() <= 1 {
+		return verdict{drop: dropExpired4, punt: slow.Expired}
+	}
+	longest, ok := b.Virtio.LongestIP(p, p.HeaderLen(), p.Protocol())
+	if !ok {
+		return verdict{drop: dropVirtio}
+	}
+	if longest > h.out.mtu {
+		if !p.DontFragment() {
+			return verdict{drop: dropFragment4}
+		}
+		return verdict{drop: dropTooBig4, punt: slow.TooBig, mtu: h.out.mtu}
+	}
+	p.DecrementTTL()
+	return rewrite(h, b)
+}
+
+func malformed4(err error) reason {
+	switch err { //nolint:errorlint // sentinels of frame are never wrapped
+	case frame.ErrVersion:
+		return dropVersion4
+	case frame.ErrLength:
+		return dropLength4
+	}
+	return dropShort4
+}
+
+// unicast4 says that a names one host: what else there is does not cross a router (RFC 1812 5.3.7).
+func unicast4(a netip.Addr) bool {
+	return !a.IsMulticast() && !a.IsLoopback() && !a.IsUnspecified() && a != limitedBroadcast
+}

@@ -1,0 +1,101 @@
+package forward
+
+import (
+	"github.com/weftnet/weft/vswitch/frame"
+	"github.com/weftnet/weft/vswitch/slow"
+)
+
+// ip6 decides on a received IPv6 packet.
+func (w *worker) ip6(in *iface, b *frame.Buffer) verdict {
+	if !in.ip6 {
+		return verdict{drop: dropNoIP6}
+	}
+	p, err := frame.ParseIPv6(b.Bytes()[frame.EthernetLen:])
+	if err != nil {
+		return verdict{drop: malformed6(err)}
+	}
+	b.SetLen(frame.EthernetLen + len(p))
+	if !b.Virtio.Fits(b.Len()) {
+		return verdict{drop: dropVirtio}
+	}
+	source, destination := p.Source(), p.Destination()
+	if source.IsMulticast() || source.IsLoopback() || destination.IsLoopback() || destination.IsUnspecified() {
+		return verdict{drop: dropSource6}
+	}
+	if destination.IsMulticast() {
+		return multicast6(p)
+	}
+	// A group's Ethernet address with one host's IP address is nobody's packet (RFC 1122 3.3.6 in spirit).
+	if frame.Ethernet(b.Bytes()).Destination().IsMulticast() || source.IsUnspecified() {
+		return verdict{drop: dropSource6}
+	}
+	if destination.IsLinkLocalUnicast() {
+		if in.holds(destination) {
+			return local6(p)
+		}
+		return verdict{drop: dropLinkLocal}
+	}
+	return w.forward6(in, b, p)
+}
+
+func (w *worker) forward6(in *iface, b *frame.Buffer, p frame.IPv6) verdict {
+	h := find(w.snapshot, in.fib6, p.Destination(), p)
+	if h.stop.punt == slow.Received {
+		return local6(p)
+	}
+	if p.Source().IsLinkLocalUnicast() {
+		return verdict{drop: dropLinkLocal}
+	}
+	if h.out == nil {
+		return h.stop
+	}
+	if p.HopLimit() <= 1 {
+		return verdict{drop: dropExpired6, punt: slow.Expired}
+	}
+	longest := len(p)
+	if b.Virtio.IsGSO() {
+		u, ok := p.Upper()
+		if longest, ok = b.Virtio.LongestIP(p, u.Offset, u.Protocol); !ok {
+			return verdict{drop: dropVirtio}
+		}
+	}
+	if longest > h.out.mtu {
+		return verdict{drop: dropTooBig6, punt: slow.TooBig, mtu: h.out.mtu}
+	}
+	p.DecrementHopLimit()
+	return rewrite(h, b)
+}
+
+// local6 tells neighbour discovery from what else is sent to the dataplane itself.
+func local6(p frame.IPv6) verdict {
+	if isDiscovery(p) {
+		return verdict{punt: slow.Discovery}
+	}
+	return verdict{punt: slow.Received}
+}
+
+// multicast6 keeps neighbour discovery only: groups are not forwarded.
+func multicast6(p frame.IPv6) verdict {
+	if isDiscovery(p) {
+		return verdict{punt: slow.Discovery}
+	}
+	return verdict{drop: dropMulticast6}
+}
+
+func isDiscovery(p frame.IPv6) bool {
+	if p[6] != frame.ProtocolICMPv6 || len(p) <= frame.IPv6Len {
+		return false
+	}
+	kind := p[frame.IPv6Len]
+	return kind == frame.ICMP6Solicit || kind == frame.ICMP6Advert
+}
+
+func malformed6(err error) reason {
+	switch err { //nolint:errorlint // sentinels of frame are never wrapped
+	case frame.ErrVersion:
+		return dropVersion6
+	case frame.ErrLength:
+		return dropLength6
+	}
+	return dropShort6
+}

@@ -1,0 +1,197 @@
+package forward
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/weftnet/weft/vswitch/slow"
+)
+
+// A broken port is tried again after the first pause, then after twice as long each time, up to the last.
+const (
+	firstPause = time.Second
+	lastPause  = 30 * time.Second
+)
+
+// keeper owns the list of ports: it attaches and detaches them, and opens broken ones again.
+//
+//	attached --error--> broken --open again--> attached
+//	   \---------ClosePort---\--> gone
+type keeper struct {
+	engine *Engine
+	log    *slog.Logger
+	bell   *slow.Bell // rung when a port broke
+
+	mu      sync.Mutex
+	kept    map[uint32]*keptPort
+	stopped bool
+}
+
+// keptPort is a port that should be there.
+type keptPort struct {
+	open       func() (vectorPort, error)
+	attachment *attachment // nil: broken
+	pause      time.Duration
+	due        time.Time // broken: of the next attempt
+}
+
+func newKeeper(e *Engine, log *slog.Logger) (*keeper, error) {
+	bell, err := slow.NewBell()
+	if err != nil {
+		return nil, err
+	}
+	return &keeper{engine: e, log: log, bell: bell, kept: map[uint32]*keptPort{}}, nil
+}
+
+// add opens a port and attaches it to the interface.
+func (k *keeper) add(index uint32, open func() (vectorPort, error)) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.stopped || index >= MaxInterfaces {
+		return ErrNoInterface
+	}
+	if k.kept[index] != nil {
+		return ErrPortExists
+	}
+	p := &keptPort{open: open, pause: firstPause}
+	if err := k.attachLocked(index, p); err != nil {
+		return err
+	}
+	k.kept[index] = p
+	return nil
+}
+
+// remove takes a port away for good.
+func (k *keeper) remove(index uint32) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	p := k.kept[index]
+	if p == nil {
+		return ErrNoPort
+	}
+	delete(k.kept, index)
+	return k.detachLocked(p)
+}
+
+// run watches over the ports until ctx ends.
+func (k *keeper) run(ctx context.Context) error {
+	stop := context.AfterFunc(ctx, k.bell.Ring)
+	defer stop()
+	for ctx.Err() == nil {
+		due := k.inspect(time.Now())
+		if err := k.bell.Wait(due, func() bool { return ctx.Err() == nil && !k.anyBroken() }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// inspect takes broken ports down and opens those again whose pause is over. It returns when to come back; zero: when the
+// bell rings.
+func (k *keeper) inspect(now time.Time) time.Time {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	var next time.Time
+	for index, p := range k.kept {
+		k.takeDownLocked(index, p, now)
+		if p.attachment != nil {
+			continue
+		}
+		if !p.due.After(now) {
+			k.retryLocked(index, p, now)
+		}
+		if p.attachment == nil && (next.IsZero() || p.due.Before(next)) {
+			next = p.due
+		}
+	}
+	return next
+}
+
+func (k *keeper) anyBroken() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, p := range k.kept {
+		if p.attachment != nil && p.attachment.failure.Load() != nil {
+			return true
+		}
+	}
+	return false
+}
+
+func (k *keeper) takeDownLocked(index uint32, p *keptPort, now time.Time) {
+	if p.attachment == nil {
+		return
+	}
+	failure := p.attachment.failure.Load()
+	if failure == nil {
+		return
+	}
+	err := errors.Join(failure.err, k.detachLocked(p))
+	p.due = now.Add(p.pause)
+	k.log.Warn("port broke", "interface", index, "err", err)
+	k.engine.report(Event{Kind: PortDown, Interface: index, Err: err})
+}
+
+func (k *keeper) retryLocked(index uint32, p *keptPort, now time.Time) {
+	if err := k.attachLocked(index, p); err != nil {
+		p.pause = min(2*p.pause, lastPause)
+		p.due = now.Add(p.pause)
+		k.log.Debug("port not opened again", "interface", index, "err", err)
+		return
+	}
+	p.pause = firstPause
+	k.log.Info("port works again", "interface", index)
+	k.engine.report(Event{Kind: PortUp, Interface: index})
+}
+
+// attachLocked opens the port and shows it to the workers. Ports spread over the workers by index.
+func (k *keeper) attachLocked(index uint32, p *keptPort) error {
+	port, err := p.open()
+	if err != nil {
+		return err
+	}
+	workers := k.engine.workers
+	a := &attachment{index: index, port: port, owner: workers[int(index)%len(workers)], queues: make([]queue, len(workers))}
+	k.show(k.engine.ports.Load().with(index, a))
+	if err := a.owner.poll.add(port.Descriptor(), index); err != nil {
+		p.attachment = a
+		return errors.Join(err, k.detachLocked(p))
+	}
+	p.attachment = a
+	return nil
+}
+
+// detachLocked closes the port when no worker uses it any more.
+func (k *keeper) detachLocked(p *keptPort) error {
+	a := p.attachment
+	if a == nil {
+		return nil
+	}
+	p.attachment = nil
+	k.show(k.engine.ports.Load().with(a.index, nil))
+	a.owner.poll.remove(a.port.Descriptor())
+	k.engine.settle()
+	if err := a.port.Close(); err != nil {
+		return fmt.Errorf("close port of interface %d: %w", a.index, err)
+	}
+	return nil
+}
+
+func (k *keeper) show(t portTable) { k.engine.ports.Store(&t) }
+
+// closeAll is the end: no worker runs any more.
+func (k *keeper) closeAll() error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.stopped = true
+	var errs []error
+	for _, p := range k.kept {
+		errs = append(errs, k.detachLocked(p))
+	}
+	clear(k.kept)
+	return errors.Join(errs...)
+}

@@ -1,0 +1,44 @@
+package forward
+
+// letter asks a worker to do something between two vectors.
+type letter struct {
+	do   func(*worker)
+	done chan struct{}
+	next *letter
+}
+
+// post hands a letter to the worker and waits until it is done; false: the engine has stopped, and nobody reads mail.
+func (w *worker) post(do func(*worker)) bool {
+	l := &letter{do: do, done: make(chan struct{})}
+	for {
+		l.next = w.mail.Load()
+		if w.mail.CompareAndSwap(l.next, l) {
+			break
+		}
+	}
+	w.bell.Ring()
+	select {
+	case <-l.done:
+		return true
+	case <-w.engine.stopped:
+		return false
+	}
+}
+
+// readMail does all letters; their order is of no matter, as everybody waits for his own.
+func (w *worker) readMail() {
+	if w.mail.Load() == nil {
+		return
+	}
+	for l := w.mail.Swap(nil); l != nil; l = l.next {
+		l.do(w)
+		close(l.done)
+	}
+}
+
+// settle returns when no worker uses what was taken away before.
+func (e *Engine) settle() {
+	for _, w := range e.workers {
+		w.post(func(*worker) {})
+	}
+}

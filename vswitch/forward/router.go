@@ -1,0 +1,39 @@
+package forward
+
+import (
+	"net/netip"
+
+	"github.com/weftnet/weft/vswitch/frame"
+	"github.com/weftnet/weft/vswitch/slow"
+)
+
+// surroundings are the engine as the slow path sees it. Its own frames go out through the first worker.
+type surroundings struct{ e *Engine }
+
+func (s surroundings) Interface(index uint32) (slow.Interface, bool) {
+	i := s.e.live.Load().iface(index)
+	if i == nil {
+		return slow.Interface{}, false
+	}
+	return slow.Interface{MAC: i.mac, Addresses: i.addresses, LinkLocal: i.linkLocal, Up: i.up}, true
+}
+
+func (s surroundings) Neighbour(index uint32, a netip.Addr) (frame.MAC, bool, bool) {
+	i := s.e.live.Load().iface(index)
+	if i == nil {
+		return frame.MAC{}, false, false
+	}
+	n, ok := i.neighbour(a)
+	return n.mac, n.static, ok
+}
+
+func (s surroundings) Learned(index uint32, a netip.Addr, m frame.MAC) bool {
+	return s.e.report(Event{Kind: NeighbourLearned, Interface: index, Addr: a, MAC: m})
+}
+
+func (s surroundings) Inject() *slow.Message { return s.e.workers[0].injects.Reserve() }
+
+func (s surroundings) Injected() {
+	s.e.workers[0].injects.Commit()
+	s.e.workers[0].bell.Ring()
+}

@@ -1,0 +1,81 @@
+package frame
+
+import (
+	"encoding/binary"
+	"math/bits"
+	"net/netip"
+)
+
+// Sum adds b, as big endian 16-bit words padded with a zero byte, to a one's complement sum (RFC 1071). The result is not
+// inverted, so that sums can be continued; all pieces but the last must have an even length.
+func Sum(b []byte, initial uint16) uint16 {
+	var s, carry uint64
+	for len(b) >= 32 {
+		s, carry = bits.Add64(s, binary.BigEndian.Uint64(b), carry)
+		s, carry = bits.Add64(s, binary.BigEndian.Uint64(b[8:]), carry)
+		s, carry = bits.Add64(s, binary.BigEndian.Uint64(b[16:]), carry)
+		s, carry = bits.Add64(s, binary.BigEndian.Uint64(b[24:]), carry)
+		b = b[32:]
+	}
+	for len(b) >= 8 {
+		s, carry = bits.Add64(s, binary.BigEndian.Uint64(b), carry)
+		b = b[8:]
+	}
+	rest := s>>32 + s&0xffffffff + carry + uint64(initial)
+	for len(b) >= 2 {
+		rest += uint64(binary.BigEndian.Uint16(b))
+		b = b[2:]
+	}
+	if len(b) == 1 {
+		rest += uint64(b[0]) << 8
+	}
+	return fold(rest)
+}
+
+// Checksum is the Internet checksum of b: the inverted sum.
+func Checksum(b []byte) uint16 { return ^Sum(b, 0) }
+
+// PseudoHeader sums what TCP, UDP and ICMPv6 checksum beside themselves (RFC 9293 3.1, RFC 8200 8.1); both addresses are of
+// one family.
+func PseudoHeader(source, destination netip.Addr, protocol uint8, length int) uint16 {
+	s := fold(uint64(protocol) + uint64(length))
+	if source.Is4() {
+		a, b := source.As4(), destination.As4()
+		return Sum(b[:], Sum(a[:], s))
+	}
+	a, b := source.As16(), destination.As16()
+	return Sum(b[:], Sum(a[:], s))
+}
+
+// Update returns the checksum after a 16-bit word it covers changed from old to now (RFC 1624, equation 3).
+func Update(checksum, old, now uint16) uint16 {
+	return ^fold(uint64(^checksum) + uint64(^old) + uint64(now))
+}
+
+// Complete finishes a partial L4 checksum in place and clears the flag; false where v's offsets do not fit the frame.
+// The field holds the pseudo header's sum. A result of zero becomes all ones, which UDP needs and the others take as equal.
+func Complete(frame []byte, v *Virtio) bool {
+	if !v.NeedsChecksum() {
+		return true
+	}
+	start := int(v.ChecksumStart)
+	field := start + int(v.ChecksumOffset)
+	if start < EthernetLen || field+2 > len(frame) {
+		return false
+	}
+	c := Checksum(frame[start:])
+	if c == 0 {
+		c = 0xffff
+	}
+	binary.BigEndian.PutUint16(frame[field:], c)
+	v.Flags = v.Flags&^VirtioNeedsChecksum | VirtioDataValid
+	v.ChecksumStart, v.ChecksumOffset = 0, 0
+	return true
+}
+
+func fold(s uint64) uint16 {
+	s = s>>32 + s&0xffffffff
+	s = s>>16 + s&0xffff
+	s = s>>16 + s&0xffff
+	return uint16(s>>16 + s&0xffff)
+}

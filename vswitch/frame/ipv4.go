@@ -1,0 +1,97 @@
+package frame
+
+import (
+	"encoding/binary"
+	"net/netip"
+)
+
+// IPv4Len is the length of a header without options.
+const IPv4Len = 20
+
+// IP protocol numbers.
+const (
+	ProtocolICMP   = 1
+	ProtocolTCP    = 6
+	ProtocolUDP    = 17
+	ProtocolICMPv6 = 58
+)
+
+// IPv4 is a view of a packet, cut to its total length (RFC 791).
+type IPv4 []byte
+
+// ParseIPv4 checks version, header length and total length; padding behind the packet is cut off. The header's checksum is
+// ChecksumValid's matter.
+func ParseIPv4(b []byte) (IPv4, error) {
+	if len(b) < IPv4Len {
+		return nil, ErrShort
+	}
+	if b[0]>>4 != 4 {
+		return nil, ErrVersion
+	}
+	header, total := int(b[0]&15)*4, int(binary.BigEndian.Uint16(b[2:]))
+	if header < IPv4Len {
+		return nil, ErrHeaderLength
+	}
+	if total < header || total > len(b) {
+		return nil, ErrLength
+	}
+	return IPv4(b[:total]), nil
+}
+
+// HeaderLen returns the header's length with options.
+func (p IPv4) HeaderLen() int { return int(p[0]&15) * 4 }
+
+// ChecksumValid verifies the header's checksum.
+func (p IPv4) ChecksumValid() bool { return Sum(p[:p.HeaderLen()], 0) == 0xffff }
+
+// DontFragment tells the DF bit.
+func (p IPv4) DontFragment() bool { return p[6]&0x40 != 0 }
+
+// FragmentOffset returns the offset in units of 8 bytes.
+func (p IPv4) FragmentOffset() uint16 { return binary.BigEndian.Uint16(p[6:]) & 0x1fff }
+
+// IsFragment says that the packet is one piece of several.
+func (p IPv4) IsFragment() bool { return binary.BigEndian.Uint16(p[6:])&0x3fff != 0 }
+
+// TTL returns the time to live.
+func (p IPv4) TTL() uint8 { return p[8] }
+
+// Protocol returns the payload's protocol.
+func (p IPv4) Protocol() uint8 { return p[9] }
+
+// Source returns the sender.
+func (p IPv4) Source() netip.Addr { return netip.AddrFrom4([4]byte(p[12:16])) }
+
+// Destination returns the receiver.
+func (p IPv4) Destination() netip.Addr { return netip.AddrFrom4([4]byte(p[16:20])) }
+
+// Payload returns what follows the header.
+func (p IPv4) Payload() []byte { return p[p.HeaderLen():] }
+
+// DecrementTTL takes one off the time to live, which must not be zero, and mends the checksum.
+func (p IPv4) DecrementTTL() {
+	old := binary.BigEndian.Uint16(p[8:])
+	now := old - 0x100
+	binary.BigEndian.PutUint16(p[8:], now)
+	binary.BigEndian.PutUint16(p[10:], Update(binary.BigEndian.Uint16(p[10:]), old, now))
+}
+
+// IPFields are what a written IP header says. TOS is the traffic class in IPv6.
+type IPFields struct {
+	TOS, TTL, Protocol  uint8
+	Source, Destination netip.Addr
+	PayloadLen          int
+}
+
+// PutIPv4 writes a header without options, with DF set and its checksum, into the first IPv4Len bytes of b.
+func PutIPv4(b []byte, f IPFields) {
+	b = b[:IPv4Len]
+	clear(b)
+	b[0], b[1] = 0x45, f.TOS
+	binary.BigEndian.PutUint16(b[2:], uint16(IPv4Len+f.PayloadLen))
+	b[6], b[8], b[9] = 0x40, f.TTL, f.Protocol
+	s, d := f.Source.As4(), f.Destination.As4()
+	copy(b[12:], s[:])
+	copy(b[16:], d[:])
+	binary.BigEndian.PutUint16(b[10:], Checksum(b))
+}

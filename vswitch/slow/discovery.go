@@ -1,0 +1,132 @@
+package slow
+
+import (
+	"net/netip"
+	"time"
+
+	"github.com/weftnet/weft/vswitch/frame"
+)
+
+var (
+	allNodes    = netip.MustParseAddr("ff02::1")
+	allNodesMAC = frame.MAC{0x33, 0x33, 0, 0, 0, 1}
+)
+
+// onLink is the hop limit that proves a neighbour message to be from this link (RFC 4861 7.1).
+const onLink = 255
+
+// discovery answers solicitations for the interface's own addresses and takes in what neighbours say of themselves.
+func (p *Path) discovery(m *Message, now time.Time) {
+	ip, n, ok := parseDiscovery(m)
+	if !ok {
+		p.drop(badDiscovery)
+		return
+	}
+	i, ok := p.router.Interface(m.Interface)
+	if !ok || i.holds(ip.Source()) {
+		p.drop(notOurs)
+		return
+	}
+	if n.Type() == frame.ICMP6Advert {
+		p.advertised(m.Interface, n, now)
+		return
+	}
+	if !i.holds(n.Target()) {
+		p.drop(notOurs)
+		return
+	}
+	source := ip.Source()
+	if mac, ok := n.LinkAddress(frame.NDSourceLink); ok && usable6(source, mac) {
+		p.claim(claim{m.Interface, source, mac, true}, now)
+	}
+	p.advertise(m, i, n.Target())
+}
+
+func (p *Path) advertised(index uint32, n frame.ND, now time.Time) {
+	mac, ok := n.LinkAddress(frame.NDTargetLink)
+	if !ok || !usable6(n.Target(), mac) {
+		p.drop(badDiscovery)
+		return
+	}
+	p.claim(claim{index, n.Target(), mac, n.Flags()&frame.NDFlagOverride != 0}, now)
+}
+
+// parseDiscovery applies the rules of RFC 4861 7.1.1 and 7.1.2.
+func parseDiscovery(m *Message) (frame.IPv6, frame.ND, bool) {
+	ip, err := frame.ParseIPv6(frame.Ethernet(m.Bytes()).Payload())
+	if err != nil || ip.HopLimit() != onLink || !m.Whole {
+		return nil, nil, false
+	}
+	body := ip[frame.IPv6Len:]
+	n, err := frame.ParseND(body)
+	if err != nil || !frame.ICMP(body).ChecksumValid(pseudo6(ip.Source(), ip.Destination(), len(body))) {
+		return nil, nil, false
+	}
+	if ip.Source().IsUnspecified() {
+		_, hasLink := n.LinkAddress(frame.NDSourceLink)
+		group, _ := frame.SolicitedNode(n.Target())
+		return ip, n, n.Type() == frame.ICMP6Solicit && !hasLink && ip.Destination() == group
+	}
+	solicited := n.Type() == frame.ICMP6Advert && n.Flags()&frame.NDFlagSolicited != 0
+	return ip, n, !(solicited && ip.Destination().IsMulticast())
+}
+
+// advertise answers the solicitation in m; one for duplicate address detection gets its answer at all nodes.
+func (p *Path) advertise(m *Message, i Interface, target netip.Addr) {
+	e := frame.Ethernet(m.Bytes())
+	asker := frame.IPv6(e.Payload()).Source()
+	to, mac, flags := asker, e.Source(), uint8(frame.NDFlagRouter|frame.NDFlagSolicited|frame.NDFlagOverride)
+	if asker.IsUnspecified() {
+		to, mac, flags = allNodes, allNodesMAC, frame.NDFlagRouter|frame.NDFlagOverride
+	}
+	p.sendND(m.Interface, ndEnvelope{mac, i.MAC, target, to}, frame.NDFields{
+		Type: frame.ICMP6Advert, Flags: flags, Target: target, Option: frame.NDTargetLink, Link: i.MAC,
+	})
+}
+
+// solicit asks for the MAC of target.
+func (p *Path) solicit(index uint32, i Interface, target netip.Addr) {
+	source := i.LinkLocal
+	if !source.IsValid() {
+		var ok bool
+		if source, ok = i.source(target); !ok {
+			p.drop(noSource)
+			return
+		}
+	}
+	group, mac := frame.SolicitedNode(target)
+	p.sendND(index, ndEnvelope{mac, i.MAC, source, group}, frame.NDFields{
+		Type: frame.ICMP6Solicit, Target: target, Option: frame.NDSourceLink, Link: i.MAC,
+	})
+}
+
+type ndEnvelope struct {
+	toMAC, fromMAC frame.MAC
+	from, to       netip.Addr
+}
+
+func (p *Path) sendND(index uint32, v ndEnvelope, f frame.NDFields) {
+	m := p.router.Inject()
+	if m == nil {
+		p.drop(workerFull)
+		return
+	}
+	b := m.Room()[:frame.EthernetLen+frame.IPv6Len+frame.NDLinkLen]
+	frame.PutEthernet(b, v.toMAC, v.fromMAC, frame.TypeIPv6)
+	frame.PutIPv6(b[frame.EthernetLen:], frame.IPFields{
+		TTL: onLink, Protocol: frame.ProtocolICMPv6, Source: v.from, Destination: v.to, PayloadLen: frame.NDLinkLen,
+	})
+	body := b[frame.EthernetLen+frame.IPv6Len:]
+	frame.PutND(body, f)
+	frame.ICMP(body).Seal(pseudo6(v.from, v.to, len(body)))
+	m.SetLen(len(b))
+	p.output(m, index)
+}
+
+func pseudo6(source, destination netip.Addr, length int) uint16 {
+	return frame.PseudoHeader(source, destination, frame.ProtocolICMPv6, length)
+}
+
+func usable6(a netip.Addr, m frame.MAC) bool {
+	return !a.IsUnspecified() && !a.IsMulticast() && !a.IsLoopback() && !m.IsMulticast() && !m.IsZero()
+}

@@ -1,0 +1,2 @@
+// Package slow does what a worker has no time for: ARP, neighbour discovery, neighbour resolution, ICMP echo and errors.
+package slow

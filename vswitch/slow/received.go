@@ -1,0 +1,151 @@
+package slow
+
+import (
+	"net/netip"
+	"time"
+
+	"github.com/weftnet/weft/vswitch/frame"
+)
+
+// defaultTTL is that of packets the dataplane sends by itself.
+const defaultTTL = 64
+
+// packet is what the ICMP code must know of an IP packet of either family.
+type packet struct {
+	ip                  []byte
+	source, destination netip.Addr
+	protocol            uint8
+	header              int // of the upper layer's header in ip
+	later               bool
+}
+
+func parse(m *Message) (packet, bool) {
+	e := frame.Ethernet(m.Bytes())
+	raw := e.Payload()
+	if e.Type() == frame.TypeIPv4 {
+		if !m.Whole {
+			return head4(raw)
+		}
+		ip, err := frame.ParseIPv4(raw)
+		if err != nil {
+			return packet{}, false
+		}
+		return packet{ip, ip.Source(), ip.Destination(), ip.Protocol(), ip.HeaderLen(), ip.FragmentOffset() != 0}, true
+	}
+	if !m.Whole {
+		return head6(raw)
+	}
+	ip, err := frame.ParseIPv6(raw)
+	if err != nil {
+		return packet{}, false
+	}
+	u, ok := ip.Upper()
+	return packet{ip, ip.Source(), ip.Destination(), u.Protocol, u.Offset, u.Later}, ok
+}
+
+// received answers what is sent to the dataplane itself: echo, and a refusal for anything else.
+func (p *Path) received(m *Message, now time.Time) {
+	if !m.Whole {
+		p.drop(truncated)
+		return
+	}
+	// An error quotes the packet, so its checksum must be whole; an echo's must be right.
+	if !frame.Complete(m.Bytes(), &m.Virtio) {
+		p.drop(badICMP)
+		return
+	}
+	k, ok := parse(m)
+	if !ok {
+		p.drop(badICMP)
+		return
+	}
+	if k.fragmented() {
+		p.drop(fragmented)
+		return
+	}
+	if k.protocol == k.icmp() {
+		p.echo(m, k)
+		return
+	}
+	p.refuse(m, now)
+}
+
+// icmp returns the number of the family's own ICMP.
+func (k packet) icmp() uint8 {
+	if k.source.Is4() {
+		return frame.ProtocolICMP
+	}
+	return frame.ProtocolICMPv6
+}
+
+func (k packet) fragmented() bool {
+	if k.source.Is4() {
+		return frame.IPv4(k.ip).IsFragment()
+	}
+	return k.later
+}
+
+func (p *Path) echo(m *Message, k packet) {
+	icmp, err := frame.ParseICMP(k.ip[k.header:])
+	request, reply, pseudo := uint8(frame.ICMPEcho), uint8(frame.ICMPEchoReply), uint16(0)
+	if !k.source.Is4() {
+		request, reply = frame.ICMP6Echo, frame.ICMP6EchoReply
+		pseudo = pseudo6(k.source, k.destination, len(icmp))
+	}
+	switch {
+	case err != nil || !icmp.ChecksumValid(pseudo):
+		p.drop(badICMP)
+		return
+	case icmp.Type() != request:
+		p.drop(ignored)
+		return
+	}
+	out := p.router.Inject()
+	if out == nil {
+		p.drop(workerFull)
+		return
+	}
+	body := p.envelope(out, m, reflect(k, k.destination, len(icmp)))
+	copy(body, icmp)
+	frame.ICMP(body).SetType(reply, 0)
+	// The pseudo header's sum does not know which address is the sender's.
+	frame.ICMP(body).Seal(pseudo)
+	p.send(out, m, k.source)
+}
+
+// reflect writes the IP fields of an answer from source to the packet's sender.
+func reflect(k packet, source netip.Addr, length int) frame.IPFields {
+	return frame.IPFields{TTL: defaultTTL, Protocol: k.icmp(), Source: source, Destination: k.source, PayloadLen: length}
+}
+
+// envelope writes the Ethernet and IP headers of an answer to m and returns the room for its ICMP message. Destination and
+// source MAC are those of an answer on the same link; a routed answer gets others.
+func (p *Path) envelope(out, m *Message, f frame.IPFields) []byte {
+	e := frame.Ethernet(m.Bytes())
+	header := frame.IPv6Len
+	if f.Source.Is4() {
+		header = frame.IPv4Len
+	}
+	b := out.Room()[:frame.EthernetLen+header+f.PayloadLen]
+	frame.PutEthernet(b, e.Source(), e.Destination(), e.Type())
+	if f.Source.Is4() {
+		frame.PutIPv4(b[frame.EthernetLen:], f)
+	} else {
+		frame.PutIPv6(b[frame.EthernetLen:], f)
+	}
+	out.SetLen(len(b))
+	return b[frame.EthernetLen+header:]
+}
+
+// send routes an answer to m back to its sender; a link-local one is on m's own link.
+func (p *Path) send(out, m *Message, to netip.Addr) {
+	if to.Is6() && to.IsLinkLocalUnicast() {
+		if i, ok := p.router.Interface(m.Interface); ok {
+			frame.Ethernet(out.Bytes()).Rewrite(frame.Ethernet(m.Bytes()).Source(), i.MAC)
+		}
+		p.output(out, m.Interface)
+		return
+	}
+	out.Reason, out.Interface, out.Virtio = Route, m.Interface, frame.Virtio{}
+	p.router.Injected()
+}

@@ -1,0 +1,173 @@
+package slow
+
+import (
+	"net/netip"
+	"time"
+
+	"github.com/weftnet/weft/vswitch/frame"
+)
+
+// The longest errors: RFC 1812 4.3.2.3 and RFC 4443 2.4 c.
+const (
+	longestError4 = 576
+	longestError6 = 1280
+)
+
+// refusal is an ICMP error's own part.
+type refusal struct {
+	kind, code uint8
+	rest       uint32
+}
+
+// refuse tells the sender of m why its packet got nowhere.
+func (p *Path) refuse(m *Message, now time.Time) {
+	if m.Whole && !frame.Complete(m.Bytes(), &m.Virtio) {
+		p.drop(badICMP)
+		return
+	}
+	k, ok := parse(m)
+	if !ok || !k.owed(frame.Ethernet(m.Bytes()).Destination()) {
+		p.drop(noErrorOwed)
+		return
+	}
+	r, ok := reason(m, k)
+	if !ok {
+		p.drop(noErrorOwed)
+		return
+	}
+	i, _ := p.router.Interface(m.Interface)
+	source, ok := i.source(k.source)
+	if m.Reason == Received {
+		source, ok = k.destination, true
+	}
+	if !ok {
+		p.drop(noSource)
+		return
+	}
+	if !p.errors.take(now) {
+		p.drop(rateLimited)
+		return
+	}
+	p.sendError(m, k, source, r)
+}
+
+func (p *Path) sendError(m *Message, k packet, source netip.Addr, r refusal) {
+	out := p.router.Inject()
+	if out == nil {
+		p.drop(workerFull)
+		return
+	}
+	quote := k.ip[:min(len(k.ip), longestError6-frame.IPv6Len-frame.ICMPLen)]
+	if k.source.Is4() {
+		quote = k.ip[:min(len(k.ip), longestError4-frame.IPv4Len-frame.ICMPLen)]
+	}
+	body := p.envelope(out, m, reflect(k, source, frame.ICMPLen+len(quote)))
+	frame.ICMP(body).SetType(r.kind, r.code)
+	frame.ICMP(body).SetRest(r.rest)
+	copy(body[frame.ICMPLen:], quote)
+	pseudo := uint16(0)
+	if !k.source.Is4() {
+		pseudo = pseudo6(source, k.source, len(body))
+	}
+	frame.ICMP(body).Seal(pseudo)
+	p.send(out, m, k.source)
+}
+
+// reason translates into ICMP or ICMPv6; false: nothing is said.
+func reason(m *Message, k packet) (refusal, bool) {
+	if k.source.Is4() {
+		return reason4(m, k)
+	}
+	switch m.Reason {
+	case Expired:
+		return refusal{kind: frame.ICMP6TimeExceeded}, true
+	case NoRoute:
+		return refusal{kind: frame.ICMP6Unreachable, code: frame.Code6NoRoute}, true
+	case HostUnreached:
+		return refusal{kind: frame.ICMP6Unreachable, code: frame.Code6Address}, true
+	case Prohibited:
+		return refusal{kind: frame.ICMP6Unreachable, code: frame.Code6Prohibited}, true
+	case TooBig:
+		return refusal{kind: frame.ICMP6TooBig, rest: uint32(m.MTU)}, true
+	case Received:
+		if k.hasPorts() {
+			return refusal{kind: frame.ICMP6Unreachable, code: frame.Code6Port}, true
+		}
+		return refusal{kind: frame.ICMP6Parameter, code: frame.Code6NextHeader, rest: nextHeaderOffset}, true
+	}
+	return refusal{}, false
+}
+
+// nextHeaderOffset is where the fixed IPv6 header names the protocol that nobody here knows.
+const nextHeaderOffset = 6
+
+func reason4(m *Message, k packet) (refusal, bool) {
+	unreachable := func(code uint8) (refusal, bool) {
+		return refusal{kind: frame.ICMPUnreachable, code: code}, true
+	}
+	switch m.Reason {
+	case Expired:
+		return refusal{kind: frame.ICMPTimeExceeded}, true
+	case NoRoute:
+		return unreachable(frame.CodeNet)
+	case HostUnreached:
+		return unreachable(frame.CodeHost)
+	case Prohibited:
+		return unreachable(frame.CodeAdminProhibited)
+	case TooBig:
+		return refusal{frame.ICMPUnreachable, frame.CodeFragNeeded, uint32(m.MTU)}, true
+	case Received:
+		if k.hasPorts() {
+			return unreachable(frame.CodePort)
+		}
+		return unreachable(frame.CodeProtocol)
+	}
+	return refusal{}, false
+}
+
+func (k packet) hasPorts() bool {
+	return k.protocol == frame.ProtocolTCP || k.protocol == frame.ProtocolUDP
+}
+
+// owed applies RFC 1122 3.2.2 and RFC 4443 2.4 e: no error about an error, a later fragment, or what was not sent from one
+// host to one host.
+func (k packet) owed(to frame.MAC) bool {
+	s := k.source
+	if k.later || to.IsMulticast() || k.destination.IsMulticast() || !s.IsValid() ||
+		s.IsUnspecified() || s.IsMulticast() || s.IsLoopback() {
+		return false
+	}
+	if k.protocol != k.icmp() {
+		return true
+	}
+	icmp, err := frame.ParseICMP(k.ip[k.header:])
+	if err != nil {
+		return false
+	}
+	if s.Is4() {
+		return !frame.IsICMPError(icmp.Type())
+	}
+	return !frame.IsICMP6Error(icmp.Type())
+}
+
+// head4 reads the head of an IPv4 packet that is longer than a message.
+func head4(b []byte) (packet, bool) {
+	if len(b) < frame.IPv4Len {
+		return packet{}, false
+	}
+	ip := frame.IPv4(b)
+	if n := ip.HeaderLen(); n < frame.IPv4Len || n > len(b) {
+		return packet{}, false
+	}
+	return packet{b, ip.Source(), ip.Destination(), ip.Protocol(), ip.HeaderLen(), ip.FragmentOffset() != 0}, true
+}
+
+// head6 reads the head of an IPv6 packet that is longer than a message.
+func head6(b []byte) (packet, bool) {
+	if len(b) < frame.IPv6Len {
+		return packet{}, false
+	}
+	ip := frame.IPv6(b)
+	u, ok := ip.Upper()
+	return packet{b, ip.Source(), ip.Destination(), u.Protocol, u.Offset, u.Later}, ok
+}

@@ -1,0 +1,179 @@
+package slow
+
+import (
+	"net/netip"
+	"time"
+
+	"github.com/weftnet/weft/vswitch/frame"
+)
+
+const (
+	askEvery       = time.Second // RFC 1122 2.3.2.1: at most one request a second for each destination
+	askTimes       = 3           // then the neighbour counts as silent (RFC 4861: MAX_MULTICAST_SOLICIT)
+	queueDepth     = 8           // frames that wait for one neighbour
+	maxResolutions = 1024        // neighbours in question at once: a scanning pod cannot fill memory
+	learnedFor     = 10 * time.Second
+)
+
+type neighbourKey struct {
+	index uint32
+	addr  netip.Addr
+}
+
+// resolution is a neighbour in question.
+//
+//	asking --answer--> learned --learnedFor--> forgotten
+//	   \--askTimes without answer--> forgotten, queued packets are refused
+type resolution struct {
+	asked   int
+	due     time.Time // asking: of the next request; learned: of the end
+	waiting []waiting
+	mac     frame.MAC // learned: until control knows it too
+}
+
+type waiting struct {
+	received uint32 // where the frame came from: its sender is told if nobody answers
+	virtio   frame.Virtio
+	frame    []byte
+}
+
+// claim is what a neighbour says of itself.
+type claim struct {
+	index    uint32
+	addr     netip.Addr
+	mac      frame.MAC
+	override bool
+}
+
+// resolve keeps a frame until the neighbour is known, and asks for it.
+func (p *Path) resolve(m *Message, now time.Time) {
+	key := neighbourKey{m.Out, m.Target}
+	if mac, _, ok := p.router.Neighbour(m.Out, m.Target); ok {
+		p.forward(m.Out, mac, waiting{m.Interface, m.Virtio, m.Bytes()}, m.Whole)
+		return
+	}
+	r := p.neighbours[key]
+	if r == nil {
+		if len(p.neighbours) >= maxResolutions {
+			p.drop(tableFull)
+			return
+		}
+		r = &resolution{}
+		p.neighbours[key] = r
+		p.keep(r, m)
+		p.ask(key, r, now)
+		return
+	}
+	if !r.mac.IsZero() {
+		p.router.Learned(m.Out, m.Target, r.mac)
+		p.forward(m.Out, r.mac, waiting{m.Interface, m.Virtio, m.Bytes()}, m.Whole)
+		return
+	}
+	p.keep(r, m)
+}
+
+func (p *Path) keep(r *resolution, m *Message) {
+	switch {
+	case !m.Whole:
+		p.drop(truncated)
+	case len(r.waiting) >= queueDepth:
+		p.drop(queueFull)
+	default:
+		r.waiting = append(r.waiting, waiting{m.Interface, m.Virtio, append([]byte(nil), m.Bytes()...)})
+	}
+}
+
+func (p *Path) ask(key neighbourKey, r *resolution, now time.Time) {
+	r.asked++
+	r.due = now.Add(askEvery)
+	i, ok := p.router.Interface(key.index)
+	if !ok || !i.Up {
+		return
+	}
+	if key.addr.Is4() {
+		p.requestARP(key.index, i, key.addr)
+		return
+	}
+	p.solicit(key.index, i, key.addr)
+}
+
+// claim takes in a neighbour's word on itself: as the answer to a question, or as news of a neighbour learned before. It
+// makes no entry for strangers, and never changes a static one.
+func (p *Path) claim(c claim, now time.Time) {
+	mac, static, known := p.router.Neighbour(c.index, c.addr)
+	if known && static {
+		if mac != c.mac {
+			p.drop(staticClaim)
+		}
+		return
+	}
+	r := p.neighbours[neighbourKey{c.index, c.addr}]
+	if r == nil {
+		if known && mac != c.mac && c.override {
+			p.router.Learned(c.index, c.addr, c.mac)
+		}
+		return
+	}
+	if !r.mac.IsZero() && (!c.override || r.mac == c.mac) {
+		return
+	}
+	r.mac, r.due = c.mac, now.Add(learnedFor)
+	p.router.Learned(c.index, c.addr, c.mac)
+	for _, w := range r.waiting {
+		p.forward(c.index, c.mac, w, true)
+	}
+	r.waiting = nil
+}
+
+func (p *Path) forward(out uint32, mac frame.MAC, w waiting, whole bool) {
+	if !whole {
+		p.drop(truncated)
+		return
+	}
+	i, ok := p.router.Interface(out)
+	m := p.router.Inject()
+	if m == nil || !ok {
+		p.drop(workerFull)
+		return
+	}
+	m.Fill(w.frame)
+	frame.Ethernet(m.Bytes()).Rewrite(mac, i.MAC)
+	m.Reason, m.Out, m.Virtio = Output, out, w.virtio
+	p.router.Injected()
+}
+
+// tick asks again where an answer is due, and gives up where it was due too often.
+func (p *Path) tick(now time.Time) {
+	for key, r := range p.neighbours {
+		switch {
+		case now.Before(r.due):
+		case !r.mac.IsZero():
+			delete(p.neighbours, key)
+		case r.asked >= askTimes:
+			delete(p.neighbours, key)
+			p.giveUp(r, now)
+		default:
+			p.ask(key, r, now)
+		}
+	}
+}
+
+func (p *Path) giveUp(r *resolution, now time.Time) {
+	p.drop(unanswered)
+	for _, w := range r.waiting {
+		m := Message{Reason: HostUnreached, Interface: w.received, Virtio: w.virtio}
+		m.Fill(w.frame)
+		p.refuse(&m, now)
+	}
+}
+
+// next returns when tick has something to do; the zero time: never.
+func (p *Path) next(time.Time) time.Time {
+	var first time.Time
+	for _, r := range p.neighbours {
+		if first.IsZero() || r.due.Before(first) {
+			first = r.due
+		}
+	}
+	return first
+}
