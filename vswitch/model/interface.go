@@ -1,13 +1,21 @@
 package model
 
 import (
+	"net/netip"
 	"strings"
 
+	"github.com/weftnet/weft/vswitch/forward"
 	"github.com/weftnet/weft/vswitch/frame"
 )
 
 // NoIndex is the interface index that names none, or in a dump all.
-const NoIndex = ^uint32(0)
+const NoIndex = forward.NoInterface
+
+// defaultMTU is the MTU of a new Ethernet interface in VPP.
+const defaultMTU = 9000
+
+// maxTag is what sw_interface_details can carry of a tag.
+const maxTag = 63
 
 // Interface is what the API tells of an interface.
 type Interface struct {
@@ -19,11 +27,11 @@ type Interface struct {
 	AdminUp bool
 	LinkUp  bool
 	LinkMTU int       // the longest payload of a frame
-	MTU     [4]uint32 // by protocol: L3, IPv4, IPv6, MPLS; 0 in the last three: the first
+	MTU     [4]uint32 // by protocol: L3, IPv4, IPv6, MPLS; 0 in the last three: as L3
 }
 
 // InterfaceEvent tells that an interface came, went or changed. As in VPP the flags say only what
-// has just become so: an interface that comes up has AdminUp alone, even if its link is up.
+// has just become so: an interface that is set up has AdminUp alone if its link was up before.
 type InterfaceEvent struct {
 	Index   uint32
 	AdminUp bool
@@ -34,10 +42,91 @@ type InterfaceEvent struct {
 // iface is an interface with all that hangs on it.
 type iface struct {
 	Interface
+	ethernet   bool
+	loopback   *uint32 // its instance
+	tap        *tap
+	table4     uint32
+	table6     uint32
+	addresses  []netip.Prefix // as they were added
+	donor      uint32         // whose addresses it uses, or NoIndex
+	linkLocal  netip.Addr     // valid: IPv6 is on
+	ip6Locks   int            // how many times IPv6 was asked for
+	neighbours map[netip.Addr]*neighbour
+	connected  map[routeKey]fibRoute // the routes that its addresses make
+	carries    map[routeKey]struct{} // the routes with a path over it
 }
 
-func newLocal0() *iface {
-	return &iface{Interface: Interface{Name: "local0", DevType: "local"}}
+func newIface(i Interface) *iface {
+	return &iface{Interface: i, donor: NoIndex, neighbours: map[netip.Addr]*neighbour{},
+		connected: map[routeKey]fibRoute{}, carries: map[routeKey]struct{}{}}
+}
+
+// newEthernet is an interface with a MAC address and VPP's default MTU.
+func newEthernet(i Interface) *iface {
+	i.LinkMTU, i.MTU[0] = defaultMTU, defaultMTU
+	e := newIface(i)
+	e.ethernet = true
+	return e
+}
+
+// table is the VRF of the interface in one family.
+func (i *iface) table(f forward.Family) forward.TableKey {
+	if f == forward.IP4 {
+		return forward.TableKey{Family: f, ID: i.table4}
+	}
+	return forward.TableKey{Family: f, ID: i.table6}
+}
+
+func (i *iface) setTable(k forward.TableKey) {
+	if k.Family == forward.IP4 {
+		i.table4 = k.ID
+	} else {
+		i.table6 = k.ID
+	}
+}
+
+// addLocked takes a new interface into the model. If the engine refuses it nothing has changed.
+func (m *Model) addLocked(i *iface) error {
+	m.interfaces[i.Index] = i
+	if err := m.engine.SetInterface(i.Index, m.forwardLocked(i)); err != nil {
+		delete(m.interfaces, i.Index)
+		return err
+	}
+	m.notify(InterfaceEvent{Index: i.Index, LinkUp: i.LinkUp})
+	return nil
+}
+
+// showLocked tells the engine the interface's state and that of the interfaces that borrow its addresses.
+func (m *Model) showLocked(i *iface) {
+	m.setEngineLocked(i)
+	for _, other := range m.interfaces {
+		if other.donor == i.Index && other != i {
+			m.setEngineLocked(other)
+		}
+	}
+}
+
+func (m *Model) setEngineLocked(i *iface) {
+	if err := m.engine.SetInterface(i.Index, m.forwardLocked(i)); err != nil {
+		m.log.Error("packet path refused an interface", "interface", i.Name, "err", err)
+	}
+}
+
+// forwardLocked is the interface as the engine needs it.
+func (m *Model) forwardLocked(i *iface) forward.Interface {
+	own := m.addressesLocked(i)
+	f := forward.Interface{Up: i.AdminUp, MTU: i.ipMTU(), MAC: i.MAC, Table4: i.table4, Table6: i.table6,
+		LinkLocal: i.linkLocal, IP6Enabled: i.linkLocal.IsValid() || i.donor != NoIndex}
+	for _, p := range own {
+		f.Addresses = append(f.Addresses, p.Addr())
+		f.IP6Enabled = f.IP6Enabled || p.Addr().Is6()
+	}
+	return f
+}
+
+// ipMTU is the longest IP packet of both families, which sw_interface_set_mtu keeps equal.
+func (i *iface) ipMTU() int {
+	return int(protocolMTU(i.MTU, 1))
 }
 
 // InterfaceFilter chooses interfaces as sw_interface_dump does: a name wins over an index,
@@ -66,4 +155,27 @@ func (m *Model) Interfaces(f InterfaceFilter) []Interface {
 		}
 	}
 	return list
+}
+
+// removeLocked takes an interface out of everything; its port is closed already.
+func (m *Model) removeLocked(i *iface) {
+	for a := range i.neighbours {
+		m.delNeighbourLocked(i, a)
+	}
+	i.addresses, i.donor, i.AdminUp = nil, NoIndex, false
+	m.connectLocked(i)
+	for _, other := range m.interfaces {
+		if other.donor == i.Index {
+			other.donor = NoIndex
+			m.setEngineLocked(other)
+			m.refineLocked(other)
+		}
+	}
+	m.abandonLocked(i)
+	for _, f := range families {
+		m.bindLocked(i, forward.TableKey{Family: f})
+	}
+	delete(m.interfaces, i.Index)
+	m.engine.DelInterface(i.Index)
+	m.notify(InterfaceEvent{Index: i.Index, Deleted: true})
 }

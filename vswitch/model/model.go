@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/weftnet/weft/vswitch/forward"
 )
@@ -14,17 +15,28 @@ import (
 type Model struct {
 	engine Engine
 	log    *slog.Logger
+	now    func() time.Time
 
 	mu         sync.Mutex
 	notify     func(InterfaceEvent)
 	interfaces map[uint32]*iface
 	lastIndex  uint32
+	tables     map[forward.TableKey]*table
+	neighbours map[forward.Family]int // how many
+	lastEntry  uint32                 // last number given to a FIB entry
 }
 
 // New makes a model that has local0 and the two tables 0, as VPP has from the start.
 func New(engine Engine, log *slog.Logger) *Model {
-	m := &Model{engine: engine, log: log, notify: func(InterfaceEvent) {}, interfaces: map[uint32]*iface{}}
-	m.interfaces[0] = newLocal0()
+	m := &Model{engine: engine, log: log, now: time.Now, notify: func(InterfaceEvent) {},
+		interfaces: map[uint32]*iface{}, tables: map[forward.TableKey]*table{},
+		neighbours: map[forward.Family]int{}}
+	defer m.change()()
+	for _, family := range []forward.Family{forward.IP4, forward.IP6} {
+		m.makeTableLocked(forward.TableKey{Family: family}, "")
+	}
+	m.interfaces[0] = newIface(Interface{Name: "local0", DevType: "local"})
+	m.showLocked(m.interfaces[0])
 	return m
 }
 
@@ -36,10 +48,19 @@ func (m *Model) Notify(f func(InterfaceEvent)) {
 	m.notify = f
 }
 
-// indexes are all interfaces' indexes in order.
+// change begins a change; the function that it returns ends it and shows it to the workers.
+func (m *Model) change() func() {
+	m.mu.Lock()
+	return func() {
+		m.engine.Publish()
+		m.mu.Unlock()
+	}
+}
+
+// indexesLocked are all interfaces' indexes in order.
 func (m *Model) indexesLocked() []uint32 { return slices.Sorted(maps.Keys(m.interfaces)) }
 
-// interfaceLocked finds an interface that requests may name.
+// interfaceLocked finds an interface that a request names.
 func (m *Model) interfaceLocked(index uint32) (*iface, error) {
 	i, ok := m.interfaces[index]
 	if !ok {

@@ -41,6 +41,8 @@ const (
 	DuplicateIfAddress          Retval = -127
 	InstanceInUse               Retval = -147
 	FIBPathUnsupportedNextHop   Retval = -157
+	InitFailed                  Retval = -144
+	NetlinkError                Retval = -145
 	NoChange                    Retval = -160
 	LimitExceeded               Retval = -162
 	FeatureAlreadyDisabled      Retval = -169

@@ -1,0 +1,224 @@
+package model
+
+import (
+	"crypto/rand"
+	"errors"
+	"math/bits"
+	"net/netip"
+	"strconv"
+	"strings"
+
+	"github.com/weftnet/weft/vswitch/forward"
+	"github.com/weftnet/weft/vswitch/frame"
+	"github.com/weftnet/weft/vswitch/port"
+)
+
+const (
+	maxTapID    = 8192 // VPP's TAP_MAX_INSTANCE
+	defaultRing = 256
+	maxRing     = 32 << 10
+	// maxHostName is what the kernel takes as an interface's name.
+	maxHostName = 15
+	minHostMTU  = 68
+	maxHostMTU  = 65521
+)
+
+// TapFlags are tap_create_v3's.
+type TapFlags uint32
+
+// The flags that are served; others are refused.
+const (
+	TapGSO      TapFlags = 1
+	TapChecksum TapFlags = 2
+)
+
+// Tap says what tap to make, in tap_create_v3's words.
+type Tap struct {
+	ID          uint32     // NoIndex: the lowest free one
+	MAC         *frame.MAC // nil: a random one
+	Queues      int        // the larger of both directions; more than one is refused
+	RxRing      uint16     // 0: 256
+	TxRing      uint16
+	Flags       TapFlags
+	Tag         string
+	Host        HostEnd
+	Unsupported bool // a bridge or a gateway is asked for
+}
+
+// HostEnd is the kernel's side of a tap.
+type HostEnd struct {
+	Name      string       // empty: the kernel chooses
+	Namespace string       // an absolute path, pid:<number>, or a name below /var/run/netns; empty: our own
+	MAC       frame.MAC    // zero: the kernel chooses
+	MTU       uint32       // 0: the kernel's default
+	IP4, IP6  netip.Prefix // valid: added to it
+}
+
+// TapDetails is what sw_interface_tap_v2_details tells.
+type TapDetails struct {
+	Tap
+	Index   uint32
+	DevName string
+}
+
+// tap is the part of an interface that a tap has.
+type tap struct {
+	Tap
+	failed bool // the port has erred and is not back yet
+}
+
+// AddTap makes tap<id> and its host side and returns its index. The host side is up.
+func (m *Model) AddTap(t Tap) (uint32, error) {
+	defer m.change()()
+	if err := m.completeTapLocked(&t); err != nil {
+		return NoIndex, err
+	}
+	config, err := t.config()
+	if err != nil {
+		return NoIndex, err
+	}
+	index, err := m.freeIndexLocked()
+	if err != nil {
+		return NoIndex, err
+	}
+	info, err := m.engine.OpenTap(index, config)
+	if err != nil {
+		m.log.Warn("tap not made", "interface", t.Host.Name, "netns", t.Host.Namespace, "err", err)
+		return NoIndex, tapRetval(err)
+	}
+	t.Host.Name, t.Host.MAC = info.Name, info.HostMAC
+	i := newEthernet(Interface{Index: index, Name: "tap" + strconv.Itoa(int(t.ID)), DevType: "virtio",
+		Tag: cutTag(t.Tag), MAC: *t.MAC, LinkUp: true})
+	i.tap = &tap{Tap: t}
+	if err := m.addLocked(i); err != nil {
+		return NoIndex, errors.Join(err, m.engine.ClosePort(index))
+	}
+	return index, nil
+}
+
+// DeleteTap removes a tap with its host side; another interface is InvalidSwIfIndex.
+func (m *Model) DeleteTap(index uint32) error {
+	defer m.change()()
+	i, ok := m.interfaces[index]
+	if !ok || i.tap == nil {
+		return InvalidSwIfIndex
+	}
+	if err := m.engine.ClosePort(index); err != nil && !errors.Is(err, forward.ErrNoPort) {
+		m.log.Error("port not closed", "interface", i.Name, "err", err)
+	}
+	m.removeLocked(i)
+	return nil
+}
+
+// Taps lists the tap of that index, or all for NoIndex.
+func (m *Model) Taps(index uint32) []TapDetails {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var list []TapDetails
+	for _, n := range m.indexesLocked() {
+		if i := m.interfaces[n]; i.tap != nil && (index == NoIndex || index == n) {
+			list = append(list, TapDetails{Tap: i.tap.Tap, Index: n, DevName: i.Name})
+		}
+	}
+	return list
+}
+
+// completeTapLocked fills in defaults and refuses what cannot be had.
+func (m *Model) completeTapLocked(t *Tap) error {
+	if t.RxRing == 0 {
+		t.RxRing = defaultRing
+	}
+	if t.TxRing == 0 {
+		t.TxRing = defaultRing
+	}
+	switch {
+	case t.Unsupported || t.Flags&^(TapGSO|TapChecksum) != 0:
+		return Unsupported
+	case t.Queues > 1:
+		return SyscallError2
+	case !ringSize(t.RxRing) || !ringSize(t.TxRing):
+		return InitFailed
+	}
+	if t.MAC == nil {
+		mac := randomMAC()
+		t.MAC = &mac
+	}
+	return m.chooseTapIDLocked(t)
+}
+
+func (m *Model) chooseTapIDLocked(t *Tap) error {
+	taken := map[uint32]bool{}
+	for _, i := range m.interfaces {
+		if i.tap != nil {
+			taken[i.tap.ID] = true
+		}
+	}
+	if t.ID != NoIndex && taken[t.ID] {
+		return InvalidInterface
+	}
+	for n := uint32(0); t.ID == NoIndex; n++ {
+		if !taken[n] {
+			t.ID = n
+		}
+	}
+	if t.ID > maxTapID {
+		return Unspecified
+	}
+	return nil
+}
+
+func ringSize(n uint16) bool { return n <= maxRing && bits.OnesCount16(n) == 1 }
+
+// randomMAC is one of VPP's: 02:fe and four random bytes.
+func randomMAC() frame.MAC {
+	mac := frame.MAC{0x02, 0xfe}
+	_, _ = rand.Read(mac[2:]) // never fails
+	return mac
+}
+
+// config is the order to the engine.
+func (t *Tap) config() (port.TapConfig, error) {
+	h := t.Host
+	netns, err := namespacePath(h.Namespace)
+	switch {
+	case err != nil:
+		return port.TapConfig{}, err
+	case len(h.Name) > maxHostName || strings.ContainsAny(h.Name, "/ \t\n%"):
+		return port.TapConfig{}, SyscallError3
+	case h.MTU != 0 && (h.MTU < minHostMTU || h.MTU > maxHostMTU), h.MAC.IsMulticast():
+		return port.TapConfig{}, NetlinkError
+	}
+	c := port.TapConfig{Namespace: netns, Name: h.Name, HostMAC: h.MAC, HostMTU: int(h.MTU), Up: true,
+		NoOffload: t.Flags&TapGSO == 0}
+	for _, p := range []netip.Prefix{h.IP4, h.IP6} {
+		if p.IsValid() {
+			c.HostAddresses = append(c.HostAddresses, p)
+		}
+	}
+	return c, nil
+}
+
+// namespacePath reads a namespace's name as VPP does.
+func namespacePath(name string) (string, error) {
+	if name == "" || strings.HasPrefix(name, "/") {
+		return name, nil
+	}
+	if pid, ok := strings.CutPrefix(name, "pid:"); ok {
+		if n, err := strconv.ParseUint(pid, 10, 31); err == nil && n > 0 {
+			return "/proc/" + pid + "/ns/net", nil
+		}
+		return "", SyscallError2
+	}
+	if strings.Contains(name, "/") || name == "." || name == ".." {
+		return "", SyscallError2
+	}
+	return "/var/run/netns/" + name, nil
+}
+
+// tapRetval is what VPP answers when the kernel refuses.
+func tapRetval(err error) Retval {
+	if errors.Is(err, port.ErrNamespaceGone) {
+		return SyscallError2
+	}
+	return SyscallError3
+}
