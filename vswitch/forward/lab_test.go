@@ -1,0 +1,160 @@
+package forward_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/weftnet/weft/internal/netnstest"
+	"github.com/weftnet/weft/vswitch/forward"
+	"github.com/weftnet/weft/vswitch/frame"
+	"github.com/weftnet/weft/vswitch/port"
+)
+
+var (
+	gateway4 = netip.MustParseAddr("169.254.1.1")
+	gateway6 = netip.MustParseAddr("fe80::1")
+)
+
+// lab is a running engine with pods around it: network namespaces with a tap each.
+type lab struct {
+	t      *testing.T
+	engine *forward.Engine
+	pods   []*pod
+}
+
+// pod is one namespace. Its interface has gateway addresses as a pod's has.
+type pod struct {
+	index     uint32
+	namespace string
+	info      port.TapInfo
+	v4, v6    netip.Addr
+	mtu       int // of the dataplane's end
+	static    bool
+}
+
+func newLab(t *testing.T) *lab {
+	t.Helper()
+	netnstest.Require(t)
+	e, err := forward.New(forward.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- e.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("engine: %v", err)
+		}
+	})
+	return &lab{t: t, engine: e}
+}
+
+// pod adds one with the addresses 10.1.1.<index> and fd00::<index>.
+func (l *lab) pod(change ...func(*pod, *port.TapConfig)) *pod {
+	l.t.Helper()
+	n := len(l.pods) + 1
+	p := &pod{
+		index: uint32(n), namespace: netnstest.New(l.t), static: true,
+		v4: netip.AddrFrom4([4]byte{10, 1, 1, byte(n)}), v6: netip.MustParseAddr(fmt.Sprintf("fd00::%d", n)),
+	}
+	c := port.TapConfig{
+		Namespace: p.namespace, Name: "eth0", HostMAC: frame.MAC{2, 0, 0, 0, 1, byte(n)}, Up: true,
+		HostAddresses: []netip.Prefix{netip.PrefixFrom(p.v4, 32), netip.PrefixFrom(p.v6, 128)},
+	}
+	for _, f := range change {
+		f(p, &c)
+	}
+	info, err := l.engine.OpenTap(p.index, c)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	p.info = info
+	l.pods = append(l.pods, p)
+	l.wire(p)
+	return p
+}
+
+// wire is what control does for a pod.
+func (l *lab) wire(p *pod) {
+	l.t.Helper()
+	e := l.engine
+	ok := func(err error) {
+		l.t.Helper()
+		if err != nil {
+			l.t.Fatal(err)
+		}
+	}
+	ok(e.SetInterface(p.index, forward.Interface{
+		Up: true, MTU: p.mtu, MAC: frame.MAC{2, 0, 0, 0, 0, byte(p.index)},
+		Addresses: []netip.Addr{gateway4, netip.MustParseAddr("fd00::ffff")}, LinkLocal: gateway6, IP6Enabled: true,
+	}))
+	attached := forward.Route{Paths: []forward.Path{{Interface: p.index}}}
+	for _, a := range []netip.Addr{p.v4, p.v6} {
+		table := forward.TableKey{Family: forward.FamilyOf(a)}
+		ok(e.SetRoute(table, netip.PrefixFrom(a, a.BitLen()), attached))
+		if p.static {
+			ok(e.SetNeighbour(p.index, a, p.info.HostMAC, true))
+		}
+	}
+	local := forward.Route{Action: forward.Local}
+	ok(e.SetRoute(forward.TableKey{Family: forward.IP4}, netip.PrefixFrom(gateway4, 32), local))
+	ok(e.SetRoute(forward.TableKey{Family: forward.IP6}, netip.MustParsePrefix("fd00::ffff/128"), local))
+	e.Publish()
+	p.addRoutes(l.t)
+}
+
+// addRoutes gives the pod its default routes.
+func (p *pod) addRoutes(t *testing.T) {
+	t.Helper()
+	netnstest.Do(t, p.namespace, func() {
+		link, err := netlink.LinkByName(p.info.Name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, g := range []netip.Addr{gateway4, gateway6} {
+			for _, r := range []netlink.Route{
+				{Dst: network(netip.PrefixFrom(g, g.BitLen())), Scope: netlink.SCOPE_LINK},
+				{Dst: network(netip.PrefixFrom(everywhere(g), 0)), Gw: g.AsSlice(), Flags: int(netlink.FLAG_ONLINK)},
+			} {
+				r.LinkIndex = link.Attrs().Index
+				if err := netlink.RouteAdd(&r); err != nil {
+					t.Fatalf("add route %v: %v", r, err)
+				}
+			}
+		}
+	})
+}
+
+func everywhere(a netip.Addr) netip.Addr {
+	if a.Is4() {
+		return netip.IPv4Unspecified()
+	}
+	return netip.IPv6Unspecified()
+}
+
+func network(p netip.Prefix) *net.IPNet {
+	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
+}
+
+// eventually waits until ready says so.
+func eventually(t *testing.T, what string, ready func() bool) {
+	t.Helper()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	deadline := time.After(10 * time.Second)
+	for !ready() {
+		select {
+		case <-tick.C:
+		case <-deadline:
+			t.Fatalf("never: %s", what)
+		}
+	}
+}

@@ -1,0 +1,119 @@
+package forward_test
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"testing"
+	"time"
+
+	"golang.org/x/net/icmp"
+	"golang.org/x/net/ipv4"
+	"golang.org/x/net/ipv6"
+
+	"github.com/weftnet/weft/internal/netnstest"
+)
+
+// ping is one echo request of the kernel's of p.
+type ping struct {
+	to   netip.Addr
+	size int
+	ttl  int
+	wait time.Duration
+}
+
+// ping sends a request and returns the first message that comes back: an echo reply, or an error and its sender.
+func (p *pod) ping(t *testing.T, r ping) (*icmp.Message, netip.Addr, error) {
+	t.Helper()
+	c := p.listenICMP(t, r.to.Is4())
+	defer c.Close()
+	if r.ttl != 0 {
+		setTTL(c, r.to.Is4(), r.ttl)
+	}
+	if r.wait == 0 {
+		r.wait = 5 * time.Second
+	}
+	body := &icmp.Echo{ID: 7, Seq: 1, Data: make([]byte, r.size)}
+	m := icmp.Message{Type: ipv4.ICMPTypeEcho, Body: body}
+	if !r.to.Is4() {
+		m.Type = ipv6.ICMPTypeEchoRequest
+	}
+	b, err := m.Marshal(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.WriteTo(b, &net.IPAddr{IP: r.to.AsSlice(), Zone: zone(p, r.to)}); err != nil {
+		return nil, netip.Addr{}, err
+	}
+	return answer(c, r)
+}
+
+func (p *pod) listenICMP(t *testing.T, v4 bool) *icmp.PacketConn {
+	t.Helper()
+	network, address := "ip4:icmp", "0.0.0.0"
+	if !v4 {
+		network, address = "ip6:ipv6-icmp", "::"
+	}
+	var c *icmp.PacketConn
+	netnstest.Do(t, p.namespace, func() {
+		var err error
+		if c, err = icmp.ListenPacket(network, address); err != nil {
+			t.Fatal(err)
+		}
+	})
+	return c
+}
+
+func setTTL(c *icmp.PacketConn, v4 bool, ttl int) {
+	if v4 {
+		_ = c.IPv4PacketConn().SetTTL(ttl)
+		return
+	}
+	_ = c.IPv6PacketConn().SetHopLimit(ttl)
+}
+
+func zone(p *pod, a netip.Addr) string {
+	if a.IsLinkLocalUnicast() && a.Is6() {
+		return fmt.Sprint(p.info.Ifindex)
+	}
+	return ""
+}
+
+// answer skips what is not an answer: the kernel's own neighbour discovery.
+func answer(c *icmp.PacketConn, r ping) (*icmp.Message, netip.Addr, error) {
+	_ = c.SetReadDeadline(time.Now().Add(r.wait))
+	protocol := 1
+	if !r.to.Is4() {
+		protocol = 58
+	}
+	b := make([]byte, 1<<16)
+	for {
+		n, from, err := c.ReadFrom(b)
+		if err != nil {
+			return nil, netip.Addr{}, err
+		}
+		m, err := icmp.ParseMessage(protocol, b[:n])
+		if err != nil {
+			return nil, netip.Addr{}, err
+		}
+		switch m.Type {
+		case ipv6.ICMPTypeNeighborSolicitation, ipv6.ICMPTypeNeighborAdvertisement, ipv6.ICMPTypeEchoRequest, ipv4.ICMPTypeEcho,
+			ipv6.ICMPTypeRouterSolicitation, ipv6.ICMPTypeMulticastListenerReport, ipv6.ICMPTypeVersion2MulticastListenerReport:
+			continue
+		}
+		a, _ := netip.AddrFromSlice(from.(*net.IPAddr).IP)
+		return m, a.Unmap(), nil
+	}
+}
+
+// wantReply fails the test unless the ping is answered.
+func (p *pod) wantReply(t *testing.T, r ping) {
+	t.Helper()
+	m, from, err := p.ping(t, r)
+	if err != nil {
+		t.Fatalf("ping %v from %v: %v", r.to, p.v4, err)
+	}
+	if m.Type != ipv4.ICMPTypeEchoReply && m.Type != ipv6.ICMPTypeEchoReply || from != r.to {
+		t.Fatalf("ping %v from %v: got %v from %v", r.to, p.v4, m.Type, from)
+	}
+}
