@@ -1,0 +1,143 @@
+// Package ping sends ICMP echoes from within a network namespace and counts the answers.
+package ping
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"time"
+
+	"golang.org/x/net/icmp"
+	"golang.org/x/net/ipv4"
+	"golang.org/x/net/ipv6"
+
+	"github.com/weftnet/weft/test/netns"
+)
+
+// Pinger is a raw ICMP socket of one family in one network namespace.
+type Pinger struct {
+	conn   *icmp.PacketConn
+	family family
+	id     int
+}
+
+// family is what differs between ICMP and ICMPv6.
+type family struct {
+	network, listen string
+	request, reply  icmp.Type
+	protocol        int // number, for the decoder
+}
+
+var (
+	v4 = family{"ip4:icmp", "0.0.0.0", ipv4.ICMPTypeEcho, ipv4.ICMPTypeEchoReply, 1}
+	v6 = family{"ip6:ipv6-icmp", "::", ipv6.ICMPTypeEchoRequest, ipv6.ICMPTypeEchoReply, 58}
+)
+
+// payload makes an echo recognisable: one of another pinger in the same namespace is not ours.
+var payload = []byte("weft pings, and weft is answered; 56 bytes are the usual")
+
+// Open makes a Pinger for addresses of to's family, in the namespace at path ("" is the caller's own).
+func Open(path string, to netip.Addr) (*Pinger, error) {
+	p := &Pinger{family: v4, id: os.Getpid() & 0xffff}
+	if to.Is6() {
+		p.family = v6
+	}
+	listen := func() (err error) {
+		p.conn, err = icmp.ListenPacket(p.family.network, p.family.listen)
+		return err
+	}
+	if path == "" {
+		return p, listen()
+	}
+	if err := netns.Do(path, listen); err != nil {
+		return nil, fmt.Errorf("open ping socket: %w", err)
+	}
+	return p, nil
+}
+
+// Close closes the socket.
+func (p *Pinger) Close() error { return p.conn.Close() }
+
+// Once sends one echo and waits for its answer until the deadline of ctx; without one it waits a second.
+func (p *Pinger) Once(ctx context.Context, to netip.Addr, seq int) (time.Duration, error) {
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		deadline = time.Now().Add(time.Second)
+	}
+	if err := p.conn.SetReadDeadline(deadline); err != nil {
+		return 0, err
+	}
+	start := time.Now()
+	if err := p.send(to, seq); err != nil {
+		return 0, err
+	}
+	for {
+		answer, err := p.receive()
+		if err != nil {
+			return 0, fmt.Errorf("ping %s: %w", to, err)
+		}
+		if answer == seq {
+			return time.Since(start), nil
+		}
+	}
+}
+
+// Reach tries Once again and again until it is answered or ctx ends; it gives the round trip of the answered one.
+func (p *Pinger) Reach(ctx context.Context, to netip.Addr) (time.Duration, error) {
+	for seq := 1; ; seq++ {
+		try, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
+		took, err := p.Once(try, to, seq)
+		<-waitUnless(try, err == nil)
+		cancel()
+		if err == nil || ctx.Err() != nil {
+			return took, err
+		}
+	}
+}
+
+// waitUnless is ready at once, or else when ctx ends: a send that is refused at once is not repeated in a hurry.
+func waitUnless(ctx context.Context, now bool) <-chan struct{} {
+	if !now {
+		return ctx.Done()
+	}
+	ready := make(chan struct{})
+	close(ready)
+	return ready
+}
+
+func (p *Pinger) send(to netip.Addr, seq int) error {
+	m := icmp.Message{Type: p.family.request, Body: &icmp.Echo{ID: p.id, Seq: seq & 0xffff, Data: payload}}
+	b, err := m.Marshal(nil) // the kernel completes the checksum of ICMPv6
+	if err != nil {
+		return fmt.Errorf("ping %s: %w", to, err)
+	}
+	if _, err := p.conn.WriteTo(b, &net.IPAddr{IP: to.AsSlice(), Zone: to.Zone()}); err != nil {
+		return fmt.Errorf("ping %s: %w", to, err)
+	}
+	return nil
+}
+
+// receive gives the sequence number of the next answer to an echo of ours.
+func (p *Pinger) receive() (seq int, err error) {
+	buffer := make([]byte, 2048)
+	for {
+		n, _, err := p.conn.ReadFrom(buffer)
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			return 0, errors.New("no answer")
+		}
+		if err != nil {
+			return 0, err
+		}
+		m, err := icmp.ParseMessage(p.family.protocol, buffer[:n])
+		if err != nil || m.Type != p.family.reply {
+			continue
+		}
+		if echo, ok := m.Body.(*icmp.Echo); ok && echo.ID == p.id && bytes.Equal(echo.Data, payload) {
+			return echo.Seq, nil
+		}
+	}
+}
