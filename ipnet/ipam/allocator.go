@@ -15,7 +15,7 @@ const DefaultCoolDown = 30 * time.Second
 // Config is what an [Allocator] is made of.
 type Config struct {
 	Pools    []Pool           // in the order in which they are tried
-	CoolDown time.Duration    // default [DefaultCoolDown]
+	CoolDown time.Duration    // default [DefaultCoolDown]; negative: none
 	Now      func() time.Time // default time.Now
 }
 
@@ -35,9 +35,10 @@ func New(c Config) (*Allocator, error) {
 		return nil, err
 	}
 	a := &Allocator{coolDown: c.CoolDown, now: c.Now}
-	if a.coolDown <= 0 {
+	if a.coolDown == 0 {
 		a.coolDown = DefaultCoolDown
 	}
+	a.coolDown = max(a.coolDown, 0)
 	if a.now == nil {
 		a.now = time.Now
 	}
@@ -155,6 +156,12 @@ func (a *Allocator) Released(holder string) []Lease {
 		}
 	}
 	return leases
+}
+
+// Cooled is a lease as its release now would leave it.
+func (a *Allocator) Cooled(l Lease) Lease {
+	now := a.now()
+	return l.cooled(now, now.Add(a.coolDown))
 }
 
 func (a *Allocator) wantedLocked(addresses []netip.Addr) (map[bool]netip.Addr, error) {

@@ -1,7 +1,6 @@
 package ipam
 
 import (
-	"cmp"
 	"net/netip"
 	"slices"
 	"time"
@@ -32,13 +31,6 @@ type entry struct {
 	prior *Lease // with a pending lease of an address that was used before: what it was then
 	order uint64 // of its release among those of equal time
 	index int    // in released
-}
-
-// cooled is the lease as its release leaves it.
-func (e *entry) cooled(now, freeAt time.Time) Lease {
-	l := e.Lease
-	l.State, l.Since, l.FreeAt = Cooling, now, freeAt
-	return l
 }
 
 func newBook(p Pool, now time.Time) *book {
@@ -191,6 +183,6 @@ func (b *book) leases(now time.Time) []Lease {
 			leases = append(leases, e.Lease)
 		}
 	}
-	slices.SortFunc(leases, func(x, y Lease) int { return cmp.Or(x.Address.Compare(y.Address)) })
+	slices.SortFunc(leases, func(x, y Lease) int { return x.Address.Compare(y.Address) })
 	return leases
 }

@@ -16,6 +16,9 @@ const (
 	Internal State = "internal" // the node's own
 )
 
+// String is the state as it is kept and shown.
+func (s State) String() string { return string(s) }
+
 // InternalHolder is who holds the addresses that the node keeps for itself.
 const InternalHolder = "node"
 
@@ -32,6 +35,12 @@ type Lease struct {
 
 // Key is what a lease is kept under.
 func (l Lease) Key() string { return l.Pool + "/" + l.Address.String() }
+
+// cooled is the lease as its release leaves it.
+func (l Lease) cooled(now, freeAt time.Time) Lease {
+	l.State, l.Since, l.FreeAt = Cooling, now, freeAt
+	return l
+}
 
 // held tells whether somebody may be using the address.
 func (l Lease) held() bool { return l.State != Cooling }

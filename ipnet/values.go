@@ -1,0 +1,31 @@
+package ipnet
+
+import (
+	"net/netip"
+
+	"github.com/weftnet/weft/eventloop"
+)
+
+// values are desired values under their keys, in the order in which people read them.
+type values []eventloop.Setting
+
+func (v *values) add(key string, value any) {
+	*v = append(*v, eventloop.Setting{Key: key, Value: value})
+}
+
+func (v values) put(t *eventloop.Txn) {
+	for _, s := range v {
+		t.Put(s.Key, s.Value)
+	}
+}
+
+func (v values) keys() []string {
+	keys := make([]string, len(v))
+	for i, s := range v {
+		keys[i] = s.Key
+	}
+	return keys
+}
+
+// single is the prefix that holds nothing but a.
+func single(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
