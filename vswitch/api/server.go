@@ -52,6 +52,12 @@ func New(m *model.Model, log *slog.Logger, limits Limits) *Server {
 	s.addMemclnt()
 	s.addVersion()
 	s.addInterfaces()
+	s.addLoopbacks()
+	s.addTaps()
+	s.addTables()
+	s.addRoutes()
+	s.addAddresses()
+	s.addNeighbours()
 	return s
 }
 

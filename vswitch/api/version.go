@@ -6,7 +6,10 @@ import (
 	"time"
 
 	interfaces "go.fd.io/govpp/binapi/interface"
+	"go.fd.io/govpp/binapi/ip"
+	"go.fd.io/govpp/binapi/ip_neighbor"
 	"go.fd.io/govpp/binapi/memclnt"
+	"go.fd.io/govpp/binapi/tapv2"
 	"go.fd.io/govpp/binapi/vpe"
 	"go.fd.io/govpp/binapi/vpe_types"
 )
@@ -33,6 +36,9 @@ func apiVersions() []memclnt.ModuleVersion {
 		moduleVersion(memclnt.APIFile, memclnt.APIVersion),
 		moduleVersion(vpe.APIFile, vpe.APIVersion),
 		moduleVersion(interfaces.APIFile, interfaces.APIVersion),
+		moduleVersion(tapv2.APIFile, tapv2.APIVersion),
+		moduleVersion(ip.APIFile, ip.APIVersion),
+		moduleVersion(ip_neighbor.APIFile, ip_neighbor.APIVersion),
 	}
 }
 
