@@ -57,8 +57,10 @@ type world struct {
 	saver     *eventlooptest.Saver
 	logged    *syncBuffer
 
+	mu    sync.Mutex
+	calls []string
+
 	addresses, interfaces map[string]string
-	calls                 []string
 	failIn                map[string]error // by handler; errors of "panic" panic
 	onAdd                 func(ctx context.Context, a *addPod, txn *eventloop.Txn) error
 }
@@ -90,7 +92,7 @@ func newWorld(t *testing.T, options ...option) *world {
 // register adds the handlers of one part of the world.
 func (w *world) register(name, prefix string, memory map[string]string) {
 	eventloop.On(w.Loop, name, func(ctx context.Context, a *addPod, txn *eventloop.Txn) error {
-		w.calls = append(w.calls, name+" add")
+		w.call(name + " add")
 		before, was := memory[a.sandbox]
 		memory[a.sandbox] = a.pod
 		txn.OnRollback(func() error {
@@ -109,20 +111,20 @@ func (w *world) register(name, prefix string, memory map[string]string) {
 		return w.fail(name)
 	})
 	eventloop.On(w.Loop, name, func(_ context.Context, d *deletePod, txn *eventloop.Txn) error {
-		w.calls = append(w.calls, name+" delete")
+		w.call(name + " delete")
 		txn.Delete(prefix + d.sandbox)
 		txn.Save("attachments", prefix+d.sandbox, nil)
 		txn.OnCommit(func() { delete(memory, d.sandbox) })
 		return w.fail(name)
 	})
 	eventloop.On(w.Loop, name, func(_ context.Context, c *change, txn *eventloop.Txn) error {
-		w.calls = append(w.calls, name+" "+c.String())
+		w.call(name + " " + c.String())
 		memory[c.key] = c.value
 		txn.Put(prefix+c.key, c.value)
 		return w.fail(name)
 	})
 	w.OnResync(name, func(_ context.Context, txn *eventloop.Txn) error {
-		w.calls = append(w.calls, name+" resync")
+		w.call(name + " resync")
 		for key, value := range memory {
 			txn.Put(prefix+key, value)
 		}
@@ -149,7 +151,7 @@ func ready(t *testing.T, options ...option) *world {
 func (w *world) run(t *testing.T) {
 	t.Helper()
 	eventlooptest.Ready(t, w.Loop)
-	w.calls = nil
+	w.forget()
 	w.logged.reset()
 }
 
@@ -173,7 +175,25 @@ func (w *world) last(t *testing.T) eventloop.Record {
 	return records[len(records)-1]
 }
 
-func (w *world) called() string { return strings.Join(w.calls, ", ") }
+// call notes that a handler was called.
+func (w *world) call(what string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.calls = append(w.calls, what)
+}
+
+// called returns the calls of handlers since forget.
+func (w *world) called() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return strings.Join(w.calls, ", ")
+}
+
+func (w *world) forget() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.calls = nil
+}
 
 func quiet(c *eventloop.Config) { c.Verify = false }
 

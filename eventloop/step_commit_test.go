@@ -230,7 +230,7 @@ func TestStep10ReturnsToTheStateBefore(t *testing.T) {
 func TestStep10BestEffortGoesOnAndJoinsErrors(t *testing.T) {
 	w := ready(t, quiet)
 	w.must(t, &addPod{pod: "p", sandbox: "a"})
-	w.calls = nil
+	w.forget()
 	w.failIn["second"], w.failIn["first"] = errBoom, errors.New("panic")
 	rec, err := w.Do(t.Context(), &deletePod{"p", "a"})
 	if !errors.Is(err, errBoom) || !strings.Contains(err.Error(), "first: panic: handler first") || rec.Undone {

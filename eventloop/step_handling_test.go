@@ -89,7 +89,7 @@ func TestStep2TellsUpdateFromResync(t *testing.T) {
 	for kind, calls := range map[eventloop.Resync]string{
 		eventloop.Full: "first resync, second resync", eventloop.Upstream: "first resync, second resync", eventloop.Downstream: "",
 	} {
-		w.calls = nil
+		w.forget()
 		rec = w.must(t, eventloop.Resynchronize{Kind: kind, Reason: "test"})
 		if rec.Kind != kind.String() || rec.Atomic || w.called() != calls {
 			t.Errorf("%s: kind %q, atomic %v, calls %s", kind, rec.Kind, rec.Atomic, w.called())
@@ -115,11 +115,11 @@ func TestStep3OrdersForwardOrReverse(t *testing.T) {
 func TestStep4LeavesOutHandlersWithoutInterest(t *testing.T) {
 	w := newWorld(t, quiet)
 	eventloop.On(w.Loop, "third", func(context.Context, *deletePod, *eventloop.Txn) error {
-		w.calls = append(w.calls, "third delete")
+		w.call("third delete")
 		return nil
 	})
 	eventloop.On(w.Loop, "every removal", func(context.Context, eventloop.Removal, *eventloop.Txn) error {
-		w.calls = append(w.calls, "removal")
+		w.call("removal")
 		return nil
 	})
 	w.run(t)
@@ -127,7 +127,7 @@ func TestStep4LeavesOutHandlersWithoutInterest(t *testing.T) {
 	if w.called() != "first add, second add" || !slices.Equal(rec.LeftOut, []string{"third", "every removal"}) {
 		t.Errorf("calls %s, left out %v", w.called(), rec.LeftOut)
 	}
-	w.calls = nil
+	w.forget()
 	w.must(t, &deletePod{"p", "a"})
 	if w.called() != "removal, third delete, second delete, first delete" {
 		t.Errorf("calls: %s", w.called())
