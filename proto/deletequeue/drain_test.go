@@ -1,0 +1,163 @@
+package deletequeue
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+var errBroken = errors.New("dataplane refused")
+
+// does returns what Drain is to call: it notes containers and fails for those of fail.
+func does(seen *[]string, fail ...string) func(Entry) error {
+	return func(e Entry) error {
+		*seen = append(*seen, e.ContainerID)
+		if slices.Contains(fail, e.ContainerID) {
+			return errBroken
+		}
+		return nil
+	}
+}
+
+func drain(t *testing.T, q *Queue, do func(Entry) error, wantDone, wantFailed int) error {
+	t.Helper()
+	done, failed, err := q.Drain(t.Context(), do)
+	if done != wantDone || failed != wantFailed {
+		t.Errorf("drained %d and failed %d (%v), want %d and %d", done, failed, err, wantDone, wantFailed)
+	}
+	return err
+}
+
+func TestEntriesAreDoneOldestFirstAndRemoved(t *testing.T) {
+	q := open(t, t.TempDir())
+	add(t, q, NewEntry(keyOf("late"), start.Add(time.Minute)), entryOf("early"))
+	var seen []string
+	if err := drain(t, q, does(&seen), 2, 0); err != nil {
+		t.Error(err)
+	}
+	if !slices.Equal(seen, []string{"early", "late"}) {
+		t.Errorf("done in the order %v", seen)
+	}
+	wantLen(t, q, 0)
+}
+
+func TestAFailedEntryStaysAndDoesNotStopOthers(t *testing.T) {
+	q := open(t, t.TempDir())
+	add(t, q, entryOf("a"), entryOf("b"))
+	var seen []string
+	if err := drain(t, q, does(&seen, "a"), 1, 1); err != nil {
+		t.Error(err)
+	}
+	e, err := readEntry(filepath.Join(q.dir, keyOf("a").fileName()))
+	if err != nil || e.Attempts != 1 || !e.Time.Equal(start) {
+		t.Errorf("left %+v, %v", e, err)
+	}
+	wantLen(t, q, 1)
+}
+
+func TestAfterTenFailuresAnEntryIsPoisoned(t *testing.T) {
+	q := open(t, t.TempDir())
+	add(t, q, entryOf("a"))
+	var seen []string
+	for range maxAttempts - 1 {
+		if err := drain(t, q, does(&seen, "a"), 0, 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wantLen(t, q, 1)
+	if err := drain(t, q, does(&seen, "a"), 0, 1); !errors.Is(err, errBroken) {
+		t.Errorf("poisoned with %v", err)
+	}
+	wantLen(t, q, 0)
+	reason, err := os.ReadFile(filepath.Join(q.dir, poisonDir, keyOf("a").fileName()+".reason"))
+	if err != nil || !strings.Contains(string(reason), "failed 10 times") {
+		t.Errorf("reason is %q, %v", reason, err)
+	}
+}
+
+func TestWhatIsNoEntryIsPoisonedAndBlocksNobody(t *testing.T) {
+	plant := map[string]func(t *testing.T, path string){
+		"garbage":       func(t *testing.T, path string) { write(t, path, "{", 0o600) },
+		"newer version": func(t *testing.T, path string) { write(t, path, `{"version":9}`, 0o600) },
+		"name of another key": func(t *testing.T, path string) {
+			b, _ := entryOf("other").encode()
+			write(t, path, string(b), 0o600)
+		},
+		"writable by others": func(t *testing.T, path string) { write(t, path, "{}", 0o666) },
+		"a directory":        func(t *testing.T, path string) { must(t, os.Mkdir(path, 0o700)) },
+		"a symbolic link":    func(t *testing.T, path string) { must(t, os.Symlink("/dev/zero", path)) },
+	}
+	for name, plant := range plant {
+		t.Run(name, func(t *testing.T) {
+			q := open(t, t.TempDir())
+			plant(t, filepath.Join(q.dir, keyOf("bad").fileName()))
+			add(t, q, entryOf("good"))
+			var seen []string
+			if err := drain(t, q, does(&seen), 1, 1); err == nil {
+				t.Error("nothing says that a file was poisoned")
+			}
+			wantLen(t, q, 0)
+			if !exists(filepath.Join(q.dir, poisonDir, keyOf("bad").fileName())) {
+				t.Error("the file was not kept")
+			}
+		})
+	}
+}
+
+func TestNotNowEndsTheDrainAndCountsNoAttempt(t *testing.T) {
+	q := open(t, t.TempDir())
+	add(t, q, entryOf("a"), entryOf("b"))
+	calls := 0
+	err := drain(t, q, func(Entry) error { calls++; return ErrNotNow }, 0, 0)
+	if !errors.Is(err, ErrNotNow) || calls != 1 {
+		t.Errorf("%d calls, %v", calls, err)
+	}
+	if e, err := readEntry(filepath.Join(q.dir, keyOf("a").fileName())); err != nil || e.Attempts != 0 {
+		t.Errorf("left %+v, %v", e, err)
+	}
+}
+
+func TestACancelledDrainLeavesTheRestUncounted(t *testing.T) {
+	q := open(t, t.TempDir())
+	add(t, q, entryOf("a"), entryOf("b"))
+	ctx, cancel := context.WithCancel(t.Context())
+	_, _, err := q.Drain(ctx, func(Entry) error { cancel(); return context.Canceled })
+	if !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	wantLen(t, q, 2)
+	if e, err := readEntry(filepath.Join(q.dir, keyOf("a").fileName())); err != nil || e.Attempts != 0 {
+		t.Errorf("left %+v, %v", e, err)
+	}
+}
+
+func TestADrainRemovesWhatCrashedWritersLeft(t *testing.T) {
+	q := open(t, t.TempDir())
+	half := filepath.Join(q.dir, tempPrefix+"123")
+	write(t, half, "{", 0o600)
+	var seen []string
+	if err := drain(t, q, does(&seen), 0, 0); err != nil {
+		t.Error(err)
+	}
+	if exists(half) {
+		t.Error("half written file is still there")
+	}
+}
+
+func write(t *testing.T, path, content string, mode os.FileMode) {
+	t.Helper()
+	must(t, os.WriteFile(path, []byte(content), mode))
+	must(t, os.Chmod(path, mode))
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,170 @@
+package deletequeue
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// writerDir, in the environment, makes the test binary a plugin that deletes in this queue until the agent serves.
+const writerDir = "WEFT_TEST_QUEUE"
+
+// serving stands for the agent's socket.
+const serving = "serving"
+
+// writer queues deletes one after another, prints each that it queued, and ends when it finds the agent serving.
+func writer(dir string) int {
+	q, err := Open(dir)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	served := func() bool { return exists(filepath.Join(dir, serving)) }
+	for i := 0; ; i++ {
+		answered := false
+		container := fmt.Sprintf("w%d-%d", os.Getpid(), i)
+		err := q.AddUnless(context.Background(), entryOf(container), func() bool { answered = served(); return answered })
+		switch {
+		case err != nil:
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		case answered:
+			return 0
+		}
+		fmt.Println(container)
+	}
+}
+
+type process struct {
+	*exec.Cmd
+	out, err bytes.Buffer
+}
+
+func startWriter(t *testing.T, dir string) *process {
+	t.Helper()
+	p := &process{Cmd: exec.CommandContext(t.Context(), os.Args[0])}
+	p.Env = append(os.Environ(), writerDir+"="+dir)
+	p.Stdout, p.Stderr = &p.out, &p.err
+	must(t, p.Start())
+	return p
+}
+
+func (p *process) queued(t *testing.T) []string {
+	t.Helper()
+	if err := p.Wait(); err != nil {
+		t.Fatalf("%v: %s", err, p.err.String())
+	}
+	var containers []string
+	for lines := bufio.NewScanner(&p.out); lines.Scan(); {
+		containers = append(containers, lines.Text())
+	}
+	return containers
+}
+
+func TestNoDeleteIsLostWhenTheAgentStarts(t *testing.T) {
+	for round := range 5 {
+		t.Run(fmt.Sprint(round), func(t *testing.T) {
+			q := open(t, t.TempDir())
+			writers := []*process{startWriter(t, q.dir), startWriter(t, q.dir), startWriter(t, q.dir)}
+			eventually(t, func() bool { n, _ := q.Len(); return n >= 10 })
+
+			unlock, err := q.Lock(t.Context())
+			must(t, err)
+			var drained []string
+			if _, failed, err := q.Drain(t.Context(), does(&drained)); err != nil || failed > 0 {
+				t.Error(failed, err)
+			}
+			write(t, filepath.Join(q.dir, serving), "", 0o600)
+			unlock()
+
+			var queued []string
+			for _, w := range writers {
+				queued = append(queued, w.queued(t)...)
+			}
+			slices.Sort(drained)
+			slices.Sort(queued)
+			if !slices.Equal(drained, queued) {
+				t.Errorf("queued %v\ndrained %v", queued, drained)
+			}
+			wantLen(t, q, 0)
+		})
+	}
+}
+
+func TestAWriterWaitsForTheExclusiveLockUntilItsDeadline(t *testing.T) {
+	dir := t.TempDir()
+	agent, plugin := open(t, dir), open(t, dir)
+	unlock, err := agent.Lock(t.Context())
+	must(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*lockPoll)
+	defer cancel()
+	err = plugin.Add(ctx, entryOf("a"))
+	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "another process holds it") {
+		t.Errorf("got %v", err)
+	}
+	unlock()
+	unlock()
+	add(t, plugin, entryOf("a"))
+}
+
+func TestWritersDoNotExcludeEachOther(t *testing.T) {
+	dir := t.TempDir()
+	first, second := open(t, dir), open(t, dir)
+	err := first.AddUnless(t.Context(), entryOf("a"), func() bool {
+		add(t, second, entryOf("b"))
+		return false
+	})
+	must(t, err)
+	wantLen(t, first, 2)
+}
+
+func TestTheHolderOfTheLockMayDoEverything(t *testing.T) {
+	dir := t.TempDir()
+	q, other := open(t, dir), open(t, dir)
+	unlock, err := q.Lock(t.Context())
+	must(t, err)
+	add(t, q, entryOf("a"), entryOf("b"))
+	must(t, q.Remove(t.Context(), keyOf("b")))
+	var seen []string
+	must(t, drain(t, q, does(&seen), 1, 0))
+
+	ctx, cancel := context.WithTimeout(t.Context(), 3*lockPoll)
+	defer cancel()
+	if err := other.Add(ctx, entryOf("c")); err == nil {
+		t.Error("the end of the drain released the lock that was taken before")
+	}
+	unlock()
+	add(t, other, entryOf("c"))
+}
+
+func TestALockOnAReplacedDirectoryIsTakenAnew(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "queue")
+	q := open(t, dir)
+	must(t, os.RemoveAll(dir))
+	add(t, q, entryOf("a"))
+	wantLen(t, q, 1)
+}
+
+// eventually polls, as another process gives no other sign.
+func eventually(t *testing.T, condition func() bool) {
+	t.Helper()
+	deadline := time.After(20 * time.Second)
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for !condition() {
+		select {
+		case <-deadline:
+			t.Fatal("it did not happen within 20 s")
+		case <-tick.C:
+		}
+	}
+}

@@ -1,0 +1,48 @@
+package deletequeue
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+)
+
+// poisonDir holds entries that were given up, each with a file NAME.reason beside it.
+const poisonDir = "poison"
+
+// maxPoisoned bounds that directory; beyond it the entry itself is dropped, and only the error tells of it.
+const maxPoisoned = 4096
+
+// poison moves the file out of the way and returns an error that says so.
+func (q *Queue) poison(name string, reason error) error {
+	dir := filepath.Join(q.dir, poisonDir)
+	if err := makeDir(dir); err != nil {
+		return fmt.Errorf("poison %s: %w", name, err)
+	}
+	kept, err := os.ReadDir(dir)
+	if err != nil {
+		return fmt.Errorf("poison %s: %w", name, err)
+	}
+	if len(kept) >= 2*maxPoisoned {
+		return fmt.Errorf("entry %s dropped, as %s is full: %w", name, dir, dropAll(filepath.Join(q.dir, name), reason))
+	}
+	if err := os.Rename(filepath.Join(q.dir, name), filepath.Join(dir, name)); err != nil {
+		return fmt.Errorf("poison %s: %w", name, err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, name+".reason"), []byte(reason.Error()+"\n"), 0o600); err != nil {
+		return fmt.Errorf("poison %s: %w", name, err)
+	}
+	return fmt.Errorf("entry %s moved to %s: %w", name, dir, reason)
+}
+
+// dropAll removes path, whatever it is, and returns the reason.
+func dropAll(path string, reason error) error {
+	if err := os.RemoveAll(path); err != nil {
+		return err
+	}
+	return reason
+}
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
+}
