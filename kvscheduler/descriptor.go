@@ -36,22 +36,22 @@ type Select struct {
 // modified after they were handed over; M is what a backend wants to remember of an applied object (a handle).
 // All functions must be pure and fast. Only Name and Equal are required.
 type Descriptor[V, M any] struct {
-	Name     string                               // the kind
-	Lane     string                               // backends of one lane never run at the same time; lanes run concurrently
-	Equal    func(want, have V) bool              // is there nothing to do?
-	Validate func(name string, v V) error         // run at admission, before any backend call
-	Deps     func(name string, v V) []Dep         // what must be applied first
-	Derive   func(name string, v V) []Object      // children: they live and die with their parent
-	Recreate func(have, want V) bool              // nil: an update in place is always possible
-	Bucket   func(name string, v V) string        // for Select
-	Hash     func(v V) uint64                     // kept in the backend's tag; proves fields that cannot be dumped
-	Merge    func(dumped, last V) V               // fill what cannot be dumped from the last applied value
-	Redact   func(v V) V                          // for records, differences and whatever else leaves the process
-	Encode   func(v V) ([]byte, error)            // default: JSON
-	Decode   func(b []byte) (V, error)            // default: JSON
-	After    []string                             // kinds to be dumped before this one
-	Settle   time.Duration                        // hold back an observed "gone" this long
-	Backend  Backend[V, M]                        // nil: observed only, or a marker that is applied by being desired
+	Name     string                          // the kind
+	Lane     string                          // backends of one lane never run at the same time; lanes run concurrently
+	Equal    func(want, have V) bool         // is there nothing to do?
+	Validate func(name string, v V) error    // run at admission, before any backend call
+	Deps     func(name string, v V) []Dep    // what must be applied first
+	Derive   func(name string, v V) []Object // children: they live and die with their parent
+	Recreate func(have, want V) bool         // nil: an update in place is always possible
+	Bucket   func(name string, v V) string   // for Select
+	Hash     func(v V) uint64                // kept in the backend's tag; proves fields that cannot be dumped
+	Merge    func(dumped, last V) V          // fill what cannot be dumped from the last applied value
+	Redact   func(v V) V                     // for records, differences and whatever else leaves the process
+	Encode   func(v V) ([]byte, error)       // default: JSON
+	Decode   func(b []byte) (V, error)       // default: JSON
+	After    []string                        // kinds to be dumped before this one
+	Settle   time.Duration                   // hold back an observed "gone" this long
+	Backend  Backend[V, M]                   // nil: observed only, or a marker that is applied by being desired
 }
 
 // Backend does operations in batches: one call for each (level, kind, verb) of a plan. It sets Item.Err, and for

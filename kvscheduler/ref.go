@@ -29,6 +29,9 @@ func ParseRef(key string) (Ref, error) {
 // KindOf ties a kind to the Go type of its values, so that Put cannot be called with another type.
 type KindOf[V any] struct{ id Kind }
 
+// KindNamed names a kind before or without its registration: a descriptor's Derive and Deps name each other's kinds so.
+func KindNamed[V any](id Kind) KindOf[V] { return KindOf[V]{id: id} }
+
 // ID returns the name of the kind.
 func (k KindOf[V]) ID() Kind { return k.id }
 

@@ -1,0 +1,153 @@
+package kvscheduler
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// lane is a queue of backend calls that never overlap.
+type lane struct {
+	name   string
+	hung   atomic.Bool // a call was given up and has not returned: nothing may be called before it does
+	paused bool        // the backend said that it is down; owned by the state goroutine
+	until  time.Time   // when to probe it
+	idle   []int32     // objects that wait for the lane
+}
+
+func (l *lane) closed() bool { return l.paused || l.hung.Load() }
+
+// job is one backend call.
+type job struct {
+	k       *kind
+	lane    *lane
+	verb    Verb
+	level   int32
+	number  int
+	ids     []int32
+	items   []opItem
+	results []opResult
+	started bool
+	at      time.Time
+	took    time.Duration
+}
+
+// dispatch runs the jobs of a level: lanes in parallel, the jobs of a lane one after the other. With stop set, nothing
+// is begun after a failure.
+func (s *Scheduler) dispatch(ctx context.Context, jobs []*job, stop bool) {
+	var failed atomic.Bool
+	run := func(l *lane) {
+		for _, j := range jobs {
+			if j.lane != l || stop && failed.Load() || ctx.Err() != nil || l.hung.Load() {
+				continue
+			}
+			s.call(ctx, j)
+			for _, r := range j.results {
+				if r.err != nil {
+					failed.Store(true)
+				}
+			}
+		}
+	}
+	var lanes []*lane
+	for _, j := range jobs {
+		if len(lanes) == 0 || lanes[len(lanes)-1] != j.lane {
+			lanes = appendOnce(lanes, j.lane)
+		}
+	}
+	var wg sync.WaitGroup
+	for _, l := range lanes[min(1, len(lanes)):] {
+		wg.Go(func() { run(l) })
+	}
+	if len(lanes) > 0 {
+		run(lanes[0])
+	}
+	wg.Wait()
+}
+
+func appendOnce(lanes []*lane, l *lane) []*lane {
+	for _, have := range lanes {
+		if have == l {
+			return lanes
+		}
+	}
+	return append(lanes, l)
+}
+
+// call makes one backend call with a deadline. A backend that does not return soon after it is left behind with its
+// copy of the batch; its lane stays closed until it does.
+func (s *Scheduler) call(ctx context.Context, j *job) {
+	j.started, j.at = true, s.cfg.Now()
+	if !j.k.backed {
+		j.results = make([]opResult, len(j.items))
+		return
+	}
+	s.bounded(ctx, j.lane, s.cfg.OpTimeout, func(ctx context.Context) func() {
+		out := j.k.call(ctx, j.verb, j.items)
+		return func() { j.results = out }
+	})
+	j.took = s.cfg.Now().Sub(j.at)
+	if j.results == nil {
+		j.results = make([]opResult, len(j.items))
+		for i := range j.results {
+			j.results[i].err = fmt.Errorf("no answer within %s: %w", s.cfg.OpTimeout, context.DeadlineExceeded)
+		}
+	}
+}
+
+// bounded runs f beside and then what f returned, unless f overstays its deadline by a grace time.
+func (s *Scheduler) bounded(ctx context.Context, l *lane, limit time.Duration, f func(context.Context) func()) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	const running, returned, abandoned = 0, 1, 2
+	var where atomic.Int32
+	done := make(chan func(), 1)
+	s.calls.Add(1)
+	go func() {
+		defer s.calls.Done()
+		defer cancel()
+		done <- f(ctx)
+		if !where.CompareAndSwap(running, returned) {
+			s.laneFree(l)
+		}
+	}()
+	select {
+	case use := <-done:
+		use()
+		return
+	case <-ctx.Done():
+	}
+	grace := time.NewTimer(limit / 10)
+	defer grace.Stop()
+	select {
+	case use := <-done:
+		use()
+		return
+	case <-grace.C:
+	}
+	if l != nil {
+		l.hung.Store(true)
+	}
+	if !where.CompareAndSwap(running, abandoned) { // it returned at the very last moment
+		if l != nil {
+			l.hung.Store(false)
+		}
+		(<-done)()
+	}
+}
+
+// laneFree is called when a call that had been given up returned after all.
+func (s *Scheduler) laneFree(l *lane) {
+	if l == nil {
+		return
+	}
+	s.post(func(st *state) {
+		l.hung.Store(false)
+		st.reopen(l)
+	})
+	select {
+	case s.freed <- struct{}{}:
+	default:
+	}
+}

@@ -1,0 +1,127 @@
+package kvscheduler
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+	"sync"
+)
+
+// dumpAll dumps the kinds, each behind those it names in After and otherwise in parallel. It runs outside of the state's
+// goroutine, which works on meanwhile.
+func (s *Scheduler) dumpAll(ctx context.Context, kinds []*kind) (map[Kind]found, error) {
+	over := &overlay{View: s.store.view(), dumps: make(map[Kind]found)}
+	done := make(map[Kind]chan struct{}, len(kinds))
+	for _, k := range kinds {
+		done[k.name] = make(chan struct{})
+	}
+	errs := make([]error, len(kinds))
+	var wg sync.WaitGroup
+	for i, k := range kinds {
+		wg.Go(func() {
+			defer close(done[k.name])
+			for _, a := range k.after {
+				if c := done[a]; c != nil {
+					<-c
+				}
+			}
+			f, err := s.dumpKind(ctx, k, over)
+			if err != nil {
+				errs[i] = fmt.Errorf("dump %s: %w", k.name, err)
+				return
+			}
+			over.add(k.name, f)
+		})
+	}
+	wg.Wait()
+	return over.dumps, errors.Join(errs...)
+}
+
+func (s *Scheduler) dumpKind(ctx context.Context, k *kind, view View) (found, error) {
+	var f found
+	var err error = context.DeadlineExceeded
+	s.bounded(ctx, nil, s.cfg.DumpTimeout, func(ctx context.Context) func() {
+		got, gerr := k.dumped(ctx, view)
+		return func() { f, err = got, gerr }
+	})
+	return f, err
+}
+
+func (k *kind) dumped(ctx context.Context, view View) (f found, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("panic in backend: %v", p)
+		}
+	}()
+	return k.dump(ctx, view)
+}
+
+// overlay is a view in which the kinds that were dumped already stand as the dump found them.
+type overlay struct {
+	View
+	mu    sync.RWMutex
+	dumps map[Kind]found
+	index map[Kind]map[string]int
+}
+
+func (o *overlay) add(k Kind, f found) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.dumps[k] = f
+	if o.index == nil {
+		o.index = make(map[Kind]map[string]int)
+	}
+	o.index[k] = indexOf(f)
+}
+
+// Applied implements View.
+func (o *overlay) Applied(r Ref) (value, meta any, ok bool) {
+	o.mu.RLock()
+	defer o.mu.RUnlock()
+	f := o.dumps[r.Kind]
+	if f == nil {
+		return o.View.Applied(r)
+	}
+	i, ok := o.index[r.Kind][r.Name]
+	if !ok {
+		return nil, nil, false
+	}
+	value, meta = f.box(i)
+	return value, meta, true
+}
+
+// All implements View.
+func (o *overlay) All(k Kind) iter.Seq2[string, Status] {
+	o.mu.RLock()
+	f := o.dumps[k]
+	o.mu.RUnlock()
+	if f == nil {
+		return o.View.All(k)
+	}
+	return func(yield func(string, Status) bool) {
+		for i := range f.len() {
+			name := f.head(i).name
+			st, known := o.Status(Ref{k, name})
+			if !known {
+				st.Phase = Observed
+			}
+			if !yield(name, st) {
+				return
+			}
+		}
+	}
+}
+
+// backed returns the kinds that can be dumped, of those named or of all.
+func (s *Scheduler) backed(kinds []Kind) ([]*kind, error) {
+	if len(kinds) == 0 {
+		kinds = s.kindNames()
+	}
+	order, err := s.dumpOrder(kinds)
+	if err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(order, func(k *kind) bool { return !slices.Contains(kinds, k.name) }), nil
+}

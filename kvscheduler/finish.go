@@ -1,0 +1,64 @@
+package kvscheduler
+
+import (
+	"cmp"
+	"slices"
+)
+
+// finish settles what was looked at, publishes it, and closes the record.
+func (r *run) finish() (*Record, error) {
+	slices.Sort(r.touched)
+	r.touched = slices.Compact(r.touched)
+	for _, id := range r.touched {
+		r.tidy(id)
+	}
+	r.publish(r.touched)
+	r.rec.Took = r.now().Sub(r.began)
+	for _, id := range r.touched {
+		if n := r.g.nodes[id]; n.want != nil && n.have == nil && n.invalid == nil && n.err == nil {
+			r.rec.Pending = append(r.rec.Pending, Why{Ref: n.ref.String(), Missing: r.missingNow(n)})
+		}
+	}
+	slices.SortFunc(r.rec.Pending, func(a, b Why) int { return cmp.Compare(a.Ref, b.Ref) })
+	if err := r.writeJournal(); err != nil {
+		r.fault(err)
+	}
+	r.g.sweep(r.touched)
+	err := joined(r.errs)
+	if err != nil {
+		r.rec.Err = err.Error()
+	}
+	r.seq++
+	r.rec.Seq = r.seq
+	r.log.append(r.rec, r.weigh(r.rec))
+	return r.rec, err
+}
+
+// tidy brings in line what a plan found to need no operation.
+func (r *run) tidy(id int32) {
+	n := r.g.nodes[id]
+	n.changed = false
+	if n.k == nil {
+		return
+	}
+	if n.want == nil && !n.present() {
+		if n.err != nil || !n.retryAt.IsZero() {
+			r.clearError(id)
+		}
+		n.skipped = false
+		delete(r.skipped, id)
+		return
+	}
+	if n.haveRev == n.wantRev && n.err == nil && !n.drifted || !n.inSync() {
+		return
+	}
+	if _, missing := r.g.unmet(n); missing {
+		return
+	}
+	if n.haveRev == 0 {
+		r.note(id)
+	}
+	n.haveRev, n.drifted = n.wantRev, false
+	r.copyEdges(id)
+	r.clearError(id)
+}

@@ -1,0 +1,213 @@
+// Package kvschedulertest is a machine to be configured in tests: it keeps what was applied, checks every operation against the rules of the scheduler, and can be told to fail.
+package kvschedulertest
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/weftnet/weft/kvscheduler"
+)
+
+// Thing is the value of every kind of the machine. It is comparable.
+type Thing struct {
+	Version int    // changed in place
+	Type    int    // changed by recreating
+	Needs   string // refs that must exist, separated by blanks
+	Follows string // as Needs, with kvscheduler.Follow
+	Near    string // name of a bucket of which some even-versioned member must exist; its first letter is their kind
+	Bucket  string // the bucket it is in itself
+	Kids    string // refs of what derives from it
+	Secret  string // redacted, and not to be read back
+	Bad     bool   // refused by Validate
+}
+
+// Fault is what goes wrong with an operation.
+type Fault uint8
+
+// The faults a machine can show.
+const (
+	Fine      Fault = iota
+	Refuse          // nothing is done, and the caller learns so
+	LoseReply       // done, but the caller does not learn it
+	LoseCall        // not done, and the caller does not learn it
+)
+
+// Call is one backend call.
+type Call struct {
+	Kind  kvscheduler.Kind
+	Verb  kvscheduler.Verb
+	Names []string
+}
+
+// Machine is what the backends of a test configure.
+type Machine struct {
+	mu      sync.Mutex
+	live    map[kvscheduler.Ref]stored
+	calls   []Call
+	wrong   []string
+	fault   func(verb kvscheduler.Verb, ref kvscheduler.Ref) Fault
+	hold    map[kvscheduler.Kind]chan struct{}
+	entered chan kvscheduler.Kind
+	lost    map[kvscheduler.Ref]bool // things somebody else took away: their dependents are excused
+	reads   int
+	handles int
+}
+
+type stored struct {
+	v       Thing
+	handle  int
+	foreign bool
+}
+
+// New returns an empty machine.
+func New() *Machine {
+	return &Machine{live: make(map[kvscheduler.Ref]stored), hold: make(map[kvscheduler.Kind]chan struct{}),
+		entered: make(chan kvscheduler.Kind, 1024), lost: make(map[kvscheduler.Ref]bool)}
+}
+
+// Fail makes operations go wrong; nil: none does.
+func (m *Machine) Fail(f func(verb kvscheduler.Verb, ref kvscheduler.Ref) Fault) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.fault = f
+}
+
+// Hold makes the calls of a kind hang, whatever their context says, until the returned function is called.
+func (m *Machine) Hold(k kvscheduler.Kind) (release func()) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	c := make(chan struct{})
+	m.hold[k] = c
+	return sync.OnceFunc(func() {
+		m.mu.Lock()
+		delete(m.hold, k)
+		m.mu.Unlock()
+		close(c)
+	})
+}
+
+// Entered yields the kind of each call that is held.
+func (m *Machine) Entered() <-chan kvscheduler.Kind { return m.entered }
+
+// Live returns what is applied, without foreign things.
+func (m *Machine) Live() map[kvscheduler.Ref]Thing {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	out := make(map[kvscheduler.Ref]Thing, len(m.live))
+	for r, s := range m.live {
+		if !s.foreign {
+			out[r] = s.v
+		}
+	}
+	return out
+}
+
+// Foreign puts a thing there that is not ours.
+func (m *Machine) Foreign(r kvscheduler.Ref, v Thing) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.handles++
+	m.live[r] = stored{v: v, handle: m.handles, foreign: true}
+}
+
+// Has tells whether there is something, and whether it is foreign.
+func (m *Machine) Has(r kvscheduler.Ref) (there, foreign bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	s, there := m.live[r]
+	return there, s.foreign
+}
+
+// Tamper changes things behind the scheduler's back; nil takes them away.
+func (m *Machine) Tamper(r kvscheduler.Ref, v *Thing) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if v == nil {
+		delete(m.live, r)
+		m.lost[r] = true
+		return
+	}
+	s := m.live[r]
+	s.v = *v
+	m.live[r] = s
+}
+
+// Forget empties the machine, as its restart would.
+func (m *Machine) Forget() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	clear(m.live)
+}
+
+// Calls returns the backend calls since the last time.
+func (m *Machine) Calls() []Call {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	calls := m.calls
+	m.calls = nil
+	return calls
+}
+
+// Reads returns how many things were read back since the last time.
+func (m *Machine) Reads() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	n := m.reads
+	m.reads = 0
+	return n
+}
+
+// Wrong returns the broken rules.
+func (m *Machine) Wrong() []string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Clone(m.wrong)
+}
+
+func (m *Machine) blameLocked(format string, args ...any) {
+	m.wrong = append(m.wrong, fmt.Sprintf(format, args...))
+}
+
+// checkLocked looks for a thing whose dependencies are not there.
+func (m *Machine) checkLocked(after string) {
+	for r, s := range m.live {
+		if s.foreign {
+			continue
+		}
+		for _, need := range strings.Fields(s.v.Needs + " " + s.v.Follows) {
+			ref, _ := kvscheduler.ParseRef(need)
+			if _, there := m.live[ref]; !there && !m.lost[ref] {
+				m.blameLocked("after %s: %s is there without %s", after, r, need)
+			}
+		}
+		if s.v.Near != "" && !m.nearLocked(s.v.Near) {
+			m.blameLocked("after %s: %s is there without an even member of bucket %s", after, r, s.v.Near)
+		}
+	}
+}
+
+func (m *Machine) nearLocked(bucket string) bool {
+	for r, s := range m.live {
+		if string(r.Kind) == bucket[:1] && s.v.Bucket == bucket && s.v.Version%2 == 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// Names returns what is there of a kind, sorted.
+func (m *Machine) Names(k kvscheduler.Kind) []string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var out []string
+	for _, r := range slices.Collect(maps.Keys(m.live)) {
+		if r.Kind == k {
+			out = append(out, r.Name)
+		}
+	}
+	slices.Sort(out)
+	return out
+}

@@ -1,0 +1,163 @@
+package kvscheduler
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+)
+
+// Run owns the state until ctx ends. It may be called once. When it returns, no goroutine of the scheduler is left,
+// except a backend call that does not heed its context.
+func (s *Scheduler) Run(ctx context.Context) error {
+	if !s.running.CompareAndSwap(false, true) {
+		return errors.New("the scheduler runs already")
+	}
+	st, err := s.prepare()
+	if err == nil {
+		st.loop(ctx)
+	}
+	for _, q := range s.close() {
+		q.reply <- reply{err: ErrStopped}
+	}
+	close(s.stopped)
+	s.awaitCalls()
+	s.log.delivered.Wait()
+	return err
+}
+
+func (s *Scheduler) prepare() (*state, error) {
+	names := s.kindNames()
+	for i, k := range names {
+		s.kindIndex[k] = i
+	}
+	if _, err := s.dumpOrder(names); err != nil {
+		return nil, err
+	}
+	st := newState(s)
+	return st, st.loadJournal()
+}
+
+func (s *Scheduler) kindNames() []Kind {
+	names := make([]Kind, 0, len(s.kinds))
+	for k := range s.kinds {
+		names = append(names, k)
+	}
+	slices.Sort(names)
+	return names
+}
+
+func (s *state) loop(ctx context.Context) {
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for ctx.Err() == nil {
+		if s.step(ctx) {
+			continue
+		}
+		timer.Reset(s.untilDue())
+		select {
+		case <-s.wake:
+		case <-timer.C:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// step does one piece of each sort of work, so that none starves the others. False: there was nothing to do.
+func (s *state) step(ctx context.Context) (worked bool) {
+	worked = s.drainPosted()
+	now := s.now()
+	for _, l := range s.lanes {
+		if l.paused && !l.until.After(now) {
+			s.reopen(l)
+		}
+	}
+	worked = s.events(ctx, now) || worked
+	if ids := s.retries.due(now); len(ids) > 0 {
+		s.retry(ctx, ids)
+		worked = true
+	}
+	if q := s.next(); q != nil {
+		s.serve(ctx, q)
+		worked = true
+	}
+	return worked
+}
+
+func (s *state) drainPosted() bool {
+	posted := s.takePosted()
+	for _, f := range posted {
+		f(s)
+	}
+	return len(posted) > 0
+}
+
+// serve answers one request. An atomic transaction heeds its caller's context, others only the end of Run.
+func (s *state) serve(ctx context.Context, q *request) {
+	if q.txn.Mode == Atomic {
+		var cancel context.CancelFunc
+		ctx, cancel = merged(ctx, q.ctx)
+		defer cancel()
+	}
+	rec, err := q.serve(s, ctx, q)
+	q.reply <- reply{rec: rec, err: err}
+}
+
+// merged ends when either context does.
+func merged(run, caller context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(run)
+	stop := context.AfterFunc(caller, func() { cancel(context.Cause(caller)) })
+	return ctx, func() { stop(); cancel(nil) }
+}
+
+// retry tries objects whose time has come, and whatever had been left out because of a failure.
+func (s *state) retry(ctx context.Context, ids []int32) {
+	r := s.begin(ctx, "retry", "retry")
+	for _, id := range ids {
+		s.g.nodes[id].retryAt = time.Time{}
+	}
+	ids = s.withSkipped(ids)
+	r.readDoubtful(ids)
+	ops := r.plan(ids)
+	r.execute(ops)
+	if _, err := r.finish(); err != nil {
+		s.cfg.Logger.Warn("retry", "objects", len(ids), "err", err)
+	}
+}
+
+// untilDue returns how long nothing needs to be done unless somebody asks.
+func (s *state) untilDue() time.Duration {
+	now := s.now()
+	wait := time.Hour
+	due := func(at time.Time) {
+		if !at.IsZero() {
+			wait = min(wait, max(0, at.Sub(now)))
+		}
+	}
+	due(s.retries.next())
+	for _, g := range s.settled {
+		due(g.until)
+	}
+	for _, l := range s.lanes {
+		if l.paused {
+			due(l.until)
+		}
+	}
+	return wait
+}
+
+// awaitCalls waits for backend calls, but not for ever for one that ignores its context.
+func (s *Scheduler) awaitCalls() {
+	done := make(chan struct{})
+	go func() {
+		s.calls.Wait()
+		close(done)
+	}()
+	limit := time.NewTimer(s.cfg.OpTimeout)
+	defer limit.Stop()
+	select {
+	case <-done:
+	case <-limit.C:
+		s.cfg.Logger.Error("a backend call does not return")
+	}
+}

@@ -1,0 +1,185 @@
+package kvscheduler
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// Resync reads everything back, compares and repairs. Found objects that are ours and that nobody desires are pruned,
+// unless a source is not Ready or there are more than MaxPrune allows (ErrPruneGuard; everything else is repaired).
+// Objects that changed while the dump ran are left to what is known of them.
+func (s *Scheduler) Resync(ctx context.Context, o ResyncOpt) (*Record, error) {
+	out := make(chan reply, 1)
+	began := s.cfg.Now()
+	s.post(func(st *state) {
+		st.startResync(ctx, resyncJob{opt: o, origin: "resync", began: began, out: out})
+	})
+	select {
+	case a := <-out:
+		return a.rec, a.err
+	case <-ctx.Done():
+		return nil, fmt.Errorf("resync: %w", context.Cause(ctx))
+	case <-s.stopped:
+		return nil, ErrStopped
+	}
+}
+
+type resyncJob struct {
+	opt    ResyncOpt
+	origin string
+	label  string
+	began  time.Time
+	out    chan reply
+}
+
+// startResync begins the dump beside the state's goroutine; its end comes back as posted work.
+func (s *state) startResync(ctx context.Context, j resyncJob) {
+	kinds, err := s.backed(j.opt.Kinds)
+	if err != nil {
+		j.out <- reply{err: fmt.Errorf("resync: %w", err)}
+		return
+	}
+	epoch := s.clock
+	s.calls.Add(1)
+	go func() {
+		defer s.calls.Done()
+		dumps, err := s.dumpAll(ctx, kinds)
+		s.post(func(st *state) {
+			rec, rerr := st.merge(j, dumps, epoch, err)
+			j.out <- reply{rec: rec, err: rerr}
+		})
+	}()
+}
+
+// resyncLost opens the lanes of kinds whose events may have been missed and reads the kinds again.
+func (s *state) resyncLost(kinds []Kind) {
+	for _, name := range kinds {
+		if k := s.kinds[name]; k != nil {
+			s.lanes[k.lane].paused = false
+			s.reopen(s.lanes[k.lane])
+		}
+	}
+	s.lost = append(s.lost, kinds...)
+	if s.losing || len(s.lost) == 0 {
+		return
+	}
+	s.losing = true
+	again := slices.Compact(slices.Sorted(slices.Values(s.lost)))
+	s.lost = nil
+	out := make(chan reply, 1)
+	s.startResync(context.Background(), resyncJob{opt: ResyncOpt{Kinds: again}, origin: "resync", label: "lost",
+		began: s.now(), out: out})
+	go func() {
+		select {
+		case a := <-out:
+			if a.err != nil {
+				s.cfg.Logger.Warn("resync of lost kinds", "err", a.err)
+			}
+		case <-s.stopped:
+			return
+		}
+		s.post(func(st *state) {
+			st.losing = false
+			st.resyncLost(nil)
+		})
+	}()
+}
+
+// merge takes the dumps into the state, plans and repairs.
+func (s *state) merge(j resyncJob, dumps map[Kind]found, epoch uint64, dumpErr error) (*Record, error) {
+	r := s.begin(context.Background(), j.origin, "drift")
+	r.rec.Label, r.rec.Start, r.began = j.label, j.began, j.began
+	r.rec.Queued = s.now().Sub(j.began)
+	if dumpErr != nil {
+		r.fault(dumpErr)
+	}
+	s.g.stirred = s.g.stirred[:0]
+	var dirty []int32
+	for _, k := range s.kindNames() {
+		if f := dumps[k]; f != nil {
+			dirty = append(dirty, s.compare(k, f, epoch)...)
+		}
+	}
+	dirty = append(dirty, s.g.stirred...)
+	for _, id := range dirty { // edges once more, now that all candidates of Any dependencies are known
+		if n := s.g.nodes[id]; n.have != nil && !n.foreign && n.k.backed {
+			s.haveEdges(id)
+		}
+	}
+	dirty = append(dirty, s.prunable(r, j.opt, dumps)...)
+	ops := r.plan(dirty)
+	if j.opt.DryRun {
+		return r.dryResync(ops)
+	}
+	r.execute(ops)
+	return r.finish()
+}
+
+func (r *run) dryResync(ops []op) (*Record, error) {
+	for _, o := range ops {
+		r.rec.Ops = append(r.rec.Ops, r.record(o))
+		if n := r.g.nodes[o.id]; n.want == nil && n.have != nil {
+			n.orphan = true // known now, but not to be pruned by a neighbour's plan
+			r.g.member(o.id)
+		}
+	}
+	return r.finish()
+}
+
+// compare merges one kind's dump and returns what is not as desired. Without drift it allocates nothing per object.
+func (s *state) compare(k Kind, f found, epoch uint64) (dirty []int32) {
+	s.g.epoch++ // marks what was dumped
+	for i := range f.len() {
+		id, known := s.g.ids[Ref{k, f.head(i).name}]
+		if known {
+			n := s.g.nodes[id]
+			n.mark = s.g.epoch
+			if n.touched > epoch {
+				continue
+			}
+			if n.have != nil && !n.unknown && !n.stale && f.same(i, n.have, n.meta) && f.head(i).owner != Foreign {
+				dirty = s.ifPending(dirty, id)
+				continue
+			}
+		} else {
+			id = s.g.intern(Ref{k, f.head(i).name})
+			s.g.nodes[id].mark = s.g.epoch
+		}
+		dirty = append(dirty, s.drift(id, f, i))
+	}
+	for _, n := range s.g.nodes {
+		if n.ref.Kind != k || n.mark == s.g.epoch || n.touched > epoch || !n.present() && n.last == nil {
+			continue
+		}
+		id := s.g.ids[n.ref]
+		n.drifted = n.want != nil && n.have != nil
+		n.last = nil
+		s.missing(id)
+		dirty = append(dirty, id)
+	}
+	return dirty
+}
+
+// ifPending adds an object that is as it was known to be, but not as desired.
+func (s *state) ifPending(dirty []int32, id int32) []int32 {
+	n := s.g.nodes[id]
+	if n.orphan || n.haveRev != n.wantRev || n.err != nil || n.want == nil && !n.foreign {
+		return append(dirty, id)
+	}
+	return dirty
+}
+
+func (s *state) drift(id int32, f found, i int) int32 {
+	n := s.g.nodes[id]
+	had := n.have != nil
+	n.mark = s.g.epoch
+	s.adopt(id, f, i)
+	n.drifted = had && n.want != nil && !n.foreign && !n.inSync()
+	if n.want == nil && !n.foreign && !had {
+		n.orphan = true
+		s.g.member(id)
+	}
+	return id
+}

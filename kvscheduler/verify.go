@@ -1,0 +1,136 @@
+package kvscheduler
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+)
+
+// Verify reads the named objects back (none named: everything desired), changes nothing, and returns what is not as
+// desired: missing, different, or there without being desired. An object that changes meanwhile is left out.
+func (s *Scheduler) Verify(ctx context.Context, refs ...Ref) ([]Difference, error) {
+	v := s.store.view()
+	byKind := make(map[Kind][]string)
+	for _, r := range refs {
+		if s.kinds[r.Kind] == nil {
+			return nil, fmt.Errorf("verify: %w of %s", ErrUnknownKind, r)
+		}
+		byKind[r.Kind] = append(byKind[r.Kind], r.Name)
+	}
+	if len(refs) == 0 {
+		for name := range s.kinds {
+			v.each(name, func(e *entry) bool {
+				if e.want != nil {
+					byKind[name] = append(byKind[name], e.ref.Name)
+				}
+				return true
+			})
+		}
+	}
+	var out []Difference
+	var errs []error
+	for name, names := range byKind {
+		diff, err := s.verifyKind(ctx, s.kinds[name], names, len(refs) == 0)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("verify %s: %w", name, err))
+		}
+		out = append(out, diff...)
+	}
+	slices.SortFunc(out, func(a, b Difference) int { return cmp.Compare(a.Ref.String(), b.Ref.String()) })
+	return out, errors.Join(errs...)
+}
+
+func (s *Scheduler) verifyKind(ctx context.Context, k *kind, names []string, all bool) ([]Difference, error) {
+	v := s.store.view()
+	there := make(map[string]int)
+	var f found
+	if k.backed {
+		err := error(context.DeadlineExceeded)
+		s.bounded(ctx, nil, s.cfg.DumpTimeout, func(ctx context.Context) func() {
+			var got found
+			var gerr error
+			if all {
+				got, gerr = k.dumped(ctx, v)
+			} else {
+				got, gerr = k.readNamed(ctx, v, names)
+			}
+			return func() { f, err = got, gerr }
+		})
+		if err != nil {
+			return nil, err
+		}
+		there = indexOf(f)
+	}
+	if all {
+		names = withUnexpected(names, f)
+	}
+	later := s.store.view()
+	var out []Difference
+	for _, name := range names {
+		ref := Ref{k.name, name}
+		e := v.entry(ref)
+		if e != later.entry(ref) {
+			continue
+		}
+		if d, differs := k.difference(ref, e, f, there); differs {
+			out = append(out, d)
+		}
+	}
+	return out, nil
+}
+
+func withUnexpected(names []string, f found) []string {
+	if f == nil {
+		return names
+	}
+	have := make(map[string]bool, len(names))
+	for _, n := range names {
+		have[n] = true
+	}
+	for i := range f.len() {
+		if h := f.head(i); !have[h.name] && h.owner == Ours {
+			names = append(names, h.name)
+		}
+	}
+	return names
+}
+
+// difference compares one desired object with what was found.
+func (k *kind) difference(ref Ref, e *entry, f found, there map[string]int) (Difference, bool) {
+	d := Difference{Ref: ref}
+	var n node
+	if e != nil {
+		n = node{ref: ref, k: k, want: e.want, have: e.have, foreign: e.foreign}
+		d.Want = k.redact(e.want)
+	}
+	i, exists := there[ref.Name]
+	switch {
+	case !k.backed:
+		d.Reason = "missing"
+		d.Have = k.redact(n.have)
+		return d, n.want != nil && n.have == nil
+	case !exists:
+		d.Reason = "missing"
+		return d, n.want != nil
+	}
+	h := f.head(i)
+	value, _ := f.box(i)
+	have, stale := n.complete(value, h)
+	d.Have = k.redact(have)
+	switch {
+	case n.want == nil:
+		d.Reason = "there, but not desired"
+		return d, h.owner == Ours
+	case h.owner == Foreign:
+		d.Reason = "held by an object that is not ours"
+	case stale:
+		d.Reason = "stored hash differs"
+	case k.recreate(have, n.want):
+		d.Reason = "value differs, needs to be recreated"
+	default:
+		d.Reason = "value differs"
+	}
+	return d, h.owner == Foreign || stale || !k.equal(n.want, have)
+}
