@@ -1,0 +1,126 @@
+// Command weft-vswitch is the embedded dataplane as a process: flags and signals around package vswitch.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weftnet/weft/vswitch"
+)
+
+// version is set by the linker in a release.
+var version = ""
+
+// Exit codes: 1 the dataplane failed or could not start, 2 the command line is wrong.
+const (
+	exitFailed = 1
+	exitUsage  = 2
+)
+
+func main() {
+	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
+}
+
+// errUsage marks an error of the command line.
+var errUsage = errors.New("wrong usage")
+
+func run(args []string, stdout, stderr io.Writer) int {
+	// A terminal that closes and a log pipe whose reader dies must not end forwarding.
+	signal.Ignore(syscall.SIGHUP, syscall.SIGPIPE)
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
+	cmd := command(stderr)
+	cmd.SetArgs(args)
+	cmd.SetOut(stdout)
+	cmd.SetErr(stderr)
+	err := cmd.ExecuteContext(ctx)
+	if err == nil {
+		return 0
+	}
+	fmt.Fprintln(stderr, "weft-vswitch:", err)
+	if errors.Is(err, errUsage) {
+		return exitUsage
+	}
+	return exitFailed
+}
+
+// options are the flags.
+type options struct {
+	socket    string
+	workers   int
+	logFormat string
+	logLevel  string
+}
+
+func command(stderr io.Writer) *cobra.Command {
+	var o options
+	cmd := &cobra.Command{
+		Use:   "weft-vswitch",
+		Short: "A userspace dataplane that serves VPP's binary API",
+		Long: "weft-vswitch forwards packets between the interfaces that its clients make over VPP's binary API.\n" +
+			"It logs to standard error, ends on SIGTERM or SIGINT taking its interfaces with it, and ignores SIGHUP.",
+		Version:       versionText(),
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return fmt.Errorf("%w: unexpected argument %q", errUsage, args[0])
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context(), stderr) },
+	}
+	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return fmt.Errorf("%w: %w", errUsage, err) })
+	f := cmd.Flags()
+	f.StringVar(&o.socket, "api-socket", "/run/weft/vswitch-api.sock", "where to serve the binary API")
+	f.IntVar(&o.workers, "workers", 1, "forwarding threads")
+	f.StringVar(&o.logFormat, "log-format", "text", "text or json")
+	f.StringVar(&o.logLevel, "log-level", "info", "debug, info, warn or error")
+	return cmd
+}
+
+func (o *options) run(ctx context.Context, stderr io.Writer) error {
+	log, err := o.logger(stderr)
+	if err != nil {
+		return err
+	}
+	if o.workers < 1 || o.socket == "" {
+		return fmt.Errorf("%w: --workers must be at least 1 and --api-socket a path", errUsage)
+	}
+	vswitch.TuneMemory()
+	return vswitch.Run(ctx, vswitch.Config{APISocket: o.socket, Workers: o.workers, Log: log})
+}
+
+func (o *options) logger(stderr io.Writer) (*slog.Logger, error) {
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(o.logLevel)); err != nil {
+		return nil, fmt.Errorf("%w: --log-level %q: want debug, info, warn or error", errUsage, o.logLevel)
+	}
+	config := &slog.HandlerOptions{Level: level}
+	switch o.logFormat {
+	case "text":
+		return slog.New(slog.NewTextHandler(stderr, config)), nil
+	case "json":
+		return slog.New(slog.NewJSONHandler(stderr, config)), nil
+	}
+	return nil, fmt.Errorf("%w: --log-format %q: want text or json", errUsage, o.logFormat)
+}
+
+func versionText() string {
+	if version != "" {
+		return version
+	}
+	if info, ok := debug.ReadBuildInfo(); ok {
+		return info.Main.Version
+	}
+	return "(unknown)"
+}
