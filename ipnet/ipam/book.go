@@ -65,7 +65,7 @@ func (b *book) fresh() (netip.Addr, bool) {
 	if len(b.returned) > 0 {
 		return b.returned[0], true
 	}
-	for b.next.IsValid() && b.next.Compare(b.highest) <= 0 {
+	for b.next.Compare(b.highest) <= 0 {
 		if _, known := b.entries[b.next]; !known {
 			return b.next, true
 		}
@@ -127,7 +127,7 @@ func (b *book) undo(holder string) {
 		return
 	}
 	delete(b.entries, e.Address)
-	if e.Address.Less(b.next) || !b.next.IsValid() {
+	if e.Address.Less(b.next) {
 		at, _ := slices.BinarySearchFunc(b.returned, e.Address, netip.Addr.Compare)
 		b.returned = slices.Insert(b.returned, at, e.Address)
 	}

@@ -1,0 +1,220 @@
+package ipam_test
+
+import (
+	"errors"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/weftnet/weft/ipnet/ipam"
+)
+
+// model is what one pool ought to look like, kept as simply as can be.
+type model struct {
+	pool      ipam.Pool
+	pods      []netip.Addr // in the pool
+	held      map[netip.Addr]string
+	committed map[string]bool
+	released  []idle // in the order of release
+	beforeOf  map[string]*idle
+	positions map[string]int // of what beforeOf took out of released
+}
+
+type idle struct {
+	address netip.Addr
+	freeAt  time.Time
+}
+
+func (m *model) of(holder string) (netip.Addr, bool) {
+	for a, h := range m.held {
+		if h == holder {
+			return a, true
+		}
+	}
+	return netip.Addr{}, false
+}
+
+func (m *model) neverUsed() []netip.Addr {
+	return slices.DeleteFunc(slices.Clone(m.pods), func(a netip.Addr) bool {
+		_, held := m.held[a]
+		return held || slices.ContainsFunc(m.released, func(i idle) bool { return i.address == a })
+	})
+}
+
+// expected is what an unspecific lease gives, or the error.
+func (m *model) expected(now time.Time) (netip.Addr, error) {
+	if fresh := m.neverUsed(); len(fresh) > 0 {
+		return fresh[0], nil
+	}
+	if len(m.released) == 0 {
+		return netip.Addr{}, ipam.ErrExhausted{Pool: m.pool.Name}
+	}
+	first := m.released[0]
+	if first.freeAt.After(now) {
+		return netip.Addr{}, ipam.ErrExhausted{Pool: m.pool.Name, Cooling: uint64(len(m.released)), NextFree: first.freeAt}
+	}
+	return first.address, nil
+}
+
+func (m *model) grant(a netip.Addr, holder string) {
+	m.held[a] = holder
+	delete(m.beforeOf, holder)
+	for i, r := range m.released {
+		if r.address == a {
+			m.beforeOf[holder] = &r
+			m.released = slices.Delete(m.released, i, i+1)
+			return
+		}
+	}
+}
+
+func (m *model) undo(holder string) {
+	a, ok := m.of(holder)
+	if !ok || m.committed[holder] {
+		return
+	}
+	delete(m.held, a)
+	if before := m.beforeOf[holder]; before != nil {
+		at := slices.IndexFunc(m.released, func(r idle) bool { return r.freeAt.After(before.freeAt) })
+		if at < 0 {
+			at = len(m.released)
+		}
+		m.released = slices.Insert(m.released, at, *before)
+	}
+}
+
+func (m *model) release(holder string, freeAt time.Time) {
+	if a, ok := m.of(holder); ok {
+		delete(m.held, a)
+		delete(m.committed, holder)
+		m.released = append(m.released, idle{a, freeAt})
+	}
+}
+
+func (m *model) stats(now time.Time) ipam.Stats {
+	s := ipam.Stats{Pool: m.pool}
+	for _, h := range m.held {
+		if m.committed[h] {
+			s.Used++
+		} else {
+			s.Leased++
+		}
+	}
+	for _, r := range m.released {
+		if r.freeAt.After(now) {
+			s.Cooling++
+		}
+	}
+	s.Free = uint64(len(m.pods)) - s.Used - s.Leased - s.Cooling
+	return s
+}
+
+// TestAllocatorProperties drives an allocator and its model with the same operations. No address has two holders, the
+// counters are a recount's, the longest idle is granted first, and none that cools down is granted unasked.
+func TestAllocatorProperties(t *testing.T) {
+	pods := make([]netip.Addr, 0, 6)
+	for a := six.Node().Next(); six.Prefix.Contains(a); a = a.Next() {
+		pods = append(pods, a)
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		c := newClock()
+		a := newAllocator(t, c, six)
+		m := &model{pool: six, pods: pods, held: map[netip.Addr]string{}, committed: map[string]bool{}, beforeOf: map[string]*idle{}}
+		holder := rapid.SampledFrom([]string{"a", "b", "c", "d", "e", "f", "g", "h"})
+		t.Repeat(map[string]func(*rapid.T){
+			"lease": func(t *rapid.T) { leaseAny(t, a, m, holder.Draw(t, "holder"), c.now) },
+			"lease this one": func(t *rapid.T) {
+				leaseThis(t, a, m, holder.Draw(t, "holder"), rapid.SampledFrom(pods).Draw(t, "address"))
+			},
+			"commit": func(t *rapid.T) {
+				h := holder.Draw(t, "holder")
+				a.Commit(h)
+				if _, ok := m.of(h); ok {
+					m.committed[h] = true
+				}
+			},
+			"undo": func(t *rapid.T) {
+				h := holder.Draw(t, "holder")
+				a.Undo(h)
+				m.undo(h)
+			},
+			"release": func(t *rapid.T) {
+				h := holder.Draw(t, "holder")
+				c.pass(time.Millisecond) // so that the order of releases is that of their times
+				a.Release(h)
+				m.release(h, c.now.Add(coolDown))
+			},
+			"wait": func(t *rapid.T) { c.pass(time.Duration(rapid.IntRange(0, 40).Draw(t, "seconds")) * time.Second) },
+			"": func(t *rapid.T) {
+				if got, want := a.Stats()[0], m.stats(c.now); got != want {
+					t.Fatalf("stats %+v, want %+v", got, want)
+				}
+				checkLeases(t, a, m)
+			},
+		})
+	})
+}
+
+func leaseAny(t *rapid.T, a *ipam.Allocator, m *model, holder string, now time.Time) {
+	if held, ok := m.of(holder); ok {
+		if got := lease(t, a, holder)[0]; got != held.String() {
+			t.Fatalf("%s got %s, but holds %s", holder, got, held)
+		}
+		return
+	}
+	want, wantErr := m.expected(now)
+	leases, err := a.Lease(request(holder))
+	if !errors.Is(err, wantErr) {
+		t.Fatalf("error %v, want %v", err, wantErr)
+	}
+	if err != nil {
+		return
+	}
+	if leases[0].Address != want {
+		t.Fatalf("leased %s, want %s", leases[0].Address, want)
+	}
+	m.grant(want, holder)
+}
+
+func leaseThis(t *rapid.T, a *ipam.Allocator, m *model, holder string, address netip.Addr) {
+	_, err := a.Lease(request(holder, address.String()))
+	own, holds := m.of(holder)
+	other, taken := m.held[address]
+	switch {
+	case holds && own != address:
+		other, taken = holder, true
+		address = own
+	case holds:
+		taken = false
+	}
+	if taken {
+		if !errors.Is(err, ipam.ErrInUse{Address: address, Holder: other}) {
+			t.Fatalf("error %v for %s, which %s holds", err, address, other)
+		}
+		return
+	}
+	if err != nil {
+		t.Fatalf("lease of %s for %s: %v", address, holder, err)
+	}
+	if !holds {
+		m.grant(address, holder)
+	}
+}
+
+func checkLeases(t *rapid.T, a *ipam.Allocator, m *model) {
+	held := 0
+	for _, l := range a.Leases() {
+		if l.State == ipam.Leased || l.State == ipam.Used {
+			held++
+			if m.held[l.Address] != l.Holder || m.committed[l.Holder] != (l.State == ipam.Used) {
+				t.Fatalf("lease %+v, want holder %q", l, m.held[l.Address])
+			}
+		}
+	}
+	if held != len(m.held) {
+		t.Fatalf("%d leases, want %d", held, len(m.held))
+	}
+}

@@ -1,0 +1,75 @@
+package ipam_test
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"sync"
+	"testing"
+
+	"github.com/weftnet/weft/ipnet/ipam"
+)
+
+// owners says who uses an address now, seen from outside the allocator.
+type owners struct{ byAddress sync.Map }
+
+func (o *owners) take(l ipam.Lease) error {
+	if other, taken := o.byAddress.LoadOrStore(l.Address, l.Holder); taken {
+		return fmt.Errorf("%s was given to %s while %s had it", l.Address, l.Holder, other)
+	}
+	return nil
+}
+
+func (o *owners) leave(l ipam.Lease) { o.byAddress.Delete(l.Address) }
+
+// TestManyAtOnceNeverShareAnAddress has 64 goroutines assign and release 10 000 times each, in a pool that holds 61.
+func TestManyAtOnceNeverShareAnAddress(t *testing.T) {
+	const workers, rounds = 64, 10_000
+	pool := ipam.Pool{Name: "p", Prefix: netip.MustParsePrefix("10.1.0.0/26")}
+	a, err := ipam.New(ipam.Config{Pools: []ipam.Pool{pool}, CoolDown: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var o owners
+	var wg sync.WaitGroup
+	for w := range workers {
+		wg.Go(func() {
+			holder := fmt.Sprint("worker ", w)
+			for round := range rounds {
+				if err := assignAndRelease(a, &o, holder, round%7 == 0); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	checkStats(t, a, ipam.Stats{Pool: pool, Free: 61})
+	if left := a.Leases(); len(left) != 1 || left[0].Holder != ipam.InternalHolder {
+		t.Errorf("left: %v", left)
+	}
+}
+
+func assignAndRelease(a *ipam.Allocator, o *owners, holder string, undo bool) error {
+	leases, err := a.Lease(ipam.Request{Holder: holder})
+	if errors.Is(err, ipam.ErrExhausted{Pool: "p"}) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if err := o.take(leases[0]); err != nil {
+		return err
+	}
+	if s := a.Stats()[0]; s.Free+s.Leased+s.Used+s.Cooling != 61 {
+		return fmt.Errorf("counters do not add up: %+v", s)
+	}
+	o.leave(leases[0])
+	if undo {
+		a.Undo(holder)
+		return nil
+	}
+	a.Commit(holder)
+	a.Release(holder)
+	return nil
+}
