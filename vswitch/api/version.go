@@ -10,6 +10,7 @@ import (
 	"go.fd.io/govpp/binapi/ip_neighbor"
 	"go.fd.io/govpp/binapi/memclnt"
 	"go.fd.io/govpp/binapi/tapv2"
+	"go.fd.io/govpp/binapi/vlib"
 	"go.fd.io/govpp/binapi/vpe"
 	"go.fd.io/govpp/binapi/vpe_types"
 )
@@ -35,6 +36,7 @@ func apiVersions() []memclnt.ModuleVersion {
 	return []memclnt.ModuleVersion{
 		moduleVersion(memclnt.APIFile, memclnt.APIVersion),
 		moduleVersion(vpe.APIFile, vpe.APIVersion),
+		moduleVersion(vlib.APIFile, vlib.APIVersion),
 		moduleVersion(interfaces.APIFile, interfaces.APIVersion),
 		moduleVersion(tapv2.APIFile, tapv2.APIVersion),
 		moduleVersion(ip.APIFile, ip.APIVersion),

@@ -24,6 +24,7 @@ type Model struct {
 	tables     map[forward.TableKey]*table
 	neighbours map[forward.Family]int // how many
 	lastEntry  uint32                 // last number given to a FIB entry
+	traced     int                    // frames of each port that Traces tells
 }
 
 // New makes a model that has local0 and the two tables 0, as VPP has from the start.
