@@ -89,7 +89,7 @@ type Config struct {
 	Now       func() time.Time
 
 	QueueMax       int           // events that may wait; default 4096
-	UndoTimeout    time.Duration // for undoing one event; default 10 s
+	UndoTimeout    time.Duration // for undoing an event, and for saving one; default 10 s
 	CommitTimeout  time.Duration // for handling and committing one event; default 30 s
 	HistoryRecords int           // default 1000
 	HistoryBytes   int           // of the records as JSON; default 8 MiB

@@ -59,7 +59,7 @@ func (l *Loop) handle(r *request) {
 	ctx, cancel := context.WithTimeout(r.life, l.cfg.CommitTimeout)
 	defer cancel()
 	defer r.cancel(nil)
-	f := &flight{request: r, run: ctx, rec: r.record(l.cfg.Now())}
+	f := &flight{request: r, run: ctx, txn: newTxn(l.desired), rec: r.record(l.cfg.Now())}
 	for _, s := range l.steps() {
 		l.take(f, s)
 	}

@@ -10,7 +10,6 @@ import (
 // kind is step 2: update or resync.
 func (l *Loop) kind(f *flight) error {
 	f.rec.Kind, f.rec.Atomic = f.resync.String(), f.atomic()
-	f.txn = newTxn(func(key string) any { return l.state.desired[key] })
 	return nil
 }
 

@@ -89,7 +89,7 @@ func (q *queue) coalesceLocked(r *request) bool {
 	}
 	for _, w := range q.waiting {
 		if w.posted && w.key == r.key && w.typ == r.typ {
-			w.event, w.traits = r.event, r.traits
+			w.event, w.traits, w.early = r.event, r.traits, r.early
 			w.coalesced++
 			return true
 		}

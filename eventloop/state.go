@@ -22,6 +22,9 @@ func newState() state {
 	}
 }
 
+// desired returns what the handlers want of key, nil if nothing.
+func (l *Loop) desired(key string) any { return l.state.desired[key] }
+
 // externalKeys returns all keys of external configuration, and those it had.
 func (s *state) externalKeys() []string {
 	keys := make(map[string]bool)

@@ -34,7 +34,7 @@ func (l *Loop) verify(f *flight) error {
 
 // compareRebuilt rebuilds everything desired and compares it key by key.
 func (l *Loop) compareRebuilt(ctx context.Context) []string {
-	scratch := newTxn(func(key string) any { return l.state.desired[key] })
+	scratch := newTxn(l.desired)
 	for _, h := range l.registry.inOrder(false) {
 		if h.resync == nil {
 			continue
