@@ -1,0 +1,116 @@
+package vswitch
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"go.fd.io/govpp/adapter/socketclient"
+	"go.fd.io/govpp/binapi/memclnt"
+	"go.fd.io/govpp/core"
+)
+
+// running is a dataplane in this process.
+type running struct {
+	socket string
+	stop   context.CancelFunc
+	done   chan error
+}
+
+func start(t *testing.T) *running {
+	t.Helper()
+	r := &running{socket: filepath.Join(t.TempDir(), "run", "api.sock"), done: make(chan error, 1)}
+	ctx, cancel := context.WithCancel(context.Background())
+	r.stop = cancel
+	log := slog.New(slog.NewTextHandler(t.Output(), nil))
+	go func() { r.done <- Run(ctx, Config{APISocket: r.socket, Log: log}) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-r.done; err != nil {
+			t.Error("run:", err)
+		}
+	})
+	eventually(t, func() bool {
+		_, err := os.Stat(r.socket)
+		return err == nil
+	})
+	return r
+}
+
+func (r *running) connect(t *testing.T) *core.Connection {
+	t.Helper()
+	conn, err := core.Connect(socketclient.NewVppClient(r.socket))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(conn.Disconnect)
+	return conn
+}
+
+// eventually fails the test if what is expected does not come true in time.
+func eventually(t *testing.T, expected func() bool) {
+	t.Helper()
+	deadline := time.After(10 * time.Second)
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for !expected() {
+		select {
+		case <-tick.C:
+		case <-deadline:
+			t.Fatal("not in time")
+		}
+	}
+}
+
+func TestASecondDataplaneOnTheSocketIsRefusedAndNamesTheFirst(t *testing.T) {
+	r := start(t)
+	err := Run(t.Context(), Config{APISocket: r.socket})
+	if !errors.Is(err, ErrRunning) || !strings.Contains(err.Error(), strconv.Itoa(os.Getpid())) {
+		t.Fatalf("second Run: %v", err)
+	}
+	if _, err := memclnt.NewServiceClient(r.connect(t)).ControlPing(t.Context(), &memclnt.ControlPing{}); err != nil {
+		t.Fatal("the first does not answer any more:", err)
+	}
+}
+
+func TestTheSocketGoesWithTheDataplaneAndMayBeUsedAgain(t *testing.T) {
+	r := start(t)
+	r.stop()
+	if err := <-r.done; err != nil {
+		t.Fatal("run:", err)
+	}
+	if _, err := os.Lstat(r.socket); !errors.Is(err, fs.ErrNotExist) {
+		t.Fatal("socket is still there:", err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	go func() { r.done <- Run(ctx, Config{APISocket: r.socket}) }()
+	eventually(t, func() bool {
+		_, err := os.Stat(r.socket)
+		return err == nil
+	})
+	cancel()
+	if err := <-r.done; err != nil {
+		t.Fatal("second run:", err)
+	}
+	r.done <- nil // for the cleanup
+}
+
+func TestRunFailsWhereTheSocketCannotBe(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "api.sock")
+	if err := os.WriteFile(path, []byte("precious"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := Run(t.Context(), Config{APISocket: path}); err == nil {
+		t.Fatal("ran over a file")
+	}
+	if b, err := os.ReadFile(path); err != nil || string(b) != "precious" {
+		t.Fatal("the file was touched:", err)
+	}
+}
