@@ -1,0 +1,32 @@
+package leftovers
+
+import (
+	"context"
+	"fmt"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	weftv1 "github.com/weftnet/weft/proto/weft/v1"
+)
+
+// addLeases asks the agent for the addresses that are not free.
+func (s *Snapshot) addLeases(ctx context.Context, socket string) error {
+	conn, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		return fmt.Errorf("look at leases: %w", err)
+	}
+	defer conn.Close()
+	reply, err := weftv1.NewOperationsClient(conn).Addresses(ctx, &weftv1.AddressesRequest{})
+	if err != nil {
+		return fmt.Errorf("look at leases: %w", err)
+	}
+	for _, l := range reply.Leases {
+		if l.State == "cooling" {
+			s.Cooling = append(s.Cooling, l.Address)
+			continue
+		}
+		s.add("lease", l.Pool, "%s %s %s", l.Address, l.State, l.Holder)
+	}
+	return nil
+}

@@ -1,0 +1,55 @@
+package leftovers_test
+
+import (
+	"context"
+	"net"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"google.golang.org/grpc"
+
+	weftv1 "github.com/weftnet/weft/proto/weft/v1"
+	"github.com/weftnet/weft/test/leftovers"
+)
+
+// agent answers what is asked about addresses.
+type agent struct {
+	weftv1.UnimplementedOperationsServer
+	leases []*weftv1.Lease
+}
+
+func (a *agent) Addresses(context.Context, *weftv1.AddressesRequest) (*weftv1.AddressesReply, error) {
+	return &weftv1.AddressesReply{Leases: a.leases}, nil
+}
+
+func (a *agent) serve(t *testing.T) (socket string) {
+	t.Helper()
+	socket = filepath.Join(t.TempDir(), "a")
+	listener, err := net.Listen("unix", socket)
+	try(t, err)
+	server := grpc.NewServer()
+	weftv1.RegisterOperationsServer(server, a)
+	done := make(chan error, 1)
+	go func() { done <- server.Serve(listener) }()
+	t.Cleanup(func() { server.Stop(); try(t, <-done) })
+	return socket
+}
+
+func TestALeaseIsALeftoverUnlessItIsCooling(t *testing.T) {
+	a := &agent{leases: []*weftv1.Lease{{Pool: "pods4", Address: "10.1.0.2", State: "internal"}}}
+	places := leftovers.Places{Agent: a.serve(t)}
+	before, err := leftovers.Take(t.Context(), places)
+	try(t, err)
+	a.leases = append(a.leases,
+		&weftv1.Lease{Pool: "pods4", Address: "10.1.0.3", State: "used", Holder: "net/c/eth0"},
+		&weftv1.Lease{Pool: "pods4", Address: "10.1.0.4", State: "cooling"})
+	after, err := leftovers.Take(t.Context(), places)
+	try(t, err)
+	if lines := after.Since(before); !slices.Equal(lines, []string{"+ lease pods4 10.1.0.3 used net/c/eth0"}) {
+		t.Errorf("lines %q", lines)
+	}
+	if !slices.Equal(after.Cooling, []string{"10.1.0.4"}) {
+		t.Errorf("cooling %q", after.Cooling)
+	}
+}

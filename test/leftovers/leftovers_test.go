@@ -1,0 +1,173 @@
+package leftovers_test
+
+import (
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/weftnet/weft/internal/netnstest"
+	"github.com/weftnet/weft/test/leftovers"
+)
+
+func TestMain(m *testing.M) { netnstest.Main(m) }
+
+// place is a namespace with a link, a directory and this process, with a lease and a dataplane if the test adds them.
+type place struct {
+	leftovers.Places
+	namespace, dir string
+	veth           *netlink.Veth
+}
+
+func newPlace(t *testing.T) *place {
+	t.Helper()
+	p := &place{namespace: netnstest.New(t), dir: t.TempDir()}
+	netnstest.Do(t, p.namespace, func() {
+		p.veth = &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "old", Flags: net.FlagUp}, PeerName: "peer"}
+		try(t, netlink.LinkAdd(p.veth))
+	})
+	p.Places = leftovers.Places{
+		Namespaces: map[string]string{"pod": p.namespace}, Directories: []string{p.dir}, Processes: map[string]int{"self": os.Getpid()},
+	}
+	return p
+}
+
+func (p *place) take(t *testing.T) leftovers.Snapshot {
+	t.Helper()
+	s, err := leftovers.Take(t.Context(), p.Places)
+	try(t, err)
+	return s
+}
+
+func try(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// plant says how to leave something behind, and the beginning of the line that has to show it.
+type plant struct {
+	kind  string
+	plant func(t *testing.T, p *place)
+	line  string
+}
+
+func plants() []plant {
+	to := func(cidr string) *net.IPNet { _, n, _ := net.ParseCIDR(cidr); return n }
+	return []plant{
+		{"link", func(t *testing.T, _ *place) {
+			try(t, netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "left"}}))
+		}, "+ link pod left bridge down"},
+		{"address", func(t *testing.T, p *place) {
+			try(t, netlink.AddrAdd(p.veth, &netlink.Addr{IPNet: &net.IPNet{IP: net.IP{192, 0, 2, 1}, Mask: net.CIDRMask(32, 32)}}))
+		}, "+ address pod old 192.0.2.1/32"},
+		{"route", func(t *testing.T, p *place) {
+			try(t, netlink.RouteAdd(&netlink.Route{LinkIndex: p.veth.Index, Dst: to("198.51.100.0/24"), Table: 77}))
+		}, "+ route pod 198.51.100.0/24 via <nil> dev old table 77"},
+		{"IPv6 route", func(t *testing.T, p *place) {
+			try(t, netlink.RouteAdd(&netlink.Route{LinkIndex: p.veth.Index, Dst: to("2001:db8::/64")}))
+		}, "+ route pod 2001:db8::/64 via <nil> dev old table 254"},
+		{"neighbour", func(t *testing.T, p *place) {
+			try(t, netlink.NeighAdd(&netlink.Neigh{LinkIndex: p.veth.Index, IP: net.IP{192, 0, 2, 9}, State: netlink.NUD_PERMANENT,
+				HardwareAddr: net.HardwareAddr{2, 0, 0, 0, 0, 9}}))
+		}, "+ neighbour pod old 192.0.2.9 at 02:00:00:00:00:09 permanent"},
+		{"proxied neighbour", func(t *testing.T, p *place) {
+			try(t, netlink.NeighAdd(&netlink.Neigh{LinkIndex: p.veth.Index, IP: net.IP{192, 0, 2, 8}, Flags: netlink.NTF_PROXY}))
+		}, "+ neighbour pod old 192.0.2.8 at  proxied"},
+		{"changed link", func(t *testing.T, p *place) {
+			try(t, netlink.LinkSetMTU(p.veth, 1400))
+		}, "+ link pod old veth up mtu 1400"},
+		{"file", func(t *testing.T, p *place) {
+			try(t, os.WriteFile(filepath.Join(p.dir, "left"), nil, 0o600))
+		}, "+ file "},
+		{"changed mode of a file", func(t *testing.T, p *place) {
+			try(t, os.Chmod(p.dir, 0o700))
+		}, "+ file "},
+		{"descriptor of a file", func(t *testing.T, _ *place) {
+			f, err := os.Open("/dev/zero")
+			try(t, err)
+			t.Cleanup(func() { _ = f.Close() })
+		}, "+ descriptor self /dev/zero"},
+		{"descriptor of a socket", func(t *testing.T, _ *place) {
+			fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM, 0)
+			try(t, err)
+			t.Cleanup(func() { _ = unix.Close(fd) })
+		}, "+ descriptor self socket"},
+	}
+}
+
+func TestAPlantedLeftoverOfEachKindIsSeen(t *testing.T) {
+	netnstest.Require(t)
+	for _, tt := range plants() {
+		t.Run(tt.kind, func(t *testing.T) {
+			p := newPlace(t)
+			before := p.take(t)
+			if again := p.take(t).Since(before); len(again) != 0 {
+				t.Fatalf("without a leftover there is %q", again)
+			}
+			netnstest.Do(t, p.namespace, func() { tt.plant(t, p) })
+			lines := p.take(t).Since(before)
+			if !anyBegins(lines, tt.line) {
+				t.Errorf("no line begins with %q: %q", tt.line, lines)
+			}
+		})
+	}
+}
+
+func anyBegins(lines []string, prefix string) bool {
+	for _, l := range lines {
+		if strings.HasPrefix(l, prefix) {
+			return true
+		}
+	}
+	return false
+}
+
+func TestWhatIsMissingIsSeenToo(t *testing.T) {
+	p := newPlace(t)
+	before := p.take(t)
+	netnstest.Do(t, p.namespace, func() { try(t, netlink.LinkDel(p.veth)) })
+	if lines := p.take(t).Since(before); !anyBegins(lines, "- link pod old veth") {
+		t.Errorf("the link that went is not seen: %q", lines)
+	}
+}
+
+func TestSettleWaitsForWhatGoesByItself(t *testing.T) {
+	p := newPlace(t)
+	before := p.take(t)
+	late := filepath.Join(p.dir, "late")
+	try(t, os.WriteFile(late, nil, 0o600))
+	timer := time.AfterFunc(50*time.Millisecond, func() { _ = os.Remove(late) })
+	defer timer.Stop()
+	after, err := leftovers.Settle(t.Context(), p.Places, before, 5*time.Second)
+	if lines := after.Since(before); err != nil || len(lines) != 0 {
+		t.Errorf("%q, error %v", lines, err)
+	}
+	try(t, os.WriteFile(late, nil, 0o600))
+	after, err = leftovers.Settle(t.Context(), p.Places, before, 50*time.Millisecond)
+	if lines := after.Since(before); err != nil || len(lines) != 1 {
+		t.Errorf("what stays is not one line: %q, error %v", lines, err)
+	}
+}
+
+func TestAPlaceThatCannotBeReadIsAnError(t *testing.T) {
+	netnstest.Require(t)
+	for name, p := range map[string]leftovers.Places{
+		"namespace": {Namespaces: map[string]string{"gone": "/nowhere/gone"}},
+		"process":   {Processes: map[string]int{"gone": 1 << 30}},
+		"agent":     {Agent: "/nowhere/agent.sock"},
+		"dataplane": {Dataplane: "/nowhere/api.sock"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if _, err := leftovers.Take(t.Context(), p); err == nil {
+				t.Error("no error")
+			}
+		})
+	}
+}

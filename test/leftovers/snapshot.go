@@ -1,0 +1,117 @@
+// Package leftovers compares what there is on a node before and after: every kind of object that wiring a pod could leave behind.
+package leftovers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Places says where to look. What is left out is not looked at.
+type Places struct {
+	Namespaces  map[string]string // name, for people -> path; "" is the caller's own
+	Directories []string
+	Processes   map[string]int // role, for people -> process id
+	Agent       string         // the agent's socket: leases
+	Dataplane   string         // the dataplane's binary API socket
+}
+
+// Snapshot is all that was found, an object a line: its kind, where it is, and what tells it from others. The same line
+// may stand for several objects, such as descriptors.
+type Snapshot struct {
+	objects map[string]int
+	// Cooling names the addresses that nobody holds and that may not be given out yet; they are not left over.
+	Cooling []string
+}
+
+// Take looks at all places.
+func Take(ctx context.Context, p Places) (Snapshot, error) {
+	s := Snapshot{objects: map[string]int{}}
+	var errs []error
+	for name, path := range p.Namespaces {
+		errs = append(errs, s.addNamespace(name, path))
+	}
+	for _, dir := range p.Directories {
+		errs = append(errs, s.addFiles(dir))
+	}
+	if p.Agent != "" {
+		errs = append(errs, s.addLeases(ctx, p.Agent))
+	}
+	if p.Dataplane != "" {
+		errs = append(errs, s.addDataplane(ctx, p.Dataplane))
+	}
+	for role, pid := range p.Processes {
+		errs = append(errs, s.addDescriptors(role, pid))
+	}
+	slices.Sort(s.Cooling)
+	return s, errors.Join(errs...)
+}
+
+// Len is the number of objects.
+func (s Snapshot) Len() int {
+	sum := 0
+	for _, n := range s.objects {
+		sum += n
+	}
+	return sum
+}
+
+// Kinds counts the objects of each kind.
+func (s Snapshot) Kinds() map[string]int {
+	kinds := map[string]int{}
+	for line, n := range s.objects {
+		kind, _, _ := strings.Cut(line, " ")
+		kinds[kind] += n
+	}
+	return kinds
+}
+
+// Since lists what came and what went since before, sorted: "+ link host weft0 ..." and "- link ...".
+func (s Snapshot) Since(before Snapshot) []string {
+	lines := append(more(s.objects, before.objects, "+ "), more(before.objects, s.objects, "- ")...)
+	slices.SortFunc(lines, func(a, b string) int { return strings.Compare(a[2:], b[2:]) })
+	return lines
+}
+
+// more lists what many has more of than few.
+func more(many, few map[string]int, sign string) []string {
+	var lines []string
+	for _, line := range slices.Sorted(maps.Keys(many)) {
+		switch n := many[line] - few[line]; {
+		case n == 1:
+			lines = append(lines, sign+line)
+		case n > 1:
+			lines = append(lines, fmt.Sprintf("%s%s (%d times)", sign, line, n))
+		}
+	}
+	return lines
+}
+
+// Settle takes snapshots until one is like before or patience is over, and gives the last: the kernel and closing
+// connections need a moment.
+func Settle(ctx context.Context, p Places, before Snapshot, patience time.Duration) (Snapshot, error) {
+	patient, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		s, err := Take(ctx, p)
+		if err == nil && len(s.Since(before)) == 0 {
+			return s, nil
+		}
+		select {
+		case <-tick.C:
+		case <-patient.Done():
+			return s, err
+		}
+	}
+}
+
+// add notes one object.
+func (s Snapshot) add(kind, where, format string, args ...any) {
+	s.objects[kind+" "+where+" "+fmt.Sprintf(format, args...)]++
+}

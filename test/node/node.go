@@ -1,0 +1,93 @@
+// Package node plays a node of Kubernetes: the agent with its dataplane, a container runtime, and pods' sandboxes.
+package node
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/weftnet/weft/test/netns"
+)
+
+// HostLink is the node's own link to the dataplane.
+const HostLink = "weft0"
+
+// Node is one node. Everything that it writes is below Dir.
+type Node struct {
+	Dir      string // short: the paths of sockets have a limit of 107 bytes
+	programs string // the directory of weft-agent, weft-cni, weft-vswitch and weftctl
+	agent    *process
+}
+
+// New makes a node with nothing running yet. programs is the directory of the built programs.
+func New(programs string) (*Node, error) {
+	programs, err := filepath.Abs(programs)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range []string{"weft-agent", "weft-cni", "weft-vswitch", "weftctl"} {
+		if _, err := os.Stat(filepath.Join(programs, name)); err != nil {
+			return nil, fmt.Errorf("find the programs: %w: run make build", err)
+		}
+	}
+	// The dataplane outlives the agent; as its next parent we can end it and wait for its end.
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		return nil, fmt.Errorf("become the parent of orphans: %w", err)
+	}
+	dir, err := os.MkdirTemp("", "weft-")
+	if err != nil {
+		return nil, fmt.Errorf("make the node's directory: %w", err)
+	}
+	n := &Node{Dir: dir, programs: programs}
+	for _, sub := range []string{n.run(), n.State(), n.cache(), n.pods()} {
+		if err := os.Mkdir(sub, 0o700); err != nil {
+			return nil, fmt.Errorf("make the node's directory: %w", err)
+		}
+	}
+	return n, n.writeConfig()
+}
+
+// Close ends agent and dataplane and takes the node's directory away.
+func (n *Node) Close() error {
+	errs := []error{n.stopAgent(), n.stopDataplane()}
+	pods, err := os.ReadDir(n.pods())
+	if !errors.Is(err, fs.ErrNotExist) {
+		errs = append(errs, err)
+	}
+	for _, p := range pods {
+		errs = append(errs, netns.Remove(filepath.Join(n.pods(), p.Name())))
+	}
+	return errors.Join(append(errs, os.RemoveAll(n.Dir))...)
+}
+
+// Program is the path of one of the built programs.
+func (n *Node) Program(name string) string { return filepath.Join(n.programs, name) }
+
+// Socket is the agent's.
+func (n *Node) Socket() string { return filepath.Join(n.run(), "agent.sock") }
+
+// DataplaneSocket is where the dataplane's binary API is.
+func (n *Node) DataplaneSocket() string { return filepath.Join(n.run(), "vswitch-api.sock") }
+
+// State is the directory of the state file and of the queue of DELs.
+func (n *Node) State() string { return filepath.Join(n.Dir, "state") }
+
+// Watched are the directories in which a pod could leave a file behind.
+func (n *Node) Watched() []string { return []string{n.run(), n.State(), n.cache(), n.pods()} }
+
+func (n *Node) run() string   { return filepath.Join(n.Dir, "run") }
+func (n *Node) cache() string { return filepath.Join(n.Dir, "cache") }
+func (n *Node) pods() string  { return filepath.Join(n.Dir, "pods") }
+func (n *Node) config() string {
+	return filepath.Join(n.Dir, "agent.yaml")
+}
+
+// AgentLog and DataplaneLog are the files that the programs write.
+func (n *Node) AgentLog() string { return filepath.Join(n.Dir, "agent.log") }
+
+// DataplaneLog is the file that the dataplane writes.
+func (n *Node) DataplaneLog() string { return filepath.Join(n.Dir, "vswitch.log") }

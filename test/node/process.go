@@ -1,0 +1,159 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// patience is how long a program may take to become ready, or to end when asked to.
+const patience = 20 * time.Second
+
+// process is a program that runs until it is told to end.
+type process struct {
+	cmd   *exec.Cmd
+	ended chan struct{} // closed when it has been waited for
+}
+
+// StartAgent starts the agent, which starts its dataplane unless that runs, and waits until it is ready.
+func (n *Node) StartAgent(ctx context.Context) error {
+	out, err := os.OpenFile(n.AgentLog(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return fmt.Errorf("start the agent: %w", err)
+	}
+	defer out.Close()
+	cmd := exec.Command(n.Program("weft-agent"), "run", "--config", n.config())
+	cmd.Stdout, cmd.Stderr = out, out
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a terminal's interrupt is for us alone
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("start the agent: %w", err)
+	}
+	p := &process{cmd, make(chan struct{})}
+	go func() { defer close(p.ended); _ = cmd.Wait() }()
+	n.agent = p
+	return n.awaitReady(ctx)
+}
+
+func (n *Node) awaitReady(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	tick := time.NewTicker(30 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		out, err := exec.CommandContext(ctx, n.Program("weft-agent"), "health", "--socket", n.Socket()).CombinedOutput()
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-n.agent.ended:
+			return fmt.Errorf("the agent ended before it was ready: %s", n.agent.cmd.ProcessState)
+		case <-ctx.Done():
+			return fmt.Errorf("the agent is not ready after %s: %w: %s", patience, err, out)
+		case <-tick.C:
+		}
+	}
+}
+
+// KillAgent ends the agent as a crash would, and returns when it is gone.
+func (n *Node) KillAgent() error {
+	if err := n.agent.cmd.Process.Kill(); err != nil {
+		return fmt.Errorf("kill the agent: %w", err)
+	}
+	<-n.agent.ended
+	n.agent = nil
+	return nil
+}
+
+// AgentPID is the agent's process id; 0 if it does not run.
+func (n *Node) AgentPID() int {
+	if n.agent == nil {
+		return 0
+	}
+	return n.agent.cmd.Process.Pid
+}
+
+func (n *Node) stopAgent() error {
+	if n.agent == nil {
+		return nil
+	}
+	p := n.agent
+	n.agent = nil
+	_ = p.cmd.Process.Signal(syscall.SIGTERM)
+	select {
+	case <-p.ended:
+		return nil
+	case <-time.After(patience):
+		_ = p.cmd.Process.Kill()
+		<-p.ended
+		return fmt.Errorf("the agent did not end within %s of SIGTERM and was killed", patience)
+	}
+}
+
+// DataplanePID asks the kernel who listens on the dataplane's socket; 0 if nobody does.
+func (n *Node) DataplanePID() int {
+	conn, err := net.Dial("unix", n.DataplaneSocket())
+	if err != nil {
+		return 0
+	}
+	defer conn.Close()
+	raw, err := conn.(*net.UnixConn).SyscallConn()
+	if err != nil {
+		return 0
+	}
+	pid := 0
+	_ = raw.Control(func(fd uintptr) {
+		if peer, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); err == nil {
+			pid = int(peer.Pid)
+		}
+	})
+	return pid
+}
+
+// stopDataplane ends the dataplane, whose parent we are as soon as the agent is gone.
+func (n *Node) stopDataplane() error {
+	pid := n.DataplanePID()
+	if pid == 0 {
+		return nil
+	}
+	_ = unix.Kill(pid, unix.SIGTERM)
+	deadline := time.NewTimer(patience)
+	defer deadline.Stop()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		if got, err := unix.Wait4(pid, nil, unix.WNOHANG, nil); got == pid || errors.Is(err, unix.ECHILD) && !alive(pid) {
+			return nil
+		}
+		select {
+		case <-tick.C:
+		case <-deadline.C:
+			_ = unix.Kill(pid, unix.SIGKILL)
+			_, _ = unix.Wait4(pid, nil, 0, nil)
+			return fmt.Errorf("the dataplane did not end within %s of SIGTERM and was killed", patience)
+		}
+	}
+}
+
+func alive(pid int) bool {
+	_, err := os.Stat(filepath.Join("/proc", fmt.Sprint(pid)))
+	return err == nil
+}
+
+// Weftctl runs the operator's client against this node's agent and gives what it prints.
+func (n *Node) Weftctl(ctx context.Context, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, n.Program("weftctl"), args...)
+	cmd.Env = append(os.Environ(), "WEFT_SOCKET="+n.Socket())
+	out, err := cmd.Output()
+	if exit := new(exec.ExitError); errors.As(err, &exit) {
+		return string(out), fmt.Errorf("weftctl %v: %w: %s", args, err, exit.Stderr)
+	}
+	return string(out), err
+}
