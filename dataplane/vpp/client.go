@@ -1,0 +1,242 @@
+package vpp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"go.fd.io/govpp/binapi/memclnt"
+	"go.fd.io/govpp/binapi/vpe"
+
+	"github.com/weftnet/weft/kvscheduler"
+)
+
+// Options tune a Client. The zero value is usable. The callbacks are called in order, from Connect and from Run.
+type Options struct {
+	Logger    *slog.Logger         // default: discard
+	Limit     time.Duration        // of the wait for one answer; 5 s
+	Probe     time.Duration        // between two probes of the dataplane's health; 1 s
+	Redial    time.Duration        // between two attempts to connect; 100 ms
+	Connected func(version string) // a connection is usable: what is there must be read back
+	Lost      func(error)          // the connection broke; operations under way have an unknown outcome
+}
+
+// Client is the connection to a dataplane. It survives the dataplane's restarts as long as Run runs. Its methods may be
+// called from anywhere.
+type Client struct {
+	socket  string
+	options Options
+
+	mu      sync.Mutex
+	session *session // nil: not connected
+	version string   // of the dataplane connected last
+	reason  error    // why there is no session
+}
+
+// Connect connects to the dataplane's socket, trying until ctx ends. A dataplane that lacks a message that is needed is
+// refused at once with a *MissingMessage. Run keeps the connection; Close ends it.
+func Connect(ctx context.Context, socket string, o Options) (*Client, error) {
+	o.defaults()
+	c := &Client{socket: socket, options: o, reason: errors.New("never connected")}
+	for {
+		err := c.connect(ctx)
+		missing := new(MissingMessage)
+		if err == nil {
+			return c, nil
+		}
+		if errors.As(err, &missing) {
+			return nil, fmt.Errorf("dataplane at %s: %w", socket, err)
+		}
+		select {
+		case <-ctx.Done():
+			return nil, fmt.Errorf("%w: %w", err, ctx.Err())
+		case <-time.After(o.Redial):
+		}
+	}
+}
+
+// Run probes the dataplane and connects anew when the connection breaks, until ctx ends.
+func (c *Client) Run(ctx context.Context) error {
+	tick := time.NewTicker(c.options.Probe)
+	defer tick.Stop()
+	for {
+		s, _ := c.current()
+		if s == nil {
+			c.reconnect(ctx)
+		} else if c.watch(ctx, s, tick.C) {
+			c.drop(s)
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+	}
+}
+
+// Close ends the connection. Call it after Run has returned.
+func (c *Client) Close() error {
+	c.mu.Lock()
+	s := c.session
+	c.session, c.reason = nil, errClosed
+	c.mu.Unlock()
+	if s != nil {
+		s.close()
+	}
+	return nil
+}
+
+// Version is what the dataplane called itself: program and version.
+func (c *Client) Version() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.version
+}
+
+// Health is nil while the dataplane is connected, else why it is not. It wraps kvscheduler.ErrDown.
+func (c *Client) Health() error {
+	_, err := c.current()
+	return err
+}
+
+// exchange sends the requests over the present connection, see session.exchange.
+func (c *Client) exchange(ctx context.Context, requests ...*request) {
+	if len(requests) == 0 {
+		return
+	}
+	s, err := c.current()
+	if err == nil {
+		err = ctx.Err()
+	}
+	if err != nil {
+		for _, r := range requests {
+			r.done = make(chan struct{})
+			r.finish(fmt.Errorf("%w: %w", errUnsent, err))
+		}
+		return
+	}
+	s.exchange(ctx, c.options.Limit, requests)
+	for _, r := range requests {
+		if r.err != nil && s.lost() != nil {
+			r.err = fmt.Errorf("%w: %w", kvscheduler.ErrDown, r.err)
+		}
+	}
+}
+
+// current is the session that lives, or why there is none.
+func (c *Client) current() (*session, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.session == nil {
+		return nil, fmt.Errorf("dataplane at %s: %w: %w", c.socket, kvscheduler.ErrDown, c.reason)
+	}
+	if err := c.session.lost(); err != nil {
+		return c.session, fmt.Errorf("dataplane at %s: %w: %w", c.socket, kvscheduler.ErrDown, err)
+	}
+	return c.session, nil
+}
+
+// connect makes a session that has all messages.
+func (c *Client) connect(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, c.options.Limit)
+	defer cancel()
+	s, err := dial(ctx, c.socket)
+	if err != nil {
+		return err
+	}
+	if err := s.check(needed); err != nil {
+		s.close()
+		return err
+	}
+	version, err := s.ask(ctx, c.options.Limit)
+	if err != nil {
+		s.close()
+		return err
+	}
+	c.mu.Lock()
+	c.session, c.version, c.reason = s, version, nil
+	c.mu.Unlock()
+	c.options.Logger.Info("dataplane connected", "socket", c.socket, "version", version, "messages", len(s.ids))
+	c.options.Connected(version)
+	return nil
+}
+
+// ask asks for the version.
+func (s *session) ask(ctx context.Context, limit time.Duration) (string, error) {
+	reply := &vpe.ShowVersionReply{}
+	r := ask("show_version", &vpe.ShowVersion{}, reply)
+	s.exchange(ctx, limit, []*request{r})
+	if err := r.fault(); err != nil {
+		return "", err
+	}
+	return reply.Program + " " + reply.Version, nil
+}
+
+// reconnect tries once and then waits.
+func (c *Client) reconnect(ctx context.Context) {
+	err := c.connect(ctx)
+	if err == nil || ctx.Err() != nil {
+		return
+	}
+	c.mu.Lock()
+	news := c.reason == nil || c.reason.Error() != err.Error()
+	c.reason = err
+	c.mu.Unlock()
+	if news {
+		c.options.Logger.Warn("dataplane not connected", "socket", c.socket, "err", err)
+	}
+	select {
+	case <-ctx.Done():
+	case <-time.After(c.options.Redial):
+	}
+}
+
+// watch returns when the session is over or ctx ends; dead says that it is over.
+func (c *Client) watch(ctx context.Context, s *session, tick <-chan time.Time) (dead bool) {
+	for {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-s.ended:
+			return true
+		case <-tick:
+		}
+		probe := ask("control_ping", &memclnt.ControlPing{}, &memclnt.ControlPingReply{})
+		s.exchange(ctx, c.options.Limit, []*request{probe})
+		if probe.err != nil && ctx.Err() == nil {
+			s.end(fmt.Errorf("probe: %w", probe.err))
+			return true
+		}
+	}
+}
+
+// drop takes a session that is over out of use.
+func (c *Client) drop(s *session) {
+	s.close()
+	c.mu.Lock()
+	c.session, c.reason = nil, s.lost()
+	c.mu.Unlock()
+	c.options.Logger.Warn("dataplane lost", "socket", c.socket, "err", s.lost())
+	c.options.Lost(s.lost())
+}
+
+func (o *Options) defaults() {
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	for _, d := range []struct {
+		value *time.Duration
+		usual time.Duration
+	}{{&o.Limit, 5 * time.Second}, {&o.Probe, time.Second}, {&o.Redial, 100 * time.Millisecond}} {
+		if *d.value <= 0 {
+			*d.value = d.usual
+		}
+	}
+	if o.Connected == nil {
+		o.Connected = func(string) {}
+	}
+	if o.Lost == nil {
+		o.Lost = func(error) {}
+	}
+}

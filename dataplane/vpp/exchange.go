@@ -1,0 +1,119 @@
+package vpp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.fd.io/govpp/api"
+
+	"github.com/weftnet/weft/kvscheduler"
+)
+
+// window is how many requests are on their way at once: VPP gains nothing from more.
+const window = 64
+
+var (
+	errNoAnswer = errors.New("no answer from the dataplane")
+	errUnsent   = errors.New("not sent")
+)
+
+// exchange sends the requests in order, pipelined, and returns when each is answered or has failed; limit bounds the
+// wait for any one of them. What an error says of a request's outcome is in its type (see fault).
+func (s *session) exchange(ctx context.Context, limit time.Duration, requests []*request) {
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	sent := 0
+	for i, r := range requests {
+		if sent-i <= window/2 {
+			sent = s.send(requests, i, sent)
+		}
+		timer.Reset(limit)
+		select {
+		case <-r.done:
+			continue
+		case <-ctx.Done():
+			s.give(requests[i:], sent-i, ctx.Err())
+		case <-timer.C:
+			s.give(requests[i:], sent-i, fmt.Errorf("%w within %s", errNoAnswer, limit))
+		}
+		return
+	}
+}
+
+// send fills the window, of which requests[oldest] is the first, and returns the index of the first request not sent.
+func (s *session) send(requests []*request, oldest, next int) int {
+	var frames []byte
+	for next < len(requests) && next-oldest < window {
+		var err error
+		if frames, err = s.enlist(requests[next], frames); err != nil {
+			requests[next].finish(err)
+		}
+		next++
+	}
+	if len(frames) > 0 {
+		_ = s.write(frames) // ends the session, and so all requests
+	}
+	return next
+}
+
+// give gives up: the first n requests were sent, the others never will be.
+func (s *session) give(requests []*request, n int, err error) {
+	s.abandon(requests[:n], err)
+	for _, r := range requests[n:] {
+		r.done = make(chan struct{})
+		r.finish(fmt.Errorf("%w: %w", errUnsent, err))
+	}
+}
+
+// fault is what a request's end means for the object that it was for: nil, or an error that says whether the dataplane
+// may have done it.
+func (r *request) fault() error {
+	switch retval := r.retval(); {
+	case r.err != nil && r.sent:
+		return fmt.Errorf("%s: %w", r.what, r.err)
+	case r.err != nil:
+		missing := new(MissingMessage)
+		return &kvscheduler.OpError{
+			Err: fmt.Errorf("%s: %w", r.what, r.err), Outcome: kvscheduler.NotApplied, Permanent: errors.As(r.err, &missing),
+		}
+	case retval != 0:
+		return &kvscheduler.OpError{
+			Err: fmt.Errorf("%s: %w", r.what, retval), Outcome: kvscheduler.NotApplied, Permanent: hopeless[retval],
+		}
+	}
+	return nil
+}
+
+// refused tells whether the dataplane answered with one of the retvals.
+func (r *request) refused(retvals ...api.VPPApiError) bool {
+	if r.err != nil {
+		return false
+	}
+	for _, v := range retvals {
+		if r.retval() == v {
+			return true
+		}
+	}
+	return false
+}
+
+// hopeless are the refusals that the same value meets again whatever else changes.
+var hopeless = map[api.VPPApiError]bool{
+	api.INVALID_VALUE:                 true,
+	api.INVALID_VALUE_2:               true,
+	api.UNIMPLEMENTED:                 true,
+	api.ADDRESS_LENGTH_MISMATCH:       true,
+	api.INVALID_ARGUMENT:              true,
+	api.INVALID_ADDRESS_FAMILY:        true,
+	api.UNSUPPORTED:                   true,
+	api.ILLEGAL_NAME:                  true,
+	api.FIB_PATH_UNSUPPORTED_NH_PROTO: true,
+	api.INVALID_PREFIX_LENGTH:         true,
+}
+
+// permanent is an error of ours, found before anything was sent.
+func permanent(err error) error {
+	return &kvscheduler.OpError{Err: err, Outcome: kvscheduler.NotApplied, Permanent: true}
+}

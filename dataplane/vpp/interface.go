@@ -1,0 +1,283 @@
+package vpp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"strings"
+
+	"go.fd.io/govpp/api"
+	interfaces "go.fd.io/govpp/binapi/interface"
+	"go.fd.io/govpp/binapi/interface_types"
+	"go.fd.io/govpp/binapi/tapv2"
+
+	"github.com/weftnet/weft/kvscheduler"
+	"github.com/weftnet/weft/wire"
+)
+
+type interfaceItem = kvscheduler.Item[wire.Interface, Index]
+
+type ifaces struct{ c *Client }
+
+func interfaceDescriptor(c *Client) kvscheduler.Descriptor[wire.Interface, Index] {
+	return kvscheduler.Descriptor[wire.Interface, Index]{
+		Name: wire.KindInterface, Lane: Lane,
+		Equal:    equalInterfaces,
+		Validate: validateInterface,
+		Deps: func(_ string, v wire.Interface) []kvscheduler.Dep {
+			if v.Tap.Namespace == "" {
+				return nil
+			}
+			return []kvscheduler.Dep{{Label: "network namespace", On: ref(wire.KindNamespace, v.Tap.Namespace)}}
+		},
+		Recreate: func(have, want wire.Interface) bool { return have.Type != want.Type || !equalTaps(want.Tap, have.Tap) },
+		Hash:     interfaceHash,
+		// The hash agrees, so the end in Linux was made as the last value says.
+		Merge:   func(dumped, last wire.Interface) wire.Interface { dumped.Tap = last.Tap; return dumped },
+		Backend: ifaces{c},
+	}
+}
+
+func validateInterface(name string, v wire.Interface) error {
+	switch {
+	case name == "" || len(name) > maxName || strings.HasPrefix(name, "#"):
+		return fmt.Errorf("name: it has 1 to %d bytes and does not begin with #", maxName)
+	case !v.MAC.IsZero() && !v.MAC.IsUnicast():
+		return fmt.Errorf("MAC %s is not that of one interface", v.MAC)
+	case v.MTU != 0 && (v.MTU < 68 || v.MTU > 65535):
+		return fmt.Errorf("MTU %d is not within 68 and 65535", v.MTU)
+	case v.Type == wire.TypeTap:
+		return validateTap(v.Tap)
+	case v.Type != wire.TypeLoopback:
+		return fmt.Errorf("type %q is not known", v.Type)
+	case v.Tap != wire.Tap{}:
+		return errors.New("only an interface of type tap has a Linux end")
+	}
+	return nil
+}
+
+// equalInterfaces leaves to the dataplane what want does not say.
+func equalInterfaces(want, have wire.Interface) bool {
+	return want.Type == have.Type && want.Up == have.Up && equalTaps(want.Tap, have.Tap) &&
+		(want.MAC.IsZero() || want.MAC == have.MAC) && (want.MTU == 0 || want.MTU == have.MTU)
+}
+
+func equalTaps(want, have wire.Tap) bool {
+	return want.Namespace == have.Namespace && want.Name == have.Name &&
+		(want.MAC.IsZero() || want.MAC == have.MAC) && (want.MTU == 0 || want.MTU == have.MTU)
+}
+
+// Create makes the interfaces, then gives them what could not be said in one message, then takes back those that did
+// not get it all.
+func (b ifaces) Create(ctx context.Context, batch []interfaceItem) {
+	made := b.make(ctx, batch)
+	b.adopt(ctx, batch)
+	b.finish(ctx, batch)
+	b.undo(ctx, batch, made)
+}
+
+// make tells which items it made itself.
+func (b ifaces) make(ctx context.Context, batch []interfaceItem) []bool {
+	taken, err := b.instances(ctx, batch)
+	requests, items := make([]*request, 0, len(batch)), make([]int, 0, len(batch))
+	for i := range batch {
+		it := &batch[i]
+		var r *request
+		if it.Want.Type == wire.TypeTap {
+			var release func()
+			if r, release, it.Err = newTap(it.Name, it.Want); it.Err == nil {
+				defer release()
+			}
+		} else if it.Err = err; err == nil {
+			r = newLoopback(it.Name, it.Want, taken)
+		}
+		if it.Err == nil {
+			requests, items = append(requests, r), append(items, i)
+		}
+	}
+	b.c.exchange(ctx, requests...)
+	made := make([]bool, len(batch))
+	for n, r := range requests {
+		it := &batch[items[n]]
+		it.Err = r.fault()
+		made[items[n]] = it.Err == nil
+		switch reply := r.reply.(type) {
+		case *tapv2.TapCreateV3Reply:
+			it.NewMeta = Index(reply.SwIfIndex)
+		case *interfaces.CreateLoopbackInstanceReply:
+			it.NewMeta = Index(reply.SwIfIndex)
+		}
+	}
+	return made
+}
+
+// instances are the taken numbers of loopbacks, looked up only if the batch has one.
+func (b ifaces) instances(ctx context.Context, batch []interfaceItem) (map[uint32]bool, error) {
+	for i := range batch {
+		if batch[i].Want.Type == wire.TypeLoopback {
+			p, err := b.c.ports(ctx)
+			if err != nil {
+				return nil, kvscheduler.Refused(err)
+			}
+			return p.takenInstances(), nil
+		}
+	}
+	return nil, nil
+}
+
+// adopt finds interfaces that were refused because they are there already, just as they should be.
+func (b ifaces) adopt(ctx context.Context, batch []interfaceItem) {
+	var there *ports
+	for i := range batch {
+		it := &batch[i]
+		refusal := new(api.VPPApiError)
+		if it.Err == nil || !errors.As(it.Err, refusal) {
+			continue
+		}
+		if there == nil {
+			var err error
+			if there, err = b.c.ports(ctx); err != nil {
+				return
+			}
+		}
+		if d := there.byName[it.Name]; d != nil && d.Tag == interfaceTag(it.Name, it.Want) {
+			it.Err, it.NewMeta = nil, Index(d.SwIfIndex)
+		}
+	}
+}
+
+// finish sets what creation could not.
+func (b ifaces) finish(ctx context.Context, batch []interfaceItem) {
+	s := settings{}
+	for i := range batch {
+		it := &batch[i]
+		if it.Err != nil {
+			continue
+		}
+		if it.Want.Type == wire.TypeLoopback {
+			s.tag(i, it)
+		}
+		if it.Want.MTU != 0 {
+			s.mtu(i, it)
+		}
+		if it.Want.Up {
+			s.flags(i, it)
+		}
+	}
+	s.send(ctx, b.c, batch)
+}
+
+// undo deletes what was made and then not finished, so that the refusal is the whole truth.
+func (b ifaces) undo(ctx context.Context, batch []interfaceItem, made []bool) {
+	for i := range batch {
+		it := &batch[i]
+		if it.Err == nil || !made[i] {
+			continue
+		}
+		r := remove(it.Name, it.Want.Type, it.NewMeta)
+		b.c.exchange(ctx, r)
+		if err := r.fault(); err != nil {
+			it.Err = fmt.Errorf("%w, and removing it again: %w", strip(it.Err), strip(err))
+			continue
+		}
+		refusal := new(api.VPPApiError)
+		hopeless := errors.As(it.Err, refusal) && hopeless[*refusal]
+		it.Err = &kvscheduler.OpError{Err: strip(it.Err), Outcome: kvscheduler.NotApplied, Permanent: hopeless}
+	}
+}
+
+// Update sets what differs.
+func (b ifaces) Update(ctx context.Context, batch []interfaceItem) {
+	s := settings{}
+	for i := range batch {
+		it := &batch[i]
+		want, have := it.Want, it.Have
+		if !want.MAC.IsZero() && want.MAC != have.MAC {
+			s.mac(i, it)
+		}
+		if want.MTU != 0 && want.MTU != have.MTU {
+			s.mtu(i, it)
+		}
+		if want.Up != have.Up {
+			s.flags(i, it)
+		}
+	}
+	s.send(ctx, b.c, batch)
+}
+
+// Delete looks first whether the number still means our interface: the dataplane may have been restarted meanwhile.
+func (b ifaces) Delete(ctx context.Context, batch []interfaceItem) {
+	looks := newRequests(batch, func(it *interfaceItem) *request {
+		return askAll(&interfaces.SwInterfaceDump{SwIfIndex: it.Meta.api()}, &interfaces.SwInterfaceDetails{})
+	})
+	b.c.exchange(ctx, looks...)
+	var requests []*request
+	var items []*interfaceItem
+	for i, look := range looks {
+		it := &batch[i]
+		if err := look.fault(); err != nil {
+			it.Err = kvscheduler.Refused(err)
+			continue
+		}
+		if b.present(look, it) {
+			requests, items = append(requests, remove(it.Name, it.Have.Type, it.Meta)), append(items, it)
+		}
+	}
+	b.c.exchange(ctx, requests...)
+	for i, r := range requests {
+		if !r.refused(api.INVALID_SW_IF_INDEX) {
+			items[i].Err = r.fault()
+		}
+	}
+}
+
+func (b ifaces) present(look *request, it *interfaceItem) bool {
+	p := &ports{}
+	for _, d := range listOf[*interfaces.SwInterfaceDetails](look) {
+		name, _, ours := p.identity(d)
+		if Index(d.SwIfIndex) == it.Meta && ours && name == it.Name {
+			return true
+		}
+	}
+	return false
+}
+
+func remove(name string, t wire.InterfaceType, i Index) *request {
+	if t == wire.TypeTap {
+		return ask("tap_delete_v2 "+name, &tapv2.TapDeleteV2{SwIfIndex: i.api()}, &tapv2.TapDeleteV2Reply{})
+	}
+	return ask("delete_loopback "+name, &interfaces.DeleteLoopback{SwIfIndex: i.api()}, &interfaces.DeleteLoopbackReply{})
+}
+
+func (b ifaces) Dump(ctx context.Context, _ kvscheduler.View) iter.Seq2[kvscheduler.Actual[wire.Interface, Index], error] {
+	p, err := b.c.ports(ctx)
+	if err != nil {
+		return yieldAll[wire.Interface, Index](nil, err)
+	}
+	var found []kvscheduler.Actual[wire.Interface, Index]
+	for _, d := range p.list {
+		if name, hash, ours := p.identity(d); ours {
+			a := kvscheduler.Actual[wire.Interface, Index]{Name: name, V: p.value(d), Meta: Index(d.SwIfIndex)}
+			if d.Tag != "" {
+				a.Hash, a.HasHash = hash, true
+			}
+			found = append(found, a)
+		}
+	}
+	return yieldAll(found, nil)
+}
+
+// value is an interface as the dataplane reports it.
+func (p *ports) value(d *interfaces.SwInterfaceDetails) wire.Interface {
+	v := wire.Interface{MAC: mac(d), Up: d.Flags&interface_types.IF_STATUS_API_FLAG_ADMIN_UP != 0}
+	if len(d.Mtu) > 0 {
+		v.MTU = int(d.Mtu[0])
+	}
+	if t, ok := p.taps[Index(d.SwIfIndex)]; ok {
+		v.Type, v.Tap = wire.TypeTap, tapOf(t)
+	} else if _, ok := loopbackInstance(d); ok {
+		v.Type = wire.TypeLoopback
+	}
+	return v
+}

@@ -1,0 +1,62 @@
+package vpp
+
+import (
+	"errors"
+
+	"go.fd.io/govpp/api"
+	"go.fd.io/govpp/binapi/fib"
+	interfaces "go.fd.io/govpp/binapi/interface"
+	"go.fd.io/govpp/binapi/ip"
+	"go.fd.io/govpp/binapi/ip_neighbor"
+	"go.fd.io/govpp/binapi/memclnt"
+	"go.fd.io/govpp/binapi/tapv2"
+	"go.fd.io/govpp/binapi/vpe"
+)
+
+// needed is every message that this package sends or reads. A dataplane that lacks one is refused at connect, with the
+// message named, and not in the middle of a pod.
+var needed = []api.Message{
+	&memclnt.ControlPing{}, &memclnt.ControlPingReply{},
+	&vpe.ShowVersion{}, &vpe.ShowVersionReply{},
+
+	&tapv2.TapCreateV3{}, &tapv2.TapCreateV3Reply{},
+	&tapv2.TapDeleteV2{}, &tapv2.TapDeleteV2Reply{},
+	&tapv2.SwInterfaceTapV2Dump{}, &tapv2.SwInterfaceTapV2Details{},
+
+	&interfaces.CreateLoopbackInstance{}, &interfaces.CreateLoopbackInstanceReply{},
+	&interfaces.DeleteLoopback{}, &interfaces.DeleteLoopbackReply{},
+	&interfaces.SwInterfaceDump{}, &interfaces.SwInterfaceDetails{},
+	&interfaces.SwInterfaceTagAddDel{}, &interfaces.SwInterfaceTagAddDelReply{},
+	&interfaces.SwInterfaceSetFlags{}, &interfaces.SwInterfaceSetFlagsReply{},
+	&interfaces.SwInterfaceSetMtu{}, &interfaces.SwInterfaceSetMtuReply{},
+	&interfaces.SwInterfaceSetMacAddress{}, &interfaces.SwInterfaceSetMacAddressReply{},
+	&interfaces.SwInterfaceSetTable{}, &interfaces.SwInterfaceSetTableReply{},
+	&interfaces.SwInterfaceGetTable{}, &interfaces.SwInterfaceGetTableReply{},
+	&interfaces.SwInterfaceAddDelAddress{}, &interfaces.SwInterfaceAddDelAddressReply{},
+	&interfaces.SwInterfaceSetUnnumbered{}, &interfaces.SwInterfaceSetUnnumberedReply{},
+
+	&ip.IPTableAddDelV2{}, &ip.IPTableAddDelV2Reply{},
+	&ip.IPTableDump{}, &ip.IPTableDetails{},
+	&ip.IPAddressDump{}, &ip.IPAddressDetails{},
+	&ip.IPUnnumberedDump{}, &ip.IPUnnumberedDetails{},
+	&ip.IPRouteAddDel{}, &ip.IPRouteAddDelReply{},
+	&ip.IPRouteV2Dump{}, &ip.IPRouteV2Details{},
+	&ip.SwInterfaceIP6SetLinkLocalAddress{}, &ip.SwInterfaceIP6SetLinkLocalAddressReply{},
+	&ip.SwInterfaceIP6GetLinkLocalAddress{}, &ip.SwInterfaceIP6GetLinkLocalAddressReply{},
+
+	&fib.FibSourceDump{}, &fib.FibSourceDetails{},
+
+	&ip_neighbor.IPNeighborAddDel{}, &ip_neighbor.IPNeighborAddDelReply{},
+	&ip_neighbor.IPNeighborDump{}, &ip_neighbor.IPNeighborDetails{},
+}
+
+// check names every message that the peer does not have in this very form.
+func (s *session) check(messages []api.Message) error {
+	var missing []error
+	for _, m := range messages {
+		if _, err := s.id(m); err != nil {
+			missing = append(missing, err)
+		}
+	}
+	return errors.Join(missing...)
+}

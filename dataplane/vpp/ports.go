@@ -1,0 +1,96 @@
+package vpp
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	interfaces "go.fd.io/govpp/binapi/interface"
+	"go.fd.io/govpp/binapi/interface_types"
+	"go.fd.io/govpp/binapi/tapv2"
+
+	"github.com/weftnet/weft/wire"
+)
+
+// Index is the dataplane's number of an interface (sw_if_index).
+type Index uint32
+
+// noIndex is all interfaces in a dump.
+const noIndex = ^Index(0)
+
+func (i Index) api() interface_types.InterfaceIndex { return interface_types.InterfaceIndex(i) }
+
+// ports are the interfaces of the dataplane as one dump found them.
+type ports struct {
+	list    []*interfaces.SwInterfaceDetails
+	taps    map[Index]*tapv2.SwInterfaceTapV2Details
+	byIndex map[Index]string // names of ours
+	byName  map[string]*interfaces.SwInterfaceDetails
+}
+
+// ports dumps all interfaces.
+func (c *Client) ports(ctx context.Context) (*ports, error) {
+	all := askAll(&interfaces.SwInterfaceDump{SwIfIndex: noIndex.api()}, &interfaces.SwInterfaceDetails{})
+	taps := askAll(&tapv2.SwInterfaceTapV2Dump{SwIfIndex: noIndex.api()}, &tapv2.SwInterfaceTapV2Details{})
+	c.exchange(ctx, all, taps)
+	for _, r := range []*request{all, taps} {
+		if err := r.fault(); err != nil {
+			return nil, err
+		}
+	}
+	p := &ports{
+		list: listOf[*interfaces.SwInterfaceDetails](all), taps: map[Index]*tapv2.SwInterfaceTapV2Details{},
+		byIndex: map[Index]string{}, byName: map[string]*interfaces.SwInterfaceDetails{},
+	}
+	for _, t := range listOf[*tapv2.SwInterfaceTapV2Details](taps) {
+		p.taps[Index(t.SwIfIndex)] = t
+	}
+	for _, d := range p.list {
+		if name, _, ok := p.identity(d); ok {
+			p.byIndex[Index(d.SwIfIndex)], p.byName[name] = name, d
+		}
+	}
+	return p, nil
+}
+
+// identity tells whose an interface is: by its tag, or, of a loopback that died before it got one, by its number.
+func (p *ports) identity(d *interfaces.SwInterfaceDetails) (name string, hash uint64, ours bool) {
+	if name, hash, ours = parseTag(d.Tag); ours {
+		return name, hash, true
+	}
+	if instance, ok := loopbackInstance(d); ok && d.Tag == "" && instance >= firstInstance {
+		return "untagged-" + d.InterfaceName, 0, true
+	}
+	return "", 0, false
+}
+
+// nameOf names an interface, in a form that no desired value has if it is not ours.
+func (p *ports) nameOf(i Index) string {
+	if name, ok := p.byIndex[i]; ok {
+		return name
+	}
+	return fmt.Sprintf("#%d", i)
+}
+
+// named are our interfaces by name; if there are names of objects, only those that one of these names begins with.
+func (p *ports) named(names []string) map[string]Index {
+	chosen := map[string]Index{}
+	for name, d := range p.byName {
+		if len(names) == 0 || concerns(name, names) {
+			chosen[name] = Index(d.SwIfIndex)
+		}
+	}
+	return chosen
+}
+
+// concerns reports whether one of the objects' names is that of the interface, or goes on behind it.
+func concerns(iface string, names []string) bool {
+	for _, n := range names {
+		if rest, ok := strings.CutPrefix(n, iface); ok && (rest == "" || rest[0] == '/') {
+			return true
+		}
+	}
+	return false
+}
+
+func mac(d *interfaces.SwInterfaceDetails) wire.MAC { return wire.MAC(d.L2Address) }

@@ -1,0 +1,56 @@
+package vpp
+
+import (
+	"github.com/weftnet/weft/kvscheduler"
+	"github.com/weftnet/weft/wire"
+)
+
+// Lane is the scheduler's lane of all kinds of this package: the dataplane does one thing after the other anyway.
+const Lane = "vpp"
+
+// Kinds are the kinds of this package, typed.
+type Kinds struct {
+	VRF          kvscheduler.KindOf[wire.VRF]
+	Interface    kvscheduler.KindOf[wire.Interface]
+	InterfaceVRF kvscheduler.KindOf[wire.InterfaceVRF]
+	Address      kvscheduler.KindOf[wire.Address]
+	Unnumbered   kvscheduler.KindOf[wire.Unnumbered]
+	Route        kvscheduler.KindOf[wire.Route]
+	Neighbour    kvscheduler.KindOf[wire.Neighbour]
+}
+
+// All names the kinds, for Scheduler.Lost when a new connection to the dataplane was made.
+func (k Kinds) All() []kvscheduler.Kind {
+	return []kvscheduler.Kind{
+		k.VRF.ID(), k.Interface.ID(), k.InterfaceVRF.ID(), k.Address.ID(), k.Unnumbered.ID(), k.Route.ID(), k.Neighbour.ID(),
+	}
+}
+
+// Register adds the kinds to a scheduler; c realises them.
+func Register(s *kvscheduler.Scheduler, c *Client) (k Kinds, err error) {
+	if k.VRF, err = kvscheduler.Register(s, vrfDescriptor(c)); err != nil {
+		return k, err
+	}
+	if k.Interface, err = kvscheduler.Register(s, interfaceDescriptor(c)); err != nil {
+		return k, err
+	}
+	if k.InterfaceVRF, err = kvscheduler.Register(s, membershipDescriptor(c)); err != nil {
+		return k, err
+	}
+	if k.Address, err = kvscheduler.Register(s, addressDescriptor(c)); err != nil {
+		return k, err
+	}
+	if k.Unnumbered, err = kvscheduler.Register(s, unnumberedDescriptor(c)); err != nil {
+		return k, err
+	}
+	if k.Route, err = kvscheduler.Register(s, routeDescriptor(c)); err != nil {
+		return k, err
+	}
+	k.Neighbour, err = kvscheduler.Register(s, neighbourDescriptor(c))
+	return k, err
+}
+
+// ref names an object of any room's kind.
+func ref(kind, name string) kvscheduler.Ref {
+	return kvscheduler.Ref{Kind: kvscheduler.Kind(kind), Name: name}
+}

@@ -1,0 +1,206 @@
+package vpp
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"net/netip"
+	"slices"
+
+	"go.fd.io/govpp/api"
+	"go.fd.io/govpp/binapi/fib"
+	"go.fd.io/govpp/binapi/fib_types"
+	"go.fd.io/govpp/binapi/ip"
+	"go.fd.io/govpp/binapi/ip_types"
+
+	"github.com/weftnet/weft/kvscheduler"
+	"github.com/weftnet/weft/wire"
+)
+
+// sourceName is what the dataplane calls routes that came over the API: ours, in tables of ours. Those that it makes
+// itself from addresses, neighbours and tables have other sources.
+const sourceName = "API"
+
+// maxPaths is what fits into a message.
+const maxPaths = 255
+
+type routeItem = kvscheduler.Item[wire.Route, Table]
+
+type routes struct{ c *Client }
+
+func routeDescriptor(c *Client) kvscheduler.Descriptor[wire.Route, Table] {
+	return kvscheduler.Descriptor[wire.Route, Table]{
+		Name: wire.KindRoute, Lane: Lane,
+		Equal:    equalRoutes,
+		Validate: validateRoute,
+		Deps:     routeDeps,
+		Recreate: func(have, want wire.Route) bool { return have.VRF != want.VRF || have.Prefix != want.Prefix },
+		After:    []string{wire.KindVRF, wire.KindInterface},
+		Backend:  routes{c},
+	}
+}
+
+func validateRoute(name string, v wire.Route) error {
+	switch {
+	case !v.Prefix.IsValid() || v.Prefix != v.Prefix.Masked():
+		return fmt.Errorf("prefix %s is not masked", v.Prefix)
+	case name != wire.RouteName(v.VRF, v.Prefix):
+		return fmt.Errorf("VRF and prefix make the name %s", wire.RouteName(v.VRF, v.Prefix))
+	case len(v.Paths) == 0 || len(v.Paths) > maxPaths:
+		return fmt.Errorf("%d paths: a route has 1 to %d", len(v.Paths), maxPaths)
+	}
+	for _, p := range v.Paths {
+		if p.Interface == "" {
+			return errors.New("a path has no interface")
+		}
+	}
+	return nil
+}
+
+// routeDeps are the VRF and, in the order of the paths, the interfaces.
+func routeDeps(_ string, v wire.Route) []kvscheduler.Dep {
+	deps := []kvscheduler.Dep{{Label: "VRF", On: ref(wire.KindVRF, v.VRF)}}
+	for _, p := range v.Paths {
+		deps = append(deps, kvscheduler.Dep{Label: "interface", On: ref(wire.KindInterface, p.Interface), Mode: kvscheduler.Follow})
+	}
+	return deps
+}
+
+// equalRoutes compares paths as a set: the dataplane keeps them in an order of its own.
+func equalRoutes(want, have wire.Route) bool {
+	return want.VRF == have.VRF && want.Prefix == have.Prefix && slices.Equal(sortedPaths(want.Paths), sortedPaths(have.Paths))
+}
+
+func sortedPaths(paths []wire.Path) []wire.Path {
+	paths = slices.Clone(paths)
+	for i := range paths {
+		paths[i].Weight = max(paths[i].Weight, 1)
+	}
+	slices.SortFunc(paths, func(a, b wire.Path) int {
+		return cmp.Or(cmp.Compare(a.Interface, b.Interface), a.NextHop.Compare(b.NextHop), cmp.Compare(a.Weight, b.Weight))
+	})
+	return paths
+}
+
+func (b routes) Create(ctx context.Context, batch []routeItem) {
+	each(ctx, b.c, batch, nil, addRoute)
+}
+
+// Update replaces all paths at once.
+func (b routes) Update(ctx context.Context, batch []routeItem) {
+	each(ctx, b.c, batch, nil, addRoute)
+}
+
+func addRoute(it *routeItem) *request {
+	it.NewMeta = handle[Table](it, 0)
+	paths := make([]fib_types.FibPath, len(it.Want.Paths))
+	for i, p := range it.Want.Paths {
+		paths[i] = apiPath(p, it.Want.Prefix, handle[Index](it, i+1))
+	}
+	return ask(fmt.Sprintf("ip_route_add_del: add %s to %s", it.Want.Prefix, it.Want.VRF), &ip.IPRouteAddDel{
+		IsAdd: true,
+		Route: ip.IPRoute{TableID: it.NewMeta.ID, Prefix: apiPrefix(it.Want.Prefix), NPaths: uint8(len(paths)), Paths: paths},
+	}, &ip.IPRouteAddDelReply{})
+}
+
+func (b routes) Delete(ctx context.Context, batch []routeItem) {
+	settled := []api.VPPApiError{api.NO_SUCH_ENTRY, api.NO_SUCH_FIB, api.UNKNOWN_DESTINATION}
+	each(ctx, b.c, batch, settled, func(it *routeItem) *request {
+		return ask(fmt.Sprintf("ip_route_add_del: delete %s from %s", it.Have.Prefix, it.Have.VRF), &ip.IPRouteAddDel{
+			Route: ip.IPRoute{TableID: it.Meta.ID, Prefix: apiPrefix(it.Have.Prefix)}, // no paths: the whole entry
+		}, &ip.IPRouteAddDelReply{})
+	})
+}
+
+func apiPath(p wire.Path, destination netip.Prefix, i Index) fib_types.FibPath {
+	path := fib_types.FibPath{SwIfIndex: uint32(i), Weight: max(p.Weight, 1), Proto: fib_types.FIB_API_PATH_NH_PROTO_IP4}
+	family := destination.Addr()
+	if p.NextHop.IsValid() {
+		family = p.NextHop
+		path.Nh.Address = apiAddress(p.NextHop).Un
+	}
+	if family.Is6() {
+		path.Proto = fib_types.FIB_API_PATH_NH_PROTO_IP6
+	}
+	return path
+}
+
+// path is the inverse of apiPath; a path that we would not make gets a name that no desired value has.
+func (p *ports) path(f fib_types.FibPath) wire.Path {
+	path := wire.Path{Interface: p.nameOf(Index(f.SwIfIndex)), Weight: f.Weight}
+	if f.Type != fib_types.FIB_API_PATH_TYPE_NORMAL {
+		path.Interface = "#" + f.Type.String()
+	}
+	next := ip_types.Address{Af: ip_types.ADDRESS_IP4, Un: f.Nh.Address}
+	if f.Proto == fib_types.FIB_API_PATH_NH_PROTO_IP6 {
+		next.Af = ip_types.ADDRESS_IP6
+	}
+	if a := address(next); !a.IsUnspecified() {
+		path.NextHop = a
+	}
+	return path
+}
+
+func (b routes) Dump(ctx context.Context, view kvscheduler.View) iter.Seq2[kvscheduler.Actual[wire.Route, Table], error] {
+	return b.Read(ctx, view, nil)
+}
+
+// Read is Dump for the VRFs of the named objects.
+func (b routes) Read(ctx context.Context, _ kvscheduler.View, names []string) iter.Seq2[kvscheduler.Actual[wire.Route, Table], error] {
+	return yieldAll(b.read(ctx, names))
+}
+
+func (b routes) read(ctx context.Context, names []string) ([]kvscheduler.Actual[wire.Route, Table], error) {
+	p, err := b.c.ports(ctx)
+	if err != nil {
+		return nil, err
+	}
+	tables, _, err := b.c.tables(ctx)
+	if err != nil {
+		return nil, err
+	}
+	source, err := b.source(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var requests []*request
+	var vrfs []string
+	for vrf, table := range tables {
+		if len(names) == 0 || concerns(vrf, names) {
+			requests = append(requests, askAll(&ip.IPRouteV2Dump{
+				Src: source, Table: ip.IPTable{TableID: table.ID, IsIP6: table.Family == wire.IP6},
+			}, &ip.IPRouteV2Details{}))
+			vrfs = append(vrfs, vrf)
+		}
+	}
+	if err := b.c.exchangeAll(ctx, requests); err != nil {
+		return nil, err
+	}
+	var found []kvscheduler.Actual[wire.Route, Table]
+	for i, r := range requests {
+		for _, d := range listOf[*ip.IPRouteV2Details](r) {
+			v := wire.Route{VRF: vrfs[i], Prefix: prefix(d.Route.Prefix)}
+			for _, f := range d.Route.Paths {
+				v.Paths = append(v.Paths, p.path(f))
+			}
+			found = append(found, kvscheduler.Actual[wire.Route, Table]{Name: wire.RouteName(v.VRF, v.Prefix), V: v, Meta: tables[v.VRF]})
+		}
+	}
+	return found, nil
+}
+
+// source is the dataplane's number of the API as a source of routes.
+func (b routes) source(ctx context.Context) (uint8, error) {
+	r := askAll(&fib.FibSourceDump{}, &fib.FibSourceDetails{})
+	if err := b.c.exchangeAll(ctx, []*request{r}); err != nil {
+		return 0, err
+	}
+	for _, d := range listOf[*fib.FibSourceDetails](r) {
+		if d.Src.Name == sourceName {
+			return d.Src.ID, nil
+		}
+	}
+	return 0, fmt.Errorf("the dataplane has no source of routes called %s", sourceName)
+}
