@@ -1,12 +1,15 @@
 package vswitch
 
 import (
+	"bytes"
 	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
 	"net/netip"
-	"os/exec"
 	"path/filepath"
-	"strings"
 	"testing"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"go.fd.io/govpp/api"
@@ -14,6 +17,9 @@ import (
 	"go.fd.io/govpp/binapi/interface_types"
 	"go.fd.io/govpp/binapi/ip_types"
 	"go.fd.io/govpp/binapi/tapv2"
+	"golang.org/x/net/icmp"
+	"golang.org/x/net/ipv4"
+	"golang.org/x/net/ipv6"
 
 	"github.com/weftnet/weft/internal/netnstest"
 )
@@ -87,23 +93,78 @@ func addressWithPrefix(t *testing.T, s string) ip_types.AddressWithPrefix {
 	return p
 }
 
-// ping is the kernel's own stack asking.
-func ping(t *testing.T, from pod, to string) {
+// listen opens a socket in the pod, or fails the test.
+func listen[T any](t *testing.T, p pod, open func() (T, error)) T {
 	t.Helper()
-	to, _, _ = strings.Cut(to, "/")
-	netnstest.Do(t, from.netns, func() {
-		out, err := exec.Command("ping", "-c", "3", "-i", "0.05", "-W", "2", to).CombinedOutput()
-		if err != nil {
-			t.Errorf("ping %s: %v\n%s", to, err, out)
+	var opened T
+	netnstest.Do(t, p.netns, func() {
+		var err error
+		if opened, err = open(); err != nil {
+			t.Fatal("open socket in pod:", err)
 		}
 	})
+	return opened
+}
+
+// ping sends echo requests by the kernel's stack in the pod until one is answered: the first may be lost while
+// the addresses on the way are resolved.
+func ping(t *testing.T, from pod, to string) {
+	t.Helper()
+	dst := netip.MustParsePrefix(to).Addr()
+	network, any, request, reply, proto := "ip4:icmp", "0.0.0.0", icmp.Type(ipv4.ICMPTypeEcho), icmp.Type(ipv4.ICMPTypeEchoReply), 1
+	if dst.Is6() {
+		network, any, request, reply, proto = "ip6:ipv6-icmp", "::", ipv6.ICMPTypeEchoRequest, ipv6.ICMPTypeEchoReply, 58
+	}
+	conn := listen(t, from, func() (*icmp.PacketConn, error) { return icmp.ListenPacket(network, any) })
+	defer conn.Close()
+	for seq := range 5 {
+		echo := &icmp.Echo{ID: 7, Seq: seq, Data: []byte("through the dataplane")}
+		b, err := (&icmp.Message{Type: request, Body: echo}).Marshal(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := conn.WriteTo(b, &net.IPAddr{IP: dst.AsSlice()}); err != nil {
+			t.Fatal("send echo request:", err)
+		}
+		if answered(t, conn, expected{dst, reply, proto, echo}) {
+			return
+		}
+	}
+	t.Errorf("no answer from %s to pod %d", to, from.n)
+}
+
+// expected is an echo reply.
+type expected struct {
+	from  netip.Addr
+	kind  icmp.Type
+	proto int
+	echo  *icmp.Echo
+}
+
+// answered reads until the expected reply or a deadline.
+func answered(t *testing.T, conn *icmp.PacketConn, e expected) bool {
+	t.Helper()
+	if err := conn.SetReadDeadline(time.Now().Add(2 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	buf := make([]byte, 2048)
+	for {
+		n, peer, err := conn.ReadFrom(buf)
+		if err != nil {
+			return false
+		}
+		m, err := icmp.ParseMessage(e.proto, buf[:n])
+		if err != nil || m.Type != e.kind || peer.String() != e.from.String() {
+			continue
+		}
+		if got, ok := m.Body.(*icmp.Echo); ok && got.Seq == e.echo.Seq && bytes.Equal(got.Data, e.echo.Data) {
+			return true
+		}
+	}
 }
 
 func TestPodsPingEachOtherThroughTheDataplane(t *testing.T) {
 	netnstest.Require(t)
-	if _, err := exec.LookPath("ping"); err != nil {
-		t.Skip("needs the ping command:", err)
-	}
 	conn := start(t).connect(t)
 	a, b := addPod(t, conn, 1, tapv2.TAP_API_FLAG_GSO), addPod(t, conn, 2, 0)
 	ping(t, a, a.prefix4(1)) // the gateway
@@ -111,6 +172,49 @@ func TestPodsPingEachOtherThroughTheDataplane(t *testing.T) {
 	ping(t, b, a.prefix4(2))
 	ping(t, a, b.prefix6(2))
 	ping(t, b, b.prefix6(1))
+}
+
+// Segments go from a tap with segmentation offload to one with, and to one without.
+func TestPodsTransferWholeOverTCP(t *testing.T) {
+	netnstest.Require(t)
+	conn := start(t).connect(t)
+	a := addPod(t, conn, 1, tapv2.TAP_API_FLAG_GSO)
+	for n, flags := range []tapv2.TapFlags{tapv2.TAP_API_FLAG_GSO, 0} {
+		transfer(t, a, addPod(t, conn, n+2, flags))
+	}
+}
+
+// transfer sends 4 MiB from a to b and compares what arrives.
+func transfer(t *testing.T, a, b pod) {
+	t.Helper()
+	l := listen(t, b, func() (net.Listener, error) { return net.Listen("tcp4", "0.0.0.0:7000") })
+	defer l.Close()
+	sent := make([]byte, 4<<20)
+	rand.NewChaCha8([32]byte{1}).Read(sent)
+	got := make(chan []byte, 1)
+	go func() {
+		defer close(got)
+		c, err := l.Accept()
+		if err != nil {
+			return
+		}
+		defer c.Close()
+		if all, err := io.ReadAll(c); err == nil {
+			got <- all
+		}
+	}()
+	server := netip.MustParsePrefix(b.prefix4(2)).Addr().String() + ":7000"
+	c := listen(t, a, func() (net.Conn, error) { return net.DialTimeout("tcp4", server, 10*time.Second) })
+	if err := c.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Write(sent); err != nil {
+		t.Error("send:", err)
+	}
+	c.Close()
+	if all := <-got; !bytes.Equal(all, sent) {
+		t.Errorf("%d of %d bytes arrived, or others", len(all), len(sent))
+	}
 }
 
 func TestADeletedTapLeavesThePodsNamespace(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 	"net"
 	"reflect"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -63,6 +64,8 @@ func (c *client) serve() error {
 
 // answer answers one message.
 func (c *client) answer(data []byte) error {
+	// The codec slices up to the capacity: what was left there by an earlier message is not this one's.
+	data = slices.Clip(data)
 	id := binary.BigEndian.Uint16(data)
 	if id == fixedIDs["sockclnt_create"] {
 		return c.register(data)

@@ -23,14 +23,23 @@ type running struct {
 	path   string
 }
 
-func start(t *testing.T, limits Limits) running {
+// prepare makes a server that does not serve yet.
+func prepare(t testing.TB, limits Limits) running {
 	t.Helper()
 	engine := modeltest.New()
-	log := slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug}))
+	log := slog.New(slog.DiscardHandler)
+	if testing.Verbose() {
+		log = slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug}))
+	}
 	m := model.New(engine, log)
 	r := running{Server: New(m, log, limits), engine: engine, path: filepath.Join(t.TempDir(), "api.sock")}
 	m.Notify(r.InterfaceChanged)
-	l, err := Listen(t.Context(), r.path)
+	return r
+}
+
+func (r running) serve(t testing.TB) {
+	t.Helper()
+	l, err := Listen(context.Background(), r.path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -43,11 +52,17 @@ func start(t *testing.T, limits Limits) running {
 			t.Error("serve:", err)
 		}
 	})
+}
+
+func start(t testing.TB, limits Limits) running {
+	t.Helper()
+	r := prepare(t, limits)
+	r.serve(t)
 	return r
 }
 
 // connect connects an unmodified govpp client.
-func (r running) connect(t *testing.T) *core.Connection {
+func (r running) connect(t testing.TB) *core.Connection {
 	t.Helper()
 	conn, err := core.Connect(socketclient.NewVppClient(r.path))
 	if err != nil {

@@ -1,7 +1,9 @@
 package api
 
 import (
+	"cmp"
 	"reflect"
+	"slices"
 
 	"go.fd.io/govpp/api"
 	"go.fd.io/govpp/binapi/memclnt"
@@ -64,12 +66,14 @@ func (t *table) addRequest(m api.Message, answer answerFunc) {
 // id is the number of m, which was added before.
 func (t *table) id(m api.Message) uint16 { return t.ids[messageKey(m)] }
 
-// entries are what sockclnt_create's reply tells the client.
+// entries are what sockclnt_create's reply tells the client, highest number first: govpp takes the last name that
+// begins with "sockclnt_delete_" for the request, and the reply's, with the higher number, begins so too.
 func (t *table) entries() []memclnt.MessageTableEntry {
 	list := make([]memclnt.MessageTableEntry, 0, len(t.ids))
 	for key, id := range t.ids {
 		list = append(list, memclnt.MessageTableEntry{Index: id, Name: key})
 	}
+	slices.SortFunc(list, func(a, b memclnt.MessageTableEntry) int { return cmp.Compare(b.Index, a.Index) })
 	return list
 }
 

@@ -1,0 +1,67 @@
+package api
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"io"
+	"testing"
+)
+
+func TestAFrameIsReadWholeOrRefused(t *testing.T) {
+	header := func(n uint32) []byte {
+		b := make([]byte, frameHeader)
+		binary.BigEndian.PutUint32(b[8:], n)
+		return b
+	}
+	for _, c := range []struct {
+		name  string
+		input []byte
+		want  error
+	}{
+		{"nothing is the end", nil, io.EOF},
+		{"half a header", header(6)[:9], io.ErrUnexpectedEOF},
+		{"no data", header(6), io.ErrUnexpectedEOF},
+		{"half the data", append(header(6), 1, 2, 3), io.ErrUnexpectedEOF},
+		{"shorter than any message", append(header(5), 1, 2, 3, 4, 5), errFrameLength},
+		{"longer than any message", header(maxMessage + 1), errFrameLength},
+		{"as long as can be said", header(^uint32(0)), errFrameLength},
+		{"whole", append(header(6), 1, 2, 3, 4, 5, 6), nil},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if _, err := readFrame(bufio.NewReader(bytes.NewReader(c.input)), nil); !errors.Is(err, c.want) {
+				t.Fatalf("want %v, got %v", c.want, err)
+			}
+		})
+	}
+}
+
+func FuzzReadFrame(f *testing.F) {
+	f.Add(appendFrame(nil, []byte("sockclnt")))
+	f.Add(append(appendFrame(nil, []byte("one two three")), appendFrame(nil, []byte("four five"))...))
+	f.Add(make([]byte, 40))
+	f.Fuzz(func(t *testing.T, input []byte) {
+		r := bufio.NewReader(bytes.NewReader(input))
+		var again []byte
+		for {
+			data, err := readFrame(r, nil)
+			if err != nil {
+				break
+			}
+			if len(data) < minMessage || len(data) > maxMessage {
+				t.Fatalf("message of %d bytes", len(data))
+			}
+			again = appendFrame(again, data)
+		}
+		if len(again) > len(input) {
+			t.Fatalf("%d bytes of messages from %d bytes", len(again), len(input))
+		}
+		for at := 0; at < len(again); at += frameHeader + int(binary.BigEndian.Uint32(again[at+8:])) {
+			data := again[at+frameHeader:][:binary.BigEndian.Uint32(again[at+8:])]
+			if !bytes.Equal(data, input[at+frameHeader:][:len(data)]) {
+				t.Fatal("the message is not what was sent")
+			}
+		}
+	})
+}

@@ -1,0 +1,101 @@
+package api
+
+import (
+	"bufio"
+	"encoding/binary"
+	"errors"
+	"io"
+	"net"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.fd.io/govpp/api"
+	"go.fd.io/govpp/binapi/memclnt"
+	"go.fd.io/govpp/codec"
+)
+
+// rawClient speaks the protocol byte by byte.
+type rawClient struct {
+	net.Conn
+	r     *bufio.Reader
+	index uint32
+}
+
+func (r running) dial(t testing.TB) *rawClient {
+	t.Helper()
+	conn, err := net.Dial("unix", r.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	if err := conn.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	return &rawClient{Conn: conn, r: bufio.NewReader(conn)}
+}
+
+// register does the handshake.
+func (r running) register(t testing.TB) *rawClient {
+	t.Helper()
+	c := r.dial(t)
+	c.sendFrame(t, must(codec.EncodeMsg(&memclnt.SockclntCreate{Name: "raw"}, 15)))
+	reply := &memclnt.SockclntCreateReply{}
+	if err := codec.DecodeMsg(c.receive(t), reply); err != nil {
+		t.Fatal(err)
+	}
+	c.index = reply.Index
+	return c
+}
+
+func must(b []byte, err error) []byte {
+	if err != nil {
+		panic(err)
+	}
+	return b
+}
+
+func (c *rawClient) sendFrame(t testing.TB, data []byte) {
+	t.Helper()
+	if _, err := c.Write(appendFrame(nil, data)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (c *rawClient) receive(t testing.TB) []byte {
+	t.Helper()
+	data, err := readFrame(c.r, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+// request makes a request's bytes.
+func (c *rawClient) request(s *Server, m api.Message, context uint32) []byte {
+	data := must(codec.EncodeMsg(m, s.table.id(m)))
+	binary.BigEndian.PutUint32(data[2:], c.index)
+	binary.BigEndian.PutUint32(data[6:], context)
+	return data
+}
+
+// closed says whether the server ends the connection without a further word.
+func (c *rawClient) closed() bool {
+	n, err := io.Copy(io.Discard, c.r)
+	return n == 0 && (err == nil || errors.Is(err, syscall.ECONNRESET))
+}
+
+// answers says whether the server answers a ping here.
+func (c *rawClient) answers(t testing.TB, s *Server) bool {
+	t.Helper()
+	c.sendFrame(t, c.request(s, &memclnt.ControlPing{}, 77))
+	for {
+		data, err := readFrame(c.r, nil)
+		if err != nil {
+			return false
+		}
+		if binary.BigEndian.Uint16(data) == s.table.id(&memclnt.ControlPingReply{}) && binary.BigEndian.Uint32(data[2:]) == 77 {
+			return true
+		}
+	}
+}
