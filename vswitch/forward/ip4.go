@@ -32,9 +32,9 @@ func (w *worker) ip4(in *iface, b *frame.Buffer) verdict {
 	if !unicast4(destination) {
 		return verdict{drop: dropMulticast4}
 	}
-	h := find(w.snapshot, in.fib4, destination, p)
-	if h.out == nil {
-		return h.stop
+	out, target, stop := find(w.snapshot, in.fib4, destination, p)
+	if out == nil {
+		return stop
 	}
 	if p.TTL() <= 1 {
 		return verdict{drop: dropExpired4, punt: slow.Expired}
@@ -43,14 +43,14 @@ func (w *worker) ip4(in *iface, b *frame.Buffer) verdict {
 	if !ok {
 		return verdict{drop: dropVirtio}
 	}
-	if longest > h.out.mtu {
+	if longest > out.mtu {
 		if !p.DontFragment() {
 			return verdict{drop: dropFragment4}
 		}
-		return verdict{drop: dropTooBig4, punt: slow.TooBig, mtu: h.out.mtu}
+		return verdict{drop: dropTooBig4, punt: slow.TooBig, mtu: uint32(out.mtu)}
 	}
 	p.DecrementTTL()
-	return rewrite(h, b)
+	return w.rewrite(out, target, b)
 }
 
 func malformed4(err error) reason {

@@ -39,15 +39,15 @@ func (w *worker) ip6(in *iface, b *frame.Buffer) verdict {
 }
 
 func (w *worker) forward6(in *iface, b *frame.Buffer, p frame.IPv6) verdict {
-	h := find(w.snapshot, in.fib6, p.Destination(), p)
-	if h.stop.punt == slow.Received {
+	out, target, stop := find(w.snapshot, in.fib6, p.Destination(), p)
+	if stop.punt == slow.Received {
 		return local6(p)
 	}
 	if p.Source().IsLinkLocalUnicast() {
 		return verdict{drop: dropLinkLocal}
 	}
-	if h.out == nil {
-		return h.stop
+	if out == nil {
+		return stop
 	}
 	if p.HopLimit() <= 1 {
 		return verdict{drop: dropExpired6, punt: slow.Expired}
@@ -59,11 +59,11 @@ func (w *worker) forward6(in *iface, b *frame.Buffer, p frame.IPv6) verdict {
 			return verdict{drop: dropVirtio}
 		}
 	}
-	if longest > h.out.mtu {
-		return verdict{drop: dropTooBig6, punt: slow.TooBig, mtu: h.out.mtu}
+	if longest > out.mtu {
+		return verdict{drop: dropTooBig6, punt: slow.TooBig, mtu: uint32(out.mtu)}
 	}
 	p.DecrementHopLimit()
-	return rewrite(h, b)
+	return w.rewrite(out, target, b)
 }
 
 // local6 tells neighbour discovery from what else is sent to the dataplane itself.

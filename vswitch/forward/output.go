@@ -1,6 +1,8 @@
 package forward
 
 import (
+	"net/netip"
+
 	"github.com/weftnet/weft/vswitch/frame"
 	"github.com/weftnet/weft/vswitch/slow"
 )
@@ -65,7 +67,7 @@ func (w *worker) punt(in *iface, b *frame.Buffer, d verdict) {
 		return
 	}
 	m.Fill(b.Bytes())
-	m.Reason, m.Interface, m.Virtio, m.MTU, m.Target = d.punt, in.index, b.Virtio, d.mtu, d.target
+	m.Reason, m.Interface, m.Virtio, m.MTU, m.Target = d.punt, in.index, b.Virtio, int(d.mtu), w.unresolved
 	m.Out = NoInterface
 	if d.out != nil {
 		m.Out = d.out.index
@@ -117,17 +119,18 @@ func (w *worker) injected(m *slow.Message, b *frame.Buffer) (verdict, *iface) {
 
 // originate routes a packet of the dataplane's own, as if it had come from in. It is never answered by an error.
 func (w *worker) originate(in *iface, b *frame.Buffer) verdict {
-	var h hop
+	var out *iface
+	var target netip.Addr
 	raw := b.Bytes()[frame.EthernetLen:]
 	if frame.Ethernet(b.Bytes()).Type() == frame.TypeIPv4 {
 		p := frame.IPv4(raw)
-		h = find(w.snapshot, in.fib4, p.Destination(), p)
+		out, target, _ = find(w.snapshot, in.fib4, p.Destination(), p)
 	} else {
 		p := frame.IPv6(raw)
-		h = find(w.snapshot, in.fib6, p.Destination(), p)
+		out, target, _ = find(w.snapshot, in.fib6, p.Destination(), p)
 	}
-	if h.out == nil {
+	if out == nil {
 		return verdict{drop: dropOwnNoRoute}
 	}
-	return rewrite(h, b)
+	return w.rewrite(out, target, b)
 }

@@ -18,8 +18,11 @@ type snapshot struct {
 	tables     map[TableKey]int
 }
 
-// fib is a table of routes. bart's persistent tables share all untouched nodes between versions.
-type fib = bart.Table[*entry]
+// fib is a table of routes. BenchmarkLookup, a thousand host routes and a prefix, on a shared 2-core EPYC: bart.Fast finds
+// an IPv4 route in 11 to 17 ns and an IPv6 one in 11 to 56, bart.Table in 19 to 28 and 17 to 100; a change, which copies
+// the touched nodes only, takes 10 us with either. A 16-8-8 trie would save some nanoseconds of a path that costs a
+// hundred, would copy 512 KiB at a change, and knows no IPv6.
+type fib = bart.Fast[*entry]
 
 // iface is an interface as workers see it.
 type iface struct {

@@ -3,6 +3,7 @@ package forward
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"runtime"
 	"slices"
 	"sync/atomic"
@@ -49,6 +50,8 @@ type worker struct {
 	active   []*attachment // to receive from
 	dirty    []*attachment // with frames to transmit
 	rounds   uint
+
+	unresolved netip.Addr // the next hop of the frame that the verdict is about
 }
 
 func newWorker(e *Engine, id int) (*worker, error) {

@@ -33,6 +33,7 @@ type Path struct {
 	bell       *Bell
 	rings      []*Ring
 	neighbours map[neighbourKey]*resolution
+	due        time.Time // of the next resolution; zero: none
 	errors     bucket
 	drops      [causes]atomic.Uint64
 }
@@ -54,30 +55,28 @@ func (p *Path) Run(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, p.bell.Ring)
 	defer stop()
 	for ctx.Err() == nil {
-		now := time.Now()
-		p.drain(now)
-		p.tick(now)
-		err := p.bell.Wait(p.next(now), func() bool { return p.idle() && ctx.Err() == nil })
-		if err != nil {
+		due := p.Step(time.Now())
+		if err := p.bell.Wait(due, func() bool { return p.idle() && ctx.Err() == nil }); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (p *Path) drain(now time.Time) {
-	for !p.idle() {
-		for _, r := range p.rings {
-			for range burst {
-				m := r.Peek()
-				if m == nil {
-					break
-				}
-				p.handle(m, now)
-				r.Advance()
+// Step handles what waits, one burst of each ring, and what is due at now. It returns when the next thing is due; the zero
+// time: nothing is. Run is a loop around it.
+func (p *Path) Step(now time.Time) time.Time {
+	for _, r := range p.rings {
+		for range burst {
+			m := r.Peek()
+			if m == nil {
+				break
 			}
+			p.handle(m, now)
+			r.Advance()
 		}
 	}
+	return p.tick(now)
 }
 
 func (p *Path) idle() bool {

@@ -86,6 +86,7 @@ func (p *Path) keep(r *resolution, m *Message) {
 func (p *Path) ask(key neighbourKey, r *resolution, now time.Time) {
 	r.asked++
 	r.due = now.Add(askEvery)
+	p.expect(r.due)
 	i, ok := p.router.Interface(key.index)
 	if !ok || !i.Up {
 		return
@@ -118,6 +119,7 @@ func (p *Path) claim(c claim, now time.Time) {
 		return
 	}
 	r.mac, r.due = c.mac, now.Add(learnedFor)
+	p.expect(r.due)
 	p.router.Learned(c.index, c.addr, c.mac)
 	for _, w := range r.waiting {
 		p.forward(c.index, c.mac, w, true)
@@ -142,19 +144,34 @@ func (p *Path) forward(out uint32, mac frame.MAC, w waiting, whole bool) {
 	p.router.Injected()
 }
 
-// tick asks again where an answer is due, and gives up where it was due too often.
-func (p *Path) tick(now time.Time) {
+// tick asks again where an answer is due, and gives up where it was due too often. It returns when the next is due.
+func (p *Path) tick(now time.Time) time.Time {
+	if now.Before(p.due) {
+		return p.due
+	}
+	p.due = time.Time{}
 	for key, r := range p.neighbours {
 		switch {
 		case now.Before(r.due):
 		case !r.mac.IsZero():
 			delete(p.neighbours, key)
+			continue
 		case r.asked >= askTimes:
 			delete(p.neighbours, key)
 			p.giveUp(r, now)
+			continue
 		default:
 			p.ask(key, r, now)
 		}
+		p.expect(r.due)
+	}
+	return p.due
+}
+
+// expect lets tick look at the resolutions no later than at due.
+func (p *Path) expect(due time.Time) {
+	if p.due.IsZero() || due.Before(p.due) {
+		p.due = due
 	}
 }
 
@@ -165,15 +182,4 @@ func (p *Path) giveUp(r *resolution, now time.Time) {
 		m.Fill(w.frame)
 		p.refuse(&m, now)
 	}
-}
-
-// next returns when tick has something to do; the zero time: never.
-func (p *Path) next(time.Time) time.Time {
-	var first time.Time
-	for _, r := range p.neighbours {
-		if first.IsZero() || r.due.Before(first) {
-			first = r.due
-		}
-	}
-	return first
 }

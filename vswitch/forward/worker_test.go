@@ -1,0 +1,213 @@
+package forward
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/weftnet/weft/vswitch/frame"
+)
+
+func TestWorkerAllocatesNothing(t *testing.T) {
+	b := newBench(t)
+	b.route(t, "10.61.0.0/16", Route{Paths: []Path{{Interface: 2}}})
+	b.engine.Publish()
+	for name, raw := range map[string][]byte{
+		"forwarded IPv4":   udp4("10.2.7.7", 18),
+		"forwarded IPv6":   udp6("fd02::7", 18),
+		"dropped":          udp4("224.0.0.1", 18),
+		"to the slow path": udp4("10.1.0.1", 18),
+		"no route":         udp6("fd77::1", 18),
+		"unresolved":       udp4("10.61.0.1", 18),
+	} {
+		if n := testing.AllocsPerRun(100, func() { b.run(raw, frame.Virtio{}, rxBurst) }); n != 0 {
+			t.Errorf("%s: %v allocations a vector", name, n)
+		}
+	}
+}
+
+// change makes a wrong packet of a right one.
+func change(raw []byte, f func(b []byte)) []byte {
+	f(raw)
+	return raw
+}
+
+// reseal gives a changed IPv4 header its checksum.
+func reseal(b []byte) {
+	h := b[frame.EthernetLen : frame.EthernetLen+frame.IPv4Len]
+	h[10], h[11] = 0, 0
+	c := frame.Checksum(h)
+	h[10], h[11] = byte(c>>8), byte(c)
+}
+
+func TestWhatIsNotForwardedIsCountedByReason(t *testing.T) {
+	long := make([]byte, 0, 3000)
+	for _, c := range []struct {
+		reason string
+		raw    []byte
+		virtio frame.Virtio
+	}{
+		{"ethernet frame too short", make([]byte, 13), frame.Virtio{}},
+		{"l3 mac mismatch", change(udp4("10.2.7.7", 18), func(b []byte) { b[5] = 77 }), frame.Virtio{}},
+		{"l3 mac mismatch", change(udp6("fd02::7", 18), func(b []byte) { b[5] = 77 }), frame.Virtio{}},
+		{"unknown ethernet type", change(udp4("10.2.7.7", 18), func(b []byte) { b[12] = 0x81 }), frame.Virtio{}},
+		{"ip4 version != 4", change(udp4("10.2.7.7", 18), func(b []byte) { b[14] = 0x55 }), frame.Virtio{}},
+		{"ip4 length < 20 bytes", change(udp4("10.2.7.7", 18), func(b []byte) { b[14] = 0x44 }), frame.Virtio{}},
+		{"ip4 length < 20 bytes", udp4("10.2.7.7", 18)[:30], frame.Virtio{}},
+		{"ip4 length > l2 length", udp4("10.2.7.7", 18)[:50], frame.Virtio{}},
+		{"ip4 checksum error", change(udp4("10.2.7.7", 18), func(b []byte) { b[24]++ }), frame.Virtio{}},
+		{"ip4 source address invalid", change(udp4("10.2.7.7", 18), func(b []byte) { b[26] = 127; reseal(b) }), frame.Virtio{}},
+		{"ip4 source address invalid", change(udp4("10.2.7.7", 18), func(b []byte) { b[26] = 224; reseal(b) }), frame.Virtio{}},
+		{"ip4 multicast or broadcast not forwarded", udp4("224.0.0.5", 18), frame.Virtio{}},
+		{"ip4 multicast or broadcast not forwarded", udp4("255.255.255.255", 18), frame.Virtio{}},
+		{"ip4 ttl expired", change(udp4("10.2.7.7", 18), func(b []byte) { b[22] = 1; reseal(b) }), frame.Virtio{}},
+		{"ip4 ttl expired", change(udp4("10.2.7.7", 18), func(b []byte) { b[22] = 0; reseal(b) }), frame.Virtio{}},
+		{"ip4 no route", udp4("10.77.0.1", 18), frame.Virtio{}},
+		{"ip4 MTU exceeded and DF set", udp4("10.2.7.7", 1500), frame.Virtio{}},
+		{"ip4 MTU exceeded and DF not set", change(udp4("10.2.7.7", 1500), func(b []byte) { b[20] = 0; reseal(b) }), frame.Virtio{}},
+		{"bad virtio header", udp4("10.2.7.7", 18), frame.Virtio{Flags: frame.VirtioNeedsChecksum, ChecksumStart: 60}},
+		{"bad virtio header", udp4("10.2.7.7", 18), frame.Virtio{GSOType: 9}},
+		{"bad virtio header", udp4("10.2.7.7", 18), frame.Virtio{Flags: 1, GSOType: frame.GSOTCP4, GSOSize: 9, ChecksumStart: 34, ChecksumOffset: 6}},
+		{"bad virtio header", udp6("fd02::7", 18), frame.Virtio{Flags: 1, GSOType: frame.GSOUDP, GSOSize: 9, ChecksumStart: 34, ChecksumOffset: 6}},
+		{"ip6 length < 40 bytes", udp6("fd02::7", 18)[:50], frame.Virtio{}},
+		{"ip6 length > l2 length", udp6("fd02::7", 18)[:70], frame.Virtio{}},
+		{"ip6 version != 6", change(udp6("fd02::7", 18), func(b []byte) { b[14] = 0x40 }), frame.Virtio{}},
+		{"ip6 address invalid", udp6("::1", 18), frame.Virtio{}},
+		{"ip6 address invalid", change(udp6("fd02::7", 18), func(b []byte) { clear(b[22:38]) }), frame.Virtio{}},
+		{"ip6 address invalid", change(udp6("fd02::7", 18), func(b []byte) { b[22] = 0xff }), frame.Virtio{}},
+		{"ip6 multicast not forwarded", change(udp6("ff02::9", 18), func(b []byte) { b[0] = 0x33 }), frame.Virtio{}},
+		{"ip6 link-local not forwarded", udp6("fe80::77", 18), frame.Virtio{}},
+		{"ip6 link-local not forwarded", change(udp6("fd02::7", 18), func(b []byte) { b[22], b[23] = 0xfe, 0x80 }), frame.Virtio{}},
+		{"ip6 hop limit expired", change(udp6("fd02::7", 18), func(b []byte) { b[21] = 1 }), frame.Virtio{}},
+		{"ip6 no route", udp6("fd77::1", 18), frame.Virtio{}},
+		{"ip6 MTU exceeded", udp6("fd02::7", 1500), frame.Virtio{}},
+		{"route says drop", udp4("10.66.1.1", 18), frame.Virtio{}},
+		{"route says unreachable", udp4("10.66.1.2", 18), frame.Virtio{}},
+		{"route says prohibited", udp4("10.66.1.3", 18), frame.Virtio{}},
+		{"lookup loop between tables", udp4("10.66.1.4", 18), frame.Virtio{}},
+		{"interface output: interface is down", udp4("10.66.1.5", 18), frame.Virtio{}},
+		{"interface output: no port", udp4("10.66.1.6", 18), frame.Virtio{}},
+	} {
+		t.Run(c.reason, func(t *testing.T) {
+			b := newBench(t)
+			b.wireEnds(t)
+			b.run(append(long, c.raw...), c.virtio, 1)
+			if n := b.engine.Drops()[c.reason]; n != 1 || b.out.sent != 0 {
+				t.Errorf("%d sent, counters %+v, drops %v", b.out.sent, b.engine.Counters(1), b.engine.Drops())
+			}
+			if free := b.worker.pool.Free() + len(b.worker.empty); free != poolSize {
+				t.Errorf("%d of %d buffers left", free, poolSize)
+			}
+		})
+	}
+}
+
+// wireEnds sets up routes that lead nowhere, each in its own way.
+func (b *bench) wireEnds(t *testing.T) {
+	t.Helper()
+	b.route(t, "10.66.1.1/32", Route{Action: Drop})
+	b.route(t, "10.66.1.2/32", Route{Action: Unreachable})
+	b.route(t, "10.66.1.3/32", Route{Action: Prohibit})
+	b.route(t, "10.66.1.4/32", Route{Paths: []Path{{Interface: NoInterface}}})
+	b.route(t, "10.66.1.5/32", Route{Paths: []Path{{Interface: 99}}})
+	b.route(t, "10.66.1.6/32", Route{Paths: []Path{{Interface: 7}}})
+	if err := b.engine.SetInterface(7, Interface{Up: true}); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.engine.SetNeighbour(7, netip.MustParseAddr("10.66.1.6"), podMAC, true); err != nil {
+		t.Fatal(err)
+	}
+	b.engine.Publish()
+}
+
+func TestGSOFrameIsJudgedByItsSegments(t *testing.T) {
+	for _, c := range []struct {
+		rule string
+		size uint16
+		sent int
+	}{
+		{"segments that fit pass whole", 1500 - frame.IPv4Len - frame.UDPLen, 1},
+		{"segments that do not fit are refused", 1500 - frame.IPv4Len - frame.UDPLen + 1, 0},
+	} {
+		t.Run(c.rule, func(t *testing.T) {
+			b := newBench(t)
+			v := frame.Virtio{Flags: 1, GSOType: frame.GSOUDP, HeaderLen: 42, GSOSize: c.size, ChecksumStart: 34, ChecksumOffset: 6}
+			length := 0
+			b.out.show = func(raw []byte, got frame.Virtio) {
+				length = len(raw)
+				if got != v {
+					t.Errorf("virtio header %+v became %+v", v, got)
+				}
+			}
+			raw := udp4("10.2.7.7", 40000)
+			b.run(raw, v, 1)
+			if b.out.sent != c.sent || length != c.sent*len(raw) {
+				t.Errorf("%d sent, %d bytes", b.out.sent, length)
+			}
+		})
+	}
+}
+
+func TestRoutesLeadThroughTables(t *testing.T) {
+	b := newBench(t)
+	blue := TableKey{IP4, 9}
+	if err := b.engine.SetRoute(blue, netip.MustParsePrefix("0.0.0.0/0"), Route{}); err != ErrNoTable {
+		t.Errorf("route in no table: %v", err)
+	}
+	b.engine.AddTable(blue)
+	b.route(t, "10.50.0.0/16", Route{Paths: []Path{{Interface: NoInterface, Table: 9}}})
+	through := Route{Paths: []Path{{Interface: 2, NextHop: netip.MustParseAddr("10.2.0.1")}}}
+	if err := b.engine.SetRoute(blue, netip.MustParsePrefix("10.50.1.0/24"), through); err != nil {
+		t.Fatal(err)
+	}
+	b.run(udp4("10.50.1.1", 18), frame.Virtio{}, 1)
+	if b.out.sent != 0 {
+		t.Error("seen before Publish")
+	}
+	b.engine.Publish()
+	b.run(udp4("10.50.1.1", 18), frame.Virtio{}, 1)
+	if b.out.sent != 1 {
+		t.Errorf("not forwarded; drops %v", b.engine.Drops())
+	}
+	b.engine.DelTable(blue)
+	b.engine.Publish()
+	b.run(udp4("10.50.1.1", 18), frame.Virtio{}, 1)
+	if b.out.sent != 1 || b.engine.Drops()["ip4 no route"] != 2 {
+		t.Errorf("%d sent after the table went; drops %v", b.out.sent, b.engine.Drops())
+	}
+}
+
+func TestFlowsSpreadByWeight(t *testing.T) {
+	b := newBench(t)
+	paths := []Path{
+		{Interface: 2, NextHop: netip.MustParseAddr("10.2.0.1"), Weight: 3},
+		{Interface: 2, NextHop: netip.MustParseAddr("10.2.0.2"), Weight: 1},
+	}
+	b.route(t, "10.60.0.0/16", Route{Paths: paths})
+	other := frame.MAC{2, 0, 0, 0, 0, 8}
+	if err := b.engine.SetNeighbour(2, paths[1].NextHop, other, true); err != nil {
+		t.Fatal(err)
+	}
+	b.engine.Publish()
+	seen := map[frame.MAC]int{}
+	b.out.show = func(raw []byte, _ frame.Virtio) { seen[frame.Ethernet(raw).Destination()]++ }
+	for i := range 1000 {
+		raw := udp4("10.60.1.1", 18)
+		raw[34], raw[35] = byte(i>>8), byte(i)
+		b.run(raw, frame.Virtio{}, 2)
+	}
+	if seen[podMAC] < 1300 || seen[other] < 300 || seen[podMAC]+seen[other] != 2000 || seen[podMAC]%2 != 0 {
+		t.Errorf("paths took %v", seen)
+	}
+}
+
+func TestStaticNeighbourIsNeverReplacedByADynamicOne(t *testing.T) {
+	b := newBench(t)
+	a := netip.MustParseAddr("10.2.0.1")
+	if err := b.engine.SetNeighbour(2, a, frame.MAC{6}, false); err != nil {
+		t.Fatal(err)
+	}
+	b.engine.Publish()
+	if n, ok := b.engine.live.Load().iface(2).neighbour(a); !ok || n.mac != podMAC || !n.static {
+		t.Errorf("neighbour %+v", n)
+	}
+}
