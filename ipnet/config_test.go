@@ -1,0 +1,37 @@
+package ipnet_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/weftnet/weft/ipnet"
+	"github.com/weftnet/weft/ipnet/ipam"
+)
+
+func TestConfigurationsThatCannotWorkAreRefused(t *testing.T) {
+	tests := []struct {
+		name   string
+		config ipnet.Config
+		want   string // part of the error; "" = taken
+	}{
+		{"pools are enough", ipnet.Config{Pools: []ipam.Pool{four}}, ""},
+		{"no pool", ipnet.Config{}, "at least one pool"},
+		{"pools that overlap", ipnet.Config{Pools: []ipam.Pool{four, {Name: "b", Prefix: four.Prefix}}}, "overlap"},
+		{"an MTU that IPv4 alone can bear", ipnet.Config{Pools: []ipam.Pool{four}, MTU: 1000}, ""},
+		{"an MTU that IPv6 cannot", ipnet.Config{Pools: []ipam.Pool{six}, MTU: 1000}, "MTU 1000 is not within 1280 to 65535"},
+		{"an MTU that nothing can", ipnet.Config{Pools: []ipam.Pool{four}, MTU: 70000}, "MTU 70000"},
+		{"a host link too long for Linux", ipnet.Config{Pools: []ipam.Pool{four}, HostLink: "sixteen-letters!"}, "host link"},
+		{"a host link with a slash", ipnet.Config{Pools: []ipam.Pool{four}, HostLink: "a/b"}, "host link"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			_, err := ipnet.New(tt.config)
+			if tt.want == "" && err != nil {
+				t.Errorf("refused: %v", err)
+			}
+			if tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
+				t.Errorf("error %v, want one with %q", err, tt.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,152 @@
+package ipnet_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weftnet/weft/eventloop"
+	"github.com/weftnet/weft/eventloop/eventlooptest"
+	"github.com/weftnet/weft/ipnet"
+	"github.com/weftnet/weft/ipnet/ipam"
+	"github.com/weftnet/weft/pod"
+)
+
+var (
+	four = ipam.Pool{Name: "default4", Prefix: netip.MustParsePrefix("10.1.0.0/28")}
+	six  = ipam.Pool{Name: "default6", Prefix: netip.MustParsePrefix("2001:db8:1::/64")}
+
+	families = map[string][]ipam.Pool{"ip4": {four}, "ip6": {six}, "dual": {four, six}}
+)
+
+const coolDown = 30 * time.Second
+
+var errLater = errors.New("a later handler says no")
+
+// node is a network behind a loop of its own, with a pod manager before it and one handler after it.
+type node struct {
+	*ipnet.Network
+	loop      *eventloop.Loop
+	committer *eventlooptest.Committer
+	saver     *eventlooptest.Saver
+	now       time.Time
+	fail      bool // the handler after the network refuses
+}
+
+func newNode(t testing.TB, pools ...ipam.Pool) *node {
+	t.Helper()
+	n := &node{committer: &eventlooptest.Committer{}, saver: &eventlooptest.Saver{}, now: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)}
+	var err error
+	n.Network, err = ipnet.New(ipnet.Config{Pools: pools, CoolDown: coolDown, Now: func() time.Time { return n.now }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// run starts the loop; every event is verified: a rebuild of all that is desired must find what updates left.
+func (n *node) run(t testing.TB) *node {
+	t.Helper()
+	n.loop = eventloop.New(eventloop.Config{
+		Committer: n.committer, Saver: n.saver, Verify: true,
+		OnVerify: func(found []string) { t.Errorf("a resync differs from what updates left: %v", found) },
+	})
+	eventloop.On(n.loop, "pods", func(_ context.Context, ev *pod.AddPod, txn *eventloop.Txn) error {
+		if !ev.Repeated {
+			ev.Attachment = &pod.Attachment{Key: ev.Key, Pod: ev.ID, Netns: ev.Netns, Created: n.now.Add(-time.Second)}
+			txn.Save("attachments", ev.Key.String(), ev.Attachment)
+		}
+		return nil
+	})
+	eventloop.On(n.loop, "pods", func(_ context.Context, ev *pod.DeletePod, txn *eventloop.Txn) error {
+		txn.Save("attachments", ev.Key.String(), nil)
+		return nil
+	})
+	n.Register(n.loop)
+	eventloop.On(n.loop, "later", func(context.Context, *pod.AddPod, *eventloop.Txn) error {
+		if n.fail {
+			return errLater
+		}
+		return nil
+	})
+	eventlooptest.Ready(t, n.loop)
+	return n
+}
+
+func (n *node) add(t testing.TB, ev *pod.AddPod) *pod.Attachment {
+	t.Helper()
+	if _, err := n.loop.Do(context.Background(), ev); err != nil {
+		t.Fatalf("%s: %v", ev, err)
+	}
+	return ev.Attachment
+}
+
+func (n *node) delete(t testing.TB, ev *pod.AddPod) {
+	t.Helper()
+	if _, err := n.loop.Do(context.Background(), &pod.DeletePod{Key: ev.Key, Reason: "DEL"}); err != nil {
+		t.Fatalf("delete %s: %v", ev.Key, err)
+	}
+}
+
+// kept is what the saver has of attachments and leases, as a restarted agent reads it.
+func (n *node) kept() ([]*pod.Attachment, []ipam.Lease) {
+	var attachments []*pod.Attachment
+	for _, a := range inOrder(n.saver.Bucket("attachments")) {
+		attachments = append(attachments, a.(*pod.Attachment))
+	}
+	var leases []ipam.Lease
+	for _, l := range inOrder(n.saver.Bucket("leases")) {
+		leases = append(leases, l.(ipam.Lease))
+	}
+	return attachments, leases
+}
+
+// ofPods leaves the node's own leases out: they are claimed anew at each start.
+func ofPods(leases []ipam.Lease) []ipam.Lease {
+	return slices.DeleteFunc(leases, func(l ipam.Lease) bool { return l.State == ipam.Internal })
+}
+
+func inOrder(bucket map[string]any) []any {
+	var values []any
+	for _, key := range slices.Sorted(maps.Keys(bucket)) {
+		values = append(values, bucket[key])
+	}
+	return values
+}
+
+// state is all that an event can change: values, leases, and what is durable.
+func (n *node) state(t testing.TB) string {
+	t.Helper()
+	stats, leases := n.Addresses()
+	return list(t, n.committer.Values()) + list(t, n.saver.Bucket("attachments")) + list(t, n.saver.Bucket("leases")) + fmt.Sprint(stats, leases)
+}
+
+// list shows values as lines "key value", by key.
+func list(t testing.TB, values map[string]any) string {
+	t.Helper()
+	var b strings.Builder
+	for _, key := range slices.Sorted(maps.Keys(values)) {
+		value, err := json.Marshal(values[key])
+		if err != nil {
+			t.Fatalf("value of %s: %v", key, err)
+		}
+		fmt.Fprintf(&b, "%s %s\n", key, value)
+	}
+	return b.String()
+}
+
+// sandbox is an ADD of the pod with that name.
+func sandbox(name string) *pod.AddPod {
+	return &pod.AddPod{
+		Key:   pod.Key{Network: "weft", ContainerID: "c0ffee-" + name, IfName: "eth0"},
+		ID:    pod.ID{Namespace: "default", Name: name, UID: "uid-" + name},
+		Netns: pod.Netns{Path: "/run/netns/" + name, Inode: 4026531000 + uint64(len(name)), Device: 4},
+	}
+}
