@@ -216,3 +216,69 @@ func TestAHungUndoHasADeadlineOfItsOwn(t *testing.T) {
 		}
 	})
 }
+
+// touch is a best-effort event of a sandbox.
+type touch struct{ *addPod }
+
+func (touch) BestEffort() bool { return true }
+
+func TestARemovalLetsOthersBe(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := ready(t, quiet)
+		eventloop.On(w.Loop, "touch", func(_ context.Context, ev touch, txn *eventloop.Txn) error {
+			txn.Put("touched/"+ev.sandbox, true)
+			return nil
+		})
+		w.committer.Before(func(ctx context.Context, _ eventloop.Change) error {
+			select {
+			case <-time.After(time.Second):
+				return nil
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		})
+		bestEffort := w.begin(t.Context(), touch{&addPod{pod: "p", sandbox: "a"}})
+		removal := w.begin(t.Context(), &deletePod{"p", "a"})
+		again := w.begin(t.Context(), &deletePod{"p", "a"})
+		for name, ended := range map[string]<-chan result{"running best-effort event": bestEffort, "removal": removal, "repeated removal": again} {
+			if got := <-ended; got.err != nil {
+				t.Errorf("%s: %v", name, got.err)
+			}
+		}
+	})
+}
+
+func TestARemovalDuringTheHandlersKeepsTheCommitFromBeingTried(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := ready(t, quiet)
+		changes := len(w.committer.Changes())
+		w.onAdd = func(ctx context.Context, _ *addPod, _ *eventloop.Txn) error { <-ctx.Done(); return nil }
+		add := w.begin(t.Context(), &addPod{pod: "p", sandbox: "a"})
+		removal := w.begin(t.Context(), &deletePod{"p", "a"})
+		if got := <-add; !errors.Is(got.err, eventloop.ErrCancelled) || !got.rec.Undone {
+			t.Errorf("%v, %v", got.err, got.rec)
+		}
+		<-removal
+		if got := w.committer.Changes()[changes:]; len(got) != 1 || got[0].Label != "delete p/a" {
+			t.Errorf("committed %v", got)
+		}
+	})
+}
+
+func TestARemovalDuringTheSaveComesTooLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := ready(t, quiet)
+		w.saver.Before(func(ctx context.Context, _ []eventloop.Saved) error {
+			<-time.After(time.Second)
+			return ctx.Err()
+		})
+		add := w.begin(t.Context(), &addPod{pod: "p", sandbox: "a"})
+		removal := w.begin(t.Context(), &deletePod{"p", "a"})
+		if got := <-add; got.err != nil || got.rec.CancelledBy != "" {
+			t.Errorf("%v, %v", got.err, got.rec)
+		}
+		if got := <-removal; got.err != nil || len(w.committer.Values())+len(w.saver.Bucket("attachments")) != 0 {
+			t.Errorf("%v, left %v", got.err, w.committer.Values())
+		}
+	})
+}

@@ -28,7 +28,6 @@ func (l *Loop) commit(f *flight) error {
 	}
 	if f.atomic() {
 		f.committed = !out.Undone
-		f.rec.Undone = out.Undone
 	} else if len(out.Transactions)+len(out.Stuck)+len(out.Pending) == 0 {
 		f.rec.Stuck = append(f.rec.Stuck, keysOf(f.change.Set)...) // nothing says that it was taken
 		f.unclean = true

@@ -113,7 +113,16 @@ func (p *plant) expect(t *testing.T, own, external string) {
 	}
 }
 
-func TestStep8MergesExternalConfiguration(t *testing.T) {
+func TestStep8ExternalConfigurationMayComeFirst(t *testing.T) {
+	p := newPlant(t)
+	p.ports["z"] = port{MTU: 1280} // known from before, no difference until the resync
+	eventlooptest.Run(t, p.Loop)
+	p.set(t, "file", map[string]string{"a": `{"mtu":9000}`, "x": `{"mtu":100}`})
+	p.do(t, eventloop.Resynchronize{Kind: eventloop.Full, Reason: "start"})
+	p.do(t, &connect{delete: []string{"z"}})
+}
+
+func TestStep8MergesExternalConfigurationOverOurs(t *testing.T) {
 	p := newPlant(t)
 	eventlooptest.Run(t, p.Loop)
 	p.set(t, "file", map[string]string{"a": `{"mtu":9000}`, "x": `{"mtu":100}`})
@@ -166,6 +175,19 @@ func TestStep8AKeyMovesBetweenOursAndExternal(t *testing.T) {
 	p.expect(t, "map[]", "map[a:{100 }]")
 	p.do(t, eventloop.Resynchronize{Kind: eventloop.Downstream, Reason: "test"})
 	p.expect(t, "map[]", "map[a:{100 }]")
+	p.committer.After(nil)
+	p.do(t, &connect{}) // nothing
+	p.OnResync("late", func(_ context.Context, txn *eventloop.Txn) error {
+		txn.Put("a", port{MTU: 1500})
+		txn.Delete("b") // is not there
+		return nil
+	})
+	p.do(t, eventloop.Resynchronize{Kind: eventloop.Upstream, Reason: "test"})
+	changes = p.committer.Changes()
+	last := changes[len(changes)-1]
+	if !slices.Equal(last.External, []eventloop.Setting{{Key: "a"}}) || !slices.Equal(last.Set, []eventloop.Setting{{Key: "a", Value: port{MTU: 100}}}) {
+		t.Errorf("resync: %+v", last)
+	}
 }
 
 func TestStep8DropsAPatchThatDoesNotFit(t *testing.T) {

@@ -52,10 +52,6 @@ func (l *Loop) steps() []step {
 // handle runs all steps of one event and answers its caller.
 func (l *Loop) handle(r *request) {
 	defer l.queue.finish()
-	if r.ctx.Err() != nil {
-		l.refuse(r, l.gone(r.ctx))
-		return
-	}
 	ctx, cancel := context.WithTimeout(r.life, l.cfg.CommitTimeout)
 	defer cancel()
 	defer r.cancel(nil)

@@ -7,6 +7,7 @@ import (
 	"iter"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 
@@ -56,6 +57,9 @@ func TestHistoryIsACopy(t *testing.T) {
 	rec.Handlers[0].Changes[0] = "spoilt"
 	rec.Steps[0].Name = "spoilt"
 	w.last(t).Order[0] = "spoilt"
+	if rec, err := w.Do(t.Context(), unknown{}); err != nil {
+		rec.Steps[0].Name = "spoilt"
+	}
 	b, err := json.Marshal(w.History(0))
 	if err != nil || strings.Contains(string(b), "spoilt") {
 		t.Errorf("%v: %s", err, b)
@@ -83,6 +87,43 @@ func TestHistoryIsBounded(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestWhatLeavesTheHistoryLeavesTheStateFileOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, func(c *eventloop.Config) { c.HistoryRecords = 2 })
+		deleted := map[string]int{}
+		var refusing atomic.Bool
+		w.saver.Before(func(_ context.Context, saved []eventloop.Saved) error {
+			for _, s := range saved {
+				if s.Value == nil {
+					deleted[s.Key]++
+				}
+			}
+			for i := 0; refusing.Load() && i < 4; i++ { // they push out records that are being saved
+				if _, err := w.Do(t.Context(), unknown{}); err == nil {
+					t.Error("not refused")
+				}
+			}
+			refusing.Store(false)
+			return nil
+		})
+		stop := eventlooptest.Ready(t, w.Loop)
+		refusing.Store(true)
+		w.must(t, &deletePod{"p", "a"})
+		for range 3 {
+			w.must(t, &change{"k", "v"})
+		}
+		stop()
+		for key, n := range deleted {
+			if n != 1 && strings.HasPrefix(key, "0") {
+				t.Errorf("record %s was deleted %d times", key, n)
+			}
+		}
+		if saved, kept := w.saver.Records(), w.History(0); !slices.Equal(seqs(saved), seqs(kept)) || len(kept) != 2 {
+			t.Errorf("saved %v, kept %v", saved, kept)
+		}
+	})
 }
 
 func TestASlowReaderSeesAGap(t *testing.T) {

@@ -11,7 +11,7 @@ import (
 // request is an event on its way through the loop.
 type request struct {
 	traits
-	ctx     context.Context // of the caller, watched while the event waits
+	ctx     context.Context // of the caller
 	life    context.Context // of the event once it runs: ends only by being overtaken
 	cancel  context.CancelCauseFunc
 	event   Event

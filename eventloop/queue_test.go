@@ -63,28 +63,38 @@ func TestNobodyIsRefusedForRate(t *testing.T) {
 	}
 }
 
+// alike has the key of another type of event.
+type alike struct{ *change }
+
 func TestPostsOfTheSameKeyCoalesce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := ready(t, quiet)
+		eventloop.On(w.Loop, "alike", func(context.Context, alike, *eventloop.Txn) error { w.call("alike"); return nil })
 		w.hang()
 		running := w.begin(t.Context(), &addPod{pod: "p", sandbox: "0"})
 		w.forget()
+		waits := w.begin(t.Context(), &change{"a", "0"}) // somebody waits for this one
 		for _, c := range []*change{{"a", "1"}, {"b", "1"}, {"a", "2"}, {"a", "3"}} {
 			if err := w.Post(t.Context(), c); err != nil {
 				t.Error(err)
 			}
 		}
-		done := w.begin(t.Context(), &change{"a", "4"}) // somebody waits for this one
-		<-running
-		if got := <-done; got.err != nil {
-			t.Error(got.err)
+		if err := w.Post(t.Context(), alike{&change{"a", "alike"}}); err != nil {
+			t.Error(err)
 		}
-		want := "first change a to 3, second change a to 3, first change b to 1, second change b to 1, first change a to 4, second change a to 4"
+		waitsToo := w.begin(t.Context(), &change{"a", "4"})
+		<-running
+		for _, done := range []<-chan result{waits, waitsToo} {
+			if got := <-done; got.err != nil {
+				t.Error(got.err)
+			}
+		}
+		want := "first change a to 0, second change a to 0, first change a to 3, second change a to 3, first change b to 1, second change b to 1, alike, first change a to 4, second change a to 4"
 		if w.called() != want {
 			t.Errorf("calls: %s", w.called())
 		}
 		records := w.History(2)
-		if len(records) != 3 || records[0].Coalesced != 2 || records[1].Coalesced != 0 {
+		if len(records) != 5 || records[1].Coalesced != 2 || records[2].Coalesced != 0 {
 			t.Errorf("records: %v", records)
 		}
 	})
@@ -113,6 +123,28 @@ func TestFollowUpsRunBeforeAnyOther(t *testing.T) {
 			t.Errorf("order: %v, want %s", order, want)
 		}
 	})
+}
+
+func TestFollowUpsOfFollowUpsComeFirst(t *testing.T) {
+	w := ready(t, quiet)
+	eventloop.On(w.Loop, "chain", func(_ context.Context, c alike, txn *eventloop.Txn) error {
+		w.call(c.value)
+		if c.value == "1" {
+			txn.FollowUp(alike{&change{"k", "1.1"}})
+			txn.OnCommit(func() { txn.FollowUp(alike{&change{"k", "1.2"}}) })
+		}
+		return nil
+	})
+	w.onAdd = func(_ context.Context, _ *addPod, txn *eventloop.Txn) error {
+		txn.FollowUp(alike{&change{"k", "1"}})
+		txn.FollowUp(alike{&change{"k", "2"}})
+		return nil
+	}
+	w.must(t, &addPod{pod: "p", sandbox: "a"})
+	w.must(t, &deletePod{"p", "a"})
+	if want := "first add, second add, 1, 1.1, 1.2, 2, second delete, first delete"; w.called() != want {
+		t.Errorf("calls: %s", w.called())
+	}
 }
 
 func TestAnEndlessChainOfFollowUpsIsCut(t *testing.T) {

@@ -41,9 +41,6 @@ func (s *state) externalKeys() []string {
 
 // adopt makes what an event changed the state.
 func (s *state) adopt(txn *Txn, c Change) {
-	if c.Resync == Downstream {
-		return
-	}
 	if c.Resync.rebuilds() {
 		s.desired, s.merged, s.external = make(map[string]any), make(map[string]any), make(map[string]any)
 	}

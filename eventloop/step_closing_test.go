@@ -117,14 +117,46 @@ func TestStep12AResyncThatDoesNotKnowAllCommitsNothing(t *testing.T) {
 	w := ready(t, quiet)
 	w.must(t, &addPod{pod: "p", sandbox: "a"})
 	before := w.committer.Values()
-	w.failIn["second resync"] = errBoom
+	w.forget()
+	w.failIn["first resync"] = errBoom
 	rec, err := w.Do(t.Context(), eventloop.Resynchronize{Kind: eventloop.Upstream, Reason: "test"})
+	if w.called() != "first resync" {
+		t.Errorf("calls: %s", w.called())
+	}
 	if !errors.Is(err, errBoom) || !rec.Undone || !maps.Equal(before, w.committer.Values()) {
 		t.Errorf("error %v, record %v, values %v", err, rec, w.committer.Values())
 	}
 	if w.Stats().NextHealing.IsZero() {
 		t.Error("no healing is scheduled")
 	}
+}
+
+func TestStep12HealingIsPlannedOnceAndEndsWithAnyCleanFullResync(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := ready(t, quiet, func(c *eventloop.Config) { c.Healing.Min = 10 * time.Second })
+		w.committer.Stuck(func(eventloop.Change) []string { return []string{"key"} })
+		w.onAdd = func(context.Context, *addPod, *eventloop.Txn) error { return nil }
+		for range 2 {
+			if _, err := w.Do(t.Context(), &addPod{pod: "p", sandbox: "a"}); err == nil {
+				t.Error("no error")
+			}
+			<-time.After(time.Second)
+		}
+		planned := w.Stats().NextHealing
+		if got := time.Until(planned); got != 8*time.Second {
+			t.Errorf("healing in %v", got)
+		}
+		w.committer.Stuck(nil)
+		w.must(t, eventloop.Resynchronize{Kind: eventloop.Upstream, Reason: "test"})
+		if s := w.Stats(); len(s.Degraded) != 1 || s.NextHealing != planned {
+			t.Errorf("an upstream resync does not look at the machine: %+v", s)
+		}
+		seq := w.must(t, eventloop.Resynchronize{Kind: eventloop.Full, Reason: "test"}).Seq
+		<-time.After(time.Minute)
+		if s := w.Stats(); len(s.Degraded) != 0 || !s.NextHealing.IsZero() || w.last(t).Seq != seq {
+			t.Errorf("after a clean one: %+v, %v", s, w.last(t))
+		}
+	})
 }
 
 // watched is a world whose verification is expected to find something.
@@ -179,6 +211,15 @@ func TestStep13VerifyChangesNothing(t *testing.T) {
 	w.must(t, &addPod{pod: "p", sandbox: "a"})
 	if effects != 0 || len(w.saver.Bucket("bucket")) != 0 || w.interfaces["k"] != "" || len(w.committer.Changes()) != changes+1 {
 		t.Errorf("effects %d, saved %v, changes %v", effects, w.saver.Bucket("bucket"), w.committer.Changes())
+	}
+}
+
+func TestStep13DriftThatIsKnownIsNoNews(t *testing.T) {
+	w, found := watched(t)
+	w.committer.Stuck(func(eventloop.Change) []string { return []string{"address/a"} })
+	w.committer.SetDrift("address/a")
+	if _, err := w.Do(t.Context(), &addPod{pod: "p", sandbox: "a"}); err == nil || len(*found) != 0 {
+		t.Errorf("error %v, found %v", err, *found)
 	}
 }
 

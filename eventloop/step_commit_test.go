@@ -157,6 +157,26 @@ func TestStep9ABestEffortEventOwesWhatItCouldNotSave(t *testing.T) {
 	if got := w.saver.Bucket("attachments"); !maps.Equal(got, want) {
 		t.Errorf("saved %v, want %v", got, want)
 	}
+	w.must(t, &addPod{pod: "p", sandbox: "a"})
+	w.must(t, &addPod{pod: "r", sandbox: "c"})
+	if got := w.saver.Bucket("attachments"); len(got) != 6 {
+		t.Errorf("what was paid is saved again: %v", got)
+	}
+}
+
+func TestStep9WhatFailsAfterwardsIsNotUndone(t *testing.T) {
+	w := ready(t, quiet)
+	w.onAdd = func(_ context.Context, _ *addPod, txn *eventloop.Txn) error {
+		txn.OnCommit(func() { panic("too late") })
+		return nil
+	}
+	rec, err := w.Do(t.Context(), &addPod{pod: "p", sandbox: "a"})
+	if err == nil || rec.Undone || rec.Stack == "" || len(w.committer.Values()) != 2 || w.addresses["a"] != "p" {
+		t.Errorf("error %v, record %v, values %v", err, rec, w.committer.Values())
+	}
+	if w.Stats().NextHealing.IsZero() {
+		t.Error("no healing is scheduled")
+	}
 }
 
 func TestStep10UndoesNewestFirst(t *testing.T) {

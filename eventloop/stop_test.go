@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"runtime"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -58,6 +59,9 @@ func TestStopIsBoundedByTheDeadlines(t *testing.T) {
 		stop()
 		if took := time.Since(began); took != 40*time.Second {
 			t.Errorf("took %v", took)
+		}
+		if saved := w.saver.Records(); !strings.HasPrefix(saved[len(saved)-1].Err, "commit: context deadline exceeded") {
+			t.Errorf("the last one's record is not durable: %v", saved)
 		}
 	})
 }
