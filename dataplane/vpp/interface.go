@@ -77,9 +77,11 @@ func (b ifaces) Create(ctx context.Context, batch []interfaceItem) {
 	b.undo(ctx, batch, made)
 }
 
-// make tells which items it made itself.
+// make tells which items it made itself. Of loopbacks, unlike taps, the dataplane would make a second one: those that
+// are there are not made.
 func (b ifaces) make(ctx context.Context, batch []interfaceItem) []bool {
-	taken, err := b.instances(ctx, batch)
+	there, err := b.loopbacks(ctx, batch)
+	taken := there.takenInstances()
 	requests, items := make([]*request, 0, len(batch)), make([]int, 0, len(batch))
 	for i := range batch {
 		it := &batch[i]
@@ -89,10 +91,10 @@ func (b ifaces) make(ctx context.Context, batch []interfaceItem) []bool {
 			if r, release, it.Err = newTap(it.Name, it.Want); it.Err == nil {
 				defer release()
 			}
-		} else if it.Err = err; err == nil {
+		} else if it.Err = err; err == nil && !there.has(it) {
 			r = newLoopback(it.Name, it.Want, taken)
 		}
-		if it.Err == nil {
+		if r != nil && it.Err == nil {
 			requests, items = append(requests, r), append(items, i)
 		}
 	}
@@ -112,18 +114,28 @@ func (b ifaces) make(ctx context.Context, batch []interfaceItem) []bool {
 	return made
 }
 
-// instances are the taken numbers of loopbacks, looked up only if the batch has one.
-func (b ifaces) instances(ctx context.Context, batch []interfaceItem) (map[uint32]bool, error) {
+// loopbacks are what is there, looked up only if the batch has a loopback.
+func (b ifaces) loopbacks(ctx context.Context, batch []interfaceItem) (*ports, error) {
 	for i := range batch {
 		if batch[i].Want.Type == wire.TypeLoopback {
 			p, err := b.c.ports(ctx)
 			if err != nil {
-				return nil, kvscheduler.Refused(err)
+				return &ports{}, kvscheduler.Refused(err)
 			}
-			return p.takenInstances(), nil
+			return p, nil
 		}
 	}
-	return nil, nil
+	return &ports{}, nil
+}
+
+// has tells whether the wanted interface is there, made just so, and notes its number.
+func (p *ports) has(it *interfaceItem) bool {
+	d := p.byName[it.Name]
+	if d == nil || d.Tag != interfaceTag(it.Name, it.Want) {
+		return false
+	}
+	it.NewMeta = Index(d.SwIfIndex)
+	return true
 }
 
 // adopt finds interfaces that were refused because they are there already, just as they should be.
@@ -141,8 +153,8 @@ func (b ifaces) adopt(ctx context.Context, batch []interfaceItem) {
 				return
 			}
 		}
-		if d := there.byName[it.Name]; d != nil && d.Tag == interfaceTag(it.Name, it.Want) {
-			it.Err, it.NewMeta = nil, Index(d.SwIfIndex)
+		if there.has(it) {
+			it.Err = nil
 		}
 	}
 }
@@ -233,10 +245,9 @@ func (b ifaces) Delete(ctx context.Context, batch []interfaceItem) {
 }
 
 func (b ifaces) present(look *request, it *interfaceItem) bool {
-	p := &ports{}
 	for _, d := range listOf[*interfaces.SwInterfaceDetails](look) {
-		name, _, ours := p.identity(d)
-		if Index(d.SwIfIndex) == it.Meta && ours && name == it.Name {
+		name, _, ours := identity(d)
+		if Index(d.SwIfIndex) == it.Meta && ours && (name == it.Name || duplicate(name, it.Meta) == it.Name) {
 			return true
 		}
 	}
@@ -257,12 +268,10 @@ func (b ifaces) Dump(ctx context.Context, _ kvscheduler.View) iter.Seq2[kvschedu
 	}
 	var found []kvscheduler.Actual[wire.Interface, Index]
 	for _, d := range p.list {
-		if name, hash, ours := p.identity(d); ours {
-			a := kvscheduler.Actual[wire.Interface, Index]{Name: name, V: p.value(d), Meta: Index(d.SwIfIndex)}
-			if d.Tag != "" {
-				a.Hash, a.HasHash = hash, true
-			}
-			found = append(found, a)
+		if _, hash, ours := identity(d); ours {
+			found = append(found, kvscheduler.Actual[wire.Interface, Index]{
+				Name: p.byIndex[Index(d.SwIfIndex)], V: p.value(d), Meta: Index(d.SwIfIndex), Hash: hash, HasHash: d.Tag != "",
+			})
 		}
 	}
 	return yieldAll(found, nil)

@@ -4,7 +4,6 @@ import (
 	"errors"
 
 	"go.fd.io/govpp/api"
-	"go.fd.io/govpp/binapi/fib"
 	interfaces "go.fd.io/govpp/binapi/interface"
 	"go.fd.io/govpp/binapi/ip"
 	"go.fd.io/govpp/binapi/ip_neighbor"
@@ -43,8 +42,6 @@ var needed = []api.Message{
 	&ip.IPRouteV2Dump{}, &ip.IPRouteV2Details{},
 	&ip.SwInterfaceIP6SetLinkLocalAddress{}, &ip.SwInterfaceIP6SetLinkLocalAddressReply{},
 	&ip.SwInterfaceIP6GetLinkLocalAddress{}, &ip.SwInterfaceIP6GetLinkLocalAddressReply{},
-
-	&fib.FibSourceDump{}, &fib.FibSourceDetails{},
 
 	&ip_neighbor.IPNeighborAddDel{}, &ip_neighbor.IPNeighborAddDelReply{},
 	&ip_neighbor.IPNeighborDump{}, &ip_neighbor.IPNeighborDetails{},

@@ -46,7 +46,11 @@ func (c *Client) ports(ctx context.Context) (*ports, error) {
 		p.taps[Index(t.SwIfIndex)] = t
 	}
 	for _, d := range p.list {
-		if name, _, ok := p.identity(d); ok {
+		name, _, ours := identity(d)
+		if _, taken := p.byName[name]; taken {
+			name = duplicate(name, Index(d.SwIfIndex))
+		}
+		if ours {
 			p.byIndex[Index(d.SwIfIndex)], p.byName[name] = name, d
 		}
 	}
@@ -54,7 +58,7 @@ func (c *Client) ports(ctx context.Context) (*ports, error) {
 }
 
 // identity tells whose an interface is: by its tag, or, of a loopback that died before it got one, by its number.
-func (p *ports) identity(d *interfaces.SwInterfaceDetails) (name string, hash uint64, ours bool) {
+func identity(d *interfaces.SwInterfaceDetails) (name string, hash uint64, ours bool) {
 	if name, hash, ours = parseTag(d.Tag); ours {
 		return name, hash, true
 	}
@@ -63,6 +67,9 @@ func (p *ports) identity(d *interfaces.SwInterfaceDetails) (name string, hash ui
 	}
 	return "", 0, false
 }
+
+// duplicate names a second interface with the tag of another: ours, but nobody's wish.
+func duplicate(name string, i Index) string { return fmt.Sprintf("%s#%d", name, i) }
 
 // nameOf names an interface, in a form that no desired value has if it is not ours.
 func (p *ports) nameOf(i Index) string {

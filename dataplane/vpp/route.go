@@ -21,7 +21,10 @@ import (
 
 // sourceName is what the dataplane calls routes that came over the API: ours, in tables of ours. Those that it makes
 // itself from addresses, neighbours and tables have other sources.
-const sourceName = "API"
+const (
+	sourceName  = "API"
+	usualSource = 8 // FIB_SOURCE_API of VPP 25.10
+)
 
 // maxPaths is what fits into a message.
 const maxPaths = 255
@@ -191,16 +194,18 @@ func (b routes) read(ctx context.Context, names []string) ([]kvscheduler.Actual[
 	return found, nil
 }
 
-// source is the dataplane's number of the API as a source of routes.
+// source is the dataplane's number of the API as a source of routes. A dataplane that has no message for it has VPP's.
 func (b routes) source(ctx context.Context) (uint8, error) {
 	r := askAll(&fib.FibSourceDump{}, &fib.FibSourceDetails{})
-	if err := b.c.exchangeAll(ctx, []*request{r}); err != nil {
-		return 0, err
+	err := b.c.exchangeAll(ctx, []*request{r})
+	missing := new(MissingMessage)
+	if errors.As(err, &missing) {
+		return usualSource, nil
 	}
 	for _, d := range listOf[*fib.FibSourceDetails](r) {
-		if d.Src.Name == sourceName {
+		if err == nil && d.Src.Name == sourceName {
 			return d.Src.ID, nil
 		}
 	}
-	return 0, fmt.Errorf("the dataplane has no source of routes called %s", sourceName)
+	return 0, errors.Join(err, fmt.Errorf("the dataplane names no source of routes %s", sourceName))
 }
