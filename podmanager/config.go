@@ -1,0 +1,65 @@
+package podmanager
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/weftnet/weft/eventloop"
+	"github.com/weftnet/weft/pod"
+)
+
+// defaultGrace is for how long after its ADD a collection spares an attachment that
+// the runtime does not list: its list may be older than the attachment.
+const defaultGrace = 30 * time.Second
+
+// doer is the event loop, seen from here.
+type doer interface {
+	Do(ctx context.Context, ev eventloop.Event) (*eventloop.Record, error)
+}
+
+// Config is what a [Manager] is made of. Loop and Inspect are needed; a nil function is asked nothing.
+type Config struct {
+	Loop doer
+
+	// Inspect opens the network namespace once and says which one it is. It refuses what is none, and the agent's own.
+	Inspect func(ctx context.Context, path string) (pod.Netns, error)
+	// LinkExists looks for a link in the namespace and returns its alias.
+	LinkExists func(ctx context.Context, netns pod.Netns, name string) (alias string, exists bool, err error)
+	// Annotations asks for a pod's annotations where the runtime did not give them; from names who answered.
+	Annotations func(ctx context.Context, id pod.ID) (annotations map[string]string, from string, err error)
+	// Verify compares the kernel and the dataplane with the attachment and describes each difference in a few words.
+	Verify func(ctx context.Context, a *pod.Attachment) (differences []string, err error)
+	// Void takes a queued DEL of the key back, before an ADD of it.
+	Void func(ctx context.Context, key pod.Key) error
+	// Ready says why pods cannot be served yet; nil when they can.
+	Ready func() error
+	// Paused says whether, and why, new pods are held up.
+	Paused func() (reason string, paused bool)
+
+	Grace time.Duration // default 30 s
+	Now   func() time.Time
+	Log   *slog.Logger
+}
+
+func (c Config) withDefaults() Config {
+	if c.Grace == 0 {
+		c.Grace = defaultGrace
+	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	if c.Ready == nil {
+		c.Ready = func() error { return nil }
+	}
+	if c.Paused == nil {
+		c.Paused = func() (string, bool) { return "", false }
+	}
+	if c.Void == nil {
+		c.Void = func(context.Context, pod.Key) error { return nil }
+	}
+	return c
+}

@@ -1,0 +1,71 @@
+package podmanager
+
+import (
+	"context"
+	"strings"
+
+	"github.com/weftnet/weft/eventloop"
+	"github.com/weftnet/weft/pod"
+)
+
+// bucket is where the state file keeps attachments, by their key.
+const bucket = "attachments"
+
+// annotationPrefix marks the annotations that are kept with an attachment.
+const annotationPrefix = "contivpp.io/"
+
+// TrackPod is the first handler of an ADD. It makes the attachment that the others
+// complete, or finds the one that is complete already.
+func (m *Manager) TrackPod(_ context.Context, ev *pod.AddPod, txn *eventloop.Txn) error {
+	if r := m.find(ev.Key); r != nil {
+		return repeat(ev, r)
+	}
+	ev.Attachment = &pod.Attachment{
+		Key: ev.Key, Pod: ev.ID, Netns: ev.Netns,
+		Created: m.config.Now().UTC(), Annotations: kept(ev.Annotations),
+	}
+	m.swap(ev.Key, &record{attachment: ev.Attachment})
+	txn.OnRollback(func() error { m.swap(ev.Key, nil); return nil })
+	txn.OnCommit(func() { m.swap(ev.Key, &record{attachment: clone(ev.Attachment), complete: true}) })
+	txn.Save(bucket, ev.Key.String(), ev.Attachment)
+	return nil
+}
+
+// repeat answers an ADD of an attachment that exists.
+func repeat(ev *pod.AddPod, r *record) error {
+	switch had := r.attachment.Netns; {
+	case !r.complete:
+		return pod.Errorf(pod.CodeTryAgain, "%s: it is being added already: try again", ev)
+	case had.Inode != ev.Netns.Inode || had.Device != ev.Netns.Device:
+		return pod.Errorf(pod.CodeInvalidEnvironment,
+			"%s: it is wired already, in the network namespace that was %s then, and CNI_NETNS names another: delete it first",
+			ev, had.Path)
+	}
+	ev.Attachment, ev.Repeated = clone(r.attachment), true
+	return nil
+}
+
+// UntrackPod is the last handler of a DEL.
+func (m *Manager) UntrackPod(_ context.Context, ev *pod.DeletePod, txn *eventloop.Txn) error {
+	had := m.swap(ev.Key, nil)
+	if had == nil {
+		return nil
+	}
+	txn.OnRollback(func() error { m.swap(ev.Key, had); return nil })
+	txn.Save(bucket, ev.Key.String(), nil)
+	return nil
+}
+
+func kept(annotations map[string]string) map[string]string {
+	var ours map[string]string
+	for key, value := range annotations {
+		if !strings.HasPrefix(key, annotationPrefix) {
+			continue
+		}
+		if ours == nil {
+			ours = make(map[string]string)
+		}
+		ours[key] = value
+	}
+	return ours
+}

@@ -1,0 +1,131 @@
+package podmanager
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"runtime/debug"
+	"syscall"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+)
+
+// Limits of a call, as whoever may call is trusted but may be wrong.
+const (
+	maxRequest        = 1 << 20 // all annotations of a pod are 256 KiB at most
+	maxStreams        = 1024    // of one connection
+	connectionTimeout = 5 * time.Second
+)
+
+// ServerOptions makes a server of the agent's socket that refuses peers other than
+// root (or the agent's own user) and survives a panic of a call.
+func ServerOptions() []grpc.ServerOption {
+	return []grpc.ServerOption{
+		grpc.Creds(peerCredentials{}),
+		grpc.ChainUnaryInterceptor(guardUnary),
+		grpc.ChainStreamInterceptor(guardStream),
+		grpc.MaxRecvMsgSize(maxRequest),
+		grpc.MaxConcurrentStreams(maxStreams),
+		grpc.ConnectionTimeout(connectionTimeout),
+	}
+}
+
+// peerCredentials asks the kernel who is at the other end of a unix socket.
+type peerCredentials struct{}
+
+// process is the other end, as it was when it connected.
+type process struct {
+	credentials.CommonAuthInfo
+	uid uint32
+	pid int32
+}
+
+// AuthType names how the peer is known.
+func (process) AuthType() string { return "SO_PEERCRED" }
+
+// ServerHandshake learns who the peer is. It is refused call by call, so that it gets a clear answer.
+func (peerCredentials) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	unix, ok := conn.(*net.UnixConn)
+	if !ok {
+		return nil, nil, fmt.Errorf("peer credentials of a %T: only unix sockets have them", conn)
+	}
+	raw, err := unix.SyscallConn()
+	if err != nil {
+		return nil, nil, fmt.Errorf("peer credentials: %w", err)
+	}
+	var cred *syscall.Ucred
+	var credErr error
+	err = raw.Control(func(fd uintptr) {
+		cred, credErr = syscall.GetsockoptUcred(int(fd), syscall.SOL_SOCKET, syscall.SO_PEERCRED)
+	})
+	if err != nil || credErr != nil {
+		return nil, nil, fmt.Errorf("peer credentials: %w", firstOf(err, credErr))
+	}
+	level := credentials.CommonAuthInfo{SecurityLevel: credentials.PrivacyAndIntegrity}
+	return conn, process{level, cred.Uid, cred.Pid}, nil
+}
+
+// ClientHandshake does nothing: the socket's path says who serves.
+func (peerCredentials) ClientHandshake(_ context.Context, _ string, conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	return conn, process{}, nil
+}
+
+// Info names the protocol.
+func (peerCredentials) Info() credentials.ProtocolInfo {
+	return credentials.ProtocolInfo{SecurityProtocol: "unix"}
+}
+
+// Clone returns the credentials.
+func (c peerCredentials) Clone() credentials.TransportCredentials { return c }
+
+// OverrideServerName does nothing.
+func (peerCredentials) OverrideServerName(string) error { return nil }
+
+func firstOf(a, b error) error {
+	if a != nil {
+		return a
+	}
+	return b
+}
+
+func guardUnary(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (reply any, err error) {
+	if err := authorize(ctx); err != nil {
+		return nil, err
+	}
+	defer recovered(&err)
+	return handle(ctx, req)
+}
+
+func guardStream(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handle grpc.StreamHandler) (err error) {
+	if err := authorize(stream.Context()); err != nil {
+		return err
+	}
+	defer recovered(&err)
+	return handle(srv, stream)
+}
+
+// authorize lets root pass, and the user that the agent itself runs as.
+func authorize(ctx context.Context) error {
+	p, ok := peer.FromContext(ctx)
+	if !ok {
+		return status.Error(codes.PermissionDenied, "it is not known who calls")
+	}
+	caller, ok := p.AuthInfo.(process)
+	if !ok || caller.uid != 0 && int(caller.uid) != os.Geteuid() {
+		return status.Errorf(codes.PermissionDenied, "user %d (process %d) may not use the agent's socket: only root may", caller.uid, caller.pid)
+	}
+	return nil
+}
+
+// recovered turns a panic into the call's error; the stack goes to whoever called, who is root.
+func recovered(err *error) {
+	if v := recover(); v != nil {
+		*err = status.Errorf(codes.Internal, "agent: panic: %v\n%s", v, debug.Stack())
+	}
+}

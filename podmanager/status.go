@@ -1,0 +1,23 @@
+package podmanager
+
+import (
+	"context"
+	"errors"
+
+	"github.com/weftnet/weft/pod"
+	weftv1 "github.com/weftnet/weft/proto/weft/v1"
+)
+
+// Status says whether an ADD would be served. It never waits.
+func (m *Manager) Status(_ context.Context, req *weftv1.StatusRequest) (*weftv1.StatusReply, error) {
+	err := errors.Join(m.admit(req.GetCaller()), m.unpaused())
+	if err == nil {
+		return &weftv1.StatusReply{}, nil
+	}
+	reply := replyError(err, nil)
+	reply.Code = uint32(pod.CodeUnavailable)
+	if own, ok := errors.AsType[*pod.Error](err); ok && own.Code == pod.CodeLimited {
+		reply.Code = uint32(pod.CodeLimited)
+	}
+	return &weftv1.StatusReply{Error: reply}, nil
+}
