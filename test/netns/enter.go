@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// marker is set in the environment of the process that Enter starts.
+// marker is set in the environment of the process that Enter starts: to who started it, root or user.
 const marker = "WEFT_PRIVATE_NODE"
 
 // Enter moves the program into new network and mount namespaces, and into a new user namespace unless it runs as root,
@@ -38,7 +38,11 @@ func again() (code int, err error) {
 		return 0, fmt.Errorf("find the program: %w", err)
 	}
 	cmd := exec.Command(self, os.Args[1:]...)
-	cmd.Env = append(os.Environ(), marker+"=inside")
+	who := "root"
+	if os.Geteuid() != 0 {
+		who = "user"
+	}
+	cmd.Env = append(os.Environ(), marker+"="+who)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	cmd.SysProcAttr = attributes()
 	// The kernel ties the child's life to the thread that starts it, so this thread has to stay.
@@ -86,6 +90,15 @@ func settle() error {
 		return fmt.Errorf("make mounts private: %w", err)
 	}
 	return raiseLoopback()
+}
+
+// EnterCommand is the command by which somebody else gets to where this process is, once Enter succeeded.
+func EnterCommand() string {
+	command := fmt.Sprintf("nsenter --target %d --mount --net", os.Getpid())
+	if os.Getenv(marker) == "user" {
+		command += " --user --preserve-credentials"
+	}
+	return command
 }
 
 // TapsAllowed says in one line why taps cannot be made here, or nothing.

@@ -18,17 +18,17 @@ dataplane:
 pools:
   - {name: pods4, prefix: 10.1.0.0/24}
   - {name: pods6, prefix: "fd00:10:1::/64"}
-coolDown: 30s
+coolDown: %s
 mtu: 1500
 hostLink: %s
 log: {level: info, format: text}
 healthFile: %q
-verify: true
+verify: %t
 `
 
-func (n *Node) writeConfig() error {
+func (n *Node) writeConfig(o Options) error {
 	text := fmt.Sprintf(agentConfig, n.Socket(), n.State(), n.DataplaneSocket(), n.Program("weft-vswitch"), n.DataplaneLog(),
-		HostLink, filepath.Join(n.run(), "healthy"))
+		o.CoolDown, HostLink, filepath.Join(n.run(), "healthy"), o.Verify)
 	if err := os.WriteFile(n.config(), []byte(text), 0o600); err != nil {
 		return fmt.Errorf("write the agent's configuration: %w", err)
 	}

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -23,8 +24,14 @@ type Node struct {
 	agent    *process
 }
 
+// Options say how the agent of a node behaves.
+type Options struct {
+	Verify   bool          // it compares everything after each event
+	CoolDown time.Duration // of released addresses
+}
+
 // New makes a node with nothing running yet. programs is the directory of the built programs.
-func New(programs string) (*Node, error) {
+func New(programs string, o Options) (*Node, error) {
 	programs, err := filepath.Abs(programs)
 	if err != nil {
 		return nil, err
@@ -48,7 +55,7 @@ func New(programs string) (*Node, error) {
 			return nil, fmt.Errorf("make the node's directory: %w", err)
 		}
 	}
-	return n, n.writeConfig()
+	return n, n.writeConfig(o)
 }
 
 // Close ends agent and dataplane and takes the node's directory away.
@@ -77,16 +84,14 @@ func (n *Node) DataplaneSocket() string { return filepath.Join(n.run(), "vswitch
 func (n *Node) State() string { return filepath.Join(n.Dir, "state") }
 
 // Watched are the directories in which a pod could leave a file behind.
-func (n *Node) Watched() []string { return []string{n.run(), n.State(), n.cache(), n.pods()} }
+func (n *Node) Watched() []string { return []string{n.run(), n.State(), n.pods()} }
 
-func (n *Node) run() string   { return filepath.Join(n.Dir, "run") }
-func (n *Node) cache() string { return filepath.Join(n.Dir, "cache") }
-func (n *Node) pods() string  { return filepath.Join(n.Dir, "pods") }
-func (n *Node) config() string {
-	return filepath.Join(n.Dir, "agent.yaml")
-}
+func (n *Node) run() string    { return filepath.Join(n.Dir, "run") }
+func (n *Node) cache() string  { return filepath.Join(n.Dir, "cache") }
+func (n *Node) pods() string   { return filepath.Join(n.Dir, "pods") }
+func (n *Node) config() string { return filepath.Join(n.Dir, "agent.yaml") }
 
-// AgentLog and DataplaneLog are the files that the programs write.
+// AgentLog is the file that the agent writes.
 func (n *Node) AgentLog() string { return filepath.Join(n.Dir, "agent.log") }
 
 // DataplaneLog is the file that the dataplane writes.

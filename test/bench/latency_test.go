@@ -1,0 +1,85 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+func upTo(n int) latencies {
+	var l latencies
+	for i := n; i > 0; i-- {
+		l = append(l, time.Duration(i)*time.Millisecond)
+	}
+	return l
+}
+
+func TestQuantileIsTheNearestRank(t *testing.T) {
+	tests := []struct {
+		name string
+		of   latencies
+		q    float64
+		want time.Duration
+	}{
+		{"half of a hundred", upTo(100), 0.5, 50 * time.Millisecond},
+		{"99 of a hundred", upTo(100), 0.99, 99 * time.Millisecond},
+		{"99 of ten is the slowest", upTo(10), 0.99, 10 * time.Millisecond},
+		{"half of three", upTo(3), 0.5, 2 * time.Millisecond},
+		{"of one", upTo(1), 0.5, time.Millisecond},
+		{"of none", nil, 0.5, 0},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			if got := tt.of.quantile(tt.q); got != tt.want {
+				t.Errorf("got %s, want %s", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestReportShowsTheRatioOfTwo(t *testing.T) {
+	one := &contender{name: "one", add: upTo(1), del: upTo(1)}
+	four := &contender{name: "four", add: latencies{4 * time.Millisecond}, del: latencies{2 * time.Millisecond}}
+	for _, tt := range []struct {
+		name       string
+		contenders []*contender
+		last       string
+	}{
+		{"one alone", []*contender{one}, "one 1.0 ms 1.0 ms 1.0 ms 1.0 ms"},
+		{"two", []*contender{one, four}, "one / four 0.25 0.25 0.50 0.50"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var out bytes.Buffer
+			if err := (&bench{out: &out, pods: 1}).report(tt.contenders); err != nil {
+				t.Fatal(err)
+			}
+			lines := strings.Split(strings.TrimSpace(out.String()), "\n")
+			if last := strings.Join(strings.Fields(lines[len(lines)-1]), " "); last != tt.last {
+				t.Errorf("last line %q, want %q", last, tt.last)
+			}
+		})
+	}
+}
+
+func TestPluginsAreFoundOnlyTogether(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name string, mode os.FileMode) {
+		if err := os.WriteFile(filepath.Join(dir, name), nil, mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("bridge", 0o755)
+	write("host-local", 0o644)
+	if got := findPlugins(dir); got == dir {
+		t.Error("found, though host-local is no program")
+	}
+	if err := os.Chmod(filepath.Join(dir, "host-local"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if got := findPlugins(dir); got != dir {
+		t.Errorf("found in %q, want %q", got, dir)
+	}
+}

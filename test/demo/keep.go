@@ -1,0 +1,30 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+
+	"github.com/weftnet/weft/test/netns"
+)
+
+// stay leaves pods, agent and dataplane running until the interrupt, and then shows that they leave nothing.
+func (d *demo) stay(ctx context.Context) error {
+	fmt.Fprintf(d.out, `
+It is left running. In another terminal:
+  %s
+  export WEFT_SOCKET=%s PATH=$PATH:%s
+  weftctl status
+  weftctl attachments
+  weftctl transactions
+  weftctl objects
+  weftctl events -f
+  ping %s                 # pod b, from the node
+  nsenter --net=%s ping %s   # pod b, from pod a
+Logs: %s %s
+Ctrl-C (or kill %d) here deletes the pods and takes everything away.
+`, netns.EnterCommand(), d.node.Socket(), d.node.Program(""), d.b.addresses[0], d.a.Netns, d.b.addresses[0],
+		d.node.AgentLog(), d.node.DataplaneLog(), os.Getpid())
+	<-ctx.Done()
+	return d.step(context.WithoutCancel(ctx), step{"the runtime deletes all three: nothing is left", (*demo).leave})
+}

@@ -1,0 +1,56 @@
+// Command demo shows the whole road of a pod on a private node: three pods, one that fails, a crash, and nothing left.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/weftnet/weft/test/netns"
+	"github.com/weftnet/weft/test/node"
+)
+
+func main() {
+	keep := flag.Bool("keep", false, "leave everything running until interrupted, for weftctl")
+	programs := flag.String("programs", "bin", "directory of weft-agent, weft-cni, weft-vswitch and weftctl")
+	flag.Parse()
+	if err := errors.Join(netns.TapsAllowed(), netns.Enter()); err != nil {
+		fail(err)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, os.Stdout, *programs, *keep); err != nil {
+		stop()
+		fail(err)
+	}
+}
+
+func fail(err error) {
+	fmt.Fprintln(os.Stderr, "demo:", err)
+	os.Exit(1)
+}
+
+// run tells the story on a node of its own and takes that away again, whatever happens.
+func run(ctx context.Context, out io.Writer, programs string, keep bool) (err error) {
+	n, err := node.New(programs, node.Options{Verify: true, CoolDown: 30 * time.Second})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, n.Close()) }()
+	d := &demo{node: n, out: out}
+	err = d.tell(ctx, keep)
+	if err == nil {
+		return nil
+	}
+	if ctx.Err() != nil {
+		return errors.New("interrupted; everything is taken away")
+	}
+	d.showLogs()
+	return err
+}

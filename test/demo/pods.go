@@ -1,0 +1,181 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/weftnet/weft/test/leftovers"
+	"github.com/weftnet/weft/test/netns"
+	"github.com/weftnet/weft/test/node"
+)
+
+// wired is a pod with what ADD gave it.
+type wired struct {
+	*node.Pod
+	addresses []netip.Addr
+}
+
+// cniTimeout is a runtime's patience with one call of a plugin.
+const cniTimeout = 20 * time.Second
+
+// prepare makes the sandboxes. In C's there is a default route, which Weft must not replace: its ADD is to fail late.
+func (d *demo) prepare(context.Context) (err error) {
+	if d.runtime, err = d.node.Runtime(d.out); err != nil {
+		return err
+	}
+	for _, p := range []struct {
+		name string
+		pod  *wired
+	}{{"a", &d.a}, {"b", &d.b}, {"c", &d.c}} {
+		if p.pod.Pod, err = d.node.NewPod(p.name); err != nil {
+			return err
+		}
+	}
+	d.say("node %s, process %d", d.node.Dir, os.Getpid())
+	return netns.Do(d.c.Netns, occupyDefaultRoute)
+}
+
+// occupyDefaultRoute gives the default routes to a link of the sandbox's own.
+func occupyDefaultRoute() error {
+	tap := &netlink.Tuntap{LinkAttrs: netlink.LinkAttrs{Name: "other0"}, Mode: netlink.TUNTAP_MODE_TAP}
+	if err := netlink.LinkAdd(tap); err != nil {
+		return fmt.Errorf("make a link for C: %w", err)
+	}
+	link, err := netlink.LinkByName("other0")
+	if err != nil {
+		return fmt.Errorf("make a link for C: %w", err)
+	}
+	if err := netlink.LinkSetUp(link); err != nil {
+		return fmt.Errorf("make a link for C: %w", err)
+	}
+	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
+		route := &netlink.Route{LinkIndex: link.Attrs().Index, Family: family}
+		if err := netlink.RouteAdd(route); err != nil {
+			return fmt.Errorf("make a default route for C: %w", err)
+		}
+	}
+	return nil
+}
+
+func (d *demo) start(ctx context.Context) (err error) {
+	if err := d.node.StartAgent(ctx); err != nil {
+		return err
+	}
+	d.say("weft-agent %d, weft-vswitch %d", d.node.AgentPID(), d.node.DataplanePID())
+	if d.before, err = leftovers.Take(ctx, d.places()); err != nil {
+		return err
+	}
+	d.say("noted what there is: %d objects of %d kinds", d.before.Len(), len(d.before.Kinds()))
+	return nil
+}
+
+// places is everywhere that a pod could leave something.
+func (d *demo) places() leftovers.Places {
+	return leftovers.Places{
+		Namespaces:  map[string]string{"node": "", "a": d.a.Netns, "b": d.b.Netns, "c": d.c.Netns},
+		Directories: d.node.Watched(),
+		Processes:   map[string]int{"weft-agent": d.node.AgentPID(), "weft-vswitch": d.node.DataplanePID()},
+		Agent:       d.node.Socket(),
+		Dataplane:   d.node.DataplaneSocket(),
+	}
+}
+
+func (d *demo) addPods(ctx context.Context) error {
+	for _, p := range []*wired{&d.a, &d.b} {
+		if err := d.add(ctx, p); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (d *demo) add(ctx context.Context, p *wired) error {
+	ctx, cancel := context.WithTimeout(ctx, cniTimeout)
+	defer cancel()
+	begun := time.Now()
+	result, err := d.runtime.Add(ctx, p.Pod)
+	if err != nil {
+		return fmt.Errorf("ADD of pod %s: %w", p.Name, err)
+	}
+	if p.addresses, err = node.Addresses(result); err != nil {
+		return err
+	}
+	if len(p.addresses) != 2 {
+		return fmt.Errorf("ADD of pod %s gave addresses %v, not one of each family", p.Name, p.addresses)
+	}
+	d.say("ADD %s: %s and %s, in %s", p.Name, p.addresses[0], p.addresses[1], short(time.Since(begun)))
+	return nil
+}
+
+// failC adds C and compares everything with how it was before.
+func (d *demo) failC(ctx context.Context) error {
+	before, err := leftovers.Take(ctx, d.places())
+	if err != nil {
+		return err
+	}
+	call, cancel := context.WithTimeout(ctx, cniTimeout)
+	defer cancel()
+	_, failure := d.runtime.Add(call, d.c.Pod)
+	if failure == nil {
+		return errors.New("ADD of pod c succeeded, though its default route is taken")
+	}
+	d.say("ADD c: %s", failure)
+	if strings.Contains(failure.Error(), "\n") {
+		return errors.New("the error of ADD is more than one line")
+	}
+	if err := d.showUndone(ctx); err != nil {
+		return err
+	}
+	return d.compare(ctx, before)
+}
+
+// compare fails with what differs from before.
+func (d *demo) compare(ctx context.Context, before leftovers.Snapshot) error {
+	after, err := leftovers.Settle(ctx, d.places(), before, settling)
+	if err != nil {
+		return err
+	}
+	if lines := after.Since(before); len(lines) != 0 {
+		return fmt.Errorf("%d objects differ from before:\n  %s", len(lines), strings.Join(lines, "\n  "))
+	}
+	d.say("%d objects compared, of %d kinds: nothing is left", after.Len(), len(after.Kinds()))
+	if len(after.Cooling) != 0 {
+		d.say("not in use and cooling: %s", strings.Join(after.Cooling, " "))
+	}
+	return nil
+}
+
+func (d *demo) check(ctx context.Context) error {
+	for _, p := range []*wired{&d.a, &d.b} {
+		call, cancel := context.WithTimeout(ctx, cniTimeout)
+		err := d.runtime.Check(call, p.Pod)
+		cancel()
+		if err != nil {
+			return fmt.Errorf("CHECK of pod %s: %w", p.Name, err)
+		}
+		d.say("CHECK %s: ok", p.Name)
+	}
+	return nil
+}
+
+// leave deletes the pods, C too, as a runtime does after a failed ADD, and compares with the very beginning.
+func (d *demo) leave(ctx context.Context) error {
+	for _, p := range []*wired{&d.a, &d.b, &d.c} {
+		call, cancel := context.WithTimeout(ctx, cniTimeout)
+		begun := time.Now()
+		err := d.runtime.Del(call, p.Pod)
+		cancel()
+		if err != nil {
+			return fmt.Errorf("DEL of pod %s: %w", p.Name, err)
+		}
+		d.say("DEL %s: in %s", p.Name, short(time.Since(begun)))
+	}
+	return d.compare(ctx, d.before)
+}

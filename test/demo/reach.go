@@ -1,0 +1,81 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"time"
+
+	"github.com/weftnet/weft/test/node"
+	"github.com/weftnet/weft/test/ping"
+)
+
+// reachAll pings each way, in both families.
+func (d *demo) reachAll(ctx context.Context) error {
+	host, err := hostAddresses()
+	if err != nil {
+		return err
+	}
+	ways := []struct {
+		name, from string
+		to         []netip.Addr
+	}{
+		{"a -> b", d.a.Netns, d.b.addresses},
+		{"b -> a", d.b.Netns, d.a.addresses},
+		{"a -> node", d.a.Netns, host},
+		{"b -> node", d.b.Netns, host},
+		{"node -> a", "", d.a.addresses},
+		{"node -> b", "", d.b.addresses},
+	}
+	for _, w := range ways {
+		for _, to := range w.to {
+			took, err := reach(ctx, w.from, to)
+			if err != nil {
+				return fmt.Errorf("%s: %w", w.name, err)
+			}
+			d.say("%-9s  %-20s answers in %s", w.name, to, short(took))
+		}
+	}
+	return nil
+}
+
+// reach pings until there is an answer, for two seconds.
+func reach(ctx context.Context, from string, to netip.Addr) (time.Duration, error) {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	p, err := ping.Open(from, to)
+	if err != nil {
+		return 0, err
+	}
+	defer p.Close()
+	return p.Reach(ctx, to)
+}
+
+// hostAddresses are the node's own addresses on its link to the dataplane, one of each family.
+func hostAddresses() ([]netip.Addr, error) {
+	link, err := net.InterfaceByName(node.HostLink)
+	if err != nil {
+		return nil, fmt.Errorf("find the node's link %s: %w", node.HostLink, err)
+	}
+	list, err := link.Addrs()
+	if err != nil {
+		return nil, fmt.Errorf("list addresses of %s: %w", node.HostLink, err)
+	}
+	var v4, v6 netip.Addr
+	for _, a := range list {
+		prefix, err := netip.ParsePrefix(a.String())
+		switch {
+		case err != nil || prefix.Addr().IsLinkLocalUnicast():
+		case prefix.Addr().Is4():
+			v4 = prefix.Addr()
+		default:
+			v6 = prefix.Addr()
+		}
+	}
+	if !v4.IsValid() || !v6.IsValid() {
+		return nil, errors.New("the node's link " + node.HostLink + " has not an address of each family")
+	}
+	return []netip.Addr{v4, v6}, nil
+}

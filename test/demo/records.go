@@ -1,0 +1,106 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+)
+
+// record is what the story needs of a transaction.
+type record struct {
+	Origin     string      `json:"origin"`
+	Label      string      `json:"label"`
+	Undone     bool        `json:"undone"`
+	Error      string      `json:"error"`
+	Operations []operation `json:"operations"`
+}
+
+type operation struct {
+	Ref   string `json:"ref"`
+	Verb  string `json:"verb"`
+	Why   string `json:"why"`
+	Error string `json:"error"`
+}
+
+// fewest is how many operations C's transaction must have applied before it failed, for the undo to mean something.
+const fewest = 3
+
+// showUndone shows the transaction that failed, and expects that what it had applied was undone.
+func (d *demo) showUndone(ctx context.Context) error {
+	records, err := d.transactions(ctx)
+	if err != nil {
+		return err
+	}
+	for i := len(records) - 1; i >= 0; i-- {
+		if records[i].Undone {
+			return d.judgeUndone(records[i])
+		}
+	}
+	return errors.New("weftctl transactions shows none that was undone")
+}
+
+func (d *demo) judgeUndone(r record) error {
+	applied, undone := 0, 0
+	for _, o := range r.Operations {
+		switch {
+		case o.Error != "":
+			d.say("refused: %s %s: %s", o.Verb, o.Ref, o.Error)
+		case o.Why == "undo":
+			undone++
+		default:
+			applied++
+		}
+	}
+	d.say("its transaction: %d operations applied, %d to undo them", applied, undone)
+	if applied < fewest || undone < applied {
+		return fmt.Errorf("the transaction applied %d operations and undid %d; want at least %d, and all undone", applied, undone, fewest)
+	}
+	return nil
+}
+
+// showResync expects that the new agent's resync found nothing to do.
+func (d *demo) showResync(ctx context.Context) error {
+	records, err := d.transactions(ctx)
+	if err != nil {
+		return err
+	}
+	operations, found := 0, false
+	for _, r := range records {
+		if r.Origin == "resync" {
+			operations, found = operations+len(r.Operations), true
+		}
+	}
+	if !found {
+		return errors.New("weftctl transactions shows no resync")
+	}
+	d.say("the new agent's resync made %d operations", operations)
+	if operations != 0 {
+		return errors.New("the resync was to make none")
+	}
+	return nil
+}
+
+func (d *demo) transactions(ctx context.Context) ([]record, error) {
+	text, err := d.node.Weftctl(ctx, "transactions", "-o", "json")
+	if err != nil {
+		return nil, err
+	}
+	var reply struct {
+		Transactions []record `json:"transactions"`
+	}
+	if err := json.Unmarshal([]byte(text), &reply); err != nil {
+		return nil, fmt.Errorf("read weftctl transactions: %w", err)
+	}
+	return reply.Transactions, nil
+}
+
+func (d *demo) attachments(ctx context.Context) (string, error) {
+	return d.node.Weftctl(ctx, "attachments", "-o", "yaml")
+}
+
+func (d *demo) showTransactions(ctx context.Context) error {
+	text, err := d.node.Weftctl(ctx, "transactions")
+	d.show(text)
+	return err
+}

@@ -1,0 +1,33 @@
+package main
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+)
+
+func TestATransactionCountsAsUndoneOnlyIfEnoughWasAppliedAndUndone(t *testing.T) {
+	create, undo := operation{Ref: "vpp.interface/x", Verb: "create", Why: "desired"}, operation{Ref: "vpp.interface/x", Verb: "delete", Why: "undo"}
+	refused := operation{Ref: "linux.route/x", Verb: "create", Why: "desired", Error: "route exists"}
+	tests := []struct {
+		name       string
+		operations []operation
+		fault      string
+	}{
+		{"three applied and undone", []operation{create, create, create, refused, undo, undo, undo}, ""},
+		{"one was not undone", []operation{create, create, create, refused, undo, undo}, "undid 2"},
+		{"too few were applied", []operation{create, create, refused, undo, undo}, "applied 2"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			var out bytes.Buffer
+			err := (&demo{out: &out}).judgeUndone(record{Operations: tt.operations})
+			if tt.fault == "" && err != nil || tt.fault != "" && (err == nil || !strings.Contains(err.Error(), tt.fault)) {
+				t.Errorf("error %v, want one with %q", err, tt.fault)
+			}
+			if !strings.Contains(out.String(), "refused: create linux.route/x: route exists") {
+				t.Errorf("the refusal is not shown: %q", out.String())
+			}
+		})
+	}
+}

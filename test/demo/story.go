@@ -1,0 +1,116 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/weftnet/weft/test/leftovers"
+	"github.com/weftnet/weft/test/node"
+)
+
+// demo is the story under way: the node it plays on, its pods, and how the node was before the first of them.
+type demo struct {
+	node    *node.Node
+	runtime *node.Runtime
+	out     io.Writer
+	steps   int
+
+	a, b, c wired
+	before  leftovers.Snapshot
+}
+
+// step is one thing that is done and must succeed; it adds lines to the story by d.say.
+type step struct {
+	title string
+	do    func(*demo, context.Context) error
+}
+
+// settling is how long the kernel and closing connections may take until nothing is left.
+const settling = 5 * time.Second
+
+// tell goes through the steps, and stops at the first that fails.
+func (d *demo) tell(ctx context.Context, keep bool) error {
+	steps := []step{
+		{"three sandboxes on a private node; C's has a default route of its own already", (*demo).prepare},
+		{"the agent starts, and starts its dataplane", (*demo).start},
+		{"the runtime adds A and B: IPv4 and IPv6 each", (*demo).addPods},
+		{"A, B and the node reach each other", (*demo).reachAll},
+		{"the runtime adds C, which cannot succeed: all of it is undone", (*demo).failC},
+		{"kill -9 of the agent under 100 pings a second, and a new agent", (*demo).crash},
+		{"the runtime checks A and B", (*demo).check},
+	}
+	if !keep {
+		steps = append(steps, step{"the runtime deletes all three: nothing is left", (*demo).leave},
+			step{"what the agent did, by weftctl transactions", (*demo).showTransactions})
+	}
+	begun := time.Now()
+	for _, s := range steps {
+		if err := d.step(ctx, s); err != nil {
+			return err
+		}
+	}
+	if keep {
+		return d.stay(ctx)
+	}
+	fmt.Fprintf(d.out, "\nAll as expected, in %s.\n%s", short(time.Since(begun)), whereToLook)
+	return nil
+}
+
+const whereToLook = `Where to look next:
+  make demo KEEP=1      the same, left running for weftctl
+  ARCHITECTURE.md       the rooms, and the way of one ADD through them
+  make test             what proves it
+`
+
+func (d *demo) step(ctx context.Context, s step) error {
+	d.steps++
+	fmt.Fprintf(d.out, "%d. %s\n", d.steps, s.title)
+	begun := time.Now()
+	if err := s.do(d, ctx); err != nil {
+		return fmt.Errorf("step %d (%s): %w", d.steps, s.title, err)
+	}
+	d.say("done in %s", short(time.Since(begun)))
+	return nil
+}
+
+// say adds a line to the story.
+func (d *demo) say(format string, args ...any) {
+	fmt.Fprintf(d.out, "     "+format+"\n", args...)
+}
+
+// show adds lines as they are.
+func (d *demo) show(text string) {
+	for line := range strings.Lines(text) {
+		d.say("%s", strings.TrimRight(line, "\n"))
+	}
+}
+
+// short rounds a duration to what a reader wants to know.
+func short(t time.Duration) time.Duration {
+	switch {
+	case t > time.Second:
+		return t.Round(10 * time.Millisecond)
+	case t > time.Millisecond:
+		return t.Round(100 * time.Microsecond)
+	}
+	return t.Round(time.Microsecond)
+}
+
+// lastLines is how much of each log a failure shows.
+const lastLines = 40
+
+// showLogs prints the ends of the programs' logs.
+func (d *demo) showLogs() {
+	for _, path := range []string{d.node.AgentLog(), d.node.DataplaneLog()} {
+		content, err := os.ReadFile(path)
+		if err != nil {
+			continue
+		}
+		lines := strings.Split(strings.TrimRight(string(content), "\n"), "\n")
+		fmt.Fprintf(d.out, "\n--- the end of %s\n%s\n", path, strings.Join(lines[max(0, len(lines)-lastLines):], "\n"))
+	}
+}
