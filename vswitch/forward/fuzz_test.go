@@ -67,33 +67,34 @@ func mended(raw []byte) []byte {
 	return raw
 }
 
-// judge looks at a transmitted frame with eyes that are not ours.
+// judge looks at a transmitted frame with eyes that are not ours. It must not end the test in the middle of a vector.
 func judge(t *testing.T, in, out []byte, v frame.Virtio) {
 	t.Helper()
 	p := gopacket.NewPacket(out, layers.LayerTypeEthernet, gopacket.Default)
 	e, ok := p.LinkLayer().(*layers.Ethernet)
 	if !ok || !bytes.Equal(e.SrcMAC, portMAC[:]) || !v.Fits(len(out)) {
-		t.Fatalf("from %x:\n%v virtio %+v", in, p, v)
+		t.Errorf("from %x:\n%v virtio %+v", in, p, v)
+		return
 	}
 	own := false
 	switch n := p.NetworkLayer().(type) {
 	case *layers.IPv4:
 		if int(n.Length) != len(out)-14 || sum(out[14:14+4*int(n.IHL)]) != 0xffff || n.TTL == 0 {
-			t.Fatalf("from %x:\n%v", in, p)
+			t.Errorf("from %x:\n%v", in, p)
 		}
 		own = n.SrcIP.String() == "10.1.0.1"
 	case *layers.IPv6:
 		if int(n.Length) != len(out)-54 || n.HopLimit == 0 {
-			t.Fatalf("from %x:\n%v", in, p)
+			t.Errorf("from %x:\n%v", in, p)
 		}
 		own = n.SrcIP.String() == "fd01::1"
 	default:
 		own = p.Layer(layers.LayerTypeARP) != nil
 		if !own {
-			t.Fatalf("from %x:\n%v", in, p)
+			t.Errorf("from %x:\n%v", in, p)
 		}
 	}
-	if own && bytes.Equal(in[6:12], podMAC[:]) {
+	if own {
 		judgeOwn(t, in, out, p)
 	}
 }
@@ -102,17 +103,17 @@ func judge(t *testing.T, in, out []byte, v frame.Virtio) {
 func judgeOwn(t *testing.T, in, out []byte, p gopacket.Packet) {
 	t.Helper()
 	if bad := p.ErrorLayer(); bad != nil {
-		t.Fatalf("from %x:\n%v: %v", in, p, bad.Error())
+		t.Errorf("from %x:\n%v: %v", in, p, bad.Error())
 	}
 	if l := p.Layer(layers.LayerTypeICMPv4); l != nil {
 		if sum(append(l.LayerContents(), l.LayerPayload()...)) != 0xffff {
-			t.Fatalf("from %x:\n%v", in, p)
+			t.Errorf("from %x:\n%v", in, p)
 		}
 	}
 	if p.Layer(layers.LayerTypeICMPv6) != nil {
 		pseudo := append(append([]byte(nil), out[22:54]...), 0, 0, out[18], out[19], 0, 0, 0, 58)
 		if sum(append(pseudo, out[54:]...)) != 0xffff {
-			t.Fatalf("from %x:\n%v", in, p)
+			t.Errorf("from %x:\n%v", in, p)
 		}
 	}
 }
