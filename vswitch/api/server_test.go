@@ -1,14 +1,10 @@
 package api
 
 import (
-	"context"
 	"errors"
-	"io"
 	"testing"
 
 	"go.fd.io/govpp/adapter"
-	interfaces "go.fd.io/govpp/binapi/interface"
-	"go.fd.io/govpp/binapi/interface_types"
 	"go.fd.io/govpp/binapi/memclnt"
 	"go.fd.io/govpp/binapi/vpe"
 	"go.fd.io/govpp/binapi/vxlan"
@@ -24,7 +20,7 @@ func TestGovppConnectsAndAsks(t *testing.T) {
 	if err != nil || v.Program != program || v.Version != version {
 		t.Fatalf("show_version: %+v, %v", v, err)
 	}
-	list := dumpInterfaces(t, interfaces.NewServiceClient(conn), &interfaces.SwInterfaceDump{SwIfIndex: ^interface_types.InterfaceIndex(0)})
+	list := newAsker(t.Context(), conn).interfaces(t)
 	if len(list) != 1 || list[0].InterfaceName != "local0" {
 		t.Fatalf("interfaces: %+v", list)
 	}
@@ -36,24 +32,5 @@ func TestAMessageThatIsNotServedIsUnknownToTheClient(t *testing.T) {
 	var unknown *adapter.UnknownMsgError
 	if !errors.As(err, &unknown) {
 		t.Fatalf("want UnknownMsgError, got %v", err)
-	}
-}
-
-func dumpInterfaces(t *testing.T, c interfaces.RPCService, req *interfaces.SwInterfaceDump) []*interfaces.SwInterfaceDetails {
-	t.Helper()
-	stream, err := c.SwInterfaceDump(context.Background(), req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var list []*interfaces.SwInterfaceDetails
-	for {
-		d, err := stream.Recv()
-		if errors.Is(err, io.EOF) {
-			return list
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		list = append(list, d)
 	}
 }
