@@ -16,8 +16,13 @@ func (s *state) adopt(id int32, f found, i int) {
 		return
 	}
 	n.foreign = false
+	before := n.have
 	n.have, n.stale = n.complete(value, h)
-	s.haveEdges(id)
+	s.certain(id)
+	if before == nil || !n.k.equal(before, n.have) || n.inSync() {
+		s.adopted = append(s.adopted, id)
+		s.haveEdges(id)
+	}
 	s.g.member(id)
 }
 

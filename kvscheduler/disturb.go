@@ -27,7 +27,7 @@ func (g *graph) shaken(n *node) int32 {
 			if e.dep != i {
 				continue
 			}
-			if t := g.nodes[e.to]; g.going(t) {
+			if t := g.nodes[e.to]; g.going(t) || g.leaves(n, e) {
 				cause = e.to
 			} else if t.present() {
 				stays = true
@@ -66,6 +66,9 @@ func (g *graph) obstacle(o op) (int32, bool) {
 		if n.have == nil || n.unknown {
 			return o.id, true
 		}
+		if by, blocked := g.leanOn(o.id); blocked {
+			return by, true
+		}
 		if !g.sameEdges(n.deps[applied], n.deps[wanted]) && g.wouldCycle(o.id) {
 			return o.id, true
 		}
@@ -91,7 +94,7 @@ func (g *graph) standsOn(id int32) (int32, bool) {
 func (g *graph) otherServes(d *node, gone edge) bool {
 	for _, e := range d.deps[applied] {
 		t := g.nodes[e.to]
-		if e.dep == gone.dep && e.to != gone.to && t.have != nil && !t.unknown && !g.going(t) {
+		if e.dep == gone.dep && e.to != gone.to && t.have != nil && !t.unknown && !g.going(t) && !g.leaves(d, e) {
 			return true
 		}
 	}
@@ -100,9 +103,8 @@ func (g *graph) otherServes(d *node, gone edge) bool {
 
 // unmet returns a dependency of the desired value that is not there now.
 func (g *graph) unmet(n *node) (int32, bool) {
-	there := func(t *node) bool { return t.have != nil && !t.unknown }
 	for _, e := range n.deps[wanted] {
-		if !e.any && !there(g.nodes[e.to]) {
+		if !e.any && !g.nodes[e.to].there() {
 			return e.to, true
 		}
 	}
@@ -111,7 +113,7 @@ func (g *graph) unmet(n *node) (int32, bool) {
 		for _, e := range n.deps[wanted] {
 			if e.dep == i {
 				candidate = e.to
-				served = served || there(g.nodes[e.to])
+				served = served || g.serves(n, e)
 			}
 		}
 		if !served {
@@ -119,33 +121,4 @@ func (g *graph) unmet(n *node) (int32, bool) {
 		}
 	}
 	return 0, false
-}
-
-// wouldCycle: after failures, an update could make n depend on something that, as applied, still stands on n.
-func (g *graph) wouldCycle(id int32) bool {
-	seen := make(map[int32]bool)
-	stack := g.targets(nil, id, wanted)
-	for len(stack) > 0 {
-		t := stack[len(stack)-1]
-		stack = stack[:len(stack)-1]
-		if t == id {
-			return true
-		}
-		if seen[t] {
-			continue
-		}
-		seen[t] = true
-		stack = g.targets(stack, t, applied)
-		if n := g.nodes[t]; n.mark == g.epoch && n.act == update {
-			stack = g.targets(stack, t, wanted)
-		}
-	}
-	return false
-}
-
-func (g *graph) targets(out []int32, id int32, s int) []int32 {
-	for _, e := range g.nodes[id].deps[s] {
-		out = append(out, e.to)
-	}
-	return out
 }

@@ -49,7 +49,14 @@ func (r *run) tidy(id int32) {
 		delete(r.skipped, id)
 		return
 	}
-	if n.haveRev == n.wantRev && n.err == nil && !n.drifted || !n.inSync() {
+	if n.act == pend && !n.held && !n.unknown && n.err != nil { // an error of times when its dependencies were met
+		r.clearError(id)
+	}
+	if n.act != none || n.held { // an operation was planned: its result stands
+		return
+	}
+	settled := n.haveRev == n.wantRev && n.err == nil && !n.drifted
+	if settled && len(n.anyDeps[wanted]) == 0 || !n.inSync() {
 		return
 	}
 	if _, missing := r.g.unmet(n); missing {

@@ -19,15 +19,15 @@ func unmetDep(d Dep) string {
 
 // missingNow names the dependencies of the desired value that are not applied.
 func (s *state) missingNow(n *node) []string {
-	return s.missingBy(n, func(t *node) bool { return t.have != nil && !t.unknown })
+	return s.missingBy(n, func(e edge) bool { return s.g.serves(n, e) })
 }
 
 // missingAfter names those that will not exist at the end of the last plan.
 func (s *state) missingAfter(n *node) []string {
-	return s.missingBy(n, func(t *node) bool { return s.g.exists(t) == yes })
+	return s.missingBy(n, func(e edge) bool { return s.g.exists(s.g.nodes[e.to]) == yes })
 }
 
-func (s *state) missingBy(n *node, there func(*node) bool) (out []string) {
+func (s *state) missingBy(n *node, there func(edge) bool) (out []string) {
 	if n.foreign && n.have != nil {
 		return []string{"an object that is not ours holds this name"}
 	}
@@ -36,7 +36,7 @@ func (s *state) missingBy(n *node, there func(*node) bool) (out []string) {
 	}
 	served := make(map[int32]bool, len(n.deps[wanted]))
 	for _, e := range n.deps[wanted] {
-		if there(s.g.nodes[e.to]) {
+		if there(e) {
 			served[e.dep] = true
 		} else if e.dep < 0 {
 			out = append(out, s.g.nodes[e.to].ref.String()+" (parent)")

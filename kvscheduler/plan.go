@@ -202,7 +202,7 @@ func (g *graph) met(n *node) certainty {
 		one := no
 		for _, e := range n.deps[wanted] {
 			if e.dep == i {
-				one = max(one, g.exists(g.nodes[e.to]))
+				one = max(one, g.willServe(n, e))
 			}
 		}
 		all = min(all, one)
@@ -226,6 +226,16 @@ func (g *graph) exists(t *node) certainty {
 		return yes
 	}
 	return no
+}
+
+// willServe is exists for a candidate: one that stays as it is must match as it is.
+func (g *graph) willServe(n *node, e edge) certainty {
+	t := g.nodes[e.to]
+	c := g.exists(t)
+	if c == yes && (t.mark != g.epoch || t.act == none) && !g.serves(n, e) {
+		return no
+	}
+	return c
 }
 
 func (g *graph) depActs(n *node) bool {

@@ -48,10 +48,10 @@ func (a *Status) equal(b *Status) bool {
 
 func (s *state) status(n *node) Status {
 	st := Status{Phase: n.phase(), Err: n.err, Attempt: n.attempt, RetryAt: n.retryAt, Want: n.wantRev, Have: n.haveRev}
-	switch st.Phase {
-	case Invalid:
+	if n.invalid != nil && n.err == nil {
 		st.Err = n.invalid
-	case Pending:
+	}
+	if st.Phase == Pending {
 		st.Missing = s.missingNow(n)
 	}
 	for _, c := range n.children {
@@ -64,6 +64,8 @@ func (n *node) phase() Phase {
 	switch {
 	case n.want == nil && !n.present():
 		return Absent
+	case n.invalid != nil && n.present() && !n.foreign:
+		return Removing
 	case n.invalid != nil:
 		return Invalid
 	case n.foreign && n.want == nil:

@@ -95,7 +95,7 @@ func (s *state) merge(j resyncJob, dumps map[Kind]found, epoch uint64, dumpErr e
 	if dumpErr != nil {
 		r.fault(dumpErr)
 	}
-	s.g.stirred = s.g.stirred[:0]
+	s.g.stirred, s.adopted = s.g.stirred[:0], s.adopted[:0]
 	var dirty []int32
 	for _, k := range s.kindNames() {
 		if f := dumps[k]; f != nil {
@@ -103,8 +103,8 @@ func (s *state) merge(j resyncJob, dumps map[Kind]found, epoch uint64, dumpErr e
 		}
 	}
 	dirty = append(dirty, s.g.stirred...)
-	for _, id := range dirty { // edges once more, now that all candidates of Any dependencies are known
-		if n := s.g.nodes[id]; n.have != nil && !n.foreign && n.k.backed {
+	for _, id := range s.adopted { // edges once more, now that all candidates of Any dependencies are known
+		if n := s.g.nodes[id]; n.have != nil && !n.foreign && len(n.anyDeps[applied]) > 0 {
 			s.haveEdges(id)
 		}
 	}

@@ -15,7 +15,8 @@ type state struct {
 	settled map[Ref]goneAt     // observed "gone", held back
 	noted   []int32            // objects whose applied value changed, for the journal
 	ready   map[string]bool
-	lost    []Kind // to be read again once the present such resync is over
+	adopted []int32 // objects whose applied value was taken from a backend
+	lost    []Kind  // to be read again once the present such resync is over
 	losing  bool
 }
 
@@ -55,10 +56,15 @@ func (s *state) applied(id int32, verb Verb, meta any) {
 	s.note(id)
 }
 
-// copyEdges makes the edges of the desired value those of the applied one.
+// copyEdges makes the edges of the desired value those of the applied one; of candidates, those that serve now.
 func (s *state) copyEdges(id int32) {
 	n := s.g.nodes[id]
-	s.g.edges = append(s.g.edges[:0], n.deps[wanted]...)
+	s.g.edges = s.g.edges[:0]
+	for _, e := range n.deps[wanted] {
+		if !e.any || s.g.serves(n, e) {
+			s.g.edges = append(s.g.edges, e)
+		}
+	}
 	s.g.setEdges(id, applied, s.g.edges)
 	n.anyDeps[applied] = n.anyDeps[wanted]
 }
@@ -68,14 +74,25 @@ func (s *state) uncertain(id int32) {
 	n := s.g.nodes[id]
 	n.unknown = true
 	s.touch(n)
+	s.g.edges = append(s.g.edges[:0], n.deps[applied]...)
+	for _, e := range n.deps[wanted] {
+		s.g.edges = append(s.g.edges, edge{to: e.to, dep: inDoubt, mode: e.mode})
+	}
+	s.g.setEdges(id, applied, s.g.edges)
+}
+
+// inDoubt marks an applied edge that is there only until the object was read back.
+const inDoubt = -2
+
+// certain takes back what uncertain added.
+func (s *state) certain(id int32) {
 	s.g.edges = s.g.edges[:0]
-	for set := range n.deps {
-		for _, e := range n.deps[set] {
-			s.g.edges = append(s.g.edges, edge{to: e.to, dep: e.dep, mode: e.mode})
+	for _, e := range s.g.nodes[id].deps[applied] {
+		if e.dep != inDoubt {
+			s.g.edges = append(s.g.edges, e)
 		}
 	}
 	s.g.setEdges(id, applied, s.g.edges)
-	n.anyDeps[applied] = nil
 }
 
 func (s *state) clearError(id int32) {

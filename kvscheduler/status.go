@@ -13,7 +13,7 @@ const (
 	Absent Phase = iota
 	// Pending: desired, some dependency is not applied; Status.Missing says which.
 	Pending
-	// Invalid: Validate refused the value.
+	// Invalid: Validate refused the value, and nothing of an earlier one is left.
 	Invalid
 	// InSync: desired and applied.
 	InSync
@@ -21,7 +21,7 @@ const (
 	Drifted
 	// Failed: the last operation failed; see Err, Attempt and RetryAt.
 	Failed
-	// Removing: no longer desired, but its deletion failed or waits.
+	// Removing: no longer desired, or invalid, but its deletion failed or waits.
 	Removing
 	// Observed: an object that is not ours.
 	Observed

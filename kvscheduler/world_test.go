@@ -32,7 +32,7 @@ type world struct {
 // start brings up a world; change may adapt what is otherwise a default.
 func start(t rapid.TB, m *kvschedulertest.Machine, change func(*kvscheduler.Config)) *world {
 	t.Helper()
-	var cfg kvscheduler.Config
+	cfg := kvscheduler.Config{Retry: kvscheduler.RetryPolicy{Jitter: -1}}
 	if change != nil {
 		change(&cfg)
 	}
@@ -104,6 +104,7 @@ func (w *world) put(set ...kvscheduler.Object) *kvscheduler.Record {
 func (w *world) noWrong() {
 	w.t.Helper()
 	if wrong := w.m.Wrong(); len(wrong) > 0 {
+		w.history()
 		w.t.Fatalf("broken rules:\n%s", strings.Join(wrong[:min(5, len(wrong))], "\n"))
 	}
 }
@@ -121,11 +122,22 @@ func (w *world) quiet() {
 	}
 	err := w.s.Wait(ctx, refs, kvscheduler.Absent, kvscheduler.Pending, kvscheduler.Invalid, kvscheduler.InSync, kvscheduler.Observed)
 	if err != nil {
+		w.history()
 		for _, r := range refs {
 			st, _ := w.s.View().Status(r)
 			w.t.Logf("%s: %v %v retry %v", r, st.Phase, st.Err, st.RetryAt)
 		}
 		w.t.Fatal(err)
+	}
+}
+
+// history logs what was done, for a failing test.
+func (w *world) history() {
+	for r := range w.s.Log(0) {
+		w.t.Logf("#%d %s at %s err=%q", r.Seq, r.Origin, r.Start.Format("05.000"), r.Err)
+		for _, o := range r.Ops {
+			w.t.Logf("   %d %s %s why=%s: %s %s %+v -> %+v", o.Level, o.Verb, o.Ref, o.Why, o.Outcome, o.Err, o.Old, o.New)
+		}
 	}
 }
 

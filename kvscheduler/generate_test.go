@@ -1,0 +1,117 @@
+package kvscheduler_test
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/weftnet/weft/kvscheduler"
+	"pgregory.net/rapid"
+)
+
+// things are the refs of generated worlds. A thing may need only those before it in the present order.
+const things = 14
+
+func thingRef(i int) ref {
+	return ref{Kind: kvscheduler.Kind("abc"[i%3 : i%3+1]), Name: string(rune('a' + i))}
+}
+
+// change draws a change of the desired state: some things set, some deleted, and the whole of it under a new order of
+// dependencies now and then. It returns what it sets and what is desired then.
+func (w *world) change(rt *rapid.T, order []int) ([]kvscheduler.Object, map[ref]thing) {
+	after := maps.Clone(w.desired)
+	touched := make(map[ref]bool)
+	if rapid.IntRange(0, 4).Draw(rt, "reorder") == 0 {
+		shuffled := rapid.Permutation(order).Draw(rt, "order")
+		copy(order, shuffled)
+		for r := range after { // older dependencies could contradict the new order
+			touched[r] = true
+		}
+		clear(after)
+	}
+	for pos, i := range order {
+		r := thingRef(i)
+		switch rapid.IntRange(0, 5).Draw(rt, "what") {
+		case 0:
+			delete(after, r)
+			touched[r] = true
+		case 1, 2:
+			after[r] = drawThing(rt, order[:pos])
+			touched[r] = true
+		}
+	}
+	var set []kvscheduler.Object
+	for _, r := range slices.SortedFunc(maps.Keys(touched), func(a, b ref) int { return strings.Compare(a.String(), b.String()) }) {
+		if v, want := after[r]; want {
+			set = append(set, kvscheduler.KindNamed[thing](r.Kind).Put(r.Name, v))
+		} else {
+			set = append(set, kvscheduler.KindNamed[thing](r.Kind).Del(r.Name))
+		}
+	}
+	return set, after
+}
+
+func drawThing(rt *rapid.T, before []int) thing {
+	v := thing{
+		Version: rapid.IntRange(0, 3).Draw(rt, "version"),
+		Type:    rapid.IntRange(0, 1).Draw(rt, "type"),
+		Secret:  rapid.SampledFrom([]string{"", "", "s1", "s2"}).Draw(rt, "secret"),
+		Bad:     rapid.IntRange(0, 14).Draw(rt, "bad") == 0,
+	}
+	var needs, follows []string
+	for _, j := range before {
+		switch rapid.IntRange(0, 9).Draw(rt, "dep") {
+		case 0, 1:
+			needs = append(needs, thingRef(j).String())
+		case 2:
+			follows = append(follows, thingRef(j).String())
+		}
+	}
+	v.Needs, v.Follows = strings.Join(needs, " "), strings.Join(follows, " ")
+	return v
+}
+
+// withBuckets lets things of kind a be members of buckets, and things of kinds b and c need some member.
+func withBuckets(rt *rapid.T, set []kvscheduler.Object, after map[ref]thing) {
+	for i, o := range set {
+		v, ok := o.Value().(thing)
+		if !ok {
+			continue
+		}
+		bucket := fmt.Sprintf("a%d", rapid.IntRange(0, 1).Draw(rt, "bucket"))
+		if o.Ref.Kind == "a" {
+			v.Bucket, v.Needs, v.Follows = bucket, "", "" // members need nothing: no cycle through a bucket
+		} else if rapid.Bool().Draw(rt, "near") {
+			v.Near = bucket
+		}
+		after[o.Ref] = v
+		set[i] = kvscheduler.KindNamed[thing](o.Ref.Kind).Put(o.Ref.Name, v)
+	}
+}
+
+func firstOrder() []int {
+	order := make([]int, things)
+	for i := range order {
+		order[i] = i
+	}
+	return order
+}
+
+func diff(got, want map[ref]thing) string {
+	var out []string
+	for r, v := range want {
+		if g, ok := got[r]; !ok {
+			out = append(out, fmt.Sprintf("%s is missing (%+v)", r, v))
+		} else if g != v {
+			out = append(out, fmt.Sprintf("%s is %+v, want %+v", r, g, v))
+		}
+	}
+	for r := range got {
+		if _, ok := want[r]; !ok {
+			out = append(out, fmt.Sprintf("%s is there", r))
+		}
+	}
+	slices.Sort(out)
+	return strings.Join(out, "\n")
+}
