@@ -35,6 +35,7 @@ type panicError struct {
 	stack string
 }
 
+// Error returns what the code panicked with.
 func (p *panicError) Error() string { return fmt.Sprintf("panic: %v", p.value) }
 
 // protect calls f and turns its panic into an error, so that the loop outlives foreign code.

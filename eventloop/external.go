@@ -14,11 +14,12 @@ type configure struct {
 	values map[string][]byte
 }
 
+// String names the source, never a value.
 func (c *configure) String() string {
 	return fmt.Sprintf("external configuration %s: %d values", c.source, len(c.values))
 }
 
-// BestEffort: a value that cannot be applied is retried, the others stand.
+// BestEffort says that a value which cannot be applied is retried, and the others stand.
 func (c *configure) BestEffort() bool { return true }
 
 // Validate refuses what is no JSON value, and null, which would take a value of ours away.

@@ -115,14 +115,7 @@ func (f *flight) snapshot(now time.Time) Record {
 
 // publish puts the closed record into the history and answers the caller.
 func (l *Loop) publish(f *flight) {
-	switch {
-	case f.saved && f.rec.Err == "" && len(f.rec.Verify) == 0:
-		l.history.add(f.rec, true)
-	case f.saved:
-		l.history.addAgain(f.rec)
-	default:
-		l.history.add(f.rec, false)
-	}
+	l.history.add(f.rec, f.saved && f.rec.Err == "" && len(f.rec.Verify) == 0)
 	l.status.handled()
 	l.queue.finish()
 	rec := f.rec.clone()

@@ -19,7 +19,7 @@ type history struct {
 	bytes   int
 	last    uint64        // sequence number given out
 	running uint64        // given out to the event that runs, 0 if none
-	evicted []uint64      // gone from the ring, not yet from the state file
+	evicted []uint64      // gone from the ring, but perhaps not from the state file
 	grown   chan struct{} // closed and replaced when there is more to read
 	closed  bool
 }
@@ -27,8 +27,7 @@ type history struct {
 type entry struct {
 	record Record
 	size   int
-	stored bool // some version is durable
-	dirty  bool // this version is not
+	dirty  bool // not durable as it is
 }
 
 func newHistory(maxRecords, maxBytes int) *history {
@@ -52,17 +51,9 @@ func (h *history) begin() uint64 {
 	return h.last
 }
 
-// add takes in a record that is complete; stored tells that it is durable as it is.
-func (h *history) add(r Record, stored bool) {
-	h.insert(entry{record: r.clone(), stored: stored, dirty: !stored})
-}
-
-// addAgain takes in a record of which an earlier version is durable.
-func (h *history) addAgain(r Record) {
-	h.insert(entry{record: r.clone(), stored: true, dirty: true})
-}
-
-func (h *history) insert(e entry) {
+// add takes in a record that is complete; saved tells that it is durable as it is.
+func (h *history) add(r Record, saved bool) {
+	e := entry{record: r.clone(), dirty: !saved}
 	if b, err := json.Marshal(e.record); err == nil {
 		e.size = len(b)
 	}
@@ -86,9 +77,7 @@ func bySeq(e entry, seq uint64) int { return cmp.Compare(e.record.Seq, seq) }
 func (h *history) evictLocked() {
 	n := 0
 	for len(h.entries)-n > 1 && (len(h.entries)-n > h.maxRecords || h.bytes > h.maxBytes) {
-		if h.entries[n].stored {
-			h.evicted = append(h.evicted, h.entries[n].record.Seq)
-		}
+		h.evicted = append(h.evicted, h.entries[n].record.Seq)
 		h.bytes -= h.entries[n].size
 		n++
 	}
@@ -152,9 +141,7 @@ func (h *history) markSaved(seqs []uint64, evicted int) {
 	h.evicted = slices.Delete(h.evicted, 0, evicted)
 	for _, seq := range seqs {
 		if i, ok := slices.BinarySearchFunc(h.entries, seq, bySeq); ok {
-			h.entries[i].stored, h.entries[i].dirty = true, false
-		} else {
-			h.evicted = append(h.evicted, seq) // it left the ring while it was being saved
+			h.entries[i].dirty = false
 		}
 	}
 }

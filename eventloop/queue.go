@@ -34,7 +34,10 @@ type answer struct {
 // cancelledError is the cause of an event's end by another one.
 type cancelledError struct{ by string }
 
-func (c *cancelledError) Error() string        { return "cancelled by " + c.by }
+// Error names the event that cancelled this one.
+func (c *cancelledError) Error() string { return "cancelled by " + c.by }
+
+// Is makes it an ErrCancelled.
 func (c *cancelledError) Is(target error) bool { return target == ErrCancelled }
 
 // queue holds what waits and what runs.

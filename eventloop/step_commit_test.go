@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/weftnet/weft/eventloop"
 )
@@ -245,6 +247,24 @@ func TestStep10ReturnsToTheStateBefore(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestStep10WhatABestEffortCommitDidNotTakeIsHealed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := ready(t, quiet)
+		w.must(t, &addPod{pod: "p", sandbox: "a"})
+		w.committer.Before(func(context.Context, eventloop.Change) error { return errBoom })
+		rec, err := w.Do(t.Context(), &deletePod{"p", "a"})
+		if !errors.Is(err, errBoom) || !slices.Equal(rec.Stuck, []string{"address/a", "interface/a"}) || len(w.addresses) != 0 {
+			t.Errorf("error %v, record %v, memory %v", err, rec, w.addresses)
+		}
+		w.committer.Before(nil)
+		<-time.After(time.Second)
+		synctest.Wait()
+		if s := w.Stats(); len(w.committer.Values()) != 0 || len(s.Degraded) != 0 {
+			t.Errorf("after healing: %v, %+v", w.committer.Values(), s)
+		}
+	})
 }
 
 func TestStep10BestEffortGoesOnAndJoinsErrors(t *testing.T) {
