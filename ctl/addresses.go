@@ -1,0 +1,51 @@
+package ctl
+
+import (
+	"context"
+	"math"
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	weftv1 "github.com/weftnet/weft/proto/weft/v1"
+)
+
+func (c *client) addressesCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:     "addresses",
+		Short:   "Lists the pools, and the addresses that are not free with who holds them",
+		Example: "  weftctl addresses -o json | jq '.pools[] | {name, free}'",
+		Args:    usage(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return c.ask(cmd.Context(), c.addresses)
+		},
+	}
+}
+
+func (c *client) addresses(ctx context.Context, agent weftv1.OperationsClient) error {
+	reply, err := agent.Addresses(ctx, &weftv1.AddressesRequest{})
+	if err != nil {
+		return err
+	}
+	return c.show(reply, func() {
+		pools := newGrid("pool", "prefix", "free", "leased", "used", "cooling")
+		for _, p := range reply.Pools {
+			pools.row(p.Name, p.Prefix, plenty(p.Free), p.Leased, p.Used, p.Cooling)
+		}
+		c.printGrid(pools, "there is no pool")
+		leases := newGrid("address", "pool", "state", "since", "free in", "holder")
+		for _, l := range reply.Leases {
+			leases.row(l.Address, l.Pool, l.State, c.age(l.Since), orDash(c.until(l.FreeAt)), l.Holder)
+		}
+		c.printf("\n")
+		c.printGrid(leases, "all addresses are free")
+	})
+}
+
+// plenty writes a count that people compare with pods; the exact number of a large IPv6 pool tells them nothing.
+func plenty(n uint64) string {
+	if n > math.MaxUint32 {
+		return "> 4 billion"
+	}
+	return strconv.FormatUint(n, 10)
+}

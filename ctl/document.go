@@ -1,0 +1,81 @@
+package ctl
+
+import (
+	"encoding/json"
+	"strconv"
+	"time"
+
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+)
+
+// documentOf is a message as tools want it. It differs from the JSON mapping of protobuf in three things: zero values
+// are there, numbers of 64 bits are numbers, and bytes, which hold JSON in this API, are that JSON.
+func documentOf(m protoreflect.Message) map[string]any {
+	doc := make(map[string]any)
+	fields := m.Descriptor().Fields()
+	for i := range fields.Len() {
+		field := fields.Get(i)
+		if field.HasPresence() && !m.Has(field) {
+			continue
+		}
+		doc[field.JSONName()] = fieldOf(field, m.Get(field))
+	}
+	return doc
+}
+
+func fieldOf(field protoreflect.FieldDescriptor, v protoreflect.Value) any {
+	switch {
+	case field.IsList():
+		list := make([]any, v.List().Len())
+		for i := range list {
+			list[i] = single(v.List().Get(i))
+		}
+		return list
+	case field.IsMap():
+		entries := make(map[string]any)
+		v.Map().Range(func(key protoreflect.MapKey, value protoreflect.Value) bool {
+			entries[key.String()] = single(value)
+			return true
+		})
+		return entries
+	}
+	return single(v)
+}
+
+func single(v protoreflect.Value) any {
+	switch value := v.Interface().(type) {
+	case []byte:
+		return rawDocument(value)
+	case protoreflect.Message:
+		switch known := value.Interface().(type) {
+		case *timestamppb.Timestamp:
+			return known.AsTime().Format(time.RFC3339Nano)
+		case *durationpb.Duration:
+			return strconv.FormatFloat(known.AsDuration().Seconds(), 'f', -1, 64) + "s"
+		}
+		return documentOf(value)
+	default:
+		return value
+	}
+}
+
+// rawDocument is the JSON in b as it is; null if there is none.
+func rawDocument(b []byte) any {
+	if len(b) == 0 {
+		return nil
+	}
+	if !json.Valid(b) {
+		return string(b)
+	}
+	return json.RawMessage(b)
+}
+
+// recordOf is the whole record, as the agent keeps it, or else what is known of it.
+func recordOf(whole []byte, m protoreflect.ProtoMessage) any {
+	if len(whole) > 0 {
+		return rawDocument(whole)
+	}
+	return documentOf(m.ProtoReflect())
+}

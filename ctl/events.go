@@ -1,0 +1,113 @@
+package ctl
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/grpc"
+
+	weftv1 "github.com/weftnet/weft/proto/weft/v1"
+)
+
+func (c *client) eventsCommand() *cobra.Command {
+	req := &weftv1.EventsRequest{}
+	cmd := &cobra.Command{
+		Use:   "events",
+		Short: "Lists what the event loop handled, oldest first",
+		Example: `  weftctl events --last 5
+  weftctl events -f -o json | jq -r 'select(.err) | .event'`,
+		Args: usage(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if req.Follow {
+				return c.askFor(cmd.Context(), 0, func(ctx context.Context, agent weftv1.OperationsClient) error {
+					return c.followEvents(ctx, agent, req)
+				})
+			}
+			return c.ask(cmd.Context(), func(ctx context.Context, agent weftv1.OperationsClient) error {
+				return c.events(ctx, agent, req)
+			})
+		},
+	}
+	cmd.Flags().BoolVarP(&req.Follow, "follow", "f", false, "go on with what comes, until interrupted")
+	cmd.Flags().Uint32Var(&req.Last, "last", 20, "show at most so many of those kept; 0 is all")
+	return cmd
+}
+
+func (c *client) events(ctx context.Context, agent weftv1.OperationsClient, req *weftv1.EventsRequest) error {
+	stream, err := agent.Events(ctx, req)
+	if err != nil {
+		return err
+	}
+	g := newGrid("seq", "time", "event", "kind", "ops", "queued", "took", "result")
+	err = receive(stream, func(e *weftv1.EventRecord) error {
+		if c.format != "table" {
+			return c.streamed(recordOf(e.Json, e))
+		}
+		g.row(e.Seq, clock(e.Arrived), e.Event, e.Kind, e.Operations, took(e.Queued), took(e.Took), c.eventResult(e))
+		return nil
+	})
+	if err == nil && c.format == "table" {
+		c.printGrid(g, "no event was handled")
+	}
+	return err
+}
+
+// followEvents shows each event when it comes, so a line has no table around it. To be interrupted is its normal end.
+func (c *client) followEvents(ctx context.Context, agent weftv1.OperationsClient, req *weftv1.EventsRequest) error {
+	stream, err := agent.Events(ctx, req)
+	if err != nil {
+		return err
+	}
+	err = receive(stream, func(e *weftv1.EventRecord) error {
+		if c.format != "table" {
+			return c.streamed(recordOf(e.Json, e))
+		}
+		c.printf("%s  #%d  %s  (%s, took %s)  %s\n",
+			clock(e.Arrived), e.Seq, e.Event, counted(int(e.Operations), "operation"), took(e.Took), c.eventResult(e))
+		return nil
+	})
+	if ctx.Err() != nil {
+		return nil
+	}
+	if err == nil {
+		return fmt.Errorf("the agent at %s has stopped", c.socket)
+	}
+	return err
+}
+
+func receive(stream grpc.ServerStreamingClient[weftv1.EventRecord], each func(*weftv1.EventRecord) error) error {
+	for {
+		e, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if err := each(e); err != nil {
+			return err
+		}
+	}
+}
+
+func (c *client) eventResult(e *weftv1.EventRecord) string {
+	result := c.result(e.Undone, e.Error)
+	if e.Cause != 0 {
+		result += fmt.Sprintf(" (follows #%d)", e.Cause)
+	}
+	return result
+}
+
+// result says in a few words how something ended.
+func (c *client) result(undone bool, failure string) string {
+	switch {
+	case undone:
+		return c.bad("undone: ") + oneLine(failure)
+	case failure != "":
+		return c.bad("failed: ") + oneLine(failure)
+	}
+	return c.good("ok")
+}

@@ -1,0 +1,87 @@
+package ctl
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+)
+
+// age says how long ago t was, in two units at most: 5s, 3m20s, 5h12m, 3d4h.
+func (c *client) age(t *timestamppb.Timestamp) string {
+	if t == nil {
+		return "-"
+	}
+	return span(c.env.Now().Sub(t.AsTime()))
+}
+
+// until says how far ahead t is; "" if there is none, "now" once it has come.
+func (c *client) until(t *timestamppb.Timestamp) string {
+	if t == nil {
+		return ""
+	}
+	left := t.AsTime().Sub(c.env.Now())
+	if left <= 0 {
+		return "now"
+	}
+	return span(left)
+}
+
+func span(d time.Duration) string {
+	seconds := int64(max(d, 0) / time.Second)
+	minutes, hours, days := seconds/60, seconds/3600, seconds/86400
+	switch {
+	case minutes == 0:
+		return fmt.Sprintf("%ds", seconds)
+	case minutes < 10:
+		return fmt.Sprintf("%dm%ds", minutes, seconds%60)
+	case hours == 0:
+		return fmt.Sprintf("%dm", minutes)
+	case days == 0:
+		return fmt.Sprintf("%dh%dm", hours, minutes%60)
+	}
+	return fmt.Sprintf("%dd%dh", days, hours%24)
+}
+
+// took says how long something lasted, with three digits or so: 340ns, 12.3µs, 1.25ms, 3.4s.
+func took(d *durationpb.Duration) string {
+	if d == nil {
+		return "-"
+	}
+	v := d.AsDuration()
+	for unit := time.Duration(1); unit <= time.Second; unit *= 10 {
+		if v < 1000*unit {
+			return v.Round(unit).String()
+		}
+	}
+	return v.Round(time.Second).String()
+}
+
+// clock is the local time of t, as far as it is needed within a day.
+func clock(t *timestamppb.Timestamp) string {
+	if t == nil {
+		return "-"
+	}
+	return t.AsTime().Local().Format("15:04:05.000")
+}
+
+// oneLine keeps a text from breaking a table.
+func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
+
+// orDash marks an empty cell.
+func orDash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}
+
+// counted puts a noun behind a number, in the plural where that is due.
+func counted(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}
