@@ -45,7 +45,7 @@ func (r *run) execute(ops []op) {
 		for j < len(ops) && ops[j].level == ops[i].level {
 			j++
 		}
-		r.level(ops[i:j])
+		r.whole(ops[i:j])
 		i = j
 		if r.atomic && len(r.errs) == 0 && r.ctx.Err() != nil && (i < len(ops) || r.left > 0) {
 			r.fault(fmt.Errorf("given up: %w", context.Cause(r.ctx)))
@@ -56,13 +56,34 @@ func (r *run) execute(ops []op) {
 	}
 }
 
-func (r *run) level(ops []op) {
+// whole runs a level. Calls that were not begun because another one seemed to fail are made after all if a read back
+// shows that it did not.
+func (r *run) whole(ops []op) {
+	for len(ops) > 0 {
+		rest := r.level(ops)
+		if len(rest) == len(ops) || r.ctx.Err() != nil || r.atomic && len(r.errs) > 0 {
+			for _, o := range rest {
+				r.leave(o, "not begun")
+				r.g.nodes[o.id].retryAt = r.now().Add(r.cfg.Retry.Min)
+				r.retries.fix(o.id)
+			}
+			return
+		}
+		ops = rest
+	}
+}
+
+func (r *run) level(ops []op) (rest []op) {
 	jobs := r.jobs(ops)
 	r.dispatch(r.ctx, jobs, r.atomic)
 	r.doubt = r.doubt[:0]
 	for _, j := range jobs {
 		for i, id := range j.ids {
-			r.settle(j, i, id)
+			if j.started {
+				r.settle(j, i, id)
+			} else {
+				rest = append(rest, op{id: id, level: j.level, verb: j.verb})
+			}
 		}
 	}
 	if len(r.doubt) > 0 {
@@ -72,6 +93,7 @@ func (r *run) level(ops []op) {
 	if len(jobs) > 0 && jobs[0].took > 50*time.Millisecond {
 		r.publish(r.touched)
 	}
+	return rest
 }
 
 // jobs puts the operations of a level into batches, leaving out those that cannot be done any more.
@@ -146,12 +168,6 @@ func (r *run) item(id int32, verb Verb) opItem {
 // settle takes the result of one operation into the state.
 func (r *run) settle(j *job, i int, id int32) {
 	n := r.g.nodes[id]
-	if !j.started {
-		r.leave(op{id: id, level: j.level, verb: j.verb}, "not begun")
-		n.retryAt = r.now().Add(r.cfg.Retry.Min)
-		r.retries.fix(id)
-		return
-	}
 	rec := r.record(op{id: id, level: j.level, verb: j.verb})
 	rec.Batch, rec.At, rec.Took, rec.Attempt = j.number, j.at.Sub(r.began), j.took, n.attempt
 	err := j.results[i].err
