@@ -1,0 +1,104 @@
+package cni
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/containernetworking/cni/pkg/types"
+	types100 "github.com/containernetworking/cni/pkg/types/100"
+
+	weftv1 "github.com/weftnet/weft/proto/weft/v1"
+)
+
+// restartTime is how long an ADD waits for an agent that says it is starting.
+const restartTime = 10 * time.Second
+
+func add(c *call) error {
+	req, err := c.addRequest()
+	if err != nil {
+		return err
+	}
+	prev, err := c.conf.prevResult()
+	if err != nil {
+		if c.conf.Mode == "chained" {
+			return types.NewError(types.ErrInvalidNetworkConfig, err.Error(), "")
+		}
+		c.log.Warn("prevResult left out", "err", err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Duration(c.conf.Timeout))
+	defer cancel()
+	wait := patience{silent: time.Duration(c.conf.DialTimeout), starting: restartTime}
+	answer, err := ask(ctx, c.conf.Socket, wait, func(ctx context.Context, agent weftv1.RemoteCNIClient) (*weftv1.AddReply, error) {
+		return agent.Add(ctx, req)
+	})
+	if err != nil || answer.GetError() != nil {
+		return failed("add "+c.name(req.GetPod()), err, answer.GetError())
+	}
+	return c.printResult(prev, answer)
+}
+
+func (c *call) addRequest() (*weftv1.AddRequest, error) {
+	if err := c.validEnvironment(); err != nil {
+		return nil, err
+	}
+	env, err := parseArgs(c.CmdArgs.Args)
+	if err != nil {
+		return nil, err
+	}
+	ips, mac, err := c.requested(env)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.foreignNetns(); err != nil {
+		return nil, err
+	}
+	req := &weftv1.AddRequest{
+		Caller: c.caller(), Attachment: c.attachment(), Pod: env.pod(),
+		Netns: c.Netns, Mode: c.conf.Mode, Ips: ips, Mac: mac, DeviceId: c.conf.RuntimeConfig.DeviceID,
+	}
+	if given := c.conf.RuntimeConfig.Annotations; given != nil {
+		req.Annotations, req.HasAnnotations = relevant(*given), true
+	}
+	return req, nil
+}
+
+// relevant leaves out what the agent does not read: annotations of a pod may have 256 KiB.
+func relevant(annotations map[string]string) map[string]string {
+	ours := make(map[string]string)
+	for key, value := range annotations {
+		domain, _, _ := strings.Cut(key, "/")
+		if domain == "contivpp.io" || domain == "k8s.v1.cni.cncf.io" {
+			ours[key] = value
+		}
+	}
+	return ours
+}
+
+// printResult prints what the runtime gets. A reply that makes no result is undone, as the runtime gets an error.
+func (c *call) printResult(prev *types100.Result, answer *weftv1.AddReply) error {
+	result, err := resultOf(c.conf, prev, answer)
+	var versioned types.Result
+	if err == nil {
+		versioned, err = result.GetAsVersion(c.conf.CNIVersion)
+	}
+	if err != nil {
+		if undo := del(c); undo != nil {
+			err = fmt.Errorf("%w (and it is not undone: %w)", err, undo)
+		}
+		return types.NewError(types.ErrInternal, "result of the ADD: "+err.Error(), "")
+	}
+	if err := versioned.Print(); err != nil {
+		return types.NewError(types.ErrIOFailure, "print the result: "+err.Error(), "")
+	}
+	return nil
+}
+
+// name is what people call the attachment of a call.
+func (c *call) name(p *weftv1.Pod) string {
+	if p.GetName() == "" {
+		return fmt.Sprintf("container %.12s %s", c.ContainerID, c.IfName)
+	}
+	return fmt.Sprintf("pod %s/%s %s", p.GetNamespace(), p.GetName(), c.IfName)
+}

@@ -1,0 +1,156 @@
+package cni
+
+import (
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/netip"
+	"path/filepath"
+	"regexp"
+	"strings"
+
+	"github.com/containernetworking/cni/pkg/ns"
+	"github.com/containernetworking/cni/pkg/types"
+
+	weftv1 "github.com/weftnet/weft/proto/weft/v1"
+)
+
+// envArgs are the keys of CNI_ARGS that are known; their names are the interface.
+//
+//nolint:revive,staticcheck // underscores
+type envArgs struct {
+	types.CommonArgs
+	K8S_POD_NAMESPACE          types.UnmarshallableString
+	K8S_POD_NAME               types.UnmarshallableString
+	K8S_POD_UID                types.UnmarshallableString
+	K8S_POD_INFRA_CONTAINER_ID types.UnmarshallableString
+	IP                         types.UnmarshallableString
+	MAC                        types.UnmarshallableString
+}
+
+// The forms of DNS-1123, which Kubernetes gives names.
+var (
+	dnsLabel     = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
+	dnsSubdomain = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`)
+)
+
+const maxSubdomain = 253
+
+// parseArgs reads CNI_ARGS. Without any K8S_ key it is a container that no Kubernetes knows.
+func parseArgs(text string) (*envArgs, error) {
+	var args envArgs
+	if err := types.LoadArgs(text, &args); err != nil {
+		return nil, environment("CNI_ARGS: " + strings.TrimPrefix(err.Error(), "ARGS: "))
+	}
+	namespace, name, uid := string(args.K8S_POD_NAMESPACE), string(args.K8S_POD_NAME), string(args.K8S_POD_UID)
+	switch {
+	case (namespace == "") != (name == ""):
+		return nil, environment("CNI_ARGS: K8S_POD_NAMESPACE and K8S_POD_NAME are needed together")
+	case namespace != "" && !dnsLabel.MatchString(namespace):
+		return nil, environment(fmt.Sprintf("CNI_ARGS: K8S_POD_NAMESPACE %.80q is no name of a namespace", namespace))
+	case name != "" && (len(name) > maxSubdomain || !dnsSubdomain.MatchString(name)):
+		return nil, environment(fmt.Sprintf("CNI_ARGS: K8S_POD_NAME %.80q is no name of a pod", name))
+	case uid != "" && (len(uid) > maxSubdomain || !dnsSubdomain.MatchString(uid)):
+		return nil, environment(fmt.Sprintf("CNI_ARGS: K8S_POD_UID %.80q is no UID", uid))
+	}
+	return &args, nil
+}
+
+func (a *envArgs) pod() *weftv1.Pod {
+	return &weftv1.Pod{Namespace: string(a.K8S_POD_NAMESPACE), Name: string(a.K8S_POD_NAME), Uid: string(a.K8S_POD_UID)}
+}
+
+func environment(text string) error {
+	return types.NewError(types.ErrInvalidEnvironmentVariables, text, "")
+}
+
+// maxID bounds the container id and the network's name: they are parts of keys.
+const maxID = 256
+
+// validEnvironment checks what skel leaves unchecked.
+func (c *call) validEnvironment() error {
+	switch {
+	case len(c.ContainerID) > maxID:
+		return environment(fmt.Sprintf("CNI_CONTAINERID has more than %d characters", maxID))
+	case len(c.conf.Name) > maxID:
+		return types.NewError(types.ErrInvalidNetworkConfig, fmt.Sprintf("network configuration: name has more than %d characters", maxID), "")
+	case c.IfName == "lo" || strings.ContainsFunc(c.IfName, func(r rune) bool { return r <= ' ' || r > '~' || r == '%' }):
+		return environment(fmt.Sprintf("CNI_IFNAME %q cannot be the name of an interface", c.IfName))
+	case !filepath.IsAbs(c.Netns) || strings.ContainsRune(c.Netns, '\n'):
+		return environment(fmt.Sprintf("CNI_NETNS %.200q is not an absolute path", c.Netns))
+	}
+	return nil
+}
+
+// foreignNetns refuses the runtime's own network namespace, in which the plugin runs.
+func (c *call) foreignNetns() error {
+	if c.ownNetnsAllowed {
+		return nil
+	}
+	own, err := ns.CheckNetNS(c.Netns)
+	switch {
+	case err != nil:
+		return err
+	case own:
+		return types.NewError(types.ErrInvalidNetNS, fmt.Sprintf("CNI_NETNS %s is the network namespace of the runtime itself", c.Netns), "")
+	}
+	return nil
+}
+
+// confArgs is what Weft understands of the configuration's args; the rest is somebody else's.
+type confArgs struct {
+	CNI struct {
+		IPs []string `json:"ips"`
+		MAC string   `json:"mac"`
+	} `json:"cni"`
+}
+
+// requested chooses who may ask for addresses and a MAC: the runtime, the configuration's args, then CNI_ARGS.
+func (c *call) requested(env *envArgs) (ips []string, mac string, err error) {
+	var args confArgs
+	if json.Unmarshal(c.conf.Args, &args) != nil {
+		args = confArgs{} // args are never refused
+	}
+	ips = firstList(c.conf.RuntimeConfig.IPs, args.CNI.IPs, splitList(string(env.IP)))
+	for _, ip := range ips {
+		if !isAddress(ip) {
+			return nil, "", types.NewError(types.ErrInvalidNetworkConfig, fmt.Sprintf("requested address %.60q is none", ip), "")
+		}
+	}
+	mac = firstText(c.conf.RuntimeConfig.MAC, args.CNI.MAC, string(env.MAC))
+	if hw, err := net.ParseMAC(mac); mac != "" && (err != nil || len(hw) != 6) {
+		return nil, "", types.NewError(types.ErrInvalidNetworkConfig, fmt.Sprintf("requested MAC %.60q is none", mac), "")
+	}
+	return ips, mac, nil
+}
+
+func isAddress(text string) bool {
+	_, addr := netip.ParseAddr(text)
+	_, prefix := netip.ParsePrefix(text)
+	return addr == nil || prefix == nil
+}
+
+func splitList(text string) []string {
+	if text == "" {
+		return nil
+	}
+	return strings.Split(text, ",")
+}
+
+func firstList(lists ...[]string) []string {
+	for _, l := range lists {
+		if len(l) > 0 {
+			return l
+		}
+	}
+	return nil
+}
+
+func firstText(texts ...string) string {
+	for _, t := range texts {
+		if t != "" {
+			return t
+		}
+	}
+	return ""
+}

@@ -1,0 +1,122 @@
+package cni
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+
+	weftv1 "github.com/weftnet/weft/proto/weft/v1"
+)
+
+// retryEvery is the pause between two attempts to reach an agent that restarts.
+const retryEvery = 50 * time.Millisecond
+
+// starting, in the details of a reply, says that the agent is there but does not serve yet.
+const starting = "starting"
+
+// patience is for how long a call is tried again, since its beginning: while nobody
+// listens, and once an agent has answered that it is starting.
+type patience struct{ silent, starting time.Duration }
+
+type reply interface{ GetError() *weftv1.Error }
+
+// ask makes one call of the agent. Its error is an unreachableError or a gRPC status.
+func ask[R reply](ctx context.Context, socket string, p patience, call func(context.Context, weftv1.RemoteCNIClient) (R, error)) (R, error) {
+	began, limit := time.Now(), p.silent
+	for {
+		answer, err := askOnce(ctx, socket, call)
+		if err == nil && !isStarting(answer) {
+			return answer, nil
+		}
+		if err == nil || status.Code(err) == codes.Unavailable {
+			limit = max(limit, p.starting)
+		}
+		if !worthRetrying(err) || time.Since(began)+2*retryEvery > limit || !pause(ctx, retryEvery) {
+			return answer, err
+		}
+	}
+}
+
+// worthRetrying is true for an agent that is away or starting, not for one that answered.
+func worthRetrying(err error) bool {
+	_, away := errors.AsType[*unreachableError](err)
+	return err == nil || away || status.Code(err) == codes.Unavailable
+}
+
+func isStarting(answer reply) bool {
+	e := answer.GetError()
+	return e.GetCode() == 11 && e.GetDetails() == starting
+}
+
+// pause waits, and is false if ctx ends first.
+func pause(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+func askOnce[R reply](ctx context.Context, socket string, call func(context.Context, weftv1.RemoteCNIClient) (R, error)) (R, error) {
+	var none R
+	conn, err := dial(ctx, socket)
+	if err != nil {
+		return none, err
+	}
+	defer func() { _ = conn.Close() }()
+	return call(ctx, weftv1.NewRemoteCNIClient(conn))
+}
+
+// dial connects at once, so that an agent that is away is known by the kernel's own
+// error, and gives the connection to gRPC. That resolves nothing and asks no proxy.
+func dial(ctx context.Context, socket string) (*grpc.ClientConn, error) {
+	var d net.Dialer
+	conn, err := d.DialContext(ctx, "unix", socket)
+	if err != nil {
+		return nil, &unreachableError{socket, err}
+	}
+	var used atomic.Bool
+	client, err := grpc.NewClient("passthrough:///weft-agent",
+		grpc.WithContextDialer(func(context.Context, string) (net.Conn, error) {
+			if used.Swap(true) {
+				return nil, errors.New("the agent closed the connection")
+			}
+			return conn, nil
+		}),
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithNoProxy(),
+		grpc.WithDisableServiceConfig(),
+	)
+	if err != nil {
+		_ = conn.Close()
+		return nil, &unreachableError{socket, err}
+	}
+	return client, nil
+}
+
+// unreachableError says that nobody listens at the socket.
+type unreachableError struct {
+	socket string
+	err    error
+}
+
+// Error leaves out what the kernel's error repeats.
+func (e *unreachableError) Error() string {
+	err := e.err
+	if op, ok := errors.AsType[*net.OpError](err); ok {
+		err = op.Err
+	}
+	return "agent not reachable at " + e.socket + ": " + err.Error()
+}
+
+func (e *unreachableError) Unwrap() error { return e.err }

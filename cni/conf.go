@@ -1,0 +1,185 @@
+package cni
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/agext/levenshtein"
+	"github.com/containernetworking/cni/pkg/types"
+)
+
+// conf is the plugin object of a network configuration, with what the runtime injects.
+type conf struct {
+	types.PluginConf
+	own
+
+	RuntimeConfig runtimeConfig   `json:"runtimeConfig"`
+	Args          json.RawMessage `json:"args"`
+
+	// Valid is nil where the runtime did not say what is valid, which is not the same as nothing being valid.
+	Valid *[]types.GCAttachment `json:"cni.dev/valid-attachments"`
+}
+
+// own are Weft's keys.
+type own struct {
+	Socket      string   `json:"socket"`
+	Mode        string   `json:"mode"`
+	Timeout     duration `json:"timeout"`     // of an ADD
+	DialTimeout duration `json:"dialTimeout"` // for an agent that does not listen, in an ADD
+	DeleteQueue string   `json:"deleteQueue"`
+	LogLevel    string   `json:"logLevel"`
+	LogFile     string   `json:"logFile"` // "" = no log
+}
+
+// runtimeConfig holds the capabilities that Weft understands.
+type runtimeConfig struct {
+	IPs         []string           `json:"ips"`
+	MAC         string             `json:"mac"`
+	DeviceID    string             `json:"deviceID"`
+	Annotations *map[string]string `json:"io.kubernetes.cri.pod-annotations"`
+}
+
+// The keys of a plugin object. All that begin with reserved are the specification's too.
+var (
+	ownKeys  = []string{"socket", "mode", "timeout", "dialTimeout", "deleteQueue", "logLevel", "logFile"}
+	specKeys = []string{
+		"cniVersion", "cniVersions", "name", "type", "disableCheck", "disableGC", "loadOnlyInlinedPlugins",
+		"capabilities", "runtimeConfig", "args", "prevResult", "ipam", "ipMasq", "dns",
+	}
+)
+
+const reserved = "cni.dev/"
+
+var (
+	modes  = []string{"primary", "chained", "delegate"}
+	levels = []string{"debug", "info", "warn", "error"}
+)
+
+const (
+	maxTimeout     = 200 * time.Second // kubelet waits four minutes for a sandbox
+	maxDialTimeout = 10 * time.Second
+	maxSocketPath  = 107 // the kernel's
+)
+
+func defaults() *conf {
+	return &conf{own: own{
+		Socket:      "/run/weft/agent.sock",
+		Mode:        "primary",
+		Timeout:     duration(60 * time.Second),
+		DialTimeout: duration(2 * time.Second),
+		DeleteQueue: "/var/lib/weft/delete-queue",
+		LogLevel:    "info",
+	}}
+}
+
+// parseConf reads the configuration and names what is wrong with it.
+func parseConf(stdin []byte) (*conf, error) {
+	if err := scan(stdin); err != nil {
+		return nil, types.NewError(types.ErrInvalidNetworkConfig, "network configuration: "+err.Error(), "")
+	}
+	if err := refuseUnknown(stdin); err != nil {
+		return nil, err
+	}
+	c := defaults()
+	if err := c.decode(stdin); err != nil {
+		return nil, types.NewError(types.ErrDecodingFailure, "network configuration: "+err.Error(), "")
+	}
+	if err := c.validate(); err != nil {
+		return nil, types.NewError(types.ErrInvalidNetworkConfig, "network configuration: "+err.Error(), "")
+	}
+	return c, nil
+}
+
+// parseConfLeniently takes what it understands, and defaults for the rest.
+func parseConfLeniently(stdin []byte) *conf {
+	var keys map[string]json.RawMessage
+	_ = json.Unmarshal(stdin, &keys) // what has no keys has none to take
+	c := defaults()
+	for key, value := range keys {
+		one, err := json.Marshal(map[string]json.RawMessage{key: value})
+		if err != nil {
+			continue
+		}
+		trial := *c
+		if trial.decode(one) == nil && trial.validate() == nil {
+			c = &trial
+		}
+	}
+	return c
+}
+
+func (c *conf) decode(b []byte) error {
+	if err := json.Unmarshal(b, c); err != nil {
+		return err
+	}
+	if c.CNIVersion == "" {
+		c.CNIVersion = "0.1.0" // as the specification says
+	}
+	return nil
+}
+
+func refuseUnknown(stdin []byte) error {
+	var keys map[string]json.RawMessage
+	if err := json.Unmarshal(stdin, &keys); err != nil {
+		return types.NewError(types.ErrDecodingFailure, "network configuration: "+err.Error(), "")
+	}
+	for _, key := range slices.Sorted(maps.Keys(keys)) {
+		if strings.HasPrefix(key, reserved) || slices.Contains(specKeys, key) || slices.Contains(ownKeys, key) {
+			continue
+		}
+		return types.NewError(types.ErrInvalidNetworkConfig,
+			fmt.Sprintf("network configuration: unknown key %q, did you mean %q?", key, nearest(key)), "")
+	}
+	return nil
+}
+
+// nearest finds the known key that is most like this one.
+func nearest(key string) string {
+	key = strings.ToLower(key)
+	return slices.MinFunc(slices.Concat(ownKeys, specKeys), func(a, b string) int {
+		return levenshtein.Distance(key, strings.ToLower(a), nil) - levenshtein.Distance(key, strings.ToLower(b), nil)
+	})
+}
+
+func (c *conf) validate() error {
+	switch {
+	case !filepath.IsAbs(c.Socket) || len(c.Socket) > maxSocketPath:
+		return fmt.Errorf("socket %q is not an absolute path of at most %d bytes", c.Socket, maxSocketPath)
+	case !slices.Contains(modes, c.Mode):
+		return fmt.Errorf("mode %q is none of %s", c.Mode, strings.Join(modes, ", "))
+	case c.Timeout <= 0 || time.Duration(c.Timeout) > maxTimeout:
+		return fmt.Errorf("timeout %s is not above 0 and at most %s", time.Duration(c.Timeout), maxTimeout)
+	case c.DialTimeout <= 0 || time.Duration(c.DialTimeout) > maxDialTimeout:
+		return fmt.Errorf("dialTimeout %s is not above 0 and at most %s", time.Duration(c.DialTimeout), maxDialTimeout)
+	case !filepath.IsAbs(c.DeleteQueue):
+		return fmt.Errorf("deleteQueue %q is not an absolute path", c.DeleteQueue)
+	case !slices.Contains(levels, c.LogLevel):
+		return fmt.Errorf("logLevel %q is none of %s", c.LogLevel, strings.Join(levels, ", "))
+	case c.LogFile != "" && !filepath.IsAbs(c.LogFile):
+		return fmt.Errorf("logFile %q is not an absolute path", c.LogFile)
+	}
+	return notSpecial(c.LogFile)
+}
+
+// duration is written as in Go: "60s".
+type duration time.Duration
+
+// UnmarshalJSON reads a text; a bare number has no unit and is refused.
+func (d *duration) UnmarshalJSON(b []byte) error {
+	var text string
+	if err := json.Unmarshal(b, &text); err != nil {
+		return errors.New(`a duration is a text like "60s"`)
+	}
+	parsed, err := time.ParseDuration(text)
+	if err != nil {
+		return fmt.Errorf("duration %q: a text like \"60s\" is expected", text)
+	}
+	*d = duration(parsed)
+	return nil
+}

@@ -1,0 +1,68 @@
+package cni
+
+import (
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"time"
+
+	"gopkg.in/natefinch/lumberjack.v2"
+)
+
+// The log is rotated: a plugin that fails in a loop must not fill the disk.
+const (
+	logMegabytes = 10
+	logBackups   = 3
+)
+
+// log is what the plugin writes beside its answer: nothing, unless the configuration names a file.
+type log struct {
+	*slog.Logger
+	file io.Closer
+}
+
+func openLog(c *conf) *log {
+	if c.LogFile == "" {
+		return &log{Logger: slog.New(slog.DiscardHandler)}
+	}
+	file := &lumberjack.Logger{Filename: c.LogFile, MaxSize: logMegabytes, MaxBackups: logBackups}
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(c.LogLevel)); err != nil {
+		level = slog.LevelInfo
+	}
+	return &log{slog.New(slog.NewTextHandler(file, &slog.HandlerOptions{Level: level})), file}
+}
+
+func (l *log) close() {
+	if l.file != nil {
+		_ = l.file.Close()
+	}
+}
+
+// ended writes the one line of a call. What came by stdin is never in it: there are
+// annotations and addresses of others.
+func (l *log) ended(c *call, took time.Duration, err error) {
+	attributes := []any{
+		"verb", c.command, "network", c.conf.Name, "container", c.ContainerID, "interface", c.IfName,
+		"netns", c.Netns, "took", took.Round(time.Microsecond),
+	}
+	if err != nil {
+		l.Warn("call failed", append(attributes, "err", err)...)
+		return
+	}
+	l.Info("call served", attributes...)
+}
+
+// notSpecial refuses a log file that would be a device or a pipe: stdout is the runtime's.
+func notSpecial(path string) error {
+	if path == "" {
+		return nil
+	}
+	info, err := os.Stat(path)
+	if err == nil && !info.Mode().IsRegular() && info.Mode().Type() != fs.ModeSymlink {
+		return fmt.Errorf("logFile %q is not a file", path)
+	}
+	return nil
+}

@@ -1,0 +1,131 @@
+package cni
+
+import (
+	"fmt"
+	"os"
+	"runtime/debug"
+	"time"
+
+	"github.com/containernetworking/cni/pkg/skel"
+	"github.com/containernetworking/cni/pkg/types"
+	cniversion "github.com/containernetworking/cni/pkg/version"
+
+	weftv1 "github.com/weftnet/weft/proto/weft/v1"
+)
+
+// supported are the versions of the specification that are served, with their own form of a result.
+var supported = cniversion.PluginSupports("0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0")
+
+// Main is the program weft-cni: version is the build's own, args are those of the
+// command line. It returns the exit code.
+func Main(version string, args []string) int {
+	if os.Getenv("CNI_COMMAND") == "" {
+		return commandLine(version, args)
+	}
+	return serve(newPlugin(version))
+}
+
+// plugin is one run of the program.
+type plugin struct {
+	version string
+	command string
+
+	// ownNetnsAllowed is CNI_NETNS_OVERRIDE: the sandbox may be the runtime's own namespace.
+	ownNetnsAllowed bool
+}
+
+func newPlugin(version string) *plugin {
+	override := os.Getenv("CNI_NETNS_OVERRIDE")
+	return &plugin{
+		version:         version,
+		command:         os.Getenv("CNI_COMMAND"),
+		ownNetnsAllowed: override == "1" || override == "true" || override == "TRUE",
+	}
+}
+
+// serve does what the runtime asks and leaves exactly one JSON document on stdout, or none.
+func serve(p *plugin) int {
+	// skel checks the namespace once the verb is done. That is too late for an ADD,
+	// whose result is printed by then, and a DEL needs no namespace at all.
+	if err := os.Setenv("CNI_NETNS_OVERRIDE", "1"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+	}
+	err := guard(func() *types.Error {
+		return skel.PluginMainFuncsWithError(p.verbs(), supported, "")
+	})
+	if err == nil {
+		return 0
+	}
+	if printing := presentable(p.command, err).Print(); printing != nil {
+		fmt.Fprintln(os.Stderr, "print the error:", printing)
+	}
+	return 1
+}
+
+func (p *plugin) verbs() skel.CNIFuncs {
+	return skel.CNIFuncs{
+		Add:    p.verb(add),
+		Del:    p.verb(del),
+		Check:  p.verb(check),
+		Status: p.verb(available),
+		GC:     p.verb(collect),
+	}
+}
+
+// guard turns a panic into an error of the runtime's form.
+func guard(f func() *types.Error) (err *types.Error) {
+	defer func() {
+		if v := recover(); v != nil {
+			fmt.Fprintf(os.Stderr, "panic: %v\n%s", v, debug.Stack())
+			err = types.NewError(types.ErrInternal, fmt.Sprintf("weft-cni: panic: %v: this is a defect of Weft", v), "")
+		}
+	}()
+	return f()
+}
+
+// call is one verb under way.
+type call struct {
+	*plugin
+	*skel.CmdArgs
+	conf *conf
+	log  *log
+}
+
+// verb wraps what all verbs have in common: the configuration, the log, and its last line.
+func (p *plugin) verb(do func(*call) error) func(*skel.CmdArgs) error {
+	return func(args *skel.CmdArgs) error {
+		began := time.Now()
+		conf, err := p.readConf(args.StdinData)
+		if err != nil {
+			return err
+		}
+		c := &call{plugin: p, CmdArgs: args, conf: conf, log: openLog(conf)}
+		defer c.log.close()
+		defer func() {
+			if v := recover(); v != nil {
+				c.log.Error("panic", "verb", p.command, "value", fmt.Sprint(v), "stack", string(debug.Stack()))
+				panic(v)
+			}
+		}()
+		err = do(c)
+		c.log.ended(c, time.Since(began), err)
+		return err
+	}
+}
+
+// readConf is strict but for a DEL: that has to work whatever has become of the
+// configuration since the ADD.
+func (p *plugin) readConf(stdin []byte) (*conf, error) {
+	if p.command == "DEL" {
+		return parseConfLeniently(stdin), nil
+	}
+	return parseConf(stdin)
+}
+
+func (c *call) caller() *weftv1.Caller {
+	return &weftv1.Caller{Version: c.version, Protocol: weftv1.Protocol}
+}
+
+func (c *call) attachment() *weftv1.Attachment {
+	return &weftv1.Attachment{Network: c.conf.Name, ContainerId: c.ContainerID, IfName: c.IfName}
+}

@@ -1,0 +1,104 @@
+package cni
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+
+	"github.com/containernetworking/cni/pkg/types"
+	types100 "github.com/containernetworking/cni/pkg/types/100"
+	cniversion "github.com/containernetworking/cni/pkg/version"
+
+	weftv1 "github.com/weftnet/weft/proto/weft/v1"
+)
+
+// prevResult returns what earlier plugins of the chain made; nil if there is nothing.
+func (c *conf) prevResult() (*types100.Result, error) {
+	if c.RawPrevResult == nil {
+		return nil, nil
+	}
+	if err := cniversion.ParsePrevResult(&c.PluginConf); err != nil {
+		return nil, fmt.Errorf("prevResult: %w", err)
+	}
+	result, err := types100.NewResultFromResult(c.PrevResult)
+	if err != nil {
+		return nil, fmt.Errorf("prevResult: %w", err)
+	}
+	return result, nil
+}
+
+// resultOf appends the agent's reply to what earlier plugins made.
+func resultOf(c *conf, prev *types100.Result, reply *weftv1.AddReply) (*types100.Result, error) {
+	result := &types100.Result{CNIVersion: types100.ImplementedSpecVersion, DNS: c.DNS}
+	if prev != nil {
+		result.Interfaces, result.IPs, result.Routes = prev.Interfaces, prev.IPs, prev.Routes
+		if !prev.DNS.IsEmpty() {
+			result.DNS = prev.DNS
+		}
+	}
+	before := len(result.Interfaces)
+	for _, in := range reply.GetInterfaces() {
+		result.Interfaces = append(result.Interfaces, interfaceOf(c.CNIVersion, in))
+	}
+	for _, ip := range reply.GetIps() {
+		config, err := ipOf(ip)
+		if err != nil {
+			return nil, err
+		}
+		if int(ip.GetInterface()) >= len(reply.GetInterfaces()) {
+			return nil, fmt.Errorf("address %s is of interface %d, which is not there", ip.GetAddress(), ip.GetInterface())
+		}
+		config.Interface = types100.Int(before + int(ip.GetInterface()))
+		result.IPs = append(result.IPs, config)
+	}
+	for _, r := range reply.GetRoutes() {
+		route, err := routeOf(r)
+		if err != nil {
+			return nil, err
+		}
+		result.Routes = append(result.Routes, route)
+	}
+	return result, nil
+}
+
+// interfaceOf leaves out what came with version 1.1.0: the library prints it in 1.0.0 too.
+func interfaceOf(version string, in *weftv1.Interface) *types100.Interface {
+	i := &types100.Interface{Name: in.GetName(), Mac: in.GetMac(), Sandbox: in.GetSandbox()}
+	if ok, err := cniversion.GreaterThanOrEqualTo(version, "1.1.0"); ok && err == nil {
+		i.Mtu, i.SocketPath = int(in.GetMtu()), in.GetSocketPath()
+	}
+	return i
+}
+
+func ipOf(ip *weftv1.IP) (*types100.IPConfig, error) {
+	prefix, err := netip.ParsePrefix(ip.GetAddress())
+	if err != nil {
+		return nil, fmt.Errorf("address of the reply: %w", err)
+	}
+	gateway, err := gatewayOf(ip.GetGateway())
+	return &types100.IPConfig{Address: netOf(prefix), Gateway: gateway}, err
+}
+
+func routeOf(r *weftv1.Route) (*types.Route, error) {
+	prefix, err := netip.ParsePrefix(r.GetDestination())
+	if err != nil {
+		return nil, fmt.Errorf("route of the reply: %w", err)
+	}
+	gateway, err := gatewayOf(r.GetGateway())
+	return &types.Route{Dst: netOf(prefix), GW: gateway}, err
+}
+
+func gatewayOf(text string) (net.IP, error) {
+	if text == "" {
+		return nil, nil
+	}
+	addr, err := netip.ParseAddr(text)
+	if err != nil {
+		return nil, fmt.Errorf("gateway of the reply: %w", err)
+	}
+	return addr.AsSlice(), nil
+}
+
+func netOf(p netip.Prefix) net.IPNet {
+	return net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
+}
