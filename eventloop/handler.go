@@ -34,7 +34,8 @@ func On[E Event](l *Loop, name string, h func(context.Context, E, *Txn) error) {
 }
 
 // OnResync appends a handler that puts everything that it desires, from its own
-// memory, into an empty txn. It must not depend on being called only once.
+// memory, into an empty txn. Verification calls it too and drops the txn, so it
+// changes its memory in Txn.OnCommit only. If it fails, the resync commits nothing.
 func (l *Loop) OnResync(name string, h func(context.Context, *Txn) error) {
 	l.registry.add(handler{name: name, resync: h})
 }

@@ -15,7 +15,7 @@ type history struct {
 	maxRecords, maxBytes int
 
 	mu      sync.Mutex
-	entries []entry // by sequence number
+	entries []*entry // by sequence number
 	bytes   int
 	last    uint64        // sequence number given out
 	running uint64        // given out to the event that runs, 0 if none
@@ -53,7 +53,7 @@ func (h *history) begin() uint64 {
 
 // add takes in a record that is complete; saved tells that it is durable as it is.
 func (h *history) add(r Record, saved bool) {
-	e := entry{record: r.clone(), dirty: !saved}
+	e := &entry{record: r.clone(), dirty: !saved}
 	if b, err := json.Marshal(e.record); err == nil {
 		e.size = len(b)
 	}
@@ -71,7 +71,7 @@ func (h *history) add(r Record, saved bool) {
 	h.grown = make(chan struct{})
 }
 
-func bySeq(e entry, seq uint64) int { return cmp.Compare(e.record.Seq, seq) }
+func bySeq(e *entry, seq uint64) int { return cmp.Compare(e.record.Seq, seq) }
 
 // evictLocked keeps the bounds; the newest record always stays.
 func (h *history) evictLocked() {
