@@ -1,0 +1,143 @@
+package linux
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/weftnet/weft/kvscheduler"
+	"github.com/weftnet/weft/wire"
+)
+
+func addressDescriptor() kvscheduler.Descriptor[wire.LinuxAddress, Place] {
+	return kvscheduler.Descriptor[wire.LinuxAddress, Place]{
+		Name: wire.KindLinuxAddress, Lane: Lane,
+		Equal:    func(want, have wire.LinuxAddress) bool { return want == have },
+		Validate: validateAddress,
+		Deps: func(_ string, v wire.LinuxAddress) []kvscheduler.Dep {
+			return dependencies(refOf(v.On), kvscheduler.Exists, v.Namespace)
+		},
+		Recreate: func(have, want wire.LinuxAddress) bool { return true },
+		Bucket:   func(_ string, v wire.LinuxAddress) string { return v.On },
+		After:    []string{wire.KindNamespace, wire.KindTapPeer},
+		Backend: resident[wire.LinuxAddress]{
+			kind:      wire.KindLinuxAddress,
+			namespace: func(v wire.LinuxAddress) string { return v.Namespace },
+			put:       addAddress,
+			remove:    deleteAddress,
+			find:      findAddress,
+		},
+	}
+}
+
+func validateAddress(name string, v wire.LinuxAddress) error {
+	a := v.Prefix.Addr()
+	if !v.Prefix.IsValid() || a.Is4In6() || a.IsUnspecified() || a.IsMulticast() {
+		return fmt.Errorf("prefix %s is not an address of a link", v.Prefix)
+	}
+	return validateOn(v.On, v.Link, name, wire.LinuxAddressKey(v.On, v.Prefix))
+}
+
+// validateOn checks what all objects on a link share: the link, the link's object, and the key made of that.
+func validateOn(on, link, name, key string) error {
+	if _, err := kvscheduler.ParseRef(on); err != nil {
+		return fmt.Errorf("object of the link: %w", err)
+	}
+	if r, _ := kvscheduler.ParseRef(key); r.Name != name {
+		return fmt.Errorf("the value makes the name %s", r.Name)
+	}
+	return validateLink(link)
+}
+
+// refOf reads a key that validateOn has seen.
+func refOf(key string) kvscheduler.Ref {
+	r, _ := kvscheduler.ParseRef(key)
+	return r
+}
+
+func addAddress(h *handle, _ string, v wire.LinuxAddress) error {
+	l, err := h.link(v.Link)
+	if err != nil {
+		return refused(err)
+	}
+	if v.Prefix.Addr().Is6() {
+		if err := enableIPv6(v.Link); err != nil {
+			return refused(err)
+		}
+	}
+	err = h.AddrAdd(l, kernelAddress(v.Prefix))
+	if errors.Is(err, unix.EEXIST) {
+		return nil
+	}
+	if err != nil {
+		return refused(fmt.Errorf("add address %s to %s: %w", v.Prefix, v.Link, err))
+	}
+	return nil
+}
+
+// enableIPv6 undoes for one link what runtimes do to whole namespaces. It runs on a thread inside the link's.
+func enableIPv6(link string) error {
+	path := "/proc/sys/net/ipv6/conf/" + link + "/disable_ipv6"
+	if now, err := os.ReadFile(path); err == nil && len(now) > 0 && now[0] == '0' {
+		return nil
+	}
+	if err := os.WriteFile(path, []byte("0"), 0); err != nil {
+		return fmt.Errorf("enable IPv6 on %s: %w", link, err)
+	}
+	return nil
+}
+
+func deleteAddress(h *handle, v wire.LinuxAddress) error {
+	l, err := h.link(v.Link)
+	if err != nil {
+		return err
+	}
+	return h.AddrDel(l, kernelAddress(v.Prefix))
+}
+
+func findAddress(h *handle, _ string, v wire.LinuxAddress) (wire.LinuxAddress, bool, error) {
+	l, err := h.link(v.Link)
+	if err != nil {
+		return v, false, err
+	}
+	list, err := whole(func() ([]netlink.Addr, error) { return h.AddrList(l, family(v.Prefix.Addr().Is4())) })
+	for _, a := range list {
+		if prefixOf(a.IPNet) == v.Prefix {
+			return v, true, err
+		}
+	}
+	return v, false, err
+}
+
+// kernelAddress skips duplicate address detection: the dataplane is the only neighbour, and a pod cannot wait for it.
+func kernelAddress(p netip.Prefix) *netlink.Addr {
+	a := &netlink.Addr{IPNet: ipNet(p)}
+	if p.Addr().Is6() {
+		a.Flags = unix.IFA_F_NODAD
+	}
+	return a
+}
+
+func ipNet(p netip.Prefix) *net.IPNet {
+	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
+}
+
+// prefixOf is the inverse of ipNet; the zero prefix for nil.
+func prefixOf(n *net.IPNet) netip.Prefix {
+	if n == nil {
+		return netip.Prefix{}
+	}
+	bits, _ := n.Mask.Size()
+	return netip.PrefixFrom(addrOf(n.IP), bits)
+}
+
+// addrOf is not valid for an IP that is none.
+func addrOf(ip net.IP) netip.Addr {
+	a, _ := netip.AddrFromSlice(ip)
+	return a.Unmap()
+}

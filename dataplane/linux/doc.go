@@ -1,0 +1,4 @@
+// Package linux realises the desired values of the machine's kernel: what stands in network namespaces, over netlink.
+//
+// A namespace is opened for the time of one batch only: an open socket or descriptor would keep it alive after its pod.
+package linux

@@ -1,0 +1,84 @@
+package linux
+
+import (
+	"fmt"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/weftnet/weft/kvscheduler"
+	"github.com/weftnet/weft/wire"
+)
+
+func neighbourDescriptor() kvscheduler.Descriptor[wire.LinuxNeighbour, Place] {
+	return kvscheduler.Descriptor[wire.LinuxNeighbour, Place]{
+		Name: wire.KindLinuxNeighbour, Lane: Lane,
+		Equal:    func(want, have wire.LinuxNeighbour) bool { return want == have },
+		Validate: validateNeighbour,
+		Deps: func(_ string, v wire.LinuxNeighbour) []kvscheduler.Dep {
+			return dependencies(refOf(v.On), kvscheduler.Follow, v.Namespace)
+		},
+		Recreate: func(have, want wire.LinuxNeighbour) bool {
+			return have.Namespace != want.Namespace || have.Link != want.Link
+		},
+		After: []string{wire.KindNamespace, wire.KindTapPeer},
+		Backend: resident[wire.LinuxNeighbour]{
+			kind:      wire.KindLinuxNeighbour,
+			namespace: func(v wire.LinuxNeighbour) string { return v.Namespace },
+			put:       setNeighbour,
+			remove:    deleteNeighbour,
+			find:      findNeighbour,
+		},
+	}
+}
+
+func validateNeighbour(name string, v wire.LinuxNeighbour) error {
+	switch {
+	case !v.Address.IsValid() || v.Address.Is4In6() || v.Address.IsUnspecified() || v.Address.IsMulticast() || v.Address.Zone() != "":
+		return fmt.Errorf("address %s is not that of a neighbour", v.Address)
+	case !v.MAC.IsUnicast():
+		return fmt.Errorf("MAC %q is not that of one interface", v.MAC)
+	}
+	return validateOn(v.On, v.Link, name, wire.LinuxNeighbourKey(v.On, v.Address))
+}
+
+// setNeighbour also replaces what the kernel has learned.
+func setNeighbour(h *handle, _ string, v wire.LinuxNeighbour) error {
+	l, err := h.link(v.Link)
+	if err == nil {
+		err = h.NeighSet(kernelNeighbour(l, v))
+	}
+	if err != nil {
+		return refused(fmt.Errorf("set neighbour %s of %s: %w", v.Address, v.Link, err))
+	}
+	return nil
+}
+
+func deleteNeighbour(h *handle, v wire.LinuxNeighbour) error {
+	l, err := h.link(v.Link)
+	if err != nil {
+		return err
+	}
+	return h.NeighDel(kernelNeighbour(l, v))
+}
+
+func findNeighbour(h *handle, _ string, v wire.LinuxNeighbour) (wire.LinuxNeighbour, bool, error) {
+	l, err := h.link(v.Link)
+	if err != nil {
+		return v, false, err
+	}
+	list, err := whole(func() ([]netlink.Neigh, error) { return h.NeighList(l.Attrs().Index, family(v.Address.Is4())) })
+	for _, n := range list {
+		if addrOf(n.IP) == v.Address && n.State&netlink.NUD_PERMANENT != 0 && len(n.HardwareAddr) == len(v.MAC) {
+			v.MAC = wire.MAC(n.HardwareAddr)
+			return v, true, err
+		}
+	}
+	return v, false, err
+}
+
+func kernelNeighbour(l netlink.Link, v wire.LinuxNeighbour) *netlink.Neigh {
+	return &netlink.Neigh{
+		LinkIndex: l.Attrs().Index, Family: family(v.Address.Is4()), State: netlink.NUD_PERMANENT,
+		IP: v.Address.AsSlice(), HardwareAddr: v.MAC[:],
+	}
+}

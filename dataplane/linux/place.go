@@ -1,0 +1,163 @@
+package linux
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/weftnet/weft/kvscheduler"
+)
+
+const (
+	threadNamespace  = "/proc/thread-self/ns/net"
+	processNamespace = "/proc/self/ns/net"
+	// socketLimit bounds the wait for the kernel's answer to one request.
+	socketLimit = 5 * time.Second
+)
+
+// ErrGone means that a path leads to no network namespace, or to another one than it did.
+var ErrGone = errors.New("is gone")
+
+// Place is a network namespace: what a path leads to. The zero Place is the agent's own.
+type Place struct {
+	Inode  uint64
+	Device uint64
+}
+
+// Inspect tells what namespace a path leads to, opening it once. Anything but a network namespace other than the
+// agent's own is an error.
+func Inspect(path string) (inode, device uint64, err error) {
+	fd, place, err := open(path)
+	if err != nil {
+		return 0, 0, err
+	}
+	defer unix.Close(fd)
+	var own unix.Stat_t
+	if err := unix.Stat(processNamespace, &own); err != nil {
+		return 0, 0, fmt.Errorf("look at own network namespace: %w", err)
+	}
+	if place == (Place{own.Ino, own.Dev}) {
+		return 0, 0, fmt.Errorf("network namespace %s is the host's own", path)
+	}
+	return place.Inode, place.Device, nil
+}
+
+// open opens a path that must lead to a network namespace.
+func open(path string) (fd int, place Place, err error) {
+	// A FIFO in the place of a namespace must not hold us up.
+	fd, err = unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
+	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ESRCH) {
+		return 0, Place{}, fmt.Errorf("network namespace %s %w: %w", path, ErrGone, err)
+	}
+	if err != nil {
+		return 0, Place{}, fmt.Errorf("open network namespace %s: %w", path, err)
+	}
+	place, err = identify(fd)
+	if err != nil {
+		unix.Close(fd)
+		return 0, Place{}, fmt.Errorf("%s is not a network namespace, which %w: %w", path, ErrGone, err)
+	}
+	return fd, place, nil
+}
+
+func identify(fd int) (Place, error) {
+	var fs unix.Statfs_t
+	if err := unix.Fstatfs(fd, &fs); err != nil {
+		return Place{}, err
+	}
+	if fs.Type != unix.NSFS_MAGIC {
+		return Place{}, fmt.Errorf("file system of type %#x", fs.Type)
+	}
+	kind, err := unix.IoctlRetInt(fd, unix.NS_GET_NSTYPE)
+	if err != nil {
+		return Place{}, err
+	}
+	if kind != unix.CLONE_NEWNET {
+		return Place{}, fmt.Errorf("namespace of type %#x", kind)
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return Place{}, err
+	}
+	return Place{st.Ino, st.Dev}, nil
+}
+
+// visit runs f with a netlink socket of the namespace at path, on a thread inside it; an empty path is the agent's own.
+// want is what the path led to before; the zero Place takes what there is. ErrGone means that f was not run.
+func visit(path string, want Place, f func(*handle) error) error {
+	if path == "" {
+		return withHandle(f)
+	}
+	fd, place, err := open(path)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	if want != (Place{}) && place != want {
+		return fmt.Errorf("network namespace %s %w: another one has taken its path", path, ErrGone)
+	}
+	result := make(chan error, 1)
+	go func() { result <- inside(fd, func() error { return withHandle(f) }) }()
+	return <-result
+}
+
+// inside runs f in a namespace on the goroutine's thread. If the thread cannot be brought home, it stays locked and
+// dies with the goroutine, so that nobody else runs where he does not belong.
+func inside(fd int, f func() error) error {
+	runtime.LockOSThread()
+	own, err := os.Open(threadNamespace)
+	if err != nil {
+		runtime.UnlockOSThread()
+		return fmt.Errorf("open own network namespace: %w", err)
+	}
+	defer own.Close()
+	if err := unix.Setns(fd, unix.CLONE_NEWNET); err != nil {
+		runtime.UnlockOSThread()
+		return fmt.Errorf("enter network namespace: %w", err)
+	}
+	err = guard(f)
+	if home := unix.Setns(int(own.Fd()), unix.CLONE_NEWNET); home == nil {
+		runtime.UnlockOSThread()
+	}
+	return err
+}
+
+// guard turns a panic into an error: on this goroutine nobody else would catch it.
+func guard(f func() error) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("panic: %v", p)
+		}
+	}()
+	return f()
+}
+
+func withHandle(f func(*handle) error) error {
+	h, err := netlink.NewHandle(unix.NETLINK_ROUTE)
+	if err != nil {
+		return fmt.Errorf("open netlink: %w", err)
+	}
+	defer h.Close()
+	if err := h.SetSocketTimeout(socketLimit); err != nil {
+		return fmt.Errorf("set time limit of netlink: %w", err)
+	}
+	return f(&handle{Handle: h, links: map[string]netlink.Link{}})
+}
+
+// refused says that the kernel changed nothing; a namespace that is gone does not come back.
+func refused(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &kvscheduler.OpError{Err: err, Outcome: kvscheduler.NotApplied, Permanent: errors.Is(err, ErrGone)}
+}
+
+// permanent says that the kernel changed nothing and that trying again is in vain.
+func permanent(err error) error {
+	return &kvscheduler.OpError{Err: err, Outcome: kvscheduler.NotApplied, Permanent: true}
+}

@@ -1,0 +1,87 @@
+package linux
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+
+	"github.com/weftnet/weft/kvscheduler"
+)
+
+// sought is an object with a value that it may have in the kernel.
+type sought[V any] struct {
+	name string
+	v    V
+}
+
+// Dump looks for all known objects of the kind, in the namespaces that their values speak of. What else stands there
+// is not ours to see.
+func (r resident[V]) Dump(ctx context.Context, view kvscheduler.View) iter.Seq2[kvscheduler.Actual[V, Place], error] {
+	var names []string
+	for name := range view.All(r.kind) {
+		names = append(names, name)
+	}
+	return r.Read(ctx, view, names)
+}
+
+// Read looks for the named objects.
+func (r resident[V]) Read(ctx context.Context, view kvscheduler.View, names []string) iter.Seq2[kvscheduler.Actual[V, Place], error] {
+	return func(yield func(kvscheduler.Actual[V, Place], error) bool) {
+		for path, list := range r.seek(view, names) {
+			found, err := r.look(ctx, view, path, list)
+			if err != nil {
+				yield(kvscheduler.Actual[V, Place]{}, err)
+				return
+			}
+			for _, a := range found {
+				if !yield(a, nil) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// seek lists by namespace what to look for. An object that moves between namespaces is looked for where it was applied.
+func (r resident[V]) seek(view kvscheduler.View, names []string) map[string][]sought[V] {
+	lists := map[string][]sought[V]{}
+	for _, name := range names {
+		values := known[V](view, r.kind, name)
+		for _, v := range values {
+			if path := r.namespace(v); path == r.namespace(values[0]) {
+				lists[path] = append(lists[path], sought[V]{name, v})
+			}
+		}
+	}
+	return lists
+}
+
+// look visits one namespace. Nothing is found in one that is gone.
+func (r resident[V]) look(ctx context.Context, view kvscheduler.View, path string, list []sought[V]) (found []kvscheduler.Actual[V, Place], err error) {
+	place, ok := placeOf(view, path)
+	if !ok {
+		return nil, nil
+	}
+	err = visit(path, place, func(h *handle) error {
+		seen := map[string]bool{}
+		for _, s := range list {
+			if seen[s.name] {
+				continue
+			}
+			v, ok, err := r.find(h, s.name, s.v)
+			if err != nil && !isGone(err) {
+				return fmt.Errorf("read %s/%s: %w", r.kind, s.name, err)
+			}
+			if ok && err == nil {
+				seen[s.name] = true
+				found = append(found, kvscheduler.Actual[V, Place]{Name: s.name, V: v, Meta: place})
+			}
+		}
+		return ctx.Err()
+	})
+	if errors.Is(err, ErrGone) {
+		return nil, nil
+	}
+	return found, err
+}

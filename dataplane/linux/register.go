@@ -1,0 +1,40 @@
+package linux
+
+import (
+	"github.com/weftnet/weft/kvscheduler"
+	"github.com/weftnet/weft/wire"
+)
+
+// Lane is the scheduler's lane of all kinds of this package: the kernel does them under one lock.
+const Lane = "netlink"
+
+// Kinds are the kinds of this package, typed.
+type Kinds struct {
+	Namespace kvscheduler.KindOf[wire.Namespace]
+	TapPeer   kvscheduler.KindOf[wire.TapPeer]
+	Address   kvscheduler.KindOf[wire.LinuxAddress]
+	Route     kvscheduler.KindOf[wire.LinuxRoute]
+	Neighbour kvscheduler.KindOf[wire.LinuxNeighbour]
+	Sysctl    kvscheduler.KindOf[wire.Sysctl]
+}
+
+// Register adds the kinds to a scheduler.
+func Register(s *kvscheduler.Scheduler) (k Kinds, err error) {
+	if k.Namespace, err = kvscheduler.Register(s, namespaceDescriptor()); err != nil {
+		return k, err
+	}
+	if k.TapPeer, err = kvscheduler.Register(s, tapPeerDescriptor()); err != nil {
+		return k, err
+	}
+	if k.Address, err = kvscheduler.Register(s, addressDescriptor()); err != nil {
+		return k, err
+	}
+	if k.Route, err = kvscheduler.Register(s, routeDescriptor()); err != nil {
+		return k, err
+	}
+	if k.Neighbour, err = kvscheduler.Register(s, neighbourDescriptor()); err != nil {
+		return k, err
+	}
+	k.Sysctl, err = kvscheduler.Register(s, sysctlDescriptor())
+	return k, err
+}

@@ -1,0 +1,178 @@
+package linux
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/weftnet/weft/kvscheduler"
+	"github.com/weftnet/weft/wire"
+)
+
+// protocol marks our routes in the kernel (see rtnetlink(7); numbers above 4 are for us to choose).
+const protocol = 201
+
+func routeDescriptor() kvscheduler.Descriptor[wire.LinuxRoute, Place] {
+	return kvscheduler.Descriptor[wire.LinuxRoute, Place]{
+		Name: wire.KindLinuxRoute, Lane: Lane,
+		Equal:    func(want, have wire.LinuxRoute) bool { return want == have },
+		Validate: validateRoute,
+		Deps:     routeDeps,
+		Recreate: func(have, want wire.LinuxRoute) bool { return true },
+		After:    []string{wire.KindNamespace, wire.KindTapPeer},
+		Backend: resident[wire.LinuxRoute]{
+			kind:      wire.KindLinuxRoute,
+			namespace: func(v wire.LinuxRoute) string { return v.Namespace },
+			put:       addRoute,
+			remove:    deleteRoute,
+			find:      findRoute,
+		},
+	}
+}
+
+func validateRoute(name string, v wire.LinuxRoute) error {
+	is4 := v.Destination.Addr().Is4()
+	switch {
+	case !v.Destination.IsValid() || v.Destination != v.Destination.Masked():
+		return fmt.Errorf("destination %s is not masked", v.Destination)
+	case v.Gateway.IsValid() && v.Gateway.Is4() != is4:
+		return fmt.Errorf("gateway %s is of another family than %s", v.Gateway, v.Destination)
+	case v.Source.IsValid() && v.Source.Is4() != is4:
+		return fmt.Errorf("source %s is of another family than %s", v.Source, v.Destination)
+	case v.MTU < 0:
+		return fmt.Errorf("MTU %d is negative", v.MTU)
+	}
+	return validateOn(v.On, v.Link, name, wire.LinuxRouteKey(v.On, v.Destination))
+}
+
+// routeDeps: the kernel takes a preferred source only if it is an address of the machine.
+func routeDeps(_ string, v wire.LinuxRoute) []kvscheduler.Dep {
+	deps := dependencies(refOf(v.On), kvscheduler.Follow, v.Namespace)
+	if !v.Source.IsValid() {
+		return deps
+	}
+	return append(deps, kvscheduler.Dep{Label: "source address", Any: &kvscheduler.Select{
+		Kind: wire.KindLinuxAddress, Bucket: v.On,
+		Match: func(_ string, a any) bool { return a.(wire.LinuxAddress).Prefix.Addr() == v.Source },
+	}})
+}
+
+// addRoute leaves a route alone that others made to the same destination: it is ours if it leads the same way, whoever
+// made it, and else the end of the matter.
+func addRoute(h *handle, _ string, v wire.LinuxRoute) error {
+	l, err := h.link(v.Link)
+	if err != nil {
+		return refused(err)
+	}
+	there, err := routesTo(h, v.Destination)
+	if err != nil {
+		return refused(err)
+	}
+	for _, r := range there {
+		if !leadsTo(r, l, v) {
+			return permanent(fmt.Errorf("add route to %s through %s: %s leads %s already", v.Destination, v.Link, title(v.Destination), h.way(r)))
+		}
+		if fromKernel(r, v) == v {
+			return nil
+		}
+	}
+	err = h.RouteAdd(kernelRoute(l, v))
+	if errors.Is(err, unix.EEXIST) {
+		err = fmt.Errorf("the same way is there with another source or MTU: %w", err)
+	}
+	if err != nil {
+		return refused(fmt.Errorf("add route to %s through %s: %w", v.Destination, v.Link, err))
+	}
+	return nil
+}
+
+func title(destination netip.Prefix) string {
+	if destination.Bits() == 0 {
+		return "default route"
+	}
+	return "route"
+}
+
+// way says where a route leads.
+func (h *handle) way(r netlink.Route) string {
+	way := "nowhere"
+	if l, err := whole(func() (netlink.Link, error) { return h.LinkByIndex(r.LinkIndex) }); err == nil {
+		way = "through " + l.Attrs().Name
+	}
+	if len(r.Gw) > 0 {
+		way += " by " + r.Gw.String()
+	}
+	return way
+}
+
+func leadsTo(r netlink.Route, l netlink.Link, v wire.LinuxRoute) bool {
+	return r.LinkIndex == l.Attrs().Index && addrOf(r.Gw) == v.Gateway && r.Type == unix.RTN_UNICAST
+}
+
+// routesTo are the routes to just that destination in the main table.
+func routesTo(h *handle, destination netip.Prefix) ([]netlink.Route, error) {
+	filter := &netlink.Route{Table: unix.RT_TABLE_MAIN}
+	list, err := whole(func() ([]netlink.Route, error) {
+		return h.RouteListFiltered(family(destination.Addr().Is4()), filter, netlink.RT_FILTER_TABLE)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list routes: %w", err)
+	}
+	var found []netlink.Route
+	for _, r := range list {
+		if to := prefixOf(r.Dst); to == destination || r.Dst == nil && destination.Bits() == 0 {
+			found = append(found, r)
+		}
+	}
+	return found, nil
+}
+
+func deleteRoute(h *handle, v wire.LinuxRoute) error {
+	l, err := h.link(v.Link)
+	if err != nil {
+		return err
+	}
+	// The protocol keeps us from deleting a route that others made and we only found.
+	return h.RouteDel(kernelRoute(l, v))
+}
+
+func findRoute(h *handle, _ string, v wire.LinuxRoute) (wire.LinuxRoute, bool, error) {
+	l, err := h.link(v.Link)
+	if err != nil {
+		return v, false, err
+	}
+	there, err := routesTo(h, v.Destination)
+	for _, r := range there {
+		if r.LinkIndex == l.Attrs().Index && (r.Protocol == protocol || leadsTo(r, l, v)) {
+			return fromKernel(r, v), true, err
+		}
+	}
+	return v, false, err
+}
+
+// fromKernel is a route as the kernel has it, on the link of v.
+func fromKernel(r netlink.Route, v wire.LinuxRoute) wire.LinuxRoute {
+	v.Gateway, v.Source, v.MTU = addrOf(r.Gw), addrOf(r.Src), r.MTU
+	return v
+}
+
+func kernelRoute(l netlink.Link, v wire.LinuxRoute) *netlink.Route {
+	r := &netlink.Route{
+		LinkIndex: l.Attrs().Index, Dst: ipNet(v.Destination), MTU: v.MTU, Protocol: protocol, Table: unix.RT_TABLE_MAIN,
+	}
+	if v.Source.IsValid() {
+		r.Src = v.Source.AsSlice()
+	}
+	if !v.Gateway.IsValid() {
+		r.Scope = netlink.SCOPE_LINK
+		return r
+	}
+	r.Gw = v.Gateway.AsSlice()
+	if !v.Gateway.Is6() || !v.Gateway.IsLinkLocalUnicast() {
+		r.SetFlag(netlink.FLAG_ONLINK) // the gateway is in no prefix of ours: pods have a /32
+	}
+	return r
+}

@@ -1,0 +1,71 @@
+package linux
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/weftnet/weft/kvscheduler"
+	"github.com/weftnet/weft/wire"
+)
+
+func sysctlDescriptor() kvscheduler.Descriptor[wire.Sysctl, Place] {
+	return kvscheduler.Descriptor[wire.Sysctl, Place]{
+		Name: wire.KindSysctl, Lane: Lane,
+		Equal:    func(want, have wire.Sysctl) bool { return want == have },
+		Validate: validateSysctl,
+		Deps: func(_ string, v wire.Sysctl) []kvscheduler.Dep {
+			return dependencies(refOf(v.On), kvscheduler.Follow, v.Namespace)
+		},
+		Recreate: func(have, want wire.Sysctl) bool { return have.Namespace != want.Namespace },
+		After:    []string{wire.KindNamespace, wire.KindTapPeer},
+		Backend: resident[wire.Sysctl]{
+			kind:      wire.KindSysctl,
+			namespace: func(v wire.Sysctl) string { return v.Namespace },
+			put:       writeSysctl,
+			remove:    func(*handle, wire.Sysctl) error { return nil }, // it goes with its link
+			find:      readSysctl,
+		},
+	}
+}
+
+func validateSysctl(name string, v wire.Sysctl) error {
+	switch {
+	case !strings.HasPrefix(v.Name, "net/") || path.Clean(v.Name) != v.Name:
+		return fmt.Errorf("setting %q is not below net", v.Name)
+	case v.Value == "" || v.Value != strings.Join(strings.Fields(v.Value), " "):
+		return fmt.Errorf("value %q is not made of words", v.Value)
+	}
+	if r, _ := kvscheduler.ParseRef(wire.SysctlKey(v.On, v.Name)); r.Name != name {
+		return fmt.Errorf("the value makes the name %s", r.Name)
+	}
+	_, err := kvscheduler.ParseRef(v.On)
+	return err
+}
+
+// sysctlFile names the setting. Below net the kernel shows each thread the settings of its own namespace.
+func sysctlFile(v wire.Sysctl) string { return "/proc/sys/" + v.Name }
+
+func writeSysctl(_ *handle, _ string, v wire.Sysctl) error {
+	err := os.WriteFile(sysctlFile(v), []byte(v.Value), 0)
+	if errors.Is(err, unix.EINVAL) {
+		return permanent(fmt.Errorf("set %s to %q: %w", v.Name, v.Value, err))
+	}
+	if err != nil {
+		return refused(fmt.Errorf("set %s to %q: %w", v.Name, v.Value, err))
+	}
+	return nil
+}
+
+func readSysctl(_ *handle, _ string, v wire.Sysctl) (wire.Sysctl, bool, error) {
+	text, err := os.ReadFile(sysctlFile(v))
+	if err != nil {
+		return v, false, err
+	}
+	v.Value = strings.Join(strings.Fields(string(text)), " ")
+	return v, true, nil
+}

@@ -1,0 +1,142 @@
+package linux
+
+import (
+	"fmt"
+	"net"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/weftnet/weft/kvscheduler"
+	"github.com/weftnet/weft/wire"
+)
+
+// maxAlias is what the kernel keeps.
+const maxAlias = 255
+
+// maxLinkName is what the kernel takes as a link's name.
+const maxLinkName = 15
+
+func tapPeerDescriptor() kvscheduler.Descriptor[wire.TapPeer, Place] {
+	return kvscheduler.Descriptor[wire.TapPeer, Place]{
+		Name: wire.KindTapPeer, Lane: Lane,
+		Equal:    equalTapPeers,
+		Validate: validateTapPeer,
+		Deps: func(_ string, v wire.TapPeer) []kvscheduler.Dep {
+			return dependencies(kvscheduler.Ref{Kind: wire.KindInterface, Name: v.Interface}, kvscheduler.Follow, v.Namespace)
+		},
+		Recreate: func(have, want wire.TapPeer) bool { return have.Namespace != want.Namespace || have.Name != want.Name },
+		After:    []string{wire.KindNamespace},
+		Backend: resident[wire.TapPeer]{
+			kind:      wire.KindTapPeer,
+			namespace: func(v wire.TapPeer) string { return v.Namespace },
+			put:       func(h *handle, _ string, want wire.TapPeer) error { return finishTapPeer(h, want, "") },
+			change:    func(h *handle, _ string, have, want wire.TapPeer) error { return finishTapPeer(h, want, have.Alias) },
+			remove:    forgetTapPeer,
+			find:      findTapPeer,
+		},
+	}
+}
+
+func validateTapPeer(name string, v wire.TapPeer) error {
+	switch {
+	case name != v.Interface:
+		return fmt.Errorf("the name is that of the interface, %s", v.Interface)
+	case v.Alias == "" || len(v.Alias) > maxAlias:
+		return fmt.Errorf("alias: it has 1 to %d bytes", maxAlias)
+	case !v.MAC.IsZero() && !v.MAC.IsUnicast():
+		return fmt.Errorf("MAC %s is not that of one interface", v.MAC)
+	}
+	return validateLink(v.Name)
+}
+
+func validateLink(name string) error {
+	if name == "" || len(name) > maxLinkName {
+		return fmt.Errorf("link %q: a link's name has 1 to %d bytes", name, maxLinkName)
+	}
+	return nil
+}
+
+// equalTapPeers leaves to the kernel what want does not say.
+func equalTapPeers(want, have wire.TapPeer) bool {
+	if want.MAC.IsZero() {
+		want.MAC = have.MAC
+	}
+	if want.MTU == 0 {
+		want.MTU = have.MTU
+	}
+	return want == have
+}
+
+// finishTapPeer gives a tap's Linux end, which the dataplane made, what it lacks. It touches no link that is marked as
+// somebody else's; was is the alias that we gave it before.
+func finishTapPeer(h *handle, v wire.TapPeer, was string) error {
+	l, err := h.link(v.Name)
+	if err != nil {
+		return refused(err)
+	}
+	a := l.Attrs()
+	if !isTap(l) {
+		return permanent(fmt.Errorf("link %s is no tap but a %s: the dataplane did not make it", v.Name, l.Type()))
+	}
+	if a.Alias != "" && a.Alias != v.Alias && a.Alias != was {
+		return permanent(fmt.Errorf("link %s belongs to %q", v.Name, a.Alias))
+	}
+	if a.Alias != v.Alias {
+		if err := h.LinkSetAlias(l, v.Alias); err != nil {
+			return fmt.Errorf("set alias of %s: %w", v.Name, err)
+		}
+	}
+	if mac := net.HardwareAddr(v.MAC[:]); !v.MAC.IsZero() && a.HardwareAddr.String() != mac.String() {
+		if err := h.LinkSetHardwareAddr(l, mac); err != nil {
+			return fmt.Errorf("set MAC %s of %s: %w", mac, v.Name, err)
+		}
+	}
+	if v.MTU != 0 && a.MTU != v.MTU {
+		if err := h.LinkSetMTU(l, v.MTU); err != nil {
+			return fmt.Errorf("set MTU %d of %s: %w", v.MTU, v.Name, err)
+		}
+	}
+	return setUp(h, l, v.Up)
+}
+
+func setUp(h *handle, l netlink.Link, up bool) error {
+	set, word := h.LinkSetDown, "down"
+	if up {
+		set, word = h.LinkSetUp, "up"
+	}
+	if isUp(l) == up {
+		return nil
+	}
+	if err := set(l); err != nil {
+		return fmt.Errorf("set %s %s: %w", l.Attrs().Name, word, err)
+	}
+	return nil
+}
+
+func isUp(l netlink.Link) bool { return l.Attrs().Flags&net.FlagUp != 0 }
+
+// forgetTapPeer takes our mark off a link that outlives us; most often it has gone with its tap.
+func forgetTapPeer(h *handle, v wire.TapPeer) error {
+	l, err := h.link(v.Name)
+	if err != nil || l.Attrs().Alias != v.Alias {
+		return err
+	}
+	return h.LinkSetAlias(l, "")
+}
+
+// findTapPeer finds the link by its name and knows it by its alias.
+func findTapPeer(h *handle, _ string, v wire.TapPeer) (wire.TapPeer, bool, error) {
+	l, err := h.link(v.Name)
+	if err != nil {
+		return v, false, err
+	}
+	a := l.Attrs()
+	if !isTap(l) || a.Alias != v.Alias {
+		return v, false, nil
+	}
+	v.MAC, v.MTU, v.Up = wire.MAC{}, a.MTU, isUp(l)
+	if len(a.HardwareAddr) == len(v.MAC) {
+		v.MAC = wire.MAC(a.HardwareAddr)
+	}
+	return v, true, nil
+}
