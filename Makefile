@@ -2,7 +2,7 @@
 
 SHELL       := /bin/sh
 MODULE      := github.com/weftnet/weft
-VERSION     ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+VERSION     ?= $(shell git describe --tags --always --dirty 2>/dev/null)
 GO          ?= go
 TOOL        := $(GO) tool -modfile=tools/go.mod
 LDFLAGS     := -s -w -X $(MODULE)/internal/version.version=$(VERSION)
