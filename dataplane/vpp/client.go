@@ -36,11 +36,16 @@ type Client struct {
 	reason  error    // why there is no session
 }
 
+// New makes a client of the dataplane at socket, for Run to connect.
+func New(socket string, o Options) *Client {
+	o.defaults()
+	return &Client{socket: socket, options: o, reason: errors.New("never connected")}
+}
+
 // Connect connects to the dataplane's socket, trying until ctx ends. A dataplane that lacks a message that is needed is
 // refused at once with a *MissingMessage. Run keeps the connection; Close ends it.
 func Connect(ctx context.Context, socket string, o Options) (*Client, error) {
-	o.defaults()
-	c := &Client{socket: socket, options: o, reason: errors.New("never connected")}
+	c := New(socket, o)
 	for {
 		err := c.connect(ctx)
 		missing := new(MissingMessage)
@@ -53,19 +58,22 @@ func Connect(ctx context.Context, socket string, o Options) (*Client, error) {
 		select {
 		case <-ctx.Done():
 			return nil, fmt.Errorf("%w: %w", err, ctx.Err())
-		case <-time.After(o.Redial):
+		case <-time.After(c.options.Redial):
 		}
 	}
 }
 
-// Run probes the dataplane and connects anew when the connection breaks, until ctx ends.
+// Run connects to the dataplane where Connect has not, probes it and connects anew when the connection breaks, until ctx
+// ends. It gives up, with a *MissingMessage, on a dataplane that lacks a message.
 func (c *Client) Run(ctx context.Context) error {
 	tick := time.NewTicker(c.options.Probe)
 	defer tick.Stop()
 	for {
 		s, _ := c.current()
 		if s == nil {
-			c.reconnect(ctx)
+			if err := c.reconnect(ctx); err != nil {
+				return err
+			}
 		} else if c.watch(ctx, s, tick.C) {
 			c.drop(s)
 		}
@@ -173,11 +181,14 @@ func (s *session) ask(ctx context.Context, limit time.Duration) (string, error) 
 	return reply.Program + " " + reply.Version, nil
 }
 
-// reconnect tries once and then waits.
-func (c *Client) reconnect(ctx context.Context) {
+// reconnect tries once and then waits; its error is one that no further try can mend.
+func (c *Client) reconnect(ctx context.Context) error {
 	err := c.connect(ctx)
 	if err == nil || ctx.Err() != nil {
-		return
+		return nil
+	}
+	if missing := new(MissingMessage); errors.As(err, &missing) {
+		return fmt.Errorf("dataplane at %s: %w", c.socket, err)
 	}
 	c.mu.Lock()
 	news := c.reason == nil || c.reason.Error() != err.Error()
@@ -190,6 +201,7 @@ func (c *Client) reconnect(ctx context.Context) {
 	case <-ctx.Done():
 	case <-time.After(c.options.Redial):
 	}
+	return nil
 }
 
 // watch returns when the session is over or ctx ends; dead says that it is over.
