@@ -46,7 +46,7 @@ func (c *client) events(ctx context.Context, agent weftv1.OperationsClient, req 
 		if c.format != "table" {
 			return c.streamed(recordOf(e.Json, e))
 		}
-		g.row(e.Seq, clock(e.Arrived), e.Event, e.Kind, e.Operations, took(e.Queued), took(e.Took), c.eventResult(e))
+		g.row(e.Seq, c.clock(e.Arrived), e.Event, e.Kind, e.Operations, took(e.Queued), took(e.Took), c.eventResult(e))
 		return nil
 	})
 	if err == nil && c.format == "table" {
@@ -66,7 +66,7 @@ func (c *client) followEvents(ctx context.Context, agent weftv1.OperationsClient
 			return c.streamed(recordOf(e.Json, e))
 		}
 		c.printf("%s  #%d  %s  (%s, took %s)  %s\n",
-			clock(e.Arrived), e.Seq, e.Event, counted(int(e.Operations), "operation"), took(e.Took), c.eventResult(e))
+			c.clock(e.Arrived), e.Seq, e.Event, counted(int(e.Operations), "operation"), took(e.Took), c.eventResult(e))
 		return nil
 	})
 	if ctx.Err() != nil {

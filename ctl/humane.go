@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"time"
+	"unicode"
 
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -59,16 +60,31 @@ func took(d *durationpb.Duration) string {
 	return v.Round(time.Second).String()
 }
 
-// clock is the local time of t, as far as it is needed within a day.
-func clock(t *timestamppb.Timestamp) string {
+// clock is the time of t where the operator is, with the day where the time alone could be today's.
+func (c *client) clock(t *timestamppb.Timestamp) string {
 	if t == nil {
 		return "-"
 	}
-	return t.AsTime().Local().Format("15:04:05.000")
+	now := c.env.Now()
+	at := t.AsTime().In(now.Location())
+	if now.Sub(at) > 20*time.Hour {
+		return at.Format("2006-01-02 15:04:05")
+	}
+	return at.Format("15:04:05.000")
 }
 
-// oneLine keeps a text from breaking a table.
-func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
+// oneLine keeps a text that others wrote from breaking a table, or the terminal.
+func oneLine(s string) string { return strings.Join(strings.Fields(printable(s)), " ") }
+
+// printable shows control characters as �: a terminal would obey them.
+func printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) && !unicode.IsSpace(r) {
+			return unicode.ReplacementChar
+		}
+		return r
+	}, s)
+}
 
 // orDash marks an empty cell.
 func orDash(s string) string {

@@ -76,6 +76,7 @@ func (c *client) command() *cobra.Command {
 		RunE:              unknownCommand,
 		PersistentPreRunE: func(*cobra.Command, []string) error { return c.checkFlags() },
 	}
+	root.SuggestionsMinimumDistance = 2
 	root.SetOut(c.env.Out)
 	root.SetErr(c.env.Err)
 	root.SetVersionTemplate("{{.Version}}\n")

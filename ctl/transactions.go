@@ -79,14 +79,14 @@ func (c *client) transactions(ctx context.Context, agent weftv1.OperationsClient
 func (c *client) printTransactions(transactions []*weftv1.TransactionRecord) {
 	g := newGrid("seq", "event", "time", "origin", "label", "ops", "took", "result")
 	for _, t := range transactions {
-		g.row(t.Seq, eventNumber(t.Event), clock(t.Start), t.Origin, t.Label, len(t.Operations), took(t.Took), c.transactionResult(t))
+		g.row(t.Seq, eventNumber(t.Event), c.clock(t.Start), t.Origin, t.Label, len(t.Operations), took(t.Took), c.transactionResult(t))
 	}
 	c.printGrid(g, "no transaction is in the log")
 }
 
 // printTransaction shows one as a line, then its operations in the order in which they were made.
 func (c *client) printTransaction(t *weftv1.TransactionRecord) {
-	c.printf("transaction %d  event %s  %s  %s  %s  %s  took %s  %s\n", t.Seq, eventNumber(t.Event), clock(t.Start),
+	c.printf("transaction %d  event %s  %s  %s  %s  %s  took %s  %s\n", t.Seq, eventNumber(t.Event), c.clock(t.Start),
 		t.Origin, t.Label, counted(len(t.Operations), "operation"), took(t.Took), c.transactionResult(t))
 	if len(t.Operations) > 0 {
 		g := newGrid("level", "batch", "verb", "object", "at", "took", "why", "error")

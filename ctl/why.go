@@ -30,7 +30,7 @@ func (c *client) why(ctx context.Context, agent weftv1.OperationsClient, ref str
 	}
 	return c.show(reply, func() {
 		for _, line := range reply.Lines {
-			c.printf("%s\n", line)
+			c.printf("%s\n", printable(line))
 		}
 	})
 }

@@ -1,0 +1,130 @@
+package ctltest
+
+import (
+	"math"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	weftv1 "github.com/weftnet/weft/proto/weft/v1"
+)
+
+// Sample is what an agent with one pod, one failed pod and one waiting object answers at a time.
+func Sample(now time.Time) Replies {
+	ago := func(d time.Duration) *timestamppb.Timestamp { return timestamppb.New(now.Add(-d)) }
+	return Replies{
+		State:        sampleState(ago),
+		Attachments:  sampleAttachments(ago),
+		Events:       sampleEvents(ago),
+		Transactions: sampleTransactions(ago),
+		Objects:      sampleObjects(ago),
+		Why:          &weftv1.WhyReply{Lines: []string{"vpp.route/weft:pods/ip4/10.1.0.3/32: pending", "  waits for vpp.interface/weft-2-eth0"}},
+		Addresses:    sampleAddresses(ago),
+		Resync:       &weftv1.ResyncReply{Event: 3},
+	}
+}
+
+type agoFunc func(time.Duration) *timestamppb.Timestamp
+
+func sampleState(ago agoFunc) *weftv1.StateReply {
+	return &weftv1.StateReply{
+		Version: "weft v0.1.0 (3f2a9c1d0b4e)", Started: ago(51*time.Hour + 20*time.Minute), Ready: true,
+		Conditions: []*weftv1.Condition{
+			{Name: "started", Ok: true, Message: "resynced"},
+			{Name: "dataplane", Ok: true, Message: "connected"},
+		},
+		Attachments: 1, Events: 2, Queue: 1, Running: "add pod default/c eth0 (weft, sandbox c0ffee000003)",
+		Dataplane: "weft-vswitch 25.10", Objects: map[string]uint32{"applied": 20, "pending": 1},
+	}
+}
+
+func sampleAttachments(ago agoFunc) *weftv1.AttachmentsReply {
+	nic := &weftv1.InterfaceInfo{
+		Name: "eth0", Type: "tap", Object: "weft-1-eth0", Mac: "02:00:00:00:00:01", Mtu: 1500,
+		Addresses: []string{"10.1.0.2/32", "2001:db8::2/128"},
+	}
+	extra := &weftv1.InterfaceInfo{Name: "memif1", Type: "memif", Network: "blue", Object: "weft-1-memif1"}
+	return &weftv1.AttachmentsReply{Attachments: []*weftv1.AttachmentInfo{
+		{
+			Attachment: &weftv1.Attachment{Network: "weft", ContainerId: "c0ffee000001aaaaaaaaaaaaaaaaaaaa", IfName: "eth0"},
+			Pod:        &weftv1.Pod{Namespace: "default", Name: "a", Uid: "uid-a"},
+			Netns:      "/run/netns/a", Created: ago(3*time.Minute + 5*time.Second), Interfaces: []*weftv1.InterfaceInfo{nic, extra},
+		},
+		{
+			Attachment: &weftv1.Attachment{Network: "weft", ContainerId: "plain", IfName: "eth0"},
+			Netns:      "/run/netns/plain", Created: ago(59 * time.Second),
+		},
+	}}
+}
+
+func sampleEvents(ago agoFunc) []*weftv1.EventRecord {
+	return []*weftv1.EventRecord{
+		{
+			Seq: 1, Event: "add pod default/a eth0 (weft, sandbox c0ffee000001)", Kind: "update", Arrived: ago(185 * time.Second),
+			Queued: durationpb.New(12 * time.Microsecond), Took: durationpb.New(3456 * time.Microsecond), Operations: 20,
+			Transactions: []uint64{4}, Json: []byte(`{"seq":1,"event":"add pod default/a","order":["podmanager","ipnet"]}`),
+		},
+		{
+			Seq: 2, Cause: 1, Event: "add pod default/b eth0 (weft, sandbox c0ffee000002)", Kind: "update", Arrived: ago(61 * time.Second),
+			Queued: durationpb.New(0), Took: durationpb.New(1234 * time.Millisecond), Operations: 7, Undone: true,
+			Error: "vpp.interface/weft-2-eth0: create:\n\x1b[31mno such namespace", Json: []byte(`{"seq":2,"undone":true}`),
+		},
+	}
+}
+
+func sampleTransactions(ago agoFunc) []*weftv1.TransactionRecord {
+	us := func(n int) *durationpb.Duration { return durationpb.New(time.Duration(n) * time.Microsecond) }
+	return []*weftv1.TransactionRecord{
+		{
+			Seq: 4, Event: 1, Origin: "update", Label: "add pod default/a", Start: ago(185 * time.Second), Took: us(2500),
+			Operations: []*weftv1.Operation{
+				{Ref: "linux.netns//run/netns/a", Verb: "create", Why: "new", Took: us(40)},
+				{Ref: "vpp.interface/weft-1-eth0", Verb: "create", Why: "new", Level: 1, Batch: 1, At: us(45), Took: us(900)},
+			},
+			Json: []byte(`{"seq":4,"ops":2}`),
+		},
+		{
+			Seq: 5, Event: 2, Origin: "update", Label: "add pod default/b", Start: ago(61 * time.Second), Took: us(1_200_000), Undone: true,
+			Error: "no such namespace",
+			Operations: []*weftv1.Operation{
+				{Ref: "vpp.interface/weft-2-eth0", Verb: "create", Why: "new", Level: 1, At: us(20), Took: us(1_199_000), Error: "no such namespace"},
+				{Ref: "linux.netns//run/netns/b", Verb: "delete", Why: "rollback", Level: 2, Batch: 1, At: us(1_199_100), Took: us(15)},
+			},
+		},
+		{
+			Seq: 6, Origin: "retry", Label: "retry", Start: ago(time.Second),
+			Waiting: []*weftv1.Waiting{{Ref: "vpp.route/weft:pods/ip4/10.1.0.3/32", Missing: []string{"vpp.interface/weft-2-eth0"}}},
+		},
+	}
+}
+
+func sampleObjects(ago agoFunc) *weftv1.ObjectsReply {
+	return &weftv1.ObjectsReply{Objects: []*weftv1.Object{
+		{
+			Ref: "vpp.vrf/weft:pods/ip4", Phase: "applied", Since: ago(51 * time.Hour),
+			Desired: []byte(`{"id":1}`), Applied: []byte(`{"id":1}`),
+		},
+		{
+			Ref: "vpp.route/weft:pods/ip4/10.1.0.3/32", Phase: "pending", Since: ago(10 * time.Second),
+			Missing: []string{"vpp.interface/weft-2-eth0"}, Desired: []byte(`{"vrf":"weft:pods/ip4"}`),
+		},
+		{
+			Ref: "linux.route/x", Phase: "failed", Since: ago(70 * time.Second), Error: "file exists", Attempt: 3, RetryAt: ago(-8 * time.Second),
+		},
+	}}
+}
+
+func sampleAddresses(ago agoFunc) *weftv1.AddressesReply {
+	return &weftv1.AddressesReply{
+		Pools: []*weftv1.Pool{
+			{Name: "default4", Prefix: "10.1.0.0/24", Free: 250, Leased: 1, Used: 1, Cooling: 1},
+			{Name: "default6", Prefix: "2001:db8::/48", Free: math.MaxUint64},
+		},
+		Leases: []*weftv1.Lease{
+			{Pool: "default4", Address: "10.1.0.1", State: "internal", Holder: "node", Since: ago(51 * time.Hour)},
+			{Pool: "default4", Address: "10.1.0.2", State: "used", Holder: "weft/c0ffee000001/eth0", Since: ago(185 * time.Second)},
+			{Pool: "default4", Address: "10.1.0.4", State: "cooling", Holder: "weft/c0ffee000004/eth0", Since: ago(9 * time.Second), FreeAt: ago(-21 * time.Second)},
+		},
+	}
+}

@@ -1,0 +1,71 @@
+package ctl_test
+
+import (
+	"context"
+	"io"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/weftnet/weft/ctl"
+	"github.com/weftnet/weft/ctl/ctltest"
+	weftv1 "github.com/weftnet/weft/proto/weft/v1"
+)
+
+// seen is called with what is written.
+type seen func(string)
+
+func (s seen) Write(p []byte) (int, error) {
+	s(string(p))
+	return len(p), nil
+}
+
+func TestFollowingEndsWellWhenInterrupted(t *testing.T) {
+	replies := ctltest.Sample(now)
+	replies.Live = []*weftv1.EventRecord{{Seq: 3, Event: "something live"}}
+	socket := filepath.Join(t.TempDir(), "agent.sock")
+	_, stop, err := ctltest.Serve(socket, replies)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stop()
+	ctx, interrupt := context.WithCancel(context.Background())
+	defer interrupt()
+	live := false
+	out := seen(func(s string) {
+		if strings.Contains(s, "something live") {
+			live = true
+			interrupt()
+		}
+	})
+	if code := ctl.Main(ctx, ctl.Env{Out: out, Err: io.Discard}, []string{"events", "-f", "--timeout", "1ns", "--socket", socket}); code != 0 || !live {
+		t.Errorf("exit code %d, live event seen: %t", code, live)
+	}
+}
+
+func TestQuestionsCarryTheArguments(t *testing.T) {
+	tests := []struct {
+		command string
+		want    proto.Message
+	}{
+		{"events --last 7", &weftv1.EventsRequest{Last: 7}},
+		{"events", &weftv1.EventsRequest{Last: 20}},
+		{"transactions", &weftv1.TransactionsRequest{Last: 20}},
+		{"txns 3", &weftv1.TransactionsRequest{Last: 3}},
+		{"objects", &weftv1.ObjectsRequest{}},
+		{"objects vpp.route", &weftv1.ObjectsRequest{Prefix: "vpp.route"}},
+		{"why vpp.vrf/x", &weftv1.WhyRequest{Ref: "vpp.vrf/x"}},
+		{"resync", &weftv1.ResyncRequest{Kind: "full", Reason: "weftctl"}},
+		{"resync upstream", &weftv1.ResyncRequest{Kind: "upstream", Reason: "weftctl"}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.command, func(t *testing.T) {
+			_, code, agent := answer(t, ctltest.Sample(now), strings.Fields(tt.command)...)
+			if asked := agent.Asked(); code != 0 || len(asked) != 1 || !proto.Equal(asked[0], tt.want) {
+				t.Errorf("exit code %d, asked %v, want %v", code, asked, tt.want)
+			}
+		})
+	}
+}

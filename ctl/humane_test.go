@@ -1,0 +1,73 @@
+package ctl
+
+import (
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+	"pgregory.net/rapid"
+)
+
+func TestSpansHaveTwoUnitsAtMost(t *testing.T) {
+	for d, want := range map[time.Duration]string{
+		-time.Second:                   "0s",
+		999 * time.Millisecond:         "0s",
+		59 * time.Second:               "59s",
+		60 * time.Second:               "1m0s",
+		9*time.Minute + 59*time.Second: "9m59s",
+		10*time.Minute + time.Second:   "10m",
+		61 * time.Minute:               "1h1m",
+		47 * time.Hour:                 "1d23h",
+		400 * 24 * time.Hour:           "400d0h",
+	} {
+		if got := span(d); got != want {
+			t.Errorf("%s: %s, want %s", d, got, want)
+		}
+	}
+}
+
+func TestDurationsHaveThreeDigits(t *testing.T) {
+	for d, want := range map[time.Duration]string{
+		0: "0s", 340: "340ns", 12_345: "12.3µs", 1_251_999: "1.25ms", 999_999: "1ms", 3_456 * time.Millisecond: "3.46s",
+		83_500 * time.Millisecond: "1m23.5s",
+	} {
+		if got := took(durationpb.New(d)); got != want {
+			t.Errorf("%d ns: %s, want %s", d, got, want)
+		}
+	}
+	if got := took(nil); got != "-" {
+		t.Errorf("none: %s", got)
+	}
+}
+
+func TestTimesOfOtherDaysHaveTheDay(t *testing.T) {
+	now := time.Date(2026, 3, 2, 12, 0, 0, 0, time.Local)
+	c := &client{env: Env{Now: func() time.Time { return now }}}
+	for ago, want := range map[time.Duration]string{time.Hour: "11:00:00.000", 23 * time.Hour: "2026-03-01 13:00:00"} {
+		if got := c.clock(timestamppb.New(now.Add(-ago))); got != want {
+			t.Errorf("%s ago: %s, want %s", ago, got, want)
+		}
+	}
+	if got := c.until(timestamppb.New(now.Add(-time.Second))); got != "now" {
+		t.Errorf("a time that has come: %s", got)
+	}
+}
+
+func TestNoTextBreaksALine(t *testing.T) {
+	rapid.Check(t, func(r *rapid.T) {
+		s := oneLine(rapid.String().Draw(r, "text") + rapid.SampledFrom([]string{"", "\x1b[2J", "\n", "\r", "\x00", "\u009b"}).Draw(r, "evil"))
+		for _, c := range s {
+			if c < ' ' || c >= 0x7f && c < 0xa0 {
+				r.Fatalf("%q holds %q", s, c)
+			}
+		}
+	})
+}
+
+func TestColoursAreOnlyForTerminals(t *testing.T) {
+	plain, coloured := &client{}, &client{colour: true}
+	if plain.bad("x") != "x" || coloured.bad("x") == "x" || coloured.good("") != "" {
+		t.Errorf("plain %q, coloured %q, nothing %q", plain.bad("x"), coloured.bad("x"), coloured.good(""))
+	}
+}

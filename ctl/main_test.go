@@ -1,0 +1,38 @@
+package ctl_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+	"go.uber.org/goleak"
+
+	"github.com/weftnet/weft/ctl"
+)
+
+// checked runs the tests and then looks for goroutines that are left.
+type checked struct{ *testing.M }
+
+func (c checked) Run() int {
+	code := c.M.Run()
+	if err := goleak.Find(); code == 0 && err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return code
+}
+
+func TestMain(m *testing.M) {
+	testscript.Main(checked{m}, map[string]func(){
+		"weftctl": func() {
+			ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT)
+			code := ctl.Main(ctx, ctl.Env{Out: os.Stdout, Err: os.Stderr}, os.Args[1:])
+			stop()
+			os.Exit(code)
+		},
+	})
+}

@@ -1,0 +1,55 @@
+package ctl_test
+
+import (
+	"errors"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/weftnet/weft/ctl/ctltest"
+	weftv1 "github.com/weftnet/weft/proto/weft/v1"
+)
+
+// scenarios are the agents that a script can have, by the argument of its command "agent".
+var scenarios = map[string]func(*ctltest.Replies){
+	"well": func(*ctltest.Replies) {},
+	"not-ready": func(r *ctltest.Replies) {
+		r.State.Ready = false
+		r.State.Conditions[1] = &weftv1.Condition{Name: "dataplane", Message: "connecting to /run/weft/api.sock"}
+	},
+	"silent":        func(r *ctltest.Replies) { r.Silent = true },
+	"leaving":       func(r *ctltest.Replies) { r.Leaves = true },
+	"other-version": func(r *ctltest.Replies) { r.Err = status.Error(codes.Unimplemented, "unknown method") },
+	"refusing":      func(r *ctltest.Replies) { r.Err = errors.New("peer is not root") },
+	"failing": func(r *ctltest.Replies) {
+		r.Resync = &weftv1.ResyncReply{Event: 7, Error: "commit:\n2 objects stuck"}
+	},
+	"busy": func(r *ctltest.Replies) { r.Resync = &weftv1.ResyncReply{Error: "event queue is full"} },
+}
+
+func TestScripts(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Dir: "testdata/script",
+		Setup: func(env *testscript.Env) error {
+			env.Setenv("WEFT_SOCKET", filepath.Join(env.WorkDir, "agent.sock"))
+			return nil
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"agent": startAgent},
+	})
+}
+
+// startAgent is the script command "agent SCENARIO": it answers at $WEFT_SOCKET until the script ends.
+func startAgent(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 || scenarios[args[0]] == nil {
+		ts.Fatalf("usage: agent SCENARIO")
+	}
+	replies := ctltest.Sample(time.Now())
+	scenarios[args[0]](&replies)
+	_, stop, err := ctltest.Serve(ts.Getenv("WEFT_SOCKET"), replies)
+	ts.Check(err)
+	ts.Defer(stop)
+}
