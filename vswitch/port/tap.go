@@ -121,7 +121,7 @@ func (t *Tap) Receive(v []*frame.Buffer) (int, error) {
 }
 
 // Transmit sends v's frames and returns how many the kernel took. A frame that it refuses, because the host side is down
-// or the frame makes no sense to it, is passed over; an error says that the tap is gone.
+// or the frame makes no sense to it, is left empty; an error says that the tap is gone.
 func (t *Tap) Transmit(v []*frame.Buffer) (int, error) {
 	sent := 0
 	for _, b := range v {
@@ -132,6 +132,8 @@ func (t *Tap) Transmit(v []*frame.Buffer) (int, error) {
 			sent++
 		case unix.EBADFD, unix.EBADF:
 			return sent, errno
+		default:
+			b.SetLen(0)
 		}
 	}
 	return sent, nil

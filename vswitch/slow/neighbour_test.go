@@ -1,0 +1,214 @@
+package slow_test
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/gopacket/gopacket"
+	"github.com/gopacket/gopacket/layers"
+
+	"github.com/weftnet/weft/vswitch/frame"
+	"github.com/weftnet/weft/vswitch/slow"
+)
+
+func arp(t *testing.T, operation uint16, mac frame.MAC, sender, target netip.Addr) []byte {
+	raw := build(t, &layers.ARP{
+		AddrType: layers.LinkTypeEthernet, Protocol: layers.EthernetTypeIPv4, HwAddressSize: 6, ProtAddressSize: 4, Operation: operation,
+		SourceHwAddress: mac[:], SourceProtAddress: sender.AsSlice(), DstHwAddress: make([]byte, 6), DstProtAddress: target.AsSlice(),
+	})
+	copy(raw[6:], mac[:])
+	return raw
+}
+
+// nd is a solicitation for target or an advertisement of it, with mac in its option.
+func nd(t *testing.T, kind uint8, target netip.Addr, mac frame.MAC, flags uint8) []byte {
+	ip := ip6(layers.IPProtocolICMPv6, their6, our6)
+	ip.HopLimit = 255
+	icmp := &layers.ICMPv6{TypeCode: layers.CreateICMPv6TypeCode(kind, 0)}
+	_ = icmp.SetNetworkLayerForChecksum(ip)
+	if kind == frame.ICMP6Solicit {
+		return build(t, ip, icmp, &layers.ICMPv6NeighborSolicitation{
+			TargetAddress: target.AsSlice(), Options: layers.ICMPv6Options{{Type: layers.ICMPv6OptSourceAddress, Data: mac[:]}},
+		})
+	}
+	return build(t, ip, icmp, &layers.ICMPv6NeighborAdvertisement{
+		Flags: flags, TargetAddress: target.AsSlice(), Options: layers.ICMPv6Options{{Type: layers.ICMPv6OptTargetAddress, Data: mac[:]}},
+	})
+}
+
+func TestRequestsForOwnAddressesAreAnswered(t *testing.T) {
+	d := newDataplane(t)
+	out := d.give(slow.Message{Reason: slow.ARP, Interface: 1}, arp(t, 1, theirMAC, their4, our4))
+	if len(out) != 1 || out[0].reason != slow.Output || out[0].out != 1 {
+		t.Fatalf("sent %+v", out)
+	}
+	a, ok := out[0].packet.Layer(layers.LayerTypeARP).(*layers.ARP)
+	if !ok || a.Operation != 2 || string(a.SourceHwAddress) != string(ourMAC[:]) || string(a.DstHwAddress) != string(theirMAC[:]) ||
+		string(a.SourceProtAddress) != string(our4.AsSlice()) || string(a.DstProtAddress) != string(their4.AsSlice()) {
+		t.Errorf("%v", out[0].packet)
+	}
+	if len(d.learned) != 0 {
+		t.Errorf("a stranger's request taught %v", d.learned)
+	}
+	for _, target := range []netip.Addr{our6, ourLink} {
+		out = d.give(slow.Message{Reason: slow.Discovery, Interface: 1}, nd(t, frame.ICMP6Solicit, target, theirMAC, 0))
+		if len(out) != 1 {
+			t.Fatalf("%v: sent %+v", target, out)
+		}
+		n, ok := out[0].packet.Layer(layers.LayerTypeICMPv6NeighborAdvertisement).(*layers.ICMPv6NeighborAdvertisement)
+		if !ok || !n.TargetAddress.Equal(target.AsSlice()) || !n.Solicited() || !n.Override() || string(n.Options[0].Data) != string(ourMAC[:]) {
+			t.Errorf("%v", out[0].packet)
+		}
+	}
+}
+
+func TestRequestsThatAreNotForUsStayUnanswered(t *testing.T) {
+	other6 := netip.MustParseAddr("fd00::77")
+	hops := nd(t, frame.ICMP6Solicit, our6, theirMAC, 0)
+	hops[21] = 64
+	sum := nd(t, frame.ICMP6Solicit, our6, theirMAC, 0)
+	sum[56]++
+	liar := arp(t, 1, theirMAC, their4, our4)
+	liar[11]++
+	for _, c := range []struct {
+		rule   string
+		reason slow.Reason
+		raw    []byte
+		cause  string
+	}{
+		{"another's IPv4 address", slow.ARP, arp(t, 1, theirMAC, their4, netip.MustParseAddr("10.0.0.77")), "neighbour message not for us"},
+		{"our own address claimed", slow.ARP, arp(t, 1, theirMAC, our4, our4), "neighbour message not for us"},
+		{"sender's MAC is not the frame's", slow.ARP, liar, "arp malformed"},
+		{"cut off", slow.ARP, arp(t, 1, theirMAC, their4, our4)[:40], "arp malformed"},
+		{"another's IPv6 address", slow.Discovery, nd(t, frame.ICMP6Solicit, other6, theirMAC, 0), "neighbour message not for us"},
+		{"hop limit that a router has touched", slow.Discovery, hops, "nd malformed"},
+		{"wrong checksum", slow.Discovery, sum, "nd malformed"},
+	} {
+		t.Run(c.rule, func(t *testing.T) {
+			d := newDataplane(t)
+			if out := d.give(slow.Message{Reason: c.reason, Interface: 1}, c.raw); len(out) != 0 || d.drops(c.cause) != 1 {
+				t.Errorf("sent %v, dropped %d", out, d.drops(c.cause))
+			}
+		})
+	}
+}
+
+// packetTo is a frame that waits for a neighbour.
+func packetTo(t *testing.T, to netip.Addr) []byte {
+	if to.Is4() {
+		return build(t, ip4(layers.IPProtocolNoNextHeader, to), gopacket.Payload("x"))
+	}
+	return build(t, ip6(layers.IPProtocolNoNextHeader, netip.MustParseAddr("fd77::1"), to), gopacket.Payload("x"))
+}
+
+func TestUnresolvedFramesWaitForTheAnswer(t *testing.T) {
+	for _, c := range []struct {
+		rule   string
+		target netip.Addr
+		answer func(t *testing.T) (slow.Reason, []byte)
+	}{
+		{"IPv4", netip.MustParseAddr("10.0.0.50"), func(t *testing.T) (slow.Reason, []byte) {
+			return slow.ARP, arp(t, 2, theirMAC, netip.MustParseAddr("10.0.0.50"), our4)
+		}},
+		{"IPv6", netip.MustParseAddr("fd00::50"), func(t *testing.T) (slow.Reason, []byte) {
+			return slow.Discovery, nd(t, frame.ICMP6Advert, netip.MustParseAddr("fd00::50"), theirMAC, frame.NDFlagSolicited)
+		}},
+	} {
+		t.Run(c.rule, func(t *testing.T) {
+			d := newDataplane(t)
+			m := slow.Message{Reason: slow.Unresolved, Interface: 2, Out: 1, Target: c.target, Virtio: frame.Virtio{Flags: 2}}
+			if out := d.give(m, packetTo(t, c.target)); len(out) != 1 {
+				t.Fatalf("first frame: sent %v", out)
+			}
+			for range 20 {
+				if out := d.give(m, packetTo(t, c.target)); len(out) != 0 {
+					t.Fatalf("asked twice within a second: %v", out)
+				}
+			}
+			if d.drops("neighbour queue full") != 13 {
+				t.Errorf("%d dropped", d.drops("neighbour queue full"))
+			}
+			reason, raw := c.answer(t)
+			out := d.give(slow.Message{Reason: reason, Interface: 1}, raw)
+			if len(out) != 8 || frame.Ethernet(out[0].raw).Destination() != theirMAC || frame.Ethernet(out[0].raw).Source() != ourMAC ||
+				d.message.Virtio.Flags != 2 || out[0].out != 1 {
+				t.Fatalf("after the answer: %v", out)
+			}
+			if len(d.learned) != 1 || d.learned[0] != (learned{1, c.target, theirMAC}) {
+				t.Errorf("learned %v", d.learned)
+			}
+			if out := d.give(m, packetTo(t, c.target)); len(out) != 1 || len(d.learned) != 2 {
+				t.Errorf("before control knows: sent %v, learned %v", out, d.learned)
+			}
+		})
+	}
+}
+
+func TestSilentNeighbourIsAskedThreeTimesThenRefused(t *testing.T) {
+	d := newDataplane(t)
+	m := slow.Message{Reason: slow.Unresolved, Interface: 1, Out: 1, Target: netip.MustParseAddr("10.0.0.50")}
+	asked := len(d.give(m, packetTo(t, m.Target)))
+	for range 2 {
+		asked += len(d.step(999 * time.Millisecond))
+		asked += len(d.step(time.Millisecond))
+	}
+	if asked != 3 {
+		t.Fatalf("asked %d times", asked)
+	}
+	out := d.step(time.Second)
+	if len(out) != 1 {
+		t.Fatalf("sent %v", out)
+	}
+	if l, ok := out[0].packet.Layer(layers.LayerTypeICMPv4).(*layers.ICMPv4); !ok || l.TypeCode != layers.CreateICMPv4TypeCode(3, 1) {
+		t.Errorf("%v", out[0].packet)
+	}
+	if due := d.path.Step(d.now); !due.IsZero() {
+		t.Errorf("still due at %v", due)
+	}
+}
+
+func TestResolutionsAreBounded(t *testing.T) {
+	d := newDataplane(t)
+	for i := range 1100 {
+		a := netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)})
+		d.give(slow.Message{Reason: slow.Unresolved, Interface: 1, Out: 1, Target: a}, packetTo(t, a))
+	}
+	if n := d.drops("neighbour resolutions at limit"); n != 1100-1024 {
+		t.Errorf("%d refused", n)
+	}
+}
+
+func TestClaims(t *testing.T) {
+	override := uint8(frame.NDFlagOverride)
+	for _, c := range []struct {
+		rule   string
+		known  *neighbour
+		reason slow.Reason
+		raw    []byte
+		learns bool
+	}{
+		{"a static entry withstands a gratuitous ARP", &neighbour{theirMAC, true}, slow.ARP, arp(t, 1, evilMAC, their4, their4), false},
+		{"a static entry withstands a reply", &neighbour{theirMAC, true}, slow.ARP, arp(t, 2, evilMAC, their4, our4), false},
+		{"a static entry withstands an advertisement", &neighbour{theirMAC, true}, slow.Discovery, nd(t, frame.ICMP6Advert, their4in6, evilMAC, override), false},
+		{"a dynamic entry follows its owner", &neighbour{theirMAC, false}, slow.ARP, arp(t, 1, evilMAC, their4, their4), true},
+		{"a dynamic entry is not said again", &neighbour{evilMAC, false}, slow.ARP, arp(t, 1, evilMAC, their4, their4), false},
+		{"no override, no change", &neighbour{theirMAC, false}, slow.Discovery, nd(t, frame.ICMP6Advert, their4in6, evilMAC, 0), false},
+		{"override changes", &neighbour{theirMAC, false}, slow.Discovery, nd(t, frame.ICMP6Advert, their4in6, evilMAC, override), true},
+		{"a stranger is not entered", nil, slow.ARP, arp(t, 2, evilMAC, their4, our4), false},
+		{"a stranger is not entered by ND", nil, slow.Discovery, nd(t, frame.ICMP6Advert, their4in6, evilMAC, override), false},
+	} {
+		t.Run(c.rule, func(t *testing.T) {
+			d := newDataplane(t)
+			if c.known != nil {
+				d.neighbours[their4], d.neighbours[their4in6] = *c.known, *c.known
+			}
+			d.give(slow.Message{Reason: c.reason, Interface: 1}, c.raw)
+			if learns := len(d.learned) > 0; learns != c.learns || learns && d.learned[0].mac != evilMAC {
+				t.Errorf("learned %v", d.learned)
+			}
+		})
+	}
+}
+
+var their4in6 = netip.MustParseAddr("fd00::77")

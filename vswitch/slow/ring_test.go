@@ -1,0 +1,83 @@
+package slow_test
+
+import (
+	"encoding/binary"
+	"testing"
+	"time"
+
+	"github.com/weftnet/weft/vswitch/slow"
+)
+
+func TestRingKeepsOrderAndRefusesWhenFull(t *testing.T) {
+	r := slow.NewRing(2)
+	for i := range 4 {
+		r.Reserve().Fill([]byte{byte(i)})
+		r.Commit()
+	}
+	if r.Reserve() != nil {
+		t.Error("a fifth message fits into four")
+	}
+	for i := range 4 {
+		if m := r.Peek(); m == nil || m.Bytes()[0] != byte(i) {
+			t.Fatalf("message %d: %v", i, m)
+		}
+		r.Advance()
+	}
+	if r.Peek() != nil || !r.Empty() {
+		t.Error("not empty")
+	}
+}
+
+func TestMessageKeepsTheHeadOfWhatIsTooLong(t *testing.T) {
+	var m slow.Message
+	if m.Fill(make([]byte, slow.MessageSize)); !m.Whole || len(m.Bytes()) != slow.MessageSize {
+		t.Errorf("%d bytes, whole %v", len(m.Bytes()), m.Whole)
+	}
+	if m.Fill(make([]byte, slow.MessageSize+1)); m.Whole || len(m.Bytes()) != slow.MessageSize {
+		t.Errorf("%d bytes, whole %v", len(m.Bytes()), m.Whole)
+	}
+}
+
+// The reader sleeps whenever it has caught up; a wake-up that is lost costs 30 seconds.
+func TestNoWakeUpIsLost(t *testing.T) {
+	const total, lost = 20000, 30 * time.Second
+	r := slow.NewRing(4)
+	bell, err := slow.NewBell()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer bell.Close()
+	done := make(chan uint64)
+	go func() {
+		read := uint64(0)
+		for read < total {
+			m := r.Peek()
+			if m == nil {
+				if bell.Wait(time.Now().Add(lost), r.Empty) != nil {
+					break
+				}
+				continue
+			}
+			if binary.BigEndian.Uint64(m.Bytes()) != read {
+				break
+			}
+			read++
+			r.Advance()
+		}
+		done <- read
+	}()
+	began := time.Now()
+	for i := uint64(0); i < total; {
+		m := r.Reserve()
+		if m == nil {
+			continue
+		}
+		m.Fill(binary.BigEndian.AppendUint64(nil, i))
+		r.Commit()
+		bell.Ring()
+		i++
+	}
+	if n := <-done; n != total || time.Since(began) > lost {
+		t.Errorf("%d of %d in order, after %v", n, total, time.Since(began))
+	}
+}
