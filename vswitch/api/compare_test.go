@@ -146,11 +146,6 @@ func (m *machine) wipe(t *rapid.T) {
 	for _, af := range []ip_types.AddressFamily{ip_types.ADDRESS_IP4, ip_types.ADDRESS_IP6} {
 		_, _ = ask(t, m.asker, m.nbrs.IPNeighborFlush, &ip_neighbor.IPNeighborFlush{SwIfIndex: allInterfaces, Af: af})
 	}
-	for _, table := range m.tables(t) {
-		for _, r := range m.routes(t, table, 8) {
-			_, _ = ask(t, m.asker, m.ips.IPRouteAddDelV2, &ip.IPRouteAddDelV2{Route: ip.IPRouteV2{TableID: table.TableID, Prefix: r.Prefix}})
-		}
-	}
 	for _, d := range m.interfaces(t) {
 		_, _ = ask(t, m.asker, m.ifs.SwInterfaceSetTable, &interfaces.SwInterfaceSetTable{SwIfIndex: d.SwIfIndex})
 		_, _ = ask(t, m.asker, m.ifs.SwInterfaceSetFlags, &interfaces.SwInterfaceSetFlags{SwIfIndex: d.SwIfIndex})
@@ -159,6 +154,10 @@ func (m *machine) wipe(t *rapid.T) {
 		_, _ = ask(t, m.asker, m.taps.TapDeleteV2, &tapv2.TapDeleteV2{SwIfIndex: d.SwIfIndex})
 	}
 	for _, table := range m.tables(t) {
+		// Now, and not before: a dump does not show the API's routes that an interface's hide.
+		for _, r := range m.routes(t, table, 8) {
+			_, _ = ask(t, m.asker, m.ips.IPRouteAddDelV2, &ip.IPRouteAddDelV2{Route: ip.IPRouteV2{TableID: table.TableID, Prefix: r.Prefix}})
+		}
 		_, _ = ask(t, m.asker, m.ips.IPTableAddDelV2, &ip.IPTableAddDelV2{Table: table})
 	}
 	m.ref = newReference()

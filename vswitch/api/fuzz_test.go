@@ -1,0 +1,84 @@
+package api
+
+import (
+	"encoding/binary"
+	"maps"
+	"reflect"
+	"slices"
+	"testing"
+
+	"go.fd.io/govpp/api"
+	"go.fd.io/govpp/binapi/memclnt"
+	"go.fd.io/govpp/codec"
+	"pgregory.net/rapid"
+)
+
+// requestIDs are the messages that may be sent in any order: all but the goodbye.
+func requestIDs(s *Server) []uint16 {
+	ids := slices.Sorted(maps.Keys(s.table.requests))
+	return slices.DeleteFunc(ids, func(id uint16) bool { return id == s.table.id(&memclnt.SockclntDelete{}) })
+}
+
+// emptySize is how long a message of zeros is.
+func emptySize(s *Server, id uint16) int {
+	m := reflect.New(s.table.requests[id].message).Interface().(api.Message)
+	return len(must(codec.EncodeMsg(m, id)))
+}
+
+// stands sends a message with these fields and says whether the server answers what follows it, or closes this connection
+// and answers on the next.
+func (r running) stands(t testing.TB, id uint16, fields []byte) bool {
+	t.Helper()
+	c := r.register(t)
+	defer c.Close()
+	data := make([]byte, max(requestHeader+len(fields), emptySize(r.Server, id)))
+	copy(data[requestHeader:], fields)
+	binary.BigEndian.PutUint16(data, id)
+	binary.BigEndian.PutUint32(data[2:], c.index)
+	if len(data) > maxMessage {
+		return true
+	}
+	c.sendFrame(t, data)
+	return c.answers(t, r.Server) || r.register(t).answers(t, r.Server)
+}
+
+func FuzzMessages(f *testing.F) {
+	r := start(f, Limits{Clients: 1000})
+	ids := requestIDs(r.Server)
+	for n := range ids {
+		f.Add(uint16(n), []byte{})
+		f.Add(uint16(n), slices.Repeat([]byte{0xff}, 300))
+		f.Add(uint16(n), slices.Repeat([]byte{0, 0, 0, 1}, 60))
+	}
+	f.Fuzz(func(t *testing.T, n uint16, fields []byte) {
+		if !r.stands(t, ids[int(n)%len(ids)], fields) {
+			t.Fatal("the server does not answer any more")
+		}
+	})
+}
+
+func TestNoMessagesFieldsBringTheServerDown(t *testing.T) {
+	r := start(t, Limits{Clients: 1000})
+	edge := rapid.SampledFrom([]byte{0, 0, 0, 1, 2, 8, 24, 32, 64, 128, 0xfe, 0xff})
+	for _, id := range requestIDs(r.Server) {
+		name := r.table.requests[id].message.Name()
+		t.Run(name, func(t *testing.T) {
+			c := r.register(t)
+			size := emptySize(r.Server, id) - requestHeader
+			rapid.Check(t, func(rt *rapid.T) {
+				fields := rapid.SliceOfN(edge, size, size+400).Draw(rt, "fields")
+				data := binary.BigEndian.AppendUint16(nil, id)
+				data = binary.BigEndian.AppendUint32(data, c.index)
+				data = append(binary.BigEndian.AppendUint32(data, 1), fields...)
+				c.sendFrame(t, data)
+				if c.answers(t, r.Server) {
+					return
+				}
+				// Fields that contradict each other are a malformed message: a new connection must do.
+				if c = r.register(t); !c.answers(t, r.Server) {
+					rt.Fatalf("the server does not answer any more")
+				}
+			})
+		})
+	}
+}
