@@ -90,7 +90,7 @@ func (s *state) resyncLost(kinds []Kind) {
 // merge takes the dumps into the state, plans and repairs.
 func (s *state) merge(j resyncJob, dumps map[Kind]found, epoch uint64, dumpErr error) (*Record, error) {
 	r := s.begin(context.Background(), j.origin, "drift")
-	r.rec.Label, r.rec.Start, r.began = j.label, j.began, j.began
+	r.rec.Label, r.rec.Event, r.rec.Start, r.began = j.label, j.opt.Event, j.began, j.began
 	r.rec.Queued = s.now().Sub(j.began)
 	if dumpErr != nil {
 		r.fault(dumpErr)
@@ -109,10 +109,10 @@ func (s *state) merge(j resyncJob, dumps map[Kind]found, epoch uint64, dumpErr e
 		}
 	}
 	dirty = append(dirty, s.prunable(r, j.opt, dumps)...)
-	ops := r.plan(dirty)
 	if j.opt.DryRun {
-		return r.dryResync(ops)
+		return r.dryResync(r.plan(dirty))
 	}
+	ops := r.plan(s.withSkipped(dirty))
 	r.execute(ops)
 	return r.finish()
 }

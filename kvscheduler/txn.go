@@ -26,6 +26,8 @@ type Txn struct {
 
 // ResyncOpt narrows a resync.
 type ResyncOpt struct {
+	Label    string  // for people
+	Event    uint64  // number of the event that asked, shown in the Record
 	Kinds    []Kind  // nil: all
 	DryRun   bool    // dump, compare and plan only
 	MaxPrune float64 // most that may be pruned, as a share of the known objects of a kind; 0: half, or 16 if that is more

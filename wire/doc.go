@@ -22,5 +22,13 @@ const (
 	KindSysctl         = "linux.sysctl"
 )
 
+// Kinds lists every kind, in the order in which an operator reads them: the dataplane's, then the kernel's.
+func Kinds() []string {
+	return []string{
+		KindVRF, KindInterface, KindInterfaceVRF, KindAddress, KindUnnumbered, KindRoute, KindNeighbour,
+		KindNamespace, KindTapPeer, KindLinuxAddress, KindLinuxRoute, KindLinuxNeighbour, KindSysctl,
+	}
+}
+
 // Key joins a kind and a name; the kind ends at the first slash, a name may hold more of them.
 func Key(kind, name string) string { return kind + "/" + name }

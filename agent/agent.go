@@ -1,0 +1,173 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/weftnet/weft/dataplane/linux"
+	"github.com/weftnet/weft/dataplane/vpp"
+	"github.com/weftnet/weft/eventloop"
+	"github.com/weftnet/weft/ipnet"
+	"github.com/weftnet/weft/kvscheduler"
+	"github.com/weftnet/weft/podmanager"
+	"github.com/weftnet/weft/proto/deletequeue"
+)
+
+// Agent is one node's agent. New assembles it, Run lives its life.
+type Agent struct {
+	config Config
+	log    *slog.Logger
+
+	state     *State
+	queue     *deletequeue.Queue
+	scheduler *kvscheduler.Scheduler
+	dataplane *southbound
+	loop      *eventloop.Loop
+	pods      *podmanager.Manager
+	network   *ipnet.Network
+	health    *health
+}
+
+// stateWait is how long a starting agent waits for another one to let go of the state file.
+const stateWait = 15 * time.Second
+
+// New assembles an agent and restores what it knew; nothing of the machine is touched before Run. Close it in any case.
+func New(ctx context.Context, config Config, log *slog.Logger) (a *Agent, err error) {
+	a = &Agent{config: config, log: log, health: newHealth(config.HealthFile, log)}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, a.Close())
+		}
+	}()
+	ctx, cancel := context.WithTimeout(ctx, stateWait)
+	defer cancel()
+	if a.state, err = OpenState(ctx, filepath.Join(config.StateDir, "state.db"), log); err != nil {
+		return a, err
+	}
+	if a.queue, err = deletequeue.Open(filepath.Join(config.StateDir, "delete-queue")); err != nil {
+		return a, fmt.Errorf("delete queue: %w", err)
+	}
+	if err := a.assembleScheduler(); err != nil {
+		return a, err
+	}
+	if err := a.assembleRooms(); err != nil {
+		return a, err
+	}
+	return a, a.restore()
+}
+
+// Close lets go of the state file.
+func (a *Agent) Close() error {
+	if a.state == nil {
+		return nil
+	}
+	return a.state.Close()
+}
+
+func (a *Agent) assembleScheduler() error {
+	a.scheduler = kvscheduler.New(kvscheduler.Config{
+		Sources: []string{ownSource, externalSource},
+		Journal: a.state.journal,
+		Logger:  a.log.With("room", "kvscheduler"),
+	})
+	a.dataplane = newSouthbound(a.config.Dataplane, a.log, a.health)
+	kinds, err := vpp.Register(a.scheduler, a.dataplane.client)
+	if err != nil {
+		return fmt.Errorf("kinds of the dataplane: %w", err)
+	}
+	a.dataplane.replay = func() { a.scheduler.Lost(kinds.All()...) }
+	if _, err := linux.Register(a.scheduler); err != nil {
+		return fmt.Errorf("kinds of the kernel: %w", err)
+	}
+	return nil
+}
+
+func (a *Agent) assembleRooms() (err error) {
+	a.loop = eventloop.New(eventloop.Config{
+		Committer: &committer{scheduler: a.scheduler, keepUnknown: a.state.Quarantined != ""},
+		Saver:     a.state,
+		External:  a.scheduler,
+		Log:       a.log.With("room", "eventloop"),
+		Verify:    a.config.Verify,
+	})
+	a.network, err = ipnet.New(ipnet.Config{
+		Pools:    ipamPools(a.config.Pools),
+		CoolDown: coolDown(a.config.CoolDown),
+		MTU:      a.config.MTU,
+		HostLink: a.config.HostLink,
+		Log:      a.log.With("room", "ipnet"),
+	})
+	if err != nil {
+		return fmt.Errorf("networks: %w", err)
+	}
+	a.pods = podmanager.New(podmanager.Config{
+		Loop:       a.loop,
+		Inspect:    inspect,
+		LinkExists: linkExists,
+		Verify:     a.verify,
+		Void:       a.void,
+		Grace:      a.config.GCGrace,
+		Ready:      a.health.missing,
+		Log:        a.log.With("room", "podmanager"),
+	})
+	register(a.loop, a.pods, a.network)
+	return nil
+}
+
+// Run does an agent's work until ctx ends. The dataplane goes on when it returns.
+func (a *Agent) Run(ctx context.Context) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return ended("scheduler", a.scheduler.Run(ctx)) })
+	group.Go(func() error { return ended("event loop", a.loop.Run(ctx)) })
+	group.Go(func() error { return ended("server", a.serve(ctx)) })
+	group.Go(func() error { return ended("dataplane", a.dataplane.run(ctx)) })
+	group.Go(func() error {
+		if err := a.start(ctx); err != nil {
+			return ended("start", err)
+		}
+		return ended("upkeep", a.upkeep(ctx))
+	})
+	err := group.Wait()
+	a.health.set(conditionStarted, false, "stopped")
+	a.log.Info("agent stopped")
+	return err
+}
+
+// start makes the machine what the restored state says, settles deletions that came in meanwhile, and only then opens
+// the gate for new pods.
+func (a *Agent) start(ctx context.Context) error {
+	if err := a.dataplane.await(ctx); err != nil {
+		return err
+	}
+	if _, err := a.loop.Do(ctx, eventloop.Resynchronize{Kind: eventloop.Full, Reason: "start"}); err != nil {
+		if ctx.Err() != nil {
+			return err
+		}
+		// What could not be repaired is retried by the scheduler and healed by the loop; it must not keep the rest down.
+		a.log.Error("first resync left something to repair", "err", err)
+	}
+	unlock, err := a.queue.Lock(ctx)
+	if err != nil {
+		return fmt.Errorf("lock the delete queue: %w", err)
+	}
+	defer unlock()
+	a.drainLocked(ctx)
+	a.reap(ctx)
+	a.health.set(conditionStarted, true, "")
+	a.log.Info("agent ready", "attachments", len(a.pods.Attachments()), "dataplane", a.dataplane.client.Version())
+	return nil
+}
+
+// ended is nil for a part that ended because it was asked to.
+func ended(part string, err error) error {
+	if err == nil || errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", part, err)
+}

@@ -1,0 +1,169 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/pflag"
+)
+
+// Config is all that an operator can set. Each field is a key of the YAML file, a flag and an environment variable;
+// flags win over the environment, that over the file, the file over the defaults.
+type Config struct {
+	Socket     string
+	StateDir   string
+	Dataplane  Dataplane
+	Pools      []Pool
+	CoolDown   time.Duration
+	MTU        int
+	HostLink   string
+	Log        Log
+	HealthFile string
+	Verify     bool
+	GCGrace    time.Duration
+	Audit      time.Duration
+}
+
+// Dataplane says which dataplane the agent drives.
+type Dataplane struct {
+	Type    string // embedded or vpp
+	Socket  string
+	Program string // of type embedded: the weft-vswitch to start
+	Log     string // of type embedded: where its output goes
+}
+
+// Log says what the agent writes about itself, and how.
+type Log struct {
+	Level  string
+	Format string
+}
+
+// Pool is a range of addresses for pods.
+type Pool struct {
+	Name   string
+	Prefix netip.Prefix
+}
+
+// String is the pool as a flag shows it.
+func (p Pool) String() string { return p.Name + "=" + p.Prefix.String() }
+
+// Dataplane types.
+const (
+	Embedded = "embedded"
+	VPP      = "vpp"
+)
+
+// Flags binds every key to a flag of the set; the flag's name is the key in kebab case, its default the key's.
+func (c *Config) Flags(fs *pflag.FlagSet) {
+	fs.StringVar(&c.Socket, "socket", "/run/weft/agent.sock", "socket of the agent, for weft-cni and weftctl; root only")
+	fs.StringVar(&c.StateDir, "state-dir", "/var/lib/weft", "directory of state.db and delete-queue")
+	fs.StringVar(&c.Dataplane.Type, "dataplane-type", Embedded, "embedded (weft-vswitch, started by the agent) or vpp (runs already)")
+	fs.StringVar(&c.Dataplane.Socket, "dataplane-socket", "", "binary API socket; default /run/weft/vswitch-api.sock (embedded), /run/vpp/api.sock (vpp)")
+	fs.StringVar(&c.Dataplane.Program, "dataplane-program", "", "weft-vswitch to start; default: beside the agent, else from PATH")
+	fs.StringVar(&c.Dataplane.Log, "dataplane-log", "/var/log/weft-vswitch.log", "file for the output of weft-vswitch")
+	fs.Var((*poolsValue)(&c.Pools), "pools", "address pools, each NAME=PREFIX, comma separated; one of a family at least")
+	fs.DurationVar(&c.CoolDown, "cool-down", 30*time.Second, "time before a released address is given out again, 0s to 1h")
+	fs.IntVar(&c.MTU, "mtu", 1500, "MTU of pods' interfaces, 1280 to 9000 bytes (576 without an IPv6 pool)")
+	fs.StringVar(&c.HostLink, "host-link", "weft0", "name of the link between this node and the dataplane")
+	fs.StringVar(&c.Log.Level, "log-level", "info", "debug, info, warn or error")
+	fs.StringVar(&c.Log.Format, "log-format", "text", "text or json")
+	fs.StringVar(&c.HealthFile, "health-file", "", "file that exists while the agent is ready; empty: none")
+	fs.BoolVar(&c.Verify, "verify", false, "rebuild and compare everything after each event; for tests, costs a dump each")
+	fs.DurationVar(&c.GCGrace, "gc-grace", 30*time.Second, "attachments younger than this are left alone by CNI GC, 0s to 1h")
+	fs.DurationVar(&c.Audit, "audit", time.Minute, "time between looks for drift and vanished network namespaces, 1s to 24h")
+}
+
+// Validate checks every value and reports all that is wrong, by key; it fills in defaults that depend on others.
+func (c *Config) Validate() error {
+	c.fill()
+	return errors.Join(
+		absolute("socket", c.Socket), absolute("stateDir", c.StateDir),
+		absolute("dataplane.socket", c.Dataplane.Socket),
+		oneOf("dataplane.type", c.Dataplane.Type, Embedded, VPP),
+		oneOf("log.level", c.Log.Level, "debug", "info", "warn", "error"),
+		oneOf("log.format", c.Log.Format, "text", "json"),
+		within("coolDown", c.CoolDown, 0, time.Hour),
+		within("gcGrace", c.GCGrace, 0, time.Hour),
+		within("audit", c.Audit, time.Second, 24*time.Hour),
+		c.validatePools(), c.validateMTU(), c.validateHostLink(),
+	)
+}
+
+func (c *Config) fill() {
+	if c.Dataplane.Socket != "" {
+		return
+	}
+	c.Dataplane.Socket = "/run/vpp/api.sock"
+	if c.Dataplane.Type == Embedded {
+		c.Dataplane.Socket = "/run/weft/vswitch-api.sock"
+	}
+}
+
+func (c *Config) validatePools() error {
+	if len(c.Pools) == 0 {
+		return errors.New("pools: none given; for example pools: [{name: pods, prefix: 10.1.0.0/24}]")
+	}
+	var errs []error
+	names := map[string]bool{}
+	for i, p := range c.Pools {
+		if names[p.Name] {
+			errs = append(errs, fmt.Errorf("pools: two are named %q", p.Name))
+		}
+		names[p.Name] = true
+		for _, other := range c.Pools[:i] {
+			if other.Prefix.Overlaps(p.Prefix) {
+				errs = append(errs, fmt.Errorf("pools: %s and %s overlap", other, p))
+			}
+		}
+		if p.Prefix.Bits() > p.Prefix.Addr().BitLen()-2 {
+			errs = append(errs, fmt.Errorf("pools: %s is too small: a pool has at least 4 addresses", p))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (c *Config) validateMTU() error {
+	least := 576 // RFC 791: what every IPv4 host must take
+	for _, p := range c.Pools {
+		if p.Prefix.Addr().Is6() {
+			least = 1280 // RFC 8200, section 5
+		}
+	}
+	if c.MTU < least || c.MTU > 9000 {
+		return fmt.Errorf("mtu: %d is not within %d to 9000", c.MTU, least)
+	}
+	return nil
+}
+
+func (c *Config) validateHostLink() error {
+	if n := len(c.HostLink); n == 0 || n > 15 || filepath.Base(c.HostLink) != c.HostLink {
+		return fmt.Errorf("hostLink: %q is not a name for a Linux interface (1 to 15 bytes, no slash)", c.HostLink)
+	}
+	return nil
+}
+
+func absolute(key, path string) error {
+	if !filepath.IsAbs(path) {
+		return fmt.Errorf("%s: %q is not an absolute path", key, path)
+	}
+	return nil
+}
+
+func oneOf(key, value string, allowed ...string) error {
+	for _, a := range allowed {
+		if value == a {
+			return nil
+		}
+	}
+	return fmt.Errorf("%s: %q is not one of %v", key, value, allowed)
+}
+
+func within(key string, d, least, most time.Duration) error {
+	if d < least || d > most {
+		return fmt.Errorf("%s: %v is not within %v to %v", key, d, least, most)
+	}
+	return nil
+}

@@ -1,0 +1,120 @@
+package agent
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spf13/pflag"
+)
+
+const minimal = `
+pools:
+  - {name: pods4, prefix: 10.1.0.0/24}
+`
+
+// configOf reads a configuration as the program would: arguments, then environment, then file.
+func configOf(t *testing.T, file string, args, environ []string) (Config, error) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "agent.yaml")
+	if err := os.WriteFile(path, []byte(file), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var c Config
+	fs := pflag.NewFlagSet("test", pflag.ContinueOnError)
+	c.Flags(fs)
+	if err := fs.Parse(args); err != nil {
+		return c, err
+	}
+	if err := LoadConfig(fs, path, environ); err != nil {
+		return c, err
+	}
+	return c, c.Validate()
+}
+
+func TestAFlagWinsOverTheEnvironmentAndThatOverTheFile(t *testing.T) {
+	c, err := configOf(t, minimal+"coolDown: 10s\nmtu: 1400\nstateDir: /file\n",
+		[]string{"--cool-down=1s"}, []string{"WEFT_COOL_DOWN=5s", "WEFT_MTU=1450"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.CoolDown != time.Second || c.MTU != 1450 || c.StateDir != "/file" {
+		t.Errorf("got cool-down %v, MTU %d, state directory %s", c.CoolDown, c.MTU, c.StateDir)
+	}
+}
+
+func TestPoolsAreReadFromAFlagAListAndMaps(t *testing.T) {
+	for name, file := range map[string]string{
+		"maps":  "pools: [{name: a, prefix: 10.1.0.0/24}, {name: b, prefix: 'fd00::/64'}]",
+		"texts": "pools: [a=10.1.0.0/24, 'b=fd00::/64']",
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, err := configOf(t, file, nil, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := (*poolsValue)(&c.Pools).String(); got != "a=10.1.0.0/24,b=fd00::/64" {
+				t.Errorf("got pools %s", got)
+			}
+		})
+	}
+}
+
+func TestWhatIsWrongIsNamed(t *testing.T) {
+	for _, tc := range []struct{ name, file, want string }{
+		{"an unknown key with the nearest known one", minimal + "colDown: 3s", `unknown key "colDown", did you mean "coolDown"?`},
+		{"an unknown nested key", minimal + "dataplane: {sokket: /x}", `unknown key "dataplane.sokket", did you mean "dataplane.socket"?`},
+		{"an unknown key unlike any", minimal + "zzz: 1", `unknown key "zzz"`},
+		{"a value of the wrong type", minimal + "mtu: big", "mtu: invalid argument"},
+		{"a value out of range", minimal + "coolDown: 2h", "coolDown: 2h0m0s is not within 0s to 1h0m0s"},
+		{"an MTU too small for IPv6", "pools: ['a=fd00::/64']\nmtu: 1000", "mtu: 1000 is not within 1280 to 9000"},
+		{"an MTU too large", minimal + "mtu: 9001", "mtu: 9001 is not within 576 to 9000"},
+		{"a dataplane that does not exist", minimal + "dataplane: {type: ovs}", `dataplane.type: "ovs" is not one of`},
+		{"a relative path", minimal + "socket: run/agent.sock", `socket: "run/agent.sock" is not an absolute path`},
+		{"no pool", "mtu: 1500", "pools: none given"},
+		{"a pool with host bits", "pools: [a=10.1.0.5/24]", "did you mean 10.1.0.0/24?"},
+		{"pools that overlap", "pools: [a=10.1.0.0/16, b=10.1.2.0/24]", "overlap"},
+		{"a pool name given twice", "pools: [a=10.1.0.0/24, a=10.2.0.0/24]", `two are named "a"`},
+		{"a pool that is too small", "pools: [a=10.1.0.0/31]", "too small"},
+		{"a key given twice", minimal + "mtu: 1\nmtu: 2", "already set"},
+		{"a link name that is none", minimal + "hostLink: a/b", "hostLink"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			_, err := configOf(t, tc.file, nil, nil)
+			if err == nil || !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("got %v, want %q in it", err, tc.want)
+			}
+		})
+	}
+}
+
+func TestAllThatIsWrongIsReported(t *testing.T) {
+	_, err := configOf(t, "mtu: 1\nlog: {level: loud, format: xml}", nil, nil)
+	for _, want := range []string{"pools", "mtu", "log.level", "log.format"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s is missing in %v", want, err)
+		}
+	}
+}
+
+func TestAnUnknownVariableOfOursIsNoKey(t *testing.T) {
+	if _, err := configOf(t, minimal, nil, []string{"WEFT_SOCKETS=/x", "PATH=/bin"}); err != nil {
+		t.Errorf("variables that are not keys must be left alone, got %v", err)
+	}
+}
+
+func TestWhatIsPrintedGivesTheSameConfiguration(t *testing.T) {
+	want, err := configOf(t, minimal+"coolDown: 7s\nlog: {level: debug}\ndataplane: {type: vpp}\ngcGrace: 3s", nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := configOf(t, want.String(), nil, nil)
+	if err != nil {
+		t.Fatalf("%v in\n%s", err, want)
+	}
+	if got.String() != want.String() {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}

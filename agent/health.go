@@ -1,0 +1,109 @@
+package agent
+
+import (
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"sync"
+
+	"github.com/google/renameio/v2"
+	grpchealth "google.golang.org/grpc/health"
+	"google.golang.org/grpc/health/grpc_health_v1"
+)
+
+// The conditions that must hold for ADD to be served.
+const (
+	conditionStarted   = "started"
+	conditionDataplane = "dataplane"
+)
+
+// health keeps what the agent says of itself: by gRPC, by a file, and to weftctl status.
+type health struct {
+	Server *grpchealth.Server // service "" of grpc.health.v1
+	file   string             // exists while ready; "" = none
+	log    *slog.Logger
+
+	mu         sync.Mutex
+	conditions []condition
+	ready      bool
+}
+
+type condition struct {
+	name    string
+	ok      bool
+	message string // why not, or what is there
+}
+
+func newHealth(file string, log *slog.Logger) *health {
+	h := &health{Server: grpchealth.NewServer(), file: file, log: log, conditions: []condition{
+		{name: conditionStarted, message: "starting: the first resync has not ended"},
+		{name: conditionDataplane, message: "not connected"},
+	}}
+	h.publish(false)
+	return h
+}
+
+// set changes one condition and tells the world if readiness changed with it.
+func (h *health) set(name string, ok bool, message string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	ready := true
+	for i := range h.conditions {
+		c := &h.conditions[i]
+		if c.name == name {
+			c.ok, c.message = ok, message
+		}
+		ready = ready && c.ok
+	}
+	if ready != h.ready {
+		h.ready = ready
+		h.publish(ready)
+	}
+}
+
+// snapshot copies the conditions.
+func (h *health) snapshot() (ready bool, conditions []condition) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.ready, append(conditions, h.conditions...)
+}
+
+// missing says in one line why ADD cannot be served; nil if it can.
+func (h *health) missing() error {
+	ready, conditions := h.snapshot()
+	if ready {
+		return nil
+	}
+	var reasons []string
+	for _, c := range conditions {
+		if !c.ok {
+			reasons = append(reasons, c.name+": "+c.message)
+		}
+	}
+	return fmt.Errorf("weft-agent is not ready (%s)", strings.Join(reasons, "; "))
+}
+
+func (h *health) publish(ready bool) {
+	status := grpc_health_v1.HealthCheckResponse_NOT_SERVING
+	if ready {
+		status = grpc_health_v1.HealthCheckResponse_SERVING
+	}
+	h.Server.SetServingStatus("", status)
+	if err := h.mark(ready); err != nil {
+		h.log.Warn("health file not written", "file", h.file, "err", err)
+	}
+}
+
+func (h *health) mark(ready bool) error {
+	if h.file == "" {
+		return nil
+	}
+	if ready {
+		return renameio.WriteFile(h.file, []byte("ready\n"), 0o644)
+	}
+	if err := os.Remove(h.file); err != nil && !os.IsNotExist(err) {
+		return err
+	}
+	return nil
+}

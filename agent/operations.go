@@ -1,0 +1,141 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/weftnet/weft/dataplane/vpp"
+	"github.com/weftnet/weft/eventloop"
+	"github.com/weftnet/weft/internal/version"
+	"github.com/weftnet/weft/ipnet"
+	"github.com/weftnet/weft/kvscheduler"
+	"github.com/weftnet/weft/pod"
+	"github.com/weftnet/weft/podmanager"
+	weftv1 "github.com/weftnet/weft/proto/weft/v1"
+)
+
+// operations answers operators from snapshots: none of its answers waits for the dataplane, but Resync's.
+type operations struct {
+	weftv1.UnimplementedOperationsServer
+
+	loop      *eventloop.Loop
+	scheduler *kvscheduler.Scheduler
+	pods      *podmanager.Manager
+	network   *ipnet.Network
+	health    *health
+	dataplane *vpp.Client
+	started   time.Time
+	stopping  <-chan struct{} // closed when the agent stops
+}
+
+// State says how the agent and the dataplane are.
+func (o *operations) State(context.Context, *weftv1.StateRequest) (*weftv1.StateReply, error) {
+	ready, conditions := o.health.snapshot()
+	stats := o.loop.Stats()
+	reply := &weftv1.StateReply{
+		Version: version.String(), Started: stamp(o.started), Ready: ready,
+		Attachments: uint32(len(o.pods.Attachments())), Events: stats.Handled, Queue: uint32(stats.Queue),
+		Running: stats.Running, Dataplane: o.dataplane.Version(), Objects: o.phases(),
+	}
+	for _, c := range conditions {
+		reply.Conditions = append(reply.Conditions, &weftv1.Condition{Name: c.name, Ok: c.ok, Message: c.message})
+	}
+	repaired := &weftv1.Condition{Name: "repaired", Ok: len(stats.Degraded) == 0}
+	if !repaired.Ok {
+		repaired.Message = "could not be undone or applied: " + strings.Join(stats.Degraded, ", ")
+	}
+	reply.Conditions = append(reply.Conditions, repaired)
+	return reply, nil
+}
+
+// Attachments lists the wired pods.
+func (o *operations) Attachments(context.Context, *weftv1.AttachmentsRequest) (*weftv1.AttachmentsReply, error) {
+	reply := &weftv1.AttachmentsReply{}
+	for _, a := range o.pods.Attachments() {
+		reply.Attachments = append(reply.Attachments, attachmentInfo(a))
+	}
+	return reply, nil
+}
+
+func attachmentInfo(a pod.Attachment) *weftv1.AttachmentInfo {
+	info := &weftv1.AttachmentInfo{
+		Attachment: &weftv1.Attachment{Network: a.Key.Network, ContainerId: a.Key.ContainerID, IfName: a.Key.IfName},
+		Pod:        &weftv1.Pod{Namespace: a.Pod.Namespace, Name: a.Pod.Name, Uid: a.Pod.UID},
+		Netns:      a.Netns.Path,
+		Created:    timestamppb.New(a.Created),
+	}
+	for _, i := range a.Interfaces {
+		row := &weftv1.InterfaceInfo{Name: i.Name, Type: i.Type, Network: i.Network, Object: i.Object, Mac: i.MAC, Mtu: uint32(i.MTU)}
+		for _, p := range i.Addresses {
+			row.Addresses = append(row.Addresses, p.String())
+		}
+		info.Interfaces = append(info.Interfaces, row)
+	}
+	return info
+}
+
+// Addresses lists the pools, and the addresses that are not free.
+func (o *operations) Addresses(context.Context, *weftv1.AddressesRequest) (*weftv1.AddressesReply, error) {
+	pools, leases := o.network.Addresses()
+	reply := &weftv1.AddressesReply{}
+	for _, p := range pools {
+		reply.Pools = append(reply.Pools, &weftv1.Pool{
+			Name: p.Name, Prefix: p.Prefix.String(),
+			Free: p.Free, Leased: p.Leased, Used: p.Used, Cooling: p.Cooling,
+		})
+	}
+	for _, l := range leases {
+		reply.Leases = append(reply.Leases, &weftv1.Lease{
+			Pool: l.Pool, Address: l.Address.String(), State: string(l.State), Holder: l.Holder,
+			Since: stamp(l.Since), FreeAt: stamp(l.FreeAt),
+		})
+	}
+	return reply, nil
+}
+
+// Resync asks for a resync and waits for it.
+func (o *operations) Resync(ctx context.Context, req *weftv1.ResyncRequest) (*weftv1.ResyncReply, error) {
+	kinds := map[string]eventloop.Resync{
+		"": eventloop.Full, "full": eventloop.Full, "upstream": eventloop.Upstream, "downstream": eventloop.Downstream,
+	}
+	kind, ok := kinds[req.Kind]
+	if !ok {
+		return &weftv1.ResyncReply{Error: "resync is full, upstream or downstream, not " + req.Kind}, nil
+	}
+	reason := req.Reason
+	if reason == "" {
+		reason = "asked for by an operator"
+	}
+	rec, err := o.loop.Do(ctx, eventloop.Resynchronize{Kind: kind, Reason: reason})
+	reply := &weftv1.ResyncReply{}
+	if rec != nil {
+		reply.Event = rec.Seq
+	}
+	if err != nil {
+		reply.Error = err.Error()
+	}
+	return reply, nil
+}
+
+func stamp(t time.Time) *timestamppb.Timestamp {
+	if t.IsZero() {
+		return nil
+	}
+	return timestamppb.New(t)
+}
+
+func took(d time.Duration) *durationpb.Duration { return durationpb.New(d) }
+
+// document is the whole record as JSON, for -o json and for people who look closer.
+func document(record any) []byte {
+	raw, err := json.Marshal(record)
+	if err != nil {
+		raw, _ = json.Marshal(map[string]string{"error": err.Error()})
+	}
+	return raw
+}

@@ -1,0 +1,69 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/weftnet/weft/dataplane/linux"
+	"github.com/weftnet/weft/ipnet/ipam"
+	"github.com/weftnet/weft/kvscheduler"
+	"github.com/weftnet/weft/pod"
+	"github.com/weftnet/weft/proto/deletequeue"
+)
+
+// What one room asks of another it asks through a function that the agent hands it; these are they.
+
+// inspect says which network namespace is at a path.
+func inspect(_ context.Context, path string) (pod.Netns, error) {
+	inode, device, err := linux.Inspect(path)
+	return pod.Netns{Path: path, Inode: inode, Device: device}, err
+}
+
+// linkExists looks for a link in a sandbox, and for whose it is.
+func linkExists(_ context.Context, netns pod.Netns, name string) (alias string, exists bool, err error) {
+	return linux.LinkAlias(netns.Path, name)
+}
+
+// verify reads back what wires an attachment and describes what is not as it should be.
+func (a *Agent) verify(ctx context.Context, at *pod.Attachment) ([]string, error) {
+	keys := a.network.Objects(at)
+	refs := make([]kvscheduler.Ref, len(keys))
+	for i, key := range keys {
+		ref, err := kvscheduler.ParseRef(key)
+		if err != nil {
+			return nil, err
+		}
+		refs[i] = ref
+	}
+	found, err := a.scheduler.Verify(ctx, refs...)
+	if err != nil {
+		return nil, err
+	}
+	differences := make([]string, len(found))
+	for i, d := range found {
+		differences[i] = fmt.Sprintf("%s: %s", d.Ref, d.Reason)
+	}
+	return differences, nil
+}
+
+// void takes a queued DEL back, because the same attachment is added again.
+func (a *Agent) void(ctx context.Context, key pod.Key) error {
+	return a.queue.Remove(ctx, deletequeue.Key{Network: key.Network, ContainerID: key.ContainerID, IfName: key.IfName})
+}
+
+func ipamPools(pools []Pool) []ipam.Pool {
+	out := make([]ipam.Pool, len(pools))
+	for i, p := range pools {
+		out[i] = ipam.Pool{Name: p.Name, Prefix: p.Prefix}
+	}
+	return out
+}
+
+// coolDown says "none" as the rooms do: there, zero is the default.
+func coolDown(d time.Duration) time.Duration {
+	if d == 0 {
+		return -1
+	}
+	return d
+}

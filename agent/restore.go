@@ -1,0 +1,53 @@
+package agent
+
+import (
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/weftnet/weft/eventloop"
+	"github.com/weftnet/weft/ipnet/ipam"
+	"github.com/weftnet/weft/pod"
+)
+
+// restore gives the rooms back what the state file kept. After a reboot the sandboxes are gone, and with them their
+// attachments and leases; what outlives a reboot (devices) stays.
+func (a *Agent) restore() error {
+	if err := a.forgetLastBoot(); err != nil {
+		return err
+	}
+	attachments, err := load[*pod.Attachment](a.state, attachmentsBucket, a.log)
+	if err != nil {
+		return err
+	}
+	leases, err := load[ipam.Lease](a.state, leasesBucket, a.log)
+	if err != nil {
+		return err
+	}
+	records, err := load[eventloop.Record](a.state, eventloop.RecordsBucket, a.log)
+	if err != nil {
+		return err
+	}
+	a.network.Restore(attachments, leases)
+	a.pods.Restore(attachments)
+	a.loop.Restore(records)
+	a.log.Info("state restored", "attachments", len(attachments), "leases", len(leases), "records", len(records))
+	return nil
+}
+
+func (a *Agent) forgetLastBoot() error {
+	raw, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return fmt.Errorf("boot id: %w", err)
+	}
+	boot := strings.TrimSpace(string(raw))
+	before, err := a.state.swapBootID(boot)
+	if err != nil {
+		return fmt.Errorf("store boot id: %w", err)
+	}
+	if before == "" || before == boot {
+		return nil
+	}
+	a.log.Info("node was rebooted, attachments and leases dropped", "boot", boot)
+	return a.state.clear(attachmentsBucket, leasesBucket, appliedBucket)
+}

@@ -1,0 +1,105 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/weftnet/weft/dataplane/vpp"
+)
+
+// southbound is the connection to the dataplane and, where that is the embedded one, what keeps it alive.
+type southbound struct {
+	client   *vpp.Client
+	embedded *embedded // nil: somebody else runs the dataplane
+	health   *health
+	log      *slog.Logger
+
+	replay    func()        // the dataplane may be a new process: read it back and repair it
+	connected chan struct{} // closed by the first connection
+	lost      chan struct{} // holds a token when the connection broke
+	once      sync.Once
+}
+
+func newSouthbound(config Dataplane, log *slog.Logger, health *health) *southbound {
+	s := &southbound{health: health, log: log, connected: make(chan struct{}), lost: make(chan struct{}, 1)}
+	if config.Type == Embedded {
+		s.embedded = &embedded{config: config, log: log}
+	}
+	s.client = vpp.New(config.Socket, vpp.Options{
+		Logger:    log.With("room", "dataplane"),
+		Connected: s.onConnected,
+		Lost:      s.onLost,
+	})
+	return s
+}
+
+// run keeps the dataplane connected, and the embedded one running, until ctx ends.
+func (s *southbound) run(ctx context.Context) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return s.client.Run(ctx) })
+	if s.embedded != nil {
+		group.Go(func() error { return s.supervise(ctx) })
+	}
+	err := group.Wait()
+	return errors.Join(err, s.client.Close())
+}
+
+// supervise starts the embedded dataplane where none answers: now, and whenever the connection broke.
+func (s *southbound) supervise(ctx context.Context) error {
+	for {
+		if err := s.ensure(ctx); err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-s.lost:
+		}
+	}
+}
+
+// ensure tries until a dataplane answers; one that cannot be started must not become a busy loop.
+func (s *southbound) ensure(ctx context.Context) error {
+	delay := backoff.NewExponentialBackOff()
+	delay.InitialInterval, delay.MaxInterval = 200*time.Millisecond, 30*time.Second
+	try := func() (struct{}, error) {
+		err := s.embedded.ensure(ctx)
+		if err != nil && ctx.Err() == nil {
+			s.health.set(conditionDataplane, false, err.Error())
+			s.log.Error("dataplane cannot be started, trying again", "err", err)
+		}
+		return struct{}{}, err
+	}
+	_, err := backoff.Retry(ctx, try, backoff.WithBackOff(delay), backoff.WithMaxElapsedTime(0))
+	return err
+}
+
+// await returns once there was a connection.
+func (s *southbound) await(ctx context.Context) error {
+	select {
+	case <-s.connected:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (s *southbound) onConnected(version string) {
+	s.health.set(conditionDataplane, true, version)
+	s.once.Do(func() { close(s.connected) })
+	s.replay()
+}
+
+func (s *southbound) onLost(err error) {
+	s.health.set(conditionDataplane, false, "connection lost: "+err.Error())
+	select {
+	case s.lost <- struct{}{}:
+	default: // a token is there already
+	}
+}

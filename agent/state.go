@@ -1,0 +1,227 @@
+package agent
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"time"
+
+	"go.etcd.io/bbolt"
+	bolterrors "go.etcd.io/bbolt/errors"
+
+	"github.com/weftnet/weft/eventloop"
+)
+
+// schemaVersion is that of the state file's layout. A newer one is refused: an older agent must not guess.
+const schemaVersion = 1
+
+// Buckets of the state file.
+const (
+	metaBucket        = "meta"
+	attachmentsBucket = "attachments"
+	leasesBucket      = "leases"
+	appliedBucket     = "applied"
+)
+
+var allBuckets = []string{metaBucket, attachmentsBucket, leasesBucket, appliedBucket, eventloop.RecordsBucket}
+
+// State is the file of everything durable. It belongs to one agent at a time.
+type State struct {
+	db      *bbolt.DB
+	path    string
+	journal *journal
+
+	// Quarantined is the path that a damaged file was moved to when this one was opened; "" = it was sound.
+	Quarantined string
+}
+
+// OpenState opens the state file, makes it if it is not there, and waits until ctx ends for another agent to let go of
+// it. A damaged file is moved aside and a new one begun; one of a newer schema is refused.
+func OpenState(ctx context.Context, path string, log *slog.Logger) (*State, error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return nil, fmt.Errorf("state directory: %w", err)
+	}
+	db, err := openSound(ctx, path)
+	s := &State{db: db, path: path}
+	if isDamage(err) {
+		s.Quarantined = fmt.Sprintf("%s.damaged-%s", path, time.Now().UTC().Format("20060102T150405.000"))
+		log.Error("state file is damaged, moved aside", "file", path, "to", s.Quarantined, "err", err)
+		if err := os.Rename(path, s.Quarantined); err != nil {
+			return nil, fmt.Errorf("move damaged state file aside: %w", err)
+		}
+		s.db, err = openSound(ctx, path)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := s.prepare(); err != nil {
+		return nil, errors.Join(err, s.db.Close())
+	}
+	s.journal = &journal{db: s.db}
+	return s, nil
+}
+
+// Close makes what is pending durable and lets go of the file.
+func (s *State) Close() error {
+	return errors.Join(s.Save(context.Background(), nil), s.db.Close())
+}
+
+// Save makes values durable, all or none, before it returns. It is the event loop's durable step.
+func (s *State) Save(ctx context.Context, saved []eventloop.Saved) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	applied := 0
+	err := s.db.Update(func(tx *bbolt.Tx) (err error) {
+		for _, v := range saved {
+			if err := put(tx, v); err != nil {
+				return fmt.Errorf("save %s/%s: %w", v.Bucket, v.Key, err)
+			}
+		}
+		applied, err = s.journal.write(tx)
+		return err
+	})
+	if err == nil {
+		s.journal.settle(applied)
+	}
+	return err
+}
+
+func put(tx *bbolt.Tx, v eventloop.Saved) error {
+	b := tx.Bucket([]byte(v.Bucket))
+	if b == nil {
+		return errors.New("no such bucket")
+	}
+	if v.Value == nil {
+		return b.Delete([]byte(v.Key))
+	}
+	raw, err := json.Marshal(v.Value)
+	if err != nil {
+		return err
+	}
+	return b.Put([]byte(v.Key), raw)
+}
+
+// load decodes every value of a bucket, in the order of keys. One that cannot be decoded is reported and left out:
+// it must not keep the others from being restored.
+func load[V any](s *State, bucket string, log *slog.Logger) ([]V, error) {
+	var values []V
+	err := s.db.View(func(tx *bbolt.Tx) error {
+		return tx.Bucket([]byte(bucket)).ForEach(func(k, raw []byte) error {
+			var v V
+			if err := json.Unmarshal(raw, &v); err != nil {
+				log.Error("entry of the state file left out", "bucket", bucket, "key", string(k), "err", err)
+				return nil
+			}
+			values = append(values, v)
+			return nil
+		})
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read bucket %s of %s: %w", bucket, s.path, err)
+	}
+	return values, nil
+}
+
+// clear empties buckets.
+func (s *State) clear(buckets ...string) error {
+	return s.db.Update(func(tx *bbolt.Tx) error {
+		for _, name := range buckets {
+			if err := tx.DeleteBucket([]byte(name)); err != nil {
+				return err
+			}
+			if _, err := tx.CreateBucket([]byte(name)); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// swapBootID stores id and returns what was stored before; "" for a new file.
+func (s *State) swapBootID(id string) (before string, err error) {
+	err = s.db.Update(func(tx *bbolt.Tx) error {
+		b := tx.Bucket([]byte(metaBucket))
+		before = string(b.Get([]byte("boot-id")))
+		return b.Put([]byte("boot-id"), []byte(id))
+	})
+	return before, err
+}
+
+// prepare makes the buckets of a new file and checks the version of an old one.
+func (s *State) prepare() error {
+	return s.db.Update(func(tx *bbolt.Tx) error {
+		for _, name := range allBuckets {
+			if _, err := tx.CreateBucketIfNotExists([]byte(name)); err != nil {
+				return fmt.Errorf("bucket %s: %w", name, err)
+			}
+		}
+		meta := tx.Bucket([]byte(metaBucket))
+		key := []byte("schema")
+		raw := meta.Get(key)
+		if raw == nil {
+			return meta.Put(key, binary.BigEndian.AppendUint32(nil, schemaVersion))
+		}
+		if v := binary.BigEndian.Uint32(raw); v > schemaVersion {
+			return fmt.Errorf("state file %s has schema %d, this agent knows up to %d: run the newer agent, or move the file away to start anew",
+				s.path, v, schemaVersion)
+		}
+		return nil
+	})
+}
+
+var errDamaged = errors.New("damaged")
+
+func isDamage(err error) bool {
+	return errors.Is(err, errDamaged) || errors.Is(err, bolterrors.ErrInvalid) ||
+		errors.Is(err, bolterrors.ErrChecksum) || errors.Is(err, bolterrors.ErrVersionMismatch)
+}
+
+// openSound opens the file and reads all of it once: a damaged bbolt file may open without error and panic later.
+func openSound(ctx context.Context, path string) (db *bbolt.DB, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("%w: %v", errDamaged, p)
+			if db != nil {
+				err = errors.Join(err, db.Close())
+			}
+			db = nil
+		}
+	}()
+	db, err = bbolt.Open(path, 0o600, &bbolt.Options{Timeout: lockWait(ctx), FreelistType: bbolt.FreelistMapType})
+	if errors.Is(err, bolterrors.ErrTimeout) {
+		return nil, fmt.Errorf("state file %s is held by %s: stop that agent first", path, holder(path))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open state file %s: %w", path, err)
+	}
+	if err := check(db); err != nil {
+		return nil, errors.Join(err, db.Close())
+	}
+	return db, nil
+}
+
+func check(db *bbolt.DB) error {
+	return db.View(func(tx *bbolt.Tx) error {
+		var errs []error
+		for err := range tx.Check() {
+			errs = append(errs, err)
+		}
+		if len(errs) > 0 {
+			return fmt.Errorf("%w: %w", errDamaged, errors.Join(errs[:min(len(errs), 3)]...))
+		}
+		return nil
+	})
+}
+
+func lockWait(ctx context.Context) time.Duration {
+	if deadline, ok := ctx.Deadline(); ok {
+		return max(time.Until(deadline), time.Millisecond)
+	}
+	return 10 * time.Second
+}

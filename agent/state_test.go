@@ -1,0 +1,181 @@
+package agent
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"go.etcd.io/bbolt"
+
+	"github.com/weftnet/weft/eventloop"
+	"github.com/weftnet/weft/kvscheduler"
+)
+
+var quiet = slog.New(slog.DiscardHandler)
+
+func openState(t *testing.T, path string) *State {
+	t.Helper()
+	s, err := OpenState(t.Context(), path, quiet)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+func save(t *testing.T, s *State, saved ...eventloop.Saved) {
+	t.Helper()
+	if err := s.Save(t.Context(), saved); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestWhatWasSavedIsThereAfterReopening(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "dir", "state.db")
+	s := openState(t, path)
+	save(t, s, eventloop.Saved{Bucket: leasesBucket, Key: "a", Value: "one"}, eventloop.Saved{Bucket: leasesBucket, Key: "b", Value: "two"})
+	save(t, s, eventloop.Saved{Bucket: leasesBucket, Key: "a"})
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	got, err := load[string](openState(t, path), leasesBucket, quiet)
+	if err != nil || len(got) != 1 || got[0] != "two" {
+		t.Errorf("got %q, %v", got, err)
+	}
+}
+
+func TestASaveThatFailsKeepsNothing(t *testing.T) {
+	s := openState(t, filepath.Join(t.TempDir(), "state.db"))
+	err := s.Save(t.Context(), []eventloop.Saved{
+		{Bucket: leasesBucket, Key: "a", Value: "one"},
+		{Bucket: leasesBucket, Key: "b", Value: func() {}},
+	})
+	if err == nil {
+		t.Fatal("a value that cannot be encoded was saved")
+	}
+	if got, _ := load[string](s, leasesBucket, quiet); len(got) != 0 {
+		t.Errorf("kept %q of a failed save", got)
+	}
+}
+
+func TestADamagedFileIsMovedAsideAndKept(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "state.db")
+	s := openState(t, path)
+	for i := range 200 {
+		save(t, s, eventloop.Saved{Bucket: leasesBucket, Key: fmt.Sprint(i), Value: strings.Repeat("x", 200)})
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	// Leave the two meta pages whole, so that bbolt opens the file, and ruin the rest.
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := 2 * os.Getpagesize(); i < len(raw); i++ {
+		raw[i] = 0xa5
+	}
+	if err := os.WriteFile(path, raw, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	again := openState(t, path)
+	if again.Quarantined == "" {
+		t.Fatal("a damaged file was taken for a sound one")
+	}
+	if kept, err := os.ReadFile(again.Quarantined); err != nil || len(kept) != len(raw) {
+		t.Errorf("the damaged file was not kept: %d bytes, %v", len(kept), err)
+	}
+	if got, err := load[string](again, leasesBucket, quiet); err != nil || len(got) != 0 {
+		t.Errorf("the new file holds %d leases, %v", len(got), err)
+	}
+}
+
+func TestATornFileIsMovedAside(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "state.db")
+	if err := os.WriteFile(path, []byte("not a database at all"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if s := openState(t, path); s.Quarantined == "" {
+		t.Error("garbage was taken for a state file")
+	}
+}
+
+func TestANewerSchemaIsRefused(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "state.db")
+	s := openState(t, path)
+	err := s.db.Update(func(tx *bbolt.Tx) error {
+		return tx.Bucket([]byte(metaBucket)).Put([]byte("schema"), binary.BigEndian.AppendUint32(nil, schemaVersion+1))
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := OpenState(t.Context(), path, quiet); err == nil || !strings.Contains(err.Error(), "schema 2") {
+		t.Errorf("got %v", err)
+	}
+	if _, err := os.Stat(path); err != nil {
+		t.Errorf("the newer file must stay where it is: %v", err)
+	}
+}
+
+func TestTheHolderOfTheFileIsNamed(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "state.db")
+	openState(t, path)
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	_, err := OpenState(ctx, path, quiet)
+	if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("held by process %d", os.Getpid())) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestAnEntryThatCannotBeReadDoesNotHideTheOthers(t *testing.T) {
+	s := openState(t, filepath.Join(t.TempDir(), "state.db"))
+	save(t, s, eventloop.Saved{Bucket: leasesBucket, Key: "a", Value: 7}, eventloop.Saved{Bucket: leasesBucket, Key: "b", Value: "two"})
+	if got, err := load[string](s, leasesBucket, quiet); err != nil || len(got) != 1 || got[0] != "two" {
+		t.Errorf("got %q, %v", got, err)
+	}
+}
+
+func TestAppliedValuesRideAlongWithTheNextSave(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "state.db")
+	s := openState(t, path)
+	entries := []kvscheduler.JournalEntry{{Ref: "k/a", Hash: 1, V: []byte("1")}, {Ref: "k/b", Hash: 2, V: []byte("2")}}
+	if err := s.journal.Append(entries); err != nil {
+		t.Fatal(err)
+	}
+	save(t, s, eventloop.Saved{Bucket: leasesBucket, Key: "a", Value: "one"})
+	if err := s.journal.Append([]kvscheduler.JournalEntry{{Ref: "k/a"}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	var refs []string
+	for e, err := range openState(t, path).journal.Load() {
+		if err != nil {
+			t.Fatal(err)
+		}
+		refs = append(refs, e.Ref)
+	}
+	if fmt.Sprint(refs) != "[k/b]" {
+		t.Errorf("got %v", refs)
+	}
+}
+
+func TestAChangedBootIDIsNoticed(t *testing.T) {
+	s := openState(t, filepath.Join(t.TempDir(), "state.db"))
+	for _, step := range []struct{ id, before string }{{"one", ""}, {"one", "one"}, {"two", "one"}} {
+		if before, err := s.swapBootID(step.id); err != nil || before != step.before {
+			t.Errorf("boot id %s: got %q before, want %q, %v", step.id, before, step.before, err)
+		}
+	}
+}

@@ -1,0 +1,85 @@
+package agent
+
+import (
+	"context"
+	"time"
+
+	"github.com/weftnet/weft/dataplane/linux"
+	"github.com/weftnet/weft/kvscheduler"
+	"github.com/weftnet/weft/pod"
+	"github.com/weftnet/weft/proto/deletequeue"
+	"github.com/weftnet/weft/wire"
+)
+
+// upkeep does what no request asks for: deletions that were queued while the agent was away, sandboxes that vanished
+// without a DEL, and one kind of object at a time read back from the machine.
+func (a *Agent) upkeep(ctx context.Context) error {
+	queued := a.queue.Watch(ctx)
+	tick := time.NewTicker(a.config.Audit)
+	defer tick.Stop()
+	for round := 0; ; round++ {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-queued:
+			a.drain(ctx)
+		case <-tick.C:
+			a.reap(ctx)
+			a.audit(ctx, round)
+		}
+	}
+}
+
+// drain works off the delete queue. The plugin writes to it under a shared lock, so each entry is whole.
+func (a *Agent) drain(ctx context.Context) {
+	unlock, err := a.queue.Lock(ctx)
+	if err != nil {
+		a.log.Warn("delete queue not drained", "err", err)
+		return
+	}
+	defer unlock()
+	a.drainLocked(ctx)
+}
+
+func (a *Agent) drainLocked(ctx context.Context) {
+	done, failed, err := a.queue.Drain(ctx, func(e deletequeue.Entry) error {
+		_, err := a.loop.Do(ctx, &pod.DeletePod{
+			Key:    pod.Key{Network: e.Network, ContainerID: e.ContainerID, IfName: e.IfName},
+			Reason: "queued DEL",
+		})
+		return err
+	})
+	switch {
+	case err != nil:
+		a.log.Error("delete queue not drained", "err", err)
+	case done+failed > 0:
+		a.log.Info("delete queue drained", "done", done, "failed", failed)
+	}
+}
+
+// reap deletes attachments whose network namespace is gone.
+func (a *Agent) reap(ctx context.Context) {
+	for _, at := range a.pods.Attachments() {
+		inode, device, err := linux.Inspect(at.Netns.Path)
+		if err == nil && inode == at.Netns.Inode && device == at.Netns.Device {
+			continue
+		}
+		ev := &pod.DeletePod{Key: at.Key, ID: at.Pod, Reason: "network namespace is gone"}
+		if _, err := a.loop.Do(ctx, ev); err != nil {
+			a.log.Warn("attachment without a network namespace not deleted", "pod", at.Pod.String(), "container", at.Key.ContainerID, "err", err)
+		}
+	}
+}
+
+// audit reads one kind back and repairs what drifted, so that a full pass costs next to nothing at a time.
+func (a *Agent) audit(ctx context.Context, round int) {
+	kinds := wire.Kinds()
+	kind := kvscheduler.Kind(kinds[round%len(kinds)])
+	rec, err := a.scheduler.Resync(ctx, kvscheduler.ResyncOpt{Kinds: []kvscheduler.Kind{kind}})
+	switch {
+	case err != nil:
+		a.log.Warn("audit left something to repair", "kind", kind, "err", err)
+	case len(rec.Ops) > 0:
+		a.log.Warn("audit repaired drift", "kind", kind, "operations", len(rec.Ops))
+	}
+}

@@ -1,0 +1,109 @@
+// Command weft-agent wires the pods of one node.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weftnet/weft/agent"
+	"github.com/weftnet/weft/internal/version"
+)
+
+// Exit codes, the same for all programs of Weft.
+const (
+	exitFailed = 1
+	exitUsage  = 2
+)
+
+// usageError marks what the caller got wrong on the command line or in the configuration.
+type usageError struct{ error }
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	err := command().ExecuteContext(ctx)
+	if err == nil {
+		return
+	}
+	fmt.Fprintln(os.Stderr, "weft-agent:", err)
+	code := exitFailed
+	if errors.As(err, new(usageError)) {
+		code = exitUsage
+	}
+	stop()
+	os.Exit(code) //nolint:gocritic // nothing is left to stop
+}
+
+func command() *cobra.Command {
+	root := &cobra.Command{
+		Use:           "weft-agent",
+		Short:         "Wires the pods of one node",
+		Version:       version.String(),
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		Args:          cobra.NoArgs,
+	}
+	root.SetVersionTemplate("{{.Version}}\n")
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
+	root.AddCommand(runCommand(), checkConfigCommand(), healthCommand())
+	return root
+}
+
+// configured adds the flags of the configuration to a command and runs it with what came of them.
+func configured(cmd *cobra.Command, run func(cmd *cobra.Command, config agent.Config) error) *cobra.Command {
+	var config agent.Config
+	var file string
+	cmd.Args = cobra.NoArgs
+	cmd.Flags().StringVarP(&file, "config", "c", "", "configuration file (YAML); every key is also a flag and an environment variable WEFT_...")
+	config.Flags(cmd.Flags())
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if file == "" {
+			file = os.Getenv("WEFT_CONFIG")
+		}
+		err := agent.LoadConfig(cmd.Flags(), file, os.Environ(), "config", "help")
+		if err = errors.Join(err, config.Validate()); err != nil {
+			return usageError{err}
+		}
+		return run(cmd, config)
+	}
+	return cmd
+}
+
+func runCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "run",
+		Short:   "Run the agent until SIGTERM; the dataplane goes on forwarding",
+		Example: "  weft-agent run --config /etc/weft/agent.yaml\n  weft-agent run --pools pods=10.1.0.0/24",
+	}
+	return configured(cmd, func(cmd *cobra.Command, config agent.Config) error {
+		return agent.Main(cmd.Context(), config, cmd.ErrOrStderr())
+	})
+}
+
+func checkConfigCommand() *cobra.Command {
+	cmd := &cobra.Command{Use: "check-config", Short: "Check the configuration and print what would be used"}
+	return configured(cmd, func(cmd *cobra.Command, config agent.Config) error {
+		_, err := fmt.Fprint(cmd.OutOrStdout(), config.String())
+		return err
+	})
+}
+
+func healthCommand() *cobra.Command {
+	var socket string
+	cmd := &cobra.Command{
+		Use:   "health",
+		Short: "Ask a running agent whether it can wire pods; exit code 0 if so (for exec probes)",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return agent.Healthy(cmd.Context(), socket)
+		},
+	}
+	cmd.Flags().StringVar(&socket, "socket", "/run/weft/agent.sock", "socket of the agent")
+	return cmd
+}
