@@ -13,12 +13,14 @@ import (
 	weftv1 "github.com/weftnet/weft/proto/weft/v1"
 )
 
-// Times of a DEL: kubelet gives a sandbox two minutes to stop.
-const (
-	delTime   = 30 * time.Second
-	queueTime = 10 * time.Second // for the lock: an agent that starts may be draining
-	lastTime  = 5 * time.Second  // for the last attempt under the lock
-)
+// delLimits bound the parts of a DEL: kubelet gives a sandbox two minutes to stop.
+type delLimits struct {
+	call time.Duration
+	lock time.Duration // an agent that starts may be draining
+	last time.Duration // for the last attempt under the lock
+}
+
+var defaultDelLimits = delLimits{call: 30 * time.Second, lock: 10 * time.Second, last: 5 * time.Second}
 
 // del needs nothing but the key: no namespace, no prevResult, no arguments.
 func del(c *call) error {
@@ -26,7 +28,7 @@ func del(c *call) error {
 	if env, err := parseArgs(c.CmdArgs.Args); err == nil {
 		req.Pod = env.pod()
 	}
-	answer, err := c.delete(req, delTime)
+	answer, err := c.delete(req, c.plugin.del.call)
 	if !isAway(answer, err) {
 		return c.deleted(req, answer, err)
 	}
@@ -62,7 +64,7 @@ func isAway(answer *weftv1.DeleteReply, err error) bool {
 // enqueue leaves the DEL to the agent's next start, unless the agent serves it now
 // that no other can be starting.
 func (c *call) enqueue(req *weftv1.DeleteRequest) error {
-	ctx, cancel := context.WithTimeout(context.Background(), queueTime)
+	ctx, cancel := context.WithTimeout(context.Background(), c.plugin.del.lock)
 	defer cancel()
 	queue, err := deletequeue.Open(c.conf.DeleteQueue)
 	if err != nil {
@@ -71,7 +73,7 @@ func (c *call) enqueue(req *weftv1.DeleteRequest) error {
 	var refusal error
 	key := deletequeue.Key{Network: c.conf.Name, ContainerID: c.ContainerID, IfName: c.IfName}
 	err = queue.AddUnless(ctx, deletequeue.NewEntry(key, time.Now()), func() bool {
-		answer, err := c.delete(req, lastTime)
+		answer, err := c.delete(req, c.plugin.del.last)
 		if isAway(answer, err) {
 			return false
 		}

@@ -22,7 +22,8 @@ func Main(version string, args []string) int {
 	if os.Getenv("CNI_COMMAND") == "" {
 		return commandLine(version, args)
 	}
-	return serve(newPlugin(version))
+	p := newPlugin(version)
+	return serve(p, p.verbs())
 }
 
 // plugin is one run of the program.
@@ -32,6 +33,8 @@ type plugin struct {
 
 	// ownNetnsAllowed is CNI_NETNS_OVERRIDE: the sandbox may be the runtime's own namespace.
 	ownNetnsAllowed bool
+
+	del delLimits
 }
 
 func newPlugin(version string) *plugin {
@@ -40,18 +43,19 @@ func newPlugin(version string) *plugin {
 		version:         version,
 		command:         os.Getenv("CNI_COMMAND"),
 		ownNetnsAllowed: override == "1" || override == "true" || override == "TRUE",
+		del:             defaultDelLimits,
 	}
 }
 
 // serve does what the runtime asks and leaves exactly one JSON document on stdout, or none.
-func serve(p *plugin) int {
+func serve(p *plugin, verbs skel.CNIFuncs) int {
 	// skel checks the namespace once the verb is done. That is too late for an ADD,
 	// whose result is printed by then, and a DEL needs no namespace at all.
 	if err := os.Setenv("CNI_NETNS_OVERRIDE", "1"); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 	}
 	err := guard(func() *types.Error {
-		return skel.PluginMainFuncsWithError(p.verbs(), supported, "")
+		return skel.PluginMainFuncsWithError(verbs, supported, "")
 	})
 	if err == nil {
 		return 0

@@ -1,0 +1,151 @@
+// Package cnitest has an agent that records what a plugin asks of it and can be told to misbehave.
+package cnitest
+
+import (
+	"context"
+	"net"
+	"os"
+	"sync"
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	weftv1 "github.com/weftnet/weft/proto/weft/v1"
+)
+
+// Behaviour is how an [Agent] answers.
+type Behaviour string
+
+// The behaviours.
+const (
+	Serve       Behaviour = "serve"
+	Starting    Behaviour = "starting"    // there, but not ready: code 11 with these details
+	Unavailable Behaviour = "unavailable" // the same as a gRPC status
+	Hang        Behaviour = "hang"        // until the caller has had enough
+	Deny        Behaviour = "deny"        // as to a caller that is not root
+	Refuse      Behaviour = "refuse"      // with an error of its own
+	Nonsense    Behaviour = "nonsense"    // an ADD that succeeds with what is no result
+)
+
+// Agent is a server of weft.v1.RemoteCNI.
+type Agent struct {
+	weftv1.UnimplementedRemoteCNIServer
+
+	// Answer is what a successful Add gives; nil is an empty reply. Error is what Refuse gives.
+	Answer *weftv1.AddReply
+	Error  *weftv1.Error
+
+	mu        sync.Mutex
+	behaviour []Behaviour // the last one stays
+	requests  []proto.Message
+}
+
+// Listen serves at socket until the test ends, or until stop is called.
+func (a *Agent) Listen(t testing.TB, socket string) (stop func()) {
+	t.Helper()
+	_ = os.Remove(socket)
+	listener, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := grpc.NewServer()
+	weftv1.RegisterRemoteCNIServer(server, a)
+	var serving sync.WaitGroup
+	serving.Go(func() { _ = server.Serve(listener) })
+	stop = sync.OnceFunc(func() {
+		server.Stop()
+		serving.Wait()
+	})
+	t.Cleanup(stop)
+	return stop
+}
+
+// Behave sets how the next calls are answered, one each; the last one is for all that follow.
+func (a *Agent) Behave(behaviour ...Behaviour) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.behaviour = behaviour
+}
+
+// Requests returns what was asked since the last time.
+func (a *Agent) Requests() []proto.Message {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	requests := a.requests
+	a.requests = nil
+	return requests
+}
+
+// take records a request and says how it is answered.
+func (a *Agent) take(ctx context.Context, req proto.Message) (Behaviour, *weftv1.Error, error) {
+	behaviour := a.next(req)
+	switch behaviour {
+	case Starting:
+		return behaviour, &weftv1.Error{Code: 11, Msg: "agent is starting: resync under way", Details: "starting"}, nil
+	case Unavailable:
+		return behaviour, nil, status.Error(codes.Unavailable, "not serving yet")
+	case Deny:
+		return behaviour, nil, status.Error(codes.PermissionDenied, "user 1000 may not use the agent's socket: only root may")
+	case Hang:
+		<-ctx.Done()
+		return behaviour, nil, ctx.Err()
+	case Refuse:
+		return behaviour, a.Error, nil
+	}
+	return behaviour, nil, nil
+}
+
+func (a *Agent) next(req proto.Message) Behaviour {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.requests = append(a.requests, req)
+	if len(a.behaviour) == 0 {
+		return Serve
+	}
+	b := a.behaviour[0]
+	if len(a.behaviour) > 1 {
+		a.behaviour = a.behaviour[1:]
+	}
+	return b
+}
+
+// Add answers with Answer.
+func (a *Agent) Add(ctx context.Context, req *weftv1.AddRequest) (*weftv1.AddReply, error) {
+	behaviour, refusal, err := a.take(ctx, req)
+	switch {
+	case err != nil:
+		return nil, err
+	case behaviour == Nonsense:
+		return &weftv1.AddReply{Ips: []*weftv1.IP{{Address: "10.1.1.300/32"}}}, nil
+	case refusal != nil || a.Answer == nil:
+		return &weftv1.AddReply{Error: refusal}, nil
+	}
+	return a.Answer, nil
+}
+
+// Delete succeeds.
+func (a *Agent) Delete(ctx context.Context, req *weftv1.DeleteRequest) (*weftv1.DeleteReply, error) {
+	_, refusal, err := a.take(ctx, req)
+	return &weftv1.DeleteReply{Error: refusal}, err
+}
+
+// Check succeeds.
+func (a *Agent) Check(ctx context.Context, req *weftv1.CheckRequest) (*weftv1.CheckReply, error) {
+	_, refusal, err := a.take(ctx, req)
+	return &weftv1.CheckReply{Error: refusal}, err
+}
+
+// Status succeeds.
+func (a *Agent) Status(ctx context.Context, req *weftv1.StatusRequest) (*weftv1.StatusReply, error) {
+	_, refusal, err := a.take(ctx, req)
+	return &weftv1.StatusReply{Error: refusal}, err
+}
+
+// Collect removes nothing.
+func (a *Agent) Collect(ctx context.Context, req *weftv1.CollectRequest) (*weftv1.CollectReply, error) {
+	_, refusal, err := a.take(ctx, req)
+	return &weftv1.CollectReply{Error: refusal}, err
+}

@@ -1,0 +1,51 @@
+package cni
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/containernetworking/cni/pkg/skel"
+	"github.com/rogpeppe/go-internal/testscript"
+	"go.uber.org/goleak"
+)
+
+// binaries is the directory of the real weft-cni, built for this run.
+var binaries string
+
+func TestMain(m *testing.M) {
+	testscript.Main(run{m}, map[string]func(){"weft-cni-with-a-defect": withADefect})
+}
+
+// run builds the plugin, runs the tests, and looks for goroutines that they left.
+type run struct{ *testing.M }
+
+func (r run) Run() int {
+	dir, err := os.MkdirTemp("", "weft-cni")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	binaries = dir
+	build := exec.Command("go", "build", "-o", filepath.Join(dir, "weft-cni"), "../cmd/weft-cni")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		fmt.Fprintf(os.Stderr, "build weft-cni: %v\n%s", err, out)
+		return 1
+	}
+	code := r.M.Run()
+	if err := goleak.Find(); err != nil && code == 0 {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return code
+}
+
+// withADefect is the plugin, with an ADD that panics.
+func withADefect() {
+	p := newPlugin("test")
+	os.Exit(serve(p, skel.CNIFuncs{Add: p.verb(func(*call) error { panic("index out of range") })}))
+}

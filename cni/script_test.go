@@ -1,0 +1,139 @@
+package cni
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+	"google.golang.org/protobuf/encoding/protojson"
+
+	"github.com/weftnet/weft/cni/cnitest"
+	"github.com/weftnet/weft/proto/deletequeue"
+	weftv1 "github.com/weftnet/weft/proto/weft/v1"
+)
+
+var update = flag.Bool("update", false, "write what is printed into the scripts")
+
+// answer is an ADD of both families, as the agent gives it.
+func answer(netns string) *weftv1.AddReply {
+	return &weftv1.AddReply{
+		Interfaces: []*weftv1.Interface{
+			{Name: "eth0", Mac: "02:fe:00:00:00:01", Mtu: 1450, Sandbox: netns},
+			{Name: "memif1", Mtu: 2048, Sandbox: netns, SocketPath: "/run/weft/memif/a/memif.sock"},
+		},
+		Ips: []*weftv1.IP{
+			{Address: "10.1.1.5/32", Gateway: "169.254.1.1", Interface: 0},
+			{Address: "fd00::5/128", Gateway: "fe80::1", Interface: 0},
+		},
+		Routes: []*weftv1.Route{
+			{Destination: "0.0.0.0/0", Gateway: "169.254.1.1"},
+			{Destination: "::/0", Gateway: "fe80::1"},
+		},
+	}
+}
+
+// TestScripts runs the real plugin against an agent that is played. The commands
+// that the scripts have beside testscript's own:
+//
+//	conf VERSION [MEMBERS]   write conf.json, the plugin's stdin
+//	agent BEHAVIOUR...       start an agent, which answers so
+//	agent stop               take it away
+//	asked                    print what it was asked since the last time, to stdout
+//	queued N                 there are N deletes in the queue
+func TestScripts(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Dir:           "testdata/script",
+		UpdateScripts: *update,
+		Setup:         setup,
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"conf": writeConf, "agent": playAgent, "asked": asked, "queued": queued,
+		},
+	})
+}
+
+type agentKey struct{}
+
+// played is the agent of one script.
+type played struct {
+	*cnitest.Agent
+	stop func()
+	t    testing.TB
+}
+
+func setup(env *testscript.Env) error {
+	const netns = "/run/netns/blue"
+	env.Setenv("PATH", binaries+string(os.PathListSeparator)+env.Getenv("PATH"))
+	env.Setenv("CNI_PATH", "/opt/cni/bin")
+	env.Setenv("CNI_CONTAINERID", "c0ffee00c0ffee")
+	env.Setenv("CNI_IFNAME", "eth0")
+	env.Setenv("CNI_NETNS", netns)
+	env.Setenv("CNI_ARGS", "IgnoreUnknown=1;K8S_POD_NAMESPACE=shop;K8S_POD_NAME=cart-0;K8S_POD_UID=6f1c-11;K8S_POD_INFRA_CONTAINER_ID=c0ffee00c0ffee")
+	env.Values[agentKey{}] = &played{
+		Agent: &cnitest.Agent{
+			Answer: answer(netns),
+			Error:  &weftv1.Error{Code: 100, Msg: "pod shop/cart-0: pool default is exhausted", Details: "tap not found"},
+		},
+		t: env.T().(testing.TB),
+	}
+	return nil
+}
+
+func writeConf(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 1 || len(args) > 2 {
+		ts.Fatalf("usage: conf VERSION [MEMBERS]")
+	}
+	members := fmt.Sprintf(`"cniVersion":%q,"name":"weft","type":"weft-cni","socket":%q,"deleteQueue":%q`,
+		args[0], ts.MkAbs("agent.sock"), ts.MkAbs("queue"))
+	if len(args) == 2 {
+		members += "," + args[1]
+	}
+	ts.Check(os.WriteFile(ts.MkAbs("conf.json"), []byte("{"+members+"}"), 0o600))
+}
+
+func playAgent(ts *testscript.TestScript, _ bool, args []string) {
+	agent := ts.Value(agentKey{}).(*played)
+	if agent.stop != nil {
+		agent.stop()
+	}
+	if len(args) == 1 && args[0] == "stop" {
+		return
+	}
+	var behaviour []cnitest.Behaviour
+	for _, a := range args {
+		behaviour = append(behaviour, cnitest.Behaviour(a))
+	}
+	agent.Behave(behaviour...)
+	agent.stop = agent.Listen(agent.t, ts.MkAbs("agent.sock"))
+	ts.Defer(agent.stop)
+}
+
+func asked(ts *testscript.TestScript, _ bool, _ []string) {
+	requests := ts.Value(agentKey{}).(*played).Requests()
+	if len(requests) == 0 {
+		_, _ = fmt.Fprintln(ts.Stdout(), "nothing")
+	}
+	for _, req := range requests {
+		b, err := protojson.Marshal(req)
+		ts.Check(err)
+		var compact bytes.Buffer // protojson varies its blanks on purpose
+		ts.Check(json.Compact(&compact, b))
+		name := strings.TrimSuffix(string(req.ProtoReflect().Descriptor().Name()), "Request")
+		_, _ = fmt.Fprintln(ts.Stdout(), name, compact.String())
+	}
+}
+
+func queued(ts *testscript.TestScript, _ bool, args []string) {
+	want, err := strconv.Atoi(args[0])
+	ts.Check(err)
+	queue, err := deletequeue.Open(ts.MkAbs("queue"))
+	ts.Check(err)
+	if got, err := queue.Len(); err != nil || got != want {
+		ts.Fatalf("%d deletes are queued (%v), not %d", got, err, want)
+	}
+}
