@@ -20,6 +20,7 @@ func (d *demo) crash(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	begun := time.Now()
 	ended, err := d.startPings(ctx)
 	if err != nil {
 		return err
@@ -41,7 +42,7 @@ func (d *demo) crash(ctx context.Context) error {
 		return fmt.Errorf("attachments before the crash:\n%s\nand after:\n%s", before, after)
 	}
 	d.say("attachments are the same")
-	return d.showResync(ctx)
+	return d.showResync(ctx, begun)
 }
 
 // startPings begins to ping; ended ends it and says what became of it.

@@ -5,23 +5,28 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"time"
 )
 
 // record is what the story needs of a transaction.
 type record struct {
-	Origin     string      `json:"origin"`
-	Label      string      `json:"label"`
-	Undone     bool        `json:"undone"`
-	Error      string      `json:"error"`
-	Operations []operation `json:"operations"`
+	Seq    uint64      `json:"seq"`
+	Origin string      `json:"origin"`
+	Start  time.Time   `json:"start"`
+	Undone bool        `json:"undone"`
+	Ops    []operation `json:"ops"`
 }
 
 type operation struct {
-	Ref   string `json:"ref"`
-	Verb  string `json:"verb"`
-	Why   string `json:"why"`
-	Error string `json:"error"`
+	Ref     string `json:"ref"`
+	Verb    string `json:"verb"`
+	Why     string `json:"why"`
+	Err     string `json:"err"`
+	Outcome string `json:"outcome"`
 }
+
+// applied reports whether the operation changed the machine.
+func (o operation) applied() bool { return o.Err == "" && o.Outcome == "applied" }
 
 // fewest is how many operations C's transaction must have applied before it failed, for the undo to mean something.
 const fewest = 3
@@ -42,17 +47,18 @@ func (d *demo) showUndone(ctx context.Context) error {
 
 func (d *demo) judgeUndone(r record) error {
 	applied, undone := 0, 0
-	for _, o := range r.Operations {
+	for _, o := range r.Ops {
 		switch {
-		case o.Error != "":
-			d.say("refused: %s %s: %s", o.Verb, o.Ref, o.Error)
-		case o.Why == "undo":
+		case o.Outcome == "skipped":
+		case o.Err != "":
+			d.say("refused: %s %s: %s", o.Verb, o.Ref, o.Err)
+		case o.applied() && o.Why == "undo":
 			undone++
-		default:
+		case o.applied():
 			applied++
 		}
 	}
-	d.say("its transaction: %d operations applied, %d to undo them", applied, undone)
+	d.say("its transaction %d: %d operations applied, %d to undo them", r.Seq, applied, undone)
 	if applied < fewest || undone < applied {
 		return fmt.Errorf("the transaction applied %d operations and undid %d; want at least %d, and all undone", applied, undone, fewest)
 	}
@@ -60,15 +66,15 @@ func (d *demo) judgeUndone(r record) error {
 }
 
 // showResync expects that the new agent's resync found nothing to do.
-func (d *demo) showResync(ctx context.Context) error {
+func (d *demo) showResync(ctx context.Context, since time.Time) error {
 	records, err := d.transactions(ctx)
 	if err != nil {
 		return err
 	}
 	operations, found := 0, false
 	for _, r := range records {
-		if r.Origin == "resync" {
-			operations, found = operations+len(r.Operations), true
+		if r.Origin == "resync" && r.Start.After(since) {
+			operations, found = operations+len(r.Ops), true
 		}
 	}
 	if !found {

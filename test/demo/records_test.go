@@ -7,8 +7,9 @@ import (
 )
 
 func TestATransactionCountsAsUndoneOnlyIfEnoughWasAppliedAndUndone(t *testing.T) {
-	create, undo := operation{Ref: "vpp.interface/x", Verb: "create", Why: "desired"}, operation{Ref: "vpp.interface/x", Verb: "delete", Why: "undo"}
-	refused := operation{Ref: "linux.route/x", Verb: "create", Why: "desired", Error: "route exists"}
+	create, undo := operation{Ref: "vpp.interface/x", Verb: "create", Why: "desired", Outcome: "applied"}, operation{Ref: "vpp.interface/x", Verb: "delete", Why: "undo", Outcome: "applied"}
+	refused := operation{Ref: "linux.route/x", Verb: "create", Why: "desired", Err: "route exists", Outcome: "not applied"}
+	skipped := operation{Ref: "linux.route/y", Verb: "create", Why: "desired", Outcome: "skipped"}
 	tests := []struct {
 		name       string
 		operations []operation
@@ -16,12 +17,13 @@ func TestATransactionCountsAsUndoneOnlyIfEnoughWasAppliedAndUndone(t *testing.T)
 	}{
 		{"three applied and undone", []operation{create, create, create, refused, undo, undo, undo}, ""},
 		{"one was not undone", []operation{create, create, create, refused, undo, undo}, "undid 2"},
+		{"what was skipped does not count", []operation{create, create, skipped, refused, undo, undo}, "applied 2"},
 		{"too few were applied", []operation{create, create, refused, undo, undo}, "applied 2"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			var out bytes.Buffer
-			err := (&demo{out: &out}).judgeUndone(record{Operations: tt.operations})
+			err := (&demo{out: &out}).judgeUndone(record{Ops: tt.operations})
 			if tt.fault == "" && err != nil || tt.fault != "" && (err == nil || !strings.Contains(err.Error(), tt.fault)) {
 				t.Errorf("error %v, want one with %q", err, tt.fault)
 			}
