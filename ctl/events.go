@@ -69,8 +69,10 @@ func (c *client) followEvents(ctx context.Context, agent weftv1.OperationsClient
 			c.clock(e.Arrived), e.Seq, e.Event, counted(int(e.Operations), "operation"), took(e.Took), c.eventResult(e))
 		return nil
 	})
-	if ctx.Err() != nil {
+	select {
+	case <-ctx.Done():
 		return nil
+	default:
 	}
 	if err == nil {
 		return fmt.Errorf("the agent at %s has stopped", c.socket)

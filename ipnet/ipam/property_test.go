@@ -14,13 +14,13 @@ import (
 
 // model is what one pool ought to look like, kept as simply as can be.
 type model struct {
+	clock     *clock
 	pool      ipam.Pool
 	pods      []netip.Addr // in the pool
 	held      map[netip.Addr]string
 	committed map[string]bool
 	released  []idle // in the order of release
 	beforeOf  map[string]*idle
-	positions map[string]int // of what beforeOf took out of released
 }
 
 type idle struct {
@@ -122,12 +122,12 @@ func TestAllocatorProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := newClock()
 		a := newAllocator(t, c, six)
-		m := &model{pool: six, pods: pods, held: map[netip.Addr]string{}, committed: map[string]bool{}, beforeOf: map[string]*idle{}}
+		m := &model{clock: c, pool: six, pods: pods, held: map[netip.Addr]string{}, committed: map[string]bool{}, beforeOf: map[string]*idle{}}
 		holder := rapid.SampledFrom([]string{"a", "b", "c", "d", "e", "f", "g", "h"})
 		t.Repeat(map[string]func(*rapid.T){
-			"lease": func(t *rapid.T) { leaseAny(t, a, m, holder.Draw(t, "holder"), c.now) },
+			"lease": func(t *rapid.T) { m.leaseAny(t, a, holder.Draw(t, "holder")) },
 			"lease this one": func(t *rapid.T) {
-				leaseThis(t, a, m, holder.Draw(t, "holder"), rapid.SampledFrom(pods).Draw(t, "address"))
+				m.leaseThis(t, a, request(holder.Draw(t, "holder"), rapid.SampledFrom(pods).Draw(t, "address").String()))
 			},
 			"commit": func(t *rapid.T) {
 				h := holder.Draw(t, "holder")
@@ -158,14 +158,14 @@ func TestAllocatorProperties(t *testing.T) {
 	})
 }
 
-func leaseAny(t *rapid.T, a *ipam.Allocator, m *model, holder string, now time.Time) {
+func (m *model) leaseAny(t *rapid.T, a *ipam.Allocator, holder string) {
 	if held, ok := m.of(holder); ok {
 		if got := lease(t, a, holder)[0]; got != held.String() {
 			t.Fatalf("%s got %s, but holds %s", holder, got, held)
 		}
 		return
 	}
-	want, wantErr := m.expected(now)
+	want, wantErr := m.expected(m.clock.now)
 	leases, err := a.Lease(request(holder))
 	if !errors.Is(err, wantErr) {
 		t.Fatalf("error %v, want %v", err, wantErr)
@@ -179,8 +179,9 @@ func leaseAny(t *rapid.T, a *ipam.Allocator, m *model, holder string, now time.T
 	m.grant(want, holder)
 }
 
-func leaseThis(t *rapid.T, a *ipam.Allocator, m *model, holder string, address netip.Addr) {
-	_, err := a.Lease(request(holder, address.String()))
+func (m *model) leaseThis(t *rapid.T, a *ipam.Allocator, r ipam.Request) {
+	holder, address := r.Holder, r.Addresses[0]
+	_, err := a.Lease(r)
 	own, holds := m.of(holder)
 	other, taken := m.held[address]
 	switch {
