@@ -19,7 +19,7 @@ func (s *state) adopt(id int32, f found, i int) {
 	before := n.have
 	n.have, n.stale = n.complete(value, h)
 	s.certain(id)
-	if before == nil || !n.k.equal(before, n.have) || n.inSync() {
+	if before == nil || !n.k.equal(before, n.have) {
 		s.adopted = append(s.adopted, id)
 		s.haveEdges(id)
 	}

@@ -2,6 +2,7 @@ package kvscheduler_test
 
 import (
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 	"strings"
@@ -115,3 +116,7 @@ func diff(got, want map[ref]thing) string {
 	slices.Sort(out)
 	return strings.Join(out, "\n")
 }
+
+func mapsKeys(m map[ref]thing) iter.Seq[ref] { return maps.Keys(m) }
+
+func compareRefs(a, b ref) int { return strings.Compare(a.String(), b.String()) }

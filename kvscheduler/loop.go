@@ -7,7 +7,9 @@ import (
 	"time"
 )
 
-// Run owns the state until ctx ends. It may be called once. When it returns, no goroutine of the scheduler is left,
+// Run owns the state until ctx ends. It may be called once. A restart begins with a Resync, which learns what is there
+// and prunes nothing while a source is not Ready; then come the transactions of the sources with Replace, Ready for
+// each, and one more Resync, which prunes. When it returns, no goroutine of the scheduler is left,
 // except a backend call that does not heed its context.
 func (s *Scheduler) Run(ctx context.Context) error {
 	if !s.running.CompareAndSwap(false, true) {

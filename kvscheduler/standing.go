@@ -16,18 +16,17 @@ func (g *graph) serves(n *node, e edge) bool {
 	return t.k.bucket(t.ref.Name, t.have) == sel.Bucket && (sel.Match == nil || sel.Match(t.ref.Name, t.have))
 }
 
-// leaves tells whether an update will stop t from serving the Any dependency of n.
+// leaves tells whether an update will stop t from serving the Any dependency of what n has.
 func (g *graph) leaves(n *node, e edge) bool {
 	t := g.nodes[e.to]
 	if !e.any || t.mark != g.epoch || t.act != update {
 		return false
 	}
-	for _, w := range n.deps[wanted] {
-		if w.to == e.to && w.dep == e.dep {
-			return false
-		}
+	if n.have == nil {
+		return true
 	}
-	return true
+	sel := n.k.deps(n.ref.Name, n.have)[e.dep].Any
+	return t.k.bucket(t.ref.Name, t.want) != sel.Bucket || sel.Match != nil && !sel.Match(t.ref.Name, t.want)
 }
 
 // leanOn returns a present object that an update of id would leave without what it needs.
