@@ -125,7 +125,7 @@ func TestExhaustedPoolSaysWhetherWaitingHelps(t *testing.T) {
 	n.delete(t, first)
 	n.now = n.now.Add(18 * time.Second)
 	_, err = n.loop.Do(context.Background(), second)
-	checkRefusal(t, err, pod.CodeTryAgain, "pool small is free, 1 addresses cool down, the next is free in 12s")
+	checkRefusal(t, err, pod.CodeTryAgain, "pool small is free, 1 cooling down, the next is free in 12s")
 
 	n.now = n.now.Add(12 * time.Second)
 	if got := n.add(t, second).Interfaces[0].Addresses[0].String(); got != "10.2.0.2/32" {

@@ -33,7 +33,7 @@ func (n *Network) refusal(ev *pod.AddPod, err error) error {
 	switch {
 	case errors.As(err, &exhausted) && exhausted.Cooling > 0:
 		wait := exhausted.NextFree.Sub(n.config.Now()).Round(100 * time.Millisecond)
-		return pod.Errorf(pod.CodeTryAgain, "%s: no address of pool %s is free, %d addresses cool down, the next is free in %s; try again then",
+		return pod.Errorf(pod.CodeTryAgain, "%s: no address of pool %s is free, %d cooling down, the next is free in %s; try again then",
 			ev, exhausted.Pool, exhausted.Cooling, wait)
 	case errors.As(err, &exhausted):
 		return pod.Errorf(pod.CodePoolExhausted, "%s: %w; delete pods or give the node another pool", ev, err)
