@@ -141,3 +141,11 @@ func addrOf(ip net.IP) netip.Addr {
 	a, _ := netip.AddrFromSlice(ip)
 	return a.Unmap()
 }
+
+// family is netlink's word for that of an address.
+func family(is4 bool) int {
+	if is4 {
+		return netlink.FAMILY_V4
+	}
+	return netlink.FAMILY_V6
+}

@@ -1,0 +1,232 @@
+package linux
+
+import (
+	"errors"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/weftnet/weft/internal/netnstest"
+	"github.com/weftnet/weft/kvscheduler"
+	"github.com/weftnet/weft/wire"
+)
+
+// refusal is the error of one direct Create of a backend.
+func refusal[V comparable](l *lab, b resident[V], name string, v V) error {
+	l.Helper()
+	place := Place{}
+	place.Inode, place.Device, _ = Inspect(l.path)
+	batch := []kvscheduler.Item[V, Place]{{Name: name, Want: v, Handles: []any{struct{}{}, place}}}
+	b.Create(l.Context(), batch)
+	return batch[0].Err
+}
+
+func backendOf[V comparable](d kvscheduler.Descriptor[V, Place]) resident[V] {
+	return d.Backend.(resident[V])
+}
+
+// isPermanent reports whether nobody need try again, and whether nothing was changed.
+func isPermanent(err error) bool {
+	known := new(kvscheduler.OpError)
+	return errors.As(err, &known) && known.Permanent && known.Outcome == kvscheduler.NotApplied
+}
+
+func TestConflictsAreRefusedForGood(t *testing.T) {
+	elsewhere := func(t *testing.T, r *netlink.Route) {
+		r.LinkIndex = addDummy(t, "dummy0").Attrs().Index
+		must(t, netlink.RouteAdd(r))
+	}
+	all4, all6 := netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")
+	tests := []struct {
+		name string
+		make func(t *testing.T)
+		try  func(l *lab) error
+		says string
+	}{
+		{"a default route through another link",
+			func(t *testing.T) { elsewhere(t, &netlink.Route{Dst: ipNet(all4), Scope: netlink.SCOPE_LINK}) },
+			func(l *lab) error { return l.tryRoute("0.0.0.0/0", "169.254.1.1") },
+			"default route leads through dummy0 already"},
+		{"a default route of another metric",
+			func(t *testing.T) {
+				elsewhere(t, &netlink.Route{Dst: ipNet(all4), Scope: netlink.SCOPE_LINK, Priority: 77})
+			},
+			func(l *lab) error { return l.tryRoute("0.0.0.0/0", "169.254.1.1") },
+			"default route leads through dummy0 already"},
+		{"a default route of IPv6",
+			func(t *testing.T) { elsewhere(t, &netlink.Route{Dst: ipNet(all6)}) },
+			func(l *lab) error { return l.tryRoute("::/0", "fe80::1") },
+			"default route leads through dummy0 already"},
+		{"a route by another gateway",
+			func(t *testing.T) {
+				link, err := netlink.LinkByName("eth0")
+				must(t, err)
+				must(t, netlink.RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Dst: ipNet(netip.MustParsePrefix("10.7.0.0/16")),
+					Gw: []byte{169, 254, 1, 9}, Flags: int(netlink.FLAG_ONLINK)}))
+			},
+			func(l *lab) error { return l.tryRoute("10.7.0.0/16", "169.254.1.1") },
+			"route leads through eth0 by 169.254.1.9 already"},
+		{"a link with another's alias",
+			func(t *testing.T) {
+				link, err := netlink.LinkByName("eth0")
+				must(t, err)
+				must(t, netlink.LinkSetAlias(link, "somebody else"))
+			},
+			func(l *lab) error { return refusal(l, backendOf(tapPeerDescriptor()), "tap-a", l.peer()) },
+			`eth0 belongs to "somebody else"`},
+		{"a link that is no tap",
+			func(t *testing.T) { addDummy(t, "dummy0") },
+			func(l *lab) error {
+				v := l.peer()
+				v.Name = "dummy0"
+				return refusal(l, backendOf(tapPeerDescriptor()), "tap-a", v)
+			},
+			"dummy0 is no tap but a dummy"},
+		{"a value that the kernel does not take",
+			func(*testing.T) {},
+			func(l *lab) error {
+				v := wire.Sysctl{On: on, Namespace: l.path, Name: "net/ipv6/conf/eth0/accept_ra", Value: "many"}
+				return refusal(l, backendOf(sysctlDescriptor()), "x", v)
+			},
+			"set net/ipv6/conf/eth0/accept_ra"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			l := newLab(t)
+			l.inside(func() {
+				link, err := netlink.LinkByName("eth0")
+				must(t, err)
+				must(t, netlink.LinkSetUp(link))
+				tt.make(t)
+			})
+			before := l.state()
+			err := tt.try(l)
+			if err == nil || !strings.Contains(err.Error(), tt.says) || !isPermanent(err) {
+				t.Errorf("got %v (permanent %v), want one that says %q", err, isPermanent(err), tt.says)
+			}
+			if after := l.state(); after != before {
+				t.Errorf("changed:\n%s\nwas\n%s", after, before)
+			}
+		})
+	}
+}
+
+func (l *lab) tryRoute(destination, gateway string) error {
+	l.Helper()
+	return refusal(l, backendOf(routeDescriptor()), destination, l.route(destination, gateway).value.(wire.LinuxRoute))
+}
+
+func TestRouteThatLeadsTheSameWayIsTaken(t *testing.T) {
+	l := newLab(t)
+	l.inside(func() {
+		link, err := netlink.LinkByName("eth0")
+		must(t, err)
+		must(t, netlink.LinkSetUp(link))
+		must(t, netlink.RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Dst: ipNet(netip.MustParsePrefix("0.0.0.0/0")),
+			Gw: []byte{169, 254, 1, 1}, Flags: int(netlink.FLAG_ONLINK)}))
+	})
+	l.mustCommit(l.ground()...)
+	foreign := l.state()
+	route := l.route("0.0.0.0/0", "169.254.1.1")
+	l.mustCommit(route)
+	l.quiet()
+	l.mustCommit(object{route.key, nil})
+	if after := l.state(); after != foreign {
+		t.Errorf("the route of others is not left alone:\n%s\nwas\n%s", after, foreign)
+	}
+}
+
+func TestNamespaceThatIsGoneIsRefusedForGood(t *testing.T) {
+	l := newLab(t)
+	route := backendOf(routeDescriptor())
+	v := l.route("0.0.0.0/0", "169.254.1.1").value.(wire.LinuxRoute)
+	v.Namespace = filepath.Join(t.TempDir(), "none")
+	err := refusal(l, route, "x", v)
+	if want := "network namespace " + v.Namespace + " is gone"; !isPermanent(err) || !strings.Contains(err.Error(), want) {
+		t.Errorf("create: %v", err)
+	}
+	batch := []kvscheduler.Item[wire.LinuxRoute, Place]{{Name: "x", Have: v, Meta: Place{1, 2}}}
+	route.Delete(t.Context(), batch)
+	if batch[0].Err != nil {
+		t.Errorf("delete: %v", batch[0].Err)
+	}
+}
+
+func TestPathTakenByAnotherNamespaceIsNotTouched(t *testing.T) {
+	l := newLab(t)
+	other := newLab(t)
+	all := append(l.ground(), l.address("10.1.0.1/32"))
+	l.mustCommit(all...)
+	must(t, unix.Unmount(l.path, unix.MNT_DETACH))
+	must(t, unix.Mount(other.path, l.path, "", unix.MS_BIND, ""))
+	other.inside(func() {
+		link, err := netlink.LinkByName("eth0")
+		must(t, err)
+		must(t, netlink.LinkSetAlias(link, alias))
+		must(t, netlink.AddrAdd(link, kernelAddress(netip.MustParsePrefix("10.1.0.1/32"))))
+	})
+	before := other.state()
+	if got := len(l.different()); got != 3 { // namespace, peer, address
+		t.Errorf("%d objects are seen to be gone, want 3: %v", got, l.different())
+	}
+	for _, o := range []object{all[3], all[2], all[1]} {
+		l.mustCommit(object{o.key, nil})
+	}
+	if after := other.state(); after != before {
+		t.Errorf("the other namespace was changed:\n%s\nwas\n%s", after, before)
+	}
+	if err := l.commit(all[1]); err == nil || !strings.Contains(err.Error(), "another one has taken its path") {
+		t.Errorf("create: %v", err)
+	}
+}
+
+func TestInspectTellsNamespacesFromTheRest(t *testing.T) {
+	path := netnstest.New(t)
+	if inode, device, err := Inspect(path); err != nil || inode == 0 || device == 0 {
+		t.Errorf("a namespace: %d, %d, %v", inode, device, err)
+	}
+	dir := t.TempDir()
+	file, fifo := filepath.Join(dir, "file"), filepath.Join(dir, "fifo")
+	must(t, os.WriteFile(file, nil, 0o600))
+	must(t, unix.Mkfifo(fifo, 0o600))
+	for name, path := range map[string]string{
+		"the host's own": "/proc/self/ns/net", "a namespace of another type": "/proc/self/ns/mnt", "a file": file,
+		"a FIFO": fifo, "nothing": filepath.Join(dir, "none"), "a folder": dir,
+	} {
+		if _, _, err := Inspect(path); err == nil {
+			t.Errorf("%s passes for a namespace", name)
+		}
+	}
+}
+
+func TestLinksAreFoundByAlias(t *testing.T) {
+	l := newLab(t)
+	l.mustCommit(l.ground()...)
+	if got, exists, err := LinkAlias(l.path, "eth0"); err != nil || !exists || got != alias {
+		t.Errorf("alias %q, %v, %v", got, exists, err)
+	}
+	if _, exists, err := LinkAlias(l.path, "eth7"); err != nil || exists {
+		t.Errorf("a link that is not there: %v, %v", exists, err)
+	}
+	if _, _, err := LinkAlias(filepath.Join(t.TempDir(), "none"), "eth0"); !errors.Is(err, ErrGone) {
+		t.Errorf("a namespace that is gone: %v", err)
+	}
+	links, err := Links(l.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var found []string
+	for _, link := range links {
+		if link.Tap && link.Alias == alias {
+			found = append(found, link.Name)
+		}
+	}
+	if strings.Join(found, " ") != "eth0" {
+		t.Errorf("found by alias: %v in %+v", found, links)
+	}
+}

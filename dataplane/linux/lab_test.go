@@ -1,0 +1,164 @@
+package linux
+
+import (
+	"context"
+	"errors"
+	"os"
+	"sync"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/weftnet/weft/internal/netnstest"
+	"github.com/weftnet/weft/kvscheduler"
+	"github.com/weftnet/weft/wire"
+)
+
+var (
+	mac1 = wire.MAC{0x02, 0, 0, 0, 0, 1}
+	mac2 = wire.MAC{0x02, 0, 0, 0, 0, 2}
+)
+
+const alias = "weft:default/a/eth0"
+
+// lab is a pod's namespace with a tap, as the dataplane leaves it, and a scheduler.
+type lab struct {
+	*testing.T
+	path string
+	s    *kvscheduler.Scheduler
+}
+
+func newLab(t *testing.T) *lab {
+	t.Helper()
+	l := &lab{T: t, path: netnstest.New(t)}
+	l.inside(func() { addTap(t, "eth0") })
+	l.s = kvscheduler.New(kvscheduler.Config{Sources: []string{"test"}})
+	if _, err := Register(l.s); err != nil {
+		t.Fatal(err)
+	}
+	// Taps are dataplane/vpp's; here it is enough that they are desired.
+	if _, err := kvscheduler.Register(l.s, kvscheduler.Descriptor[wire.Interface, struct{}]{
+		Name: wire.KindInterface, Equal: func(want, have wire.Interface) bool { return want == have },
+	}); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { _ = l.s.Run(ctx) })
+	t.Cleanup(func() { cancel(); running.Wait() })
+	l.s.Ready("test")
+	return l
+}
+
+func (l *lab) inside(f func()) {
+	l.Helper()
+	netnstest.Do(l, l.path, f)
+}
+
+// addTap makes a tap that stays without a process, where the calling thread is.
+func addTap(t *testing.T, name string) {
+	t.Helper()
+	if _, err := os.Stat("/dev/net/tun"); err != nil {
+		t.Skip("needs /dev/net/tun: ", err)
+	}
+	tap := &netlink.Tuntap{LinkAttrs: netlink.LinkAttrs{Name: name}, Mode: netlink.TUNTAP_MODE_TAP}
+	if err := netlink.LinkAdd(tap); err != nil {
+		t.Fatalf("add tap: %v", err)
+	}
+}
+
+func addDummy(t *testing.T, name string) netlink.Link {
+	t.Helper()
+	err := netlink.LinkAdd(&netlink.Dummy{LinkAttrs: netlink.LinkAttrs{Name: name}})
+	if err != nil {
+		t.Skip("needs dummy links: ", err)
+	}
+	link, err := netlink.LinkByName(name)
+	if err == nil {
+		err = netlink.LinkSetUp(link)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return link
+}
+
+// object is a key and its value.
+type object struct {
+	key   string
+	value any
+}
+
+func (l *lab) commit(objects ...object) error {
+	l.Helper()
+	t := kvscheduler.Txn{Source: "test", Mode: kvscheduler.Atomic, NoPending: true}
+	for _, o := range objects {
+		object, err := l.s.Object(o.key, o.value)
+		if err != nil {
+			l.Fatal(err)
+		}
+		t.Set = append(t.Set, object)
+	}
+	_, err := l.s.Commit(l.Context(), t)
+	return err
+}
+
+func (l *lab) mustCommit(objects ...object) {
+	l.Helper()
+	if err := l.commit(objects...); err != nil {
+		l.Fatal(err)
+	}
+}
+
+// quiet fails the test if what is read back differs from what is desired, or a resync would do anything.
+func (l *lab) quiet() {
+	l.Helper()
+	differences, err := l.s.Verify(l.Context())
+	for _, d := range differences {
+		l.Errorf("differs: %+v", d)
+	}
+	record, rerr := l.s.Resync(l.Context(), kvscheduler.ResyncOpt{DryRun: true, Force: true})
+	if err := errors.Join(err, rerr); err != nil {
+		l.Fatal(err)
+	}
+	for _, op := range record.Ops {
+		l.Errorf("a resync would %s %s because of %s: %+v -> %+v", op.Verb, op.Ref, op.Why, op.Old, op.New)
+	}
+}
+
+// different lists the refs that are not as desired.
+func (l *lab) different() []string {
+	l.Helper()
+	differences, err := l.s.Verify(l.Context())
+	if err != nil {
+		l.Fatal(err)
+	}
+	var refs []string
+	for _, d := range differences {
+		refs = append(refs, d.Ref.String())
+	}
+	return refs
+}
+
+func (l *lab) namespace() object {
+	l.Helper()
+	inode, device, err := Inspect(l.path)
+	if err != nil {
+		l.Fatal(err)
+	}
+	return object{wire.NamespaceKey(l.path), wire.Namespace{Path: l.path, Inode: inode, Device: device}}
+}
+
+func (l *lab) peer() wire.TapPeer {
+	return wire.TapPeer{Interface: "tap-a", Namespace: l.path, Name: "eth0", MAC: mac1, MTU: 1400, Alias: alias, Up: true}
+}
+
+func (l *lab) peerObject(v wire.TapPeer) object { return object{wire.TapPeerKey("tap-a"), v} }
+
+// ground is what objects on the link stand on.
+func (l *lab) ground() []object {
+	l.Helper()
+	return []object{
+		{wire.InterfaceKey("tap-a"), wire.Interface{Type: wire.TypeTap}}, l.namespace(), l.peerObject(l.peer()),
+	}
+}
