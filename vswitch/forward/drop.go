@@ -97,5 +97,8 @@ func (e *Engine) Drops() map[string]uint64 {
 		}
 	}
 	e.slow.Drops(sum)
+	if n := e.lostEvents.Load(); n > 0 {
+		sum["events that control did not read"] = n
+	}
 	return sum
 }

@@ -51,7 +51,10 @@ func newKeeper(e *Engine, log *slog.Logger) (*keeper, error) {
 func (k *keeper) add(index uint32, open func() (vectorPort, error)) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.stopped || index >= MaxInterfaces {
+	if k.stopped {
+		return ErrStopped
+	}
+	if index >= MaxInterfaces {
 		return ErrNoInterface
 	}
 	if k.kept[index] != nil {

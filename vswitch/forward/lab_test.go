@@ -38,23 +38,32 @@ type pod struct {
 	static    bool
 }
 
-func newLab(t *testing.T) *lab {
+func newLab(t *testing.T) *lab { t.Helper(); return newLabOf(t, 1) }
+
+func newLabOf(t *testing.T, workers int) *lab {
 	t.Helper()
 	netnstest.Require(t)
-	e, err := forward.New(forward.Config{})
+	e, end := startEngine(t, workers)
+	t.Cleanup(end)
+	return &lab{t: t, engine: e}
+}
+
+// startEngine runs an engine until end is called, which fails the test if it did not end well.
+func startEngine(t *testing.T, workers int) (e *forward.Engine, end func()) {
+	t.Helper()
+	e, err := forward.New(forward.Config{Workers: workers})
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- e.Run(ctx) }()
-	t.Cleanup(func() {
+	return e, func() {
 		cancel()
 		if err := <-ended; err != nil {
 			t.Errorf("engine: %v", err)
 		}
-	})
-	return &lab{t: t, engine: e}
+	}
 }
 
 // pod adds one with the addresses 10.1.1.<index> and fd00::<index>.

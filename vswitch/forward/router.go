@@ -10,6 +10,7 @@ import (
 // surroundings are the engine as the slow path sees it. Its own frames go out through the first worker.
 type surroundings struct{ e *Engine }
 
+// Interface answers from what is published.
 func (s surroundings) Interface(index uint32) (slow.Interface, bool) {
 	i := s.e.live.Load().iface(index)
 	if i == nil {
@@ -18,6 +19,7 @@ func (s surroundings) Interface(index uint32) (slow.Interface, bool) {
 	return slow.Interface{MAC: i.mac, Addresses: i.addresses, LinkLocal: i.linkLocal, Up: i.up}, true
 }
 
+// Neighbour answers from what is published.
 func (s surroundings) Neighbour(index uint32, a netip.Addr) (frame.MAC, bool, bool) {
 	i := s.e.live.Load().iface(index)
 	if i == nil {
@@ -27,12 +29,15 @@ func (s surroundings) Neighbour(index uint32, a netip.Addr) (frame.MAC, bool, bo
 	return n.mac, n.static, ok
 }
 
+// Learned tells control.
 func (s surroundings) Learned(index uint32, a netip.Addr, m frame.MAC) bool {
 	return s.e.report(Event{Kind: NeighbourLearned, Interface: index, Addr: a, MAC: m})
 }
 
+// Inject gives room for a frame to the first worker.
 func (s surroundings) Inject() *slow.Message { return s.e.workers[0].injects.Reserve() }
 
+// Injected wakes it.
 func (s surroundings) Injected() {
 	s.e.workers[0].injects.Commit()
 	s.e.workers[0].bell.Ring()

@@ -12,6 +12,7 @@ var (
 	ErrNoPort      = errors.New("no such port")
 	ErrPortExists  = errors.New("the interface has a port")
 	ErrBadRoute    = errors.New("route cannot be forwarded")
+	ErrStopped     = errors.New("the forwarding engine has stopped")
 )
 
 // Family is an IP version.

@@ -173,20 +173,21 @@ func TestFramesPassBothWays(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, b := range v[:n] {
-			e := frame.Ethernet(b.Bytes())
-			if a, err := frame.ParseARP(e.Payload()); err == nil && e.Type() == frame.TypeARP && a.Operation() == frame.ARPReply {
-				if a.SenderMAC() != tap.Info().HostMAC || e.Destination() != mac {
-					t.Errorf("reply %x", b.Bytes())
-				}
-				return
-			}
+		if slices.ContainsFunc(v[:n], func(b *frame.Buffer) bool { return answers(b.Bytes(), tap.Info().HostMAC, mac) }) {
+			return
 		}
 		if _, err := unix.Poll([]unix.PollFd{{Fd: int32(tap.Descriptor()), Events: unix.POLLIN}}, 1000); err != nil && err != unix.EINTR {
 			t.Fatal(err)
 		}
 	}
 	t.Error("the kernel did not answer")
+}
+
+// answers says that b is an ARP reply with this sender and receiver.
+func answers(b []byte, from, to frame.MAC) bool {
+	e := frame.Ethernet(b)
+	a, err := frame.ParseARP(e.Payload())
+	return err == nil && e.Type() == frame.TypeARP && a.Operation() == frame.ARPReply && a.SenderMAC() == from && e.Destination() == to
 }
 
 func TestRefusedFrameIsEmptiedAndTheNextOneGoes(t *testing.T) {

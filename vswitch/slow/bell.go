@@ -39,11 +39,10 @@ func (b *Bell) Ring() {
 // Arm says that the caller is about to sleep; it must look for work after that and before it sleeps.
 func (b *Bell) Arm() { b.asleep.Store(true) }
 
-// Disarm says that the caller is awake, and forgets what was rung.
+// Disarm says that the caller is awake, and forgets what was rung. It reads even where nobody seems to have rung: a ringer
+// may have been between looking and writing when Disarm was called last, and what is left unread would end every sleep.
 func (b *Bell) Disarm() {
-	if b.asleep.Swap(false) {
-		return
-	}
+	b.asleep.Store(false)
 	var count uint64
 	_, _, _ = unix.RawSyscall(unix.SYS_READ, uintptr(b.fd), uintptr(unsafe.Pointer(&count)), 8)
 }

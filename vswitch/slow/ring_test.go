@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/weftnet/weft/vswitch/slow"
 )
 
@@ -79,5 +81,28 @@ func TestNoWakeUpIsLost(t *testing.T) {
 	}
 	if n := <-done; n != total || time.Since(began) > lost {
 		t.Errorf("%d of %d in order, after %v", n, total, time.Since(began))
+	}
+}
+
+// A ringer that is slow between looking and writing leaves its mark behind the sleeper's back: one sleep may end early, the
+// next may not.
+func TestLateRingEndsOneSleepOnly(t *testing.T) {
+	bell, err := slow.NewBell()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer bell.Close()
+	if _, err := unix.Write(bell.Descriptor(), []byte{1, 0, 0, 0, 0, 0, 0, 0}); err != nil {
+		t.Fatal(err)
+	}
+	idle := func() bool { return true }
+	for range 2 {
+		if err := bell.Wait(time.Now().Add(20*time.Millisecond), idle); err != nil {
+			t.Fatal(err)
+		}
+	}
+	began := time.Now()
+	if err := bell.Wait(began.Add(20*time.Millisecond), idle); err != nil || time.Since(began) < 20*time.Millisecond {
+		t.Errorf("slept %v, %v", time.Since(began), err)
 	}
 }
