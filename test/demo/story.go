@@ -103,12 +103,15 @@ func short(t time.Duration) time.Duration {
 // lastLines is how much of each log a failure shows.
 const lastLines = 40
 
-// showLogs prints the ends of the programs' logs.
-func (d *demo) showLogs() {
+// showFailure prints what the agent did last, if it can still say so, and the ends of the programs' logs.
+func (d *demo) showFailure(ctx context.Context) {
+	if text, err := d.node.Weftctl(ctx, "transactions", "5", "--ops"); err == nil {
+		fmt.Fprintf(d.out, "\n--- weftctl transactions 5 --ops\n%s", text)
+	}
 	for _, path := range []string{d.node.AgentLog(), d.node.DataplaneLog()} {
 		content, err := os.ReadFile(path)
 		if err != nil {
-			continue
+			continue // it was not started
 		}
 		lines := strings.Split(strings.TrimRight(string(content), "\n"), "\n")
 		fmt.Fprintf(d.out, "\n--- the end of %s\n%s\n", path, strings.Join(lines[max(0, len(lines)-lastLines):], "\n"))
