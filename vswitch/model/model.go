@@ -53,8 +53,8 @@ func (m *Model) Notify(f func(InterfaceEvent)) {
 func (m *Model) change() func() {
 	m.mu.Lock()
 	return func() {
+		defer m.mu.Unlock()
 		m.engine.Publish()
-		m.mu.Unlock()
 	}
 }
 

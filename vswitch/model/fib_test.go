@@ -1,0 +1,115 @@
+package model
+
+import (
+	"slices"
+	"testing"
+
+	"net/netip"
+
+	"github.com/weftnet/weft/vswitch/forward"
+)
+
+func TestARouteUsesThePathsThatAreUpOfTheLowestPreference(t *testing.T) {
+	b := newBench()
+	one, two, spare := b.tap(t), b.tap(t), b.tap(t)
+	b.route(t, "10.1.0.0/16", Path{Interface: one}, Path{Interface: two}, Path{Interface: spare, Preference: 1})
+	check := func(when string, want ...uint32) {
+		t.Helper()
+		r, _ := b.forwarded(0, "10.1.0.0/16")
+		if got := over(r); !slices.Equal(got, want) || (r.Action == forward.Drop) != (len(want) == 0) {
+			t.Fatalf("%s: over %v, wanted %v", when, got, want)
+		}
+	}
+	check("all up", one, two)
+	do(t, b.SetAdminUp(one, false))
+	check("one down", two)
+	b.Take(forward.Event{Kind: forward.PortDown, Interface: two})
+	check("the other's port failed", spare)
+	do(t, b.SetAdminUp(spare, false))
+	check("all down")
+	b.Take(forward.Event{Kind: forward.PortUp, Interface: two})
+	check("the port is back", two)
+}
+
+func TestARouteOverADeletedInterfaceStaysAndLeadsNowhere(t *testing.T) {
+	b := newBench()
+	index := b.tap(t)
+	b.route(t, "10.1.0.0/16", Path{Interface: index})
+	do(t, b.DeleteTap(index))
+	b.lastIndex = index - 1 // as after 65,536 others
+	if again := b.tap(t); again != index {
+		t.Fatalf("index %d is not taken again but %d", index, again)
+	}
+	if r, ok := b.forwarded(0, "10.1.0.0/16"); !ok || r.Action != forward.Drop {
+		t.Fatalf("the route leads to another interface of the number: %+v", r)
+	}
+	routes := b.Routes(forward.TableKey{Family: forward.IP4}, SourceAPI)
+	if len(routes) != 1 || routes[0].Paths[0].Interface != index {
+		t.Fatalf("the dump: %+v", routes)
+	}
+}
+
+func TestATableLivesWhileARouteLooksUpInIt(t *testing.T) {
+	b := newBench()
+	k := forward.TableKey{Family: forward.IP4, ID: 5}
+	b.AddTable(k, "")
+	b.route(t, "10.1.0.0/16", Path{Interface: NoIndex, Table: 5})
+	b.DeleteTable(k)
+	if len(b.Tables()) != 3 {
+		t.Fatal("the table went while a route looks up in it")
+	}
+	do(t, b.DeleteRoute(RouteChange{Table: forward.TableKey{Family: forward.IP4}, Prefix: netip.MustParsePrefix("10.1.0.0/16")}))
+	if len(b.Tables()) != 2 {
+		t.Fatal("the table stayed")
+	}
+}
+
+func TestANextHopInATableThatWentIsDroppedUntilTheTableIsBack(t *testing.T) {
+	b := newBench()
+	k := forward.TableKey{Family: forward.IP4, ID: 5}
+	b.AddTable(k, "")
+	b.route(t, "10.1.0.0/16", Path{Interface: NoIndex, Table: 5, NextHop: netip.MustParseAddr("10.5.0.1")})
+	b.DeleteTable(k)
+	if r, _ := b.forwarded(0, "10.1.0.0/16"); r.Action != forward.Drop {
+		t.Fatalf("%+v", r)
+	}
+	b.AddTable(k, "")
+	if r, _ := b.forwarded(0, "10.1.0.0/16"); r.Action != forward.Forward {
+		t.Fatalf("%+v", r)
+	}
+}
+
+func TestAnAddressMakesItsRoutesWhileTheInterfaceIsUp(t *testing.T) {
+	b := newBench()
+	index := b.loopback(t, "10.0.0.1/24", "10.0.9.0/31")
+	want := map[string]forward.Action{"10.0.0.1/32": forward.Local, "10.0.0.0/24": forward.Forward, "10.0.0.0/32": forward.Drop,
+		"10.0.0.255/32": forward.Drop, "10.0.9.0/32": forward.Local, "10.0.9.1/32": forward.Forward, "10.0.9.0/31": forward.Forward}
+	for prefix, action := range want {
+		if r, ok := b.forwarded(0, prefix); !ok || r.Action != action {
+			t.Errorf("%s: %v, %v; wanted %v", prefix, r, ok, action)
+		}
+	}
+	do(t, b.SetAdminUp(index, false))
+	for prefix := range want {
+		if r, ok := b.forwarded(0, prefix); ok {
+			t.Errorf("down: %s: %v", prefix, r)
+		}
+	}
+}
+
+func TestTheAPIsRouteIsUsedWhereNoBetterSourceHasOne(t *testing.T) {
+	b := newBench()
+	index := b.loopback(t, "10.0.0.1/24")
+	b.route(t, "10.0.0.0/24", Path{Kind: PathUnreachable, Interface: NoIndex})
+	b.route(t, "0.0.0.0/0", Path{Kind: PathUnreachable, Interface: NoIndex})
+	if r, _ := b.forwarded(0, "10.0.0.0/24"); r.Action != forward.Forward {
+		t.Error("over the connected route:", r)
+	}
+	if r, _ := b.forwarded(0, "0.0.0.0/0"); r.Action != forward.Unreachable {
+		t.Error("not over the default:", r)
+	}
+	do(t, b.DeleteAddresses(index))
+	if r, _ := b.forwarded(0, "10.0.0.0/24"); r.Action != forward.Unreachable {
+		t.Error("not after the connected one went:", r)
+	}
+}

@@ -1,0 +1,134 @@
+package model
+
+import (
+	"errors"
+	"net/netip"
+	"slices"
+	"testing"
+
+	"github.com/weftnet/weft/vswitch/forward"
+	"github.com/weftnet/weft/vswitch/frame"
+	"github.com/weftnet/weft/vswitch/model/modeltest"
+)
+
+func TestANeighbourMakesARouteOnlyWhereItsPrefixIsAttached(t *testing.T) {
+	host := netip.MustParseAddr("10.0.0.9")
+	for name, c := range map[string]struct {
+		prepare func(t *testing.T, b *bench, on uint32)
+		want    bool
+	}{
+		"nothing around it": {func(*testing.T, *bench, uint32) {}, false},
+		"the interface's own prefix": {func(t *testing.T, b *bench, on uint32) {
+			do(t, b.AddAddress(on, netip.MustParsePrefix("10.0.0.1/24")))
+		}, true},
+		"another interface's prefix": {func(t *testing.T, b *bench, _ uint32) { b.loopback(t, "10.0.0.1/24") }, false},
+		"the donor's prefix": {func(t *testing.T, b *bench, on uint32) {
+			do(t, b.SetUnnumbered(on, b.loopback(t, "10.0.0.1/24")))
+		}, true},
+		"a route attached to the interface": {func(t *testing.T, b *bench, on uint32) {
+			b.route(t, "10.0.0.0/24", Path{Interface: on})
+		}, true},
+		"a route by way of the interface": {func(t *testing.T, b *bench, on uint32) {
+			b.route(t, "10.0.0.0/24", Path{Interface: on, NextHop: netip.MustParseAddr("10.0.0.2")})
+		}, false},
+		"attached, but inside a prefix that is not": {func(t *testing.T, b *bench, on uint32) {
+			do(t, b.AddAddress(on, netip.MustParsePrefix("10.0.0.1/24")))
+			b.route(t, "10.0.0.8/30", Path{Kind: PathDrop, Interface: NoIndex})
+		}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, neighbourFirst := range []bool{true, false} {
+				b := newBench()
+				on := b.tap(t)
+				if !neighbourFirst {
+					c.prepare(t, b, on)
+				}
+				do(t, b.AddNeighbour(Neighbour{Index: on, Addr: host, MAC: someMAC, Static: true}))
+				if neighbourFirst {
+					c.prepare(t, b, on)
+				}
+				r, ok := b.forwarded(0, "10.0.0.9/32")
+				if ok != c.want || ok && !slices.Equal(over(r), []uint32{on}) {
+					t.Fatalf("neighbour first %v: %+v, %v", neighbourFirst, r, ok)
+				}
+			}
+		})
+	}
+}
+
+func TestALearnedNeighbourNeverChangesAStaticOne(t *testing.T) {
+	b := newBench()
+	on := b.tap(t)
+	host := netip.MustParseAddr("10.0.0.9")
+	do(t, b.AddNeighbour(Neighbour{Index: on, Addr: host, MAC: someMAC, Static: true}))
+	b.Take(forward.Event{Kind: forward.NeighbourLearned, Interface: on, Addr: host, MAC: frame.MAC{2, 6, 6, 6, 6, 6}})
+	if list := b.Neighbours(on, forward.IP4); len(list) != 1 || list[0].MAC != someMAC || !list[0].Static {
+		t.Fatalf("%+v", list)
+	}
+	if err := b.AddNeighbour(Neighbour{Index: on, Addr: host, MAC: frame.MAC{2, 6}}); !errors.Is(err, RefusedStatic) {
+		t.Fatal(err)
+	}
+}
+
+func TestLearnedNeighboursAreForgottenWithTheirPrefixAndTheLink(t *testing.T) {
+	b := newBench()
+	on := b.loopback(t, "10.0.0.1/24", "10.1.0.1/24")
+	learn := func(a string) {
+		b.Take(forward.Event{Kind: forward.NeighbourLearned, Interface: on, Addr: netip.MustParseAddr(a), MAC: someMAC})
+	}
+	learn("10.0.0.9")
+	learn("10.1.0.9")
+	do(t, b.AddNeighbour(Neighbour{Index: on, Addr: netip.MustParseAddr("10.0.0.8"), MAC: someMAC, Static: true}))
+	left := func() (list []string) {
+		for _, n := range b.Neighbours(NoIndex, forward.IP4) {
+			list = append(list, n.Addr.String())
+		}
+		return list
+	}
+	do(t, b.DeleteAddress(on, netip.MustParsePrefix("10.0.0.1/24")))
+	if got := left(); !slices.Equal(got, []string{"10.0.0.8", "10.1.0.9"}) {
+		t.Fatal("after the address went:", got)
+	}
+	do(t, b.SetAdminUp(on, false))
+	if got := left(); !slices.Equal(got, []string{"10.0.0.8"}) {
+		t.Fatal("after it was set down:", got)
+	}
+}
+
+func TestAnEventAboutAnInterfaceThatIsGoneIsNothing(t *testing.T) {
+	b := newBench()
+	for _, kind := range []forward.EventKind{forward.PortDown, forward.PortUp, forward.NeighbourLearned} {
+		b.Take(forward.Event{Kind: kind, Interface: 99, Addr: netip.MustParseAddr("10.0.0.9")})
+	}
+	if len(b.events) != 0 {
+		t.Fatalf("%+v", b.events)
+	}
+	b.engine.Look(func(s modeltest.State) {
+		if len(s.Neighbours) != 0 {
+			t.Fatalf("%+v", s.Neighbours)
+		}
+	})
+}
+
+func TestAFailedPortTakesTheLinkDownAndBack(t *testing.T) {
+	b := newBench()
+	on := b.tap(t)
+	b.events = nil
+	for _, kind := range []forward.EventKind{forward.PortDown, forward.PortDown, forward.PortUp} {
+		b.Take(forward.Event{Kind: kind, Interface: on, Err: errors.New("of the port")})
+	}
+	if want := []InterfaceEvent{{Index: on}, {Index: on, LinkUp: true}}; !slices.Equal(b.events, want) {
+		t.Fatalf("%+v, wanted %+v", b.events, want)
+	}
+}
+
+func TestTheNumberOfNeighboursIsBounded(t *testing.T) {
+	b := newBench()
+	on := b.tap(t)
+	b.Model.neighbours[forward.IP4] = maxNeighbours - 1
+	do(t, b.AddNeighbour(Neighbour{Index: on, Addr: netip.MustParseAddr("10.0.0.1"), MAC: someMAC}))
+	if err := b.AddNeighbour(Neighbour{Index: on, Addr: netip.MustParseAddr("10.0.0.2"), MAC: someMAC}); !errors.Is(err, LimitExceeded) {
+		t.Fatal(err)
+	}
+	do(t, b.AddNeighbour(Neighbour{Index: on, Addr: netip.MustParseAddr("10.0.0.1"), MAC: frame.MAC{2, 9}}))
+}

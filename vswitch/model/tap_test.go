@@ -1,0 +1,61 @@
+package model
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/weftnet/weft/vswitch/model/modeltest"
+	"github.com/weftnet/weft/vswitch/port"
+)
+
+func TestANamespaceIsNamedAsVPPNamesIt(t *testing.T) {
+	for name, want := range map[string]string{
+		"":                   "",
+		"/var/run/netns/pod": "/var/run/netns/pod",
+		"pod":                "/var/run/netns/pod",
+		"pid:17":             "/proc/17/ns/net",
+		"pid:":               "refused",
+		"pid:-1":             "refused",
+		"pid:0":              "refused",
+		"pid:1/../2":         "refused",
+		"..":                 "refused",
+		"a/b":                "refused",
+	} {
+		got, err := namespacePath(name)
+		if (err != nil) != (want == "refused") || err == nil && got != want {
+			t.Errorf("%q: %q, %v; wanted %q", name, got, err, want)
+		}
+	}
+}
+
+func TestTheHostSideIsUpAndOffloadsOnlyIfSegmentationIsAskedFor(t *testing.T) {
+	for flags, offload := range map[TapFlags]bool{0: false, TapChecksum: false, TapGSO: true, TapGSO | TapChecksum: true} {
+		b := newBench()
+		index, err := b.AddTap(Tap{ID: 3, Flags: flags})
+		do(t, err)
+		b.engine.Look(func(s modeltest.State) {
+			if c := s.Taps[index]; !c.Up || c.NoOffload == offload {
+				t.Errorf("flags %d: %+v", flags, c)
+			}
+		})
+	}
+}
+
+func TestAMissingNamespaceAndANameInUseAreVPPsErrors(t *testing.T) {
+	for cause, want := range map[error]Retval{port.ErrNamespaceGone: SyscallError2, port.ErrNameInUse: SyscallError3, errors.New("other"): SyscallError3} {
+		b := newBench()
+		b.engine.FailTap(cause)
+		if _, err := b.AddTap(Tap{ID: NoIndex}); !errors.Is(err, want) {
+			t.Errorf("%v: %v, wanted %v", cause, err, want)
+		}
+	}
+}
+
+func TestIndexesRunThroughTheirRangeAndSkipWhatIsTaken(t *testing.T) {
+	b := newBench()
+	kept := b.tap(t)
+	b.lastIndex = 1<<16 - 1
+	if next := b.tap(t); next == 0 || next == kept {
+		t.Fatalf("index %d is taken", next)
+	}
+}
