@@ -41,8 +41,8 @@ func interfaceDescriptor(c *Client) kvscheduler.Descriptor[wire.Interface, Index
 
 func validateInterface(name string, v wire.Interface) error {
 	switch {
-	case name == "" || len(name) > maxName || strings.HasPrefix(name, "#"):
-		return fmt.Errorf("name: it has 1 to %d bytes and does not begin with #", maxName)
+	case name == "" || len(name) > maxName || strings.Contains(name, "#"):
+		return fmt.Errorf("name: it has 1 to %d bytes and no #, which stands before the hash in the tag", maxName)
 	case !v.MAC.IsZero() && !v.MAC.IsUnicast():
 		return fmt.Errorf("MAC %s is not that of one interface", v.MAC)
 	case v.MTU != 0 && (v.MTU < 68 || v.MTU > 65535):

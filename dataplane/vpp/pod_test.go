@@ -1,0 +1,137 @@
+package vpp
+
+import (
+	"context"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/weftnet/weft/dataplane/linux"
+	"github.com/weftnet/weft/internal/netnstest"
+	"github.com/weftnet/weft/kvscheduler"
+	"github.com/weftnet/weft/vswitch"
+	"github.com/weftnet/weft/wire"
+)
+
+// podOf is a pod's tap with everything on both of its ends.
+func podOf(t *testing.T, path string) []object {
+	t.Helper()
+	inode, device, err := linux.Inspect(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const name, link = "pod-a", "eth0"
+	on := wire.TapPeerKey(name)
+	own4, own6 := netip.MustParsePrefix("10.1.0.1/32"), netip.MustParsePrefix("fd00:1::1/128")
+	gate4, gate6 := netip.MustParseAddr("169.254.1.1"), netip.MustParseAddr("fe80::1")
+	objects := []object{
+		{wire.NamespaceKey(path), wire.Namespace{Path: path, Inode: inode, Device: device}},
+		{wire.InterfaceKey(name), wire.Interface{Type: wire.TypeTap, MAC: mac1, MTU: 1500, Up: true,
+			Tap: wire.Tap{Namespace: path, Name: link, MAC: mac2, MTU: 1500}}},
+		member(name, wire.IP4), member(name, wire.IP6),
+		{wire.UnnumberedKey(name), wire.Unnumbered{Interface: name, Donor: "gate", IP4: true, IP6: true}},
+		addressOn(name, "fe80::1/128"),
+		{on, wire.TapPeer{Interface: name, Namespace: path, Name: link, MAC: mac2, MTU: 1500, Alias: "weft:a", Up: true}},
+		neighbourOn(name, own4.Addr().String(), mac2), neighbourOn(name, own6.Addr().String(), mac2),
+		routeTo(own4.String(), wire.Path{Interface: name, NextHop: own4.Addr()}), routeTo(own6.String(), wire.Path{Interface: name, NextHop: own6.Addr()}),
+	}
+	for _, own := range []netip.Prefix{own4, own6} {
+		objects = append(objects, object{wire.LinuxAddressKey(on, own), wire.LinuxAddress{On: on, Namespace: path, Link: link, Prefix: own}})
+	}
+	for _, gate := range []netip.Addr{gate4, gate6} {
+		all := netip.PrefixFrom(gate, 0).Masked()
+		objects = append(objects,
+			object{wire.LinuxNeighbourKey(on, gate), wire.LinuxNeighbour{On: on, Namespace: path, Link: link, Address: gate, MAC: mac1}},
+			object{wire.LinuxRouteKey(on, all), wire.LinuxRoute{On: on, Namespace: path, Link: link, Destination: all, Gateway: gate}})
+	}
+	return objects
+}
+
+// ruins is a dataplane that the test can kill and start again at the same socket.
+type ruins struct {
+	socket string
+	stop   context.CancelFunc
+	done   chan error
+}
+
+func (r *ruins) start() {
+	ctx, stop := context.WithCancel(context.Background())
+	r.stop, r.done = stop, make(chan error, 1)
+	go func() { r.done <- vswitch.Run(ctx, vswitch.Config{APISocket: r.socket}) }()
+}
+
+func (r *ruins) kill(t *testing.T) {
+	t.Helper()
+	r.stop()
+	if err := <-r.done; err != nil && err != context.Canceled {
+		t.Errorf("dataplane: %v", err)
+	}
+}
+
+func TestPodComesBackAfterTheDataplaneDied(t *testing.T) {
+	netnstest.Require(t)
+	dir, err := os.MkdirTemp("", "vpp")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	d := &ruins{socket: filepath.Join(dir, "api.sock")}
+	d.start()
+	defer func() { d.kill(t) }()
+
+	connected := make(chan string, 10)
+	l := &lab{T: t, s: kvscheduler.New(kvscheduler.Config{Sources: []string{"test"}})}
+	l.client = connect(t, d.socket, Options{Connected: func(v string) { connected <- v }, Redial: 5 * time.Millisecond})
+	if l.kinds, err = Register(l.s, l.client); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := linux.Register(l.s); err != nil {
+		t.Fatal(err)
+	}
+	background(t, l.s.Run)
+	background(t, l.client.Run)
+	l.s.Ready("test")
+	<-connected
+
+	path := netnstest.New(t)
+	pod := append(ground(), podOf(t, path)...)
+	l.mustCommit(pod...)
+	l.quiet()
+
+	d.kill(t)
+	d.start()
+	select {
+	case <-connected:
+	case <-time.After(20 * time.Second):
+		t.Fatal("not connected again")
+	}
+	l.s.Lost(l.kinds.All()...)
+	if _, err := l.s.Resync(t.Context(), kvscheduler.ResyncOpt{}); err != nil {
+		t.Fatal(err)
+	}
+	var refs []kvscheduler.Ref
+	for _, o := range pod {
+		r, err := kvscheduler.ParseRef(o.key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		refs = append(refs, r)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	if err := l.s.Wait(ctx, refs); err != nil {
+		t.Errorf("not all is back: %v", err)
+	}
+	l.quiet()
+
+	netnstest.Remove(t, path) // the runtime's DEL may come after the namespace has gone
+	for i := range pod {
+		pod[i].value = nil
+	}
+	l.mustCommit(pod...)
+	if left := l.ours(); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
+}

@@ -1,0 +1,60 @@
+package vpp
+
+import (
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/weftnet/weft/wire"
+)
+
+func TestTagTellsNameAndHashAndFits(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		name := rapid.StringMatching(`[a-z0-9/:.-]{1,48}`).Draw(t, "name")
+		v := wire.Interface{Type: wire.TypeTap, Tap: wire.Tap{
+			Namespace: rapid.String().Draw(t, "namespace"), Name: rapid.String().Draw(t, "link"), MTU: rapid.Int().Draw(t, "mtu"),
+		}}
+		tag := interfaceTag(name, v)
+		got, hash, ok := parseTag(tag)
+		if !ok || got != name || hash != interfaceHash(v) || len(tag) > 63 {
+			t.Fatalf("tag %q reads as %q, %x, %v", tag, got, hash, ok)
+		}
+	})
+}
+
+func TestHashChangesWithEachThingThatCannotBeReadBack(t *testing.T) {
+	base := wire.Interface{Type: wire.TypeTap, Tap: wire.Tap{Namespace: "/n", Name: "eth0", MAC: mac1, MTU: 1500}}
+	changes := map[string]func(*wire.Interface){
+		"type":      func(v *wire.Interface) { v.Type = wire.TypeLoopback },
+		"namespace": func(v *wire.Interface) { v.Tap.Namespace = "/m" },
+		"link":      func(v *wire.Interface) { v.Tap.Name = "eth1" },
+		"MAC":       func(v *wire.Interface) { v.Tap.MAC = mac2 },
+		"MTU":       func(v *wire.Interface) { v.Tap.MTU = 1400 },
+	}
+	for name, change := range changes {
+		v := base
+		change(&v)
+		if interfaceHash(v) == interfaceHash(base) {
+			t.Errorf("another %s has the same hash", name)
+		}
+	}
+	v := base
+	v.Up, v.MTU, v.MAC = true, 9000, mac3
+	if interfaceHash(v) != interfaceHash(base) {
+		t.Error("what can be read back is in the hash")
+	}
+}
+
+func FuzzParseTag(f *testing.F) {
+	f.Add("pod-a#0123456789ab")
+	f.Add("#0123456789ab")
+	f.Add("a#+123456789ab")
+	f.Add("a##")
+	f.Fuzz(func(t *testing.T, tag string) {
+		name, hash, ok := parseTag(tag)
+		if ok && (name == "" || hash >= 1<<hashBits || !strings.HasPrefix(tag, name+"#")) {
+			t.Errorf("tag %q reads as %q, %x", tag, name, hash)
+		}
+	})
+}

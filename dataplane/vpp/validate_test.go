@@ -1,0 +1,51 @@
+package vpp
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/weftnet/weft/wire"
+)
+
+// fault is what a descriptor's Validate says.
+func fault[V any](validate func(string, V) error, name string, v V) string {
+	if err := validate(name, v); err != nil {
+		return err.Error()
+	}
+	return ""
+}
+
+func TestInvalidValuesAreFoundBeforeTheDataplaneSeesThem(t *testing.T) {
+	tap := func(change func(*wire.Interface)) string {
+		v := wire.Interface{Type: wire.TypeTap, Tap: wire.Tap{Name: "eth0"}}
+		change(&v)
+		return fault(validateInterface, "pod-a", v)
+	}
+	p4, p6 := netip.MustParsePrefix("10.0.0.1/24"), netip.MustParsePrefix("fe80::1/64")
+	for _, tt := range []struct{ name, got, want string }{
+		{"a good tap", tap(func(*wire.Interface) {}), ""},
+		{"a long name", fault(validateInterface, strings.Repeat("n", 49), wire.Interface{Type: wire.TypeLoopback}), "1 to 48 bytes"},
+		{"a name with a hash", fault(validateInterface, "a#b", wire.Interface{Type: wire.TypeLoopback}), "no #"},
+		{"another type", tap(func(v *wire.Interface) { v.Type = "veth" }), `type "veth" is not known`},
+		{"a loopback with a Linux end", tap(func(v *wire.Interface) { v.Type = wire.TypeLoopback }), "only an interface of type tap"},
+		{"a multicast MAC", tap(func(v *wire.Interface) { v.MAC[0] = 1 }), "not that of one interface"},
+		{"a long link name", tap(func(v *wire.Interface) { v.Tap.Name = "sixteen-bytes-xx" }), "1 to 15 bytes"},
+		{"a small MTU", tap(func(v *wire.Interface) { v.MTU = 60 }), "not within"},
+		{"the dataplane's own table", fault(validateVRF, "a/ip4", wire.VRF{Family: wire.IP4, Label: "a"}), "belongs to the dataplane"},
+		{"a VRF of no family", fault(validateVRF, "a/", wire.VRF{ID: 1, Label: "a"}), "neither ip4 nor ip6"},
+		{"a VRF of another name", fault(validateVRF, "b/ip4", wire.VRF{ID: 1, Family: wire.IP4, Label: "a"}), "make the name a/ip4"},
+		{"a long label", fault(validateVRF, "x", wire.VRF{ID: 1, Family: wire.IP4, Label: strings.Repeat("l", 59)}), "1 to 58 bytes"},
+		{"a link-local prefix", fault(validateAddress, wire.AddressName("a", p6), wire.Address{Interface: "a", Prefix: p6}), "128 bits"},
+		{"an address of another name", fault(validateAddress, "x", wire.Address{Interface: "a", Prefix: p4}), "make the name a/10.0.0.1/24"},
+		{"an interface that borrows from itself", fault(validateUnnumbered, "a", wire.Unnumbered{Interface: "a", Donor: "a", IP4: true}), "not another interface"},
+		{"a route that is not masked", fault(validateRoute, "x", wire.Route{VRF: "v", Prefix: p4}), "not masked"},
+		{"a route to nowhere", fault(validateRoute, wire.RouteName("v", p4.Masked()), wire.Route{VRF: "v", Prefix: p4.Masked()}), "0 paths"},
+		{"a neighbour without MAC", fault(validateNeighbour, "x", wire.Neighbour{Interface: "a", Address: p4.Addr()}), "not that of one interface"},
+		{"a member of no family", fault(validateMembership, "a/", wire.InterfaceVRF{Interface: "a"}), "neither ip4 nor ip6"},
+	} {
+		if tt.want == "" && tt.got != "" || !strings.Contains(tt.got, tt.want) {
+			t.Errorf("%s: %q, want %q", tt.name, tt.got, tt.want)
+		}
+	}
+}
