@@ -89,10 +89,19 @@ func (c *call) printResult(prev *types100.Result, answer *weftv1.AddReply) error
 		}
 		return types.NewError(types.ErrInternal, "result of the ADD: "+err.Error(), "")
 	}
-	if err := versioned.Print(); err != nil {
+	if err := printed(versioned); err != nil {
 		return types.NewError(types.ErrIOFailure, "print the result: "+err.Error(), "")
 	}
 	return nil
+}
+
+// printed ends the document with a newline, which the library does not.
+func printed(document interface{ Print() error }) error {
+	err := document.Print()
+	if err == nil {
+		_, err = fmt.Println()
+	}
+	return err
 }
 
 // name is what people call the attachment of a call.

@@ -60,7 +60,7 @@ func serve(p *plugin, verbs skel.CNIFuncs) int {
 	if err == nil {
 		return 0
 	}
-	if printing := presentable(p.command, err).Print(); printing != nil {
+	if printing := printed(presentable(p.command, err)); printing != nil {
 		fmt.Fprintln(os.Stderr, "print the error:", printing)
 	}
 	return 1

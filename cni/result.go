@@ -1,9 +1,11 @@
 package cni
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 
 	"github.com/containernetworking/cni/pkg/types"
 	types100 "github.com/containernetworking/cni/pkg/types/100"
@@ -13,10 +15,15 @@ import (
 )
 
 // prevResult returns what earlier plugins of the chain made; nil if there is nothing.
-func (c *conf) prevResult() (*types100.Result, error) {
+func (c *conf) prevResult() (_ *types100.Result, err error) {
 	if c.RawPrevResult == nil {
 		return nil, nil
 	}
+	defer func() {
+		if recover() != nil { // the library converts null elements of old versions without a look
+			err = errNull
+		}
+	}()
 	if err := cniversion.ParsePrevResult(&c.PluginConf); err != nil {
 		return nil, fmt.Errorf("prevResult: %w", err)
 	}
@@ -24,8 +31,13 @@ func (c *conf) prevResult() (*types100.Result, error) {
 	if err != nil {
 		return nil, fmt.Errorf("prevResult: %w", err)
 	}
+	if slices.Contains(result.Interfaces, nil) || slices.Contains(result.IPs, nil) || slices.Contains(result.Routes, nil) {
+		return nil, errNull
+	}
 	return result, nil
 }
+
+var errNull = errors.New("prevResult: an interface, address or route is null")
 
 // resultOf appends the agent's reply to what earlier plugins made.
 func resultOf(c *conf, prev *types100.Result, reply *weftv1.AddReply) (*types100.Result, error) {

@@ -25,8 +25,11 @@ func scan(document []byte) error {
 	var open nesting
 	for {
 		token, err := decoder.Token()
-		if errors.Is(err, io.EOF) {
+		if errors.Is(err, io.EOF) && len(open) == 0 {
 			return nil
+		}
+		if errors.Is(err, io.EOF) {
+			return io.ErrUnexpectedEOF
 		}
 		if err != nil {
 			return err

@@ -1,0 +1,56 @@
+package cni
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/containernetworking/cni/pkg/skel"
+)
+
+func TestArgsOfThePod(t *testing.T) {
+	const pod = "K8S_POD_NAMESPACE=shop;K8S_POD_NAME=cart-0.x"
+	tests := []struct{ name, args, want string }{
+		{"none is a container that no Kubernetes knows", "", ""},
+		{"a pod", pod, ""},
+		{"a pod with a UID", pod + ";K8S_POD_UID=0b1c", ""},
+		{"what is unknown, with leave", pod + ";IgnoreUnknown=1;A=b", ""},
+		{"what is unknown, without", pod + ";A=b", "unknown args"},
+		{"two equal signs", pod + ";IP=a=b", "invalid pair"},
+		{"no equal sign", pod + ";IP", "invalid pair"},
+		{"a separator at the end", pod + ";", "invalid pair"},
+		{"a name in capitals", "K8S_POD_NAMESPACE=shop;K8S_POD_NAME=Cart", "K8S_POD_NAME"},
+		{"a namespace with a dot", "K8S_POD_NAMESPACE=sh.op;K8S_POD_NAME=cart", "K8S_POD_NAMESPACE"},
+		{"a name too long", "K8S_POD_NAMESPACE=shop;K8S_POD_NAME=" + strings.Repeat("a", 254), "K8S_POD_NAME"},
+		{"a UID that is a path", pod + ";K8S_POD_UID=../x", "K8S_POD_UID"},
+		{"a namespace alone", "K8S_POD_NAMESPACE=shop", "needed together"},
+		{"a switch that is none", "IgnoreUnknown=perhaps", "IgnoreUnknown"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			_, err := parseArgs(tt.args)
+			if got := textOfError(err); tt.want == "" && err != nil || !strings.Contains(got, tt.want) {
+				t.Errorf("%q, want %q", got, tt.want)
+			}
+		})
+	}
+}
+
+func FuzzArgs(f *testing.F) {
+	f.Add("IgnoreUnknown=1;K8S_POD_NAMESPACE=shop;K8S_POD_NAME=cart-0;K8S_POD_UID=0b1c", "eth0", "/run/netns/a")
+	f.Add("CommonArgs=1;=;;", "a b", "x")
+	f.Fuzz(func(t *testing.T, text, ifName, netns string) {
+		c := &call{plugin: &plugin{}, CmdArgs: &skel.CmdArgs{ContainerID: "c1", IfName: ifName, Netns: netns}, conf: defaults()}
+		if c.validEnvironment() == nil && (strings.ContainsAny(ifName, " \t\n%") || !strings.HasPrefix(netns, "/")) {
+			t.Errorf("accepted %q in %q", ifName, netns)
+		}
+		args, err := parseArgs(text)
+		if err != nil {
+			return
+		}
+		for _, part := range []string{args.pod().GetNamespace(), args.pod().GetName(), args.pod().GetUid()} {
+			if len(part) > maxSubdomain || strings.ContainsAny(part, "/\\ ;\n\x00_") || strings.Contains(part, "..") {
+				t.Errorf("accepted %q of %q", part, text)
+			}
+		}
+	})
+}

@@ -1,0 +1,84 @@
+package cni
+
+import (
+	"encoding/json"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestScanRefusesWhatTheLibraryTakesInSilence(t *testing.T) {
+	tests := []struct {
+		name, document, want string
+	}{
+		{"a key twice", `{"a":1,"b":2,"a":3}`, `key "a" is given twice`},
+		{"a key twice, deep inside", `{"a":[{"x":{"b":1,"b":1}}]}`, `key "b" is given twice`},
+		{"a key twice, once in disguise", `{"a":1,"\u0061":2}`, `key "a" is given twice`},
+		{"too deep", strings.Repeat("[", 40) + strings.Repeat("]", 40), "nested deeper than 32"},
+		{"too long", `"` + strings.Repeat("a", maxConfBytes) + `"`, "more than 1048576 bytes"},
+		{"not closed", `{"a":`, "unexpected"},
+		{"the same key in two objects", `{"a":{"b":1},"c":{"b":1},"d":["b","b"]}`, ""},
+		{"a value like a key", `{"a":"b","b":"a"}`, ""},
+		{"as deep as may be", strings.Repeat("[", 32) + strings.Repeat("]", 32), ""},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			err := scan([]byte(tt.document))
+			if got := textOfError(err); tt.want == "" && err != nil || !strings.Contains(got, tt.want) {
+				t.Errorf("%q, want %q", got, tt.want)
+			}
+		})
+	}
+}
+
+func textOfError(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
+
+func TestTheNearestKeyIsNamed(t *testing.T) {
+	for key, want := range map[string]string{
+		"Socket": "socket", "log_level": "logLevel", "deletequeue": "deleteQueue", "time-out": "timeout", "capability": "capabilities",
+	} {
+		if got := nearest(key); got != want {
+			t.Errorf("for %s it is %s, want %s", key, got, want)
+		}
+	}
+}
+
+func TestADeleteTakesFromTheConfigurationWhatItUnderstands(t *testing.T) {
+	c := parseConfLeniently([]byte(`{"cniVersion":"1.0.0","name":"weft","socket":"/run/other.sock",
+		"timeout":"never","logLevel":7,"mode":"x","deleteQueue":"/q","unknown":{}}`))
+	if c.Name != "weft" || c.Socket != "/run/other.sock" || c.DeleteQueue != "/q" {
+		t.Errorf("lost what is right: %+v", c)
+	}
+	if c.Mode != "primary" || c.LogLevel != "info" || time.Duration(c.Timeout) != time.Minute {
+		t.Errorf("took what is wrong: %+v", c)
+	}
+}
+
+func FuzzConf(f *testing.F) {
+	f.Add([]byte(`{"cniVersion":"1.1.0","name":"weft","type":"weft-cni","timeout":"1s","runtimeConfig":{"ips":["1.1.1.1"]}}`))
+	f.Add([]byte(`{"prevResult":{"cniVersion":"1.0.0","ips":[{"address":"10.1.1.1/24","interface":9}],"interfaces":[null]},"cniVersion":"1.0.0"}`))
+	f.Add([]byte(`{"ipam":{"type":3},"dns":[]}`))
+	f.Add([]byte(`[{}]`))
+	f.Fuzz(func(t *testing.T, stdin []byte) {
+		lenient := parseConfLeniently(stdin)
+		if err := lenient.validate(); err != nil {
+			t.Fatalf("a DEL would work with %v", err)
+		}
+		c, err := parseConf(stdin)
+		if err != nil {
+			return
+		}
+		if !json.Valid(stdin) || !filepath.IsAbs(c.Socket) || c.Timeout <= 0 {
+			t.Fatalf("accepted %s as %+v", stdin, c)
+		}
+		if prev, err := c.prevResult(); err == nil && prev != nil {
+			checkRequest(prev)
+		}
+	})
+}

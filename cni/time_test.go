@@ -1,0 +1,123 @@
+package cni
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/containernetworking/cni/pkg/skel"
+	"github.com/containernetworking/cni/pkg/types"
+
+	"github.com/weftnet/weft/cni/cnitest"
+	"github.com/weftnet/weft/proto/deletequeue"
+)
+
+// plugin runs the real binary in dir and returns its error, if it printed one, and how long it took.
+func runPlugin(t *testing.T, command, dir string) (*types.Error, time.Duration) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), filepath.Join(binaries, "weft-cni"))
+	cmd.Env = []string{
+		"CNI_COMMAND=" + command, "CNI_CONTAINERID=c1", "CNI_IFNAME=eth0", "CNI_NETNS=/run/netns/blue", "CNI_PATH=/opt/cni/bin",
+	}
+	cmd.Stdin = bytes.NewBufferString(fmt.Sprintf(
+		`{"cniVersion":"1.1.0","name":"weft","type":"weft-cni","socket":%q,"deleteQueue":%q}`,
+		filepath.Join(dir, "agent.sock"), filepath.Join(dir, "queue")))
+	began := time.Now()
+	out, runErr := cmd.Output()
+	took := time.Since(began)
+	if runErr == nil {
+		return nil, took
+	}
+	var e types.Error
+	if err := json.Unmarshal(out, &e); err != nil {
+		t.Fatalf("%s printed %q, which is no error: %v", command, out, err)
+	}
+	return &e, took
+}
+
+// TestPromisedTimes is what a runtime may rely on when the agent is away or hangs.
+func TestPromisedTimes(t *testing.T) {
+	tests := []struct {
+		name, command string
+		hangs         bool
+		code          uint
+		most          time.Duration
+	}{
+		{"an ADD while the agent is down", "ADD", false, 11, 2 * time.Second},
+		{"a DEL while the agent is down", "DEL", false, 0, 2 * time.Second},
+		{"a STATUS while the agent is down", "STATUS", false, 50, 2 * time.Second},
+		{"a STATUS of an agent that hangs", "STATUS", true, 50, 2 * time.Second},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			if tt.hangs {
+				agent := &cnitest.Agent{}
+				agent.Behave(cnitest.Hang)
+				agent.Listen(t, filepath.Join(dir, "agent.sock"))
+			}
+			err, took := runPlugin(t, tt.command, dir)
+			if err == nil && tt.code != 0 || err != nil && err.Code != tt.code {
+				t.Errorf("answered %v, want code %d", err, tt.code)
+			}
+			if took > tt.most {
+				t.Errorf("took %s, promised is %s", took, tt.most)
+			}
+		})
+	}
+}
+
+func TestADeleteThatHangsIsQueued(t *testing.T) {
+	dir := t.TempDir()
+	agent := &cnitest.Agent{}
+	agent.Behave(cnitest.Hang)
+	agent.Listen(t, filepath.Join(dir, "agent.sock"))
+	c := callIn(dir)
+	if err := del(c); err != nil {
+		t.Fatal(err)
+	}
+	queue, err := deletequeue.Open(c.conf.DeleteQueue)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n, err := queue.Len(); n != 1 || err != nil {
+		t.Errorf("%d deletes are queued, %v", n, err)
+	}
+	if asked := len(agent.Requests()); asked != 2 {
+		t.Errorf("the agent was asked %d times, want one and the last attempt", asked)
+	}
+}
+
+func TestAFullQueueIsTryAgain(t *testing.T) {
+	c := callIn(t.TempDir())
+	if err := os.MkdirAll(c.conf.DeleteQueue, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for i := range deletequeue.MaxEntries {
+		if err := os.WriteFile(filepath.Join(c.conf.DeleteQueue, fmt.Sprintf("%d.json", i)), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err, ok := del(c).(*types.Error); !ok || err.Code != 11 {
+		t.Errorf("got %v, want code 11", err)
+	}
+}
+
+// callIn is a DEL whose agent and queue are in dir, with short limits.
+func callIn(dir string) *call {
+	conf := defaults()
+	conf.Name = "weft"
+	conf.Socket, conf.DeleteQueue = filepath.Join(dir, "agent.sock"), filepath.Join(dir, "queue")
+	limits := delLimits{call: 50 * time.Millisecond, lock: time.Second, last: 50 * time.Millisecond}
+	return &call{
+		plugin:  &plugin{command: "DEL", del: limits},
+		CmdArgs: &skel.CmdArgs{ContainerID: "c1", IfName: "eth0"},
+		conf:    conf, log: openLog(conf),
+	}
+}
