@@ -17,7 +17,8 @@ func (s *state) adopt(id int32, f found, i int) {
 	}
 	n.foreign = false
 	before := n.have
-	n.have, n.stale = n.complete(value, h)
+	n.have, n.unproven = n.complete(value, h)
+	n.tag, n.stale = h.hash, n.unproven && n.want != nil
 	s.certain(id)
 	if before == nil || !n.k.equal(before, n.have) {
 		s.adopted = append(s.adopted, id)
@@ -26,9 +27,19 @@ func (s *state) adopt(id int32, f found, i int) {
 	s.g.member(id)
 }
 
-// complete fills what cannot be dumped from the last value whose hash agrees. Stale means that no value agrees, so that
-// the unreadable fields must be taken for different.
-func (n *node) complete(dumped any, h head) (value any, stale bool) {
+// prove completes a dumped value whose hash agreed with nothing then known, now that a value is desired. If they do not
+// agree either, the fields that cannot be dumped must be taken for different.
+func (n *node) prove() {
+	if n.want == nil || !n.unproven {
+		return
+	}
+	if n.stale = n.k.hash(n.want) != n.tag; !n.stale {
+		n.have, n.unproven = n.k.merge(n.have, n.want), false
+	}
+}
+
+// complete fills what cannot be dumped from the last value whose hash agrees; unproven: none does.
+func (n *node) complete(dumped any, h head) (value any, unproven bool) {
 	if !h.hasHash || !n.k.hashes {
 		for _, last := range []any{n.have, n.last, n.want} {
 			if last != nil {
@@ -42,7 +53,7 @@ func (n *node) complete(dumped any, h head) (value any, stale bool) {
 			return n.k.merge(dumped, last), false
 		}
 	}
-	return dumped, n.want != nil && n.invalid == nil
+	return dumped, true
 }
 
 // haveEdges sets the edges of the applied value from that value.
@@ -61,7 +72,7 @@ func (s *state) haveEdges(id int32) {
 func (s *state) missing(id int32) {
 	n := s.g.nodes[id]
 	n.have, n.meta, n.haveRev = nil, nil, 0
-	n.unknown, n.stale, n.foreign, n.orphan, n.again = false, false, false, false, false
+	n.unknown, n.stale, n.unproven, n.foreign, n.orphan, n.again = false, false, false, false, false, false
 	s.touch(n)
 	s.g.setEdges(id, applied, nil)
 	n.anyDeps[applied] = nil

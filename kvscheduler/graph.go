@@ -39,15 +39,17 @@ type node struct {
 	bucket     string
 	inBucket   bool
 
-	foreign bool // have is not ours
-	orphan  bool // ours, found, not desired, and not allowed to be pruned
-	unknown bool // an operation's outcome is not known: nothing is done before it was read back
-	stale   bool // have may differ in fields that cannot be dumped
-	again   bool // must be recreated although the value is right
-	skipped bool // an operation was left out because another one failed
-	drifted bool
-	invalid error
-	last    any // from the journal
+	foreign  bool // have is not ours
+	orphan   bool // ours, found, not desired, and not allowed to be pruned
+	unknown  bool // an operation's outcome is not known: nothing is done before it was read back
+	stale    bool // have may differ in fields that cannot be dumped
+	unproven bool // have agrees with no known value by its hash, which is tag
+	tag      uint64
+	again    bool // must be recreated although the value is right
+	skipped  bool // an operation was left out because another one failed
+	drifted  bool
+	invalid  error
+	last     any // from the journal
 
 	err       error
 	permanent bool

@@ -135,6 +135,7 @@ func (s *state) setWant(id int32, f former) {
 	if n.want == nil {
 		n.source, n.parent = "", -1
 	}
+	n.prove()
 	s.own(id)
 	s.g.member(id)
 	var deps []Dep

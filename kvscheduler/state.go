@@ -37,7 +37,7 @@ func (s *state) now() time.Time { return s.cfg.Now() }
 // applied notes that an operation did what it should.
 func (s *state) applied(id int32, verb Verb, meta any) {
 	n := s.g.nodes[id]
-	n.unknown, n.stale, n.drifted, n.skipped, n.last = false, false, false, false, nil
+	n.unknown, n.stale, n.unproven, n.drifted, n.skipped, n.last = false, false, false, false, false, nil
 	s.touch(n)
 	delete(s.skipped, id)
 	s.clearError(id)

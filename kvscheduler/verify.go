@@ -117,7 +117,7 @@ func (k *kind) difference(ref Ref, e *entry, f found, there map[string]int) (Dif
 	}
 	h := f.head(i)
 	value, _ := f.box(i)
-	have, stale := n.complete(value, h)
+	have, stale := n.complete(value, h) // here want is among what may prove it
 	d.Have = k.redact(have)
 	switch {
 	case n.want == nil:
