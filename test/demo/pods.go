@@ -69,7 +69,7 @@ func (d *demo) start(ctx context.Context) (err error) {
 		return err
 	}
 	d.say("weft-agent %d, weft-vswitch %d", d.node.AgentPID(), d.node.DataplanePID())
-	if d.before, err = leftovers.Take(ctx, d.places()); err != nil {
+	if d.before, err = leftovers.Steady(ctx, d.places(), settling); err != nil {
 		return err
 	}
 	d.say("noted what there is: %d objects of %d kinds", d.before.Len(), len(d.before.Kinds()))
@@ -116,7 +116,7 @@ func (d *demo) add(ctx context.Context, p *wired) error {
 
 // failC adds C and compares everything with how it was before.
 func (d *demo) failC(ctx context.Context) error {
-	before, err := leftovers.Take(ctx, d.places())
+	before, err := leftovers.Steady(ctx, d.places(), settling)
 	if err != nil {
 		return err
 	}

@@ -107,3 +107,9 @@ func (d *demo) showTransactions(ctx context.Context) error {
 	d.show(text)
 	return err
 }
+
+func (d *demo) showEvents(ctx context.Context) error {
+	text, err := d.node.Weftctl(ctx, "events")
+	d.show(text)
+	return err
+}

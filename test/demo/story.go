@@ -40,12 +40,13 @@ func (d *demo) tell(ctx context.Context, keep bool) error {
 		{"the runtime adds A and B: IPv4 and IPv6 each", (*demo).addPods},
 		{"A, B and the node reach each other", (*demo).reachAll},
 		{"the runtime adds C, which cannot succeed: all of it is undone", (*demo).failC},
+		{"what the agent did so far, by weftctl transactions", (*demo).showTransactions},
 		{"kill -9 of the agent under 100 pings a second, and a new agent", (*demo).crash},
 		{"the runtime checks A and B", (*demo).check},
 	}
 	if !keep {
 		steps = append(steps, step{"the runtime deletes all three: nothing is left", (*demo).leave},
-			step{"what the agent did, by weftctl transactions", (*demo).showTransactions})
+			step{"all that happened, by weftctl events", (*demo).showEvents})
 	}
 	begun := time.Now()
 	for _, s := range steps {

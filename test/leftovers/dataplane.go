@@ -27,7 +27,7 @@ type dataplane struct {
 }
 
 // addDataplane notes interfaces, their addresses, tables, routes and neighbours.
-func (s Snapshot) addDataplane(ctx context.Context, socket string) error {
+func (s *Snapshot) addDataplane(ctx context.Context, socket string) error {
 	conn, err := govpp.Connect(socket)
 	if err != nil {
 		return fmt.Errorf("look into the dataplane: %w", err)
@@ -61,7 +61,7 @@ func each[D any, R receiver[D]](stream R, err error, f func(*D)) error {
 	return err
 }
 
-func (s Snapshot) addInterfaces(ctx context.Context, d *dataplane) error {
+func (s *Snapshot) addInterfaces(ctx context.Context, d *dataplane) error {
 	rpc := interfaces.NewServiceClient(d)
 	stream, err := rpc.SwInterfaceDump(ctx, &interfaces.SwInterfaceDump{SwIfIndex: all})
 	err = each(stream, err, func(i *interfaces.SwInterfaceDetails) {
@@ -92,7 +92,7 @@ func label(i *interfaces.SwInterfaceDetails) string {
 	return strings.TrimRight(i.InterfaceName, "\x00")
 }
 
-func (s Snapshot) addUnnumbered(ctx context.Context, d *dataplane) error {
+func (s *Snapshot) addUnnumbered(ctx context.Context, d *dataplane) error {
 	stream, err := ip.NewServiceClient(d).IPUnnumberedDump(ctx, &ip.IPUnnumberedDump{SwIfIndex: all})
 	err = each(stream, err, func(u *ip.IPUnnumberedDetails) {
 		s.add("unnumbered", "dataplane", "%s by %s", d.names[u.SwIfIndex], d.names[u.IPSwIfIndex])
@@ -103,7 +103,7 @@ func (s Snapshot) addUnnumbered(ctx context.Context, d *dataplane) error {
 	return nil
 }
 
-func (s Snapshot) addTables(ctx context.Context, d *dataplane) error {
+func (s *Snapshot) addTables(ctx context.Context, d *dataplane) error {
 	var tables []ip.IPTable
 	stream, err := ip.NewServiceClient(d).IPTableDump(ctx, &ip.IPTableDump{})
 	err = each(stream, err, func(t *ip.IPTableDetails) { tables = append(tables, t.Table) })
@@ -134,7 +134,7 @@ func (d *dataplane) paths(r *ip.IPRouteV2) string {
 	return strings.Join(paths, ", ")
 }
 
-func (s Snapshot) addDataplaneNeighbours(ctx context.Context, d *dataplane) error {
+func (s *Snapshot) addDataplaneNeighbours(ctx context.Context, d *dataplane) error {
 	for _, family := range []ip_types.AddressFamily{ip_types.ADDRESS_IP4, ip_types.ADDRESS_IP6} {
 		stream, err := ip_neighbor.NewServiceClient(d).IPNeighborDump(ctx, &ip_neighbor.IPNeighborDump{SwIfIndex: all, Af: family})
 		err = each(stream, err, func(n *ip_neighbor.IPNeighborDetails) {

@@ -11,7 +11,7 @@ import (
 )
 
 // addFiles notes every file below dir, and dir itself. A directory that is not there holds nothing.
-func (s Snapshot) addFiles(dir string) error {
+func (s *Snapshot) addFiles(dir string) error {
 	err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil // gone meanwhile
@@ -36,7 +36,7 @@ func (s Snapshot) addFiles(dir string) error {
 }
 
 // addDescriptors notes what a process holds open. Numbers that differ from one socket to the next are left out.
-func (s Snapshot) addDescriptors(role string, pid int) error {
+func (s *Snapshot) addDescriptors(role string, pid int) error {
 	dir := filepath.Join("/proc", strconv.Itoa(pid), "fd")
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -49,6 +49,9 @@ func (s Snapshot) addDescriptors(role string, pid int) error {
 		}
 		if err != nil {
 			return fmt.Errorf("look at descriptors of %s: %w", role, err)
+		}
+		if target == "anon_inode:[pidfd]" {
+			continue // how Go waits for a child: it tells who started whom, not what a pod needed
 		}
 		if kind, _, found := strings.Cut(target, ":["); found && !strings.HasPrefix(target, "anon_inode") {
 			target = kind // socket:[123], pipe:[123], net:[123]

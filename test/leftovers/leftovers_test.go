@@ -4,6 +4,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -169,5 +170,29 @@ func TestAPlaceThatCannotBeReadIsAnError(t *testing.T) {
 				t.Error("no error")
 			}
 		})
+	}
+}
+
+func TestSteadyIsNotFooledByWhatComesAndGoes(t *testing.T) {
+	p := newPlace(t)
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		for i := 0; ; i++ {
+			select {
+			case <-stop:
+				return
+			case <-time.After(5 * time.Millisecond):
+				_ = os.WriteFile(filepath.Join(p.dir, strconv.Itoa(i)), nil, 0o600)
+			}
+		}
+	}()
+	if _, err := leftovers.Steady(t.Context(), p.Places, 200*time.Millisecond); err == nil {
+		t.Error("steady while files come")
+	}
+	close(stop)
+	<-stopped
+	if _, err := leftovers.Steady(t.Context(), p.Places, 5*time.Second); err != nil {
+		t.Error(err)
 	}
 }

@@ -21,7 +21,7 @@ type kernel struct {
 }
 
 // addNamespace notes links, addresses, routes, rules and neighbours.
-func (s Snapshot) addNamespace(name, path string) error {
+func (s *Snapshot) addNamespace(name, path string) error {
 	k, err := openKernel(name, path)
 	if err != nil {
 		return fmt.Errorf("look into namespace %s: %w", name, err)
@@ -53,7 +53,7 @@ func openKernel(name, path string) (*kernel, error) {
 	return k, err
 }
 
-func (s Snapshot) addLinks(k *kernel) error {
+func (s *Snapshot) addLinks(k *kernel) error {
 	links, err := k.LinkList()
 	if err != nil {
 		return fmt.Errorf("list links: %w", err)
@@ -73,18 +73,21 @@ func state(flags net.Flags) string {
 	return "down"
 }
 
-func (s Snapshot) addAddresses(k *kernel) error {
+func (s *Snapshot) addAddresses(k *kernel) error {
 	addresses, err := k.AddrList(nil, unix.AF_UNSPEC)
 	if err != nil {
 		return fmt.Errorf("list addresses: %w", err)
 	}
 	for _, a := range addresses {
 		s.add("address", k.name, "%s %s", k.links[a.LinkIndex], a.IPNet)
+		if a.Flags&unix.IFA_F_TENTATIVE != 0 {
+			s.unfinished = append(s.unfinished, k.links[a.LinkIndex]+" looks for duplicates of "+a.IPNet.String())
+		}
 	}
 	return nil
 }
 
-func (s Snapshot) addRoutes(k *kernel, family int) error {
+func (s *Snapshot) addRoutes(k *kernel, family int) error {
 	// A filter on the table with table 0 is the only way to be given all tables.
 	routes, err := k.RouteListFiltered(family, &netlink.Route{Table: unix.RT_TABLE_UNSPEC}, netlink.RT_FILTER_TABLE)
 	if err != nil {
@@ -103,7 +106,7 @@ func (s Snapshot) addRoutes(k *kernel, family int) error {
 	return nil
 }
 
-func (s Snapshot) addRules(k *kernel, family int) error {
+func (s *Snapshot) addRules(k *kernel, family int) error {
 	rules, err := k.RuleList(family)
 	if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EAFNOSUPPORT) {
 		return nil // a kernel without policy routing has no rules
@@ -117,7 +120,7 @@ func (s Snapshot) addRules(k *kernel, family int) error {
 	return nil
 }
 
-func (s Snapshot) addNeighbours(k *kernel, family int) error {
+func (s *Snapshot) addNeighbours(k *kernel, family int) error {
 	neighbours, err := k.NeighList(0, family)
 	if err != nil {
 		return fmt.Errorf("list neighbours: %w", err)

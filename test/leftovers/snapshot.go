@@ -24,6 +24,8 @@ type Places struct {
 // may stand for several objects, such as descriptors.
 type Snapshot struct {
 	objects map[string]int
+	// unfinished is what the kernel is still at, such as looking for duplicates of an address.
+	unfinished []string
 	// Cooling names the addresses that nobody holds and that may not be given out yet; they are not left over.
 	Cooling []string
 }
@@ -32,6 +34,10 @@ type Snapshot struct {
 func Take(ctx context.Context, p Places) (Snapshot, error) {
 	s := Snapshot{objects: map[string]int{}}
 	var errs []error
+	// Descriptors first: what follows makes connections, which the other side closes a moment after us.
+	for role, pid := range p.Processes {
+		errs = append(errs, s.addDescriptors(role, pid))
+	}
 	for name, path := range p.Namespaces {
 		errs = append(errs, s.addNamespace(name, path))
 	}
@@ -43,9 +49,6 @@ func Take(ctx context.Context, p Places) (Snapshot, error) {
 	}
 	if p.Dataplane != "" {
 		errs = append(errs, s.addDataplane(ctx, p.Dataplane))
-	}
-	for role, pid := range p.Processes {
-		errs = append(errs, s.addDescriptors(role, pid))
 	}
 	slices.Sort(s.Cooling)
 	return s, errors.Join(errs...)
@@ -91,27 +94,56 @@ func more(many, few map[string]int, sign string) []string {
 	return lines
 }
 
+// interval is the time between two looks.
+const interval = 50 * time.Millisecond
+
 // Settle takes snapshots until one is like before or patience is over, and gives the last: the kernel and closing
 // connections need a moment.
 func Settle(ctx context.Context, p Places, before Snapshot, patience time.Duration) (Snapshot, error) {
-	patient, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	tick := time.NewTicker(20 * time.Millisecond)
+	return takeUntil(ctx, p, patience, func(s Snapshot) bool { return len(s.Since(before)) == 0 })
+}
+
+// Steady takes snapshots until two in a row are alike and the kernel is at nothing, and gives the last. It fails if
+// that does not come true within patience.
+func Steady(ctx context.Context, p Places, patience time.Duration) (Snapshot, error) {
+	var last Snapshot
+	var restless []string
+	s, err := takeUntil(ctx, p, patience, func(s Snapshot) bool {
+		restless = s.unfinished
+		if last.objects == nil {
+			restless = append(restless, "looked once only")
+		}
+		restless = append(restless, s.Since(last)...)
+		last = s
+		return len(restless) == 0
+	})
+	if err == nil && len(restless) != 0 {
+		err = fmt.Errorf("no two looks are alike within %s: %q", patience, restless)
+	}
+	return s, err
+}
+
+func takeUntil(ctx context.Context, p Places, patience time.Duration, enough func(Snapshot) bool) (Snapshot, error) {
+	over := time.NewTimer(patience)
+	defer over.Stop()
+	tick := time.NewTicker(interval)
 	defer tick.Stop()
 	for {
 		s, err := Take(ctx, p)
-		if err == nil && len(s.Since(before)) == 0 {
+		if err == nil && enough(s) {
 			return s, nil
 		}
 		select {
 		case <-tick.C:
-		case <-patient.Done():
+		case <-over.C:
 			return s, err
+		case <-ctx.Done():
+			return s, ctx.Err()
 		}
 	}
 }
 
 // add notes one object.
-func (s Snapshot) add(kind, where, format string, args ...any) {
+func (s *Snapshot) add(kind, where, format string, args ...any) {
 	s.objects[kind+" "+where+" "+fmt.Sprintf(format, args...)]++
 }
