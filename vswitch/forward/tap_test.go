@@ -199,6 +199,10 @@ func TestIdleEngineSleeps(t *testing.T) {
 	l := newLab(t)
 	a, b := l.pod(), l.pod()
 	a.wantReply(t, ping{to: b.v4})
+	// A tap that is down is no reason to stay awake.
+	if _, err := l.engine.OpenTap(20, port.TapConfig{Namespace: a.namespace, Name: "down"}); err != nil {
+		t.Fatal(err)
+	}
 	var before, after unix.Rusage
 	if err := unix.Getrusage(unix.RUSAGE_SELF, &before); err != nil {
 		t.Fatal(err)

@@ -115,6 +115,7 @@ func (t *Tap) Receive(v []*frame.Buffer) (int, error) {
 		b.SetLen(n - frame.VirtioLen)
 		if n >= frame.VirtioLen {
 			b.Virtio = frame.ReadVirtio(room)
+			b.Virtio.Buffers = 0 // the kernel skips this field: it holds what was in our memory
 		}
 	}
 	return len(v), nil

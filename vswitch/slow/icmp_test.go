@@ -120,6 +120,27 @@ func TestErrorsSayWhy(t *testing.T) {
 	}
 }
 
+func TestFrameLongerThanAMessageIsStillRefusedByItsHead(t *testing.T) {
+	d := newDataplane(t)
+	m := slow.Message{Reason: slow.TooBig, Interface: 1, MTU: 1300}
+	out := d.give(m, udp(t, netip.MustParseAddr("10.9.9.9"), 40000))
+	if len(out) != 1 {
+		t.Fatalf("sent %v", out)
+	}
+	if l, ok := out[0].packet.Layer(layers.LayerTypeICMPv4).(*layers.ICMPv4); !ok || l.TypeCode != layers.CreateICMPv4TypeCode(3, 4) || l.Seq != 1300 {
+		t.Errorf("%v", out[0].packet)
+	}
+	out = d.give(m, udp(t, netip.MustParseAddr("fd99::1"), 40000))
+	if len(out) != 1 {
+		t.Fatalf("sent %v", out)
+	}
+	wantICMP6(t, out[0], 2, 0)
+	m = slow.Message{Reason: slow.Unresolved, Interface: 1, Out: 1, Target: their4}
+	if d.give(m, udp(t, their4, 40000)); d.drops("too long for the slow path") != 1 {
+		t.Error("it was kept for its neighbour")
+	}
+}
+
 func TestNoErrorIsOwed(t *testing.T) {
 	source := func(raw []byte, first byte) []byte { raw[26] = first; return raw }
 	fragment := udp(t, netip.MustParseAddr("10.9.9.9"), 10)

@@ -1,0 +1,78 @@
+package forward
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+)
+
+var errBroken = errors.New("broken")
+
+func TestBrokenPortIsTriedAgainWithGrowingPauses(t *testing.T) {
+	e, err := New(Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error)
+	go func() { ended <- e.Run(ctx) }()
+	refuse := false
+	open := func() (vectorPort, error) {
+		if refuse {
+			return nil, errBroken
+		}
+		return newMemoryPort()
+	}
+	if err := e.keeper.add(4, open); err != nil {
+		t.Fatal(err)
+	}
+	k := e.keeper
+	breakPort(k, 4, &refuse)
+	if ev := <-e.Events(); ev.Kind != PortDown || ev.Interface != 4 || !errors.Is(ev.Err, errBroken) {
+		t.Fatalf("event %+v", ev)
+	}
+	now := time.Now().Add(time.Minute)
+	for _, pause := range []time.Duration{2, 4, 8, 16, 30, 30} {
+		if due := k.inspect(now); due.Sub(now) != pause*time.Second {
+			t.Fatalf("paused for %v, want %d s", due.Sub(now), pause)
+		}
+		now = now.Add(pause * time.Second)
+	}
+	k.locked(func() int { refuse = false; return 0 })
+	if due := k.inspect(now); !due.IsZero() {
+		t.Errorf("open again, and due in %v", due.Sub(now))
+	}
+	if ev := <-e.Events(); ev.Kind != PortUp || ev.Interface != 4 {
+		t.Fatalf("event %+v", ev)
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
+// breakPort is what a worker does when its port errs; from then on opening fails.
+func breakPort(k *keeper, index uint32, refuse *bool) {
+	a := k.engine.ports.Load().at(index)
+	k.locked(func() int { *refuse = true; return 0 })
+	a.owner.poll.remove(a.port.Descriptor())
+	a.fail(errBroken)
+}
+
+// locked runs f while no port is opened.
+func (k *keeper) locked(f func() int) int {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return f()
+}
+
+func TestPortThatCannotBeOpenedIsNotKept(t *testing.T) {
+	b := newBench(t)
+	if err := b.engine.keeper.add(5, func() (vectorPort, error) { return nil, errBroken }); !errors.Is(err, errBroken) {
+		t.Errorf("open: %v", err)
+	}
+	if err := b.engine.ClosePort(5); !errors.Is(err, ErrNoPort) {
+		t.Errorf("close: %v", err)
+	}
+}
