@@ -1,6 +1,7 @@
 package forward_test
 
 import (
+	"errors"
 	"net/netip"
 	"testing"
 	"time"
@@ -17,7 +18,7 @@ func TestTwoWorkersForwardForEachOther(t *testing.T) {
 		b.wantReply(t, ping{to: a.v6})
 		a.wantReply(t, ping{to: gateway4})
 	}
-	transfer(t, a, b, b.v4, 4<<20)
+	a.transfer(t, b, b.v4, 4<<20)
 }
 
 func TestPortsComeAndGoUnderTraffic(t *testing.T) {
@@ -64,10 +65,10 @@ func TestPortsComeAndGoUnderTraffic(t *testing.T) {
 func TestEngineThatEndedRefusesPorts(t *testing.T) {
 	e, end := startEngine(t, 1)
 	end()
-	if _, err := e.OpenTap(1, port.TapConfig{}); err != forward.ErrStopped {
+	if _, err := e.OpenTap(1, port.TapConfig{}); !errors.Is(err, forward.ErrStopped) {
 		t.Errorf("open: %v", err)
 	}
-	if err := e.ClosePort(1); err != forward.ErrNoPort {
+	if err := e.ClosePort(1); !errors.Is(err, forward.ErrNoPort) {
 		t.Errorf("close: %v", err)
 	}
 	if lines := e.Trace(1, 5); lines != nil {

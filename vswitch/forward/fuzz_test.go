@@ -76,7 +76,7 @@ func judge(t *testing.T, in, out []byte, v frame.Virtio) {
 		t.Errorf("from %x:\n%v virtio %+v", in, p, v)
 		return
 	}
-	own := false
+	var own bool
 	switch n := p.NetworkLayer().(type) {
 	case *layers.IPv4:
 		if int(n.Length) != len(out)-14 || sum(out[14:14+4*int(n.IHL)]) != 0xffff || n.TTL == 0 {

@@ -54,8 +54,8 @@ func (w *worker) ip4(in *iface, b *frame.Buffer) verdict {
 }
 
 func malformed4(err error) reason {
-	switch err { //nolint:errorlint // sentinels of frame are never wrapped
-	case frame.ErrVersion:
+	switch err {
+	case frame.ErrVersion: //nolint:errorlint // frame never wraps: a worker allocates nothing
 		return dropVersion4
 	case frame.ErrLength:
 		return dropLength4

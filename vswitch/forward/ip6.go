@@ -54,10 +54,12 @@ func (w *worker) forward6(in *iface, b *frame.Buffer, p frame.IPv6) verdict {
 	}
 	longest := len(p)
 	if b.Virtio.IsGSO() {
-		u, ok := p.Upper()
-		if longest, ok = b.Virtio.LongestIP(p, u.Offset, u.Protocol); !ok {
+		u, whole := p.Upper()
+		n, ok := b.Virtio.LongestIP(p, u.Offset, u.Protocol)
+		if !whole || !ok {
 			return verdict{drop: dropVirtio}
 		}
+		longest = n
 	}
 	if longest > out.mtu {
 		return verdict{drop: dropTooBig6, punt: slow.TooBig, mtu: uint32(out.mtu)}
@@ -91,8 +93,8 @@ func isDiscovery(p frame.IPv6) bool {
 }
 
 func malformed6(err error) reason {
-	switch err { //nolint:errorlint // sentinels of frame are never wrapped
-	case frame.ErrVersion:
+	switch err {
+	case frame.ErrVersion: //nolint:errorlint // frame never wraps: a worker allocates nothing
 		return dropVersion6
 	case frame.ErrLength:
 		return dropLength6

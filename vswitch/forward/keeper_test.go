@@ -33,11 +33,12 @@ func TestBrokenPortIsTriedAgainWithGrowingPauses(t *testing.T) {
 		t.Fatalf("event %+v", ev)
 	}
 	now := time.Now().Add(time.Minute)
-	for _, pause := range []time.Duration{2, 4, 8, 16, 30, 30} {
-		if due := k.inspect(now); due.Sub(now) != pause*time.Second {
+	for _, pause := range []int{2, 4, 8, 16, 30, 30} {
+		due := k.inspect(now)
+		if due.Sub(now) != time.Duration(pause)*time.Second {
 			t.Fatalf("paused for %v, want %d s", due.Sub(now), pause)
 		}
-		now = now.Add(pause * time.Second)
+		now = due
 	}
 	k.locked(func() int { refuse = false; return 0 })
 	if due := k.inspect(now); !due.IsZero() {

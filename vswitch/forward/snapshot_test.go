@@ -1,6 +1,7 @@
 package forward
 
 import (
+	"errors"
 	"net/netip"
 	"testing"
 
@@ -90,10 +91,10 @@ func TestInterfaceKeepsNeighboursAndCountersWhenItChanges(t *testing.T) {
 	}
 	b.engine.DelInterface(2)
 	b.engine.Publish()
-	if err := b.engine.SetNeighbour(2, a, podMAC, true); err != ErrNoInterface || b.engine.Counters(2) != (Counters{}) {
+	if err := b.engine.SetNeighbour(2, a, podMAC, true); !errors.Is(err, ErrNoInterface) || b.engine.Counters(2) != (Counters{}) {
 		t.Errorf("after its end: %v, %+v", err, b.engine.Counters(2))
 	}
-	if err := b.engine.SetInterface(MaxInterfaces, Interface{}); err != ErrNoInterface {
+	if err := b.engine.SetInterface(MaxInterfaces, Interface{}); !errors.Is(err, ErrNoInterface) {
 		t.Errorf("index out of range: %v", err)
 	}
 }

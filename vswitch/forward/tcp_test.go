@@ -15,8 +15,8 @@ import (
 	"github.com/weftnet/weft/vswitch/port"
 )
 
-// transfer sends size random bytes from p to q over TCP and compares digests.
-func transfer(t *testing.T, p, q *pod, to netip.Addr, size int64) {
+// transfer sends size random bytes to an address of q over TCP and compares digests.
+func (p *pod) transfer(t *testing.T, q *pod, to netip.Addr, size int64) {
 	t.Helper()
 	var listener net.Listener
 	var conn net.Conn
@@ -73,9 +73,9 @@ func TestTCPArrivesWhole(t *testing.T) {
 			l := newLab(t)
 			a, b := l.pod(), l.pod(c.b)
 			for _, to := range []netip.Addr{b.v4, b.v6} {
-				transfer(t, a, b, to, size)
+				a.transfer(t, b, to, size)
 			}
-			transfer(t, b, a, a.v4, size/4)
+			b.transfer(t, a, a.v4, size/4)
 			n := l.engine.Counters(a.index)
 			if whole := n.RxBytes/n.RxPackets > 2000; whole != c.gso {
 				t.Errorf("average frame of %d bytes; drops %v", n.RxBytes/n.RxPackets, l.engine.Drops())

@@ -1,6 +1,7 @@
 package forward
 
 import (
+	"errors"
 	"net/netip"
 	"slices"
 	"testing"
@@ -167,7 +168,7 @@ func TestGSOFrameIsJudgedByItsSegments(t *testing.T) {
 func TestRoutesLeadThroughTables(t *testing.T) {
 	b := newBench(t)
 	blue := TableKey{IP4, 9}
-	if err := b.engine.SetRoute(blue, netip.MustParsePrefix("0.0.0.0/0"), Route{}); err != ErrNoTable {
+	if err := b.engine.SetRoute(blue, netip.MustParsePrefix("0.0.0.0/0"), Route{}); !errors.Is(err, ErrNoTable) {
 		t.Errorf("route in no table: %v", err)
 	}
 	b.engine.AddTable(blue)

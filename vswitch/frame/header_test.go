@@ -12,8 +12,8 @@ import (
 	"github.com/weftnet/weft/vswitch/frame"
 )
 
-// serialize lets gopacket write a packet, lengths and checksums too.
-func serialize(t testing.TB, parts ...gopacket.SerializableLayer) []byte {
+// written lets gopacket write a packet, lengths and checksums too.
+func written(t testing.TB, parts ...gopacket.SerializableLayer) []byte {
 	t.Helper()
 	b := gopacket.NewSerializeBuffer()
 	o := gopacket.SerializeOptions{FixLengths: true, ComputeChecksums: true}
@@ -27,14 +27,14 @@ func sample4(t testing.TB) []byte {
 	ip := &layers.IPv4{Version: 4, TTL: 9, Protocol: layers.IPProtocolUDP, SrcIP: net.IP{10, 0, 0, 1}, DstIP: net.IP{10, 0, 0, 2}, Flags: layers.IPv4DontFragment}
 	udp := &layers.UDP{SrcPort: 7, DstPort: 8}
 	_ = udp.SetNetworkLayerForChecksum(ip)
-	return serialize(t, ip, udp, gopacket.Payload("hello"))
+	return written(t, ip, udp, gopacket.Payload("hello"))
 }
 
 func sample6(t testing.TB) []byte {
 	ip := &layers.IPv6{Version: 6, HopLimit: 9, NextHeader: layers.IPProtocolTCP, SrcIP: net.ParseIP("fd00::1"), DstIP: net.ParseIP("fd00::2")}
 	tcp := &layers.TCP{SrcPort: 7, DstPort: 8, SYN: true, Options: []layers.TCPOption{{OptionType: 2, OptionLength: 4, OptionData: []byte{5, 0xb4}}}}
 	_ = tcp.SetNetworkLayerForChecksum(ip)
-	return serialize(t, ip, tcp, gopacket.Payload("hello"))
+	return written(t, ip, tcp, gopacket.Payload("hello"))
 }
 
 func TestIPv4ViewAgreesWithGopacket(t *testing.T) {
@@ -113,7 +113,7 @@ func TestWrittenHeadersAgreeWithGopacket(t *testing.T) {
 		f := frame.IPFields{TOS: 4, TTL: rapid.Byte().Draw(r, "ttl"), Protocol: 253, Source: a4("s4"), Destination: a4("d4"), PayloadLen: 3}
 		b := make([]byte, frame.IPv4Len+3)
 		frame.PutIPv4(b, f)
-		want := serialize(t, &layers.IPv4{
+		want := written(t, &layers.IPv4{
 			Version: 4, TOS: 4, TTL: f.TTL, Protocol: 253, Flags: layers.IPv4DontFragment,
 			SrcIP: f.Source.AsSlice(), DstIP: f.Destination.AsSlice(),
 		}, gopacket.Payload{0, 0, 0})
@@ -123,7 +123,7 @@ func TestWrittenHeadersAgreeWithGopacket(t *testing.T) {
 		f.Source, f.Destination = a6("s6"), a6("d6")
 		b = make([]byte, frame.IPv6Len+3)
 		frame.PutIPv6(b, f)
-		want = serialize(t, &layers.IPv6{
+		want = written(t, &layers.IPv6{
 			Version: 6, TrafficClass: 4, HopLimit: f.TTL, NextHeader: 253, SrcIP: f.Source.AsSlice(), DstIP: f.Destination.AsSlice(),
 		}, gopacket.Payload{0, 0, 0})
 		if string(b) != string(want) {
@@ -139,7 +139,7 @@ func TestNeighbourMessagesAgreeWithGopacket(t *testing.T) {
 		Operation: frame.ARPReply, SenderMAC: mac, TargetMAC: frame.MAC{4},
 		Sender: netip.MustParseAddr("10.0.0.1"), Target: netip.MustParseAddr("10.0.0.2"),
 	})
-	want := serialize(t, &layers.ARP{
+	want := written(t, &layers.ARP{
 		AddrType: layers.LinkTypeEthernet, Protocol: layers.EthernetTypeIPv4, HwAddressSize: 6, ProtAddressSize: 4, Operation: 2,
 		SourceHwAddress: mac[:], SourceProtAddress: []byte{10, 0, 0, 1}, DstHwAddress: []byte{4, 0, 0, 0, 0, 0}, DstProtAddress: []byte{10, 0, 0, 2},
 	})

@@ -12,34 +12,35 @@ import (
 	"github.com/weftnet/weft/vswitch/slow"
 )
 
-func arp(t *testing.T, operation uint16, mac frame.MAC, sender, target netip.Addr) []byte {
+// arp lets gopacket write what f says.
+func arp(t *testing.T, f frame.ARPFields) []byte {
 	raw := build(t, &layers.ARP{
-		AddrType: layers.LinkTypeEthernet, Protocol: layers.EthernetTypeIPv4, HwAddressSize: 6, ProtAddressSize: 4, Operation: operation,
-		SourceHwAddress: mac[:], SourceProtAddress: sender.AsSlice(), DstHwAddress: make([]byte, 6), DstProtAddress: target.AsSlice(),
+		AddrType: layers.LinkTypeEthernet, Protocol: layers.EthernetTypeIPv4, HwAddressSize: 6, ProtAddressSize: 4, Operation: f.Operation,
+		SourceHwAddress: f.SenderMAC[:], SourceProtAddress: f.Sender.AsSlice(), DstHwAddress: make([]byte, 6), DstProtAddress: f.Target.AsSlice(),
 	})
-	copy(raw[6:], mac[:])
+	copy(raw[6:], f.SenderMAC[:])
 	return raw
 }
 
-// nd is a solicitation for target or an advertisement of it, with mac in its option.
-func nd(t *testing.T, kind uint8, target netip.Addr, mac frame.MAC, flags uint8) []byte {
+// nd lets gopacket write what f says, from them to us.
+func nd(t *testing.T, f frame.NDFields) []byte {
 	ip := ip6(layers.IPProtocolICMPv6, their6, our6)
 	ip.HopLimit = 255
-	icmp := &layers.ICMPv6{TypeCode: layers.CreateICMPv6TypeCode(kind, 0)}
+	icmp := &layers.ICMPv6{TypeCode: layers.CreateICMPv6TypeCode(f.Type, 0)}
 	_ = icmp.SetNetworkLayerForChecksum(ip)
-	if kind == frame.ICMP6Solicit {
+	if f.Type == frame.ICMP6Solicit {
 		return build(t, ip, icmp, &layers.ICMPv6NeighborSolicitation{
-			TargetAddress: target.AsSlice(), Options: layers.ICMPv6Options{{Type: layers.ICMPv6OptSourceAddress, Data: mac[:]}},
+			TargetAddress: f.Target.AsSlice(), Options: layers.ICMPv6Options{{Type: layers.ICMPv6OptSourceAddress, Data: f.Link[:]}},
 		})
 	}
 	return build(t, ip, icmp, &layers.ICMPv6NeighborAdvertisement{
-		Flags: flags, TargetAddress: target.AsSlice(), Options: layers.ICMPv6Options{{Type: layers.ICMPv6OptTargetAddress, Data: mac[:]}},
+		Flags: f.Flags, TargetAddress: f.Target.AsSlice(), Options: layers.ICMPv6Options{{Type: layers.ICMPv6OptTargetAddress, Data: f.Link[:]}},
 	})
 }
 
 func TestRequestsForOwnAddressesAreAnswered(t *testing.T) {
 	d := newDataplane(t)
-	out := d.give(slow.Message{Reason: slow.ARP, Interface: 1}, arp(t, 1, theirMAC, their4, our4))
+	out := d.give(slow.Message{Reason: slow.ARP, Interface: 1}, arp(t, frame.ARPFields{Operation: 1, SenderMAC: theirMAC, Sender: their4, Target: our4}))
 	if len(out) != 1 || out[0].reason != slow.Output || out[0].out != 1 {
 		t.Fatalf("sent %+v", out)
 	}
@@ -52,7 +53,7 @@ func TestRequestsForOwnAddressesAreAnswered(t *testing.T) {
 		t.Errorf("a stranger's request taught %v", d.learned)
 	}
 	for _, target := range []netip.Addr{our6, ourLink} {
-		out = d.give(slow.Message{Reason: slow.Discovery, Interface: 1}, nd(t, frame.ICMP6Solicit, target, theirMAC, 0))
+		out = d.give(slow.Message{Reason: slow.Discovery, Interface: 1}, nd(t, frame.NDFields{Type: frame.ICMP6Solicit, Target: target, Link: theirMAC}))
 		if len(out) != 1 {
 			t.Fatalf("%v: sent %+v", target, out)
 		}
@@ -65,11 +66,11 @@ func TestRequestsForOwnAddressesAreAnswered(t *testing.T) {
 
 func TestRequestsThatAreNotForUsStayUnanswered(t *testing.T) {
 	other6 := netip.MustParseAddr("fd00::77")
-	hops := nd(t, frame.ICMP6Solicit, our6, theirMAC, 0)
+	hops := nd(t, frame.NDFields{Type: frame.ICMP6Solicit, Target: our6, Link: theirMAC})
 	hops[21] = 64
-	sum := nd(t, frame.ICMP6Solicit, our6, theirMAC, 0)
+	sum := nd(t, frame.NDFields{Type: frame.ICMP6Solicit, Target: our6, Link: theirMAC})
 	sum[56]++
-	liar := arp(t, 1, theirMAC, their4, our4)
+	liar := arp(t, frame.ARPFields{Operation: 1, SenderMAC: theirMAC, Sender: their4, Target: our4})
 	liar[11]++
 	for _, c := range []struct {
 		rule   string
@@ -77,11 +78,11 @@ func TestRequestsThatAreNotForUsStayUnanswered(t *testing.T) {
 		raw    []byte
 		cause  string
 	}{
-		{"another's IPv4 address", slow.ARP, arp(t, 1, theirMAC, their4, netip.MustParseAddr("10.0.0.77")), "neighbour message not for us"},
-		{"our own address claimed", slow.ARP, arp(t, 1, theirMAC, our4, our4), "neighbour message not for us"},
+		{"another's IPv4 address", slow.ARP, arp(t, frame.ARPFields{Operation: 1, SenderMAC: theirMAC, Sender: their4, Target: netip.MustParseAddr("10.0.0.77")}), "neighbour message not for us"},
+		{"our own address claimed", slow.ARP, arp(t, frame.ARPFields{Operation: 1, SenderMAC: theirMAC, Sender: our4, Target: our4}), "neighbour message not for us"},
 		{"sender's MAC is not the frame's", slow.ARP, liar, "arp malformed"},
-		{"cut off", slow.ARP, arp(t, 1, theirMAC, their4, our4)[:40], "arp malformed"},
-		{"another's IPv6 address", slow.Discovery, nd(t, frame.ICMP6Solicit, other6, theirMAC, 0), "neighbour message not for us"},
+		{"cut off", slow.ARP, arp(t, frame.ARPFields{Operation: 1, SenderMAC: theirMAC, Sender: their4, Target: our4})[:40], "arp malformed"},
+		{"another's IPv6 address", slow.Discovery, nd(t, frame.NDFields{Type: frame.ICMP6Solicit, Target: other6, Link: theirMAC}), "neighbour message not for us"},
 		{"hop limit that a router has touched", slow.Discovery, hops, "nd malformed"},
 		{"wrong checksum", slow.Discovery, sum, "nd malformed"},
 	} {
@@ -109,10 +110,10 @@ func TestUnresolvedFramesWaitForTheAnswer(t *testing.T) {
 		answer func(t *testing.T) (slow.Reason, []byte)
 	}{
 		{"IPv4", netip.MustParseAddr("10.0.0.50"), func(t *testing.T) (slow.Reason, []byte) {
-			return slow.ARP, arp(t, 2, theirMAC, netip.MustParseAddr("10.0.0.50"), our4)
+			return slow.ARP, arp(t, frame.ARPFields{Operation: 2, SenderMAC: theirMAC, Sender: netip.MustParseAddr("10.0.0.50"), Target: our4})
 		}},
 		{"IPv6", netip.MustParseAddr("fd00::50"), func(t *testing.T) (slow.Reason, []byte) {
-			return slow.Discovery, nd(t, frame.ICMP6Advert, netip.MustParseAddr("fd00::50"), theirMAC, frame.NDFlagSolicited)
+			return slow.Discovery, nd(t, frame.NDFields{Type: frame.ICMP6Advert, Target: netip.MustParseAddr("fd00::50"), Link: theirMAC, Flags: frame.NDFlagSolicited})
 		}},
 	} {
 		t.Run(c.rule, func(t *testing.T) {
@@ -188,15 +189,15 @@ func TestClaims(t *testing.T) {
 		raw    []byte
 		learns bool
 	}{
-		{"a static entry withstands a gratuitous ARP", &neighbour{theirMAC, true}, slow.ARP, arp(t, 1, evilMAC, their4, their4), false},
-		{"a static entry withstands a reply", &neighbour{theirMAC, true}, slow.ARP, arp(t, 2, evilMAC, their4, our4), false},
-		{"a static entry withstands an advertisement", &neighbour{theirMAC, true}, slow.Discovery, nd(t, frame.ICMP6Advert, their4in6, evilMAC, override), false},
-		{"a dynamic entry follows its owner", &neighbour{theirMAC, false}, slow.ARP, arp(t, 1, evilMAC, their4, their4), true},
-		{"a dynamic entry is not said again", &neighbour{evilMAC, false}, slow.ARP, arp(t, 1, evilMAC, their4, their4), false},
-		{"no override, no change", &neighbour{theirMAC, false}, slow.Discovery, nd(t, frame.ICMP6Advert, their4in6, evilMAC, 0), false},
-		{"override changes", &neighbour{theirMAC, false}, slow.Discovery, nd(t, frame.ICMP6Advert, their4in6, evilMAC, override), true},
-		{"a stranger is not entered", nil, slow.ARP, arp(t, 2, evilMAC, their4, our4), false},
-		{"a stranger is not entered by ND", nil, slow.Discovery, nd(t, frame.ICMP6Advert, their4in6, evilMAC, override), false},
+		{"a static entry withstands a gratuitous ARP", &neighbour{theirMAC, true}, slow.ARP, arp(t, frame.ARPFields{Operation: 1, SenderMAC: evilMAC, Sender: their4, Target: their4}), false},
+		{"a static entry withstands a reply", &neighbour{theirMAC, true}, slow.ARP, arp(t, frame.ARPFields{Operation: 2, SenderMAC: evilMAC, Sender: their4, Target: our4}), false},
+		{"a static entry withstands an advertisement", &neighbour{theirMAC, true}, slow.Discovery, nd(t, frame.NDFields{Type: frame.ICMP6Advert, Target: their4in6, Link: evilMAC, Flags: override}), false},
+		{"a dynamic entry follows its owner", &neighbour{theirMAC, false}, slow.ARP, arp(t, frame.ARPFields{Operation: 1, SenderMAC: evilMAC, Sender: their4, Target: their4}), true},
+		{"a dynamic entry is not said again", &neighbour{evilMAC, false}, slow.ARP, arp(t, frame.ARPFields{Operation: 1, SenderMAC: evilMAC, Sender: their4, Target: their4}), false},
+		{"no override, no change", &neighbour{theirMAC, false}, slow.Discovery, nd(t, frame.NDFields{Type: frame.ICMP6Advert, Target: their4in6, Link: evilMAC}), false},
+		{"override changes", &neighbour{theirMAC, false}, slow.Discovery, nd(t, frame.NDFields{Type: frame.ICMP6Advert, Target: their4in6, Link: evilMAC, Flags: override}), true},
+		{"a stranger is not entered", nil, slow.ARP, arp(t, frame.ARPFields{Operation: 2, SenderMAC: evilMAC, Sender: their4, Target: our4}), false},
+		{"a stranger is not entered by ND", nil, slow.Discovery, nd(t, frame.NDFields{Type: frame.ICMP6Advert, Target: their4in6, Link: evilMAC, Flags: override}), false},
 	} {
 		t.Run(c.rule, func(t *testing.T) {
 			d := newDataplane(t)
