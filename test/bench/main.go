@@ -21,7 +21,7 @@ func main() {
 	programs := flag.String("programs", "bin", "directory of weft-agent, weft-cni, weft-vswitch and weftctl")
 	plugins := flag.String("plugins", "", "directory of the bridge and host-local plugins; default: where distributions put them")
 	flag.Parse()
-	if err := errors.Join(netns.TapsAllowed(), netns.Enter()); err != nil {
+	if err := netns.Enter(); err != nil {
 		fail(err)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)

@@ -20,7 +20,7 @@ func main() {
 	keep := flag.Bool("keep", false, "leave everything running until interrupted, for weftctl")
 	programs := flag.String("programs", "bin", "directory of weft-agent, weft-cni, weft-vswitch and weftctl")
 	flag.Parse()
-	if err := errors.Join(netns.TapsAllowed(), netns.Enter()); err != nil {
+	if err := netns.Enter(); err != nil {
 		fail(err)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)

@@ -18,10 +18,13 @@ const marker = "WEFT_PRIVATE_NODE"
 
 // Enter moves the program into new network and mount namespaces, and into a new user namespace unless it runs as root,
 // by running it again: it returns nil in the second process; in the first it exits with the second's code. Where the
-// machine forbids that it returns an error that is one line and says what is needed.
+// machine forbids that, or taps, it returns an error that is one line and says what is needed.
 func Enter() error {
 	if os.Getenv(marker) != "" {
 		return settle()
+	}
+	if err := TapsAllowed(); err != nil {
+		return err
 	}
 	code, err := again()
 	if err != nil {
@@ -105,7 +108,7 @@ func EnterCommand() string {
 func TapsAllowed() error {
 	f, err := os.OpenFile("/dev/net/tun", os.O_RDWR, 0)
 	if err != nil {
-		return fmt.Errorf("this needs taps: %w", err)
+		return fmt.Errorf("this needs taps: %w: run it as root, with the tun module loaded", err)
 	}
 	return f.Close()
 }
