@@ -61,14 +61,9 @@ func refOf(key string) kvscheduler.Ref {
 }
 
 func addAddress(h *handle, _ string, v wire.LinuxAddress) error {
-	l, err := h.link(v.Link)
+	l, err := h.linkFor(v.Link, v.Prefix.Addr())
 	if err != nil {
 		return refused(err)
-	}
-	if v.Prefix.Addr().Is6() {
-		if err := enableIPv6(v.Link); err != nil {
-			return refused(err)
-		}
 	}
 	err = h.AddrAdd(l, kernelAddress(v.Prefix))
 	if errors.Is(err, unix.EEXIST) {
@@ -78,6 +73,15 @@ func addAddress(h *handle, _ string, v wire.LinuxAddress) error {
 		return refused(fmt.Errorf("add address %s to %s: %w", v.Prefix, v.Link, err))
 	}
 	return nil
+}
+
+// linkFor finds a link that is to get something of the family of a.
+func (h *handle) linkFor(name string, a netip.Addr) (netlink.Link, error) {
+	l, err := h.link(name)
+	if err == nil && a.Is6() {
+		err = enableIPv6(name)
+	}
+	return l, err
 }
 
 // enableIPv6 undoes for one link what runtimes do to whole namespaces. It runs on a thread inside the link's.

@@ -36,18 +36,21 @@ func isPermanent(err error) bool {
 	return errors.As(err, &known) && known.Permanent && known.Outcome == kvscheduler.NotApplied
 }
 
-func TestConflictsAreRefusedForGood(t *testing.T) {
+// conflict is something of others in the way of an object.
+type conflict struct {
+	name string
+	make func(t *testing.T) // runs inside
+	try  func(l *lab) error
+	says string
+}
+
+func conflicts() []conflict {
 	elsewhere := func(t *testing.T, r *netlink.Route) {
 		r.LinkIndex = addDummy(t, "dummy0").Attrs().Index
 		must(t, netlink.RouteAdd(r))
 	}
 	all4, all6 := netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")
-	tests := []struct {
-		name string
-		make func(t *testing.T)
-		try  func(l *lab) error
-		says string
-	}{
+	return []conflict{
 		{"a default route through another link",
 			func(t *testing.T) { elsewhere(t, &netlink.Route{Dst: ipNet(all4), Scope: netlink.SCOPE_LINK}) },
 			func(l *lab) error { return l.tryRoute("0.0.0.0/0", "169.254.1.1") },
@@ -95,7 +98,10 @@ func TestConflictsAreRefusedForGood(t *testing.T) {
 			},
 			"set net/ipv6/conf/eth0/accept_ra"},
 	}
-	for _, tt := range tests {
+}
+
+func TestConflictsAreRefusedForGood(t *testing.T) {
+	for _, tt := range conflicts() {
 		t.Run(tt.name, func(t *testing.T) {
 			l := newLab(t)
 			l.inside(func() {
@@ -139,6 +145,48 @@ func TestRouteThatLeadsTheSameWayIsTaken(t *testing.T) {
 	if after := l.state(); after != foreign {
 		t.Errorf("the route of others is not left alone:\n%s\nwas\n%s", after, foreign)
 	}
+}
+
+func TestRouteOfTheKernelIsTaken(t *testing.T) {
+	l := newLab(t)
+	l.mustCommit(l.ground()...)
+	l.mustCommit(l.address("10.9.0.1/24")) // brings its route along, with a source
+	route := l.route("10.9.0.0/24", "")
+	l.mustCommit(route)
+	l.quiet()
+	l.mustCommit(object{route.key, nil})
+	l.inside(func() {
+		link, err := netlink.LinkByName("eth0")
+		must(t, err)
+		routes, err := netlink.RouteList(link, netlink.FAMILY_V4)
+		must(t, err)
+		if len(routes) != 1 {
+			t.Errorf("the kernel's route is not left alone: %v", routes)
+		}
+	})
+}
+
+func TestIPv6IsSwitchedOnForALinkThatGetsAnAddress(t *testing.T) {
+	l := newLab(t)
+	l.inside(func() {
+		for _, link := range []string{"all", "default", "eth0"} {
+			must(t, os.WriteFile("/proc/sys/net/ipv6/conf/"+link+"/disable_ipv6", []byte("1"), 0))
+		}
+	})
+	l.mustCommit(append(l.ground(), l.route("::/0", "fe80::1"), l.neighbour("fe80::1", mac2))...)
+	l.mustCommit(l.address("fd00::1/128"))
+	l.quiet()
+	l.inside(func() {
+		link, err := netlink.LinkByName("eth0")
+		must(t, err)
+		addresses, err := netlink.AddrList(link, netlink.FAMILY_V6)
+		must(t, err)
+		for _, a := range addresses {
+			if a.IP.IsGlobalUnicast() && a.Flags&unix.IFA_F_TENTATIVE != 0 {
+				t.Errorf("address %s is being probed", a)
+			}
+		}
+	})
 }
 
 func TestNamespaceThatIsGoneIsRefusedForGood(t *testing.T) {

@@ -43,7 +43,7 @@ func validateNeighbour(name string, v wire.LinuxNeighbour) error {
 
 // setNeighbour also replaces what the kernel has learned.
 func setNeighbour(h *handle, _ string, v wire.LinuxNeighbour) error {
-	l, err := h.link(v.Link)
+	l, err := h.linkFor(v.Link, v.Address)
 	if err == nil {
 		err = h.NeighSet(kernelNeighbour(l, v))
 	}

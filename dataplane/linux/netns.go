@@ -40,6 +40,7 @@ func validateNamespace(name string, v wire.Namespace) error {
 	return nil
 }
 
+// Create looks whether the namespaces are what they were.
 func (namespaces) Create(_ context.Context, batch []namespaceItem) {
 	for i := range batch {
 		it := &batch[i]
@@ -67,6 +68,7 @@ func (n namespaces) Update(ctx context.Context, batch []namespaceItem) { n.Creat
 // Delete leaves the namespace to its owner.
 func (namespaces) Delete(context.Context, []namespaceItem) {}
 
+// Dump lists the known namespaces that are still what they were.
 func (n namespaces) Dump(ctx context.Context, view kvscheduler.View) iter.Seq2[kvscheduler.Actual[wire.Namespace, Place], error] {
 	return func(yield func(kvscheduler.Actual[wire.Namespace, Place], error) bool) {
 		for name := range view.All(wire.KindNamespace) {

@@ -18,6 +18,11 @@ type Kinds struct {
 	Sysctl    kvscheduler.KindOf[wire.Sysctl]
 }
 
+// All names the kinds.
+func (k Kinds) All() []kvscheduler.Kind {
+	return []kvscheduler.Kind{k.Namespace.ID(), k.TapPeer.ID(), k.Address.ID(), k.Route.ID(), k.Neighbour.ID(), k.Sysctl.ID()}
+}
+
 // Register adds the kinds to a scheduler.
 func Register(s *kvscheduler.Scheduler) (k Kinds, err error) {
 	if k.Namespace, err = kvscheduler.Register(s, namespaceDescriptor()); err != nil {

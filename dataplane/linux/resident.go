@@ -30,10 +30,12 @@ func dependencies(on kvscheduler.Ref, mode kvscheduler.DepMode, namespace string
 	return deps
 }
 
+// Create makes the objects.
 func (r resident[V]) Create(ctx context.Context, batch []kvscheduler.Item[V, Place]) {
 	r.each(ctx, batch, func(h *handle, it *kvscheduler.Item[V, Place]) error { return r.put(h, it.Name, it.Want) })
 }
 
+// Update changes them in place.
 func (r resident[V]) Update(ctx context.Context, batch []kvscheduler.Item[V, Place]) {
 	r.each(ctx, batch, func(h *handle, it *kvscheduler.Item[V, Place]) error {
 		if r.change == nil {

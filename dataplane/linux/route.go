@@ -63,7 +63,7 @@ func routeDeps(_ string, v wire.LinuxRoute) []kvscheduler.Dep {
 // addRoute leaves a route alone that others made to the same destination: it is ours if it leads the same way, whoever
 // made it, and else the end of the matter.
 func addRoute(h *handle, _ string, v wire.LinuxRoute) error {
-	l, err := h.link(v.Link)
+	l, err := h.linkFor(v.Link, v.Destination.Addr())
 	if err != nil {
 		return refused(err)
 	}
@@ -153,9 +153,16 @@ func findRoute(h *handle, _ string, v wire.LinuxRoute) (wire.LinuxRoute, bool, e
 	return v, false, err
 }
 
-// fromKernel is a route as the kernel has it, on the link of v.
+// fromKernel is a route as the kernel has it, on the link of v. Of one that others made, v may leave source and MTU open.
 func fromKernel(r netlink.Route, v wire.LinuxRoute) wire.LinuxRoute {
-	v.Gateway, v.Source, v.MTU = addrOf(r.Gw), addrOf(r.Src), r.MTU
+	open := r.Protocol != protocol
+	v.Gateway = addrOf(r.Gw)
+	if v.Source.IsValid() || !open {
+		v.Source = addrOf(r.Src)
+	}
+	if v.MTU != 0 || !open {
+		v.MTU = r.MTU
+	}
 	return v
 }
 

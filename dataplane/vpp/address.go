@@ -82,14 +82,15 @@ func (b addresses) present(ctx context.Context, it *addressItem) bool {
 // Update is never called: every difference recreates.
 func (b addresses) Update(_ context.Context, batch []addressItem) { refuseUpdates(batch) }
 
+// Delete takes the addresses away; a link-local one makes room for that of the MAC.
 func (b addresses) Delete(ctx context.Context, batch []addressItem) {
 	macs := b.macs(ctx, batch)
-	settled := []api.VPPApiError{api.INVALID_SW_IF_INDEX, api.ADDRESS_NOT_FOUND_FOR_INTERFACE, api.INVALID_INTERFACE, api.IP6_NOT_ENABLED}
-	each(ctx, b.c, batch, settled, func(it *addressItem) *request {
+	each(ctx, b.c, batch, func(it *addressItem) *request {
+		r := addDelAddress(it.Have, it.Meta, false)
 		if isLinkLocal(it.Have.Prefix) {
-			return setLinkLocal(it.Have.Interface, it.Meta, linkLocalOf(macs[it.Meta]).As16())
+			r = setLinkLocal(it.Have.Interface, it.Meta, linkLocalOf(macs[it.Meta]).As16())
 		}
-		return addDelAddress(it.Have, it.Meta, false)
+		return r.fineIf(api.INVALID_SW_IF_INDEX, api.ADDRESS_NOT_FOUND_FOR_INTERFACE, api.INVALID_INTERFACE, api.IP6_NOT_ENABLED)
 	})
 }
 
@@ -135,6 +136,7 @@ func dumpAddresses(i Index, f wire.Family) *request {
 	return askAll(&ip.IPAddressDump{SwIfIndex: i.api(), IsIPv6: f == wire.IP6}, &ip.IPAddressDetails{})
 }
 
+// Dump lists the addresses of our interfaces.
 func (b addresses) Dump(ctx context.Context, view kvscheduler.View) iter.Seq2[kvscheduler.Actual[wire.Address, Index], error] {
 	return b.Read(ctx, view, nil)
 }
@@ -149,13 +151,20 @@ func (b addresses) Read(ctx context.Context, _ kvscheduler.View, names []string)
 }
 
 func (b addresses) read(ctx context.Context, p *ports, names []string) ([]kvscheduler.Actual[wire.Address, Index], error) {
+	borrowings, err := b.c.borrowings(ctx)
+	if err != nil {
+		return nil, err
+	}
 	var requests []*request
 	var owners []string
 	for name, i := range p.named(names) {
 		linkLocal := ask("sw_interface_ip6_get_link_local_address "+name,
 			&ip.SwInterfaceIP6GetLinkLocalAddress{SwIfIndex: i.api()}, &ip.SwInterfaceIP6GetLinkLocalAddressReply{})
-		requests = append(requests, dumpAddresses(i, wire.IP4), dumpAddresses(i, wire.IP6), linkLocal)
-		owners = append(owners, name, name, name)
+		requests, owners = append(requests, linkLocal), append(owners, name)
+		if _, borrows := borrowings[i]; !borrows { // what it has is the donor's
+			requests = append(requests, dumpAddresses(i, wire.IP4), dumpAddresses(i, wire.IP6))
+			owners = append(owners, name, name)
+		}
 	}
 	b.c.exchange(ctx, requests...)
 	var found []kvscheduler.Actual[wire.Address, Index]

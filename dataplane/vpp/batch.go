@@ -4,20 +4,15 @@ import (
 	"context"
 	"fmt"
 
-	"go.fd.io/govpp/api"
-
 	"github.com/weftnet/weft/kvscheduler"
 )
 
-// each makes one request of each item, sends them all and sets Err where that failed. Refusals with one of the settled
-// retvals mean that things are already as they should be.
-func each[V, M any](ctx context.Context, c *Client, batch []kvscheduler.Item[V, M], settled []api.VPPApiError, make func(*kvscheduler.Item[V, M]) *request) {
+// each makes one request of each item, sends them all and sets Err where that failed.
+func each[V, M any](ctx context.Context, c *Client, batch []kvscheduler.Item[V, M], make func(*kvscheduler.Item[V, M]) *request) {
 	requests := newRequests(batch, make)
 	c.exchange(ctx, requests...)
 	for i, r := range requests {
-		if !r.refused(settled...) {
-			batch[i].Err = r.fault()
-		}
+		batch[i].Err = r.fault()
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"go.fd.io/govpp/api"
@@ -78,7 +79,7 @@ func (r *request) fault() error {
 		return &kvscheduler.OpError{
 			Err: fmt.Errorf("%s: %w", r.what, r.err), Outcome: kvscheduler.NotApplied, Permanent: errors.As(r.err, &missing),
 		}
-	case retval != 0:
+	case retval != 0 && !slices.Contains(r.fine, retval):
 		return &kvscheduler.OpError{
 			Err: fmt.Errorf("%s: %w", r.what, retval), Outcome: kvscheduler.NotApplied, Permanent: hopeless[retval],
 		}
@@ -88,15 +89,7 @@ func (r *request) fault() error {
 
 // refused tells whether the dataplane answered with one of the retvals.
 func (r *request) refused(retvals ...api.VPPApiError) bool {
-	if r.err != nil {
-		return false
-	}
-	for _, v := range retvals {
-		if r.retval() == v {
-			return true
-		}
-	}
-	return false
+	return r.err == nil && slices.Contains(retvals, r.retval())
 }
 
 // hopeless are the refusals that the same value meets again whatever else changes.

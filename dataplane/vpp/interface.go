@@ -233,14 +233,12 @@ func (b ifaces) Delete(ctx context.Context, batch []interfaceItem) {
 			continue
 		}
 		if b.present(look, it) {
-			requests, items = append(requests, remove(it.Name, it.Have.Type, it.Meta)), append(items, it)
+			requests, items = append(requests, remove(it.Name, it.Have.Type, it.Meta).fineIf(api.INVALID_SW_IF_INDEX)), append(items, it)
 		}
 	}
 	b.c.exchange(ctx, requests...)
 	for i, r := range requests {
-		if !r.refused(api.INVALID_SW_IF_INDEX) {
-			items[i].Err = r.fault()
-		}
+		items[i].Err = r.fault()
 	}
 }
 
@@ -261,6 +259,7 @@ func remove(name string, t wire.InterfaceType, i Index) *request {
 	return ask("delete_loopback "+name, &interfaces.DeleteLoopback{SwIfIndex: i.api()}, &interfaces.DeleteLoopbackReply{})
 }
 
+// Dump lists the interfaces with our tags, and those that died before they got one.
 func (b ifaces) Dump(ctx context.Context, _ kvscheduler.View) iter.Seq2[kvscheduler.Actual[wire.Interface, Index], error] {
 	p, err := b.c.ports(ctx)
 	if err != nil {

@@ -44,8 +44,9 @@ func validateMembership(name string, v wire.InterfaceVRF) error {
 	return nil
 }
 
+// Create moves the interfaces into their VRFs.
 func (b memberships) Create(ctx context.Context, batch []membershipItem) {
-	each(ctx, b.c, batch, nil, func(it *membershipItem) *request {
+	each(ctx, b.c, batch, func(it *membershipItem) *request {
 		it.NewMeta = handle[Index](it, 0)
 		return setTable(it.Want, it.NewMeta, handle[Table](it, 1).ID)
 	})
@@ -56,8 +57,8 @@ func (b memberships) Update(_ context.Context, batch []membershipItem) { refuseU
 
 // Delete puts the interfaces back into the dataplane's own table.
 func (b memberships) Delete(ctx context.Context, batch []membershipItem) {
-	each(ctx, b.c, batch, []api.VPPApiError{api.INVALID_SW_IF_INDEX}, func(it *membershipItem) *request {
-		return setTable(it.Have, it.Meta, 0)
+	each(ctx, b.c, batch, func(it *membershipItem) *request {
+		return setTable(it.Have, it.Meta, 0).fineIf(api.INVALID_SW_IF_INDEX)
 	})
 }
 
@@ -68,6 +69,7 @@ func setTable(v wire.InterfaceVRF, i Index, table uint32) *request {
 	}, &interfaces.SwInterfaceSetTableReply{})
 }
 
+// Dump lists our interfaces that are in another table than the dataplane's own.
 func (b memberships) Dump(ctx context.Context, view kvscheduler.View) iter.Seq2[kvscheduler.Actual[wire.InterfaceVRF, Index], error] {
 	return b.Read(ctx, view, nil)
 }

@@ -48,8 +48,9 @@ func validateNeighbour(name string, v wire.Neighbour) error {
 	return nil
 }
 
+// Create adds static entries, or replaces what was learned.
 func (b neighbours) Create(ctx context.Context, batch []neighbourItem) {
-	each(ctx, b.c, batch, nil, func(it *neighbourItem) *request {
+	each(ctx, b.c, batch, func(it *neighbourItem) *request {
 		it.NewMeta = handle[Index](it, 0)
 		return addDelNeighbour(it.Want, it.NewMeta, true)
 	})
@@ -58,9 +59,11 @@ func (b neighbours) Create(ctx context.Context, batch []neighbourItem) {
 // Update replaces the MAC, which is what adding does to an entry that is there.
 func (b neighbours) Update(ctx context.Context, batch []neighbourItem) { b.Create(ctx, batch) }
 
+// Delete removes the entries.
 func (b neighbours) Delete(ctx context.Context, batch []neighbourItem) {
-	settled := []api.VPPApiError{api.INVALID_SW_IF_INDEX, api.NO_SUCH_ENTRY}
-	each(ctx, b.c, batch, settled, func(it *neighbourItem) *request { return addDelNeighbour(it.Have, it.Meta, false) })
+	each(ctx, b.c, batch, func(it *neighbourItem) *request {
+		return addDelNeighbour(it.Have, it.Meta, false).fineIf(api.INVALID_SW_IF_INDEX, api.NO_SUCH_ENTRY)
+	})
 }
 
 func addDelNeighbour(v wire.Neighbour, i Index, add bool) *request {
@@ -76,6 +79,7 @@ func addDelNeighbour(v wire.Neighbour, i Index, add bool) *request {
 	}, &ip_neighbor.IPNeighborAddDelReply{})
 }
 
+// Dump lists the static entries of our interfaces.
 func (b neighbours) Dump(ctx context.Context, _ kvscheduler.View) iter.Seq2[kvscheduler.Actual[wire.Neighbour, Index], error] {
 	return yieldAll(b.dump(ctx))
 }

@@ -56,6 +56,22 @@ type ruins struct {
 	done   chan error
 }
 
+func newRuins(t *testing.T) *ruins {
+	t.Helper()
+	netnstest.Require(t)
+	dir, err := os.MkdirTemp("", "vpp")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &ruins{socket: filepath.Join(dir, "api.sock")}
+	r.start()
+	t.Cleanup(func() {
+		r.kill(t)
+		_ = os.RemoveAll(dir)
+	})
+	return r
+}
+
 func (r *ruins) start() {
 	ctx, stop := context.WithCancel(context.Background())
 	r.stop, r.done = stop, make(chan error, 1)
@@ -70,20 +86,12 @@ func (r *ruins) kill(t *testing.T) {
 	}
 }
 
-func TestPodComesBackAfterTheDataplaneDied(t *testing.T) {
-	netnstest.Require(t)
-	dir, err := os.MkdirTemp("", "vpp")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer os.RemoveAll(dir)
-	d := &ruins{socket: filepath.Join(dir, "api.sock")}
-	d.start()
-	defer func() { d.kill(t) }()
-
-	connected := make(chan string, 10)
+// newWholeLab has the kernel's kinds too, and a client that connects anew.
+func newWholeLab(t *testing.T, socket string, connected func(string)) *lab {
+	t.Helper()
 	l := &lab{T: t, s: kvscheduler.New(kvscheduler.Config{Sources: []string{"test"}})}
-	l.client = connect(t, d.socket, Options{Connected: func(v string) { connected <- v }, Redial: 5 * time.Millisecond})
+	l.client = connect(t, socket, Options{Connected: connected, Redial: 5 * time.Millisecond})
+	var err error
 	if l.kinds, err = Register(l.s, l.client); err != nil {
 		t.Fatal(err)
 	}
@@ -93,8 +101,32 @@ func TestPodComesBackAfterTheDataplaneDied(t *testing.T) {
 	background(t, l.s.Run)
 	background(t, l.client.Run)
 	l.s.Ready("test")
-	<-connected
+	return l
+}
 
+// wait waits until the objects are as they should be.
+func (l *lab) wait(objects []object) {
+	l.Helper()
+	var refs []kvscheduler.Ref
+	for _, o := range objects {
+		r, err := kvscheduler.ParseRef(o.key)
+		if err != nil {
+			l.Fatal(err)
+		}
+		refs = append(refs, r)
+	}
+	ctx, cancel := context.WithTimeout(l.Context(), 20*time.Second)
+	defer cancel()
+	if err := l.s.Wait(ctx, refs); err != nil {
+		l.Errorf("not all is back: %v", err)
+	}
+}
+
+func TestPodComesBackAfterTheDataplaneDied(t *testing.T) {
+	d := newRuins(t)
+	connected := make(chan string, 10)
+	l := newWholeLab(t, d.socket, func(v string) { connected <- v })
+	<-connected
 	path := netnstest.New(t)
 	pod := append(ground(), podOf(t, path)...)
 	l.mustCommit(pod...)
@@ -111,19 +143,7 @@ func TestPodComesBackAfterTheDataplaneDied(t *testing.T) {
 	if _, err := l.s.Resync(t.Context(), kvscheduler.ResyncOpt{}); err != nil {
 		t.Fatal(err)
 	}
-	var refs []kvscheduler.Ref
-	for _, o := range pod {
-		r, err := kvscheduler.ParseRef(o.key)
-		if err != nil {
-			t.Fatal(err)
-		}
-		refs = append(refs, r)
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-	defer cancel()
-	if err := l.s.Wait(ctx, refs); err != nil {
-		t.Errorf("not all is back: %v", err)
-	}
+	l.wait(pod)
 	l.quiet()
 
 	netnstest.Remove(t, path) // the runtime's DEL may come after the namespace has gone

@@ -21,6 +21,7 @@ type request struct {
 	msg   api.Message // what is asked
 	reply api.Message // where the answer goes; of a dump: its type
 	dump  bool
+	fine  []api.VPPApiError // refusals that mean: it is so already
 
 	details []api.Message
 	sent    bool
@@ -36,6 +37,12 @@ type request struct {
 // ask makes a plain request.
 func ask(what string, msg, reply api.Message) *request {
 	return &request{what: what, msg: msg, reply: reply}
+}
+
+// fineIf names refusals that mean that things are already as they should be.
+func (r *request) fineIf(retvals ...api.VPPApiError) *request {
+	r.fine = retvals
+	return r
 }
 
 // askAll makes a dump.

@@ -55,9 +55,21 @@ func validateRoute(name string, v wire.Route) error {
 		return fmt.Errorf("%d paths: a route has 1 to %d", len(v.Paths), maxPaths)
 	}
 	for _, p := range v.Paths {
-		if p.Interface == "" {
-			return errors.New("a path has no interface")
+		if err := validatePath(p, len(v.Paths) == 1); err != nil {
+			return err
 		}
+	}
+	return nil
+}
+
+func validatePath(p wire.Path, alone bool) error {
+	switch {
+	case p.Type != wire.PathForward && p.Type != wire.PathUnreachable:
+		return fmt.Errorf("path type %q is not known", p.Type)
+	case p.Type == wire.PathForward && p.Interface == "":
+		return errors.New("a path has no interface")
+	case p.Type == wire.PathUnreachable && (!alone || p != wire.Path{Type: p.Type}):
+		return errors.New("an unreachable path has nothing but its type, and no other path beside it")
 	}
 	return nil
 }
@@ -66,6 +78,9 @@ func validateRoute(name string, v wire.Route) error {
 func routeDeps(_ string, v wire.Route) []kvscheduler.Dep {
 	deps := []kvscheduler.Dep{{Label: "VRF", On: ref(wire.KindVRF, v.VRF)}}
 	for _, p := range v.Paths {
+		if p.Type == wire.PathUnreachable {
+			continue // it is alone: no path's handle changes its place
+		}
 		deps = append(deps, kvscheduler.Dep{Label: "interface", On: ref(wire.KindInterface, p.Interface), Mode: kvscheduler.Follow})
 	}
 	return deps
@@ -87,20 +102,25 @@ func sortedPaths(paths []wire.Path) []wire.Path {
 	return paths
 }
 
+// Create adds the routes, or replaces what they were.
 func (b routes) Create(ctx context.Context, batch []routeItem) {
-	each(ctx, b.c, batch, nil, addRoute)
+	each(ctx, b.c, batch, addRoute)
 }
 
 // Update replaces all paths at once.
 func (b routes) Update(ctx context.Context, batch []routeItem) {
-	each(ctx, b.c, batch, nil, addRoute)
+	each(ctx, b.c, batch, addRoute)
 }
 
 func addRoute(it *routeItem) *request {
 	it.NewMeta = handle[Table](it, 0)
 	paths := make([]fib_types.FibPath, len(it.Want.Paths))
 	for i, p := range it.Want.Paths {
-		paths[i] = apiPath(p, it.Want.Prefix, handle[Index](it, i+1))
+		out := noIndex
+		if p.Type == wire.PathForward {
+			out = handle[Index](it, i+1)
+		}
+		paths[i] = apiPath(p, it.Want.Prefix, out)
 	}
 	return ask(fmt.Sprintf("ip_route_add_del: add %s to %s", it.Want.Prefix, it.Want.VRF), &ip.IPRouteAddDel{
 		IsAdd: true,
@@ -108,17 +128,25 @@ func addRoute(it *routeItem) *request {
 	}, &ip.IPRouteAddDelReply{})
 }
 
+// Delete removes the routes with all their paths.
 func (b routes) Delete(ctx context.Context, batch []routeItem) {
-	settled := []api.VPPApiError{api.NO_SUCH_ENTRY, api.NO_SUCH_FIB, api.UNKNOWN_DESTINATION}
-	each(ctx, b.c, batch, settled, func(it *routeItem) *request {
+	each(ctx, b.c, batch, func(it *routeItem) *request {
 		return ask(fmt.Sprintf("ip_route_add_del: delete %s from %s", it.Have.Prefix, it.Have.VRF), &ip.IPRouteAddDel{
 			Route: ip.IPRoute{TableID: it.Meta.ID, Prefix: apiPrefix(it.Have.Prefix)}, // no paths: the whole entry
-		}, &ip.IPRouteAddDelReply{})
+		}, &ip.IPRouteAddDelReply{}).fineIf(api.NO_SUCH_ENTRY, api.NO_SUCH_FIB, api.UNKNOWN_DESTINATION)
 	})
 }
 
+// pathTypes are the dataplane's words for ours.
+var pathTypes = map[wire.PathType]fib_types.FibPathType{
+	wire.PathForward:     fib_types.FIB_API_PATH_TYPE_NORMAL,
+	wire.PathUnreachable: fib_types.FIB_API_PATH_TYPE_ICMP_UNREACH,
+}
+
 func apiPath(p wire.Path, destination netip.Prefix, i Index) fib_types.FibPath {
-	path := fib_types.FibPath{SwIfIndex: uint32(i), Weight: max(p.Weight, 1), Proto: fib_types.FIB_API_PATH_NH_PROTO_IP4}
+	path := fib_types.FibPath{
+		SwIfIndex: uint32(i), Weight: max(p.Weight, 1), Type: pathTypes[p.Type], Proto: fib_types.FIB_API_PATH_NH_PROTO_IP4,
+	}
 	family := destination.Addr()
 	if p.NextHop.IsValid() {
 		family = p.NextHop
@@ -132,6 +160,9 @@ func apiPath(p wire.Path, destination netip.Prefix, i Index) fib_types.FibPath {
 
 // path is the inverse of apiPath; a path that we would not make gets a name that no desired value has.
 func (p *ports) path(f fib_types.FibPath) wire.Path {
+	if f.Type == pathTypes[wire.PathUnreachable] {
+		return wire.Path{Type: wire.PathUnreachable} // what else it is said to have means nothing
+	}
 	path := wire.Path{Interface: p.nameOf(Index(f.SwIfIndex)), Weight: f.Weight}
 	if f.Type != fib_types.FIB_API_PATH_TYPE_NORMAL {
 		path.Interface = "#" + f.Type.String()
@@ -146,6 +177,7 @@ func (p *ports) path(f fib_types.FibPath) wire.Path {
 	return path
 }
 
+// Dump lists the routes that came over the API into our VRFs.
 func (b routes) Dump(ctx context.Context, view kvscheduler.View) iter.Seq2[kvscheduler.Actual[wire.Route, Table], error] {
 	return b.Read(ctx, view, nil)
 }

@@ -69,8 +69,9 @@ func unnumberedDeps(_ string, v wire.Unnumbered) []kvscheduler.Dep {
 	return deps
 }
 
+// Create lets the interfaces borrow.
 func (b unnumbereds) Create(ctx context.Context, batch []unnumberedItem) {
-	each(ctx, b.c, batch, nil, func(it *unnumberedItem) *request {
+	each(ctx, b.c, batch, func(it *unnumberedItem) *request {
 		it.NewMeta = Borrowing{Borrower: handle[Index](it, 0), Donor: handle[Index](it, 1)}
 		return setUnnumbered(it.Want, it.NewMeta, true)
 	})
@@ -79,9 +80,11 @@ func (b unnumbereds) Create(ctx context.Context, batch []unnumberedItem) {
 // Update is never called: every difference recreates.
 func (b unnumbereds) Update(_ context.Context, batch []unnumberedItem) { refuseUpdates(batch) }
 
+// Delete ends the borrowing.
 func (b unnumbereds) Delete(ctx context.Context, batch []unnumberedItem) {
-	settled := []api.VPPApiError{api.INVALID_SW_IF_INDEX, api.INVALID_SW_IF_INDEX_2, api.NO_SUCH_ENTRY}
-	each(ctx, b.c, batch, settled, func(it *unnumberedItem) *request { return setUnnumbered(it.Have, it.Meta, false) })
+	each(ctx, b.c, batch, func(it *unnumberedItem) *request {
+		return setUnnumbered(it.Have, it.Meta, false).fineIf(api.INVALID_SW_IF_INDEX, api.INVALID_SW_IF_INDEX_2, api.NO_SUCH_ENTRY)
+	})
 }
 
 func setUnnumbered(v wire.Unnumbered, m Borrowing, add bool) *request {
@@ -94,6 +97,7 @@ func setUnnumbered(v wire.Unnumbered, m Borrowing, add bool) *request {
 	}, &interfaces.SwInterfaceSetUnnumberedReply{})
 }
 
+// Dump lists our interfaces that borrow.
 func (b unnumbereds) Dump(ctx context.Context, _ kvscheduler.View) iter.Seq2[kvscheduler.Actual[wire.Unnumbered, Borrowing], error] {
 	return yieldAll(b.dump(ctx))
 }
@@ -103,17 +107,29 @@ func (b unnumbereds) dump(ctx context.Context) ([]kvscheduler.Actual[wire.Unnumb
 	if err != nil {
 		return nil, err
 	}
-	r := askAll(&ip.IPUnnumberedDump{SwIfIndex: noIndex.api()}, &ip.IPUnnumberedDetails{})
-	if err := b.c.exchangeAll(ctx, []*request{r}); err != nil {
+	borrowings, err := b.c.borrowings(ctx)
+	if err != nil {
 		return nil, err
 	}
 	var found []kvscheduler.Actual[wire.Unnumbered, Borrowing]
-	for _, d := range listOf[*ip.IPUnnumberedDetails](r) {
-		m := Borrowing{Borrower: Index(d.SwIfIndex), Donor: Index(d.IPSwIfIndex)}
+	for _, m := range borrowings {
 		if name, ours := p.byIndex[m.Borrower]; ours {
 			v := wire.Unnumbered{Interface: name, Donor: p.nameOf(m.Donor)}
 			found = append(found, kvscheduler.Actual[wire.Unnumbered, Borrowing]{Name: name, V: v, Meta: m})
 		}
+	}
+	return found, nil
+}
+
+// borrowings are all unnumbered interfaces by borrower.
+func (c *Client) borrowings(ctx context.Context) (map[Index]Borrowing, error) {
+	r := askAll(&ip.IPUnnumberedDump{SwIfIndex: noIndex.api()}, &ip.IPUnnumberedDetails{})
+	if err := c.exchangeAll(ctx, []*request{r}); err != nil {
+		return nil, err
+	}
+	found := map[Index]Borrowing{}
+	for _, d := range listOf[*ip.IPUnnumberedDetails](r) {
+		found[Index(d.SwIfIndex)] = Borrowing{Borrower: Index(d.SwIfIndex), Donor: Index(d.IPSwIfIndex)}
 	}
 	return found, nil
 }

@@ -23,6 +23,10 @@ func TestInvalidValuesAreFoundBeforeTheDataplaneSeesThem(t *testing.T) {
 		return fault(validateInterface, "pod-a", v)
 	}
 	p4, p6 := netip.MustParsePrefix("10.0.0.1/24"), netip.MustParsePrefix("fe80::1/64")
+	route := func(paths ...wire.Path) string {
+		to := p4.Masked()
+		return fault(validateRoute, wire.RouteName("v", to), wire.Route{VRF: "v", Prefix: to, Paths: paths})
+	}
 	for _, tt := range []struct{ name, got, want string }{
 		{"a good tap", tap(func(*wire.Interface) {}), ""},
 		{"a long name", fault(validateInterface, strings.Repeat("n", 49), wire.Interface{Type: wire.TypeLoopback}), "1 to 48 bytes"},
@@ -41,6 +45,11 @@ func TestInvalidValuesAreFoundBeforeTheDataplaneSeesThem(t *testing.T) {
 		{"an interface that borrows from itself", fault(validateUnnumbered, "a", wire.Unnumbered{Interface: "a", Donor: "a", IP4: true}), "not another interface"},
 		{"a route that is not masked", fault(validateRoute, "x", wire.Route{VRF: "v", Prefix: p4}), "not masked"},
 		{"a route to nowhere", fault(validateRoute, wire.RouteName("v", p4.Masked()), wire.Route{VRF: "v", Prefix: p4.Masked()}), "0 paths"},
+		{"an unreachable path by an interface", route(wire.Path{Type: wire.PathUnreachable, Interface: "a"}), "nothing but its type"},
+		{"an unreachable path beside another", route(wire.Path{Type: wire.PathUnreachable}, wire.Path{Interface: "a"}), "no other path"},
+		{"an unreachable path alone", route(wire.Path{Type: wire.PathUnreachable}), ""},
+		{"a path of another type", route(wire.Path{Type: "drop"}), "not known"},
+		{"a path without interface", route(wire.Path{}), "no interface"},
 		{"a neighbour without MAC", fault(validateNeighbour, "x", wire.Neighbour{Interface: "a", Address: p4.Addr()}), "not that of one interface"},
 		{"a member of no family", fault(validateMembership, "a/", wire.InterfaceVRF{Interface: "a"}), "neither ip4 nor ip6"},
 	} {

@@ -73,6 +73,7 @@ func (b vrfs) Update(_ context.Context, batch []kvscheduler.Item[wire.VRF, Table
 	refuseUpdates(batch)
 }
 
+// Delete leaves alone what is not ours any more.
 func (b vrfs) Delete(ctx context.Context, batch []kvscheduler.Item[wire.VRF, Table]) {
 	owners, err := b.owners(ctx)
 	for i := range batch {
@@ -108,17 +109,20 @@ func set(ctx context.Context, c *Client, batch []kvscheduler.Item[wire.VRF, Tabl
 		}
 		table := ip.IPTable{TableID: v.ID, IsIP6: v.Family == wire.IP6, Name: vrfPrefix + v.Label}
 		what := fmt.Sprintf("ip_table_add_del_v2: %s %s table %d %q", verb, v.Family, v.ID, table.Name)
-		requests = append(requests, ask(what, &ip.IPTableAddDelV2{Table: table, CreateMfib: true, IsAdd: add}, &ip.IPTableAddDelV2Reply{}))
+		r := ask(what, &ip.IPTableAddDelV2{Table: table, CreateMfib: true, IsAdd: add}, &ip.IPTableAddDelV2Reply{})
+		if !add {
+			r.fineIf(api.NO_SUCH_FIB, api.NO_SUCH_ENTRY)
+		}
+		requests = append(requests, r)
 		items = append(items, it)
 	}
 	c.exchange(ctx, requests...)
 	for i, r := range requests {
-		if add || !r.refused(api.NO_SUCH_FIB, api.NO_SUCH_ENTRY) {
-			items[i].Err = r.fault()
-		}
+		items[i].Err = r.fault()
 	}
 }
 
+// Dump lists the tables with our names.
 func (b vrfs) Dump(ctx context.Context, _ kvscheduler.View) iter.Seq2[kvscheduler.Actual[wire.VRF, Table], error] {
 	owners, err := b.owners(ctx)
 	var found []kvscheduler.Actual[wire.VRF, Table]

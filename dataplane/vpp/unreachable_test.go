@@ -1,0 +1,78 @@
+package vpp
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"testing"
+	"time"
+
+	"golang.org/x/net/icmp"
+	"golang.org/x/net/ipv4"
+	"golang.org/x/net/ipv6"
+
+	"github.com/weftnet/weft/internal/netnstest"
+	"github.com/weftnet/weft/wire"
+)
+
+func TestAPingToWhatIsUnreachableIsAnsweredAtOnce(t *testing.T) {
+	l := newLab(t)
+	path := netnstest.New(t)
+	l.s = withLinux(t, l)
+	l.mustCommit(append(append(ground(), podOf(t, path)...),
+		routeTo("10.1.0.0/16", wire.Path{Type: wire.PathUnreachable}),
+		routeTo("fd00:1::/64", wire.Path{Type: wire.PathUnreachable}),
+		// Behind the more general route packets would be gone for good.
+		routeTo("0.0.0.0/0", wire.Path{Interface: "far"}), routeTo("::/0", wire.Path{Interface: "far"}))...)
+	for to, want := range map[string]string{
+		"10.1.7.7":   "destination unreachable 1 from 169.254.1.1",
+		"fd00:1::77": "destination unreachable 3 from fd00::1",
+	} {
+		if got := answerTo(t, path, netip.MustParseAddr(to)); got != want {
+			t.Errorf("ping %s: %s, want %s", to, got, want)
+		}
+	}
+}
+
+// answerTo sends one echo request and describes what comes back.
+func answerTo(t *testing.T, path string, to netip.Addr) string {
+	t.Helper()
+	network, protocol, request := "ip4:icmp", 1, icmp.Type(ipv4.ICMPTypeEcho)
+	if to.Is6() {
+		network, protocol, request = "ip6:ipv6-icmp", 58, ipv6.ICMPTypeEchoRequest
+	}
+	var conn *icmp.PacketConn
+	var err error
+	netnstest.Do(t, path, func() { conn, err = icmp.ListenPacket(network, "") })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	b, err := (&icmp.Message{Type: request, Body: &icmp.Echo{ID: 7, Data: []byte("is anybody there?")}}).Marshal(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := conn.WriteTo(b, &net.IPAddr{IP: to.AsSlice()}); err != nil {
+		t.Fatal(err)
+	}
+	if err := conn.SetReadDeadline(time.Now().Add(3 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	for {
+		answer := make([]byte, 1500)
+		n, from, err := conn.ReadFrom(answer)
+		if err != nil {
+			return "nothing: " + err.Error()
+		}
+		m, err := icmp.ParseMessage(protocol, answer[:n])
+		if err != nil {
+			t.Fatal(err)
+		}
+		switch m.Type {
+		case ipv6.ICMPTypeRouterSolicitation, ipv6.ICMPTypeNeighborSolicitation, ipv6.ICMPTypeNeighborAdvertisement,
+			ipv6.ICMPTypeVersion2MulticastListenerReport:
+			continue
+		}
+		return fmt.Sprintf("%s %d from %s", m.Type, m.Code, from)
+	}
+}
