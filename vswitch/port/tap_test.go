@@ -53,7 +53,7 @@ func link(t *testing.T, namespace, name string) (l netlink.Link, addresses []str
 }
 
 func TestTapIsMadeAsAsked(t *testing.T) {
-	ns := netnstest.New(t)
+	ns := namespace(t)
 	mac := frame.MAC{2, 1, 2, 3, 4, 5}
 	tap := open(t, port.TapConfig{
 		Namespace: ns, Name: "eth7", HostMAC: mac, HostMTU: 1400, Up: true,
@@ -80,7 +80,7 @@ func TestTapIsMadeAsAsked(t *testing.T) {
 }
 
 func TestKernelNamesATapWithoutAName(t *testing.T) {
-	ns := netnstest.New(t)
+	ns := namespace(t)
 	tap := open(t, port.TapConfig{Namespace: ns})
 	l, _ := link(t, ns, tap.Info().Name)
 	if l == nil || !strings.HasPrefix(tap.Info().Name, "tap") || tap.Info().HostMAC.IsZero() || l.Attrs().Flags&net.FlagUp != 0 {
@@ -89,7 +89,7 @@ func TestKernelNamesATapWithoutAName(t *testing.T) {
 }
 
 func TestClosedTapIsGone(t *testing.T) {
-	ns := netnstest.New(t)
+	ns := namespace(t)
 	tap, err := port.OpenTap(port.TapConfig{Namespace: ns, Name: "eth0"})
 	if err != nil {
 		t.Fatal(err)
@@ -103,7 +103,7 @@ func TestClosedTapIsGone(t *testing.T) {
 }
 
 func TestTapThatCannotBeMadeLeavesNothing(t *testing.T) {
-	ns := netnstest.New(t)
+	ns := namespace(t)
 	file := t.TempDir() + "/file"
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -152,7 +152,7 @@ func descriptors(t *testing.T) int {
 }
 
 func TestFramesPassBothWays(t *testing.T) {
-	ns := netnstest.New(t)
+	ns := namespace(t)
 	tap := open(t, port.TapConfig{Namespace: ns, Name: "eth0", Up: true, HostAddresses: []netip.Prefix{netip.MustParsePrefix("10.1.1.1/24")}})
 	pool := frame.NewPool(frame.LargeSize, 4)
 	v := make([]*frame.Buffer, 4)
@@ -191,7 +191,7 @@ func answers(b []byte, from, to frame.MAC) bool {
 }
 
 func TestRefusedFrameIsEmptiedAndTheNextOneGoes(t *testing.T) {
-	ns := netnstest.New(t)
+	ns := namespace(t)
 	tap := open(t, port.TapConfig{Namespace: ns, Name: "eth0", Up: true})
 	pool := frame.NewPool(frame.LargeSize, 2)
 	v := make([]*frame.Buffer, 2)
@@ -206,7 +206,7 @@ func TestRefusedFrameIsEmptiedAndTheNextOneGoes(t *testing.T) {
 }
 
 func TestTapThatIsTakenAwayIsAnError(t *testing.T) {
-	ns := netnstest.New(t)
+	ns := namespace(t)
 	tap := open(t, port.TapConfig{Namespace: ns, Name: "eth0", Up: true})
 	netnstest.Do(t, ns, func() {
 		l, err := netlink.LinkByName("eth0")
