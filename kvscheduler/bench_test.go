@@ -158,11 +158,12 @@ func BenchmarkB9PendingChain(b *testing.B) {
 	var set []Object
 	below := []string{"nowhere"}
 	for level := range 10 { // four wide, each needs all four below
+		needs := below
 		var these []string
 		for i := range 4 {
 			name := fmt.Sprintf("%d-%d", level, i)
 			these = append(these, name)
-			set = append(set, k.Put(name, &below))
+			set = append(set, k.Put(name, &needs))
 		}
 		below = these
 	}

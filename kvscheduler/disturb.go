@@ -22,22 +22,27 @@ func (g *graph) shaken(n *node) int32 {
 		}
 	}
 	for _, i := range n.anyDeps[applied] {
-		stays, cause := false, int32(-1)
-		for _, e := range n.deps[applied] {
-			if e.dep != i {
-				continue
-			}
-			if t := g.nodes[e.to]; g.going(t) || g.leaves(n, e) {
-				cause = e.to
-			} else if t.present() {
-				stays = true
-			}
-		}
-		if !stays && cause >= 0 {
+		if cause, alone := g.forsaken(n, i); alone {
 			return cause
 		}
 	}
 	return -1
+}
+
+// forsaken tells whether every object that serves an Any dependency goes away, and names one.
+func (g *graph) forsaken(n *node, dep int32) (cause int32, alone bool) {
+	cause = -1
+	for _, e := range n.deps[applied] {
+		t := g.nodes[e.to]
+		switch {
+		case e.dep != dep:
+		case g.going(t) || g.leaves(n, e):
+			cause = e.to
+		case t.present():
+			return -1, false
+		}
+	}
+	return cause, cause >= 0
 }
 
 // going: absent for at least a moment of this plan. One that is created was lost, and what stood on it with it.

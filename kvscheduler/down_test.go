@@ -3,18 +3,19 @@ package kvscheduler_test
 import (
 	"context"
 	"iter"
+	"sync/atomic"
 
 	"github.com/weftnet/weft/kvscheduler"
 )
 
 // downBackend keeps nothing, and can lose its peer.
-type downBackend struct{ down *bool }
+type downBackend struct{ down *atomic.Bool }
 
 type intItem = kvscheduler.Item[int, int]
 
 func (b downBackend) do(batch []intItem) {
 	for i := range batch {
-		if *b.down {
+		if b.down.Load() {
 			batch[i].Err = kvscheduler.Refused(kvscheduler.ErrDown)
 		}
 	}

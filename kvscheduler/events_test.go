@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -111,6 +112,7 @@ func TestInvariant17RetriesKeepTheirDistance(t *testing.T) {
 		})
 		_, _ = w.commit(kvscheduler.BestEffort, put("a/1", thing{}))
 		<-time.After(10 * time.Second)
+		w.m.Fail(nil)
 		for i := 1; i < len(tries); i++ {
 			if got, want := tries[i].Sub(tries[i-1]), 100*time.Millisecond<<(i-1); got < want {
 				t.Errorf("retry %d after %s, want %s", i, got, want)
@@ -119,7 +121,6 @@ func TestInvariant17RetriesKeepTheirDistance(t *testing.T) {
 		if len(tries) != 7 {
 			t.Errorf("%d tries in ten seconds, want 7", len(tries))
 		}
-		w.m.Fail(nil)
 		w.put(put("a/1", thing{Version: 1}))
 		if st, _ := w.s.View().Status(key("a/1")); st.Phase != kvscheduler.InSync || st.Attempt != 0 {
 			t.Errorf("a new value is not tried at once: %+v", st)
@@ -174,7 +175,7 @@ func TestInvariant18AFailingKindDelaysNobodyElse(t *testing.T) {
 
 func TestBackendsThatAreDownCountNoAttemptAndComeBackWithLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var down bool
+		var down atomic.Bool
 		s := kvscheduler.New(kvscheduler.Config{})
 		k, err := kvscheduler.Register(s, kvscheduler.Descriptor[int, int]{
 			Name: "x", Lane: "x", Equal: func(a, b int) bool { return a == b }, Backend: downBackend{&down},
@@ -185,13 +186,13 @@ func TestBackendsThatAreDownCountNoAttemptAndComeBackWithLost(t *testing.T) {
 		wg.Go(func() { _ = s.Run(ctx) })
 		defer wg.Wait()
 		defer cancel()
-		down = true
+		down.Store(true)
 		_, err = s.Commit(ctx, kvscheduler.Txn{Set: []kvscheduler.Object{k.Put("1", 1)}})
 		st, _ := s.View().Status(k.Ref("1"))
 		if err == nil || st.Phase != kvscheduler.Failed || st.Attempt != 0 {
 			t.Errorf("err %v, status %+v", err, st)
 		}
-		down = false
+		down.Store(false)
 		s.Lost("x")
 		synctest.Wait()
 		if st, _ := s.View().Status(k.Ref("1")); st.Phase != kvscheduler.InSync {

@@ -86,6 +86,7 @@ type graph struct {
 	epoch   uint32
 	stirred []int32 // nodes whose Any edges changed because a candidate did
 	loose   []int32 // nodes that may be of no use any more
+	dumps   int     // dumps under way
 
 	aff, stack, queue []int32 // scratch of the planner
 	edges             []edge
@@ -116,10 +117,11 @@ func (g *graph) intern(r Ref) int32 {
 	return id
 }
 
-// sweep forgets the given nodes, and those that lost an edge, if nothing refers to them.
+// sweep forgets the given nodes, and those that lost an edge, if nothing refers to them. While a dump is under way it
+// waits: a node that was deleted since must not be taken for a new one when the dump shows it.
 func (g *graph) sweep(ids []int32) {
 	g.loose = append(g.loose, ids...)
-	for len(g.loose) > 0 {
+	for len(g.loose) > 0 && g.dumps == 0 {
 		id := g.loose[len(g.loose)-1]
 		g.loose = g.loose[:len(g.loose)-1]
 		n := g.nodes[id]

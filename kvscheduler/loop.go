@@ -17,6 +17,7 @@ func (s *Scheduler) Run(ctx context.Context) error {
 	}
 	st, err := s.prepare()
 	if err == nil {
+		st.life = ctx
 		st.loop(ctx)
 	}
 	for _, q := range s.close() {

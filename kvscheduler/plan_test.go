@@ -171,10 +171,8 @@ func checkBatches(rt *rapid.T, rec *kvscheduler.Record, calls []kvschedulertest.
 		for _, n := range c.Names {
 			r := ref{Kind: c.Kind, Name: n}
 			done = append(done, c.Verb.String()+" "+r.String())
-			for _, need := range strings.Fields(live[r].Needs) {
-				if c.Verb == kvscheduler.Create && key(need).Kind == c.Kind && slices.Contains(c.Names, key(need).Name) {
-					rt.Fatalf("%s and %s in one batch", r, need)
-				}
+			if together := dependsOnOneOf(live[r], c); together != "" {
+				rt.Fatalf("%s and %s in one batch", r, together)
 			}
 		}
 	}
@@ -193,4 +191,13 @@ func checkBatches(rt *rapid.T, rec *kvscheduler.Record, calls []kvschedulertest.
 	if !slices.Equal(done, planned) {
 		rt.Fatalf("planned %q, done %q", planned, done)
 	}
+}
+
+func dependsOnOneOf(v thing, c kvschedulertest.Call) string {
+	for _, need := range strings.Fields(v.Needs) {
+		if c.Verb == kvscheduler.Create && key(need).Kind == c.Kind && slices.Contains(c.Names, key(need).Name) {
+			return need
+		}
+	}
+	return ""
 }

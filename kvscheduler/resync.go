@@ -42,9 +42,12 @@ func (s *state) startResync(ctx context.Context, j resyncJob) {
 		return
 	}
 	epoch := s.clock
+	s.g.dumps++
+	ctx, cancel := merged(s.life, ctx)
 	s.calls.Add(1)
 	go func() {
 		defer s.calls.Done()
+		defer cancel()
 		dumps, err := s.dumpAll(ctx, kinds)
 		s.post(func(st *state) {
 			rec, rerr := st.merge(j, dumps, epoch, err)
@@ -69,7 +72,7 @@ func (s *state) resyncLost(kinds []Kind) {
 	again := slices.Compact(slices.Sorted(slices.Values(s.lost)))
 	s.lost = nil
 	out := make(chan reply, 1)
-	s.startResync(context.Background(), resyncJob{opt: ResyncOpt{Kinds: again}, origin: "resync", label: "lost",
+	s.startResync(s.life, resyncJob{opt: ResyncOpt{Kinds: again}, origin: "resync", label: "lost",
 		began: s.now(), out: out})
 	go func() {
 		select {
@@ -89,7 +92,8 @@ func (s *state) resyncLost(kinds []Kind) {
 
 // merge takes the dumps into the state, plans and repairs.
 func (s *state) merge(j resyncJob, dumps map[Kind]found, epoch uint64, dumpErr error) (*Record, error) {
-	r := s.begin(context.Background(), j.origin, "drift")
+	s.g.dumps--
+	r := s.begin(s.life, j.origin, "drift")
 	r.rec.Label, r.rec.Event, r.rec.Start, r.began = j.label, j.opt.Event, j.began, j.began
 	r.rec.Queued = s.now().Sub(j.began)
 	if dumpErr != nil {

@@ -1,10 +1,14 @@
 package kvscheduler
 
-import "time"
+import (
+	"context"
+	"time"
+)
 
 // state is what Run's goroutine owns. Nobody else touches it.
 type state struct {
 	*Scheduler
+	life    context.Context // ends with Run
 	g       *graph
 	rev     uint64 // of desired values
 	clock   uint64 // counts changes of nodes

@@ -21,16 +21,16 @@ var trieSeed = maphash.MakeSeed()
 func hashName(name string) uint64 { return maphash.String(trieSeed, name) }
 
 func (t *trie) find(name string) *entry {
-	for h := hashName(name); t != nil; h >>= 4 {
-		if t.kids == nil {
-			for _, e := range t.leaf {
-				if e.ref.Name == name {
-					return e
-				}
-			}
-			return nil
-		}
+	for h := hashName(name); t != nil && t.kids != nil; h >>= 4 {
 		t = t.kids[h&15]
+	}
+	if t == nil {
+		return nil
+	}
+	for _, e := range t.leaf {
+		if e.ref.Name == name {
+			return e
+		}
 	}
 	return nil
 }

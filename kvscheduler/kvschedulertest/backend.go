@@ -141,6 +141,10 @@ func (b *Backend) doLocked(verb kvscheduler.Verb, it *item) {
 
 func (b *Backend) expectLocked(verb kvscheduler.Verb, ref kvscheduler.Ref, it *item) {
 	s, there := b.m.live[ref]
+	have := it.Have
+	if b.m.blind && have.Secret == "" {
+		have.Secret = s.v.Secret
+	}
 	switch {
 	case s.foreign:
 		b.m.blameLocked("%s of foreign %s", verb, ref)
@@ -148,7 +152,7 @@ func (b *Backend) expectLocked(verb kvscheduler.Verb, ref kvscheduler.Ref, it *i
 		b.m.blameLocked("create of %s, which is there", ref)
 	case verb != kvscheduler.Create && !there && !b.m.lost[ref]:
 		b.m.blameLocked("%s of %s, which is not there", verb, ref)
-	case verb != kvscheduler.Create && there && (it.Have != s.v || it.Meta != s.handle):
+	case verb != kvscheduler.Create && there && (have != s.v || it.Meta != s.handle):
 		b.m.blameLocked("%s of %s with have %+v (%d), but there is %+v (%d)", verb, ref, it.Have, it.Meta, s.v, s.handle)
 	}
 	if verb == kvscheduler.Delete {

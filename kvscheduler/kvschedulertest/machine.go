@@ -52,6 +52,7 @@ type Machine struct {
 	hold    map[kvscheduler.Kind]chan struct{}
 	entered chan kvscheduler.Kind
 	lost    map[kvscheduler.Ref]bool // things somebody else took away: their dependents are excused
+	blind   bool                     // Have may lack a secret: who asks has been restarted
 	reads   int
 	handles int
 }
@@ -135,10 +136,20 @@ func (m *Machine) Tamper(r kvscheduler.Ref, v *Thing) {
 	m.live[r] = s
 }
 
+// Restarted says that whoever asks from now on may not know the secrets of what is there.
+func (m *Machine) Restarted() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.blind = true
+}
+
 // Forget empties the machine, as its restart would.
 func (m *Machine) Forget() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	for r := range m.live {
+		m.lost[r] = true
+	}
 	clear(m.live)
 }
 

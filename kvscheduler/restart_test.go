@@ -1,0 +1,59 @@
+package kvscheduler_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/weftnet/weft/kvscheduler"
+	"github.com/weftnet/weft/kvscheduler/kvschedulertest"
+	"pgregory.net/rapid"
+)
+
+// A crash of the agent: its state is lost in the middle of faults, the machine's is not. A crash of the machine: the
+// other way round. Either way, what comes next converges, and not a single rule is broken on the way.
+func TestInvariants1To5WithCrashes(t *testing.T) {
+	check(t, func(rt *rapid.T) {
+		m, j := kvschedulertest.New(), &journal{}
+		configure := func(c *kvscheduler.Config) {
+			c.Retry.Jitter = -1
+			c.Sources = []string{"test"}
+			if rapid.Bool().Draw(rt, "journal") {
+				c.Journal = j
+			}
+		}
+		w := start(rt, m, configure)
+		order := firstOrder()
+		defer func() { w.end() }()
+		for range rapid.IntRange(1, 4).Draw(rt, "rounds") {
+			set, after := w.change(rt, order)
+			withBuckets(rt, set, after)
+			m.Fail(faults(rapid.Uint64().Draw(rt, "seed"), 30, kvschedulertest.Refuse, kvschedulertest.LoseReply, kvschedulertest.LoseCall))
+			_, _ = w.commit(kvscheduler.Mode(rapid.IntRange(0, 1).Draw(rt, "mode")), set...)
+			m.Fail(nil)
+			if rapid.Bool().Draw(rt, "machine") {
+				m.Forget()
+				w.s.Lost("a", "b", "c")
+			} else {
+				w.end()
+				m.Restarted()
+				w = start(rt, m, configure)
+			}
+			w.desired = after
+			w.recover(after)
+			w.converged()
+		}
+	})
+}
+
+// recover goes the way of a restart: look, say what is desired, be ready, look again.
+func (w *world) recover(desired map[ref]thing) {
+	w.t.Helper()
+	must2(w.resync(kvscheduler.ResyncOpt{}))(w.t)
+	var set []kvscheduler.Object
+	for r, v := range desired {
+		set = append(set, kvscheduler.KindNamed[thing](r.Kind).Put(r.Name, v))
+	}
+	_, _ = w.s.Commit(context.Background(), kvscheduler.Txn{Source: "test", Replace: true, Set: set})
+	w.s.Ready("test")
+	must2(w.resync(kvscheduler.ResyncOpt{Force: true}))(w.t)
+}
