@@ -119,4 +119,5 @@ func (e *unreachableError) Error() string {
 	return "agent not reachable at " + e.socket + ": " + err.Error()
 }
 
+// Unwrap gives the error of the connection.
 func (e *unreachableError) Unwrap() error { return e.err }

@@ -33,7 +33,7 @@ func (m *Manager) Add(ctx context.Context, req *weftv1.AddRequest) (*weftv1.AddR
 
 // addEvent asks everything that is to be known before the event is queued.
 func (m *Manager) addEvent(ctx context.Context, req *weftv1.AddRequest) (*pod.AddPod, error) {
-	if err := errors.Join(m.admit(req.GetCaller()), m.unpaused()); err != nil {
+	if err := m.admitNew(req.GetCaller()); err != nil {
 		return nil, err
 	}
 	key, err := keyOf(req.GetAttachment())
@@ -56,7 +56,10 @@ func (m *Manager) addEvent(ctx context.Context, req *weftv1.AddRequest) (*pod.Ad
 	if ev.Annotations, ev.AnnotationsFrom, err = m.annotations(ctx, ev.ID, req); err != nil {
 		return nil, err
 	}
-	return ev, m.config.Void(ctx, key)
+	if err := m.config.Void(ctx, key); err != nil {
+		return nil, fmt.Errorf("%s: %w", ev, err)
+	}
+	return ev, nil
 }
 
 func modeIsServed(mode string) error {

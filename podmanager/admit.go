@@ -26,8 +26,11 @@ func (m *Manager) admit(caller *weftv1.Caller) error {
 	return nil
 }
 
-// unpaused refuses new pods while an operator holds them up.
-func (m *Manager) unpaused() error {
+// admitNew refuses new pods also while an operator holds them up.
+func (m *Manager) admitNew(caller *weftv1.Caller) error {
+	if err := m.admit(caller); err != nil {
+		return err
+	}
 	if reason, paused := m.config.Paused(); paused {
 		return pod.Errorf(pod.CodeTryAgain, "new pods are paused: %s", reason)
 	}

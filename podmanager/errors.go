@@ -81,8 +81,10 @@ func details(rec *eventloop.Record) string {
 // notReadyError says that the agent runs but does not serve yet.
 type notReadyError struct{ reason error }
 
+// Error gives the reason.
 func (e *notReadyError) Error() string { return "agent is starting: " + e.reason.Error() }
 
+// Unwrap gives what the agent said.
 func (e *notReadyError) Unwrap() error { return e.reason }
 
 // line makes a text one line, as errors joined by the loop have several.

@@ -10,7 +10,7 @@ import (
 
 // Status says whether an ADD would be served. It never waits.
 func (m *Manager) Status(_ context.Context, req *weftv1.StatusRequest) (*weftv1.StatusReply, error) {
-	err := errors.Join(m.admit(req.GetCaller()), m.unpaused())
+	err := m.admitNew(req.GetCaller())
 	if err == nil {
 		return &weftv1.StatusReply{}, nil
 	}

@@ -1,0 +1,53 @@
+package podmanager
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"net/netip"
+	"os"
+	"testing"
+
+	"google.golang.org/protobuf/encoding/protojson"
+
+	"github.com/weftnet/weft/pod"
+)
+
+var update = flag.Bool("update", false, "write the golden files")
+
+// TestTheReplyOfAnAttachment holds what the runtime gets of a pod with a tap of both families and a memif.
+func TestTheReplyOfAnAttachment(t *testing.T) {
+	reply := replyOf(&pod.Attachment{
+		Netns: pod.Netns{Path: "/run/netns/a"},
+		Interfaces: []pod.Interface{{
+			Name: "eth0", Type: "tap", MAC: "02:fe:00:00:00:01", MTU: 1450,
+			Addresses: []netip.Prefix{netip.MustParsePrefix("10.1.1.5/32"), netip.MustParsePrefix("fd00::5/128")},
+			Gateways:  []netip.Addr{netip.MustParseAddr("169.254.1.1"), netip.MustParseAddr("fe80::1")},
+			Routes: []pod.Route{
+				{Destination: netip.MustParsePrefix("169.254.1.1/32")},
+				{Destination: netip.MustParsePrefix("0.0.0.0/0"), Gateway: netip.MustParseAddr("169.254.1.1")},
+			},
+		}, {
+			Name: "memif1", Type: "memif", MTU: 2048, SocketPath: "/run/weft/memif/a/memif.sock",
+			Addresses: []netip.Prefix{netip.MustParsePrefix("10.2.0.1/24")}, Gateways: []netip.Addr{{}},
+		}},
+	})
+	b, err := protojson.Marshal(reply)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got bytes.Buffer // protojson varies its blanks on purpose
+	if err := json.Indent(&got, b, "", "  "); err != nil {
+		t.Fatal(err)
+	}
+	const file = "testdata/reply.golden.json"
+	if *update {
+		if err := os.WriteFile(file, got.Bytes(), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil || got.String() != string(want) {
+		t.Errorf("reply is\n%s\nwant (%v)\n%s", got.String(), err, want)
+	}
+}
