@@ -23,6 +23,9 @@ func (n *Network) nodeValues() values {
 	for _, f := range families {
 		v.route(defaultOf(f), host.object, n.nodeAddress(f))
 	}
+	for _, p := range n.config.Pools {
+		v.unreachable(p.Prefix)
+	}
 	v = append(v, host.linux()...)
 	for _, p := range n.config.Pools {
 		host.linuxRoute(&v, p.Prefix, gatewayOf(wire.FamilyOf(p.Prefix.Addr())), p.Node())

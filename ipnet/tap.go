@@ -93,8 +93,16 @@ func (t tap) linuxRoute(v *values, destination netip.Prefix, gateway, source net
 
 // route adds a route of the pods' VRF.
 func (v *values) route(p netip.Prefix, object string, nextHop netip.Addr) {
+	v.path(p, wire.Path{Interface: object, NextHop: nextHop})
+}
+
+// unreachable adds what holds for those addresses of a pool that nobody has. Without it packets to them would take the
+// default route to the node, whose route to the pool leads back, until their TTL ends.
+func (v *values) unreachable(pool netip.Prefix) { v.path(pool, wire.Path{Type: wire.PathUnreachable}) }
+
+func (v *values) path(p netip.Prefix, path wire.Path) {
 	vrf := wire.VRFName(podVRF, wire.FamilyOf(p.Addr()))
-	v.add(wire.RouteKey(vrf, p), wire.Route{VRF: vrf, Prefix: p, Paths: []wire.Path{{Interface: object, NextHop: nextHop}}})
+	v.add(wire.RouteKey(vrf, p), wire.Route{VRF: vrf, Prefix: p, Paths: []wire.Path{path}})
 }
 
 func inPodVRF(object string, f wire.Family) wire.InterfaceVRF {

@@ -14,10 +14,20 @@ type Route struct {
 
 // Path is one way of a Route.
 type Path struct {
-	Interface string     `json:"interface"`        // name of a vpp.interface
-	NextHop   netip.Addr `json:"nextHop,omitzero"` // not valid: the destination is attached to the interface
-	Weight    uint8      `json:"weight,omitempty"` // 0 counts as 1
+	Type      PathType   `json:"type,omitempty"`
+	Interface string     `json:"interface,omitempty"` // name of a vpp.interface
+	NextHop   netip.Addr `json:"nextHop,omitzero"`    // not valid: the destination is attached to the interface
+	Weight    uint8      `json:"weight,omitempty"`    // 0 counts as 1
 }
+
+// PathType is what happens to the packets of a Path.
+type PathType string
+
+// The types of a Path.
+const (
+	PathForward     PathType = ""            // they leave by the interface
+	PathUnreachable PathType = "unreachable" // their sender is told by ICMP; the only path of its route, and nothing but a type
+)
 
 // Equal reports whether both routes are the same, paths in the same order.
 func (r Route) Equal(o Route) bool {

@@ -16,9 +16,8 @@ import (
 )
 
 func TestAPingToWhatIsUnreachableIsAnsweredAtOnce(t *testing.T) {
-	l := newLab(t)
+	l := newWholeLab(t, newRuins(t).socket, nil)
 	path := netnstest.New(t)
-	l.s = withLinux(t, l)
 	l.mustCommit(append(append(ground(), podOf(t, path)...),
 		routeTo("10.1.0.0/16", wire.Path{Type: wire.PathUnreachable}),
 		routeTo("fd00:1::/64", wire.Path{Type: wire.PathUnreachable}),
