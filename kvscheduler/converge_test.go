@@ -20,6 +20,7 @@ func testConverge(t *testing.T, percent uint64, buckets bool, kinds ...kvschedul
 	check(t, func(rt *rapid.T) {
 		w := start(rt, kvschedulertest.New(), nil)
 		defer w.end()
+		w.kids = true
 		order := firstOrder()
 		for range rapid.IntRange(1, 6).Draw(rt, "rounds") {
 			w.m.Fail(faults(rapid.Uint64().Draw(rt, "seed"), percent, kinds...))

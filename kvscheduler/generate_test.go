@@ -38,7 +38,11 @@ func (w *world) change(rt *rapid.T, order []int) ([]kvscheduler.Object, map[ref]
 			delete(after, r)
 			touched[r] = true
 		case 1, 2:
-			after[r] = drawThing(rt, order[:pos])
+			v := drawThing(rt, order[:pos])
+			if w.kids {
+				v.Kids = drawKids(rt, r)
+			}
+			after[r] = v
 			touched[r] = true
 		}
 	}
@@ -71,6 +75,12 @@ func drawThing(rt *rapid.T, before []int) thing {
 	}
 	v.Needs, v.Follows = strings.Join(needs, " "), strings.Join(follows, " ")
 	return v
+}
+
+// drawKids draws what derives from a thing: nothing, or one or two things of other kinds.
+func drawKids(rt *rapid.T, parent ref) string {
+	both := []string{fmt.Sprintf("b/%s.1", parent.Name), fmt.Sprintf("c/%s.2", parent.Name)}
+	return rapid.SampledFrom([]string{"", "", both[0], both[1], strings.Join(both, " ")}).Draw(rt, "kids")
 }
 
 // withBuckets lets things of kind a be members of buckets, and things of kinds b and c need some member.

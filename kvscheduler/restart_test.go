@@ -25,6 +25,7 @@ func TestInvariants1To5WithCrashes(t *testing.T) {
 		order := firstOrder()
 		defer func() { w.end() }()
 		for range rapid.IntRange(1, 4).Draw(rt, "rounds") {
+			w.kids = true
 			set, after := w.change(rt, order)
 			withBuckets(rt, set, after)
 			m.Fail(faults(rapid.Uint64().Draw(rt, "seed"), 30, kvschedulertest.Refuse, kvschedulertest.LoseReply, kvschedulertest.LoseCall))

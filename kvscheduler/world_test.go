@@ -27,6 +27,7 @@ type world struct {
 	kinds   map[string]kvscheduler.KindOf[thing]
 	end     func()
 	desired map[ref]thing
+	kids    bool // changes derive children
 }
 
 // start brings up a world; change may adapt what is otherwise a default.
@@ -149,7 +150,8 @@ func ops(rec *kvscheduler.Record) []string {
 	return out
 }
 
-// expected computes what must be there: every desired, valid value whose dependencies are there, recursively.
+// expected computes what must be there: every desired, valid value whose dependencies are there, recursively, and what
+// derives from it.
 func expected(desired map[ref]thing) map[ref]thing {
 	out := maps.Clone(desired)
 	for again := true; again; {
@@ -159,6 +161,11 @@ func expected(desired map[ref]thing) map[ref]thing {
 				delete(out, r)
 				again = true
 			}
+		}
+	}
+	for _, v := range maps.Clone(out) {
+		for _, kid := range strings.Fields(v.Kids) {
+			out[key(kid)] = thing{Version: v.Version}
 		}
 	}
 	return out
