@@ -76,8 +76,8 @@ demo: build ## wire three pods in a private network namespace and show it (KEEP=
 bench: build ## measure ADD and DEL of weft-cni, beside the bridge plugin if it is installed (N=100)
 	@$(GO) run ./test/bench -n $(N)
 
-fuzz: go ## run each fuzz test for a while (FUZZTIME=10s)
-	@$(GO) list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.Dir}}{{end}}' ./... | while read -r dir; do \
+fuzz: go ## run each fuzz test for a while (FUZZTIME=10s PACKAGES=./...)
+	@$(GO) list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.Dir}}{{end}}' $(PACKAGES) | while read -r dir; do \
 		for name in $$(cat "$$dir"/*_test.go | sed -n 's/^func \(Fuzz[A-Za-z0-9_]*\)(.*/\1/p'); do \
 			echo "fuzz: $${dir#$(CURDIR)/} $$name"; \
 			(cd "$$dir" && $(GO) test -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZTIME) . >"$(CURDIR)/fuzz.out" 2>&1) || { cat fuzz.out >&2; exit 1; }; \

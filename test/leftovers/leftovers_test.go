@@ -74,6 +74,11 @@ func plants() []plant {
 		{"IPv6 route", func(t *testing.T, p *place) {
 			try(t, netlink.RouteAdd(&netlink.Route{LinkIndex: p.veth.Index, Dst: to("2001:db8::/64")}))
 		}, "+ route pod 2001:db8::/64 via <nil> dev old table 254"},
+		{"rule", func(t *testing.T, _ *place) {
+			rule := netlink.NewRule()
+			rule.Src, rule.Table, rule.Priority = to("192.0.2.0/24"), 77, 900
+			try(t, netlink.RuleAdd(rule))
+		}, "+ rule pod ip rule 900: from 192.0.2.0/24"},
 		{"neighbour", func(t *testing.T, p *place) {
 			try(t, netlink.NeighAdd(&netlink.Neigh{LinkIndex: p.veth.Index, IP: net.IP{192, 0, 2, 9}, State: netlink.NUD_PERMANENT,
 				HardwareAddr: net.HardwareAddr{2, 0, 0, 0, 0, 9}}))
