@@ -29,7 +29,7 @@ verify: %t
 func (n *Node) writeConfig(o Options) error {
 	text := fmt.Sprintf(agentConfig, n.Socket(), n.State(), n.DataplaneSocket(), n.Program("weft-vswitch"), n.DataplaneLog(),
 		o.CoolDown, HostLink, filepath.Join(n.run(), "healthy"), o.Verify)
-	if err := os.WriteFile(n.config(), []byte(text), 0o600); err != nil {
+	if err := os.WriteFile(n.Config(), []byte(text), 0o600); err != nil {
 		return fmt.Errorf("write the agent's configuration: %w", err)
 	}
 	return nil

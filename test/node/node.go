@@ -60,7 +60,7 @@ func New(programs string, o Options) (*Node, error) {
 
 // Close ends agent and dataplane and takes the node's directory away.
 func (n *Node) Close() error {
-	errs := []error{n.stopAgent(), n.stopDataplane()}
+	errs := []error{n.StopAgent(), n.stopDataplane()}
 	pods, err := os.ReadDir(n.pods())
 	if !errors.Is(err, fs.ErrNotExist) {
 		errs = append(errs, err)
@@ -86,10 +86,12 @@ func (n *Node) State() string { return filepath.Join(n.Dir, "state") }
 // Watched are the directories in which a pod could leave a file behind.
 func (n *Node) Watched() []string { return []string{n.run(), n.State(), n.pods()} }
 
-func (n *Node) run() string    { return filepath.Join(n.Dir, "run") }
-func (n *Node) cache() string  { return filepath.Join(n.Dir, "cache") }
-func (n *Node) pods() string   { return filepath.Join(n.Dir, "pods") }
-func (n *Node) config() string { return filepath.Join(n.Dir, "agent.yaml") }
+func (n *Node) run() string   { return filepath.Join(n.Dir, "run") }
+func (n *Node) cache() string { return filepath.Join(n.Dir, "cache") }
+func (n *Node) pods() string  { return filepath.Join(n.Dir, "pods") }
+
+// Config is the agent's configuration file.
+func (n *Node) Config() string { return filepath.Join(n.Dir, "agent.yaml") }
 
 // AgentLog is the file that the agent writes.
 func (n *Node) AgentLog() string { return filepath.Join(n.Dir, "agent.log") }

@@ -55,7 +55,7 @@ func TestMissingProgramsAreSaidWithWhatToDo(t *testing.T) {
 func TestTheAgentsConfigurationIsYAML(t *testing.T) {
 	n := newNode(t, nil)
 	defer closeNode(t, n)
-	text, err := os.ReadFile(n.config())
+	text, err := os.ReadFile(n.Config())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -23,14 +23,15 @@ type process struct {
 	ended chan struct{} // closed when it has been waited for
 }
 
-// StartAgent starts the agent, which starts its dataplane unless that runs, and waits until it is ready.
-func (n *Node) StartAgent(ctx context.Context) error {
+// StartAgent starts the agent, which starts its dataplane unless that runs, and waits until it is ready. Flags win over
+// the node's configuration.
+func (n *Node) StartAgent(ctx context.Context, flags ...string) error {
 	out, err := os.OpenFile(n.AgentLog(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return fmt.Errorf("start the agent: %w", err)
 	}
 	defer out.Close()
-	cmd := exec.Command(n.Program("weft-agent"), "run", "--config", n.config())
+	cmd := exec.Command(n.Program("weft-agent"), append([]string{"run", "--config", n.Config()}, flags...)...)
 	cmd.Stdout, cmd.Stderr = out, out
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a terminal's interrupt is for us alone
 	if err := cmd.Start(); err != nil {
@@ -39,10 +40,11 @@ func (n *Node) StartAgent(ctx context.Context) error {
 	p := &process{cmd, make(chan struct{})}
 	go func() { defer close(p.ended); _ = cmd.Wait() }()
 	n.agent = p
-	return n.awaitReady(ctx)
+	return n.AwaitReady(ctx)
 }
 
-func (n *Node) awaitReady(ctx context.Context) error {
+// AwaitReady waits until the agent that was started can wire pods.
+func (n *Node) AwaitReady(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	tick := time.NewTicker(30 * time.Millisecond)
@@ -80,7 +82,8 @@ func (n *Node) AgentPID() int {
 	return n.agent.cmd.Process.Pid
 }
 
-func (n *Node) stopAgent() error {
+// StopAgent ends the agent as an upgrade does, and returns when it is gone.
+func (n *Node) StopAgent() error {
 	if n.agent == nil {
 		return nil
 	}
