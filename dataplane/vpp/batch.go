@@ -27,7 +27,7 @@ func newRequests[V, M any](batch []kvscheduler.Item[V, M], make func(*kvschedule
 // handle is what the item's dependency of that number left for us.
 func handle[H, V, M any](it *kvscheduler.Item[V, M], number int) H {
 	if number >= len(it.Handles) {
-		panic(fmt.Sprintf("%s: has no dependency %d", it.Name, number))
+		panic(fmt.Sprintf("%s: has no dependency %d", it.Name, number)) //nolint:forbidigo // impossible: the scheduler gives one for each
 	}
 	return it.Handles[number].(H)
 }

@@ -184,7 +184,7 @@ func (s *session) ask(ctx context.Context, limit time.Duration) (string, error) 
 // reconnect tries once and then waits; its error is one that no further try can mend.
 func (c *Client) reconnect(ctx context.Context) error {
 	err := c.connect(ctx)
-	if err == nil || ctx.Err() != nil {
+	if err == nil {
 		return nil
 	}
 	if missing := new(MissingMessage); errors.As(err, &missing) {
@@ -194,7 +194,7 @@ func (c *Client) reconnect(ctx context.Context) error {
 	news := c.reason == nil || c.reason.Error() != err.Error()
 	c.reason = err
 	c.mu.Unlock()
-	if news {
+	if news && ctx.Err() == nil {
 		c.options.Logger.Warn("dataplane not connected", "socket", c.socket, "err", err)
 	}
 	select {

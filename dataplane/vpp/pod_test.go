@@ -2,6 +2,7 @@ package vpp
 
 import (
 	"context"
+	"errors"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -81,7 +82,7 @@ func (r *ruins) start() {
 func (r *ruins) kill(t *testing.T) {
 	t.Helper()
 	r.stop()
-	if err := <-r.done; err != nil && err != context.Canceled {
+	if err := <-r.done; err != nil && !errors.Is(err, context.Canceled) {
 		t.Errorf("dataplane: %v", err)
 	}
 }

@@ -18,8 +18,8 @@ import (
 // marker is set in the environment of a process that was started by Enter, and of its children.
 const marker = "WEFT_NETNSTEST"
 
-// unable says why this process is not in namespaces of its own; nil once Enter succeeded.
-var unable = errors.New("TestMain does not call netnstest.Main")
+// errUnable says why this process is not in namespaces of its own; nil once Enter succeeded.
+var errUnable = errors.New("TestMain does not call netnstest.Main")
 
 // Main is the whole of a TestMain: it enters namespaces (see Enter), runs the tests and fails them if goroutines leak.
 func Main(m *testing.M, options ...goleak.Option) {
@@ -32,12 +32,12 @@ func Main(m *testing.M, options ...goleak.Option) {
 // code. Where the machine forbids that it returns, and Require skips. It is for a TestMain that must do more than Main.
 func Enter() {
 	if os.Getenv(marker) != "" {
-		unable = settle()
+		errUnable = settle()
 		return
 	}
 	code, err := again()
 	if err != nil {
-		unable = err
+		errUnable = err
 		return
 	}
 	os.Exit(code)

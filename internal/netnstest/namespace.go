@@ -19,13 +19,13 @@ const threadNamespace = "/proc/thread-self/ns/net"
 // separated by commas, holds netns.
 func Require(t testing.TB) {
 	t.Helper()
-	if unable == nil {
+	if errUnable == nil {
 		return
 	}
 	if slices.Contains(strings.Split(os.Getenv("WEFT_REQUIRE"), ","), "netns") {
-		t.Fatalf("network namespaces are required (WEFT_REQUIRE) and cannot be had: %v", unable)
+		t.Fatalf("network namespaces are required (WEFT_REQUIRE) and cannot be had: %v", errUnable)
 	}
-	t.Skipf("needs network namespaces: %v", unable)
+	t.Skipf("needs network namespaces: %v", errUnable)
 }
 
 // New makes a network namespace with lo up and returns its path, which is short enough for any user of it (VPP takes
