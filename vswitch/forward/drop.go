@@ -20,6 +20,7 @@ const (
 	dropLength4
 	dropChecksum4
 	dropSource4
+	dropSpoofed4
 	dropMulticast4
 	dropFragment4
 	dropNoIP6
@@ -27,6 +28,7 @@ const (
 	dropVersion6
 	dropLength6
 	dropSource6
+	dropSpoofed6
 	dropMulticast6
 	dropLinkLocal
 	dropRoute
@@ -59,6 +61,7 @@ var reasonNames = [reasons]string{
 	dropLength4:        "ip4 length > l2 length",
 	dropChecksum4:      "ip4 checksum error",
 	dropSource4:        "ip4 source address invalid",
+	dropSpoofed4:       "ip4 spoofed local-address packet drops",
 	dropMulticast4:     "ip4 multicast or broadcast not forwarded",
 	dropFragment4:      "ip4 MTU exceeded and DF not set",
 	dropNoIP6:          "ip6 not enabled",
@@ -66,6 +69,7 @@ var reasonNames = [reasons]string{
 	dropVersion6:       "ip6 version != 6",
 	dropLength6:        "ip6 length > l2 length",
 	dropSource6:        "ip6 address invalid",
+	dropSpoofed6:       "ip6 spoofed local-address packet drops",
 	dropMulticast6:     "ip6 multicast not forwarded",
 	dropLinkLocal:      "ip6 link-local not forwarded",
 	dropRoute:          "route says drop",

@@ -29,6 +29,9 @@ func (w *worker) ip4(in *iface, b *frame.Buffer) verdict {
 	if !unicast4(source) {
 		return verdict{drop: dropSource4}
 	}
+	if in.holds(source) {
+		return verdict{drop: dropSpoofed4}
+	}
 	if !unicast4(destination) {
 		return verdict{drop: dropMulticast4}
 	}

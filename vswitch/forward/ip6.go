@@ -22,6 +22,9 @@ func (w *worker) ip6(in *iface, b *frame.Buffer) verdict {
 	if source.IsMulticast() || source.IsLoopback() || destination.IsLoopback() || destination.IsUnspecified() {
 		return verdict{drop: dropSource6}
 	}
+	if in.holds(source) {
+		return verdict{drop: dropSpoofed6}
+	}
 	if destination.IsMulticast() {
 		return multicast6(p)
 	}
