@@ -92,7 +92,12 @@ func (s *southbound) await(ctx context.Context) error {
 
 func (s *southbound) onConnected(version string) {
 	s.health.set(conditionDataplane, true, version)
-	s.once.Do(func() { close(s.connected) })
+	first := false
+	s.once.Do(func() { first = true })
+	if first {
+		close(s.connected) // the first resync is waiting for it, and reads everything back anyway
+		return
+	}
 	s.replay()
 }
 
