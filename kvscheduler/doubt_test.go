@@ -1,0 +1,49 @@
+package kvscheduler_test
+
+import (
+	"slices"
+	"testing"
+	"testing/synctest"
+
+	"github.com/weftnet/weft/kvscheduler"
+	"github.com/weftnet/weft/kvscheduler/kvschedulertest"
+)
+
+func TestAFailedUpdateDoesNotLeadToACycleOnTheMachine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := start(t, kvschedulertest.New(), nil)
+		defer w.end()
+		w.put(put("a/1", thing{Needs: "b/1"}), put("b/1", thing{}))
+		w.m.Fail(func(_ kvscheduler.Verb, r ref) kvschedulertest.Fault {
+			if r == key("a/1") {
+				return kvschedulertest.Refuse
+			}
+			return kvschedulertest.Fine
+		})
+		turned := map[ref]thing{key("a/1"): {}, key("b/1"): {Needs: "a/1"}}
+		rec, err := w.commit(kvscheduler.BestEffort, put("a/1", turned[key("a/1")]), put("b/1", turned[key("b/1")]))
+		if err == nil || w.m.Live()[key("b/1")].Needs != "" {
+			t.Errorf("%v: b/1 needs a/1, which still needs b/1: %q", err, ops(rec))
+		}
+		w.m.Fail(nil)
+		w.converge(turned)
+	})
+}
+
+func TestWhatAnUnknownObjectMayStandOnIsNotTakenAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := start(t, kvschedulertest.New(), nil)
+		defer w.end()
+		release := w.m.Hold("a")
+		_, err := w.commit(kvscheduler.BestEffort, put("c/1", thing{}), put("a/1", thing{Needs: "c/1"}))
+		if err == nil {
+			t.Error("a call without an answer is no error")
+		}
+		_, _ = w.commit(kvscheduler.BestEffort, del("c/1"), del("a/1"))
+		if !slices.Contains(w.m.Names("c"), "1") {
+			t.Error("c/1 was deleted while a/1 may be created")
+		}
+		release()
+		w.converge(map[ref]thing{})
+	})
+}
