@@ -1,0 +1,67 @@
+package main
+
+import (
+	"net"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){"weft-vswitch": main})
+}
+
+func TestScripts(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Dir:                 "testdata/script",
+		RequireExplicitExec: true,
+		Deadline:            time.Now().Add(time.Minute),
+		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
+			"await":   await,
+			"answers": answers,
+			"signal":  signalHolder,
+		},
+	})
+}
+
+// await waits until a file exists, or with ! does not.
+func await(ts *testscript.TestScript, neg bool, args []string) {
+	eventually(ts, args[0], func() bool {
+		_, err := os.Lstat(ts.MkAbs(args[0]))
+		return (err != nil) == neg
+	})
+}
+
+// answers waits until somebody listens on a socket.
+func answers(ts *testscript.TestScript, _ bool, args []string) {
+	eventually(ts, args[0], func() bool {
+		conn, err := net.Dial("unix", ts.MkAbs(args[0]))
+		return err == nil && conn.Close() == nil
+	})
+}
+
+func eventually(ts *testscript.TestScript, what string, expected func() bool) {
+	deadline := time.After(10 * time.Second)
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for !expected() {
+		select {
+		case <-tick.C:
+		case <-deadline:
+			ts.Fatalf("%s: not in time", what)
+		}
+	}
+}
+
+// signalHolder sends a signal to the process whose pid a lock file says.
+func signalHolder(ts *testscript.TestScript, _ bool, args []string) {
+	signals := map[string]syscall.Signal{"HUP": syscall.SIGHUP, "PIPE": syscall.SIGPIPE, "TERM": syscall.SIGTERM, "KILL": syscall.SIGKILL}
+	pid, err := strconv.Atoi(strings.TrimSpace(ts.ReadFile(args[1])))
+	ts.Check(err)
+	ts.Check(syscall.Kill(pid, signals[args[0]]))
+}
