@@ -15,13 +15,13 @@ import (
 )
 
 const (
-	// rxBurst is how many frames are taken from a port at a time: enough to spread the vector's fixed costs (30 ns),
-	// few enough that the next port waits for some 60 us at most where a frame costs a system call.
+	// rxBurst is how many frames are taken from a port at a time: enough to spread the vector's fixed costs, few enough
+	// that the next port does not wait long where a frame costs a system call of about a microsecond each way.
 	rxBurst = 64
 	// poolSize is a vector's empty buffers, and as many on their way out.
 	poolSize = 2 * frame.VectorSize
-	// spins is how often a worker that has nothing to do looks again before it sleeps: about 20 us, the time in which a
-	// peer on the same machine answers.
+	// spins is how often a worker that has nothing to do looks again, a system call each time, before it sleeps: a
+	// peer on the same machine often answers within that time.
 	spins = 48
 	// pollEvery bounds how many rounds busy ports may hold up a port that was quiet.
 	pollEvery = 16
