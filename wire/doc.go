@@ -20,6 +20,12 @@ const (
 	KindLinuxRoute     = "linux.route"
 	KindLinuxNeighbour = "linux.neighbour"
 	KindSysctl         = "linux.sysctl"
+	KindBridgeDomain   = "vpp.bridge-domain"
+	KindBridgeMember   = "vpp.bd-member"
+	KindL2FIB          = "vpp.l2fib"
+	KindMACIP          = "vpp.macip-acl"
+	KindProxyARP       = "vpp.proxy-arp"
+	KindVeth           = "linux.veth"
 )
 
 // Kinds lists every kind, in the order in which an operator reads them: the dataplane's, then the kernel's.

@@ -7,6 +7,7 @@ type InterfaceType string
 const (
 	TypeTap      InterfaceType = "tap"
 	TypeLoopback InterfaceType = "loopback"
+	TypeAFPacket InterfaceType = "af_packet"
 )
 
 // Interface is an interface of the dataplane. Kind vpp.interface. Its name is its identity there: it stands in the
@@ -17,6 +18,8 @@ type Interface struct {
 	MTU  int           `json:"mtu"` // layer 3, bytes; 0 = the dataplane's default
 	Up   bool          `json:"up"`
 	Tap  Tap           `json:"tap,omitzero"` // of type tap
+
+	AFPacket AFPacket `json:"afPacket,omitzero"` // of type af_packet
 }
 
 // Tap holds what only an interface of type tap has: where its Linux end is made.
@@ -25,6 +28,12 @@ type Tap struct {
 	Name      string `json:"name"`                // of the Linux end, at most 15 bytes
 	MAC       MAC    `json:"mac"`                 // of the Linux end
 	MTU       int    `json:"mtu"`                 // of the Linux end, bytes
+}
+
+// AFPacket holds what only an interface of type af_packet has: the Linux link that it reads and writes.
+type AFPacket struct {
+	Link string `json:"link"` // name of the link in the dataplane's own namespace, at most 15 bytes
+	On   string `json:"on"`   // key of the object that makes the link (a linux.veth)
 }
 
 // InterfaceKey is the key of the interface of that name.

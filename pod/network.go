@@ -1,0 +1,59 @@
+package pod
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+)
+
+// Networks that always exist.
+const (
+	DefaultNetwork = "default" // that of the main interface; "" means it too
+	StubNetwork    = "stub"    // interfaces attached to nothing, without addresses
+)
+
+// NetworkType says how the interfaces of a network reach each other.
+type NetworkType string
+
+// The types of a network.
+const (
+	L2 NetworkType = "L2" // one bridge domain: interfaces share a subnet and a broadcast domain
+	L3 NetworkType = "L3" // one VRF: each interface has an address of its own, everything is routed
+)
+
+// Network is a custom network, in the shape of the CRD. Networks may use the same addresses: they never meet.
+type Network struct {
+	Name       string         `json:"name"` // DNS label, not default or stub
+	Type       NetworkType    `json:"type"`
+	CIDRs      []netip.Prefix `json:"cidrs,omitempty"`      // at most one a family; none: an L2 network whose pods bring addresses of their own
+	MTU        int            `json:"mtu,omitempty"`        // bytes; 0 = the node's
+	VNI        uint32         `json:"vni,omitempty"`        // 0 = given by Weft
+	Namespaces []string       `json:"namespaces,omitempty"` // of Kubernetes, whose pods may use it; empty: all
+	AntiSpoof  bool           `json:"antiSpoof,omitempty"`  // pods may send from their own MAC and addresses only
+}
+
+// Admits reports whether pods of a namespace may use the network.
+func (n *Network) Admits(namespace string) bool {
+	return len(n.Namespaces) == 0 || slices.Contains(n.Namespaces, namespace)
+}
+
+// SetNetworks makes these the custom networks of the node, in place of those before. A change that would cost a pod its
+// interface is refused with the reason, and the network stays as it was; the others change.
+type SetNetworks struct {
+	Networks []Network
+	From     string // who says so: configuration, CRDs
+
+	// Refused is filled in by the handlers: by network, why it was left as it was.
+	Refused map[string]string
+}
+
+// String names the event as logs and records show it.
+func (e *SetNetworks) String() string {
+	return fmt.Sprintf("set %d networks (from %s)", len(e.Networks), e.From)
+}
+
+// Key makes only the newest of those that wait count.
+func (e *SetNetworks) Key() string { return "networks" }
+
+// BestEffort lets the networks that can be made be made.
+func (e *SetNetworks) BestEffort() bool { return true }

@@ -1,0 +1,44 @@
+package wire
+
+// BridgeDomain is a layer 2 network in the dataplane. Kind vpp.bridge-domain.
+type BridgeDomain struct {
+	ID      uint32 `json:"id"`    // 1 to 16777215
+	Label   string `json:"label"` // shown by the dataplane, at most 63 bytes
+	Learn   bool   `json:"learn"`
+	Flood   bool   `json:"flood"`   // broadcast and multicast
+	UUFlood bool   `json:"uuFlood"` // unknown unicast
+	Forward bool   `json:"forward"`
+	Age     uint8  `json:"age"` // minutes after which a learned MAC is forgotten; 0 = never
+}
+
+// BridgeDomainKey is the key of the bridge domain of that name.
+func BridgeDomainKey(name string) string { return Key(KindBridgeDomain, name) }
+
+// BridgeMember puts an interface into a bridge domain. Kind vpp.bd-member; its name is the interface's, which can be in
+// one only. Members of the same split-horizon group other than 0 never send to each other. A BVI is a loopback by which
+// the bridge domain is routed.
+type BridgeMember struct {
+	BridgeDomain      string `json:"bridgeDomain"` // name of a vpp.bridge-domain
+	Interface         string `json:"interface"`    // name of a vpp.interface
+	SplitHorizonGroup uint8  `json:"splitHorizonGroup,omitempty"`
+	BVI               bool   `json:"bvi,omitempty"`
+}
+
+// BridgeMemberKey is the key of the membership of an interface.
+func BridgeMemberKey(iface string) string { return Key(KindBridgeMember, iface) }
+
+// L2FIB is a static entry of a bridge domain's MAC table. Kind vpp.l2fib.
+type L2FIB struct {
+	BridgeDomain string `json:"bridgeDomain"` // name of a vpp.bridge-domain
+	MAC          MAC    `json:"mac"`
+	Interface    string `json:"interface"` // name of a vpp.interface, a member
+	BVI          bool   `json:"bvi,omitempty"`
+}
+
+// L2FIBName names the entry of a MAC in a bridge domain.
+func L2FIBName(bridgeDomain string, mac MAC) string { return bridgeDomain + "/" + mac.String() }
+
+// L2FIBKey is the key of L2FIBName(bridgeDomain, mac).
+func L2FIBKey(bridgeDomain string, mac MAC) string {
+	return Key(KindL2FIB, L2FIBName(bridgeDomain, mac))
+}

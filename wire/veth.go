@@ -1,0 +1,17 @@
+package wire
+
+// Veth is a pair of Linux links, both made in the namespaces where they stay. Kind linux.veth; its name is that of the
+// vpp.interface of type af_packet that holds the host's end. An IPv6 link-local address is made in the pod only.
+type Veth struct {
+	Namespace string `json:"namespace"` // path of the pod's network namespace, an object of kind linux.netns
+	Name      string `json:"name"`      // in the pod, at most 15 bytes
+	MAC       MAC    `json:"mac"`       // in the pod
+	HostName  string `json:"hostName"`  // in the namespace of agent and dataplane, at most 15 bytes
+	HostMAC   MAC    `json:"hostMAC"`
+	MTU       int    `json:"mtu"`   // of both ends, bytes
+	Alias     string `json:"alias"` // of both ends (ifalias): who they belong to
+	Up        bool   `json:"up"`
+}
+
+// VethKey is the key of the pair that belongs to the interface of that name.
+func VethKey(iface string) string { return Key(KindVeth, iface) }
