@@ -1,0 +1,33 @@
+package kvscheduler
+
+import (
+	"fmt"
+	"testing"
+)
+
+func TestInvariant24NothingIsKeptOfWhatIsGone(t *testing.T) {
+	x := newBench(t)
+	anyOf := func(bucket string) []Dep { return []Dep{{Any: &Select{Kind: "if", Bucket: bucket}}} }
+	x.st.kinds["if"].buckets = true
+	x.st.kinds["if"].bucket = func(name string, _ any) string { return name }
+	plain := x.st.kinds["if"].deps
+	x.st.kinds["if"].deps = func(name string, v any) []Dep {
+		if v.(*iface).MTU == 1 {
+			return anyOf(v.(*iface).Needs)
+		}
+		return plain(name, v)
+	}
+	for i := range 5_000 {
+		a, b, c := fmt.Sprint("a", i), fmt.Sprint("b", i), fmt.Sprint("c", i)
+		x.commit(t, []Object{x.k.Put(a, &iface{}), x.k.Put(b, &iface{Needs: a}), x.k.Put(c, &iface{Needs: b, MTU: 1})})
+		x.commit(t, []Object{x.k.Put(b, &iface{Needs: fmt.Sprint("never", i)})})
+		x.commit(t, []Object{x.k.Del(a), x.k.Del(b), x.k.Del(c)})
+	}
+	g := x.st.g
+	if len(g.ids) > 0 || len(g.buckets) > 0 || len(g.nodes) > 64 || len(x.st.owned) > 0 || len(x.st.skipped) > 0 {
+		t.Errorf("%d ids, %d nodes, %d buckets, %d owners are left", len(g.ids), len(g.nodes), len(g.buckets), len(x.st.owned))
+	}
+	for range x.st.View().All("if") {
+		t.Fatal("the view still shows an object")
+	}
+}
