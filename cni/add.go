@@ -3,6 +3,7 @@ package cni
 import (
 	"context"
 	"fmt"
+	"os"
 	"strings"
 	"time"
 
@@ -99,7 +100,7 @@ func (c *call) printResult(prev *types100.Result, answer *weftv1.AddReply) error
 func printed(document interface{ Print() error }) error {
 	err := document.Print()
 	if err == nil {
-		_, err = fmt.Println()
+		_, err = fmt.Fprintln(os.Stdout)
 	}
 	return err
 }

@@ -17,7 +17,7 @@ import (
 
 // envArgs are the keys of CNI_ARGS that are known; their names are the interface.
 //
-//nolint:revive,staticcheck // underscores
+//nolint:revive // underscores
 type envArgs struct {
 	types.CommonArgs
 	K8S_POD_NAMESPACE          types.UnmarshallableString

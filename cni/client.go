@@ -21,8 +21,9 @@ const retryEvery = 50 * time.Millisecond
 // starting, in the details of a reply, says that the agent is there but does not serve yet.
 const starting = "starting"
 
-// patience is for how long a call is tried again, since its beginning: while nobody
-// listens, and once an agent has answered that it is starting.
+// patience is for how long a call is tried again: since its beginning, while nobody
+// listens; since an agent first said that it is starting, or went away during the
+// call, while it restarts.
 type patience struct{ silent, starting time.Duration }
 
 type reply interface{ GetError() *weftv1.Error }
@@ -35,8 +36,8 @@ func ask[R reply](ctx context.Context, socket string, p patience, call func(cont
 		if err == nil && !isStarting(answer) {
 			return answer, nil
 		}
-		if err == nil || status.Code(err) == codes.Unavailable {
-			limit = max(limit, p.starting)
+		if isRestarting(err) && limit < p.starting {
+			began, limit = time.Now(), p.starting
 		}
 		if !worthRetrying(err) || time.Since(began)+2*retryEvery > limit || !pause(ctx, retryEvery) {
 			return answer, err
@@ -44,10 +45,13 @@ func ask[R reply](ctx context.Context, socket string, p patience, call func(cont
 	}
 }
 
+// isRestarting is true if there was an agent; no error means that it says so itself.
+func isRestarting(err error) bool { return err == nil || status.Code(err) == codes.Unavailable }
+
 // worthRetrying is true for an agent that is away or starting, not for one that answered.
 func worthRetrying(err error) bool {
 	_, away := errors.AsType[*unreachableError](err)
-	return err == nil || away || status.Code(err) == codes.Unavailable
+	return away || isRestarting(err)
 }
 
 func isStarting(answer reply) bool {

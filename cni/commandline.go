@@ -5,7 +5,6 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 
 	"github.com/containernetworking/cni/pkg/types"
@@ -29,8 +28,11 @@ For people:
 
 `
 
-// commandLine serves people: there is no CNI_COMMAND.
-func commandLine(version string, args []string) int {
+// terminal serves people: there is no CNI_COMMAND.
+type terminal struct{ out, err io.Writer }
+
+// run does what the arguments say and returns the exit code.
+func (t terminal) run(version string, args []string) int {
 	flags := flag.NewFlagSet("weft-cni", flag.ContinueOnError)
 	flags.SetOutput(io.Discard)
 	showVersion := flags.Bool("version", false, "")
@@ -39,34 +41,37 @@ func commandLine(version string, args []string) int {
 	err := flags.Parse(args)
 	switch {
 	case errors.Is(err, flag.ErrHelp):
-		fmt.Print(usage + specification())
+		t.print(t.out, usage+specification())
 		return exitOK
 	case err != nil:
-		fmt.Fprintln(os.Stderr, "weft-cni:", err)
+		t.print(t.err, "weft-cni: "+err.Error()+"\n")
 	case *showVersion && flags.NArg() == 0:
-		fmt.Println(version)
+		t.print(t.out, version+"\n")
 		return exitOK
 	case *checkAgent && flags.NArg() == 0:
-		return checkAgentAt(*socket, version)
+		return t.checkAgent(*socket, version)
 	}
-	fmt.Fprint(os.Stderr, usage+specification())
+	t.print(t.err, usage+specification())
 	return exitUsage
 }
+
+// print writes to a stream of the terminal; there is nobody to tell if that fails.
+func (terminal) print(w io.Writer, text string) { _, _ = io.WriteString(w, text) }
 
 func specification() string {
 	return "CNI specification: " + strings.Join(supported.SupportedVersions(), ", ") + "\n"
 }
 
-func checkAgentAt(socket, version string) int {
+func (t terminal) checkAgent(socket, version string) int {
 	err := askStatus(socket, &weftv1.Caller{Version: version, Protocol: weftv1.Protocol}, "")
 	if err == nil {
-		fmt.Printf("the agent at %s is ready\n", socket)
+		t.print(t.out, "the agent at "+socket+" is ready\n")
 		return exitOK
 	}
 	refusal := &types.Error{Msg: err.Error()}
 	if e, ok := errors.AsType[*types.Error](err); ok {
 		refusal = presentable("STATUS", e)
 	}
-	fmt.Fprintf(os.Stderr, "weft-cni: code %d: %s\n", refusal.Code, refusal)
+	t.print(t.err, fmt.Sprintf("weft-cni: code %d: %s\n", refusal.Code, refusal))
 	return exitFailed
 }

@@ -2,6 +2,7 @@ package cni
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -27,8 +28,8 @@ func TestCodesOfCallsThatWentWrong(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			err := failed("add pod a/b eth0", tt.err, nil).(*types.Error)
-			if err.Code != tt.code || !strings.Contains(err.Msg, tt.text) {
+			err, ok := errors.AsType[*types.Error](failed("add pod a/b eth0", tt.err, nil))
+			if !ok || err.Code != tt.code || !strings.Contains(err.Msg, tt.text) {
 				t.Errorf("code %d %q, want %d with %q", err.Code, err.Msg, tt.code, tt.text)
 			}
 		})

@@ -20,7 +20,7 @@ var supported = cniversion.PluginSupports("0.1.0", "0.2.0", "0.3.0", "0.3.1", "0
 // command line. It returns the exit code.
 func Main(version string, args []string) int {
 	if os.Getenv("CNI_COMMAND") == "" {
-		return commandLine(version, args)
+		return terminal{os.Stdout, os.Stderr}.run(version, args)
 	}
 	p := newPlugin(version)
 	return serve(p, p.verbs())
@@ -80,11 +80,16 @@ func (p *plugin) verbs() skel.CNIFuncs {
 func guard(f func() *types.Error) (err *types.Error) {
 	defer func() {
 		if v := recover(); v != nil {
-			fmt.Fprintf(os.Stderr, "panic: %v\n%s", v, debug.Stack())
-			err = types.NewError(types.ErrInternal, fmt.Sprintf("weft-cni: panic: %v: this is a defect of Weft", v), "")
+			err = defect(v)
 		}
 	}()
 	return f()
+}
+
+// defect is the error of a panic. Its stack goes to stderr, which runtimes log.
+func defect(v any) *types.Error {
+	fmt.Fprintf(os.Stderr, "panic: %v\n%s", v, debug.Stack())
+	return types.NewError(types.ErrInternal, fmt.Sprintf("weft-cni: panic: %v: this is a defect of Weft", v), "")
 }
 
 // call is one verb under way.
@@ -105,16 +110,21 @@ func (p *plugin) verb(do func(*call) error) func(*skel.CmdArgs) error {
 		}
 		c := &call{plugin: p, CmdArgs: args, conf: conf, log: openLog(conf)}
 		defer c.log.close()
-		defer func() {
-			if v := recover(); v != nil {
-				c.log.Error("panic", "verb", p.command, "value", fmt.Sprint(v), "stack", string(debug.Stack()))
-				panic(v)
-			}
-		}()
-		err = do(c)
+		err = c.guarded(do)
 		c.log.ended(c, time.Since(began), err)
 		return err
 	}
+}
+
+// guarded runs do; a panic is its error, with the stack in the log.
+func (c *call) guarded(do func(*call) error) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			c.log.Error("panic", "verb", c.command, "value", fmt.Sprint(v), "stack", string(debug.Stack()))
+			err = defect(v)
+		}
+	}()
+	return do(c)
 }
 
 // readConf is strict but for a DEL: that has to work whatever has become of the

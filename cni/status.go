@@ -2,6 +2,7 @@ package cni
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/containernetworking/cni/pkg/types"
@@ -27,9 +28,13 @@ func askStatus(socket string, caller *weftv1.Caller, network string) error {
 	if err == nil && answer.GetError() == nil {
 		return nil
 	}
-	refusal, ok := failed("status", err, answer.GetError()).(*types.Error)
-	if !ok || refusal.Code != types.ErrLimitedConnectivity {
-		refusal = types.NewError(types.ErrPluginNotAvailable, refusal.Msg, refusal.Details)
+	refusal := failed("status", err, answer.GetError())
+	e, ok := errors.AsType[*types.Error](refusal)
+	switch {
+	case !ok:
+		return types.NewError(types.ErrPluginNotAvailable, refusal.Error(), "")
+	case e.Code != types.ErrLimitedConnectivity:
+		return types.NewError(types.ErrPluginNotAvailable, e.Msg, e.Details)
 	}
-	return refusal
+	return e
 }

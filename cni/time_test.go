@@ -3,6 +3,7 @@ package cni
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -104,7 +105,7 @@ func TestAFullQueueIsTryAgain(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err, ok := del(c).(*types.Error); !ok || err.Code != 11 {
+	if err, ok := errors.AsType[*types.Error](del(c)); !ok || err.Code != 11 {
 		t.Errorf("got %v, want code 11", err)
 	}
 }

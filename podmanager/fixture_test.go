@@ -191,3 +191,11 @@ func wantError(t *testing.T, got *weftv1.Error, code uint, text string) {
 		t.Errorf("code %d %q (%s), want %d with %q", got.GetCode(), got.GetMsg(), got.GetDetails(), code, text)
 	}
 }
+
+// refuseAtomic is a dataplane that refuses to wire and agrees to the rest.
+func refuseAtomic(_ context.Context, c eventloop.Change) error {
+	if c.Atomic {
+		return errors.New("refused")
+	}
+	return nil
+}

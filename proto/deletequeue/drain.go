@@ -14,7 +14,7 @@ import (
 // maxAttempts is after how many failures an entry is given up.
 const maxAttempts = 10
 
-// ErrNotNow, wrapped by what Drain calls, ends the drain: it is not this entry's fault, and no attempt is counted.
+// ErrNotNow ends a drain, when what Drain calls wraps it: it is not the entry's fault, and no attempt is counted.
 var ErrNotNow = errors.New("deletes cannot be done now")
 
 // Drain calls do for each entry, oldest first, under the exclusive lock, and

@@ -24,11 +24,14 @@ func does(seen *[]string, fail ...string) func(Entry) error {
 	}
 }
 
-func drain(t *testing.T, q *Queue, do func(Entry) error, wantDone, wantFailed int) error {
+// counts are what a drain says that it did.
+type counts struct{ done, failed int }
+
+func drain(t *testing.T, q *Queue, do func(Entry) error, want counts) error {
 	t.Helper()
 	done, failed, err := q.Drain(t.Context(), do)
-	if done != wantDone || failed != wantFailed {
-		t.Errorf("drained %d and failed %d (%v), want %d and %d", done, failed, err, wantDone, wantFailed)
+	if got := (counts{done, failed}); got != want {
+		t.Errorf("drained %+v (%v), want %+v", got, err, want)
 	}
 	return err
 }
@@ -37,7 +40,7 @@ func TestEntriesAreDoneOldestFirstAndRemoved(t *testing.T) {
 	q := open(t, t.TempDir())
 	add(t, q, NewEntry(keyOf("late"), start.Add(time.Minute)), entryOf("early"))
 	var seen []string
-	if err := drain(t, q, does(&seen), 2, 0); err != nil {
+	if err := drain(t, q, does(&seen), counts{2, 0}); err != nil {
 		t.Error(err)
 	}
 	if !slices.Equal(seen, []string{"early", "late"}) {
@@ -50,7 +53,7 @@ func TestAFailedEntryStaysAndDoesNotStopOthers(t *testing.T) {
 	q := open(t, t.TempDir())
 	add(t, q, entryOf("a"), entryOf("b"))
 	var seen []string
-	if err := drain(t, q, does(&seen, "a"), 1, 1); err != nil {
+	if err := drain(t, q, does(&seen, "a"), counts{1, 1}); err != nil {
 		t.Error(err)
 	}
 	e, err := readEntry(filepath.Join(q.dir, keyOf("a").fileName()))
@@ -65,12 +68,12 @@ func TestAfterTenFailuresAnEntryIsPoisoned(t *testing.T) {
 	add(t, q, entryOf("a"))
 	var seen []string
 	for range maxAttempts - 1 {
-		if err := drain(t, q, does(&seen, "a"), 0, 1); err != nil {
+		if err := drain(t, q, does(&seen, "a"), counts{0, 1}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	wantLen(t, q, 1)
-	if err := drain(t, q, does(&seen, "a"), 0, 1); !errors.Is(err, errBroken) {
+	if err := drain(t, q, does(&seen, "a"), counts{0, 1}); !errors.Is(err, errBroken) {
 		t.Errorf("poisoned with %v", err)
 	}
 	wantLen(t, q, 0)
@@ -98,7 +101,7 @@ func TestWhatIsNoEntryIsPoisonedAndBlocksNobody(t *testing.T) {
 			plant(t, filepath.Join(q.dir, keyOf("bad").fileName()))
 			add(t, q, entryOf("good"))
 			var seen []string
-			if err := drain(t, q, does(&seen), 1, 1); err == nil {
+			if err := drain(t, q, does(&seen), counts{1, 1}); err == nil {
 				t.Error("nothing says that a file was poisoned")
 			}
 			wantLen(t, q, 0)
@@ -113,7 +116,7 @@ func TestNotNowEndsTheDrainAndCountsNoAttempt(t *testing.T) {
 	q := open(t, t.TempDir())
 	add(t, q, entryOf("a"), entryOf("b"))
 	calls := 0
-	err := drain(t, q, func(Entry) error { calls++; return ErrNotNow }, 0, 0)
+	err := drain(t, q, func(Entry) error { calls++; return ErrNotNow }, counts{0, 0})
 	if !errors.Is(err, ErrNotNow) || calls != 1 {
 		t.Errorf("%d calls, %v", calls, err)
 	}
@@ -141,7 +144,7 @@ func TestADrainRemovesWhatCrashedWritersLeft(t *testing.T) {
 	half := filepath.Join(q.dir, tempPrefix+"123")
 	write(t, half, "{", 0o600)
 	var seen []string
-	if err := drain(t, q, does(&seen), 0, 0); err != nil {
+	if err := drain(t, q, does(&seen), counts{0, 0}); err != nil {
 		t.Error(err)
 	}
 	if exists(half) {

@@ -135,7 +135,7 @@ func TestTheHolderOfTheLockMayDoEverything(t *testing.T) {
 	add(t, q, entryOf("a"), entryOf("b"))
 	must(t, q.Remove(t.Context(), keyOf("b")))
 	var seen []string
-	must(t, drain(t, q, does(&seen), 1, 0))
+	must(t, drain(t, q, does(&seen), counts{1, 0}))
 
 	ctx, cancel := context.WithTimeout(t.Context(), 3*lockPoll)
 	defer cancel()

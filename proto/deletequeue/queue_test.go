@@ -63,7 +63,7 @@ func TestALaterAddVoidsTheEntry(t *testing.T) {
 	must(t, q.Remove(t.Context(), keyOf("a")))
 	must(t, q.Remove(t.Context(), keyOf("never there")))
 	var seen []string
-	if err := drain(t, q, does(&seen), 1, 0); err != nil {
+	if err := drain(t, q, does(&seen), counts{1, 0}); err != nil {
 		t.Error(err)
 	}
 	if len(seen) != 1 || seen[0] != "b" {
@@ -78,7 +78,7 @@ func TestAnEntryVoidedDuringTheDrainIsNotDone(t *testing.T) {
 	_ = drain(t, q, func(e Entry) error {
 		seen = append(seen, e.ContainerID)
 		return q.Remove(t.Context(), keyOf("b"))
-	}, 1, 0)
+	}, counts{1, 0})
 	if len(seen) != 1 {
 		t.Errorf("done: %v", seen)
 	}

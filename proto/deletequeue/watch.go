@@ -36,9 +36,9 @@ func (q *Queue) watch(ctx context.Context, watcher *fsnotify.Watcher, notices ch
 	poll := time.NewTicker(pollEvery)
 	defer poll.Stop()
 	var events <-chan fsnotify.Event
-	var errs <-chan error
+	var overflow <-chan error
 	if watcher != nil {
-		events, errs = watcher.Events, watcher.Errors
+		events, overflow = watcher.Events, watcher.Errors
 	}
 	q.noticeAny(notices)
 	for {
@@ -49,8 +49,10 @@ func (q *Queue) watch(ctx context.Context, watcher *fsnotify.Watcher, notices ch
 			if event.Has(fsnotify.Create) && isFresh(event.Name) {
 				notice(notices)
 			}
-		case <-errs: // an overflow: look at everything
-			q.noticeAny(notices)
+		case _, open := <-overflow: // or another error: look at everything
+			if open {
+				q.noticeAny(notices)
+			}
 		case <-poll.C:
 			if watcher != nil {
 				_ = watcher.Add(q.dir) // the directory may have been made anew

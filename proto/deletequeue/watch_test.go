@@ -27,7 +27,7 @@ func TestWatchTellsOfWhatIsThereAndWhatComes(t *testing.T) {
 	wantNotice(t, notices)
 
 	var seen []string
-	must(t, drain(t, q, does(&seen), 1, 0))
+	must(t, drain(t, q, does(&seen), counts{1, 0}))
 	add(t, q, entryOf("new"))
 	wantNotice(t, notices)
 
@@ -43,7 +43,7 @@ func TestAFailedEntryIsNoNews(t *testing.T) {
 		t.Error("an entry that nobody tried is no news")
 	}
 	var seen []string
-	must(t, drain(t, q, does(&seen, "a"), 0, 1))
+	must(t, drain(t, q, does(&seen, "a"), counts{0, 1}))
 	if isFresh(path) {
 		t.Error("an entry that a drain wrote back is news")
 	}
