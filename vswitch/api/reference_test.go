@@ -18,7 +18,7 @@ type reference struct {
 
 type refInterface struct {
 	name, tag  string
-	up, gone   bool
+	up         bool
 	table      uint32 // of IPv4
 	addresses  []netip.Prefix
 	neighbours map[netip.Addr]bool
@@ -91,14 +91,8 @@ func (r *reference) prefixes(table uint32) map[netip.Prefix]uint8 {
 		}
 	}
 	for _, i := range r.interfaces {
-		for _, p := range i.addresses {
-			if i.up && i.table == table && p.Addr().Is4() {
-				put(netip.PrefixFrom(p.Addr(), 32), 4)
-				put(p.Masked(), 4)
-				for _, end := range endsByHand[p.Masked().String()] {
-					put(netip.MustParsePrefix(end), 4)
-				}
-			}
+		if i.up && i.table == table {
+			i.connected(func(p netip.Prefix) { put(p, 4) })
 		}
 	}
 	for index, i := range r.interfaces {
@@ -109,6 +103,20 @@ func (r *reference) prefixes(table uint32) map[netip.Prefix]uint8 {
 		}
 	}
 	return all
+}
+
+// connected tells the prefixes that the interface's IPv4 addresses make routes to.
+func (i *refInterface) connected(put func(netip.Prefix)) {
+	for _, p := range i.addresses {
+		if !p.Addr().Is4() {
+			continue
+		}
+		put(netip.PrefixFrom(p.Addr(), 32))
+		put(p.Masked())
+		for _, end := range endsByHand[p.Masked().String()] {
+			put(netip.MustParsePrefix(end))
+		}
+	}
 }
 
 // endsByHand are the first and last addresses of the prefixes that the property test uses.

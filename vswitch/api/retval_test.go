@@ -18,13 +18,27 @@ import (
 
 const unknown = interface_types.InterfaceIndex(4711)
 
+// refusal is a call and the error that it should get.
+type refusal struct {
+	call func() error
+	want error
+}
+
+func checkRefusals(t *testing.T, calls map[string]refusal) {
+	t.Helper()
+	for name, c := range calls {
+		t.Run(name, func(t *testing.T) {
+			if err := c.call(); err != c.want { //nolint:errorlint // the number itself is the answer
+				t.Fatalf("want %v, got %v", c.want, err)
+			}
+		})
+	}
+}
+
 func TestInterfaceCallsAnswerVPPsErrors(t *testing.T) {
 	a := newAsker(t.Context(), start(t, Limits{}).connect(t))
 	loop := a.loopback(t)
-	for name, c := range map[string]struct {
-		call func() error
-		want error
-	}{
+	checkRefusals(t, map[string]refusal{
 		"flags of an unknown interface": {func() error {
 			_, err := ask(t, a, a.ifs.SwInterfaceSetFlags, &interfaces.SwInterfaceSetFlags{SwIfIndex: unknown})
 			return err
@@ -49,6 +63,13 @@ func TestInterfaceCallsAnswerVPPsErrors(t *testing.T) {
 			_, err := ask(t, a, a.ifs.SwInterfaceSetMtu, &interfaces.SwInterfaceSetMtu{SwIfIndex: loop, Mtu: []uint32{9000, 1500, 1400, 0}})
 			return err
 		}, api.UNSUPPORTED},
+	})
+}
+
+func TestVRFLoopbackAndIPv6CallsAnswerVPPsErrors(t *testing.T) {
+	a := newAsker(t.Context(), start(t, Limits{}).connect(t))
+	loop := a.loopback(t)
+	checkRefusals(t, map[string]refusal{
 		"a VRF that does not exist": {func() error {
 			_, err := ask(t, a, a.ifs.SwInterfaceSetTable, &interfaces.SwInterfaceSetTable{SwIfIndex: loop, VrfID: 7})
 			return err
@@ -73,13 +94,7 @@ func TestInterfaceCallsAnswerVPPsErrors(t *testing.T) {
 			_, err := ask(t, a, a.ifs.SwInterfaceSetUnnumbered, &interfaces.SwInterfaceSetUnnumbered{SwIfIndex: unknown, UnnumberedSwIfIndex: loop, IsAdd: true})
 			return err
 		}, api.INVALID_SW_IF_INDEX_2},
-	} {
-		t.Run(name, func(t *testing.T) {
-			if err := c.call(); err != c.want { //nolint:errorlint // the number itself is the answer
-				t.Fatalf("want %v, got %v", c.want, err)
-			}
-		})
-	}
+	})
 }
 
 func TestAddressCallsAnswerVPPsErrors(t *testing.T) {

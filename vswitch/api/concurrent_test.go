@@ -1,0 +1,70 @@
+package api
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+
+	interfaces "go.fd.io/govpp/binapi/interface"
+	"go.fd.io/govpp/binapi/ip"
+
+	"github.com/weftnet/weft/vswitch/forward"
+	"github.com/weftnet/weft/vswitch/model"
+	"github.com/weftnet/weft/vswitch/model/modeltest"
+)
+
+func TestManyClientsAndThePacketPathsEventsAtOnceLeaveNothingBehind(t *testing.T) {
+	r := start(t, Limits{})
+	var wg sync.WaitGroup
+	for n := range 6 {
+		a := newAsker(t.Context(), r.connect(t))
+		if _, err := ask(t, a, a.ifs.WantInterfaceEvents, &interfaces.WantInterfaceEvents{EnableDisable: 1}); err != nil {
+			t.Fatal(err)
+		}
+		wg.Go(func() { comeAndGo(t, a, n) })
+	}
+	wg.Go(func() {
+		for n := range uint32(300) {
+			r.model.Take(forward.Event{Kind: forward.NeighbourLearned, Interface: n % 50, Addr: prefix("10.0.0.9/32").Addr()})
+		}
+	})
+	wg.Wait()
+	_ = r.model.FlushNeighbours(0, forward.IP4) // local0's, which only the events above made
+	if list := r.model.Interfaces(model.InterfaceFilter{}); len(list) != 1 {
+		t.Fatalf("left: %+v", list)
+	}
+	r.engine.Look(func(s modeltest.State) {
+		if len(s.Interfaces) != 1 || len(s.Tables) != 2 || len(s.Neighbours) != 0 {
+			t.Fatalf("left in the engine: %+v", s)
+		}
+	})
+}
+
+// comeAndGo makes and deletes what one client may, in a VRF of its own.
+func comeAndGo(t *testing.T, a *asker, n int) {
+	table := ip.IPTable{TableID: uint32(n + 1)}
+	for range 20 {
+		_, err := ask(errorer{t}, a, a.ips.IPTableAddDelV2, &ip.IPTableAddDelV2{IsAdd: true, Table: table})
+		loop, err2 := ask(errorer{t}, a, a.ifs.CreateLoopback, &interfaces.CreateLoopback{})
+		if err != nil || err2 != nil {
+			t.Error(err, err2)
+			return
+		}
+		_, err = ask(errorer{t}, a, a.ifs.SwInterfaceSetTable, &interfaces.SwInterfaceSetTable{SwIfIndex: loop.SwIfIndex, VrfID: table.TableID})
+		a.setUp(errorer{t}, loop.SwIfIndex, true)
+		err2 = a.address(errorer{t}, loop.SwIfIndex, fmt.Sprintf("10.%d.0.1/24", n), true)
+		if list := a.interfaces(errorer{t}); err != nil || err2 != nil || len(list) < 2 {
+			t.Error(err, err2, len(list))
+		}
+		_, err = ask(errorer{t}, a, a.ifs.DeleteLoopback, &interfaces.DeleteLoopback{SwIfIndex: loop.SwIfIndex})
+		_, err2 = ask(errorer{t}, a, a.ips.IPTableAddDelV2, &ip.IPTableAddDelV2{Table: table})
+		if err != nil || err2 != nil {
+			t.Error(err, err2)
+		}
+	}
+}
+
+// errorer fails a test from a goroutine, where Fatalf may not be called.
+type errorer struct{ *testing.T }
+
+func (e errorer) Fatalf(format string, args ...any) { e.Errorf(format, args...) }
