@@ -35,7 +35,8 @@ func (n *Network) sharedKeys(c *connection) map[string]bool {
 	return shared
 }
 
-// Restore takes over what an earlier run left, before the loop runs; the start-up resync then makes it desired.
+// Restore takes over what an earlier run left, before the first event; the start-up resync then makes it desired. It may
+// be called again, with more.
 // Attachments win over leases: an address that a pod has is that pod's, whatever else is kept about it. What cannot be
 // restored is logged and left out, the rest is restored.
 func (n *Network) Restore(attachments []*pod.Attachment, leases []ipam.Lease) {

@@ -2,8 +2,12 @@ package linux
 
 import (
 	"errors"
+	"fmt"
+	"net/netip"
 
 	"github.com/vishvananda/netlink"
+
+	"github.com/weftnet/weft/wire"
 )
 
 // Link is a link that was found in a namespace.
@@ -48,3 +52,49 @@ func Links(path string) ([]Link, error) {
 }
 
 func isTap(l netlink.Link) bool { return l.Type() == (&netlink.Tuntap{}).Type() }
+
+// LinkState is what a link of a namespace says of itself.
+type LinkState struct {
+	Inode, Device uint64 // of the namespace
+	Alias         string // who the link belongs to, as far as it has been said
+	Tap           bool   // it is the Linux end of a tap
+	MAC           wire.MAC
+	MTU           int
+	Addresses     []netip.Prefix // without those that the kernel makes by itself
+}
+
+// InspectLink reads a link of the namespace at path. The error wraps ErrGone if the namespace is gone, and only then.
+func InspectLink(path, name string) (s LinkState, err error) {
+	s.Inode, s.Device, err = Inspect(path)
+	if err != nil {
+		return s, err
+	}
+	err = visit(path, Place{s.Inode, s.Device}, func(h *handle) error {
+		l, err := h.link(name)
+		if err != nil {
+			return err
+		}
+		a := l.Attrs()
+		s.Alias, s.Tap, s.MTU = a.Alias, isTap(l), a.MTU
+		if len(a.HardwareAddr) == len(s.MAC) {
+			s.MAC = wire.MAC(a.HardwareAddr)
+		}
+		s.Addresses, err = addressesOf(h, l)
+		return err
+	})
+	return s, err
+}
+
+func addressesOf(h *handle, l netlink.Link) ([]netip.Prefix, error) {
+	list, err := whole(func() ([]netlink.Addr, error) { return h.AddrList(l, netlink.FAMILY_ALL) })
+	if err != nil {
+		return nil, fmt.Errorf("list addresses of %s: %w", l.Attrs().Name, err)
+	}
+	var found []netip.Prefix
+	for _, a := range list {
+		if p := prefixOf(a.IPNet); p.IsValid() && !p.Addr().IsLinkLocalUnicast() {
+			found = append(found, p)
+		}
+	}
+	return found, nil
+}

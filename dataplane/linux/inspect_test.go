@@ -1,0 +1,53 @@
+package linux
+
+import (
+	"errors"
+	"net/netip"
+	"slices"
+	"testing"
+
+	"github.com/weftnet/weft/internal/netnstest"
+	"github.com/weftnet/weft/wire"
+)
+
+func TestALinkTellsWhatItWasGiven(t *testing.T) {
+	l := newLab(t)
+	four, six := netip.MustParsePrefix("10.1.0.5/32"), netip.MustParsePrefix("2001:db8::5/128")
+	l.mustCommit(append(l.ground(), l.address(four.String()), l.address(six.String()))...)
+	s, err := InspectLink(l.path, "eth0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	slices.SortFunc(s.Addresses, netip.Prefix.Compare)
+	if !slices.Equal(s.Addresses, []netip.Prefix{four, six}) {
+		t.Errorf("addresses %v, want %s and %s, and none that the kernel made", s.Addresses, four, six)
+	}
+	inode, device, err := Inspect(l.path)
+	must(t, err)
+	if s.Inode != inode || s.Device != device || s.Alias != alias || !s.Tap || s.MAC != mac1 || s.MTU != 1400 {
+		t.Errorf("link %+v", s)
+	}
+}
+
+func TestALinkThatIsNotThereIsTold(t *testing.T) {
+	path := netnstest.New(t)
+	if s, err := InspectLink(path, "eth0"); err == nil || errors.Is(err, ErrGone) {
+		t.Errorf("of no link: %+v, error %v", s, err)
+	}
+	netnstest.Remove(t, path)
+	if s, err := InspectLink(path, "eth0"); !errors.Is(err, ErrGone) {
+		t.Errorf("of no namespace: %+v, error %v", s, err)
+	}
+	if s, err := InspectLink(processNamespace, "lo"); err == nil || errors.Is(err, ErrGone) {
+		t.Errorf("of the host: %+v, error %v", s, err)
+	}
+}
+
+func TestALinkOfSomebodyElseTellsSo(t *testing.T) {
+	path := netnstest.New(t)
+	netnstest.Do(t, path, func() { addDummy(t, "eth0") })
+	s, err := InspectLink(path, "eth0")
+	if err != nil || s.Tap || s.Alias != "" || s.MAC == (wire.MAC{}) {
+		t.Errorf("link %+v, error %v", s, err)
+	}
+}

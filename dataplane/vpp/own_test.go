@@ -1,0 +1,72 @@
+package vpp
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"go.fd.io/govpp/binapi/tapv2"
+
+	"github.com/weftnet/weft/internal/netnstest"
+	"github.com/weftnet/weft/wire"
+)
+
+func TestOwnTapsAreThoseWithOurTag(t *testing.T) {
+	l := newLab(t)
+	path := netnstest.New(t)
+	end := wire.Tap{Namespace: path, Name: "eth0", MAC: mac2, MTU: 1450}
+	pod := object{wire.InterfaceKey("pod-a"), wire.Interface{Type: wire.TypeTap, MAC: mac1, MTU: 1500, Tap: end}}
+	l.mustCommit(append(ground(), object{wire.NamespaceKey(path), wire.Namespace{Path: path}}, pod)...)
+	l.strangersTap(path)
+	taps, err := l.client.OwnTaps(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(taps) != 1 || taps[0].Name != "pod-a" || taps[0].Tap != end {
+		t.Fatalf("own taps %+v, want pod-a with %+v", taps, end)
+	}
+	if !taps[0].MadeAs(end) {
+		t.Error("the tap was made as it says, and does not say so")
+	}
+	end.MAC = mac3
+	if taps[0].MadeAs(end) {
+		t.Error("the tap says that it was made with another MAC")
+	}
+}
+
+func TestATapIsKnownByItsLongNamespace(t *testing.T) {
+	l := newLab(t)
+	path := netnstest.New(t)
+	long := filepath.Join(t.TempDir(), strings.Repeat("n", maxNamespace))
+	if err := os.Symlink(path, long); err != nil {
+		t.Fatal(err)
+	}
+	end := wire.Tap{Namespace: long, Name: "eth0"}
+	l.mustCommit(object{wire.NamespaceKey(long), wire.Namespace{Path: long}},
+		object{wire.InterfaceKey("pod-a"), wire.Interface{Type: wire.TypeTap, MAC: mac1, Tap: end}})
+	taps, err := l.client.OwnTaps(t.Context())
+	if err != nil || len(taps) != 1 {
+		t.Fatalf("own taps %+v, error %v", taps, err)
+	}
+	if taps[0].Namespace == long || !taps[0].MadeAs(end) {
+		t.Errorf("tap %+v, want one that says otherwise and was made as %+v", taps[0], end)
+	}
+}
+
+// strangersTap makes a tap that somebody else tagged.
+func (l *lab) strangersTap(path string) {
+	l.Helper()
+	r := ask("tap_create_v3", &tapv2.TapCreateV3{
+		ID: uint32(noIndex), UseRandomMac: true, HostNamespaceSet: true, HostNamespace: path,
+		HostIfNameSet: true, HostIfName: "eth9", Tag: "another's",
+	}, &tapv2.TapCreateV3Reply{})
+	l.client.exchange(l.Context(), r)
+	if err := r.fault(); err != nil {
+		l.Fatal(err)
+	}
+	l.Cleanup(func() {
+		gone := ask("tap_delete_v2", &tapv2.TapDeleteV2{SwIfIndex: r.reply.(*tapv2.TapCreateV3Reply).SwIfIndex}, &tapv2.TapDeleteV2Reply{})
+		l.client.exchange(l.Context(), gone)
+	})
+}

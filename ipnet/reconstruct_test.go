@@ -1,0 +1,130 @@
+package ipnet_test
+
+import (
+	"net/netip"
+	"reflect"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/weftnet/weft/ipnet"
+	"github.com/weftnet/weft/ipnet/ipam"
+	"github.com/weftnet/weft/pod"
+	"github.com/weftnet/weft/wire"
+)
+
+// foundOf is what the machine shows of a wired attachment, as its values made it.
+func foundOf(t testing.TB, n *node, a *pod.Attachment) ipnet.Found {
+	t.Helper()
+	f := ipnet.Found{Netns: a.Netns}
+	for _, key := range n.Objects(a) {
+		switch v := n.committer.Values()[key].(type) {
+		case wire.TapPeer:
+			f.Object, f.Name, f.Alias, f.MAC, f.MTU = v.Interface, v.Name, v.Alias, v.MAC, v.MTU
+		case wire.LinuxAddress:
+			f.Addresses = append([]netip.Prefix{v.Prefix}, f.Addresses...) // the kernel's order is not ours
+		}
+	}
+	return f
+}
+
+func TestWhatIsReconstructedIsAsItWas(t *testing.T) {
+	for name, pools := range families {
+		t.Run(name, func(t *testing.T) {
+			n := newNode(t, pools...).run(t)
+			again := newNode(t, pools...)
+			var attachments []*pod.Attachment
+			for i, name := range []string{"a", "b", "c"} {
+				ev := sandbox(name)
+				ev.Requested.MAC = []string{"", "02:11:22:33:44:55", ""}[i]
+				was := n.add(t, ev)
+				is, err := again.Reconstruct(foundOf(t, n, was))
+				if err != nil {
+					t.Fatal(err)
+				}
+				if is.Key != was.Key || is.Netns != was.Netns || !reflect.DeepEqual(is.Interfaces, was.Interfaces) {
+					t.Errorf("reconstructed %+v, was %+v", is, was)
+				}
+				if !is.Pod.IsZero() || !is.Created.Equal(again.now) {
+					t.Errorf("pod %v created %v: nobody knows", is.Pod, is.Created)
+				}
+				attachments = append(attachments, is)
+			}
+			again.Restore(attachments, nil)
+			again.run(t)
+			if got, want := list(t, again.committer.Values()), list(t, n.committer.Values()); got != want {
+				t.Errorf("values\n%s\nwant\n%s", got, want)
+			}
+			stats, _ := n.Addresses()
+			if got, _ := again.Addresses(); !reflect.DeepEqual(got, stats) {
+				t.Errorf("addresses %v, want %v", got, stats)
+			}
+			for _, name := range []string{"a", "b", "c"} {
+				again.delete(t, sandbox(name))
+			}
+			if got, want := list(t, again.committer.Values()), list(t, newNode(t, pools...).run(t).committer.Values()); got != want {
+				t.Errorf("after all are deleted\n%s\nwant\n%s", got, want)
+			}
+		})
+	}
+}
+
+func TestWhatIsNotSureIsNotReconstructed(t *testing.T) {
+	n := newNode(t, four, six).run(t)
+	sound := foundOf(t, n, n.add(t, sandbox("a")))
+	prefix := netip.MustParsePrefix
+	for name, tt := range map[string]struct {
+		change func(*ipnet.Found)
+		want   string // in the error; "" = none
+	}{
+		"no alias":                {func(f *ipnet.Found) { f.Alias = "" }, "does not name an attachment"},
+		"another's alias":         {func(f *ipnet.Found) { f.Alias = "eth0 of a" }, "does not name an attachment"},
+		"the node's alias":        {func(f *ipnet.Found) { f.Alias = "weft:host" }, "does not name an attachment"},
+		"only a hash":             {func(f *ipnet.Found) { f.Alias = "weft:sha256:00ff" }, "does not name an attachment"},
+		"an alias of four parts":  {func(f *ipnet.Found) { f.Alias += "/more" }, "does not name an attachment"},
+		"an alias without a part": {func(f *ipnet.Found) { f.Alias = "weft:weft//eth0" }, "does not name an attachment"},
+		"another pod's alias":     {func(f *ipnet.Found) { f.Alias = "weft:weft/other/eth0" }, "alias of another interface"},
+		"a renamed link":          {func(f *ipnet.Found) { f.Name = "eth1" }, "alias of another interface"},
+		"no MAC":                  {func(f *ipnet.Found) { f.MAC = wire.MAC{} }, "not what was given"},
+		"no address":              {func(f *ipnet.Found) { f.Addresses = nil }, "no address"},
+		"two of a pool":           {func(f *ipnet.Found) { f.Addresses = append(f.Addresses, prefix("10.1.0.9/32")) }, "no telling which"},
+		"the pod's own address":   {func(f *ipnet.Found) { f.Addresses = append(f.Addresses, prefix("192.168.7.7/32")) }, ""},
+		"the pod's own network":   {func(f *ipnet.Found) { f.Addresses = append(f.Addresses, prefix("10.1.0.9/28")) }, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := sound
+			f.Addresses = append([]netip.Prefix(nil), sound.Addresses...)
+			tt.change(&f)
+			a, err := n.Reconstruct(f)
+			if tt.want == "" && (err != nil || len(a.Interfaces[0].Addresses) != 2) {
+				t.Errorf("got %+v, error %v", a, err)
+			}
+			if tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
+				t.Errorf("got %+v, error %v, want one that says %q", a, err, tt.want)
+			}
+		})
+	}
+}
+
+func TestAnAddressWhosePoolIsGoneIsTheOnlyOne(t *testing.T) {
+	n := newNode(t, four).run(t)
+	f := foundOf(t, n, n.add(t, sandbox("a")))
+	other := newNode(t, ipam.Pool{Name: "other", Prefix: netip.MustParsePrefix("10.7.0.0/28")})
+	a, err := other.Reconstruct(f)
+	if err != nil || len(a.Interfaces[0].Addresses) != 1 || a.Interfaces[0].Pools[0] != "" {
+		t.Errorf("got %+v, error %v", a, err)
+	}
+}
+
+func TestWhateverTheAliasSaysNothingIsMadeUp(t *testing.T) {
+	n := newNode(t, four).run(t)
+	sound := foundOf(t, n, n.add(t, sandbox("a")))
+	rapid.Check(t, func(t *rapid.T) {
+		f := sound
+		f.Alias = rapid.OneOf(rapid.String(), rapid.StringMatching(`weft:[a-z/:#]{0,12}`), rapid.Just(sound.Alias)).Draw(t, "alias")
+		if a, err := n.Reconstruct(f); (err == nil) != (f.Alias == sound.Alias) {
+			t.Errorf("alias %q: %+v, error %v", f.Alias, a, err)
+		}
+	})
+}
