@@ -91,6 +91,18 @@ func (s *state) withSkipped(dirty []int32) []int32 {
 	return dirty
 }
 
+// withStaged adds those of the left out, or only staged, objects whose kinds were just read.
+func (s *state) withStaged(dirty []int32, dumps map[Kind]found) []int32 {
+	for id := range s.skipped {
+		if n := s.g.nodes[id]; n.k != nil && (dumps[n.ref.Kind] != nil || !n.k.backed) {
+			n.skipped = false
+			delete(s.skipped, id)
+			dirty = append(dirty, id)
+		}
+	}
+	return dirty
+}
+
 // dry serves Plan: what commit would do, and the graph as it was.
 func (s *state) dry(ctx context.Context, q *request) (*Record, error) {
 	r := s.begin(ctx, "plan", "desired")

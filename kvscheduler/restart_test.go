@@ -58,3 +58,24 @@ func (w *world) recover(desired map[ref]thing) {
 	w.s.Ready("test")
 	must2(w.resync(kvscheduler.ResyncOpt{Force: true}))(w.t)
 }
+
+func TestAStagedStartMakesOnlyWhatIsMissing(t *testing.T) {
+	m := kvschedulertest.New()
+	old := start(t, m, nil)
+	old.put(put("a/1", thing{Secret: "s"}), put("b/1", thing{Needs: "a/1"}))
+	old.end()
+	m.Calls()
+	w := start(t, m, nil)
+	defer w.end()
+	must(t, w.s.Stage(context.Background(), kvscheduler.Txn{Source: "test", Replace: true,
+		Set: []kvscheduler.Object{put("a/1", thing{Secret: "s"}), put("b/1", thing{Needs: "a/1"}), put("c/1", thing{Needs: "b/1"})}}))
+	if calls := m.Calls(); len(calls) > 0 {
+		t.Errorf("staging made %v", calls)
+	}
+	rec, err := w.resync(kvscheduler.ResyncOpt{})
+	must(t, err)
+	if len(rec.Ops) != 1 || rec.Ops[0].Ref != "c/1" || rec.Ops[0].Verb != "create" {
+		t.Errorf("the resync did %q", ops(rec))
+	}
+	w.noWrong()
+}

@@ -113,6 +113,9 @@ func (s *state) merge(j resyncJob, dumps map[Kind]found, epoch uint64, dumpErr e
 		}
 	}
 	dirty = append(dirty, s.prunable(r, j.opt, dumps)...)
+	if !j.opt.DryRun {
+		dirty = s.withStaged(dirty, dumps)
+	}
 	if j.opt.DryRun {
 		return r.dryResync(r.plan(dirty))
 	}
