@@ -1,0 +1,136 @@
+package pod
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// Annotations that a pod's author writes.
+const (
+	annotationPrefix  = "contivpp.io/"
+	AnnotationCustom  = annotationPrefix + "custom-if"
+	AnnotationOptions = annotationPrefix + "custom-if-options"
+	AnnotationPools   = annotationPrefix + "ip-pools"
+	AnnotationIPs     = annotationPrefix + "ip-addresses"
+)
+
+// Interface types that a pod can ask for.
+const (
+	TypeTap   = "tap"
+	TypeVeth  = "veth"
+	TypeMemif = "memif"
+)
+
+// MaxCustomInterfaces is how many extra interfaces a pod can have.
+const MaxCustomInterfaces = 16
+
+// maxAnnotation bounds an annotation, in bytes: it is user's data, and more than any sound one needs.
+const maxAnnotation = 16 << 10
+
+// InterfaceRequest is one extra interface that a pod asks for.
+type InterfaceRequest struct {
+	Name    string // in the pod
+	Type    string // tap, veth or memif
+	Network string // "default", "stub", or a custom network's name
+	Options InterfaceOptions
+}
+
+// InterfaceOptions are what a pod may choose about one of its interfaces. The zero value leaves all to Weft.
+type InterfaceOptions struct {
+	MTU int          // bytes
+	MAC string       // of the pod's end
+	IPs []netip.Addr // at most one a family
+}
+
+// InterfaceRequests reads what a pod's annotations ask for, in their order; main is the name of the main interface. Its
+// errors have code 103 and name the annotation, the item, and what was expected.
+func InterfaceRequests(annotations map[string]string, main string) ([]InterfaceRequest, error) {
+	requests, err := parseCustom(annotations[AnnotationCustom], main)
+	if err != nil {
+		return nil, err
+	}
+	options, err := parseOptions(annotations[AnnotationOptions])
+	if err != nil {
+		return nil, err
+	}
+	for i := range requests {
+		requests[i].Options = options[requests[i].Name]
+		delete(options, requests[i].Name)
+	}
+	for _, name := range sortedKeys(options) {
+		return nil, Errorf(CodeInvalidAnnotation, "annotation %s: %q is no interface of %s", AnnotationOptions, name, AnnotationCustom)
+	}
+	return requests, nil
+}
+
+func parseCustom(text, main string) ([]InterfaceRequest, error) {
+	if strings.TrimSpace(text) == "" {
+		return nil, nil
+	}
+	if len(text) > maxAnnotation {
+		return nil, Errorf(CodeInvalidAnnotation, "annotation %s: %d bytes, at most %d are read", AnnotationCustom, len(text), maxAnnotation)
+	}
+	items := strings.Split(text, ",")
+	if len(items) > MaxCustomInterfaces {
+		return nil, Errorf(CodeInvalidAnnotation, "annotation %s: %d interfaces, at most %d are possible", AnnotationCustom, len(items), MaxCustomInterfaces)
+	}
+	taken := []string{main}
+	var requests []InterfaceRequest
+	for _, item := range items {
+		r, why := parseItem(item)
+		if why == "" && slices.Contains(taken, r.Name) {
+			why = "the name is taken by another interface of the pod"
+		}
+		if why != "" {
+			return nil, Errorf(CodeInvalidAnnotation, "annotation %s: item %q: %s", AnnotationCustom, strings.TrimSpace(item), why)
+		}
+		taken = append(taken, r.Name)
+		requests = append(requests, r)
+	}
+	return requests, nil
+}
+
+// parseItem reads name/type[/network]; why says what is wrong, "" is nothing.
+func parseItem(item string) (r InterfaceRequest, why string) {
+	parts := strings.Split(strings.TrimSpace(item), "/")
+	if len(parts) < 2 || len(parts) > 3 {
+		return r, "expected name/type or name/type/network"
+	}
+	for i := range parts {
+		parts[i] = strings.TrimSpace(parts[i])
+	}
+	r = InterfaceRequest{Name: parts[0], Type: parts[1], Network: DefaultNetwork}
+	if len(parts) == 3 {
+		r.Network = parts[2]
+	}
+	switch {
+	case !IsLinkName(r.Name):
+		return r, "the name must be one of a Linux interface: 1 to 15 bytes, no slash, colon or blank"
+	case !slices.Contains([]string{TypeTap, TypeVeth, TypeMemif}, r.Type):
+		return r, "the type must be tap, veth or memif"
+	case !IsLabel(r.Network):
+		return r, "the network must be default, stub or the name of a custom network"
+	}
+	return r, ""
+}
+
+// IsLinkName reports whether Linux takes s as the name of a link (dev_valid_name in net/core/dev.c), and it is not lo.
+func IsLinkName(s string) bool {
+	if len(s) == 0 || len(s) > 15 || s == "." || s == ".." || s == "lo" || s == "all" {
+		return false
+	}
+	return !strings.ContainsFunc(s, func(r rune) bool {
+		return r <= ' ' || r > '~' || r == '/' || r == ':' || r == '%' || r == '*'
+	})
+}
+
+// IsLabel reports whether s is a DNS label (RFC 1123), as names of Kubernetes' objects are.
+func IsLabel(s string) bool {
+	if len(s) == 0 || len(s) > 63 || s[0] == '-' || s[len(s)-1] == '-' {
+		return false
+	}
+	return !strings.ContainsFunc(s, func(r rune) bool {
+		return (r < 'a' || r > 'z') && (r < '0' || r > '9') && r != '-'
+	})
+}

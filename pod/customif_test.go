@@ -1,0 +1,93 @@
+package pod
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+)
+
+func TestInterfacesAreReadInTheirOrder(t *testing.T) {
+	got, err := InterfaceRequests(map[string]string{
+		AnnotationCustom:  " t1/tap, v1/veth/stub ,m1 / memif / blue",
+		AnnotationOptions: `{"t1":{"mtu":1400,"mac":"02-00-00-00-00-01","ips":["10.5.0.7","fd00::7"]}}`,
+	}, "eth0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := `[{t1 tap default {1400 02:00:00:00:00:01 [10.5.0.7 fd00::7]}} {v1 veth stub {0  []}} {m1 memif blue {0  []}}]`
+	if fmt.Sprint(got) != want {
+		t.Errorf("got  %v\nwant %s", got, want)
+	}
+}
+
+func TestNoAnnotationIsNoInterface(t *testing.T) {
+	for _, text := range []string{"", "  "} {
+		if got, err := InterfaceRequests(map[string]string{AnnotationCustom: text}, "eth0"); err != nil || got != nil {
+			t.Errorf("%q: got %v, %v", text, got, err)
+		}
+	}
+}
+
+func TestAWrongAnnotationIsRefusedByItem(t *testing.T) {
+	for _, tc := range []struct{ custom, options, want string }{
+		{"t1", "", `item "t1": expected name/type`},
+		{"t1/tap/a/b", "", "expected name/type"},
+		{"t1/tap,", "", `item "": expected name/type`},
+		{"t1/vhost", "", "the type must be tap, veth or memif"},
+		{"sixteenbyteslong/tap", "", "1 to 15 bytes"},
+		{"a b/tap", "", "no slash, colon or blank"},
+		{"lo/tap", "", "must be one of a Linux interface"},
+		{"t1/tap/Blue", "", "the network must be"},
+		{"t1/tap,t1/veth", "", `item "t1/veth": the name is taken`},
+		{"eth0/tap", "", "the name is taken"},
+		{strings.Repeat("a/tap,", 16) + "b/tap", "", "at most 16"},
+		{strings.Repeat("x", maxAnnotation+1), "", "at most 16384"},
+		{"t1/tap", `{"t2":{}}`, `"t2" is no interface`},
+		{"t1/tap", `{"t1":{"speed":1}}`, `"t1": speed: unknown option`},
+		{"t1/tap", `{"t1":{"mtu":100}}`, "mtu: expected 576 to 9000"},
+		{"t1/tap", `{"t1":{"mac":"01:00:00:00:00:01"}}`, "mac: expected a unicast MAC"},
+		{"t1/tap", `{"t1":{"ips":["10.0.0.300"]}}`, `"10.0.0.300" is not an IPv4 or IPv6 address`},
+		{"t1/tap", `{"t1":{"ips":["10.0.0.3","10.0.0.4"]}}`, "second address of its family"},
+		{"t1/tap", `{"t1":{},"t1":{}}`, `"t1" is there twice`},
+		{"t1/tap", `{"t1":{}} x`, "something follows"},
+		{"t1/tap", `[]`, "expected a JSON object"},
+		{"t1/tap", `{"t1":`, "expected JSON"},
+	} {
+		t.Run(tc.custom[:min(len(tc.custom), 20)]+tc.options, func(t *testing.T) {
+			_, err := InterfaceRequests(map[string]string{AnnotationCustom: tc.custom, AnnotationOptions: tc.options}, "eth0")
+			var e *Error
+			if !errors.As(err, &e) || e.Code != CodeInvalidAnnotation || !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("got %v, want code 103 with %q", err, tc.want)
+			}
+			if err != nil && !strings.Contains(err.Error(), annotationPrefix) {
+				t.Errorf("%v does not name the annotation", err)
+			}
+		})
+	}
+}
+
+func FuzzInterfaceRequests(f *testing.F) {
+	f.Add("t1/tap, m1/memif/blue", `{"t1":{"mtu":1400,"ips":["10.0.0.1"]}}`)
+	f.Add("/", `{"":{}}`)
+	f.Fuzz(func(t *testing.T, custom, options string) {
+		got, err := InterfaceRequests(map[string]string{AnnotationCustom: custom, AnnotationOptions: options}, "eth0")
+		if err != nil {
+			if strings.ContainsAny(err.Error(), "\n\r") {
+				t.Errorf("the error is not one line: %q", err)
+			}
+			return
+		}
+		names := map[string]bool{"eth0": true}
+		for _, r := range got {
+			if names[r.Name] || !IsLinkName(r.Name) || !IsLabel(r.Network) {
+				t.Errorf("%q was taken: %+v", custom, r)
+			}
+			names[r.Name] = true
+		}
+		if len(got) > MaxCustomInterfaces || options != "" && !json.Valid([]byte(options)) {
+			t.Errorf("%q with %q was taken", custom, options)
+		}
+	})
+}
