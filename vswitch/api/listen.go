@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"sync"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -17,7 +18,8 @@ import (
 var ErrInUse = errors.New("another server answers on the socket")
 
 // Listen opens the unix socket at path for root alone. A socket that a dead server left is replaced; anything else
-// at that path is an error. Closing the listener removes the socket.
+// at that path is an error. Who finds the socket can connect: it gets its name when it listens already.
+// Closing the listener removes the socket.
 func Listen(ctx context.Context, path string) (net.Listener, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, fmt.Errorf("make directory of API socket: %w", err)
@@ -34,11 +36,33 @@ func Listen(ctx context.Context, path string) (net.Listener, error) {
 		}
 		return failed
 	}}
-	l, err := config.Listen(ctx, "unix", path)
+	unnamed := path + ".new"
+	if err := removeStale(ctx, unnamed); err != nil {
+		return nil, err
+	}
+	l, err := config.Listen(ctx, "unix", unnamed)
 	if err != nil {
 		return nil, fmt.Errorf("listen on API socket: %w", err)
 	}
-	return l, nil
+	if err := os.Rename(unnamed, path); err != nil {
+		return nil, errors.Join(fmt.Errorf("name API socket: %w", err), l.Close())
+	}
+	l.(*net.UnixListener).SetUnlinkOnClose(false) // it would remove the former name
+	return &listener{Listener: l, path: path}, nil
+}
+
+// listener removes its socket when it is closed.
+type listener struct {
+	net.Listener
+	path   string
+	remove sync.Once
+}
+
+// Close removes the socket first: who finds it can connect.
+func (l *listener) Close() error {
+	var err error
+	l.remove.Do(func() { err = os.Remove(l.path) })
+	return errors.Join(err, l.Listener.Close())
 }
 
 // removeStale removes a socket on which nobody listens.

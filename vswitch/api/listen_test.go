@@ -71,3 +71,36 @@ func TestAFileInTheSocketsPlaceIsLeftAlone(t *testing.T) {
 		t.Fatal("the file is gone:", err)
 	}
 }
+
+func TestWhoFindsTheSocketCanConnectAndClosingRemovesIt(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "api.sock")
+	for range 50 {
+		found := make(chan error, 1)
+		go func() {
+			for {
+				if _, err := os.Stat(path); err == nil {
+					break
+				}
+			}
+			conn, err := net.Dial("unix", path)
+			if err == nil {
+				conn.Close()
+			}
+			found <- err
+		}()
+		l, err := Listen(t.Context(), path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := <-found; err != nil {
+			t.Fatal("found, but", err)
+		}
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) != 0 {
+		t.Fatalf("left: %v, %v", left, err)
+	}
+}
