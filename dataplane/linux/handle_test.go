@@ -46,6 +46,7 @@ func TestInterruptedDumpIsTriedAgain(t *testing.T) {
 }
 
 func TestVisitLeavesNoDescriptorAndComesHome(t *testing.T) {
+	netnstest.RequireTap(t)
 	path := netnstest.New(t)
 	netnstest.Do(t, path, func() { addTap(t, "eth0") })
 	links := func() []net.Interface {

@@ -3,7 +3,6 @@ package linux
 import (
 	"context"
 	"errors"
-	"os"
 	"sync"
 	"testing"
 
@@ -30,6 +29,7 @@ type lab struct {
 
 func newLab(t *testing.T) *lab {
 	t.Helper()
+	netnstest.RequireTap(t)
 	l := &lab{T: t, path: netnstest.New(t)}
 	l.inside(func() { addTap(t, "eth0") })
 	l.s = kvscheduler.New(kvscheduler.Config{Sources: []string{"test"}})
@@ -58,9 +58,6 @@ func (l *lab) inside(f func()) {
 // addTap makes a tap that stays without a process, where the calling thread is.
 func addTap(t *testing.T, name string) {
 	t.Helper()
-	if _, err := os.Stat("/dev/net/tun"); err != nil {
-		t.Skip("needs /dev/net/tun: ", err)
-	}
 	tap := &netlink.Tuntap{LinkAttrs: netlink.LinkAttrs{Name: name}, Mode: netlink.TUNTAP_MODE_TAP}
 	if err := netlink.LinkAdd(tap); err != nil {
 		t.Fatalf("add tap: %v", err)

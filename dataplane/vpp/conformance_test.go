@@ -158,6 +158,7 @@ func (l *lab) disturb(key string, b behind) {
 }
 
 func TestTapIsMadeInItsNamespace(t *testing.T) {
+	netnstest.RequireTap(t)
 	l := newLab(t)
 	path := netnstest.New(t)
 	namespace := object{wire.NamespaceKey(path), wire.Namespace{Path: path}}

@@ -106,6 +106,7 @@ func TestWhatDiedHalfMadeIsRemoved(t *testing.T) {
 }
 
 func TestTapIsMadeInANamespaceWithALongPath(t *testing.T) {
+	netnstest.RequireTap(t)
 	l := newLab(t)
 	path := netnstest.New(t)
 	long := filepath.Join(t.TempDir(), strings.Repeat("long", 20))

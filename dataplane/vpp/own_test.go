@@ -13,6 +13,7 @@ import (
 )
 
 func TestOwnTapsAreThoseWithOurTag(t *testing.T) {
+	netnstest.RequireTap(t)
 	l := newLab(t)
 	path := netnstest.New(t)
 	end := wire.Tap{Namespace: path, Name: "eth0", MAC: mac2, MTU: 1450}
@@ -36,6 +37,7 @@ func TestOwnTapsAreThoseWithOurTag(t *testing.T) {
 }
 
 func TestATapIsKnownByItsLongNamespace(t *testing.T) {
+	netnstest.RequireTap(t)
 	l := newLab(t)
 	path := netnstest.New(t)
 	long := filepath.Join(t.TempDir(), strings.Repeat("n", maxNamespace))

@@ -90,6 +90,7 @@ func (r *ruins) kill(t *testing.T) {
 // newWholeLab has the kernel's kinds too, and a client that connects anew.
 func newWholeLab(t *testing.T, socket string, connected func(string)) *lab {
 	t.Helper()
+	netnstest.RequireTap(t)
 	l := &lab{T: t, s: kvscheduler.New(kvscheduler.Config{Sources: []string{"test"}})}
 	l.client = connect(t, socket, Options{Connected: connected, Redial: 5 * time.Millisecond})
 	var err error

@@ -19,13 +19,30 @@ const threadNamespace = "/proc/thread-self/ns/net"
 // separated by commas, holds netns.
 func Require(t testing.TB) {
 	t.Helper()
-	if errUnable == nil {
+	need(t, "netns", "network namespaces", errUnable)
+}
+
+// RequireTap skips the test where taps cannot be made: where /dev/net/tun is not there, or not for this user. It fails
+// the test if WEFT_REQUIRE holds tun.
+func RequireTap(t testing.TB) {
+	t.Helper()
+	Require(t)
+	fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err == nil {
+		err = unix.Close(fd)
+	}
+	need(t, "tun", "/dev/net/tun", err)
+}
+
+func need(t testing.TB, word, what string, err error) {
+	t.Helper()
+	if err == nil {
 		return
 	}
-	if slices.Contains(strings.Split(os.Getenv("WEFT_REQUIRE"), ","), "netns") {
-		t.Fatalf("network namespaces are required (WEFT_REQUIRE) and cannot be had: %v", errUnable)
+	if slices.Contains(strings.Split(os.Getenv("WEFT_REQUIRE"), ","), word) {
+		t.Fatalf("%s: required (WEFT_REQUIRE) and not to be had: %v", what, err)
 	}
-	t.Skipf("needs network namespaces: %v", errUnable)
+	t.Skipf("needs %s: %v", what, err)
 }
 
 // New makes a network namespace with lo up and returns its path, which is short enough for any user of it (VPP takes
