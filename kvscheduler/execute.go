@@ -15,6 +15,7 @@ type run struct {
 	began   time.Time
 	why     string // why the objects asked for are dirty
 	atomic  bool
+	dry     bool // nothing is executed, nothing is logged
 	batches int
 	left    int // operations that were left out
 	errs    []error

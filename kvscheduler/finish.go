@@ -28,10 +28,21 @@ func (r *run) finish() (*Record, error) {
 	if err != nil {
 		r.rec.Err = err.Error()
 	}
-	r.seq++
-	r.rec.Seq = r.seq
-	r.log.append(r.rec, r.weigh(r.rec))
+	if r.worthLogging() {
+		r.seq++
+		r.rec.Seq = r.seq
+		r.log.append(r.rec, r.weigh(r.rec))
+	}
 	return r.rec, err
+}
+
+// worthLogging is false for looks at the machine that nobody asked for by an event and that found nothing to do, and for
+// dry runs: an audit every minute must not push what happened out of the log.
+func (r *run) worthLogging() bool {
+	if r.dry {
+		return false
+	}
+	return r.rec.Origin != "resync" || r.rec.Event != 0 || len(r.rec.Ops) > 0 || len(r.errs) > 0
 }
 
 // tidy brings in line what a plan found to need no operation.

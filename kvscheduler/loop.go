@@ -38,6 +38,7 @@ func (s *Scheduler) prepare() (*state, error) {
 		return nil, err
 	}
 	st := newState(s)
+	st.seq = s.lastSeq
 	return st, st.loadJournal()
 }
 

@@ -14,7 +14,7 @@ func (s *Scheduler) Resync(ctx context.Context, o ResyncOpt) (*Record, error) {
 	out := make(chan reply, 1)
 	began := s.cfg.Now()
 	s.post(func(st *state) {
-		st.startResync(ctx, resyncJob{opt: o, origin: "resync", began: began, out: out})
+		st.startResync(ctx, resyncJob{opt: o, origin: "resync", label: o.Label, began: began, out: out})
 	})
 	select {
 	case a := <-out:
@@ -125,6 +125,7 @@ func (s *state) merge(j resyncJob, dumps map[Kind]found, epoch uint64, dumpErr e
 }
 
 func (r *run) dryResync(ops []op) (*Record, error) {
+	r.dry = true
 	for _, o := range ops {
 		r.rec.Ops = append(r.rec.Ops, r.record(o))
 		if n := r.g.nodes[o.id]; n.want == nil && n.have != nil {

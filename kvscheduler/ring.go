@@ -1,6 +1,7 @@
 package kvscheduler
 
 import (
+	"encoding/json"
 	"iter"
 	"sync"
 )
@@ -22,6 +23,18 @@ type ring struct {
 func (l *ring) append(rec *Record, size int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.keepLocked(rec, size)
+	if l.onDone == nil {
+		return
+	}
+	if l.undelivered = append(l.undelivered, rec); !l.delivering {
+		l.delivering = true
+		l.delivered.Go(l.deliver)
+	}
+}
+
+// keepLocked adds a record and drops the oldest ones over the bounds.
+func (l *ring) keepLocked(rec *Record, size int) {
 	l.records = append(l.records, rec)
 	l.sizes = append(l.sizes, size)
 	l.bytes += size
@@ -32,13 +45,6 @@ func (l *ring) append(rec *Record, size int) {
 		drop++
 	}
 	l.records, l.sizes = l.records[drop:], l.sizes[drop:]
-	if l.onDone == nil {
-		return
-	}
-	if l.undelivered = append(l.undelivered, rec); !l.delivering {
-		l.delivering = true
-		l.delivered.Go(l.deliver)
-	}
 }
 
 // deliver calls the hook for each record in order, so that a slow hook delays nobody.
@@ -66,6 +72,21 @@ func (l *ring) since(seq uint64) []*Record {
 		}
 	}
 	return nil
+}
+
+// Restore puts records of an earlier run into the log, oldest first, before Run: numbers go on behind the last of them.
+// Values in them are what JSON made of them.
+func (s *Scheduler) Restore(records []*Record) {
+	s.log.mu.Lock()
+	defer s.log.mu.Unlock()
+	for _, r := range records {
+		raw, err := json.Marshal(r)
+		if err != nil {
+			continue // it came from JSON: this cannot be
+		}
+		s.log.keepLocked(r, len(raw))
+		s.lastSeq = max(s.lastSeq, r.Seq)
+	}
 }
 
 // Log yields the records after since, oldest first.
