@@ -27,6 +27,7 @@ type Agent struct {
 	state     *State
 	queue     *deletequeue.Queue
 	scheduler *kvscheduler.Scheduler
+	committer *committer
 	dataplane *southbound
 	loop      *eventloop.Loop
 	pods      *podmanager.Manager
@@ -89,8 +90,9 @@ func (a *Agent) assembleScheduler() error {
 }
 
 func (a *Agent) assembleRooms() (err error) {
+	a.committer = &committer{scheduler: a.scheduler, keepUnknown: true} // until it is known what is wired
 	a.loop = eventloop.New(eventloop.Config{
-		Committer: &committer{scheduler: a.scheduler, keepUnknown: a.state.Quarantined != ""},
+		Committer: a.committer,
 		Saver:     a.state,
 		External:  a.scheduler,
 		Log:       a.log.With("room", "eventloop"),
@@ -139,10 +141,13 @@ func (a *Agent) Run(ctx context.Context) error {
 	return err
 }
 
-// start makes the machine what the restored state says, settles deletions that came in meanwhile, and only then opens
+// start makes anew what a lost state file knew, makes the machine what the restored state says, settles deletions that came in meanwhile, and only then opens
 // the gate for new pods.
 func (a *Agent) start(ctx context.Context) error {
 	if err := a.dataplane.await(ctx); err != nil {
+		return err
+	}
+	if err := a.rebuild(ctx); err != nil {
 		return err
 	}
 	if _, err := a.loop.Do(ctx, eventloop.Resynchronize{Kind: eventloop.Full, Reason: "start"}); err != nil {

@@ -20,7 +20,8 @@ const (
 type committer struct {
 	scheduler *kvscheduler.Scheduler
 
-	// keepUnknown forbids to prune: after the state file was lost, what nobody desires may belong to a running pod.
+	// keepUnknown forbids to prune: after the state file was lost, what nobody desires may belong to a running pod. It is
+	// settled before the first resync.
 	keepUnknown bool
 }
 

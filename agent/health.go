@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 
@@ -67,6 +68,12 @@ func (h *health) snapshot() (ready bool, conditions []condition) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.ready, append(conditions, h.conditions...)
+}
+
+// holds reports whether one condition holds.
+func (h *health) holds(name string) bool {
+	_, conditions := h.snapshot()
+	return slices.ContainsFunc(conditions, func(c condition) bool { return c.name == name && c.ok })
 }
 
 // missing says in one line why ADD cannot be served; nil if it can.

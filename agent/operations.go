@@ -107,6 +107,9 @@ func (o *operations) Resync(ctx context.Context, req *weftv1.ResyncRequest) (*we
 	if !ok {
 		return &weftv1.ResyncReply{Error: "resync is full, upstream or downstream, not " + req.Kind}, nil
 	}
+	if !o.health.holds(conditionStarted) {
+		return &weftv1.ResyncReply{Error: "the agent is starting: its first resync has not ended; weftctl status says why"}, nil
+	}
 	reason := req.Reason
 	if reason == "" {
 		reason = "asked for by an operator"

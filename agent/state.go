@@ -28,6 +28,10 @@ const (
 	appliedBucket     = "applied"
 )
 
+// debtKey is in the meta bucket from a file's beginning until all attachments that an earlier file may have known are in
+// this one.
+const debtKey = "owes"
+
 var allBuckets = []string{metaBucket, attachmentsBucket, leasesBucket, appliedBucket, eventloop.RecordsBucket}
 
 // State is the file of everything durable. It belongs to one agent at a time.
@@ -35,6 +39,9 @@ type State struct {
 	db      *bbolt.DB
 	path    string
 	journal *journal
+
+	// owes says that pods may be wired that the file does not know of: it is new, or an entry of it cannot be read.
+	owes bool
 
 	// Quarantined is the path that a damaged file was moved to when this one was opened; "" = it was sound.
 	Quarantined string
@@ -107,8 +114,8 @@ func put(tx *bbolt.Tx, v eventloop.Saved) error {
 	return b.Put([]byte(v.Key), raw)
 }
 
-// load decodes every value of a bucket, in the order of keys. One that cannot be decoded is reported and left out:
-// it must not keep the others from being restored.
+// load decodes every value of a bucket, in the order of keys. One that cannot be decoded is reported and left out: it
+// must not keep the others from being restored, and the file owes it from then on.
 func load[V any](s *State, bucket string, log *slog.Logger) ([]V, error) {
 	var values []V
 	err := s.db.View(func(tx *bbolt.Tx) error {
@@ -116,6 +123,7 @@ func load[V any](s *State, bucket string, log *slog.Logger) ([]V, error) {
 			var v V
 			if err := json.Unmarshal(raw, &v); err != nil {
 				log.Error("entry of the state file left out", "bucket", bucket, "key", string(k), "err", err)
+				s.owes = true
 				return nil
 			}
 			values = append(values, v)
@@ -164,8 +172,10 @@ func (s *State) prepare() error {
 		meta := tx.Bucket([]byte(metaBucket))
 		key := []byte("schema")
 		raw := meta.Get(key)
+		s.owes = raw == nil || meta.Get([]byte(debtKey)) != nil
 		if raw == nil {
-			return meta.Put(key, binary.BigEndian.AppendUint32(nil, schemaVersion))
+			err := meta.Put([]byte(debtKey), []byte("attachments"))
+			return errors.Join(err, meta.Put(key, binary.BigEndian.AppendUint32(nil, schemaVersion)))
 		}
 		if v := binary.BigEndian.Uint32(raw); v > schemaVersion {
 			return fmt.Errorf("state file %s has schema %d, this agent knows up to %d: run the newer agent, or move the file away to start anew",

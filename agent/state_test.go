@@ -179,3 +179,29 @@ func TestAChangedBootIDIsNoticed(t *testing.T) {
 		}
 	}
 }
+
+func TestANewFileOwesTheAttachmentsOfThoseBeforeUntilTheyAreIn(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "state.db")
+	again := func(s *State) *State {
+		t.Helper()
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		return openState(t, path)
+	}
+	s := openState(t, path)
+	if !s.owes {
+		t.Error("a new file owes nothing")
+	}
+	if s = again(s); !s.owes {
+		t.Error("the debt was forgotten by a restart")
+	}
+	save(t, s, eventloop.Saved{Bucket: metaBucket, Key: debtKey})
+	if s = again(s); s.owes {
+		t.Error("a debt that was paid is owed again")
+	}
+	save(t, s, eventloop.Saved{Bucket: attachmentsBucket, Key: "a", Value: 7})
+	if got, err := load[string](s, attachmentsBucket, quiet); err != nil || len(got) != 0 || !s.owes {
+		t.Errorf("got %q, %v: an entry that cannot be read is not owed", got, err)
+	}
+}

@@ -1,0 +1,206 @@
+package agent
+
+import (
+	"bytes"
+	"encoding/json"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weftnet/weft/internal/netnstest"
+	"github.com/weftnet/weft/test/leftovers"
+	"github.com/weftnet/weft/test/node"
+	"github.com/weftnet/weft/test/ping"
+)
+
+// lab is a node with the real programs.
+type lab struct {
+	*testing.T
+	*node.Node
+}
+
+func newLab(t *testing.T, programs string) *lab {
+	t.Helper()
+	netnstest.Require(t)
+	n, err := node.New(programs, node.Options{Verify: true, CoolDown: 50 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &lab{t, n}
+	t.Cleanup(func() {
+		if log, err := os.ReadFile(n.AgentLog()); t.Failed() && err == nil {
+			t.Logf("the agent's log:\n%s", log)
+		}
+		if err := n.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	l.start()
+	return l
+}
+
+// build makes the programs that a node runs.
+func build(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	cmd := exec.CommandContext(t.Context(), "go", "build", "-o", dir,
+		"../cmd/weft-agent", "../cmd/weft-cni", "../cmd/weft-vswitch", "../cmd/weftctl")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("build the programs: %v\n%s", err, out)
+	}
+	return dir
+}
+
+func (l *lab) start() {
+	l.Helper()
+	if err := l.StartAgent(l.Context()); err != nil {
+		l.Fatal(err)
+	}
+}
+
+// stateFile is the agent's.
+func (l *lab) stateFile() string { return filepath.Join(l.State(), "state.db") }
+
+func (l *lab) pod(name string) *node.Pod {
+	l.Helper()
+	p, err := l.NewPod(name)
+	if err != nil {
+		l.Fatal(err)
+	}
+	return p
+}
+
+// cni executes the plugin for a pod, as a runtime does, and gives what it printed, byte for byte. more is added to the
+// configuration.
+func (l *lab) cni(verb string, p *node.Pod, more map[string]any) []byte {
+	l.Helper()
+	cmd := exec.CommandContext(l.Context(), l.Program("weft-cni"))
+	cmd.Env = append(os.Environ(), "CNI_COMMAND="+verb, "CNI_CONTAINERID="+p.ContainerID, "CNI_NETNS="+p.Netns,
+		"CNI_IFNAME=eth0", "CNI_PATH=/", "CNI_ARGS=IgnoreUnknown=1;K8S_POD_NAMESPACE=lab;K8S_POD_NAME="+p.Name)
+	cmd.Stdin = bytes.NewReader(l.netconf(more))
+	out, err := cmd.Output()
+	if err != nil {
+		l.Fatalf("%s %s: %v: %s", verb, p.Name, err, out)
+	}
+	return out
+}
+
+func (l *lab) netconf(more map[string]any) []byte {
+	l.Helper()
+	raw, err := l.Conflist()
+	if err != nil {
+		l.Fatal(err)
+	}
+	var list struct {
+		Name    string           `json:"name"`
+		Plugins []map[string]any `json:"plugins"`
+	}
+	if err := json.Unmarshal(raw, &list); err != nil {
+		l.Fatal(err)
+	}
+	conf := list.Plugins[0]
+	conf["cniVersion"], conf["name"] = "1.1.0", list.Name
+	for key, value := range more {
+		conf[key] = value
+	}
+	if raw, err = json.Marshal(conf); err != nil {
+		l.Fatal(err)
+	}
+	return raw
+}
+
+// check executes CHECK with the result that ADD gave.
+func (l *lab) check(p *node.Pod, result []byte) {
+	l.Helper()
+	l.cni("CHECK", p, map[string]any{"prevResult": json.RawMessage(result)})
+}
+
+// addresses are those of a result.
+func (l *lab) addresses(result []byte) (addresses []netip.Addr) {
+	l.Helper()
+	var r struct {
+		IPs []struct{ Address netip.Prefix }
+	}
+	if err := json.Unmarshal(result, &r); err != nil || len(r.IPs) == 0 {
+		l.Fatalf("result %s: %v", result, err)
+	}
+	for _, ip := range r.IPs {
+		addresses = append(addresses, ip.Address.Addr())
+	}
+	return addresses
+}
+
+func (l *lab) mustReach(from *node.Pod, to netip.Addr) {
+	l.Helper()
+	p, err := ping.Open(from.Netns, to)
+	if err != nil {
+		l.Fatal(err)
+	}
+	defer p.Close()
+	if _, err := p.Once(l.Context(), to, 1); err != nil {
+		l.Errorf("from %s: %v", from.Name, err)
+	}
+}
+
+// ctl asks weftctl for JSON.
+func (l *lab) ctl(reply any, args ...string) {
+	l.Helper()
+	text, err := l.Weftctl(l.Context(), append(args, "-o", "json")...)
+	if err == nil {
+		err = json.Unmarshal([]byte(text), reply)
+	}
+	if err != nil {
+		l.Fatal(err)
+	}
+}
+
+// resyncs are the operations of all resyncs of the running agent.
+func (l *lab) resyncs() (operations []string) {
+	l.Helper()
+	var reply struct {
+		Transactions []struct {
+			Origin string                       `json:"origin"`
+			Ops    []struct{ Ref, Verb string } `json:"ops"`
+		} `json:"transactions"`
+	}
+	l.ctl(&reply, "transactions")
+	found := false
+	for _, txn := range reply.Transactions {
+		found = found || txn.Origin == "resync"
+		for _, op := range txn.Ops {
+			operations = append(operations, op.Verb+" "+op.Ref)
+		}
+	}
+	if !found {
+		l.Error("there was no resync")
+	}
+	return operations
+}
+
+// snapshot is all that wiring pods could leave behind in the dataplane, on the node, and in the leases.
+func (l *lab) snapshot() leftovers.Snapshot {
+	l.Helper()
+	s, err := leftovers.Take(l.Context(), leftovers.Places{
+		Namespaces: map[string]string{"node": ""}, Agent: l.Socket(), Dataplane: l.DataplaneSocket(),
+	})
+	if err != nil {
+		l.Fatal(err)
+	}
+	return s
+}
+
+// logged gives the lines of the agent's log with the words.
+func (l *lab) logged(words string) (lines []string) {
+	l.Helper()
+	text, err := os.ReadFile(l.AgentLog())
+	if err != nil {
+		l.Fatal(err)
+	}
+	return slices.DeleteFunc(strings.Split(string(text), "\n"), func(line string) bool { return !strings.Contains(line, words) })
+}

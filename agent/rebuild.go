@@ -1,0 +1,141 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/cenkalti/backoff/v5"
+
+	"github.com/weftnet/weft/dataplane/linux"
+	"github.com/weftnet/weft/dataplane/vpp"
+	"github.com/weftnet/weft/eventloop"
+	"github.com/weftnet/weft/ipnet"
+	"github.com/weftnet/weft/pod"
+	"github.com/weftnet/weft/wire"
+)
+
+// A state file that was damaged, deleted or not there must not cost a pod its network. What such a file no longer knows,
+// the machine does: the dataplane has the taps, and their Linux ends say whose they are. So the attachments are made
+// anew from that, before the first resync, which then finds all of it desired. The debt stands in the new file until
+// nothing is left to be made anew; until then nothing is pruned.
+
+// rebuild pays the debt of a state file that does not know what is wired. It is an error only if ctx ends.
+func (a *Agent) rebuild(ctx context.Context) error {
+	if !a.state.owes {
+		a.committer.keepUnknown = false
+		return nil
+	}
+	taps, err := a.ownTaps(ctx)
+	if err != nil {
+		return err
+	}
+	attachments, unknown := a.reconstruct(taps)
+	a.network.Restore(attachments, nil)
+	a.pods.Restore(attachments)
+	saved := a.rebuilt(attachments)
+	if unknown == 0 {
+		saved = append(saved, eventloop.Saved{Bucket: metaBucket, Key: debtKey})
+	}
+	if err := a.state.Save(ctx, saved); err != nil {
+		a.log.Error("attachments that were made anew are not saved", "err", err)
+		return ctx.Err()
+	}
+	a.committer.keepUnknown = unknown > 0
+	if len(attachments)+unknown > 0 {
+		a.log.Warn("attachments made anew from what the machine knows", "attachments", len(attachments), "unknown", unknown)
+	}
+	return nil
+}
+
+// ownTaps asks until the dataplane answers.
+func (a *Agent) ownTaps(ctx context.Context) ([]vpp.Tap, error) {
+	ask := func() ([]vpp.Tap, error) {
+		taps, err := a.dataplane.client.OwnTaps(ctx)
+		if err != nil && ctx.Err() == nil {
+			a.log.Warn("taps of the dataplane not read, trying again", "err", err)
+		}
+		return taps, err
+	}
+	return backoff.Retry(ctx, ask, backoff.WithMaxElapsedTime(0))
+}
+
+// reconstruct makes the attachments of those taps that nobody knows yet; unknown counts those where that failed.
+func (a *Agent) reconstruct(taps []vpp.Tap) (attachments []*pod.Attachment, unknown int) {
+	known := a.knownObjects()
+	for _, t := range taps {
+		if t.Namespace == "" || known[t.Name] {
+			continue // the node's own link is desired in any case
+		}
+		at, err := a.attachmentOf(t)
+		switch {
+		case err == nil:
+			attachments = append(attachments, at)
+		case errors.Is(err, linux.ErrGone) && t.MadeAs(t.Tap):
+			a.log.Info("interface of a sandbox that is gone is left to be pruned", "interface", t.Name, "netns", t.Namespace)
+		default:
+			unknown++
+			a.log.Error("interface of an unknown attachment is left alone", "interface", t.Name, "link", t.Tap.Name, "netns", t.Namespace, "err", err)
+		}
+	}
+	return attachments, unknown
+}
+
+func (a *Agent) knownObjects() map[string]bool {
+	known := make(map[string]bool)
+	for _, at := range a.pods.Attachments() {
+		for _, i := range at.Interfaces {
+			known[i.Object] = true
+		}
+	}
+	return known
+}
+
+func (a *Agent) attachmentOf(t vpp.Tap) (*pod.Attachment, error) {
+	link, err := linux.InspectLink(t.Namespace, t.Tap.Name)
+	if err != nil {
+		return nil, err
+	}
+	if !link.Tap {
+		return nil, fmt.Errorf("link %s is no tap", t.Tap.Name)
+	}
+	end, err := linuxEnd(t, link)
+	if err != nil {
+		return nil, err
+	}
+	return a.network.Reconstruct(ipnet.Found{
+		Object: t.Name, Netns: pod.Netns{Path: t.Namespace, Inode: link.Inode, Device: link.Device},
+		Name: t.Tap.Name, Alias: link.Alias, MAC: end.MAC, MTU: end.MTU, Addresses: link.Addresses,
+	})
+}
+
+// linuxEnd is what the tap was made with: as the dataplane reports it, or, where that says too little, as the link is. A
+// pod may have changed its link, so the link alone proves nothing.
+func linuxEnd(t vpp.Tap, link linux.LinkState) (wire.Tap, error) {
+	for _, mac := range []wire.MAC{t.MAC, link.MAC} {
+		for _, mtu := range []int{t.MTU, link.MTU} {
+			end := wire.Tap{Namespace: t.Namespace, Name: t.Tap.Name, MAC: mac, MTU: mtu}
+			if t.MadeAs(end) {
+				return end, nil
+			}
+		}
+	}
+	return wire.Tap{}, fmt.Errorf("the tap was not made as the dataplane and link %s say", t.Tap.Name)
+}
+
+// rebuilt is what is to be kept of attachments and of the leases of their addresses.
+func (a *Agent) rebuilt(attachments []*pod.Attachment) []eventloop.Saved {
+	var saved []eventloop.Saved
+	holders := make(map[string]bool)
+	for _, at := range attachments {
+		holders[at.Key.String()] = true
+		saved = append(saved, eventloop.Saved{Bucket: attachmentsBucket, Key: at.Key.String(), Value: at})
+	}
+	_, leases := a.network.Addresses()
+	for _, l := range leases {
+		if holders[l.Holder] {
+			saved = append(saved, eventloop.Saved{Bucket: leasesBucket, Key: l.Key(), Value: l})
+		}
+	}
+	return saved
+}

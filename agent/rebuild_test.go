@@ -1,0 +1,128 @@
+package agent
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/weftnet/weft/internal/netnstest"
+	"github.com/weftnet/weft/test/node"
+)
+
+// losses are the ways in which a state file forgets what is wired.
+var losses = map[string]func(path string) error{
+	"deleted by hand": os.Remove,
+	"empty":           func(path string) error { return os.Truncate(path, 0) },
+	"torn":            func(path string) error { return os.WriteFile(path, []byte("no database at all"), 0o600) },
+}
+
+func TestALostStateFileCostsNoPodItsNetwork(t *testing.T) {
+	netnstest.Require(t)
+	programs := build(t)
+	for name, lose := range losses {
+		t.Run(name, func(t *testing.T) {
+			l := newLab(t, programs)
+			before := l.snapshot()
+			a, b := l.pod("a"), l.pod("b")
+			mac := map[string]any{"runtimeConfig": map[string]any{"mac": "02:11:22:33:44:55"}}
+			resultA, resultB := l.cni("ADD", a, nil), l.cni("ADD", b, mac)
+			wired := l.snapshot()
+
+			l.restartAfter(lose)
+			if operations := l.resyncs(); len(operations) > 0 {
+				t.Errorf("the resync did %v", operations)
+			}
+			if diff := l.snapshot().Since(wired); len(diff) > 0 {
+				t.Errorf("since before the loss: %v", diff)
+			}
+			for _, address := range l.addresses(resultB) {
+				l.mustReach(a, address)
+			}
+			l.check(a, resultA)
+			l.check(b, resultB)
+			if again := l.cni("ADD", a, nil); !bytes.Equal(again, resultA) {
+				t.Errorf("ADD again: %s\nwas %s", again, resultA)
+			}
+			if again := l.cni("ADD", b, mac); !bytes.Equal(again, resultB) {
+				t.Errorf("ADD again: %s\nwas %s", again, resultB)
+			}
+			l.restartAfter(func(string) error { return nil }) // what was made anew is durable
+			if again := l.cni("ADD", a, nil); !bytes.Equal(again, resultA) {
+				t.Errorf("ADD after another restart: %s\nwas %s", again, resultA)
+			}
+			l.cni("DEL", a, nil)
+			l.cni("DEL", b, nil)
+			if diff := l.snapshot().Since(before); len(diff) > 0 {
+				t.Errorf("left behind: %v", diff)
+			}
+		})
+	}
+}
+
+// restartAfter ends the agent, does something to its state file, and starts another.
+func (l *lab) restartAfter(do func(path string) error) {
+	l.Helper()
+	if err := l.KillAgent(); err != nil {
+		l.Fatal(err)
+	}
+	if err := do(l.stateFile()); err != nil {
+		l.Fatal(err)
+	}
+	l.start()
+}
+
+func TestALinkOfNobodyIsLeftAloneUntilItIsKnown(t *testing.T) {
+	l := newLab(t, build(t))
+	a, b := l.pod("a"), l.pod("b")
+	resultA, resultB := l.cni("ADD", a, nil), l.cni("ADD", b, nil)
+	alias := l.setAlias(b, "")
+	l.restartAfter(os.Remove)
+	l.restartAfter(func(string) error { return nil }) // the debt is not forgotten
+	if n := len(l.logged("left alone")); n != 2 {
+		t.Errorf("the link of nobody was logged %d times, not at each start", n)
+	}
+	l.mustReach(a, l.addresses(resultB)[0])
+	l.check(a, resultA)
+
+	l.setAlias(b, alias)
+	l.restartAfter(func(string) error { return nil })
+	if operations := l.resyncs(); len(operations) > 0 {
+		t.Errorf("the resync did %v", operations)
+	}
+	l.check(b, resultB)
+	l.cni("DEL", a, nil)
+	l.cni("DEL", b, nil)
+}
+
+// setAlias gives the pod's link another alias and returns the one it had.
+func (l *lab) setAlias(p *node.Pod, alias string) (was string) {
+	l.Helper()
+	netnstest.Do(l, p.Netns, func() {
+		link, err := netlink.LinkByName("eth0")
+		if err == nil {
+			was = link.Attrs().Alias
+			err = netlink.LinkSetAlias(link, alias)
+		}
+		if err != nil {
+			l.Fatal(err)
+		}
+	})
+	return was
+}
+
+func TestAPodThatLeftMeanwhileIsPruned(t *testing.T) {
+	l := newLab(t, build(t))
+	before := l.snapshot()
+	p := l.pod("a")
+	l.cni("ADD", p, nil)
+	l.restartAfter(func(path string) error {
+		return errors.Join(os.Remove(path), p.Remove())
+	})
+	if diff := l.snapshot().Since(before); len(diff) > 0 {
+		t.Errorf("left behind: %v", diff)
+	}
+	l.cni("DEL", p, nil)
+}

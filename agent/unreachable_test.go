@@ -1,0 +1,84 @@
+package agent
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"testing"
+	"time"
+
+	"golang.org/x/net/icmp"
+	"golang.org/x/net/ipv4"
+	"golang.org/x/net/ipv6"
+
+	"github.com/weftnet/weft/internal/netnstest"
+)
+
+func TestAnAddressOfThePoolThatNobodyHasIsUnreachableAtOnce(t *testing.T) {
+	l := newLab(t, build(t))
+	p := l.pod("a")
+	l.cni("ADD", p, nil)
+	for _, tt := range []struct{ from, netns, to, want string }{
+		{"the pod", p.Netns, "10.1.0.200", "destination unreachable 1 from 169.254.1.1"},
+		{"the pod", p.Netns, "fd00:10:1::200", "destination unreachable 3 from fe80::1"},
+		{"the node", "", "10.1.0.200", "destination unreachable 1 from 169.254.1.1"},
+		{"the node", "", "fd00:10:1::200", "destination unreachable 3 from fe80::1"},
+	} {
+		if got := answerTo(t, tt.netns, netip.MustParseAddr(tt.to)); got != tt.want {
+			t.Errorf("%s pings %s: %s, want %s", tt.from, tt.to, got, tt.want)
+		}
+	}
+}
+
+// answerTo sends one echo request and describes what comes back.
+func answerTo(t *testing.T, netns string, to netip.Addr) string {
+	t.Helper()
+	network, protocol, request := "ip4:icmp", 1, icmp.Type(ipv4.ICMPTypeEcho)
+	if to.Is6() {
+		network, protocol, request = "ip6:ipv6-icmp", 58, ipv6.ICMPTypeEchoRequest
+	}
+	var conn *icmp.PacketConn
+	var err error
+	open := func() { conn, err = icmp.ListenPacket(network, "") }
+	if netns == "" {
+		open()
+	} else {
+		netnstest.Do(t, netns, open)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	b, err := (&icmp.Message{Type: request, Body: &icmp.Echo{ID: 7, Data: []byte("is anybody there?")}}).Marshal(nil)
+	if err == nil {
+		err = conn.SetDeadline(time.Now().Add(3 * time.Second))
+	}
+	if err == nil {
+		_, err = conn.WriteTo(b, &net.IPAddr{IP: to.AsSlice()})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return failure(t, conn, protocol)
+}
+
+// failure waits for an ICMP error.
+func failure(t *testing.T, conn *icmp.PacketConn, protocol int) string {
+	t.Helper()
+	for {
+		answer := make([]byte, 1500)
+		n, from, err := conn.ReadFrom(answer)
+		if err != nil {
+			return "nothing: " + err.Error()
+		}
+		m, err := icmp.ParseMessage(protocol, answer[:n])
+		if err != nil {
+			t.Fatal(err)
+		}
+		switch m.Type {
+		case ipv4.ICMPTypeDestinationUnreachable, ipv4.ICMPTypeTimeExceeded,
+			ipv6.ICMPTypeDestinationUnreachable, ipv6.ICMPTypeTimeExceeded:
+			return fmt.Sprintf("%s %d from %s", m.Type, m.Code, from.(*net.IPAddr).IP) // its zone is the name of another namespace's link
+		}
+	}
+}
