@@ -69,8 +69,7 @@ func (e *embedded) start(program string) (exited <-chan struct{}, pid int, err e
 		return nil, 0, err
 	}
 	defer out.Close()
-	// Not CommandContext: the process is to outlive this one.
-	cmd := exec.Command(program, "--api-socket", e.config.Socket) //nolint:noctx
+	cmd := exec.Command(program, "--api-socket", e.config.Socket) //nolint:noctx // it is to outlive us
 	cmd.Stdout, cmd.Stderr = out, out
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := cmd.Start(); err != nil {

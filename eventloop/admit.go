@@ -109,7 +109,7 @@ func (r *request) invalid(err error) error {
 func (l *Loop) enqueue(r *request) error {
 	overtaken, err := l.queue.push(r)
 	for _, o := range overtaken {
-		l.refuse(o, &cancelledError{r.name})
+		_, _ = l.refuse(o, &cancelledError{r.name})
 	}
 	return err
 }

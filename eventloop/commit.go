@@ -2,6 +2,7 @@ package eventloop
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 )
@@ -52,10 +53,11 @@ func (f *flight) count(out Outcome) {
 
 // interrupted names in err what overtook the event, if anything did.
 func (f *flight) interrupted(err error) error {
-	if cause, ok := context.Cause(f.life).(*cancelledError); ok && err != cause {
-		return fmt.Errorf("%w: %w", cause, err)
+	cause, ok := errors.AsType[*cancelledError](context.Cause(f.life))
+	if !ok || errors.Is(err, cause) {
+		return err
 	}
-	return err
+	return fmt.Errorf("%w: %w", cause, err)
 }
 
 // save is the second half of step 9, the durable step: the event's values, its
@@ -131,7 +133,7 @@ func (l *Loop) followUp(f *flight) {
 			err = fmt.Errorf("%w: follow-up of %d others", ErrInvalid, maxChain)
 		}
 		if err != nil {
-			l.refuse(r, err)
+			_, _ = l.refuse(r, err)
 			continue
 		}
 		next = append(next, r)

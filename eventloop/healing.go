@@ -59,7 +59,7 @@ func (l *Loop) healingRequest() *request {
 	l.healing.next = time.Time{}
 	r, err := l.admitPosted(context.Background(), Resynchronize{Full, "healing"})
 	if err != nil {
-		l.refuse(r, err)
+		_, _ = l.refuse(r, err)
 		return nil
 	}
 	return l.queue.start(r)

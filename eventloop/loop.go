@@ -101,7 +101,7 @@ func (l *Loop) next(ctx context.Context) *request {
 // refuseAll ends what waits, because the loop stops.
 func (l *Loop) refuseAll() {
 	for _, r := range l.queue.close() {
-		l.refuse(r, ErrStopped)
+		_, _ = l.refuse(r, ErrStopped)
 	}
 }
 

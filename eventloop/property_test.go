@@ -9,9 +9,10 @@ import (
 	"testing"
 	"time"
 
+	"pgregory.net/rapid"
+
 	"github.com/weftnet/weft/eventloop"
 	"github.com/weftnet/weft/eventloop/eventlooptest"
-	"pgregory.net/rapid"
 )
 
 // act is what one handler does with one key of its own.
@@ -181,13 +182,21 @@ func TestPropertyAFailedAtomicEventChangesNothing(t *testing.T) {
 			before := m.state()
 			m.arm(s)
 			rec, err := m.Do(t.Context(), s)
-			m.check(rt, s, before, rec, err)
+			m.check(rt, before, ending{s, rec, err})
 		}
 	})
 }
 
+// ending is what became of a script.
+type ending struct {
+	*script
+	rec *eventloop.Record
+	err error
+}
+
 // check compares the machine with what the script promised.
-func (m *machine) check(t *rapid.T, s *script, before any, rec *eventloop.Record, err error) {
+func (m *machine) check(t *rapid.T, before any, e ending) {
+	s, rec, err := e.script, e.rec, e.err
 	if (err != nil) != s.fails() {
 		t.Fatalf("%s: error %v", s, err)
 	}

@@ -146,7 +146,7 @@ func (a *admission) derive(d desire, depth int) error {
 	d.invalid = k.validate(d.ref.Name, d.v)
 	a.desires = append(a.desires, d)
 	if d.invalid != nil {
-		return nil
+		return nil //nolint:nilerr // it is kept with the desire: only an atomic transaction is refused for it
 	}
 	self := len(a.desires) - 1
 	for _, c := range k.derive(d.ref.Name, d.v) {

@@ -8,9 +8,10 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"pgregory.net/rapid"
+
 	"github.com/weftnet/weft/kvscheduler"
 	"github.com/weftnet/weft/kvscheduler/kvschedulertest"
-	"pgregory.net/rapid"
 )
 
 // onlyFirst lets the first fault through and then none, so that the way back is not disturbed.

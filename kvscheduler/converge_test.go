@@ -4,9 +4,10 @@ import (
 	"context"
 	"testing"
 
+	"pgregory.net/rapid"
+
 	"github.com/weftnet/weft/kvscheduler"
 	"github.com/weftnet/weft/kvscheduler/kvschedulertest"
-	"pgregory.net/rapid"
 )
 
 // check runs a property in a bubble, so that retries take no time.

@@ -7,8 +7,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/weftnet/weft/kvscheduler"
 	"pgregory.net/rapid"
+
+	"github.com/weftnet/weft/kvscheduler"
 )
 
 // things are the refs of generated worlds. A thing may need only those before it in the present order.

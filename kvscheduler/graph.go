@@ -63,7 +63,6 @@ type node struct {
 // planned is what the planner writes about a node; it is valid while mark is the graph's epoch.
 type planned struct {
 	mark    uint32
-	failed  uint32 // epoch in which an operation failed
 	indeg   int32
 	level   [2]int32
 	act     action

@@ -3,7 +3,7 @@ package kvscheduler
 // record begins the record of an operation; values are redacted here, before anybody can see them.
 func (r *run) record(o op) OpRecord {
 	n := r.g.nodes[o.id]
-	rec := OpRecord{Ref: n.ref.String(), Verb: o.verb.String(), Why: r.because(o, n), Level: int(o.level)}
+	rec := OpRecord{Ref: n.ref.String(), Verb: o.verb.String(), Why: r.because(n), Level: int(o.level)}
 	if o.verb != Create {
 		rec.Old = n.k.redact(n.have)
 	}
@@ -14,7 +14,7 @@ func (r *run) record(o op) OpRecord {
 }
 
 // because says why an operation is in the plan.
-func (r *run) because(o op, n *node) string {
+func (r *run) because(n *node) string {
 	switch {
 	case r.why == "undo":
 		return "undo"

@@ -4,9 +4,10 @@ import (
 	"context"
 	"testing"
 
+	"pgregory.net/rapid"
+
 	"github.com/weftnet/weft/kvscheduler"
 	"github.com/weftnet/weft/kvscheduler/kvschedulertest"
-	"pgregory.net/rapid"
 )
 
 // A crash of the agent: its state is lost in the middle of faults, the machine's is not. A crash of the machine: the

@@ -17,9 +17,9 @@ type Scheduler struct {
 	store *store
 	log   *ring
 
-	lastSeq uint64 // of the records of an earlier run
-	calls sync.WaitGroup // backend calls, also those that were given up
-	freed chan struct{}  // a call that was given up has returned
+	lastSeq uint64         // of the records of an earlier run
+	calls   sync.WaitGroup // backend calls, also those that were given up
+	freed   chan struct{}  // a call that was given up has returned
 	inbox
 }
 

@@ -47,7 +47,7 @@ func (s *Scheduler) verifyKind(ctx context.Context, k *kind, names []string, all
 	there := make(map[string]int)
 	var f found
 	if k.backed {
-		err := error(context.DeadlineExceeded)
+		var err error = context.DeadlineExceeded
 		s.bounded(ctx, nil, s.cfg.DumpTimeout, func(ctx context.Context) func() {
 			var got found
 			var gerr error

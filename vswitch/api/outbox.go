@@ -83,7 +83,7 @@ func (o *outbox) close(err error) {
 	o.changed.Broadcast()
 }
 
-// run writes until the outbox is closed or a write fails.
+// run writes until the outbox is closed or a write fails; its error, never nil, says which.
 func (o *outbox) run() error {
 	var spare []byte
 	for {

@@ -133,7 +133,7 @@ func (s *Server) serve(c *client) {
 	written := make(chan error, 1)
 	go func() {
 		err := c.out.run()
-		if err != nil && !errors.Is(err, errGoodbye) {
+		if !errors.Is(err, errGoodbye) {
 			_ = c.conn.Close() // ends the reading side
 		}
 		written <- err
