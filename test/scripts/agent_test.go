@@ -1,0 +1,128 @@
+package scripts_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+	"golang.org/x/sys/unix"
+
+	"github.com/weftnet/weft/test/netns"
+)
+
+// patience is how long anything may take that a script waits for.
+const patience = 20 * time.Second
+
+// agentCommand:
+//
+//	agent start [FLAG...]   start the agent, and wait until it can wire pods; later starts keep the flags
+//	agent begin             start it, and do not wait
+//	agent stop              end it by SIGTERM
+//	agent kill              end it by SIGKILL
+//	agent wait              wait until it can wire pods
+func agentCommand(ts *testscript.TestScript, neg bool, args []string) {
+	if len(args) == 0 {
+		usage(ts, "agent start|begin|stop|kill|wait")
+	}
+	s := on(ts)
+	switch args[0] {
+	case "start":
+		if len(args) > 1 {
+			s.flags = args[1:]
+		}
+		check(ts, neg, s.startAgent(context.Background()))
+	case "begin":
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		if err := s.startAgent(ctx); !errors.Is(err, context.Canceled) {
+			check(ts, neg, err)
+		}
+	case "stop":
+		check(ts, neg, s.node.StopAgent())
+	case "kill":
+		check(ts, neg, s.node.KillAgent())
+	case "wait":
+		check(ts, neg, s.node.AwaitReady(context.Background()))
+	default:
+		ts.Fatalf("agent: there is no %s", args[0])
+	}
+}
+
+// startAgent starts the agent on a thread in the node's namespace, which it and its dataplane inherit.
+func (s *stage) startAgent(ctx context.Context) error {
+	return netns.Do(s.home, func() error { return s.node.StartAgent(ctx, append(s.proxyFlags(), s.flags...)...) })
+}
+
+// dataplaneCommand:
+//
+//	dataplane kill   end the dataplane by SIGKILL
+//	dataplane wait   wait until one answers that is another process than at the last kill, and the agent can wire pods
+func dataplaneCommand(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		usage(ts, "dataplane kill|wait")
+	}
+	s := on(ts)
+	switch args[0] {
+	case "kill":
+		s.killed = s.node.DataplanePID()
+		ts.Check(unix.Kill(s.killed, unix.SIGKILL))
+	case "wait":
+		ts.Check(eventually(patience, func() error {
+			if pid := s.node.DataplanePID(); pid == 0 || pid == s.killed {
+				return errors.New("no new dataplane answers")
+			}
+			return nil
+		}))
+		ts.Check(s.node.AwaitReady(context.Background()))
+	default:
+		ts.Fatalf("dataplane: there is no %s", args[0])
+	}
+}
+
+// eventually tries until there is no error; it gives the last one when limit is over.
+func eventually(limit time.Duration, try func() error) error {
+	over := time.NewTimer(limit)
+	defer over.Stop()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		err := try()
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-tick.C:
+		case <-over.C:
+			return fmt.Errorf("after %s: %w", limit, err)
+		}
+	}
+}
+
+// weftctlCommand: weftctl ARG... runs the operator's client.
+func weftctlCommand(ts *testscript.TestScript, neg bool, args []string) {
+	out, err := on(ts).node.Weftctl(context.Background(), args...)
+	_, _ = io.WriteString(ts.Stdout(), out)
+	if err != nil {
+		_, _ = fmt.Fprintln(ts.Stderr(), err)
+	}
+	check(ts, neg, err)
+}
+
+// untilLine asks the operator's client until a line of its output is like the pattern.
+func (s *stage) untilLine(pattern string, args []string) (out string, err error) {
+	line, err := regexp.Compile("(?m)" + pattern)
+	if err != nil {
+		return "", err
+	}
+	err = eventually(patience, func() (err error) {
+		if out, err = s.node.Weftctl(context.Background(), args...); err == nil && !line.MatchString(out) {
+			err = fmt.Errorf("no line is like %s", pattern)
+		}
+		return err
+	})
+	return out, err
+}

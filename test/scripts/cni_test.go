@@ -1,0 +1,203 @@
+package scripts_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+// cniCommand runs weft-cni as a runtime does. What it prints is the script's stdout.
+//
+//	cni add|del|check NAME [KEY=VALUE...]
+//	cni status [KEY=VALUE...]
+//	cni gc NAME... [KEY=VALUE...]         only the sandboxes that are named are valid
+//	cni gc --unlisted                     the runtime does not say what is valid
+//	cni begin add|del NAME [KEY=VALUE...] begin, and do not wait
+//	cni end NAME                          wait for what was begun
+//
+// A KEY that begins with CNI_ is of the environment, any other a member of the configuration. CHECK and DEL get the
+// result of the ADD as prevResult, as from a runtime. Whatever the verb, stdout must hold one JSON document or, for a
+// success without a result, nothing; and an error is one line.
+func cniCommand(ts *testscript.TestScript, neg bool, args []string) {
+	s := on(ts)
+	var c *call
+	var err error
+	switch {
+	case len(args) == 2 && args[0] == "end":
+		if c = s.calls[args[1]]; c == nil {
+			ts.Fatalf("nothing was begun for sandbox %s", args[1])
+		}
+		delete(s.calls, args[1])
+	case len(args) > 2 && args[0] == "begin":
+		c, err = s.begin(args[1], args[2:])
+		ts.Check(err)
+		s.calls[args[2]] = c
+		return
+	case len(args) > 0:
+		c, err = s.begin(args[0], args[1:])
+		ts.Check(err)
+	default:
+		usage(ts, "cni add|del|check|status|gc|begin|end ...")
+	}
+	<-c.done
+	_, _ = ts.Stdout().Write(c.out.Bytes())
+	_, _ = ts.Stderr().Write(c.stderr.Bytes())
+	ts.Check(c.wellFormed())
+	check(ts, neg, c.err)
+}
+
+// call is a run of weft-cni.
+type call struct {
+	verb        string
+	sandbox     *sandbox // nil for STATUS and GC
+	out, stderr bytes.Buffer
+	err         error
+	done        chan struct{} // closed at its end
+}
+
+// begin starts a run. names are those of sandboxes, followed by settings.
+func (s *stage) begin(verb string, args []string) (*call, error) {
+	var names []string
+	conf, env := s.conf(), map[string]string{"CNI_COMMAND": strings.ToUpper(verb), "CNI_PATH": s.programs()}
+	c := &call{verb: verb, done: make(chan struct{})}
+	for _, a := range args {
+		if key, _, isSetting := strings.Cut(a, "="); !isSetting {
+			names = append(names, key)
+		}
+	}
+	if err := s.fill(c, conf, env, names); err != nil {
+		return nil, err
+	}
+	for _, a := range args {
+		key, value, isSetting := strings.Cut(a, "=")
+		switch {
+		case isSetting && strings.HasPrefix(key, "CNI_"):
+			env[key] = value
+		case isSetting && value == "":
+			delete(conf, key)
+		case isSetting:
+			conf[key] = value
+		}
+	}
+	return c, s.run(c, conf, env)
+}
+
+// conf is the plugin's configuration as libcni makes it from a list.
+func (s *stage) conf() map[string]any {
+	return map[string]any{
+		"cniVersion": "1.1.0", "name": "weft", "type": "weft-cni",
+		"socket": s.node.Socket(), "deleteQueue": filepath.Join(s.node.State(), "delete-queue"),
+		"runtimeConfig": map[string]any{"io.kubernetes.cri.pod-annotations": map[string]string{}},
+	}
+}
+
+// fill adds what the verb needs.
+func (s *stage) fill(c *call, conf map[string]any, env map[string]string, names []string) error {
+	switch {
+	case c.verb == "status" && len(names) == 0:
+		return nil
+	case c.verb == "gc":
+		return s.fillValid(conf, names)
+	case len(names) != 1:
+		return fmt.Errorf("cni %s: the name of one sandbox is needed", c.verb)
+	}
+	b := s.sandboxes[names[0]]
+	if b == nil {
+		return fmt.Errorf("there is no sandbox %s", names[0])
+	}
+	c.sandbox = b
+	env["CNI_CONTAINERID"], env["CNI_NETNS"], env["CNI_IFNAME"], env["CNI_ARGS"] = b.id, b.path, "eth0", b.environment()
+	if c.verb != "add" && b.result != nil {
+		conf["prevResult"] = json.RawMessage(b.result)
+	}
+	return nil
+}
+
+func (s *stage) fillValid(conf map[string]any, names []string) error {
+	if len(names) == 1 && names[0] == "--unlisted" {
+		return nil
+	}
+	valid := []map[string]string{}
+	for _, name := range names {
+		b := s.sandboxes[name]
+		if b == nil {
+			return fmt.Errorf("there is no sandbox %s", name)
+		}
+		valid = append(valid, map[string]string{"containerID": b.id, "ifname": "eth0"})
+	}
+	conf["cni.dev/valid-attachments"] = valid
+	return nil
+}
+
+func (s *stage) run(c *call, conf map[string]any, env map[string]string) error {
+	stdin, err := json.Marshal(conf)
+	if err != nil {
+		return err
+	}
+	cmd := exec.Command(s.node.Program("weft-cni"))
+	cmd.Env = os.Environ()
+	for key, value := range env {
+		cmd.Env = append(cmd.Env, key+"="+value)
+	}
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(stdin), &c.out, &c.stderr
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	go func() {
+		defer close(c.done)
+		if c.err = cmd.Wait(); c.err == nil && c.verb == "add" {
+			c.sandbox.result = bytes.Clone(c.out.Bytes())
+		}
+	}()
+	return nil
+}
+
+// failure is an error as a runtime reads it.
+type failure struct {
+	Code uint
+	Msg  string
+}
+
+// wellFormed says what is wrong with what the runtime was given.
+func (c *call) wellFormed() error {
+	if c.err == nil && c.verb != "add" {
+		if c.out.Len() > 0 {
+			return fmt.Errorf("%s succeeded and printed %q", c.verb, c.out.String())
+		}
+		return nil
+	}
+	f, err := c.failure()
+	switch {
+	case err != nil:
+		return fmt.Errorf("stdout is not one JSON document: %w", err)
+	case c.err == nil:
+		return nil
+	case f.Code == 0 || f.Msg == "":
+		return errors.New("the error has no code or no message")
+	case strings.ContainsAny(f.Msg, "\n\r"):
+		return errors.New("the message has more than one line")
+	case c.verb == "del" && strings.Contains(strings.ToLower(c.out.String()), "not found"):
+		return errors.New("runtimes take this error of a DEL for success")
+	}
+	return nil
+}
+
+func (c *call) failure() (f failure, err error) {
+	err = json.Unmarshal(c.out.Bytes(), &f)
+	return f, err
+}
+
+// endCalls waits for what a script began and did not end.
+func (s *stage) endCalls() error {
+	for _, c := range s.calls {
+		<-c.done
+	}
+	return nil
+}

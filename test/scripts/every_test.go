@@ -1,0 +1,79 @@
+package scripts_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+// everyCommand: every NAME RETVAL adds the sandbox and deletes it, which tells the messages that an ADD sends. Then, for
+// each of them, it lets the dataplane refuse the first: the ADD must fail with code 105 and one line, which is printed,
+// everything must be as before, and an ADD without a refusal must succeed. Its DEL follows.
+func everyCommand(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		usage(ts, "every NAME RETVAL")
+	}
+	s, name := on(ts), args[0]
+	p := s.proxied(ts)
+	p.Asked()
+	ts.Check(s.succeed("add", name))
+	messages := p.Asked()
+	slices.Sort(messages) // those of one level have no order
+	if len(messages) == 0 {
+		ts.Fatalf("the ADD asked nothing of the dataplane")
+	}
+	ts.Check(s.succeed("del", name))
+	snapshotCommand(ts, false, []string{"every"})
+	for _, m := range messages {
+		if strings.HasSuffix(m, "_dump") || m == "control_ping" {
+			continue // answered by any number of details, none of which can refuse
+		}
+		refuseCommand(ts, false, []string{m, args[1], "1"})
+		line, err := s.refused(name)
+		if err != nil {
+			ts.Fatalf("refused %s: %v", m, err)
+		}
+		if p.Allow(m) == 0 {
+			ts.Fatalf("the second ADD sent no %s", m)
+		}
+		_, _ = fmt.Fprintf(ts.Stdout(), "%s: %s\n", m, strings.ReplaceAll(line, s.node.Dir, "$NODE"))
+		if err := s.compare("every"); err != nil {
+			ts.Fatalf("refused %s: %v", m, err)
+		}
+		ts.Check(errors.Join(s.succeed("add", name), s.succeed("del", name), s.compare("every")))
+	}
+}
+
+// succeed runs weft-cni for a sandbox.
+func (s *stage) succeed(verb, name string) error {
+	c, err := s.begin(verb, []string{name})
+	if err != nil {
+		return err
+	}
+	<-c.done
+	if err := errors.Join(c.err, c.wellFormed()); err != nil {
+		return fmt.Errorf("%s of %s: %w: %s", verb, name, err, c.out.String())
+	}
+	return nil
+}
+
+// refused runs an ADD that is to fail because the dataplane refuses, and gives what the runtime is told.
+func (s *stage) refused(name string) (line string, err error) {
+	c, err := s.begin("add", []string{name})
+	if err != nil {
+		return "", err
+	}
+	<-c.done
+	f, _ := c.failure()
+	switch err := c.wellFormed(); {
+	case c.err == nil:
+		return "", errors.New("the ADD succeeded")
+	case f.Code != 105:
+		return "", fmt.Errorf("code %d, not 105: %s", f.Code, f.Msg)
+	default:
+		return f.Msg, err
+	}
+}

@@ -1,0 +1,154 @@
+package scripts_test
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+
+	"github.com/rogpeppe/go-internal/testscript"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/weftnet/weft/test/netns"
+)
+
+// meddleCommand does to a sandbox what Weft does not expect. Where there is a family to choose it is IPv4.
+//
+//	meddle NAME remove address|route|neighbour   of eth0: its address, the default route, the gateway's neighbour entry
+//	meddle NAME remove link                      eth0 itself
+//	meddle NAME set mtu N | set mac MAC | set down
+//	meddle NAME add link LINK                    a link that is not Weft's
+//	meddle NAME add default LINK                 default routes of that link
+//	meddle NAME add witness                      by which sandbox gone knows that the namespace is gone
+//	meddle dataplane remove route NAME           the route to the sandbox's address
+func meddleCommand(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 3 {
+		usage(ts, "meddle NAME remove|set|add ...")
+	}
+	s := on(ts)
+	if args[0] == "dataplane" {
+		ts.Check(s.removeRoute(s.sandbox(ts, args[len(args)-1])))
+		return
+	}
+	b := s.sandbox(ts, args[0])
+	if args[1] == "add" && args[2] == "witness" {
+		ts.Check(s.addWitness(b))
+		return
+	}
+	err := netns.Do(b.path, func() error { return meddle(args[1]+" "+args[2], args[3:]) })
+	if err != nil {
+		ts.Fatalf("%s: %v", strings.Join(args, " "), err)
+	}
+}
+
+func meddle(what string, args []string) error {
+	if change := additions[what]; change != nil {
+		return change(args)
+	}
+	change := changes[what]
+	if change == nil {
+		return errUsage
+	}
+	link, err := netlink.LinkByName("eth0")
+	if err != nil {
+		return err
+	}
+	return change(link, args)
+}
+
+// changes are those of eth0, additions those beside it.
+var changes = map[string]func(link netlink.Link, args []string) error{
+	"remove link":      func(link netlink.Link, _ []string) error { return netlink.LinkDel(link) },
+	"remove address":   removeAddress,
+	"remove route":     removeDefault,
+	"remove neighbour": removeNeighbour,
+	"set down":         func(link netlink.Link, _ []string) error { return netlink.LinkSetDown(link) },
+	"set mtu":          setMTU,
+	"set mac":          setMAC,
+}
+
+var additions = map[string]func(args []string) error{
+	"add link":    addLink,
+	"add default": addDefault,
+}
+
+func removeAddress(link netlink.Link, _ []string) error {
+	addresses, err := netlink.AddrList(link, unix.AF_INET)
+	if err != nil || len(addresses) == 0 {
+		return errors.Join(err, errors.New("there is no address"))
+	}
+	return netlink.AddrDel(link, &addresses[0])
+}
+
+func removeDefault(link netlink.Link, _ []string) error {
+	routes, err := netlink.RouteList(link, unix.AF_INET)
+	if err != nil {
+		return err
+	}
+	i := slices.IndexFunc(routes, func(r netlink.Route) bool { return r.Dst == nil || r.Dst.IP.IsUnspecified() })
+	if i < 0 {
+		return errors.New("there is no default route")
+	}
+	return netlink.RouteDel(&routes[i])
+}
+
+func removeNeighbour(link netlink.Link, _ []string) error {
+	neighbours, err := netlink.NeighList(link.Attrs().Index, unix.AF_INET)
+	if err != nil {
+		return err
+	}
+	i := slices.IndexFunc(neighbours, func(n netlink.Neigh) bool { return n.State == netlink.NUD_PERMANENT })
+	if i < 0 {
+		return errors.New("there is no neighbour that somebody entered")
+	}
+	return netlink.NeighDel(&neighbours[i])
+}
+
+func setMTU(link netlink.Link, args []string) error {
+	var mtu int
+	if _, err := fmt.Sscan(strings.Join(args, " "), &mtu); err != nil {
+		return err
+	}
+	return netlink.LinkSetMTU(link, mtu)
+}
+
+func setMAC(link netlink.Link, args []string) error {
+	mac, err := net.ParseMAC(strings.Join(args, " "))
+	if err != nil {
+		return err
+	}
+	return netlink.LinkSetHardwareAddr(link, mac)
+}
+
+func addLink(args []string) error {
+	if len(args) != 1 {
+		return errUsage
+	}
+	tap := &netlink.Tuntap{LinkAttrs: netlink.LinkAttrs{Name: args[0]}, Mode: netlink.TUNTAP_MODE_TAP}
+	if err := netlink.LinkAdd(tap); err != nil {
+		return err
+	}
+	link, err := netlink.LinkByName(args[0])
+	if err != nil {
+		return err
+	}
+	return netlink.LinkSetUp(link)
+}
+
+func addDefault(args []string) error {
+	if len(args) != 1 {
+		return errUsage
+	}
+	link, err := netlink.LinkByName(args[0])
+	if err != nil {
+		return err
+	}
+	for _, everything := range []*net.IPNet{{IP: net.IPv4zero, Mask: net.CIDRMask(0, 32)}, {IP: net.IPv6zero, Mask: net.CIDRMask(0, 128)}} {
+		if err := netlink.RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Dst: everything}); err != nil {
+			return err
+		}
+	}
+	return nil
+}

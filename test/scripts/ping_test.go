@@ -1,0 +1,162 @@
+package scripts_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/weftnet/weft/test/netns"
+	"github.com/weftnet/weft/test/node"
+	"github.com/weftnet/weft/test/ping"
+)
+
+// pingCommand: ping FROM TO N sends N echoes to each address of TO, none of which may be lost; with ! before it, none
+// may be answered. FROM and TO are sandboxes, or the node.
+func pingCommand(ts *testscript.TestScript, neg bool, args []string) {
+	var n int
+	if len(args) != 3 {
+		usage(ts, "ping FROM TO N")
+	}
+	if _, err := fmt.Sscan(args[2], &n); err != nil || n < 1 {
+		usage(ts, "ping FROM TO N")
+	}
+	s := on(ts)
+	addresses, err := s.addresses(args[1])
+	ts.Check(err)
+	for _, to := range addresses {
+		answered, err := pings(s.netns(ts, args[0]), to, n, neg)
+		ts.Check(err)
+		if neg && answered > 0 || !neg && answered < n {
+			ts.Fatalf("%d of %d echoes from %s to %s (%s) were answered", answered, n, args[0], args[1], to)
+		}
+	}
+}
+
+// pings sends echoes one after the other, each as soon as the one before is answered, and counts the answers.
+func pings(from string, to netip.Addr, n int, impatient bool) (answered int, err error) {
+	p, err := ping.Open(from, to)
+	if err != nil {
+		return 0, err
+	}
+	defer p.Close()
+	limit := time.Second
+	if impatient {
+		limit = 100 * time.Millisecond
+	}
+	for seq := range n {
+		ctx, cancel := context.WithTimeout(context.Background(), limit)
+		if _, err := p.Once(ctx, to, seq); err == nil {
+			answered++
+		}
+		cancel()
+	}
+	return answered, nil
+}
+
+// netns is the path of a sandbox's namespace, or of the node's.
+func (s *stage) netns(ts *testscript.TestScript, name string) string {
+	if name == "node" {
+		return s.home
+	}
+	return s.sandbox(ts, name).path
+}
+
+func (s *stage) addresses(name string) ([]netip.Addr, error) {
+	if name == "node" {
+		return s.nodeAddresses()
+	}
+	b := s.sandboxes[name]
+	if b == nil {
+		return nil, fmt.Errorf("there is no sandbox %s", name)
+	}
+	addresses, err := b.addresses()
+	if err == nil && len(addresses) == 0 {
+		err = fmt.Errorf("the last ADD of sandbox %s gave no address", name)
+	}
+	return addresses, err
+}
+
+// nodeAddresses are those of the node's link to the dataplane that others can use.
+func (s *stage) nodeAddresses() (addresses []netip.Addr, err error) {
+	err = netns.Do(s.home, func() error {
+		link, err := netlink.LinkByName(node.HostLink)
+		if err != nil {
+			return err
+		}
+		list, err := netlink.AddrList(link, unix.AF_UNSPEC)
+		for _, a := range list {
+			if addr, ok := netip.AddrFromSlice(a.IP); ok && !addr.Unmap().IsLinkLocalUnicast() {
+				addresses = append(addresses, addr.Unmap())
+			}
+		}
+		return err
+	})
+	if err == nil && len(addresses) < 2 {
+		err = fmt.Errorf("the node's addresses are %v, not one of each family", addresses)
+	}
+	return addresses, err
+}
+
+// stream is an unending row of echoes.
+type stream struct {
+	pinger *ping.Pinger
+	cancel context.CancelFunc
+	done   chan struct{}
+	loss   ping.Loss
+	err    error
+}
+
+// streamInterval makes a hundred echoes a second.
+const streamInterval = 10 * time.Millisecond
+
+// streamCommand:
+//
+//	stream start FROM TO   begin to send a hundred echoes a second to TO's first address
+//	stream stop            end that, and print how many were lost
+func streamCommand(ts *testscript.TestScript, neg bool, args []string) {
+	s := on(ts)
+	switch {
+	case !neg && len(args) == 3 && args[0] == "start" && s.stream == nil:
+		addresses, err := s.addresses(args[2])
+		ts.Check(err)
+		ts.Check(s.startStream(s.netns(ts, args[1]), addresses[0]))
+	case !neg && len(args) == 1 && args[0] == "stop" && s.stream != nil:
+		loss := s.stream
+		ts.Check(s.endStream())
+		_, _ = fmt.Fprintln(ts.Stdout(), loss.loss)
+	default:
+		usage(ts, "stream start FROM TO, then stream stop")
+	}
+}
+
+func (s *stage) startStream(from string, to netip.Addr) error {
+	p, err := ping.Open(from, to)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	st := &stream{pinger: p, cancel: cancel, done: make(chan struct{})}
+	go func() {
+		defer close(st.done)
+		st.loss, st.err = p.Stream(ctx, to, streamInterval)
+	}()
+	s.stream = st
+	return nil
+}
+
+func (s *stage) endStream() error {
+	st := s.stream
+	if st == nil {
+		return nil
+	}
+	s.stream = nil
+	st.cancel()
+	<-st.done
+	return errors.Join(st.err, st.pinger.Close())
+}

@@ -1,0 +1,125 @@
+package scripts_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+
+	"github.com/rogpeppe/go-internal/testscript"
+	"golang.org/x/sys/unix"
+
+	"github.com/weftnet/weft/test/netns"
+	"github.com/weftnet/weft/test/refuse"
+)
+
+// proxyCommand: proxy starts a dataplane, and a proxy before it that can refuse; an agent that is started after it
+// finds the proxy in the dataplane's place. proxy cut drops its connections, as if the dataplane had died.
+func proxyCommand(ts *testscript.TestScript, neg bool, args []string) {
+	s := on(ts)
+	switch {
+	case !neg && len(args) == 0 && s.proxy == nil:
+		ts.Check(s.startProxy())
+	case !neg && len(args) == 1 && args[0] == "cut":
+		s.proxied(ts).Cut()
+	default:
+		usage(ts, "proxy, then proxy cut")
+	}
+}
+
+func (s *stage) startProxy() error {
+	log, err := os.OpenFile(s.node.DataplaneLog(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	s.dataplane = exec.Command(s.node.Program("weft-vswitch"), "--api-socket", s.node.DataplaneSocket())
+	s.dataplane.Stdout, s.dataplane.Stderr = log, log
+	if err := netns.Do(s.home, s.dataplane.Start); err != nil {
+		return err
+	}
+	err = eventually(patience, func() error {
+		if s.node.DataplanePID() == 0 {
+			return errors.New("the dataplane does not answer")
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	s.proxy, err = refuse.Listen(s.proxySocket(), s.node.DataplaneSocket())
+	return err
+}
+
+func (s *stage) proxySocket() string { return filepath.Join(s.node.Dir, "proxy.sock") }
+
+// proxyFlags make the agent take the proxy, where there is one, for a dataplane that somebody else runs.
+func (s *stage) proxyFlags() []string {
+	if s.proxy == nil {
+		return nil
+	}
+	return []string{"--dataplane-type", "vpp", "--dataplane-socket", s.proxySocket()}
+}
+
+func (s *stage) endProxy() error {
+	if s.dataplane == nil {
+		return nil
+	}
+	var errs []error
+	if s.proxy != nil {
+		errs = append(errs, s.proxy.Close())
+	}
+	errs = append(errs, s.dataplane.Process.Signal(unix.SIGTERM))
+	return errors.Join(append(errs, s.dataplane.Wait())...)
+}
+
+func (s *stage) proxied(ts *testscript.TestScript) *refuse.Proxy {
+	if s.proxy == nil {
+		ts.Fatalf("this script has no proxy")
+	}
+	return s.proxy
+}
+
+// refuseCommand: refuse MESSAGE RETVAL TIMES lets the dataplane refuse the next requests of that message.
+func refuseCommand(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 3 {
+		usage(ts, "refuse MESSAGE RETVAL TIMES")
+	}
+	retval, err := strconv.ParseInt(args[1], 10, 32)
+	ts.Check(err)
+	on(ts).proxied(ts).Refuse(args[0], int32(retval), times(ts, args[2]))
+}
+
+// hangCommand: hang MESSAGE TIMES lets the next requests of that message hang: they are not done, nor answered.
+func hangCommand(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		usage(ts, "hang MESSAGE TIMES")
+	}
+	on(ts).proxied(ts).Hang(args[0], times(ts, args[1]))
+}
+
+// loseCommand: lose MESSAGE TIMES lets the answers to the next requests of that message be lost: they are done.
+func loseCommand(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		usage(ts, "lose MESSAGE TIMES")
+	}
+	on(ts).proxied(ts).Lose(args[0], times(ts, args[1]))
+}
+
+// awaitCommand: await MESSAGE waits until a request was refused, hung or lost.
+func awaitCommand(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		usage(ts, "await MESSAGE")
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	ts.Check(on(ts).proxied(ts).Met(ctx, args[0]))
+}
+
+func times(ts *testscript.TestScript, text string) int {
+	n, err := strconv.Atoi(text)
+	ts.Check(err)
+	return n
+}

@@ -1,0 +1,113 @@
+package scripts_test
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"path/filepath"
+	"strings"
+
+	"github.com/containernetworking/cni/libcni"
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/weftnet/weft/test/netns"
+)
+
+// sandbox is what a runtime makes for a pod, with what it remembers of it.
+type sandbox struct {
+	name   string
+	pod    string // several sandboxes may be of one pod
+	id     string // of the container
+	path   string // of the network namespace
+	result []byte // of the last ADD that succeeded
+
+	removed bool // the namespace
+}
+
+// sandboxCommand:
+//
+//	sandbox NAME [POD]   make a sandbox for the pod; without POD it is called like the sandbox
+//	sandbox rm NAME      take its network namespace away, as a runtime does at the end of a pod
+//	sandbox gone NAME    wait until the kernel lets go of the namespace that was taken away (meddle NAME add witness)
+//
+// A sandbox that is made again after its end is another namespace of the same container. NAME_netns is set to its path.
+func sandboxCommand(ts *testscript.TestScript, neg bool, args []string) {
+	s := on(ts)
+	switch {
+	case len(args) == 2 && args[0] == "rm":
+		b := s.sandbox(ts, args[1])
+		ts.Check(netns.Remove(b.path))
+		b.removed = true
+	case len(args) == 2 && args[0] == "gone":
+		check(ts, neg, s.awaitGone(s.sandbox(ts, args[1])))
+	case len(args) == 1:
+		ts.Check(s.makeSandbox(args[0], args[0]))
+		ts.Setenv(args[0]+"_netns", s.sandboxes[args[0]].path)
+	case len(args) == 2:
+		ts.Check(s.makeSandbox(args[0], args[1]))
+		ts.Setenv(args[0]+"_netns", s.sandboxes[args[0]].path)
+	default:
+		usage(ts, "sandbox NAME [POD] | sandbox rm NAME | sandbox gone NAME")
+	}
+}
+
+func (s *stage) sandbox(ts *testscript.TestScript, name string) *sandbox {
+	b := s.sandboxes[name]
+	if b == nil {
+		ts.Fatalf("there is no sandbox %s", name)
+	}
+	return b
+}
+
+func (s *stage) makeSandbox(name, pod string) error {
+	id := sha256.Sum256([]byte(name))
+	b := &sandbox{name: name, pod: pod, id: hex.EncodeToString(id[:]), path: filepath.Join(s.node.Dir, "pods", name)}
+	if err := netns.Make(b.path); err != nil {
+		return err
+	}
+	s.sandboxes[name] = b
+	return nil
+}
+
+// args are the CNI_ARGS of the sandbox as Kubernetes gives them.
+func (b *sandbox) args() [][2]string {
+	uid := sha256.Sum256([]byte("pod " + b.pod))
+	return [][2]string{
+		{"IgnoreUnknown", "1"}, {"K8S_POD_NAMESPACE", "shop"}, {"K8S_POD_NAME", b.pod},
+		{"K8S_POD_INFRA_CONTAINER_ID", b.id}, {"K8S_POD_UID", hex.EncodeToString(uid[:16])},
+	}
+}
+
+// environment is CNI_ARGS.
+func (b *sandbox) environment() string {
+	var pairs []string
+	for _, a := range b.args() {
+		pairs = append(pairs, a[0]+"="+a[1])
+	}
+	return strings.Join(pairs, ";")
+}
+
+// conf is the sandbox as libcni takes it.
+func (b *sandbox) conf() *libcni.RuntimeConf {
+	return &libcni.RuntimeConf{
+		ContainerID: b.id, NetNS: b.path, IfName: "eth0", Args: b.args(),
+		CapabilityArgs: map[string]any{"io.kubernetes.cri.pod-annotations": map[string]string{}},
+	}
+}
+
+// addresses are those that the last ADD gave.
+func (b *sandbox) addresses() ([]netip.Addr, error) {
+	var result struct {
+		IPs []struct{ Address netip.Prefix }
+	}
+	if err := json.Unmarshal(b.result, &result); err != nil {
+		return nil, fmt.Errorf("sandbox %s has no result of an ADD: %w", b.name, err)
+	}
+	var addresses []netip.Addr
+	for _, ip := range result.IPs {
+		addresses = append(addresses, ip.Address.Addr())
+	}
+	return addresses, nil
+}

@@ -1,0 +1,99 @@
+package scripts_test
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/weftnet/weft/test/leftovers"
+)
+
+// settling is how long the kernel and closing connections may take until everything is as it was.
+const settling = 10 * time.Second
+
+// snapshotCommand: snapshot NAME notes all that there is: links, addresses, routes, rules, neighbours, files, leases,
+// what is in the dataplane, and the open descriptors of its process and the agent's. What does not run is left out.
+func snapshotCommand(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		usage(ts, "snapshot NAME")
+	}
+	s := on(ts)
+	taken, err := leftovers.Steady(context.Background(), s.places(), settling)
+	ts.Check(err)
+	s.snapshots[args[0]] = seen{taken, s.paths()}
+}
+
+// sameCommand: same NAME fails with all that came and went since that snapshot. Sandboxes that were made or taken away
+// since are left out.
+func sameCommand(ts *testscript.TestScript, neg bool, args []string) {
+	s := on(ts)
+	if len(args) != 1 {
+		usage(ts, "same NAME")
+	}
+	check(ts, neg, s.compare(args[0]))
+}
+
+func (s *stage) compare(name string) error {
+	before, ok := s.snapshots[name]
+	if !ok {
+		return fmt.Errorf("there is no snapshot %s", name)
+	}
+	return eventually(settling, func() error {
+		after, err := leftovers.Take(context.Background(), s.places())
+		if err != nil {
+			return err
+		}
+		if lines := s.relevant(after.Since(before.Snapshot), before.sandboxes); len(lines) > 0 {
+			return fmt.Errorf("%d objects differ:\n  %s", len(lines), strings.Join(lines, "\n  "))
+		}
+		return nil
+	})
+}
+
+// places is everywhere that a pod could leave something.
+func (s *stage) places() leftovers.Places {
+	p := leftovers.Places{
+		Namespaces:  map[string]string{"node": s.home},
+		Directories: s.node.Watched(),
+		Processes:   map[string]int{},
+	}
+	maps.Copy(p.Namespaces, s.paths())
+	if pid := s.node.AgentPID(); pid != 0 {
+		p.Processes["weft-agent"], p.Agent = pid, s.node.Socket()
+	}
+	if pid := s.node.DataplanePID(); pid != 0 {
+		p.Processes["weft-vswitch"], p.Dataplane = pid, s.node.DataplaneSocket()
+	}
+	return p
+}
+
+// paths are those of the sandboxes that have a namespace.
+func (s *stage) paths() map[string]string {
+	paths := map[string]string{}
+	for name, b := range s.sandboxes {
+		if !b.removed {
+			paths[name] = b.path
+		}
+	}
+	return paths
+}
+
+// relevant leaves out the lines about sandboxes that are not now what they were then.
+func (s *stage) relevant(lines []string, before map[string]string) []string {
+	now := s.paths()
+	return slices.DeleteFunc(lines, func(line string) bool {
+		fields := strings.Fields(line) // + kind where ...
+		for name := range s.sandboxes {
+			_, was := before[name]
+			if _, is := now[name]; was != is && (fields[2] == name || fields[2] == s.sandboxes[name].path) {
+				return true
+			}
+		}
+		return false
+	})
+}

@@ -1,0 +1,131 @@
+package scripts_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/weftnet/weft/test/leftovers"
+	"github.com/weftnet/weft/test/netns"
+	"github.com/weftnet/weft/test/node"
+	"github.com/weftnet/weft/test/refuse"
+)
+
+// stage is what one script plays on: a node in a network namespace of its own, and the sandboxes on it.
+type stage struct {
+	t         testing.TB
+	node      *node.Node
+	home      string   // the node's network namespace
+	flags     []string // of the agent, from its last start on
+	sandboxes map[string]*sandbox
+	calls     map[string]*call // under way
+	snapshots map[string]seen
+	stream    *stream
+	proxy     *refuse.Proxy
+	dataplane *exec.Cmd // of a script with a proxy
+	killed    int       // the dataplane that was killed last
+	limited   bool      // the state has a file system of its own
+}
+
+// seen is a snapshot with the sandboxes that were there.
+type seen struct {
+	leftovers.Snapshot
+	sandboxes map[string]string // name -> path
+}
+
+type stageKey struct{}
+
+func on(ts *testscript.TestScript) *stage { return ts.Value(stageKey{}).(*stage) }
+
+// setup makes the stage of a script. These are in its environment:
+//
+//	NODE    the node's directory
+//	STATE   the agent's
+//	CONFIG  the agent's configuration file
+//	SOCKET  the agent's
+func setup(env *testscript.Env, programs string) error {
+	n, err := node.New(programs, node.Options{Verify: true, CoolDown: 30 * time.Second})
+	if err != nil {
+		return err
+	}
+	s := &stage{
+		t: env.T().(testing.TB), node: n, home: filepath.Join(env.WorkDir, "home"),
+		sandboxes: map[string]*sandbox{}, calls: map[string]*call{}, snapshots: map[string]seen{},
+	}
+	env.Values[stageKey{}] = s
+	env.Defer(func() { s.close() })
+	env.Setenv("PATH", programs+string(os.PathListSeparator)+env.Getenv("PATH"))
+	env.Setenv("NODE", n.Dir)
+	env.Setenv("STATE", n.State())
+	env.Setenv("CONFIG", n.Config())
+	env.Setenv("SOCKET", n.Socket())
+	env.Setenv("WEFT_SOCKET", n.Socket())
+	return netns.Make(s.home)
+}
+
+// close takes everything away, and shows what the programs wrote if the script failed.
+func (s *stage) close() {
+	if s.t.Failed() {
+		s.explain()
+	}
+	errs := []error{s.endCalls(), s.endStream(), s.node.StopAgent(), s.endProxy()}
+	errs = append(errs, s.unlimit(), s.node.Close(), netns.Remove(s.home))
+	if err := errors.Join(errs...); err != nil {
+		s.t.Errorf("take the node away: %v", err)
+	}
+}
+
+// programs is the directory of the programs.
+func (s *stage) programs() string { return filepath.Dir(s.node.Program("weft-cni")) }
+
+// lastLines is how much of each log is shown.
+const lastLines = 60
+
+func (s *stage) explain() {
+	if out, err := s.node.Weftctl(context.Background(), "transactions", "3", "--ops"); err == nil {
+		s.t.Logf("weftctl transactions:\n%s", out)
+	}
+	for _, path := range []string{s.node.AgentLog(), s.node.DataplaneLog()} {
+		content, err := os.ReadFile(path)
+		if err != nil {
+			continue // that program was not started
+		}
+		lines := strings.Split(strings.TrimSpace(string(content)), "\n")
+		s.t.Logf("the end of %s:\n%s", filepath.Base(path), strings.Join(lines[max(0, len(lines)-lastLines):], "\n"))
+	}
+}
+
+// within DURATION COMMAND...: the command takes no longer than that.
+func within(ts *testscript.TestScript, neg bool, args []string) {
+	if len(args) < 2 {
+		usage(ts, "within DURATION COMMAND...")
+	}
+	limit, err := time.ParseDuration(args[0])
+	ts.Check(err)
+	began := time.Now()
+	command := commands()[args[1]]
+	if command == nil {
+		ts.Fatalf("within: there is no command %s", args[1])
+	}
+	command(ts, neg, args[2:])
+	if took := time.Since(began); took > limit {
+		ts.Fatalf("%s took %s, more than %s", strings.Join(args[1:], " "), took.Round(time.Millisecond), limit)
+	}
+}
+
+// until PATTERN weftctl ARG...: the client is asked again and again, until its output has a line like the pattern.
+func until(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 3 || args[1] != "weftctl" {
+		usage(ts, "until PATTERN weftctl ARG...")
+	}
+	out, err := on(ts).untilLine(args[0], args[2:])
+	_, _ = ts.Stdout().Write([]byte(out))
+	ts.Check(err)
+}

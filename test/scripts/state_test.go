@@ -1,0 +1,123 @@
+package scripts_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/rogpeppe/go-internal/testscript"
+	"go.etcd.io/bbolt"
+	"golang.org/x/sys/unix"
+)
+
+// stateCommand works on the agent's state. But for fill and free, the agent must not run.
+//
+//	state damage     overwrite the middle of the state file
+//	state reboot     let the state file be that of a boot before
+//	state limit SIZE give the state directory a file system of its own, of so many bytes (1m)
+//	state fill       use up all that is free of that file system
+//	state free       give it back
+func stateCommand(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) == 0 {
+		usage(ts, "state damage|reboot|limit|fill|free")
+	}
+	s := on(ts)
+	switch args[0] {
+	case "damage":
+		ts.Check(damage(s.stateFile()))
+	case "reboot":
+		ts.Check(changeBoot(s.stateFile()))
+	case "limit":
+		ts.Check(unix.Mount("weft-state", s.node.State(), "tmpfs", 0, "mode=0700,size="+strings.Join(args[1:], "")))
+		s.limited = true
+	case "fill":
+		ts.Check(fill(s.filler()))
+	case "free":
+		ts.Check(os.Remove(s.filler()))
+	default:
+		ts.Fatalf("state: there is no %s", args[0])
+	}
+}
+
+func (s *stage) stateFile() string { return filepath.Join(s.node.State(), "state.db") }
+func (s *stage) filler() string    { return filepath.Join(s.node.State(), "filler") }
+
+// unlimit takes the file system of the state away again.
+func (s *stage) unlimit() error {
+	if !s.limited {
+		return nil
+	}
+	return unix.Unmount(s.node.State(), unix.MNT_DETACH)
+}
+
+// damage overwrites all but the first two pages, which say where the rest is.
+func damage(path string) error {
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	head := 2 * int64(os.Getpagesize())
+	_, err = f.WriteAt(slices.Repeat([]byte("damaged!"), int(info.Size()-head)/8), head)
+	return err
+}
+
+func changeBoot(path string) error {
+	db, err := bbolt.Open(path, 0o600, nil)
+	if err != nil {
+		return err
+	}
+	err = db.Update(func(tx *bbolt.Tx) error {
+		meta := tx.Bucket([]byte("meta"))
+		if meta == nil || meta.Get([]byte("boot-id")) == nil {
+			return errors.New("the state file does not say of which boot it is")
+		}
+		return meta.Put([]byte("boot-id"), []byte("00000000-0000-0000-0000-000000000000"))
+	})
+	return errors.Join(err, db.Close())
+}
+
+// fill writes until there is no room.
+func fill(path string) error {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	for chunk := make([]byte, 1<<12); err == nil; {
+		_, err = f.Write(chunk)
+	}
+	if !errors.Is(err, unix.ENOSPC) {
+		return fmt.Errorf("fill the file system: %w", err)
+	}
+	return nil
+}
+
+// queueCommand: queue lists the containers whose DELs are queued, by the names of their sandboxes, or prints empty.
+func queueCommand(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 0 {
+		usage(ts, "queue")
+	}
+	s := on(ts)
+	files, err := filepath.Glob(filepath.Join(s.node.State(), "delete-queue", "*.json"))
+	ts.Check(err)
+	if len(files) == 0 {
+		_, _ = fmt.Fprintln(ts.Stdout(), "empty")
+	}
+	for _, name := range files {
+		content, err := os.ReadFile(name)
+		ts.Check(err)
+		for _, b := range s.sandboxes {
+			if strings.Contains(string(content), b.id) {
+				_, _ = fmt.Fprintln(ts.Stdout(), b.name)
+			}
+		}
+	}
+}
