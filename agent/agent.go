@@ -75,6 +75,7 @@ func (a *Agent) assembleScheduler() error {
 	a.scheduler = kvscheduler.New(kvscheduler.Config{
 		Sources: []string{ownSource, externalSource},
 		Journal: a.state.journal,
+		OnDone:  func(r *kvscheduler.Record) { a.state.transactions.add(r) },
 		Logger:  a.log.With("room", "kvscheduler"),
 	})
 	a.dataplane = newSouthbound(a.config.Dataplane, a.log, a.health)
@@ -100,7 +101,7 @@ func (a *Agent) assembleRooms() (err error) {
 	})
 	a.network, err = ipnet.New(ipnet.Config{
 		Pools:    ipamPools(a.config.Pools),
-		CoolDown: coolDown(a.config.CoolDown),
+		CoolDown: orNone(a.config.CoolDown),
 		MTU:      a.config.MTU,
 		HostLink: a.config.HostLink,
 		Log:      a.log.With("room", "ipnet"),
@@ -114,7 +115,7 @@ func (a *Agent) assembleRooms() (err error) {
 		LinkExists: linkExists,
 		Verify:     a.verify,
 		Void:       a.void,
-		Grace:      a.config.GCGrace,
+		Grace:      orNone(a.config.GCGrace),
 		Ready:      a.health.missing,
 		Log:        a.log.With("room", "podmanager"),
 	})

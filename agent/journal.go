@@ -4,27 +4,25 @@ import (
 	"encoding/json"
 	"fmt"
 	"iter"
-	"sync"
 
 	"go.etcd.io/bbolt"
 
 	"github.com/weftnet/weft/kvscheduler"
 )
 
-// journal keeps what was last applied. Entries ride along with the next durable step, so that an event costs one
-// write to disk, not two; losing the last of them is harmless, since a restart reads the machine back anyway.
+// journal keeps what was last applied. A restart reads the machine back anyway.
 type journal struct {
 	db *bbolt.DB
-
-	mu      sync.Mutex
-	pending []kvscheduler.JournalEntry
+	rider[kvscheduler.JournalEntry]
 }
 
-// Append takes entries in; they are durable with the next durable step, or when the state file is closed.
+func newJournal(db *bbolt.DB) *journal {
+	return &journal{db: db, rider: rider[kvscheduler.JournalEntry]{store: storeApplied}}
+}
+
+// Append takes entries in.
 func (j *journal) Append(entries []kvscheduler.JournalEntry) error {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	j.pending = append(j.pending, entries...)
+	j.add(entries...)
 	return nil
 }
 
@@ -51,33 +49,14 @@ func (j *journal) Load() iter.Seq2[kvscheduler.JournalEntry, error] {
 	}
 }
 
-// write stores what is pending, as part of tx. It stays pending until settle says that tx was committed.
-func (j *journal) write(tx *bbolt.Tx) (n int, err error) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
+func storeApplied(tx *bbolt.Tx, e kvscheduler.JournalEntry) error {
 	b := tx.Bucket([]byte(appliedBucket))
-	for _, e := range j.pending {
-		if err := writeEntry(b, e); err != nil {
-			return 0, fmt.Errorf("applied value %s: %w", e.Ref, err)
-		}
-	}
-	return len(j.pending), nil
-}
-
-func writeEntry(b *bbolt.Bucket, e kvscheduler.JournalEntry) error {
 	if e.V == nil {
 		return b.Delete([]byte(e.Ref))
 	}
 	raw, err := json.Marshal(e)
 	if err != nil {
-		return err
+		return fmt.Errorf("applied value %s: %w", e.Ref, err)
 	}
 	return b.Put([]byte(e.Ref), raw)
-}
-
-// settle forgets the first n pending entries: they are durable.
-func (j *journal) settle(n int) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	j.pending = j.pending[n:]
 }

@@ -60,8 +60,8 @@ func ipamPools(pools []Pool) []ipam.Pool {
 	return out
 }
 
-// coolDown says "none" as the rooms do: there, zero is the default.
-func coolDown(d time.Duration) time.Duration {
+// orNone says "none" as the rooms do: there, zero is the default.
+func orNone(d time.Duration) time.Duration {
 	if d == 0 {
 		return -1
 	}

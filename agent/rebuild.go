@@ -32,18 +32,21 @@ func (a *Agent) rebuild(ctx context.Context) error {
 	}
 	attachments, unknown := a.reconstruct(taps)
 	a.network.Restore(attachments, nil)
+	for _, f := range unknown { // last: an address that a pod is known to have is that pod's
+		a.network.Withhold(f)
+	}
 	a.pods.Restore(attachments)
 	saved := a.rebuilt(attachments)
-	if unknown == 0 {
+	if len(unknown) == 0 {
 		saved = append(saved, eventloop.Saved{Bucket: metaBucket, Key: debtKey})
 	}
 	if err := a.state.Save(ctx, saved); err != nil {
 		a.log.Error("attachments that were made anew are not saved", "err", err)
 		return ctx.Err()
 	}
-	a.committer.keepUnknown = unknown > 0
-	if len(attachments)+unknown > 0 {
-		a.log.Warn("attachments made anew from what the machine knows", "attachments", len(attachments), "unknown", unknown)
+	a.committer.keepUnknown = len(unknown) > 0
+	if len(attachments)+len(unknown) > 0 {
+		a.log.Warn("attachments made anew from what the machine knows", "attachments", len(attachments), "unknown", len(unknown))
 	}
 	return nil
 }
@@ -60,21 +63,25 @@ func (a *Agent) ownTaps(ctx context.Context) ([]vpp.Tap, error) {
 	return backoff.Retry(ctx, ask, backoff.WithMaxElapsedTime(0))
 }
 
-// reconstruct makes the attachments of those taps that nobody knows yet; unknown counts those where that failed.
-func (a *Agent) reconstruct(taps []vpp.Tap) (attachments []*pod.Attachment, unknown int) {
+// reconstruct makes the attachments of those taps that nobody knows yet; unknown are those where that failed.
+func (a *Agent) reconstruct(taps []vpp.Tap) (attachments []*pod.Attachment, unknown []ipnet.Found) {
 	known := a.knownObjects()
 	for _, t := range taps {
 		if t.Namespace == "" || known[t.Name] {
 			continue // the node's own link is desired in any case
 		}
-		at, err := a.attachmentOf(t)
+		found, err := find(t)
+		var at *pod.Attachment
+		if err == nil {
+			at, err = a.network.Reconstruct(found)
+		}
 		switch {
 		case err == nil:
 			attachments = append(attachments, at)
 		case errors.Is(err, linux.ErrGone) && t.MadeAs(t.Tap):
 			a.log.Info("interface of a sandbox that is gone is left to be pruned", "interface", t.Name, "netns", t.Namespace)
 		default:
-			unknown++
+			unknown = append(unknown, found)
 			a.log.Error("interface of an unknown attachment is left alone", "interface", t.Name, "link", t.Tap.Name, "netns", t.Namespace, "err", err)
 		}
 	}
@@ -91,22 +98,21 @@ func (a *Agent) knownObjects() map[string]bool {
 	return known
 }
 
-func (a *Agent) attachmentOf(t vpp.Tap) (*pod.Attachment, error) {
+// find collects what dataplane and kernel know of a tap; with an error, as far as it came.
+func find(t vpp.Tap) (ipnet.Found, error) {
+	found := ipnet.Found{Object: t.Name, Netns: pod.Netns{Path: t.Namespace}, Name: t.Tap.Name, Neighbours: t.Addresses}
 	link, err := linux.InspectLink(t.Namespace, t.Tap.Name)
 	if err != nil {
-		return nil, err
+		return found, err
 	}
+	found.Netns.Inode, found.Netns.Device = link.Inode, link.Device
+	found.Alias, found.Addresses = link.Alias, link.Addresses
 	if !link.Tap {
-		return nil, fmt.Errorf("link %s is no tap", t.Tap.Name)
+		return found, fmt.Errorf("link %s is no tap", t.Tap.Name)
 	}
 	end, err := linuxEnd(t, link)
-	if err != nil {
-		return nil, err
-	}
-	return a.network.Reconstruct(ipnet.Found{
-		Object: t.Name, Netns: pod.Netns{Path: t.Namespace, Inode: link.Inode, Device: link.Device},
-		Name: t.Tap.Name, Alias: link.Alias, MAC: end.MAC, MTU: end.MTU, Addresses: link.Addresses,
-	})
+	found.MAC, found.MTU = end.MAC, end.MTU
+	return found, err
 }
 
 // linuxEnd is what the tap was made with: as the dataplane reports it, or, where that says too little, as the link is. A

@@ -76,6 +76,7 @@ func (l *lab) restartAfter(do func(path string) error) {
 
 func TestALinkOfNobodyIsLeftAloneUntilItIsKnown(t *testing.T) {
 	l := newLab(t, build(t))
+	before := l.snapshot()
 	a, b := l.pod("a"), l.pod("b")
 	resultA, resultB := l.cni("ADD", a, nil), l.cni("ADD", b, nil)
 	alias := l.setAlias(b, "")
@@ -84,7 +85,12 @@ func TestALinkOfNobodyIsLeftAloneUntilItIsKnown(t *testing.T) {
 	if n := len(l.logged("left alone")); n != 2 {
 		t.Errorf("the link of nobody was logged %d times, not at each start", n)
 	}
-	l.mustReach(a, l.addresses(resultB)[0])
+	c := l.pod("c")
+	l.cni("ADD", c, nil) // gets other addresses than the pod that nobody knows
+	for _, address := range l.addresses(resultB) {
+		l.mustReach(a, address)
+		l.mustReach(c, address)
+	}
 	l.check(a, resultA)
 
 	l.setAlias(b, alias)
@@ -93,8 +99,12 @@ func TestALinkOfNobodyIsLeftAloneUntilItIsKnown(t *testing.T) {
 		t.Errorf("the resync did %v", operations)
 	}
 	l.check(b, resultB)
-	l.cni("DEL", a, nil)
-	l.cni("DEL", b, nil)
+	for _, p := range []*node.Pod{a, b, c} {
+		l.cni("DEL", p, nil)
+	}
+	if diff := l.snapshot().Since(before); len(diff) > 0 {
+		t.Errorf("left behind: %v", diff)
+	}
 }
 
 // setAlias gives the pod's link another alias and returns the one it had.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/weftnet/weft/eventloop"
 	"github.com/weftnet/weft/ipnet/ipam"
+	"github.com/weftnet/weft/kvscheduler"
 	"github.com/weftnet/weft/pod"
 )
 
@@ -28,6 +29,11 @@ func (a *Agent) restore() error {
 	if err != nil {
 		return err
 	}
+	log, err := load[*kvscheduler.Record](a.state, transactionsBucket, a.log)
+	if err != nil {
+		return err
+	}
+	a.scheduler.Restore(log)
 	a.network.Restore(attachments, leases)
 	a.pods.Restore(attachments)
 	a.loop.Restore(records)

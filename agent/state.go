@@ -22,23 +22,25 @@ const schemaVersion = 1
 
 // Buckets of the state file.
 const (
-	metaBucket        = "meta"
-	attachmentsBucket = "attachments"
-	leasesBucket      = "leases"
-	appliedBucket     = "applied"
+	metaBucket         = "meta"
+	attachmentsBucket  = "attachments"
+	leasesBucket       = "leases"
+	appliedBucket      = "applied"
+	transactionsBucket = "transactions"
 )
 
 // debtKey is in the meta bucket from a file's beginning until all attachments that an earlier file may have known are in
 // this one.
 const debtKey = "owes"
 
-var allBuckets = []string{metaBucket, attachmentsBucket, leasesBucket, appliedBucket, eventloop.RecordsBucket}
+var allBuckets = []string{metaBucket, attachmentsBucket, leasesBucket, appliedBucket, transactionsBucket, eventloop.RecordsBucket}
 
 // State is the file of everything durable. It belongs to one agent at a time.
 type State struct {
-	db      *bbolt.DB
-	path    string
-	journal *journal
+	db           *bbolt.DB
+	path         string
+	journal      *journal
+	transactions *transactions
 
 	// owes says that pods may be wired that the file does not know of: it is new, or an entry of it cannot be read.
 	owes bool
@@ -69,7 +71,7 @@ func OpenState(ctx context.Context, path string, log *slog.Logger) (*State, erro
 	if err := s.prepare(); err != nil {
 		return nil, errors.Join(err, s.db.Close())
 	}
-	s.journal = &journal{db: s.db}
+	s.journal, s.transactions = newJournal(s.db), newTransactions()
 	return s, nil
 }
 
@@ -83,18 +85,22 @@ func (s *State) Save(ctx context.Context, saved []eventloop.Saved) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	applied := 0
+	applied, logged := 0, 0
 	err := s.db.Update(func(tx *bbolt.Tx) (err error) {
 		for _, v := range saved {
 			if err := put(tx, v); err != nil {
 				return fmt.Errorf("save %s/%s: %w", v.Bucket, v.Key, err)
 			}
 		}
-		applied, err = s.journal.write(tx)
+		if applied, err = s.journal.write(tx); err != nil {
+			return err
+		}
+		logged, err = s.transactions.write(tx)
 		return err
 	})
 	if err == nil {
 		s.journal.settle(applied)
+		s.transactions.settle(logged)
 	}
 	return err
 }

@@ -171,6 +171,21 @@ func TestAppliedValuesRideAlongWithTheNextSave(t *testing.T) {
 	}
 }
 
+func TestTheEndOfTheLogRidesAlong(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "state.db")
+	s := openState(t, path)
+	for seq := range uint64(keptTransactions + 3) {
+		s.transactions.add(&kvscheduler.Record{Seq: seq + 1, Label: "x"})
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	got, err := load[*kvscheduler.Record](openState(t, path), transactionsBucket, quiet)
+	if err != nil || len(got) != keptTransactions || got[0].Seq != 4 {
+		t.Fatalf("kept %d from number %d on, %v", len(got), got[0].Seq, err)
+	}
+}
+
 func TestAChangedBootIDIsNoticed(t *testing.T) {
 	s := openState(t, filepath.Join(t.TempDir(), "state.db"))
 	for _, step := range []struct{ id, before string }{{"one", ""}, {"one", "one"}, {"two", "one"}} {

@@ -1,0 +1,15 @@
+package agent
+
+import (
+	"testing"
+	"time"
+)
+
+func TestZeroIsAnAnswerAndNotTheDefaultOfARoom(t *testing.T) {
+	if got := orNone(0); got >= 0 {
+		t.Errorf("0s became %s, which is a room's default or a time", got)
+	}
+	if got := orNone(time.Second); got != time.Second {
+		t.Errorf("1s became %s", got)
+	}
+}
