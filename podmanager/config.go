@@ -37,7 +37,7 @@ type Config struct {
 	// Paused says whether, and why, new pods are held up.
 	Paused func() (reason string, paused bool)
 
-	Grace time.Duration // default 30 s
+	Grace time.Duration // default 30 s; below 0 is none
 	Now   func() time.Time
 	Log   *slog.Logger
 }
