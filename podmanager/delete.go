@@ -2,7 +2,6 @@ package podmanager
 
 import (
 	"context"
-	"errors"
 
 	"github.com/weftnet/weft/eventloop"
 	"github.com/weftnet/weft/pod"
@@ -26,7 +25,8 @@ func (m *Manager) Delete(ctx context.Context, req *weftv1.DeleteRequest) (*weftv
 }
 
 // delete does a deletion. What the scheduler still tries to remove is no failure of
-// it; what it gave up, or what the state file did not take, is.
+// it, nor what the state file did not take: the loop owes it that, and an agent that
+// ends before finds the sandbox gone. What the scheduler gave up is.
 func (m *Manager) delete(ctx context.Context, ev *pod.DeletePod) (*eventloop.Record, error) {
 	log := m.config.Log.With("pod", ev.ID.String(), "container", ev.Key.ContainerID, "reason", ev.Reason)
 	rec, err := m.config.Loop.Do(ctx, ev)
@@ -34,7 +34,7 @@ func (m *Manager) delete(ctx context.Context, ev *pod.DeletePod) (*eventloop.Rec
 	case err == nil:
 		log.Info("pod disconnected", "took", rec.Took)
 		return rec, nil
-	case rec != nil && !rec.Started.IsZero() && len(rec.Stuck) == 0 && !errors.Is(err, eventloop.ErrNotSaved):
+	case rec != nil && !rec.Started.IsZero() && len(rec.Stuck) == 0:
 		log.Warn("pod disconnected, the rest is tried again", "err", err)
 		return rec, nil
 	}
