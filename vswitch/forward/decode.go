@@ -30,6 +30,10 @@ func (l *traceLine) String() string {
 		fmt.Fprintf(&s, "dropped: %s", reasonNames[d.drop])
 	case d.punt != 0:
 		fmt.Fprintf(&s, "slow path: %s", puntNames[d.punt])
+	case d.how == byBVI:
+		s.WriteString("slow path by the BVI")
+	case d.how == byFlood:
+		s.WriteString("flooded")
 	case d.out != nil:
 		fmt.Fprintf(&s, "sent on interface %d", d.out.index)
 	}

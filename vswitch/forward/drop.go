@@ -43,6 +43,22 @@ const (
 	dropTooBig6
 	dropUnreachable
 	dropProhibited
+	dropSourceFilter
+	dropMACViolation
+	dropNotBridged
+	dropUnknownMAC
+	dropReflected
+	dropFilter
+	dropNoMembers
+	dropReplication
+	dropSplitHorizon
+	dropNoMember
+	dropBVIMAC
+	dropBVIType
+	noteLearned // no drops, but what the bridge domains have done, counted with them as VPP does
+	noteMoved
+	noteTableFull
+	noteFlooded
 	reasons
 )
 
@@ -84,13 +100,29 @@ var reasonNames = [reasons]string{
 	dropTooBig6:        "ip6 MTU exceeded",
 	dropUnreachable:    "route says unreachable",
 	dropProhibited:     "route says prohibited",
+	dropSourceFilter:   "L2 filter mac drops",
+	dropMACViolation:   "L2 mac move violations",
+	dropNotBridged:     "L2 feature forwarding disabled",
+	dropUnknownMAC:     "L2 forward misses",
+	dropReflected:      "Reflection Drop",
+	dropFilter:         "Filter Mac Drop",
+	dropNoMembers:      "L2 replication complete",
+	dropReplication:    "L2 replication failures",
+	dropSplitHorizon:   "L2 split horizon drops",
+	dropNoMember:       "L2 Output interface not valid",
+	dropBVIMAC:         "BVI L3 MAC mismatch",
+	dropBVIType:        "BVI packet with unhandled ethertype",
+	noteLearned:        "L2 learn misses",
+	noteMoved:          "L2 mac moves",
+	noteTableFull:      "L2 not learned due to limit",
+	noteFlooded:        "L2 flood packets",
 }
 
 // dropCounters are one worker's.
 type dropCounters [reasons]atomic.Uint64
 
-// Drops returns how many frames were dropped since the start, by reason; reasons that never occurred are left out. Any
-// goroutine may call it.
+// Drops returns how many frames were dropped since the start, by reason; reasons that never occurred are left out. As with
+// VPP's errors, what bridge domains learned and flooded is counted there too. Any goroutine may call it.
 func (e *Engine) Drops() map[string]uint64 {
 	sum := map[string]uint64{}
 	for _, w := range e.workers {

@@ -40,7 +40,8 @@ type Engine struct {
 	events   chan Event
 	stopped  chan struct{}
 
-	lostEvents atomic.Uint64
+	bridgeSlots map[uint32]uint16 // control's, by bridge domain
+	lostEvents  atomic.Uint64
 }
 
 // New makes an engine that has table 0 of both families and nothing else. Run makes it forward, and frees it at its end.
@@ -51,7 +52,7 @@ func New(c Config) (*Engine, error) {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	e := &Engine{events: make(chan Event, eventBacklog), stopped: make(chan struct{})}
+	e := &Engine{events: make(chan Event, eventBacklog), stopped: make(chan struct{}), bridgeSlots: map[uint32]uint16{}}
 	e.live.Store(newSnapshot())
 	e.ports.Store(new(portTable))
 	if err := e.build(c); err != nil {
@@ -77,6 +78,7 @@ func (e *Engine) build(c Config) (err error) {
 		e.workers = append(e.workers, w)
 		rings = append(rings, w.punts)
 	}
+	connect(e.workers)
 	e.slow = slow.New(surroundings{e}, e.slowBell, rings)
 	return nil
 }

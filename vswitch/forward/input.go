@@ -13,7 +13,16 @@ type verdict struct {
 	mtu  uint32
 	drop reason
 	punt slow.Reason
+	how  manner
 }
+
+// manner tells a reader of Trace what out and punt do not say.
+type manner uint8
+
+const (
+	byFlood manner = iota + 1 // out is the last of those it was sent on, if any
+	byBVI                     // handed to the slow path by the BVI
+)
 
 // receive takes a vector from the port, decides on each frame, and sends what is to be sent. It returns how many there were.
 func (w *worker) receive(a *attachment) int {
@@ -73,10 +82,18 @@ func (w *worker) input(in *iface, b *frame.Buffer) verdict {
 	if in == nil || !in.up {
 		return verdict{drop: dropInterfaceDown}
 	}
+	if in.l2.slot != 0 {
+		return w.bridged(in, b)
+	}
 	e, err := frame.ParseEthernet(b.Bytes())
 	if err != nil {
 		return verdict{drop: dropShortEthernet}
 	}
+	return w.layer3(in, b, e)
+}
+
+// layer3 decides on a frame for the routing on in.
+func (w *worker) layer3(in *iface, b *frame.Buffer, e frame.Ethernet) verdict {
 	ours := e.Destination() == in.mac
 	switch e.Type() {
 	case frame.TypeIPv4:

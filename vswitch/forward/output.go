@@ -11,6 +11,10 @@ import (
 func (w *worker) send(out *iface, b *frame.Buffer) {
 	a := w.ports.at(out.index)
 	if a == nil || a.failure.Load() != nil {
+		if out.l2.bvi {
+			w.fromBVI(out, b)
+			return
+		}
 		w.drops[dropNoPort].Add(1)
 		b.Release()
 		return

@@ -16,6 +16,7 @@ type snapshot struct {
 	interfaces []*iface // by index
 	fibs       []*fib   // by slot
 	tables     map[TableKey]int
+	bridges    []*bridge // by slot; 0 is none
 }
 
 // fib is a table of routes. BenchmarkLookup, a thousand host routes and a prefix, on a shared 2-core EPYC: bart.Fast finds
@@ -34,6 +35,7 @@ type iface struct {
 	table4     uint32
 	table6     uint32
 	fib4, fib6 int // slots; negative: no such table
+	l2         bridgePort
 	addresses  []netip.Addr
 	linkLocal  netip.Addr
 	neighbours *bart.Table[neighbour]
@@ -48,7 +50,7 @@ func newSnapshot() *snapshot {
 }
 
 func (s *snapshot) clone() *snapshot {
-	return &snapshot{interfaces: slices.Clone(s.interfaces), fibs: slices.Clone(s.fibs), tables: s.tables}
+	return &snapshot{interfaces: slices.Clone(s.interfaces), fibs: slices.Clone(s.fibs), tables: s.tables, bridges: slices.Clone(s.bridges)}
 }
 
 func (s *snapshot) iface(index uint32) *iface {

@@ -45,6 +45,10 @@ type worker struct {
 	snapshot *snapshot
 	ports    portTable
 	portsNow *portTable // what ports was read from
+	macs     *macTable
+	clock    func() uint32 // seconds
+	now      uint32        // of the clock, once a round
+	news     []*newsRing   // by the worker that writes; nil: of a single worker
 	pool     *frame.Pool
 	empty    []*frame.Buffer
 	active   []*attachment // to receive from
@@ -64,6 +68,7 @@ func newWorker(e *Engine, id int) (*worker, error) {
 		punts: slow.NewRing(puntOrder), injects: slow.NewRing(puntOrder),
 		pool:  frame.NewPool(frame.LargeSize, poolSize),
 		empty: make([]*frame.Buffer, 0, frame.VectorSize),
+		macs:  newMACTable(), clock: secondsOfProcess(),
 	}
 	if err := w.poll.open(bell.Descriptor()); err != nil {
 		return nil, fmt.Errorf("worker %d: %w", id, err)
@@ -105,6 +110,7 @@ func (w *worker) run(ctx context.Context) error {
 // round does what there is to do once, and says whether there was anything.
 func (w *worker) round() bool {
 	w.refresh()
+	w.tick()
 	w.readMail()
 	busy := w.takeInjected()
 	w.rounds++

@@ -1,0 +1,90 @@
+package forward
+
+import (
+	"time"
+
+	"github.com/weftnet/weft/vswitch/frame"
+)
+
+// secondsOfProcess is the clock of the workers' MAC tables.
+func secondsOfProcess() func() uint32 {
+	start := time.Now()
+	return func() uint32 { return uint32(time.Since(start) / time.Second) }
+}
+
+// tick moves the MAC table's clock, and ages.
+func (w *worker) tick() {
+	if len(w.snapshot.bridges) == 0 {
+		return
+	}
+	now := w.clock()
+	passed := now - w.now
+	w.now = now
+	w.hearNews()
+	if passed > 0 {
+		w.macs.sweep(int(min(passed, 1<<macOrder/sweepASecond))*sweepASecond, w.stale)
+	}
+}
+
+// stale says that an entry is too old, or that its bridge is gone.
+func (w *worker) stale(e *macEntry) bool {
+	br := w.snapshot.bridge(e.key.slot())
+	return br == nil || br.age != 0 && w.now-e.seen >= br.age
+}
+
+// learn takes in where a frame came from. What it returns is a reason to drop the frame, or kept.
+func (w *worker) learn(br *bridge, in *iface, source frame.MAC) reason {
+	if source.IsMulticast() || source.IsZero() {
+		return kept // nobody's address: VPP, too, lets the frame pass
+	}
+	if f, ok := br.fixedMAC(source); ok {
+		switch {
+		case f.Filter:
+			return dropSourceFilter
+		case f.Interface == in.index:
+			return kept
+		case f.Static:
+			return dropMACViolation
+		}
+	}
+	key := macKeyOf(br.slot, source)
+	e := w.macs.find(key)
+	if e == nil {
+		w.drops[noteLearned].Add(1)
+		w.note(macEntry{key, in.index, w.now})
+		w.tell(key, in.index)
+		return kept
+	}
+	if e.out != in.index {
+		w.drops[noteMoved].Add(1)
+		e.out, e.seen = in.index, w.now
+		w.tell(key, in.index)
+		return kept
+	}
+	if e.seen != w.now {
+		if e.seen/tellEvery != w.now/tellEvery {
+			w.tell(key, in.index)
+		}
+		e.seen = w.now
+	}
+	return kept
+}
+
+// note makes an entry in the MAC table.
+func (w *worker) note(e macEntry) {
+	if !w.macs.add(e) {
+		w.drops[noteTableFull].Add(1)
+	}
+}
+
+// whereIs says which interface a MAC is behind. What was learned wins over what control only proposed.
+func (w *worker) whereIs(br *bridge, m frame.MAC) (f FixedMAC, known bool) {
+	f, known = br.fixedMAC(m)
+	if known && (f.Static || f.Filter) {
+		return f, true
+	}
+	if e := w.macs.find(macKeyOf(br.slot, m)); e != nil && (br.age == 0 || w.now-e.seen < br.age) {
+		return FixedMAC{Interface: e.out}, true
+	}
+	return f, known
+}
