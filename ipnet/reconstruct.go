@@ -14,13 +14,28 @@ import (
 
 // Found is a main interface that was found on the machine when what was kept of it is lost.
 type Found struct {
-	Object    string         // name in the dataplane
-	Netns     pod.Netns      // that its Linux end is in
-	Name      string         // of the Linux end
-	Alias     string         // of the Linux end
-	MAC       wire.MAC       // of the Linux end
-	MTU       int            // bytes
-	Addresses []netip.Prefix // of the Linux end; the pod may have added some
+	Object     string         // name in the dataplane
+	Netns      pod.Netns      // that its Linux end is in
+	Name       string         // of the Linux end
+	Alias      string         // of the Linux end
+	MAC        wire.MAC       // of the Linux end
+	MTU        int            // bytes
+	Neighbours []netip.Addr   // that the dataplane knows there: the addresses that were given to the Linux end
+	Addresses  []netip.Prefix // of the Linux end; asked where there are no neighbours, for the pod may have changed them
+}
+
+// whole are the addresses of the whole length, by the more trustworthy witness.
+func (f Found) whole() []netip.Addr {
+	if len(f.Neighbours) > 0 {
+		return f.Neighbours
+	}
+	var addresses []netip.Addr
+	for _, p := range f.Addresses {
+		if p.IsSingleIP() {
+			addresses = append(addresses, p.Addr())
+		}
+	}
+	return addresses
 }
 
 // Reconstruct makes the attachment of an interface anew: as it was, but for what the machine does not know, which is the
@@ -60,7 +75,7 @@ func keyOf(alias string) (pod.Key, error) {
 func (n *Network) leased(f Found) ([]ipam.Lease, error) {
 	var leases []ipam.Lease
 	for _, family := range []wire.Family{wire.IP4, wire.IP6} {
-		address, err := n.given(family, f.Addresses)
+		address, err := n.given(family, f.whole())
 		if err != nil {
 			return nil, fmt.Errorf("link %s: %w", f.Name, err)
 		}
@@ -76,11 +91,10 @@ func (n *Network) leased(f Found) ([]ipam.Lease, error) {
 
 // given is the one address of a family that can be ours: one of a pool, or, since pools change, the only one; not valid
 // if there is none.
-func (n *Network) given(family wire.Family, prefixes []netip.Prefix) (netip.Addr, error) {
+func (n *Network) given(family wire.Family, addresses []netip.Addr) (netip.Addr, error) {
 	var ofPools, all []netip.Addr
-	for _, p := range prefixes {
-		a := p.Addr()
-		if wire.FamilyOf(a) != family || !p.IsSingleIP() || a.IsLinkLocalUnicast() || a.IsLoopback() {
+	for _, a := range addresses {
+		if wire.FamilyOf(a) != family || a.IsLinkLocalUnicast() || a.IsLoopback() {
 			continue
 		}
 		all = append(all, a)
@@ -98,6 +112,21 @@ func (n *Network) given(family wire.Family, prefixes []netip.Prefix) (netip.Addr
 		return all[0], nil
 	}
 	return netip.Addr{}, errors.New("several addresses of one family, and no telling which of them was given: " + fmt.Sprint(all))
+}
+
+// Withhold keeps addresses from being granted, for as long as this Network lives: those of an interface that could not be
+// reconstructed, and that a pod may be using. Who has them already keeps them.
+func (n *Network) Withhold(f Found) {
+	addresses := slices.Clone(f.Neighbours)
+	for _, p := range f.Addresses {
+		addresses = append(addresses, p.Addr())
+	}
+	for _, a := range addresses {
+		l := ipam.Lease{Address: a, Holder: f.Object + "/" + a.String(), State: ipam.Used, Since: n.config.Now().UTC()}
+		if err := n.addresses.Restore([]ipam.Lease{l}); err != nil {
+			n.config.Log.Debug("address needs not be withheld", "interface", f.Object, "address", a.String(), "err", err)
+		}
+	}
 }
 
 // poolOf is the name of the pool that an address is in; "" for none.

@@ -22,6 +22,8 @@ func foundOf(t testing.TB, n *node, a *pod.Attachment) ipnet.Found {
 		switch v := n.committer.Values()[key].(type) {
 		case wire.TapPeer:
 			f.Object, f.Name, f.Alias, f.MAC, f.MTU = v.Interface, v.Name, v.Alias, v.MAC, v.MTU
+		case wire.Neighbour:
+			f.Neighbours = append(f.Neighbours, v.Address)
 		case wire.LinuxAddress:
 			f.Addresses = append([]netip.Prefix{v.Prefix}, f.Addresses...) // the kernel's order is not ours
 		}
@@ -87,10 +89,17 @@ func TestWhatIsNotSureIsNotReconstructed(t *testing.T) {
 		"another pod's alias":     {func(f *ipnet.Found) { f.Alias = "weft:weft/other/eth0" }, "alias of another interface"},
 		"a renamed link":          {func(f *ipnet.Found) { f.Name = "eth1" }, "alias of another interface"},
 		"no MAC":                  {func(f *ipnet.Found) { f.MAC = wire.MAC{} }, "not what was given"},
-		"no address":              {func(f *ipnet.Found) { f.Addresses = nil }, "no address"},
-		"two of a pool":           {func(f *ipnet.Found) { f.Addresses = append(f.Addresses, prefix("10.1.0.9/32")) }, "no telling which"},
-		"the pod's own address":   {func(f *ipnet.Found) { f.Addresses = append(f.Addresses, prefix("192.168.7.7/32")) }, ""},
-		"the pod's own network":   {func(f *ipnet.Found) { f.Addresses = append(f.Addresses, prefix("10.1.0.9/28")) }, ""},
+		"no address":              {func(f *ipnet.Found) { f.Addresses, f.Neighbours = nil, nil }, "no address"},
+		"another of a pool":       {func(f *ipnet.Found) { f.Addresses = append(f.Addresses, prefix("10.1.0.9/32")) }, ""},
+		"none in the pod":         {func(f *ipnet.Found) { f.Addresses = nil }, ""},
+		"no neighbours":           {func(f *ipnet.Found) { f.Neighbours = nil }, ""},
+		"two of a pool, and no neighbours": {func(f *ipnet.Found) {
+			f.Addresses, f.Neighbours = append(f.Addresses, prefix("10.1.0.9/32")), nil
+		}, "no telling which"},
+		"the pod's own address": {func(f *ipnet.Found) {
+			f.Addresses, f.Neighbours = append(f.Addresses, prefix("192.168.7.7/32")), nil
+		}, ""},
+		"the pod's own network": {func(f *ipnet.Found) { f.Addresses = append(f.Addresses, prefix("10.1.0.9/28")) }, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := sound
@@ -104,6 +113,18 @@ func TestWhatIsNotSureIsNotReconstructed(t *testing.T) {
 				t.Errorf("got %+v, error %v, want one that says %q", a, err, tt.want)
 			}
 		})
+	}
+}
+
+func TestWithheldAddressesAreNotGranted(t *testing.T) {
+	n := newNode(t, four, six).run(t)
+	f := foundOf(t, n, n.add(t, sandbox("a")))
+	again := newNode(t, four, six)
+	f.Addresses = append(f.Addresses, netip.MustParsePrefix("10.1.0.3/28"), netip.MustParsePrefix("192.168.7.7/32"))
+	again.Withhold(f)
+	again.run(t)
+	if got := again.add(t, sandbox("b")).Interfaces[0].Addresses; got[0].String() != "10.1.0.4/32" || got[1] == f.Addresses[0] {
+		t.Errorf("the next pod gets %v, but %v are withheld", got, f.Addresses)
 	}
 }
 

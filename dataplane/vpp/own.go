@@ -3,6 +3,7 @@ package vpp
 import (
 	"cmp"
 	"context"
+	"net/netip"
 	"slices"
 
 	"github.com/weftnet/weft/wire"
@@ -12,7 +13,8 @@ import (
 type Tap struct {
 	Name string // of the vpp.interface
 	wire.Tap
-	hash uint64
+	Addresses []netip.Addr // that the dataplane has as static neighbours there: its Linux end's
+	hash      uint64
 }
 
 // OwnTaps lists the taps whose tag is ours, by name: what is known of them when everything else is lost. A namespace
@@ -22,11 +24,20 @@ func (c *Client) OwnTaps(ctx context.Context) ([]Tap, error) {
 	if err != nil {
 		return nil, err
 	}
+	found, err := neighbours{c}.dump(ctx)
+	if err != nil {
+		return nil, err
+	}
+	addresses := map[string][]netip.Addr{}
+	for _, n := range found {
+		addresses[n.V.Interface] = append(addresses[n.V.Interface], n.V.Address)
+	}
 	var taps []Tap
 	for _, d := range p.list {
 		t, isTap := p.taps[Index(d.SwIfIndex)]
 		if _, hash, ours := parseTag(d.Tag); ours && isTap {
-			taps = append(taps, Tap{Name: p.byIndex[Index(d.SwIfIndex)], Tap: tapOf(t), hash: hash})
+			name := p.byIndex[Index(d.SwIfIndex)]
+			taps = append(taps, Tap{Name: name, Tap: tapOf(t), Addresses: addresses[name], hash: hash})
 		}
 	}
 	slices.SortFunc(taps, func(a, b Tap) int { return cmp.Compare(a.Name, b.Name) })

@@ -1,6 +1,7 @@
 package vpp
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -18,7 +19,8 @@ func TestOwnTapsAreThoseWithOurTag(t *testing.T) {
 	path := netnstest.New(t)
 	end := wire.Tap{Namespace: path, Name: "eth0", MAC: mac2, MTU: 1450}
 	pod := object{wire.InterfaceKey("pod-a"), wire.Interface{Type: wire.TypeTap, MAC: mac1, MTU: 1500, Tap: end}}
-	l.mustCommit(append(ground(), object{wire.NamespaceKey(path), wire.Namespace{Path: path}}, pod)...)
+	l.mustCommit(append(ground(), object{wire.NamespaceKey(path), wire.Namespace{Path: path}}, pod, member("pod-a", wire.IP4), member("pod-a", wire.IP6),
+		neighbourOn("pod-a", "10.1.0.5", mac2), neighbourOn("pod-a", "fd00::5", mac2), neighbourOn("far", "10.1.0.6", mac2))...)
 	l.strangersTap(path)
 	taps, err := l.client.OwnTaps(t.Context())
 	if err != nil {
@@ -26,6 +28,9 @@ func TestOwnTapsAreThoseWithOurTag(t *testing.T) {
 	}
 	if len(taps) != 1 || taps[0].Name != "pod-a" || taps[0].Tap != end {
 		t.Fatalf("own taps %+v, want pod-a with %+v", taps, end)
+	}
+	if got := fmt.Sprint(taps[0].Addresses); got != "[10.1.0.5 fd00::5]" {
+		t.Errorf("addresses %s", got)
 	}
 	if !taps[0].MadeAs(end) {
 		t.Error("the tap was made as it says, and does not say so")
