@@ -146,12 +146,31 @@ func TestTheHolderOfTheLockMayDoEverything(t *testing.T) {
 	add(t, other, entryOf("c"))
 }
 
-func TestALockOnAReplacedDirectoryIsTakenAnew(t *testing.T) {
+func TestADirectoryThatWasRemovedIsMadeAgain(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "queue")
 	q := open(t, dir)
 	must(t, os.RemoveAll(dir))
 	add(t, q, entryOf("a"))
 	wantLen(t, q, 1)
+}
+
+func TestADirectoryThatWasReplacedIsNotTheSame(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "queue")
+	must(t, os.Mkdir(dir, 0o700))
+	opened, err := os.Open(dir)
+	must(t, err)
+	defer func() { _ = opened.Close() }()
+	if !sameDir(opened, dir) {
+		t.Error("it is not the same though nothing happened")
+	}
+	must(t, os.Rename(dir, dir+".old"))
+	if sameDir(opened, dir) {
+		t.Error("it is the same though it is gone")
+	}
+	must(t, os.Mkdir(dir, 0o700))
+	if sameDir(opened, dir) {
+		t.Error("it is the same though another one is there")
+	}
 }
 
 // eventually polls, as another process gives no other sign.
