@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/weftnet/weft/dataplane/linux"
@@ -42,7 +41,7 @@ func (a *Agent) verify(ctx context.Context, at *pod.Attachment) ([]string, error
 	}
 	differences := make([]string, len(found))
 	for i, d := range found {
-		differences[i] = fmt.Sprintf("%s: %s", d.Ref, d.Reason)
+		differences[i] = describe(d)
 	}
 	return differences, nil
 }
