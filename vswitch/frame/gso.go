@@ -7,7 +7,15 @@ func (v Virtio) LongestIP(packet []byte, header int, protocol uint8) (int, bool)
 	if !v.IsGSO() {
 		return len(packet), true
 	}
-	if int(v.ChecksumStart) != EthernetLen+header || header > len(packet) {
+	if int(v.ChecksumStart) != EthernetLen+header {
+		return 0, false
+	}
+	return v.longestIP(packet, header, protocol)
+}
+
+// longestIP is LongestIP of a GSO frame, wherever in it the packet begins.
+func (v Virtio) longestIP(packet []byte, header int, protocol uint8) (int, bool) {
+	if header > len(packet) {
 		return 0, false
 	}
 	switch v.GSOType &^ GSOECN {

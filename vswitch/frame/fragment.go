@@ -1,0 +1,85 @@
+package frame
+
+import "encoding/binary"
+
+const (
+	moreFragments = 0x2000
+	fragmentUnit  = 8 // fragments begin at multiples of it
+	// Options (RFC 791 3.1): those with the copied bit are in every fragment.
+	optionEnd    = 0
+	optionNop    = 1
+	optionCopied = 0x80
+)
+
+// Fragmenter cuts an IPv4 packet into fragments (RFC 791 3.2). The packet may be a fragment itself. It only reads the
+// frame, and allocates nothing.
+type Fragmenter struct {
+	frame   []byte
+	network int // where the IP header begins
+	headers int // of Ethernet and IP: what each fragment repeats
+	size    int // of a full fragment's payload
+	next    int // payload that is cut already
+}
+
+// NewFragmenter prepares to cut a frame into fragments of at most mtu bytes with their IP header; false where it carries no
+// IPv4 packet, or one that must not be cut. Its L4 checksum must be complete.
+func NewFragmenter(b []byte, mtu int) (Fragmenter, bool) {
+	var f Fragmenter
+	if len(b) < EthernetLen {
+		return f, false
+	}
+	kind, at := Ethernet(b).Network()
+	p, err := ParseIPv4(b[at:])
+	if kind != TypeIPv4 || err != nil || p.DontFragment() {
+		return f, false
+	}
+	f = Fragmenter{frame: b[:at+len(p)], network: at, headers: at + p.HeaderLen()}
+	f.size = (mtu - p.HeaderLen()) / fragmentUnit * fragmentUnit
+	return f, f.size > 0
+}
+
+// Next writes the next fragment into room and returns its length, or 0 when all are cut.
+func (f *Fragmenter) Next(room []byte) int {
+	at := f.headers + f.next
+	n := min(f.size, len(f.frame)-at)
+	if n <= 0 {
+		return 0
+	}
+	copy(room, f.frame[:f.headers])
+	copy(room[f.headers:], f.frame[at:at+n])
+	fragment := room[:f.headers+n]
+	header := fragment[f.network:f.headers]
+	if f.next > 0 {
+		clearFirstOptions(header[IPv4Len:])
+	}
+	place := binary.BigEndian.Uint16(header[6:]) + uint16(f.next/fragmentUnit)
+	if at+n < len(f.frame) {
+		place |= moreFragments
+	}
+	binary.BigEndian.PutUint16(header[2:], uint16(len(header)+n))
+	binary.BigEndian.PutUint16(header[6:], place)
+	header[10], header[11] = 0, 0
+	binary.BigEndian.PutUint16(header[10:], Checksum(header))
+	f.next += n
+	return len(fragment)
+}
+
+// clearFirstOptions blanks the options that belong to the first fragment alone, which keeps the header's length.
+func clearFirstOptions(options []byte) {
+	for len(options) > 0 && options[0] != optionEnd {
+		if options[0] == optionNop {
+			options = options[1:]
+			continue
+		}
+		if len(options) < 2 || int(options[1]) < 2 || int(options[1]) > len(options) {
+			return
+		}
+		n := int(options[1])
+		if options[0]&optionCopied == 0 {
+			for i := range n {
+				options[i] = optionNop
+			}
+		}
+		options = options[n:]
+	}
+}
