@@ -22,6 +22,7 @@ import (
 type lab struct {
 	*testing.T
 	*node.Node
+	started time.Time // the running agent
 }
 
 func newLab(t *testing.T, programs string) *lab {
@@ -31,7 +32,7 @@ func newLab(t *testing.T, programs string) *lab {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := &lab{t, n}
+	l := &lab{T: t, Node: n}
 	t.Cleanup(func() {
 		if log, err := os.ReadFile(n.AgentLog()); t.Failed() && err == nil {
 			t.Logf("the agent's log:\n%s", log)
@@ -59,6 +60,7 @@ func build(t *testing.T) string {
 
 func (l *lab) start() {
 	l.Helper()
+	l.started = time.Now()
 	if err := l.StartAgent(l.Context()); err != nil {
 		l.Fatal(err)
 	}
@@ -165,14 +167,18 @@ func (l *lab) resyncs() (operations []string) {
 	l.Helper()
 	var reply struct {
 		Transactions []struct {
-			Origin string                       `json:"origin"`
-			Ops    []struct{ Ref, Verb string } `json:"ops"`
-		} `json:"transactions"`
+			Origin string
+			Start  time.Time
+			Ops    []struct{ Ref, Verb string }
+		}
 	}
 	l.ctl(&reply, "transactions")
 	found := false
 	for _, txn := range reply.Transactions {
-		found = found || txn.Origin == "resync"
+		if txn.Origin != "resync" || txn.Start.Before(l.started) {
+			continue
+		}
+		found = true
 		for _, op := range txn.Ops {
 			operations = append(operations, op.Verb+" "+op.Ref)
 		}

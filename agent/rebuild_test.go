@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/vishvananda/netlink"
+	"go.etcd.io/bbolt"
 
 	"github.com/weftnet/weft/internal/netnstest"
 	"github.com/weftnet/weft/test/node"
@@ -14,9 +15,28 @@ import (
 
 // losses are the ways in which a state file forgets what is wired.
 var losses = map[string]func(path string) error{
-	"deleted by hand": os.Remove,
-	"empty":           func(path string) error { return os.Truncate(path, 0) },
-	"torn":            func(path string) error { return os.WriteFile(path, []byte("no database at all"), 0o600) },
+	"deleted by hand":                os.Remove,
+	"empty":                          func(path string) error { return os.Truncate(path, 0) },
+	"of entries that cannot be read": garble,
+	"torn":                           func(path string) error { return os.WriteFile(path, []byte("no database at all"), 0o600) },
+}
+
+// garble makes all attachments unreadable, in a file that is sound.
+func garble(path string) error {
+	db, err := bbolt.Open(path, 0o600, nil)
+	if err != nil {
+		return err
+	}
+	err = db.Update(func(tx *bbolt.Tx) error {
+		b := tx.Bucket([]byte(attachmentsBucket))
+		var keys [][]byte
+		err := b.ForEach(func(k, _ []byte) error { keys = append(keys, k); return nil })
+		for _, k := range keys {
+			err = errors.Join(err, b.Put(k, []byte("{")))
+		}
+		return err
+	})
+	return errors.Join(err, db.Close())
 }
 
 func TestALostStateFileCostsNoPodItsNetwork(t *testing.T) {
