@@ -2,9 +2,12 @@ package agent
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"time"
 
 	"github.com/weftnet/weft/dataplane/linux"
+	"github.com/weftnet/weft/eventloop"
 	"github.com/weftnet/weft/kvscheduler"
 	"github.com/weftnet/weft/pod"
 	"github.com/weftnet/weft/proto/deletequeue"
@@ -47,6 +50,9 @@ func (a *Agent) drainLocked(ctx context.Context) {
 			Key:    pod.Key{Network: e.Network, ContainerID: e.ContainerID, IfName: e.IfName},
 			Reason: "queued DEL",
 		})
+		if errors.Is(err, eventloop.ErrStopped) || errors.Is(err, eventloop.ErrNotReady) || ctx.Err() != nil {
+			return fmt.Errorf("%w: %w", deletequeue.ErrNotNow, err)
+		}
 		return err
 	})
 	switch {
