@@ -14,6 +14,7 @@ type Engine interface {
 	Ports
 	Links
 	Fibs
+	Bridges
 	Meter
 }
 
@@ -38,6 +39,15 @@ type Fibs interface {
 	DelTable(k forward.TableKey)
 	SetRoute(k forward.TableKey, p netip.Prefix, r forward.Route) error
 	DelRoute(k forward.TableKey, p netip.Prefix)
+}
+
+// Bridges are bridge domains. All but SetBridge publish, and wait for the workers.
+type Bridges interface {
+	SetBridge(b forward.Bridge) error
+	DelBridge(id uint32)
+	FlushMACs(f forward.MACFilter)
+	ForgetMAC(bridge uint32, m frame.MAC, on uint32) bool
+	LearnedMACs(bridge uint32) []forward.LearnedMAC
 }
 
 // Meter tells what the packet path has done.

@@ -52,6 +52,7 @@ type iface struct {
 	linkLocal  netip.Addr     // valid: IPv6 is on
 	ip6Locks   int            // how many times IPv6 was asked for
 	neighbours map[netip.Addr]*neighbour
+	bridge     *bridge               // that it is in, or nil
 	connected  map[routeKey]fibRoute // the routes that its addresses make
 	carries    map[routeKey]struct{} // the routes with a path over it
 }
@@ -159,6 +160,7 @@ func (m *Model) Interfaces(f InterfaceFilter) []Interface {
 
 // removeLocked takes an interface out of everything; its port is closed already.
 func (m *Model) removeLocked(i *iface) {
+	m.leaveBridgeLocked(i)
 	for a := range i.neighbours {
 		m.delNeighbourLocked(i, a)
 	}

@@ -23,15 +23,16 @@ type Model struct {
 	lastIndex  uint32
 	tables     map[forward.TableKey]*table
 	neighbours map[forward.Family]int // how many
-	lastEntry  uint32                 // last number given to a FIB entry
-	traced     int                    // frames of each port that Traces tells
+	bridges    map[uint32]*bridge
+	lastEntry  uint32 // last number given to a FIB entry
+	traced     int    // frames of each port that Traces tells
 }
 
 // New makes a model that has local0 and the two tables 0, as VPP has from the start.
 func New(engine Engine, log *slog.Logger) *Model {
 	m := &Model{engine: engine, log: log, now: time.Now, notify: func(InterfaceEvent) {},
 		interfaces: map[uint32]*iface{}, tables: map[forward.TableKey]*table{},
-		neighbours: map[forward.Family]int{}}
+		neighbours: map[forward.Family]int{}, bridges: map[uint32]*bridge{}}
 	defer m.change()()
 	for _, family := range []forward.Family{forward.IP4, forward.IP6} {
 		m.makeTableLocked(forward.TableKey{Family: family}, "")

@@ -30,8 +30,14 @@ const (
 	InvalidAddressFamily        Retval = -97
 	AddressInUse                Retval = -105
 	AddressFoundForInterface    Retval = -114
+	BDAlreadyExists             Retval = -119
+	BDInUse                     Retval = -120
+	BDNotModifiable             Retval = -121
+	BDIDExceedMax               Retval = -122
 	Unsupported                 Retval = -126
 	DuplicateIfAddress          Retval = -127
+	NonEthernet                 Retval = -151
+	BDAlreadyHasBVI             Retval = -152
 	FIBPathUnsupportedNextHop   Retval = -157
 	InitFailed                  Retval = -144
 	NetlinkError                Retval = -145

@@ -25,6 +25,9 @@ func (m *Model) SetAdminUp(index uint32, up bool) error {
 		m.forgetLearnedLocked(i, everything)
 	}
 	m.setEngineLocked(i)
+	if !up {
+		m.bridgedDownLocked(i)
+	}
 	m.connectLocked(i)
 	m.reviewLocked(i)
 	m.notify(InterfaceEvent{Index: index, AdminUp: up, LinkUp: linkCame && i.LinkUp})
@@ -86,8 +89,10 @@ func (m *Model) SetMAC(index uint32, mac frame.MAC) error {
 	if !i.ethernet {
 		return Unimplemented
 	}
+	old := i.MAC
 	i.MAC = mac
 	m.setEngineLocked(i)
+	m.macChangedLocked(i, old)
 	return nil
 }
 

@@ -24,6 +24,8 @@ type State struct {
 	Interfaces map[uint32]forward.Interface
 	Neighbours map[uint32]map[netip.Addr]Neighbour
 	Tables     map[forward.TableKey]map[netip.Prefix]forward.Route
+	Bridges    map[uint32]forward.Bridge
+	Learned    map[BridgedMAC]uint32 // the interface of each
 }
 
 // Engine is a model.Engine that keeps State instead of forwarding. Its zero value is not of use: call New.
@@ -41,6 +43,8 @@ func New() *Engine {
 		Taps:       map[uint32]port.TapConfig{},
 		Interfaces: map[uint32]forward.Interface{},
 		Neighbours: map[uint32]map[netip.Addr]Neighbour{},
+		Bridges:    map[uint32]forward.Bridge{},
+		Learned:    map[BridgedMAC]uint32{},
 		Tables: map[forward.TableKey]map[netip.Prefix]forward.Route{
 			{Family: forward.IP4}: {}, {Family: forward.IP6}: {},
 		},
