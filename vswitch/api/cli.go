@@ -38,6 +38,10 @@ func (s *Server) command(line string) string {
 		return ""
 	case strings.HasPrefix(joined, "trace add "):
 		return s.addTrace(words[2:])
+	case strings.HasPrefix(joined, "show bridge-domain"):
+		return s.showBridges(words[2:])
+	case strings.HasPrefix(joined, "show l2fib"):
+		return s.showL2FIB(words[2:])
 	case strings.HasPrefix(joined, "show ip neighbors"), strings.HasPrefix(joined, "show ip neighbor"):
 		return s.showNeighbours()
 	case strings.HasPrefix(joined, "show ip fib"):

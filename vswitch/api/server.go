@@ -58,6 +58,7 @@ func New(m *model.Model, log *slog.Logger, limits Limits) *Server {
 	s.addRoutes()
 	s.addAddresses()
 	s.addNeighbours()
+	s.addBridges()
 	s.addCLI()
 	return s
 }
