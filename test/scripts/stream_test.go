@@ -1,0 +1,77 @@
+package scripts_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/weftnet/weft/test/ping"
+)
+
+// stream is an unending row of echoes.
+type stream struct {
+	pinger *ping.Pinger
+	cancel context.CancelFunc
+	done   chan struct{}
+	loss   ping.Loss
+	err    error
+}
+
+// streamInterval makes a hundred echoes a second. For as long as calm a stream goes on before, and after, what a script
+// does to it.
+const (
+	streamInterval = 10 * time.Millisecond
+	calm           = 300 * time.Millisecond
+)
+
+// streamCommand:
+//
+//	stream start FROM TO   begin to send a hundred echoes a second to TO's first address
+//	stream stop            end that, and print how many were lost
+func streamCommand(ts *testscript.TestScript, neg bool, args []string) {
+	s := on(ts)
+	switch {
+	case !neg && len(args) == 3 && args[0] == "start" && s.stream == nil:
+		addresses, err := s.addresses(args[2])
+		ts.Check(err)
+		ts.Check(s.startStream(s.netns(ts, args[1]), addresses[0]))
+		<-time.After(calm)
+	case !neg && len(args) == 1 && args[0] == "stop" && s.stream != nil:
+		<-time.After(calm)
+		loss := s.stream
+		ts.Check(s.endStream())
+		_, _ = fmt.Fprintln(ts.Stdout(), loss.loss)
+	default:
+		usage(ts, "stream start FROM TO, then stream stop")
+	}
+}
+
+func (s *stage) startStream(from string, to netip.Addr) error {
+	p, err := ping.Open(from, to)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	st := &stream{pinger: p, cancel: cancel, done: make(chan struct{})}
+	go func() {
+		defer close(st.done)
+		st.loss, st.err = p.Stream(ctx, to, streamInterval)
+	}()
+	s.stream = st
+	return nil
+}
+
+func (s *stage) endStream() error {
+	st := s.stream
+	if st == nil {
+		return nil
+	}
+	s.stream = nil
+	st.cancel()
+	<-st.done
+	return errors.Join(st.err, st.pinger.Close())
+}
