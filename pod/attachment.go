@@ -49,7 +49,7 @@ type Attachment struct {
 	Netns       Netns             `json:"netns"`
 	Created     time.Time         `json:"created"`
 	Annotations map[string]string `json:"annotations,omitempty"` // those under contivpp.io, as they were at ADD
-	Interfaces  []Interface       `json:"interfaces"`            // the main interface first, then in the order asked for
+	Interfaces  []Interface       `json:"interfaces"`            // the main interface first, unless another plugin made it; then in the order asked for
 }
 
 // Name is what people call the attachment: the pod where there is one, else the container.
@@ -71,9 +71,9 @@ func ShortID(containerID string) string {
 // Interface is one interface of an attachment, as its pod and the CNI result see it.
 type Interface struct {
 	Name       string         `json:"name"`              // in the pod
-	Type       string         `json:"type"`              // tap, veth or memif
+	Type       string         `json:"type"`              // tap, veth, memif, or ipam: addresses only, for an interface that is not ours
 	Network    string         `json:"network,omitempty"` // Weft's network; "" is default
-	Object     string         `json:"object"`            // name of the dataplane's interface (kind vpp.interface)
+	Object     string         `json:"object"`            // name of the dataplane's interface (kind vpp.interface); "" for type ipam
 	MAC        string         `json:"mac"`               // of the pod's end
 	MTU        int            `json:"mtu"`               // bytes
 	SocketPath string         `json:"socketPath,omitempty"`
@@ -81,6 +81,7 @@ type Interface struct {
 	Addresses  []netip.Prefix `json:"addresses,omitempty"` // at most one a family
 	Gateways   []netip.Addr   `json:"gateways,omitempty"`  // of Addresses, in the same order
 	Routes     []Route        `json:"routes,omitempty"`
+	AntiSpoof  bool           `json:"antiSpoof,omitempty"` // its network had the pod's sources checked when it was made
 }
 
 // Route is a route in the pod by one of its interfaces.

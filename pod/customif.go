@@ -22,6 +22,9 @@ const (
 	TypeMemif = "memif"
 )
 
+// TypeIPAM is the type of an interface that is another plugin's, and of which Weft gave the addresses only.
+const TypeIPAM = "ipam"
+
 // MaxCustomInterfaces is how many extra interfaces a pod can have.
 const MaxCustomInterfaces = 16
 

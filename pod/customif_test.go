@@ -71,6 +71,7 @@ func TestAWrongAnnotationIsRefusedByItem(t *testing.T) {
 func FuzzInterfaceRequests(f *testing.F) {
 	f.Add("t1/tap, m1/memif/blue", `{"t1":{"mtu":1400,"ips":["10.0.0.1"]}}`)
 	f.Add("/", `{"":{}}`)
+	f.Add("t1/tap", "{\"t1\":{\"ips\":[\n5]}}")
 	f.Fuzz(func(t *testing.T, custom, options string) {
 		got, err := InterfaceRequests(map[string]string{AnnotationCustom: custom, AnnotationOptions: options}, "eth0")
 		if err != nil {

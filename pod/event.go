@@ -3,6 +3,7 @@ package pod
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 )
 
 // AddPod asks to wire a sandbox. The request's part is complete before the event is queued: no handler has to ask
@@ -11,6 +12,7 @@ type AddPod struct {
 	Key             Key
 	ID              ID
 	Netns           Netns
+	Mode            string // what Weft is to the sandbox: one of the Mode constants; "" is primary
 	Annotations     map[string]string
 	AnnotationsFrom string // runtime, cache, API server, or none: who gave the annotations
 	Requested       Requested
@@ -21,12 +23,29 @@ type AddPod struct {
 	Repeated   bool
 }
 
+// What Weft is to a sandbox.
+const (
+	ModePrimary  = "primary"  // makes the main interface and what the annotations ask for
+	ModeChained  = "chained"  // adds what the annotations ask for to the main interface of another plugin, which Key.IfName names
+	ModeDelegate = "delegate" // as primary, by order of another plugin, with an interface name of its own
+	ModeIPAM     = "ipam"     // gives addresses only, to an interface that another plugin makes
+)
+
 // Requested is what the runtime asks for the main interface, beside the annotations.
 type Requested struct {
 	Addresses []netip.Addr // at most one a family
 	MAC       string       // "" = ours to choose
 	DeviceID  string       // of the device plugin, when somebody else chose the device
+
+	// Delegated are the addresses, at most one a family, that a foreign IPAM plugin gave: the main interface has these and
+	// no others. DelegatedGateways are theirs, in the same order, each not valid where there is none; Weft's own gateways
+	// stand in for them.
+	Delegated         []netip.Prefix
+	DelegatedGateways []netip.Addr
 }
+
+// HasMain reports whether the main interface is Weft's to make.
+func (e *AddPod) HasMain() bool { return e.Mode != ModeChained && e.Mode != ModeIPAM }
 
 // String names the event as logs and records show it.
 func (e *AddPod) String() string { return "add " + describe(e.ID, e.Key) }
@@ -46,6 +65,9 @@ func (e *AddPod) Pod() string {
 func (e *AddPod) Validate() error {
 	if err := e.Key.Validate(); err != nil {
 		return err
+	}
+	if !slices.Contains([]string{"", ModePrimary, ModeChained, ModeDelegate, ModeIPAM}, e.Mode) {
+		return Errorf(CodeInvalidConfig, "add %s: mode %q is none of primary, chained, delegate, ipam", describe(e.ID, e.Key), e.Mode)
 	}
 	if e.Netns.Path == "" || e.Netns.Inode == 0 {
 		return Errorf(CodeInvalidEnvironment, "add %s: no network namespace: CNI_NETNS is needed for ADD", describe(e.ID, e.Key))

@@ -63,18 +63,18 @@ func (o *InterfaceOptions) set(key string, raw json.RawMessage) error {
 
 func (o *InterfaceOptions) setMTU(raw json.RawMessage) error {
 	if err := json.Unmarshal(raw, &o.MTU); err != nil || o.MTU < 576 || o.MTU > 9000 {
-		return fmt.Errorf("expected 576 to 9000 bytes, not %s", raw)
+		return fmt.Errorf("expected 576 to 9000 bytes, not %q", raw)
 	}
 	return nil
 }
 
 func (o *InterfaceOptions) setMAC(raw json.RawMessage) error {
 	if err := json.Unmarshal(raw, &o.MAC); err != nil {
-		return fmt.Errorf("expected a MAC, not %s", raw)
+		return fmt.Errorf("expected a MAC, not %q", raw)
 	}
 	mac, err := net.ParseMAC(o.MAC)
 	if err != nil || len(mac) != 6 || mac[0]&1 != 0 || bytes.Equal(mac, make([]byte, 6)) {
-		return fmt.Errorf("expected a unicast MAC of 6 octets, not %s", raw)
+		return fmt.Errorf("expected a unicast MAC of 6 octets, not %q", raw)
 	}
 	o.MAC = mac.String()
 	return nil
@@ -89,7 +89,7 @@ func (o *InterfaceOptions) setIPs(raw json.RawMessage) (err error) {
 func ParseAddresses(raw []byte) ([]netip.Addr, error) {
 	var texts []string
 	if err := json.Unmarshal(raw, &texts); err != nil {
-		return nil, fmt.Errorf("expected a JSON list of addresses, not %s", raw)
+		return nil, fmt.Errorf("expected a JSON list of addresses, not %q", raw)
 	}
 	var addresses []netip.Addr
 	for _, text := range texts {

@@ -1,9 +1,11 @@
 package ipam
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -52,6 +54,8 @@ func New(c Config) (*Allocator, error) {
 type Request struct {
 	Holder    string
 	Addresses []netip.Addr // those wanted, at most one a family; a family without one gets any
+	Pools     []string     // where any is taken from, best first; nil: from all that are enabled and for all namespaces
+	From      []string     // holders that a wanted address may be taken from; they lose it with the Commit
 }
 
 // Lease grants all that r asks for, IPv4 first, or nothing. Addresses that the holder has already are granted again.
@@ -72,11 +76,11 @@ func (a *Allocator) Lease(r Request) ([]Lease, error) {
 	var granted []Lease
 	var undo []func()
 	for _, is4 := range []bool{true, false} {
-		books := a.familyLocked(is4)
-		if len(books) == 0 {
+		books := a.familyLocked(is4, r.Pools)
+		if len(books) == 0 && !wanted[is4].IsValid() {
 			continue
 		}
-		l, back, err := a.grantLocked(books, r.Holder, wanted[is4])
+		l, back, err := a.grantLocked(books, r, wanted[is4])
 		if err != nil {
 			for _, f := range undo {
 				f()
@@ -88,32 +92,39 @@ func (a *Allocator) Lease(r Request) ([]Lease, error) {
 	return granted, nil
 }
 
-// grantLocked gives holder an address of books. The function it returns takes back what was not the holder's before.
-func (a *Allocator) grantLocked(books []*book, holder string, wanted netip.Addr) (Lease, func(), error) {
+// grantLocked gives the holder an address: the wanted one, else one of books. The function it returns takes back what was
+// not the holder's before.
+func (a *Allocator) grantLocked(books []*book, r Request, wanted netip.Addr) (Lease, func(), error) {
 	now := a.now()
-	for _, b := range books {
-		held, ok := b.holders[holder]
-		if !ok {
-			continue
-		}
-		if wanted.IsValid() && wanted != held {
-			return Lease{}, nil, ErrInUse{Address: held, Holder: holder}
-		}
-		return b.entries[held].Lease, func() {}, nil
-	}
 	if wanted.IsValid() {
 		b := a.bookOfLocked(wanted)
-		if err := b.grantable(wanted); err != nil {
+		books = append(slices.Clip(books), b)
+		if held, ok := heldIn(books, r.Holder); ok {
+			return held.Lease, func() {}, held.unless(wanted)
+		}
+		if err := b.grantable(wanted, r.From); err != nil {
 			return Lease{}, nil, err
 		}
-		return b.grant(wanted, holder, now), func() { b.undo(holder) }, nil
+		return b.grant(wanted, r.Holder, now), func() { b.undo(r.Holder) }, nil
+	}
+	if held, ok := heldIn(books, r.Holder); ok {
+		return held.Lease, func() {}, nil
 	}
 	for _, b := range books {
 		if address, ok := b.pick(now); ok {
-			return b.grant(address, holder, now), func() { b.undo(holder) }, nil
+			return b.grant(address, r.Holder, now), func() { b.undo(r.Holder) }, nil
 		}
 	}
 	return Lease{}, nil, exhausted(books)
+}
+
+func heldIn(books []*book, holder string) (*entry, bool) {
+	for _, b := range books {
+		if e := b.heldBy(holder); e != nil {
+			return e, true
+		}
+	}
+	return nil, false
 }
 
 // Commit makes what the holder leased its own.
@@ -178,13 +189,20 @@ func (a *Allocator) wantedLocked(addresses []netip.Addr) (map[bool]netip.Addr, e
 	return wanted, nil
 }
 
-func (a *Allocator) familyLocked(is4 bool) []*book {
+// familyLocked are the books of a family: those of the named pools in that order, else those that are for everybody.
+func (a *Allocator) familyLocked(is4 bool, names []string) []*book {
 	var books []*book
 	for _, b := range a.pools {
-		if b.Prefix.Addr().Is4() == is4 {
+		if b.Prefix.Addr().Is4() != is4 {
+			continue
+		}
+		if slices.Contains(names, b.Name) || names == nil && !b.Disabled && len(b.Namespaces) == 0 {
 			books = append(books, b)
 		}
 	}
+	slices.SortStableFunc(books, func(x, y *book) int {
+		return cmp.Compare(slices.Index(names, x.Name), slices.Index(names, y.Name))
+	})
 	return books
 }
 

@@ -166,7 +166,7 @@ func TestOneFamilyExhaustedLeavesNothingOfTheOther(t *testing.T) {
 		if _, err := a.Lease(request("c")); !errors.Is(err, ipam.ErrExhausted{Pool: "tiny"}) {
 			t.Errorf("error %v", err)
 		}
-		if after := a.Stats(); !slices.Equal(before, after) {
+		if after := a.Stats(); !reflect.DeepEqual(before, after) {
 			t.Errorf("stats before %v, after %v", before, after)
 		}
 		a.Release("a")

@@ -74,9 +74,9 @@ func (b *book) fresh() (netip.Addr, bool) {
 	return netip.Addr{}, false
 }
 
-// grantable says why an address of the pool cannot be granted, whoever asks.
-func (b *book) grantable(address netip.Addr) error {
-	if e, known := b.entries[address]; known && e.held() {
+// grantable says why an address of the pool cannot be granted, whoever asks; what from uses can be.
+func (b *book) grantable(address netip.Addr, from []string) error {
+	if e, known := b.entries[address]; known && e.held() && !(e.State == Used && slices.Contains(from, e.Holder)) {
 		return ErrInUse{Address: address, Holder: e.Holder}
 	}
 	if address.Less(b.first()) || b.highest.Less(address) {
@@ -93,7 +93,7 @@ func (b *book) grant(address netip.Addr, holder string, now time.Time) Lease {
 		b.entries[address] = e
 		b.returned = slices.DeleteFunc(b.returned, func(r netip.Addr) bool { return r == address })
 	} else {
-		b.released.take(e)
+		b.unplace(e)
 		prior := e.Lease
 		e.prior = &prior
 	}
@@ -101,6 +101,26 @@ func (b *book) grant(address netip.Addr, holder string, now time.Time) Lease {
 	b.holders[holder] = address
 	b.leased++
 	return e.Lease
+}
+
+// unplace takes an entry out of where its lease puts it: with its holder, or in the queue.
+func (b *book) unplace(e *entry) {
+	if e.State != Used {
+		b.released.take(e)
+		return
+	}
+	delete(b.holders, e.Holder)
+	b.used--
+}
+
+// place is the inverse of unplace.
+func (b *book) place(e *entry) {
+	if e.State != Used {
+		b.released.put(e)
+		return
+	}
+	b.holders[e.Holder] = e.Address
+	b.used++
 }
 
 func (b *book) commit(holder string) {
@@ -123,7 +143,7 @@ func (b *book) undo(holder string) {
 	b.leased--
 	if e.prior != nil {
 		e.Lease, e.prior = *e.prior, nil
-		b.released.put(e)
+		b.place(e)
 		return
 	}
 	delete(b.entries, e.Address)
@@ -152,6 +172,14 @@ func (b *book) cool(e *entry, l Lease) {
 	b.releases++
 	e.Lease, e.prior, e.order = l, nil, b.releases
 	b.released.put(e)
+}
+
+// unless is the error of a holder that has another address than the wanted one.
+func (e *entry) unless(wanted netip.Addr) error {
+	if e.Address == wanted {
+		return nil
+	}
+	return ErrInUse{Address: e.Address, Holder: e.Holder}
 }
 
 func (b *book) heldBy(holder string) *entry {

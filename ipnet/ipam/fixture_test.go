@@ -2,6 +2,7 @@ package ipam_test
 
 import (
 	"net/netip"
+	"reflect"
 	"testing"
 	"time"
 
@@ -77,7 +78,7 @@ func checkStats(t *testing.T, a *ipam.Allocator, want ...ipam.Stats) {
 		t.Fatalf("stats of %d pools, want %d", len(got), len(want))
 	}
 	for i := range got {
-		if got[i] != want[i] {
+		if !reflect.DeepEqual(got[i], want[i]) {
 			t.Errorf("stats %+v, want %+v", got[i], want[i])
 		}
 	}

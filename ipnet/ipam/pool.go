@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"net/netip"
+	"slices"
 	"strings"
 )
 
@@ -13,6 +14,14 @@ import (
 type Pool struct {
 	Name   string       `json:"name"` // unique, no slash
 	Prefix netip.Prefix `json:"prefix"`
+
+	Disabled   bool     `json:"disabled,omitempty"`   // no address is granted any more, but those that are stay
+	Namespaces []string `json:"namespaces,omitempty"` // for pods of these only; empty: for all
+}
+
+// Admits reports whether pods of a namespace may have addresses of the pool.
+func (p Pool) Admits(namespace string) bool {
+	return len(p.Namespaces) == 0 || slices.Contains(p.Namespaces, namespace)
 }
 
 // Node is the address that the node keeps for itself.

@@ -3,6 +3,7 @@ package ipam_test
 import (
 	"errors"
 	"net/netip"
+	"reflect"
 	"slices"
 	"testing"
 	"time"
@@ -147,9 +148,12 @@ func TestAllocatorProperties(t *testing.T) {
 				a.Release(h)
 				m.release(h, c.now.Add(coolDown))
 			},
+			"take over": func(t *rapid.T) {
+				m.takeOver(t, a, holder.Draw(t, "from"), holder.Draw(t, "to"))
+			},
 			"wait": func(t *rapid.T) { c.pass(time.Duration(rapid.IntRange(0, 40).Draw(t, "seconds")) * time.Second) },
 			"": func(t *rapid.T) {
-				if got, want := a.Stats()[0], m.stats(c.now); got != want {
+				if got, want := a.Stats()[0], m.stats(c.now); !reflect.DeepEqual(got, want) {
 					t.Fatalf("stats %+v, want %+v", got, want)
 				}
 				checkLeases(t, a, m)
@@ -203,6 +207,26 @@ func (m *model) leaseThis(t *rapid.T, a *ipam.Allocator, r ipam.Request) {
 	if !holds {
 		m.grant(address, holder)
 	}
+}
+
+// takeOver hands the address of one holder to another, who has none; or the undo gives it back.
+func (m *model) takeOver(t *rapid.T, a *ipam.Allocator, from, to string) {
+	address, ok := m.of(from)
+	if _, has := m.of(to); !ok || has || !m.committed[from] {
+		return
+	}
+	r := request(to, address.String())
+	r.From = []string{from}
+	if _, err := a.Lease(r); err != nil {
+		t.Fatalf("%s takes %s from %s: %v", to, address, from, err)
+	}
+	if rapid.Bool().Draw(t, "undo") {
+		a.Undo(to)
+		return
+	}
+	a.Commit(to)
+	m.held[address], m.committed[to] = to, true
+	delete(m.committed, from)
 }
 
 func checkLeases(t *rapid.T, a *ipam.Allocator, m *model) {

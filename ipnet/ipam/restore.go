@@ -73,5 +73,5 @@ func (a *Allocator) restorableLocked(address netip.Addr) (*book, error) {
 	if b == nil {
 		return nil, ErrOutside{Address: address}
 	}
-	return b, b.grantable(address)
+	return b, b.grantable(address, nil)
 }

@@ -1,5 +1,11 @@
 package ipam
 
+import (
+	"cmp"
+	"slices"
+	"strings"
+)
+
 // Stats counts, pool by pool in the order of the configuration.
 func (a *Allocator) Stats() []Stats {
 	a.mu.Lock()
@@ -44,4 +50,23 @@ func (a *Allocator) Pools() []Pool {
 		pools = append(pools, b.Pool)
 	}
 	return pools
+}
+
+// Remembered lists every lease of pods that is remembered, those of idle addresses too: all that may be kept of the
+// pools.
+func (a *Allocator) Remembered() []Lease {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	var leases []Lease
+	for _, b := range a.pools {
+		for _, e := range b.entries {
+			if e.State != Internal {
+				leases = append(leases, e.Lease)
+			}
+		}
+	}
+	slices.SortFunc(leases, func(x, y Lease) int {
+		return cmp.Or(strings.Compare(x.Pool, y.Pool), x.Address.Compare(y.Address))
+	})
+	return leases
 }
