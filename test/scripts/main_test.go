@@ -57,6 +57,7 @@ func commands() map[string]command {
 		"cni":       cniCommand,
 		"every":     everyCommand,
 		"crowd":     crowdCommand,
+		"crash":     crashCommand,
 		"runtime":   runtimeCommand,
 		"ping":      pingCommand,
 		"stream":    streamCommand,
