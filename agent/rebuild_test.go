@@ -3,7 +3,9 @@ package agent
 import (
 	"bytes"
 	"errors"
+	"net"
 	"os"
+	"strings"
 	"testing"
 
 	"github.com/vishvananda/netlink"
@@ -141,6 +143,44 @@ func (l *lab) setAlias(p *node.Pod, alias string) (was string) {
 		}
 	})
 	return was
+}
+
+func TestAPodThatMeddledWithItsLinkKeepsItsTap(t *testing.T) {
+	l := newLab(t, build(t))
+	p := l.pod("a")
+	result := l.cni("ADD", p, nil)
+	index := l.linkIndex(p)
+	netnstest.Do(t, p.Netns, func() {
+		link := &netlink.Device{LinkAttrs: netlink.LinkAttrs{Name: "eth0", Index: index}}
+		err := errors.Join(
+			netlink.LinkSetHardwareAddr(link, net.HardwareAddr{2, 0, 0, 0, 0, 0x77}), netlink.LinkSetMTU(link, 1400),
+			netlink.AddrAdd(link, &netlink.Addr{IPNet: &net.IPNet{IP: net.IPv4(10, 1, 0, 99), Mask: net.CIDRMask(32, 32)}}))
+		if err != nil {
+			t.Fatal(err)
+		}
+	})
+	l.restartAfter(os.Remove)
+	for _, operation := range l.resyncs() {
+		if strings.Contains(operation, " vpp.") {
+			t.Errorf("the resync did %s, though only the link was changed", operation)
+		}
+	}
+	if now := l.linkIndex(p); now != index {
+		t.Errorf("the link was made again: it had number %d and has %d", index, now)
+	}
+	l.check(p, result)
+}
+
+func (l *lab) linkIndex(p *node.Pod) (index int) {
+	l.Helper()
+	netnstest.Do(l, p.Netns, func() {
+		link, err := net.InterfaceByName("eth0")
+		if err != nil {
+			l.Fatal(err)
+		}
+		index = link.Index
+	})
+	return index
 }
 
 func TestAPodThatLeftMeanwhileIsPruned(t *testing.T) {
