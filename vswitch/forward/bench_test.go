@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weftnet/weft/vswitch/frame"
+	"github.com/weftnet/weft/vswitch/port"
 )
 
 // memoryPort is a port without a machine: it has frames to receive, and counts or shows what is transmitted.
@@ -18,11 +19,12 @@ type memoryPort struct {
 	waiting int
 	sent    int
 	show    func([]byte, frame.Virtio)
+	takes   port.Offload
 }
 
 func newMemoryPort() (*memoryPort, error) {
 	fd, err := unix.Eventfd(1, unix.EFD_NONBLOCK|unix.EFD_CLOEXEC)
-	return &memoryPort{event: fd}, err
+	return &memoryPort{event: fd, takes: port.Offload{Checksum: true, TCP: true, UDP: true}}, err
 }
 
 func (p *memoryPort) Receive(v []*frame.Buffer) (int, error) {
@@ -44,6 +46,8 @@ func (p *memoryPort) Transmit(v []*frame.Buffer) (int, error) {
 	}
 	return len(v), nil
 }
+
+func (p *memoryPort) Takes() port.Offload { return p.takes }
 
 func (p *memoryPort) Descriptor() int { return p.event }
 func (p *memoryPort) Arm(bool) bool   { return false }

@@ -36,6 +36,9 @@ func (l *traceLine) String() string {
 		s.WriteString("flooded")
 	case d.out != nil:
 		fmt.Fprintf(&s, "sent on interface %d", d.out.index)
+		if d.mtu != 0 {
+			s.WriteString(" in fragments")
+		}
 	}
 	return s.String()
 }

@@ -43,6 +43,8 @@ const (
 	dropTooBig6
 	dropUnreachable
 	dropProhibited
+	dropNoBuffer
+	dropMACIP
 	dropSourceFilter
 	dropMACViolation
 	dropNotBridged
@@ -100,6 +102,8 @@ var reasonNames = [reasons]string{
 	dropTooBig6:        "ip6 MTU exceeded",
 	dropUnreachable:    "route says unreachable",
 	dropProhibited:     "route says prohibited",
+	dropNoBuffer:       "no buffers for segments or fragments",
+	dropMACIP:          "input ACL table-miss drops",
 	dropSourceFilter:   "L2 filter mac drops",
 	dropMACViolation:   "L2 mac move violations",
 	dropNotBridged:     "L2 feature forwarding disabled",

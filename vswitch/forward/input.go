@@ -6,7 +6,7 @@ import (
 )
 
 // verdict is what becomes of a frame: dropped, handed to the slow path (both, where the sender is to be told), or sent on
-// out. A punt of an unresolved frame has its next hop in the worker's unresolved. It fits in registers: twice the
+// out, in fragments where mtu is set. A punt of an unresolved frame has its next hop in the worker's unresolved. It fits in registers: twice the
 // size made a frame cost twice the time.
 type verdict struct {
 	out  *iface
@@ -72,6 +72,10 @@ func (w *worker) dispose(in *iface, b *frame.Buffer, d verdict) {
 	}
 	if d.out == nil || d.punt != 0 {
 		b.Release()
+		return
+	}
+	if d.mtu != 0 {
+		w.lose(b, w.sendFragments(d.out, b, int(d.mtu)))
 		return
 	}
 	w.send(d.out, b)

@@ -46,14 +46,22 @@ func (w *worker) ip4(in *iface, b *frame.Buffer) verdict {
 	if !ok {
 		return verdict{drop: dropVirtio}
 	}
-	if longest > out.mtu {
-		if !p.DontFragment() {
-			return verdict{drop: dropFragment4}
-		}
+	if longest <= out.mtu {
+		p.DecrementTTL()
+		return w.rewrite(out, target, b)
+	}
+	if p.DontFragment() {
 		return verdict{drop: dropTooBig4, punt: slow.TooBig, mtu: uint32(out.mtu)}
 	}
+	if b.Virtio.IsGSO() && !b.Virtio.Shorten(longest-out.mtu) {
+		return verdict{drop: dropFragment4}
+	}
 	p.DecrementTTL()
-	return w.rewrite(out, target, b)
+	d := w.rewrite(out, target, b)
+	if d.punt == 0 && !b.Virtio.IsGSO() {
+		d.mtu = uint32(out.mtu)
+	}
+	return d
 }
 
 func malformed4(err error) reason {

@@ -158,7 +158,7 @@ func (k *keeper) attachLocked(index uint32, p *keptPort) error {
 		return err
 	}
 	workers := k.engine.workers
-	a := &attachment{index: index, port: port, owner: workers[int(index)%len(workers)], queues: make([]queue, len(workers))}
+	a := &attachment{index: index, port: port, takes: port.Takes(), owner: workers[int(index)%len(workers)], queues: make([]queue, len(workers))}
 	k.show(k.engine.ports.Load().with(index, a))
 	if err := a.owner.poll.add(port.Descriptor(), index); err != nil {
 		p.attachment = a

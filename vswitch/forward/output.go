@@ -19,6 +19,25 @@ func (w *worker) send(out *iface, b *frame.Buffer) {
 		b.Release()
 		return
 	}
+	if b.Virtio.IsGSO() || b.Virtio.NeedsChecksum() {
+		if r, still := w.ready(a, b); !still {
+			w.lose(b, r)
+			return
+		}
+	}
+	w.enqueue(a, b)
+}
+
+// lose ends a frame that was sent in another form, or for a reason was not.
+func (w *worker) lose(b *frame.Buffer, r reason) {
+	if r != kept {
+		w.drops[r].Add(1)
+	}
+	b.Release()
+}
+
+// enqueue puts a frame that needs no more work into its port's queue.
+func (w *worker) enqueue(a *attachment, b *frame.Buffer) {
 	q := &a.queues[w.id]
 	if q.n == len(q.frames) {
 		w.transmit(a, q)
@@ -112,7 +131,7 @@ func (w *worker) injected(m *slow.Message, b *frame.Buffer) (verdict, *iface) {
 		if out == nil || !out.up {
 			return verdict{drop: dropOutputDown}, nil
 		}
-		return verdict{out: out}, out
+		return fitted(out, b), out
 	}
 	in := w.snapshot.iface(m.Interface)
 	if in == nil {

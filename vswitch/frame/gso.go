@@ -39,3 +39,14 @@ func (v Virtio) tcpSegment(packet []byte, header int, agrees bool) (int, bool) {
 	}
 	return header + t.HeaderLen() + int(v.GSOSize), true
 }
+
+// Shorten makes the segments of a TCP frame shorter, which their receiver cannot tell from a sender that chose so; false:
+// the frame is of another kind, or nothing would be left.
+func (v *Virtio) Shorten(by int) bool {
+	kind := v.GSOType &^ GSOECN
+	if kind != GSOTCP4 && kind != GSOTCP6 || by >= int(v.GSOSize) {
+		return false
+	}
+	v.GSOSize -= uint16(by)
+	return true
+}

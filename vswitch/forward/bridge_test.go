@@ -1,0 +1,232 @@
+package forward
+
+import (
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/weftnet/weft/vswitch/frame"
+)
+
+var stpGroup = frame.MAC{0x01, 0x80, 0xc2, 0, 0, 0}
+
+// grouped is a plain bridge of ports 1 and 2, with 3 and 4 in split-horizon group 7 and 5 in group 8.
+func grouped() Bridge {
+	b := plain(1, 1, 2)
+	b.Members = append(b.Members, BridgeMember{3, 7}, BridgeMember{4, 7}, BridgeMember{5, 8})
+	return b
+}
+
+func TestFramesGoWhereTheBridgeRulesSay(t *testing.T) {
+	learnt := func(s *segment) { s.reached(2, host(2), frame.Broadcast) } // host 2 is behind port 2
+	for _, c := range []struct {
+		rule   string
+		bridge Bridge
+		before func(*segment)
+		on     uint32
+		to     frame.MAC
+		want   []uint32
+		reason string
+	}{
+		{"an unknown MAC is flooded", plain(1, 1, 2, 3), nil, 1, host(9), []uint32{2, 3}, ""},
+		{"a broadcast is flooded", plain(1, 1, 2, 3), nil, 1, frame.Broadcast, []uint32{2, 3}, ""},
+		{"reserved groups are flooded, as in VPP", plain(1, 1, 2, 3), nil, 1, stpGroup, []uint32{2, 3}, ""},
+		{"a known MAC gets it alone", plain(1, 1, 2, 3), learnt, 1, host(2), []uint32{2}, ""},
+		{"nothing goes back", plain(1, 1, 2, 3), learnt, 2, host(2), nil, "Reflection Drop"},
+		{"alone in the bridge", plain(1, 1), nil, 1, frame.Broadcast, nil, "L2 replication complete"},
+		{"a group does not speak to itself", grouped(), nil, 3, host(9), []uint32{1, 2, 5}, ""},
+		{"those without a group reach all", grouped(), nil, 1, host(9), []uint32{2, 3, 4, 5}, ""},
+		{"a group does not speak to itself, known MAC", grouped(), func(s *segment) { s.reached(4, host(4), frame.Broadcast) },
+			3, host(4), nil, "L2 split horizon drops"},
+		{"a member that is down is left out", plain(1, 1, 2, 3), func(s *segment) {
+			s.set(2, Interface{})
+			s.engine.Publish()
+		}, 1, host(9), []uint32{3}, ""},
+		{"a known MAC behind a member that is down", plain(1, 1, 2, 3), func(s *segment) {
+			learnt(s)
+			s.set(2, Interface{})
+			s.engine.Publish()
+		}, 1, host(2), nil, "interface output: interface is down"},
+		{"a MAC behind an interface that has left", plain(1, 1, 2, 3), func(s *segment) {
+			learnt(s)
+			s.change(plain(1, 1, 3))
+		}, 1, host(2), nil, "L2 Output interface not valid"},
+	} {
+		t.Run(c.rule, func(t *testing.T) {
+			s := newSegment(t, c.bridge)
+			if c.before != nil {
+				c.before(s)
+			}
+			if got := s.reached(c.on, host(1), c.to); !slices.Equal(got, c.want) {
+				t.Errorf("reached %v, want %v; drops %v", got, c.want, s.engine.Drops())
+			}
+			if c.reason != "" && s.engine.Drops()[c.reason] != 1 {
+				t.Errorf("no %q in %v", c.reason, s.engine.Drops())
+			}
+		})
+	}
+}
+
+func TestFeaturesThatAreOffAreNotUsed(t *testing.T) {
+	for _, c := range []struct {
+		rule   string
+		off    func(*Bridge)
+		known  bool
+		to     frame.MAC
+		want   []uint32
+		reason string
+	}{
+		{"no flooding: a broadcast is dropped", func(b *Bridge) { b.Flood = false }, false, frame.Broadcast, nil, "L2 feature forwarding disabled"},
+		{"no flooding: an unknown MAC is flooded still", func(b *Bridge) { b.Flood = false }, false, host(9), []uint32{2, 3}, ""},
+		{"no flooding of unknown MACs", func(b *Bridge) { b.UUFlood = false }, false, host(9), nil, "L2 forward misses"},
+		{"no flooding of unknown MACs: a broadcast is flooded still", func(b *Bridge) { b.UUFlood = false }, false, frame.Broadcast, []uint32{2, 3}, ""},
+		{"no flooding of unknown MACs: known ones get theirs", func(b *Bridge) { b.UUFlood = false }, true, host(2), []uint32{2}, ""},
+		{"no forwarding: a known MAC's frame is flooded", func(b *Bridge) { b.Forward = false }, true, host(2), []uint32{2, 3}, ""},
+		{"nothing at all", func(b *Bridge) { b.Forward, b.UUFlood, b.Flood = false, false, false }, true, host(2), nil, "L2 feature forwarding disabled"},
+		{"no learning", func(b *Bridge) { b.Learn = false }, true, host(2), []uint32{2, 3}, ""},
+	} {
+		t.Run(c.rule, func(t *testing.T) {
+			b := plain(1, 1, 2, 3)
+			c.off(&b)
+			s := newSegment(t, b)
+			if c.known {
+				s.reached(2, host(2), host(77))
+			}
+			before := s.engine.Drops()[c.reason]
+			if got := s.reached(1, host(1), c.to); !slices.Equal(got, c.want) {
+				t.Errorf("reached %v, want %v; drops %v", got, c.want, s.engine.Drops())
+			}
+			if c.reason != "" && s.engine.Drops()[c.reason] != before+1 {
+				t.Errorf("no %q in %v", c.reason, s.engine.Drops())
+			}
+		})
+	}
+}
+
+func TestBridgesWithTheSameMACsDoNotMix(t *testing.T) {
+	s := newSegment(t, plain(1, 1, 2), plain(2, 3, 4))
+	s.reached(2, host(2), frame.Broadcast)
+	s.reached(4, host(2), frame.Broadcast)
+	for on, want := range map[uint32]uint32{1: 2, 3: 4} {
+		if got := s.reached(on, host(1), host(2)); !slices.Equal(got, []uint32{want}) {
+			t.Errorf("from %d: reached %v", on, got)
+		}
+		if got := s.reached(on, host(1), frame.Broadcast); !slices.Equal(got, []uint32{want}) {
+			t.Errorf("broadcast from %d: reached %v", on, got)
+		}
+	}
+}
+
+func TestBridgedFramesPassUntouched(t *testing.T) {
+	tagged := between(host(1), frame.Broadcast)
+	copy(tagged[12:], []byte{0x81, 0, 0, 5, 8, 0})
+	gso := frame.Virtio{Flags: 1, GSOType: frame.GSOUDP, HeaderLen: 42, GSOSize: 1000, ChecksumStart: 34, ChecksumOffset: 6}
+	big := udp4("10.2.7.7", 60000)
+	copy(big, frame.Broadcast[:])
+	for name, c := range map[string]delivery{
+		"tagged":             {raw: tagged},
+		"longer than an MTU": {raw: append(between(host(1), frame.Broadcast), make([]byte, 5000)...)},
+		"a GSO frame":        {raw: big, virtio: gso},
+		"expired":            {raw: change(udp4("10.2.7.7", 18), func(b []byte) { copy(b, frame.Broadcast[:]); b[22] = 0 })},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSegment(t, plain(1, 1, 2, 3))
+			out := s.receive(1, c.raw, c.virtio)
+			if len(out) != 2 {
+				t.Fatalf("%d copies; drops %v", len(out), s.engine.Drops())
+			}
+			for _, d := range out {
+				if !slices.Equal(d.raw, c.raw) || d.virtio != c.virtio {
+					t.Errorf("on %d: %d bytes, %+v", d.on, len(d.raw), d.virtio)
+				}
+			}
+		})
+	}
+}
+
+func TestMalformedFramesAreNotBridged(t *testing.T) {
+	for reason, c := range map[string]delivery{
+		"ethernet frame too short": {raw: make([]byte, 13)},
+		"bad virtio header":        {raw: between(host(1), host(2)), virtio: frame.Virtio{Flags: 1, ChecksumStart: 60}},
+	} {
+		s := newSegment(t, plain(1, 1, 2))
+		if out := s.receive(1, c.raw, c.virtio); len(out) != 0 || s.engine.Drops()[reason] != 1 {
+			t.Errorf("%s: %d sent, drops %v", reason, len(out), s.engine.Drops())
+		}
+	}
+}
+
+func TestInterfaceThatLeavesIsRoutedAgain(t *testing.T) {
+	b := newBench(t)
+	run := func() int {
+		b.out.sent = 0
+		b.run(udp4("10.2.7.7", 18), frame.Virtio{}, 1)
+		return b.out.sent
+	}
+	set := func(members ...uint32) {
+		if err := b.engine.SetBridge(plain(1, members...)); err != nil {
+			t.Fatal(err)
+		}
+		b.engine.Publish()
+	}
+	if set(1); run() != 0 || b.engine.Drops()["L2 replication complete"] != 1 {
+		t.Errorf("routed in a bridge; drops %v", b.engine.Drops())
+	}
+	if set(); run() != 1 {
+		t.Errorf("not routed after leaving; drops %v", b.engine.Drops())
+	}
+}
+
+func TestBridgesThatCannotBeAreRefused(t *testing.T) {
+	s := newSegment(t)
+	if err := s.engine.SetBridge(plain(1, 99)); !errors.Is(err, ErrNoInterface) {
+		t.Errorf("unknown member: %v", err)
+	}
+	b := plain(1)
+	b.BVI = 99
+	if err := s.engine.SetBridge(b); !errors.Is(err, ErrNoInterface) {
+		t.Errorf("unknown BVI: %v", err)
+	}
+	for id := uint32(1); id <= maxBridges; id++ {
+		if err := s.engine.SetBridge(plain(id)); err != nil {
+			t.Fatalf("bridge %d: %v", id, err)
+		}
+	}
+	if err := s.engine.SetBridge(plain(maxBridges + 1)); !errors.Is(err, ErrTooManyBridges) {
+		t.Errorf("one too many: %v", err)
+	}
+	s.served(func() { s.engine.DelBridge(7) })
+	if err := s.engine.SetBridge(plain(maxBridges + 1)); err != nil {
+		t.Errorf("after one has gone: %v", err)
+	}
+}
+
+func TestBridgeThatComesAgainHasForgotten(t *testing.T) {
+	s := newSegment(t, plain(1, 1, 2, 3))
+	s.reached(2, host(2), frame.Broadcast)
+	s.served(func() { s.engine.DelBridge(1) })
+	if got := s.reached(1, host(1), host(2)); got != nil {
+		t.Errorf("bridged without a bridge: %v", got)
+	}
+	s.change(plain(5, 1, 2, 3)) // gets the slot
+	if got := s.reached(1, host(1), host(2)); !slices.Equal(got, []uint32{2, 3}) {
+		t.Errorf("another bridge's MAC is known: %v", got)
+	}
+	s.served(func() {
+		if list := s.engine.LearnedMACs(0); len(list) != 1 || list[0] != (LearnedMAC{5, host(1), 1, 0}) {
+			t.Errorf("learned %v", list)
+		}
+	})
+}
+
+func TestBridgeChangesKeepWhatWasLearned(t *testing.T) {
+	s := newSegment(t, plain(1, 1, 2, 3))
+	s.reached(2, host(2), frame.Broadcast)
+	b := plain(1, 1, 2, 3, 4)
+	b.Age = time.Hour
+	s.change(b)
+	if got := s.reached(1, host(1), host(2)); !slices.Equal(got, []uint32{2}) {
+		t.Errorf("reached %v", got)
+	}
+}

@@ -1,0 +1,158 @@
+package forward
+
+import (
+	"net/netip"
+	"slices"
+	"testing"
+
+	"github.com/weftnet/weft/vswitch/frame"
+)
+
+// segment is an engine driven by the test, with memory ports on interfaces 1 to 6 and an interface without a port, bviIndex.
+type segment struct {
+	tb     testing.TB
+	engine *Engine
+	worker *worker
+	ports  map[uint32]*memoryPort
+	seen   []delivery
+	now    uint32
+}
+
+// delivery is a frame that was transmitted.
+type delivery struct {
+	on     uint32
+	raw    []byte
+	virtio frame.Virtio
+}
+
+const (
+	segmentPorts = 6
+	bviIndex     = 9
+)
+
+var bviMAC = frame.MAC{2, 0, 0, 0, 0, 0xb1}
+
+func newSegment(tb testing.TB, bridges ...Bridge) *segment {
+	tb.Helper()
+	e, err := New(Config{})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	s := &segment{tb: tb, engine: e, worker: e.workers[0], ports: map[uint32]*memoryPort{}, now: 1000}
+	s.worker.clock = func() uint32 { return s.now }
+	for index := uint32(1); index <= segmentPorts; index++ {
+		s.addPort(index)
+	}
+	s.set(bviIndex, Interface{Up: true, MAC: bviMAC, Addresses: []netip.Addr{netip.MustParseAddr("10.9.0.1")}, IP6Enabled: true,
+		LinkLocal: netip.MustParseAddr("fe80::b1")})
+	for _, b := range bridges {
+		if err := e.SetBridge(b); err != nil {
+			tb.Fatal(err)
+		}
+	}
+	e.Publish()
+	tb.Cleanup(func() {
+		close(e.stopped)
+		_ = e.keeper.closeAll()
+		e.free()
+	})
+	return s
+}
+
+func (s *segment) addPort(index uint32) {
+	s.tb.Helper()
+	p, err := newMemoryPort()
+	if err != nil {
+		s.tb.Fatal(err)
+	}
+	s.ports[index] = p
+	p.show = func(raw []byte, v frame.Virtio) { s.seen = append(s.seen, delivery{index, slices.Clone(raw), v}) }
+	if err := s.engine.keeper.add(index, func() (vectorPort, error) { return p, nil }); err != nil {
+		s.tb.Fatal(err)
+	}
+	s.set(index, Interface{Up: true, MAC: portMAC})
+}
+
+func (s *segment) set(index uint32, i Interface) {
+	s.tb.Helper()
+	if err := s.engine.SetInterface(index, i); err != nil {
+		s.tb.Fatal(err)
+	}
+}
+
+// change sets a bridge anew and publishes.
+func (s *segment) change(b Bridge) {
+	s.tb.Helper()
+	if err := s.engine.SetBridge(b); err != nil {
+		s.tb.Fatal(err)
+	}
+	s.engine.Publish()
+}
+
+// receive lets a frame come in on an interface and returns what was transmitted for it.
+func (s *segment) receive(on uint32, raw []byte, v frame.Virtio) []delivery {
+	s.seen = nil
+	p := s.ports[on]
+	p.frame, p.virtio, p.waiting = raw, v, 1
+	for p.waiting > 0 {
+		s.worker.round()
+	}
+	if free := s.worker.pool.Free() + len(s.worker.empty); free != poolSize {
+		s.tb.Errorf("%d of %d buffers left", free, poolSize)
+	}
+	return s.seen
+}
+
+// reached lists the interfaces that a frame between two MACs is transmitted on.
+func (s *segment) reached(on uint32, from, to frame.MAC) []uint32 {
+	var list []uint32
+	for _, d := range s.receive(on, between(from, to), frame.Virtio{}) {
+		list = append(list, d.on)
+	}
+	slices.Sort(list)
+	return list
+}
+
+// served drives the worker until f, which waits for it, has returned.
+func (s *segment) served(f func()) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		f()
+	}()
+	for {
+		select {
+		case <-done:
+			return
+		default:
+			s.worker.round()
+		}
+	}
+}
+
+// between is a frame of a type that only a bridge carries.
+func between(from, to frame.MAC) []byte {
+	raw := make([]byte, 60)
+	frame.PutEthernet(raw, to, from, 0x88b5)
+	return raw
+}
+
+// host is a MAC by number.
+func host(n byte) frame.MAC { return frame.MAC{2, 0, 0, 0, 1, n} }
+
+// plain is a bridge domain with all features and these members.
+func plain(id uint32, members ...uint32) Bridge {
+	b := Bridge{ID: id, Learn: true, Forward: true, Flood: true, UUFlood: true, BVI: NoInterface}
+	for _, m := range members {
+		b.Members = append(b.Members, BridgeMember{Interface: m})
+	}
+	return b
+}
+
+// routed is plain with the BVI, whose MAC is fixed.
+func routed(id uint32, members ...uint32) Bridge {
+	b := plain(id, members...)
+	b.BVI = bviIndex
+	b.Fixed = []FixedMAC{{MAC: bviMAC, Interface: bviIndex, Static: true}}
+	return b
+}
