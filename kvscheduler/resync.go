@@ -128,8 +128,9 @@ func (r *run) dryResync(ops []op) (*Record, error) {
 	r.dry = true
 	for _, o := range ops {
 		r.rec.Ops = append(r.rec.Ops, r.record(o))
-		if n := r.g.nodes[o.id]; n.want == nil && n.have != nil {
-			n.orphan = true // known now, but not to be pruned by a neighbour's plan
+		// What was found is known now, but not to be pruned by a neighbour's plan; what was being removed still is.
+		if n := r.g.nodes[o.id]; n.want == nil && n.have != nil && n.err == nil && !n.skipped {
+			n.orphan = true
 			r.g.member(o.id)
 		}
 	}

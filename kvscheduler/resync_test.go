@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
 
 	"github.com/weftnet/weft/kvscheduler"
 	"github.com/weftnet/weft/kvscheduler/kvschedulertest"
@@ -202,4 +203,30 @@ func TestLostReadsTheKindAgain(t *testing.T) {
 	w.s.Lost("a", "b", "c")
 	eventually(t, "everything is there again", func() bool { return len(w.m.Live()) == 3 })
 	w.noWrong()
+}
+
+func TestADryRunDoesNotEndARemovalThatIsTriedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := start(t, kvschedulertest.New(), nil)
+		defer w.end()
+		w.put(put("a/x", thing{}), put("b/on-x", thing{Needs: "a/x"}))
+		refusals := 1
+		w.m.Fail(func(verb kvscheduler.Verb, r ref) kvschedulertest.Fault {
+			if verb == kvscheduler.Delete && r == key("b/on-x") && refusals > 0 {
+				refusals--
+				return kvschedulertest.Refuse
+			}
+			return kvschedulertest.Fine
+		})
+		_, err := w.commit(kvscheduler.BestEffort, del("a/x"), del("b/on-x"))
+		if err == nil {
+			t.Fatal("the removal was not refused")
+		}
+		_, err = w.resync(kvscheduler.ResyncOpt{DryRun: true})
+		must(t, err)
+		w.quiet()
+		if live := w.m.Live(); len(live) > 0 {
+			t.Errorf("left: %v", live)
+		}
+	})
 }
