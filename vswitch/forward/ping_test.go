@@ -4,12 +4,14 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"syscall"
 	"testing"
 	"time"
 
 	"golang.org/x/net/icmp"
 	"golang.org/x/net/ipv4"
 	"golang.org/x/net/ipv6"
+	"golang.org/x/sys/unix"
 
 	"github.com/weftnet/weft/internal/netnstest"
 )
@@ -20,6 +22,8 @@ type ping struct {
 	size int
 	ttl  int
 	wait time.Duration
+	// fragment lets the packet be cut on its way.
+	fragment bool
 }
 
 // ping sends a request and returns the first message that comes back: an echo reply, or an error and its sender.
@@ -29,6 +33,9 @@ func (p *pod) ping(t *testing.T, r ping) (*icmp.Message, netip.Addr, error) {
 	defer c.Close()
 	if r.ttl != 0 {
 		setTTL(c, r.to.Is4(), r.ttl)
+	}
+	if r.fragment {
+		allowFragments(t, c)
 	}
 	if r.wait == 0 {
 		r.wait = 5 * time.Second
@@ -62,6 +69,20 @@ func (p *pod) listenICMP(t *testing.T, v4 bool) *icmp.PacketConn {
 		}
 	})
 	return c
+}
+
+// allowFragments clears DF in what the socket sends.
+func allowFragments(t *testing.T, c *icmp.PacketConn) {
+	t.Helper()
+	raw, err := c.IPv4PacketConn().PacketConn.(syscall.Conn).SyscallConn()
+	if err == nil {
+		err = raw.Control(func(fd uintptr) {
+			err = unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_DONT)
+		})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 func setTTL(c *icmp.PacketConn, v4 bool, ttl int) {
