@@ -1,0 +1,188 @@
+package forward
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/weftnet/weft/vswitch/frame"
+)
+
+// aged is a plain bridge of ports 1 to 3 that forgets after a minute.
+func aged() Bridge {
+	b := plain(1, 1, 2, 3)
+	b.Age = time.Minute
+	return b
+}
+
+func TestMACsAreForgottenWhenTheyAreSilentForTheirAge(t *testing.T) {
+	s := newSegment(t, aged())
+	s.reached(2, host(2), frame.Broadcast)
+	for _, step := range []struct {
+		later uint32
+		want  []uint32
+	}{{59, []uint32{2}}, {1, []uint32{2, 3}}} {
+		if s.now += step.later; !slices.Equal(s.reached(1, host(1), host(2)), step.want) {
+			t.Errorf("after %d s not %v", s.now-1000, step.want)
+		}
+	}
+	s.reached(2, host(2), frame.Broadcast)
+	s.now += 59
+	s.reached(2, host(2), frame.Broadcast)
+	s.now += 59
+	if got := s.reached(1, host(1), host(2)); !slices.Equal(got, []uint32{2}) {
+		t.Errorf("a MAC that spoke was forgotten: %v", got)
+	}
+	s.now += 3600
+	s.worker.round()
+	if n := s.worker.macs.count; n != 0 {
+		t.Errorf("%d MACs take room after an hour of silence", n)
+	}
+}
+
+func TestMACsOfABridgeWithoutAnAgeStay(t *testing.T) {
+	s := newSegment(t, plain(1, 1, 2, 3))
+	s.reached(2, host(2), frame.Broadcast)
+	s.now += 1 << 30
+	if got := s.reached(1, host(1), host(2)); !slices.Equal(got, []uint32{2}) {
+		t.Errorf("reached %v", got)
+	}
+}
+
+func TestMACThatMovesIsFollowed(t *testing.T) {
+	s := newSegment(t, plain(1, 1, 2, 3))
+	s.reached(2, host(2), frame.Broadcast)
+	s.reached(3, host(2), frame.Broadcast)
+	if got := s.reached(1, host(1), host(2)); !slices.Equal(got, []uint32{3}) {
+		t.Errorf("reached %v", got)
+	}
+	if n := s.engine.Drops()["L2 mac moves"]; n != 1 {
+		t.Errorf("%d moves", n)
+	}
+}
+
+func TestGroupsAndZeroAreNotLearned(t *testing.T) {
+	s := newSegment(t, plain(1, 1, 2, 3))
+	for _, m := range []frame.MAC{{}, frame.Broadcast, stpGroup} {
+		if got := s.reached(2, m, host(9)); len(got) != 2 {
+			t.Errorf("a frame from %v reached %v", m, got)
+		}
+	}
+	if s.worker.macs.count != 0 {
+		t.Errorf("%d learned", s.worker.macs.count)
+	}
+}
+
+func TestFixedMACs(t *testing.T) {
+	static := FixedMAC{MAC: host(2), Interface: 2, Static: true}
+	filter := FixedMAC{MAC: host(2), Interface: NoInterface, Static: true, Filter: true}
+	proposed := FixedMAC{MAC: host(2), Interface: 2}
+	speaks := func(on uint32) func(*segment) { return func(s *segment) { s.reached(on, host(2), frame.Broadcast) } }
+	for _, c := range []struct {
+		rule     string
+		fixed    FixedMAC
+		before   func(*segment)
+		from, to frame.MAC
+		want     []uint32
+		reason   string
+	}{
+		{"a static MAC needs no learning", static, nil, host(1), host(2), []uint32{2}, ""},
+		{"a static MAC does not move", static, speaks(3), host(1), host(2), []uint32{2}, "L2 mac move violations"},
+		{"nobody else sends from a static MAC", static, nil, host(2), host(9), nil, "L2 mac move violations"},
+		{"a static MAC does not age", static, func(s *segment) { s.now += 1e6 }, host(1), host(2), []uint32{2}, ""},
+		{"a frame to a filtered MAC is dropped", filter, nil, host(1), host(2), nil, "Filter Mac Drop"},
+		{"a frame from a filtered MAC is dropped", filter, nil, host(2), host(9), nil, "L2 filter mac drops"},
+		{"a MAC that is not static is where control says", proposed, nil, host(1), host(2), []uint32{2}, ""},
+		{"a MAC that is not static moves", proposed, speaks(3), host(1), host(2), []uint32{3}, ""},
+		{"a static MAC behind nobody's member", FixedMAC{MAC: host(2), Interface: 6, Static: true}, nil, host(1), host(2), nil,
+			"L2 Output interface not valid"},
+	} {
+		t.Run(c.rule, func(t *testing.T) {
+			b := aged()
+			b.Fixed = []FixedMAC{c.fixed}
+			s := newSegment(t, b)
+			if c.before != nil {
+				c.before(s)
+			}
+			if got := s.reached(1, c.from, c.to); !slices.Equal(got, c.want) {
+				t.Errorf("reached %v, want %v; drops %v", got, c.want, s.engine.Drops())
+			}
+			if c.reason != "" && s.engine.Drops()[c.reason] != 1 {
+				t.Errorf("no %q in %v", c.reason, s.engine.Drops())
+			}
+		})
+	}
+}
+
+func TestABridgeThatIsFullLearnsNoMoreAndLeavesRoomForOthers(t *testing.T) {
+	s := newSegment(t, plain(1, 1, 2), plain(2, 3, 4))
+	for n := range maxLearnedInBridge + 10 {
+		if got := s.reached(1, frame.MAC{6, 0, 0, byte(n >> 16), byte(n >> 8), byte(n)}, host(9)); len(got) != 1 {
+			t.Fatalf("frame %d reached %v", n, got)
+		}
+	}
+	if n := s.engine.Drops()["L2 not learned due to limit"]; n != 10 {
+		t.Errorf("%d not learned", n)
+	}
+	s.reached(4, host(2), frame.Broadcast)
+	s.served(func() {
+		if list := s.engine.LearnedMACs(2); len(list) != 1 {
+			t.Errorf("the other bridge learned %v", list)
+		}
+		if n := len(s.engine.LearnedMACs(0)); n != maxLearnedInBridge+1 {
+			t.Errorf("%d in all", n)
+		}
+		s.engine.FlushMACs(MACFilter{Bridge: 1, Interface: NoInterface})
+	})
+	if s.worker.macs.count != 1 {
+		t.Errorf("%d left after the flush", s.worker.macs.count)
+	}
+}
+
+func TestFlushesForgetWhatTheyName(t *testing.T) {
+	for _, c := range []struct {
+		rule   string
+		filter MACFilter
+		left   int
+	}{
+		{"all", MACFilter{Interface: NoInterface}, 0},
+		{"a bridge", MACFilter{Bridge: 1, Interface: NoInterface}, 2},
+		{"an interface", MACFilter{Interface: 2}, 3},
+		{"a bridge and an interface of another", MACFilter{Bridge: 1, Interface: 3}, 4},
+		{"an unknown bridge", MACFilter{Bridge: 7, Interface: NoInterface}, 4},
+	} {
+		t.Run(c.rule, func(t *testing.T) {
+			s := newSegment(t, plain(1, 1, 2), plain(2, 3, 4))
+			for on := uint32(1); on <= 4; on++ {
+				s.reached(on, host(byte(on)), frame.Broadcast)
+			}
+			s.served(func() {
+				s.engine.FlushMACs(c.filter)
+				if list := s.engine.LearnedMACs(0); len(list) != c.left {
+					t.Errorf("left %v", list)
+				}
+			})
+		})
+	}
+}
+
+func TestOneMACIsForgottenIfItIsWhereItIsSaidToBe(t *testing.T) {
+	s := newSegment(t, aged())
+	s.reached(2, host(2), frame.Broadcast)
+	s.served(func() {
+		e := s.engine
+		if e.ForgetMAC(1, host(2), 3) || e.ForgetMAC(1, host(3), NoInterface) || e.ForgetMAC(7, host(2), NoInterface) {
+			t.Error("forgot what is not there")
+		}
+		if !e.ForgetMAC(1, host(2), 2) || e.ForgetMAC(1, host(2), NoInterface) {
+			t.Error("not forgotten, or twice")
+		}
+	})
+	s.reached(2, host(2), frame.Broadcast)
+	s.now += 60
+	s.served(func() {
+		if s.engine.ForgetMAC(1, host(2), NoInterface) || len(s.engine.LearnedMACs(1)) != 0 {
+			t.Error("one that is too old is there still")
+		}
+	})
+}
