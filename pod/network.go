@@ -57,3 +57,42 @@ func (e *SetNetworks) Key() string { return "networks" }
 
 // BestEffort lets the networks that can be made be made.
 func (e *SetNetworks) BestEffort() bool { return true }
+
+// Validate refuses a network that no node could make; the error names it.
+func (n *Network) Validate() error {
+	var why string
+	switch {
+	case !IsLabel(n.Name) || n.Name == DefaultNetwork || n.Name == StubNetwork:
+		why = "the name must be a DNS label, and not default or stub"
+	case n.Type != L2 && n.Type != L3:
+		why = "type must be L2 or L3"
+	case n.Type == L3 && len(n.CIDRs) == 0:
+		why = "an L3 network needs cidrs"
+	case n.MTU != 0 && (n.MTU < 576 || n.MTU > 9000):
+		why = "mtu must be 576 to 9000 bytes"
+	case n.VNI >= 1<<24:
+		why = "vni must be below 16777216"
+	default:
+		why = n.wrongCIDR()
+	}
+	if why == "" {
+		return nil
+	}
+	return fmt.Errorf("network %q: %s", n.Name, why)
+}
+
+func (n *Network) wrongCIDR() string {
+	seen := map[bool]bool{}
+	for _, p := range n.CIDRs {
+		switch {
+		case !p.IsValid() || p != p.Masked():
+			return fmt.Sprintf("cidrs: %s has host bits set", p)
+		case seen[p.Addr().Is4()]:
+			return fmt.Sprintf("cidrs: %s is the second one of its family, one each is possible", p)
+		case p.Bits() > p.Addr().BitLen()-2:
+			return fmt.Sprintf("cidrs: %s has no room for a pod", p)
+		}
+		seen[p.Addr().Is4()] = true
+	}
+	return ""
+}
