@@ -32,7 +32,7 @@ const (
 func Kinds() []string {
 	return []string{
 		KindVRF, KindInterface, KindInterfaceVRF, KindAddress, KindUnnumbered, KindRoute, KindNeighbour,
-		KindNamespace, KindTapPeer, KindLinuxAddress, KindLinuxRoute, KindLinuxNeighbour, KindSysctl,
+		KindNamespace, KindTapPeer, KindVeth, KindLinuxAddress, KindLinuxRoute, KindLinuxNeighbour, KindSysctl,
 	}
 }
 

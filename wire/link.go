@@ -20,7 +20,7 @@ func TapPeerKey(iface string) string { return Key(KindTapPeer, iface) }
 // LinuxAddress is an address of a link. Kind linux.address. IPv6 addresses are made without duplicate address
 // detection: they are usable at once.
 type LinuxAddress struct {
-	On        string       `json:"on"`                  // key of the link's object (a linux.tap-peer)
+	On        string       `json:"on"`                  // key of the link's object (a linux.tap-peer or linux.veth)
 	Namespace string       `json:"namespace,omitempty"` // path; "" = the host's
 	Link      string       `json:"link"`                // name of the link in the namespace
 	Prefix    netip.Prefix `json:"prefix"`

@@ -1,14 +1,15 @@
 package wire
 
 // Veth is a pair of Linux links, both made in the namespaces where they stay. Kind linux.veth; its name is that of the
-// vpp.interface of type af_packet that holds the host's end. An IPv6 link-local address is made in the pod only.
+// vpp.interface of type af_packet that holds the host's end. That end is the dataplane's alone: the kernel has no address
+// on it and takes nothing that comes by it.
 type Veth struct {
 	Namespace string `json:"namespace"` // path of the pod's network namespace, an object of kind linux.netns
 	Name      string `json:"name"`      // in the pod, at most 15 bytes
 	MAC       MAC    `json:"mac"`       // in the pod
 	HostName  string `json:"hostName"`  // in the namespace of agent and dataplane, at most 15 bytes
 	HostMAC   MAC    `json:"hostMAC"`
-	MTU       int    `json:"mtu"`   // of both ends, bytes
+	MTU       int    `json:"mtu"`   // of both ends, bytes; 0 = the kernel's
 	Alias     string `json:"alias"` // of both ends (ifalias): who they belong to
 	Up        bool   `json:"up"`
 }

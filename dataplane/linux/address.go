@@ -24,7 +24,7 @@ func addressDescriptor() kvscheduler.Descriptor[wire.LinuxAddress, Place] {
 		},
 		Recreate: func(have, want wire.LinuxAddress) bool { return true },
 		Bucket:   func(_ string, v wire.LinuxAddress) string { return v.On },
-		After:    []string{wire.KindNamespace, wire.KindTapPeer},
+		After:    []string{wire.KindNamespace, wire.KindTapPeer, wire.KindVeth},
 		Backend: resident[wire.LinuxAddress]{
 			kind:      wire.KindLinuxAddress,
 			namespace: func(v wire.LinuxAddress) string { return v.Namespace },

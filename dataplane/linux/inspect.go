@@ -75,10 +75,7 @@ func InspectLink(path, name string) (s LinkState, err error) {
 			return err
 		}
 		a := l.Attrs()
-		s.Alias, s.Tap, s.MTU = a.Alias, isTap(l), a.MTU
-		if len(a.HardwareAddr) == len(s.MAC) {
-			s.MAC = wire.MAC(a.HardwareAddr)
-		}
+		s.Alias, s.Tap, s.MTU, s.MAC = a.Alias, isTap(l), a.MTU, macOf(l)
 		s.Addresses, err = addressesOf(h, l)
 		return err
 	})

@@ -20,7 +20,7 @@ func neighbourDescriptor() kvscheduler.Descriptor[wire.LinuxNeighbour, Place] {
 		Recreate: func(have, want wire.LinuxNeighbour) bool {
 			return have.Namespace != want.Namespace || have.Link != want.Link
 		},
-		After: []string{wire.KindNamespace, wire.KindTapPeer},
+		After: []string{wire.KindNamespace, wire.KindTapPeer, wire.KindVeth},
 		Backend: resident[wire.LinuxNeighbour]{
 			kind:      wire.KindLinuxNeighbour,
 			namespace: func(v wire.LinuxNeighbour) string { return v.Namespace },

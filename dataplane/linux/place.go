@@ -149,10 +149,11 @@ func withHandle(f func(*handle) error) error {
 	return f(&handle{Handle: h, links: map[string]netlink.Link{}})
 }
 
-// refused says that the kernel changed nothing; a namespace that is gone does not come back.
+// refused says that the kernel changed nothing; a namespace that is gone does not come back. What an error says of its
+// outcome already stays.
 func refused(err error) error {
-	if err == nil {
-		return nil
+	if err == nil || errors.As(err, new(*kvscheduler.OpError)) {
+		return err
 	}
 	return &kvscheduler.OpError{Err: err, Outcome: kvscheduler.NotApplied, Permanent: errors.Is(err, ErrGone)}
 }

@@ -12,6 +12,7 @@ const Lane = "netlink"
 type Kinds struct {
 	Namespace kvscheduler.KindOf[wire.Namespace]
 	TapPeer   kvscheduler.KindOf[wire.TapPeer]
+	Veth      kvscheduler.KindOf[wire.Veth]
 	Address   kvscheduler.KindOf[wire.LinuxAddress]
 	Route     kvscheduler.KindOf[wire.LinuxRoute]
 	Neighbour kvscheduler.KindOf[wire.LinuxNeighbour]
@@ -20,7 +21,9 @@ type Kinds struct {
 
 // All names the kinds.
 func (k Kinds) All() []kvscheduler.Kind {
-	return []kvscheduler.Kind{k.Namespace.ID(), k.TapPeer.ID(), k.Address.ID(), k.Route.ID(), k.Neighbour.ID(), k.Sysctl.ID()}
+	return []kvscheduler.Kind{
+		k.Namespace.ID(), k.TapPeer.ID(), k.Veth.ID(), k.Address.ID(), k.Route.ID(), k.Neighbour.ID(), k.Sysctl.ID(),
+	}
 }
 
 // Register adds the kinds to a scheduler.
@@ -29,6 +32,9 @@ func Register(s *kvscheduler.Scheduler) (k Kinds, err error) {
 		return k, err
 	}
 	if k.TapPeer, err = kvscheduler.Register(s, tapPeerDescriptor()); err != nil {
+		return k, err
+	}
+	if k.Veth, err = kvscheduler.Register(s, vethDescriptor()); err != nil {
 		return k, err
 	}
 	if k.Address, err = kvscheduler.Register(s, addressDescriptor()); err != nil {

@@ -22,7 +22,7 @@ func routeDescriptor() kvscheduler.Descriptor[wire.LinuxRoute, Place] {
 		Validate: validateRoute,
 		Deps:     routeDeps,
 		Recreate: func(have, want wire.LinuxRoute) bool { return true },
-		After:    []string{wire.KindNamespace, wire.KindTapPeer},
+		After:    []string{wire.KindNamespace, wire.KindTapPeer, wire.KindVeth},
 		Backend: resident[wire.LinuxRoute]{
 			kind:      wire.KindLinuxRoute,
 			namespace: func(v wire.LinuxRoute) string { return v.Namespace },

@@ -22,7 +22,7 @@ func sysctlDescriptor() kvscheduler.Descriptor[wire.Sysctl, Place] {
 			return dependencies(refOf(v.On), kvscheduler.Follow, v.Namespace)
 		},
 		Recreate: func(have, want wire.Sysctl) bool { return have.Namespace != want.Namespace },
-		After:    []string{wire.KindNamespace, wire.KindTapPeer},
+		After:    []string{wire.KindNamespace, wire.KindTapPeer, wire.KindVeth},
 		Backend: resident[wire.Sysctl]{
 			kind:      wire.KindSysctl,
 			namespace: func(v wire.Sysctl) string { return v.Namespace },

@@ -81,22 +81,36 @@ func finishTapPeer(h *handle, v wire.TapPeer, was string) error {
 	if a.Alias != "" && a.Alias != v.Alias && a.Alias != was {
 		return permanent(fmt.Errorf("link %s belongs to %q", v.Name, a.Alias))
 	}
-	if a.Alias != v.Alias {
-		if err := h.LinkSetAlias(l, v.Alias); err != nil {
-			return fmt.Errorf("set alias of %s: %w", v.Name, err)
+	return dress(h, l, dressing{v.Alias, v.MAC, v.MTU, v.Up})
+}
+
+// dressing is what a link gets when it is there. The zero MAC and MTU leave the kernel's.
+type dressing struct {
+	alias string
+	mac   wire.MAC
+	mtu   int
+	up    bool
+}
+
+// dress gives a link what it lacks.
+func dress(h *handle, l netlink.Link, d dressing) error {
+	a := l.Attrs()
+	if a.Alias != d.alias {
+		if err := h.LinkSetAlias(l, d.alias); err != nil {
+			return fmt.Errorf("set alias of %s: %w", a.Name, err)
 		}
 	}
-	if mac := net.HardwareAddr(v.MAC[:]); !v.MAC.IsZero() && a.HardwareAddr.String() != mac.String() {
-		if err := h.LinkSetHardwareAddr(l, mac); err != nil {
-			return fmt.Errorf("set MAC %s of %s: %w", mac, v.Name, err)
+	if !d.mac.IsZero() && macOf(l) != d.mac {
+		if err := h.LinkSetHardwareAddr(l, d.mac[:]); err != nil {
+			return fmt.Errorf("set MAC %s of %s: %w", d.mac, a.Name, err)
 		}
 	}
-	if v.MTU != 0 && a.MTU != v.MTU {
-		if err := h.LinkSetMTU(l, v.MTU); err != nil {
-			return fmt.Errorf("set MTU %d of %s: %w", v.MTU, v.Name, err)
+	if d.mtu != 0 && a.MTU != d.mtu {
+		if err := h.LinkSetMTU(l, d.mtu); err != nil {
+			return fmt.Errorf("set MTU %d of %s: %w", d.mtu, a.Name, err)
 		}
 	}
-	return setUp(h, l, v.Up)
+	return setUp(h, l, d.up)
 }
 
 func setUp(h *handle, l netlink.Link, up bool) error {
@@ -134,9 +148,6 @@ func findTapPeer(h *handle, _ string, v wire.TapPeer) (wire.TapPeer, bool, error
 	if !isTap(l) || a.Alias != v.Alias {
 		return v, false, nil
 	}
-	v.MAC, v.MTU, v.Up = wire.MAC{}, a.MTU, isUp(l)
-	if len(a.HardwareAddr) == len(v.MAC) {
-		v.MAC = wire.MAC(a.HardwareAddr)
-	}
+	v.MAC, v.MTU, v.Up = macOf(l), a.MTU, isUp(l)
 	return v, true, nil
 }

@@ -1,0 +1,201 @@
+package linux
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/weftnet/weft/wire"
+)
+
+// realiseVeth makes a pair, or finishes what is there of it. It touches no link that is somebody else's; was is the alias
+// that we gave ours before.
+func realiseVeth(home *handle, v wire.Veth, was string, place Place) error {
+	l, err := home.link(v.HostName)
+	if err == nil && !isOurVeth(l, v, was) {
+		return permanent(fmt.Errorf("link %s is there already, a %s that belongs to %q", v.HostName, l.Type(), l.Attrs().Alias))
+	}
+	if err != nil && !errors.Is(err, errNoLink) {
+		return refused(err)
+	}
+	whole := false
+	if err := visit(v.Namespace, place, func(h *handle) (err error) {
+		whole, err = clearVeth(h, l, v, was)
+		return err
+	}); err != nil {
+		return refused(err)
+	}
+	if whole {
+		return finishVeth(home, l, v, place)
+	}
+	if l != nil {
+		if err := home.LinkDel(l); err != nil && !isGone(err) {
+			return refused(fmt.Errorf("remove veth %s, whose other end is not where it was: %w", v.HostName, err))
+		}
+		delete(home.links, v.HostName)
+	}
+	return addVeth(home, v, place)
+}
+
+// clearVeth looks at the pod's end: whole says that it is there, as the other end of host. What is left of an older pair
+// of ours is removed.
+func clearVeth(h *handle, host netlink.Link, v wire.Veth, was string) (whole bool, err error) {
+	l, err := h.link(v.Name)
+	if errors.Is(err, errNoLink) {
+		return false, nil
+	}
+	if err != nil || host != nil && isPair(host, l) {
+		return err == nil, err
+	}
+	alias := l.Attrs().Alias
+	if l.Type() != (&netlink.Veth{}).Type() || alias == "" || alias != v.Alias && alias != was {
+		return false, permanent(fmt.Errorf("link %s in network namespace %s is there already, a %s that belongs to %q", v.Name, v.Namespace, l.Type(), alias))
+	}
+	if err := h.LinkDel(l); err != nil {
+		return false, fmt.Errorf("remove veth %s in network namespace %s, whose other end is not where it was: %w", v.Name, v.Namespace, err)
+	}
+	return false, nil
+}
+
+// isPair tells whether each of two links names the other as its peer.
+func isPair(a, b netlink.Link) bool {
+	return a.Type() == b.Type() && a.Attrs().ParentIndex == b.Attrs().Index && b.Attrs().ParentIndex == a.Attrs().Index
+}
+
+// addVeth makes both ends where they stay, in one message: a link that moves loses what it has, and for a while belongs
+// to nobody.
+func addVeth(home *handle, v wire.Veth, place Place) error {
+	fd, there, err := open(v.Namespace)
+	if err != nil {
+		return refused(err)
+	}
+	defer unix.Close(fd)
+	if place != (Place{}) && there != place {
+		return permanent(fmt.Errorf("network namespace %s %w: another one has taken its path", v.Namespace, ErrGone))
+	}
+	attrs := netlink.NewLinkAttrs() // the kernel's length of a queue; the zero value would be none at all
+	attrs.Name, attrs.HardwareAddr, attrs.MTU = v.HostName, kernelMAC(v.HostMAC), v.MTU
+	pair := netlink.NewVeth(attrs)
+	pair.PeerName, pair.PeerHardwareAddr, pair.PeerMTU, pair.PeerNamespace = v.Name, kernelMAC(v.MAC), uint32(v.MTU), netlink.NsFd(fd)
+	if err := home.LinkAdd(pair); err != nil {
+		return refused(fmt.Errorf("create veth %s with its other end %s in network namespace %s: %w", v.HostName, v.Name, v.Namespace, err))
+	}
+	l, err := home.link(v.HostName)
+	if err == nil {
+		err = finishVeth(home, l, v, place)
+	}
+	if err == nil {
+		return nil
+	}
+	if undo := home.LinkDel(pair); undo != nil && !isGone(undo) {
+		return fmt.Errorf("%w, and removing it again: %w", err, undo)
+	}
+	return refused(err)
+}
+
+// finishVeth gives both ends what they lack.
+func finishVeth(home *handle, host netlink.Link, v wire.Veth, place Place) error {
+	if err := seal(home, host); err != nil {
+		return err
+	}
+	if err := dress(home, host, dressing{v.Alias, v.HostMAC, v.MTU, v.Up}); err != nil {
+		return err
+	}
+	return visit(v.Namespace, place, func(h *handle) error {
+		l, err := h.link(v.Name)
+		if err != nil {
+			return err
+		}
+		return dress(h, l, dressing{v.Alias, v.MAC, v.MTU, v.Up})
+	})
+}
+
+// seals are the settings that keep the kernel of the host from what a pod sends: it is the dataplane's to judge. Strict
+// reverse path filtering drops all that comes by a link that no route leads through.
+var seals = []struct{ setting, value string }{
+	{"ipv6/conf/%s/addr_gen_mode", "1"}, // none, for when IPv6 is enabled for all links at once
+	{"ipv6/conf/%s/disable_ipv6", "1"},
+	{"ipv4/conf/%s/rp_filter", "1"},
+}
+
+// seal makes the host's end deaf but for the dataplane. It runs where that end is.
+func seal(home *handle, l netlink.Link) error {
+	if l.Attrs().RawFlags&unix.IFF_NOARP == 0 {
+		if err := home.LinkSetARPOff(l); err != nil {
+			return fmt.Errorf("set ARP off on %s: %w", l.Attrs().Name, err)
+		}
+	}
+	for _, s := range seals {
+		file := "/proc/sys/net/" + fmt.Sprintf(s.setting, l.Attrs().Name)
+		if isSet(file, s.value) {
+			continue
+		}
+		if err := os.WriteFile(file, []byte(s.value), 0); err != nil {
+			return fmt.Errorf("keep the kernel from what comes by %s: %w", l.Attrs().Name, err)
+		}
+	}
+	return nil
+}
+
+func isSealed(l netlink.Link) bool {
+	sealed := l.Attrs().RawFlags&unix.IFF_NOARP != 0
+	for _, s := range seals {
+		sealed = sealed && isSet("/proc/sys/net/"+fmt.Sprintf(s.setting, l.Attrs().Name), s.value)
+	}
+	return sealed
+}
+
+// isSet reads a setting; one that the kernel does not have, as without IPv6, needs not be set.
+func isSet(file, value string) bool {
+	now, err := os.ReadFile(file)
+	return errors.Is(err, os.ErrNotExist) || err == nil && string(now) == value+"\n"
+}
+
+// readVeth is the pair of a host's end as it is. Of one without a pod's end, as of one whose namespace is gone, the name
+// in the pod is empty; one that is not sealed is not up.
+func readVeth(host netlink.Link, v wire.Veth, place Place) (wire.Veth, error) {
+	a, want := host.Attrs(), v
+	v.Name, v.HostMAC, v.MTU, v.Alias, v.Up = "", macOf(host), a.MTU, a.Alias, isUp(host) && isSealed(host)
+	if place == (Place{}) {
+		return v, nil
+	}
+	err := visit(v.Namespace, place, func(h *handle) error {
+		l, err := h.link(want.Name)
+		if err != nil || !isPair(host, l) {
+			return err
+		}
+		a := l.Attrs()
+		v.Name, v.MAC, v.Up = want.Name, macOf(l), v.Up && isUp(l)
+		if want.MTU == v.MTU { // of two ends the one that is not as it should be tells
+			v.MTU = a.MTU
+		}
+		if want.Alias == v.Alias {
+			v.Alias = a.Alias
+		}
+		return nil
+	})
+	if isGone(err) {
+		err = nil
+	}
+	return v, err
+}
+
+// macOf is the zero MAC for a link that has none of six bytes.
+func macOf(l netlink.Link) (mac wire.MAC) {
+	if a := l.Attrs().HardwareAddr; len(a) == len(mac) {
+		mac = wire.MAC(a)
+	}
+	return mac
+}
+
+// kernelMAC is nil for the zero MAC: the kernel chooses.
+func kernelMAC(m wire.MAC) net.HardwareAddr {
+	if m.IsZero() {
+		return nil
+	}
+	return m[:]
+}
