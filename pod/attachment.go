@@ -50,6 +50,7 @@ type Attachment struct {
 	Created     time.Time         `json:"created"`
 	Annotations map[string]string `json:"annotations,omitempty"` // those under contivpp.io, as they were at ADD
 	Interfaces  []Interface       `json:"interfaces"`            // the main interface first, unless another plugin made it; then in the order asked for
+	Delegation  Delegation        `json:"delegation,omitzero"`   // what a foreign IPAM plugin gave beside addresses
 }
 
 // Name is what people call the attachment: the pod where there is one, else the container.

@@ -42,6 +42,7 @@ type Requested struct {
 	// stand in for them.
 	Delegated         []netip.Prefix
 	DelegatedGateways []netip.Addr
+	Delegation        Delegation // the rest of what it gave
 }
 
 // HasMain reports whether the main interface is Weft's to make.

@@ -265,15 +265,19 @@ type AddRequest struct {
 	Attachment *Attachment            `protobuf:"bytes,2,opt,name=attachment,proto3" json:"attachment,omitempty"`
 	Pod        *Pod                   `protobuf:"bytes,3,opt,name=pod,proto3" json:"pod,omitempty"`
 	Netns      string                 `protobuf:"bytes,4,opt,name=netns,proto3" json:"netns,omitempty"` // absolute path
-	Mode       string                 `protobuf:"bytes,5,opt,name=mode,proto3" json:"mode,omitempty"`   // primary, chained or delegate
+	Mode       string                 `protobuf:"bytes,5,opt,name=mode,proto3" json:"mode,omitempty"`   // primary, chained, delegate or ipam
 	// From runtimeConfig.
 	Annotations    map[string]string `protobuf:"bytes,6,rep,name=annotations,proto3" json:"annotations,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // io.kubernetes.cri.pod-annotations
 	HasAnnotations bool              `protobuf:"varint,7,opt,name=has_annotations,json=hasAnnotations,proto3" json:"has_annotations,omitempty"`                                              // the runtime gave them, even if there were none
 	Ips            []string          `protobuf:"bytes,8,rep,name=ips,proto3" json:"ips,omitempty"`                                                                                           // addresses or prefixes
 	Mac            string            `protobuf:"bytes,9,opt,name=mac,proto3" json:"mac,omitempty"`
 	DeviceId       string            `protobuf:"bytes,10,opt,name=device_id,json=deviceId,proto3" json:"device_id,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// What a foreign IPAM plugin gave: the main interface has these addresses and no others.
+	DelegatedIps    []*IP    `protobuf:"bytes,11,rep,name=delegated_ips,json=delegatedIps,proto3" json:"delegated_ips,omitempty"` // at most one a family; interface is left out
+	DelegatedRoutes []*Route `protobuf:"bytes,12,rep,name=delegated_routes,json=delegatedRoutes,proto3" json:"delegated_routes,omitempty"`
+	DelegatedDns    *DNS     `protobuf:"bytes,13,opt,name=delegated_dns,json=delegatedDns,proto3" json:"delegated_dns,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *AddRequest) Reset() {
@@ -376,12 +380,34 @@ func (x *AddRequest) GetDeviceId() string {
 	return ""
 }
 
+func (x *AddRequest) GetDelegatedIps() []*IP {
+	if x != nil {
+		return x.DelegatedIps
+	}
+	return nil
+}
+
+func (x *AddRequest) GetDelegatedRoutes() []*Route {
+	if x != nil {
+		return x.DelegatedRoutes
+	}
+	return nil
+}
+
+func (x *AddRequest) GetDelegatedDns() *DNS {
+	if x != nil {
+		return x.DelegatedDns
+	}
+	return nil
+}
+
 type AddReply struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Error         *Error                 `protobuf:"bytes,1,opt,name=error,proto3" json:"error,omitempty"`
-	Interfaces    []*Interface           `protobuf:"bytes,2,rep,name=interfaces,proto3" json:"interfaces,omitempty"`
+	Interfaces    []*Interface           `protobuf:"bytes,2,rep,name=interfaces,proto3" json:"interfaces,omitempty"` // in mode chained without the main one; none in mode ipam
 	Ips           []*IP                  `protobuf:"bytes,3,rep,name=ips,proto3" json:"ips,omitempty"`
 	Routes        []*Route               `protobuf:"bytes,4,rep,name=routes,proto3" json:"routes,omitempty"`
+	Dns           *DNS                   `protobuf:"bytes,5,opt,name=dns,proto3" json:"dns,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -444,6 +470,125 @@ func (x *AddReply) GetRoutes() []*Route {
 	return nil
 }
 
+func (x *AddReply) GetDns() *DNS {
+	if x != nil {
+		return x.Dns
+	}
+	return nil
+}
+
+type FindRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Caller        *Caller                `protobuf:"bytes,1,opt,name=caller,proto3" json:"caller,omitempty"`
+	Attachment    *Attachment            `protobuf:"bytes,2,opt,name=attachment,proto3" json:"attachment,omitempty"`
+	Netns         string                 `protobuf:"bytes,3,opt,name=netns,proto3" json:"netns,omitempty"` // absolute path
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FindRequest) Reset() {
+	*x = FindRequest{}
+	mi := &file_weft_v1_cni_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FindRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FindRequest) ProtoMessage() {}
+
+func (x *FindRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_weft_v1_cni_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FindRequest.ProtoReflect.Descriptor instead.
+func (*FindRequest) Descriptor() ([]byte, []int) {
+	return file_weft_v1_cni_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *FindRequest) GetCaller() *Caller {
+	if x != nil {
+		return x.Caller
+	}
+	return nil
+}
+
+func (x *FindRequest) GetAttachment() *Attachment {
+	if x != nil {
+		return x.Attachment
+	}
+	return nil
+}
+
+func (x *FindRequest) GetNetns() string {
+	if x != nil {
+		return x.Netns
+	}
+	return ""
+}
+
+type FindReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Error         *Error                 `protobuf:"bytes,1,opt,name=error,proto3" json:"error,omitempty"`
+	Found         *AddReply              `protobuf:"bytes,2,opt,name=found,proto3" json:"found,omitempty"` // left out: there is no such attachment
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FindReply) Reset() {
+	*x = FindReply{}
+	mi := &file_weft_v1_cni_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FindReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FindReply) ProtoMessage() {}
+
+func (x *FindReply) ProtoReflect() protoreflect.Message {
+	mi := &file_weft_v1_cni_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FindReply.ProtoReflect.Descriptor instead.
+func (*FindReply) Descriptor() ([]byte, []int) {
+	return file_weft_v1_cni_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *FindReply) GetError() *Error {
+	if x != nil {
+		return x.Error
+	}
+	return nil
+}
+
+func (x *FindReply) GetFound() *AddReply {
+	if x != nil {
+		return x.Found
+	}
+	return nil
+}
+
 // Interface, IP and Route are those of a CNI result of version 1.1.0.
 type Interface struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -458,7 +603,7 @@ type Interface struct {
 
 func (x *Interface) Reset() {
 	*x = Interface{}
-	mi := &file_weft_v1_cni_proto_msgTypes[6]
+	mi := &file_weft_v1_cni_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -470,7 +615,7 @@ func (x *Interface) String() string {
 func (*Interface) ProtoMessage() {}
 
 func (x *Interface) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_cni_proto_msgTypes[6]
+	mi := &file_weft_v1_cni_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -483,7 +628,7 @@ func (x *Interface) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Interface.ProtoReflect.Descriptor instead.
 func (*Interface) Descriptor() ([]byte, []int) {
-	return file_weft_v1_cni_proto_rawDescGZIP(), []int{6}
+	return file_weft_v1_cni_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Interface) GetName() string {
@@ -532,7 +677,7 @@ type IP struct {
 
 func (x *IP) Reset() {
 	*x = IP{}
-	mi := &file_weft_v1_cni_proto_msgTypes[7]
+	mi := &file_weft_v1_cni_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -544,7 +689,7 @@ func (x *IP) String() string {
 func (*IP) ProtoMessage() {}
 
 func (x *IP) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_cni_proto_msgTypes[7]
+	mi := &file_weft_v1_cni_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -557,7 +702,7 @@ func (x *IP) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IP.ProtoReflect.Descriptor instead.
 func (*IP) Descriptor() ([]byte, []int) {
-	return file_weft_v1_cni_proto_rawDescGZIP(), []int{7}
+	return file_weft_v1_cni_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *IP) GetAddress() string {
@@ -591,7 +736,7 @@ type Route struct {
 
 func (x *Route) Reset() {
 	*x = Route{}
-	mi := &file_weft_v1_cni_proto_msgTypes[8]
+	mi := &file_weft_v1_cni_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -603,7 +748,7 @@ func (x *Route) String() string {
 func (*Route) ProtoMessage() {}
 
 func (x *Route) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_cni_proto_msgTypes[8]
+	mi := &file_weft_v1_cni_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -616,7 +761,7 @@ func (x *Route) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Route.ProtoReflect.Descriptor instead.
 func (*Route) Descriptor() ([]byte, []int) {
-	return file_weft_v1_cni_proto_rawDescGZIP(), []int{8}
+	return file_weft_v1_cni_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Route) GetDestination() string {
@@ -633,6 +778,75 @@ func (x *Route) GetGateway() string {
 	return ""
 }
 
+// DNS is that of a CNI result.
+type DNS struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Nameservers   []string               `protobuf:"bytes,1,rep,name=nameservers,proto3" json:"nameservers,omitempty"`
+	Domain        string                 `protobuf:"bytes,2,opt,name=domain,proto3" json:"domain,omitempty"`
+	Search        []string               `protobuf:"bytes,3,rep,name=search,proto3" json:"search,omitempty"`
+	Options       []string               `protobuf:"bytes,4,rep,name=options,proto3" json:"options,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DNS) Reset() {
+	*x = DNS{}
+	mi := &file_weft_v1_cni_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DNS) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DNS) ProtoMessage() {}
+
+func (x *DNS) ProtoReflect() protoreflect.Message {
+	mi := &file_weft_v1_cni_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DNS.ProtoReflect.Descriptor instead.
+func (*DNS) Descriptor() ([]byte, []int) {
+	return file_weft_v1_cni_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *DNS) GetNameservers() []string {
+	if x != nil {
+		return x.Nameservers
+	}
+	return nil
+}
+
+func (x *DNS) GetDomain() string {
+	if x != nil {
+		return x.Domain
+	}
+	return ""
+}
+
+func (x *DNS) GetSearch() []string {
+	if x != nil {
+		return x.Search
+	}
+	return nil
+}
+
+func (x *DNS) GetOptions() []string {
+	if x != nil {
+		return x.Options
+	}
+	return nil
+}
+
 type DeleteRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Caller        *Caller                `protobuf:"bytes,1,opt,name=caller,proto3" json:"caller,omitempty"`
@@ -644,7 +858,7 @@ type DeleteRequest struct {
 
 func (x *DeleteRequest) Reset() {
 	*x = DeleteRequest{}
-	mi := &file_weft_v1_cni_proto_msgTypes[9]
+	mi := &file_weft_v1_cni_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -656,7 +870,7 @@ func (x *DeleteRequest) String() string {
 func (*DeleteRequest) ProtoMessage() {}
 
 func (x *DeleteRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_cni_proto_msgTypes[9]
+	mi := &file_weft_v1_cni_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -669,7 +883,7 @@ func (x *DeleteRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteRequest.ProtoReflect.Descriptor instead.
 func (*DeleteRequest) Descriptor() ([]byte, []int) {
-	return file_weft_v1_cni_proto_rawDescGZIP(), []int{9}
+	return file_weft_v1_cni_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *DeleteRequest) GetCaller() *Caller {
@@ -702,7 +916,7 @@ type DeleteReply struct {
 
 func (x *DeleteReply) Reset() {
 	*x = DeleteReply{}
-	mi := &file_weft_v1_cni_proto_msgTypes[10]
+	mi := &file_weft_v1_cni_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -714,7 +928,7 @@ func (x *DeleteReply) String() string {
 func (*DeleteReply) ProtoMessage() {}
 
 func (x *DeleteReply) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_cni_proto_msgTypes[10]
+	mi := &file_weft_v1_cni_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -727,7 +941,7 @@ func (x *DeleteReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteReply.ProtoReflect.Descriptor instead.
 func (*DeleteReply) Descriptor() ([]byte, []int) {
-	return file_weft_v1_cni_proto_rawDescGZIP(), []int{10}
+	return file_weft_v1_cni_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *DeleteReply) GetError() *Error {
@@ -754,7 +968,7 @@ type CheckRequest struct {
 
 func (x *CheckRequest) Reset() {
 	*x = CheckRequest{}
-	mi := &file_weft_v1_cni_proto_msgTypes[11]
+	mi := &file_weft_v1_cni_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -766,7 +980,7 @@ func (x *CheckRequest) String() string {
 func (*CheckRequest) ProtoMessage() {}
 
 func (x *CheckRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_cni_proto_msgTypes[11]
+	mi := &file_weft_v1_cni_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -779,7 +993,7 @@ func (x *CheckRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckRequest.ProtoReflect.Descriptor instead.
 func (*CheckRequest) Descriptor() ([]byte, []int) {
-	return file_weft_v1_cni_proto_rawDescGZIP(), []int{11}
+	return file_weft_v1_cni_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *CheckRequest) GetCaller() *Caller {
@@ -847,7 +1061,7 @@ type CheckReply struct {
 
 func (x *CheckReply) Reset() {
 	*x = CheckReply{}
-	mi := &file_weft_v1_cni_proto_msgTypes[12]
+	mi := &file_weft_v1_cni_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -859,7 +1073,7 @@ func (x *CheckReply) String() string {
 func (*CheckReply) ProtoMessage() {}
 
 func (x *CheckReply) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_cni_proto_msgTypes[12]
+	mi := &file_weft_v1_cni_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -872,7 +1086,7 @@ func (x *CheckReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckReply.ProtoReflect.Descriptor instead.
 func (*CheckReply) Descriptor() ([]byte, []int) {
-	return file_weft_v1_cni_proto_rawDescGZIP(), []int{12}
+	return file_weft_v1_cni_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *CheckReply) GetError() *Error {
@@ -892,7 +1106,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_weft_v1_cni_proto_msgTypes[13]
+	mi := &file_weft_v1_cni_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -904,7 +1118,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_cni_proto_msgTypes[13]
+	mi := &file_weft_v1_cni_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -917,7 +1131,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_weft_v1_cni_proto_rawDescGZIP(), []int{13}
+	return file_weft_v1_cni_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *StatusRequest) GetCaller() *Caller {
@@ -943,7 +1157,7 @@ type StatusReply struct {
 
 func (x *StatusReply) Reset() {
 	*x = StatusReply{}
-	mi := &file_weft_v1_cni_proto_msgTypes[14]
+	mi := &file_weft_v1_cni_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -955,7 +1169,7 @@ func (x *StatusReply) String() string {
 func (*StatusReply) ProtoMessage() {}
 
 func (x *StatusReply) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_cni_proto_msgTypes[14]
+	mi := &file_weft_v1_cni_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -968,7 +1182,7 @@ func (x *StatusReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusReply.ProtoReflect.Descriptor instead.
 func (*StatusReply) Descriptor() ([]byte, []int) {
-	return file_weft_v1_cni_proto_rawDescGZIP(), []int{14}
+	return file_weft_v1_cni_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *StatusReply) GetError() *Error {
@@ -989,7 +1203,7 @@ type CollectRequest struct {
 
 func (x *CollectRequest) Reset() {
 	*x = CollectRequest{}
-	mi := &file_weft_v1_cni_proto_msgTypes[15]
+	mi := &file_weft_v1_cni_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1001,7 +1215,7 @@ func (x *CollectRequest) String() string {
 func (*CollectRequest) ProtoMessage() {}
 
 func (x *CollectRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_cni_proto_msgTypes[15]
+	mi := &file_weft_v1_cni_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1014,7 +1228,7 @@ func (x *CollectRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CollectRequest.ProtoReflect.Descriptor instead.
 func (*CollectRequest) Descriptor() ([]byte, []int) {
-	return file_weft_v1_cni_proto_rawDescGZIP(), []int{15}
+	return file_weft_v1_cni_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *CollectRequest) GetCaller() *Caller {
@@ -1048,7 +1262,7 @@ type CollectReply struct {
 
 func (x *CollectReply) Reset() {
 	*x = CollectReply{}
-	mi := &file_weft_v1_cni_proto_msgTypes[16]
+	mi := &file_weft_v1_cni_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1060,7 +1274,7 @@ func (x *CollectReply) String() string {
 func (*CollectReply) ProtoMessage() {}
 
 func (x *CollectReply) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_cni_proto_msgTypes[16]
+	mi := &file_weft_v1_cni_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1073,7 +1287,7 @@ func (x *CollectReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CollectReply.ProtoReflect.Descriptor instead.
 func (*CollectReply) Descriptor() ([]byte, []int) {
-	return file_weft_v1_cni_proto_rawDescGZIP(), []int{16}
+	return file_weft_v1_cni_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *CollectReply) GetError() *Error {
@@ -1110,7 +1324,7 @@ const file_weft_v1_cni_proto_rawDesc = "" +
 	"\x05Error\x12\x12\n" +
 	"\x04code\x18\x01 \x01(\rR\x04code\x12\x10\n" +
 	"\x03msg\x18\x02 \x01(\tR\x03msg\x12\x18\n" +
-	"\adetails\x18\x03 \x01(\tR\adetails\"\xa6\x03\n" +
+	"\adetails\x18\x03 \x01(\tR\adetails\"\xc6\x04\n" +
 	"\n" +
 	"AddRequest\x12'\n" +
 	"\x06caller\x18\x01 \x01(\v2\x0f.weft.v1.CallerR\x06caller\x123\n" +
@@ -1125,17 +1339,30 @@ const file_weft_v1_cni_proto_rawDesc = "" +
 	"\x03ips\x18\b \x03(\tR\x03ips\x12\x10\n" +
 	"\x03mac\x18\t \x01(\tR\x03mac\x12\x1b\n" +
 	"\tdevice_id\x18\n" +
-	" \x01(\tR\bdeviceId\x1a>\n" +
+	" \x01(\tR\bdeviceId\x120\n" +
+	"\rdelegated_ips\x18\v \x03(\v2\v.weft.v1.IPR\fdelegatedIps\x129\n" +
+	"\x10delegated_routes\x18\f \x03(\v2\x0e.weft.v1.RouteR\x0fdelegatedRoutes\x121\n" +
+	"\rdelegated_dns\x18\r \x01(\v2\f.weft.v1.DNSR\fdelegatedDns\x1a>\n" +
 	"\x10AnnotationsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xab\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xcb\x01\n" +
 	"\bAddReply\x12$\n" +
 	"\x05error\x18\x01 \x01(\v2\x0e.weft.v1.ErrorR\x05error\x122\n" +
 	"\n" +
 	"interfaces\x18\x02 \x03(\v2\x12.weft.v1.InterfaceR\n" +
 	"interfaces\x12\x1d\n" +
 	"\x03ips\x18\x03 \x03(\v2\v.weft.v1.IPR\x03ips\x12&\n" +
-	"\x06routes\x18\x04 \x03(\v2\x0e.weft.v1.RouteR\x06routes\"~\n" +
+	"\x06routes\x18\x04 \x03(\v2\x0e.weft.v1.RouteR\x06routes\x12\x1e\n" +
+	"\x03dns\x18\x05 \x01(\v2\f.weft.v1.DNSR\x03dns\"\x81\x01\n" +
+	"\vFindRequest\x12'\n" +
+	"\x06caller\x18\x01 \x01(\v2\x0f.weft.v1.CallerR\x06caller\x123\n" +
+	"\n" +
+	"attachment\x18\x02 \x01(\v2\x13.weft.v1.AttachmentR\n" +
+	"attachment\x12\x14\n" +
+	"\x05netns\x18\x03 \x01(\tR\x05netns\"Z\n" +
+	"\tFindReply\x12$\n" +
+	"\x05error\x18\x01 \x01(\v2\x0e.weft.v1.ErrorR\x05error\x12'\n" +
+	"\x05found\x18\x02 \x01(\v2\x11.weft.v1.AddReplyR\x05found\"~\n" +
 	"\tInterface\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x10\n" +
 	"\x03mac\x18\x02 \x01(\tR\x03mac\x12\x10\n" +
@@ -1149,7 +1376,12 @@ const file_weft_v1_cni_proto_rawDesc = "" +
 	"\tinterface\x18\x03 \x01(\rR\tinterface\"C\n" +
 	"\x05Route\x12 \n" +
 	"\vdestination\x18\x01 \x01(\tR\vdestination\x12\x18\n" +
-	"\agateway\x18\x02 \x01(\tR\agateway\"\x8d\x01\n" +
+	"\agateway\x18\x02 \x01(\tR\agateway\"q\n" +
+	"\x03DNS\x12 \n" +
+	"\vnameservers\x18\x01 \x03(\tR\vnameservers\x12\x16\n" +
+	"\x06domain\x18\x02 \x01(\tR\x06domain\x12\x16\n" +
+	"\x06search\x18\x03 \x03(\tR\x06search\x12\x18\n" +
+	"\aoptions\x18\x04 \x03(\tR\aoptions\"\x8d\x01\n" +
 	"\rDeleteRequest\x12'\n" +
 	"\x06caller\x18\x01 \x01(\v2\x0f.weft.v1.CallerR\x06caller\x123\n" +
 	"\n" +
@@ -1185,9 +1417,10 @@ const file_weft_v1_cni_proto_rawDesc = "" +
 	"\x05valid\x18\x03 \x03(\v2\x13.weft.v1.AttachmentR\x05valid\"c\n" +
 	"\fCollectReply\x12$\n" +
 	"\x05error\x18\x01 \x01(\v2\x0e.weft.v1.ErrorR\x05error\x12-\n" +
-	"\aremoved\x18\x02 \x03(\v2\x13.weft.v1.AttachmentR\aremoved2\x9a\x02\n" +
+	"\aremoved\x18\x02 \x03(\v2\x13.weft.v1.AttachmentR\aremoved2\xcc\x02\n" +
 	"\tRemoteCNI\x12-\n" +
-	"\x03Add\x12\x13.weft.v1.AddRequest\x1a\x11.weft.v1.AddReply\x126\n" +
+	"\x03Add\x12\x13.weft.v1.AddRequest\x1a\x11.weft.v1.AddReply\x120\n" +
+	"\x04Find\x12\x14.weft.v1.FindRequest\x1a\x12.weft.v1.FindReply\x126\n" +
 	"\x06Delete\x12\x16.weft.v1.DeleteRequest\x1a\x14.weft.v1.DeleteReply\x123\n" +
 	"\x05Check\x12\x15.weft.v1.CheckRequest\x1a\x13.weft.v1.CheckReply\x126\n" +
 	"\x06Status\x12\x16.weft.v1.StatusRequest\x1a\x14.weft.v1.StatusReply\x129\n" +
@@ -1205,7 +1438,7 @@ func file_weft_v1_cni_proto_rawDescGZIP() []byte {
 	return file_weft_v1_cni_proto_rawDescData
 }
 
-var file_weft_v1_cni_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
+var file_weft_v1_cni_proto_msgTypes = make([]protoimpl.MessageInfo, 21)
 var file_weft_v1_cni_proto_goTypes = []any{
 	(*Attachment)(nil),     // 0: weft.v1.Attachment
 	(*Caller)(nil),         // 1: weft.v1.Caller
@@ -1213,60 +1446,73 @@ var file_weft_v1_cni_proto_goTypes = []any{
 	(*Error)(nil),          // 3: weft.v1.Error
 	(*AddRequest)(nil),     // 4: weft.v1.AddRequest
 	(*AddReply)(nil),       // 5: weft.v1.AddReply
-	(*Interface)(nil),      // 6: weft.v1.Interface
-	(*IP)(nil),             // 7: weft.v1.IP
-	(*Route)(nil),          // 8: weft.v1.Route
-	(*DeleteRequest)(nil),  // 9: weft.v1.DeleteRequest
-	(*DeleteReply)(nil),    // 10: weft.v1.DeleteReply
-	(*CheckRequest)(nil),   // 11: weft.v1.CheckRequest
-	(*CheckReply)(nil),     // 12: weft.v1.CheckReply
-	(*StatusRequest)(nil),  // 13: weft.v1.StatusRequest
-	(*StatusReply)(nil),    // 14: weft.v1.StatusReply
-	(*CollectRequest)(nil), // 15: weft.v1.CollectRequest
-	(*CollectReply)(nil),   // 16: weft.v1.CollectReply
-	nil,                    // 17: weft.v1.AddRequest.AnnotationsEntry
+	(*FindRequest)(nil),    // 6: weft.v1.FindRequest
+	(*FindReply)(nil),      // 7: weft.v1.FindReply
+	(*Interface)(nil),      // 8: weft.v1.Interface
+	(*IP)(nil),             // 9: weft.v1.IP
+	(*Route)(nil),          // 10: weft.v1.Route
+	(*DNS)(nil),            // 11: weft.v1.DNS
+	(*DeleteRequest)(nil),  // 12: weft.v1.DeleteRequest
+	(*DeleteReply)(nil),    // 13: weft.v1.DeleteReply
+	(*CheckRequest)(nil),   // 14: weft.v1.CheckRequest
+	(*CheckReply)(nil),     // 15: weft.v1.CheckReply
+	(*StatusRequest)(nil),  // 16: weft.v1.StatusRequest
+	(*StatusReply)(nil),    // 17: weft.v1.StatusReply
+	(*CollectRequest)(nil), // 18: weft.v1.CollectRequest
+	(*CollectReply)(nil),   // 19: weft.v1.CollectReply
+	nil,                    // 20: weft.v1.AddRequest.AnnotationsEntry
 }
 var file_weft_v1_cni_proto_depIdxs = []int32{
 	1,  // 0: weft.v1.AddRequest.caller:type_name -> weft.v1.Caller
 	0,  // 1: weft.v1.AddRequest.attachment:type_name -> weft.v1.Attachment
 	2,  // 2: weft.v1.AddRequest.pod:type_name -> weft.v1.Pod
-	17, // 3: weft.v1.AddRequest.annotations:type_name -> weft.v1.AddRequest.AnnotationsEntry
-	3,  // 4: weft.v1.AddReply.error:type_name -> weft.v1.Error
-	6,  // 5: weft.v1.AddReply.interfaces:type_name -> weft.v1.Interface
-	7,  // 6: weft.v1.AddReply.ips:type_name -> weft.v1.IP
-	8,  // 7: weft.v1.AddReply.routes:type_name -> weft.v1.Route
-	1,  // 8: weft.v1.DeleteRequest.caller:type_name -> weft.v1.Caller
-	0,  // 9: weft.v1.DeleteRequest.attachment:type_name -> weft.v1.Attachment
-	2,  // 10: weft.v1.DeleteRequest.pod:type_name -> weft.v1.Pod
-	3,  // 11: weft.v1.DeleteReply.error:type_name -> weft.v1.Error
-	1,  // 12: weft.v1.CheckRequest.caller:type_name -> weft.v1.Caller
-	0,  // 13: weft.v1.CheckRequest.attachment:type_name -> weft.v1.Attachment
-	2,  // 14: weft.v1.CheckRequest.pod:type_name -> weft.v1.Pod
-	6,  // 15: weft.v1.CheckRequest.interfaces:type_name -> weft.v1.Interface
-	7,  // 16: weft.v1.CheckRequest.ips:type_name -> weft.v1.IP
-	8,  // 17: weft.v1.CheckRequest.routes:type_name -> weft.v1.Route
-	3,  // 18: weft.v1.CheckReply.error:type_name -> weft.v1.Error
-	1,  // 19: weft.v1.StatusRequest.caller:type_name -> weft.v1.Caller
-	3,  // 20: weft.v1.StatusReply.error:type_name -> weft.v1.Error
-	1,  // 21: weft.v1.CollectRequest.caller:type_name -> weft.v1.Caller
-	0,  // 22: weft.v1.CollectRequest.valid:type_name -> weft.v1.Attachment
-	3,  // 23: weft.v1.CollectReply.error:type_name -> weft.v1.Error
-	0,  // 24: weft.v1.CollectReply.removed:type_name -> weft.v1.Attachment
-	4,  // 25: weft.v1.RemoteCNI.Add:input_type -> weft.v1.AddRequest
-	9,  // 26: weft.v1.RemoteCNI.Delete:input_type -> weft.v1.DeleteRequest
-	11, // 27: weft.v1.RemoteCNI.Check:input_type -> weft.v1.CheckRequest
-	13, // 28: weft.v1.RemoteCNI.Status:input_type -> weft.v1.StatusRequest
-	15, // 29: weft.v1.RemoteCNI.Collect:input_type -> weft.v1.CollectRequest
-	5,  // 30: weft.v1.RemoteCNI.Add:output_type -> weft.v1.AddReply
-	10, // 31: weft.v1.RemoteCNI.Delete:output_type -> weft.v1.DeleteReply
-	12, // 32: weft.v1.RemoteCNI.Check:output_type -> weft.v1.CheckReply
-	14, // 33: weft.v1.RemoteCNI.Status:output_type -> weft.v1.StatusReply
-	16, // 34: weft.v1.RemoteCNI.Collect:output_type -> weft.v1.CollectReply
-	30, // [30:35] is the sub-list for method output_type
-	25, // [25:30] is the sub-list for method input_type
-	25, // [25:25] is the sub-list for extension type_name
-	25, // [25:25] is the sub-list for extension extendee
-	0,  // [0:25] is the sub-list for field type_name
+	20, // 3: weft.v1.AddRequest.annotations:type_name -> weft.v1.AddRequest.AnnotationsEntry
+	9,  // 4: weft.v1.AddRequest.delegated_ips:type_name -> weft.v1.IP
+	10, // 5: weft.v1.AddRequest.delegated_routes:type_name -> weft.v1.Route
+	11, // 6: weft.v1.AddRequest.delegated_dns:type_name -> weft.v1.DNS
+	3,  // 7: weft.v1.AddReply.error:type_name -> weft.v1.Error
+	8,  // 8: weft.v1.AddReply.interfaces:type_name -> weft.v1.Interface
+	9,  // 9: weft.v1.AddReply.ips:type_name -> weft.v1.IP
+	10, // 10: weft.v1.AddReply.routes:type_name -> weft.v1.Route
+	11, // 11: weft.v1.AddReply.dns:type_name -> weft.v1.DNS
+	1,  // 12: weft.v1.FindRequest.caller:type_name -> weft.v1.Caller
+	0,  // 13: weft.v1.FindRequest.attachment:type_name -> weft.v1.Attachment
+	3,  // 14: weft.v1.FindReply.error:type_name -> weft.v1.Error
+	5,  // 15: weft.v1.FindReply.found:type_name -> weft.v1.AddReply
+	1,  // 16: weft.v1.DeleteRequest.caller:type_name -> weft.v1.Caller
+	0,  // 17: weft.v1.DeleteRequest.attachment:type_name -> weft.v1.Attachment
+	2,  // 18: weft.v1.DeleteRequest.pod:type_name -> weft.v1.Pod
+	3,  // 19: weft.v1.DeleteReply.error:type_name -> weft.v1.Error
+	1,  // 20: weft.v1.CheckRequest.caller:type_name -> weft.v1.Caller
+	0,  // 21: weft.v1.CheckRequest.attachment:type_name -> weft.v1.Attachment
+	2,  // 22: weft.v1.CheckRequest.pod:type_name -> weft.v1.Pod
+	8,  // 23: weft.v1.CheckRequest.interfaces:type_name -> weft.v1.Interface
+	9,  // 24: weft.v1.CheckRequest.ips:type_name -> weft.v1.IP
+	10, // 25: weft.v1.CheckRequest.routes:type_name -> weft.v1.Route
+	3,  // 26: weft.v1.CheckReply.error:type_name -> weft.v1.Error
+	1,  // 27: weft.v1.StatusRequest.caller:type_name -> weft.v1.Caller
+	3,  // 28: weft.v1.StatusReply.error:type_name -> weft.v1.Error
+	1,  // 29: weft.v1.CollectRequest.caller:type_name -> weft.v1.Caller
+	0,  // 30: weft.v1.CollectRequest.valid:type_name -> weft.v1.Attachment
+	3,  // 31: weft.v1.CollectReply.error:type_name -> weft.v1.Error
+	0,  // 32: weft.v1.CollectReply.removed:type_name -> weft.v1.Attachment
+	4,  // 33: weft.v1.RemoteCNI.Add:input_type -> weft.v1.AddRequest
+	6,  // 34: weft.v1.RemoteCNI.Find:input_type -> weft.v1.FindRequest
+	12, // 35: weft.v1.RemoteCNI.Delete:input_type -> weft.v1.DeleteRequest
+	14, // 36: weft.v1.RemoteCNI.Check:input_type -> weft.v1.CheckRequest
+	16, // 37: weft.v1.RemoteCNI.Status:input_type -> weft.v1.StatusRequest
+	18, // 38: weft.v1.RemoteCNI.Collect:input_type -> weft.v1.CollectRequest
+	5,  // 39: weft.v1.RemoteCNI.Add:output_type -> weft.v1.AddReply
+	7,  // 40: weft.v1.RemoteCNI.Find:output_type -> weft.v1.FindReply
+	13, // 41: weft.v1.RemoteCNI.Delete:output_type -> weft.v1.DeleteReply
+	15, // 42: weft.v1.RemoteCNI.Check:output_type -> weft.v1.CheckReply
+	17, // 43: weft.v1.RemoteCNI.Status:output_type -> weft.v1.StatusReply
+	19, // 44: weft.v1.RemoteCNI.Collect:output_type -> weft.v1.CollectReply
+	39, // [39:45] is the sub-list for method output_type
+	33, // [33:39] is the sub-list for method input_type
+	33, // [33:33] is the sub-list for extension type_name
+	33, // [33:33] is the sub-list for extension extendee
+	0,  // [0:33] is the sub-list for field type_name
 }
 
 func init() { file_weft_v1_cni_proto_init() }
@@ -1280,7 +1526,7 @@ func file_weft_v1_cni_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_weft_v1_cni_proto_rawDesc), len(file_weft_v1_cni_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   18,
+			NumMessages:   21,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

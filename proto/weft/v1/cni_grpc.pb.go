@@ -22,6 +22,7 @@ const _ = grpc.SupportPackageIsVersion9
 
 const (
 	RemoteCNI_Add_FullMethodName     = "/weft.v1.RemoteCNI/Add"
+	RemoteCNI_Find_FullMethodName    = "/weft.v1.RemoteCNI/Find"
 	RemoteCNI_Delete_FullMethodName  = "/weft.v1.RemoteCNI/Delete"
 	RemoteCNI_Check_FullMethodName   = "/weft.v1.RemoteCNI/Check"
 	RemoteCNI_Status_FullMethodName  = "/weft.v1.RemoteCNI/Status"
@@ -37,6 +38,9 @@ const (
 type RemoteCNIClient interface {
 	// Add wires a sandbox. Repeated for a complete attachment it gives the same reply.
 	Add(ctx context.Context, in *AddRequest, opts ...grpc.CallOption) (*AddReply, error)
+	// Find gives what Add replied for an attachment that is complete, and makes nothing. A plugin that is to get addresses
+	// from a foreign IPAM plugin asks it first: that one gives a sandbox its addresses once only.
+	Find(ctx context.Context, in *FindRequest, opts ...grpc.CallOption) (*FindReply, error)
 	// Delete takes an attachment away; succeeds if there is none.
 	Delete(ctx context.Context, in *DeleteRequest, opts ...grpc.CallOption) (*DeleteReply, error)
 	// Check compares the kernel and the dataplane with what Add promised.
@@ -59,6 +63,16 @@ func (c *remoteCNIClient) Add(ctx context.Context, in *AddRequest, opts ...grpc.
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(AddReply)
 	err := c.cc.Invoke(ctx, RemoteCNI_Add_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *remoteCNIClient) Find(ctx context.Context, in *FindRequest, opts ...grpc.CallOption) (*FindReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(FindReply)
+	err := c.cc.Invoke(ctx, RemoteCNI_Find_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -114,6 +128,9 @@ func (c *remoteCNIClient) Collect(ctx context.Context, in *CollectRequest, opts 
 type RemoteCNIServer interface {
 	// Add wires a sandbox. Repeated for a complete attachment it gives the same reply.
 	Add(context.Context, *AddRequest) (*AddReply, error)
+	// Find gives what Add replied for an attachment that is complete, and makes nothing. A plugin that is to get addresses
+	// from a foreign IPAM plugin asks it first: that one gives a sandbox its addresses once only.
+	Find(context.Context, *FindRequest) (*FindReply, error)
 	// Delete takes an attachment away; succeeds if there is none.
 	Delete(context.Context, *DeleteRequest) (*DeleteReply, error)
 	// Check compares the kernel and the dataplane with what Add promised.
@@ -134,6 +151,9 @@ type UnimplementedRemoteCNIServer struct{}
 
 func (UnimplementedRemoteCNIServer) Add(context.Context, *AddRequest) (*AddReply, error) {
 	return nil, status.Error(codes.Unimplemented, "method Add not implemented")
+}
+func (UnimplementedRemoteCNIServer) Find(context.Context, *FindRequest) (*FindReply, error) {
+	return nil, status.Error(codes.Unimplemented, "method Find not implemented")
 }
 func (UnimplementedRemoteCNIServer) Delete(context.Context, *DeleteRequest) (*DeleteReply, error) {
 	return nil, status.Error(codes.Unimplemented, "method Delete not implemented")
@@ -182,6 +202,24 @@ func _RemoteCNI_Add_Handler(srv interface{}, ctx context.Context, dec func(inter
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(RemoteCNIServer).Add(ctx, req.(*AddRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _RemoteCNI_Find_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(FindRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(RemoteCNIServer).Find(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: RemoteCNI_Find_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(RemoteCNIServer).Find(ctx, req.(*FindRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -268,6 +306,10 @@ var RemoteCNI_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Add",
 			Handler:    _RemoteCNI_Add_Handler,
+		},
+		{
+			MethodName: "Find",
+			Handler:    _RemoteCNI_Find_Handler,
 		},
 		{
 			MethodName: "Delete",
