@@ -43,7 +43,7 @@ func newSegment(tb testing.TB, bridges ...Bridge) *segment {
 	for index := uint32(1); index <= segmentPorts; index++ {
 		s.addPort(index)
 	}
-	s.set(bviIndex, Interface{Up: true, MAC: bviMAC, Addresses: []netip.Addr{netip.MustParseAddr("10.9.0.1")}, IP6Enabled: true,
+	s.set(bviIndex, Interface{Up: true, MAC: bviMAC, Addresses: []netip.Addr{netip.MustParseAddr("10.9.0.254")}, IP6Enabled: true,
 		LinkLocal: netip.MustParseAddr("fe80::b1")})
 	for _, b := range bridges {
 		if err := e.SetBridge(b); err != nil {
