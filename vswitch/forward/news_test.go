@@ -1,0 +1,101 @@
+package forward
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/weftnet/weft/vswitch/frame"
+)
+
+// newPair is an engine of two workers, driven by the test; ports are spread over them by index.
+func newPair(t *testing.T) (s *segment, even, odd *worker) {
+	t.Helper()
+	e, err := New(Config{Workers: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s = &segment{tb: t, engine: e, worker: e.workers[0], ports: map[uint32]*memoryPort{}, now: 1000}
+	for _, w := range e.workers {
+		w.clock = func() uint32 { return s.now }
+	}
+	for index := uint32(1); index <= 4; index++ {
+		s.addPort(index)
+	}
+	s.change(aged())
+	t.Cleanup(func() {
+		close(e.stopped)
+		_ = e.keeper.closeAll()
+		e.free()
+	})
+	return s, e.workers[0], e.workers[1]
+}
+
+func TestWorkersTellEachOtherWhatTheyLearn(t *testing.T) {
+	s, even, odd := newPair(t)
+	on := func(w *worker, port uint32, from, to frame.MAC) []uint32 {
+		s.worker = w
+		return s.reached(port, from, to)
+	}
+	on(even, 2, host(2), frame.Broadcast)
+	if got := on(odd, 1, host(1), host(2)); !slices.Equal(got, []uint32{2}) {
+		t.Errorf("the other worker's MAC: reached %v", got)
+	}
+	on(odd, 3, host(2), frame.Broadcast)
+	if got := on(even, 2, host(9), host(2)); !slices.Equal(got, []uint32{3}) {
+		t.Errorf("after it moved: reached %v", got)
+	}
+	for range 3 { // it stays there as long as it speaks
+		s.now += 40
+		on(odd, 3, host(2), frame.Broadcast)
+	}
+	if got := on(even, 2, host(9), host(2)); !slices.Equal(got, []uint32{3}) {
+		t.Errorf("after three silences of 40 s: reached %v", got)
+	}
+	s.now += 60
+	if got := on(even, 2, host(9), host(2)); len(got) != 2 {
+		t.Errorf("after a minute: reached %v", got)
+	}
+}
+
+func TestAFlushReachesWhatWorkersHaveToldEachOther(t *testing.T) {
+	s, even, odd := newPair(t)
+	s.worker = odd
+	s.reached(3, host(3), frame.Broadcast) // even has not heard yet
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		s.engine.FlushMACs(MACFilter{Interface: NoInterface})
+		if list := s.engine.LearnedMACs(0); len(list) != 0 {
+			t.Errorf("left %v", list)
+		}
+	}()
+	for open := true; open; {
+		select {
+		case <-done:
+			open = false
+		default:
+			even.round()
+			odd.round()
+		}
+	}
+	if even.macs.count+odd.macs.count != 0 {
+		t.Errorf("%d and %d left", even.macs.count, odd.macs.count)
+	}
+}
+
+func TestNewsThatDoNotFitAreLost(t *testing.T) {
+	r := new(newsRing)
+	for round := range 3 {
+		for n := range newsDepth + 5 {
+			r.put(sighting{macKey(n + 1), uint32(round)})
+		}
+		for n := range newsDepth {
+			if s, ok := r.take(); !ok || s != (sighting{macKey(n + 1), uint32(round)}) {
+				t.Fatalf("number %d is %+v, %v", n, s, ok)
+			}
+		}
+		if s, ok := r.take(); ok {
+			t.Fatalf("one more: %+v", s)
+		}
+	}
+}
