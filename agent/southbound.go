@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
@@ -24,6 +25,7 @@ type southbound struct {
 	connected chan struct{} // closed by the first connection
 	lost      chan struct{} // holds a token when the connection broke
 	once      sync.Once
+	up        atomic.Bool // there is a connection
 }
 
 func newSouthbound(config Dataplane, log *slog.Logger, health *health) *southbound {
@@ -50,16 +52,37 @@ func (s *southbound) run(ctx context.Context) error {
 	return errors.Join(err, s.client.Close())
 }
 
-// supervise starts the embedded dataplane where none answers: now, and whenever the connection broke.
+// lookAgain is the time between two looks for a dataplane while there is no connection: one may have answered and died
+// before there was any that could break.
+const lookAgain = time.Second
+
+// supervise starts the embedded dataplane where none answers: now, whenever the connection broke, and for as long as
+// there is none.
 func (s *southbound) supervise(ctx context.Context) error {
+	tick := time.NewTicker(lookAgain)
+	defer tick.Stop()
 	for {
 		if err := s.ensure(ctx); err != nil {
 			return err
 		}
+		if err := s.awaitNeed(ctx, tick.C); err != nil {
+			return err
+		}
+	}
+}
+
+// awaitNeed returns when it is time to look for a dataplane.
+func (s *southbound) awaitNeed(ctx context.Context, tick <-chan time.Time) error {
+	for {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-s.lost:
+			return nil
+		case <-tick:
+			if !s.up.Load() {
+				return nil
+			}
 		}
 	}
 }
@@ -91,6 +114,7 @@ func (s *southbound) await(ctx context.Context) error {
 }
 
 func (s *southbound) onConnected(version string) {
+	s.up.Store(true)
 	s.health.set(conditionDataplane, true, version)
 	first := false
 	s.once.Do(func() { first = true })
@@ -102,6 +126,7 @@ func (s *southbound) onConnected(version string) {
 }
 
 func (s *southbound) onLost(err error) {
+	s.up.Store(false)
 	s.health.set(conditionDataplane, false, "connection lost: "+err.Error())
 	select {
 	case s.lost <- struct{}{}:

@@ -1,0 +1,73 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+// supervised runs a southbound whose weft-vswitch does nothing but leave a file behind.
+func supervised(t *testing.T, socket string) (started string) {
+	t.Helper()
+	dir := t.TempDir()
+	started = filepath.Join(dir, "started")
+	program := filepath.Join(dir, "weft-vswitch")
+	if err := os.WriteFile(program, fmt.Appendf(nil, "#!/bin/sh\ntouch %s\n", started), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	log := slog.New(slog.DiscardHandler)
+	config := Dataplane{Type: Embedded, Socket: socket, Program: program, Log: filepath.Join(dir, "log")}
+	s := newSouthbound(config, log, newHealth("", log))
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- s.run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil && !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+	})
+	return started
+}
+
+func TestADataplaneThatDiesBeforeTheHandshakeIsStartedAnew(t *testing.T) {
+	dir, err := os.MkdirTemp("", "weft") // short, as a socket's path must be
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	dying, err := net.Listen("unix", filepath.Join(dir, "api.sock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	started := supervised(t, filepath.Join(dir, "api.sock"))
+	for range 2 { // who looks whether it answers, and who wants to talk
+		conn, err := dying.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = conn.Close()
+	}
+	if err := dying.Close(); err != nil {
+		t.Fatal(err)
+	}
+	deadline := time.After(10 * time.Second)
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		if _, err := os.Stat(started); err == nil {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-deadline:
+			t.Fatal("no new dataplane was started")
+		}
+	}
+}
