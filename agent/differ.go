@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"github.com/weftnet/weft/kvscheduler"
+	"github.com/weftnet/weft/podmanager"
+	"github.com/weftnet/weft/wire"
 )
 
 // describe tells an operator what of an object is not as it should be.
@@ -17,6 +19,39 @@ func describe(d kvscheduler.Difference) string {
 		text += " (" + fields + ")"
 	}
 	return text
+}
+
+// differencesOf makes of a difference what CHECK judges: later plugins of a chain may change some fields of the links in
+// a sandbox, so of these each field stands alone. Any other object is one difference.
+func differencesOf(d kvscheduler.Difference) []podmanager.Difference {
+	link := linkOf(d.Want)
+	w, errW := fieldsOf(d.Want)
+	h, errH := fieldsOf(d.Have)
+	if link == "" || d.Have == nil || errW != nil || errH != nil {
+		return []podmanager.Difference{{Text: describe(d), Interface: link}}
+	}
+	var differences []podmanager.Difference
+	for _, key := range unequal(w, h) {
+		differences = append(differences, podmanager.Difference{
+			Text:      fmt.Sprintf("%s: %s (%s)", d.Ref, d.Reason, sides(key, w, h)),
+			Interface: link, Field: key, Have: h[key],
+		})
+	}
+	if len(differences) == 0 {
+		return []podmanager.Difference{{Text: describe(d), Interface: link}}
+	}
+	return differences
+}
+
+// linkOf is the name of the link in the pod that a value makes; "" if it makes none.
+func linkOf(value any) string {
+	switch v := value.(type) {
+	case wire.TapPeer:
+		return v.Name
+	case wire.Veth:
+		return v.Name
+	}
+	return ""
 }
 
 // differing names the fields of two values that differ, with both sides: "mtu is 1300, not 1500". It is empty where
@@ -33,15 +68,22 @@ func differing(want, have any) string {
 	if err != nil {
 		return ""
 	}
-	keys := maps.Clone(w)
-	maps.Copy(keys, h)
 	var parts []string
-	for _, key := range slices.Sorted(maps.Keys(keys)) {
-		if w[key] != h[key] {
-			parts = append(parts, fmt.Sprintf("%s is %s, not %s", key, orMissing(h[key]), orMissing(w[key])))
-		}
+	for _, key := range unequal(w, h) {
+		parts = append(parts, sides(key, w, h))
 	}
 	return strings.Join(parts, "; ")
+}
+
+// unequal names the fields that two values do not share.
+func unequal(w, h map[string]string) []string {
+	all := maps.Clone(w)
+	maps.Copy(all, h)
+	return slices.DeleteFunc(slices.Sorted(maps.Keys(all)), func(key string) bool { return w[key] == h[key] })
+}
+
+func sides(key string, w, h map[string]string) string {
+	return fmt.Sprintf("%s is %s, not %s", key, orMissing(h[key]), orMissing(w[key]))
 }
 
 // fieldsOf is the text of each field of a value, as it is shown elsewhere; a value without fields has one.

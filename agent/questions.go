@@ -8,6 +8,7 @@ import (
 	"github.com/weftnet/weft/ipnet/ipam"
 	"github.com/weftnet/weft/kvscheduler"
 	"github.com/weftnet/weft/pod"
+	"github.com/weftnet/weft/podmanager"
 	"github.com/weftnet/weft/proto/deletequeue"
 )
 
@@ -24,8 +25,8 @@ func linkExists(_ context.Context, netns pod.Netns, name string) (alias string, 
 	return linux.LinkAlias(netns.Path, name)
 }
 
-// verify reads back what wires an attachment and describes what is not as it should be.
-func (a *Agent) verify(ctx context.Context, at *pod.Attachment) ([]string, error) {
+// verify reads back what wires an attachment and finds what is not as it should be.
+func (a *Agent) verify(ctx context.Context, at *pod.Attachment) ([]podmanager.Difference, error) {
 	keys := a.network.Objects(at)
 	refs := make([]kvscheduler.Ref, len(keys))
 	for i, key := range keys {
@@ -39,9 +40,9 @@ func (a *Agent) verify(ctx context.Context, at *pod.Attachment) ([]string, error
 	if err != nil {
 		return nil, err
 	}
-	differences := make([]string, len(found))
-	for i, d := range found {
-		differences[i] = describe(d)
+	var differences []podmanager.Difference
+	for _, d := range found {
+		differences = append(differences, differencesOf(d)...)
 	}
 	return differences, nil
 }

@@ -4,9 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
-	"net/netip"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/weftnet/weft/pod"
@@ -40,9 +39,9 @@ func (m *Manager) addEvent(ctx context.Context, req *weftv1.AddRequest) (*pod.Ad
 	if err != nil {
 		return nil, err
 	}
-	ev := &pod.AddPod{Key: key, ID: idOf(req.GetPod())}
-	if err := modeIsServed(req.GetMode()); err != nil {
-		return nil, fmt.Errorf("%s: %w", ev, err)
+	ev := &pod.AddPod{Key: key, ID: idOf(req.GetPod()), Mode: req.GetMode()}
+	if err := modeIsServed(ev); err != nil {
+		return nil, err
 	}
 	if ev.Requested, err = requested(req); err != nil {
 		return nil, err
@@ -50,10 +49,10 @@ func (m *Manager) addEvent(ctx context.Context, req *weftv1.AddRequest) (*pod.Ad
 	if ev.Netns, err = m.inspect(ctx, ev, req.GetNetns()); err != nil {
 		return nil, err
 	}
-	if err := m.refuseForeignLink(ctx, ev); err != nil {
+	if ev.Annotations, ev.AnnotationsFrom, err = m.annotations(ctx, ev.ID, req); err != nil {
 		return nil, err
 	}
-	if ev.Annotations, ev.AnnotationsFrom, err = m.annotations(ctx, ev.ID, req); err != nil {
+	if err := m.refuseForeignLinks(ctx, ev); err != nil {
 		return nil, err
 	}
 	if err := m.config.Void(ctx, key); err != nil {
@@ -62,51 +61,15 @@ func (m *Manager) addEvent(ctx context.Context, req *weftv1.AddRequest) (*pod.Ad
 	return ev, nil
 }
 
-func modeIsServed(mode string) error {
-	switch mode {
-	case "", "primary", "delegate":
+// modes are what Weft can be to a sandbox; a plugin of a later release may know more.
+var modes = []string{pod.ModePrimary, pod.ModeChained, pod.ModeDelegate, pod.ModeIPAM}
+
+func modeIsServed(ev *pod.AddPod) error {
+	if ev.Mode == "" || slices.Contains(modes, ev.Mode) {
 		return nil
 	}
-	return pod.Errorf(pod.CodeInvalidConfig, "mode %q is not served by this agent: use primary or delegate", mode)
-}
-
-// requested reads what the runtime asks for the main interface.
-func requested(req *weftv1.AddRequest) (pod.Requested, error) {
-	r := pod.Requested{MAC: req.GetMac(), DeviceID: req.GetDeviceId()}
-	families := make(map[bool]bool)
-	for _, text := range req.GetIps() {
-		addr, err := parseAddress(text)
-		if err != nil {
-			return r, pod.Errorf(pod.CodeInvalidConfig, "requested address %q: %w", text, err)
-		}
-		if families[addr.Is4()] {
-			return r, pod.Errorf(pod.CodeInvalidConfig, "requested address %q: one of this family is requested already", text)
-		}
-		families[addr.Is4()] = true
-		r.Addresses = append(r.Addresses, addr)
-	}
-	if r.MAC == "" {
-		return r, nil
-	}
-	mac, err := net.ParseMAC(r.MAC)
-	if err != nil || len(mac) != 6 || mac[0]&1 != 0 {
-		return r, pod.Errorf(pod.CodeInvalidConfig, "requested MAC %q: not a unicast Ethernet address", r.MAC)
-	}
-	r.MAC = mac.String()
-	return r, nil
-}
-
-// parseAddress takes an address with or without a prefix length: the interface has the whole length in any case.
-func parseAddress(text string) (netip.Addr, error) {
-	if strings.Contains(text, "/") {
-		prefix, err := netip.ParsePrefix(text)
-		return prefix.Addr().Unmap(), err
-	}
-	addr, err := netip.ParseAddr(text)
-	if err == nil && addr.Zone() != "" {
-		err = errors.New("it has a zone")
-	}
-	return addr.Unmap(), err
+	return pod.Errorf(pod.CodeInvalidConfig, "%s: mode %q is none that this agent knows: use one of %s, or a newer agent",
+		ev, ev.Mode, strings.Join(modes, ", "))
 }
 
 func (m *Manager) inspect(ctx context.Context, ev *pod.AddPod, path string) (pod.Netns, error) {
@@ -121,35 +84,6 @@ func (m *Manager) inspect(ctx context.Context, ev *pod.AddPod, path string) (pod
 		return netns, err
 	}
 	return netns, pod.Errorf(pod.CodeInvalidNetns, "%s: network namespace: %w", ev, err)
-}
-
-// refuseForeignLink refuses an interface name that is taken by somebody else, as the specification asks.
-func (m *Manager) refuseForeignLink(ctx context.Context, ev *pod.AddPod) error {
-	if m.config.LinkExists == nil {
-		return nil
-	}
-	alias, exists, err := m.config.LinkExists(ctx, ev.Netns, ev.Key.IfName)
-	if err != nil {
-		return pod.Errorf(pod.CodeInvalidNetns, "%s: look for interface %s in the sandbox: %w", ev, ev.Key.IfName, err)
-	}
-	if !exists || isOurs(alias, ev.Key) {
-		return nil
-	}
-	return pod.Errorf(pod.CodeInvalidEnvironment,
-		"%s: interface %s exists already in the sandbox and is not Weft's: delete it or choose another CNI_IFNAME",
-		ev, ev.Key.IfName)
-}
-
-// aliasPrefix begins the alias of every link of Weft; the key follows, or, where the
-// kernel has no room for that (255 bytes), a hash of it.
-const (
-	aliasPrefix = "weft:"
-	maxAlias    = 255
-)
-
-func isOurs(alias string, key pod.Key) bool {
-	whole := aliasPrefix + key.String()
-	return alias == whole || len(whole) > maxAlias && strings.HasPrefix(alias, aliasPrefix)
 }
 
 // annotations takes those of the runtime if it gave any, else asks.

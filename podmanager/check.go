@@ -36,10 +36,9 @@ func (m *Manager) check(ctx context.Context, req *weftv1.CheckRequest) error {
 	if !ok {
 		return pod.Errorf(pod.CodeRefused, "check %s: no such attachment here: delete the sandbox and add it again", key)
 	}
-	differences := m.compareNetns(ctx, &a, req.GetNetns())
-	differences = append(differences, compare(&a, req)...)
+	differences := append(m.compareNetns(ctx, &a, req.GetNetns()), compare(&a, req)...)
 	if len(differences) == 0 {
-		differences, err = m.verify(ctx, &a)
+		differences, err = m.verify(ctx, rememberedOf(&a, req))
 	}
 	switch {
 	case err != nil:
@@ -69,16 +68,13 @@ func (m *Manager) compareNetns(ctx context.Context, a *pod.Attachment, path stri
 }
 
 // verify asks until there is no difference, or the time for convergence is over.
-func (m *Manager) verify(ctx context.Context, a *pod.Attachment) ([]string, error) {
-	if m.config.Verify == nil {
-		return nil, nil
-	}
+func (m *Manager) verify(ctx context.Context, r *remembered) ([]string, error) {
 	enough := time.NewTimer(convergence)
 	defer enough.Stop()
 	tick := time.NewTicker(checkEvery)
 	defer tick.Stop()
 	for {
-		differences, err := m.config.Verify(ctx, a)
+		differences, err := m.verifyOnce(ctx, r)
 		if len(differences) == 0 && err == nil {
 			return nil, nil
 		}
@@ -90,4 +86,15 @@ func (m *Manager) verify(ctx context.Context, a *pod.Attachment) ([]string, erro
 		case <-tick.C:
 		}
 	}
+}
+
+func (m *Manager) verifyOnce(ctx context.Context, r *remembered) ([]string, error) {
+	var found []Difference
+	if m.config.Verify != nil {
+		var err error
+		if found, err = m.config.Verify(ctx, r.attachment); err != nil {
+			return nil, err
+		}
+	}
+	return r.judge(found), nil
 }

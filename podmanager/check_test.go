@@ -8,8 +8,8 @@ import (
 	weftv1 "github.com/weftnet/weft/proto/weft/v1"
 )
 
-// remembered is a CHECK of what an ADD gave.
-func remembered(reply *weftv1.AddReply) *weftv1.CheckRequest {
+// checkOf is a CHECK of what an ADD gave.
+func checkOf(reply *weftv1.AddReply) *weftv1.CheckRequest {
 	return &weftv1.CheckRequest{
 		Caller: caller(), Attachment: attachment("c1"), Netns: "/run/netns/a",
 		Interfaces: reply.GetInterfaces(), Ips: reply.GetIps(), Routes: reply.GetRoutes(),
@@ -31,8 +31,8 @@ func TestACheckNamesWhatDiffersFromWhatTheRuntimeRemembers(t *testing.T) {
 		text  string
 	}{
 		"the interface": {func(r *weftv1.CheckRequest) { r.Interfaces[0].Name = "eth1" }, "interface eth0 is missing in prevResult"},
-		"the MAC":       {func(r *weftv1.CheckRequest) { r.Interfaces[0].Mac = "02:00:00:00:00:01" }, "mac of interface eth0 is 02:00:00:00:00:01 in prevResult, 02:fe:00:00:00:01 was promised"},
-		"the MTU":       {func(r *weftv1.CheckRequest) { r.Interfaces[0].Mtu = 9000 }, "mtu of interface eth0 is 9000 in prevResult, 1450 was promised"},
+		"the MAC":       {func(r *weftv1.CheckRequest) { r.Interfaces[0].Mac = "02:00:00:00:00:01" }, "mac of interface eth0 is 02:fe:00:00:00:01, and 02:00:00:00:00:01 in prevResult"},
+		"the MTU":       {func(r *weftv1.CheckRequest) { r.Interfaces[0].Mtu = 9000 }, "mtu of interface eth0 is 1450, and 9000 in prevResult"},
 		"an address":    {func(r *weftv1.CheckRequest) { r.Ips[1].Address = "fd00::6/128" }, "address fd00::5/128 of interface eth0 is missing"},
 		"a route":       {func(r *weftv1.CheckRequest) { r.Routes[0].Gateway = "10.0.0.1" }, "route 0.0.0.0/0 via 169.254.1.1 is missing"},
 		"the namespace": {func(r *weftv1.CheckRequest) { r.Netns = "/run/netns/b" }, "/run/netns/b is not the one that was wired"},
@@ -41,7 +41,7 @@ func TestACheckNamesWhatDiffersFromWhatTheRuntimeRemembers(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			n := newNode(t)
-			req := remembered(n.add(t, "c1", "/run/netns/a"))
+			req := checkOf(n.add(t, "c1", "/run/netns/a"))
 			tt.spoil(req)
 			wantError(t, n.check1(t, req), 105, tt.text)
 		})
@@ -50,7 +50,7 @@ func TestACheckNamesWhatDiffersFromWhatTheRuntimeRemembers(t *testing.T) {
 
 func TestACheckToleratesWhatLaterPluginsAdded(t *testing.T) {
 	n := newNode(t)
-	req := remembered(n.add(t, "c1", "/run/netns/a"))
+	req := checkOf(n.add(t, "c1", "/run/netns/a"))
 	req.Interfaces = append([]*weftv1.Interface{{Name: "veth7"}, {Name: "eth0", Mac: "02:00:00:00:00:09"}}, req.Interfaces...)
 	for _, ip := range req.Ips {
 		ip.Interface = 2
@@ -68,7 +68,7 @@ func TestACheckToleratesWhatLaterPluginsAdded(t *testing.T) {
 func TestACheckWaitsForTheMachineToConverge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode(t)
-		req := remembered(n.add(t, "c1", "/run/netns/a"))
+		req := checkOf(n.add(t, "c1", "/run/netns/a"))
 		n.set(func() { n.differences = []string{"eth0 is down", "route is missing", ""} })
 		if err := n.check1(t, req); err != nil || n.verified != 3 {
 			t.Errorf("after %d verifications: %v", n.verified, err)

@@ -3,14 +3,14 @@ package podmanager
 import (
 	"fmt"
 	"net/netip"
-	"strings"
+	"slices"
 
 	"github.com/weftnet/weft/pod"
 	weftv1 "github.com/weftnet/weft/proto/weft/v1"
 )
 
-// compare names what the runtime remembers differently from the attachment. What it
-// remembers beyond that is the work of later plugins.
+// compare names what of the attachment the runtime does not remember. What it remembers beyond that is the work of
+// other plugins; a MAC or an MTU that it remembers differently is too, and is judged when the machine has been asked.
 func compare(a *pod.Attachment, req *weftv1.CheckRequest) []string {
 	var differences []string
 	promised := replyOf(a)
@@ -22,9 +22,16 @@ func compare(a *pod.Attachment, req *weftv1.CheckRequest) []string {
 			continue
 		}
 		index[i] = at
-		differences = append(differences, compareInterface(want, has)...)
+		if has.GetSocketPath() != "" && has.GetSocketPath() != want.GetSocketPath() {
+			differences = append(differences, fmt.Sprintf("socket path of interface %s is %s in prevResult, %s was promised",
+				want.GetName(), has.GetSocketPath(), want.GetSocketPath()))
+		}
 	}
 	for _, want := range promised.GetIps() {
+		if len(promised.GetInterfaces()) == 0 { // addresses for an interface of another plugin
+			differences = append(differences, compareIPAM(req, want)...)
+			continue
+		}
 		at, known := index[int(want.GetInterface())]
 		if known && !hasIP(req, at, want) {
 			differences = append(differences, fmt.Sprintf("address %s of interface %s is missing in prevResult",
@@ -32,11 +39,20 @@ func compare(a *pod.Attachment, req *weftv1.CheckRequest) []string {
 		}
 	}
 	for _, want := range promised.GetRoutes() {
-		if !hasRoute(req, want) {
+		if len(promised.GetInterfaces()) > 0 && !hasRoute(req, want) {
 			differences = append(differences, fmt.Sprintf("route %s is missing in prevResult", describeRoute(want)))
 		}
 	}
 	return differences
+}
+
+// compareIPAM looks for an address on whichever interface the other plugin gave it to, if that says anything.
+func compareIPAM(req *weftv1.CheckRequest, want *weftv1.IP) []string {
+	has := func(ip *weftv1.IP) bool { return samePrefix(ip.GetAddress(), want.GetAddress()) }
+	if len(req.GetIps()) == 0 || slices.ContainsFunc(req.GetIps(), has) {
+		return nil
+	}
+	return []string{fmt.Sprintf("address %s is missing in prevResult", want.GetAddress())}
 }
 
 // findInterface finds an interface in the sandbox by its name.
@@ -47,25 +63,6 @@ func findInterface(req *weftv1.CheckRequest, name string) (uint32, *weftv1.Inter
 		}
 	}
 	return 0, nil
-}
-
-// compareInterface compares what both sides state: results of old versions have no MTU.
-func compareInterface(want, has *weftv1.Interface) []string {
-	var differences []string
-	differ := func(what, promised, remembered string) {
-		differences = append(differences,
-			fmt.Sprintf("%s of interface %s is %s in prevResult, %s was promised", what, want.GetName(), remembered, promised))
-	}
-	if has.GetMac() != "" && !strings.EqualFold(has.GetMac(), want.GetMac()) {
-		differ("mac", want.GetMac(), has.GetMac())
-	}
-	if has.GetMtu() != 0 && has.GetMtu() != want.GetMtu() {
-		differ("mtu", fmt.Sprint(want.GetMtu()), fmt.Sprint(has.GetMtu()))
-	}
-	if has.GetSocketPath() != "" && has.GetSocketPath() != want.GetSocketPath() {
-		differ("socket path", want.GetSocketPath(), has.GetSocketPath())
-	}
-	return differences
 }
 
 func hasIP(req *weftv1.CheckRequest, at uint32, want *weftv1.IP) bool {

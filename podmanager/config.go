@@ -28,8 +28,8 @@ type Config struct {
 	LinkExists func(ctx context.Context, netns pod.Netns, name string) (alias string, exists bool, err error)
 	// Annotations asks for a pod's annotations where the runtime did not give them; from names who answered.
 	Annotations func(ctx context.Context, id pod.ID) (annotations map[string]string, from string, err error)
-	// Verify compares the kernel and the dataplane with the attachment and describes each difference in a few words.
-	Verify func(ctx context.Context, a *pod.Attachment) (differences []string, err error)
+	// Verify compares the kernel and the dataplane with the attachment.
+	Verify func(ctx context.Context, a *pod.Attachment) ([]Difference, error)
 	// Void takes a queued DEL of the key back, before an ADD of it.
 	Void func(ctx context.Context, key pod.Key) error
 	// Ready says why pods cannot be served yet; nil when they can.

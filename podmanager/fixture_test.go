@@ -29,6 +29,7 @@ type node struct {
 	netns       map[string]uint64 // inode by path
 	alias       map[string]string // of the interface eth0, by path
 	differences []string          // that the machine has, one element a verification
+	links       []Difference      // that the sandbox's links have
 	verified    int
 	notReady    error
 	paused      string
@@ -109,18 +110,18 @@ func (n *node) linkExists(_ context.Context, netns pod.Netns, name string) (stri
 	return alias, ok && name == "eth0", nil
 }
 
-func (n *node) verifyMachine(context.Context, *pod.Attachment) ([]string, error) {
+func (n *node) verifyMachine(context.Context, *pod.Attachment) ([]Difference, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.verified++
 	if len(n.differences) == 0 || n.differences[0] == "" {
-		return nil, nil
+		return n.links, nil
 	}
-	found := n.differences[:1]
+	found := Difference{Text: n.differences[0]}
 	if len(n.differences) > 1 {
 		n.differences = n.differences[1:]
 	}
-	return found, nil
+	return []Difference{found}, nil
 }
 
 func caller() *weftv1.Caller { return &weftv1.Caller{Version: "test", Protocol: weftv1.Protocol} }

@@ -23,6 +23,7 @@ func (m *Manager) TrackPod(_ context.Context, ev *pod.AddPod, txn *eventloop.Txn
 	ev.Attachment = &pod.Attachment{
 		Key: ev.Key, Pod: ev.ID, Netns: ev.Netns,
 		Created: m.config.Now().UTC(), Annotations: kept(ev.Annotations),
+		Delegation: ev.Requested.Delegation,
 	}
 	m.swap(ev.Key, &record{attachment: ev.Attachment})
 	txn.OnRollback(func() error { m.swap(ev.Key, nil); return nil })

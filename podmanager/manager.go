@@ -103,6 +103,7 @@ func (m *Manager) find(key pod.Key) *record {
 func clone(a *pod.Attachment) *pod.Attachment {
 	c := *a
 	c.Annotations = maps.Clone(a.Annotations)
+	c.Delegation.Routes = slices.Clone(a.Delegation.Routes)
 	c.Interfaces = slices.Clone(a.Interfaces)
 	for i := range c.Interfaces {
 		in := &c.Interfaces[i]

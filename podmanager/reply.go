@@ -1,25 +1,37 @@
 package podmanager
 
 import (
+	"slices"
+
 	"github.com/weftnet/weft/pod"
 	weftv1 "github.com/weftnet/weft/proto/weft/v1"
 )
 
-// replyOf makes the reply of an ADD from what is kept of it alone, so that a repeated ADD has the same one.
+// replyOf makes the reply of an ADD from what is kept of it alone, so that a repeated ADD has the same one. An interface
+// of which Weft gave the addresses only is left out: it is somebody else's to tell of.
 func replyOf(a *pod.Attachment) *weftv1.AddReply {
-	reply := &weftv1.AddReply{}
-	for i, in := range a.Interfaces {
-		reply.Interfaces = append(reply.Interfaces, &weftv1.Interface{
-			Name: in.Name, Mac: in.MAC, Mtu: uint32(in.MTU), Sandbox: a.Netns.Path, SocketPath: in.SocketPath,
-		})
+	reply := &weftv1.AddReply{Dns: dnsOf(a.Delegation.DNS)}
+	for _, in := range a.Interfaces {
+		at := uint32(len(reply.Interfaces))
+		if in.Type != pod.TypeIPAM {
+			reply.Interfaces = append(reply.Interfaces, &weftv1.Interface{
+				Name: in.Name, Mac: in.MAC, Mtu: uint32(in.MTU), Sandbox: a.Netns.Path, SocketPath: in.SocketPath,
+			})
+		}
 		for j, address := range in.Addresses {
-			ip := &weftv1.IP{Address: address.String(), Interface: uint32(i)}
+			ip := &weftv1.IP{Address: address.String(), Interface: at}
 			if j < len(in.Gateways) && in.Gateways[j].IsValid() {
 				ip.Gateway = in.Gateways[j].String()
 			}
 			reply.Ips = append(reply.Ips, ip)
 		}
 		for _, r := range in.Routes {
+			reply.Routes = append(reply.Routes, routeOf(r))
+		}
+	}
+	for _, r := range a.Delegation.Routes {
+		leadsThere := func(other *weftv1.Route) bool { return samePrefix(other.GetDestination(), r.Destination.String()) }
+		if !slices.ContainsFunc(reply.Routes, leadsThere) {
 			reply.Routes = append(reply.Routes, routeOf(r))
 		}
 	}
@@ -32,4 +44,11 @@ func routeOf(r pod.Route) *weftv1.Route {
 		route.Gateway = r.Gateway.String()
 	}
 	return route
+}
+
+func dnsOf(d pod.DNS) *weftv1.DNS {
+	if d.IsZero() {
+		return nil
+	}
+	return &weftv1.DNS{Nameservers: d.Nameservers, Domain: d.Domain, Search: d.Search, Options: d.Options}
 }

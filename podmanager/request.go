@@ -1,0 +1,93 @@
+package podmanager
+
+import (
+	"errors"
+	"net"
+	"net/netip"
+	"strings"
+
+	"github.com/weftnet/weft/pod"
+	weftv1 "github.com/weftnet/weft/proto/weft/v1"
+)
+
+// requested reads what the runtime, and a foreign IPAM plugin, ask for the main interface.
+func requested(req *weftv1.AddRequest) (pod.Requested, error) {
+	r := pod.Requested{MAC: req.GetMac(), DeviceID: req.GetDeviceId()}
+	families := make(map[bool]bool)
+	for _, text := range req.GetIps() {
+		addr, err := parseAddress(text)
+		if err != nil {
+			return r, pod.Errorf(pod.CodeInvalidConfig, "requested address %q: %w", text, err)
+		}
+		if families[addr.Is4()] {
+			return r, pod.Errorf(pod.CodeInvalidConfig, "requested address %q: one of this family is requested already", text)
+		}
+		families[addr.Is4()] = true
+		r.Addresses = append(r.Addresses, addr)
+	}
+	if err := delegate(&r, req); err != nil || r.MAC == "" {
+		return r, err
+	}
+	mac, err := net.ParseMAC(r.MAC)
+	if err != nil || len(mac) != 6 || mac[0]&1 != 0 {
+		return r, pod.Errorf(pod.CodeInvalidConfig, "requested MAC %q: not a unicast Ethernet address", r.MAC)
+	}
+	r.MAC = mac.String()
+	return r, nil
+}
+
+// parseAddress takes an address with or without a prefix length: the interface has the whole length in any case.
+func parseAddress(text string) (netip.Addr, error) {
+	if strings.Contains(text, "/") {
+		prefix, err := netip.ParsePrefix(text)
+		return prefix.Addr().Unmap(), err
+	}
+	addr, err := netip.ParseAddr(text)
+	if err == nil && addr.Zone() != "" {
+		err = errors.New("it has a zone")
+	}
+	return addr.Unmap(), err
+}
+
+// delegate reads what a foreign IPAM plugin gave.
+func delegate(r *pod.Requested, req *weftv1.AddRequest) error {
+	families := make(map[bool]bool)
+	for _, ip := range req.GetDelegatedIps() {
+		prefix, err := netip.ParsePrefix(ip.GetAddress())
+		if err != nil {
+			return pod.Errorf(pod.CodeInvalidConfig, "address of the IPAM plugin: %w", err)
+		}
+		if families[prefix.Addr().Is4()] {
+			return pod.Errorf(pod.CodeInvalidConfig, "address %s of the IPAM plugin is the second one of its family, one each is possible", prefix)
+		}
+		families[prefix.Addr().Is4()] = true
+		gateway, err := gatewayOf(ip.GetGateway())
+		if err != nil {
+			return pod.Errorf(pod.CodeInvalidConfig, "gateway of the IPAM plugin: %w", err)
+		}
+		r.Delegated, r.DelegatedGateways = append(r.Delegated, prefix), append(r.DelegatedGateways, gateway)
+	}
+	for _, route := range req.GetDelegatedRoutes() {
+		destination, err := netip.ParsePrefix(route.GetDestination())
+		if err != nil {
+			return pod.Errorf(pod.CodeInvalidConfig, "route of the IPAM plugin: %w", err)
+		}
+		gateway, err := gatewayOf(route.GetGateway())
+		if err != nil {
+			return pod.Errorf(pod.CodeInvalidConfig, "route %s of the IPAM plugin: %w", destination, err)
+		}
+		r.Delegation.Routes = append(r.Delegation.Routes, pod.Route{Destination: destination.Masked(), Gateway: gateway})
+	}
+	d := req.GetDelegatedDns()
+	r.Delegation.DNS = pod.DNS{
+		Nameservers: d.GetNameservers(), Domain: d.GetDomain(), Search: d.GetSearch(), Options: d.GetOptions(),
+	}
+	return nil
+}
+
+func gatewayOf(text string) (netip.Addr, error) {
+	if text == "" {
+		return netip.Addr{}, nil
+	}
+	return netip.ParseAddr(text)
+}
