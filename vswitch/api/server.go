@@ -54,6 +54,7 @@ func New(m *model.Model, log *slog.Logger, limits Limits) *Server {
 	s.addInterfaces()
 	s.addLoopbacks()
 	s.addTaps()
+	s.addAFPackets()
 	s.addTables()
 	s.addRoutes()
 	s.addAddresses()

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"go.fd.io/govpp/binapi/af_packet"
 	interfaces "go.fd.io/govpp/binapi/interface"
 	"go.fd.io/govpp/binapi/ip"
 	"go.fd.io/govpp/binapi/ip_neighbor"
@@ -39,6 +40,7 @@ func apiVersions() []memclnt.ModuleVersion {
 		moduleVersion(vlib.APIFile, vlib.APIVersion),
 		moduleVersion(interfaces.APIFile, interfaces.APIVersion),
 		moduleVersion(tapv2.APIFile, tapv2.APIVersion),
+		moduleVersion(af_packet.APIFile, af_packet.APIVersion),
 		moduleVersion(ip.APIFile, ip.APIVersion),
 		moduleVersion(ip_neighbor.APIFile, ip_neighbor.APIVersion),
 	}

@@ -21,6 +21,7 @@ type Engine interface {
 // Ports opens and closes the machine's ends of interfaces.
 type Ports interface {
 	OpenTap(index uint32, c port.TapConfig) (port.TapInfo, error)
+	OpenAFPacket(index uint32, c port.AFPacketConfig) (port.AFPacketInfo, error)
 	ClosePort(index uint32) error
 }
 

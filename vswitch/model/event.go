@@ -41,10 +41,10 @@ func (m *Model) Take(e forward.Event) {
 }
 
 func (m *Model) setPortLocked(i *iface, failed bool) {
-	if i.tap == nil || i.tap.failed == failed {
+	if !i.hasPort() || i.portFailed == failed {
 		return
 	}
-	i.tap.failed = failed
+	i.portFailed = failed
 	i.LinkUp = !failed && i.AdminUp
 	m.reviewLocked(i)
 	m.notify(InterfaceEvent{Index: i.Index, LinkUp: i.LinkUp})

@@ -44,7 +44,9 @@ type iface struct {
 	Interface
 	ethernet   bool
 	loopback   *uint32 // its instance
-	tap        *tap
+	tap        *Tap
+	afPacket   *AFPacket
+	portFailed bool // the port has erred and is not back yet
 	table4     uint32
 	table6     uint32
 	addresses  []netip.Prefix // as they were added
@@ -69,6 +71,9 @@ func newEthernet(i Interface) *iface {
 	e.ethernet = true
 	return e
 }
+
+// hasPort says that the interface has an end on the machine.
+func (i *iface) hasPort() bool { return i.tap != nil || i.afPacket != nil }
 
 // table is the VRF of the interface in one family.
 func (i *iface) table(f forward.Family) forward.TableKey {

@@ -14,6 +14,7 @@ const (
 	InvalidValue                Retval = -7
 	Unimplemented               Retval = -9
 	InvalidSwIfIndex2           Retval = -10
+	SyscallError1               Retval = -11
 	SyscallError2               Retval = -12
 	SyscallError3               Retval = -13
 	FeatureDisabled             Retval = -30
@@ -26,6 +27,7 @@ const (
 	IP6NotEnabled               Retval = -62
 	InvalidInterface            Retval = -71
 	UnexpectedInterfaceState    Retval = -74
+	IfAlreadyExists             Retval = -79
 	ValueExist                  Retval = -81
 	InvalidAddressFamily        Retval = -97
 	AddressInUse                Retval = -105

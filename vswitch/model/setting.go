@@ -19,7 +19,7 @@ func (m *Model) SetAdminUp(index uint32, up bool) error {
 	linkCame := up && i.ethernet && !i.LinkUp
 	i.AdminUp = up
 	if i.ethernet {
-		i.LinkUp = up && (i.tap == nil || !i.tap.failed)
+		i.LinkUp = up && !i.portFailed
 	}
 	if !up {
 		m.forgetLearnedLocked(i, everything)
@@ -71,7 +71,7 @@ func (m *Model) SetLinkMTU(index uint32, mtu int) error {
 		return FeatureDisabled
 	case i.LinkMTU == mtu:
 		return nil
-	case i.tap == nil:
+	case !i.hasPort():
 		return Unsupported
 	}
 	i.LinkMTU, i.MTU[0] = mtu, uint32(mtu)

@@ -44,7 +44,7 @@ func (m *Model) Traces() []Trace {
 	defer m.mu.Unlock()
 	var list []Trace
 	for _, n := range m.indexesLocked() {
-		if m.traced == 0 || m.interfaces[n].tap == nil {
+		if m.traced == 0 || !m.interfaces[n].hasPort() {
 			continue
 		}
 		if lines := m.engine.Trace(n, m.traced); len(lines) > 0 {

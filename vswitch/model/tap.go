@@ -61,12 +61,6 @@ type TapDetails struct {
 	DevName string
 }
 
-// tap is the part of an interface that a tap has.
-type tap struct {
-	Tap
-	failed bool // the port has erred and is not back yet
-}
-
 // AddTap makes tap<id> and its host side and returns its index. The host side is up.
 func (m *Model) AddTap(t Tap) (uint32, error) {
 	defer m.change()()
@@ -89,7 +83,7 @@ func (m *Model) AddTap(t Tap) (uint32, error) {
 	t.Host.Name, t.Host.MAC = info.Name, info.HostMAC
 	i := newEthernet(Interface{Index: index, Name: "tap" + strconv.Itoa(int(t.ID)), DevType: "virtio",
 		Tag: cutTag(t.Tag), MAC: *t.MAC, LinkUp: true})
-	i.tap = &tap{Tap: t}
+	i.tap = &t
 	if err := m.addLocked(i); err != nil {
 		return NoIndex, errors.Join(err, m.engine.ClosePort(index))
 	}
@@ -117,7 +111,7 @@ func (m *Model) Taps(index uint32) []TapDetails {
 	var list []TapDetails
 	for _, n := range m.indexesLocked() {
 		if i := m.interfaces[n]; i.tap != nil && (index == NoIndex || index == n) {
-			list = append(list, TapDetails{Tap: i.tap.Tap, Index: n, DevName: i.Name})
+			list = append(list, TapDetails{Tap: *i.tap, Index: n, DevName: i.Name})
 		}
 	}
 	return list

@@ -19,8 +19,11 @@ const afPacketQueue = 4 << 20
 // link is not ours: it stays when the socket is closed, and the socket errs when the link goes down or away. One goroutine
 // receives; any may transmit; Close is for when none does any more.
 //
-// Frames are moved by recvmmsg and sendmmsg on a plain socket. Between two veth pairs on a shared 2-core EPYC that made
-// FIGURES
+// Frames are moved by recvmmsg and sendmmsg on a plain socket. Of this thread's time a frame of 64 bytes from a veth (1,500
+// bytes) takes, on a shared 2-core EPYC: 590 ns (770) received 64 at a time and 780 (970) one at a time, 1310 (1360) and
+// 1580 (1750) sent so. From a TPACKET_V2 ring it takes 20 ns (105), as the sender's processor has copied it there; but each
+// slot of a ring must hold a GSO frame, so that 256 of them pin 17 MiB of kernel memory for every port, used or not, and the
+// next frame is lost. TPACKET_V3 shares its blocks, and adds up to 2 ms to each round trip.
 type AFPacket struct {
 	fd      int
 	info    AFPacketInfo

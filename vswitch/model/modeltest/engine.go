@@ -21,6 +21,7 @@ type Neighbour struct {
 // State is what an engine was told and not told to forget.
 type State struct {
 	Taps       map[uint32]port.TapConfig
+	AFPackets  map[uint32]port.AFPacketConfig
 	Interfaces map[uint32]forward.Interface
 	Neighbours map[uint32]map[netip.Addr]Neighbour
 	Tables     map[forward.TableKey]map[netip.Prefix]forward.Route
@@ -41,6 +42,7 @@ type Engine struct {
 func New() *Engine {
 	return &Engine{state: State{
 		Taps:       map[uint32]port.TapConfig{},
+		AFPackets:  map[uint32]port.AFPacketConfig{},
 		Interfaces: map[uint32]forward.Interface{},
 		Neighbours: map[uint32]map[netip.Addr]Neighbour{},
 		Bridges:    map[uint32]forward.Bridge{},
@@ -51,7 +53,7 @@ func New() *Engine {
 	}}
 }
 
-// FailTap makes OpenTap fail with err until it is called with nil.
+// FailTap makes OpenTap and OpenAFPacket fail with err until it is called with nil.
 func (e *Engine) FailTap(err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -106,14 +108,17 @@ func tapInfo(index uint32, c port.TapConfig) port.TapInfo {
 	return info
 }
 
-// ClosePort forgets the tap.
+// ClosePort forgets the tap, or lets the link go.
 func (e *Engine) ClosePort(index uint32) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if _, ok := e.state.Taps[index]; !ok {
+	_, tap := e.state.Taps[index]
+	_, link := e.state.AFPackets[index]
+	if !tap && !link {
 		return forward.ErrNoPort
 	}
 	delete(e.state.Taps, index)
+	delete(e.state.AFPackets, index)
 	return nil
 }
 
