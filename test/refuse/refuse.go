@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"slices"
 	"sync"
 	"time"
 )
@@ -28,6 +27,7 @@ type Proxy struct {
 type rule struct {
 	fate   fate
 	retval int32
+	pass   int // requests that pass before
 	times  int // -1 is for ever
 	hits   int
 }
@@ -57,6 +57,11 @@ func Listen(path, target string) (*Proxy, error) {
 // Only a message with a reply of its own can be refused: a dump passes.
 func (p *Proxy) Refuse(message string, retval int32, times int) {
 	p.set(message, &rule{fate: refused, retval: retval, times: times})
+}
+
+// RefuseNth refuses one request of a message: the nth from now on, counted from 1.
+func (p *Proxy) RefuseNth(message string, retval int32, n int) {
+	p.set(message, &rule{fate: refused, retval: retval, times: 1, pass: n - 1})
 }
 
 // Hang swallows the next requests of a message: they are not done, and no answer ever comes.
@@ -97,7 +102,7 @@ func (p *Proxy) met(message string) bool {
 	return r != nil && r.hits > 0
 }
 
-// Asked lists the messages that were requested since it was called last, each once, in the order of their first request.
+// Asked lists the messages that were requested since it was called last, in the order of their requests.
 func (p *Proxy) Asked() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -133,11 +138,13 @@ func (p *Proxy) set(message string, r *rule) {
 func (p *Proxy) judge(message string, refusable bool) (fate, int32) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !slices.Contains(p.asked, message) {
-		p.asked = append(p.asked, message)
-	}
+	p.asked = append(p.asked, message)
 	r := p.rules[message]
 	if r == nil || r.times == 0 || r.fate == refused && !refusable {
+		return passed, 0
+	}
+	if r.pass > 0 {
+		r.pass--
 		return passed, 0
 	}
 	if r.times > 0 {

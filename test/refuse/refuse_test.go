@@ -132,6 +132,16 @@ func TestARefusedRequestIsNotDoneAndHasItsRetval(t *testing.T) {
 	}
 }
 
+func TestTheNthRequestIsRefused(t *testing.T) {
+	p, c := through(t)
+	p.RefuseNth("create_loopback", int32(api.INVALID_ARGUMENT), 2)
+	for i, refused := range []bool{false, true, false} {
+		if err := c.loopback(long); errors.Is(err, api.INVALID_ARGUMENT) != refused {
+			t.Errorf("request %d: error %v", i+1, err)
+		}
+	}
+}
+
 func TestADumpCannotBeRefused(t *testing.T) {
 	p, c := through(t)
 	p.Refuse("sw_interface_dump", -1, -1)

@@ -22,6 +22,7 @@ func crashCommand(ts *testscript.TestScript, neg bool, args []string) {
 	s, name, verb := on(ts), args[0], args[1]
 	messages, err := s.messagesOf(s.proxied(ts), name, verb)
 	ts.Check(err)
+	messages = slices.Compact(messages)
 	snapshotCommand(ts, false, []string{"crash"})
 	for _, m := range messages {
 		for fate, spoil := range map[string]func(string, int){"hung": s.proxy.Hang, "done": s.proxy.Lose} {
@@ -33,7 +34,7 @@ func crashCommand(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// messagesOf tells what a verb sends that can be answered only once.
+// messagesOf tells what a verb sends that can be answered only once: a message for each request, sorted.
 func (s *stage) messagesOf(p *refuse.Proxy, name, verb string) ([]string, error) {
 	p.Asked()
 	err := s.succeed("add", name)

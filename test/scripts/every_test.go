@@ -8,9 +8,10 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// everyCommand: every NAME RETVAL adds the sandbox and deletes it, which tells the messages that an ADD sends. Then, for
-// each of them, it lets the dataplane refuse the first: the ADD must fail with code 105 and one line, which is printed,
-// everything must be as before, and an ADD without a refusal must succeed. Its DEL follows.
+// everyCommand: every NAME RETVAL adds the sandbox and deletes it, which tells the requests that an ADD sends. Then it
+// lets the dataplane refuse each of them, one at a time: the ADD must fail with code 105 and one line that names the pod
+// and the message, and is printed; everything must be as before, and an ADD without a refusal must succeed. Its DEL
+// follows.
 func everyCommand(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 2 {
 		usage(ts, "every NAME RETVAL")
@@ -20,18 +21,23 @@ func everyCommand(ts *testscript.TestScript, neg bool, args []string) {
 	messages, err := s.messagesOf(p, name, "add")
 	ts.Check(err)
 	snapshotCommand(ts, false, []string{"every"})
+	nth := map[string]int{}
 	for _, m := range messages {
-		refuseCommand(ts, false, []string{m, args[1], "1"})
+		nth[m]++
+		p.RefuseNth(m, int32(times(ts, args[1])), nth[m])
 		line, err := s.refused(name)
 		if err != nil {
-			ts.Fatalf("refused %s: %v", m, err)
+			ts.Fatalf("refused %s %d: %v", m, nth[m], err)
 		}
 		if p.Allow(m) == 0 {
-			ts.Fatalf("the second ADD sent no %s", m)
+			ts.Fatalf("another ADD sent no %s %d", m, nth[m])
 		}
-		_, _ = fmt.Fprintf(ts.Stdout(), "%s: %s\n", m, strings.ReplaceAll(line, s.node.Dir, "$NODE"))
+		if !strings.Contains(line, "pod shop/"+s.sandboxes[name].pod) || !strings.Contains(line, m) {
+			ts.Fatalf("refused %s %d: the pod or the message is not in %q", m, nth[m], line)
+		}
+		_, _ = fmt.Fprintf(ts.Stdout(), "%s %d: %s\n", m, nth[m], line)
 		if err := s.compare("every"); err != nil {
-			ts.Fatalf("refused %s: %v", m, err)
+			ts.Fatalf("refused %s %d: %v", m, nth[m], err)
 		}
 		ts.Check(errors.Join(s.succeed("add", name), s.succeed("del", name), s.compare("every")))
 	}
