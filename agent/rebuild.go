@@ -31,7 +31,7 @@ func (a *Agent) rebuild(ctx context.Context) error {
 		return err
 	}
 	attachments, unknown := a.reconstruct(taps)
-	a.network.Restore(attachments, nil)
+	a.network.Restore(ipnet.Saved{Attachments: attachments})
 	for _, f := range unknown { // last: an address that a pod is known to have is that pod's
 		a.network.Withhold(f)
 	}

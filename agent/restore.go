@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/weftnet/weft/eventloop"
+	"github.com/weftnet/weft/ipnet"
 	"github.com/weftnet/weft/ipnet/ipam"
 	"github.com/weftnet/weft/kvscheduler"
 	"github.com/weftnet/weft/pod"
@@ -25,6 +26,10 @@ func (a *Agent) restore() error {
 	if err != nil {
 		return err
 	}
+	networks, err := load[ipnet.SavedNetwork](a.state, networksBucket, a.log)
+	if err != nil {
+		return err
+	}
 	records, err := load[eventloop.Record](a.state, eventloop.RecordsBucket, a.log)
 	if err != nil {
 		return err
@@ -34,10 +39,10 @@ func (a *Agent) restore() error {
 		return err
 	}
 	a.scheduler.Restore(log)
-	a.network.Restore(attachments, leases)
+	a.network.Restore(ipnet.Saved{Attachments: attachments, Leases: leases, Networks: networks})
 	a.pods.Restore(attachments)
 	a.loop.Restore(records)
-	a.log.Info("state restored", "attachments", len(attachments), "leases", len(leases), "records", len(records))
+	a.log.Info("state restored", "attachments", len(attachments), "leases", len(leases), "networks", len(networks), "records", len(records))
 	return nil
 }
 

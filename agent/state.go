@@ -25,6 +25,7 @@ const (
 	metaBucket         = "meta"
 	attachmentsBucket  = "attachments"
 	leasesBucket       = "leases"
+	networksBucket     = "networks"
 	appliedBucket      = "applied"
 	transactionsBucket = "transactions"
 )
@@ -33,7 +34,7 @@ const (
 // this one.
 const debtKey = "owes"
 
-var allBuckets = []string{metaBucket, attachmentsBucket, leasesBucket, appliedBucket, transactionsBucket, eventloop.RecordsBucket}
+var allBuckets = []string{metaBucket, attachmentsBucket, leasesBucket, networksBucket, appliedBucket, transactionsBucket, eventloop.RecordsBucket}
 
 // State is the file of everything durable. It belongs to one agent at a time.
 type State struct {

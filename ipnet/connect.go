@@ -5,11 +5,10 @@ import (
 	"errors"
 
 	"github.com/weftnet/weft/eventloop"
-	"github.com/weftnet/weft/ipnet/ipam"
 	"github.com/weftnet/weft/pod"
 )
 
-// ConnectPod gives a pod its addresses and its main interface.
+// ConnectPod gives a pod its addresses, its main interface and those that its annotations ask for; all or nothing.
 func (n *Network) ConnectPod(_ context.Context, ev *pod.AddPod, t *eventloop.Txn) error {
 	if ev.Repeated {
 		return nil
@@ -17,39 +16,24 @@ func (n *Network) ConnectPod(_ context.Context, ev *pod.AddPod, t *eventloop.Txn
 	if ev.Attachment == nil {
 		return errors.New("the event has no attachment: a handler before this one makes it")
 	}
-	if err := refuseAnnotations(ev); err != nil {
-		return err
-	}
-	mac, err := n.macFor(ev)
+	wishes, err := n.wishes(ev)
 	if err != nil {
 		return err
 	}
-	leases, err := n.lease(ev, t)
+	leases, err := n.lease(ev, wishes, t)
 	if err != nil {
 		return err
 	}
-	main := n.mainInterface(ev.Key, mac, leases)
-	ev.Attachment.Interfaces = append([]pod.Interface{main}, ev.Attachment.Interfaces...)
+	var interfaces []pod.Interface
+	for i, w := range wishes {
+		interfaces = append(interfaces, n.interfaceOf(ev.Key, w, leases[i]))
+	}
+	ev.Attachment.Interfaces = append(interfaces, ev.Attachment.Interfaces...)
+	n.handOver(ev, t)
 	n.displace(ev, t)
 	n.remember(ev.Attachment, t)
-	podValues(ev.Attachment).put(t)
+	n.podValues(ev.Attachment).put(t)
 	return nil
-}
-
-// lease grants the pod its addresses; they are its own once the event is durable.
-func (n *Network) lease(ev *pod.AddPod, t *eventloop.Txn) ([]ipam.Lease, error) {
-	holder := holderOf(ev.Key)
-	leases, err := n.addresses.Lease(ipam.Request{Holder: holder, Addresses: ev.Requested.Addresses})
-	if err != nil {
-		return nil, n.refusal(ev, err)
-	}
-	t.OnRollback(func() error { n.addresses.Undo(holder); return nil })
-	for _, l := range leases {
-		l.State = ipam.Used
-		t.Save(leasesBucket, l.Key(), l)
-	}
-	t.OnCommit(func() { n.addresses.Commit(holder) })
-	return leases, nil
 }
 
 // remember makes the attachment one of the wired.
@@ -74,7 +58,7 @@ func (n *Network) displace(ev *pod.AddPod, t *eventloop.Txn) {
 		}
 		c.displaced = true
 		t.OnRollback(func() error { c.displaced = false; return nil })
-		for _, key := range podValues(c.Attachment).keys() {
+		for _, key := range n.podValues(c.Attachment).keys() {
 			t.Delete(key)
 		}
 	}

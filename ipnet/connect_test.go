@@ -49,9 +49,6 @@ func TestRefusedPodsLeaveNothingAndSayWhy(t *testing.T) {
 		}
 		return r
 	}
-	annotated := func(name, value string) func(*pod.AddPod) {
-		return func(ev *pod.AddPod) { ev.Annotations = map[string]string{name: value} }
-	}
 	asking := func(r pod.Requested) func(*pod.AddPod) { return func(ev *pod.AddPod) { ev.Requested = r } }
 	tests := []struct {
 		name string
@@ -59,9 +56,6 @@ func TestRefusedPodsLeaveNothingAndSayWhy(t *testing.T) {
 		code uint
 		want string
 	}{
-		{"extra interfaces are of a later version", annotated("contivpp.io/custom-if", "memif1/memif"), pod.CodeInvalidAnnotation, `annotation contivpp.io/custom-if: "memif1/memif": this version of Weft wires the main interface only`},
-		{"pools cannot be chosen", annotated("contivpp.io/ip-pools", `["x"]`), pod.CodeInvalidAnnotation, "contivpp.io/ip-pools"},
-		{"addresses are not chosen by annotation", annotated("contivpp.io/ip-addresses", `["10.1.0.5"]`), pod.CodeInvalidAnnotation, "contivpp.io/ip-addresses"},
 		{"an address of another pod names it", asking(requested("10.1.0.2")), pod.CodeAddressInUse, "address 10.1.0.2 is held by weft/c0ffee-first/eth0"},
 		{"the node's address names the node", asking(requested("10.1.0.1")), pod.CodeAddressInUse, "address 10.1.0.1 is held by node"},
 		{"an address of no pool", asking(requested("10.9.0.1")), pod.CodeUnknownNetwork, "address 10.9.0.1 is in no pool"},

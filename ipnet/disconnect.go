@@ -10,24 +10,36 @@ import (
 // DisconnectPod takes away what wires an attachment, by its key alone. Its addresses cool down once all is committed.
 // For an attachment that never was it does nothing.
 func (n *Network) DisconnectPod(_ context.Context, ev *pod.DeletePod, t *eventloop.Txn) error {
-	holder := holderOf(ev.Key)
-	if cooling := n.addresses.Released(holder); len(cooling) > 0 {
-		for _, l := range cooling {
-			t.Save(leasesBucket, l.Key(), l)
-		}
-		t.OnCommit(func() { n.addresses.Release(holder) })
-	}
 	c, ok := n.wired[ev.Key]
 	if !ok {
+		n.release("", holderOf(ev.Key, ev.Key.IfName), t)
 		return nil
+	}
+	for _, i := range c.Interfaces {
+		n.release(i.Network, holderOf(ev.Key, i.Name), t)
 	}
 	delete(n.wired, ev.Key)
 	t.OnRollback(func() error { n.wired[ev.Key] = c; return nil })
 	shared := n.sharedKeys(c)
-	for _, key := range podValues(c.Attachment).keys() {
+	for _, key := range n.podValues(c.Attachment).keys() {
 		if !shared[key] {
 			t.Delete(key)
 		}
 	}
 	return nil
+}
+
+// release gives back what a holder has on a network, once the event is durable.
+func (n *Network) release(network, holder string, t *eventloop.Txn) {
+	addresses := n.allocator(network)
+	if addresses == nil {
+		return
+	}
+	cooling := addresses.Released(holder)
+	for _, l := range cooling {
+		t.Save(leasesBucket, l.Key(), l)
+	}
+	if len(cooling) > 0 {
+		t.OnCommit(func() { addresses.Release(holder) })
+	}
 }

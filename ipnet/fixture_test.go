@@ -95,17 +95,19 @@ func (n *node) delete(t testing.TB, ev *pod.AddPod) {
 	}
 }
 
-// kept is what the saver has of attachments and leases, as a restarted agent reads it.
-func (n *node) kept() ([]*pod.Attachment, []ipam.Lease) {
-	var attachments []*pod.Attachment
+// kept is what the saver has, as a restarted agent reads it.
+func (n *node) kept() ipnet.Saved {
+	var kept ipnet.Saved
 	for _, a := range inOrder(n.saver.Bucket("attachments")) {
-		attachments = append(attachments, a.(*pod.Attachment))
+		kept.Attachments = append(kept.Attachments, a.(*pod.Attachment))
 	}
-	var leases []ipam.Lease
 	for _, l := range inOrder(n.saver.Bucket("leases")) {
-		leases = append(leases, l.(ipam.Lease))
+		kept.Leases = append(kept.Leases, l.(ipam.Lease))
 	}
-	return attachments, leases
+	for _, s := range inOrder(n.saver.Bucket("networks")) {
+		kept.Networks = append(kept.Networks, s.(ipnet.SavedNetwork))
+	}
+	return kept
 }
 
 // ofPods leaves the node's own leases out: they are claimed anew at each start.
@@ -125,7 +127,7 @@ func inOrder(bucket map[string]any) []any {
 func (n *node) state(t testing.TB) string {
 	t.Helper()
 	stats, leases := n.Addresses()
-	return list(t, n.committer.Values()) + list(t, n.saver.Bucket("attachments")) + list(t, n.saver.Bucket("leases")) + fmt.Sprint(stats, leases)
+	return list(t, n.committer.Values()) + list(t, n.saver.Bucket("attachments")) + list(t, n.saver.Bucket("leases")) + list(t, n.saver.Bucket("networks")) + fmt.Sprint(stats, leases)
 }
 
 // list shows values as lines "key value", by key.

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"net/netip"
+	"strings"
 
 	"github.com/weftnet/weft/pod"
 	"github.com/weftnet/weft/wire"
@@ -17,11 +18,18 @@ const (
 	hostAlias     = "weft:host"
 )
 
-// leasesBucket is where leases are kept, under their own keys.
-const leasesBucket = "leases"
+// Where leases are kept, under their own keys, and networks, under their names.
+const (
+	leasesBucket   = "leases"
+	networksBucket = "networks"
+)
 
-// maxAlias is what the kernel keeps of a link's alias, in bytes.
-const maxAlias = 255
+// How long names may be, in bytes.
+const (
+	maxAlias  = 255 // what the kernel keeps of a link's alias
+	maxObject = 48  // what the tag of an interface has room for
+	maxLabel  = 58  // what the name of a table has room for
+)
 
 // The gateways that every pod has. They are link-local and stand behind each interface, so no address of a pool is
 // spent on them and a pod's routes never change.
@@ -50,24 +58,67 @@ func objectName(k pod.Key, ifName string) string {
 	return "weft-" + hex.EncodeToString(sum[:8]) + "-" + ifName
 }
 
-// aliasOf marks a link with the attachment that it belongs to. A key too long for the kernel is marked by its hash:
-// the link is still known as ours, but not whose it is.
-func aliasOf(k pod.Key) string {
-	alias := "weft:" + k.String()
+// hostName names the node's end of a veth: as long as a name of a link can be.
+func hostName(object string) string {
+	sum := sha256.Sum256([]byte(object))
+	return "weft" + hex.EncodeToString(sum[:])[:11]
+}
+
+// aliasOf marks a link with the attachment that it belongs to, and with its name if it is not the main interface. What is
+// too long for the kernel is marked by its hash: the link is still known as ours, but not whose it is.
+func aliasOf(k pod.Key, ifName string) string {
+	alias := "weft:" + holderOf(k, ifName)
 	if len(alias) > maxAlias {
-		sum := sha256.Sum256([]byte(k.String()))
+		sum := sha256.Sum256([]byte(holderOf(k, ifName)))
 		return "weft:sha256:" + hex.EncodeToString(sum[:])
 	}
 	return alias
 }
 
-// An end of a tap. Its value is the first octet of the end's MAC: locally administered unicast, and never equal to
-// that of the other end.
+// labelOf names the VRFs and the bridge domain of a custom network.
+func labelOf(network string) string {
+	if label := "weft:" + network; label != podVRF && len(label) <= maxLabel {
+		return label
+	}
+	return shortened("weft:", network, maxLabel)
+}
+
+// loopbackOf names the loopback that stands for a custom network: its gateway or its BVI.
+func loopbackOf(network string) string {
+	if name := "weft-gw-" + network; len(name) <= maxObject {
+		return name
+	}
+	return shortened("weft-gw-", network, maxObject)
+}
+
+// shortened is a name with a hash in place of its end. The dot, which no name of a network holds, keeps it apart from
+// those that are whole.
+func shortened(prefix, name string, most int) string {
+	sum := sha256.Sum256([]byte(name))
+	end := "." + hex.EncodeToString(sum[:8])
+	return prefix + name[:min(len(name), most-len(prefix)-len(end))] + end
+}
+
+// poolOfNetwork names the pool of a custom network; the colon keeps it apart from the node's pools.
+func poolOfNetwork(network string, f wire.Family) string { return network + ":" + string(f) }
+
+// networkOfPool is the custom network that a pool belongs to; "" for those of the node.
+func networkOfPool(pool string) string {
+	network, _, found := strings.Cut(pool, ":")
+	if !found {
+		return ""
+	}
+	return network
+}
+
+// An end of a link. Its value is the first octet of the end's MAC: locally administered unicast, and never equal to
+// that of another end.
 type end byte
 
 const (
 	linuxEnd     end = 0x02
 	dataplaneEnd end = 0x06
+	hostEnd      end = 0x0a // of a veth; were it the dataplane's, the kernel would take the pod's packets for its own
 )
 
 // macOf derives the MAC of one end of the interface that the dataplane calls object. It depends on nothing else, so a
@@ -79,5 +130,15 @@ func macOf(object string, e end) wire.MAC {
 	return mac
 }
 
-// holderOf is who holds an attachment's addresses.
-func holderOf(k pod.Key) string { return k.String() }
+// linkLocalOf is the address that the kernel derives from the MAC of a link (RFC 4291, appendix A).
+func linkLocalOf(m wire.MAC) netip.Addr {
+	return netip.AddrFrom16([16]byte{0: 0xfe, 1: 0x80, 8: m[0] ^ 2, 9: m[1], 10: m[2], 11: 0xff, 12: 0xfe, 13: m[3], 14: m[4], 15: m[5]})
+}
+
+// holderOf is who holds the addresses of one interface of an attachment.
+func holderOf(k pod.Key, ifName string) string {
+	if ifName == k.IfName {
+		return k.String()
+	}
+	return k.String() + "/" + ifName
+}

@@ -24,8 +24,8 @@ func TestNamesOfDifferentKeysDiffer(t *testing.T) {
 			b.Network, b.ContainerID = a.Network+a.ContainerID[:cut], a.ContainerID[cut:]
 		}
 		nameA, nameB := objectName(a, a.IfName), objectName(b, b.IfName)
-		if (a == b) != (nameA == nameB) || (a == b) != (aliasOf(a) == aliasOf(b)) {
-			r.Fatalf("%v and %v: names %s and %s, aliases %s and %s", a, b, nameA, nameB, aliasOf(a), aliasOf(b))
+		if (a == b) != (nameA == nameB) || (a == b) != (aliasOf(a, a.IfName) == aliasOf(b, b.IfName)) {
+			r.Fatalf("%v and %v: names %s and %s, aliases %s and %s", a, b, nameA, nameB, aliasOf(a, a.IfName), aliasOf(b, b.IfName))
 		}
 		if a != b && macOf(nameA, linuxEnd) == macOf(nameB, linuxEnd) {
 			r.Fatalf("%v and %v: the same MAC", a, b)
@@ -41,7 +41,7 @@ func TestNamesFitWhereTheyGo(t *testing.T) {
 		if len(name) > 48 || !strings.HasPrefix(name, "weft-") {
 			r.Errorf("object %q", name)
 		}
-		if alias := aliasOf(k); len(alias) > 255 || !strings.HasPrefix(alias, "weft:") {
+		if alias := aliasOf(k, k.IfName); len(alias) > 255 || !strings.HasPrefix(alias, "weft:") {
 			r.Errorf("alias %q", alias)
 		}
 		linux, dataplane := macOf(name, linuxEnd), macOf(name, dataplaneEnd)
@@ -59,7 +59,7 @@ func TestNamesFitWhereTheyGo(t *testing.T) {
 func TestNamesAreThoseOfEarlierVersions(t *testing.T) {
 	k := pod.Key{Network: "weft", ContainerID: "0123456789ab", IfName: "eth0"}
 	name := objectName(k, k.IfName)
-	got := strings.Join([]string{name, aliasOf(k), macOf(name, linuxEnd).String(), macOf(name, dataplaneEnd).String()}, " ")
+	got := strings.Join([]string{name, aliasOf(k, k.IfName), macOf(name, linuxEnd).String(), macOf(name, dataplaneEnd).String()}, " ")
 	if want := "weft-06658372a50578ef-eth0 weft:weft/0123456789ab/eth0 02:8c:90:cf:64:60 06:8c:90:cf:64:60"; got != want {
 		t.Errorf("names %s, want %s", got, want)
 	}

@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/weftnet/weft/pod"
 	"github.com/weftnet/weft/wire"
 )
 
@@ -15,51 +16,37 @@ func (n *Network) nodeValues() values {
 	for _, f := range families {
 		v.add(wire.VRFKey(podVRF, f), wire.VRF{ID: n.config.PodVRFTable, Family: f, Label: podVRF})
 	}
-	if slices.Contains(families, wire.IP4) {
-		v = append(v, n.gatewayValues(families)...)
+	if slices.Contains(families, wire.IP4) { // IPv6 has no need of it: there each interface has the gateway's address itself
+		v = append(v, podsVRF.interfaceOf(n.config.MTU, families)...)
+		v.add(wire.AddressKey(gatewayObject, single(gateway4)), wire.Address{Interface: gatewayObject, Prefix: single(gateway4)})
 	}
 	host := n.hostLink()
-	v = append(v, host.dataplane()...)
+	v = append(v, host.ends()...)
+	v = append(v, podsVRF.attach(host)...)
 	for _, f := range families {
-		v.route(defaultOf(f), host.object, n.nodeAddress(f))
+		podsVRF.route(&v, defaultOf(f), wire.Path{Interface: host.object, NextHop: n.nodeAddress(f)})
+		host.linuxNeighbour(&v, gatewayOf(f))
 	}
 	for _, p := range n.config.Pools {
-		v.unreachable(p.Prefix)
-	}
-	v = append(v, host.linux()...)
-	for _, p := range n.config.Pools {
+		podsVRF.unreachable(&v, p.Prefix)
 		host.linuxRoute(&v, p.Prefix, gatewayOf(wire.FamilyOf(p.Prefix.Addr())), p.Node())
 	}
 	return v
 }
 
-// gatewayValues is the loopback that lends its address to every interface. IPv6 has no need of it: there each
-// interface has the gateway's link-local address itself.
-func (n *Network) gatewayValues(families []wire.Family) values {
-	var v values
-	v.add(wire.InterfaceKey(gatewayObject), wire.Interface{
-		Type: wire.TypeLoopback, MAC: macOf(gatewayObject, dataplaneEnd), MTU: n.config.MTU, Up: true,
-	})
-	for _, f := range families {
-		v.add(wire.InterfaceVRFKey(gatewayObject, f), inPodVRF(gatewayObject, f))
-	}
-	v.add(wire.AddressKey(gatewayObject, single(gateway4)), wire.Address{Interface: gatewayObject, Prefix: single(gateway4)})
-	return v
-}
-
-func (n *Network) hostLink() tap {
-	var addresses []netip.Addr
+func (n *Network) hostLink() link {
+	var addresses []netip.Prefix
 	for _, p := range n.config.Pools {
-		addresses = append(addresses, p.Node())
+		addresses = append(addresses, single(p.Node()))
 	}
-	return tap{
-		object: hostObject, name: n.config.HostLink, alias: hostAlias,
+	return link{
+		kind: pod.TypeTap, object: hostObject, name: n.config.HostLink, alias: hostAlias,
 		mac: macOf(hostObject, dataplaneEnd), peerMAC: macOf(hostObject, linuxEnd),
 		mtu: n.config.MTU, addresses: addresses,
 	}
 }
 
-// nodeAddress is the node's own address in the first pool of the family, which has one.
+// nodeAddress is the node's own address in the first pool of the family; not valid if the family has none.
 func (n *Network) nodeAddress(f wire.Family) netip.Addr {
 	for _, p := range n.config.Pools {
 		if wire.FamilyOf(p.Prefix.Addr()) == f {

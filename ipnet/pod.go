@@ -3,65 +3,67 @@ package ipnet
 import (
 	"net/netip"
 
-	"github.com/weftnet/weft/ipnet/ipam"
 	"github.com/weftnet/weft/pod"
 	"github.com/weftnet/weft/wire"
 )
 
-// typeTap is the type of a main interface.
-const typeTap = "tap"
-
-// mainInterface is the main interface of an attachment, as it is recorded. Everything else about it follows from the
-// record and the attachment's key.
-func (n *Network) mainInterface(k pod.Key, mac wire.MAC, leases []ipam.Lease) pod.Interface {
-	main := pod.Interface{
-		Name:   k.IfName,
-		Type:   typeTap,
-		Object: objectName(k, k.IfName),
-		MAC:    mac.String(),
-		MTU:    n.config.MTU,
-	}
-	for _, l := range leases {
-		family := wire.FamilyOf(l.Address)
-		gateway := gatewayOf(family)
-		main.Addresses = append(main.Addresses, single(l.Address))
-		main.Pools = append(main.Pools, l.Pool)
-		main.Gateways = append(main.Gateways, gateway)
-		if family == wire.IP4 {
-			main.Routes = append(main.Routes, pod.Route{Destination: single(gateway)})
-		}
-		main.Routes = append(main.Routes, pod.Route{Destination: defaultOf(family), Gateway: gateway})
-	}
-	return main
-}
-
-// podValues is what wires an attachment; nothing if it has no interface.
-func podValues(a *pod.Attachment) values {
-	if len(a.Interfaces) == 0 {
-		return nil
-	}
+// podValues is what wires an attachment. It follows from what is kept of it and from its networks.
+func (n *Network) podValues(a *pod.Attachment) values {
 	var v values
-	v.add(wire.NamespaceKey(a.Netns.Path), wire.Namespace(a.Netns))
-	main := a.Interfaces[0]
-	link := mainTap(a, main)
-	v = append(v, link.dataplane()...)
-	v = append(v, link.linux()...)
-	for _, r := range main.Routes {
-		link.linuxRoute(&v, r.Destination, r.Gateway, netip.Addr{})
+	for _, i := range a.Interfaces {
+		v = append(v, n.interfaceValues(a, i)...)
+	}
+	if len(v) > 0 {
+		v.add(wire.NamespaceKey(a.Netns.Path), wire.Namespace(a.Netns))
 	}
 	return v
 }
 
-func mainTap(a *pod.Attachment, main pod.Interface) tap {
-	link := tap{
-		object: main.Object, namespace: a.Netns.Path, name: main.Name, alias: aliasOf(a.Key),
-		mac: macOf(main.Object, dataplaneEnd), peerMAC: macOf(main.Object, linuxEnd), mtu: main.MTU,
+// interfaceValues is what makes one interface; nothing for one that is not ours, or whose network is not known.
+func (n *Network) interfaceValues(a *pod.Attachment, i pod.Interface) values {
+	c := n.custom(i.Network)
+	if i.Type == pod.TypeIPAM || c == nil && isCustom(i.Network) {
+		return nil
 	}
-	if mac, err := wire.ParseMAC(main.MAC); err == nil { // as the pod asked for
-		link.peerMAC = mac
+	l := linkOf(a, i)
+	v := l.ends()
+	switch {
+	case c != nil:
+		v = append(v, c.attach(l, i.AntiSpoof)...)
+	case i.Network == "":
+		v = append(v, n.attachToDefault(a, l)...)
 	}
-	for _, p := range main.Addresses {
-		link.addresses = append(link.addresses, p.Addr())
+	if c == nil || c.Network.Type == pod.L3 {
+		for _, gateway := range i.Gateways {
+			l.linuxNeighbour(&v, gateway)
+		}
 	}
-	return link
+	for _, r := range i.Routes {
+		l.linuxRoute(&v, r.Destination, r.Gateway, netip.Addr{})
+	}
+	return v
+}
+
+// attachToDefault makes a link one of the network default.
+func (n *Network) attachToDefault(_ *pod.Attachment, l link) values {
+	v := podsVRF.attach(l)
+	host := n.hostLink()
+	for _, p := range l.addresses {
+		family := wire.FamilyOf(p.Addr())
+		if node := n.nodeAddress(family); node.IsValid() && n.poolOf(p.Addr()) == "" { // no route of the node's leads there
+			host.linuxRoute(&v, single(p.Addr()), gatewayOf(family), node)
+		}
+	}
+	return v
+}
+
+func linkOf(a *pod.Attachment, i pod.Interface) link {
+	l := link{
+		kind: i.Type, object: i.Object, namespace: a.Netns.Path, name: i.Name, alias: aliasOf(a.Key, i.Name),
+		mac: macOf(i.Object, dataplaneEnd), peerMAC: macOf(i.Object, linuxEnd), mtu: i.MTU, addresses: i.Addresses,
+	}
+	if mac, err := wire.ParseMAC(i.MAC); err == nil { // as the pod asked for
+		l.peerMAC = mac
+	}
+	return l
 }

@@ -56,8 +56,7 @@ func (n *Network) Reconstruct(f Found) (*pod.Attachment, error) {
 	if err != nil {
 		return nil, err
 	}
-	main := n.mainInterface(key, f.MAC, leases)
-	main.MTU = f.MTU
+	main := n.interfaceOf(key, wish{name: f.Name, kind: pod.TypeTap, object: f.Object, mac: f.MAC, mtu: f.MTU}, leases)
 	return &pod.Attachment{Key: key, Netns: f.Netns, Created: n.config.Now().UTC(), Interfaces: []pod.Interface{main}}, nil
 }
 
@@ -127,14 +126,4 @@ func (n *Network) Withhold(f Found) {
 			n.config.Log.Debug("address needs not be withheld", "interface", f.Object, "address", a.String(), "err", err)
 		}
 	}
-}
-
-// poolOf is the name of the pool that an address is in; "" for none.
-func (n *Network) poolOf(a netip.Addr) string {
-	for _, p := range n.config.Pools {
-		if p.Prefix.Contains(a) {
-			return p.Name
-		}
-	}
-	return ""
 }

@@ -53,7 +53,7 @@ func TestWhatIsReconstructedIsAsItWas(t *testing.T) {
 				}
 				attachments = append(attachments, is)
 			}
-			again.Restore(attachments, nil)
+			again.Restore(ipnet.Saved{Attachments: attachments})
 			again.run(t)
 			if got, want := list(t, again.committer.Values()), list(t, n.committer.Values()); got != want {
 				t.Errorf("values\n%s\nwant\n%s", got, want)

@@ -35,45 +35,97 @@ func (n *Network) sharedKeys(c *connection) map[string]bool {
 	return shared
 }
 
+// Saved is what an earlier run left.
+type Saved struct {
+	Attachments []*pod.Attachment
+	Leases      []ipam.Lease
+	Networks    []SavedNetwork
+}
+
 // Restore takes over what an earlier run left, before the first event; the start-up resync then makes it desired. It may
 // be called again, with more.
 // Attachments win over leases: an address that a pod has is that pod's, whatever else is kept about it. What cannot be
 // restored is logged and left out, the rest is restored.
-func (n *Network) Restore(attachments []*pod.Attachment, leases []ipam.Lease) {
-	since := make(map[string]time.Time) // of kept leases, by holder and address
-	for _, l := range leases {
-		if l.State == ipam.Used {
-			since[l.Holder+l.Address.String()] = l.Since
-		}
-	}
-	var restored []ipam.Lease
-	for _, a := range attachments {
-		if len(a.Interfaces) == 0 {
-			n.config.Log.Warn("attachment without interfaces not restored", "attachment", a.Key.String())
-			continue
-		}
-		n.wired[a.Key] = newConnection(a)
-		restored = append(restored, leasesOf(a, since)...)
+func (n *Network) Restore(s Saved) {
+	n.restoreNetworks(s.Networks)
+	before := maps.Clone(n.wired)
+	for _, a := range s.Attachments {
+		n.wired[a.Key] = n.restored(a)
 	}
 	n.displaceOlder()
-	restored = append(restored, n.orphans(leases)...)
-	if err := n.addresses.Restore(restored); err != nil {
-		n.config.Log.Warn("some leases not restored", "err", err)
+	n.settle(before, s.Leases)
+	n.restoreLeases(s)
+}
+
+func (n *Network) restoreNetworks(saved []SavedNetwork) {
+	customs := maps.Clone(n.customNetworks())
+	for _, s := range saved {
+		c, err := n.newCustom(s)
+		if err != nil {
+			n.config.Log.Warn("network not restored", "network", s.Network.Name, "err", err)
+			continue
+		}
+		customs[s.Network.Name] = c
+	}
+	n.customs.Store(&customs)
+}
+
+// restored is a connection with those interfaces whose networks are known.
+func (n *Network) restored(a *pod.Attachment) *connection {
+	c := newConnection(a)
+	c.Interfaces = slices.DeleteFunc(c.Interfaces, func(i pod.Interface) bool {
+		unknown := isCustom(i.Network) && n.custom(i.Network) == nil
+		if unknown {
+			n.config.Log.Warn("interface of an unknown network not restored", "attachment", a.Key.String(), "interface", i.Name, "network", i.Network)
+		}
+		return unknown
+	})
+	return c
+}
+
+// restoreLeases gives each network its leases back: first those of the attachments' addresses, then those that were kept
+// and that no attachment stands behind.
+func (n *Network) restoreLeases(s Saved) {
+	since := make(map[claim]time.Time) // of kept leases
+	for _, l := range s.Leases {
+		if l.State == ipam.Used {
+			since[claim{networkOfPool(l.Pool), l.Address, l.Holder}] = l.Since
+		}
+	}
+	leases := make(map[string][]ipam.Lease) // by network
+	for _, a := range s.Attachments {
+		for _, i := range n.wired[a.Key].Interfaces {
+			leases[i.Network] = append(leases[i.Network], n.leasesOf(a, i, since)...)
+		}
+	}
+	for _, l := range n.orphans(s.Leases) {
+		leases[networkOfPool(l.Pool)] = append(leases[networkOfPool(l.Pool)], l)
+	}
+	for _, network := range slices.Sorted(maps.Keys(leases)) {
+		addresses := n.allocator(network)
+		if addresses == nil {
+			continue
+		}
+		if err := addresses.Restore(leases[network]); err != nil {
+			n.config.Log.Warn("some leases not restored", "err", err)
+		}
 	}
 }
 
-// leasesOf are the leases of an attachment's addresses, since the time that was kept, else since the attachment is.
-func leasesOf(a *pod.Attachment, since map[string]time.Time) []ipam.Lease {
+// leasesOf are the leases of an interface's addresses, since the time that was kept, else since the attachment is. Those of
+// no pool are another plugin's.
+func (n *Network) leasesOf(a *pod.Attachment, i pod.Interface, since map[claim]time.Time) []ipam.Lease {
 	var leases []ipam.Lease
-	holder := holderOf(a.Key)
-	for _, i := range a.Interfaces {
-		for _, p := range i.Addresses {
-			l := ipam.Lease{Address: p.Addr(), Holder: holder, State: ipam.Used, Since: a.Created}
-			if kept, ok := since[holder+p.Addr().String()]; ok {
-				l.Since = kept
-			}
-			leases = append(leases, l)
+	holder := holderOf(a.Key, i.Name)
+	for at, p := range i.Addresses {
+		if at < len(i.Pools) && i.Pools[at] == "" && n.poolOf(p.Addr()) == "" {
+			continue
 		}
+		l := ipam.Lease{Address: p.Addr(), Holder: holder, State: ipam.Used, Since: a.Created}
+		if kept, ok := since[claim{i.Network, p.Addr(), holder}]; ok {
+			l.Since = kept
+		}
+		leases = append(leases, l)
 	}
 	return leases
 }
@@ -82,8 +134,10 @@ func leasesOf(a *pod.Attachment, since map[string]time.Time) []ipam.Lease {
 // remember who had it.
 func (n *Network) orphans(kept []ipam.Lease) []ipam.Lease {
 	holders := make(map[string]bool)
-	for key := range n.wired {
-		holders[holderOf(key)] = true
+	for key, c := range n.wired {
+		for _, i := range c.Interfaces {
+			holders[holderOf(key, i.Name)] = true
+		}
 	}
 	var orphans []ipam.Lease
 	for _, l := range kept {

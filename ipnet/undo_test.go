@@ -110,9 +110,10 @@ func TestDeleteLeavesOnlyACoolingAddress(t *testing.T) {
 	if after := list(t, n.committer.Values()); after != before {
 		t.Errorf("before\n%s\nafter\n%s", before, after)
 	}
-	attachments, leases := n.kept()
-	if len(attachments) != 0 || len(leases) != 2 || leases[0].State != "cooling" || leases[0].FreeAt.Sub(n.now) != coolDown {
-		t.Errorf("kept: %v, %v", attachments, leases)
+	kept := n.kept()
+	leases := kept.Leases
+	if len(kept.Attachments) != 0 || len(leases) != 2 || leases[0].State != "cooling" || leases[0].FreeAt.Sub(n.now) != coolDown {
+		t.Errorf("kept: %+v", kept)
 	}
 }
 

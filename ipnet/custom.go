@@ -1,0 +1,127 @@
+package ipnet
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"github.com/weftnet/weft/ipnet/ipam"
+	"github.com/weftnet/weft/pod"
+	"github.com/weftnet/weft/wire"
+)
+
+// SavedNetwork is what is kept of a custom network: as it was set, and its numbers, which stay its own until it is
+// removed.
+type SavedNetwork struct {
+	Network      pod.Network `json:"network"`
+	Table        uint32      `json:"table,omitempty"` // of its VRFs; 0: it has none
+	BridgeDomain uint32      `json:"bd,omitempty"`    // of type L2
+	VNI          uint32      `json:"vni"`
+}
+
+// custom is a network of SavedNetwork that stands. It never changes: another one takes its place.
+type custom struct {
+	SavedNetwork
+	vrf
+	addresses *ipam.Allocator // nil: it has no CIDRs
+}
+
+// newCustom makes a network whose addresses are all free.
+func (n *Network) newCustom(s SavedNetwork) (*custom, error) {
+	c := &custom{SavedNetwork: s, vrf: vrf{label: labelOf(s.Network.Name), loopback: loopbackOf(s.Network.Name)}}
+	if len(s.Network.CIDRs) == 0 {
+		return c, nil
+	}
+	var err error
+	c.addresses, err = ipam.New(ipam.Config{Pools: c.pools(), CoolDown: n.config.CoolDown, Now: n.config.Now})
+	return c, err
+}
+
+// pools are one for each CIDR, IPv4 first.
+func (c *custom) pools() []ipam.Pool {
+	var pools []ipam.Pool
+	for _, f := range familiesOf(c.Network.CIDRs) {
+		for _, cidr := range c.Network.CIDRs {
+			if wire.FamilyOf(cidr.Addr()) == f {
+				pools = append(pools, ipam.Pool{Name: poolOfNetwork(c.Network.Name, f), Prefix: cidr})
+			}
+		}
+	}
+	return pools
+}
+
+// numbered reports which numbers a network needs.
+func numbered(n pod.Network) (table, bridge bool) {
+	return len(n.CIDRs) > 0, n.Type == pod.L2
+}
+
+// values are what is there of a network without pods.
+func (c *custom) values(mtu int) values {
+	var v values
+	if c.Network.Type == pod.L2 {
+		c.domain(&v)
+	}
+	families := familiesOf(c.Network.CIDRs)
+	if len(families) == 0 {
+		return v
+	}
+	for _, f := range families {
+		v.add(wire.VRFKey(c.label, f), wire.VRF{ID: c.Table, Family: f, Label: c.label})
+	}
+	v = append(v, c.interfaceOf(mtu, families)...)
+	if c.Network.Type == pod.L2 {
+		c.join(&v, c.loopback, true)
+	}
+	for _, p := range c.pools() {
+		own := single(p.Node())
+		if c.Network.Type == pod.L2 {
+			own = netip.PrefixFrom(p.Node(), p.Prefix.Bits())
+		} else {
+			c.unreachable(&v, p.Prefix)
+		}
+		v.add(wire.AddressKey(c.loopback, own), wire.Address{Interface: c.loopback, Prefix: own})
+	}
+	return v
+}
+
+// attach makes a link one of the network's.
+func (c *custom) attach(l link, antiSpoof bool) values {
+	var v values
+	if c.Network.Type == pod.L2 {
+		c.join(&v, l.object, false)
+	} else {
+		v = c.vrf.attach(l)
+	}
+	switch {
+	case antiSpoof && len(c.Network.CIDRs) == 0: // only its MAC is known of a pod
+		l.onlyFrom(&v, defaultOf(wire.IP4), defaultOf(wire.IP6))
+	case antiSpoof:
+		l.onlyFrom(&v, singles(l.addresses)...)
+	}
+	return v
+}
+
+// sound says what is wrong with a network as somebody wants it.
+func sound(w pod.Network) error {
+	switch {
+	case !pod.IsLabel(w.Name) || w.Name == pod.DefaultNetwork || w.Name == pod.StubNetwork:
+		return fmt.Errorf("name %q: a DNS label is needed, and neither default nor stub", w.Name)
+	case w.Type != pod.L2 && w.Type != pod.L3:
+		return fmt.Errorf("type %q is neither L2 nor L3", w.Type)
+	case w.Type == pod.L3 && len(w.CIDRs) == 0:
+		return errors.New("a network of type L3 needs CIDRs")
+	case len(familiesOf(w.CIDRs)) < len(w.CIDRs):
+		return fmt.Errorf("CIDRs %v: at most one of each family is possible", w.CIDRs)
+	case w.VNI > 1<<24-1:
+		return fmt.Errorf("VNI %d is above 16777215", w.VNI)
+	}
+	if least := leastMTU(familiesOf(w.CIDRs)); w.MTU != 0 && (w.MTU < least || w.MTU > 65535) {
+		return fmt.Errorf("MTU %d is not within %d to 65535", w.MTU, least)
+	}
+	for _, cidr := range w.CIDRs {
+		if err := (ipam.Pool{Name: w.Name, Prefix: cidr}).Validate(); err != nil {
+			return err
+		}
+	}
+	return nil
+}

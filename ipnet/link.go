@@ -1,0 +1,72 @@
+package ipnet
+
+import (
+	"net/netip"
+
+	"github.com/weftnet/weft/pod"
+	"github.com/weftnet/weft/wire"
+)
+
+// link is a way between the dataplane and a namespace, a pod's or the node's.
+type link struct {
+	kind      string // pod.TypeTap or pod.TypeVeth
+	object    string // name in the dataplane
+	namespace string // path; "" = the node's
+	name      string // in the namespace
+	alias     string
+	mac       wire.MAC // of the dataplane's end
+	peerMAC   wire.MAC // of the Linux end
+	mtu       int
+	addresses []netip.Prefix // of the Linux end
+}
+
+// on is the key of the object that makes the Linux end.
+func (l link) on() string {
+	if l.kind == pod.TypeVeth {
+		return wire.VethKey(l.object)
+	}
+	return wire.TapPeerKey(l.object)
+}
+
+// ends are both ends, up, and the addresses of the Linux end.
+func (l link) ends() values {
+	v := l.tap()
+	if l.kind == pod.TypeVeth {
+		v = l.veth()
+	}
+	if hasFamily(l.addresses, wire.IP6) {
+		for _, setting := range []string{"accept_ra", "accept_dad"} { // all is static, and known to be unique
+			name := "net/ipv6/conf/" + l.name + "/" + setting
+			v.add(wire.SysctlKey(l.on(), name), wire.Sysctl{On: l.on(), Namespace: l.namespace, Name: name, Value: "0"})
+		}
+	}
+	for _, p := range l.addresses {
+		v.add(wire.LinuxAddressKey(l.on(), p), wire.LinuxAddress{
+			On: l.on(), Namespace: l.namespace, Link: l.name, Prefix: p,
+		})
+	}
+	return v
+}
+
+// linuxNeighbour is a neighbour of the Linux end, behind the dataplane's.
+func (l link) linuxNeighbour(v *values, a netip.Addr) {
+	v.add(wire.LinuxNeighbourKey(l.on(), a), wire.LinuxNeighbour{
+		On: l.on(), Namespace: l.namespace, Link: l.name, Address: a, MAC: l.mac,
+	})
+}
+
+// linuxRoute is a route of the namespace by the Linux end. Without a valid gateway the destination is on the link.
+func (l link) linuxRoute(v *values, destination netip.Prefix, gateway, source netip.Addr) {
+	v.add(wire.LinuxRouteKey(l.on(), destination), wire.LinuxRoute{
+		On: l.on(), Namespace: l.namespace, Link: l.name, Destination: destination, Gateway: gateway, Source: source,
+	})
+}
+
+func hasFamily(prefixes []netip.Prefix, f wire.Family) bool {
+	for _, p := range prefixes {
+		if wire.FamilyOf(p.Addr()) == f {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,88 @@
+package ipnet
+
+import (
+	"net/netip"
+
+	"github.com/weftnet/weft/ipnet/ipam"
+	"github.com/weftnet/weft/pod"
+	"github.com/weftnet/weft/wire"
+)
+
+// interfaceOf is an interface of an attachment as it is recorded. Everything else about it follows from the record, the
+// attachment's key and the network.
+func (n *Network) interfaceOf(k pod.Key, w wish, leases []ipam.Lease) pod.Interface {
+	i := pod.Interface{Name: w.name, Type: w.kind, Network: w.network, Object: w.object, MAC: w.mac.String(), MTU: w.mtu}
+	if w.custom != nil {
+		i.AntiSpoof = w.custom.Network.AntiSpoof
+	}
+	for _, l := range leases {
+		i.Pools = append(i.Pools, l.Pool)
+		switch {
+		case w.kind == pod.TypeIPAM || w.custom != nil && w.custom.Network.Type == pod.L2:
+			onLink(&i, l.Address, n.poolOfLease(w, l))
+		case w.name == k.IfName:
+			asMain(&i, l.Address)
+		default:
+			n.routed(&i, w, l)
+		}
+	}
+	return i
+}
+
+// asMain gives an interface an address by which its pod reaches everything.
+func asMain(i *pod.Interface, a netip.Addr) {
+	family := wire.FamilyOf(a)
+	gateway := gatewayOf(family)
+	i.Addresses = append(i.Addresses, single(a))
+	i.Gateways = append(i.Gateways, gateway)
+	if family == wire.IP4 {
+		i.Routes = append(i.Routes, pod.Route{Destination: single(gateway)})
+	}
+	i.Routes = append(i.Routes, pod.Route{Destination: defaultOf(family), Gateway: gateway})
+}
+
+// onLink gives an interface an address among the others of its pool, which are its neighbours.
+func onLink(i *pod.Interface, a netip.Addr, p ipam.Pool) {
+	i.Addresses = append(i.Addresses, netip.PrefixFrom(a, p.Prefix.Bits()))
+	i.Gateways = append(i.Gateways, p.Node())
+}
+
+// routed gives an interface an address by which its pod reaches, if that leads anywhere, the network's others. The gateway
+// of IPv4 is not the main interface's: a pod has one route to that.
+func (n *Network) routed(i *pod.Interface, w wish, l ipam.Lease) {
+	family := wire.FamilyOf(l.Address)
+	gateway := gateway6
+	if family == wire.IP4 {
+		gateway = n.poolOfLease(w, l).Node()
+	}
+	i.Addresses = append(i.Addresses, single(l.Address))
+	i.Gateways = append(i.Gateways, gateway)
+	if !w.leads {
+		return
+	}
+	if family == wire.IP4 {
+		i.Routes = append(i.Routes, pod.Route{Destination: single(gateway)})
+	}
+	for _, p := range n.poolsOf(w) {
+		if wire.FamilyOf(p.Prefix.Addr()) == family {
+			i.Routes = append(i.Routes, pod.Route{Destination: p.Prefix, Gateway: gateway})
+		}
+	}
+}
+
+func (n *Network) poolsOf(w wish) []ipam.Pool {
+	if w.custom != nil {
+		return w.custom.pools()
+	}
+	return n.config.Pools
+}
+
+// poolOfLease is the pool that a lease is from.
+func (n *Network) poolOfLease(w wish, l ipam.Lease) ipam.Pool {
+	for _, p := range n.poolsOf(w) {
+		if p.Name == l.Pool {
+			return p
+		}
+	}
+	return ipam.Pool{}
+}

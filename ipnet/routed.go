@@ -1,0 +1,65 @@
+package ipnet
+
+import (
+	"net/netip"
+
+	"github.com/weftnet/weft/wire"
+)
+
+// vrf is a routing table of each family and the loopback that lends its address to the interfaces there.
+type vrf struct {
+	label    string
+	loopback string
+}
+
+// podsVRF is that of the network default.
+var podsVRF = vrf{label: podVRF, loopback: gatewayObject}
+
+// interfaceOf is a loopback of the VRF's, up.
+func (r vrf) interfaceOf(mtu int, families []wire.Family) values {
+	var v values
+	v.add(wire.InterfaceKey(r.loopback), wire.Interface{
+		Type: wire.TypeLoopback, MAC: macOf(r.loopback, dataplaneEnd), MTU: mtu, Up: true,
+	})
+	for _, f := range families {
+		v.add(wire.InterfaceVRFKey(r.loopback, f), r.membership(r.loopback, f))
+	}
+	return v
+}
+
+func (r vrf) membership(object string, f wire.Family) wire.InterfaceVRF {
+	return wire.InterfaceVRF{Interface: object, Family: f, VRF: wire.VRFName(r.label, f)}
+}
+
+// attach makes the dataplane's end of a link a gateway for, and the way to, the addresses of the Linux end.
+func (r vrf) attach(l link) values {
+	var v values
+	families := familiesOf(l.addresses)
+	for _, f := range families {
+		v.add(wire.InterfaceVRFKey(l.object, f), r.membership(l.object, f))
+	}
+	has4, has6 := hasFamily(l.addresses, wire.IP4), hasFamily(l.addresses, wire.IP6)
+	if has4 {
+		v.add(wire.UnnumberedKey(l.object), wire.Unnumbered{Interface: l.object, Donor: r.loopback, IP4: true, IP6: has6})
+	}
+	if has6 {
+		v.add(wire.AddressKey(l.object, single(gateway6)), wire.Address{Interface: l.object, Prefix: single(gateway6)})
+	}
+	for _, p := range l.addresses {
+		a := p.Addr()
+		v.add(wire.NeighbourKey(l.object, a), wire.Neighbour{Interface: l.object, Address: a, MAC: l.peerMAC})
+		r.route(&v, single(a), wire.Path{Interface: l.object, NextHop: a})
+	}
+	return v
+}
+
+// unreachable adds what holds for those addresses of a prefix that nobody has. Without it packets to them would take the
+// default route to the node, whose route to a pool leads back, until their TTL ends.
+func (r vrf) unreachable(v *values, p netip.Prefix) {
+	r.route(v, p, wire.Path{Type: wire.PathUnreachable})
+}
+
+func (r vrf) route(v *values, p netip.Prefix, path wire.Path) {
+	name := wire.VRFName(r.label, wire.FamilyOf(p.Addr()))
+	v.add(wire.RouteKey(name, p), wire.Route{VRF: name, Prefix: p, Paths: []wire.Path{path}})
+}

@@ -1,0 +1,18 @@
+package ipnet
+
+import "github.com/weftnet/weft/wire"
+
+// veth is both ends of a link of type veth: the kernel makes them, the dataplane reads and writes the node's.
+func (l link) veth() values {
+	var v values
+	host := hostName(l.object)
+	v.add(wire.InterfaceKey(l.object), wire.Interface{
+		Type: wire.TypeAFPacket, MAC: l.mac, MTU: l.mtu, Up: true,
+		AFPacket: wire.AFPacket{Link: host, On: l.on()},
+	})
+	v.add(l.on(), wire.Veth{
+		Namespace: l.namespace, Name: l.name, MAC: l.peerMAC, HostName: host, HostMAC: macOf(l.object, hostEnd),
+		MTU: l.mtu, Alias: l.alias, Up: true,
+	})
+	return v
+}

@@ -1,0 +1,189 @@
+package ipnet
+
+import (
+	"cmp"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/weftnet/weft/pod"
+	"github.com/weftnet/weft/wire"
+)
+
+// wish is one interface that a pod is to have.
+type wish struct {
+	name      string
+	kind      string  // pod.TypeTap, TypeVeth or TypeIPAM
+	network   string  // "" = default
+	custom    *custom // of that network, if it is one
+	object    string
+	mac       wire.MAC // of the pod's end
+	mtu       int
+	wanted    []netip.Addr // at most one a family
+	delegated bool         // wanted are another plugin's to give
+	leads     bool         // to the network's other addresses
+}
+
+// wishes are the interfaces that an event asks for, main first, then in the order of the annotation.
+func (n *Network) wishes(ev *pod.AddPod) ([]wish, error) {
+	asked, err := mainAddresses(ev)
+	if err != nil {
+		return nil, err
+	}
+	var wishes []wish
+	switch {
+	case ev.Mode == pod.ModeIPAM:
+		return []wish{{name: ev.Key.IfName, kind: pod.TypeIPAM, wanted: asked}}, nil
+	case ev.HasMain():
+		main := wish{
+			name: ev.Key.IfName, kind: n.config.PodInterface, object: objectName(ev.Key, ev.Key.IfName), mtu: n.config.MTU,
+			wanted: asked, delegated: len(ev.Requested.Delegated) > 0, leads: true,
+		}
+		if main.mac, err = n.macFor(ev, main, ev.Requested.MAC); err != nil {
+			return nil, err
+		}
+		wishes = append(wishes, main)
+	}
+	requests, err := pod.InterfaceRequests(ev.Annotations, ev.Key.IfName)
+	if err != nil {
+		return nil, about(ev, err)
+	}
+	for _, r := range requests {
+		if made, err := n.madeAlready(ev, r); made || err != nil {
+			if err != nil {
+				return nil, err
+			}
+			continue
+		}
+		w, err := n.extra(ev, r)
+		if err != nil {
+			return nil, err
+		}
+		w.leads = w.custom != nil || w.network == "" && !slices.ContainsFunc(wishes, func(o wish) bool { return o.network == "" })
+		wishes = append(wishes, w)
+	}
+	return wishes, distinct(ev, wishes)
+}
+
+// extra is what a pod's author asks for, checked.
+func (n *Network) extra(ev *pod.AddPod, r pod.InterfaceRequest) (wish, error) {
+	w := wish{name: r.Name, kind: r.Type, network: r.Network, object: objectName(ev.Key, r.Name), wanted: r.Options.IPs}
+	if r.Type == pod.TypeMemif {
+		return w, pod.Errorf(pod.CodeInvalidAnnotation,
+			"%s: interface %s: type memif needs the device plugin, which this version does not have", ev, r.Name)
+	}
+	if w.network == pod.DefaultNetwork {
+		w.network = ""
+	}
+	if isCustom(w.network) {
+		if w.custom = n.custom(w.network); w.custom == nil {
+			return w, pod.Errorf(pod.CodeUnknownNetwork, "%s: interface %s: there is no network %q; there are %s",
+				ev, r.Name, r.Network, strings.Join(n.networksFor(""), ", "))
+		}
+		if !w.custom.Network.Admits(ev.ID.Namespace) {
+			return w, pod.Errorf(pod.CodeUnknownNetwork, "%s: interface %s: network %s does not admit pods of namespace %q; these do: %s",
+				ev, r.Name, r.Network, ev.ID.Namespace, strings.Join(n.networksFor(ev.ID.Namespace), ", "))
+		}
+	}
+	most, least := n.mtuOf(w.custom), leastMTU(n.familiesIn(w.network))
+	if w.mtu = cmp.Or(r.Options.MTU, most); w.mtu < least || w.mtu > most {
+		return w, pod.Errorf(pod.CodeInvalidAnnotation, "%s: interface %s: MTU %d is not within %d to %d, which network %s allows",
+			ev, r.Name, w.mtu, least, most, r.Network)
+	}
+	var err error
+	w.mac, err = n.macFor(ev, w, r.Options.MAC)
+	return w, err
+}
+
+// mainAddresses are those that the main interface is to have: another plugin's, else those of the runtime, else, for the
+// families that it leaves open, those of the annotation.
+func mainAddresses(ev *pod.AddPod) ([]netip.Addr, error) {
+	annotated, err := pod.AddressesAsked(ev.Annotations)
+	if err != nil {
+		return nil, about(ev, err)
+	}
+	if len(annotated) > 0 && (ev.Mode == pod.ModeChained || len(ev.Requested.Delegated) > 0) {
+		return nil, pod.Errorf(pod.CodeInvalidAnnotation,
+			"%s: annotation %s: the addresses of the main interface are another plugin's to give; remove the annotation", ev, pod.AnnotationIPs)
+	}
+	if len(ev.Requested.Delegated) > 0 {
+		return delegated(ev)
+	}
+	wanted := slices.Clone(ev.Requested.Addresses)
+	for _, a := range annotated {
+		if !slices.ContainsFunc(wanted, func(w netip.Addr) bool { return wire.FamilyOf(w) == wire.FamilyOf(a) }) {
+			wanted = append(wanted, a)
+		}
+	}
+	return wanted, nil
+}
+
+// delegated are the addresses that another plugin gave, IPv4 first.
+func delegated(ev *pod.AddPod) ([]netip.Addr, error) {
+	var addresses []netip.Addr
+	for _, p := range ev.Requested.Delegated {
+		a := p.Addr()
+		if !a.IsValid() || a.Is4In6() || a.IsMulticast() || a.IsLoopback() || a.IsUnspecified() || a.IsLinkLocalUnicast() {
+			return nil, pod.Errorf(pod.CodeInvalidConfig, "%s: the IPAM plugin gave %s, which cannot be a pod's address", ev, p)
+		}
+		if slices.ContainsFunc(addresses, func(o netip.Addr) bool { return o.Is4() == a.Is4() }) {
+			return nil, pod.Errorf(pod.CodeInvalidConfig, "%s: the IPAM plugin gave several addresses of one family; one is possible", ev)
+		}
+		addresses = append(addresses, a)
+	}
+	slices.SortFunc(addresses, netip.Addr.Compare) // by length first
+	return addresses, nil
+}
+
+// madeAlready reports whether another attachment of the sandbox has made the interface: a pod's annotations are the same
+// for all of them.
+func (n *Network) madeAlready(ev *pod.AddPod, r pod.InterfaceRequest) (bool, error) {
+	for _, c := range n.inOrder() {
+		if c.displaced || c.Netns != ev.Netns || c.Key == ev.Key {
+			continue
+		}
+		for _, i := range c.Interfaces {
+			if i.Name != r.Name || i.Type == pod.TypeIPAM {
+				continue
+			}
+			if i.Name != c.Key.IfName && i.Type == r.Type && cmp.Or(i.Network, pod.DefaultNetwork) == r.Network {
+				return true, nil
+			}
+			return false, pod.Errorf(pod.CodeInvalidAnnotation,
+				"%s: annotation %s: interface %s is in the sandbox already, of attachment %s; choose another name", ev, pod.AnnotationCustom, r.Name, c.Key)
+		}
+	}
+	return false, nil
+}
+
+// networksFor lists the networks that pods of a namespace can name; all, if it is "".
+func (n *Network) networksFor(namespace string) []string {
+	names := []string{pod.DefaultNetwork, pod.StubNetwork}
+	customs := n.customNetworks()
+	for _, name := range slices.Sorted(maps.Keys(customs)) {
+		if namespace == "" || customs[name].Network.Admits(namespace) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// mtuOf is the highest MTU of a network.
+func (n *Network) mtuOf(c *custom) int {
+	if c == nil {
+		return n.config.MTU
+	}
+	return cmp.Or(c.Network.MTU, n.config.MTU)
+}
+
+// familiesIn are those that interfaces of a network have addresses of.
+func (n *Network) familiesIn(network string) []wire.Family {
+	if c := n.custom(network); c != nil {
+		return familiesOf(c.Network.CIDRs)
+	}
+	if network == "" {
+		return n.config.families()
+	}
+	return nil
+}
