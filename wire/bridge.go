@@ -1,9 +1,9 @@
 package wire
 
-// BridgeDomain is a layer 2 network in the dataplane. Kind vpp.bridge-domain.
+// BridgeDomain is a layer 2 network in the dataplane. Kind vpp.bridge-domain; its name is its label.
 type BridgeDomain struct {
 	ID      uint32 `json:"id"`    // 1 to 16777215
-	Label   string `json:"label"` // shown by the dataplane, at most 63 bytes
+	Label   string `json:"label"` // shown by the dataplane, at most 58 bytes, no #
 	Learn   bool   `json:"learn"`
 	Flood   bool   `json:"flood"`   // broadcast and multicast
 	UUFlood bool   `json:"uuFlood"` // unknown unicast
@@ -31,8 +31,8 @@ func BridgeMemberKey(iface string) string { return Key(KindBridgeMember, iface) 
 type L2FIB struct {
 	BridgeDomain string `json:"bridgeDomain"` // name of a vpp.bridge-domain
 	MAC          MAC    `json:"mac"`
-	Interface    string `json:"interface"` // name of a vpp.interface, a member
-	BVI          bool   `json:"bvi,omitempty"`
+	Interface    string `json:"interface"`     // name of a vpp.interface, a member
+	BVI          bool   `json:"bvi,omitempty"` // never: a BVI brings its own entry along
 }
 
 // L2FIBName names the entry of a MAC in a bridge domain.

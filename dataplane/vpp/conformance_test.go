@@ -61,18 +61,17 @@ func ground() []object {
 	}
 }
 
-// trials has one entry for each thing that a kind can be; second is the same object changed.
-func trials() map[string]struct {
+// trial is one thing that a kind can be; second is the same object changed.
+type trial struct {
 	kind          behind
 	first, second object
-} {
+}
+
+func trials() map[string]trial {
 	ref := func(name string) wire.Unnumbered {
 		return wire.Unnumbered{Interface: name, Donor: "gate", IP4: true, IP6: true}
 	}
-	return map[string]struct {
-		kind          behind
-		first, second object
-	}{
+	return map[string]trial{
 		"VRF of IPv4": {backendOf(vrfDescriptor),
 			object{wire.VRFKey("blue", wire.IP4), wire.VRF{ID: 7, Family: wire.IP4, Label: "blue"}},
 			object{wire.VRFKey("blue", wire.IP4), wire.VRF{ID: 8, Family: wire.IP4, Label: "blue"}}},
@@ -112,23 +111,26 @@ func trials() map[string]struct {
 
 func TestEveryKindIsMadeReadBackChangedAndRemoved(t *testing.T) {
 	for name, trial := range trials() {
-		t.Run(name, func(t *testing.T) {
-			l := newLab(t)
-			l.mustCommit(ground()...)
-			l.mustCommit(trial.first)
-			l.quiet()
-			if trial.second.key != "" {
-				l.mustCommit(trial.second)
-				l.quiet()
-			}
-			l.disturb(trial.first.key, trial.kind)
-			for _, o := range append(ground(), trial.first) {
-				l.mustCommit(object{o.key, nil})
-			}
-			if left := l.ours(); len(left) > 0 {
-				t.Errorf("left behind: %v", left)
-			}
-		})
+		t.Run(name, func(t *testing.T) { newLab(t).try(ground(), trial) })
+	}
+}
+
+// try makes, reads back, changes, loses, repairs and deletes an object on its ground.
+func (l *lab) try(ground []object, trial trial) {
+	l.Helper()
+	l.mustCommit(ground...)
+	l.mustCommit(trial.first)
+	l.quiet()
+	if trial.second.key != "" {
+		l.mustCommit(trial.second)
+		l.quiet()
+	}
+	l.disturb(trial.first.key, trial.kind)
+	for _, o := range append(ground, trial.first) {
+		l.mustCommit(object{o.key, nil})
+	}
+	if left := l.ours(); len(left) > 0 {
+		l.Errorf("left behind: %v", left)
 	}
 }
 

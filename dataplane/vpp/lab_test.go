@@ -159,6 +159,9 @@ func (l *lab) ours() []string {
 	refs = append(refs, dumped(l, unnumberedDescriptor(l.client))...)
 	refs = append(refs, dumped(l, routeDescriptor(l.client))...)
 	refs = append(refs, dumped(l, neighbourDescriptor(l.client))...)
+	refs = append(refs, dumped(l, bridgeDescriptor(l.client))...)
+	refs = append(refs, dumped(l, bridgeMemberDescriptor(l.client))...)
+	refs = append(refs, dumped(l, l2FIBDescriptor(l.client))...)
 	slices.Sort(refs)
 	return refs
 }

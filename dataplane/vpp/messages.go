@@ -7,6 +7,7 @@ import (
 	interfaces "go.fd.io/govpp/binapi/interface"
 	"go.fd.io/govpp/binapi/ip"
 	"go.fd.io/govpp/binapi/ip_neighbor"
+	"go.fd.io/govpp/binapi/l2"
 	"go.fd.io/govpp/binapi/memclnt"
 	"go.fd.io/govpp/binapi/tapv2"
 	"go.fd.io/govpp/binapi/vpe"
@@ -45,6 +46,14 @@ var needed = []api.Message{
 
 	&ip_neighbor.IPNeighborAddDel{}, &ip_neighbor.IPNeighborAddDelReply{},
 	&ip_neighbor.IPNeighborDump{}, &ip_neighbor.IPNeighborDetails{},
+
+	&l2.BridgeDomainAddDelV2{}, &l2.BridgeDomainAddDelV2Reply{},
+	&l2.BridgeFlags{}, &l2.BridgeFlagsReply{},
+	&l2.BridgeDomainSetMacAge{}, &l2.BridgeDomainSetMacAgeReply{},
+	&l2.BridgeDomainDump{}, &l2.BridgeDomainDetails{},
+	&l2.SwInterfaceSetL2Bridge{}, &l2.SwInterfaceSetL2BridgeReply{},
+	&l2.L2fibAddDel{}, &l2.L2fibAddDelReply{},
+	&l2.L2FibTableDump{}, &l2.L2FibTableDetails{},
 }
 
 // check names every message that the peer does not have in this very form.

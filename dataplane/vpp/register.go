@@ -17,12 +17,16 @@ type Kinds struct {
 	Unnumbered   kvscheduler.KindOf[wire.Unnumbered]
 	Route        kvscheduler.KindOf[wire.Route]
 	Neighbour    kvscheduler.KindOf[wire.Neighbour]
+	Bridge       kvscheduler.KindOf[wire.BridgeDomain]
+	BridgeMember kvscheduler.KindOf[wire.BridgeMember]
+	L2FIB        kvscheduler.KindOf[wire.L2FIB]
 }
 
 // All names the kinds, for Scheduler.Lost when a new connection to the dataplane was made.
 func (k Kinds) All() []kvscheduler.Kind {
 	return []kvscheduler.Kind{
 		k.VRF.ID(), k.Interface.ID(), k.InterfaceVRF.ID(), k.Address.ID(), k.Unnumbered.ID(), k.Route.ID(), k.Neighbour.ID(),
+		k.Bridge.ID(), k.BridgeMember.ID(), k.L2FIB.ID(),
 	}
 }
 
@@ -46,8 +50,23 @@ func Register(s *kvscheduler.Scheduler, c *Client) (k Kinds, err error) {
 	if k.Route, err = kvscheduler.Register(s, routeDescriptor(c)); err != nil {
 		return k, err
 	}
-	k.Neighbour, err = kvscheduler.Register(s, neighbourDescriptor(c))
+	if k.Neighbour, err = kvscheduler.Register(s, neighbourDescriptor(c)); err != nil {
+		return k, err
+	}
+	err = k.registerL2(s, c)
 	return k, err
+}
+
+// registerL2 adds the kinds of layer 2.
+func (k *Kinds) registerL2(s *kvscheduler.Scheduler, c *Client) (err error) {
+	if k.Bridge, err = kvscheduler.Register(s, bridgeDescriptor(c)); err != nil {
+		return err
+	}
+	if k.BridgeMember, err = kvscheduler.Register(s, bridgeMemberDescriptor(c)); err != nil {
+		return err
+	}
+	k.L2FIB, err = kvscheduler.Register(s, l2FIBDescriptor(c))
+	return err
 }
 
 // ref names an object of any room's kind.

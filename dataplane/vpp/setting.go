@@ -2,24 +2,14 @@ package vpp
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	interfaces "go.fd.io/govpp/binapi/interface"
 	"go.fd.io/govpp/binapi/interface_types"
-
-	"github.com/weftnet/weft/kvscheduler"
 )
 
-// settings are changes of interfaces that are sent together; each belongs to an item of a batch.
-type settings struct {
-	requests []*request
-	items    []int
-}
-
-func (s *settings) add(item int, r *request) {
-	s.requests, s.items = append(s.requests, r), append(s.items, item)
-}
+// settings are changes of interfaces.
+type settings struct{ steps }
 
 func (s *settings) tag(n int, it *interfaceItem) {
 	s.add(n, ask("sw_interface_tag_add_del "+it.Name, &interfaces.SwInterfaceTagAddDel{
@@ -50,33 +40,6 @@ func (s *settings) flags(n int, it *interfaceItem) {
 	}, &interfaces.SwInterfaceSetFlagsReply{}))
 }
 
-// send sends all and sets the items' errors. If a part of an item's changes was refused and a part was not, the outcome
-// is unknown as a whole.
 func (s *settings) send(ctx context.Context, c *Client, batch []interfaceItem) {
-	c.exchange(ctx, s.requests...)
-	applied := map[int]bool{}
-	for i, r := range s.requests {
-		it := &batch[s.items[i]]
-		err := r.fault()
-		switch {
-		case err == nil:
-			applied[s.items[i]] = true
-		case it.Err == nil:
-			it.Err = err
-		}
-	}
-	for n := range applied {
-		if batch[n].Err != nil {
-			batch[n].Err = strip(batch[n].Err)
-		}
-	}
-}
-
-// strip takes the knowledge of the outcome off an error.
-func strip(err error) error {
-	known := new(kvscheduler.OpError)
-	if errors.As(err, &known) {
-		return known.Err
-	}
-	return err
+	take(ctx, c, &s.steps, batch)
 }

@@ -51,6 +51,15 @@ func TestInvalidValuesAreFoundBeforeTheDataplaneSeesThem(t *testing.T) {
 		{"a path of another type", route(wire.Path{Type: "drop"}), "not known"},
 		{"a path without interface", route(wire.Path{}), "no interface"},
 		{"a neighbour without MAC", fault(validateNeighbour, "x", wire.Neighbour{Interface: "a", Address: p4.Addr()}), "not that of one interface"},
+		{"a good bridge domain", fault(validateBridge, "a", wire.BridgeDomain{ID: 1, Label: "a"}), ""},
+		{"the dataplane's own bridge domain", fault(validateBridge, "a", wire.BridgeDomain{Label: "a"}), "not within 1 and"},
+		{"a bridge domain of another name", fault(validateBridge, "a", wire.BridgeDomain{ID: 1, Label: "b"}), "the name is the label"},
+		{"a long label", fault(validateBridge, "a", wire.BridgeDomain{ID: 1, Label: strings.Repeat("n", 59)}), "1 to 58 bytes"},
+		{"a member of another name", fault(validateBridgeMember, "a", wire.BridgeMember{Interface: "b"}), "the name is that of the interface"},
+		{"a BVI in a group", fault(validateBridgeMember, "a", wire.BridgeMember{Interface: "a", BVI: true, SplitHorizonGroup: 1}), "no split-horizon group"},
+		{"an entry of a multicast MAC", fault(validateL2FIB, "a", wire.L2FIB{MAC: wire.MAC{1}}), "not that of one interface"},
+		{"an entry of a BVI", fault(validateL2FIB, "a", wire.L2FIB{MAC: mac1, BVI: true}), "itself makes"},
+		{"an entry of another name", fault(validateL2FIB, "a", wire.L2FIB{BridgeDomain: "b", MAC: mac1}), "make the name b/02:00:00:00:00:01"},
 		{"a member of no family", fault(validateMembership, "a/", wire.InterfaceVRF{Interface: "a"}), "neither ip4 nor ip6"},
 	} {
 		if tt.want == "" && tt.got != "" || !strings.Contains(tt.got, tt.want) {
