@@ -86,6 +86,9 @@ func (w *worker) input(in *iface, b *frame.Buffer) verdict {
 	if in == nil || !in.up {
 		return verdict{drop: dropInterfaceDown}
 	}
+	if in.senders != nil && !in.senders.admits(b.Bytes()) {
+		return verdict{drop: dropMACIP}
+	}
 	if in.l2.slot != 0 {
 		return w.bridged(in, b)
 	}

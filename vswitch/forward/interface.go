@@ -27,6 +27,11 @@ type Interface struct {
 
 	LinkLocal  netip.Addr // IPv6 link-local address; answered by ND, and received without a route
 	IP6Enabled bool       // else IPv6 frames are dropped
+
+	Senders *MACIPFilter // judges what is received, in a bridge domain too, before anything else; nil: all may send
+
+	ProxyARP bool // requests for the addresses of the ranges of SetProxies are answered here, too
+	ProxyND  bool // solicitations for any address are answered here
 }
 
 // SetInterface makes the interface or changes all of it; neighbours and counters stay.

@@ -38,6 +38,9 @@ type iface struct {
 	l2         bridgePort
 	addresses  []netip.Addr
 	linkLocal  netip.Addr
+	senders    *MACIPFilter
+	proxyARP   bool
+	proxyND    bool
 	neighbours *bart.Table[neighbour]
 	counters   []*counters // by worker
 }
@@ -120,6 +123,7 @@ func (i *iface) set(c Interface) {
 	i.addresses, i.linkLocal = slices.Clone(c.Addresses), c.LinkLocal
 	i.ip4 = slices.ContainsFunc(c.Addresses, netip.Addr.Is4)
 	i.ip6 = c.IP6Enabled
+	i.senders, i.proxyARP, i.proxyND = c.Senders, c.ProxyARP, c.ProxyND
 }
 
 // holds says that a is one of the interface's own addresses.
