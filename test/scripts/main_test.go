@@ -3,6 +3,7 @@ package scripts_test
 
 import (
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -22,6 +23,10 @@ const programsFrom = "WEFT_PROGRAMS"
 
 func TestMain(m *testing.M) {
 	netnstest.Enter()
+	// Scripts mostly wait, so that more of them may run than there are processors; the command line still wins.
+	if err := flag.Set("test.parallel", "6"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+	}
 	goleak.VerifyTestMain(m)
 }
 
