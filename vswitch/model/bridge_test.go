@@ -1,0 +1,158 @@
+package model
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/weftnet/weft/vswitch/forward"
+	"github.com/weftnet/weft/vswitch/frame"
+	"github.com/weftnet/weft/vswitch/model/modeltest"
+)
+
+// bridged makes a tap in bridge domain 1.
+func (b *bench) bridged(t *testing.T) uint32 {
+	t.Helper()
+	index := b.tap(t)
+	do(t, b.JoinBridge(Join{Interface: index, Bridge: 1}))
+	return index
+}
+
+// only is the one entry of bridge domain 1.
+func (b *bench) only(t *testing.T) L2Entry {
+	t.Helper()
+	list := b.L2Entries(1)
+	if len(list) != 1 {
+		t.Fatalf("entries %+v", list)
+	}
+	return list[0]
+}
+
+func TestAnEntryThatIsNotStaticGivesWayToWhatIsLearned(t *testing.T) {
+	b := newBench()
+	one, two := b.bridged(t), b.bridged(t)
+	set := L2Entry{Bridge: 1, MAC: someMAC, Interface: one}
+	do(t, b.AddL2Entry(set))
+	if e := b.only(t); e != set {
+		t.Errorf("set %+v", e)
+	}
+	b.engine.Learn(1, someMAC, two)
+	if e := b.only(t); !e.Learned || e.Interface != two {
+		t.Errorf("after it was seen elsewhere: %+v", e)
+	}
+	do(t, b.AddL2Entry(set))
+	if e := b.only(t); e != set {
+		t.Errorf("set again: %+v", e)
+	}
+	b.engine.Learn(1, someMAC, two)
+	if err := b.DeleteL2Entry(L2Entry{Bridge: 1, MAC: someMAC, Interface: 77}); !errors.Is(err, NoSuchEntry) {
+		t.Errorf("deleted for another interface: %v", err)
+	}
+	do(t, b.DeleteL2Entry(L2Entry{Bridge: 1, MAC: someMAC, Interface: two}))
+	if list := b.L2Entries(NoIndex); len(list) != 0 {
+		t.Errorf("left %+v", list)
+	}
+}
+
+func TestALearnedMACIsDeletedAsAnyOther(t *testing.T) {
+	b := newBench()
+	index := b.bridged(t)
+	b.engine.Learn(1, someMAC, index)
+	if err := b.DeleteL2Entry(L2Entry{Bridge: 1, MAC: someMAC, Interface: NoIndex}); !errors.Is(err, NoSuchEntry) {
+		t.Errorf("as a filter: %v", err)
+	}
+	do(t, b.DeleteL2Entry(L2Entry{Bridge: 1, MAC: someMAC}))
+	if err := b.DeleteL2Entry(L2Entry{Bridge: 1, MAC: someMAC}); !errors.Is(err, NoSuchEntry) {
+		t.Errorf("twice: %v", err)
+	}
+}
+
+func TestWhatEndsTheMACsLearnedOnAnInterface(t *testing.T) {
+	for rule, end := range map[string]func(*bench, uint32) error{
+		"setting it down":        func(b *bench, i uint32) error { return b.SetAdminUp(i, false) },
+		"leaving":                (*bench).LeaveBridge,
+		"joining the same again": func(b *bench, i uint32) error { return b.JoinBridge(Join{Interface: i, Bridge: 1}) },
+		"joining another":        func(b *bench, i uint32) error { return b.JoinBridge(Join{Interface: i, Bridge: 2}) },
+		"deleting it":            (*bench).DeleteTap,
+		"flushing it":            (*bench).FlushInterface,
+		"flushing everything":    func(b *bench, _ uint32) error { b.FlushBridges(); return nil },
+		"flushing the bridge":    func(b *bench, _ uint32) error { return b.FlushBridge(1) },
+	} {
+		t.Run(rule, func(t *testing.T) {
+			b := newBench()
+			index := b.bridged(t)
+			b.engine.Learn(1, someMAC, index)
+			do(t, end(b, index))
+			if list := b.L2Entries(NoIndex); len(list) != 0 {
+				t.Errorf("left %+v", list)
+			}
+			if b.engine.Unpublished() {
+				t.Error("not published")
+			}
+		})
+	}
+}
+
+func TestAStaticMACOutlivesItsInterfaceAndNotItsBridge(t *testing.T) {
+	b := newBench()
+	index := b.bridged(t)
+	do(t, b.AddL2Entry(L2Entry{Bridge: 1, MAC: someMAC, Interface: index, Static: true}))
+	do(t, b.DeleteTap(index))
+	if e := b.only(t); e.Interface != index || !e.Static {
+		t.Errorf("%+v", e)
+	}
+	do(t, b.DeleteBridge(1))
+	b.bridged(t)
+	if list := b.L2Entries(1); len(list) != 0 {
+		t.Errorf("the next bridge domain has %+v", list)
+	}
+}
+
+func TestAnInterfaceIsInOneBridgeOnly(t *testing.T) {
+	b := newBench()
+	index := b.bridged(t)
+	do(t, b.JoinBridge(Join{Interface: index, Bridge: 2, SplitHorizon: 3}))
+	b.engine.Look(func(s modeltest.State) {
+		if one, two := s.Bridges[1], s.Bridges[2]; len(one.Members) != 0 || len(two.Members) != 1 || two.Members[0] != (forward.BridgeMember{Interface: index, SplitHorizon: 3}) {
+			t.Errorf("%+v %+v", one, two)
+		}
+	})
+	if err := b.DeleteBridge(2); !errors.Is(err, BDInUse) {
+		t.Errorf("deleted with a member: %v", err)
+	}
+	do(t, b.DeleteBridge(1))
+}
+
+func TestBridgesAreListedInTheOrderOfTheirIndexesWhichAreUsedAgain(t *testing.T) {
+	b := newBench()
+	add := func(id uint32) {
+		t.Helper()
+		if _, err := b.AddBridge(Bridge{ID: id}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	add(30)
+	add(20)
+	add(10)
+	do(t, b.DeleteBridge(20))
+	add(40)
+	for n, want := range []uint32{30, 40, 10} {
+		if d := b.Bridges(NoIndex)[n]; d.ID != want || d.Index != n+1 {
+			t.Errorf("number %d: %+v", n, d)
+		}
+	}
+}
+
+func TestABVIThatIsRemovedTakesItsMACAlongAndNoOther(t *testing.T) {
+	b := newBench()
+	loop := b.loopback(t)
+	do(t, b.JoinBridge(Join{Interface: loop, Bridge: 1, BVI: true}))
+	filter := L2Entry{Bridge: 1, MAC: frame.MAC{6}, Filter: true}
+	do(t, b.AddL2Entry(filter))
+	do(t, b.DeleteLoopback(loop))
+	if e := b.only(t); !e.Filter || e.MAC != filter.MAC {
+		t.Errorf("%+v", e)
+	}
+	if d := b.Bridges(1); d[0].BVI != NoIndex || len(d[0].Members) != 0 {
+		t.Errorf("%+v", d)
+	}
+}
