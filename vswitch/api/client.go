@@ -23,7 +23,7 @@ var (
 	errNotRegistered = errors.New("request before sockclnt_create")
 	errClientIndex   = errors.New("request with another client's index")
 	errUnknownID     = errors.New("message id that was never advertised")
-	errShortRequest  = errors.New("request shorter than its header")
+	errShortRequest  = errors.New("request shorter than its header or its list")
 	errPanic         = errors.New("a handler panicked")
 	errGoodbye       = errors.New("client said goodbye")
 )
@@ -77,7 +77,7 @@ func (c *client) answer(data []byte) error {
 	switch {
 	case !ok:
 		return fmt.Errorf("%w: %d", errUnknownID, id)
-	case len(data) < requestHeader:
+	case len(data) < requestHeader || !req.list.fits(data):
 		return errShortRequest
 	case binary.BigEndian.Uint32(data[2:]) != c.index:
 		return errClientIndex

@@ -55,6 +55,7 @@ func New(m *model.Model, log *slog.Logger, limits Limits) *Server {
 	s.addLoopbacks()
 	s.addTaps()
 	s.addAFPackets()
+	s.addMACIPs()
 	s.addTables()
 	s.addRoutes()
 	s.addAddresses()

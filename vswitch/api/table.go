@@ -33,6 +33,7 @@ type table struct {
 type request struct {
 	message reflect.Type // the struct, not the pointer
 	answer  answerFunc
+	list    list
 }
 
 // answerFunc answers one request by any number of messages given to send.

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"go.fd.io/govpp/binapi/acl"
 	"go.fd.io/govpp/binapi/af_packet"
 	interfaces "go.fd.io/govpp/binapi/interface"
 	"go.fd.io/govpp/binapi/ip"
@@ -41,6 +42,7 @@ func apiVersions() []memclnt.ModuleVersion {
 		moduleVersion(interfaces.APIFile, interfaces.APIVersion),
 		moduleVersion(tapv2.APIFile, tapv2.APIVersion),
 		moduleVersion(af_packet.APIFile, af_packet.APIVersion),
+		moduleVersion(acl.APIFile, acl.APIVersion),
 		moduleVersion(ip.APIFile, ip.APIVersion),
 		moduleVersion(ip_neighbor.APIFile, ip_neighbor.APIVersion),
 	}

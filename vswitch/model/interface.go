@@ -46,6 +46,9 @@ type iface struct {
 	loopback   *uint32 // its instance
 	tap        *Tap
 	afPacket   *AFPacket
+	macip      uint32 // the list that judges senders, or NoIndex
+	proxyARP   bool
+	proxyND    bool
 	portFailed bool // the port has erred and is not back yet
 	table4     uint32
 	table6     uint32
@@ -60,7 +63,7 @@ type iface struct {
 }
 
 func newIface(i Interface) *iface {
-	return &iface{Interface: i, donor: NoIndex, neighbours: map[netip.Addr]*neighbour{},
+	return &iface{Interface: i, donor: NoIndex, macip: NoIndex, neighbours: map[netip.Addr]*neighbour{},
 		connected: map[routeKey]fibRoute{}, carries: map[routeKey]struct{}{}}
 }
 
@@ -122,7 +125,8 @@ func (m *Model) setEngineLocked(i *iface) {
 func (m *Model) forwardLocked(i *iface) forward.Interface {
 	own := m.addressesLocked(i)
 	f := forward.Interface{Up: i.AdminUp, MTU: i.ipMTU(), MAC: i.MAC, Table4: i.table4, Table6: i.table6,
-		LinkLocal: i.linkLocal, IP6Enabled: i.linkLocal.IsValid() || i.donor != NoIndex}
+		LinkLocal: i.linkLocal, IP6Enabled: i.linkLocal.IsValid() || i.donor != NoIndex,
+		Senders: m.sendersLocked(i), ProxyARP: i.proxyARP, ProxyND: i.proxyND}
 	for _, p := range own {
 		f.Addresses = append(f.Addresses, p.Addr())
 		f.IP6Enabled = f.IP6Enabled || p.Addr().Is6()

@@ -24,6 +24,8 @@ type Model struct {
 	tables     map[forward.TableKey]*table
 	neighbours map[forward.Family]int // how many
 	bridges    map[uint32]*bridge
+	macips     map[uint32]*macip
+	nextMACIP  uint32
 	lastEntry  uint32 // last number given to a FIB entry
 	traced     int    // frames of each port that Traces tells
 }
@@ -32,7 +34,7 @@ type Model struct {
 func New(engine Engine, log *slog.Logger) *Model {
 	m := &Model{engine: engine, log: log, now: time.Now, notify: func(InterfaceEvent) {},
 		interfaces: map[uint32]*iface{}, tables: map[forward.TableKey]*table{},
-		neighbours: map[forward.Family]int{}, bridges: map[uint32]*bridge{}}
+		neighbours: map[forward.Family]int{}, bridges: map[uint32]*bridge{}, macips: map[uint32]*macip{}}
 	defer m.change()()
 	for _, family := range []forward.Family{forward.IP4, forward.IP6} {
 		m.makeTableLocked(forward.TableKey{Family: family}, "")
