@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"go.fd.io/govpp/api"
+	"go.fd.io/govpp/binapi/af_packet"
 	interfaces "go.fd.io/govpp/binapi/interface"
 	"go.fd.io/govpp/binapi/interface_types"
 	"go.fd.io/govpp/binapi/tapv2"
@@ -25,16 +26,14 @@ func interfaceDescriptor(c *Client) kvscheduler.Descriptor[wire.Interface, Index
 		Name: wire.KindInterface, Lane: Lane,
 		Equal:    equalInterfaces,
 		Validate: validateInterface,
-		Deps: func(_ string, v wire.Interface) []kvscheduler.Dep {
-			if v.Tap.Namespace == "" {
-				return nil
-			}
-			return []kvscheduler.Dep{{Label: "network namespace", On: ref(wire.KindNamespace, v.Tap.Namespace)}}
-		},
-		Recreate: func(have, want wire.Interface) bool { return have.Type != want.Type || !equalTaps(want.Tap, have.Tap) },
+		Deps:     interfaceDeps,
+		Recreate: func(have, want wire.Interface) bool { return !madeAlike(want, have) },
 		Hash:     interfaceHash,
 		// The hash agrees, so the end in Linux was made as the last value says.
-		Merge:   func(dumped, last wire.Interface) wire.Interface { dumped.Tap = last.Tap; return dumped },
+		Merge: func(dumped, last wire.Interface) wire.Interface {
+			dumped.Tap, dumped.AFPacket = last.Tap, last.AFPacket
+			return dumped
+		},
 		Backend: ifaces{c},
 	}
 }
@@ -47,20 +46,49 @@ func validateInterface(name string, v wire.Interface) error {
 		return fmt.Errorf("MAC %s is not that of one interface", v.MAC)
 	case v.MTU != 0 && (v.MTU < 68 || v.MTU > 65535):
 		return fmt.Errorf("MTU %d is not within 68 and 65535", v.MTU)
+	}
+	return validateType(v)
+}
+
+func validateType(v wire.Interface) error {
+	tap, link := v.Tap != wire.Tap{}, v.AFPacket != wire.AFPacket{}
+	switch v.Type {
+	case wire.TypeTap, wire.TypeAFPacket, wire.TypeLoopback:
+	default:
+		return fmt.Errorf("type %q is not known", v.Type)
+	}
+	switch {
+	case tap && v.Type != wire.TypeTap:
+		return errors.New("only an interface of type tap has a Linux end")
+	case link && v.Type != wire.TypeAFPacket:
+		return errors.New("only an interface of type af_packet has a link")
 	case v.Type == wire.TypeTap:
 		return validateTap(v.Tap)
-	case v.Type != wire.TypeLoopback:
-		return fmt.Errorf("type %q is not known", v.Type)
-	case v.Tap != wire.Tap{}:
-		return errors.New("only an interface of type tap has a Linux end")
+	case v.Type == wire.TypeAFPacket:
+		return validateAFPacket(v.AFPacket)
+	}
+	return nil
+}
+
+func interfaceDeps(_ string, v wire.Interface) []kvscheduler.Dep {
+	switch {
+	case v.Type == wire.TypeAFPacket:
+		return linkOf(v.AFPacket)
+	case v.Tap.Namespace != "":
+		return []kvscheduler.Dep{{Label: "network namespace", On: ref(wire.KindNamespace, v.Tap.Namespace)}}
 	}
 	return nil
 }
 
 // equalInterfaces leaves to the dataplane what want does not say.
 func equalInterfaces(want, have wire.Interface) bool {
-	return want.Type == have.Type && want.Up == have.Up && equalTaps(want.Tap, have.Tap) &&
+	return madeAlike(want, have) && want.Up == have.Up &&
 		(want.MAC.IsZero() || want.MAC == have.MAC) && (want.MTU == 0 || want.MTU == have.MTU)
+}
+
+// madeAlike tells whether nothing differs that is decided when an interface is made.
+func madeAlike(want, have wire.Interface) bool {
+	return want.Type == have.Type && want.AFPacket == have.AFPacket && equalTaps(want.Tap, have.Tap)
 }
 
 func equalTaps(want, have wire.Tap) bool {
@@ -73,26 +101,32 @@ func equalTaps(want, have wire.Tap) bool {
 func (b ifaces) Create(ctx context.Context, batch []interfaceItem) {
 	made := b.make(ctx, batch)
 	b.adopt(ctx, batch)
-	b.finish(ctx, batch)
+	b.finish(ctx, batch, made)
 	b.undo(ctx, batch, made)
 }
 
-// make tells which items it made itself. Of loopbacks, unlike taps, the dataplane would make a second one: those that
-// are there are not made.
+// make tells which items it made itself. What is there already, just so or without a tag, is not made: of loopbacks the
+// dataplane would make a second one.
 func (b ifaces) make(ctx context.Context, batch []interfaceItem) []bool {
-	there, err := b.loopbacks(ctx, batch)
+	there, err := b.untold(ctx, batch)
 	taken := there.takenInstances()
 	requests, items := make([]*request, 0, len(batch)), make([]int, 0, len(batch))
 	for i := range batch {
 		it := &batch[i]
 		var r *request
-		if it.Want.Type == wire.TypeTap {
+		switch {
+		case it.Want.Type == wire.TypeTap:
 			var release func()
 			if r, release, it.Err = newTap(it.Name, it.Want); it.Err == nil {
 				defer release()
 			}
-		} else if it.Err = err; err == nil && !there.has(it) {
+		case err != nil:
+			it.Err = err
+		case there.has(it):
+		case it.Want.Type == wire.TypeLoopback:
 			r = newLoopback(it.Name, it.Want, taken)
+		case !there.holds(it):
+			r = newAFPacket(it.Name, it.Want)
 		}
 		if r != nil && it.Err == nil {
 			requests, items = append(requests, r), append(items, i)
@@ -109,15 +143,17 @@ func (b ifaces) make(ctx context.Context, batch []interfaceItem) []bool {
 			it.NewMeta = Index(reply.SwIfIndex)
 		case *interfaces.CreateLoopbackInstanceReply:
 			it.NewMeta = Index(reply.SwIfIndex)
+		case *af_packet.AfPacketCreateV3Reply:
+			it.NewMeta = Index(reply.SwIfIndex)
 		}
 	}
 	return made
 }
 
-// loopbacks are what is there, looked up only if the batch has a loopback.
-func (b ifaces) loopbacks(ctx context.Context, batch []interfaceItem) (*ports, error) {
+// untold is what is there, looked up only if the batch has an interface that does not say its tag when it is made.
+func (b ifaces) untold(ctx context.Context, batch []interfaceItem) (*ports, error) {
 	for i := range batch {
-		if batch[i].Want.Type == wire.TypeLoopback {
+		if batch[i].Want.Type != wire.TypeTap {
 			p, err := b.c.ports(ctx)
 			if err != nil {
 				return &ports{}, kvscheduler.Refused(err)
@@ -160,15 +196,18 @@ func (b ifaces) adopt(ctx context.Context, batch []interfaceItem) {
 }
 
 // finish sets what creation could not.
-func (b ifaces) finish(ctx context.Context, batch []interfaceItem) {
+func (b ifaces) finish(ctx context.Context, batch []interfaceItem, made []bool) {
 	s := settings{}
 	for i := range batch {
 		it := &batch[i]
 		if it.Err != nil {
 			continue
 		}
-		if it.Want.Type == wire.TypeLoopback {
+		if it.Want.Type != wire.TypeTap {
 			s.tag(i, it)
+		}
+		if it.Want.Type == wire.TypeAFPacket && !made[i] && !it.Want.MAC.IsZero() {
+			s.mac(i, it)
 		}
 		if it.Want.MTU != 0 {
 			s.mtu(i, it)
@@ -187,7 +226,7 @@ func (b ifaces) undo(ctx context.Context, batch []interfaceItem, made []bool) {
 		if it.Err == nil || !made[i] {
 			continue
 		}
-		r := remove(it.Name, it.Want.Type, it.NewMeta)
+		r := remove(it.Name, it.Want, it.NewMeta)
 		b.c.exchange(ctx, r)
 		if err := r.fault(); err != nil {
 			it.Err = fmt.Errorf("%w, and removing it again: %w", strip(it.Err), strip(err))
@@ -233,7 +272,7 @@ func (b ifaces) Delete(ctx context.Context, batch []interfaceItem) {
 			continue
 		}
 		if b.present(look, it) {
-			requests, items = append(requests, remove(it.Name, it.Have.Type, it.Meta).fineIf(api.INVALID_SW_IF_INDEX)), append(items, it)
+			requests, items = append(requests, remove(it.Name, it.Have, it.Meta)), append(items, it)
 		}
 	}
 	b.c.exchange(ctx, requests...)
@@ -252,11 +291,16 @@ func (b ifaces) present(look *request, it *interfaceItem) bool {
 	return false
 }
 
-func remove(name string, t wire.InterfaceType, i Index) *request {
-	if t == wire.TypeTap {
-		return ask("tap_delete_v2 "+name, &tapv2.TapDeleteV2{SwIfIndex: i.api()}, &tapv2.TapDeleteV2Reply{})
+func remove(name string, v wire.Interface, i Index) *request {
+	switch v.Type {
+	case wire.TypeTap:
+		return ask("tap_delete_v2 "+name, &tapv2.TapDeleteV2{SwIfIndex: i.api()}, &tapv2.TapDeleteV2Reply{}).
+			fineIf(api.INVALID_SW_IF_INDEX)
+	case wire.TypeAFPacket:
+		return deleteAFPacket(name, v)
 	}
-	return ask("delete_loopback "+name, &interfaces.DeleteLoopback{SwIfIndex: i.api()}, &interfaces.DeleteLoopbackReply{})
+	return ask("delete_loopback "+name, &interfaces.DeleteLoopback{SwIfIndex: i.api()}, &interfaces.DeleteLoopbackReply{}).
+		fineIf(api.INVALID_SW_IF_INDEX)
 }
 
 // Dump lists the interfaces with our tags, and those that died before they got one.
@@ -284,6 +328,8 @@ func (p *ports) value(d *interfaces.SwInterfaceDetails) wire.Interface {
 	}
 	if t, ok := p.taps[Index(d.SwIfIndex)]; ok {
 		v.Type, v.Tap = wire.TypeTap, tapOf(t)
+	} else if link, ok := p.links[Index(d.SwIfIndex)]; ok {
+		v.Type, v.AFPacket.Link = wire.TypeAFPacket, link
 	} else if _, ok := loopbackInstance(d); ok {
 		v.Type = wire.TypeLoopback
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 
 	"go.fd.io/govpp/api"
+	"go.fd.io/govpp/binapi/af_packet"
 	interfaces "go.fd.io/govpp/binapi/interface"
 	"go.fd.io/govpp/binapi/ip"
 	"go.fd.io/govpp/binapi/ip_neighbor"
@@ -22,6 +23,10 @@ var needed = []api.Message{
 	&tapv2.TapCreateV3{}, &tapv2.TapCreateV3Reply{},
 	&tapv2.TapDeleteV2{}, &tapv2.TapDeleteV2Reply{},
 	&tapv2.SwInterfaceTapV2Dump{}, &tapv2.SwInterfaceTapV2Details{},
+
+	&af_packet.AfPacketCreateV3{}, &af_packet.AfPacketCreateV3Reply{},
+	&af_packet.AfPacketDelete{}, &af_packet.AfPacketDeleteReply{},
+	&af_packet.AfPacketDump{}, &af_packet.AfPacketDetails{},
 
 	&interfaces.CreateLoopbackInstance{}, &interfaces.CreateLoopbackInstanceReply{},
 	&interfaces.DeleteLoopback{}, &interfaces.DeleteLoopbackReply{},

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 
+	"go.fd.io/govpp/binapi/af_packet"
 	interfaces "go.fd.io/govpp/binapi/interface"
 	"go.fd.io/govpp/binapi/interface_types"
 	"go.fd.io/govpp/binapi/tapv2"
@@ -24,6 +25,7 @@ func (i Index) api() interface_types.InterfaceIndex { return interface_types.Int
 type ports struct {
 	list    []*interfaces.SwInterfaceDetails
 	taps    map[Index]*tapv2.SwInterfaceTapV2Details
+	links   map[Index]string // of Linux, that interfaces of type af_packet hold
 	byIndex map[Index]string // names of ours
 	byName  map[string]*interfaces.SwInterfaceDetails
 }
@@ -32,18 +34,19 @@ type ports struct {
 func (c *Client) ports(ctx context.Context) (*ports, error) {
 	all := askAll(&interfaces.SwInterfaceDump{SwIfIndex: noIndex.api()}, &interfaces.SwInterfaceDetails{})
 	taps := askAll(&tapv2.SwInterfaceTapV2Dump{SwIfIndex: noIndex.api()}, &tapv2.SwInterfaceTapV2Details{})
-	c.exchange(ctx, all, taps)
-	for _, r := range []*request{all, taps} {
-		if err := r.fault(); err != nil {
-			return nil, err
-		}
+	links := askAll(&af_packet.AfPacketDump{}, &af_packet.AfPacketDetails{})
+	if err := c.exchangeAll(ctx, []*request{all, taps, links}); err != nil {
+		return nil, err
 	}
 	p := &ports{
 		list: listOf[*interfaces.SwInterfaceDetails](all), taps: map[Index]*tapv2.SwInterfaceTapV2Details{},
-		byIndex: map[Index]string{}, byName: map[string]*interfaces.SwInterfaceDetails{},
+		links: map[Index]string{}, byIndex: map[Index]string{}, byName: map[string]*interfaces.SwInterfaceDetails{},
 	}
 	for _, t := range listOf[*tapv2.SwInterfaceTapV2Details](taps) {
 		p.taps[Index(t.SwIfIndex)] = t
+	}
+	for _, l := range listOf[*af_packet.AfPacketDetails](links) {
+		p.links[Index(l.SwIfIndex)] = l.HostIfName
 	}
 	for _, d := range p.list {
 		name, _, ours := identity(d)
@@ -57,12 +60,13 @@ func (c *Client) ports(ctx context.Context) (*ports, error) {
 	return p, nil
 }
 
-// identity tells whose an interface is: by its tag, or, of a loopback that died before it got one, by its number.
+// identity tells whose an interface is: by its tag, or, of one that died before it got one, by its number or its link.
 func identity(d *interfaces.SwInterfaceDetails) (name string, hash uint64, ours bool) {
 	if name, hash, ours = parseTag(d.Tag); ours {
 		return name, hash, true
 	}
-	if instance, ok := loopbackInstance(d); ok && d.Tag == "" && instance >= firstInstance {
+	instance, ok := loopbackInstance(d)
+	if ok && d.Tag == "" && instance >= firstInstance || diedUntagged(d) {
 		return "untagged-" + d.InterfaceName, 0, true
 	}
 	return "", 0, false

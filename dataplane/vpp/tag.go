@@ -20,7 +20,11 @@ const (
 // interfaceHash sums up what an interface was made with and the dataplane cannot be trusted to report.
 func interfaceHash(v wire.Interface) uint64 {
 	h := fnv.New64a()
-	fmt.Fprintf(h, "%s|%q|%q|%s|%d", v.Type, v.Tap.Namespace, v.Tap.Name, v.Tap.MAC, v.Tap.MTU)
+	if v.Type == wire.TypeAFPacket {
+		fmt.Fprintf(h, "%s|%q|%q", v.Type, v.AFPacket.Link, v.AFPacket.On)
+	} else {
+		fmt.Fprintf(h, "%s|%q|%q|%s|%d", v.Type, v.Tap.Namespace, v.Tap.Name, v.Tap.MAC, v.Tap.MTU)
+	}
 	sum := h.Sum64()
 	return (sum>>hashBits ^ sum) & (1<<hashBits - 1)
 }

@@ -46,6 +46,22 @@ func TestHashChangesWithEachThingThatCannotBeReadBack(t *testing.T) {
 	}
 }
 
+func TestHashOfAnInterfaceOnALink(t *testing.T) {
+	of := func(link, on string) uint64 {
+		return interfaceHash(wire.Interface{Type: wire.TypeAFPacket, AFPacket: wire.AFPacket{Link: link, On: on}})
+	}
+	if of("a", "linux.veth/a") == of("b", "linux.veth/a") || of("a", "linux.veth/a") == of("a", "linux.veth/b") {
+		t.Error("another link has the same hash")
+	}
+}
+
+func TestHashesStayWhatTheyWere(t *testing.T) {
+	tap := wire.Interface{Type: wire.TypeTap, Tap: wire.Tap{Namespace: "/n", Name: "eth0", MAC: mac1, MTU: 1500}}
+	if got := interfaceTag("a", tap); got != "a#7e8f417f9fec" { // else a new agent makes every pod's interface anew
+		t.Errorf("tag %s", got)
+	}
+}
+
 func FuzzParseTag(f *testing.F) {
 	f.Add("pod-a#0123456789ab")
 	f.Add("#0123456789ab")
