@@ -21,23 +21,30 @@ func add(c *call) error {
 	if err != nil {
 		return err
 	}
-	prev, err := c.conf.prevResult()
+	prev, err := c.earlier()
 	if err != nil {
-		if c.conf.Mode == "chained" {
-			return types.NewError(types.ErrInvalidNetworkConfig, err.Error(), "")
-		}
-		c.log.Warn("prevResult left out", "err", err)
+		return err
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Duration(c.conf.Timeout))
 	defer cancel()
-	wait := patience{silent: time.Duration(c.conf.DialTimeout), starting: restartTime}
-	answer, err := ask(ctx, c.conf.Socket, wait, func(ctx context.Context, agent weftv1.RemoteCNIClient) (*weftv1.AddReply, error) {
-		return agent.Add(ctx, req)
-	})
+	if f := c.foreign(); f != nil {
+		return c.addWith(ctx, f, addition{req, prev})
+	}
+	answer, err := c.askAdd(ctx, req)
 	if err != nil || answer.GetError() != nil {
 		return failed("add "+c.name(req.GetPod()), err, answer.GetError())
 	}
 	return c.printResult(prev, answer)
+}
+
+func (c *call) askAdd(ctx context.Context, req *weftv1.AddRequest) (*weftv1.AddReply, error) {
+	return ask(ctx, c.conf.Socket, c.addPatience(), func(ctx context.Context, agent weftv1.RemoteCNIClient) (*weftv1.AddReply, error) {
+		return agent.Add(ctx, req)
+	})
+}
+
+func (c *call) addPatience() patience {
+	return patience{silent: time.Duration(c.conf.DialTimeout), starting: restartTime}
 }
 
 func (c *call) addRequest() (*weftv1.AddRequest, error) {
@@ -57,7 +64,10 @@ func (c *call) addRequest() (*weftv1.AddRequest, error) {
 	}
 	req := &weftv1.AddRequest{
 		Caller: c.caller(), Attachment: c.attachment(), Pod: env.pod(),
-		Netns: c.Netns, Mode: c.conf.Mode, Ips: ips, Mac: mac, DeviceId: c.conf.RuntimeConfig.DeviceID,
+		Netns: c.Netns, Mode: c.mode(), DeviceId: c.conf.RuntimeConfig.DeviceID,
+	}
+	if req.Mode != modeChained { // there they are for the main interface, which has them
+		req.Ips, req.Mac = ips, mac
 	}
 	if given := c.conf.RuntimeConfig.Annotations; given != nil {
 		req.Annotations, req.HasAnnotations = relevant(*given), true
@@ -79,7 +89,10 @@ func relevant(annotations map[string]string) map[string]string {
 
 // printResult prints what the runtime gets. A reply that makes no result is undone, as the runtime gets an error.
 func (c *call) printResult(prev *types100.Result, answer *weftv1.AddReply) error {
-	result, err := resultOf(c.conf, prev, answer)
+	if v := c.unchanged(answer); v != nil {
+		return written(v)
+	}
+	result, err := c.resultOf(prev, answer)
 	var versioned types.Result
 	if err == nil {
 		versioned, err = result.GetAsVersion(c.conf.CNIVersion)
@@ -90,7 +103,11 @@ func (c *call) printResult(prev *types100.Result, answer *weftv1.AddReply) error
 		}
 		return types.NewError(types.ErrInternal, "result of the ADD: "+err.Error(), "")
 	}
-	if err := printed(versioned); err != nil {
+	return written(versioned)
+}
+
+func written(result interface{ Print() error }) error {
+	if err := printed(result); err != nil {
 		return types.NewError(types.ErrIOFailure, "print the result: "+err.Error(), "")
 	}
 	return nil

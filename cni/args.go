@@ -72,8 +72,9 @@ func (c *call) validEnvironment() error {
 	switch {
 	case len(c.ContainerID) > maxID:
 		return environment(fmt.Sprintf("CNI_CONTAINERID has more than %d characters", maxID))
-	case len(c.conf.Name) > maxID:
-		return types.NewError(types.ErrInvalidNetworkConfig, fmt.Sprintf("network configuration: name has more than %d characters", maxID), "")
+	case len(c.network()) > maxID:
+		return types.NewError(types.ErrInvalidNetworkConfig, fmt.Sprintf("network configuration: name has more than %d characters",
+			maxID-len(c.network())+len(c.conf.Name)), "")
 	case c.IfName == "lo" || strings.ContainsFunc(c.IfName, func(r rune) bool { return r <= ' ' || r > '~' || r == '%' }):
 		return environment(fmt.Sprintf("CNI_IFNAME %q cannot be the name of an interface", c.IfName))
 	case !filepath.IsAbs(c.Netns) || strings.ContainsRune(c.Netns, '\n'):
@@ -84,7 +85,7 @@ func (c *call) validEnvironment() error {
 
 // foreignNetns refuses the runtime's own network namespace, in which the plugin runs.
 func (c *call) foreignNetns() error {
-	if c.ownNetnsAllowed {
+	if c.ownNetnsAllowed() {
 		return nil
 	}
 	own, err := ns.CheckNetNS(c.Netns)

@@ -18,7 +18,7 @@ func collect(c *call) error {
 		return types.NewError(types.ErrInvalidNetworkConfig,
 			"GC needs cni.dev/valid-attachments, the list of attachments to keep: without it nothing is removed", "")
 	}
-	req := &weftv1.CollectRequest{Caller: c.caller(), Network: c.conf.Name}
+	req := &weftv1.CollectRequest{Caller: c.caller(), Network: c.network()}
 	for _, a := range *c.conf.Valid {
 		req.Valid = append(req.Valid, &weftv1.Attachment{ContainerId: a.ContainerID, IfName: a.IfName})
 	}
@@ -28,9 +28,11 @@ func collect(c *call) error {
 	answer, err := ask(ctx, c.conf.Socket, wait, func(ctx context.Context, agent weftv1.RemoteCNIClient) (*weftv1.CollectReply, error) {
 		return agent.Collect(ctx, req)
 	})
+	var refusal error
 	if err != nil || answer.GetError() != nil {
-		return failed("collect "+c.conf.Name, err, answer.GetError())
+		refusal = failed("collect "+c.conf.Name, err, answer.GetError())
+	} else {
+		c.log.Info("collected", "network", c.conf.Name, "removed", len(answer.GetRemoved()))
 	}
-	c.log.Info("collected", "network", c.conf.Name, "removed", len(answer.GetRemoved()))
-	return nil
+	return both(refusal, c.forward(ctx, "GC"))
 }

@@ -1,6 +1,7 @@
 package cni
 
 import (
+	"context"
 	"errors"
 	"flag"
 	"fmt"
@@ -19,7 +20,8 @@ const (
 	exitUsage  = 2
 )
 
-const usage = `weft-cni is the CNI plugin of Weft: a container runtime starts it with CNI_COMMAND set.
+const usage = `weft-cni is the CNI plugin of Weft: a container runtime starts it with CNI_COMMAND set. Started by the
+name weft-ipam it is an IPAM plugin, which gives addresses to the interfaces of other plugins.
 
 For people:
   weft-cni --version                       print the version
@@ -29,11 +31,14 @@ For people:
 `
 
 // terminal serves people: there is no CNI_COMMAND.
-type terminal struct{ out, err io.Writer }
+type terminal struct {
+	out, err io.Writer
+	program  string
+}
 
 // run does what the arguments say and returns the exit code.
 func (t terminal) run(version string, args []string) int {
-	flags := flag.NewFlagSet("weft-cni", flag.ContinueOnError)
+	flags := flag.NewFlagSet(t.program, flag.ContinueOnError)
 	flags.SetOutput(io.Discard)
 	showVersion := flags.Bool("version", false, "")
 	checkAgent := flags.Bool("check-agent", false, "")
@@ -44,7 +49,7 @@ func (t terminal) run(version string, args []string) int {
 		t.print(t.out, usage+specification())
 		return exitOK
 	case err != nil:
-		t.print(t.err, "weft-cni: "+err.Error()+"\n")
+		t.print(t.err, t.program+": "+err.Error()+"\n")
 	case *showVersion && flags.NArg() == 0:
 		t.print(t.out, version+"\n")
 		return exitOK
@@ -63,7 +68,9 @@ func specification() string {
 }
 
 func (t terminal) checkAgent(socket, version string) int {
-	err := askStatus(socket, &weftv1.Caller{Version: version, Protocol: weftv1.Protocol}, "")
+	ctx, cancel := context.WithTimeout(context.Background(), statusTime)
+	defer cancel()
+	err := askStatus(ctx, socket, &weftv1.StatusRequest{Caller: &weftv1.Caller{Version: version, Protocol: weftv1.Protocol}})
 	if err == nil {
 		t.print(t.out, "the agent at "+socket+" is ready\n")
 		return exitOK
@@ -72,6 +79,6 @@ func (t terminal) checkAgent(socket, version string) int {
 	if e, ok := errors.AsType[*types.Error](err); ok {
 		refusal = presentable("STATUS", e)
 	}
-	t.print(t.err, fmt.Sprintf("weft-cni: code %d: %s\n", refusal.Code, refusal))
+	t.print(t.err, fmt.Sprintf("%s: code %d: %s\n", t.program, refusal.Code, refusal))
 	return exitFailed
 }

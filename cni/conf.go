@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
 	"maps"
 	"path/filepath"
 	"slices"
@@ -16,8 +17,13 @@ import (
 
 // conf is the plugin object of a network configuration, with what the runtime injects.
 type conf struct {
-	types.PluginConf
+	given
 	own
+}
+
+// given are the keys that the specification defines.
+type given struct {
+	types.PluginConf
 
 	RuntimeConfig runtimeConfig   `json:"runtimeConfig"`
 	Args          json.RawMessage `json:"args"`
@@ -26,7 +32,7 @@ type conf struct {
 	Valid *[]types.GCAttachment `json:"cni.dev/valid-attachments"`
 }
 
-// own are Weft's keys.
+// own are Weft's keys. As an IPAM plugin it finds them in the object ipam: the rest is the other plugin's.
 type own struct {
 	Socket      string   `json:"socket"`
 	Mode        string   `json:"mode"`
@@ -57,7 +63,7 @@ var (
 const reserved = "cni.dev/"
 
 var (
-	modes  = []string{"primary", "chained", "delegate"}
+	modes  = []string{"primary", modeChained, "delegate"}
 	levels = []string{"debug", "info", "warn", "error"}
 )
 
@@ -79,75 +85,113 @@ func defaults() *conf {
 }
 
 // parseConf reads the configuration and names what is wrong with it.
-func parseConf(stdin []byte) (*conf, error) {
+func parseConf(stdin []byte, r role) (*conf, error) {
 	if err := scan(stdin); err != nil {
 		return nil, types.NewError(types.ErrInvalidNetworkConfig, "network configuration: "+err.Error(), "")
 	}
-	if err := refuseUnknown(stdin); err != nil {
+	ours, err := r.ownObject(stdin)
+	if err != nil {
+		return nil, types.NewError(types.ErrDecodingFailure, "network configuration: "+err.Error(), "")
+	}
+	if err := refuseUnknown(ours, r); err != nil {
 		return nil, err
 	}
 	c := defaults()
-	if err := c.decode(stdin); err != nil {
+	if err := c.decode(stdin, ours); err != nil {
 		return nil, types.NewError(types.ErrDecodingFailure, "network configuration: "+err.Error(), "")
 	}
-	if err := c.validate(); err != nil {
+	err = c.own.validate()
+	if err == nil {
+		err = c.foreignIsSound(r)
+	}
+	if err != nil {
 		return nil, types.NewError(types.ErrInvalidNetworkConfig, "network configuration: "+err.Error(), "")
 	}
 	return c, nil
 }
 
 // parseConfLeniently takes what it understands, and defaults for the rest.
-func parseConfLeniently(stdin []byte) *conf {
-	var keys map[string]json.RawMessage
-	_ = json.Unmarshal(stdin, &keys) // what has no keys has none to take
+func parseConfLeniently(stdin []byte, r role) *conf {
 	c := defaults()
-	for key, value := range keys {
-		one, err := json.Marshal(map[string]json.RawMessage{key: value})
-		if err != nil {
-			continue
+	c.CNIVersion = oldest
+	for one := range members(stdin) {
+		trial := c.given
+		if trial.decode(one) == nil {
+			c.given = trial
 		}
-		trial := *c
-		if trial.decode(one) == nil && trial.validate() == nil {
-			c = &trial
+	}
+	ours, err := r.ownObject(stdin)
+	if err != nil {
+		return c
+	}
+	for one := range members(ours) {
+		trial := c.own
+		if json.Unmarshal(one, &trial) == nil && trial.validate() == nil {
+			c.own = trial
 		}
 	}
 	return c
 }
 
-func (c *conf) decode(b []byte) error {
-	if err := json.Unmarshal(b, c); err != nil {
+// members gives each member of an object as an object of its own; what is no object has none.
+func members(object []byte) iter.Seq[[]byte] {
+	var keys map[string]json.RawMessage
+	_ = json.Unmarshal(object, &keys) // what has no keys has none to take
+	return func(yield func([]byte) bool) {
+		for key, value := range keys {
+			one, err := json.Marshal(map[string]json.RawMessage{key: value})
+			if err == nil && !yield(one) {
+				return
+			}
+		}
+	}
+}
+
+// oldest is the version of a configuration that names none, as the specification says.
+const oldest = "0.1.0"
+
+func (c *conf) decode(stdin, ours []byte) error {
+	if err := c.given.decode(stdin); err != nil {
 		return err
 	}
-	if c.CNIVersion == "" {
-		c.CNIVersion = "0.1.0" // as the specification says
+	return json.Unmarshal(ours, &c.own)
+}
+
+func (g *given) decode(b []byte) error {
+	if err := json.Unmarshal(b, g); err != nil {
+		return err
+	}
+	if g.CNIVersion == "" {
+		g.CNIVersion = oldest
 	}
 	return nil
 }
 
-func refuseUnknown(stdin []byte) error {
+func refuseUnknown(ours []byte, r role) error {
 	var keys map[string]json.RawMessage
-	if err := json.Unmarshal(stdin, &keys); err != nil {
+	if err := json.Unmarshal(ours, &keys); err != nil {
 		return types.NewError(types.ErrDecodingFailure, "network configuration: "+err.Error(), "")
 	}
+	known := r.keys()
 	for _, key := range slices.Sorted(maps.Keys(keys)) {
-		if strings.HasPrefix(key, reserved) || slices.Contains(specKeys, key) || slices.Contains(ownKeys, key) {
+		if strings.HasPrefix(key, reserved) || slices.Contains(known, key) {
 			continue
 		}
 		return types.NewError(types.ErrInvalidNetworkConfig,
-			fmt.Sprintf("network configuration: unknown key %q, did you mean %q?", key, nearest(key)), "")
+			fmt.Sprintf("network configuration: unknown key %q%s, did you mean %q?", key, r.where(), nearest(key, known)), "")
 	}
 	return nil
 }
 
 // nearest finds the known key that is most like this one.
-func nearest(key string) string {
+func nearest(key string, known []string) string {
 	key = strings.ToLower(key)
-	return slices.MinFunc(slices.Concat(ownKeys, specKeys), func(a, b string) int {
+	return slices.MinFunc(known, func(a, b string) int {
 		return levenshtein.Distance(key, strings.ToLower(a), nil) - levenshtein.Distance(key, strings.ToLower(b), nil)
 	})
 }
 
-func (c *conf) validate() error {
+func (c *own) validate() error {
 	switch {
 	case !filepath.IsAbs(c.Socket) || len(c.Socket) > maxSocketPath:
 		return fmt.Errorf("socket %q is not an absolute path of at most %d bytes", c.Socket, maxSocketPath)

@@ -43,7 +43,7 @@ func TestTheNearestKeyIsNamed(t *testing.T) {
 	for key, want := range map[string]string{
 		"Socket": "socket", "log_level": "logLevel", "deletequeue": "deleteQueue", "time-out": "timeout", "capability": "capabilities",
 	} {
-		if got := nearest(key); got != want {
+		if got := nearest(key, role{}.keys()); got != want {
 			t.Errorf("for %s it is %s, want %s", key, got, want)
 		}
 	}
@@ -51,7 +51,7 @@ func TestTheNearestKeyIsNamed(t *testing.T) {
 
 func TestADeleteTakesFromTheConfigurationWhatItUnderstands(t *testing.T) {
 	c := parseConfLeniently([]byte(`{"cniVersion":"1.0.0","name":"weft","socket":"/run/other.sock",
-		"timeout":"never","logLevel":7,"mode":"x","deleteQueue":"/q","unknown":{}}`))
+		"timeout":"never","logLevel":7,"mode":"x","deleteQueue":"/q","unknown":{}}`), role{})
 	if c.Name != "weft" || c.Socket != "/run/other.sock" || c.DeleteQueue != "/q" {
 		t.Errorf("lost what is right: %+v", c)
 	}
@@ -65,20 +65,27 @@ func FuzzConf(f *testing.F) {
 	f.Add([]byte(`{"prevResult":{"cniVersion":"1.0.0","ips":[{"address":"10.1.1.1/24","interface":9}],"interfaces":[null]},"cniVersion":"1.0.0"}`))
 	f.Add([]byte(`{"ipam":{"type":3},"dns":[]}`))
 	f.Add([]byte(`[{}]`))
+	f.Add([]byte(`{"name":"x","mode":"bridge","mtu":1400,"ipam":{"type":"weft-ipam","socket":"/s","logFile":""}}`))
 	f.Fuzz(func(t *testing.T, stdin []byte) {
-		lenient := parseConfLeniently(stdin)
-		if err := lenient.validate(); err != nil {
-			t.Fatalf("a DEL would work with %v", err)
-		}
-		c, err := parseConf(stdin)
-		if err != nil {
-			return
-		}
-		if !json.Valid(stdin) || !filepath.IsAbs(c.Socket) || c.Timeout <= 0 {
-			t.Fatalf("accepted %s as %+v", stdin, c)
-		}
-		if prev, err := c.prevResult(); err == nil && prev != nil {
-			checkRequest(prev)
+		for _, r := range []role{{}, {ipam: true}} {
+			fuzzConf(t, stdin, r)
 		}
 	})
+}
+
+func fuzzConf(t *testing.T, stdin []byte, r role) {
+	lenient := parseConfLeniently(stdin, r)
+	if err := lenient.validate(); err != nil {
+		t.Fatalf("a DEL would work with %v", err)
+	}
+	c, err := parseConf(stdin, r)
+	if err != nil {
+		return
+	}
+	if !json.Valid(stdin) || !filepath.IsAbs(c.Socket) || c.Timeout <= 0 {
+		t.Fatalf("accepted %s as %+v", stdin, c)
+	}
+	if prev, err := c.prevResult(); err == nil && prev != nil {
+		(&call{plugin: &plugin{role: r}}).checkRequest(prev)
+	}
 }

@@ -22,8 +22,17 @@ type delLimits struct {
 
 var defaultDelLimits = delLimits{call: 30 * time.Second, lock: 10 * time.Second, last: 5 * time.Second}
 
-// del needs nothing but the key: no namespace, no prevResult, no arguments.
+// del gives an address back to a foreign IPAM plugin when nobody uses it any more, or nobody is there to say so. A
+// refusal of the agent leaves it: the runtime comes again.
 func del(c *call) error {
+	if err := c.deleteAttachment(); err != nil {
+		return err
+	}
+	return c.giveBack()
+}
+
+// deleteAttachment needs nothing but the key: no namespace, no prevResult, no arguments.
+func (c *call) deleteAttachment() error {
 	req := &weftv1.DeleteRequest{Caller: c.caller(), Attachment: c.attachment()}
 	if env, err := parseArgs(c.CmdArgs.Args); err == nil {
 		req.Pod = env.pod()
@@ -71,7 +80,7 @@ func (c *call) enqueue(req *weftv1.DeleteRequest) error {
 		return types.NewError(types.ErrIOFailure, "queue the DEL: "+err.Error(), "")
 	}
 	var refusal error
-	key := deletequeue.Key{Network: c.conf.Name, ContainerID: c.ContainerID, IfName: c.IfName}
+	key := deletequeue.Key{Network: c.network(), ContainerID: c.ContainerID, IfName: c.IfName}
 	err = queue.AddUnless(ctx, deletequeue.NewEntry(key, time.Now()), func() bool {
 		answer, err := c.delete(req, c.plugin.del.last)
 		if isAway(answer, err) {

@@ -45,7 +45,7 @@ func (l *log) close() {
 // annotations and addresses of others.
 func (l *log) ended(c *call, took time.Duration, err error) {
 	attributes := []any{
-		"verb", c.command, "network", c.conf.Name, "container", c.ContainerID, "interface", c.IfName,
+		"verb", c.command, "network", c.network(), "container", c.ContainerID, "interface", c.IfName,
 		"netns", c.Netns, "took", took.Round(time.Microsecond),
 	}
 	if err != nil {

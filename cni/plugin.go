@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"runtime/debug"
+	"slices"
 	"time"
 
 	"github.com/containernetworking/cni/pkg/skel"
@@ -16,42 +17,50 @@ import (
 // supported are the versions of the specification that are served, with their own form of a result.
 var supported = cniversion.PluginSupports("0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0")
 
-// Main is the program weft-cni: version is the build's own, args are those of the
-// command line. It returns the exit code.
+// Main is the program weft-cni, or weft-ipam where the name that it was started by, the
+// first of args, is that: version is the build's own. It returns the exit code.
 func Main(version string, args []string) int {
+	r := roleOf(args[0])
 	if os.Getenv("CNI_COMMAND") == "" {
-		return terminal{os.Stdout, os.Stderr}.run(version, args)
+		return terminal{os.Stdout, os.Stderr, r.name()}.run(version, args[1:])
 	}
-	p := newPlugin(version)
+	p := newPlugin(version, r)
 	return serve(p, p.verbs())
 }
 
 // plugin is one run of the program.
 type plugin struct {
+	role
 	version string
 	command string
 
-	// ownNetnsAllowed is CNI_NETNS_OVERRIDE: the sandbox may be the runtime's own namespace.
-	ownNetnsAllowed bool
+	override string // CNI_NETNS_OVERRIDE as the runtime set it: the sandbox may be the runtime's own namespace
 
 	del delLimits
 }
 
-func newPlugin(version string) *plugin {
-	override := os.Getenv("CNI_NETNS_OVERRIDE")
+func newPlugin(version string, r role) *plugin {
 	return &plugin{
-		version:         version,
-		command:         os.Getenv("CNI_COMMAND"),
-		ownNetnsAllowed: override == "1" || override == "true" || override == "TRUE",
-		del:             defaultDelLimits,
+		role:     r,
+		version:  version,
+		command:  os.Getenv("CNI_COMMAND"),
+		override: os.Getenv(netnsOverride),
+		del:      defaultDelLimits,
 	}
+}
+
+// netnsOverride is a variable of the environment that CNI's own library reads.
+const netnsOverride = "CNI_NETNS_OVERRIDE"
+
+func (p *plugin) ownNetnsAllowed() bool {
+	return slices.Contains([]string{"1", "true", "TRUE"}, p.override)
 }
 
 // serve does what the runtime asks and leaves exactly one JSON document on stdout, or none.
 func serve(p *plugin, verbs skel.CNIFuncs) int {
 	// skel checks the namespace once the verb is done. That is too late for an ADD,
 	// whose result is printed by then, and a DEL needs no namespace at all.
-	if err := os.Setenv("CNI_NETNS_OVERRIDE", "1"); err != nil {
+	if err := os.Setenv(netnsOverride, "1"); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 	}
 	err := guard(func() *types.Error {
@@ -131,15 +140,20 @@ func (c *call) guarded(do func(*call) error) (err error) {
 // configuration since the ADD.
 func (p *plugin) readConf(stdin []byte) (*conf, error) {
 	if p.command == "DEL" {
-		return parseConfLeniently(stdin), nil
+		return parseConfLeniently(stdin, p.role), nil
 	}
-	return parseConf(stdin)
+	return parseConf(stdin, p.role)
 }
 
 func (c *call) caller() *weftv1.Caller {
 	return &weftv1.Caller{Version: c.version, Protocol: weftv1.Protocol}
 }
 
+// network is the name that the agent knows.
+func (c *call) network() string { return c.role.network(c.conf.Name) }
+
+func (c *call) mode() string { return c.role.mode(c.conf) }
+
 func (c *call) attachment() *weftv1.Attachment {
-	return &weftv1.Attachment{Network: c.conf.Name, ContainerId: c.ContainerID, IfName: c.IfName}
+	return &weftv1.Attachment{Network: c.network(), ContainerId: c.ContainerID, IfName: c.IfName}
 }

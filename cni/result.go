@@ -39,28 +39,30 @@ func (c *conf) prevResult() (_ *types100.Result, err error) {
 
 var errNull = errors.New("prevResult: an interface, address or route is null")
 
-// resultOf appends the agent's reply to what earlier plugins made.
-func resultOf(c *conf, prev *types100.Result, reply *weftv1.AddReply) (*types100.Result, error) {
-	result := &types100.Result{CNIVersion: types100.ImplementedSpecVersion, DNS: c.DNS}
+// resultOf appends the agent's reply to what earlier plugins made. That of an IPAM plugin has no interfaces.
+func (c *call) resultOf(prev *types100.Result, reply *weftv1.AddReply) (*types100.Result, error) {
+	result := &types100.Result{CNIVersion: types100.ImplementedSpecVersion, DNS: c.dnsOf(prev, reply)}
 	if prev != nil {
 		result.Interfaces, result.IPs, result.Routes = prev.Interfaces, prev.IPs, prev.Routes
-		if !prev.DNS.IsEmpty() {
-			result.DNS = prev.DNS
-		}
 	}
 	before := len(result.Interfaces)
 	for _, in := range reply.GetInterfaces() {
-		result.Interfaces = append(result.Interfaces, interfaceOf(c.CNIVersion, in))
+		if !c.ipam {
+			result.Interfaces = append(result.Interfaces, interfaceOf(c.conf.CNIVersion, in))
+		}
 	}
 	for _, ip := range reply.GetIps() {
 		config, err := ipOf(ip)
 		if err != nil {
 			return nil, err
 		}
-		if int(ip.GetInterface()) >= len(reply.GetInterfaces()) {
+		switch {
+		case c.ipam:
+		case int(ip.GetInterface()) >= len(reply.GetInterfaces()):
 			return nil, fmt.Errorf("address %s is of interface %d, which is not there", ip.GetAddress(), ip.GetInterface())
+		default:
+			config.Interface = types100.Int(before + int(ip.GetInterface()))
 		}
-		config.Interface = types100.Int(before + int(ip.GetInterface()))
 		result.IPs = append(result.IPs, config)
 	}
 	for _, r := range reply.GetRoutes() {
@@ -71,6 +73,18 @@ func resultOf(c *conf, prev *types100.Result, reply *weftv1.AddReply) (*types100
 		result.Routes = append(result.Routes, route)
 	}
 	return result, nil
+}
+
+// dnsOf leaves that of the main plugin as it is. The configuration goes before a foreign IPAM plugin.
+func (c *call) dnsOf(prev *types100.Result, reply *weftv1.AddReply) types.DNS {
+	d := reply.GetDns()
+	switch {
+	case prev != nil && (c.mode() == modeChained || !prev.DNS.IsEmpty()):
+		return prev.DNS
+	case !c.ipam && !c.conf.DNS.IsEmpty():
+		return c.conf.DNS
+	}
+	return types.DNS{Nameservers: d.GetNameservers(), Domain: d.GetDomain(), Search: d.GetSearch(), Options: d.GetOptions()}
 }
 
 // interfaceOf leaves out what came with version 1.1.0: the library prints it in 1.0.0 too.

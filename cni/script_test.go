@@ -44,6 +44,9 @@ func answer(netns string) *weftv1.AddReply {
 //	conf VERSION [MEMBERS]   write conf.json, the plugin's stdin
 //	agent BEHAVIOUR...       start an agent, which answers so
 //	agent stop               take it away
+//	agent had [none]         it finds the attachment of an earlier ADD, or does not
+//	answer FILE              its ADD gives what the file says
+//	macvlan VERSION [MEMBERS] write conf.json, the stdin of weft-ipam when macvlan executes it
 //	asked                    print what it was asked since the last time, to stdout
 //	queued N                 there are N deletes in the queue
 func TestScripts(t *testing.T) {
@@ -52,7 +55,7 @@ func TestScripts(t *testing.T) {
 		UpdateScripts: *update,
 		Setup:         setup,
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"conf": writeConf, "agent": playAgent, "asked": asked, "queued": queued,
+			"conf": writeConf, "macvlan": writeMacvlanConf, "agent": playAgent, "answer": setAnswer, "asked": asked, "queued": queued,
 		},
 	})
 }
@@ -90,14 +93,41 @@ func writeConf(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	members := fmt.Sprintf(`"cniVersion":%q,"name":"weft","type":"weft-cni","socket":%q,"deleteQueue":%q`,
 		args[0], ts.MkAbs("agent.sock"), ts.MkAbs("queue"))
-	if len(args) == 2 {
-		members += "," + args[1]
+	write(ts, members, args[1:])
+}
+
+func writeMacvlanConf(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 1 || len(args) > 2 {
+		ts.Fatalf("usage: macvlan VERSION [MEMBERS]")
 	}
-	ts.Check(os.WriteFile(ts.MkAbs("conf.json"), []byte("{"+members+"}"), 0o600))
+	write(ts, fmt.Sprintf(`"cniVersion":%q,"name":"weft","type":"macvlan","mode":"bridge","master":"eth7","mtu":1400,
+		"runtimeConfig":{"ips":["10.3.0.7"]},"ipam":{"type":"weft-ipam","socket":%q,"deleteQueue":%q}`,
+		args[0], ts.MkAbs("agent.sock"), ts.MkAbs("queue")), args[1:])
+}
+
+func write(ts *testscript.TestScript, members string, more []string) {
+	text := "{" + strings.Join(append([]string{members}, more...), ",") + "}"
+	ts.Check(os.WriteFile(ts.MkAbs("conf.json"), []byte(text), 0o600))
+}
+
+func setAnswer(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: answer FILE")
+	}
+	reply := &weftv1.AddReply{}
+	ts.Check(protojson.Unmarshal([]byte(ts.ReadFile(args[0])), reply))
+	ts.Value(agentKey{}).(*played).Answer = reply
 }
 
 func playAgent(ts *testscript.TestScript, _ bool, args []string) {
 	agent := ts.Value(agentKey{}).(*played)
+	if len(args) > 0 && args[0] == "had" {
+		agent.Had = agent.Answer
+		if len(args) == 2 {
+			agent.Had = nil
+		}
+		return
+	}
 	if agent.stop != nil {
 		agent.stop()
 	}

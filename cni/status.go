@@ -16,19 +16,31 @@ const (
 	reachTime  = time.Second
 )
 
-func available(c *call) error { return askStatus(c.conf.Socket, c.caller(), c.conf.Name) }
-
-// askStatus returns nil if the agent would serve an ADD; its errors have the codes of STATUS only.
-func askStatus(socket string, caller *weftv1.Caller, network string) error {
+func available(c *call) error {
 	ctx, cancel := context.WithTimeout(context.Background(), statusTime)
 	defer cancel()
+	err := askStatus(ctx, c.conf.Socket, &weftv1.StatusRequest{Caller: c.caller(), Network: c.network()})
+	if err != nil {
+		return err
+	}
+	return asStatus(c.forward(ctx, "STATUS"))
+}
+
+// askStatus returns nil if the agent would serve an ADD; its errors have the codes of STATUS only.
+func askStatus(ctx context.Context, socket string, req *weftv1.StatusRequest) error {
 	answer, err := ask(ctx, socket, patience{silent: reachTime}, func(ctx context.Context, agent weftv1.RemoteCNIClient) (*weftv1.StatusReply, error) {
-		return agent.Status(ctx, &weftv1.StatusRequest{Caller: caller, Network: network})
+		return agent.Status(ctx, req)
 	})
 	if err == nil && answer.GetError() == nil {
 		return nil
 	}
-	refusal := failed("status", err, answer.GetError())
+	return asStatus(failed("status", err, answer.GetError()))
+}
+
+func asStatus(refusal error) error {
+	if refusal == nil {
+		return nil
+	}
 	e, ok := errors.AsType[*types.Error](refusal)
 	switch {
 	case !ok:

@@ -1,4 +1,4 @@
-// Command weft-cni is the CNI plugin that a container runtime starts for each sandbox.
+// Command weft-cni is the CNI plugin that a container runtime starts for each sandbox; by the name weft-ipam, other plugins do.
 package main
 
 import (
@@ -9,5 +9,5 @@ import (
 )
 
 func main() {
-	os.Exit(cni.Main(version.String(), os.Args[1:]))
+	os.Exit(cni.Main(version.String(), os.Args))
 }

@@ -37,6 +37,7 @@ type Agent struct {
 	// Answer is what a successful Add gives; nil is an empty reply. Error is what Refuse gives.
 	Answer *weftv1.AddReply
 	Error  *weftv1.Error
+	Had    *weftv1.AddReply // what Find finds; nil is nothing
 
 	mu        sync.Mutex
 	behaviour []Behaviour // the last one stays
@@ -124,6 +125,12 @@ func (a *Agent) Add(ctx context.Context, req *weftv1.AddRequest) (*weftv1.AddRep
 		return &weftv1.AddReply{Error: refusal}, nil
 	}
 	return a.Answer, nil
+}
+
+// Find answers with Had.
+func (a *Agent) Find(ctx context.Context, req *weftv1.FindRequest) (*weftv1.FindReply, error) {
+	_, refusal, err := a.take(ctx, req)
+	return &weftv1.FindReply{Error: refusal, Found: a.Had}, err
 }
 
 // Delete succeeds.

@@ -1,0 +1,88 @@
+package cni
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/containernetworking/cni/pkg/types"
+	types100 "github.com/containernetworking/cni/pkg/types/100"
+
+	weftv1 "github.com/weftnet/weft/proto/weft/v1"
+)
+
+// addition is an ADD under way.
+type addition struct {
+	req  *weftv1.AddRequest
+	prev *types100.Result
+}
+
+// addWith is an ADD with addresses of a foreign IPAM plugin. That one gives them to a sandbox once: an attachment that
+// is complete already is answered without it, or undoing the second ADD would take the address of the first.
+func (c *call) addWith(ctx context.Context, f *foreign, a addition) error {
+	if _, err := f.path(); err != nil {
+		return err // before anything is made that would have to be undone by it
+	}
+	what := "add " + c.name(a.req.GetPod())
+	had, err := c.askFind(ctx, a.req)
+	if err != nil || had.GetError() != nil {
+		return failed(what, err, had.GetError())
+	}
+	if had.GetFound() != nil {
+		return c.printResult(a.prev, had.GetFound())
+	}
+	leased, err := f.lease(ctx)
+	if err != nil {
+		return c.undone(err, c.giveBack())
+	}
+	a.req.Ips = nil // the IPAM plugin knew them
+	delegated(a.req, leased)
+	answer, err := c.askAdd(ctx, a.req)
+	switch {
+	case err == nil && answer.GetError() == nil:
+		return c.printResult(a.prev, answer)
+	case isUnsure(err):
+		return c.undone(failed(what, err, nil), del(c))
+	}
+	return c.undone(failed(what, err, answer.GetError()), c.giveBack())
+}
+
+func (c *call) askFind(ctx context.Context, req *weftv1.AddRequest) (*weftv1.FindReply, error) {
+	find := &weftv1.FindRequest{Caller: req.GetCaller(), Attachment: req.GetAttachment(), Netns: req.GetNetns()}
+	return ask(ctx, c.conf.Socket, c.addPatience(), func(ctx context.Context, agent weftv1.RemoteCNIClient) (*weftv1.FindReply, error) {
+		return agent.Find(ctx, find)
+	})
+}
+
+// isUnsure is true if the agent may have wired the sandbox, or may still do so: nobody else is to get the address then
+// until it has been told not to.
+func isUnsure(err error) bool {
+	_, unreachable := errors.AsType[*unreachableError](err)
+	return err != nil && !unreachable
+}
+
+// undone adds to the reason of a failed ADD why it could not be undone, if it could not.
+func (c *call) undone(reason, undo error) error {
+	if undo == nil {
+		return reason
+	}
+	c.log.Warn("a failed ADD is not undone", "err", undo)
+	text := undo.Error()
+	if e, ok := errors.AsType[*types.Error](undo); ok {
+		text = e.Msg
+	}
+	return both(reason, fmt.Errorf("it is not undone: %s", text))
+}
+
+// delegated puts what a foreign IPAM plugin gave into the request.
+func delegated(req *weftv1.AddRequest, leased *types100.Result) {
+	for _, ip := range leased.IPs {
+		req.DelegatedIps = append(req.DelegatedIps, &weftv1.IP{Address: ip.Address.String(), Gateway: textOf(ip.Gateway)})
+	}
+	for _, r := range leased.Routes {
+		req.DelegatedRoutes = append(req.DelegatedRoutes, &weftv1.Route{Destination: r.Dst.String(), Gateway: textOf(r.GW)})
+	}
+	if d := leased.DNS; !d.IsEmpty() {
+		req.DelegatedDns = &weftv1.DNS{Nameservers: d.Nameservers, Domain: d.Domain, Search: d.Search, Options: d.Options}
+	}
+}
