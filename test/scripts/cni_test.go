@@ -114,8 +114,8 @@ func (s *stage) fill(c *call, conf map[string]any, env map[string]string, names 
 	}
 	c.sandbox = b
 	env["CNI_CONTAINERID"], env["CNI_NETNS"], env["CNI_IFNAME"], env["CNI_ARGS"] = b.id, b.path, "eth0", b.environment()
-	if c.verb != "add" && b.result != nil {
-		conf["prevResult"] = json.RawMessage(b.result)
+	if result := b.result(); c.verb != "add" && result != nil {
+		conf["prevResult"] = json.RawMessage(result)
 	}
 	return nil
 }
@@ -153,7 +153,7 @@ func (s *stage) run(c *call, conf map[string]any, env map[string]string) error {
 	go func() {
 		defer close(c.done)
 		if c.err = cmd.Wait(); c.err == nil && c.verb == "add" {
-			c.sandbox.result = bytes.Clone(c.out.Bytes())
+			c.sandbox.remember(c.out.Bytes())
 		}
 	}()
 	return nil

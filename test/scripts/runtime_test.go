@@ -88,7 +88,7 @@ func (s *stage) execute(ts *testscript.TestScript, verb, version string, names [
 		}
 		var printed bytes.Buffer
 		err = result.PrintTo(&printed)
-		b.result = printed.Bytes()
+		b.remember(printed.Bytes())
 		return result, err
 	case "check":
 		return nil, cni.CheckNetworkList(ctx, list, b.conf())

@@ -1,6 +1,7 @@
 package scripts_test
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -8,6 +9,7 @@ import (
 	"net/netip"
 	"path/filepath"
 	"strings"
+	"sync"
 
 	"github.com/containernetworking/cni/libcni"
 	"github.com/rogpeppe/go-internal/testscript"
@@ -17,13 +19,14 @@ import (
 
 // sandbox is what a runtime makes for a pod, with what it remembers of it.
 type sandbox struct {
-	name   string
-	pod    string // several sandboxes may be of one pod
-	id     string // of the container
-	path   string // of the network namespace
-	result []byte // of the last ADD that succeeded
+	name    string
+	pod     string // several sandboxes may be of one pod
+	id      string // of the container
+	path    string // of the network namespace
+	removed bool   // the namespace
 
-	removed bool // the namespace
+	mu   sync.Mutex
+	last []byte // the result of the last ADD that succeeded
 }
 
 // sandboxCommand:
@@ -97,12 +100,26 @@ func (b *sandbox) conf() *libcni.RuntimeConf {
 	}
 }
 
+// result is that of the last ADD that succeeded; nil before.
+func (b *sandbox) result() []byte {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.last
+}
+
+// remember keeps the result of an ADD.
+func (b *sandbox) remember(result []byte) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.last = bytes.Clone(result)
+}
+
 // addresses are those that the last ADD gave.
 func (b *sandbox) addresses() ([]netip.Addr, error) {
 	var result struct {
 		IPs []struct{ Address netip.Prefix }
 	}
-	if err := json.Unmarshal(b.result, &result); err != nil {
+	if err := json.Unmarshal(b.result(), &result); err != nil {
 		return nil, fmt.Errorf("sandbox %s has no result of an ADD: %w", b.name, err)
 	}
 	var addresses []netip.Addr
