@@ -100,11 +100,14 @@ func (a *Agent) assembleRooms() (err error) {
 		Verify:    a.config.Verify,
 	})
 	a.network, err = ipnet.New(ipnet.Config{
-		Pools:    ipamPools(a.config.Pools),
-		CoolDown: orNone(a.config.CoolDown),
-		MTU:      a.config.MTU,
-		HostLink: a.config.HostLink,
-		Log:      a.log.With("room", "ipnet"),
+		Pools:          ipamPools(a.config.Pools),
+		NamespacePools: a.config.NamespacePools,
+		NodePools:      a.config.NodePools,
+		PodInterface:   a.config.PodInterface,
+		CoolDown:       orNone(a.config.CoolDown),
+		MTU:            a.config.MTU,
+		HostLink:       a.config.HostLink,
+		Log:            a.log.With("room", "ipnet"),
 	})
 	if err != nil {
 		return fmt.Errorf("networks: %w", err)
@@ -130,6 +133,8 @@ func (a *Agent) Run(ctx context.Context) error {
 	group.Go(func() error { return ended("event loop", a.loop.Run(ctx)) })
 	group.Go(func() error { return ended("server", a.serve(ctx)) })
 	group.Go(func() error { return ended("dataplane", a.dataplane.run(ctx)) })
+	group.Go(func() error { return ended("configuration", a.followConfig(ctx)) })
+	group.Go(func() error { return ended("external configuration", a.followExternal(ctx)) })
 	group.Go(func() error {
 		if err := a.start(ctx); err != nil {
 			return ended("start", err)
@@ -158,6 +163,7 @@ func (a *Agent) start(ctx context.Context) error {
 		// What could not be repaired is retried by the scheduler and healed by the loop; it must not keep the rest down.
 		a.log.Error("first resync left something to repair", "err", err)
 	}
+	a.setNetworks(ctx, a.config.Networks)
 	unlock, err := a.queue.Lock(ctx)
 	if err != nil {
 		return fmt.Errorf("lock the delete queue: %w", err)

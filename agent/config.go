@@ -8,23 +8,35 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+
+	"github.com/weftnet/weft/pod"
 )
 
 // Config is all that an operator can set. Each field is a key of the YAML file, a flag and an environment variable;
 // flags win over the environment, that over the file, the file over the defaults.
 type Config struct {
-	Socket     string
-	StateDir   string
-	Dataplane  Dataplane
-	Pools      []Pool
+	Socket    string
+	StateDir  string
+	Dataplane Dataplane
+	Pools     []Pool
+	Networks  []pod.Network
+
+	NamespacePools map[string][]string // by namespace of Kubernetes, names of pools
+	NodePools      []string
+	PodInterface   string
+
 	CoolDown   time.Duration
 	MTU        int
 	HostLink   string
 	Log        Log
 	HealthFile string
+	External   string
 	Verify     bool
 	GCGrace    time.Duration
 	Audit      time.Duration
+
+	File   string                 // where it was read from; "" = no file
+	Reload func() (Config, error) // reads it again
 }
 
 // Dataplane says which dataplane the agent drives.
@@ -43,8 +55,10 @@ type Log struct {
 
 // Pool is a range of addresses for pods.
 type Pool struct {
-	Name   string
-	Prefix netip.Prefix
+	Name       string       `json:"name"`
+	Prefix     netip.Prefix `json:"prefix"`
+	Disabled   bool         `json:"disabled,omitempty"`   // gives no more addresses; those that it gave stay
+	Namespaces []string     `json:"namespaces,omitempty"` // of Kubernetes, for whose pods it is; empty: all
 }
 
 // String is the pool as a flag shows it.
@@ -65,6 +79,11 @@ func (c *Config) Flags(fs *pflag.FlagSet) {
 	fs.StringVar(&c.Dataplane.Program, "dataplane-program", "", "weft-vswitch to start; default: beside the agent, else from PATH")
 	fs.StringVar(&c.Dataplane.Log, "dataplane-log", "/var/log/weft-vswitch.log", "file for the output of weft-vswitch")
 	fs.Var((*poolsValue)(&c.Pools), "pools", "address pools, each NAME=PREFIX, comma separated; one of a family at least")
+	fs.Var(&structured[[]pod.Network]{&c.Networks, "networks"}, "networks", "custom networks, a list as in the documentation of networks")
+	fs.Var(&structured[map[string][]string]{&c.NamespacePools, "map"}, "namespace-pools", "names of the pools for pods of a namespace, {NAMESPACE: [POOL, ...]}")
+	fs.StringSliceVar(&c.NodePools, "node-pools", nil, "names of the pools for pods whose namespace has none; default: all without namespaces")
+	fs.StringVar(&c.PodInterface, "pod-interface", pod.TypeTap, "type of pods' main interface, tap or veth")
+	fs.StringVar(&c.External, "external-config", "", "directory of YAML files with values of others (key: value), watched; root's and not writable by others")
 	fs.DurationVar(&c.CoolDown, "cool-down", 30*time.Second, "time before a released address is given out again, 0s to 1h")
 	fs.IntVar(&c.MTU, "mtu", 1500, "MTU of pods' interfaces, 1280 to 9000 bytes (576 without an IPv6 pool)")
 	fs.StringVar(&c.HostLink, "host-link", "weft0", "name of the link between this node and the dataplane")
@@ -83,12 +102,13 @@ func (c *Config) Validate() error {
 		absolute("socket", c.Socket), absolute("stateDir", c.StateDir),
 		absolute("dataplane.socket", c.Dataplane.Socket),
 		oneOf("dataplane.type", c.Dataplane.Type, Embedded, VPP),
+		oneOf("podInterface", c.PodInterface, pod.TypeTap, pod.TypeVeth),
 		oneOf("log.level", c.Log.Level, "debug", "info", "warn", "error"),
 		oneOf("log.format", c.Log.Format, "text", "json"),
 		within("coolDown", c.CoolDown, 0, time.Hour),
 		within("gcGrace", c.GCGrace, 0, time.Hour),
 		within("audit", c.Audit, time.Second, 24*time.Hour),
-		c.validatePools(), c.validateMTU(), c.validateHostLink(),
+		c.validatePools(), c.validateNetworks(), c.validateMTU(), c.validateHostLink(),
 	)
 }
 
@@ -120,6 +140,21 @@ func (c *Config) validatePools() error {
 		}
 		if p.Prefix.Bits() > p.Prefix.Addr().BitLen()-2 {
 			errs = append(errs, fmt.Errorf("pools: %s is too small: a pool has at least 4 addresses", p))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (c *Config) validateNetworks() error {
+	var errs []error
+	names := map[string]bool{}
+	for _, n := range c.Networks {
+		if names[n.Name] {
+			errs = append(errs, fmt.Errorf("networks: two are named %q", n.Name))
+		}
+		names[n.Name] = true
+		if err := n.Validate(); err != nil {
+			errs = append(errs, fmt.Errorf("networks: %w", err))
 		}
 	}
 	return errors.Join(errs...)

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -28,10 +29,7 @@ func configOf(t *testing.T, file string, args, environ []string) (Config, error)
 	if err := fs.Parse(args); err != nil {
 		return c, err
 	}
-	if err := LoadConfig(fs, path, environ); err != nil {
-		return c, err
-	}
-	return c, c.Validate()
+	return ReadConfig(fs, path, environ)
 }
 
 func TestAFlagWinsOverTheEnvironmentAndThatOverTheFile(t *testing.T) {
@@ -79,6 +77,11 @@ func TestWhatIsWrongIsNamed(t *testing.T) {
 		{"a pool name given twice", "pools: [a=10.1.0.0/24, a=10.2.0.0/24]", `two are named "a"`},
 		{"a pool that is too small", "pools: [a=10.1.0.0/31]", "too small"},
 		{"a key given twice", minimal + "mtu: 1\nmtu: 2", "already set"},
+		{"a network that cannot be", minimal + "networks: [{name: blue, type: L4}]", `network "blue": type must be L2 or L3`},
+		{"an unknown key of a network", minimal + "networks: [{name: blue, typ: L2}]", `unknown field "typ"`},
+		{"a network given twice", minimal + "networks: [{name: blue, type: L2}, {name: blue, type: L2}]", `two are named "blue"`},
+		{"a pool without a prefix", "pools: [{name: a}]", "prefix is missing"},
+		{"a type of interface that is none", minimal + "podInterface: memif", "podInterface"},
 		{"a link name that is none", minimal + "hostLink: a/b", "hostLink"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -87,6 +90,26 @@ func TestWhatIsWrongIsNamed(t *testing.T) {
 				t.Errorf("got %v, want %q in it", err, tc.want)
 			}
 		})
+	}
+}
+
+func TestNetworksAndPoolsOfNamespacesAreRead(t *testing.T) {
+	c, err := configOf(t, `
+pools: [{name: a, prefix: 10.1.0.0/24}, {name: b, prefix: 10.2.0.0/24, disabled: true, namespaces: [shop]}]
+networks:
+  - {name: blue, type: L2, cidrs: [10.5.0.0/24, "fd05::/64"], mtu: 1400, antiSpoof: true}
+  - {name: red, type: L3, cidrs: [10.5.0.0/24], namespaces: [shop]}
+namespacePools: {shop: [b]}
+nodePools: [a]
+podInterface: veth
+`, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := strings.TrimSuffix(fmt.Sprintln(c.Networks, c.NamespacePools, c.NodePools, c.PodInterface, c.Pools[1].Prefix), "\n")
+	want := "[{blue L2 [10.5.0.0/24 fd05::/64] 1400 0 [] true} {red L3 [10.5.0.0/24] 0 0 [shop] false}] map[shop:[b]] [a] veth 10.2.0.0/24"
+	if got != want || !c.Pools[1].Disabled {
+		t.Errorf("got  %s\nwant %s", got, want)
 	}
 }
 
@@ -106,7 +129,8 @@ func TestAnUnknownVariableOfOursIsNoKey(t *testing.T) {
 }
 
 func TestWhatIsPrintedGivesTheSameConfiguration(t *testing.T) {
-	want, err := configOf(t, minimal+"coolDown: 7s\nlog: {level: debug}\ndataplane: {type: vpp}\ngcGrace: 3s", nil, nil)
+	want, err := configOf(t, minimal+"coolDown: 7s\nlog: {level: debug}\ndataplane: {type: vpp}\ngcGrace: 3s\nnodePools: [pods4]\n"+
+		"networks: [{name: blue, type: L2, cidrs: [10.5.0.0/24]}]\nnamespacePools: {shop: [pods4]}", nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -13,32 +14,34 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// LoadConfig completes a Config whose flags were parsed into fs: values of the file and of the environment go where no
-// flag was given. keep lists flags of fs that are not keys. Everything that is wrong is reported, not only the first.
-func LoadConfig(fs *pflag.FlagSet, file string, environ []string, keep ...string) error {
-	given := map[string]bool{}
-	fs.Visit(func(f *pflag.Flag) { given[f.Name] = true })
-	settings, err := fromFile(file)
+// ReadConfig makes a Config of what the command line gave (flags that were set; others of the set are not looked at), of
+// the environment and of the file, and validates it. Everything that is wrong is reported, not only the first.
+func ReadConfig(flags *pflag.FlagSet, file string, environ []string) (Config, error) {
+	c := Config{File: file}
+	keys := pflag.NewFlagSet("", pflag.ContinueOnError)
+	c.Flags(keys)
+	settings, err := fromFile(keys, file)
 	errs := []error{err}
-	for _, s := range append(settings, fromEnvironment(fs, environ, keep)...) {
+	settings = append(settings, fromEnvironment(keys, environ)...)
+	for _, s := range append(settings, fromCommandLine(keys, flags)...) {
 		name := kebab(s.key)
-		if fs.Lookup(name) == nil || slices.Contains(keep, name) {
-			errs = append(errs, fmt.Errorf("%s: unknown key %q%s", s.from, s.key, nearest(fs, s.key, keep)))
+		if keys.Lookup(name) == nil {
+			errs = append(errs, fmt.Errorf("%s: unknown key %q%s", s.from, s.key, nearest(keys, s.key)))
 			continue
 		}
-		if given[name] {
-			continue
-		}
-		if err := fs.Set(name, s.value); err != nil {
+		if err := keys.Set(name, s.value); err != nil {
 			errs = append(errs, fmt.Errorf("%s: %s: %w", s.from, s.key, err))
 		}
 	}
-	return errors.Join(errs...)
+	if err := errors.Join(errs...); err != nil {
+		return c, err
+	}
+	return c, c.Validate()
 }
 
 type setting struct{ from, key, value string }
 
-func fromFile(file string) ([]setting, error) {
+func fromFile(fs *pflag.FlagSet, file string) ([]setting, error) {
 	if file == "" {
 		return nil, nil
 	}
@@ -51,50 +54,77 @@ func fromFile(file string) ([]setting, error) {
 		return nil, fmt.Errorf("configuration %s: %w", file, err)
 	}
 	var settings []setting
-	flatten("", tree, func(key, value string) { settings = append(settings, setting{file, key, value}) })
+	flatten(fs, "", tree, func(key, value string) { settings = append(settings, setting{file, key, value}) })
 	slices.SortFunc(settings, func(a, b setting) int { return strings.Compare(a.key, b.key) })
 	return settings, nil
 }
 
-// flatten turns a tree into keys with dots; a list becomes the text that its flag takes.
-func flatten(prefix string, tree map[string]any, emit func(key, value string)) {
+// flatten turns a tree into keys with dots. What is a flag's as a whole becomes the text that the flag takes.
+func flatten(fs *pflag.FlagSet, prefix string, tree map[string]any, emit func(key, value string)) {
 	for k, v := range tree {
-		switch v := v.(type) {
-		case map[string]any:
-			flatten(prefix+k+".", v, emit)
-		case []any:
-			items := make([]string, len(v))
-			for i, item := range v {
-				items[i] = listItem(item)
-			}
-			emit(prefix+k, strings.Join(items, ","))
-		case nil:
-			emit(prefix+k, "")
-		default:
-			emit(prefix+k, fmt.Sprint(v))
+		branch, ok := v.(map[string]any)
+		if ok && fs.Lookup(kebab(prefix+k)) == nil {
+			flatten(fs, prefix+k+".", branch, emit)
+			continue
 		}
+		emit(prefix+k, flagText(v))
 	}
 }
 
-// listItem writes {name: N, prefix: P} as N=P; other forms are left to the flag to judge.
-func listItem(item any) string {
-	m, ok := item.(map[string]any)
-	if !ok || len(m) != 2 || m["name"] == nil || m["prefix"] == nil {
-		return fmt.Sprint(item)
+// flagText writes a value as its flag takes it: a list of words with commas, anything that is deeper as JSON.
+func flagText(v any) string {
+	switch v := v.(type) {
+	case nil:
+		return ""
+	case []any:
+		words := make([]string, len(v))
+		for i, item := range v {
+			word, ok := item.(string)
+			if !ok {
+				return asJSON(v)
+			}
+			words[i] = word
+		}
+		return strings.Join(words, ",")
+	case map[string]any:
+		return asJSON(v)
 	}
-	return fmt.Sprintf("%v=%v", m["name"], m["prefix"])
+	return fmt.Sprint(v)
+}
+
+func asJSON(v any) string {
+	raw, err := json.Marshal(v)
+	if err != nil {
+		return err.Error() // the flag will say that it cannot read this
+	}
+	return string(raw)
 }
 
 // fromEnvironment reads WEFT_ variables: WEFT_DATAPLANE_TYPE is dataplane.type.
-func fromEnvironment(fs *pflag.FlagSet, environ, keep []string) []setting {
+func fromEnvironment(keys *pflag.FlagSet, environ []string) []setting {
 	var settings []setting
-	fs.VisitAll(func(f *pflag.Flag) {
+	keys.VisitAll(func(f *pflag.Flag) {
 		name := "WEFT_" + strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))
 		for _, e := range environ {
-			if value, ok := strings.CutPrefix(e, name+"="); ok && !slices.Contains(keep, f.Name) {
+			if value, ok := strings.CutPrefix(e, name+"="); ok {
 				settings = append(settings, setting{name, f.Name, value})
 			}
 		}
+	})
+	return settings
+}
+
+func fromCommandLine(keys, flags *pflag.FlagSet) []setting {
+	var settings []setting
+	flags.Visit(func(f *pflag.Flag) {
+		if keys.Lookup(f.Name) == nil {
+			return
+		}
+		value := f.Value.String()
+		if list, ok := f.Value.(pflag.SliceValue); ok {
+			value = strings.Join(list.GetSlice(), ",")
+		}
+		settings = append(settings, setting{"--" + f.Name, f.Name, value})
 	})
 	return settings
 }
@@ -117,12 +147,9 @@ func kebab(key string) string {
 }
 
 // nearest suggests the known key that is closest to an unknown one.
-func nearest(fs *pflag.FlagSet, key string, keep []string) string {
+func nearest(keys *pflag.FlagSet, key string) string {
 	best, most := "", 0.5 // below half alike it is not a slip of the pen
-	fs.VisitAll(func(f *pflag.Flag) {
-		if slices.Contains(keep, f.Name) {
-			return
-		}
+	keys.VisitAll(func(f *pflag.Flag) {
 		if m := levenshtein.Match(kebab(key), f.Name, nil); m > most {
 			best, most = f.Name, m
 		}

@@ -55,7 +55,7 @@ func (a *Agent) void(ctx context.Context, key pod.Key) error {
 func ipamPools(pools []Pool) []ipam.Pool {
 	out := make([]ipam.Pool, len(pools))
 	for i, p := range pools {
-		out[i] = ipam.Pool{Name: p.Name, Prefix: p.Prefix}
+		out[i] = ipam.Pool{Name: p.Name, Prefix: p.Prefix, Disabled: p.Disabled, Namespaces: p.Namespaces}
 	}
 	return out
 }

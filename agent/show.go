@@ -32,15 +32,11 @@ func (c Config) String() string {
 }
 
 func yamlValue(f *pflag.Flag) string {
-	if pools, ok := f.Value.(*poolsValue); ok {
-		items := make([]string, len(*pools))
-		for i, p := range *pools {
-			items[i] = fmt.Sprintf("{name: %s, prefix: %q}", p.Name, p.Prefix)
-		}
-		return "[" + strings.Join(items, ", ") + "]"
-	}
-	if f.Value.Type() == "string" {
+	switch f.Value.Type() {
+	case "string":
 		return fmt.Sprintf("%q", f.Value.String())
+	case "pools":
+		return asJSON(f.Value)
 	}
 	return f.Value.String()
 }

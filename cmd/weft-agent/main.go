@@ -57,19 +57,21 @@ func command() *cobra.Command {
 
 // configured adds the flags of the configuration to a command and runs it with what came of them.
 func configured(cmd *cobra.Command, run func(cmd *cobra.Command, config agent.Config) error) *cobra.Command {
-	var config agent.Config
+	var shown agent.Config // for the help text; the values are read anew
 	var file string
 	cmd.Args = cobra.NoArgs
 	cmd.Flags().StringVarP(&file, "config", "c", "", "configuration file (YAML); every key is also a flag and an environment variable WEFT_...")
-	config.Flags(cmd.Flags())
+	shown.Flags(cmd.Flags())
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if file == "" {
 			file = os.Getenv("WEFT_CONFIG")
 		}
-		err := agent.LoadConfig(cmd.Flags(), file, os.Environ(), "config", "help")
-		if err = errors.Join(err, config.Validate()); err != nil {
+		read := func() (agent.Config, error) { return agent.ReadConfig(cmd.Flags(), file, os.Environ()) }
+		config, err := read()
+		if err != nil {
 			return usageError{err}
 		}
+		config.Reload = read
 		return run(cmd, config)
 	}
 	return cmd

@@ -1,0 +1,145 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+
+	"sigs.k8s.io/yaml"
+)
+
+// externalFiles follows the directory in which others leave values for the machine: each file YAML, key -> value, and a
+// source of its own. A file that cannot be read or is not root's leaves what it said before as it was; one that goes takes
+// its values along.
+type externalFiles struct {
+	dir   string
+	apply func(ctx context.Context, source string, values map[string][]byte) error
+	fault func(file string, err error)
+
+	known map[string]map[string][]byte // by file
+	bad   map[string]string            // by file: what was reported already
+}
+
+// maxExternalFile bounds a file, in bytes.
+const maxExternalFile = 1 << 20
+
+// look applies what changed since the last look.
+func (e *externalFiles) look(ctx context.Context) {
+	names, err := filepath.Glob(filepath.Join(e.dir, "*.yaml"))
+	if err != nil {
+		e.report(e.dir, err)
+		return
+	}
+	for _, name := range names {
+		values, err := readExternal(name)
+		if err != nil {
+			e.report(name, err)
+			continue
+		}
+		if known, ok := e.known[name]; !ok || !maps.EqualFunc(known, values, slices.Equal) {
+			e.set(ctx, name, values)
+		}
+	}
+	for name := range e.known {
+		if !slices.Contains(names, name) {
+			e.set(ctx, name, nil)
+		}
+	}
+}
+
+func (e *externalFiles) set(ctx context.Context, name string, values map[string][]byte) {
+	if err := e.apply(ctx, "file "+filepath.Base(name), values); err != nil {
+		e.report(name, err)
+		return
+	}
+	delete(e.bad, name)
+	if values == nil {
+		delete(e.known, name)
+		return
+	}
+	e.known[name] = values
+}
+
+// report tells of a fault once, not at each look.
+func (e *externalFiles) report(name string, err error) {
+	if e.bad[name] != err.Error() {
+		e.bad[name] = err.Error()
+		e.fault(name, err)
+	}
+}
+
+func readExternal(name string) (map[string][]byte, error) {
+	info, err := os.Lstat(name)
+	if err != nil {
+		return nil, err
+	}
+	if err := trusted(info); err != nil {
+		return nil, err
+	}
+	raw, err := os.ReadFile(name)
+	if err != nil {
+		return nil, err
+	}
+	return parseExternal(raw)
+}
+
+// trusted refuses what somebody else than root (or who runs the agent) could have written.
+func trusted(info fs.FileInfo) error {
+	owner, ok := info.Sys().(*syscall.Stat_t)
+	switch {
+	case !info.Mode().IsRegular():
+		return errors.New("it is not a regular file")
+	case !ok || owner.Uid != 0 && int(owner.Uid) != os.Geteuid():
+		return errors.New("it is not owned by root")
+	case info.Mode().Perm()&0o022 != 0:
+		return fmt.Errorf("others may write it (mode %v)", info.Mode().Perm())
+	case info.Size() > maxExternalFile:
+		return fmt.Errorf("it has %d bytes, at most %d are read", info.Size(), maxExternalFile)
+	}
+	return nil
+}
+
+// parseExternal reads key -> value from YAML or JSON.
+func parseExternal(raw []byte) (map[string][]byte, error) {
+	var tree map[string]any
+	if err := yaml.UnmarshalStrict(raw, &tree); err != nil {
+		return nil, err
+	}
+	values := make(map[string][]byte, len(tree))
+	for key, value := range tree {
+		if !strings.Contains(key, "/") {
+			return nil, fmt.Errorf("key %q is not of the form kind/name, as weftctl objects shows them", key)
+		}
+		encoded, err := json.Marshal(value)
+		if err != nil {
+			return nil, fmt.Errorf("value of %s: %w", key, err)
+		}
+		values[key] = encoded
+	}
+	return values, nil
+}
+
+// followExternal applies the directory now and whenever it changes.
+func (a *Agent) followExternal(ctx context.Context) error {
+	if a.config.External == "" {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	files := &externalFiles{
+		dir: a.config.External, apply: a.loop.SetExternal,
+		fault: func(file string, err error) {
+			a.log.Error("external configuration refused", "file", file, "err", err)
+		},
+		known: map[string]map[string][]byte{}, bad: map[string]string{},
+	}
+	files.look(ctx)
+	return watch(ctx, a.config.External, a.log, func() { files.look(ctx) })
+}

@@ -1,0 +1,129 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// outside is a directory of external configuration and what came of it.
+type outside struct {
+	*externalFiles
+	applied []string
+	faults  []string
+	refuse  error
+}
+
+func newOutside(t *testing.T) *outside {
+	o := &outside{}
+	o.externalFiles = &externalFiles{
+		dir: t.TempDir(), known: map[string]map[string][]byte{}, bad: map[string]string{},
+		apply: func(_ context.Context, source string, values map[string][]byte) error {
+			o.applied = append(o.applied, fmt.Sprintf("%s %s", source, values))
+			return o.refuse
+		},
+		fault: func(file string, err error) { o.faults = append(o.faults, filepath.Base(file)+": "+err.Error()) },
+	}
+	return o
+}
+
+func (o *outside) write(t *testing.T, name, text string, mode os.FileMode) {
+	t.Helper()
+	path := filepath.Join(o.dir, name)
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(path, mode); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (o *outside) expect(t *testing.T, applied, faults string) {
+	t.Helper()
+	o.look(t.Context())
+	if got := strings.Join(o.applied, ";"); got != applied {
+		t.Errorf("applied %q, want %q", got, applied)
+	}
+	if got := strings.Join(o.faults, ";"); !strings.Contains(got, faults) || (faults == "") != (got == "") {
+		t.Errorf("faults %q, want %q", got, faults)
+	}
+	o.applied, o.faults = nil, nil
+}
+
+func TestAFileIsAppliedWhenItComesChangesAndGoes(t *testing.T) {
+	o := newOutside(t)
+	o.write(t, "a.yaml", "vpp.route/x: {vrf: blue}", 0o600)
+	o.expect(t, `file a.yaml map[vpp.route/x:{"vrf":"blue"}]`, "")
+	o.expect(t, "", "")
+	o.write(t, "a.yaml", "vpp.route/x: {vrf: z}", 0o600)
+	o.expect(t, `file a.yaml map[vpp.route/x:{"vrf":"z"}]`, "")
+	if err := os.Remove(filepath.Join(o.dir, "a.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	o.expect(t, "file a.yaml map[]", "")
+	o.expect(t, "", "")
+}
+
+func TestAFileThatCannotBeTrustedOrReadIsRefusedOnce(t *testing.T) {
+	for _, tc := range []struct {
+		name, text string
+		mode       os.FileMode
+		want       string
+	}{
+		{"writable by the group", "vpp.route/x: {}", 0o620, "a.yaml: others may write it"},
+		{"writable by others", "vpp.route/x: {}", 0o602, "a.yaml: others may write it"},
+		{"no key", "vpp: {}", 0o600, `key "vpp" is not of the form kind/name`},
+		{"no YAML", "{", 0o600, "a.yaml: "},
+		{"a key twice", "a/b: 1\na/b: 2", 0o600, "already set"},
+		{"too large", strings.Repeat("#", maxExternalFile+1), 0o600, "at most"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			o := newOutside(t)
+			o.write(t, "a.yaml", tc.text, tc.mode)
+			o.expect(t, "", tc.want)
+			o.expect(t, "", "")
+		})
+	}
+}
+
+func TestALinkIsNotFollowed(t *testing.T) {
+	o := newOutside(t)
+	if err := os.Symlink("/etc/passwd", filepath.Join(o.dir, "a.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	o.expect(t, "", "not a regular file")
+}
+
+func TestABadFileLeavesWhatItSaidBefore(t *testing.T) {
+	o := newOutside(t)
+	o.write(t, "a.yaml", "vpp.route/x: {vrf: blue}", 0o600)
+	o.look(t.Context())
+	o.applied = nil
+	o.write(t, "a.yaml", "{", 0o600)
+	o.expect(t, "", "a.yaml: ")
+}
+
+func TestWhatTheLoopRefusesIsTriedAgain(t *testing.T) {
+	o := newOutside(t)
+	o.refuse = errors.New("not now")
+	o.write(t, "a.yaml", "vpp.route/x: {vrf: blue}", 0o600)
+	o.expect(t, `file a.yaml map[vpp.route/x:{"vrf":"blue"}]`, "a.yaml: not now")
+	o.refuse = nil
+	o.expect(t, `file a.yaml map[vpp.route/x:{"vrf":"blue"}]`, "")
+}
+
+func FuzzParseExternal(f *testing.F) {
+	f.Add([]byte("vpp.route/x: {vrf: blue}"))
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		values, err := parseExternal(raw)
+		for key := range values {
+			if err != nil || !strings.Contains(key, "/") {
+				t.Errorf("took key %q, %v", key, err)
+			}
+		}
+	})
+}

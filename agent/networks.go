@@ -1,0 +1,46 @@
+package agent
+
+import (
+	"context"
+	"maps"
+	"path/filepath"
+	"reflect"
+	"slices"
+
+	"github.com/weftnet/weft/pod"
+)
+
+// setNetworks makes the networks of the configuration those of the node. What is refused, because pods run on it, is
+// logged and stays as it was.
+func (a *Agent) setNetworks(ctx context.Context, networks []pod.Network) {
+	ev := &pod.SetNetworks{Networks: networks, From: "configuration"}
+	if _, err := a.loop.Do(ctx, ev); err != nil {
+		a.log.Error("networks not set", "err", err)
+		return
+	}
+	for _, name := range slices.Sorted(maps.Keys(ev.Refused)) {
+		a.log.Error("network left as it was", "network", name, "reason", ev.Refused[name])
+	}
+}
+
+// followConfig applies what may change while the agent runs, the networks, when the file of the configuration changes.
+func (a *Agent) followConfig(ctx context.Context) error {
+	if a.config.File == "" {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	known := a.config
+	return watch(ctx, filepath.Dir(a.config.File), a.log, func() {
+		next, err := a.config.Reload()
+		switch {
+		case err != nil:
+			a.log.Error("configuration not read again, the old one stays", "file", a.config.File, "err", err)
+			return
+		case reflect.DeepEqual(next.Networks, known.Networks):
+			return
+		}
+		a.log.Info("networks of the configuration changed", "file", a.config.File)
+		known = next
+		a.setNetworks(ctx, next.Networks)
+	})
+}
