@@ -3,6 +3,7 @@ package ipnet
 import (
 	"context"
 	"errors"
+	"net/netip"
 
 	"github.com/weftnet/weft/eventloop"
 	"github.com/weftnet/weft/pod"
@@ -28,12 +29,43 @@ func (n *Network) ConnectPod(_ context.Context, ev *pod.AddPod, t *eventloop.Txn
 	for i, w := range wishes {
 		interfaces = append(interfaces, n.interfaceOf(ev.Key, w, leases[i]))
 	}
+	if err := unambiguous(ev, interfaces); err != nil {
+		return err
+	}
 	ev.Attachment.Interfaces = append(interfaces, ev.Attachment.Interfaces...)
 	n.handOver(ev, t)
 	n.displace(ev, t)
 	n.remember(ev.Attachment, t)
 	n.podValues(ev.Attachment).put(t)
 	return nil
+}
+
+// unambiguous refuses a pod two of whose interfaces would lead to the same addresses: networks may overlap, but then a pod
+// can be on one of them only.
+func unambiguous(ev *pod.AddPod, interfaces []pod.Interface) error {
+	taken := make(map[netip.Prefix]pod.Interface)
+	for _, i := range interfaces {
+		for _, p := range leadsTo(i) {
+			if other, ambiguous := taken[p]; ambiguous && other.Network != i.Network {
+				return pod.Errorf(pod.CodeInvalidAnnotation, "%s: interfaces %s (network %s) and %s (network %s) both lead to %s; a pod can have one of them",
+					ev, other.Name, other.Network, i.Name, i.Network, p)
+			}
+			taken[p] = i
+		}
+	}
+	return nil
+}
+
+// leadsTo are the destinations of an interface's routes, those that the kernel makes included.
+func leadsTo(i pod.Interface) []netip.Prefix {
+	var destinations []netip.Prefix
+	for _, r := range i.Routes {
+		destinations = append(destinations, r.Destination)
+	}
+	for _, p := range i.Addresses {
+		destinations = append(destinations, p.Masked())
+	}
+	return destinations
 }
 
 // remember makes the attachment one of the wired.

@@ -37,15 +37,11 @@ func (n *Network) newCustom(s SavedNetwork) (*custom, error) {
 	return c, err
 }
 
-// pools are one for each CIDR, IPv4 first.
+// pools are one for each CIDR.
 func (c *custom) pools() []ipam.Pool {
 	var pools []ipam.Pool
-	for _, f := range familiesOf(c.Network.CIDRs) {
-		for _, cidr := range c.Network.CIDRs {
-			if wire.FamilyOf(cidr.Addr()) == f {
-				pools = append(pools, ipam.Pool{Name: poolOfNetwork(c.Network.Name, f), Prefix: cidr})
-			}
-		}
+	for _, cidr := range c.Network.CIDRs {
+		pools = append(pools, ipam.Pool{Name: poolOfNetwork(c.Network.Name, wire.FamilyOf(cidr.Addr())), Prefix: cidr})
 	}
 	return pools
 }

@@ -33,6 +33,7 @@ var errLater = errors.New("a later handler says no")
 // node is a network behind a loop of its own, with a pod manager before it and one handler after it.
 type node struct {
 	*ipnet.Network
+	config    ipnet.Config
 	loop      *eventloop.Loop
 	committer *eventlooptest.Committer
 	saver     *eventlooptest.Saver
@@ -42,10 +43,15 @@ type node struct {
 
 func newNode(t testing.TB, pools ...ipam.Pool) *node {
 	t.Helper()
-	n := &node{committer: &eventlooptest.Committer{}, saver: &eventlooptest.Saver{}, now: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)}
+	return nodeOf(t, ipnet.Config{Pools: pools})
+}
+
+func nodeOf(t testing.TB, config ipnet.Config) *node {
+	t.Helper()
+	n := &node{config: config, committer: &eventlooptest.Committer{}, saver: &eventlooptest.Saver{}, now: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)}
+	config.CoolDown, config.Now = coolDown, func() time.Time { return n.now }
 	var err error
-	n.Network, err = ipnet.New(ipnet.Config{Pools: pools, CoolDown: coolDown, Now: func() time.Time { return n.now }})
-	if err != nil {
+	if n.Network, err = ipnet.New(config); err != nil {
 		t.Fatal(err)
 	}
 	return n
@@ -95,6 +101,30 @@ func (n *node) delete(t testing.TB, ev *pod.AddPod) {
 	}
 }
 
+// set makes networks those of the node and returns why some were left as they were.
+func (n *node) set(t testing.TB, networks ...pod.Network) map[string]string {
+	t.Helper()
+	ev := &pod.SetNetworks{Networks: networks, From: "test"}
+	if _, err := n.loop.Do(context.Background(), ev); err != nil {
+		t.Fatalf("%s: %v", ev, err)
+	}
+	return ev.Refused
+}
+
+// refuses tries to add a pod and returns why it cannot be; nothing has changed then.
+func (n *node) refuses(t testing.TB, ev *pod.AddPod) error {
+	t.Helper()
+	before := n.state(t)
+	_, err := n.loop.Do(context.Background(), ev)
+	if err == nil {
+		t.Fatalf("%s: was not refused", ev)
+	}
+	if after := n.state(t); after != before {
+		t.Errorf("%s: refused (%v), but before\n%s\nafter\n%s", ev, err, before, after)
+	}
+	return err
+}
+
 // kept is what the saver has, as a restarted agent reads it.
 func (n *node) kept() ipnet.Saved {
 	var kept ipnet.Saved
@@ -142,6 +172,22 @@ func list(t testing.TB, values map[string]any) string {
 		fmt.Fprintf(&b, "%s %s\n", key, value)
 	}
 	return b.String()
+}
+
+// custom is a network with these CIDRs.
+func custom(name string, kind pod.NetworkType, cidrs ...string) pod.Network {
+	n := pod.Network{Name: name, Type: kind}
+	for _, c := range cidrs {
+		n.CIDRs = append(n.CIDRs, netip.MustParsePrefix(c))
+	}
+	return n
+}
+
+// asking is an ADD of the pod with that name, which wants these extra interfaces.
+func asking(name, interfaces, options string) *pod.AddPod {
+	ev := sandbox(name)
+	ev.Annotations = map[string]string{pod.AnnotationCustom: interfaces, pod.AnnotationOptions: options}
+	return ev
 }
 
 // sandbox is an ADD of the pod with that name.

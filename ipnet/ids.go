@@ -6,9 +6,9 @@ import "fmt"
 type IDs struct{ First, Last uint32 }
 
 // lowest is the lowest number that is not taken; what says of what.
-func (r IDs) lowest(what string, taken map[uint32]string) (uint32, error) {
+func (r IDs) lowest(what string, taken map[uint32]bool) (uint32, error) {
 	for id := uint64(r.First); id <= uint64(r.Last); id++ {
-		if taken[uint32(id)] == "" {
+		if !taken[uint32(id)] {
 			return uint32(id), nil
 		}
 	}

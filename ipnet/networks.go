@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"net/netip"
 	"reflect"
 	"slices"
 
@@ -58,6 +59,7 @@ func (ch *change) wanted() map[string]pod.Network {
 		} else if err := sound(w); err != nil {
 			ch.ev.Refused[w.Name] = err.Error()
 		}
+		w.CIDRs = slices.SortedFunc(slices.Values(w.CIDRs), func(a, b netip.Prefix) int { return a.Addr().Compare(b.Addr()) }) // IPv4 first
 		wanted[w.Name] = w
 	}
 	for name := range ch.ev.Refused {
@@ -80,10 +82,10 @@ func (ch *change) set(w pod.Network) error {
 	was := ch.before[w.Name]
 	switch {
 	case was == nil:
-		return ch.make(w, SavedNetwork{})
+		was = &custom{}
 	case reflect.DeepEqual(was.Network, w):
 		return nil
-	case was.Network.Type == w.Type && slices.Equal(was.Network.CIDRs, w.CIDRs) && (w.VNI == was.VNI || w.VNI == 0 && was.Network.VNI == 0):
+	case was.Network.Type == w.Type && slices.Equal(was.Network.CIDRs, w.CIDRs) && (w.VNI == 0 || w.VNI == was.VNI):
 		s := was.SavedNetwork
 		s.Network = w
 		ch.keep(&custom{SavedNetwork: s, vrf: was.vrf, addresses: was.addresses})
@@ -92,61 +94,51 @@ func (ch *change) set(w pod.Network) error {
 	if users := ch.users(w.Name); users != "" {
 		return fmt.Errorf("its type, CIDRs and VNI cannot change: %s", users)
 	}
-	ch.takeAway(was)
-	if err := ch.make(w, was.SavedNetwork); err != nil {
-		ch.keep(was)
-		return err
-	}
-	return nil
-}
-
-// make makes a network that has no pods; numbers that it had stay its own.
-func (ch *change) make(w pod.Network, had SavedNetwork) error {
-	s := SavedNetwork{Network: w, VNI: w.VNI}
-	needsTable, needsBridge := numbered(w)
-	for _, number := range []struct {
-		what   string
-		needed bool
-		had    uint32
-		from   IDs
-		of     func(*custom) uint32
-		to     *uint32
-	}{
-		{"VRF table", needsTable, had.Table, ch.config.Tables, func(c *custom) uint32 { return c.Table }, &s.Table},
-		{"bridge domain", needsBridge, had.BridgeDomain, ch.config.BridgeDomains, func(c *custom) uint32 { return c.BridgeDomain }, &s.BridgeDomain},
-		{"VNI", w.VNI == 0, 0, ch.config.VNIs, func(c *custom) uint32 { return c.VNI }, &s.VNI},
-	} {
-		if !number.needed {
-			continue
-		}
-		var err error
-		if *number.to = number.had; number.had == 0 {
-			*number.to, err = number.from.lowest(number.what, ch.taken(number.of))
-		}
-		if err != nil {
-			return err
-		}
-	}
-	if other := ch.vniOf(s.VNI, w.Name); other != "" {
-		return fmt.Errorf("VNI %d is that of network %s", s.VNI, other)
-	}
-	c, err := ch.newCustom(s)
+	c, err := ch.build(w, was.SavedNetwork)
 	if err != nil {
 		return err
+	}
+	if was.Network.Name != "" {
+		ch.takeAway(was)
 	}
 	ch.keep(c)
 	return nil
 }
 
-// taken are the numbers of a kind that networks have, or had before the event.
-func (ch *change) taken(of func(*custom) uint32) map[uint32]string {
-	taken := map[uint32]string{}
+// build makes a network that has no pods; numbers that it had stay its own.
+func (ch *change) build(w pod.Network, had SavedNetwork) (c *custom, err error) {
+	s := SavedNetwork{Network: w, VNI: w.VNI}
+	needsTable, needsBridge := numbered(w)
+	if needsTable {
+		s.Table, err = ch.number("VRF table", had.Table, ch.config.Tables, func(c *custom) uint32 { return c.Table })
+	}
+	if needsBridge && err == nil {
+		s.BridgeDomain, err = ch.number("bridge domain", had.BridgeDomain, ch.config.BridgeDomains, func(c *custom) uint32 { return c.BridgeDomain })
+	}
+	if w.VNI == 0 && err == nil {
+		s.VNI, err = ch.number("VNI", had.VNI, ch.config.VNIs, func(c *custom) uint32 { return c.VNI })
+	}
+	if err != nil {
+		return nil, err
+	}
+	if other := ch.vniOf(s.VNI, w.Name); other != "" {
+		return nil, fmt.Errorf("VNI %d is that of network %s", s.VNI, other)
+	}
+	return ch.newCustom(s)
+}
+
+// number is the one that a network had, else the lowest that no network has, or had before the event.
+func (ch *change) number(what string, had uint32, from IDs, of func(*custom) uint32) (uint32, error) {
+	if had != 0 {
+		return had, nil
+	}
+	taken := map[uint32]bool{of(&custom{SavedNetwork: SavedNetwork{Table: ch.config.PodVRFTable}}): true}
 	for _, networks := range []map[string]*custom{ch.before, ch.after} {
-		for name, c := range networks {
-			taken[of(c)] = name
+		for _, c := range networks {
+			taken[of(c)] = true
 		}
 	}
-	return taken
+	return from.lowest(what, taken)
 }
 
 // vniOf is the network, other than this one, that has a VNI.

@@ -19,8 +19,12 @@ import (
 )
 
 // restarted is a new node that knows only what the old one kept, as JSON.
-func (n *node) restarted(t *testing.T, pools ...ipam.Pool) *node {
+func (n *node) restarted(t testing.TB, pools ...ipam.Pool) *node {
 	t.Helper()
+	config := n.config
+	if len(pools) > 0 {
+		config.Pools = pools
+	}
 	b, err := json.Marshal(n.kept())
 	if err != nil {
 		t.Fatal(err)
@@ -29,7 +33,7 @@ func (n *node) restarted(t *testing.T, pools ...ipam.Pool) *node {
 	if err := json.Unmarshal(b, &read); err != nil {
 		t.Fatal(err)
 	}
-	again := newNode(t, pools...)
+	again := nodeOf(t, config)
 	again.now = n.now
 	again.Restore(read)
 	return again.run(t)

@@ -60,7 +60,7 @@ func (n *Network) wishes(ev *pod.AddPod) ([]wish, error) {
 		if err != nil {
 			return nil, err
 		}
-		w.leads = w.custom != nil || w.network == "" && !slices.ContainsFunc(wishes, func(o wish) bool { return o.network == "" })
+		w.leads = !slices.ContainsFunc(wishes, func(o wish) bool { return o.network == w.network })
 		wishes = append(wishes, w)
 	}
 	return wishes, distinct(ev, wishes)

@@ -1,0 +1,223 @@
+package ipnet_test
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/weftnet/weft/ipnet"
+	"github.com/weftnet/weft/ipnet/ipam"
+	"github.com/weftnet/weft/pod"
+)
+
+// numbers are those of the custom networks, by name: table, bridge domain, VNI.
+func (n *node) numbers() map[string][3]uint32 {
+	numbers := make(map[string][3]uint32)
+	for _, s := range n.Networks() {
+		numbers[s.Network.Name] = [3]uint32{s.Table, s.BridgeDomain, s.VNI}
+	}
+	return numbers
+}
+
+func (n *node) checkNumbers(t *testing.T, want map[string][3]uint32) {
+	t.Helper()
+	if got := n.numbers(); !maps.Equal(got, want) {
+		t.Errorf("numbers %v, want %v", got, want)
+	}
+}
+
+func TestNumbersAreStableAndFreedWithTheirNetwork(t *testing.T) {
+	a, b := custom("a", pod.L3, "10.5.0.0/24"), custom("b", pod.L2, "10.5.0.0/24")
+	c, d := custom("c", pod.L2), custom("d", pod.L3, "10.5.0.0/24")
+	for _, order := range [][]pod.Network{{a, b, c}, {c, b, a}, {b, c, a}} {
+		n := newNode(t, four).run(t)
+		n.set(t, order...)
+		want := map[string][3]uint32{"a": {100, 0, 100}, "b": {101, 1, 101}, "c": {0, 2, 102}}
+		n.checkNumbers(t, want)
+		n = n.restarted(t)
+		n.checkNumbers(t, want)
+		n.set(t, d, c, b) // a's are not given again while the dataplane may know them
+		n.checkNumbers(t, map[string][3]uint32{"b": {101, 1, 101}, "c": {0, 2, 102}, "d": {102, 0, 103}})
+		n.set(t, a, b, c, d)
+		n.checkNumbers(t, map[string][3]uint32{"a": {100, 0, 100}, "b": {101, 1, 101}, "c": {0, 2, 102}, "d": {102, 0, 103}})
+	}
+}
+
+func TestExhaustedNumbersAreNamed(t *testing.T) {
+	l3, l2 := custom("z3", pod.L3, "10.5.0.0/24"), custom("z2", pod.L2)
+	tests := []struct {
+		name   string
+		config ipnet.Config
+		want   map[string]string
+	}{
+		{"tables", ipnet.Config{Tables: ipnet.IDs{First: 7, Last: 7}}, map[string]string{"z3": "no VRF table from 7 to 7 is free: remove a network"}},
+		{"bridge domains", ipnet.Config{BridgeDomains: ipnet.IDs{First: 1, Last: 1}}, map[string]string{"z2": "no bridge domain from 1 to 1 is free: remove a network"}},
+		{"VNIs", ipnet.Config{VNIs: ipnet.IDs{First: 8, Last: 9}}, map[string]string{
+			"z2": "no VNI from 8 to 9 is free: remove a network", "z3": "no VNI from 8 to 9 is free: remove a network",
+		}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			tt.config.Pools = []ipam.Pool{four}
+			n := nodeOf(t, tt.config).run(t)
+			a, b := custom("a", pod.L3, "10.5.0.0/24"), custom("b", pod.L2)
+			if refused := n.set(t, a, b, l3, l2); !maps.Equal(refused, tt.want) {
+				t.Errorf("refused %v, want %v", refused, tt.want)
+			}
+			n.set(t)
+			if refused := n.set(t, l3, l2); len(refused) > 0 {
+				t.Errorf("after the others are gone: refused %v", refused)
+			}
+		})
+	}
+}
+
+func TestTheTableOfThePodsIsNoNetworks(t *testing.T) {
+	n := nodeOf(t, ipnet.Config{Pools: []ipam.Pool{four}, PodVRFTable: 100}).run(t)
+	n.set(t, custom("a", pod.L3, "10.5.0.0/24"))
+	n.checkNumbers(t, map[string][3]uint32{"a": {101, 0, 100}})
+}
+
+func TestNetworksThatMakeNoSenseAreRefusedAndTheOthersAreMade(t *testing.T) {
+	with := func(change func(*pod.Network)) pod.Network {
+		n := custom("x", pod.L3, "10.5.0.0/24")
+		change(&n)
+		return n
+	}
+	tests := []struct {
+		name    string
+		network pod.Network
+		want    string
+	}{
+		{"no label", with(func(n *pod.Network) { n.Name = "X" }), "a DNS label is needed"},
+		{"the name of one that always exists", with(func(n *pod.Network) { n.Name = "stub" }), "neither default nor stub"},
+		{"no type", with(func(n *pod.Network) { n.Type = "" }), `type "" is neither L2 nor L3`},
+		{"no addresses to route", with(func(n *pod.Network) { n.CIDRs = nil }), "needs CIDRs"},
+		{"two of a family", custom("x", pod.L3, "10.5.0.0/24", "10.6.0.0/24"), "at most one of each family"},
+		{"host bits", custom("x", pod.L3, "10.5.0.1/24"), "did you mean 10.5.0.0/24?"},
+		{"too small", custom("x", pod.L3, "10.5.0.0/31"), "too small"},
+		{"an MTU that IPv6 cannot bear", with(func(n *pod.Network) { n.CIDRs, n.MTU = custom("", "", "fd00::/64").CIDRs, 1000 }), "MTU 1000 is not within 1280"},
+		{"a VNI of more than 24 bits", with(func(n *pod.Network) { n.VNI = 1 << 24 }), "VNI 16777216 is above"},
+		{"the VNI of another", with(func(n *pod.Network) { n.VNI = 77 }), "VNI 77 is that of network good"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			n := newNode(t, four).run(t)
+			good := custom("good", pod.L2)
+			good.VNI = 77
+			refused := n.set(t, tt.network, good)
+			if len(refused) != 1 || !strings.Contains(refused[tt.network.Name], tt.want) {
+				t.Errorf("refused %v, want %q", refused, tt.want)
+			}
+			n.checkNumbers(t, map[string][3]uint32{"good": {0, 1, 77}})
+		})
+	}
+}
+
+func TestANetworkThatIsThereTwiceStaysAsItWas(t *testing.T) {
+	n := newNode(t, four).run(t)
+	was, other := custom("a", pod.L3, "10.5.0.0/24"), custom("a", pod.L2)
+	n.set(t, was)
+	before := n.state(t)
+	if refused := n.set(t, was, other); refused["a"] != "it is there twice" || n.state(t) != before {
+		t.Errorf("refused %v, state\n%s, was\n%s", refused, n.state(t), before)
+	}
+}
+
+func TestWhatPodsNeedOfTheirNetworkStays(t *testing.T) {
+	was := custom("blue", pod.L3, "10.5.0.0/24")
+	changed := func(change func(*pod.Network)) []pod.Network {
+		n := was
+		change(&n)
+		return []pod.Network{n}
+	}
+	tests := []struct {
+		name     string
+		networks []pod.Network
+		want     string // part of why it is refused; "" = changed
+	}{
+		{"removed", nil, "it cannot be removed: pod default/a (weft/c0ffee-a/eth0) and 1 more are attached to it; delete them first"},
+		{"another type", changed(func(n *pod.Network) { n.Type = pod.L2 }), "its type, CIDRs and VNI cannot change: pod default/a"},
+		{"other CIDRs", changed(func(n *pod.Network) { n.CIDRs = custom("", "", "10.5.0.0/16").CIDRs }), "cannot change"},
+		{"another VNI", changed(func(n *pod.Network) { n.VNI = 9 }), "cannot change"},
+		{"the VNI that it has", changed(func(n *pod.Network) { n.VNI = 100 }), ""},
+		{"another MTU", changed(func(n *pod.Network) { n.MTU = 1400 }), ""},
+		{"for other namespaces", changed(func(n *pod.Network) { n.Namespaces = []string{"other"} }), ""},
+		{"anti-spoof", changed(func(n *pod.Network) { n.AntiSpoof = true }), ""},
+		{"an invalid one", changed(func(n *pod.Network) { n.Type = "L4" }), `type "L4"`},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			n := newNode(t, four, six).run(t)
+			n.set(t, was)
+			a := n.add(t, asking("a", "x1/tap/blue", ""))
+			n.add(t, asking("bb", "x1/veth/blue", ""))
+			before, values := n.state(t), n.committer.Values()
+			refused := n.set(t, tt.networks...)
+			switch {
+			case tt.want == "" && (len(refused) > 0 || n.state(t) == before):
+				t.Errorf("refused %v", refused)
+			case tt.want != "" && (!strings.Contains(refused["blue"], tt.want) || n.state(t) != before):
+				t.Errorf("refused %v, want %q; before\n%s\nafter\n%s", refused, tt.want, before, n.state(t))
+			}
+			for _, key := range n.Objects(a) {
+				if fmt.Sprint(n.committer.Values()[key]) != fmt.Sprint(values[key]) {
+					t.Errorf("%s of a running pod has changed", key)
+				}
+			}
+			n.delete(t, asking("a", "", ""))
+			n.delete(t, asking("bb", "", ""))
+			if refused := n.set(t); len(refused) > 0 || len(n.saver.Bucket("networks")) > 0 {
+				t.Errorf("without pods: refused %v", refused)
+			}
+			leases := slices.DeleteFunc(n.kept().Leases, func(l ipam.Lease) bool { return l.Pool == four.Name || l.Pool == six.Name })
+			if len(leases) > 0 {
+				t.Errorf("leases of the network that is gone: %v", leases)
+			}
+		})
+	}
+}
+
+func TestANetworkWithoutPodsCanBecomeAnother(t *testing.T) {
+	n := newNode(t, four).run(t)
+	n.set(t, custom("a", pod.L3, "10.5.0.0/24"))
+	ev := asking("a", "x1/tap/a", "")
+	n.add(t, ev)
+	n.delete(t, ev)
+	if refused := n.set(t, custom("a", pod.L2, "10.6.0.0/24")); len(refused) > 0 {
+		t.Fatal(refused)
+	}
+	n.checkNumbers(t, map[string][3]uint32{"a": {100, 1, 100}})
+	if got := n.add(t, ev).Interfaces[1].Addresses[0].String(); got != "10.6.0.2/24" {
+		t.Errorf("address %s", got)
+	}
+	fresh := newNode(t, four).run(t)
+	fresh.set(t, custom("a", pod.L2, "10.6.0.0/24"))
+	if got, want := networkValues(n), networkValues(fresh); got != want {
+		t.Errorf("values\n%s\nwant those of a fresh one\n%s", got, want)
+	}
+}
+
+// networkValues lists what is there of network a.
+func networkValues(n *node) string {
+	var lines []string
+	for key, value := range n.committer.Values() {
+		if strings.Contains(key, "weft-gw-a") || strings.Contains(key, "weft:a") && !strings.Contains(key, "x1") {
+			lines = append(lines, fmt.Sprint(key, value))
+		}
+	}
+	slices.Sort(lines)
+	return strings.Join(lines, "\n")
+}
+
+func TestTheOrderOfCIDRsIsNoChange(t *testing.T) {
+	n := newNode(t, four).run(t)
+	n.set(t, custom("a", pod.L3, "fd00::/64", "10.5.0.0/24"))
+	n.add(t, asking("a", "x1/tap/a", ""))
+	before := n.state(t)
+	if refused := n.set(t, custom("a", pod.L3, "10.5.0.0/24", "fd00::/64")); len(refused) > 0 || n.state(t) != before {
+		t.Errorf("refused %v, state\n%s, was\n%s", refused, n.state(t), before)
+	}
+}
