@@ -56,6 +56,7 @@ func New(m *model.Model, log *slog.Logger, limits Limits) *Server {
 	s.addTaps()
 	s.addAFPackets()
 	s.addMACIPs()
+	s.addProxies()
 	s.addTables()
 	s.addRoutes()
 	s.addAddresses()

@@ -121,7 +121,7 @@ func (s *Server) showFIB(f forward.Family, words []string) string {
 // sourceNames are VPP's.
 var sourceNames = map[model.Source]string{
 	model.SourceSpecial: "special", model.SourceInterface: "interface", model.SourceAPI: "API",
-	model.SourceAdjacency: "adjacency", model.SourceDefault: "default-route",
+	model.SourceAdjacency: "adjacency", model.SourceProxyND: "IPv6-proxy-nd", model.SourceDefault: "default-route",
 }
 
 func showPath(p model.Path, names map[uint32]string) string {

@@ -7,8 +7,10 @@ import (
 
 	"go.fd.io/govpp/binapi/acl"
 	"go.fd.io/govpp/binapi/af_packet"
+	"go.fd.io/govpp/binapi/arp"
 	interfaces "go.fd.io/govpp/binapi/interface"
 	"go.fd.io/govpp/binapi/ip"
+	"go.fd.io/govpp/binapi/ip6_nd"
 	"go.fd.io/govpp/binapi/ip_neighbor"
 	"go.fd.io/govpp/binapi/memclnt"
 	"go.fd.io/govpp/binapi/tapv2"
@@ -43,6 +45,8 @@ func apiVersions() []memclnt.ModuleVersion {
 		moduleVersion(tapv2.APIFile, tapv2.APIVersion),
 		moduleVersion(af_packet.APIFile, af_packet.APIVersion),
 		moduleVersion(acl.APIFile, acl.APIVersion),
+		moduleVersion(arp.APIFile, arp.APIVersion),
+		moduleVersion(ip6_nd.APIFile, ip6_nd.APIVersion),
 		moduleVersion(ip.APIFile, ip.APIVersion),
 		moduleVersion(ip_neighbor.APIFile, ip_neighbor.APIVersion),
 	}

@@ -46,6 +46,9 @@ func (w *worker) forward6(in *iface, b *frame.Buffer, p frame.IPv6) verdict {
 	if stop.punt == slow.Received {
 		return local6(p)
 	}
+	if isDiscovery(p) && w.snapshot.solicitsProxied(in) {
+		return verdict{punt: slow.Discovery}
+	}
 	if p.Source().IsLinkLocalUnicast() {
 		return verdict{drop: dropLinkLocal}
 	}

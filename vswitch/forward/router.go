@@ -16,7 +16,7 @@ func (s surroundings) Interface(index uint32) (slow.Interface, bool) {
 	if i == nil {
 		return slow.Interface{}, false
 	}
-	return slow.Interface{MAC: i.mac, Addresses: i.addresses, LinkLocal: i.linkLocal, Up: i.up}, true
+	return slow.Interface{MAC: i.mac, Addresses: i.addresses, LinkLocal: i.linkLocal, Up: i.up, Proxied: s.e.live.Load().proxied(i)}, true
 }
 
 // Neighbour answers from what is published.

@@ -17,6 +17,7 @@ type snapshot struct {
 	fibs       []*fib   // by slot
 	tables     map[TableKey]int
 	bridges    []*bridge // by slot; 0 is none
+	proxies    *proxies
 }
 
 // fib is a table of routes. BenchmarkLookup, a thousand host routes and a prefix, on a shared 2-core EPYC: bart.Fast finds
@@ -53,7 +54,8 @@ func newSnapshot() *snapshot {
 }
 
 func (s *snapshot) clone() *snapshot {
-	return &snapshot{interfaces: slices.Clone(s.interfaces), fibs: slices.Clone(s.fibs), tables: s.tables, bridges: slices.Clone(s.bridges)}
+	return &snapshot{interfaces: slices.Clone(s.interfaces), fibs: slices.Clone(s.fibs), tables: s.tables, bridges: slices.Clone(s.bridges),
+		proxies: s.proxies}
 }
 
 func (s *snapshot) iface(index uint32) *iface {

@@ -15,6 +15,7 @@ type Engine interface {
 	Links
 	Fibs
 	Bridges
+	Proxying
 	Meter
 }
 
@@ -49,6 +50,11 @@ type Bridges interface {
 	FlushMACs(f forward.MACFilter)
 	ForgetMAC(bridge uint32, m frame.MAC, on uint32) bool
 	LearnedMACs(bridge uint32) []forward.LearnedMAC
+}
+
+// Proxying is who is answered for.
+type Proxying interface {
+	SetProxies(p forward.Proxies)
 }
 
 // Meter tells what the packet path has done.

@@ -17,6 +17,7 @@ const (
 	SourceSpecial   Source = 1
 	SourceInterface Source = 4
 	SourceAPI       Source = 8
+	SourceProxyND   Source = 13
 	SourceAdjacency Source = 15
 	SourceDefault   Source = 20
 )

@@ -49,7 +49,8 @@ type iface struct {
 	macip      uint32 // the list that judges senders, or NoIndex
 	proxyARP   bool
 	proxyND    bool
-	portFailed bool // the port has erred and is not back yet
+	proxyHosts map[netip.Addr]forward.TableKey // IPv6 hosts that others answer for, and where
+	portFailed bool                            // the port has erred and is not back yet
 	table4     uint32
 	table6     uint32
 	addresses  []netip.Prefix // as they were added
@@ -182,6 +183,7 @@ func (m *Model) removeLocked(i *iface) {
 			m.refineLocked(other)
 		}
 	}
+	m.endProxiesLocked(i)
 	m.abandonLocked(i)
 	for _, f := range families {
 		m.bindLocked(i, forward.TableKey{Family: f})

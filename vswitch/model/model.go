@@ -26,6 +26,7 @@ type Model struct {
 	bridges    map[uint32]*bridge
 	macips     map[uint32]*macip
 	nextMACIP  uint32
+	proxyARPs  []forward.ProxyRange
 	lastEntry  uint32 // last number given to a FIB entry
 	traced     int    // frames of each port that Traces tells
 }

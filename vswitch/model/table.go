@@ -156,6 +156,7 @@ func (m *Model) collectTableLocked(t *table) {
 			m.dropLocked(routeKey{t.TableKey, p}, s)
 		}
 	}
+	m.dropProxiesLocked(t.TableKey)
 	delete(m.tables, t.TableKey)
 	m.engine.DelTable(t.TableKey)
 	m.reviewLookupsLocked(t.TableKey)

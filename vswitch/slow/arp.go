@@ -26,8 +26,10 @@ func (p *Path) arp(m *Message, now time.Time) {
 	if a.Operation() != frame.ARPRequest {
 		return
 	}
-	if !slices.Contains(i.Addresses, a.Target()) {
-		p.drop(notOurs)
+	if !slices.Contains(i.Addresses, a.Target()) && !p.answersFor4(m.Interface, i, a.Sender(), a.Target()) {
+		if a.Sender() != a.Target() { // a gratuitous one has said all it has to
+			p.drop(notOurs)
+		}
 		return
 	}
 	p.sendARP(m.Interface, a.SenderMAC(), frame.ARPFields{

@@ -31,11 +31,11 @@ func (p *Path) discovery(m *Message, now time.Time) {
 		p.advertised(m.Interface, n, now)
 		return
 	}
-	if !i.holds(n.Target()) {
+	source := ip.Source()
+	if !i.holds(n.Target()) && !p.answersFor6(m.Interface, i, source, n.Target()) {
 		p.drop(notOurs)
 		return
 	}
-	source := ip.Source()
 	if mac, ok := n.LinkAddress(frame.NDSourceLink); ok && usable6(source, mac) {
 		p.claim(claim{m.Interface, source, mac, true}, now)
 	}

@@ -16,6 +16,7 @@ type Interface struct {
 	LinkLocal netip.Addr
 	MTU       int
 	Up        bool
+	Proxied   Proxied
 }
 
 // router is the dataplane around the slow path. None of its methods blocks.

@@ -22,6 +22,7 @@ type Neighbour struct {
 type State struct {
 	Taps       map[uint32]port.TapConfig
 	AFPackets  map[uint32]port.AFPacketConfig
+	Proxies    forward.Proxies
 	Interfaces map[uint32]forward.Interface
 	Neighbours map[uint32]map[netip.Addr]Neighbour
 	Tables     map[forward.TableKey]map[netip.Prefix]forward.Route

@@ -1,0 +1,88 @@
+package forward_test
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/weftnet/weft/internal/netnstest"
+	"github.com/weftnet/weft/vswitch/forward"
+	"github.com/weftnet/weft/vswitch/frame"
+	"github.com/weftnet/weft/vswitch/port"
+)
+
+// onLink lets the pod take all of 10.1.1.0/24 and fd00::/64 for its link's.
+func (p *pod) onLink(t *testing.T) {
+	t.Helper()
+	netnstest.Do(t, p.namespace, func() {
+		link, err := netlink.LinkByName(p.info.Name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, prefix := range []string{"10.1.1.0/24", "fd00::/64"} {
+			r := netlink.Route{LinkIndex: link.Attrs().Index, Dst: network(netip.MustParsePrefix(prefix)), Scope: netlink.SCOPE_LINK}
+			if err := netlink.RouteAdd(&r); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+}
+
+// A pod that takes others for neighbours reaches them through the interface that answers for them.
+func TestPodsReachOthersThroughProxies(t *testing.T) {
+	for rule, answer := range map[string]func(l *lab, b *pod) error{
+		"for a range and a host": func(l *lab, b *pod) error {
+			l.engine.SetProxies(forward.Proxies{
+				ARP: []forward.ProxyRange{{Low: b.v4, High: b.v4}},
+				ND:  []forward.ProxyHost{{Addr: b.v6, Interface: b.index}},
+			})
+			return l.proxy(l.pods[0], forward.Interface{ProxyARP: true})
+		},
+		"for everyone": func(l *lab, b *pod) error {
+			l.engine.SetProxies(forward.Proxies{ARP: []forward.ProxyRange{{High: netip.MustParseAddr("255.255.255.255"), Low: netip.MustParseAddr("0.0.0.1")}}})
+			return l.proxy(l.pods[0], forward.Interface{ProxyARP: true, ProxyND: true})
+		},
+	} {
+		t.Run(rule, func(t *testing.T) {
+			l := newLab(t)
+			a, b := l.pod(), l.vethPod(cable{})
+			if err := answer(l, b); err != nil {
+				t.Fatal(err)
+			}
+			l.engine.Publish()
+			a.onLink(t)
+			a.wantReply(t, ping{to: b.v4})
+			a.wantReply(t, ping{to: b.v6})
+		})
+	}
+}
+
+// proxy changes the pod's interface.
+func (l *lab) proxy(p *pod, i forward.Interface) error {
+	i.Up, i.MAC, i.LinkLocal, i.IP6Enabled = true, frame.MAC{2, 0, 0, 0, 0, byte(p.index)}, gateway6, true
+	i.Addresses = []netip.Addr{gateway4, netip.MustParseAddr("fd00::ffff")}
+	return l.engine.SetInterface(p.index, i)
+}
+
+// A pod whose senders are judged reaches others as itself, and not as anybody else.
+func TestSpoofingPodIsHeldBack(t *testing.T) {
+	l := newLab(t)
+	a, b := l.pod(func(_ *pod, c *port.TapConfig) {
+		c.HostAddresses = append(c.HostAddresses, netip.MustParsePrefix("10.1.1.99/32"), netip.MustParsePrefix("fd00::99/128"))
+	}), l.vethPod(cable{})
+	var rules []forward.MACIPRule
+	for _, prefix := range []string{"10.1.1.1/32", "fd00::1/128", "fe80::/64"} {
+		rules = append(rules, forward.MACIPRule{Permit: true, MAC: a.info.HostMAC, Mask: frame.Broadcast, Prefix: netip.MustParsePrefix(prefix)})
+	}
+	if err := l.proxy(a, forward.Interface{Senders: forward.NewMACIPFilter(rules)}); err != nil {
+		t.Fatal(err)
+	}
+	l.engine.Publish()
+	a.sendFrom(t, netip.MustParseAddr("10.1.1.99"), b.v4)
+	a.sendFrom(t, netip.MustParseAddr("fd00::99"), b.v6)
+	eventually(t, "both are dropped", func() bool { return l.engine.Drops()["input ACL table-miss drops"] >= 2 })
+	a.wantReply(t, ping{to: b.v4})
+	a.wantReply(t, ping{to: b.v6})
+	b.wantReply(t, ping{to: a.v4})
+}

@@ -1,0 +1,95 @@
+package slow_test
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/gopacket/gopacket/layers"
+
+	"github.com/weftnet/weft/vswitch/frame"
+	"github.com/weftnet/weft/vswitch/slow"
+)
+
+func TestProxiedAddressesAreAnsweredFor(t *testing.T) {
+	low, high := netip.MustParseAddr("10.0.0.100"), netip.MustParseAddr("10.0.0.200")
+	host, own, stranger := netip.MustParseAddr("fd00::77"), netip.MustParseAddr("fd00::78"), netip.MustParseAddr("fd00::79")
+	ranges := slow.Proxied{Ranges: []slow.Range{{Low: netip.MustParseAddr("10.0.0.1"), High: netip.MustParseAddr("10.0.0.2")}, {Low: low, High: high}}}
+	hosts := slow.Proxied{Hosts: map[netip.Addr]uint32{host: 2, own: 1}}
+	ask4 := func(sender, target string) []byte {
+		return arp(t, frame.ARPFields{Operation: 1, SenderMAC: theirMAC, Sender: netip.MustParseAddr(sender), Target: netip.MustParseAddr(target)})
+	}
+	ask6 := func(target netip.Addr) []byte {
+		return nd(t, frame.NDFields{Type: frame.ICMP6Solicit, Target: target, Link: theirMAC})
+	}
+	for _, c := range []struct {
+		rule      string
+		proxied   slow.Proxied
+		raw       []byte
+		neighbour netip.Addr
+		want      netip.Addr // who is answered for
+	}{
+		{rule: "nobody is, without a range", raw: ask4("10.0.0.9", "10.0.0.100")},
+		{rule: "the first of a range", proxied: ranges, raw: ask4("10.0.0.9", "10.0.0.100"), want: low},
+		{rule: "the last of a range", proxied: ranges, raw: ask4("10.0.0.9", "10.0.0.200"), want: high},
+		{rule: "not the one after", proxied: ranges, raw: ask4("10.0.0.9", "10.0.0.201")},
+		{rule: "not the one before", proxied: ranges, raw: ask4("10.0.0.9", "10.0.0.99")},
+		{rule: "a probe", proxied: ranges, raw: ask4("0.0.0.0", "10.0.0.100"), want: low},
+		{rule: "not who speaks of himself", proxied: ranges, raw: ask4("10.0.0.100", "10.0.0.100")},
+		{rule: "not who answers by himself", proxied: ranges, raw: ask4("10.0.0.9", "10.0.0.100"), neighbour: low},
+		{rule: "a host", proxied: hosts, raw: ask6(host), want: host},
+		{rule: "not a host behind this interface", proxied: hosts, raw: ask6(own)},
+		{rule: "not a host who answers by himself", proxied: hosts, raw: ask6(host), neighbour: host},
+		{rule: "no other", proxied: hosts, raw: ask6(stranger)},
+		{rule: "everyone", proxied: slow.Proxied{Everyone: true}, raw: ask6(stranger), want: stranger},
+		{rule: "everyone but link-local addresses", proxied: slow.Proxied{Everyone: true}, raw: ask6(netip.MustParseAddr("fe80::77"))},
+	} {
+		t.Run(c.rule, func(t *testing.T) {
+			d := newDataplane(t)
+			i := d.interfaces[1]
+			i.Proxied = c.proxied
+			d.interfaces[1] = i
+			if c.neighbour.IsValid() {
+				d.neighbours[c.neighbour] = neighbour{mac: evilMAC}
+			}
+			reason := slow.Discovery
+			if frame.Ethernet(c.raw).Type() == frame.TypeARP {
+				reason = slow.ARP
+			}
+			out := d.give(slow.Message{Reason: reason, Interface: 1}, c.raw)
+			if !c.want.IsValid() {
+				if len(out) != 0 {
+					t.Errorf("sent %v", out[0].packet)
+				}
+				return
+			}
+			if len(out) != 1 || out[0].out != 1 {
+				t.Fatalf("sent %+v", out)
+			}
+			saysWeAre(t, out[0], c.want)
+		})
+	}
+}
+
+// saysWeAre looks for our MAC at an address, told to them.
+func saysWeAre(t *testing.T, s sent, a netip.Addr) {
+	t.Helper()
+	if r, ok := s.packet.Layer(layers.LayerTypeARP).(*layers.ARP); ok {
+		if r.Operation != 2 || string(r.SourceHwAddress) != string(ourMAC[:]) || string(r.SourceProtAddress) != string(a.AsSlice()) || string(r.DstHwAddress) != string(theirMAC[:]) {
+			t.Errorf("%v", s.packet)
+		}
+		return
+	}
+	n, ok := s.packet.Layer(layers.LayerTypeICMPv6NeighborAdvertisement).(*layers.ICMPv6NeighborAdvertisement)
+	if !ok || n.TargetAddress.String() != a.String() || string(n.Options[0].Data) != string(ourMAC[:]) {
+		t.Errorf("%v", s.packet)
+	}
+}
+
+// An announcement is no question: nobody misses an answer to it.
+func TestGratuitousARPIsNoDrop(t *testing.T) {
+	d := newDataplane(t)
+	d.give(slow.Message{Reason: slow.ARP, Interface: 1}, arp(t, frame.ARPFields{Operation: 1, SenderMAC: theirMAC, Sender: their4, Target: their4}))
+	if n := d.drops("neighbour message not for us"); n != 0 {
+		t.Errorf("%d drops", n)
+	}
+}
