@@ -64,7 +64,7 @@ func diedUntagged(d *interfaces.SwInterfaceDetails) bool {
 func (p *ports) holds(it *interfaceItem) bool {
 	for _, d := range p.list {
 		link, ok := p.links[Index(d.SwIfIndex)]
-		if ok && link == it.Want.AFPacket.Link && d.Tag == "" {
+		if ok && it.Want.Type == wire.TypeAFPacket && link == it.Want.AFPacket.Link && d.Tag == "" {
 			it.NewMeta = Index(d.SwIfIndex)
 			return true
 		}

@@ -105,10 +105,10 @@ func (b ifaces) Create(ctx context.Context, batch []interfaceItem) {
 	b.undo(ctx, batch, made)
 }
 
-// make tells which items it made itself. What is there already, just so or without a tag, is not made: of loopbacks the
-// dataplane would make a second one.
+// make tells which items it made itself. Of loopbacks, unlike taps and links, the dataplane would make a second one: those
+// that are there are not made.
 func (b ifaces) make(ctx context.Context, batch []interfaceItem) []bool {
-	there, err := b.untold(ctx, batch)
+	there, err := b.loopbacks(ctx, batch)
 	taken := there.takenInstances()
 	requests, items := make([]*request, 0, len(batch)), make([]int, 0, len(batch))
 	for i := range batch {
@@ -120,13 +120,12 @@ func (b ifaces) make(ctx context.Context, batch []interfaceItem) []bool {
 			if r, release, it.Err = newTap(it.Name, it.Want); it.Err == nil {
 				defer release()
 			}
+		case it.Want.Type == wire.TypeAFPacket:
+			r = newAFPacket(it.Name, it.Want)
 		case err != nil:
 			it.Err = err
-		case there.has(it):
-		case it.Want.Type == wire.TypeLoopback:
+		case !there.has(it):
 			r = newLoopback(it.Name, it.Want, taken)
-		case !there.holds(it):
-			r = newAFPacket(it.Name, it.Want)
 		}
 		if r != nil && it.Err == nil {
 			requests, items = append(requests, r), append(items, i)
@@ -150,10 +149,10 @@ func (b ifaces) make(ctx context.Context, batch []interfaceItem) []bool {
 	return made
 }
 
-// untold is what is there, looked up only if the batch has an interface that does not say its tag when it is made.
-func (b ifaces) untold(ctx context.Context, batch []interfaceItem) (*ports, error) {
+// loopbacks are what is there, looked up only if the batch has a loopback.
+func (b ifaces) loopbacks(ctx context.Context, batch []interfaceItem) (*ports, error) {
 	for i := range batch {
-		if batch[i].Want.Type != wire.TypeTap {
+		if batch[i].Want.Type == wire.TypeLoopback {
 			p, err := b.c.ports(ctx)
 			if err != nil {
 				return &ports{}, kvscheduler.Refused(err)
@@ -174,7 +173,7 @@ func (p *ports) has(it *interfaceItem) bool {
 	return true
 }
 
-// adopt finds interfaces that were refused because they are there already, just as they should be.
+// adopt finds interfaces that were refused because they are there already, just as they should be or not yet finished.
 func (b ifaces) adopt(ctx context.Context, batch []interfaceItem) {
 	var there *ports
 	for i := range batch {
@@ -189,7 +188,7 @@ func (b ifaces) adopt(ctx context.Context, batch []interfaceItem) {
 				return
 			}
 		}
-		if there.has(it) {
+		if there.has(it) || there.holds(it) {
 			it.Err = nil
 		}
 	}

@@ -162,6 +162,7 @@ func (l *lab) ours() []string {
 	refs = append(refs, dumped(l, bridgeDescriptor(l.client))...)
 	refs = append(refs, dumped(l, bridgeMemberDescriptor(l.client))...)
 	refs = append(refs, dumped(l, l2FIBDescriptor(l.client))...)
+	refs = append(refs, dumped(l, macipDescriptor(l.client))...)
 	slices.Sort(refs)
 	return refs
 }

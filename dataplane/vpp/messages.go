@@ -4,6 +4,7 @@ import (
 	"errors"
 
 	"go.fd.io/govpp/api"
+	"go.fd.io/govpp/binapi/acl"
 	"go.fd.io/govpp/binapi/af_packet"
 	interfaces "go.fd.io/govpp/binapi/interface"
 	"go.fd.io/govpp/binapi/ip"
@@ -59,6 +60,12 @@ var needed = []api.Message{
 	&l2.SwInterfaceSetL2Bridge{}, &l2.SwInterfaceSetL2BridgeReply{},
 	&l2.L2fibAddDel{}, &l2.L2fibAddDelReply{},
 	&l2.L2FibTableDump{}, &l2.L2FibTableDetails{},
+
+	&acl.MacipACLAddReplace{}, &acl.MacipACLAddReplaceReply{},
+	&acl.MacipACLDel{}, &acl.MacipACLDelReply{},
+	&acl.MacipACLDump{}, &acl.MacipACLDetails{},
+	&acl.MacipACLInterfaceAddDel{}, &acl.MacipACLInterfaceAddDelReply{},
+	&acl.MacipACLInterfaceListDump{}, &acl.MacipACLInterfaceListDetails{},
 }
 
 // check names every message that the peer does not have in this very form.

@@ -20,13 +20,14 @@ type Kinds struct {
 	Bridge       kvscheduler.KindOf[wire.BridgeDomain]
 	BridgeMember kvscheduler.KindOf[wire.BridgeMember]
 	L2FIB        kvscheduler.KindOf[wire.L2FIB]
+	MACIP        kvscheduler.KindOf[wire.MACIP]
 }
 
 // All names the kinds, for Scheduler.Lost when a new connection to the dataplane was made.
 func (k Kinds) All() []kvscheduler.Kind {
 	return []kvscheduler.Kind{
 		k.VRF.ID(), k.Interface.ID(), k.InterfaceVRF.ID(), k.Address.ID(), k.Unnumbered.ID(), k.Route.ID(), k.Neighbour.ID(),
-		k.Bridge.ID(), k.BridgeMember.ID(), k.L2FIB.ID(),
+		k.Bridge.ID(), k.BridgeMember.ID(), k.L2FIB.ID(), k.MACIP.ID(),
 	}
 }
 
@@ -53,7 +54,10 @@ func Register(s *kvscheduler.Scheduler, c *Client) (k Kinds, err error) {
 	if k.Neighbour, err = kvscheduler.Register(s, neighbourDescriptor(c)); err != nil {
 		return k, err
 	}
-	err = k.registerL2(s, c)
+	if err = k.registerL2(s, c); err != nil {
+		return k, err
+	}
+	k.MACIP, err = kvscheduler.Register(s, macipDescriptor(c))
 	return k, err
 }
 

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"path"
 	"reflect"
 	"sync"
 
@@ -174,13 +175,26 @@ func (r *request) retval() api.VPPApiError {
 
 // MissingMessage says that the dataplane lacks a message, or knows another one of that name.
 type MissingMessage struct {
-	Name string
-	CRC  string
+	Name   string
+	CRC    string
+	Plugin string // of VPP, that has the message; "" if none
 }
 
 // Error names message and CRC.
 func (e *MissingMessage) Error() string {
+	if e.Plugin != "" {
+		return fmt.Sprintf("the dataplane lacks the API message %s with CRC %s: its plugin %s is not loaded, or not that of VPP 25.10", e.Name, e.CRC, e.Plugin)
+	}
 	return fmt.Sprintf("the dataplane lacks the API message %s with CRC %s: it is older or newer than the bindings of VPP 25.10", e.Name, e.CRC)
+}
+
+// pluginOf is the plugin of VPP whose message m is.
+func pluginOf(m api.Message) string {
+	switch file := path.Base(reflect.TypeOf(m).Elem().PkgPath()); file {
+	case "acl", "af_packet":
+		return file + "_plugin.so"
+	}
+	return ""
 }
 
 func messageKey(m api.Message) string { return m.GetMessageName() + "_" + m.GetCrcString() }

@@ -25,16 +25,19 @@ func interfaceHash(v wire.Interface) uint64 {
 	} else {
 		fmt.Fprintf(h, "%s|%q|%q|%s|%d", v.Type, v.Tap.Namespace, v.Tap.Name, v.Tap.MAC, v.Tap.MTU)
 	}
-	sum := h.Sum64()
-	return (sum>>hashBits ^ sum) & (1<<hashBits - 1)
+	return folded(h.Sum64())
 }
 
-// interfaceTag is what the dataplane keeps for us: the name and the hash.
-func interfaceTag(name string, v wire.Interface) string {
-	return fmt.Sprintf("%s#%0*x", name, hashDigits, interfaceHash(v))
-}
+// folded is a sum as a tag has room for.
+func folded(sum uint64) uint64 { return (sum>>hashBits ^ sum) & (1<<hashBits - 1) }
 
-// parseTag is the inverse of interfaceTag; ok is false for a tag of somebody else.
+// interfaceTag is what the dataplane keeps for us of an interface.
+func interfaceTag(name string, v wire.Interface) string { return newTag(name, interfaceHash(v)) }
+
+// newTag holds a name and a hash.
+func newTag(name string, hash uint64) string { return fmt.Sprintf("%s#%0*x", name, hashDigits, hash) }
+
+// parseTag is the inverse of newTag; ok is false for a tag of somebody else.
 func parseTag(tag string) (name string, hash uint64, ok bool) {
 	i := strings.LastIndexByte(tag, '#')
 	if i <= 0 || len(tag)-i-1 != hashDigits {

@@ -65,6 +65,10 @@ func TestInvalidValuesAreFoundBeforeTheDataplaneSeesThem(t *testing.T) {
 		{"an entry of a multicast MAC", fault(validateL2FIB, "a", wire.L2FIB{MAC: wire.MAC{1}}), "not that of one interface"},
 		{"an entry of a BVI", fault(validateL2FIB, "a", wire.L2FIB{MAC: mac1, BVI: true}), "itself makes"},
 		{"an entry of another name", fault(validateL2FIB, "a", wire.L2FIB{BridgeDomain: "b", MAC: mac1}), "make the name b/02:00:00:00:00:01"},
+		{"rules of another name", fault(validateMACIP, "b", macipOn("a", "10.0.0.1/32").value.(wire.MACIP)), "the name is that of the interface"},
+		{"no rules", fault(validateMACIP, "a", wire.MACIP{Interface: "a"}), "no rules"},
+		{"a rule that is not masked", fault(validateMACIP, "a", macipOn("a", "10.0.0.1/24").value.(wire.MACIP)), "not masked"},
+		{"a rule for any MAC", fault(validateMACIP, "a", wire.MACIP{Interface: "a", Rules: make([]wire.MACIPRule, 1)}), "not that of one interface"},
 		{"a member of no family", fault(validateMembership, "a/", wire.InterfaceVRF{Interface: "a"}), "neither ip4 nor ip6"},
 	} {
 		if tt.want == "" && tt.got != "" || !strings.Contains(tt.got, tt.want) {
