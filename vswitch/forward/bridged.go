@@ -97,13 +97,10 @@ func (w *worker) flood(br *bridge, in *iface, b *frame.Buffer) verdict {
 
 // replicate sends a copy.
 func (w *worker) replicate(out *iface, b *frame.Buffer) {
-	c := w.pool.One()
+	c := w.spare()
 	if c == nil {
-		w.flush() // what waits to be transmitted comes back
-		if c = w.pool.One(); c == nil {
-			w.drops[dropReplication].Add(1)
-			return
-		}
+		w.drops[dropReplication].Add(1)
+		return
 	}
 	c.SetLen(copy(c.Room(), b.Bytes()))
 	c.Virtio = b.Virtio

@@ -17,8 +17,8 @@ func newRouted(t testing.TB) *segment {
 	s.set(4, Interface{Up: true, MAC: portMAC, Addresses: []netip.Addr{netip.MustParseAddr("10.2.0.254")}})
 	for prefix, r := range map[string]Route{
 		"10.9.0.254/32": {Action: Local},
-		"10.9.0.0/24": {Paths: []Path{{Interface: bviIndex}}},
-		"10.2.0.0/16": {Paths: []Path{{Interface: 4, NextHop: netip.MustParseAddr("10.2.0.1")}}},
+		"10.9.0.0/24":   {Paths: []Path{{Interface: bviIndex}}},
+		"10.2.0.0/16":   {Paths: []Path{{Interface: 4, NextHop: netip.MustParseAddr("10.2.0.1")}}},
 	} {
 		if err := s.engine.SetRoute(TableKey{Family: IP4}, netip.MustParsePrefix(prefix), r); err != nil {
 			t.Fatal(err)

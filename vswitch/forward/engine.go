@@ -26,9 +26,9 @@ type Config struct {
 	Log     *slog.Logger // of ports that fail and come back; nil: none
 }
 
-// Engine forwards packets. Its Set, Add, Del and Publish methods, OpenTap and ClosePort belong to one goroutine, called
-// control here; Counters, Drops, Trace and Events may be used by any. Changes are seen by the workers at Publish, all at
-// once; ports come and go at once.
+// Engine forwards packets. Its Set, Add, Del, Publish, Flush, Forget and Learned methods, OpenTap and ClosePort belong to one
+// goroutine, called control here; Counters, Drops, Trace and Events may be used by any. Changes are seen by the workers at
+// Publish, all at once; ports come and go at once.
 type Engine struct {
 	workers  []*worker
 	slow     *slow.Path

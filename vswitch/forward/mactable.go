@@ -22,14 +22,14 @@ const (
 type macKey uint64
 
 func macKeyOf(slot uint16, m frame.MAC) macKey {
-	return macKey(slot)<<48 | macKey(binary.BigEndian.Uint16(m[:]))<<32 | macKey(binary.BigEndian.Uint32(m[2:]))
+	return macKey(slot)<<48 | macKey(binary.BigEndian.Uint32(m[:]))<<16 | macKey(binary.BigEndian.Uint16(m[4:]))
 }
 
 func (k macKey) slot() uint16 { return uint16(k >> 48) }
 
 func (k macKey) mac() (m frame.MAC) {
-	binary.BigEndian.PutUint16(m[:], uint16(k>>32))
-	binary.BigEndian.PutUint32(m[2:], uint32(k))
+	binary.BigEndian.PutUint32(m[:], uint32(k>>16))
+	binary.BigEndian.PutUint16(m[4:], uint16(k))
 	return m
 }
 

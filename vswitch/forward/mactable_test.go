@@ -1,6 +1,7 @@
 package forward
 
 import (
+	"maps"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -19,34 +20,34 @@ func TestMACTableIsAMap(t *testing.T) {
 			return table.crowded(macKeyOf(rapid.Uint16Range(1, 3).Draw(r, "bridge"), m))
 		})
 		for range rapid.IntRange(1, 200).Draw(r, "steps") {
-			k := key.Draw(r, "key")
-			switch rapid.IntRange(0, 4).Draw(r, "what") {
-			case 0, 1:
-				e := macEntry{k, rapid.Uint32Range(1, 4).Draw(r, "interface"), 0}
-				if old := table.find(k); old != nil {
-					*old = e
-				} else if !table.add(e) {
-					r.Fatal("no room")
-				}
-				model[k] = e
-			case 2:
-				_, was := model[k]
-				if table.remove(k) != was {
-					r.Fatalf("removing %x did not say %v", k, was)
-				}
-				delete(model, k)
-			case 3:
-				goes := func(e *macEntry) bool { return e.out == k.out() }
-				table.sweep(len(table.places), goes)
-				for k, e := range model {
-					if goes(&e) {
-						delete(model, k)
-					}
-				}
-			}
+			table.step(r, model, key.Draw(r, "key"))
 			table.compare(r, model)
 		}
 	})
+}
+
+// step does one thing to the table and the model.
+func (t *macTable) step(r *rapid.T, model map[macKey]macEntry, k macKey) {
+	switch rapid.IntRange(0, 4).Draw(r, "what") {
+	case 0, 1:
+		e := macEntry{k, rapid.Uint32Range(1, 4).Draw(r, "interface"), 0}
+		if old := t.find(k); old != nil {
+			*old = e
+		} else if !t.add(e) {
+			r.Fatal("no room")
+		}
+		model[k] = e
+	case 2:
+		_, was := model[k]
+		if t.remove(k) != was {
+			r.Fatalf("removing %x did not say %v", k, was)
+		}
+		delete(model, k)
+	case 3:
+		goes := func(e *macEntry) bool { return e.out == k.out() }
+		t.sweep(len(t.places), goes)
+		maps.DeleteFunc(model, func(_ macKey, e macEntry) bool { return goes(&e) })
+	}
 }
 
 // crowded makes a key whose place is one of the last few or of the first few, so that probing is long and goes around.

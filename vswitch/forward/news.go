@@ -80,11 +80,15 @@ func (w *worker) hearNews() {
 			if !ok {
 				break
 			}
-			if e := w.macs.find(s.key); e != nil {
-				e.out, e.seen = s.out, w.now
-			} else if w.snapshot.bridge(s.key.slot()) != nil {
-				w.note(macEntry{s.key, s.out, w.now})
-			}
+			w.hear(s)
 		}
+	}
+}
+
+func (w *worker) hear(s sighting) {
+	if e := w.macs.find(s.key); e != nil {
+		e.out, e.seen = s.out, w.now
+	} else if w.snapshot.bridge(s.key.slot()) != nil {
+		w.note(macEntry{s.key, s.out, w.now})
 	}
 }

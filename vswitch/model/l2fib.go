@@ -35,8 +35,7 @@ func (m *Model) AddL2Entry(e L2Entry) error {
 	} else if i := m.interfaces[e.Interface]; i == nil || i.bridge == nil {
 		return InvalidSwIfIndex
 	}
-	m.fixLocked(b, e)
-	return m.setBridgeLocked(b)
+	return m.fixLocked(b, e)
 }
 
 // DeleteL2Entry removes an entry, a learned one too. An interface other than 0 must be the entry's.
@@ -116,22 +115,9 @@ func (m *Model) FlushBridges() {
 }
 
 // fixLocked takes in an entry; what was learned of its MAC is forgotten.
-func (m *Model) fixLocked(b *bridge, e L2Entry) {
+func (m *Model) fixLocked(b *bridge, e L2Entry) error {
 	b.fixed[e.MAC] = e
+	err := m.setBridgeLocked(b)
 	m.engine.ForgetMAC(b.ID, e.MAC, NoIndex)
-}
-
-// macChangedLocked gives a BVI's entry its new MAC.
-func (m *Model) macChangedLocked(i *iface, old frame.MAC) {
-	b := i.bridge
-	if b == nil || b.bvi != i.Index {
-		return
-	}
-	if b.fixed[old].Interface == i.Index {
-		delete(b.fixed, old)
-	}
-	m.fixLocked(b, L2Entry{Bridge: b.ID, MAC: i.MAC, Interface: i.Index, Static: true, BVI: true})
-	if err := m.setBridgeLocked(b); err != nil {
-		m.log.Error("packet path refused a bridge domain", "bridge", b.ID, "err", err)
-	}
+	return err
 }

@@ -25,11 +25,11 @@ func (m *Model) SetAdminUp(index uint32, up bool) error {
 		m.forgetLearnedLocked(i, everything)
 	}
 	m.setEngineLocked(i)
-	if !up {
-		m.bridgedDownLocked(i)
-	}
 	m.connectLocked(i)
 	m.reviewLocked(i)
+	if !up {
+		m.flushLocked(i.bridge, i)
+	}
 	m.notify(InterfaceEvent{Index: index, AdminUp: up, LinkUp: linkCame && i.LinkUp})
 	return nil
 }
