@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"pgregory.net/rapid"
+
 	"github.com/weftnet/weft/eventloop"
 	"github.com/weftnet/weft/eventloop/eventlooptest"
 	"github.com/weftnet/weft/ipnet"
@@ -94,7 +96,7 @@ func (n *node) add(t testing.TB, ev *pod.AddPod) *pod.Attachment {
 	return ev.Attachment
 }
 
-func (n *node) delete(t testing.TB, ev *pod.AddPod) {
+func (n *node) delete(t rapid.TB, ev *pod.AddPod) {
 	t.Helper()
 	if _, err := n.loop.Do(context.Background(), &pod.DeletePod{Key: ev.Key, Reason: "DEL"}); err != nil {
 		t.Fatalf("delete %s: %v", ev.Key, err)
@@ -102,7 +104,7 @@ func (n *node) delete(t testing.TB, ev *pod.AddPod) {
 }
 
 // set makes networks those of the node and returns why some were left as they were.
-func (n *node) set(t testing.TB, networks ...pod.Network) map[string]string {
+func (n *node) set(t rapid.TB, networks ...pod.Network) map[string]string {
 	t.Helper()
 	ev := &pod.SetNetworks{Networks: networks, From: "test"}
 	if _, err := n.loop.Do(context.Background(), ev); err != nil {
@@ -154,14 +156,14 @@ func inOrder(bucket map[string]any) []any {
 }
 
 // state is all that an event can change: values, leases, and what is durable.
-func (n *node) state(t testing.TB) string {
+func (n *node) state(t rapid.TB) string {
 	t.Helper()
 	stats, leases := n.Addresses()
 	return list(t, n.committer.Values()) + list(t, n.saver.Bucket("attachments")) + list(t, n.saver.Bucket("leases")) + list(t, n.saver.Bucket("networks")) + fmt.Sprint(stats, leases)
 }
 
 // list shows values as lines "key value", by key.
-func list(t testing.TB, values map[string]any) string {
+func list(t rapid.TB, values map[string]any) string {
 	t.Helper()
 	var b strings.Builder
 	for _, key := range slices.Sorted(maps.Keys(values)) {

@@ -34,7 +34,7 @@ func (n *node) restarted(t testing.TB, pools ...ipam.Pool) *node {
 		t.Fatal(err)
 	}
 	again := nodeOf(t, config)
-	again.now = n.now
+	again.now, again.saver = n.now, n.saver
 	again.Restore(read)
 	return again.run(t)
 }

@@ -1,0 +1,213 @@
+package ipnet_test
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/weftnet/weft/ipnet"
+	"github.com/weftnet/weft/ipnet/ipam"
+	"github.com/weftnet/weft/pod"
+	"github.com/weftnet/weft/wire"
+)
+
+// world is a node and what ought to be there, kept as simply as can be.
+type world struct {
+	*node
+	config   ipnet.Config
+	networks map[string]pod.Network
+	numbers  map[string][3]uint32 // that a network had when it was first seen
+	pods     map[string]*pod.AddPod
+}
+
+// TestWhateverHappensTheNetworksStayApart sets networks, adds and deletes pods, restarts, and makes events fail. Numbers
+// are unique and stable, addresses unique on each network, refused events leave all as it was, and in the end nothing is
+// left.
+func TestWhateverHappensTheNetworksStayApart(t *testing.T) {
+	rapid.Check(t, func(r *rapid.T) {
+		w := &world{
+			config: ipnet.Config{
+				Pools: []ipam.Pool{four, six}, Tables: ipnet.IDs{First: 100, Last: 102}, BridgeDomains: ipnet.IDs{First: 1, Last: 2},
+				PodInterface: rapid.SampledFrom([]string{"tap", "veth"}).Draw(r, "main"),
+			},
+			networks: map[string]pod.Network{}, numbers: map[string][3]uint32{}, pods: map[string]*pod.AddPod{},
+		}
+		w.node = nodeOf(t, w.config).run(t)
+		bare := list(t, w.committer.Values())
+		r.Repeat(map[string]func(*rapid.T){
+			"set networks": w.setNetworks,
+			"add":          w.addPod,
+			"add again":    w.addPod,
+			"delete":       w.deletePod,
+			"restart": func(*rapid.T) {
+				before := list(t, w.committer.Values())
+				w.node = w.restarted(t)
+				if after := list(t, w.committer.Values()); after != before {
+					r.Fatalf("restarted: -before +after\n%s", cmp.Diff(before, after))
+				}
+			},
+			"": func(r *rapid.T) { w.check(r) },
+		})
+		for _, name := range slices.Sorted(maps.Keys(w.pods)) {
+			w.delete(t, w.pods[name])
+		}
+		if refused := w.set(t); len(refused) > 0 {
+			r.Fatalf("without pods networks are refused to go: %v", refused)
+		}
+		if left := list(t, w.committer.Values()); left != bare {
+			r.Fatalf("left in the end: -want +got\n%s", cmp.Diff(bare, left))
+		}
+		if kept := w.kept(); len(kept.Attachments)+len(kept.Networks) > 0 || slices.ContainsFunc(kept.Leases, func(l ipam.Lease) bool {
+			return l.State != ipam.Cooling || strings.Contains(l.Pool, ":")
+		}) {
+			r.Fatalf("kept in the end: %+v", kept)
+		}
+	})
+}
+
+func anyNetwork(r *rapid.T, name string) pod.Network {
+	n := custom(name, rapid.SampledFrom([]pod.NetworkType{pod.L2, pod.L3}).Draw(r, "type"))
+	if rapid.Bool().Draw(r, "v4") {
+		n.CIDRs = append(n.CIDRs, netip.MustParsePrefix("10.5.0.0/29"))
+	}
+	if rapid.Bool().Draw(r, "v6") {
+		n.CIDRs = append(n.CIDRs, netip.MustParsePrefix("fd00:5::/64"))
+	}
+	n.AntiSpoof = rapid.Bool().Draw(r, "anti-spoof")
+	n.MTU = rapid.SampledFrom([]int{0, 1400}).Draw(r, "mtu")
+	return n
+}
+
+func (w *world) setNetworks(r *rapid.T) {
+	var wanted []pod.Network
+	for _, name := range rapid.Permutation([]string{"a", "b", "c", "d"}).Draw(r, "order") {
+		if was, ok := w.networks[name]; ok && rapid.Bool().Draw(r, "keep") {
+			wanted = append(wanted, was)
+		} else if rapid.Bool().Draw(r, "there") {
+			wanted = append(wanted, anyNetwork(r, name))
+		}
+	}
+	refused := w.set(r, wanted...)
+	after := map[string]pod.Network{}
+	for _, n := range wanted {
+		if refused[n.Name] == "" {
+			after[n.Name] = n
+		}
+	}
+	for name, n := range w.networks {
+		used := false
+		for _, ev := range w.pods {
+			used = used || slices.ContainsFunc(ev.Attachment.Interfaces, func(i pod.Interface) bool { return i.Network == name })
+		}
+		if refused[name] != "" {
+			after[name] = n
+		}
+		if _, stays := after[name]; used && !stays {
+			r.Fatalf("network %s is gone, but pods use it", name)
+		}
+		if _, stays := after[name]; !stays {
+			delete(w.numbers, name)
+		}
+	}
+	w.networks = after
+}
+
+func (w *world) addPod(r *rapid.T) {
+	name := rapid.SampledFrom([]string{"p1", "p2", "p3"}).Draw(r, "pod")
+	if w.pods[name] != nil {
+		return
+	}
+	var items []string
+	for i := range rapid.IntRange(0, 3).Draw(r, "interfaces") {
+		items = append(items, fmt.Sprintf("x%d/%s/%s", i, rapid.SampledFrom([]string{"tap", "veth"}).Draw(r, "type"),
+			rapid.SampledFrom([]string{"default", "stub", "a", "b", "c", "d"}).Draw(r, "network")))
+	}
+	ev := asking(name, strings.Join(items, ","), "")
+	ev.Mode = rapid.SampledFrom([]string{"", pod.ModeChained, pod.ModeIPAM}).Draw(r, "mode")
+	if ev.Mode == pod.ModeIPAM {
+		delete(ev.Annotations, pod.AnnotationCustom)
+	}
+	w.breakIn(rapid.SampledFrom([]string{"", "", "", "later", "commit", "applied", "save"}).Draw(r, "fails in"))
+	before := w.state(r)
+	_, err := w.loop.Do(context.Background(), ev)
+	w.breakIn("")
+	if err == nil {
+		w.pods[name] = ev
+	} else if after := w.state(r); after != before {
+		r.Fatalf("failed with %v: -before +after\n%s", err, cmp.Diff(before, after))
+	}
+}
+
+func (w *world) deletePod(r *rapid.T) {
+	name := rapid.SampledFrom([]string{"p1", "p2", "p3"}).Draw(r, "pod")
+	w.now = w.now.Add(time.Duration(rapid.IntRange(0, 40).Draw(r, "seconds")) * time.Second)
+	w.delete(r, sandbox(name))
+	delete(w.pods, name)
+}
+
+func (w *world) check(r *rapid.T) {
+	seen := map[string]bool{}
+	numbers := w.node.numbers()
+	for name, now := range numbers {
+		was, known := w.numbers[name]
+		for i, number := range now {
+			if number != 0 && seen[fmt.Sprint(i, number)] {
+				r.Fatalf("numbers %v: one is there twice", numbers)
+			}
+			seen[fmt.Sprint(i, number)] = true
+			if known && was[i] != 0 && number != 0 && was[i] != number {
+				r.Fatalf("network %s had numbers %v, has %v", name, was, now)
+			}
+		}
+		w.numbers[name] = now
+	}
+	if len(numbers) != len(w.networks) {
+		r.Fatalf("networks %v, want %v", numbers, w.networks)
+	}
+	for name, ev := range w.pods {
+		for _, i := range ev.Attachment.Interfaces {
+			for _, p := range i.Addresses {
+				if at := i.Network + " " + p.Addr().String(); seen[at] {
+					r.Fatalf("pod %s: address %s is there twice", name, at)
+				} else {
+					seen[at] = true
+				}
+			}
+			w.checkApart(r, ev.Attachment, i)
+		}
+	}
+}
+
+// checkApart sees to it that no value of an interface names an object of another network than its own.
+func (w *world) checkApart(r *rapid.T, a *pod.Attachment, i pod.Interface) {
+	values := w.committer.Values()
+	for _, f := range []wire.Family{wire.IP4, wire.IP6} {
+		if m, ok := values[wire.InterfaceVRFKey(i.Object, f)].(wire.InterfaceVRF); ok && m.VRF != wire.VRFName("weft:"+networkOr(i, "pods"), f) {
+			r.Fatalf("%s of %s is in %s", i.Object, a.Key, m.VRF)
+		}
+	}
+	if m, ok := values[wire.BridgeMemberKey(i.Object)].(wire.BridgeMember); ok && m.BridgeDomain != "weft:"+i.Network {
+		r.Fatalf("%s of %s is in %s", i.Object, a.Key, m.BridgeDomain)
+	}
+	for key, value := range values {
+		route, ok := value.(wire.Route)
+		if ok && i.Object != "" && route.Paths[0].Interface == i.Object && !strings.HasPrefix(route.VRF, "weft:"+networkOr(i, "pods")+"/") {
+			r.Fatalf("%s leads to %s of network %q", key, i.Object, i.Network)
+		}
+	}
+}
+
+func networkOr(i pod.Interface, other string) string {
+	if i.Network == "" {
+		return other
+	}
+	return i.Network
+}
