@@ -127,6 +127,18 @@ func parseExternal(raw []byte) (map[string][]byte, error) {
 	return values, nil
 }
 
+// applyExternal gives values of others to the loop; a value that is wrong is dropped by name and costs nothing else.
+func (a *Agent) applyExternal(ctx context.Context, source string, values map[string][]byte) error {
+	rec, err := a.loop.SetExternal(ctx, source, values)
+	if err != nil {
+		return err
+	}
+	for _, dropped := range rec.Dropped {
+		a.log.Error("external value dropped", "source", source, "value", dropped)
+	}
+	return nil
+}
+
 // followExternal applies the directory now and whenever it changes.
 func (a *Agent) followExternal(ctx context.Context) error {
 	if a.config.External == "" {
@@ -134,7 +146,7 @@ func (a *Agent) followExternal(ctx context.Context) error {
 		return ctx.Err()
 	}
 	files := &externalFiles{
-		dir: a.config.External, apply: a.loop.SetExternal,
+		dir: a.config.External, apply: a.applyExternal,
 		fault: func(file string, err error) {
 			a.log.Error("external configuration refused", "file", file, "err", err)
 		},

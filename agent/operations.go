@@ -125,6 +125,26 @@ func (o *operations) Resync(ctx context.Context, req *weftv1.ResyncRequest) (*we
 	return reply, nil
 }
 
+// Configure replaces the values of an external source.
+func (o *operations) Configure(ctx context.Context, req *weftv1.ConfigureRequest) (*weftv1.ConfigureReply, error) {
+	if req.Source == "" {
+		return &weftv1.ConfigureReply{Error: "a source needs a name"}, nil
+	}
+	values, err := parseExternal(req.Document)
+	if err != nil {
+		return &weftv1.ConfigureReply{Error: err.Error()}, nil
+	}
+	rec, err := o.loop.SetExternal(ctx, req.Source, values)
+	reply := &weftv1.ConfigureReply{}
+	if rec != nil {
+		reply.Event, reply.Dropped = rec.Seq, rec.Dropped
+	}
+	if err != nil {
+		reply.Error = err.Error()
+	}
+	return reply, nil
+}
+
 func stamp(t time.Time) *timestamppb.Timestamp {
 	if t.IsZero() {
 		return nil

@@ -28,7 +28,9 @@ var scenarios = map[string]func(*ctltest.Replies){
 	"failing": func(r *ctltest.Replies) {
 		r.Resync = &weftv1.ResyncReply{Event: 7, Error: "commit:\n2 objects stuck"}
 	},
-	"busy": func(r *ctltest.Replies) { r.Resync = &weftv1.ResyncReply{Error: "event queue is full"} },
+	"liking-all": func(r *ctltest.Replies) { r.Configure = &weftv1.ConfigureReply{Event: 4} },
+	"illiterate": func(r *ctltest.Replies) { r.Configure = &weftv1.ConfigureReply{Error: "no YAML\nat all"} },
+	"busy":       func(r *ctltest.Replies) { r.Resync = &weftv1.ResyncReply{Error: "event queue is full"} },
 }
 
 func TestScripts(t *testing.T) {

@@ -40,17 +40,17 @@ func (c *configure) Validate() error {
 // each key. For a key that handlers desire it is an RFC 7396 merge patch over their
 // value, for another one it is a value of its own. Where several sources have the
 // same key they are merged by the order of their names. It waits as Do does, but may
-// be called before the start-up resync too, which then applies it.
-func (l *Loop) SetExternal(ctx context.Context, source string, values map[string][]byte) error {
+// be called before the start-up resync too, which then applies it. The record's
+// Dropped names the values that were left out, and why.
+func (l *Loop) SetExternal(ctx context.Context, source string, values map[string][]byte) (*Record, error) {
 	if l.cfg.External == nil {
-		return fmt.Errorf("external configuration %s: there is no codec for it", source)
+		return nil, fmt.Errorf("external configuration %s: there is no codec for it", source)
 	}
 	own := make(map[string][]byte, len(values))
 	for key, value := range values {
 		own[key] = slices.Clone(value)
 	}
-	_, err := l.Do(ctx, &configure{source, own})
-	return err
+	return l.Do(ctx, &configure{source, own})
 }
 
 // configure is the handler of external configuration: its keys are to be merged anew.

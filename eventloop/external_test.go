@@ -89,7 +89,7 @@ func (p *plant) set(t *testing.T, source string, values map[string]string) {
 	for key, v := range values {
 		raw[key] = []byte(v)
 	}
-	if err := p.SetExternal(t.Context(), source, raw); err != nil {
+	if _, err := p.SetExternal(t.Context(), source, raw); err != nil {
 		t.Errorf("set external configuration %s: %v", source, err)
 	}
 }
@@ -208,12 +208,12 @@ func TestStep8ExternalConfigurationIsValidated(t *testing.T) {
 	p := newPlant(t)
 	eventlooptest.Ready(t, p.Loop)
 	for _, bad := range []string{``, `{`, `null`, `{} {}`} {
-		err := p.SetExternal(t.Context(), "file", map[string][]byte{"a": []byte(bad)})
+		_, err := p.SetExternal(t.Context(), "file", map[string][]byte{"a": []byte(bad)})
 		if !errors.Is(err, eventloop.ErrInvalid) || !strings.Contains(err.Error(), `value of "a"`) {
 			t.Errorf("%q: %v", bad, err)
 		}
 	}
-	if err := newWorld(t).SetExternal(t.Context(), "file", nil); err == nil {
+	if _, err := newWorld(t).SetExternal(t.Context(), "file", nil); err == nil {
 		t.Error("no error without a codec")
 	}
 }

@@ -26,6 +26,7 @@ type Replies struct {
 	Why          *weftv1.WhyReply
 	Addresses    *weftv1.AddressesReply
 	Resync       *weftv1.ResyncReply
+	Configure    *weftv1.ConfigureReply
 
 	Err    error // fails every question
 	Silent bool  // no question is answered before its asker gives up
@@ -131,6 +132,11 @@ func (a *Agent) Why(ctx context.Context, req *weftv1.WhyRequest) (*weftv1.WhyRep
 // Addresses answers.
 func (a *Agent) Addresses(ctx context.Context, req *weftv1.AddressesRequest) (*weftv1.AddressesReply, error) {
 	return a.replies.Addresses, a.hear(ctx, req)
+}
+
+// Configure answers.
+func (a *Agent) Configure(ctx context.Context, req *weftv1.ConfigureRequest) (*weftv1.ConfigureReply, error) {
+	return a.replies.Configure, a.hear(ctx, req)
 }
 
 // Resync answers.

@@ -1600,6 +1600,118 @@ func (x *Lease) GetFreeAt() *timestamppb.Timestamp {
 	return nil
 }
 
+type ConfigureRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Source        string                 `protobuf:"bytes,1,opt,name=source,proto3" json:"source,omitempty"`     // who says so; a file of the agent's directory is "file NAME"
+	Document      []byte                 `protobuf:"bytes,2,opt,name=document,proto3" json:"document,omitempty"` // YAML or JSON, key of an object -> value; a merge patch (RFC 7396) where Weft has that object
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ConfigureRequest) Reset() {
+	*x = ConfigureRequest{}
+	mi := &file_weft_v1_operations_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ConfigureRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ConfigureRequest) ProtoMessage() {}
+
+func (x *ConfigureRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_weft_v1_operations_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ConfigureRequest.ProtoReflect.Descriptor instead.
+func (*ConfigureRequest) Descriptor() ([]byte, []int) {
+	return file_weft_v1_operations_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *ConfigureRequest) GetSource() string {
+	if x != nil {
+		return x.Source
+	}
+	return ""
+}
+
+func (x *ConfigureRequest) GetDocument() []byte {
+	if x != nil {
+		return x.Document
+	}
+	return nil
+}
+
+type ConfigureReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Event         uint64                 `protobuf:"varint,1,opt,name=event,proto3" json:"event,omitempty"`
+	Dropped       []string               `protobuf:"bytes,2,rep,name=dropped,proto3" json:"dropped,omitempty"` // values that were left out, and why
+	Error         string                 `protobuf:"bytes,3,opt,name=error,proto3" json:"error,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ConfigureReply) Reset() {
+	*x = ConfigureReply{}
+	mi := &file_weft_v1_operations_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ConfigureReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ConfigureReply) ProtoMessage() {}
+
+func (x *ConfigureReply) ProtoReflect() protoreflect.Message {
+	mi := &file_weft_v1_operations_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ConfigureReply.ProtoReflect.Descriptor instead.
+func (*ConfigureReply) Descriptor() ([]byte, []int) {
+	return file_weft_v1_operations_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *ConfigureReply) GetEvent() uint64 {
+	if x != nil {
+		return x.Event
+	}
+	return 0
+}
+
+func (x *ConfigureReply) GetDropped() []string {
+	if x != nil {
+		return x.Dropped
+	}
+	return nil
+}
+
+func (x *ConfigureReply) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
+}
+
 type ResyncRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Kind          string                 `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"` // full, upstream or downstream
@@ -1610,7 +1722,7 @@ type ResyncRequest struct {
 
 func (x *ResyncRequest) Reset() {
 	*x = ResyncRequest{}
-	mi := &file_weft_v1_operations_proto_msgTypes[23]
+	mi := &file_weft_v1_operations_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1622,7 +1734,7 @@ func (x *ResyncRequest) String() string {
 func (*ResyncRequest) ProtoMessage() {}
 
 func (x *ResyncRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[23]
+	mi := &file_weft_v1_operations_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1635,7 +1747,7 @@ func (x *ResyncRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResyncRequest.ProtoReflect.Descriptor instead.
 func (*ResyncRequest) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{23}
+	return file_weft_v1_operations_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ResyncRequest) GetKind() string {
@@ -1662,7 +1774,7 @@ type ResyncReply struct {
 
 func (x *ResyncReply) Reset() {
 	*x = ResyncReply{}
-	mi := &file_weft_v1_operations_proto_msgTypes[24]
+	mi := &file_weft_v1_operations_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1674,7 +1786,7 @@ func (x *ResyncReply) String() string {
 func (*ResyncReply) ProtoMessage() {}
 
 func (x *ResyncReply) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[24]
+	mi := &file_weft_v1_operations_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1687,7 +1799,7 @@ func (x *ResyncReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResyncReply.ProtoReflect.Descriptor instead.
 func (*ResyncReply) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{24}
+	return file_weft_v1_operations_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ResyncReply) GetEvent() uint64 {
@@ -1842,13 +1954,20 @@ const file_weft_v1_operations_proto_rawDesc = "" +
 	"\x05state\x18\x03 \x01(\tR\x05state\x12\x16\n" +
 	"\x06holder\x18\x04 \x01(\tR\x06holder\x120\n" +
 	"\x05since\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x123\n" +
-	"\afree_at\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\x06freeAt\";\n" +
+	"\afree_at\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\x06freeAt\"F\n" +
+	"\x10ConfigureRequest\x12\x16\n" +
+	"\x06source\x18\x01 \x01(\tR\x06source\x12\x1a\n" +
+	"\bdocument\x18\x02 \x01(\fR\bdocument\"V\n" +
+	"\x0eConfigureReply\x12\x14\n" +
+	"\x05event\x18\x01 \x01(\x04R\x05event\x12\x18\n" +
+	"\adropped\x18\x02 \x03(\tR\adropped\x12\x14\n" +
+	"\x05error\x18\x03 \x01(\tR\x05error\";\n" +
 	"\rResyncRequest\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\"9\n" +
 	"\vResyncReply\x12\x14\n" +
 	"\x05event\x18\x01 \x01(\x04R\x05event\x12\x14\n" +
-	"\x05error\x18\x02 \x01(\tR\x05error2\xef\x03\n" +
+	"\x05error\x18\x02 \x01(\tR\x05error2\xb0\x04\n" +
 	"\n" +
 	"Operations\x123\n" +
 	"\x05State\x12\x15.weft.v1.StateRequest\x1a\x13.weft.v1.StateReply\x12E\n" +
@@ -1857,7 +1976,8 @@ const file_weft_v1_operations_proto_rawDesc = "" +
 	"\fTransactions\x12\x1c.weft.v1.TransactionsRequest\x1a\x1a.weft.v1.TransactionsReply\x129\n" +
 	"\aObjects\x12\x17.weft.v1.ObjectsRequest\x1a\x15.weft.v1.ObjectsReply\x12-\n" +
 	"\x03Why\x12\x13.weft.v1.WhyRequest\x1a\x11.weft.v1.WhyReply\x12?\n" +
-	"\tAddresses\x12\x19.weft.v1.AddressesRequest\x1a\x17.weft.v1.AddressesReply\x126\n" +
+	"\tAddresses\x12\x19.weft.v1.AddressesRequest\x1a\x17.weft.v1.AddressesReply\x12?\n" +
+	"\tConfigure\x12\x19.weft.v1.ConfigureRequest\x1a\x17.weft.v1.ConfigureReply\x126\n" +
 	"\x06Resync\x12\x16.weft.v1.ResyncRequest\x1a\x14.weft.v1.ResyncReplyB.Z,github.com/weftnet/weft/proto/weft/v1;weftv1b\x06proto3"
 
 var (
@@ -1872,7 +1992,7 @@ func file_weft_v1_operations_proto_rawDescGZIP() []byte {
 	return file_weft_v1_operations_proto_rawDescData
 }
 
-var file_weft_v1_operations_proto_msgTypes = make([]protoimpl.MessageInfo, 26)
+var file_weft_v1_operations_proto_msgTypes = make([]protoimpl.MessageInfo, 28)
 var file_weft_v1_operations_proto_goTypes = []any{
 	(*StateRequest)(nil),          // 0: weft.v1.StateRequest
 	(*StateReply)(nil),            // 1: weft.v1.StateReply
@@ -1897,41 +2017,43 @@ var file_weft_v1_operations_proto_goTypes = []any{
 	(*AddressesReply)(nil),        // 20: weft.v1.AddressesReply
 	(*Pool)(nil),                  // 21: weft.v1.Pool
 	(*Lease)(nil),                 // 22: weft.v1.Lease
-	(*ResyncRequest)(nil),         // 23: weft.v1.ResyncRequest
-	(*ResyncReply)(nil),           // 24: weft.v1.ResyncReply
-	nil,                           // 25: weft.v1.StateReply.ObjectsEntry
-	(*timestamppb.Timestamp)(nil), // 26: google.protobuf.Timestamp
-	(*Attachment)(nil),            // 27: weft.v1.Attachment
-	(*Pod)(nil),                   // 28: weft.v1.Pod
-	(*durationpb.Duration)(nil),   // 29: google.protobuf.Duration
+	(*ConfigureRequest)(nil),      // 23: weft.v1.ConfigureRequest
+	(*ConfigureReply)(nil),        // 24: weft.v1.ConfigureReply
+	(*ResyncRequest)(nil),         // 25: weft.v1.ResyncRequest
+	(*ResyncReply)(nil),           // 26: weft.v1.ResyncReply
+	nil,                           // 27: weft.v1.StateReply.ObjectsEntry
+	(*timestamppb.Timestamp)(nil), // 28: google.protobuf.Timestamp
+	(*Attachment)(nil),            // 29: weft.v1.Attachment
+	(*Pod)(nil),                   // 30: weft.v1.Pod
+	(*durationpb.Duration)(nil),   // 31: google.protobuf.Duration
 }
 var file_weft_v1_operations_proto_depIdxs = []int32{
-	26, // 0: weft.v1.StateReply.started:type_name -> google.protobuf.Timestamp
+	28, // 0: weft.v1.StateReply.started:type_name -> google.protobuf.Timestamp
 	2,  // 1: weft.v1.StateReply.conditions:type_name -> weft.v1.Condition
-	25, // 2: weft.v1.StateReply.objects:type_name -> weft.v1.StateReply.ObjectsEntry
+	27, // 2: weft.v1.StateReply.objects:type_name -> weft.v1.StateReply.ObjectsEntry
 	5,  // 3: weft.v1.AttachmentsReply.attachments:type_name -> weft.v1.AttachmentInfo
-	27, // 4: weft.v1.AttachmentInfo.attachment:type_name -> weft.v1.Attachment
-	28, // 5: weft.v1.AttachmentInfo.pod:type_name -> weft.v1.Pod
-	26, // 6: weft.v1.AttachmentInfo.created:type_name -> google.protobuf.Timestamp
+	29, // 4: weft.v1.AttachmentInfo.attachment:type_name -> weft.v1.Attachment
+	30, // 5: weft.v1.AttachmentInfo.pod:type_name -> weft.v1.Pod
+	28, // 6: weft.v1.AttachmentInfo.created:type_name -> google.protobuf.Timestamp
 	6,  // 7: weft.v1.AttachmentInfo.interfaces:type_name -> weft.v1.InterfaceInfo
-	26, // 8: weft.v1.EventRecord.arrived:type_name -> google.protobuf.Timestamp
-	29, // 9: weft.v1.EventRecord.queued:type_name -> google.protobuf.Duration
-	29, // 10: weft.v1.EventRecord.took:type_name -> google.protobuf.Duration
+	28, // 8: weft.v1.EventRecord.arrived:type_name -> google.protobuf.Timestamp
+	31, // 9: weft.v1.EventRecord.queued:type_name -> google.protobuf.Duration
+	31, // 10: weft.v1.EventRecord.took:type_name -> google.protobuf.Duration
 	11, // 11: weft.v1.TransactionsReply.transactions:type_name -> weft.v1.TransactionRecord
-	26, // 12: weft.v1.TransactionRecord.start:type_name -> google.protobuf.Timestamp
-	29, // 13: weft.v1.TransactionRecord.queued:type_name -> google.protobuf.Duration
-	29, // 14: weft.v1.TransactionRecord.took:type_name -> google.protobuf.Duration
+	28, // 12: weft.v1.TransactionRecord.start:type_name -> google.protobuf.Timestamp
+	31, // 13: weft.v1.TransactionRecord.queued:type_name -> google.protobuf.Duration
+	31, // 14: weft.v1.TransactionRecord.took:type_name -> google.protobuf.Duration
 	12, // 15: weft.v1.TransactionRecord.operations:type_name -> weft.v1.Operation
 	13, // 16: weft.v1.TransactionRecord.waiting:type_name -> weft.v1.Waiting
-	29, // 17: weft.v1.Operation.at:type_name -> google.protobuf.Duration
-	29, // 18: weft.v1.Operation.took:type_name -> google.protobuf.Duration
+	31, // 17: weft.v1.Operation.at:type_name -> google.protobuf.Duration
+	31, // 18: weft.v1.Operation.took:type_name -> google.protobuf.Duration
 	16, // 19: weft.v1.ObjectsReply.objects:type_name -> weft.v1.Object
-	26, // 20: weft.v1.Object.since:type_name -> google.protobuf.Timestamp
-	26, // 21: weft.v1.Object.retry_at:type_name -> google.protobuf.Timestamp
+	28, // 20: weft.v1.Object.since:type_name -> google.protobuf.Timestamp
+	28, // 21: weft.v1.Object.retry_at:type_name -> google.protobuf.Timestamp
 	21, // 22: weft.v1.AddressesReply.pools:type_name -> weft.v1.Pool
 	22, // 23: weft.v1.AddressesReply.leases:type_name -> weft.v1.Lease
-	26, // 24: weft.v1.Lease.since:type_name -> google.protobuf.Timestamp
-	26, // 25: weft.v1.Lease.free_at:type_name -> google.protobuf.Timestamp
+	28, // 24: weft.v1.Lease.since:type_name -> google.protobuf.Timestamp
+	28, // 25: weft.v1.Lease.free_at:type_name -> google.protobuf.Timestamp
 	0,  // 26: weft.v1.Operations.State:input_type -> weft.v1.StateRequest
 	3,  // 27: weft.v1.Operations.Attachments:input_type -> weft.v1.AttachmentsRequest
 	7,  // 28: weft.v1.Operations.Events:input_type -> weft.v1.EventsRequest
@@ -1939,17 +2061,19 @@ var file_weft_v1_operations_proto_depIdxs = []int32{
 	14, // 30: weft.v1.Operations.Objects:input_type -> weft.v1.ObjectsRequest
 	17, // 31: weft.v1.Operations.Why:input_type -> weft.v1.WhyRequest
 	19, // 32: weft.v1.Operations.Addresses:input_type -> weft.v1.AddressesRequest
-	23, // 33: weft.v1.Operations.Resync:input_type -> weft.v1.ResyncRequest
-	1,  // 34: weft.v1.Operations.State:output_type -> weft.v1.StateReply
-	4,  // 35: weft.v1.Operations.Attachments:output_type -> weft.v1.AttachmentsReply
-	8,  // 36: weft.v1.Operations.Events:output_type -> weft.v1.EventRecord
-	10, // 37: weft.v1.Operations.Transactions:output_type -> weft.v1.TransactionsReply
-	15, // 38: weft.v1.Operations.Objects:output_type -> weft.v1.ObjectsReply
-	18, // 39: weft.v1.Operations.Why:output_type -> weft.v1.WhyReply
-	20, // 40: weft.v1.Operations.Addresses:output_type -> weft.v1.AddressesReply
-	24, // 41: weft.v1.Operations.Resync:output_type -> weft.v1.ResyncReply
-	34, // [34:42] is the sub-list for method output_type
-	26, // [26:34] is the sub-list for method input_type
+	23, // 33: weft.v1.Operations.Configure:input_type -> weft.v1.ConfigureRequest
+	25, // 34: weft.v1.Operations.Resync:input_type -> weft.v1.ResyncRequest
+	1,  // 35: weft.v1.Operations.State:output_type -> weft.v1.StateReply
+	4,  // 36: weft.v1.Operations.Attachments:output_type -> weft.v1.AttachmentsReply
+	8,  // 37: weft.v1.Operations.Events:output_type -> weft.v1.EventRecord
+	10, // 38: weft.v1.Operations.Transactions:output_type -> weft.v1.TransactionsReply
+	15, // 39: weft.v1.Operations.Objects:output_type -> weft.v1.ObjectsReply
+	18, // 40: weft.v1.Operations.Why:output_type -> weft.v1.WhyReply
+	20, // 41: weft.v1.Operations.Addresses:output_type -> weft.v1.AddressesReply
+	24, // 42: weft.v1.Operations.Configure:output_type -> weft.v1.ConfigureReply
+	26, // 43: weft.v1.Operations.Resync:output_type -> weft.v1.ResyncReply
+	35, // [35:44] is the sub-list for method output_type
+	26, // [26:35] is the sub-list for method input_type
 	26, // [26:26] is the sub-list for extension type_name
 	26, // [26:26] is the sub-list for extension extendee
 	0,  // [0:26] is the sub-list for field type_name
@@ -1967,7 +2091,7 @@ func file_weft_v1_operations_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_weft_v1_operations_proto_rawDesc), len(file_weft_v1_operations_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   26,
+			NumMessages:   28,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

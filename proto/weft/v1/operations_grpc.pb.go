@@ -28,6 +28,7 @@ const (
 	Operations_Objects_FullMethodName      = "/weft.v1.Operations/Objects"
 	Operations_Why_FullMethodName          = "/weft.v1.Operations/Why"
 	Operations_Addresses_FullMethodName    = "/weft.v1.Operations/Addresses"
+	Operations_Configure_FullMethodName    = "/weft.v1.Operations/Configure"
 	Operations_Resync_FullMethodName       = "/weft.v1.Operations/Resync"
 )
 
@@ -52,6 +53,8 @@ type OperationsClient interface {
 	Why(ctx context.Context, in *WhyRequest, opts ...grpc.CallOption) (*WhyReply, error)
 	// Addresses lists pools and the addresses that are not free.
 	Addresses(ctx context.Context, in *AddressesRequest, opts ...grpc.CallOption) (*AddressesReply, error)
+	// Configure replaces the values of an external source; wrong ones are refused by name and cost nothing else.
+	Configure(ctx context.Context, in *ConfigureRequest, opts ...grpc.CallOption) (*ConfigureReply, error)
 	// Resync asks for a resync and waits for it.
 	Resync(ctx context.Context, in *ResyncRequest, opts ...grpc.CallOption) (*ResyncReply, error)
 }
@@ -143,6 +146,16 @@ func (c *operationsClient) Addresses(ctx context.Context, in *AddressesRequest, 
 	return out, nil
 }
 
+func (c *operationsClient) Configure(ctx context.Context, in *ConfigureRequest, opts ...grpc.CallOption) (*ConfigureReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ConfigureReply)
+	err := c.cc.Invoke(ctx, Operations_Configure_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *operationsClient) Resync(ctx context.Context, in *ResyncRequest, opts ...grpc.CallOption) (*ResyncReply, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ResyncReply)
@@ -174,6 +187,8 @@ type OperationsServer interface {
 	Why(context.Context, *WhyRequest) (*WhyReply, error)
 	// Addresses lists pools and the addresses that are not free.
 	Addresses(context.Context, *AddressesRequest) (*AddressesReply, error)
+	// Configure replaces the values of an external source; wrong ones are refused by name and cost nothing else.
+	Configure(context.Context, *ConfigureRequest) (*ConfigureReply, error)
 	// Resync asks for a resync and waits for it.
 	Resync(context.Context, *ResyncRequest) (*ResyncReply, error)
 	mustEmbedUnimplementedOperationsServer()
@@ -206,6 +221,9 @@ func (UnimplementedOperationsServer) Why(context.Context, *WhyRequest) (*WhyRepl
 }
 func (UnimplementedOperationsServer) Addresses(context.Context, *AddressesRequest) (*AddressesReply, error) {
 	return nil, status.Error(codes.Unimplemented, "method Addresses not implemented")
+}
+func (UnimplementedOperationsServer) Configure(context.Context, *ConfigureRequest) (*ConfigureReply, error) {
+	return nil, status.Error(codes.Unimplemented, "method Configure not implemented")
 }
 func (UnimplementedOperationsServer) Resync(context.Context, *ResyncRequest) (*ResyncReply, error) {
 	return nil, status.Error(codes.Unimplemented, "method Resync not implemented")
@@ -350,6 +368,24 @@ func _Operations_Addresses_Handler(srv interface{}, ctx context.Context, dec fun
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Operations_Configure_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ConfigureRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(OperationsServer).Configure(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Operations_Configure_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(OperationsServer).Configure(ctx, req.(*ConfigureRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Operations_Resync_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ResyncRequest)
 	if err := dec(in); err != nil {
@@ -398,6 +434,10 @@ var Operations_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Addresses",
 			Handler:    _Operations_Addresses_Handler,
+		},
+		{
+			MethodName: "Configure",
+			Handler:    _Operations_Configure_Handler,
 		},
 		{
 			MethodName: "Resync",
