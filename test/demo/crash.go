@@ -21,18 +21,13 @@ func (d *demo) crash(ctx context.Context) error {
 		return err
 	}
 	begun := time.Now()
-	ended, err := d.startPings(ctx)
+	streams, err := d.startPings(ctx)
 	if err != nil {
 		return err
 	}
 	restart := errors.Join(pause(ctx, calm), d.restart(ctx), pause(ctx, calm))
-	loss, err := ended()
-	if err := errors.Join(restart, err); err != nil {
+	if err := errors.Join(restart, d.endPings(streams)); err != nil {
 		return err
-	}
-	d.say("pings a -> b meanwhile: %s", loss)
-	if loss.Answered != loss.Sent {
-		return fmt.Errorf("%d pings were lost", loss.Sent-loss.Answered)
 	}
 	after, err := d.attachments(ctx)
 	if err != nil {
@@ -45,25 +40,45 @@ func (d *demo) crash(ctx context.Context) error {
 	return d.showResync(ctx, begun)
 }
 
-// startPings begins to ping; ended ends it and says what became of it.
-func (d *demo) startPings(ctx context.Context) (ended func() (ping.Loss, error), err error) {
-	to := d.b.addresses[0]
-	p, err := ping.Open(d.a.Netns, to)
-	if err != nil {
-		return nil, err
+// stream is a row of pings from A to B by one of their interfaces.
+type stream struct {
+	link   string
+	cancel context.CancelFunc
+	done   chan error
+	loss   ping.Loss
+}
+
+// startPings begins a stream by each interface.
+func (d *demo) startPings(ctx context.Context) (streams []*stream, err error) {
+	for _, l := range d.b.links {
+		to := l.Bare()[0]
+		p, err := ping.OpenOn(d.a.Netns, l.Name, to)
+		if err != nil {
+			return nil, errors.Join(err, d.endPings(streams))
+		}
+		ctx, cancel := context.WithCancel(ctx)
+		s := &stream{link: l.Name, cancel: cancel, done: make(chan error, 1)}
+		go func() {
+			var err error
+			s.loss, err = p.Stream(ctx, to, pingInterval)
+			s.done <- errors.Join(err, p.Close())
+		}()
+		streams = append(streams, s)
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	done := make(chan struct{})
-	var loss ping.Loss
-	go func() {
-		defer close(done)
-		loss, err = p.Stream(ctx, to, pingInterval)
-	}()
-	return func() (ping.Loss, error) {
-		cancel()
-		<-done
-		return loss, errors.Join(err, p.Close())
-	}, nil
+	return streams, nil
+}
+
+// endPings ends the streams; a lost ping is an error.
+func (d *demo) endPings(streams []*stream) (err error) {
+	for _, s := range streams {
+		s.cancel()
+		err = errors.Join(err, <-s.done)
+		d.say("pings a -> b by %-5s meanwhile: %s", s.link, s.loss)
+		if lost := s.loss.Sent - s.loss.Answered; lost != 0 {
+			err = errors.Join(err, fmt.Errorf("%d pings by %s were lost", lost, s.link))
+		}
+	}
+	return err
 }
 
 func (d *demo) restart(ctx context.Context) error {

@@ -23,8 +23,8 @@ It is left running. In another terminal:
   nsenter --net=%s ping %s   # pod b, from pod a
 Logs: %s %s
 Ctrl-C (or kill %d) here deletes the pods and takes everything away.
-`, netns.EnterCommand(), d.node.Socket(), d.node.Program(""), d.b.addresses[0], d.a.Netns, d.b.addresses[0],
+`, netns.EnterCommand(), d.node.Socket(), d.node.Program(""), d.b.main()[0], d.a.Netns, d.b.main()[0],
 		d.node.AgentLog(), d.node.DataplaneLog(), os.Getpid())
 	<-ctx.Done()
-	return d.step(context.WithoutCancel(ctx), step{"the runtime deletes all three: nothing is left", (*demo).leave})
+	return d.step(context.WithoutCancel(ctx), step{"the runtime deletes all four: nothing is left", (*demo).leave})
 }

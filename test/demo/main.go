@@ -1,4 +1,4 @@
-// Command demo shows the whole road of a pod on a private node: three pods, one that fails, a crash, and nothing left.
+// Command demo shows the whole road of a pod on a private node: pods with three interfaces each, one that fails, a crash, and nothing left.
 package main
 
 import (
@@ -38,7 +38,7 @@ func fail(err error) {
 
 // run tells the story on a node of its own and takes that away again, whatever happens.
 func run(ctx context.Context, out io.Writer, programs string, keep bool) (err error) {
-	n, err := node.New(programs, node.Options{Verify: true, CoolDown: 30 * time.Second})
+	n, err := node.New(programs, node.Options{Verify: true, CoolDown: 30 * time.Second, Networks: networks()})
 	if err != nil {
 		return err
 	}

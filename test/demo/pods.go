@@ -17,10 +17,23 @@ import (
 	"github.com/weftnet/weft/test/node"
 )
 
-// wired is a pod with what ADD gave it.
+// wired is a pod with what ADD gave it: the main interface first, then the others as the annotation has them.
 type wired struct {
 	*node.Pod
-	addresses []netip.Addr
+	links []node.Link
+}
+
+// main are the addresses of the main interface.
+func (w *wired) main() []netip.Addr { return w.links[0].Bare() }
+
+// on is the interface of that name.
+func (w *wired) on(name string) node.Link {
+	for _, l := range w.links {
+		if l.Name == name {
+			return l
+		}
+	}
+	return node.Link{}
 }
 
 // cniTimeout is a runtime's patience with one call of a plugin.
@@ -34,10 +47,11 @@ func (d *demo) prepare(context.Context) (err error) {
 	for _, p := range []struct {
 		name string
 		pod  *wired
-	}{{"a", &d.a}, {"b", &d.b}, {"c", &d.c}} {
+	}{{"a", &d.a}, {"b", &d.b}, {"c", &d.c}, {"d", &d.d}} {
 		if p.pod.Pod, err = d.node.NewPod(p.name); err != nil {
 			return err
 		}
+		p.pod.Annotations = map[string]string{customInterfaces: "blue0/tap/blue, red0/veth/red"}
 	}
 	d.say("node %s, process %d", d.node.Dir, os.Getpid())
 	return netns.Do(d.c.Netns, occupyDefaultRoute)
@@ -79,7 +93,7 @@ func (d *demo) start(ctx context.Context) (err error) {
 // places is everywhere that a pod could leave something.
 func (d *demo) places() leftovers.Places {
 	return leftovers.Places{
-		Namespaces:  map[string]string{"node": "", "a": d.a.Netns, "b": d.b.Netns, "c": d.c.Netns},
+		Namespaces:  map[string]string{"node": "", "a": d.a.Netns, "b": d.b.Netns, "c": d.c.Netns, "d": d.d.Netns},
 		Directories: d.node.Watched(),
 		Processes:   map[string]int{"weft-agent": d.node.AgentPID(), "weft-vswitch": d.node.DataplanePID()},
 		Agent:       d.node.Socket(),
@@ -104,13 +118,17 @@ func (d *demo) add(ctx context.Context, p *wired) error {
 	if err != nil {
 		return fmt.Errorf("ADD of pod %s: %w", p.Name, err)
 	}
-	if p.addresses, err = node.Addresses(result); err != nil {
+	took := time.Since(begun)
+	if p.links, err = node.Links(result); err != nil {
 		return err
 	}
-	if len(p.addresses) != 2 {
-		return fmt.Errorf("ADD of pod %s gave addresses %v, not one of each family", p.Name, p.addresses)
+	for _, l := range p.links {
+		if len(l.Addresses) != 2 {
+			return fmt.Errorf("ADD of pod %s gave %s the addresses %v, not one of each family", p.Name, l.Name, l.Addresses)
+		}
+		d.say("ADD %s: %-6s %s and %s", p.Name, l.Name, l.Addresses[0], l.Addresses[1])
 	}
-	d.say("ADD %s: %s and %s, in %s", p.Name, p.addresses[0], p.addresses[1], short(time.Since(begun)))
+	d.say("ADD %s: in %s", p.Name, short(took))
 	return nil
 }
 
@@ -153,7 +171,7 @@ func (d *demo) compare(ctx context.Context, before leftovers.Snapshot) error {
 }
 
 func (d *demo) check(ctx context.Context) error {
-	for _, p := range []*wired{&d.a, &d.b} {
+	for _, p := range []*wired{&d.a, &d.b, &d.d} {
 		call, cancel := context.WithTimeout(ctx, cniTimeout)
 		err := d.runtime.Check(call, p.Pod)
 		cancel()
@@ -167,7 +185,7 @@ func (d *demo) check(ctx context.Context) error {
 
 // leave deletes the pods, C too, as a runtime does after a failed ADD, and compares with the very beginning.
 func (d *demo) leave(ctx context.Context) error {
-	for _, p := range []*wired{&d.a, &d.b, &d.c} {
+	for _, p := range []*wired{&d.a, &d.b, &d.c, &d.d} {
 		call, cancel := context.WithTimeout(ctx, cniTimeout)
 		begun := time.Now()
 		err := d.runtime.Del(call, p.Pod)

@@ -22,16 +22,16 @@ func (d *demo) reachAll(ctx context.Context) error {
 		name, from string
 		to         []netip.Addr
 	}{
-		{"a -> b", d.a.Netns, d.b.addresses},
-		{"b -> a", d.b.Netns, d.a.addresses},
+		{"a -> b", d.a.Netns, d.b.main()},
+		{"b -> a", d.b.Netns, d.a.main()},
 		{"a -> node", d.a.Netns, host},
 		{"b -> node", d.b.Netns, host},
-		{"node -> a", "", d.a.addresses},
-		{"node -> b", "", d.b.addresses},
+		{"node -> a", "", d.a.main()},
+		{"node -> b", "", d.b.main()},
 	}
 	for _, w := range ways {
 		for _, to := range w.to {
-			took, err := reach(ctx, w.from, to)
+			took, err := reach(ctx, w.from, "", to)
 			if err != nil {
 				return fmt.Errorf("%s: %w", w.name, err)
 			}
@@ -41,11 +41,14 @@ func (d *demo) reachAll(ctx context.Context) error {
 	return nil
 }
 
-// reach pings until there is an answer, for two seconds.
-func reach(ctx context.Context, from string, to netip.Addr) (time.Duration, error) {
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+// reachable is how long an address has to answer.
+const reachable = 2 * time.Second
+
+// reach pings by a link, "" being any, until there is an answer.
+func reach(ctx context.Context, from, link string, to netip.Addr) (time.Duration, error) {
+	ctx, cancel := context.WithTimeout(ctx, reachable)
 	defer cancel()
-	p, err := ping.Open(from, to)
+	p, err := ping.OpenOn(from, link, to)
 	if err != nil {
 		return 0, err
 	}

@@ -3,36 +3,100 @@ package node
 import (
 	"encoding/json"
 	"fmt"
+	"net/netip"
 	"os"
 	"path/filepath"
+	"time"
+
+	"sigs.k8s.io/yaml"
 )
 
-// agentConfig is the agent's configuration; the places are filled in. YAML takes JSON's strings.
-const agentConfig = `socket: %q
-stateDir: %q
-dataplane:
-  type: embedded
-  socket: %q
-  program: %q
-  log: %q
-pools:
-  - {name: pods4, prefix: 10.1.0.0/24}
-  - {name: pods6, prefix: "fd00:10:1::/64"}
-coolDown: %s
-mtu: 1500
-hostLink: %s
-log: {level: info, format: text}
-healthFile: %q
-verify: %t
-`
+// agentConfig is the agent's configuration, as far as a node sets it.
+type agentConfig struct {
+	Socket       string          `json:"socket"`
+	StateDir     string          `json:"stateDir"`
+	Dataplane    dataplaneConfig `json:"dataplane"`
+	Pools        []Pool          `json:"pools"`
+	Networks     []Network       `json:"networks,omitempty"`
+	PodInterface string          `json:"podInterface,omitempty"`
+	CoolDown     string          `json:"coolDown"`
+	MTU          int             `json:"mtu"`
+	HostLink     string          `json:"hostLink"`
+	Log          logConfig       `json:"log"`
+	HealthFile   string          `json:"healthFile"`
+	Verify       bool            `json:"verify"`
+}
 
-func (n *Node) writeConfig(o Options) error {
-	text := fmt.Sprintf(agentConfig, n.Socket(), n.State(), n.DataplaneSocket(), n.Program("weft-vswitch"), n.DataplaneLog(),
-		o.CoolDown, HostLink, filepath.Join(n.run(), "healthy"), o.Verify)
-	if err := os.WriteFile(n.Config(), []byte(text), 0o600); err != nil {
+type dataplaneConfig struct {
+	Type    string `json:"type"`
+	Socket  string `json:"socket"`
+	Program string `json:"program"`
+	Log     string `json:"log"`
+}
+
+type logConfig struct {
+	Level  string `json:"level"`
+	Format string `json:"format"`
+}
+
+// Options say how the agent of a node behaves.
+type Options struct {
+	Verify       bool          // it compares everything after each event
+	CoolDown     time.Duration // of released addresses
+	Pools        []Pool        // default: one of each family
+	Networks     []Network     // beside default and stub
+	PodInterface string        // type of the main interface; default: the agent's
+}
+
+// Pool is a range of addresses for pods.
+type Pool struct {
+	Name       string       `json:"name"`
+	Prefix     netip.Prefix `json:"prefix"`
+	Namespaces []string     `json:"namespaces,omitempty"` // for whose pods it is; empty: all
+}
+
+// Network is a custom network.
+type Network struct {
+	Name      string         `json:"name"`
+	Type      string         `json:"type"` // L2 or L3
+	CIDRs     []netip.Prefix `json:"cidrs,omitempty"`
+	AntiSpoof bool           `json:"antiSpoof,omitempty"`
+}
+
+// bothFamilies has an address of each family for each pod of a small node.
+func bothFamilies() []Pool {
+	return []Pool{
+		{Name: "pods4", Prefix: netip.MustParsePrefix("10.1.0.0/24")},
+		{Name: "pods6", Prefix: netip.MustParsePrefix("fd00:10:1::/64")},
+	}
+}
+
+// SetNetworks changes the custom networks of the configuration; an agent that runs takes notice by itself.
+func (n *Node) SetNetworks(networks []Network) error {
+	n.options.Networks = networks
+	return n.writeConfig()
+}
+
+func (n *Node) writeConfig() error {
+	o := n.options
+	if len(o.Pools) == 0 {
+		o.Pools = bothFamilies()
+	}
+	text, err := yaml.Marshal(agentConfig{
+		Socket: n.Socket(), StateDir: n.State(),
+		Dataplane: dataplaneConfig{Type: "embedded", Socket: n.DataplaneSocket(), Program: n.Program("weft-vswitch"), Log: n.DataplaneLog()},
+		Pools:     o.Pools, Networks: o.Networks, PodInterface: o.PodInterface,
+		CoolDown: o.CoolDown.String(), MTU: 1500, HostLink: HostLink, Log: logConfig{"info", "text"},
+		HealthFile: filepath.Join(n.run(), "healthy"), Verify: o.Verify,
+	})
+	if err != nil {
 		return fmt.Errorf("write the agent's configuration: %w", err)
 	}
-	return nil
+	next := n.Config() + ".next"
+	if err := os.WriteFile(next, text, 0o600); err != nil {
+		return fmt.Errorf("write the agent's configuration: %w", err)
+	}
+	return os.Rename(next, n.Config())
 }
 
 // Conflist is the CNI configuration for weft-cni on this node.

@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -21,13 +20,8 @@ const HostLink = "weft0"
 type Node struct {
 	Dir      string // short: the paths of sockets have a limit of 107 bytes
 	programs string // the directory of weft-agent, weft-cni, weft-vswitch and weftctl
+	options  Options
 	agent    *process
-}
-
-// Options say how the agent of a node behaves.
-type Options struct {
-	Verify   bool          // it compares everything after each event
-	CoolDown time.Duration // of released addresses
 }
 
 // New makes a node with nothing running yet. programs is the directory of the built programs.
@@ -49,13 +43,13 @@ func New(programs string, o Options) (*Node, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make the node's directory: %w", err)
 	}
-	n := &Node{Dir: dir, programs: programs}
-	for _, sub := range []string{n.run(), n.State(), n.cache(), n.pods()} {
+	n := &Node{Dir: dir, programs: programs, options: o}
+	for _, sub := range []string{n.run(), n.etc(), n.State(), n.cache(), n.pods()} {
 		if err := os.Mkdir(sub, 0o700); err != nil {
 			return nil, fmt.Errorf("make the node's directory: %w", err)
 		}
 	}
-	return n, n.writeConfig(o)
+	return n, n.writeConfig()
 }
 
 // Close ends agent and dataplane and takes the node's directory away.
@@ -87,11 +81,12 @@ func (n *Node) State() string { return filepath.Join(n.Dir, "state") }
 func (n *Node) Watched() []string { return []string{n.run(), n.State(), n.pods()} }
 
 func (n *Node) run() string   { return filepath.Join(n.Dir, "run") }
+func (n *Node) etc() string   { return filepath.Join(n.Dir, "etc") }
 func (n *Node) cache() string { return filepath.Join(n.Dir, "cache") }
 func (n *Node) pods() string  { return filepath.Join(n.Dir, "pods") }
 
-// Config is the agent's configuration file.
-func (n *Node) Config() string { return filepath.Join(n.Dir, "agent.yaml") }
+// Config is the agent's configuration file, in a directory of its own: the agent watches that.
+func (n *Node) Config() string { return filepath.Join(n.etc(), "agent.yaml") }
 
 // AgentLog is the file that the agent writes.
 func (n *Node) AgentLog() string { return filepath.Join(n.Dir, "agent.log") }

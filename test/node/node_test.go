@@ -2,6 +2,8 @@ package node
 
 import (
 	"encoding/json"
+	"fmt"
+	"net/netip"
 	"os"
 	"strings"
 	"testing"
@@ -63,12 +65,30 @@ func TestTheAgentsConfigurationIsYAML(t *testing.T) {
 		Socket, CoolDown string
 		Verify           bool
 		Pools            []struct{ Name, Prefix string }
+		Networks         []struct {
+			Name, Type string
+			CIDRs      []string
+		}
 	}
 	if err := yaml.Unmarshal(text, &config); err != nil {
 		t.Fatal(err)
 	}
-	if config.Socket != n.Socket() || config.CoolDown != "30s" || !config.Verify || len(config.Pools) != 2 || config.Pools[1].Prefix != "fd00:10:1::/64" {
+	if len(config.Networks) != 0 || config.Socket != n.Socket() || config.CoolDown != "30s" || !config.Verify || len(config.Pools) != 2 || config.Pools[1].Prefix != "fd00:10:1::/64" {
 		t.Errorf("configuration %+v", config)
+	}
+}
+
+func TestNetworksOfTheConfigurationChange(t *testing.T) {
+	n := newNode(t, nil)
+	defer closeNode(t, n)
+	blue := Network{Name: "blue", Type: "L2", CIDRs: []netip.Prefix{netip.MustParsePrefix("10.5.0.0/24")}}
+	if err := n.SetNetworks([]Network{blue}); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(n.Config())
+	want := "networks:\n- cidrs:\n  - 10.5.0.0/24\n  name: blue\n  type: L2\n"
+	if err != nil || !strings.Contains(string(text), want) || !strings.Contains(string(text), n.Socket()) {
+		t.Errorf("error %v, configuration\n%s", err, text)
 	}
 }
 
@@ -89,7 +109,7 @@ func TestARuntimeGivesThePluginWhatKubernetesWould(t *testing.T) {
 	n := newNode(t, map[string]string{"weft-cni": `
 case "$CNI_COMMAND" in
 VERSION) echo '{"cniVersion":"1.1.0","supportedVersions":["1.0.0","1.1.0"]}' ;;
-ADD) echo '{"cniVersion":"1.1.0","ips":[{"address":"10.1.0.2/32"},{"address":"fd00::2/128"}]}'; { env; cat; } >"$(dirname "$CNI_NETNS")/../asked" ;;
+ADD) echo '{"cniVersion":"1.1.0","interfaces":[{"name":"eth0"},{"name":"x0"}],"ips":[{"address":"10.1.0.2/32","interface":0},{"address":"fd00::2/64","gateway":"fd00::1","interface":1}]}'; { env; cat; } >"$(dirname "$CNI_NETNS")/../asked" ;;
 esac
 `})
 	defer closeNode(t, n)
@@ -101,20 +121,22 @@ esac
 	if err != nil {
 		t.Fatal(err)
 	}
+	p.Namespace, p.Annotations = "other", map[string]string{"key": "value"}
 	result, err := r.Add(t.Context(), p)
 	if err != nil {
 		t.Fatal(err)
 	}
-	addresses, err := Addresses(result)
-	if err != nil || len(addresses) != 2 || addresses[0].String() != "10.1.0.2" || addresses[1].String() != "fd00::2" {
-		t.Errorf("addresses %v, error %v", addresses, err)
+	links, err := Links(result)
+	if got := fmt.Sprint(links[0].Addresses, links[0].Gateways, links[1].Addresses, links[1].Gateways, links[1].Bare()); err != nil ||
+		got != "[10.1.0.2/32] [invalid IP] [fd00::2/64] [fd00::1] [fd00::2]" {
+		t.Errorf("links %s, error %v", got, err)
 	}
 	asked, err := os.ReadFile(n.Dir + "/asked")
 	if err != nil {
 		t.Fatal(err)
 	}
 	socket, _ := json.Marshal(n.Socket())
-	for _, want := range []string{"K8S_POD_NAME=x", "CNI_IFNAME=eth0", "CNI_NETNS=" + p.Netns, `"socket":` + string(socket), `"io.kubernetes.cri.pod-annotations":{}`} {
+	for _, want := range []string{"K8S_POD_NAME=x", "K8S_POD_NAMESPACE=other", "CNI_IFNAME=eth0", "CNI_NETNS=" + p.Netns, `"socket":` + string(socket), `"io.kubernetes.cri.pod-annotations":{"key":"value"}`} {
 		if !strings.Contains(string(asked), want) {
 			t.Errorf("the plugin was not given %s:\n%s", want, asked)
 		}
@@ -127,7 +149,7 @@ esac
 func TestTheAgentIsStartedAwaitedKilledAndStopped(t *testing.T) {
 	n := newNode(t, map[string]string{"weft-agent": `
 case "$1" in
-run) echo started; trap 'exit 0' TERM; touch "$(dirname "$3")/run/up"; while :; do sleep 0.05; done ;;
+run) echo started; trap 'exit 0' TERM; touch "$(dirname "$3")/../run/up"; while :; do sleep 0.05; done ;;
 health) test -e "$(dirname "$3")/up" ;;
 esac
 `})

@@ -1,9 +1,11 @@
 package node
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"maps"
 	"net/netip"
 	"path/filepath"
 
@@ -16,11 +18,16 @@ import (
 // ifName is the main interface of every pod.
 const ifName = "eth0"
 
+// namespace is that of every pod, unless it says another one.
+const namespace = "demo"
+
 // Pod is a sandbox as a runtime makes it: a network namespace with nothing but lo.
 type Pod struct {
 	Name        string
+	Namespace   string // of Kubernetes; "" = demo
 	ContainerID string
-	Netns       string // path
+	Netns       string            // path
+	Annotations map[string]string // as they are given to plugins
 }
 
 // NewPod makes a sandbox for the pod of that name.
@@ -37,25 +44,51 @@ func (n *Node) NewPod(name string) (*Pod, error) {
 func (p *Pod) Remove() error { return netns.Remove(p.Netns) }
 
 func (p *Pod) conf() *libcni.RuntimeConf {
+	annotations := map[string]string{}
+	maps.Copy(annotations, p.Annotations)
 	return &libcni.RuntimeConf{
 		ContainerID: p.ContainerID, NetNS: p.Netns, IfName: ifName,
 		Args: [][2]string{
-			{"IgnoreUnknown", "1"}, {"K8S_POD_NAMESPACE", "demo"}, {"K8S_POD_NAME", p.Name},
+			{"IgnoreUnknown", "1"}, {"K8S_POD_NAMESPACE", cmp.Or(p.Namespace, namespace)}, {"K8S_POD_NAME", p.Name},
 			{"K8S_POD_INFRA_CONTAINER_ID", p.ContainerID}, {"K8S_POD_UID", p.ContainerID[:32]},
 		},
-		CapabilityArgs: map[string]any{"io.kubernetes.cri.pod-annotations": map[string]string{}},
+		CapabilityArgs: map[string]any{"io.kubernetes.cri.pod-annotations": annotations},
 	}
 }
 
-// Addresses are those of a result.
-func Addresses(r *types100.Result) ([]netip.Addr, error) {
-	var addresses []netip.Addr
-	for _, ip := range r.IPs {
-		a, ok := netip.AddrFromSlice(ip.Address.IP)
-		if !ok {
-			return nil, fmt.Errorf("read the result: %v is no address", ip.Address)
-		}
-		addresses = append(addresses, a.Unmap())
+// Link is one interface of a result, with what belongs to it.
+type Link struct {
+	*types100.Interface
+	Addresses []netip.Prefix
+	Gateways  []netip.Addr // of the addresses, in their order; the zero address where there is none
+}
+
+// Links are the interfaces of a result in its order.
+func Links(r *types100.Result) ([]Link, error) {
+	var links []Link
+	for _, i := range r.Interfaces {
+		links = append(links, Link{Interface: i})
 	}
-	return addresses, nil
+	for _, ip := range r.IPs {
+		if ip.Interface == nil || *ip.Interface < 0 || *ip.Interface >= len(links) {
+			return nil, fmt.Errorf("read the result: %v is of no interface", ip.Address)
+		}
+		address, err := netip.ParsePrefix(ip.Address.String())
+		if err != nil {
+			return nil, fmt.Errorf("read the result: %w", err)
+		}
+		gateway, _ := netip.AddrFromSlice(ip.Gateway)
+		l := &links[*ip.Interface]
+		l.Addresses, l.Gateways = append(l.Addresses, address), append(l.Gateways, gateway.Unmap())
+	}
+	return links, nil
+}
+
+// Bare are the addresses of a link, without the lengths of their prefixes.
+func (l Link) Bare() []netip.Addr {
+	var addresses []netip.Addr
+	for _, p := range l.Addresses {
+		addresses = append(addresses, p.Addr())
+	}
+	return addresses
 }

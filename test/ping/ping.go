@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"net/netip"
 	"os"
@@ -15,12 +16,12 @@ import (
 	"golang.org/x/net/ipv4"
 	"golang.org/x/net/ipv6"
 
-	"github.com/weftnet/weft/test/netns"
+	"github.com/weftnet/weft/test/traffic"
 )
 
 // Pinger is a raw ICMP socket of one family in one network namespace.
 type Pinger struct {
-	conn   *icmp.PacketConn
+	conn   net.PacketConn
 	family family
 	id     int
 }
@@ -41,19 +42,19 @@ var (
 var payload = []byte("weft pings, and weft is answered; 56 bytes are the usual")
 
 // Open makes a Pinger for addresses of to's family, in the namespace at path ("" is the caller's own).
-func Open(path string, to netip.Addr) (*Pinger, error) {
-	p := &Pinger{family: v4, id: os.Getpid() & 0xffff}
+func Open(path string, to netip.Addr) (*Pinger, error) { return OpenOn(path, "", to) }
+
+// OpenOn makes a Pinger whose echoes leave, and whose answers come, by one link of the namespace only.
+func OpenOn(path, link string, to netip.Addr) (*Pinger, error) {
+	p := &Pinger{family: v4, id: rand.IntN(1 << 16)}
 	if to.Is6() {
 		p.family = v6
 	}
 	listen := func() (err error) {
-		p.conn, err = icmp.ListenPacket(p.family.network, p.family.listen)
+		p.conn, err = traffic.Listener(link).ListenPacket(context.Background(), p.family.network, p.family.listen)
 		return err
 	}
-	if path == "" {
-		return p, listen()
-	}
-	if err := netns.Do(path, listen); err != nil {
+	if err := traffic.Inside(path, listen); err != nil {
 		return nil, fmt.Errorf("open ping socket: %w", err)
 	}
 	return p, nil

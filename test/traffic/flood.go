@@ -1,0 +1,144 @@
+package traffic
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"time"
+	"unsafe"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/net/bpf"
+	"golang.org/x/sys/unix"
+)
+
+// Count is what became of a flood of packets.
+type Count struct {
+	Sent, Received uint64
+	Took           time.Duration
+}
+
+// Rate is how many packets a second arrived.
+func (c Count) Rate() float64 { return float64(c.Received) / c.Took.Seconds() }
+
+// payload makes a frame of UDP over IPv4 64 bytes long, the four of its check sequence included, as Ethernet's shortest.
+const payload = 64 - 4 - 14 - 20 - 8
+
+// batch is how many packets a system call sends.
+const batch = 64
+
+// Flood sends UDP packets in frames of 64 bytes for that long, as fast as sendmmsg takes them. It counts what the
+// receiver's link (toLink) received: the packets reach a socket whose filter drops them, so that reading them is no part of
+// the measurement.
+func Flood(ctx context.Context, p Path, toLink string, duration time.Duration) (c Count, err error) {
+	sink, err := p.sink(ctx)
+	if err != nil {
+		return c, err
+	}
+	defer sink.Close()
+	source, err := p.source(ctx, sink.LocalAddr().String())
+	if err != nil {
+		return c, err
+	}
+	defer source.Close()
+	before, err := p.received(toLink)
+	if err != nil {
+		return c, err
+	}
+	begun := time.Now()
+	c.Sent, err = flood(source, duration)
+	c.Took = time.Since(begun)
+	after, fault := p.received(toLink)
+	c.Received = after - before
+	return c, errors.Join(err, fault)
+}
+
+// sink is where the packets go: without it the kernel would answer each with an error.
+func (p Path) sink(ctx context.Context) (c *net.UDPConn, err error) {
+	nothing, err := bpf.Assemble([]bpf.Instruction{bpf.RetConstant{Val: 0}})
+	if err != nil {
+		return nil, err
+	}
+	filter := make([]unix.SockFilter, len(nothing))
+	for i, raw := range nothing {
+		filter[i] = unix.SockFilter{Code: raw.Op, Jt: raw.Jt, Jf: raw.Jf, K: raw.K}
+	}
+	err = Inside(p.To, func() error {
+		l, err := Listener("").ListenPacket(ctx, "udp", netip.AddrPortFrom(p.Address, 0).String())
+		if err != nil {
+			return err
+		}
+		c = l.(*net.UDPConn)
+		return control(c, func(fd int) error {
+			return unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]})
+		})
+	})
+	return c, err
+}
+
+func (p Path) source(ctx context.Context, to string) (c *net.UDPConn, err error) {
+	err = Inside(p.From, func() error {
+		conn, err := Dialer(p.FromLink).DialContext(ctx, "udp", to)
+		if err != nil {
+			return err
+		}
+		c = conn.(*net.UDPConn)
+		return c.SetWriteBuffer(1 << 20)
+	})
+	return c, err
+}
+
+func control(c *net.UDPConn, f func(fd int) error) error {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return err
+	}
+	fault := raw.Control(func(fd uintptr) { err = f(int(fd)) })
+	return errors.Join(fault, err)
+}
+
+// received is how many packets the receiver's link received since it was made.
+func (p Path) received(link string) (packets uint64, err error) {
+	err = Inside(p.To, func() error {
+		l, err := netlink.LinkByName(link)
+		if err != nil {
+			return fmt.Errorf("find link %s: %w", link, err)
+		}
+		packets = l.Attrs().Statistics.RxPackets
+		return nil
+	})
+	return packets, err
+}
+
+// message is the kernel's struct mmsghdr.
+type message struct {
+	unix.Msghdr
+	sent uint32
+	_    [4]byte
+}
+
+// flood sends batches until the time is over. What the kernel refuses, because a queue is full, is tried again.
+func flood(c *net.UDPConn, duration time.Duration) (sent uint64, err error) {
+	data := make([]byte, payload)
+	piece := unix.Iovec{Base: &data[0], Len: payload}
+	messages := make([]message, batch)
+	for i := range messages {
+		messages[i].Iov, messages[i].Iovlen = &piece, 1
+	}
+	fault := control(c, func(fd int) error {
+		for begun := time.Now(); time.Since(begun) < duration; {
+			n, _, errno := unix.Syscall6(unix.SYS_SENDMMSG, uintptr(fd), uintptr(unsafe.Pointer(&messages[0])), batch, 0, 0, 0)
+			switch errno {
+			case 0:
+				sent += uint64(n)
+			case unix.EAGAIN, unix.EINTR, unix.ENOBUFS:
+			default:
+				return fmt.Errorf("send: %w", errno)
+			}
+		}
+		return nil
+	})
+	return sent, fault
+}

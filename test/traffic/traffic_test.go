@@ -1,0 +1,88 @@
+package traffic_test
+
+import (
+	"crypto/sha256"
+	"net/netip"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/weftnet/weft/internal/netnstest"
+	"github.com/weftnet/weft/test/traffic"
+)
+
+func TestMain(m *testing.M) { netnstest.Main(m) }
+
+// pair is two namespaces with a veth between them, far0 in the second one with this address.
+func pair(t *testing.T) traffic.Path {
+	t.Helper()
+	near, far := netnstest.New(t), netnstest.New(t)
+	netnstest.Do(t, near, func() {
+		try(t, netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "near0"}, PeerName: "far0", PeerNamespace: fd(t, far)}))
+		up(t, "near0", "192.0.2.1/24")
+	})
+	netnstest.Do(t, far, func() { up(t, "far0", "192.0.2.2/24") })
+	return traffic.Path{From: near, FromLink: "near0", To: far, Address: netip.MustParseAddr("192.0.2.2")}
+}
+
+func up(t *testing.T, name, address string) {
+	t.Helper()
+	l, err := netlink.LinkByName(name)
+	try(t, err)
+	a, err := netlink.ParseAddr(address)
+	try(t, err)
+	try(t, netlink.AddrAdd(l, a))
+	try(t, netlink.LinkSetUp(l))
+}
+
+func try(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestWhatIsTransferredArrivesWhole(t *testing.T) {
+	p := pair(t)
+	data := make([]byte, 5<<20+1)
+	for i := range data {
+		data[i] = byte(i * 7)
+	}
+	r, err := traffic.Transfer(t.Context(), p, data)
+	if err != nil || r.Bytes != int64(len(data)) || r.Sum != sha256.Sum256(data) || r.Gigabits() <= 0 {
+		t.Errorf("receipt %+v, error %v", r, err)
+	}
+}
+
+func TestAStreamLastsAsLongAsAsked(t *testing.T) {
+	r, err := traffic.Stream(t.Context(), pair(t), 100*time.Millisecond)
+	if err != nil || r.Bytes < 1<<20 || r.Took < 100*time.Millisecond {
+		t.Errorf("receipt %+v, error %v", r, err)
+	}
+}
+
+func TestAWrongLinkDoesNotConnect(t *testing.T) {
+	p := pair(t)
+	p.FromLink = "lo"
+	if _, err := traffic.Transfer(t.Context(), p, []byte("x")); err == nil {
+		t.Error("connected by lo")
+	}
+}
+
+func TestPacketsAreCountedWhereTheyArrive(t *testing.T) {
+	p := pair(t)
+	c, err := traffic.Flood(t.Context(), p, "far0", 100*time.Millisecond)
+	if err != nil || c.Sent < 1000 || c.Received < c.Sent/2 || c.Received > c.Sent+50 { // the kernels say a few words themselves
+		t.Errorf("count %+v, error %v", c, err)
+	}
+}
+
+func fd(t *testing.T, path string) netlink.NsFd {
+	t.Helper()
+	f, err := os.Open(path)
+	try(t, err)
+	t.Cleanup(func() { _ = f.Close() })
+	return netlink.NsFd(f.Fd())
+}
