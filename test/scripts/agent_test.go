@@ -23,7 +23,7 @@ const patience = 20 * time.Second
 //	agent begin             start it, and do not wait
 //	agent stop              end it by SIGTERM
 //	agent kill              end it by SIGKILL
-//	agent wait              wait until it can wire pods
+//	agent wait              return when it can wire pods
 func agentCommand(ts *testscript.TestScript, neg bool, args []string) {
 	if len(args) == 0 {
 		usage(ts, "agent start|begin|stop|kill|wait")
@@ -60,7 +60,7 @@ func (s *stage) startAgent(ctx context.Context) error {
 // dataplaneCommand:
 //
 //	dataplane kill   end the dataplane by SIGKILL
-//	dataplane wait   wait until one answers that is another process than at the last kill, and the agent can wire pods
+//	dataplane wait   return when one answers that is another process than at the last kill, and the agent can wire pods
 func dataplaneCommand(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		usage(ts, "dataplane kill|wait")

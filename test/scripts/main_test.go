@@ -64,6 +64,7 @@ func commands() map[string]command {
 		"crowd":     crowdCommand,
 		"crash":     crashCommand,
 		"runtime":   runtimeCommand,
+		"plugins":   pluginsCommand,
 		"ping":      pingCommand,
 		"stream":    streamCommand,
 		"snapshot":  snapshotCommand,

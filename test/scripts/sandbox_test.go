@@ -32,7 +32,7 @@ type sandbox struct {
 // sandboxCommand:
 //
 //	sandbox NAME [POD]   make a sandbox for the pod; without POD it is called like the sandbox
-//	sandbox rm NAME      take its network namespace away, as a runtime does at the end of a pod
+//	sandbox rm NAME      take away its network namespace, as a runtime does at the end of a pod
 //	sandbox gone NAME    wait until the kernel lets go of the namespace that was taken away (meddle NAME add witness)
 //
 // A sandbox that is made again after its end is another namespace of the same container. NAME_netns is set to its path.

@@ -1,0 +1,143 @@
+package scripts_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/containernetworking/cni/libcni"
+	"github.com/containernetworking/cni/pkg/invoke"
+	"github.com/containernetworking/cni/pkg/types"
+	"github.com/containernetworking/cni/pkg/version"
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/weftnet/weft/test/netns"
+)
+
+// pluginsFrom names the directory of other people's CNI plugins; distributions put them into the others.
+const pluginsFrom = "CNI_PLUGINS_DIR"
+
+var distributions = []string{"/usr/lib/cni", "/opt/cni/bin"}
+
+// pluginsCommand executes lists of plugins, ours and other people's, through libcni, in the node's network namespace.
+//
+//	plugins need NAME...                  skip the script unless these programs are there: plugins, or of the PATH
+//	plugins add|check|del LIST NAME [KEY=VALUE...]
+//	plugins gc LIST NAME...               only the sandboxes that are named are valid
+//
+// LIST is a file with a configuration, in which $VARIABLES of the script are put in. A KEY is an annotation of the pod.
+
+func pluginsCommand(ts *testscript.TestScript, neg bool, args []string) {
+	if len(args) < 2 {
+		usage(ts, "plugins need|add|check|del|gc ...")
+	}
+	s := on(ts)
+	if args[0] == "need" {
+		s.need(args[1:])
+		return
+	}
+	list, err := libcni.ConfListFromBytes([]byte(os.Expand(ts.ReadFile(args[1]), ts.Getenv)))
+	ts.Check(err)
+	var result types.Result
+	err = netns.Do(s.home, func() error {
+		result, err = s.executeList(ts, list, args)
+		return err
+	})
+	if err != nil {
+		_, _ = fmt.Fprintln(ts.Stderr(), err)
+	} else if result != nil {
+		err = result.PrintTo(ts.Stdout())
+	}
+	check(ts, neg, err)
+}
+
+func (s *stage) executeList(ts *testscript.TestScript, list *libcni.NetworkConfigList, args []string) (types.Result, error) {
+	exec := &invoke.DefaultExec{RawExec: &invoke.RawExec{Stderr: ts.Stderr()}, PluginDecoder: version.PluginDecoder{}}
+	cni := libcni.NewCNIConfigWithCacheDir([]string{s.programs(), s.ipam(ts), pluginsDir()}, ts.MkAbs("cache"), exec)
+	ctx, verb := context.Background(), args[0]
+	if verb == "gc" {
+		valid := &libcni.GCArgs{}
+		for _, name := range args[2:] {
+			valid.ValidAttachments = append(valid.ValidAttachments, types.GCAttachment{ContainerID: s.sandbox(ts, name).id, IfName: "eth0"})
+		}
+		return nil, cni.GCNetworkList(ctx, list, valid)
+	}
+	if len(args) < 3 {
+		return nil, errUsage
+	}
+	b := s.sandbox(ts, args[2])
+	conf := b.conf()
+	if err := settings(conf, args[3:]); err != nil {
+		return nil, err
+	}
+	switch verb {
+	case "add":
+		return cni.AddNetworkList(ctx, list, conf)
+	case "check":
+		return nil, cni.CheckNetworkList(ctx, list, conf)
+	case "del":
+		return nil, cni.DelNetworkList(ctx, list, conf)
+	}
+	return nil, errUsage
+}
+
+// settings are the annotations of the pod.
+func settings(conf *libcni.RuntimeConf, args []string) error {
+	annotations := map[string]string{}
+	for _, a := range args {
+		key, value, isSetting := strings.Cut(a, "=")
+		if !isSetting || !strings.Contains(key, "/") {
+			return errors.New("an annotation is needed: KEY=VALUE")
+		}
+		annotations[key] = value
+	}
+	conf.CapabilityArgs = map[string]any{"io.kubernetes.cri.pod-annotations": annotations}
+	return nil
+}
+
+// ipam is a directory with the link by which the plugin is an IPAM plugin.
+func (s *stage) ipam(ts *testscript.TestScript) string {
+	dir := ts.MkAbs("ipam")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		ts.Fatalf("%v", err)
+	}
+	err := os.Symlink(s.node.Program("weft-cni"), filepath.Join(dir, "weft-ipam"))
+	if err != nil && !errors.Is(err, os.ErrExist) {
+		ts.Fatalf("%v", err)
+	}
+	return dir
+}
+
+// need skips a script whose programs are missing, unless they are required.
+func (s *stage) need(names []string) {
+	for _, name := range names {
+		if _, err := os.Stat(filepath.Join(pluginsDir(), name)); err == nil {
+			continue
+		}
+		if _, err := exec.LookPath(name); err == nil {
+			continue
+		}
+		text := fmt.Sprintf("the program %s is needed: install containernetworking-plugins, or name its directory in %s", name, pluginsFrom)
+		if slices.Contains(strings.Split(os.Getenv("WEFT_REQUIRE"), ","), "plugins") {
+			s.t.Fatal(text)
+		}
+		s.t.Skip(text)
+	}
+}
+
+func pluginsDir() string {
+	if dir := os.Getenv(pluginsFrom); dir != "" {
+		return dir
+	}
+	for _, dir := range distributions {
+		if _, err := os.Stat(filepath.Join(dir, "bridge")); err == nil {
+			return dir
+		}
+	}
+	return distributions[0]
+}
