@@ -1,6 +1,7 @@
 package ipnet_test
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -131,7 +132,9 @@ func TestAnAddressIsHandedOverToTheNewSandboxOfItsPod(t *testing.T) {
 	old, young := static("old", "10.1.0.7"), static("young", "10.1.0.7")
 	n.add(t, old)
 	n.fail = true
-	n.refuses(t, young)
+	if err := n.refuses(t, young); !errors.Is(err, errLater) {
+		t.Errorf("error %v", err)
+	}
 	n.fail = false
 	n.now = n.now.Add(time.Second)
 	a := n.add(t, young)

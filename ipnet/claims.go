@@ -31,17 +31,22 @@ func (n *Network) settle(before map[pod.Key]*connection, kept []ipam.Lease) {
 	}
 	for _, c := range n.inOrder() {
 		for _, i := range c.Interfaces {
-			for _, p := range i.Addresses {
-				address := claim{network: i.Network, address: p.Addr()}
-				if o := cl.owners[address]; o == nil || cl.better(c, o, address) {
-					cl.owners[address] = c
-				}
-			}
+			cl.weigh(c, i)
 		}
 	}
 	for _, c := range n.wired {
 		for at := range c.Interfaces {
 			cl.leave(c, &c.Interfaces[at])
+		}
+	}
+}
+
+// weigh makes a connection the owner of an interface's addresses, but for those on which another's claim is better.
+func (cl claims) weigh(c *connection, i pod.Interface) {
+	for _, p := range i.Addresses {
+		address := claim{network: i.Network, address: p.Addr()}
+		if o := cl.owners[address]; o == nil || cl.better(c, o, address) {
+			cl.owners[address] = c
 		}
 	}
 }

@@ -225,14 +225,19 @@ func TestNoValueOfANetworkNamesAnothersObjects(t *testing.T) {
 		for _, kind := range []string{"tap", "veth"} {
 			ev := asking(name+kind, "x/"+kind+"/"+name, "")
 			ev.Mode = pod.ModeChained
-			a := n.add(t, ev)
-			for _, key := range n.Objects(a) {
-				line := key + fmt.Sprintf(" %+v", n.committer.Values()[key])
-				for other, names := range objects {
-					if other != name && slices.ContainsFunc(names, func(o string) bool { return strings.Contains(line, o) }) {
-						t.Errorf("%s of a pod on %s names an object of %s", line, name, other)
-					}
-				}
+			n.checkNames(t, n.add(t, ev), name, objects)
+		}
+	}
+}
+
+// checkNames sees to it that no value of a pod names an object of another network than its own.
+func (n *node) checkNames(t *testing.T, a *pod.Attachment, own string, objects map[string][]string) {
+	t.Helper()
+	for _, key := range n.Objects(a) {
+		line := fmt.Sprintf("%s %+v", key, n.committer.Values()[key])
+		for network, names := range objects {
+			if network != own && slices.ContainsFunc(names, func(o string) bool { return strings.Contains(line, o) }) {
+				t.Errorf("%s of a pod on %s names an object of %s", line, own, network)
 			}
 		}
 	}

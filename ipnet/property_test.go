@@ -174,16 +174,26 @@ func (w *world) check(r *rapid.T) {
 	}
 	for name, ev := range w.pods {
 		for _, i := range ev.Attachment.Interfaces {
-			for _, p := range i.Addresses {
-				if at := i.Network + " " + p.Addr().String(); seen[at] {
-					r.Fatalf("pod %s: address %s is there twice", name, at)
-				} else {
-					seen[at] = true
-				}
-			}
 			w.checkApart(r, ev.Attachment, i)
 		}
+		for _, at := range addressesAt(ev.Attachment) {
+			if seen[at] {
+				r.Fatalf("pod %s: address %s is there twice", name, at)
+			}
+			seen[at] = true
+		}
 	}
+}
+
+// addressesAt are an attachment's addresses with their networks.
+func addressesAt(a *pod.Attachment) []string {
+	var all []string
+	for _, i := range a.Interfaces {
+		for _, p := range i.Addresses {
+			all = append(all, i.Network+" "+p.Addr().String())
+		}
+	}
+	return all
 }
 
 // checkApart sees to it that no value of an interface names an object of another network than its own.
