@@ -41,6 +41,8 @@ type own struct {
 	DeleteQueue string   `json:"deleteQueue"`
 	LogLevel    string   `json:"logLevel"`
 	LogFile     string   `json:"logFile"` // "" = no log
+
+	Routes []*types.Route `json:"routes"` // of weft-ipam: what the other plugin is to route by the interface
 }
 
 // runtimeConfig holds the capabilities that Weft understands.
@@ -205,6 +207,8 @@ func (c *own) validate() error {
 		return fmt.Errorf("deleteQueue %q is not an absolute path", c.DeleteQueue)
 	case !slices.Contains(levels, c.LogLevel):
 		return fmt.Errorf("logLevel %q is none of %s", c.LogLevel, strings.Join(levels, ", "))
+	case slices.Contains(c.Routes, nil):
+		return errors.New("routes: one of them is null")
 	case c.LogFile != "" && !filepath.IsAbs(c.LogFile):
 		return fmt.Errorf("logFile %q is not an absolute path", c.LogFile)
 	}

@@ -72,6 +72,9 @@ func (c *call) resultOf(prev *types100.Result, reply *weftv1.AddReply) (*types10
 		}
 		result.Routes = append(result.Routes, route)
 	}
+	if c.ipam {
+		result.Routes = append(result.Routes, c.conf.Routes...)
+	}
 	return result, nil
 }
 

@@ -50,7 +50,7 @@ func (r role) keys() []string {
 		return slices.Concat(ownKeys, specKeys)
 	}
 	known := slices.DeleteFunc(slices.Clone(ownKeys), func(key string) bool { return key == "mode" })
-	return append(known, "type")
+	return append(known, "type", "routes")
 }
 
 // where says in which object a key was read.

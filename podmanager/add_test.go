@@ -144,7 +144,7 @@ func TestARequestThatIsWrongIsRefusedBeforeTheLoop(t *testing.T) {
 	}{
 		"a protocol of the future":    {func(r *weftv1.AddRequest) { r.Caller.Protocol = 9 }, 107, "speaks protocol 9"},
 		"no protocol":                 {func(r *weftv1.AddRequest) { r.Caller = nil }, 107, "of unknown version"},
-		"a mode that is not served":   {func(r *weftv1.AddRequest) { r.Mode = "chained" }, 7, `mode "chained"`},
+		"a mode that is not served":   {func(r *weftv1.AddRequest) { r.Mode = "dance" }, 7, `mode "dance" is none that this agent knows`},
 		"a key with a slash":          {func(r *weftv1.AddRequest) { r.Attachment.ContainerId = "a/b" }, 4, "no legal name"},
 		"a key with a hole":           {func(r *weftv1.AddRequest) { r.Attachment.Network = "" }, 4, "are all needed"},
 		"a relative namespace":        {func(r *weftv1.AddRequest) { r.Netns = "netns/a" }, 4, "not an absolute path"},

@@ -18,6 +18,7 @@ func (m *Manager) refuseForeignLinks(ctx context.Context, ev *pod.AddPod) error 
 		case err != nil:
 			return pod.Errorf(pod.CodeInvalidNetns, "%s: look for interface %s in the sandbox: %w", ev, name, err)
 		case !exists || isOurs(alias, ev.Key):
+		case name != ev.Key.IfName && strings.HasPrefix(alias, aliasPrefix): // another attachment of the sandbox may have made it
 		case name == ev.Key.IfName:
 			return pod.Errorf(pod.CodeInvalidEnvironment,
 				"%s: interface %s exists already in the sandbox and is not Weft's: delete it or choose another CNI_IFNAME", ev, name)

@@ -1,6 +1,7 @@
 package podmanager
 
 import (
+	"net/netip"
 	"slices"
 
 	"github.com/weftnet/weft/pod"
@@ -32,10 +33,21 @@ func replyOf(a *pod.Attachment) *weftv1.AddReply {
 	for _, r := range a.Delegation.Routes {
 		leadsThere := func(other *weftv1.Route) bool { return samePrefix(other.GetDestination(), r.Destination.String()) }
 		if !slices.ContainsFunc(reply.Routes, leadsThere) {
-			reply.Routes = append(reply.Routes, routeOf(r))
+			reply.Routes = append(reply.Routes, &weftv1.Route{Destination: r.Destination.String(), Gateway: gatewayFor(reply, r)})
 		}
 	}
 	return reply
+}
+
+// gatewayFor is Weft's own gateway, which stands in for that of the IPAM plugin: everything of the main interface leads there.
+func gatewayFor(reply *weftv1.AddReply, r pod.Route) string {
+	for _, ip := range reply.GetIps() {
+		gateway, err := netip.ParseAddr(ip.GetGateway())
+		if err == nil && ip.GetInterface() == 0 && gateway.Is4() == r.Destination.Addr().Is4() {
+			return ip.GetGateway()
+		}
+	}
+	return ""
 }
 
 func routeOf(r pod.Route) *weftv1.Route {

@@ -114,7 +114,11 @@ func leadsTo(r netlink.Route, l netlink.Link, v wire.LinuxRoute) bool {
 
 // routesTo are the routes to just that destination in the main table.
 func routesTo(h *handle, destination netip.Prefix) ([]netlink.Route, error) {
-	filter := &netlink.Route{Table: unix.RT_TABLE_MAIN}
+	return routesIn(h, unix.RT_TABLE_MAIN, destination)
+}
+
+func routesIn(h *handle, table int, destination netip.Prefix) ([]netlink.Route, error) {
+	filter := &netlink.Route{Table: table}
 	list, err := whole(func() ([]netlink.Route, error) {
 		return h.RouteListFiltered(family(destination.Addr().Is4()), filter, netlink.RT_FILTER_TABLE)
 	})
