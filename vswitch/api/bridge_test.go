@@ -301,7 +301,7 @@ func TestTheBridgeCommandsAnswer(t *testing.T) {
 		}
 	}
 	b.engine.Learn(5, frame.MAC{2, 0xaa}, uint32(tap))
-	check("show bridge-domain", "5 1 5 on on flood on off off 1 loop0")
+	check("show bridge-domain", strings.Join([]string{"5", "1", "5", "on", "on", "flood", "on", "off", "off", "1", "loop0"}, " "))
 	check("show bridge-domain 5 detail", "tap0 1 4 - * none", "loop0 2 0 * * none", "BD-Tag: a network")
 	check("show l2fib", "L2FIB total/learned entries: 2/1")
 	check("show l2fib all", "02:aa:00:00:00:00 1 1 0 - - - tap0", "de:ad:00:00:00:00 1 2 no * - * loop0")

@@ -50,8 +50,8 @@ func (s *Server) bridgeTable(list []model.BridgeDetails) string {
 			if b.Flags&model.BridgeUUFlood != 0 {
 				uu = "flood"
 			}
-			fmt.Fprintf(w, "%d\t%d\t%s\t%s\t%s\t%s\t%s\toff\toff\t%d\t%s\n", b.ID, b.Index, age, onOff(b.Flags, model.BridgeLearn),
-				onOff(b.Flags, model.BridgeForward), uu, onOff(b.Flags, model.BridgeFlood), b.Learned, nameOf(names, b.BVI))
+			fmt.Fprintf(w, "%d\t%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%d\t%s\n", b.ID, b.Index, age, onOff(b.Flags, model.BridgeLearn),
+				onOff(b.Flags, model.BridgeForward), uu, onOff(b.Flags, model.BridgeFlood), "off", "off", b.Learned, nameOf(names, b.BVI))
 		}
 	})
 }
