@@ -44,9 +44,19 @@ func (n *Network) interfaceValues(a *pod.Attachment, i pod.Interface) values {
 	return v
 }
 
-// attachToDefault makes a link one of the network default.
-func (n *Network) attachToDefault(_ *pod.Attachment, l link) values {
+// attachToDefault makes a link one of the network default. By the main interface a pod may send from all the addresses that
+// it has there: its default route leads there.
+func (n *Network) attachToDefault(a *pod.Attachment, l link) values {
 	v := podsVRF.attach(l)
+	if l.name == a.Key.IfName {
+		var sources []netip.Prefix
+		for _, i := range a.Interfaces {
+			if i.Network == "" {
+				sources = append(sources, singles(i.Addresses)...)
+			}
+		}
+		l.onlyFrom(&v, sources...)
+	}
 	host := n.hostLink()
 	for _, p := range l.addresses {
 		family := wire.FamilyOf(p.Addr())
