@@ -66,6 +66,7 @@ func commands() map[string]command {
 		"runtime":   runtimeCommand,
 		"plugins":   pluginsCommand,
 		"ping":      pingCommand,
+		"reach":     reachCommand,
 		"stream":    streamCommand,
 		"snapshot":  snapshotCommand,
 		"same":      sameCommand,

@@ -37,6 +37,31 @@ func pingCommand(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
+// reachCommand: reach FROM TO waits until each address of TO answers.
+func reachCommand(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		usage(ts, "reach FROM TO")
+	}
+	s := on(ts)
+	addresses, err := s.addresses(args[1])
+	ts.Check(err)
+	for _, to := range addresses {
+		ts.Check(reach(s.netns(ts, args[0]), to))
+	}
+}
+
+func reach(from string, to netip.Addr) error {
+	p, err := ping.Open(from, to)
+	if err != nil {
+		return err
+	}
+	defer p.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	_, err = p.Reach(ctx, to)
+	return err
+}
+
 // pings sends echoes one after the other, each as soon as the one before is answered, and counts the answers.
 func pings(from string, to netip.Addr, n int, impatient bool) (answered int, err error) {
 	p, err := ping.Open(from, to)

@@ -1,6 +1,7 @@
 package scripts_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -77,7 +78,12 @@ func (s *stage) executeList(ts *testscript.TestScript, list *libcni.NetworkConfi
 	}
 	switch verb {
 	case "add":
-		return cni.AddNetworkList(ctx, list, conf)
+		result, err := cni.AddNetworkList(ctx, list, conf)
+		var printed bytes.Buffer
+		if err == nil && result.PrintTo(&printed) == nil {
+			b.remember(printed.Bytes())
+		}
+		return result, err
 	case "check":
 		return nil, cni.CheckNetworkList(ctx, list, conf)
 	case "del":
