@@ -82,14 +82,7 @@ func (e *Engine) SetBridge(b Bridge) error {
 		}
 		e.bridgeSlots[b.ID] = slot
 	}
-	d.emptyBridge(slot)
-	d.bridges[slot] = newBridge(slot, b)
-	for _, m := range b.Members {
-		d.join(m.Interface, bridgePort{slot: slot, splitHorizon: m.SplitHorizon})
-	}
-	if b.BVI != NoInterface {
-		d.join(b.BVI, bridgePort{slot: slot, bvi: true})
-	}
+	d.fillBridge(slot, newBridge(slot, b))
 	return nil
 }
 
@@ -101,8 +94,7 @@ func (e *Engine) DelBridge(id uint32) {
 		return
 	}
 	d := e.edit()
-	d.emptyBridge(slot)
-	d.bridges[slot] = nil
+	d.fillBridge(slot, nil)
 	e.flush(func(m macEntry) bool { return m.key.slot() == slot })
 	delete(e.bridgeSlots, id)
 }
@@ -160,16 +152,35 @@ func (s *snapshot) freeBridgeSlot() (uint16, bool) {
 	return uint16(len(s.bridges) - 1), true
 }
 
-// emptyBridge takes the interfaces out of a bridge.
-func (s *snapshot) emptyBridge(slot uint16) {
-	br := s.bridges[slot]
+// fillBridge puts a bridge into its slot, in place of the one there, and tells the interfaces that come, change or go.
+func (s *snapshot) fillBridge(slot uint16, br *bridge) {
+	before, now := s.bridges[slot].places(), br.places()
+	for index := range before {
+		if _, stays := now[index]; !stays {
+			s.leave(index, slot)
+		}
+	}
+	for index, place := range now {
+		if s.iface(index).l2 != place {
+			s.join(index, place)
+		}
+	}
+	s.bridges[slot] = br
+}
+
+// places are the interfaces of a bridge, which may be nil.
+func (br *bridge) places() map[uint32]bridgePort {
 	if br == nil {
-		return
+		return nil
 	}
-	s.leave(br.bvi, slot)
+	all := make(map[uint32]bridgePort, len(br.members)+1)
 	for _, m := range br.members {
-		s.leave(m.Interface, slot)
+		all[m.Interface] = bridgePort{slot: br.slot, splitHorizon: m.SplitHorizon}
 	}
+	if br.bvi != NoInterface {
+		all[br.bvi] = bridgePort{slot: br.slot, bvi: true}
+	}
+	return all
 }
 
 func (s *snapshot) leave(index uint32, slot uint16) {
