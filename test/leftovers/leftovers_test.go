@@ -65,6 +65,9 @@ func plants() []plant {
 		{"link", func(t *testing.T, _ *place) {
 			try(t, netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "left"}}))
 		}, "+ link pod left bridge down"},
+		{"node's end of a veth", func(t *testing.T, _ *place) {
+			try(t, netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "weft0123456789a"}, PeerName: "peer9"}))
+		}, "+ link pod weft0123456789a veth down"},
 		{"address", func(t *testing.T, p *place) {
 			try(t, netlink.AddrAdd(p.veth, &netlink.Addr{IPNet: &net.IPNet{IP: net.IP{192, 0, 2, 1}, Mask: net.CIDRMask(32, 32)}}))
 		}, "+ address pod old 192.0.2.1/32"},

@@ -69,7 +69,9 @@ func Stream(ctx context.Context, p Path, duration time.Duration) (Receipt, error
 			}
 			return nil
 		},
-		func(r io.Reader) (int64, error) { return io.CopyBuffer(discard{io.Discard}, plain{r}, make([]byte, chunk)) })
+		func(r io.Reader) (int64, error) {
+			return io.CopyBuffer(discard{io.Discard}, plain{r}, make([]byte, chunk))
+		})
 }
 
 // discard and plain hide the methods by which io.CopyBuffer would do without the buffer.

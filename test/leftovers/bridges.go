@@ -1,0 +1,106 @@
+package leftovers
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"go.fd.io/govpp/binapi/acl"
+	"go.fd.io/govpp/binapi/af_packet"
+	"go.fd.io/govpp/binapi/arp"
+	"go.fd.io/govpp/binapi/interface_types"
+	"go.fd.io/govpp/binapi/l2"
+)
+
+// addAFPackets notes which links of the node the dataplane holds.
+func (s *Snapshot) addAFPackets(ctx context.Context, d *dataplane) error {
+	stream, err := af_packet.NewServiceClient(d).AfPacketDump(ctx, &af_packet.AfPacketDump{})
+	err = each(stream, err, func(p *af_packet.AfPacketDetails) {
+		s.add("af-packet", "dataplane", "%s on %s", d.names[p.SwIfIndex], strings.TrimRight(p.HostIfName, "\x00"))
+	})
+	if err != nil {
+		return fmt.Errorf("list af_packet interfaces: %w", err)
+	}
+	return nil
+}
+
+// addBridges notes bridge domains, their members, and the MACs that somebody entered. What a bridge domain learned goes by
+// itself; it is noted only where its interface is gone.
+func (s *Snapshot) addBridges(ctx context.Context, d *dataplane) error {
+	var ids []uint32
+	stream, err := l2.NewServiceClient(d).BridgeDomainDump(ctx, &l2.BridgeDomainDump{BdID: ^uint32(0), SwIfIndex: all})
+	err = each(stream, err, func(b *l2.BridgeDomainDetails) {
+		ids = append(ids, b.BdID)
+		s.add("bridge-domain", "dataplane", "%d %s learn %t flood %t %t age %d bvi %s",
+			b.BdID, strings.TrimRight(b.BdTag, "\x00"), b.Learn, b.Flood, b.UuFlood, b.MacAge, d.names[b.BviSwIfIndex])
+		for _, m := range b.SwIfDetails {
+			s.add("bridge-member", "dataplane", "%s of %d split horizon %d", d.names[m.SwIfIndex], b.BdID, m.Shg)
+		}
+	})
+	if err != nil {
+		return fmt.Errorf("list bridge domains: %w", err)
+	}
+	for _, id := range ids {
+		stream, err := l2.NewServiceClient(d).L2FibTableDump(ctx, &l2.L2FibTableDump{BdID: id})
+		if err := each(stream, err, func(e *l2.L2FibTableDetails) { s.addMAC(d, e) }); err != nil {
+			return fmt.Errorf("list MACs of bridge domain %d: %w", id, err)
+		}
+	}
+	return nil
+}
+
+func (s *Snapshot) addMAC(d *dataplane, e *l2.L2FibTableDetails) {
+	name, there := d.names[e.SwIfIndex]
+	if there && !e.StaticMac && !e.FilterMac && !e.BviMac {
+		return
+	}
+	s.add("l2fib", "dataplane", "%s of %d at %s static %t filter %t bvi %t", e.Mac, e.BdID, name, e.StaticMac, e.FilterMac, e.BviMac)
+}
+
+// addFilters notes who may send what: MACIP ACLs, and where they are applied.
+func (s *Snapshot) addFilters(ctx context.Context, d *dataplane) error {
+	rpc := acl.NewServiceClient(d)
+	tags := map[uint32]string{}
+	stream, err := rpc.MacipACLDump(ctx, &acl.MacipACLDump{ACLIndex: ^uint32(0)})
+	err = each(stream, err, func(a *acl.MacipACLDetails) {
+		tags[a.ACLIndex] = strings.TrimRight(a.Tag, "\x00")
+		var rules []string
+		for _, r := range a.R {
+			rules = append(rules, fmt.Sprintf("%s/%s %s %d", r.SrcMac, r.SrcMacMask, r.SrcPrefix, r.IsPermit))
+		}
+		s.add("macip-acl", "dataplane", "%s %s", tags[a.ACLIndex], strings.Join(rules, ", "))
+	})
+	if err != nil {
+		return fmt.Errorf("list MACIP ACLs: %w", err)
+	}
+	applied, err := rpc.MacipACLInterfaceListDump(ctx, &acl.MacipACLInterfaceListDump{SwIfIndex: all})
+	err = each(applied, err, func(i *acl.MacipACLInterfaceListDetails) {
+		for _, index := range i.Acls {
+			s.add("macip-interface", "dataplane", "%s by %s", d.names[i.SwIfIndex], tags[index])
+		}
+	})
+	if err != nil {
+		return fmt.Errorf("list interfaces with MACIP ACLs: %w", err)
+	}
+	return nil
+}
+
+// addProxies notes for whom the dataplane answers ARP.
+func (s *Snapshot) addProxies(ctx context.Context, d *dataplane) error {
+	rpc := arp.NewServiceClient(d)
+	stream, err := rpc.ProxyArpDump(ctx, &arp.ProxyArpDump{})
+	err = each(stream, err, func(p *arp.ProxyArpDetails) {
+		s.add("proxy-arp", "dataplane", "table %d %s to %s", p.Proxy.TableID, p.Proxy.Low, p.Proxy.Hi)
+	})
+	if err != nil {
+		return fmt.Errorf("list proxied ARP: %w", err)
+	}
+	interfaces, err := rpc.ProxyArpIntfcDump(ctx, &arp.ProxyArpIntfcDump{})
+	err = each(interfaces, err, func(i *arp.ProxyArpIntfcDetails) {
+		s.add("proxy-arp", "dataplane", "on %s", d.names[interface_types.InterfaceIndex(i.SwIfIndex)])
+	})
+	if err != nil {
+		return fmt.Errorf("list interfaces with proxied ARP: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,107 @@
+package leftovers_test
+
+import (
+	"testing"
+
+	"github.com/vishvananda/netlink"
+	"go.fd.io/govpp/binapi/acl"
+	"go.fd.io/govpp/binapi/acl_types"
+	"go.fd.io/govpp/binapi/af_packet"
+	"go.fd.io/govpp/binapi/arp"
+	"go.fd.io/govpp/binapi/interface_types"
+	"go.fd.io/govpp/binapi/ip_types"
+	"go.fd.io/govpp/binapi/l2"
+
+	"github.com/weftnet/weft/internal/netnstest"
+	"github.com/weftnet/weft/test/leftovers"
+)
+
+func (p *planter) bridge(id uint32) {
+	_, err := l2.NewServiceClient(p).BridgeDomainAddDelV2(p.t.Context(),
+		&l2.BridgeDomainAddDelV2{BdID: id, IsAdd: true, Learn: true, Flood: true, UuFlood: true, Forward: true, MacAge: 5, BdTag: "left"})
+	try(p.t, err)
+}
+
+func (p *planter) join(index interface_types.InterfaceIndex, kind l2.L2PortType) {
+	_, err := l2.NewServiceClient(p).SwInterfaceSetL2Bridge(p.t.Context(),
+		&l2.SwInterfaceSetL2Bridge{RxSwIfIndex: index, BdID: 7, PortType: kind, Enable: true})
+	try(p.t, err)
+}
+
+func (p *planter) mac() {
+	p.join(p.old, l2.L2_API_PORT_TYPE_NORMAL)
+	_, err := l2.NewServiceClient(p).L2fibAddDel(p.t.Context(),
+		&l2.L2fibAddDel{Mac: [6]byte{2, 0, 0, 0, 0, 9}, BdID: 7, SwIfIndex: p.old, IsAdd: true, StaticMac: true})
+	try(p.t, err)
+}
+
+// acl makes a MACIP ACL, and applies it to the loopback old if asked for.
+func (p *planter) acl(apply bool) {
+	prefix, err := ip_types.ParsePrefix("192.0.2.9/32")
+	try(p.t, err)
+	c := acl.NewServiceClient(p)
+	rule := acl_types.MacipACLRule{IsPermit: acl_types.ACL_ACTION_API_PERMIT, SrcMac: [6]byte{2, 0, 0, 0, 0, 9},
+		SrcMacMask: [6]byte{255, 255, 255, 255, 255, 255}, SrcPrefix: prefix}
+	reply, err := c.MacipACLAdd(p.t.Context(), &acl.MacipACLAdd{Tag: "left", R: []acl_types.MacipACLRule{rule}, Count: 1})
+	try(p.t, err)
+	if apply {
+		_, err = c.MacipACLInterfaceAddDel(p.t.Context(), &acl.MacipACLInterfaceAddDel{IsAdd: true, SwIfIndex: p.old, ACLIndex: reply.ACLIndex})
+		try(p.t, err)
+	}
+}
+
+func (p *planter) proxy(low, hi byte) {
+	_, err := arp.NewServiceClient(p).ProxyArpAddDel(p.t.Context(), &arp.ProxyArpAddDel{IsAdd: true,
+		Proxy: arp.ProxyArp{Low: ip_types.IP4Address{192, 0, 2, low}, Hi: ip_types.IP4Address{192, 0, 2, hi}}})
+	try(p.t, err)
+}
+
+func (p *planter) proxied() {
+	_, err := arp.NewServiceClient(p).ProxyArpIntfcEnableDisable(p.t.Context(), &arp.ProxyArpIntfcEnableDisable{Enable: true, SwIfIndex: p.old})
+	try(p.t, err)
+}
+
+// afPacket makes an interface on a link of the namespace that the test and its dataplane share.
+func (p *planter) afPacket() {
+	link := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "left0"}, PeerName: "left1"}
+	try(p.t, netlink.LinkAdd(link))
+	p.t.Cleanup(func() { _ = netlink.LinkDel(link) })
+	try(p.t, netlink.LinkSetUp(link))
+	_, err := af_packet.NewServiceClient(p).AfPacketCreateV3(p.t.Context(), &af_packet.AfPacketCreateV3{
+		Mode: af_packet.AF_PACKET_API_MODE_ETHERNET, UseRandomHwAddr: true, HostIfName: "left0", NumRxQueues: 1, NumTxQueues: 1})
+	try(p.t, err)
+}
+
+func TestALeftoverOfABridgeDomainIsSeen(t *testing.T) {
+	netnstest.Require(t)
+	tests := []struct {
+		kind  string
+		plant func(*planter)
+		line  string
+	}{
+		{"bridge domain", func(p *planter) { p.bridge(8) }, "+ bridge-domain dataplane 8 left learn true flood true true age 5 bvi"},
+		{"member", func(p *planter) { p.join(p.old, l2.L2_API_PORT_TYPE_NORMAL) }, "+ bridge-member dataplane old of 7 split horizon 0"},
+		{"BVI", func(p *planter) { p.join(p.old, l2.L2_API_PORT_TYPE_BVI) }, "+ bridge-domain dataplane 7 left learn true flood true true age 5 bvi old"},
+		{"static MAC", (*planter).mac, "+ l2fib dataplane 02:00:00:00:00:09 of 7 at old static true"},
+		{"ACL", func(p *planter) { p.acl(false) }, "+ macip-acl dataplane left 02:00:00:00:00:09/ff:ff:ff:ff:ff:ff 192.0.2.9/32 1"},
+		{"ACL of an interface", func(p *planter) { p.acl(true) }, "+ macip-interface dataplane old by left"},
+		{"proxied ARP", func(p *planter) { p.proxy(4, 9) }, "+ proxy-arp dataplane table 0 192.0.2.4 to 192.0.2.9"},
+		{"interface with proxied ARP", (*planter).proxied, "+ proxy-arp dataplane on old"},
+		{"af_packet interface", (*planter).afPacket, "+ af-packet dataplane host-left0 on left0"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.kind, func(t *testing.T) {
+			p, socket := newPlanter(t)
+			p.bridge(7)
+			places := leftovers.Places{Dataplane: socket}
+			before, err := leftovers.Take(t.Context(), places)
+			try(t, err)
+			tt.plant(p)
+			after, err := leftovers.Take(t.Context(), places)
+			try(t, err)
+			if lines := after.Since(before); !anyBegins(lines, tt.line) {
+				t.Errorf("no line begins with %q: %q", tt.line, lines)
+			}
+		})
+	}
+}
