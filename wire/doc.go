@@ -32,7 +32,7 @@ const (
 func Kinds() []string {
 	return []string{
 		KindVRF, KindInterface, KindInterfaceVRF, KindAddress, KindUnnumbered, KindRoute, KindNeighbour,
-		KindBridgeDomain, KindBridgeMember, KindL2FIB, KindMACIP,
+		KindBridgeDomain, KindBridgeMember, KindL2FIB, KindMACIP, KindProxyARP,
 		KindNamespace, KindTapPeer, KindVeth, KindLinuxAddress, KindLinuxRoute, KindLinuxNeighbour, KindSysctl,
 	}
 }

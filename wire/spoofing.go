@@ -26,7 +26,8 @@ func (m MACIP) Equal(o MACIP) bool {
 // MACIPKey is the key of the rules of an interface.
 func MACIPKey(iface string) string { return Key(KindMACIP, iface) }
 
-// ProxyARP lets the dataplane answer ARP on an interface for a range of addresses. Kind vpp.proxy-arp.
+// ProxyARP lets the dataplane answer ARP on an interface for a range of addresses, and for the ranges that others have in
+// the same VRF: ranges are the VRF's, an interface answers or it does not. Kind vpp.proxy-arp.
 type ProxyARP struct {
 	Interface string     `json:"interface"` // name of a vpp.interface in the VRF
 	VRF       string     `json:"vrf"`       // name of a vpp.vrf of family ip4

@@ -6,6 +6,7 @@ import (
 	"go.fd.io/govpp/api"
 	"go.fd.io/govpp/binapi/acl"
 	"go.fd.io/govpp/binapi/af_packet"
+	"go.fd.io/govpp/binapi/arp"
 	interfaces "go.fd.io/govpp/binapi/interface"
 	"go.fd.io/govpp/binapi/ip"
 	"go.fd.io/govpp/binapi/ip_neighbor"
@@ -66,6 +67,11 @@ var needed = []api.Message{
 	&acl.MacipACLDump{}, &acl.MacipACLDetails{},
 	&acl.MacipACLInterfaceAddDel{}, &acl.MacipACLInterfaceAddDelReply{},
 	&acl.MacipACLInterfaceListDump{}, &acl.MacipACLInterfaceListDetails{},
+
+	&arp.ProxyArpAddDel{}, &arp.ProxyArpAddDelReply{},
+	&arp.ProxyArpDump{}, &arp.ProxyArpDetails{},
+	&arp.ProxyArpIntfcEnableDisable{}, &arp.ProxyArpIntfcEnableDisableReply{},
+	&arp.ProxyArpIntfcDump{}, &arp.ProxyArpIntfcDetails{},
 }
 
 // check names every message that the peer does not have in this very form.

@@ -21,13 +21,14 @@ type Kinds struct {
 	BridgeMember kvscheduler.KindOf[wire.BridgeMember]
 	L2FIB        kvscheduler.KindOf[wire.L2FIB]
 	MACIP        kvscheduler.KindOf[wire.MACIP]
+	ProxyARP     kvscheduler.KindOf[wire.ProxyARP]
 }
 
 // All names the kinds, for Scheduler.Lost when a new connection to the dataplane was made.
 func (k Kinds) All() []kvscheduler.Kind {
 	return []kvscheduler.Kind{
 		k.VRF.ID(), k.Interface.ID(), k.InterfaceVRF.ID(), k.Address.ID(), k.Unnumbered.ID(), k.Route.ID(), k.Neighbour.ID(),
-		k.Bridge.ID(), k.BridgeMember.ID(), k.L2FIB.ID(), k.MACIP.ID(),
+		k.Bridge.ID(), k.BridgeMember.ID(), k.L2FIB.ID(), k.MACIP.ID(), k.ProxyARP.ID(),
 	}
 }
 
@@ -57,7 +58,10 @@ func Register(s *kvscheduler.Scheduler, c *Client) (k Kinds, err error) {
 	if err = k.registerL2(s, c); err != nil {
 		return k, err
 	}
-	k.MACIP, err = kvscheduler.Register(s, macipDescriptor(c))
+	if k.MACIP, err = kvscheduler.Register(s, macipDescriptor(c)); err != nil {
+		return k, err
+	}
+	k.ProxyARP, err = kvscheduler.Register(s, proxyARPDescriptor(c))
 	return k, err
 }
 

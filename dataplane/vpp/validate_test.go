@@ -69,6 +69,9 @@ func TestInvalidValuesAreFoundBeforeTheDataplaneSeesThem(t *testing.T) {
 		{"no rules", fault(validateMACIP, "a", wire.MACIP{Interface: "a"}), "no rules"},
 		{"a rule that is not masked", fault(validateMACIP, "a", macipOn("a", "10.0.0.1/24").value.(wire.MACIP)), "not masked"},
 		{"a rule for any MAC", fault(validateMACIP, "a", wire.MACIP{Interface: "a", Rules: make([]wire.MACIPRule, 1)}), "not that of one interface"},
+		{"a range that ends before it begins", fault(validateProxyARP, "a", proxyOn("a", "10.0.0.2", "10.0.0.1").value.(wire.ProxyARP)), "no range of IPv4"},
+		{"a range of IPv6", fault(validateProxyARP, "a", proxyOn("a", "fd00::1", "fd00::2").value.(wire.ProxyARP)), "no range of IPv4"},
+		{"a range of another name", fault(validateProxyARP, "a", proxyOn("b", "10.0.0.1", "10.0.0.1").value.(wire.ProxyARP)), "make the name b/10.0.0.1"},
 		{"a member of no family", fault(validateMembership, "a/", wire.InterfaceVRF{Interface: "a"}), "neither ip4 nor ip6"},
 	} {
 		if tt.want == "" && tt.got != "" || !strings.Contains(tt.got, tt.want) {

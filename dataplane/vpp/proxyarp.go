@@ -1,0 +1,213 @@
+package vpp
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"net/netip"
+
+	"go.fd.io/govpp/api"
+	"go.fd.io/govpp/binapi/arp"
+	"go.fd.io/govpp/binapi/ip_types"
+
+	"github.com/weftnet/weft/kvscheduler"
+	"github.com/weftnet/weft/wire"
+)
+
+// Proxy is what is remembered of applied proxy ARP: the dataplane's range and interface, of which several objects may
+// share either. Of what is left over from an object one of them is none: a range that is not valid, or noIndex.
+type Proxy struct {
+	Range     ProxyRange
+	Interface Index
+}
+
+// ProxyRange is a range of addresses of a table.
+type ProxyRange struct {
+	Table       uint32
+	First, Last netip.Addr
+}
+
+type proxyItem = kvscheduler.Item[wire.ProxyARP, Proxy]
+
+type proxyARPs struct {
+	c      *Client
+	claims *claims
+}
+
+func proxyARPDescriptor(c *Client) kvscheduler.Descriptor[wire.ProxyARP, Proxy] {
+	return kvscheduler.Descriptor[wire.ProxyARP, Proxy]{
+		Name: wire.KindProxyARP, Lane: Lane,
+		Equal:    func(want, have wire.ProxyARP) bool { return want == have },
+		Validate: validateProxyARP,
+		Deps: func(_ string, v wire.ProxyARP) []kvscheduler.Dep {
+			return []kvscheduler.Dep{
+				{Label: "interface", On: ref(wire.KindInterface, v.Interface)},
+				{Label: "VRF", On: ref(wire.KindVRF, v.VRF)},
+				{Label: "VRF of the interface", On: ref(wire.KindInterfaceVRF, wire.InterfaceVRFName(v.Interface, wire.IP4))},
+			}
+		},
+		Recreate: func(have, want wire.ProxyARP) bool { return true },
+		After:    []string{wire.KindInterface, wire.KindVRF},
+		Backend:  proxyARPs{c, &claims{of: map[string]claim{}}},
+	}
+}
+
+func validateProxyARP(name string, v wire.ProxyARP) error {
+	switch {
+	case !v.First.Is4() || !v.Last.Is4() || v.Last.Less(v.First):
+		return fmt.Errorf("from %s to %s is no range of IPv4", v.First, v.Last)
+	case name != wire.ProxyARPName(v.Interface, v.First):
+		return fmt.Errorf("interface and address make the name %s", wire.ProxyARPName(v.Interface, v.First))
+	}
+	return nil
+}
+
+// Create adds the ranges to their tables and lets the interfaces answer, for all ranges of their table: the dataplane
+// knows no range of one interface alone.
+func (b proxyARPs) Create(ctx context.Context, batch []proxyItem) {
+	var s steps
+	for i := range batch {
+		it := &batch[i]
+		it.NewMeta = Proxy{ProxyRange{handle[Table](it, 1).ID, it.Want.First, it.Want.Last}, handle[Index](it, 0)}
+		b.claims.set(it.Name, it.NewMeta)
+		s.add(i, addDelProxy(it.NewMeta.Range, true))
+		s.add(i, enableProxy(it.NewMeta.Interface, true))
+	}
+	take(ctx, b.c, &s, batch)
+}
+
+// Update is never called: every difference recreates.
+func (b proxyARPs) Update(_ context.Context, batch []proxyItem) { refuseUpdates(batch) }
+
+// Delete removes the ranges, and keeps the interfaces from answering, as far as no other object needs them.
+func (b proxyARPs) Delete(ctx context.Context, batch []proxyItem) {
+	for i := range batch {
+		b.claims.drop(batch[i].Name)
+	}
+	var s steps
+	for i := range batch {
+		m := batch[i].Meta
+		needsRange, needsInterface := b.claims.need(m)
+		if m.Range.First.IsValid() && !needsRange {
+			s.add(i, addDelProxy(m.Range, false).fineIf(api.NO_SUCH_ENTRY, api.NO_SUCH_FIB))
+		}
+		if m.Interface != noIndex && !needsInterface {
+			s.add(i, enableProxy(m.Interface, false).fineIf(api.NO_SUCH_ENTRY, api.INVALID_SW_IF_INDEX))
+		}
+	}
+	take(ctx, b.c, &s, batch)
+}
+
+func addDelProxy(r ProxyRange, add bool) *request {
+	verb := "delete"
+	if add {
+		verb = "add"
+	}
+	return ask(fmt.Sprintf("proxy_arp_add_del: %s %s to %s in table %d", verb, r.First, r.Last, r.Table), &arp.ProxyArpAddDel{
+		IsAdd: add, Proxy: arp.ProxyArp{TableID: r.Table, Low: ip_types.IP4Address(r.First.As4()), Hi: ip_types.IP4Address(r.Last.As4())},
+	}, &arp.ProxyArpAddDelReply{})
+}
+
+func enableProxy(i Index, enable bool) *request {
+	return ask(fmt.Sprintf("proxy_arp_intfc_enable_disable: interface %d %v", i, enable), &arp.ProxyArpIntfcEnableDisable{
+		SwIfIndex: i.api(), Enable: enable,
+	}, &arp.ProxyArpIntfcEnableDisableReply{})
+}
+
+// Dump finds the known objects of which the dataplane has both parts, and what is left over of others.
+func (b proxyARPs) Dump(ctx context.Context, view kvscheduler.View) iter.Seq2[kvscheduler.Actual[wire.ProxyARP, Proxy], error] {
+	return yieldAll(b.dump(ctx, view))
+}
+
+func (b proxyARPs) dump(ctx context.Context, view kvscheduler.View) ([]kvscheduler.Actual[wire.ProxyARP, Proxy], error) {
+	p, err := b.c.ports(ctx)
+	if err != nil {
+		return nil, err
+	}
+	tables, vrfs, err := b.c.tables(ctx)
+	if err != nil {
+		return nil, err
+	}
+	there, err := b.parts(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var found []kvscheduler.Actual[wire.ProxyARP, Proxy]
+	for name, v := range b.known(view) {
+		port := p.byName[v.Interface]
+		table, ok := tables[v.VRF]
+		if port == nil || !ok {
+			continue
+		}
+		m := Proxy{ProxyRange{table.ID, v.First, v.Last}, Index(port.SwIfIndex)}
+		if there.has(m) {
+			found = append(found, kvscheduler.Actual[wire.ProxyARP, Proxy]{Name: name, V: v, Meta: m})
+		}
+		if _, desired := view.Desired(ref(wire.KindProxyARP, name)); desired || there.has(m) {
+			b.claims.set(name, m)
+		} else {
+			b.claims.drop(name)
+		}
+	}
+	return append(found, b.unclaimed(p, vrfs, there)...), nil
+}
+
+// unclaimed is what is there in our tables and on our interfaces that no known object needs.
+func (b proxyARPs) unclaimed(p *ports, vrfs map[Table]string, there proxyParts) []kvscheduler.Actual[wire.ProxyARP, Proxy] {
+	var found []kvscheduler.Actual[wire.ProxyARP, Proxy]
+	for r := range there.ranges {
+		vrf, ours := vrfs[Table{r.Table, wire.IP4}]
+		if needed, _ := b.claims.need(Proxy{r, noIndex}); ours && !needed {
+			found = append(found, kvscheduler.Actual[wire.ProxyARP, Proxy]{
+				Name: fmt.Sprintf("#%s/%s-%s", vrf, r.First, r.Last), V: wire.ProxyARP{VRF: vrf, First: r.First, Last: r.Last}, Meta: Proxy{r, noIndex},
+			})
+		}
+	}
+	for i := range there.interfaces {
+		name, ours := p.byIndex[i]
+		if _, needed := b.claims.need(Proxy{Interface: i}); ours && !needed {
+			found = append(found, kvscheduler.Actual[wire.ProxyARP, Proxy]{Name: name + "/#", V: wire.ProxyARP{Interface: name}, Meta: Proxy{Interface: i}})
+		}
+	}
+	return found
+}
+
+// known are the objects by name, as they are desired or else as they were applied. Claims of others are forgotten.
+func (b proxyARPs) known(view kvscheduler.View) map[string]wire.ProxyARP {
+	all := map[string]wire.ProxyARP{}
+	for name := range view.All(wire.KindProxyARP) {
+		v, ok := view.Desired(ref(wire.KindProxyARP, name))
+		if !ok {
+			v, _, ok = view.Applied(ref(wire.KindProxyARP, name))
+		}
+		if v, is := v.(wire.ProxyARP); ok && is && v.First.IsValid() && v.Interface != "" {
+			all[name] = v
+		}
+	}
+	b.claims.keep(all)
+	return all
+}
+
+// proxyParts are the ranges of the dataplane and the interfaces that answer for those of their tables.
+type proxyParts struct {
+	ranges     map[ProxyRange]bool
+	interfaces map[Index]bool
+}
+
+func (p proxyParts) has(m Proxy) bool { return p.ranges[m.Range] && p.interfaces[m.Interface] }
+
+func (b proxyARPs) parts(ctx context.Context) (proxyParts, error) {
+	p := proxyParts{ranges: map[ProxyRange]bool{}, interfaces: map[Index]bool{}}
+	ranges := askAll(&arp.ProxyArpDump{}, &arp.ProxyArpDetails{})
+	interfaces := askAll(&arp.ProxyArpIntfcDump{}, &arp.ProxyArpIntfcDetails{})
+	if err := b.c.exchangeAll(ctx, []*request{ranges, interfaces}); err != nil {
+		return p, err
+	}
+	for _, d := range listOf[*arp.ProxyArpDetails](ranges) {
+		p.ranges[ProxyRange{d.Proxy.TableID, netip.AddrFrom4(d.Proxy.Low), netip.AddrFrom4(d.Proxy.Hi)}] = true
+	}
+	for _, d := range listOf[*arp.ProxyArpIntfcDetails](interfaces) {
+		p.interfaces[Index(d.SwIfIndex)] = true
+	}
+	return p, nil
+}
