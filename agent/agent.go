@@ -83,7 +83,11 @@ func (a *Agent) assembleScheduler() error {
 	if err != nil {
 		return fmt.Errorf("kinds of the dataplane: %w", err)
 	}
-	a.dataplane.replay = func() { a.scheduler.Lost(kinds.All()...) }
+	a.dataplane.replay = func(ctx context.Context) error {
+		a.scheduler.Lost(kinds.All()...) // whoever waits for the dataplane need not any more
+		_, err := a.loop.Do(ctx, eventloop.Resynchronize{Kind: eventloop.Downstream, Reason: "dataplane connected again"})
+		return err
+	}
 	if _, err := linux.Register(a.scheduler); err != nil {
 		return fmt.Errorf("kinds of the kernel: %w", err)
 	}

@@ -30,7 +30,7 @@ type Config struct {
 	HostLink   string
 	Log        Log
 	HealthFile string
-	External   string
+	External   string // a directory
 	Verify     bool
 	GCGrace    time.Duration
 	Audit      time.Duration

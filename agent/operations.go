@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"strings"
 	"time"
 
@@ -45,12 +46,27 @@ func (o *operations) State(context.Context, *weftv1.StateRequest) (*weftv1.State
 	for _, c := range conditions {
 		reply.Conditions = append(reply.Conditions, &weftv1.Condition{Name: c.name, Ok: c.ok, Message: c.message})
 	}
-	repaired := &weftv1.Condition{Name: "repaired", Ok: len(stats.Degraded) == 0}
-	if !repaired.Ok {
-		repaired.Message = "could not be undone or applied: " + strings.Join(stats.Degraded, ", ")
-	}
-	reply.Conditions = append(reply.Conditions, repaired)
+	reply.Conditions = append(reply.Conditions, repaired(stats.Degraded, reply.Objects))
 	return reply, nil
+}
+
+// repaired says whether the machine is as desired; while it is not, pods are served all the same.
+func repaired(degraded []string, objects map[string]uint32) *weftv1.Condition {
+	c := &weftv1.Condition{Name: "repaired", Ok: true}
+	if len(degraded) > 0 {
+		c.Ok, c.Message = false, "could not be undone or applied: "+strings.Join(degraded, ", ")
+		return c
+	}
+	var faults []string
+	for _, phase := range []kvscheduler.Phase{kvscheduler.Failed, kvscheduler.Pending, kvscheduler.Drifted, kvscheduler.Removing, kvscheduler.Invalid} {
+		if n := objects[phase.String()]; n > 0 {
+			faults = append(faults, fmt.Sprintf("%d %s", n, phase))
+		}
+	}
+	if len(faults) > 0 {
+		c.Ok, c.Message = false, "objects not as desired: "+strings.Join(faults, ", ")+"; weftctl objects lists them"
+	}
+	return c
 }
 
 // Attachments lists the wired pods.

@@ -21,15 +21,16 @@ type southbound struct {
 	health   *health
 	log      *slog.Logger
 
-	replay    func()        // the dataplane may be a new process: read it back and repair it
-	connected chan struct{} // closed by the first connection
-	lost      chan struct{} // holds a token when the connection broke
+	replay    func(context.Context) error // the dataplane may be a new process: read it back and repair it
+	connected chan struct{}               // closed by the first connection
+	again     chan string                 // holds the version when a connection was made anew
+	lost      chan struct{}               // holds a token when the connection broke
 	once      sync.Once
 	up        atomic.Bool // there is a connection
 }
 
 func newSouthbound(config Dataplane, log *slog.Logger, health *health) *southbound {
-	s := &southbound{health: health, log: log, connected: make(chan struct{}), lost: make(chan struct{}, 1)}
+	s := &southbound{health: health, log: log, connected: make(chan struct{}), again: make(chan string, 1), lost: make(chan struct{}, 1)}
 	if config.Type == Embedded {
 		s.embedded = &embedded{config: config, log: log}
 	}
@@ -45,6 +46,7 @@ func newSouthbound(config Dataplane, log *slog.Logger, health *health) *southbou
 func (s *southbound) run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return s.client.Run(ctx) })
+	group.Go(func() error { return s.replays(ctx) })
 	if s.embedded != nil {
 		group.Go(func() error { return s.supervise(ctx) })
 	}
@@ -113,16 +115,38 @@ func (s *southbound) await(ctx context.Context) error {
 	}
 }
 
+// replays brings a dataplane that was connected anew to what is desired, and only then calls it well: until then new pods
+// are told to come again.
+func (s *southbound) replays(ctx context.Context) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case version := <-s.again:
+			if err := s.replay(ctx); err != nil && ctx.Err() == nil {
+				s.log.Error("replay left something to repair", "err", err)
+			}
+			if s.up.Load() {
+				s.health.set(conditionDataplane, true, version)
+			}
+		}
+	}
+}
+
 func (s *southbound) onConnected(version string) {
 	s.up.Store(true)
-	s.health.set(conditionDataplane, true, version)
 	first := false
 	s.once.Do(func() { first = true })
 	if first {
+		s.health.set(conditionDataplane, true, version)
 		close(s.connected) // the first resync is waiting for it, and reads everything back anyway
 		return
 	}
-	s.replay()
+	s.health.set(conditionDataplane, false, "connected again, replaying what is desired")
+	select {
+	case s.again <- version:
+	default: // one replay for both connections
+	}
 }
 
 func (s *southbound) onLost(err error) {
