@@ -230,3 +230,15 @@ func TestBridgeChangesKeepWhatWasLearned(t *testing.T) {
 		t.Errorf("reached %v", got)
 	}
 }
+
+func TestChangingABridgeLeavesItsOtherInterfacesAlone(t *testing.T) {
+	s := newSegment(t, plain(1, 1, 2))
+	before := s.engine.live.Load().interfaces
+	s.change(plain(1, 1, 3))
+	after := s.engine.live.Load().interfaces
+	for index, changed := range map[int]bool{1: false, 2: true, 3: true, 4: false} {
+		if (before[index] != after[index]) != changed {
+			t.Errorf("interface %d changed: %v", index, !changed)
+		}
+	}
+}
