@@ -10,6 +10,7 @@ import (
 	"github.com/gopacket/gopacket/layers"
 
 	"github.com/weftnet/weft/vswitch/frame"
+	"github.com/weftnet/weft/vswitch/port"
 )
 
 // FuzzFrame sends frames through worker and slow path. Whatever goes in, what comes out is well formed in the eyes of
@@ -19,6 +20,8 @@ func FuzzFrame(f *testing.F) {
 		f.Add(raw, false, uint8(0), uint8(0), uint16(0), uint16(0), uint16(0))
 		f.Add(raw, true, uint8(1), uint8(frame.GSOUDP), uint16(34), uint16(6), uint16(1000))
 		f.Add(raw, true, uint8(1), uint8(frame.GSOTCP6), uint16(54), uint16(16), uint16(1000))
+		f.Add(raw, true, uint8(1|4|8), uint8(frame.GSOUDP), uint16(34), uint16(6), uint16(9))
+		f.Add(raw, true, uint8(1|4), uint8(0), uint16(34), uint16(6), uint16(0))
 	}
 	b := newBench(f)
 	b.route(f, "10.61.0.0/16", Route{Paths: []Path{{Interface: 2}}})
@@ -40,6 +43,7 @@ func FuzzFrame(f *testing.F) {
 		for _, p := range []*memoryPort{b.in, b.out} {
 			p.show = func(out []byte, v frame.Virtio) { judge(t, raw, out, v) }
 		}
+		b.engine.ports.Load().at(2).takes = port.Offload{Checksum: flags&4 == 0, TCP: flags&8 == 0, UDP: flags&8 == 0}
 		b.run(raw, frame.Virtio{Flags: flags, GSOType: gso, GSOSize: size, ChecksumStart: start, ChecksumOffset: offset}, 1)
 		now = now.Add(10 * time.Millisecond)
 		b.engine.slow.Step(now)

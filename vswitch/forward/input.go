@@ -86,6 +86,9 @@ func (w *worker) input(in *iface, b *frame.Buffer) verdict {
 	if in == nil || !in.up {
 		return verdict{drop: dropInterfaceDown}
 	}
+	if b.Virtio.NeedsChecksum() && (b.Len() < frame.EthernetLen || !b.Virtio.Sound(b.Bytes())) {
+		return verdict{drop: dropVirtio}
+	}
 	if in.senders != nil && !in.senders.admits(b.Bytes()) {
 		return verdict{drop: dropMACIP}
 	}

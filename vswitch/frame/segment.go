@@ -9,6 +9,10 @@ const (
 	tcpCWR = 0x80
 )
 
+// maxSegments bounds the work that one frame can make: a sender of raw frames could ask for 65,000 segments of a byte each.
+// A full frame of a connection with segments of 64 bytes still passes.
+const maxSegments = 1024
+
 // Segmenter cuts a GSO frame into the segments it stands for, each complete with lengths, checksums and IP identification
 // (as Linux's tcp_gso_segment and __udp_gso_segment do). It only reads the frame, and allocates nothing.
 type Segmenter struct {
@@ -44,7 +48,8 @@ func NewSegmenter(b []byte, v Virtio) (Segmenter, bool) {
 		s.headers = s.upper + TCP(b[s.upper:]).HeaderLen()
 		s.sequence = binary.BigEndian.Uint32(b[s.upper+4:])
 	}
-	return s, s.headers < len(s.frame)
+	payload := len(s.frame) - s.headers
+	return s, payload > 0 && payload <= maxSegments*s.size
 }
 
 // readNetwork finds the IP packet, and checks that its header ends where the upper one begins.

@@ -16,6 +16,7 @@ var (
 	mac = frame.MAC{2, 0, 0, 0, 0, 1}
 	a4  = netip.MustParseAddr("10.0.0.1")
 	b4  = netip.MustParseAddr("10.0.0.2")
+	a6  = netip.MustParseAddr("fd00::1")
 )
 
 // gso is a GSO frame, and what it was made of.
@@ -178,10 +179,12 @@ func (g gso) judge(t *rapid.T, raw []byte, count, before int) []byte {
 func TestSegmenterRefusesWhatItCannotCut(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		g := drawGSO(t)
-		rule := rapid.SampledFrom([]string{"start", "type", "size", "plain", "short", "protocol"}).Draw(t, "rule")
+		rule := rapid.SampledFrom([]string{"start", "many", "type", "size", "plain", "short", "protocol"}).Draw(t, "rule")
 		switch rule {
 		case "start":
 			g.virtio.ChecksumStart--
+		case "many":
+			g.virtio.GSOSize = uint16((len(g.payload) - 1) / 1024)
 		case "type":
 			g.virtio.GSOType = 3
 		case "size":

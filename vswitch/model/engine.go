@@ -15,7 +15,6 @@ type Engine interface {
 	Links
 	Fibs
 	Bridges
-	Proxying
 	Meter
 }
 
@@ -35,12 +34,13 @@ type Links interface {
 	Publish()
 }
 
-// Fibs are the tables that packets are routed by.
+// Fibs are the tables that packets are routed by, and the addresses in them that interfaces answer for.
 type Fibs interface {
 	AddTable(k forward.TableKey)
 	DelTable(k forward.TableKey)
 	SetRoute(k forward.TableKey, p netip.Prefix, r forward.Route) error
 	DelRoute(k forward.TableKey, p netip.Prefix)
+	SetProxies(p forward.Proxies)
 }
 
 // Bridges are bridge domains. All but SetBridge publish, and wait for the workers.
@@ -50,11 +50,6 @@ type Bridges interface {
 	FlushMACs(f forward.MACFilter)
 	ForgetMAC(bridge uint32, m frame.MAC, on uint32) bool
 	LearnedMACs(bridge uint32) []forward.LearnedMAC
-}
-
-// Proxying is who is answered for.
-type Proxying interface {
-	SetProxies(p forward.Proxies)
 }
 
 // Meter tells what the packet path has done.

@@ -1,0 +1,59 @@
+package frame_test
+
+import (
+	"testing"
+
+	"github.com/weftnet/weft/vswitch/frame"
+)
+
+func TestChecksumMustNotChangeWhatAFrameIs(t *testing.T) {
+	ip4 := make([]byte, 80)
+	frame.PutEthernet(ip4, mac, mac, frame.TypeIPv4)
+	frame.PutIPv4(ip4[14:], frame.IPFields{Protocol: frame.ProtocolTCP, Source: a4, Destination: b4, PayloadLen: 46})
+	ip6 := func(protocol uint8) []byte {
+		b := make([]byte, 110)
+		frame.PutEthernet(b, mac, mac, frame.TypeIPv6)
+		frame.PutIPv6(b[14:], frame.IPFields{Protocol: protocol, Source: a6, Destination: a6, PayloadLen: 56})
+		return b
+	}
+	tagged := append(append(append([]byte(nil), ip4[:12]...), 0x81, 0, 0, 5), ip4[12:]...)
+	arp := make([]byte, 60)
+	frame.PutEthernet(arp, mac, mac, frame.TypeARP)
+	other := make([]byte, 60)
+	frame.PutEthernet(other, mac, mac, 0x88b5)
+	extended := ip6(60)
+	extended[54], extended[55] = frame.ProtocolTCP, 0
+	for _, c := range []struct {
+		rule          string
+		raw           []byte
+		start, offset uint16
+		want          bool
+	}{
+		{"TCP in IPv4", ip4, 34, 16, true},
+		{"an inner header", ip4, 42, 6, true},
+		{"the source of IPv4", ip4, 24, 2, false},
+		{"the destination of IPv4 by the offset", ip4, 14, 16, false},
+		{"TCP in IPv6", ip6(frame.ProtocolTCP), 54, 16, true},
+		{"the source of IPv6", ip6(frame.ProtocolTCP), 14, 8, false},
+		{"ICMPv6", ip6(frame.ProtocolICMPv6), 54, 2, true},
+		{"the type of ICMPv6", ip6(frame.ProtocolICMPv6), 54, 0, false},
+		{"the target of an advertisement", ip6(frame.ProtocolICMPv6), 54, 8, false},
+		{"ICMPv6 from behind its beginning", ip6(frame.ProtocolICMPv6), 56, 2, false},
+		{"TCP behind an extension", extended, 62, 16, true},
+		{"an extension", extended, 54, 0, false},
+		{"TCP in IPv4 with a tag", tagged, 38, 16, true},
+		{"the header of IPv4 with a tag", tagged, 34, 0, false},
+		{"ARP", arp, 14, 14, false},
+		{"another protocol", other, 14, 0, true},
+		{"the Ethernet header", other, 6, 0, false},
+		{"a packet longer than its frame", ip4[:60], 34, 16, false},
+	} {
+		v := frame.Virtio{Flags: frame.VirtioNeedsChecksum, ChecksumStart: c.start, ChecksumOffset: c.offset}
+		if got := v.Sound(c.raw); got != c.want {
+			t.Errorf("%s: %v", c.rule, got)
+		}
+	}
+	if !(frame.Virtio{ChecksumStart: 6}).Sound(arp) {
+		t.Error("no checksum to complete, and refused")
+	}
+}
