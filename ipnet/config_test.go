@@ -22,6 +22,10 @@ func TestConfigurationsThatCannotWorkAreRefused(t *testing.T) {
 		{"an MTU that nothing can", ipnet.Config{Pools: []ipam.Pool{four}, MTU: 70000}, "MTU 70000"},
 		{"a host link too long for Linux", ipnet.Config{Pools: []ipam.Pool{four}, HostLink: "sixteen-letters!"}, "host link"},
 		{"a host link with a slash", ipnet.Config{Pools: []ipam.Pool{four}, HostLink: "a/b"}, "host link"},
+		{"a main interface of another type", ipnet.Config{Pools: []ipam.Pool{four}, PodInterface: "memif"}, `pod interface "memif" is neither tap nor veth`},
+		{"a pool named as a network's", ipnet.Config{Pools: []ipam.Pool{{Name: "a:ip4", Prefix: four.Prefix}}}, "a name without colons"},
+		{"an unknown pool of a namespace", ipnet.Config{Pools: []ipam.Pool{four}, NamespacePools: map[string][]string{"lab": {"x"}}}, `namespace lab: there is no pool "x"`},
+		{"an unknown pool of the node", ipnet.Config{Pools: []ipam.Pool{four}, NodePools: []string{"x"}}, `node: there is no pool "x"`},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -34,7 +34,11 @@ func (n *Network) newCustom(s SavedNetwork) (*custom, error) {
 	}
 	var err error
 	c.addresses, err = ipam.New(ipam.Config{Pools: c.pools(), CoolDown: n.config.CoolDown, Now: n.config.Now})
-	return c, err
+	if err != nil {
+		return nil, err
+	}
+	n.withhold(c)
+	return c, nil
 }
 
 // pools are one for each CIDR.

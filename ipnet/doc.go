@@ -6,6 +6,12 @@
 //	default via 169.254.1.1           |  unnumbered: weft-gateway 169.254.1.1/32      |    10.1.0.0/24 via 169.254.1.1
 //	default via fe80::1               |  fe80::1 on each; 10.1.0.5/32 -> its tap      |
 //
-// All neighbours are static: no packet waits for ARP or ND. Everything here is pure: handlers make values and keep
+// Extra interfaces, tap or veth, are on the same VRF, on nothing, or on a custom network:
+//
+//	x1 10.5.0.2/32 <-- L3 blue ------> weft-<hash>-x1 in VRF weft:blue, unnumbered: weft-gw-blue 10.5.0.1/32
+//	10.5.0.0/24 via 10.5.0.1          |
+//	x2 10.6.0.2/24 <-- L2 red -------> weft-<hash>-x2 in bridge domain weft:red, BVI: weft-gw-red 10.6.0.1/24
+//
+// All neighbours that are routed to are static: no packet waits for ARP or ND. Everything here is pure: handlers make values and keep
 // which attachments are wired; others bring the machine there.
 package ipnet

@@ -21,7 +21,7 @@ func older(ev *pod.AddPod, c *connection) bool {
 // olderHolders are the holders, on a network, in older sandboxes of the pod: what they have may be asked for anew.
 func (n *Network) olderHolders(ev *pod.AddPod, network string) []string {
 	var holders []string
-	for _, c := range n.inOrder() {
+	for _, c := range n.wired {
 		if !older(ev, c) {
 			continue
 		}
@@ -35,9 +35,9 @@ func (n *Network) olderHolders(ev *pod.AddPod, network string) []string {
 }
 
 // handOver takes from older sandboxes the addresses that their pod's new one has. The attachments stay, and what is left
-// of them is theirs until their DEL.
+// of them is theirs until their DEL; that they lost the address is durable, or a restart would give it back.
 func (n *Network) handOver(ev *pod.AddPod, t *eventloop.Txn) {
-	for _, c := range n.inOrder() {
+	for _, c := range n.wired {
 		if !older(ev, c) {
 			continue
 		}
@@ -46,6 +46,7 @@ func (n *Network) handOver(ev *pod.AddPod, t *eventloop.Txn) {
 			continue
 		}
 		n.wired[c.Key] = less
+		t.Save(attachmentsBucket, c.Key.String(), less.Attachment)
 		t.OnRollback(func() error { n.wired[c.Key] = c; return nil })
 		if c.displaced {
 			continue

@@ -96,7 +96,7 @@ func (n *Network) holdDelegated(ev *pod.AddPod, w wish, r ipam.Request, t *event
 
 // holderOfAddress is the attachment that has an address on the network default.
 func (n *Network) holderOfAddress(a netip.Addr) *connection {
-	for _, c := range n.inOrder() {
+	for _, c := range n.wired {
 		for _, i := range c.Interfaces {
 			if i.Network == "" && addressIn(i, a) >= 0 {
 				return c

@@ -52,7 +52,7 @@ func distinct(ev *pod.AddPod, wishes []wish) error {
 }
 
 func (n *Network) holderOfMAC(mac string) *connection {
-	for _, c := range n.inOrder() {
+	for _, c := range n.wired {
 		for _, i := range c.Interfaces {
 			if i.MAC == mac {
 				return c

@@ -18,10 +18,12 @@ const (
 	hostAlias     = "weft:host"
 )
 
-// Where leases are kept, under their own keys, and networks, under their names.
+// Where leases are kept, under their own keys, networks, under their names, and attachments, under their keys. Those are
+// somebody else's to keep, but for one that has handed over an address.
 const (
-	leasesBucket   = "leases"
-	networksBucket = "networks"
+	leasesBucket      = "leases"
+	networksBucket    = "networks"
+	attachmentsBucket = "attachments"
 )
 
 // How long names may be, in bytes.

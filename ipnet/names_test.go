@@ -7,6 +7,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/weftnet/weft/pod"
+	"github.com/weftnet/weft/wire"
 )
 
 func anyKey(r *rapid.T) pod.Key {
@@ -62,5 +63,59 @@ func TestNamesAreThoseOfEarlierVersions(t *testing.T) {
 	got := strings.Join([]string{name, aliasOf(k, k.IfName), macOf(name, linuxEnd).String(), macOf(name, dataplaneEnd).String()}, " ")
 	if want := "weft-06658372a50578ef-eth0 weft:weft/0123456789ab/eth0 02:8c:90:cf:64:60 06:8c:90:cf:64:60"; got != want {
 		t.Errorf("names %s, want %s", got, want)
+	}
+}
+
+// TestNamesOfNetworksDifferAndFit also draws names that differ in their last byte only.
+func TestNamesOfNetworksDifferAndFit(t *testing.T) {
+	rapid.Check(t, func(r *rapid.T) {
+		name := rapid.StringMatching(`[a-z]([a-z0-9-]{0,61}[a-z0-9])?`)
+		a, b := name.Draw(r, "a"), name.Draw(r, "b")
+		if rapid.Bool().Draw(r, "alike") {
+			b = a[:len(a)-1] + "x"
+		}
+		if len(labelOf(a)) > maxLabel || len(loopbackOf(a)) > maxObject || labelOf(a) == podVRF {
+			r.Fatalf("%s: label %s, loopback %s", a, labelOf(a), loopbackOf(a))
+		}
+		if networkOfPool(poolOfNetwork(a, "ip4")) != a || networkOfPool(a) != "" {
+			r.Fatalf("%s: pool %s", a, poolOfNetwork(a, "ip4"))
+		}
+		if (a == b) != (labelOf(a) == labelOf(b)) || (a == b) != (loopbackOf(a) == loopbackOf(b)) {
+			r.Fatalf("%s and %s: labels %s and %s, loopbacks %s and %s", a, b, labelOf(a), labelOf(b), loopbackOf(a), loopbackOf(b))
+		}
+	})
+}
+
+func TestANetworkCalledPodsIsNotThePods(t *testing.T) {
+	if label := labelOf("pods"); label == podVRF || !strings.HasPrefix(label, "weft:pods.") {
+		t.Errorf("label %s", label)
+	}
+}
+
+// TestNamesOfInterfacesDiffer: an interface of one attachment is never taken for one of another.
+func TestNamesOfInterfacesDiffer(t *testing.T) {
+	rapid.Check(t, func(r *rapid.T) {
+		k, other := anyKey(r), anyKey(r)
+		name := rapid.StringMatching(`[a-z0-9._-]{1,15}`).Draw(r, "interface")
+		object := objectName(k, name)
+		if len(object) > maxObject || len(hostName(object)) != 15 || len(aliasOf(k, name)) > maxAlias {
+			r.Fatalf("object %s, host name %s, alias %s", object, hostName(object), aliasOf(k, name))
+		}
+		if name != k.IfName && (object == objectName(k, k.IfName) || holderOf(k, name) == holderOf(k, k.IfName) || hostName(object) == hostName(objectName(k, k.IfName))) {
+			r.Fatalf("interface %s of %s is its main one", name, k)
+		}
+		if k != other && (object == objectName(other, name) || holderOf(k, name) == holderOf(other, name)) {
+			r.Fatalf("interface %s of %s is that of %s", name, k, other)
+		}
+	})
+}
+
+func TestTheLinkLocalAddressIsTheKernels(t *testing.T) {
+	mac, err := wire.ParseMAC("02:8c:90:cf:64:60")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := linkLocalOf(mac).String(); got != "fe80::8c:90ff:fecf:6460" {
+		t.Errorf("got %s", got)
 	}
 }

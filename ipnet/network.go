@@ -19,6 +19,7 @@ type Network struct {
 	addresses *ipam.Allocator                    // of the network default
 	customs   atomic.Pointer[map[string]*custom] // by name; the map never changes: another one takes its place
 	wired     map[pod.Key]*connection            // the event loop's own
+	withheld  []ipam.Lease                       // addresses of interfaces that nobody knows
 }
 
 // connection is a wired attachment.

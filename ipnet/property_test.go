@@ -24,9 +24,13 @@ type world struct {
 	*node
 	config   ipnet.Config
 	networks map[string]pod.Network
-	numbers  map[string][3]uint32 // that a network had when it was first seen
-	pods     map[string]*pod.AddPod
+	numbers  map[string][3]uint32   // that a network had when it was first seen
+	pods     map[string]*pod.AddPod // by sandbox
+	lost     map[string]bool        // sandbox and address: handed over to a younger one of the same pod
 }
+
+// sandboxes are named by their pod, p1 or p2, and which one of its it is.
+var sandboxes = []string{"p1", "p1-young", "p2", "p2-young"}
 
 // TestWhateverHappensTheNetworksStayApart sets networks, adds and deletes pods, restarts, and makes events fail. Numbers
 // are unique and stable, addresses unique on each network, refused events leave all as it was, and in the end nothing is
@@ -38,7 +42,7 @@ func TestWhateverHappensTheNetworksStayApart(t *testing.T) {
 				Pools: []ipam.Pool{four, six}, Tables: ipnet.IDs{First: 100, Last: 102}, BridgeDomains: ipnet.IDs{First: 1, Last: 2},
 				PodInterface: rapid.SampledFrom([]string{"tap", "veth"}).Draw(r, "main"),
 			},
-			networks: map[string]pod.Network{}, numbers: map[string][3]uint32{}, pods: map[string]*pod.AddPod{},
+			networks: map[string]pod.Network{}, numbers: map[string][3]uint32{}, pods: map[string]*pod.AddPod{}, lost: map[string]bool{},
 		}
 		w.node = nodeOf(t, w.config).run(t)
 		bare := list(t, w.committer.Values())
@@ -121,7 +125,7 @@ func (w *world) setNetworks(r *rapid.T) {
 }
 
 func (w *world) addPod(r *rapid.T) {
-	name := rapid.SampledFrom([]string{"p1", "p2", "p3"}).Draw(r, "pod")
+	name := rapid.SampledFrom(sandboxes).Draw(r, "sandbox")
 	if w.pods[name] != nil {
 		return
 	}
@@ -131,26 +135,44 @@ func (w *world) addPod(r *rapid.T) {
 			rapid.SampledFrom([]string{"default", "stub", "a", "b", "c", "d"}).Draw(r, "network")))
 	}
 	ev := asking(name, strings.Join(items, ","), "")
+	ev.ID.Name, ev.ID.UID = name[:2], ""
 	ev.Mode = rapid.SampledFrom([]string{"", pod.ModeChained, pod.ModeIPAM}).Draw(r, "mode")
 	if ev.Mode == pod.ModeIPAM {
 		delete(ev.Annotations, pod.AnnotationCustom)
+	}
+	if ev.Mode != pod.ModeChained && rapid.Bool().Draw(r, "static") {
+		ev.Annotations[pod.AnnotationIPs] = `["10.1.0.9"]`
 	}
 	w.breakIn(rapid.SampledFrom([]string{"", "", "", "later", "commit", "applied", "save"}).Draw(r, "fails in"))
 	before := w.state(r)
 	_, err := w.loop.Do(context.Background(), ev)
 	w.breakIn("")
 	if err == nil {
+		w.handOver(name, ev)
 		w.pods[name] = ev
 	} else if after := w.state(r); after != before {
 		r.Fatalf("failed with %v: -before +after\n%s", err, cmp.Diff(before, after))
 	}
 }
 
+// handOver takes from older sandboxes of the pod what the new one has.
+func (w *world) handOver(name string, ev *pod.AddPod) {
+	for other, older := range w.pods {
+		for _, at := range addressesAt(older.Attachment) {
+			if older.ID == ev.ID && slices.Contains(addressesAt(ev.Attachment), at) {
+				w.lost[other+"@"+at] = true
+			}
+		}
+	}
+	maps.DeleteFunc(w.lost, func(lost string, _ bool) bool { return strings.HasPrefix(lost, name+"@") })
+}
+
 func (w *world) deletePod(r *rapid.T) {
-	name := rapid.SampledFrom([]string{"p1", "p2", "p3"}).Draw(r, "pod")
+	name := rapid.SampledFrom(sandboxes).Draw(r, "sandbox")
 	w.now = w.now.Add(time.Duration(rapid.IntRange(0, 40).Draw(r, "seconds")) * time.Second)
 	w.delete(r, sandbox(name))
 	delete(w.pods, name)
+	maps.DeleteFunc(w.lost, func(lost string, _ bool) bool { return strings.HasPrefix(lost, name+"@") })
 }
 
 func (w *world) check(r *rapid.T) {
@@ -177,6 +199,9 @@ func (w *world) check(r *rapid.T) {
 			w.checkApart(r, ev.Attachment, i)
 		}
 		for _, at := range addressesAt(ev.Attachment) {
+			if w.lost[name+"@"+at] {
+				continue
+			}
 			if seen[at] {
 				r.Fatalf("pod %s: address %s is there twice", name, at)
 			}

@@ -122,8 +122,20 @@ func (n *Network) Withhold(f Found) {
 	}
 	for _, a := range addresses {
 		l := ipam.Lease{Address: a, Holder: f.Object + "/" + a.String(), State: ipam.Used, Since: n.config.Now().UTC()}
+		n.withheld = append(n.withheld, l)
 		if err := n.addresses.Restore([]ipam.Lease{l}); err != nil {
 			n.config.Log.Debug("address needs not be withheld", "interface", f.Object, "address", a.String(), "err", err)
+		}
+	}
+}
+
+// withhold keeps from a new network what it has of the addresses of unknown interfaces: one of them may be its own.
+func (n *Network) withhold(c *custom) {
+	for _, l := range n.withheld {
+		if slices.ContainsFunc(c.Network.CIDRs, func(p netip.Prefix) bool { return p.Contains(l.Address) }) {
+			if err := c.addresses.Restore([]ipam.Lease{l}); err != nil {
+				n.config.Log.Debug("address needs not be withheld", "network", c.Network.Name, "address", l.Address.String(), "err", err)
+			}
 		}
 	}
 }

@@ -128,6 +128,18 @@ func TestWithheldAddressesAreNotGranted(t *testing.T) {
 	}
 }
 
+func TestWithheldAddressesAreNotGrantedByNetworksEither(t *testing.T) {
+	n := newNode(t, four)
+	n.Withhold(ipnet.Found{Object: "weft-lost", Addresses: []netip.Prefix{netip.MustParsePrefix("10.5.0.2/24"), netip.MustParsePrefix("10.5.0.3/24")}})
+	n.run(t)
+	n.set(t, custom("blue", pod.L2, "10.5.0.0/24"), custom("red", pod.L3, "10.5.0.0/24"))
+	for name, want := range map[string]string{"blue": "10.5.0.4/24", "red": "10.5.0.4/32"} {
+		if got := n.add(t, asking(name, "x/tap/"+name, "")).Interfaces[1].Addresses[0].String(); got != want {
+			t.Errorf("on %s the next pod gets %s, want %s", name, got, want)
+		}
+	}
+}
+
 func TestAnAddressWhosePoolIsGoneIsTheOnlyOne(t *testing.T) {
 	n := newNode(t, four).run(t)
 	f := foundOf(t, n, n.add(t, sandbox("a")))

@@ -31,10 +31,14 @@ func (n *Network) refusal(ev *pod.AddPod, w wish, err error) error {
 		wait := exhausted.NextFree.Sub(n.config.Now()).Round(100 * time.Millisecond)
 		return pod.Errorf(pod.CodeTryAgain, "%s: no address of pool %s is free, %d cooling down, the next is free in %s; try again then",
 			what, exhausted.Pool, exhausted.Cooling, wait)
+	case errors.As(err, &exhausted) && w.custom != nil:
+		return pod.Errorf(pod.CodePoolExhausted, "%s: %w; delete pods of network %s", what, err, w.network)
 	case errors.As(err, &exhausted):
 		return pod.Errorf(pod.CodePoolExhausted, "%s: %w; delete pods or give the node another pool", what, err)
 	case errors.As(err, &inUse):
 		return pod.Errorf(pod.CodeAddressInUse, "%s: %w; ask for another one, or for none", what, err)
+	case errors.As(err, &outside) && w.custom != nil:
+		return pod.Errorf(pod.CodeUnknownNetwork, "%s: %w; ask for one of %v, or for none", what, err, w.custom.Network.CIDRs)
 	case errors.As(err, &outside):
 		return pod.Errorf(pod.CodeUnknownNetwork, "%s: %w; ask for one of a pool of this node, or for none", what, err)
 	}

@@ -48,12 +48,10 @@ type Saved struct {
 // restored is logged and left out, the rest is restored.
 func (n *Network) Restore(s Saved) {
 	n.restoreNetworks(s.Networks)
-	before := maps.Clone(n.wired)
 	for _, a := range s.Attachments {
 		n.wired[a.Key] = n.restored(a)
 	}
 	n.displaceOlder()
-	n.settle(before, s.Leases)
 	n.restoreLeases(s)
 }
 
@@ -86,10 +84,10 @@ func (n *Network) restored(a *pod.Attachment) *connection {
 // restoreLeases gives each network its leases back: first those of the attachments' addresses, then those that were kept
 // and that no attachment stands behind.
 func (n *Network) restoreLeases(s Saved) {
-	since := make(map[claim]time.Time) // of kept leases
+	since := make(map[string]time.Time) // of kept leases, by holder and address
 	for _, l := range s.Leases {
 		if l.State == ipam.Used {
-			since[claim{networkOfPool(l.Pool), l.Address, l.Holder}] = l.Since
+			since[l.Holder+" "+l.Address.String()] = l.Since
 		}
 	}
 	leases := make(map[string][]ipam.Lease) // by network
@@ -114,7 +112,7 @@ func (n *Network) restoreLeases(s Saved) {
 
 // leasesOf are the leases of an interface's addresses, since the time that was kept, else since the attachment is. Those of
 // no pool are another plugin's.
-func (n *Network) leasesOf(a *pod.Attachment, i pod.Interface, since map[claim]time.Time) []ipam.Lease {
+func (n *Network) leasesOf(a *pod.Attachment, i pod.Interface, since map[string]time.Time) []ipam.Lease {
 	var leases []ipam.Lease
 	holder := holderOf(a.Key, i.Name)
 	for at, p := range i.Addresses {
@@ -122,7 +120,7 @@ func (n *Network) leasesOf(a *pod.Attachment, i pod.Interface, since map[claim]t
 			continue
 		}
 		l := ipam.Lease{Address: p.Addr(), Holder: holder, State: ipam.Used, Since: a.Created}
-		if kept, ok := since[claim{i.Network, p.Addr(), holder}]; ok {
+		if kept, ok := since[holder+" "+p.Addr().String()]; ok {
 			l.Since = kept
 		}
 		leases = append(leases, l)

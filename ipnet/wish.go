@@ -139,7 +139,7 @@ func delegated(ev *pod.AddPod) ([]netip.Addr, error) {
 // madeAlready reports whether another attachment of the sandbox has made the interface: a pod's annotations are the same
 // for all of them.
 func (n *Network) madeAlready(ev *pod.AddPod, r pod.InterfaceRequest) (bool, error) {
-	for _, c := range n.inOrder() {
+	for _, c := range n.wired {
 		if c.displaced || c.Netns != ev.Netns || c.Key == ev.Key {
 			continue
 		}
