@@ -115,11 +115,14 @@ func finishVeth(home *handle, host netlink.Link, v wire.Veth, place Place) error
 }
 
 // seals are the settings that keep the kernel of the host from what a pod sends: it is the dataplane's to judge. Strict
-// reverse path filtering drops all that comes by a link that no route leads through.
+// reverse path filtering drops all that comes by a link that no route leads through; where the host filters all links
+// loosely, which wins, the other two still keep packets from what is behind the host and from broadcasts.
 var seals = []struct{ setting, value string }{
 	{"ipv6/conf/%s/addr_gen_mode", "1"}, // none, for when IPv6 is enabled for all links at once
 	{"ipv6/conf/%s/disable_ipv6", "1"},
 	{"ipv4/conf/%s/rp_filter", "1"},
+	{"ipv4/conf/%s/forwarding", "0"},
+	{"ipv4/conf/%s/drop_unicast_in_l2_multicast", "1"},
 }
 
 // seal makes the host's end deaf but for the dataplane. It runs where that end is.

@@ -135,6 +135,31 @@ func mustReach(t *testing.T, path, to string) {
 	t.Fatalf("ping %s: %s", to, got)
 }
 
+func TestPodOnAVethIsRouted(t *testing.T) {
+	l := newWholeLab(t, newRuins(t).socket, nil)
+	path := netnstest.New(t)
+	veth := vethOf(t, path, "a")
+	pair := veth[1].value.(wire.Veth)
+	pair.MAC, pair.HostMAC = mac2, mac3
+	pod := append(append(ground(), veth[0], object{veth[1].key, pair}, afPacket("a", wire.Interface{MAC: mac1, MTU: 1500, Up: true})),
+		routedPod("a", wire.LinuxAddress{On: wire.VethKey("a"), Namespace: path, Link: "eth1"})...)
+	l.mustCommit(pod...)
+	l.quiet()
+	mustReach(t, path, "169.254.1.1")
+	mustReach(t, path, "fd00::1")
+	pair.MTU = 1400 // in place, and all that follows anew
+	l.mustCommit(object{veth[1].key, pair})
+	l.quiet()
+	mustReach(t, path, "169.254.1.1")
+	for i := range pod {
+		pod[i].value = nil
+	}
+	l.mustCommit(pod...)
+	if left := l.ours(); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
+}
+
 func TestVethThatWasLostIsHeldAnew(t *testing.T) {
 	l := newWholeLab(t, newRuins(t).socket, nil)
 	a, b := netnstest.New(t), netnstest.New(t)

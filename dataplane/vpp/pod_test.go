@@ -25,21 +25,29 @@ func podOf(t *testing.T, path string) []object {
 	}
 	const name, link = "pod-a", "eth0"
 	on := wire.TapPeerKey(name)
+	return append(routedPod(name, wire.LinuxAddress{On: on, Namespace: path, Link: link}),
+		object{wire.NamespaceKey(path), wire.Namespace{Path: path, Inode: inode, Device: device}},
+		object{wire.InterfaceKey(name), wire.Interface{Type: wire.TypeTap, MAC: mac1, MTU: 1500, Up: true,
+			Tap: wire.Tap{Namespace: path, Name: link, MAC: mac2, MTU: 1500}}},
+		object{on, wire.TapPeer{Interface: name, Namespace: path, Name: link, MAC: mac2, MTU: 1500, Alias: "weft:a", Up: true}})
+}
+
+// routedPod is everything on both ends of the interface of that name, whose dataplane's end has mac1 and whose Linux end
+// has mac2 and is where at says.
+func routedPod(name string, at wire.LinuxAddress) []object {
+	on, path, link := at.On, at.Namespace, at.Link
 	own4, own6 := netip.MustParsePrefix("10.1.0.1/32"), netip.MustParsePrefix("fd00:1::1/128")
 	gate4, gate6 := netip.MustParseAddr("169.254.1.1"), netip.MustParseAddr("fe80::1")
 	objects := []object{
-		{wire.NamespaceKey(path), wire.Namespace{Path: path, Inode: inode, Device: device}},
-		{wire.InterfaceKey(name), wire.Interface{Type: wire.TypeTap, MAC: mac1, MTU: 1500, Up: true,
-			Tap: wire.Tap{Namespace: path, Name: link, MAC: mac2, MTU: 1500}}},
 		member(name, wire.IP4), member(name, wire.IP6),
 		{wire.UnnumberedKey(name), wire.Unnumbered{Interface: name, Donor: "gate", IP4: true, IP6: true}},
 		addressOn(name, "fe80::1/128"),
-		{on, wire.TapPeer{Interface: name, Namespace: path, Name: link, MAC: mac2, MTU: 1500, Alias: "weft:a", Up: true}},
 		neighbourOn(name, own4.Addr().String(), mac2), neighbourOn(name, own6.Addr().String(), mac2),
 		routeTo(own4.String(), wire.Path{Interface: name, NextHop: own4.Addr()}), routeTo(own6.String(), wire.Path{Interface: name, NextHop: own6.Addr()}),
 	}
 	for _, own := range []netip.Prefix{own4, own6} {
-		objects = append(objects, object{wire.LinuxAddressKey(on, own), wire.LinuxAddress{On: on, Namespace: path, Link: link, Prefix: own}})
+		at.Prefix = own
+		objects = append(objects, object{wire.LinuxAddressKey(on, own), at})
 	}
 	for _, gate := range []netip.Addr{gate4, gate6} {
 		all := netip.PrefixFrom(gate, 0).Masked()

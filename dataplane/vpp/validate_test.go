@@ -16,6 +16,16 @@ func fault[V any](validate func(string, V) error, name string, v V) string {
 	return ""
 }
 
+// verdict is what a Validate says, and a part of what it should say; "": nothing.
+type verdict struct{ name, got, want string }
+
+func (v verdict) judge(t *testing.T) {
+	t.Helper()
+	if v.want == "" && v.got != "" || !strings.Contains(v.got, v.want) {
+		t.Errorf("%s: %q, want %q", v.name, v.got, v.want)
+	}
+}
+
 func TestInvalidValuesAreFoundBeforeTheDataplaneSeesThem(t *testing.T) {
 	tap := func(change func(*wire.Interface)) string {
 		v := wire.Interface{Type: wire.TypeTap, Tap: wire.Tap{Name: "eth0"}}
@@ -27,7 +37,7 @@ func TestInvalidValuesAreFoundBeforeTheDataplaneSeesThem(t *testing.T) {
 		to := p4.Masked()
 		return fault(validateRoute, wire.RouteName("v", to), wire.Route{VRF: "v", Prefix: to, Paths: paths})
 	}
-	for _, tt := range []struct{ name, got, want string }{
+	for _, tt := range []verdict{
 		{"a good tap", tap(func(*wire.Interface) {}), ""},
 		{"a long name", fault(validateInterface, strings.Repeat("n", 49), wire.Interface{Type: wire.TypeLoopback}), "1 to 48 bytes"},
 		{"a name with a hash", fault(validateInterface, "a#b", wire.Interface{Type: wire.TypeLoopback}), "no #"},
@@ -42,9 +52,9 @@ func TestInvalidValuesAreFoundBeforeTheDataplaneSeesThem(t *testing.T) {
 		{"a long link name", tap(func(v *wire.Interface) { v.Tap.Name = "sixteen-bytes-xx" }), "1 to 15 bytes"},
 		{"a small MTU", tap(func(v *wire.Interface) { v.MTU = 60 }), "not within"},
 		{"the dataplane's own table", fault(validateVRF, "a/ip4", wire.VRF{Family: wire.IP4, Label: "a"}), "belongs to the dataplane"},
+		{"a long label", fault(validateVRF, "x", wire.VRF{ID: 1, Family: wire.IP4, Label: strings.Repeat("l", 59)}), "1 to 58 bytes"},
 		{"a VRF of no family", fault(validateVRF, "a/", wire.VRF{ID: 1, Label: "a"}), "neither ip4 nor ip6"},
 		{"a VRF of another name", fault(validateVRF, "b/ip4", wire.VRF{ID: 1, Family: wire.IP4, Label: "a"}), "make the name a/ip4"},
-		{"a long label", fault(validateVRF, "x", wire.VRF{ID: 1, Family: wire.IP4, Label: strings.Repeat("l", 59)}), "1 to 58 bytes"},
 		{"a link-local prefix", fault(validateAddress, wire.AddressName("a", p6), wire.Address{Interface: "a", Prefix: p6}), "128 bits"},
 		{"an address of another name", fault(validateAddress, "x", wire.Address{Interface: "a", Prefix: p4}), "make the name a/10.0.0.1/24"},
 		{"an interface that borrows from itself", fault(validateUnnumbered, "a", wire.Unnumbered{Interface: "a", Donor: "a", IP4: true}), "not another interface"},
@@ -56,6 +66,14 @@ func TestInvalidValuesAreFoundBeforeTheDataplaneSeesThem(t *testing.T) {
 		{"a path of another type", route(wire.Path{Type: "drop"}), "not known"},
 		{"a path without interface", route(wire.Path{}), "no interface"},
 		{"a neighbour without MAC", fault(validateNeighbour, "x", wire.Neighbour{Interface: "a", Address: p4.Addr()}), "not that of one interface"},
+		{"a member of no family", fault(validateMembership, "a/", wire.InterfaceVRF{Interface: "a"}), "neither ip4 nor ip6"},
+	} {
+		tt.judge(t)
+	}
+}
+
+func TestInvalidValuesOfLayer2AndItsFiltersAreFoundBeforeTheDataplaneSeesThem(t *testing.T) {
+	for _, tt := range []verdict{
 		{"a good bridge domain", fault(validateBridge, "a", wire.BridgeDomain{ID: 1, Label: "a"}), ""},
 		{"the dataplane's own bridge domain", fault(validateBridge, "a", wire.BridgeDomain{Label: "a"}), "not within 1 and"},
 		{"a bridge domain of another name", fault(validateBridge, "a", wire.BridgeDomain{ID: 1, Label: "b"}), "the name is the label"},
@@ -72,10 +90,7 @@ func TestInvalidValuesAreFoundBeforeTheDataplaneSeesThem(t *testing.T) {
 		{"a range that ends before it begins", fault(validateProxyARP, "a", proxyOn("a", "10.0.0.2", "10.0.0.1").value.(wire.ProxyARP)), "no range of IPv4"},
 		{"a range of IPv6", fault(validateProxyARP, "a", proxyOn("a", "fd00::1", "fd00::2").value.(wire.ProxyARP)), "no range of IPv4"},
 		{"a range of another name", fault(validateProxyARP, "a", proxyOn("b", "10.0.0.1", "10.0.0.1").value.(wire.ProxyARP)), "make the name b/10.0.0.1"},
-		{"a member of no family", fault(validateMembership, "a/", wire.InterfaceVRF{Interface: "a"}), "neither ip4 nor ip6"},
 	} {
-		if tt.want == "" && tt.got != "" || !strings.Contains(tt.got, tt.want) {
-			t.Errorf("%s: %q, want %q", tt.name, tt.got, tt.want)
-		}
+		tt.judge(t)
 	}
 }
