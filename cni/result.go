@@ -73,9 +73,21 @@ func (c *call) resultOf(prev *types100.Result, reply *weftv1.AddReply) (*types10
 		result.Routes = append(result.Routes, route)
 	}
 	if c.ipam {
-		result.Routes = append(result.Routes, c.conf.Routes...)
+		result.Routes = append(result.Routes, routesBy(c.conf.Routes, result.IPs)...)
 	}
 	return result, nil
+}
+
+// routesBy says of routes without a gateway which one they have: CHECKs of other plugins look for what the result says.
+func routesBy(routes []*types.Route, ips []*types100.IPConfig) []*types.Route {
+	for _, r := range routes {
+		for _, ip := range ips {
+			if r.GW == nil && (ip.Address.IP.To4() == nil) == (r.Dst.IP.To4() == nil) {
+				r.GW = ip.Gateway
+			}
+		}
+	}
+	return routes
 }
 
 // dnsOf leaves that of the main plugin as it is. The configuration goes before a foreign IPAM plugin.
