@@ -2,6 +2,7 @@ package vswitch
 
 import (
 	"errors"
+	"fmt"
 	"net"
 	"net/netip"
 	"os"
@@ -23,8 +24,9 @@ import (
 )
 
 // addVethPod is addPod over a veth pair, whose other end is in the dataplane's own namespace.
-func addVethPod(t *testing.T, conn govpp.Connection, n int, hostEnd string, flags af_packet.AfPacketFlags) pod {
+func addVethPod(t *testing.T, conn govpp.Connection, n int, flags af_packet.AfPacketFlags) pod {
 	t.Helper()
+	hostEnd := fmt.Sprintf("weft%d", n)
 	p := pod{netns: netnstest.New(t), n: n}
 	there, err := os.Open(p.netns)
 	if err != nil {
@@ -76,7 +78,7 @@ func TestPodsOnVethsReachOthersThroughTheDataplane(t *testing.T) {
 	netnstest.Require(t)
 	conn := start(t).connect(t)
 	offload := af_packet.AF_PACKET_API_FLAG_CKSUM_GSO | af_packet.AF_PACKET_API_FLAG_QDISC_BYPASS
-	a, b := addVethPod(t, conn, 1, "weft0", offload), addVethPod(t, conn, 2, "weft1", 0)
+	a, b := addVethPod(t, conn, 1, offload), addVethPod(t, conn, 2, 0)
 	c := addPod(t, conn, 3, tapv2.TAP_API_FLAG_GSO)
 	for _, to := range []pod{b, c} {
 		ping(t, a, to.prefix4(2))
@@ -117,7 +119,7 @@ func rulesOf(t *testing.T, p pod) []acl_types.MacipACLRule {
 func TestMACIPLetsAPodBeNobodyElse(t *testing.T) {
 	netnstest.Require(t)
 	conn := start(t).connect(t)
-	a, b := addVethPod(t, conn, 1, "weft0", af_packet.AF_PACKET_API_FLAG_CKSUM_GSO), addPod(t, conn, 2, 0)
+	a, b := addVethPod(t, conn, 1, af_packet.AF_PACKET_API_FLAG_CKSUM_GSO), addPod(t, conn, 2, 0)
 	acls := acl.NewServiceClient(conn)
 	set := func(index uint32, rules []acl_types.MacipACLRule) uint32 {
 		t.Helper()
@@ -149,9 +151,9 @@ func TestMACIPLetsAPodBeNobodyElse(t *testing.T) {
 func TestALinkThatComesBackIsUsedAgain(t *testing.T) {
 	netnstest.Require(t)
 	conn := start(t).connect(t)
-	a, b := addVethPod(t, conn, 1, "weft0", 0), addPod(t, conn, 2, 0)
+	a, b := addVethPod(t, conn, 1, 0), addPod(t, conn, 2, 0)
 	ping(t, b, a.prefix4(2))
-	link, err := netlink.LinkByName("weft0")
+	link, err := netlink.LinkByName("weft1")
 	if err != nil {
 		t.Fatal(err)
 	}
