@@ -2,7 +2,12 @@ package agent
 
 import (
 	"net/netip"
+	"slices"
 	"testing"
+
+	"github.com/weftnet/weft/kvscheduler"
+	"github.com/weftnet/weft/podmanager"
+	"github.com/weftnet/weft/wire"
 )
 
 type desk struct {
@@ -33,5 +38,51 @@ func TestADifferenceIsNamedFieldByField(t *testing.T) {
 				t.Errorf("got %q, want %q", got, tt.text)
 			}
 		})
+	}
+}
+
+func TestALinksFieldsDifferEachByItself(t *testing.T) {
+	ref := kvscheduler.Ref{Kind: wire.KindTapPeer, Name: "tap0"}
+	want := wire.TapPeer{Interface: "tap0", Name: "eth0", MTU: 1500, Up: true}
+	have := want
+	have.MTU, have.Up = 1400, false
+	tests := map[string]struct {
+		difference kvscheduler.Difference
+		found      []podmanager.Difference
+	}{
+		"two fields": {kvscheduler.Difference{Ref: ref, Want: want, Have: have, Reason: "changed"}, []podmanager.Difference{
+			{Text: ref.String() + ": changed (mtu is 1400, not 1500)", Interface: "eth0", Field: podmanager.FieldMTU, Have: "1400"},
+			{Text: ref.String() + ": changed (up is false, not true)", Interface: "eth0", Field: "up", Have: "false"},
+		}},
+		"a link that is gone": {kvscheduler.Difference{Ref: ref, Want: want, Reason: "missing"}, []podmanager.Difference{
+			{Text: ref.String() + ": missing", Interface: "eth0"},
+		}},
+		"a pair": {kvscheduler.Difference{Ref: ref, Want: wire.Veth{Name: "veth1", MTU: 1500}, Have: wire.Veth{Name: "veth1", MTU: 1400}, Reason: "changed"}, []podmanager.Difference{
+			{Text: ref.String() + ": changed (mtu is 1400, not 1500)", Interface: "veth1", Field: podmanager.FieldMTU, Have: "1400"},
+		}},
+		"what is no link": {kvscheduler.Difference{Ref: ref, Want: desk{Legs: 4}, Have: desk{Legs: 3}, Reason: "changed"}, []podmanager.Difference{
+			{Text: ref.String() + ": changed (legs is 3, not 4)"},
+		}},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			if got := differencesOf(tt.difference); !slices.Equal(got, tt.found) {
+				t.Errorf("got %+v\nwant %+v", got, tt.found)
+			}
+		})
+	}
+}
+
+func TestOnlyARouteOfAPodThatIsMissingCanHaveBeenMoved(t *testing.T) {
+	gone := wire.LinuxRoute{Namespace: t.TempDir(), Link: "eth0"}
+	for name, d := range map[string]kvscheduler.Difference{
+		"no route":                       {Want: desk{}},
+		"a route of the host":            {Want: wire.LinuxRoute{Link: "lo"}},
+		"a route that leads elsewhere":   {Want: gone, Have: gone},
+		"a sandbox that cannot be asked": {Want: gone},
+	} {
+		if movedByOthers(d) {
+			t.Errorf("%s was moved", name)
+		}
 	}
 }

@@ -33,6 +33,7 @@ type node struct {
 	verified    int
 	notReady    error
 	paused      string
+	bare        bool                                            // pods get no interface
 	wiring      func(ctx context.Context, ev *pod.AddPod) error // asked while a pod is wired
 }
 
@@ -68,6 +69,10 @@ func (n *node) wire(ctx context.Context, ev *pod.AddPod, txn *eventloop.Txn) err
 			return err
 		}
 	}
+	txn.Put("tap/"+ev.Key.String(), "wired")
+	if n.bare {
+		return nil
+	}
 	ev.Attachment.Interfaces = append(ev.Attachment.Interfaces, pod.Interface{
 		Name: ev.Key.IfName, Type: "tap", Object: "tap0", MAC: "02:fe:00:00:00:01", MTU: 1450,
 		Addresses: []netip.Prefix{netip.MustParsePrefix("10.1.1.5/32"), netip.MustParsePrefix("fd00::5/128")},
@@ -77,7 +82,6 @@ func (n *node) wire(ctx context.Context, ev *pod.AddPod, txn *eventloop.Txn) err
 			{Destination: netip.MustParsePrefix("fe80::1/128")},
 		},
 	})
-	txn.Put("tap/"+ev.Key.String(), "wired")
 	return nil
 }
 

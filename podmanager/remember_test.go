@@ -1,0 +1,122 @@
+package podmanager
+
+import (
+	"context"
+	"net/netip"
+	"testing"
+	"testing/synctest"
+
+	"github.com/weftnet/weft/pod"
+	weftv1 "github.com/weftnet/weft/proto/weft/v1"
+)
+
+func mac(have string) Difference {
+	return Difference{Text: "mac is " + have, Interface: "eth0", Field: FieldMAC, Have: have}
+}
+
+func mtu(have string) Difference {
+	return Difference{Text: "mtu is " + have, Interface: "eth0", Field: FieldMTU, Have: have}
+}
+
+// TestACheckJudgesALinkByWhatTheRuntimeRemembers has a link that was promised 02:fe:00:00:00:01 and 1450, what prevResult
+// says, and what the kernel shows where it is not as promised.
+func TestACheckJudgesALinkByWhatTheRuntimeRemembers(t *testing.T) {
+	const other = "02:00:00:00:00:77"
+	tests := map[string]struct {
+		mac   string // in prevResult; "" = as promised
+		mtu   uint32 // the same; 1 = prevResult has none
+		shown []Difference
+		text  string // "" = it passes
+	}{
+		"as promised":                                   {"", 0, nil, ""},
+		"a MAC that a later plugin set":                 {other, 0, []Difference{mac(other)}, ""},
+		"a MAC that nobody in the chain set":            {"", 0, []Difference{mac(other)}, "mac is 02:00:00:00:00:77"},
+		"a MAC other than that which was set":           {other, 0, []Difference{mac("02:00:00:00:00:78")}, "mac is 02:00:00:00:00:78"},
+		"a MAC that was set and then undone":            {other, 0, nil, "mac of interface eth0 is 02:fe:00:00:00:01, and 02:00:00:00:00:77 in prevResult"},
+		"an MTU that a later plugin set":                {"", 1400, []Difference{mtu("1400")}, ""},
+		"an MTU that nobody in the chain set":           {"", 0, []Difference{mtu("1400")}, "mtu is 1400"},
+		"an MTU that was set and then undone":           {"", 1400, nil, "mtu of interface eth0 is 1450, and 1400 in prevResult"},
+		"an MTU, and a version that cannot say so":      {"", 1, []Difference{mtu("1400")}, ""},
+		"both, and one is wrong":                        {other, 1400, []Difference{mac(other), mtu("1300")}, "mtu is 1300"},
+		"another field of the link":                     {"", 0, []Difference{{Text: "up is false", Interface: "eth0", Field: "up", Have: "false"}}, "up is false"},
+		"a link that is gone, whatever was set":         {other, 0, []Difference{{Text: "eth0: missing", Interface: "eth0"}}, "eth0: missing"},
+		"the MAC of a link that prevResult has nothing": {other, 0, []Difference{mac(other), {Text: "mac is x", Interface: "tap1", Field: FieldMAC, Have: other}}, "mac is x"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				n := newNode(t)
+				req := checkOf(n.add(t, "c1", "/run/netns/a"))
+				if tt.mac != "" {
+					req.Interfaces[0].Mac = tt.mac
+				}
+				if tt.mtu != 0 {
+					req.Interfaces[0].Mtu = tt.mtu &^ 1
+				}
+				n.set(func() { n.links = tt.shown })
+				err := n.check1(t, req)
+				if tt.text == "" && err != nil {
+					t.Errorf("it fails: %v", err)
+				}
+				if tt.text != "" {
+					wantError(t, err, 105, tt.text)
+				}
+				n.stopLoop()
+			})
+		})
+	}
+}
+
+// TestACheckOfAddressesOnlyAsksForThese is that of an attachment whose interface is another plugin's.
+func TestACheckOfAddressesOnlyAsksForThese(t *testing.T) {
+	tests := map[string]struct {
+		ips  []*weftv1.IP
+		text string
+	}{
+		"on whichever interface":     {[]*weftv1.IP{{Address: "10.9.0.1/24"}, {Address: "10.3.0.7/16", Interface: 1}}, ""},
+		"the other plugin is silent": {nil, ""},
+		"it has another address":     {[]*weftv1.IP{{Address: "10.3.0.8/16"}}, "address 10.3.0.7/16 is missing in prevResult"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			n := newNodeWith(t, &pod.Attachment{
+				Key: keyOfContainer("c1"), Netns: pod.Netns{Path: "/run/netns/a", Inode: 11, Device: 4},
+				Interfaces: []pod.Interface{{
+					Name: "eth0", Type: pod.TypeIPAM, Addresses: []netip.Prefix{netip.MustParsePrefix("10.3.0.7/16")},
+					Routes: []pod.Route{{Destination: netip.MustParsePrefix("0.0.0.0/0")}},
+				}},
+			})
+			err := n.check1(t, &weftv1.CheckRequest{
+				Caller: caller(), Attachment: attachment("c1"), Netns: "/run/netns/a", Mode: "ipam", Ips: tt.ips,
+				Interfaces: []*weftv1.Interface{{Name: "eth0", Mac: "aa:00:00:00:00:01", Mtu: 9000, Sandbox: "/run/netns/a"}},
+			})
+			if tt.text == "" && err != nil {
+				t.Errorf("it fails: %v", err)
+			}
+			if tt.text != "" {
+				wantError(t, err, 105, tt.text)
+			}
+		})
+	}
+}
+
+func TestAChainedAttachmentWithoutInterfacesIsKept(t *testing.T) {
+	n := newNode(t)
+	n.config.LinkExists = nil
+	req := addOf("c1", "/run/netns/a")
+	req.Mode = pod.ModeChained
+	n.bare = true
+	if _, reply := n.asked(t, req); len(reply.GetInterfaces())+len(reply.GetIps()) != 0 {
+		t.Fatalf("reply %v", reply)
+	}
+	n.want(t, "c1")
+	if err := n.check1(t, &weftv1.CheckRequest{Caller: caller(), Attachment: attachment("c1"), Netns: "/run/netns/a", Mode: "chained"}); err != nil {
+		t.Errorf("CHECK: %v", err)
+	}
+	n.set(func() { n.now = n.now.Add(defaultGrace) })
+	reply, err := n.Collect(context.Background(), &weftv1.CollectRequest{Caller: caller(), Network: "weft"})
+	if err != nil || reply.GetError() != nil || len(reply.GetRemoved()) != 1 {
+		t.Errorf("GC: %v, %v", reply, err)
+	}
+	n.want(t)
+}
