@@ -149,7 +149,21 @@ func (r *request) detail(data []byte) {
 	}
 }
 
+// lists are the messages with a list whose length has 32 bits: where that length stands, and how long an item is.
+var lists = map[string]struct{ count, item int }{
+	"bridge_domain_details": {89, 9},
+	"macip_acl_details":     {74, 31},
+}
+
+var errList = errors.New("a list is longer than its message")
+
 func decode(data []byte, m api.Message) error {
+	// The codec makes room for a list before it looks whether it is there.
+	if l, ok := lists[m.GetMessageName()]; ok && len(data) >= l.count+4 {
+		if items := binary.BigEndian.Uint32(data[l.count:]); uint64(items)*uint64(l.item) > uint64(len(data)-l.count-4) {
+			return fmt.Errorf("read %s: %w", m.GetMessageName(), errList)
+		}
+	}
 	if err := codec.DecodeMsg(data, m); err != nil {
 		return fmt.Errorf("read %s: %w", m.GetMessageName(), err)
 	}
