@@ -17,7 +17,7 @@ import (
 // and Refused says why. Numbers are given in the order of the names, and those that become free are not given again by the
 // same event: the dataplane knows them until it is done.
 func (n *Network) ChangeNetworks(_ context.Context, ev *pod.SetNetworks, t *eventloop.Txn) error {
-	ch := &change{Network: n, ev: ev, t: t, before: n.customNetworks(), after: maps.Clone(n.customNetworks())}
+	ch := &change{Network: n, ev: ev, t: t, before: n.customNetworks(), after: maps.Clone(n.customNetworks()), taken: map[string]map[uint32]bool{}}
 	ev.Refused = make(map[string]string)
 	wanted := ch.wanted()
 	for _, name := range slices.Sorted(maps.Keys(ch.before)) {
@@ -48,6 +48,7 @@ type change struct {
 	ev            *pod.SetNetworks
 	t             *eventloop.Txn
 	before, after map[string]*custom
+	taken         map[string]map[uint32]bool // by what they number; made when first asked for
 }
 
 // wanted are the networks of the event that make sense, by name. One that is there twice stays as it was.
@@ -132,13 +133,19 @@ func (ch *change) number(what string, had uint32, from IDs, of func(*custom) uin
 	if had != 0 {
 		return had, nil
 	}
-	taken := map[uint32]bool{of(&custom{SavedNetwork: SavedNetwork{Table: ch.config.PodVRFTable}}): true}
-	for _, networks := range []map[string]*custom{ch.before, ch.after} {
-		for _, c := range networks {
-			taken[of(c)] = true
+	taken := ch.taken[what]
+	if taken == nil {
+		taken = map[uint32]bool{of(&custom{SavedNetwork: SavedNetwork{Table: ch.config.PodVRFTable}}): true}
+		for _, networks := range []map[string]*custom{ch.before, ch.after} {
+			for _, c := range networks {
+				taken[of(c)] = true
+			}
 		}
+		ch.taken[what] = taken
 	}
-	return from.lowest(what, taken)
+	id, err := from.lowest(what, taken)
+	taken[id] = true
+	return id, err
 }
 
 // vniOf is the network, other than this one, that has a VNI.
@@ -174,21 +181,21 @@ func (ch *change) takeAway(c *custom) {
 
 // users says which pods a network has; "" if none.
 func (n *Network) users(network string) string {
-	first, more := "", 0
-	for _, c := range n.inOrder() {
-		switch {
-		case !slices.ContainsFunc(c.Interfaces, func(i pod.Interface) bool { return i.Network == network }):
-		case first == "":
-			first = c.Name() + " (" + c.Key.String() + ")"
-		default:
-			more++
+	var first *connection
+	more := -1
+	for _, c := range n.wired {
+		if !slices.ContainsFunc(c.Interfaces, func(i pod.Interface) bool { return i.Network == network }) {
+			continue
+		}
+		if more++; first == nil || c.Key.String() < first.Key.String() {
+			first = c
 		}
 	}
 	switch {
-	case first == "":
+	case first == nil:
 		return ""
 	case more == 0:
-		return first + " is attached to it; delete it first"
+		return fmt.Sprintf("%s (%s) is attached to it; delete it first", first.Name(), first.Key)
 	}
-	return fmt.Sprintf("%s and %d more are attached to it; delete them first", first, more)
+	return fmt.Sprintf("%s (%s) and %d more are attached to it; delete them first", first.Name(), first.Key, more)
 }

@@ -221,3 +221,36 @@ func TestTheOrderOfCIDRsIsNoChange(t *testing.T) {
 		t.Errorf("refused %v, state\n%s, was\n%s", refused, n.state(t), before)
 	}
 }
+
+func TestAThousandNetworksComeAndGo(t *testing.T) {
+	n := newNode(t, four).run(t)
+	before := list(t, n.committer.Values())
+	var networks []pod.Network
+	for i := range 1000 {
+		networks = append(networks, custom(fmt.Sprint("n", i), []pod.NetworkType{pod.L2, pod.L3}[i%2], "10.5.0.0/24"))
+	}
+	networks[990] = custom("n990", pod.L2)
+	for range 2 {
+		if refused := n.set(t, networks...); len(refused) > 0 {
+			t.Fatal(refused)
+		}
+		for i := range 10 {
+			n.add(t, asking(fmt.Sprint(i), fmt.Sprintf("x/tap/n%d,y/tap/n%d", i, 990), ""))
+		}
+		if refused := n.set(t); len(refused) != 11 {
+			t.Errorf("refused %v", refused)
+		}
+		for i := range 10 {
+			n.delete(t, sandbox(fmt.Sprint(i)))
+		}
+		n.set(t)
+		n.now = n.now.Add(2 * coolDown)
+	}
+	leases := n.kept().Leases
+	if len(n.numbers()) > 0 || slices.ContainsFunc(leases, func(l ipam.Lease) bool { return l.Pool != four.Name }) {
+		t.Errorf("networks %v, leases %v are left", n.numbers(), leases)
+	}
+	if after := list(t, n.committer.Values()); after != before {
+		t.Errorf("values\n%s\nwere\n%s", after, before)
+	}
+}
