@@ -28,6 +28,7 @@ const (
 	Deny        Behaviour = "deny"        // as to a caller that is not root
 	Refuse      Behaviour = "refuse"      // with an error of its own
 	Nonsense    Behaviour = "nonsense"    // an ADD that succeeds with what is no result
+	Old         Behaviour = "old"         // as an agent of an earlier release, which does not know Find
 )
 
 // Agent is a server of weft.v1.RemoteCNI.
@@ -129,7 +130,10 @@ func (a *Agent) Add(ctx context.Context, req *weftv1.AddRequest) (*weftv1.AddRep
 
 // Find answers with Had.
 func (a *Agent) Find(ctx context.Context, req *weftv1.FindRequest) (*weftv1.FindReply, error) {
-	_, refusal, err := a.take(ctx, req)
+	behaviour, refusal, err := a.take(ctx, req)
+	if behaviour == Old {
+		return nil, status.Error(codes.Unimplemented, "unknown method Find")
+	}
 	return &weftv1.FindReply{Error: refusal, Found: a.Had}, err
 }
 
