@@ -1,0 +1,167 @@
+package matrix_test
+
+import (
+	"context"
+	"net"
+	"net/netip"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/weftnet/weft/test/netns"
+	"github.com/weftnet/weft/test/node"
+	"github.com/weftnet/weft/test/ping"
+)
+
+// How long an address has to answer that must, and one that must not.
+const (
+	reachable   = 3 * time.Second
+	unreachable = 300 * time.Millisecond
+)
+
+// exchange lets packets go both ways by the interface of the cell.
+func (c cell) exchange(t *testing.T, home string, a, b *wired) {
+	t.Helper()
+	for _, way := range [][2]*wired{{a, b}, {b, a}} {
+		from, to := way[0], way[1]
+		switch c.network {
+		case "stub":
+			c.nothing(t, from, to)
+		case "default":
+			// The way to that network is the main interface's, and so is that of the answers.
+			answers(t, from, "eth0", to.last().Bare()...)
+			c.byItself(t, from, to)
+		case "main":
+			answers(t, from, "eth0", to.last().Bare()...)
+			answers(t, from, "eth0", c.nodeAddresses(t, home)...)
+		case "L2":
+			answers(t, from, "x0", to.last().Bare()...)
+		case "L3":
+			answers(t, from, "x0", to.last().Bare()...)
+			answers(t, from, "x0", gateways(from.last())...)
+		}
+	}
+	if c.network == "main" {
+		answers(t, &wired{Pod: &node.Pod{Name: "the node", Netns: home}}, "", append(a.last().Bare(), b.last().Bare()...)...)
+	}
+}
+
+// answers fails unless each address does answer what is sent to it by a link.
+func answers(t *testing.T, from *wired, link string, to ...netip.Addr) {
+	t.Helper()
+	if len(to) == 0 {
+		t.Error("there is no address to reach")
+	}
+	for _, address := range to {
+		if err := reach(t.Context(), from.Netns, link, address, reachable); err != nil {
+			t.Errorf("from %s by %s: %v", from.Name, link, err)
+		}
+	}
+}
+
+func reach(ctx context.Context, path, link string, to netip.Addr, patience time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	p, err := ping.OpenOn(path, link, to)
+	if err != nil {
+		return err
+	}
+	defer p.Close()
+	_, err = p.Reach(ctx, to)
+	return err
+}
+
+// gateways are those of a link's addresses; a link-local one says by which link it is meant.
+func gateways(l node.Link) []netip.Addr {
+	var all []netip.Addr
+	for _, g := range l.Gateways {
+		if g.IsLinkLocalUnicast() && g.Is6() {
+			g = g.WithZone(l.Name)
+		}
+		all = append(all, g)
+	}
+	return all
+}
+
+// nodeAddresses are the node's own, of the families of the cell.
+func (c cell) nodeAddresses(t *testing.T, home string) []netip.Addr {
+	t.Helper()
+	var list []netlink.Addr
+	try(t, netns.Do(home, func() error {
+		l, err := netlink.LinkByName(node.HostLink)
+		if err != nil {
+			return err
+		}
+		list, err = netlink.AddrList(l, netlink.FAMILY_ALL)
+		return err
+	}))
+	var all []netip.Addr
+	for _, a := range list {
+		address, _ := netip.AddrFromSlice(a.IP)
+		address = address.Unmap()
+		if !address.IsLinkLocalUnicast() && (address.Is4() && c.has4() || address.Is6() && c.has6()) {
+			all = append(all, address)
+		}
+	}
+	return all
+}
+
+// byItself sends by the extra interface, where the pod says that the network is there.
+func (c cell) byItself(t *testing.T, from, to *wired) {
+	t.Helper()
+	l := from.last()
+	for i, address := range to.last().Bare() {
+		try(t, route(from.Netns, netlink.RouteAdd, address, l.Gateways[i]))
+		answers(t, from, "x0", address)
+		try(t, route(from.Netns, netlink.RouteDel, address, l.Gateways[i]))
+	}
+}
+
+// route does something with a pod's route by its extra interface.
+func route(path string, do func(*netlink.Route) error, to, via netip.Addr) error {
+	return netns.Do(path, func() error {
+		l, err := netlink.LinkByName("x0")
+		if err != nil {
+			return err
+		}
+		return do(&netlink.Route{
+			LinkIndex: l.Attrs().Index, Gw: via.AsSlice(), Flags: int(netlink.FLAG_ONLINK), Priority: 1,
+			Dst: &net.IPNet{IP: to.AsSlice(), Mask: net.CIDRMask(to.BitLen(), to.BitLen())},
+		})
+	})
+}
+
+// nothing gives both ends of a stub addresses as if they were on one link, and expects that no packet gets through.
+func (c cell) nothing(t *testing.T, from, to *wired) {
+	t.Helper()
+	here, there := c.chosen("10.9.0.1/24", "fd00:9::1/64"), c.chosen("10.9.0.2/24", "fd00:9::2/64")
+	var attempts sync.WaitGroup
+	for i, p := range there {
+		try(t, address(from.Netns, netlink.AddrAdd, here[i]))
+		try(t, address(to.Netns, netlink.AddrAdd, p))
+		attempts.Go(func() {
+			if reach(t.Context(), from.Netns, "x0", p.Addr(), unreachable) == nil {
+				t.Errorf("%s answers by a stub", p.Addr())
+			}
+		})
+	}
+	attempts.Wait()
+	for i := range there {
+		try(t, address(from.Netns, netlink.AddrDel, here[i]))
+		try(t, address(to.Netns, netlink.AddrDel, there[i]))
+	}
+}
+
+// address does something with an address of a pod's extra interface.
+func address(path string, do func(netlink.Link, *netlink.Addr) error, p netip.Prefix) error {
+	return netns.Do(path, func() error {
+		l, err := netlink.LinkByName("x0")
+		if err != nil {
+			return err
+		}
+		ip := &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
+		return do(l, &netlink.Addr{IPNet: ip, Flags: 2}) // IFA_F_NODAD
+	})
+}

@@ -1,0 +1,193 @@
+package matrix_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weftnet/weft/test/leftovers"
+	"github.com/weftnet/weft/test/netns"
+	"github.com/weftnet/weft/test/node"
+)
+
+// matrix is the node that all cells have in turn.
+type matrix struct {
+	node         *node.Node
+	home         string // its network namespace
+	runtime      *node.Runtime
+	podInterface string // of the agent that runs
+	pods         int    // made so far
+}
+
+// TestMatrix goes through all cells of a node with IPv4, of one with IPv6 and of one with both: ADD of two pods with the
+// interface, what the runtime was told and what there is, packets, CHECK, a crash of the agent and all of that again, DEL,
+// and nothing left.
+func TestMatrix(t *testing.T) {
+	requireTaps(t)
+	programs, err := build(t)
+	try(t, err)
+	for _, families := range []string{"v4", "v6", "dual"} {
+		t.Run(families, func(t *testing.T) {
+			t.Parallel() // they mostly wait
+			m := newMatrix(t, programs, families)
+			defer m.end(t)
+			m.start(t)
+			for _, c := range cells(families) {
+				t.Run(c.String(), func(t *testing.T) { m.play(t, c) })
+			}
+		})
+	}
+}
+
+func newMatrix(t *testing.T, programs, families string) *matrix {
+	t.Helper()
+	n, err := node.New(programs, options(families))
+	try(t, err)
+	m := &matrix{node: n, home: filepath.Join(n.Dir, "home"), podInterface: "tap"}
+	try(t, netns.Make(m.home))
+	m.runtime, err = n.Runtime(os.Stderr)
+	try(t, err)
+	return m
+}
+
+// start starts the agent in the node's namespace.
+func (m *matrix) start(t *testing.T) {
+	t.Helper()
+	try(t, netns.Do(m.home, func() error { return m.node.StartAgent(t.Context(), "--pod-interface", m.podInterface) }))
+}
+
+func (m *matrix) end(t *testing.T) {
+	if t.Failed() {
+		for _, path := range []string{m.node.AgentLog(), m.node.DataplaneLog()} {
+			if content, err := os.ReadFile(path); err == nil {
+				t.Logf("the end of %s:\n%s", path, content[max(0, len(content)-4000):])
+			}
+		}
+	}
+	if err := errors.Join(m.node.StopAgent(), netns.Remove(m.home), m.node.Close()); err != nil {
+		t.Errorf("take the node away: %v", err)
+	}
+}
+
+// wired is a pod with what its ADD gave.
+type wired struct {
+	*node.Pod
+	links  []node.Link
+	routes []string // "destination via gateway"
+}
+
+// last is the interface of the cell: the main one, or the only one beside it.
+func (w *wired) last() node.Link { return w.links[len(w.links)-1] }
+
+// settling is how long the kernel and closing connections may take until nothing is left.
+const settling = 5 * time.Second
+
+// cniTimeout is a runtime's patience with one call of a plugin.
+const cniTimeout = 20 * time.Second
+
+// play is all that is done to a cell.
+func (m *matrix) play(t *testing.T, c cell) {
+	if m.podInterface != c.podInterface() {
+		m.podInterface = c.podInterface()
+		m.restart(t)
+	}
+	a, b := m.newPod(t, c), m.newPod(t, c)
+	defer func() { try(t, a.Remove()); try(t, b.Remove()) }()
+	places := m.places(a, b)
+	before, err := leftovers.Steady(t.Context(), places, settling)
+	try(t, err)
+	defer m.leave(t, before, a, b)
+
+	m.add(t, a)
+	m.add(t, b)
+	c.judge(t, a)
+	c.judge(t, b)
+	wiring, err := leftovers.Take(t.Context(), places)
+	try(t, err)
+	c.judgeDump(t, wiring.Since(before))
+	c.exchange(t, m.home, a, b)
+	m.check(t, a, b)
+	wiring, err = leftovers.Steady(t.Context(), places, settling) // with what the kernels learned of each other
+	try(t, err)
+
+	m.restart(t)
+	again, err := leftovers.Settle(t.Context(), places, wiring, settling)
+	try(t, err)
+	if lines := again.Since(wiring); len(lines) > 0 {
+		t.Errorf("after a crash of the agent there differ:\n  %s", strings.Join(lines, "\n  "))
+	}
+	c.exchange(t, m.home, a, b)
+	m.check(t, a, b)
+}
+
+func (m *matrix) newPod(t *testing.T, c cell) *wired {
+	t.Helper()
+	m.pods++
+	p, err := m.node.NewPod(fmt.Sprintf("p%d", m.pods))
+	try(t, err)
+	p.Annotations = c.annotations()
+	return &wired{Pod: p}
+}
+
+// places is where the pods could leave something. The agent's descriptors are left out: agents come and go.
+func (m *matrix) places(a, b *wired) leftovers.Places {
+	return leftovers.Places{
+		Namespaces:  map[string]string{"node": m.home, "a": a.Netns, "b": b.Netns},
+		Directories: m.node.Watched(),
+		Processes:   map[string]int{"weft-vswitch": m.node.DataplanePID()},
+		Agent:       m.node.Socket(),
+		Dataplane:   m.node.DataplaneSocket(),
+	}
+}
+
+func (m *matrix) add(t *testing.T, w *wired) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), cniTimeout)
+	defer cancel()
+	result, err := m.runtime.Add(ctx, w.Pod)
+	try(t, err)
+	w.links, err = node.Links(result)
+	try(t, err)
+	for _, r := range result.Routes {
+		w.routes = append(w.routes, fmt.Sprintf("%s via %s", &r.Dst, r.GW))
+	}
+}
+
+func (m *matrix) check(t *testing.T, pods ...*wired) {
+	t.Helper()
+	for _, w := range pods {
+		ctx, cancel := context.WithTimeout(t.Context(), cniTimeout)
+		defer cancel()
+		if err := m.runtime.Check(ctx, w.Pod); err != nil {
+			t.Errorf("CHECK: %v", err)
+		}
+	}
+}
+
+// leave deletes the pods and compares with what was there before them.
+func (m *matrix) leave(t *testing.T, before leftovers.Snapshot, pods ...*wired) {
+	for _, w := range pods {
+		ctx, cancel := context.WithTimeout(t.Context(), cniTimeout)
+		defer cancel()
+		if err := m.runtime.Del(ctx, w.Pod); err != nil {
+			t.Errorf("DEL: %v", err)
+		}
+	}
+	after, err := leftovers.Settle(t.Context(), m.places(pods[0], pods[1]), before, settling)
+	try(t, err)
+	if lines := after.Since(before); len(lines) > 0 {
+		t.Errorf("after DEL there differ:\n  %s", strings.Join(lines, "\n  "))
+	}
+}
+
+// restart kills the agent and starts another one.
+func (m *matrix) restart(t *testing.T) {
+	t.Helper()
+	try(t, m.node.KillAgent())
+	m.start(t)
+}

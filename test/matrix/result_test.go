@@ -1,0 +1,147 @@
+package matrix_test
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/weftnet/weft/test/netns"
+)
+
+// judge compares what the runtime was told of a pod with what the cell asks for, and with what the kernel has.
+func (c cell) judge(t *testing.T, w *wired) {
+	t.Helper()
+	var names []string
+	for _, l := range w.links {
+		names = append(names, l.Name)
+		if l.Sandbox != w.Netns || l.Mtu != 1500 {
+			t.Errorf("%s has sandbox %s and MTU %d, want %s and 1500", l.Name, l.Sandbox, l.Mtu, w.Netns)
+		}
+		has := inKernel(t, w.Netns, l.Name)
+		if told := fmt.Sprintf("%s mtu %d %v", l.Mac, l.Mtu, l.Addresses); told != has.String() {
+			t.Errorf("%s is told to be %s, and is %s", l.Name, told, has)
+		}
+	}
+	want := []string{"eth0"}
+	if c.network != "main" {
+		want = append(want, "x0")
+	}
+	if !slices.Equal(names, want) {
+		t.Fatalf("interfaces %v, want %v", names, want)
+	}
+	if got := inKernel(t, w.Netns, c.link()).kind; got != map[string]string{"tap": "tuntap", "veth": "veth"}[c.kind] {
+		t.Errorf("%s is a link of type %s", c.link(), got)
+	}
+	c.judgeAddresses(t, w)
+	c.judgeRoutes(t, w)
+}
+
+// judgeAddresses looks for one address of each family of the cell, within its network, and its gateway.
+func (c cell) judgeAddresses(t *testing.T, w *wired) {
+	t.Helper()
+	l := w.last()
+	var got []string
+	for i, a := range l.Addresses {
+		inside := slices.ContainsFunc(c.cidrs(), func(p netip.Prefix) bool { return p.Contains(a.Addr()) })
+		if c.isCustom() && !inside {
+			t.Errorf("%s is not of the network's %v", a, c.cidrs())
+		}
+		got = append(got, fmt.Sprintf("/%d by %s", a.Bits(), l.Gateways[i]))
+	}
+	if fmt.Sprint(got) != fmt.Sprint(c.lengths()) {
+		t.Errorf("addresses of %s are %v by %v, want %v", l.Name, l.Addresses, l.Gateways, c.lengths())
+	}
+}
+
+// lengths are those of the prefixes of the cell's addresses, and their gateways.
+func (c cell) lengths() []string {
+	v4 := map[string]string{"main": "/32 by 169.254.1.1", "default": "/32 by 10.1.0.1", "L2": "/24 by 10.5.0.1", "L3": "/32 by 10.6.0.1"}
+	v6 := map[string]string{"main": "/128 by fe80::1", "default": "/128 by fe80::1", "L2": "/64 by fd00:5::1", "L3": "/128 by fe80::1"}
+	var want []string
+	if c.has4() {
+		want = append(want, v4[c.network])
+	}
+	if c.has6() {
+		want = append(want, v6[c.network])
+	}
+	return want
+}
+
+// judgeRoutes compares the routes of the result with those of the cell, and looks for each in the kernel.
+func (c cell) judgeRoutes(t *testing.T, w *wired) {
+	t.Helper()
+	var want []string
+	if c.families != "v6" {
+		want = append(want, "169.254.1.1/32 via <nil>", "0.0.0.0/0 via 169.254.1.1")
+	}
+	if c.families != "v4" {
+		want = append(want, "::/0 via fe80::1")
+	}
+	if c.network == "L3" && c.has4() {
+		want = append(want, "10.6.0.1/32 via <nil>", "10.6.0.0/24 via 10.6.0.1")
+	}
+	if c.network == "L3" && c.has6() {
+		want = append(want, "fd00:6::/64 via fe80::1")
+	}
+	if !slices.Equal(w.routes, want) {
+		t.Errorf("routes %q, want %q", w.routes, want)
+	}
+	has := kernelRoutes(t, w.Netns)
+	for _, r := range w.routes {
+		if !slices.Contains(has, r) {
+			t.Errorf("the kernel does not have the route %s: %q", r, has)
+		}
+	}
+}
+
+// seen is a link as the kernel has it.
+type seen struct {
+	kind, mac string
+	mtu       int
+	addresses []netip.Prefix // without link-local ones
+}
+
+func (s seen) String() string { return fmt.Sprintf("%s mtu %d %v", s.mac, s.mtu, s.addresses) }
+
+func inKernel(t *testing.T, path, name string) (s seen) {
+	t.Helper()
+	try(t, netns.Do(path, func() error {
+		l, err := netlink.LinkByName(name)
+		if err != nil {
+			return err
+		}
+		a := l.Attrs()
+		s.kind, s.mac, s.mtu = l.Type(), a.HardwareAddr.String(), a.MTU
+		list, err := netlink.AddrList(l, unix.AF_UNSPEC)
+		for _, a := range list {
+			if p := netip.MustParsePrefix(a.IPNet.String()); !p.Addr().IsLinkLocalUnicast() {
+				s.addresses = append(s.addresses, p)
+			}
+		}
+		return err
+	}))
+	return s
+}
+
+// kernelRoutes are all of a namespace, written as those of results are.
+func kernelRoutes(t *testing.T, path string) (routes []string) {
+	t.Helper()
+	try(t, netns.Do(path, func() error {
+		for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
+			list, err := netlink.RouteList(nil, family)
+			if err != nil {
+				return err
+			}
+			for _, r := range list {
+				routes = append(routes, strings.TrimPrefix(fmt.Sprintf("%s via %s", r.Dst, r.Gw), "<nil> "))
+			}
+		}
+		return nil
+	}))
+	return routes
+}
