@@ -77,7 +77,7 @@ func TestWhatIsWrongIsNamed(t *testing.T) {
 		{"a pool name given twice", "pools: [a=10.1.0.0/24, a=10.2.0.0/24]", `two are named "a"`},
 		{"a pool that is too small", "pools: [a=10.1.0.0/31]", "too small"},
 		{"a key given twice", minimal + "mtu: 1\nmtu: 2", "already set"},
-		{"a network that cannot be", minimal + "networks: [{name: blue, type: L4}]", `network "blue": type must be L2 or L3`},
+		{"a network that cannot be", minimal + "networks: [{name: blue, type: L4}]", `network "blue": type "L4" is neither L2 nor L3`},
 		{"an unknown key of a network", minimal + "networks: [{name: blue, typ: L2}]", `unknown field "typ"`},
 		{"a network given twice", minimal + "networks: [{name: blue, type: L2}, {name: blue, type: L2}]", `two are named "blue"`},
 		{"a pool without a prefix", "pools: [{name: a}]", "prefix is missing"},

@@ -192,9 +192,9 @@ func (l *lab) resyncs() (operations []string) {
 // snapshot is all that wiring pods could leave behind in the dataplane, on the node, and in the leases.
 func (l *lab) snapshot() leftovers.Snapshot {
 	l.Helper()
-	s, err := leftovers.Take(l.Context(), leftovers.Places{
+	s, err := leftovers.Steady(l.Context(), leftovers.Places{
 		Namespaces: map[string]string{"node": ""}, Agent: l.Socket(), Dataplane: l.DataplaneSocket(),
-	})
+	}, 20*time.Second) // the kernel goes on for a while with what a link's coming up began
 	if err != nil {
 		l.Fatal(err)
 	}

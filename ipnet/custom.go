@@ -1,8 +1,6 @@
 package ipnet
 
 import (
-	"errors"
-	"fmt"
 	"net/netip"
 
 	"github.com/weftnet/weft/ipnet/ipam"
@@ -103,20 +101,8 @@ func (c *custom) attach(l link, antiSpoof bool) values {
 
 // sound says what is wrong with a network as somebody wants it.
 func sound(w pod.Network) error {
-	switch {
-	case !pod.IsLabel(w.Name) || w.Name == pod.DefaultNetwork || w.Name == pod.StubNetwork:
-		return fmt.Errorf("name %q: a DNS label is needed, and neither default nor stub", w.Name)
-	case w.Type != pod.L2 && w.Type != pod.L3:
-		return fmt.Errorf("type %q is neither L2 nor L3", w.Type)
-	case w.Type == pod.L3 && len(w.CIDRs) == 0:
-		return errors.New("a network of type L3 needs CIDRs")
-	case len(familiesOf(w.CIDRs)) < len(w.CIDRs):
-		return fmt.Errorf("CIDRs %v: at most one of each family is possible", w.CIDRs)
-	case w.VNI > 1<<24-1:
-		return fmt.Errorf("VNI %d is above 16777215", w.VNI)
-	}
-	if least := leastMTU(familiesOf(w.CIDRs)); w.MTU != 0 && (w.MTU < least || w.MTU > 65535) {
-		return fmt.Errorf("MTU %d is not within %d to 65535", w.MTU, least)
+	if err := w.Validate(); err != nil {
+		return err
 	}
 	for _, cidr := range w.CIDRs {
 		if err := (ipam.Pool{Name: w.Name, Prefix: cidr}).Validate(); err != nil {

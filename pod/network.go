@@ -63,15 +63,15 @@ func (n *Network) Validate() error {
 	var why string
 	switch {
 	case !IsLabel(n.Name) || n.Name == DefaultNetwork || n.Name == StubNetwork:
-		why = "the name must be a DNS label, and not default or stub"
+		why = "a DNS label is needed as name, neither default nor stub"
 	case n.Type != L2 && n.Type != L3:
-		why = "type must be L2 or L3"
+		why = fmt.Sprintf("type %q is neither L2 nor L3", n.Type)
 	case n.Type == L3 && len(n.CIDRs) == 0:
-		why = "an L3 network needs cidrs"
-	case n.MTU != 0 && (n.MTU < 576 || n.MTU > 9000):
-		why = "mtu must be 576 to 9000 bytes"
+		why = "a network of type L3 needs CIDRs"
+	case n.MTU != 0 && (n.MTU < n.leastMTU() || n.MTU > 9000):
+		why = fmt.Sprintf("MTU %d is not within %d to 9000", n.MTU, n.leastMTU())
 	case n.VNI >= 1<<24:
-		why = "vni must be below 16777216"
+		why = fmt.Sprintf("VNI %d is above 16777215", n.VNI)
 	default:
 		why = n.wrongCIDR()
 	}
@@ -81,16 +81,24 @@ func (n *Network) Validate() error {
 	return fmt.Errorf("network %q: %s", n.Name, why)
 }
 
+// leastMTU is what every host must take: RFC 791, and RFC 8200 section 5 where there is IPv6.
+func (n *Network) leastMTU() int {
+	if slices.ContainsFunc(n.CIDRs, func(p netip.Prefix) bool { return p.Addr().Is6() }) {
+		return 1280
+	}
+	return 576
+}
+
 func (n *Network) wrongCIDR() string {
 	seen := map[bool]bool{}
 	for _, p := range n.CIDRs {
 		switch {
 		case !p.IsValid() || p != p.Masked():
-			return fmt.Sprintf("cidrs: %s has host bits set", p)
+			return fmt.Sprintf("CIDR %s has host bits set, did you mean %s?", p, p.Masked())
 		case seen[p.Addr().Is4()]:
-			return fmt.Sprintf("cidrs: %s is the second one of its family, one each is possible", p)
+			return fmt.Sprintf("CIDRs %v: at most one of each family is possible", n.CIDRs)
 		case p.Bits() > p.Addr().BitLen()-2:
-			return fmt.Sprintf("cidrs: %s has no room for a pod", p)
+			return fmt.Sprintf("CIDR %s is too small for a pod", p)
 		}
 		seen[p.Addr().Is4()] = true
 	}

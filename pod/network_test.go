@@ -20,15 +20,16 @@ func TestANetworkThatCannotBeIsRefusedByName(t *testing.T) {
 	}{
 		{Network{Name: "blue", Type: L3, CIDRs: cidrs("10.5.0.0/24", "fd05::/64")}, ""},
 		{Network{Name: "wire", Type: L2}, ""},
-		{Network{Name: "Blue", Type: L2}, "DNS label"},
-		{Network{Name: "default", Type: L2}, "not default or stub"},
-		{Network{Name: "blue", Type: "L4"}, "type must be L2 or L3"},
-		{Network{Name: "blue", Type: L3}, "needs cidrs"},
-		{Network{Name: "blue", Type: L2, MTU: 10}, "mtu must be"},
-		{Network{Name: "blue", Type: L2, VNI: 1 << 24}, "vni must be"},
+		{Network{Name: "Blue", Type: L2}, "a DNS label"},
+		{Network{Name: "default", Type: L2}, "neither default nor stub"},
+		{Network{Name: "blue", Type: "L4"}, `type "L4" is neither`},
+		{Network{Name: "blue", Type: L3}, "needs CIDRs"},
+		{Network{Name: "blue", Type: L2, MTU: 10}, "MTU 10 is not within 576"},
+		{Network{Name: "blue", Type: L2, MTU: 1000, CIDRs: cidrs("fd05::/64")}, "MTU 1000 is not within 1280"},
+		{Network{Name: "blue", Type: L2, VNI: 1 << 24}, "VNI 16777216 is above"},
 		{Network{Name: "blue", Type: L2, CIDRs: cidrs("10.5.0.1/24")}, "host bits"},
-		{Network{Name: "blue", Type: L2, CIDRs: cidrs("10.5.0.0/24", "10.6.0.0/24")}, "second one of its family"},
-		{Network{Name: "blue", Type: L2, CIDRs: cidrs("10.5.0.0/31")}, "no room"},
+		{Network{Name: "blue", Type: L2, CIDRs: cidrs("10.5.0.0/24", "10.6.0.0/24")}, "at most one of each family"},
+		{Network{Name: "blue", Type: L2, CIDRs: cidrs("10.5.0.0/31")}, "too small"},
 	} {
 		err := tc.n.Validate()
 		if (err == nil) != (tc.want == "") || err != nil && (!strings.Contains(err.Error(), tc.want) || !strings.Contains(err.Error(), tc.n.Name)) {

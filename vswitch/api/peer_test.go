@@ -80,7 +80,9 @@ func TestMoreClientsThanTheLimitAreTurnedAwayUntilOneGoes(t *testing.T) {
 	eventually(t, func() bool {
 		c := r.dial(t)
 		defer c.Close()
-		c.Conn.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
+		if err := c.Conn.SetReadDeadline(time.Now().Add(50 * time.Millisecond)); err != nil {
+			t.Fatal(err)
+		}
 		_, err := c.r.Peek(1)
 		var timeout net.Error
 		return errors.As(err, &timeout) && timeout.Timeout() // let in: the server waits for the handshake
