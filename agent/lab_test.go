@@ -27,8 +27,14 @@ type lab struct {
 
 func newLab(t *testing.T, programs string) *lab {
 	t.Helper()
+	return newLabWith(t, programs, node.Options{})
+}
+
+func newLabWith(t *testing.T, programs string, o node.Options) *lab {
+	t.Helper()
 	netnstest.Require(t)
-	n, err := node.New(programs, node.Options{Verify: true, CoolDown: 50 * time.Millisecond})
+	o.Verify, o.CoolDown = true, 50*time.Millisecond
+	n, err := node.New(programs, o)
 	if err != nil {
 		t.Fatal(err)
 	}

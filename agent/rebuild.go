@@ -16,7 +16,7 @@ import (
 )
 
 // A state file that was damaged, deleted or not there must not cost a pod its network. What such a file no longer knows,
-// the machine does: the dataplane has the taps, and their Linux ends say whose they are. So the attachments are made
+// the machine does: the dataplane has the interfaces, and their Linux ends say whose they are. So the attachments are made
 // anew from that, before the first resync, which then finds all of it desired. The debt stands in the new file until
 // nothing is left to be made anew; until then nothing is pruned.
 
@@ -26,11 +26,11 @@ func (a *Agent) rebuild(ctx context.Context) error {
 		a.committer.keepUnknown = false
 		return nil
 	}
-	taps, err := a.ownTaps(ctx)
+	ports, err := a.ownPorts(ctx)
 	if err != nil {
 		return err
 	}
-	attachments, unknown := a.reconstruct(taps)
+	attachments, unknown := a.reconstruct(ports)
 	a.network.Restore(ipnet.Saved{Attachments: attachments})
 	for _, f := range unknown { // last: an address that a pod is known to have is that pod's
 		a.network.Withhold(f)
@@ -51,26 +51,26 @@ func (a *Agent) rebuild(ctx context.Context) error {
 	return nil
 }
 
-// ownTaps asks until the dataplane answers.
-func (a *Agent) ownTaps(ctx context.Context) ([]vpp.Tap, error) {
-	ask := func() ([]vpp.Tap, error) {
-		taps, err := a.dataplane.client.OwnTaps(ctx)
+// ownPorts asks until the dataplane answers.
+func (a *Agent) ownPorts(ctx context.Context) ([]vpp.Port, error) {
+	ask := func() ([]vpp.Port, error) {
+		ports, err := a.dataplane.client.OwnPorts(ctx)
 		if err != nil && ctx.Err() == nil {
-			a.log.Warn("taps of the dataplane not read, trying again", "err", err)
+			a.log.Warn("interfaces of the dataplane not read, trying again", "err", err)
 		}
-		return taps, err
+		return ports, err
 	}
 	return backoff.Retry(ctx, ask, backoff.WithMaxElapsedTime(0))
 }
 
-// reconstruct makes the attachments of those taps that nobody knows yet; unknown are those where that failed.
-func (a *Agent) reconstruct(taps []vpp.Tap) (attachments []*pod.Attachment, unknown []ipnet.Found) {
+// reconstruct makes the attachments of those interfaces that nobody knows yet; unknown are those where that failed.
+func (a *Agent) reconstruct(ports []vpp.Port) (attachments []*pod.Attachment, unknown []ipnet.Found) {
 	known := a.knownObjects()
-	for _, t := range taps {
-		if t.Namespace == "" || known[t.Name] {
+	for _, p := range ports {
+		if p.Interface.Type == wire.TypeTap && p.Interface.Tap.Namespace == "" || known[p.Name] {
 			continue // the node's own link is desired in any case
 		}
-		found, err := find(t)
+		found, err := find(p)
 		var at *pod.Attachment
 		if err == nil {
 			at, err = a.network.Reconstruct(found)
@@ -78,11 +78,11 @@ func (a *Agent) reconstruct(taps []vpp.Tap) (attachments []*pod.Attachment, unkn
 		switch {
 		case err == nil:
 			attachments = append(attachments, at)
-		case errors.Is(err, linux.ErrGone) && t.MadeAs(t.Tap):
-			a.log.Info("interface of a sandbox that is gone is left to be pruned", "interface", t.Name, "netns", t.Namespace)
+		case errors.Is(err, linux.ErrGone) && p.MadeAs(p.Interface):
+			a.log.Info("interface of a sandbox that is gone is left to be pruned", "interface", p.Name, "netns", found.Netns.Path)
 		default:
 			unknown = append(unknown, found)
-			a.log.Error("interface of an unknown attachment is left alone", "interface", t.Name, "link", t.Tap.Name, "netns", t.Namespace, "err", err)
+			a.log.Error("interface of an unknown attachment is left alone", "interface", p.Name, "link", found.Name, "netns", found.Netns.Path, "err", err)
 		}
 	}
 	return attachments, unknown
@@ -98,35 +98,41 @@ func (a *Agent) knownObjects() map[string]bool {
 	return known
 }
 
-// find collects what dataplane and kernel know of a tap; with an error, as far as it came.
-func find(t vpp.Tap) (ipnet.Found, error) {
-	found := ipnet.Found{Object: t.Name, Netns: pod.Netns{Path: t.Namespace}, Name: t.Tap.Name, Neighbours: t.Addresses}
-	link, err := linux.InspectLink(t.Namespace, t.Tap.Name)
+// find collects what dataplane and kernel know of an interface; with an error, as far as it came.
+func find(p vpp.Port) (ipnet.Found, error) {
+	end := p.Interface.Tap
+	found := ipnet.Found{Object: p.Name, Netns: pod.Netns{Path: end.Namespace}, Name: end.Name, Neighbours: p.Addresses}
+	if p.Interface.Type != wire.TypeTap {
+		found.Name = p.Interface.AFPacket.Link
+		return found, fmt.Errorf("link %s is no tap: only those are made anew", found.Name)
+	}
+	link, err := linux.InspectLink(end.Namespace, end.Name)
 	if err != nil {
 		return found, err
 	}
 	found.Netns.Inode, found.Netns.Device = link.Inode, link.Device
 	found.Alias, found.Addresses = link.Alias, link.Addresses
 	if !link.Tap {
-		return found, fmt.Errorf("link %s is no tap", t.Tap.Name)
+		return found, fmt.Errorf("link %s is no tap", end.Name)
 	}
-	end, err := linuxEnd(t, link)
+	end, err = linuxEnd(p, link)
 	found.MAC, found.MTU = end.MAC, end.MTU
 	return found, err
 }
 
 // linuxEnd is what the tap was made with: as the dataplane reports it, or, where that says too little, as the link is. A
 // pod may have changed its link, so the link alone proves nothing.
-func linuxEnd(t vpp.Tap, link linux.LinkState) (wire.Tap, error) {
-	for _, mac := range []wire.MAC{t.MAC, link.MAC} {
-		for _, mtu := range []int{t.MTU, link.MTU} {
-			end := wire.Tap{Namespace: t.Namespace, Name: t.Tap.Name, MAC: mac, MTU: mtu}
-			if t.MadeAs(end) {
+func linuxEnd(p vpp.Port, link linux.LinkState) (wire.Tap, error) {
+	as := p.Interface.Tap
+	for _, mac := range []wire.MAC{as.MAC, link.MAC} {
+		for _, mtu := range []int{as.MTU, link.MTU} {
+			end := wire.Tap{Namespace: as.Namespace, Name: as.Name, MAC: mac, MTU: mtu}
+			if p.MadeAs(wire.Interface{Type: wire.TypeTap, Tap: end}) {
 				return end, nil
 			}
 		}
 	}
-	return wire.Tap{}, fmt.Errorf("the tap was not made as the dataplane and link %s say", t.Tap.Name)
+	return wire.Tap{}, fmt.Errorf("the tap was not made as the dataplane and link %s say", as.Name)
 }
 
 // rebuilt is what is to be kept of attachments and of the leases of their addresses.

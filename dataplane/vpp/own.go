@@ -9,17 +9,19 @@ import (
 	"github.com/weftnet/weft/wire"
 )
 
-// Tap is a tap of ours as the dataplane has it.
-type Tap struct {
-	Name string // of the vpp.interface
-	wire.Tap
-	Addresses []netip.Addr // that the dataplane has as static neighbours there: its Linux end's
+// Port is an interface of ours that leads to a link of Linux, as the dataplane has it.
+type Port struct {
+	Name      string         // of the vpp.interface
+	Interface wire.Interface // without the key of the object that makes the link
+	Addresses []netip.Addr   // that the dataplane has as static neighbours there: its Linux end's
+	PeerMAC   wire.MAC       // of these neighbours; zero if there are none
 	hash      uint64
 }
 
-// OwnTaps lists the taps whose tag is ours, by name: what is known of them when everything else is lost. A namespace
-// whose path was too long for the API has another path here, which may lead nowhere by now; see MadeAs.
-func (c *Client) OwnTaps(ctx context.Context) ([]Tap, error) {
+// OwnPorts lists the taps and the interfaces of type af_packet whose tag is ours, by name: what is known of them when
+// everything else is lost. A namespace whose path was too long for the API has another path here, which may lead nowhere
+// by now; see MadeAs.
+func (c *Client) OwnPorts(ctx context.Context) ([]Port, error) {
 	p, err := c.ports(ctx)
 	if err != nil {
 		return nil, err
@@ -28,23 +30,24 @@ func (c *Client) OwnTaps(ctx context.Context) ([]Tap, error) {
 	if err != nil {
 		return nil, err
 	}
-	addresses := map[string][]netip.Addr{}
-	for _, n := range found {
-		addresses[n.V.Interface] = append(addresses[n.V.Interface], n.V.Address)
-	}
-	var taps []Tap
+	var own []Port
 	for _, d := range p.list {
-		t, isTap := p.taps[Index(d.SwIfIndex)]
-		if _, hash, ours := parseTag(d.Tag); ours && isTap {
-			name := p.byIndex[Index(d.SwIfIndex)]
-			taps = append(taps, Tap{Name: name, Tap: tapOf(t), Addresses: addresses[name], hash: hash})
+		_, hash, ours := parseTag(d.Tag)
+		v := p.value(d)
+		if !ours || v.Type != wire.TypeTap && v.Type != wire.TypeAFPacket {
+			continue
 		}
+		port := Port{Name: p.byIndex[Index(d.SwIfIndex)], Interface: v, hash: hash}
+		for _, n := range found {
+			if n.V.Interface == port.Name {
+				port.Addresses, port.PeerMAC = append(port.Addresses, n.V.Address), n.V.MAC
+			}
+		}
+		own = append(own, port)
 	}
-	slices.SortFunc(taps, func(a, b Tap) int { return cmp.Compare(a.Name, b.Name) })
-	return taps, nil
+	slices.SortFunc(own, func(a, b Port) int { return cmp.Compare(a.Name, b.Name) })
+	return own, nil
 }
 
-// MadeAs tells whether the tap was made with just this Linux end; a dataplane may report it otherwise.
-func (t Tap) MadeAs(end wire.Tap) bool {
-	return t.hash == interfaceHash(wire.Interface{Type: wire.TypeTap, Tap: end})
-}
+// MadeAs tells whether the interface was made with just this Linux end; a dataplane may report it otherwise.
+func (p Port) MadeAs(v wire.Interface) bool { return p.hash == interfaceHash(v) }

@@ -13,7 +13,7 @@ import (
 	"github.com/weftnet/weft/wire"
 )
 
-func TestOwnTapsAreThoseWithOurTag(t *testing.T) {
+func TestOwnPortsAreThoseWithOurTag(t *testing.T) {
 	netnstest.RequireTap(t)
 	l := newLab(t)
 	path := netnstest.New(t)
@@ -22,21 +22,24 @@ func TestOwnTapsAreThoseWithOurTag(t *testing.T) {
 	l.mustCommit(append(ground(), object{wire.NamespaceKey(path), wire.Namespace{Path: path}}, pod, member("pod-a", wire.IP4), member("pod-a", wire.IP6),
 		neighbourOn("pod-a", "10.1.0.5", mac2), neighbourOn("pod-a", "fd00::5", mac2), neighbourOn("far", "10.1.0.6", mac2))...)
 	l.strangersTap(path)
-	taps, err := l.client.OwnTaps(t.Context())
+	taps, err := l.client.OwnPorts(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(taps) != 1 || taps[0].Name != "pod-a" || taps[0].Tap != end {
+	if len(taps) != 1 || taps[0].Name != "pod-a" || taps[0].Interface.Tap != end {
 		t.Fatalf("own taps %+v, want pod-a with %+v", taps, end)
 	}
 	if got := fmt.Sprint(taps[0].Addresses); got != "[10.1.0.5 fd00::5]" {
 		t.Errorf("addresses %s", got)
 	}
-	if !taps[0].MadeAs(end) {
+	if taps[0].PeerMAC != mac2 {
+		t.Errorf("MAC %s of the neighbours, want %s", taps[0].PeerMAC, mac2)
+	}
+	if !taps[0].MadeAs(wire.Interface{Type: wire.TypeTap, Tap: end}) {
 		t.Error("the tap was made as it says, and does not say so")
 	}
 	end.MAC = mac3
-	if taps[0].MadeAs(end) {
+	if taps[0].MadeAs(wire.Interface{Type: wire.TypeTap, Tap: end}) {
 		t.Error("the tap says that it was made with another MAC")
 	}
 }
@@ -52,12 +55,30 @@ func TestATapIsKnownByItsLongNamespace(t *testing.T) {
 	end := wire.Tap{Namespace: long, Name: "eth0"}
 	l.mustCommit(object{wire.NamespaceKey(long), wire.Namespace{Path: long}},
 		object{wire.InterfaceKey("pod-a"), wire.Interface{Type: wire.TypeTap, MAC: mac1, Tap: end}})
-	taps, err := l.client.OwnTaps(t.Context())
+	taps, err := l.client.OwnPorts(t.Context())
 	if err != nil || len(taps) != 1 {
 		t.Fatalf("own taps %+v, error %v", taps, err)
 	}
-	if taps[0].Namespace == long || !taps[0].MadeAs(end) {
+	if taps[0].Interface.Tap.Namespace == long || !taps[0].MadeAs(wire.Interface{Type: wire.TypeTap, Tap: end}) {
 		t.Errorf("tap %+v, want one that says otherwise and was made as %+v", taps[0], end)
+	}
+}
+
+func TestAnInterfaceOnAVethIsAPortToo(t *testing.T) {
+	l := newWholeLab(t, newRuins(t).socket, nil)
+	path := netnstest.New(t)
+	on := afPacket("a", wire.Interface{MAC: mac1, MTU: 1400, Up: true})
+	l.mustCommit(append(vethOf(t, path, "a"), on)...)
+	ports, err := l.client.OwnPorts(t.Context())
+	if err != nil || len(ports) != 1 {
+		t.Fatalf("own ports %+v, error %v", ports, err)
+	}
+	p, want := ports[0], on.value.(wire.Interface)
+	if p.Name != "a" || p.Interface.Type != wire.TypeAFPacket || p.Interface.AFPacket.Link != "wefta" || p.Interface.MTU != 1400 {
+		t.Errorf("port %+v", p)
+	}
+	if !p.MadeAs(want) || p.MadeAs(p.Interface) {
+		t.Error("the tag does not tell what makes the link")
 	}
 }
 
