@@ -31,6 +31,7 @@ go:
 build: go ## build bin/weft-agent, bin/weft-cni, bin/weft-vswitch, bin/weftctl
 	@echo "build: $(PROGRAMS) $(VERSION)"
 	@for program in $(PROGRAMS); do CGO_ENABLED=0 $(BUILD) -tags grpcnotrace -o bin/$$program ./cmd/$$program || exit 1; done
+	@ln -sf weft-cni bin/weft-ipam
 
 test: go ## run all tests (PACKAGES=./... chooses; WEFT_REQUIRE=root,netns forbids skips)
 	@$(if $(RACE),,echo "test: the race detector is left out, because there is no C compiler";) $(GO) test $(RACE) -count=1 -timeout 10m $(PACKAGES)

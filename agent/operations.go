@@ -148,7 +148,7 @@ func (o *operations) Configure(ctx context.Context, req *weftv1.ConfigureRequest
 	}
 	values, err := parseExternal(req.Document)
 	if err != nil {
-		return &weftv1.ConfigureReply{Error: err.Error()}, nil
+		return &weftv1.ConfigureReply{Error: err.Error()}, nil //nolint:nilerr // it is the caller's to see, not the call's
 	}
 	rec, err := o.loop.SetExternal(ctx, req.Source, values)
 	reply := &weftv1.ConfigureReply{}

@@ -88,7 +88,7 @@ func (c *custom) attach(l link, antiSpoof bool) values {
 	if c.Network.Type == pod.L2 {
 		c.join(&v, l.object, false)
 	} else {
-		v = c.vrf.attach(l)
+		v = c.vrf.attach(l, familiesOf(c.Network.CIDRs))
 	}
 	switch {
 	case antiSpoof && len(c.Network.CIDRs) == 0: // only its MAC is known of a pod

@@ -22,7 +22,7 @@ func (n *Network) nodeValues() values {
 	}
 	host := n.hostLink()
 	v = append(v, host.ends()...)
-	v = append(v, podsVRF.attach(host)...)
+	v = append(v, podsVRF.attach(host, families)...)
 	for _, f := range families {
 		podsVRF.route(&v, defaultOf(f), wire.Path{Interface: host.object, NextHop: n.nodeAddress(f)})
 		host.linuxNeighbour(&v, gatewayOf(f))

@@ -47,7 +47,7 @@ func (n *Network) interfaceValues(a *pod.Attachment, i pod.Interface) values {
 // attachToDefault makes a link one of the network default. By the main interface a pod may send from all the addresses that
 // it has there: its default route leads there.
 func (n *Network) attachToDefault(a *pod.Attachment, l link) values {
-	v := podsVRF.attach(l)
+	v := podsVRF.attach(l, n.config.families())
 	if l.name == a.Key.IfName {
 		var sources []netip.Prefix
 		for _, i := range a.Interfaces {

@@ -2,6 +2,7 @@ package ipnet
 
 import (
 	"net/netip"
+	"slices"
 
 	"github.com/weftnet/weft/wire"
 )
@@ -31,16 +32,21 @@ func (r vrf) membership(object string, f wire.Family) wire.InterfaceVRF {
 	return wire.InterfaceVRF{Interface: object, Family: f, VRF: wire.VRFName(r.label, f)}
 }
 
-// attach makes the dataplane's end of a link a gateway for, and the way to, the addresses of the Linux end.
-func (r vrf) attach(l link) values {
+// attach makes the dataplane's end of a link a gateway for, and the way to, the addresses of the Linux end. families are
+// those that the VRF has.
+func (r vrf) attach(l link, families []wire.Family) values {
 	var v values
-	families := familiesOf(l.addresses)
-	for _, f := range families {
-		v.add(wire.InterfaceVRFKey(l.object, f), r.membership(l.object, f))
-	}
 	has4, has6 := hasFamily(l.addresses, wire.IP4), hasFamily(l.addresses, wire.IP6)
 	if has4 {
-		v.add(wire.UnnumberedKey(l.object), wire.Unnumbered{Interface: l.object, Donor: r.loopback, IP4: true, IP6: has6})
+		// Who borrows from the loopback is in all of its VRFs, whatever addresses the link has.
+		v.add(wire.UnnumberedKey(l.object), wire.Unnumbered{
+			Interface: l.object, Donor: r.loopback, IP4: true, IP6: slices.Contains(families, wire.IP6),
+		})
+	} else {
+		families = familiesOf(l.addresses)
+	}
+	for _, f := range families {
+		v.add(wire.InterfaceVRFKey(l.object, f), r.membership(l.object, f))
 	}
 	if has6 {
 		v.add(wire.AddressKey(l.object, single(gateway6)), wire.Address{Interface: l.object, Prefix: single(gateway6)})

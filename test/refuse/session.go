@@ -123,6 +123,8 @@ func (s *session) answer(b []byte) []byte {
 	delete(s.refused, context)
 	reply := binary.BigEndian.AppendUint16(nil, r.reply)
 	reply = append(reply, b[2:6]...)
+	// Most replies begin with the retval, those of the ACL plugin with an index: so it stands twice.
+	reply = binary.BigEndian.AppendUint32(reply, uint32(r.retval))
 	reply = binary.BigEndian.AppendUint32(reply, uint32(r.retval))
 	return append(reply, make([]byte, 256)...) // whatever else the reply holds is zero
 }

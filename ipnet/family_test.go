@@ -1,0 +1,23 @@
+package ipnet_test
+
+import (
+	"testing"
+
+	"github.com/weftnet/weft/wire"
+)
+
+// VPP lets an interface borrow from a loopback of both families only if it is in that loopback's VRFs of both.
+func TestWhoBorrowsIsInAllVRFsOfTheDonor(t *testing.T) {
+	n := newNode(t, four, six).run(t)
+	a := n.add(t, foreign("a", "10.7.0.5/32"))
+	object := a.Interfaces[0].Object
+	for _, f := range []wire.Family{wire.IP4, wire.IP6} {
+		if n.committer.Values()[wire.InterfaceVRFKey(object, f)] == nil {
+			t.Errorf("%s is not in the VRF for %s", object, f)
+		}
+	}
+	want := wire.Unnumbered{Interface: object, Donor: "weft-gateway", IP4: true, IP6: true}
+	if got := n.committer.Values()[wire.UnnumberedKey(object)]; got != want {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+}
