@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"slices"
 	"text/tabwriter"
 	"time"
@@ -25,7 +26,7 @@ func (c *contender) columns() []time.Duration {
 	return []time.Duration{c.add.quantile(0.5), c.add.quantile(0.99), c.del.quantile(0.5), c.del.quantile(0.99)}
 }
 
-// report prints the table, and with two contenders what share of the second one's time the first one takes.
+// report prints the table, and what share of the first one's time the second takes, and of the third one's the first.
 func (b *bench) report(contenders []*contender) error {
 	w := tabwriter.NewWriter(b.out, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintf(w, "%d pods, one at a time\tADD p50\tADD p99\tDEL p50\tDEL p99\t\n", b.pods)
@@ -36,15 +37,21 @@ func (b *bench) report(contenders []*contender) error {
 		}
 		fmt.Fprintln(w)
 	}
-	if len(contenders) == 2 {
-		fmt.Fprintf(w, "%s / %s\t", contenders[0].name, contenders[1].name)
-		ours, theirs := contenders[0].columns(), contenders[1].columns()
-		for i := range ours {
-			fmt.Fprintf(w, "%.2f\t", float64(ours[i])/float64(theirs[i]))
+	for _, pair := range [][2]int{{1, 0}, {0, 2}} {
+		if max(pair[0], pair[1]) < len(contenders) {
+			reportRatio(w, contenders[pair[0]], contenders[pair[1]])
 		}
-		fmt.Fprintln(w)
 	}
 	return w.Flush()
+}
+
+func reportRatio(w io.Writer, one, other *contender) {
+	fmt.Fprintf(w, "%s / %s\t", one.name, other.name)
+	ours, theirs := one.columns(), other.columns()
+	for i := range ours {
+		fmt.Fprintf(w, "%.2f\t", float64(ours[i])/float64(theirs[i]))
+	}
+	fmt.Fprintln(w)
 }
 
 func milliseconds(t time.Duration) float64 { return float64(t) / float64(time.Millisecond) }

@@ -40,7 +40,7 @@ func TestQuantileIsTheNearestRank(t *testing.T) {
 	}
 }
 
-func TestReportShowsTheRatioOfTwo(t *testing.T) {
+func TestReportShowsRatios(t *testing.T) {
 	one := &contender{name: "one", add: upTo(1), del: upTo(1)}
 	four := &contender{name: "four", add: latencies{4 * time.Millisecond}, del: latencies{2 * time.Millisecond}}
 	for _, tt := range []struct {
@@ -49,18 +49,36 @@ func TestReportShowsTheRatioOfTwo(t *testing.T) {
 		last       string
 	}{
 		{"one alone", []*contender{one}, "one 1.0 ms 1.0 ms 1.0 ms 1.0 ms"},
-		{"two", []*contender{one, four}, "one / four 0.25 0.25 0.50 0.50"},
+		{"ours twice", []*contender{one, four}, "four / one 4.00 4.00 2.00 2.00"},
+		{"ours and another", []*contender{one, one, four}, "one / four 0.25 0.25 0.50 0.50"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var out bytes.Buffer
 			if err := (&bench{out: &out, pods: 1}).report(tt.contenders); err != nil {
 				t.Fatal(err)
 			}
-			lines := strings.Split(strings.TrimSpace(out.String()), "\n")
-			if last := strings.Join(strings.Fields(lines[len(lines)-1]), " "); last != tt.last {
+			if last := lastLine(out.String()); last != tt.last {
 				t.Errorf("last line %q, want %q", last, tt.last)
 			}
 		})
+	}
+}
+
+// lastLine is the last line that is not empty, with single blanks.
+func lastLine(text string) string {
+	lines := strings.Split(strings.TrimSpace(text), "\n")
+	return strings.Join(strings.Fields(lines[len(lines)-1]), " ")
+}
+
+func TestTrafficIsComparedWithTheBridge(t *testing.T) {
+	var out bytes.Buffer
+	bridge := &rates{way: way{name: bridgeWay}, gigabits: []float64{1, 10, 30}, packets: []float64{1e6}, offered: []float64{1e6}}
+	ours := &rates{way: way{name: "weft-vswitch, tap-tap, L2"}, gigabits: []float64{8, 9, 2}, packets: []float64{9e5}, offered: []float64{2e6}}
+	if err := (throughput{out: &out, rounds: 3, duration: time.Second}).report([]*rates{bridge, ours}); err != nil {
+		t.Fatal(err)
+	}
+	if last := lastLine(out.String()); last != "weft-vswitch, tap-tap, L2 8.00 0.80 0.75 2000 900 0.90 1.00" {
+		t.Errorf("last line %q", last)
 	}
 }
 

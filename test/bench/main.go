@@ -1,4 +1,4 @@
-// Command bench measures how long a runtime waits for ADD and DEL, one at a time, on a private node.
+// Command bench measures, on a private node, how long a runtime waits for ADD and DEL, and what pods send to each other.
 package main
 
 import (
@@ -20,13 +20,15 @@ func main() {
 	n := flag.Int("n", 100, "how many pods")
 	programs := flag.String("programs", "bin", "directory of weft-agent, weft-cni, weft-vswitch and weftctl")
 	plugins := flag.String("plugins", "", "directory of the bridge and host-local plugins; default: where distributions put them")
+	rounds := flag.Int("rounds", 3, "how often traffic is measured; 0: not at all")
+	duration := flag.Duration("duration", 3*time.Second, "how long traffic is measured each time")
 	flag.Parse()
 	if err := netns.Enter(); err != nil {
 		fail(err)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	b := &bench{out: os.Stdout, pods: *n}
+	b := &bench{out: os.Stdout, pods: *n, traffic: throughput{os.Stdout, *rounds, *duration}}
 	if err := b.run(ctx, *programs, *plugins); err != nil {
 		stop()
 		fail(err)
@@ -40,14 +42,16 @@ func fail(err error) {
 
 // bench is one measurement.
 type bench struct {
-	out  io.Writer
-	pods int
-	node *node.Node
+	out     io.Writer
+	pods    int
+	traffic throughput
+	node    *node.Node
 }
 
 // contender is a CNI configuration that is measured.
 type contender struct {
 	name    string
+	extra   string // interfaces that its pods ask for, beside the main one
 	runtime *node.Runtime
 	add     latencies
 	del     latencies
@@ -56,7 +60,7 @@ type contender struct {
 // run measures on a node of its own and takes that away again.
 func (b *bench) run(ctx context.Context, programs, plugins string) (err error) {
 	// Addresses come back fast enough for any number of pods.
-	b.node, err = node.New(programs, node.Options{CoolDown: time.Second})
+	b.node, err = node.New(programs, node.Options{CoolDown: time.Second, Networks: networks()})
 	if err != nil {
 		return err
 	}
@@ -65,6 +69,17 @@ func (b *bench) run(ctx context.Context, programs, plugins string) (err error) {
 		log, _ := os.ReadFile(b.node.AgentLog()) // better without it than not at all
 		return fmt.Errorf("%w; its log:\n%s", err, log)
 	}
+	if err := b.measureCNI(ctx, plugins); err != nil {
+		return err
+	}
+	if b.traffic.rounds == 0 {
+		return nil
+	}
+	return b.measureTraffic(ctx, b.traffic)
+}
+
+// measureCNI lets the contenders take turns.
+func (b *bench) measureCNI(ctx context.Context, plugins string) error {
 	contenders, err := b.contenders(plugins)
 	if err != nil {
 		return err
@@ -79,13 +94,19 @@ func (b *bench) run(ctx context.Context, programs, plugins string) (err error) {
 	return b.report(contenders)
 }
 
-// contenders are ours and, where it is installed, the bridge plugin. They take turns.
+// The annotation by which a pod asks for more interfaces, and what a pod with five of them asks for.
+const (
+	customInterfaces = "contivpp.io/custom-if"
+	fiveInterfaces   = "x0/tap/many, x1/veth/many, x2/tap/routed, x3/veth/routed, x4/tap/stub"
+)
+
+// contenders are ours, without and with extra interfaces, and the bridge plugin where it is installed.
 func (b *bench) contenders(plugins string) ([]*contender, error) {
 	ours, err := b.node.Runtime(os.Stderr)
 	if err != nil {
 		return nil, err
 	}
-	list := []*contender{{name: "weft-cni", runtime: ours}}
+	list := []*contender{{name: "weft-cni", runtime: ours}, {name: "weft-cni, 5 extra interfaces", extra: fiveInterfaces, runtime: ours}}
 	dir := findPlugins(plugins)
 	if dir == "" {
 		fmt.Fprintln(b.out, "bench: the bridge and host-local plugins are not installed (Debian: containernetworking-plugins); only weft-cni is measured")
@@ -103,6 +124,9 @@ func (b *bench) measure(ctx context.Context, c *contender, name string) error {
 	pod, err := b.node.NewPod(name)
 	if err != nil {
 		return err
+	}
+	if c.extra != "" {
+		pod.Annotations = map[string]string{customInterfaces: c.extra}
 	}
 	begun := time.Now()
 	if _, err := c.runtime.Add(ctx, pod); err != nil {

@@ -23,32 +23,33 @@ type Count struct {
 // Rate is how many packets a second arrived.
 func (c Count) Rate() float64 { return float64(c.Received) / c.Took.Seconds() }
 
-// payload makes a frame of UDP over IPv4 64 bytes long, the four of its check sequence included, as Ethernet's shortest.
-const payload = 64 - 4 - 14 - 20 - 8
-
-// batch is how many packets a system call sends.
+// batch is how many frames a system call sends.
 const batch = 64
 
-// Flood sends UDP packets in frames of 64 bytes for that long, as fast as sendmmsg takes them. It counts what the
-// receiver's link (toLink) received: the packets reach a socket whose filter drops them, so that reading them is no part of
-// the measurement.
+// Flood sends UDP over IPv4 in frames of 64 bytes for that long, as fast as sendmmsg on a packet socket takes them, which
+// costs less than any stack does. It counts what the receiver's link (toLink) received: the packets reach a UDP socket
+// whose filter drops them, so that reading them is no part of the measurement.
 func Flood(ctx context.Context, p Path, toLink string, duration time.Duration) (c Count, err error) {
 	sink, err := p.sink(ctx)
 	if err != nil {
 		return c, err
 	}
 	defer sink.Close()
-	source, err := p.source(ctx, sink.LocalAddr().String())
+	frame, err := p.frame(ctx, sink.LocalAddr().String())
 	if err != nil {
 		return c, err
 	}
-	defer source.Close()
+	source, err := p.source()
+	if err != nil {
+		return c, err
+	}
+	defer unix.Close(source)
 	before, err := p.received(toLink)
 	if err != nil {
 		return c, err
 	}
 	begun := time.Now()
-	c.Sent, err = flood(source, duration)
+	c.Sent, err = flood(source, frame, duration)
 	c.Took = time.Since(begun)
 	after, fault := p.received(toLink)
 	c.Received = after - before
@@ -78,16 +79,26 @@ func (p Path) sink(ctx context.Context) (c *net.UDPConn, err error) {
 	return c, err
 }
 
-func (p Path) source(ctx context.Context, to string) (c *net.UDPConn, err error) {
+// source is a packet socket on the sender's link.
+func (p Path) source() (fd int, err error) {
 	err = Inside(p.From, func() error {
-		conn, err := Dialer(p.FromLink).DialContext(ctx, "udp", to)
+		link, err := net.InterfaceByName(p.FromLink)
 		if err != nil {
-			return err
+			return fmt.Errorf("find link %s: %w", p.FromLink, err)
 		}
-		c = conn.(*net.UDPConn)
-		return c.SetWriteBuffer(1 << 20)
+		if fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0); err != nil {
+			return fmt.Errorf("open packet socket: %w", err)
+		}
+		err = errors.Join(
+			unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_QDISC_BYPASS, 1),
+			unix.Bind(fd, &unix.SockaddrLinklayer{Ifindex: link.Index}), // protocol 0: it receives nothing
+		)
+		if err != nil {
+			return errors.Join(fmt.Errorf("bind packet socket: %w", err), unix.Close(fd))
+		}
+		return nil
 	})
-	return c, err
+	return fd, err
 }
 
 func control(c *net.UDPConn, f func(fd int) error) error {
@@ -120,25 +131,21 @@ type message struct {
 }
 
 // flood sends batches until the time is over. What the kernel refuses, because a queue is full, is tried again.
-func flood(c *net.UDPConn, duration time.Duration) (sent uint64, err error) {
-	data := make([]byte, payload)
-	piece := unix.Iovec{Base: &data[0], Len: payload}
+func flood(fd int, frame []byte, duration time.Duration) (sent uint64, err error) {
+	piece := unix.Iovec{Base: &frame[0], Len: uint64(len(frame))}
 	messages := make([]message, batch)
 	for i := range messages {
 		messages[i].Iov, messages[i].Iovlen = &piece, 1
 	}
-	fault := control(c, func(fd int) error {
-		for begun := time.Now(); time.Since(begun) < duration; {
-			n, _, errno := unix.Syscall6(unix.SYS_SENDMMSG, uintptr(fd), uintptr(unsafe.Pointer(&messages[0])), batch, 0, 0, 0)
-			switch errno {
-			case 0:
-				sent += uint64(n)
-			case unix.EAGAIN, unix.EINTR, unix.ENOBUFS:
-			default:
-				return fmt.Errorf("send: %w", errno)
-			}
+	for begun := time.Now(); time.Since(begun) < duration; {
+		n, _, errno := unix.Syscall6(unix.SYS_SENDMMSG, uintptr(fd), uintptr(unsafe.Pointer(&messages[0])), batch, 0, 0, 0)
+		switch errno {
+		case 0:
+			sent += uint64(n)
+		case unix.EAGAIN, unix.EINTR, unix.ENOBUFS:
+		default:
+			return sent, fmt.Errorf("send: %w", errno)
 		}
-		return nil
-	})
-	return sent, fault
+	}
+	return sent, nil
 }
