@@ -35,7 +35,9 @@ func (n *Network) newCustom(s SavedNetwork) (*custom, error) {
 	if err != nil {
 		return nil, err
 	}
-	n.withhold(c)
+	for _, l := range n.withheld {
+		n.withhold(c, l)
+	}
 	return c, nil
 }
 

@@ -60,13 +60,18 @@ func (ch *change) wanted() map[string]pod.Network {
 		} else if err := sound(w); err != nil {
 			ch.ev.Refused[w.Name] = err.Error()
 		}
-		w.CIDRs = slices.SortedFunc(slices.Values(w.CIDRs), func(a, b netip.Prefix) int { return a.Addr().Compare(b.Addr()) }) // IPv4 first
-		wanted[w.Name] = w
+		wanted[w.Name] = ordered(w)
 	}
 	for name := range ch.ev.Refused {
 		delete(wanted, name)
 	}
 	return wanted
+}
+
+// ordered is a network with its CIDRs in the order that is kept, IPv4 first.
+func ordered(w pod.Network) pod.Network {
+	w.CIDRs = slices.SortedFunc(slices.Values(w.CIDRs), func(a, b netip.Prefix) int { return a.Addr().Compare(b.Addr()) })
+	return w
 }
 
 func (ch *change) remove(name string) {

@@ -1,8 +1,10 @@
 package ipnet
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -12,9 +14,11 @@ import (
 	"github.com/weftnet/weft/wire"
 )
 
-// Found is a main interface that was found on the machine when what was kept of it is lost.
+// Found is an interface that was found on the machine when what was kept of it is lost.
 type Found struct {
 	Object     string         // name in the dataplane
+	Type       string         // pod.TypeTap or pod.TypeVeth
+	Labels     []string       // of what the interface is in, in the dataplane
 	Netns      pod.Netns      // that its Linux end is in
 	Name       string         // of the Linux end
 	Alias      string         // of the Linux end
@@ -38,39 +42,147 @@ func (f Found) whole() []netip.Addr {
 	return addresses
 }
 
-// Reconstruct makes the attachment of an interface anew: as it was, but for what the machine does not know, which is the
-// pod's name, its annotations, and when it was added: that is now. Restore then takes it over. It refuses what it cannot
-// be sure of.
-func (n *Network) Reconstruct(f Found) (*pod.Attachment, error) {
-	key, err := keyOf(f.Alias)
-	if err != nil {
-		return nil, err
+// Reconstruct makes the attachments of interfaces anew, or, of those that are known, what they lack: as they were, but for
+// what the machine does not know. That is the pod's name, its annotations, when it was added, which is now, and in which
+// order it asked for its extra interfaces, which is now that of their names. Restore then takes the attachments over. What
+// it cannot be sure of it refuses, by object; so it does with extra interfaces where the main one, lost or refused, is not
+// known.
+func (n *Network) Reconstruct(found []Found, lost []Found) ([]*pod.Attachment, map[string]error) {
+	refused := make(map[string]error)
+	for _, f := range lost {
+		refused[f.Object] = errors.New("it was not read")
 	}
-	if key.IfName != f.Name || objectName(key, key.IfName) != f.Object {
-		return nil, fmt.Errorf("link %s of %s bears the alias of another interface: %q", f.Name, f.Object, f.Alias)
+	attachments := make(map[pod.Key]*pod.Attachment)
+	for _, f := range slices.SortedFunc(slices.Values(found), mainFirst) {
+		key, err := keyOf(f)
+		if err == nil {
+			err = refused[objectName(key, key.IfName)]
+		}
+		a := attachments[key]
+		if a == nil && err == nil {
+			a = n.reconstructed(key, f.Netns)
+		}
+		if err == nil {
+			err = n.reconstruct(f, a)
+		}
+		if err != nil {
+			refused[f.Object] = err
+			continue
+		}
+		attachments[key] = a
+	}
+	for _, f := range lost {
+		delete(refused, f.Object)
+	}
+	return slices.SortedFunc(maps.Values(attachments), func(a, b *pod.Attachment) int { return cmp.Compare(a.Key.String(), b.Key.String()) }), refused
+}
+
+// mainFirst orders by name what belongs to attachments, behind their main interfaces.
+func mainFirst(a, b Found) int {
+	isExtra := func(f Found) int { return strings.Count(f.Alias, "/") }
+	return cmp.Or(cmp.Compare(isExtra(a), isExtra(b)), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Object, b.Object))
+}
+
+// reconstructed is what is known of an attachment.
+func (n *Network) reconstructed(key pod.Key, netns pod.Netns) *pod.Attachment {
+	if c := n.wired[key]; c != nil {
+		return newConnection(c.Attachment).Attachment
+	}
+	return &pod.Attachment{Key: key, Netns: netns, Created: n.config.Now().UTC()}
+}
+
+// reconstruct adds an interface to its attachment.
+func (n *Network) reconstruct(f Found, a *pod.Attachment) error {
+	if f.Netns.Inode != a.Netns.Inode || f.Netns.Device != a.Netns.Device {
+		return fmt.Errorf("link %s is in network namespace %s, and the attachment in %s", f.Name, f.Netns.Path, a.Netns.Path)
 	}
 	if !f.MAC.IsUnicast() || f.MTU <= 0 {
-		return nil, fmt.Errorf("link %s has MAC %q and MTU %d: not what was given to it", f.Name, f.MAC, f.MTU)
+		return fmt.Errorf("link %s has MAC %q and MTU %d: not what was given to it", f.Name, f.MAC, f.MTU)
 	}
-	leases, err := n.leased(f)
+	w := wish{name: f.Name, kind: f.Type, object: f.Object, mac: f.MAC, mtu: f.MTU}
+	if f.Name != a.Key.IfName {
+		if err := n.locate(&w, f); err != nil {
+			return err
+		}
+		w.leads = !slices.ContainsFunc(a.Interfaces, func(i pod.Interface) bool { return i.Network == w.network })
+	}
+	leases, err := n.leasesFound(w, f)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	main := n.interfaceOf(key, wish{name: f.Name, kind: pod.TypeTap, object: f.Object, mac: f.MAC, mtu: f.MTU}, leases)
-	return &pod.Attachment{Key: key, Netns: f.Netns, Created: n.config.Now().UTC(), Interfaces: []pod.Interface{main}}, nil
+	a.Interfaces = append(a.Interfaces, n.interfaceOf(a.Key, w, leases))
+	return nil
 }
 
 // keyOf is the inverse of aliasOf.
-func keyOf(alias string) (pod.Key, error) {
-	text, ours := strings.CutPrefix(alias, "weft:")
+func keyOf(f Found) (pod.Key, error) {
+	text, ours := strings.CutPrefix(f.Alias, "weft:")
 	parts := strings.Split(text, "/")
-	if !ours || len(parts) != 3 || slices.Contains(parts, "") {
-		return pod.Key{}, fmt.Errorf("alias %q does not name an attachment", alias)
+	if !ours || len(parts) < 3 || len(parts) > 4 || slices.Contains(parts, "") {
+		return pod.Key{}, fmt.Errorf("alias %q does not name an attachment", f.Alias)
 	}
-	return pod.Key{Network: parts[0], ContainerID: parts[1], IfName: parts[2]}, nil
+	key := pod.Key{Network: parts[0], ContainerID: parts[1], IfName: parts[2]}
+	if f.Alias != aliasOf(key, f.Name) || objectName(key, f.Name) != f.Object {
+		return pod.Key{}, fmt.Errorf("link %s of %s bears the alias of another interface: %q", f.Name, f.Object, f.Alias)
+	}
+	return key, nil
 }
 
-// leased are the addresses that were given to the interface, IPv4 first.
+// locate says which network an extra interface is on.
+func (n *Network) locate(w *wish, f Found) error {
+	switch {
+	case len(f.Labels) == 0 && len(f.Neighbours) == 0:
+		w.network = pod.StubNetwork
+		return nil
+	case len(f.Labels) != 1:
+		return fmt.Errorf("link %s is in %q: one network is possible", f.Name, f.Labels)
+	case f.Labels[0] == podVRF:
+		return nil
+	}
+	for name, c := range n.customNetworks() {
+		if c.label == f.Labels[0] {
+			w.network, w.custom = name, c
+			return nil
+		}
+	}
+	return fmt.Errorf("link %s is in %s, which is of no network that is known", f.Name, f.Labels[0])
+}
+
+// leasesFound are the addresses that were given to an interface, IPv4 first.
+func (n *Network) leasesFound(w wish, f Found) ([]ipam.Lease, error) {
+	switch {
+	case w.network == "":
+		return n.leased(f)
+	case w.custom == nil:
+		return nil, nil
+	}
+	var leases []ipam.Lease
+	for _, p := range w.custom.pools() {
+		candidates := f.whole()
+		if w.custom.Network.Type == pod.L2 {
+			candidates = onLinkOf(f, p)
+		}
+		candidates = slices.DeleteFunc(slices.Clone(candidates), func(a netip.Addr) bool { return !p.Prefix.Contains(a) })
+		if len(candidates) != 1 {
+			return nil, fmt.Errorf("link %s has addresses %v of %s: no telling which of them was given", f.Name, candidates, p.Prefix)
+		}
+		leases = append(leases, ipam.Lease{Address: candidates[0], Pool: p.Name})
+	}
+	return leases, nil
+}
+
+// onLinkOf are the addresses of the length of a pool. A bridge domain knows none, so that there is only the pod to ask.
+func onLinkOf(f Found, p ipam.Pool) []netip.Addr {
+	var addresses []netip.Addr
+	for _, a := range f.Addresses {
+		if a.Bits() == p.Prefix.Bits() {
+			addresses = append(addresses, a.Addr())
+		}
+	}
+	return addresses
+}
+
+// leased are the addresses of the network default that were given to an interface, IPv4 first.
 func (n *Network) leased(f Found) ([]ipam.Lease, error) {
 	var leases []ipam.Lease
 	for _, family := range []wire.Family{wire.IP4, wire.IP6} {
@@ -111,31 +223,4 @@ func (n *Network) given(family wire.Family, addresses []netip.Addr) (netip.Addr,
 		return all[0], nil
 	}
 	return netip.Addr{}, errors.New("several addresses of one family, and no telling which of them was given: " + fmt.Sprint(all))
-}
-
-// Withhold keeps addresses from being granted, for as long as this Network lives: those of an interface that could not be
-// reconstructed, and that a pod may be using. Who has them already keeps them.
-func (n *Network) Withhold(f Found) {
-	addresses := slices.Clone(f.Neighbours)
-	for _, p := range f.Addresses {
-		addresses = append(addresses, p.Addr())
-	}
-	for _, a := range addresses {
-		l := ipam.Lease{Address: a, Holder: f.Object + "/" + a.String(), State: ipam.Used, Since: n.config.Now().UTC()}
-		n.withheld = append(n.withheld, l)
-		if err := n.addresses.Restore([]ipam.Lease{l}); err != nil {
-			n.config.Log.Debug("address needs not be withheld", "interface", f.Object, "address", a.String(), "err", err)
-		}
-	}
-}
-
-// withhold keeps from a new network what it has of the addresses of unknown interfaces: one of them may be its own.
-func (n *Network) withhold(c *custom) {
-	for _, l := range n.withheld {
-		if slices.ContainsFunc(c.Network.CIDRs, func(p netip.Prefix) bool { return p.Contains(l.Address) }) {
-			if err := c.addresses.Restore([]ipam.Lease{l}); err != nil {
-				n.config.Log.Debug("address needs not be withheld", "network", c.Network.Name, "address", l.Address.String(), "err", err)
-			}
-		}
-	}
 }

@@ -17,7 +17,7 @@ import (
 // foundOf is what the machine shows of a wired attachment, as its values made it.
 func foundOf(t testing.TB, n *node, a *pod.Attachment) ipnet.Found {
 	t.Helper()
-	f := ipnet.Found{Netns: a.Netns}
+	f := ipnet.Found{Netns: a.Netns, Type: pod.TypeTap}
 	for _, key := range n.Objects(a) {
 		switch v := n.committer.Values()[key].(type) {
 		case wire.TapPeer:
@@ -31,6 +31,15 @@ func foundOf(t testing.TB, n *node, a *pod.Attachment) ipnet.Found {
 	return f
 }
 
+// reconstruct is Reconstruct for one interface.
+func reconstruct(n *node, f ipnet.Found) (*pod.Attachment, error) {
+	attachments, refused := n.Reconstruct([]ipnet.Found{f}, nil)
+	if len(attachments) != 1 {
+		return nil, refused[f.Object]
+	}
+	return attachments[0], refused[f.Object]
+}
+
 func TestWhatIsReconstructedIsAsItWas(t *testing.T) {
 	for name, pools := range families {
 		t.Run(name, func(t *testing.T) {
@@ -41,7 +50,7 @@ func TestWhatIsReconstructedIsAsItWas(t *testing.T) {
 				ev := sandbox(name)
 				ev.Requested.MAC = []string{"", "02:11:22:33:44:55", ""}[i]
 				was := n.add(t, ev)
-				is, err := again.Reconstruct(foundOf(t, n, was))
+				is, err := reconstruct(again, foundOf(t, n, was))
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -84,7 +93,8 @@ func TestWhatIsNotSureIsNotReconstructed(t *testing.T) {
 		"another's alias":         {func(f *ipnet.Found) { f.Alias = "eth0 of a" }, "does not name an attachment"},
 		"the node's alias":        {func(f *ipnet.Found) { f.Alias = "weft:host" }, "does not name an attachment"},
 		"only a hash":             {func(f *ipnet.Found) { f.Alias = "weft:sha256:00ff" }, "does not name an attachment"},
-		"an alias of four parts":  {func(f *ipnet.Found) { f.Alias += "/more" }, "does not name an attachment"},
+		"an extra's alias":        {func(f *ipnet.Found) { f.Alias += "/more" }, "alias of another interface"},
+		"an alias of five parts":  {func(f *ipnet.Found) { f.Alias += "/more/still" }, "does not name an attachment"},
 		"an alias without a part": {func(f *ipnet.Found) { f.Alias = "weft:weft//eth0" }, "does not name an attachment"},
 		"another pod's alias":     {func(f *ipnet.Found) { f.Alias = "weft:weft/other/eth0" }, "alias of another interface"},
 		"a renamed link":          {func(f *ipnet.Found) { f.Name = "eth1" }, "alias of another interface"},
@@ -105,7 +115,7 @@ func TestWhatIsNotSureIsNotReconstructed(t *testing.T) {
 			f := sound
 			f.Addresses = append([]netip.Prefix(nil), sound.Addresses...)
 			tt.change(&f)
-			a, err := n.Reconstruct(f)
+			a, err := reconstruct(newNode(t, four, six), f)
 			if tt.want == "" && (err != nil || len(a.Interfaces[0].Addresses) != 2) {
 				t.Errorf("got %+v, error %v", a, err)
 			}
@@ -144,7 +154,7 @@ func TestAnAddressWhosePoolIsGoneIsTheOnlyOne(t *testing.T) {
 	n := newNode(t, four).run(t)
 	f := foundOf(t, n, n.add(t, sandbox("a")))
 	other := newNode(t, ipam.Pool{Name: "other", Prefix: netip.MustParsePrefix("10.7.0.0/28")})
-	a, err := other.Reconstruct(f)
+	a, err := reconstruct(other, f)
 	if err != nil || len(a.Interfaces[0].Addresses) != 1 || a.Interfaces[0].Pools[0] != "" {
 		t.Errorf("got %+v, error %v", a, err)
 	}
@@ -153,10 +163,11 @@ func TestAnAddressWhosePoolIsGoneIsTheOnlyOne(t *testing.T) {
 func TestWhateverTheAliasSaysNothingIsMadeUp(t *testing.T) {
 	n := newNode(t, four).run(t)
 	sound := foundOf(t, n, n.add(t, sandbox("a")))
+	again := newNode(t, four)
 	rapid.Check(t, func(t *rapid.T) {
 		f := sound
 		f.Alias = rapid.OneOf(rapid.String(), rapid.StringMatching(`weft:[a-z/:#]{0,12}`), rapid.Just(sound.Alias)).Draw(t, "alias")
-		if a, err := n.Reconstruct(f); (err == nil) != (f.Alias == sound.Alias) {
+		if a, err := reconstruct(again, f); (err == nil) != (f.Alias == sound.Alias) {
 			t.Errorf("alias %q: %+v, error %v", f.Alias, a, err)
 		}
 	})

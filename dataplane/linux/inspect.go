@@ -53,11 +53,14 @@ func Links(path string) ([]Link, error) {
 
 func isTap(l netlink.Link) bool { return l.Type() == (&netlink.Tuntap{}).Type() }
 
+func isVeth(l netlink.Link) bool { return l.Type() == (&netlink.Veth{}).Type() }
+
 // LinkState is what a link of a namespace says of itself.
 type LinkState struct {
 	Inode, Device uint64 // of the namespace
 	Alias         string // who the link belongs to, as far as it has been said
 	Tap           bool   // it is the Linux end of a tap
+	Veth          bool   // it is an end of a veth
 	MAC           wire.MAC
 	MTU           int
 	Addresses     []netip.Prefix // without those that the kernel makes by itself
@@ -75,7 +78,7 @@ func InspectLink(path, name string) (s LinkState, err error) {
 			return err
 		}
 		a := l.Attrs()
-		s.Alias, s.Tap, s.MTU, s.MAC = a.Alias, isTap(l), a.MTU, macOf(l)
+		s.Alias, s.Tap, s.Veth, s.MTU, s.MAC = a.Alias, isTap(l), isVeth(l), a.MTU, macOf(l)
 		s.Addresses, err = addressesOf(h, l)
 		return err
 	})

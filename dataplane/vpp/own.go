@@ -5,6 +5,7 @@ import (
 	"context"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/weftnet/weft/wire"
 )
@@ -15,8 +16,12 @@ type Port struct {
 	Interface wire.Interface // without the key of the object that makes the link
 	Addresses []netip.Addr   // that the dataplane has as static neighbours there: its Linux end's
 	PeerMAC   wire.MAC       // of these neighbours; zero if there are none
+	Labels    []string       // of the VRFs and of the bridge domain that it is in, each once
 	hash      uint64
 }
+
+// MadeAs tells whether the interface was made with just this Linux end; a dataplane may report it otherwise.
+func (p Port) MadeAs(v wire.Interface) bool { return p.hash == interfaceHash(v) }
 
 // OwnPorts lists the taps and the interfaces of type af_packet whose tag is ours, by name: what is known of them when
 // everything else is lost. A namespace whose path was too long for the API has another path here, which may lead nowhere
@@ -30,24 +35,69 @@ func (c *Client) OwnPorts(ctx context.Context) ([]Port, error) {
 	if err != nil {
 		return nil, err
 	}
+	labels, err := c.memberLabels(ctx)
+	if err != nil {
+		return nil, err
+	}
 	var own []Port
 	for _, d := range p.list {
 		_, hash, ours := parseTag(d.Tag)
-		v := p.value(d)
-		if !ours || v.Type != wire.TypeTap && v.Type != wire.TypeAFPacket {
-			continue
+		v, name := p.value(d), p.byIndex[Index(d.SwIfIndex)]
+		if ours && (v.Type == wire.TypeTap || v.Type == wire.TypeAFPacket) {
+			own = append(own, Port{Name: name, Interface: v, Labels: labels[name], hash: hash})
 		}
-		port := Port{Name: p.byIndex[Index(d.SwIfIndex)], Interface: v, hash: hash}
-		for _, n := range found {
-			if n.V.Interface == port.Name {
-				port.Addresses, port.PeerMAC = append(port.Addresses, n.V.Address), n.V.MAC
-			}
-		}
-		own = append(own, port)
 	}
 	slices.SortFunc(own, func(a, b Port) int { return cmp.Compare(a.Name, b.Name) })
+	for _, n := range found {
+		at, isPort := slices.BinarySearchFunc(own, n.V.Interface, func(p Port, name string) int { return cmp.Compare(p.Name, name) })
+		if isPort {
+			own[at].Addresses, own[at].PeerMAC = append(own[at].Addresses, n.V.Address), n.V.MAC
+		}
+	}
 	return own, nil
 }
 
-// MadeAs tells whether the interface was made with just this Linux end; a dataplane may report it otherwise.
-func (p Port) MadeAs(v wire.Interface) bool { return p.hash == interfaceHash(v) }
+// memberLabels are the labels of what our interfaces are in, by interface.
+func (c *Client) memberLabels(ctx context.Context) (map[string][]string, error) {
+	routed, err := memberships{c}.read(ctx, nil)
+	if err != nil {
+		return nil, err
+	}
+	bridged, err := bridgeMembers{c}.dump(ctx)
+	if err != nil {
+		return nil, err
+	}
+	labels := map[string][]string{}
+	add := func(iface, label string) {
+		if !slices.Contains(labels[iface], label) {
+			labels[iface] = append(labels[iface], label)
+		}
+	}
+	for _, m := range routed {
+		add(m.V.Interface, strings.TrimSuffix(m.V.VRF, wire.VRFName("", m.V.Family)))
+	}
+	for _, m := range bridged {
+		add(m.V.Interface, m.V.BridgeDomain)
+	}
+	return labels, nil
+}
+
+// OwnNumbers are the numbers of our tables and bridge domains, by label.
+func (c *Client) OwnNumbers(ctx context.Context) (tables, domains map[string]uint32, err error) {
+	byName, _, err := c.tables(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	there, err := c.bridges(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	tables, domains = map[string]uint32{}, map[string]uint32{}
+	for name, t := range byName {
+		tables[strings.TrimSuffix(name, wire.VRFName("", t.Family))] = t.ID
+	}
+	for id, name := range there.names {
+		domains[name] = uint32(id)
+	}
+	return tables, domains, nil
+}
