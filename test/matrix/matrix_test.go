@@ -34,7 +34,7 @@ func TestMatrix(t *testing.T) {
 	for _, families := range []string{"v4", "v6", "dual"} {
 		t.Run(families, func(t *testing.T) {
 			t.Parallel() // they mostly wait
-			m := newMatrix(t, programs, families)
+			m := newMatrix(t, programs, options(families))
 			defer m.end(t)
 			m.start(t)
 			for _, c := range cells(families) {
@@ -44,9 +44,9 @@ func TestMatrix(t *testing.T) {
 	}
 }
 
-func newMatrix(t *testing.T, programs, families string) *matrix {
+func newMatrix(t *testing.T, programs string, o node.Options) *matrix {
 	t.Helper()
-	n, err := node.New(programs, options(families))
+	n, err := node.New(programs, o)
 	try(t, err)
 	m := &matrix{node: n, home: filepath.Join(n.Dir, "home"), podInterface: "tap"}
 	try(t, netns.Make(m.home))
@@ -91,12 +91,16 @@ const settling = 5 * time.Second
 const cniTimeout = 20 * time.Second
 
 // play is all that is done to a cell.
-func (m *matrix) play(t *testing.T, c cell) {
+func (m *matrix) play(t *testing.T, c cell) { m.playAs(t, c, "") }
+
+// playAs is play with pods of a namespace of Kubernetes.
+func (m *matrix) playAs(t *testing.T, c cell, namespace string) {
 	if m.podInterface != c.podInterface() {
 		m.podInterface = c.podInterface()
 		m.restart(t)
 	}
 	a, b := m.newPod(t, c), m.newPod(t, c)
+	a.Namespace, b.Namespace = namespace, namespace
 	defer func() { try(t, a.Remove()); try(t, b.Remove()) }()
 	places := m.places(a, b)
 	before, err := leftovers.Steady(t.Context(), places, settling)
