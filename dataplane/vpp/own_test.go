@@ -82,6 +82,27 @@ func TestAnInterfaceOnAVethIsAPortToo(t *testing.T) {
 	}
 }
 
+func TestWhatAPortIsInIsTold(t *testing.T) {
+	l := newWholeLab(t, newRuins(t).socket, nil)
+	a, b := netnstest.New(t), netnstest.New(t)
+	routed := append(append(ground(), vethOf(t, b, "b")...), afPacket("b", wire.Interface{MTU: 1500}), member("b", wire.IP4), member("b", wire.IP6))
+	l.mustCommit(append(append(routed, bridge("weft:blue", learning(7))), bridgedPodOf(t, a, "a", "10.7.0.1/24")...)...)
+	ports, err := l.client.OwnPorts(t.Context())
+	if err != nil || len(ports) != 2 {
+		t.Fatalf("own ports %+v, error %v", ports, err)
+	}
+	tables, domains, err := l.client.OwnNumbers(t.Context())
+	if err != nil || len(tables) != 1 || len(domains) != 1 || domains["weft:blue"] != 7 {
+		t.Fatalf("tables %v, bridge domains %v, error %v", tables, domains, err)
+	}
+	if got := ports[0].Labels; len(got) != 1 || got[0] != "weft:blue" {
+		t.Errorf("a is in %q", got)
+	}
+	if got := ports[1].Labels; len(got) != 1 || tables[got[0]] == 0 {
+		t.Errorf("b is in %q, and the tables are %v", got, tables)
+	}
+}
+
 // strangersTap makes a tap that somebody else tagged.
 func (l *lab) strangersTap(path string) {
 	l.Helper()

@@ -1,0 +1,239 @@
+package ipnet_test
+
+import (
+	"net/netip"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/weftnet/weft/ipnet"
+	"github.com/weftnet/weft/pod"
+	"github.com/weftnet/weft/wire"
+)
+
+// everything is what the dataplane shows of a node: the numbers of its networks, and the interfaces of an attachment.
+func everything(t testing.TB, n *node, a *pod.Attachment) (ipnet.Numbers, []ipnet.Found) {
+	t.Helper()
+	numbers := ipnet.Numbers{Tables: map[string]uint32{}, BridgeDomains: map[string]uint32{}}
+	byObject := make(map[string]*ipnet.Found)
+	for _, i := range a.Interfaces {
+		byObject[i.Object] = &ipnet.Found{Object: i.Object, Type: i.Type, Netns: a.Netns, Name: i.Name, MTU: i.MTU}
+	}
+	for _, value := range n.committer.Values() {
+		switch v := value.(type) {
+		case wire.VRF:
+			numbers.Tables[v.Label] = v.ID
+		case wire.BridgeDomain:
+			numbers.BridgeDomains[v.Label] = v.ID
+		}
+	}
+	for key, value := range n.committer.Values() {
+		for object, f := range byObject {
+			if strings.Contains(key, object) {
+				show(f, value)
+			}
+		}
+	}
+	var found []ipnet.Found
+	for _, f := range byObject { // in no order
+		found = append(found, *f)
+	}
+	return numbers, found
+}
+
+// show adds what one value puts on the machine.
+func show(f *ipnet.Found, value any) {
+	switch v := value.(type) {
+	case wire.TapPeer:
+		f.Alias, f.MAC = v.Alias, v.MAC
+	case wire.Veth:
+		f.Alias, f.MAC = v.Alias, v.MAC
+	case wire.Neighbour:
+		f.Neighbours = append(f.Neighbours, v.Address)
+	case wire.LinuxAddress:
+		f.Addresses = append(f.Addresses, v.Prefix)
+	case wire.BridgeMember:
+		f.Labels = []string{v.BridgeDomain}
+	case wire.InterfaceVRF:
+		f.Labels = []string{v.VRF[:strings.LastIndexByte(v.VRF, '/')]}
+	}
+}
+
+func networksOfAllKinds() []pod.Network {
+	blue, red := custom("blue", pod.L2, "10.5.0.0/24"), custom("red", pod.L3, "fd00:6::/64", "10.6.0.0/24")
+	blue.AntiSpoof, red.VNI = true, 77
+	return []pod.Network{red, custom("bare", pod.L2), blue, custom("long-"+strings.Repeat("n", 58), pod.L3, "10.7.0.0/24")}
+}
+
+const ofAllKinds = "d/veth,l/tap/long-nnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn,s/veth/stub,t/tap/blue,u/tap/bare,v/veth/red,w/tap/red"
+
+func TestNetworksAndExtraInterfacesAreReconstructedAsTheyWere(t *testing.T) {
+	for _, kind := range []string{pod.TypeTap, pod.TypeVeth} {
+		t.Run(kind, func(t *testing.T) {
+			config := newNode(t, four, six).config
+			config.PodInterface = kind
+			n := nodeOf(t, config).run(t)
+			for i := range networksOfAllKinds() { // each gets its numbers when it comes
+				n.set(t, networksOfAllKinds()[:i+1]...)
+			}
+			was := n.add(t, asking("a", ofAllKinds, ""))
+			numbers, found := everything(t, n, was)
+
+			again := nodeOf(t, config)
+			recognised := again.Recognise(networksOfAllKinds(), numbers)
+			for _, s := range recognised {
+				if s.VNI == 0 || (s.Network.Name == "red") != (s.VNI == 77) {
+					t.Errorf("network %s has VNI %d", s.Network.Name, s.VNI)
+				}
+			}
+			attachments, refused := again.Reconstruct(found, nil)
+			if len(attachments) != 1 || len(refused) > 0 {
+				t.Fatalf("attachments %v, refused %v", attachments, refused)
+			}
+			if is := attachments[0]; !reflect.DeepEqual(is.Interfaces, was.Interfaces) {
+				t.Errorf("reconstructed %+v, was %+v", is.Interfaces, was.Interfaces)
+			}
+			again.Restore(ipnet.Saved{Attachments: attachments})
+			again.run(t)
+			if refused := again.set(t, networksOfAllKinds()...); len(refused) > 0 {
+				t.Errorf("refused: %v", refused)
+			}
+			if got, want := list(t, again.committer.Values()), list(t, n.committer.Values()); got != want {
+				t.Errorf("values\n%s\nwant\n%s", got, want)
+			}
+			stats, _ := n.Addresses()
+			if got, _ := again.Addresses(); !reflect.DeepEqual(got, stats) {
+				t.Errorf("addresses %v, want %v", got, stats)
+			}
+		})
+	}
+}
+
+func TestWhatAnAttachmentLacksIsAddedToIt(t *testing.T) {
+	n := newNode(t, four).run(t)
+	n.set(t, custom("blue", pod.L2, "10.5.0.0/24"))
+	was := n.add(t, asking("a", "x/tap/blue", ""))
+	numbers, found := everything(t, n, was)
+	again := newNode(t, four)
+	again.Recognise([]pod.Network{custom("blue", pod.L2, "10.5.0.0/24")}, numbers)
+	known := *was
+	known.Interfaces = was.Interfaces[:1]
+	again.Restore(ipnet.Saved{Attachments: []*pod.Attachment{&known}})
+	for _, f := range found {
+		if f.Name != "x" {
+			continue
+		}
+		attachments, refused := again.Reconstruct([]ipnet.Found{f}, nil)
+		if len(refused) > 0 || !reflect.DeepEqual(attachments[0].Interfaces, was.Interfaces) || attachments[0].Pod != was.Pod {
+			t.Errorf("got %+v, refused %v", attachments, refused)
+		}
+	}
+	if len(known.Interfaces) != 1 {
+		t.Error("what was known was changed")
+	}
+}
+
+func TestAnExtraInterfaceThatIsNotSureIsNotReconstructed(t *testing.T) {
+	n := newNode(t, four).run(t)
+	networks := []pod.Network{custom("blue", pod.L2, "10.5.0.0/24"), custom("red", pod.L3, "10.6.0.0/24")}
+	n.set(t, networks...)
+	was := n.add(t, asking("a", "l2/tap/blue,l3/veth/red", ""))
+	prefix := netip.MustParsePrefix
+	for name, tt := range map[string]struct {
+		link   string
+		change func(*ipnet.Found)
+		want   string // in the error; "" = none
+	}{
+		"in no network, but with addresses": {"l3", func(f *ipnet.Found) { f.Labels = nil }, "one network is possible"},
+		"in two networks":                   {"l3", func(f *ipnet.Found) { f.Labels = append(f.Labels, "weft:blue") }, "one network is possible"},
+		"in an unknown network":             {"l2", func(f *ipnet.Found) { f.Labels = []string{"weft:green"} }, "no network that is known"},
+		"two addresses on the link":         {"l2", func(f *ipnet.Found) { f.Addresses = append(f.Addresses, prefix("10.5.0.9/24")) }, "no telling which"},
+		"no address on the link":            {"l2", func(f *ipnet.Found) { f.Addresses = nil }, "no telling which"},
+		"the pod's own address":             {"l2", func(f *ipnet.Found) { f.Addresses = append(f.Addresses, prefix("10.9.0.9/24")) }, ""},
+		"an address of another length":      {"l2", func(f *ipnet.Found) { f.Addresses = append(f.Addresses, prefix("10.5.0.9/32")) }, ""},
+		"the pod's own, and a neighbour":    {"l3", func(f *ipnet.Found) { f.Addresses = append(f.Addresses, prefix("10.6.0.9/32")) }, ""},
+		"in another namespace":              {"l3", func(f *ipnet.Found) { f.Netns.Inode++ }, "in network namespace"},
+		"another's alias":                   {"l3", func(f *ipnet.Found) { f.Alias = strings.Replace(f.Alias, "l3", "l2", 1) }, "alias of another interface"},
+		"a main interface that is refused":  {"eth0", func(f *ipnet.Found) { f.MAC = wire.MAC{} }, "not what was given"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			numbers, found := everything(t, n, was)
+			again := newNode(t, four)
+			again.Recognise(networks, numbers)
+			object := ""
+			for i := range found {
+				if found[i].Name == tt.link {
+					tt.change(&found[i])
+					object = found[i].Object
+				}
+			}
+			attachments, refused := again.Reconstruct(found, nil)
+			switch err := refused[object]; {
+			case tt.want == "" && (len(refused) > 0 || len(attachments[0].Interfaces) != 3):
+				t.Errorf("got %+v, refused %v", attachments, refused)
+			case tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)):
+				t.Errorf("error %v, want one that says %q", err, tt.want)
+			case tt.link == "eth0" && (len(attachments) > 0 || len(refused) != 3):
+				t.Errorf("of a main interface that is refused the extras are %+v, refused %v", attachments, refused)
+			}
+		})
+	}
+}
+
+func TestOfALostMainInterfaceNothingIsReconstructed(t *testing.T) {
+	n := newNode(t, four).run(t)
+	was := n.add(t, asking("a", "x/tap/stub", ""))
+	_, found := everything(t, n, was)
+	var extra, lost []ipnet.Found
+	for _, f := range found {
+		if f.Name == "x" {
+			extra = append(extra, f)
+		} else {
+			lost = append(lost, ipnet.Found{Object: f.Object})
+		}
+	}
+	attachments, refused := newNode(t, four).Reconstruct(extra, lost)
+	if len(attachments) > 0 || len(refused) != 1 || refused[extra[0].Object] == nil {
+		t.Errorf("got %+v, refused %v", attachments, refused)
+	}
+}
+
+func TestANetworkThatStandsOtherwiseIsNotRecognised(t *testing.T) {
+	blue := custom("blue", pod.L2, "10.5.0.0/24")
+	for name, tt := range map[string]struct {
+		there  ipnet.Numbers
+		wanted pod.Network
+		want   int
+	}{
+		"as it is wanted":        {ipnet.Numbers{Tables: map[string]uint32{"weft:blue": 5}, BridgeDomains: map[string]uint32{"weft:blue": 7}}, blue, 1},
+		"nothing of it":          {ipnet.Numbers{}, blue, 0},
+		"without its table":      {ipnet.Numbers{BridgeDomains: map[string]uint32{"weft:blue": 7}}, blue, 0},
+		"of another type":        {ipnet.Numbers{Tables: map[string]uint32{"weft:blue": 5}, BridgeDomains: map[string]uint32{"weft:blue": 7}}, custom("blue", pod.L3, "10.5.0.0/24"), 0},
+		"a network of no reason": {ipnet.Numbers{Tables: map[string]uint32{"weft:blue": 5}}, custom("blue", pod.L3), 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newNode(t, four)
+			got := n.Recognise([]pod.Network{tt.wanted}, tt.there)
+			if len(got) != tt.want || len(n.Networks()) != tt.want {
+				t.Fatalf("recognised %+v, there are %+v", got, n.Networks())
+			}
+			if tt.want > 0 && (got[0].Table != 5 || got[0].BridgeDomain != 7) {
+				t.Errorf("numbers %+v", got[0])
+			}
+			if again := n.Recognise([]pod.Network{tt.wanted}, tt.there); len(again) > 0 {
+				t.Errorf("what is known is recognised again: %+v", again)
+			}
+		})
+	}
+}
+
+func TestWithheldAddressesAreNotGrantedByRecognisedNetworks(t *testing.T) {
+	n := newNode(t, four)
+	red := custom("red", pod.L3, "10.5.0.0/24")
+	n.Recognise([]pod.Network{red}, ipnet.Numbers{Tables: map[string]uint32{"weft:red": 5}})
+	n.Withhold(ipnet.Found{Object: "weft-lost", Addresses: []netip.Prefix{netip.MustParsePrefix("10.5.0.2/32")}})
+	n.run(t)
+	if got := n.add(t, asking("a", "x/tap/red", "")).Interfaces[1].Addresses[0].String(); got != "10.5.0.3/32" {
+		t.Errorf("the next pod gets %s", got)
+	}
+}
