@@ -7,7 +7,8 @@ type letter struct {
 	next *letter
 }
 
-// post hands a letter to the worker and waits until it is done; false: the engine has stopped, and nobody reads mail.
+// post hands a letter to the worker and waits until it is done; false: the worker has ended, or the engine was stopped
+// before it ran. The others of the engine may still be at work then, so the engine's own end is not what counts.
 func (w *worker) post(do func(*worker)) bool {
 	l := &letter{do: do, done: make(chan struct{})}
 	for {
@@ -20,6 +21,8 @@ func (w *worker) post(do func(*worker)) bool {
 	select {
 	case <-l.done:
 		return true
+	case <-w.ended:
+		return false
 	case <-w.engine.stopped:
 		return false
 	}

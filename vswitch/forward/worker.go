@@ -40,6 +40,7 @@ type worker struct {
 	injects  *slow.Ring // from the slow path
 	mail     atomic.Pointer[letter]
 	stopping atomic.Bool
+	ended    chan struct{} // closed when the worker has ended: nobody reads its mail any more
 	drops    dropCounters
 
 	snapshot *snapshot
@@ -64,7 +65,7 @@ func newWorker(e *Engine, id int) (*worker, error) {
 		return nil, err
 	}
 	w := &worker{
-		engine: e, id: id, bell: bell,
+		engine: e, id: id, bell: bell, ended: make(chan struct{}),
 		punts: slow.NewRing(puntOrder), injects: slow.NewRing(puntOrder),
 		pool:  frame.NewPool(frame.LargeSize, poolSize),
 		empty: make([]*frame.Buffer, 0, frame.VectorSize),
@@ -86,6 +87,7 @@ func (w *worker) close() {
 func (w *worker) run(ctx context.Context) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
+	defer close(w.ended)
 	stop := context.AfterFunc(ctx, func() {
 		w.stopping.Store(true)
 		w.bell.Ring()
