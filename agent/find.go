@@ -20,7 +20,7 @@ func (a *Agent) find(ports []vpp.Port) (found, unknown []ipnet.Found) {
 	}
 	known := a.knownObjects()
 	for _, p := range ports {
-		if p.Interface.Type == wire.TypeTap && p.Interface.Tap.Namespace == "" || known[p.Name] {
+		if p.Interface.Type == wire.TypeTap && p.Interface.Tap.Namespace == "" || known[wire.InterfaceKey(p.Name)] {
 			continue // the node's own link is desired in any case
 		}
 		f, err := findPort(p, mounted)

@@ -27,7 +27,7 @@ func (a *Agent) rebuild(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	networks := a.network.Recognise(a.config.Networks, there.numbers)
+	networks := a.recognise(there.numbers)
 	attachments, unknown := a.reconstruct(there.ports)
 	a.network.Restore(ipnet.Saved{Attachments: attachments})
 	for _, f := range unknown { // last: an address that a pod is known to have is that pod's
@@ -90,11 +90,27 @@ func (a *Agent) leaveAlone(f ipnet.Found, err error) {
 	a.log.Error("interface of an unknown attachment is left alone", "interface", f.Object, "link", f.Name, "netns", f.Netns.Path, "err", err)
 }
 
+// recognise makes the networks anew that are not known. Attachments whose interfaces on them could not be restored, for
+// want of them, are restored once more.
+func (a *Agent) recognise(numbers ipnet.Numbers) []ipnet.SavedNetwork {
+	networks := a.network.Recognise(a.config.Networks, numbers)
+	if len(networks) == 0 {
+		return nil
+	}
+	var again []*pod.Attachment
+	for _, at := range a.pods.Attachments() {
+		again = append(again, &at)
+	}
+	a.network.Restore(ipnet.Saved{Attachments: again})
+	return networks
+}
+
+// knownObjects are the dataplane's interfaces of attachments that will be desired: not those on a network that is not known.
 func (a *Agent) knownObjects() map[string]bool {
 	known := make(map[string]bool)
 	for _, at := range a.pods.Attachments() {
-		for _, i := range at.Interfaces {
-			known[i.Object] = true
+		for _, key := range a.network.Objects(&at) {
+			known[key] = true
 		}
 	}
 	return known

@@ -2,11 +2,15 @@ package agent
 
 import (
 	"bytes"
+	"errors"
 	"net/netip"
 	"os"
 	"strings"
 	"testing"
 
+	"github.com/vishvananda/netlink"
+
+	"github.com/weftnet/weft/test/leftovers"
 	"github.com/weftnet/weft/test/node"
 )
 
@@ -38,20 +42,36 @@ var mixed = map[string]any{"runtimeConfig": map[string]any{"io.kubernetes.cri.po
 	"contivpp.io/custom-if": "d1/veth,s1/veth/stub,t1/tap/blue,u1/tap/bare,v1/veth/red",
 }}}
 
+var networks = []node.Network{
+	{Name: "red", Type: "L3", CIDRs: []netip.Prefix{netip.MustParsePrefix("10.6.0.0/24"), netip.MustParsePrefix("fd00:6::/64")}},
+	{Name: "bare", Type: "L2"},
+	{Name: "blue", Type: "L2", CIDRs: []netip.Prefix{netip.MustParsePrefix("10.5.0.0/24")}, AntiSpoof: true},
+}
+
+// networkLab is a node with networks whose numbers do not follow their names.
+func networkLab(t *testing.T, programs, kind string) *lab {
+	t.Helper()
+	l := newLabWith(t, programs, node.Options{PodInterface: kind, Networks: networks[:2]})
+	if err := l.SetNetworks(networks); err != nil {
+		t.Fatal(err)
+	}
+	l.restartAfter(func(string) error { return nil })
+	return l
+}
+
 func TestALostStateFileCostsNoPodAnyInterface(t *testing.T) {
 	programs := build(t)
-	networks := []node.Network{
-		{Name: "red", Type: "L3", CIDRs: []netip.Prefix{netip.MustParsePrefix("10.6.0.0/24"), netip.MustParsePrefix("fd00:6::/64")}},
-		{Name: "bare", Type: "L2"},
-	}
-	blue := node.Network{Name: "blue", Type: "L2", CIDRs: []netip.Prefix{netip.MustParsePrefix("10.5.0.0/24")}, AntiSpoof: true}
-	for _, kind := range []string{"tap", "veth"} {
-		t.Run(kind, func(t *testing.T) {
-			l := newLabWith(t, programs, node.Options{PodInterface: kind, Networks: networks})
-			if err := l.SetNetworks(append(networks, blue)); err != nil { // numbers that do not follow the names
-				t.Fatal(err)
-			}
-			l.restartAfter(func(string) error { return nil })
+	for name, tt := range map[string]struct {
+		kind string
+		lose func(path string) error
+	}{
+		"tap":                           {"tap", os.Remove},
+		"veth":                          {"veth", os.Remove},
+		"of the networks nothing known": {"tap", garble(networksBucket)},
+		"of all nothing that is read":   {"veth", garble(networksBucket, attachmentsBucket, leasesBucket)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := networkLab(t, programs, tt.kind)
 			before := l.snapshot()
 			a, b := l.pod("a"), l.pod("b")
 			resultA, resultB := l.cni("ADD", a, mixed), l.cni("ADD", b, mixed)
@@ -59,22 +79,14 @@ func TestALostStateFileCostsNoPodAnyInterface(t *testing.T) {
 				t.Fatalf("not all was made: %s", resultA)
 			}
 			wired := l.snapshot()
-
-			l.restartAfter(os.Remove)
-			if operations := l.resyncs(); len(operations) > 0 {
-				t.Errorf("the resync did %v", operations)
-			}
-			if diff := l.snapshot().Since(wired); len(diff) > 0 {
-				t.Errorf("since before the loss: %v", diff)
-			}
-			if lines := l.logged("left alone"); len(lines) > 0 {
-				t.Errorf("not all is known: %q", lines)
-			}
+			l.restartAfter(tt.lose)
+			l.mustKnowAll(wired)
 			for _, address := range l.addresses(resultB) {
 				l.mustReach(a, address)
 			}
 			l.check(a, resultA)
 			l.restartAfter(func(string) error { return nil }) // what was made anew is durable
+			l.mustKnowAll(wired)
 			if again := l.cni("ADD", a, mixed); !bytes.Equal(again, resultA) {
 				t.Errorf("ADD again: %s\nwas %s", again, resultA)
 			}
@@ -85,4 +97,69 @@ func TestALostStateFileCostsNoPodAnyInterface(t *testing.T) {
 			}
 		})
 	}
+}
+
+// mustKnowAll fails the test unless the running agent found all as it was, and to be so.
+func (l *lab) mustKnowAll(wired leftovers.Snapshot) {
+	l.Helper()
+	if operations := l.resyncs(); len(operations) > 0 {
+		l.Errorf("the resync did %v", operations)
+	}
+	if diff := l.snapshot().Since(wired); len(diff) > 0 {
+		l.Errorf("since before the loss: %v", diff)
+	}
+	if lines := l.logged("left alone"); len(lines) > 0 {
+		l.Errorf("not all is known: %q", lines)
+	}
+}
+
+func TestAnInterfaceOfAnUnknownNetworkIsLeftAlone(t *testing.T) {
+	l := networkLab(t, build(t), "tap")
+	before := l.snapshot()
+	a := l.pod("a")
+	result := l.cni("ADD", a, mixed)
+	if err := l.SetNetworks(nil); err != nil { // refused by the agent that knows the pod
+		t.Fatal(err)
+	}
+	l.restartAfter(os.Remove)
+	if lines := l.logged("left alone"); len(lines) != 3 {
+		t.Errorf("of 3 interfaces on networks were logged %q", lines)
+	}
+	for _, operation := range l.resyncs() {
+		t.Errorf("the resync did %s", operation)
+	}
+	if err := l.SetNetworks(networks); err != nil {
+		t.Fatal(err)
+	}
+	l.restartAfter(func(string) error { return nil })
+	l.check(a, result)
+	l.cni("DEL", a, mixed)
+	if diff := l.snapshot().Since(before); len(diff) > 0 {
+		t.Errorf("left behind: %v", diff)
+	}
+}
+
+func TestAPodOnAVethThatLeftMeanwhileIsPruned(t *testing.T) {
+	l := newLabWith(t, build(t), node.Options{PodInterface: "veth"})
+	before := l.snapshot()
+	p := l.pod("a")
+	l.cni("ADD", p, nil)
+	l.restartAfter(func(path string) error {
+		return errors.Join(os.Remove(path), p.Remove(), endVeths())
+	})
+	if diff := l.snapshot().Since(before); len(diff) > 0 {
+		t.Errorf("left behind: %v", diff)
+	}
+	l.cni("DEL", p, nil)
+}
+
+// endVeths ends all veths of the node, as the kernel does with those of a namespace that ends.
+func endVeths() error {
+	links, err := netlink.LinkList()
+	for _, l := range links {
+		if l.Type() == "veth" {
+			err = errors.Join(err, netlink.LinkDel(l))
+		}
+	}
+	return err
 }

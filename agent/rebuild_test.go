@@ -19,26 +19,30 @@ import (
 var losses = map[string]func(path string) error{
 	"deleted by hand":                os.Remove,
 	"empty":                          func(path string) error { return os.Truncate(path, 0) },
-	"of entries that cannot be read": garble,
+	"of entries that cannot be read": garble(attachmentsBucket),
 	"torn":                           func(path string) error { return os.WriteFile(path, []byte("no database at all"), 0o600) },
 }
 
-// garble makes all attachments unreadable, in a file that is sound.
-func garble(path string) error {
-	db, err := bbolt.Open(path, 0o600, nil)
-	if err != nil {
-		return err
-	}
-	err = db.Update(func(tx *bbolt.Tx) error {
-		b := tx.Bucket([]byte(attachmentsBucket))
-		var keys [][]byte
-		err := b.ForEach(func(k, _ []byte) error { keys = append(keys, k); return nil })
-		for _, k := range keys {
-			err = errors.Join(err, b.Put(k, []byte("{")))
+// garble makes all entries of buckets unreadable, in a file that is sound.
+func garble(buckets ...string) func(path string) error {
+	return func(path string) error {
+		db, err := bbolt.Open(path, 0o600, nil)
+		if err != nil {
+			return err
 		}
-		return err
-	})
-	return errors.Join(err, db.Close())
+		err = db.Update(func(tx *bbolt.Tx) (err error) {
+			for _, bucket := range buckets {
+				b := tx.Bucket([]byte(bucket))
+				var keys [][]byte
+				err = errors.Join(err, b.ForEach(func(k, _ []byte) error { keys = append(keys, k); return nil }))
+				for _, k := range keys {
+					err = errors.Join(err, b.Put(k, []byte("{")))
+				}
+			}
+			return err
+		})
+		return errors.Join(err, db.Close())
+	}
 }
 
 func TestALostStateFileCostsNoPodItsNetwork(t *testing.T) {
