@@ -1,0 +1,97 @@
+package churn_test
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// growth is by how much memory may differ: garbage that is not collected yet is no leak.
+const growth = 1.2
+
+// The agent remembers its last transactions, and shows them to operators. Until there are as many it grows by each.
+const (
+	remembered = 1000
+	oneRecord  = 32 << 10
+)
+
+// How long processes have to collect their garbage and give it back.
+const collecting = 30 * time.Second
+
+// memory is what a process holds of its own, in bytes.
+type memory map[string]uint64
+
+func (c *churn) memory(t *testing.T) memory {
+	t.Helper()
+	m := memory{}
+	for role, pid := range c.processes() {
+		m[role] = resident(t, pid)
+	}
+	return m
+}
+
+// raise makes m no less than other.
+func (m memory) raise(other memory) {
+	for role, bytes := range other {
+		m[role] = max(m[role], bytes)
+	}
+}
+
+// resident is the memory of a process that no file backs (RssAnon).
+func resident(t *testing.T, pid int) uint64 {
+	t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	try(t, err)
+	for line := range strings.Lines(string(text)) {
+		if value, ok := strings.CutPrefix(line, "RssAnon:"); ok {
+			n, err := strconv.ParseUint(strings.TrimSuffix(strings.TrimSpace(value), " kB"), 10, 64)
+			try(t, err)
+			return n << 10
+		}
+	}
+	t.Fatalf("process %d has no RssAnon", pid)
+	return 0
+}
+
+// judgeMemory waits until each process holds no more than before, but for some garbage and what the agent remembers of the
+// transactions since.
+func (c *churn) judgeMemory(t *testing.T, before memory, transactions int) {
+	t.Helper()
+	limits := map[string]float64{}
+	for role, bytes := range before {
+		limits[role] = float64(bytes) * growth
+	}
+	if warm := 2 * warmUp * together; warm < remembered {
+		limits["weft-agent"] += oneRecord * float64(min(transactions, remembered-warm))
+	}
+	over := time.After(collecting)
+	tick := time.NewTicker(200 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		grown := ""
+		now := c.memory(t)
+		for role, bytes := range now {
+			if float64(bytes) > limits[role] {
+				grown += fmt.Sprintf(" %s from %d to %d KiB", role, before[role]>>10, bytes>>10)
+			}
+		}
+		if grown == "" {
+			t.Logf("memory before %v and after %v", before, now)
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-over:
+			t.Errorf("memory grew:%s", grown)
+			return
+		}
+	}
+}
+
+// String shows the memory in KiB.
+func (m memory) String() string {
+	return fmt.Sprintf("weft-agent %d KiB, weft-vswitch %d KiB", m["weft-agent"]>>10, m["weft-vswitch"]>>10)
+}
