@@ -88,7 +88,7 @@ func (d *demo) addD(ctx context.Context) error {
 		return err
 	}
 	if got, want := fmt.Sprint(d.d.on("green0").Addresses), fmt.Sprint(d.a.on("blue0").Addresses); got != want {
-		return fmt.Errorf("D has %s on green, not A's %s", got, want)
+		return fmt.Errorf("pod D has %s on green, not A's %s", got, want)
 	}
 	return nil
 }

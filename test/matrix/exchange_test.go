@@ -55,16 +55,21 @@ func answers(t *testing.T, from *wired, link string, to ...netip.Addr) {
 		t.Error("there is no address to reach")
 	}
 	for _, address := range to {
-		if err := reach(t.Context(), from.Netns, link, address, reachable); err != nil {
+		if err := way(from.Netns, link).reach(t.Context(), address, reachable); err != nil {
 			t.Errorf("from %s by %s: %v", from.Name, link, err)
 		}
 	}
 }
 
-func reach(ctx context.Context, path, link string, to netip.Addr, patience time.Duration) error {
+// start is where echo requests leave: a link of a network namespace.
+type start struct{ netns, link string }
+
+func way(netns, link string) start { return start{netns, link} }
+
+func (f start) reach(ctx context.Context, to netip.Addr, patience time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	p, err := ping.OpenOn(path, link, to)
+	p, err := ping.OpenOn(f.netns, f.link, to)
 	if err != nil {
 		return err
 	}
@@ -142,7 +147,7 @@ func (c cell) nothing(t *testing.T, from, to *wired) {
 		try(t, address(from.Netns, netlink.AddrAdd, here[i]))
 		try(t, address(to.Netns, netlink.AddrAdd, p))
 		attempts.Go(func() {
-			if reach(t.Context(), from.Netns, "x0", p.Addr(), unreachable) == nil {
+			if way(from.Netns, "x0").reach(t.Context(), p.Addr(), unreachable) == nil {
 				t.Errorf("%s answers by a stub", p.Addr())
 			}
 		})
