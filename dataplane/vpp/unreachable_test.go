@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"strings"
 	"testing"
 	"time"
 
@@ -27,7 +28,11 @@ func TestAPingToWhatIsUnreachableIsAnsweredAtOnce(t *testing.T) {
 		"10.1.7.7":   "destination unreachable 1 from 169.254.1.1",
 		"fd00:1::77": "destination unreachable 3 from fd00::1",
 	} {
-		if got := answerTo(t, path, netip.MustParseAddr(to)); got != want {
+		got := "nothing"
+		for try := 0; try < 5 && strings.HasPrefix(got, "nothing"); try++ { // a link that has just come up may lose the first
+			got = answerTo(t, path, netip.MustParseAddr(to))
+		}
+		if got != want {
 			t.Errorf("ping %s: %s, want %s", to, got, want)
 		}
 	}
@@ -54,7 +59,7 @@ func answerTo(t *testing.T, path string, to netip.Addr) string {
 	if _, err := conn.WriteTo(b, &net.IPAddr{IP: to.AsSlice()}); err != nil {
 		t.Fatal(err)
 	}
-	if err := conn.SetReadDeadline(time.Now().Add(3 * time.Second)); err != nil {
+	if err := conn.SetReadDeadline(time.Now().Add(time.Second)); err != nil {
 		t.Fatal(err)
 	}
 	for {
