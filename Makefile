@@ -71,10 +71,10 @@ generate: go ## generate code from the .proto files
 fmt: go ## format the sources
 	@$(TOOL) golangci-lint fmt
 
-demo: build ## wire three pods in a private network namespace and show it (KEEP=1 leaves it running)
+demo: build ## wire four pods in a private network namespace and show it (KEEP=1 leaves it running)
 	@$(GO) run ./test/demo $(if $(KEEP),-keep)
 
-bench: build ## measure ADD and DEL of weft-cni, beside the bridge plugin if it is installed (N=100)
+bench: build ## measure ADD and DEL, TCP and small packets between pods, beside the kernel bridge (N=100)
 	@$(GO) run ./test/bench -n $(N)
 
 fuzz: go ## run each fuzz test for a while (FUZZTIME=10s PACKAGES=./...)
