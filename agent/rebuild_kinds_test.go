@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/vishvananda/netlink"
@@ -161,7 +162,9 @@ func endVeths() error {
 	links, err := netlink.LinkList()
 	for _, l := range links {
 		if l.Type() == "veth" {
-			err = errors.Join(err, netlink.LinkDel(l))
+			if gone := netlink.LinkDel(l); !errors.Is(gone, syscall.ENODEV) { // the kernel may have been quicker
+				err = errors.Join(err, gone)
+			}
 		}
 	}
 	return err
