@@ -159,10 +159,16 @@ func (s *state) compare(k Kind, f found, epoch uint64) (dirty []int32) {
 		dirty = append(dirty, s.drift(id, f, i))
 	}
 	for _, n := range s.g.nodes {
-		if n.ref.Kind != k || n.mark == s.g.epoch || n.touched > epoch || !n.present() && n.last == nil {
+		if n.ref.Kind != k || n.mark == s.g.epoch || n.touched > epoch {
 			continue
 		}
 		id := s.g.ids[n.ref]
+		if !n.present() && n.last == nil {
+			if n.want != nil && n.err == nil { // waits, or was found missing by a dry run, which mends nothing
+				dirty = append(dirty, id)
+			}
+			continue
+		}
 		n.drifted = n.want != nil && n.have != nil
 		n.last = nil
 		s.missing(id)

@@ -230,3 +230,23 @@ func TestADryRunDoesNotEndARemovalThatIsTriedAgain(t *testing.T) {
 		}
 	})
 }
+
+func TestWhatADryRunFoundMissingIsMadeByTheNextResync(t *testing.T) {
+	w := start(t, kvschedulertest.New(), nil)
+	defer w.end()
+	w.put(put("a/x", thing{}), put("b/on-x", thing{Needs: "a/x"}))
+	w.m.Tamper(key("b/on-x"), nil)
+	w.m.Tamper(key("a/x"), nil)
+	for range 2 { // the second dry run must find it again
+		rec, err := w.resync(kvscheduler.ResyncOpt{DryRun: true})
+		must(t, err)
+		if len(rec.Ops) != 2 {
+			t.Errorf("a dry run plans %v", rec.Ops)
+		}
+	}
+	_, err := w.resync(kvscheduler.ResyncOpt{})
+	must(t, err)
+	if live := w.m.Live(); len(live) != 2 {
+		t.Errorf("there is only %v", live)
+	}
+}
