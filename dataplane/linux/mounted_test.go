@@ -49,6 +49,7 @@ func TestALinkThatLeadsNowhereIsTold(t *testing.T) {
 }
 
 func TestNamespacesAreFoundWhereTheyAreMounted(t *testing.T) {
+	//nolint:dupword // so says mountinfo
 	got := namespacePaths(`25 1 0:4 net:[4026532201] /run/netns/b rw shared:9 - nsfs nsfs rw
 26 1 0:4 net:[4026532202] /run/netns/with\040blank rw - nsfs nsfs rw
 27 1 0:4 mnt:[4026532203] /run/other rw - nsfs nsfs rw

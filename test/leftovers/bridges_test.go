@@ -79,9 +79,9 @@ func TestALeftoverOfABridgeDomainIsSeen(t *testing.T) {
 		plant func(*planter)
 		line  string
 	}{
-		{"bridge domain", func(p *planter) { p.bridge(8) }, "+ bridge-domain dataplane 8 left learn true flood true true age 5 bvi"},
+		{"bridge domain", func(p *planter) { p.bridge(8) }, "+ bridge-domain dataplane 8 left learn true flood true true age 5 bvi"}, //nolint:dupword // so says the dump
 		{"member", func(p *planter) { p.join(p.old, l2.L2_API_PORT_TYPE_NORMAL) }, "+ bridge-member dataplane old of 7 split horizon 0"},
-		{"BVI", func(p *planter) { p.join(p.old, l2.L2_API_PORT_TYPE_BVI) }, "+ bridge-domain dataplane 7 left learn true flood true true age 5 bvi old"},
+		{"BVI", func(p *planter) { p.join(p.old, l2.L2_API_PORT_TYPE_BVI) }, "+ bridge-domain dataplane 7 left learn true flood true true age 5 bvi old"}, //nolint:dupword // so says the dump
 		{"static MAC", (*planter).mac, "+ l2fib dataplane 02:00:00:00:00:09 of 7 at old static true"},
 		{"ACL", func(p *planter) { p.acl(false) }, "+ macip-acl dataplane left 02:00:00:00:00:09/ff:ff:ff:ff:ff:ff 192.0.2.9/32 1"},
 		{"ACL of an interface", func(p *planter) { p.acl(true) }, "+ macip-interface dataplane old by left"},

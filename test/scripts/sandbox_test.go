@@ -31,7 +31,7 @@ type sandbox struct {
 
 // sandboxCommand:
 //
-//	sandbox NAME [POD]   make a sandbox for the pod; without POD it is called like the sandbox
+//	sandbox NAME [POD]   make a sandbox for the pod; without POD the pod is called NAME
 //	sandbox rm NAME      take away its network namespace, as a runtime does at the end of a pod
 //	sandbox gone NAME    wait until the kernel lets go of the namespace that was taken away (meddle NAME add witness)
 //
