@@ -1,0 +1,262 @@
+package memif
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+)
+
+// dialLab connects a client and returns the server's end too.
+func dialLab(t *testing.T, l *lab, c ClientConfig, events ClientEvents) (*Client, *Conn) {
+	t.Helper()
+	c.Socket = l.Path()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	client, err := Dial(ctx, c, events)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = client.Close() })
+	server := await(t, l.connected, "connection")
+	t.Cleanup(server.Release)
+	return client, server
+}
+
+func deadline(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// TestSleepingReaderIsWoken lets the server send now and then, with pauses in which the reader falls asleep and without.
+func TestSleepingReaderIsWoken(t *testing.T) {
+	for _, spin := range []time.Duration{-1, time.Microsecond, 50 * time.Microsecond} {
+		t.Run(spin.String(), func(t *testing.T) {
+			l := newLab(t, ListenOptions{})
+			l.add(t, Config{})
+			client, server := dialLab(t, l, ClientConfig{Spin: spin, RxQueues: 3}, ClientEvents{})
+			const count = 2000
+			received := make(chan struct{}, count)
+			var sending sync.WaitGroup
+			defer sending.Wait()
+			sending.Go(func() {
+				for n := range count {
+					if q := server.TxQueues()[n%3]; !q.Append([]byte{byte(n)}) {
+						panic("full")
+					}
+					for _, q := range server.TxQueues() {
+						q.Flush()
+					}
+					if n%2 == 0 {
+						<-received
+					}
+				}
+			})
+			b := make([]byte, 100)
+			for n := range count {
+				if m, err := client.ReadPacket(deadline(t), b); m != 1 || err != nil {
+					t.Fatalf("packet %d: %d, %v", n, m, err)
+				}
+				received <- struct{}{}
+			}
+		})
+	}
+}
+
+func TestWriterWaitsForRoom(t *testing.T) {
+	l := newLab(t, ListenOptions{})
+	l.add(t, Config{})
+	client, server := dialLab(t, l, ClientConfig{RingSize: 4}, ClientEvents{})
+	sent := packets(10, 64)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	if n, err := client.WriteBurst(ctx, sent); n != 4 || !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("wrote %d into a ring of 4, %v", n, err)
+	}
+	wrote := make(chan error, 1)
+	go func() {
+		_, err := client.WriteBurst(deadline(t), sent)
+		wrote <- err
+	}()
+	got, all := buffers(10), 0
+	eventually(t, "all are received", func() bool {
+		all += server.RxQueues()[0].Receive(got)
+		return all == 14
+	})
+	if err := <-wrote; err != nil {
+		t.Error(err)
+	}
+	for _, b := range [][]byte{nil, make([]byte, DefaultMaxPacket+1)} {
+		if err := client.WritePacket(t.Context(), b); !errors.Is(err, io.ErrShortBuffer) {
+			t.Errorf("packet of %d bytes: %v", len(b), err)
+		}
+	}
+}
+
+func TestClientConnectsAgain(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	connected, gone, failed := make(chan Info, 10), make(chan error, 10), make(chan error, 1000)
+	events := ClientEvents{
+		Connected:    func(i Info) { connected <- i },
+		Disconnected: func(err error) { gone <- err },
+		Failed: func(err error) {
+			select {
+			case failed <- err:
+			default:
+			}
+		},
+	}
+	dialled := make(chan *Client, 1)
+	go func() {
+		c, err := Dial(deadline(t), ClientConfig{Socket: path, Secret: "sesame"}, events)
+		if err != nil {
+			panic(err)
+		}
+		dialled <- c
+	}()
+	_ = await(t, failed, "failed attempt")
+	serveOnce := func(secret Secret) (*Listener, *Interface) {
+		l, err := Listen(path, ListenOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		i, err := l.Add(Config{Secret: secret})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l, i
+	}
+	l, _ := serveOnce("other")
+	eventually(t, "it is told why not", func() bool { return reasonFrom(<-failed) == "incorrect secret" })
+	_ = l.Close()
+	l, i := serveOnce("sesame")
+	client := await(t, dialled, "client")
+	await(t, connected, "connection")
+	i.Disconnect("go away")
+	if err := await(t, gone, "end of the connection"); reasonFrom(err) != "go away" {
+		t.Errorf("ended with %v", err)
+	}
+	await(t, connected, "second connection")
+	_ = l.Close()
+	_ = await(t, gone, "end of the second connection")
+	if err := client.WritePacket(t.Context(), []byte{1}); !errors.Is(err, ErrNotConnected) {
+		t.Errorf("wrote without connection: %v", err)
+	}
+	l, _ = serveOnce("sesame")
+	await(t, connected, "third connection")
+	if err := client.Close(); err != nil {
+		t.Error(err)
+	}
+	_ = l.Close()
+}
+
+func TestReaderOutlivesTheConnection(t *testing.T) {
+	l := newLab(t, ListenOptions{})
+	i := l.add(t, Config{})
+	client, server := dialLab(t, l, ClientConfig{}, ClientEvents{})
+	type outcome struct {
+		n   int
+		err error
+	}
+	read := make(chan outcome, 1)
+	reader := func() {
+		n, err := client.ReadPacket(deadline(t), make([]byte, 100))
+		read <- outcome{n, err}
+	}
+	go reader()
+	i.Disconnect("again")
+	_ = await(t, l.disconnected, "end of the connection")
+	server.Release()
+	again := await(t, l.connected, "second connection")
+	t.Cleanup(again.Release)
+	again.TxQueues()[0].Send(packets(1, 33))
+	if got := await(t, read, "packet"); got.n != 33 || got.err != nil {
+		t.Errorf("read %+v", got)
+	}
+	go reader()
+	if err := client.Close(); err != nil {
+		t.Error(err)
+	}
+	if got := await(t, read, "end of the reader"); !errors.Is(got.err, ErrClosed) {
+		t.Errorf("read %+v of a closed client", got)
+	}
+	if _, err := client.ReadPacket(t.Context(), nil); !errors.Is(err, ErrClosed) {
+		t.Errorf("read of a closed client: %v", err)
+	}
+}
+
+func TestReaderEndsWithItsContext(t *testing.T) {
+	l := newLab(t, ListenOptions{})
+	l.add(t, Config{})
+	client, server := dialLab(t, l, ClientConfig{}, ClientEvents{})
+	for range 20 {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		if _, err := client.ReadPacket(ctx, make([]byte, 10)); !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatal(err)
+		}
+		cancel()
+	}
+	server.TxQueues()[0].Send(packets(1, 10))
+	if n, err := client.ReadPacket(deadline(t), make([]byte, 10)); n != 10 || err != nil {
+		t.Errorf("then read %d, %v", n, err)
+	}
+}
+
+func TestDialEndsWithItsContext(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	_, err := Dial(ctx, ClientConfig{Socket: filepath.Join(t.TempDir(), "s")}, ClientEvents{})
+	if !errors.Is(err, context.DeadlineExceeded) {
+		t.Error(err)
+	}
+}
+
+func TestFewerQueuesAndSlotsThanWanted(t *testing.T) {
+	l := newLab(t, ListenOptions{})
+	l.add(t, Config{RxQueues: 2, TxQueues: 3, RingSize: 256})
+	server, client := connectPair(t, l, ClientConfig{RxQueues: 9, TxQueues: 9, RingSize: 4096})
+	for name, i := range map[string]Info{"server": server.Info(), "client": client.Info()} {
+		want := [2]int{2, 3}
+		if name == "client" {
+			want = [2]int{3, 2}
+		}
+		if got := [2]int{i.RxQueues, i.TxQueues}; got != want || i.RingSize != 256 {
+			t.Errorf("%s: queues %v, rings of %d", name, got, i.RingSize)
+		}
+	}
+	for i, q := range client.TxQueues() {
+		q.Send([][]byte{fmt.Append(nil, "queue ", i)})
+	}
+	for i, q := range server.RxQueues() {
+		got := buffers(2)
+		if n := q.Receive(got); n != 1 || string(got[0]) != fmt.Sprint("queue ", i) {
+			t.Errorf("queue %d: %d packets, %q", i, n, got[0])
+		}
+	}
+}
+
+func TestPacketsOfAClientAllocateNothing(t *testing.T) {
+	l := newLab(t, ListenOptions{})
+	l.add(t, Config{})
+	client, server := dialLab(t, l, ClientConfig{}, ClientEvents{})
+	packet, got, echoed := make([]byte, 64), make([]byte, 2048), buffers(1)
+	ctx := t.Context()
+	n := testing.AllocsPerRun(200, func() {
+		if err := client.WritePacket(ctx, packet); err != nil {
+			t.Error(err)
+		}
+		server.TxQueues()[0].Send(echoed[:server.RxQueues()[0].Receive(echoed)])
+		if n, err := client.ReadPacket(ctx, got); n != 64 || err != nil {
+			t.Errorf("read %d, %v", n, err)
+		}
+	})
+	if n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}

@@ -1,0 +1,206 @@
+package memif
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math/bits"
+	"net"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// ClientConfig is a client's interface.
+type ClientConfig struct {
+	// Socket is the server's path, or "@name".
+	Socket string
+	// ID is the interface's on that socket.
+	ID     uint32
+	Secret Secret
+	Mode   Mode
+	// Name is the interface's, at most 31 bytes; Program is how the program calls itself, default its file's name.
+	Name, Program string
+	// RxQueues and TxQueues are how many queues are wanted in each direction as the client sees them; the server may allow
+	// fewer. Default 1.
+	RxQueues, TxQueues int
+	// RingSize is the slots of each ring, a power of two; the server may allow fewer. Default 1024.
+	RingSize int
+	// BufferSize is a slot's bytes; longer packets take several. Default 2048, at least 64.
+	BufferSize int
+	// MaxPacket is the longest packet, in bytes; default DefaultMaxPacket.
+	MaxPacket int
+	// Timeout bounds the making of a connection; default 5 s.
+	Timeout time.Duration
+	// Spin is how long a Client looks for packets before it sleeps; default 20 us, negative: not at all.
+	Spin time.Duration
+}
+
+func (c *ClientConfig) complete() error {
+	c.RxQueues, c.TxQueues = cmp.Or(c.RxQueues, 1), cmp.Or(c.TxQueues, 1)
+	c.RingSize, c.BufferSize = cmp.Or(c.RingSize, 1024), cmp.Or(c.BufferSize, 2048)
+	c.MaxPacket = cmp.Or(c.MaxPacket, DefaultMaxPacket)
+	c.Timeout = cmp.Or(c.Timeout, 5*time.Second)
+	c.Spin = cmp.Or(c.Spin, defaultSpin)
+	c.Program = cmp.Or(c.Program, filepath.Base(os.Args[0]))
+	switch {
+	case len(c.Secret) > secretSize:
+		return fmt.Errorf("secret longer than %d bytes", secretSize)
+	case min(c.RxQueues, c.TxQueues) < 1 || max(c.RxQueues, c.TxQueues) > maxQueues:
+		return fmt.Errorf("queues not within 1 and %d", maxQueues)
+	case !isRingSize(c.RingSize):
+		return fmt.Errorf("ring size %d: not a power of two up to %d", c.RingSize, 1<<maxRingLog2)
+	case c.BufferSize < minBuffer || c.BufferSize > maxPacket:
+		return fmt.Errorf("buffer size not within %d and %d", minBuffer, maxPacket)
+	case c.MaxPacket < 1 || c.MaxPacket > maxPacket:
+		return fmt.Errorf("longest packet not within 1 and %d", maxPacket)
+	}
+	return nil
+}
+
+// Connect makes one connection as a client. The queues are the caller's until Conn.Release. A server that says no is a
+// DisconnectError.
+func Connect(ctx context.Context, c ClientConfig) (*Conn, error) {
+	if err := c.complete(); err != nil {
+		return nil, wrapClient(&c, err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
+	defer cancel()
+	conn, err := connect(ctx, &c)
+	if err != nil {
+		return nil, wrapClient(&c, err)
+	}
+	go conn.watch() //nolint:errcheck // it is in Conn.Err
+	return conn, nil
+}
+
+func connect(ctx context.Context, c *ClientConfig) (*Conn, error) {
+	var d net.Dialer
+	socket, err := d.DialContext(ctx, "unixpacket", c.Socket)
+	if err != nil {
+		return nil, fmt.Errorf("connect: %w", err)
+	}
+	conn := newConn(control{socket.(*net.UnixConn)})
+	stop := context.AfterFunc(ctx, func() { _ = conn.control.socket.SetReadDeadline(time.Unix(1, 0)) })
+	defer stop()
+	err = conn.greet(c)
+	if err == nil && !stop() {
+		err = ctx.Err()
+	}
+	if err != nil {
+		_ = conn.control.socket.Close()
+		conn.Release()
+		return nil, err
+	}
+	return conn, nil
+}
+
+// greet is the client's side of the handshake.
+func (c *Conn) greet(config *ClientConfig) error {
+	m, err := c.expect(helloMessage)
+	if err != nil {
+		return err
+	}
+	offer := decodeHello(m)
+	if offer.minVersion > version || offer.maxVersion < version {
+		return c.decline(refusal("incompatible version"))
+	}
+	l := layout{
+		toServer:   min(config.TxQueues, int(offer.maxToServer)+1),
+		toClient:   min(config.RxQueues, int(offer.maxToClient)+1),
+		log2:       min(uint8(bits.Len(uint(config.RingSize))-1), offer.maxRingLog2, maxRingLog2),
+		bufferSize: uint32(config.BufferSize),
+	}
+	c.info = Info{ID: config.ID, Mode: config.Mode, Peer: offer.name, BufferSize: config.BufferSize}
+	c.info.PID, c.info.UID = peerOf(c.control.socket)
+	start := initiation{
+		version: version, id: config.ID, mode: config.Mode, secret: secretFieldOf([]byte(config.Secret)), name: config.Program,
+	}
+	if err := c.ask(start.encode(), -1); err != nil {
+		return err
+	}
+	if err := c.offer(l, config.MaxPacket); err != nil {
+		return err
+	}
+	if err := c.control.send(named(connectMessage, config.Name), -1); err != nil {
+		return err
+	}
+	if m, err = c.expect(connectedMessage); err != nil {
+		return err
+	}
+	c.info.PeerInterface = m.text(2, nameSize)
+	c.describe()
+	return nil
+}
+
+// offer makes memory and queues and hands them to the server.
+func (c *Conn) offer(l layout, maxPacket int) error {
+	if l.size() > 1<<32 {
+		return c.decline(refusal("rings and buffers take more than 4 GiB"))
+	}
+	region, err := l.allocate(&c.memory)
+	if err != nil {
+		return err
+	}
+	c.kept = append(c.kept, region)
+	eventfds := make([]int, l.rings())
+	for i := range eventfds {
+		if eventfds[i], err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
+			return fmt.Errorf("make eventfd: %w", err)
+		}
+		c.kept = append(c.kept, eventfds[i])
+	}
+	l.addQueues(c, eventfds, maxPacket)
+	if err := c.ask(newRegion{size: l.size()}.encode(), region); err != nil {
+		return err
+	}
+	for i, fd := range eventfds {
+		r := newRing{toServer: i < l.toServer, index: uint16(i), offset: uint32(l.ringOffset(i)), log2: l.log2}
+		if !r.toServer {
+			r.index = uint16(i - l.toServer)
+		}
+		if err := c.ask(r.encode(), fd); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ask sends a message and waits for its acknowledgement.
+func (c *Conn) ask(m *message, fd int) error {
+	if err := c.control.send(m, fd); err != nil {
+		// The server may have said why it hung up.
+		if _, said := c.expect(ackMessage); errors.As(said, new(*DisconnectError)) {
+			return said
+		}
+		return err
+	}
+	_, err := c.expect(ackMessage)
+	return err
+}
+
+func (c *Conn) expect(kind messageType) (*message, error) {
+	m, fd, err := c.control.receive()
+	if err != nil {
+		return nil, err
+	}
+	if fd >= 0 {
+		_ = unix.Close(fd)
+	}
+	switch m.kind() {
+	case kind:
+		return m, nil
+	case disconnectMessage:
+		return nil, decodeDisconnection(m)
+	default:
+		return nil, c.decline(refusal("unexpected message received"))
+	}
+}
+
+func (c *Conn) decline(why *DisconnectError) error {
+	_ = c.control.send(disconnection(why), -1)
+	return why
+}

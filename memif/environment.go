@@ -1,0 +1,208 @@
+package memif
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// What a container finds: variables, and files beside the socket.
+const (
+	SocketVariable  = "MEMIF_SOCKET"
+	SecretVariable  = "MEMIF_SECRET"
+	SecretFile      = "secret"
+	DescriptionFile = "interfaces.json"
+)
+
+// descriptionVersion is the one that is read here.
+const descriptionVersion = 1
+
+// Environment is what a container was given.
+type Environment struct {
+	Socket     string
+	Secret     Secret
+	Interfaces []Description
+}
+
+// Description is one memif of a container, as interfaces.json has it. Numbers that are 0 are left to the program.
+type Description struct {
+	Name    string
+	ID      uint32
+	Network string
+	// Role is the program's: "client" or "server".
+	Role string
+	Mode Mode
+	MAC  net.HardwareAddr
+	// MTU is the longest IP packet, in bytes, without an Ethernet header.
+	MTU       int
+	Addresses []netip.Prefix
+	// Gateways are those of Addresses, in their order. GatewayMAC answers for them, where nobody is to be asked.
+	Gateways   []netip.Addr
+	GatewayMAC net.HardwareAddr
+	// Routes are what is reached by this interface beside its own link.
+	Routes               []Route
+	RingSize, BufferSize int
+	RxQueues, TxQueues   int
+}
+
+// Route leads to a destination.
+type Route struct {
+	Destination netip.Prefix `json:"destination"`
+	Gateway     netip.Addr   `json:"gateway"` // not valid: on the link
+}
+
+// ReadEnvironment reads MEMIF_SOCKET and the secret, from MEMIF_SECRET or else from the file secret beside the socket, and
+// interfaces.json beside the socket.
+func ReadEnvironment() (*Environment, error) {
+	e := &Environment{Socket: os.Getenv(SocketVariable)}
+	if e.Socket == "" {
+		return nil, errors.New(SocketVariable + " is not set: this container was given no memif")
+	}
+	directory := filepath.Dir(e.Socket)
+	var err error
+	if e.Secret, err = readSecret(filepath.Join(directory, SecretFile)); err != nil {
+		return nil, err
+	}
+	path := filepath.Join(directory, DescriptionFile)
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("read memifs of this container: %w", err)
+	}
+	if e.Interfaces, err = ParseDescriptions(data); err != nil {
+		return nil, fmt.Errorf("read %s: %w", path, err)
+	}
+	return e, nil
+}
+
+func readSecret(path string) (Secret, error) {
+	if s, ok := os.LookupEnv(SecretVariable); ok {
+		return Secret(s), nil
+	}
+	data, err := os.ReadFile(path)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return "", fmt.Errorf("read secret: %w", err)
+	}
+	return Secret(strings.TrimRight(string(data), "\n")), nil
+}
+
+// ParseDescriptions reads the content of interfaces.json. Fields that it does not know it passes over.
+func ParseDescriptions(data []byte) ([]Description, error) {
+	var file struct {
+		Version    int           `json:"version"`
+		Interfaces []description `json:"interfaces"`
+	}
+	if err := json.Unmarshal(data, &file); err != nil {
+		return nil, fmt.Errorf("parse: %w", err)
+	}
+	if file.Version != descriptionVersion {
+		return nil, fmt.Errorf("version %d, expected %d", file.Version, descriptionVersion)
+	}
+	all := make([]Description, 0, len(file.Interfaces))
+	for i := range file.Interfaces {
+		d, err := file.Interfaces[i].parse()
+		if err != nil {
+			return nil, fmt.Errorf("interface %q: %w", file.Interfaces[i].Name, err)
+		}
+		all = append(all, d)
+	}
+	return all, nil
+}
+
+// description is a Description in JSON.
+type description struct {
+	Name       string         `json:"name"`
+	ID         uint32         `json:"id"`
+	Network    string         `json:"network"`
+	Role       string         `json:"role"`
+	Mode       string         `json:"mode"`
+	MAC        string         `json:"mac"`
+	MTU        int            `json:"mtu"`
+	Addresses  []netip.Prefix `json:"addresses"`
+	Gateways   []netip.Addr   `json:"gateways"`
+	GatewayMAC string         `json:"gatewayMAC"`
+	Routes     []Route        `json:"routes"`
+	RingSize   int            `json:"ringSize"`
+	BufferSize int            `json:"bufferSize"`
+	RxQueues   int            `json:"rxQueues"`
+	TxQueues   int            `json:"txQueues"`
+}
+
+func (d *description) parse() (Description, error) {
+	parsed := Description{
+		Name: d.Name, ID: d.ID, Network: d.Network, Role: d.Role, MTU: d.MTU,
+		Addresses: d.Addresses, Gateways: d.Gateways, Routes: d.Routes,
+		RingSize: d.RingSize, BufferSize: d.BufferSize, RxQueues: d.RxQueues, TxQueues: d.TxQueues,
+	}
+	var err error
+	if d.MAC != "" {
+		if parsed.MAC, err = net.ParseMAC(d.MAC); err != nil {
+			return Description{}, fmt.Errorf("read MAC: %w", err)
+		}
+	}
+	if d.GatewayMAC != "" {
+		if parsed.GatewayMAC, err = net.ParseMAC(d.GatewayMAC); err != nil {
+			return Description{}, fmt.Errorf("read MAC of the gateway: %w", err)
+		}
+	}
+	if parsed.Mode, err = parseMode(d.Mode); err != nil {
+		return Description{}, err
+	}
+	if d.Role != "client" && d.Role != "server" {
+		return Description{}, fmt.Errorf("role %q is neither client nor server", d.Role)
+	}
+	return parsed, nil
+}
+
+func parseMode(s string) (Mode, error) {
+	for _, m := range []Mode{Ethernet, IP, Punt} {
+		if s == m.String() {
+			return m, nil
+		}
+	}
+	return 0, fmt.Errorf("mode %q is unknown", s)
+}
+
+// Client is the configuration to connect to one of the environment's interfaces.
+func (e *Environment) Client(d Description) ClientConfig {
+	return ClientConfig{
+		Socket: e.Socket, Secret: e.Secret, ID: d.ID, Mode: d.Mode, Name: d.Name,
+		RingSize: d.RingSize, BufferSize: d.BufferSize, RxQueues: d.RxQueues, TxQueues: d.TxQueues,
+	}
+}
+
+// FromEnv connects to each interface of the environment whose client the program is to be, in their order, and waits until
+// all are connected. After an error, which is also that ctx ended, none is. For what the interfaces' addresses are, or to
+// be told of connections, use ReadEnvironment and Dial.
+func FromEnv(ctx context.Context) ([]*Client, error) {
+	e, err := ReadEnvironment()
+	if err != nil {
+		return nil, err
+	}
+	var all []*Client
+	for _, d := range e.Interfaces {
+		if d.Role != "client" {
+			continue
+		}
+		c, err := Dial(ctx, e.Client(d), ClientEvents{})
+		if err != nil {
+			return nil, errors.Join(err, closeClients(all))
+		}
+		all = append(all, c)
+	}
+	return all, nil
+}
+
+func closeClients(all []*Client) error {
+	var errs []error
+	for _, c := range all {
+		errs = append(errs, c.Close())
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,96 @@
+// Command bridge joins the memifs of its container to one Ethernet segment.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+
+	"github.com/weftnet/weft/memif"
+)
+
+const usage = `bridge joins the memifs of its container to one Ethernet segment: a learning switch.
+
+It finds them as Weft leaves them: MEMIF_SOCKET, MEMIF_SECRET or the file secret, and interfaces.json beside the socket.
+It connects again whenever the node's dataplane went away, until it gets SIGINT or SIGTERM.
+
+Flags:
+`
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx, os.Args[1:], os.Stdout)
+	stop()
+	if errors.Is(err, flag.ErrHelp) {
+		return
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "bridge:", err)
+		os.Exit(1)
+	}
+}
+
+// run bridges until ctx ends.
+func run(ctx context.Context, args []string, out io.Writer) error {
+	flags := flag.NewFlagSet("bridge", flag.ContinueOnError)
+	flags.SetOutput(out)
+	flags.Usage = func() {
+		fmt.Fprint(out, usage)
+		flags.PrintDefaults()
+	}
+	only := flags.String("interfaces", "", "names of interfaces, separated by commas; all if empty")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	e, err := memif.ReadEnvironment()
+	if err != nil {
+		return err
+	}
+	chosen := slices.DeleteFunc(e.Interfaces, func(d memif.Description) bool {
+		return d.Role != "client" || d.Mode != memif.Ethernet ||
+			*only != "" && !slices.Contains(strings.Split(*only, ","), d.Name)
+	})
+	if len(chosen) < 2 {
+		return fmt.Errorf("%d memif to bridge in interfaces.json, need two", len(chosen))
+	}
+	return bridge(ctx, e, chosen, out)
+}
+
+// bridge connects to all and forwards between them.
+func bridge(ctx context.Context, e *memif.Environment, chosen []memif.Description, out io.Writer) error {
+	s := &segment{where: make(map[address]int)}
+	var lines sync.Mutex
+	for _, d := range chosen {
+		client, err := memif.Dial(ctx, e.Client(d), memif.ClientEvents{
+			Connected:    func(memif.Info) { say(&lines, out, d.Name, "connected") },
+			Disconnected: func(err error) { say(&lines, out, d.Name, err) },
+			Failed:       func(err error) { say(&lines, out, d.Name, err) },
+		})
+		if err != nil {
+			return fmt.Errorf("connect %s: %w", d.Name, err)
+		}
+		defer client.Close()
+		s.ports = append(s.ports, client)
+	}
+	var running sync.WaitGroup
+	for i := range s.ports {
+		running.Go(func() { s.forward(ctx, i) })
+	}
+	running.Wait()
+	return nil
+}
+
+// say prints a line; each interface has its own goroutine to tell what happens to it.
+func say(lines *sync.Mutex, out io.Writer, name string, what any) {
+	lines.Lock()
+	defer lines.Unlock()
+	fmt.Fprintf(out, "%s: %v\n", name, what)
+}

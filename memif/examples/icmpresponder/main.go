@@ -1,0 +1,131 @@
+// Command icmpresponder answers ARP, neighbour solicitations and pings on the memifs of its container.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+
+	"github.com/weftnet/weft/memif"
+)
+
+const usage = `icmpresponder answers ARP, ICMPv6 neighbour solicitations and pings for the addresses of its container's memifs.
+
+It finds them as Weft leaves them: MEMIF_SOCKET, MEMIF_SECRET or the file secret, and interfaces.json beside the socket.
+It connects again whenever the node's dataplane went away, until it gets SIGINT or SIGTERM.
+
+Flags:
+`
+
+const burstSize = 64
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx, os.Args[1:], os.Stdout)
+	stop()
+	if errors.Is(err, flag.ErrHelp) {
+		return
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "icmpresponder:", err)
+		os.Exit(1)
+	}
+}
+
+// run answers until ctx ends.
+func run(ctx context.Context, args []string, out io.Writer) error {
+	flags := flag.NewFlagSet("icmpresponder", flag.ContinueOnError)
+	flags.SetOutput(out)
+	flags.Usage = func() {
+		fmt.Fprint(out, usage)
+		flags.PrintDefaults()
+	}
+	only := flags.String("interfaces", "", "names of interfaces, separated by commas; all if empty")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	e, err := memif.ReadEnvironment()
+	if err != nil {
+		return err
+	}
+	chosen := slices.DeleteFunc(e.Interfaces, func(d memif.Description) bool {
+		return d.Role != "client" || *only != "" && !slices.Contains(strings.Split(*only, ","), d.Name)
+	})
+	if len(chosen) == 0 {
+		return errors.New("no memif to connect to in interfaces.json")
+	}
+	var running sync.WaitGroup
+	lines := &lines{to: out}
+	for _, d := range chosen {
+		running.Go(func() { serve(ctx, e.Client(d), newHost(d), lines) })
+	}
+	running.Wait()
+	return nil
+}
+
+// serve is one interface's life.
+func serve(ctx context.Context, c memif.ClientConfig, h *host, out *lines) {
+	client, err := memif.Dial(ctx, c, out.events(c.Name))
+	if err != nil {
+		return // ctx ended; why it took so long was printed
+	}
+	defer client.Close()
+	burst := make([][]byte, burstSize)
+	memory := make([]byte, burstSize*memif.DefaultMaxPacket)
+	for {
+		for i := range burst {
+			at := i * memif.DefaultMaxPacket
+			burst[i] = memory[at : at : at+memif.DefaultMaxPacket]
+		}
+		n, err := client.ReadBurst(ctx, burst)
+		if err != nil {
+			return
+		}
+		replies := burst[:0]
+		for _, packet := range burst[:n] {
+			if reply := h.answer(packet); reply != nil {
+				replies = append(replies, reply)
+			}
+		}
+		// A connection that ended meanwhile has lost the replies, as a cable would.
+		_, _ = client.WriteBurst(ctx, replies)
+	}
+}
+
+// lines prints what happens, a line each; the same failure again is no news.
+type lines struct {
+	mu   sync.Mutex
+	to   io.Writer
+	last map[string]string
+}
+
+func (l *lines) events(name string) memif.ClientEvents {
+	return memif.ClientEvents{
+		Connected: func(i memif.Info) {
+			l.print(name, fmt.Sprintf("connected to %s of %s, rings of %d", i.PeerInterface, i.Peer, i.RingSize))
+		},
+		Disconnected: func(err error) { l.print(name, fmt.Sprintf("disconnected: %v", err)) },
+		Failed:       func(err error) { l.print(name, fmt.Sprintf("not connected: %v", err)) },
+	}
+}
+
+func (l *lines) print(name, line string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.last[name] == line {
+		return
+	}
+	if l.last == nil {
+		l.last = make(map[string]string)
+	}
+	l.last[name] = line
+	fmt.Fprintf(l.to, "%s: %s\n", name, line)
+}

@@ -1,0 +1,174 @@
+package memif
+
+import (
+	"errors"
+	"net"
+	"os"
+	"testing"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// liar is a client that sends what it is told to.
+type liar struct {
+	t *testing.T
+	control
+	memory memory
+	fds    []int
+}
+
+func newLiar(t *testing.T, path string) *liar {
+	t.Helper()
+	socket, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: path, Net: "unixpacket"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &liar{t: t, control: control{socket}}
+	t.Cleanup(l.leave)
+	return l
+}
+
+func (l *liar) leave() {
+	_ = l.socket.Close()
+	l.memory.unmap()
+	closeAll(l.fds)
+	l.fds = nil
+}
+
+// answer is the next message's type, and its reason if it is a disconnect; "" at the end of the connection.
+func (l *liar) answer() (messageType, string) {
+	l.t.Helper()
+	_ = l.socket.SetReadDeadline(time.Now().Add(patience))
+	m, _, err := l.receive()
+	if err != nil {
+		return 0, ""
+	}
+	return m.kind(), m.text(6, reasonSize)
+}
+
+// say sends messages without waiting for the answers: the server may have hung up.
+func (l *liar) say(m *message, fd int) { _ = l.send(m, fd) }
+
+func (l *liar) memfd(size int64, flags int) int {
+	l.t.Helper()
+	fd, err := unix.MemfdCreate("lies", flags|unix.MFD_CLOEXEC)
+	if err != nil {
+		l.t.Skipf("memfd with flags %#x: %v", flags, err)
+	}
+	l.fds = append(l.fds, fd)
+	if err := unix.Ftruncate(fd, size); err != nil {
+		l.t.Fatal(err)
+	}
+	return fd
+}
+
+func (l *liar) eventfd() int {
+	l.t.Helper()
+	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	l.fds = append(l.fds, fd)
+	return fd
+}
+
+// start is the INIT that is right for hostileConfig.
+func start() initiation {
+	return initiation{version: version, id: 1, secret: secretFieldOf([]byte(hostileConfig.Secret)), name: "liar"}
+}
+
+var hostileConfig = Config{ID: 1, Secret: "0123456789abcdefghijklm", RxQueues: 2, TxQueues: 2, RingSize: 1024}
+
+// firstAnswer is the first that is not hello or an acknowledgement.
+func (l *liar) firstAnswer() (messageType, string) {
+	l.t.Helper()
+	for {
+		kind, reason := l.answer()
+		if kind != helloMessage && kind != ackMessage {
+			return kind, reason
+		}
+	}
+}
+
+// honest goes through the handshake with one region of fd and a ring in each direction.
+func (l *liar) honest(fd int, size uint64) {
+	l.t.Helper()
+	if err := l.memory.add(fd, size); err != nil {
+		l.t.Fatal(err)
+	}
+	layout := hostileLayout
+	layout.newRing(l.memory.regions[0].base, 0)
+	layout.newRing(l.memory.regions[0].base, 1)
+	l.say(start().encode(), -1)
+	l.say(newRegion{size: size}.encode(), fd)
+	l.say(newRing{toServer: true, log2: layout.log2}.encode(), l.eventfd())
+	l.say(newRing{offset: uint32(layout.ringOffset(1)), log2: layout.log2}.encode(), l.eventfd())
+	l.say(named(connectMessage, "lie"), -1)
+}
+
+var hostileLayout = layout{toServer: 1, toClient: 1, log2: 4, bufferSize: 2048}
+
+func (l *liar) ring(i int) ring {
+	return newRingAt(unsafe.Add(l.memory.regions[0].base, uintptr(hostileLayout.ringOffset(i))), hostileLayout.log2)
+}
+
+// openDescriptors is how many this process has.
+func openDescriptors(t *testing.T) int {
+	t.Helper()
+	all, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(all)
+}
+
+// mappings is how many regions of the tests' liars and clients are mapped.
+func mappings(t *testing.T) int {
+	t.Helper()
+	maps, err := os.ReadFile("/proc/self/maps")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	for i := 0; i+len("/memfd:lies") <= len(maps); i++ {
+		if string(maps[i:i+len("/memfd:lies")]) == "/memfd:lies" {
+			n++
+		}
+	}
+	return n
+}
+
+// eventually waits for what other goroutines bring about.
+func eventually(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.After(patience); !holds(); {
+		select {
+		case <-tick.C:
+		case <-deadline:
+			t.Fatalf("%s: not within %s", what, patience)
+		}
+	}
+}
+
+// stillServes fails the test unless an honest client can use the interface.
+func (l *lab) stillServes(t *testing.T) {
+	t.Helper()
+	var client *Conn
+	eventually(t, "an honest client connects", func() bool {
+		var err error
+		client, err = Connect(t.Context(), ClientConfig{Socket: l.Path(), ID: 1, Secret: hostileConfig.Secret})
+		if err != nil && !errors.As(err, new(*DisconnectError)) {
+			t.Fatal(err)
+		}
+		return err == nil
+	})
+	client.Close()
+	<-client.Gone()
+	client.Release()
+	await(t, l.connected, "connection")
+	_ = await(t, l.disconnected, "end of the connection")
+}

@@ -1,0 +1,254 @@
+package memif
+
+import (
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// hostilePair is a connection of a liar that went through the handshake honestly.
+func hostilePair(t *testing.T, flags int) (*lab, *liar, *Conn) {
+	t.Helper()
+	l := newLab(t, ListenOptions{})
+	l.add(t, hostileConfig)
+	liar := newLiar(t, l.Path())
+	size := hostileLayout.size()
+	liar.honest(liar.memfd(int64(size), flags), size)
+	if kind, reason := liar.firstAnswer(); kind != connectedMessage {
+		t.Fatalf("answered %d %q", kind, reason)
+	}
+	c := await(t, l.connected, "connection")
+	t.Cleanup(c.Release)
+	return l, liar, c
+}
+
+func TestLiesInDescriptorsCostTheirPacket(t *testing.T) {
+	_, liar, server := hostilePair(t, unix.MFD_ALLOW_SEALING)
+	size := uint32(hostileLayout.size())
+	out, rx := liar.ring(0), server.RxQueues()[0]
+	lies := []descriptor{
+		{region: 1, length: 64},
+		{region: 0xffff, length: 64, flags: 0xfffe},
+		{length: 64, offset: size - 63},
+		{length: size + 1},
+		{length: 0xffffffff, offset: 0xffffffff},
+		{length: 1, offset: 0xffffffff},
+		{length: 0},
+		{length: 5000},
+		{length: 64, offset: size - 64}, // the truth
+		{flags: chained, length: 64},    // whose end is not published
+	}
+	for i, d := range lies {
+		out.place(uint16(i), d)
+	}
+	out.setHead(uint16(len(lies)))
+	got := packets(20, 4096)
+	if n := rx.Receive(got); n != 1 || len(got[0]) != 64 {
+		t.Errorf("received %d", n)
+	}
+	want := QueueStats{Packets: 1, Bytes: 64, BadRegion: 2, BadOffset: 4, BadLength: 1, TooLong: 1, Unfinished: 1}
+	if s := rx.Stats(); s != want {
+		t.Errorf("counted %+v", s)
+	}
+	if server.Err() != nil {
+		t.Error(server.Err())
+	}
+}
+
+// liesInIndexes end a connection.
+func liesInIndexes() map[string]func(*liar, *Conn) {
+	return map[string]func(*liar, *Conn){
+		"more packets than slots": func(l *liar, c *Conn) {
+			out := l.ring(0)
+			out.setHead(17)
+			c.RxQueues()[0].Receive(buffers(1))
+		},
+		"packets taken back": func(l *liar, c *Conn) {
+			out := l.ring(0)
+			out.setHead(4)
+			c.RxQueues()[0].Receive(buffers(4))
+			out.setHead(3)
+			c.RxQueues()[0].Peek(make([]Packet, 1))
+		},
+		"more buffers than slots": func(l *liar, c *Conn) {
+			in := l.ring(1)
+			in.setHead(17)
+			c.TxQueues()[0].Send(packets(1, 64))
+		},
+		"buffers taken back": func(l *liar, c *Conn) {
+			in := l.ring(1)
+			c.TxQueues()[0].Send(packets(16, 64))
+			in.setHead(15)
+			c.TxQueues()[0].Send(packets(1, 64))
+		},
+		"buffers taken back that are being filled": func(l *liar, c *Conn) {
+			in := l.ring(1)
+			for range 16 {
+				c.TxQueues()[0].Append(make([]byte, 64))
+			}
+			in.setHead(15)
+			c.TxQueues()[0].Append(make([]byte, 64))
+		},
+		"a buffer out of its region": func(l *liar, c *Conn) {
+			in := l.ring(1)
+			in.place(0, descriptor{length: 2048, offset: uint32(hostileLayout.size()) - 2047})
+			c.TxQueues()[0].Send(packets(1, 64))
+		},
+		"a buffer in no region": func(l *liar, c *Conn) {
+			in := l.ring(1)
+			in.place(0, descriptor{region: 7, length: 2048})
+			c.TxQueues()[0].Reserve(10)
+		},
+		"a tiny buffer in a chain": func(l *liar, c *Conn) {
+			in := l.ring(1)
+			in.place(1, descriptor{length: 1})
+			c.TxQueues()[0].Send(packets(1, 5000))
+		},
+	}
+}
+
+func TestLiesInIndexesEndTheConnection(t *testing.T) {
+	for name, lie := range liesInIndexes() {
+		t.Run(name, func(t *testing.T) {
+			l, liar, server := hostilePair(t, unix.MFD_ALLOW_SEALING)
+			lie(liar, server)
+			if server.Err() == nil {
+				t.Fatal("the connection goes on")
+			}
+			if n := server.TxQueues()[0].Send(packets(1, 64)) + server.RxQueues()[0].Receive(buffers(1)); n != 0 {
+				t.Errorf("moved %d packets after the end", n)
+			}
+			_ = await(t, l.disconnected, "end of the connection")
+			if kind, reason := liar.firstAnswer(); kind != disconnectMessage || reason == "" {
+				t.Errorf("answered %d %q", kind, reason)
+			}
+			// The memory is there until the owner says that he is done; then the interface takes the next client.
+			server.TxQueues()[0].Free()
+			server.Release()
+			c, err := Connect(t.Context(), ClientConfig{Socket: l.Path(), ID: 1, Secret: hostileConfig.Secret})
+			if err != nil {
+				t.Fatal(err)
+			}
+			await(t, l.connected, "connection").Release()
+			<-c.Gone()
+			c.Release()
+		})
+	}
+}
+
+func TestSealedMemoryCannotBeCut(t *testing.T) {
+	_, liar, server := hostilePair(t, unix.MFD_ALLOW_SEALING)
+	if server.Info().Guarded {
+		t.Error("guarded")
+	}
+	if err := unix.Ftruncate(liar.fds[0], 0); err == nil {
+		t.Error("the region could be cut")
+	}
+}
+
+func TestMemoryThatIsCutEndsTheConnection(t *testing.T) {
+	for name, touch := range map[string]func(*Conn){
+		"receive": func(c *Conn) { c.RxQueues()[0].Receive(buffers(1)) },
+		"peek":    func(c *Conn) { c.RxQueues()[0].Peek(make([]Packet, 1)) },
+		"release": func(c *Conn) { c.RxQueues()[0].Release() },
+		"waiting": func(c *Conn) { c.RxQueues()[0].Waiting() },
+		"arm":     func(c *Conn) { c.RxQueues()[0].Arm() },
+		"disarm":  func(c *Conn) { c.RxQueues()[0].Disarm() },
+		"send":    func(c *Conn) { c.TxQueues()[0].Send(packets(1, 64)) },
+		"append":  func(c *Conn) { c.TxQueues()[0].Append(make([]byte, 5000)) },
+		"free":    func(c *Conn) { c.TxQueues()[0].Free() },
+		"reserve": func(c *Conn) { c.TxQueues()[0].Reserve(10) },
+		"commit":  func(c *Conn) { c.TxQueues()[0].Commit(10) },
+		"flush":   func(c *Conn) { c.TxQueues()[0].Flush() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			l, liar, server := hostilePair(t, 0)
+			if !server.Info().Guarded {
+				t.Fatal("not guarded")
+			}
+			out := liar.ring(0)
+			out.setHead(2)
+			rx, tx := server.RxQueues()[0], server.TxQueues()[0]
+			if rx.Peek(make([]Packet, 1)) != 1 || tx.Reserve(10) == nil || !tx.Append(make([]byte, 64)) || tx.Reserve(10) == nil {
+				t.Fatal("the memory is of no use before")
+			}
+			if err := unix.Ftruncate(liar.fds[0], 0); err != nil {
+				t.Fatal(err)
+			}
+			touch(server)
+			if server.Err() != ErrFault { //nolint:errorlint // it is not wrapped
+				t.Fatalf("ended with %v", server.Err())
+			}
+			_ = await(t, l.disconnected, "end of the connection")
+			server.Release()
+			l.stillServesAgain(t)
+		})
+	}
+}
+
+func (l *lab) stillServesAgain(t *testing.T) {
+	t.Helper()
+	c, err := Connect(t.Context(), ClientConfig{Socket: l.Path(), ID: 1, Secret: hostileConfig.Secret})
+	if err != nil {
+		t.Fatal(err)
+	}
+	await(t, l.connected, "connection").Release()
+	<-c.Gone()
+	c.Release()
+}
+
+func TestMemoryThatWasCutInTheHandshakeIsRefused(t *testing.T) {
+	l := newLab(t, ListenOptions{})
+	l.addReleasing(t, hostileConfig)
+	liar := newLiar(t, l.Path())
+	fd := liar.memfd(1<<20, 0)
+	liar.say(start().encode(), -1)
+	liar.say(newRegion{size: 1 << 20}.encode(), fd)
+	for _, want := range []messageType{helloMessage, ackMessage, ackMessage} {
+		if kind, reason := liar.answer(); kind != want {
+			t.Fatalf("answered %d %q", kind, reason)
+		}
+	}
+	if err := unix.Ftruncate(fd, 0); err != nil {
+		t.Fatal(err)
+	}
+	liar.say(newRing{toServer: true, log2: 4}.encode(), liar.eventfd())
+	liar.say(named(connectMessage, "lie"), -1)
+	if kind, reason := liar.firstAnswer(); kind != disconnectMessage {
+		t.Errorf("answered %d %q", kind, reason)
+	}
+	await(t, l.refused, "refusal")
+	l.stillServes(t)
+}
+
+// TestBellCannotBlock fills the counter of an eventfd and makes writing to it wait: whoever rings it must not.
+func TestBellCannotBlock(t *testing.T) {
+	_, liar, server := hostilePair(t, unix.MFD_ALLOW_SEALING)
+	eventfd := liar.fds[2]
+	if _, err := unix.Write(eventfd, []byte{0xfe, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff}); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.SetNonblock(eventfd, false); err != nil {
+		t.Fatal(err)
+	}
+	in := liar.ring(1)
+	in.maskInterrupts(false)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for range 3 * completions {
+			server.TxQueues()[0].Append(make([]byte, 64))
+			server.TxQueues()[0].Flush()
+			in.setHead(in.tail() + 16)
+		}
+	}()
+	select {
+	case <-done:
+	case <-time.After(patience):
+		t.Fatal("ringing blocks")
+	}
+	if s := server.TxQueues()[0].Stats(); s.Rings != 3*completions {
+		t.Errorf("%+v", s)
+	}
+}

@@ -1,0 +1,167 @@
+package memif
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"math/bits"
+	"sync"
+)
+
+// DefaultMaxPacket is the longest packet by default: 64 KiB of payload and its headers.
+const DefaultMaxPacket = 72 << 10
+
+// Config is an interface of a server.
+type Config struct {
+	// ID tells the interfaces of a socket apart.
+	ID uint32
+	// Secret must be known by the client; the empty one asks for nothing.
+	Secret Secret
+	// Mode must be the client's.
+	Mode Mode
+	// Name is what the client is told, at most 31 bytes.
+	Name string
+	// RxQueues and TxQueues are how many queues a client may have in each direction as the server sees them; 0: 255, which
+	// is also the most.
+	RxQueues, TxQueues int
+	// RingSize is the most slots a client's ring may have, a power of two; 0: 16384, which is also the most. How many it
+	// has is the client's choice, and so are the sizes of its buffers.
+	RingSize int
+	// MaxPacket is the longest packet, in bytes; 0: DefaultMaxPacket.
+	MaxPacket int
+	// Connected hands over a new connection. It must not block; the queues are the callee's until it calls Conn.Release.
+	Connected func(*Conn)
+	// Disconnected tells that it has ended, and why; nil only if Connected is nil. It comes once for each connection, and
+	// the interface takes no other one before Conn.Release.
+	Disconnected func(*Conn, error)
+}
+
+func (c *Config) complete() error {
+	c.RxQueues = cmp.Or(c.RxQueues, maxQueues)
+	c.TxQueues = cmp.Or(c.TxQueues, maxQueues)
+	c.RingSize = cmp.Or(c.RingSize, 1<<maxRingLog2)
+	c.MaxPacket = cmp.Or(c.MaxPacket, DefaultMaxPacket)
+	switch {
+	case len(c.Secret) > secretSize:
+		return fmt.Errorf("secret longer than %d bytes", secretSize)
+	case min(c.RxQueues, c.TxQueues) < 1 || max(c.RxQueues, c.TxQueues) > maxQueues:
+		return fmt.Errorf("queues not within 1 and %d", maxQueues)
+	case !isRingSize(c.RingSize):
+		return fmt.Errorf("ring size %d: not a power of two up to %d", c.RingSize, 1<<maxRingLog2)
+	case c.MaxPacket < 1 || c.MaxPacket > maxPacket:
+		return fmt.Errorf("longest packet not within 1 and %d", maxPacket)
+	case (c.Connected == nil) != (c.Disconnected == nil):
+		return errors.New("who is told of connections must be told of their ends")
+	}
+	return nil
+}
+
+const (
+	maxQueues = 255
+	maxPacket = 1 << 20
+)
+
+func isRingSize(n int) bool { return n >= 1 && n <= 1<<maxRingLog2 && bits.OnesCount(uint(n)) == 1 }
+
+// Interface is a server's end of a memif: one client at a time.
+type Interface struct {
+	config   Config
+	listener *Listener
+
+	mu      sync.Mutex
+	closed  bool
+	current *Conn // until it is released
+	ended   sync.WaitGroup
+}
+
+// Add puts an interface on the socket; clients may connect to it at once. ErrIDInUse if there is one of that id.
+func (l *Listener) Add(c Config) (*Interface, error) {
+	if err := c.complete(); err != nil {
+		return nil, fmt.Errorf("memif %d on %s: %w", c.ID, l.path, err)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return nil, fmt.Errorf("memif %d on %s: %w", c.ID, l.path, ErrClosed)
+	}
+	if l.interfaces[c.ID] != nil {
+		return nil, fmt.Errorf("memif %d on %s: %w", c.ID, l.path, ErrIDInUse)
+	}
+	i := &Interface{config: c, listener: l}
+	l.interfaces[c.ID] = i
+	return i, nil
+}
+
+// ID is the interface's on its socket.
+func (i *Interface) ID() uint32 { return i.config.ID }
+
+// Close ends the connection, if there is one, with the reason "interface deleted", takes the interface off the socket and
+// returns when Disconnected has. Who calls it holds no lock that the callbacks take, nor is he one. The connection's memory stays until
+// its owner releases it.
+func (i *Interface) Close() error {
+	i.listener.mu.Lock()
+	if i.listener.interfaces[i.config.ID] == i {
+		delete(i.listener.interfaces, i.config.ID)
+	}
+	i.listener.mu.Unlock()
+	i.mu.Lock()
+	i.closed = true
+	i.mu.Unlock()
+	i.Disconnect("interface deleted")
+	i.ended.Wait()
+	return nil
+}
+
+// Disconnect ends the connection, if there is one, and tells the client the reason. The client may connect again.
+func (i *Interface) Disconnect(reason string) {
+	i.mu.Lock()
+	current := i.current
+	i.mu.Unlock()
+	if current != nil {
+		current.breakOff(refusal(reason))
+	}
+}
+
+// claim makes c the interface's connection.
+func (i *Interface) claim(c *Conn) error {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.closed {
+		return refusal("interface deleted")
+	}
+	if i.current != nil {
+		return refusal("already connected")
+	}
+	i.current = c
+	i.ended.Add(1)
+	return nil
+}
+
+// abandon is the end of a claim that did not become a connection.
+func (i *Interface) abandon(c *Conn) {
+	c.Release()
+	i.vacate(c)
+	i.ended.Done()
+}
+
+func (i *Interface) vacate(c *Conn) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.current == c {
+		i.current = nil
+	}
+}
+
+// serve hands the connection over and waits for its end.
+func (i *Interface) serve(c *Conn) {
+	if i.config.Connected == nil {
+		defer c.Release()
+	} else {
+		i.config.Connected(c)
+	}
+	err := c.watch()
+	if i.config.Disconnected != nil {
+		i.config.Disconnected(c, err)
+	}
+	i.ended.Done()
+}

@@ -1,0 +1,209 @@
+package memif
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/bits"
+	"net"
+	"os"
+	"sync"
+	"time"
+)
+
+// Refusal is a connection that was not made.
+type Refusal struct {
+	// ID is the interface that the client asked for, if it came so far.
+	ID      uint32
+	IDKnown bool
+	// Peer is the client's name of itself, PID its process (0: unseen), UID its user.
+	Peer     string
+	PID, UID int
+	// Err says why, with a DisconnectError in it where the client was told.
+	Err error
+}
+
+// ListenOptions are all optional.
+type ListenOptions struct {
+	// Mode is the socket file's; 0: it follows from the directory. Who may enter that may connect: the user always, the
+	// group and others if the directory has their x.
+	Mode fs.FileMode
+	// Name is how the server calls itself, at most 31 bytes.
+	Name string
+	// Refused is called for each client that was turned away, by the goroutine that served it.
+	Refused func(Refusal)
+	// HandshakeTimeout bounds the time from accept to connected; default 5 s.
+	HandshakeTimeout time.Duration
+	// MaxPending is how many clients may be between accept and connected; more are hung up on. Default 64.
+	MaxPending int
+	// MaxMemory bounds the shared memory of a connection, in bytes; default 1 GiB. Pages that the server touches first may
+	// be accounted to it.
+	MaxMemory uint64
+	// MaxRegions bounds the pieces of memory of a connection; default 64, at most 256.
+	MaxRegions int
+}
+
+func (o *ListenOptions) complete() {
+	o.Name = cmp.Or(o.Name, "weft")
+	o.HandshakeTimeout = cmp.Or(o.HandshakeTimeout, 5*time.Second)
+	o.MaxPending = cmp.Or(o.MaxPending, 64)
+	o.MaxMemory = cmp.Or(o.MaxMemory, 1<<30)
+	o.MaxRegions = min(cmp.Or(o.MaxRegions, 64), 256)
+}
+
+// Listener is a socket with interfaces on it.
+type Listener struct {
+	path    string
+	options ListenOptions
+	socket  *net.UnixListener
+	file    fs.FileInfo // as it was bound
+	pending chan struct{}
+	running sync.WaitGroup
+
+	mu         sync.Mutex
+	closed     bool
+	interfaces map[uint32]*Interface
+	handshakes map[*control]struct{}
+}
+
+// Listen binds a socket at path, shorter than 108 bytes; "@name" is one without a file. A socket file that nobody listens
+// on is replaced, anything else there is an error. The interfaces come with Add.
+func Listen(path string, o ListenOptions) (*Listener, error) {
+	o.complete()
+	socket, err := bind(path, o.Mode)
+	if err != nil {
+		return nil, fmt.Errorf("memif socket %s: %w", path, err)
+	}
+	l := &Listener{
+		path:       path,
+		options:    o,
+		socket:     socket,
+		pending:    make(chan struct{}, o.MaxPending),
+		interfaces: make(map[uint32]*Interface),
+		handshakes: make(map[*control]struct{}),
+	}
+	if !isAbstract(path) {
+		l.file, _ = os.Lstat(path)
+	}
+	l.running.Go(l.accept)
+	return l, nil
+}
+
+// Path is where the listener was bound.
+func (l *Listener) Path() string { return l.path }
+
+// Close closes all interfaces, removes the socket file if it is still the listener's, and returns when all callbacks have.
+func (l *Listener) Close() error {
+	l.mu.Lock()
+	if l.closed {
+		l.mu.Unlock()
+		return nil
+	}
+	l.closed = true
+	all := make([]*Interface, 0, len(l.interfaces))
+	for _, i := range l.interfaces {
+		all = append(all, i)
+	}
+	for c := range l.handshakes {
+		_ = c.socket.CloseRead()
+	}
+	l.mu.Unlock()
+	l.removeFile()
+	err := l.socket.Close()
+	for _, i := range all {
+		_ = i.Close()
+	}
+	l.running.Wait()
+	if err != nil {
+		return fmt.Errorf("close memif socket %s: %w", l.path, err)
+	}
+	return nil
+}
+
+func (l *Listener) removeFile() {
+	if l.file == nil {
+		return
+	}
+	if now, err := os.Lstat(l.path); err == nil && os.SameFile(l.file, now) {
+		_ = os.Remove(l.path)
+	}
+}
+
+func (l *Listener) accept() {
+	for {
+		socket, err := l.socket.AcceptUnix()
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil {
+			// No descriptors left, most likely: let others close some.
+			<-time.After(10 * time.Millisecond)
+			continue
+		}
+		select {
+		case l.pending <- struct{}{}:
+			l.running.Go(func() { l.serve(&control{socket}) })
+		default:
+			_ = socket.Close()
+		}
+	}
+}
+
+// serve runs a client's connection from hello to its end.
+func (l *Listener) serve(c *control) {
+	h := &handshake{listener: l, control: c, conn: newConn(*c)}
+	if !l.admit(c) {
+		<-l.pending
+		_ = c.socket.Close()
+		return
+	}
+	err := h.run()
+	l.forget(c)
+	<-l.pending
+	if err != nil {
+		h.refuse(err)
+		return
+	}
+	h.attached.serve(h.conn)
+}
+
+func (l *Listener) admit(c *control) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.closed {
+		l.handshakes[c] = struct{}{}
+	}
+	return !l.closed
+}
+
+func (l *Listener) forget(c *control) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.handshakes, c)
+}
+
+func (l *Listener) find(id uint32) *Interface {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.interfaces[id]
+}
+
+// hello offers the most that any interface takes; which one the client wants is not known yet.
+func (l *Listener) hello() hello {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	rx, tx, slots := 1, 1, 1
+	for _, i := range l.interfaces {
+		rx, tx, slots = max(rx, i.config.RxQueues), max(tx, i.config.TxQueues), max(slots, i.config.RingSize)
+	}
+	return hello{
+		name:        l.options.Name,
+		minVersion:  version,
+		maxVersion:  version,
+		maxRegion:   uint16(l.options.MaxRegions - 1),
+		maxToServer: uint16(rx - 1),
+		maxToClient: uint16(tx - 1),
+		maxRingLog2: uint8(bits.Len(uint(slots)) - 1),
+	}
+}

@@ -1,0 +1,98 @@
+package memif
+
+import (
+	"errors"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+// patience is how long a test waits for what must happen.
+const patience = 10 * time.Second
+
+// lab is a listener with a socket of its own, and what it told.
+type lab struct {
+	*Listener
+	connected    chan *Conn
+	disconnected chan error
+	refused      chan Refusal
+}
+
+func newLab(t *testing.T, o ListenOptions) *lab {
+	t.Helper()
+	l := &lab{
+		connected:    make(chan *Conn, 100),
+		disconnected: make(chan error, 100),
+		refused:      make(chan Refusal, 20000),
+	}
+	o.Refused = func(r Refusal) { l.refused <- r }
+	var err error
+	if l.Listener, err = Listen(filepath.Join(t.TempDir(), "s"), o); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	return l
+}
+
+// add puts an interface on the socket whose connections come on l.connected; whoever takes them releases them.
+func (l *lab) add(t *testing.T, c Config) *Interface {
+	t.Helper()
+	return l.addWith(t, c, func(*Conn) {})
+}
+
+// addReleasing is for tests that do not use the queues.
+func (l *lab) addReleasing(t *testing.T, c Config) *Interface {
+	t.Helper()
+	return l.addWith(t, c, (*Conn).Release)
+}
+
+func (l *lab) addWith(t *testing.T, c Config, end func(*Conn)) *Interface {
+	t.Helper()
+	c.Connected = func(c *Conn) { l.connected <- c }
+	c.Disconnected = func(c *Conn, err error) {
+		end(c)
+		l.disconnected <- err
+	}
+	i, err := l.Add(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return i
+}
+
+func await[T any](t *testing.T, from <-chan T, what string) T {
+	t.Helper()
+	select {
+	case v := <-from:
+		return v
+	case <-time.After(patience):
+		t.Fatalf("no %s", what)
+		panic("unreachable")
+	}
+}
+
+// connectPair makes both ends of a connection, until the test ends.
+func connectPair(t *testing.T, l *lab, c ClientConfig) (server, client *Conn) {
+	t.Helper()
+	c.Socket = l.Path()
+	client, err := Connect(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		client.Close()
+		<-client.Gone()
+		client.Release()
+	})
+	server = await(t, l.connected, "connection")
+	t.Cleanup(server.Release)
+	return server, client
+}
+
+func reasonFrom(err error) string {
+	var d *DisconnectError
+	if !errors.As(err, &d) {
+		return ""
+	}
+	return d.Reason
+}

@@ -1,0 +1,59 @@
+package memif
+
+import (
+	"fmt"
+	"net"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// checkRegion judges memory that a client offers, and seals it against shrinking. sealed says that touching it cannot
+// fault. The kernel answers the first question without asking the file system, which may be the client's (FUSE) and
+// never answer.
+func checkRegion(fd int, size uint64) (sealed bool, err error) {
+	seals, err := unix.FcntlInt(uintptr(fd), unix.F_GET_SEALS, 0)
+	if err != nil {
+		return false, refusal("region is not shared memory")
+	}
+	if seals&unix.F_SEAL_SHRINK == 0 {
+		_, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK)
+	}
+	// After sealing: what is measured cannot become less.
+	var stat unix.Stat_t
+	if err := unix.Fstat(fd, &stat); err != nil {
+		return false, fmt.Errorf("measure region: %w", err)
+	}
+	if stat.Size < 0 || uint64(stat.Size) < size {
+		return false, refusal("region is shorter than announced")
+	}
+	return err == nil && !isHuge(fd), nil
+}
+
+// isHuge tells huge pages: a hole in them may find none left to fill it.
+func isHuge(fd int) bool {
+	var fs unix.Statfs_t
+	err := unix.Fstatfs(fd, &fs)
+	return err != nil || fs.Type != unix.TMPFS_MAGIC
+}
+
+// isEventfd looks at what a descriptor is without asking it.
+func isEventfd(fd int) bool {
+	kind, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd))
+	return err == nil && kind == "anon_inode:[eventfd]"
+}
+
+// peerOf tells the process at the other end.
+func peerOf(socket *net.UnixConn) (pid, uid int) {
+	raw, err := socket.SyscallConn()
+	if err != nil {
+		return 0, -1
+	}
+	uid = -1
+	_ = raw.Control(func(fd uintptr) {
+		if c, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); err == nil {
+			pid, uid = int(c.Pid), int(c.Uid)
+		}
+	})
+	return pid, uid
+}

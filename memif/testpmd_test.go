@@ -1,0 +1,210 @@
+package memif
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/weftnet/weft/test/peers"
+)
+
+// testpmdStart is how long DPDK may take to be there.
+const testpmdStart = 15 * time.Second
+
+var testpmds atomic.Int64
+
+// requireTestpmd finds DPDK's testpmd. Without it the test is skipped, or fails if the environment's WEFT_REQUIRE, a list with
+// commas, holds dpdk.
+func requireTestpmd(t *testing.T) peers.Program {
+	t.Helper()
+	p, err := peers.Testpmd()
+	switch {
+	case err == nil:
+	case slices.Contains(strings.Split(os.Getenv("WEFT_REQUIRE"), ","), "dpdk"):
+		t.Fatalf("required (WEFT_REQUIRE) and not to be had: %v", err)
+	default:
+		t.Skipf("needed: %v", err)
+	}
+	return p
+}
+
+// testpmd is one that runs. kill ends it without a farewell.
+type testpmd struct {
+	commands io.Writer
+	kill     func()
+}
+
+// startTestpmd starts one that is a client and sends back what it receives.
+func startTestpmd(t *testing.T, options string, arguments ...string) *testpmd {
+	t.Helper()
+	program := requireTestpmd(t)
+	prefix := fmt.Sprintf("weft%d-%d", os.Getpid(), testpmds.Add(1))
+	args := []string{
+		"--no-huge", "-m", "256", "--no-pci", "--no-telemetry", "--log-level=pmd.net.memif:debug", "--file-prefix", prefix, "--lcores", "0@(0-1),1@(0-1)",
+		"--vdev", "net_memif0,role=client,socket-abstract=no," + options,
+	}
+	args = append(args, arguments...)
+	args = append(args, "--", "-i", "--total-num-mbufs=20000", "--mbcache=256", "--auto-start", "--no-lsc-interrupt",
+		"--nb-cores=1", "--no-flush-rx", "--forward-mode=io")
+	ctx, cancel := context.WithCancel(t.Context())
+	command := program.Command(ctx, args...)
+	command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	command.Env = append(command.Env, "XDG_RUNTIME_DIR="+t.TempDir())
+	commands, err := command.StdinPipe()
+	if err != nil {
+		cancel()
+		t.Fatal(err)
+	}
+	var output strings.Builder
+	command.Stdout, command.Stderr = &output, &output
+	if err := command.Start(); err != nil {
+		cancel()
+		t.Fatal(err)
+	}
+	p := &testpmd{commands: commands, kill: func() {
+		cancel()
+		_ = command.Wait()
+	}}
+	t.Cleanup(func() {
+		p.kill()
+		if t.Failed() {
+			t.Logf("testpmd %v:\n%s", args, output.String())
+		}
+	})
+	return p
+}
+
+// restartPort makes DPDK's driver connect again: release 22.11 does so only when the port starts.
+func (p *testpmd) restartPort() {
+	_, _ = io.WriteString(p.commands, "stop\nport stop 0\nport start 0\nstart\n")
+}
+
+// echo sends packets to the other end, which sends them back, and judges what comes: the same, in order.
+func echo(t *testing.T, c *Conn, count int) {
+	t.Helper()
+	rx, tx := c.RxQueues()[0], c.TxQueues()[0]
+	size := func(n int) int { return 60 + n*37%1455 }
+	p, got := make([]byte, 2048), buffers(64)
+	sent, back := 0, 0
+	for deadline := time.Now().Add(testpmdStart); back < count; {
+		for sent < count && sent-back < 128 {
+			fillPattern(p[:size(sent)], sent)
+			if !tx.Append(p[:size(sent)]) {
+				break
+			}
+			sent++
+		}
+		tx.Flush()
+		for _, b := range got[:rx.Receive(got)] {
+			if len(b) != size(back) || !hasPattern(b, back) {
+				t.Fatalf("packet %d came back as another of %d bytes", back, len(b))
+			}
+			back++
+		}
+		for i := range got {
+			got[i] = got[i][:0]
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%d of %d packets came back; %v; %+v %+v", back, sent, c.Err(), rx.Stats(), tx.Stats())
+		}
+	}
+}
+
+func awaitTestpmd(t *testing.T, l *lab) *Conn {
+	t.Helper()
+	select {
+	case c := <-l.connected:
+		t.Cleanup(c.Release)
+		return c
+	case <-time.After(testpmdStart):
+		t.Fatal("testpmd did not connect")
+		return nil
+	}
+}
+
+func TestTestpmd(t *testing.T) {
+	requireTestpmd(t)
+	for _, zeroCopy := range []bool{false, true} {
+		for log2 := 8; log2 <= 12; log2++ {
+			t.Run(fmt.Sprintf("zero copy %v rings of %d", zeroCopy, 1<<log2), func(t *testing.T) {
+				l := newLab(t, ListenOptions{})
+				l.add(t, Config{ID: 3, Secret: "open sesame"})
+				options, arguments := fmt.Sprintf("id=3,secret=open sesame,rsize=%d,socket=%s", log2, l.Path()), []string(nil)
+				if zeroCopy {
+					options, arguments = options+",zero-copy=yes", []string{"--single-file-segments"}
+				}
+				startTestpmd(t, options, arguments...)
+				c := awaitTestpmd(t, l)
+				if i := c.Info(); i.RingSize != 1<<log2 || zeroCopy != (i.Regions > 1) {
+					t.Errorf("connected with %+v", i)
+				}
+				echo(t, c, 20000)
+				if s := c.RxQueues()[0].Stats(); s.Dropped() != 0 {
+					t.Errorf("dropped %+v", s)
+				}
+			})
+		}
+	}
+}
+
+func TestTestpmdWithWrongSecretIsRefused(t *testing.T) {
+	requireTestpmd(t)
+	for name, c := range map[string]struct{ option, reason string }{
+		"wrong by one letter": {",secret=open sesamf", "incorrect secret"},
+		"none":                {"", "secret required"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newLab(t, ListenOptions{})
+			l.add(t, Config{Secret: "open sesame"})
+			startTestpmd(t, "id=0,socket="+l.Path()+c.option)
+			select {
+			case r := <-l.refused:
+				if reasonFrom(r.Err) != c.reason {
+					t.Errorf("refused with %v", r.Err)
+				}
+			case <-time.After(testpmdStart):
+				t.Fatal("testpmd did not try")
+			}
+		})
+	}
+}
+
+func TestTestpmdAndServerOutliveEachOther(t *testing.T) {
+	requireTestpmd(t)
+	l := newLab(t, ListenOptions{})
+	i := l.add(t, Config{})
+	options := "id=0,socket=" + l.Path()
+	first := startTestpmd(t, options)
+	c := awaitTestpmd(t, l)
+	echo(t, c, 1000)
+	first.kill()
+	_ = await(t, l.disconnected, "end of the connection")
+	c.Release()
+
+	second := startTestpmd(t, options)
+	c = awaitTestpmd(t, l)
+	echo(t, c, 1000)
+	if err := i.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	c.Release()
+	again := &lab{connected: l.connected, disconnected: l.disconnected, refused: l.refused}
+	var err error
+	if again.Listener, err = Listen(l.Path(), ListenOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = again.Close() })
+	again.add(t, Config{})
+	second.restartPort()
+	echo(t, awaitTestpmd(t, again), 1000)
+}

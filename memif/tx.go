@@ -1,0 +1,219 @@
+package memif
+
+import (
+	"runtime/debug"
+	"unsafe"
+)
+
+// minBuffer is the smallest buffer that a server fills: with smaller ones a client could make each packet cost thousands
+// of slots.
+const minBuffer = 64
+
+// TxQueue is where a connection's packets go. It belongs to one goroutine at a time, but for Stats; after Conn.Release
+// nobody may use it.
+type TxQueue struct {
+	ring   ring
+	memory *memory
+	conn   *Conn
+	server bool
+
+	next uint16 // the first slot that was not filled
+	sent uint16 // the first slot that was not published
+	free uint16 // slots from next on, when last looked
+
+	bufferSize uint32         // the client's slots
+	buffers    unsafe.Pointer // and where the first begins
+	maxPacket  uint32
+	eventfd    int
+	reserved   []byte // what Reserve lends of guarded memory
+	packets    uint64 // since the last Flush
+	bytes      uint64
+	counters   counters
+}
+
+// Size is the ring's, in slots.
+func (q *TxQueue) Size() int { return int(q.ring.size) }
+
+// Stats may be asked by any goroutine.
+func (q *TxQueue) Stats() QueueStats { return q.counters.stats() }
+
+// Send copies packets into the ring, publishes them and rings the peer if it wants that. It returns how many it took, in
+// order; fewer than all: the ring is full. A packet that is empty or that the ring could never hold is taken and dropped.
+func (q *TxQueue) Send(v [][]byte) int {
+	if q.memory.guarded {
+		return q.sendGuarded(v)
+	}
+	return q.send(v)
+}
+
+func (q *TxQueue) sendGuarded(v [][]byte) (n int) {
+	defer q.conn.recoverFault(debug.SetPanicOnFault(true))
+	return q.send(v)
+}
+
+func (q *TxQueue) send(v [][]byte) int {
+	n := 0
+	for n < len(v) && q.append(v[n]) {
+		n++
+	}
+	q.flush()
+	return n
+}
+
+// Append copies one packet into the ring without publishing it; false: there is no room now.
+func (q *TxQueue) Append(packet []byte) bool {
+	if q.memory.guarded {
+		return q.appendGuarded(packet)
+	}
+	return q.append(packet)
+}
+
+func (q *TxQueue) appendGuarded(packet []byte) (ok bool) {
+	defer q.conn.recoverFault(debug.SetPanicOnFault(true))
+	return q.append(packet)
+}
+
+// Flush publishes what was appended and committed, and rings the peer if it wants that.
+func (q *TxQueue) Flush() {
+	if q.memory.guarded {
+		defer q.conn.recoverFault(debug.SetPanicOnFault(true))
+	}
+	q.flush()
+}
+
+// Free is how many slots can be filled now. A packet takes one, or several if it is longer than the peer's buffers.
+func (q *TxQueue) Free() int {
+	if q.memory.guarded {
+		defer q.conn.recoverFault(debug.SetPanicOnFault(true))
+	}
+	q.look()
+	return int(q.free)
+}
+
+func (q *TxQueue) append(packet []byte) bool {
+	if len(packet) == 0 || uint64(len(packet)) > uint64(q.maxPacket) {
+		q.refuse(len(packet))
+		return true
+	}
+	if q.free == 0 && !q.look() {
+		q.counters.drop(full)
+		return false
+	}
+	to, room := q.buffer(q.next)
+	if uint64(len(packet)) > uint64(room.length) {
+		return q.appendChain(packet)
+	}
+	copy(unsafe.Slice((*byte)(to), len(packet)), packet)
+	room.flags, room.length = 0, uint32(len(packet))
+	q.ring.fill(q.next, room)
+	q.took(1, len(packet))
+	return true
+}
+
+func (q *TxQueue) refuse(length int) {
+	if length == 0 {
+		q.counters.drop(badLength)
+		return
+	}
+	q.counters.drop(tooLong)
+}
+
+func (q *TxQueue) took(slots uint16, length int) {
+	q.next += slots
+	q.free -= slots
+	q.packets++
+	q.bytes += uint64(length)
+}
+
+// look asks the ring for room; false: there is none. An index that cannot be right ends the connection.
+func (q *TxQueue) look() bool {
+	q.free = 0
+	if q.conn.broken.Load() {
+		return false
+	}
+	filled := q.next - q.sent
+	var offered uint16 // slots from sent on
+	if q.server {
+		offered = q.ring.head() - q.sent
+	} else {
+		offered = q.ring.tail() + q.ring.size - q.sent
+	}
+	if offered > q.ring.size || offered < filled {
+		q.conn.breakOff(ErrIndex)
+		return false
+	}
+	q.free = offered - filled
+	return q.free != 0
+}
+
+// buffer returns a slot's memory and its descriptor, whose length is the room. One that cannot be used has no length, and
+// ends the connection.
+func (q *TxQueue) buffer(i uint16) (unsafe.Pointer, descriptor) {
+	if !q.server {
+		at := uintptr(i&q.ring.mask) * uintptr(q.bufferSize)
+		return unsafe.Add(q.buffers, at), descriptor{length: q.bufferSize}
+	}
+	d := q.ring.descriptor(i)
+	at, verdict := q.memory.at(d)
+	if verdict != good || d.length < minBuffer {
+		q.conn.breakOff(ErrBuffer)
+		q.free = 0
+		return nil, descriptor{}
+	}
+	return at, d
+}
+
+// appendChain spreads a packet over several slots. All but the last are filled, so that a chain which does not fit leaves
+// nothing behind but flags, which the next packet sets anew.
+func (q *TxQueue) appendChain(packet []byte) bool {
+	rest, i := packet, uint16(0)
+	for {
+		if i == q.free && (!q.look() || i >= q.free) {
+			return q.noRoom(i)
+		}
+		to, room := q.buffer(q.next + i)
+		if room.length == 0 {
+			return false
+		}
+		i++
+		if uint64(len(rest)) <= uint64(room.length) {
+			copy(unsafe.Slice((*byte)(to), len(rest)), rest)
+			room.flags, room.length = 0, uint32(len(rest))
+			q.ring.fill(q.next+i-1, room)
+			q.took(i, len(packet))
+			return true
+		}
+		copy(unsafe.Slice((*byte)(to), room.length), rest)
+		rest = rest[room.length:]
+		room.flags = chained
+		q.ring.fill(q.next+i-1, room)
+	}
+}
+
+// noRoom tells a packet that must wait from one that will never fit.
+func (q *TxQueue) noRoom(slots uint16) bool {
+	if slots == q.ring.size {
+		q.counters.drop(tooLong)
+		return true
+	}
+	q.counters.drop(full)
+	return false
+}
+
+func (q *TxQueue) flush() {
+	if q.next == q.sent {
+		return
+	}
+	q.sent = q.next
+	if q.server {
+		q.ring.setTail(q.sent)
+	} else {
+		q.ring.setHead(q.sent)
+	}
+	q.counters.add(q.packets, q.bytes)
+	q.packets, q.bytes = 0, 0
+	if !q.ring.interruptsMasked() {
+		q.counters.rings.Add(1)
+		strike(q.eventfd)
+	}
+}
