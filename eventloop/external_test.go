@@ -122,6 +122,7 @@ func TestStep8ExternalConfigurationMayComeFirst(t *testing.T) {
 	p.do(t, &connect{delete: []string{"z"}})
 }
 
+// rows: MEM-16
 func TestStep8MergesExternalConfigurationOverOurs(t *testing.T) {
 	p := newPlant(t)
 	eventlooptest.Run(t, p.Loop)
@@ -190,6 +191,7 @@ func TestStep8AKeyMovesBetweenOursAndExternal(t *testing.T) {
 	}
 }
 
+// rows: MEM-16
 func TestStep8DropsAPatchThatDoesNotFit(t *testing.T) {
 	p := newPlant(t)
 	eventlooptest.Ready(t, p.Loop)

@@ -66,6 +66,7 @@ func TestHistoryIsACopy(t *testing.T) {
 	}
 }
 
+// rows: MEM-13
 func TestHistoryIsBounded(t *testing.T) {
 	for name, limit := range map[string]option{
 		"by count": func(c *eventloop.Config) { c.HistoryRecords = 5 },

@@ -178,6 +178,7 @@ func TestInsideAHandlerDoAndPostRefuse(t *testing.T) {
 	}
 }
 
+// rows: CIL-11, AWS-10
 func TestEventsWaitForTheStartUpResync(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, quiet)

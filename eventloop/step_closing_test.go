@@ -14,6 +14,7 @@ import (
 	"github.com/weftnet/weft/eventloop"
 )
 
+// rows: MEM-19
 func TestStep11ClosesTheRecordWithAllTimes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := ready(t)
@@ -54,6 +55,7 @@ func TestStep11RecordsTheErrorAndSavesThatToo(t *testing.T) {
 	})
 }
 
+// rows: MEM-20
 func TestStep12WhatIsStuckIsReportedAndHealed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := ready(t, func(c *eventloop.Config) { c.Healing = eventloop.Healing{Min: time.Second, Max: 3 * time.Second} })
@@ -166,6 +168,7 @@ func watched(t *testing.T) (w *world, found *[]string) {
 	return w, found
 }
 
+// rows: MEM-21
 func TestStep13VerifyFindsWhatHandlersForgot(t *testing.T) {
 	for _, tc := range []struct {
 		name, want string

@@ -23,6 +23,7 @@ type loading struct {
 
 func (l loading) Load(ctx context.Context) error { return l.load(ctx) }
 
+// rows: MEM-08, MEM-09
 func TestStep1RefusesEarlyWithARecord(t *testing.T) {
 	for _, tc := range []struct {
 		name, says string
@@ -55,6 +56,7 @@ func TestStep1RefusesEarlyWithARecord(t *testing.T) {
 	}
 }
 
+// rows: MEM-09
 func TestStep1LoadsBeforeTheLoop(t *testing.T) {
 	w := ready(t)
 	eventloop.On(w.Loop, "loaded", func(_ context.Context, l loading, _ *eventloop.Txn) error {
@@ -80,6 +82,7 @@ func TestStep1LoadsBeforeTheLoop(t *testing.T) {
 	}
 }
 
+// rows: MEM-10
 func TestStep2TellsUpdateFromResync(t *testing.T) {
 	w := ready(t, quiet)
 	rec := w.must(t, &addPod{pod: "p", sandbox: "a"})
@@ -97,6 +100,7 @@ func TestStep2TellsUpdateFromResync(t *testing.T) {
 	}
 }
 
+// rows: MEM-11
 func TestStep3OrdersForwardOrReverse(t *testing.T) {
 	w := ready(t, quiet)
 	rec := w.must(t, &addPod{pod: "p", sandbox: "a"})
@@ -112,6 +116,7 @@ func TestStep3OrdersForwardOrReverse(t *testing.T) {
 	}
 }
 
+// rows: MEM-12
 func TestStep4LeavesOutHandlersWithoutInterest(t *testing.T) {
 	w := newWorld(t, quiet)
 	eventloop.On(w.Loop, "third", func(context.Context, *deletePod, *eventloop.Txn) error {
@@ -134,6 +139,7 @@ func TestStep4LeavesOutHandlersWithoutInterest(t *testing.T) {
 	}
 }
 
+// rows: MEM-13
 func TestStep5OpensTheRecord(t *testing.T) {
 	w := ready(t)
 	before := w.last(t).Seq
@@ -149,6 +155,7 @@ func TestStep5OpensTheRecord(t *testing.T) {
 	}
 }
 
+// rows: MEM-14
 func TestStep6AnnouncesTheEventOnce(t *testing.T) {
 	w := ready(t)
 	w.failIn["second"] = errBoom

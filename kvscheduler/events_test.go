@@ -101,6 +101,7 @@ func TestAFlapThatEndsInTimeIsNotSeen(t *testing.T) {
 	})
 }
 
+// rows: MEM-17
 func TestInvariant17RetriesKeepTheirDistance(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := start(t, kvschedulertest.New(), nil)

@@ -66,6 +66,7 @@ func TestInvariant12ForeignObjectsAreNeverTouched(t *testing.T) {
 	w.noWrong()
 }
 
+// rows: CIL-11
 func TestInvariant13NothingIsPrunedBeforeAllAreReadyNorAboveTheGuard(t *testing.T) {
 	m := kvschedulertest.New()
 	old := start(t, m, nil)

@@ -71,22 +71,39 @@ func ShortID(containerID string) string {
 
 // Interface is one interface of an attachment, as its pod and the CNI result see it.
 type Interface struct {
-	Name       string         `json:"name"`              // in the pod
-	Type       string         `json:"type"`              // tap, veth, memif, or ipam: addresses only, for an interface that is not ours
-	Network    string         `json:"network,omitempty"` // Weft's network; "" is default
-	Object     string         `json:"object"`            // name of the dataplane's interface (kind vpp.interface); "" for type ipam
-	MAC        string         `json:"mac"`               // of the pod's end
-	MTU        int            `json:"mtu"`               // bytes
-	SocketPath string         `json:"socketPath,omitempty"`
-	Pools      []string       `json:"pools,omitempty"`     // where Addresses come from, in the same order; "" = not from a pool
-	Addresses  []netip.Prefix `json:"addresses,omitempty"` // at most one a family
-	Gateways   []netip.Addr   `json:"gateways,omitempty"`  // of Addresses, in the same order
-	Routes     []Route        `json:"routes,omitempty"`
-	AntiSpoof  bool           `json:"antiSpoof,omitempty"` // its network had the pod's sources checked when it was made
+	Name      string         `json:"name"`                // in the pod
+	Type      string         `json:"type"`                // tap, veth, memif, or ipam: addresses only, for an interface that is not ours
+	Network   string         `json:"network,omitempty"`   // Weft's network; "" is default
+	Object    string         `json:"object"`              // name of the dataplane's interface (kind vpp.interface); "" for type ipam
+	MAC       string         `json:"mac"`                 // of the pod's end
+	MTU       int            `json:"mtu"`                 // bytes
+	HostLink  string         `json:"hostLink,omitempty"`  // name of the node's end, of type veth
+	Memif     *Memif         `json:"memif,omitempty"`     // of type memif
+	Pools     []string       `json:"pools,omitempty"`     // where Addresses come from, in the same order; "" = not from a pool
+	Addresses []netip.Prefix `json:"addresses,omitempty"` // at most one a family
+	Gateways  []netip.Addr   `json:"gateways,omitempty"`  // of Addresses, in the same order
+	Routes    []Route        `json:"routes,omitempty"`
+	AntiSpoof bool           `json:"antiSpoof,omitempty"` // its network had the pod's sources checked when it was made
 }
 
 // Route is a route in the pod by one of its interfaces.
 type Route struct {
 	Destination netip.Prefix `json:"destination"`
 	Gateway     netip.Addr   `json:"gateway,omitzero"` // not valid: on the link
+}
+
+// Memif is what an interface of type memif has beside what all have. Its secret is its allocation's.
+type Memif struct {
+	Container  string `json:"container"`  // that has it
+	Allocation string `json:"allocation"` // the allocation's ID
+	Socket     uint32 `json:"socket"`     // number of the socket in the dataplane
+	SocketPath string `json:"socketPath"` // on the node
+	ID         uint32 `json:"id"`         // on the socket, from 1 in each container
+	Mode       string `json:"mode"`       // ethernet or ip
+	RingSize   int    `json:"ringSize"`   // slots
+	BufferSize int    `json:"bufferSize"` // bytes of a slot
+	RxQueues   int    `json:"rxQueues"`   // that the pod reads from
+	TxQueues   int    `json:"txQueues"`   // that the pod writes to
+	UID        int    `json:"uid"`
+	GID        int    `json:"gid"` // or UnknownGroup
 }

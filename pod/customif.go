@@ -44,6 +44,8 @@ type InterfaceOptions struct {
 	MTU int          // bytes
 	MAC string       // of the pod's end
 	IPs []netip.Addr // at most one a family
+
+	Memif MemifOptions // of type memif only
 }
 
 // InterfaceRequests reads what a pod's annotations ask for, in their order; main is the name of the main interface. Its
@@ -58,7 +60,12 @@ func InterfaceRequests(annotations map[string]string, main string) ([]InterfaceR
 		return nil, err
 	}
 	for i := range requests {
-		requests[i].Options = options[requests[i].Name]
+		o := options[requests[i].Name]
+		if o.Memif != (MemifOptions{}) && requests[i].Type != TypeMemif {
+			return nil, Errorf(CodeInvalidAnnotation, "annotation %s: %q: %s: only an interface of type memif has this option",
+				AnnotationOptions, requests[i].Name, o.Memif.first())
+		}
+		requests[i].Options = o
 		delete(options, requests[i].Name)
 	}
 	for _, name := range sortedKeys(options) {

@@ -16,7 +16,7 @@ func TestInterfacesAreReadInTheirOrder(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := `[{t1 tap default {1400 02:00:00:00:00:01 [10.5.0.7 fd00::7]}} {v1 veth stub {0  []}} {m1 memif blue {0  []}}]`
+	want := `[{t1 tap default {1400 02:00:00:00:00:01 [10.5.0.7 fd00::7] { 0 0 0 0  <nil> <nil>}}} {v1 veth stub {0  [] { 0 0 0 0  <nil> <nil>}}} {m1 memif blue {0  [] { 0 0 0 0  <nil> <nil>}}}]`
 	if fmt.Sprint(got) != want {
 		t.Errorf("got  %v\nwant %s", got, want)
 	}
@@ -47,6 +47,17 @@ func TestAWrongAnnotationIsRefusedByItem(t *testing.T) {
 		{"t1/tap", `{"t2":{}}`, `"t2" is no interface`},
 		{"t1/tap", `{"t1":{"speed":1}}`, `"t1": speed: unknown option`},
 		{"t1/tap", `{"t1":{"mtu":100}}`, "mtu: expected 576 to 9000"},
+		{"t1/tap", `{"t1":{"ringSize":1024}}`, `"t1": ringSize: only an interface of type memif`},
+		{"t1/tap", `{"t1":{"gid":0}}`, `"t1": gid: only an interface of type memif`},
+		{"m1/memif", `{"m1":{"ringSize":1000}}`, "ringSize: expected a power of two"},
+		{"m1/memif", `{"m1":{"ringSize":32768}}`, "ringSize: expected 2 to 16384 slots"},
+		{"m1/memif", `{"m1":{"bufferSize":1}}`, "bufferSize: expected 64 to 65536 bytes"},
+		{"m1/memif", `{"m1":{"rxQueues":0}}`, "rxQueues: expected 1 to 255 queues"},
+		{"m1/memif", `{"m1":{"txQueues":"2"}}`, "txQueues: expected 1 to 255 queues"},
+		{"m1/memif", `{"m1":{"mode":"punt"}}`, `mode: expected "ethernet" or "ip"`},
+		{"m1/memif", `{"m1":{"uid":-1}}`, "uid: expected a number from 0"},
+		{"m1/memif", `{"m1":{"gid":4294967295}}`, "gid: expected a number from 0"},
+		{"m1/memif", `{"m1":{"container":"A b"}}`, "container: expected the name of a container"},
 		{"t1/tap", `{"t1":{"mac":"01:00:00:00:00:01"}}`, "mac: expected a unicast MAC"},
 		{"t1/tap", `{"t1":{"ips":["10.0.0.300"]}}`, `"10.0.0.300" is not an IPv4 or IPv6 address`},
 		{"t1/tap", `{"t1":{"ips":["10.0.0.3","10.0.0.4"]}}`, "second address of its family"},
@@ -91,4 +102,22 @@ func FuzzInterfaceRequests(f *testing.F) {
 			t.Errorf("%q with %q was taken", custom, options)
 		}
 	})
+}
+
+func TestAMemifsOptionsAreRead(t *testing.T) {
+	got, err := InterfaceRequests(map[string]string{
+		AnnotationCustom: "m1/memif/blue",
+		AnnotationOptions: `{"m1":{"container":"vnf","ringSize":512,"rxQueues":2,"txQueues":3,"bufferSize":4096,
+			"mode":"ip","uid":0,"gid":4294967294,"mtu":1400}}`,
+	}, "eth0")
+	if err != nil || len(got) != 1 {
+		t.Fatalf("%d interfaces, error %v", len(got), err)
+	}
+	o := got[0].Options
+	if m := o.Memif; m.Container != "vnf" || m.RingSize != 512 || m.RxQueues != 2 || m.TxQueues != 3 || m.BufferSize != 4096 || m.Mode != MemifIP {
+		t.Errorf("read as %+v", m)
+	}
+	if o.MTU != 1400 || *o.Memif.UID != 0 || *o.Memif.GID != 1<<32-2 {
+		t.Errorf("MTU %d, owner %v:%v", o.MTU, *o.Memif.UID, *o.Memif.GID)
+	}
 }

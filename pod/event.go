@@ -16,18 +16,22 @@ type AddPod struct {
 	Annotations     map[string]string
 	AnnotationsFrom string // runtime, cache, API server, or none: who gave the annotations
 	Requested       Requested
+	Grants          []Grant // of devices, in the order of the pod's containers; asked for where the annotations want a memif
 
 	// Attachment is made by the first handler and completed by the others. With Repeated it is the one that exists
 	// already, complete, and nothing is to be done.
 	Attachment *Attachment
 	Repeated   bool
+
+	// HandedOver are the attachments of the pod's older sandboxes that lost something to this one, as they are then.
+	HandedOver []*Attachment
 }
 
 // What Weft is to a sandbox.
 const (
 	ModePrimary  = "primary"  // makes the main interface and what the annotations ask for
 	ModeChained  = "chained"  // adds what the annotations ask for to the main interface of another plugin, which Key.IfName names
-	ModeDelegate = "delegate" // as primary, by order of another plugin, with an interface name of its own
+	ModeDelegate = "delegate" // makes an interface beside the main one, by order of another plugin, and what the annotations ask for
 	ModeIPAM     = "ipam"     // gives addresses only, to an interface that another plugin makes
 )
 

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"strings"
 )
 
 // parseOptions reads the annotation of options: JSON, interface name -> options. Unknown keys, and what occurs twice, are
@@ -58,7 +59,10 @@ func (o *InterfaceOptions) set(key string, raw json.RawMessage) error {
 	case "ips":
 		return o.setIPs(raw)
 	}
-	return errors.New("unknown option; known are ips, mac and mtu")
+	if set, known := memifOptions[key]; known {
+		return set(&o.Memif, raw)
+	}
+	return errors.New("unknown option; known are ips, mac and mtu, and for a memif " + strings.Join(sortedKeys(memifOptions), ", "))
 }
 
 func (o *InterfaceOptions) setMTU(raw json.RawMessage) error {

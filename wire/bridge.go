@@ -22,6 +22,7 @@ type BridgeMember struct {
 	Interface         string `json:"interface"`    // name of a vpp.interface
 	SplitHorizonGroup uint8  `json:"splitHorizonGroup,omitempty"`
 	BVI               bool   `json:"bvi,omitempty"`
+	Judged            bool   `json:"judged,omitempty"` // not before the interface has its vpp.macip-acl
 }
 
 // BridgeMemberKey is the key of the membership of an interface.

@@ -26,14 +26,16 @@ const (
 	KindMACIP          = "vpp.macip-acl"
 	KindProxyARP       = "vpp.proxy-arp"
 	KindVeth           = "linux.veth"
+	KindMemifSocket    = "vpp.memif-socket"
+	KindFile           = "linux.file"
 )
 
 // Kinds lists every kind, in the order in which an operator reads them: the dataplane's, then the kernel's.
 func Kinds() []string {
 	return []string{
-		KindVRF, KindInterface, KindInterfaceVRF, KindAddress, KindUnnumbered, KindRoute, KindNeighbour,
+		KindVRF, KindMemifSocket, KindInterface, KindInterfaceVRF, KindAddress, KindUnnumbered, KindRoute, KindNeighbour,
 		KindBridgeDomain, KindBridgeMember, KindL2FIB, KindMACIP, KindProxyARP,
-		KindNamespace, KindTapPeer, KindVeth, KindLinuxAddress, KindLinuxRoute, KindLinuxNeighbour, KindSysctl,
+		KindNamespace, KindTapPeer, KindVeth, KindLinuxAddress, KindLinuxRoute, KindLinuxNeighbour, KindSysctl, KindFile,
 	}
 }
 

@@ -8,6 +8,8 @@ const (
 	TypeTap      InterfaceType = "tap"
 	TypeLoopback InterfaceType = "loopback"
 	TypeAFPacket InterfaceType = "af_packet"
+	TypeMemif    InterfaceType = "memif"
+	TypeVXLAN    InterfaceType = "vxlan"
 )
 
 // Interface is an interface of the dataplane. Kind vpp.interface. Its name is its identity there: it stands in the
@@ -20,6 +22,8 @@ type Interface struct {
 	Tap  Tap           `json:"tap,omitzero"` // of type tap
 
 	AFPacket AFPacket `json:"afPacket,omitzero"` // of type af_packet
+	Memif    Memif    `json:"memif,omitzero"`    // of type memif
+	VXLAN    VXLAN    `json:"vxlan,omitzero"`    // of type vxlan
 }
 
 // Tap holds what only an interface of type tap has: where its Linux end is made.
@@ -43,7 +47,8 @@ func InterfaceKey(name string) string { return Key(KindInterface, name) }
 type InterfaceVRF struct {
 	Interface string `json:"interface"` // name of a vpp.interface
 	Family    Family `json:"family"`
-	VRF       string `json:"vrf"` // name of a vpp.vrf of that family
+	VRF       string `json:"vrf"`              // name of a vpp.vrf of that family
+	Judged    bool   `json:"judged,omitempty"` // not before the interface has its vpp.macip-acl
 }
 
 // InterfaceVRFName names the membership of an interface for one family.

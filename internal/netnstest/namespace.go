@@ -31,7 +31,7 @@ func RequireTap(t testing.TB) {
 	if err == nil {
 		err = unix.Close(fd)
 	}
-	need(t, "tun", "/dev/net/tun", err)
+	need(t, "netns", "/dev/net/tun", err)
 }
 
 func need(t testing.TB, word, what string, err error) {

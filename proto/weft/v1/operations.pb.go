@@ -1600,6 +1600,195 @@ func (x *Lease) GetFreeAt() *timestamppb.Timestamp {
 	return nil
 }
 
+type DevicesRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DevicesRequest) Reset() {
+	*x = DevicesRequest{}
+	mi := &file_weft_v1_operations_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DevicesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DevicesRequest) ProtoMessage() {}
+
+func (x *DevicesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_weft_v1_operations_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DevicesRequest.ProtoReflect.Descriptor instead.
+func (*DevicesRequest) Descriptor() ([]byte, []int) {
+	return file_weft_v1_operations_proto_rawDescGZIP(), []int{23}
+}
+
+type DevicesReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Registered    bool                   `protobuf:"varint,1,opt,name=registered,proto3" json:"registered,omitempty"` // with the kubelet that is running
+	Free          uint32                 `protobuf:"varint,2,opt,name=free,proto3" json:"free,omitempty"`
+	Allocations   []*Allocation          `protobuf:"bytes,3,rep,name=allocations,proto3" json:"allocations,omitempty"` // oldest first
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DevicesReply) Reset() {
+	*x = DevicesReply{}
+	mi := &file_weft_v1_operations_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DevicesReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DevicesReply) ProtoMessage() {}
+
+func (x *DevicesReply) ProtoReflect() protoreflect.Message {
+	mi := &file_weft_v1_operations_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DevicesReply.ProtoReflect.Descriptor instead.
+func (*DevicesReply) Descriptor() ([]byte, []int) {
+	return file_weft_v1_operations_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *DevicesReply) GetRegistered() bool {
+	if x != nil {
+		return x.Registered
+	}
+	return false
+}
+
+func (x *DevicesReply) GetFree() uint32 {
+	if x != nil {
+		return x.Free
+	}
+	return 0
+}
+
+func (x *DevicesReply) GetAllocations() []*Allocation {
+	if x != nil {
+		return x.Allocations
+	}
+	return nil
+}
+
+// Allocation is what kubelet was given for one container. Its secret is told to nobody.
+type Allocation struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Socket        uint32                 `protobuf:"varint,2,opt,name=socket,proto3" json:"socket,omitempty"` // its number in the dataplane
+	Devices       []string               `protobuf:"bytes,3,rep,name=devices,proto3" json:"devices,omitempty"`
+	Directory     string                 `protobuf:"bytes,4,opt,name=directory,proto3" json:"directory,omitempty"`
+	Created       *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=created,proto3" json:"created,omitempty"`
+	Pod           *Pod                   `protobuf:"bytes,6,opt,name=pod,proto3" json:"pod,omitempty"` // not set until an ADD tells whose it is
+	Container     string                 `protobuf:"bytes,7,opt,name=container,proto3" json:"container,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Allocation) Reset() {
+	*x = Allocation{}
+	mi := &file_weft_v1_operations_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Allocation) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Allocation) ProtoMessage() {}
+
+func (x *Allocation) ProtoReflect() protoreflect.Message {
+	mi := &file_weft_v1_operations_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Allocation.ProtoReflect.Descriptor instead.
+func (*Allocation) Descriptor() ([]byte, []int) {
+	return file_weft_v1_operations_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *Allocation) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *Allocation) GetSocket() uint32 {
+	if x != nil {
+		return x.Socket
+	}
+	return 0
+}
+
+func (x *Allocation) GetDevices() []string {
+	if x != nil {
+		return x.Devices
+	}
+	return nil
+}
+
+func (x *Allocation) GetDirectory() string {
+	if x != nil {
+		return x.Directory
+	}
+	return ""
+}
+
+func (x *Allocation) GetCreated() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Created
+	}
+	return nil
+}
+
+func (x *Allocation) GetPod() *Pod {
+	if x != nil {
+		return x.Pod
+	}
+	return nil
+}
+
+func (x *Allocation) GetContainer() string {
+	if x != nil {
+		return x.Container
+	}
+	return ""
+}
+
 type ConfigureRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Source        string                 `protobuf:"bytes,1,opt,name=source,proto3" json:"source,omitempty"`     // who says so; a file of the agent's directory is "file NAME"
@@ -1610,7 +1799,7 @@ type ConfigureRequest struct {
 
 func (x *ConfigureRequest) Reset() {
 	*x = ConfigureRequest{}
-	mi := &file_weft_v1_operations_proto_msgTypes[23]
+	mi := &file_weft_v1_operations_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1622,7 +1811,7 @@ func (x *ConfigureRequest) String() string {
 func (*ConfigureRequest) ProtoMessage() {}
 
 func (x *ConfigureRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[23]
+	mi := &file_weft_v1_operations_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1635,7 +1824,7 @@ func (x *ConfigureRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConfigureRequest.ProtoReflect.Descriptor instead.
 func (*ConfigureRequest) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{23}
+	return file_weft_v1_operations_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ConfigureRequest) GetSource() string {
@@ -1663,7 +1852,7 @@ type ConfigureReply struct {
 
 func (x *ConfigureReply) Reset() {
 	*x = ConfigureReply{}
-	mi := &file_weft_v1_operations_proto_msgTypes[24]
+	mi := &file_weft_v1_operations_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1675,7 +1864,7 @@ func (x *ConfigureReply) String() string {
 func (*ConfigureReply) ProtoMessage() {}
 
 func (x *ConfigureReply) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[24]
+	mi := &file_weft_v1_operations_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1688,7 +1877,7 @@ func (x *ConfigureReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConfigureReply.ProtoReflect.Descriptor instead.
 func (*ConfigureReply) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{24}
+	return file_weft_v1_operations_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ConfigureReply) GetEvent() uint64 {
@@ -1722,7 +1911,7 @@ type ResyncRequest struct {
 
 func (x *ResyncRequest) Reset() {
 	*x = ResyncRequest{}
-	mi := &file_weft_v1_operations_proto_msgTypes[25]
+	mi := &file_weft_v1_operations_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1734,7 +1923,7 @@ func (x *ResyncRequest) String() string {
 func (*ResyncRequest) ProtoMessage() {}
 
 func (x *ResyncRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[25]
+	mi := &file_weft_v1_operations_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1747,7 +1936,7 @@ func (x *ResyncRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResyncRequest.ProtoReflect.Descriptor instead.
 func (*ResyncRequest) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{25}
+	return file_weft_v1_operations_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ResyncRequest) GetKind() string {
@@ -1774,7 +1963,7 @@ type ResyncReply struct {
 
 func (x *ResyncReply) Reset() {
 	*x = ResyncReply{}
-	mi := &file_weft_v1_operations_proto_msgTypes[26]
+	mi := &file_weft_v1_operations_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1786,7 +1975,7 @@ func (x *ResyncReply) String() string {
 func (*ResyncReply) ProtoMessage() {}
 
 func (x *ResyncReply) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[26]
+	mi := &file_weft_v1_operations_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1799,7 +1988,7 @@ func (x *ResyncReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResyncReply.ProtoReflect.Descriptor instead.
 func (*ResyncReply) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{26}
+	return file_weft_v1_operations_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ResyncReply) GetEvent() uint64 {
@@ -1954,7 +2143,23 @@ const file_weft_v1_operations_proto_rawDesc = "" +
 	"\x05state\x18\x03 \x01(\tR\x05state\x12\x16\n" +
 	"\x06holder\x18\x04 \x01(\tR\x06holder\x120\n" +
 	"\x05since\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x123\n" +
-	"\afree_at\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\x06freeAt\"F\n" +
+	"\afree_at\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\x06freeAt\"\x10\n" +
+	"\x0eDevicesRequest\"y\n" +
+	"\fDevicesReply\x12\x1e\n" +
+	"\n" +
+	"registered\x18\x01 \x01(\bR\n" +
+	"registered\x12\x12\n" +
+	"\x04free\x18\x02 \x01(\rR\x04free\x125\n" +
+	"\vallocations\x18\x03 \x03(\v2\x13.weft.v1.AllocationR\vallocations\"\xe0\x01\n" +
+	"\n" +
+	"Allocation\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x16\n" +
+	"\x06socket\x18\x02 \x01(\rR\x06socket\x12\x18\n" +
+	"\adevices\x18\x03 \x03(\tR\adevices\x12\x1c\n" +
+	"\tdirectory\x18\x04 \x01(\tR\tdirectory\x124\n" +
+	"\acreated\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\acreated\x12\x1e\n" +
+	"\x03pod\x18\x06 \x01(\v2\f.weft.v1.PodR\x03pod\x12\x1c\n" +
+	"\tcontainer\x18\a \x01(\tR\tcontainer\"F\n" +
 	"\x10ConfigureRequest\x12\x16\n" +
 	"\x06source\x18\x01 \x01(\tR\x06source\x12\x1a\n" +
 	"\bdocument\x18\x02 \x01(\fR\bdocument\"V\n" +
@@ -1967,7 +2172,7 @@ const file_weft_v1_operations_proto_rawDesc = "" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\"9\n" +
 	"\vResyncReply\x12\x14\n" +
 	"\x05event\x18\x01 \x01(\x04R\x05event\x12\x14\n" +
-	"\x05error\x18\x02 \x01(\tR\x05error2\xb0\x04\n" +
+	"\x05error\x18\x02 \x01(\tR\x05error2\xeb\x04\n" +
 	"\n" +
 	"Operations\x123\n" +
 	"\x05State\x12\x15.weft.v1.StateRequest\x1a\x13.weft.v1.StateReply\x12E\n" +
@@ -1976,7 +2181,8 @@ const file_weft_v1_operations_proto_rawDesc = "" +
 	"\fTransactions\x12\x1c.weft.v1.TransactionsRequest\x1a\x1a.weft.v1.TransactionsReply\x129\n" +
 	"\aObjects\x12\x17.weft.v1.ObjectsRequest\x1a\x15.weft.v1.ObjectsReply\x12-\n" +
 	"\x03Why\x12\x13.weft.v1.WhyRequest\x1a\x11.weft.v1.WhyReply\x12?\n" +
-	"\tAddresses\x12\x19.weft.v1.AddressesRequest\x1a\x17.weft.v1.AddressesReply\x12?\n" +
+	"\tAddresses\x12\x19.weft.v1.AddressesRequest\x1a\x17.weft.v1.AddressesReply\x129\n" +
+	"\aDevices\x12\x17.weft.v1.DevicesRequest\x1a\x15.weft.v1.DevicesReply\x12?\n" +
 	"\tConfigure\x12\x19.weft.v1.ConfigureRequest\x1a\x17.weft.v1.ConfigureReply\x126\n" +
 	"\x06Resync\x12\x16.weft.v1.ResyncRequest\x1a\x14.weft.v1.ResyncReplyB.Z,github.com/weftnet/weft/proto/weft/v1;weftv1b\x06proto3"
 
@@ -1992,7 +2198,7 @@ func file_weft_v1_operations_proto_rawDescGZIP() []byte {
 	return file_weft_v1_operations_proto_rawDescData
 }
 
-var file_weft_v1_operations_proto_msgTypes = make([]protoimpl.MessageInfo, 28)
+var file_weft_v1_operations_proto_msgTypes = make([]protoimpl.MessageInfo, 31)
 var file_weft_v1_operations_proto_goTypes = []any{
 	(*StateRequest)(nil),          // 0: weft.v1.StateRequest
 	(*StateReply)(nil),            // 1: weft.v1.StateReply
@@ -2017,66 +2223,74 @@ var file_weft_v1_operations_proto_goTypes = []any{
 	(*AddressesReply)(nil),        // 20: weft.v1.AddressesReply
 	(*Pool)(nil),                  // 21: weft.v1.Pool
 	(*Lease)(nil),                 // 22: weft.v1.Lease
-	(*ConfigureRequest)(nil),      // 23: weft.v1.ConfigureRequest
-	(*ConfigureReply)(nil),        // 24: weft.v1.ConfigureReply
-	(*ResyncRequest)(nil),         // 25: weft.v1.ResyncRequest
-	(*ResyncReply)(nil),           // 26: weft.v1.ResyncReply
-	nil,                           // 27: weft.v1.StateReply.ObjectsEntry
-	(*timestamppb.Timestamp)(nil), // 28: google.protobuf.Timestamp
-	(*Attachment)(nil),            // 29: weft.v1.Attachment
-	(*Pod)(nil),                   // 30: weft.v1.Pod
-	(*durationpb.Duration)(nil),   // 31: google.protobuf.Duration
+	(*DevicesRequest)(nil),        // 23: weft.v1.DevicesRequest
+	(*DevicesReply)(nil),          // 24: weft.v1.DevicesReply
+	(*Allocation)(nil),            // 25: weft.v1.Allocation
+	(*ConfigureRequest)(nil),      // 26: weft.v1.ConfigureRequest
+	(*ConfigureReply)(nil),        // 27: weft.v1.ConfigureReply
+	(*ResyncRequest)(nil),         // 28: weft.v1.ResyncRequest
+	(*ResyncReply)(nil),           // 29: weft.v1.ResyncReply
+	nil,                           // 30: weft.v1.StateReply.ObjectsEntry
+	(*timestamppb.Timestamp)(nil), // 31: google.protobuf.Timestamp
+	(*Attachment)(nil),            // 32: weft.v1.Attachment
+	(*Pod)(nil),                   // 33: weft.v1.Pod
+	(*durationpb.Duration)(nil),   // 34: google.protobuf.Duration
 }
 var file_weft_v1_operations_proto_depIdxs = []int32{
-	28, // 0: weft.v1.StateReply.started:type_name -> google.protobuf.Timestamp
+	31, // 0: weft.v1.StateReply.started:type_name -> google.protobuf.Timestamp
 	2,  // 1: weft.v1.StateReply.conditions:type_name -> weft.v1.Condition
-	27, // 2: weft.v1.StateReply.objects:type_name -> weft.v1.StateReply.ObjectsEntry
+	30, // 2: weft.v1.StateReply.objects:type_name -> weft.v1.StateReply.ObjectsEntry
 	5,  // 3: weft.v1.AttachmentsReply.attachments:type_name -> weft.v1.AttachmentInfo
-	29, // 4: weft.v1.AttachmentInfo.attachment:type_name -> weft.v1.Attachment
-	30, // 5: weft.v1.AttachmentInfo.pod:type_name -> weft.v1.Pod
-	28, // 6: weft.v1.AttachmentInfo.created:type_name -> google.protobuf.Timestamp
+	32, // 4: weft.v1.AttachmentInfo.attachment:type_name -> weft.v1.Attachment
+	33, // 5: weft.v1.AttachmentInfo.pod:type_name -> weft.v1.Pod
+	31, // 6: weft.v1.AttachmentInfo.created:type_name -> google.protobuf.Timestamp
 	6,  // 7: weft.v1.AttachmentInfo.interfaces:type_name -> weft.v1.InterfaceInfo
-	28, // 8: weft.v1.EventRecord.arrived:type_name -> google.protobuf.Timestamp
-	31, // 9: weft.v1.EventRecord.queued:type_name -> google.protobuf.Duration
-	31, // 10: weft.v1.EventRecord.took:type_name -> google.protobuf.Duration
+	31, // 8: weft.v1.EventRecord.arrived:type_name -> google.protobuf.Timestamp
+	34, // 9: weft.v1.EventRecord.queued:type_name -> google.protobuf.Duration
+	34, // 10: weft.v1.EventRecord.took:type_name -> google.protobuf.Duration
 	11, // 11: weft.v1.TransactionsReply.transactions:type_name -> weft.v1.TransactionRecord
-	28, // 12: weft.v1.TransactionRecord.start:type_name -> google.protobuf.Timestamp
-	31, // 13: weft.v1.TransactionRecord.queued:type_name -> google.protobuf.Duration
-	31, // 14: weft.v1.TransactionRecord.took:type_name -> google.protobuf.Duration
+	31, // 12: weft.v1.TransactionRecord.start:type_name -> google.protobuf.Timestamp
+	34, // 13: weft.v1.TransactionRecord.queued:type_name -> google.protobuf.Duration
+	34, // 14: weft.v1.TransactionRecord.took:type_name -> google.protobuf.Duration
 	12, // 15: weft.v1.TransactionRecord.operations:type_name -> weft.v1.Operation
 	13, // 16: weft.v1.TransactionRecord.waiting:type_name -> weft.v1.Waiting
-	31, // 17: weft.v1.Operation.at:type_name -> google.protobuf.Duration
-	31, // 18: weft.v1.Operation.took:type_name -> google.protobuf.Duration
+	34, // 17: weft.v1.Operation.at:type_name -> google.protobuf.Duration
+	34, // 18: weft.v1.Operation.took:type_name -> google.protobuf.Duration
 	16, // 19: weft.v1.ObjectsReply.objects:type_name -> weft.v1.Object
-	28, // 20: weft.v1.Object.since:type_name -> google.protobuf.Timestamp
-	28, // 21: weft.v1.Object.retry_at:type_name -> google.protobuf.Timestamp
+	31, // 20: weft.v1.Object.since:type_name -> google.protobuf.Timestamp
+	31, // 21: weft.v1.Object.retry_at:type_name -> google.protobuf.Timestamp
 	21, // 22: weft.v1.AddressesReply.pools:type_name -> weft.v1.Pool
 	22, // 23: weft.v1.AddressesReply.leases:type_name -> weft.v1.Lease
-	28, // 24: weft.v1.Lease.since:type_name -> google.protobuf.Timestamp
-	28, // 25: weft.v1.Lease.free_at:type_name -> google.protobuf.Timestamp
-	0,  // 26: weft.v1.Operations.State:input_type -> weft.v1.StateRequest
-	3,  // 27: weft.v1.Operations.Attachments:input_type -> weft.v1.AttachmentsRequest
-	7,  // 28: weft.v1.Operations.Events:input_type -> weft.v1.EventsRequest
-	9,  // 29: weft.v1.Operations.Transactions:input_type -> weft.v1.TransactionsRequest
-	14, // 30: weft.v1.Operations.Objects:input_type -> weft.v1.ObjectsRequest
-	17, // 31: weft.v1.Operations.Why:input_type -> weft.v1.WhyRequest
-	19, // 32: weft.v1.Operations.Addresses:input_type -> weft.v1.AddressesRequest
-	23, // 33: weft.v1.Operations.Configure:input_type -> weft.v1.ConfigureRequest
-	25, // 34: weft.v1.Operations.Resync:input_type -> weft.v1.ResyncRequest
-	1,  // 35: weft.v1.Operations.State:output_type -> weft.v1.StateReply
-	4,  // 36: weft.v1.Operations.Attachments:output_type -> weft.v1.AttachmentsReply
-	8,  // 37: weft.v1.Operations.Events:output_type -> weft.v1.EventRecord
-	10, // 38: weft.v1.Operations.Transactions:output_type -> weft.v1.TransactionsReply
-	15, // 39: weft.v1.Operations.Objects:output_type -> weft.v1.ObjectsReply
-	18, // 40: weft.v1.Operations.Why:output_type -> weft.v1.WhyReply
-	20, // 41: weft.v1.Operations.Addresses:output_type -> weft.v1.AddressesReply
-	24, // 42: weft.v1.Operations.Configure:output_type -> weft.v1.ConfigureReply
-	26, // 43: weft.v1.Operations.Resync:output_type -> weft.v1.ResyncReply
-	35, // [35:44] is the sub-list for method output_type
-	26, // [26:35] is the sub-list for method input_type
-	26, // [26:26] is the sub-list for extension type_name
-	26, // [26:26] is the sub-list for extension extendee
-	0,  // [0:26] is the sub-list for field type_name
+	31, // 24: weft.v1.Lease.since:type_name -> google.protobuf.Timestamp
+	31, // 25: weft.v1.Lease.free_at:type_name -> google.protobuf.Timestamp
+	25, // 26: weft.v1.DevicesReply.allocations:type_name -> weft.v1.Allocation
+	31, // 27: weft.v1.Allocation.created:type_name -> google.protobuf.Timestamp
+	33, // 28: weft.v1.Allocation.pod:type_name -> weft.v1.Pod
+	0,  // 29: weft.v1.Operations.State:input_type -> weft.v1.StateRequest
+	3,  // 30: weft.v1.Operations.Attachments:input_type -> weft.v1.AttachmentsRequest
+	7,  // 31: weft.v1.Operations.Events:input_type -> weft.v1.EventsRequest
+	9,  // 32: weft.v1.Operations.Transactions:input_type -> weft.v1.TransactionsRequest
+	14, // 33: weft.v1.Operations.Objects:input_type -> weft.v1.ObjectsRequest
+	17, // 34: weft.v1.Operations.Why:input_type -> weft.v1.WhyRequest
+	19, // 35: weft.v1.Operations.Addresses:input_type -> weft.v1.AddressesRequest
+	23, // 36: weft.v1.Operations.Devices:input_type -> weft.v1.DevicesRequest
+	26, // 37: weft.v1.Operations.Configure:input_type -> weft.v1.ConfigureRequest
+	28, // 38: weft.v1.Operations.Resync:input_type -> weft.v1.ResyncRequest
+	1,  // 39: weft.v1.Operations.State:output_type -> weft.v1.StateReply
+	4,  // 40: weft.v1.Operations.Attachments:output_type -> weft.v1.AttachmentsReply
+	8,  // 41: weft.v1.Operations.Events:output_type -> weft.v1.EventRecord
+	10, // 42: weft.v1.Operations.Transactions:output_type -> weft.v1.TransactionsReply
+	15, // 43: weft.v1.Operations.Objects:output_type -> weft.v1.ObjectsReply
+	18, // 44: weft.v1.Operations.Why:output_type -> weft.v1.WhyReply
+	20, // 45: weft.v1.Operations.Addresses:output_type -> weft.v1.AddressesReply
+	24, // 46: weft.v1.Operations.Devices:output_type -> weft.v1.DevicesReply
+	27, // 47: weft.v1.Operations.Configure:output_type -> weft.v1.ConfigureReply
+	29, // 48: weft.v1.Operations.Resync:output_type -> weft.v1.ResyncReply
+	39, // [39:49] is the sub-list for method output_type
+	29, // [29:39] is the sub-list for method input_type
+	29, // [29:29] is the sub-list for extension type_name
+	29, // [29:29] is the sub-list for extension extendee
+	0,  // [0:29] is the sub-list for field type_name
 }
 
 func init() { file_weft_v1_operations_proto_init() }
@@ -2091,7 +2305,7 @@ func file_weft_v1_operations_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_weft_v1_operations_proto_rawDesc), len(file_weft_v1_operations_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   28,
+			NumMessages:   31,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

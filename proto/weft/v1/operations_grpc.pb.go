@@ -28,6 +28,7 @@ const (
 	Operations_Objects_FullMethodName      = "/weft.v1.Operations/Objects"
 	Operations_Why_FullMethodName          = "/weft.v1.Operations/Why"
 	Operations_Addresses_FullMethodName    = "/weft.v1.Operations/Addresses"
+	Operations_Devices_FullMethodName      = "/weft.v1.Operations/Devices"
 	Operations_Configure_FullMethodName    = "/weft.v1.Operations/Configure"
 	Operations_Resync_FullMethodName       = "/weft.v1.Operations/Resync"
 )
@@ -53,6 +54,8 @@ type OperationsClient interface {
 	Why(ctx context.Context, in *WhyRequest, opts ...grpc.CallOption) (*WhyReply, error)
 	// Addresses lists pools and the addresses that are not free.
 	Addresses(ctx context.Context, in *AddressesRequest, opts ...grpc.CallOption) (*AddressesReply, error)
+	// Devices lists what kubelet allocated, and how many devices are left.
+	Devices(ctx context.Context, in *DevicesRequest, opts ...grpc.CallOption) (*DevicesReply, error)
 	// Configure replaces the values of an external source; wrong ones are refused by name and cost nothing else.
 	Configure(ctx context.Context, in *ConfigureRequest, opts ...grpc.CallOption) (*ConfigureReply, error)
 	// Resync asks for a resync and waits for it.
@@ -146,6 +149,16 @@ func (c *operationsClient) Addresses(ctx context.Context, in *AddressesRequest, 
 	return out, nil
 }
 
+func (c *operationsClient) Devices(ctx context.Context, in *DevicesRequest, opts ...grpc.CallOption) (*DevicesReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(DevicesReply)
+	err := c.cc.Invoke(ctx, Operations_Devices_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *operationsClient) Configure(ctx context.Context, in *ConfigureRequest, opts ...grpc.CallOption) (*ConfigureReply, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ConfigureReply)
@@ -187,6 +200,8 @@ type OperationsServer interface {
 	Why(context.Context, *WhyRequest) (*WhyReply, error)
 	// Addresses lists pools and the addresses that are not free.
 	Addresses(context.Context, *AddressesRequest) (*AddressesReply, error)
+	// Devices lists what kubelet allocated, and how many devices are left.
+	Devices(context.Context, *DevicesRequest) (*DevicesReply, error)
 	// Configure replaces the values of an external source; wrong ones are refused by name and cost nothing else.
 	Configure(context.Context, *ConfigureRequest) (*ConfigureReply, error)
 	// Resync asks for a resync and waits for it.
@@ -221,6 +236,9 @@ func (UnimplementedOperationsServer) Why(context.Context, *WhyRequest) (*WhyRepl
 }
 func (UnimplementedOperationsServer) Addresses(context.Context, *AddressesRequest) (*AddressesReply, error) {
 	return nil, status.Error(codes.Unimplemented, "method Addresses not implemented")
+}
+func (UnimplementedOperationsServer) Devices(context.Context, *DevicesRequest) (*DevicesReply, error) {
+	return nil, status.Error(codes.Unimplemented, "method Devices not implemented")
 }
 func (UnimplementedOperationsServer) Configure(context.Context, *ConfigureRequest) (*ConfigureReply, error) {
 	return nil, status.Error(codes.Unimplemented, "method Configure not implemented")
@@ -368,6 +386,24 @@ func _Operations_Addresses_Handler(srv interface{}, ctx context.Context, dec fun
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Operations_Devices_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(DevicesRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(OperationsServer).Devices(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Operations_Devices_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(OperationsServer).Devices(ctx, req.(*DevicesRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Operations_Configure_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ConfigureRequest)
 	if err := dec(in); err != nil {
@@ -434,6 +470,10 @@ var Operations_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Addresses",
 			Handler:    _Operations_Addresses_Handler,
+		},
+		{
+			MethodName: "Devices",
+			Handler:    _Operations_Devices_Handler,
 		},
 		{
 			MethodName: "Configure",

@@ -1,0 +1,110 @@
+package pod
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/bits"
+)
+
+// Modes of a memif: what its packets begin with.
+const (
+	MemifEthernet = "ethernet"
+	MemifIP       = "ip"
+)
+
+// MemifOptions are what a pod may choose about a memif, as its own program sees it. Zero values leave it to Weft; the
+// node's caps apply.
+type MemifOptions struct {
+	Container  string // that gets it
+	RingSize   int    // slots, a power of two
+	BufferSize int    // bytes of a slot
+	RxQueues   int    // that the pod reads from
+	TxQueues   int    // that the pod writes to
+	Mode       string // MemifEthernet or MemifIP
+	UID, GID   *ID32  // who may connect
+}
+
+// ID32 is the number of a user or a group.
+type ID32 uint32
+
+// Bounds of what the protocol can do.
+const (
+	MostRingSize   = 1 << 14
+	MostBufferSize = 1 << 16
+	MostQueues     = 255
+)
+
+// memifOptions are the keys of a memif's options, and how each is read.
+var memifOptions = map[string]func(*MemifOptions, json.RawMessage) error{
+	"container": func(o *MemifOptions, raw json.RawMessage) error {
+		if json.Unmarshal(raw, &o.Container) != nil || !IsLabel(o.Container) {
+			return fmt.Errorf("expected the name of a container of the pod, not %q", raw)
+		}
+		return nil
+	},
+	"ringSize": func(o *MemifOptions, raw json.RawMessage) error {
+		if err := (span{2, MostRingSize, "slots"}).read(&o.RingSize, raw); err != nil {
+			return err
+		}
+		if bits.OnesCount(uint(o.RingSize)) != 1 {
+			return fmt.Errorf("expected a power of two, not %d", o.RingSize)
+		}
+		return nil
+	},
+	"bufferSize": func(o *MemifOptions, raw json.RawMessage) error {
+		return span{64, MostBufferSize, "bytes"}.read(&o.BufferSize, raw)
+	},
+	"rxQueues": func(o *MemifOptions, raw json.RawMessage) error {
+		return span{1, MostQueues, "queues"}.read(&o.RxQueues, raw)
+	},
+	"txQueues": func(o *MemifOptions, raw json.RawMessage) error {
+		return span{1, MostQueues, "queues"}.read(&o.TxQueues, raw)
+	},
+	"mode": func(o *MemifOptions, raw json.RawMessage) error {
+		if json.Unmarshal(raw, &o.Mode) != nil || o.Mode != MemifEthernet && o.Mode != MemifIP {
+			return fmt.Errorf("expected %q or %q, not %q", MemifEthernet, MemifIP, raw)
+		}
+		return nil
+	},
+	"uid": func(o *MemifOptions, raw json.RawMessage) error { return readID(&o.UID, raw) },
+	"gid": func(o *MemifOptions, raw json.RawMessage) error { return readID(&o.GID, raw) },
+}
+
+// span is what a number can be.
+type span struct {
+	least, most int
+	unit        string
+}
+
+func (s span) read(n *int, raw json.RawMessage) error {
+	if err := json.Unmarshal(raw, n); err != nil || *n < s.least || *n > s.most {
+		return fmt.Errorf("expected %d to %d %s, not %q", s.least, s.most, s.unit, raw)
+	}
+	return nil
+}
+
+// readID reads a number that the kernel takes for an owner: the highest one means none.
+func readID(id **ID32, raw json.RawMessage) error {
+	var n ID32
+	if err := json.Unmarshal(raw, &n); err != nil || n == ^ID32(0) {
+		return fmt.Errorf("expected a number from 0 to 4294967294, not %q", raw)
+	}
+	*id = &n
+	return nil
+}
+
+// first names one of the options that are set.
+func (o MemifOptions) first() string {
+	for _, option := range []struct {
+		name string
+		set  bool
+	}{
+		{"container", o.Container != ""}, {"ringSize", o.RingSize != 0}, {"bufferSize", o.BufferSize != 0},
+		{"rxQueues", o.RxQueues != 0}, {"txQueues", o.TxQueues != 0}, {"mode", o.Mode != ""}, {"uid", o.UID != nil},
+	} {
+		if option.set {
+			return option.name
+		}
+	}
+	return "gid"
+}
