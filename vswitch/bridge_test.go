@@ -29,7 +29,7 @@ type bridged struct {
 	flags  tapv2.TapFlags
 }
 
-func addBridge(t *testing.T, conn api.Connection, id uint32) {
+func addBridge(t testing.TB, conn api.Connection, id uint32) {
 	t.Helper()
 	if _, err := l2.NewServiceClient(conn).BridgeDomainAddDelV2(t.Context(), &l2.BridgeDomainAddDelV2{IsAdd: true, BdID: id,
 		Learn: true, Forward: true, Flood: true, UuFlood: true, MacAge: 5}); err != nil {
@@ -37,7 +37,7 @@ func addBridge(t *testing.T, conn api.Connection, id uint32) {
 	}
 }
 
-func join(t *testing.T, conn api.Connection, req l2.SwInterfaceSetL2Bridge) {
+func join(t testing.TB, conn api.Connection, req l2.SwInterfaceSetL2Bridge) {
 	t.Helper()
 	req.Enable = true
 	if _, err := l2.NewServiceClient(conn).SwInterfaceSetL2Bridge(t.Context(), &req); err != nil {
@@ -45,7 +45,7 @@ func join(t *testing.T, conn api.Connection, req l2.SwInterfaceSetL2Bridge) {
 	}
 }
 
-func setUp(t *testing.T, conn api.Connection, index interface_types.InterfaceIndex) {
+func setUp(t testing.TB, conn api.Connection, index interface_types.InterfaceIndex) {
 	t.Helper()
 	if _, err := interfaces.NewServiceClient(conn).SwInterfaceSetFlags(t.Context(), &interfaces.SwInterfaceSetFlags{SwIfIndex: index,
 		Flags: interface_types.IF_STATUS_API_FLAG_ADMIN_UP}); err != nil {
@@ -54,7 +54,7 @@ func setUp(t *testing.T, conn api.Connection, index interface_types.InterfaceInd
 }
 
 // addBVI makes a loopback with the network's first addresses and routes the bridge domain by it.
-func addBVI(t *testing.T, conn api.Connection, bridge uint32) interface_types.InterfaceIndex {
+func addBVI(t testing.TB, conn api.Connection, bridge uint32) interface_types.InterfaceIndex {
 	t.Helper()
 	c := interfaces.NewServiceClient(conn)
 	loop, err := c.CreateLoopback(t.Context(), &interfaces.CreateLoopback{})
@@ -74,7 +74,7 @@ func addBVI(t *testing.T, conn api.Connection, bridge uint32) interface_types.In
 }
 
 // addBridgedPod makes a pod whose tap is in a bridge domain.
-func addBridgedPod(t *testing.T, conn api.Connection, b bridged) pod {
+func addBridgedPod(t testing.TB, conn api.Connection, b bridged) pod {
 	t.Helper()
 	p := pod{netns: netnstest.New(t), n: bridgeNet}
 	tap, err := tapv2.NewServiceClient(conn).TapCreateV3(t.Context(), &tapv2.TapCreateV3{ID: ^uint32(0), UseRandomMac: true,
@@ -90,7 +90,7 @@ func addBridgedPod(t *testing.T, conn api.Connection, b bridged) pod {
 }
 
 // onLink gives the kernel's side its addresses, and the network's first ones as gateways.
-func (p pod) onLink(t *testing.T, host int) {
+func (p pod) onLink(t testing.TB, host int) {
 	t.Helper()
 	link, err := netlink.LinkByName("eth0")
 	if err != nil {
@@ -115,7 +115,7 @@ func (p pod) onLink(t *testing.T, host int) {
 }
 
 // wantSilence fails the test if an echo request is answered.
-func wantSilence(t *testing.T, from pod, to string) {
+func wantSilence(t testing.TB, from pod, to string) {
 	t.Helper()
 	dst := netip.MustParsePrefix(to).Addr()
 	conn := listen(t, from, func() (*icmp.PacketConn, error) { return icmp.ListenPacket("ip4:icmp", "0.0.0.0") })
@@ -134,7 +134,7 @@ func wantSilence(t *testing.T, from pod, to string) {
 }
 
 // resolved is the MAC that the pod's kernel has for an address.
-func (p pod) resolved(t *testing.T, to string) (mac string) {
+func (p pod) resolved(t testing.TB, to string) (mac string) {
 	t.Helper()
 	netnstest.Do(t, p.netns, func() {
 		list, err := netlink.NeighList(0, netlink.FAMILY_ALL)
@@ -150,7 +150,7 @@ func (p pod) resolved(t *testing.T, to string) (mac string) {
 	return mac
 }
 
-func (p pod) mac(t *testing.T) (mac string) {
+func (p pod) mac(t testing.TB) (mac string) {
 	t.Helper()
 	netnstest.Do(t, p.netns, func() {
 		link, err := netlink.LinkByName("eth0")
@@ -194,7 +194,7 @@ func TestBridgedPodsPingEachOtherAndTheirGateway(t *testing.T) {
 	}
 }
 
-func macs(t *testing.T, conn api.Connection, bridge uint32) (list []*l2.L2FibTableDetails) {
+func macs(t testing.TB, conn api.Connection, bridge uint32) (list []*l2.L2FibTableDetails) {
 	t.Helper()
 	s, err := l2.NewServiceClient(conn).L2FibTableDump(t.Context(), &l2.L2FibTableDump{BdID: bridge})
 	if err != nil {

@@ -31,7 +31,7 @@ type pod struct {
 	n     int
 }
 
-func addPod(t *testing.T, conn api.Connection, n int, flags tapv2.TapFlags) pod {
+func addPod(t testing.TB, conn api.Connection, n int, flags tapv2.TapFlags) pod {
 	t.Helper()
 	p := pod{netns: netnstest.New(t), n: n}
 	reply, err := tapv2.NewServiceClient(conn).TapCreateV3(t.Context(), &tapv2.TapCreateV3{ID: ^uint32(0), UseRandomMac: true,
@@ -60,7 +60,7 @@ func (p pod) prefix4(host int) string { return fmt.Sprintf("10.0.%d.%d/24", p.n,
 func (p pod) prefix6(host int) string { return fmt.Sprintf("fd00:%d::%d/64", p.n, host) }
 
 // configure gives the kernel's side its addresses and default routes.
-func (p pod) configure(t *testing.T) {
+func (p pod) configure(t testing.TB) {
 	t.Helper()
 	link, err := netlink.LinkByName("eth0")
 	if err != nil {
@@ -84,7 +84,7 @@ func (p pod) configure(t *testing.T) {
 	}
 }
 
-func addressWithPrefix(t *testing.T, s string) ip_types.AddressWithPrefix {
+func addressWithPrefix(t testing.TB, s string) ip_types.AddressWithPrefix {
 	t.Helper()
 	p, err := ip_types.ParseAddressWithPrefix(s)
 	if err != nil {
@@ -94,7 +94,7 @@ func addressWithPrefix(t *testing.T, s string) ip_types.AddressWithPrefix {
 }
 
 // listen opens a socket in the pod, or fails the test.
-func listen[T any](t *testing.T, p pod, open func() (T, error)) T {
+func listen[T any](t testing.TB, p pod, open func() (T, error)) T {
 	t.Helper()
 	var opened T
 	netnstest.Do(t, p.netns, func() {
@@ -108,7 +108,7 @@ func listen[T any](t *testing.T, p pod, open func() (T, error)) T {
 
 // ping sends echo requests by the kernel's stack in the pod until one is answered: the first may be lost while
 // the addresses on the way are resolved.
-func ping(t *testing.T, from pod, to string) {
+func ping(t testing.TB, from pod, to string) {
 	t.Helper()
 	dst := netip.MustParsePrefix(to).Addr()
 	network, any, request, reply, proto := "ip4:icmp", "0.0.0.0", icmp.Type(ipv4.ICMPTypeEcho), icmp.Type(ipv4.ICMPTypeEchoReply), 1
@@ -142,7 +142,7 @@ type expected struct {
 }
 
 // answered reads until the expected reply or a deadline.
-func answered(t *testing.T, conn *icmp.PacketConn, e expected) bool {
+func answered(t testing.TB, conn *icmp.PacketConn, e expected) bool {
 	t.Helper()
 	if err := conn.SetReadDeadline(time.Now().Add(2 * time.Second)); err != nil {
 		t.Fatal(err)
@@ -185,7 +185,13 @@ func TestPodsTransferWholeOverTCP(t *testing.T) {
 }
 
 // transfer sends 4 MiB from a to b and compares what arrives.
-func transfer(t *testing.T, a, b pod) {
+func transfer(t testing.TB, a, b pod) {
+	t.Helper()
+	transferTo(t, a, b, 2)
+}
+
+// transferTo is transfer to a pod with another number in its network.
+func transferTo(t testing.TB, a, b pod, host int) {
 	t.Helper()
 	l := listen(t, b, func() (net.Listener, error) { return net.Listen("tcp4", "0.0.0.0:7000") })
 	defer l.Close()
@@ -203,7 +209,7 @@ func transfer(t *testing.T, a, b pod) {
 			got <- all
 		}
 	}()
-	server := netip.MustParsePrefix(b.prefix4(2)).Addr().String() + ":7000"
+	server := netip.MustParsePrefix(b.prefix4(host)).Addr().String() + ":7000"
 	c := listen(t, a, func() (net.Conn, error) { return net.DialTimeout("tcp4", server, 10*time.Second) })
 	if err := c.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
 		t.Fatal(err)

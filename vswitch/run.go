@@ -6,10 +6,13 @@ import (
 	"log/slog"
 	"math"
 	"os"
+	"path/filepath"
+	"runtime"
 	"runtime/debug"
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/weftnet/weft/memif"
 	"github.com/weftnet/weft/vswitch/api"
 	"github.com/weftnet/weft/vswitch/forward"
 	"github.com/weftnet/weft/vswitch/model"
@@ -33,6 +36,7 @@ func Run(ctx context.Context, c Config) error {
 		return err
 	}
 	defer lock.release()
+	memif.Prepare()
 	engine, err := forward.New(forward.Config{Workers: c.Workers, Log: c.Log})
 	if err != nil {
 		return err
@@ -42,6 +46,7 @@ func Run(ctx context.Context, c Config) error {
 	defer stopPath()
 	g, serveCtx := errgroup.WithContext(ctx)
 	m := model.New(engine, c.Log)
+	m.SetRunDir(filepath.Dir(c.APISocket))
 	g.Go(func() error {
 		if err := engine.Run(pathCtx); err != nil {
 			return fmt.Errorf("forward: %w", err)
@@ -71,6 +76,14 @@ func serve(ctx context.Context, c Config, m *model.Model) error {
 	err = server.Serve(ctx, l)
 	c.Log.Info("dataplane stopping", "socket", c.APISocket)
 	return err
+}
+
+// TuneThreads lets the Go scheduler run as many threads as there are processors beside the workers: one that looks for
+// frames keeps its share for itself, and who answers the API must not wait for it.
+func TuneThreads(workers int) {
+	if os.Getenv("GOMAXPROCS") == "" {
+		runtime.GOMAXPROCS(runtime.NumCPU() + workers)
+	}
 }
 
 // TuneMemory sets the garbage collector for a process that does nothing else, where the environment has not.

@@ -31,6 +31,8 @@ func (s *Server) command(line string) string {
 		return s.showInterfaces()
 	case joined == "show errors" || joined == "show error":
 		return s.showErrors()
+	case joined == "show memif":
+		return s.showMemifs()
 	case joined == "show trace":
 		return s.showTrace()
 	case joined == "clear trace":

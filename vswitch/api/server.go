@@ -55,6 +55,8 @@ func New(m *model.Model, log *slog.Logger, limits Limits) *Server {
 	s.addLoopbacks()
 	s.addTaps()
 	s.addAFPackets()
+	s.addMemifs()
+	s.addVXLANs()
 	s.addMACIPs()
 	s.addProxies()
 	s.addTables()

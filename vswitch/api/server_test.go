@@ -28,7 +28,7 @@ func TestGovppConnectsAndAsks(t *testing.T) {
 
 func TestAMessageThatIsNotServedIsUnknownToTheClient(t *testing.T) {
 	conn := start(t, Limits{}).connect(t)
-	_, err := vxlan.NewServiceClient(conn).VxlanAddDelTunnelV3(t.Context(), &vxlan.VxlanAddDelTunnelV3{})
+	_, err := vxlan.NewServiceClient(conn).SwInterfaceSetVxlanBypass(t.Context(), &vxlan.SwInterfaceSetVxlanBypass{})
 	var unknown *adapter.UnknownMsgError
 	if !errors.As(err, &unknown) {
 		t.Fatalf("want UnknownMsgError, got %v", err)

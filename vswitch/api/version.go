@@ -13,6 +13,7 @@ import (
 	"go.fd.io/govpp/binapi/ip6_nd"
 	"go.fd.io/govpp/binapi/ip_neighbor"
 	"go.fd.io/govpp/binapi/memclnt"
+	"go.fd.io/govpp/binapi/memif"
 	"go.fd.io/govpp/binapi/tapv2"
 	"go.fd.io/govpp/binapi/vlib"
 	"go.fd.io/govpp/binapi/vpe"
@@ -44,6 +45,7 @@ func apiVersions() []memclnt.ModuleVersion {
 		moduleVersion(interfaces.APIFile, interfaces.APIVersion),
 		moduleVersion(tapv2.APIFile, tapv2.APIVersion),
 		moduleVersion(af_packet.APIFile, af_packet.APIVersion),
+		moduleVersion(memif.APIFile, memif.APIVersion),
 		moduleVersion(acl.APIFile, acl.APIVersion),
 		moduleVersion(arp.APIFile, arp.APIVersion),
 		moduleVersion(ip6_nd.APIFile, ip6_nd.APIVersion),

@@ -52,8 +52,14 @@ type bridge struct {
 	age                           uint32 // in seconds; 0: for ever
 	members                       []BridgeMember
 	bvi                           uint32
-	own                           frame.MAC // the BVI's, where it is fixed: kept apart, so that most bridges have no others
-	fixed                         map[frame.MAC]FixedMAC
+	own                           macKey // the BVI's, where it is fixed: kept apart, so that most bridges have no others
+	fixed                         map[macKey]fixedMAC
+}
+
+// fixedMAC is what a worker must know of a FixedMAC.
+type fixedMAC struct {
+	out            uint32
+	static, filter bool
 }
 
 // bridgePort is an interface's place in a bridge domain; the zero value is none.
@@ -103,28 +109,29 @@ func newBridge(slot uint16, b Bridge) *bridge {
 	br := &bridge{slot: slot, id: b.ID, learn: b.Learn, forward: b.Forward, flood: b.Flood, uFlood: b.UUFlood,
 		age: uint32(b.Age / time.Second), bvi: b.BVI, members: append([]BridgeMember(nil), b.Members...)}
 	for _, f := range b.Fixed {
-		if b.BVI != NoInterface && f.Interface == b.BVI && f.Static && br.own.IsZero() {
-			br.own = f.MAC
+		key := macKeyOf(slot, f.MAC)
+		if b.BVI != NoInterface && f.Interface == b.BVI && f.Static && br.own == 0 {
+			br.own = key
 			continue
 		}
 		if br.fixed == nil {
-			br.fixed = map[frame.MAC]FixedMAC{}
+			br.fixed = map[macKey]fixedMAC{}
 		}
-		br.fixed[f.MAC] = f
+		br.fixed[key] = fixedMAC{out: f.Interface, static: f.Static, filter: f.Filter}
 	}
 	return br
 }
 
-// fixedMAC finds what control said of a MAC.
-func (br *bridge) fixedMAC(m frame.MAC) (FixedMAC, bool) {
-	if m == br.own && !m.IsZero() {
-		return FixedMAC{MAC: m, Interface: br.bvi, Static: true}, true
+// fixedAt finds what control said of a MAC.
+func (br *bridge) fixedAt(k macKey) (f fixedMAC, known bool) {
+	if k == br.own {
+		return fixedMAC{out: br.bvi, static: true}, true
 	}
 	if br.fixed == nil {
-		return FixedMAC{}, false
+		return fixedMAC{}, false
 	}
-	f, ok := br.fixed[m]
-	return f, ok
+	f, known = br.fixed[k]
+	return f, known
 }
 
 // bridge finds the one in a slot, or nil.

@@ -4,8 +4,8 @@ import "github.com/weftnet/weft/vswitch/frame"
 
 // bridged decides on a frame that was received in a bridge domain. Whatever it carries, VLAN tags too, passes untouched.
 func (w *worker) bridged(in *iface, b *frame.Buffer) verdict {
-	e, err := frame.ParseEthernet(b.Bytes())
-	if err != nil {
+	raw := b.Bytes()
+	if len(raw) < frame.EthernetLen {
 		return verdict{drop: dropShortEthernet}
 	}
 	if !b.Virtio.Fits(b.Len()) {
@@ -13,7 +13,7 @@ func (w *worker) bridged(in *iface, b *frame.Buffer) verdict {
 	}
 	br := w.snapshot.bridges[in.l2.slot]
 	if br.learn {
-		if drop := w.learn(br, in, e.Source()); drop != kept {
+		if drop := w.learn(br, in, macKeyAt(br.slot, raw[6:])); drop != kept {
 			return verdict{drop: drop}
 		}
 	}
@@ -22,8 +22,8 @@ func (w *worker) bridged(in *iface, b *frame.Buffer) verdict {
 
 // relay sends a frame on in its bridge domain; in is where it came from, which may be the BVI.
 func (w *worker) relay(br *bridge, in *iface, b *frame.Buffer) verdict {
-	to := frame.Ethernet(b.Bytes()).Destination()
-	if to.IsMulticast() {
+	to := macKeyAt(br.slot, b.Bytes())
+	if to.isMulticast() {
 		if !br.flood {
 			return verdict{drop: dropNotBridged}
 		}
@@ -37,10 +37,10 @@ func (w *worker) relay(br *bridge, in *iface, b *frame.Buffer) verdict {
 	}
 	f, known := w.whereIs(br, to)
 	switch {
-	case known && f.Filter:
+	case known && f.filter:
 		return verdict{drop: dropFilter}
 	case known:
-		return w.unicast(in, f.Interface, b)
+		return w.unicast(in, f.out, b)
 	case br.uFlood:
 		return w.flood(br, in, b)
 	}
@@ -92,7 +92,8 @@ func (w *worker) flood(br *bridge, in *iface, b *frame.Buffer) verdict {
 		return verdict{drop: dropNoMembers}
 	}
 	w.drops[noteFlooded].Add(1)
-	return verdict{out: last, how: byFlood}
+	w.how = byFlood
+	return verdict{out: last}
 }
 
 // replicate sends a copy.

@@ -29,7 +29,7 @@ func (w *worker) floodBVI(bvi, last *iface, b *frame.Buffer) verdict {
 	if d.drop != kept {
 		w.drops[d.drop].Add(1)
 	}
-	d.drop, d.how = kept, byFlood
+	d.drop, w.how = kept, byFlood
 	return d
 }
 
@@ -52,7 +52,8 @@ func (w *worker) toBVI(bvi *iface, b *frame.Buffer) verdict {
 	if d.punt != 0 {
 		// Here, and not where the frame's own interface is known only: the slow path answers on the BVI.
 		w.punt(bvi, b, d)
-		return verdict{drop: d.drop, how: byBVI}
+		w.how = byBVI
+		return verdict{drop: d.drop}
 	}
 	return d
 }

@@ -30,9 +30,9 @@ func (l *traceLine) String() string {
 		fmt.Fprintf(&s, "dropped: %s", reasonNames[d.drop])
 	case d.punt != 0:
 		fmt.Fprintf(&s, "slow path: %s", puntNames[d.punt])
-	case d.how == byBVI:
+	case l.how == byBVI:
 		s.WriteString("slow path by the BVI")
-	case d.how == byFlood:
+	case l.how == byFlood:
 		s.WriteString("flooded")
 	case d.out != nil:
 		fmt.Fprintf(&s, "sent on interface %d", d.out.index)

@@ -57,6 +57,16 @@ const (
 	dropNoMember
 	dropBVIMAC
 	dropBVIType
+	dropDescriptor
+	dropNoSlot
+	dropNoTunnel
+	dropTunnelHeader
+	dropTunnelChecksum
+	dropTunnelNested
+	dropTunnelTooBig
+	dropTunnelRoute
+	dropTunnelWay
+	dropTunnelSocket
 	noteLearned // no drops, but what the bridge domains have done, counted with them as VPP does
 	noteMoved
 	noteTableFull
@@ -116,6 +126,16 @@ var reasonNames = [reasons]string{
 	dropNoMember:       "L2 Output interface not valid",
 	dropBVIMAC:         "BVI L3 MAC mismatch",
 	dropBVIType:        "BVI packet with unhandled ethertype",
+	dropDescriptor:     "memif-input: bad descriptor",
+	dropNoSlot:         "memif-tx: no free tx slots",
+	dropNoTunnel:       "vxlan: no such tunnel packets",
+	dropTunnelHeader:   "vxlan: packets with bad flags field in vxlan header",
+	dropTunnelChecksum: "vxlan: UDP checksum error",
+	dropTunnelNested:   "vxlan: tunnel in a tunnel",
+	dropTunnelTooBig:   "vxlan: packet exceeds the tunnel's MTU",
+	dropTunnelRoute:    "vxlan: no way to the other end",
+	dropTunnelWay:      "vxlan: envelope exceeds the MTU of its way",
+	dropTunnelSocket:   "vxlan: refused by the kernel's socket",
 	noteLearned:        "L2 learn misses",
 	noteMoved:          "L2 mac moves",
 	noteTableFull:      "L2 not learned due to limit",

@@ -26,7 +26,7 @@ type Config struct {
 	Log     *slog.Logger // of ports that fail and come back; nil: none
 }
 
-// Engine forwards packets. Its Set, Add, Del, Publish, Flush, Forget and Learned methods, OpenTap and ClosePort belong to one
+// Engine forwards packets. Its Set, Add, Del, Publish, Flush, Forget and Learned methods, the Opens and ClosePort belong to one
 // goroutine, called control here; Counters, Drops, Trace and Events may be used by any. Changes are seen by the workers at
 // Publish, all at once; ports come and go at once.
 type Engine struct {
@@ -34,6 +34,7 @@ type Engine struct {
 	slow     *slow.Path
 	slowBell *slow.Bell
 	keeper   *keeper
+	memifs   *memifs
 	live     atomic.Pointer[snapshot]
 	ports    atomic.Pointer[portTable]
 	draft    *snapshot // control's; nil: nothing has changed since Publish
@@ -69,6 +70,7 @@ func (e *Engine) build(c Config) (err error) {
 	if e.keeper, err = newKeeper(e, c.Log); err != nil {
 		return err
 	}
+	e.memifs = newMemifs(e, c.Log)
 	var rings []*slow.Ring
 	for id := range max(c.Workers, 1) {
 		w, err := newWorker(e, id)
@@ -93,7 +95,7 @@ func (e *Engine) Run(ctx context.Context) error {
 	g.Go(func() error { return e.keeper.run(ctx) })
 	err := g.Wait()
 	close(e.stopped)
-	err = errors.Join(err, e.keeper.closeAll())
+	err = errors.Join(err, e.memifs.closeAll(), e.keeper.closeAll())
 	e.free()
 	return err
 }

@@ -4,6 +4,7 @@ import (
 	"net/netip"
 
 	"github.com/weftnet/weft/vswitch/frame"
+	"github.com/weftnet/weft/vswitch/port"
 )
 
 // EventKind says what happened.
@@ -13,6 +14,8 @@ type EventKind uint8
 const (
 	PortDown         EventKind = iota + 1 // the port erred and is closed; it is being opened again
 	PortUp                                // the port works again; OpenTap's own success is no event
+	PeerConnected                         // a memif's client is there
+	PeerGone                              // a memif has lost its client
 	NeighbourLearned                      // the slow path resolved Addr; control answers with SetNeighbour and Publish
 )
 
@@ -20,9 +23,10 @@ const (
 type Event struct {
 	Kind      EventKind
 	Interface uint32
-	Addr      netip.Addr // NeighbourLearned
-	MAC       frame.MAC  // NeighbourLearned
-	Err       error      // PortDown: why
+	Addr      netip.Addr      // NeighbourLearned
+	MAC       frame.MAC       // NeighbourLearned
+	Err       error           // PortDown, PeerGone: why
+	Peer      *port.MemifPeer // PeerConnected
 }
 
 // eventBacklog bounds the events that control has not read; a neighbour report that is lost is made again when it is needed.

@@ -6,17 +6,17 @@ import (
 )
 
 // verdict is what becomes of a frame: dropped, handed to the slow path (both, where the sender is to be told), or sent on
-// out, in fragments where mtu is set. A punt of an unresolved frame has its next hop in the worker's unresolved. It fits in registers: twice the
-// size made a frame cost twice the time.
+// out, in fragments where mtu is set. A punt of an unresolved frame has its next hop in the worker's unresolved. Its four
+// fields stay in registers: with a fifth each function on a frame's way wrote them to memory piece by piece and read them
+// back whole, for which the processor waited five nanoseconds each time.
 type verdict struct {
 	out  *iface
 	mtu  uint32
 	drop reason
 	punt slow.Reason
-	how  manner
 }
 
-// manner tells a reader of Trace what out and punt do not say.
+// manner tells a reader of Trace what a verdict does not say.
 type manner uint8
 
 const (
@@ -39,7 +39,19 @@ func (w *worker) receive(a *attachment) int {
 		w.poll.remove(a.port.Descriptor())
 		a.fail(err)
 	}
-	w.vector(a, w.empty[:n])
+	if a.shared != nil {
+		if faults := a.shared.Faults(); faults > 0 {
+			w.drops[dropDescriptor].Add(faults)
+		}
+	}
+	if n == 0 {
+		return 0
+	}
+	if a.socket != nil {
+		w.envelopes(a, w.empty[:n])
+	} else {
+		w.vector(a, w.empty[:n])
+	}
 	w.empty = w.empty[:copy(w.empty, w.empty[n:])]
 	return n
 }
@@ -51,8 +63,9 @@ func (w *worker) vector(a *attachment, v []*frame.Buffer) {
 	for _, b := range v {
 		tally.bytes += uint64(b.Len())
 		line := a.trace.begin(b)
+		w.how = 0
 		d := w.input(in, b)
-		line.end(d)
+		line.result, line.how = d, w.how
 		tally.add(b, d)
 		w.dispose(in, b, d)
 	}

@@ -28,10 +28,14 @@ type Interface struct {
 	LinkLocal  netip.Addr // IPv6 link-local address; answered by ND, and received without a route
 	IP6Enabled bool       // else IPv6 frames are dropped
 
+	Bare bool // carries IP packets without Ethernet headers: it has no neighbours to resolve, and MAC must be zero
+
 	Senders *MACIPFilter // judges what is received, in a bridge domain too, before anything else; nil: all may send
 
 	ProxyARP bool // requests for the addresses of the ranges of SetProxies are answered here, too
 	ProxyND  bool // solicitations for any address are answered here
+
+	Tunnel *Tunnel // nil: none
 }
 
 // SetInterface makes the interface or changes all of it; neighbours and counters stay.
@@ -49,6 +53,7 @@ func (e *Engine) SetInterface(index uint32, i Interface) error {
 	}
 	next.set(i)
 	next.fib4, next.fib6 = d.slot(TableKey{IP4, i.Table4}), d.slot(TableKey{IP6, i.Table6})
+	d.setTunnel(next, e.keeper.socketOf(index), i.Tunnel)
 	d.put(next)
 	return nil
 }
@@ -56,7 +61,9 @@ func (e *Engine) SetInterface(index uint32, i Interface) error {
 // DelInterface forgets the interface, its neighbours and its counters. Its port, if any, is closed by ClosePort.
 func (e *Engine) DelInterface(index uint32) {
 	d := e.edit()
-	if d.iface(index) != nil {
+	if i := d.iface(index); i != nil {
+		gone := *i
+		d.setTunnel(&gone, NoInterface, nil)
 		d.interfaces[index] = nil
 	}
 }

@@ -37,6 +37,11 @@ func (w *worker) ip4(in *iface, b *frame.Buffer) verdict {
 	}
 	out, target, stop := find(w.snapshot, in.fib4, destination, p)
 	if out == nil {
+		if stop.punt == slow.Received && w.snapshot.takesEnvelopes() && p.Protocol() == frame.ProtocolUDP && !p.IsFragment() {
+			if d, taken := w.fromTunnel(b, p.HeaderLen(), routedKey(source, destination, in.table4)); taken {
+				return d
+			}
+		}
 		return stop
 	}
 	if p.TTL() <= 1 {

@@ -44,6 +44,9 @@ func (w *worker) ip6(in *iface, b *frame.Buffer) verdict {
 func (w *worker) forward6(in *iface, b *frame.Buffer, p frame.IPv6) verdict {
 	out, target, stop := find(w.snapshot, in.fib6, p.Destination(), p)
 	if stop.punt == slow.Received {
+		if d, taken := w.fromTunnel6(in, b, p); taken {
+			return d
+		}
 		return local6(p)
 	}
 	if isDiscovery(p) && w.snapshot.solicitsProxied(in) {
@@ -72,6 +75,18 @@ func (w *worker) forward6(in *iface, b *frame.Buffer, p frame.IPv6) verdict {
 	}
 	p.DecrementHopLimit()
 	return w.rewrite(out, target, b)
+}
+
+// fromTunnel6 looks for an envelope behind what extension headers there are.
+func (w *worker) fromTunnel6(in *iface, b *frame.Buffer, p frame.IPv6) (verdict, bool) {
+	if !w.snapshot.takesEnvelopes() {
+		return verdict{}, false
+	}
+	u, ok := p.Upper()
+	if !ok || u.Protocol != frame.ProtocolUDP || u.Later {
+		return verdict{}, false
+	}
+	return w.fromTunnel(b, u.Offset, routedKey(p.Source(), p.Destination(), in.table6))
 }
 
 // local6 tells neighbour discovery from what else is sent to the dataplane itself.

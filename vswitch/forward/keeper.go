@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"sync"
 	"time"
 
@@ -27,7 +28,9 @@ type keeper struct {
 	bell   *slow.Bell // rung when a port broke
 
 	mu      sync.Mutex
-	kept    map[uint32]*keptPort
+	kept    map[uint32]*keptPort // by port index
+	joined  map[uint32]uint32    // port indexes of sockets, by the interfaces that they carry
+	late    bool                 // a port was added that waits for its next attempt
 	stopped bool
 }
 
@@ -37,6 +40,9 @@ type keptPort struct {
 	attachment *attachment // nil: broken
 	pause      time.Duration
 	due        time.Time // broken: of the next attempt
+
+	source netip.AddrPort // of a socket: what it is bound to
+	users  []uint32       // of a socket: the interfaces that it carries
 }
 
 func newKeeper(e *Engine, log *slog.Logger) (*keeper, error) {
@@ -44,7 +50,7 @@ func newKeeper(e *Engine, log *slog.Logger) (*keeper, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &keeper{engine: e, log: log, bell: bell, kept: map[uint32]*keptPort{}}, nil
+	return &keeper{engine: e, log: log, bell: bell, kept: map[uint32]*keptPort{}, joined: map[uint32]uint32{}}, nil
 }
 
 // add opens a port and attaches it to the interface.
@@ -57,7 +63,7 @@ func (k *keeper) add(index uint32, open func() (vectorPort, error)) error {
 	if index >= MaxInterfaces {
 		return ErrNoInterface
 	}
-	if k.kept[index] != nil {
+	if k.kept[index] != nil || k.joined[index] != 0 {
 		return ErrPortExists
 	}
 	p := &keptPort{open: open, pause: firstPause}
@@ -72,6 +78,9 @@ func (k *keeper) add(index uint32, open func() (vectorPort, error)) error {
 func (k *keeper) remove(index uint32) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	if served, err := k.leaveLocked(index); served {
+		return err
+	}
 	p := k.kept[index]
 	if p == nil {
 		return ErrNoPort
@@ -86,7 +95,7 @@ func (k *keeper) run(ctx context.Context) error {
 	defer stop()
 	for ctx.Err() == nil {
 		due := k.inspect(time.Now())
-		if err := k.bell.Wait(due, func() bool { return ctx.Err() == nil && !k.anyBroken() }); err != nil {
+		if err := k.bell.Wait(due, func() bool { return ctx.Err() == nil && !k.hasNews() }); err != nil {
 			return err
 		}
 	}
@@ -99,6 +108,7 @@ func (k *keeper) inspect(now time.Time) time.Time {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	var next time.Time
+	k.late = false
 	for index, p := range k.kept {
 		k.takeDownLocked(index, p, now)
 		if p.attachment != nil {
@@ -114,9 +124,13 @@ func (k *keeper) inspect(now time.Time) time.Time {
 	return next
 }
 
-func (k *keeper) anyBroken() bool {
+// hasNews says that inspect should look again before it said it would.
+func (k *keeper) hasNews() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	if k.late {
+		return true
+	}
 	for _, p := range k.kept {
 		if p.attachment != nil && p.attachment.failure.Load() != nil {
 			return true
@@ -136,7 +150,7 @@ func (k *keeper) takeDownLocked(index uint32, p *keptPort, now time.Time) {
 	err := errors.Join(failure.err, k.detachLocked(p))
 	p.due = now.Add(p.pause)
 	k.log.Warn("port broke", "interface", index, "err", err)
-	k.engine.report(Event{Kind: PortDown, Interface: index, Err: err})
+	k.tell(index, p, Event{Kind: PortDown, Err: err})
 }
 
 func (k *keeper) retryLocked(index uint32, p *keptPort, now time.Time) {
@@ -148,7 +162,19 @@ func (k *keeper) retryLocked(index uint32, p *keptPort, now time.Time) {
 	}
 	p.pause = firstPause
 	k.log.Info("port works again", "interface", index)
-	k.engine.report(Event{Kind: PortUp, Interface: index})
+	k.tell(index, p, Event{Kind: PortUp})
+}
+
+// tell reports an event of an interface's own port, or of a socket to all that it carries.
+func (k *keeper) tell(index uint32, p *keptPort, ev Event) {
+	if index < firstSocket {
+		ev.Interface = index
+		k.engine.report(ev)
+		return
+	}
+	for _, ev.Interface = range p.users {
+		k.engine.report(ev)
+	}
 }
 
 // attachLocked opens the port and shows it to the workers. Ports spread over the workers by index.
@@ -157,15 +183,36 @@ func (k *keeper) attachLocked(index uint32, p *keptPort) error {
 	if err != nil {
 		return err
 	}
-	workers := k.engine.workers
-	a := &attachment{index: index, port: port, takes: port.Takes(), owner: workers[int(index)%len(workers)], queues: make([]queue, len(workers))}
-	k.show(k.engine.ports.Load().with(index, a))
-	if err := a.owner.poll.add(port.Descriptor(), index); err != nil {
-		p.attachment = a
-		return errors.Join(err, k.detachLocked(p))
+	p.attachment, err = k.employLocked(index, port)
+	return err
+}
+
+// employ attaches a port that others open, and open again where it breaks.
+func (k *keeper) employ(index uint32, p vectorPort) (*attachment, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.stopped {
+		return nil, errors.Join(ErrStopped, p.Close())
 	}
-	p.attachment = a
-	return nil
+	return k.employLocked(index, p)
+}
+
+// employLocked shows a port to the workers; after an error it is closed.
+func (k *keeper) employLocked(index uint32, p vectorPort) (*attachment, error) {
+	a := newAttachment(index, p, k.engine.workers)
+	k.show(k.engine.ports.Load().with(index, a))
+	if err := a.owner.poll.add(p.Descriptor(), index); err != nil {
+		return nil, errors.Join(err, k.dismissLocked(a))
+	}
+	a.owner.bell.Ring()
+	return a, nil
+}
+
+// dismiss ends what employ began.
+func (k *keeper) dismiss(a *attachment) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.dismissLocked(a)
 }
 
 // detachLocked closes the port when no worker uses it any more.
@@ -175,6 +222,10 @@ func (k *keeper) detachLocked(p *keptPort) error {
 		return nil
 	}
 	p.attachment = nil
+	return k.dismissLocked(a)
+}
+
+func (k *keeper) dismissLocked(a *attachment) error {
 	k.show(k.engine.ports.Load().with(a.index, nil))
 	a.owner.poll.remove(a.port.Descriptor())
 	k.engine.settle()

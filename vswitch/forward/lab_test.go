@@ -49,7 +49,7 @@ func newLabOf(t *testing.T, workers int) *lab {
 }
 
 // startEngine runs an engine until end is called, which fails the test if it did not end well.
-func startEngine(t *testing.T, workers int) (e *forward.Engine, end func()) {
+func startEngine(t testing.TB, workers int) (e *forward.Engine, end func()) {
 	t.Helper()
 	e, err := forward.New(forward.Config{Workers: workers})
 	if err != nil {
@@ -154,7 +154,7 @@ func network(p netip.Prefix) *net.IPNet {
 }
 
 // eventually waits until ready says so.
-func eventually(t *testing.T, what string, ready func() bool) {
+func eventually(t testing.TB, what string, ready func() bool) {
 	t.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()

@@ -1,10 +1,6 @@
 package forward
 
-import (
-	"time"
-
-	"github.com/weftnet/weft/vswitch/frame"
-)
+import "time"
 
 // secondsOfProcess is the clock of the workers' MAC tables.
 func secondsOfProcess() func() uint32 {
@@ -33,21 +29,20 @@ func (w *worker) stale(e *macEntry) bool {
 }
 
 // learn takes in where a frame came from. What it returns is a reason to drop the frame, or kept.
-func (w *worker) learn(br *bridge, in *iface, source frame.MAC) reason {
-	if source.IsMulticast() || source.IsZero() {
+func (w *worker) learn(br *bridge, in *iface, key macKey) reason {
+	if key.isMulticast() || key.address() == 0 {
 		return kept // nobody's address: VPP, too, lets the frame pass
 	}
-	if f, ok := br.fixedMAC(source); ok {
+	if f, ok := br.fixedAt(key); ok {
 		switch {
-		case f.Filter:
+		case f.filter:
 			return dropSourceFilter
-		case f.Interface == in.index:
+		case f.out == in.index:
 			return kept
-		case f.Static:
+		case f.static:
 			return dropMACViolation
 		}
 	}
-	key := macKeyOf(br.slot, source)
 	e := w.macs.find(key)
 	if e == nil {
 		w.drops[noteLearned].Add(1)
@@ -78,13 +73,13 @@ func (w *worker) note(e macEntry) {
 }
 
 // whereIs says which interface a MAC is behind. What was learned wins over what control only proposed.
-func (w *worker) whereIs(br *bridge, m frame.MAC) (f FixedMAC, known bool) {
-	f, known = br.fixedMAC(m)
-	if known && (f.Static || f.Filter) {
+func (w *worker) whereIs(br *bridge, k macKey) (f fixedMAC, known bool) {
+	f, known = br.fixedAt(k)
+	if known && (f.static || f.filter) {
 		return f, true
 	}
-	if e := w.macs.find(macKeyOf(br.slot, m)); e != nil && (br.age == 0 || w.now-e.seen < br.age) {
-		return FixedMAC{Interface: e.out}, true
+	if e := w.macs.find(k); e != nil && (br.age == 0 || w.now-e.seen < br.age) {
+		return fixedMAC{out: e.out}, true
 	}
 	return f, known
 }

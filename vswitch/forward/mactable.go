@@ -25,6 +25,18 @@ func macKeyOf(slot uint16, m frame.MAC) macKey {
 	return macKey(slot)<<48 | macKey(binary.BigEndian.Uint32(m[:]))<<16 | macKey(binary.BigEndian.Uint16(m[4:]))
 }
 
+// macKeyAt is macKeyOf of the address that b begins with. Addresses of frames go through registers only: six bytes that are
+// written in two pieces and read in one make the processor wait.
+func macKeyAt(slot uint16, b []byte) macKey {
+	_ = b[5]
+	return macKey(slot)<<48 | macKey(binary.BigEndian.Uint32(b))<<16 | macKey(binary.BigEndian.Uint16(b[4:]))
+}
+
+// address is the key without the bridge.
+func (k macKey) address() uint64 { return uint64(k) & (1<<48 - 1) }
+
+func (k macKey) isMulticast() bool { return k>>40&1 == 1 }
+
 func (k macKey) slot() uint16 { return uint16(k >> 48) }
 
 func (k macKey) mac() (m frame.MAC) {

@@ -39,7 +39,7 @@ func (w *worker) readMail() {
 	}
 }
 
-// settle returns when no worker uses what was taken away before.
+// settle returns when no worker uses what was taken away before, and all see what was added.
 func (e *Engine) settle() {
 	for _, w := range e.workers {
 		w.post(func(*worker) {})

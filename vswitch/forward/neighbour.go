@@ -8,14 +8,14 @@ import (
 	"github.com/weftnet/weft/vswitch/frame"
 )
 
-// neighbour is an entry of an interface's neighbour table.
+// neighbour is an entry of an interface's neighbour table, which points to it: it is never changed.
 type neighbour struct {
 	mac    frame.MAC
 	static bool
 }
 
 // noNeighbours is the table every interface starts with; persistent tables are never changed in place.
-var noNeighbours = new(bart.Table[neighbour])
+var noNeighbours = new(bart.Table[*neighbour])
 
 // SetNeighbour makes or replaces the entry of an address on an interface. A dynamic entry never replaces a static one:
 // such a call changes nothing and is no error.
@@ -29,7 +29,7 @@ func (e *Engine) SetNeighbour(index uint32, a netip.Addr, m frame.MAC, static bo
 		return nil
 	}
 	next := *i
-	next.neighbours = i.neighbours.InsertPersist(hostPrefix(a), neighbour{mac: m, static: static})
+	next.neighbours = i.neighbours.InsertPersist(hostPrefix(a), &neighbour{mac: m, static: static})
 	d.put(&next)
 	return nil
 }
@@ -44,6 +44,6 @@ func (e *Engine) DelNeighbour(index uint32, a netip.Addr) {
 	}
 }
 
-func (i *iface) neighbour(a netip.Addr) (neighbour, bool) { return i.neighbours.Lookup(a) }
+func (i *iface) neighbour(a netip.Addr) (*neighbour, bool) { return i.neighbours.Lookup(a) }
 
 func hostPrefix(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }

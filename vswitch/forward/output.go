@@ -11,12 +11,7 @@ import (
 func (w *worker) send(out *iface, b *frame.Buffer) {
 	a := w.ports.at(out.index)
 	if a == nil || a.failure.Load() != nil {
-		if out.l2.bvi {
-			w.fromBVI(out, b)
-			return
-		}
-		w.drops[dropNoPort].Add(1)
-		b.Release()
+		w.sendInside(out, b)
 		return
 	}
 	if b.Virtio.IsGSO() || b.Virtio.NeedsChecksum() {
@@ -26,6 +21,18 @@ func (w *worker) send(out *iface, b *frame.Buffer) {
 		}
 	}
 	w.enqueue(a, b)
+}
+
+// sendInside sends a frame to an interface that has no port, as it leads somewhere within the dataplane.
+func (w *worker) sendInside(out *iface, b *frame.Buffer) {
+	switch {
+	case out.l2.bvi:
+		w.fromBVI(out, b)
+	case out.tunnel != nil:
+		w.encapsulate(out, b)
+	default:
+		w.lose(b, dropNoPort)
+	}
 }
 
 // lose ends a frame that was sent in another form, or for a reason was not.
@@ -72,6 +79,9 @@ func (w *worker) transmit(a *attachment, q *queue) {
 	}
 	out := w.snapshot.iface(a.index)
 	if out == nil {
+		if refused := len(v) - sent; refused > 0 && a.socket != nil {
+			w.drops[dropTunnelSocket].Add(uint64(refused))
+		}
 		return
 	}
 	c := out.counters[w.id]
@@ -79,6 +89,9 @@ func (w *worker) transmit(a *attachment, q *queue) {
 	c.txBytes.Add(uint64(size))
 	if refused := len(v) - sent; refused > 0 {
 		c.txErrors.Add(uint64(refused))
+		if a.shared != nil {
+			w.drops[dropNoSlot].Add(uint64(refused))
+		}
 	}
 }
 

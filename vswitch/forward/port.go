@@ -1,6 +1,7 @@
 package forward
 
 import (
+	"net/netip"
 	"sync/atomic"
 
 	"github.com/weftnet/weft/vswitch/frame"
@@ -35,16 +36,44 @@ type transmitter interface {
 	Takes() port.Offload
 }
 
+// envelopes is a socket of the kernel's that carries tunnels: what it receives begins with a VXLAN header, what it is to
+// send with the IP header of an envelope, of which the kernel makes one of its own.
+type envelopes interface {
+	// Sender returns who sent what the last Receive put into buffer i, and the length of each datagram in it but the
+	// last.
+	Sender(i int) (from netip.Addr, size int)
+	// Local returns the address and port that it is bound to.
+	Local() netip.AddrPort
+}
+
+// sharer is a port whose frames wait in memory shared with a peer. To look there costs little, so that it is looked at for
+// a while before the peer is asked to announce the next.
+type sharer interface {
+	// Faults returns how many frames came wrong since it was asked last. The receiver asks.
+	Faults() uint64
+}
+
 // attachment is a port at work for an interface.
 type attachment struct {
-	index   uint32
+	index   uint32 // of its interface; of a socket firstSocket and more
 	port    vectorPort
 	takes   port.Offload // the port's, at hand
+	shared  sharer       // the port, or nil
+	socket  envelopes    // the port, or nil
 	owner   *worker      // who receives
 	failure atomic.Pointer[portFailure]
 	queues  []queue // by worker: frames to transmit at the end of its vector
 	active  bool    // the owner's: on its list of ports to receive from
+	begun   bool    // the owner's: it has looked at the shared memory once
+	quiet   int     // the owner's: looks in vain since the last frame
 	trace   tracer  // the owner's
+}
+
+func newAttachment(index uint32, p vectorPort, workers []*worker) *attachment {
+	a := &attachment{index: index, port: p, takes: p.Takes(), owner: workers[int(index)%len(workers)], queues: make([]queue, len(workers))}
+	a.shared, _ = p.(sharer)
+	a.socket, _ = p.(envelopes)
+	return a
 }
 
 // portFailure is why a port broke.
@@ -56,21 +85,39 @@ type queue struct {
 	n      int
 }
 
-// portTable is what workers see: attachments by interface index. Never changed once it is published.
-type portTable []*attachment
+// firstSocket is the port index of the first socket: sockets belong to no single interface.
+const firstSocket = MaxInterfaces
+
+// portTable is what workers see: attachments by port index. Never changed once it is published.
+type portTable struct {
+	interfaces []*attachment // by interface index
+	sockets    []*attachment // by port index less firstSocket
+}
 
 func (t portTable) at(index uint32) *attachment {
-	if int(index) >= len(t) {
-		return nil
+	if int(index) < len(t.interfaces) {
+		return t.interfaces[index]
 	}
-	return t[index]
+	if n := int(index) - firstSocket; n >= 0 && n < len(t.sockets) {
+		return t.sockets[n]
+	}
+	return nil
 }
 
 // with returns a copy of the table that has a at index; nil removes.
 func (t portTable) with(index uint32, a *attachment) portTable {
-	next := make(portTable, max(len(t), int(index)+1))
-	copy(next, t)
-	next[index] = a
+	if index >= firstSocket {
+		t.sockets = replaced(t.sockets, int(index-firstSocket), a)
+	} else {
+		t.interfaces = replaced(t.interfaces, int(index), a)
+	}
+	return t
+}
+
+func replaced(list []*attachment, n int, a *attachment) []*attachment {
+	next := make([]*attachment, max(len(list), n+1))
+	copy(next, list)
+	next[n] = a
 	return next
 }
 

@@ -74,6 +74,10 @@ func (s *snapshot) lookup(slot int, a netip.Addr) *entry {
 
 // rewrite gives the frame its new Ethernet addresses, or asks for the neighbour's.
 func (w *worker) rewrite(out *iface, target netip.Addr, b *frame.Buffer) verdict {
+	if out.bare {
+		frame.Ethernet(b.Bytes()).Rewrite(frame.MAC{}, frame.MAC{})
+		return verdict{out: out}
+	}
 	n, ok := out.neighbour(target)
 	if !ok {
 		w.unresolved = target

@@ -26,7 +26,10 @@ func (s surroundings) Neighbour(index uint32, a netip.Addr) (frame.MAC, bool, bo
 		return frame.MAC{}, false, false
 	}
 	n, ok := i.neighbour(a)
-	return n.mac, n.static, ok
+	if !ok {
+		return frame.MAC{}, false, false
+	}
+	return n.mac, n.static, true
 }
 
 // Learned tells control.

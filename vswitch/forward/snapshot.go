@@ -18,6 +18,7 @@ type snapshot struct {
 	tables     map[TableKey]int
 	bridges    []*bridge // by slot; 0 is none
 	proxies    *proxies
+	tunnels    tunnels
 }
 
 // fib is a table of routes. BenchmarkLookup, a thousand host routes and a prefix, on a shared 2-core EPYC: bart.Fast finds
@@ -30,6 +31,7 @@ type fib = bart.Fast[*entry]
 type iface struct {
 	index      uint32
 	up         bool
+	bare       bool
 	ip4, ip6   bool
 	mtu        int
 	mac        frame.MAC
@@ -42,7 +44,8 @@ type iface struct {
 	senders    *MACIPFilter
 	proxyARP   bool
 	proxyND    bool
-	neighbours *bart.Table[neighbour]
+	tunnel     *tunnel // nil: none
+	neighbours *bart.Table[*neighbour]
 	counters   []*counters // by worker
 }
 
@@ -55,7 +58,7 @@ func newSnapshot() *snapshot {
 
 func (s *snapshot) clone() *snapshot {
 	return &snapshot{interfaces: slices.Clone(s.interfaces), fibs: slices.Clone(s.fibs), tables: s.tables, bridges: slices.Clone(s.bridges),
-		proxies: s.proxies}
+		proxies: s.proxies, tunnels: s.tunnels}
 }
 
 func (s *snapshot) iface(index uint32) *iface {
@@ -106,9 +109,9 @@ func (s *snapshot) rebind() {
 			continue
 		}
 		f4, f6 := s.slot(TableKey{IP4, i.table4}), s.slot(TableKey{IP6, i.table6})
-		if f4 != i.fib4 || f6 != i.fib6 {
+		if t := i.tunnel.rebound(s); f4 != i.fib4 || f6 != i.fib6 || t != i.tunnel {
 			next := *i
-			next.fib4, next.fib6 = f4, f6
+			next.fib4, next.fib6, next.tunnel = f4, f6, t
 			s.put(&next)
 		}
 	}
@@ -125,6 +128,7 @@ func (i *iface) set(c Interface) {
 	i.addresses, i.linkLocal = slices.Clone(c.Addresses), c.LinkLocal
 	i.ip4 = slices.ContainsFunc(c.Addresses, netip.Addr.Is4)
 	i.ip6 = c.IP6Enabled
+	i.bare = c.Bare
 	i.senders, i.proxyARP, i.proxyND = c.Senders, c.ProxyARP, c.ProxyND
 }
 

@@ -20,6 +20,7 @@ type traceLine struct {
 	head   [traceBytes]byte
 	virtio frame.Virtio
 	result verdict
+	how    manner
 }
 
 func (t *tracer) begin(b *frame.Buffer) *traceLine {
@@ -29,8 +30,6 @@ func (t *tracer) begin(b *frame.Buffer) *traceLine {
 	l.kept = copy(l.head[:], b.Bytes())
 	return l
 }
-
-func (l *traceLine) end(d verdict) { l.result = d }
 
 // last copies the newest n lines, oldest first.
 func (t *tracer) last(n int) []traceLine {
@@ -43,9 +42,13 @@ func (t *tracer) last(n int) []traceLine {
 }
 
 // Trace returns the last frames received on an interface's port, oldest first, at most n and at most 64 of them, a line
-// each: what it was, and what became of it. Nothing where there is no port.
+// each: what it was, and what became of it. Those of a tunnel are all that its socket, which others may share, received.
+// Nothing where there is no port.
 func (e *Engine) Trace(index uint32, n int) []string {
 	a := e.ports.Load().at(index)
+	if i := e.live.Load().iface(index); a == nil && i != nil && i.tunnel != nil {
+		a = e.ports.Load().at(i.tunnel.socket)
+	}
 	if a == nil {
 		return nil
 	}

@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"slices"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -20,9 +21,9 @@ const (
 	rxBurst = 64
 	// poolSize is a vector's empty buffers, and as many on their way out.
 	poolSize = 2 * frame.VectorSize
-	// spins is how often a worker that has nothing to do looks again, a system call each time, before it sleeps: a
-	// peer on the same machine often answers within that time.
-	spins = 48
+	// patience is how many rounds shared memory is looked at in vain before its peer is asked to ring: some hundred
+	// microseconds where there is nothing else to do. A ring costs the peer a system call, and us a wake-up.
+	patience = 1 << 11
 	// pollEvery bounds how many rounds busy ports may hold up a port that was quiet.
 	pollEvery = 16
 	// puntOrder sizes the rings to and from the slow path: 1<<8 frames.
@@ -55,8 +56,15 @@ type worker struct {
 	active   []*attachment // to receive from
 	dirty    []*attachment // with frames to transmit
 	rounds   uint
+	spin     spinner
 
-	unresolved netip.Addr // the next hop of the frame that the verdict is about
+	identification uint16 // of the last envelope
+	opening        bool   // the frame at hand has come out of an envelope
+	wrapping       bool   // the frame at hand is in an envelope
+
+	// Of the frame that the verdict is about:
+	unresolved netip.Addr // its next hop
+	how        manner
 }
 
 func newWorker(e *Engine, id int) (*worker, error) {
@@ -69,7 +77,7 @@ func newWorker(e *Engine, id int) (*worker, error) {
 		punts: slow.NewRing(puntOrder), injects: slow.NewRing(puntOrder),
 		pool:  frame.NewPool(frame.LargeSize, poolSize),
 		empty: make([]*frame.Buffer, 0, frame.VectorSize),
-		macs:  newMACTable(), clock: secondsOfProcess(),
+		macs:  newMACTable(), clock: secondsOfProcess(), spin: newSpinner(),
 	}
 	if err := w.poll.open(bell.Descriptor()); err != nil {
 		return nil, fmt.Errorf("worker %d: %w", id, err)
@@ -97,12 +105,16 @@ func (w *worker) run(ctx context.Context) error {
 		switch {
 		case w.round():
 			idle = 0
-		case idle < spins:
+		case len(w.active) > 0:
+			idle = 0 // shared memory is looked at
+		case idle < w.spin.looks:
 			idle++
 		default:
+			began := time.Now()
 			if err := w.sleep(); err != nil {
 				return fmt.Errorf("worker %d: %w", w.id, err)
 			}
+			w.spin.slept(time.Since(began))
 			idle = 0
 		}
 	}
@@ -122,7 +134,7 @@ func (w *worker) round() bool {
 	for i := 0; i < len(w.active); {
 		n := w.receive(w.active[i])
 		busy = busy || n > 0
-		if n == rxBurst {
+		if n == rxBurst || w.active[i].isWorthALook(n) {
 			i++
 			continue
 		}
@@ -131,6 +143,27 @@ func (w *worker) round() bool {
 		w.active = slices.Delete(w.active, i, i+1)
 	}
 	return busy
+}
+
+// isWorthALook says whether to look again at a port that gave n frames, fewer than asked for. Shared memory that was quiet for
+// long is not: its peer is asked to announce the next frame, unless that has come meanwhile.
+func (a *attachment) isWorthALook(n int) bool {
+	switch {
+	case a.shared == nil:
+		return false
+	case n > 0:
+		a.quiet = 0
+		return true
+	}
+	if a.quiet++; a.quiet < patience {
+		return true
+	}
+	a.quiet = 0
+	if !a.port.Arm(true) {
+		return false
+	}
+	a.port.Arm(false)
+	return true
 }
 
 // refresh takes the newest snapshot and ports. Ports that are gone leave the active list.
@@ -142,6 +175,12 @@ func (w *worker) refresh() {
 	}
 	w.ports, w.portsNow = *now, now
 	w.active = slices.DeleteFunc(w.active, func(a *attachment) bool { return w.ports.at(a.index) != a })
+	for _, a := range w.ports.interfaces {
+		if a != nil && a.shared != nil && a.owner == w && !a.begun {
+			a.begun = true
+			w.activate(a)
+		}
+	}
 }
 
 // wake puts the ports that the poller names on the active list.
@@ -150,35 +189,27 @@ func (w *worker) wake(events []unix.EpollEvent) {
 		index := uint32(events[i].Fd)
 		a := w.ports.at(index)
 		if a != nil && !a.active && a.owner == w && a.failure.Load() == nil {
-			a.active = true
-			w.active = append(w.active, a)
+			w.activate(a)
 		}
 	}
 }
 
-// sleep waits for a frame or the bell: arm, look again, sleep.
+// activate puts a port on the active list. It need not announce frames any more.
+func (w *worker) activate(a *attachment) {
+	a.port.Arm(false)
+	a.active = true
+	w.active = append(w.active, a)
+}
+
+// sleep waits for a frame or the bell: arm, look again, sleep. Ports that are not active are armed already.
 func (w *worker) sleep() error {
 	w.bell.Arm()
 	defer w.bell.Disarm()
 	pending := w.mail.Load() != nil || !w.injects.Empty() || w.stopping.Load() || w.engine.ports.Load() != w.portsNow
-	for _, a := range w.ports {
-		if a != nil && a.owner == w && a.port.Arm(true) {
-			pending = true
-		}
-	}
-	defer w.disarmPorts()
 	if pending {
 		return nil
 	}
 	events, err := w.poll.wait()
 	w.wake(events)
 	return err
-}
-
-func (w *worker) disarmPorts() {
-	for _, a := range w.ports {
-		if a != nil && a.owner == w {
-			a.port.Arm(false)
-		}
-	}
 }

@@ -40,6 +40,18 @@ func (b *Buffer) WithHead(n int) []byte { return b.mem[b.start-n : b.end] }
 // RoomWithHead is WithHead to the end of the buffer.
 func (b *Buffer) RoomWithHead(n int) []byte { return b.mem[b.start-n:] }
 
+// Push moves the frame's start n bytes towards the head; false: there is no room.
+func (b *Buffer) Push(n int) bool {
+	if n > b.start {
+		return false
+	}
+	b.start -= n
+	return true
+}
+
+// Pull takes the frame's first n bytes off, at most all of them.
+func (b *Buffer) Pull(n int) { b.start += min(max(n, 0), b.Len()) }
+
 // Release gives the buffer back to its pool.
 func (b *Buffer) Release() { b.pool.put(b) }
 

@@ -21,6 +21,21 @@ func (p IPv6) Hash() uint32 {
 	return withPorts(h, p[6], p[IPv6Len:])
 }
 
+// Hash is the hash of a frame's flow: of its IP packet, or else of its addresses.
+func (e Ethernet) Hash() uint32 {
+	switch kind, at := e.Network(); kind {
+	case TypeIPv4:
+		if p, err := ParseIPv4(e[at:]); err == nil {
+			return p.Hash()
+		}
+	case TypeIPv6:
+		if p, err := ParseIPv6(e[at:]); err == nil {
+			return p.Hash()
+		}
+	}
+	return uint32(mix(binary.BigEndian.Uint64(e), uint64(binary.BigEndian.Uint32(e[8:]))) >> 32)
+}
+
 func withPorts(h uint64, protocol uint8, b []byte) uint32 {
 	if (protocol == ProtocolTCP || protocol == ProtocolUDP) && len(b) >= 4 {
 		h = mix(h, uint64(binary.BigEndian.Uint32(b)))

@@ -3,7 +3,7 @@ package frame
 // LongestIP returns the length of the longest IP packet a frame puts on a wire: that of the packet itself, or of a GSO
 // frame's segments, whose headers are as long as the frame's own. False: v does not describe the packet, so that nobody
 // could cut it. The frame's IP packet begins behind an untagged Ethernet header, at header bytes its L4 one.
-func (v Virtio) LongestIP(packet []byte, header int, protocol uint8) (int, bool) {
+func (v *Virtio) LongestIP(packet []byte, header int, protocol uint8) (int, bool) {
 	if !v.IsGSO() {
 		return len(packet), true
 	}
@@ -14,7 +14,7 @@ func (v Virtio) LongestIP(packet []byte, header int, protocol uint8) (int, bool)
 }
 
 // longestIP is LongestIP of a GSO frame, wherever in it the packet begins.
-func (v Virtio) longestIP(packet []byte, header int, protocol uint8) (int, bool) {
+func (v *Virtio) longestIP(packet []byte, header int, protocol uint8) (int, bool) {
 	if header > len(packet) {
 		return 0, false
 	}
@@ -32,7 +32,7 @@ func (v Virtio) longestIP(packet []byte, header int, protocol uint8) (int, bool)
 	return 0, false
 }
 
-func (v Virtio) tcpSegment(packet []byte, header int, agrees bool) (int, bool) {
+func (v *Virtio) tcpSegment(packet []byte, header int, agrees bool) (int, bool) {
 	t, err := ParseTCP(packet[header:])
 	if err != nil || !agrees {
 		return 0, false

@@ -137,10 +137,5 @@ func (s *Segmenter) finishUpper(segment []byte, last bool) {
 }
 
 func (s *Segmenter) pseudo(segment []byte, protocol uint8, length int) uint16 {
-	packet := segment[s.network:]
-	start := fold(uint64(protocol) + uint64(length))
-	if packet[0]>>4 == 6 {
-		return Sum(packet[8:IPv6Len], start)
-	}
-	return Sum(packet[12:IPv4Len], start)
+	return pseudoOf(segment[s.network:], protocol, length)
 }

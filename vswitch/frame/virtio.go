@@ -60,7 +60,7 @@ func (v Virtio) IsGSO() bool { return v.GSOType != GSONone }
 func (v Virtio) NeedsChecksum() bool { return v.Flags&VirtioNeedsChecksum != 0 }
 
 // Fits says that the header's offsets lie inside a frame of n bytes, and that a GSO frame says how to cut and sum it.
-func (v Virtio) Fits(n int) bool {
+func (v *Virtio) Fits(n int) bool {
 	if v.NeedsChecksum() && int(v.ChecksumStart)+int(v.ChecksumOffset)+2 > n {
 		return false
 	}

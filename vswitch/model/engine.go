@@ -22,6 +22,8 @@ type Engine interface {
 type Ports interface {
 	OpenTap(index uint32, c port.TapConfig) (port.TapInfo, error)
 	OpenAFPacket(index uint32, c port.AFPacketConfig) (port.AFPacketInfo, error)
+	OpenMemif(index uint32, c port.MemifConfig) error
+	OpenTunnel(index uint32, source netip.AddrPort) (up bool, err error)
 	ClosePort(index uint32) error
 }
 

@@ -2,9 +2,14 @@ package model
 
 import (
 	"context"
+	"log/slog"
+	"time"
 
 	"github.com/weftnet/weft/vswitch/forward"
 )
+
+// peerPause is how soon after the last news of a memif's client the next is not worth a line at Info.
+const peerPause = 2 * time.Second
 
 // Watch takes in what the packet path does by itself, until ctx ends.
 func (m *Model) Watch(ctx context.Context, events <-chan forward.Event) {
@@ -37,7 +42,30 @@ func (m *Model) Take(e forward.Event) {
 	case forward.PortUp:
 		m.log.Info("port recovered", "interface", i.Name)
 		m.setPortLocked(i, false)
+	case forward.PeerConnected, forward.PeerGone:
+		m.logPeerLocked(i, e)
+		i.peer = e.Peer
+		m.setPortLocked(i, e.Kind == forward.PeerGone)
 	}
+}
+
+// logPeerLocked says who came and went, but not of a client that does so all the time: it would fill the log.
+func (m *Model) logPeerLocked(i *iface, e forward.Event) {
+	level, now := slog.LevelInfo, m.now()
+	if now.Sub(i.peerSeen) < peerPause && e.Kind == forward.PeerConnected {
+		i.peerQuiet = true
+	} else if e.Kind == forward.PeerConnected {
+		i.peerQuiet = false
+	}
+	if i.peerQuiet {
+		level = slog.LevelDebug
+	}
+	i.peerSeen = now
+	if e.Kind == forward.PeerGone {
+		m.log.Log(context.Background(), level, "memif disconnected", "interface", i.Name, "err", e.Err)
+		return
+	}
+	m.log.Log(context.Background(), level, "memif connected", "interface", i.Name, "peer", e.Peer.Name, "peerInterface", e.Peer.Interface)
 }
 
 func (m *Model) setPortLocked(i *iface, failed bool) {
@@ -45,7 +73,8 @@ func (m *Model) setPortLocked(i *iface, failed bool) {
 		return
 	}
 	i.portFailed = failed
-	i.LinkUp = !failed && i.AdminUp
+	// As in VPP a memif connects while it is down, and its link is up then.
+	i.LinkUp = !failed && (i.AdminUp || i.memif != nil)
 	m.reviewLocked(i)
 	m.notify(InterfaceEvent{Index: i.Index, LinkUp: i.LinkUp})
 }

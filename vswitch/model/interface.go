@@ -3,9 +3,11 @@ package model
 import (
 	"net/netip"
 	"strings"
+	"time"
 
 	"github.com/weftnet/weft/vswitch/forward"
 	"github.com/weftnet/weft/vswitch/frame"
+	"github.com/weftnet/weft/vswitch/port"
 )
 
 // NoIndex is the interface index that names none, or in a dump all.
@@ -46,11 +48,16 @@ type iface struct {
 	loopback   *uint32 // its instance
 	tap        *Tap
 	afPacket   *AFPacket
-	macip      uint32 // the list that judges senders, or NoIndex
+	memif      *Memif
+	vxlan      *vxlan
+	peer       *port.MemifPeer // a memif's, while it is connected
+	peerSeen   time.Time       // when a peer came or went last
+	peerQuiet  bool            // it does so too often to be logged
+	macip      uint32          // the list that judges senders, or NoIndex
 	proxyARP   bool
 	proxyND    bool
 	proxyHosts map[netip.Addr]forward.TableKey // IPv6 hosts that others answer for, and where
-	portFailed bool                            // the port has erred and is not back yet
+	portFailed bool                            // the port has erred and is not back yet, or has no peer
 	table4     uint32
 	table6     uint32
 	addresses  []netip.Prefix // as they were added
@@ -77,7 +84,9 @@ func newEthernet(i Interface) *iface {
 }
 
 // hasPort says that the interface has an end on the machine.
-func (i *iface) hasPort() bool { return i.tap != nil || i.afPacket != nil }
+func (i *iface) hasPort() bool {
+	return i.tap != nil || i.afPacket != nil || i.memif != nil || i.vxlan != nil
+}
 
 // table is the VRF of the interface in one family.
 func (i *iface) table(f forward.Family) forward.TableKey {
@@ -127,7 +136,10 @@ func (m *Model) forwardLocked(i *iface) forward.Interface {
 	own := m.addressesLocked(i)
 	f := forward.Interface{Up: i.AdminUp, MTU: i.ipMTU(), MAC: i.MAC, Table4: i.table4, Table6: i.table6,
 		LinkLocal: i.linkLocal, IP6Enabled: i.linkLocal.IsValid() || i.donor != NoIndex,
-		Senders: m.sendersLocked(i), ProxyARP: i.proxyARP, ProxyND: i.proxyND}
+		Bare: i.memif != nil && i.memif.Mode == MemifIP, Senders: m.sendersLocked(i), ProxyARP: i.proxyARP, ProxyND: i.proxyND}
+	if i.vxlan != nil {
+		f.Tunnel = i.vxlan.tunnel()
+	}
 	for _, p := range own {
 		f.Addresses = append(f.Addresses, p.Addr())
 		f.IP6Enabled = f.IP6Enabled || p.Addr().Is6()
@@ -174,8 +186,12 @@ func (m *Model) removeLocked(i *iface) {
 	for a := range i.neighbours {
 		m.delNeighbourLocked(i, a)
 	}
+	lost := i.addresses
 	i.addresses, i.donor, i.AdminUp = nil, NoIndex, false
 	m.connectLocked(i)
+	for _, p := range lost {
+		m.reviewTunnelsLocked(p.Addr())
+	}
 	for _, other := range m.interfaces {
 		if other.donor == i.Index {
 			other.donor = NoIndex

@@ -25,6 +25,8 @@ type Model struct {
 	neighbours map[forward.Family]int // how many
 	bridges    map[uint32]*bridge
 	macips     map[uint32]*macip
+	sockets    map[uint32]*memifSocket
+	runDir     string // where relative names of sockets begin; empty: nowhere
 	nextMACIP  uint32
 	proxyARPs  []forward.ProxyRange
 	lastEntry  uint32 // last number given to a FIB entry
@@ -35,7 +37,8 @@ type Model struct {
 func New(engine Engine, log *slog.Logger) *Model {
 	m := &Model{engine: engine, log: log, now: time.Now, notify: func(InterfaceEvent) {},
 		interfaces: map[uint32]*iface{}, tables: map[forward.TableKey]*table{},
-		neighbours: map[forward.Family]int{}, bridges: map[uint32]*bridge{}, macips: map[uint32]*macip{}}
+		neighbours: map[forward.Family]int{}, bridges: map[uint32]*bridge{}, macips: map[uint32]*macip{},
+		sockets: map[uint32]*memifSocket{}}
 	defer m.change()()
 	for _, family := range []forward.Family{forward.IP4, forward.IP6} {
 		m.makeTableLocked(forward.TableKey{Family: family}, "")

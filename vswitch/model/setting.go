@@ -16,9 +16,10 @@ func (m *Model) SetAdminUp(index uint32, up bool) error {
 	if i.AdminUp == up {
 		return nil
 	}
-	linkCame := up && i.ethernet && !i.LinkUp
+	hasLink := i.ethernet || i.hasPort()
+	linkCame := up && hasLink && !i.LinkUp
 	i.AdminUp = up
-	if i.ethernet {
+	if hasLink {
 		i.LinkUp = up && !i.portFailed
 	}
 	if !up {

@@ -12,8 +12,7 @@ func (e *Engine) OpenAFPacket(index uint32, c port.AFPacketConfig) (port.AFPacke
 	if e.failTap != nil {
 		return port.AFPacketInfo{}, e.failTap
 	}
-	_, tap := e.state.Taps[index]
-	if _, link := e.state.AFPackets[index]; tap || link {
+	if e.hasPortLocked(index) {
 		return port.AFPacketInfo{}, forward.ErrPortExists
 	}
 	e.state.AFPackets[index] = c

@@ -22,6 +22,8 @@ type Neighbour struct {
 type State struct {
 	Taps       map[uint32]port.TapConfig
 	AFPackets  map[uint32]port.AFPacketConfig
+	Memifs     map[uint32]port.MemifConfig
+	Tunnels    map[uint32]netip.AddrPort // the sources of those by a socket
 	Proxies    forward.Proxies
 	Interfaces map[uint32]forward.Interface
 	Neighbours map[uint32]map[netip.Addr]Neighbour
@@ -44,6 +46,8 @@ func New() *Engine {
 	return &Engine{state: State{
 		Taps:       map[uint32]port.TapConfig{},
 		AFPackets:  map[uint32]port.AFPacketConfig{},
+		Memifs:     map[uint32]port.MemifConfig{},
+		Tunnels:    map[uint32]netip.AddrPort{},
 		Interfaces: map[uint32]forward.Interface{},
 		Neighbours: map[uint32]map[netip.Addr]Neighbour{},
 		Bridges:    map[uint32]forward.Bridge{},
@@ -54,7 +58,7 @@ func New() *Engine {
 	}}
 }
 
-// FailTap makes OpenTap and OpenAFPacket fail with err until it is called with nil.
+// FailTap makes OpenTap, OpenAFPacket and OpenMemif fail with err until it is called with nil.
 func (e *Engine) FailTap(err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -109,17 +113,17 @@ func tapInfo(index uint32, c port.TapConfig) port.TapInfo {
 	return info
 }
 
-// ClosePort forgets the tap, or lets the link go.
+// ClosePort forgets the tap or memif, or lets the link go.
 func (e *Engine) ClosePort(index uint32) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	_, tap := e.state.Taps[index]
-	_, link := e.state.AFPackets[index]
-	if !tap && !link {
+	if !e.hasPortLocked(index) {
 		return forward.ErrNoPort
 	}
 	delete(e.state.Taps, index)
 	delete(e.state.AFPackets, index)
+	delete(e.state.Memifs, index)
+	delete(e.state.Tunnels, index)
 	return nil
 }
 

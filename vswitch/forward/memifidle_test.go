@@ -1,0 +1,124 @@
+package forward_test
+
+import (
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/weftnet/weft/memif"
+	"github.com/weftnet/weft/vswitch/forward"
+)
+
+// processorTime is what this process has had.
+func processorTime(t *testing.T) time.Duration {
+	t.Helper()
+	var u unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
+		t.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// hop sends one frame and returns when it has come out of the other memif; false: it does not.
+func hop(from, to *memif.Conn, b []byte) bool {
+	from.TxQueues()[0].Send([][]byte{b})
+	room := [][]byte{make([]byte, 2048)}
+	for begin := time.Now(); time.Since(begin) < 5*time.Second; {
+		for range 1000 {
+			if to.RxQueues()[0].Receive(room) == 1 {
+				return true
+			}
+		}
+		runtime.Gosched()
+	}
+	return false
+}
+
+func TestIdleMemifsCostNoProcessorTime(t *testing.T) {
+	l := newMemifLab(t)
+	l.serve(2)
+	a, b := l.connect(1), l.connect(2)
+	defer a.Release()
+	defer b.Release()
+	for range 3 {
+		if !hop(a, b, numbered(1, 2, 0, 64)) {
+			t.Fatal("a frame is lost")
+		}
+		eventually(t, "a tenth of a second with hardly any processor time", func() bool {
+			before := processorTime(t)
+			<-time.After(100 * time.Millisecond)
+			return processorTime(t)-before < 10*time.Millisecond
+		})
+	}
+}
+
+// Frames come while the worker looks, while it makes ready to sleep and while it sleeps.
+func TestNoFrameIsSleptOver(t *testing.T) {
+	l := newMemifLab(t)
+	l.serve(2)
+	a, b := l.connect(1), l.connect(2)
+	defer a.Release()
+	defer b.Release()
+	b.TxQueues()[0].Send([][]byte{numbered(2, 1, 0, 64)})
+	for n := range uint32(1000) {
+		if !hop(a, b, numbered(1, 2, n, 64)) {
+			t.Fatalf("frame %d never comes", n)
+		}
+		for begin, pause := time.Now(), time.Duration(rand.IntN(400))*time.Microsecond; time.Since(begin) < pause; {
+			runtime.Gosched()
+		}
+	}
+}
+
+// Clients that connect all the time hold up nobody, and leave nothing.
+func TestManyConnectsCostNobodyElse(t *testing.T) {
+	const connects = 100
+	l := newMemifLab(t)
+	l.serve(3)
+	a, b := l.connect(1), l.connect(2)
+	defer a.Release()
+	defer b.Release()
+	l.warmUp(t, a, b)
+	l.freed(t, 3)
+	fds, mappings := remains(t)
+	stop := l.stream(a, b, [2]byte{1, 2})
+	begin := time.Now()
+	for range connects {
+		l.connect(3, func(c *memif.ClientConfig) { c.RingSize, c.BufferSize = 64, 256 }).Release()
+		l.next(3, forward.PeerGone)
+	}
+	t.Logf("%.0f a minute", connects/time.Since(begin).Minutes())
+	if stop() == 0 {
+		t.Error("nothing was sent")
+	}
+	eventually(t, "descriptors and mappings are as before", func() bool {
+		nowFDs, nowMappings := remains(t)
+		return nowFDs == fds && nowMappings == mappings
+	})
+}
+
+// BenchmarkMemifHop is the way from one client's ring to another's, with the worker on another processor, which looks.
+func BenchmarkMemifHop(b *testing.B) {
+	l := newMemifLab(b)
+	l.serve(2)
+	from, to := l.connect(1), l.connect(2)
+	defer from.Release()
+	defer to.Release()
+	to.TxQueues()[0].Send([][]byte{numbered(2, 1, 0, 64)})
+	took := make([]time.Duration, 0, b.N)
+	frame := numbered(1, 2, 0, 64)
+	for b.Loop() {
+		begin := time.Now()
+		if !hop(from, to, frame) {
+			b.Fatal("a frame is lost")
+		}
+		took = append(took, time.Since(begin))
+	}
+	slices.Sort(took)
+	b.ReportMetric(float64(took[len(took)/2]), "ns/median")
+	b.ReportMetric(float64(took[len(took)*99/100]), "ns/p99")
+}

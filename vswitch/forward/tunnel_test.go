@@ -1,0 +1,323 @@
+package forward
+
+import (
+	"bytes"
+	"fmt"
+	"net/netip"
+	"slices"
+	"testing"
+
+	"github.com/gopacket/gopacket"
+	"github.com/gopacket/gopacket/layers"
+
+	"github.com/weftnet/weft/vswitch/frame"
+)
+
+const (
+	tunnelIndex = 8
+	uplinkIndex = 2
+	testVNI     = 0x123456
+)
+
+// tunnelEnds are the ends of the tests' tunnel, by family.
+var tunnelEnds = map[Family][2]netip.Addr{
+	IP4: {netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2")},
+	IP6: {netip.MustParseAddr("2001:db8::1"), netip.MustParseAddr("2001:db8::2")},
+}
+
+// tunnelTo is a tunnel of the tests' VNI between standard ports.
+func tunnelTo(f Family) *Tunnel {
+	ends := tunnelEnds[f]
+	return &Tunnel{Source: netip.AddrPortFrom(ends[0], 4789), Destination: netip.AddrPortFrom(ends[1], 4789), VNI: testVNI}
+}
+
+// newTunnelSegment has interface 1 and a tunnel in a bridge domain; envelopes go by interface 2, whose neighbour is the other end.
+func newTunnelSegment(tb testing.TB, f Family) *segment {
+	tb.Helper()
+	s := newSegment(tb)
+	s.set(tunnelIndex, Interface{Up: true, MTU: 1400, MAC: frame.MAC{2, 0, 0, 0, 0, 8}, Tunnel: tunnelTo(f)})
+	b := plain(1, 1)
+	b.Members = append(b.Members, BridgeMember{Interface: tunnelIndex, SplitHorizon: 1})
+	if err := s.engine.SetBridge(b); err != nil {
+		tb.Fatal(err)
+	}
+	s.set(uplinkIndex, Interface{Up: true, MAC: portMAC, IP6Enabled: true, Addresses: []netip.Addr{tunnelEnds[IP4][0], tunnelEnds[IP6][0]}})
+	for _, ends := range tunnelEnds {
+		k, bits := TableKey{Family: FamilyOf(ends[0])}, ends[0].BitLen()
+		near := netip.PrefixFrom(ends[0], bits-8).Masked()
+		must(tb, s.engine.SetRoute(k, near, Route{Paths: []Path{{Interface: uplinkIndex}}}))
+		must(tb, s.engine.SetRoute(k, netip.PrefixFrom(ends[0], bits), Route{Action: Local}))
+		must(tb, s.engine.SetNeighbour(uplinkIndex, ends[1], podMAC, true))
+	}
+	s.engine.Publish()
+	return s
+}
+
+func must(tb testing.TB, err error) {
+	tb.Helper()
+	if err != nil {
+		tb.Fatal(err)
+	}
+}
+
+// returned is a sent envelope as the other end would send it back.
+func returned(raw []byte) []byte {
+	raw = slices.Clone(raw)
+	frame.Ethernet(raw).Rewrite(portMAC, podMAC)
+	if p := raw[frame.EthernetLen:]; p[0]>>4 == 4 {
+		swap(p[12:16], p[16:20])
+	} else {
+		swap(p[8:24], p[24:40])
+	}
+	return raw
+}
+
+func swap(a, b []byte) {
+	was := slices.Clone(a)
+	copy(a, b)
+	copy(b, was)
+}
+
+// vxlanOf is where the VXLAN header of a family's envelope begins.
+func vxlanOf(f Family) int {
+	if f == IP4 {
+		return frame.EthernetLen + frame.IPv4Len + frame.UDPLen
+	}
+	return frame.EthernetLen + frame.IPv6Len + frame.UDPLen
+}
+
+func TestAnEnvelopeIsAsRFC7348AndVPPHaveIt(t *testing.T) {
+	for f, ends := range tunnelEnds {
+		t.Run(fmt.Sprint("IPv", f), func(t *testing.T) {
+			s := newTunnelSegment(t, f)
+			inner := between(host(1), host(9))
+			seen := s.receive(1, inner, frame.Virtio{})
+			if len(seen) != 1 || seen[0].on != uplinkIndex || seen[0].virtio != (frame.Virtio{}) {
+				t.Fatalf("%+v, drops %v", seen, s.engine.Drops())
+			}
+			p := gopacket.NewPacket(seen[0].raw, layers.LayerTypeEthernet, gopacket.Default)
+			wantOuter(t, p, ends)
+			udp, _ := p.Layer(layers.LayerTypeUDP).(*layers.UDP)
+			if udp == nil || udp.DstPort != 4789 || udp.SrcPort < 49152 || udp.Checksum != 0 || int(udp.Length) != len(inner)+16 {
+				t.Fatalf("UDP %+v", udp)
+			}
+			v, _ := p.Layer(layers.LayerTypeVXLAN).(*layers.VXLAN)
+			if v == nil || v.VNI != testVNI || !v.ValidIDFlag || v.GBPExtension || !bytes.Equal(v.LayerPayload(), inner) {
+				t.Fatalf("VXLAN %+v", v)
+			}
+			back := returned(seen[0].raw)
+			if seen = s.receive(uplinkIndex, back, frame.Virtio{}); len(seen) != 1 || seen[0].on != 1 || !bytes.Equal(seen[0].raw, inner) {
+				t.Fatalf("%+v, drops %v", seen, s.engine.Drops())
+			}
+			if c := s.engine.Counters(tunnelIndex); c.RxPackets != 1 || c.TxPackets != 1 || c.RxBytes != 60 || c.TxBytes != 60 {
+				t.Errorf("counters of the tunnel: %+v", c)
+			}
+		})
+	}
+}
+
+func wantOuter(t *testing.T, p gopacket.Packet, ends [2]netip.Addr) {
+	t.Helper()
+	switch n := p.NetworkLayer().(type) {
+	case *layers.IPv4:
+		if n.TTL != 254 || n.Flags != 0 || sum(n.Contents) != 0xffff || n.SrcIP.String() != ends[0].String() || n.DstIP.String() != ends[1].String() {
+			t.Errorf("%+v", n)
+		}
+	case *layers.IPv6:
+		if n.HopLimit != 255 || n.SrcIP.String() != ends[0].String() || n.DstIP.String() != ends[1].String() {
+			t.Errorf("%+v", n)
+		}
+	default:
+		t.Errorf("%v", p)
+	}
+}
+
+func TestFlowsHavePortsAndEnvelopesNumbersOfTheirOwn(t *testing.T) {
+	s := newTunnelSegment(t, IP4)
+	ports, numbers := map[string]bool{}, map[string]bool{}
+	for n := range 64 {
+		raw := udp4(fmt.Sprintf("10.2.7.%d", n%32), 18)
+		copy(raw, host(9).HardwareAddr())
+		out := s.receive(1, raw, frame.Virtio{})[0].raw
+		ports[string(out[34:36])], numbers[string(out[18:20])] = true, true
+	}
+	if len(ports) < 28 || len(ports) > 32 || len(numbers) != 64 {
+		t.Errorf("32 flows of 2 packets have %d ports; %d numbers", len(ports), len(numbers))
+	}
+}
+
+func TestASegmentedFrameGoesAsEnvelopesOfItsSegments(t *testing.T) {
+	s := newTunnelSegment(t, IP4)
+	raw := udp4("10.2.7.7", 3000)
+	copy(raw, host(9).HardwareAddr())
+	v := frame.Virtio{Flags: 1, GSOType: frame.GSOUDP, HeaderLen: 42, GSOSize: 1000, ChecksumStart: 34, ChecksumOffset: 6}
+	seen := s.receive(1, raw, v)
+	if len(seen) != 3 {
+		t.Fatalf("%d sent, drops %v", len(seen), s.engine.Drops())
+	}
+	for _, d := range seen {
+		udp := d.raw[vxlanOf(IP4)+8+34:]
+		source, destination := netip.MustParseAddr("10.9.0.1"), netip.MustParseAddr("10.2.7.7")
+		if len(udp) != 1008 || frame.Sum(udp, frame.PseudoHeader(source, destination, 17, len(udp))) != 0xffff || !bytes.Equal(d.raw[34:36], seen[0].raw[34:36]) {
+			t.Errorf("a segment of %d bytes", len(udp))
+		}
+	}
+	// They come back as one frame where the link segments itself.
+	at := vxlanOf(IP4)
+	whole := returned(seen[0].raw)
+	for _, d := range seen[1:] {
+		whole = append(whole, d.raw[at:]...)
+	}
+	n := len(whole) - 34
+	whole[16], whole[17], whole[38], whole[39] = byte((n+20)>>8), byte(n+20), byte(n>>8), byte(n)
+	reseal(whole)
+	size := uint16(len(seen[0].raw) - at)
+	back := s.receive(uplinkIndex, whole, frame.Virtio{Flags: 1, GSOType: frame.GSOUDP, HeaderLen: 42, GSOSize: size, ChecksumStart: 34, ChecksumOffset: 6})
+	if len(back) != 3 || !bytes.Equal(back[2].raw, seen[2].raw[at+8:]) {
+		t.Errorf("%d came out, drops %v", len(back), s.engine.Drops())
+	}
+}
+
+// What a vxlan device of the kernel's sends through a veth may have the inner packet's work undone.
+func TestTheInnerPacketsUnfinishedWorkStaysItsOwn(t *testing.T) {
+	s := newTunnelSegment(t, IP6)
+	out := s.receive(1, between(host(1), host(9)), frame.Virtio{})[0].raw
+	at := uint16(vxlanOf(IP6) + 8)
+	inner := udp4("10.2.7.7", 500)
+	raw := append(slices.Clone(out[:at]), inner...)
+	n := len(raw) - 54
+	raw[18], raw[19], raw[58], raw[59] = byte(n>>8), byte(n), byte(n>>8), byte(n)
+	back := s.receive(uplinkIndex, returned(raw), frame.Virtio{Flags: 1, ChecksumStart: at + 34, ChecksumOffset: 6})
+	want := frame.Virtio{Flags: 1, ChecksumStart: 34, ChecksumOffset: 6}
+	if len(back) != 1 || back[0].virtio != want || !bytes.Equal(back[0].raw, inner) {
+		t.Fatalf("%+v, drops %v", back, s.engine.Drops())
+	}
+	if back = s.receive(uplinkIndex, returned(raw), frame.Virtio{Flags: 1, ChecksumStart: at + 20, ChecksumOffset: 6}); len(back) != 0 {
+		t.Error("a checksum over the inner addresses was let in")
+	}
+}
+
+func TestWhatIsNoTunnelsIsCountedByReason(t *testing.T) {
+	envelope := func(change func(raw []byte)) func(*segment) {
+		return func(s *segment) {
+			raw := returned(s.receive(1, between(host(1), host(9)), frame.Virtio{})[0].raw)
+			change(raw)
+			s.receive(uplinkIndex, raw, frame.Virtio{})
+		}
+	}
+	at := vxlanOf(IP4)
+	for _, c := range []struct {
+		rule, reason string
+		do           func(*segment)
+	}{
+		{"another VNI", "vxlan: no such tunnel packets", envelope(func(b []byte) { b[at+6]++ })},
+		{"another sender", "vxlan: no such tunnel packets", envelope(func(b []byte) { b[29]++; reseal(b) })},
+		{"no I flag", "vxlan: packets with bad flags field in vxlan header", envelope(func(b []byte) { b[at] = 0 })},
+		{"another flag", "vxlan: packets with bad flags field in vxlan header", envelope(func(b []byte) { b[at] |= 1 })},
+		{"no whole header", "vxlan: packets with bad flags field in vxlan header", envelope(func(b []byte) { b[39] = 8 + 7 })},
+		{"a wrong checksum", "vxlan: UDP checksum error", envelope(func(b []byte) { b[40] = 1 })},
+		{"no whole frame", "ethernet frame too short", envelope(func(b []byte) { b[38], b[39] = 0, 8+8+13 })},
+		{"a tunnel that is down", "interface is down", func(s *segment) {
+			raw := returned(s.receive(1, between(host(1), host(9)), frame.Virtio{})[0].raw)
+			s.set(tunnelIndex, Interface{Tunnel: tunnelTo(IP4)})
+			s.engine.Publish()
+			s.receive(uplinkIndex, raw, frame.Virtio{})
+		}},
+		{"a tunnel outside of all bridge domains", "L2 feature forwarding disabled", func(s *segment) {
+			raw := returned(s.receive(1, between(host(1), host(9)), frame.Virtio{})[0].raw)
+			s.change(plain(1, 1))
+			s.receive(uplinkIndex, raw, frame.Virtio{})
+		}},
+		{"too long for the tunnel", "vxlan: packet exceeds the tunnel's MTU", func(s *segment) {
+			s.receive(1, append(between(host(1), host(9)), make([]byte, 1400-45)...), frame.Virtio{})
+		}},
+		{"no route to the other end", "vxlan: no way to the other end", func(s *segment) {
+			s.engine.DelRoute(TableKey{Family: IP4}, netip.MustParsePrefix("192.0.2.0/24"))
+			s.engine.Publish()
+			s.receive(1, between(host(1), host(9)), frame.Virtio{})
+		}},
+		{"a way into the tunnel itself", "vxlan: tunnel in a tunnel", intoItself},
+	} {
+		t.Run(c.rule, func(t *testing.T) {
+			s := newTunnelSegment(t, IP4)
+			c.do(s)
+			if n := s.engine.Drops()[c.reason]; n != 1 {
+				t.Errorf("drops %v", s.engine.Drops())
+			}
+		})
+	}
+}
+
+// intoItself routes the tunnel's envelopes into the bridge domain that the tunnel is in.
+func intoItself(s *segment) {
+	b := routed(1, 1)
+	b.Members = append(b.Members, BridgeMember{Interface: tunnelIndex, SplitHorizon: 1})
+	must(s.tb, s.engine.SetBridge(b))
+	must(s.tb, s.engine.SetRoute(TableKey{Family: IP4}, netip.MustParsePrefix("192.0.2.0/24"), Route{Paths: []Path{{Interface: bviIndex}}}))
+	must(s.tb, s.engine.SetNeighbour(bviIndex, tunnelEnds[IP4][1], host(77), true))
+	s.engine.Publish()
+	s.receive(1, between(host(1), host(9)), frame.Virtio{})
+}
+
+func TestLongEnvelopesAreFragmentedInIPv4AndDroppedInIPv6(t *testing.T) {
+	long := append(between(host(1), host(9)), make([]byte, 1300)...)
+	for f, want := range map[Family]int{IP4: 2, IP6: 0} {
+		s := newTunnelSegment(t, f)
+		s.set(uplinkIndex, Interface{Up: true, MTU: 1300, MAC: portMAC, IP6Enabled: true, Addresses: []netip.Addr{tunnelEnds[f][0]}})
+		s.engine.Publish()
+		if got := len(s.receive(1, long, frame.Virtio{})); got != want {
+			t.Errorf("IPv%d: %d packets, drops %v", f, got, s.engine.Drops())
+		}
+	}
+}
+
+func TestTunnelsComeAndGoWithTheirInterfacesAndTables(t *testing.T) {
+	s := newTunnelSegment(t, IP4)
+	elsewhere := tunnelTo(IP4)
+	elsewhere.Table = 7
+	s.set(tunnelIndex, Interface{Up: true, MTU: 1400, Tunnel: elsewhere})
+	s.engine.Publish()
+	if got := s.receive(1, between(host(1), host(9)), frame.Virtio{}); len(got) != 0 {
+		t.Error("sent by a table that is not there")
+	}
+	k := TableKey{Family: IP4, ID: 7}
+	s.engine.AddTable(k)
+	must(t, s.engine.SetRoute(k, netip.MustParsePrefix("192.0.2.0/24"), Route{Paths: []Path{{Interface: uplinkIndex}}}))
+	s.engine.Publish()
+	sent := s.receive(1, between(host(1), host(9)), frame.Virtio{})
+	if len(sent) != 1 {
+		t.Fatalf("%d sent by the table, drops %v", len(sent), s.engine.Drops())
+	}
+	s.receive(uplinkIndex, returned(sent[0].raw), frame.Virtio{})
+	if s.engine.Drops()["vxlan: no such tunnel packets"] != 1 {
+		t.Errorf("an envelope from another table was taken: %v", s.engine.Drops())
+	}
+	s.served(func() { s.engine.DelBridge(1) })
+	s.engine.DelInterface(tunnelIndex)
+	s.engine.Publish()
+	if left := s.engine.live.Load().tunnels; len(left.byKey) != 0 || len(left.ports) != 0 || len(left.routed) != 0 {
+		t.Errorf("left behind: %+v", left)
+	}
+}
+
+func TestTunnelsAllocateNothing(t *testing.T) {
+	for f := range tunnelEnds {
+		s := newTunnelSegment(t, f)
+		raw := between(host(1), host(9))
+		back := returned(s.receive(1, raw, frame.Virtio{})[0].raw)
+		for _, p := range s.ports {
+			p.show = nil
+		}
+		for on, raw := range map[uint32][]byte{1: raw, uplinkIndex: back} {
+			p := s.ports[on]
+			p.frame = raw
+			if n := testing.AllocsPerRun(100, func() {
+				for p.waiting = rxBurst; p.waiting > 0; {
+					s.worker.round()
+				}
+			}); n != 0 {
+				t.Errorf("IPv%d, received on %d: %v allocations a vector", f, on, n)
+			}
+		}
+	}
+}

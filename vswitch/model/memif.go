@@ -1,0 +1,129 @@
+package model
+
+import (
+	"errors"
+	"fmt"
+	"math/bits"
+
+	"github.com/weftnet/weft/memif"
+	"github.com/weftnet/weft/vswitch/forward"
+	"github.com/weftnet/weft/vswitch/frame"
+	"github.com/weftnet/weft/vswitch/port"
+)
+
+// The modes of a memif, numbered as in VPP's API.
+const (
+	MemifEthernet uint32 = 0
+	MemifIP       uint32 = 1
+)
+
+// Memif says what memif to make, in memif_create_v2's words. A server takes queues, rings and buffers as its client has
+// them, so their sizes are not here.
+type Memif struct {
+	Socket   uint32 // its number
+	ID       uint32 // on the socket
+	Client   bool   // VPP: slave; refused
+	Mode     uint32
+	Secret   memif.Secret
+	RingSize uint32     // 0: VPP's default
+	MAC      *frame.MAC // nil: a random one
+}
+
+// MemifDetails is what memif_details tells, and who is connected.
+type MemifDetails struct {
+	Memif
+	Interface
+	Peer *port.MemifPeer // nil: nobody
+}
+
+// AddMemif makes memif<socket>/<id>, with its socket if it is the first there, and returns its index. Its link is up while
+// a client is connected.
+//
+// The errors are those of memif_create_v2_t_handler and memif_create_if (VPP 25.10, src/plugins/memif/memif_api.c and
+// memif.c), in their order: a ring that is no power of two, an unknown socket (both INVALID_ARGUMENT); a socket of the
+// other role, an id that is taken (SUBIF_ALREADY_EXISTS); a mode that is not (SYSCALL_ERROR_2); a socket that cannot be
+// bound, as its directory is missing (SYSCALL_ERROR_4). Where VPP serves clients only we say UNSUPPORTED.
+func (m *Model) AddMemif(c Memif) (uint32, error) {
+	defer m.change()()
+	s, err := m.checkMemifLocked(c)
+	if err != nil {
+		return 0, err
+	}
+	index, err := m.freeIndexLocked()
+	if err != nil {
+		return 0, err
+	}
+	i := newMemif(index, c)
+	order := port.MemifConfig{Socket: s.path, ID: c.ID, Secret: c.Secret, Bare: c.Mode == MemifIP, Name: i.Name}
+	if err := m.engine.OpenMemif(index, order); err != nil {
+		m.log.Warn("memif not made", "interface", i.Name, "socket", s.path, "err", err)
+		return 0, SyscallError4
+	}
+	if err := m.addLocked(i); err != nil {
+		return 0, errors.Join(err, m.engine.ClosePort(index))
+	}
+	s.memifs[c.ID] = i
+	return index, nil
+}
+
+func (m *Model) checkMemifLocked(c Memif) (*memifSocket, error) {
+	s := m.sockets[c.Socket]
+	switch {
+	case c.RingSize != 0 && bits.OnesCount32(c.RingSize) != 1, s == nil:
+		return nil, InvalidArgument
+	case len(s.memifs) > 0 && c.Client, s.memifs[c.ID] != nil:
+		return nil, SubifAlreadyExists
+	case c.Mode > MemifIP:
+		return nil, SyscallError2
+	case c.Client:
+		return nil, Unsupported
+	case m.samePathLocked(c.Socket, s.path):
+		m.log.Warn("memif not made", "socket", s.path, "err", "another socket number has memifs on this path")
+		return nil, SyscallError4
+	}
+	return s, nil
+}
+
+func newMemif(index uint32, c Memif) *iface {
+	base := Interface{Index: index, Name: fmt.Sprintf("memif%d/%d", c.Socket, c.ID), DevType: "memif"}
+	var i *iface
+	if c.Mode == MemifIP {
+		i = newIface(base) // without MAC and MTU, as in VPP
+	} else {
+		base.MAC = randomMAC()
+		if c.MAC != nil {
+			base.MAC = *c.MAC
+		}
+		i = newEthernet(base)
+	}
+	i.memif, i.portFailed = &c, true
+	return i
+}
+
+// DeleteMemif removes a memif, whose client is told; another interface is InvalidSwIfIndex.
+func (m *Model) DeleteMemif(index uint32) error {
+	defer m.change()()
+	i, ok := m.interfaces[index]
+	if !ok || i.memif == nil {
+		return InvalidSwIfIndex
+	}
+	if err := m.engine.ClosePort(index); err != nil && !errors.Is(err, forward.ErrNoPort) {
+		m.log.Error("port not closed", "interface", i.Name, "err", err)
+	}
+	delete(m.sockets[i.memif.Socket].memifs, i.memif.ID)
+	m.removeLocked(i)
+	return nil
+}
+
+// Memifs lists the memifs by index.
+func (m *Model) Memifs() []MemifDetails {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var list []MemifDetails
+	for _, n := range m.indexesLocked() {
+		if i := m.interfaces[n]; i.memif != nil {
+			list = append(list, MemifDetails{Memif: *i.memif, Interface: i.Interface, Peer: i.peer})
+		}
+	}
+	return list
+}

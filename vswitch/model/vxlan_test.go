@@ -1,0 +1,164 @@
+package model
+
+import (
+	"errors"
+	"net/netip"
+	"slices"
+	"testing"
+
+	"github.com/weftnet/weft/vswitch/forward"
+	"github.com/weftnet/weft/vswitch/model/modeltest"
+)
+
+// vxlanBetween is a tunnel between two addresses.
+func vxlanBetween(source, destination string) VXLAN {
+	return VXLAN{Instance: NoIndex, Source: netip.MustParseAddr(source), Destination: netip.MustParseAddr(destination), VNI: 10,
+		DecapNext: NoIndex, MulticastInterface: NoIndex}
+}
+
+func (b *bench) vxlan(t *testing.T, v VXLAN) uint32 {
+	t.Helper()
+	index, err := b.AddVXLAN(v)
+	do(t, err)
+	return index
+}
+
+// carried tells whether the engine has a socket for a tunnel.
+func (b *bench) carried(index uint32) (by netip.AddrPort, is bool) {
+	b.engine.Look(func(s modeltest.State) { by, is = s.Tunnels[index] })
+	return by, is
+}
+
+func TestTunnelsAreRefusedAsVPPRefusesThem(t *testing.T) {
+	good := vxlanBetween("192.0.2.1", "192.0.2.2")
+	for rule, c := range map[string]struct {
+		change func(*VXLAN)
+		want   Retval
+	}{
+		"a VRF that does not exist": {func(v *VXLAN) { v.VRF, v.Destination = 7, v.Source }, NoSuchFIB},
+		"two families":              {func(v *VXLAN) { v.Destination = netip.MustParseAddr("2001:db8::2") }, InvalidValue},
+		"the same address twice":    {func(v *VXLAN) { v.Destination = v.Source }, SameSrcDst},
+		"a group on no interface":   {func(v *VXLAN) { v.Destination = netip.MustParseAddr("239.1.1.1") }, InvalidSwIfIndex},
+		"a group": {func(v *VXLAN) { v.Destination, v.MulticastInterface = netip.MustParseAddr("239.1.1.1"), 0 },
+			Unsupported},
+		"IP packets":                {func(v *VXLAN) { v.L3 = true }, Unsupported},
+		"no VNI":                    {func(v *VXLAN) { v.VNI = 0 }, InvalidValue},
+		"a VNI of 25 bits":          {func(v *VXLAN) { v.VNI = 1 << 24 }, InvalidValue},
+		"no source":                 {func(v *VXLAN) { v.Source = netip.IPv4Unspecified() }, InvalidValue},
+		"a tunnel that exists":      {func(v *VXLAN) { v.Instance, v.DestinationPort = 9, 1 }, TunnelExist},
+		"an instance that is taken": {func(v *VXLAN) { v.Instance, v.VNI = 0, 11 }, InstanceInUse},
+		"a next node":               {func(v *VXLAN) { v.DecapNext, v.VNI = 5, 11 }, InvalidDecapNext},
+	} {
+		t.Run(rule, func(t *testing.T) {
+			b := newBench()
+			b.vxlan(t, good)
+			v := good
+			c.change(&v)
+			if index, err := b.AddVXLAN(v); !errors.Is(err, c.want) || index != NoIndex {
+				t.Errorf("%d, %v, wanted %v", index, err, c.want)
+			}
+			if len(b.VXLANs(NoIndex)) != 1 {
+				t.Error("something was made")
+			}
+		})
+	}
+}
+
+func TestATunnelIsUpAndNamedByItsInstance(t *testing.T) {
+	b := newBench()
+	v := vxlanBetween("192.0.2.1", "192.0.2.2")
+	v.Instance = 1
+	b.vxlan(t, v)
+	v.VNI, v.Instance = 11, NoIndex
+	first := b.vxlan(t, v)
+	v.VNI = 12
+	third := b.vxlan(t, v)
+	var names []string
+	for _, i := range b.Interfaces(InterfaceFilter{ByName: true, Name: "vxlan"}) {
+		names = append(names, i.Name)
+		if !i.AdminUp || !i.LinkUp || i.DevType != "VXLAN" || i.MTU[0] != 9000 || i.MAC.IsZero() {
+			t.Errorf("%+v", i)
+		}
+	}
+	if want := []string{"vxlan_tunnel1", "vxlan_tunnel0", "vxlan_tunnel2"}; !slices.Equal(names, want) {
+		t.Errorf("%v", names)
+	}
+	if d := b.VXLANs(third); len(d) != 1 || d[0].SourcePort != 4789 || d[0].DestinationPort != 4789 || d[0].DecapNext != 1 {
+		t.Errorf("%+v", d)
+	}
+	v.VNI = 11
+	if index, err := b.DeleteVXLAN(v); err != nil || index != first {
+		t.Error(index, err)
+	}
+	if _, err := b.DeleteVXLAN(v); !errors.Is(err, NoSuchEntry) {
+		t.Errorf("deleted twice: %v", err)
+	}
+	if _, is := b.carried(first); is {
+		t.Error("the socket is left behind")
+	}
+}
+
+func TestATunnelGoesByRoutesWhileItsSourceIsOurs(t *testing.T) {
+	b := newBench()
+	b.AddTable(forward.TableKey{Family: forward.IP4, ID: 7}, "")
+	loop := b.loopback(t)
+	do(t, b.SetTable(loop, forward.TableKey{Family: forward.IP4, ID: 7}))
+	v, other := vxlanBetween("192.0.2.1", "192.0.2.2"), vxlanBetween("192.0.2.1", "192.0.2.2")
+	v.VRF = 7
+	there, elsewhere := b.vxlan(t, v), b.vxlan(t, other)
+	own := netip.MustParsePrefix("192.0.2.1/24")
+	for _, change := range []struct {
+		what   string
+		do     func() error
+		routed bool
+	}{
+		{"nothing", func() error { return nil }, false},
+		{"the address came", func() error { return b.AddAddress(loop, own) }, true},
+		{"the address went", func() error { return b.DeleteAddress(loop, own) }, false},
+		{"the address came again", func() error { return b.AddAddress(loop, own) }, true},
+		{"its interface went", func() error { return b.DeleteLoopback(loop) }, false},
+	} {
+		do(t, change.do())
+		if by, is := b.carried(there); is == change.routed || is && by != netip.MustParseAddrPort("192.0.2.1:4789") {
+			t.Errorf("%s: carried by a socket %t, %v", change.what, is, by)
+		}
+		if _, is := b.carried(elsewhere); !is {
+			t.Errorf("%s: the tunnel of another VRF is routed", change.what)
+		}
+	}
+	b.DeleteTable(forward.TableKey{Family: forward.IP4, ID: 7})
+	if !slices.ContainsFunc(b.Tables(), func(t Table) bool { return t.ID == 7 }) {
+		t.Error("the tunnel does not keep its VRF")
+	}
+	if _, err := b.DeleteVXLAN(v); err != nil {
+		t.Error(err)
+	}
+	if slices.ContainsFunc(b.Tables(), func(t Table) bool { return t.ID == 7 }) {
+		t.Error("the VRF is left behind")
+	}
+}
+
+func TestATunnelsLinkIsItsSockets(t *testing.T) {
+	b := newBench()
+	b.engine.FailTap(errors.New("no such address"))
+	index := b.vxlan(t, vxlanBetween("192.0.2.1", "192.0.2.2"))
+	up := func() bool { return b.Interfaces(InterfaceFilter{Index: index})[0].LinkUp }
+	if up() {
+		t.Error("up without a socket")
+	}
+	b.events = nil
+	b.Take(forward.Event{Kind: forward.PortUp, Interface: index})
+	if want := []InterfaceEvent{{Index: index, LinkUp: true}}; !up() || !slices.Equal(b.events, want) {
+		t.Errorf("after the socket was opened: %+v", b.events)
+	}
+	b.events = nil
+	b.Take(forward.Event{Kind: forward.PortDown, Interface: index, Err: errors.New("gone")})
+	if want := []InterfaceEvent{{Index: index}}; up() || !slices.Equal(b.events, want) {
+		t.Errorf("after the socket broke: %+v", b.events)
+	}
+	b.events = nil
+	b.loopback(t, "192.0.2.1/24") // routes need no socket
+	if !up() || !slices.Contains(b.events, InterfaceEvent{Index: index, LinkUp: true}) {
+		t.Errorf("after the address came: %+v", b.events)
+	}
+}

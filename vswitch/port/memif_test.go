@@ -1,0 +1,118 @@
+package port
+
+import (
+	"bytes"
+	"context"
+	"path/filepath"
+	"testing"
+
+	"github.com/weftnet/weft/memif"
+	"github.com/weftnet/weft/vswitch/frame"
+)
+
+// memifEnds are a port and the client that it serves.
+func memifEnds(t *testing.T, bare bool) (*Memif, *memif.Conn) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "memif.sock")
+	l, err := memif.Listen(path, memif.ListenOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	mode := memif.Ethernet
+	if bare {
+		mode = memif.IP
+	}
+	connected, gone := make(chan *memif.Conn, 1), make(chan struct{})
+	if _, err := l.Add(memif.Config{Mode: mode, Connected: func(c *memif.Conn) { connected <- c },
+		Disconnected: func(*memif.Conn, error) { close(gone) }}); err != nil {
+		t.Fatal(err)
+	}
+	client, err := memif.Connect(context.Background(), memif.ClientConfig{Socket: path, Mode: mode, Name: "eth9"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := NewMemif(<-connected, bare)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		client.Release()
+		<-gone
+		if err := m.Close(); err != nil {
+			t.Error(err)
+		}
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return m, client
+}
+
+func TestAMemifsPacketsWithoutEthernetAreFramesInside(t *testing.T) {
+	m, client := memifEnds(t, true)
+	if m.Takes() != (Offload{}) || m.Peer().Interface != "eth9" {
+		t.Errorf("takes %+v, peer %+v", m.Takes(), m.Peer())
+	}
+	packets := [][]byte{append([]byte{0x45}, bytes.Repeat([]byte{4}, 30)...), append([]byte{0x60}, bytes.Repeat([]byte{6}, 50)...), {0x10}}
+	if n := client.TxQueues()[0].Send(packets); n != len(packets) {
+		t.Fatalf("%d sent", n)
+	}
+	v := make([]*frame.Buffer, 8)
+	frame.NewPool(frame.SmallSize, len(v)).Take(v)
+	n, err := m.Receive(v)
+	if err != nil || n != len(packets) {
+		t.Fatalf("%d received, %v", n, err)
+	}
+	for i, kind := range []uint16{frame.TypeIPv4, frame.TypeIPv6, 0} {
+		if e := frame.Ethernet(v[i].Bytes()); e.Type() != kind || !bytes.Equal(e.Payload(), packets[i]) {
+			t.Errorf("packet %d is %x", i, []byte(e))
+		}
+	}
+	if n, err := m.Transmit(v[:n]); err != nil || n != len(packets) {
+		t.Fatalf("%d transmitted, %v", n, err)
+	}
+	room := [][]byte{make([]byte, 100), make([]byte, 100), make([]byte, 100)}
+	if n := client.RxQueues()[0].Receive(room); n != len(packets) {
+		t.Fatalf("%d came back", n)
+	}
+	for i := range packets {
+		if !bytes.Equal(room[i], packets[i]) {
+			t.Errorf("packet %d came back as %x", i, room[i])
+		}
+	}
+}
+
+// A client that is not there any more takes nothing and gives nothing, and nobody is hurt.
+func TestAMemifWhoseClientIsGoneIsEmptyAndFull(t *testing.T) {
+	m, client := memifEnds(t, false)
+	client.TxQueues()[0].Send([][]byte{make([]byte, 60)})
+	client.Close()
+	<-client.Gone()
+	<-m.conn.Gone()
+	v := make([]*frame.Buffer, 4)
+	frame.NewPool(frame.SmallSize, len(v)).Take(v)
+	for _, b := range v {
+		b.SetLen(60)
+	}
+	if n, err := m.Transmit(v); n != 0 || err != nil || v[0].Len() != 0 {
+		t.Errorf("%d transmitted, %v", n, err)
+	}
+	if n, err := m.Receive(v); n != 0 || err != nil {
+		t.Errorf("%d received, %v", n, err)
+	}
+	if m.Arm(true) {
+		t.Error("frames wait")
+	}
+	m.Arm(false)
+}
+
+func FuzzFlowOf(f *testing.F) {
+	f.Add([]byte{})
+	f.Add(append(make([]byte, 12), 0x08, 0x00, 0x45))
+	f.Add(append(append(make([]byte, 12), 0x86, 0xdd), bytes.Repeat([]byte{0x60}, 44)...))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if flowOf(b) != flowOf(bytes.Clone(b)) {
+			t.Error("one frame, two flows")
+		}
+	})
+}
