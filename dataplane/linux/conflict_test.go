@@ -127,6 +127,7 @@ func (l *lab) tryRoute(destination, gateway string) error {
 	return refusal(l, backendOf(routeDescriptor()), destination, l.route(destination, gateway).value.(wire.LinuxRoute))
 }
 
+// rows: CAL-31
 func TestRouteThatLeadsTheSameWayIsTaken(t *testing.T) {
 	l := newLab(t)
 	l.inside(func() {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/vishvananda/netlink"
 
@@ -30,6 +31,11 @@ type lab struct {
 func newLab(t *testing.T) *lab {
 	t.Helper()
 	netnstest.RequireTap(t)
+	for deadline := time.Now().Add(20 * time.Second); isThere(hostEnd); { // an earlier test's goes after its namespace
+		if time.Now().After(deadline) {
+			t.Fatalf("link %s of an earlier test is still there", hostEnd)
+		}
+	}
 	l := &lab{T: t, path: netnstest.New(t)}
 	l.inside(func() { addTap(t, "eth0") })
 	l.s = kvscheduler.New(kvscheduler.Config{Sources: []string{"test"}})

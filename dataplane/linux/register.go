@@ -5,7 +5,7 @@ import (
 	"github.com/weftnet/weft/wire"
 )
 
-// Lane is the scheduler's lane of all kinds of this package: the kernel does them under one lock.
+// Lane is the scheduler's lane of the kinds of this package but files: the kernel does them under one lock.
 const Lane = "netlink"
 
 // Kinds are the kinds of this package, typed.
@@ -17,12 +17,14 @@ type Kinds struct {
 	Route     kvscheduler.KindOf[wire.LinuxRoute]
 	Neighbour kvscheduler.KindOf[wire.LinuxNeighbour]
 	Sysctl    kvscheduler.KindOf[wire.Sysctl]
+	File      kvscheduler.KindOf[wire.File]
 }
 
 // All names the kinds.
 func (k Kinds) All() []kvscheduler.Kind {
 	return []kvscheduler.Kind{
 		k.Namespace.ID(), k.TapPeer.ID(), k.Veth.ID(), k.Address.ID(), k.Route.ID(), k.Neighbour.ID(), k.Sysctl.ID(),
+		k.File.ID(),
 	}
 }
 
@@ -46,6 +48,9 @@ func Register(s *kvscheduler.Scheduler) (k Kinds, err error) {
 	if k.Neighbour, err = kvscheduler.Register(s, neighbourDescriptor()); err != nil {
 		return k, err
 	}
-	k.Sysctl, err = kvscheduler.Register(s, sysctlDescriptor())
+	if k.Sysctl, err = kvscheduler.Register(s, sysctlDescriptor()); err != nil {
+		return k, err
+	}
+	k.File, err = kvscheduler.Register(s, fileDescriptor())
 	return k, err
 }

@@ -133,6 +133,7 @@ func movePodEnd(l *lab) {
 	l.inside(func() { must(l.T, netlink.LinkSetNsFd(mustFind(l.T, "eth1"), int(home.Fd()))) })
 }
 
+// rows: CAL-15
 func TestVethIsRepaired(t *testing.T) {
 	for name, spoil := range spoilers() {
 		t.Run(name, func(t *testing.T) {

@@ -58,16 +58,3 @@ func linkOf(p wire.AFPacket) []kvscheduler.Dep {
 func diedUntagged(d *interfaces.SwInterfaceDetails) bool {
 	return d.Tag == "" && strings.HasPrefix(d.InterfaceName, hostLinkPrefix)
 }
-
-// holds tells whether the link that is wanted is held by an interface that got no tag, and notes its number: it is what
-// a creation left that was not finished.
-func (p *ports) holds(it *interfaceItem) bool {
-	for _, d := range p.list {
-		link, ok := p.links[Index(d.SwIfIndex)]
-		if ok && it.Want.Type == wire.TypeAFPacket && link == it.Want.AFPacket.Link && d.Tag == "" {
-			it.NewMeta = Index(d.SwIfIndex)
-			return true
-		}
-	}
-	return false
-}

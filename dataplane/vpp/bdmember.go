@@ -19,14 +19,14 @@ type bridgeMembers struct{ c *Client }
 func bridgeMemberDescriptor(c *Client) kvscheduler.Descriptor[wire.BridgeMember, Index] {
 	return kvscheduler.Descriptor[wire.BridgeMember, Index]{
 		Name: wire.KindBridgeMember, Lane: Lane,
-		Equal:    func(want, have wire.BridgeMember) bool { return want == have },
+		Equal:    sameBridgeMember,
 		Validate: validateBridgeMember,
 		// The dataplane would make a bridge domain that it does not know, with features of its own choice.
 		Deps: func(_ string, v wire.BridgeMember) []kvscheduler.Dep {
-			return []kvscheduler.Dep{
-				{Label: "interface", On: ref(wire.KindInterface, v.Interface), Mode: kvscheduler.Follow},
-				{Label: "bridge domain", On: ref(wire.KindBridgeDomain, v.BridgeDomain)},
-			}
+			return judged(v.Judged, v.Interface,
+				kvscheduler.Dep{Label: "interface", On: ref(wire.KindInterface, v.Interface), Mode: kvscheduler.Follow},
+				kvscheduler.Dep{Label: "bridge domain", On: ref(wire.KindBridgeDomain, v.BridgeDomain)},
+			)
 		},
 		Recreate: func(have, want wire.BridgeMember) bool {
 			return have.BridgeDomain != want.BridgeDomain || have.BVI != want.BVI
@@ -35,6 +35,12 @@ func bridgeMemberDescriptor(c *Client) kvscheduler.Descriptor[wire.BridgeMember,
 		After:   []string{wire.KindInterface, wire.KindBridgeDomain},
 		Backend: bridgeMembers{c},
 	}
+}
+
+// sameBridgeMember leaves out what the dataplane cannot report.
+func sameBridgeMember(want, have wire.BridgeMember) bool {
+	have.Judged = want.Judged
+	return want == have
 }
 
 func validateBridgeMember(name string, v wire.BridgeMember) error {

@@ -20,6 +20,7 @@ type Options struct {
 	Limit     time.Duration        // of the wait for one answer; 5 s
 	Probe     time.Duration        // between two probes of the dataplane's health; 1 s
 	Redial    time.Duration        // between two attempts to connect; 100 ms
+	Sockets   string               // directory below which all memif sockets are ours; /run/weft/memif
 	Connected func(version string) // a connection is usable: what is there must be read back
 	Lost      func(error)          // the connection broke; operations under way have an unknown outcome
 }
@@ -244,6 +245,9 @@ func (o *Options) defaults() {
 		if *d.value <= 0 {
 			*d.value = d.usual
 		}
+	}
+	if o.Sockets == "" {
+		o.Sockets = "/run/weft/memif"
 	}
 	if o.Connected == nil {
 		o.Connected = func(string) {}

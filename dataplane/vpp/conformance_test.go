@@ -159,6 +159,7 @@ func (l *lab) disturb(key string, b behind) {
 	l.quiet()
 }
 
+// rows: AWS-40
 func TestTapIsMadeInItsNamespace(t *testing.T) {
 	netnstest.RequireTap(t)
 	l := newLab(t)

@@ -11,7 +11,9 @@ import (
 	"go.fd.io/govpp/binapi/af_packet"
 	interfaces "go.fd.io/govpp/binapi/interface"
 	"go.fd.io/govpp/binapi/interface_types"
+	"go.fd.io/govpp/binapi/memif"
 	"go.fd.io/govpp/binapi/tapv2"
+	"go.fd.io/govpp/binapi/vxlan"
 
 	"github.com/weftnet/weft/kvscheduler"
 	"github.com/weftnet/weft/wire"
@@ -31,9 +33,12 @@ func interfaceDescriptor(c *Client) kvscheduler.Descriptor[wire.Interface, Index
 		Hash:     interfaceHash,
 		// The hash agrees, so the end in Linux was made as the last value says.
 		Merge: func(dumped, last wire.Interface) wire.Interface {
-			dumped.Tap, dumped.AFPacket = last.Tap, last.AFPacket
+			dumped.Tap, dumped.AFPacket, dumped.Memif, dumped.VXLAN = last.Tap, last.AFPacket, last.Memif, last.VXLAN
 			return dumped
 		},
+		Redact:  redactInterface,
+		Encode:  encodeInterface,
+		Decode:  decodeInterface,
 		Backend: ifaces{c},
 	}
 }
@@ -51,9 +56,9 @@ func validateInterface(name string, v wire.Interface) error {
 }
 
 func validateType(v wire.Interface) error {
-	tap, link := v.Tap != wire.Tap{}, v.AFPacket != wire.AFPacket{}
+	tap, link, memif, tunnel := v.Tap != wire.Tap{}, v.AFPacket != wire.AFPacket{}, v.Memif != wire.Memif{}, v.VXLAN != wire.VXLAN{}
 	switch v.Type {
-	case wire.TypeTap, wire.TypeAFPacket, wire.TypeLoopback:
+	case wire.TypeTap, wire.TypeAFPacket, wire.TypeLoopback, wire.TypeMemif, wire.TypeVXLAN:
 	default:
 		return fmt.Errorf("type %q is not known", v.Type)
 	}
@@ -62,10 +67,18 @@ func validateType(v wire.Interface) error {
 		return errors.New("only an interface of type tap has a Linux end")
 	case link && v.Type != wire.TypeAFPacket:
 		return errors.New("only an interface of type af_packet has a link")
+	case memif && v.Type != wire.TypeMemif:
+		return errors.New("only an interface of type memif has a socket")
+	case tunnel && v.Type != wire.TypeVXLAN:
+		return errOnlyVXLAN
 	case v.Type == wire.TypeTap:
 		return validateTap(v.Tap)
 	case v.Type == wire.TypeAFPacket:
 		return validateAFPacket(v.AFPacket)
+	case v.Type == wire.TypeMemif:
+		return validateMemif(v.Memif)
+	case v.Type == wire.TypeVXLAN:
+		return validateVXLAN(v.VXLAN)
 	}
 	return nil
 }
@@ -74,6 +87,8 @@ func interfaceDeps(_ string, v wire.Interface) []kvscheduler.Dep {
 	switch {
 	case v.Type == wire.TypeAFPacket:
 		return linkOf(v.AFPacket)
+	case v.Type == wire.TypeMemif:
+		return socketOf(v.Memif)
 	case v.Tap.Namespace != "":
 		return []kvscheduler.Dep{{Label: "network namespace", On: ref(wire.KindNamespace, v.Tap.Namespace)}}
 	}
@@ -82,13 +97,18 @@ func interfaceDeps(_ string, v wire.Interface) []kvscheduler.Dep {
 
 // equalInterfaces leaves to the dataplane what want does not say.
 func equalInterfaces(want, have wire.Interface) bool {
-	return madeAlike(want, have) && want.Up == have.Up &&
-		(want.MAC.IsZero() || want.MAC == have.MAC) && (want.MTU == 0 || want.MTU == have.MTU)
+	return madeAlike(want, have) && want.Up == have.Up && !otherMAC(want, have) && (want.MTU == 0 || want.MTU == have.MTU)
+}
+
+// otherMAC tells whether the MAC is not the wanted one. Where packets begin with IP there is none to have.
+func otherMAC(want, have wire.Interface) bool {
+	return !want.MAC.IsZero() && want.MAC != have.MAC && want.Memif.Mode != wire.MemifIP
 }
 
 // madeAlike tells whether nothing differs that is decided when an interface is made.
 func madeAlike(want, have wire.Interface) bool {
-	return want.Type == have.Type && want.AFPacket == have.AFPacket && equalTaps(want.Tap, have.Tap)
+	return want.Type == have.Type && want.AFPacket == have.AFPacket && want.Memif == have.Memif && equalTaps(want.Tap, have.Tap) &&
+		equalVXLANs(want.VXLAN, have.VXLAN)
 }
 
 func equalTaps(want, have wire.Tap) bool {
@@ -100,16 +120,16 @@ func equalTaps(want, have wire.Tap) bool {
 // not get it all.
 func (b ifaces) Create(ctx context.Context, batch []interfaceItem) {
 	made := b.make(ctx, batch)
-	b.adopt(ctx, batch)
+	b.adopt(ctx, batch, made)
 	b.finish(ctx, batch, made)
 	b.undo(ctx, batch, made)
 }
 
-// make tells which items it made itself. Of loopbacks, unlike taps and links, the dataplane would make a second one: those
-// that are there are not made.
+// make tells which items it made itself. Of loopbacks, unlike taps, links and tunnels, the dataplane would make a second
+// one: those that are there are not made. These and tunnels get numbers that are free.
 func (b ifaces) make(ctx context.Context, batch []interfaceItem) []bool {
-	there, err := b.loopbacks(ctx, batch)
-	taken := there.takenInstances()
+	there, err := b.numbered(ctx, batch)
+	loops, tunnels := there.takenInstances(loopbackInstance), there.takenInstances(vxlanInstance)
 	requests, items := make([]*request, 0, len(batch)), make([]int, 0, len(batch))
 	for i := range batch {
 		it := &batch[i]
@@ -122,10 +142,14 @@ func (b ifaces) make(ctx context.Context, batch []interfaceItem) []bool {
 			}
 		case it.Want.Type == wire.TypeAFPacket:
 			r = newAFPacket(it.Name, it.Want)
+		case it.Want.Type == wire.TypeMemif:
+			r = newMemif(it.Name, it.Want, handle[SocketID](it, 0))
 		case err != nil:
 			it.Err = err
+		case it.Want.Type == wire.TypeVXLAN:
+			r = newVXLAN(it.Name, it.Want, tunnels)
 		case !there.has(it):
-			r = newLoopback(it.Name, it.Want, taken)
+			r = newLoopback(it.Name, it.Want, loops)
 		}
 		if r != nil && it.Err == nil {
 			requests, items = append(requests, r), append(items, i)
@@ -136,23 +160,33 @@ func (b ifaces) make(ctx context.Context, batch []interfaceItem) []bool {
 	for n, r := range requests {
 		it := &batch[items[n]]
 		it.Err = r.fault()
+		it.NewMeta = numberIn(r.reply)
 		made[items[n]] = it.Err == nil
-		switch reply := r.reply.(type) {
-		case *tapv2.TapCreateV3Reply:
-			it.NewMeta = Index(reply.SwIfIndex)
-		case *interfaces.CreateLoopbackInstanceReply:
-			it.NewMeta = Index(reply.SwIfIndex)
-		case *af_packet.AfPacketCreateV3Reply:
-			it.NewMeta = Index(reply.SwIfIndex)
-		}
 	}
 	return made
 }
 
-// loopbacks are what is there, looked up only if the batch has a loopback.
-func (b ifaces) loopbacks(ctx context.Context, batch []interfaceItem) (*ports, error) {
+// numberIn is the number of the interface that was made.
+func numberIn(reply api.Message) Index {
+	switch reply := reply.(type) {
+	case *tapv2.TapCreateV3Reply:
+		return Index(reply.SwIfIndex)
+	case *interfaces.CreateLoopbackInstanceReply:
+		return Index(reply.SwIfIndex)
+	case *af_packet.AfPacketCreateV3Reply:
+		return Index(reply.SwIfIndex)
+	case *memif.MemifCreateV2Reply:
+		return Index(reply.SwIfIndex)
+	case *vxlan.VxlanAddDelTunnelV3Reply:
+		return Index(reply.SwIfIndex)
+	}
+	return noIndex
+}
+
+// numbered are what is there, looked up only if the batch has what gets a number.
+func (b ifaces) numbered(ctx context.Context, batch []interfaceItem) (*ports, error) {
 	for i := range batch {
-		if batch[i].Want.Type == wire.TypeLoopback {
+		if t := batch[i].Want.Type; t == wire.TypeLoopback || t == wire.TypeVXLAN {
 			p, err := b.c.ports(ctx)
 			if err != nil {
 				return &ports{}, kvscheduler.Refused(err)
@@ -161,37 +195,6 @@ func (b ifaces) loopbacks(ctx context.Context, batch []interfaceItem) (*ports, e
 		}
 	}
 	return &ports{}, nil
-}
-
-// has tells whether the wanted interface is there, made just so, and notes its number.
-func (p *ports) has(it *interfaceItem) bool {
-	d := p.byName[it.Name]
-	if d == nil || d.Tag != interfaceTag(it.Name, it.Want) {
-		return false
-	}
-	it.NewMeta = Index(d.SwIfIndex)
-	return true
-}
-
-// adopt finds interfaces that were refused because they are there already, just as they should be or not yet finished.
-func (b ifaces) adopt(ctx context.Context, batch []interfaceItem) {
-	var there *ports
-	for i := range batch {
-		it := &batch[i]
-		refusal := new(api.VPPApiError)
-		if it.Err == nil || !errors.As(it.Err, refusal) {
-			continue
-		}
-		if there == nil {
-			var err error
-			if there, err = b.c.ports(ctx); err != nil {
-				return
-			}
-		}
-		if there.has(it) || there.holds(it) {
-			it.Err = nil
-		}
-	}
 }
 
 // finish sets what creation could not.
@@ -205,13 +208,14 @@ func (b ifaces) finish(ctx context.Context, batch []interfaceItem, made []bool) 
 		if it.Want.Type != wire.TypeTap {
 			s.tag(i, it)
 		}
-		if it.Want.Type == wire.TypeAFPacket && !made[i] && !it.Want.MAC.IsZero() {
+		tunnel := it.Want.Type == wire.TypeVXLAN // which is made up, and with a MAC that it chooses
+		if (tunnel || it.Want.Type == wire.TypeAFPacket && !made[i]) && !it.Want.MAC.IsZero() {
 			s.mac(i, it)
 		}
 		if it.Want.MTU != 0 {
 			s.mtu(i, it)
 		}
-		if it.Want.Up {
+		if it.Want.Up || tunnel {
 			s.flags(i, it)
 		}
 	}
@@ -243,7 +247,7 @@ func (b ifaces) Update(ctx context.Context, batch []interfaceItem) {
 	for i := range batch {
 		it := &batch[i]
 		want, have := it.Want, it.Have
-		if !want.MAC.IsZero() && want.MAC != have.MAC {
+		if otherMAC(want, have) {
 			s.mac(i, it)
 		}
 		if want.MTU != 0 && want.MTU != have.MTU {
@@ -256,52 +260,6 @@ func (b ifaces) Update(ctx context.Context, batch []interfaceItem) {
 	s.send(ctx, b.c, batch)
 }
 
-// Delete looks first whether the number still means our interface: the dataplane may have been restarted meanwhile.
-func (b ifaces) Delete(ctx context.Context, batch []interfaceItem) {
-	looks := newRequests(batch, func(it *interfaceItem) *request {
-		return askAll(&interfaces.SwInterfaceDump{SwIfIndex: it.Meta.api()}, &interfaces.SwInterfaceDetails{})
-	})
-	b.c.exchange(ctx, looks...)
-	var requests []*request
-	var items []*interfaceItem
-	for i, look := range looks {
-		it := &batch[i]
-		if err := look.fault(); err != nil {
-			it.Err = kvscheduler.Refused(err)
-			continue
-		}
-		if b.present(look, it) {
-			requests, items = append(requests, remove(it.Name, it.Have, it.Meta)), append(items, it)
-		}
-	}
-	b.c.exchange(ctx, requests...)
-	for i, r := range requests {
-		items[i].Err = r.fault()
-	}
-}
-
-func (b ifaces) present(look *request, it *interfaceItem) bool {
-	for _, d := range listOf[*interfaces.SwInterfaceDetails](look) {
-		name, _, ours := identity(d)
-		if Index(d.SwIfIndex) == it.Meta && ours && (name == it.Name || duplicate(name, it.Meta) == it.Name) {
-			return true
-		}
-	}
-	return false
-}
-
-func remove(name string, v wire.Interface, i Index) *request {
-	switch v.Type {
-	case wire.TypeTap:
-		return ask("tap_delete_v2 "+name, &tapv2.TapDeleteV2{SwIfIndex: i.api()}, &tapv2.TapDeleteV2Reply{}).
-			fineIf(api.INVALID_SW_IF_INDEX)
-	case wire.TypeAFPacket:
-		return deleteAFPacket(name, v)
-	}
-	return ask("delete_loopback "+name, &interfaces.DeleteLoopback{SwIfIndex: i.api()}, &interfaces.DeleteLoopbackReply{}).
-		fineIf(api.INVALID_SW_IF_INDEX)
-}
-
 // Dump lists the interfaces with our tags, and those that died before they got one.
 func (b ifaces) Dump(ctx context.Context, _ kvscheduler.View) iter.Seq2[kvscheduler.Actual[wire.Interface, Index], error] {
 	p, err := b.c.ports(ctx)
@@ -310,7 +268,7 @@ func (b ifaces) Dump(ctx context.Context, _ kvscheduler.View) iter.Seq2[kvschedu
 	}
 	var found []kvscheduler.Actual[wire.Interface, Index]
 	for _, d := range p.list {
-		if _, hash, ours := identity(d); ours {
+		if _, hash, ours := p.identity(d); ours {
 			found = append(found, kvscheduler.Actual[wire.Interface, Index]{
 				Name: p.byIndex[Index(d.SwIfIndex)], V: p.value(d), Meta: Index(d.SwIfIndex), Hash: hash, HasHash: d.Tag != "",
 			})
@@ -325,11 +283,21 @@ func (p *ports) value(d *interfaces.SwInterfaceDetails) wire.Interface {
 	if len(d.Mtu) > 0 {
 		v.MTU = int(d.Mtu[0])
 	}
-	if t, ok := p.taps[Index(d.SwIfIndex)]; ok {
+	t, isTap := p.taps[Index(d.SwIfIndex)]
+	link, isLink := p.links[Index(d.SwIfIndex)]
+	m, isMemif := p.memifs[Index(d.SwIfIndex)]
+	tunnel, isTunnel := p.vxlans[Index(d.SwIfIndex)]
+	_, isLoopback := loopbackInstance(d)
+	switch {
+	case isTap:
 		v.Type, v.Tap = wire.TypeTap, tapOf(t)
-	} else if link, ok := p.links[Index(d.SwIfIndex)]; ok {
+	case isLink:
 		v.Type, v.AFPacket.Link = wire.TypeAFPacket, link
-	} else if _, ok := loopbackInstance(d); ok {
+	case isMemif:
+		v.Type, v.Memif = wire.TypeMemif, p.memifOf(m)
+	case isTunnel:
+		v.Type, v.VXLAN = wire.TypeVXLAN, tunnel
+	case isLoopback:
 		v.Type = wire.TypeLoopback
 	}
 	return v

@@ -153,6 +153,7 @@ func (l *lab) ours() []string {
 	l.Helper()
 	var refs []string
 	refs = append(refs, dumped(l, vrfDescriptor(l.client))...)
+	refs = append(refs, dumped(l, memifSocketDescriptor(l.client))...)
 	refs = append(refs, dumped(l, interfaceDescriptor(l.client))...)
 	refs = append(refs, dumped(l, membershipDescriptor(l.client))...)
 	refs = append(refs, dumped(l, addressDescriptor(l.client))...)

@@ -50,11 +50,11 @@ func newLoopback(name string, v wire.Interface, taken map[uint32]bool) *request 
 	}, &interfaces.CreateLoopbackInstanceReply{})
 }
 
-// takenInstances are the numbers of all loopbacks.
-func (p *ports) takenInstances() map[uint32]bool {
+// takenInstances are the numbers of all interfaces of a kind.
+func (p *ports) takenInstances(of func(*interfaces.SwInterfaceDetails) (uint32, bool)) map[uint32]bool {
 	taken := map[uint32]bool{}
 	for _, d := range p.list {
-		if n, ok := loopbackInstance(d); ok {
+		if n, ok := of(d); ok {
 			taken[n] = true
 		}
 	}

@@ -44,6 +44,14 @@ func macipDescriptor(c *Client) kvscheduler.Descriptor[wire.MACIP, ACL] {
 	}
 }
 
+// judged adds to the dependencies of what lets packets in by an interface that its rules are there before.
+func judged(is bool, name string, deps ...kvscheduler.Dep) []kvscheduler.Dep {
+	if is {
+		deps = append(deps, kvscheduler.Dep{Label: "source rules", On: ref(wire.KindMACIP, name)})
+	}
+	return deps
+}
+
 func validateMACIP(name string, v wire.MACIP) error {
 	switch {
 	case name != v.Interface:

@@ -144,3 +144,44 @@ func TestDataplaneWithoutAPluginIsRefusedWithItsName(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+// TestNobodySendsUnjudged looks at the order of what is done: rules come before what lets packets in, and go after it.
+func TestNobodySendsUnjudged(t *testing.T) {
+	l := newMemifLab(t)
+	routed := member("m1", wire.IP4).value.(wire.InterfaceVRF)
+	routed.Judged = true
+	bridged := inBridge("weft:blue", "m2").value.(wire.BridgeMember)
+	bridged.Judged = true
+	lets := []object{{wire.InterfaceVRFKey("m1", wire.IP4), routed}, {wire.BridgeMemberKey("m2"), bridged}}
+	rules := []object{macipOn("m1", "10.0.0.1/32"), macipOn("m2", "10.0.0.2/32")}
+	l.mustCommit(append(l.allocation("a", 5), vrf(wire.IP4, 100), bridge("weft:blue", learning(7)), memifOn("m1", "a", 1), memifOn("m2", "a", 2))...)
+	if err := l.commit(lets...); err == nil || !strings.Contains(err.Error(), wire.MACIPKey("m1")) {
+		t.Errorf("without rules: %v", err)
+	}
+	l.mustCommit(append(lets, rules...)...)
+	l.quiet()
+	_, meta, _ := l.s.View().Applied(ref(wire.KindMACIP, "m2"))
+	l.send(&acl.MacipACLDel{ACLIndex: uint32(meta.(ACL))}, &acl.MacipACLDelReply{}) // it is let in again when it is judged again
+	l.resync()
+	l.quiet()
+	l.mustCommit(object{rules[0].key, nil}, object{rules[1].key, nil}, object{lets[0].key, nil}, object{lets[1].key, nil})
+	l.alwaysBefore(rules[0].key, lets[0].key)
+	l.alwaysBefore(rules[1].key, lets[1].key)
+}
+
+// alwaysBefore fails the test if at any time the second object was there without the first.
+func (l *lab) alwaysBefore(first, second string) {
+	l.Helper()
+	there := map[string]bool{}
+	for r := range l.s.Log(0) {
+		for _, op := range r.Ops {
+			switch op.Verb {
+			case "create", "delete":
+				there[op.Ref] = op.Verb == "create"
+			}
+			if there[second] && !there[first] {
+				l.Errorf("after %s %s (%s) there is %s without %s", op.Verb, op.Ref, op.Why, second, first)
+			}
+		}
+	}
+}

@@ -19,19 +19,25 @@ type memberships struct{ c *Client }
 func membershipDescriptor(c *Client) kvscheduler.Descriptor[wire.InterfaceVRF, Index] {
 	return kvscheduler.Descriptor[wire.InterfaceVRF, Index]{
 		Name: wire.KindInterfaceVRF, Lane: Lane,
-		Equal:    func(want, have wire.InterfaceVRF) bool { return want == have },
+		Equal:    sameMembership,
 		Validate: validateMembership,
 		Deps: func(_ string, v wire.InterfaceVRF) []kvscheduler.Dep {
-			return []kvscheduler.Dep{
-				{Label: "interface", On: ref(wire.KindInterface, v.Interface)},
-				{Label: "VRF", On: ref(wire.KindVRF, v.VRF)},
-			}
+			return judged(v.Judged, v.Interface,
+				kvscheduler.Dep{Label: "interface", On: ref(wire.KindInterface, v.Interface)},
+				kvscheduler.Dep{Label: "VRF", On: ref(wire.KindVRF, v.VRF)},
+			)
 		},
 		// The dataplane moves no interface that has addresses: recreation takes them away before and puts them back.
 		Recreate: func(have, want wire.InterfaceVRF) bool { return true },
 		After:    []string{wire.KindInterface, wire.KindVRF},
 		Backend:  memberships{c},
 	}
+}
+
+// sameMembership leaves out what the dataplane cannot report.
+func sameMembership(want, have wire.InterfaceVRF) bool {
+	have.Judged = want.Judged
+	return want == have
 }
 
 func validateMembership(name string, v wire.InterfaceVRF) error {

@@ -12,8 +12,10 @@ import (
 	"go.fd.io/govpp/binapi/ip_neighbor"
 	"go.fd.io/govpp/binapi/l2"
 	"go.fd.io/govpp/binapi/memclnt"
+	"go.fd.io/govpp/binapi/memif"
 	"go.fd.io/govpp/binapi/tapv2"
 	"go.fd.io/govpp/binapi/vpe"
+	"go.fd.io/govpp/binapi/vxlan"
 )
 
 // needed is every message that this package sends or reads. A dataplane that lacks one is refused at connect, with the
@@ -29,6 +31,15 @@ var needed = []api.Message{
 	&af_packet.AfPacketCreateV3{}, &af_packet.AfPacketCreateV3Reply{},
 	&af_packet.AfPacketDelete{}, &af_packet.AfPacketDeleteReply{},
 	&af_packet.AfPacketDump{}, &af_packet.AfPacketDetails{},
+
+	&memif.MemifSocketFilenameAddDelV2{}, &memif.MemifSocketFilenameAddDelV2Reply{},
+	&memif.MemifSocketFilenameDump{}, &memif.MemifSocketFilenameDetails{},
+	&memif.MemifCreateV2{}, &memif.MemifCreateV2Reply{},
+	&memif.MemifDelete{}, &memif.MemifDeleteReply{},
+	&memif.MemifDump{}, &memif.MemifDetails{},
+
+	&vxlan.VxlanAddDelTunnelV3{}, &vxlan.VxlanAddDelTunnelV3Reply{},
+	&vxlan.VxlanTunnelV2Dump{}, &vxlan.VxlanTunnelV2Details{},
 
 	&interfaces.CreateLoopbackInstance{}, &interfaces.CreateLoopbackInstanceReply{},
 	&interfaces.DeleteLoopback{}, &interfaces.DeleteLoopbackReply{},

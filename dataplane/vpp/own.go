@@ -10,20 +10,21 @@ import (
 	"github.com/weftnet/weft/wire"
 )
 
-// Port is an interface of ours that leads to a link of Linux, as the dataplane has it.
+// Port is an interface of ours that leads to a pod, as the dataplane has it.
 type Port struct {
 	Name      string         // of the vpp.interface
 	Interface wire.Interface // without the key of the object that makes the link
 	Addresses []netip.Addr   // that the dataplane has as static neighbours there: its Linux end's
 	PeerMAC   wire.MAC       // of these neighbours; zero if there are none
+	Socket    string         // of a memif: the path of its socket; the id on it and the mode are in Interface.Memif, no more
 	Labels    []string       // of the VRFs and of the bridge domain that it is in, each once
 	hash      uint64
 }
 
-// MadeAs tells whether the interface was made with just this Linux end; a dataplane may report it otherwise.
+// MadeAs tells whether the interface was made with just this Linux end or memif; a dataplane may report it otherwise.
 func (p Port) MadeAs(v wire.Interface) bool { return p.hash == interfaceHash(v) }
 
-// OwnPorts lists the taps and the interfaces of type af_packet whose tag is ours, by name: what is known of them when
+// OwnPorts lists the taps, the interfaces of type af_packet and the memifs whose tag is ours, by name: what is known of them when
 // everything else is lost. A namespace whose path was too long for the API has another path here, which may lead nowhere
 // by now; see MadeAs.
 func (c *Client) OwnPorts(ctx context.Context) ([]Port, error) {
@@ -43,8 +44,8 @@ func (c *Client) OwnPorts(ctx context.Context) ([]Port, error) {
 	for _, d := range p.list {
 		_, hash, ours := parseTag(d.Tag)
 		v, name := p.value(d), p.byIndex[Index(d.SwIfIndex)]
-		if ours && (v.Type == wire.TypeTap || v.Type == wire.TypeAFPacket) {
-			own = append(own, Port{Name: name, Interface: v, Labels: labels[name], hash: hash})
+		if ours && (v.Type == wire.TypeTap || v.Type == wire.TypeAFPacket || v.Type == wire.TypeMemif) {
+			own = append(own, Port{Name: name, Interface: v, Labels: labels[name], Socket: p.socketPath(Index(d.SwIfIndex)), hash: hash})
 		}
 	}
 	slices.SortFunc(own, func(a, b Port) int { return cmp.Compare(a.Name, b.Name) })

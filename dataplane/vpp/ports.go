@@ -8,6 +8,7 @@ import (
 	"go.fd.io/govpp/binapi/af_packet"
 	interfaces "go.fd.io/govpp/binapi/interface"
 	"go.fd.io/govpp/binapi/interface_types"
+	"go.fd.io/govpp/binapi/memif"
 	"go.fd.io/govpp/binapi/tapv2"
 
 	"github.com/weftnet/weft/wire"
@@ -26,8 +27,13 @@ type ports struct {
 	list    []*interfaces.SwInterfaceDetails
 	taps    map[Index]*tapv2.SwInterfaceTapV2Details
 	links   map[Index]string // of Linux, that interfaces of type af_packet hold
-	byIndex map[Index]string // names of ours
+	memifs  map[Index]*memif.MemifDetails
+	vxlans  map[Index]wire.VXLAN
+	sockets map[SocketID]string // that memifs are on
+	byIndex map[Index]string    // names of ours
 	byName  map[string]*interfaces.SwInterfaceDetails
+
+	socketsDir string // a memif on a socket below it is ours
 }
 
 // ports dumps all interfaces.
@@ -35,12 +41,14 @@ func (c *Client) ports(ctx context.Context) (*ports, error) {
 	all := askAll(&interfaces.SwInterfaceDump{SwIfIndex: noIndex.api()}, &interfaces.SwInterfaceDetails{})
 	taps := askAll(&tapv2.SwInterfaceTapV2Dump{SwIfIndex: noIndex.api()}, &tapv2.SwInterfaceTapV2Details{})
 	links := askAll(&af_packet.AfPacketDump{}, &af_packet.AfPacketDetails{})
-	if err := c.exchangeAll(ctx, []*request{all, taps, links}); err != nil {
+	memifs, sockets, vxlans := dumpMemifs(), dumpSockets(), dumpVXLANs()
+	if err := c.exchangeAll(ctx, []*request{all, taps, links, memifs, sockets, vxlans}); err != nil {
 		return nil, err
 	}
 	p := &ports{
 		list: listOf[*interfaces.SwInterfaceDetails](all), taps: map[Index]*tapv2.SwInterfaceTapV2Details{},
-		links: map[Index]string{}, byIndex: map[Index]string{}, byName: map[string]*interfaces.SwInterfaceDetails{},
+		links: map[Index]string{}, memifs: memifsIn(memifs), sockets: socketsIn(sockets), vxlans: vxlansIn(vxlans),
+		byIndex: map[Index]string{}, byName: map[string]*interfaces.SwInterfaceDetails{}, socketsDir: c.options.Sockets,
 	}
 	for _, t := range listOf[*tapv2.SwInterfaceTapV2Details](taps) {
 		p.taps[Index(t.SwIfIndex)] = t
@@ -48,8 +56,14 @@ func (c *Client) ports(ctx context.Context) (*ports, error) {
 	for _, l := range listOf[*af_packet.AfPacketDetails](links) {
 		p.links[Index(l.SwIfIndex)] = l.HostIfName
 	}
+	p.index()
+	return p, nil
+}
+
+// index names our interfaces.
+func (p *ports) index() {
 	for _, d := range p.list {
-		name, _, ours := identity(d)
+		name, _, ours := p.identity(d)
 		if _, taken := p.byName[name]; taken {
 			name = duplicate(name, Index(d.SwIfIndex))
 		}
@@ -57,16 +71,19 @@ func (c *Client) ports(ctx context.Context) (*ports, error) {
 			p.byIndex[Index(d.SwIfIndex)], p.byName[name] = name, d
 		}
 	}
-	return p, nil
 }
 
-// identity tells whose an interface is: by its tag, or, of one that died before it got one, by its number or its link.
-func identity(d *interfaces.SwInterfaceDetails) (name string, hash uint64, ours bool) {
-	if name, hash, ours = parseTag(d.Tag); ours {
-		return name, hash, true
+// identity tells whose an interface is: by its tag, or, of one that died before it got one, by its number, its link or
+// its socket.
+func (p *ports) identity(d *interfaces.SwInterfaceDetails) (name string, hash uint64, ours bool) {
+	if name, hash, ours = parseTag(d.Tag); ours || d.Tag != "" {
+		return name, hash, ours
 	}
 	instance, ok := loopbackInstance(d)
-	if ok && d.Tag == "" && instance >= firstInstance || diedUntagged(d) {
+	if !ok {
+		instance, ok = vxlanInstance(d)
+	}
+	if ok && instance >= firstInstance || diedUntagged(d) || p.diedAsMemif(Index(d.SwIfIndex)) {
 		return "untagged-" + d.InterfaceName, 0, true
 	}
 	return "", 0, false

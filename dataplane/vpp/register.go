@@ -11,6 +11,7 @@ const Lane = "vpp"
 // Kinds are the kinds of this package, typed.
 type Kinds struct {
 	VRF          kvscheduler.KindOf[wire.VRF]
+	MemifSocket  kvscheduler.KindOf[wire.MemifSocket]
 	Interface    kvscheduler.KindOf[wire.Interface]
 	InterfaceVRF kvscheduler.KindOf[wire.InterfaceVRF]
 	Address      kvscheduler.KindOf[wire.Address]
@@ -27,7 +28,7 @@ type Kinds struct {
 // All names the kinds, for Scheduler.Lost when a new connection to the dataplane was made.
 func (k Kinds) All() []kvscheduler.Kind {
 	return []kvscheduler.Kind{
-		k.VRF.ID(), k.Interface.ID(), k.InterfaceVRF.ID(), k.Address.ID(), k.Unnumbered.ID(), k.Route.ID(), k.Neighbour.ID(),
+		k.VRF.ID(), k.MemifSocket.ID(), k.Interface.ID(), k.InterfaceVRF.ID(), k.Address.ID(), k.Unnumbered.ID(), k.Route.ID(), k.Neighbour.ID(),
 		k.Bridge.ID(), k.BridgeMember.ID(), k.L2FIB.ID(), k.MACIP.ID(), k.ProxyARP.ID(),
 	}
 }
@@ -35,6 +36,9 @@ func (k Kinds) All() []kvscheduler.Kind {
 // Register adds the kinds to a scheduler; c realises them.
 func Register(s *kvscheduler.Scheduler, c *Client) (k Kinds, err error) {
 	if k.VRF, err = kvscheduler.Register(s, vrfDescriptor(c)); err != nil {
+		return k, err
+	}
+	if k.MemifSocket, err = kvscheduler.Register(s, memifSocketDescriptor(c)); err != nil {
 		return k, err
 	}
 	if k.Interface, err = kvscheduler.Register(s, interfaceDescriptor(c)); err != nil {

@@ -205,7 +205,7 @@ func (e *MissingMessage) Error() string {
 // pluginOf is the plugin of VPP whose message m is.
 func pluginOf(m api.Message) string {
 	switch file := path.Base(reflect.TypeOf(m).Elem().PkgPath()); file {
-	case "acl", "af_packet":
+	case "acl", "af_packet", "memif":
 		return file + "_plugin.so"
 	}
 	return ""

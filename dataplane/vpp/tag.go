@@ -20,9 +20,17 @@ const (
 // interfaceHash sums up what an interface was made with and the dataplane cannot be trusted to report.
 func interfaceHash(v wire.Interface) uint64 {
 	h := fnv.New64a()
-	if v.Type == wire.TypeAFPacket {
+	switch v.Type {
+	case wire.TypeAFPacket:
 		fmt.Fprintf(h, "%s|%q|%q", v.Type, v.AFPacket.Link, v.AFPacket.On)
-	} else {
+	case wire.TypeMemif:
+		m := v.Memif
+		// Anybody who may ask the dataplane sees the tag. 48 bits that have no key say nothing of a secret of 23 random
+		// characters, for which many millions of others have the same sum.
+		fmt.Fprintf(h, "%s|%q|%d|%q|%q|%d|%d|%d|%d", v.Type, m.Socket, m.ID, m.Mode, string(m.Secret), m.RingSize, m.BufferSize, m.RxQueues, m.TxQueues)
+	case wire.TypeVXLAN:
+		fmt.Fprintf(h, "%s|%s|%s|%d|%d", v.Type, v.VXLAN.Source, v.VXLAN.Destination, v.VXLAN.VNI, portOf(v.VXLAN))
+	default:
 		fmt.Fprintf(h, "%s|%q|%q|%s|%d", v.Type, v.Tap.Namespace, v.Tap.Name, v.Tap.MAC, v.Tap.MTU)
 	}
 	return folded(h.Sum64())

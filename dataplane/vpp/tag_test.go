@@ -55,9 +55,37 @@ func TestHashOfAnInterfaceOnALink(t *testing.T) {
 	}
 }
 
+func TestHashOfAMemifChangesWithAllThatItWasMadeWith(t *testing.T) {
+	base := memifOn("m1", "a", 1)
+	seen := map[uint64]string{interfaceHash(base.value.(wire.Interface)): "none"}
+	for name, change := range map[string]func(*wire.Memif){
+		"socket": func(m *wire.Memif) { m.Socket = "b" },
+		"id":     func(m *wire.Memif) { m.ID = 2 },
+		"mode":   func(m *wire.Memif) { m.Mode = wire.MemifIP },
+		"secret": func(m *wire.Memif) { m.Secret = "open sesami" },
+		"ring":   func(m *wire.Memif) { m.RingSize = 2048 },
+		"buffer": func(m *wire.Memif) { m.BufferSize = 1024 },
+		"rx":     func(m *wire.Memif) { m.RxQueues = 2 },
+		"tx":     func(m *wire.Memif) { m.TxQueues = 2 },
+	} {
+		hash := interfaceHash(base.with(func(v *wire.Interface) { change(&v.Memif) }).value.(wire.Interface))
+		if other, taken := seen[hash]; taken {
+			t.Errorf("another %s has the same hash as another %s", name, other)
+		}
+		seen[hash] = name
+	}
+	same := base.with(func(v *wire.Interface) { v.MAC, v.MTU, v.Up = mac2, 9000, false })
+	if _, is := seen[interfaceHash(same.value.(wire.Interface))]; !is {
+		t.Error("what can be read back is in the hash")
+	}
+}
+
 func TestHashesStayWhatTheyWere(t *testing.T) {
 	tap := wire.Interface{Type: wire.TypeTap, Tap: wire.Tap{Namespace: "/n", Name: "eth0", MAC: mac1, MTU: 1500}}
 	if got := interfaceTag("a", tap); got != "a#7e8f417f9fec" { // else a new agent makes every pod's interface anew
+		t.Errorf("tag %s", got)
+	}
+	if got := interfaceTag("m", memifOn("m", "a", 1).value.(wire.Interface)); got != "m#80a0a7f0d65f" {
 		t.Errorf("tag %s", got)
 	}
 }

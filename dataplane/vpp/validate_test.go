@@ -72,6 +72,43 @@ func TestInvalidValuesAreFoundBeforeTheDataplaneSeesThem(t *testing.T) {
 	}
 }
 
+func TestInvalidMemifsAreFoundBeforeTheDataplaneSeesThem(t *testing.T) {
+	on := func(change func(*wire.Memif)) string {
+		return fault(validateInterface, "m1", memifOn("m1", "a", 1).with(func(v *wire.Interface) { change(&v.Memif) }).value.(wire.Interface))
+	}
+	at := func(change func(*wire.MemifSocket)) string {
+		v := wire.MemifSocket{ID: 1, Path: "/run/a/memif.sock", Directory: wire.FileKey("/run/a")}
+		change(&v)
+		return fault(validateMemifSocket, "a", v)
+	}
+	for _, tt := range []verdict{
+		{"a good memif", on(func(*wire.Memif) {}), ""},
+		{"a secret of 23 bytes", on(func(m *wire.Memif) { m.Secret = marker }), ""},
+		{"a secret of 24 bytes", on(func(m *wire.Memif) { m.Secret = marker + "x" }), "at most 23 bytes"},
+		{"a secret that ends early", on(func(m *wire.Memif) { m.Secret = "a\x00b" }), "none of them 0"},
+		{"no socket", on(func(m *wire.Memif) { m.Socket = "" }), "no socket"},
+		{"another mode", on(func(m *wire.Memif) { m.Mode = "punt" }), "neither ethernet nor ip"},
+		{"an odd ring", on(func(m *wire.Memif) { m.RingSize = 1000 }), "power of two"},
+		{"a large ring", on(func(m *wire.Memif) { m.RingSize = 32768 }), "power of two"},
+		{"no buffers", on(func(m *wire.Memif) { m.BufferSize = 0 }), "not within 1 and 65535"},
+		{"no queue", on(func(m *wire.Memif) { m.RxQueues = 0 }), "not within 1 and 255"},
+		{"many queues", on(func(m *wire.Memif) { m.TxQueues = 256 }), "not within 1 and 255"},
+		{"a loopback with a socket", fault(validateInterface, "l", wire.Interface{Type: wire.TypeLoopback, Memif: wire.Memif{Socket: "a"}}), "only an interface of type memif"},
+		{"a good socket", at(func(*wire.MemifSocket) {}), ""},
+		{"the dataplane's own socket", at(func(s *wire.MemifSocket) { s.ID = 0 }), "belongs to the dataplane"},
+		{"any socket", at(func(s *wire.MemifSocket) { s.ID = 1<<32 - 1 }), "belongs to the dataplane"},
+		{"a relative path", at(func(s *wire.MemifSocket) { s.Path = "memif.sock" }), "not absolute and clean"},
+		{"a path of 107 bytes", at(func(s *wire.MemifSocket) { s.Path = "/" + strings.Repeat("s", 106) }), ""},
+		{"a path of 108 bytes", at(func(s *wire.MemifSocket) { s.Path = "/" + strings.Repeat("s", 107) }), "at most 107 bytes"},
+		{"a socket in no directory", at(func(s *wire.MemifSocket) { s.Directory = "" }), "directory of /run/a/memif.sock"},
+	} {
+		tt.judge(t)
+		if strings.Contains(tt.got, marker) {
+			t.Errorf("%s: the secret is shown: %s", tt.name, tt.got)
+		}
+	}
+}
+
 func TestInvalidValuesOfLayer2AndItsFiltersAreFoundBeforeTheDataplaneSeesThem(t *testing.T) {
 	for _, tt := range []verdict{
 		{"a good bridge domain", fault(validateBridge, "a", wire.BridgeDomain{ID: 1, Label: "a"}), ""},

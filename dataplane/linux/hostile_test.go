@@ -1,0 +1,259 @@
+package linux
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+
+	"golang.org/x/sys/unix"
+	"pgregory.net/rapid"
+
+	"github.com/weftnet/weft/kvscheduler"
+	"github.com/weftnet/weft/wire"
+)
+
+// outside is a directory that must stay as it is, with what it looked like.
+type outside struct{ dir, was string }
+
+func newOutside(t *testing.T) outside {
+	t.Helper()
+	o := outside{dir: filepath.Join(t.TempDir(), "outside")}
+	must(t, os.MkdirAll(o.dir+"/d/deeper", 0o755))
+	for _, name := range []string{"secret", "d/secret", "d/deeper/secret", "interfaces.json"} {
+		must(t, os.WriteFile(filepath.Join(o.dir, name), []byte("theirs"), 0o644))
+	}
+	o.was = o.look(t)
+	return o
+}
+
+// look describes everything in it: names, modes, owners, contents.
+func (o outside) look(t *testing.T) string {
+	t.Helper()
+	var all strings.Builder
+	must(t, filepath.WalkDir(o.dir, func(name string, _ fs.DirEntry, err error) error {
+		var st unix.Stat_t
+		if err == nil {
+			err = unix.Lstat(name, &st)
+		}
+		fmt.Fprintf(&all, "%s %s %d:%d %d\n", name, state(t, name), st.Uid, st.Gid, st.Ino)
+		return err
+	}))
+	return all.String()
+}
+
+func (o outside) mustBeUntouched(t *testing.T) {
+	t.Helper()
+	if now := o.look(t); now != o.was {
+		t.Fatalf("outside was\n%s\nand is\n%s", o.was, now)
+	}
+}
+
+// makeFiles calls the backend as the scheduler does, and tells the errors.
+func makeFiles(t *testing.T, values map[string]wire.File) error {
+	t.Helper()
+	var errs []error
+	for name, v := range values {
+		batch := []fileItem{{Name: name, Want: v}}
+		files{}.Create(t.Context(), batch)
+		errs = append(errs, batch[0].Err)
+	}
+	return errors.Join(errs...)
+}
+
+func removeFile(ctx context.Context, name string, v wire.File) error {
+	batch := []fileItem{{Name: name, Have: v}}
+	files{}.Delete(ctx, batch)
+	return batch[0].Err
+}
+
+// podUser is who owns what a hostile pod writes in.
+const podUser = 1234
+
+// newPodDirectory is a directory that podUser may reach and write in, as its owner or as anybody.
+func newPodDirectory(t *testing.T, owned bool) string {
+	t.Helper()
+	needOwners(t)
+	parent, err := os.MkdirTemp("/run", "weft-test-") // on the way to it nobody but root may change names
+	if err != nil {
+		t.Skip("needs to write in /run: ", err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(parent) })
+	dir := filepath.Join(parent, "pod")
+	must(t, errors.Join(os.Chmod(parent, 0o755), os.Mkdir(dir, 0o755), os.Chmod(dir, 0o777)))
+	if owned {
+		must(t, errors.Join(os.Chown(dir, podUser, podUser), os.Chmod(dir, 0o755)))
+	}
+	return dir
+}
+
+// asPod repeats f with the rights of podUser until it is stopped.
+func asPod(f ...func()) (stop func()) {
+	done := make(chan struct{})
+	var running sync.WaitGroup
+	for _, f := range f {
+		running.Go(func() {
+			runtime.LockOSThread() // for good: the thread ends with the goroutine
+			if err := unix.Setfsuid(podUser); err != nil {
+				return
+			}
+			for {
+				select {
+				case <-done:
+					return
+				default:
+					f()
+				}
+			}
+		})
+	}
+	return func() { close(done); running.Wait() }
+}
+
+// swaps put links to the outside in the place of what is in dir.
+func swaps(dir string, names []string, o outside) (list []func()) {
+	for _, name := range names {
+		at := filepath.Join(dir, name)
+		link, to := filepath.Join(dir, "link-"+filepath.Base(name)), filepath.Join(o.dir, strings.TrimPrefix(name, "sub"))
+		list = append(list, func() {
+			_ = os.Symlink(to, link)
+			if unix.Renameat2(unix.AT_FDCWD, link, unix.AT_FDCWD, at, unix.RENAME_EXCHANGE) != nil {
+				_ = os.Rename(link, at)
+			}
+		})
+	}
+	return list
+}
+
+func TestWhoOwnsTheDirectoryLeadsNobodyOut(t *testing.T) { leadOut(t, true) }
+
+func TestWhoMayWriteInTheDirectoryLeadsNobodyOut(t *testing.T) { leadOut(t, false) }
+
+func leadOut(t *testing.T, owned bool) {
+	t.Helper()
+	pod, o := newPodDirectory(t, owned), newOutside(t)
+	ours := wire.File{Type: wire.RegularFile, Mode: 0o400, UID: 7, GID: 7, Secret: "ours"}
+	values := map[string]wire.File{
+		pod + "/secret":           ours,
+		pod + "/interfaces.json":  {Type: wire.RegularFile, Mode: 0o600, UID: 7, GID: 7, Content: "ours"},
+		pod + "/sub":              {Type: wire.Directory, Mode: 0o755, UID: podUser, GID: 7},
+		pod + "/sub/d":            {Type: wire.Directory, Mode: 0o755, UID: podUser, GID: 7},
+		pod + "/sub/secret":       ours,
+		pod + "/sub/d/secret":     ours,
+		pod + "/sub/d/memif.sock": {Type: wire.Socket, Mode: 0o600, UID: 7, GID: 7},
+	}
+	stop := asPod(swaps(pod, []string{"secret", "interfaces.json", "sub", "sub/d", "sub/secret", unfinished + "secret"}, o)...)
+	defer stop()
+	made := 0
+	for range 20 {
+		_ = makeFiles(t, values) // whoever swaps names may well make it fail
+		for name, v := range values {
+			if _, found, err := readKnown(name, []wire.File{v}); found && err == nil {
+				made++
+			}
+			_ = removeFile(t.Context(), name, v)
+		}
+		o.mustBeUntouched(t)
+	}
+	if made < 5 {
+		t.Errorf("%d times something was made: it proves little", made)
+	}
+}
+
+func TestRemovalFollowsNoLinkOfWhoSwapsThem(t *testing.T) {
+	pod, o := newPodDirectory(t, true), newOutside(t)
+	dir := pod + "/sub"
+	hostile := append(swaps(pod, []string{"sub", "sub/d", "sub/d/deeper"}, o), func() {
+		_ = os.MkdirAll(dir+"/d/deeper", 0o777)
+		_ = os.WriteFile(dir+"/d/deeper/secret", nil, 0o600)
+	})
+	stop := asPod(hostile...)
+	defer stop()
+	removed := 0
+	for range 1000 {
+		err := removeFile(t.Context(), dir, wire.File{Type: wire.Directory})
+		if err == nil {
+			removed++
+		}
+		o.mustBeUntouched(t)
+	}
+	if removed == 0 {
+		t.Error("it was never removed: it proves little")
+	}
+}
+
+func TestRemovalTakesWhateverWasMadeInside(t *testing.T) {
+	root := t.TempDir()
+	o := newOutside(t)
+	rapid.Check(t, func(rt *rapid.T) {
+		dir := filepath.Join(root, "tree")
+		must(t, os.Mkdir(dir, 0o700))
+		dirs := []string{dir}
+		for n := range rapid.IntRange(0, 40).Draw(rt, "entries") {
+			in := rapid.SampledFrom(dirs).Draw(rt, "in")
+			name := filepath.Join(in, rapid.SampledFrom([]string{"a", ".weft-1", ".weft-2", "x y", "\n"}).Draw(rt, "name")+fmt.Sprint(n))
+			switch rapid.SampledFrom([]string{"dir", "file", "link", "pipe", "closed"}).Draw(rt, "type") {
+			case "dir":
+				must(t, os.Mkdir(name, 0o700))
+				dirs = append(dirs, name)
+			case "file":
+				must(t, os.WriteFile(name, nil, 0))
+			case "link":
+				must(t, os.Symlink(rapid.SampledFrom([]string{o.dir, "..", "/", name}).Draw(rt, "to"), name))
+			case "pipe":
+				must(t, unix.Mkfifo(name, 0o600))
+			case "closed":
+				must(t, os.Mkdir(name, 0))
+			}
+		}
+		if err := removeFile(t.Context(), dir, wire.File{Type: wire.Directory}); err != nil {
+			rt.Fatal(err)
+		}
+		if got := state(t, dir); got != "nothing" {
+			rt.Fatalf("left: %s", got)
+		}
+		o.mustBeUntouched(t)
+	})
+}
+
+func TestRemovalOfADeepTreeNeedsFewDescriptors(t *testing.T) {
+	dir := t.TempDir() + "/deep"
+	must(t, os.Mkdir(dir, 0o700))
+	fd, err := unix.Open(dir, asDirectory, 0)
+	must(t, err)
+	for range 3000 { // deeper than a path can say, and than a process may have descriptors
+		must(t, unix.Mkdirat(fd, "d", 0o700))
+		next, err := unix.Openat(fd, "d", asDirectory, 0)
+		must(t, err)
+		unix.Close(fd)
+		fd = next
+	}
+	unix.Close(fd)
+	var was unix.Rlimit
+	must(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &was))
+	must(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 64, Max: was.Max}))
+	defer func() { must(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &was)) }()
+	must(t, removeFile(t.Context(), dir, wire.File{Type: wire.Directory}))
+	if got := state(t, dir); got != "nothing" {
+		t.Errorf("left: %s", got)
+	}
+}
+
+func TestRemovalIsGivenUpOnWhoGoesOnMakingFiles(t *testing.T) {
+	dir := t.TempDir() + "/busy"
+	must(t, os.Mkdir(dir, 0o700))
+	must(t, os.WriteFile(dir+"/f", nil, 0o600))
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	err := removeFile(ctx, dir, wire.File{Type: wire.Directory})
+	known := new(kvscheduler.OpError)
+	if !errors.Is(err, context.Canceled) || !errors.As(err, &known) || known.Permanent {
+		t.Errorf("error %v", err)
+	}
+}
