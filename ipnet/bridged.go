@@ -12,7 +12,14 @@ func (c *custom) domain(v *values) {
 	})
 }
 
-// join makes an interface a member of the bridge domain.
-func (c *custom) join(v *values, object string, bvi bool) {
-	v.add(wire.BridgeMemberKey(object), wire.BridgeMember{BridgeDomain: c.label, Interface: object, BVI: bvi})
+// introduce makes a member known to the BVI by the addresses that the network gave it. So that asks nobody, and when the
+// member is gone it remembers nothing.
+func (c *custom) introduce(v *values, l link) {
+	addresses := singles(l.addresses)
+	if hasFamily(l.addresses, wire.IP6) {
+		addresses = append(addresses, single(linkLocalOf(l.peerMAC))) // neighbours are asked after by that one
+	}
+	for _, p := range addresses {
+		v.add(wire.NeighbourKey(c.loopback, p.Addr()), wire.Neighbour{Interface: c.loopback, Address: p.Addr(), MAC: l.peerMAC})
+	}
 }

@@ -24,11 +24,11 @@ func (n *Network) poolsFor(ev *pod.AddPod) ([]string, error) {
 	choices := []choice{
 		{"annotation " + pod.AnnotationPools, asked},
 		{"namespace " + ev.ID.Namespace, n.ofNamespace(ev.ID.Namespace)},
-		{"the node", n.config.NodePools},
+		{"the node", n.pools.Load().ofNode},
 		{"the configuration", n.ofEverybody()},
 	}
 	names := []string{} // not nil: an allocator would choose
-	for _, family := range n.config.families() {
+	for _, family := range n.pools.Load().families() {
 		for _, c := range choices {
 			chosen, err := n.chosen(ev, c, family)
 			if err != nil {
@@ -50,7 +50,7 @@ func (n *Network) poolsFor(ev *pod.AddPod) ([]string, error) {
 func (n *Network) chosen(ev *pod.AddPod, c choice, family wire.Family) ([]string, error) {
 	var names []string
 	for _, name := range c.names {
-		p := n.config.pool(name)
+		p := n.pools.Load().pool(name)
 		if p == nil {
 			return nil, pod.Errorf(pod.CodeUnknownNetwork, "%s: %s: there is no pool %q; there are %v", ev, c.from, name, n.ofEverybody())
 		}
@@ -66,7 +66,7 @@ func (n *Network) chosen(ev *pod.AddPod, c choice, family wire.Family) ([]string
 
 // usable refuses an address whose pool gives the pod none. One of no pool passes: others say more about it.
 func (n *Network) usable(ev *pod.AddPod, from string, a netip.Addr) error {
-	p := n.config.pool(n.poolOf(a))
+	p := n.pools.Load().pool(n.poolOf(a))
 	switch {
 	case p == nil:
 		return nil
@@ -80,8 +80,8 @@ func (n *Network) usable(ev *pod.AddPod, from string, a netip.Addr) error {
 
 // ofNamespace are the pools that are configured for a namespace, then those that are for it and some others only.
 func (n *Network) ofNamespace(namespace string) []string {
-	names := slices.Clone(n.config.NamespacePools[namespace])
-	for _, p := range n.config.Pools {
+	names := slices.Clone(n.pools.Load().ofNamespace[namespace])
+	for _, p := range n.pools.Load().all {
 		if len(p.Namespaces) > 0 && !p.Disabled && p.Admits(namespace) && !slices.Contains(names, p.Name) {
 			names = append(names, p.Name)
 		}
@@ -92,7 +92,7 @@ func (n *Network) ofNamespace(namespace string) []string {
 // ofEverybody are the pools that are enabled and for all namespaces.
 func (n *Network) ofEverybody() []string {
 	var names []string
-	for _, p := range n.config.Pools {
+	for _, p := range n.pools.Load().all {
 		if !p.Disabled && len(p.Namespaces) == 0 {
 			names = append(names, p.Name)
 		}
@@ -102,7 +102,7 @@ func (n *Network) ofEverybody() []string {
 
 // poolOf is the name of the node's pool that an address is in; "" for none.
 func (n *Network) poolOf(a netip.Addr) string {
-	for _, p := range n.config.Pools {
+	for _, p := range n.pools.Load().all {
 		if p.Prefix.Contains(a) {
 			return p.Name
 		}

@@ -32,6 +32,7 @@ func choosing(t *testing.T) *node {
 	return nodeOf(t, config)
 }
 
+// rows: CAL-18, IPM-09
 func TestThePoolIsThatOfThePodThenItsNamespaceThenTheNodeThenAny(t *testing.T) {
 	tests := []struct {
 		name, namespace, pools string
@@ -61,6 +62,7 @@ func TestThePoolIsThatOfThePodThenItsNamespaceThenTheNodeThenAny(t *testing.T) {
 	}
 }
 
+// rows: CAL-18, CAL-20, IPM-09
 func TestAPoolThatCannotBeIsNamed(t *testing.T) {
 	tests := []struct {
 		name, namespace, pools, addresses string
@@ -88,6 +90,7 @@ func TestAPoolThatCannotBeIsNamed(t *testing.T) {
 	}
 }
 
+// rows: IPM-09
 func TestWithoutAnEnabledPoolThereIsNoAddress(t *testing.T) {
 	n := nodeOf(t, ipnet.Config{Pools: []ipam.Pool{{Name: "off", Prefix: four.Prefix, Disabled: true}}}).run(t)
 	checkRefusal(t, n.refuses(t, sandbox("a")), pod.CodeUnknownNetwork, `no pool of the node is enabled for namespace "default"`)
@@ -127,6 +130,7 @@ func static(container, address string) *pod.AddPod {
 	return ev
 }
 
+// rows: CAL-19
 func TestAnAddressIsHandedOverToTheNewSandboxOfItsPod(t *testing.T) {
 	n := newNode(t, four, six).run(t)
 	old, young := static("old", "10.1.0.7"), static("young", "10.1.0.7")
@@ -166,6 +170,7 @@ func TestAnAddressIsHandedOverToTheNewSandboxOfItsPod(t *testing.T) {
 
 func second[A, B any](_ A, b B) B { return b }
 
+// rows: CAL-19, CIL-02
 func TestAnAddressIsNotHandedOverToAnother(t *testing.T) {
 	for name, change := range map[string]func(*pod.AddPod){
 		"another pod":              func(ev *pod.AddPod) { ev.ID.Name = "b" },
@@ -234,6 +239,7 @@ func TestAForeignAddressIsTheMainInterfacesOnly(t *testing.T) {
 	}
 }
 
+// rows: CAL-20
 func TestAForeignAddressOfOurPoolsIsNobodyElses(t *testing.T) {
 	n := newNode(t, four).run(t)
 	n.add(t, foreign("a", "10.1.0.2/24"))
@@ -251,6 +257,7 @@ func TestAForeignAddressOfOurPoolsIsNobodyElses(t *testing.T) {
 	}
 }
 
+// rows: CAL-21
 func TestForeignAddressesThatCannotBeAPodsAreRefused(t *testing.T) {
 	for prefix, want := range map[string]string{
 		"fe80::5/64": "cannot be a pod's", "224.0.0.1/4": "cannot be a pod's", "127.0.0.1/8": "cannot be a pod's", "::/0": "cannot be a pod's",

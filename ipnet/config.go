@@ -11,37 +11,56 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weftnet/weft/internal/secret"
 	"github.com/weftnet/weft/ipnet/ipam"
 	"github.com/weftnet/weft/pod"
 	"github.com/weftnet/weft/wire"
 )
 
-// Config is what a [Network] is made of. Only Pools are needed.
+// Config is what a [Network] is made of. Only Pools are needed, or Blocks: pods then wait for SetPools and SetBlocks.
 type Config struct {
 	Pools          []ipam.Pool         // a pod gets an address of each family that has pools
 	NamespacePools map[string][]string // by namespace of Kubernetes, the names of the pools for its pods
 	NodePools      []string            // names of the pools for pods whose namespace has none
+	Blocks         bool                // addresses of custom networks are several nodes', and this one has blocks of them
 	PodInterface   string              // type of the main interface: pod.TypeTap, the default, or pod.TypeVeth
 
 	// What custom networks are numbered with, and the defaults: 100 to 2^32-2, 1 to 2^24-1, 100 to 2^24-1.
 	Tables, BridgeDomains, VNIs IDs
 
-	CoolDown    time.Duration    // of released addresses; default 30 s, negative: none
-	MTU         int              // of all interfaces, bytes; default 1500
-	HostLink    string           // the name that the link to the dataplane has on the node; default weft0
-	PodVRFTable uint32           // table of the pods' VRF; default 1
-	Now         func() time.Time // default time.Now
-	Log         *slog.Logger     // default: none
+	Memif  MemifLimits
+	Secret func(allocation string) secret.Text // of an allocation of memifs, "" if there is none such; nil: the node has no memifs
+
+	CoolDown    time.Duration // of released addresses; default 30 s, negative: none
+	MTU         int           // of all interfaces, bytes; default: what the tunnels leave of the uplink's
+	HostLink    string        // the name that the link to the dataplane has on the node; default weft0
+	PodVRFTable uint32        // table of the pods' VRF; default 1
+
+	// How pods of other nodes are reached. Only custom networks whose VNI was chosen reach them: one that a node
+	// chooses for itself is not the other nodes'.
+	Tunnel     string // TunnelVXLAN4, TunnelVXLAN6, or TunnelNone, the default
+	UplinkMTU  int    // of the way to other nodes, bytes; default 1500
+	Uplink     string // without tunnels: the link of the node's kernel by which other nodes are reached; "": they are not
+	VNI        uint32 // of the network default; default 10
+	VXLANPort  uint16 // default wire.VXLANPort
+	MeshDomain uint32 // the bridge domain of the network default's tunnels; default the last of BridgeDomains
+
+	Now func() time.Time // default time.Now
+	Log *slog.Logger     // default: none
 }
 
 func (c Config) withDefaults() Config {
-	c.MTU = cmp.Or(c.MTU, 1500)
+	c.Tunnel = cmp.Or(c.Tunnel, TunnelNone)
+	c.MTU = cmp.Or(c.MTU, cmp.Or(c.UplinkMTU, 1500)-encapsulation[c.Tunnel])
+	c.VNI = cmp.Or(c.VNI, 10)
 	c.HostLink = cmp.Or(c.HostLink, "weft0")
 	c.PodVRFTable = cmp.Or(c.PodVRFTable, 1)
 	c.PodInterface = cmp.Or(c.PodInterface, pod.TypeTap)
+	c.Memif = c.Memif.withDefaults()
 	c.Tables = cmp.Or(c.Tables, IDs{100, 1<<32 - 2})
 	c.BridgeDomains = cmp.Or(c.BridgeDomains, IDs{1, 1<<24 - 1})
 	c.VNIs = cmp.Or(c.VNIs, IDs{100, 1<<24 - 1})
+	c.MeshDomain = cmp.Or(c.MeshDomain, c.BridgeDomains.Last)
 	if c.Now == nil {
 		c.Now = time.Now
 	}
@@ -52,10 +71,10 @@ func (c Config) withDefaults() Config {
 }
 
 func (c Config) validate() error {
-	if len(c.Pools) == 0 {
+	if len(c.Pools) == 0 && !c.Blocks {
 		return errors.New("at least one pool of addresses is needed")
 	}
-	if least := leastMTU(c.families()); c.MTU < least || c.MTU > 65535 {
+	if least := leastMTU(c.pools().families()); c.MTU < least || c.MTU > 65535 {
 		return fmt.Errorf("MTU %d is not within %d to 65535", c.MTU, least)
 	}
 	if len(c.HostLink) > 15 || strings.ContainsAny(c.HostLink, "/: \t\n") || c.HostLink == "." || c.HostLink == ".." {
@@ -63,6 +82,9 @@ func (c Config) validate() error {
 	}
 	if c.PodInterface != pod.TypeTap && c.PodInterface != pod.TypeVeth {
 		return fmt.Errorf("pod interface %q is neither tap nor veth", c.PodInterface)
+	}
+	if err := c.validateTunnel(); err != nil {
+		return err
 	}
 	return c.validateChoices()
 }
@@ -75,27 +97,21 @@ func (c Config) validateChoices() error {
 	}
 	for _, namespace := range slices.Sorted(maps.Keys(c.NamespacePools)) {
 		for _, name := range c.NamespacePools[namespace] {
-			if c.pool(name) == nil {
+			if c.pools().pool(name) == nil {
 				return fmt.Errorf("namespace %s: there is no pool %q", namespace, name)
 			}
 		}
 	}
 	for _, name := range c.NodePools {
-		if c.pool(name) == nil {
+		if c.pools().pool(name) == nil {
 			return fmt.Errorf("node: there is no pool %q", name)
 		}
 	}
 	return nil
 }
 
-// pool is the pool of that name; nil if there is none.
-func (c Config) pool(name string) *ipam.Pool {
-	for i := range c.Pools {
-		if c.Pools[i].Name == name {
-			return &c.Pools[i]
-		}
-	}
-	return nil
+func (c Config) pools() *pools {
+	return &pools{all: c.Pools, ofNamespace: c.NamespacePools, ofNode: c.NodePools}
 }
 
 // leastMTU is the lowest that families bear.
@@ -104,15 +120,6 @@ func leastMTU(families []wire.Family) int {
 		return 1280 // below that the kernel takes IPv6 off the link
 	}
 	return 576 // what every IPv4 host must take
-}
-
-// families are those that have pools, IPv4 first.
-func (c Config) families() []wire.Family {
-	var prefixes []netip.Prefix
-	for _, p := range c.Pools {
-		prefixes = append(prefixes, p.Prefix)
-	}
-	return familiesOf(prefixes)
 }
 
 // familiesOf are those of the prefixes, IPv4 first.

@@ -27,7 +27,7 @@ func (n *Network) ConnectPod(_ context.Context, ev *pod.AddPod, t *eventloop.Txn
 	}
 	var interfaces []pod.Interface
 	for i, w := range wishes {
-		interfaces = append(interfaces, n.interfaceOf(ev.Key, w, leases[i]))
+		interfaces = append(interfaces, n.interfaceOf(w, leases[i]))
 	}
 	if err := unambiguous(ev, interfaces); err != nil {
 		return err
@@ -45,6 +45,9 @@ func (n *Network) ConnectPod(_ context.Context, ev *pod.AddPod, t *eventloop.Txn
 func unambiguous(ev *pod.AddPod, interfaces []pod.Interface) error {
 	taken := make(map[netip.Prefix]pod.Interface)
 	for _, i := range interfaces {
+		if i.Memif != nil { // its program has routes of its own
+			continue
+		}
 		for _, p := range leadsTo(i) {
 			if other, ambiguous := taken[p]; ambiguous && other.Network != i.Network {
 				return pod.Errorf(pod.CodeInvalidAnnotation, "%s: interfaces %s (network %s) and %s (network %s) both lead to %s; a pod can have one of them",

@@ -41,6 +41,7 @@ func TestRecordOfTheMainInterface(t *testing.T) {
 	}
 }
 
+// rows: CAL-25
 func TestRefusedPodsLeaveNothingAndSayWhy(t *testing.T) {
 	requested := func(addresses ...string) pod.Requested {
 		var r pod.Requested
@@ -98,6 +99,7 @@ func checkRefusal(t *testing.T, err error, code uint, parts ...string) {
 	}
 }
 
+// rows: CAL-25
 func TestTheGatewaysMACIsNoPods(t *testing.T) {
 	n := newNode(t, four).run(t)
 	ev := sandbox("a")
@@ -108,6 +110,7 @@ func TestTheGatewaysMACIsNoPods(t *testing.T) {
 	checkRefusal(t, err, pod.CodeAddressInUse, gateway+" asked for is the gateway's")
 }
 
+// rows: AWS-19
 func TestExhaustedPoolSaysWhetherWaitingHelps(t *testing.T) {
 	small := ipam.Pool{Name: "small", Prefix: netip.MustParsePrefix("10.2.0.0/30")}
 	n := newNode(t, small).run(t)

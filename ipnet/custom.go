@@ -13,7 +13,7 @@ import (
 type SavedNetwork struct {
 	Network      pod.Network `json:"network"`
 	Table        uint32      `json:"table,omitempty"` // of its VRFs; 0: it has none
-	BridgeDomain uint32      `json:"bd,omitempty"`    // of type L2
+	BridgeDomain uint32      `json:"bd,omitempty"`    // of type L2, or of its tunnels
 	VNI          uint32      `json:"vni"`
 }
 
@@ -31,14 +31,24 @@ func (n *Network) newCustom(s SavedNetwork) (*custom, error) {
 		return c, nil
 	}
 	var err error
-	c.addresses, err = ipam.New(ipam.Config{Pools: c.pools(), CoolDown: n.config.CoolDown, Now: n.config.Now})
+	c.addresses, err = ipam.New(ipam.Config{Pools: c.shared(n.config.Blocks), CoolDown: n.config.CoolDown, Now: n.config.Now})
 	if err != nil {
 		return nil, err
 	}
+	n.blocksOf(s.Network.Name, c.addresses)
 	for _, l := range n.withheld {
 		n.withhold(c, l)
 	}
 	return c, nil
+}
+
+// shared are the pools, of several nodes or of this one alone.
+func (c *custom) shared(blocks bool) []ipam.Pool {
+	pools := c.pools()
+	for i := range pools {
+		pools[i].Blocks = blocks
+	}
+	return pools
 }
 
 // pools are one for each CIDR.
@@ -50,9 +60,9 @@ func (c *custom) pools() []ipam.Pool {
 	return pools
 }
 
-// numbered reports which numbers a network needs.
-func numbered(n pod.Network) (table, bridge bool) {
-	return len(n.CIDRs) > 0, n.Type == pod.L2
+// numbered reports which numbers a network needs. A routed one has its tunnels in a bridge domain.
+func (c Config) numbered(n pod.Network) (table, bridge bool) {
+	return len(n.CIDRs) > 0, n.Type == pod.L2 || n.VNI != 0 && c.hasTunnels()
 }
 
 // values are what is there of a network without pods.
@@ -70,7 +80,7 @@ func (c *custom) values(mtu int) values {
 	}
 	v = append(v, c.interfaceOf(mtu, families)...)
 	if c.Network.Type == pod.L2 {
-		c.join(&v, c.loopback, true)
+		v.add(wire.BridgeMemberKey(c.loopback), wire.BridgeMember{BridgeDomain: c.label, Interface: c.loopback, BVI: true})
 	}
 	for _, p := range c.pools() {
 		own := single(p.Node())
@@ -85,17 +95,18 @@ func (c *custom) values(mtu int) values {
 }
 
 // attach makes a link one of the network's.
-func (c *custom) attach(l link, antiSpoof bool) values {
+func (c *custom) attach(l link) values {
 	var v values
 	if c.Network.Type == pod.L2 {
-		c.join(&v, l.object, false)
+		v.add(wire.BridgeMemberKey(l.object), wire.BridgeMember{BridgeDomain: c.label, Interface: l.object, Judged: l.judged})
+		c.introduce(&v, l)
 	} else {
 		v = c.vrf.attach(l, familiesOf(c.Network.CIDRs))
 	}
 	switch {
-	case antiSpoof && len(c.Network.CIDRs) == 0: // only its MAC is known of a pod
+	case l.judged && len(c.Network.CIDRs) == 0: // only its MAC is known of a pod
 		l.onlyFrom(&v, defaultOf(wire.IP4), defaultOf(wire.IP6))
-	case antiSpoof:
+	case l.judged:
 		l.onlyFrom(&v, singles(l.addresses)...)
 	}
 	return v

@@ -22,6 +22,7 @@ func summary(a *pod.Attachment) string {
 	return strings.Join(lines, "\n")
 }
 
+// rows: MEM-01
 func TestAllInterfacesAreMadeInTheOrderAskedFor(t *testing.T) {
 	n := newNode(t, four, six).run(t)
 	n.set(t, custom("blue", pod.L3, "10.5.0.0/24"), custom("red", pod.L2, "10.5.0.0/24"), custom("bare", pod.L2))
@@ -50,7 +51,6 @@ func TestAnExtraInterfaceThatCannotBeLeavesNothingAndSaysWhy(t *testing.T) {
 		code                      uint
 		want                      string
 	}{
-		{"a memif", "m1/memif", "", pod.CodeInvalidAnnotation, "interface m1: type memif needs the device plugin, which this version does not have"},
 		{"no such type", "m1/vhost", "", pod.CodeInvalidAnnotation, `item "m1/vhost": the type must be`},
 		{"no such network", "x1/tap,x2/tap/green", "", pod.CodeUnknownNetwork, `interface x2: there is no network "green"; there are default, stub, blue, secret`},
 		{"a network of another namespace", "x1/tap/secret", "", pod.CodeUnknownNetwork, `network secret does not admit pods of namespace "default"; these do: default, stub, blue`},
@@ -100,6 +100,7 @@ func TestSeveralInterfacesOnOneNetworkHaveOneWayThere(t *testing.T) {
 	}
 }
 
+// rows: CAL-25
 func TestSourcesAreCheckedWhereTheNetworkSaysSo(t *testing.T) {
 	routed, bare := custom("routed", pod.L3, "10.5.0.0/24"), custom("bare", pod.L2)
 	bridged, open := custom("bridged", pod.L2, "10.6.0.0/24"), custom("open", pod.L3, "10.7.0.0/24")
@@ -197,15 +198,6 @@ func TestAddressesOnlyForAnotherPluginsInterface(t *testing.T) {
 	n.delete(t, ev)
 	if stats, _ := n.Addresses(); stats[0].Used != 0 || stats[1].Cooling != 1 {
 		t.Errorf("after the DEL: %v", stats)
-	}
-}
-
-func TestADelegateIsAsAMainInterface(t *testing.T) {
-	n := newNode(t, four).run(t)
-	ev := sandbox("a")
-	ev.Mode, ev.Key.IfName = pod.ModeDelegate, "net1"
-	if got := summary(n.add(t, ev)); got != "net1 tap  1500 [10.1.0.2/32] [default4]" {
-		t.Errorf("got %s", got)
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 
 	"github.com/weftnet/weft/eventloop"
 	"github.com/weftnet/weft/eventloop/eventlooptest"
+	"github.com/weftnet/weft/internal/secret"
 	"github.com/weftnet/weft/ipnet"
 	"github.com/weftnet/weft/ipnet/ipam"
 	"github.com/weftnet/weft/pod"
@@ -51,6 +52,7 @@ func newNode(t testing.TB, pools ...ipam.Pool) *node {
 func nodeOf(t testing.TB, config ipnet.Config) *node {
 	t.Helper()
 	n := &node{config: config, committer: &eventlooptest.Committer{}, saver: &eventlooptest.Saver{}, now: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)}
+	config.Secret = secretOf
 	config.CoolDown, config.Now = coolDown, func() time.Time { return n.now }
 	var err error
 	if n.Network, err = ipnet.New(config); err != nil {
@@ -139,6 +141,16 @@ func (n *node) kept() ipnet.Saved {
 	for _, s := range inOrder(n.saver.Bucket("networks")) {
 		kept.Networks = append(kept.Networks, s.(ipnet.SavedNetwork))
 	}
+	for _, s := range inOrder(n.saver.Bucket("blocks")) {
+		kept.Blocks = append(kept.Blocks, s.(ipnet.SavedBlock))
+	}
+	for _, s := range inOrder(n.saver.Bucket("pools")) {
+		pools := s.(ipnet.SavedPools)
+		kept.Pools = &pools
+	}
+	for _, s := range inOrder(n.saver.Bucket("nodes")) {
+		kept.Nodes = append(kept.Nodes, s.(ipnet.SavedNode))
+	}
 	return kept
 }
 
@@ -159,7 +171,11 @@ func inOrder(bucket map[string]any) []any {
 func (n *node) state(t rapid.TB) string {
 	t.Helper()
 	stats, leases := n.Addresses()
-	return list(t, n.committer.Values()) + list(t, n.saver.Bucket("attachments")) + list(t, n.saver.Bucket("leases")) + list(t, n.saver.Bucket("networks")) + fmt.Sprint(stats, leases)
+	all := list(t, n.committer.Values())
+	for _, bucket := range []string{"attachments", "leases", "networks", "nodes", "blocks", "pools"} {
+		all += list(t, n.saver.Bucket(bucket))
+	}
+	return all + fmt.Sprint(stats, leases)
 }
 
 // list shows values as lines "key value", by key.
@@ -188,8 +204,32 @@ func custom(name string, kind pod.NetworkType, cidrs ...string) pod.Network {
 // asking is an ADD of the pod with that name, which wants these extra interfaces.
 func asking(name, interfaces, options string) *pod.AddPod {
 	ev := sandbox(name)
+	if strings.Contains(interfaces, "/memif") {
+		ev.Grants = []pod.Grant{grant("vnf", 1, 4)}
+	}
 	ev.Annotations = map[string]string{pod.AnnotationCustom: interfaces, pod.AnnotationOptions: options}
 	return ev
+}
+
+// grant is what kubelet gave a container: so many devices on that socket.
+func grant(container string, socket uint32, devices int) pod.Grant {
+	id := "allocation-of-" + container
+	g := pod.Grant{Container: container, GID: pod.UnknownGroup, Allocation: pod.Allocation{
+		ID: id, Socket: socket, Directory: "/run/weft/memif/" + id, Secret: "secret of " + secret.Text(container),
+	}}
+	for d := range devices {
+		g.Allocation.Devices = append(g.Allocation.Devices, fmt.Sprintf("memif-%d", 100*int(socket)+d))
+	}
+	return g
+}
+
+// secretOf is that of grant's allocations.
+func secretOf(allocation string) secret.Text {
+	container, known := strings.CutPrefix(allocation, "allocation-of-")
+	if !known {
+		return ""
+	}
+	return "secret of " + secret.Text(container)
 }
 
 // sandbox is an ADD of the pod with that name.

@@ -98,7 +98,7 @@ func TestValuesOfANetwork(t *testing.T) {
 func TestValuesOfExtraInterfaces(t *testing.T) {
 	for family, pools := range families {
 		for _, network := range []string{"default", "stub", "L2", "L3"} {
-			for _, kind := range []string{pod.TypeTap, pod.TypeVeth} {
+			for _, kind := range []string{pod.TypeTap, pod.TypeVeth, pod.TypeMemif} {
 				name := fmt.Sprintf("extra-%s-%s-%s", kind, network, family)
 				t.Run(name, func(t *testing.T) {
 					extraIsAsGolden(t, name, pools, custom("blue", pod.NetworkType(network), cidrs[family]...))
@@ -141,6 +141,7 @@ func extraIsAsGolden(t *testing.T, name string, pools []ipam.Pool, network pod.N
 	}
 }
 
+// rows: CAL-09, CAL-14
 func TestValuesOfAMainInterfaceOfTypeVeth(t *testing.T) {
 	n := nodeOf(t, ipnet.Config{Pools: []ipam.Pool{four, six}, PodInterface: pod.TypeVeth}).run(t)
 	before := n.committer.Values()

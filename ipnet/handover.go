@@ -34,8 +34,8 @@ func (n *Network) olderHolders(ev *pod.AddPod, network string) []string {
 	return holders
 }
 
-// handOver takes from older sandboxes the addresses that their pod's new one has. The attachments stay, and what is left
-// of them is theirs until their DEL; that they lost the address is durable, or a restart would give it back.
+// handOver takes from older sandboxes the addresses, and the memifs, that their pod's new one has. The attachments stay,
+// and what is left of them is theirs until their DEL; that they lost something is durable, or a restart would give it back.
 func (n *Network) handOver(ev *pod.AddPod, t *eventloop.Txn) {
 	for _, c := range n.wired {
 		if !older(ev, c) {
@@ -48,6 +48,7 @@ func (n *Network) handOver(ev *pod.AddPod, t *eventloop.Txn) {
 		n.wired[c.Key] = less
 		t.Save(attachmentsBucket, c.Key.String(), less.Attachment)
 		t.OnRollback(func() error { n.wired[c.Key] = c; return nil })
+		ev.HandedOver = append(ev.HandedOver, less.Attachment)
 		if c.displaced {
 			continue
 		}
@@ -62,6 +63,9 @@ func (n *Network) handOver(ev *pod.AddPod, t *eventloop.Txn) {
 func without(c *connection, other *pod.Attachment) (less *connection, lost bool) {
 	less = newConnection(c.Attachment)
 	less.displaced = c.displaced
+	before := len(less.Interfaces)
+	less.Interfaces = slices.DeleteFunc(less.Interfaces, func(i pod.Interface) bool { return i.Memif != nil && sharesAllocation(i, other) })
+	lost = len(less.Interfaces) < before
 	for at := range less.Interfaces {
 		for _, o := range other.Interfaces {
 			if o.Network != less.Interfaces[at].Network {
@@ -73,6 +77,14 @@ func without(c *connection, other *pod.Attachment) (less *connection, lost bool)
 		}
 	}
 	return less, lost
+}
+
+// sharesAllocation reports whether a memif is on the socket of another attachment's: kubelet allocates once in a pod's
+// life, so its new sandbox takes over the sockets of the old one.
+func sharesAllocation(i pod.Interface, other *pod.Attachment) bool {
+	return slices.ContainsFunc(other.Interfaces, func(o pod.Interface) bool {
+		return o.Memif != nil && o.Memif.Allocation == i.Memif.Allocation
+	})
 }
 
 // drop takes an address from an interface, and the routes of its family with it.

@@ -83,7 +83,7 @@ func (n *Network) holdDelegated(ev *pod.AddPod, w wish, r ipam.Request, t *event
 		if !n.nodeAddress(family).IsValid() {
 			return nil, pod.Errorf(pod.CodeUnknownNetwork, "%s: the IPAM plugin gave %s, but the node has no pool of %s, so no way there", ev, a, family)
 		}
-		if n.poolOf(a) != "" {
+		if n.addresses.Gives(a) {
 			r.Addresses = append(r.Addresses, a)
 		} else if c := n.holderOfAddress(a); c != nil && !older(ev, c) {
 			return nil, n.refusal(ev, w, ipam.ErrInUse{Address: a, Holder: c.Key.String()})

@@ -3,13 +3,14 @@ package ipnet
 import (
 	"net/netip"
 
+	"github.com/weftnet/weft/internal/secret"
 	"github.com/weftnet/weft/pod"
 	"github.com/weftnet/weft/wire"
 )
 
 // link is a way between the dataplane and a namespace, a pod's or the node's.
 type link struct {
-	kind      string // pod.TypeTap or pod.TypeVeth
+	kind      string // pod.TypeTap, pod.TypeVeth or pod.TypeMemif
 	object    string // name in the dataplane
 	namespace string // path; "" = the node's
 	name      string // in the namespace
@@ -18,6 +19,10 @@ type link struct {
 	peerMAC   wire.MAC // of the Linux end
 	mtu       int
 	addresses []netip.Prefix // of the Linux end
+	judged    bool           // only some sources may send, and nobody before the dataplane knows which
+
+	memif  *pod.Memif // of type memif
+	secret secret.Text
 }
 
 // on is the key of the object that makes the Linux end.
@@ -30,9 +35,14 @@ func (l link) on() string {
 
 // ends are both ends, up, and the addresses of the Linux end.
 func (l link) ends() values {
-	v := l.tap()
-	if l.kind == pod.TypeVeth {
+	var v values
+	switch l.kind {
+	case pod.TypeMemif:
+		return l.memifEnd()
+	case pod.TypeVeth:
 		v = l.veth()
+	default:
+		v = l.tap()
 	}
 	if hasFamily(l.addresses, wire.IP6) {
 		for _, setting := range []string{"accept_ra", "accept_dad"} { // all is static, and known to be unique

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"net/netip"
+	"strconv"
 	"strings"
 
 	"github.com/weftnet/weft/pod"
@@ -18,13 +19,21 @@ const (
 	hostAlias     = "weft:host"
 )
 
-// Where leases are kept, under their own keys, networks, under their names, and attachments, under their keys. Those are
-// somebody else's to keep, but for one that has handed over an address.
+// Where leases are kept, under their own keys, networks and nodes, under their names, blocks, under network and prefix, and
+// attachments, under their keys. Those are somebody else's to keep, but for one that has handed over an address.
 const (
 	leasesBucket      = "leases"
 	networksBucket    = "networks"
+	nodesBucket       = "nodes"
+	blocksBucket      = "blocks"
+	poolsBucket       = "pools" // in which there is one thing
+	poolsKey          = "default"
 	attachmentsBucket = "attachments"
 )
+
+// runtimesName is what runtimes call the interface that they ask for. Other names are given by plugins that call others,
+// which is how the interface of a delegate is told when nobody knows.
+const runtimesName = "eth0"
 
 // How long names may be, in bytes.
 const (
@@ -91,6 +100,54 @@ func loopbackOf(network string) string {
 		return name
 	}
 	return shortened("weft-gw-", network, maxObject)
+}
+
+// meshLabelOf names the bridge domain in which a routed network reaches other nodes.
+func meshLabelOf(network string) string {
+	if label := "weft:vxlan:" + network; len(label) <= maxLabel {
+		return label
+	}
+	return shortened("weft:vxlan:", network, maxLabel)
+}
+
+// bviOf names the loopback by which a routed network enters that bridge domain.
+func bviOf(network string) string {
+	if name := "weft-bvi-" + network; len(name) <= maxObject {
+		return name
+	}
+	return shortened("weft-bvi-", network, maxObject)
+}
+
+// tunnelOf names the tunnel of a network to a node.
+func tunnelOf(network string, node uint32) string {
+	const prefix = "weft-vx-"
+	end := "-" + strconv.FormatUint(uint64(node), 10)
+	if name := prefix + network + end; len(name) <= maxObject {
+		return name
+	}
+	return shortened(prefix, network, maxObject-len(end)) + end
+}
+
+// maxNode is the highest ID of a node that has addresses in the mesh.
+const maxNode = 1<<16 - 1
+
+// meshMAC is the MAC of a node's loopbacks in the mesh: locally administered unicast, and no other end's.
+func meshMAC(node uint32) wire.MAC {
+	return wire.MAC{0x12, 0x2b, byte(node >> 24), byte(node >> 16), byte(node >> 8), byte(node)}
+}
+
+// meshAddress is a node's own address among the nodes of a network. They are link-local: none of a pool is spent on them,
+// and that of IPv4 is a name for a neighbour only. The pods' gateway is none of them.
+func meshAddress(node uint32, f wire.Family) netip.Addr {
+	high, low := byte(node>>8), byte(node)
+	if f == wire.IP6 {
+		return netip.AddrFrom16([16]byte{0: 0xfe, 1: 0x80, 13: 0x2b, 14: high, 15: low})
+	}
+	a := netip.AddrFrom4([4]byte{169, 254, high, low})
+	if a == gateway4 {
+		return netip.AddrFrom4([4]byte{169, 254, 0, 0}) // which would be that of node 0
+	}
+	return a
 }
 
 // shortened is a name with a hash in place of its end. The dot, which no name of a network holds, keeps it apart from

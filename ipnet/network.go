@@ -4,12 +4,14 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 	"sync/atomic"
 
 	"github.com/weftnet/weft/eventloop"
 	"github.com/weftnet/weft/ipnet/ipam"
 	"github.com/weftnet/weft/pod"
+	"github.com/weftnet/weft/wire"
 )
 
 // Network connects the pods of one node. Its handlers belong to the event loop; Addresses, Networks and Objects may be
@@ -19,7 +21,12 @@ type Network struct {
 	addresses *ipam.Allocator                    // of the network default
 	customs   atomic.Pointer[map[string]*custom] // by name; the map never changes: another one takes its place
 	wired     map[pod.Key]*connection            // the event loop's own
-	withheld  []ipam.Lease                       // addresses of interfaces that nobody knows
+	mesh      *mesh                              // the event loop's own
+	blocks    map[string]SavedBlock              // by name; the event loop's own
+
+	pools    atomic.Pointer[pools]                      // of the network default
+	own      atomic.Pointer[map[wire.Family]netip.Addr] // the node's, where no pool is the node's as a whole; the map never changes
+	withheld []ipam.Lease                               // addresses of interfaces that nobody knows
 }
 
 // connection is a wired attachment.
@@ -38,8 +45,10 @@ func New(c Config) (*Network, error) {
 	if err != nil {
 		return nil, fmt.Errorf("addresses: %w", err)
 	}
-	n := &Network{config: c, addresses: addresses, wired: make(map[pod.Key]*connection)}
+	n := &Network{config: c, addresses: addresses, wired: make(map[pod.Key]*connection), mesh: &mesh{}, blocks: make(map[string]SavedBlock)}
 	n.customs.Store(&map[string]*custom{})
+	n.pools.Store(c.pools())
+	n.own.Store(&map[wire.Family]netip.Addr{})
 	return n, nil
 }
 
@@ -48,22 +57,32 @@ func (n *Network) Register(l *eventloop.Loop) {
 	eventloop.On(l, "ipnet", n.ConnectPod)
 	eventloop.On(l, "ipnet", n.DisconnectPod)
 	eventloop.On(l, "ipnet", n.ChangeNetworks)
+	eventloop.On(l, "ipnet", n.ChangeNodes)
+	eventloop.On(l, "ipnet", n.ChangePools)
+	eventloop.On(l, "ipnet", n.ChangeBlocks)
 	l.OnResync("ipnet", n.Resync)
 }
 
-// Resync desires everything: what the node has, then each custom network, then each wired pod.
+// Resync desires everything.
 func (n *Network) Resync(_ context.Context, t *eventloop.Txn) error {
-	n.nodeValues().put(t)
+	n.everything().put(t)
+	return nil
+}
+
+// everything is what the node has, then each custom network, the mesh, and each wired pod.
+func (n *Network) everything() values {
+	v := n.nodeValues()
 	customs := n.customNetworks()
 	for _, name := range slices.Sorted(maps.Keys(customs)) {
-		customs[name].values(n.mtuOf(customs[name])).put(t)
+		v = append(v, customs[name].values(n.mtuOf(customs[name]))...)
 	}
+	v = append(v, n.meshValues()...)
 	for _, c := range n.inOrder() {
 		if !c.displaced {
-			n.podValues(c.Attachment).put(t)
+			v = append(v, n.podValues(c.Attachment)...)
 		}
 	}
-	return nil
+	return v
 }
 
 // Addresses gives the counts of each pool and the addresses that are not free: the node's, then each custom network's.
@@ -93,6 +112,14 @@ func (n *Network) Objects(a *pod.Attachment) []string { return n.podValues(a).ke
 // isCustom tells custom networks from those that always exist.
 func isCustom(network string) bool {
 	return network != "" && network != pod.DefaultNetwork && network != pod.StubNetwork
+}
+
+// networkOf is a network's name as interfaces have it.
+func networkOf(network string) string {
+	if network == pod.DefaultNetwork {
+		return ""
+	}
+	return network
 }
 
 func (n *Network) customNetworks() map[string]*custom { return *n.customs.Load() }

@@ -57,7 +57,7 @@ func (ch *change) wanted() map[string]pod.Network {
 	for _, w := range ch.ev.Networks {
 		if _, twice := wanted[w.Name]; twice {
 			ch.ev.Refused[w.Name] = "it is there twice"
-		} else if err := sound(w); err != nil {
+		} else if err := ch.sound(w); err != nil {
 			ch.ev.Refused[w.Name] = err.Error()
 		}
 		wanted[w.Name] = ordered(w)
@@ -66,6 +66,14 @@ func (ch *change) wanted() map[string]pod.Network {
 		delete(wanted, name)
 	}
 	return wanted
+}
+
+// sound says what is wrong with a network as somebody wants it on this node.
+func (ch *change) sound(w pod.Network) error {
+	if err := sound(w); err != nil || w.VNI == 0 {
+		return err
+	}
+	return ch.config.carries("network "+w.Name, w.MTU)
 }
 
 // ordered is a network with its CIDRs in the order that is kept, IPv4 first.
@@ -86,16 +94,14 @@ func (ch *change) remove(name string) {
 // set makes a network, or makes it another.
 func (ch *change) set(w pod.Network) error {
 	was := ch.before[w.Name]
+	_, needsBridge := ch.config.numbered(w)
 	switch {
 	case was == nil:
 		was = &custom{}
-	case reflect.DeepEqual(was.Network, w):
+	case reflect.DeepEqual(was.Network, w) && needsBridge == (was.BridgeDomain != 0):
 		return nil
 	case was.Network.Type == w.Type && slices.Equal(was.Network.CIDRs, w.CIDRs) && (w.VNI == 0 || w.VNI == was.VNI):
-		s := was.SavedNetwork
-		s.Network = w
-		ch.keep(&custom{SavedNetwork: s, vrf: was.vrf, addresses: was.addresses})
-		return nil
+		return ch.alter(was, w)
 	}
 	if users := ch.users(w.Name); users != "" {
 		return fmt.Errorf("its type, CIDRs and VNI cannot change: %s", users)
@@ -111,15 +117,40 @@ func (ch *change) set(w pod.Network) error {
 	return nil
 }
 
+// alter changes what pods do not depend on.
+func (ch *change) alter(was *custom, w pod.Network) (err error) {
+	s := was.SavedNetwork
+	s.Network = w
+	if _, needsBridge := ch.config.numbered(w); !needsBridge {
+		s.BridgeDomain = 0
+	} else if s.BridgeDomain, err = ch.bridgeDomain(s.BridgeDomain); err != nil {
+		return err
+	}
+	c := &custom{SavedNetwork: s, vrf: was.vrf, addresses: was.addresses}
+	ch.after[w.Name] = c
+	ch.t.Save(networksBucket, w.Name, s)
+	replace(ch.t, ch.networkValues(was), ch.networkValues(c))
+	return nil
+}
+
+func (ch *change) bridgeDomain(had uint32) (uint32, error) {
+	return ch.number("bridge domain", had, ch.config.BridgeDomains, func(c *custom) uint32 { return c.BridgeDomain })
+}
+
+// networkValues are what is there of a network without pods, here and towards other nodes.
+func (n *Network) networkValues(c *custom) values {
+	return append(c.values(n.mtuOf(c)), n.networkMesh(c)...)
+}
+
 // build makes a network that has no pods; numbers that it had stay its own.
 func (ch *change) build(w pod.Network, had SavedNetwork) (c *custom, err error) {
 	s := SavedNetwork{Network: w, VNI: w.VNI}
-	needsTable, needsBridge := numbered(w)
+	needsTable, needsBridge := ch.config.numbered(w)
 	if needsTable {
 		s.Table, err = ch.number("VRF table", had.Table, ch.config.Tables, func(c *custom) uint32 { return c.Table })
 	}
 	if needsBridge && err == nil {
-		s.BridgeDomain, err = ch.number("bridge domain", had.BridgeDomain, ch.config.BridgeDomains, func(c *custom) uint32 { return c.BridgeDomain })
+		s.BridgeDomain, err = ch.bridgeDomain(had.BridgeDomain)
 	}
 	if w.VNI == 0 && err == nil {
 		s.VNI, err = ch.number("VNI", had.VNI, ch.config.VNIs, func(c *custom) uint32 { return c.VNI })
@@ -140,7 +171,7 @@ func (ch *change) number(what string, had uint32, from IDs, of func(*custom) uin
 	}
 	taken := ch.taken[what]
 	if taken == nil {
-		taken = map[uint32]bool{of(&custom{SavedNetwork: SavedNetwork{Table: ch.config.PodVRFTable}}): true}
+		taken = map[uint32]bool{of(&custom{SavedNetwork: ch.ofDefault()}): true}
 		for _, networks := range []map[string]*custom{ch.before, ch.after} {
 			for _, c := range networks {
 				taken[of(c)] = true
@@ -153,8 +184,20 @@ func (ch *change) number(what string, had uint32, from IDs, of func(*custom) uin
 	return id, err
 }
 
+// ofDefault are the numbers of the network default.
+func (n *Network) ofDefault() SavedNetwork {
+	s := SavedNetwork{Table: n.config.PodVRFTable}
+	if n.config.hasTunnels() {
+		s.BridgeDomain, s.VNI = n.config.MeshDomain, n.config.VNI
+	}
+	return s
+}
+
 // vniOf is the network, other than this one, that has a VNI.
 func (ch *change) vniOf(vni uint32, name string) string {
+	if vni == ch.ofDefault().VNI {
+		return pod.DefaultNetwork
+	}
 	for other, c := range ch.after {
 		if c.VNI == vni && other != name {
 			return other
@@ -167,12 +210,12 @@ func (ch *change) vniOf(vni uint32, name string) string {
 func (ch *change) keep(c *custom) {
 	ch.after[c.Network.Name] = c
 	ch.t.Save(networksBucket, c.Network.Name, c.SavedNetwork)
-	c.values(ch.mtuOf(c)).put(ch.t)
+	ch.networkValues(c).put(ch.t)
 }
 
 // takeAway forgets a network and all that is kept of its addresses.
 func (ch *change) takeAway(c *custom) {
-	for _, key := range c.values(ch.mtuOf(c)).keys() {
+	for _, key := range ch.networkValues(c).keys() {
 		ch.t.Delete(key)
 	}
 	ch.t.Save(networksBucket, c.Network.Name, nil)

@@ -28,6 +28,7 @@ func (n *node) checkNumbers(t *testing.T, want map[string][3]uint32) {
 	}
 }
 
+// rows: MEM-26
 func TestNumbersAreStableAndFreedWithTheirNetwork(t *testing.T) {
 	a, b := custom("a", pod.L3, "10.5.0.0/24"), custom("b", pod.L2, "10.5.0.0/24")
 	c, d := custom("c", pod.L2), custom("d", pod.L3, "10.5.0.0/24")
@@ -195,6 +196,7 @@ func TestANetworkWithoutPodsCanBecomeAnother(t *testing.T) {
 	}
 	fresh := newNode(t, four).run(t)
 	fresh.set(t, custom("a", pod.L2, "10.6.0.0/24"))
+	fresh.add(t, asking("a", "x1/tap/a", ""))
 	if got, want := networkValues(n), networkValues(fresh); got != want {
 		t.Errorf("values\n%s\nwant those of a fresh one\n%s", got, want)
 	}

@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/weftnet/weft/ipnet/ipam"
 	"github.com/weftnet/weft/pod"
 	"github.com/weftnet/weft/wire"
 )
@@ -12,7 +13,7 @@ import (
 // dataplane. Pods reach by that link whatever the node reaches.
 func (n *Network) nodeValues() values {
 	var v values
-	families := n.config.families()
+	families := n.pools.Load().families()
 	for _, f := range families {
 		v.add(wire.VRFKey(podVRF, f), wire.VRF{ID: n.config.PodVRFTable, Family: f, Label: podVRF})
 	}
@@ -24,20 +25,26 @@ func (n *Network) nodeValues() values {
 	v = append(v, host.ends()...)
 	v = append(v, podsVRF.attach(host, families)...)
 	for _, f := range families {
-		podsVRF.route(&v, defaultOf(f), wire.Path{Interface: host.object, NextHop: n.nodeAddress(f)})
-		host.linuxNeighbour(&v, gatewayOf(f))
+		if own := n.nodeAddress(f); own.IsValid() {
+			podsVRF.route(&v, defaultOf(f), wire.Path{Interface: host.object, NextHop: own})
+			host.linuxNeighbour(&v, gatewayOf(f))
+		}
 	}
-	for _, p := range n.config.Pools {
+	for _, p := range n.pools.Load().all {
 		podsVRF.unreachable(&v, p.Prefix)
-		host.linuxRoute(&v, p.Prefix, gatewayOf(wire.FamilyOf(p.Prefix.Addr())), p.Node())
+		if own := n.nodeIn(p); own.IsValid() {
+			host.linuxRoute(&v, p.Prefix, gatewayOf(wire.FamilyOf(p.Prefix.Addr())), own)
+		}
 	}
 	return v
 }
 
 func (n *Network) hostLink() link {
 	var addresses []netip.Prefix
-	for _, p := range n.config.Pools {
-		addresses = append(addresses, single(p.Node()))
+	for _, p := range n.pools.Load().all {
+		if own := n.nodeIn(p); own.IsValid() && !slices.Contains(addresses, single(own)) {
+			addresses = append(addresses, single(own))
+		}
 	}
 	return link{
 		kind: pod.TypeTap, object: hostObject, name: n.config.HostLink, alias: hostAlias,
@@ -46,12 +53,21 @@ func (n *Network) hostLink() link {
 	}
 }
 
-// nodeAddress is the node's own address in the first pool of the family; not valid if the family has none.
+// nodeAddress is the node's own address of a family: in the first pool that is the node's as a whole, else in a block; not
+// valid if there is none.
 func (n *Network) nodeAddress(f wire.Family) netip.Addr {
-	for _, p := range n.config.Pools {
-		if wire.FamilyOf(p.Prefix.Addr()) == f {
+	for _, p := range n.pools.Load().all {
+		if !p.Blocks && wire.FamilyOf(p.Prefix.Addr()) == f {
 			return p.Node()
 		}
 	}
-	return netip.Addr{}
+	return (*n.own.Load())[f]
+}
+
+// nodeIn is the address of the node's own by which it reaches a pool; not valid if it has none yet.
+func (n *Network) nodeIn(p ipam.Pool) netip.Addr {
+	if p.Blocks {
+		return n.nodeAddress(wire.FamilyOf(p.Prefix.Addr()))
+	}
+	return p.Node()
 }

@@ -13,6 +13,7 @@ func (n *Network) podValues(a *pod.Attachment) values {
 	for _, i := range a.Interfaces {
 		v = append(v, n.interfaceValues(a, i)...)
 	}
+	v = append(v, n.deviceValues(a)...)
 	if len(v) > 0 {
 		v.add(wire.NamespaceKey(a.Netns.Path), wire.Namespace(a.Netns))
 	}
@@ -26,12 +27,20 @@ func (n *Network) interfaceValues(a *pod.Attachment, i pod.Interface) values {
 		return nil
 	}
 	l := linkOf(a, i)
+	if i.Memif != nil {
+		if l.secret = n.secretOf(i.Memif.Allocation); l.secret == "" {
+			return nil // never without a secret
+		}
+	}
 	v := l.ends()
 	switch {
 	case c != nil:
-		v = append(v, c.attach(l, i.AntiSpoof)...)
+		v = append(v, c.attach(l)...)
 	case i.Network == "":
 		v = append(v, n.attachToDefault(a, l)...)
+	}
+	if !l.isLinux() {
+		return v
 	}
 	if c == nil || c.Network.Type == pod.L3 {
 		for _, gateway := range i.Gateways {
@@ -47,8 +56,8 @@ func (n *Network) interfaceValues(a *pod.Attachment, i pod.Interface) values {
 // attachToDefault makes a link one of the network default. By the main interface a pod may send from all the addresses that
 // it has there: its default route leads there.
 func (n *Network) attachToDefault(a *pod.Attachment, l link) values {
-	v := podsVRF.attach(l, n.config.families())
-	if l.name == a.Key.IfName {
+	v := podsVRF.attach(l, n.pools.Load().families())
+	if l.judged {
 		var sources []netip.Prefix
 		for _, i := range a.Interfaces {
 			if i.Network == "" {
@@ -71,6 +80,7 @@ func linkOf(a *pod.Attachment, i pod.Interface) link {
 	l := link{
 		kind: i.Type, object: i.Object, namespace: a.Netns.Path, name: i.Name, alias: aliasOf(a.Key, i.Name),
 		mac: macOf(i.Object, dataplaneEnd), peerMAC: macOf(i.Object, linuxEnd), mtu: i.MTU, addresses: i.Addresses,
+		judged: i.AntiSpoof || i.Network == "" && i.Name == a.Key.IfName, memif: i.Memif,
 	}
 	if mac, err := wire.ParseMAC(i.MAC); err == nil { // as the pod asked for
 		l.peerMAC = mac

@@ -41,9 +41,12 @@ func (n *Network) Recognise(wanted []pod.Network, there Numbers) []SavedNetwork 
 func (n *Network) recognise(w pod.Network, there Numbers, taken map[uint32]bool) (s SavedNetwork, err error) {
 	label := labelOf(w.Name)
 	s = SavedNetwork{Network: w, Table: there.Tables[label], BridgeDomain: there.BridgeDomains[label], VNI: w.VNI}
-	needsTable, needsBridge := numbered(w)
-	if needsTable != (s.Table != 0) || needsBridge != (s.BridgeDomain != 0) {
+	needsTable, needsBridge := n.config.numbered(w)
+	if needsTable != (s.Table != 0) || (w.Type == pod.L2) != (s.BridgeDomain != 0) {
 		return s, fmt.Errorf("it has VRF table %d and bridge domain %d there", s.Table, s.BridgeDomain)
+	}
+	if needsBridge && w.Type == pod.L3 { // none there: it is numbered when it is set
+		s.BridgeDomain = there.BridgeDomains[meshLabelOf(w.Name)]
 	}
 	if s.VNI == 0 {
 		s.VNI, err = n.config.VNIs.lowest("VNI", taken)

@@ -17,7 +17,7 @@ import (
 // Found is an interface that was found on the machine when what was kept of it is lost.
 type Found struct {
 	Object     string         // name in the dataplane
-	Type       string         // pod.TypeTap or pod.TypeVeth
+	Type       string         // pod.TypeTap, pod.TypeVeth or pod.TypeMemif
 	Labels     []string       // of what the interface is in, in the dataplane
 	Netns      pod.Netns      // that its Linux end is in
 	Name       string         // of the Linux end
@@ -25,6 +25,8 @@ type Found struct {
 	MAC        wire.MAC       // of the Linux end
 	MTU        int            // bytes
 	Neighbours []netip.Addr   // that the dataplane knows there: the addresses that were given to the Linux end
+	Memif      *pod.Memif     // of a memif, whose Linux end is its program
+	Pod        pod.ID         // if that is known
 	Addresses  []netip.Prefix // of the Linux end; asked where there are no neighbours, for the pod may have changed them
 }
 
@@ -43,7 +45,7 @@ func (f Found) whole() []netip.Addr {
 }
 
 // Reconstruct makes the attachments of interfaces anew, or, of those that are known, what they lack: as they were, but for
-// what the machine does not know. That is the pod's name, its annotations, when it was added, which is now, and in which
+// what the machine does not know. That is the pod's name unless it has memifs, its annotations, when it was added, which is now, and in which
 // order it asked for its extra interfaces, which is now that of their names. Restore then takes the attachments over. What
 // it cannot be sure of it refuses, by object; so it does with extra interfaces where the main one, lost or refused, is not
 // known.
@@ -60,10 +62,10 @@ func (n *Network) Reconstruct(found []Found, lost []Found) ([]*pod.Attachment, m
 		}
 		a := attachments[key]
 		if a == nil && err == nil {
-			a = n.reconstructed(key, f.Netns)
+			a = n.reconstructed(key, f)
 		}
 		if err == nil {
-			err = n.reconstruct(f, a)
+			err = n.reconstruct(f, a, slices.AppendSeq(n.besides(key, a.Netns), maps.Values(attachments)))
 		}
 		if err != nil {
 			refused[f.Object] = err
@@ -84,33 +86,38 @@ func mainFirst(a, b Found) int {
 }
 
 // reconstructed is what is known of an attachment.
-func (n *Network) reconstructed(key pod.Key, netns pod.Netns) *pod.Attachment {
+func (n *Network) reconstructed(key pod.Key, f Found) *pod.Attachment {
 	if c := n.wired[key]; c != nil {
 		return newConnection(c.Attachment).Attachment
 	}
-	return &pod.Attachment{Key: key, Netns: netns, Created: n.config.Now().UTC()}
+	return &pod.Attachment{Key: key, Netns: f.Netns, Created: n.config.Now().UTC()}
 }
 
-// reconstruct adds an interface to its attachment.
-func (n *Network) reconstruct(f Found, a *pod.Attachment) error {
+// reconstruct adds an interface to its attachment. others are those that may be of the same sandbox.
+func (n *Network) reconstruct(f Found, a *pod.Attachment, others []*pod.Attachment) error {
 	if f.Netns.Inode != a.Netns.Inode || f.Netns.Device != a.Netns.Device {
 		return fmt.Errorf("link %s is in network namespace %s, and the attachment in %s", f.Name, f.Netns.Path, a.Netns.Path)
 	}
 	if !f.MAC.IsUnicast() || f.MTU <= 0 {
 		return fmt.Errorf("link %s has MAC %q and MTU %d: not what was given to it", f.Name, f.MAC, f.MTU)
 	}
-	w := wish{name: f.Name, kind: f.Type, object: f.Object, mac: f.MAC, mtu: f.MTU}
+	if a.Pod.IsZero() {
+		a.Pod = f.Pod
+	}
+	w := wish{name: f.Name, kind: f.Type, object: f.Object, mac: f.MAC, mtu: f.MTU, memif: f.Memif}
 	if f.Name != a.Key.IfName {
 		if err := n.locate(&w, f); err != nil {
 			return err
 		}
-		w.leads = !slices.ContainsFunc(a.Interfaces, func(i pod.Interface) bool { return i.Network == w.network })
 	}
+	w.defaults = f.Name == a.Key.IfName && f.Name == runtimesName
+	others = slices.DeleteFunc(others, func(o *pod.Attachment) bool { return o.Netns != a.Netns })
+	w.leads = w.kind == pod.TypeMemif || !leads(append(others, a), w.network)
 	leases, err := n.leasesFound(w, f)
 	if err != nil {
 		return err
 	}
-	a.Interfaces = append(a.Interfaces, n.interfaceOf(a.Key, w, leases))
+	a.Interfaces = append(a.Interfaces, n.interfaceOf(w, leases))
 	return nil
 }
 

@@ -31,6 +31,8 @@ func (n *Network) refusal(ev *pod.AddPod, w wish, err error) error {
 		wait := exhausted.NextFree.Sub(n.config.Now()).Round(100 * time.Millisecond)
 		return pod.Errorf(pod.CodeTryAgain, "%s: no address of pool %s is free, %d cooling down, the next is free in %s; try again then",
 			what, exhausted.Pool, exhausted.Cooling, wait)
+	case errors.As(err, &exhausted) && exhausted.NoBlock:
+		return pod.Errorf(pod.CodeTryAgain, "%s: %w, and none that it may have was given to it yet; try again", what, err)
 	case errors.As(err, &exhausted) && w.custom != nil:
 		return pod.Errorf(pod.CodePoolExhausted, "%s: %w; delete pods of network %s", what, err, w.network)
 	case errors.As(err, &exhausted):

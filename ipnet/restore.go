@@ -40,6 +40,9 @@ type Saved struct {
 	Attachments []*pod.Attachment
 	Leases      []ipam.Lease
 	Networks    []SavedNetwork
+	Nodes       []SavedNode
+	Blocks      []SavedBlock
+	Pools       *SavedPools // nil: those of the configuration
 }
 
 // Restore takes over what an earlier run left, before the first event; the start-up resync then makes it desired. It may
@@ -47,7 +50,10 @@ type Saved struct {
 // Attachments win over leases: an address that a pod has is that pod's, whatever else is kept about it. What cannot be
 // restored is logged and left out, the rest is restored.
 func (n *Network) Restore(s Saved) {
+	n.restorePools(s.Pools)
+	n.restoreBlocks(s.Blocks)
 	n.restoreNetworks(s.Networks)
+	n.restoreNodes(s.Nodes)
 	for _, a := range s.Attachments {
 		n.wired[a.Key] = n.restored(a)
 	}
@@ -111,12 +117,12 @@ func (n *Network) restoreLeases(s Saved) {
 }
 
 // leasesOf are the leases of an interface's addresses, since the time that was kept, else since the attachment is. Those of
-// no pool are another plugin's.
+// no pool, or of no block of this node, are another plugin's.
 func (n *Network) leasesOf(a *pod.Attachment, i pod.Interface, since map[string]time.Time) []ipam.Lease {
 	var leases []ipam.Lease
 	holder := holderOf(a.Key, i.Name)
 	for at, p := range i.Addresses {
-		if at < len(i.Pools) && i.Pools[at] == "" && n.poolOf(p.Addr()) == "" {
+		if at < len(i.Pools) && i.Pools[at] == "" && !n.addresses.Gives(p.Addr()) {
 			continue
 		}
 		l := ipam.Lease{Address: p.Addr(), Holder: holder, State: ipam.Used, Since: a.Created}

@@ -70,6 +70,7 @@ func TestRestartThenResyncIsAsBefore(t *testing.T) {
 	}
 }
 
+// rows: CIL-08
 func TestAttachmentsWinOverLeases(t *testing.T) {
 	log := &bytes.Buffer{}
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)

@@ -23,13 +23,13 @@ func (r vrf) interfaceOf(mtu int, families []wire.Family) values {
 		Type: wire.TypeLoopback, MAC: macOf(r.loopback, dataplaneEnd), MTU: mtu, Up: true,
 	})
 	for _, f := range families {
-		v.add(wire.InterfaceVRFKey(r.loopback, f), r.membership(r.loopback, f))
+		v.add(wire.InterfaceVRFKey(r.loopback, f), r.membership(r.loopback, f, false))
 	}
 	return v
 }
 
-func (r vrf) membership(object string, f wire.Family) wire.InterfaceVRF {
-	return wire.InterfaceVRF{Interface: object, Family: f, VRF: wire.VRFName(r.label, f)}
+func (r vrf) membership(object string, f wire.Family, judged bool) wire.InterfaceVRF {
+	return wire.InterfaceVRF{Interface: object, Family: f, VRF: wire.VRFName(r.label, f), Judged: judged}
 }
 
 // attach makes the dataplane's end of a link a gateway for, and the way to, the addresses of the Linux end. families are
@@ -46,13 +46,17 @@ func (r vrf) attach(l link, families []wire.Family) values {
 		families = familiesOf(l.addresses)
 	}
 	for _, f := range families {
-		v.add(wire.InterfaceVRFKey(l.object, f), r.membership(l.object, f))
+		v.add(wire.InterfaceVRFKey(l.object, f), r.membership(l.object, f, l.judged))
 	}
 	if has6 {
 		v.add(wire.AddressKey(l.object, single(gateway6)), wire.Address{Interface: l.object, Prefix: single(gateway6)})
 	}
 	for _, p := range l.addresses {
 		a := p.Addr()
+		if !l.hasMACs() {
+			r.route(&v, single(a), wire.Path{Interface: l.object})
+			continue
+		}
 		v.add(wire.NeighbourKey(l.object, a), wire.Neighbour{Interface: l.object, Address: a, MAC: l.peerMAC})
 		r.route(&v, single(a), wire.Path{Interface: l.object, NextHop: a})
 	}

@@ -15,6 +15,7 @@ import (
 
 // TestWhateverFailsLeavesAllAsBefore adds and deletes pods, some of which a later handler, the commit or the durable
 // step refuses. After those nothing has changed; after all events a resync finds what updates left (the loop verifies).
+// rows: MEM-18
 func TestWhateverFailsLeavesAllAsBefore(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		n := newNode(t, four, six).run(t)

@@ -14,7 +14,7 @@ import (
 // wish is one interface that a pod is to have.
 type wish struct {
 	name      string
-	kind      string  // pod.TypeTap, TypeVeth or TypeIPAM
+	kind      string  // pod.TypeTap, TypeVeth, TypeMemif or TypeIPAM
 	network   string  // "" = default
 	custom    *custom // of that network, if it is one
 	object    string
@@ -23,6 +23,10 @@ type wish struct {
 	wanted    []netip.Addr // at most one a family
 	delegated bool         // wanted are another plugin's to give
 	leads     bool         // to the network's other addresses
+	defaults  bool         // it is the pod's way to everything
+	routes    []pod.Route  // another plugin's, by whatever gateways
+	options   pod.MemifOptions
+	memif     *pod.Memif // of type memif: what its container has
 }
 
 // wishes are the interfaces that an event asks for, main first, then in the order of the annotation.
@@ -38,7 +42,8 @@ func (n *Network) wishes(ev *pod.AddPod) ([]wish, error) {
 	case ev.HasMain():
 		main := wish{
 			name: ev.Key.IfName, kind: n.config.PodInterface, object: objectName(ev.Key, ev.Key.IfName), mtu: n.config.MTU,
-			wanted: asked, delegated: len(ev.Requested.Delegated) > 0, leads: true,
+			wanted: asked, delegated: len(ev.Requested.Delegated) > 0, routes: ev.Requested.Delegation.Routes,
+			leads: !leads(n.besides(ev.Key, ev.Netns), ""), defaults: isDefault(ev),
 		}
 		if main.mac, err = n.macFor(ev, main, ev.Requested.MAC); err != nil {
 			return nil, err
@@ -60,19 +65,30 @@ func (n *Network) wishes(ev *pod.AddPod) ([]wish, error) {
 		if err != nil {
 			return nil, err
 		}
-		w.leads = !slices.ContainsFunc(wishes, func(o wish) bool { return o.network == w.network })
+		w.leads = w.leadsBeside(wishes, n.besides(ev.Key, ev.Netns))
 		wishes = append(wishes, w)
+	}
+	if err := n.grantMemifs(ev, wishes); err != nil {
+		return nil, err
 	}
 	return wishes, distinct(ev, wishes)
 }
 
+// isDefault reports whether the pod is to reach everything by its main interface. A delegate stands beside another plugin's
+// interface that leads there.
+func isDefault(ev *pod.AddPod) bool { return ev.Mode != pod.ModeDelegate }
+
+// leadsBeside reports whether an interface is to lead to its network's other addresses: the first one of the kernel's does,
+// and each memif, whose program has routes of its own.
+func (w wish) leadsBeside(others []wish, besides []*pod.Attachment) bool {
+	return w.kind == pod.TypeMemif || !leads(besides, w.network) && !slices.ContainsFunc(others, func(o wish) bool {
+		return o.network == w.network && o.kind != pod.TypeMemif
+	})
+}
+
 // extra is what a pod's author asks for, checked.
 func (n *Network) extra(ev *pod.AddPod, r pod.InterfaceRequest) (wish, error) {
-	w := wish{name: r.Name, kind: r.Type, network: r.Network, object: objectName(ev.Key, r.Name), wanted: r.Options.IPs}
-	if r.Type == pod.TypeMemif {
-		return w, pod.Errorf(pod.CodeInvalidAnnotation,
-			"%s: interface %s: type memif needs the device plugin, which this version does not have", ev, r.Name)
-	}
+	w := wish{name: r.Name, kind: r.Type, network: r.Network, object: objectName(ev.Key, r.Name), wanted: r.Options.IPs, options: r.Options.Memif}
 	if w.network == pod.DefaultNetwork {
 		w.network = ""
 	}
@@ -84,6 +100,11 @@ func (n *Network) extra(ev *pod.AddPod, r pod.InterfaceRequest) (wish, error) {
 		if !w.custom.Network.Admits(ev.ID.Namespace) {
 			return w, pod.Errorf(pod.CodeUnknownNetwork, "%s: interface %s: network %s does not admit pods of namespace %q; these do: %s",
 				ev, r.Name, r.Network, ev.ID.Namespace, strings.Join(n.networksFor(ev.ID.Namespace), ", "))
+		}
+	}
+	if r.Type == pod.TypeMemif {
+		if err := n.memifPossible(ev, w); err != nil {
+			return w, err
 		}
 	}
 	most, least := n.mtuOf(w.custom), leastMTU(n.familiesIn(w.network))
@@ -139,19 +160,16 @@ func delegated(ev *pod.AddPod) ([]netip.Addr, error) {
 // madeAlready reports whether another attachment of the sandbox has made the interface: a pod's annotations are the same
 // for all of them.
 func (n *Network) madeAlready(ev *pod.AddPod, r pod.InterfaceRequest) (bool, error) {
-	for _, c := range n.wired {
-		if c.displaced || c.Netns != ev.Netns || c.Key == ev.Key {
-			continue
-		}
-		for _, i := range c.Interfaces {
+	for _, a := range n.besides(ev.Key, ev.Netns) {
+		for _, i := range a.Interfaces {
 			if i.Name != r.Name || i.Type == pod.TypeIPAM {
 				continue
 			}
-			if i.Name != c.Key.IfName && i.Type == r.Type && cmp.Or(i.Network, pod.DefaultNetwork) == r.Network {
+			if i.Name != a.Key.IfName && i.Type == r.Type && cmp.Or(i.Network, pod.DefaultNetwork) == r.Network {
 				return true, nil
 			}
 			return false, pod.Errorf(pod.CodeInvalidAnnotation,
-				"%s: annotation %s: interface %s is in the sandbox already, of attachment %s; choose another name", ev, pod.AnnotationCustom, r.Name, c.Key)
+				"%s: annotation %s: interface %s is in the sandbox already, of attachment %s; choose another name", ev, pod.AnnotationCustom, r.Name, a.Key)
 		}
 	}
 	return false, nil
@@ -183,7 +201,7 @@ func (n *Network) familiesIn(network string) []wire.Family {
 		return familiesOf(c.Network.CIDRs)
 	}
 	if network == "" {
-		return n.config.families()
+		return n.pools.Load().families()
 	}
 	return nil
 }

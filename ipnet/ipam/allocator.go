@@ -26,12 +26,12 @@ type Allocator struct {
 	coolDown time.Duration
 	now      func() time.Time
 
-	mu    sync.Mutex
-	pools []*book
+	mu     sync.Mutex
+	stocks []*stock // in the order of the pools
 }
 
 // New makes an allocator whose pools are free, but for each pool's node address, which is claimed here: before any
-// pod can ask.
+// pod can ask. A pool of several nodes has no addresses before AddBlock.
 func New(c Config) (*Allocator, error) {
 	if err := validPools(c.Pools); err != nil {
 		return nil, err
@@ -45,7 +45,7 @@ func New(c Config) (*Allocator, error) {
 		a.now = time.Now
 	}
 	for _, p := range c.Pools {
-		a.pools = append(a.pools, newBook(p, a.now()))
+		a.stocks = append(a.stocks, newStock(p, a.now()))
 	}
 	return a, nil
 }
@@ -66,7 +66,7 @@ type Request struct {
 func (a *Allocator) Lease(r Request) ([]Lease, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if r.Holder == "" || r.Holder == InternalHolder {
+	if r.Holder == "" || r.Holder == InternalHolder || r.Holder == OtherHolder {
 		return nil, fmt.Errorf("holder %q cannot hold addresses of pods", r.Holder)
 	}
 	wanted, err := a.wantedLocked(r.Addresses)
@@ -76,11 +76,11 @@ func (a *Allocator) Lease(r Request) ([]Lease, error) {
 	var granted []Lease
 	var undo []func()
 	for _, is4 := range []bool{true, false} {
-		books := a.familyLocked(is4, r.Pools)
-		if len(books) == 0 && !wanted[is4].IsValid() {
+		stocks := a.familyLocked(is4, r.Pools)
+		if len(stocks) == 0 && !wanted[is4].IsValid() {
 			continue
 		}
-		l, back, err := a.grantLocked(books, r, wanted[is4])
+		l, back, err := a.grantLocked(stocks, r, wanted[is4])
 		if err != nil {
 			for _, f := range undo {
 				f()
@@ -92,15 +92,19 @@ func (a *Allocator) Lease(r Request) ([]Lease, error) {
 	return granted, nil
 }
 
-// grantLocked gives the holder an address: the wanted one, else one of books. The function it returns takes back what was
-// not the holder's before.
-func (a *Allocator) grantLocked(books []*book, r Request, wanted netip.Addr) (Lease, func(), error) {
+// grantLocked gives the holder an address: the wanted one, else one of stocks. The function it returns takes back what was
+// not the holder's before. Blocks are filled one after the other, so that the last ones can be given up.
+func (a *Allocator) grantLocked(stocks []*stock, r Request, wanted netip.Addr) (Lease, func(), error) {
 	now := a.now()
+	books := booksOf(stocks)
 	if wanted.IsValid() {
-		b := a.bookOfLocked(wanted)
-		books = append(slices.Clip(books), b)
-		if held, ok := heldIn(books, r.Holder); ok {
+		s := a.stockOfLocked(wanted)
+		b := s.bookOf(wanted)
+		if held, ok := heldIn(append(slices.Clip(books), s.books...), r.Holder); ok {
 			return held.Lease, func() {}, held.unless(wanted)
+		}
+		if b == nil {
+			return Lease{}, nil, ErrOutside{Address: wanted, Pool: s.Name, Elsewhere: true}
 		}
 		if err := b.grantable(wanted, r.From); err != nil {
 			return Lease{}, nil, err
@@ -115,7 +119,7 @@ func (a *Allocator) grantLocked(books []*book, r Request, wanted netip.Addr) (Le
 			return b.grant(address, r.Holder, now), func() { b.undo(r.Holder) }, nil
 		}
 	}
-	return Lease{}, nil, exhausted(books)
+	return Lease{}, nil, exhausted(stocks)
 }
 
 func heldIn(books []*book, holder string) (*entry, bool) {
@@ -131,7 +135,7 @@ func heldIn(books []*book, holder string) (*entry, bool) {
 func (a *Allocator) Commit(holder string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for _, b := range a.pools {
+	for _, b := range a.booksLocked() {
 		b.commit(holder)
 	}
 }
@@ -140,7 +144,7 @@ func (a *Allocator) Commit(holder string) {
 func (a *Allocator) Undo(holder string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for _, b := range a.pools {
+	for _, b := range a.booksLocked() {
 		b.undo(holder)
 	}
 }
@@ -150,7 +154,7 @@ func (a *Allocator) Release(holder string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	now := a.now()
-	for _, b := range a.pools {
+	for _, b := range a.booksLocked() {
 		b.release(holder, now, now.Add(a.coolDown))
 	}
 }
@@ -161,7 +165,7 @@ func (a *Allocator) Released(holder string) []Lease {
 	defer a.mu.Unlock()
 	now := a.now()
 	var leases []Lease
-	for _, b := range a.pools {
+	for _, b := range a.booksLocked() {
 		if address, ok := b.holders[holder]; ok {
 			leases = append(leases, b.entries[address].cooled(now, now.Add(a.coolDown)))
 		}
@@ -178,7 +182,7 @@ func (a *Allocator) Cooled(l Lease) Lease {
 func (a *Allocator) wantedLocked(addresses []netip.Addr) (map[bool]netip.Addr, error) {
 	wanted := make(map[bool]netip.Addr)
 	for _, address := range addresses {
-		if a.bookOfLocked(address) == nil {
+		if a.stockOfLocked(address) == nil {
 			return nil, ErrOutside{Address: address}
 		}
 		if wanted[address.Is4()].IsValid() {
@@ -189,44 +193,37 @@ func (a *Allocator) wantedLocked(addresses []netip.Addr) (map[bool]netip.Addr, e
 	return wanted, nil
 }
 
-// familyLocked are the books of a family: those of the named pools in that order, else those that are for everybody.
-func (a *Allocator) familyLocked(is4 bool, names []string) []*book {
-	var books []*book
-	for _, b := range a.pools {
-		if b.Prefix.Addr().Is4() != is4 {
+// familyLocked are the pools of a family: the named ones in that order, else those that are for everybody.
+func (a *Allocator) familyLocked(is4 bool, names []string) []*stock {
+	var stocks []*stock
+	for _, s := range a.stocks {
+		if s.Prefix.Addr().Is4() != is4 {
 			continue
 		}
-		if slices.Contains(names, b.Name) || names == nil && !b.Disabled && len(b.Namespaces) == 0 {
-			books = append(books, b)
+		if slices.Contains(names, s.Name) || names == nil && !s.Disabled && len(s.Namespaces) == 0 {
+			stocks = append(stocks, s)
 		}
 	}
-	slices.SortStableFunc(books, func(x, y *book) int {
+	slices.SortStableFunc(stocks, func(x, y *stock) int {
 		return cmp.Compare(slices.Index(names, x.Name), slices.Index(names, y.Name))
 	})
-	return books
+	return stocks
 }
 
-// bookOfLocked is the book of the pool that address is in; nil if it is in none.
-func (a *Allocator) bookOfLocked(address netip.Addr) *book {
-	for _, b := range a.pools {
-		if b.Prefix.Contains(address) {
-			return b
-		}
-	}
-	return nil
-}
-
-func exhausted(books []*book) ErrExhausted {
-	var e ErrExhausted
+func exhausted(stocks []*stock) ErrExhausted {
+	e := ErrExhausted{NoBlock: true}
 	var names []string
-	for _, b := range books {
-		names = append(names, b.Name)
-		if len(b.released) == 0 {
-			continue
-		}
-		e.Cooling += uint64(len(b.released))
-		if next := b.released[0].FreeAt; e.NextFree.IsZero() || next.Before(e.NextFree) {
-			e.NextFree = next
+	for _, s := range stocks {
+		names = append(names, s.Name)
+		for _, b := range s.books {
+			e.NoBlock = e.NoBlock && b.closed
+			if b.closed || len(b.released) == 0 {
+				continue
+			}
+			e.Cooling += uint64(len(b.released))
+			if next := b.released[0].FreeAt; e.NextFree.IsZero() || next.Before(e.NextFree) {
+				e.NextFree = next
+			}
 		}
 	}
 	e.Pool = strings.Join(names, ", ")

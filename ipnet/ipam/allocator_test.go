@@ -12,6 +12,7 @@ import (
 	"github.com/weftnet/weft/ipnet/ipam"
 )
 
+// rows: CIL-04
 func TestAddressesNeverUsedComeFirst(t *testing.T) {
 	c := newClock()
 	a := newAllocator(t, c, four)
@@ -27,6 +28,7 @@ func TestAddressesNeverUsedComeFirst(t *testing.T) {
 	}
 }
 
+// rows: CIL-04
 func TestThenTheLongestIdleComesFirst(t *testing.T) {
 	c := newClock()
 	a := newAllocator(t, c, four)
@@ -45,6 +47,7 @@ func TestThenTheLongestIdleComesFirst(t *testing.T) {
 	}
 }
 
+// rows: AWS-19
 func TestCoolingAddressIsNotGrantedEvenWhenItIsTheOnlyOne(t *testing.T) {
 	c := newClock()
 	a := newAllocator(t, c, next)
@@ -64,6 +67,7 @@ func TestCoolingAddressIsNotGrantedEvenWhenItIsTheOnlyOne(t *testing.T) {
 	}
 }
 
+// rows: AWS-20
 func TestExhaustedPoolIsSkippedAndAllAreNamedInTheEnd(t *testing.T) {
 	c := newClock()
 	other := ipam.Pool{Name: "other", Prefix: netip.MustParsePrefix("10.3.0.0/30")}
@@ -84,6 +88,7 @@ func TestExhaustedPoolIsSkippedAndAllAreNamedInTheEnd(t *testing.T) {
 	}
 }
 
+// rows: CAL-19
 func TestWantedAddress(t *testing.T) {
 	tests := []struct {
 		name   string

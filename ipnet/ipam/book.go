@@ -10,10 +10,13 @@ import (
 // IPv6 would else grow for ever. At one pod a second it is more than an hour of idleness.
 const reuseAfter = 4096
 
-// book keeps the accounts of one pool. Its memory grows with the addresses that were used, not with the pool.
+// book keeps the accounts of one block of a pool, or of a whole one. Its memory grows with the addresses that were used,
+// not with the block.
 type book struct {
 	Pool
-	highest netip.Addr // of those for pods
+	block           netip.Prefix
+	lowest, highest netip.Addr // of those for pods; where it has none, the highest is below the lowest
+	closed          bool       // no address is granted any more
 
 	entries  map[netip.Addr]*entry // what is or was held
 	holders  map[string]netip.Addr // who holds one
@@ -23,6 +26,7 @@ type book struct {
 	releases uint64                // so far: orders those of equal time
 	leased   uint64
 	used     uint64
+	reserved uint64 // between lowest and highest: the node's own, and those that other nodes may use
 }
 
 // entry is what is known of one address.
@@ -33,20 +37,38 @@ type entry struct {
 	index int    // in released
 }
 
-func newBook(p Pool, now time.Time) *book {
-	node := &entry{Lease: Lease{Pool: p.Name, Address: p.Node(), Holder: InternalHolder, State: Internal, Since: now}}
-	return &book{
-		Pool:    p,
-		highest: p.last(),
-		entries: map[netip.Addr]*entry{p.Node(): node},
-		holders: make(map[string]netip.Addr),
-		next:    p.first(),
+func newBook(p Pool, block netip.Prefix) *book {
+	b := &book{
+		Pool: p, block: block, lowest: block.Addr(), highest: lastOf(block),
+		entries: make(map[netip.Addr]*entry), holders: make(map[string]netip.Addr),
+	}
+	if b.lowest.Less(p.first()) {
+		b.lowest = p.first()
+	}
+	if p.last().Less(b.highest) {
+		b.highest = p.last()
+	}
+	b.next = b.lowest
+	return b
+}
+
+// reserve takes an address out of those for pods.
+func (b *book) reserve(l Lease) {
+	b.entries[l.Address] = &entry{Lease: l}
+	b.returned = slices.DeleteFunc(b.returned, func(r netip.Addr) bool { return r == l.Address })
+	if b.isForPods(l.Address) {
+		b.reserved++
 	}
 }
+
+func (b *book) isForPods(a netip.Addr) bool { return !a.Less(b.lowest) && !b.highest.Less(a) }
 
 // pick chooses an address that may be granted: one never used, or the one that has been idle longest; never one that
 // cools down.
 func (b *book) pick(now time.Time) (netip.Addr, bool) {
+	if b.closed {
+		return netip.Addr{}, false
+	}
 	idle := len(b.released) > 0 && !b.released[0].FreeAt.After(now)
 	if idle && len(b.released) >= reuseAfter {
 		return b.released[0].Address, true
@@ -76,11 +98,17 @@ func (b *book) fresh() (netip.Addr, bool) {
 
 // grantable says why an address of the pool cannot be granted, whoever asks; what from uses can be.
 func (b *book) grantable(address netip.Addr, from []string) error {
-	if e, known := b.entries[address]; known && e.held() && !(e.State == Used && slices.Contains(from, e.Holder)) {
+	e, known := b.entries[address]
+	handedOver := known && e.State == Used && slices.Contains(from, e.Holder)
+	switch {
+	case handedOver:
+		return nil
+	case known && e.held():
 		return ErrInUse{Address: address, Holder: e.Holder}
-	}
-	if address.Less(b.first()) || b.highest.Less(address) {
+	case !b.isForPods(address):
 		return ErrOutside{Address: address, Pool: b.Name}
+	case b.closed:
+		return ErrOutside{Address: address, Pool: b.Name, Elsewhere: true}
 	}
 	return nil
 }
@@ -147,10 +175,44 @@ func (b *book) undo(holder string) {
 		return
 	}
 	delete(b.entries, e.Address)
-	if e.Address.Less(b.next) {
-		at, _ := slices.BinarySearchFunc(b.returned, e.Address, netip.Addr.Compare)
-		b.returned = slices.Insert(b.returned, at, e.Address)
+	b.giveBack(e.Address)
+}
+
+// giveBack makes an address, that nothing is known of, one that was never used.
+func (b *book) giveBack(address netip.Addr) {
+	if address.Less(b.next) {
+		at, _ := slices.BinarySearchFunc(b.returned, address, netip.Addr.Compare)
+		b.returned = slices.Insert(b.returned, at, address)
 	}
+}
+
+// forget makes nothing known of an address that nobody holds.
+func (b *book) forget(address netip.Addr) {
+	if e := b.entries[address]; e != nil {
+		b.released.take(e)
+		delete(b.entries, address)
+		b.giveBack(address)
+	}
+}
+
+// isEmpty reports whether nobody has an address, or had one lately.
+func (b *book) isEmpty(now time.Time) bool {
+	for _, e := range b.entries {
+		if e.State != Withheld && (e.held() || e.FreeAt.After(now)) {
+			return false
+		}
+	}
+	return true
+}
+
+// internal is the node's own address; not valid if it has none here.
+func (b *book) internal() netip.Addr {
+	for address, e := range b.entries {
+		if e.State == Internal {
+			return address
+		}
+	}
+	return netip.Addr{}
 }
 
 func (b *book) release(holder string, now, freeAt time.Time) {
@@ -187,20 +249,6 @@ func (b *book) heldBy(holder string) *entry {
 		return b.entries[address]
 	}
 	return nil
-}
-
-func (b *book) stats(now time.Time) Stats {
-	s := Stats{Pool: b.Pool, Leased: b.leased, Used: b.used}
-	for _, e := range b.released {
-		if e.FreeAt.After(now) {
-			s.Cooling++
-		}
-	}
-	s.Free = b.capacity()
-	if hostBits(b.Prefix) <= 64 {
-		s.Free -= s.Leased + s.Used + s.Cooling
-	}
-	return s
 }
 
 // leases lists what is not free, by address.

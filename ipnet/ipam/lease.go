@@ -14,13 +14,17 @@ const (
 	Used     State = "used"     // granted
 	Cooling  State = "cooling"  // given back, not yet to be granted again; free once FreeAt has passed
 	Internal State = "internal" // the node's own
+	Withheld State = "withheld" // in a block of this node, for other nodes to give out
 )
 
 // String is the state as it is kept and shown.
 func (s State) String() string { return string(s) }
 
-// InternalHolder is who holds the addresses that the node keeps for itself.
-const InternalHolder = "node"
+// Who holds addresses that are not for pods of this node.
+const (
+	InternalHolder = "node"  // keeps them for itself
+	OtherHolder    = "other" // nodes, to which they are lent or offered
+)
 
 // Lease says who has an address, or had it last. As JSON it is what is kept of it over restarts: those of free
 // addresses too, for they say which address has been idle longest.
@@ -42,12 +46,8 @@ func (l Lease) cooled(now, freeAt time.Time) Lease {
 	return l
 }
 
+// isPods reports whether the lease is that of a pod.
+func (l Lease) isPods() bool { return l.State != Internal && l.State != Withheld }
+
 // held tells whether somebody may be using the address.
 func (l Lease) held() bool { return l.State != Cooling }
-
-// Stats are the counts of one pool; their sum is the number of its addresses for pods. Where that is more than a
-// number can hold, Free stays at the highest.
-type Stats struct {
-	Pool
-	Free, Leased, Used, Cooling uint64
-}

@@ -3,7 +3,6 @@ package ipam
 import (
 	"errors"
 	"fmt"
-	"math"
 	"net/netip"
 	"slices"
 	"strings"
@@ -17,6 +16,9 @@ type Pool struct {
 
 	Disabled   bool     `json:"disabled,omitempty"`   // no address is granted any more, but those that are stay
 	Namespaces []string `json:"namespaces,omitempty"` // for pods of these only; empty: for all
+
+	// Blocks: the prefix is that of several nodes, and this one gives out addresses of its own blocks only.
+	Blocks bool `json:"blocks,omitempty"`
 }
 
 // Admits reports whether pods of a namespace may have addresses of the pool.
@@ -24,7 +26,7 @@ func (p Pool) Admits(namespace string) bool {
 	return len(p.Namespaces) == 0 || slices.Contains(p.Namespaces, namespace)
 }
 
-// Node is the address that the node keeps for itself.
+// Node is the address that the node keeps for itself; of a pool of several nodes, one that no pod has.
 func (p Pool) Node() netip.Addr { return p.Prefix.Masked().Addr().Next() }
 
 // Validate refuses a pool that has no address for a pod, or whose addresses cannot be a pod's.
@@ -60,29 +62,23 @@ func (p Pool) first() netip.Addr { return p.Node().Next() }
 
 // last is the highest address for pods.
 func (p Pool) last() netip.Addr {
-	bytes := p.Prefix.Addr().AsSlice()
-	for i := range bytes {
-		if free := 8*(i+1) - p.Prefix.Bits(); free > 0 {
-			bytes[i] |= byte(1<<min(free, 8) - 1)
-		}
-	}
-	highest, _ := netip.AddrFromSlice(bytes)
+	highest := lastOf(p.Prefix)
 	if highest.Is4() {
 		return highest.Prev()
 	}
 	return highest
 }
 
-// capacity is the number of addresses for pods, or the highest number where there are more.
-func (p Pool) capacity() uint64 {
-	reserved := uint64(2)
-	if p.Prefix.Addr().Is4() {
-		reserved = 3
+// lastOf is the highest address of a prefix.
+func lastOf(p netip.Prefix) netip.Addr {
+	bytes := p.Addr().AsSlice()
+	for i := range bytes {
+		if free := 8*(i+1) - p.Bits(); free > 0 {
+			bytes[i] |= byte(1<<min(free, 8) - 1)
+		}
 	}
-	if hostBits(p.Prefix) > 64 {
-		return math.MaxUint64
-	}
-	return uint64(1)<<hostBits(p.Prefix) - reserved // of 64 bits: wraps around to what is right
+	highest, _ := netip.AddrFromSlice(bytes)
+	return highest
 }
 
 func validPools(pools []Pool) error {

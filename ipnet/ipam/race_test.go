@@ -23,6 +23,7 @@ func (o *owners) take(l ipam.Lease) error {
 func (o *owners) leave(l ipam.Lease) { o.byAddress.Delete(l.Address) }
 
 // TestManyAtOnceNeverShareAnAddress has 64 goroutines assign and release 10 000 times each, in a pool that holds 61.
+// rows: AWS-18
 func TestManyAtOnceNeverShareAnAddress(t *testing.T) {
 	const workers, rounds = 64, 10_000
 	pool := ipam.Pool{Name: "p", Prefix: netip.MustParsePrefix("10.1.0.0/26")}

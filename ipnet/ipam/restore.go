@@ -22,7 +22,7 @@ func (a *Allocator) Restore(leases []Lease) error {
 			errs = append(errs, a.restoreUsedLocked(l))
 		case Cooling:
 			cooling = append(cooling, l)
-		case Internal: // claimed by New
+		case Internal, Withheld: // said by others
 		default:
 			errs = append(errs, fmt.Errorf("restore %s: unknown state %q", l.Address, l.State))
 		}
@@ -35,6 +35,9 @@ func (a *Allocator) Restore(leases []Lease) error {
 }
 
 func (a *Allocator) restoreUsedLocked(l Lease) error {
+	if s := a.stockOfLocked(l.Address); s != nil && s.bookOf(l.Address) == nil {
+		return s.stray(l)
+	}
 	b, err := a.restorableLocked(l.Address)
 	if err != nil {
 		return fmt.Errorf("restore lease of %s: %w", l.Holder, err)
@@ -68,10 +71,39 @@ func (a *Allocator) restoreCoolingLocked(l Lease) error {
 	return nil
 }
 
+// stray keeps account of an address that is used, and in no block that is known yet.
+func (s *stock) stray(l Lease) error {
+	if l.Holder == "" {
+		return fmt.Errorf("restore lease of %s: it has no holder", l.Address)
+	}
+	if held, ok := heldIn(s.books, l.Holder); ok {
+		return fmt.Errorf("restore lease of %q on %s: it holds %s", l.Holder, l.Address, held.Address)
+	}
+	b := newBook(s.Pool, netip.PrefixFrom(l.Address, l.Address.BitLen()))
+	b.closed = true
+	b.grant(l.Address, l.Holder, l.Since)
+	b.commit(l.Holder)
+	s.books = append(s.books, b)
+	return nil
+}
+
 func (a *Allocator) restorableLocked(address netip.Addr) (*book, error) {
-	b := a.bookOfLocked(address)
-	if b == nil {
+	s := a.stockOfLocked(address)
+	if s == nil {
 		return nil, ErrOutside{Address: address}
 	}
-	return b, b.grantable(address, nil)
+	b := s.bookOf(address)
+	if b == nil {
+		return nil, ErrOutside{Address: address, Pool: s.Name, Elsewhere: true}
+	}
+	return b, b.restorable(address)
+}
+
+// restorable says why nobody can have had an address of the block. One that is closed is so to others only.
+func (b *book) restorable(address netip.Addr) error {
+	err := b.grantable(address, nil)
+	if elsewhere := (ErrOutside{}); errors.As(err, &elsewhere) && elsewhere.Elsewhere {
+		return nil
+	}
+	return err
 }

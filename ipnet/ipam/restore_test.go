@@ -64,6 +64,7 @@ func TestRestoreKeepsAddressesStatesAndOrder(t *testing.T) {
 	}
 }
 
+// rows: CIL-08
 func TestRestoreLeavesOutWhatCannotBe(t *testing.T) {
 	c := newClock()
 	at := func(address, holder string, state ipam.State) ipam.Lease {

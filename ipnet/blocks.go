@@ -1,0 +1,182 @@
+package ipnet
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/netip"
+	"reflect"
+	"slices"
+
+	"github.com/weftnet/weft/eventloop"
+	"github.com/weftnet/weft/ipnet/ipam"
+	"github.com/weftnet/weft/pod"
+	"github.com/weftnet/weft/wire"
+)
+
+// SavedBlock is what is kept of a block of this node.
+type SavedBlock struct {
+	Block    pod.Block  `json:"block"`
+	Node     netip.Addr `json:"node,omitzero"`      // of its addresses, the node's own
+	Draining bool       `json:"draining,omitempty"` // it is not wanted any more, but somebody has an address of it
+}
+
+// ChangeBlocks makes the blocks of the event those that addresses are given out of. The first one of a family holds the
+// node's own address from then on, and is never given up.
+func (n *Network) ChangeBlocks(_ context.Context, ev *pod.SetBlocks, t *eventloop.Txn) error {
+	ev.Refused, ev.Draining = make(map[string]string), nil
+	before := n.blocks
+	n.blocks = maps.Clone(before)
+	t.OnRollback(func() error { n.blocks = before; return nil })
+	wanted := make(map[string]bool)
+	for _, b := range ev.Blocks {
+		b = ofNetwork(b)
+		wanted[b.String()] = true
+		if err := n.open(b, t); err != nil {
+			ev.Refused[b.String()] = err.Error()
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(before)) {
+		if !wanted[name] && n.drain(name, t) {
+			ev.Draining = append(ev.Draining, before[name].Block)
+		}
+	}
+	n.claimOwn(ev, t)
+	n.saveBlocks(before, t)
+	return nil
+}
+
+// ofNetwork is a block with its network's name as it is kept.
+func ofNetwork(b pod.Block) pod.Block {
+	b.Network = networkOf(b.Network)
+	return b
+}
+
+// open gives out a block's addresses. One of a network that is not there waits for it.
+func (n *Network) open(b pod.Block, t *eventloop.Txn) error {
+	was, known := n.blocks[b.String()]
+	addresses := n.allocator(b.Network)
+	if addresses == nil {
+		n.blocks[b.String()] = SavedBlock{Block: b}
+		return fmt.Errorf("there is no network %q with addresses yet", b.Network)
+	}
+	if err := addresses.AddBlock(b.Prefix, b.Withheld...); err != nil {
+		return err
+	}
+	n.blocks[b.String()] = SavedBlock{Block: b, Node: was.Node}
+	switch {
+	case !known:
+		t.OnRollback(func() error { addresses.RemoveBlock(b.Prefix); return nil })
+	case was.Draining:
+		t.OnRollback(func() error { addresses.CloseBlock(b.Prefix); return nil })
+	}
+	return nil
+}
+
+// drain gives out no more of a block. When nobody has an address of it, it is removed; else it reports true.
+func (n *Network) drain(name string, t *eventloop.Txn) bool {
+	was := n.blocks[name]
+	addresses, prefix := n.allocator(was.Block.Network), was.Block.Prefix
+	if addresses == nil {
+		delete(n.blocks, name)
+		return false
+	}
+	addresses.CloseBlock(prefix)
+	if !was.Draining {
+		t.OnRollback(func() error { return addresses.AddBlock(prefix) })
+	}
+	if b, there := addresses.Block(prefix); there && !b.Empty {
+		n.blocks[name] = SavedBlock{Block: was.Block, Node: was.Node, Draining: true}
+		return true
+	}
+	delete(n.blocks, name)
+	for _, l := range addresses.Remembered() {
+		if prefix.Contains(l.Address) {
+			t.Save(leasesBucket, l.Key(), nil)
+		}
+	}
+	t.OnCommit(func() { addresses.RemoveBlock(prefix) })
+	return false
+}
+
+// claimOwn gives the node an address of its own in each family that has pools of several nodes only. All that leads by it
+// is made with it.
+func (n *Network) claimOwn(ev *pod.SetBlocks, t *eventloop.Txn) {
+	for _, b := range ev.Blocks {
+		b = ofNetwork(b)
+		family := wire.FamilyOf(b.Prefix.Addr())
+		if b.Network != "" || b.Prefix.IsSingleIP() || ev.Refused[b.String()] != "" || n.nodeAddress(family).IsValid() {
+			continue
+		}
+		own, err := n.addresses.ClaimInternal(b.Prefix, netip.Addr{})
+		if err != nil {
+			n.config.Log.Warn("the node has no address of its own yet", "block", b.Prefix.String(), "err", err)
+			continue
+		}
+		t.OnRollback(func() error { n.addresses.ReturnInternal(own); return nil })
+		n.blocks[b.String()] = SavedBlock{Block: b, Node: own}
+		was, before := n.everything(), n.own.Load()
+		n.setOwn(own)
+		t.OnRollback(func() error { n.own.Store(before); return nil })
+		replace(t, was, n.everything())
+	}
+}
+
+// setOwn makes an address the node's own in its family.
+func (n *Network) setOwn(a netip.Addr) {
+	own := maps.Clone(*n.own.Load())
+	own[wire.FamilyOf(a)] = a
+	n.own.Store(&own)
+}
+
+// saveBlocks keeps what is another than before.
+func (n *Network) saveBlocks(before map[string]SavedBlock, t *eventloop.Txn) {
+	for _, name := range slices.Sorted(maps.Keys(before)) {
+		if _, stays := n.blocks[name]; !stays {
+			t.Save(blocksBucket, name, nil)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(n.blocks)) {
+		if was, known := before[name]; !known || !reflect.DeepEqual(was, n.blocks[name]) {
+			t.Save(blocksBucket, name, n.blocks[name])
+		}
+	}
+}
+
+// restoreBlocks takes over the blocks of an earlier run, before networks and leases.
+func (n *Network) restoreBlocks(saved []SavedBlock) {
+	for _, s := range saved {
+		n.blocks[s.Block.String()] = s
+	}
+	n.blocksOf("", n.addresses)
+	for _, s := range saved {
+		if !s.Node.IsValid() {
+			continue
+		}
+		if _, err := n.addresses.ClaimInternal(s.Block.Prefix, s.Node); err != nil {
+			n.config.Log.Warn("the node's own address not restored", "address", s.Node.String(), "err", err)
+			continue
+		}
+		n.setOwn(s.Node)
+	}
+}
+
+// blocksOf gives an allocator its network's blocks.
+func (n *Network) blocksOf(network string, addresses *ipam.Allocator) {
+	for _, name := range slices.Sorted(maps.Keys(n.blocks)) {
+		s := n.blocks[name]
+		if s.Block.Network != network {
+			continue
+		}
+		if err := addresses.AddBlock(s.Block.Prefix, s.Block.Withheld...); err != nil {
+			n.config.Log.Warn("block not given out", "block", name, "err", err)
+		}
+		if s.Draining {
+			addresses.CloseBlock(s.Block.Prefix)
+		}
+	}
+}
+
+// Allocator gives out the addresses of a network, "" or "default" being the network default; nil if it has none. Anybody may
+// call it, and it. What is added there directly is not kept, and brings the node no address of its own: SetBlocks does.
+func (n *Network) Allocator(network string) *ipam.Allocator { return n.allocator(networkOf(network)) }

@@ -1,0 +1,119 @@
+package ipnet_test
+
+import (
+	"fmt"
+	"net/netip"
+	"reflect"
+	"testing"
+
+	"github.com/weftnet/weft/ipnet"
+	"github.com/weftnet/weft/pod"
+)
+
+// delegated is an ADD by order of another plugin, in the sandbox of that name.
+func delegated(ev *pod.AddPod) *pod.AddPod {
+	ev.Mode, ev.Key.IfName = pod.ModeDelegate, "net1"
+	return ev
+}
+
+func routes(destinations ...string) (all []pod.Route) {
+	for _, d := range destinations {
+		all = append(all, pod.Route{Destination: netip.MustParsePrefix(d), Gateway: netip.MustParseAddr("192.0.2.1")})
+	}
+	return all
+}
+
+const (
+	toPools = "[{10.1.0.1/32 invalid IP} {10.1.0.0/28 10.1.0.1} {2001:db8:1::/64 fe80::1}]"
+	to4     = "[{10.1.0.1/32 invalid IP} {10.1.0.0/28 10.1.0.1}"
+)
+
+func TestADelegateLeavesTheDefaultRouteToOthers(t *testing.T) {
+	withDefault := foreign("a", "10.7.0.5/24")
+	withDefault.Requested.Delegation.Routes = routes("0.0.0.0/0")
+	tests := []struct {
+		name   string
+		before *pod.AddPod
+		add    *pod.AddPod
+		want   string
+	}{
+		{"beside nothing of Weft's", nil, sandbox("a"), toPools},
+		{"beside an interface that leads to the pools", sandbox("a"), sandbox("a"), "[]"},
+		{"beside one of another network", chained(asking("a", "x/tap/stub", "")), sandbox("a"), toPools},
+		{"in another sandbox", sandbox("bb"), sandbox("a"), toPools},
+		{"with addresses of another plugin", nil, foreign("a", "10.7.0.5/24"), to4 + "]"},
+		{"with a default route of another plugin", nil, withDefault, to4 + " {0.0.0.0/0 10.1.0.1}]"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			n := newNode(t, four, six).run(t)
+			if tt.before != nil {
+				n.add(t, tt.before)
+			}
+			a := n.add(t, delegated(tt.add))
+			if got := fmt.Sprint(a.Interfaces[0].Routes); got != tt.want {
+				t.Errorf("routes %s, want %s", got, tt.want)
+			}
+			if got := a.Interfaces[0].Gateways[0].String(); got != "10.1.0.1" {
+				t.Errorf("gateway %s", got)
+			}
+		})
+	}
+}
+
+func chained(ev *pod.AddPod) *pod.AddPod {
+	ev.Mode = pod.ModeChained
+	return ev
+}
+
+func TestAnInterfaceBesideADelegateIsNoSecondWay(t *testing.T) {
+	n := newNode(t, four).run(t)
+	n.add(t, delegated(sandbox("a")))
+	a := n.add(t, chained(asking("a", "x/tap", "")))
+	if got := a.Interfaces[0].Routes; len(got) != 0 {
+		t.Errorf("routes %v", got)
+	}
+}
+
+func TestADelegateIsReconstructedAsItWas(t *testing.T) {
+	n := newNode(t, four, six).run(t)
+	var found []ipnet.Found
+	primary, beside := n.add(t, sandbox("a")), n.add(t, delegated(sandbox("a")))
+	alone := n.add(t, delegated(sandbox("bb")))
+	for _, a := range []*pod.Attachment{alone, beside, primary} {
+		found = append(found, foundOf(t, n, a))
+	}
+	attachments, refused := newNode(t, four, six).Reconstruct(found, nil)
+	if len(refused) > 0 || len(attachments) != 3 {
+		t.Fatalf("%d attachments, refused %v", len(attachments), refused)
+	}
+	for i, want := range []*pod.Attachment{primary, beside, alone} {
+		if got := attachments[i]; got.Key != want.Key || !reflect.DeepEqual(got.Interfaces, want.Interfaces) {
+			t.Errorf("got %+v, want %+v", got, want)
+		}
+	}
+}
+
+func TestTheRoutesOfAForeignPluginAreThePods(t *testing.T) {
+	n := newNode(t, four, six).run(t)
+	n.set(t, custom("blue", pod.L3, "10.99.0.0/16"))
+	ev := foreign("a", "10.7.0.5/24")
+	ev.Requested.Delegation.Routes = routes("0.0.0.0/0", "10.98.0.0/16", "10.98.0.0/16", "fd00:9::/64")
+	a := n.add(t, ev)
+	want := "[{169.254.1.1/32 invalid IP} {0.0.0.0/0 169.254.1.1} {10.98.0.0/16 169.254.1.1}]"
+	if got := fmt.Sprint(a.Interfaces[0].Routes); got != want {
+		t.Errorf("routes %s, want %s", got, want)
+	}
+	key := "linux.route/linux.tap-peer/" + a.Interfaces[0].Object + "/10.98.0.0/16"
+	if n.committer.Values()[key] == nil {
+		t.Errorf("no value %s of\n%s", key, list(t, n.committer.Values()))
+	}
+	n = n.restarted(t)
+	if n.committer.Values()[key] == nil {
+		t.Errorf("after a restart: no value %s", key)
+	}
+	twice := foreign("b", "10.7.0.6/24")
+	twice.Annotations = asking("b", "x1/tap/blue", "").Annotations
+	twice.Requested.Delegation.Routes = routes("10.99.0.0/16")
+	checkRefusal(t, n.refuses(t, twice), pod.CodeInvalidAnnotation, "both lead to 10.99.0.0/16")
+}

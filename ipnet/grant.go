@@ -1,0 +1,170 @@
+package ipnet
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"github.com/weftnet/weft/pod"
+)
+
+// MemifLimits are the most that a pod can ask for of a memif.
+type MemifLimits struct {
+	RingSize   int // slots; default 4096
+	BufferSize int // bytes; default 16384
+	Queues     int // in each direction; default 4
+}
+
+// What a memif has that nobody asked for more of.
+const (
+	defaultRingSize   = 1024
+	defaultBufferSize = 2048
+	defaultQueues     = 1
+)
+
+func (l MemifLimits) withDefaults() MemifLimits {
+	return MemifLimits{
+		RingSize: cmp.Or(l.RingSize, 4096), BufferSize: cmp.Or(l.BufferSize, 16384), Queues: cmp.Or(l.Queues, 4),
+	}
+}
+
+// grantMemifs decides which container has each of the memifs that a pod wishes for: the one that its options name, else
+// the first of the pod's containers whose limit is not reached. Those that name one are served first; each container
+// numbers its own from 1, in the order of the annotation.
+func (n *Network) grantMemifs(ev *pod.AddPod, wishes []wish) error {
+	left := make([]int, len(ev.Grants))
+	for g := range ev.Grants {
+		left[g] = len(ev.Grants[g].Allocation.Devices)
+	}
+	chosen := make(map[int]int) // of wishes, the grant of each
+	for _, named := range []bool{true, false} {
+		for at, w := range wishes {
+			if w.kind != pod.TypeMemif || (w.options.Container != "") != named {
+				continue
+			}
+			g := firstWithRoom(ev.Grants, left, w.options.Container)
+			if g < 0 {
+				return deviceMissing(ev, wishes, w)
+			}
+			left[g]--
+			chosen[at] = g
+		}
+	}
+	ids := make(map[string]uint32)
+	for at := range wishes {
+		if g, ok := chosen[at]; ok {
+			grant := &ev.Grants[g]
+			ids[grant.Container]++
+			wishes[at].memif = wishes[at].memifOf(grant, ids[grant.Container])
+		}
+	}
+	return sameOwner(ev, wishes)
+}
+
+// firstWithRoom is the first grant that has a device left, of a container if that is said; -1 if there is none.
+func firstWithRoom(grants []pod.Grant, left []int, container string) int {
+	for g := range grants {
+		if left[g] > 0 && (container == "" || grants[g].Container == container) {
+			return g
+		}
+	}
+	return -1
+}
+
+// memifOf is a memif of a container.
+func (w wish) memifOf(g *pod.Grant, id uint32) *pod.Memif {
+	m := &pod.Memif{
+		Container: g.Container, Allocation: g.Allocation.ID, Socket: g.Allocation.Socket, SocketPath: g.Allocation.SocketPath(), ID: id,
+		Mode:     cmp.Or(w.options.Mode, pod.MemifEthernet),
+		RingSize: cmp.Or(w.options.RingSize, defaultRingSize), BufferSize: cmp.Or(w.options.BufferSize, defaultBufferSize),
+		RxQueues: cmp.Or(w.options.RxQueues, defaultQueues), TxQueues: cmp.Or(w.options.TxQueues, defaultQueues),
+		GID: g.GID,
+	}
+	if w.options.UID != nil {
+		m.UID = int(*w.options.UID)
+	}
+	if w.options.GID != nil {
+		m.GID = int(*w.options.GID)
+	}
+	return m
+}
+
+// deviceMissing says which resource a pod lacks, and where.
+func deviceMissing(ev *pod.AddPod, wishes []wish, w wish) error {
+	if ev.ID.IsZero() {
+		return pod.Errorf(pod.CodeDeviceMissing, "%s: interface %s: a memif is counted in the limits of a pod of Kubernetes as %s, and this is no such pod",
+			ev, w.name, pod.Resource)
+	}
+	if c := w.options.Container; c != "" && !slices.ContainsFunc(ev.Grants, func(g pod.Grant) bool { return g.Container == c }) {
+		return pod.Errorf(pod.CodeDeviceMissing, "%s: interface %s: container %s has no %s in its limits; these have: %s; set it there, or choose another container in annotation %s",
+			ev, w.name, c, pod.Resource, containersOf(ev), pod.AnnotationOptions)
+	}
+	needed, have, where := 0, 0, "the pod's containers have"
+	for _, o := range wishes {
+		if o.kind == pod.TypeMemif && (w.options.Container == "" || o.options.Container == w.options.Container) {
+			needed++
+		}
+	}
+	for _, g := range ev.Grants {
+		if w.options.Container == "" || g.Container == w.options.Container {
+			have += len(g.Allocation.Devices)
+		}
+	}
+	if w.options.Container != "" {
+		where = "container " + w.options.Container + " has"
+	}
+	return pod.Errorf(pod.CodeDeviceMissing, "%s: interface %s: %s %d of %s and annotation %s asks for %d; raise the limits, or ask for fewer",
+		ev, w.name, where, have, pod.Resource, pod.AnnotationCustom, needed)
+}
+
+func containersOf(ev *pod.AddPod) string {
+	var names []string
+	for _, g := range ev.Grants {
+		names = append(names, g.Container)
+	}
+	return cmp.Or(strings.Join(names, ", "), "none")
+}
+
+// sameOwner refuses a container whose memifs are to have different owners: they share a socket.
+func sameOwner(ev *pod.AddPod, wishes []wish) error {
+	first := make(map[string]wish)
+	for _, w := range wishes {
+		if w.memif == nil {
+			continue
+		}
+		o, shared := first[w.memif.Container]
+		if shared && (o.memif.UID != w.memif.UID || o.memif.GID != w.memif.GID) {
+			return pod.Errorf(pod.CodeInvalidAnnotation, "%s: annotation %s: interfaces %s and %s of container %s share a socket, so their uid and gid must be the same",
+				ev, pod.AnnotationOptions, o.name, w.name, w.memif.Container)
+		}
+		if !shared {
+			first[w.memif.Container] = w
+		}
+	}
+	return nil
+}
+
+// memifPossible refuses a memif that this node does not have, or would not give.
+func (n *Network) memifPossible(ev *pod.AddPod, w wish) error {
+	if n.config.Secret == nil {
+		return pod.Errorf(pod.CodeDeviceMissing, "%s: interface %s: this node has no memifs: devices.memif.count in its configuration is 0", ev, w.name)
+	}
+	if w.options.Mode == pod.MemifIP && w.custom != nil && (w.custom.Network.Type == pod.L2 || w.custom.Network.AntiSpoof) {
+		return pod.Errorf(pod.CodeInvalidAnnotation, "%s: interface %s: mode ip has no MACs, which network %s needs; use mode ethernet, or another network",
+			ev, w.name, w.network)
+	}
+	most := n.config.Memif
+	for _, o := range []struct {
+		name        string
+		asked, most int
+	}{
+		{"ringSize", w.options.RingSize, most.RingSize}, {"bufferSize", w.options.BufferSize, most.BufferSize},
+		{"rxQueues", w.options.RxQueues, most.Queues}, {"txQueues", w.options.TxQueues, most.Queues},
+	} {
+		if o.asked > o.most {
+			return pod.Errorf(pod.CodeInvalidAnnotation, "%s: annotation %s: interface %s: %s %d is more than this node allows, which is %d",
+				ev, pod.AnnotationOptions, w.name, o.name, o.asked, o.most)
+		}
+	}
+	return nil
+}

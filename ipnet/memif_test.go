@@ -1,0 +1,188 @@
+package ipnet_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"strings"
+	"testing"
+
+	"github.com/weftnet/weft/ipnet"
+	"github.com/weftnet/weft/ipnet/ipam"
+	"github.com/weftnet/weft/pod"
+	"github.com/weftnet/weft/wire"
+)
+
+// places says which container has which memif, and by which id.
+func places(a *pod.Attachment) string {
+	var list []string
+	for _, i := range a.Interfaces {
+		if i.Memif != nil {
+			list = append(list, fmt.Sprintf("%s=%s/%d", i.Name, i.Memif.Container, i.Memif.ID))
+		}
+	}
+	return strings.Join(list, " ")
+}
+
+func TestMemifsAreGivenToContainersInTheirOrder(t *testing.T) {
+	tests := []struct {
+		name, interfaces, options string
+		devices                   []int // of containers a, b, c
+		want                      string
+	}{
+		{"as far as the limits reach", "m1/memif,t1/tap,m2/memif,m3/memif", "", []int{2, 1}, "m1=a/1 m2=a/2 m3=b/1"},
+		{"more devices than memifs", "m1/memif", "", []int{0, 3, 1}, "m1=b/1"},
+		{"to the one that is named", "m1/memif,m2/memif,m3/memif", `{"m1":{"container":"b"}}`, []int{1, 2}, "m1=b/1 m2=a/1 m3=b/2"},
+		{"a name leaves room for itself", "m1/memif,m2/memif", `{"m2":{"container":"a"}}`, []int{1, 1}, "m1=b/1 m2=a/1"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			n := newNode(t, four).run(t)
+			ev := asking("p", tt.interfaces, tt.options)
+			ev.Grants = nil
+			for c, devices := range tt.devices {
+				ev.Grants = append(ev.Grants, grant(string(rune('a'+c)), uint32(c+1), devices))
+			}
+			if got := places(n.add(t, ev)); got != tt.want {
+				t.Errorf("got %s, want %s", got, tt.want)
+			}
+		})
+	}
+}
+
+// rows: MEM-05
+func TestAMemifThatCannotBeLeavesNothingAndSaysWhy(t *testing.T) {
+	two := []pod.Grant{grant("a", 1, 1), grant("b", 2, 1)}
+	tests := []struct {
+		name, interfaces, options string
+		grants                    []pod.Grant
+		code                      uint
+		want                      string
+	}{
+		{"no resource", "m1/memif", "", nil, pod.CodeDeviceMissing,
+			"interface m1: the pod's containers have 0 of contivpp.io/memif and annotation contivpp.io/custom-if asks for 1; raise the limits"},
+		{"too few devices", "m1/memif,m2/memif,m3/memif", "", two, pod.CodeDeviceMissing, "interface m3: the pod's containers have 2 of contivpp.io/memif and annotation contivpp.io/custom-if asks for 3"},
+		{"too few in one container", "m1/memif,m2/memif", `{"m1":{"container":"a"},"m2":{"container":"a"}}`, two, pod.CodeDeviceMissing, "interface m2: container a has 1 of contivpp.io/memif and annotation contivpp.io/custom-if asks for 2"},
+		{"no such container", "m1/memif", `{"m1":{"container":"z"}}`, two, pod.CodeDeviceMissing, "container z has no contivpp.io/memif in its limits; these have: a, b"},
+		{"two owners of one socket", "m1/memif,m2/memif", `{"m1":{"gid":1}}`, []pod.Grant{grant("a", 1, 2)}, pod.CodeInvalidAnnotation, "interfaces m1 and m2 of container a share a socket, so their uid and gid must be the same"},
+		{"mode ip on a bridge", "m1/memif/bridge", `{"m1":{"mode":"ip"}}`, two, pod.CodeInvalidAnnotation, "mode ip has no MACs, which network bridge needs"},
+		{"a ring above the cap", "m1/memif", `{"m1":{"ringSize":8192}}`, two, pod.CodeInvalidAnnotation, "ringSize 8192 is more than this node allows, which is 4096"},
+		{"queues above the cap", "m1/memif", `{"m1":{"txQueues":5}}`, two, pod.CodeInvalidAnnotation, "txQueues 5 is more than this node allows, which is 4"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			n := newNode(t, four, six).run(t)
+			n.set(t, custom("bridge", pod.L2))
+			ev := asking("second", tt.interfaces, tt.options)
+			ev.Grants = tt.grants
+			checkRefusal(t, n.refuses(t, ev), tt.code, tt.want, "add pod default/second")
+		})
+	}
+}
+
+func TestANodeWithoutMemifsSaysSo(t *testing.T) {
+	n := newNode(t, four)
+	config := ipnet.Config{Pools: []ipam.Pool{four}}
+	var err error
+	if n.Network, err = ipnet.New(config); err != nil {
+		t.Fatal(err)
+	}
+	n.run(t)
+	checkRefusal(t, n.refuses(t, asking("a", "m1/memif", "")), pod.CodeDeviceMissing, "this node has no memifs: devices.memif.count")
+}
+
+func TestAContainerThatKubernetesDoesNotKnowHasNoMemif(t *testing.T) {
+	n := newNode(t, four).run(t)
+	ev := asking("a", "m1/memif", "")
+	ev.ID, ev.Grants = pod.ID{}, nil
+	checkRefusal(t, n.refuses(t, ev), pod.CodeDeviceMissing, "counted in the limits of a pod of Kubernetes")
+}
+
+func TestAMemifsOptionsReachTheDataplaneTurnedRound(t *testing.T) {
+	n := newNode(t, four).run(t)
+	ev := asking("a", "m1/memif", `{"m1":{"ringSize":512,"bufferSize":4096,"rxQueues":2,"txQueues":3,"mode":"ip","uid":7,"gid":8}}`)
+	a := n.add(t, ev)
+	values := n.committer.Values()
+	got := values[wire.InterfaceKey(a.Interfaces[1].Object)].(wire.Interface).Memif
+	want := wire.Memif{Socket: "allocation-of-vnf", ID: 1, Mode: wire.MemifIP, Secret: "secret of vnf", RingSize: 512, BufferSize: 4096, RxQueues: 3, TxQueues: 2}
+	if got != want || string(got.Secret) != string(want.Secret) {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+	directory := ev.Grants[0].Allocation.Directory
+	socket, list := values[wire.FileKey(directory+"/memif.sock")].(wire.File), values[wire.FileKey(directory+"/interfaces.json")].(wire.File)
+	if socket.Mode != 0o660 || socket.UID != 7 || socket.GID != 8 || list.Mode != 0o440 || list.UID != 7 || list.GID != 8 {
+		t.Errorf("socket %+v, list %+v", socket, list)
+	}
+	for key, v := range values {
+		if _, isNeighbour := v.(wire.Neighbour); isNeighbour && strings.Contains(key, "-m1/") {
+			t.Errorf("%s: in mode ip there are no MACs", key)
+		}
+	}
+}
+
+func TestWhoseGroupIsUnknownIsAloneInItsDirectory(t *testing.T) {
+	n := newNode(t, four).run(t)
+	ev := asking("a", "m1/memif", "")
+	n.add(t, ev)
+	values, directory := n.committer.Values(), ev.Grants[0].Allocation.Directory
+	for name, mode := range map[string]fs.FileMode{"/memif.sock": 0o666, "/interfaces.json": 0o444} {
+		if f := values[wire.FileKey(directory+name)].(wire.File); f.Mode != mode || f.GID != 0 {
+			t.Errorf("%s: %+v", name, f)
+		}
+	}
+}
+
+func TestAContainersListSaysAllThatItsProgramNeeds(t *testing.T) {
+	n := newNode(t, four, six).run(t)
+	n.set(t, custom("blue", pod.L3, "10.5.0.0/24", "2001:db8:5::/64"), custom("red", pod.L2, "10.6.0.0/24"))
+	ev := asking("a", "m1/memif/blue,m2/memif/red,m3/memif,m4/memif/stub", "")
+	n.add(t, ev)
+	golden(t, "interfaces-json", n.committer.Values()[wire.FileKey(ev.Grants[0].Allocation.Directory+"/interfaces.json")].(wire.File).Content)
+}
+
+func TestANewSandboxTakesOverTheSocketsOfTheOld(t *testing.T) {
+	n := newNode(t, four).run(t)
+	first := asking("p", "m1/memif,m2/memif", "")
+	n.add(t, first)
+	second := asking("p", "m1/memif,m2/memif", "")
+	second.Key.ContainerID, second.Netns = "c0ffee-again", pod.Netns{Path: "/run/netns/again", Inode: 4026532999, Device: 4}
+	a := n.add(t, second)
+	count := func() (memifs int) {
+		for _, v := range n.committer.Values() {
+			if i, ok := v.(wire.Interface); ok && i.Type == wire.TypeMemif {
+				memifs++
+			}
+		}
+		return memifs
+	}
+	if count() != 2 {
+		t.Fatalf("%d memifs on two ids of one socket", count())
+	}
+	n = n.restarted(t)
+	n.delete(t, first)
+	for _, key := range n.Objects(a) {
+		if n.committer.Values()[key] == nil {
+			t.Errorf("%s went with the old sandbox", key)
+		}
+	}
+	n.delete(t, second)
+	if count() != 0 || n.committer.Values()[wire.MemifSocketKey("allocation-of-vnf")] != nil {
+		t.Errorf("left: %s", list(t, n.committer.Values()))
+	}
+}
+
+func TestNoSecretIsWrittenDown(t *testing.T) {
+	n := newNode(t, four).run(t)
+	rec, err := n.loop.Do(context.Background(), asking("a", "m1/memif", ""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := json.Marshal(rec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if all := string(text) + n.state(t) + fmt.Sprintf("%+v", n.committer.Values()); strings.Contains(all, "secret of") {
+		t.Errorf("a secret is in %s", all)
+	}
+}

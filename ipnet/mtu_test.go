@@ -1,0 +1,64 @@
+package ipnet_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/weftnet/weft/ipnet"
+	"github.com/weftnet/weft/ipnet/ipam"
+	"github.com/weftnet/weft/pod"
+)
+
+func TestPodsHaveWhatTunnelsLeaveOfTheUplink(t *testing.T) {
+	tests := []struct {
+		name        string
+		tunnel      string
+		uplink, mtu int
+		want        int
+		refused     string
+	}{
+		{"no tunnels", "", 0, 0, 1500, ""},
+		{"no tunnels, and nobody says what the uplink has", "", 0, 9000, 9000, ""},
+		{"no tunnels, and an uplink", ipnet.TunnelNone, 9000, 0, 9000, ""},
+		{"above the uplink", ipnet.TunnelNone, 1500, 9000, 0, "MTU 9000 of the node's interfaces is above 1500"},
+		{"over IPv4", ipnet.TunnelVXLAN4, 0, 0, 1450, ""},
+		{"over IPv6", ipnet.TunnelVXLAN6, 0, 0, 1430, ""},
+		{"over IPv4 on jumbo frames", ipnet.TunnelVXLAN4, 9000, 0, 8950, ""},
+		{"less than there is", ipnet.TunnelVXLAN4, 1500, 1400, 1400, ""},
+		{"all that there is", ipnet.TunnelVXLAN6, 1500, 1430, 1430, ""},
+		{"more than IPv4 leaves", ipnet.TunnelVXLAN4, 1500, 1451, 0, "MTU 1451 of the node's interfaces is above 1450, which is what vxlan4 leaves of the uplink's 1500"},
+		{"more than IPv6 leaves", ipnet.TunnelVXLAN6, 1500, 1431, 0, "above 1430, which is what vxlan6 leaves"},
+		{"too little for IPv6", ipnet.TunnelVXLAN4, 1300, 0, 0, "MTU 1250 is not within 1280"},
+		{"another tunnel", "geneve", 1500, 0, 0, `tunnel "geneve" is none of vxlan4, vxlan6, none`},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			config := ipnet.Config{Pools: []ipam.Pool{four, six}, Tunnel: tt.tunnel, UplinkMTU: tt.uplink, MTU: tt.mtu}
+			if tt.refused != "" {
+				if _, err := ipnet.New(config); err == nil || !strings.Contains(err.Error(), tt.refused) {
+					t.Errorf("error %v, want %q", err, tt.refused)
+				}
+				return
+			}
+			if got := nodeOf(t, config).run(t).add(t, sandbox("a")).Interfaces[0].MTU; got != tt.want {
+				t.Errorf("MTU %d, want %d", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestANetworkOfTheClusterHasNoLargerPacketsThanTunnelsCarry(t *testing.T) {
+	n := nodeOf(t, ipnet.Config{Pools: []ipam.Pool{four}, Tunnel: ipnet.TunnelVXLAN4}).run(t)
+	mtu := func(n pod.Network, mtu int) pod.Network { n.MTU = mtu; return n }
+	ours, carried := custom("ours", pod.L2), vni(custom("carried", pod.L2), 500)
+	refused := n.set(t, mtu(ours, 9000), mtu(carried, 1450), mtu(vni(custom("large", pod.L2), 600), 1500), vni(custom("taken", pod.L2), 10))
+	if len(refused) != 2 || !strings.Contains(refused["large"], "MTU 1500 of network large is above 1450") || !strings.Contains(refused["taken"], "VNI 10 is that of network default") {
+		t.Errorf("refused %v", refused)
+	}
+	if _, err := n.loop.Do(t.Context(), asking("a", "x1/tap/carried", `{"x1":{"mtu":1451}}`)); err == nil || !strings.Contains(err.Error(), "MTU 1451 is not within 576 to 1450") {
+		t.Errorf("error %v", err)
+	}
+	if got := n.add(t, asking("a", "x1/tap/ours,x2/tap/carried", "")).Interfaces; got[1].MTU != 9000 || got[2].MTU != 1450 {
+		t.Errorf("interfaces %+v", got)
+	}
+}

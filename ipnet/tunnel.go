@@ -1,0 +1,200 @@
+package ipnet
+
+import (
+	"fmt"
+	"net/netip"
+
+	"github.com/weftnet/weft/pod"
+	"github.com/weftnet/weft/wire"
+)
+
+// How packets get to other nodes.
+const (
+	TunnelVXLAN4 = "vxlan4" // inside UDP over IPv4
+	TunnelVXLAN6 = "vxlan6" // inside UDP over IPv6
+	TunnelNone   = "none"   // as they are, by the node's kernel: nodes share a subnet. The network default only
+)
+
+// encapsulation is what a tunnel adds to a packet, in bytes: Ethernet, VXLAN, UDP and the outer IP.
+var encapsulation = map[string]int{TunnelNone: 0, TunnelVXLAN4: 14 + 8 + 8 + 20, TunnelVXLAN6: 14 + 8 + 8 + 40}
+
+// hasTunnels reports whether packets to other nodes are put into others.
+func (c Config) hasTunnels() bool { return c.Tunnel != TunnelNone }
+
+// mostMTU is the highest that gets to other nodes in one piece; 0: nobody said.
+func (c Config) mostMTU() int {
+	if c.UplinkMTU == 0 && !c.hasTunnels() {
+		return 0
+	}
+	uplink := c.UplinkMTU
+	if uplink == 0 {
+		uplink = 1500
+	}
+	return uplink - encapsulation[c.Tunnel]
+}
+
+func (c Config) validateTunnel() error {
+	if _, known := encapsulation[c.Tunnel]; !known {
+		return fmt.Errorf("tunnel %q is none of %s, %s, %s", c.Tunnel, TunnelVXLAN4, TunnelVXLAN6, TunnelNone)
+	}
+	if c.VNI >= 1<<24 {
+		return fmt.Errorf("VNI %d is above 16777215", c.VNI)
+	}
+	return c.carries("the node's interfaces", c.MTU)
+}
+
+// carries refuses an MTU of which larger packets would be than get to other nodes.
+func (c Config) carries(what string, mtu int) error {
+	most := c.mostMTU()
+	if most == 0 || mtu <= most {
+		return nil
+	}
+	return fmt.Errorf("MTU %d of %s is above %d, which is what %s leaves of the uplink's %d",
+		mtu, what, most, c.Tunnel, most+encapsulation[c.Tunnel])
+}
+
+// endOf is the address of a node that tunnels lead to; not valid if it has none of their family. Without tunnels it is any.
+func (c Config) endOf(n pod.Node) netip.Addr {
+	for _, a := range n.Addresses {
+		if !isHost(a) {
+			continue
+		}
+		if !c.hasTunnels() || a.Is4() == (c.Tunnel == TunnelVXLAN4) {
+			return a
+		}
+	}
+	return netip.Addr{}
+}
+
+// isHost reports whether an address can be that of one machine for others.
+func isHost(a netip.Addr) bool {
+	return a.IsValid() && !a.Is4In6() && !a.IsUnspecified() && !a.IsMulticast() && !a.IsLoopback() && a.Zone() == ""
+}
+
+// overlay is a network as it goes on at other nodes.
+type overlay struct {
+	network string // "default" for the network default
+	label   string // of the bridge domain that the tunnels are in
+	bvi     string // that a routed network enters it by; "" for one that is bridged
+	domain  uint32
+	vni     uint32
+	mtu     int
+	vrf     vrf
+	own     []netip.Prefix // that have routes of this node's already
+}
+
+// overlays are the networks that go on at other nodes, but for the network default.
+func (n *Network) overlays() []overlay {
+	var overlays []overlay
+	for _, s := range n.Networks() {
+		if o, ok := n.overlayOf(n.custom(s.Network.Name)); ok {
+			overlays = append(overlays, o)
+		}
+	}
+	return overlays
+}
+
+// defaultOverlay is the network default as it goes on at other nodes.
+func (n *Network) defaultOverlay() overlay {
+	o := overlay{
+		network: pod.DefaultNetwork, label: meshLabelOf(pod.DefaultNetwork), bvi: bviOf(pod.DefaultNetwork),
+		domain: n.config.MeshDomain, vni: n.config.VNI, mtu: n.config.MTU, vrf: podsVRF,
+	}
+	for _, p := range n.pools.Load().all {
+		o.own = append(o.own, p.Prefix)
+	}
+	return o
+}
+
+// overlayOf is a custom network as it goes on at other nodes; false if it does not.
+func (n *Network) overlayOf(c *custom) (overlay, bool) {
+	if c == nil || c.Network.VNI == 0 || c.BridgeDomain == 0 || !n.config.hasTunnels() {
+		return overlay{}, false
+	}
+	o := overlay{
+		network: c.Network.Name, label: c.label, domain: c.BridgeDomain, vni: c.VNI, mtu: n.mtuOf(c), vrf: c.vrf, own: c.Network.CIDRs,
+	}
+	if c.Network.Type == pod.L3 {
+		o.label, o.bvi = meshLabelOf(o.network), bviOf(o.network)
+	}
+	return o, true
+}
+
+func (o overlay) isBridged() bool { return o.bvi == "" }
+
+// enter is what there is of a network's mesh without other nodes.
+func (o overlay) enter(self pod.Node) values {
+	var v values
+	if o.isBridged() {
+		return v
+	}
+	v.add(wire.BridgeDomainKey(o.label), wire.BridgeDomain{ID: o.domain, Label: o.label, Forward: true})
+	v.add(wire.InterfaceKey(o.bvi), wire.Interface{Type: wire.TypeLoopback, MAC: meshMAC(self.ID), MTU: o.mtu, Up: true})
+	families := familiesOf(o.own)
+	for _, f := range families {
+		v.add(wire.InterfaceVRFKey(o.bvi, f), o.vrf.membership(o.bvi, f, false))
+		if f == wire.IP4 {
+			v.add(wire.UnnumberedKey(o.bvi), wire.Unnumbered{Interface: o.bvi, Donor: o.vrf.loopback, IP4: true, IP6: len(families) > 1})
+			continue
+		}
+		own := single(meshAddress(self.ID, f))
+		v.add(wire.AddressKey(o.bvi, own), wire.Address{Interface: o.bvi, Prefix: own})
+	}
+	v.add(wire.BridgeMemberKey(o.bvi), wire.BridgeMember{BridgeDomain: o.label, Interface: o.bvi, BVI: true})
+	return v
+}
+
+// split is the group of all tunnels: what came by one of them has reached all nodes, and leaves by no other.
+const split = 1
+
+// reach is the way to a node: a tunnel, and for a routed network what leads into it.
+func (o overlay) reach(t wire.VXLAN, node pod.Node) values {
+	var v values
+	object, mac := tunnelOf(o.network, node.ID), meshMAC(node.ID)
+	t.VNI = o.vni
+	v.add(wire.InterfaceKey(object), wire.Interface{Type: wire.TypeVXLAN, Up: true, VXLAN: t})
+	v.add(wire.BridgeMemberKey(object), wire.BridgeMember{BridgeDomain: o.label, Interface: object, SplitHorizonGroup: split})
+	if o.isBridged() {
+		return v
+	}
+	v.add(wire.L2FIBKey(o.label, mac), wire.L2FIB{BridgeDomain: o.label, MAC: mac, Interface: object})
+	for _, f := range familiesOf(o.own) {
+		a := meshAddress(node.ID, f)
+		v.add(wire.NeighbourKey(o.bvi, a), wire.Neighbour{Interface: o.bvi, Address: a, MAC: mac})
+	}
+	for _, block := range o.blocksOf(node) {
+		o.vrf.route(&v, block, wire.Path{Interface: o.bvi, NextHop: meshAddress(node.ID, wire.FamilyOf(block.Addr()))})
+	}
+	return v
+}
+
+// blocksOf are the blocks of a network on a node that a route can lead to.
+func (o overlay) blocksOf(node pod.Node) []netip.Prefix {
+	var blocks []netip.Prefix
+	for _, part := range node.Parts {
+		for _, block := range part.Blocks {
+			if part.Network == o.network && o.unroutable(block) == "" {
+				blocks = append(blocks, block)
+			}
+		}
+	}
+	return blocks
+}
+
+// unroutable says why no route can lead to a block; "" if one can.
+func (o overlay) unroutable(block netip.Prefix) string {
+	sameFamily := false
+	for _, own := range o.own {
+		if own.Addr().Is4() != block.Addr().Is4() {
+			continue
+		}
+		sameFamily = true
+		if block.Overlaps(own) && block.Bits() <= own.Bits() {
+			return fmt.Sprintf("it is not a part of %s, but all of it", own)
+		}
+	}
+	if !sameFamily {
+		return fmt.Sprintf("this node has no %s there", wire.FamilyOf(block.Addr()))
+	}
+	return ""
+}
