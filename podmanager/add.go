@@ -52,6 +52,9 @@ func (m *Manager) addEvent(ctx context.Context, req *weftv1.AddRequest) (*pod.Ad
 	if ev.Annotations, ev.AnnotationsFrom, err = m.annotations(ctx, ev.ID, req); err != nil {
 		return nil, err
 	}
+	if ev.Grants, err = m.grants(ctx, ev); err != nil {
+		return nil, err
+	}
 	if err := m.refuseForeignLinks(ctx, ev); err != nil {
 		return nil, err
 	}

@@ -136,6 +136,7 @@ func TestWhatAnAddFailsWith(t *testing.T) {
 	}
 }
 
+// rows: AWS-28
 func TestARequestThatIsWrongIsRefusedBeforeTheLoop(t *testing.T) {
 	tests := map[string]struct {
 		spoil func(req *weftv1.AddRequest)
@@ -173,6 +174,7 @@ func TestAnAddBeforeTheAgentIsReadySaysStarting(t *testing.T) {
 	}
 }
 
+// rows: AWS-41
 func TestWhoGivesTheAnnotations(t *testing.T) {
 	n := newNode(t)
 	n.config.Annotations = func(context.Context, pod.ID) (map[string]string, string, error) {

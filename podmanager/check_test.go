@@ -79,6 +79,7 @@ func TestACheckWaitsForTheMachineToConverge(t *testing.T) {
 	})
 }
 
+// rows: IPM-03
 func TestStatusSaysWhetherAnAddWouldBeServed(t *testing.T) {
 	n := newNode(t)
 	status := func() *weftv1.Error {

@@ -15,7 +15,7 @@ func compare(a *pod.Attachment, req *weftv1.CheckRequest) []string {
 	var differences []string
 	promised := replyOf(a)
 	index := make(map[int]uint32) // of a promised interface in what the runtime remembers
-	for i, want := range promised.GetInterfaces() {
+	for i, want := range inSandbox(promised) {
 		at, has := findInterface(req, want.GetName())
 		if has == nil {
 			differences = append(differences, fmt.Sprintf("interface %s is missing in prevResult", want.GetName()))

@@ -28,6 +28,8 @@ type Config struct {
 	LinkExists func(ctx context.Context, netns pod.Netns, name string) (alias string, exists bool, err error)
 	// Annotations asks for a pod's annotations where the runtime did not give them; from names who answered.
 	Annotations func(ctx context.Context, id pod.ID) (annotations map[string]string, from string, err error)
+	// Grants asks kubelet which devices it gave the pod's containers, where the annotations want a memif.
+	Grants func(ctx context.Context, id pod.ID) ([]pod.Grant, error)
 	// Verify compares the kernel and the dataplane with the attachment.
 	Verify func(ctx context.Context, a *pod.Attachment) ([]Difference, error)
 	// Void takes a queued DEL of the key back, before an ADD of it.

@@ -27,7 +27,12 @@ func (m *Manager) TrackPod(_ context.Context, ev *pod.AddPod, txn *eventloop.Txn
 	}
 	m.swap(ev.Key, &record{attachment: ev.Attachment})
 	txn.OnRollback(func() error { m.swap(ev.Key, nil); return nil })
-	txn.OnCommit(func() { m.swap(ev.Key, &record{attachment: clone(ev.Attachment), complete: true}) })
+	txn.OnCommit(func() {
+		m.swap(ev.Key, &record{attachment: clone(ev.Attachment), complete: true})
+		for _, older := range ev.HandedOver {
+			m.swap(older.Key, &record{attachment: clone(older), complete: true})
+		}
+	})
 	txn.Save(bucket, ev.Key.String(), ev.Attachment)
 	return nil
 }

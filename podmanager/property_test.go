@@ -2,6 +2,8 @@ package podmanager
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"testing"
 
@@ -24,29 +26,35 @@ func TestMemoryStateFileAndMachineAgree(t *testing.T) {
 		for range rapid.IntRange(1, 20).Draw(rt, "steps") {
 			container := rapid.SampledFrom([]string{"c1", "c2", "c3"}).Draw(rt, "container")
 			netns := rapid.SampledFrom([]string{"/run/netns/a", "/run/netns/b"}).Draw(rt, "netns")
-			switch rapid.SampledFrom([]string{"add", "add", "del", "failing add"}).Draw(rt, "what") {
-			case "add":
-				had, known := model[container]
-				if ok := n.tryAdd(t, container, netns); ok != (!known || had == netns) {
-					rt.Fatalf("ADD of %s in %s succeeded: %v, though it had %q", container, netns, ok, had)
-				} else if ok {
-					model[container] = netns
-				}
-			case "failing add":
-				n.failOnce(t, container, netns)
-			case "del":
-				if err := n.del(t, container); err != nil {
-					rt.Fatal(err)
-				}
-				delete(model, container)
-			}
-			var containers []string
-			for c := range model {
-				containers = append(containers, c)
-			}
-			n.want(t, containers...)
+			n.step(t, rapid.SampledFrom([]string{"add", "add", "del", "failing add"}).Draw(rt, "what"), model, pair{container, netns})
+			n.want(t, slices.Collect(maps.Keys(model))...)
 		}
 	})
+}
+
+type pair struct{ container, netns string }
+
+// step does one call, and to the model, of namespaces by container, what it must do to the node.
+func (n *node) step(t *testing.T, what string, model map[string]string, p pair) {
+	t.Helper()
+	switch what {
+	case "add":
+		had, known := model[p.container]
+		ok := n.tryAdd(t, p.container, p.netns)
+		if ok != (!known || had == p.netns) {
+			t.Fatalf("ADD of %s in %s succeeded: %v, though it had %q", p.container, p.netns, ok, had)
+		}
+		if ok {
+			model[p.container] = p.netns
+		}
+	case "failing add":
+		n.failOnce(t, p.container, p.netns)
+	case "del":
+		if err := n.del(t, p.container); err != nil {
+			t.Fatal(err)
+		}
+		delete(model, p.container)
+	}
 }
 
 func (n *node) tryAdd(t *testing.T, container, netns string) bool {
@@ -65,6 +73,7 @@ func (n *node) failOnce(t *testing.T, container, netns string) {
 }
 
 // TestEachCallHasTheReplyOfItsOwnEvent goes with many sandboxes at once, and leaves nothing.
+// rows: MEM-07, CIL-15
 func TestEachCallHasTheReplyOfItsOwnEvent(t *testing.T) {
 	const sandboxes = 50
 	n := newNode(t)

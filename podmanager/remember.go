@@ -40,7 +40,7 @@ type link struct {
 
 func rememberedOf(a *pod.Attachment, req *weftv1.CheckRequest) *remembered {
 	r := &remembered{attachment: a}
-	for _, in := range replyOf(a).GetInterfaces() {
+	for _, in := range inSandbox(replyOf(a)) {
 		_, has := findInterface(req, in.GetName())
 		l := link{name: in.GetName(), promisedMAC: in.GetMac(), promisedMTU: strconv.Itoa(int(in.GetMtu())), rememberedMAC: has.GetMac()}
 		if has.GetMtu() != 0 {

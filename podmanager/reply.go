@@ -8,6 +8,12 @@ import (
 	weftv1 "github.com/weftnet/weft/proto/weft/v1"
 )
 
+// inSandbox are the interfaces of a reply that the pod has.
+func inSandbox(reply *weftv1.AddReply) []*weftv1.Interface {
+	isNodes := func(i *weftv1.Interface) bool { return i.GetSandbox() == "" }
+	return slices.DeleteFunc(slices.Clone(reply.GetInterfaces()), isNodes)
+}
+
 // replyOf makes the reply of an ADD from what is kept of it alone, so that a repeated ADD has the same one. An interface
 // of which Weft gave the addresses only is left out: it is somebody else's to tell of.
 func replyOf(a *pod.Attachment) *weftv1.AddReply {
@@ -16,7 +22,7 @@ func replyOf(a *pod.Attachment) *weftv1.AddReply {
 		at := uint32(len(reply.Interfaces))
 		if in.Type != pod.TypeIPAM {
 			reply.Interfaces = append(reply.Interfaces, &weftv1.Interface{
-				Name: in.Name, Mac: in.MAC, Mtu: uint32(in.MTU), Sandbox: a.Netns.Path, SocketPath: in.SocketPath,
+				Name: in.Name, Mac: in.MAC, Mtu: uint32(in.MTU), Sandbox: a.Netns.Path, SocketPath: socketPath(in),
 			})
 		}
 		for j, address := range in.Addresses {
@@ -26,8 +32,16 @@ func replyOf(a *pod.Attachment) *weftv1.AddReply {
 			}
 			reply.Ips = append(reply.Ips, ip)
 		}
+		if in.Type == pod.TypeMemif {
+			continue // its routes are its program's: the kernel has none of them
+		}
 		for _, r := range in.Routes {
 			reply.Routes = append(reply.Routes, routeOf(r))
+		}
+	}
+	for _, in := range a.Interfaces { // behind those of the sandbox: plugins look there for the other end of a veth
+		if in.HostLink != "" {
+			reply.Interfaces = append(reply.Interfaces, &weftv1.Interface{Name: in.HostLink, Mtu: uint32(in.MTU)})
 		}
 	}
 	for _, r := range a.Delegation.Routes {
@@ -63,4 +77,11 @@ func dnsOf(d pod.DNS) *weftv1.DNS {
 		return nil
 	}
 	return &weftv1.DNS{Nameservers: d.Nameservers, Domain: d.Domain, Search: d.Search, Options: d.Options}
+}
+
+func socketPath(in pod.Interface) string {
+	if in.Memif == nil {
+		return ""
+	}
+	return in.Memif.SocketPath
 }

@@ -1,0 +1,175 @@
+package devicemanager
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weftnet/weft/devicemanager/kubelettest"
+	"github.com/weftnet/weft/pod"
+)
+
+// collect looks so often, each time long after the last.
+func (n *node) collect(t *testing.T, look func(context.Context) error, looks int) {
+	t.Helper()
+	for range looks {
+		n.clock.move(n.config.CollectAfter)
+		if err := look(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestWhatKubeletNoLongerListsIsReleased, but only if that is sure.
+func TestWhatKubeletNoLongerListsIsReleased(t *testing.T) {
+	type step = func(*testing.T, *node)
+	const after = 10 * time.Minute
+	admit := func(t *testing.T, n *node) { n.admit(t, podOf("a", 1)) }
+	remove := func(_ *testing.T, n *node) { n.kubelet.Remove("shop", "a") }
+	wire := func(t *testing.T, n *node) {
+		if _, err := n.add(t.Context(), "a", "s1"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	unwire := func(t *testing.T, n *node) { n.delete(t, "s1") }
+	wait := func(d time.Duration) step { return func(_ *testing.T, n *node) { n.clock.move(d) } }
+	stop := func(t *testing.T, n *node) {
+		if err := n.kubelet.Stop(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	start := func(t *testing.T, n *node) {
+		if err := n.kubelet.Start(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ask := func(_ *testing.T, n *node) { n.unanswered.Add(1) }
+	answer := func(_ *testing.T, n *node) { n.unanswered.Add(-1) }
+	for _, tt := range []struct {
+		name   string
+		steps  []step // looks between them
+		lonely bool   // no other pod is there
+		stays  bool
+	}{
+		{name: "of a pod that is there nothing", steps: []step{admit, wait(after), wait(after)}, stays: true},
+		{name: "of a pod that is gone, after two looks", steps: []step{admit, wait(after), remove, wait(after)}},
+		{name: "not after one look", steps: []step{admit, wait(after), remove}, stays: true},
+		{name: "not after two looks at once", steps: []step{admit, wait(after), remove, wait(after - time.Second)}, stays: true},
+		{name: "of a pod that was wired", steps: []step{admit, wire, remove, unwire, wait(after)}},
+		{name: "not while an attachment is there", steps: []step{admit, wire, remove, wait(after), wait(after)}, stays: true},
+		{name: "not while kubelet cannot be asked", steps: []step{admit, stop, remove, wait(after), wait(after)}, stays: true},
+		{name: "not because it could not be asked in between", steps: []step{admit, stop, wait(after), start, wait(after)}, stays: true},
+		{name: "not while kubelet waits for an answer", steps: []step{ask, admit, remove, wait(after), wait(after)}, stays: true},
+		{name: "not at once when it has got that", steps: []step{ask, admit, remove, wait(after), answer}, stays: true},
+		{name: "not when kubelet lists no pod at all", steps: []step{admit, remove, wait(after), wait(after)}, lonely: true, stays: true},
+		{name: "when it does so for long", steps: []step{admit, remove, wait(10 * after)}, lonely: true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			n := newNode(t, func(n *node) { n.config.CollectAfter, n.config.Count = after, 2 })
+			if !tt.lonely {
+				n.admit(t, kubelettest.Pod{Namespace: "kube-system", Name: "proxy"})
+			}
+			c := newCollection(n.Manager)
+			for _, step := range tt.steps {
+				step(t, n)
+				_ = c.look(t.Context()) // it fails while kubelet is stopped
+			}
+			if stays := len(n.Allocations()) == 1; stays != tt.stays {
+				t.Errorf("stays: %v, want %v", stays, tt.stays)
+			}
+			if left := n.leftovers(t); !tt.stays && (len(left) != 0 || len(n.stateFile(t)) != 0) {
+				t.Errorf("left: %v, %v", left, n.stateFile(t))
+			}
+		})
+	}
+}
+
+// TestAYoungAllocationIsNeverCollected: kubelet lists a pod's devices some time after it allocated them.
+func TestAYoungAllocationIsNeverCollected(t *testing.T) {
+	n := newNode(t, func(n *node) { n.config.CollectAfter, n.config.CollectMinAge = time.Second, time.Minute })
+	n.admit(t, kubelettest.Pod{Namespace: "kube-system", Name: "proxy"})
+	n.admit(t, podOf("a", 1))
+	n.kubelet.Remove("shop", "a")
+	c := newCollection(n.Manager)
+	for elapsed := time.Duration(0); elapsed < time.Minute; elapsed += 2 * time.Second {
+		if err := c.look(t.Context()); err != nil || len(n.Allocations()) != 1 {
+			t.Fatalf("after %s: %d allocations, %v", elapsed, len(n.Allocations()), err)
+		}
+		n.clock.move(2 * time.Second)
+	}
+	if err := c.look(t.Context()); err != nil || len(n.Allocations()) != 0 {
+		t.Errorf("after a minute: %d allocations, %v", len(n.Allocations()), err)
+	}
+}
+
+// TestADeviceThatKubeletGivesAgainLeavesItsOldAllocation, which waits for its end without it.
+func TestADeviceThatKubeletGivesAgainLeavesItsOldAllocation(t *testing.T) {
+	n := newNode(t)
+	n.admit(t, podOf("a", 2))
+	if _, err := n.add(t.Context(), "a", "s1"); err != nil {
+		t.Fatal(err)
+	}
+	n.clock.move(time.Hour)
+	n.kubelet.Remove("shop", "a") // its sandbox is not deleted yet
+	n.admit(t, podOf("b", 1))
+	old, young := n.Allocations()[0], n.Allocations()[1]
+	if strings.Join(old.Devices, " ") != "memif-1" || strings.Join(young.Devices, " ") != "memif-0" || old.Socket == young.Socket {
+		t.Fatalf("allocations: %+v", n.Allocations())
+	}
+	if _, err := n.add(t.Context(), "b", "s2"); err != nil {
+		t.Fatal(err)
+	}
+	look := newCollection(n.Manager).look
+	n.collect(t, look, 3)
+	if len(n.Allocations()) != 2 {
+		t.Fatal("collected under an attachment")
+	}
+	n.delete(t, "s1")
+	n.collect(t, look, 3)
+	if all := n.Allocations(); len(all) != 1 || all[0].ID != young.ID {
+		t.Errorf("allocations: %+v", all)
+	}
+	if got := n.leftovers(t); len(got) != 4 || !slices.Contains(got, young.Directory) {
+		t.Errorf("left: %v", got)
+	}
+}
+
+// TestAnAllocationInUseIsNotReleased whoever asks for it.
+func TestAnAllocationInUseIsNotReleased(t *testing.T) {
+	n := newNode(t)
+	n.admit(t, podOf("a", 1))
+	ev, err := n.add(t.Context(), "a", "s1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := n.Allocations()[0].ID
+	for _, restarted := range []bool{false, true} {
+		if restarted {
+			n.kill(t, ev.Attachment)
+		}
+		if _, err := n.loop.Do(t.Context(), &pod.ReleaseDevice{Allocation: id, Reason: "test"}); err == nil || !strings.Contains(err.Error(), "shop/a") {
+			t.Errorf("restarted %v: %v", restarted, err)
+		}
+		if mode(n.config.Root+"/"+id) == "" || len(n.Allocations()) != 1 {
+			t.Errorf("restarted %v: released", restarted)
+		}
+	}
+}
+
+// TestTheCollectionRunsByItself soon after a pod is deleted.
+func TestTheCollectionRunsByItself(t *testing.T) {
+	n := newNode(t, func(n *node) {
+		n.collects = true
+		n.config.CollectAfter, n.config.CollectMinAge, n.config.Now = 20*time.Millisecond, time.Millisecond, nil
+	})
+	n.admit(t, kubelettest.Pod{Namespace: "kube-system", Name: "proxy"})
+	n.admit(t, podOf("a", 1))
+	if _, err := n.add(t.Context(), "a", "s1"); err != nil {
+		t.Fatal(err)
+	}
+	n.kubelet.Remove("shop", "a")
+	n.delete(t, "s1")
+	eventually(t, 10*time.Second, "nothing is left", func() bool { return len(n.Allocations()) == 0 && len(n.leftovers(t)) == 0 })
+}

@@ -1,0 +1,118 @@
+package devicemanager
+
+import (
+	"context"
+
+	"github.com/weftnet/weft/eventloop"
+	"github.com/weftnet/weft/pod"
+)
+
+// Grant is the handler of an ADD that comes after whoever gave the pod its memifs: it opens their allocations to the
+// pod's processes, and nobody else.
+func (m *Manager) Grant(_ context.Context, ev *pod.AddPod, txn *eventloop.Txn) error {
+	if ev.Repeated || ev.Attachment == nil {
+		return nil
+	}
+	owners := make(map[string]*pod.Memif) // by allocation
+	for _, in := range ev.Attachment.Interfaces {
+		if in.Memif == nil {
+			continue
+		}
+		if owner := owners[in.Memif.Allocation]; owner != nil {
+			if owner.UID != in.Memif.UID || owner.GID != in.Memif.GID || owner.Container != in.Memif.Container {
+				return pod.Errorf(pod.CodeInvalidAnnotation,
+					"%s: %s: memifs of container %s have one directory: give them the same uid and gid, interface %s has others",
+					ev, pod.AnnotationOptions, owner.Container, in.Name)
+			}
+			continue
+		}
+		owners[in.Memif.Allocation] = in.Memif
+		if err := m.grantOne(ev, in.Memif, txn); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (m *Manager) grantOne(ev *pod.AddPod, to *pod.Memif, txn *eventloop.Txn) error {
+	had := m.find(to.Allocation)
+	if had == nil {
+		return pod.Errorf(pod.CodeDeviceMissing,
+			"%s: container %s: allocation %s was released meanwhile: delete the pod and create it again", ev, to.Container, to.Allocation)
+	}
+	if isAnother(had.Pod, ev.ID) || had.Granted && had.Container != to.Container {
+		return pod.Errorf(pod.CodeDeviceMissing, "%s: container %s: allocation %s is that of container %s of pod %s",
+			ev, to.Container, had.ID, had.Container, had.Pod)
+	}
+	a := *had
+	a.Pod, a.Container, a.UID, a.GID, a.Granted = ev.ID, to.Container, to.UID, to.GID, true
+	a.Attachment, a.Netns = ev.Key, ev.Netns
+	m.put(a.ID, &a, txn)
+	m.use(a.ID, ev.Key, ev.ID)
+	txn.OnRollback(func() error { m.leave(a.ID, ev.Key); return nil })
+	if err := m.want(&a, txn); err != nil {
+		return err
+	}
+	txn.Save(bucket, a.ID, a.saved())
+	return nil
+}
+
+// isAnother reports whether b cannot be the pod a.
+func isAnother(a, b pod.ID) bool {
+	if a.IsZero() {
+		return false
+	}
+	return a.Namespace != b.Namespace || a.Name != b.Name || a.UID != b.UID && a.UID != "" && b.UID != ""
+}
+
+// Leave is the handler of a DEL: the allocation stays, for kubelet allocates once in a pod's life, but this attachment no
+// longer keeps it from being collected.
+func (m *Manager) Leave(_ context.Context, ev *pod.DeletePod, txn *eventloop.Txn) error {
+	for id, was := range m.usedBy(ev.Key) {
+		m.leave(id, ev.Key)
+		txn.OnRollback(func() error { m.use(id, ev.Key, was); return nil })
+	}
+	txn.OnCommit(m.wakeCollection)
+	return nil
+}
+
+func (m *Manager) use(id string, key pod.Key, by pod.ID) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.users[id] == nil {
+		m.users[id] = make(map[pod.Key]pod.ID)
+	}
+	m.users[id][key] = by
+}
+
+func (m *Manager) leave(id string, key pod.Key) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.users[id], key)
+	if len(m.users[id]) == 0 {
+		delete(m.users, id)
+	}
+}
+
+// user returns a pod with an attachment that uses the allocation.
+func (m *Manager) user(id string) (by pod.ID, used bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, by := range m.users[id] {
+		return by, true
+	}
+	return pod.ID{}, false
+}
+
+// usedBy returns the allocations that an attachment uses, with its pod.
+func (m *Manager) usedBy(key pod.Key) map[string]pod.ID {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	used := make(map[string]pod.ID)
+	for id, users := range m.users {
+		if by, ok := users[key]; ok {
+			used[id] = by
+		}
+	}
+	return used
+}
