@@ -1,0 +1,26 @@
+package v1
+
+// CIDR is a range of IPv4 or IPv6 addresses in its canonical text form, without bits set behind its length.
+//
+// +kubebuilder:validation:MinLength=4
+// +kubebuilder:validation:MaxLength=43
+// +kubebuilder:validation:XValidation:rule="isCIDR(self)",message="expected a CIDR, for example 10.1.0.0/16 or fd00:1::/48"
+// +kubebuilder:validation:XValidation:rule="!isCIDR(self) || string(cidr(self).masked()) == self",message="expected the canonical text of the CIDR, without bits set behind its length"
+type CIDR string
+
+// IP is an IPv4 or IPv6 address in its canonical text form.
+//
+// +kubebuilder:validation:MinLength=2
+// +kubebuilder:validation:MaxLength=39
+// +kubebuilder:validation:XValidation:rule="isIP(self) && ip.isCanonical(self)",message="expected the canonical text of an IP address"
+type IP string
+
+// NodeName is the name of a node of Kubernetes.
+//
+// +kubebuilder:validation:MaxLength=253
+type NodeName string
+
+// NetworkName is the name of a CustomNetwork; empty is the network of pods' main interfaces.
+//
+// +kubebuilder:validation:MaxLength=63
+type NetworkName string

@@ -1,0 +1,147 @@
+package v1
+
+import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+// IPBlock is a part of an IPPool, or of a CustomNetwork's addresses, that belongs to one node. Its name is made from its
+// network and CIDR, so that a block can be claimed once only. The node is its owner: when the Node object is deleted
+// the block is collected.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:scope=Cluster,shortName=block,categories=weft
+// +kubebuilder:selectablefield:JSONPath=`.spec.node`
+// +kubebuilder:selectablefield:JSONPath=`.spec.pool`
+// +kubebuilder:selectablefield:JSONPath=`.spec.network`
+// +kubebuilder:printcolumn:name="CIDR",type=string,JSONPath=`.spec.cidr`
+// +kubebuilder:printcolumn:name="Pool",type=string,JSONPath=`.spec.pool`
+// +kubebuilder:printcolumn:name="Network",type=string,JSONPath=`.spec.network`
+// +kubebuilder:printcolumn:name="Node",type=string,JSONPath=`.spec.node`
+// +kubebuilder:printcolumn:name="Used",type=integer,JSONPath=`.status.used`
+// +kubebuilder:printcolumn:name="Free",type=integer,JSONPath=`.status.free`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+type IPBlock struct {
+	metav1.TypeMeta `json:",inline"`
+
+	// +optional
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// Whose the block is.
+	// +required
+	Spec IPBlockSpec `json:"spec"`
+
+	// What the node tells of the block's addresses.
+	// +optional
+	Status IPBlockStatus `json:"status,omitempty"`
+}
+
+// IPBlockSpec says whose a block is.
+//
+// +kubebuilder:validation:XValidation:rule="!has(oldSelf.node) || oldSelf.node.size() == 0 || !has(self.node) || self.node.size() == 0 || self.node == oldSelf.node",message="a block goes from one node to another only by being nobody's in between"
+// +kubebuilder:validation:XValidation:rule="has(self.network) == has(oldSelf.network)",message="the network of a block cannot be changed"
+type IPBlockSpec struct {
+	// The addresses. Cannot be changed.
+	// +required
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="the cidr of a block cannot be changed"
+	CIDR CIDR `json:"cidr"`
+
+	// The IPPool that the block is a part of; empty for a block of a CustomNetwork.
+	// +optional
+	// +kubebuilder:validation:MaxLength=63
+	Pool string `json:"pool,omitempty"`
+
+	// The CustomNetwork that the block is a part of; empty for a block of an IPPool. Cannot be changed.
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="the network of a block cannot be changed"
+	Network NetworkName `json:"network,omitempty"`
+
+	// The node that gives out the addresses. Empty: nobody's, any node may claim it.
+	// +optional
+	Node NodeName `json:"node,omitempty"`
+
+	// Addresses that the node does not give out itself and that other nodes may borrow. Only the node writes this, and
+	// takes back only what nobody borrows.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=64
+	Offered []IP `json:"offered,omitempty"`
+
+	// Who borrows which of the offered addresses.
+	// +optional
+	// +listType=map
+	// +listMapKey=address
+	// +kubebuilder:validation:MaxItems=64
+	Borrowed []Loan `json:"borrowed,omitempty"`
+}
+
+// Loan is an address of a block that another node uses.
+type Loan struct {
+	// The address.
+	// +required
+	Address IP `json:"address"`
+
+	// The node that uses it.
+	// +required
+	Node NodeName `json:"node"`
+}
+
+// IPBlockStatus is what a node tells of the addresses of its block. It follows what the node knows; it decides nothing.
+type IPBlockStatus struct {
+	// Number of addresses that pods have.
+	// +optional
+	Used int32 `json:"used,omitempty"`
+
+	// Number of addresses that were given back a short time ago and rest.
+	// +optional
+	Cooling int32 `json:"cooling,omitempty"`
+
+	// Number of addresses that can be given out at once.
+	// +optional
+	Free int32 `json:"free,omitempty"`
+
+	// Who has which address.
+	// +optional
+	// +listType=map
+	// +listMapKey=address
+	// +kubebuilder:validation:MaxItems=4096
+	Allocations []Allocation `json:"allocations,omitempty"`
+
+	// Conflict: the node has pods with addresses of this block although it is another's.
+	// +optional
+	Conditions Conditions `json:"conditions,omitempty"`
+}
+
+// Allocation is an address that a pod has.
+type Allocation struct {
+	// The address.
+	// +required
+	Address IP `json:"address"`
+
+	// Namespace of the pod; empty for a container that no Kubernetes knows.
+	// +optional
+	// +kubebuilder:validation:MaxLength=63
+	Namespace string `json:"namespace,omitempty"`
+
+	// Name of the pod.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	Pod string `json:"pod,omitempty"`
+
+	// UID of the pod.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	UID string `json:"uid,omitempty"`
+
+	// Attachment that has the address: network/container/interface. It is the address' handle.
+	// +required
+	// +kubebuilder:validation:MaxLength=512
+	Attachment string `json:"attachment"`
+}
+
+// IPBlockList is a list of blocks.
+//
+// +kubebuilder:object:root=true
+type IPBlockList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []IPBlock `json:"items"`
+}

@@ -1,0 +1,28 @@
+package v1
+
+import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+// Types of conditions.
+const (
+	// ConditionReady is true where the object is in use as it stands; else its reason and message say why not.
+	ConditionReady = "Ready"
+	// ConditionConflict is true where two objects claim the same; its message names the other one.
+	ConditionConflict = "Conflict"
+)
+
+// Reasons of conditions.
+const (
+	ReasonInUse    = "InUse"
+	ReasonInvalid  = "Invalid"
+	ReasonOverlap  = "Overlap"
+	ReasonRefused  = "Refused" // by a node, whose name the message has
+	ReasonNoBlocks = "NoBlocks"
+	ReasonPending  = "Pending" // nodes have not said yet
+)
+
+// Conditions are the observations of an object, one of each type.
+//
+// +listType=map
+// +listMapKey=type
+// +kubebuilder:validation:MaxItems=8
+type Conditions []metav1.Condition

@@ -1,0 +1,131 @@
+package v1
+
+import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+// CustomNetwork is a network beside the one of pods' main interfaces. Pods get an interface in it by the annotation
+// contivpp.io/custom-if. Networks may use the same addresses: they never meet.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:scope=Cluster,shortName=cnet,categories=weft
+// +kubebuilder:printcolumn:name="Type",type=string,JSONPath=`.spec.type`
+// +kubebuilder:printcolumn:name="CIDRs",type=string,JSONPath=`.spec.cidrs`
+// +kubebuilder:printcolumn:name="VNI",type=integer,JSONPath=`.status.vni`
+// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
+// +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`,priority=1
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:validation:XValidation:rule="self.metadata.name.matches('^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$')",message="the name must be a DNS label: at most 63 letters, digits and dashes"
+// +kubebuilder:validation:XValidation:rule="!(self.metadata.name in ['default', 'stub'])",message="default and stub are networks that exist always"
+type CustomNetwork struct {
+	metav1.TypeMeta `json:",inline"`
+
+	// +optional
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// What the network is to be.
+	// +required
+	Spec CustomNetworkSpec `json:"spec"`
+
+	// What is observed of the network.
+	// +optional
+	Status CustomNetworkStatus `json:"status,omitempty"`
+}
+
+// CustomNetworkSpec is what a custom network is to be.
+//
+// +kubebuilder:validation:XValidation:rule="self.type != 'L3' || (has(self.cidrs) && self.cidrs.size() > 0)",message="a network of type L3 needs cidrs"
+// +kubebuilder:validation:XValidation:rule="!has(self.mtu) || self.mtu >= 1280 || !has(self.cidrs) || self.cidrs.all(c, !isCIDR(c) || cidr(c).ip().family() == 4)",message="with IPv6 the mtu is 1280 at least"
+// +kubebuilder:validation:XValidation:rule="!has(self.cidrs) || self.cidrs.all(c, !isCIDR(c) || cidr(c).ip().family() == 6 || (cidr(c).prefixLength() <= self.blockSize && self.blockSize <= cidr(c).prefixLength() + 32))",message="blockSize is not within the IPv4 CIDR"
+// +kubebuilder:validation:XValidation:rule="!has(self.cidrs) || self.cidrs.all(c, !isCIDR(c) || cidr(c).ip().family() == 4 || cidr(c).prefixLength() <= self.blockSizeV6)",message="blockSizeV6 is not within the IPv6 CIDR"
+type CustomNetworkSpec struct {
+	// How its interfaces reach each other. L2: one bridge domain, all interfaces share a subnet and a broadcast domain.
+	// L3: one VRF, each interface has an address of its own and everything is routed. Cannot be changed.
+	// +required
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="the type of a network cannot be changed"
+	Type NetworkType `json:"type"`
+
+	// The addresses of its interfaces, at most one CIDR of each family. An L2 network without any has pods that bring
+	// addresses of their own.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=2
+	// +kubebuilder:validation:XValidation:rule="self.size() < 2 || !isCIDR(self[0]) || !isCIDR(self[1]) || cidr(self[0]).ip().family() != cidr(self[1]).ip().family()",message="at most one CIDR of each family is possible"
+	CIDRs []CIDR `json:"cidrs,omitempty"`
+
+	// Prefix length of the blocks into which an IPv4 CIDR is cut; each block belongs to one node. Cannot be changed.
+	// +optional
+	// +kubebuilder:default=26
+	// +kubebuilder:validation:Minimum=20
+	// +kubebuilder:validation:Maximum=30
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="the size of blocks cannot be changed"
+	BlockSize int32 `json:"blockSize,omitempty"`
+
+	// Prefix length of the blocks into which an IPv6 CIDR is cut. Cannot be changed.
+	// +optional
+	// +kubebuilder:default=122
+	// +kubebuilder:validation:Minimum=116
+	// +kubebuilder:validation:Maximum=126
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="the size of blocks cannot be changed"
+	BlockSizeV6 int32 `json:"blockSizeV6,omitempty"`
+
+	// Bytes that a packet may have in the network. Unset: what the underlay leaves of the node's MTU.
+	// +optional
+	// +kubebuilder:validation:Minimum=576
+	// +kubebuilder:validation:Maximum=9000
+	MTU *int32 `json:"mtu,omitempty"`
+
+	// VXLAN network identifier. Unset: one is given, see status.vni.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=16777215
+	VNI *int32 `json:"vni,omitempty"`
+
+	// Pods of which namespaces may use the network, by the namespaces' labels. Unset or empty: all of them.
+	// +optional
+	NamespaceSelector *metav1.LabelSelector `json:"namespaceSelector,omitempty"`
+
+	// Whether pods may send from their own MAC and IP addresses only.
+	// +optional
+	AntiSpoof bool `json:"antiSpoof,omitempty"`
+}
+
+// NetworkType says how the interfaces of a network reach each other.
+//
+// +kubebuilder:validation:Enum=L2;L3
+type NetworkType string
+
+// The types of a network.
+const (
+	L2 NetworkType = "L2"
+	L3 NetworkType = "L3"
+)
+
+// CustomNetworkStatus is what is observed of a custom network.
+type CustomNetworkStatus struct {
+	// The VXLAN network identifier in use. Once given it stays.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=16777215
+	VNI int32 `json:"vni,omitempty"`
+
+	// Generation of the object that the conditions speak of.
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+
+	// Number of nodes that have the network as it is specified.
+	// +optional
+	ReadyNodes int32 `json:"readyNodes,omitempty"`
+
+	// Ready: all nodes of the mesh have the network. Conflict: another network has its VNI.
+	// +optional
+	Conditions Conditions `json:"conditions,omitempty"`
+}
+
+// CustomNetworkList is a list of custom networks.
+//
+// +kubebuilder:object:root=true
+type CustomNetworkList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []CustomNetwork `json:"items"`
+}

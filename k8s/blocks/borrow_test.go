@@ -1,0 +1,137 @@
+package blocks_test
+
+import (
+	"errors"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/weftnet/weft/k8s/blocks"
+	"github.com/weftnet/weft/k8s/blocks/blockstest"
+)
+
+func borrowable(prefix string, bits int) blocks.Pool {
+	p := pool(prefix, bits)
+	p.Borrowing = true
+	return p
+}
+
+func TestANodeWithoutABlockBorrowsAddresses(t *testing.T) {
+	l := newLab(t, borrowable("10.1.0.0/26", 26))
+	lender, borrower := l.node("n1"), l.node("n2")
+	l.step(lender)
+	l.step(borrower)
+	a := l.lease(borrower, 1)[0]
+	if !netip.MustParsePrefix("10.1.0.0/26").Contains(a) {
+		t.Errorf("borrowed %s, which is not of the lender's block", a)
+	}
+	l.now = l.now.Add(time.Minute)
+	l.step(borrower)
+	l.lease(borrower, 2) // another one is there ahead of need, and what is used is asked for again
+	l.sound(lender, borrower)
+	for range 60 {
+		if x := lender.local.Lease(); x == a {
+			t.Fatalf("the lender gives out %s itself", x)
+		}
+	}
+}
+
+func TestWhatWasBorrowedGoesBackWhenItHasRested(t *testing.T) {
+	l := newLab(t, borrowable("10.1.0.0/26", 26))
+	lender, borrower := l.node("n1"), l.node("n2")
+	l.step(lender)
+	l.step(borrower)
+	a := l.lease(borrower, 1)[0]
+	borrower.local.Release(a)
+	l.step(borrower)
+	if lent := l.store.All()[0].Spec.Borrowed; len(lent) != 2 {
+		t.Fatalf("lent %v while one rests, want two", lent)
+	}
+	l.now = l.now.Add(time.Minute)
+	l.step(borrower)
+	l.now = l.now.Add(l.marks.Grace)
+	l.pools[0].Borrowing = false
+	_ = borrower.Step(t.Context()) // finds no block
+	l.step(lender)                 // sees what is lent no more
+	l.step(lender)                 // takes the offers back
+	if b := l.store.All()[0]; len(b.Spec.Borrowed) != 0 || len(b.Spec.Offered) != 0 {
+		t.Errorf("lent %v, offered %v after the switch is off", b.Spec.Borrowed, b.Spec.Offered)
+	}
+	l.lease(lender, 64)
+	l.sound(lender, borrower)
+}
+
+func TestStrictAffinityRefusesToBorrow(t *testing.T) {
+	l := newLab(t, pool("10.1.0.0/26", 26))
+	lender, other := l.node("n1"), l.node("n2")
+	l.step(lender)
+	if err := other.Step(t.Context()); !errors.As(err, &blocks.ErrNoBlocks{}) {
+		t.Errorf("error %v, want that no block is left", err)
+	}
+	if b := l.store.All()[0]; len(b.Spec.Offered) != 0 {
+		t.Errorf("offered %v", b.Spec.Offered)
+	}
+	if a := other.local.Lease(); a.IsValid() {
+		t.Errorf("%s was leased", a)
+	}
+	l.sound(lender, other)
+}
+
+func TestAnOfferWhoseAnswerIsLostIsKept(t *testing.T) {
+	l := newLab(t, borrowable("10.1.0.0/26", 26))
+	lender, borrower := l.node("n1"), l.node("n2")
+	l.fail("update", blockstest.Lost)
+	if err := lender.Step(t.Context()); err == nil {
+		t.Error("no error for an offer that nobody answered")
+	}
+	l.store.Fault = nil
+	l.step(borrower)
+	l.lease(borrower, 1)
+	l.step(lender)
+	l.lease(lender, 56)
+	if a := lender.local.Lease(); a.IsValid() {
+		t.Errorf("%s is given out although it is on offer", a)
+	}
+	l.sound(lender, borrower)
+}
+
+func TestLoansOfAnEarlierLifeAreFound(t *testing.T) {
+	l := newLab(t, borrowable("10.1.0.0/26", 26))
+	lender, borrower := l.node("n1"), l.node("n2")
+	l.step(lender)
+	l.step(borrower)
+	borrower.local = &blockstest.Node{Name: "n2", Judge: l.judge, Now: l.clock}
+	l.restart(borrower)
+	l.step(borrower)
+	l.lease(borrower, 2)
+	l.sound(lender, borrower)
+}
+
+func TestLoansAreKnownOverARestart(t *testing.T) {
+	l := newLab(t, borrowable("10.1.0.0/26", 26))
+	lender, borrower := l.node("n1"), l.node("n2")
+	l.step(lender)
+	l.step(borrower)
+	known := borrower.kept
+	borrower.local, borrower.away = &blockstest.Node{Name: "n2", Judge: l.judge, Now: l.clock}, true
+	l.restart(borrower, known...)
+	l.lease(borrower, 2)
+	l.sound(lender, borrower)
+}
+
+func TestAnOfferIsKeptBeforeAnybodyCanSeeIt(t *testing.T) {
+	l := newLab(t, borrowable("10.1.0.0/26", 26))
+	lender, borrower := l.node("n1"), l.node("n2")
+	l.fail("update", blockstest.Lost)
+	_ = lender.Step(t.Context()) // ends before its answer, and the node crashes
+	l.store.Fault = nil
+	l.step(borrower)
+	lender.local.Crash()
+	lender.away = true
+	l.restart(lender, lender.kept...)
+	l.lease(lender, 56)
+	if a := lender.local.Lease(); a.IsValid() {
+		t.Errorf("%s is given out although it is lent", a)
+	}
+	l.sound(lender, borrower)
+}

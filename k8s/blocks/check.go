@@ -1,0 +1,179 @@
+package blocks
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	v1 "github.com/weftnet/weft/k8s/api/v1"
+)
+
+// Rule is what a violation violates.
+type Rule string
+
+// The rules, the worst ones first: those by which two pods could have one address, then those that lose addresses.
+const (
+	RuleOverlap    Rule = "blocks-overlap"     // an address is in two blocks of a network
+	RuleTwice      Rule = "address-twice"      // an address is told of twice
+	RuleOutside    Rule = "address-outside"    // a block tells of an address that it has not
+	RuleLoan       Rule = "loan"               // what is borrowed was not offered, or is borrowed by its own node
+	RuleNamed      Rule = "block-named"        // a block is not named by its addresses: it could be claimed twice
+	RulePools      Rule = "pools-overlap"      // an address is in two pools
+	RulePool       Rule = "block-of-no-pool"   // a block is of no pool, or not one of its pool's
+	RuleNode       Rule = "block-of-no-node"   // a block's node is no more: a leak
+	RuleOwner      Rule = "block-of-old-node"  // a block is of an earlier node of the same name: a leak
+	RuleBorrower   Rule = "loan-of-no-node"    // a borrower is no more: a leak
+	RuleAccounting Rule = "count-of-addresses" // the counts of a block are not those of its list
+)
+
+// Violation is something that must not be.
+type Violation struct {
+	Rule   Rule   `json:"rule"`
+	Object string `json:"object"` // kind and name
+	Text   string `json:"text"`
+}
+
+// String is the violation in one line.
+func (v Violation) String() string { return fmt.Sprintf("%s: %s: %s", v.Rule, v.Object, v.Text) }
+
+// Nodes are the nodes that exist: the UID of each, by name.
+type Nodes map[string]string
+
+// Check says what is wrong with the cluster's addresses. Nothing is written or asked; nil is a sound cluster. Blocks that
+// a claim or a release is just under way for are sound too, if the lists were read in the order blocks, nodes.
+func Check(pools []Pool, blocks []v1.IPBlock, nodes Nodes) []Violation {
+	c := checker{pools: pools, nodes: nodes, holders: make(map[holding]string)}
+	c.overlappingPools()
+	for i := range blocks {
+		c.block(&blocks[i])
+	}
+	c.overlappingBlocks()
+	return c.found
+}
+
+type holding struct {
+	network string
+	address netip.Addr
+}
+
+type placed struct {
+	name, network string
+	prefix        netip.Prefix
+}
+
+type checker struct {
+	pools   []Pool
+	nodes   Nodes
+	placed  []placed
+	holders map[holding]string // name of the block that tells of it
+	found   []Violation
+}
+
+func (c *checker) add(rule Rule, object, format string, args ...any) {
+	c.found = append(c.found, Violation{Rule: rule, Object: object, Text: fmt.Sprintf(format, args...)})
+}
+
+func (c *checker) overlappingPools() {
+	for i, p := range c.pools {
+		if err := p.Validate(); err != nil {
+			c.add(RulePools, p.String(), "%v", err)
+		}
+		for _, other := range c.pools[:i] {
+			if p.Network == other.Network && p.Prefix.Overlaps(other.Prefix) {
+				c.add(RulePools, p.String(), "%s overlaps %s of %s", p.Prefix, other.Prefix, other)
+			}
+		}
+	}
+}
+
+func (c *checker) block(b *v1.IPBlock) {
+	object := "block " + b.Name
+	prefix, err := Parse(b)
+	if err != nil {
+		c.add(RuleNamed, object, "%v", err)
+		if prefix, err = netip.ParsePrefix(string(b.Spec.CIDR)); err != nil {
+			return
+		}
+	}
+	c.placed = append(c.placed, placed{b.Name, string(b.Spec.Network), prefix.Masked()})
+	if !slices.ContainsFunc(c.pools, func(p Pool) bool {
+		return p.Name == b.Spec.Pool && p.Network == string(b.Spec.Network) && p.Has(prefix)
+	}) {
+		c.add(RulePool, object, "no pool %q of network %q has a block %s", b.Spec.Pool, b.Spec.Network, prefix)
+	}
+	c.node(b, object)
+	c.loans(b, object, prefix)
+	c.allocations(b, object, prefix)
+}
+
+func (c *checker) node(b *v1.IPBlock, object string) {
+	if b.Spec.Node == "" {
+		return
+	}
+	uid, exists := c.nodes[string(b.Spec.Node)]
+	if !exists {
+		c.add(RuleNode, object, "its node %s does not exist", b.Spec.Node)
+		return
+	}
+	for _, owner := range b.OwnerReferences {
+		if owner.Kind == "Node" && string(owner.UID) != uid {
+			c.add(RuleOwner, object, "it was claimed by an earlier node %s", b.Spec.Node)
+		}
+	}
+}
+
+func (c *checker) loans(b *v1.IPBlock, object string, prefix netip.Prefix) {
+	for _, l := range b.Spec.Borrowed {
+		address, err := netip.ParseAddr(string(l.Address))
+		_, exists := c.nodes[string(l.Node)]
+		switch {
+		case err != nil || !prefix.Contains(address):
+			c.add(RuleLoan, object, "%s is lent but not of the block", l.Address)
+		case !slices.Contains(b.Spec.Offered, l.Address):
+			c.add(RuleLoan, object, "%s is lent to %s but was not offered", l.Address, l.Node)
+		case l.Node == b.Spec.Node:
+			c.add(RuleLoan, object, "%s is lent to the block's own node", l.Address)
+		case !exists:
+			c.add(RuleBorrower, object, "%s is lent to node %s, which does not exist", l.Address, l.Node)
+		}
+	}
+}
+
+func (c *checker) allocations(b *v1.IPBlock, object string, prefix netip.Prefix) {
+	for _, a := range b.Status.Allocations {
+		address, err := netip.ParseAddr(string(a.Address))
+		if err != nil || !prefix.Contains(address) {
+			c.add(RuleOutside, object, "address %s of %s is not of the block", a.Address, a.Attachment)
+			continue
+		}
+		if slices.Contains(b.Spec.Offered, a.Address) {
+			c.add(RuleTwice, object, "address %s of %s is on offer to other nodes", address, a.Attachment)
+		}
+		h := holding{string(b.Spec.Network), address}
+		if other, twice := c.holders[h]; twice {
+			c.add(RuleTwice, object, "address %s of %s is told of by block %s too", address, a.Attachment, other)
+		}
+		c.holders[h] = b.Name
+	}
+	if n := len(b.Status.Allocations); n != int(b.Status.Used) {
+		c.add(RuleAccounting, object, "it counts %d addresses in use and lists %d", b.Status.Used, n)
+	}
+}
+
+// overlappingBlocks needs neighbours only: of prefixes in the order of their addresses, the shorter first, one overlaps
+// an earlier one only if it lies within the last that is not within another.
+func (c *checker) overlappingBlocks() {
+	slices.SortFunc(c.placed, func(x, y placed) int {
+		return cmp.Or(cmp.Compare(x.network, y.network), x.prefix.Addr().Compare(y.prefix.Addr()),
+			cmp.Compare(x.prefix.Bits(), y.prefix.Bits()), cmp.Compare(x.name, y.name))
+	})
+	var last placed
+	for _, p := range c.placed {
+		if last.prefix.IsValid() && last.network == p.network && last.prefix.Overlaps(p.prefix) {
+			c.add(RuleOverlap, "block "+p.name, "%s overlaps %s of block %s", p.prefix, last.prefix, last.name)
+			continue
+		}
+		last = p
+	}
+}

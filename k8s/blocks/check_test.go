@@ -1,0 +1,83 @@
+package blocks_test
+
+import (
+	"net/netip"
+	"slices"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	v1 "github.com/weftnet/weft/k8s/api/v1"
+	"github.com/weftnet/weft/k8s/blocks"
+)
+
+// sound is a cluster without a fault; each case of the test breaks one thing.
+func sound() ([]blocks.Pool, []v1.IPBlock) {
+	block := v1.IPBlock{
+		ObjectMeta: metav1.ObjectMeta{Name: "10.1.0.0-26", OwnerReferences: []metav1.OwnerReference{{Kind: "Node", Name: "n1", UID: "1"}}},
+		Spec: v1.IPBlockSpec{
+			CIDR: "10.1.0.0/26", Pool: "pods", Node: "n1", Offered: []v1.IP{"10.1.0.9"},
+			Borrowed: []v1.Loan{{Address: "10.1.0.9", Node: "n2"}},
+		},
+		Status: v1.IPBlockStatus{Used: 1, Allocations: []v1.Allocation{{Address: "10.1.0.3", Attachment: "weft/c1/eth0"}}},
+	}
+	other := *block.DeepCopy()
+	other.Name, other.Spec.CIDR, other.Spec.Offered, other.Spec.Borrowed = "10.1.0.64-26", "10.1.0.64/26", nil, nil
+	other.Status = v1.IPBlockStatus{}
+	return []blocks.Pool{pool("10.1.0.0/16", 26)}, []v1.IPBlock{block, other}
+}
+
+func TestEachViolationIsFound(t *testing.T) {
+	for _, tt := range []struct {
+		rule    blocks.Rule
+		destroy func(*[]blocks.Pool, *v1.IPBlock, *v1.IPBlock)
+	}{
+		{"", func(*[]blocks.Pool, *v1.IPBlock, *v1.IPBlock) {}},
+		{blocks.RuleOverlap, func(p *[]blocks.Pool, _, b *v1.IPBlock) {
+			b.Name, b.Spec.CIDR = "10.1.0.0-24", "10.1.0.0/24"
+			*p = append(*p, blocks.Pool{Name: "pods", Prefix: netip.MustParsePrefix("10.1.0.0/16"), Bits: 24})
+		}},
+		{blocks.RuleTwice, func(_ *[]blocks.Pool, a, _ *v1.IPBlock) {
+			a.Status.Used, a.Status.Allocations = 2, append(a.Status.Allocations, a.Status.Allocations[0])
+		}},
+		{blocks.RuleTwice, func(_ *[]blocks.Pool, a, _ *v1.IPBlock) { a.Status.Allocations[0].Address = "10.1.0.9" }},
+		{blocks.RuleOutside, func(_ *[]blocks.Pool, a, _ *v1.IPBlock) { a.Status.Allocations[0].Address = "10.1.0.64" }},
+		{blocks.RuleLoan, func(_ *[]blocks.Pool, a, _ *v1.IPBlock) { a.Spec.Offered = nil }},
+		{blocks.RuleLoan, func(_ *[]blocks.Pool, a, _ *v1.IPBlock) { a.Spec.Borrowed[0].Node = "n1" }},
+		{blocks.RuleLoan, func(_ *[]blocks.Pool, a, _ *v1.IPBlock) {
+			a.Spec.Offered[0], a.Spec.Borrowed[0].Address = "10.9.0.9", "10.9.0.9"
+		}},
+		{blocks.RuleNamed, func(_ *[]blocks.Pool, _, b *v1.IPBlock) { b.Name = "mine" }},
+		{blocks.RulePools, func(p *[]blocks.Pool, _, _ *v1.IPBlock) {
+			*p = append(*p, blocks.Pool{Name: "more", Prefix: netip.MustParsePrefix("10.1.128.0/17"), Bits: 26})
+		}},
+		{blocks.RulePool, func(_ *[]blocks.Pool, _, b *v1.IPBlock) { b.Spec.Pool = "gone" }},
+		{blocks.RulePool, func(_ *[]blocks.Pool, _, b *v1.IPBlock) { b.Name, b.Spec.CIDR = "10.1.0.64-27", "10.1.0.64/27" }},
+		{blocks.RuleNode, func(_ *[]blocks.Pool, _, b *v1.IPBlock) { b.Spec.Node = "n3" }},
+		{blocks.RuleOwner, func(_ *[]blocks.Pool, _, b *v1.IPBlock) { b.OwnerReferences[0].UID = "0" }},
+		{blocks.RuleBorrower, func(_ *[]blocks.Pool, a, _ *v1.IPBlock) { a.Spec.Borrowed[0].Node = "n3" }},
+		{blocks.RuleAccounting, func(_ *[]blocks.Pool, a, _ *v1.IPBlock) { a.Status.Used = 5 }},
+	} {
+		t.Run(string(tt.rule), func(t *testing.T) {
+			pools, list := sound()
+			tt.destroy(&pools, &list[0], &list[1])
+			found := blocks.Check(pools, list, blocks.Nodes{"n1": "1", "n2": "2"})
+			if tt.rule == "" && len(found) > 0 || len(found) > 2 {
+				t.Fatalf("found %v", found)
+			}
+			if !slices.ContainsFunc(found, func(v blocks.Violation) bool { return v.Rule == tt.rule }) && tt.rule != "" {
+				t.Errorf("found %v, want %s", found, tt.rule)
+			}
+		})
+	}
+}
+
+func TestNetworksMayUseTheSameAddresses(t *testing.T) {
+	pools, list := sound()
+	pools = append(pools, blocks.Pool{Network: "blue", Prefix: netip.MustParsePrefix("10.1.0.0/16"), Bits: 26})
+	blue := *list[1].DeepCopy()
+	blue.Name, blue.Spec.Network, blue.Spec.Pool = "blue.10.1.0.64-26", "blue", ""
+	if found := blocks.Check(pools, append(list, blue), blocks.Nodes{"n1": "1", "n2": "2"}); found != nil {
+		t.Errorf("found %v", found)
+	}
+}

@@ -1,0 +1,146 @@
+package blocks
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	v1 "github.com/weftnet/weft/k8s/api/v1"
+)
+
+// DefaultLeakGrace is how long a block's or a loan's node is missing before it counts as gone: longer than an API server
+// or a cloud needs to show a Node again.
+const DefaultLeakGrace = 15 * time.Minute
+
+// Collector frees what nodes left behind that are no more: their blocks, where the API server's own collector did not,
+// and what they had borrowed. It writes objects of others, so it is for who may: a controller or an operator.
+type Collector struct {
+	Store store
+	Pools func() []Pool
+	// NodeUID asks the API server for a node's UID; "": there is none.
+	NodeUID func(ctx context.Context, name string) (string, error)
+	Grace   time.Duration // default [DefaultLeakGrace]
+	Now     func() time.Time
+	Log     *slog.Logger
+
+	first map[suspicion]time.Time
+}
+
+// suspicion is what may be a leak. It is no longer the same one when the object was made again.
+type suspicion struct {
+	uid, block, node, address string
+}
+
+// Collect looks once. What was first seen a grace ago or longer, and at this look too, is looked at again by itself and
+// then freed; names of what was freed are returned.
+func (c *Collector) Collect(ctx context.Context) ([]string, error) {
+	seen := make(map[suspicion]*v1.IPBlock)
+	var errs []error
+	for _, p := range c.Pools() {
+		list, err := c.Store.List(ctx, p, true)
+		if err != nil {
+			return nil, fmt.Errorf("list the blocks of %s: %w", p, err)
+		}
+		errs = append(errs, c.suspect(ctx, list, seen))
+	}
+	var freed []string
+	next := make(map[suspicion]time.Time)
+	for s, b := range seen {
+		since, known := c.first[s]
+		if !known {
+			since = c.Now()
+		}
+		next[s] = since
+		if !known || c.Now().Sub(since) < c.grace() {
+			continue
+		}
+		gone, err := c.free(ctx, s, b)
+		errs = append(errs, err)
+		if gone {
+			freed = append(freed, s.String())
+			delete(next, s)
+		}
+	}
+	c.first = next
+	slices.Sort(freed)
+	return freed, errors.Join(errs...)
+}
+
+// String names what is freed.
+func (s suspicion) String() string {
+	if s.address == "" {
+		return "block " + s.block + " of node " + s.node
+	}
+	return "address " + s.address + " lent to node " + s.node
+}
+
+func (c *Collector) grace() time.Duration {
+	if c.Grace == 0 {
+		return DefaultLeakGrace
+	}
+	return c.Grace
+}
+
+func (c *Collector) suspect(ctx context.Context, list []v1.IPBlock, seen map[suspicion]*v1.IPBlock) error {
+	uids := map[string]string{}
+	for i := range list {
+		b := &list[i]
+		names := []string{string(b.Spec.Node)}
+		for _, l := range b.Spec.Borrowed {
+			names = append(names, string(l.Node))
+		}
+		for _, name := range names {
+			if _, asked := uids[name]; asked || name == "" {
+				continue
+			}
+			uid, err := c.NodeUID(ctx, name)
+			if err != nil {
+				return fmt.Errorf("look for node %s: %w", name, err)
+			}
+			uids[name] = uid
+		}
+		if b.Spec.Node != "" && uids[names[0]] == "" {
+			seen[suspicion{string(b.UID), b.Name, names[0], ""}] = b
+		}
+		for _, l := range b.Spec.Borrowed {
+			if uids[string(l.Node)] == "" {
+				seen[suspicion{string(b.UID), b.Name, string(l.Node), string(l.Address)}] = b
+			}
+		}
+	}
+	return nil
+}
+
+// free looks at a leak again and ends it; only if its object is still the one that was seen.
+func (c *Collector) free(ctx context.Context, s suspicion, b *v1.IPBlock) (bool, error) {
+	uid, err := c.NodeUID(ctx, s.node)
+	if err != nil || uid != "" {
+		return false, err
+	}
+	if s.address == "" {
+		err = c.Store.Delete(ctx, b)
+	} else {
+		b = b.DeepCopy()
+		b.Spec.Borrowed = slices.DeleteFunc(b.Spec.Borrowed, func(l v1.Loan) bool {
+			return string(l.Address) == s.address && string(l.Node) == s.node
+		})
+		_, err = c.Store.Update(ctx, b)
+	}
+	switch {
+	case apierrors.IsConflict(err):
+		return false, nil // somebody is alive there: the next look sees
+	case apierrors.IsNotFound(err):
+		return true, nil
+	case err != nil:
+		return false, fmt.Errorf("free %s: %w", s, err)
+	}
+	if c.Log != nil {
+		c.Log.Warn("addresses of a node that is gone are freed", "block", s.block, "node", s.node, "address", s.address)
+	}
+	return true, nil
+}

@@ -1,0 +1,125 @@
+package blocks_test
+
+import (
+	"errors"
+	"net/netip"
+	"testing"
+	"time"
+
+	v1 "github.com/weftnet/weft/k8s/api/v1"
+	"github.com/weftnet/weft/k8s/blocks"
+	"github.com/weftnet/weft/k8s/blocks/blockstest"
+)
+
+// lab is a cluster whose API server is a store in memory.
+type lab struct {
+	t     *testing.T
+	store *blockstest.Store
+	judge *blockstest.Judge
+	now   time.Time
+	pools []blocks.Pool
+	marks blocks.Marks
+}
+
+func newLab(t *testing.T, pools ...blocks.Pool) *lab {
+	return &lab{
+		t: t, store: blockstest.NewStore(), judge: blockstest.NewJudge(), now: time.Unix(1_700_000_000, 0), pools: pools,
+		marks: blocks.DefaultMarks(),
+	}
+}
+
+// node is a node with its keeper.
+type node struct {
+	*blocks.Keeper
+	local *blockstest.Node
+	uid   string
+	away  bool // its watch has not seen anything yet
+	kept  []v1.IPBlock
+
+	keepFails bool
+}
+
+func (l *lab) node(name string) *node {
+	return l.restart(&node{local: &blockstest.Node{Name: name, Judge: l.judge, Now: l.clock, Rest: 30 * time.Second}, uid: "uid of " + name})
+}
+
+func (l *lab) clock() time.Time { return l.now }
+
+// restart gives the node a new keeper, which knows what is in known.
+func (l *lab) restart(n *node, known ...v1.IPBlock) *node {
+	l.t.Helper()
+	k, err := blocks.New(blocks.Config{
+		Node: n.local.Name, Owner: func() string { return n.uid }, Store: l.store, Local: n.local,
+		Pools: func() []blocks.Pool { return l.pools }, Marks: func() blocks.Marks { return l.marks }, Now: l.clock, Known: known,
+		Keep: func(b []v1.IPBlock) error {
+			if n.keepFails {
+				return errors.New("no space left")
+			}
+			n.kept = b
+			return nil
+		},
+		Observed: func() ([]*v1.IPBlock, bool) {
+			if n.away {
+				return nil, false
+			}
+			return l.store.Of(n.local.Name), true
+		},
+	})
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	n.Keeper = k
+	return n
+}
+
+func (l *lab) step(n *node) {
+	l.t.Helper()
+	if err := n.Step(l.t.Context()); err != nil {
+		l.t.Fatalf("%s: %v", n.local.Name, err)
+	}
+}
+
+// lease gives count pods of the node an address each.
+func (l *lab) lease(n *node, count int) []netip.Addr {
+	l.t.Helper()
+	var leased []netip.Addr
+	for range count {
+		a := n.local.Lease()
+		if !a.IsValid() {
+			l.t.Fatalf("%s has no address for its pod number %d", n.local.Name, len(leased)+1)
+		}
+		leased = append(leased, a)
+	}
+	return leased
+}
+
+// blocksOf counts the blocks of a node in the store.
+func (l *lab) blocksOf(n *node) int {
+	return len(l.store.Of(n.local.Name))
+}
+
+func (l *lab) want(n *node, count int, when string) {
+	l.t.Helper()
+	if got := l.blocksOf(n); got != count {
+		l.t.Fatalf("%s: %s has %d blocks, want %d", when, n.local.Name, got, count)
+	}
+}
+
+// sound fails the test if two nodes could give out one address, or the store is not as it should be.
+func (l *lab) sound(nodes ...*node) {
+	l.t.Helper()
+	for _, fault := range l.judge.Faults() {
+		l.t.Error(fault)
+	}
+	there := blocks.Nodes{}
+	for _, n := range nodes {
+		there[n.local.Name] = n.uid
+	}
+	for _, v := range blocks.Check(l.pools, l.store.All(), there) {
+		l.t.Error(v)
+	}
+}
+
+func pool(prefix string, bits int) blocks.Pool {
+	return blocks.Pool{Name: "pods", Prefix: netip.MustParsePrefix(prefix), Bits: bits}
+}

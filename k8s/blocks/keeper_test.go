@@ -1,0 +1,183 @@
+package blocks_test
+
+import (
+	"errors"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "github.com/weftnet/weft/k8s/api/v1"
+	"github.com/weftnet/weft/k8s/blocks"
+	"github.com/weftnet/weft/k8s/blocks/blockstest"
+)
+
+func TestANodeClaimsABlockAheadOfNeedInOneCall(t *testing.T) {
+	l := newLab(t, pool("10.1.0.0/16", 26))
+	n := l.node("n1")
+	l.step(n)
+	l.want(n, 1, "at first")
+	if calls := l.store.Calls(); calls[""] != 1 {
+		t.Errorf("calls %v, want one create", calls)
+	}
+	for range 10 {
+		l.step(n)
+	}
+	if calls := l.store.Calls(); calls[""] != 1 {
+		t.Errorf("an idle node calls on: %v", calls)
+	}
+	l.sound(n)
+}
+
+func TestTheNextBlockIsThereBeforeTheFirstOneIsFull(t *testing.T) {
+	l := newLab(t, pool("10.1.0.0/16", 26))
+	n := l.node("n1")
+	l.step(n)
+	l.lease(n, 48)
+	l.step(n)
+	l.want(n, 1, "with 16 free addresses")
+	l.lease(n, 1)
+	l.step(n)
+	l.want(n, 2, "with 15 free addresses")
+	l.lease(n, 16) // 65 pods on 64 addresses a block, without a step between
+	l.sound(n)
+}
+
+func TestEmptyBlocksGoBackAfterTheGraceAndNoneGoesToAndFro(t *testing.T) {
+	l := newLab(t, pool("10.1.0.0/16", 26))
+	n := l.node("n1")
+	l.step(n)
+	var pods []netip.Addr
+	for range 20 {
+		pods = append(pods, l.lease(n, 10)...)
+		l.step(n)
+	}
+	l.want(n, 4, "with 200 pods")
+	for _, a := range pods {
+		n.local.Release(a)
+	}
+	l.step(n)
+	l.now = l.now.Add(31 * time.Second) // the addresses have rested: the grace begins
+	l.step(n)
+	l.now = l.now.Add(l.marks.Grace - time.Second)
+	l.step(n)
+	l.want(n, 4, "just before the end of the grace")
+	l.now = l.now.Add(2 * time.Second)
+	l.step(n)
+	l.want(n, 1, "after the grace")
+	calls := l.store.Calls()[""]
+	for range 100 {
+		l.now = l.now.Add(time.Minute)
+		l.step(n)
+	}
+	if l.store.Calls()[""] != calls {
+		t.Error("an idle node claims and releases")
+	}
+	l.sound(n)
+}
+
+func TestARestingAddressKeepsItsBlock(t *testing.T) {
+	l := newLab(t, pool("10.1.0.0/16", 26))
+	l.marks.Grace, l.marks.Low, l.marks.High = 0, 1, 1
+	n := l.node("n1")
+	l.step(n)
+	a := l.lease(n, 1)[0]
+	n.local.Release(a)
+	l.marks.Low, l.marks.High = 0, 0
+	l.step(n)
+	l.want(n, 1, "while the address rests")
+	l.now = l.now.Add(time.Minute)
+	l.step(n)
+	l.want(n, 0, "when it has rested")
+}
+
+func TestAClosedPoolClaimsNothingAndGivesBackWhatIsEmpty(t *testing.T) {
+	l := newLab(t, pool("10.1.0.0/16", 26))
+	n := l.node("n1")
+	l.step(n)
+	pods := l.lease(n, 60)
+	l.pools[0].Closed = true
+	l.step(n)
+	l.want(n, 1, "with pods")
+	for _, a := range pods {
+		n.local.Release(a)
+	}
+	l.now = l.now.Add(time.Minute)
+	l.step(n)
+	l.now = l.now.Add(time.Hour)
+	l.step(n)
+	l.want(n, 0, "without pods")
+}
+
+func TestBlocksOfAPoolThatIsGoneGoToo(t *testing.T) {
+	l := newLab(t, pool("10.1.0.0/16", 26))
+	n := l.node("n1")
+	l.step(n)
+	l.pools = nil
+	l.now = l.now.Add(time.Hour)
+	l.step(n)
+	l.want(n, 0, "without the pool")
+}
+
+func TestAnObjectThatIsNobodysIsClaimedByCompareAndSwap(t *testing.T) {
+	l := newLab(t, pool("10.1.0.0/26", 26))
+	block := netip.MustParsePrefix("10.1.0.0/26")
+	b := v1.IPBlock{Spec: v1.IPBlockSpec{CIDR: "10.1.0.0/26", Pool: "pods"}}
+	b.Name = blocks.Name("", block)
+	l.store.Put(b)
+	faster, first := l.node("n2"), true
+	l.store.Fault = func(verb, _ string) blockstest.Fault {
+		if verb == "update" && first {
+			first = false
+			return blockstest.Conflict
+		}
+		return blockstest.None
+	}
+	n := l.node("n1")
+	l.step(n)
+	l.want(n, 1, "after a conflict and another look")
+	if err := faster.Step(t.Context()); !errors.As(err, &blocks.ErrNoBlocks{}) {
+		t.Errorf("the slower node got %v, want that no block is left", err)
+	}
+	l.sound(n, faster)
+}
+
+func TestAPoolWithoutBlocksIsSaidAndLookedAtSeldom(t *testing.T) {
+	l := newLab(t, pool("10.1.0.0/25", 26))
+	a, b, c := l.node("n1"), l.node("n2"), l.node("n3")
+	l.step(a)
+	l.step(b)
+	err := c.Step(t.Context())
+	if !errors.As(err, &blocks.ErrNoBlocks{}) || !strings.Contains(err.Error(), "pool pods") {
+		t.Fatalf("error %v, want one that names the exhausted pool", err)
+	}
+	calls := l.store.Calls()[""]
+	l.now = l.now.Add(10 * time.Second)
+	l.step(c)
+	if l.store.Calls()[""] != calls {
+		t.Error("an exhausted pool is looked at again at once")
+	}
+	l.pools[0].Closed = true
+	l.now = l.now.Add(time.Hour)
+	l.step(a)
+	l.pools[0].Closed = false
+	l.step(c)
+	l.want(c, 1, "after n1 gave its block back")
+	l.sound(a, b, c)
+}
+
+func TestAPoolOnDemandCostsNothingUntilAPodNeedsIt(t *testing.T) {
+	p := blocks.Pool{Network: "blue", Prefix: netip.MustParsePrefix("fd00:5::/64"), Bits: 122, OnDemand: true}
+	l := newLab(t, p)
+	n := l.node("n1")
+	l.step(n)
+	l.want(n, 0, "at first")
+	if err := need(t, n, p); err != nil {
+		t.Fatal(err)
+	}
+	l.want(n, 1, "when a pod needs it")
+	l.now = l.now.Add(time.Hour)
+	l.step(n)
+	l.want(n, 0, "when nobody used it")
+	l.sound(n)
+}

@@ -1,0 +1,80 @@
+package blocks
+
+import (
+	"fmt"
+	"math/big"
+	"net/netip"
+)
+
+// Lengths of blocks' prefixes where nobody says otherwise: 64 addresses.
+const (
+	DefaultBits4 = 26
+	DefaultBits6 = 122
+)
+
+// Pool is a range of addresses of one family that is cut into blocks.
+type Pool struct {
+	Name    string       // of the IPPool; "" for the addresses of a custom network
+	Network string       // the custom network; "" for an IPPool
+	Prefix  netip.Prefix // what is cut
+	Bits    int          // prefix length of its blocks
+
+	// Closed: no block is claimed any more, and empty ones are released: the pool is disabled, or not for this node.
+	Closed bool
+	// OnDemand: a first block is claimed only when a pod needs it, and the last one is released when it is empty.
+	OnDemand bool
+	// Borrowing: where no block is left single addresses of other nodes' blocks are used, and lent to others.
+	Borrowing bool
+}
+
+// Key tells pools apart, those of custom networks too.
+func (p Pool) Key() string { return p.Network + "/" + p.Name + "/" + p.Prefix.String() }
+
+// String is what people call the pool.
+func (p Pool) String() string {
+	if p.Network == "" {
+		return "pool " + p.Name
+	}
+	return "network " + p.Network
+}
+
+// Validate refuses a pool that has no block.
+func (p Pool) Validate() error {
+	width := p.Prefix.Addr().BitLen()
+	switch {
+	case !p.Prefix.IsValid() || p.Prefix != p.Prefix.Masked():
+		return fmt.Errorf("%s: %q is no prefix, or has bits set behind its length", p, p.Prefix)
+	case (p.Name == "") == (p.Network == ""):
+		return fmt.Errorf("pool %q of network %q: exactly one of the names is needed", p.Name, p.Network)
+	case p.Bits < p.Prefix.Bits():
+		return fmt.Errorf("%s: %s is smaller than one block of length %d", p, p.Prefix, p.Bits)
+	case p.Bits > width-2:
+		return fmt.Errorf("%s: blocks of length %d have no address for a pod", p, p.Bits)
+	}
+	return nil
+}
+
+// most is the highest number of blocks that are counted: a larger pool has blocks that nobody ever claims.
+const most = 1 << 32
+
+// Blocks is the number of blocks of the pool, or 2^32 where it has more.
+func (p Pool) Blocks() uint64 {
+	if bits := p.Bits - p.Prefix.Bits(); bits < 32 {
+		return 1 << bits
+	}
+	return most
+}
+
+// Block is the block of number i, from 0.
+func (p Pool) Block(i uint64) netip.Prefix {
+	base := p.Prefix.Addr()
+	offset := new(big.Int).Lsh(new(big.Int).SetUint64(i), uint(base.BitLen()-p.Bits))
+	sum := offset.Add(offset, new(big.Int).SetBytes(base.AsSlice()))
+	address, _ := netip.AddrFromSlice(sum.FillBytes(make([]byte, base.BitLen()/8)))
+	return netip.PrefixFrom(address, p.Bits)
+}
+
+// Has reports whether block is one of the pool's.
+func (p Pool) Has(block netip.Prefix) bool {
+	return block.Bits() == p.Bits && block == block.Masked() && p.Prefix.Contains(block.Addr())
+}

@@ -1,0 +1,148 @@
+package blocks
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	v1 "github.com/weftnet/weft/k8s/api/v1"
+)
+
+// takeOver makes what is held what the API server has. A watch may be old, so where it differs from what is held the
+// API server itself is asked.
+func (k *Keeper) takeOver(ctx context.Context, observed []*v1.IPBlock) error {
+	var errs []error
+	seen := make(map[string]*v1.IPBlock, len(observed))
+	uids := make(map[string]bool, len(observed))
+	for _, b := range observed {
+		seen[b.Name], uids[string(b.UID)] = b, true
+		if k.held[b.Name] == nil && !k.gone[string(b.UID)] {
+			errs = append(errs, k.find(ctx, b.Name))
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(k.held)) {
+		if h := k.held[name]; !h.leaving && h.isDoubtful(seen[name]) {
+			errs = append(errs, k.confirm(ctx, h))
+		}
+	}
+	for uid := range k.gone {
+		if !uids[uid] {
+			delete(k.gone, uid) // no watch can show it again: a watch does not go back
+		}
+	}
+	return errors.Join(append(errs, k.own(ctx))...)
+}
+
+// isDoubtful reports whether a watch that shows b, or nil, leaves open what the API server has of the block. Of a block
+// that is lent others write too.
+func (h *held) isDoubtful(b *v1.IPBlock) bool {
+	return b == nil || b.UID != h.object.UID || (h.unsure || h.lent()) && b.ResourceVersion != h.object.ResourceVersion
+}
+
+// find holds a block of this node that it did not know of: claimed in an earlier life, or by a request whose answer was
+// lost.
+func (k *Keeper) find(ctx context.Context, name string) error {
+	b, err := k.config.Store.Get(ctx, name)
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil
+	case err != nil:
+		return fmt.Errorf("look at block %s: %w", name, err)
+	case !k.isOurs(b):
+		return nil
+	}
+	return k.hold(b)
+}
+
+// confirm asks whether a block is still this node's that the watch does not show.
+func (k *Keeper) confirm(ctx context.Context, h *held) error {
+	b, err := k.config.Store.Get(ctx, h.name)
+	switch {
+	case err == nil && k.isOurs(b):
+		return k.refresh(h, b)
+	case err == nil || apierrors.IsNotFound(err):
+		return k.lose(ctx, h, b)
+	}
+	return fmt.Errorf("look at block %s: %w", h.name, err)
+}
+
+// refresh takes over what the API server has of a block. What others may have borrowed of it is not given out.
+func (k *Keeper) refresh(h *held, b *v1.IPBlock) error {
+	h.object, h.unsure = b, false
+	more := false
+	for _, a := range addresses(b.Spec.Offered) {
+		if !slices.Contains(h.Withheld, a) {
+			h.Withheld, more = append(h.Withheld, a), true
+		}
+	}
+	if !more {
+		return nil
+	}
+	return k.config.Local.Add(h.Block)
+}
+
+// lose deals with a block that somebody took from this node: with the pods that have its addresses the node claims it
+// again. By is who has it now; without a name: nobody.
+func (k *Keeper) lose(ctx context.Context, h *held, by *v1.IPBlock) error {
+	if k.config.Local.Remove(h.Block) {
+		k.forget(h)
+		k.config.Log.Warn("block lost", "block", h.name)
+		return nil
+	}
+	if by != nil && by.Name != "" && by.Spec.Node != "" {
+		return fmt.Errorf("block %s is of node %s, but pods of this node have addresses of it: delete them", h.name, by.Spec.Node)
+	}
+	if by != nil && by.Name != "" {
+		_, err := k.adopt(ctx, by)
+		return err
+	}
+	again := h.object.DeepCopy()
+	again.ResourceVersion, again.UID, again.OwnerReferences = "", "", k.owners()
+	b, err := k.config.Store.Create(ctx, again)
+	if apierrors.IsAlreadyExists(err) {
+		return nil // whose it is shows the next look
+	}
+	if err != nil {
+		return fmt.Errorf("claim block %s again: %w", h.name, err)
+	}
+	k.config.Log.Warn("block was lost and is claimed again", "block", h.name)
+	return k.hold(b)
+}
+
+// own makes today's Node the owner of blocks that have addresses in use and were claimed under an earlier one of the
+// same name; those without are released.
+func (k *Keeper) own(ctx context.Context) error {
+	var errs []error
+	for _, name := range slices.Sorted(maps.Keys(k.held)) {
+		h := k.held[name]
+		owners := h.object.OwnerReferences
+		if h.leaving || len(owners) == 1 && string(owners[0].UID) == k.config.Owner() {
+			continue
+		}
+		if k.config.Local.Usage(h.Block).empty() && !h.lent() {
+			errs = append(errs, k.release(ctx, h))
+			continue
+		}
+		b := h.object.DeepCopy()
+		b.OwnerReferences = k.owners()
+		errs = append(errs, k.write(ctx, h, b))
+	}
+	return errors.Join(errs...)
+}
+
+// write updates the object of a block. After a conflict the next look sees what there is.
+func (k *Keeper) write(ctx context.Context, h *held, b *v1.IPBlock) error {
+	updated, err := k.config.Store.Update(ctx, b)
+	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
+		return k.confirm(ctx, h)
+	}
+	if err != nil {
+		return fmt.Errorf("write block %s: %w", h.name, err)
+	}
+	h.object = updated
+	return nil
+}

@@ -1,0 +1,193 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/spf13/pflag"
+	apps "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/weftnet/weft/agent"
+	"github.com/weftnet/weft/install"
+	"github.com/weftnet/weft/internal/version"
+)
+
+const ours = "weft"
+
+// cluster is what a rendered chart gives to Kubernetes.
+type cluster struct {
+	config   corev1.ConfigMap
+	accounts []corev1.ServiceAccount
+	sets     map[string]apps.DaemonSet
+}
+
+// rendered is the chart with its own values but for some, read as strictly as Kubernetes does.
+func rendered(t *testing.T, changes map[string]any) cluster {
+	t.Helper()
+	c, err := load(ours)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for key, value := range changes {
+		c.set(key, value)
+	}
+	got := cluster{sets: map[string]apps.DaemonSet{}}
+	for _, name := range plain {
+		text, err := c.render(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, document := range bytes.Split(text, []byte("\n---\n")) {
+			got.take(t, document)
+		}
+	}
+	return got
+}
+
+func (c *cluster) take(t *testing.T, document []byte) {
+	t.Helper()
+	var meta struct{ Kind string }
+	err := yaml.Unmarshal(document, &meta)
+	switch meta.Kind {
+	case "ConfigMap":
+		err = yaml.UnmarshalStrict(document, &c.config)
+	case "ServiceAccount":
+		var account corev1.ServiceAccount
+		err = yaml.UnmarshalStrict(document, &account)
+		c.accounts = append(c.accounts, account)
+	case "DaemonSet":
+		var set apps.DaemonSet
+		err = yaml.UnmarshalStrict(document, &set)
+		c.sets[set.Name] = set
+	case "":
+		if len(bytes.TrimSpace(document)) > 0 {
+			t.Errorf("a document without a kind:\n%s", document)
+		}
+	default:
+		t.Errorf("nobody expects a %s", meta.Kind)
+	}
+	if err != nil {
+		t.Errorf("%s: %v\n%s", meta.Kind, err, document)
+	}
+}
+
+// variants are the ways in which values change the shape of what is rendered.
+var variants = map[string]map[string]any{
+	"as it is":   {},
+	"chained":    {"cni.mode": "chained", "cni.extend": "/etc/cni/net.d/10-calico.conflist"},
+	"privileged": {"agent.privileged": true, "vswitch.privileged": true},
+	"on VPP":     {"vswitch.enabled": false, "vppDir": "/run/vpp", "config.dataplane": map[string]any{"type": "vpp"}},
+	"elsewhere": {"cni.binDir": "/usr/libexec/cni", "cni.behind": []any{}, "image.tag": "v2", "tolerations": []any{},
+		"agent.env": []any{map[string]any{"name": "WEFT_LOG_LEVEL", "value": "debug"}}},
+}
+
+func TestThePlainManifestIsTheRenderedChart(t *testing.T) {
+	want, err := manifest(ours)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := os.ReadFile("../manifests/weft.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), string(got)); diff != "" {
+		t.Errorf("run go run ./k8s/chart (-chart +file):\n%s", diff)
+	}
+}
+
+func TestTheManifestIsWrittenAsAWhole(t *testing.T) {
+	out := filepath.Join(t.TempDir(), "weft.yaml")
+	if err := write(ours, out); err != nil {
+		t.Fatal(err)
+	}
+	if text, err := os.ReadFile(out); err != nil || !strings.HasPrefix(string(text), heading) {
+		t.Errorf("written: %.80q (%v)", text, err)
+	}
+	if err := write("nowhere", out); err == nil || !strings.Contains(err.Error(), "nowhere") {
+		t.Errorf("a chart that is not there: %v", err)
+	}
+}
+
+func TestTheChartHasTheRightsAndKindsOfTheManifests(t *testing.T) {
+	c, err := load(ours)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := c.render("rights.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.set("annotatePods", true)
+	more, err := c.render("rights.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, kind := range []string{"kind: Namespace", "kind: ClusterRole\n", "kind: ValidatingAdmissionPolicy\n"} {
+		if !strings.Contains(string(text), kind) {
+			t.Errorf("no %s", kind)
+		}
+	}
+	if strings.Contains(string(text), "weft-agent-annotate") || !strings.Contains(string(more), "weft-agent-annotate") {
+		t.Error("annotatePods does not give the right to annotate pods, or it is given without")
+	}
+	if kinds, err := filepath.Glob(filepath.Join(ours, "crds", "*.yaml")); err != nil || len(kinds) < 6 {
+		t.Errorf("the chart brings %d kinds (%v)", len(kinds), err)
+	}
+}
+
+func TestTheAgentAcceptsItsConfiguration(t *testing.T) {
+	for name, changes := range variants {
+		t.Run(name, func(t *testing.T) {
+			file := filepath.Join(t.TempDir(), "agent.yaml")
+			if err := os.WriteFile(file, []byte(rendered(t, changes).config.Data["agent.yaml"]), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			config, err := agent.ReadConfig(pflag.NewFlagSet("", pflag.ContinueOnError), file, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if starts := config.Dataplane.Type == agent.Embedded && !config.Dataplane.External; starts {
+				t.Error("the agent would start a dataplane in its own container")
+			}
+		})
+	}
+}
+
+func TestTheInstallerAcceptsItsFlags(t *testing.T) {
+	for name, changes := range variants {
+		t.Run(name, func(t *testing.T) {
+			container := containers(rendered(t, changes))["weft-agent/install"]
+			var o install.Options
+			flags := pflag.NewFlagSet("", pflag.ContinueOnError)
+			o.InstallFlags(flags)
+			if err := flags.Parse(container.Args[1:]); err != nil || container.Args[0] != "install" {
+				t.Fatalf("%v: %v", container.Args, err)
+			}
+			if err := o.ValidateInstall(); err != nil || !o.Watch {
+				t.Errorf("%v: %v", container.Args, err)
+			}
+			for _, dir := range []string{o.BinDir, o.ConfDir, filepath.Dir(o.Socket)} {
+				if !slices.ContainsFunc(container.VolumeMounts, func(m corev1.VolumeMount) bool { return m.MountPath == dir && !m.ReadOnly }) {
+					t.Errorf("%s is not the node's", dir)
+				}
+			}
+		})
+	}
+}
+
+func TestTheImageIsThatOfTheSources(t *testing.T) {
+	c, err := load(ours)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if built := version.String(); !strings.HasPrefix(built, "weft "+c.Chart.AppVersion) {
+		t.Errorf("the programs are %q, the chart's are %q", built, c.Chart.AppVersion)
+	}
+}

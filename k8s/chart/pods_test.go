@@ -1,0 +1,160 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// containers are those of all DaemonSets, by DaemonSet and name.
+func containers(c cluster) map[string]corev1.Container {
+	all := map[string]corev1.Container{}
+	for name, set := range c.sets {
+		for _, container := range set.Spec.Template.Spec.Containers {
+			all[name+"/"+container.Name] = container
+		}
+	}
+	return all
+}
+
+func TestVolumesAndMountsFitTogether(t *testing.T) {
+	for name, changes := range variants {
+		t.Run(name, func(t *testing.T) {
+			for _, set := range rendered(t, changes).sets {
+				checkVolumes(t, set.Spec.Template.Spec)
+			}
+		})
+	}
+}
+
+// checkVolumes wants each volume mounted, and what is the node's at the node's path: sockets are spoken of by their paths.
+func checkVolumes(t *testing.T, pod corev1.PodSpec) {
+	t.Helper()
+	paths, used := map[string]string{}, map[string]bool{}
+	for _, v := range pod.Volumes {
+		paths[v.Name] = ""
+		if v.HostPath != nil {
+			paths[v.Name] = strings.TrimPrefix(v.HostPath.Path, "/var") // in the image /var/run leads to /run
+		}
+	}
+	for _, c := range pod.Containers {
+		for _, m := range c.VolumeMounts {
+			used[m.Name] = true
+			checkMount(t, c.Name, m, paths)
+		}
+	}
+	for name := range paths {
+		if !used[name] {
+			t.Errorf("nobody mounts %s", name)
+		}
+	}
+}
+
+func checkMount(t *testing.T, container string, m corev1.VolumeMount, paths map[string]string) {
+	t.Helper()
+	path, ok := paths[m.Name]
+	switch {
+	case !ok:
+		t.Errorf("%s mounts %s, which is no volume", container, m.Name)
+	case path != "" && strings.TrimPrefix(m.MountPath, "/var") != path:
+		t.Errorf("%s has %s at %s", container, path, m.MountPath)
+	}
+	if through := m.MountPropagation != nil; through != (m.Name == "netns") {
+		t.Errorf("%s: mounts of the node in %s are seen: %v", container, m.MountPath, through)
+	}
+}
+
+func TestOnlyWhoMustHasPrivileges(t *testing.T) {
+	documented := capabilitiesOfThePage(t)
+	for name, c := range containers(rendered(t, nil)) {
+		s := c.SecurityContext
+		if s == nil || s.Privileged != nil || s.ReadOnlyRootFilesystem == nil || !*s.ReadOnlyRootFilesystem ||
+			s.Capabilities == nil || !slices.Equal(s.Capabilities.Drop, []corev1.Capability{"ALL"}) {
+			t.Errorf("%s: %+v", name, s)
+			continue
+		}
+		var added []string
+		for _, capability := range s.Capabilities.Add {
+			added = append(added, string(capability))
+		}
+		slices.Sort(added)
+		if !slices.Equal(added, documented[name]) {
+			t.Errorf("%s has %v, and docs/install.md says %v", name, added, documented[name])
+		}
+	}
+	for name, c := range containers(rendered(t, variants["privileged"])) {
+		if privileged := c.SecurityContext.Privileged != nil; privileged != (name != "weft-agent/install") {
+			t.Errorf("%s where all may be privileged: %v", name, privileged)
+		}
+	}
+}
+
+// capabilitiesOfThePage reads the table of docs/install.md: DaemonSet/container -> capabilities, sorted.
+func capabilitiesOfThePage(t *testing.T) map[string][]string {
+	t.Helper()
+	page, err := os.ReadFile("../../docs/install.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	row := regexp.MustCompile("(?m)^\\| `(weft-[a-z]+/[a-z]+)` \\| `([A-Z_]+)` \\|")
+	documented := map[string][]string{}
+	for _, match := range row.FindAllStringSubmatch(string(page), -1) {
+		documented[match[1]] = append(documented[match[1]], match[2])
+	}
+	for name := range documented {
+		slices.Sort(documented[name])
+	}
+	if len(documented) != 2 {
+		t.Fatalf("the page has capabilities of %d containers", len(documented))
+	}
+	return documented
+}
+
+func TestPodsOfTheNodeRunWhereverPodsDo(t *testing.T) {
+	c := rendered(t, nil)
+	for name, set := range c.sets {
+		pod := set.Spec.Template.Spec
+		faults := []struct {
+			what  string
+			fault bool
+		}{
+			{"not in the node's network", !pod.HostNetwork},
+			{"sees the node's processes", pod.HostPID || pod.HostIPC},
+			{"may be evicted", pod.PriorityClassName != "system-node-critical"},
+			{"kept away by taints", len(pod.Tolerations) != 1 || pod.Tolerations[0].Operator != corev1.TolerationOpExists || pod.Tolerations[0].Key != ""},
+			{"selects other pods than its own", fmt.Sprint(set.Spec.Selector.MatchLabels) != fmt.Sprint(set.Spec.Template.Labels)},
+			{"in another namespace", set.Namespace != "weft-system"},
+		}
+		for _, f := range faults {
+			if f.fault {
+				t.Errorf("%s: %s", name, f.what)
+			}
+		}
+	}
+	if kind := c.sets["weft-vswitch"].Spec.UpdateStrategy.Type; kind != "OnDelete" {
+		t.Errorf("an upgrade interrupts all nodes' dataplanes: %s", kind)
+	}
+	for _, account := range c.accounts {
+		if account.AutomountServiceAccountToken == nil || *account.AutomountServiceAccountToken {
+			t.Errorf("%s gets a token", account.Name)
+		}
+	}
+}
+
+func TestProbesOfTheAgentAskForWhatTheyAct(t *testing.T) {
+	agent := containers(rendered(t, nil))["weft-agent/agent"]
+	ready, alive := strings.Join(agent.ReadinessProbe.Exec.Command, " "), strings.Join(agent.LivenessProbe.Exec.Command, " ")
+	if ready != "/usr/local/bin/weft-agent health" || alive != ready+" --alive" {
+		t.Errorf("ready: %s; alive: %s", ready, alive)
+	}
+	for _, p := range []*corev1.Probe{agent.ReadinessProbe, agent.LivenessProbe, agent.StartupProbe} {
+		if p.TimeoutSeconds < 5 {
+			t.Errorf("%v gives up after %d s, which a busy node needs", p.Exec.Command, p.TimeoutSeconds)
+		}
+	}
+}

@@ -1,0 +1,154 @@
+package k8s
+
+import (
+	"errors"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/client-go/gentype"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/weftnet/weft/internal/version"
+	"github.com/weftnet/weft/k8s/api/npwg"
+	v1 "github.com/weftnet/weft/k8s/api/v1"
+)
+
+// Requests a second that one agent sends at most, and in a burst. Its work is done by watches: this is for the claims and
+// reports of a node that starts.
+const (
+	requestRate  = 20
+	requestBurst = 40
+)
+
+// Client is typed access to the kinds that Weft uses, and to no others: client-go's own set of clients has those of all
+// groups of Kubernetes, and the linker could drop none of them.
+type Client struct {
+	core, weft, npwg rest.Interface
+	codec            runtime.ParameterCodec
+}
+
+// Typed is access to the objects of one kind.
+type Typed[T interface {
+	runtime.Object
+	metav1.Object
+}, L runtime.Object] = gentype.ClientWithList[T, L]
+
+// Connection reads how to reach the API server: from a kubeconfig file, or as a pod does if file is "". Nothing is sent.
+func Connection(file string) (*rest.Config, error) {
+	if file == "" {
+		c, err := rest.InClusterConfig()
+		if err != nil {
+			return nil, fmt.Errorf("connect to the API server as a pod: %w", err)
+		}
+		return c, nil
+	}
+	c, err := clientcmd.BuildConfigFromFlags("", file)
+	if err != nil {
+		return nil, fmt.Errorf("read kubeconfig %s: %w", file, err)
+	}
+	return c, nil
+}
+
+// NewClient makes a client. Nothing is sent.
+func NewClient(connection *rest.Config) (*Client, error) {
+	scheme := runtime.NewScheme()
+	if err := errors.Join(corev1.AddToScheme(scheme), v1.AddToScheme(scheme), npwg.AddToScheme(scheme)); err != nil {
+		return nil, fmt.Errorf("register kinds: %w", err)
+	}
+	base := rest.CopyConfig(connection)
+	base.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
+	base.UserAgent = "weft-agent/" + version.String()
+	base.QPS, base.Burst = requestRate, requestBurst
+	transport, err := rest.HTTPClientFor(base)
+	if err != nil {
+		return nil, fmt.Errorf("connect to the API server: %w", err)
+	}
+	c := &Client{codec: runtime.NewParameterCodec(scheme)}
+	for _, group := range []struct {
+		client *rest.Interface
+		root   string
+		gv     schema.GroupVersion
+	}{{&c.core, "/api", corev1.SchemeGroupVersion}, {&c.weft, "/apis", v1.GroupVersion()}, {&c.npwg, "/apis", npwg.GroupVersion()}} {
+		config := rest.CopyConfig(base)
+		config.APIPath, config.GroupVersion = group.root, &group.gv
+		client, err := rest.RESTClientForConfigAndClient(config, transport)
+		if err != nil {
+			return nil, fmt.Errorf("make a client of %s: %w", group.gv, err)
+		}
+		*group.client = client
+	}
+	return c, nil
+}
+
+// Pods is access to the pods of a namespace; "" is all of them.
+func (c *Client) Pods(namespace string) *Typed[*corev1.Pod, *corev1.PodList] {
+	return gentype.NewClientWithList("pods", c.core, c.codec, namespace,
+		func() *corev1.Pod { return &corev1.Pod{} }, func() *corev1.PodList { return &corev1.PodList{} })
+}
+
+// Namespaces is access to namespaces.
+func (c *Client) Namespaces() *Typed[*corev1.Namespace, *corev1.NamespaceList] {
+	return gentype.NewClientWithList("namespaces", c.core, c.codec, "",
+		func() *corev1.Namespace { return &corev1.Namespace{} }, func() *corev1.NamespaceList { return &corev1.NamespaceList{} })
+}
+
+// Nodes is access to nodes.
+func (c *Client) Nodes() *Typed[*corev1.Node, *corev1.NodeList] {
+	return gentype.NewClientWithList("nodes", c.core, c.codec, "",
+		func() *corev1.Node { return &corev1.Node{} }, func() *corev1.NodeList { return &corev1.NodeList{} })
+}
+
+// Networks is access to custom networks.
+func (c *Client) Networks() *Typed[*v1.CustomNetwork, *v1.CustomNetworkList] {
+	return gentype.NewClientWithList("customnetworks", c.weft, c.codec, "",
+		func() *v1.CustomNetwork { return &v1.CustomNetwork{} }, func() *v1.CustomNetworkList { return &v1.CustomNetworkList{} })
+}
+
+// Pools is access to pools of addresses.
+func (c *Client) Pools() *Typed[*v1.IPPool, *v1.IPPoolList] {
+	return gentype.NewClientWithList("ippools", c.weft, c.codec, "",
+		func() *v1.IPPool { return &v1.IPPool{} }, func() *v1.IPPoolList { return &v1.IPPoolList{} })
+}
+
+// Blocks is access to blocks of addresses.
+func (c *Client) Blocks() *Typed[*v1.IPBlock, *v1.IPBlockList] {
+	return gentype.NewClientWithList("ipblocks", c.weft, c.codec, "",
+		func() *v1.IPBlock { return &v1.IPBlock{} }, func() *v1.IPBlockList { return &v1.IPBlockList{} })
+}
+
+// NodeNetworks is access to what nodes tell each other.
+func (c *Client) NodeNetworks() *Typed[*v1.NodeNetwork, *v1.NodeNetworkList] {
+	return gentype.NewClientWithList("nodenetworks", c.weft, c.codec, "",
+		func() *v1.NodeNetwork { return &v1.NodeNetwork{} }, func() *v1.NodeNetworkList { return &v1.NodeNetworkList{} })
+}
+
+// Externals is access to external interfaces.
+func (c *Client) Externals() *Typed[*v1.ExternalInterface, *v1.ExternalInterfaceList] {
+	return gentype.NewClientWithList("externalinterfaces", c.weft, c.codec, "",
+		func() *v1.ExternalInterface { return &v1.ExternalInterface{} },
+		func() *v1.ExternalInterfaceList { return &v1.ExternalInterfaceList{} })
+}
+
+// PodInterfaces is access to what pods of a namespace got.
+func (c *Client) PodInterfaces(namespace string) *Typed[*v1.PodInterfaces, *v1.PodInterfacesList] {
+	return gentype.NewClientWithList("podinterfaces", c.weft, c.codec, namespace,
+		func() *v1.PodInterfaces { return &v1.PodInterfaces{} }, func() *v1.PodInterfacesList { return &v1.PodInterfacesList{} })
+}
+
+// Configs is access to the cluster's switches.
+func (c *Client) Configs() *Typed[*v1.WeftConfig, *v1.WeftConfigList] {
+	return gentype.NewClientWithList("weftconfigs", c.weft, c.codec, "",
+		func() *v1.WeftConfig { return &v1.WeftConfig{} }, func() *v1.WeftConfigList { return &v1.WeftConfigList{} })
+}
+
+// Definitions is access to the NetworkAttachmentDefinitions of all namespaces.
+func (c *Client) Definitions() *Typed[*npwg.NetworkAttachmentDefinition, *npwg.NetworkAttachmentDefinitionList] {
+	return gentype.NewClientWithList("network-attachment-definitions", c.npwg, c.codec, "",
+		func() *npwg.NetworkAttachmentDefinition { return &npwg.NetworkAttachmentDefinition{} },
+		func() *npwg.NetworkAttachmentDefinitionList { return &npwg.NetworkAttachmentDefinitionList{} })
+}

@@ -1,0 +1,91 @@
+// Command image packs the four programs into a container image without any daemon: a tar of an OCI layout, the same bytes
+// for the same programs, which `ctr images import` and other tools read.
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// Exit codes, the same for all programs of Weft.
+const (
+	exitFailed = 1
+	exitUsage  = 2
+)
+
+func main() {
+	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
+}
+
+// options are the flags.
+type options struct {
+	from, out, name, arch string
+}
+
+func run(args []string, stdout, stderr io.Writer) int {
+	var o options
+	flags := flag.NewFlagSet("image", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	flags.StringVar(&o.from, "from", "bin", "directory of the programs, static and for linux")
+	flags.StringVar(&o.out, "o", "", "the archive to write")
+	flags.StringVar(&o.name, "name", "", "name of the image with its tag, as pods call it")
+	flags.StringVar(&o.arch, "arch", "amd64", "amd64 or arm64: what the programs were built for")
+	switch err := flags.Parse(args); {
+	case errors.Is(err, flag.ErrHelp):
+		return 0
+	case err != nil:
+		return exitUsage
+	}
+	if err := o.validate(flags.Args()); err != nil {
+		_, _ = fmt.Fprintln(stderr, "image:", err)
+		return exitUsage
+	}
+	digest, err := o.write()
+	if err != nil {
+		_, _ = fmt.Fprintln(stderr, "image:", err)
+		return exitFailed
+	}
+	_, _ = fmt.Fprintf(stdout, "%s linux/%s %s %s\n", o.out, o.arch, o.name, digest)
+	return 0
+}
+
+func (o options) validate(rest []string) error {
+	slash := strings.LastIndexByte(o.name, '/')
+	tag := o.name[slash+1:]
+	switch {
+	case len(rest) > 0:
+		return fmt.Errorf("unexpected argument %q", rest[0])
+	case o.out == "":
+		return errors.New("-o: the archive to write is missing")
+	case slash < 1 || !strings.Contains(strings.Trim(tag, ":"), ":"):
+		return fmt.Errorf("-name %q is not a full name like localhost/weft:v1", o.name)
+	case machines[o.arch] == 0:
+		return fmt.Errorf("-arch %q is neither amd64 nor arm64", o.arch)
+	}
+	return nil
+}
+
+// write makes the archive appear whole or not at all, and returns the digest of the image's manifest.
+func (o options) write() (digest string, err error) {
+	layer, err := programs(o.from, o.arch)
+	if err != nil {
+		return "", err
+	}
+	archive, digest, err := image{name: o.name, arch: o.arch, layer: layer}.archive()
+	if err != nil {
+		return "", fmt.Errorf("pack %s: %w", o.name, err)
+	}
+	draft := filepath.Join(filepath.Dir(o.out), "."+filepath.Base(o.out)+".tmp")
+	if err := os.WriteFile(draft, archive, 0o644); err != nil {
+		return "", fmt.Errorf("write the archive: %w", err)
+	}
+	if err := os.Rename(draft, o.out); err != nil {
+		return "", fmt.Errorf("write the archive: %w", err)
+	}
+	return digest, nil
+}

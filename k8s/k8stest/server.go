@@ -1,0 +1,199 @@
+package k8stest
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/rest"
+)
+
+// Server is an API server in memory.
+type Server struct {
+	t    *testing.T
+	http *httptest.Server
+
+	mu       sync.Mutex
+	version  int
+	oldest   int               // the lowest version from which a watch can go on
+	objects  map[string]object // by resource/namespace/name
+	history  []event
+	watchers map[*watcher]bool
+	away     bool
+	missing  []string // resources that are not installed
+	requests []string
+	fail     func(r *http.Request) int
+}
+
+type object = *unstructured.Unstructured
+
+// event is a change of an object.
+type event struct {
+	version  int
+	resource string
+	kind     string // ADDED, MODIFIED, DELETED
+	object   object
+	before   object // of MODIFIED
+}
+
+// New starts a server without objects; it ends with the test.
+func New(t *testing.T) *Server {
+	s := &Server{t: t, version: 100, objects: make(map[string]object), watchers: make(map[*watcher]bool)}
+	s.http = httptest.NewServer(http.HandlerFunc(s.serve))
+	t.Cleanup(func() {
+		s.DropWatches()
+		s.http.CloseClientConnections()
+		s.http.Close()
+	})
+	return s
+}
+
+// Connection is how to reach the server.
+func (s *Server) Connection() *rest.Config { return &rest.Config{Host: s.http.URL} }
+
+// Put makes an object of the resource ("pods", "ippools.contivpp.io") be as given, as somebody else would.
+func (s *Server) Put(resource string, o runtime.Object) {
+	s.t.Helper()
+	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o)
+	if err != nil {
+		s.t.Fatalf("put into %s: %v", resource, err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	u := &unstructured.Unstructured{Object: fields}
+	if before := s.objects[keyOf(resource, u)]; before != nil && u.GetUID() == "" {
+		u.SetUID(before.GetUID())
+	}
+	s.writeLocked(resource, u)
+}
+
+// Remove deletes an object, as somebody else would.
+func (s *Server) Remove(resource, namespace, name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.removeLocked(resource, strings.Join([]string{resource, namespace, name}, "/"))
+}
+
+// Go makes the server unreachable, as often as it is asked: it cuts all connections, until Come.
+func (s *Server) Go() {
+	s.mu.Lock()
+	s.away = true
+	s.mu.Unlock()
+	s.DropWatches()
+}
+
+// Come makes the server reachable again.
+func (s *Server) Come() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.away = false
+}
+
+// Uninstall makes the resources unknown.
+func (s *Server) Uninstall(resources ...string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.missing = resources
+}
+
+// DropWatches ends all watches.
+func (s *Server) DropWatches() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for w := range s.watchers {
+		close(w.events)
+		delete(s.watchers, w)
+	}
+}
+
+// Compact forgets what happened so far: a watch from before has to begin with a list.
+func (s *Server) Compact() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.oldest, s.history = s.version, nil
+}
+
+// Fail makes requests fail for which f gives a status; 0 is well. Nil lets all be well.
+func (s *Server) Fail(f func(r *http.Request) int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.fail = f
+}
+
+// Requests lists what was asked so far: method, path and query.
+func (s *Server) Requests() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.requests)
+}
+
+// Object reads an object; false: there is none.
+func (s *Server) Object(resource, namespace, name string, into any) bool {
+	s.t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	o := s.objects[strings.Join([]string{resource, namespace, name}, "/")]
+	if o == nil {
+		return false
+	}
+	text, err := json.Marshal(o)
+	if err == nil {
+		err = json.Unmarshal(text, into)
+	}
+	if err != nil {
+		s.t.Fatalf("read %s %s: %v", resource, name, err)
+	}
+	return true
+}
+
+func keyOf(resource string, o object) string {
+	return strings.Join([]string{resource, o.GetNamespace(), o.GetName()}, "/")
+}
+
+func (s *Server) writeLocked(resource string, o object) object {
+	s.version++
+	o.SetResourceVersion(strconv.Itoa(s.version))
+	version, kind := kindOf(resource)
+	o.SetAPIVersion(version)
+	o.SetKind(kind)
+	key := keyOf(resource, o)
+	before := s.objects[key]
+	if o.GetUID() == "" {
+		o.SetUID(uid(s.version))
+	}
+	s.objects[key] = o.DeepCopy()
+	e := event{version: s.version, resource: resource, kind: "ADDED", object: o.DeepCopy(), before: before}
+	if before != nil {
+		e.kind = "MODIFIED"
+	}
+	s.tellLocked(e)
+	return o
+}
+
+func (s *Server) removeLocked(resource, key string) {
+	o := s.objects[key]
+	if o == nil {
+		return
+	}
+	delete(s.objects, key)
+	s.version++
+	o = o.DeepCopy()
+	o.SetResourceVersion(strconv.Itoa(s.version))
+	s.tellLocked(event{version: s.version, resource: resource, kind: "DELETED", object: o})
+}
+
+func (s *Server) tellLocked(e event) {
+	s.history = append(s.history, e)
+	for w := range s.watchers {
+		if seen, wanted := w.sees(e); wanted {
+			w.events <- seen
+		}
+	}
+}

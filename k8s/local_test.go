@@ -1,0 +1,85 @@
+package k8s_test
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/weftnet/weft/ipnet/ipam"
+	"github.com/weftnet/weft/k8s"
+	v1 "github.com/weftnet/weft/k8s/api/v1"
+	"github.com/weftnet/weft/k8s/blocks"
+	"github.com/weftnet/weft/k8s/blocks/blockstest"
+)
+
+// TestAKeepersBlocksFeedTheAllocator is a node's life: addresses without an API call, the next block before the first is
+// full, and back.
+func TestAKeepersBlocksFeedTheAllocator(t *testing.T) {
+	now := time.Unix(1_700_000_000, 0)
+	clock := func() time.Time { return now }
+	prefix := netip.MustParsePrefix("10.1.0.0/16")
+	a, err := ipam.New(ipam.Config{Pools: []ipam.Pool{{Name: "pods", Prefix: prefix, Blocks: true}}, Now: clock})
+	if err != nil {
+		t.Fatal(err)
+	}
+	store := blockstest.NewStore()
+	k, err := blocks.New(blocks.Config{
+		Node: "n1", Owner: func() string { return "1" }, Store: store, Now: clock,
+		Local: k8s.Local{Allocator: func(network string) *ipam.Allocator {
+			if network == "" {
+				return a
+			}
+			return nil
+		}},
+		Pools:    func() []blocks.Pool { return []blocks.Pool{{Name: "pods", Prefix: prefix, Bits: 26, Borrowing: true}} },
+		Observed: func() ([]*v1.IPBlock, bool) { return store.Of("n1"), true },
+		Keep:     func([]v1.IPBlock) error { return nil },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	step := func() {
+		t.Helper()
+		if err := k.Step(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	step()
+	var holders []string
+	for i := range 200 {
+		holder := string(rune('a'+i%26)) + time.Duration(i).String()
+		if _, err := a.Lease(ipam.Request{Holder: holder}); err != nil {
+			t.Fatalf("pod %d: %v", i, err)
+		}
+		a.Commit(holder)
+		holders = append(holders, holder)
+		step()
+	}
+	if n := len(store.All()); n < 4 {
+		t.Errorf("%d blocks for 200 pods", n)
+	}
+	for _, h := range holders {
+		a.Release(h)
+	}
+	for range 3 {
+		now = now.Add(10 * time.Minute)
+		step()
+	}
+	if n := len(store.All()); n != 1 {
+		t.Errorf("%d blocks without pods, want the one that is kept warm", n)
+	}
+	for _, v := range blocks.Check([]blocks.Pool{{Name: "pods", Prefix: prefix, Bits: 26}}, store.All(), blocks.Nodes{"n1": "1"}) {
+		t.Error(v)
+	}
+}
+
+func TestABlockOfANetworkThatIsNotThere(t *testing.T) {
+	l := k8s.Local{Allocator: func(string) *ipam.Allocator { return nil }}
+	b := blocks.Block{Network: "blue", Prefix: netip.MustParsePrefix("10.1.0.0/26")}
+	if err := l.Add(b); err == nil {
+		t.Error("it was added")
+	}
+	if !l.Remove(b) || l.Usage(b) != (blocks.Usage{}) || l.Withhold(b).IsValid() {
+		t.Error("it has addresses")
+	}
+}

@@ -1,0 +1,152 @@
+package k8s_test
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	admission "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbac "k8s.io/api/rbac/v1"
+	"sigs.k8s.io/yaml"
+)
+
+// documents reads the documents of a file and what kind each is of.
+func documents(t *testing.T, file string) map[string][][]byte {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	kinds := map[string][][]byte{}
+	for _, document := range bytes.Split(text, []byte("\n---\n")) {
+		var meta struct{ Kind string }
+		if err := yaml.Unmarshal(document, &meta); err != nil {
+			t.Fatalf("%s: %v", file, err)
+		}
+		kinds[meta.Kind] = append(kinds[meta.Kind], document)
+	}
+	return kinds
+}
+
+func TestManifestsAreWhatKubernetesReads(t *testing.T) {
+	into := map[string]func() any{
+		"Namespace": func() any { return &corev1.Namespace{} }, "ServiceAccount": func() any { return &corev1.ServiceAccount{} },
+		"ClusterRole": func() any { return &rbac.ClusterRole{} }, "ClusterRoleBinding": func() any { return &rbac.ClusterRoleBinding{} },
+		"ValidatingAdmissionPolicy":        func() any { return &admission.ValidatingAdmissionPolicy{} },
+		"ValidatingAdmissionPolicyBinding": func() any { return &admission.ValidatingAdmissionPolicyBinding{} },
+	}
+	for _, file := range []string{"rbac", "admission", "annotate"} {
+		for kind, list := range documents(t, "manifests/"+file+".yaml") {
+			if into[kind] == nil {
+				t.Fatalf("%s: nobody expects a %s", file, kind)
+			}
+			if err := readAll(list, into[kind]); err != nil {
+				t.Errorf("%s: %s: %v", file, kind, err)
+			}
+		}
+	}
+}
+
+func readAll(documents [][]byte, into func() any) error {
+	var errs []error
+	for _, document := range documents {
+		errs = append(errs, yaml.UnmarshalStrict(document, into()))
+	}
+	return errors.Join(errs...)
+}
+
+func TestAgentsHaveNoRightThatTheyDoNotNeed(t *testing.T) {
+	var role rbac.ClusterRole
+	if err := yaml.Unmarshal(documents(t, "manifests/rbac.yaml")["ClusterRole"][0], &role); err != nil {
+		t.Fatal(err)
+	}
+	for _, rule := range role.Rules {
+		if all := slices.Concat(rule.Verbs, rule.Resources, rule.APIGroups); slices.Contains(all, "*") || slices.Contains(all, "secrets") {
+			t.Errorf("rule %v is too wide", rule)
+		}
+		for _, verb := range rule.Verbs {
+			if !slices.Contains([]string{"get", "list", "watch"}, verb) && !areAgents(rule.Resources) {
+				t.Errorf("agents may %s %v", verb, rule.Resources)
+			}
+		}
+	}
+}
+
+// areAgents reports whether agents are those who write the resources.
+func areAgents(resources []string) bool {
+	own := []string{"ipblocks", "nodenetworks", "podinterfaces", "ipblocks/status", "nodenetworks/status", "events"}
+	return !slices.ContainsFunc(resources, func(r string) bool { return !slices.Contains(own, r) })
+}
+
+// TestEachWritableKindHasAPolicy keeps RBAC and the policies together: what agents of all nodes may write is judged by
+// node.
+func TestEachWritableKindHasAPolicy(t *testing.T) {
+	judged := map[string]bool{"events": true} // say nothing that anybody acts on
+	for _, document := range documents(t, "manifests/admission.yaml")["ValidatingAdmissionPolicy"] {
+		var p admission.ValidatingAdmissionPolicy
+		if err := yaml.Unmarshal(document, &p); err != nil {
+			t.Fatal(err)
+		}
+		if *p.Spec.FailurePolicy != admission.Fail {
+			t.Errorf("policy %s lets pass what it cannot judge", p.Name)
+		}
+		for _, rule := range p.Spec.MatchConstraints.ResourceRules {
+			for _, resource := range rule.Resources {
+				judged[resource] = judged[resource] || len(rule.Operations) == 3
+			}
+		}
+	}
+	var role rbac.ClusterRole
+	if err := yaml.Unmarshal(documents(t, "manifests/rbac.yaml")["ClusterRole"][0], &role); err != nil {
+		t.Fatal(err)
+	}
+	for _, rule := range role.Rules {
+		for _, resource := range rule.Resources {
+			if slices.Contains(rule.Verbs, "update") && !judged[resource] {
+				t.Errorf("agents may update %s, and no policy judges whose they are", resource)
+			}
+		}
+	}
+}
+
+func TestEachFieldOfTheCRDsIsDescribed(t *testing.T) {
+	files, err := filepath.Glob("manifests/crds/*.yaml")
+	if err != nil || len(files) != 7 {
+		t.Fatalf("%d CRDs, error %v", len(files), err)
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var crd map[string]any
+		if err := yaml.Unmarshal(text, &crd); err != nil {
+			t.Fatal(err)
+		}
+		version := crd["spec"].(map[string]any)["versions"].([]any)[0].(map[string]any)
+		if len(version["additionalPrinterColumns"].([]any)) < 3 {
+			t.Errorf("%s: kubectl get shows hardly anything", file)
+		}
+		described(t, filepath.Base(file), version["schema"].(map[string]any)["openAPIV3Schema"].(map[string]any))
+	}
+}
+
+func described(t *testing.T, path string, schema map[string]any) {
+	if items, is := schema["items"].(map[string]any); is {
+		described(t, path+"[]", items)
+	}
+	properties, _ := schema["properties"].(map[string]any)
+	for name, property := range properties {
+		p := property.(map[string]any)
+		at := path + "." + name
+		if text, _ := p["description"].(string); strings.TrimSpace(text) == "" && !strings.HasSuffix(at, ".yaml.metadata") {
+			t.Errorf("%s is not described", at)
+		}
+		described(t, at, p)
+	}
+}

@@ -1,0 +1,153 @@
+package k8s
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/weftnet/weft/ipnet/ipam"
+	"github.com/weftnet/weft/k8s/blocks"
+	"github.com/weftnet/weft/pod"
+
+	v1 "github.com/weftnet/weft/k8s/api/v1"
+)
+
+// thisNode is what the API server says of this node.
+func (c *Cluster) thisNode() Node {
+	n, exists := c.node.one(c.config.Node)
+	if !exists {
+		return Node{}
+	}
+	node := Node{UID: string(n.UID), Labels: n.Labels, Pools: poolNames(n.Annotations[pod.AnnotationPools])}
+	for _, text := range n.Spec.PodCIDRs {
+		if p, err := netip.ParsePrefix(text); err == nil {
+			node.PodCIDRs = append(node.PodCIDRs, p.Masked())
+		}
+	}
+	for _, a := range n.Status.Addresses {
+		if address, err := netip.ParseAddr(a.Address); err == nil && a.Type == corev1.NodeInternalIP {
+			node.Addresses = append(node.Addresses, address.Unmap())
+		}
+	}
+	return node
+}
+
+// poolNames reads a list of pools from an annotation of a node or a namespace; one that cannot be read names none.
+func poolNames(text string) []string {
+	var names []string
+	if text == "" || json.Unmarshal([]byte(text), &names) != nil {
+		return nil
+	}
+	return slices.DeleteFunc(names, func(n string) bool { return n == "" })
+}
+
+func (c *Cluster) switches(v *View) {
+	v.Switches.Marks = blocks.DefaultMarks()
+	config, exists := c.configs.one(v1.WeftConfigName)
+	if !exists {
+		return
+	}
+	spec := config.Spec
+	if spec.Paused {
+		if v.Paused = spec.PausedReason; v.Paused == "" {
+			v.Paused = "the cluster is paused"
+		}
+	}
+	v.Switches.Borrowing, v.Switches.PodInterfaces = spec.Addresses.Borrowing, spec.PodInterfaces
+	marks := v.Switches.Marks
+	for _, set := range []struct {
+		to   *int
+		from *int32
+	}{{&marks.Low, spec.Addresses.LowWater}, {&marks.High, spec.Addresses.HighWater}, {&marks.MaxBlocks, spec.Addresses.MaxBlocks}} {
+		if set.from != nil {
+			*set.to = int(*set.from)
+		}
+	}
+	if d := spec.Addresses.ReleaseAfter; d != nil {
+		marks.Grace = d.Duration
+	}
+	marks.High = max(marks.High, marks.Low) // where only one of them is said
+	if err := marks.Validate(); err != nil {
+		v.Faults = append(v.Faults, Fault{"WeftConfig", config.Name, err.Error()})
+		return
+	}
+	v.Switches.Marks = marks
+}
+
+// PodCIDRPools makes the ranges that Kubernetes gave the node its pools, without blocks of Weft's: the simple mode. It
+// refuses a range that overlaps what another node says that it has.
+func (c *Cluster) PodCIDRPools() ([]ipam.Pool, error) {
+	node := c.View().Node
+	if len(node.PodCIDRs) == 0 {
+		return nil, fmt.Errorf("node %s has no podCIDRs: does kube-controller-manager run with --allocate-node-cidrs?", c.config.Node)
+	}
+	var pools []ipam.Pool
+	for _, p := range node.PodCIDRs {
+		if other := c.alsoHas(p); other != "" {
+			return nil, fmt.Errorf("podCIDR %s of node %s overlaps what node %s has", p, c.config.Node, other)
+		}
+		name := "pod-cidr-4"
+		if p.Addr().Is6() {
+			name = "pod-cidr-6"
+		}
+		pools = append(pools, ipam.Pool{Name: name, Prefix: p})
+	}
+	return pools, nil
+}
+
+// alsoHas names another node that has a part of the range in the network of pods' main interfaces; "": none.
+func (c *Cluster) alsoHas(p netip.Prefix) string {
+	for _, n := range c.nodes.all() {
+		if n.Name == c.config.Node {
+			continue
+		}
+		for _, part := range n.Spec.Networks {
+			if part.Name == pod.DefaultNetwork && slices.ContainsFunc(prefixes(part.CIDRs), p.Overlaps) {
+				return n.Name
+			}
+		}
+	}
+	return ""
+}
+
+// prefixes reads what the API server has checked; what is none is left out.
+func prefixes(list []v1.CIDR) []netip.Prefix {
+	var read []netip.Prefix
+	for _, text := range list {
+		if p, err := netip.ParsePrefix(string(text)); err == nil {
+			read = append(read, p.Masked())
+		}
+	}
+	return read
+}
+
+// NodeNetworks lists what the other nodes say of themselves.
+func (c *Cluster) NodeNetworks() []*v1.NodeNetwork {
+	return slices.DeleteFunc(c.nodes.all(), func(n *v1.NodeNetwork) bool { return n.Name == c.config.Node })
+}
+
+// PodCIDRs asks for the ranges that Kubernetes gave a node. One that has none yet is an error: it gets them soon after it
+// joins, if at all.
+func (c *Client) PodCIDRs(ctx context.Context, node string) ([]netip.Prefix, error) {
+	n, err := c.Nodes().Get(ctx, node, metav1.GetOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("ask for node %s: %w", node, oneLine{err})
+	}
+	var ranges []netip.Prefix
+	for _, text := range n.Spec.PodCIDRs {
+		p, err := netip.ParsePrefix(text)
+		if err != nil {
+			return nil, fmt.Errorf("node %s: podCIDR: %w", node, err)
+		}
+		ranges = append(ranges, p.Masked())
+	}
+	if len(ranges) == 0 {
+		return nil, fmt.Errorf("node %s has no podCIDRs: does kube-controller-manager run with --allocate-node-cidrs?", node)
+	}
+	return ranges, nil
+}

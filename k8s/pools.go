@@ -1,0 +1,81 @@
+package k8s
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/weftnet/weft/ipnet/ipam"
+	v1 "github.com/weftnet/weft/k8s/api/v1"
+	"github.com/weftnet/weft/k8s/blocks"
+	"github.com/weftnet/weft/pod"
+)
+
+// ipPools are the pools of the cluster. One that overlaps an older one is not used: all nodes see the same order.
+func (c *Cluster) ipPools(v *View) {
+	for _, o := range byAge(c.pools.all()) {
+		p, err := c.pool(o, v.Node)
+		for _, older := range v.Pools {
+			if err == nil && older.Prefix.Overlaps(p.Prefix) {
+				err = fmt.Errorf("%s overlaps %s of the older pool %s", p.Prefix, older.Prefix, older.Name)
+			}
+		}
+		if err != nil {
+			p.Why = err.Error()
+			v.Faults = append(v.Faults, Fault{"IPPool", o.Name, p.Why})
+		}
+		if p.Prefix.IsValid() {
+			v.Pools = append(v.Pools, p)
+		}
+	}
+}
+
+// pool is an IPPool in the words of the node.
+func (c *Cluster) pool(o *v1.IPPool, node Node) (Pool, error) {
+	prefix, err := netip.ParsePrefix(string(o.Spec.CIDR))
+	if err != nil {
+		return Pool{}, fmt.Errorf("cidr: %w", err)
+	}
+	p := Pool{Pool: ipam.Pool{Name: o.Name, Prefix: prefix, Disabled: o.Spec.Disabled}, Bits: bitsOf(o, prefix), Strict: true}
+	if o.Spec.StrictAffinity != nil {
+		p.Strict = *o.Spec.StrictAffinity
+	}
+	var namespaces, nodes error
+	p.Namespaces, namespaces = c.namespacesOf(o.Spec.NamespaceSelector)
+	p.Foreign, nodes = isForeign(o.Spec.NodeSelector, node)
+	return p, errors.Join(p.Validate(), blocks.Pool{Name: p.Name, Prefix: prefix, Bits: p.Bits}.Validate(), namespaces, nodes)
+}
+
+// isForeign reports whether a pool's selector leaves the node out.
+func isForeign(s *metav1.LabelSelector, node Node) (bool, error) {
+	if s == nil {
+		return false, nil
+	}
+	selector, err := metav1.LabelSelectorAsSelector(s)
+	if err != nil {
+		return true, fmt.Errorf("nodeSelector: %w", err)
+	}
+	return !selector.Matches(labels.Set(node.Labels)), nil
+}
+
+// namespacePools are the pools that namespaces' annotations name.
+func (c *Cluster) namespacePools(v *View) {
+	for _, n := range c.namespaces.all() {
+		text := n.Annotations[pod.AnnotationPools]
+		names := poolNames(text)
+		if text != "" && names == nil {
+			v.Faults = append(v.Faults, Fault{"Namespace", n.Name, fmt.Sprintf("annotation %s: expected a JSON list of names of pools, not %q", pod.AnnotationPools, text)})
+			continue
+		}
+		if names == nil {
+			continue
+		}
+		if v.NamespacePools == nil {
+			v.NamespacePools = make(map[string][]string)
+		}
+		v.NamespacePools[n.Name] = names
+	}
+}

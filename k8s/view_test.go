@@ -1,0 +1,234 @@
+package k8s_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/weftnet/weft/k8s"
+	"github.com/weftnet/weft/k8s/api/npwg"
+	v1 "github.com/weftnet/weft/k8s/api/v1"
+	"github.com/weftnet/weft/k8s/blocks"
+	"github.com/weftnet/weft/pod"
+)
+
+func selects(label, value string) *metav1.LabelSelector {
+	return &metav1.LabelSelector{MatchLabels: map[string]string{label: value}}
+}
+
+func ptr[T any](v T) *T { return &v }
+
+func TestNetworksAreReadInTheNodesWords(t *testing.T) {
+	l := newLab(t)
+	l.namespace("a", map[string]string{"team": "x"}, nil)
+	l.namespace("b", map[string]string{"team": "x"}, nil)
+	l.namespace("c", map[string]string{"team": "y"}, nil)
+	l.network("blue", v1.CustomNetworkSpec{
+		Type: v1.L3, CIDRs: []v1.CIDR{"10.5.0.0/16", "fd00:5::/64"}, MTU: ptr(int32(1400)), VNI: ptr(int32(77)), AntiSpoof: true,
+		NamespaceSelector: selects("team", "x"),
+	})
+	l.network("open", v1.CustomNetworkSpec{Type: v1.L2, NamespaceSelector: &metav1.LabelSelector{}})
+	l.network("shut", v1.CustomNetworkSpec{Type: v1.L2, NamespaceSelector: selects("team", "z")})
+	l.network("wrong", v1.CustomNetworkSpec{Type: v1.L3})
+	l.network("thief", v1.CustomNetworkSpec{Type: v1.L2, VNI: ptr(int32(77))})
+	c := l.known(nil)
+	v := c.View()
+	byName := map[string]pod.Network{}
+	for _, n := range v.Networks {
+		byName[n.Name] = n
+	}
+	blue := byName["blue"]
+	want := "{blue L3 [10.5.0.0/16 fd00:5::/64] 1400 77 [a b] true}"
+	if got := fmt.Sprint(blue); got != want || v.Generations["blue"] != 3 {
+		t.Errorf("got %s of generation %d, want %s of 3", got, v.Generations["blue"], want)
+	}
+	open, shut := byName["open"], byName["shut"]
+	if !open.Admits("any") {
+		t.Error("an empty selector admits not all")
+	}
+	if shut.Admits("a") || shut.Admits("c") {
+		t.Error("a selector that selects nothing admits somebody")
+	}
+	faults := fmt.Sprint(v.Faults)
+	if len(v.Faults) != 2 || !strings.Contains(faults, "CustomNetwork wrong: ") || !strings.Contains(faults, "VNI 77 is that of the older network blue") {
+		t.Errorf("faults %v", v.Faults)
+	}
+}
+
+func TestAChangeOfANamespaceChangesWhoIsAdmitted(t *testing.T) {
+	l := newLab(t)
+	l.network("blue", v1.CustomNetworkSpec{Type: v1.L2, NamespaceSelector: selects("team", "x")})
+	c := l.known(nil)
+	admits := func() bool { v := c.View(); return v.Networks[0].Admits("late") }
+	if admits() {
+		t.Fatal("admitted before it exists")
+	}
+	l.namespace("late", map[string]string{"team": "x"}, nil)
+	l.eventually("the namespace is admitted", admits)
+	l.Remove("namespaces", "", "late")
+	l.eventually("the namespace is gone", func() bool { return !admits() })
+}
+
+func TestPoolsAreReadInTheNodesWords(t *testing.T) {
+	l := newLab(t)
+	l.node("n1", func(n *corev1.Node) { n.Annotations = map[string]string{pod.AnnotationPools: `["fast"]`} })
+	l.namespace("a", nil, map[string]string{pod.AnnotationPools: `["slow","fast"]`})
+	l.namespace("b", nil, map[string]string{pod.AnnotationPools: `slow`})
+	l.pool("slow", "10.1.0.0/16", 5*time.Hour, nil)
+	l.pool("fast", "10.2.0.0/16", 4*time.Hour, func(s *v1.IPPoolSpec) { s.BlockSize, s.StrictAffinity = ptr(int32(28)), ptr(false) })
+	l.pool("there", "10.3.0.0/16", 3*time.Hour, func(s *v1.IPPoolSpec) { s.NodeSelector = selects("zone", "b") })
+	l.pool("off", "fd00:4::/64", 2*time.Hour, func(s *v1.IPPoolSpec) { s.Disabled = true })
+	l.pool("late", "10.1.128.0/17", time.Hour, nil)
+	l.Put(configs, &v1.WeftConfig{ObjectMeta: metav1.ObjectMeta{Name: "default"}, Spec: v1.WeftConfigSpec{Addresses: v1.AddressesSpec{
+		Borrowing: true, LowWater: ptr(int32(60)), ReleaseAfter: &metav1.Duration{Duration: time.Minute},
+	}}})
+	v := l.known(nil).View()
+	var got []string
+	for _, p := range v.ClaimedFrom() {
+		got = append(got, fmt.Sprintf("%s %s/%d closed=%t borrowing=%t", p.Name, p.Prefix, p.Bits, p.Closed, p.Borrowing))
+	}
+	want := []string{
+		"slow 10.1.0.0/16/26 closed=false borrowing=false", "fast 10.2.0.0/16/28 closed=false borrowing=true",
+		"there 10.3.0.0/16/26 closed=true borrowing=false", "off fd00:4::/64/122 closed=true borrowing=false",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got  %q\nwant %q", got, want)
+	}
+	faults := fmt.Sprint(v.Faults)
+	if len(v.Faults) != 2 || !strings.Contains(faults, "overlaps 10.1.0.0/16 of the older pool slow") || !strings.Contains(faults, "Namespace b: ") {
+		t.Errorf("faults %s", faults)
+	}
+	if fmt.Sprint(v.NamespacePools) != "map[a:[slow fast]]" || fmt.Sprint(v.Node.Pools) != "[fast]" {
+		t.Errorf("pools of namespaces %v, of the node %v", v.NamespacePools, v.Node.Pools)
+	}
+	marks := blocks.Marks{Low: 60, High: 60, Grace: time.Minute, MaxBlocks: blocks.DefaultMarks().MaxBlocks}
+	if v.Switches.Marks != marks || !v.Switches.Borrowing {
+		t.Errorf("switches %+v", v.Switches)
+	}
+	var names []string
+	for _, p := range v.AllocatorPools() {
+		names = append(names, fmt.Sprintf("%s disabled=%t blocks=%t", p.Name, p.Disabled, p.Blocks))
+	}
+	want = []string{
+		"slow disabled=false blocks=true", "fast disabled=false blocks=true", "there disabled=true blocks=true", "off disabled=true blocks=true",
+	}
+	if !slices.Equal(names, want) {
+		t.Errorf("pools of the allocator %q, want %q", names, want)
+	}
+}
+
+func TestThePauseAndItsReason(t *testing.T) {
+	l := newLab(t)
+	c := l.known(nil)
+	if v := c.View(); v.Paused != "" || v.Switches.Marks != blocks.DefaultMarks() {
+		t.Errorf("without a WeftConfig: %+v", v)
+	}
+	for _, tt := range []struct{ reason, want string }{{"", "the cluster is paused"}, {"maintenance of the fabric", "maintenance of the fabric"}} {
+		l.Put(configs, &v1.WeftConfig{ObjectMeta: metav1.ObjectMeta{Name: "default"}, Spec: v1.WeftConfigSpec{Paused: true, PausedReason: tt.reason}})
+		l.eventually("paused: "+tt.want, func() bool { return c.View().Paused == tt.want })
+	}
+	l.Remove(configs, "", "default")
+	l.eventually("not paused", func() bool { return c.View().Paused == "" })
+}
+
+func TestTheSimpleModeTakesThePodCIDRs(t *testing.T) {
+	l := newLab(t)
+	c := l.known(nil)
+	if _, err := c.PodCIDRPools(); err == nil || !strings.Contains(err.Error(), "allocate-node-cidrs") {
+		t.Errorf("without podCIDRs: error %v", err)
+	}
+	l.node("n1", func(n *corev1.Node) { n.Spec.PodCIDRs = []string{"10.244.1.0/24", "fd00:244:1::/64"} })
+	l.eventually("the podCIDRs are known", func() bool { return len(c.View().Node.PodCIDRs) == 2 })
+	pools, err := c.PodCIDRPools()
+	if err != nil || len(pools) != 2 || pools[0].Prefix.String() != "10.244.1.0/24" || pools[1].Name != "pod-cidr-6" || pools[0].Blocks {
+		t.Errorf("pools %v, error %v", pools, err)
+	}
+	l.Put(nodeNets, &v1.NodeNetwork{ObjectMeta: metav1.ObjectMeta{Name: "n2"}, Spec: v1.NodeNetworkSpec{
+		Networks: []v1.NodePart{{Name: "default", CIDRs: []v1.CIDR{"10.244.0.0/16"}}},
+	}})
+	l.eventually("n2 is known", func() bool { return len(c.NodeNetworks()) == 1 })
+	if _, err := c.PodCIDRPools(); err == nil || !strings.Contains(err.Error(), "overlaps what node n2 has") {
+		t.Errorf("with n2 on the same range: error %v", err)
+	}
+}
+
+func TestExternalInterfacesAndDefinitions(t *testing.T) {
+	l := newLab(t)
+	l.Put(external, &v1.ExternalInterface{ObjectMeta: metav1.ObjectMeta{Name: "out"}, Spec: v1.ExternalInterfaceSpec{Network: "blue", Nodes: []v1.ExternalNode{
+		{Node: "n2", Interface: "eth9"}, {Node: "n1", Interface: "eth1", VLAN: ptr(int32(200)), IPs: []string{"192.0.2.1/24"}},
+	}}})
+	l.Put(nads, &npwg.NetworkAttachmentDefinition{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "blue"}, Spec: npwg.NetworkAttachmentDefinitionSpec{Config: `{"type":"weft-cni"}`},
+	})
+	c := l.known(nil)
+	if v := c.View(); fmt.Sprint(v.Externals) != "[{out blue eth1 200 [192.0.2.1/24]}]" {
+		t.Errorf("externals %v", v.Externals)
+	}
+	l.eventually("the definition is known", func() bool { return c.View().Definitions["a/blue"].Config == `{"type":"weft-cni"}` })
+}
+
+func TestAClusterWithoutMultusIsComplete(t *testing.T) {
+	l := newLab(t)
+	l.Uninstall(nads)
+	l.known(nil)
+}
+
+func TestWhatIsMissingIsNamed(t *testing.T) {
+	l := newLab(t)
+	l.Uninstall(pools)
+	c := l.cluster(nil)
+	l.eventually("only the pools are missing", func() bool { return fmt.Sprint(c.Missing()) == "[pools]" })
+	if c.View().Complete {
+		t.Error("the view is complete without pools")
+	}
+}
+
+func TestAViewOutlivesTheAgent(t *testing.T) {
+	l := newLab(t)
+	l.pool("pods", "10.1.0.0/16", time.Hour, nil)
+	l.network("blue", v1.CustomNetworkSpec{Type: v1.L2, VNI: ptr(int32(5))})
+	v := l.known(nil).View()
+	text, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var kept k8s.View
+	if err := json.Unmarshal(text, &kept); err != nil {
+		t.Fatal(err)
+	}
+	l.Go()
+	c := l.cluster(func(c *k8s.Config) { c.Known = &kept })
+	got := c.View()
+	if got.Complete || fmt.Sprint(got.Networks) != fmt.Sprint(v.Networks) || fmt.Sprint(got.ClaimedFrom()) != fmt.Sprint(v.ClaimedFrom()) || got.Node.UID != v.Node.UID {
+		t.Errorf("without an API server: %+v, want what was known: %+v", got, v)
+	}
+	l.network("green", v1.CustomNetworkSpec{Type: v1.L2})
+	l.Come()
+	l.eventually("the view is complete", func() bool { return c.View().Complete && len(c.View().Networks) == 2 })
+}
+
+func TestWhatIsKnownStaysWhileTheAPIServerIsAway(t *testing.T) {
+	l := newLab(t)
+	l.network("blue", v1.CustomNetworkSpec{Type: v1.L2})
+	c := l.known(nil)
+	<-c.Changed()
+	l.Go()
+	if v := c.View(); !v.Complete || len(v.Networks) != 1 {
+		t.Errorf("the view is %+v", v)
+	}
+	l.network("green", v1.CustomNetworkSpec{Type: v1.L2})
+	l.Come()
+	l.eventually("the change is told", func() bool {
+		select {
+		case <-c.Changed():
+		default:
+		}
+		return len(c.View().Networks) == 2
+	})
+}
