@@ -6,15 +6,19 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/weftnet/weft/dataplane/linux"
 	"github.com/weftnet/weft/dataplane/vpp"
+	"github.com/weftnet/weft/devicemanager"
 	"github.com/weftnet/weft/eventloop"
 	"github.com/weftnet/weft/ipnet"
+	"github.com/weftnet/weft/k8s"
 	"github.com/weftnet/weft/kvscheduler"
+	"github.com/weftnet/weft/pod"
 	"github.com/weftnet/weft/podmanager"
 	"github.com/weftnet/weft/proto/deletequeue"
 )
@@ -32,7 +36,11 @@ type Agent struct {
 	loop      *eventloop.Loop
 	pods      *podmanager.Manager
 	network   *ipnet.Network
-	health    *health
+	devices   *devicemanager.Manager // nil: the node has none
+	cluster   *k8s.Cluster           // nil: the node is in none
+
+	configured atomic.Pointer[[]pod.Network] // the configuration's networks, which may change
+	health     *health
 }
 
 // stateWait is how long a starting agent waits for another one to let go of the state file.
@@ -41,14 +49,18 @@ const stateWait = 15 * time.Second
 // New assembles an agent and restores what it knew; nothing of the machine is touched before Run. Close it in any case.
 func New(ctx context.Context, config Config, log *slog.Logger) (a *Agent, err error) {
 	a = &Agent{config: config, log: log, health: newHealth(config.HealthFile, log)}
+	a.configured.Store(&config.Networks)
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, a.Close())
 		}
 	}()
-	ctx, cancel := context.WithTimeout(ctx, stateWait)
+	wait, cancel := context.WithTimeout(ctx, stateWait)
 	defer cancel()
-	if a.state, err = OpenState(ctx, filepath.Join(config.StateDir, "state.db"), log); err != nil {
+	if a.state, err = OpenState(wait, filepath.Join(config.StateDir, "state.db"), log); err != nil {
+		return a, err
+	}
+	if err := a.assembleCluster(ctx); err != nil {
 		return a, err
 	}
 	if a.queue, err = deletequeue.Open(filepath.Join(config.StateDir, "delete-queue")); err != nil {
@@ -78,7 +90,7 @@ func (a *Agent) assembleScheduler() error {
 		OnDone:  func(r *kvscheduler.Record) { a.state.transactions.add(r) },
 		Logger:  a.log.With("room", "kvscheduler"),
 	})
-	a.dataplane = newSouthbound(a.config.Dataplane, a.log, a.health)
+	a.dataplane = newSouthbound(a.config, a.log, a.health)
 	kinds, err := vpp.Register(a.scheduler, a.dataplane.client)
 	if err != nil {
 		return fmt.Errorf("kinds of the dataplane: %w", err)
@@ -103,6 +115,10 @@ func (a *Agent) assembleRooms() (err error) {
 		Log:       a.log.With("room", "eventloop"),
 		Verify:    a.config.Verify,
 	})
+	if err := a.assembleDevices(); err != nil {
+		return err
+	}
+	m := a.config.Devices.Memif
 	a.network, err = ipnet.New(ipnet.Config{
 		Pools:          ipamPools(a.config.Pools),
 		NamespacePools: a.config.NamespacePools,
@@ -111,6 +127,8 @@ func (a *Agent) assembleRooms() (err error) {
 		CoolDown:       orNone(a.config.CoolDown),
 		MTU:            a.config.MTU,
 		HostLink:       a.config.HostLink,
+		Memif:          ipnet.MemifLimits{RingSize: m.MaxRingSize, BufferSize: m.MaxBufferSize, Queues: m.MaxQueues},
+		Secret:         a.secret(),
 		Log:            a.log.With("room", "ipnet"),
 	})
 	if err != nil {
@@ -120,13 +138,17 @@ func (a *Agent) assembleRooms() (err error) {
 		Loop:       a.loop,
 		Inspect:    inspect,
 		LinkExists: linkExists,
-		Verify:     a.verify,
-		Void:       a.void,
-		Grace:      orNone(a.config.GCGrace),
-		Ready:      a.health.missing,
-		Log:        a.log.With("room", "podmanager"),
+
+		Annotations: a.annotations(),
+		Grants:      a.grants(),
+		Paused:      a.paused,
+		Verify:      a.verify,
+		Void:        a.void,
+		Grace:       orNone(a.config.GCGrace),
+		Ready:       a.health.missing,
+		Log:         a.log.With("room", "podmanager"),
 	})
-	register(a.loop, a.pods, a.network)
+	register(a.loop, a.handlers())
 	return nil
 }
 
@@ -139,6 +161,13 @@ func (a *Agent) Run(ctx context.Context) error {
 	group.Go(func() error { return ended("dataplane", a.dataplane.run(ctx)) })
 	group.Go(func() error { return ended("configuration", a.followConfig(ctx)) })
 	group.Go(func() error { return ended("external configuration", a.followExternal(ctx)) })
+	if a.cluster != nil {
+		group.Go(func() error { return ended("cluster", a.cluster.Run(ctx)) })
+		group.Go(func() error { return ended("cluster", a.followCluster(ctx)) })
+	}
+	if a.devices != nil {
+		group.Go(func() error { return ended("devices", a.runDevices(ctx)) })
+	}
 	group.Go(func() error {
 		if err := a.start(ctx); err != nil {
 			return ended("start", err)
@@ -167,7 +196,7 @@ func (a *Agent) start(ctx context.Context) error {
 		// What could not be repaired is retried by the scheduler and healed by the loop; it must not keep the rest down.
 		a.log.Error("first resync left something to repair", "err", err)
 	}
-	a.setNetworks(ctx, a.config.Networks)
+	a.setFirstNetworks(ctx)
 	unlock, err := a.queue.Lock(ctx)
 	if err != nil {
 		return fmt.Errorf("lock the delete queue: %w", err)

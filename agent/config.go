@@ -17,6 +17,7 @@ import (
 type Config struct {
 	Socket    string
 	StateDir  string
+	BootID    string // a file
 	Dataplane Dataplane
 	Pools     []Pool
 	Networks  []pod.Network
@@ -24,6 +25,9 @@ type Config struct {
 	NamespacePools map[string][]string // by namespace of Kubernetes, names of pools
 	NodePools      []string
 	PodInterface   string
+
+	Devices    Devices
+	Kubernetes Kubernetes
 
 	CoolDown   time.Duration
 	MTU        int
@@ -41,10 +45,11 @@ type Config struct {
 
 // Dataplane says which dataplane the agent drives.
 type Dataplane struct {
-	Type    string // embedded or vpp
-	Socket  string
-	Program string // of type embedded: the weft-vswitch to start
-	Log     string // of type embedded: where its output goes
+	Type     string // embedded or vpp
+	Socket   string
+	External bool   // of type embedded: somebody else runs it, as a DaemonSet does; the agent never starts one
+	Program  string // of type embedded: the weft-vswitch to start
+	Log      string // of type embedded: where its output goes
 }
 
 // Log says what the agent writes about itself, and how.
@@ -74,8 +79,10 @@ const (
 func (c *Config) Flags(fs *pflag.FlagSet) {
 	fs.StringVar(&c.Socket, "socket", "/run/weft/agent.sock", "socket of the agent, for weft-cni and weftctl; root only")
 	fs.StringVar(&c.StateDir, "state-dir", "/var/lib/weft", "directory of state.db and delete-queue")
+	fs.StringVar(&c.BootID, "boot-id", "/proc/sys/kernel/random/boot_id", "file that differs after each boot of the node")
 	fs.StringVar(&c.Dataplane.Type, "dataplane-type", Embedded, "embedded (weft-vswitch, started by the agent) or vpp (runs already)")
 	fs.StringVar(&c.Dataplane.Socket, "dataplane-socket", "", "binary API socket; default /run/weft/vswitch-api.sock (embedded), /run/vpp/api.sock (vpp)")
+	fs.BoolVar(&c.Dataplane.External, "dataplane-external", false, "weft-vswitch is run by somebody else, as by a DaemonSet: wait for it, never start one")
 	fs.StringVar(&c.Dataplane.Program, "dataplane-program", "", "weft-vswitch to start; default: beside the agent, else from PATH")
 	fs.StringVar(&c.Dataplane.Log, "dataplane-log", "/var/log/weft-vswitch.log", "file for the output of weft-vswitch")
 	fs.Var((*poolsValue)(&c.Pools), "pools", "address pools, each NAME=PREFIX, comma separated; one of a family at least")
@@ -83,6 +90,8 @@ func (c *Config) Flags(fs *pflag.FlagSet) {
 	fs.Var(&structured[map[string][]string]{&c.NamespacePools, "map"}, "namespace-pools", "names of the pools for pods of a namespace, {NAMESPACE: [POOL, ...]}")
 	fs.StringSliceVar(&c.NodePools, "node-pools", nil, "names of the pools for pods whose namespace has none; default: all without namespaces")
 	fs.StringVar(&c.PodInterface, "pod-interface", pod.TypeTap, "type of pods' main interface, tap or veth")
+	c.Devices.flags(fs)
+	c.Kubernetes.flags(fs)
 	fs.StringVar(&c.External, "external-config", "", "directory of YAML files with values of others (key: value), watched; root's and not writable by others")
 	fs.DurationVar(&c.CoolDown, "cool-down", 30*time.Second, "time before a released address is given out again, 0s to 1h")
 	fs.IntVar(&c.MTU, "mtu", 1500, "MTU of pods' interfaces, 1280 to 9000 bytes (576 without an IPv6 pool)")
@@ -99,7 +108,7 @@ func (c *Config) Flags(fs *pflag.FlagSet) {
 func (c *Config) Validate() error {
 	c.fill()
 	return errors.Join(
-		absolute("socket", c.Socket), absolute("stateDir", c.StateDir),
+		absolute("socket", c.Socket), absolute("stateDir", c.StateDir), absolute("bootID", c.BootID),
 		absolute("dataplane.socket", c.Dataplane.Socket),
 		oneOf("dataplane.type", c.Dataplane.Type, Embedded, VPP),
 		oneOf("podInterface", c.PodInterface, pod.TypeTap, pod.TypeVeth),
@@ -108,11 +117,12 @@ func (c *Config) Validate() error {
 		within("coolDown", c.CoolDown, 0, time.Hour),
 		within("gcGrace", c.GCGrace, 0, time.Hour),
 		within("audit", c.Audit, time.Second, 24*time.Hour),
-		c.validatePools(), c.validateNetworks(), c.validateMTU(), c.validateHostLink(),
+		c.Devices.validate(), c.Kubernetes.validate(), c.validatePools(), c.validateNetworks(), c.validateMTU(), c.validateHostLink(),
 	)
 }
 
 func (c *Config) fill() {
+	c.Devices.fill(c.Socket)
 	if c.Dataplane.Socket != "" {
 		return
 	}
@@ -123,6 +133,9 @@ func (c *Config) fill() {
 }
 
 func (c *Config) validatePools() error {
+	if len(c.Pools) == 0 && c.Kubernetes.Mode == InCluster {
+		return nil // the node's own ranges
+	}
 	if len(c.Pools) == 0 {
 		return errors.New("pools: none given; for example pools: [{name: pods, prefix: 10.1.0.0/24}]")
 	}

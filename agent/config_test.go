@@ -60,6 +60,7 @@ func TestPoolsAreReadFromAFlagAListAndMaps(t *testing.T) {
 	}
 }
 
+// rows: AWS-44
 func TestWhatIsWrongIsNamed(t *testing.T) {
 	for _, tc := range []struct{ name, file, want string }{
 		{"an unknown key with the nearest known one", minimal + "colDown: 3s", `unknown key "colDown", did you mean "coolDown"?`},

@@ -23,11 +23,11 @@ func (a *Agent) find(ports []vpp.Port) (found, unknown []ipnet.Found) {
 		if p.Interface.Type == wire.TypeTap && p.Interface.Tap.Namespace == "" || known[wire.InterfaceKey(p.Name)] {
 			continue // the node's own link is desired in any case
 		}
-		f, err := findPort(p, mounted)
+		f, err := a.findPort(p, mounted)
 		switch {
 		case err == nil:
 			found = append(found, f)
-		case errors.Is(err, linux.ErrGone) && p.MadeAs(made(p)):
+		case errors.Is(err, linux.ErrGone) && (f.Type == pod.TypeMemif || p.MadeAs(made(p))):
 			a.log.Info("interface of a sandbox that is gone is left to be pruned", "interface", p.Name, "link", f.Name, "netns", f.Netns.Path)
 		default:
 			unknown = append(unknown, f)
@@ -47,12 +47,16 @@ func made(p vpp.Port) wire.Interface {
 }
 
 // findPort collects what dataplane and kernel know of an interface; with an error, as far as it came.
-func findPort(p vpp.Port, mounted linux.Mounted) (ipnet.Found, error) {
+func (a *Agent) findPort(p vpp.Port, mounted linux.Mounted) (ipnet.Found, error) {
 	f := ipnet.Found{Object: p.Name, Neighbours: p.Addresses, Labels: p.Labels}
-	if p.Interface.Type == wire.TypeTap {
+	switch p.Interface.Type {
+	case wire.TypeTap:
 		return findTap(p, f)
+	case wire.TypeMemif:
+		return a.findMemif(p, f)
+	default:
+		return findVeth(p, f, mounted)
 	}
-	return findVeth(p, f, mounted)
 }
 
 func findTap(p vpp.Port, f ipnet.Found) (ipnet.Found, error) {

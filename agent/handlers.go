@@ -7,12 +7,21 @@ import (
 // handler is a room that handles events.
 type handler interface{ Register(l *eventloop.Loop) }
 
-// register is THE ORDER in which rooms handle an event; a removal passes them in reverse.
+// handlers are the rooms in THE ORDER in which they handle an event; a removal passes them in reverse.
 //
-//	podmanager   knows the attachment: refuses or repeats it before anybody does work for it
-//	ipnet        gives it addresses and the values that connect it
-func register(l *eventloop.Loop, podmanager, ipnet handler) {
-	for _, h := range []handler{podmanager, ipnet} {
+//	podmanager     knows the attachment: refuses or repeats it before anybody does work for it
+//	ipnet          gives it addresses, memifs and the values that connect it
+//	devicemanager  opens the directories of its memifs to its containers
+func (a *Agent) handlers() []handler {
+	rooms := []handler{a.pods, a.network}
+	if a.devices != nil {
+		rooms = append(rooms, a.devices)
+	}
+	return rooms
+}
+
+func register(l *eventloop.Loop, rooms []handler) {
+	for _, h := range rooms {
 		h.Register(l)
 	}
 }

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"os"
@@ -28,6 +29,7 @@ type health struct {
 	mu         sync.Mutex
 	conditions []condition
 	ready      bool
+	watchers   map[string][]func(ok bool)
 }
 
 type condition struct {
@@ -49,10 +51,11 @@ func newHealth(file string, log *slog.Logger) *health {
 func (h *health) set(name string, ok bool, message string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	ready := true
+	ready, changed := true, false
 	for i := range h.conditions {
 		c := &h.conditions[i]
 		if c.name == name {
+			changed = c.ok != ok
 			c.ok, c.message = ok, message
 		}
 		ready = ready && c.ok
@@ -60,6 +63,43 @@ func (h *health) set(name string, ok bool, message string) {
 	if ready != h.ready {
 		h.ready = ready
 		h.publish(ready)
+	}
+	if changed {
+		for _, tell := range h.watchers[name] {
+			tell(ok)
+		}
+	}
+}
+
+// watch has tell called whenever a condition begins or ceases to hold. It must not wait.
+func (h *health) watch(name string, tell func(ok bool)) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.watchers == nil {
+		h.watchers = make(map[string][]func(bool))
+	}
+	h.watchers[name] = append(h.watchers[name], tell)
+}
+
+// await returns when a condition holds.
+func (h *health) await(ctx context.Context, name string) error {
+	held := make(chan struct{}, 1)
+	h.watch(name, func(ok bool) {
+		if ok {
+			select {
+			case held <- struct{}{}:
+			default: // it is known already
+			}
+		}
+	})
+	if h.holds(name) {
+		return nil
+	}
+	select {
+	case <-held:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
 	}
 }
 

@@ -25,16 +25,16 @@ type lab struct {
 	started time.Time // the running agent
 }
 
-func newLab(t *testing.T, programs string) *lab {
+func newLab(t *testing.T, dir string) *lab {
 	t.Helper()
-	return newLabWith(t, programs, node.Options{})
+	return newLabWith(t, dir, node.Options{})
 }
 
-func newLabWith(t *testing.T, programs string, o node.Options) *lab {
+func newLabWith(t *testing.T, dir string, o node.Options) *lab {
 	t.Helper()
 	netnstest.Require(t)
 	o.Verify, o.CoolDown = true, 50*time.Millisecond
-	n, err := node.New(programs, o)
+	n, err := node.New(dir, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,19 +49,6 @@ func newLabWith(t *testing.T, programs string, o node.Options) *lab {
 	})
 	l.start()
 	return l
-}
-
-// build makes the programs that a node runs.
-func build(t *testing.T) string {
-	t.Helper()
-	dir := t.TempDir()
-	cmd := exec.CommandContext(t.Context(), "go", "build", "-o", dir,
-		"../cmd/weft-agent", "../cmd/weft-cni", "../cmd/weft-vswitch", "../cmd/weftctl")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("build the programs: %v\n%s", err, out)
-	}
-	return dir
 }
 
 func (l *lab) start() {

@@ -160,14 +160,14 @@ func nearest(keys *pflag.FlagSet, key string) string {
 	return fmt.Sprintf(", did you mean %q?", fileKey(best))
 }
 
-// groups are the keys that have keys below them.
-var groups = []string{"dataplane", "log"}
+// groups are the keys that have keys below them, the deeper ones first.
+var groups = []string{"dataplane", "devices-memif", "devices", "kubernetes", "log"}
 
 // fileKey is the inverse of kebab.
 func fileKey(flag string) string {
 	for _, g := range groups {
 		if rest, ok := strings.CutPrefix(flag, g+"-"); ok {
-			return g + "." + camel(rest)
+			return strings.ReplaceAll(g, "-", ".") + "." + camel(rest)
 		}
 	}
 	return camel(flag)
@@ -176,7 +176,7 @@ func fileKey(flag string) string {
 func camel(kebab string) string {
 	parts := strings.Split(kebab, "-")
 	for i, p := range parts[1:] {
-		if p == "gc" || p == "mtu" {
+		if p == "gc" || p == "mtu" || p == "id" {
 			parts[i+1] = strings.ToUpper(p)
 			continue
 		}

@@ -10,17 +10,28 @@ import (
 	"github.com/weftnet/weft/pod"
 )
 
-// setNetworks makes the networks of the configuration those of the node. What is refused, because pods run on it, is
-// logged and stays as it was.
-func (a *Agent) setNetworks(ctx context.Context, networks []pod.Network) {
-	ev := &pod.SetNetworks{Networks: networks, From: "configuration"}
+// setFirstNetworks sets those that are known when the agent starts. Where the cluster is still to say which there are,
+// those that it said last stay.
+func (a *Agent) setFirstNetworks(ctx context.Context) {
+	networks := *a.configured.Load()
+	if a.cluster != nil {
+		networks = a.networksOf(a.cluster.View())
+	}
+	a.setNetworks(ctx, networks, "configuration")
+}
+
+// setNetworks makes these networks those of the node. What is refused, because pods run on it, is
+// logged and stays as it was; then it is false.
+func (a *Agent) setNetworks(ctx context.Context, networks []pod.Network, from string) bool {
+	ev := &pod.SetNetworks{Networks: networks, From: from}
 	if _, err := a.loop.Do(ctx, ev); err != nil {
 		a.log.Error("networks not set", "err", err)
-		return
+		return false
 	}
 	for _, name := range slices.Sorted(maps.Keys(ev.Refused)) {
 		a.log.Error("network left as it was", "network", name, "reason", ev.Refused[name])
 	}
+	return len(ev.Refused) == 0
 }
 
 // followConfig applies what may change while the agent runs, the networks, when the file of the configuration changes.
@@ -41,6 +52,7 @@ func (a *Agent) followConfig(ctx context.Context) error {
 		}
 		a.log.Info("networks of the configuration changed", "file", a.config.File)
 		known = next
-		a.setNetworks(ctx, next.Networks)
+		a.configured.Store(&next.Networks)
+		a.setFirstNetworks(ctx)
 	})
 }

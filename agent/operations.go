@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/weftnet/weft/dataplane/vpp"
+	"github.com/weftnet/weft/devicemanager"
 	"github.com/weftnet/weft/eventloop"
 	"github.com/weftnet/weft/internal/version"
 	"github.com/weftnet/weft/ipnet"
@@ -28,6 +29,7 @@ type operations struct {
 	scheduler *kvscheduler.Scheduler
 	pods      *podmanager.Manager
 	network   *ipnet.Network
+	devices   *devicemanager.Manager // nil: the node has none
 	health    *health
 	dataplane *vpp.Client
 	started   time.Time

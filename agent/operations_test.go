@@ -1,6 +1,8 @@
 package agent
 
-import "testing"
+import (
+	"testing"
+)
 
 func TestStatusSaysWhatIsNotAsDesired(t *testing.T) {
 	for _, tc := range []struct {

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/weftnet/weft/dataplane/linux"
@@ -28,7 +29,7 @@ func linkExists(_ context.Context, netns pod.Netns, name string) (alias string, 
 
 // verify reads back what wires an attachment and finds what is not as it should be.
 func (a *Agent) verify(ctx context.Context, at *pod.Attachment) ([]podmanager.Difference, error) {
-	keys := a.network.Objects(at)
+	keys := a.objects(at)
 	refs := make([]kvscheduler.Ref, len(keys))
 	for i, key := range keys {
 		ref, err := kvscheduler.ParseRef(key)
@@ -48,6 +49,21 @@ func (a *Agent) verify(ctx context.Context, at *pod.Attachment) ([]podmanager.Di
 		}
 	}
 	return differences, nil
+}
+
+// objects are the keys of all that an attachment needs, its devices among it.
+func (a *Agent) objects(at *pod.Attachment) []string {
+	keys := a.network.Objects(at)
+	if a.devices == nil {
+		return keys
+	}
+	for _, i := range at.Interfaces {
+		if i.Memif != nil {
+			keys = append(keys, a.devices.Objects(i.Memif.Allocation)...)
+		}
+	}
+	slices.Sort(keys)
+	return slices.Compact(keys)
 }
 
 // movedByOthers is true of a pod's route that a later plugin of the chain put into a table of its own.

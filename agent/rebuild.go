@@ -34,6 +34,9 @@ func (a *Agent) rebuild(ctx context.Context) error {
 		a.network.Withhold(f)
 	}
 	a.pods.Restore(attachments)
+	if a.devices != nil {
+		a.devices.Restore(nil, attachments)
+	}
 	saved := a.rebuilt(attachments)
 	for _, n := range networks {
 		saved = append(saved, eventloop.Saved{Bucket: networksBucket, Key: n.Network.Name, Value: n})

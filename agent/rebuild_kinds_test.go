@@ -13,10 +13,11 @@ import (
 
 	"github.com/weftnet/weft/test/leftovers"
 	"github.com/weftnet/weft/test/node"
+	"github.com/weftnet/weft/test/programs"
 )
 
 func TestAVethOfNobodyIsLeftAlone(t *testing.T) {
-	l := newLabWith(t, build(t), node.Options{PodInterface: "veth"})
+	l := newLabWith(t, programs.Build(t), node.Options{PodInterface: "veth"})
 	a := l.pod("a")
 	result := l.cni("ADD", a, nil)
 	alias := l.setAlias(a, "")
@@ -50,9 +51,9 @@ var networks = []node.Network{
 }
 
 // networkLab is a node with networks whose numbers do not follow their names.
-func networkLab(t *testing.T, programs, kind string) *lab {
+func networkLab(t *testing.T, dir, kind string) *lab {
 	t.Helper()
-	l := newLabWith(t, programs, node.Options{PodInterface: kind, Networks: networks[:2]})
+	l := newLabWith(t, dir, node.Options{PodInterface: kind, Networks: networks[:2]})
 	if err := l.SetNetworks(networks); err != nil {
 		t.Fatal(err)
 	}
@@ -61,7 +62,7 @@ func networkLab(t *testing.T, programs, kind string) *lab {
 }
 
 func TestALostStateFileCostsNoPodAnyInterface(t *testing.T) {
-	programs := build(t)
+	dir := programs.Build(t)
 	for name, tt := range map[string]struct {
 		kind string
 		lose func(path string) error
@@ -72,7 +73,7 @@ func TestALostStateFileCostsNoPodAnyInterface(t *testing.T) {
 		"of all nothing that is read":   {"veth", garble(networksBucket, attachmentsBucket, leasesBucket)},
 	} {
 		t.Run(name, func(t *testing.T) {
-			l := networkLab(t, programs, tt.kind)
+			l := networkLab(t, dir, tt.kind)
 			before := l.snapshot()
 			a, b := l.pod("a"), l.pod("b")
 			resultA, resultB := l.cni("ADD", a, mixed), l.cni("ADD", b, mixed)
@@ -115,7 +116,7 @@ func (l *lab) mustKnowAll(wired leftovers.Snapshot) {
 }
 
 func TestAnInterfaceOfAnUnknownNetworkIsLeftAlone(t *testing.T) {
-	l := networkLab(t, build(t), "tap")
+	l := networkLab(t, programs.Build(t), "tap")
 	before := l.snapshot()
 	a := l.pod("a")
 	result := l.cni("ADD", a, mixed)
@@ -141,7 +142,7 @@ func TestAnInterfaceOfAnUnknownNetworkIsLeftAlone(t *testing.T) {
 }
 
 func TestAPodOnAVethThatLeftMeanwhileIsPruned(t *testing.T) {
-	l := newLabWith(t, build(t), node.Options{PodInterface: "veth"})
+	l := newLabWith(t, programs.Build(t), node.Options{PodInterface: "veth"})
 	if err := endVeths(); err != nil { // of earlier tests' pods, if the kernel has not taken them away yet
 		t.Fatal(err)
 	}

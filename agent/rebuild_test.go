@@ -13,6 +13,7 @@ import (
 
 	"github.com/weftnet/weft/internal/netnstest"
 	"github.com/weftnet/weft/test/node"
+	"github.com/weftnet/weft/test/programs"
 )
 
 // losses are the ways in which a state file forgets what is wired.
@@ -47,10 +48,10 @@ func garble(buckets ...string) func(path string) error {
 
 func TestALostStateFileCostsNoPodItsNetwork(t *testing.T) {
 	netnstest.Require(t)
-	programs := build(t)
+	dir := programs.Build(t)
 	for name, lose := range losses {
 		t.Run(name, func(t *testing.T) {
-			l := newLab(t, programs)
+			l := newLab(t, dir)
 			before := l.snapshot()
 			a, b := l.pod("a"), l.pod("b")
 			mac := map[string]any{"runtimeConfig": map[string]any{"mac": "02:11:22:33:44:55"}}
@@ -101,7 +102,7 @@ func (l *lab) restartAfter(do func(path string) error) {
 }
 
 func TestALinkOfNobodyIsLeftAloneUntilItIsKnown(t *testing.T) {
-	l := newLab(t, build(t))
+	l := newLab(t, programs.Build(t))
 	before := l.snapshot()
 	a, b := l.pod("a"), l.pod("b")
 	resultA, resultB := l.cni("ADD", a, nil), l.cni("ADD", b, nil)
@@ -150,7 +151,7 @@ func (l *lab) setAlias(p *node.Pod, alias string) (was string) {
 }
 
 func TestAPodThatMeddledWithItsLinkKeepsItsTap(t *testing.T) {
-	l := newLab(t, build(t))
+	l := newLab(t, programs.Build(t))
 	p := l.pod("a")
 	result := l.cni("ADD", p, nil)
 	index := l.linkIndex(p)
@@ -188,7 +189,7 @@ func (l *lab) linkIndex(p *node.Pod) (index int) {
 }
 
 func TestAPodThatLeftMeanwhileIsPruned(t *testing.T) {
-	l := newLab(t, build(t))
+	l := newLab(t, programs.Build(t))
 	before := l.snapshot()
 	p := l.pod("a")
 	l.cni("ADD", p, nil)

@@ -5,6 +5,7 @@ import (
 	"os"
 	"strings"
 
+	"github.com/weftnet/weft/devicemanager"
 	"github.com/weftnet/weft/eventloop"
 	"github.com/weftnet/weft/ipnet"
 	"github.com/weftnet/weft/ipnet/ipam"
@@ -26,6 +27,10 @@ func (a *Agent) restore() error {
 	if err != nil {
 		return err
 	}
+	devices, err := load[devicemanager.Saved](a.state, devicesBucket, a.log)
+	if err != nil {
+		return err
+	}
 	networks, err := load[ipnet.SavedNetwork](a.state, networksBucket, a.log)
 	if err != nil {
 		return err
@@ -39,15 +44,21 @@ func (a *Agent) restore() error {
 		return err
 	}
 	a.scheduler.Restore(log)
+	if a.devices != nil { // first: networks ask for secrets
+		a.devices.Restore(devices, attachments)
+		if err := a.devices.Rebuild(); err != nil {
+			return err
+		}
+	}
 	a.network.Restore(ipnet.Saved{Attachments: attachments, Leases: leases, Networks: networks})
 	a.pods.Restore(attachments)
 	a.loop.Restore(records)
-	a.log.Info("state restored", "attachments", len(attachments), "leases", len(leases), "networks", len(networks), "records", len(records))
+	a.log.Info("state restored", "attachments", len(attachments), "leases", len(leases), "devices", len(devices), "networks", len(networks), "records", len(records))
 	return nil
 }
 
 func (a *Agent) forgetLastBoot() error {
-	raw, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	raw, err := os.ReadFile(a.config.BootID)
 	if err != nil {
 		return fmt.Errorf("boot id: %w", err)
 	}

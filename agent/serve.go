@@ -30,7 +30,7 @@ func (a *Agent) serve(ctx context.Context) error {
 	server := grpc.NewServer(podmanager.ServerOptions()...)
 	weftv1.RegisterRemoteCNIServer(server, a.pods)
 	weftv1.RegisterOperationsServer(server, &operations{
-		loop: a.loop, scheduler: a.scheduler, pods: a.pods, network: a.network, health: a.health,
+		loop: a.loop, scheduler: a.scheduler, pods: a.pods, network: a.network, devices: a.devices, health: a.health,
 		dataplane: a.dataplane.client, started: time.Now(), stopping: ctx.Done(),
 	})
 	grpc_health_v1.RegisterHealthServer(server, a.health.Server)

@@ -14,22 +14,24 @@ func (c Config) String() string {
 	shown.Flags(fs) // binding sets the defaults ...
 	shown = c       // ... so the values are put back
 	var b strings.Builder
-	group := ""
+	var open []string // the keys that the last one stood below
 	fs.SortFlags = false
 	fs.VisitAll(func(f *pflag.Flag) {
-		key := fileKey(f.Name)
-		head, rest, nested := strings.Cut(key, ".")
-		if nested && head != group {
-			fmt.Fprintf(&b, "%s:\n", head)
+		path := strings.Split(fileKey(f.Name), ".")
+		above, key := path[:len(path)-1], path[len(path)-1]
+		for depth, group := range above {
+			if depth >= len(open) || open[depth] != group {
+				fmt.Fprintf(&b, "%s%s:\n", indent(depth), group)
+				open = nil
+			}
 		}
-		group = ""
-		if nested {
-			group, key = head, "  "+rest
-		}
-		fmt.Fprintf(&b, "%s: %s\n", key, yamlValue(f))
+		open = above
+		fmt.Fprintf(&b, "%s%s: %s\n", indent(len(above)), key, yamlValue(f))
 	})
 	return b.String()
 }
+
+func indent(depth int) string { return strings.Repeat("  ", depth) }
 
 func yamlValue(f *pflag.Flag) string {
 	switch f.Value.Type() {

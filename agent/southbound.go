@@ -29,12 +29,13 @@ type southbound struct {
 	up        atomic.Bool // there is a connection
 }
 
-func newSouthbound(config Dataplane, log *slog.Logger, health *health) *southbound {
+func newSouthbound(config Config, log *slog.Logger, health *health) *southbound {
 	s := &southbound{health: health, log: log, connected: make(chan struct{}), again: make(chan string, 1), lost: make(chan struct{}, 1)}
-	if config.Type == Embedded {
-		s.embedded = &embedded{config: config, log: log}
+	if config.Dataplane.Type == Embedded && !config.Dataplane.External {
+		s.embedded = &embedded{config: config.Dataplane, log: log}
 	}
-	s.client = vpp.New(config.Socket, vpp.Options{
+	s.client = vpp.New(config.Dataplane.Socket, vpp.Options{
+		Sockets:   config.Devices.Memif.Directory,
 		Logger:    log.With("room", "dataplane"),
 		Connected: s.onConnected,
 		Lost:      s.onLost,

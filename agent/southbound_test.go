@@ -23,7 +23,7 @@ func supervised(t *testing.T, socket string) (started string) {
 	}
 	log := slog.New(slog.DiscardHandler)
 	config := Dataplane{Type: Embedded, Socket: socket, Program: program, Log: filepath.Join(dir, "log")}
-	s := newSouthbound(config, log, newHealth("", log))
+	s := newSouthbound(Config{Dataplane: config}, log, newHealth("", log))
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- s.run(ctx) }()
@@ -69,5 +69,25 @@ func TestADataplaneThatDiesBeforeTheHandshakeIsStartedAnew(t *testing.T) {
 		case <-deadline:
 			t.Fatal("no new dataplane was started")
 		}
+	}
+}
+
+func TestOnlyTheEmbeddedDataplaneOfOnesOwnIsStarted(t *testing.T) {
+	tests := []struct {
+		name   string
+		config Dataplane
+		starts bool
+	}{
+		{"the embedded one is", Dataplane{Type: Embedded}, true},
+		{"one that a DaemonSet runs is not", Dataplane{Type: Embedded, External: true}, false},
+		{"VPP is not", Dataplane{Type: VPP}, false},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			log := slog.New(slog.DiscardHandler)
+			if s := newSouthbound(Config{Dataplane: tt.config}, log, newHealth("", log)); (s.embedded != nil) != tt.starts {
+				t.Errorf("the agent starts a dataplane: %v, want %v", !tt.starts, tt.starts)
+			}
+		})
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"go.etcd.io/bbolt"
@@ -26,6 +27,8 @@ const (
 	attachmentsBucket  = "attachments"
 	leasesBucket       = "leases"
 	networksBucket     = "networks"
+	devicesBucket      = "devices"
+	clusterBucket      = "cluster"
 	appliedBucket      = "applied"
 	transactionsBucket = "transactions"
 )
@@ -34,12 +37,13 @@ const (
 // this one.
 const debtKey = "owes"
 
-var allBuckets = []string{metaBucket, attachmentsBucket, leasesBucket, networksBucket, appliedBucket, transactionsBucket, eventloop.RecordsBucket}
+var allBuckets = []string{metaBucket, attachmentsBucket, leasesBucket, networksBucket, devicesBucket, clusterBucket, appliedBucket, transactionsBucket, eventloop.RecordsBucket}
 
 // State is the file of everything durable. It belongs to one agent at a time.
 type State struct {
 	db           *bbolt.DB
 	path         string
+	saving       sync.Mutex // one Save at a time: what rides along is counted between its transaction and its end
 	journal      *journal
 	transactions *transactions
 
@@ -81,8 +85,11 @@ func (s *State) Close() error {
 	return errors.Join(s.Save(context.Background(), nil), s.db.Close())
 }
 
-// Save makes values durable, all or none, before it returns. It is the event loop's durable step.
+// Save makes values durable, all or none, before it returns. It is the event loop's durable step, and may be called by
+// others at the same time.
 func (s *State) Save(ctx context.Context, saved []eventloop.Saved) error {
+	s.saving.Lock()
+	defer s.saving.Unlock()
 	if err := ctx.Err(); err != nil {
 		return err
 	}

@@ -3,11 +3,13 @@ package agent
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -137,6 +139,7 @@ func TestTheHolderOfTheFileIsNamed(t *testing.T) {
 	}
 }
 
+// rows: CIL-09
 func TestAnEntryThatCannotBeReadDoesNotHideTheOthers(t *testing.T) {
 	s := openState(t, filepath.Join(t.TempDir(), "state.db"))
 	save(t, s, eventloop.Saved{Bucket: leasesBucket, Key: "a", Value: 7}, eventloop.Saved{Bucket: leasesBucket, Key: "b", Value: "two"})
@@ -168,6 +171,37 @@ func TestAppliedValuesRideAlongWithTheNextSave(t *testing.T) {
 	}
 	if fmt.Sprint(refs) != "[k/b]" {
 		t.Errorf("got %v", refs)
+	}
+}
+
+func TestSeveralMaySaveAtOnce(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "state.db")
+	s := openState(t, path)
+	const savers, each = 8, 50
+	var all sync.WaitGroup
+	for saver := range savers {
+		all.Go(func() {
+			for n := range each {
+				entry := kvscheduler.JournalEntry{Ref: fmt.Sprintf("vpp.route/%d-%d", saver, n), V: []byte("{}")}
+				if err := errors.Join(s.journal.Append([]kvscheduler.JournalEntry{entry}), s.Save(t.Context(), nil)); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	kept := 0
+	for _, err := range openState(t, path).journal.Load() {
+		if err != nil {
+			t.Fatal(err)
+		}
+		kept++
+	}
+	if kept != savers*each {
+		t.Errorf("%d of %d applied values are there after reopening", kept, savers*each)
 	}
 }
 

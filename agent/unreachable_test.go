@@ -12,10 +12,11 @@ import (
 	"golang.org/x/net/ipv6"
 
 	"github.com/weftnet/weft/internal/netnstest"
+	"github.com/weftnet/weft/test/programs"
 )
 
 func TestAnAddressOfThePoolThatNobodyHasIsUnreachableAtOnce(t *testing.T) {
-	l := newLab(t, build(t))
+	l := newLab(t, programs.Build(t))
 	p := l.pod("a")
 	l.cni("ADD", p, nil)
 	for _, tt := range []struct{ from, netns, to, want string }{

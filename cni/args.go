@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 
 	"github.com/containernetworking/cni/pkg/ns"
@@ -40,7 +41,7 @@ const maxSubdomain = 253
 func parseArgs(text string) (*envArgs, error) {
 	var args envArgs
 	if err := types.LoadArgs(text, &args); err != nil {
-		return nil, environment("CNI_ARGS: " + strings.TrimPrefix(err.Error(), "ARGS: "))
+		return nil, environment("CNI_ARGS: " + withoutValues(strings.TrimPrefix(err.Error(), "ARGS: "), text))
 	}
 	namespace, name, uid := string(args.K8S_POD_NAMESPACE), string(args.K8S_POD_NAME), string(args.K8S_POD_UID)
 	switch {
@@ -54,6 +55,15 @@ func parseArgs(text string) (*envArgs, error) {
 		return nil, environment(fmt.Sprintf("CNI_ARGS: K8S_POD_UID %.80q is no UID", uid))
 	}
 	return &args, nil
+}
+
+// withoutValues leaves the values of args out of an error that quotes them: who misspells a key may have put anything there.
+func withoutValues(message, args string) string {
+	for pair := range strings.SplitSeq(args, ";") {
+		key, _, _ := strings.Cut(pair, "=")
+		message = strings.ReplaceAll(message, strconv.Quote(pair), strconv.Quote(key))
+	}
+	return message
 }
 
 func (a *envArgs) pod() *weftv1.Pod {

@@ -7,6 +7,7 @@ import (
 	"github.com/containernetworking/cni/pkg/skel"
 )
 
+// rows: CAL-05, IPM-04
 func TestArgsOfThePod(t *testing.T) {
 	const pod = "K8S_POD_NAMESPACE=shop;K8S_POD_NAME=cart-0.x"
 	tests := []struct{ name, args, want string }{
@@ -32,6 +33,14 @@ func TestArgsOfThePod(t *testing.T) {
 				t.Errorf("%q, want %q", got, tt.want)
 			}
 		})
+	}
+}
+
+func TestAnErrorOfArgsShowsNoValue(t *testing.T) {
+	for _, args := range []string{"TOKEN=hush", "A=b;TOKEN=hush", `TOKEN="hush`, "TOKEN==hush", "TOKEN=hush=", "TOKEN=\x01hush"} {
+		if _, err := parseArgs(args); err == nil || !strings.Contains(err.Error(), "TOKEN") || strings.Contains(err.Error(), "hush") {
+			t.Errorf("%q: %v", args, err)
+		}
 	}
 }
 

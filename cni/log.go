@@ -2,10 +2,11 @@ package cni
 
 import (
 	"fmt"
-	"io"
 	"io/fs"
 	"log/slog"
 	"os"
+	"path/filepath"
+	"strings"
 	"time"
 
 	"gopkg.in/natefinch/lumberjack.v2"
@@ -20,7 +21,7 @@ const (
 // log is what the plugin writes beside its answer: nothing, unless the configuration names a file.
 type log struct {
 	*slog.Logger
-	file io.Closer
+	file *lumberjack.Logger // nil: there is none
 }
 
 func openLog(c *conf) *log {
@@ -38,6 +39,31 @@ func openLog(c *conf) *log {
 func (l *log) close() {
 	if l.file != nil {
 		_ = l.file.Close()
+		trim(l.file.Filename)
+	}
+}
+
+// rotated is how the library stamps the name of a file that it has rotated away.
+const rotated = "2006-01-02T15-04-05.000"
+
+// trim removes all but the youngest files that were rotated away. The library does so in the background, and a process as
+// short as this one ends before.
+func trim(path string) {
+	entries, err := os.ReadDir(filepath.Dir(path))
+	if err != nil {
+		return
+	}
+	extension := filepath.Ext(path)
+	stem := strings.TrimSuffix(filepath.Base(path), extension) + "-"
+	var old []string // oldest first, as their names are in order
+	for _, e := range entries {
+		stamp, ours := strings.CutPrefix(strings.TrimSuffix(e.Name(), extension), stem)
+		if _, err := time.Parse(rotated, stamp); ours && err == nil {
+			old = append(old, filepath.Join(filepath.Dir(path), e.Name()))
+		}
+	}
+	for _, name := range old[:max(0, len(old)-logBackups)] {
+		_ = os.Remove(name) // another one's process may have been first
 	}
 }
 

@@ -15,6 +15,7 @@ const (
 	mostStart = 20 * time.Millisecond
 )
 
+// rows: MEM-06, AWS-41
 func TestThePluginStaysSmall(t *testing.T) {
 	info, err := os.Stat(filepath.Join(binaries, "weft-cni"))
 	if err != nil {
@@ -37,6 +38,7 @@ func TestThePluginStaysSmall(t *testing.T) {
 }
 
 // TestThePluginStartsFast takes the fastest of many starts, as the machine may be busy.
+// rows: MEM-06
 func TestThePluginStartsFast(t *testing.T) {
 	fastest := time.Hour
 	for range 50 {

@@ -95,6 +95,7 @@ func TestADeleteThatHangsIsQueued(t *testing.T) {
 	}
 }
 
+// rows: CIL-19
 func TestAFullQueueIsTryAgain(t *testing.T) {
 	c := callIn(t.TempDir())
 	if err := os.MkdirAll(c.conf.DeleteQueue, 0o700); err != nil {

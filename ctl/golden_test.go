@@ -35,10 +35,11 @@ func answer(t *testing.T, replies ctltest.Replies, args ...string) (string, int,
 	return strings.ReplaceAll(out.String(), socket, "SOCKET"), code, agent
 }
 
+// rows: MEM-13
 func TestWhatOperatorsSee(t *testing.T) {
 	commands := []string{
 		"status", "attachments", "events", "transactions", "transactions 1", "transactions 2", "transactions 3 --ops",
-		"objects", "why vpp.route/x", "addresses", "resync",
+		"objects", "why vpp.route/x", "addresses", "devices", "resync",
 	}
 	var b strings.Builder
 	for _, command := range commands {
@@ -54,7 +55,7 @@ func TestWhatOperatorsSee(t *testing.T) {
 func TestWhatToolsRead(t *testing.T) {
 	for _, format := range []string{"json", "yaml"} {
 		var b strings.Builder
-		for _, command := range []string{"status", "attachments", "events", "transactions", "objects", "why x", "addresses", "resync"} {
+		for _, command := range []string{"status", "attachments", "events", "transactions", "objects", "why x", "addresses", "devices", "resync"} {
 			got, code, _ := answer(t, ctltest.Sample(now), append(strings.Fields(command), "-o", format)...)
 			if code != 0 {
 				t.Errorf("%s: exit code %d", command, code)
@@ -68,7 +69,7 @@ func TestWhatToolsRead(t *testing.T) {
 func TestAnIdleAgentSaysSo(t *testing.T) {
 	empty := ctltest.Sample(now)
 	empty.Attachments, empty.Events, empty.Transactions = nil, nil, nil
-	empty.Objects, empty.Addresses, empty.State.Conditions = nil, nil, nil
+	empty.Objects, empty.Addresses, empty.Devices, empty.State.Conditions = nil, nil, nil, nil
 	for command, want := range map[string]string{
 		"attachments":    "no pod is wired\n",
 		"events":         "no event was handled\n",
@@ -76,6 +77,7 @@ func TestAnIdleAgentSaysSo(t *testing.T) {
 		"objects":        "no object is desired\n",
 		"objects x":      "no object has a key that begins with \"x\"\n",
 		"addresses":      "there is no pool\n\nall addresses are free\n",
+		"devices":        "memifs: 0 free, kubelet does not know them\n\nnothing is allocated\n",
 	} {
 		replies := empty
 		replies.Attachments = ctltest.Replies{}.Attachments

@@ -47,19 +47,28 @@ func command() *cobra.Command {
 		Version:       version.String(),
 		SilenceUsage:  true,
 		SilenceErrors: true,
-		Args:          cobra.NoArgs,
+		Args:          noArgs,
+		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.SetVersionTemplate("{{.Version}}\n")
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
-	root.AddCommand(runCommand(), checkConfigCommand(), healthCommand())
+	root.AddCommand(runCommand(), checkConfigCommand(), healthCommand(), installCommand(), uninstallCommand())
 	return root
+}
+
+// noArgs refuses words that are no flags, and commands that do not exist.
+func noArgs(cmd *cobra.Command, args []string) error {
+	if err := cobra.NoArgs(cmd, args); err != nil {
+		return usageError{err}
+	}
+	return nil
 }
 
 // configured adds the flags of the configuration to a command and runs it with what came of them.
 func configured(cmd *cobra.Command, run func(cmd *cobra.Command, config agent.Config) error) *cobra.Command {
 	var shown agent.Config // for the help text; the values are read anew
 	var file string
-	cmd.Args = cobra.NoArgs
+	cmd.Args = noArgs
 	cmd.Flags().StringVarP(&file, "config", "c", "", "configuration file (YAML); every key is also a flag and an environment variable WEFT_...")
 	shown.Flags(cmd.Flags())
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -98,14 +107,19 @@ func checkConfigCommand() *cobra.Command {
 
 func healthCommand() *cobra.Command {
 	var socket string
+	var alive bool
 	cmd := &cobra.Command{
 		Use:   "health",
 		Short: "Ask a running agent whether it can wire pods; exit code 0 if so (for exec probes)",
-		Args:  cobra.NoArgs,
+		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if alive {
+				return agent.Alive(cmd.Context(), socket)
+			}
 			return agent.Healthy(cmd.Context(), socket)
 		},
 	}
 	cmd.Flags().StringVar(&socket, "socket", "/run/weft/agent.sock", "socket of the agent")
+	cmd.Flags().BoolVar(&alive, "alive", false, "ask only whether it answers, as a liveness probe does")
 	return cmd
 }

@@ -9,16 +9,13 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
-	"runtime/debug"
 	"syscall"
 
 	"github.com/spf13/cobra"
 
+	"github.com/weftnet/weft/internal/version"
 	"github.com/weftnet/weft/vswitch"
 )
-
-// version is set by the linker in a release.
-var version = ""
 
 // Exit codes: 1 the dataplane failed or could not start, 2 the command line is wrong.
 const (
@@ -68,7 +65,7 @@ func command(stderr io.Writer) *cobra.Command {
 		Short: "A userspace dataplane that serves VPP's binary API",
 		Long: "weft-vswitch forwards packets between the interfaces that its clients make over VPP's binary API.\n" +
 			"It logs to standard error, ends on SIGTERM or SIGINT taking its interfaces with it, and ignores SIGHUP.",
-		Version:       versionText(),
+		Version:       version.String(),
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Args: func(_ *cobra.Command, args []string) error {
@@ -97,6 +94,7 @@ func (o *options) run(ctx context.Context, stderr io.Writer) error {
 		return fmt.Errorf("%w: --workers must be at least 1 and --api-socket a path", errUsage)
 	}
 	vswitch.TuneMemory()
+	vswitch.TuneThreads(o.workers)
 	return vswitch.Run(ctx, vswitch.Config{APISocket: o.socket, Workers: o.workers, Log: log})
 }
 
@@ -113,14 +111,4 @@ func (o *options) logger(stderr io.Writer) (*slog.Logger, error) {
 		return slog.New(slog.NewJSONHandler(stderr, config)), nil
 	}
 	return nil, fmt.Errorf("%w: --log-format %q: want text or json", errUsage, o.logFormat)
-}
-
-func versionText() string {
-	if version != "" {
-		return version
-	}
-	if info, ok := debug.ReadBuildInfo(); ok {
-		return info.Main.Version
-	}
-	return "(unknown)"
 }

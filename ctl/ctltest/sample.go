@@ -21,6 +21,7 @@ func Sample(now time.Time) Replies {
 		Objects:      sampleObjects(ago),
 		Why:          &weftv1.WhyReply{Lines: []string{"vpp.route/weft:pods/ip4/10.1.0.3/32: pending", "  waits for vpp.interface/weft-2-eth0"}},
 		Addresses:    sampleAddresses(ago),
+		Devices:      sampleDevices(ago),
 		Resync:       &weftv1.ResyncReply{Event: 3},
 		Configure:    &weftv1.ConfigureReply{Event: 4, Dropped: []string{"vpp.route/x: no such VRF"}},
 	}
@@ -128,4 +129,17 @@ func sampleAddresses(ago agoFunc) *weftv1.AddressesReply {
 			{Pool: "default4", Address: "10.1.0.4", State: "cooling", Holder: "weft/c0ffee000004/eth0", Since: ago(9 * time.Second), FreeAt: ago(-21 * time.Second)},
 		},
 	}
+}
+
+func sampleDevices(ago agoFunc) *weftv1.DevicesReply {
+	return &weftv1.DevicesReply{Registered: true, Free: 97, Allocations: []*weftv1.Allocation{
+		{
+			Id: "k3Jd82hsQ01mPz7LwXyB", Socket: 1, Devices: []string{"memif-0", "memif-1"}, Directory: "/run/weft/memif/k3Jd82hsQ01mPz7LwXyB",
+			Created: ago(186 * time.Second), Pod: &weftv1.Pod{Namespace: "default", Name: "a", Uid: "uid-a"}, Container: "vnf",
+		},
+		{
+			Id: "Zq9TtR5v3nB8cE1aYf4G", Socket: 2, Devices: []string{"memif-2"}, Directory: "/run/weft/memif/Zq9TtR5v3nB8cE1aYf4G",
+			Created: ago(2 * time.Second),
+		},
+	}}
 }

@@ -25,6 +25,7 @@ type Replies struct {
 	Objects      *weftv1.ObjectsReply
 	Why          *weftv1.WhyReply
 	Addresses    *weftv1.AddressesReply
+	Devices      *weftv1.DevicesReply
 	Resync       *weftv1.ResyncReply
 	Configure    *weftv1.ConfigureReply
 
@@ -132,6 +133,11 @@ func (a *Agent) Why(ctx context.Context, req *weftv1.WhyRequest) (*weftv1.WhyRep
 // Addresses answers.
 func (a *Agent) Addresses(ctx context.Context, req *weftv1.AddressesRequest) (*weftv1.AddressesReply, error) {
 	return a.replies.Addresses, a.hear(ctx, req)
+}
+
+// Devices answers.
+func (a *Agent) Devices(ctx context.Context, req *weftv1.DevicesRequest) (*weftv1.DevicesReply, error) {
+	return a.replies.Devices, a.hear(ctx, req)
 }
 
 // Configure answers.

@@ -1,0 +1,127 @@
+package agent
+
+import (
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/weftnet/weft/internal/netnstest"
+	v1 "github.com/weftnet/weft/k8s/api/v1"
+	"github.com/weftnet/weft/k8s/k8stest"
+	"github.com/weftnet/weft/test/node"
+	"github.com/weftnet/weft/test/programs"
+)
+
+// clusterLab is a node of a cluster, with ranges of addresses.
+func clusterLab(t *testing.T) (*lab, *k8stest.Server) {
+	t.Helper()
+	netnstest.RequireTap(t)
+	server := k8stest.New(t)
+	server.Put("nodes", &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: node.Name, UID: "node-uid"},
+		Spec:       corev1.NodeSpec{PodCIDR: "10.8.0.0/24", PodCIDRs: []string{"10.8.0.0/24", "fd00:8::/64"}},
+	})
+	server.Put("customnetworks.contivpp.io", &v1.CustomNetwork{
+		ObjectMeta: metav1.ObjectMeta{Name: "blue"}, Spec: v1.CustomNetworkSpec{Type: v1.L2, CIDRs: []v1.CIDR{"10.5.0.0/24"}},
+	})
+	file := filepath.Join(t.TempDir(), "kubeconfig")
+	config := api.NewConfig()
+	config.Clusters["it"] = &api.Cluster{Server: server.Connection().Host}
+	config.Contexts["it"] = &api.Context{Cluster: "it"}
+	config.CurrentContext = "it"
+	if err := clientcmd.WriteToFile(*config, file); err != nil {
+		t.Fatal(err)
+	}
+	return newLabWith(t, programs.Build(t), node.Options{Kubeconfig: file}), server
+}
+
+// put makes a pod known to the API server.
+func (l *lab) put(server *k8stest.Server, p *node.Pod, annotations map[string]string) {
+	server.Put("pods", &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "lab", Name: p.Name, UID: types.UID("uid-" + p.Name), Annotations: annotations},
+		Spec:       corev1.PodSpec{NodeName: node.Name},
+	})
+}
+
+// eventually tries until it is true.
+func (l *lab) eventually(what string, try func() bool) {
+	l.Helper()
+	deadline, tick := time.After(20*time.Second), time.NewTicker(50*time.Millisecond)
+	defer tick.Stop()
+	for !try() {
+		select {
+		case <-deadline:
+			l.Fatalf("not within 20 s: %s", what)
+		case <-tick.C:
+		}
+	}
+}
+
+// fails executes ADD for a pod and gives what the plugin printed, which must be an error.
+func (l *lab) fails(p *node.Pod) string {
+	l.Helper()
+	cmd := exec.CommandContext(l.Context(), l.Program("weft-cni"))
+	cmd.Env = append(os.Environ(), "CNI_COMMAND=ADD", "CNI_CONTAINERID="+p.ContainerID, "CNI_NETNS="+p.Netns,
+		"CNI_IFNAME=eth0", "CNI_PATH=/", "CNI_ARGS=IgnoreUnknown=1;K8S_POD_NAMESPACE=lab;K8S_POD_NAME="+p.Name)
+	cmd.Stdin = strings.NewReader(string(l.netconf(nil)))
+	out, err := cmd.Output()
+	if err == nil {
+		l.Errorf("ADD of %s succeeded: %s", p.Name, out)
+	}
+	return string(out)
+}
+
+// rows: AWS-33, AWS-41
+func TestANodeOfAClusterIsToldByItsAPIServer(t *testing.T) {
+	l, server := clusterLab(t)
+	l.eventually("the network of the cluster is the node's", func() bool { return len(l.logged("the cluster is known")) > 0 })
+	a := l.pod("a")
+	l.put(server, a, map[string]string{"contivpp.io/custom-if": "b1/tap/blue"})
+	result := l.cni("ADD", a, nil)
+	addresses := l.addresses(result)
+	if len(addresses) != 3 || !netip.MustParsePrefix("10.8.0.0/24").Contains(addresses[0]) || !netip.MustParsePrefix("10.5.0.0/24").Contains(addresses[2]) {
+		t.Errorf("ADD gave %v: want one of each of the node's ranges, and one of network blue", addresses)
+	}
+
+	server.Put("weftconfigs.contivpp.io", &v1.WeftConfig{ObjectMeta: metav1.ObjectMeta{Name: "default"}, Spec: v1.WeftConfigSpec{Paused: true}})
+	b := l.pod("b")
+	l.put(server, b, nil)
+	var said string
+	l.eventually("the pause holds pods up", func() bool {
+		said = l.fails(b)
+		return strings.Contains(said, `"code": 11`)
+	})
+	server.Remove("weftconfigs.contivpp.io", "", "default")
+	l.eventually("the pause ends", func() bool {
+		return exec.CommandContext(t.Context(), l.Program("weftctl"), "--socket", l.Socket(), "status").Run() == nil
+	})
+
+	server.Go() // the API server is away, and the agent starts anew
+	l.restartAfter(func(string) error { return nil })
+	if operations := l.resyncs(); len(operations) > 0 {
+		t.Errorf("without its API server the new agent's resync did %v", operations)
+	}
+	l.check(a, result)
+	if said := l.fails(b); !strings.Contains(said, `"code": 11`) || !strings.Contains(said, "no answer of the API server") {
+		t.Errorf("a pod of which nothing is known was refused so: %s", said)
+	}
+	server.Come()
+	l.eventually("the API server is back", func() bool { return len(l.logged("the cluster is known")) > 1 })
+	l.cni("ADD", b, nil)
+	l.cni("DEL", a, nil)
+	l.cni("DEL", b, nil)
+	// Pods, the pause and the node's heartbeats are no news of networks: one event for each agent.
+	if set := l.logged("(from cluster)"); len(set) != 2 {
+		t.Errorf("networks were set %d times: %q", len(set), set)
+	}
+}

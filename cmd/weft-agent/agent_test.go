@@ -1,0 +1,59 @@
+package main
+
+import (
+	"context"
+	"net"
+	"strings"
+
+	"github.com/rogpeppe/go-internal/testscript"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/health"
+	"google.golang.org/grpc/health/grpc_health_v1"
+
+	weftv1 "github.com/weftnet/weft/proto/weft/v1"
+)
+
+// played is an agent that serves pods and has wired some, or, as "-", none because it is not ready.
+type played struct {
+	weftv1.UnimplementedRemoteCNIServer
+	weftv1.UnimplementedOperationsServer
+	pods []string
+}
+
+func (*played) Status(context.Context, *weftv1.StatusRequest) (*weftv1.StatusReply, error) {
+	return &weftv1.StatusReply{}, nil
+}
+
+func (p *played) Attachments(context.Context, *weftv1.AttachmentsRequest) (*weftv1.AttachmentsReply, error) {
+	reply := &weftv1.AttachmentsReply{}
+	for _, pod := range p.pods {
+		namespace, name, _ := strings.Cut(pod, "/")
+		reply.Attachments = append(reply.Attachments, &weftv1.AttachmentInfo{
+			Attachment: &weftv1.Attachment{ContainerId: "c0ffee", IfName: "eth0"},
+			Pod:        &weftv1.Pod{Namespace: namespace, Name: name},
+		})
+	}
+	return reply, nil
+}
+
+func playAgent(ts *testscript.TestScript, _ bool, args []string) {
+	listener, err := net.Listen("unix", ts.MkAbs("agent.sock"))
+	ts.Check(err)
+	server, agent := grpc.NewServer(), &played{pods: args}
+	weftv1.RegisterRemoteCNIServer(server, agent)
+	weftv1.RegisterOperationsServer(server, agent)
+	said := health.NewServer()
+	if len(args) == 1 && args[0] == "-" {
+		said.SetServingStatus("", grpc_health_v1.HealthCheckResponse_NOT_SERVING)
+	}
+	grpc_health_v1.RegisterHealthServer(server, said)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = server.Serve(listener) // until it is stopped
+	}()
+	ts.Defer(func() {
+		server.Stop()
+		<-done
+	})
+}

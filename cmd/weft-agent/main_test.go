@@ -1,0 +1,71 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+// plugin is the directory of the real weft-cni, built for this run. Its version is that of the test binary, as neither is stamped.
+var plugin string
+
+func TestMain(m *testing.M) {
+	testscript.Main(withPlugin{m}, map[string]func(){"weft-agent": main})
+}
+
+type withPlugin struct{ *testing.M }
+
+func (w withPlugin) Run() int {
+	dir, err := os.MkdirTemp("", "weft-agent")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	plugin = dir
+	build := exec.Command("go", "build", "-buildvcs=false", "-tags", "grpcnotrace", "-o", filepath.Join(dir, "weft-cni"), "../weft-cni")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		fmt.Fprintf(os.Stderr, "build weft-cni: %v\n%s", err, out)
+		return 1
+	}
+	return w.M.Run()
+}
+
+// TestScripts runs weft-agent as an operator does. The commands beside testscript's own:
+//
+//	agent [POD...]   play an agent that has wired these pods
+//	await FILE       wait until a file is there
+func TestScripts(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Dir:                 "testdata/script",
+		RequireExplicitExec: true,
+		Deadline:            time.Now().Add(time.Minute),
+		Setup: func(env *testscript.Env) error {
+			env.Setenv("PLUGIN", plugin)
+			return nil
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"agent": playAgent, "await": await},
+	})
+}
+
+func await(ts *testscript.TestScript, neg bool, args []string) {
+	deadline := time.After(20 * time.Second)
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		if _, err := os.Lstat(ts.MkAbs(args[0])); (err != nil) == neg {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-deadline:
+			ts.Fatalf("%s: not in time", args[0])
+		}
+	}
+}

@@ -1,0 +1,139 @@
+package install
+
+import (
+	"encoding/json"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/containernetworking/cni/libcni"
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/weftnet/weft/cni/cnitest"
+)
+
+const calico = `{
+  "name": "k8s-pod-network", "cniVersion": "0.3.1", "vendor": {"kept": [1, 2.50, "<&>"]},
+  "plugins": [
+    {"type": "calico", "log_level": "info", "mtu": 1440, "ipam": {"type": "calico-ipam"}},
+    {"type": "portmap", "snat": true, "capabilities": {"portMappings": true}}
+  ]
+}`
+
+// meaning is what a text of JSON says, without the order of keys.
+func meaning(t *testing.T, text string) any {
+	t.Helper()
+	var v any
+	if err := json.Unmarshal([]byte(text), &v); err != nil {
+		t.Fatalf("%v in %s", err, text)
+	}
+	return v
+}
+
+func TestAnotherCNIsListIsExtendedAndGivenBack(t *testing.T) {
+	n := newNode(t, cnitest.Serve)
+	path := n.write("net.d/10-calico.conflist", calico)
+	for range 2 { // the second time changes nothing
+		n.install(chainedTo(path))
+		conf, err := libcni.ConfListFromFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if last := conf.Plugins[len(conf.Plugins)-1].Network; len(conf.Plugins) != 3 || last.Type != "weft-cni" {
+			t.Errorf("%d plugins, the last one is %s", len(conf.Plugins), last.Type)
+		}
+	}
+	if got := n.entries("net.d"); got != "10-calico.conflist" {
+		t.Errorf("net.d: %s", got)
+	}
+	o := n.options()
+	o.Extend = path
+	if err := Uninstall(t.Context(), o, noPods, &n.out); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(meaning(t, calico), meaning(t, n.read("net.d/10-calico.conflist"))); diff != "" {
+		t.Errorf("after Weft the list is not what it was (-before +after):\n%s", diff)
+	}
+	if n.entries("bin") != "" {
+		t.Errorf("left: %s", n.entries("bin"))
+	}
+}
+
+func TestAListKeepsItsMode(t *testing.T) {
+	n := newNode(t, cnitest.Serve)
+	path := n.write("net.d/10-calico.conflist", calico)
+	if err := os.Chmod(path, 0o640); err != nil {
+		t.Fatal(err)
+	}
+	n.install(chainedTo(path))
+	if info, err := os.Stat(path); err != nil || info.Mode() != 0o640 {
+		t.Errorf("mode %v (%v)", info.Mode(), err)
+	}
+}
+
+func TestListsThatCannotBeExtended(t *testing.T) {
+	tests := []struct{ name, content, why string }{
+		{"not there", "", "has not written it"},
+		{"half written", calico[:50], "no list of plugins"},
+		{"no list", `{"name":"x","type":"bridge"}`, "the key plugins holds none"},
+		{"a list without a name", `{"plugins":[{"type":"bridge"}]}`, "the key name"},
+		{"an empty one", `{"name":"x","plugins":[]}`, "no plugin before Weft's"},
+		{"Weft's own", `{"name":"weft","plugins":[{"type":"weft-cni"}]}`, "no plugin before Weft's"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			n := newNode(t, cnitest.Serve)
+			path := n.path("net.d/10-x.conflist")
+			if tt.content != "" {
+				n.write("net.d/10-x.conflist", tt.content)
+			}
+			err := n.installer(chainedTo(path), impatient).run(t.Context())
+			if err == nil || !strings.Contains(err.Error(), tt.why) || !strings.Contains(err.Error(), path) {
+				t.Errorf("error %v, want it to say %q", err, tt.why)
+			}
+			if tt.content != "" && n.read("net.d/10-x.conflist") != tt.content {
+				t.Error("it was changed")
+			}
+		})
+	}
+}
+
+func TestAStaleObjectIsReplacedAndComesLast(t *testing.T) {
+	n := newNode(t, cnitest.Serve)
+	stale := `{"name":"x","cniVersion":"1.0.0","plugins":[{"type":"bridge"},{"type":"weft-cni","mode":"chained","socket":"/old"},{"type":"portmap"}]}`
+	path := n.write("net.d/10-x.conflist", stale)
+	n.install(chainedTo(path))
+	conf, err := libcni.ConfListFromFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var chain []string
+	for _, p := range conf.Plugins {
+		chain = append(chain, p.Network.Type)
+	}
+	if got := strings.Join(chain, " "); got != "bridge portmap weft-cni" || strings.Contains(n.read("net.d/10-x.conflist"), "/old") {
+		t.Errorf("chain %s:\n%s", got, n.read("net.d/10-x.conflist"))
+	}
+}
+
+func FuzzListsOfOthersKeepWhatTheySay(f *testing.F) {
+	f.Add([]byte(calico))
+	f.Add([]byte(`{"name":"x","plugins":[{"type":"bridge"},{"type":"weft-cni"},7,null]}`))
+	ours := object{Type: program, Mode: Chained, Socket: "/s", DeleteQueue: "/q"}
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		_, with, err := extended(raw, ours)
+		if err != nil {
+			return
+		}
+		if _, again, err := extended(with, ours); err != nil || string(again) != string(with) {
+			t.Fatalf("extending twice is not extending once (%v):\n%s\n%s", err, with, again)
+		}
+		without, changed, err := reduced(with)
+		if err != nil || !changed {
+			t.Fatalf("cannot be given back: %v", err)
+		}
+		if had, _, err := reduced(raw); err != nil || cmp.Diff(meaning(t, string(had)), meaning(t, string(without))) != "" {
+			t.Fatalf("it is not what it was (%v):\n%s\n%s", err, raw, without)
+		}
+	})
+}

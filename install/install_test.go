@@ -1,0 +1,233 @@
+package install
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/containernetworking/cni/libcni"
+
+	"github.com/weftnet/weft/cni/cnitest"
+)
+
+func TestAFreshNodeGetsProgramLinkAndConfiguration(t *testing.T) {
+	n := newNode(t, cnitest.Serve)
+	n.install()
+	if got, want := n.entries("bin"), "weft-cni weft-ipam"; got != want {
+		t.Errorf("programs %q, want %q", got, want)
+	}
+	if got, want := n.entries("net.d"), "10-weft.conflist"; got != want {
+		t.Errorf("configurations %q, want %q", got, want)
+	}
+	if target, err := os.Readlink(n.path("bin/weft-ipam")); target != "weft-cni" {
+		t.Errorf("weft-ipam leads to %q (%v)", target, err)
+	}
+	for path, mode := range map[string]os.FileMode{"bin/weft-cni": 0o755, "net.d/10-weft.conflist": 0o600} {
+		if info, err := os.Stat(n.path(path)); err != nil || info.Mode() != mode {
+			t.Errorf("%s: %v (%v), want mode %v", path, info.Mode(), err, mode)
+		}
+	}
+	conf, err := libcni.ConfListFromBytes([]byte(n.read("net.d/10-weft.conflist")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if conf.CNIVersion != "1.1.0" || conf.Name != "weft" || conf.Plugins[0].Network.Type != "weft-cni" {
+		t.Errorf("the runtime reads %s %s %+v", conf.CNIVersion, conf.Name, conf.Plugins[0].Network)
+	}
+	if err := libcni.NewCNIConfig([]string{n.path("bin")}, nil).GetStatusNetworkList(t.Context(), conf); err != nil {
+		t.Errorf("STATUS by the runtime's library: %v", err)
+	}
+}
+
+func TestWhatIsAsItShouldBeIsNotWritten(t *testing.T) {
+	n := newNode(t, cnitest.Serve)
+	n.install()
+	before := map[string]os.FileInfo{}
+	paths := []string{"bin/weft-cni", "bin/weft-ipam", "net.d/10-weft.conflist"}
+	for _, p := range paths {
+		before[p], _ = os.Lstat(n.path(p))
+	}
+	n.agent.Behave(cnitest.Starting) // nor is the agent needed for nothing
+	n.install(impatient)
+	for _, p := range paths {
+		if after, err := os.Lstat(n.path(p)); err != nil || !os.SameFile(before[p], after) || !before[p].ModTime().Equal(after.ModTime()) {
+			t.Errorf("%s was written again (%v)", p, err)
+		}
+	}
+}
+
+func TestTheConfigurationWaitsForTheAgent(t *testing.T) {
+	tests := []struct {
+		name      string
+		behaviour []cnitest.Behaviour
+		why       string
+	}{
+		{"none is there", nil, "not reachable"},
+		{"it is starting", []cnitest.Behaviour{cnitest.Starting}, "resync under way"},
+		{"it hangs", []cnitest.Behaviour{cnitest.Hang}, "did not answer"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			n := newNode(t, tt.behaviour...)
+			err := n.installer(impatient).run(t.Context())
+			if err == nil || !strings.Contains(err.Error(), n.path("net.d/10-weft.conflist")+" is not written") || !strings.Contains(err.Error(), tt.why) {
+				t.Errorf("error %v, want it to say %q", err, tt.why)
+			}
+			if n.has("net.d/10-weft.conflist") || !n.has("bin/weft-cni") {
+				t.Errorf("net.d: %q, bin: %q", n.entries("net.d"), n.entries("bin"))
+			}
+		})
+	}
+}
+
+func TestTheConfigurationComesWhenTheAgentIsReady(t *testing.T) {
+	n := newNode(t, cnitest.Starting)
+	done := make(chan error, 1)
+	i := n.installer()
+	go func() { done <- i.run(t.Context()) }()
+	n.eventually("the reason is said", func() bool { return strings.Contains(n.log.String(), "resync under way") })
+	if n.has("net.d/10-weft.conflist") {
+		t.Error("the configuration is there before the agent is ready")
+	}
+	n.agent.Behave(cnitest.Serve)
+	if err := <-done; err != nil || !n.has("net.d/10-weft.conflist") {
+		t.Errorf("error %v, net.d: %q", err, n.entries("net.d"))
+	}
+}
+
+func TestAProgramThatDoesNotRunHereTakesNobodysPlace(t *testing.T) {
+	script := func(n *node, text string) func(*Options) {
+		n.write("run/weft-cni", text)
+		return func(o *Options) { o.Source = n.path("run") }
+	}
+	const versions = `echo '{"cniVersion":"1.1.0","supportedVersions":["0.4.0","1.0.0"]}'`
+	tests := []struct{ name, program, why string }{
+		{"no program at all", "text", "does not run here"},
+		{"it fails", "#!/bin/sh\necho broken >&2; exit 3\n", "broken"},
+		{"another build", "#!/bin/sh\necho weft v0.0.1\n", `says "weft v0.0.1"`},
+		{"it does not know VERSION", "#!/bin/sh\necho " + thisBuild + "\n", "names no versions"},
+		{"too old for the configuration", "#!/bin/sh\n[ -n \"$CNI_COMMAND\" ] || { echo " + thisBuild + "; exit; }\n" + versions + "\n", "does not speak CNI 1.1.0"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			n := newNode(t, cnitest.Serve)
+			n.install()
+			before := n.read("bin/weft-cni")
+			err := n.installer(script(n, tt.program)).run(t.Context())
+			if err == nil || !strings.Contains(err.Error(), tt.why) || strings.Contains(err.Error(), "\n") {
+				t.Errorf("error %v, want a line with %q", err, tt.why)
+			}
+			if n.read("bin/weft-cni") != before || n.entries("bin") != "weft-cni weft-ipam" {
+				t.Errorf("the program that ran is gone; bin: %q", n.entries("bin"))
+			}
+		})
+	}
+}
+
+func TestAnUpgradeReplacesARunningProgram(t *testing.T) {
+	n := newNode(t, cnitest.Serve)
+	n.install()
+	old, err := os.Open(n.path("bin/weft-cni")) // as the kernel has it while it runs
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer old.Close()
+	n.install(next)
+	if said, err := (plugin{n.path("bin/weft-cni")}).version(t.Context()); said != nextBuild {
+		t.Errorf("installed is %q (%v)", said, err)
+	}
+	info, err := old.Stat()
+	if err != nil || info.Size() == 0 {
+		t.Errorf("the old program was written over: %v (%v)", info, err)
+	}
+}
+
+func TestARuntimeNeverSeesAConfigurationWithoutAProgram(t *testing.T) {
+	n := newNode(t, cnitest.Serve)
+	ctx, cancel := context.WithCancel(t.Context())
+	var looking sync.WaitGroup
+	looking.Go(func() { n.lookAt(ctx) })
+	for range 5 {
+		n.install()
+		n.install(next)
+		if err := Uninstall(t.Context(), n.options(), noPods, &n.out); err != nil {
+			t.Error(err)
+		}
+	}
+	cancel()
+	looking.Wait()
+}
+
+// lookAt is a runtime that looks a thousand times a second.
+func (n *node) lookAt(ctx context.Context) {
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			n.inspect()
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// inspect finds what a runtime must never find. The configuration is read first: it goes before the program does.
+func (n *node) inspect() {
+	conf, err := os.ReadFile(n.path("net.d/10-weft.conflist"))
+	if err != nil {
+		return
+	}
+	program, err := os.Stat(n.path("bin/weft-cni"))
+	switch still, gone := os.Stat(n.path("net.d/10-weft.conflist")); {
+	case gone != nil || still == nil:
+		return
+	case err != nil:
+		n.t.Errorf("a configuration without a program: %v", err)
+	case program.Mode() != 0o755 || program.Size() < 1<<20:
+		n.t.Errorf("a program that is not whole: %v, %d bytes", program.Mode(), program.Size())
+	}
+	if _, err := libcni.ConfListFromBytes(conf); err != nil {
+		n.t.Errorf("a configuration that cannot be read: %v", err)
+	}
+}
+
+func TestInstallersDoNotDisturbEachOther(t *testing.T) {
+	n := newNode(t, cnitest.Serve)
+	var all sync.WaitGroup
+	for range 4 {
+		i := n.installer()
+		all.Go(func() {
+			if err := i.run(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	if got := n.entries("bin") + " " + n.entries("net.d"); got != "weft-cni weft-ipam 10-weft.conflist" {
+		t.Errorf("installed: %s", got)
+	}
+}
+
+func TestADirectoryThatCannotBeWrittenIsNamed(t *testing.T) {
+	n := newNode(t, cnitest.Serve)
+	n.write("file", "")
+	err := n.installer(func(o *Options) { o.BinDir = n.path("file/bin") }).run(t.Context())
+	if err == nil || !strings.Contains(err.Error(), n.path("file")) {
+		t.Errorf("error %v", err)
+	}
+}
+
+func TestASourceWithoutTheProgramIsNamed(t *testing.T) {
+	n := newNode(t)
+	o := n.options()
+	o.Source = n.path("run")
+	err := Install(t.Context(), o, n.installer().log, &n.out)
+	if err == nil || !strings.Contains(err.Error(), filepath.Join(o.Source, "weft-cni")) || !strings.Contains(err.Error(), "--source") {
+		t.Errorf("error %v", err)
+	}
+}
