@@ -13,9 +13,11 @@ RACE         = $(shell [ "$$($(GO) env CGO_ENABLED 2>/dev/null)" = 1 ] && comman
 PACKAGES    ?= ./...
 N           ?= 100
 FUZZTIME    ?= 10s
+ARCH        ?= amd64
+IMAGE       ?= localhost/weft:$(or $(filter v%,$(VERSION)),$(shell sed -n 's/^appVersion: *//p' k8s/chart/weft/Chart.yaml))
 
 .DEFAULT_GOAL := help
-.PHONY: help go build test verify format lint fmt tidy generated arrows vet generate demo bench fuzz clean
+.PHONY: help go build examples image peers test e2e verify format lint fmt tidy generated arrows vet generate demo bench fuzz clean
 MAKEFLAGS   += --no-print-directory
 
 help: ## list the targets
@@ -33,8 +35,22 @@ build: go ## build bin/weft-agent, bin/weft-cni, bin/weft-vswitch, bin/weftctl
 	@for program in $(PROGRAMS); do CGO_ENABLED=0 $(BUILD) -tags grpcnotrace -o bin/$$program ./cmd/$$program || exit 1; done
 	@ln -sf weft-cni bin/weft-ipam
 
-test: go ## run all tests (PACKAGES=./... chooses; WEFT_REQUIRE=root,netns forbids skips)
+examples: go ## build the example programs for pods, in bin/
+	@CGO_ENABLED=0 $(BUILD) -o bin/ ./memif/examples/...
+
+image: go ## make a container image, bin/weft-image-ARCH.tar, without a daemon (ARCH=amd64|arm64, IMAGE=name:tag)
+	@for program in $(PROGRAMS); do CGO_ENABLED=0 GOOS=linux GOARCH=$(ARCH) $(BUILD) -tags grpcnotrace -o bin/image/$(ARCH)/$$program ./cmd/$$program || exit 1; done
+	@$(GO) run ./k8s/image -from bin/image/$(ARCH) -arch $(ARCH) -name $(IMAGE) -o bin/weft-image-$(ARCH).tar
+
+peers: go ## get DPDK's testpmd and CNI plugins for the tests, into the user's cache (WEFT_PEERS=installed: do not)
+	@$(GO) run ./test/peers/prepare
+
+test: peers ## run all tests (PACKAGES=./... chooses; WEFT_REQUIRE=root,netns,dpdk,plugins forbids skips)
 	@$(if $(RACE),,echo "test: the race detector is left out, because there is no C compiler";) $(GO) test $(RACE) -count=1 -timeout 10m $(PACKAGES)
+
+e2e: build ## run pods on a real Kubernetes cluster that the run makes and removes (root; the first time builds it, some minutes)
+	@$(GO) run -C test/e2e ./prepare
+	@$(GO) test -C test/e2e -count=1 -timeout 25m -v ./...
 
 verify: format lint vet tidy generated arrows ## check format, lint, vet, modules, generated code, arrows
 	@echo "verify: all is well"
@@ -58,6 +74,9 @@ tidy: go ## check that go.mod and go.sum are tidy
 generated: go ## generate code anew beside the sources and compare
 	@echo "verify: generated code"
 	@new=$$(mktemp -d) && trap 'rm -rf "$$new"' EXIT && $(TOOL) buf generate -o "$$new" && \
+	for package in k8s/api/v1 k8s/api/npwg; do mkdir -p "$$new/$$package" && \
+		$(TOOL) controller-gen object paths=./$$package output:object:dir="$$new/$$package" || exit 1; done && \
+	$(TOOL) controller-gen crd paths=./k8s/api/v1 output:crd:dir="$$new/k8s/manifests/crds" && \
 	(cd "$$new" && find . -type f) | while read -r file; do \
 		diff -u "$$file" "$$new/$$file" || { echo "$$file is not what its source generates: run make generate" >&2; exit 1; }; done
 
@@ -65,17 +84,20 @@ arrows: go ## check which room imports which
 	@echo "verify: arrows"
 	@$(GO) test -count=1 . >/dev/null || $(GO) test -count=1 .
 
-generate: go ## generate code from the .proto files
+generate: go ## generate code from the .proto files, the types of objects and the chart
 	@$(TOOL) buf lint && $(TOOL) buf generate
+	@for package in k8s/api/v1 k8s/api/npwg; do $(TOOL) controller-gen object paths=./$$package output:object:dir=$$package || exit 1; done
+	@$(TOOL) controller-gen crd paths=./k8s/api/v1 output:crd:dir=k8s/manifests/crds
+	@$(GO) run ./k8s/chart
 
 fmt: go ## format the sources
 	@$(TOOL) golangci-lint fmt
 
-demo: build ## wire four pods in a private network namespace and show it (KEEP=1 leaves it running)
+demo: build examples ## wire five pods in a private network namespace and show it (KEEP=1 leaves it running)
 	@$(GO) run ./test/demo $(if $(KEEP),-keep)
 
-bench: build ## measure ADD and DEL, TCP and small packets between pods, beside the kernel bridge (N=100)
-	@$(GO) run ./test/bench -n $(N)
+bench: build peers ## measure ADD and DEL, traffic between pods, memif beside DPDK (N=100 ONLY=cni,traffic,memif)
+	@$(GO) run ./test/bench -n $(N) $(if $(ONLY),-only $(ONLY))
 
 fuzz: go ## run each fuzz test for a while (FUZZTIME=10s PACKAGES=./...)
 	@$(GO) list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.Dir}}{{end}}' $(PACKAGES) | while read -r dir; do \

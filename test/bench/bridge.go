@@ -8,24 +8,6 @@ import (
 	"github.com/weftnet/weft/test/node"
 )
 
-// distributions put plugins there.
-var distributions = []string{"/usr/lib/cni", "/opt/cni/bin"}
-
-// findPlugins gives the directory that holds bridge and host-local; "" if there is none.
-func findPlugins(asked string) string {
-	for _, dir := range append([]string{asked}, distributions...) {
-		if dir != "" && isProgram(dir, "bridge") && isProgram(dir, "host-local") {
-			return dir
-		}
-	}
-	return ""
-}
-
-func isProgram(dir, name string) bool {
-	info, err := os.Stat(filepath.Join(dir, name))
-	return err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0
-}
-
 // bridgeConflist asks the bridge plugin for what weft-cni gives: one address of each family and default routes.
 const bridgeConflist = `{
   "cniVersion": "1.0.0", "name": "bridge",

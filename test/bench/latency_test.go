@@ -2,8 +2,6 @@ package main
 
 import (
 	"bytes"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -79,25 +77,5 @@ func TestTrafficIsComparedWithTheBridge(t *testing.T) {
 	}
 	if last := lastLine(out.String()); last != "weft-vswitch, tap-tap, L2 8.00 0.80 0.75 2000 900 0.90 1.00" {
 		t.Errorf("last line %q", last)
-	}
-}
-
-func TestPluginsAreFoundOnlyTogether(t *testing.T) {
-	dir := t.TempDir()
-	write := func(name string, mode os.FileMode) {
-		if err := os.WriteFile(filepath.Join(dir, name), nil, mode); err != nil {
-			t.Fatal(err)
-		}
-	}
-	write("bridge", 0o755)
-	write("host-local", 0o644)
-	if got := findPlugins(dir); got == dir {
-		t.Error("found, though host-local is no program")
-	}
-	if err := os.Chmod(filepath.Join(dir, "host-local"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if got := findPlugins(dir); got != dir {
-		t.Errorf("found in %q, want %q", got, dir)
 	}
 }

@@ -9,30 +9,59 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"slices"
+	"strings"
 	"syscall"
 	"time"
 
+	"github.com/weftnet/weft/test/bench/packets"
 	"github.com/weftnet/weft/test/netns"
 	"github.com/weftnet/weft/test/node"
+	"github.com/weftnet/weft/test/peers"
 )
+
+// parts are what can be measured, in this order.
+var parts = []string{"cni", "traffic", "memif"}
 
 func main() {
 	n := flag.Int("n", 100, "how many pods")
 	programs := flag.String("programs", "bin", "directory of weft-agent, weft-cni, weft-vswitch and weftctl")
-	plugins := flag.String("plugins", "", "directory of the bridge and host-local plugins; default: where distributions put them")
-	rounds := flag.Int("rounds", 3, "how often traffic is measured; 0: not at all")
-	duration := flag.Duration("duration", 3*time.Second, "how long traffic is measured each time")
+	only := flag.String("only", strings.Join(parts, ","), "what is measured, separated by commas")
+	rounds := flag.Int("rounds", 3, "how often traffic is measured")
+	duration := flag.Duration("duration", 3*time.Second, "how long traffic between pods is measured each time")
 	flag.Parse()
+	chosen := strings.Split(*only, ",")
+	for _, name := range chosen {
+		if !slices.Contains(parts, name) {
+			fail(fmt.Errorf("-only %s: there are %s", name, strings.Join(parts, ", ")))
+		}
+	}
+	if *n < 1 || *rounds < 1 {
+		fail(errors.New("-n and -rounds must be at least 1"))
+	}
 	if err := netns.Enter(); err != nil {
 		fail(err)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	b := &bench{out: os.Stdout, pods: *n, traffic: throughput{os.Stdout, *rounds, *duration}}
-	if err := b.run(ctx, *programs, *plugins); err != nil {
+	if err := b.runParts(ctx, *programs, chosen); err != nil {
 		stop()
 		fail(err)
 	}
+}
+
+// runParts measures those that are chosen.
+func (b *bench) runParts(ctx context.Context, programs string, chosen []string) error {
+	if slices.Contains(chosen, "cni") || slices.Contains(chosen, "traffic") {
+		if err := b.run(ctx, programs, chosen); err != nil {
+			return err
+		}
+	}
+	if !slices.Contains(chosen, "memif") {
+		return nil
+	}
+	return packets.Run(ctx, packets.Config{Out: b.out, Programs: programs, Rounds: b.traffic.rounds, Duration: time.Second})
 }
 
 func fail(err error) {
@@ -58,7 +87,7 @@ type contender struct {
 }
 
 // run measures on a node of its own and takes that away again.
-func (b *bench) run(ctx context.Context, programs, plugins string) (err error) {
+func (b *bench) run(ctx context.Context, programs string, chosen []string) (err error) {
 	// Addresses come back fast enough for any number of pods.
 	b.node, err = node.New(programs, node.Options{CoolDown: time.Second, Networks: networks()})
 	if err != nil {
@@ -69,18 +98,20 @@ func (b *bench) run(ctx context.Context, programs, plugins string) (err error) {
 		log, _ := os.ReadFile(b.node.AgentLog()) // better without it than not at all
 		return fmt.Errorf("%w; its log:\n%s", err, log)
 	}
-	if err := b.measureCNI(ctx, plugins); err != nil {
-		return err
+	if slices.Contains(chosen, "cni") {
+		if err := b.measureCNI(ctx); err != nil {
+			return err
+		}
 	}
-	if b.traffic.rounds == 0 {
+	if !slices.Contains(chosen, "traffic") {
 		return nil
 	}
 	return b.measureTraffic(ctx, b.traffic)
 }
 
 // measureCNI lets the contenders take turns.
-func (b *bench) measureCNI(ctx context.Context, plugins string) error {
-	contenders, err := b.contenders(plugins)
+func (b *bench) measureCNI(ctx context.Context) error {
+	contenders, err := b.contenders()
 	if err != nil {
 		return err
 	}
@@ -100,19 +131,19 @@ const (
 	fiveInterfaces   = "x0/tap/many, x1/veth/many, x2/tap/routed, x3/veth/routed, x4/tap/stub"
 )
 
-// contenders are ours, without and with extra interfaces, and the bridge plugin where it is installed.
-func (b *bench) contenders(plugins string) ([]*contender, error) {
+// contenders are ours, without and with extra interfaces, and the bridge plugin where it can be had.
+func (b *bench) contenders() ([]*contender, error) {
 	ours, err := b.node.Runtime(os.Stderr)
 	if err != nil {
 		return nil, err
 	}
 	list := []*contender{{name: "weft-cni", runtime: ours}, {name: "weft-cni, 5 extra interfaces", extra: fiveInterfaces, runtime: ours}}
-	dir := findPlugins(plugins)
-	if dir == "" {
-		fmt.Fprintln(b.out, "bench: the bridge and host-local plugins are not installed (Debian: containernetworking-plugins); only weft-cni is measured")
+	plugins, err := peers.FindPlugins()
+	if err != nil {
+		fmt.Fprintf(b.out, "bench: only weft-cni is measured: %v\n", err)
 		return list, nil
 	}
-	theirs, err := bridgeRuntime(dir, b.node.Dir)
+	theirs, err := bridgeRuntime(plugins.Dir, b.node.Dir)
 	if err != nil {
 		return nil, err
 	}

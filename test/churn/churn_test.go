@@ -10,8 +10,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weftnet/weft/internal/netnstest"
 	"github.com/weftnet/weft/test/leftovers"
 	"github.com/weftnet/weft/test/node"
+	"github.com/weftnet/weft/test/programs"
 )
 
 // together is how many networks, each with a pod, are there at a time.
@@ -31,11 +33,10 @@ type churn struct {
 // and again. Then there is what there was: links, tables, bridge domains, leases, descriptors, and memory. The numbers of
 // tables and bridge domains stay low, as those of removed networks are given again.
 func TestWhatComesAndGoesLeavesNothing(t *testing.T) {
-	requireTaps(t)
+	netnstest.RequireTap(t)
 	t.Setenv("GOGC", "20") // what processes hold is then what they need, and little garbage
-	programs, err := build(t)
-	try(t, err)
-	n, err := node.New(programs, node.Options{CoolDown: 100 * time.Millisecond})
+	dir := programs.Build(t)
+	n, err := node.New(dir, node.Options{CoolDown: 100 * time.Millisecond})
 	try(t, err)
 	c := &churn{node: n}
 	defer c.end(t)

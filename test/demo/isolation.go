@@ -39,7 +39,7 @@ func (d *demo) attempts() []attempt {
 		{"the node    -> b's main interface", "", node.HostLink, toNode, d.b.main(), true},
 		{"the node    -> a on blue", "", node.HostLink, toNode, d.a.on("blue0").Bare(), false},
 		{"the node    -> a on red", "", node.HostLink, toNode, d.a.on("red0").Bare(), false},
-		{"d by green  -> b on blue", d.d.Netns, "green0", nil, d.b.on("blue0").Bare(), false},
+		{"e by green  -> b on blue", d.e.Netns, "green0", nil, d.b.on("blue0").Bare(), false},
 	}
 }
 

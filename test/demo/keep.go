@@ -26,5 +26,5 @@ Ctrl-C (or kill %d) here deletes the pods and takes everything away.
 `, netns.EnterCommand(), d.node.Socket(), d.node.Program(""), d.b.main()[0], d.a.Netns, d.b.main()[0],
 		d.node.AgentLog(), d.node.DataplaneLog(), os.Getpid())
 	<-ctx.Done()
-	return d.step(context.WithoutCancel(ctx), step{"the runtime deletes all four: nothing is left", (*demo).leave})
+	return d.step(context.WithoutCancel(ctx), step{"the runtime deletes all five, and kubelet forgets them: nothing is left", (*demo).leave})
 }

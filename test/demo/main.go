@@ -38,7 +38,7 @@ func fail(err error) {
 
 // run tells the story on a node of its own and takes that away again, whatever happens.
 func run(ctx context.Context, out io.Writer, programs string, keep bool) (err error) {
-	n, err := node.New(programs, node.Options{Verify: true, CoolDown: 30 * time.Second, Networks: networks()})
+	n, err := node.New(programs, node.Options{Verify: true, CoolDown: 30 * time.Second, Networks: networks(), Memifs: memifs})
 	if err != nil {
 		return err
 	}

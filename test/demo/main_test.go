@@ -3,12 +3,12 @@ package main
 import (
 	"bytes"
 	"os"
-	"os/exec"
 	"strings"
 	"testing"
 
 	"github.com/weftnet/weft/internal/netnstest"
 	"github.com/weftnet/weft/test/netns"
+	"github.com/weftnet/weft/test/programs"
 )
 
 func TestMain(m *testing.M) { netnstest.Main(m) }
@@ -21,13 +21,9 @@ func TestTheDemoSucceeds(t *testing.T) {
 		}
 		t.Skip(err)
 	}
-	programs := t.TempDir()
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", programs, "../../cmd/...")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("build the programs: %v\n%s", err, out)
-	}
+	dir := programs.Build(t, "github.com/weftnet/weft/memif/examples/icmpresponder")
 	var out bytes.Buffer
-	if err := run(t.Context(), &out, programs, false); err != nil {
+	if err := run(t.Context(), &out, dir, false); err != nil {
 		t.Errorf("%v\n%s", err, out.String())
 	}
 }

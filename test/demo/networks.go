@@ -77,18 +77,18 @@ func (d *demo) transferAll(ctx context.Context) error {
 	return nil
 }
 
-// addD adds a pod that has on green the addresses that A has on blue.
-func (d *demo) addD(ctx context.Context) error {
+// addE adds a pod that has on green the addresses that A has on blue.
+func (d *demo) addE(ctx context.Context) error {
 	options, err := json.Marshal(map[string]any{"green0": map[string]any{"ips": d.a.on("blue0").Bare()}})
 	if err != nil {
 		return err
 	}
-	d.d.Annotations = map[string]string{customInterfaces: "green0/tap/green", customOptions: string(options)}
-	if err := d.add(ctx, &d.d); err != nil {
+	d.e.Annotations = map[string]string{customInterfaces: "green0/tap/green", customOptions: string(options)}
+	if err := d.add(ctx, &d.e); err != nil {
 		return err
 	}
-	if got, want := fmt.Sprint(d.d.on("green0").Addresses), fmt.Sprint(d.a.on("blue0").Addresses); got != want {
-		return fmt.Errorf("pod D has %s on green, not A's %s", got, want)
+	if got, want := fmt.Sprint(d.e.on("green0").Addresses), fmt.Sprint(d.a.on("blue0").Addresses); got != want {
+		return fmt.Errorf("pod E has %s on green, not A's %s", got, want)
 	}
 	return nil
 }

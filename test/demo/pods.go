@@ -47,7 +47,7 @@ func (d *demo) prepare(context.Context) (err error) {
 	for _, p := range []struct {
 		name string
 		pod  *wired
-	}{{"a", &d.a}, {"b", &d.b}, {"c", &d.c}, {"d", &d.d}} {
+	}{{"a", &d.a}, {"b", &d.b}, {"c", &d.c}, {"d", &d.d}, {"e", &d.e}} {
 		if p.pod.Pod, err = d.node.NewPod(p.name); err != nil {
 			return err
 		}
@@ -93,7 +93,7 @@ func (d *demo) start(ctx context.Context) (err error) {
 // places is everywhere that a pod could leave something.
 func (d *demo) places() leftovers.Places {
 	return leftovers.Places{
-		Namespaces:  map[string]string{"node": "", "a": d.a.Netns, "b": d.b.Netns, "c": d.c.Netns, "d": d.d.Netns},
+		Namespaces:  map[string]string{"node": "", "a": d.a.Netns, "b": d.b.Netns, "c": d.c.Netns, "d": d.d.Netns, "e": d.e.Netns},
 		Directories: d.node.Watched(),
 		Processes:   map[string]int{"weft-agent": d.node.AgentPID(), "weft-vswitch": d.node.DataplanePID()},
 		Agent:       d.node.Socket(),
@@ -171,7 +171,7 @@ func (d *demo) compare(ctx context.Context, before leftovers.Snapshot) error {
 }
 
 func (d *demo) check(ctx context.Context) error {
-	for _, p := range []*wired{&d.a, &d.b, &d.d} {
+	for _, p := range []*wired{&d.a, &d.b, &d.d, &d.e} {
 		call, cancel := context.WithTimeout(ctx, cniTimeout)
 		err := d.runtime.Check(call, p.Pod)
 		cancel()
@@ -185,7 +185,7 @@ func (d *demo) check(ctx context.Context) error {
 
 // leave deletes the pods, C too, as a runtime does after a failed ADD, and compares with the very beginning.
 func (d *demo) leave(ctx context.Context) error {
-	for _, p := range []*wired{&d.a, &d.b, &d.c, &d.d} {
+	for _, p := range []*wired{&d.a, &d.b, &d.c, &d.d, &d.e} {
 		call, cancel := context.WithTimeout(ctx, cniTimeout)
 		begun := time.Now()
 		err := d.runtime.Del(call, p.Pod)
@@ -194,6 +194,9 @@ func (d *demo) leave(ctx context.Context) error {
 			return fmt.Errorf("DEL of pod %s: %w", p.Name, err)
 		}
 		d.say("DEL %s: in %s", p.Name, short(time.Since(begun)))
+	}
+	if err := d.forgetMemif(); err != nil {
+		return err
 	}
 	return d.compare(ctx, d.before)
 }

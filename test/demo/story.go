@@ -19,8 +19,9 @@ type demo struct {
 	out     io.Writer
 	steps   int
 
-	a, b, c, d wired
-	before     leftovers.Snapshot
+	a, b, c, d, e wired
+	memif         memifPod
+	before        leftovers.Snapshot
 }
 
 // step is one thing that is done and must succeed; it adds lines to the story by d.say.
@@ -35,21 +36,24 @@ const settling = 5 * time.Second
 // tell goes through the steps, and stops at the first that fails.
 func (d *demo) tell(ctx context.Context, keep bool) error {
 	steps := []step{
-		{"four sandboxes on a private node; C's has a default route of its own already", (*demo).prepare},
+		{"five sandboxes on a private node; C's has a default route of its own already", (*demo).prepare},
 		{"the agent starts, and starts its dataplane", (*demo).start},
 		{"the runtime adds A and B: IPv4 and IPv6 each; a tap, a tap on the L2 network blue, a veth on the L3 network red", (*demo).addPods},
 		{"A, B and the node reach each other", (*demo).reachAll},
 		{"A and B reach each other on blue and red", (*demo).reachOnNetworks},
 		{"100 MB from A to B arrive whole on every network", (*demo).transferAll},
-		{"the runtime adds D on the L2 network green, with A's addresses on blue", (*demo).addD},
+		{"the runtime adds E on the L2 network green, with A's addresses on blue", (*demo).addE},
+		{"kubelet allocates a memif for D, and the runtime adds D with it on blue", (*demo).addD},
+		{"a responder in D connects with what Allocate returned; A and B reach it", (*demo).reachMemif},
+		{"with a wrong secret, or as the second of an id, nobody connects; the responder is killed, and connects again", (*demo).guardMemif},
 		{"nobody reaches what they must not", (*demo).isolation},
 		{"the runtime adds C, which cannot succeed: all of it is undone", (*demo).failC},
 		{"what the agent did so far, by weftctl transactions", (*demo).showTransactions},
 		{"kill -9 of the agent under 100 pings a second, and a new agent", (*demo).crash},
-		{"the runtime checks A, B and D", (*demo).check},
+		{"the runtime checks A, B, D and E", (*demo).check},
 	}
 	if !keep {
-		steps = append(steps, step{"the runtime deletes all four: nothing is left", (*demo).leave},
+		steps = append(steps, step{"the runtime deletes all five, and kubelet forgets them: nothing is left", (*demo).leave},
 			step{"all that happened, by weftctl events", (*demo).showEvents})
 	}
 	begun := time.Now()

@@ -26,7 +26,7 @@ type dataplane struct {
 	names map[interface_types.InterfaceIndex]string
 }
 
-// addDataplane notes interfaces, their addresses, tables, routes and neighbours, bridge domains, and who may send what.
+// addDataplane notes interfaces, their addresses, tables, routes and neighbours, bridge domains, memifs, and who may send what.
 func (s *Snapshot) addDataplane(ctx context.Context, socket string) error {
 	conn, err := govpp.Connect(socket)
 	if err != nil {
@@ -37,7 +37,7 @@ func (s *Snapshot) addDataplane(ctx context.Context, socket string) error {
 	defer cancel()
 	d := &dataplane{conn, map[interface_types.InterfaceIndex]string{}}
 	for _, add := range []func(context.Context, *dataplane) error{
-		s.addInterfaces, s.addUnnumbered, s.addTables, s.addDataplaneNeighbours, s.addAFPackets, s.addBridges, s.addFilters, s.addProxies,
+		s.addInterfaces, s.addUnnumbered, s.addTables, s.addDataplaneNeighbours, s.addAFPackets, s.addBridges, s.addFilters, s.addProxies, s.addMemifs,
 	} {
 		if err := add(ctx, d); err != nil {
 			return fmt.Errorf("look into the dataplane: %w", err)

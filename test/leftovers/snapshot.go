@@ -34,7 +34,7 @@ type Snapshot struct {
 func Take(ctx context.Context, p Places) (Snapshot, error) {
 	s := Snapshot{objects: map[string]int{}}
 	var errs []error
-	// Descriptors first: what follows makes connections, which the other side closes a moment after us.
+	// Descriptors first: what follows makes connections.
 	for role, pid := range p.Processes {
 		errs = append(errs, s.addDescriptors(role, pid))
 	}
@@ -45,10 +45,10 @@ func Take(ctx context.Context, p Places) (Snapshot, error) {
 		errs = append(errs, s.addFiles(dir))
 	}
 	if p.Agent != "" {
-		errs = append(errs, s.addLeases(ctx, p.Agent))
+		errs = append(errs, converse(ctx, p.Agent, func() error { return s.addLeases(ctx, p.Agent) }))
 	}
 	if p.Dataplane != "" {
-		errs = append(errs, s.addDataplane(ctx, p.Dataplane))
+		errs = append(errs, converse(ctx, p.Dataplane, func() error { return s.addDataplane(ctx, p.Dataplane) }))
 	}
 	slices.Sort(s.Cooling)
 	return s, errors.Join(errs...)
@@ -103,22 +103,25 @@ func Settle(ctx context.Context, p Places, before Snapshot, patience time.Durati
 	return takeUntil(ctx, p, patience, func(s Snapshot) bool { return len(s.Since(before)) == 0 })
 }
 
-// Steady takes snapshots until two in a row are alike and the kernel is at nothing, and gives the last. It fails if
+// alike is how many looks in a row must show the same.
+const alike = 4
+
+// Steady takes snapshots until some in a row are alike and the kernel is at nothing, and gives the last. It fails if
 // that does not come true within patience.
 func Steady(ctx context.Context, p Places, patience time.Duration) (Snapshot, error) {
 	var last Snapshot
 	var restless []string
+	same := 0
 	s, err := takeUntil(ctx, p, patience, func(s Snapshot) bool {
-		restless = s.unfinished
-		if last.objects == nil {
-			restless = append(restless, "looked once only")
-		}
-		restless = append(restless, s.Since(last)...)
+		restless = append(s.unfinished, s.Since(last)...)
 		last = s
-		return len(restless) == 0
+		if same++; len(restless) > 0 {
+			same = 1
+		}
+		return same >= alike
 	})
-	if err == nil && len(restless) != 0 {
-		err = fmt.Errorf("no two looks are alike within %s: %q", patience, restless)
+	if err == nil && same < alike {
+		err = fmt.Errorf("no looks are alike within %s: %q", patience, restless)
 	}
 	return s, err
 }

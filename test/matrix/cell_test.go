@@ -10,7 +10,7 @@ import (
 
 // cell is one interface that two pods have: of this type, on this network, with addresses of these families.
 type cell struct {
-	kind     string // tap or veth
+	kind     string // tap, veth or memif
 	network  string // main, default, stub, L2 or L3; main is the main interface, the others are beside a main tap
 	families string // v4, v6 or dual
 }
@@ -18,9 +18,11 @@ type cell struct {
 // cells are all of a node with addresses of these families.
 func cells(families string) []cell {
 	var all []cell
-	for _, kind := range []string{"tap", "veth"} {
+	for _, kind := range []string{"tap", "veth", "memif"} {
 		for _, network := range []string{"main", "default", "stub", "L2", "L3"} {
-			all = append(all, cell{kind, network, families})
+			if kind != "memif" || network != "main" { // there is a kernel behind a main interface
+				all = append(all, cell{kind, network, families})
+			}
 		}
 	}
 	return all
@@ -87,7 +89,7 @@ func (c cell) chosen(v4, v6 string) (prefixes []netip.Prefix) {
 
 // options are those of a node with addresses of these families.
 func options(families string) node.Options {
-	var o node.Options
+	o := node.Options{Memifs: 4}
 	for i, p := range (cell{families: families}).chosen("10.1.0.0/24", "fd00:10:1::/64") {
 		o.Pools = append(o.Pools, node.Pool{Name: fmt.Sprintf("pods%d", i), Prefix: p})
 	}

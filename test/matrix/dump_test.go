@@ -20,6 +20,9 @@ func (c cell) judgeDump(t *testing.T, lines []string) {
 				tables[strings.Fields(rest)[2]] = true
 			}
 		}
+		if kind == "fib-neighbour" && strings.HasPrefix(rest, "dataplane weft-gw-l2-net#") && strings.HasSuffix(rest, "_STATIC") {
+			marks["known to the gateway"]++
+		}
 		if kind == "interface" && strings.Contains(rest, "-"+c.link()+"#") && !strings.Contains(rest, " type "+c.deviceType()+" ") {
 			t.Errorf("not an interface of type %s: %s", c.deviceType(), line)
 		}
@@ -34,10 +37,7 @@ func (c cell) judgeDump(t *testing.T, lines []string) {
 
 // deviceType is the dataplane's name for the type of the interface.
 func (c cell) deviceType() string {
-	if c.kind == "veth" {
-		return "af-packet"
-	}
-	return "virtio"
+	return map[string]string{"tap": "virtio", "veth": "af-packet", "memif": "memif"}[c.kind]
 }
 
 // marks are how many objects of each kind two pods have for the cell's interface.
@@ -50,13 +50,15 @@ func (c cell) marks() map[string]int {
 		}
 	}
 	return map[string]int{
-		"interface":       2,
-		"af-packet":       when(c.kind == "veth", 2),
-		"bridge-member":   when(c.network == "L2", 2),
-		"fib-route":       when(routed, addresses),
-		"fib-neighbour":   when(routed, addresses),
-		"unnumbered":      when(routed && c.has4(), 2),
-		"macip-interface": when(c.network == "main", 2),
+		"interface":            2,
+		"memif":                when(c.kind == "memif", 2),
+		"af-packet":            when(c.kind == "veth", 2),
+		"bridge-member":        when(c.network == "L2", 2),
+		"fib-route":            when(routed, addresses),
+		"fib-neighbour":        when(routed, addresses),
+		"known to the gateway": when(c.network == "L2", addresses+when(c.has6(), 2)), // link-local ones too
+		"unnumbered":           when(routed && c.has4(), 2),
+		"macip-interface":      when(c.network == "main", 2),
 	}
 }
 

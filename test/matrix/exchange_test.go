@@ -36,9 +36,7 @@ func (c cell) exchange(t *testing.T, home string, a, b *wired) {
 		case "main":
 			answers(t, from, "eth0", to.last().Bare()...)
 			answers(t, from, "eth0", c.nodeAddresses(t, home)...)
-		case "L2":
-			answers(t, from, "x0", to.last().Bare()...)
-		case "L3":
+		case "L2", "L3":
 			answers(t, from, "x0", to.last().Bare()...)
 			answers(t, from, "x0", gateways(from.last())...)
 		}

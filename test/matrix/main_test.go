@@ -5,19 +5,12 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/exec"
-	"slices"
-	"strings"
 	"testing"
 
 	"go.uber.org/goleak"
 
 	"github.com/weftnet/weft/internal/netnstest"
-	"github.com/weftnet/weft/test/netns"
 )
-
-// programsFrom names a directory with programs that are built already.
-const programsFrom = "WEFT_PROGRAMS"
 
 func TestMain(m *testing.M) {
 	netnstest.Enter()
@@ -26,33 +19,6 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, err)
 	}
 	goleak.VerifyTestMain(m)
-}
-
-func requireTaps(t *testing.T) {
-	t.Helper()
-	netnstest.Require(t)
-	err := netns.TapsAllowed()
-	switch {
-	case err == nil:
-	case slices.Contains(strings.Split(os.Getenv("WEFT_REQUIRE"), ","), "netns"):
-		t.Fatalf("taps are required (WEFT_REQUIRE) and cannot be had: %v", err)
-	default:
-		t.Skip(err)
-	}
-}
-
-// build makes the programs, without the race detector, as they are shipped.
-func build(t *testing.T) (dir string, err error) {
-	if dir := os.Getenv(programsFrom); dir != "" {
-		return dir, nil
-	}
-	dir = t.TempDir()
-	cmd := exec.CommandContext(t.Context(), "go", "build", "-o", dir, "../../cmd/...")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("build the programs: %w\n%s", err, out)
-	}
-	return dir, nil
 }
 
 func try(t *testing.T, err error) {

@@ -10,9 +10,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weftnet/weft/devicemanager/kubelettest"
+	"github.com/weftnet/weft/internal/netnstest"
 	"github.com/weftnet/weft/test/leftovers"
 	"github.com/weftnet/weft/test/netns"
 	"github.com/weftnet/weft/test/node"
+	"github.com/weftnet/weft/test/programs"
 )
 
 // matrix is the node that all cells have in turn.
@@ -27,14 +30,14 @@ type matrix struct {
 // TestMatrix goes through all cells of a node with IPv4, of one with IPv6 and of one with both: ADD of two pods with the
 // interface, what the runtime was told and what there is, packets, CHECK, a crash of the agent and all of that again, DEL,
 // and nothing left.
+// rows: MEM-02, CAL-09, CAL-11, CAL-12, CAL-13
 func TestMatrix(t *testing.T) {
-	requireTaps(t)
-	programs, err := build(t)
-	try(t, err)
+	netnstest.RequireTap(t)
+	dir := programs.Build(t)
 	for _, families := range []string{"v4", "v6", "dual"} {
 		t.Run(families, func(t *testing.T) {
 			t.Parallel() // they mostly wait
-			m := newMatrix(t, programs, options(families))
+			m := newMatrix(t, dir, options(families))
 			defer m.end(t)
 			m.start(t)
 			for _, c := range cells(families) {
@@ -44,13 +47,16 @@ func TestMatrix(t *testing.T) {
 	}
 }
 
-func newMatrix(t *testing.T, programs string, o node.Options) *matrix {
+func newMatrix(t *testing.T, dir string, o node.Options) *matrix {
 	t.Helper()
-	n, err := node.New(programs, o)
+	n, err := node.New(dir, o)
 	try(t, err)
 	m := &matrix{node: n, home: filepath.Join(n.Dir, "home"), podInterface: "tap"}
 	try(t, netns.Make(m.home))
 	m.runtime, err = n.Runtime(os.Stderr)
+	try(t, err)
+	// A kubelet that lists no pod at all may not know its pods yet, and the agent waits longer for it.
+	_, err = n.Kubelet.Admit(t.Context(), node.Memif, kubelettest.Pod{Namespace: "kube-system", Name: "proxy"})
 	try(t, err)
 	return m
 }
@@ -79,6 +85,17 @@ type wired struct {
 	*node.Pod
 	links  []node.Link
 	routes []string // "destination via gateway"
+
+	container kubelettest.Container // with its devices, once it is admitted; its name is "" if the pod has no memif
+	plug      *plug                 // of its memif
+}
+
+// socket is the path of the pod's memif; "" if it has none.
+func (w *wired) socket() string {
+	if w.container.Name == "" {
+		return ""
+	}
+	return w.container.Mounts[0].GetHostPath() + "/memif.sock"
 }
 
 // last is the interface of the cell: the main one, or the only one beside it.
@@ -135,7 +152,11 @@ func (m *matrix) newPod(t *testing.T, c cell) *wired {
 	p, err := m.node.NewPod(fmt.Sprintf("p%d", m.pods))
 	try(t, err)
 	p.Annotations = c.annotations()
-	return &wired{Pod: p}
+	w := &wired{Pod: p}
+	if c.kind == "memif" {
+		w.container.Name = "vnf"
+	}
+	return w
 }
 
 // places is where the pods could leave something. The agent's descriptors are left out: agents come and go.
@@ -149,8 +170,14 @@ func (m *matrix) places(a, b *wired) leftovers.Places {
 	}
 }
 
+// add does all that makes a pod: kubelet's part, ADD, and that of its program.
 func (m *matrix) add(t *testing.T, w *wired) {
 	t.Helper()
+	if w.container.Name != "" {
+		containers, err := m.node.Admit(t.Context(), w.Pod, kubelettest.Container{Name: w.container.Name, Limit: 1})
+		try(t, err)
+		w.container = containers[0]
+	}
 	ctx, cancel := context.WithTimeout(t.Context(), cniTimeout)
 	defer cancel()
 	result, err := m.runtime.Add(ctx, w.Pod)
@@ -159,6 +186,9 @@ func (m *matrix) add(t *testing.T, w *wired) {
 	try(t, err)
 	for _, r := range result.Routes {
 		w.routes = append(w.routes, fmt.Sprintf("%s via %s", &r.Dst, r.GW))
+	}
+	if w.container.Name != "" {
+		w.plugIn(t)
 	}
 }
 
@@ -173,14 +203,16 @@ func (m *matrix) check(t *testing.T, pods ...*wired) {
 	}
 }
 
-// leave deletes the pods and compares with what was there before them.
+// leave deletes the pods, lets kubelet forget them and compares with what was there before them.
 func (m *matrix) leave(t *testing.T, before leftovers.Snapshot, pods ...*wired) {
 	for _, w := range pods {
+		try(t, w.unplug())
 		ctx, cancel := context.WithTimeout(t.Context(), cniTimeout)
 		defer cancel()
 		if err := m.runtime.Del(ctx, w.Pod); err != nil {
 			t.Errorf("DEL: %v", err)
 		}
+		m.node.Forget(w.Pod)
 	}
 	after, err := leftovers.Settle(t.Context(), m.places(pods[0], pods[1]), before, settling)
 	try(t, err)

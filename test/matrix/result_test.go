@@ -34,8 +34,11 @@ func (c cell) judge(t *testing.T, w *wired) {
 	if !slices.Equal(names, want) {
 		t.Fatalf("interfaces %v, want %v", names, want)
 	}
-	if got := inKernel(t, w.Netns, c.link()).kind; got != map[string]string{"tap": "tuntap", "veth": "veth"}[c.kind] {
+	if got := inKernel(t, w.Netns, c.link()).kind; got != map[string]string{"tap": "tuntap", "veth": "veth", "memif": "tuntap"}[c.kind] {
 		t.Errorf("%s is a link of type %s", c.link(), got)
+	}
+	if got := w.last().SocketPath; got != w.socket() {
+		t.Errorf("the socket is %q, want %q", got, w.socket())
 	}
 	c.judgeAddresses(t, w)
 	c.judgeRoutes(t, w)
@@ -62,6 +65,9 @@ func (c cell) judgeAddresses(t *testing.T, w *wired) {
 func (c cell) lengths() []string {
 	v4 := map[string]string{"main": "/32 by 169.254.1.1", "default": "/32 by 10.1.0.1", "L2": "/24 by 10.5.0.1", "L3": "/32 by 10.6.0.1"}
 	v6 := map[string]string{"main": "/128 by fe80::1", "default": "/128 by fe80::1", "L2": "/64 by fd00:5::1", "L3": "/128 by fe80::1"}
+	if c.kind == "memif" {
+		v4["default"] = v4["main"] // its program knows no other interface
+	}
 	var want []string
 	if c.has4() {
 		want = append(want, v4[c.network])
@@ -82,17 +88,22 @@ func (c cell) judgeRoutes(t *testing.T, w *wired) {
 	if c.families != "v4" {
 		want = append(want, "::/0 via fe80::1")
 	}
+	var own []string
 	if c.network == "L3" && c.has4() {
-		want = append(want, "10.6.0.1/32 via <nil>", "10.6.0.0/24 via 10.6.0.1")
+		own = append(own, "10.6.0.1/32 via <nil>", "10.6.0.0/24 via 10.6.0.1")
 	}
 	if c.network == "L3" && c.has6() {
-		want = append(want, "fd00:6::/64 via fe80::1")
+		own = append(own, "fd00:6::/64 via fe80::1")
 	}
-	if !slices.Equal(w.routes, want) {
-		t.Errorf("routes %q, want %q", w.routes, want)
+	told := append(want, own...)
+	if c.kind == "memif" { // no kernel has its routes, so that they are the program's to know
+		told = want
+	}
+	if !slices.Equal(w.routes, told) {
+		t.Errorf("routes %q, want %q", w.routes, told)
 	}
 	has := kernelRoutes(t, w.Netns)
-	for _, r := range w.routes {
+	for _, r := range append(want, own...) {
 		if !slices.Contains(has, r) {
 			t.Errorf("the kernel does not have the route %s: %q", r, has)
 		}

@@ -16,7 +16,7 @@ type agentConfig struct {
 	Socket       string          `json:"socket"`
 	StateDir     string          `json:"stateDir"`
 	Dataplane    dataplaneConfig `json:"dataplane"`
-	Pools        []Pool          `json:"pools"`
+	Pools        []Pool          `json:"pools,omitempty"`
 	Networks     []Network       `json:"networks,omitempty"`
 	PodInterface string          `json:"podInterface,omitempty"`
 	CoolDown     string          `json:"coolDown"`
@@ -24,7 +24,10 @@ type agentConfig struct {
 	HostLink     string          `json:"hostLink"`
 	Log          logConfig       `json:"log"`
 	HealthFile   string          `json:"healthFile"`
-	Verify       bool            `json:"verify"`
+	Devices      devicesConfig   `json:"devices"`
+
+	Kubernetes kubernetesConfig `json:"kubernetes,omitzero"`
+	Verify     bool             `json:"verify"`
 }
 
 type dataplaneConfig struct {
@@ -32,6 +35,24 @@ type dataplaneConfig struct {
 	Socket  string `json:"socket"`
 	Program string `json:"program"`
 	Log     string `json:"log"`
+}
+
+type kubernetesConfig struct {
+	Mode       string `json:"mode"`
+	Node       string `json:"node"`
+	Kubeconfig string `json:"kubeconfig"`
+}
+
+type devicesConfig struct {
+	PluginDir    string      `json:"pluginDir"`
+	PodResources string      `json:"podResources"`
+	InfoDir      string      `json:"infoDir"`
+	Memif        memifConfig `json:"memif"`
+}
+
+type memifConfig struct {
+	Count        int    `json:"count"`
+	CollectAfter string `json:"collectAfter"`
 }
 
 type logConfig struct {
@@ -46,6 +67,9 @@ type Options struct {
 	Pools        []Pool        // default: one of each family
 	Networks     []Network     // beside default and stub
 	PodInterface string        // type of the main interface; default: the agent's
+	Memifs       int           // devices of the node, which then has a kubelet
+
+	Kubeconfig string // of a cluster, whose node this is; its ranges are the pools then
 }
 
 // Pool is a range of addresses for pods.
@@ -79,7 +103,11 @@ func (n *Node) SetNetworks(networks []Network) error {
 
 func (n *Node) writeConfig() error {
 	o := n.options
-	if len(o.Pools) == 0 {
+	var cluster kubernetesConfig
+	switch {
+	case o.Kubeconfig != "":
+		cluster = kubernetesConfig{"cluster", Name, o.Kubeconfig}
+	case len(o.Pools) == 0:
 		o.Pools = bothFamilies()
 	}
 	text, err := yaml.Marshal(agentConfig{
@@ -87,6 +115,11 @@ func (n *Node) writeConfig() error {
 		Dataplane: dataplaneConfig{Type: "embedded", Socket: n.DataplaneSocket(), Program: n.Program("weft-vswitch"), Log: n.DataplaneLog()},
 		Pools:     o.Pools, Networks: o.Networks, PodInterface: o.PodInterface,
 		CoolDown: o.CoolDown.String(), MTU: 1500, HostLink: HostLink, Log: logConfig{"info", "text"},
+		Devices: devicesConfig{
+			PluginDir: filepath.Join(n.kubelet(), "device-plugins"), PodResources: filepath.Join(n.kubelet(), "pod-resources", "kubelet.sock"),
+			InfoDir: n.DeviceInfo(), Memif: memifConfig{o.Memifs, "1s"},
+		},
+		Kubernetes: cluster,
 		HealthFile: filepath.Join(n.run(), "healthy"), Verify: o.Verify,
 	})
 	if err != nil {

@@ -10,11 +10,15 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/weftnet/weft/devicemanager/kubelettest"
 	"github.com/weftnet/weft/test/netns"
 )
 
 // HostLink is the node's own link to the dataplane.
 const HostLink = "weft0"
+
+// Name is the node's in a cluster.
+const Name = "n1"
 
 // Node is one node. Everything that it writes is below Dir.
 type Node struct {
@@ -22,6 +26,8 @@ type Node struct {
 	programs string // the directory of weft-agent, weft-cni, weft-vswitch and weftctl
 	options  Options
 	agent    *process
+
+	Kubelet *kubelettest.Kubelet // nil: the node has no devices
 }
 
 // New makes a node with nothing running yet. programs is the directory of the built programs.
@@ -49,12 +55,20 @@ func New(programs string, o Options) (*Node, error) {
 			return nil, fmt.Errorf("make the node's directory: %w", err)
 		}
 	}
+	if o.Memifs > 0 {
+		if err := n.startKubelet(); err != nil {
+			return nil, err
+		}
+	}
 	return n, n.writeConfig()
 }
 
 // Close ends agent and dataplane and takes the node's directory away.
 func (n *Node) Close() error {
 	errs := []error{n.StopAgent(), n.stopDataplane()}
+	if n.Kubelet != nil {
+		errs = append(errs, n.Kubelet.Stop())
+	}
 	pods, err := os.ReadDir(n.pods())
 	if !errors.Is(err, fs.ErrNotExist) {
 		errs = append(errs, err)
@@ -80,10 +94,18 @@ func (n *Node) State() string { return filepath.Join(n.Dir, "state") }
 // Watched are the directories in which a pod could leave a file behind.
 func (n *Node) Watched() []string { return []string{n.run(), n.State(), n.pods()} }
 
-func (n *Node) run() string   { return filepath.Join(n.Dir, "run") }
-func (n *Node) etc() string   { return filepath.Join(n.Dir, "etc") }
-func (n *Node) cache() string { return filepath.Join(n.Dir, "cache") }
-func (n *Node) pods() string  { return filepath.Join(n.Dir, "pods") }
+func (n *Node) run() string { return filepath.Join(n.Dir, "run") }
+func (n *Node) etc() string { return filepath.Join(n.Dir, "etc") }
+
+// DeviceInfo is the directory of files about devices.
+func (n *Node) DeviceInfo() string { return filepath.Join(n.Dir, "devinfo") }
+
+// Memifs is the directory of the sockets' directories.
+func (n *Node) Memifs() string { return filepath.Join(n.run(), "memif") }
+
+func (n *Node) cache() string   { return filepath.Join(n.Dir, "cache") }
+func (n *Node) kubelet() string { return filepath.Join(n.Dir, "kubelet") }
+func (n *Node) pods() string    { return filepath.Join(n.Dir, "pods") }
 
 // Config is the agent's configuration file, in a directory of its own: the agent watches that.
 func (n *Node) Config() string { return filepath.Join(n.etc(), "agent.yaml") }

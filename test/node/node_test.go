@@ -109,7 +109,7 @@ func TestARuntimeGivesThePluginWhatKubernetesWould(t *testing.T) {
 	n := newNode(t, map[string]string{"weft-cni": `
 case "$CNI_COMMAND" in
 VERSION) echo '{"cniVersion":"1.1.0","supportedVersions":["1.0.0","1.1.0"]}' ;;
-ADD) echo '{"cniVersion":"1.1.0","interfaces":[{"name":"eth0"},{"name":"x0"}],"ips":[{"address":"10.1.0.2/32","interface":0},{"address":"fd00::2/64","gateway":"fd00::1","interface":1}]}'; { env; cat; } >"$(dirname "$CNI_NETNS")/../asked" ;;
+ADD) echo '{"cniVersion":"1.1.0","interfaces":[{"name":"eth0","sandbox":"s"},{"name":"x0","sandbox":"s"},{"name":"host"}],"ips":[{"address":"10.1.0.2/32","interface":0},{"address":"fd00::2/64","gateway":"fd00::1","interface":1}]}'; { env; cat; } >"$(dirname "$CNI_NETNS")/../asked" ;;
 esac
 `})
 	defer closeNode(t, n)
@@ -127,6 +127,9 @@ esac
 		t.Fatal(err)
 	}
 	links, err := Links(result)
+	if len(links) != 2 {
+		t.Fatalf("links %v, want those of the pod", links)
+	}
 	if got := fmt.Sprint(links[0].Addresses, links[0].Gateways, links[1].Addresses, links[1].Gateways, links[1].Bare()); err != nil ||
 		got != "[10.1.0.2/32] [invalid IP] [fd00::2/64] [fd00::1] [fd00::2]" {
 		t.Errorf("links %s, error %v", got, err)

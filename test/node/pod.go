@@ -8,6 +8,7 @@ import (
 	"maps"
 	"net/netip"
 	"path/filepath"
+	"slices"
 
 	"github.com/containernetworking/cni/libcni"
 	types100 "github.com/containernetworking/cni/pkg/types/100"
@@ -25,6 +26,7 @@ const namespace = "demo"
 type Pod struct {
 	Name        string
 	Namespace   string // of Kubernetes; "" = demo
+	UID         string // of Kubernetes; "" = made of the container's id
 	ContainerID string
 	Netns       string            // path
 	Annotations map[string]string // as they are given to plugins
@@ -32,13 +34,29 @@ type Pod struct {
 
 // NewPod makes a sandbox for the pod of that name.
 func (n *Node) NewPod(name string) (*Pod, error) {
+	return n.newSandbox(name, name)
+}
+
+// NewSandbox makes another sandbox for a pod that has one already, or had one. Each has a name of its own.
+func (n *Node) NewSandbox(of *Pod, name string) (*Pod, error) {
+	p, err := n.newSandbox(of.Name, name)
+	if err != nil {
+		return nil, err
+	}
+	p.Namespace, p.UID, p.Annotations = of.Namespace, of.uid(), of.Annotations
+	return p, nil
+}
+
+func (n *Node) newSandbox(pod, name string) (*Pod, error) {
 	path := filepath.Join(n.pods(), name)
 	if err := netns.Make(path); err != nil {
 		return nil, err
 	}
 	id := sha256.Sum256([]byte(n.Dir + name))
-	return &Pod{Name: name, ContainerID: hex.EncodeToString(id[:]), Netns: path}, nil
+	return &Pod{Name: pod, ContainerID: hex.EncodeToString(id[:]), Netns: path}, nil
 }
+
+func (p *Pod) uid() string { return cmp.Or(p.UID, p.ContainerID[:32]) }
 
 // Remove takes the sandbox away.
 func (p *Pod) Remove() error { return netns.Remove(p.Netns) }
@@ -50,7 +68,7 @@ func (p *Pod) conf() *libcni.RuntimeConf {
 		ContainerID: p.ContainerID, NetNS: p.Netns, IfName: ifName,
 		Args: [][2]string{
 			{"IgnoreUnknown", "1"}, {"K8S_POD_NAMESPACE", cmp.Or(p.Namespace, namespace)}, {"K8S_POD_NAME", p.Name},
-			{"K8S_POD_INFRA_CONTAINER_ID", p.ContainerID}, {"K8S_POD_UID", p.ContainerID[:32]},
+			{"K8S_POD_INFRA_CONTAINER_ID", p.ContainerID}, {"K8S_POD_UID", p.uid()},
 		},
 		CapabilityArgs: map[string]any{"io.kubernetes.cri.pod-annotations": annotations},
 	}
@@ -63,7 +81,7 @@ type Link struct {
 	Gateways  []netip.Addr // of the addresses, in their order; the zero address where there is none
 }
 
-// Links are the interfaces of a result in its order.
+// Links are the interfaces of a result that the pod has, in its order.
 func Links(r *types100.Result) ([]Link, error) {
 	var links []Link
 	for _, i := range r.Interfaces {
@@ -81,7 +99,7 @@ func Links(r *types100.Result) ([]Link, error) {
 		l := &links[*ip.Interface]
 		l.Addresses, l.Gateways = append(l.Addresses, address), append(l.Gateways, gateway.Unmap())
 	}
-	return links, nil
+	return slices.DeleteFunc(links, func(l Link) bool { return l.Sandbox == "" }), nil
 }
 
 // Bare are the addresses of a link, without the lengths of their prefixes.

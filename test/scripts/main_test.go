@@ -23,6 +23,9 @@ const programsFrom = "WEFT_PROGRAMS"
 
 func TestMain(m *testing.M) {
 	netnstest.Enter()
+	if err := enterSearch(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+	}
 	// Scripts mostly wait, so that more of them may run than there are processors; the command line still wins.
 	if err := flag.Set("test.parallel", "6"); err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -71,6 +74,9 @@ func commands() map[string]command {
 		"snapshot":  snapshotCommand,
 		"same":      sameCommand,
 		"meddle":    meddleCommand,
+		"first":     firstCommand,
+		"listeners": listenersCommand,
+		"ownmac":    ownmacCommand,
 		"state":     stateCommand,
 		"queue":     queueCommand,
 		"weftctl":   weftctlCommand,

@@ -17,6 +17,7 @@ import (
 // meddleCommand does to a sandbox what Weft does not expect. Where there is a family to choose it is IPv4.
 //
 //	meddle NAME remove address|route|neighbour   of eth0: its address, the default route, the gateway's neighbour entry
+//	meddle NAME remove route DESTINATION         of eth0: that route
 //	meddle NAME remove link                      eth0 itself
 //	meddle NAME set mtu N | set mac MAC | set down
 //	meddle NAME add link LINK                    a link that is not Weft's
@@ -62,7 +63,7 @@ func meddle(what string, args []string) error {
 var changes = map[string]func(link netlink.Link, args []string) error{
 	"remove link":      func(link netlink.Link, _ []string) error { return netlink.LinkDel(link) },
 	"remove address":   removeAddress,
-	"remove route":     removeDefault,
+	"remove route":     removeRoute,
 	"remove neighbour": removeNeighbour,
 	"set down":         func(link netlink.Link, _ []string) error { return netlink.LinkSetDown(link) },
 	"set mtu":          setMTU,
@@ -82,14 +83,15 @@ func removeAddress(link netlink.Link, _ []string) error {
 	return netlink.AddrDel(link, &addresses[0])
 }
 
-func removeDefault(link netlink.Link, _ []string) error {
+func removeRoute(link netlink.Link, args []string) error {
+	destination := append(args, "0.0.0.0/0")[0]
 	routes, err := netlink.RouteList(link, unix.AF_INET)
 	if err != nil {
 		return err
 	}
-	i := slices.IndexFunc(routes, func(r netlink.Route) bool { return r.Dst == nil || r.Dst.IP.IsUnspecified() })
+	i := slices.IndexFunc(routes, func(r netlink.Route) bool { return r.Dst.String() == destination })
 	if i < 0 {
-		return errors.New("there is no default route")
+		return fmt.Errorf("there is no route to %s", destination)
 	}
 	return netlink.RouteDel(&routes[i])
 }

@@ -17,12 +17,8 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/weftnet/weft/test/netns"
+	"github.com/weftnet/weft/test/peers"
 )
-
-// pluginsFrom names the directory of other people's CNI plugins; distributions put them into the others.
-const pluginsFrom = "CNI_PLUGINS_DIR"
-
-var distributions = []string{"/usr/lib/cni", "/opt/cni/bin"}
 
 // pluginsCommand executes lists of plugins, ours and other people's, through libcni, in the node's network namespace.
 //
@@ -30,8 +26,8 @@ var distributions = []string{"/usr/lib/cni", "/opt/cni/bin"}
 //	plugins add|check|del LIST NAME [KEY=VALUE...]
 //	plugins gc LIST NAME...               only the sandboxes that are named are valid
 //
-// LIST is a file with a configuration, in which $VARIABLES of the script are put in. A KEY is an annotation of the pod.
-
+// LIST is a file with a configuration, in which $VARIABLES of the script are put in. A KEY is an annotation of the pod, or
+// CNI_IFNAME, which is eth0 otherwise.
 func pluginsCommand(ts *testscript.TestScript, neg bool, args []string) {
 	if len(args) < 2 {
 		usage(ts, "plugins need|add|check|del|gc ...")
@@ -91,15 +87,19 @@ func (s *stage) executeList(ts *testscript.TestScript, list *libcni.NetworkConfi
 	return nil, errUsage
 }
 
-// settings are the annotations of the pod.
+// settings are the annotations of the pod, and the name of the interface.
 func settings(conf *libcni.RuntimeConf, args []string) error {
 	annotations := map[string]string{}
 	for _, a := range args {
 		key, value, isSetting := strings.Cut(a, "=")
-		if !isSetting || !strings.Contains(key, "/") {
+		switch {
+		case isSetting && key == "CNI_IFNAME":
+			conf.IfName = value
+		case isSetting && strings.Contains(key, "/"):
+			annotations[key] = value
+		default:
 			return errors.New("an annotation is needed: KEY=VALUE")
 		}
-		annotations[key] = value
 	}
 	conf.CapabilityArgs = map[string]any{"io.kubernetes.cri.pod-annotations": annotations}
 	return nil
@@ -124,7 +124,7 @@ func (s *stage) need(names []string) {
 		if _, err := os.Stat(filepath.Join(pluginsDir(), name)); err == nil {
 			continue
 		}
-		text := fmt.Sprintf("the program %s is needed: install containernetworking-plugins, or name its directory in %s", name, pluginsFrom)
+		text := fmt.Sprintf("the program %s is needed: install the Debian package containernetworking-plugins, or name its directory in %s", name, peers.PluginsVariable)
 		if slices.Contains(strings.Split(os.Getenv("WEFT_REQUIRE"), ","), "plugins") {
 			s.t.Fatal(text)
 		}
@@ -132,14 +132,19 @@ func (s *stage) need(names []string) {
 	}
 }
 
+// pluginsDir is where other people's plugins are; "" if there are none.
 func pluginsDir() string {
-	if dir := os.Getenv(pluginsFrom); dir != "" {
-		return dir
+	found, err := peers.FindPlugins()
+	if err != nil {
+		return ""
 	}
-	for _, dir := range distributions {
-		if _, err := os.Stat(filepath.Join(dir, "bridge")); err == nil {
-			return dir
-		}
+	return found.Dir
+}
+
+// enterSearch lets plugins find what they execute.
+func enterSearch() error {
+	if found, err := peers.FindPlugins(); err == nil {
+		return os.Setenv("PATH", found.Search)
 	}
-	return distributions[0]
+	return nil // scripts that need plugins skip
 }

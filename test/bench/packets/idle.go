@@ -1,0 +1,66 @@
+package packets
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+const (
+	idleMemifs = 10
+	idleTime   = 5 * time.Second
+)
+
+// idle measures the dataplane's time on processors while clients are connected and say nothing.
+func (r *run) idle(ctx context.Context) error {
+	var links []*link
+	var wires []wiring
+	defer func() {
+		for _, l := range links {
+			l.close()
+		}
+	}()
+	for i := range idleMemifs / 2 {
+		w, err := r.dataplane.wire(ctx, "idle", uint32(2*i), false)
+		if err != nil {
+			return err
+		}
+		l, err := r.pair(ctx, w)
+		if err != nil {
+			return err
+		}
+		links, wires = append(links, l), append(wires, w)
+	}
+	if err := await(ctx, time.Second); err != nil { // until it has fallen asleep
+		return err
+	}
+	busy, err := r.dataplane.busyFor(ctx, idleTime)
+	if err != nil {
+		return err
+	}
+	share := 100 * busy.Seconds() / idleTime.Seconds()
+	fmt.Fprintf(r.Out, "idle, %d clients connected, for %s: %.2f %% of one processor, all threads\n", idleMemifs, idleTime, share)
+	r.verdicts.add("idle, % of one processor", atMost(1), share, "%.2f")
+	var errs []error
+	for _, w := range wires {
+		errs = append(errs, r.dataplane.unwire(ctx, w))
+	}
+	return errors.Join(errs...)
+}
+
+// busyFor is how long all threads together are on processors meanwhile.
+func (d *dataplane) busyFor(ctx context.Context, duration time.Duration) (busy time.Duration, err error) {
+	before, err := cpuTimes(d.pid())
+	if err != nil {
+		return 0, err
+	}
+	if err := await(ctx, duration); err != nil {
+		return 0, err
+	}
+	after, err := cpuTimes(d.pid())
+	for tid, t := range after {
+		busy += t - before[tid]
+	}
+	return busy, err
+}

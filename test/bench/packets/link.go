@@ -1,0 +1,120 @@
+package packets
+
+import (
+	"encoding/binary"
+	"net"
+	"net/netip"
+	"time"
+
+	"github.com/gopacket/gopacket"
+	"github.com/gopacket/gopacket/layers"
+
+	"github.com/weftnet/weft/memif"
+)
+
+// link is two clients' ends, each used by the same thread.
+type link struct {
+	ends [2]*memif.Conn
+	room [burst]memif.Packet
+}
+
+// burst is how many packets are put into a ring, or taken out, at a time.
+const burst = 256
+
+func (l *link) close() {
+	for _, c := range l.ends {
+		if c != nil {
+			c.Release()
+		}
+	}
+}
+
+// flows is how many destinations frames have.
+const flows = 256
+
+// frame is one of a flow, from the i-th client.
+func (w wiring) frame(i, flow, size int) ([]byte, error) {
+	from, to := peer(w.ids[i]), w.next(i)
+	address := destinations.Addr().As4()
+	binary.BigEndian.PutUint16(address[2:], uint16(flow))
+	ethernet := &layers.Ethernet{SrcMAC: net.HardwareAddr(from[:]), DstMAC: net.HardwareAddr(to[:]), EthernetType: layers.EthernetTypeIPv4}
+	ip := &layers.IPv4{Version: 4, TTL: 64, Protocol: layers.IPProtocolUDP, SrcIP: net.IPv4(10, 254, 0, 1), DstIP: netip.AddrFrom4(address).AsSlice()}
+	udp := &layers.UDP{SrcPort: 1000, DstPort: 1001}
+	if err := udp.SetNetworkLayerForChecksum(ip); err != nil {
+		return nil, err
+	}
+	b := gopacket.NewSerializeBuffer()
+	payload := gopacket.Payload(make([]byte, size-14-20-8))
+	err := gopacket.SerializeLayers(b, gopacket.SerializeOptions{FixLengths: true, ComputeChecksums: true}, ethernet, ip, udp, payload)
+	return b.Bytes(), err
+}
+
+// fill writes a frame into each slot of both transmit rings, and lets them through: a client's buffer stays with its slot, and
+// nobody else writes into it, so that from now on slots need only be sent. It also shows the bridge who is where.
+func (l *link) fill(w wiring, size int) error {
+	for i, c := range l.ends {
+		q := c.TxQueues()[0]
+		for sent := 0; sent < q.Size(); {
+			f, err := w.frame(i, sent%flows, size)
+			if err != nil {
+				return err
+			}
+			if q.Append(f) {
+				sent++
+			}
+			if sent%64 == 0 {
+				q.Flush()
+				l.drain()
+			}
+			if c.Err() != nil {
+				return c.Err()
+			}
+		}
+		q.Flush()
+	}
+	l.quiet()
+	return nil
+}
+
+// quietTime is how long a worker may be away that others keep from its processor.
+const quietTime = 500 * time.Millisecond
+
+// quiet takes what is on its way, until nothing more comes.
+func (l *link) quiet() (taken int) {
+	for last := time.Now(); time.Since(last) < quietTime; {
+		if n := l.drain(); n > 0 {
+			taken += n
+			last = time.Now()
+		}
+	}
+	return taken
+}
+
+// send sends n of the frames that lie in the i-th's slots, or none if there is no room for all: a sender that follows the
+// dataplane slot by slot takes turns with it at the same memory.
+func (l *link) send(i, n, size int) bool {
+	q := l.ends[i].TxQueues()[0]
+	if q.Free() < n {
+		return false
+	}
+	for range n {
+		if q.Reserve(size) == nil {
+			return false
+		}
+		q.Commit(size)
+	}
+	q.Flush()
+	return true
+}
+
+// take takes what has come to the i-th, without a look at it.
+func (l *link) take(i int) int {
+	q := l.ends[i].RxQueues()[0]
+	n := q.Peek(l.room[:])
+	q.Release()
+	return n
+}
+
+func (l *link) drain() int {
+	return l.take(0) + l.take(1)
+}

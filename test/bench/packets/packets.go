@@ -1,0 +1,102 @@
+// Package packets measures what weft-vswitch does with the packets of memifs, beside what DPDK does without it.
+package packets
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"time"
+
+	"github.com/weftnet/weft/memif"
+	"github.com/weftnet/weft/test/peers"
+)
+
+// Config says how long is measured.
+type Config struct {
+	Out      io.Writer
+	Programs string        // the directory of weft-vswitch
+	Duration time.Duration // of one measurement
+	Rounds   int           // of which there are so many for a figure
+}
+
+// Where threads are pinned: the dataplane's worker to one processor, whoever loads it to another.
+const (
+	workerProcessor = 0
+	testerProcessor = 1
+)
+
+// sizes are those of frames, in bytes, without a checksum.
+var sizes = []int{64, 512, 1500}
+
+// run is one measurement of everything.
+type run struct {
+	Config
+	dir       string
+	dataplane *dataplane
+	testpmd   peers.Program
+	verdicts  verdicts
+}
+
+// Run measures and prints. Without testpmd what needs it is left out, and the line says so.
+func Run(ctx context.Context, c Config) (err error) {
+	// Threads of this process that only look take one each; who talks to the API needs another.
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(runtime.NumCPU() + 2))
+	dir, err := os.MkdirTemp("", "weft-packets-")
+	if err != nil {
+		return fmt.Errorf("make a directory: %w", err)
+	}
+	r := &run{Config: c, dir: dir}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	load, _ := os.ReadFile("/proc/loadavg") // better without it than not at all
+	fmt.Fprintf(c.Out, method, splits*c.Rounds, c.Duration/splits, load)
+	if r.dataplane, err = startDataplane(ctx, filepath.Join(c.Programs, "weft-vswitch"), dir); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, r.dataplane.stop()) }()
+	if r.testpmd, err = peers.Testpmd(); err != nil {
+		fmt.Fprintf(c.Out, "bench: memif against testpmd is left out: %v\n", err)
+	} else if err := r.compare(ctx); err != nil {
+		return err
+	}
+	for _, measure := range []func(context.Context) error{r.cost, r.latency, r.gaps, r.idle} {
+		if err := measure(ctx); err != nil {
+			return err
+		}
+	}
+	return r.verdicts.report(c.Out)
+}
+
+const method = `
+memif: weft-vswitch with one worker on processor 0, whoever loads it on processor 1. Of testpmd the best
+of %d rounds of %s, since others on the machine can only make it worse; ns/packet is the worker's time on its processor, which
+it spends whether or not there is a packet. Load of the machine before: %s`
+
+// pair connects to two memifs. Their rings are long enough for a worker that is not on its processor now and then.
+func (r *run) pair(ctx context.Context, w wiring) (pair *link, err error) {
+	l := &link{}
+	for i, id := range w.ids {
+		c := memif.ClientConfig{Socket: r.dataplane.memifSocket(), ID: id, RingSize: 2048, Name: fmt.Sprintf("bench%d", i)}
+		if l.ends[i], err = connect(ctx, c); err != nil {
+			l.close()
+			return nil, fmt.Errorf("connect to memif %d: %w", id, err)
+		}
+	}
+	return l, nil
+}
+
+// connect waits until the client before has been taken leave of.
+func connect(ctx context.Context, c memif.ClientConfig) (*memif.Conn, error) {
+	for deadline := time.Now().Add(patience); ; {
+		conn, err := memif.Connect(ctx, c)
+		if refused := new(memif.DisconnectError); err == nil || !errors.As(err, &refused) || time.Now().After(deadline) {
+			return conn, err
+		}
+		if err := await(ctx, 10*time.Millisecond); err != nil {
+			return nil, err
+		}
+	}
+}

@@ -1,0 +1,118 @@
+package cluster
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+)
+
+// Up boots the node and waits until it is ready for pods.
+func (n *Node) Up(ctx context.Context) error {
+	if err := n.boot(ctx); err != nil {
+		return err
+	}
+	return n.join(ctx)
+}
+
+// Reboot cuts the node's power and boots it again: what was not on its disk is gone.
+func (n *Node) Reboot(ctx context.Context) error {
+	if err := n.Cut(); err != nil {
+		return err
+	}
+	return n.Up(ctx)
+}
+
+// boot switches the machine on and starts containerd with the cluster's images.
+func (n *Node) boot(ctx context.Context) error {
+	if err := n.On(ctx); err != nil {
+		return err
+	}
+	for name, content := range n.files {
+		if err := n.Write("/etc/kubernetes/"+name, content, 0o600); err != nil {
+			return err
+		}
+	}
+	if err := n.installPlugin("loopback"); err != nil { // containerd calls it for every pod
+		return err
+	}
+	if err := n.Containerd.Start(); err != nil {
+		return err
+	}
+	if err := n.AwaitContainerd(ctx); err != nil {
+		return err
+	}
+	for _, archive := range n.cluster.archives {
+		if err := n.load(ctx, archive); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// installPlugin puts a CNI plugin where containerd looks for it.
+func (n *Node) installPlugin(name string) error {
+	content, err := os.ReadFile(n.cluster.config.Programs.Path(name))
+	if err != nil {
+		return fmt.Errorf("read the plugin %s: %w", name, err)
+	}
+	return n.Write("/opt/cni/bin/"+name, content, 0o755)
+}
+
+// InstallPlugins puts plugins of the cluster's programs where containerd looks for them.
+func (n *Node) InstallPlugins(names ...string) error {
+	for _, name := range names {
+		if err := n.installPlugin(name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// AwaitContainerd waits until containerd answers.
+func (n *Node) AwaitContainerd(ctx context.Context) error {
+	return Eventually(ctx, "containerd answers on "+n.Name, func(ctx context.Context) error {
+		if err := n.Containerd.Ended(); err != nil {
+			return hopeless(err)
+		}
+		_, err := n.Run(ctx, n.cluster.config.Programs.Path("ctr"), "version")
+		return err
+	})
+}
+
+// load gives containerd an image.
+func (n *Node) load(ctx context.Context, archive string) error {
+	file, err := os.Open(archive)
+	if err != nil {
+		return fmt.Errorf("load an image: %w", err)
+	}
+	defer file.Close()
+	cmd := exec.CommandContext(ctx, n.cluster.config.Programs.Path("ctr"), "--namespace=k8s.io", "images", "import", "-")
+	var said bytes.Buffer
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = file, &said, &said
+	if err := n.Start(cmd); err != nil {
+		return fmt.Errorf("load an image on %s: %w", n.Name, err)
+	}
+	if err := cmd.Wait(); err != nil {
+		return fmt.Errorf("load an image on %s: %w: %s", n.Name, err, said.Bytes())
+	}
+	return nil
+}
+
+// join starts kubelet and kube-proxy, lets the CNI do its part and waits until the node is ready.
+func (n *Node) join(ctx context.Context) error {
+	if err := n.Kubelet.Start(); err != nil {
+		return err
+	}
+	if _, err := n.PodCIDRs(ctx); err != nil {
+		return err
+	}
+	if err := n.cluster.config.CNI.NodeUp(ctx, n); err != nil {
+		return fmt.Errorf("%s on %s: %w", n.cluster.config.CNI.Name(), n.Name, err)
+	}
+	if err := n.Proxy.Start(); err != nil {
+		return err
+	}
+	return n.AwaitReady(ctx)
+}

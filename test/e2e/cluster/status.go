@@ -1,0 +1,113 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// PodCIDRs are the node's ranges of pod addresses, IPv4 first; it waits until the node is registered and has them.
+func (n *Node) PodCIDRs(ctx context.Context) (ranges []netip.Prefix, err error) {
+	err = Eventually(ctx, n.Name+" has addresses for pods", func(ctx context.Context) error {
+		object, err := n.object(ctx)
+		if err != nil {
+			return err
+		}
+		if len(object.Spec.PodCIDRs) == 0 {
+			return errors.New("kube-controller-manager gave none yet")
+		}
+		ranges = nil
+		for _, text := range object.Spec.PodCIDRs {
+			r, err := netip.ParsePrefix(text)
+			if err != nil {
+				return err
+			}
+			ranges = append(ranges, r)
+		}
+		return nil
+	})
+	return ranges, err
+}
+
+// AwaitReady waits until the node is ready for pods, as its running kubelet says: what was said before a reboot is no answer.
+func (n *Node) AwaitReady(ctx context.Context) error {
+	boot, err := n.BootID()
+	if err != nil {
+		return err
+	}
+	return Eventually(ctx, n.Name+" is ready", func(ctx context.Context) error {
+		if err := n.Kubelet.Ended(); err != nil {
+			return hopeless(err)
+		}
+		object, err := n.object(ctx)
+		if err != nil {
+			return err
+		}
+		if object.Status.NodeInfo.BootID != boot {
+			return errors.New("its kubelet has not reported since the boot")
+		}
+		for _, condition := range object.Status.Conditions {
+			if condition.Type == corev1.NodeReady && condition.Status != corev1.ConditionTrue {
+				return errors.New(condition.Message)
+			}
+		}
+		for _, taint := range object.Spec.Taints {
+			if strings.HasPrefix(taint.Key, "node.kubernetes.io/") {
+				return fmt.Errorf("it has the taint %s", taint.Key)
+			}
+		}
+		return nil
+	})
+}
+
+// object is the node as the API server knows it. A kubelet that was refused at first says why in its log.
+func (n *Node) object(ctx context.Context) (*corev1.Node, error) {
+	object, err := n.cluster.Client.CoreV1().Nodes().Get(ctx, n.Name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil, errors.New("its kubelet has not registered it")
+	}
+	return object, err
+}
+
+// kubeletHealth is where a kubelet says on its machine that it is well.
+const kubeletHealth = "http://127.0.0.1:10248/healthz"
+
+// AwaitKubelet waits until the node's kubelet says itself that it is well.
+func (n *Node) AwaitKubelet(ctx context.Context) error {
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: n.Dial}}
+	return Eventually(ctx, "kubelet is well on "+n.Name, func(ctx context.Context) error {
+		if err := n.Kubelet.Ended(); err != nil {
+			return hopeless(err)
+		}
+		request, err := http.NewRequestWithContext(ctx, http.MethodGet, kubeletHealth, nil)
+		if err != nil {
+			return err
+		}
+		response, err := client.Do(request)
+		if err != nil {
+			return err
+		}
+		defer response.Body.Close()
+		if response.StatusCode != http.StatusOK {
+			return fmt.Errorf("it answers %s", response.Status)
+		}
+		return nil
+	})
+}
+
+// Dial connects to an address, from the node.
+func (n *Node) Dial(ctx context.Context, network, address string) (conn net.Conn, err error) {
+	err = n.Do(func() error {
+		conn, err = new(net.Dialer).DialContext(ctx, network, address)
+		return err
+	})
+	return conn, err
+}

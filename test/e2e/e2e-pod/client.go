@@ -1,0 +1,81 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"time"
+)
+
+// patience is how long a client waits for an answer.
+const patience = 3 * time.Second
+
+// fetch prints the body at a URL, over a connection of its own.
+func fetch(out io.Writer, arguments []string) error {
+	if len(arguments) != 1 {
+		return fmt.Errorf("usage: http URL")
+	}
+	client := &http.Client{Timeout: patience, Transport: &http.Transport{DisableKeepAlives: true}}
+	response, err := client.Get(arguments[0])
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	if _, err := io.Copy(out, response.Body); err != nil {
+		return err
+	}
+	if response.StatusCode != http.StatusOK {
+		return fmt.Errorf("the server says %s", response.Status)
+	}
+	return nil
+}
+
+func tcp(out io.Writer, arguments []string) error { return exchange(out, "tcp", arguments) }
+
+func udp(out io.Writer, arguments []string) error { return exchange(out, "udp", arguments) }
+
+// exchange sends a text and prints as many bytes as come back for it.
+func exchange(out io.Writer, network string, arguments []string) error {
+	if len(arguments) != 2 {
+		return fmt.Errorf("usage: %s HOST:PORT TEXT", network)
+	}
+	conn, err := net.DialTimeout(network, arguments[0], patience)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
+		return err
+	}
+	if _, err := io.WriteString(conn, arguments[1]); err != nil {
+		return err
+	}
+	answer := make([]byte, len(arguments[1]))
+	if _, err := io.ReadFull(conn, answer); err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(out, "%s\n", answer)
+	return err
+}
+
+// links prints one line for each address of each interface, and one for an interface without.
+func links(out io.Writer, _ []string) error {
+	interfaces, err := net.Interfaces()
+	if err != nil {
+		return err
+	}
+	for _, i := range interfaces {
+		addresses, err := i.Addrs()
+		if err != nil {
+			return err
+		}
+		if len(addresses) == 0 {
+			fmt.Fprintf(out, "%s %s mtu %d\n", i.Name, i.HardwareAddr, i.MTU)
+		}
+		for _, address := range addresses {
+			fmt.Fprintf(out, "%s %s mtu %d %s\n", i.Name, i.HardwareAddr, i.MTU, address)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,52 @@
+// Command e2e-pod is what runs in the pods of the end-to-end tests: small servers, and the clients to reach them.
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+)
+
+// command is one thing the program does; it writes its answer to out.
+type command func(out io.Writer, arguments []string) error
+
+var commands = map[string]command{
+	"pause": pause, // end on SIGTERM, reap children: a sandbox's first process
+	"serve": serve, // [-http 8080] [-echo 7]: HTTP, and TCP and UDP echo
+	"http":  fetch, // URL: the body
+	"tcp":   tcp,   // HOST:PORT TEXT: what comes back
+	"udp":   udp,   // HOST:PORT TEXT: what comes back
+	"ping":  ping,  // ADDRESS [COUNT]: the answers
+	"env":   env,   // the environment
+	"links": links, // the interfaces with their addresses
+	"api":   api,   // [PATH]: what the API server says to the pod's service account
+	"write": write, // FILE TEXT: a file on a volume
+}
+
+func main() {
+	if len(os.Args) < 2 || commands[os.Args[1]] == nil {
+		fmt.Fprintln(os.Stderr, "usage: e2e-pod pause|serve|http|tcp|udp|ping|env|links|api|write [arguments]")
+		os.Exit(2)
+	}
+	if err := commands[os.Args[1]](os.Stdout, os.Args[2:]); err != nil {
+		fmt.Fprintf(os.Stderr, "e2e-pod %s: %v\n", os.Args[1], err)
+		os.Exit(1)
+	}
+}
+
+func env(out io.Writer, _ []string) error {
+	all := os.Environ()
+	slices.Sort(all)
+	_, err := fmt.Fprintln(out, strings.Join(all, "\n"))
+	return err
+}
+
+func write(_ io.Writer, arguments []string) error {
+	if len(arguments) != 2 {
+		return errors.New("usage: write FILE TEXT")
+	}
+	return os.WriteFile(arguments[0], []byte(arguments[1]), 0o644)
+}

@@ -1,0 +1,91 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"strconv"
+	"time"
+
+	"golang.org/x/net/icmp"
+	"golang.org/x/net/ipv4"
+	"golang.org/x/net/ipv6"
+)
+
+// family is what differs between the two versions of ICMP.
+type family struct {
+	network, any string
+	protocol     int
+	request      icmp.Type
+	reply        icmp.Type
+}
+
+var (
+	four = family{network: "ip4:icmp", any: "0.0.0.0", protocol: 1, request: ipv4.ICMPTypeEcho, reply: ipv4.ICMPTypeEchoReply}
+	six  = family{network: "ip6:ipv6-icmp", any: "::", protocol: 58, request: ipv6.ICMPTypeEchoRequest, reply: ipv6.ICMPTypeEchoReply}
+)
+
+// ping asks COUNT times, once unless told, and fails unless all answers come.
+func ping(out io.Writer, arguments []string) error {
+	if len(arguments) == 0 {
+		return fmt.Errorf("usage: ping ADDRESS [COUNT]")
+	}
+	address, err := netip.ParseAddr(arguments[0])
+	if err != nil {
+		return err
+	}
+	count := 1
+	if len(arguments) > 1 {
+		if count, err = strconv.Atoi(arguments[1]); err != nil {
+			return err
+		}
+	}
+	f := four
+	if address.Is6() {
+		f = six
+	}
+	conn, err := icmp.ListenPacket(f.network, f.any)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	for sequence := 1; sequence <= count; sequence++ {
+		took, err := f.ask(conn, address, sequence)
+		if err != nil {
+			return fmt.Errorf("request %d of %d: %w", sequence, count, err)
+		}
+		fmt.Fprintf(out, "%s answers %d in %s\n", address, sequence, took)
+	}
+	return nil
+}
+
+// ask sends one request and waits for its answer.
+func (f family) ask(conn *icmp.PacketConn, address netip.Addr, sequence int) (time.Duration, error) {
+	identity := os.Getpid() & 0xffff
+	request, err := (&icmp.Message{Type: f.request, Body: &icmp.Echo{ID: identity, Seq: sequence, Data: []byte("e2e")}}).Marshal(nil)
+	if err != nil {
+		return 0, err
+	}
+	started := time.Now()
+	if err := conn.SetDeadline(started.Add(patience)); err != nil {
+		return 0, err
+	}
+	if _, err := conn.WriteTo(request, &net.IPAddr{IP: address.AsSlice(), Zone: address.Zone()}); err != nil {
+		return 0, err
+	}
+	for packet := make([]byte, 1500); ; {
+		n, _, err := conn.ReadFrom(packet)
+		if err != nil {
+			return 0, err
+		}
+		message, err := icmp.ParseMessage(f.protocol, packet[:n])
+		if err != nil || message.Type != f.reply {
+			continue
+		}
+		if echo, ok := message.Body.(*icmp.Echo); ok && echo.ID == identity && echo.Seq == sequence {
+			return time.Since(started), nil
+		}
+	}
+}

@@ -1,0 +1,87 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"syscall"
+)
+
+// serve answers HTTP with what was asked by whom, and echoes TCP and UDP, on all addresses of both families, until SIGTERM.
+func serve(out io.Writer, arguments []string) error {
+	flags := flag.NewFlagSet("serve", flag.ContinueOnError)
+	httpPort := flags.Int("http", 8080, "port of the HTTP server")
+	echoPort := flags.Int("echo", 7, "port of the echo servers, TCP and UDP")
+	if err := flags.Parse(arguments); err != nil {
+		return err
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	failed := make(chan error, 3)
+	go func() { failed <- http.ListenAndServe(fmt.Sprintf(":%d", *httpPort), http.HandlerFunc(describe)) }()
+	go func() { failed <- echoStreams(*echoPort) }()
+	go func() { failed <- echoDatagrams(*echoPort) }()
+	fmt.Fprintln(out, "serving")
+	select {
+	case err := <-failed:
+		return err
+	case <-ctx.Done():
+		return nil
+	}
+}
+
+// describe says which pod answers, and which client and host it sees.
+func describe(w http.ResponseWriter, r *http.Request) {
+	name, err := os.Hostname()
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	client, _, err := net.SplitHostPort(r.RemoteAddr)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	fmt.Fprintf(w, "pod=%s client=%s host=%s\n", name, client, r.Host)
+}
+
+func echoStreams(port int) error {
+	listener, err := net.Listen("tcp", fmt.Sprintf(":%d", port))
+	if err != nil {
+		return err
+	}
+	for {
+		conn, err := listener.Accept()
+		if err != nil {
+			return err
+		}
+		go func() {
+			defer conn.Close()
+			_, _ = io.Copy(conn, conn) // the client sees what is missing
+		}()
+	}
+}
+
+func echoDatagrams(port int) error {
+	conn, err := net.ListenPacket("udp", fmt.Sprintf(":%d", port))
+	if err != nil {
+		return err
+	}
+	datagram := make([]byte, 65536)
+	for {
+		n, from, err := conn.ReadFrom(datagram)
+		if errors.Is(err, net.ErrClosed) {
+			return err
+		}
+		if err != nil {
+			continue // an ICMP error of an earlier answer
+		}
+		_, _ = conn.WriteTo(datagram[:n], from) // the client sees what is missing
+	}
+}

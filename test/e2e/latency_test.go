@@ -1,0 +1,57 @@
+package e2e_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+const (
+	// samples are how many pods are started one after the other.
+	samples = 20
+	// slowest is how long a single pod may take on a machine that does something else too.
+	slowest = 10 * time.Second
+)
+
+func TestASinglePodIsReadySoon(t *testing.T) {
+	s := newSpace(t)
+	var took []time.Duration
+	for i := range samples {
+		took = append(took, s.timeToReady(fmt.Sprintf("single-%d", i), s.c.Nodes[i%len(s.c.Nodes)].Name))
+	}
+	slices.Sort(took)
+	t.Logf("%s: ready after p50 %s, p99 %s", s.c.CNI().Name(), round(took[samples/2]), round(took[samples*99/100]))
+	if took[samples-1] > slowest {
+		t.Errorf("the slowest pod took %s", took[samples-1])
+	}
+}
+
+func round(d time.Duration) time.Duration { return d.Round(time.Millisecond) }
+
+// timeToReady is the time from the request for a pod to the news that it is ready.
+func (s *space) timeToReady(name, node string) time.Duration {
+	s.t.Helper()
+	watch, err := s.c.Client.CoreV1().Pods(s.name).Watch(s.t.Context(), metav1.ListOptions{FieldSelector: "metadata.name=" + name})
+	s.must(err)
+	defer watch.Stop()
+	started := time.Now()
+	s.create(name, node)
+	timeout := time.After(patience)
+	for {
+		select {
+		case event, open := <-watch.ResultChan():
+			if pod, ok := event.Object.(*corev1.Pod); ok && isReady(pod) {
+				return time.Since(started)
+			}
+			if !open {
+				s.t.Fatalf("the news about %s ended", name)
+			}
+		case <-timeout:
+			s.t.Fatalf("%s is not ready after %s: %s", name, patience, s.lastEvent(s.t.Context(), name))
+		}
+	}
+}

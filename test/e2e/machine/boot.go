@@ -1,0 +1,125 @@
+package machine
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// variable hands a machine's first process what it needs to know.
+const variable = "WEFT_E2E_MACHINE"
+
+// ready is what a first process says once the machine is set up.
+const ready = "ready"
+
+// longAgo is a deadline that ends a read at once.
+var longAgo = time.Unix(1, 0)
+
+// birth is what a machine's first process is told.
+type birth struct {
+	Name   string
+	Disk   string
+	Shared []string
+}
+
+// boot starts the machine's first process and waits until it has set up mounts and settings.
+func (m *Machine) boot(ctx context.Context) (*exec.Cmd, error) {
+	told, err := json.Marshal(birth{Name: m.Name, Disk: m.disk, Shared: m.lab.config.Shared})
+	if err != nil {
+		return nil, fmt.Errorf("tell what to do: %w", err)
+	}
+	log, err := os.OpenFile(m.log("init"), os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o644)
+	if err != nil {
+		return nil, fmt.Errorf("open a log: %w", err)
+	}
+	defer log.Close()
+	hear, say, err := os.Pipe()
+	if err != nil {
+		return nil, fmt.Errorf("make a pipe: %w", err)
+	}
+	defer hear.Close()
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Env = append(slices.Clone(m.lab.config.Env), variable+"="+string(told)) // machines boot at the same time
+	cmd.Stdout, cmd.Stderr, cmd.ExtraFiles = log, log, []*os.File{say}
+	cmd.SysProcAttr = &syscall.SysProcAttr{
+		Cloneflags: unix.CLONE_NEWNET | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS, Setsid: true,
+	}
+	err = cmd.Start()
+	_ = say.Close() // the child has its own
+	if err != nil {
+		return nil, fmt.Errorf("make namespaces: %w", err)
+	}
+	stop := context.AfterFunc(ctx, func() { _ = hear.SetReadDeadline(longAgo) })
+	defer stop()
+	if word, err := io.ReadAll(hear); err != nil || string(word) != ready {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		return nil, errors.Join(errors.New("the first process did not get ready"), ctx.Err())
+	}
+	return cmd, nil
+}
+
+// lastWords is what a first process that failed wrote.
+func (m *Machine) lastWords() error {
+	words, err := os.ReadFile(m.log("init"))
+	if err != nil {
+		return err
+	}
+	return errors.New(string(words))
+}
+
+// IsInit reports whether this process was started to be a machine's first; it then calls Init and exits with its result.
+func IsInit() bool { return os.Getenv(variable) != "" }
+
+// Init is the life of a machine's first process: it sets the machine up, says so, and reaps orphans until it is killed.
+func Init(complaints io.Writer) (code int) {
+	var b birth
+	if err := json.Unmarshal([]byte(os.Getenv(variable)), &b); err != nil {
+		fmt.Fprintln(complaints, "read what to do:", err)
+		return 1
+	}
+	children := make(chan os.Signal, 16)
+	signal.Notify(children, syscall.SIGCHLD)
+	if err := b.setUp(); err != nil {
+		fmt.Fprintln(complaints, err)
+		return 1
+	}
+	pipe := os.NewFile(3, "pipe")
+	if _, err := pipe.WriteString(ready); err != nil {
+		fmt.Fprintln(complaints, "say that the machine is ready:", err)
+		return 1
+	}
+	_ = pipe.Close()
+	for range children {
+		for {
+			if pid, err := syscall.Wait4(-1, nil, syscall.WNOHANG, nil); err != nil || pid <= 0 {
+				break
+			}
+		}
+	}
+	return 0
+}
+
+// setUp runs in the machine's new namespaces.
+func (b birth) setUp() error {
+	if err := b.mountRoot(); err != nil {
+		return err
+	}
+	if err := unix.Sethostname([]byte(b.Name)); err != nil {
+		return fmt.Errorf("set the host name: %w", err)
+	}
+	return writeSettings()
+}
+
+func (b birth) root() string { return filepath.Join(b.Disk, "root") }

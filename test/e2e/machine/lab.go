@@ -1,0 +1,113 @@
+package machine
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// Config says what all machines of a lab have in common.
+type Config struct {
+	// Disk is where their disks are, Logs where their programs' output goes.
+	Disk, Logs string
+	// Cgroup is below what their cgroups are made.
+	Cgroup string
+	// Shared are directories of this machine that all of them see, read only.
+	Shared []string
+	// Env is the environment of their programs.
+	Env []string
+}
+
+const (
+	bridge = "lab0"
+	// mtu is that of an ordinary Ethernet.
+	mtu = 1500
+)
+
+// The lab's networks; the first address of each is this process's own, and the machines' router.
+var networks = []netip.Prefix{netip.MustParsePrefix("10.200.0.1/24"), netip.MustParsePrefix("fd00:200::1/64")}
+
+// Lab is a room of machines on one bridge, in the network namespace of this process.
+type Lab struct {
+	config   Config
+	machines []*Machine
+}
+
+// NewLab makes the bridge.
+func NewLab(c Config) (*Lab, error) {
+	link := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: bridge, MTU: mtu}}
+	if err := netlink.LinkAdd(link); err != nil {
+		return nil, fmt.Errorf("make the bridge between machines: %w", err)
+	}
+	if err := address(link, networks); err != nil {
+		return nil, fmt.Errorf("make the bridge between machines: %w", err)
+	}
+	return &Lab{config: c}, nil
+}
+
+// Router is the address at which machines reach this process, IPv4 first.
+func (l *Lab) Router() []netip.Addr {
+	var all []netip.Addr
+	for _, n := range networks {
+		all = append(all, n.Addr())
+	}
+	return all
+}
+
+// Add gives another machine, which is off.
+func (l *Lab) Add(name string) *Machine {
+	m := &Machine{Name: name, lab: l, disk: filepath.Join(l.config.Disk, name)}
+	for _, n := range networks {
+		last := n.Addr().AsSlice()
+		last[len(last)-1] += byte(10 + len(l.machines))
+		a, _ := netip.AddrFromSlice(last) // it has the length of an address
+		m.Addresses = append(m.Addresses, a)
+	}
+	l.machines = append(l.machines, m)
+	return m
+}
+
+// Route makes this process reach a network behind a machine, replacing an older route to it.
+func Route(to netip.Prefix, via netip.Addr) error {
+	if err := netlink.RouteReplace(&netlink.Route{Dst: ipNet(to), Gw: via.AsSlice()}); err != nil {
+		return fmt.Errorf("route %s via %s: %w", to, via, err)
+	}
+	return nil
+}
+
+// Route makes this machine reach a network behind another one, replacing an older route to it.
+func (m *Machine) Route(to netip.Prefix, via netip.Addr) error {
+	return m.Do(func() error { return Route(to, via) })
+}
+
+// Close cuts the power of all machines.
+func (l *Lab) Close() error {
+	var failed error
+	for _, m := range l.machines {
+		failed = errors.Join(failed, m.Cut())
+	}
+	return failed
+}
+
+// address gives a link its addresses and raises it. Nobody else is on a lab's bridge, so addresses need no detection of
+// duplicates, which would keep them from use for seconds.
+func address(link netlink.Link, prefixes []netip.Prefix) error {
+	name := link.Attrs().Name
+	if err := os.WriteFile(filepath.Join("/proc/sys/net/ipv6/conf", name, "accept_dad"), []byte("0"), 0o644); err != nil {
+		return fmt.Errorf("configure %s: %w", name, err)
+	}
+	for _, p := range prefixes {
+		if err := netlink.AddrAdd(link, &netlink.Addr{IPNet: ipNet(p), Flags: unix.IFA_F_NODAD}); err != nil {
+			return fmt.Errorf("give %s the address %s: %w", name, p, err)
+		}
+	}
+	if err := netlink.LinkSetUp(link); err != nil {
+		return fmt.Errorf("raise %s: %w", name, err)
+	}
+	return nil
+}

@@ -1,0 +1,106 @@
+package programs
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// niceness lets whoever else works on the machine go first.
+	niceness = 15
+	// heartbeat tells a waiting human that the build goes on.
+	heartbeat = 30 * time.Second
+)
+
+// builder compiles the programs of pins into the cache.
+type builder struct {
+	pins, cache string
+	progress    io.Writer
+}
+
+// job is one call of go build.
+type job struct {
+	folder, version string
+	dir             string // where the programs go
+	flags           string // for the linker
+	packages        []string
+	outputs         map[string]string // as go build names it -> as we do
+}
+
+// build compiles into a directory beside the job's and moves what is complete, so that an interrupted build leaves nothing
+// that looks finished.
+func (b builder) build(ctx context.Context, j job) error {
+	names := slices.Sorted(maps.Values(j.outputs))
+	started := time.Now()
+	fmt.Fprintf(b.progress, "e2e: building %s %s\n", strings.Join(names, ", "), j.version)
+	unfinished := j.dir + ".unfinished"
+	if err := os.MkdirAll(unfinished, 0o755); err != nil {
+		return fmt.Errorf("make a directory for %s: %w", j.folder, err)
+	}
+	defer os.RemoveAll(unfinished)
+	if err := b.compile(ctx, j, unfinished); err != nil {
+		return fmt.Errorf("build %s %s: %w", j.folder, j.version, err)
+	}
+	if err := os.MkdirAll(j.dir, 0o755); err != nil {
+		return fmt.Errorf("make a directory for %s: %w", j.folder, err)
+	}
+	for from, to := range j.outputs {
+		if err := os.Rename(filepath.Join(unfinished, from), filepath.Join(j.dir, to)); err != nil {
+			return fmt.Errorf("keep %s: %w", to, err)
+		}
+	}
+	fmt.Fprintf(b.progress, "e2e: built %s %s in %s\n", j.folder, j.version, time.Since(started).Round(time.Second))
+	return nil
+}
+
+// compile runs go build at low priority.
+func (b builder) compile(ctx context.Context, j job, into string) error {
+	arguments := append([]string{
+		"build", "-C", filepath.Join(b.pins, j.folder), "-trimpath", "-ldflags", strings.TrimSpace("-s -w " + j.flags), "-o", into + "/",
+	}, j.packages...)
+	cmd := exec.CommandContext(ctx, "go", arguments...)
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off", "GOFLAGS=", "GOCACHE="+buildCache(b.cache))
+	var said bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &said, &said
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	_ = unix.Setpriority(unix.PRIO_PROCESS, cmd.Process.Pid, niceness) // a build at full speed is still a build
+	done := make(chan error, 1)
+	go func() { done <- cmd.Wait() }()
+	if err := b.wait(done, j); err != nil {
+		return fmt.Errorf("%w: %s", err, lastLine(said.String()))
+	}
+	return nil
+}
+
+// wait waits for the build and says now and then that it does.
+func (b builder) wait(done <-chan error, j job) error {
+	tick := time.NewTicker(heartbeat)
+	defer tick.Stop()
+	started := time.Now()
+	for {
+		select {
+		case err := <-done:
+			return err
+		case <-tick.C:
+			fmt.Fprintf(b.progress, "e2e: still building %s, %s so far\n", j.folder, time.Since(started).Round(time.Second))
+		}
+	}
+}
+
+func lastLine(s string) string {
+	s = strings.TrimSpace(s)
+	return s[strings.LastIndexByte(s, '\n')+1:]
+}

@@ -1,0 +1,126 @@
+package programs
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// packages are what is taken from the distribution, because it is no Go program or needs a C library: program -> package.
+var packages = map[string]string{"runc": "runc", "nft": "nftables"}
+
+// system are directories that may be missing in the PATH of an ordinary user.
+var system = []string{"/usr/sbin", "/sbin"}
+
+// addDebian puts the distribution's programs into the set: those that are installed, else those unpacked in the cache.
+func (s *Set) addDebian(cache string) error {
+	var absent []string
+	for name, pkg := range packages {
+		path, unpacked := findDebian(name, cache)
+		if path == "" {
+			absent = append(absent, pkg)
+			continue
+		}
+		s.paths[name] = path
+		s.search = append(s.search, filepath.Dir(path))
+		if unpacked {
+			s.libraries = libraries(cache)
+		}
+	}
+	if len(absent) > 0 {
+		slices.Sort(absent)
+		return fmt.Errorf("the packages %s are missing: install them", strings.Join(absent, ", "))
+	}
+	return nil
+}
+
+// findDebian looks for a program on the machine, then among the unpacked packages.
+func findDebian(name, cache string) (path string, unpacked bool) {
+	if path, err := exec.LookPath(name); err == nil {
+		return path, false
+	}
+	root := unpackedRoot(cache)
+	for _, dir := range append(slices.Clone(system), filepath.Join(root, "usr/sbin"), filepath.Join(root, "usr/bin")) {
+		if path, err := exec.LookPath(filepath.Join(dir, name)); err == nil {
+			return path, strings.HasPrefix(path, root)
+		}
+	}
+	return "", false
+}
+
+func unpackedRoot(cache string) string { return filepath.Join(cache, "debian", "root") }
+
+// libraries are the directories of shared libraries among the unpacked packages.
+func libraries(cache string) []string {
+	found, _ := filepath.Glob(filepath.Join(unpackedRoot(cache), "usr/lib/*-linux-gnu*")) // the pattern is well formed
+	return found
+}
+
+// ensureDebian unpacks missing packages into the cache, with their missing dependencies; nothing is installed.
+func ensureDebian(ctx context.Context, cache string, progress io.Writer) error {
+	needed := (&Set{paths: map[string]string{}}).addDebian(cache)
+	if needed == nil {
+		return nil
+	}
+	for _, tool := range []string{"apt-get", "dpkg-deb"} {
+		if _, err := exec.LookPath(tool); err != nil {
+			return needed
+		}
+	}
+	fmt.Fprintln(progress, "e2e: unpacking packages of the distribution into the cache")
+	a := apt{dir: filepath.Join(cache, "debian")}
+	if err := a.download(ctx); err != nil {
+		return fmt.Errorf("%w (apt-get: %w)", needed, err)
+	}
+	return a.unpack(ctx)
+}
+
+// apt fetches packages with lists and archives of its own, so that the machine's stay as they are.
+type apt struct{ dir string }
+
+func (a apt) download(ctx context.Context) error {
+	for _, dir := range []string{"lists/partial", "archives/partial"} {
+		if err := os.MkdirAll(filepath.Join(a.dir, dir), 0o755); err != nil {
+			return fmt.Errorf("make %s: %w", dir, err)
+		}
+	}
+	options := []string{
+		"-qq", "-y", "--no-install-recommends", "-o", "APT::Sandbox::User=root",
+		"-o", "Dir::State::lists=" + filepath.Join(a.dir, "lists"), "-o", "Dir::Cache::archives=" + filepath.Join(a.dir, "archives"),
+		"-o", "Dir::Cache::pkgcache=", "-o", "Dir::Cache::srcpkgcache=",
+	}
+	if err := run(ctx, "apt-get", append(options, "update")...); err != nil {
+		return err
+	}
+	var wanted []string
+	for _, pkg := range packages {
+		wanted = append(wanted, pkg)
+	}
+	return run(ctx, "apt-get", append(append(options, "--download-only", "install"), wanted...)...)
+}
+
+func (a apt) unpack(ctx context.Context) error {
+	archives, err := filepath.Glob(filepath.Join(a.dir, "archives", "*.deb"))
+	if err != nil {
+		return fmt.Errorf("list the packages: %w", err)
+	}
+	for _, archive := range archives {
+		if err := run(ctx, "dpkg-deb", "-x", archive, filepath.Join(a.dir, "root")); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// run runs a command; its error says what the command said last.
+func run(ctx context.Context, name string, arguments ...string) error {
+	if said, err := exec.CommandContext(ctx, name, arguments...).CombinedOutput(); err != nil {
+		return fmt.Errorf("%s: %w: %s", name, err, lastLine(string(said)))
+	}
+	return nil
+}

@@ -1,0 +1,118 @@
+package e2e_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/weftnet/weft/test/e2e/cluster"
+)
+
+func TestPodsReachEachOtherOnOneNodeAndAcrossNodes(t *testing.T) {
+	s := newSpace(t)
+	for _, name := range []string{"client", "near"} {
+		s.create(name, "n1")
+	}
+	s.create("far", "n2")
+	client := s.ready("client")
+	for _, server := range []*corev1.Pod{s.ready("near"), s.ready("far")} {
+		for _, address := range s.addresses(server) {
+			s.reaches(client, server, address)
+		}
+	}
+}
+
+// reaches checks each way to reach a pod at an address.
+func (s *space) reaches(client, server *corev1.Pod, address netip.Addr) {
+	s.t.Helper()
+	s.exec(client, "ping", address.String(), "3")
+	echo, web := netip.AddrPortFrom(address, 7), netip.AddrPortFrom(address, 8080)
+	for _, transport := range []string{"tcp", "udp"} {
+		if got := s.exec(client, transport, echo.String(), "some text"); got != "some text\n" {
+			s.t.Errorf("over %s %s echoes %q", transport, echo, got)
+		}
+	}
+	page := s.exec(client, "http", "http://"+web.String())
+	if want := "pod=" + server.Name + " client=" + s.sameFamily(client, address).String(); !strings.Contains(page, want) {
+		s.t.Errorf("%s says %q, not %q: the address of the client was changed, or somebody else answers", web, page, want)
+	}
+}
+
+func (s *space) sameFamily(pod *corev1.Pod, as netip.Addr) netip.Addr {
+	all := s.addresses(pod)
+	if as.Is6() {
+		return all[1]
+	}
+	return all[0]
+}
+
+func TestAServiceReachesItsPodsFromPodsAndFromOutside(t *testing.T) {
+	s := newSpace(t)
+	client, server := s.run("client", "n1"), s.run("server", "n2")
+	both := corev1.IPFamilyPolicyRequireDualStack
+	service, err := s.c.Client.CoreV1().Services(s.name).Create(t.Context(), &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Name: "server"},
+		Spec: corev1.ServiceSpec{
+			Type: corev1.ServiceTypeNodePort, IPFamilyPolicy: &both, Selector: map[string]string{"app": server.Name},
+			Ports: []corev1.ServicePort{{Port: 8080}},
+		},
+	}, metav1.CreateOptions{})
+	s.must(err)
+	for _, ip := range service.Spec.ClusterIPs {
+		url := "http://" + netip.AddrPortFrom(netip.MustParseAddr(ip), 8080).String()
+		s.must(cluster.Eventually(t.Context(), client.Name+" reaches "+url, func(ctx context.Context) error {
+			page, err := s.c.Exec(ctx, client, "http", url)
+			return isFrom(server, page, err)
+		}))
+	}
+	port := uint16(service.Spec.Ports[0].NodePort)
+	for _, n := range s.c.Nodes {
+		for _, address := range n.Addresses {
+			url := "http://" + netip.AddrPortFrom(address, port).String()
+			s.must(cluster.Eventually(t.Context(), "the world reaches "+url, func(ctx context.Context) error {
+				page, err := fetch(ctx, url)
+				return isFrom(server, page, err)
+			}))
+		}
+	}
+}
+
+func isFrom(server *corev1.Pod, page string, err error) error {
+	if err == nil && !strings.HasPrefix(page, "pod="+server.Name+" ") {
+		return fmt.Errorf("somebody else answers: %s", page)
+	}
+	return err
+}
+
+// fetch fetches from this process, which is outside of the cluster and on the nodes' network.
+func fetch(ctx context.Context, url string) (string, error) {
+	return fetchBy(ctx, &http.Transport{DisableKeepAlives: true}, url)
+}
+
+func fetchBy(ctx context.Context, transport *http.Transport, url string) (string, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return "", err
+	}
+	client := &http.Client{Transport: transport, Timeout: 3 * time.Second}
+	response, err := client.Do(request)
+	if err != nil {
+		return "", err
+	}
+	defer response.Body.Close()
+	page, err := io.ReadAll(response.Body)
+	return string(page), err
+}
+
+// fetchFrom fetches from a node.
+func fetchFrom(ctx context.Context, n *cluster.Node, url string) (string, error) {
+	return fetchBy(ctx, &http.Transport{DisableKeepAlives: true, DialContext: n.Dial}, url)
+}

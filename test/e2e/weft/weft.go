@@ -1,0 +1,117 @@
+// Package weft connects pods with Weft, installed by its own manifests.
+package weft
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/weftnet/weft/test/e2e/cluster"
+	"github.com/weftnet/weft/test/e2e/image"
+)
+
+// Where the repository is, seen from the tests.
+const (
+	programs  = "../../bin"
+	manifests = "../../k8s/manifests"
+)
+
+// theImage is what the manifests call it.
+const theImage = "localhost/weft:v0.1.0-dev"
+
+// Weft is this repository's.
+type Weft struct{}
+
+// Name is what reports call it.
+func (Weft) Name() string { return "weft" }
+
+// Images are the one of all containers.
+func (Weft) Images(context.Context) ([]image.Image, error) {
+	files := map[string]string{}
+	for _, name := range []string{"weft-agent", "weft-cni", "weft-vswitch", "weftctl"} {
+		path, err := filepath.Abs(filepath.Join(programs, name))
+		if err != nil {
+			return nil, err
+		}
+		if _, err := os.Stat(path); err != nil {
+			return nil, fmt.Errorf("find the programs: %w: run make build", err)
+		}
+		files["/usr/local/bin/"+name] = path
+	}
+	return []image.Image{{Name: theImage, Files: files}}, nil
+}
+
+// Install applies the types of objects, the rights, and the DaemonSets.
+func (Weft) Install(ctx context.Context, c *cluster.Cluster) error {
+	types, err := filepath.Glob(filepath.Join(manifests, "crds", "*.yaml"))
+	if err != nil || len(types) == 0 {
+		return errors.Join(err, errors.New("there are no types of objects in the manifests"))
+	}
+	slices.Sort(types)
+	for _, name := range append(types, "rbac.yaml", "admission.yaml", "weft.yaml") {
+		if !strings.Contains(name, "/") {
+			name = filepath.Join(manifests, name)
+		}
+		text, err := os.ReadFile(name)
+		if err != nil {
+			return err
+		}
+		// The computer's boot id is that of all nodes; each has a file of its own in its place.
+		text = bytes.ReplaceAll(text, []byte("imagePullPolicy: IfNotPresent"), []byte("imagePullPolicy: Never"))
+		if _, err := c.Kubectl(ctx, text, "apply", "-f", "-"); err != nil {
+			return fmt.Errorf("apply %s: %w", filepath.Base(name), err)
+		}
+	}
+	return nil
+}
+
+// NodeUp makes nodes reach each other's pods by the routes of their kernels, as a network of routers does.
+func (Weft) NodeUp(ctx context.Context, n *cluster.Node) error {
+	ranges, err := n.PodCIDRs(ctx)
+	if err != nil {
+		return err
+	}
+	for _, other := range n.Cluster().Nodes {
+		if other == n || !other.Running() {
+			continue
+		}
+		theirs, err := other.PodCIDRs(ctx)
+		if err != nil {
+			return err
+		}
+		for i := range ranges { // all lists have the families in the same order
+			if err := errors.Join(n.Route(theirs[i], other.Addresses[i]), other.Route(ranges[i], n.Addresses[i])); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// Leftovers are directories of memifs and links of pods that are gone.
+func (Weft) Leftovers(_ context.Context, n *cluster.Node) ([]string, error) {
+	files, err := n.Files("/run/weft/memif")
+	if err != nil {
+		return nil, err
+	}
+	left := slices.Clone(files)
+	err = n.Do(func() error {
+		links, err := net.Interfaces()
+		for _, link := range links {
+			if strings.HasPrefix(link.Name, "weft") && link.Name != "weft0" {
+				left = append(left, "interface "+link.Name)
+			}
+		}
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list interfaces: %w", err)
+	}
+	return left, nil
+}

@@ -1,0 +1,98 @@
+package e2e_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/weftnet/weft/test/e2e/cluster"
+)
+
+// crowd is how many pods come and go at once.
+const crowd = 30
+
+func TestADaemonSetRunsOnEveryNode(t *testing.T) {
+	s := newSpace(t)
+	set := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Name: "everywhere"}, Spec: appsv1.DaemonSetSpec{
+		Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "everywhere"}}, Template: podTemplate("everywhere"),
+	}}
+	_, err := s.c.Client.AppsV1().DaemonSets(s.name).Create(t.Context(), set, metav1.CreateOptions{})
+	s.must(err)
+	var nodes []string
+	for _, pod := range s.awaitReady(len(s.c.Nodes)) {
+		nodes = append(nodes, pod.Spec.NodeName)
+	}
+	slices.Sort(nodes)
+	if got := slices.Compact(nodes); len(got) != len(s.c.Nodes) {
+		t.Errorf("its pods run on %v only", got)
+	}
+}
+
+func podTemplate(app string) corev1.PodTemplateSpec {
+	return corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": app}}, Spec: podSpec("")}
+}
+
+func TestACrowdOfPodsComesAndGoesAndLeavesNothing(t *testing.T) {
+	s := newSpace(t)
+	s.deploy("crowd")
+	started := time.Now()
+	s.scale("crowd", crowd)
+	pods := s.awaitReady(crowd)
+	t.Logf("%s: %d pods at once: %.1f a second", s.c.CNI().Name(), crowd, crowd/time.Since(started).Seconds())
+	seen := map[string]string{}
+	for _, pod := range pods {
+		for _, address := range s.addresses(&pod) {
+			if other := seen[address.String()]; other != "" {
+				t.Errorf("%s and %s have the same address %s", pod.Name, other, address)
+			}
+			seen[address.String()] = pod.Name
+		}
+	}
+	started = time.Now()
+	s.scale("crowd", 0)
+	s.must(s.awaitNoPods(t.Context()))
+	t.Logf("%s: %d pods gone after %s", s.c.CNI().Name(), crowd, time.Since(started).Round(time.Millisecond))
+	s.must(s.c.AwaitNoLeftovers(t.Context()))
+}
+
+// deploy makes a deployment without pods.
+func (s *space) deploy(name string) {
+	s.t.Helper()
+	none := int32(0)
+	deployment := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: appsv1.DeploymentSpec{
+		Replicas: &none, Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": name}}, Template: podTemplate(name),
+	}}
+	_, err := s.c.Client.AppsV1().Deployments(s.name).Create(s.t.Context(), deployment, metav1.CreateOptions{})
+	s.must(err)
+}
+
+func (s *space) scale(deployment string, pods int32) {
+	s.t.Helper()
+	scale := &autoscalingv1.Scale{ObjectMeta: metav1.ObjectMeta{Name: deployment, Namespace: s.name}, Spec: autoscalingv1.ScaleSpec{Replicas: pods}}
+	_, err := s.c.Client.AppsV1().Deployments(s.name).UpdateScale(s.t.Context(), deployment, scale, metav1.UpdateOptions{})
+	s.must(err)
+}
+
+// awaitReady waits until so many pods of the space are ready, and gives them.
+func (s *space) awaitReady(count int) (ready []corev1.Pod) {
+	s.t.Helper()
+	s.must(cluster.Eventually(s.t.Context(), fmt.Sprintf("%d pods are ready in %s", count, s.name), func(ctx context.Context) error {
+		pods, err := s.c.Client.CoreV1().Pods(s.name).List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
+		ready = slices.DeleteFunc(pods.Items, func(pod corev1.Pod) bool { return !isReady(&pod) || pod.DeletionTimestamp != nil })
+		if len(ready) != count {
+			return fmt.Errorf("%d are", len(ready))
+		}
+		return nil
+	}))
+	return ready
+}

@@ -1,0 +1,32 @@
+package matrix_test
+
+import (
+	"testing"
+
+	"github.com/weftnet/weft/internal/netnstest"
+	"github.com/weftnet/weft/test/leftovers"
+	"github.com/weftnet/weft/test/programs"
+)
+
+// TestAGatewayForgetsPodsThatAreGone lets pods of an L2 network talk to its gateway: what that knows of them goes with them.
+func TestAGatewayForgetsPodsThatAreGone(t *testing.T) {
+	netnstest.RequireTap(t)
+	dir := programs.Build(t)
+	m := newMatrix(t, dir, options("dual"))
+	defer m.end(t)
+	m.start(t)
+	for _, kind := range []string{"tap", "veth", "memif"} {
+		t.Run(kind, func(t *testing.T) {
+			c := cell{kind, "L2", "dual"}
+			a, b := m.newPod(t, c), m.newPod(t, c)
+			defer func() { try(t, a.Remove()); try(t, b.Remove()) }()
+			before, err := leftovers.Steady(t.Context(), m.places(a, b), settling)
+			try(t, err)
+			defer m.leave(t, before, a, b)
+			for _, w := range []*wired{a, b} {
+				m.add(t, w)
+				answers(t, w, "x0", gateways(w.last())...)
+			}
+		})
+	}
+}

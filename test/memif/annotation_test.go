@@ -1,0 +1,102 @@
+package memif_test
+
+import (
+	"errors"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/containernetworking/cni/pkg/types"
+
+	"github.com/weftnet/weft/devicemanager/kubelettest"
+	"github.com/weftnet/weft/memif"
+	"github.com/weftnet/weft/test/node"
+)
+
+// deviceMissing is the code of an ADD that fails for want of a device.
+const deviceMissing = 104
+
+// TestAnADDWithoutEnoughDevicesSaysWhatIsMissing, and leaves nothing; with more than enough it works.
+// rows: MEM-05
+func TestAnADDWithoutEnoughDevicesSaysWhatIsMissing(t *testing.T) {
+	l := newLab(t, node.Options{})
+	tests := []struct {
+		name, custom, options string
+		limits                map[string]int
+		why                   string // "" = it succeeds
+	}{
+		{"annotation without a resource", "m1/memif", "", map[string]int{"vnf": 0},
+			"interface m1: the pod's containers have 0 of contivpp.io/memif and annotation contivpp.io/custom-if asks for 1"},
+		{"too few", "m1/memif,m2/memif,t1/tap", "", map[string]int{"vnf": 1},
+			"interface m2: the pod's containers have 1 of contivpp.io/memif and annotation contivpp.io/custom-if asks for 2"},
+		{"too few in the container", "m1/memif,m2/memif", `{"m1":{"container":"vnf"},"m2":{"container":"vnf"}}`, map[string]int{"vnf": 1, "zwo": 1},
+			"interface m2: container vnf has 1 of contivpp.io/memif and annotation contivpp.io/custom-if asks for 2"},
+		{"none in the container", "m1/memif", `{"m1":{"container":"log"}}`, map[string]int{"log": 0, "vnf": 1},
+			"container log has no contivpp.io/memif in its limits; these have: vnf"},
+		{"more than enough", "m1/memif", "", map[string]int{"vnf": 2}, ""},
+		{"resource without an annotation", "", "", map[string]int{"vnf": 1}, ""},
+		{"the container that is named", "m1/memif", `{"m1":{"container":"zwo"}}`, map[string]int{"vnf": 1, "zwo": 1}, ""},
+	}
+	for i, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			l := &lab{t, l.Node, l.runtime}
+			var containers []kubelettest.Container
+			for _, name := range []string{"log", "vnf", "zwo"} {
+				if limit, ok := tt.limits[name]; ok {
+					containers = append(containers, kubelettest.Container{Name: name, Limit: limit})
+				}
+			}
+			p, containers := l.admit("p"+string(rune('a'+i)), tt.custom, tt.options, containers...)
+			defer l.Forget(p)
+			if tt.why != "" {
+				l.refused(p, tt.why)
+			} else {
+				l.add(p)
+				l.inLast(p, containers, tt.custom != "")
+			}
+			l.del(p)
+			if left := l.served(); len(left) > 0 {
+				t.Errorf("the dataplane has %q", left)
+			}
+		})
+	}
+}
+
+// refused expects an ADD to fail for want of a device, with nothing left.
+func (l *lab) refused(p *node.Pod, why string) {
+	l.Helper()
+	_, err := l.runtime.Add(l.Context(), p)
+	said, ok := errors.AsType[*types.Error](err)
+	if !ok || said.Code != deviceMissing || !strings.Contains(said.Error(), why) || !strings.Contains(said.Error(), "pod demo/"+p.Name) {
+		l.Errorf("error %v, want one of code %d that says %q", err, deviceMissing, why)
+	}
+	out, err := l.Weftctl(l.Context(), "attachments")
+	l.try(err)
+	if strings.Contains(out, "demo/"+p.Name) {
+		l.Errorf("the attachment is there: %s", out)
+	}
+}
+
+// inLast expects m1 in the last container with a device, or nowhere.
+func (l *lab) inLast(p *node.Pod, containers []kubelettest.Container, there bool) {
+	l.Helper()
+	for i, c := range containers {
+		text, err := os.ReadFile(inDirectory(c, memif.DescriptionFile))
+		if has := err == nil && strings.Contains(string(text), `"m1"`); has != (there && i == len(containers)-1) {
+			l.Errorf("container %s of %s: interfaces.json is %s (%v)", c.Name, p.Name, text, err)
+		}
+	}
+}
+
+// TestAPluginThatCannotAskKubeletSaysTryAgain, and the ADD after that works.
+func TestAPluginThatCannotAskKubeletSaysTryAgain(t *testing.T) {
+	g := newGranted(t, nil)
+	g.try(g.Kubelet.Stop())
+	_, err := g.runtime.Add(t.Context(), g.pod)
+	if said, ok := errors.AsType[*types.Error](err); !ok || said.Code != types.ErrTryAgainLater || !strings.Contains(said.Error(), "is kubelet running?") {
+		t.Errorf("error %v, want one of code %d that asks for kubelet", err, types.ErrTryAgainLater)
+	}
+	g.try(g.Kubelet.Start())
+	g.registered()
+	g.wire(g.pod)
+}

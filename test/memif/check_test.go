@@ -1,0 +1,99 @@
+package memif_test
+
+import (
+	"errors"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/containernetworking/cni/pkg/types"
+	"go.fd.io/govpp"
+	"go.fd.io/govpp/binapi/interface_types"
+	"go.fd.io/govpp/binapi/memif"
+)
+
+// drifted is the code of a CHECK that finds another state than that of ADD.
+const drifted = 105
+
+// TestCHECKNamesWhatSomebodyChangedOfAMemif, and a resync repairs it.
+func TestCHECKNamesWhatSomebodyChangedOfAMemif(t *testing.T) {
+	g := newGranted(t, nil)
+	m1 := g.wire(g.pod)
+	file := func(name string) string { return inDirectory(g.vnf, name) }
+	for _, tt := range []struct {
+		name   string
+		change func() error
+		named  string
+	}{
+		{"socket deleted", func() error { return os.Remove(file("memif.sock")) }, file("memif.sock")},
+		{"socket's mode changed", func() error { return os.Chmod(file("memif.sock"), 0o600) }, file("memif.sock")},
+		{"directory's mode changed", func() error { return os.Chmod(directory(g.vnf), 0o700) }, "linux.file/" + directory(g.vnf)},
+		{"list changed", func() error { return os.WriteFile(file("interfaces.json"), []byte("{}"), 0o444) }, file("interfaces.json")},
+		{"list deleted", func() error { return os.Remove(file("interfaces.json")) }, file("interfaces.json")},
+		{"secret changed", func() error { return os.WriteFile(file("secret"), []byte("open"), 0o444) }, file("secret")},
+		{"interface deleted", g.deleteMemif, "vpp.interface/weft-"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			g := &granted{&lab{t, g.Node, g.runtime}, g.asker, g.pod, g.vnf}
+			g.try(tt.change())
+			err := g.runtime.Check(t.Context(), g.pod)
+			said, ok := errors.AsType[*types.Error](err)
+			if !ok || said.Code != drifted || !strings.Contains(said.Error(), tt.named) || !strings.Contains(said.Error(), "demo/d") {
+				t.Errorf("CHECK says %v, want code %d, the pod, and %s", err, drifted, tt.named)
+			}
+			if ok && strings.Contains(said.Error(), g.vnf.Envs["MEMIF_SECRET"]) {
+				t.Error("CHECK says the secret")
+			}
+			_, err = g.Weftctl(t.Context(), "resync", "downstream")
+			g.try(err)
+			g.works(g.pod, m1)
+		})
+	}
+}
+
+// TestTheAuditRepairsAMemifByItself, each kind in its turn.
+func TestTheAuditRepairsAMemifByItself(t *testing.T) {
+	g := newGranted(t, nil)
+	g.try(g.KillAgent())
+	g.try(g.StartAgent(t.Context(), "--audit=1s"))
+	g.registered()
+	m1 := g.wire(g.pod)
+	for _, change := range []func() error{
+		func() error { return os.Remove(m1.SocketPath) },
+		func() error { return os.WriteFile(inDirectory(g.vnf, "interfaces.json"), []byte("{}"), 0o444) },
+		g.deleteMemif,
+	} {
+		g.try(change())
+	}
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for over := time.Now().Add(time.Minute); g.runtime.Check(t.Context(), g.pod) != nil && time.Now().Before(over); {
+		<-tick.C
+	}
+	g.works(g.pod, m1)
+}
+
+// deleteMemif takes the only memif from the dataplane.
+func (g *granted) deleteMemif() error {
+	conn, err := govpp.Connect(g.DataplaneSocket())
+	if err != nil {
+		return err
+	}
+	defer conn.Disconnect()
+	rpc := memif.NewServiceClient(conn)
+	stream, err := rpc.MemifDump(g.Context(), &memif.MemifDump{})
+	if err != nil {
+		return err
+	}
+	index := ^interface_types.InterfaceIndex(0)
+	for {
+		m, err := stream.Recv()
+		if err != nil {
+			break // the end
+		}
+		index = m.SwIfIndex
+	}
+	_, err = rpc.MemifDelete(g.Context(), &memif.MemifDelete{SwIfIndex: index})
+	return err
+}

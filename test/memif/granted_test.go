@@ -1,0 +1,121 @@
+package memif_test
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/weftnet/weft/devicemanager/kubelettest"
+	"github.com/weftnet/weft/memif"
+	"github.com/weftnet/weft/test/leftovers"
+	"github.com/weftnet/weft/test/node"
+)
+
+// granted is a node with a pod of one container, for which kubelet allocated one memif once.
+type granted struct {
+	*lab
+	asker *node.Pod // of the same node
+	pod   *node.Pod
+	vnf   kubelettest.Container
+}
+
+func newGranted(t *testing.T, foreign map[string][]string) *granted {
+	t.Helper()
+	l := newLab(t, node.Options{})
+	g := &granted{lab: l, asker: l.neighbour("a")}
+	pod, containers := l.admit("d", "m1/memif", "", kubelettest.Container{Name: "vnf", Limit: 1, Foreign: foreign})
+	g.pod, g.vnf = pod, containers[0]
+	return g
+}
+
+// wire adds a sandbox and expects that it works.
+func (g *granted) wire(sandbox *node.Pod) node.Link {
+	g.Helper()
+	m1 := g.add(sandbox)[1]
+	g.works(sandbox, m1)
+	return m1
+}
+
+// works expects that the container, started anew with the environment and the mount that it was given once, is reached.
+func (g *granted) works(sandbox *node.Pod, m1 node.Link) {
+	g.Helper()
+	if m1.SocketPath != inDirectory(g.vnf, "memif.sock") {
+		g.Errorf("the socket is %s, and the container has %s", m1.SocketPath, directory(g.vnf))
+	}
+	g.try(g.Kubelet.StartContainer(g.Context(), "demo", g.pod.Name, g.vnf.Name))
+	responder := g.start(sandbox, g.vnf, "icmpresponder")
+	g.says(responder, "m1: connected to")
+	for _, address := range m1.Bare() {
+		g.reach(g.asker, address)
+	}
+	g.try(g.runtime.Check(g.Context(), sandbox))
+	responder.end()
+	g.kept()
+}
+
+// kept expects that there is the container's allocation and no other, with its secret.
+func (g *granted) kept() {
+	g.Helper()
+	list := g.allocations()
+	if len(list) != 1 || list[0].Directory != directory(g.vnf) {
+		g.Errorf("there are the allocations %+v, want that of %s alone", list, directory(g.vnf))
+	}
+	if text := g.read(inDirectory(g.vnf, memif.SecretFile)); text != g.vnf.Envs[memif.SecretVariable] {
+		g.Error("the secret is another one")
+	}
+	there, err := filepath.Glob(filepath.Join(g.Memifs(), "*"))
+	g.try(err)
+	if len(there) != 2 { // the directory and the record beside it
+		g.Errorf("there are %q", there)
+	}
+}
+
+// another makes another sandbox of the pod.
+func (g *granted) another(name string) *node.Pod {
+	g.Helper()
+	p, err := g.NewSandbox(g.pod, name)
+	g.try(err)
+	return p
+}
+
+// allocation is one as weftctl shows it.
+type allocation struct {
+	ID        string
+	Socket    int
+	Devices   []string
+	Directory string
+	Container string
+	Pod       struct{ Namespace, Name, UID string }
+}
+
+// allocations are those that the agent knows.
+func (l *lab) allocations() []allocation {
+	l.Helper()
+	out, err := l.Weftctl(l.Context(), "devices", "-o", "json")
+	l.try(err)
+	var reply struct{ Allocations []allocation }
+	l.try(json.Unmarshal([]byte(out), &reply))
+	return reply.Allocations
+}
+
+// served are the memifs that the dataplane has, and their sockets but the one that it always has.
+func (l *lab) served() (list []string) {
+	l.Helper()
+	all, err := leftovers.Take(l.Context(), leftovers.Places{Dataplane: l.DataplaneSocket()})
+	l.try(err)
+	for _, line := range all.Since(leftovers.Snapshot{}) {
+		if strings.HasPrefix(line, "+ memif") && !strings.HasPrefix(line, "+ memif-socket dataplane 0 ") {
+			list = append(list, line)
+		}
+	}
+	return list
+}
+
+func (l *lab) read(path string) string {
+	l.Helper()
+	text, err := os.ReadFile(path)
+	l.try(err)
+	return string(text)
+}

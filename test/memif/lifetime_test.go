@@ -1,0 +1,204 @@
+package memif_test
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"go.etcd.io/bbolt"
+	"golang.org/x/sys/unix"
+
+	"github.com/weftnet/weft/test/node"
+)
+
+// TestASandboxThatIsMadeAgainFindsTheSameSocketAndSecret: a DEL takes interface and socket, and leaves what kubelet gave.
+// rows: MEM-25
+func TestASandboxThatIsMadeAgainFindsTheSameSocketAndSecret(t *testing.T) {
+	g := newGranted(t, nil)
+	g.wire(g.pod)
+	g.del(g.pod)
+	g.unserved()
+	g.kept()
+	g.try(g.runtime.Del(t.Context(), g.pod)) // again
+	g.wire(g.another("d2"))
+}
+
+// TestALateDELOfAnOldSandboxDoesNotHurtTheNewOne, whose ADD came while the old one was still there.
+func TestALateDELOfAnOldSandboxDoesNotHurtTheNewOne(t *testing.T) {
+	g := newGranted(t, nil)
+	g.wire(g.pod)
+	fresh := g.another("d2")
+	m1 := g.wire(fresh)
+	responder := g.start(fresh, g.vnf, "icmpresponder")
+	g.says(responder, "m1: connected to")
+	stop := g.stream(g.asker, m1.Bare()[0])
+	g.try(g.runtime.Del(t.Context(), g.pod))
+	if loss := stop(); loss.Answered != loss.Sent {
+		t.Errorf("while the old sandbox was deleted: %s", loss)
+	}
+	responder.end()
+	g.works(fresh, m1)
+	g.del(fresh)
+	g.unserved()
+}
+
+// TestADELWhileTheAgentIsAwayIsDoneByTheNext, which keeps the allocation.
+func TestADELWhileTheAgentIsAwayIsDoneByTheNext(t *testing.T) {
+	g := newGranted(t, nil)
+	g.wire(g.pod)
+	g.try(g.KillAgent())
+	g.del(g.pod)
+	if _, err := os.Lstat(inDirectory(g.vnf, "memif.sock")); err != nil {
+		t.Errorf("without an agent nobody takes the socket away, and it is gone: %v", err)
+	}
+	g.try(g.StartAgent(t.Context()))
+	g.unserved()
+	g.kept()
+	g.registered()
+	g.wire(g.another("d2"))
+}
+
+// TestALostDirectoryIsMadeAgain, with the same secret, before the container starts.
+// rows: MEM-24, MEM-25
+func TestALostDirectoryIsMadeAgain(t *testing.T) {
+	for name, lose := range map[string]func(g *granted) error{
+		"of the container": func(g *granted) error { return os.RemoveAll(directory(g.vnf)) },
+		"of all":           func(g *granted) error { return os.RemoveAll(g.Memifs()) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := newGranted(t, nil)
+			g.try(lose(g)) // before there is a sandbox
+			m1 := g.wire(g.pod)
+			g.try(lose(g)) // while there is one
+			g.works(g.pod, m1)
+			g.del(g.pod)
+			g.try(lose(g)) // between two
+			g.wire(g.another("d2"))
+		})
+	}
+}
+
+// TestAfterARebootTheSameSocketWorks: kubelet remembers what it gave, and makes new sandboxes.
+// rows: MEM-25
+func TestAfterARebootTheSameSocketWorks(t *testing.T) {
+	g := newGranted(t, nil)
+	g.wire(g.pod)
+	g.try(errors.Join(g.KillAgent(), g.Kubelet.Stop(), g.killDataplane()))
+	g.try(errors.Join(g.pod.Remove(), g.asker.Remove(), changeBoot(filepath.Join(g.State(), "state.db"))))
+	run := filepath.Dir(g.Socket())
+	g.try(errors.Join(os.RemoveAll(run), os.Mkdir(run, 0o700)))
+	g.try(g.Kubelet.Start())
+	g.try(g.StartAgent(t.Context()))
+	g.registered()
+	g.kept()
+	g.asker = g.lab.neighbour("a2")
+	g.wire(g.another("d2"))
+}
+
+// TestAnAgentThatIsKilledBetweenAllocateAndADDIsNoLoss, with its state and without, and whoever's devices the pod has too.
+// rows: MEM-25
+func TestAnAgentThatIsKilledBetweenAllocateAndADDIsNoLoss(t *testing.T) {
+	for name, lost := range map[string]bool{"with its state": false, "without its state": true} {
+		t.Run(name, func(t *testing.T) {
+			g := newGranted(t, map[string][]string{"example.com/gpu": {"gpu-0", "memif-0"}})
+			g.restart(lost)
+			g.kept()
+			m1 := g.wire(g.pod)
+			g.restart(lost)
+			g.works(g.pod, m1)
+			g.del(g.pod)
+			g.restart(lost)
+			g.wire(g.another("d2"))
+		})
+	}
+}
+
+// TestASandboxThatEndsWhileNobodyLooksDoesNotStandInTheWay of the pod's next one, whatever else was lost meanwhile.
+func TestASandboxThatEndsWhileNobodyLooksDoesNotStandInTheWay(t *testing.T) {
+	for name, lose := range map[string]func(g *granted) error{
+		"nothing":       func(*granted) error { return nil },
+		"the state":     func(g *granted) error { return os.Remove(filepath.Join(g.State(), "state.db")) },
+		"the dataplane": func(g *granted) error { return g.killDataplane() },
+		"both": func(g *granted) error {
+			return errors.Join(os.Remove(filepath.Join(g.State(), "state.db")), g.killDataplane())
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := newGranted(t, nil)
+			g.wire(g.pod)
+			g.try(errors.Join(g.KillAgent(), g.pod.Remove(), lose(g)))
+			g.try(g.StartAgent(t.Context()))
+			g.registered()
+			g.asker = g.lab.neighbour("a2") // of the other one nothing knows, where both are lost
+			g.wire(g.another("d2"))
+			g.try(g.runtime.Del(t.Context(), g.pod)) // at last
+			fresh := g.another("d3")
+			g.works(fresh, g.add(fresh)[1])
+		})
+	}
+}
+
+// restart kills the agent, loses its state file if that is asked for, and starts another.
+func (g *granted) restart(lost bool) {
+	g.Helper()
+	g.try(g.KillAgent())
+	if lost {
+		g.try(os.Remove(filepath.Join(g.State(), "state.db")))
+	}
+	g.try(g.StartAgent(g.Context()))
+	g.registered()
+}
+
+// registered waits until kubelet may give devices again.
+func (g *granted) registered() {
+	g.Helper()
+	g.try(g.Kubelet.Await(g.Context(), node.Memif, memifs))
+}
+
+// del deletes a sandbox, as a runtime does.
+func (l *lab) del(sandbox *node.Pod) {
+	l.Helper()
+	l.try(l.runtime.Del(l.Context(), sandbox))
+	l.try(sandbox.Remove())
+}
+
+// unserved expects that neither the dataplane nor the container's directory has anything of the pod's memif.
+func (g *granted) unserved() {
+	g.Helper()
+	for _, name := range []string{"memif.sock", "interfaces.json"} {
+		if _, err := os.Lstat(inDirectory(g.vnf, name)); !errors.Is(err, fs.ErrNotExist) {
+			g.Errorf("%s is there after DEL: %v", name, err)
+		}
+	}
+	if left := g.served(); len(left) > 0 {
+		g.Errorf("the dataplane has %q", left)
+	}
+}
+
+// killDataplane returns when it is gone.
+func (l *lab) killDataplane() error {
+	pid := l.DataplanePID()
+	if err := unix.Kill(pid, unix.SIGKILL); err != nil {
+		return err
+	}
+	_, err := unix.Wait4(pid, nil, 0, nil) // its parent is the agent, and after that this process
+	return err
+}
+
+// changeBoot lets the state file be that of a boot before.
+func changeBoot(path string) error {
+	db, err := bbolt.Open(path, 0o600, nil)
+	if err != nil {
+		return err
+	}
+	err = db.Update(func(tx *bbolt.Tx) error {
+		meta := tx.Bucket([]byte("meta"))
+		if meta == nil || meta.Get([]byte("boot-id")) == nil {
+			return errors.New("the state file does not say of which boot it is")
+		}
+		return meta.Put([]byte("boot-id"), []byte("00000000-0000-0000-0000-000000000000"))
+	})
+	return errors.Join(err, db.Close())
+}

@@ -1,0 +1,82 @@
+package memif_test
+
+import (
+	"fmt"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/weftnet/weft/devicemanager/kubelettest"
+	"github.com/weftnet/weft/test/node"
+)
+
+// networks of the tests, one of each type.
+func networks() []node.Network {
+	prefix := netip.MustParsePrefix
+	return []node.Network{
+		{Name: "blue", Type: "L2", CIDRs: []netip.Prefix{prefix("10.5.0.0/24"), prefix("fd00:5::/64")}},
+		{Name: "red", Type: "L3", CIDRs: []netip.Prefix{prefix("10.6.0.0/24"), prefix("fd00:6::/64")}},
+	}
+}
+
+// TestMemifsTapsAndVethsOfOneNetworkReachEachOther, over L2 and L3.
+// rows: MEM-27
+func TestMemifsTapsAndVethsOfOneNetworkReachEachOther(t *testing.T) {
+	for _, n := range networks() {
+		t.Run(n.Type, func(t *testing.T) {
+			l := newLab(t, node.Options{Networks: networks()})
+			d, containers := l.admit("d", "m1/memif/"+n.Name+",m2/memif/"+n.Name, `{"m2":{"ringSize":64,"bufferSize":256}}`,
+				kubelettest.Container{Name: "vnf", Limit: 2})
+			links := l.add(d)
+			responder := l.start(d, containers[0], "icmpresponder")
+			l.says(responder, "m1: connected to")
+			l.says(responder, "m2: connected to")
+			for _, kind := range []string{"tap", "veth"} {
+				p, err := l.NewPod(kind)
+				l.try(err)
+				p.Annotations = map[string]string{"contivpp.io/custom-if": fmt.Sprintf("x0/%s/%s", kind, n.Name)}
+				l.add(p)
+				for _, m := range links[1:] {
+					for _, address := range m.Bare() {
+						l.reachBy(p, "x0", address)
+					}
+				}
+			}
+		})
+	}
+}
+
+// within is how long kubelet may be without the node's devices after it has come back.
+const within = 2 * time.Second
+
+// TestAKubeletThatComesBackHasTheDevicesAgain within two seconds, or one whose directory was wiped; what it gave works on.
+// rows: MEM-04
+func TestAKubeletThatComesBackHasTheDevicesAgain(t *testing.T) {
+	g := newGranted(t, nil)
+	m1 := g.wire(g.pod)
+	for name, disturb := range map[string]func() error{
+		"restarted": g.Kubelet.Restart,
+		"wiped":     g.Kubelet.Wipe,
+		"cut off":   func() error { return g.Kubelet.Disconnect(node.Memif) },
+	} {
+		before := g.Kubelet.Registrations()
+		g.try(disturb())
+		if name == "wiped" { // a real one starts again after that, for it serves nothing
+			g.try(g.Kubelet.Restart())
+		}
+		began := time.Now()
+		g.eventually(func() error {
+			if _, devices := g.Kubelet.Capacity(node.Memif); devices != memifs || g.Kubelet.Registrations() == before {
+				return fmt.Errorf("%s: kubelet has %d devices", name, devices)
+			}
+			return nil
+		})
+		if took := time.Since(began); took > within {
+			t.Errorf("%s: kubelet was without devices for %s", name, took)
+		}
+		g.works(g.pod, m1)
+	}
+	if least := g.Kubelet.LeastOffered(node.Memif); least != memifs {
+		t.Errorf("the shortest list of devices had %d, want %d", least, memifs)
+	}
+}

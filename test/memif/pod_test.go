@@ -1,0 +1,112 @@
+package memif_test
+
+import (
+	"context"
+	"net/netip"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/weftnet/weft/devicemanager/kubelettest"
+	"github.com/weftnet/weft/test/node"
+	"github.com/weftnet/weft/test/ping"
+)
+
+// patience is how long anything may take that a test waits for.
+const patience = 15 * time.Second
+
+// close ends the node, and shows its logs if the test failed.
+func (l *lab) close() {
+	if l.Failed() {
+		for _, path := range []string{l.AgentLog(), l.DataplaneLog()} {
+			text, _ := os.ReadFile(path)
+			l.Logf("%s:\n%s", path, text)
+		}
+	}
+	if err := l.Close(); err != nil {
+		l.Error(err)
+	}
+}
+
+// admit makes a pod's sandbox, after kubelet has allocated its containers' devices.
+func (l *lab) admit(name, custom, options string, containers ...kubelettest.Container) (*node.Pod, []kubelettest.Container) {
+	l.Helper()
+	p, err := l.NewPod(name)
+	l.try(err)
+	p.Annotations = map[string]string{"contivpp.io/custom-if": custom, "contivpp.io/custom-if-options": options}
+	containers, err = l.Admit(l.Context(), p, containers...)
+	l.try(err)
+	return p, containers
+}
+
+// neighbour is a pod without memifs, with its main interface.
+func (l *lab) neighbour(name string) *node.Pod {
+	l.Helper()
+	p, err := l.NewPod(name)
+	l.try(err)
+	l.add(p)
+	return p
+}
+
+// add makes a pod's interfaces.
+func (l *lab) add(p *node.Pod) []node.Link {
+	l.Helper()
+	result, err := l.runtime.Add(l.Context(), p)
+	l.try(err)
+	links, err := node.Links(result)
+	l.try(err)
+	return links
+}
+
+// reach asks an address from a pod until it answers: a program knows that it is connected a moment before the dataplane uses
+// the connection.
+func (l *lab) reach(from *node.Pod, to netip.Addr) { l.Helper(); l.reachBy(from, "", to) }
+
+// reachBy is reach by a link of the pod.
+func (l *lab) reachBy(from *node.Pod, link string, to netip.Addr) {
+	l.Helper()
+	p, err := ping.OpenOn(from.Netns, link, to)
+	l.try(err)
+	defer p.Close()
+	ctx, cancel := context.WithTimeout(l.Context(), 5*time.Second)
+	defer cancel()
+	if _, err := p.Reach(ctx, to); err != nil {
+		l.Errorf("%s from %s by %s: %v", to, from.Name, link, err)
+	}
+}
+
+// eventually tries until there is no error.
+func (l *lab) eventually(try func() error) {
+	l.Helper()
+	ctx, cancel := context.WithTimeout(l.Context(), patience)
+	defer cancel()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		err := try()
+		if err == nil {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			l.Fatal(err)
+		case <-tick.C:
+		}
+	}
+}
+
+func TestAPodWithAMemifIsReached(t *testing.T) {
+	l := newLab(t, node.Options{})
+	a := l.neighbour("a")
+	d, containers := l.admit("d", "m1/memif", "", kubelettest.Container{Name: "vnf", Limit: 1})
+	links := l.add(d)
+	m1 := links[1]
+	if m1.Name != "m1" || m1.SocketPath == "" || m1.Mac == "" || m1.Mtu == 0 || len(m1.Addresses) != 2 {
+		t.Errorf("in the result the memif is %+v", m1)
+	}
+	responder := l.start(d, containers[0], "icmpresponder")
+	l.says(responder, "connected")
+	for _, address := range m1.Bare() {
+		l.reach(a, address)
+	}
+}

@@ -1,0 +1,98 @@
+package memif_test
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/weftnet/weft/devicemanager/kubelettest"
+	"github.com/weftnet/weft/test/node"
+	"github.com/weftnet/weft/test/ping"
+)
+
+// TestAProgramThatIsStartedAgainIsConnectedAgain after it was killed.
+func TestAProgramThatIsStartedAgainIsConnectedAgain(t *testing.T) {
+	l := newLab(t, node.Options{})
+	a := l.neighbour("a")
+	d, containers := l.admit("d", "m1/memif", "", kubelettest.Container{Name: "vnf", Limit: 1})
+	m1 := l.add(d)[1]
+	for range 3 {
+		responder := l.start(d, containers[0], "icmpresponder")
+		l.says(responder, "connected to")
+		l.reach(a, m1.Bare()[0])
+		responder.end()
+	}
+}
+
+// TestAProgramConnectsAgainAfterTheDataplaneWasKilled, once the agent has started another one and made all of it again.
+// rows: MEM-27
+func TestAProgramConnectsAgainAfterTheDataplaneWasKilled(t *testing.T) {
+	l := newLab(t, node.Options{})
+	a := l.neighbour("a")
+	d, containers := l.admit("d", "m1/memif", "", kubelettest.Container{Name: "vnf", Limit: 1})
+	m1 := l.add(d)[1]
+	responder := l.start(d, containers[0], "icmpresponder")
+	l.says(responder, "connected to")
+	before := l.DataplanePID()
+	l.try(unix.Kill(before, unix.SIGKILL))
+	l.says(responder, "disconnected")
+	l.saysAgain(responder, 2, ": connected to")
+	l.eventually(func() error {
+		if pid := l.DataplanePID(); pid == 0 || pid == before {
+			return errors.New("there is no other dataplane")
+		}
+		return nil
+	})
+	l.try(l.AwaitReady(t.Context()))
+	for _, address := range m1.Bare() {
+		l.reach(a, address)
+	}
+	l.try(l.runtime.Check(t.Context(), d))
+}
+
+// TestAnAgentThatIsKilledLosesNoPacketOfAMemif, and neither does the one after it.
+func TestAnAgentThatIsKilledLosesNoPacketOfAMemif(t *testing.T) {
+	l := newLab(t, node.Options{})
+	a := l.neighbour("a")
+	d, containers := l.admit("d", "m1/memif", "", kubelettest.Container{Name: "vnf", Limit: 1})
+	m1 := l.add(d)[1]
+	responder := l.start(d, containers[0], "icmpresponder")
+	l.says(responder, "connected to")
+	stop := l.stream(a, m1.Bare()[0])
+	l.try(l.KillAgent())
+	l.try(l.StartAgent(t.Context()))
+	l.try(l.Kubelet.Await(t.Context(), node.Memif, memifs))
+	if loss := stop(); loss.Sent < 50 || loss.Answered != loss.Sent {
+		t.Errorf("while the agent was killed and started: %s", loss)
+	}
+	l.try(l.runtime.Check(t.Context(), d))
+}
+
+// stream sends echoes from a pod to an address until it is stopped.
+func (l *lab) stream(from *node.Pod, to netip.Addr) (stop func() ping.Loss) {
+	l.Helper()
+	l.reach(from, to)
+	p, err := ping.Open(from.Netns, to)
+	l.try(err)
+	ctx, cancel := context.WithCancel(l.Context())
+	type ending struct {
+		ping.Loss
+		error
+	}
+	ended := make(chan ending, 1)
+	go func() {
+		loss, err := p.Stream(ctx, to, 2*time.Millisecond)
+		ended <- ending{loss, err}
+	}()
+	return func() ping.Loss {
+		l.Helper()
+		cancel()
+		e := <-ended
+		l.try(errors.Join(e.error, p.Close()))
+		return e.Loss
+	}
+}

@@ -1,0 +1,88 @@
+package memif_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/weftnet/weft/devicemanager/kubelettest"
+	"github.com/weftnet/weft/memif"
+	"github.com/weftnet/weft/test/node"
+)
+
+// TestWhoDoesNotKnowTheSecretIsToldSo, and who does is served all the while.
+// rows: MEM-27
+func TestWhoDoesNotKnowTheSecretIsToldSo(t *testing.T) {
+	l := newLab(t, node.Options{})
+	a := l.neighbour("a")
+	d, containers := l.admit("d", "m1/memif", "", kubelettest.Container{Name: "vnf", Limit: 1})
+	m1, vnf := l.add(d)[1], containers[0]
+	secret := vnf.Envs[memif.SecretVariable]
+	if len(secret) != 23 {
+		t.Fatalf("the secret has %d bytes, want 23", len(secret))
+	}
+	responder := l.start(d, vnf, "icmpresponder")
+	l.says(responder, "connected to")
+	tests := map[string]struct{ secret, why string }{
+		"none":               {"", "secret required"},
+		"another":            {strings.Repeat("x", len(secret)), "incorrect secret"},
+		"one bit, the first": {flip(secret, 0, 0), "incorrect secret"},
+		"one bit, the last":  {flip(secret, len(secret)-1, 7), "incorrect secret"},
+		"one bit, within":    {flip(secret, 11, 5), "incorrect secret"},
+		"its beginning":      {secret[:len(secret)-1], "incorrect secret"},
+		"more than it":       {secret + "x", "incorrect secret"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			_, err := memif.Connect(t.Context(), memif.ClientConfig{Socket: m1.SocketPath, ID: 1, Secret: memif.Secret(tt.secret), Name: "m1"})
+			refused, ok := errors.AsType[*memif.DisconnectError](err)
+			if !ok || !refused.Remote || refused.Reason != tt.why {
+				t.Errorf("error %v, want that the peer says %s", err, tt.why)
+			}
+			stranger := l.start(d, with(vnf, memif.SecretVariable, tt.secret), "icmpresponder")
+			l.says(stranger, "m1: not connected: memif 1 on /run/vpp/memif.sock: peer disconnected: "+tt.why)
+			stranger.end()
+		})
+	}
+	for _, address := range m1.Bare() {
+		l.reach(a, address)
+	}
+	if said := responder.out.String(); strings.Contains(said, "disconnected") {
+		t.Errorf("who was there first says: %s", said)
+	}
+}
+
+func flip(secret string, at, bit int) string {
+	b := []byte(secret)
+	b[at] ^= 1 << bit
+	return string(b)
+}
+
+// TestASecondProgramIsTurnedAwayUntilTheFirstIsGone, on the same memif and with the right secret.
+func TestASecondProgramIsTurnedAwayUntilTheFirstIsGone(t *testing.T) {
+	l := newLab(t, node.Options{})
+	a := l.neighbour("a")
+	d, containers := l.admit("d", "m1/memif", "", kubelettest.Container{Name: "vnf", Limit: 1})
+	m1 := l.add(d)[1]
+	first := l.start(d, containers[0], "icmpresponder")
+	l.says(first, "connected to")
+	second := l.start(d, containers[0], "icmpresponder")
+	l.says(second, "peer disconnected: already connected")
+	l.reach(a, m1.Bare()[0])
+	first.end()
+	l.says(second, "m1: connected to")
+	l.reach(a, m1.Bare()[0])
+}
+
+// TestAnIDThatIsNotThereIsRefused.
+func TestAnIDThatIsNotThereIsRefused(t *testing.T) {
+	l := newLab(t, node.Options{})
+	d, containers := l.admit("d", "m1/memif", "", kubelettest.Container{Name: "vnf", Limit: 1})
+	m1 := l.add(d)[1]
+	_, err := memif.Connect(t.Context(), memif.ClientConfig{
+		Socket: m1.SocketPath, ID: 2, Secret: memif.Secret(containers[0].Envs[memif.SecretVariable]),
+	})
+	if err == nil || !strings.Contains(err.Error(), "unmatched interface id") {
+		t.Errorf("error %v, want that there is no such id", err)
+	}
+}

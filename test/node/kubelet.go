@@ -1,0 +1,44 @@
+package node
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/weftnet/weft/devicemanager/kubelettest"
+)
+
+// Memif is the resource that pods count memifs by.
+const Memif = "contivpp.io/memif"
+
+// startKubelet starts one that has a pod already, as each node has: one without any is taken for one that has just started.
+func (n *Node) startKubelet() (err error) {
+	if n.Kubelet, err = kubelettest.Start(n.kubelet()); err != nil {
+		return fmt.Errorf("start the kubelet: %w", err)
+	}
+	proxy := kubelettest.Pod{Namespace: "kube-system", Name: "kube-proxy", Containers: []kubelettest.Container{{Name: "kube-proxy"}}}
+	_, err = n.Kubelet.Admit(context.Background(), Memif, proxy)
+	return err
+}
+
+// Admit does what kubelet does for a pod before its sandbox is made: each container gets as many memifs as its limit says.
+// It waits until the agent has told kubelet of its devices.
+func (n *Node) Admit(ctx context.Context, p *Pod, containers ...kubelettest.Container) ([]kubelettest.Container, error) {
+	if n.Kubelet == nil {
+		return nil, errors.New("the node has no kubelet")
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	if err := n.Kubelet.Await(ctx, Memif, n.options.Memifs); err != nil {
+		return nil, fmt.Errorf("wait for devices: %w", err)
+	}
+	return n.Kubelet.Admit(ctx, Memif, kubelettest.Pod{
+		Namespace: cmp.Or(p.Namespace, namespace), Name: p.Name, Containers: containers,
+	})
+}
+
+// Forget tells kubelet that a pod has ended.
+func (n *Node) Forget(p *Pod) bool {
+	return n.Kubelet.Remove(cmp.Or(p.Namespace, namespace), p.Name)
+}

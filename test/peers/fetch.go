@@ -1,0 +1,159 @@
+package peers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Found are the peers that can be had, by their names in WEFT_REQUIRE.
+func Found() []string {
+	var names []string
+	for _, p := range all {
+		if p.find() == nil {
+			names = append(names, p.name)
+		}
+	}
+	return names
+}
+
+// Fetch gets the peers that are missing from the distribution's packages, where there are apt-get and dpkg: nothing of the
+// machine's is changed, and nobody needs to be root. A line to progress says what happens, or why it does not.
+func Fetch(ctx context.Context, progress io.Writer) {
+	missing := slices.DeleteFunc(slices.Clone(all), func(p peer) bool { return p.find() == nil })
+	if len(missing) == 0 {
+		return
+	}
+	cache, unlock, err := prepare(ctx)
+	if err == nil {
+		defer unlock()
+	}
+	f := fetcher{cache: cache, progress: progress}
+	for _, p := range missing {
+		cause := err
+		if cause == nil {
+			cause = f.fetch(ctx, p)
+		}
+		if cause != nil {
+			fmt.Fprintf(progress, "peers: not to be had: %s: %v; tests that need it skip\n", p.what, cause)
+		}
+	}
+}
+
+// prepare says why peers cannot be had, or locks the cache for them.
+func prepare(ctx context.Context) (cache string, unlock func(), err error) {
+	if os.Getenv(Variable) == Installed {
+		return "", nil, fmt.Errorf("not installed, and %s=%s", Variable, Installed)
+	}
+	if err := aptIsThere(); err != nil {
+		return "", nil, err
+	}
+	if cache, err = Cache(); err != nil {
+		return "", nil, err
+	}
+	unlock, err = lock(ctx, cache)
+	return cache, unlock, err
+}
+
+// fetcher fetches one peer after the other.
+type fetcher struct {
+	cache    string
+	progress io.Writer
+	ownLists bool // of packages: the machine's did not do
+}
+
+func (f *fetcher) fetch(ctx context.Context, p peer) error {
+	if p.find() == nil {
+		return nil // somebody else fetched it meanwhile
+	}
+	fmt.Fprintf(f.progress, "peers: unpacking %s from packages of the distribution into %s; nothing is installed\n", p.what, f.cache)
+	if err := f.unpack(ctx, p); err != nil {
+		if ctx.Err() != nil {
+			return errors.New("it took too long: what was got so far is kept for the next time")
+		}
+		return err
+	}
+	return p.find()
+}
+
+// unpack tries with the machine's lists of packages, then with new ones: those may be missing, or too old.
+func (f *fetcher) unpack(ctx context.Context, p peer) error {
+	a := &apt{dir: filepath.Join(f.cache, p.name), lists: filepath.Join(f.cache, "lists")}
+	if !f.ownLists {
+		if p.unpackFrom(ctx, &apt{dir: a.dir}) == nil {
+			return nil
+		}
+		if err := a.update(ctx); err != nil {
+			return err
+		}
+		f.ownLists = true
+	}
+	return p.unpackFrom(ctx, a)
+}
+
+// unpackFrom unpacks beside, so that root is there only when it is whole.
+func (p peer) unpackFrom(ctx context.Context, a *apt) error {
+	if err := a.configure(); err != nil {
+		return err
+	}
+	packages, err := p.packages(ctx, a)
+	if err != nil {
+		return err
+	}
+	if packages, err = a.closure(ctx, packages); err != nil {
+		return err
+	}
+	if p.name == "dpdk" {
+		packages = append(packages, testpmdPackage)
+	}
+	archives, err := a.download(ctx, packages)
+	if err != nil {
+		return err
+	}
+	root := filepath.Join(a.dir, "root")
+	made := root + ".new"
+	if err := errors.Join(os.RemoveAll(made), os.RemoveAll(root)); err != nil {
+		return fmt.Errorf("make room: %w", err)
+	}
+	if err := a.unpack(ctx, archives, made); err != nil {
+		return err
+	}
+	if err := errors.Join(wrapTables(made, root), separate(made)); err != nil {
+		return err
+	}
+	return errors.Join(os.Rename(made, root), a.clean())
+}
+
+// lock waits until nobody else fetches into dir.
+func lock(ctx context.Context, dir string) (unlock func(), err error) {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, fmt.Errorf("make the cache: %w", err)
+	}
+	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o644)
+	if err != nil {
+		return nil, fmt.Errorf("lock the cache: %w", err)
+	}
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if err == nil {
+			return func() { _ = f.Close() }, nil
+		}
+		if !errors.Is(err, unix.EWOULDBLOCK) {
+			return nil, errors.Join(fmt.Errorf("lock the cache: %w", err), f.Close())
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return nil, errors.Join(fmt.Errorf("somebody else holds %s: %w", f.Name(), ctx.Err()), f.Close())
+		}
+	}
+}

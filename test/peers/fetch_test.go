@@ -1,0 +1,114 @@
+package peers
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestNothingIsFetchedWithoutAReasonBeingGiven(t *testing.T) {
+	tests := []struct {
+		name, mode, apt, reason string
+	}{
+		{"no package manager", Cached, "", "there is no apt-get"},
+		{"not wanted", Installed, "exit 0", "WEFT_PEERS=installed"},
+		{"no network", Cached, "echo W: odd >&2; echo E: no route to host >&2; echo more >&2; exit 100", "E: no route to host"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			_, path := emptyMachine(t)
+			t.Setenv(Variable, tt.mode)
+			t.Setenv(PluginsVariable, t.TempDir())
+			if tt.apt != "" {
+				fakeApt(t, path, tt.apt)
+			}
+			var said bytes.Buffer
+			Fetch(t.Context(), &said)
+			if !strings.Contains(said.String(), tt.reason) || strings.Count(said.String(), "skip\n") != len(all) || len(Found()) != 0 {
+				t.Errorf("said %q, found %q", said.String(), Found())
+			}
+		})
+	}
+}
+
+func fakeApt(t *testing.T, path, script string) {
+	t.Helper()
+	for _, name := range []string{"apt-get", "apt-cache", "dpkg-deb"} {
+		write(t, "#!/bin/sh\n"+script+"\n", 0o755, path, name)
+	}
+}
+
+// A child of apt-get's holds its output open, as one that waits for a network does.
+func TestAFetchEndsInTime(t *testing.T) {
+	_, path := emptyMachine(t)
+	fakeApt(t, path, "/bin/sleep 60 & wait")
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	var said bytes.Buffer
+	began := time.Now()
+	Fetch(ctx, &said)
+	if took := time.Since(began); took > 20*time.Second || strings.Count(said.String(), "it took too long") != len(all) {
+		t.Errorf("after %s: %s", took, said.String())
+	}
+}
+
+func TestAFetchWaitsForAnotherOnlySoLong(t *testing.T) {
+	cache, path := emptyMachine(t)
+	fakeApt(t, path, "exit 1")
+	unlock, err := lock(t.Context(), cache)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unlock()
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	var said bytes.Buffer
+	Fetch(ctx, &said)
+	if !strings.Contains(said.String(), "somebody else holds") {
+		t.Errorf("said %q", said.String())
+	}
+}
+
+func TestTheFirstOfAlternativesIsNeeded(t *testing.T) {
+	got := parseDepends(" python3:any, pci.ids | hwdata, librte-eal23 (>= 22.11), libc6 (>= 2.34)\n")
+	if want := []string{"python3", "pci.ids", "librte-eal23", "libc6"}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+func TestOnlyLibrariesComeWithWhatIsAskedFor(t *testing.T) {
+	said := "NOTE: nothing\nInst libc6 (2.36)\nInst perl (5.36)\nInst libperl5.36 (5.36)\nInst libfile-find-rule-perl (0.34)\n" +
+		"Inst libnuma1:amd64 (2.0)\nInst iptables (1.8)\nConf iptables (1.8)\n"
+	if got, want := parseClosure(said, []string{"iptables"}), []string{"libnuma1:amd64", "iptables"}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// What apt names is downloaded and unpacked beside, and there at once; the lists are its own where the machine's do not do.
+func TestPackagesAreUnpackedIntoTheCache(t *testing.T) {
+	cache, path := emptyMachine(t)
+	tools := "export PATH=/usr/bin:/bin\n"
+	write(t, "#!/bin/sh\nexit 1\n", 0o755, path, "apt-cache")
+	write(t, "#!/bin/sh\n"+tools+`case "$*" in
+*update*) mkdir -p "$LISTS" && touch "$LISTS/new";;
+*download*) touch one.deb two.deb;;
+*install*) test -e "$LISTS/new" || exit 100; printf 'Inst iptables (1)\nInst libone (1)\n';;
+esac
+`, 0o755, path, "apt-get")
+	write(t, "#!/bin/sh\n"+tools+`mkdir -p "$3/usr/lib/cni" && for p in bridge host-local; do touch "$3/usr/lib/cni/$p" && chmod 755 "$3/usr/lib/cni/$p"; done`,
+		0o755, path, "dpkg-deb")
+	t.Setenv("LISTS", filepath.Join(t.TempDir(), "lists"))
+	var said bytes.Buffer
+	Fetch(t.Context(), &said)
+	if !slices.Equal(Found(), []string{"plugins"}) {
+		t.Errorf("found %q; %s", Found(), said.String())
+	}
+	if left, err := os.ReadDir(filepath.Join(cache, "plugins")); err != nil || len(left) != 3 { // root and two small files
+		t.Errorf("left %v, %v", left, err)
+	}
+}

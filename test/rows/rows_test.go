@@ -1,0 +1,194 @@
+// Package rows_test says which test shows which row of the feature tables of other CNI plugins, and what is not shown.
+package rows_test
+
+import (
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// owed are the rows that are to be shown, by what they belong to.
+var owed = map[string]string{
+	"the way of one pod": `
+		MEM-06 MEM-07 MEM-08 MEM-09 MEM-10 MEM-11 MEM-12 MEM-13 MEM-14 MEM-15 MEM-16 MEM-17 MEM-18 MEM-19 MEM-20 MEM-21
+		AWS-10 AWS-13 AWS-18 AWS-19 AWS-21 AWS-22 AWS-27 AWS-28 AWS-29 AWS-30 AWS-31 AWS-32 AWS-33 AWS-34 AWS-36 AWS-37
+		AWS-39 AWS-40 AWS-44 AWS-49
+		CAL-02 CAL-03 CAL-05 CAL-07 CAL-08 CAL-10 CAL-11 CAL-12 CAL-13 CAL-17 CAL-23 CAL-26 CAL-27 CAL-31 CAL-33 CAL-35
+		IPM-03 IPM-04 IPM-05
+		CIL-02 CIL-04 CIL-08 CIL-09 CIL-11 CIL-13 CIL-14 CIL-15 CIL-16 CIL-18 CIL-19 CIL-20 CIL-25`,
+	"extra interfaces and networks": `
+		AWS-38 AWS-41
+		CAL-09 CAL-14 CAL-15 CAL-18 CAL-19 CAL-20 CAL-21 CAL-22 CAL-25 CAL-29
+		IPM-01 IPM-02 IPM-06 IPM-09
+		MEM-01 MEM-02 MEM-16 MEM-26 MEM-28`,
+	"memif to the pod": `MEM-03 MEM-04 MEM-05 MEM-22 MEM-23 MEM-24 MEM-25 MEM-27`,
+}
+
+// partly are rows that a test names and of which something is not shown, with what that is.
+var partly = map[string]string{
+	"AWS-10": "there is no endpoint of metrics yet, which is to be there before the socket; gRPC health is",
+	"AWS-22": "policies of NAT come with Services",
+	"AWS-28": "the code of a mismatch is 107 and not 11; releases next to each other work together, so that none is seen in an upgrade",
+	"AWS-36": "the agent checks and prints what it was told (check-config), but an agent that runs does not tell it",
+	"CIL-11": "there is nothing upstream to write to before the API server is; the dataplane is not pruned before all is known",
+	"IPM-06": "dhcp runs on a link that exists, and IPAM plugins are asked before there is one",
+	"IPM-09": "pools are chosen by names of nodes and namespaces, not by labels, which come with the API server's nodes",
+	"MEM-19": "each record has the time of each handler; histograms come with metrics",
+}
+
+// excused are rows that no test names, with the reason.
+var excused = map[string]string{
+	"CAL-29": "Weft has no such keys: an agent is ready or not, MTU and routes are those of the network, queues are not counted",
+	"MEM-28": "it is of Services, which are not there yet",
+}
+
+// root is where the repository begins.
+const root = "../.."
+
+func TestWhatIsOwedIsNamedOrExcused(t *testing.T) {
+	named, faults := read(t, root)
+	all := strings.Fields(strings.Join(slices.Collect(maps.Values(owed)), " "))
+	for _, fault := range append(faults, compare(all, partly, excused, named)...) {
+		t.Error(fault)
+	}
+}
+
+func TestWhatIsWrongWithTheListsIsSeen(t *testing.T) {
+	one := map[string]string{"AWS-01": "why"}
+	named := map[string][]string{"AWS-01": {"a_test.go"}}
+	tests := []struct {
+		name            string
+		partly, excused map[string]string
+		named           map[string][]string
+		fault           string
+	}{
+		{"named", nil, nil, named, ""},
+		{"named in part", one, nil, named, ""},
+		{"excused", nil, one, nil, ""},
+		{"neither", nil, nil, nil, "AWS-01 is neither named by a test nor excused"},
+		{"not named, though in part", one, nil, nil, "AWS-01 is said to be shown in part, and no test names it"},
+		{"named and excused", nil, one, named, "AWS-01 is excused, and named in a_test.go"},
+		{"twice", one, one, named, "AWS-01 is excused, and named in a_test.go"},
+		{"without a reason", nil, map[string]string{"AWS-01": ""}, nil, "AWS-01 is excused without a reason"},
+		{"of another list", nil, map[string]string{"CAL-99": "why"}, named, "CAL-99 is not owed"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			if got := strings.Join(compare([]string{"AWS-01"}, tt.partly, tt.excused, tt.named), "; "); got != tt.fault {
+				t.Errorf("faults %q, want %q", got, tt.fault)
+			}
+		})
+	}
+}
+
+func TestAWrongCommentIsSeen(t *testing.T) {
+	for text, fault := range map[string]string{
+		"// rows: AWS-01, CAL-02\nfunc TestA(t *testing.T) {":             "",
+		"// rows: AWS-01\n// TestA does.\nfunc TestA(t *testing.T) {":     "",
+		"// rows: AWS-01\nfunc FuzzA(f *testing.F) {":                     "",
+		"# rows: AWS-01 CAL-02":                                           "",
+		"// rows: AWS-1\nfunc TestA(t *testing.T) {":                      `x:1: "AWS-1" is no row`,
+		"// rows:\nfunc TestA(t *testing.T) {":                            "x:1: there is no row",
+		"// rows: AWS-01\n\nfunc TestA(t *testing.T) {":                   "x:1: it is not right above a test",
+		"// rows: AWS-01\nfunc helper() {":                                "x:1: it is not right above a test",
+		"x := 1 // rows: AWS-01":                                          "",
+		"// rows: AWS-01\nfunc TestA(t *testing.T) {}\n\n// rows: none\n": `x:4: "none" is no row`,
+	} {
+		_, faults := rowsOf("x", text)
+		if got := strings.Join(faults, "; "); got != fault {
+			t.Errorf("%q: faults %q, want %q", text, got, fault)
+		}
+	}
+}
+
+// compare lists what is wrong: each row that is owed is named or excused, and not both.
+func compare(owed []string, partly, excused map[string]string, named map[string][]string) (faults []string) {
+	for _, id := range owed {
+		reason, isExcused := excused[id]
+		_, isPartly := partly[id]
+		switch {
+		case isExcused && len(named[id]) > 0:
+			faults = append(faults, fmt.Sprintf("%s is excused, and named in %s", id, strings.Join(named[id], ", ")))
+		case isExcused && reason == "":
+			faults = append(faults, id+" is excused without a reason")
+		case isPartly && len(named[id]) == 0:
+			faults = append(faults, id+" is said to be shown in part, and no test names it")
+		case !isExcused && len(named[id]) == 0:
+			faults = append(faults, id+" is neither named by a test nor excused")
+		}
+	}
+	for _, list := range []map[string]string{partly, excused} {
+		for _, id := range slices.Sorted(maps.Keys(list)) {
+			if !slices.Contains(owed, id) {
+				faults = append(faults, id+" is not owed")
+			}
+		}
+	}
+	return faults
+}
+
+// read gives the files that name each row, and what is wrong with how they do.
+func read(t *testing.T, dir string) (named map[string][]string, faults []string) {
+	t.Helper()
+	named = map[string][]string{}
+	err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case entry.IsDir() && (entry.Name() == ".git" || entry.Name() == "bin"):
+			return filepath.SkipDir
+		case entry.IsDir() || !strings.HasSuffix(path, "_test.go") && !strings.HasSuffix(path, ".txtar"):
+			return nil
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		place := strings.TrimPrefix(path, dir+"/")
+		ids, wrong := rowsOf(place, string(text))
+		for _, id := range ids {
+			named[id] = append(named[id], place)
+		}
+		faults = append(faults, wrong...)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return named, faults
+}
+
+// comment is a line that names rows, in a script or above a test.
+var comment = regexp.MustCompile(`(?m)^(#|//) rows:(.*)$`)
+
+// row is what the id of one looks like.
+var row = regexp.MustCompile(`^[A-Z]{3}-[0-9]{2}$`)
+
+// above is what follows a comment in Go: the rest of the test's comment, and the test.
+var above = regexp.MustCompile(`^\n(//.*\n)*func (Test|Fuzz)`)
+
+// rowsOf gives the rows that a file names, and what is wrong with how it does.
+func rowsOf(place, text string) (ids, faults []string) {
+	for _, at := range comment.FindAllStringSubmatchIndex(text, -1) {
+		line := fmt.Sprintf("%s:%d: ", place, 1+strings.Count(text[:at[0]], "\n"))
+		fields := strings.Fields(strings.ReplaceAll(text[at[4]:at[5]], ",", " "))
+		if len(fields) == 0 {
+			faults = append(faults, line+"there is no row")
+		}
+		wrong := slices.IndexFunc(fields, func(id string) bool { return !row.MatchString(id) })
+		switch {
+		case wrong >= 0:
+			faults = append(faults, fmt.Sprintf("%s%q is no row", line, fields[wrong]))
+		case text[at[2]:at[3]] == "//" && len(fields) > 0 && !above.MatchString(text[at[1]:]):
+			faults = append(faults, line+"it is not right above a test")
+		}
+		ids = append(ids, fields...)
+	}
+	return ids, faults
+}

@@ -1,0 +1,151 @@
+package secrets_test
+
+import (
+	"encoding/json"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/weftnet/weft/internal/netnstest"
+	"github.com/weftnet/weft/memif"
+)
+
+// TestNoSecretLeaves lets the real programs do all that they do, with a secret in every place that something comes in by.
+//
+// rows: CAL-33, MEM-23
+func TestNoSecretLeaves(t *testing.T) {
+	netnstest.RequireTap(t)
+	s := newScene(t)
+	s.leaveFiles()
+	s.start()
+	s.allocate()
+
+	s.refuse()
+	in := s.planted()
+	in.annotations["contivpp.io/custom-if"] = wanted + "/nowhere"
+	if _, ok := s.call("ADD", in); ok {
+		t.Error("ADD succeeds with a network that is not there")
+	}
+	in.annotations["contivpp.io/custom-if"] = wanted
+	result := s.succeeds("ADD", in)
+	s.succeeds("ADD", in)
+	s.succeeds("STATUS", in)
+	s.configure()
+	s.tell("why", s.objectOfPod("eth0"))
+	s.tell("why", s.objectOfPod("m0"))
+	s.tell("why", "linux.file/"+s.inDirectory(memif.SecretFile))
+	s.guess()
+	s.see("with a pod", s.everywhere()...)
+
+	maps.Copy(in.conf, map[string]any{"prevResult": s.remembering(result), "cni.dev/valid-attachments": []any{map[string]any{
+		"containerID": s.pod.ContainerID, "ifname": "eth0", "token": s.markers.add("an attachment of a GC"),
+	}}})
+	s.succeeds("GC", in)
+	s.succeeds("CHECK", in)
+	s.breakPod()
+	if _, ok := s.call("CHECK", in); ok {
+		t.Error("CHECK succeeds though the pod is broken")
+	}
+	s.tell("resync", "full")
+	s.see("after a CHECK that failed", s.everywhere()...)
+
+	try(t, s.node.KillAgent())
+	s.succeeds("DEL", in)
+	if _, ok := s.call("ADD", in); ok {
+		t.Error("ADD succeeds without an agent")
+	}
+	s.see("without an agent", s.state(s.pod.ContainerID))
+	s.start()
+	s.see("after the pod", s.everywhere()[:3]...)
+}
+
+// objectOfPod is the key of what the dataplane has for an interface of the pod.
+func (s *scene) objectOfPod(link string) string {
+	s.Helper()
+	ref := regexp.MustCompile(`vpp\.interface/weft-\S+-` + link).FindString(s.tell("objects"))
+	if ref == "" {
+		s.Fatal("the pod has no interface")
+	}
+	return ref
+}
+
+// planted is an input with a secret in all places that are tolerated.
+func (s *scene) planted() *input {
+	in := s.input()
+	for where, plant := range tolerated {
+		plant(in, s.markers.add(where))
+	}
+	return in
+}
+
+// refuse makes a call for each place in which something is refused.
+func (s *scene) refuse() {
+	s.Helper()
+	for where, plant := range refused {
+		in := s.input()
+		plant(in, s.markers.add(where))
+		if out, ok := s.call("ADD", in); ok {
+			s.Errorf("%s is not refused: %s", where, out)
+		}
+		_, _ = s.call("CHECK", in)
+	}
+}
+
+// leaveFiles writes a file of external configuration for each way in which one may be wrong.
+func (s *scene) leaveFiles() {
+	s.Helper()
+	try(s.T, os.WriteFile(filepath.Join(s.outside, "waiting.yaml"), []byte(waitingFile), 0o600))
+	for where, content := range external {
+		name := strings.ReplaceAll(where, " ", "-") + ".yaml"
+		text := inFile(content, s.markers.add("a file with "+where), s.outside)
+		try(s.T, os.WriteFile(filepath.Join(s.outside, name), []byte(text), 0o600))
+	}
+}
+
+// configure gives the agent the same by weftctl.
+func (s *scene) configure() {
+	s.Helper()
+	for where, content := range external {
+		path := filepath.Join(s.TempDir(), "values.yaml")
+		try(s.T, os.WriteFile(path, []byte(inFile(content, s.markers.add("values with "+where), s.outside)), 0o600))
+		s.tell("configure", "lab", path)
+	}
+}
+
+// remembering is a result of ADD with secrets in it.
+func (s *scene) remembering(result []byte) map[string]any {
+	s.Helper()
+	var prev map[string]any
+	try(s.T, json.Unmarshal(result, &prev))
+	for where, plant := range remembered {
+		plant(prev, s.markers.add(where))
+	}
+	return prev
+}
+
+// TestEveryCommandIsLookedAt: a command that is new has to be told of here.
+func TestEveryCommandIsLookedAt(t *testing.T) {
+	netnstest.RequireTap(t)
+	s := newScene(t)
+	known := slices.Clone(others)
+	for command := range s.readers() {
+		known = append(known, strings.Fields(command)[0])
+	}
+	help, err := s.node.Weftctl(t.Context(), "help")
+	try(t, err)
+	_, list, _ := strings.Cut(help, "Available Commands:")
+	list, _, _ = strings.Cut(list, "Flags:")
+	names := regexp.MustCompile(`(?m)^  ([a-z-]+) `).FindAllStringSubmatch(list, -1)
+	if len(names) < len(others) {
+		t.Fatalf("the commands are not to be seen in %s", help)
+	}
+	for _, name := range names {
+		if !slices.Contains(known, name[1]) {
+			t.Errorf("nobody looks at what weftctl %s shows", name[1])
+		}
+	}
+}
