@@ -5,10 +5,12 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -168,18 +170,62 @@ func (l *memifLab) stream(from, to *memif.Conn, ids [2]byte) (stop func() uint32
 	}
 }
 
-// remains are the process's descriptors and mappings of shared memory.
-func remains(t testing.TB) (descriptors, mappings int) {
+// left is what the process holds: its descriptors by what they are of, and its mappings of shared memory.
+type left map[string]int
+
+func remains(t testing.TB) left {
 	t.Helper()
 	fds, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
 		t.Fatal(err)
 	}
-	maps, err := os.ReadFile("/proc/self/maps")
+	now := left{}
+	for _, fd := range fds {
+		if of, err := os.Readlink("/proc/self/fd/" + fd.Name()); err == nil {
+			kind, _, _ := strings.Cut(of, ":[")
+			now[kind]++
+		}
+	}
+	mapped, err := os.ReadFile("/proc/self/maps")
 	if err != nil {
 		t.Fatal(err)
 	}
-	return len(fds), bytes.Count(maps, []byte("/memfd:"))
+	now["mappings"] = bytes.Count(mapped, []byte("/memfd:"))
+	return now
+}
+
+// settled is what remains when nothing has gone for a while of what came before, which may still be on its way out.
+func settled(t testing.TB) left {
+	t.Helper()
+	before := remains(t)
+	eventually(t, "nothing more goes", func() bool {
+		time.Sleep(100 * time.Millisecond)
+		last := before
+		before = remains(t)
+		return maps.Equal(last, before)
+	})
+	return before
+}
+
+// wantNoMore fails the test unless nothing is left, soon, of what came after before. What went later than before was looked at is
+// no fault.
+func (before left) wantNoMore(t testing.TB) {
+	t.Helper()
+	var now left
+	defer func() {
+		if t.Failed() {
+			t.Logf("before %v, now %v", before, now)
+		}
+	}()
+	eventually(t, "descriptors and mappings are as before", func() bool {
+		now = remains(t)
+		for kind, n := range now {
+			if n > before[kind] {
+				return false
+			}
+		}
+		return true
+	})
 }
 
 func TestAMemifsClientComesAndGoes(t *testing.T) {

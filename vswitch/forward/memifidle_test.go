@@ -84,7 +84,7 @@ func TestManyConnectsCostNobodyElse(t *testing.T) {
 	defer b.Release()
 	l.warmUp(t, a, b)
 	l.freed(t, 3)
-	fds, mappings := remains(t)
+	before := settled(t)
 	stop := l.stream(a, b, [2]byte{1, 2})
 	begin := time.Now()
 	for range connects {
@@ -95,10 +95,7 @@ func TestManyConnectsCostNobodyElse(t *testing.T) {
 	if stop() == 0 {
 		t.Error("nothing was sent")
 	}
-	eventually(t, "descriptors and mappings are as before", func() bool {
-		nowFDs, nowMappings := remains(t)
-		return nowFDs == fds && nowMappings == mappings
-	})
+	before.wantNoMore(t)
 }
 
 // BenchmarkMemifHop is the way from one client's ring to another's, with the worker on another processor, which looks.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"net"
+	"runtime"
 	"testing"
 	"time"
 
@@ -146,7 +147,7 @@ func (l *liar) scribble(alsoIndexes bool) {
 	case n == 1 && alsoIndexes:
 		binary.LittleEndian.PutUint16(l.memory[at+64:], uint16(l.random.Uint32()))
 	case n < 3:
-		if at == 0 && l.drained() {
+		if at == 0 && l.drained(2*time.Millisecond) {
 			binary.LittleEndian.PutUint16(head, binary.LittleEndian.Uint16(head)+uint16(l.random.IntN(8)))
 		}
 	default:
@@ -156,9 +157,16 @@ func (l *liar) scribble(alsoIndexes bool) {
 	}
 }
 
-// drained waits a moment for the server to have looked at everything.
-func (l *liar) drained() bool {
-	for begin := time.Now(); time.Since(begin) < 2*time.Millisecond; {
+// ring wakes the server, which need not look at memory that nobody rings for.
+func (l *liar) ring() {
+	for _, fd := range l.fds[1:] { // after the memory
+		_, _ = unix.Write(fd, []byte{1, 0, 0, 0, 0, 0, 0, 0})
+	}
+}
+
+// drained waits for the server to have looked at everything.
+func (l *liar) drained(patience time.Duration) bool {
+	for begin := time.Now(); time.Since(begin) < patience; runtime.Gosched() {
 		if binary.LittleEndian.Uint16(l.memory[64:]) == binary.LittleEndian.Uint16(l.memory[6:]) {
 			return true
 		}
@@ -190,7 +198,11 @@ func (l *liar) lie(t *testing.T) {
 	for range 40 {
 		l.scribble(alsoIndexes)
 	}
-	if l.random.IntN(2) == 0 && unix.Ftruncate(fd, 0) == nil {
+	l.ring()
+	if l.random.IntN(2) == 0 {
+		l.drained(20 * time.Millisecond)
+	}
+	if l.random.IntN(2) == 0 && memoryMayGo && unix.Ftruncate(fd, 0) == nil {
 		// The pages are gone. Only who sealed them is safe, or who expects it; the server finds out when it looks.
 		_ = l.socket.SetDeadline(time.Now().Add(100 * time.Millisecond))
 		_ = l.convinced()
@@ -210,21 +222,26 @@ func TestLyingClientsCostNobodyElse(t *testing.T) {
 	defer b.Release()
 	l.warmUp(t, a, b)
 	l.freed(t, 3)
-	fds, mappings := remains(t)
+	before := settled(t)
 	stop := l.stream(a, b, [2]byte{1, 2})
-	l.cut(t)
-	for seed := range uint64(150) {
-		dialLiar(t, l.socket, seed).lie(t)
+	if memoryMayGo {
+		l.cut(t)
+	}
+	// On a machine with much else to do it takes more of them until one is looked at in time.
+	lies := uint64(0)
+	found := foundOut{}
+	for ; lies < 150 || !found.ofAllKinds() && lies < 3000; lies++ {
+		dialLiar(t, l.socket, lies).lie(t)
+		found.listen(l)
 	}
 	if sent := stop(); sent == 0 {
 		t.Error("nothing was sent")
 	}
-	l.wantFoundOut(t)
+	if t.Logf("%d lies, found out: %v; drops: %v", lies, found, l.engine.Drops()); !found.ofAllKinds() {
+		t.Error("not all kinds of lies were found out")
+	}
 	l.freed(t, 3)
-	eventually(t, "descriptors and mappings are as before", func() bool {
-		nowFDs, nowMappings := remains(t)
-		return nowFDs == fds && nowMappings == mappings
-	})
+	before.wantNoMore(t)
 }
 
 // cut takes memory away that the server uses and could not seal, which must end the connection.
@@ -244,19 +261,22 @@ func (l *memifLab) cut(t *testing.T) {
 	if err := unix.Ftruncate(fd, 0); err != nil {
 		t.Fatal(err)
 	}
+	c.ring()
 	if c.convinced() {
 		t.Error("the connection goes on")
 	}
 	c.leave()
 }
 
-// wantFoundOut fails the test unless lies of all kinds were found out.
-func (l *memifLab) wantFoundOut(t *testing.T) {
-	t.Helper()
-	if n := l.engine.Drops()["memif-input: bad descriptor"]; n == 0 {
-		t.Error("no wrong descriptor was dropped")
-	}
-	found := map[error]int{}
+// foundOut are the lies that were found out, by what they were.
+type foundOut map[error]int
+
+// errDescriptor stands for wrong descriptors, which cost their packet only.
+var errDescriptor = errors.New("bad descriptor")
+
+// listen adds what was found out since it was called last.
+func (found foundOut) listen(l *memifLab) {
+	found[errDescriptor] = int(l.engine.Drops()["memif-input: bad descriptor"])
 	for len(l.seen) > 0 {
 		ev := <-l.seen
 		for _, e := range []error{memif.ErrIndex, memif.ErrBuffer, memif.ErrFault} {
@@ -265,10 +285,11 @@ func (l *memifLab) wantFoundOut(t *testing.T) {
 			}
 		}
 	}
-	if found[memif.ErrIndex] == 0 || found[memif.ErrFault] == 0 {
-		t.Errorf("connections ended: %v", found)
-	}
-	t.Logf("connections ended: %v; drops: %v", found, l.engine.Drops())
+}
+
+// ofAllKinds: lies of all kinds were found out.
+func (found foundOut) ofAllKinds() bool {
+	return found[errDescriptor] > 0 && found[memif.ErrIndex] > 0 && (found[memif.ErrFault] > 0 || !memoryMayGo)
 }
 
 // warmUp lets the runtime and the library open what they open once.
