@@ -39,6 +39,7 @@ type Agent struct {
 	devices   *devicemanager.Manager // nil: the node has none
 	cluster   *k8s.Cluster           // nil: the node is in none
 
+	observers  []func(podmanager.Outcome)    // of what happens to attachments
 	configured atomic.Pointer[[]pod.Network] // the configuration's networks, which may change
 	health     *health
 }
@@ -142,6 +143,7 @@ func (a *Agent) assembleRooms() (err error) {
 		Annotations: a.annotations(),
 		Grants:      a.grants(),
 		Paused:      a.paused,
+		Observe:     a.observe,
 		Verify:      a.verify,
 		Void:        a.void,
 		Grace:       orNone(a.config.GCGrace),

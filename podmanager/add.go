@@ -17,12 +17,14 @@ func (m *Manager) Add(ctx context.Context, req *weftv1.AddRequest) (*weftv1.AddR
 	ev, err := m.addEvent(ctx, req)
 	if err != nil {
 		m.config.Log.Warn("pod refused", "container", req.GetAttachment().GetContainerId(), "err", err)
+		m.refused(req, err)
 		return &weftv1.AddReply{Error: replyError(err, nil)}, nil
 	}
 	defer m.underWay(ev.Key)()
 	rec, err := m.config.Loop.Do(ctx, ev)
 	if err != nil {
 		m.config.Log.Warn("pod not connected", "pod", ev.ID.String(), "container", ev.Key.ContainerID, "err", err)
+		m.failed(ev.Key, ev.ID, err, rec)
 		return &weftv1.AddReply{Error: replyError(err, rec)}, nil
 	}
 	m.config.Log.Info("pod connected", "pod", ev.ID.String(), "container", ev.Key.ContainerID,

@@ -38,6 +38,8 @@ type Config struct {
 	Ready func() error
 	// Paused says whether, and why, new pods are held up.
 	Paused func() (reason string, paused bool)
+	// Observe is told what happens to attachments. It must not wait: the loop or the runtime does meanwhile.
+	Observe func(Outcome)
 
 	Grace time.Duration // default 30 s; below 0 is none
 	Now   func() time.Time
@@ -59,6 +61,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.Paused == nil {
 		c.Paused = func() (string, bool) { return "", false }
+	}
+	if c.Observe == nil {
+		c.Observe = func(Outcome) {}
 	}
 	if c.Void == nil {
 		c.Void = func(context.Context, pod.Key) error { return nil }

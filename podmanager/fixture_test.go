@@ -31,6 +31,7 @@ type node struct {
 	differences []string          // that the machine has, one element a verification
 	links       []Difference      // that the sandbox's links have
 	verified    int
+	observed    []Outcome
 	notReady    error
 	paused      string
 	bare        bool                                            // pods get no interface
@@ -46,8 +47,9 @@ func newNode(t *testing.T) *node {
 	n.loop = eventloop.New(eventloop.Config{Committer: n.committer, Saver: n.saver})
 	n.Manager = New(Config{
 		Loop: n.loop, Inspect: n.inspect, LinkExists: n.linkExists, Verify: n.verifyMachine, Now: n.clock,
-		Ready:  func() error { n.mu.Lock(); defer n.mu.Unlock(); return n.notReady },
-		Paused: func() (string, bool) { n.mu.Lock(); defer n.mu.Unlock(); return n.paused, n.paused != "" },
+		Ready:   func() error { n.mu.Lock(); defer n.mu.Unlock(); return n.notReady },
+		Paused:  func() (string, bool) { n.mu.Lock(); defer n.mu.Unlock(); return n.paused, n.paused != "" },
+		Observe: func(o Outcome) { n.set(func() { n.observed = append(n.observed, o) }) },
 	})
 	n.Register(n.loop)
 	eventloop.On(n.loop, "wires", n.wire)

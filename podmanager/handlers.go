@@ -31,7 +31,9 @@ func (m *Manager) TrackPod(_ context.Context, ev *pod.AddPod, txn *eventloop.Txn
 		m.swap(ev.Key, &record{attachment: clone(ev.Attachment), complete: true})
 		for _, older := range ev.HandedOver {
 			m.swap(older.Key, &record{attachment: clone(older), complete: true})
+			m.added(older)
 		}
+		m.added(ev.Attachment)
 	})
 	txn.Save(bucket, ev.Key.String(), ev.Attachment)
 	return nil
@@ -58,6 +60,7 @@ func (m *Manager) UntrackPod(_ context.Context, ev *pod.DeletePod, txn *eventloo
 		return nil
 	}
 	txn.OnRollback(func() error { m.swap(ev.Key, had); return nil })
+	txn.OnCommit(func() { m.config.Observe(Outcome{Happening: Removed, Key: ev.Key, Pod: had.attachment.Pod}) })
 	txn.Save(bucket, ev.Key.String(), nil)
 	return nil
 }
