@@ -5,10 +5,12 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"github.com/weftnet/weft/internal/netnstest"
 	"github.com/weftnet/weft/vswitch/forward"
@@ -118,6 +120,31 @@ func (l *lab) wire(p *pod) {
 	ok(e.SetRoute(forward.TableKey{Family: forward.IP6}, netip.MustParsePrefix("fd00::ffff/128"), local))
 	e.Publish()
 	p.addRoutes(l.t)
+	eventually(l.t, "the pod hears", func() bool { return p.hears(l.t) })
+}
+
+// hears says that the kernel has seen the pod's link come up, and takes what is for the pod's addresses: it does both some time
+// after it has said that the link is up and the addresses are there.
+func (p *pod) hears(t *testing.T) (hears bool) {
+	t.Helper()
+	netnstest.Do(t, p.namespace, func() {
+		link, err := netlink.LinkByName(p.info.Name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all, err := netlink.AddrList(link, netlink.FAMILY_V6)
+		if err != nil {
+			t.Fatal(err)
+		}
+		hears = slices.ContainsFunc(all, func(a netlink.Addr) bool { return a.IP.IsLinkLocalUnicast() }) && p.takes(p.v4) && p.takes(p.v6)
+	})
+	return hears
+}
+
+// takes says that the pod's kernel takes what is for an address.
+func (p *pod) takes(a netip.Addr) bool {
+	routes, err := netlink.RouteGet(a.AsSlice())
+	return err == nil && len(routes) == 1 && routes[0].Type == unix.RTN_LOCAL
 }
 
 // addRoutes gives the pod its default routes.

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
-	"slices"
 	"testing"
 	"unsafe"
 
@@ -42,26 +41,8 @@ func (l *lab) vethPod(c cable) *pod {
 		l.t.Fatal(err)
 	}
 	l.pods = append(l.pods, p)
-	eventually(l.t, "the pod's end speaks IPv6", func() bool { return p.hasLinkLocal(l.t) })
 	l.wire(p)
 	return p
-}
-
-// hasLinkLocal says that the kernel has seen the pod's link come up: until then it hears no IPv6.
-func (p *pod) hasLinkLocal(t *testing.T) (has bool) {
-	t.Helper()
-	netnstest.Do(t, p.namespace, func() {
-		link, err := netlink.LinkByName(p.info.Name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		all, err := netlink.AddrList(link, netlink.FAMILY_V6)
-		if err != nil {
-			t.Fatal(err)
-		}
-		has = slices.ContainsFunc(all, func(a netlink.Addr) bool { return a.IP.IsLinkLocalUnicast() })
-	})
-	return has
 }
 
 func (p *pod) hostEnd() string { return fmt.Sprintf("weft%d", p.index) }
