@@ -199,7 +199,7 @@ func settled(t testing.TB) left {
 	t.Helper()
 	before := remains(t)
 	eventually(t, "nothing more goes", func() bool {
-		time.Sleep(100 * time.Millisecond)
+		<-time.After(100 * time.Millisecond)
 		last := before
 		before = remains(t)
 		return maps.Equal(last, before)
