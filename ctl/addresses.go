@@ -11,15 +11,17 @@ import (
 )
 
 func (c *client) addressesCommand() *cobra.Command {
-	return &cobra.Command{
+	cmd := &cobra.Command{
 		Use:     "addresses",
-		Short:   "Lists the pools, and the addresses that are not free with who holds them",
+		Short:   "Lists the node's pools, and the addresses that are not free with who holds them",
 		Example: "  weftctl addresses -o json | jq '.pools[] | {name, free}'",
 		Args:    usage(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return c.ask(cmd.Context(), c.addresses)
 		},
 	}
+	cmd.AddCommand(c.blocksCommand(), c.checkCommand())
+	return cmd
 }
 
 func (c *client) addresses(ctx context.Context, agent weftv1.OperationsClient) error {

@@ -2,6 +2,7 @@ package ctl_test
 
 import (
 	"errors"
+	"os"
 	"path/filepath"
 	"testing"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/weftnet/weft/ctl/ctltest"
+	"github.com/weftnet/weft/k8s/k8stest"
 	weftv1 "github.com/weftnet/weft/proto/weft/v1"
 )
 
@@ -38,9 +40,19 @@ func TestScripts(t *testing.T) {
 		Dir: "testdata/script",
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("WEFT_SOCKET", filepath.Join(env.WorkDir, "agent.sock"))
+			env.Setenv("HOME", filepath.Join(env.WorkDir, "home"))
 			return nil
 		},
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){"agent": startAgent},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"agent": startAgent,
+			"apiserver": func(ts *testscript.TestScript, _ bool, files []string) { // where it is says each of the files
+				server := k8stest.New(t)
+				for _, name := range files {
+					ts.Check(os.MkdirAll(filepath.Dir(ts.MkAbs(name)), 0o700))
+					ts.Check(writeKubeconfig(ts.MkAbs(name), server.Connection().Host))
+				}
+			},
+		},
 	})
 }
 

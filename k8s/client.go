@@ -62,7 +62,9 @@ func NewClient(connection *rest.Config) (*Client, error) {
 	}
 	base := rest.CopyConfig(connection)
 	base.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
-	base.UserAgent = "weft-agent/" + version.String()
+	if base.UserAgent == "" {
+		base.UserAgent = "weft-agent/" + version.String()
+	}
 	base.QPS, base.Burst = requestRate, requestBurst
 	transport, err := rest.HTTPClientFor(base)
 	if err != nil {

@@ -119,11 +119,20 @@ func (c *Cluster) alsoHas(p netip.Prefix) string {
 func prefixes(list []v1.CIDR) []netip.Prefix {
 	var read []netip.Prefix
 	for _, text := range list {
-		if p, err := netip.ParsePrefix(string(text)); err == nil {
+		if p := prefixOf(text); p.IsValid() {
 			read = append(read, p.Masked())
 		}
 	}
 	return read
+}
+
+// prefixOf reads one; not valid: it is none.
+func prefixOf(text v1.CIDR) netip.Prefix {
+	p, err := netip.ParsePrefix(string(text))
+	if err != nil {
+		return netip.Prefix{}
+	}
+	return p
 }
 
 // NodeNetworks lists what the other nodes say of themselves.

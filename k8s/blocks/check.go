@@ -14,17 +14,18 @@ type Rule string
 
 // The rules, the worst ones first: those by which two pods could have one address, then those that lose addresses.
 const (
-	RuleOverlap    Rule = "blocks-overlap"     // an address is in two blocks of a network
-	RuleTwice      Rule = "address-twice"      // an address is told of twice
-	RuleOutside    Rule = "address-outside"    // a block tells of an address that it has not
-	RuleLoan       Rule = "loan"               // what is borrowed was not offered, or is borrowed by its own node
-	RuleNamed      Rule = "block-named"        // a block is not named by its addresses: it could be claimed twice
-	RulePools      Rule = "pools-overlap"      // an address is in two pools
-	RulePool       Rule = "block-of-no-pool"   // a block is of no pool, or not one of its pool's
-	RuleNode       Rule = "block-of-no-node"   // a block's node is no more: a leak
-	RuleOwner      Rule = "block-of-old-node"  // a block is of an earlier node of the same name: a leak
-	RuleBorrower   Rule = "loan-of-no-node"    // a borrower is no more: a leak
-	RuleAccounting Rule = "count-of-addresses" // the counts of a block are not those of its list
+	RuleOverlap    Rule = "blocks-overlap"      // an address is in two blocks of a network
+	RuleTwice      Rule = "address-twice"       // an address is told of twice
+	RuleLease      Rule = "address-of-no-block" // a node gives out an address of which it has no block
+	RuleOutside    Rule = "address-outside"     // a block tells of an address that it has not
+	RuleLoan       Rule = "loan"                // what is borrowed was not offered, or is borrowed by its own node
+	RuleNamed      Rule = "block-named"         // a block is not named by its addresses: it could be claimed twice
+	RulePools      Rule = "pools-overlap"       // an address is in two pools
+	RulePool       Rule = "block-of-no-pool"    // a block is of no pool, or not one of its pool's
+	RuleNode       Rule = "block-of-no-node"    // a block's node is no more: a leak
+	RuleOwner      Rule = "block-of-old-node"   // a block is of an earlier node of the same name: a leak
+	RuleBorrower   Rule = "loan-of-no-node"     // a borrower is no more: a leak
+	RuleAccounting Rule = "count-of-addresses"  // the counts of a block are not those of its list
 )
 
 // Violation is something that must not be.
@@ -100,7 +101,7 @@ func (c *checker) block(b *v1.IPBlock) {
 	if !slices.ContainsFunc(c.pools, func(p Pool) bool {
 		return p.Name == b.Spec.Pool && p.Network == string(b.Spec.Network) && p.Has(prefix)
 	}) {
-		c.add(RulePool, object, "no pool %q of network %q has a block %s", b.Spec.Pool, b.Spec.Network, prefix)
+		c.add(RulePool, object, "%s has no block %s", Pool{Name: b.Spec.Pool, Network: string(b.Spec.Network)}, prefix)
 	}
 	c.node(b, object)
 	c.loans(b, object, prefix)

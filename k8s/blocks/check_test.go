@@ -81,3 +81,48 @@ func TestNetworksMayUseTheSameAddresses(t *testing.T) {
 		t.Errorf("found %v", found)
 	}
 }
+
+func TestAnAddressOfNoBlockIsFound(t *testing.T) {
+	pools, list := sound()
+	pools = append(pools, blocks.Pool{Network: "blue", Prefix: netip.MustParsePrefix("10.5.0.0/16"), Bits: 26})
+	other := *list[1].DeepCopy()
+	other.Name, other.Spec.CIDR, other.Spec.Node = "10.1.0.128-26", "10.1.0.128/26", "n2"
+	blue := *list[1].DeepCopy()
+	blue.Name, blue.Spec.CIDR, blue.Spec.Network, blue.Spec.Pool = "blue.10.1.1.0-26", "10.1.1.0/26", "blue", ""
+	list = append(list, other, blue)
+	for _, tt := range []struct {
+		node, pool, address, why string
+		found                    bool
+	}{
+		{"n1", "pods", "10.1.0.3", "of its own block", false},
+		{"n2", "pods", "10.1.0.9", "lent to the node", false},
+		{"n2", "pods", "10.1.0.10", "of the lender", true},
+		{"n1", "pods", "10.1.0.130", "of another node's block", true},
+		{"n1", "pods", "10.1.9.1", "of a block that nobody has", true},
+		{"n1", "pods", "10.1.1.1", "of a block of another network", true},
+		{"n1", "own", "10.7.0.1", "of a pool of the node alone", false},
+		{"n1", "pods", "10.7.0.1", "of an earlier pool of the name", false},
+	} {
+		lease := blocks.Lease{Pool: tt.pool, Address: netip.MustParseAddr(tt.address), Holder: "weft/c/eth0"}
+		got := blocks.CheckLeases(pools, list, tt.node, []blocks.Lease{lease})
+		if want := tt.found; (len(got) == 1 && got[0].Rule == blocks.RuleLease) != want || len(got) > 1 {
+			t.Errorf("%s %s: found %v, want %t", tt.address, tt.why, got, want)
+		}
+	}
+}
+
+func TestSharesAreThoseOfThePoolsInOrder(t *testing.T) {
+	pools, list := sound()
+	lost := *list[1].DeepCopy()
+	lost.Name, lost.Spec.CIDR, lost.Spec.Pool, lost.Spec.Node = "10.9.0.0-26", "10.9.0.0/26", "gone", ""
+	pools = append(pools, blocks.Pool{Name: "a", Prefix: netip.MustParsePrefix("10.2.0.0/16"), Bits: 26})
+	of := *list[1].DeepCopy()
+	of.Name, of.Spec.CIDR, of.Spec.Pool = "10.2.0.0-26", "10.2.0.0/26", "a"
+	want := []blocks.Share{
+		{Pool: pools[0], Node: "n1", Blocks: 2, Used: 1, Offered: 1}, {Pool: pools[0], Node: "n2", Borrowed: 1},
+		{Pool: pools[1], Node: "n1", Blocks: 1}, {Pool: blocks.Pool{Name: "gone"}, Blocks: 1},
+	}
+	if got := blocks.Shares(pools, append([]v1.IPBlock{lost, of}, list...)); !slices.Equal(got, want) {
+		t.Errorf("got  %+v\nwant %+v", got, want)
+	}
+}

@@ -1,0 +1,222 @@
+package ctl_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/weftnet/weft/ctl"
+	"github.com/weftnet/weft/ctl/ctltest"
+	v1 "github.com/weftnet/weft/k8s/api/v1"
+	"github.com/weftnet/weft/k8s/k8stest"
+	weftv1 "github.com/weftnet/weft/proto/weft/v1"
+)
+
+// cluster is an API server with two nodes, of which the second borrows, and somebody who asks about it.
+type cluster struct {
+	*k8stest.Server
+	t                        *testing.T
+	host, kubeconfig, socket string
+}
+
+// writeKubeconfig makes a file that says where an API server is.
+func writeKubeconfig(name, host string) error {
+	return os.WriteFile(name, []byte("apiVersion: v1\nkind: Config\ncurrent-context: a\n"+
+		"contexts: [{name: a, context: {cluster: a, user: a}}]\nusers: [{name: a}]\n"+
+		"clusters: [{name: a, cluster: {server: "+host+"}}]\n"), 0o600)
+}
+
+func newCluster(t *testing.T) *cluster {
+	c := &cluster{Server: k8stest.New(t), t: t, kubeconfig: filepath.Join(t.TempDir(), "kubeconfig"), socket: filepath.Join(t.TempDir(), "agent.sock")}
+	c.host = c.Connection().Host
+	if err := writeKubeconfig(c.kubeconfig, c.host); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("NODE_NAME", "n1")
+	for _, name := range []string{"n1", "n2"} {
+		c.Put("nodes", &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("uid of " + name)}})
+	}
+	c.Put("ippools.contivpp.io", &v1.IPPool{ObjectMeta: metav1.ObjectMeta{Name: "pods"}, Spec: v1.IPPoolSpec{CIDR: "10.1.0.0/16"}})
+	c.Put("customnetworks.contivpp.io", &v1.CustomNetwork{
+		ObjectMeta: metav1.ObjectMeta{Name: "blue"},
+		Spec:       v1.CustomNetworkSpec{Type: v1.L3, CIDRs: []v1.CIDR{"fd00:5::/64"}, BlockSize: 26, BlockSizeV6: 122},
+	})
+	c.block("10.1.0.0-26", func(b *v1.IPBlock) {
+		b.Spec.Offered, b.Spec.Borrowed = []v1.IP{"10.1.0.8", "10.1.0.9"}, []v1.Loan{{Address: "10.1.0.9", Node: "n2"}}
+		b.Status = v1.IPBlockStatus{Used: 2, Cooling: 1, Free: 57, Allocations: []v1.Allocation{
+			{Address: "10.1.0.2", Namespace: "default", Pod: "a", Attachment: "weft/c1/eth0"},
+			{Address: "10.1.0.3", Namespace: "default", Pod: "b", Attachment: "weft/c2/eth0"},
+		}}
+	})
+	c.block("10.1.0.64-26", func(b *v1.IPBlock) { b.Status.Free = 64 })
+	c.block("10.1.4.0-26", func(b *v1.IPBlock) { b.Spec.Node, b.OwnerReferences = "", nil })
+	c.block("blue.fd00-0005-0000-0000-0000-0000-0000-0000-122", func(b *v1.IPBlock) {
+		b.Spec.CIDR, b.Spec.Pool, b.Spec.Network, b.Spec.Node = "fd00:5::/122", "", "blue", "n2"
+		b.OwnerReferences[0].UID, b.Status.Free = "uid of n2", 63
+	})
+	return c
+}
+
+// block puts a block of n1, with the addresses by which it is named unless set says others.
+func (c *cluster) block(name string, set func(*v1.IPBlock)) {
+	b := &v1.IPBlock{ObjectMeta: metav1.ObjectMeta{
+		Name: name, OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: "n1", UID: "uid of n1"}},
+	}}
+	b.Spec = v1.IPBlockSpec{CIDR: v1.CIDR(strings.ReplaceAll(name, "-", "/")), Pool: "pods", Node: "n1"}
+	set(b)
+	c.Put("ipblocks.contivpp.io", b)
+}
+
+// agent answers at the socket, with an address of the pool in each of these states.
+func (c *cluster) agent(addresses ...string) {
+	reply := &weftv1.AddressesReply{}
+	for _, a := range addresses {
+		reply.Leases = append(reply.Leases, &weftv1.Lease{Pool: "pods", Address: a, State: "used", Holder: "weft/" + a + "/eth0"})
+	}
+	_, stop, err := ctltest.Serve(c.socket, ctltest.Replies{Addresses: reply})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.t.Cleanup(stop)
+}
+
+// says is what weftctl says, with its exit code.
+func (c *cluster) says(args ...string) (string, int) {
+	var out bytes.Buffer
+	env := ctl.Env{Out: &out, Err: &out, Now: func() time.Time { return now }}
+	code := ctl.Main(context.Background(), env, append(args, "--socket", c.socket))
+	text := strings.ReplaceAll(out.String(), c.socket, "SOCKET")
+	return strings.ReplaceAll(text, strings.TrimPrefix(c.host, "http://"), "SERVER"), code
+}
+
+// leaves makes nobody listen where the kubeconfig says.
+func (c *cluster) leaves() {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err == nil {
+		c.host = "http://" + listener.Addr().String()
+		err = errors.Join(listener.Close(), writeKubeconfig(c.kubeconfig, c.host))
+	}
+	if err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+func (c *cluster) asks(args ...string) (string, int) {
+	return c.says(append(args, "--kubeconfig", c.kubeconfig)...)
+}
+
+// rows: IPM-07
+func TestWhatOperatorsSeeOfTheClustersAddresses(t *testing.T) {
+	c := newCluster(t)
+	c.agent("10.1.0.2", "10.1.0.64")
+	var b strings.Builder
+	for _, command := range []string{"addresses blocks", "addresses blocks -o json", "addresses check", "addresses check -o json"} {
+		got, code := c.asks(strings.Fields(command)...)
+		if code != 0 {
+			t.Errorf("%s: exit code %d", command, code)
+		}
+		b.WriteString("$ weftctl " + command + "\n" + got + "\n")
+	}
+	golden(t, "cluster", b.String())
+}
+
+// rows: IPM-13
+func TestEachViolationIsALineAndAnExitCode(t *testing.T) {
+	c := newCluster(t)
+	c.agent("10.1.0.2", "10.1.4.1", "10.1.9.9")
+	c.Remove("nodes", "", "n2")
+	c.block("10.1.0.64-27", func(b *v1.IPBlock) { b.Status = v1.IPBlockStatus{Used: 1} })
+	got, code := c.asks("addresses", "check")
+	if code != 1 {
+		t.Errorf("exit code %d, want 1", code)
+	}
+	golden(t, "violations", got)
+	got, code = c.asks("addresses", "check", "-o", "json")
+	document, _, _ := strings.Cut(got, "weftctl:")
+	var v struct {
+		Violations []struct{ Rule, Object, Text string }
+	}
+	if err := json.Unmarshal([]byte(document), &v); err != nil || code != 1 || len(v.Violations) != 7 {
+		t.Errorf("exit code %d, %d violations, error %v:\n%s", code, len(v.Violations), err, got)
+	}
+}
+
+func TestWithoutAnAgentTheClusterIsCheckedAlone(t *testing.T) {
+	c := newCluster(t)
+	got, code := c.asks("addresses", "check")
+	if code != 0 || !strings.Contains(got, "no agent was asked: no agent answers at SOCKET\n") || !strings.Contains(got, "sound") {
+		t.Errorf("exit code %d:\n%s", code, got)
+	}
+	if got, code = c.asks("addresses", "check", "--node", "n1"); code != 1 || got != "weftctl: no agent answers at SOCKET\n" {
+		t.Errorf("with --node: exit code %d:\n%s", code, got)
+	}
+	c.agent("10.1.9.9")
+	t.Setenv("NODE_NAME", "elsewhere")
+	const unknown = `the cluster has no node "elsewhere"; --node names the one of the agent at the socket`
+	if got, code = c.asks("addresses", "check"); code != 0 || !strings.Contains(got, "no agent was asked: "+unknown) {
+		t.Errorf("on no node of the cluster: exit code %d:\n%s", code, got)
+	}
+	if got, code = c.asks("addresses", "check", "--node", "elsewhere"); code != 1 || got != "weftctl: "+unknown+"\n" {
+		t.Errorf("with a node that is none: exit code %d:\n%s", code, got)
+	}
+}
+
+func TestTroubleWithTheAPIServerIsOneLineThatSaysWhatToDo(t *testing.T) {
+	const refused = "weftctl: list ipblocks.contivpp.io: the API server at SERVER "
+	for name, tt := range map[string]struct {
+		trouble func(*cluster)
+		args    []string
+		want    string
+	}{
+		"away":           {func(c *cluster) { c.leaves() }, nil, refused + "cannot be asked: dial tcp SERVER: connect: connection refused\n"},
+		"without CRDs":   {func(c *cluster) { c.Uninstall("ipblocks.contivpp.io") }, nil, refused + "has no such kind: are Weft's custom resource definitions installed?\n"},
+		"without rights": {func(c *cluster) { c.Fail(func(*http.Request) int { return http.StatusForbidden }) }, nil, "weftctl: list ipblocks.contivpp.io: so it was asked for\n"},
+		"silent": {
+			func(c *cluster) {
+				released := make(chan struct{})
+				c.t.Cleanup(func() { close(released) })
+				c.Fail(func(*http.Request) int { <-released; return 0 })
+			}, []string{"--timeout", "100ms"},
+			"weftctl: list ipblocks.contivpp.io: no answer of the API server at SERVER: context deadline exceeded (within 100ms; --timeout waits longer)\n",
+		},
+		"no file": {
+			func(c *cluster) { c.kubeconfig = "/nowhere/kubeconfig" }, nil,
+			"weftctl: read kubeconfig: stat /nowhere/kubeconfig: no such file or directory\n",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newCluster(t)
+			tt.trouble(c)
+			for _, command := range []string{"check", "blocks"} {
+				if got, code := c.asks(append([]string{"addresses", command}, tt.args...)...); got != tt.want || code != 1 {
+					t.Errorf("%s: exit code %d, %q, want 1 and %q", command, code, got, tt.want)
+				}
+			}
+		})
+	}
+}
+
+func TestACheckReadsLeasesThenBlocksThenNodes(t *testing.T) {
+	c := newCluster(t)
+	if _, code := c.asks("addresses", "check"); code != 0 {
+		t.Fatalf("exit code %d", code)
+	}
+	want := []string{
+		"GET /apis/contivpp.io/v1/ipblocks", "GET /apis/contivpp.io/v1/ippools", "GET /apis/contivpp.io/v1/customnetworks", "GET /api/v1/nodes",
+	}
+	if got := c.Requests(); strings.Join(got, "\n") != strings.Join(want, "\n") {
+		t.Errorf("requests %q, want %q", got, want)
+	}
+}

@@ -1,0 +1,103 @@
+package k8s
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/weftnet/weft/internal/version"
+	v1 "github.com/weftnet/weft/k8s/api/v1"
+	"github.com/weftnet/weft/k8s/blocks"
+)
+
+// OperatorConnection reads how an operator reaches the API server, as kubectl does: the file, else those that KUBECONFIG
+// names, else ~/.kube/config, else as a pod. Nothing is sent.
+func OperatorConnection(file string) (*rest.Config, error) {
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath = file
+	rules.WarnIfAllMissing = false
+	c, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{}).ClientConfig()
+	switch {
+	case clientcmd.IsEmptyConfig(err):
+		return nil, errors.New("no API server to ask: there is neither a kubeconfig (--kubeconfig, KUBECONFIG, ~/.kube/config) nor a pod's service account")
+	case err != nil:
+		return nil, fmt.Errorf("read kubeconfig: %w", oneLine{err})
+	}
+	c.UserAgent = "weftctl/" + version.String()
+	return c, nil
+}
+
+// Addresses are all that the cluster says of its addresses.
+type Addresses struct {
+	Pools  []blocks.Pool // those too that no node may use
+	Blocks []v1.IPBlock
+	Nodes  blocks.Nodes
+}
+
+// Addresses asks the API server for its pools, blocks and nodes as they are now, in the order in which [blocks.Check] wants
+// them.
+func (c *Client) Addresses(ctx context.Context) (Addresses, error) {
+	var a Addresses
+	claimed, err := c.Blocks().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return a, c.why(ctx, "ipblocks."+v1.Group, err)
+	}
+	pools, err := c.Pools().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return a, c.why(ctx, "ippools."+v1.Group, err)
+	}
+	networks, err := c.Networks().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return a, c.why(ctx, "customnetworks."+v1.Group, err)
+	}
+	nodes, err := c.Nodes().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return a, c.why(ctx, "nodes", err)
+	}
+	a.Blocks, a.Pools, a.Nodes = claimed.Items, poolsOf(pools.Items, networks.Items), make(blocks.Nodes)
+	for i := range nodes.Items {
+		a.Nodes[nodes.Items[i].Name] = string(nodes.Items[i].UID)
+	}
+	return a, nil
+}
+
+// poolsOf is what blocks are claimed from. A range that cannot be read is not valid in its pool, for the check to say so.
+func poolsOf(pools []v1.IPPool, networks []v1.CustomNetwork) []blocks.Pool {
+	var all []blocks.Pool
+	for i := range pools {
+		prefix := prefixOf(pools[i].Spec.CIDR)
+		all = append(all, blocks.Pool{Name: pools[i].Name, Prefix: prefix, Bits: bitsOf(&pools[i], prefix)})
+	}
+	for i := range networks {
+		sizes := BlockSizes{V4: int(networks[i].Spec.BlockSize), V6: int(networks[i].Spec.BlockSizeV6)}
+		for _, text := range networks[i].Spec.CIDRs {
+			prefix := prefixOf(text)
+			all = append(all, blocks.Pool{Network: networks[i].Name, Prefix: prefix, Bits: sizes.of(prefix)})
+		}
+	}
+	return all
+}
+
+// why says what an operator can do about a list that was not given.
+func (c *Client) why(ctx context.Context, what string, err error) error {
+	host := c.core.Get().URL().Host
+	unsent, isUnsent := errors.AsType[*url.Error](err)
+	if isUnsent {
+		err = unsent.Err // without the address, which is long
+	}
+	switch {
+	case ctx.Err() != nil:
+		return fmt.Errorf("list %s: no answer of the API server at %s: %w", what, host, oneLine{err})
+	case apierrors.IsNotFound(err):
+		return fmt.Errorf("list %s: the API server at %s has no such kind: are Weft's custom resource definitions installed?", what, host)
+	case isUnsent:
+		return fmt.Errorf("list %s: the API server at %s cannot be asked: %w", what, host, oneLine{err})
+	}
+	return fmt.Errorf("list %s: %w", what, oneLine{err})
+}
