@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -72,7 +73,28 @@ func addAddress(h *handle, _ string, v wire.LinuxAddress) error {
 	if err != nil {
 		return refused(fmt.Errorf("add address %s to %s: %w", v.Prefix, v.Link, err))
 	}
+	if v.Prefix.Addr().Is6() {
+		h.awaitTaken(v.Prefix.Addr())
+	}
 	return nil
+}
+
+// longestTaking is how long the kernel may take until it takes what is for a new address; a worker of its does that, most often
+// in less than a millisecond.
+const longestTaking = 2 * time.Second
+
+// awaitTaken returns when the kernel takes what is for an IPv6 address. It says that the address is there before that, and drops
+// meanwhile what comes for it: a pod's first answers would be lost. Where that takes too long, the address is there all the same.
+func (h *handle) awaitTaken(a netip.Addr) {
+	local := &netlink.Route{Table: unix.RT_TABLE_LOCAL, Dst: ipNet(netip.PrefixFrom(a, a.BitLen()))}
+	for over := time.Now().Add(longestTaking); time.Now().Before(over); <-time.After(100 * time.Microsecond) {
+		routes, err := whole(func() ([]netlink.Route, error) {
+			return h.RouteListFiltered(netlink.FAMILY_V6, local, netlink.RT_FILTER_TABLE|netlink.RT_FILTER_DST)
+		})
+		if err != nil || len(routes) > 0 {
+			return
+		}
+	}
 }
 
 // linkFor finds a link that is to get something of the family of a.
