@@ -62,7 +62,7 @@ func (Weft) Install(ctx context.Context, c *cluster.Cluster) error {
 		if err != nil {
 			return err
 		}
-		// The computer's boot id is that of all nodes; each has a file of its own in its place.
+		// The image is loaded onto the nodes; there is no registry to pull it from.
 		text = bytes.ReplaceAll(text, []byte("imagePullPolicy: IfNotPresent"), []byte("imagePullPolicy: Never"))
 		if _, err := c.Kubectl(ctx, text, "apply", "-f", "-"); err != nil {
 			return fmt.Errorf("apply %s: %w", filepath.Base(name), err)
@@ -71,28 +71,8 @@ func (Weft) Install(ctx context.Context, c *cluster.Cluster) error {
 	return nil
 }
 
-// NodeUp makes nodes reach each other's pods by the routes of their kernels, as a network of routers does.
-func (Weft) NodeUp(ctx context.Context, n *cluster.Node) error {
-	ranges, err := n.PodCIDRs(ctx)
-	if err != nil {
-		return err
-	}
-	for _, other := range n.Cluster().Nodes {
-		if other == n || !other.Running() {
-			continue
-		}
-		theirs, err := other.PodCIDRs(ctx)
-		if err != nil {
-			return err
-		}
-		for i := range ranges { // all lists have the families in the same order
-			if err := errors.Join(n.Route(theirs[i], other.Addresses[i]), other.Route(ranges[i], n.Addresses[i])); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
+// NodeUp leaves the way between nodes to the routes of their kernels.
+func (Weft) NodeUp(ctx context.Context, n *cluster.Node) error { return n.RoutePods(ctx) }
 
 // Leftovers are directories of memifs and links of pods that are gone.
 func (Weft) Leftovers(_ context.Context, n *cluster.Node) ([]string, error) {
