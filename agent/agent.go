@@ -182,8 +182,8 @@ func (a *Agent) Run(ctx context.Context) error {
 	return err
 }
 
-// start makes anew what a lost state file knew, makes the machine what the restored state says, settles deletions that came in meanwhile, and only then opens
-// the gate for new pods.
+// start makes anew what a lost state file knew, makes the machine what the restored state says, settles deletions that
+// came in meanwhile, and only then opens the gate for new pods.
 func (a *Agent) start(ctx context.Context) error {
 	if err := a.dataplane.await(ctx); err != nil {
 		return err
