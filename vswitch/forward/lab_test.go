@@ -44,7 +44,7 @@ func newLab(t *testing.T) *lab { t.Helper(); return newLabOf(t, 1) }
 
 func newLabOf(t *testing.T, workers int) *lab {
 	t.Helper()
-	requireTaps(t)
+	netnstest.RequireTap(t)
 	e, end := startEngine(t, workers)
 	t.Cleanup(end)
 	return &lab{t: t, engine: e}
