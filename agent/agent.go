@@ -112,7 +112,7 @@ func (a *Agent) assembleRooms() (err error) {
 	a.loop = eventloop.New(eventloop.Config{
 		Committer: a.committer,
 		Saver:     a.state,
-		External:  a.scheduler,
+		External:  externalCodec{a.scheduler},
 		Log:       a.log.With("room", "eventloop"),
 		Verify:    a.config.Verify,
 	})
