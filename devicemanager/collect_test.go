@@ -177,5 +177,5 @@ func TestTheCollectionRunsByItself(t *testing.T) {
 	}
 	n.kubelet.Remove("shop", "a")
 	n.delete(t, "s1")
-	eventually(t, 10*time.Second, "nothing is left", func() bool { return len(n.Allocations()) == 0 && len(n.leftovers(t)) == 0 })
+	eventually(t, "nothing is left", func() bool { return len(n.Allocations()) == 0 && len(n.leftovers(t)) == 0 })
 }

@@ -185,7 +185,7 @@ func eventually(t testing.TB, what string, ready func() bool) {
 	t.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
-	deadline := time.After(10 * time.Second)
+	deadline := time.After(time.Minute)
 	for !ready() {
 		select {
 		case <-tick.C:
