@@ -17,6 +17,7 @@ import (
 	"github.com/weftnet/weft/eventloop"
 	"github.com/weftnet/weft/ipnet"
 	"github.com/weftnet/weft/k8s"
+	"github.com/weftnet/weft/k8s/blocks"
 	"github.com/weftnet/weft/kvscheduler"
 	"github.com/weftnet/weft/pod"
 	"github.com/weftnet/weft/podmanager"
@@ -37,10 +38,18 @@ type Agent struct {
 	pods      *podmanager.Manager
 	network   *ipnet.Network
 	devices   *devicemanager.Manager // nil: the node has none
-	cluster   *k8s.Cluster           // nil: the node is in none
 
-	observers  []func(podmanager.Outcome)    // of what happens to attachments
-	configured atomic.Pointer[[]pod.Network] // the configuration's networks, which may change
+	client        *k8s.Client  // of the API server; nil, like the rest of this: the node is in no cluster
+	cluster       *k8s.Cluster // what the API server shows
+	uplink        uplink
+	keeper        *blocks.Keeper // of the node's blocks of addresses
+	publisher     *blocks.Publisher
+	blocksChanged chan struct{}         // holds a token when the node has other blocks than before
+	announcements chan k8s.Announcement // the newest that was not written yet
+
+	observers  []func(podmanager.Outcome)        // of what happens to attachments
+	configured atomic.Pointer[[]pod.Network]     // the configuration's networks, which may change
+	refusals   atomic.Pointer[map[string]string] // by network, why it is not as it is wanted
 	health     *health
 }
 
@@ -49,8 +58,12 @@ const stateWait = 15 * time.Second
 
 // New assembles an agent and restores what it knew; nothing of the machine is touched before Run. Close it in any case.
 func New(ctx context.Context, config Config, log *slog.Logger) (a *Agent, err error) {
-	a = &Agent{config: config, log: log, health: newHealth(config.HealthFile, log)}
+	a = &Agent{
+		config: config, log: log, health: newHealth(config.HealthFile, log),
+		blocksChanged: make(chan struct{}, 1), announcements: make(chan k8s.Announcement, 1),
+	}
 	a.configured.Store(&config.Networks)
+	a.refusals.Store(new(map[string]string))
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, a.Close())
@@ -73,7 +86,10 @@ func New(ctx context.Context, config Config, log *slog.Logger) (a *Agent, err er
 	if err := a.assembleRooms(); err != nil {
 		return a, err
 	}
-	return a, a.restore()
+	if err := a.restore(); err != nil {
+		return a, err
+	}
+	return a, a.assembleBlocks()
 }
 
 // Close lets go of the state file.
@@ -112,7 +128,7 @@ func (a *Agent) assembleRooms() (err error) {
 	a.loop = eventloop.New(eventloop.Config{
 		Committer: a.committer,
 		Saver:     a.state,
-		External:  externalCodec{a.scheduler},
+		External:  a.scheduler,
 		Log:       a.log.With("room", "eventloop"),
 		Verify:    a.config.Verify,
 	})
@@ -130,6 +146,10 @@ func (a *Agent) assembleRooms() (err error) {
 		HostLink:       a.config.HostLink,
 		Memif:          ipnet.MemifLimits{RingSize: m.MaxRingSize, BufferSize: m.MaxBufferSize, Queues: m.MaxQueues},
 		Secret:         a.secret(),
+		Blocks:         a.cluster != nil,
+		Tunnel:         a.tunnelType(),
+		UplinkMTU:      a.uplink.mtu,
+		Uplink:         a.uplink.name,
 		Log:            a.log.With("room", "ipnet"),
 	})
 	if err != nil {
@@ -142,6 +162,7 @@ func (a *Agent) assembleRooms() (err error) {
 
 		Annotations: a.annotations(),
 		Grants:      a.grants(),
+		Refill:      a.refill,
 		Paused:      a.paused,
 		Observe:     a.observe,
 		Verify:      a.verify,
@@ -164,8 +185,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	group.Go(func() error { return ended("configuration", a.followConfig(ctx)) })
 	group.Go(func() error { return ended("external configuration", a.followExternal(ctx)) })
 	if a.cluster != nil {
-		group.Go(func() error { return ended("cluster", a.cluster.Run(ctx)) })
-		group.Go(func() error { return ended("cluster", a.followCluster(ctx)) })
+		group.Go(func() error { return ended("cluster", a.runCluster(ctx)) })
 	}
 	if a.devices != nil {
 		group.Go(func() error { return ended("devices", a.runDevices(ctx)) })
@@ -182,8 +202,8 @@ func (a *Agent) Run(ctx context.Context) error {
 	return err
 }
 
-// start makes anew what a lost state file knew, makes the machine what the restored state says, settles deletions that
-// came in meanwhile, and only then opens the gate for new pods.
+// start makes anew what a lost state file knew, makes the machine what the restored state says, settles deletions that came in meanwhile, and only then opens
+// the gate for new pods.
 func (a *Agent) start(ctx context.Context) error {
 	if err := a.dataplane.await(ctx); err != nil {
 		return err

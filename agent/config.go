@@ -94,7 +94,7 @@ func (c *Config) Flags(fs *pflag.FlagSet) {
 	c.Kubernetes.flags(fs)
 	fs.StringVar(&c.External, "external-config", "", "directory of YAML files with values of others (key: value), watched; root's and not writable by others")
 	fs.DurationVar(&c.CoolDown, "cool-down", 30*time.Second, "time before a released address is given out again, 0s to 1h")
-	fs.IntVar(&c.MTU, "mtu", 1500, "MTU of pods' interfaces, 1280 to 9000 bytes (576 without an IPv6 pool)")
+	fs.IntVar(&c.MTU, "mtu", 0, "MTU of pods' interfaces, 1280 to 9000 bytes (576 without an IPv6 pool); 0: what tunnels leave of the uplink's, else 1500")
 	fs.StringVar(&c.HostLink, "host-link", "weft0", "name of the link between this node and the dataplane")
 	fs.StringVar(&c.Log.Level, "log-level", "info", "debug, info, warn or error")
 	fs.StringVar(&c.Log.Format, "log-format", "text", "text or json")
@@ -133,8 +133,11 @@ func (c *Config) fill() {
 }
 
 func (c *Config) validatePools() error {
-	if len(c.Pools) == 0 && c.Kubernetes.Mode == InCluster {
-		return nil // the node's own ranges
+	switch inPools := c.Kubernetes.Mode == InCluster && c.Kubernetes.Addresses == OfPools; {
+	case inPools && len(c.Pools) > 0:
+		return errors.New("pools: with kubernetes.addresses: pools they are the cluster's IPPools, and none can be given here")
+	case len(c.Pools) == 0 && c.Kubernetes.Mode == InCluster:
+		return nil // the node's own ranges, or the cluster's pools
 	}
 	if len(c.Pools) == 0 {
 		return errors.New("pools: none given; for example pools: [{name: pods, prefix: 10.1.0.0/24}]")
@@ -180,7 +183,7 @@ func (c *Config) validateMTU() error {
 			least = 1280 // RFC 8200, section 5
 		}
 	}
-	if c.MTU < least || c.MTU > 9000 {
+	if c.MTU != 0 && (c.MTU < least || c.MTU > 9000) {
 		return fmt.Errorf("mtu: %d is not within %d to 9000", c.MTU, least)
 	}
 	return nil

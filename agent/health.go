@@ -20,6 +20,9 @@ const (
 	conditionDataplane = "dataplane"
 )
 
+// conditionUplink is one without which pods are served, though what leads to other nodes is at fault.
+const conditionUplink = "uplink"
+
 // health keeps what the agent says of itself: by gRPC, by a file, and to weftctl status.
 type health struct {
 	Server *grpchealth.Server // service "" of grpc.health.v1
@@ -33,9 +36,10 @@ type health struct {
 }
 
 type condition struct {
-	name    string
-	ok      bool
-	message string // why not, or what is there
+	name     string
+	ok       bool
+	message  string // why not, or what is there
+	advisory bool   // without it ADD is served, and the operator told
 }
 
 func newHealth(file string, log *slog.Logger) *health {
@@ -58,7 +62,7 @@ func (h *health) set(name string, ok bool, message string) {
 			changed = c.ok != ok
 			c.ok, c.message = ok, message
 		}
-		ready = ready && c.ok
+		ready = ready && (c.ok || c.advisory)
 	}
 	if ready != h.ready {
 		h.ready = ready
@@ -69,6 +73,13 @@ func (h *health) set(name string, ok bool, message string) {
 			tell(ok)
 		}
 	}
+}
+
+// advise adds a condition without which ADD is served, and the operator told.
+func (h *health) advise(name string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.conditions = append(h.conditions, condition{name: name, ok: true, advisory: true})
 }
 
 // watch has tell called whenever a condition begins or ceases to hold. It must not wait.
@@ -124,7 +135,7 @@ func (h *health) missing() error {
 	}
 	var reasons []string
 	for _, c := range conditions {
-		if !c.ok {
+		if !c.ok && !c.advisory {
 			reasons = append(reasons, c.name+": "+c.message)
 		}
 	}

@@ -5,14 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"reflect"
-	"slices"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
 	"github.com/spf13/pflag"
+	"golang.org/x/sync/errgroup"
 
-	"github.com/weftnet/weft/eventloop"
+	"github.com/weftnet/weft/ipnet"
 	"github.com/weftnet/weft/k8s"
 	"github.com/weftnet/weft/pod"
 )
@@ -22,6 +21,8 @@ type Kubernetes struct {
 	Mode       string // none or cluster
 	Node       string // its name; "": the host's
 	Kubeconfig string // a file; "": as a pod does
+	Addresses  string // where those of pods' main interfaces come from: podCIDR or pools
+	Tunnel     string // how packets get to other nodes: vxlan4, vxlan6 or none
 }
 
 // Modes of Kubernetes.
@@ -30,14 +31,26 @@ const (
 	InCluster = "cluster"
 )
 
+// Where the addresses of pods' main interfaces come from.
+const (
+	OfPodCIDR = "podCIDR" // the ranges that Kubernetes gave the node
+	OfPools   = "pools"   // blocks of the cluster's IPPools
+)
+
 func (k *Kubernetes) flags(fs *pflag.FlagSet) {
 	fs.StringVar(&k.Mode, "kubernetes-mode", NoCluster, "none (pods' annotations come from the runtime, networks from the configuration) or cluster (also from the API server)")
 	fs.StringVar(&k.Node, "kubernetes-node", "", "name of this node in Kubernetes; default: NODE_NAME of the environment, else the host's name")
 	fs.StringVar(&k.Kubeconfig, "kubernetes-kubeconfig", "", "how to reach the API server; default: as a pod does, by its service account")
+	fs.StringVar(&k.Addresses, "kubernetes-addresses", OfPodCIDR, "where addresses of pods' main interfaces come from: podCIDR (the node's ranges of Kubernetes) or pools (blocks of IPPools)")
+	fs.StringVar(&k.Tunnel, "kubernetes-tunnel", ipnet.TunnelVXLAN4, "how packets get to other nodes: vxlan4, vxlan6, or none (nodes share a subnet; custom networks end at the node then)")
 }
 
 func (k *Kubernetes) validate() error {
-	return errors.Join(oneOf("kubernetes.mode", k.Mode, NoCluster, InCluster), absoluteOrNone("kubernetes.kubeconfig", k.Kubeconfig))
+	return errors.Join(
+		oneOf("kubernetes.mode", k.Mode, NoCluster, InCluster), absoluteOrNone("kubernetes.kubeconfig", k.Kubeconfig),
+		oneOf("kubernetes.addresses", k.Addresses, OfPodCIDR, OfPools),
+		oneOf("kubernetes.tunnel", k.Tunnel, ipnet.TunnelVXLAN4, ipnet.TunnelVXLAN6, ipnet.TunnelNone),
+	)
 }
 
 func absoluteOrNone(key, path string) error {
@@ -62,10 +75,13 @@ func (k *Kubernetes) name() (string, error) {
 	return name, nil
 }
 
-// viewKey is what the cluster bucket keeps what is known of the cluster under.
-const viewKey = "view"
+// Keys of the cluster bucket.
+const (
+	viewKey   = "view"   // what is known of the cluster
+	blocksKey = "blocks" // which blocks of addresses the node has
+)
 
-// assembleCluster prepares for the API server; nothing is sent before Run, unless the pools are its to say.
+// assembleCluster prepares for the API server; the one question that is sent before Run is for what the node is.
 func (a *Agent) assembleCluster(ctx context.Context) error {
 	if a.config.Kubernetes.Mode == NoCluster {
 		return nil
@@ -74,64 +90,94 @@ func (a *Agent) assembleCluster(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	client, err := k8s.NewClient(connection)
-	if err != nil {
+	if a.client, err = k8s.NewClient(connection); err != nil {
 		return err
 	}
-	node, err := a.config.Kubernetes.name()
-	if err != nil {
+	if a.config.Kubernetes.Node, err = a.config.Kubernetes.name(); err != nil {
 		return err
 	}
-	known, err := load[k8s.View](a.state, clusterBucket, a.log)
+	config := k8s.Config{Node: a.config.Kubernetes.Node, Client: a.client, Log: a.log.With("room", "k8s")}
+	var known k8s.View
+	was, err := a.state.get(clusterBucket, viewKey, &known)
 	if err != nil {
-		return err
+		a.log.Error("what was known of the cluster is left out", "err", err)
 	}
-	config := k8s.Config{Node: node, Client: client, Log: a.log.With("room", "k8s")}
-	if len(known) > 0 {
-		config.Known = &known[0]
+	if was {
+		config.Known = &known
 	}
 	if a.cluster, err = k8s.New(config); err != nil {
 		return err
 	}
-	if len(a.config.Pools) == 0 {
-		return a.learnPools(ctx, client, node)
-	}
-	return nil
+	return a.learnNode(ctx)
 }
 
-// oneQuestion bounds a question for the node's ranges to the API server.
+// oneQuestion bounds a question for the node to the API server.
 const oneQuestion = 5 * time.Second
 
-// learnPools takes the ranges that Kubernetes gave the node for its pools. Where the API server is away, those that were
-// known before are.
-func (a *Agent) learnPools(ctx context.Context, client *k8s.Client, node string) error {
-	before := a.cluster.View().Node.PodCIDRs
-	ask := func() (struct{}, error) {
+// learnNode asks what the node is. Where the API server is away, what was known before serves.
+func (a *Agent) learnNode(ctx context.Context) error {
+	name, known := a.config.Kubernetes.Node, a.cluster.View().Node
+	wantsRanges := len(a.config.Pools) == 0 && a.config.Kubernetes.Addresses == OfPodCIDR
+	ask := func() (k8s.Node, error) {
 		question, cancel := context.WithTimeout(ctx, oneQuestion)
 		defer cancel()
-		ranges, err := client.PodCIDRs(question, node)
-		if err != nil && len(before) > 0 {
-			a.log.Warn("the node's ranges of addresses not asked for, those that were known serve", "node", node, "err", err)
-			ranges, err = before, nil
+		node, err := a.client.Node(question, name)
+		if err == nil && wantsRanges {
+			err = node.HasRanges(name)
 		}
-		if err != nil {
-			a.log.Warn("the node's ranges of addresses are not known yet, trying again", "node", node, "err", err)
-			return struct{}{}, err
+		switch {
+		case err == nil:
+			return node, nil
+		case known.UID != "" && (!wantsRanges || len(known.PodCIDRs) > 0):
+			a.log.Warn("the API server was not asked what the node is, what was known serves", "node", name, "err", err)
+			return known, nil
 		}
-		for _, r := range ranges {
-			name := "pod-cidr-4"
-			if r.Addr().Is6() {
-				name = "pod-cidr-6"
-			}
-			a.config.Pools = append(a.config.Pools, Pool{Name: name, Prefix: r})
-		}
-		return struct{}{}, nil
+		a.log.Warn("what the node is in the cluster is not known yet, trying again", "node", name, "err", err)
+		return node, err
 	}
-	if _, err := backoff.Retry(ctx, ask, backoff.WithMaxElapsedTime(0)); err != nil {
-		return fmt.Errorf("pools: %w", err)
+	node, err := backoff.Retry(ctx, ask, backoff.WithMaxElapsedTime(0))
+	if err != nil {
+		return fmt.Errorf("node %s: %w", name, err)
 	}
-	a.log.Info("pools are the node's ranges", "node", node, "pools", fmt.Sprint(a.config.Pools))
+	a.uplink = a.findUplink(ctx, node.Addresses)
+	a.health.advise(conditionUplink)
+	if !wantsRanges {
+		return nil
+	}
+	for _, r := range node.PodCIDRs {
+		pool := "pod-cidr-4"
+		if r.Addr().Is6() {
+			pool = "pod-cidr-6"
+		}
+		a.config.Pools = append(a.config.Pools, Pool{Name: pool, Prefix: r})
+	}
+	a.log.Info("pools are the node's ranges", "node", name, "pools", fmt.Sprint(a.config.Pools))
 	return a.config.validatePools()
+}
+
+// tunnelType is how packets get to other nodes.
+func (a *Agent) tunnelType() string {
+	if a.cluster == nil {
+		return ipnet.TunnelNone
+	}
+	return a.config.Kubernetes.Tunnel
+}
+
+// runCluster does what being one of a cluster takes until ctx ends. Addresses are told of once all pods are known again.
+func (a *Agent) runCluster(ctx context.Context) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return a.cluster.Run(ctx) })
+	group.Go(func() error { return a.followCluster(ctx) })
+	group.Go(func() error { return a.followUplink(ctx) })
+	group.Go(func() error { return a.announcing(ctx) })
+	group.Go(func() error { return a.keeper.Run(ctx) })
+	group.Go(func() error {
+		if err := a.health.await(ctx, conditionStarted); err != nil {
+			return err
+		}
+		return a.publisher.Run(ctx)
+	})
+	return group.Wait()
 }
 
 // annotations is who knows pods' annotations where the runtime does not give them; nil: nobody.
@@ -149,57 +195,4 @@ func (a *Agent) paused() (reason string, paused bool) {
 	}
 	reason = a.cluster.View().Paused
 	return reason, reason != ""
-}
-
-// followCluster applies what the cluster says, whenever that changes.
-func (a *Agent) followCluster(ctx context.Context) error {
-	if err := a.health.await(ctx, conditionStarted); err != nil {
-		return err
-	}
-	var known k8s.View
-	settled := false // all networks of known are the node's
-	for {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-a.cluster.Changed(): // of anything, such as a pod or a heartbeat of the node
-		}
-		view := a.cluster.View()
-		if !view.Complete {
-			continue
-		}
-		if !reflect.DeepEqual(view, known) {
-			a.keepView(ctx, view, known.Faults)
-		}
-		if !settled || !reflect.DeepEqual(view.Networks, known.Networks) {
-			settled = a.setNetworks(ctx, a.networksOf(view), "cluster")
-		}
-		known = view
-	}
-}
-
-// keepView makes a view durable, and tells of the faults that are new in it.
-func (a *Agent) keepView(ctx context.Context, view k8s.View, told []k8s.Fault) {
-	if err := a.state.Save(ctx, []eventloop.Saved{{Bucket: clusterBucket, Key: viewKey, Value: view}}); err != nil {
-		a.log.Error("what is known of the cluster is not saved", "err", err)
-	}
-	for _, f := range view.Faults {
-		if !slices.Contains(told, f) {
-			a.log.Warn("object of the cluster cannot be used", "kind", f.Kind, "name", f.Name, "reason", f.Why)
-		}
-	}
-}
-
-// networksOf are those of the configuration, and of the cluster those of other names.
-func (a *Agent) networksOf(view k8s.View) []pod.Network {
-	configured := *a.configured.Load()
-	networks := slices.Clone(configured)
-	for _, n := range view.Networks {
-		if slices.ContainsFunc(configured, func(o pod.Network) bool { return o.Name == n.Name }) {
-			a.log.Warn("network of the cluster left out: the configuration has one of that name", "network", n.Name)
-			continue
-		}
-		networks = append(networks, n)
-	}
-	return networks
 }

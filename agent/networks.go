@@ -28,6 +28,7 @@ func (a *Agent) setNetworks(ctx context.Context, networks []pod.Network, from st
 		a.log.Error("networks not set", "err", err)
 		return false
 	}
+	a.refusals.Store(&ev.Refused)
 	for _, name := range slices.Sorted(maps.Keys(ev.Refused)) {
 		a.log.Error("network left as it was", "network", name, "reason", ev.Refused[name])
 	}

@@ -50,11 +50,37 @@ func (a *Agent) restore() error {
 			return err
 		}
 	}
-	a.network.Restore(ipnet.Saved{Attachments: attachments, Leases: leases, Networks: networks})
+	saved, err := a.savedOfCluster()
+	if err != nil {
+		return err
+	}
+	saved.Attachments, saved.Leases, saved.Networks = attachments, leases, networks
+	a.network.Restore(saved)
 	a.pods.Restore(attachments)
 	a.loop.Restore(records)
 	a.log.Info("state restored", "attachments", len(attachments), "leases", len(leases), "devices", len(devices), "networks", len(networks), "records", len(records))
 	return nil
+}
+
+// savedOfCluster is what was kept of other nodes, and of this one's pools and blocks. Without a cluster they are left out.
+func (a *Agent) savedOfCluster() (saved ipnet.Saved, err error) {
+	if a.cluster == nil {
+		return saved, nil
+	}
+	if saved.Nodes, err = load[ipnet.SavedNode](a.state, nodesBucket, a.log); err != nil {
+		return saved, err
+	}
+	if saved.Blocks, err = load[ipnet.SavedBlock](a.state, blocksBucket, a.log); err != nil {
+		return saved, err
+	}
+	if a.config.Kubernetes.Addresses != OfPools {
+		return saved, nil
+	}
+	pools, err := load[ipnet.SavedPools](a.state, poolsBucket, a.log)
+	if err == nil && len(pools) > 0 {
+		saved.Pools = &pools[0]
+	}
+	return saved, err
 }
 
 func (a *Agent) forgetLastBoot() error {

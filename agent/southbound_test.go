@@ -57,7 +57,7 @@ func TestADataplaneThatDiesBeforeTheHandshakeIsStartedAnew(t *testing.T) {
 	if err := dying.Close(); err != nil {
 		t.Fatal(err)
 	}
-	deadline := time.After(time.Minute)
+	deadline := time.After(10 * time.Second)
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
 	for {

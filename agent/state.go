@@ -29,6 +29,9 @@ const (
 	networksBucket     = "networks"
 	devicesBucket      = "devices"
 	clusterBucket      = "cluster"
+	nodesBucket        = "nodes"
+	blocksBucket       = "blocks"
+	poolsBucket        = "pools"
 	appliedBucket      = "applied"
 	transactionsBucket = "transactions"
 )
@@ -37,7 +40,10 @@ const (
 // this one.
 const debtKey = "owes"
 
-var allBuckets = []string{metaBucket, attachmentsBucket, leasesBucket, networksBucket, devicesBucket, clusterBucket, appliedBucket, transactionsBucket, eventloop.RecordsBucket}
+var allBuckets = []string{
+	metaBucket, attachmentsBucket, leasesBucket, networksBucket, devicesBucket, clusterBucket, nodesBucket, blocksBucket, poolsBucket,
+	appliedBucket, transactionsBucket, eventloop.RecordsBucket,
+}
 
 // State is the file of everything durable. It belongs to one agent at a time.
 type State struct {
@@ -148,6 +154,21 @@ func load[V any](s *State, bucket string, log *slog.Logger) ([]V, error) {
 		return nil, fmt.Errorf("read bucket %s of %s: %w", bucket, s.path, err)
 	}
 	return values, nil
+}
+
+// get reads one value; false: there is none.
+func (s *State) get(bucket, key string, into any) (there bool, err error) {
+	err = s.db.View(func(tx *bbolt.Tx) error {
+		raw := tx.Bucket([]byte(bucket)).Get([]byte(key))
+		if there = raw != nil; !there {
+			return nil
+		}
+		return json.Unmarshal(raw, into)
+	})
+	if err != nil {
+		return false, fmt.Errorf("read %s/%s of %s: %w", bucket, key, s.path, err)
+	}
+	return there, nil
 }
 
 // clear empties buckets.

@@ -55,7 +55,7 @@ func (c *custom) shared(blocks bool) []ipam.Pool {
 func (c *custom) pools() []ipam.Pool {
 	var pools []ipam.Pool
 	for _, cidr := range c.Network.CIDRs {
-		pools = append(pools, ipam.Pool{Name: poolOfNetwork(c.Network.Name, wire.FamilyOf(cidr.Addr())), Prefix: cidr})
+		pools = append(pools, ipam.Pool{Name: PoolOfNetwork(c.Network.Name, wire.FamilyOf(cidr.Addr())), Prefix: cidr})
 	}
 	return pools
 }

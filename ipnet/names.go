@@ -158,8 +158,8 @@ func shortened(prefix, name string, most int) string {
 	return prefix + name[:min(len(name), most-len(prefix)-len(end))] + end
 }
 
-// poolOfNetwork names the pool of a custom network; the colon keeps it apart from the node's pools.
-func poolOfNetwork(network string, f wire.Family) string { return network + ":" + string(f) }
+// PoolOfNetwork names the pool of a custom network; the colon keeps it apart from the node's pools.
+func PoolOfNetwork(network string, f wire.Family) string { return network + ":" + string(f) }
 
 // networkOfPool is the custom network that a pool belongs to; "" for those of the node.
 func networkOfPool(pool string) string {

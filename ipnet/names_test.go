@@ -77,8 +77,8 @@ func TestNamesOfNetworksDifferAndFit(t *testing.T) {
 		if len(labelOf(a)) > maxLabel || len(loopbackOf(a)) > maxObject || labelOf(a) == podVRF {
 			r.Fatalf("%s: label %s, loopback %s", a, labelOf(a), loopbackOf(a))
 		}
-		if networkOfPool(poolOfNetwork(a, "ip4")) != a || networkOfPool(a) != "" {
-			r.Fatalf("%s: pool %s", a, poolOfNetwork(a, "ip4"))
+		if networkOfPool(PoolOfNetwork(a, "ip4")) != a || networkOfPool(a) != "" {
+			r.Fatalf("%s: pool %s", a, PoolOfNetwork(a, "ip4"))
 		}
 		if (a == b) != (labelOf(a) == labelOf(b)) || (a == b) != (loopbackOf(a) == loopbackOf(b)) {
 			r.Fatalf("%s and %s: labels %s and %s, loopbacks %s and %s", a, b, labelOf(a), labelOf(b), loopbackOf(a), loopbackOf(b))

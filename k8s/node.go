@@ -10,7 +10,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/weftnet/weft/ipnet/ipam"
 	"github.com/weftnet/weft/k8s/blocks"
 	"github.com/weftnet/weft/pod"
 
@@ -23,6 +22,20 @@ func (c *Cluster) thisNode() Node {
 	if !exists {
 		return Node{}
 	}
+	return nodeOf(n)
+}
+
+// Node asks what a node is.
+func (c *Client) Node(ctx context.Context, name string) (Node, error) {
+	n, err := c.Nodes().Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return Node{}, fmt.Errorf("ask for node %s: %w", name, oneLine{err})
+	}
+	return nodeOf(n), nil
+}
+
+// nodeOf is a node in the words of the view.
+func nodeOf(n *corev1.Node) Node {
 	node := Node{UID: string(n.UID), Labels: n.Labels, Pools: poolNames(n.Annotations[pod.AnnotationPools])}
 	for _, text := range n.Spec.PodCIDRs {
 		if p, err := netip.ParsePrefix(text); err == nil {
@@ -35,6 +48,14 @@ func (c *Cluster) thisNode() Node {
 		}
 	}
 	return node
+}
+
+// HasRanges refuses a node without ranges of addresses: it gets them soon after it joins, if at all.
+func (n Node) HasRanges(name string) error {
+	if len(n.PodCIDRs) == 0 {
+		return fmt.Errorf("node %s has no podCIDRs: does kube-controller-manager run with --allocate-node-cidrs?", name)
+	}
+	return nil
 }
 
 // poolNames reads a list of pools from an annotation of a node or a namespace; one that cannot be read names none.
@@ -79,42 +100,6 @@ func (c *Cluster) switches(v *View) {
 	v.Switches.Marks = marks
 }
 
-// PodCIDRPools makes the ranges that Kubernetes gave the node its pools, without blocks of Weft's: the simple mode. It
-// refuses a range that overlaps what another node says that it has.
-func (c *Cluster) PodCIDRPools() ([]ipam.Pool, error) {
-	node := c.View().Node
-	if len(node.PodCIDRs) == 0 {
-		return nil, fmt.Errorf("node %s has no podCIDRs: does kube-controller-manager run with --allocate-node-cidrs?", c.config.Node)
-	}
-	var pools []ipam.Pool
-	for _, p := range node.PodCIDRs {
-		if other := c.alsoHas(p); other != "" {
-			return nil, fmt.Errorf("podCIDR %s of node %s overlaps what node %s has", p, c.config.Node, other)
-		}
-		name := "pod-cidr-4"
-		if p.Addr().Is6() {
-			name = "pod-cidr-6"
-		}
-		pools = append(pools, ipam.Pool{Name: name, Prefix: p})
-	}
-	return pools, nil
-}
-
-// alsoHas names another node that has a part of the range in the network of pods' main interfaces; "": none.
-func (c *Cluster) alsoHas(p netip.Prefix) string {
-	for _, n := range c.nodes.all() {
-		if n.Name == c.config.Node {
-			continue
-		}
-		for _, part := range n.Spec.Networks {
-			if part.Name == pod.DefaultNetwork && slices.ContainsFunc(prefixes(part.CIDRs), p.Overlaps) {
-				return n.Name
-			}
-		}
-	}
-	return ""
-}
-
 // prefixes reads what the API server has checked; what is none is left out.
 func prefixes(list []v1.CIDR) []netip.Prefix {
 	var read []netip.Prefix
@@ -138,25 +123,4 @@ func prefixOf(text v1.CIDR) netip.Prefix {
 // NodeNetworks lists what the other nodes say of themselves.
 func (c *Cluster) NodeNetworks() []*v1.NodeNetwork {
 	return slices.DeleteFunc(c.nodes.all(), func(n *v1.NodeNetwork) bool { return n.Name == c.config.Node })
-}
-
-// PodCIDRs asks for the ranges that Kubernetes gave a node. One that has none yet is an error: it gets them soon after it
-// joins, if at all.
-func (c *Client) PodCIDRs(ctx context.Context, node string) ([]netip.Prefix, error) {
-	n, err := c.Nodes().Get(ctx, node, metav1.GetOptions{})
-	if err != nil {
-		return nil, fmt.Errorf("ask for node %s: %w", node, oneLine{err})
-	}
-	var ranges []netip.Prefix
-	for _, text := range n.Spec.PodCIDRs {
-		p, err := netip.ParsePrefix(text)
-		if err != nil {
-			return nil, fmt.Errorf("node %s: podCIDR: %w", node, err)
-		}
-		ranges = append(ranges, p.Masked())
-	}
-	if len(ranges) == 0 {
-		return nil, fmt.Errorf("node %s has no podCIDRs: does kube-controller-manager run with --allocate-node-cidrs?", node)
-	}
-	return ranges, nil
 }

@@ -137,24 +137,21 @@ func TestThePauseAndItsReason(t *testing.T) {
 	l.eventually("not paused", func() bool { return c.View().Paused == "" })
 }
 
-func TestTheSimpleModeTakesThePodCIDRs(t *testing.T) {
+func TestANodeIsAskedFor(t *testing.T) {
 	l := newLab(t)
-	c := l.known(nil)
-	if _, err := c.PodCIDRPools(); err == nil || !strings.Contains(err.Error(), "allocate-node-cidrs") {
+	n, err := l.client().Node(t.Context(), "n1")
+	if err != nil || n.UID != "uid of n1" || len(n.Addresses) != 1 || n.Addresses[0].String() != "10.200.0.11" {
+		t.Errorf("node %+v, error %v", n, err)
+	}
+	if err := n.HasRanges("n1"); err == nil || !strings.Contains(err.Error(), "allocate-node-cidrs") {
 		t.Errorf("without podCIDRs: error %v", err)
 	}
 	l.node("n1", func(n *corev1.Node) { n.Spec.PodCIDRs = []string{"10.244.1.0/24", "fd00:244:1::/64"} })
-	l.eventually("the podCIDRs are known", func() bool { return len(c.View().Node.PodCIDRs) == 2 })
-	pools, err := c.PodCIDRPools()
-	if err != nil || len(pools) != 2 || pools[0].Prefix.String() != "10.244.1.0/24" || pools[1].Name != "pod-cidr-6" || pools[0].Blocks {
-		t.Errorf("pools %v, error %v", pools, err)
+	if n, err = l.client().Node(t.Context(), "n1"); err != nil || n.HasRanges("n1") != nil || len(n.PodCIDRs) != 2 {
+		t.Errorf("node %+v, error %v", n, err)
 	}
-	l.Put(nodeNets, &v1.NodeNetwork{ObjectMeta: metav1.ObjectMeta{Name: "n2"}, Spec: v1.NodeNetworkSpec{
-		Networks: []v1.NodePart{{Name: "default", CIDRs: []v1.CIDR{"10.244.0.0/16"}}},
-	}})
-	l.eventually("n2 is known", func() bool { return len(c.NodeNetworks()) == 1 })
-	if _, err := c.PodCIDRPools(); err == nil || !strings.Contains(err.Error(), "overlaps what node n2 has") {
-		t.Errorf("with n2 on the same range: error %v", err)
+	if _, err := l.client().Node(t.Context(), "n9"); err == nil {
+		t.Error("a node that is not there was found")
 	}
 }
 

@@ -16,7 +16,7 @@ import (
 )
 
 // testpmdStart is how long DPDK may take to be there.
-const testpmdStart = time.Minute
+const testpmdStart = 15 * time.Second
 
 var testpmds atomic.Int64
 

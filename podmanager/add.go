@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/weftnet/weft/eventloop"
 	"github.com/weftnet/weft/pod"
 	weftv1 "github.com/weftnet/weft/proto/weft/v1"
 )
@@ -21,7 +22,7 @@ func (m *Manager) Add(ctx context.Context, req *weftv1.AddRequest) (*weftv1.AddR
 		return &weftv1.AddReply{Error: replyError(err, nil)}, nil
 	}
 	defer m.underWay(ev.Key)()
-	rec, err := m.config.Loop.Do(ctx, ev)
+	ev, rec, err := m.connect(ctx, ev)
 	if err != nil {
 		m.config.Log.Warn("pod not connected", "pod", ev.ID.String(), "container", ev.Key.ContainerID, "err", err)
 		m.failed(ev.Key, ev.ID, err, rec)
@@ -30,6 +31,20 @@ func (m *Manager) Add(ctx context.Context, req *weftv1.AddRequest) (*weftv1.AddR
 	m.config.Log.Info("pod connected", "pod", ev.ID.String(), "container", ev.Key.ContainerID,
 		"netns", ev.Netns.Path, "repeated", ev.Repeated, "took", rec.Took)
 	return replyOf(ev.Attachment), nil
+}
+
+// refills is how often more addresses are asked for in one ADD, which may want some of several networks.
+const refills = 20
+
+// connect has the event handled, and again where the node got addresses that it had been without.
+func (m *Manager) connect(ctx context.Context, ev *pod.AddPod) (*pod.AddPod, *eventloop.Record, error) {
+	for n := 0; ; n++ {
+		attempt := *ev
+		rec, err := m.config.Loop.Do(ctx, &attempt)
+		if err == nil || n == refills || !m.config.Refill(ctx, err) {
+			return &attempt, rec, err
+		}
+	}
 }
 
 // addEvent asks everything that is to be known before the event is queued.

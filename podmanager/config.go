@@ -34,6 +34,8 @@ type Config struct {
 	Verify func(ctx context.Context, a *pod.Attachment) ([]Difference, error)
 	// Void takes a queued DEL of the key back, before an ADD of it.
 	Void func(ctx context.Context, key pod.Key) error
+	// Refill gets the node more addresses where an ADD failed for the want of them; false: it could not.
+	Refill func(ctx context.Context, refused error) bool
 	// Ready says why pods cannot be served yet; nil when they can.
 	Ready func() error
 	// Paused says whether, and why, new pods are held up.
@@ -64,6 +66,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.Observe == nil {
 		c.Observe = func(Outcome) {}
+	}
+	if c.Refill == nil {
+		c.Refill = func(context.Context, error) bool { return false }
 	}
 	if c.Void == nil {
 		c.Void = func(context.Context, pod.Key) error { return nil }

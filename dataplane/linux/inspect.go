@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/vishvananda/netlink"
 
@@ -97,4 +98,26 @@ func addressesOf(h *handle, l netlink.Link) ([]netip.Prefix, error) {
 		}
 	}
 	return found, nil
+}
+
+// LinkOf finds the link of the agent's own namespace that has an address.
+func LinkOf(address netip.Addr) (name string, mtu int, err error) {
+	err = visit("", Place{}, func(h *handle) error {
+		links, err := whole(h.LinkList)
+		if err != nil {
+			return err
+		}
+		for _, l := range links {
+			has, err := addressesOf(h, l)
+			if err != nil {
+				return err
+			}
+			if slices.ContainsFunc(has, func(p netip.Prefix) bool { return p.Addr() == address }) {
+				name, mtu = l.Attrs().Name, l.Attrs().MTU
+				return nil
+			}
+		}
+		return fmt.Errorf("no link of the node has address %s", address)
+	})
+	return name, mtu, err
 }

@@ -68,7 +68,7 @@ func serve(t *testing.T) (socket string) {
 
 func connect(t *testing.T, socket string, o Options) *Client {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	o.Logger = testLogger(t)
 	c, err := Connect(ctx, socket, o)

@@ -3,6 +3,7 @@ package ipam
 import (
 	"fmt"
 	"net/netip"
+	"strings"
 	"time"
 )
 
@@ -25,6 +26,9 @@ func (e ErrExhausted) Error() string {
 	return fmt.Sprintf("pool %s: no address is free, %d cool down, the next is free at %s",
 		e.Pool, e.Cooling, e.NextFree.Format(time.RFC3339))
 }
+
+// Pools are the names of the pools that were tried.
+func (e ErrExhausted) Pools() []string { return strings.Split(e.Pool, ", ") }
 
 // ErrInUse says that an address is another's, or that its own holder asks for a second one.
 type ErrInUse struct {

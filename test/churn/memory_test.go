@@ -19,7 +19,7 @@ const (
 )
 
 // How long processes have to collect their garbage and give it back.
-const collecting = time.Minute
+const collecting = 30 * time.Second
 
 // memory is what a process holds of its own, in bytes.
 type memory map[string]uint64

@@ -17,7 +17,7 @@ import (
 
 // How long an address has to answer that must, and one that must not.
 const (
-	reachable   = time.Minute
+	reachable   = 3 * time.Second
 	unreachable = 300 * time.Millisecond
 )
 

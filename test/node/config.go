@@ -41,6 +41,7 @@ type kubernetesConfig struct {
 	Mode       string `json:"mode"`
 	Node       string `json:"node"`
 	Kubeconfig string `json:"kubeconfig"`
+	Addresses  string `json:"addresses"`
 }
 
 type devicesConfig struct {
@@ -69,7 +70,8 @@ type Options struct {
 	PodInterface string        // type of the main interface; default: the agent's
 	Memifs       int           // devices of the node, which then has a kubelet
 
-	Kubeconfig string // of a cluster, whose node this is; its ranges are the pools then
+	Kubeconfig   string // of a cluster, whose node this is; its ranges are the pools then
+	ClusterPools bool   // blocks of the cluster's pools are, and not the node's ranges
 }
 
 // Pool is a range of addresses for pods.
@@ -104,9 +106,13 @@ func (n *Node) SetNetworks(networks []Network) error {
 func (n *Node) writeConfig() error {
 	o := n.options
 	var cluster kubernetesConfig
+	mtu := 1500
 	switch {
 	case o.Kubeconfig != "":
-		cluster = kubernetesConfig{"cluster", Name, o.Kubeconfig}
+		cluster, mtu = kubernetesConfig{"cluster", Name, o.Kubeconfig, "podCIDR"}, 0 // what tunnels leave
+		if o.ClusterPools {
+			cluster.Addresses = "pools"
+		}
 	case len(o.Pools) == 0:
 		o.Pools = bothFamilies()
 	}
@@ -114,7 +120,7 @@ func (n *Node) writeConfig() error {
 		Socket: n.Socket(), StateDir: n.State(),
 		Dataplane: dataplaneConfig{Type: "embedded", Socket: n.DataplaneSocket(), Program: n.Program("weft-vswitch"), Log: n.DataplaneLog()},
 		Pools:     o.Pools, Networks: o.Networks, PodInterface: o.PodInterface,
-		CoolDown: o.CoolDown.String(), MTU: 1500, HostLink: HostLink, Log: logConfig{"info", "text"},
+		CoolDown: o.CoolDown.String(), MTU: mtu, HostLink: HostLink, Log: logConfig{"info", "text"},
 		Devices: devicesConfig{
 			PluginDir: filepath.Join(n.kubelet(), "device-plugins"), PodResources: filepath.Join(n.kubelet(), "pod-resources", "kubelet.sock"),
 			InfoDir: n.DeviceInfo(), Memif: memifConfig{o.Memifs, "1s"},

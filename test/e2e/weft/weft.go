@@ -62,7 +62,7 @@ func (Weft) Install(ctx context.Context, c *cluster.Cluster) error {
 		if err != nil {
 			return err
 		}
-		// The image is loaded onto the nodes; there is no registry to pull it from.
+		// There is no registry: the image is put on each node by hand.
 		text = bytes.ReplaceAll(text, []byte("imagePullPolicy: IfNotPresent"), []byte("imagePullPolicy: Never"))
 		if _, err := c.Kubectl(ctx, text, "apply", "-f", "-"); err != nil {
 			return fmt.Errorf("apply %s: %w", filepath.Base(name), err)
@@ -71,8 +71,8 @@ func (Weft) Install(ctx context.Context, c *cluster.Cluster) error {
 	return nil
 }
 
-// NodeUp leaves the way between nodes to the routes of their kernels.
-func (Weft) NodeUp(ctx context.Context, n *cluster.Node) error { return n.RoutePods(ctx) }
+// NodeUp has nothing to do: the DaemonSets come by themselves, and the agents' tunnels lead to the other nodes.
+func (Weft) NodeUp(context.Context, *cluster.Node) error { return nil }
 
 // Leftovers are directories of memifs and links of pods that are gone.
 func (Weft) Leftovers(_ context.Context, n *cluster.Node) ([]string, error) {

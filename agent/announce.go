@@ -1,0 +1,129 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+
+	"github.com/weftnet/weft/internal/version"
+	"github.com/weftnet/weft/ipnet"
+	"github.com/weftnet/weft/k8s"
+	v1 "github.com/weftnet/weft/k8s/api/v1"
+	"github.com/weftnet/weft/pod"
+	"github.com/weftnet/weft/wire"
+)
+
+// parts are this node's parts of the networks: blocks of addresses, by which the others lead packets here.
+func (a *Agent) parts(now *followed) []pod.NodePart {
+	var held []pod.Block
+	if now.blocks != nil {
+		held = now.blocks.Blocks
+	}
+	own := pod.NodePart{Network: pod.DefaultNetwork, Blocks: blocksOf("", held)}
+	for _, p := range a.config.Pools {
+		own.Blocks = append(own.Blocks, p.Prefix)
+	}
+	parts := []pod.NodePart{own}
+	for _, n := range now.view.Networks {
+		parts = append(parts, pod.NodePart{Network: n.Name, Blocks: blocksOf(n.Name, held)})
+	}
+	return parts
+}
+
+// announce hands on what the others are to know of this node. Only the newest counts.
+func (a *Agent) announce(now *followed) {
+	said := k8s.Announcement{UID: now.view.Node.UID, Version: version.String(), Spec: v1.NodeNetworkSpec{Tunnel: a.tunnel()}}
+	for _, address := range oneOfAFamily(now.view.Node.Addresses) {
+		said.Spec.Addresses = append(said.Spec.Addresses, v1.IP(address.String()))
+	}
+	for _, p := range a.parts(now) {
+		part := v1.NodePart{Name: p.Network, VNI: vniOf(p.Network, now.view.Networks)}
+		for _, b := range p.Blocks {
+			part.CIDRs = append(part.CIDRs, v1.CIDR(b.String()))
+		}
+		said.Spec.Networks = append(said.Spec.Networks, part)
+	}
+	said.Networks, said.Refused = a.observed(now.view)
+	if err := a.health.missing(); err != nil {
+		said.NotReady = err.Error()
+	}
+	select {
+	case <-a.announcements: // it is out of date
+	default:
+	}
+	a.announcements <- said
+}
+
+// tunnel says how packets get to this node.
+func (a *Agent) tunnel() v1.Tunnel {
+	if a.config.Kubernetes.Tunnel == ipnet.TunnelNone {
+		return v1.Tunnel{Type: v1.TunnelNone, MTU: int32(a.uplink.mtu)}
+	}
+	return v1.Tunnel{Type: v1.TunnelVXLAN, Port: wire.VXLANPort, MTU: int32(a.uplink.mtu)}
+}
+
+// oneOfAFamily are the first addresses of each family.
+func oneOfAFamily(addresses []netip.Addr) []netip.Addr {
+	var first []netip.Addr
+	for _, a := range addresses {
+		if !slices.ContainsFunc(first, func(f netip.Addr) bool { return f.Is4() == a.Is4() }) {
+			first = append(first, a)
+		}
+	}
+	return first
+}
+
+func vniOf(network string, networks []pod.Network) int32 {
+	for _, n := range networks {
+		if n.Name == network {
+			return int32(n.VNI)
+		}
+	}
+	return 0
+}
+
+// observed says which of the cluster's networks the node has as the cluster wants them, and which it has not, and why.
+func (a *Agent) observed(view k8s.View) (has []v1.Observed, refused []v1.Refusal) {
+	reasons := *a.refusals.Load()
+	for _, n := range view.Networks {
+		if reason, is := reasons[n.Name]; is {
+			refused = append(refused, v1.Refusal{Name: n.Name, Reason: reason})
+			continue
+		}
+		has = append(has, v1.Observed{Name: n.Name, Generation: view.Generations[n.Name]})
+	}
+	return has, refused
+}
+
+// announcing writes what the others are to know of this node, and again where that fails.
+func (a *Agent) announcing(ctx context.Context) error {
+	announcer := k8s.Announcer{Client: a.client, Node: a.config.Kubernetes.Node, Log: a.log.With("room", "k8s")}
+	pause := backoff.NewExponentialBackOff()
+	pause.InitialInterval, pause.MaxInterval = 100*time.Millisecond, 30*time.Second
+	var said k8s.Announcement
+	timer := time.NewTimer(0)
+	<-timer.C
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case said = <-a.announcements:
+		case <-timer.C:
+		}
+		timer.Stop()
+		question, cancel := context.WithTimeout(ctx, oneQuestion)
+		err := announcer.Announce(question, said)
+		cancel()
+		if err != nil {
+			next := pause.NextBackOff()
+			a.log.Warn("the cluster is not told of this node, trying again", "err", err, "in", fmt.Sprint(next.Round(time.Millisecond)))
+			timer.Reset(next)
+			continue
+		}
+		pause.Reset()
+	}
+}

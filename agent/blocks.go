@@ -1,0 +1,157 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+
+	"github.com/weftnet/weft/eventloop"
+	"github.com/weftnet/weft/ipnet"
+	"github.com/weftnet/weft/ipnet/ipam"
+	"github.com/weftnet/weft/k8s"
+	v1 "github.com/weftnet/weft/k8s/api/v1"
+	"github.com/weftnet/weft/k8s/blocks"
+	"github.com/weftnet/weft/pod"
+	"github.com/weftnet/weft/wire"
+)
+
+// assembleBlocks makes who claims blocks of addresses for the node, and who tells which pod has which. It comes after the
+// networks are restored, of which it has blocks.
+func (a *Agent) assembleBlocks() error {
+	if a.cluster == nil {
+		return nil
+	}
+	var known []v1.IPBlock
+	if _, err := a.state.get(clusterBucket, blocksKey, &known); err != nil {
+		a.log.Error("which blocks of addresses the node has is left out", "err", err)
+	}
+	local := k8s.Local{Allocator: a.network.Allocator}
+	store := a.client.BlockStore()
+	var err error
+	a.keeper, err = blocks.New(blocks.Config{
+		Node:     a.config.Kubernetes.Node,
+		Owner:    func() string { return a.cluster.View().Node.UID },
+		Store:    store,
+		Local:    local,
+		Pools:    func() []blocks.Pool { return a.claimedFrom() },
+		Marks:    func() blocks.Marks { return a.cluster.View().Switches.Marks },
+		Observed: a.cluster.Blocks,
+		Known:    a.ofKnownNetworks(known),
+		Keep:     a.keepBlocks,
+		Log:      a.log.With("room", "blocks"),
+	})
+	a.publisher = &blocks.Publisher{
+		Store: store, Node: a.config.Kubernetes.Node, Blocks: a.keeper.Blocks, Usage: local.Usage, Allocations: a.allocations,
+		Log: a.log.With("room", "blocks"),
+	}
+	return err
+}
+
+// ofKnownNetworks are the blocks of networks that the node has: others are claimed anew, or released, by what the API
+// server says of them.
+func (a *Agent) ofKnownNetworks(known []v1.IPBlock) []v1.IPBlock {
+	var usable []v1.IPBlock
+	for _, b := range known {
+		if a.network.Allocator(string(b.Spec.Network)) == nil {
+			a.log.Warn("block of a network that is not there left out", "block", b.Name, "network", b.Spec.Network)
+			continue
+		}
+		usable = append(usable, b)
+	}
+	return usable
+}
+
+// claimedFrom lists what the node claims blocks of: pools only where its addresses come from them.
+func (a *Agent) claimedFrom() []blocks.Pool {
+	view := a.cluster.View()
+	var list []blocks.Pool
+	for _, p := range view.ClaimedFrom() {
+		if p.Network == "" && a.config.Kubernetes.Addresses != OfPools {
+			continue
+		}
+		if p.Network != "" && a.network.Allocator(p.Network) == nil {
+			continue // it was refused here, or comes soon
+		}
+		list = append(list, p)
+	}
+	return list
+}
+
+// keepBlocks makes durable which blocks the node has, and has the networks follow.
+func (a *Agent) keepBlocks(held []v1.IPBlock) error {
+	saved := []eventloop.Saved{{Bucket: clusterBucket, Key: blocksKey, Value: held}}
+	if err := a.state.Save(context.Background(), saved); err != nil {
+		return err
+	}
+	select {
+	case a.blocksChanged <- struct{}{}:
+	default: // who follows has not looked yet
+	}
+	return nil
+}
+
+// allocations are the addresses of a block that pods have.
+func (a *Agent) allocations(b blocks.Block) []v1.Allocation {
+	addresses := a.network.Allocator(b.Network)
+	if addresses == nil {
+		return nil
+	}
+	pods := make(map[string]pod.ID)
+	for _, at := range a.pods.Attachments() {
+		pods[at.Key.String()] = at.Pod
+	}
+	var list []v1.Allocation
+	for _, l := range addresses.Leases() {
+		if l.State == ipam.Cooling || !b.Prefix.Contains(l.Address) {
+			continue
+		}
+		id := pods[l.Holder]
+		list = append(list, v1.Allocation{
+			Address: v1.IP(l.Address.String()), Namespace: id.Namespace, Pod: id.Name, UID: id.UID, Attachment: l.Holder,
+		})
+	}
+	return list
+}
+
+// refill gets the node a block that a pod which found no address could have one of. It reports whether there is one now.
+func (a *Agent) refill(ctx context.Context, refused error) bool {
+	var exhausted ipam.ErrExhausted
+	if a.keeper == nil || !errors.As(refused, &exhausted) {
+		return false
+	}
+	var wanted []blocks.Pool
+	for _, p := range a.claimedFrom() {
+		for _, tried := range exhausted.Pools() {
+			if !p.Closed && nameOfPool(p) == tried {
+				wanted = append(wanted, p)
+			}
+		}
+	}
+	if len(wanted) == 0 {
+		return false
+	}
+	if err := a.keeper.Need(ctx, wanted...); err != nil {
+		a.log.Warn("no block of addresses for a pod that waits", "pools", exhausted.Pool, "err", err)
+		return false
+	}
+	return true
+}
+
+// nameOfPool is what allocators call what blocks are claimed of.
+func nameOfPool(p blocks.Pool) string {
+	if p.Network == "" {
+		return p.Name
+	}
+	return ipnet.PoolOfNetwork(p.Network, wire.FamilyOf(p.Prefix.Addr()))
+}
+
+// blocksOf are the blocks of a network that this node has, as the others are told.
+func blocksOf(network string, held []pod.Block) []netip.Prefix {
+	var list []netip.Prefix
+	for _, b := range held {
+		if b.Network == network {
+			list = append(list, b.Prefix)
+		}
+	}
+	return list
+}

@@ -1,0 +1,163 @@
+package agent
+
+import (
+	"context"
+	"maps"
+	"reflect"
+	"slices"
+	"time"
+
+	"github.com/weftnet/weft/eventloop"
+	"github.com/weftnet/weft/k8s"
+	"github.com/weftnet/weft/pod"
+)
+
+// followed is what the cluster said that is in force. What was refused, or drains, is tried again.
+type followed struct {
+	view   k8s.View
+	pools  *pod.SetPools
+	blocks *pod.SetBlocks
+	nodes  *pod.SetNodes
+
+	networksSettled bool // all networks of view are the node's
+
+	told struct{ pools, blocks, nodes map[string]string } // by name, why something is not as the cluster wants it
+}
+
+// tryAgain is the time after which what was refused is set again.
+const tryAgain = 10 * time.Second
+
+// followCluster applies what the cluster says, whenever that changes: pools, then networks, then this node's blocks of
+// both, then the other nodes with theirs. What is applied is told to them.
+func (a *Agent) followCluster(ctx context.Context) error {
+	if err := a.health.await(ctx, conditionStarted); err != nil {
+		return err
+	}
+	var now followed
+	tick := time.NewTicker(tryAgain)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-a.cluster.Changed(): // of anything, such as a pod or a heartbeat of the node
+		case <-a.blocksChanged:
+		case <-tick.C:
+		}
+		if view := a.cluster.View(); view.Complete {
+			a.follow(ctx, view, &now)
+		}
+	}
+}
+
+// follow makes what the cluster says now what is in force.
+func (a *Agent) follow(ctx context.Context, view k8s.View, now *followed) {
+	before := now.view
+	if !reflect.DeepEqual(view, before) {
+		a.keepView(ctx, view, before)
+	}
+	now.view = view
+	a.followPools(ctx, now)
+	if !now.networksSettled || !reflect.DeepEqual(view.Networks, before.Networks) {
+		now.networksSettled = a.setNetworks(ctx, a.networksOf(view), "cluster")
+		now.blocks = nil // some may wait for their network
+	}
+	a.followBlocks(ctx, now)
+	a.followNodes(ctx, now)
+	a.announce(now)
+	a.keeper.Poke()
+}
+
+// followPools sets the pools of the cluster, where the node's are these.
+func (a *Agent) followPools(ctx context.Context, now *followed) {
+	if a.config.Kubernetes.Addresses != OfPools {
+		return
+	}
+	next := &pod.SetPools{NamespacePools: now.view.NamespacePools, NodePools: now.view.Node.Pools, From: "cluster"}
+	for _, p := range now.view.AllocatorPools() {
+		next.Pools = append(next.Pools, pod.Pool{Name: p.Name, Prefix: p.Prefix, Blocks: p.Blocks, Disabled: p.Disabled, Namespaces: p.Namespaces})
+	}
+	if was := now.pools; was != nil && len(was.Refused) == 0 && reflect.DeepEqual(was.Pools, next.Pools) &&
+		reflect.DeepEqual(was.NamespacePools, next.NamespacePools) && slices.Equal(was.NodePools, next.NodePools) {
+		return
+	}
+	if a.set(ctx, next) {
+		a.refused("pool", next.Refused, now.told.pools)
+		now.pools, now.blocks, now.told.pools = next, nil, next.Refused // blocks of a new pool wait for it
+	}
+}
+
+// followBlocks sets the blocks that the keeper has.
+func (a *Agent) followBlocks(ctx context.Context, now *followed) {
+	next := &pod.SetBlocks{Blocks: k8s.PodBlocks(a.config.Kubernetes.Node, a.keeper.Blocks()), From: "cluster"}
+	if was := now.blocks; was != nil && len(was.Refused)+len(was.Draining) == 0 && reflect.DeepEqual(was.Blocks, next.Blocks) {
+		return
+	}
+	if a.set(ctx, next) {
+		a.refused("block", next.Refused, now.told.blocks)
+		now.blocks, now.told.blocks = next, next.Refused
+	}
+}
+
+// followNodes sets the other nodes, and what this one is among them.
+func (a *Agent) followNodes(ctx context.Context, now *followed) {
+	self := pod.Node{Name: a.config.Kubernetes.Node, ID: a.cluster.NodeID(), Addresses: now.view.Node.Addresses, Parts: a.parts(now)}
+	next := &pod.SetNodes{Self: self, Nodes: a.cluster.Nodes(), From: "cluster"}
+	if was := now.nodes; was != nil && reflect.DeepEqual(was.Self, next.Self) && reflect.DeepEqual(was.Nodes, next.Nodes) {
+		return
+	}
+	if a.set(ctx, next) {
+		a.refused("node", next.Refused, now.told.nodes)
+		now.nodes, now.told.nodes = next, next.Refused
+	}
+}
+
+// set has the loop handle an event.
+func (a *Agent) set(ctx context.Context, ev eventloop.Event) bool {
+	if _, err := a.loop.Do(ctx, ev); err != nil {
+		a.log.Error("what the cluster says is not set", "event", ev.String(), "err", err)
+		return false
+	}
+	return true
+}
+
+// refused tells what the cluster says that cannot be, once.
+func (a *Agent) refused(what string, reasons, told map[string]string) {
+	for _, name := range slices.Sorted(maps.Keys(reasons)) {
+		if told[name] != reasons[name] {
+			a.log.Warn("object of the cluster left as it was, or out", "object", what, "name", name, "reason", reasons[name])
+		}
+	}
+}
+
+// keepView makes a view durable, and then tells of the pause and the faults that are new in it.
+func (a *Agent) keepView(ctx context.Context, view, before k8s.View) {
+	if err := a.state.Save(ctx, []eventloop.Saved{{Bucket: clusterBucket, Key: viewKey, Value: view}}); err != nil {
+		a.log.Error("what is known of the cluster is not saved", "err", err)
+	}
+	switch {
+	case view.Paused != "" && view.Paused != before.Paused:
+		a.log.Warn("pods that start are held up", "reason", view.Paused)
+	case view.Paused != before.Paused:
+		a.log.Info("pods that start are held up no more")
+	}
+	for _, f := range view.Faults {
+		if !slices.Contains(before.Faults, f) {
+			a.log.Warn("object of the cluster cannot be used", "kind", f.Kind, "name", f.Name, "reason", f.Why)
+		}
+	}
+}
+
+// networksOf are those of the configuration, and of the cluster those of other names.
+func (a *Agent) networksOf(view k8s.View) []pod.Network {
+	configured := *a.configured.Load()
+	networks := slices.Clone(configured)
+	for _, n := range view.Networks {
+		if slices.ContainsFunc(configured, func(o pod.Network) bool { return o.Name == n.Name }) {
+			a.log.Warn("network of the cluster left out: the configuration has one of that name", "network", n.Name)
+			continue
+		}
+		networks = append(networks, n)
+	}
+	return networks
+}

@@ -1,0 +1,141 @@
+package agent
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	v1 "github.com/weftnet/weft/k8s/api/v1"
+	"github.com/weftnet/weft/k8s/k8stest"
+	"github.com/weftnet/weft/test/node"
+)
+
+// uplinkMTU is that of the node's uplink in a lab, bytes.
+const uplinkMTU = 1400
+
+// uplinkOf gives the node of a lab its address, on a link.
+func uplinkOf(t *testing.T) {
+	t.Helper()
+	link := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "up0", MTU: uplinkMTU}, PeerName: "up1"}
+	if err := netlink.LinkAdd(link); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = netlink.LinkDel(link) })
+	address := &netlink.Addr{IPNet: &net.IPNet{IP: net.IPv4(10, 200, 0, 11), Mask: net.CIDRMask(24, 32)}}
+	if err := netlink.AddrAdd(link, address); err != nil {
+		t.Fatal(err)
+	}
+	if err := netlink.LinkSetUp(link); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// neighbour makes another node announce itself.
+func neighbour(server *k8stest.Server, name string, id int32, block v1.CIDR) {
+	server.Put("nodenetworks.contivpp.io", &v1.NodeNetwork{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: v1.NodeNetworkSpec{
+			NodeID: id, NodeIDConfirmed: true, Addresses: []v1.IP{v1.IP(fmt.Sprintf("10.200.1.%d", id%250+1))},
+			Networks: []v1.NodePart{{Name: "default", CIDRs: []v1.CIDR{block}}},
+		},
+	})
+}
+
+// leads reports whether the kernel of the node sends packets for an address to the dataplane, by a route of their own.
+func leads(t *testing.T, to string) bool {
+	t.Helper()
+	prefix := netip.MustParsePrefix(to)
+	routes, err := netlink.RouteList(nil, netlink.FAMILY_V4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return slices.ContainsFunc(routes, func(r netlink.Route) bool { return r.Dst != nil && r.Dst.String() == prefix.String() })
+}
+
+// rows: CAL-16
+func TestOtherNodesAreReachedAsLongAsTheyAreThere(t *testing.T) {
+	server := k8stest.New(t)
+	l := clusterLabWith(t, server, node.Options{})
+	var own v1.NodeNetwork
+	l.eventually("the node announces itself", func() bool {
+		return server.Object("nodenetworks.contivpp.io", "", node.Name, &own) && own.Spec.NodeIDConfirmed && len(own.Status.Networks) == 1
+	})
+	spec := own.Spec
+	if !slices.Equal(spec.Addresses, []v1.IP{"10.200.0.11"}) || spec.Tunnel.Type != v1.TunnelVXLAN || spec.Tunnel.MTU != uplinkMTU ||
+		len(spec.Networks) != 2 || !slices.Equal(spec.Networks[0].CIDRs, []v1.CIDR{"10.8.0.0/24", "fd00:8::/64"}) || own.OwnerReferences[0].UID != "node-uid" {
+		t.Errorf("announced: %+v, owners %+v", spec, own.OwnerReferences)
+	}
+
+	neighbour(server, "n2", spec.NodeID%60000+1, "10.8.2.0/24")
+	neighbour(server, "n3", spec.NodeID%60000+2, "10.8.3.0/24")
+	l.eventually("both are reached", func() bool { return leads(t, "10.8.2.0/24") && leads(t, "10.8.3.0/24") })
+	a := l.pod("a")
+	l.put(server, a, nil)
+	result := l.cni("ADD", a, nil)
+
+	server.Go()
+	l.restartAfter(func(string) error { return nil })
+	if operations := l.resyncs(); len(operations) > 0 || !leads(t, "10.8.2.0/24") {
+		t.Errorf("without its API server the new agent's resync did %v", operations)
+	}
+	server.Come()
+	server.Remove("nodenetworks.contivpp.io", "", "n2")
+	l.eventually("the node that left is not reached any more", func() bool { return !leads(t, "10.8.2.0/24") })
+	if !leads(t, "10.8.3.0/24") {
+		t.Error("the other one is not reached any more either")
+	}
+	l.check(a, result)
+	l.cni("DEL", a, nil)
+}
+
+// rows: IPM-10
+func TestPodsHaveAddressesOfBlocksOfTheClustersPools(t *testing.T) {
+	server := k8stest.New(t)
+	size := int32(30)
+	server.Put("ippools.contivpp.io", &v1.IPPool{ObjectMeta: metav1.ObjectMeta{Name: "pods"}, Spec: v1.IPPoolSpec{CIDR: "10.9.0.0/24", BlockSize: &size}})
+	l := clusterLabWith(t, server, node.Options{ClusterPools: true})
+	held := func() (blocks []v1.CIDR) {
+		var own v1.NodeNetwork
+		if server.Object("nodenetworks.contivpp.io", "", node.Name, &own) && len(own.Spec.Networks) > 0 {
+			blocks = own.Spec.Networks[0].CIDRs
+		}
+		return blocks
+	}
+	l.eventually("blocks are claimed ahead of need, and announced", func() bool { return len(held()) >= 4 })
+	a := l.pod("a")
+	l.put(server, a, map[string]string{"contivpp.io/custom-if": "b1/tap/blue"})
+	result := l.cni("ADD", a, nil)
+	addresses := l.addresses(result)
+	if len(addresses) != 2 || !slices.ContainsFunc(held(), func(c v1.CIDR) bool { return netip.MustParsePrefix(string(c)).Contains(addresses[0]) }) {
+		t.Fatalf("ADD gave %v, blocks are %v", addresses, held())
+	}
+	told := func() (list []v1.Allocation) {
+		for _, c := range held() {
+			var b v1.IPBlock
+			server.Object("ipblocks.contivpp.io", "", strings.ReplaceAll(string(c), "/", "-"), &b)
+			list = append(list, b.Status.Allocations...)
+		}
+		return slices.DeleteFunc(list, func(a v1.Allocation) bool { return a.Attachment == "node" }) // its own address
+	}
+	want := v1.Allocation{Address: v1.IP(addresses[0].String()), Namespace: "lab", Pod: "a", Attachment: "weft/" + a.ContainerID + "/eth0"}
+	l.eventually("the cluster is told who has the address", func() bool { return slices.Equal(told(), []v1.Allocation{want}) })
+
+	server.Go() // without its API server the node still gives out what it has, before and after a restart
+	b := l.pod("b")
+	l.cni("ADD", b, map[string]any{"runtimeConfig": map[string]any{"io.kubernetes.cri.pod-annotations": map[string]string{}}})
+	l.restartAfter(func(string) error { return nil })
+	if operations := l.resyncs(); len(operations) > 0 {
+		t.Errorf("without its API server the new agent's resync did %v", operations)
+	}
+	l.check(a, result)
+	l.cni("DEL", b, nil)
+	l.cni("DEL", a, nil)
+	server.Come()
+	l.eventually("the cluster is told that nobody has an address", func() bool { return len(told()) == 0 })
+}

@@ -1,0 +1,83 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+
+	"github.com/weftnet/weft/dataplane/linux"
+	"github.com/weftnet/weft/ipnet"
+)
+
+// uplink is the link by which other nodes are reached.
+type uplink struct {
+	address netip.Addr // of the node, at which others reach it
+	name    string
+	mtu     int // 0: not known
+}
+
+// Bounds of the wait for the uplink, and time between looks at it later.
+const (
+	uplinkWait = 15 * time.Second
+	uplinkLook = 30 * time.Second
+)
+
+// findUplink finds the link that has the node's address of the family of the tunnels. One that is not there yet is waited
+// for in bounds; then the node goes on without, for pods of one node need none.
+func (a *Agent) findUplink(ctx context.Context, addresses []netip.Addr) uplink {
+	u := uplink{}
+	i := slices.IndexFunc(addresses, func(n netip.Addr) bool {
+		return a.config.Kubernetes.Tunnel == ipnet.TunnelNone || n.Is4() == (a.config.Kubernetes.Tunnel == ipnet.TunnelVXLAN4)
+	})
+	if i < 0 {
+		a.log.Error("the node has no address at which the tunnels of others could reach it", "tunnel", a.config.Kubernetes.Tunnel, "addresses", fmt.Sprint(addresses))
+		return u
+	}
+	look := func() (uplink, error) {
+		name, mtu, err := linux.LinkOf(addresses[i])
+		return uplink{addresses[i], name, mtu}, err
+	}
+	found, err := backoff.Retry(ctx, look, backoff.WithMaxElapsedTime(uplinkWait))
+	if err != nil {
+		a.log.Error("uplink not found, going on without", "err", err)
+		return uplink{address: addresses[i]}
+	}
+	a.log.Info("uplink", "link", found.name, "address", found.address.String(), "mtu", found.mtu)
+	return found
+}
+
+// followUplink says in the node's health when the uplink is missing, or is another one than the agent started with.
+func (a *Agent) followUplink(ctx context.Context) error {
+	tick := time.NewTicker(uplinkLook)
+	defer tick.Stop()
+	for {
+		fault := a.uplink.fault()
+		a.health.set(conditionUplink, fault == "", fault)
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+		}
+	}
+}
+
+// fault says what is wrong with the uplink now; "": nothing.
+func (u uplink) fault() string {
+	if !u.address.IsValid() {
+		return "the node has no address at which the tunnels of others could reach it"
+	}
+	name, mtu, err := linux.LinkOf(u.address)
+	switch {
+	case err != nil:
+		return err.Error()
+	case mtu < u.mtu:
+		return fmt.Sprintf("link %s carries %d bytes, and %d when the agent started: restart the agent and the pods", name, mtu, u.mtu)
+	case name != u.name:
+		return fmt.Sprintf("link %s has the node's address, and %q when the agent started: restart the agent", name, u.name)
+	}
+	return ""
+}
