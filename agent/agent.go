@@ -128,7 +128,7 @@ func (a *Agent) assembleRooms() (err error) {
 	a.loop = eventloop.New(eventloop.Config{
 		Committer: a.committer,
 		Saver:     a.state,
-		External:  a.scheduler,
+		External:  externalCodec{a.scheduler},
 		Log:       a.log.With("room", "eventloop"),
 		Verify:    a.config.Verify,
 	})
@@ -202,8 +202,8 @@ func (a *Agent) Run(ctx context.Context) error {
 	return err
 }
 
-// start makes anew what a lost state file knew, makes the machine what the restored state says, settles deletions that came in meanwhile, and only then opens
-// the gate for new pods.
+// start makes anew what a lost state file knew, makes the machine what the restored state says, settles deletions that
+// came in meanwhile, and only then opens the gate for new pods.
 func (a *Agent) start(ctx context.Context) error {
 	if err := a.dataplane.await(ctx); err != nil {
 		return err

@@ -9,11 +9,14 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
-	"strings"
 	"syscall"
 
+	sigsjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
+
+	"github.com/weftnet/weft/kvscheduler"
 )
 
 // externalFiles follows the directory in which others leave values for the machine: each file YAML, key -> value, and a
@@ -107,7 +110,7 @@ func trusted(info fs.FileInfo) error {
 	return nil
 }
 
-// parseExternal reads key -> value from YAML or JSON.
+// parseExternal reads key -> value from YAML or JSON. What the keys and values say is judged one by one, by the loop.
 func parseExternal(raw []byte) (map[string][]byte, error) {
 	var tree map[string]any
 	if err := yaml.UnmarshalStrict(raw, &tree); err != nil {
@@ -115,9 +118,6 @@ func parseExternal(raw []byte) (map[string][]byte, error) {
 	}
 	values := make(map[string][]byte, len(tree))
 	for key, value := range tree {
-		if !strings.Contains(key, "/") {
-			return nil, fmt.Errorf("key %q is not of the form kind/name, as weftctl objects shows them", key)
-		}
 		encoded, err := json.Marshal(value)
 		if err != nil {
 			return nil, fmt.Errorf("value of %s: %w", key, err)
@@ -127,16 +127,24 @@ func parseExternal(raw []byte) (map[string][]byte, error) {
 	return values, nil
 }
 
-// applyExternal gives values of others to the loop; a value that is wrong is dropped by name and costs nothing else.
+// applyExternal gives values of others to the loop, which drops and logs by name those that are wrong.
 func (a *Agent) applyExternal(ctx context.Context, source string, values map[string][]byte) error {
-	rec, err := a.loop.SetExternal(ctx, source, values)
+	_, err := a.loop.SetExternal(ctx, source, values)
+	return err
+}
+
+// externalCodec reads values of others. The scheduler reads what the agent itself stored and passes over what it does not
+// know; here a field that the kind has not, in just that spelling, is a mistake.
+type externalCodec struct{ *kvscheduler.Scheduler }
+
+// Decode refuses unknown fields by their paths.
+func (c externalCodec) Decode(key string, doc []byte) (any, error) {
+	v, err := c.Scheduler.Decode(key, doc)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	for _, dropped := range rec.Dropped {
-		a.log.Error("external value dropped", "source", source, "value", dropped)
-	}
-	return nil
+	unknown, err := sigsjson.UnmarshalStrict(doc, reflect.New(reflect.TypeOf(v)).Interface())
+	return v, errors.Join(err, errors.Join(unknown...))
 }
 
 // followExternal applies the directory now and whenever it changes.

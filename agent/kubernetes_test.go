@@ -64,7 +64,7 @@ func (l *lab) put(server *k8stest.Server, p *node.Pod, annotations map[string]st
 // eventually tries until it is true.
 func (l *lab) eventually(what string, try func() bool) {
 	l.Helper()
-	deadline, tick := time.After(20*time.Second), time.NewTicker(50*time.Millisecond)
+	deadline, tick := time.After(time.Minute), time.NewTicker(50*time.Millisecond)
 	defer tick.Stop()
 	for !try() {
 		select {

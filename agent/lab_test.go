@@ -187,7 +187,7 @@ func (l *lab) snapshot() leftovers.Snapshot {
 	l.Helper()
 	s, err := leftovers.Steady(l.Context(), leftovers.Places{
 		Namespaces: map[string]string{"node": ""}, Agent: l.Socket(), Dataplane: l.DataplaneSocket(),
-	}, 20*time.Second) // the kernel goes on for a while with what a link's coming up began
+	}, time.Minute) // the kernel goes on for a while with what a link's coming up began
 	if err != nil {
 		l.Fatal(err)
 	}

@@ -155,12 +155,23 @@ func (o *operations) Configure(ctx context.Context, req *weftv1.ConfigureRequest
 	rec, err := o.loop.SetExternal(ctx, req.Source, values)
 	reply := &weftv1.ConfigureReply{}
 	if rec != nil {
-		reply.Event, reply.Dropped = rec.Seq, rec.Dropped
+		reply.Event, reply.Dropped = rec.Seq, droppedOf(rec, req.Source)
 	}
 	if err != nil {
 		reply.Error = err.Error()
 	}
 	return reply, nil
+}
+
+// droppedOf are the source's own values that the event left out: what others said of the same keys is not its fault.
+func droppedOf(rec *eventloop.Record, source string) []string {
+	var dropped []string
+	for _, d := range rec.Drops {
+		if d.Source == source {
+			dropped = append(dropped, d.Key+": "+d.Reason)
+		}
+	}
+	return dropped
 }
 
 func stamp(t time.Time) *timestamppb.Timestamp {

@@ -52,9 +52,11 @@ func (o *operations) object(view kvscheduler.View, ref kvscheduler.Ref, status k
 	return obj
 }
 
-// Why explains the objects whose key is, or begins with, what was asked for.
+// Why explains the objects whose key is, or begins with, what was asked for. Of several it names those that are not in
+// sync.
 func (o *operations) Why(_ context.Context, req *weftv1.WhyRequest) (*weftv1.WhyReply, error) {
-	refs := matching(o.scheduler.View(), req.Ref)
+	view := o.scheduler.View()
+	refs := matching(view, req.Ref)
 	if exact, err := kvscheduler.ParseRef(req.Ref); err == nil && (len(refs) == 0 || slices.Contains(refs, exact)) {
 		refs = []kvscheduler.Ref{exact}
 	}
@@ -67,7 +69,25 @@ func (o *operations) Why(_ context.Context, req *weftv1.WhyRequest) (*weftv1.Why
 	for _, ref := range refs {
 		reply.Lines = append(reply.Lines, o.scheduler.Why(ref)...)
 	}
+	if len(reply.Lines) == 0 {
+		reply.Lines = settled(view, refs)
+	}
 	return reply, nil
+}
+
+// settled says how objects stand that there is nothing to explain of: one alone by its phase, several by their number.
+func settled(view kvscheduler.View, refs []kvscheduler.Ref) []string {
+	if len(refs) > 1 {
+		return []string{fmt.Sprintf("all %d objects are in sync", len(refs))}
+	}
+	switch status, _ := view.Status(refs[0]); status.Phase {
+	case kvscheduler.InSync:
+		return []string{fmt.Sprintf("%s is in sync", refs[0])}
+	case kvscheduler.Observed:
+		return []string{fmt.Sprintf("%s is there: it is seen, and not ours to make", refs[0])}
+	default: // it became so just now, and is worked on
+		return []string{fmt.Sprintf("%s is %s", refs[0], status.Phase)}
+	}
 }
 
 func matching(view kvscheduler.View, prefix string) []kvscheduler.Ref {

@@ -48,7 +48,7 @@ func TestALostStateFileCostsNoPodItsMemifs(t *testing.T) {
 			}
 			l.cni("DEL", a, nil)
 			l.Forget(a)
-			deadline := time.After(20 * time.Second)
+			deadline := time.After(time.Minute)
 			for tick := time.NewTicker(100 * time.Millisecond); ; {
 				diff := l.snapshot().Since(before)
 				if len(diff) == 0 {

@@ -52,7 +52,7 @@ func answerTo(t *testing.T, netns string, to netip.Addr) string {
 	defer conn.Close()
 	b, err := (&icmp.Message{Type: request, Body: &icmp.Echo{ID: 7, Data: []byte("is anybody there?")}}).Marshal(nil)
 	if err == nil {
-		err = conn.SetDeadline(time.Now().Add(3 * time.Second))
+		err = conn.SetDeadline(time.Now().Add(time.Minute))
 	}
 	if err == nil {
 		_, err = conn.WriteTo(b, &net.IPAddr{IP: to.AsSlice()})

@@ -65,7 +65,7 @@ func (c *client) configure(ctx context.Context, agent weftv1.OperationsClient, r
 	case reply.Error != "":
 		return errors.New(oneLine(reply.Error))
 	case len(reply.Dropped) > 0:
-		return fmt.Errorf("%d values were left out", len(reply.Dropped))
+		return fmt.Errorf("left out: %s", counted(len(reply.Dropped), "value"))
 	}
 	return nil
 }

@@ -76,13 +76,19 @@ func TestWhatKubeletNoLongerListsIsReleased(t *testing.T) {
 				step(t, n)
 				_ = c.look(t.Context()) // it fails while kubelet is stopped
 			}
-			if stays := len(n.Allocations()) == 1; stays != tt.stays {
-				t.Errorf("stays: %v, want %v", stays, tt.stays)
-			}
-			if left := n.leftovers(t); !tt.stays && (len(left) != 0 || len(n.stateFile(t)) != 0) {
-				t.Errorf("left: %v, %v", left, n.stateFile(t))
-			}
+			n.expectAllocation(t, tt.stays)
 		})
+	}
+}
+
+// expectAllocation is there with all that belongs to it, or nothing of it is left.
+func (n *node) expectAllocation(t *testing.T, want bool) {
+	t.Helper()
+	if stays := len(n.Allocations()) == 1; stays != want {
+		t.Errorf("stays: %v, want %v", stays, want)
+	}
+	if left := n.leftovers(t); !want && (len(left) != 0 || len(n.stateFile(t)) != 0) {
+		t.Errorf("left: %v, %v", left, n.stateFile(t))
 	}
 }
 
@@ -171,5 +177,5 @@ func TestTheCollectionRunsByItself(t *testing.T) {
 	}
 	n.kubelet.Remove("shop", "a")
 	n.delete(t, "s1")
-	eventually(t, 10*time.Second, "nothing is left", func() bool { return len(n.Allocations()) == 0 && len(n.leftovers(t)) == 0 })
+	eventually(t, "nothing is left", func() bool { return len(n.Allocations()) == 0 && len(n.leftovers(t)) == 0 })
 }

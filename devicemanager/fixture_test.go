@@ -19,6 +19,7 @@ import (
 	"github.com/weftnet/weft/eventloop"
 	"github.com/weftnet/weft/eventloop/eventlooptest"
 	"github.com/weftnet/weft/pod"
+	"github.com/weftnet/weft/test/stopwatch"
 	"github.com/weftnet/weft/wire"
 )
 
@@ -115,7 +116,7 @@ func (n *node) present(t *testing.T) {
 	before := n.kubelet.Registrations()
 	n.run(t)
 	// Until then kubelet may not have noticed that an agent before this one is gone.
-	eventually(t, 10*time.Second, "registered", func() bool { return n.kubelet.Registrations() > before })
+	eventually(t, "registered", func() bool { return n.kubelet.Registrations() > before })
 	n.await(t, n.count())
 }
 
@@ -147,7 +148,7 @@ func (n *node) count() int { return n.Manager.config.Count }
 // await waits until kubelet has so many devices to give.
 func (n *node) await(t *testing.T, allocatable int) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	if err := n.kubelet.Await(ctx, pod.Resource, allocatable); err != nil {
 		t.Fatal(err)
@@ -348,17 +349,25 @@ func (c *clock) move(d time.Duration) {
 	c.now = c.now.Add(d)
 }
 
-// eventually waits until condition holds.
-func eventually(t *testing.T, within time.Duration, what string, condition func() bool) {
+// soon waits until condition holds, which is to take no longer than limit, of the time that the machine gives.
+func soon(t *testing.T, limit time.Duration, what string, condition func() bool) {
 	t.Helper()
-	deadline := time.After(within)
+	if took := stopwatch.Time(func() { eventually(t, what, condition) }); took > limit {
+		t.Errorf("%s took, not within %s: %s", took, limit, what)
+	}
+}
+
+// eventually waits until condition holds.
+func eventually(t *testing.T, what string, condition func() bool) {
+	t.Helper()
+	deadline := time.After(time.Minute)
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	for !condition() {
 		select {
 		case <-tick.C:
 		case <-deadline:
-			t.Fatalf("not within %s: %s", within, what)
+			t.Fatalf("never: %s", what)
 		}
 	}
 }

@@ -223,7 +223,7 @@ func TestKubeletWaitsNoLongerThanAllocateMayTake(t *testing.T) {
 		t.Errorf("it took %s", took)
 	}
 	close(hung)
-	eventually(t, 10*time.Second, "the event ends", func() bool { return len(n.stateFile(t)) == 1 })
+	eventually(t, "the event ends", func() bool { return len(n.stateFile(t)) == 1 })
 	n.admit(t, kubelettest.Pod{Namespace: "kube-system", Name: "proxy"})
 	n.collect(t, newCollection(n.Manager).look, 3)
 	if left := n.leftovers(t); len(left) != 0 || len(n.Allocations()) != 0 {

@@ -27,12 +27,12 @@ func TestWhateverHappensToKubeletTheDevicesAreBackSoon(t *testing.T) {
 		{"kubelet restarts", func(_ *testing.T, n *node) error { return n.kubelet.Restart() }},
 		{"kubelet is away for a while", func(t *testing.T, n *node) error {
 			err := n.kubelet.Stop()
-			eventually(t, within, "a registration fails", func() bool { return n.Stats().Registrations["error"] > 0 })
+			soon(t, within, "a registration fails", func() bool { return n.Stats().Registrations["error"] > 0 })
 			return errors.Join(err, n.kubelet.Start())
 		}},
 		{"its directory is made anew", func(t *testing.T, n *node) error {
 			err := errors.Join(n.kubelet.Stop(), os.Rename(n.kubelet.PluginDir(), n.dir+"/gone"))
-			eventually(t, within, "the agent withdraws", func() bool { return !n.Stats().Registered })
+			soon(t, within, "the agent withdraws", func() bool { return !n.Stats().Registered })
 			return errors.Join(err, n.kubelet.Start())
 		}},
 		{"its directory is wiped, then it restarts", func(_ *testing.T, n *node) error { return errors.Join(n.kubelet.Wipe(), n.kubelet.Restart()) }},
@@ -56,7 +56,7 @@ func TestWhateverHappensToKubeletTheDevicesAreBackSoon(t *testing.T) {
 				if err := tt.happens(t, n); err != nil {
 					t.Fatal(err)
 				}
-				eventually(t, within, "registered again, all devices there", func() bool {
+				soon(t, within, "registered again, all devices there", func() bool {
 					_, allocatable := n.kubelet.Capacity(pod.Resource)
 					return n.kubelet.Registrations() > before && allocatable == 3 && n.Stats().Registered
 				})
@@ -73,7 +73,7 @@ func TestAKubeletThatLostUsWithoutASignIsToldAgain(t *testing.T) {
 	if err := n.kubelet.Disconnect(pod.Resource); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, 2*streamGrace+within, "registered again", func() bool { return n.kubelet.Registrations() > before })
+	soon(t, 2*streamGrace+within, "registered again", func() bool { return n.kubelet.Registrations() > before })
 	n.await(t, 3)
 }
 
@@ -82,9 +82,9 @@ func TestARefusedPluginTriesAgain(t *testing.T) {
 	n := bareNode(t, func(n *node) { n.config.Count = 3 })
 	n.kubelet.Refuse(errors.New("no plugins today"))
 	n.run(t)
-	eventually(t, 10*time.Second, "three tries", func() bool { return n.Stats().Registrations["error"] >= 3 })
+	eventually(t, "three tries", func() bool { return n.Stats().Registrations["error"] >= 3 })
 	n.kubelet.Refuse(nil)
-	eventually(t, within, "it is registered, once", func() bool {
+	soon(t, within, "it is registered, once", func() bool {
 		s := n.Stats()
 		return s.Registrations["ok"] == 1 && s.Registered
 	})
@@ -100,7 +100,7 @@ func TestWhereThereIsNoKubeletTheAgentWaitsQuietly(t *testing.T) {
 		t.Fatal(err)
 	}
 	n.run(t)
-	eventually(t, 10*time.Second, "it says so", func() bool { return strings.Contains(n.log.String(), "no kubelet here") })
+	eventually(t, "it says so", func() bool { return strings.Contains(n.log.String(), "no kubelet here") })
 	if err := n.kubelet.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -150,7 +150,7 @@ func TestStreamsEndWithTheirKubeletAndWithTheServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	count := func() int { open, _ := streams.state(); return open }
-	eventually(t, 10*time.Second, "only kubelet's stream is left", func() bool { return count() == 1 })
+	eventually(t, "only kubelet's stream is left", func() bool { return count() == 1 })
 	n.stop()
 	if count() != 0 {
 		t.Errorf("%d streams outlive the server", count())
@@ -176,7 +176,7 @@ func TestARestartStorm(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	eventually(t, within, "the devices are there", func() bool {
+	soon(t, within, "the devices are there", func() bool {
 		_, allocatable := n.kubelet.Capacity(pod.Resource)
 		return allocatable == 5
 	})

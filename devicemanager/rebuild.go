@@ -114,7 +114,7 @@ func parseRecord(raw []byte, directory string) (*allocation, error) {
 	if r.Allocation != filepath.Base(directory) {
 		return nil, fmt.Errorf("it is that of allocation %q", r.Allocation)
 	}
-	return r.allocation(directory), nil
+	return r.allocation(r.Allocation, directory), nil
 }
 
 // stray is an allocation that nobody has, for a directory that is there.

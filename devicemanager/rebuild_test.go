@@ -134,8 +134,8 @@ func TestContradictionsInTheStateFileAreResolved(t *testing.T) {
 	n := bareNode(t)
 	save := func(id string, age time.Duration, devices ...string) Saved {
 		return Saved{
-			ID: strings.Repeat(id, idLength), Socket: 1, Devices: devices, Directory: n.config.Root + "/" + strings.Repeat(id, idLength),
-			Created: n.clock.Now().Add(-age), Secret: strings.Repeat(id, secretLength),
+			ID: strings.Repeat(id, idLength), Directory: n.config.Root + "/" + strings.Repeat(id, idLength),
+			Secret: strings.Repeat(id, secretLength), account: account{Socket: 1, Devices: devices, Created: n.clock.Now().Add(-age)},
 		}
 	}
 	broken := save("x", 0, "memif-0")

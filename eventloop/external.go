@@ -22,15 +22,11 @@ func (c *configure) String() string {
 // BestEffort says that a value which cannot be applied is retried, and the others stand.
 func (c *configure) BestEffort() bool { return true }
 
-// Validate refuses what is no JSON value, and null, which would take a value of ours away.
+// Validate refuses what is no JSON value.
 func (c *configure) Validate() error {
 	for _, key := range slices.Sorted(maps.Keys(c.values)) {
-		v, err := decodeJSON(c.values[key])
-		if err != nil {
+		if _, err := decodeJSON(c.values[key]); err != nil {
 			return fmt.Errorf("value of %q: %w", key, err)
-		}
-		if v == nil {
-			return fmt.Errorf("value of %q: it is null", key)
 		}
 	}
 	return nil
@@ -41,7 +37,7 @@ func (c *configure) Validate() error {
 // value, for another one it is a value of its own. Where several sources have the
 // same key they are merged by the order of their names. It waits as Do does, but may
 // be called before the start-up resync too, which then applies it. The record's
-// Dropped names the values that were left out, and why.
+// Drops names the values that were left out, other sources' for the same keys too.
 func (l *Loop) SetExternal(ctx context.Context, source string, values map[string][]byte) (*Record, error) {
 	if l.cfg.External == nil {
 		return nil, fmt.Errorf("external configuration %s: there is no codec for it", source)
@@ -141,7 +137,7 @@ func (l *Loop) merged(f *flight, key string, own any) any {
 		var v any
 		err := protect(func() (err error) { v, err = l.patched(key, own, patch); return err })
 		if err != nil {
-			f.rec.Dropped = append(f.rec.Dropped, fmt.Sprintf("%s of %s: %v", key, source, err))
+			f.rec.Drops = append(f.rec.Drops, Drop{Key: key, Source: source, Reason: err.Error()})
 			l.cfg.Log.Warn("external configuration dropped", "key", key, "source", source, "err", err)
 			continue
 		}
@@ -164,6 +160,9 @@ func (l *Loop) patched(key string, value any, patch []byte) (any, error) {
 	doc, err := mergePatch(doc, patch)
 	if err != nil {
 		return nil, fmt.Errorf("merge: %w", err)
+	}
+	if string(doc) == "null" {
+		return nil, errors.New("it is null, which would take the object away")
 	}
 	v, err := codec.Decode(key, doc)
 	if err != nil {

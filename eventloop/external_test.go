@@ -135,7 +135,7 @@ func TestStep8MergesExternalConfigurationOverOurs(t *testing.T) {
 
 	rec := p.do(t, &connect{put: map[string]port{"a": {1500, "ours"}}})
 	p.expect(t, "map[a:{9000 ours}]", "map[x:{100 }]")
-	if rec.External != 1 || len(rec.Dropped) != 0 {
+	if rec.External != 1 || len(rec.Drops) != 0 {
 		t.Errorf("record: %+v", rec)
 	}
 	p.set(t, "later", map[string]string{"a": `{"note":null}`, "x": `{"note":"both"}`}) // by name after "file"
@@ -195,21 +195,27 @@ func TestStep8AKeyMovesBetweenOursAndExternal(t *testing.T) {
 func TestStep8DropsAPatchThatDoesNotFit(t *testing.T) {
 	p := newPlant(t)
 	eventlooptest.Ready(t, p.Loop)
-	p.set(t, "bad", map[string]string{"a": `{"mtu":1}`, "b": `{"mtu":"wide"}`, "c": `{"note":"panic"}`, "x": `{"mtu":2}`})
+	p.set(t, "bad", map[string]string{"a": `{"mtu":1}`, "b": `{"mtu":"wide"}`, "c": `{"note":"panic"}`, "d": `null`, "x": `{"mtu":2}`})
 	p.set(t, "good", map[string]string{"a": `{"note":"kept"}`})
-	rec := p.do(t, &connect{put: map[string]port{"a": {MTU: 1500}, "b": {MTU: 1500}, "c": {MTU: 1500}}})
-	p.expect(t, "map[a:{1500 kept} b:{1500 } c:{1500 }]", "map[]")
-	slices.Sort(rec.Dropped)
-	if got := strings.Join(rec.Dropped, "\n"); !strings.HasPrefix(got, "a of bad: invalid: mtu 1 is less than 68\nb of bad: decode: ") ||
-		!strings.HasSuffix(got, "\nc of bad: panic: codec") {
-		t.Errorf("dropped: %s", got)
+	rec := p.do(t, &connect{put: map[string]port{"a": {MTU: 1500}, "b": {MTU: 1500}, "c": {MTU: 1500}, "d": {MTU: 1500}}})
+	p.expect(t, "map[a:{1500 kept} b:{1500 } c:{1500 } d:{1500 }]", "map[]")
+	reasons := map[string]string{
+		"a": "invalid: mtu 1 is less than 68", "b": "decode: ", "c": "panic: codec", "d": "it is null, which would take the object away",
+	}
+	if len(rec.Drops) != len(reasons) {
+		t.Errorf("dropped: %+v", rec.Drops)
+	}
+	for _, d := range rec.Drops {
+		if d.Source != "bad" || reasons[d.Key] == "" || !strings.HasPrefix(d.Reason, reasons[d.Key]) {
+			t.Errorf("dropped: %+v", d)
+		}
 	}
 }
 
 func TestStep8ExternalConfigurationIsValidated(t *testing.T) {
 	p := newPlant(t)
 	eventlooptest.Ready(t, p.Loop)
-	for _, bad := range []string{``, `{`, `null`, `{} {}`} {
+	for _, bad := range []string{``, `{`, `{} {}`} {
 		_, err := p.SetExternal(t.Context(), "file", map[string][]byte{"a": []byte(bad)})
 		if !errors.Is(err, eventloop.ErrInvalid) || !strings.Contains(err.Error(), `value of "a"`) {
 			t.Errorf("%q: %v", bad, err)

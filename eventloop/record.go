@@ -28,9 +28,9 @@ type Record struct {
 	Steps    []Step       `json:"steps,omitempty"`
 	Handlers []HandlerRun `json:"handlers,omitempty"`
 
-	Changes  int      `json:"changes,omitempty"`
-	External int      `json:"external,omitempty"` // values of external configuration that were merged
-	Dropped  []string `json:"dropped,omitempty"`  // values of external configuration that were not, and why
+	Changes  int    `json:"changes,omitempty"`
+	External int    `json:"external,omitempty"` // values of external configuration that were merged
+	Drops    []Drop `json:"drops,omitempty"`    // values of external configuration that were not
 
 	Transactions []uint64 `json:"transactions,omitempty"`
 	Operations   int      `json:"operations,omitempty"`
@@ -42,6 +42,13 @@ type Record struct {
 	Verify      []string `json:"verify,omitempty"` // differences that verification found
 	Err         string   `json:"err,omitempty"`
 	Stack       string   `json:"stack,omitempty"` // of a panic
+}
+
+// Drop is a value of external configuration that was left out. Every event that touches its key names it again.
+type Drop struct {
+	Key    string `json:"key"`
+	Source string `json:"source"`
+	Reason string `json:"reason"`
 }
 
 // Step is the time of one of the thirteen steps. Number 9 is there twice: commit and save.
@@ -96,7 +103,7 @@ func (r Record) clone() Record {
 	for i := range r.Handlers {
 		r.Handlers[i].Changes = slices.Clone(r.Handlers[i].Changes)
 	}
-	r.Dropped, r.Verify = slices.Clone(r.Dropped), slices.Clone(r.Verify)
+	r.Drops, r.Verify = slices.Clone(r.Drops), slices.Clone(r.Verify)
 	r.Transactions, r.Pending, r.Stuck = slices.Clone(r.Transactions), slices.Clone(r.Pending), slices.Clone(r.Stuck)
 	return r
 }

@@ -75,7 +75,7 @@ func (n *node) options() Options {
 	o.Source = filepath.Join(built, "this.d")
 	o.BinDir, o.ConfDir, o.Socket = n.path("bin"), n.path("net.d"), n.path("run/agent.sock")
 	o.DeleteQueue = n.path("queue")
-	o.Wait = 20 * time.Second
+	o.Wait = time.Minute
 	return o
 }
 
@@ -156,7 +156,7 @@ func (n *node) entries(rel string) string {
 
 func (n *node) eventually(what string, holds func() bool) {
 	n.t.Helper()
-	deadline := time.After(20 * time.Second)
+	deadline := time.After(time.Minute)
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	for !holds() {

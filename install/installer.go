@@ -79,6 +79,7 @@ func (i *installer) run(ctx context.Context) error {
 // notYet is what may be otherwise in a moment, like an agent that does not serve pods.
 type notYet struct{ error }
 
+// Unwrap gives the reason, for errors.Is and errors.As.
 func (n notYet) Unwrap() error { return n.error }
 
 // askAgain is the time between two questions to an agent that is not ready.

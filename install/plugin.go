@@ -25,6 +25,7 @@ type refusal struct {
 	Details string `json:"details"`
 }
 
+// Error is the document in one line, without its code.
 func (r *refusal) Error() string {
 	if r.Details == "" {
 		return r.Msg

@@ -86,7 +86,7 @@ func TestTheLastPodIsWaitedFor(t *testing.T) {
 		}
 		return nil, nil
 	}
-	if err := n.uninstall(leaving, func(o *Options) { o.Wait = 20 * time.Second }); err != nil || n.entries("bin") != "" {
+	if err := n.uninstall(leaving, func(o *Options) { o.Wait = time.Minute }); err != nil || n.entries("bin") != "" {
 		t.Errorf("error %v, bin: %q", err, n.entries("bin"))
 	}
 }

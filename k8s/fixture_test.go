@@ -105,7 +105,7 @@ func (l *lab) cluster(set func(*k8s.Config)) *k8s.Cluster {
 			if !errors.Is(err, context.Canceled) {
 				l.t.Errorf("the cluster ended with %v", err)
 			}
-		case <-time.After(10 * time.Second):
+		case <-time.After(time.Minute):
 			l.t.Error("the cluster does not end")
 		}
 	})
@@ -122,7 +122,7 @@ func (l *lab) known(set func(*k8s.Config)) *k8s.Cluster {
 
 // patience is how long something may take that takes milliseconds on a machine with nothing else to do; client-go waits
 // up to 30 s before it tries again what failed often.
-const patience = 40 * time.Second
+const patience = time.Minute
 
 func (l *lab) eventually(what string, is func() bool) {
 	l.t.Helper()

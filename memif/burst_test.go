@@ -3,6 +3,7 @@ package memif
 import (
 	"bytes"
 	"encoding/binary"
+	"fmt"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -142,11 +143,16 @@ func TestBurstsAllocateNothing(t *testing.T) {
 			w.tx.Reserve(1) // makes what guarded queues lend
 			w.rx.Peek(nil)
 			for name, f := range map[string]func(){"receive": burstThrough(t, w, sent), "peek": peekThrough(t, w, sent)} {
-				if n := testing.AllocsPerRun(100, f); n != 0 {
-					t.Errorf("%s, guarded %v, %s: %v allocations", w.name, guarded, name, n)
-				}
+				allocatesNothing(t, fmt.Sprintf("%s, guarded %v, %s", w.name, guarded, name), f)
 			}
 		}
+	}
+}
+
+func allocatesNothing(t *testing.T, name string, f func()) {
+	t.Helper()
+	if n := testing.AllocsPerRun(100, f); n != 0 {
+		t.Errorf("%s: %v allocations", name, n)
 	}
 }
 

@@ -8,7 +8,7 @@ import (
 )
 
 // patience is how long a test waits for what must happen.
-const patience = 10 * time.Second
+const patience = time.Minute
 
 // lab is a listener with a socket of its own, and what it told.
 type lab struct {

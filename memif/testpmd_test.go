@@ -16,7 +16,7 @@ import (
 )
 
 // testpmdStart is how long DPDK may take to be there.
-const testpmdStart = 15 * time.Second
+const testpmdStart = time.Minute
 
 var testpmds atomic.Int64
 

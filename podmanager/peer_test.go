@@ -29,7 +29,7 @@ const nobody = 65534
 
 // stranger asks for the agent's status and prints what it got.
 func stranger(socket string) int {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	err := askStatus(ctx, socket)
 	fmt.Printf("%s: %s\n", status.Code(err), status.Convert(err).Message())

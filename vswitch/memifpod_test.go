@@ -23,12 +23,19 @@ type memifPod struct {
 	mac     frame.MAC
 	own     netip.Addr
 	bare    bool
+	pings   byte // so many were begun
 	stopped sync.WaitGroup
 	cancel  context.CancelFunc
 
 	mu       sync.Mutex // guards what follows, and the queue to send by
 	resolved map[netip.Addr]frame.MAC
-	answers  chan int // lengths of echo replies
+	answers  chan answer
+}
+
+// answer is an echo reply: how long it is, and what its data are made of.
+type answer struct {
+	length int
+	data   byte
 }
 
 // memifSocket numbers a path, in a directory of the test's.
@@ -61,7 +68,7 @@ func runMemifPod(t *testing.T, c memif.ClientConfig, own string) *memifPod {
 		t.Fatal(err)
 	}
 	p := &memifPod{conn: conn, own: netip.MustParseAddr(own), bare: c.Mode == memif.IP,
-		resolved: map[netip.Addr]frame.MAC{}, answers: make(chan int, 64)}
+		resolved: map[netip.Addr]frame.MAC{}, answers: make(chan answer, 64)}
 	last := p.own.As4()
 	p.mac = frame.MAC{2, 0, 0, 0, 0x77, last[3]}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -162,7 +169,7 @@ func (p *memifPod) icmp(b []byte, from frame.MAC) {
 	switch m.Type() {
 	case frame.ICMPEchoReply:
 		select {
-		case p.answers <- len(ip):
+		case p.answers <- answer{len(ip), m[frame.ICMPLen]}:
 		default:
 		}
 	case frame.ICMPEcho:
@@ -182,23 +189,31 @@ func (p *memifPod) echo(kind uint8, mac frame.MAC, to netip.Addr, data []byte) [
 	return b
 }
 
-// ping asks for via's MAC, sends an echo request of size bytes to an address by it, and says whether it was answered whole.
+// ping asks for via's MAC and sends echo requests of size bytes to an address by it, until one is answered; it says whether that
+// came whole. Late answers to an earlier ping are of other data.
 func (p *memifPod) ping(to, via string, size int) bool {
 	target, gateway := netip.MustParseAddr(to), netip.MustParseAddr(via)
-	for range 20 {
+	p.pings++
+	data := bytes.Repeat([]byte{p.pings}, size)
+	again := time.NewTicker(100 * time.Millisecond)
+	defer again.Stop()
+	for over := time.After(time.Minute); ; {
 		p.mu.Lock()
 		mac, known := p.resolved[gateway]
 		p.mu.Unlock()
 		if known || p.bare {
-			p.send(p.echo(frame.ICMPEcho, mac, target, bytes.Repeat([]byte{7}, size)))
+			p.send(p.echo(frame.ICMPEcho, mac, target, data))
 		} else {
 			p.sendARP(frame.ARPRequest, frame.Broadcast, gateway)
 		}
 		select {
-		case n := <-p.answers:
-			return n == frame.IPv4Len+frame.ICMPLen+size
-		case <-time.After(100 * time.Millisecond):
+		case a := <-p.answers:
+			if a.data == p.pings {
+				return a.length == frame.IPv4Len+frame.ICMPLen+size
+			}
+		case <-again.C:
+		case <-over:
+			return false
 		}
 	}
-	return false
 }

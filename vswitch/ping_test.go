@@ -117,7 +117,7 @@ func ping(t testing.TB, from pod, to string) {
 	}
 	conn := listen(t, from, func() (*icmp.PacketConn, error) { return icmp.ListenPacket(network, any) })
 	defer conn.Close()
-	for seq := range 5 {
+	for seq := range 30 {
 		echo := &icmp.Echo{ID: 7, Seq: seq, Data: []byte("through the dataplane")}
 		b, err := (&icmp.Message{Type: request, Body: echo}).Marshal(nil)
 		if err != nil {
@@ -210,8 +210,8 @@ func transferTo(t testing.TB, a, b pod, host int) {
 		}
 	}()
 	server := netip.MustParsePrefix(b.prefix4(host)).Addr().String() + ":7000"
-	c := listen(t, a, func() (net.Conn, error) { return net.DialTimeout("tcp4", server, 10*time.Second) })
-	if err := c.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
+	c := listen(t, a, func() (net.Conn, error) { return net.DialTimeout("tcp4", server, time.Minute) })
+	if err := c.SetDeadline(time.Now().Add(time.Minute)); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := c.Write(sent); err != nil {

@@ -57,7 +57,7 @@ func (r *running) connect(t *testing.T) *core.Connection {
 // eventually fails the test if what is expected does not come true in time.
 func eventually(t testing.TB, expected func() bool) {
 	t.Helper()
-	deadline := time.After(10 * time.Second)
+	deadline := time.After(time.Minute)
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	for !expected() {

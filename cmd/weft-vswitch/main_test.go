@@ -20,7 +20,7 @@ func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata/script",
 		RequireExplicitExec: true,
-		Deadline:            time.Now().Add(time.Minute),
+		Deadline:            time.Now().Add(5 * time.Minute),
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
 			"await":   await,
 			"answers": answers,
@@ -46,7 +46,7 @@ func answers(ts *testscript.TestScript, _ bool, args []string) {
 }
 
 func eventually(ts *testscript.TestScript, what string, expected func() bool) {
-	deadline := time.After(10 * time.Second)
+	deadline := time.After(time.Minute)
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	for !expected() {

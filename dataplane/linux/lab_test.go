@@ -31,7 +31,7 @@ type lab struct {
 func newLab(t *testing.T) *lab {
 	t.Helper()
 	netnstest.RequireTap(t)
-	for deadline := time.Now().Add(20 * time.Second); isThere(hostEnd); { // an earlier test's goes after its namespace
+	for deadline := time.Now().Add(time.Minute); isThere(hostEnd); { // an earlier test's goes after its namespace
 		if time.Now().After(deadline) {
 			t.Fatalf("link %s of an earlier test is still there", hostEnd)
 		}

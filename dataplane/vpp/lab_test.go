@@ -68,7 +68,7 @@ func serve(t *testing.T) (socket string) {
 
 func connect(t *testing.T, socket string, o Options) *Client {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	o.Logger = testLogger(t)
 	c, err := Connect(ctx, socket, o)

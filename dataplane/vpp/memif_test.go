@@ -102,7 +102,7 @@ func (l memifLab) mustHave(memifs, sockets string) {
 // connect connects as a pod's program does.
 func (l memifLab) connect(allocation string, c memif.ClientConfig) error {
 	l.Helper()
-	c.Socket, c.Name, c.Timeout = filepath.Join(l.root, allocation, "memif.sock"), "test", 5*time.Second
+	c.Socket, c.Name, c.Timeout = filepath.Join(l.root, allocation, "memif.sock"), "test", time.Minute
 	conn, err := memif.Connect(l.Context(), c)
 	if err == nil {
 		conn.Close()
@@ -260,7 +260,7 @@ func TestMemifsComeBackAfterTheDataplaneDied(t *testing.T) {
 	l.ruins.start()
 	select {
 	case <-l.connected:
-	case <-time.After(20 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("not connected again")
 	}
 	l.s.Lost(l.kinds.All()...)

@@ -24,9 +24,9 @@ type Port struct {
 // MadeAs tells whether the interface was made with just this Linux end or memif; a dataplane may report it otherwise.
 func (p Port) MadeAs(v wire.Interface) bool { return p.hash == interfaceHash(v) }
 
-// OwnPorts lists the taps, the interfaces of type af_packet and the memifs whose tag is ours, by name: what is known of them when
-// everything else is lost. A namespace whose path was too long for the API has another path here, which may lead nowhere
-// by now; see MadeAs.
+// OwnPorts lists the taps, the interfaces of type af_packet and the memifs whose tag is ours, by name: what is known of
+// them when everything else is lost. A namespace whose path was too long for the API has another path here, which may lead
+// nowhere by now; see MadeAs.
 func (c *Client) OwnPorts(ctx context.Context) ([]Port, error) {
 	p, err := c.ports(ctx)
 	if err != nil {

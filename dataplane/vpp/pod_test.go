@@ -125,7 +125,7 @@ func (l *lab) wait(objects []object) {
 		}
 		refs = append(refs, r)
 	}
-	ctx, cancel := context.WithTimeout(l.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(l.Context(), time.Minute)
 	defer cancel()
 	if err := l.s.Wait(ctx, refs); err != nil {
 		l.Errorf("not all is back: %v", err)
@@ -146,7 +146,7 @@ func TestPodComesBackAfterTheDataplaneDied(t *testing.T) {
 	d.start()
 	select {
 	case <-connected:
-	case <-time.After(20 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("not connected again")
 	}
 	l.s.Lost(l.kinds.All()...)

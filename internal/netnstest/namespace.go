@@ -23,7 +23,7 @@ func Require(t testing.TB) {
 }
 
 // RequireTap skips the test where taps cannot be made: where /dev/net/tun is not there, or not for this user. It fails
-// the test if WEFT_REQUIRE holds tun.
+// the test if WEFT_REQUIRE holds netns, since namespaces without taps come to nothing.
 func RequireTap(t testing.TB) {
 	t.Helper()
 	Require(t)

@@ -77,7 +77,7 @@ func (c *churn) end(t *testing.T) {
 }
 
 // settling is how long all may take until nothing is left.
-const settling = 20 * time.Second
+const settling = time.Minute
 
 func (c *churn) processes() map[string]int {
 	return map[string]int{"weft-agent": c.node.AgentPID(), "weft-vswitch": c.node.DataplanePID()}
@@ -124,7 +124,7 @@ func (c *churn) network(i int) node.Network {
 }
 
 // cniTimeout is a runtime's patience with one call of a plugin.
-const cniTimeout = 20 * time.Second
+const cniTimeout = time.Minute
 
 // add makes a pod with a tap or a veth on the network, and the other on none, as soon as the agent knows that.
 func (c *churn) add(t *testing.T, n node.Network) *node.Pod {

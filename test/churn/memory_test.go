@@ -19,7 +19,7 @@ const (
 )
 
 // How long processes have to collect their garbage and give it back.
-const collecting = 30 * time.Second
+const collecting = time.Minute
 
 // memory is what a process holds of its own, in bytes.
 type memory map[string]uint64

@@ -33,7 +33,7 @@ func (s *Snapshot) addDataplane(ctx context.Context, socket string) error {
 		return fmt.Errorf("look into the dataplane: %w", err)
 	}
 	defer conn.Disconnect()
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	d := &dataplane{conn, map[interface_types.InterfaceIndex]string{}}
 	for _, add := range []func(context.Context, *dataplane) error{

@@ -55,7 +55,7 @@ type disconnecter interface {
 // connect waits until the dataplane answers.
 func connect(t *testing.T, socket string) disconnecter {
 	t.Helper()
-	deadline := time.After(10 * time.Second)
+	deadline := time.After(time.Minute)
 	for {
 		conn, err := govpp.Connect(socket)
 		if err == nil {

@@ -154,7 +154,7 @@ func TestSettleWaitsForWhatGoesByItself(t *testing.T) {
 	try(t, os.WriteFile(late, nil, 0o600))
 	timer := time.AfterFunc(50*time.Millisecond, func() { _ = os.Remove(late) })
 	defer timer.Stop()
-	after, err := leftovers.Settle(t.Context(), p.Places, before, 5*time.Second)
+	after, err := leftovers.Settle(t.Context(), p.Places, before, time.Minute)
 	if lines := after.Since(before); err != nil || len(lines) != 0 {
 		t.Errorf("%q, error %v", lines, err)
 	}
@@ -200,7 +200,7 @@ func TestSteadyIsNotFooledByWhatComesAndGoes(t *testing.T) {
 	}
 	close(stop)
 	<-stopped
-	if _, err := leftovers.Steady(t.Context(), p.Places, 5*time.Second); err != nil {
+	if _, err := leftovers.Steady(t.Context(), p.Places, time.Minute); err != nil {
 		t.Error(err)
 	}
 }

@@ -17,7 +17,7 @@ import (
 
 // How long an address has to answer that must, and one that must not.
 const (
-	reachable   = 3 * time.Second
+	reachable   = time.Minute
 	unreachable = 300 * time.Millisecond
 )
 

@@ -102,10 +102,10 @@ func (w *wired) socket() string {
 func (w *wired) last() node.Link { return w.links[len(w.links)-1] }
 
 // settling is how long the kernel and closing connections may take until nothing is left.
-const settling = 5 * time.Second
+const settling = time.Minute
 
 // cniTimeout is a runtime's patience with one call of a plugin.
-const cniTimeout = 20 * time.Second
+const cniTimeout = time.Minute
 
 // play is all that is done to a cell.
 func (m *matrix) play(t *testing.T, c cell) { m.playAs(t, c, "") }

@@ -13,7 +13,7 @@ import (
 )
 
 // patience is how long anything may take that a test waits for.
-const patience = 15 * time.Second
+const patience = time.Minute
 
 // close ends the node, and shows its logs if the test failed.
 func (l *lab) close() {
@@ -68,7 +68,7 @@ func (l *lab) reachBy(from *node.Pod, link string, to netip.Addr) {
 	p, err := ping.OpenOn(from.Netns, link, to)
 	l.try(err)
 	defer p.Close()
-	ctx, cancel := context.WithTimeout(l.Context(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(l.Context(), patience)
 	defer cancel()
 	if _, err := p.Reach(ctx, to); err != nil {
 		l.Errorf("%s from %s by %s: %v", to, from.Name, link, err)

@@ -15,7 +15,7 @@ import (
 )
 
 // patience is how long a program may take to become ready, or to end when asked to.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 // process is a program that runs until it is told to end.
 type process struct {

@@ -52,7 +52,7 @@ func reach(t *testing.T, socket string) *client {
 // connect waits until the dataplane answers.
 func connect(t *testing.T, socket string) api.Connection {
 	t.Helper()
-	deadline := time.After(10 * time.Second)
+	deadline := time.After(time.Minute)
 	for {
 		conn, err := govpp.Connect(socket)
 		if err == nil {
@@ -96,7 +96,7 @@ func (c *client) interfaces() int {
 	}
 }
 
-const soon, long = 300 * time.Millisecond, 10 * time.Second
+const soon, long = 300 * time.Millisecond, time.Minute
 
 func TestWhatIsNotRefusedPasses(t *testing.T) {
 	p, c := through(t)

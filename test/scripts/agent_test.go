@@ -15,7 +15,7 @@ import (
 )
 
 // patience is how long anything may take that a script waits for.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 // agentCommand:
 //

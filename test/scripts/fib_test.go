@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"time"
 
 	"go.fd.io/govpp"
 	"go.fd.io/govpp/api"
@@ -23,7 +22,7 @@ func (s *stage) removeRoute(b *sandbox) error {
 		return err
 	}
 	defer conn.Disconnect()
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	tables, err := dump(ip.NewServiceClient(conn).IPTableDump(ctx, &ip.IPTableDump{}))
 	if err != nil {

@@ -6,20 +6,14 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/exec"
-	"slices"
-	"strings"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
 	"go.uber.org/goleak"
 
 	"github.com/weftnet/weft/internal/netnstest"
-	"github.com/weftnet/weft/test/netns"
+	"github.com/weftnet/weft/test/programs"
 )
-
-// programsFrom names a directory with programs that are built already.
-const programsFrom = "WEFT_PROGRAMS"
 
 func TestMain(m *testing.M) {
 	netnstest.Enter()
@@ -36,15 +30,11 @@ func TestMain(m *testing.M) {
 // TestScripts runs each script of testdata/script on a node of its own, in a network namespace of its own. Beside
 // testscript's commands there are those of the map, each described where it is defined.
 func TestScripts(t *testing.T) {
-	netnstest.Require(t)
-	requireTaps(t)
-	programs, err := build(t)
-	if err != nil {
-		t.Fatal(err)
-	}
+	netnstest.RequireTap(t)
+	built := programs.Build(t)
 	testscript.Run(t, testscript.Params{
 		Dir:   "testdata/script",
-		Setup: func(env *testscript.Env) error { return setup(env, programs) },
+		Setup: func(env *testscript.Env) error { return setup(env, built) },
 		Cmds:  commands(),
 	})
 }
@@ -83,40 +73,6 @@ func commands() map[string]command {
 		"within":    within,
 		"until":     until,
 	}
-}
-
-func requireTaps(t *testing.T) {
-	err := netns.TapsAllowed()
-	switch {
-	case err == nil:
-	case slices.Contains(strings.Split(os.Getenv("WEFT_REQUIRE"), ","), "netns"):
-		t.Fatalf("taps are required (WEFT_REQUIRE) and cannot be had: %v", err)
-	default:
-		t.Skip(err)
-	}
-}
-
-// build makes the programs, without the race detector, as they are shipped.
-func build(t *testing.T) (dir string, err error) {
-	if dir := os.Getenv(programsFrom); dir != "" {
-		return dir, nil
-	}
-	// Not t.TempDir: the scripts run in parallel, after this test's own function has returned.
-	dir, err = os.MkdirTemp("", "weft-programs")
-	if err != nil {
-		return "", err
-	}
-	t.Cleanup(func() {
-		if err := os.RemoveAll(dir); err != nil {
-			t.Error(err)
-		}
-	})
-	cmd := exec.CommandContext(t.Context(), "go", "build", "-o", dir, "../../cmd/...")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("build the programs: %w\n%s", err, out)
-	}
-	return dir, nil
 }
 
 // check ends the script unless a command went as the script says it should.

@@ -69,7 +69,7 @@ func pings(from string, to netip.Addr, n int, impatient bool) (answered int, err
 		return 0, err
 	}
 	defer p.Close()
-	limit := time.Second
+	limit := patience
 	if impatient {
 		limit = 100 * time.Millisecond
 	}

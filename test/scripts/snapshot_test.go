@@ -14,7 +14,7 @@ import (
 )
 
 // settling is how long the kernel and closing connections may take until everything is as it was.
-const settling = 10 * time.Second
+const settling = time.Minute
 
 // snapshotCommand: snapshot NAME notes all that there is: links, addresses, routes, rules, neighbours, files, leases,
 // what is in the dataplane, and the open descriptors of its process and the agent's. What does not run is left out.

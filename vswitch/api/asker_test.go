@@ -44,7 +44,7 @@ func newAsker(ctx context.Context, conn *core.Connection) *asker {
 // ask sends a request of one reply and returns VPP's error, if that is the answer.
 func ask[Req, Reply any](t failer, a *asker, send func(context.Context, Req) (Reply, error), req Req) (Reply, error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(a.context, 10*time.Second)
+	ctx, cancel := context.WithTimeout(a.context, time.Minute)
 	defer cancel()
 	reply, err := send(ctx, req)
 	var retval api.VPPApiError

@@ -166,7 +166,7 @@ func TestAClientThatDoesNotReadIsDroppedAndHoldsUpNobody(t *testing.T) {
 		if errors.As(err, &timeout) && timeout.Timeout() {
 			t.Fatal("the server neither drops the client nor reads on")
 		}
-	case <-time.After(15 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("not dropped in time")
 	}
 	if !good.answers(t, r.Server) {
@@ -177,7 +177,7 @@ func TestAClientThatDoesNotReadIsDroppedAndHoldsUpNobody(t *testing.T) {
 // eventually fails the test if what is expected does not come true in time.
 func eventually(t *testing.T, expected func() bool) {
 	t.Helper()
-	deadline := time.After(10 * time.Second)
+	deadline := time.After(time.Minute)
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	for !expected() {

@@ -44,18 +44,7 @@ func (w *worker) encapsulateSegments(out *iface, b *frame.Buffer, port uint16) r
 	if _, at := frame.Ethernet(b.Bytes()).Network(); s.Longest()-at > out.mtu {
 		return dropTunnelTooBig
 	}
-	for {
-		piece := w.spare()
-		if piece == nil {
-			return dropNoBuffer
-		}
-		n := s.Next(piece.Room())
-		if piece.SetLen(n); n == 0 {
-			piece.Release()
-			return kept
-		}
-		w.carry(out, piece, port)
-	}
+	return w.inPieces(s.Next, func(piece *frame.Buffer) { w.carry(out, piece, port) })
 }
 
 // carry puts a frame into its envelope and sends that.

@@ -44,7 +44,7 @@ func newLab(t *testing.T) *lab { t.Helper(); return newLabOf(t, 1) }
 
 func newLabOf(t *testing.T, workers int) *lab {
 	t.Helper()
-	requireTaps(t)
+	netnstest.RequireTap(t)
 	e, end := startEngine(t, workers)
 	t.Cleanup(end)
 	return &lab{t: t, engine: e}
@@ -185,7 +185,7 @@ func eventually(t testing.TB, what string, ready func() bool) {
 	t.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
-	deadline := time.After(10 * time.Second)
+	deadline := time.After(time.Minute)
 	for !ready() {
 		select {
 		case <-tick.C:

@@ -107,7 +107,7 @@ func (l *memifLab) next(index uint32, kind forward.EventKind) forward.Event {
 			if ev.Interface == index && ev.Kind == kind {
 				return ev
 			}
-		case <-time.After(10 * time.Second):
+		case <-time.After(time.Minute):
 			l.Fatalf("no event %d of interface %d", kind, index)
 		}
 	}
@@ -160,7 +160,7 @@ func (l *memifLab) stream(from, to *memif.Conn, ids [2]byte) (stop func() uint32
 		go func() { running.Wait(); close(done) }()
 		select {
 		case <-done:
-		case <-time.After(10 * time.Second):
+		case <-time.After(time.Minute):
 			l.Errorf("%d of %d arrived: %v", received.Load(), sent.Load(), l.engine.Drops())
 		}
 		if disorder.Load() {

@@ -36,7 +36,7 @@ func dialLiar(t *testing.T, path string, seed uint64) *liar {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := socket.SetDeadline(time.Now().Add(5 * time.Second)); err != nil {
+	if err := socket.SetDeadline(time.Now().Add(time.Minute)); err != nil {
 		t.Fatal(err)
 	}
 	return &liar{socket: socket, random: rand.New(rand.NewPCG(seed, 1)), size: liarSize}

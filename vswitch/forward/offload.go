@@ -35,18 +35,7 @@ func (w *worker) sendSegments(a *attachment, b *frame.Buffer) reason {
 	if !ok {
 		return dropVirtio
 	}
-	for {
-		piece := w.spare()
-		if piece == nil {
-			return dropNoBuffer
-		}
-		n := s.Next(piece.Room())
-		if piece.SetLen(n); n == 0 {
-			piece.Release()
-			return kept
-		}
-		w.enqueue(a, piece)
-	}
+	return w.inPieces(s.Next, func(piece *frame.Buffer) { w.enqueue(a, piece) })
 }
 
 // sendFragments sends a packet that is longer than the way out allows in pieces.
@@ -58,17 +47,22 @@ func (w *worker) sendFragments(out *iface, b *frame.Buffer, mtu int) reason {
 	if !ok {
 		return dropFragment4
 	}
+	return w.inPieces(f.Next, func(piece *frame.Buffer) { w.send(out, piece) })
+}
+
+// inPieces sends what next cuts off, each piece in a buffer of its own, until nothing is left.
+func (w *worker) inPieces(next func(room []byte) int, send func(piece *frame.Buffer)) reason {
 	for {
 		piece := w.spare()
 		if piece == nil {
 			return dropNoBuffer
 		}
-		n := f.Next(piece.Room())
+		n := next(piece.Room())
 		if piece.SetLen(n); n == 0 {
 			piece.Release()
 			return kept
 		}
-		w.send(out, piece)
+		send(piece)
 	}
 }
 

@@ -38,7 +38,7 @@ func (p *pod) ping(t *testing.T, r ping) (*icmp.Message, netip.Addr, error) {
 		allowFragments(t, c)
 	}
 	if r.wait == 0 {
-		r.wait = 5 * time.Second
+		r.wait = time.Minute
 	}
 	body := &icmp.Echo{ID: 7, Seq: 1, Data: make([]byte, r.size)}
 	m := icmp.Message{Type: ipv4.ICMPTypeEcho, Body: body}

@@ -103,7 +103,7 @@ func TestSilentNeighbourIsUnreachable(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.engine.Publish()
-	m, from, err := a.ping(t, ping{to: silent, wait: 8 * time.Second})
+	m, from, err := a.ping(t, ping{to: silent, wait: time.Minute})
 	if err != nil || m.Type != ipv4.ICMPTypeDestinationUnreachable || m.Code != 1 || from != gateway4 {
 		t.Fatalf("got %+v from %v, %v", m, from, err)
 	}

@@ -41,7 +41,7 @@ func (p *pod) transfer(t *testing.T, q *pod, to netip.Addr, size int64) {
 	}()
 	netnstest.Do(t, p.namespace, func() {
 		var err error
-		d := net.Dialer{Timeout: 10 * time.Second}
+		d := net.Dialer{Timeout: time.Minute}
 		if conn, err = d.Dial("tcp", netip.AddrPortFrom(to, 5001).String()); err != nil {
 			t.Fatal(err)
 		}

@@ -81,7 +81,7 @@ func rawSocket(t *testing.T, name string) int {
 // pass sends a frame from the peer until it is received: the first may come before the link is quite up.
 func (p pair) pass(t *testing.T, raw []byte, v []*frame.Buffer) *frame.Buffer {
 	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); {
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); {
 		if err := unix.Send(p.peer, raw, 0); err != nil {
 			t.Fatal(err)
 		}

@@ -44,7 +44,7 @@ func arrived(t *testing.T, u *UDP, p *frame.Pool, count int) (list []string) {
 	t.Helper()
 	v := make([]*frame.Buffer, 8)
 	p.Take(v)
-	for deadline := time.Now().Add(10 * time.Second); len(list) < count && time.Now().Before(deadline); {
+	for deadline := time.Now().Add(time.Minute); len(list) < count && time.Now().Before(deadline); {
 		if _, err := unix.Poll([]unix.PollFd{{Fd: int32(u.Descriptor()), Events: unix.POLLIN}}, 1000); err != nil && !errors.Is(err, unix.EINTR) {
 			t.Fatal(err)
 		}

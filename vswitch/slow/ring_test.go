@@ -2,6 +2,7 @@ package slow_test
 
 import (
 	"encoding/binary"
+	"runtime"
 	"testing"
 	"time"
 
@@ -40,9 +41,9 @@ func TestMessageKeepsTheHeadOfWhatIsTooLong(t *testing.T) {
 	}
 }
 
-// The reader sleeps whenever it has caught up; a wake-up that is lost costs 30 seconds.
+// The reader sleeps whenever it has caught up; one that sleeps to the end of its time has lost a wake-up.
 func TestNoWakeUpIsLost(t *testing.T) {
-	const total, lost = 20000, 30 * time.Second
+	const total, lost = 20000, time.Minute
 	r := slow.NewRing(4)
 	bell, err := slow.NewBell()
 	if err != nil {
@@ -55,7 +56,8 @@ func TestNoWakeUpIsLost(t *testing.T) {
 		for read < total {
 			m := r.Peek()
 			if m == nil {
-				if bell.Wait(time.Now().Add(lost), r.Empty) != nil {
+				over := time.Now().Add(lost)
+				if bell.Wait(over, r.Empty) != nil || time.Now().After(over) {
 					break
 				}
 				continue
@@ -68,10 +70,10 @@ func TestNoWakeUpIsLost(t *testing.T) {
 		}
 		done <- read
 	}()
-	began := time.Now()
 	for i := uint64(0); i < total; {
 		m := r.Reserve()
 		if m == nil {
+			runtime.Gosched() // the reader may have no other processor
 			continue
 		}
 		m.Fill(binary.BigEndian.AppendUint64(nil, i))
@@ -79,8 +81,8 @@ func TestNoWakeUpIsLost(t *testing.T) {
 		bell.Ring()
 		i++
 	}
-	if n := <-done; n != total || time.Since(began) > lost {
-		t.Errorf("%d of %d in order, after %v", n, total, time.Since(began))
+	if n := <-done; n != total {
+		t.Errorf("%d of %d in order", n, total)
 	}
 }
 

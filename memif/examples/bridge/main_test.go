@@ -16,7 +16,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-const patience = 10 * time.Second
+const patience = time.Minute
 
 // node serves two memifs to the bridge of a container.
 func node(t *testing.T) (ends [2]*memif.Conn) {

@@ -75,6 +75,3 @@ func join(addresses []netip.Addr) string {
 	}
 	return strings.Join(words, ",")
 }
-
-// Cluster is what the node belongs to.
-func (n *Node) Cluster() *Cluster { return n.cluster }

@@ -4,7 +4,6 @@ package peer
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -48,7 +47,7 @@ func (Bridge) NodeUp(ctx context.Context, n *cluster.Node) error {
 			return err
 		}
 	}
-	if err := routes(ctx, n, ranges); err != nil {
+	if err := n.RoutePods(ctx); err != nil {
 		return err
 	}
 	content, err := json.Marshal(conflist(ranges))
@@ -56,25 +55,6 @@ func (Bridge) NodeUp(ctx context.Context, n *cluster.Node) error {
 		return fmt.Errorf("write the configuration: %w", err)
 	}
 	return n.Write("/etc/cni/net.d/10-"+network+".conflist", content, 0o600)
-}
-
-// routes makes the node and the others reach each other's pods. A node that joins again may have new ranges.
-func routes(ctx context.Context, n *cluster.Node, ranges []netip.Prefix) error {
-	for _, other := range n.Cluster().Nodes {
-		if other == n || !other.Running() {
-			continue
-		}
-		theirs, err := other.PodCIDRs(ctx)
-		if err != nil {
-			return err
-		}
-		for i := range ranges { // all lists have the families in the same order
-			if err := errors.Join(n.Route(theirs[i], other.Addresses[i]), other.Route(ranges[i], n.Addresses[i])); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
 }
 
 // conflist gives each pod an address from each range and default routes to the bridge.

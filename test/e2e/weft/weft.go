@@ -62,7 +62,7 @@ func (Weft) Install(ctx context.Context, c *cluster.Cluster) error {
 		if err != nil {
 			return err
 		}
-		// There is no registry: the image is put on each node by hand.
+		// The image is loaded onto the nodes; there is no registry to pull it from.
 		text = bytes.ReplaceAll(text, []byte("imagePullPolicy: IfNotPresent"), []byte("imagePullPolicy: Never"))
 		if _, err := c.Kubectl(ctx, text, "apply", "-f", "-"); err != nil {
 			return fmt.Errorf("apply %s: %w", filepath.Base(name), err)

@@ -1,0 +1,83 @@
+package agent
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/weftnet/weft/dataplane/linux"
+	"github.com/weftnet/weft/eventloop"
+	"github.com/weftnet/weft/eventloop/eventlooptest"
+	"github.com/weftnet/weft/kvscheduler"
+	weftv1 "github.com/weftnet/weft/proto/weft/v1"
+)
+
+// outsiders is an agent's loop for values of others: they are read as the kinds of the kernel, and applied nowhere.
+func outsiders(t *testing.T) (*operations, *eventlooptest.Committer) {
+	s := kvscheduler.New(kvscheduler.Config{})
+	if _, err := linux.Register(s); err != nil {
+		t.Fatal(err)
+	}
+	committer := &eventlooptest.Committer{}
+	loop := eventloop.New(eventloop.Config{Committer: committer, External: externalCodec{s}})
+	eventlooptest.Ready(t, loop)
+	return &operations{loop: loop}, committer
+}
+
+func (o *operations) configured(t *testing.T, source, document string) []string {
+	t.Helper()
+	reply, err := o.Configure(t.Context(), &weftv1.ConfigureRequest{Source: source, Document: []byte(document)})
+	if err != nil || reply.Error != "" {
+		t.Errorf("configure %s: %v, %s", source, err, reply.GetError())
+	}
+	slices.Sort(reply.Dropped)
+	return reply.Dropped
+}
+
+// The keys of two settings, and what is right of the second.
+const (
+	fineKey = "linux.sysctl/linux.veth/x/net/a"
+	key     = "linux.sysctl/linux.veth/x/net/b"
+	right   = "'on': linux.veth/x, name: net/b, value: '0'"
+)
+
+// TestAWrongValueIsNamedAndDoesNotStopTheOthers, whatever is wrong with it.
+func TestAWrongValueIsNamedAndDoesNotStopTheOthers(t *testing.T) {
+	const fine = fineKey + ": {'on': linux.veth/x, name: net/a, value: '0'}\n"
+	for name, tc := range map[string]struct{ value, want string }{
+		"an unknown field":            {key + ": {" + right + ", vallue: '1'}", key + `: decode: unknown field "vallue"`},
+		"a field in another spelling": {key + ": {" + right + ", Value: '1'}", key + `: decode: unknown field "Value"`},
+		"one of a kind with a stored form of its own": {
+			"linux.file//x/y: {type: file, mode: 0600, secret: s, contents: z}", `linux.file//x/y: decode: unknown field "contents"`,
+		},
+		"a value of another type": {key + ": {'on': [1]}", key + ": decode: decode " + key + ": json: cannot unmarshal"},
+		"an unknown kind":         {"linux.sysctls/x: {}", "linux.sysctls/x: decode: unknown kind of linux.sysctls/x"},
+		"a key without a name":    {"linux.sysctl: {}", `linux.sysctl: decode: key "linux.sysctl" is not of the form kind/name`},
+		"no value":                {key + ":", key + ": it is null"},
+		"an invalid value":        {key + ": {'on': linux.veth/x, name: ../b}", key + ": invalid: "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o, committer := outsiders(t)
+			dropped := o.configured(t, "lab", fine+tc.value)
+			if len(dropped) != 1 || !strings.HasPrefix(dropped[0], tc.want) {
+				t.Errorf("dropped %q, want %q", dropped, tc.want)
+			}
+			if values := committer.External(); len(values) != 1 || values[fineKey] == nil {
+				t.Errorf("applied %v", values)
+			}
+		})
+	}
+}
+
+func TestWhatOthersSaidWronglyIsNotCounted(t *testing.T) {
+	o, _ := outsiders(t)
+	if dropped := o.configured(t, "theirs", key+": {"+right+", others: '1'}"); len(dropped) != 1 {
+		t.Errorf("dropped %q", dropped)
+	}
+	if dropped := o.configured(t, "ours", key+": {"+right+"}"); len(dropped) != 0 {
+		t.Errorf("dropped %q", dropped)
+	}
+	if dropped := o.configured(t, "ours", ""); len(dropped) != 0 {
+		t.Errorf("dropped %q", dropped)
+	}
+}

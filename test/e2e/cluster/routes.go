@@ -1,0 +1,30 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+)
+
+// RoutePods makes the node and the others that are on reach each other's pods by the routes of their kernels, as a network
+// of routers does. A node that joins again may have new ranges, so older routes are replaced.
+func (n *Node) RoutePods(ctx context.Context) error {
+	ranges, err := n.PodCIDRs(ctx)
+	if err != nil {
+		return err
+	}
+	for _, other := range n.cluster.Nodes {
+		if other == n || !other.Running() {
+			continue
+		}
+		theirs, err := other.PodCIDRs(ctx)
+		if err != nil {
+			return err
+		}
+		for i := range ranges { // all lists have the families in the same order
+			if err := errors.Join(n.Route(theirs[i], other.Addresses[i]), other.Route(ranges[i], n.Addresses[i])); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
