@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -28,8 +29,8 @@ const (
 // Client is typed access to the kinds that Weft uses, and to no others: client-go's own set of clients has those of all
 // groups of Kubernetes, and the linker could drop none of them.
 type Client struct {
-	core, weft, npwg rest.Interface
-	codec            runtime.ParameterCodec
+	core, weft, npwg, coordination rest.Interface
+	codec                          runtime.ParameterCodec
 }
 
 // Typed is access to the objects of one kind.
@@ -57,7 +58,7 @@ func Connection(file string) (*rest.Config, error) {
 // NewClient makes a client. Nothing is sent.
 func NewClient(connection *rest.Config) (*Client, error) {
 	scheme := runtime.NewScheme()
-	if err := errors.Join(corev1.AddToScheme(scheme), v1.AddToScheme(scheme), npwg.AddToScheme(scheme)); err != nil {
+	if err := errors.Join(corev1.AddToScheme(scheme), coordinationv1.AddToScheme(scheme), v1.AddToScheme(scheme), npwg.AddToScheme(scheme)); err != nil {
 		return nil, fmt.Errorf("register kinds: %w", err)
 	}
 	base := rest.CopyConfig(connection)
@@ -75,7 +76,8 @@ func NewClient(connection *rest.Config) (*Client, error) {
 		client *rest.Interface
 		root   string
 		gv     schema.GroupVersion
-	}{{&c.core, "/api", corev1.SchemeGroupVersion}, {&c.weft, "/apis", v1.GroupVersion()}, {&c.npwg, "/apis", npwg.GroupVersion()}} {
+	}{{&c.core, "/api", corev1.SchemeGroupVersion}, {&c.weft, "/apis", v1.GroupVersion()}, {&c.npwg, "/apis", npwg.GroupVersion()},
+		{&c.coordination, "/apis", coordinationv1.SchemeGroupVersion}} {
 		config := rest.CopyConfig(base)
 		config.APIPath, config.GroupVersion = group.root, &group.gv
 		client, err := rest.RESTClientForConfigAndClient(config, transport)
@@ -103,6 +105,25 @@ func (c *Client) Namespaces() *Typed[*corev1.Namespace, *corev1.NamespaceList] {
 func (c *Client) Nodes() *Typed[*corev1.Node, *corev1.NodeList] {
 	return gentype.NewClientWithList("nodes", c.core, c.codec, "",
 		func() *corev1.Node { return &corev1.Node{} }, func() *corev1.NodeList { return &corev1.NodeList{} })
+}
+
+// ConfigMaps is access to the configuration maps of a namespace.
+func (c *Client) ConfigMaps(namespace string) *Typed[*corev1.ConfigMap, *corev1.ConfigMapList] {
+	return gentype.NewClientWithList("configmaps", c.core, c.codec, namespace,
+		func() *corev1.ConfigMap { return &corev1.ConfigMap{} }, func() *corev1.ConfigMapList { return &corev1.ConfigMapList{} })
+}
+
+// Events is access to the events of a namespace.
+func (c *Client) Events(namespace string) *Typed[*corev1.Event, *corev1.EventList] {
+	return gentype.NewClientWithList("events", c.core, c.codec, namespace,
+		func() *corev1.Event { return &corev1.Event{} }, func() *corev1.EventList { return &corev1.EventList{} })
+}
+
+// Leases is access to the leases of a namespace.
+func (c *Client) Leases(namespace string) *Typed[*coordinationv1.Lease, *coordinationv1.LeaseList] {
+	return gentype.NewClientWithList("leases", c.coordination, c.codec, namespace,
+		func() *coordinationv1.Lease { return &coordinationv1.Lease{} },
+		func() *coordinationv1.LeaseList { return &coordinationv1.LeaseList{} })
 }
 
 // Networks is access to custom networks.

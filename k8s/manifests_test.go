@@ -37,6 +37,7 @@ func TestManifestsAreWhatKubernetesReads(t *testing.T) {
 	into := map[string]func() any{
 		"Namespace": func() any { return &corev1.Namespace{} }, "ServiceAccount": func() any { return &corev1.ServiceAccount{} },
 		"ClusterRole": func() any { return &rbac.ClusterRole{} }, "ClusterRoleBinding": func() any { return &rbac.ClusterRoleBinding{} },
+		"Role": func() any { return &rbac.Role{} }, "RoleBinding": func() any { return &rbac.RoleBinding{} },
 		"ValidatingAdmissionPolicy":        func() any { return &admission.ValidatingAdmissionPolicy{} },
 		"ValidatingAdmissionPolicyBinding": func() any { return &admission.ValidatingAdmissionPolicyBinding{} },
 	}
@@ -74,6 +75,34 @@ func TestAgentsHaveNoRightThatTheyDoNotNeed(t *testing.T) {
 				t.Errorf("agents may %s %v", verb, rule.Resources)
 			}
 		}
+	}
+}
+
+// TestTheControllerHasNoRightThatItDoesNotNeed lists what it may write: who takes it over can do no more than that.
+func TestTheControllerHasNoRightThatItDoesNotNeed(t *testing.T) {
+	rights := documents(t, "manifests/rbac.yaml")
+	var everywhere rbac.ClusterRole
+	var own rbac.Role
+	if err := errors.Join(yaml.Unmarshal(rights["ClusterRole"][1], &everywhere), yaml.Unmarshal(rights["Role"][0], &own)); err != nil {
+		t.Fatal(err)
+	}
+	if everywhere.Name != "weft-controller" || own.Namespace != "weft-system" {
+		t.Fatalf("the roles are %s and %s of %s", everywhere.Name, own.Name, own.Namespace)
+	}
+	var writes []string
+	for _, rule := range slices.Concat(everywhere.Rules, own.Rules) {
+		for _, verb := range rule.Verbs {
+			if !slices.Contains([]string{"get", "list", "watch"}, verb) {
+				writes = append(writes, strings.Join(append([]string{verb}, slices.Concat(rule.Resources, rule.ResourceNames)...), " "))
+			}
+		}
+	}
+	want := []string{
+		"update customnetworks/status ippools/status", "update ipblocks", "delete ipblocks", "update leases weft-controller",
+		"update configmaps weft-vnis", "create leases", "create configmaps",
+	}
+	if !slices.Equal(writes, want) {
+		t.Errorf("it may %q, want %q", writes, want)
 	}
 }
 

@@ -13,48 +13,23 @@ import (
 	"github.com/weftnet/weft/k8s/blocks"
 )
 
-// Identifiers of VXLAN that are given to networks which ask for none: above those that people like to choose.
-const (
-	firstVNI = 1 << 20
-	lastVNI  = 1<<24 - 1
-)
-
-// GiveVNIs gives each network that has no VNI yet one that no network has or asks for, by name. The oldest network
-// chooses first. It is for one writer in the cluster.
-func GiveVNIs(networks []*v1.CustomNetwork) map[string]int32 {
-	taken := make(map[int32]bool)
-	for _, n := range networks {
-		taken[n.Status.VNI] = true
-		if n.Spec.VNI != nil {
-			taken[*n.Spec.VNI] = true
-		}
+// vniOf is the VXLAN identifier that nodes use for a network: the one of its spec, else the one that its status gave it.
+func vniOf(n *v1.CustomNetwork) int32 {
+	if n.Spec.VNI != nil {
+		return *n.Spec.VNI
 	}
-	given, next := make(map[string]int32), int32(firstVNI)
-	for _, n := range byAge(slices.Clone(networks)) {
-		if n.Status.VNI != 0 {
-			continue
-		}
-		if n.Spec.VNI != nil {
-			given[n.Name] = *n.Spec.VNI
-			continue
-		}
-		for taken[next] && next < lastVNI {
-			next++
-		}
-		if taken[next] {
-			break // sixteen million networks
-		}
-		given[n.Name], taken[next] = next, true
-	}
-	return given
+	return n.Status.VNI
 }
 
-// NetworkStatus is the status of a network by what the nodes say: it is ready when all of them have it as it is
-// specified. Conditions that stay as they were keep their times.
-func NetworkStatus(n *v1.CustomNetwork, nodes []*v1.NodeNetwork) v1.CustomNetworkStatus {
+// NetworkStatus is the status of a network, among all of them, by what the nodes say: it is ready when all of them have it
+// as it is specified. Conditions that stay as they were keep their times.
+func NetworkStatus(n *v1.CustomNetwork, networks []*v1.CustomNetwork, nodes []*v1.NodeNetwork) v1.CustomNetworkStatus {
 	status := *n.Status.DeepCopy()
-	status.ObservedGeneration, status.ReadyNodes = n.Generation, 0
+	status.VNI, status.ObservedGeneration, status.ReadyNodes = vniOf(n), n.Generation, 0
 	ready := metav1.Condition{Type: v1.ConditionReady, Status: metav1.ConditionTrue, Reason: v1.ReasonInUse, Message: "all nodes have the network"}
+	if len(nodes) == 0 {
+		ready.Status, ready.Reason, ready.Message = metav1.ConditionUnknown, v1.ReasonPending, "no node has said anything yet"
+	}
 	for _, node := range slices.SortedFunc(slices.Values(nodes), func(x, y *v1.NodeNetwork) int { return cmp.Compare(x.Name, y.Name) }) {
 		reason, why := stands(n, node)
 		if reason == "" {
@@ -65,9 +40,38 @@ func NetworkStatus(n *v1.CustomNetwork, nodes []*v1.NodeNetwork) v1.CustomNetwor
 			ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, reason, "node "+node.Name+": "+why
 		}
 	}
-	ready.ObservedGeneration = n.Generation
-	meta.SetStatusCondition((*[]metav1.Condition)(&status.Conditions), ready)
+	conflict := noConflict("no older network has its VNI")
+	if other := sameVNI(n, networks); other != "" {
+		why := fmt.Sprintf("VNI %d is that of the older network %s", vniOf(n), other)
+		conflict.Status, conflict.Reason, conflict.Message = metav1.ConditionTrue, v1.ReasonOverlap, why
+		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, v1.ReasonOverlap, why
+	}
+	setConditions(&status.Conditions, n.Generation, ready, conflict)
 	return status
+}
+
+func noConflict(text string) metav1.Condition {
+	return metav1.Condition{Type: v1.ConditionConflict, Status: metav1.ConditionFalse, Reason: v1.ReasonNoConflict, Message: text}
+}
+
+func setConditions(list *v1.Conditions, generation int64, conditions ...metav1.Condition) {
+	for _, c := range conditions {
+		c.ObservedGeneration = generation
+		meta.SetStatusCondition((*[]metav1.Condition)(list), c)
+	}
+}
+
+// sameVNI names an older network that has a network's VNI, by which nodes do without the younger one; "": none.
+func sameVNI(n *v1.CustomNetwork, networks []*v1.CustomNetwork) string {
+	for _, other := range byAge(slices.Clone(networks)) {
+		if other.Name == n.Name || vniOf(n) == 0 {
+			return ""
+		}
+		if vniOf(other) == vniOf(n) {
+			return other.Name
+		}
+	}
+	return ""
 }
 
 // stands says why a node does not have a network as it is specified; no reason: it has.
@@ -96,6 +100,7 @@ func PoolStatus(p *v1.IPPool, pools []*v1.IPPool, claimed []*v1.IPBlock) v1.IPPo
 		}
 	}
 	ready := metav1.Condition{Type: v1.ConditionReady, Status: metav1.ConditionTrue, Reason: v1.ReasonInUse, Message: "nodes may claim blocks"}
+	conflict := noConflict("no older pool overlaps it")
 	prefix, err := netip.ParsePrefix(string(p.Spec.CIDR))
 	if err == nil {
 		status.Blocks = int64(blocks.Pool{Prefix: prefix, Bits: bitsOf(p, prefix)}.Blocks())
@@ -105,11 +110,13 @@ func PoolStatus(p *v1.IPPool, pools []*v1.IPPool, claimed []*v1.IPBlock) v1.IPPo
 		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, v1.ReasonInvalid, err.Error()
 	case other != "":
 		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, v1.ReasonOverlap, "it overlaps the older pool "+other
+		conflict.Status, conflict.Reason, conflict.Message = metav1.ConditionTrue, v1.ReasonOverlap, ready.Message
+	case p.Spec.Disabled:
+		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, v1.ReasonDisabled, "it is disabled: no block is claimed any more"
 	case status.ClaimedBlocks >= status.Blocks:
 		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, v1.ReasonNoBlocks, "all blocks are claimed"
 	}
-	ready.ObservedGeneration = p.Generation
-	meta.SetStatusCondition((*[]metav1.Condition)(&status.Conditions), ready)
+	setConditions(&status.Conditions, p.Generation, ready, conflict)
 	return status
 }
 

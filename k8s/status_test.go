@@ -5,7 +5,9 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/weftnet/weft/k8s"
 	v1 "github.com/weftnet/weft/k8s/api/v1"
@@ -17,14 +19,31 @@ func aged(name string, hours int) metav1.ObjectMeta {
 }
 
 func TestVNIsAreGivenOnceAndToOneNetworkEach(t *testing.T) {
-	networks := []*v1.CustomNetwork{
-		{ObjectMeta: aged("new", 1)}, {ObjectMeta: aged("old", 9)},
-		{ObjectMeta: aged("asks", 5), Spec: v1.CustomNetworkSpec{VNI: ptr(int32(1 << 20))}},
-		{ObjectMeta: aged("has", 7), Status: v1.CustomNetworkStatus{VNI: 1<<20 + 1}},
+	with := func(m metav1.ObjectMeta) metav1.ObjectMeta {
+		m.UID = types.UID(m.Name)
+		return m
 	}
-	given := k8s.GiveVNIs(networks)
-	if want := "map[asks:1048576 new:1048579 old:1048578]"; fmt.Sprint(given) != want {
-		t.Errorf("given %v, want %s", given, want)
+	networks := []*v1.CustomNetwork{
+		{ObjectMeta: with(aged("new", 1))}, {ObjectMeta: with(aged("old", 9))}, {ObjectMeta: with(aged("given", 2))},
+		{ObjectMeta: with(aged("asks", 5)), Spec: v1.CustomNetworkSpec{VNI: ptr(int32(1 << 20))}},
+		{ObjectMeta: with(aged("has", 7)), Status: v1.CustomNetworkStatus{VNI: 1<<20 + 1}},
+		{ObjectMeta: with(aged("asked", 6)), Spec: v1.CustomNetworkSpec{VNI: ptr(int32(7))}, Status: v1.CustomNetworkStatus{VNI: 1<<20 + 2}},
+	}
+	for _, tt := range []struct {
+		name  string
+		given k8s.VNIs
+		want  string
+	}{
+		{"nothing is given yet", nil, "map[1048577:has 1048579:old 1048580:given 1048581:new]"},
+		{"what is given stays", k8s.VNIs{1048580: "given"}, "map[1048577:has 1048579:old 1048580:given 1048581:new]"},
+		{"what is given to a network that is no more is free at the next time", k8s.VNIs{1048579: "gone"}, "map[1048577:has 1048580:old 1048581:given 1048582:new]"},
+		{"a status does not take what is another's", k8s.VNIs{1048577: "old"}, "map[1048577:old 1048579:has 1048580:given 1048581:new]"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if got := fmt.Sprint(k8s.GiveVNIs(tt.given, networks)); got != tt.want {
+				t.Errorf("given %s, want %s", got, tt.want)
+			}
+		})
 	}
 }
 
@@ -40,6 +59,7 @@ func TestANetworkIsReadyWhenAllNodesHaveIt(t *testing.T) {
 		ready          int32
 	}{
 		{"all have it", []v1.NodeNetworkStatus{has, has}, "True", v1.ReasonInUse, 2},
+		{"nobody has said anything", nil, "Unknown", v1.ReasonPending, 0},
 		{"one is behind", []v1.NodeNetworkStatus{behind, has}, "False", v1.ReasonPending, 1},
 		{"a refusal says more than a delay", []v1.NodeNetworkStatus{behind, refuses, {}}, "False", v1.ReasonRefused, 0},
 	} {
@@ -48,7 +68,7 @@ func TestANetworkIsReadyWhenAllNodesHaveIt(t *testing.T) {
 			for i, s := range tt.nodes {
 				nodes = append(nodes, &v1.NodeNetwork{ObjectMeta: named(fmt.Sprintf("n%d", i+1)), Status: s})
 			}
-			got := k8s.NetworkStatus(n, nodes)
+			got := k8s.NetworkStatus(n, nil, nodes)
 			c := got.Conditions[0]
 			if string(c.Status) != tt.status || c.Reason != tt.reason || got.ReadyNodes != tt.ready || got.ObservedGeneration != 2 {
 				t.Errorf("status %+v", got)
@@ -60,9 +80,28 @@ func TestANetworkIsReadyWhenAllNodesHaveIt(t *testing.T) {
 	}
 }
 
+func TestOfTwoNetworksWithOneVNITheYoungerHasAConflict(t *testing.T) {
+	older := &v1.CustomNetwork{ObjectMeta: aged("older", 5), Status: v1.CustomNetworkStatus{VNI: 1 << 20}}
+	asks := &v1.CustomNetwork{ObjectMeta: aged("asks", 1), Spec: v1.CustomNetworkSpec{VNI: ptr(int32(1 << 20))}}
+	all := []*v1.CustomNetwork{asks, older}
+	got := k8s.NetworkStatus(asks, all, nil)
+	conflict := meta.FindStatusCondition(got.Conditions, v1.ConditionConflict)
+	if conflict.Status != "True" || conflict.Message != "VNI 1048576 is that of the older network older" || got.VNI != 1<<20 {
+		t.Errorf("status %+v", got)
+	}
+	if !meta.IsStatusConditionFalse(got.Conditions, v1.ConditionReady) {
+		t.Errorf("ready though it has a conflict: %+v", got.Conditions)
+	}
+	if got := k8s.NetworkStatus(older, all, nil); !meta.IsStatusConditionFalse(got.Conditions, v1.ConditionConflict) {
+		t.Errorf("the older one has %+v", got.Conditions)
+	}
+}
+
 func TestTheStatusOfAPool(t *testing.T) {
 	p := &v1.IPPool{ObjectMeta: aged("pods", 1), Spec: v1.IPPoolSpec{CIDR: "10.1.0.0/25"}}
 	older := &v1.IPPool{ObjectMeta: aged("older", 5), Spec: v1.IPPoolSpec{CIDR: "10.1.0.0/16"}}
+	off := p.DeepCopy()
+	off.Spec.Disabled = true
 	block := func(cidr string) *v1.IPBlock {
 		return &v1.IPBlock{Spec: v1.IPBlockSpec{CIDR: v1.CIDR(cidr), Pool: "pods", Node: "n1"}, Status: v1.IPBlockStatus{Used: 3}}
 	}
@@ -75,10 +114,14 @@ func TestTheStatusOfAPool(t *testing.T) {
 	}{
 		{"blocks are left", []*v1.IPPool{p}, []*v1.IPBlock{block("10.1.0.0/26")}, v1.ReasonInUse, 1},
 		{"no block is left", []*v1.IPPool{p}, []*v1.IPBlock{block("10.1.0.0/26"), block("10.1.0.64/26")}, v1.ReasonNoBlocks, 2},
+		{"it is disabled", []*v1.IPPool{off}, nil, v1.ReasonDisabled, 0},
 		{"an older pool has the addresses", []*v1.IPPool{p, older}, nil, v1.ReasonOverlap, 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			got := k8s.PoolStatus(p, tt.pools, tt.blocks)
+			got := k8s.PoolStatus(tt.pools[0], tt.pools, tt.blocks)
+			if meta.IsStatusConditionTrue(got.Conditions, v1.ConditionConflict) != (tt.reason == v1.ReasonOverlap) {
+				t.Errorf("conditions %+v", got.Conditions)
+			}
 			if got.Blocks != 2 || got.ClaimedBlocks != tt.claimed || got.UsedAddresses != 3*tt.claimed || got.Conditions[0].Reason != tt.reason {
 				t.Errorf("status %+v", got)
 			}

@@ -26,6 +26,7 @@ type cluster struct {
 	config   corev1.ConfigMap
 	accounts []corev1.ServiceAccount
 	sets     map[string]apps.DaemonSet
+	writer   apps.Deployment
 }
 
 // rendered is the chart with its own values but for some, read as strictly as Kubernetes does.
@@ -66,6 +67,8 @@ func (c *cluster) take(t *testing.T, document []byte) {
 		var set apps.DaemonSet
 		err = yaml.UnmarshalStrict(document, &set)
 		c.sets[set.Name] = set
+	case "Deployment":
+		err = yaml.UnmarshalStrict(document, &c.writer)
 	case "":
 		if len(bytes.TrimSpace(document)) > 0 {
 			t.Errorf("a document without a kind:\n%s", document)

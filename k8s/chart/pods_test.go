@@ -158,3 +158,33 @@ func TestProbesOfTheAgentAskForWhatTheyAct(t *testing.T) {
 		}
 	}
 }
+
+func TestTheControllerMayDoNothingOnItsNode(t *testing.T) {
+	c := rendered(t, nil).writer
+	pod := c.Spec.Template.Spec
+	container := pod.Containers[0]
+	s := container.SecurityContext
+	faults := map[string]bool{
+		"is root":                  s.RunAsNonRoot == nil || !*s.RunAsNonRoot || s.RunAsUser == nil || *s.RunAsUser == 0,
+		"has capabilities":         len(s.Capabilities.Add) > 0 || !slices.Equal(s.Capabilities.Drop, []corev1.Capability{"ALL"}),
+		"may gain privileges":      s.AllowPrivilegeEscalation == nil || *s.AllowPrivilegeEscalation,
+		"writes its image":         s.ReadOnlyRootFilesystem == nil || !*s.ReadOnlyRootFilesystem,
+		"has the node's files":     len(pod.Volumes) > 0,
+		"has the agents' rights":   pod.ServiceAccountName != "weft-controller",
+		"selects others' pods":     fmt.Sprint(c.Spec.Selector.MatchLabels) != fmt.Sprint(c.Spec.Template.Labels),
+		"stays on a lost node":     slices.ContainsFunc(pod.Tolerations, func(t corev1.Toleration) bool { return t.Key == "" }),
+		"needs a network of pods":  !pod.HostNetwork,
+		"is probed from elsewhere": container.LivenessProbe.HTTPGet.Host != "127.0.0.1" || container.ReadinessProbe.HTTPGet.Host != "127.0.0.1",
+	}
+	for what, is := range faults {
+		if is {
+			t.Errorf("the controller %s", what)
+		}
+	}
+	if off := rendered(t, map[string]any{"controller.enabled": false}).writer; off.Name != "" {
+		t.Error("it is there though it is off")
+	}
+	if image := containers(rendered(t, nil))["weft-agent/agent"].Image; container.Image != image {
+		t.Errorf("image %s, the agents' is %s", container.Image, image)
+	}
+}

@@ -16,7 +16,7 @@ import (
 const heading = "# Rendered from the chart in k8s/chart/weft by `go run ./k8s/chart`. Do not edit it: edit the chart.\n"
 
 // plain are the templates that make up the plain manifest. The rights are files there as they are.
-var plain = []string{"config.yaml", "vswitch.yaml", "agent.yaml"}
+var plain = []string{"config.yaml", "vswitch.yaml", "agent.yaml", "controller.yaml"}
 
 // chart is what templates see, as Helm names it.
 type chart struct {

@@ -130,6 +130,8 @@ func (s *Server) one(w http.ResponseWriter, r *http.Request, t target) {
 		answer(w, http.StatusCreated, s.writeLocked(t.resource, &body))
 	case http.MethodPut:
 		answer(w, http.StatusOK, s.writeLocked(t.resource, merged(t, there, &body)))
+	case http.MethodPatch:
+		answer(w, http.StatusOK, s.writeLocked(t.resource, patched(there, &body)))
 	case http.MethodDelete:
 		s.removeLocked(t.resource, t.key())
 		answer(w, http.StatusOK, metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusSuccess})
@@ -158,6 +160,28 @@ func verdict(method string, there, body object) (int, metav1.StatusReason) {
 		return http.StatusConflict, metav1.StatusReasonConflict
 	}
 	return 0, ""
+}
+
+// patched is an object with the fields of a merge patch (RFC 7396).
+func patched(there, patch object) object {
+	to := there.DeepCopy()
+	mergeFields(to.Object, patch.Object)
+	return to
+}
+
+func mergeFields(to, from map[string]any) {
+	for key, value := range from {
+		fields, are := value.(map[string]any)
+		into, had := to[key].(map[string]any)
+		switch {
+		case value == nil:
+			delete(to, key)
+		case are && had:
+			mergeFields(into, fields)
+		default:
+			to[key] = value
+		}
+	}
 }
 
 // merged is the object that a write leaves: the status changes with the subresource only, all else only without it.

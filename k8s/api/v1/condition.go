@@ -18,6 +18,9 @@ const (
 	ReasonRefused  = "Refused" // by a node, whose name the message has
 	ReasonNoBlocks = "NoBlocks"
 	ReasonPending  = "Pending" // nodes have not said yet
+	ReasonDisabled = "Disabled"
+
+	ReasonNoConflict = "NoConflict" // of a condition Conflict that is false
 )
 
 // Conditions are the observations of an object, one of each type.

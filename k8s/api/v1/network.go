@@ -102,7 +102,7 @@ const (
 
 // CustomNetworkStatus is what is observed of a custom network.
 type CustomNetworkStatus struct {
-	// The VXLAN network identifier in use. Once given it stays.
+	// The VXLAN network identifier in use: that of the spec, else one that was given, which stays.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=16777215
@@ -116,7 +116,7 @@ type CustomNetworkStatus struct {
 	// +optional
 	ReadyNodes int32 `json:"readyNodes,omitempty"`
 
-	// Ready: all nodes of the mesh have the network. Conflict: another network has its VNI.
+	// Ready: all nodes of the mesh have the network. Conflict: an older network has its VNI.
 	// +optional
 	Conditions Conditions `json:"conditions,omitempty"`
 }

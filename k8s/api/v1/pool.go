@@ -85,7 +85,7 @@ type IPPoolStatus struct {
 	// +optional
 	UsedAddresses int64 `json:"usedAddresses,omitempty"`
 
-	// Ready: nodes may claim blocks. Conflict: the pool overlaps another one.
+	// Ready: nodes may claim blocks. Conflict: the pool overlaps an older one.
 	// +optional
 	Conditions Conditions `json:"conditions,omitempty"`
 }

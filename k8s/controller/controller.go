@@ -1,0 +1,208 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/weftnet/weft/k8s"
+	v1 "github.com/weftnet/weft/k8s/api/v1"
+	"github.com/weftnet/weft/k8s/blocks"
+)
+
+// leaseName is the lease of the replica that leads.
+const leaseName = "weft-controller"
+
+// The pace of the writer.
+const (
+	pause         = time.Second      // between two rounds: nodes write their blocks' counts once a second
+	resyncEvery   = 30 * time.Second // a round without a change
+	collectEvery  = 5 * time.Minute
+	longestPause  = 30 * time.Second // after errors
+	shortestPause = 100 * time.Millisecond
+)
+
+// Config is what a [Controller] is made of. Client, Namespace and Identity are needed.
+type Config struct {
+	Client    *k8s.Client
+	Namespace string // of the lease and the ledger
+	Identity  string // of this replica, unlike those of all others
+
+	Collect time.Duration // between two looks for what nodes left behind; default 5 min
+	Grace   time.Duration // for how long such a thing must have been seen; default [blocks.DefaultLeakGrace]
+	Log     *slog.Logger
+}
+
+// Controller is one replica of the cluster's writer of status.
+type Controller struct {
+	client    *k8s.Client
+	namespace string
+	collect   time.Duration
+	log       *slog.Logger
+
+	overview  *k8s.Overview
+	collector blocks.Collector
+	election  election
+	beaten    atomic.Pointer[time.Time] // when the lease was looked at last
+	leading   atomic.Bool
+}
+
+// New makes a replica. Nothing is sent before Run.
+func New(c Config) (*Controller, error) {
+	if c.Client == nil || c.Namespace == "" || c.Identity == "" {
+		return nil, errors.New("controller: Client, Namespace and Identity are needed")
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	if c.Collect == 0 {
+		c.Collect = collectEvery
+	}
+	overview, err := k8s.NewOverview(c.Client, c.Log)
+	if err != nil {
+		return nil, err
+	}
+	w := &Controller{client: c.Client, namespace: c.Namespace, collect: c.Collect, log: c.Log, overview: overview}
+	w.collector = blocks.Collector{
+		Store: c.Client.BlockStore(), Pools: w.claimedFrom, NodeUID: w.nodeUID, Grace: c.Grace, Now: time.Now, Log: c.Log,
+	}
+	w.election = election{
+		leases: c.Client.Leases(c.Namespace), name: leaseName, me: c.Identity, log: c.Log, beat: w.beat,
+	}
+	w.beat()
+	return w, nil
+}
+
+// Run watches, and works while this replica leads, until ctx ends.
+func (c *Controller) Run(ctx context.Context) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return c.overview.Run(ctx) })
+	group.Go(func() error { return c.election.run(ctx, c.lead) })
+	if err := group.Wait(); !errors.Is(err, context.Canceled) {
+		return err
+	}
+	return nil
+}
+
+// Leads reports whether this replica leads.
+func (c *Controller) Leads() bool { return c.leading.Load() }
+
+func (c *Controller) lead(ctx context.Context) error {
+	c.leading.Store(true)
+	defer c.leading.Store(false)
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return c.keepStatus(ctx) })
+	group.Go(func() error { return c.keepCollecting(ctx) })
+	return group.Wait()
+}
+
+// keepStatus does a round at first, whenever something changed, and again after an error.
+func (c *Controller) keepStatus(ctx context.Context) error {
+	pauses := backoff.NewExponentialBackOff()
+	pauses.InitialInterval, pauses.MaxInterval = shortestPause, longestPause
+	next := time.NewTimer(0)
+	defer next.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-next.C:
+		case <-c.overview.Changed():
+		}
+		rest, again := pause, resyncEvery
+		switch err := c.round(ctx); {
+		case errors.Is(err, errNotYet):
+			rest, again = shortestPause, 0
+		case err != nil && ctx.Err() == nil:
+			rest, again = max(pauses.NextBackOff(), 0), 0
+			c.log.Warn("status not written, trying again", "after", rest, "err", err)
+		default:
+			pauses.Reset()
+		}
+		if err := sleep(ctx, rest); err != nil {
+			return err
+		}
+		next.Reset(again)
+	}
+}
+
+// sleep waits, in vain if ctx ends before.
+func sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-timer.C:
+		return nil
+	}
+}
+
+var errNotYet = errors.New("the API server has not shown all objects yet")
+
+// round writes every status that is not as it should be. One that cannot be written keeps no other from it.
+func (c *Controller) round(ctx context.Context) error {
+	if len(c.overview.Missing()) > 0 {
+		return errNotYet
+	}
+	networks, nodes := c.overview.Networks(), c.overview.Nodes()
+	var errs []error
+	for _, n := range networks {
+		if n.Spec.VNI == nil && n.Status.VNI == 0 {
+			errs = append(errs, c.giveVNIs(ctx))
+			break
+		}
+	}
+	for _, n := range networks {
+		errs = append(errs, c.writeNetwork(ctx, n, k8s.NetworkStatus(n, networks, nodes)))
+	}
+	pools, claimed := c.overview.Pools(), c.overview.Blocks()
+	for _, p := range pools {
+		errs = append(errs, c.writePool(ctx, p, k8s.PoolStatus(p, pools, claimed)))
+	}
+	return errors.Join(errs...)
+}
+
+// settled is nil for the error of a write that another one overtook: the watch shows it, and the next round sees.
+func settled(err error, kind, name string) error {
+	if err == nil || apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
+		return nil
+	}
+	return fmt.Errorf("write the status of %s %s: %w", kind, name, err)
+}
+
+func (c *Controller) writeNetwork(ctx context.Context, n *v1.CustomNetwork, status v1.CustomNetworkStatus) error {
+	if same(n.Status, status) {
+		return nil
+	}
+	n = n.DeepCopy()
+	n.Status = status
+	ctx, cancel := context.WithTimeout(ctx, requestLimit)
+	defer cancel()
+	_, err := c.client.Networks().UpdateStatus(ctx, n, metav1.UpdateOptions{})
+	return settled(err, "CustomNetwork", n.Name)
+}
+
+func (c *Controller) writePool(ctx context.Context, p *v1.IPPool, status v1.IPPoolStatus) error {
+	if same(p.Status, status) {
+		return nil
+	}
+	p = p.DeepCopy()
+	p.Status = status
+	ctx, cancel := context.WithTimeout(ctx, requestLimit)
+	defer cancel()
+	_, err := c.client.Pools().UpdateStatus(ctx, p, metav1.UpdateOptions{})
+	return settled(err, "IPPool", p.Name)
+}
+
+// same reports whether a status needs no write.
+func same(x, y any) bool { return equality.Semantic.DeepEqual(x, y) }

@@ -1,0 +1,302 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	v1 "github.com/weftnet/weft/k8s/api/v1"
+)
+
+func TestStatusFollowsWhatNodesSay(t *testing.T) {
+	l := newLab(t)
+	l.start("replica", l.replica("a", nil).Run)
+	l.Put(pools, &v1.IPPool{ObjectMeta: named("pods"), Spec: v1.IPPoolSpec{CIDR: "10.1.0.0/24"}})
+	l.network("blue", nil)
+	l.eventually("blue has a VNI, and waits for nodes", func() bool {
+		n := l.get("blue")
+		return n.Status.VNI == 1<<20 && reason(n.Status.Conditions) == v1.ReasonPending
+	})
+	node := &v1.NodeNetwork{ObjectMeta: named("n1"), Status: v1.NodeNetworkStatus{Networks: []v1.Observed{{Name: "blue", Generation: 1}}}}
+	l.Put(nodeNets, node)
+	l.eventually("blue is ready", func() bool {
+		n := l.get("blue")
+		return reason(n.Status.Conditions) == v1.ReasonInUse && n.Status.ReadyNodes == 1
+	})
+	node.Status.Refused = []v1.Refusal{{Name: "blue", Reason: "pods have addresses of the old cidrs"}}
+	l.Put(nodeNets, node)
+	l.eventually("blue is refused", func() bool { n := l.get("blue"); return reason(n.Status.Conditions) == v1.ReasonRefused })
+
+	vni := int32(77)
+	l.network("asks", func(s *v1.CustomNetworkSpec) { s.VNI = &vni })
+	l.Put(ipblocks, &v1.IPBlock{
+		ObjectMeta: named("10.1.0.0-26"), Spec: v1.IPBlockSpec{CIDR: "10.1.0.0/26", Pool: "pods", Node: "n1"}, Status: v1.IPBlockStatus{Used: 5},
+	})
+	l.eventually("what is asked for is in use, and the pool is counted", func() bool {
+		var p v1.IPPool
+		l.Object(pools, "", "pods", &p)
+		return l.get("asks").Status.VNI == 77 && p.Status.UsedAddresses == 5 && p.Status.ClaimedBlocks == 1 && reason(p.Status.Conditions) == v1.ReasonInUse
+	})
+}
+
+// sound fails the test unless all networks have identifiers of their own, and those that had one have it still.
+func (l *lab) sound(names []string, before map[string]int32) map[string]int32 {
+	l.t.Helper()
+	now, owner := map[string]int32{}, map[int32]string{}
+	for _, name := range names {
+		vni := l.get(name).Status.VNI
+		if other := owner[vni]; vni != 0 && other != "" {
+			l.t.Errorf("VNI %d is that of %s and %s", vni, name, other)
+		}
+		if before[name] != 0 && before[name] != vni {
+			l.t.Errorf("%s had VNI %d and has %d", name, before[name], vni)
+		}
+		now[name], owner[vni] = vni, name
+	}
+	return now
+}
+
+// rows: CIL-24
+func TestTwoWritersAtOnceGiveNoVNITwiceWhateverFails(t *testing.T) {
+	l := newLab(t)
+	var names []string
+	for i := range 30 {
+		names = append(names, fmt.Sprintf("net-%d", i))
+	}
+	var writers []*Controller
+	for _, name := range []string{"a", "b", "c"} { // as if all of them held the lease
+		c, _ := l.watching(name)
+		writers = append(writers, c)
+	}
+	var mu sync.Mutex
+	dice := rand.New(rand.NewPCG(1, 2))
+	l.Fail(func(r *http.Request) int {
+		mu.Lock()
+		defer mu.Unlock()
+		if r.Method == http.MethodGet || dice.IntN(4) > 0 {
+			return 0
+		}
+		return []int{http.StatusConflict, http.StatusInternalServerError, http.StatusServiceUnavailable}[dice.IntN(3)]
+	})
+	given := map[string]int32{}
+	for i, name := range names {
+		l.network(name, nil)
+		if i%7 == 6 {
+			l.Remove(networks, "", names[i-3])
+			delete(given, names[i-3])
+		}
+		var wg sync.WaitGroup
+		for _, c := range writers {
+			wg.Go(func() { _ = c.round(t.Context()) }) // what failed is for the next round
+		}
+		wg.Wait()
+		given = l.sound(names[:i+1], given)
+	}
+	l.Fail(nil)
+	l.eventually("all networks that are there have a VNI", func() bool {
+		if err := writers[0].round(t.Context()); err != nil {
+			t.Log(err)
+		}
+		for _, name := range names {
+			if n := l.get(name); n.Name != "" && n.Status.VNI == 0 {
+				return false
+			}
+		}
+		return true
+	})
+	l.sound(names, given)
+}
+
+func TestAWriterThatSawNothingSinceLongGivesNoVNITwice(t *testing.T) {
+	l := newLab(t)
+	l.network("blue", nil)
+	stale, stop := l.watching("stale")
+	stop() // it goes on believing that blue has no VNI
+	fresh, _ := l.watching("fresh")
+	if err := fresh.round(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	before := l.sound([]string{"blue"}, nil)
+	l.network("green", nil)
+	if err := stale.round(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if now := l.sound([]string{"blue", "green"}, before); now["green"] == 0 || now["blue"] == 0 {
+		t.Errorf("VNIs %v", now)
+	}
+}
+
+func TestALostLedgerIsMadeAnewFromWhatNetworksHave(t *testing.T) {
+	l := newLab(t)
+	l.network("blue", nil)
+	c, _ := l.watching("a")
+	if err := c.round(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	before := l.sound([]string{"blue"}, nil)
+	l.Remove("configmaps", room, ledgerName)
+	l.network("green", nil)
+	l.eventually("green is seen", func() bool { return len(c.overview.Networks()) == 2 })
+	if err := c.round(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	l.sound([]string{"blue", "green"}, before)
+	var ledger corev1.ConfigMap
+	if !l.Object("configmaps", room, ledgerName, &ledger) || len(ledger.Data) != 2 {
+		t.Errorf("ledger %v", ledger.Data)
+	}
+}
+
+func TestWhatIsAsItShouldBeIsNotWritten(t *testing.T) {
+	l := newLab(t)
+	l.network("blue", nil)
+	l.Put(pools, &v1.IPPool{ObjectMeta: named("pods"), Spec: v1.IPPoolSpec{CIDR: "10.1.0.0/24"}})
+	c, _ := l.watching("a")
+	l.eventually("everything is written", func() bool {
+		if err := c.round(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		seen := c.overview.Networks()[0]
+		return seen.Status.VNI != 0 && reason(seen.Status.Conditions) != "" && reason(c.overview.Pools()[0].Status.Conditions) != ""
+	})
+	asked := len(l.Requests())
+	for range 3 {
+		if err := c.round(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if more := l.Requests()[asked:]; len(more) > 0 {
+		t.Errorf("rounds without news sent %v", more)
+	}
+}
+
+func TestAReplicaOutlivesAnAPIServerThatIsAway(t *testing.T) {
+	l := newLab(t)
+	c := l.replica("a", nil)
+	l.start("replica", c.Run)
+	l.eventually("it leads", c.Leads)
+	l.Go()
+	l.eventually("it leads no more", func() bool { return !c.Leads() })
+	if err := c.Alive(); err != nil {
+		t.Errorf("it would be started anew for that: %v", err)
+	}
+	l.Come()
+	l.network("blue", nil)
+	l.eventually("it gives VNIs again", func() bool { return l.get("blue").Status.VNI != 0 })
+}
+
+// rows: AWS-26, IPM-17
+func TestWhatANodeLeftBehindIsCollected(t *testing.T) {
+	l := newLab(t)
+	l.Put("nodes", &corev1.Node{ObjectMeta: named("n1")})
+	for _, node := range []string{"n1", "gone"} {
+		b := &v1.IPBlock{ObjectMeta: named("block-of-" + node), Spec: v1.IPBlockSpec{CIDR: "10.1.0.0/26", Pool: "no-more", Node: v1.NodeName(node)}}
+		l.Put(ipblocks, b)
+	}
+	c := l.replica("a", func(c *Config) { c.Collect, c.Grace = 20*time.Millisecond, time.Nanosecond })
+	l.start("replica", c.Run)
+	var b v1.IPBlock
+	l.eventually("the block of the node that is gone is freed", func() bool { return !l.Object(ipblocks, "", "block-of-gone", &b) })
+	if !l.Object(ipblocks, "", "block-of-n1", &b) {
+		t.Error("the block of a node that is there is gone")
+	}
+}
+
+func TestProbesAreAnswered(t *testing.T) {
+	l := newLab(t)
+	l.Go()
+	c := l.replica("a", nil)
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.start("replica", c.Run)
+	l.start("health", func(ctx context.Context) error { return c.ServeHealth(ctx, listener) })
+	ask := func(path string) string {
+		r, err := http.Get("http://" + listener.Addr().String() + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer r.Body.Close()
+		text, err := io.ReadAll(r.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return fmt.Sprintf("%d %s", r.StatusCode, text)
+	}
+	if got := ask("/livez"); got != "200 ok\n" {
+		t.Errorf("alive: %s", got)
+	}
+	if got := ask("/readyz"); got != "503 not seen yet: custom networks, pools, blocks, node networks\n" {
+		t.Errorf("ready: %s", got)
+	}
+	l.Come()
+	l.eventually("it is ready", func() bool { return ask("/readyz") == "200 ok\n" })
+	http.DefaultClient.CloseIdleConnections()
+}
+
+func TestAnotherReplicaGoesOnWhereTheLeaderEnded(t *testing.T) {
+	l := newLab(t)
+	a, b := l.replica("a", nil), l.replica("b", nil)
+	stop := l.start("a", a.Run)
+	l.eventually("a leads", a.Leads)
+	l.start("b", b.Run)
+	l.network("blue", nil)
+	l.eventually("a gives blue a VNI", func() bool { return l.get("blue").Status.VNI != 0 })
+	before := l.sound([]string{"blue"}, nil)
+	if b.Leads() {
+		t.Error("b leads too")
+	}
+	stop()
+	l.network("green", nil)
+	l.eventually("b gives green a VNI", func() bool { return l.get("green").Status.VNI != 0 })
+	l.sound([]string{"blue", "green"}, before)
+}
+
+// TestAWriteThatArrivesLateGivesNoVNITwice is a leader that was held up between choosing and writing: another one chose
+// meanwhile, among more networks, and another order of them.
+func TestAWriteThatArrivesLateGivesNoVNITwice(t *testing.T) {
+	l := newLab(t)
+	l.network("blue", nil)
+	late, _ := l.watching("late")
+	next, _ := l.watching("next")
+	held, release := make(chan struct{}), make(chan struct{})
+	var once atomic.Bool
+	l.Fail(func(r *http.Request) int {
+		if r.Method != http.MethodPut || !strings.HasSuffix(r.URL.Path, "/blue/status") {
+			return 0
+		}
+		if once.CompareAndSwap(false, true) {
+			close(held)
+			<-release
+			return 0
+		}
+		return http.StatusInternalServerError
+	})
+	stop := l.start("late", func(ctx context.Context) error {
+		_ = late.round(ctx) // whether it has an error is not what counts
+		return nil
+	})
+	<-held
+	l.network("amber", nil) // before blue, in the order of choosing
+	l.eventually("amber is seen", func() bool { return len(next.overview.Networks()) == 2 })
+	if err := next.round(t.Context()); err == nil {
+		t.Error("the status of blue was written")
+	}
+	close(release)
+	l.eventually("the late write has arrived", func() bool { return l.get("blue").Status.VNI != 0 })
+	if now := l.sound([]string{"blue", "amber"}, nil); now["amber"] == 0 {
+		t.Errorf("VNIs %v", now)
+	}
+	stop()
+}

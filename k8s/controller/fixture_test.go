@@ -1,0 +1,127 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/weftnet/weft/k8s"
+	v1 "github.com/weftnet/weft/k8s/api/v1"
+	"github.com/weftnet/weft/k8s/k8stest"
+)
+
+const (
+	networks = "customnetworks.contivpp.io"
+	pools    = "ippools.contivpp.io"
+	ipblocks = "ipblocks.contivpp.io"
+	nodeNets = "nodenetworks.contivpp.io"
+	leasesOf = "leases.coordination.k8s.io"
+	room     = "weft-system"
+)
+
+// patience is how long something may take that takes milliseconds on a machine with nothing else to do; client-go waits
+// up to 30 s before it tries again what failed often.
+const patience = 90 * time.Second
+
+type lab struct {
+	*k8stest.Server
+	t *testing.T
+}
+
+func newLab(t *testing.T) *lab { return &lab{k8stest.New(t), t} }
+
+func named(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Name: name, Generation: 1} }
+
+func (l *lab) network(name string, set func(*v1.CustomNetworkSpec)) {
+	n := &v1.CustomNetwork{ObjectMeta: named(name), Spec: v1.CustomNetworkSpec{Type: v1.L2}}
+	if set != nil {
+		set(&n.Spec)
+	}
+	l.Put(networks, n)
+}
+
+// replica is one that does nothing yet.
+func (l *lab) replica(name string, set func(*Config)) *Controller {
+	l.t.Helper()
+	client, err := k8s.NewClient(l.Connection())
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	config := Config{Client: client, Namespace: room, Identity: name, Log: slog.New(slog.NewTextHandler(l.t.Output(), nil)).With("replica", name)}
+	if set != nil {
+		set(&config)
+	}
+	c, err := New(config)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	return c
+}
+
+// start runs something until the returned function is called, or the test ends.
+func (l *lab) start(what string, run func(ctx context.Context) error) (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- run(ctx) }()
+	stopped := false
+	stop = func() {
+		if stopped {
+			return
+		}
+		stopped = true
+		cancel()
+		select {
+		case err := <-ended:
+			if err != nil && !errors.Is(err, context.Canceled) {
+				l.t.Errorf("%s ended with %v", what, err)
+			}
+		case <-time.After(patience):
+			l.t.Errorf("%s does not end", what)
+		}
+	}
+	l.t.Cleanup(stop)
+	return stop
+}
+
+// watching is a replica that sees everything and does nothing.
+func (l *lab) watching(name string) (c *Controller, stop func()) {
+	l.t.Helper()
+	c = l.replica(name, nil)
+	stop = l.start(name, c.overview.Run)
+	l.eventually(name+" has seen everything", func() bool { return c.Ready() == nil })
+	return c, stop
+}
+
+func (l *lab) eventually(what string, is func() bool) {
+	l.t.Helper()
+	deadline := time.NewTimer(patience)
+	defer deadline.Stop()
+	look := time.NewTicker(5 * time.Millisecond)
+	defer look.Stop()
+	for !is() {
+		select {
+		case <-look.C:
+		case <-deadline.C:
+			l.t.Fatalf("not within %v: %s", patience, what)
+		}
+	}
+}
+
+// get reads a network as the API server has it.
+func (l *lab) get(name string) v1.CustomNetwork {
+	var n v1.CustomNetwork
+	l.Object(networks, "", name, &n)
+	return n
+}
+
+func reason(conditions v1.Conditions) string {
+	if c := meta.FindStatusCondition(conditions, v1.ConditionReady); c != nil {
+		return c.Reason
+	}
+	return ""
+}

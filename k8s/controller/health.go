@@ -1,0 +1,60 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+)
+
+// deaf is how long a replica may look at no lease before it counts as hung. Looking in vain counts as looking: an API
+// server that is away is no reason to start the replica anew.
+const deaf = 2 * time.Minute
+
+func (c *Controller) beat() {
+	now := time.Now()
+	c.beaten.Store(&now)
+}
+
+// Alive says why the replica should be started anew; nil: it should not.
+func (c *Controller) Alive() error {
+	if since := time.Since(*c.beaten.Load()); since > deaf {
+		return fmt.Errorf("the lease was looked at %v ago", since.Round(time.Second))
+	}
+	return nil
+}
+
+// Ready says why the replica could not lead; nil: it could.
+func (c *Controller) Ready() error {
+	if missing := c.overview.Missing(); len(missing) > 0 {
+		return errors.New("not seen yet: " + strings.Join(missing, ", "))
+	}
+	return nil
+}
+
+// ServeHealth answers probes at /livez and /readyz until ctx ends.
+func (c *Controller) ServeHealth(ctx context.Context, listener net.Listener) error {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /livez", answer(c.Alive))
+	mux.HandleFunc("GET /readyz", answer(c.Ready))
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second, WriteTimeout: 5 * time.Second}
+	stop := context.AfterFunc(ctx, func() { _ = server.Close() }) // probes have nothing to lose
+	defer stop()
+	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serve health: %w", err)
+	}
+	return ctx.Err()
+}
+
+func answer(ask func() error) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		if err := ask(); err != nil {
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+			return
+		}
+		_, _ = w.Write([]byte("ok\n")) // the probe may have gone
+	}
+}

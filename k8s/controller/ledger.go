@@ -1,0 +1,114 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"strconv"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/weftnet/weft/k8s"
+	v1 "github.com/weftnet/weft/k8s/api/v1"
+)
+
+// ledgerName is the ConfigMap that says which network has which VXLAN identifier: identifiers are its keys, and the
+// networks' UIDs their values.
+const ledgerName = "weft-vnis"
+
+// requestLimit bounds one request.
+const requestLimit = 15 * time.Second
+
+// giveVNIs gives identifiers to the networks that need one: first in the ledger, which only one of several writers can
+// change from what all of them read, then in their status. What is not done here is done at the next round.
+func (c *Controller) giveVNIs(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 4*requestLimit)
+	defer cancel()
+	ledger, given, err := c.readLedger(ctx)
+	if err != nil {
+		return err
+	}
+	// Read after the ledger, and from the API server itself: a network that this list does not have is no more, and what a
+	// watch shows may be older than what another writer gave.
+	list, err := c.client.Networks().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return fmt.Errorf("list the networks: %w", err)
+	}
+	networks := make([]*v1.CustomNetwork, len(list.Items))
+	for i := range list.Items {
+		networks[i] = &list.Items[i]
+	}
+	now := k8s.GiveVNIs(given, networks)
+	if !maps.Equal(now, given) {
+		if err := c.writeLedger(ctx, ledger, now); err != nil {
+			return err
+		}
+	}
+	has := make(map[string]int32, len(now))
+	for vni, uid := range now {
+		has[uid] = vni
+	}
+	var errs []error
+	for _, n := range networks {
+		errs = append(errs, c.giveVNI(ctx, n, has[string(n.UID)]))
+	}
+	return errors.Join(errs...)
+}
+
+func (c *Controller) giveVNI(ctx context.Context, n *v1.CustomNetwork, vni int32) error {
+	if n.Spec.VNI != nil || vni == 0 || n.Status.VNI == vni {
+		return nil
+	}
+	n.Status.VNI = vni
+	if _, err := c.client.Networks().UpdateStatus(ctx, n, metav1.UpdateOptions{}); err != nil {
+		return fmt.Errorf("give network %s the VNI %d: %w", n.Name, vni, err)
+	}
+	c.log.Info("network has a VNI", "network", n.Name, "vni", vni)
+	return nil
+}
+
+// readLedger gives the ledger's object, nil if there is none, and what is in it.
+func (c *Controller) readLedger(ctx context.Context) (*corev1.ConfigMap, k8s.VNIs, error) {
+	ledger, err := c.client.ConfigMaps(c.namespace).Get(ctx, ledgerName, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, k8s.VNIs{}, nil
+	case err != nil:
+		return nil, nil, fmt.Errorf("read the VNIs that are given: %w", err)
+	}
+	given := make(k8s.VNIs, len(ledger.Data))
+	for key, uid := range ledger.Data {
+		vni, err := strconv.ParseInt(key, 10, 32)
+		if err != nil {
+			return nil, nil, fmt.Errorf("ConfigMap %s: %q is no VNI: remove it", ledgerName, key)
+		}
+		given[int32(vni)] = uid
+	}
+	return ledger, given, nil
+}
+
+// writeLedger replaces the content of the ledger if it is still of the version that was read.
+func (c *Controller) writeLedger(ctx context.Context, ledger *corev1.ConfigMap, now k8s.VNIs) error {
+	store, isNew := c.client.ConfigMaps(c.namespace), ledger == nil
+	if isNew {
+		ledger = &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: ledgerName}}
+	}
+	ledger.Data = make(map[string]string, len(now))
+	for vni, uid := range now {
+		ledger.Data[strconv.Itoa(int(vni))] = uid
+	}
+	var err error
+	if isNew {
+		_, err = store.Create(ctx, ledger, metav1.CreateOptions{})
+	} else {
+		_, err = store.Update(ctx, ledger, metav1.UpdateOptions{})
+	}
+	if err != nil {
+		return fmt.Errorf("write the VNIs that are given: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,92 @@
+package k8s
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+
+	"github.com/go-logr/logr"
+	"golang.org/x/sync/errgroup"
+	"k8s.io/klog/v2"
+
+	v1 "github.com/weftnet/weft/k8s/api/v1"
+)
+
+// Overview is what watches show of the objects that the cluster's one writer of status looks at: those of all nodes.
+type Overview struct {
+	log     *slog.Logger
+	changed chan struct{}
+
+	networks *watched[*v1.CustomNetwork]
+	pools    *watched[*v1.IPPool]
+	blocks   *watched[*v1.IPBlock]
+	nodes    *watched[*v1.NodeNetwork]
+	watches  []follower
+}
+
+// NewOverview makes an overview of which nothing is known yet. Nothing is sent before Run.
+func NewOverview(client *Client, log *slog.Logger) (*Overview, error) {
+	o := &Overview{log: log, changed: make(chan struct{}, 1)}
+	poke := func(string) {
+		select {
+		case o.changed <- struct{}{}:
+		default: // it is known already
+		}
+	}
+	var errs [4]error
+	o.networks, errs[0] = follow[*v1.CustomNetwork]("custom networks", client.Networks(), narrow{}, poke)
+	o.pools, errs[1] = follow[*v1.IPPool]("pools", client.Pools(), narrow{}, poke)
+	o.blocks, errs[2] = follow[*v1.IPBlock]("blocks", client.Blocks(), narrow{}, poke)
+	o.nodes, errs[3] = follow[*v1.NodeNetwork]("node networks", client.NodeNetworks(), narrow{}, poke)
+	o.watches = []follower{o.networks, o.pools, o.blocks, o.nodes}
+	for i, w := range o.watches {
+		if errs[i] == nil {
+			errs[i] = w.logErrors(log)
+		}
+	}
+	if err := errors.Join(errs[:]...); err != nil {
+		return nil, fmt.Errorf("k8s: watch: %w", err)
+	}
+	return o, nil
+}
+
+// Run watches until ctx ends. Without an API server it tries again and again; what is known stays known.
+func (o *Overview) Run(ctx context.Context) error {
+	// Client-go logs by what is in the context: all of its lines are details here.
+	ctx = klog.NewContext(ctx, logr.FromSlogHandler(o.log.Handler()).V(4))
+	running, ctx := errgroup.WithContext(ctx)
+	for _, w := range o.watches {
+		running.Go(func() error {
+			w.run(ctx)
+			return ctx.Err()
+		})
+	}
+	return running.Wait()
+}
+
+// Changed is where something arrives when an object may have changed since it was looked at last. It has one reader.
+func (o *Overview) Changed() <-chan struct{} { return o.changed }
+
+// Missing names what the API server has not shown yet; nil: all objects have been seen once.
+func (o *Overview) Missing() []string {
+	var missing []string
+	for _, w := range o.watches {
+		if !w.synced() {
+			missing = append(missing, w.name())
+		}
+	}
+	return missing
+}
+
+// Networks are the custom networks. They, as all that is listed here, are shared: nobody changes them.
+func (o *Overview) Networks() []*v1.CustomNetwork { return o.networks.all() }
+
+// Pools are the pools of addresses.
+func (o *Overview) Pools() []*v1.IPPool { return o.pools.all() }
+
+// Blocks are the blocks of all nodes.
+func (o *Overview) Blocks() []*v1.IPBlock { return o.blocks.all() }
+
+// Nodes are what all nodes say of themselves.
+func (o *Overview) Nodes() []*v1.NodeNetwork { return o.nodes.all() }
