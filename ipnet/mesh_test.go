@@ -109,6 +109,20 @@ func TestValuesOfTheMesh(t *testing.T) {
 	}
 }
 
+// rows: IPM-11
+func TestABorrowedAddressLeadsToWhoBorrowsIt(t *testing.T) {
+	n := nodeOf(t, meshed(ipnet.TunnelVXLAN4, families["ip4"]...)).run(t)
+	if refused := n.join(t, self(), other(2, "10.1.2.0/26"), other(3, "10.1.2.7/32")); len(refused) > 0 {
+		t.Fatal(refused)
+	}
+	for prefix, hop := range map[string]string{"10.1.2.0/26": "169.254.0.2", "10.1.2.7/32": "169.254.0.3"} {
+		route, there := n.committer.Values()["vpp.route/weft:pods/ip4/"+prefix].(wire.Route)
+		if !there || len(route.Paths) != 1 || route.Paths[0].NextHop.String() != hop {
+			t.Errorf("%s: route %+v, want one by %s", prefix, route, hop)
+		}
+	}
+}
+
 func blocksOf(family string) []string {
 	return map[string][]string{"ip4": {"10.1.2.0/26"}, "ip6": {"2001:db8:2::/122"}, "dual": {"10.1.2.0/26", "2001:db8:2::/122"}}[family]
 }

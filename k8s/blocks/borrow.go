@@ -108,7 +108,7 @@ func (k *Keeper) takeLoan(b *v1.IPBlock, address netip.Addr) error {
 // after the grace.
 func (k *Keeper) repay(ctx context.Context, p Pool) error {
 	var errs []error
-	if scanned := k.scanned[p.Key()]; p.Borrowing && !scanned {
+	if scanned := k.scanned[p.Key()]; (p.Borrowing || k.owes) && !scanned {
 		errs = append(errs, k.scan(ctx, p))
 	}
 	marks, l := k.marks(), k.levelOf(p)
@@ -141,6 +141,9 @@ func (k *Keeper) giveBack(ctx context.Context, l *loan) error {
 		return k.config.Local.Add(l.Block)
 	}
 	l.leaving = true
+	if err := k.keep(); err != nil {
+		return err // before the lender can have it: a restart without an API server must not give it out
+	}
 	b, err := k.config.Store.Get(ctx, l.name)
 	if err == nil {
 		b = b.DeepCopy()
@@ -168,6 +171,17 @@ func (k *Keeper) loansOf(p Pool) []*loan {
 	}
 	slices.SortFunc(loans, func(x, y *loan) int { return cmp.Compare(x.address.String(), y.address.String()) })
 	return loans
+}
+
+// lender is a block of another node with what of it this node uses, and no more: not what it is giving back.
+func (k *Keeper) lender(b *v1.IPBlock) *v1.IPBlock {
+	b = b.DeepCopy()
+	b.Spec.Borrowed = slices.DeleteFunc(b.Spec.Borrowed, func(o v1.Loan) bool {
+		address, err := netip.ParseAddr(string(o.Address))
+		l := k.loans[address]
+		return err == nil && string(o.Node) == k.config.Node && (l == nil || l.leaving)
+	})
+	return b
 }
 
 // borrowedFree counts the borrowed addresses of a pool that could be given out.

@@ -16,6 +16,7 @@ func borrowable(prefix string, bits int) blocks.Pool {
 	return p
 }
 
+// rows: IPM-11
 func TestANodeWithoutABlockBorrowsAddresses(t *testing.T) {
 	l := newLab(t, borrowable("10.1.0.0/26", 26))
 	lender, borrower := l.node("n1"), l.node("n2")
@@ -61,6 +62,7 @@ func TestWhatWasBorrowedGoesBackWhenItHasRested(t *testing.T) {
 	l.sound(lender, borrower)
 }
 
+// rows: IPM-11
 func TestStrictAffinityRefusesToBorrow(t *testing.T) {
 	l := newLab(t, pool("10.1.0.0/26", 26))
 	lender, other := l.node("n1"), l.node("n2")

@@ -74,6 +74,29 @@ func TestABlockWhoseReleaseIsNotAnsweredIsNotGivenOutAgain(t *testing.T) {
 	}
 }
 
+func TestABlockThatIsBeingReleasedIsNotTheNextRuns(t *testing.T) {
+	l := newLab(t, pool("10.1.0.0/26", 26))
+	n, other := l.node("n1"), l.node("n2")
+	l.step(n)
+	l.pools[0].Closed = true
+	l.now = l.now.Add(time.Hour)
+	l.store.Fault = func(string, string) blockstest.Fault {
+		n.keepFails = true // from now on: the node ends
+		return blockstest.Lost
+	}
+	_ = n.Step(t.Context())
+	l.store.Fault = nil
+	l.pools[0].Closed = false
+	l.step(other)
+	n.local.Crash()
+	n.away = true // there is no API server when it starts again
+	l.restart(n, n.kept...)
+	if a := n.local.Lease(); a.IsValid() {
+		t.Errorf("%s is given out, and its block is n2's", a)
+	}
+	l.sound(n, other)
+}
+
 func TestABlockThatChangedWhileItWasReleasedStays(t *testing.T) {
 	l := newLab(t, pool("10.1.0.0/26", 26))
 	n := l.node("n1")

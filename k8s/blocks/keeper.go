@@ -96,6 +96,7 @@ type Keeper struct {
 	gone      map[string]bool // UIDs of blocks that were this node's once, and never are again
 	loans     map[netip.Addr]*loan
 	scanned   map[string]bool      // by pool: loans of an earlier life were looked for
+	owes      bool                 // an earlier life had some
 	exhausted map[string]time.Time // by pool, when it was seen without a block for this node
 	wanted    map[string]bool      // by pool: a pod waits
 	kept      []v1.IPBlock
@@ -136,6 +137,7 @@ func (k *Keeper) Poke() {
 // know holds a block of an earlier run, or what it lends this node.
 func (k *Keeper) know(b *v1.IPBlock) []error {
 	if !k.isOurs(b) {
+		k.owes = true
 		return k.takeLoans(b)
 	}
 	if err := k.hold(b); err != nil {
@@ -161,12 +163,12 @@ func (k *Keeper) blocksLocked() []v1.IPBlock {
 			blocks = append(blocks, *b)
 		}
 	}
-	lenders := make(map[string]v1.IPBlock)
+	lenders := make(map[string]*v1.IPBlock)
 	for _, l := range k.loans {
-		lenders[l.object.Name] = *l.object.DeepCopy()
+		lenders[l.object.Name] = l.object
 	}
 	for _, name := range slices.Sorted(maps.Keys(lenders)) {
-		blocks = append(blocks, lenders[name])
+		blocks = append(blocks, *k.lender(lenders[name]))
 	}
 	return blocks
 }

@@ -29,6 +29,7 @@ func TestANodeClaimsABlockAheadOfNeedInOneCall(t *testing.T) {
 	l.sound(n)
 }
 
+// rows: IPM-10
 func TestTheNextBlockIsThereBeforeTheFirstOneIsFull(t *testing.T) {
 	l := newLab(t, pool("10.1.0.0/16", 26))
 	n := l.node("n1")

@@ -20,6 +20,7 @@ type world struct {
 	pods  map[*node][]netip.Addr
 }
 
+// rows: IPM-16
 // TestNoAddressIsEverTwoNodes is the promise of the package.
 func TestNoAddressIsEverTwoNodes(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {

@@ -10,13 +10,16 @@ import (
 	v1 "github.com/weftnet/weft/k8s/api/v1"
 )
 
-// release gives a block back that nobody has an address of. First nothing of it is given out any more, then the very
-// object that was seen is deleted.
+// release gives a block back that nobody has an address of. First nothing of it is given out any more, also by a next run,
+// then the very object that was seen is deleted.
 func (k *Keeper) release(ctx context.Context, h *held) error {
 	if !h.leaving && !k.config.Local.Remove(h.Block) {
 		return k.config.Local.Add(h.Block) // somebody got an address since the counting
 	}
 	h.leaving = true
+	if err := k.keep(); err != nil {
+		return err // before another node can have it: a restart without an API server must not give it out
+	}
 	err := k.config.Store.Delete(ctx, h.object)
 	switch {
 	case err == nil, apierrors.IsNotFound(err):

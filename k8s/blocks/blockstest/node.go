@@ -240,3 +240,18 @@ func (n *Node) Release(address netip.Addr) {
 		}
 	}
 }
+
+// Pods lists the addresses that pods have.
+func (n *Node) Pods() []netip.Addr {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	var pods []netip.Addr
+	for _, b := range n.known {
+		for a, until := range b.used {
+			if until.IsZero() {
+				pods = append(pods, a)
+			}
+		}
+	}
+	return pods
+}
