@@ -80,3 +80,8 @@ func TestWritesAreOfTheVersionThatWasRead(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// rows: IPM-15
+func TestTheAPIServerIsWhatKeepersNeed(t *testing.T) {
+	blockstest.Conform(t, newLab(t).client().BlockStore())
+}

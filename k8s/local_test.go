@@ -1,6 +1,7 @@
 package k8s_test
 
 import (
+	"fmt"
 	"net/netip"
 	"testing"
 	"time"
@@ -82,4 +83,31 @@ func TestABlockOfANetworkThatIsNotThere(t *testing.T) {
 	if !l.Remove(b) || l.Usage(b) != (blocks.Usage{}) || l.Withhold(b).IsValid() {
 		t.Error("it has addresses")
 	}
+}
+
+// rows: IPM-15
+func TestTheAllocatorGivesOutAsKeepersSay(t *testing.T) {
+	now := time.Unix(1_700_000_000, 0)
+	a, err := ipam.New(ipam.Config{
+		Pools: []ipam.Pool{{Name: "pods", Prefix: netip.MustParsePrefix("10.1.0.0/16"), Blocks: true}}, Now: func() time.Time { return now },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pods := make(map[netip.Addr]string)
+	blockstest.ConformGiver(t, blockstest.Giver{
+		Local: k8s.Local{Allocator: func(string) *ipam.Allocator { return a }},
+		Lease: func() netip.Addr {
+			holder := fmt.Sprint("pod ", len(pods))
+			leases, err := a.Lease(ipam.Request{Holder: holder})
+			if err != nil {
+				return netip.Addr{}
+			}
+			a.Commit(holder)
+			pods[leases[0].Address] = holder
+			return leases[0].Address
+		},
+		Release: func(address netip.Addr) { a.Release(pods[address]) },
+		Wait:    func(d time.Duration) { now = now.Add(d) },
+	})
 }
