@@ -130,7 +130,7 @@ func static(container, address string) *pod.AddPod {
 	return ev
 }
 
-// rows: CAL-19
+// rows: CAL-19, IPM-18
 func TestAnAddressIsHandedOverToTheNewSandboxOfItsPod(t *testing.T) {
 	n := newNode(t, four, six).run(t)
 	old, young := static("old", "10.1.0.7"), static("young", "10.1.0.7")
@@ -184,8 +184,27 @@ func TestAnAddressIsNotHandedOverToAnother(t *testing.T) {
 			n.add(t, static("old", "10.1.0.7"))
 			ev := static("young", "10.1.0.7")
 			change(ev)
-			checkRefusal(t, n.refuses(t, ev), pod.CodeAddressInUse, "address 10.1.0.7 is held by weft/old/eth0")
+			code := pod.CodeAddressInUse
+			if name == "one made again" {
+				code = pod.CodeTryAgain // the old one's DEL comes soon
+			}
+			checkRefusal(t, n.refuses(t, ev), code, "address 10.1.0.7 is held by weft/old/eth0")
 		})
+	}
+}
+
+// rows: IPM-18
+func TestAPodThatWasMadeAgainGetsItsAddressWhenTheOldOneIsUnwired(t *testing.T) {
+	n := newNode(t, four).run(t)
+	old, young := static("old", "10.1.0.7"), static("young", "10.1.0.7")
+	young.ID.UID = "uid-2"
+	n.add(t, old)
+	n = n.restarted(t)
+	checkRefusal(t, n.refuses(t, young), pod.CodeTryAgain,
+		"address 10.1.0.7 is held by weft/old/eth0, of the earlier pod of this name, which is not unwired yet; try again")
+	n.delete(t, old)
+	if got := mainAddress(n.add(t, young)); got != "10.1.0.7" {
+		t.Errorf("the pod has %s", got)
 	}
 }
 

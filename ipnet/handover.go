@@ -18,6 +18,18 @@ func older(ev *pod.AddPod, c *connection) bool {
 	return same && c.Key.ContainerID != ev.Key.ContainerID
 }
 
+// isOfEarlierPod reports whether a holder is of a pod that was made again since, under the same name, as that of the event: one
+// of a StatefulSet that keeps its addresses. Its DEL comes soon.
+func (n *Network) isOfEarlierPod(ev *pod.AddPod, holder string) bool {
+	for _, c := range n.wired {
+		again := !ev.ID.IsZero() && c.Pod.String() == ev.ID.String() && c.Pod.UID != "" && ev.ID.UID != "" && c.Pod.UID != ev.ID.UID
+		if again && slices.ContainsFunc(c.Interfaces, func(i pod.Interface) bool { return holderOf(c.Key, i.Name) == holder }) {
+			return true
+		}
+	}
+	return false
+}
+
 // olderHolders are the holders, on a network, in older sandboxes of the pod: what they have may be asked for anew.
 func (n *Network) olderHolders(ev *pod.AddPod, network string) []string {
 	var holders []string

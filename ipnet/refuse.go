@@ -37,6 +37,8 @@ func (n *Network) refusal(ev *pod.AddPod, w wish, err error) error {
 		return pod.Errorf(pod.CodePoolExhausted, "%s: %w; delete pods of network %s", what, err, w.network)
 	case errors.As(err, &exhausted):
 		return pod.Errorf(pod.CodePoolExhausted, "%s: %w; delete pods or give the node another pool", what, err)
+	case errors.As(err, &inUse) && n.isOfEarlierPod(ev, inUse.Holder):
+		return pod.Errorf(pod.CodeTryAgain, "%s: %w, of the earlier pod of this name, which is not unwired yet; try again", what, err)
 	case errors.As(err, &inUse):
 		return pod.Errorf(pod.CodeAddressInUse, "%s: %w; ask for another one, or for none", what, err)
 	case errors.As(err, &outside) && w.custom != nil:

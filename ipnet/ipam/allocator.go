@@ -26,8 +26,9 @@ type Allocator struct {
 	coolDown time.Duration
 	now      func() time.Time
 
-	mu     sync.Mutex
-	stocks []*stock // in the order of the pools
+	mu      sync.Mutex
+	stocks  []*stock // in the order of the pools
+	handles handles
 }
 
 // New makes an allocator whose pools are free, but for each pool's node address, which is claimed here: before any
@@ -36,7 +37,7 @@ func New(c Config) (*Allocator, error) {
 	if err := validPools(c.Pools); err != nil {
 		return nil, err
 	}
-	a := &Allocator{coolDown: c.CoolDown, now: c.Now}
+	a := &Allocator{coolDown: c.CoolDown, now: c.Now, handles: make(handles)}
 	if a.coolDown == 0 {
 		a.coolDown = DefaultCoolDown
 	}
@@ -45,7 +46,7 @@ func New(c Config) (*Allocator, error) {
 		a.now = time.Now
 	}
 	for _, p := range c.Pools {
-		a.stocks = append(a.stocks, newStock(p, a.now()))
+		a.stocks = append(a.stocks, newStock(p, a.handles, a.now()))
 	}
 	return a, nil
 }
@@ -135,7 +136,7 @@ func heldIn(books []*book, holder string) (*entry, bool) {
 func (a *Allocator) Commit(holder string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for _, b := range a.booksLocked() {
+	for _, b := range a.ofHolderLocked(holder) {
 		b.commit(holder)
 	}
 }
@@ -144,7 +145,7 @@ func (a *Allocator) Commit(holder string) {
 func (a *Allocator) Undo(holder string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for _, b := range a.booksLocked() {
+	for _, b := range a.ofHolderLocked(holder) {
 		b.undo(holder)
 	}
 }
@@ -154,7 +155,7 @@ func (a *Allocator) Release(holder string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	now := a.now()
-	for _, b := range a.booksLocked() {
+	for _, b := range a.ofHolderLocked(holder) {
 		b.release(holder, now, now.Add(a.coolDown))
 	}
 }
@@ -165,10 +166,8 @@ func (a *Allocator) Released(holder string) []Lease {
 	defer a.mu.Unlock()
 	now := a.now()
 	var leases []Lease
-	for _, b := range a.booksLocked() {
-		if address, ok := b.holders[holder]; ok {
-			leases = append(leases, b.entries[address].cooled(now, now.Add(a.coolDown)))
-		}
+	for _, b := range a.ofHolderLocked(holder) {
+		leases = append(leases, b.heldBy(holder).cooled(now, now.Add(a.coolDown)))
 	}
 	return leases
 }

@@ -25,7 +25,7 @@ func (a *Allocator) AddBlock(block netip.Prefix, withheld ...netip.Addr) error {
 	}
 	b := s.book(block)
 	if b == nil {
-		b = newBook(s.Pool, block)
+		b = newBook(s.Pool, block, s.handles)
 		s.books = append(s.books, b)
 		s.adopt(b)
 	}
@@ -70,7 +70,8 @@ func (s *stock) adopt(b *book) {
 			}
 			b.entries[address] = e
 			if e.isPods() {
-				b.holders[e.Holder] = address
+				stray.unbind(e.Holder)
+				b.bind(e.Holder, address)
 			}
 			b.leased, b.used, b.reserved = b.leased+stray.leased, b.used+stray.used, b.reserved+stray.reserved
 		}

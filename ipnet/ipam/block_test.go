@@ -233,6 +233,9 @@ func TestBlocksComeAndGo(t *testing.T) {
 				if s := a.Stats()[0]; int(s.Used) != len(a.held) || s.Leased != 0 || s.Free > 9 {
 					t.Fatalf("stats %+v, held %v", s, a.held)
 				}
+				for _, fault := range a.Faults() {
+					t.Fatal(fault)
+				}
 			},
 		})
 	})

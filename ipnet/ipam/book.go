@@ -20,6 +20,7 @@ type book struct {
 
 	entries  map[netip.Addr]*entry // what is or was held
 	holders  map[string]netip.Addr // who holds one
+	handles  handles               // of all books
 	released queue                 // entries that cool down or are idle, longest first
 	next     netip.Addr            // those for pods below it are in entries or in returned
 	returned []netip.Addr          // below next, and never used: their leases were undone; ascending
@@ -37,10 +38,10 @@ type entry struct {
 	index int    // in released
 }
 
-func newBook(p Pool, block netip.Prefix) *book {
+func newBook(p Pool, block netip.Prefix, h handles) *book {
 	b := &book{
 		Pool: p, block: block, lowest: block.Addr(), highest: lastOf(block),
-		entries: make(map[netip.Addr]*entry), holders: make(map[string]netip.Addr),
+		entries: make(map[netip.Addr]*entry), holders: make(map[string]netip.Addr), handles: h,
 	}
 	if b.lowest.Less(p.first()) {
 		b.lowest = p.first()
@@ -126,7 +127,7 @@ func (b *book) grant(address netip.Addr, holder string, now time.Time) Lease {
 		e.prior = &prior
 	}
 	e.Lease = Lease{Pool: b.Name, Address: address, Holder: holder, State: Leased, Since: now}
-	b.holders[holder] = address
+	b.bind(holder, address)
 	b.leased++
 	return e.Lease
 }
@@ -137,7 +138,7 @@ func (b *book) unplace(e *entry) {
 		b.released.take(e)
 		return
 	}
-	delete(b.holders, e.Holder)
+	b.unbind(e.Holder)
 	b.used--
 }
 
@@ -147,7 +148,7 @@ func (b *book) place(e *entry) {
 		b.released.put(e)
 		return
 	}
-	b.holders[e.Holder] = e.Address
+	b.bind(e.Holder, e.Address)
 	b.used++
 }
 
@@ -167,7 +168,7 @@ func (b *book) undo(holder string) {
 	if e == nil || e.State != Leased {
 		return
 	}
-	delete(b.holders, holder)
+	b.unbind(holder)
 	b.leased--
 	if e.prior != nil {
 		e.Lease, e.prior = *e.prior, nil
@@ -225,7 +226,7 @@ func (b *book) release(holder string, now, freeAt time.Time) {
 	} else {
 		b.used--
 	}
-	delete(b.holders, holder)
+	b.unbind(holder)
 	b.cool(e, e.cooled(now, freeAt))
 }
 

@@ -32,7 +32,7 @@ func (a *Allocator) SetPools(pools []Pool) map[string]error {
 				refused[p.Name] = err
 				continue
 			}
-			s = newStock(p, a.now())
+			s = newStock(p, a.handles, a.now())
 		}
 		s.rename(p)
 		after = append(after, s)

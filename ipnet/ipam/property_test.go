@@ -157,6 +157,9 @@ func TestAllocatorProperties(t *testing.T) {
 					t.Fatalf("stats %+v, want %+v", got, want)
 				}
 				checkLeases(t, a, m)
+				for _, fault := range a.Faults() {
+					t.Fatal(fault)
+				}
 			},
 		})
 	})

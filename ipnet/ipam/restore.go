@@ -79,7 +79,7 @@ func (s *stock) stray(l Lease) error {
 	if held, ok := heldIn(s.books, l.Holder); ok {
 		return fmt.Errorf("restore lease of %q on %s: it holds %s", l.Holder, l.Address, held.Address)
 	}
-	b := newBook(s.Pool, netip.PrefixFrom(l.Address, l.Address.BitLen()))
+	b := newBook(s.Pool, netip.PrefixFrom(l.Address, l.Address.BitLen()), s.handles)
 	b.closed = true
 	b.grant(l.Address, l.Holder, l.Since)
 	b.commit(l.Holder)

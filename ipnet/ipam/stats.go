@@ -97,10 +97,8 @@ func (a *Allocator) Held(holder string) []Lease {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	var leases []Lease
-	for _, b := range a.booksLocked() {
-		if e := b.heldBy(holder); e != nil {
-			leases = append(leases, e.Lease)
-		}
+	for _, b := range a.ofHolderLocked(holder) {
+		leases = append(leases, b.heldBy(holder).Lease)
 	}
 	return leases
 }

@@ -8,13 +8,14 @@ import (
 // stock is a pool with a book of each of its blocks, or one book of the whole of it.
 type stock struct {
 	Pool
-	books []*book // in the order in which the blocks came
+	books   []*book // in the order in which the blocks came
+	handles handles // of all pools
 }
 
-func newStock(p Pool, now time.Time) *stock {
-	s := &stock{Pool: p}
+func newStock(p Pool, h handles, now time.Time) *stock {
+	s := &stock{Pool: p, handles: h}
 	if !p.Blocks {
-		b := newBook(p, p.Prefix)
+		b := newBook(p, p.Prefix, h)
 		b.reserve(Lease{Pool: p.Name, Address: p.Node(), Holder: InternalHolder, State: Internal, Since: now})
 		s.books = append(s.books, b)
 	}
