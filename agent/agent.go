@@ -144,6 +144,8 @@ func (a *Agent) assembleRooms() (err error) {
 		CoolDown:       orNone(a.config.CoolDown),
 		MTU:            a.config.MTU,
 		HostLink:       a.config.HostLink,
+		IPMasq:         a.config.IPMasq,
+		IPMasqExclude:  a.config.IPMasqExclude,
 		Memif:          ipnet.MemifLimits{RingSize: m.MaxRingSize, BufferSize: m.MaxBufferSize, Queues: m.MaxQueues},
 		Secret:         a.secret(),
 		Blocks:         a.cluster != nil,

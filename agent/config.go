@@ -29,9 +29,13 @@ type Config struct {
 	Devices    Devices
 	Kubernetes Kubernetes
 
-	CoolDown   time.Duration
-	MTU        int
-	HostLink   string
+	CoolDown time.Duration
+	MTU      int
+	HostLink string
+
+	IPMasq        bool
+	IPMasqExclude Prefixes
+
 	Log        Log
 	HealthFile string
 	External   string // a directory
@@ -96,6 +100,8 @@ func (c *Config) Flags(fs *pflag.FlagSet) {
 	fs.DurationVar(&c.CoolDown, "cool-down", 30*time.Second, "time before a released address is given out again, 0s to 1h")
 	fs.IntVar(&c.MTU, "mtu", 0, "MTU of pods' interfaces, 1280 to 9000 bytes (576 without an IPv6 pool); 0: what tunnels leave of the uplink's, else 1500")
 	fs.StringVar(&c.HostLink, "host-link", "weft0", "name of the link between this node and the dataplane")
+	fs.BoolVar(&c.IPMasq, "ip-masq", true, "translate what pods send out of the cluster to the node's address; off where Weft is not the main CNI")
+	fs.Var(&c.IPMasqExclude, "ip-masq-exclude", "prefixes outside the cluster that see pods' own addresses, comma separated")
 	fs.StringVar(&c.Log.Level, "log-level", "info", "debug, info, warn or error")
 	fs.StringVar(&c.Log.Format, "log-format", "text", "text or json")
 	fs.StringVar(&c.HealthFile, "health-file", "", "file that exists while the agent is ready; empty: none")

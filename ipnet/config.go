@@ -36,6 +36,9 @@ type Config struct {
 	HostLink    string        // the name that the link to the dataplane has on the node; default weft0
 	PodVRFTable uint32        // table of the pods' VRF; default 1
 
+	IPMasq        bool           // what pods send out of the cluster gets the node's address
+	IPMasqExclude []netip.Prefix // others that see pods' own addresses, masked
+
 	// How pods of other nodes are reached. Only custom networks whose VNI was chosen reach them: one that a node
 	// chooses for itself is not the other nodes'.
 	Tunnel     string // TunnelVXLAN4, TunnelVXLAN6, or TunnelNone, the default

@@ -35,10 +35,11 @@ func (n *Network) ChangeNodes(_ context.Context, ev *pod.SetNodes, t *eventloop.
 	saveNodes(t, before, after)
 
 	overlays := n.overlays()
-	var was, is values
+	was, is := n.masquerade(before), n.masquerade(after)
 	enters := before.self.ID != after.self.ID || n.config.endOf(before.self) != n.config.endOf(after.self)
 	if enters {
-		was, is = n.enterValues(before, overlays), n.enterValues(after, overlays)
+		was = append(was, n.enterValues(before, overlays)...)
+		is = append(is, n.enterValues(after, overlays)...)
 	}
 	for _, name := range before.names(after) {
 		if enters || !reflect.DeepEqual(before.nodes[name], after.nodes[name]) {

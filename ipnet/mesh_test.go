@@ -179,6 +179,7 @@ func TestANodeChangesItsOwnObjectsOnly(t *testing.T) {
 
 	const perRouted, perBridged, hostRoute = 5, 2, 1 // tunnel, member, MAC, neighbour, route
 	const perNode = 2*perRouted + perBridged + hostRoute
+	const ranges = 1 // the table that knows the ranges of all pods: those of these nodes are in no pool of this one
 	moved := node(50)
 	moved.Addresses = addrs("192.0.2.250")
 	more := node(50)
@@ -189,10 +190,10 @@ func TestANodeChangesItsOwnObjectsOnly(t *testing.T) {
 		want   int
 	}{
 		{"nothing new", func(nodes []pod.Node) []pod.Node { slices.Reverse(nodes); return nodes }, 0},
-		{"a node joins", func(nodes []pod.Node) []pod.Node { return append(nodes, node(200)) }, perNode},
-		{"a node leaves", func(nodes []pod.Node) []pod.Node { return nodes[:99] }, perNode},
+		{"a node joins", func(nodes []pod.Node) []pod.Node { return append(nodes, node(200)) }, perNode + ranges},
+		{"a node leaves", func(nodes []pod.Node) []pod.Node { return nodes[:99] }, perNode + ranges},
 		{"a node's address changes", func(nodes []pod.Node) []pod.Node { nodes[48] = moved; return nodes }, 3},
-		{"a node has one more block", func(nodes []pod.Node) []pod.Node { nodes[48] = more; return nodes }, 2},
+		{"a node has one more block", func(nodes []pod.Node) []pod.Node { nodes[48] = more; return nodes }, 2 + ranges},
 		{"a node's ID changes", func(nodes []pod.Node) []pod.Node { nodes[48].ID = 300; return nodes }, 2*(perNode-2-hostRoute) + 2},
 	}
 	for _, tt := range tests {

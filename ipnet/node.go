@@ -24,6 +24,7 @@ func (n *Network) nodeValues() values {
 	host := n.hostLink()
 	v = append(v, host.ends()...)
 	v = append(v, podsVRF.attach(host, families)...)
+	v = append(v, n.kernelValues(families)...)
 	for _, f := range families {
 		if own := n.nodeAddress(f); own.IsValid() {
 			podsVRF.route(&v, defaultOf(f), wire.Path{Interface: host.object, NextHop: own})

@@ -28,6 +28,7 @@ const (
 	KindVeth           = "linux.veth"
 	KindMemifSocket    = "vpp.memif-socket"
 	KindFile           = "linux.file"
+	KindMasquerade     = "linux.masquerade"
 )
 
 // Kinds lists every kind, in the order in which an operator reads them: the dataplane's, then the kernel's.
@@ -35,7 +36,8 @@ func Kinds() []string {
 	return []string{
 		KindVRF, KindMemifSocket, KindInterface, KindInterfaceVRF, KindAddress, KindUnnumbered, KindRoute, KindNeighbour,
 		KindBridgeDomain, KindBridgeMember, KindL2FIB, KindMACIP, KindProxyARP,
-		KindNamespace, KindTapPeer, KindVeth, KindLinuxAddress, KindLinuxRoute, KindLinuxNeighbour, KindSysctl, KindFile,
+		KindNamespace, KindTapPeer, KindVeth, KindLinuxAddress, KindLinuxRoute, KindLinuxNeighbour, KindSysctl,
+		KindMasquerade, KindFile,
 	}
 }
 

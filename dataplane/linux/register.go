@@ -10,21 +10,22 @@ const Lane = "netlink"
 
 // Kinds are the kinds of this package, typed.
 type Kinds struct {
-	Namespace kvscheduler.KindOf[wire.Namespace]
-	TapPeer   kvscheduler.KindOf[wire.TapPeer]
-	Veth      kvscheduler.KindOf[wire.Veth]
-	Address   kvscheduler.KindOf[wire.LinuxAddress]
-	Route     kvscheduler.KindOf[wire.LinuxRoute]
-	Neighbour kvscheduler.KindOf[wire.LinuxNeighbour]
-	Sysctl    kvscheduler.KindOf[wire.Sysctl]
-	File      kvscheduler.KindOf[wire.File]
+	Namespace  kvscheduler.KindOf[wire.Namespace]
+	TapPeer    kvscheduler.KindOf[wire.TapPeer]
+	Veth       kvscheduler.KindOf[wire.Veth]
+	Address    kvscheduler.KindOf[wire.LinuxAddress]
+	Route      kvscheduler.KindOf[wire.LinuxRoute]
+	Neighbour  kvscheduler.KindOf[wire.LinuxNeighbour]
+	Sysctl     kvscheduler.KindOf[wire.Sysctl]
+	Masquerade kvscheduler.KindOf[wire.Masquerade]
+	File       kvscheduler.KindOf[wire.File]
 }
 
 // All names the kinds.
 func (k Kinds) All() []kvscheduler.Kind {
 	return []kvscheduler.Kind{
 		k.Namespace.ID(), k.TapPeer.ID(), k.Veth.ID(), k.Address.ID(), k.Route.ID(), k.Neighbour.ID(), k.Sysctl.ID(),
-		k.File.ID(),
+		k.Masquerade.ID(), k.File.ID(),
 	}
 }
 
@@ -49,6 +50,9 @@ func Register(s *kvscheduler.Scheduler) (k Kinds, err error) {
 		return k, err
 	}
 	if k.Sysctl, err = kvscheduler.Register(s, sysctlDescriptor()); err != nil {
+		return k, err
+	}
+	if k.Masquerade, err = kvscheduler.Register(s, masqueradeDescriptor()); err != nil {
 		return k, err
 	}
 	k.File, err = kvscheduler.Register(s, fileDescriptor())

@@ -33,7 +33,6 @@ var owed = map[string]string{
 // partly are rows that a test names and of which something is not shown, with what that is.
 var partly = map[string]string{
 	"AWS-10": "there is no endpoint of metrics yet, which is to be there before the socket; gRPC health is",
-	"AWS-22": "policies of NAT come with Services",
 	"AWS-28": "the code of a mismatch is 107 and not 11; releases next to each other work together, so that none is seen in an upgrade",
 	"AWS-36": "the agent checks and prints what it was told (check-config), but an agent that runs does not tell it",
 	"CIL-11": "there is nothing upstream to write to before the API server is; the dataplane is not pruned before all is known",
@@ -45,7 +44,7 @@ var partly = map[string]string{
 // excused are rows that no test names, with the reason.
 var excused = map[string]string{
 	"CAL-29": "Weft has no such keys: an agent is ready or not, MTU and routes are those of the network, queues are not counted",
-	"MEM-28": "it is of Services, which are not there yet",
+	"MEM-28": "Services are kube-proxy's, which takes the address in a pod's status: that of its main interface",
 }
 
 // root is where the repository begins.

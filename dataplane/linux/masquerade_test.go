@@ -1,0 +1,211 @@
+package linux
+
+import (
+	"errors"
+	"net/netip"
+	"slices"
+	"testing"
+
+	"github.com/google/nftables"
+	"github.com/google/nftables/expr"
+	"golang.org/x/sys/unix"
+	"pgregory.net/rapid"
+
+	"github.com/weftnet/weft/kvscheduler"
+	"github.com/weftnet/weft/wire"
+)
+
+func prefixes(list ...string) (all []netip.Prefix) {
+	for _, p := range list {
+		all = append(all, netip.MustParsePrefix(p))
+	}
+	return all
+}
+
+func masqueradeObject(v wire.Masquerade) object { return object{wire.MasqueradeKey(), v} }
+
+// cluster is what most tests want.
+func cluster() wire.Masquerade {
+	return wire.Masquerade{
+		Link: nodeLink, Egress: true, Pods: prefixes("10.1.0.0/24", "10.1.1.0/24", "fd00:1::/32"), Exclude: prefixes("198.51.100.0/24", "fd00:3::/64"),
+	}
+}
+
+// newTableLab is a lab on a node without the table, at the beginning and at the end.
+func newTableLab(t *testing.T) *lab {
+	t.Helper()
+	l := newLab(t)
+	t.Cleanup(func() { must(t, RemoveMasquerade()) })
+	return l
+}
+
+// resync repairs what differs.
+func (l *lab) resync() {
+	l.Helper()
+	if _, err := l.s.Resync(l.Context(), kvscheduler.ResyncOpt{}); err != nil {
+		l.Fatal(err)
+	}
+}
+
+func nft(t *testing.T) *nftables.Conn {
+	t.Helper()
+	c, err := nftables.New()
+	must(t, err)
+	return c
+}
+
+// rulesThere are the rules of our chain, and those of no table if that is not there.
+func rulesThere(t *testing.T) []*nftables.Rule {
+	t.Helper()
+	rules, err := nft(t).GetRules(ourTable(), &nftables.Chain{Name: chainName})
+	if errors.Is(err, unix.ENOENT) {
+		return nil
+	}
+	must(t, err)
+	return rules
+}
+
+func TestTheTableIsMadeReadBackChangedAndRemoved(t *testing.T) {
+	l := newTableLab(t)
+	all, none, changed := cluster(), wire.Masquerade{Link: nodeLink}, cluster()
+	changed.Exclude, changed.Link = prefixes("0.0.0.0/0", "::/0"), "other0"
+	for _, v := range []wire.Masquerade{all, none, changed, all} {
+		l.mustCommit(masqueradeObject(v))
+		l.quiet()
+	}
+	l.mustCommit(object{key: wire.MasqueradeKey()})
+	l.quiet()
+	tables, err := nft(t).ListTables()
+	must(t, err)
+	if len(tables) != 0 {
+		t.Errorf("%d tables are left", len(tables))
+	}
+}
+
+// What others do to the table is seen and repaired; what nobody wants any more goes.
+func TestAChangedTableIsRepaired(t *testing.T) {
+	table := ourTable()
+	chain := &nftables.Chain{Name: chainName, Table: table}
+	spoils := map[string]func(t *testing.T, c *nftables.Conn){
+		"the table is gone": func(_ *testing.T, c *nftables.Conn) { c.DelTable(table) },
+		"rules are gone":    func(_ *testing.T, c *nftables.Conn) { c.FlushChain(chain) },
+		"a rule is gone":    func(t *testing.T, c *nftables.Conn) { must(t, c.DelRule(rulesThere(t)[2])) },
+		"a rule was added": func(_ *testing.T, c *nftables.Conn) {
+			c.InsertRule(&nftables.Rule{Table: table, Chain: chain, Exprs: []expr.Any{&expr.Verdict{Kind: expr.VerdictAccept}}})
+		},
+		"elements are gone": func(_ *testing.T, c *nftables.Conn) { c.FlushSet(addressSets[0].in(table)) },
+		"an element was added": func(t *testing.T, c *nftables.Conn) {
+			must(t, c.SetAddElements(addressSets[2].in(table), []nftables.SetElement{
+				{Key: []byte{192, 0, 2, 0}}, {Key: []byte{192, 0, 3, 0}, IntervalEnd: true},
+			}))
+		},
+	}
+	l := newTableLab(t)
+	l.mustCommit(masqueradeObject(cluster()))
+	for name, spoil := range spoils {
+		t.Run(name, func(t *testing.T) {
+			c := nft(t)
+			spoil(t, c)
+			must(t, c.Flush())
+			if got := l.different(); !slices.Equal(got, []string{wire.MasqueradeKey()}) {
+				t.Errorf("different are %v", got)
+			}
+			l.resync()
+			l.quiet()
+		})
+	}
+}
+
+// A table of an earlier run that nobody remembers is ours all the same.
+func TestAForgottenTableIsRemovedOrTakenOver(t *testing.T) {
+	l := newTableLab(t)
+	must(t, writeTable(wire.Masquerade{Link: "old0", Pods: prefixes("10.9.0.0/16")}))
+	l.resync()
+	if rules := rulesThere(t); len(rules) != 0 {
+		t.Errorf("%d rules of a table that nobody wants are left", len(rules))
+	}
+	must(t, writeTable(wire.Masquerade{Link: "old0", Pods: prefixes("10.9.0.0/16")}))
+	l.mustCommit(masqueradeObject(cluster()))
+	l.quiet()
+}
+
+func TestTablesOfOthersAreLeftAlone(t *testing.T) {
+	l := newTableLab(t)
+	c := nft(t)
+	other := c.AddTable(&nftables.Table{Family: nftables.TableFamilyIPv4, Name: tableName}) // of our name, but of another family
+	chain := c.AddChain(&nftables.Chain{
+		Name: chainName, Table: other, Type: nftables.ChainTypeNAT, Hooknum: nftables.ChainHookPostrouting, Priority: nftables.ChainPriorityNATSource,
+	})
+	c.AddRule(&nftables.Rule{Table: other, Chain: chain, Exprs: []expr.Any{&expr.Counter{}}})
+	must(t, c.Flush())
+	t.Cleanup(func() { c.DelTable(other); must(t, c.Flush()) })
+	before, err := c.GetRules(other, chain)
+	must(t, err)
+	l.mustCommit(masqueradeObject(cluster()))
+	l.resync()
+	l.mustCommit(object{key: wire.MasqueradeKey()})
+	after, err := c.GetRules(other, chain)
+	must(t, err)
+	if len(before) != 1 || len(after) != 1 || before[0].Handle != after[0].Handle {
+		t.Errorf("the rules of another's table were %v and are %v", before, after)
+	}
+}
+
+func TestManyRangesAreWrittenAndReadBack(t *testing.T) {
+	l := newTableLab(t)
+	many := wire.Masquerade{Link: nodeLink, Egress: true}
+	for i := range 1024 { // every other /24, and every other /104
+		many.Pods = append(many.Pods,
+			netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(i >> 7), byte(i << 1), 0}), 25),
+			netip.PrefixFrom(netip.AddrFrom16([16]byte{0: 0xfd, 11: byte(i >> 7), 12: byte(i << 1)}), 104))
+	}
+	slices.SortFunc(many.Pods, func(a, b netip.Prefix) int { return a.Addr().Compare(b.Addr()) })
+	l.mustCommit(masqueradeObject(many))
+	l.quiet()
+	many.Pods = many.Pods[:len(many.Pods)/2]
+	l.mustCommit(masqueradeObject(many))
+	l.quiet()
+}
+
+func TestRangesCoverWhatPrefixesCover(t *testing.T) {
+	bytes := rapid.SliceOfN(rapid.Byte(), 4, 4)
+	one := rapid.Custom(func(t *rapid.T) netip.Prefix {
+		raw := bytes.Draw(t, "address")
+		return netip.PrefixFrom(netip.AddrFrom4([4]byte{10 + raw[0]%2*245, 0, raw[2], raw[3]}), rapid.IntRange(0, 32).Draw(t, "bits")).Masked()
+	})
+	rapid.Check(t, func(t *rapid.T) {
+		given := rapid.SliceOfN(one, 0, 12).Draw(t, "prefixes")
+		ranges := rangesOf(given, true)
+		again := prefixesOf(ranges)
+		if got := rangesOf(again, true); !slices.Equal(got, ranges) {
+			t.Fatalf("%v became %v and then %v", given, ranges, got)
+		}
+		if len(again) > 0 && len(rangesOf(given, false)) > 0 {
+			t.Fatalf("%v has ranges of IPv6", given)
+		}
+		for range 20 {
+			raw := bytes.Draw(t, "probe")
+			a := netip.AddrFrom4([4]byte{10 + raw[0]%2*245, 0, raw[2], raw[3]})
+			within := func(p netip.Prefix) bool { return p.Contains(a) }
+			if in := slices.ContainsFunc(given, within); in != slices.ContainsFunc(again, within) {
+				t.Fatalf("%s: in %v is %t, and not so in %v", a, given, in, again)
+			}
+		}
+	})
+}
+
+func TestInvalidMasqueradesAreFoundBeforeTheKernelSeesThem(t *testing.T) {
+	for name, v := range map[string]wire.Masquerade{
+		"no link":    {},
+		"long link":  {Link: "sixteen-bytes-xx"},
+		"not masked": {Link: nodeLink, Pods: prefixes("10.1.0.1/24")},
+		"mapped":     {Link: nodeLink, Exclude: []netip.Prefix{netip.PrefixFrom(netip.MustParseAddr("::ffff:10.0.0.0"), 128)}},
+	} {
+		if validateMasquerade(tableName, v) == nil {
+			t.Errorf("%s: it is taken", name)
+		}
+	}
+	if validateMasquerade("other", cluster()) == nil {
+		t.Error("a second table is taken")
+	}
+}

@@ -1,0 +1,297 @@
+package linux
+
+import (
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/nftables"
+	"github.com/google/nftables/binaryutil"
+	"github.com/google/nftables/expr"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/weftnet/weft/internal/netnstest"
+)
+
+// Who is where: the pods of this node behind its link to the dataplane, everybody else behind its uplink.
+const (
+	nodeLink = "weft0"
+	uplink   = "up0"
+	port     = 8080
+)
+
+// ends are the addresses of one family.
+type ends struct{ pod, otherPod, node, nodeUplink, farPod, outside, excluded, service string }
+
+var families = map[string]ends{
+	"IPv4": {"10.1.0.10", "10.1.0.11", "10.1.0.1", "192.0.2.1", "10.1.1.10", "192.0.2.9", "198.51.100.7", "10.96.0.1"},
+	"IPv6": {"fd00:1::10", "fd00:1::11", "fd00:1::1", "fd00:2::1", "fd00:1:1::10", "fd00:2::9", "fd00:3::7", "fd00:96::1"},
+}
+
+// scene is a lab whose process is a node, between a namespace of pods and one of the world.
+type scene struct {
+	*lab
+	pods, world string
+}
+
+func newScene(t *testing.T) *scene {
+	t.Helper()
+	s := &scene{newTableLab(t), netnstest.New(t), netnstest.New(t)}
+	for _, setting := range []string{"ipv4/ip_forward", "ipv6/conf/all/forwarding"} {
+		must(t, os.WriteFile("/proc/sys/net/"+setting, []byte("1"), 0))
+	}
+	s.connect(nodeLink, s.pods)
+	s.connect(uplink, s.world)
+	mine, theirs := "", s.world
+	for _, e := range families {
+		bits := 24
+		if netip.MustParseAddr(e.pod).Is6() {
+			bits = 64
+		}
+		s.give(mine, nodeLink, e.node, bits)
+		s.give(mine, uplink, e.nodeUplink, bits)
+		s.give(s.pods, "eth0", e.pod, bits)
+		s.give(s.pods, "eth0", e.otherPod, bits)
+		s.give(theirs, "eth0", e.outside, bits)
+		s.give(theirs, "eth0", e.farPod, 8*len(netip.MustParseAddr(e.pod).AsSlice()))
+		s.give(theirs, "eth0", e.excluded, 8*len(netip.MustParseAddr(e.pod).AsSlice()))
+		s.lead(s.pods, "eth0", "", e.node)
+		s.lead(theirs, "eth0", "", e.nodeUplink)
+		s.lead(mine, uplink, "", e.outside)
+		s.lead(mine, uplink, e.farPod, e.outside)
+		s.lead(mine, uplink, e.excluded, e.outside)
+	}
+	return s
+}
+
+// within runs f in a namespace; "" is the node's.
+func (s *scene) within(path string, f func()) {
+	s.Helper()
+	if path == "" {
+		f()
+		return
+	}
+	netnstest.Do(s, path, f)
+}
+
+func (s *scene) connect(name, to string) {
+	s.Helper()
+	pair := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: name}, PeerName: "eth0"}
+	var fd *os.File
+	s.within(to, func() {
+		own, err := os.Open(threadNamespace)
+		must(s.T, err)
+		fd = own
+	})
+	defer fd.Close()
+	pair.PeerNamespace = netlink.NsFd(int(fd.Fd()))
+	must(s.T, netlink.LinkAdd(pair))
+	s.Cleanup(func() { _ = netlink.LinkDel(pair) }) // it may have gone with the other namespace
+	must(s.T, netlink.LinkSetUp(pair))
+	s.within(to, func() { must(s.T, netlink.LinkSetUp(mustFind(s.T, "eth0"))) })
+}
+
+func (s *scene) give(path, name, address string, bits int) {
+	s.Helper()
+	s.within(path, func() {
+		a := &netlink.Addr{IPNet: ipNet(netip.PrefixFrom(netip.MustParseAddr(address), bits)), Flags: unix.IFA_F_NODAD}
+		must(s.T, netlink.AddrAdd(mustFind(s.T, name), a))
+	})
+}
+
+// lead makes a route to one address, or to all.
+func (s *scene) lead(path, name, to, gateway string) {
+	s.Helper()
+	g := netip.MustParseAddr(gateway)
+	destination := netip.PrefixFrom(g, 0).Masked()
+	if to != "" {
+		destination = netip.PrefixFrom(netip.MustParseAddr(to), g.BitLen())
+	}
+	s.within(path, func() {
+		must(s.T, netlink.RouteAdd(&netlink.Route{LinkIndex: mustFind(s.T, name).Attrs().Index, Dst: ipNet(destination), Gw: g.AsSlice()}))
+	})
+}
+
+// serve tells everybody who asks in a namespace from which address they come.
+func (s *scene) serve(path string) {
+	s.Helper()
+	s.within(path, func() {
+		listener, err := net.ListenTCP("tcp", &net.TCPAddr{Port: port})
+		must(s.T, err)
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			for {
+				c, err := listener.AcceptTCP()
+				if err != nil {
+					return // it was closed
+				}
+				seen := c.RemoteAddr().(*net.TCPAddr).AddrPort().Addr().Unmap()
+				_, _ = io.WriteString(c, seen.String()) // who went away does not want to know
+				_ = c.Close()
+			}
+		}()
+		s.Cleanup(func() { _ = listener.Close(); <-done })
+	})
+}
+
+// seen is the address from which a namespace's connection comes; "" if there is none.
+func (s *scene) seen(path, from, to string) (as string) {
+	s.Helper()
+	s.within(path, func() {
+		dialer := net.Dialer{Timeout: 20 * time.Second, LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
+		c, err := dialer.DialContext(s.Context(), "tcp", netip.AddrPortFrom(netip.MustParseAddr(to), port).String())
+		if err != nil {
+			s.Errorf("from %s to %s: %v", from, to, err)
+			return
+		}
+		defer c.Close()
+		text, err := io.ReadAll(c)
+		must(s.T, err)
+		as = string(text)
+	})
+	return as
+}
+
+// redirect does what kube-proxy does for a Service with one pod: in a table of its own.
+func (s *scene) redirect(service, pod string) {
+	s.Helper()
+	c := nft(s.T)
+	table := c.AddTable(&nftables.Table{Family: nftables.TableFamilyINet, Name: "proxy-of-" + strings.ReplaceAll(pod, ":", "-")})
+	from, to := netip.MustParseAddr(service), netip.MustParseAddr(pod)
+	number, at := uint32(unix.NFPROTO_IPV4), uint32(destination4)
+	if from.Is6() {
+		number, at = unix.NFPROTO_IPV6, destination6
+	}
+	for name, hook := range map[string]*nftables.ChainHook{"prerouting": nftables.ChainHookPrerouting, "output": nftables.ChainHookOutput} {
+		chain := c.AddChain(&nftables.Chain{
+			Name: name, Table: table, Type: nftables.ChainTypeNAT, Hooknum: hook, Priority: nftables.ChainPriorityNATDest,
+		})
+		c.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: []expr.Any{
+			&expr.Meta{Key: expr.MetaKeyNFPROTO, Register: 1}, &expr.Cmp{Register: 1, Data: []byte{byte(number)}},
+			&expr.Payload{Base: expr.PayloadBaseNetworkHeader, Offset: at, Len: uint32(len(from.AsSlice())), DestRegister: 1},
+			&expr.Cmp{Register: 1, Data: from.AsSlice()},
+			&expr.Immediate{Register: 1, Data: to.AsSlice()},
+			&expr.Immediate{Register: 2, Data: binaryutil.BigEndian.PutUint16(port)},
+			&expr.NAT{Type: expr.NATTypeDestNAT, Family: number, RegAddrMin: 1, RegProtoMin: 2, Specified: true},
+		}})
+	}
+	must(s.T, c.Flush())
+	s.Cleanup(func() { c.DelTable(table); must(s.T, c.Flush()) })
+}
+
+// rows: AWS-23
+func TestOnlyWhatLeavesTheClusterIsTranslated(t *testing.T) {
+	s := newScene(t)
+	s.serve(s.world)
+	s.serve(s.pods)
+	off, nothing := cluster(), cluster()
+	off.Egress = false
+	nothing.Exclude = nil
+	for family, e := range families {
+		for _, tt := range []struct {
+			name     string
+			setting  object
+			to, seen string
+		}{
+			{"outside", masqueradeObject(cluster()), e.outside, e.nodeUplink},
+			{"a pod of another node", masqueradeObject(cluster()), e.farPod, e.pod},
+			{"excluded", masqueradeObject(cluster()), e.excluded, e.pod},
+			{"no longer excluded", masqueradeObject(nothing), e.excluded, e.nodeUplink},
+			{"outside, switched off", masqueradeObject(off), e.outside, e.pod},
+		} {
+			t.Run(family+" to "+tt.name, func(t *testing.T) {
+				s.mustCommit(tt.setting)
+				if seen := s.seen(s.pods, e.pod, tt.to); seen != tt.seen {
+					t.Errorf("it is seen as %q, want %q", seen, tt.seen)
+				}
+			})
+		}
+		s.mustCommit(masqueradeObject(cluster()))
+		if seen := s.seen(s.world, e.outside, e.pod); seen != e.outside {
+			t.Errorf("%s: who comes from outside is seen as %q by a pod", family, seen)
+		}
+	}
+}
+
+// What goes from the dataplane into the dataplane, or from the node into it, comes back by the node, which alone can undo
+// the redirection: else the pod would get replies from itself, or from a pod that it never asked.
+func TestAServiceIsReachedByItsOwnPodByOthersAndByTheNode(t *testing.T) {
+	s := newScene(t)
+	s.serve(s.pods)
+	s.mustCommit(masqueradeObject(cluster()))
+	for family, e := range families {
+		s.redirect(e.service, e.pod)
+		for _, from := range []string{e.pod, e.otherPod} {
+			if seen := s.seen(s.pods, from, e.service); seen != e.node {
+				t.Errorf("%s from %s: seen as %q, want the node's %s", family, from, seen, e.node)
+			}
+		}
+		if seen := s.seen("", e.nodeUplink, e.service); seen != e.node {
+			t.Errorf("%s from the node's other address: seen as %q, want %s", family, seen, e.node)
+		}
+		s.lead(s.world, "eth0", e.service, e.nodeUplink)
+		if seen := s.seen(s.world, e.outside, e.service); seen != e.outside {
+			t.Errorf("%s from outside: seen as %q; whether its address is kept is the Service's to say", family, seen)
+		}
+	}
+}
+
+func TestApplyingAgainKeepsCountersAndConnections(t *testing.T) {
+	s := newScene(t)
+	s.serve(s.world)
+	s.mustCommit(masqueradeObject(cluster()))
+	e := families["IPv4"]
+	if seen := s.seen(s.pods, e.pod, e.outside); seen != e.nodeUplink {
+		t.Fatalf("seen as %q", seen)
+	}
+	c := s.open(s.pods, e)
+	defer c.Close()
+	counted := s.packets()
+	if counted == 0 {
+		t.Fatal("nothing was counted")
+	}
+	s.resync()
+	more := cluster()
+	more.Exclude = append(more.Exclude, prefixes("203.0.113.0/24")...)
+	s.mustCommit(masqueradeObject(more))
+	if after := s.packets(); after < counted {
+		t.Errorf("%d packets were counted, and now %d", counted, after)
+	}
+	must(t, RemoveMasquerade())
+	s.resync()
+	text, err := io.ReadAll(c) // the server answers once it is asked for nothing more
+	if err != nil || string(text) != e.nodeUplink {
+		t.Errorf("a connection from before: %q, %v", text, err)
+	}
+}
+
+// open makes a connection that lasts.
+func (s *scene) open(path string, e ends) (c net.Conn) {
+	s.Helper()
+	s.within(path, func() {
+		dialer := net.Dialer{Timeout: 20 * time.Second, LocalAddr: &net.TCPAddr{IP: net.ParseIP(e.pod)}}
+		opened, err := dialer.DialContext(s.Context(), "tcp", netip.AddrPortFrom(netip.MustParseAddr(e.outside), port).String())
+		must(s.T, err)
+		c = opened
+	})
+	return c
+}
+
+// packets is how many the rules have translated.
+func (s *scene) packets() (sum uint64) {
+	s.Helper()
+	for _, rule := range rulesThere(s.T) {
+		for _, e := range rule.Exprs {
+			if counter, is := e.(*expr.Counter); is {
+				sum += counter.Packets
+			}
+		}
+	}
+	return sum
+}

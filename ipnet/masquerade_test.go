@@ -1,0 +1,56 @@
+package ipnet_test
+
+import (
+	"net/netip"
+	"slices"
+	"testing"
+
+	"github.com/weftnet/weft/ipnet"
+	"github.com/weftnet/weft/wire"
+)
+
+// translation is what the node wants of sources.
+func (n *node) translation(t *testing.T) wire.Masquerade {
+	t.Helper()
+	v, ok := n.committer.Values()[wire.MasqueradeKey()].(wire.Masquerade)
+	if !ok {
+		t.Fatalf("the node wants %v", n.committer.Values()[wire.MasqueradeKey()])
+	}
+	return v
+}
+
+// rows: AWS-22, AWS-23
+func TestTheNetworkSaysWhatIsTranslated(t *testing.T) {
+	elsewhere := netip.MustParsePrefix("198.51.100.0/24")
+	for _, on := range []bool{true, false} {
+		config := meshed(ipnet.TunnelVXLAN4, four)
+		config.IPMasq, config.IPMasqExclude = on, []netip.Prefix{elsewhere}
+		n := nodeOf(t, config).run(t)
+		if v := n.translation(t); v.Egress != on || v.Link != "weft0" || !slices.Equal(v.Exclude, config.IPMasqExclude) || !slices.Equal(v.Pods, []netip.Prefix{four.Prefix}) {
+			t.Errorf("with %t: %+v", on, v)
+		}
+	}
+}
+
+// Pods of other nodes are not outside, and neither are nodes that have routes to this one's pods. Nodes at the other end
+// of a tunnel have none that their uplink's filters would trust.
+func TestOtherNodesPodsAreNotOutside(t *testing.T) {
+	for tunnel, excluded := range map[string][]netip.Prefix{
+		ipnet.TunnelVXLAN4: nil,
+		ipnet.TunnelNone:   {netip.MustParsePrefix("192.0.2.2/32"), netip.MustParsePrefix("2001:db8:ff::2/128")},
+	} {
+		n := nodeOf(t, meshed(tunnel, four)).run(t)
+		n.join(t, self(), other(2, "10.2.2.0/26"))
+		v := n.translation(t)
+		if want := []netip.Prefix{four.Prefix, netip.MustParsePrefix("10.2.2.0/26")}; !slices.Equal(v.Pods, want) {
+			t.Errorf("%s: pods are in %v, want %v", tunnel, v.Pods, want)
+		}
+		if !slices.Equal(v.Exclude, excluded) {
+			t.Errorf("%s: excluded are %v, want %v", tunnel, v.Exclude, excluded)
+		}
+		n.join(t, self())
+		if v := n.translation(t); !slices.Equal(v.Pods, []netip.Prefix{four.Prefix}) || len(v.Exclude) != 0 {
+			t.Errorf("%s: once the node is gone: %+v", tunnel, v)
+		}
+	}
+}
