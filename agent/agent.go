@@ -200,6 +200,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	})
 	err := group.Wait()
 	a.health.set(conditionStarted, false, "stopped")
+	err = errors.Join(err, a.leave())
 	a.log.Info("agent stopped")
 	return err
 }

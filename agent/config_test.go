@@ -83,6 +83,8 @@ func TestWhatIsWrongIsNamed(t *testing.T) {
 		{"a network given twice", minimal + "networks: [{name: blue, type: L2}, {name: blue, type: L2}]", `two are named "blue"`},
 		{"a pool without a prefix", "pools: [{name: a}]", "prefix is missing"},
 		{"a type of interface that is none", minimal + "podInterface: memif", "podInterface"},
+		{"a prefix with host bits", minimal + "ipMasqExclude: [10.0.0.1/8]", "did you mean 10.0.0.0/8?"},
+		{"no prefix", minimal + "ipMasqExclude: [ten]", "ipMasqExclude"},
 		{"a link name that is none", minimal + "hostLink: a/b", "hostLink"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -131,6 +133,7 @@ func TestAnUnknownVariableOfOursIsNoKey(t *testing.T) {
 
 func TestWhatIsPrintedGivesTheSameConfiguration(t *testing.T) {
 	want, err := configOf(t, minimal+"coolDown: 7s\nlog: {level: debug}\ndataplane: {type: vpp}\ngcGrace: 3s\nnodePools: [pods4]\n"+
+		"ipMasq: false\nipMasqExclude: [192.0.2.0/24, 'fd00::/8']\n"+
 		"networks: [{name: blue, type: L2, cidrs: [10.5.0.0/24]}]\nnamespacePools: {shop: [pods4]}", nil, nil)
 	if err != nil {
 		t.Fatal(err)

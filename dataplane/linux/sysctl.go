@@ -50,7 +50,15 @@ func validateSysctl(name string, v wire.Sysctl) error {
 // sysctlFile names the setting. Below net the kernel shows each thread the settings of its own namespace.
 func sysctlFile(v wire.Sysctl) string { return "/proc/sys/" + v.Name }
 
+// forwarding6 makes the whole node a router. Where the kernel is one it no longer listens to other routers, unless told so.
+const forwarding6 = "net/ipv6/conf/all/forwarding"
+
 func writeSysctl(_ *handle, _ string, v wire.Sysctl) error {
+	if v.Name == forwarding6 && v.Value != "0" {
+		if err := keepAdvertisements("/proc/sys/net/ipv6/conf"); err != nil {
+			return refused(fmt.Errorf("before %s is set: %w", v.Name, err))
+		}
+	}
 	err := os.WriteFile(sysctlFile(v), []byte(v.Value), 0)
 	if errors.Is(err, unix.EINVAL) {
 		return permanent(fmt.Errorf("set %s to %q: %w", v.Name, v.Value, err))
@@ -59,6 +67,30 @@ func writeSysctl(_ *handle, _ string, v wire.Sysctl) error {
 		return refused(fmt.Errorf("set %s to %q: %w", v.Name, v.Value, err))
 	}
 	return nil
+}
+
+// keepAdvertisements lets links that follow router advertisements do so on a router too: the node may have its addresses
+// and its default route from them.
+func keepAdvertisements(dir string) error {
+	links, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	for _, l := range links {
+		at := path.Join(dir, l.Name())
+		if l.Name() == "all" || l.Name() == "default" || !says(at+"/accept_ra", "1") || !says(at+"/forwarding", "0") {
+			continue
+		}
+		if err := os.WriteFile(at+"/accept_ra", []byte("2"), 0); err != nil && !errors.Is(err, os.ErrNotExist) { // links come and go
+			return err
+		}
+	}
+	return nil
+}
+
+func says(file, value string) bool {
+	text, err := os.ReadFile(file)
+	return err == nil && strings.TrimSpace(string(text)) == value
 }
 
 func readSysctl(_ *handle, _ string, v wire.Sysctl) (wire.Sysctl, bool, error) {

@@ -159,6 +159,9 @@ func TestTheAgentAcceptsItsConfiguration(t *testing.T) {
 			if starts := config.Dataplane.Type == agent.Embedded && !config.Dataplane.External; starts {
 				t.Error("the agent would start a dataplane in its own container")
 			}
+			if main := changes["cni.mode"] == nil; config.IPMasq != main {
+				t.Errorf("what leaves the cluster is translated: %t, want %t", config.IPMasq, main)
+			}
 		})
 	}
 }

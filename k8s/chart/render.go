@@ -95,6 +95,10 @@ var functions = template.FuncMap{
 	"toYaml":  toYAML,
 	"nindent": func(n int, text string) string { return "\n" + indent(n, text) },
 	"join":    join,
+	"hasKey": func(values map[string]any, key string) bool {
+		_, has := values[key]
+		return has
+	},
 	"default": func(otherwise, value any) any {
 		if value == nil || value == "" {
 			return otherwise

@@ -27,16 +27,20 @@ func feigned() map[string]string {
 	}
 }
 
-// writeSettings makes the machine a router with a loopback interface that has just booted.
+// strict are settings as distributions with the strictest defaults have them: whatever comes in by another way than an
+// answer to it would leave is dropped. To forward packets is left to who needs it.
+var strict = []string{"ipv4/conf/all/rp_filter", "ipv4/conf/default/rp_filter"}
+
+// writeSettings makes the machine a computer with a loopback interface that has just booted.
 func writeSettings() error {
 	for name, value := range feigned() {
 		if err := feign(name, value); err != nil {
 			return fmt.Errorf("feign %s: %w", name, err)
 		}
 	}
-	for _, name := range []string{"ipv4/ip_forward", "ipv6/conf/all/forwarding"} {
+	for _, name := range strict {
 		if err := os.WriteFile(filepath.Join("/proc/sys/net", name), []byte("1"), 0o644); err != nil {
-			return fmt.Errorf("forward packets: %w", err)
+			return fmt.Errorf("be strict about where packets come from: %w", err)
 		}
 	}
 	loopback, err := netlink.LinkByName("lo")

@@ -1,0 +1,145 @@
+package agent
+
+import (
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/nftables"
+	"github.com/google/nftables/binaryutil"
+	"github.com/google/nftables/expr"
+
+	"github.com/weftnet/weft/internal/netnstest"
+	"github.com/weftnet/weft/test/node"
+	"github.com/weftnet/weft/test/programs"
+)
+
+const webPort = 8080
+
+// hello serves connections in a pod: it tells who asks from where.
+func (l *lab) hello(p *node.Pod) {
+	l.Helper()
+	netnstest.Do(l, p.Netns, func() {
+		listener, err := net.ListenTCP("tcp4", &net.TCPAddr{Port: webPort})
+		if err != nil {
+			l.Fatal(err)
+		}
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			for {
+				c, err := listener.AcceptTCP()
+				if err != nil {
+					return // it was closed
+				}
+				_, _ = io.WriteString(c, c.RemoteAddr().(*net.TCPAddr).IP.String()) // who went away does not want to know
+				_ = c.Close()
+			}
+		}()
+		l.Cleanup(func() { _ = listener.Close(); <-done })
+	})
+}
+
+// asks is what a pod hears at an address.
+func (l *lab) asks(p *node.Pod, at netip.Addr) (heard string) {
+	l.Helper()
+	netnstest.Do(l, p.Netns, func() {
+		dialer := net.Dialer{Timeout: 20 * time.Second}
+		c, err := dialer.DialContext(l.Context(), "tcp4", netip.AddrPortFrom(at, webPort).String())
+		if err != nil {
+			l.Errorf("%s asks %s: %v", p.Name, at, err)
+			return
+		}
+		defer c.Close()
+		text, err := io.ReadAll(c)
+		if err != nil {
+			l.Errorf("%s asks %s: %v", p.Name, at, err)
+		}
+		heard = string(text)
+	})
+	return heard
+}
+
+// redirect leads from a service to a pod, as kube-proxy does on the node.
+func (l *lab) redirect(service, to netip.Addr) {
+	l.Helper()
+	c, err := nftables.New()
+	if err != nil {
+		l.Fatal(err)
+	}
+	table := c.AddTable(&nftables.Table{Family: nftables.TableFamilyIPv4, Name: "proxy"})
+	chain := c.AddChain(&nftables.Chain{
+		Name: "prerouting", Table: table, Type: nftables.ChainTypeNAT, Hooknum: nftables.ChainHookPrerouting, Priority: nftables.ChainPriorityNATDest,
+	})
+	c.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: []expr.Any{
+		&expr.Payload{Base: expr.PayloadBaseNetworkHeader, Offset: 16, Len: 4, DestRegister: 1},
+		&expr.Cmp{Register: 1, Data: service.AsSlice()},
+		&expr.Immediate{Register: 1, Data: to.AsSlice()},
+		&expr.Immediate{Register: 2, Data: binaryutil.BigEndian.PutUint16(webPort)},
+		&expr.NAT{Type: expr.NATTypeDestNAT, Family: 2, RegAddrMin: 1, RegProtoMin: 2, Specified: true},
+	}})
+	if err := c.Flush(); err != nil {
+		l.Fatal(err)
+	}
+}
+
+func tables(t *testing.T) (names []string) {
+	t.Helper()
+	c, err := nftables.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, err := c.ListTables()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, table := range all {
+		names = append(names, table.Name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// A pod reaches a Service whose only pod it is itself, and one of another pod beside it, while nothing of the redirecting
+// is Weft's. Once it is uninstalled, the agent leaves nothing of its own behind.
+func TestAPodReachesServicesOfItselfAndOfOthers(t *testing.T) {
+	l := newLab(t, programs.Build(t))
+	one, other := l.pod("one"), l.pod("other")
+	address := l.addresses(l.cni("ADD", one, nil))[0]
+	l.cni("ADD", other, nil)
+	l.hello(one)
+	service := netip.MustParseAddr("10.96.0.1")
+	l.redirect(service, address)
+	seen := l.asks(one, service)
+	if own := l.asks(one, address); seen == "" || seen == own {
+		t.Errorf("by its service the pod sees itself as %q, by its address as %q", seen, own)
+	}
+	if got := l.asks(other, service); got != seen {
+		t.Errorf("another pod is seen as %q, want the node's %q", got, seen)
+	}
+
+	if err := l.StopAgent(); err != nil {
+		t.Fatal(err)
+	}
+	if got := tables(t); !slices.Equal(got, []string{"proxy", "weft"}) {
+		t.Errorf("between two agents there are the tables %v", got)
+	}
+	l.start()
+	for _, p := range []*node.Pod{one, other} {
+		l.cni("DEL", p, nil)
+	}
+	if err := os.WriteFile(filepath.Join(filepath.Dir(l.Socket()), uninstalled), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.StopAgent(); err != nil {
+		t.Fatal(err)
+	}
+	if got := tables(t); !slices.Equal(got, []string{"proxy"}) {
+		t.Errorf("once it is uninstalled there are the tables %v", got)
+	}
+}
