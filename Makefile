@@ -49,7 +49,7 @@ test: peers ## run all tests (PACKAGES=./... chooses; WEFT_REQUIRE=root,netns,dp
 	@$(if $(RACE),,echo "test: the race detector is left out, because there is no C compiler";) $(GO) test $(RACE) -count=1 -timeout 20m $(PACKAGES)
 	@$(if $(and $(RACE),$(filter ./... ./vswitch/%,$(PACKAGES))),$(GO) test -count=1 -run TestLyingClients ./vswitch/forward) # cuts memory, which the detector cannot stand
 
-e2e: build ## run pods on a real Kubernetes cluster that the run makes and removes (root; the first time builds it, some minutes)
+e2e: build examples ## run pods on a real Kubernetes cluster that the run makes and removes (root; the first time builds it, some minutes)
 	@$(GO) run -C test/e2e ./prepare
 	@$(GO) test -C test/e2e -count=1 -timeout 25m -v ./...
 

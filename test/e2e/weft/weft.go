@@ -22,8 +22,8 @@ const (
 	manifests = "../../k8s/manifests"
 )
 
-// theImage is what the manifests call it.
-const theImage = "localhost/weft:v0.1.0-dev"
+// Image is what the manifests call it.
+const Image = "localhost/weft:v0.1.0-dev"
 
 // Weft is this repository's.
 type Weft struct{}
@@ -31,20 +31,20 @@ type Weft struct{}
 // Name is what reports call it.
 func (Weft) Name() string { return "weft" }
 
-// Images are the one of all containers.
+// Images are the one of all containers, and of an example of a program in a pod.
 func (Weft) Images(context.Context) ([]image.Image, error) {
 	files := map[string]string{}
-	for _, name := range []string{"weft-agent", "weft-cni", "weft-vswitch", "weftctl"} {
+	for _, name := range []string{"weft-agent", "weft-cni", "weft-vswitch", "weftctl", "icmpresponder"} {
 		path, err := filepath.Abs(filepath.Join(programs, name))
 		if err != nil {
 			return nil, err
 		}
 		if _, err := os.Stat(path); err != nil {
-			return nil, fmt.Errorf("find the programs: %w: run make build", err)
+			return nil, fmt.Errorf("find the programs: %w: run make build examples", err)
 		}
 		files["/usr/local/bin/"+name] = path
 	}
-	return []image.Image{{Name: theImage, Files: files}}, nil
+	return []image.Image{{Name: Image, Files: files}}, nil
 }
 
 // Install applies the types of objects, the rights, and the DaemonSets.

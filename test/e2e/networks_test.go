@@ -1,0 +1,183 @@
+package e2e_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/weftnet/weft/test/e2e/cluster"
+	"github.com/weftnet/weft/test/e2e/weft"
+)
+
+// needWeft skips a test of what only Weft does.
+func needWeft(t *testing.T) {
+	t.Helper()
+	if need(t).CNI().Name() != "weft" {
+		t.Skip("only Weft does this: set " + cniVariable + "=weft")
+	}
+}
+
+// twoNetworks are one of each type; a pod gets an interface on each.
+const twoNetworks = `
+apiVersion: contivpp.io/v1
+kind: CustomNetwork
+metadata: {name: e2e-blue}
+spec: {type: L2, cidrs: [10.51.0.0/22, "fd00:51::/112"], vni: 5001}
+---
+apiVersion: contivpp.io/v1
+kind: CustomNetwork
+metadata: {name: e2e-red}
+spec: {type: L3, cidrs: [10.52.0.0/22, "fd00:52::/112"], vni: 5002}
+`
+
+// withNetworks makes the networks for a test.
+func (s *space) withNetworks() {
+	s.t.Helper()
+	_, err := s.c.Kubectl(s.t.Context(), []byte(twoNetworks), "apply", "-f", "-")
+	s.must(err)
+	s.t.Cleanup(func() {
+		_, err := s.c.Kubectl(context.Background(), []byte(twoNetworks), "delete", "-f", "-")
+		s.must(err)
+	})
+}
+
+// createWith makes a pod with an annotation for more interfaces.
+func (s *space) createWith(name, node, interfaces string, change func(*corev1.PodSpec)) {
+	s.t.Helper()
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: name, Labels: map[string]string{"app": name}, Annotations: map[string]string{"contivpp.io/custom-if": interfaces},
+		},
+		Spec: podSpec(node),
+	}
+	if change != nil {
+		change(&pod.Spec)
+	}
+	_, err := s.c.Client.CoreV1().Pods(s.name).Create(s.t.Context(), pod, metav1.CreateOptions{})
+	s.must(err)
+}
+
+// on are the addresses that a pod has on an interface, IPv4 first.
+func (s *space) on(pod *corev1.Pod, link string) (addresses []netip.Addr) {
+	s.t.Helper()
+	for line := range strings.Lines(s.exec(pod, "links")) {
+		words := strings.Fields(line)
+		if len(words) < 5 || words[0] != link {
+			continue
+		}
+		if p, err := netip.ParsePrefix(words[len(words)-1]); err == nil && !p.Addr().IsLinkLocalUnicast() {
+			addresses = append(addresses, p.Addr())
+		}
+	}
+	slices.SortFunc(addresses, netip.Addr.Compare)
+	if len(addresses) != 2 {
+		s.t.Fatalf("%s has %v on %s, not one address of each family", pod.Name, addresses, link)
+	}
+	return addresses
+}
+
+// Twenty pods on two nodes, each with a tap on the network of all pods, one on an L2 network and a veth on an L3 network:
+// right after they are ready each reaches the next, which is on the other node, on all of them.
+func TestPodsReachEachOtherOnEveryNetwork(t *testing.T) {
+	const pods, pings = 20, "100"
+	needWeft(t)
+	s := newSpace(t)
+	s.withNetworks()
+	name := func(i int) string { return fmt.Sprintf("p%02d", i%pods) }
+	for i := range pods {
+		s.createWith(name(i), s.c.Nodes[i%2].Name, "more/tap, blue/tap/e2e-blue, red/veth/e2e-red", nil)
+	}
+	for i := range pods {
+		from, to := s.ready(name(i)), s.ready(name(i+1))
+		targets := s.addresses(to)
+		for _, link := range []string{"more", "blue", "red"} {
+			targets = append(targets, s.on(to, link)...)
+		}
+		for _, target := range targets {
+			s.exec(from, "ping", target.String(), pings)
+		}
+	}
+}
+
+// A pod's memif is reached from the other node, and counted by kubelet.
+func TestAMemifIsReachedFromTheOtherNode(t *testing.T) {
+	needWeft(t)
+	s := newSpace(t)
+	s.withNetworks()
+	const kind = corev1.ResourceName("contivpp.io/memif")
+	node, err := s.c.Client.CoreV1().Nodes().Get(t.Context(), "n1", metav1.GetOptions{})
+	s.must(err)
+	if n := node.Status.Capacity[kind]; n.Value() != 100 {
+		t.Errorf("n1 has %s of %s, not 100", n.String(), kind)
+	}
+	s.createWith("responder", "n1", "m1/memif/e2e-blue", func(spec *corev1.PodSpec) {
+		spec.Containers[0].Name, spec.Containers[0].Image = "responder", weft.Image
+		spec.Containers[0].Command, spec.Containers[0].Args = []string{"/usr/local/bin/icmpresponder"}, nil
+		spec.Containers[0].Resources.Limits = corev1.ResourceList{kind: resource.MustParse("1")}
+	})
+	s.createWith("client", "n2", "blue/tap/e2e-blue", nil)
+	s.ready("responder")
+	client := s.ready("client")
+	for _, address := range s.memif("n1", "m1") {
+		s.must(cluster.Eventually(t.Context(), "client reaches "+address.String(), func(ctx context.Context) error {
+			_, err := s.c.Exec(ctx, client, "ping", address.String(), "100")
+			return err
+		}))
+	}
+	s.createWith("greedy", "n1", "m1/memif/e2e-blue", func(spec *corev1.PodSpec) {
+		spec.Containers[0].Resources.Limits = corev1.ResourceList{kind: resource.MustParse("100")}
+	})
+	s.must(cluster.Eventually(t.Context(), "a pod that wants more than is left is not scheduled", func(ctx context.Context) error {
+		if said := s.lastEvent(ctx, "greedy"); !strings.Contains(said, "Insufficient "+string(kind)) {
+			return errors.New(said)
+		}
+		return nil
+	}))
+}
+
+// memif are the addresses of a memif, as the program in the pod finds them.
+func (s *space) memif(node, name string) (addresses []netip.Addr) {
+	s.t.Helper()
+	s.must(s.c.Node(node).Do(func() error {
+		files, err := filepath.Glob("/run/weft/memif/*/interfaces.json")
+		if err != nil || len(files) != 1 {
+			return errors.Join(err, fmt.Errorf("files of memifs: %v", files))
+		}
+		raw, err := os.ReadFile(files[0])
+		if err != nil {
+			return err
+		}
+		var said struct {
+			Interfaces []struct {
+				Name      string         `json:"name"`
+				Addresses []netip.Prefix `json:"addresses"`
+			} `json:"interfaces"`
+		}
+		if err := json.Unmarshal(raw, &said); err != nil {
+			return err
+		}
+		for _, i := range said.Interfaces {
+			for _, p := range i.Addresses {
+				if i.Name == name {
+					addresses = append(addresses, p.Addr())
+				}
+			}
+		}
+		return nil
+	}))
+	if len(addresses) != 2 {
+		s.t.Fatalf("%s has the addresses %v, not one of each family", name, addresses)
+	}
+	return addresses
+}

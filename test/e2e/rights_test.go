@@ -1,0 +1,78 @@
+package e2e_test
+
+import (
+	"testing"
+
+	authv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+)
+
+// agentOf is a client with the rights of a node's agent: with a token as kubelet asks for in the name of its pod.
+func (s *space) agentOf(node string) dynamic.Interface {
+	s.t.Helper()
+	pods, err := s.c.Client.CoreV1().Pods("weft-system").List(s.t.Context(), metav1.ListOptions{
+		LabelSelector: "app.kubernetes.io/component=agent", FieldSelector: "spec.nodeName=" + node,
+	})
+	s.must(err)
+	if len(pods.Items) != 1 {
+		s.t.Fatalf("%d agents on %s", len(pods.Items), node)
+	}
+	agent := pods.Items[0]
+	request := &authv1.TokenRequest{Spec: authv1.TokenRequestSpec{
+		BoundObjectRef: &authv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: agent.Name, UID: agent.UID},
+	}}
+	token, err := s.c.Client.CoreV1().ServiceAccounts("weft-system").CreateToken(s.t.Context(), "weft-agent", request, metav1.CreateOptions{})
+	s.must(err)
+	access := rest.AnonymousClientConfig(s.c.Access)
+	access.BearerToken = token.Status.Token
+	client, err := dynamic.NewForConfig(access)
+	s.must(err)
+	return client
+}
+
+// What an agent may, it may for its own node only: the API server refuses all else, whatever the agent tries.
+func TestAnAgentWritesNothingOfAnotherNode(t *testing.T) {
+	needWeft(t)
+	s := newSpace(t)
+	agent := s.agentOf("n1")
+	ours := schema.GroupVersion{Group: "contivpp.io", Version: "v1"}
+	nodes, blocks := agent.Resource(ours.WithResource("nodenetworks")), agent.Resource(ours.WithResource("ipblocks"))
+	for node, allowed := range map[string]bool{"n1": true, "n2": false} {
+		there, err := nodes.Get(t.Context(), node, metav1.GetOptions{})
+		s.must(err)
+		_, err = nodes.Update(t.Context(), there, metav1.UpdateOptions{DryRun: []string{metav1.DryRunAll}})
+		s.judge("update the NodeNetwork of "+node, err, allowed)
+		_, err = nodes.UpdateStatus(t.Context(), there, metav1.UpdateOptions{DryRun: []string{metav1.DryRunAll}})
+		s.judge("update its status", err, allowed)
+		s.judge("delete it", nodes.Delete(t.Context(), node, metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}}), allowed)
+
+		block := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"cidr": "10.99.0.0/26", "network": "e2e", "node": node}}}
+		block.SetGroupVersionKind(ours.WithKind("IPBlock"))
+		block.SetName("e2e.10.99.0.0-26")
+		owner, err := s.c.Client.CoreV1().Nodes().Get(t.Context(), node, metav1.GetOptions{})
+		s.must(err)
+		block.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: node, UID: owner.UID}})
+		_, err = blocks.Create(t.Context(), block, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		s.judge("claim a block for "+node, err, allowed)
+	}
+	for _, kind := range []string{"customnetworks", "ippools", "weftconfigs"} {
+		err := agent.Resource(ours.WithResource(kind)).DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{})
+		s.judge("delete all "+kind, err, false)
+	}
+	_, err := agent.Resource(corev1.SchemeGroupVersion.WithResource("secrets")).List(t.Context(), metav1.ListOptions{})
+	s.judge("read secrets", err, false)
+}
+
+// judge fails the test unless the API server judged an attempt as it should.
+func (s *space) judge(attempt string, err error, allowed bool) {
+	s.t.Helper()
+	if allowed && err != nil || !allowed && !apierrors.IsForbidden(err) && !apierrors.IsInvalid(err) {
+		s.t.Errorf("%s (allowed: %t): %v", attempt, allowed, err)
+	}
+}
