@@ -54,7 +54,7 @@ func addVethPod(t *testing.T, conn govpp.Connection, n int, flags af_packet.AfPa
 	}
 	p.index = reply.SwIfIndex
 	gateways(t, conn, p)
-	netnstest.Do(t, p.netns, func() { p.configure(t) })
+	netnstest.Do(t, p.netns, func() { p.onLink(t, 2) })
 	return p
 }
 

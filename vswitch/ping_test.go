@@ -52,37 +52,12 @@ func addPod(t testing.TB, conn api.Connection, n int, flags tapv2.TapFlags) pod 
 			t.Fatal("add address:", err)
 		}
 	}
-	netnstest.Do(t, p.netns, func() { p.configure(t) })
+	netnstest.Do(t, p.netns, func() { p.onLink(t, 2) })
 	return p
 }
 
 func (p pod) prefix4(host int) string { return fmt.Sprintf("10.0.%d.%d/24", p.n, host) }
 func (p pod) prefix6(host int) string { return fmt.Sprintf("fd00:%d::%d/64", p.n, host) }
-
-// configure gives the kernel's side its addresses and default routes.
-func (p pod) configure(t testing.TB) {
-	t.Helper()
-	link, err := netlink.LinkByName("eth0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, own := range []string{p.prefix4(2), p.prefix6(2)} {
-		a, err := netlink.ParseAddr(own)
-		if err != nil {
-			t.Fatal(err)
-		}
-		a.Flags = 0x02 // IFA_F_NODAD: usable at once
-		if err := netlink.AddrAdd(link, a); err != nil {
-			t.Fatal("add", own, err)
-		}
-	}
-	for _, gateway := range []string{p.prefix4(1), p.prefix6(1)} {
-		via := netip.MustParsePrefix(gateway).Addr()
-		if err := netlink.RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Gw: via.AsSlice()}); err != nil {
-			t.Fatal("route via", gateway, err)
-		}
-	}
-}
 
 func addressWithPrefix(t testing.TB, s string) ip_types.AddressWithPrefix {
 	t.Helper()

@@ -12,7 +12,6 @@ import (
 
 	"github.com/weftnet/weft/dataplane/linux"
 	"github.com/weftnet/weft/internal/netnstest"
-	"github.com/weftnet/weft/kvscheduler"
 	"github.com/weftnet/weft/wire"
 )
 
@@ -192,19 +191,7 @@ func TestPodOnAVethInABridgeDomainComesBackAfterTheDataplaneDied(t *testing.T) {
 	l.quiet()
 	mustReach(t, a, "10.7.0.2")
 
-	d.kill(t)
-	d.start()
-	select {
-	case <-connected:
-	case <-time.After(time.Minute):
-		t.Fatal("not connected again")
-	}
-	l.s.Lost(l.kinds.All()...)
-	if _, err := l.s.Resync(t.Context(), kvscheduler.ResyncOpt{}); err != nil {
-		t.Fatal(err)
-	}
-	l.wait(pods)
-	l.quiet()
+	l.revive(d, connected, pods)
 	mustReach(t, a, "10.7.0.2")
 
 	netnstest.Remove(t, a) // the runtime's DEL may come after the namespace has gone

@@ -256,17 +256,7 @@ func TestMemifsComeBackAfterTheDataplaneDied(t *testing.T) {
 	all := append(l.allocation("a", 5), memifOn("m1", "a", 1), memifOn("m2", "a", 2),
 		object{wire.FileKey(socket), wire.File{Type: wire.Socket, Mode: 0o660, On: wire.InterfaceKey("m1")}})
 	l.mustCommit(all...)
-	l.ruins.kill(t)
-	l.ruins.start()
-	select {
-	case <-l.connected:
-	case <-time.After(time.Minute):
-		t.Fatal("not connected again")
-	}
-	l.s.Lost(l.kinds.All()...)
-	l.resync()
-	l.wait(all)
-	l.quiet()
+	l.revive(l.ruins, l.connected, all)
 	l.mustHave("m1 5/1 m2 5/2", "5 a")
 	if err := l.connect("a", memif.ClientConfig{ID: 2, Secret: "open sesame"}); err != nil {
 		t.Error(err)

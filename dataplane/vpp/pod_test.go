@@ -114,6 +114,22 @@ func newWholeLab(t *testing.T, socket string, connected func(string)) *lab {
 	return l
 }
 
+// revive kills the dataplane and starts it again; the objects come back.
+func (l *lab) revive(d *ruins, connected <-chan string, objects []object) {
+	l.Helper()
+	d.kill(l.T)
+	d.start()
+	select {
+	case <-connected:
+	case <-time.After(time.Minute):
+		l.Fatal("not connected again")
+	}
+	l.s.Lost(l.kinds.All()...)
+	l.resync()
+	l.wait(objects)
+	l.quiet()
+}
+
 // wait waits until the objects are as they should be.
 func (l *lab) wait(objects []object) {
 	l.Helper()
@@ -142,19 +158,7 @@ func TestPodComesBackAfterTheDataplaneDied(t *testing.T) {
 	l.mustCommit(pod...)
 	l.quiet()
 
-	d.kill(t)
-	d.start()
-	select {
-	case <-connected:
-	case <-time.After(time.Minute):
-		t.Fatal("not connected again")
-	}
-	l.s.Lost(l.kinds.All()...)
-	if _, err := l.s.Resync(t.Context(), kvscheduler.ResyncOpt{}); err != nil {
-		t.Fatal(err)
-	}
-	l.wait(pod)
-	l.quiet()
+	l.revive(d, connected, pod)
 
 	netnstest.Remove(t, path) // the runtime's DEL may come after the namespace has gone
 	for i := range pod {
