@@ -143,7 +143,7 @@ func (a *Agent) keepView(ctx context.Context, view, before k8s.View) {
 	}
 	for _, f := range view.Faults {
 		if !slices.Contains(before.Faults, f) {
-			a.log.Warn("object of the cluster cannot be used", "kind", f.Kind, "name", f.Name, "reason", f.Why)
+			a.log.Warn("object of the cluster is not as it should be", "kind", f.Kind, "name", f.Name, "reason", f.Why)
 		}
 	}
 }

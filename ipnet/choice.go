@@ -71,7 +71,7 @@ func (n *Network) usable(ev *pod.AddPod, from string, a netip.Addr) error {
 	case p == nil:
 		return nil
 	case p.Disabled:
-		return pod.Errorf(pod.CodeUnknownNetwork, "%s: %s: pool %s is disabled", ev, from, p.Name)
+		return pod.Errorf(pod.CodeUnknownNetwork, "%s: %s: pool %s is disabled, or not for this node", ev, from, p.Name)
 	case !p.Admits(ev.ID.Namespace):
 		return pod.Errorf(pod.CodeUnknownNetwork, "%s: %s: pool %s is not for namespace %q", ev, from, p.Name, ev.ID.Namespace)
 	}

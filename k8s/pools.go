@@ -23,6 +23,9 @@ func (c *Cluster) ipPools(v *View) {
 				err = fmt.Errorf("%s overlaps %s of the older pool %s", p.Prefix, older.Prefix, older.Name)
 			}
 		}
+		if err == nil {
+			err = c.outside(v, p)
+		}
 		if err != nil {
 			p.Why = err.Error()
 			v.Faults = append(v.Faults, Fault{"IPPool", o.Name, p.Why})
@@ -31,6 +34,30 @@ func (c *Cluster) ipPools(v *View) {
 			v.Pools = append(v.Pools, p)
 		}
 	}
+}
+
+// outside refuses a pool that is not within the cluster's ranges, or only says so, as the WeftConfig demands.
+func (c *Cluster) outside(v *View, p Pool) error {
+	config, exists := c.configs.one(v1.WeftConfigName)
+	if !exists {
+		return nil
+	}
+	spec, judged := config.Spec.Addresses, false
+	for _, r := range prefixes(spec.ClusterCIDRs) {
+		if r.Bits() <= p.Prefix.Bits() && r.Contains(p.Prefix.Addr()) {
+			return nil
+		}
+		judged = judged || r.Addr().Is4() == p.Prefix.Addr().Is4()
+	}
+	if !judged {
+		return nil
+	}
+	err := fmt.Errorf("%s is not within the cluster's ranges %v", p.Prefix, spec.ClusterCIDRs)
+	if spec.OutsideClusterCIDRs == v1.OutsideRefuse {
+		return err
+	}
+	v.Faults = append(v.Faults, Fault{"IPPool", p.Name, err.Error() + "; it is used all the same"})
+	return nil
 }
 
 // pool is an IPPool in the words of the node.

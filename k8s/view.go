@@ -28,7 +28,7 @@ type View struct {
 	Generations    map[string]int64      `json:"generations,omitempty"`    // of Networks, by name
 	BlockSizes     map[string]BlockSizes `json:"blockSizes,omitempty"`     // of Networks, by name
 
-	// Faults are the objects that cannot be used as they are, and why.
+	// Faults are the objects that are not as they should be, and why. Most of them are not used.
 	Faults []Fault `json:"faults,omitempty"`
 }
 
@@ -85,7 +85,7 @@ type Definition struct {
 	Config string `json:"config,omitempty"` // JSON of CNI
 }
 
-// Fault is an object that cannot be used.
+// Fault is an object that is not as it should be.
 type Fault struct {
 	Kind string `json:"kind"`
 	Name string `json:"name"`

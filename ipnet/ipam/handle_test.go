@@ -35,7 +35,7 @@ func (a *Allocator) Faults() []string {
 	return faults
 }
 
-// rows: IPM-14
+// rows: IPM-12, IPM-14
 func TestAReleaseLooksAtTheBlocksOfItsHolderOnly(t *testing.T) {
 	now := time.Unix(1_700_000_000, 0)
 	a, err := New(Config{Now: func() time.Time { return now }, Pools: []Pool{

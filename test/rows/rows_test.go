@@ -27,6 +27,7 @@ var owed = map[string]string{
 		CAL-09 CAL-14 CAL-15 CAL-18 CAL-19 CAL-20 CAL-21 CAL-22 CAL-25 CAL-29
 		IPM-01 IPM-02 IPM-06 IPM-09
 		MEM-01 MEM-02 MEM-16 MEM-26 MEM-28`,
+	"Kubernetes":       `IPM-07 IPM-08 IPM-10 IPM-11 IPM-12 IPM-13 IPM-14 IPM-15 IPM-16 IPM-17 IPM-18`,
 	"memif to the pod": `MEM-03 MEM-04 MEM-05 MEM-22 MEM-23 MEM-24 MEM-25 MEM-27`,
 }
 
@@ -37,7 +38,6 @@ var partly = map[string]string{
 	"AWS-36": "the agent checks and prints what it was told (check-config), but an agent that runs does not tell it",
 	"CIL-11": "there is nothing upstream to write to before the API server is; the dataplane is not pruned before all is known",
 	"IPM-06": "dhcp runs on a link that exists, and IPAM plugins are asked before there is one",
-	"IPM-09": "pools are chosen by names of nodes and namespaces, not by labels, which come with the API server's nodes",
 	"MEM-19": "each record has the time of each handler; histograms come with metrics",
 }
 

@@ -73,11 +73,35 @@ type AddressesSpec struct {
 	// +kubebuilder:validation:Maximum=4096
 	MaxBlocks *int32 `json:"maxBlocks,omitempty"`
 
+	// The cluster's ranges of pods' addresses, as kube-proxy and the network around the nodes know them. IPPools should be
+	// parts of them: to others, pods outside are strangers. A family without a range is not judged.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=16
+	ClusterCIDRs []CIDR `json:"clusterCIDRs,omitempty"`
+
+	// What becomes of an IPPool that is not within clusterCIDRs. Warn: nodes use it and say so in their logs. Refuse: no
+	// address of it is given any more and no block claimed; pods keep what they have.
+	// +optional
+	// +kubebuilder:default=Warn
+	OutsideClusterCIDRs OutsidePolicy `json:"outsideClusterCIDRs,omitempty"`
+
 	// Whether nodes may borrow single addresses from each other's blocks, from pools without strict affinity, when no
 	// block is left.
 	// +optional
 	Borrowing bool `json:"borrowing,omitempty"`
 }
+
+// OutsidePolicy says what becomes of a pool outside of the cluster's ranges.
+//
+// +kubebuilder:validation:Enum=Warn;Refuse
+type OutsidePolicy string
+
+// The policies.
+const (
+	OutsideWarn   OutsidePolicy = "Warn"
+	OutsideRefuse OutsidePolicy = "Refuse"
+)
 
 // WeftConfigList is a list of switches.
 //
