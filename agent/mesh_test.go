@@ -58,7 +58,6 @@ func leads(t *testing.T, to string) bool {
 	return slices.ContainsFunc(routes, func(r netlink.Route) bool { return r.Dst != nil && r.Dst.String() == prefix.String() })
 }
 
-// rows: CAL-16
 func TestOtherNodesAreReachedAsLongAsTheyAreThere(t *testing.T) {
 	server := k8stest.New(t)
 	l := clusterLabWith(t, server, node.Options{})

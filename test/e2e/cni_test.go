@@ -20,7 +20,7 @@ var cnis = map[string]cluster.CNI{"bridge": peer.Bridge{}, "weft": weft.Weft{}}
 func chosenCNI() (cluster.CNI, error) {
 	name := os.Getenv(cniVariable)
 	if name == "" {
-		name = "bridge"
+		name = "weft"
 	}
 	cni, ok := cnis[name]
 	if !ok {

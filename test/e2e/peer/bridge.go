@@ -4,11 +4,16 @@ package peer
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+
+	"github.com/vishvananda/netlink"
 
 	"github.com/weftnet/weft/test/e2e/cluster"
 	"github.com/weftnet/weft/test/e2e/image"
@@ -50,11 +55,44 @@ func (Bridge) NodeUp(ctx context.Context, n *cluster.Node) error {
 	if err := n.RoutePods(ctx); err != nil {
 		return err
 	}
+	return configure(n, "10-"+network, ranges)
+}
+
+func configure(n *cluster.Node, name string, ranges []netip.Prefix) error {
 	content, err := json.Marshal(conflist(ranges))
 	if err != nil {
 		return fmt.Errorf("write the configuration: %w", err)
 	}
-	return n.Write("/etc/cni/net.d/10-"+network+".conflist", content, 0o600)
+	return n.Write("/etc/cni/net.d/"+name+".conflist", content, 0o600)
+}
+
+// first is the name of a configuration that runtimes take before all others.
+const first = "00-" + network
+
+// Before has the bridge connect the node's new pods in place of the CNI that is there, with addresses of ranges that are
+// not the node's, until Behind is called. Other nodes do not reach them.
+func Before(n *cluster.Node, ranges []netip.Prefix) error {
+	if err := n.InstallPlugins("bridge", "host-local"); err != nil {
+		return err
+	}
+	return configure(n, first, ranges)
+}
+
+// Behind gives the node's new pods back to the CNI that is there. Pods of the bridge have to be gone.
+func Behind(n *cluster.Node) error {
+	return n.Do(func() error {
+		err := os.Remove("/etc/cni/net.d/" + first + ".conflist")
+		if link, missing := netlink.LinkByName("cni0"); missing == nil {
+			err = errors.Join(err, netlink.LinkDel(link))
+		}
+		return err
+	})
+}
+
+// Has reports whether an address is of ranges that Before was given.
+func Has(ranges []netip.Prefix, address string) bool {
+	a, err := netip.ParseAddr(address)
+	return err == nil && slices.ContainsFunc(ranges, func(r netip.Prefix) bool { return r.Contains(a) })
 }
 
 // conflist gives each pod an address from each range and default routes to the bridge.

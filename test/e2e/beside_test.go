@@ -1,0 +1,111 @@
+package e2e_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/weftnet/weft/test/e2e/cluster"
+	"github.com/weftnet/weft/test/e2e/peer"
+)
+
+const (
+	rounds       = 3  // of one CNI and then the other, so that what else the machine does meets both
+	roundSamples = 8  // pods one after the other, in each round
+	roundCrowd   = 16 // pods at once, in each round
+)
+
+// besideRange is a node's range for the pods of the bridge.
+func besideRange(i int) []netip.Prefix {
+	return []netip.Prefix{netip.MustParsePrefix(fmt.Sprintf("10.98.%d.0/24", i)), netip.MustParsePrefix(fmt.Sprintf("fd00:98:%d::/64", i))}
+}
+
+// starts are what one CNI took.
+type starts struct {
+	single []time.Duration // each from the request for a pod to its readiness
+	crowds time.Duration   // all of them
+}
+
+// TestPodsStartBesideABridge compares the starts of pods with those of the plugins bridge and host-local on the same nodes.
+// It prints ratios; on a machine that others use, too, they judge nothing.
+func TestPodsStartBesideABridge(t *testing.T) {
+	needWeft(t)
+	s := newSpace(t)
+	s.deploy("crowd")
+	var ours, theirs starts
+	t.Cleanup(func() {
+		for _, n := range s.c.Nodes {
+			_ = peer.Behind(n) // where a round ended early; else it is gone
+		}
+	})
+	for r := range rounds {
+		s.measure(fmt.Sprintf("weft-%d", r), &ours)
+		for i, n := range s.c.Nodes {
+			s.must(peer.Before(n, besideRange(i)))
+		}
+		s.awaitCNI(r, true)
+		s.measure(fmt.Sprintf("bridge-%d", r), &theirs)
+		for _, n := range s.c.Nodes {
+			s.must(peer.Behind(n))
+		}
+		s.awaitCNI(r, false)
+	}
+	for _, both := range [][]time.Duration{ours.single, theirs.single} {
+		slices.Sort(both)
+	}
+	p50, p99 := len(ours.single)/2, len(ours.single)*99/100
+	t.Logf("a pod is ready after p50 %s, p99 %s; with bridge p50 %s, p99 %s: ratio %.2f, %.2f (aim at 1.1 at most)",
+		round(ours.single[p50]), round(ours.single[p99]), round(theirs.single[p50]), round(theirs.single[p99]),
+		ratio(ours.single[p50], theirs.single[p50]), ratio(ours.single[p99], theirs.single[p99]))
+	t.Logf("%d pods at once: %.1f a second; with bridge %.1f a second: ratio of times %.2f",
+		roundCrowd, rounds*roundCrowd/ours.crowds.Seconds(), rounds*roundCrowd/theirs.crowds.Seconds(), ratio(ours.crowds, theirs.crowds))
+}
+
+func ratio(a, b time.Duration) float64 { return a.Seconds() / b.Seconds() }
+
+// measure starts pods one after the other, then many at once, and removes them.
+func (s *space) measure(name string, into *starts) {
+	s.t.Helper()
+	for i := range roundSamples {
+		pod := fmt.Sprintf("%s-%d", name, i)
+		into.single = append(into.single, s.timeToReady(pod, s.c.Nodes[i%len(s.c.Nodes)].Name))
+		s.remove(pod)
+	}
+	s.must(s.awaitNoPods(s.t.Context()))
+	started := time.Now()
+	s.scale("crowd", roundCrowd)
+	s.awaitReady(roundCrowd)
+	into.crowds += time.Since(started)
+	s.scale("crowd", 0)
+	s.must(s.awaitNoPods(s.t.Context()))
+}
+
+// awaitCNI waits until the runtimes of all nodes took notice of who connects their pods.
+func (s *space) awaitCNI(round int, bridge bool) {
+	s.t.Helper()
+	for i, n := range s.c.Nodes {
+		tries := 0
+		s.must(cluster.Eventually(s.t.Context(), "pods of "+n.Name+" are the bridge's: "+fmt.Sprint(bridge), func(context.Context) error {
+			tries++
+			name := fmt.Sprintf("whose-%d-%t-%d-%d", round, bridge, i, tries)
+			pod := s.run(name, n.Name)
+			s.remove(name)
+			if peer.Has(besideRange(i), pod.Status.PodIP) != bridge {
+				return errors.New("not yet")
+			}
+			return nil
+		}))
+	}
+	s.must(s.awaitNoPods(s.t.Context()))
+}
+
+func (s *space) remove(pod string) {
+	s.t.Helper()
+	s.must(s.c.Client.CoreV1().Pods(s.name).Delete(s.t.Context(), pod, metav1.DeleteOptions{}))
+}
