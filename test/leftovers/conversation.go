@@ -10,7 +10,7 @@ import (
 )
 
 // goodbye is how long the other side of a connection may take to close its end.
-const goodbye = 2 * time.Second
+const goodbye = 20 * time.Second
 
 // converse does what needs a connection to the socket at path, and waits until the other side has closed its end too: it
 // must not be taken for something that is there when the next look counts descriptors.

@@ -100,7 +100,7 @@ const interval = 50 * time.Millisecond
 // Settle takes snapshots until one is like before or patience is over, and gives the last: the kernel and closing
 // connections need a moment.
 func Settle(ctx context.Context, p Places, before Snapshot, patience time.Duration) (Snapshot, error) {
-	return takeUntil(ctx, p, patience, func(s Snapshot) bool { return len(s.Since(before)) == 0 })
+	return Until(ctx, p, patience, func(s Snapshot) bool { return len(s.Since(before)) == 0 })
 }
 
 // alike is how many looks in a row must show the same.
@@ -112,7 +112,7 @@ func Steady(ctx context.Context, p Places, patience time.Duration) (Snapshot, er
 	var last Snapshot
 	var restless []string
 	same := 0
-	s, err := takeUntil(ctx, p, patience, func(s Snapshot) bool {
+	s, err := Until(ctx, p, patience, func(s Snapshot) bool {
 		restless = append(s.unfinished, s.Since(last)...)
 		last = s
 		if same++; len(restless) > 0 {
@@ -126,7 +126,8 @@ func Steady(ctx context.Context, p Places, patience time.Duration) (Snapshot, er
 	return s, err
 }
 
-func takeUntil(ctx context.Context, p Places, patience time.Duration, enough func(Snapshot) bool) (Snapshot, error) {
+// Until takes snapshots until one is enough or patience is over, and gives the last.
+func Until(ctx context.Context, p Places, patience time.Duration, enough func(Snapshot) bool) (Snapshot, error) {
 	over := time.NewTimer(patience)
 	defer over.Stop()
 	tick := time.NewTicker(interval)
