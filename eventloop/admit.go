@@ -166,6 +166,7 @@ func (l *Loop) refuse(r *request, err error) (*Record, error) {
 		rec.CancelledBy = c.by
 	}
 	l.history.add(rec, false)
+	l.cfg.OnRecord(rec)
 	l.queue.nudge() // the loop makes the record durable when it is idle
 	r.done <- answer{&rec, wrapped}
 	return &rec, wrapped

@@ -95,6 +95,10 @@ type Config struct {
 	HistoryBytes   int           // of the records as JSON; default 8 MiB
 	Healing        Healing
 
+	// OnRecord is told of each event that ended, before its caller is, also of those that never ran. It must neither wait nor
+	// change or keep what the record refers to.
+	OnRecord func(Record)
+
 	Verify   bool           // rebuild and compare everything after each event
 	OnVerify func([]string) // told what verification found, when it found something
 }
@@ -105,6 +109,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.Now == nil {
 		c.Now = time.Now
+	}
+	if c.OnRecord == nil {
+		c.OnRecord = func(Record) {}
 	}
 	orDefault(&c.QueueMax, 4096)
 	orDefault(&c.UndoTimeout, 10*time.Second)

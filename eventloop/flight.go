@@ -117,6 +117,7 @@ func (f *flight) snapshot(now time.Time) Record {
 func (l *Loop) publish(f *flight) {
 	l.history.add(f.rec, f.saved && f.rec.Err == "" && len(f.rec.Verify) == 0)
 	l.status.handled()
+	l.cfg.OnRecord(f.rec)
 	l.queue.finish()
 	rec := f.rec.clone()
 	f.done <- answer{&rec, f.answerErr()}

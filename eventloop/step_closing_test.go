@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -35,6 +36,27 @@ func TestStep11ClosesTheRecordWithAllTimes(t *testing.T) {
 		}
 		if rec.Handlers[0].Took != 0 || rec.Handlers[1].Took != 2*time.Second {
 			t.Errorf("handlers %+v", rec.Handlers)
+		}
+	})
+}
+
+func TestEachEventThatEndedIsToldOf(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var told []string
+		w := ready(t, func(c *eventloop.Config) {
+			c.OnRecord = func(r eventloop.Record) { told = append(told, fmt.Sprintf("%s %v", r.Type, !r.Started.IsZero())) }
+		})
+		w.must(t, &addPod{pod: "p", sandbox: "a"})
+		if _, err := w.Do(t.Context(), nil); err == nil {
+			t.Error("no event is handled")
+		}
+		w.failIn["second"] = errBoom
+		if _, err := w.Do(t.Context(), &addPod{pod: "q", sandbox: "b"}); err == nil {
+			t.Error("an event that fails has no error")
+		}
+		want := []string{"eventloop.Resynchronize true", "eventloop_test.addPod true", " false", "eventloop_test.addPod true"}
+		if !slices.Equal(told, want) {
+			t.Errorf("told of %q, want %q", told, want)
 		}
 	})
 }
