@@ -107,8 +107,8 @@ func TestInvariant9AtomicWithAnInvalidValueOrACycleMakesNoCall(t *testing.T) {
 			if !errors.Is(err, tc.want) || !strings.Contains(err.Error(), tc.text) {
 				t.Errorf("got %v, want %v with %q", err, tc.want, tc.text)
 			}
-			if calls := w.m.Calls(); len(calls) > 0 || !rec.Undone || w.s.View().Rev() != rev {
-				t.Errorf("calls %v, undone %v, revision %d of %d", calls, rec.Undone, w.s.View().Rev(), rev)
+			if calls := w.m.Calls(); len(calls) > 0 || !rec.Undone || rec.Rollback || w.s.View().Rev() != rev {
+				t.Errorf("calls %v, undone %v, rollback %v, revision %d of %d", calls, rec.Undone, rec.Rollback, w.s.View().Rev(), rev)
 			}
 		})
 	}
@@ -126,8 +126,8 @@ func TestInvariant8ADependentOfAnotherSourceIsReturnedToo(t *testing.T) {
 		return kvschedulertest.Fine
 	})
 	rec, err := w.commit(kvscheduler.Atomic, put("a/1", thing{}))
-	if err == nil || !rec.Undone {
-		t.Errorf("a failing dependent: %v, undone %v", err, rec.Undone)
+	if err == nil || !rec.Undone || !rec.Rollback {
+		t.Errorf("a failing dependent: %v, undone %v, rollback %v", err, rec.Undone, rec.Rollback)
 	}
 	if live := w.m.Live(); len(live) > 0 {
 		t.Errorf("left behind: %v", live)

@@ -17,8 +17,9 @@ type Record struct {
 	Took     time.Duration `json:"took"`
 	Changed  int           `json:"changed"` // desired values that changed
 	Ops      []OpRecord    `json:"ops"`
-	Pending  []Why         `json:"pending,omitempty"` // what waits after this record, and for what
-	Undone   bool          `json:"undone,omitempty"`  // everything is as it was before
+	Pending  []Why         `json:"pending,omitempty"`  // what waits after this record, and for what
+	Undone   bool          `json:"undone,omitempty"`   // everything is as it was before
+	Rollback bool          `json:"rollback,omitempty"` // it failed after it had begun, and was taken back as far as that went
 	Err      string        `json:"err,omitempty"`
 }
 

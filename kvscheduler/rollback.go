@@ -12,6 +12,7 @@ import (
 func (s *state) rollback(r *run, a *admission, before []snapshotOf) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.ctx), s.cfg.RollbackTimeout)
 	defer cancel()
+	r.rec.Rollback = true
 	for i := len(a.undo) - 1; i >= 0; i-- {
 		s.setWant(a.undo[i].id, a.undo[i])
 	}
