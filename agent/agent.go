@@ -19,9 +19,11 @@ import (
 	"github.com/weftnet/weft/k8s"
 	"github.com/weftnet/weft/k8s/blocks"
 	"github.com/weftnet/weft/kvscheduler"
+	"github.com/weftnet/weft/metrics"
 	"github.com/weftnet/weft/pod"
 	"github.com/weftnet/weft/podmanager"
 	"github.com/weftnet/weft/proto/deletequeue"
+	"github.com/weftnet/weft/wire"
 )
 
 // Agent is one node's agent. New assembles it, Run lives its life.
@@ -51,6 +53,9 @@ type Agent struct {
 	configured atomic.Pointer[[]pod.Network]     // the configuration's networks, which may change
 	refusals   atomic.Pointer[map[string]string] // by network, why it is not as it is wanted
 	health     *health
+
+	metrics *metrics.Metrics
+	traffic *traffic
 }
 
 // stateWait is how long a starting agent waits for another one to let go of the state file.
@@ -64,6 +69,7 @@ func New(ctx context.Context, config Config, log *slog.Logger) (a *Agent, err er
 	}
 	a.configured.Store(&config.Networks)
 	a.refusals.Store(new(map[string]string))
+	a.metrics = metrics.New(metrics.Config{Kinds: wire.Kinds(), Read: a.read, Log: log.With("room", "metrics")})
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, a.Close())
@@ -74,6 +80,7 @@ func New(ctx context.Context, config Config, log *slog.Logger) (a *Agent, err er
 	if a.state, err = OpenState(wait, filepath.Join(config.StateDir, "state.db"), log); err != nil {
 		return a, err
 	}
+	a.state.onSave = a.metrics.Committed
 	if err := a.assembleCluster(ctx); err != nil {
 		return a, err
 	}
@@ -104,10 +111,12 @@ func (a *Agent) assembleScheduler() error {
 	a.scheduler = kvscheduler.New(kvscheduler.Config{
 		Sources: []string{ownSource, externalSource},
 		Journal: a.state.journal,
-		OnDone:  func(r *kvscheduler.Record) { a.state.transactions.add(r) },
+		OnDone:  func(r *kvscheduler.Record) { a.state.transactions.add(r); a.measureTransaction(r) },
 		Logger:  a.log.With("room", "kvscheduler"),
 	})
 	a.dataplane = newSouthbound(a.config, a.log, a.health)
+	a.dataplane.onReconnect, a.dataplane.onReplay = a.metrics.Reconnected, a.metrics.Replayed
+	a.traffic = &traffic{southbound: a.dataplane}
 	kinds, err := vpp.Register(a.scheduler, a.dataplane.client)
 	if err != nil {
 		return fmt.Errorf("kinds of the dataplane: %w", err)
@@ -124,13 +133,14 @@ func (a *Agent) assembleScheduler() error {
 }
 
 func (a *Agent) assembleRooms() (err error) {
-	a.committer = &committer{scheduler: a.scheduler, keepUnknown: true} // until it is known what is wired
+	a.committer = &committer{scheduler: a.scheduler, keepUnknown: true, onRepair: a.measureDrift} // until it is known what is wired
 	a.loop = eventloop.New(eventloop.Config{
 		Committer: a.committer,
 		Saver:     a.state,
 		External:  externalCodec{a.scheduler},
 		Log:       a.log.With("room", "eventloop"),
 		Verify:    a.config.Verify,
+		OnRecord:  a.measureEvent,
 	})
 	if err := a.assembleDevices(); err != nil {
 		return err
@@ -179,7 +189,10 @@ func (a *Agent) assembleRooms() (err error) {
 
 // Run does an agent's work until ctx ends. The dataplane goes on when it returns.
 func (a *Agent) Run(ctx context.Context) error {
+	web := &endpoint{address: a.config.HTTP.Listen, handler: a.routes(), log: a.log}
+	web.openFirst(ctx) // before the socket is there: who looks sees why pods are not served yet
 	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return ended("metrics and health", web.run(ctx)) })
 	group.Go(func() error { return ended("scheduler", a.scheduler.Run(ctx)) })
 	group.Go(func() error { return ended("event loop", a.loop.Run(ctx)) })
 	group.Go(func() error { return ended("server", a.serve(ctx)) })

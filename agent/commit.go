@@ -23,6 +23,8 @@ type committer struct {
 	// keepUnknown forbids to prune: after the state file was lost, what nobody desires may belong to a running pod. It is
 	// settled before the first resync.
 	keepUnknown bool
+
+	onRepair func(*kvscheduler.Record) // told of each look at the machine that an event asked for, but the first
 }
 
 // Commit applies one event's change: an atomic one whole or not at all.
@@ -73,6 +75,9 @@ func (c *committer) rebuild(ctx context.Context, ch eventloop.Change) (eventloop
 
 func (c *committer) resync(ctx context.Context, ch eventloop.Change) (eventloop.Outcome, error) {
 	rec, err := c.scheduler.Resync(ctx, kvscheduler.ResyncOpt{Label: ch.Label, Event: ch.Event})
+	if rec != nil && ch.Resync == eventloop.Downstream {
+		c.onRepair(rec)
+	}
 	return outcome(rec, err), err
 }
 

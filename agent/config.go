@@ -28,6 +28,7 @@ type Config struct {
 
 	Devices    Devices
 	Kubernetes Kubernetes
+	HTTP       HTTP
 
 	CoolDown time.Duration
 	MTU      int
@@ -96,6 +97,7 @@ func (c *Config) Flags(fs *pflag.FlagSet) {
 	fs.StringVar(&c.PodInterface, "pod-interface", pod.TypeTap, "type of pods' main interface, tap or veth")
 	c.Devices.flags(fs)
 	c.Kubernetes.flags(fs)
+	c.HTTP.flags(fs)
 	fs.StringVar(&c.External, "external-config", "", "directory of YAML files with values of others (key: value), watched; root's and not writable by others")
 	fs.DurationVar(&c.CoolDown, "cool-down", 30*time.Second, "time before a released address is given out again, 0s to 1h")
 	fs.IntVar(&c.MTU, "mtu", 0, "MTU of pods' interfaces, 1280 to 9000 bytes (576 without an IPv6 pool); 0: what tunnels leave of the uplink's, else 1500")
@@ -123,7 +125,7 @@ func (c *Config) Validate() error {
 		within("coolDown", c.CoolDown, 0, time.Hour),
 		within("gcGrace", c.GCGrace, 0, time.Hour),
 		within("audit", c.Audit, time.Second, 24*time.Hour),
-		c.Devices.validate(), c.Kubernetes.validate(), c.validatePools(), c.validateNetworks(), c.validateMTU(), c.validateHostLink(),
+		c.Devices.validate(), c.Kubernetes.validate(), c.HTTP.validate(), c.validatePools(), c.validateNetworks(), c.validateMTU(), c.validateHostLink(),
 	)
 }
 

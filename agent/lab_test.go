@@ -2,6 +2,7 @@ package agent
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"net/netip"
 	"os"
@@ -33,7 +34,7 @@ func newLab(t *testing.T, dir string) *lab {
 func newLabWith(t *testing.T, dir string, o node.Options) *lab {
 	t.Helper()
 	netnstest.Require(t)
-	o.Verify, o.CoolDown = true, 50*time.Millisecond
+	o.Verify, o.CoolDown = true, cmp.Or(o.CoolDown, 50*time.Millisecond)
 	n, err := node.New(dir, o)
 	if err != nil {
 		t.Fatal(err)

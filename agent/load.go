@@ -161,7 +161,7 @@ func nearest(keys *pflag.FlagSet, key string) string {
 }
 
 // groups are the keys that have keys below them, the deeper ones first.
-var groups = []string{"dataplane", "devices-memif", "devices", "kubernetes", "log"}
+var groups = []string{"dataplane", "devices-memif", "devices", "http", "kubernetes", "log"}
 
 // fileKey is the inverse of kebab.
 func fileKey(flag string) string {

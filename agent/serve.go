@@ -27,7 +27,7 @@ func (a *Agent) serve(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	server := grpc.NewServer(podmanager.ServerOptions()...)
+	server := grpc.NewServer(append(podmanager.ServerOptions(), grpc.ChainUnaryInterceptor(a.measureRequest))...)
 	weftv1.RegisterRemoteCNIServer(server, a.pods)
 	weftv1.RegisterOperationsServer(server, &operations{
 		loop: a.loop, scheduler: a.scheduler, pods: a.pods, network: a.network, devices: a.devices, health: a.health,

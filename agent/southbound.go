@@ -27,10 +27,16 @@ type southbound struct {
 	lost      chan struct{}               // holds a token when the connection broke
 	once      sync.Once
 	up        atomic.Bool // there is a connection
+
+	onReconnect func()                   // told of each connection but the first
+	onReplay    func(took time.Duration) // told of each replay
 }
 
 func newSouthbound(config Config, log *slog.Logger, health *health) *southbound {
-	s := &southbound{health: health, log: log, connected: make(chan struct{}), again: make(chan string, 1), lost: make(chan struct{}, 1)}
+	s := &southbound{
+		health: health, log: log, connected: make(chan struct{}), again: make(chan string, 1), lost: make(chan struct{}, 1),
+		onReconnect: func() {}, onReplay: func(time.Duration) {},
+	}
 	if config.Dataplane.Type == Embedded && !config.Dataplane.External {
 		s.embedded = &embedded{config: config.Dataplane, log: log}
 	}
@@ -124,9 +130,11 @@ func (s *southbound) replays(ctx context.Context) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		case version := <-s.again:
+			began := time.Now()
 			if err := s.replay(ctx); err != nil && ctx.Err() == nil {
 				s.log.Error("replay left something to repair", "err", err)
 			}
+			s.onReplay(time.Since(began))
 			if s.up.Load() {
 				s.health.set(conditionDataplane, true, version)
 			}
@@ -143,6 +151,7 @@ func (s *southbound) onConnected(version string) {
 		close(s.connected) // the first resync is waiting for it, and reads everything back anyway
 		return
 	}
+	s.onReconnect()
 	s.health.set(conditionDataplane, false, "connected again, replaying what is desired")
 	select {
 	case s.again <- version:

@@ -53,6 +53,8 @@ type State struct {
 	journal      *journal
 	transactions *transactions
 
+	onSave func(took time.Duration) // told of each write that became durable
+
 	// owes says that pods may be wired that the file does not know of: it is new, or an entry of it cannot be read.
 	owes bool
 
@@ -67,7 +69,7 @@ func OpenState(ctx context.Context, path string, log *slog.Logger) (*State, erro
 		return nil, fmt.Errorf("state directory: %w", err)
 	}
 	db, err := openSound(ctx, path)
-	s := &State{db: db, path: path}
+	s := &State{db: db, path: path, onSave: func(time.Duration) {}}
 	if isDamage(err) {
 		s.Quarantined = fmt.Sprintf("%s.damaged-%s", path, time.Now().UTC().Format("20060102T150405.000"))
 		log.Error("state file is damaged, moved aside", "file", path, "to", s.Quarantined, "err", err)
@@ -99,7 +101,7 @@ func (s *State) Save(ctx context.Context, saved []eventloop.Saved) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	applied, logged := 0, 0
+	began, applied, logged := time.Now(), 0, 0
 	err := s.db.Update(func(tx *bbolt.Tx) (err error) {
 		for _, v := range saved {
 			if err := put(tx, v); err != nil {
@@ -115,6 +117,7 @@ func (s *State) Save(ctx context.Context, saved []eventloop.Saved) error {
 	if err == nil {
 		s.journal.settle(applied)
 		s.transactions.settle(logged)
+		s.onSave(time.Since(began))
 	}
 	return err
 }

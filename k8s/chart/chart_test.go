@@ -87,6 +87,7 @@ var variants = map[string]map[string]any{
 	"chained":    {"cni.mode": "chained", "cni.extend": "/etc/cni/net.d/10-calico.conflist"},
 	"privileged": {"agent.privileged": true, "vswitch.privileged": true},
 	"on VPP":     {"vswitch.enabled": false, "vppDir": "/run/vpp", "config.dataplane": map[string]any{"type": "vpp"}},
+	"scraped":    {"agent.podAnnotations": map[string]any{"prometheus.io/scrape": "true"}, "config.http": map[string]any{"listen": "0.0.0.0:9465"}},
 	"elsewhere": {"cni.binDir": "/usr/libexec/cni", "cni.behind": []any{}, "image.tag": "v2", "tolerations": []any{},
 		"agent.env": []any{map[string]any{"name": "WEFT_LOG_LEVEL", "value": "debug"}}},
 }

@@ -27,6 +27,7 @@ type agentConfig struct {
 	Devices      devicesConfig   `json:"devices"`
 
 	Kubernetes kubernetesConfig `json:"kubernetes,omitzero"`
+	HTTP       httpConfig       `json:"http"`
 	Verify     bool             `json:"verify"`
 }
 
@@ -56,6 +57,10 @@ type memifConfig struct {
 	CollectAfter string `json:"collectAfter"`
 }
 
+type httpConfig struct {
+	Listen string `json:"listen"`
+}
+
 type logConfig struct {
 	Level  string `json:"level"`
 	Format string `json:"format"`
@@ -69,6 +74,8 @@ type Options struct {
 	Networks     []Network     // beside default and stub
 	PodInterface string        // type of the main interface; default: the agent's
 	Memifs       int           // devices of the node, which then has a kubelet
+
+	HTTP string // where metrics and health are served; default: nowhere
 
 	Kubeconfig   string // of a cluster, whose node this is; its ranges are the pools then
 	ClusterPools bool   // blocks of the cluster's pools are, and not the node's ranges
@@ -125,7 +132,7 @@ func (n *Node) writeConfig() error {
 			PluginDir: filepath.Join(n.kubelet(), "device-plugins"), PodResources: filepath.Join(n.kubelet(), "pod-resources", "kubelet.sock"),
 			InfoDir: n.DeviceInfo(), Memif: memifConfig{o.Memifs, "1s"},
 		},
-		Kubernetes: cluster,
+		Kubernetes: cluster, HTTP: httpConfig{o.HTTP},
 		HealthFile: filepath.Join(n.run(), "healthy"), Verify: o.Verify,
 	})
 	if err != nil {

@@ -33,12 +33,10 @@ var owed = map[string]string{
 
 // partly are rows that a test names and of which something is not shown, with what that is.
 var partly = map[string]string{
-	"AWS-10": "there is no endpoint of metrics yet, which is to be there before the socket; gRPC health is",
 	"AWS-28": "the code of a mismatch is 107 and not 11; releases next to each other work together, so that none is seen in an upgrade",
 	"AWS-36": "the agent checks and prints what it was told (check-config), but an agent that runs does not tell it",
 	"CIL-11": "there is nothing upstream to write to before the API server is; the dataplane is not pruned before all is known",
 	"IPM-06": "dhcp runs on a link that exists, and IPAM plugins are asked before there is one",
-	"MEM-19": "each record has the time of each handler; histograms come with metrics",
 }
 
 // excused are rows that no test names, with the reason.

@@ -1,0 +1,200 @@
+package agent
+
+import (
+	"context"
+	"path"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/weftnet/weft/dataplane/vpp"
+	"github.com/weftnet/weft/eventloop"
+	"github.com/weftnet/weft/kvscheduler"
+	"github.com/weftnet/weft/metrics"
+	"github.com/weftnet/weft/pod"
+	weftv1 "github.com/weftnet/weft/proto/weft/v1"
+	"github.com/weftnet/weft/wire"
+)
+
+// verbs are those of CNI, by the methods that serve them.
+var verbs = map[string]string{"Add": "ADD", "Delete": "DEL", "Check": "CHECK", "Status": "STATUS", "Collect": "GC"}
+
+// measureRequest times what the CNI plugin asks for. Who may not ask is not counted: that is the business of podmanager.
+func (a *Agent) measureRequest(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (reply any, err error) {
+	service, method := path.Split(info.FullMethod)
+	verb, known := verbs[method]
+	if !known || service != "/"+weftv1.RemoteCNI_ServiceDesc.ServiceName+"/" {
+		return handle(ctx, req)
+	}
+	began, code := time.Now(), codes.Internal.String() // of a panic
+	defer func() { a.metrics.Request(verb, code, time.Since(began)) }()
+	reply, err = handle(ctx, req)
+	code = status.Code(err).String()
+	if r, ok := reply.(interface{ GetError() *weftv1.Error }); ok && err == nil {
+		code = strconv.FormatUint(uint64(r.GetError().GetCode()), 10)
+	}
+	return reply, err
+}
+
+// phases are those of an event that may take time, by the names of its steps.
+var phases = map[string]string{
+	"validate": "load", "run handlers": "handlers", "merge external": "merge", "commit": "commit", "save": "save", "undo": "undo", "verify": "verify",
+}
+
+// measureEvent takes an event in that was handled.
+func (a *Agent) measureEvent(rec eventloop.Record) {
+	if rec.Started.IsZero() {
+		return
+	}
+	e := metrics.Event{
+		Name: rec.Type[strings.LastIndex(rec.Type, ".")+1:], Waited: rec.Queued,
+		Phases: map[string]time.Duration{"total": rec.Took}, Handlers: make(map[string]time.Duration),
+	}
+	for _, s := range rec.Steps {
+		if phase, ok := phases[s.Name]; ok {
+			e.Phases[phase] = s.Took
+		}
+	}
+	for _, h := range rec.Handlers {
+		e.Handlers[h.Name] += h.Took
+	}
+	a.metrics.Event(e)
+}
+
+// measureTransaction takes in what the scheduler did. What it found other than it had left it is drift, where nobody had
+// asked for a change: a resync that an event asked for is measured where it is known what for.
+func (a *Agent) measureTransaction(rec *kvscheduler.Record) {
+	for _, op := range rec.Ops {
+		a.metrics.Operation(kindOf(op), op.Verb, resultOf(op))
+	}
+	switch {
+	case rec.Rollback && rec.Undone:
+		a.metrics.Rollback(metrics.RolledBack)
+	case rec.Rollback:
+		a.metrics.Rollback(metrics.RollbackIncomplete)
+	}
+	if rec.Event == 0 {
+		a.measureDrift(rec)
+	}
+}
+
+func (a *Agent) measureDrift(rec *kvscheduler.Record) {
+	for _, op := range rec.Ops {
+		if op.Why == "drift" {
+			a.metrics.Drift(kindOf(op))
+		}
+	}
+}
+
+func kindOf(op kvscheduler.OpRecord) string {
+	kind, _, _ := strings.Cut(op.Ref, "/")
+	return kind
+}
+
+// resultOf is the outcome of an operation, as far as it is known in the end.
+func resultOf(op kvscheduler.OpRecord) string {
+	outcome, found, _ := strings.Cut(op.Outcome, "; read back: ")
+	if found != "" {
+		outcome = found
+	}
+	return strings.ReplaceAll(outcome, " ", "_")
+}
+
+// read asks for what is as it is at a scrape.
+func (a *Agent) read(ctx context.Context) metrics.State {
+	s := metrics.State{
+		QueueDepth: a.loop.Stats().Queue,
+		Connected:  a.dataplane.up.Load(),
+		Objects:    a.countObjects(),
+		Addresses:  make(map[string]metrics.Addresses),
+		Interfaces: a.interfaces(ctx),
+	}
+	if n, err := a.queue.Len(); err == nil {
+		s.DeleteQueue = &n
+	}
+	pools, _ := a.network.Addresses()
+	for _, p := range pools {
+		s.Addresses[p.Name] = metrics.Addresses{Used: p.Used, Leased: p.Leased, Cooling: p.Cooling, Free: p.Free}
+	}
+	if a.devices != nil {
+		of := a.devices.Stats()
+		s.Devices, s.Registrations = of.Devices, of.Registrations
+	}
+	return s
+}
+
+// countObjects counts by kind and phase. Every kind has every phase, so that a number that falls to 0 is one.
+func (a *Agent) countObjects() map[string]map[string]int {
+	counts := make(map[string]map[string]int)
+	view := a.scheduler.View()
+	for _, kind := range wire.Kinds() {
+		of := make(map[string]int)
+		for phase := kvscheduler.Pending; phase <= kvscheduler.Observed; phase++ {
+			of[phase.String()] = 0
+		}
+		for _, status := range view.All(kvscheduler.Kind(kind)) {
+			of[status.Phase.String()]++
+		}
+		counts[kind] = of
+	}
+	return counts
+}
+
+// interfaces are those of pods with their traffic; none while the dataplane does not tell. What comes from an interface of
+// the dataplane is what its pod sent.
+func (a *Agent) interfaces(ctx context.Context) []metrics.Interface {
+	traffic := a.traffic.read(ctx)
+	var all []metrics.Interface
+	for _, at := range a.pods.Attachments() {
+		for _, in := range at.Interfaces {
+			t, ok := traffic[in.Object]
+			if !ok || in.Object == "" {
+				continue
+			}
+			i := metrics.Interface{
+				Namespace: at.Pod.Namespace, Pod: at.Pod.Name, Name: in.Name, Type: in.Type,
+				RxPackets: t.TxPackets, RxBytes: t.TxBytes, RxDrops: t.TxDrops,
+				TxPackets: t.RxPackets, TxBytes: t.RxBytes, TxDrops: t.RxDrops,
+			}
+			if in.Type == pod.TypeMemif {
+				i.Connected = &t.LinkUp
+			}
+			all = append(all, i)
+		}
+	}
+	return all
+}
+
+// trafficAge is for how long a reading serves: the dataplane is asked once a second at most, whoever scrapes.
+const trafficAge = time.Second
+
+// traffic keeps the last reading of the dataplane's counters.
+type traffic struct {
+	southbound *southbound
+
+	mu   sync.Mutex
+	last map[string]vpp.Traffic
+	at   time.Time
+}
+
+func (t *traffic) read(ctx context.Context) map[string]vpp.Traffic {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if time.Since(t.at) < trafficAge {
+		return t.last
+	}
+	t.last = nil
+	if t.southbound.up.Load() {
+		var err error
+		if t.last, err = t.southbound.client.Traffic(ctx); err != nil {
+			t.southbound.log.Debug("counters of the dataplane not read", "err", err)
+		}
+	}
+	t.at = time.Now()
+	return t.last
+}

@@ -1,0 +1,275 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"net/http"
+	"net/netip"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/weftnet/weft/devicemanager/kubelettest"
+	"github.com/weftnet/weft/internal/netnstest"
+	"github.com/weftnet/weft/memif"
+	"github.com/weftnet/weft/test/node"
+	"github.com/weftnet/weft/test/programs"
+)
+
+// rows: MEM-19
+func TestMetricsTellOfRequestsAndEvents(t *testing.T) {
+	l := newLabWith(t, programs.Build(t), node.Options{HTTP: endpointAddress, CoolDown: time.Hour})
+	l.metric("weft_dataplane_connected", is(1))
+	l.metric(`weft_event_duration_seconds_count{event="Resynchronize",phase="total"}`, atLeast(1))
+	l.metric(`weft_addresses{pool="pods4",state="used"}`, is(0))
+	free, saved := l.now(`weft_addresses{pool="pods4",state="free"}`), l.now("weft_state_commit_seconds_count")
+	taps := l.now(`weft_objects{kind="vpp.interface",phase="InSync"}`)
+
+	a := l.pod("a")
+	result := l.cni("ADD", a, nil)
+	for _, m := range []string{
+		`weft_cni_request_duration_seconds_count{code="0",verb="ADD"}`,
+		`weft_event_duration_seconds_count{event="AddPod",phase="total"}`,
+		`weft_event_duration_seconds_count{event="AddPod",phase="commit"}`,
+		`weft_event_duration_seconds_count{event="AddPod",phase="save"}`,
+		`weft_event_handler_duration_seconds_count{event="AddPod",handler="podmanager"}`,
+		`weft_event_handler_duration_seconds_count{event="AddPod",handler="ipnet"}`,
+		`weft_addresses{pool="pods4",state="used"}`,
+	} {
+		l.metric(m, is(1))
+	}
+	l.metric(`weft_transaction_operations_total{kind="vpp.interface",result="applied",verb="create"}`, atLeast(1))
+	l.metric(`weft_objects{kind="vpp.interface",phase="InSync"}`, is(taps+1))
+	l.metric(`weft_addresses{pool="pods4",state="free"}`, is(free-1))
+	l.metric("weft_state_commit_seconds_count", atLeast(saved+1))
+	l.metric("weft_event_queue_wait_seconds_count", atLeast(2))
+
+	l.check(a, result)
+	l.metric(`weft_cni_request_duration_seconds_count{code="0",verb="CHECK"}`, is(1))
+	l.cni("STATUS", a, nil)
+	l.metric(`weft_cni_request_duration_seconds_count{code="0",verb="STATUS"}`, is(1))
+	l.cni("GC", a, map[string]any{"cni.dev/valid-attachments": []any{map[string]string{"containerID": a.ContainerID, "ifname": "eth0"}}})
+	l.metric(`weft_cni_request_duration_seconds_count{code="0",verb="GC"}`, is(1))
+	if err := l.call(t.Context(), "ADD", l.pod("b"), "/nowhere"); err == nil {
+		t.Fatal("an ADD without a namespace succeeds")
+	}
+	l.metric(`weft_cni_request_duration_seconds_count{code="8",verb="ADD"}`, is(1))
+
+	l.cni("DEL", a, nil)
+	l.metric(`weft_cni_request_duration_seconds_count{code="0",verb="DEL"}`, is(1))
+	l.metric(`weft_event_duration_seconds_count{event="DeletePod",phase="total"}`, is(1))
+	l.metric(`weft_addresses{pool="pods4",state="cooling"}`, is(1))
+	l.metric(`weft_objects{kind="vpp.interface",phase="InSync"}`, is(taps))
+}
+
+func TestMetricsTellOfWhatIsUndoneAndRepaired(t *testing.T) {
+	l := newLabWith(t, programs.Build(t), node.Options{HTTP: endpointAddress})
+	l.metric(`weft_transaction_rollbacks_total{result="undone"}`, is(0))
+	a := l.pod("a")
+	netnstest.Do(t, a.Netns, func() { occupyDefaultRoute(t) })
+	if err := l.call(t.Context(), "ADD", a, a.Netns); err == nil {
+		t.Fatal("an ADD beside a default route succeeds")
+	}
+	l.metric(`weft_transaction_rollbacks_total{result="undone"}`, is(1))
+	l.metric(`weft_transaction_operations_total{kind="linux.route",result="not_applied",verb="create"}`, atLeast(1))
+	l.metric(`weft_cni_request_duration_seconds_count{code="105",verb="ADD"}`, is(1))
+
+	b := l.pod("b")
+	l.cni("ADD", b, nil)
+	l.metric(`weft_drift_total{kind="linux.route"}`, is(0))
+	netnstest.Do(t, b.Netns, func() { loseDefaultRoute(t) })
+	if _, err := l.Weftctl(t.Context(), "resync", "downstream"); err != nil {
+		t.Fatal(err)
+	}
+	l.metric(`weft_drift_total{kind="linux.route"}`, atLeast(1))
+}
+
+// occupyDefaultRoute gives the default route to a link of the sandbox's own.
+func occupyDefaultRoute(t *testing.T) {
+	tap := &netlink.Tuntap{LinkAttrs: netlink.LinkAttrs{Name: "other0"}, Mode: netlink.TUNTAP_MODE_TAP}
+	err := netlink.LinkAdd(tap)
+	if err == nil {
+		err = netlink.LinkSetUp(tap)
+	}
+	if err == nil {
+		err = netlink.RouteAdd(&netlink.Route{LinkIndex: tap.Index, Dst: &net.IPNet{IP: net.IPv4zero, Mask: net.CIDRMask(0, 32)}})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func loseDefaultRoute(t *testing.T) {
+	if err := netlink.RouteDel(&netlink.Route{Dst: &net.IPNet{IP: net.IPv4zero, Mask: net.CIDRMask(0, 32)}}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestMetricsTellOfPodsInterfaces(t *testing.T) {
+	l := newLabWith(t, programs.Build(t), node.Options{HTTP: endpointAddress, Memifs: 4})
+	l.metric(`weft_devices{state="free"}`, is(4))
+	l.metric(`weft_kubelet_registrations_total{result="ok"}`, atLeast(1))
+	a, b := l.pod("a"), l.pod("b")
+	a.Namespace = "lab"
+	given, err := l.Admit(t.Context(), a, kubelettest.Container{Name: "vnf", Limit: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.metric(`weft_devices{state="allocated"}`, is(1))
+	ofA, ofB := l.addresses(l.cni("ADD", a, memifOfA)), l.addresses(l.cni("ADD", b, nil))
+	l.metric(`weft_devices{state="granted"}`, is(1))
+
+	eth0 := `{interface="eth0",namespace="lab",pod="a",type="tap"}`
+	moves := map[string]func(){
+		"rx_packets": func() { l.mustReach(b, ofA[0]) },
+		"rx_bytes":   func() { l.mustReach(b, ofA[0]) },
+		"tx_packets": func() { l.mustReach(a, ofB[0]) },
+		"tx_bytes":   func() { l.mustReach(a, ofB[0]) },
+		"tx_drops":   func() { netnstest.Do(t, a.Netns, func() { sendNonsense(t) }) },
+	}
+	for _, what := range slices.Sorted(maps.Keys(moves)) {
+		name := "weft_interface_" + what + "_total" + eth0
+		before := l.now(name)
+		moves[what]()
+		l.metric(name, atLeast(before+1))
+	}
+	m1 := `{interface="m1",namespace="lab",pod="a",type="memif"}`
+	l.metric(`weft_memif_connected{interface="m1",namespace="lab",pod="a"}`, is(0))
+	socket := filepath.Join(given[0].Mounts[0].HostPath, "memif.sock")
+	program, err := memif.Connect(t.Context(), memif.ClientConfig{Socket: socket, ID: 1, Secret: memif.Secret(given[0].Envs["MEMIF_SECRET"]), RingSize: 8})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer program.Release()
+	l.metric(`weft_memif_connected{interface="m1",namespace="lab",pod="a"}`, is(1))
+	netnstest.Do(t, b.Netns, func() { say(t, ofA[2], 64) }) // it reads none of them
+	l.metric("weft_interface_rx_packets_total"+m1, atLeast(1))
+	l.metric("weft_interface_rx_drops_total"+m1, atLeast(1))
+
+	l.cni("DEL", a, nil)
+	until(t, "series of a pod that is gone", func() error {
+		values, err := scrape(t.Context())
+		for name := range values {
+			if strings.Contains(name, `pod="a"`) {
+				return errors.Join(err, errors.New(name))
+			}
+		}
+		return err
+	})
+}
+
+// sendNonsense sends a frame of no protocol on eth0 of the namespace of the calling thread.
+func sendNonsense(t *testing.T) {
+	link, err := net.InterfaceByName("eth0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	frame := slices.Concat([]byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}, link.HardwareAddr, []byte{0x88, 0xb5}, make([]byte, 46))
+	if err := unix.Sendto(fd, frame, 0, &unix.SockaddrLinklayer{Ifindex: link.Index}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// say sends datagrams from the namespace of the calling thread.
+func say(t *testing.T, to netip.Addr, times int) {
+	conn, err := net.Dial("udp", netip.AddrPortFrom(to, 9).String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	for range times {
+		if _, err := conn.Write([]byte("is anybody there?")); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestMetricsTellOfADataplaneThatHangs(t *testing.T) {
+	l := newLabWith(t, programs.Build(t), node.Options{HTTP: endpointAddress})
+	a, b := l.pod("a"), l.pod("b")
+	before := l.now("weft_dataplane_reconnects_total")
+	thaw := l.freeze()
+	var calls sync.WaitGroup
+	for _, p := range []*node.Pod{a, b} {
+		calls.Go(func() { _ = l.call(t.Context(), "ADD", p, p.Netns) }) // it fails in its time
+	}
+	defer calls.Wait()
+	defer thaw()
+	l.metric("weft_event_queue_depth", atLeast(1))
+	l.metric(`weft_addresses{pool="pods4",state="leased"}`, atLeast(1))
+	l.metric("weft_dataplane_connected", is(0))
+	l.answers("/readyz", http.StatusServiceUnavailable, "weft-agent is not ready (dataplane: ")
+	thaw()
+	l.metric("weft_dataplane_connected", is(1))
+	l.metric("weft_dataplane_reconnects_total", atLeast(before+1))
+	l.metric("weft_dataplane_replay_seconds_count", atLeast(1))
+	l.metric("weft_event_queue_depth", is(0))
+	l.answers("/readyz", http.StatusOK, "ready\n")
+}
+
+// rows: AWS-10
+func TestTheEndpointIsThereBeforeTheSocketIs(t *testing.T) {
+	l := newLabWith(t, programs.Build(t), node.Options{HTTP: endpointAddress})
+	a := l.pod("a")
+	l.cni("ADD", a, nil)
+	if err := l.StopAgent(); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := get(t.Context(), "/healthz"); err == nil {
+		t.Error("the endpoint outlives the agent")
+	}
+	l.cni("DEL", a, nil) // it is queued
+	thaw := l.freeze()
+	ready := make(chan error, 1)
+	go func() { ready <- l.StartAgent(t.Context()) }()
+	until(t, "the agent's socket", func() error {
+		conn, err := net.Dial("unix", l.Socket())
+		if err != nil {
+			return err
+		}
+		return conn.Close()
+	})
+	code, text, err := get(t.Context(), "/readyz") // once, and no second time
+	if err != nil || code != http.StatusServiceUnavailable || !strings.Contains(text, "started: starting: the first resync has not ended") {
+		t.Errorf("the endpoint says %d %q, %v", code, text, err)
+	}
+	l.answers("/healthz", http.StatusServiceUnavailable, "dataplane: not connected")
+	l.metric("weft_delete_queue_length", is(1))
+	l.metric("weft_dataplane_connected", is(0))
+	thaw()
+	if err := <-ready; err != nil {
+		t.Fatal(err)
+	}
+	l.metric("weft_delete_queue_length", is(0))
+	l.answers("/healthz", http.StatusOK, "ready\n")
+}
+
+// answers waits until the endpoint answers so.
+func (l *lab) answers(path string, code int, words string) {
+	l.Helper()
+	until(l.T, path, func() error {
+		have, text, err := get(l.Context(), path)
+		if err != nil || have != code || !strings.Contains(text, words) {
+			return fmt.Errorf("it says %d %q, %w", have, text, err)
+		}
+		return nil
+	})
+}
+
+// memifOfA asks for a memif beside the main interface.
+var memifOfA = map[string]any{"runtimeConfig": map[string]any{"io.kubernetes.cri.pod-annotations": map[string]string{
+	"contivpp.io/custom-if": "m1/memif",
+}}}

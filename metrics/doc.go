@@ -1,0 +1,2 @@
+// Package metrics keeps what Prometheus is told about an agent.
+package metrics
