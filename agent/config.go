@@ -109,7 +109,7 @@ func (c *Config) Flags(fs *pflag.FlagSet) {
 	fs.StringVar(&c.HealthFile, "health-file", "", "file that exists while the agent is ready; empty: none")
 	fs.BoolVar(&c.Verify, "verify", false, "rebuild and compare everything after each event; for tests, costs a dump each")
 	fs.DurationVar(&c.GCGrace, "gc-grace", 30*time.Second, "attachments younger than this are left alone by CNI GC, 0s to 1h")
-	fs.DurationVar(&c.Audit, "audit", time.Minute, "time between looks for drift and vanished network namespaces, 1s to 24h")
+	fs.DurationVar(&c.Audit, "audit", time.Minute, "time between looks for drift, and if it is less than 20s for vanished network namespaces, 1s to 24h")
 }
 
 // Validate checks every value and reports all that is wrong, by key; it fills in defaults that depend on others.

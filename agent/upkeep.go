@@ -14,21 +14,29 @@ import (
 	"github.com/weftnet/weft/wire"
 )
 
+// vanishLook is the time between looks for sandboxes that vanished; it costs one system call for each.
+const vanishLook = 20 * time.Second
+
 // upkeep does what no request asks for: deletions that were queued while the agent was away, sandboxes that vanished
 // without a DEL, and one kind of object at a time read back from the machine.
 func (a *Agent) upkeep(ctx context.Context) error {
 	queued := a.queue.Watch(ctx)
 	tick := time.NewTicker(a.config.Audit)
 	defer tick.Stop()
-	for round := 0; ; round++ {
+	looks := time.NewTicker(min(a.config.Audit, vanishLook))
+	defer looks.Stop()
+	round := 0
+	for {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-queued:
 			a.drain(ctx)
-		case <-tick.C:
+		case <-looks.C:
 			a.reap(ctx)
+		case <-tick.C:
 			a.audit(ctx, round)
+			round++
 		}
 	}
 }

@@ -1,0 +1,138 @@
+package e2e_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/weftnet/weft/test/e2e/cluster"
+)
+
+// attachment is what weftctl says of a wired pod.
+type attachment struct {
+	Pod struct {
+		Name string `json:"name"`
+	} `json:"pod"`
+	Netns string `json:"netns"`
+}
+
+// attachments asks the agent of a node, with weftctl there.
+func (s *space) attachments(ctx context.Context, node string) (list []attachment, err error) {
+	s.t.Helper()
+	const program = "/usr/local/bin/weftctl"
+	n := s.c.Node(node)
+	content, err := os.ReadFile("../../bin/weftctl")
+	s.must(err)
+	s.must(n.Write(program, content, 0o755))
+	err = n.Do(func() error {
+		out, err := exec.CommandContext(ctx, program, "attachments", "-o", "json").Output()
+		if err != nil {
+			return fmt.Errorf("weftctl: %w", err)
+		}
+		var said struct {
+			Attachments []attachment `json:"attachments"`
+		}
+		err = json.Unmarshal(out, &said)
+		list = said.Attachments
+		return err
+	})
+	return list, err
+}
+
+// of finds a pod's attachment; nil: it has none.
+func of(list []attachment, pod string) *attachment {
+	i := slices.IndexFunc(list, func(a attachment) bool { return a.Pod.Name == pod })
+	if i < 0 {
+		return nil
+	}
+	return &list[i]
+}
+
+// A runtime that was killed never says that a sandbox ended. Its processes and its namespace are gone: the agent finds out.
+func TestASandboxThatVanishesIsCollected(t *testing.T) {
+	needWeft(t)
+	s := newSpace(t)
+	s.run("stays", "n2")
+	s.run("victim", "n2")
+	list, err := s.attachments(t.Context(), "n2")
+	s.must(err)
+	victim := of(list, "victim")
+	if victim == nil || of(list, "stays") == nil {
+		t.Fatalf("attachments of n2: %+v", list)
+	}
+	n := s.c.Node("n2")
+	s.must(errors.Join(n.Kubelet.Kill(), n.Containerd.Kill()))
+	s.must(n.Do(func() error { return vanish(victim.Netns) }))
+	began := time.Now()
+	s.must(cluster.Eventually(t.Context(), "the agent has forgotten the sandbox", func(ctx context.Context) error {
+		now, err := s.attachments(ctx, "n2")
+		if err == nil && of(now, "victim") != nil {
+			err = errors.New("it is still there")
+		}
+		if err == nil && of(now, "stays") == nil {
+			t.Error("the other pod's is forgotten too")
+		}
+		return err
+	}))
+	t.Logf("a sandbox that vanished is forgotten after %s", time.Since(began).Round(time.Second))
+	s.must(errors.Join(n.Containerd.Start(), n.AwaitContainerd(t.Context()), n.Kubelet.Start(), n.AwaitKubelet(t.Context()), n.AwaitReady(t.Context())))
+	s.deleteAll()
+	s.must(s.c.AwaitNoLeftovers(t.Context()))
+}
+
+// vanish kills every process of a network namespace, with the shims that would tell of it, and removes the namespace.
+func vanish(path string) error {
+	netns, err := os.Stat(path)
+	if err != nil {
+		return err
+	}
+	inode := netns.Sys().(*syscall.Stat_t).Ino
+	processes, err := filepath.Glob("/proc/[0-9]*")
+	if err != nil {
+		return err
+	}
+	for _, p := range processes {
+		pid, err := strconv.Atoi(filepath.Base(p))
+		its, gone := os.Stat(p + "/ns/net")
+		if err != nil || gone != nil || its.Sys().(*syscall.Stat_t).Ino != inode {
+			continue
+		}
+		if shim := parentOf(p); isShim(shim) {
+			_ = unix.Kill(shim, unix.SIGKILL)
+		}
+		_ = unix.Kill(pid, unix.SIGKILL)
+	}
+	return errors.Join(unix.Unmount(path, unix.MNT_DETACH), os.Remove(path))
+}
+
+// parentOf reads the parent of a process from its directory; 0: it is gone.
+func parentOf(process string) int {
+	raw, err := os.ReadFile(process + "/stat")
+	if err != nil {
+		return 0
+	}
+	_, after, _ := strings.Cut(string(raw), ") ")
+	words := strings.Fields(after)
+	if len(words) < 2 {
+		return 0
+	}
+	parent, _ := strconv.Atoi(words[1])
+	return parent
+}
+
+func isShim(pid int) bool {
+	name, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
+	return err == nil && strings.HasPrefix(string(name), "containerd-shim")
+}
