@@ -10,6 +10,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/weftnet/weft/internal/netnstest"
+	"github.com/weftnet/weft/test/programs"
 )
 
 func TestMain(m *testing.M) {
@@ -18,7 +19,7 @@ func TestMain(m *testing.M) {
 	if err := flag.Set("test.parallel", "3"); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 	}
-	goleak.VerifyTestMain(m)
+	goleak.VerifyTestMain(m, programs.Keep())
 }
 
 func try(t *testing.T, err error) {

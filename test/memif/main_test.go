@@ -14,7 +14,7 @@ import (
 
 func TestMain(m *testing.M) {
 	netnstest.Enter()
-	goleak.VerifyTestMain(m)
+	goleak.VerifyTestMain(m, programs.Keep())
 }
 
 // memifs are how many a node has.

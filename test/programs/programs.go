@@ -4,29 +4,73 @@ package programs
 import (
 	"os"
 	"os/exec"
+	"strings"
+	"sync"
 	"testing"
+
+	"go.uber.org/goleak"
 )
 
 // From names, in the environment, a directory with programs that are built already.
 const From = "WEFT_PROGRAMS"
 
+// kept are programs that all tests of a package use.
+var kept struct {
+	sync.Mutex
+	wanted bool
+	dir    string
+	built  map[string]bool // what else was asked for
+}
+
+// Keep lets the tests of a package use programs that are built once, by the first that needs them: to link them takes longer than
+// most tests. It is for a TestMain; the option takes them away.
+func Keep() goleak.Option {
+	kept.wanted = true
+	return goleak.Cleanup(func(code int) {
+		if kept.dir != "" {
+			_ = os.RemoveAll(kept.dir)
+		}
+		os.Exit(code)
+	})
+}
+
 // Build gives a directory with the programs, without the race detector, as they are shipped; more are packages of other
 // programs that the test needs.
 func Build(t testing.TB, more ...string) string {
 	t.Helper()
-	dir := t.TempDir()
 	if ready := os.Getenv(From); ready != "" {
-		if len(more) == 0 {
-			return ready
+		if len(more) > 0 {
+			build(t, ready, more)
 		}
-		dir = ready
-	} else {
-		more = append(more, "github.com/weftnet/weft/cmd/...")
+		return ready
 	}
-	cmd := exec.CommandContext(t.Context(), "go", append([]string{"build", "-o", dir}, more...)...)
+	more = append(more, "github.com/weftnet/weft/cmd/...")
+	if !kept.wanted {
+		dir := t.TempDir()
+		build(t, dir, more)
+		return dir
+	}
+	kept.Lock()
+	defer kept.Unlock()
+	if kept.dir == "" {
+		dir, err := os.MkdirTemp("", "weft-programs")
+		if err != nil {
+			t.Fatal(err)
+		}
+		kept.dir, kept.built = dir, map[string]bool{}
+	}
+	if all := strings.Join(more, " "); !kept.built[all] {
+		build(t, kept.dir, more)
+		kept.built[all] = true
+	}
+	return kept.dir
+}
+
+func build(t testing.TB, dir string, packages []string) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "go", append([]string{"build", "-o", dir}, packages...)...)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("build the programs: %v\n%s", err, out)
 	}
-	return dir
 }
