@@ -16,7 +16,7 @@ import (
 )
 
 // crowd is how many pods come and go at once.
-const crowd = 30
+const crowd = 100
 
 func TestADaemonSetRunsOnEveryNode(t *testing.T) {
 	s := newSpace(t)
@@ -95,4 +95,45 @@ func (s *space) awaitReady(count int) (ready []corev1.Pod) {
 		return nil
 	}))
 	return ready
+}
+
+// A pod of a StatefulSet has its name again while kubelet still knows of the old one.
+func TestAStatefulPodIsMadeAgainWhileItsOldSandboxLingers(t *testing.T) {
+	s := newSpace(t)
+	one, n := int32(1), s.c.Node("n1")
+	template := podTemplate("web")
+	template.Spec = podSpec(n.Name)
+	_, err := s.c.Client.AppsV1().StatefulSets(s.name).Create(t.Context(), &appsv1.StatefulSet{
+		ObjectMeta: metav1.ObjectMeta{Name: "web"},
+		Spec: appsv1.StatefulSetSpec{
+			ServiceName: "web", Replicas: &one, Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}, Template: template,
+		},
+	}, metav1.CreateOptions{})
+	s.must(err)
+	old, client := s.awaitReady(1)[0], s.run("client", "n2")
+	s.must(n.Kubelet.Freeze())
+	t.Cleanup(func() { s.must(n.Kubelet.Thaw()) })
+	s.must(s.c.Client.CoreV1().Pods(s.name).Delete(t.Context(), old.Name, *metav1.NewDeleteOptions(0)))
+	s.must(cluster.Eventually(t.Context(), old.Name+" is asked for again", func(ctx context.Context) error {
+		pod, err := s.c.Client.CoreV1().Pods(s.name).Get(ctx, old.Name, metav1.GetOptions{})
+		if err == nil && pod.UID == old.UID {
+			return fmt.Errorf("it is the old one")
+		}
+		return err
+	}))
+	s.must(n.Kubelet.Thaw())
+	again := s.ready(old.Name)
+	for _, address := range s.addresses(again) {
+		s.reaches(client, again, address)
+	}
+	s.scaleStateful("web", 0)
+	s.deleteAll()
+	s.must(s.c.AwaitNoLeftovers(t.Context()))
+}
+
+func (s *space) scaleStateful(set string, pods int32) {
+	s.t.Helper()
+	scale := &autoscalingv1.Scale{ObjectMeta: metav1.ObjectMeta{Name: set, Namespace: s.name}, Spec: autoscalingv1.ScaleSpec{Replicas: pods}}
+	_, err := s.c.Client.AppsV1().StatefulSets(s.name).UpdateScale(s.t.Context(), set, scale, metav1.UpdateOptions{})
+	s.must(err)
 }

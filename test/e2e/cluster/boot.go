@@ -34,7 +34,8 @@ func (n *Node) boot(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := n.installPlugin("loopback"); err != nil { // containerd calls it for every pod
+	// containerd calls loopback for every pod; portmap is what nodes have for host ports, whatever their CNI.
+	if err := n.InstallPlugins("loopback", "portmap"); err != nil {
 		return err
 	}
 	if err := n.Containerd.Start(); err != nil {

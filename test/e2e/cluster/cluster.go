@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"path/filepath"
 	"time"
 
@@ -152,6 +153,9 @@ func (c *Cluster) CNI() CNI { return c.config.CNI }
 
 // Programs are those that the cluster is made of.
 func (c *Cluster) Programs() *programs.Set { return c.config.Programs }
+
+// Outside are the addresses of this process, which is no node, IPv4 first: where pods reach the rest of the world.
+func (c *Cluster) Outside() []netip.Addr { return c.lab.Router() }
 
 // Node is the node of that name, or nil.
 func (c *Cluster) Node(name string) *Node {

@@ -11,6 +11,9 @@ import (
 // patience is how long a client waits for an answer.
 const patience = 3 * time.Second
 
+// streamPatience is longer: what TCP sends again is late, and not lost.
+const streamPatience = 20 * time.Second
+
 // fetch prints the body at a URL, over a connection of its own.
 func fetch(out io.Writer, arguments []string) error {
 	if len(arguments) != 1 {
@@ -57,6 +60,39 @@ func exchange(out io.Writer, network string, arguments []string) error {
 	}
 	_, err = fmt.Fprintf(out, "%s\n", answer)
 	return err
+}
+
+// stream sends a number at intervals over one connection, and fails when it does not come back.
+func stream(out io.Writer, arguments []string) error {
+	if len(arguments) != 2 {
+		return fmt.Errorf("usage: stream HOST:PORT INTERVAL")
+	}
+	interval, err := time.ParseDuration(arguments[1])
+	if err != nil {
+		return err
+	}
+	conn, err := net.DialTimeout("tcp", arguments[0], patience)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	tick := time.NewTicker(interval)
+	defer tick.Stop()
+	for number := 1; ; number++ {
+		if err := conn.SetDeadline(time.Now().Add(streamPatience)); err != nil {
+			return err
+		}
+		text := fmt.Sprintf("%d\n", number)
+		if _, err := io.WriteString(conn, text); err != nil {
+			return err
+		}
+		answer := make([]byte, len(text))
+		if _, err := io.ReadFull(conn, answer); err != nil || string(answer) != text {
+			return fmt.Errorf("number %d comes back as %q: %w", number, answer, err)
+		}
+		fmt.Fprintf(out, "%s answers %d\n", arguments[0], number)
+		<-tick.C
+	}
 }
 
 // links prints one line for each address of each interface, and one for an interface without.

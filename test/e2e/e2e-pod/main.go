@@ -14,21 +14,22 @@ import (
 type command func(out io.Writer, arguments []string) error
 
 var commands = map[string]command{
-	"pause": pause, // end on SIGTERM, reap children: a sandbox's first process
-	"serve": serve, // [-http 8080] [-echo 7]: HTTP, and TCP and UDP echo
-	"http":  fetch, // URL: the body
-	"tcp":   tcp,   // HOST:PORT TEXT: what comes back
-	"udp":   udp,   // HOST:PORT TEXT: what comes back
-	"ping":  ping,  // ADDRESS [COUNT]: the answers
-	"env":   env,   // the environment
-	"links": links, // the interfaces with their addresses
-	"api":   api,   // [PATH]: what the API server says to the pod's service account
-	"write": write, // FILE TEXT: a file on a volume
+	"pause":  pause,  // end on SIGTERM, reap children: a sandbox's first process
+	"serve":  serve,  // [-http 8080] [-echo 7]: HTTP, and TCP and UDP echo
+	"http":   fetch,  // URL: the body
+	"tcp":    tcp,    // HOST:PORT TEXT: what comes back
+	"udp":    udp,    // HOST:PORT TEXT: what comes back
+	"ping":   ping,   // ADDRESS [COUNT [INTERVAL]]: the answers; COUNT 0 is for ever
+	"stream": stream, // HOST:PORT INTERVAL: what comes back over one connection, for ever
+	"env":    env,    // the environment
+	"links":  links,  // the interfaces with their addresses
+	"api":    api,    // [PATH]: what the API server says to the pod's service account
+	"write":  write,  // FILE TEXT: a file on a volume
 }
 
 func main() {
 	if len(os.Args) < 2 || commands[os.Args[1]] == nil {
-		fmt.Fprintln(os.Stderr, "usage: e2e-pod pause|serve|http|tcp|udp|ping|env|links|api|write [arguments]")
+		fmt.Fprintln(os.Stderr, "usage: e2e-pod pause|serve|http|tcp|udp|ping|stream|env|links|api|write [arguments]")
 		os.Exit(2)
 	}
 	if err := commands[os.Args[1]](os.Stdout, os.Args[2:]); err != nil {

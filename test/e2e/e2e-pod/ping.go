@@ -27,18 +27,23 @@ var (
 	six  = family{network: "ip6:ipv6-icmp", any: "::", protocol: 58, request: ipv6.ICMPTypeEchoRequest, reply: ipv6.ICMPTypeEchoReply}
 )
 
-// ping asks COUNT times, once unless told, and fails unless all answers come.
+// ping asks COUNT times, once unless told, at intervals, and fails when an answer does not come.
 func ping(out io.Writer, arguments []string) error {
-	if len(arguments) == 0 {
-		return fmt.Errorf("usage: ping ADDRESS [COUNT]")
+	if len(arguments) == 0 || len(arguments) > 3 {
+		return fmt.Errorf("usage: ping ADDRESS [COUNT [INTERVAL]]")
 	}
 	address, err := netip.ParseAddr(arguments[0])
 	if err != nil {
 		return err
 	}
-	count := 1
+	count, interval := 1, time.Duration(0)
 	if len(arguments) > 1 {
 		if count, err = strconv.Atoi(arguments[1]); err != nil {
+			return err
+		}
+	}
+	if len(arguments) > 2 {
+		if interval, err = time.ParseDuration(arguments[2]); err != nil {
 			return err
 		}
 	}
@@ -51,12 +56,16 @@ func ping(out io.Writer, arguments []string) error {
 		return err
 	}
 	defer conn.Close()
-	for sequence := 1; sequence <= count; sequence++ {
-		took, err := f.ask(conn, address, sequence)
+	pause := time.NewTimer(interval)
+	defer pause.Stop()
+	for sequence := 1; count == 0 || sequence <= count; sequence++ {
+		took, err := f.ask(conn, address, sequence&0xffff) // as many as there is room for
 		if err != nil {
 			return fmt.Errorf("request %d of %d: %w", sequence, count, err)
 		}
 		fmt.Fprintf(out, "%s answers %d in %s\n", address, sequence, took)
+		pause.Reset(interval)
+		<-pause.C
 	}
 	return nil
 }

@@ -112,7 +112,7 @@ func conflist(ranges []netip.Prefix) map[string]any {
 		"plugins": []any{map[string]any{
 			"type": "bridge", "bridge": "cni0", "isGateway": true, "hairpinMode": true,
 			"ipam": map[string]any{"type": "host-local", "ranges": sets, "routes": routes},
-		}},
+		}, map[string]any{"type": "portmap", "capabilities": map[string]bool{"portMappings": true}, "snat": true}},
 	}
 }
 

@@ -31,6 +31,7 @@ var pinned = []pin{
 		"bridge":     plugins + "/plugins/main/bridge",
 		"host-local": plugins + "/plugins/ipam/host-local",
 		"loopback":   plugins + "/plugins/main/loopback",
+		"portmap":    plugins + "/plugins/meta/portmap",
 	}},
 	{folder: "etcd", module: "go.etcd.io/etcd/server/v3", programs: map[string]string{"etcd": "go.etcd.io/etcd/server/v3"}},
 	{folder: "containerd", module: containerd, programs: map[string]string{

@@ -1,0 +1,162 @@
+package e2e_test
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/weftnet/weft/test/e2e/cluster"
+)
+
+// expose makes a service of both families for the pods with that label app: HTTP on port 80, and UDP echo on 7.
+func (s *space) expose(app string, kind corev1.ServiceType) *corev1.Service {
+	s.t.Helper()
+	both := corev1.IPFamilyPolicyRequireDualStack
+	service, err := s.c.Client.CoreV1().Services(s.name).Create(s.t.Context(), &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Name: app},
+		Spec: corev1.ServiceSpec{
+			Type: kind, IPFamilyPolicy: &both, Selector: map[string]string{"app": app},
+			Ports: []corev1.ServicePort{
+				{Name: "http", Port: 80, TargetPort: intstr.FromInt32(8080)},
+				{Name: "echo", Port: 7, Protocol: corev1.ProtocolUDP},
+			},
+		},
+	}, metav1.CreateOptions{})
+	s.must(err)
+	return service
+}
+
+func TestAServiceReachesItsPodFromItselfItsNodeAndOthers(t *testing.T) {
+	s := newSpace(t)
+	server, near, far := s.run("server", "n1"), s.run("near", "n1"), s.run("far", "n2")
+	service := s.expose("server", corev1.ServiceTypeClusterIP)
+	for _, ip := range service.Spec.ClusterIPs {
+		address := netip.MustParseAddr(ip)
+		url := "http://" + netip.AddrPortFrom(address, 80).String()
+		for _, client := range []*corev1.Pod{server, near, far} {
+			s.must(cluster.Eventually(t.Context(), client.Name+" reaches "+url, func(ctx context.Context) error {
+				page, err := s.c.Exec(ctx, client, "http", url)
+				return isFrom(server, page, err)
+			}))
+			if got := s.exec(client, "udp", netip.AddrPortFrom(address, 7).String(), "some text"); got != "some text\n" {
+				t.Errorf("%s hears %q over UDP from %s", client.Name, got, ip)
+			}
+		}
+		for _, n := range s.c.Nodes {
+			s.must(cluster.Eventually(t.Context(), n.Name+" reaches "+url, func(ctx context.Context) error {
+				page, err := fetchFrom(ctx, n, url)
+				return isFrom(server, page, err)
+			}))
+		}
+	}
+}
+
+func TestAHostPortReachesItsPod(t *testing.T) {
+	s := newSpace(t)
+	const hostPort = 18080
+	spec := podSpec("n1")
+	spec.Containers[0].Ports = []corev1.ContainerPort{{ContainerPort: 8080, HostPort: hostPort}}
+	_, err := s.c.Client.CoreV1().Pods(s.name).Create(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "server"}, Spec: spec}, metav1.CreateOptions{})
+	s.must(err)
+	server, far := s.ready("server"), s.run("far", "n2")
+	for _, address := range s.c.Node("n1").Addresses {
+		url := "http://" + netip.AddrPortFrom(address, hostPort).String()
+		page, err := fetch(t.Context(), url)
+		s.must(isFrom(server, page, err))
+		for _, client := range []*corev1.Pod{server, far} {
+			s.must(isFrom(server, s.exec(client, "http", url), nil))
+		}
+	}
+}
+
+// Kubelet asks from the node.
+func TestProbesOfKubeletReachTheirPod(t *testing.T) {
+	s := newSpace(t)
+	spec := podSpec("n2")
+	web := corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: "/", Port: intstr.FromInt32(8080)}}
+	echo := corev1.ProbeHandler{TCPSocket: &corev1.TCPSocketAction{Port: intstr.FromInt32(7)}}
+	c := &spec.Containers[0]
+	c.StartupProbe = &corev1.Probe{ProbeHandler: echo, PeriodSeconds: 1, FailureThreshold: 60}
+	c.LivenessProbe = &corev1.Probe{ProbeHandler: web, PeriodSeconds: 1, TimeoutSeconds: 10}
+	c.ReadinessProbe = &corev1.Probe{ProbeHandler: web, PeriodSeconds: 1, TimeoutSeconds: 10}
+	_, err := s.c.Client.CoreV1().Pods(s.name).Create(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "probed"}, Spec: spec}, metav1.CreateOptions{})
+	s.must(err)
+	s.unharmed(t, s.ready("probed"))
+}
+
+// rows: AWS-23
+func TestTheRestOfTheWorldSeesTheNodesAddress(t *testing.T) {
+	s := newSpace(t)
+	if s.c.CNI().Name() != "weft" {
+		t.Skip("the peer translates nothing")
+	}
+	for _, n := range s.c.Nodes {
+		client := s.run("client-"+n.Name, n.Name)
+		for i, address := range s.c.Outside() {
+			url := "http://" + s.world(address)
+			if seen := s.exec(client, "http", url); seen != n.Addresses[i].String() {
+				t.Errorf("a pod on %s is seen by %s as %s, want %s", n.Name, url, seen, n.Addresses[i])
+			}
+		}
+	}
+}
+
+// A node is no stranger to its own pods. Another one sees the node, where its reply could not come back by the same link.
+func TestPodsReachWhatRunsOnNodes(t *testing.T) {
+	s := newSpace(t)
+	if s.c.CNI().Name() != "weft" {
+		t.Skip("the peer translates nothing")
+	}
+	client := s.run("client", "n1")
+	for node, seen := range map[string][]netip.Addr{"n1": s.addresses(client), "n2": s.c.Node("n1").Addresses} {
+		spec := podSpec(node)
+		spec.HostNetwork = true
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "on-" + node}, Spec: spec}
+		_, err := s.c.Client.CoreV1().Pods(s.name).Create(t.Context(), pod, metav1.CreateOptions{})
+		s.must(err)
+		s.ready(pod.Name)
+		for i, address := range s.c.Node(node).Addresses {
+			page := s.exec(client, "http", "http://"+netip.AddrPortFrom(address, 8080).String())
+			if !strings.Contains(page, "client="+seen[i].String()+" ") {
+				t.Errorf("on %s: %q, want client %s", node, page, seen[i])
+			}
+		}
+	}
+}
+
+// world serves outside the cluster: it says who asks.
+func (s *space) world(address netip.Addr) string {
+	s.t.Helper()
+	listener, err := net.ListenTCP("tcp", net.TCPAddrFromAddrPort(netip.AddrPortFrom(address, 0)))
+	s.must(err)
+	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		from := netip.MustParseAddrPort(r.RemoteAddr)
+		_, _ = w.Write([]byte(from.Addr().String())) // who went away does not want to know
+	})}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = server.Serve(listener) // until it is closed
+	}()
+	s.t.Cleanup(func() { _ = server.Close(); <-done })
+	return listener.Addr().String()
+}
+
+func TestNoPacketIsLostFromTheMomentAPodIsReady(t *testing.T) {
+	s := newSpace(t)
+	client := s.run("client", "n1")
+	for _, node := range []string{"n1", "n2"} {
+		server := s.run("server-on-"+node, node)
+		for _, address := range s.addresses(server) {
+			s.exec(client, "ping", address.String(), "100")
+			s.exec(server, "ping", s.sameFamily(client, address).String(), "100")
+		}
+	}
+}
