@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -107,9 +108,15 @@ func nodeName(name string, nodes blocks.Nodes) (string, error) {
 func (v *verdict) judge(node string, reply *weftv1.AddressesReply, there k8s.Addresses) {
 	var leases []blocks.Lease
 	for _, l := range reply.GetLeases() {
-		if address, err := netip.ParseAddr(l.Address); err == nil {
-			leases = append(leases, blocks.Lease{Pool: l.Pool, Address: address, Holder: l.Holder})
+		address, err := netip.ParseAddr(l.Address)
+		if err != nil {
+			continue // whatever it is, it is in no block
 		}
+		lease := blocks.Lease{Pool: l.Pool, Address: address, Holder: l.Holder}
+		if network, _, custom := strings.Cut(l.Pool, ":"); custom { // NETWORK:FAMILY are those of a custom network
+			lease.Network, lease.Pool = network, ""
+		}
+		leases = append(leases, lease)
 	}
 	v.Node, v.Leases = node, len(leases)
 	v.Violations = append(v.Violations, blocks.CheckLeases(there.Pools, there.Blocks, node, leases)...)

@@ -79,11 +79,15 @@ func (c *cluster) block(name string, set func(*v1.IPBlock)) {
 	c.Put("ipblocks.contivpp.io", b)
 }
 
-// agent answers at the socket, with an address of the pool in each of these states.
+// agent answers at the socket, with pods that have these addresses: those of IPv6 on the custom network.
 func (c *cluster) agent(addresses ...string) {
 	reply := &weftv1.AddressesReply{}
 	for _, a := range addresses {
-		reply.Leases = append(reply.Leases, &weftv1.Lease{Pool: "pods", Address: a, State: "used", Holder: "weft/" + a + "/eth0"})
+		pool := "pods"
+		if strings.Contains(a, ":") {
+			pool = "blue:ip6"
+		}
+		reply.Leases = append(reply.Leases, &weftv1.Lease{Pool: pool, Address: a, State: "used", Holder: "weft/" + a + "/eth0"})
 	}
 	_, stop, err := ctltest.Serve(c.socket, ctltest.Replies{Addresses: reply})
 	if err != nil {
@@ -135,7 +139,7 @@ func TestWhatOperatorsSeeOfTheClustersAddresses(t *testing.T) {
 // rows: IPM-13
 func TestEachViolationIsALineAndAnExitCode(t *testing.T) {
 	c := newCluster(t)
-	c.agent("10.1.0.2", "10.1.4.1", "10.1.9.9")
+	c.agent("10.1.0.2", "10.1.4.1", "10.1.9.9", "fd00:5::7")
 	c.Remove("nodes", "", "n2")
 	c.block("10.1.0.64-27", func(b *v1.IPBlock) { b.Status = v1.IPBlockStatus{Used: 1} })
 	got, code := c.asks("addresses", "check")
@@ -148,7 +152,7 @@ func TestEachViolationIsALineAndAnExitCode(t *testing.T) {
 	var v struct {
 		Violations []struct{ Rule, Object, Text string }
 	}
-	if err := json.Unmarshal([]byte(document), &v); err != nil || code != 1 || len(v.Violations) != 7 {
+	if err := json.Unmarshal([]byte(document), &v); err != nil || code != 1 || len(v.Violations) != 8 {
 		t.Errorf("exit code %d, %d violations, error %v:\n%s", code, len(v.Violations), err, got)
 	}
 }

@@ -89,22 +89,27 @@ func TestAnAddressOfNoBlockIsFound(t *testing.T) {
 	other := *list[1].DeepCopy()
 	other.Name, other.Spec.CIDR, other.Spec.Node = "10.1.0.128-26", "10.1.0.128/26", "n2"
 	blue := *list[1].DeepCopy()
-	blue.Name, blue.Spec.CIDR, blue.Spec.Network, blue.Spec.Pool = "blue.10.1.1.0-26", "10.1.1.0/26", "blue", ""
+	blue.Name, blue.Spec.CIDR, blue.Spec.Network, blue.Spec.Pool = "blue.10.5.1.0-26", "10.5.1.0/26", "blue", ""
 	list = append(list, other, blue)
 	for _, tt := range []struct {
 		node, pool, address, why string
 		found                    bool
+		network                  string
 	}{
-		{"n1", "pods", "10.1.0.3", "of its own block", false},
-		{"n2", "pods", "10.1.0.9", "lent to the node", false},
-		{"n2", "pods", "10.1.0.10", "of the lender", true},
-		{"n1", "pods", "10.1.0.130", "of another node's block", true},
-		{"n1", "pods", "10.1.9.1", "of a block that nobody has", true},
-		{"n1", "pods", "10.1.1.1", "of a block of another network", true},
-		{"n1", "own", "10.7.0.1", "of a pool of the node alone", false},
-		{"n1", "pods", "10.7.0.1", "of an earlier pool of the name", false},
+		{"n1", "pods", "10.1.0.3", "of its own block", false, ""},
+		{"n2", "pods", "10.1.0.9", "lent to the node", false, ""},
+		{"n2", "pods", "10.1.0.10", "of the lender", true, ""},
+		{"n1", "pods", "10.1.0.130", "of another node's block", true, ""},
+		{"n1", "pods", "10.1.9.1", "of a block that nobody has", true, ""},
+		{"n1", "pods", "10.5.1.1", "of a block of another network", false, ""},
+		{"n1", "", "10.5.1.1", "of a network's block", false, "blue"},
+		{"n2", "", "10.5.1.1", "of another node's block of a network", true, "blue"},
+		{"n1", "", "10.5.0.1", "of no block of a network", true, "blue"},
+		{"n1", "", "10.1.0.3", "of another range than the network's", false, "blue"},
+		{"n1", "own", "10.7.0.1", "of a pool of the node alone", false, ""},
+		{"n1", "pods", "10.7.0.1", "of an earlier pool of the name", false, ""},
 	} {
-		lease := blocks.Lease{Pool: tt.pool, Address: netip.MustParseAddr(tt.address), Holder: "weft/c/eth0"}
+		lease := blocks.Lease{Pool: tt.pool, Network: tt.network, Address: netip.MustParseAddr(tt.address), Holder: "weft/c/eth0"}
 		got := blocks.CheckLeases(pools, list, tt.node, []blocks.Lease{lease})
 		if want := tt.found; (len(got) == 1 && got[0].Rule == blocks.RuleLease) != want || len(got) > 1 {
 			t.Errorf("%s %s: found %v, want %t", tt.address, tt.why, got, want)

@@ -8,22 +8,23 @@ import (
 	v1 "github.com/weftnet/weft/k8s/api/v1"
 )
 
-// Lease is an address of an IPPool that a node gave out, as the node itself says.
+// Lease is an address of an IPPool, or of a custom network, that a node gave out, as the node itself says.
 type Lease struct {
 	Pool    string
+	Network string
 	Address netip.Addr
 	Holder  string
 }
 
 // CheckLeases says which leases of a node are of no block that the node has, and not lent to it: another node could give
-// them out too. They must have been read before the blocks. Addresses that are of none of the IPPools are not of blocks.
+// them out too. They must have been read before the blocks. Addresses that are of none of the pools are not of blocks.
 func CheckLeases(pools []Pool, list []v1.IPBlock, node string, leases []Lease) []Violation {
 	var found []Violation
 	for _, l := range leases {
 		inBlocks := slices.ContainsFunc(pools, func(p Pool) bool {
-			return p.Network == "" && p.Name == l.Pool && p.Prefix.Contains(l.Address)
+			return p.Name == l.Pool && p.Network == l.Network && p.Prefix.Contains(l.Address)
 		})
-		has := func(b v1.IPBlock) bool { return b.Spec.Network == "" && gives(&b, node, l.Address) }
+		has := func(b v1.IPBlock) bool { return string(b.Spec.Network) == l.Network && gives(&b, node, l.Address) }
 		if inBlocks && !slices.ContainsFunc(list, has) {
 			found = append(found, Violation{
 				Rule: RuleLease, Object: "node " + node, Text: fmt.Sprintf("address %s of %s is of no block of the node", l.Address, l.Holder),
