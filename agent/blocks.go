@@ -102,8 +102,8 @@ func (a *Agent) allocations(b blocks.Block) []v1.Allocation {
 	}
 	var list []v1.Allocation
 	for _, l := range addresses.Leases() {
-		if l.State == ipam.Cooling || !b.Prefix.Contains(l.Address) {
-			continue
+		if l.State == ipam.Cooling || l.State == ipam.Withheld || !b.Prefix.Contains(l.Address) {
+			continue // no pod of this node has it
 		}
 		id := pods[l.Holder]
 		list = append(list, v1.Allocation{

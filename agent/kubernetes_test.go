@@ -41,6 +41,13 @@ func clusterLabWith(t *testing.T, server *k8stest.Server, o node.Options) *lab {
 	server.Put("customnetworks.contivpp.io", &v1.CustomNetwork{
 		ObjectMeta: metav1.ObjectMeta{Name: "blue"}, Spec: v1.CustomNetworkSpec{Type: v1.L2, CIDRs: []v1.CIDR{"10.5.0.0/24"}},
 	})
+	o.Kubeconfig = kubeconfigOf(t, server)
+	return newLabWith(t, programs.Build(t), o)
+}
+
+// kubeconfigOf is a file that says where the server is.
+func kubeconfigOf(t *testing.T, server *k8stest.Server) string {
+	t.Helper()
 	file := filepath.Join(t.TempDir(), "kubeconfig")
 	config := api.NewConfig()
 	config.Clusters["it"] = &api.Cluster{Server: server.Connection().Host}
@@ -49,8 +56,7 @@ func clusterLabWith(t *testing.T, server *k8stest.Server, o node.Options) *lab {
 	if err := clientcmd.WriteToFile(*config, file); err != nil {
 		t.Fatal(err)
 	}
-	o.Kubeconfig = file
-	return newLabWith(t, programs.Build(t), o)
+	return file
 }
 
 // put makes a pod known to the API server.

@@ -1,0 +1,53 @@
+package agent
+
+import (
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	v1 "github.com/weftnet/weft/k8s/api/v1"
+	"github.com/weftnet/weft/k8s/k8stest"
+	"github.com/weftnet/weft/test/node"
+)
+
+// rows: IPM-13
+func TestTheAddressesOfANodeThatLendsSomeAreSound(t *testing.T) {
+	server, strict := k8stest.New(t), false
+	server.Put("ippools.contivpp.io", &v1.IPPool{ObjectMeta: metav1.ObjectMeta{Name: "pods"}, Spec: v1.IPPoolSpec{CIDR: "10.9.0.0/24", StrictAffinity: &strict}})
+	server.Put("weftconfigs.contivpp.io", &v1.WeftConfig{
+		ObjectMeta: metav1.ObjectMeta{Name: "default"}, Spec: v1.WeftConfigSpec{Addresses: v1.AddressesSpec{Borrowing: true}},
+	})
+	l := clusterLabWith(t, server, node.Options{ClusterPools: true})
+	file := kubeconfigOf(t, server)
+	check := func() string {
+		said, err := l.Weftctl(t.Context(), "addresses", "check", "--kubeconfig", file, "--node", node.Name)
+		if err != nil {
+			said += err.Error()
+		}
+		return said
+	}
+	var b v1.IPBlock
+	block := func() *v1.IPBlock {
+		b = v1.IPBlock{}
+		for _, name := range []string{"10.9.0.0-26", "10.9.0.64-26", "10.9.0.128-26", "10.9.0.192-26"} {
+			if server.Object("ipblocks.contivpp.io", "", name, &b) {
+				break
+			}
+		}
+		return &b
+	}
+	l.eventually("addresses are on offer", func() bool { return len(block().Spec.Offered) > 0 })
+	a := l.pod("a")
+	l.put(server, a, map[string]string{"contivpp.io/custom-if": "b1/tap/blue"})
+	l.cni("ADD", a, nil)
+	l.eventually("the cluster is told of the pod", func() bool { return block().Status.Used == 2 })
+	// The node's own address and the pod's two; of the custom network there is one block more.
+	// Used are the node's own address and the pod's two; of the custom network there is a block.
+	want := "looked at 2 pools, 2 blocks, 3 addresses in use, 1 node\nthe agent of node n1 has "
+	l.eventually("the block of the network is told of", func() bool { return strings.HasPrefix(check(), want) })
+	if said := check(); !strings.HasSuffix(said, " addresses\nsound\n") {
+		t.Errorf("the check says %s", said)
+	}
+	l.cni("DEL", a, nil)
+}
