@@ -3,6 +3,7 @@ package agent
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"encoding/json"
 	"net/netip"
 	"os"
@@ -139,7 +140,9 @@ func (l *lab) mustReach(from *node.Pod, to netip.Addr) {
 		l.Fatal(err)
 	}
 	defer p.Close()
-	if _, err := p.Once(l.Context(), to, 1); err != nil {
+	ctx, cancel := context.WithTimeout(l.Context(), time.Minute)
+	defer cancel()
+	if _, err := p.Once(ctx, to, 1); err != nil {
 		l.Errorf("from %s: %v", from.Name, err)
 	}
 }

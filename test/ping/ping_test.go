@@ -84,7 +84,7 @@ func TestAStreamCountsWhatIsAnsweredAndWhatIsLost(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			defer cancel()
 			loss, err := open(t, tt.path, tt.to).Stream(ctx, tt.to, 5*time.Millisecond)
 			if err != nil {

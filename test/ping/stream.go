@@ -32,9 +32,12 @@ func (p *Pinger) Stream(ctx context.Context, to netip.Addr, interval time.Durati
 	go p.collect(answers)
 	sent, err := p.sendEach(ctx, to, interval)
 	// Ends collect, now or when the last answer had its time.
-	err = errors.Join(err, p.conn.SetReadDeadline(time.Now().Add(time.Second)))
+	err = errors.Join(err, p.conn.SetReadDeadline(time.Now().Add(lastAnswer)))
 	return tally(sent, answers, func() { _ = p.conn.SetReadDeadline(time.Now()) }), err
 }
+
+// lastAnswer is how long the answers to the last echoes have. One that comes later than that is lost.
+const lastAnswer = 5 * time.Second
 
 // arrival is an answer to the echo seq.
 type arrival struct {

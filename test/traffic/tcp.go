@@ -33,7 +33,7 @@ func (r Receipt) Gigabits() float64 { return float64(r.Bytes) * 8 / r.Took.Secon
 const chunk = 1 << 20
 
 // connectTime is how long a connection may take to come about.
-const connectTime = 3 * time.Second
+const connectTime = 20 * time.Second
 
 // Transfer sends data over TCP and says what arrived.
 func Transfer(ctx context.Context, p Path, data []byte) (Receipt, error) {

@@ -75,7 +75,7 @@ func TestWhatIsLostIsCounted(t *testing.T) {
 			if err := l.fill(wiring{ids: [2]uint32{0, 1}}, 64); err != nil {
 				t.Fatal(err)
 			}
-			m := l.pace(64, 20000, 200*time.Millisecond)
+			m := l.pace(64, 20000, time.Second)
 			if m.sent < 1000 || (m.lost() != 0) != (lose != 0) || lose != 0 && (m.lost() < int64(m.sent)/20 || m.lost() > int64(m.sent)/5) {
 				t.Errorf("lost %d of %d", m.lost(), m.sent)
 			}
