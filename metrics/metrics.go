@@ -15,7 +15,7 @@ const prefix = "weft"
 
 // Bounds of one scrape.
 const (
-	readLimit   = 3 * time.Second // for what is asked for at a scrape, as of the dataplane
+	readLimit   = 2 * time.Second // for what is asked for at a scrape, as of the dataplane
 	mostScrapes = 4               // at once
 )
 

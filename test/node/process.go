@@ -26,6 +26,14 @@ type process struct {
 // StartAgent starts the agent, which starts its dataplane unless that runs, and waits until it is ready. Flags win over
 // the node's configuration.
 func (n *Node) StartAgent(ctx context.Context, flags ...string) error {
+	if err := n.BeginAgent(flags...); err != nil {
+		return err
+	}
+	return n.AwaitReady(ctx)
+}
+
+// BeginAgent starts the agent as StartAgent does, and does not wait.
+func (n *Node) BeginAgent(flags ...string) error {
 	out, err := os.OpenFile(n.AgentLog(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return fmt.Errorf("start the agent: %w", err)
@@ -40,7 +48,7 @@ func (n *Node) StartAgent(ctx context.Context, flags ...string) error {
 	p := &process{cmd, make(chan struct{})}
 	go func() { defer close(p.ended); _ = cmd.Wait() }()
 	n.agent = p
-	return n.AwaitReady(ctx)
+	return nil
 }
 
 // AwaitReady waits until the agent that was started can wire pods.
