@@ -124,6 +124,19 @@ func openDescriptors(t *testing.T) int {
 	return len(all)
 }
 
+// settledDescriptors is openDescriptors when none has come or gone for a while: a connection that has ended is closed a moment later.
+func settledDescriptors(t *testing.T) int {
+	t.Helper()
+	before := openDescriptors(t)
+	eventually(t, "no descriptor comes or goes", func() bool {
+		<-time.After(50 * time.Millisecond)
+		last := before
+		before = openDescriptors(t)
+		return before == last
+	})
+	return before
+}
+
 // mappings is how many regions of the tests' liars and clients are mapped.
 func mappings(t *testing.T) int {
 	t.Helper()

@@ -134,7 +134,7 @@ func TestLinkThatGoesDownAndAwayIsAttachedAgain(t *testing.T) {
 func TestLinkThatCannotBeAttachedLeavesNothing(t *testing.T) {
 	l := newLab(t)
 	b := l.vethPod(cable{})
-	open := openDescriptors(t)
+	before := settled(t)
 	if _, err := l.engine.OpenAFPacket(20, port.AFPacketConfig{Name: "none", SetUp: true}); !errors.Is(err, port.ErrNoLink) {
 		t.Errorf("no such link: %v", err)
 	}
@@ -157,7 +157,6 @@ func TestLinkThatCannotBeAttachedLeavesNothing(t *testing.T) {
 	if _, err := l.engine.OpenAFPacket(20, port.AFPacketConfig{Name: b.hostEnd()}); !errors.Is(err, port.ErrLinkDown) {
 		t.Errorf("a link that is down: %v", err)
 	}
-	if now := openDescriptors(t); now != open-1 {
-		t.Errorf("%d descriptors were open, now %d", open, now)
-	}
+	before["socket"]-- // the port's
+	before.wantNoMore(t)
 }

@@ -166,7 +166,7 @@ func TestClosedPortLetsItsNamespaceGo(t *testing.T) {
 func TestTapNameInUseIsRefusedAndLeavesNothing(t *testing.T) {
 	l := newLab(t)
 	a := l.pod()
-	open := openDescriptors(t)
+	before := settled(t)
 	_, err := l.engine.OpenTap(9, port.TapConfig{Namespace: a.namespace, Name: "eth0"})
 	if !errors.Is(err, port.ErrNameInUse) {
 		t.Errorf("second eth0: %v", err)
@@ -174,9 +174,7 @@ func TestTapNameInUseIsRefusedAndLeavesNothing(t *testing.T) {
 	if _, err := l.engine.OpenTap(a.index, port.TapConfig{Namespace: a.namespace, Name: "eth1"}); !errors.Is(err, forward.ErrPortExists) {
 		t.Errorf("second port of an interface: %v", err)
 	}
-	if now := openDescriptors(t); now != open {
-		t.Errorf("%d descriptors were open, now %d", open, now)
-	}
+	before.wantNoMore(t)
 	a.wantReply(t, ping{to: gateway4})
 }
 
@@ -223,12 +221,3 @@ func TestIdleEngineSleeps(t *testing.T) {
 }
 
 func cpu(r unix.Rusage) int64 { return r.Utime.Nano() + r.Stime.Nano() }
-
-func openDescriptors(t *testing.T) int {
-	t.Helper()
-	all, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return len(all)
-}
