@@ -108,6 +108,8 @@ func (a *Agent) assembleCluster(ctx context.Context) error {
 	if a.cluster, err = k8s.New(config); err != nil {
 		return err
 	}
+	a.events, a.podReport = a.cluster.Events(), newPodReport()
+	a.observers = append(a.observers, a.reportFailure, a.podReport.observe)
 	return a.learnNode(ctx)
 }
 
@@ -170,11 +172,13 @@ func (a *Agent) runCluster(ctx context.Context) error {
 	group.Go(func() error { return a.followCluster(ctx) })
 	group.Go(func() error { return a.followUplink(ctx) })
 	group.Go(func() error { return a.announcing(ctx) })
+	group.Go(func() error { return a.events.Run(ctx) })
 	group.Go(func() error { return a.keeper.Run(ctx) })
 	group.Go(func() error {
 		if err := a.health.await(ctx, conditionStarted); err != nil {
 			return err
 		}
+		group.Go(func() error { return a.reportPods(ctx) })
 		return a.publisher.Run(ctx)
 	})
 	return group.Wait()

@@ -1,0 +1,185 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/weftnet/weft/eventloop"
+	"github.com/weftnet/weft/internal/netnstest"
+	"github.com/weftnet/weft/k8s"
+	v1 "github.com/weftnet/weft/k8s/api/v1"
+	"github.com/weftnet/weft/kvscheduler"
+	"github.com/weftnet/weft/pod"
+	"github.com/weftnet/weft/podmanager"
+	"github.com/weftnet/weft/test/node"
+	"github.com/weftnet/weft/wire"
+)
+
+const container = "0123456789abcdef0123"
+
+func TestAFailureIsToldInTheWordsOfThePodsAuthor(t *testing.T) {
+	key := pod.Key{Network: "weft", ContainerID: container, IfName: "eth0"}
+	route := &kvscheduler.OpRecord{
+		Ref: "linux.route/weft/" + container + "/eth0/0.0.0.0/0", Verb: "create",
+		Err: "create linux.route/weft/" + container + "/eth0/0.0.0.0/0: other0 has it already",
+	}
+	for _, tt := range []struct {
+		name string
+		text string
+		rec  *eventloop.Record
+		op   *kvscheduler.OpRecord
+		want string
+	}{
+		{
+			"an operation of the transaction", "commit: ...", &eventloop.Record{Undone: true}, route,
+			"interface eth0 of network weft: making a route in the pod failed: other0 has it already; everything of it was undone",
+		}, {
+			"what a handler refuses", "pod shop/a eth0 (weft, sandbox 0123456789ab): pool default is exhausted", &eventloop.Record{Undone: true}, nil,
+			"interface eth0 of network weft: pod shop/a eth0 (weft): pool default is exhausted; everything of it was undone",
+		}, {
+			"what is refused before it is an event", "new pods are paused: upgrade", nil, nil,
+			"interface eth0 of network weft: new pods are paused: upgrade",
+		}, {
+			"what is left behind", "commit: no reply", &eventloop.Record{Stuck: []string{"a", "b"}}, nil,
+			"interface eth0 of network weft: commit: no reply; 2 objects of it could not be undone yet",
+		}, {
+			"a kind without a word of its own", "", nil, &kvscheduler.OpRecord{Ref: "vpp.new/x", Verb: "update", Err: "no"},
+			"interface eth0 of network weft: changing vpp.new failed: no",
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			got := failureText(podmanager.Outcome{Key: key, Text: tt.text, Record: tt.rec}, tt.op)
+			if got != tt.want {
+				t.Errorf("got  %s\nwant %s", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestAReportIsOfThePodsNewestSandbox(t *testing.T) {
+	at := func(name, sandbox, network string, interfaces ...pod.Interface) pod.Attachment {
+		return pod.Attachment{
+			Key: pod.Key{Network: network, ContainerID: sandbox, IfName: interfaces[0].Name},
+			Pod: pod.ID{Namespace: "lab", Name: name}, Interfaces: interfaces,
+		}
+	}
+	eth0 := pod.Interface{Name: "eth0", Type: pod.TypeTap, MTU: 1450, Addresses: []netip.Prefix{netip.MustParsePrefix("10.1.0.2/32")}}
+	memif := pod.Interface{Name: "m0", Type: pod.TypeMemif, Network: "blue", Memif: &pod.Memif{Container: "app"}}
+	bare := at("", "c9", "weft", eth0)
+	bare.Pod = pod.ID{}
+	got := fmt.Sprint(reportsOf([]pod.Attachment{
+		at("a", "c1", "weft", eth0), at("a", "c2", "weft", eth0, memif), at("b", "c3", "weft", eth0), bare,
+		at("a", "c2", "other", pod.Interface{Name: "net1", Type: pod.TypeVeth, Network: "blue"}, memif),
+	}))
+	want := "[{lab/a c2 [{eth0 tap default  1450 [10.1.0.2/32] } {m0 memif blue  0 [] app} {net1 veth blue  0 [] }]} " +
+		"{lab/b c3 [{eth0 tap default  1450 [10.1.0.2/32] }]}]"
+	if got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}
+
+// occupied has a link with a default route in the sandbox, which Weft never replaces.
+func occupied(t *testing.T, p *node.Pod) {
+	t.Helper()
+	netnstest.Do(t, p.Netns, func() {
+		link := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "other0"}, PeerName: "other1"}
+		if err := netlink.LinkAdd(link); err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(netlink.LinkSetUp(link), netlink.LinkSetUp(&netlink.Device{LinkAttrs: netlink.LinkAttrs{Name: "other1"}})); err != nil {
+			t.Fatal(err)
+		}
+		everything := &net.IPNet{IP: net.IPv4zero, Mask: net.CIDRMask(0, 32)}
+		if err := netlink.RouteAdd(&netlink.Route{LinkIndex: link.Index, Dst: everything, Scope: netlink.SCOPE_LINK}); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+func TestAPodSaysWhyItHasNoNetwork(t *testing.T) {
+	l, server := clusterLab(t)
+	l.eventually("the cluster is known", func() bool { return len(l.logged("the cluster is known")) > 0 })
+	unknown, taken := l.pod("unknown"), l.pod("taken")
+	l.put(server, unknown, map[string]string{"contivpp.io/custom-if": "b1/tap/nowhere"})
+	l.put(server, taken, nil)
+	occupied(t, taken)
+	for range 3 {
+		l.fails(unknown)
+	}
+	l.fails(taken)
+	client, err := k8s.NewClient(server.Connection())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var said map[string]corev1.Event
+	l.eventually("both pods have their event", func() bool {
+		list, err := client.Events("lab").List(t.Context(), metav1.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		said = map[string]corev1.Event{}
+		for _, e := range list.Items {
+			said[e.InvolvedObject.Name] = e
+		}
+		return len(list.Items) == 2 && said[unknown.Name].Count == 3
+	})
+	for p, words := range map[*node.Pod]string{unknown: "nowhere", taken: "making a route in the pod failed: "} {
+		e := said[p.Name]
+		if e.Type != "Warning" || e.Reason != "WeftAddFailed" || string(e.InvolvedObject.UID) != "uid-"+p.Name {
+			t.Errorf("event of %s: %+v", p.Name, e)
+		}
+		if !strings.HasPrefix(e.Message, "interface eth0 of network ") || !strings.Contains(e.Message, words) || strings.Contains(e.Message, p.ContainerID[:12]) {
+			t.Errorf("%s is told %q, want something about %q, and no sandbox", p.Name, e.Message, words)
+		}
+	}
+	if !strings.HasSuffix(said[taken.Name].Message, "; everything of it was undone") {
+		t.Errorf("message %q", said[taken.Name].Message)
+	}
+}
+
+// rows: CAL-16
+func TestPodInterfacesFollowPodsAndTheSwitch(t *testing.T) {
+	const resource = "podinterfaces.contivpp.io"
+	l, server := clusterLab(t)
+	l.eventually("the cluster is known", func() bool { return len(l.logged("the cluster is known")) > 0 })
+	a, b := l.pod("a"), l.pod("b")
+	l.put(server, a, map[string]string{"contivpp.io/custom-if": "b1/tap/blue"})
+	l.put(server, b, nil)
+	l.eventually("network blue is there", func() bool { return len(l.logged("(from cluster)")) > 0 })
+	l.cni("ADD", a, nil)
+	on := &v1.WeftConfig{ObjectMeta: metav1.ObjectMeta{Name: "default"}, Spec: v1.WeftConfigSpec{PodInterfaces: true}}
+	server.Put("weftconfigs.contivpp.io", on)
+	var got v1.PodInterfaces
+	l.eventually("what a got is told", func() bool { return server.Object(resource, "lab", a.Name, &got) })
+	if string(got.Node) != node.Name || got.PodUID != "uid-"+a.Name || got.Sandbox != a.ContainerID || len(got.Interfaces) != 2 || got.Interfaces[1].Network != "blue" {
+		t.Errorf("it got %+v", got)
+	}
+	l.cni("ADD", b, nil)
+	l.eventually("what b got is told", func() bool { return server.Object(resource, "lab", b.Name, &got) })
+	l.restartAfter(func(string) error {
+		server.Remove(resource, "lab", a.Name)
+		return nil
+	})
+	l.eventually("after a restart what is missing is told again", func() bool { return server.Object(resource, "lab", a.Name, &got) })
+	l.cni("DEL", a, nil)
+	l.eventually("what is told of a is removed", func() bool { return !server.Object(resource, "lab", a.Name, &got) })
+	server.Remove("weftconfigs.contivpp.io", "", "default")
+	l.eventually("without the switch nothing is told", func() bool { return !server.Object(resource, "lab", b.Name, &got) })
+	l.cni("DEL", b, nil)
+}
+
+func TestEachKindOfObjectHasAWordForThePodsAuthor(t *testing.T) {
+	for _, kind := range wire.Kinds() {
+		if words[kind] == "" {
+			t.Errorf("%s has none", kind)
+		}
+	}
+}

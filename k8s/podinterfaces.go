@@ -1,0 +1,141 @@
+package k8s
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+
+	v1 "github.com/weftnet/weft/k8s/api/v1"
+	"github.com/weftnet/weft/pod"
+)
+
+// PodReport is what a pod got, as its PodInterfaces says.
+type PodReport struct {
+	Pod        pod.ID
+	Sandbox    string
+	Interfaces []v1.PodInterface
+}
+
+// PodReporter makes the PodInterfaces of a node's pods be what is reported. It is used by one goroutine.
+type PodReporter struct {
+	cluster *Cluster
+	there   map[string]*v1.PodInterfaces // of this node, by namespace/name, as they were written or read last; nil: not known
+}
+
+// PodReporter makes a reporter that knows nothing yet.
+func (c *Cluster) PodReporter() *PodReporter { return &PodReporter{cluster: c} }
+
+// Forget makes the next report look at what there is: somebody else may have changed it.
+func (r *PodReporter) Forget() { r.there = nil }
+
+// Report writes what is missing or differs and removes the rest of this node's. Pods that the API server has not shown are
+// left as they are, and the error says that they wait. After an error it is to be called again.
+func (r *PodReporter) Report(ctx context.Context, reports []PodReport) error {
+	if !r.cluster.pods.synced() {
+		return errors.New("report what pods got: the API server has not shown this node's pods yet")
+	}
+	if err := r.look(ctx); err != nil {
+		return err
+	}
+	wanted := make(map[string]*v1.PodInterfaces)
+	var errs []error
+	for _, report := range reports {
+		p := r.cluster.Pod(report.Pod)
+		if p == nil {
+			continue // it was made again, or is gone, and the sandbox is about to follow it
+		}
+		o := &v1.PodInterfaces{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name, OwnerReferences: []metav1.OwnerReference{
+			{APIVersion: "v1", Kind: "Pod", Name: p.Name, UID: p.UID},
+		}}}
+		o.Node, o.PodUID = v1.NodeName(r.cluster.config.Node), string(p.UID)
+		o.Sandbox, o.Interfaces = report.Sandbox, report.Interfaces
+		wanted[p.Namespace+"/"+p.Name] = o
+		errs = append(errs, r.write(ctx, o))
+	}
+	for _, key := range slices.Sorted(maps.Keys(r.there)) {
+		if wanted[key] == nil {
+			errs = append(errs, r.remove(ctx, key))
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		r.Forget()
+		return err
+	}
+	return nil
+}
+
+// look reads what there is of this node, unless it is known.
+func (r *PodReporter) look(ctx context.Context) error {
+	if r.there != nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	list, err := r.cluster.config.Client.PodInterfaces("").List(ctx, metav1.ListOptions{
+		FieldSelector: fields.OneTermEqualSelector("node", r.cluster.config.Node).String(),
+	})
+	if err != nil {
+		return fmt.Errorf("list what pods got: %w", oneLine{err})
+	}
+	r.there = make(map[string]*v1.PodInterfaces, len(list.Items))
+	for i := range list.Items {
+		o := &list.Items[i]
+		r.there[o.Namespace+"/"+o.Name] = o
+	}
+	return nil
+}
+
+// write makes one be as wanted.
+func (r *PodReporter) write(ctx context.Context, o *v1.PodInterfaces) error {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	key, store := o.Namespace+"/"+o.Name, r.cluster.config.Client.PodInterfaces(o.Namespace)
+	had := r.there[key]
+	if had != nil && alike(had, o) {
+		return nil
+	}
+	var written *v1.PodInterfaces
+	var err error
+	if had == nil {
+		written, err = store.Create(ctx, o, metav1.CreateOptions{})
+	}
+	if apierrors.IsAlreadyExists(err) { // the pod of that name was on another node
+		had, err = store.Get(ctx, o.Name, metav1.GetOptions{})
+	}
+	if err == nil && had != nil {
+		o.ResourceVersion, o.UID = had.ResourceVersion, had.UID
+		written, err = store.Update(ctx, o, metav1.UpdateOptions{})
+	}
+	if err != nil {
+		return fmt.Errorf("write what pod %s got: %w", key, oneLine{err})
+	}
+	r.there[key] = written
+	return nil
+}
+
+func alike(x, y *v1.PodInterfaces) bool {
+	return x.Node == y.Node && x.PodUID == y.PodUID && x.Sandbox == y.Sandbox &&
+		equality.Semantic.DeepEqual(x.Interfaces, y.Interfaces) && equality.Semantic.DeepEqual(x.OwnerReferences, y.OwnerReferences)
+}
+
+// remove deletes the very object that was seen. That of a pod made again on another node is that node's by now.
+func (r *PodReporter) remove(ctx context.Context, key string) error {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	o := r.there[key]
+	err := r.cluster.config.Client.PodInterfaces(o.Namespace).Delete(ctx, o.Name, metav1.DeleteOptions{
+		Preconditions: &metav1.Preconditions{UID: &o.UID, ResourceVersion: &o.ResourceVersion},
+	})
+	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+		return fmt.Errorf("remove what pod %s got: %w", key, oneLine{err})
+	}
+	delete(r.there, key)
+	return nil
+}
