@@ -117,6 +117,10 @@ func (a *Agent) read(ctx context.Context) metrics.State {
 	if n, err := a.queue.Len(); err == nil {
 		s.DeleteQueue = &n
 	}
+	if a.events != nil {
+		dropped := a.events.Dropped()
+		s.EventsDropped = &dropped
+	}
 	pools, _ := a.network.Addresses()
 	for _, p := range pools {
 		s.Addresses[p.Name] = metrics.Addresses{Used: p.Used, Leased: p.Leased, Cooling: p.Cooling, Free: p.Free}

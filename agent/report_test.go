@@ -1,14 +1,11 @@
 package agent
 
 import (
-	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 	"strings"
 	"testing"
 
-	"github.com/vishvananda/netlink"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -16,6 +13,7 @@ import (
 	"github.com/weftnet/weft/internal/netnstest"
 	"github.com/weftnet/weft/k8s"
 	v1 "github.com/weftnet/weft/k8s/api/v1"
+	"github.com/weftnet/weft/k8s/k8stest"
 	"github.com/weftnet/weft/kvscheduler"
 	"github.com/weftnet/weft/pod"
 	"github.com/weftnet/weft/podmanager"
@@ -86,31 +84,14 @@ func TestAReportIsOfThePodsNewestSandbox(t *testing.T) {
 	}
 }
 
-// occupied has a link with a default route in the sandbox, which Weft never replaces.
-func occupied(t *testing.T, p *node.Pod) {
-	t.Helper()
-	netnstest.Do(t, p.Netns, func() {
-		link := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "other0"}, PeerName: "other1"}
-		if err := netlink.LinkAdd(link); err != nil {
-			t.Fatal(err)
-		}
-		if err := errors.Join(netlink.LinkSetUp(link), netlink.LinkSetUp(&netlink.Device{LinkAttrs: netlink.LinkAttrs{Name: "other1"}})); err != nil {
-			t.Fatal(err)
-		}
-		everything := &net.IPNet{IP: net.IPv4zero, Mask: net.CIDRMask(0, 32)}
-		if err := netlink.RouteAdd(&netlink.Route{LinkIndex: link.Index, Dst: everything, Scope: netlink.SCOPE_LINK}); err != nil {
-			t.Fatal(err)
-		}
-	})
-}
-
 func TestAPodSaysWhyItHasNoNetwork(t *testing.T) {
-	l, server := clusterLab(t)
+	server := k8stest.New(t)
+	l := clusterLabWith(t, server, node.Options{HTTP: endpointAddress})
 	l.eventually("the cluster is known", func() bool { return len(l.logged("the cluster is known")) > 0 })
 	unknown, taken := l.pod("unknown"), l.pod("taken")
 	l.put(server, unknown, map[string]string{"contivpp.io/custom-if": "b1/tap/nowhere"})
 	l.put(server, taken, nil)
-	occupied(t, taken)
+	netnstest.Do(t, taken.Netns, func() { occupyDefaultRoute(t) })
 	for range 3 {
 		l.fails(unknown)
 	}
@@ -143,6 +124,11 @@ func TestAPodSaysWhyItHasNoNetwork(t *testing.T) {
 	if !strings.HasSuffix(said[taken.Name].Message, "; everything of it was undone") {
 		t.Errorf("message %q", said[taken.Name].Message)
 	}
+	l.metric("weft_pod_events_dropped_total", is(0))
+	server.Go() // nobody hears of the next one
+	l.fails(unknown)
+	l.metric("weft_pod_events_dropped_total", is(1))
+	server.Come()
 }
 
 // rows: CAL-16

@@ -34,6 +34,7 @@ var names = []string{
 	`weft_devices{state="free"} 5`,
 	`weft_kubelet_registrations_total{result="ok"} 6`,
 	`weft_delete_queue_length 7`,
+	`weft_pod_events_dropped_total 8`,
 	`weft_interface_rx_bytes_total{interface="eth0",namespace="shop",pod="cart",type="tap"} 22`,
 	`weft_interface_rx_packets_total{interface="eth0",namespace="shop",pod="cart",type="tap"} 2`,
 	`weft_interface_rx_drops_total{interface="eth0",namespace="shop",pod="cart",type="tap"} 6`,
@@ -46,14 +47,14 @@ var names = []string{
 }
 
 func everything() State {
-	queued, yes := 7, true
+	queued, yes, dropped := 7, true, uint64(8)
 	eth0 := Interface{Namespace: "shop", Pod: "cart", Name: "eth0", Type: "tap",
 		RxPackets: 1, RxBytes: 11, RxDrops: 3, TxPackets: 2, TxBytes: 22, TxDrops: 4}
 	return State{
 		QueueDepth: 3, DeleteQueue: &queued, Connected: true,
 		Objects:   map[string]map[string]int{"vpp.route": {"InSync": 4}},
 		Addresses: map[string]Addresses{"p": {Used: 1, Leased: 2, Cooling: 3, Free: 4}},
-		Devices:   map[string]int{"free": 5}, Registrations: map[string]uint64{"ok": 6},
+		Devices:   map[string]int{"free": 5}, Registrations: map[string]uint64{"ok": 6}, EventsDropped: &dropped,
 		Interfaces: []Interface{
 			eth0, eth0, // two sandboxes of one pod
 			{Name: "a\xffb", Type: "veth", RxPackets: 1},
@@ -109,7 +110,7 @@ func TestEveryMetricIsTold(t *testing.T) {
 
 func TestWhatIsNotKnownIsNotTold(t *testing.T) {
 	_, text := scrape(t, newMetrics(func(context.Context) State { return State{} }))
-	for _, name := range []string{"weft_delete_queue_length", "weft_devices", "weft_kubelet", "weft_memif", "weft_interface"} {
+	for _, name := range []string{"weft_delete_queue_length", "weft_pod_events", "weft_devices", "weft_kubelet", "weft_memif", "weft_interface"} {
 		if strings.Contains(text, name) {
 			t.Errorf("%s is told", name)
 		}

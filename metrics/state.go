@@ -17,6 +17,8 @@ type State struct {
 	Devices       map[string]int    // by state
 	Registrations map[string]uint64 // with kubelet, by result
 
+	EventsDropped *uint64 // on pods, that were never written to the API server
+
 	Interfaces []Interface
 }
 
@@ -44,6 +46,7 @@ var (
 	addresses     = describe("addresses", "Addresses of a pool.", "pool", "state")
 	devices       = describe("devices", "Memifs that kubelet can give to pods, by what became of them.", "state")
 	registrations = describe("kubelet_registrations_total", "Tries to register with kubelet.", "result")
+	eventsDropped = describe("pod_events_dropped_total", "Events on pods that were never written to the API server.")
 	rxPackets     = describe("interface_rx_packets_total", "Packets that a pod's interface received.", ofInterface...)
 	rxBytes       = describe("interface_rx_bytes_total", "Bytes that a pod's interface received.", ofInterface...)
 	rxDrops       = describe("interface_rx_drops_total", "Packets for a pod's interface that it did not take.", ofInterface...)
@@ -87,6 +90,9 @@ func (r reading) Collect(to chan<- prometheus.Metric) {
 	}
 	for result, n := range r.Registrations {
 		out.counter(registrations, n, result)
+	}
+	if r.EventsDropped != nil {
+		out.counter(eventsDropped, *r.EventsDropped)
 	}
 	for _, i := range merged(r.Interfaces) {
 		out.ofInterface(i)
