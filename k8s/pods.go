@@ -22,10 +22,11 @@ const (
 // kubelet and the runtime know the pod by; the copy itself has another one.
 const mirror = "kubernetes.io/config.mirror"
 
-// Pod finds a pod of this node that the watch has shown; nil: it has not, or not with that UID.
+// Pod finds a pod of this node that the watch has shown; nil: it has not, or not with that UID, or the pod is in the
+// node's own network and none of ours.
 func (c *Cluster) Pod(id pod.ID) *corev1.Pod {
 	p, known := c.pods.one(id.Namespace + "/" + id.Name)
-	if !known || !isPod(p, id.UID) {
+	if !known || p.Spec.HostNetwork || !isPod(p, id.UID) {
 		return nil
 	}
 	return p

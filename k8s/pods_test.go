@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -16,6 +17,7 @@ import (
 	"github.com/weftnet/weft/pod"
 )
 
+// rows: AWS-05, AWS-07
 func TestOnlyPodsOfThisNodeAreWatched(t *testing.T) {
 	l := newLab(t)
 	l.pod("mine", "1", "n1", nil)
@@ -25,8 +27,14 @@ func TestOnlyPodsOfThisNodeAreWatched(t *testing.T) {
 	if c.Pod(pod.ID{Namespace: "default", Name: "other"}) != nil {
 		t.Error("another node's pod is known")
 	}
-	for _, r := range l.Requests() {
-		if strings.Contains(r, "/pods?") && !strings.Contains(r, "fieldSelector=spec.nodeName%3Dn1") {
+	l.pod("mine", "1", "n2", nil)
+	l.eventually("a pod that is on another node now is forgotten", func() bool { return c.Pod(pod.ID{Namespace: "default", Name: "mine"}) == nil })
+	asked := slices.DeleteFunc(l.Requests(), func(r string) bool { return !strings.Contains(r, "/api/v1/pods") })
+	if len(asked) == 0 {
+		t.Error("nobody asked for pods")
+	}
+	for _, r := range asked {
+		if !strings.Contains(r, "fieldSelector=spec.nodeName%3Dn1") {
 			t.Errorf("request %s asks for pods of all nodes", r)
 		}
 	}
@@ -102,6 +110,7 @@ func TestTheQuestionForAnnotationsIsBounded(t *testing.T) {
 	}
 }
 
+// rows: AWS-07
 func TestAPodMadeAgainIsNotTakenForTheOldOne(t *testing.T) {
 	l := newLab(t)
 	l.pod("db-0", "1", "n1", nil)
@@ -151,16 +160,15 @@ func (s *seen) last(want string) func() bool {
 	}
 }
 
+// rows: AWS-05, AWS-07
 func TestAPodIsHandledAsItIsAndAgainAfterAnError(t *testing.T) {
 	l := newLab(t)
 	s := &seen{fails: 3}
-	l.known(func(c *k8s.Config) { c.OnPod = s.onPod })
+	c := l.known(func(c *k8s.Config) { c.OnPod = s.onPod })
 	l.pod("web", "1", "n1", nil)
 	l.eventually("handled after three errors", s.last("web: 1 "))
 	l.pod("host", "9", "n1", func(p *corev1.Pod) { p.Spec.HostNetwork = true })
-	for range 1000 {
-		l.pod("web", "1", "n1", func(p *corev1.Pod) { p.Annotations["n"] = "more" })
-	}
+	l.pod("web", "1", "n1", func(p *corev1.Pod) { p.Annotations["n"] = "more" })
 	l.eventually("handled as it is", s.last("web: 1 more"))
 	l.Remove("pods", "default", "web")
 	l.eventually("handled as gone", s.last("web: gone"))
@@ -169,8 +177,47 @@ func TestAPodIsHandledAsItIsAndAgainAfterAnError(t *testing.T) {
 	if slices.ContainsFunc(s.calls, func(c string) bool { return strings.HasPrefix(c, "host") }) {
 		t.Error("a pod of the node's own network was handled")
 	}
+	if c.Pod(pod.ID{Namespace: "default", Name: "host"}) != nil {
+		t.Error("a pod of the node's own network is known")
+	}
 }
 
+// While one pod is being handled others change: each is handled once then, as it is.
+//
+// rows: AWS-05, AWS-08
+func TestWhatHappensToAPodMeanwhileIsHandledOnce(t *testing.T) {
+	const updates = 10000
+	l := newLab(t)
+	s := &seen{}
+	begun, goOn := make(chan struct{}), make(chan struct{})
+	c := l.known(func(c *k8s.Config) {
+		c.OnPod = func(ctx context.Context, id pod.ID, p *corev1.Pod) error {
+			if id.Name == "first" {
+				close(begun)
+				<-goOn
+			}
+			return s.onPod(ctx, id, p)
+		}
+	})
+	l.pod("first", "1", "n1", nil)
+	<-begun
+	for i := range updates {
+		l.pod("busy", "2", "n1", func(p *corev1.Pod) { p.Annotations["n"] = strconv.Itoa(i + 1) })
+	}
+	l.pod("brief", "3", "n1", nil)
+	l.Remove("pods", "default", "brief")
+	l.pod("last", "4", "n1", nil) // the watch tells of it after all else
+	l.eventually("three pods wait", func() bool { return c.PodsWaiting() == 3 })
+	close(goOn)
+	l.eventually("the last one is handled", s.last("last: 4 "))
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if want := []string{"first: 1 ", "busy: 2 10000", "brief: gone", "last: 4 "}; !slices.Equal(s.calls, want) {
+		t.Errorf("handled were %q, want %q", s.calls, want)
+	}
+}
+
+// rows: AWS-06
 func TestADeleteThatNoWatchSawIsHandled(t *testing.T) {
 	l := newLab(t)
 	s := &seen{}
