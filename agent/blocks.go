@@ -27,6 +27,10 @@ func (a *Agent) assembleBlocks() error {
 	}
 	local := k8s.Local{Allocator: a.network.Allocator}
 	store := a.client.BlockStore()
+	if a.config.Kubernetes.Addresses == OfPools && len(a.config.Pools) == 0 {
+		a.health.require(conditionAddresses, "the node has no block of the cluster's pools yet")
+		a.knowAddresses(k8s.PodBlocks(a.config.Kubernetes.Node, known))
+	}
 	var err error
 	a.keeper, err = blocks.New(blocks.Config{
 		Node:     a.config.Kubernetes.Node,
@@ -45,6 +49,13 @@ func (a *Agent) assembleBlocks() error {
 		Log: a.log.With("room", "blocks"),
 	}
 	return err
+}
+
+// knowAddresses has the node serve pods once it has addresses for them. That all may be in use later is the pods' error.
+func (a *Agent) knowAddresses(held []pod.Block) {
+	if len(blocksOf("", held)) > 0 {
+		a.health.set(conditionAddresses, true, "")
+	}
 }
 
 // ofKnownNetworks are the blocks of networks that the node has: others are claimed anew, or released, by what the API

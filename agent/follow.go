@@ -96,6 +96,7 @@ func (a *Agent) followBlocks(ctx context.Context, now *followed) {
 	if a.set(ctx, next) {
 		a.refused("block", next.Refused, now.told.blocks)
 		now.blocks, now.told.blocks = next, next.Refused
+		a.knowAddresses(next.Blocks)
 	}
 }
 

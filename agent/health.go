@@ -18,6 +18,7 @@ import (
 const (
 	conditionStarted   = "started"
 	conditionDataplane = "dataplane"
+	conditionAddresses = "addresses" // only where they are of the cluster's pools
 )
 
 // conditionUplink is one without which pods are served, though what leads to other nodes is at fault.
@@ -73,6 +74,13 @@ func (h *health) set(name string, ok bool, message string) {
 			tell(ok)
 		}
 	}
+}
+
+// require adds a condition without which ADD is not served; why says so until it is set.
+func (h *health) require(name, why string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.conditions = append(h.conditions, condition{name: name, message: why})
 }
 
 // advise adds a condition without which ADD is served, and the operator told.

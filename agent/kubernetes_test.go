@@ -84,18 +84,25 @@ func (l *lab) eventually(what string, try func() bool) {
 // fails executes ADD for a pod and gives what the plugin printed, which must be an error.
 func (l *lab) fails(p *node.Pod) string {
 	l.Helper()
-	cmd := exec.CommandContext(l.Context(), l.Program("weft-cni"))
-	cmd.Env = append(os.Environ(), "CNI_COMMAND=ADD", "CNI_CONTAINERID="+p.ContainerID, "CNI_NETNS="+p.Netns,
-		"CNI_IFNAME=eth0", "CNI_PATH=/", "CNI_ARGS=IgnoreUnknown=1;K8S_POD_NAMESPACE=lab;K8S_POD_NAME="+p.Name)
-	cmd.Stdin = strings.NewReader(string(l.netconf(nil)))
-	out, err := cmd.Output()
-	if err == nil {
+	out, failed := l.tries("ADD", p)
+	if !failed {
 		l.Errorf("ADD of %s succeeded: %s", p.Name, out)
 	}
-	return string(out)
+	return out
 }
 
-// rows: AWS-33, AWS-41
+// tries executes the plugin for a pod, and gives what it printed and whether it failed.
+func (l *lab) tries(verb string, p *node.Pod) (out string, failed bool) {
+	l.Helper()
+	cmd := exec.CommandContext(l.Context(), l.Program("weft-cni"))
+	cmd.Env = append(os.Environ(), "CNI_COMMAND="+verb, "CNI_CONTAINERID="+p.ContainerID, "CNI_NETNS="+p.Netns,
+		"CNI_IFNAME=eth0", "CNI_PATH=/", "CNI_ARGS=IgnoreUnknown=1;K8S_POD_NAMESPACE=lab;K8S_POD_NAME="+p.Name)
+	cmd.Stdin = strings.NewReader(string(l.netconf(nil)))
+	printed, err := cmd.Output()
+	return string(printed), err != nil
+}
+
+// rows: AWS-33, AWS-41, CAL-06, CAL-30, CIL-06
 func TestANodeOfAClusterIsToldByItsAPIServer(t *testing.T) {
 	l, server := clusterLab(t)
 	l.eventually("the network of the cluster is the node's", func() bool { return len(l.logged("the cluster is known")) > 0 })
@@ -115,6 +122,9 @@ func TestANodeOfAClusterIsToldByItsAPIServer(t *testing.T) {
 		said = l.fails(b)
 		return strings.Contains(said, `"code": 11`) && len(l.logged(`held up"`)) == 1
 	})
+	if said, failed := l.tries("STATUS", b); !failed || !strings.Contains(said, `"code": 50`) || !strings.Contains(said, "paused") {
+		t.Errorf("STATUS in a pause: %s", said)
+	}
 	server.Remove("weftconfigs.contivpp.io", "", "default")
 	l.eventually("the pause ends", func() bool {
 		return exec.CommandContext(t.Context(), l.Program("weftctl"), "--socket", l.Socket(), "status").Run() == nil &&
@@ -130,6 +140,9 @@ func TestANodeOfAClusterIsToldByItsAPIServer(t *testing.T) {
 	if said := l.fails(b); !strings.Contains(said, `"code": 11`) || !strings.Contains(said, "no answer of the API server") {
 		t.Errorf("a pod of which nothing is known was refused so: %s", said)
 	}
+	c := l.pod("c") // what the runtime knows of a pod is enough
+	l.cni("ADD", c, map[string]any{"runtimeConfig": map[string]any{"io.kubernetes.cri.pod-annotations": map[string]string{}}})
+	l.cni("DEL", c, nil)
 	server.Come()
 	l.eventually("the API server is back", func() bool { return len(l.logged("the cluster is known")) > 1 })
 	l.cni("ADD", b, nil)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -58,6 +59,7 @@ func leads(t *testing.T, to string) bool {
 	return slices.ContainsFunc(routes, func(r netlink.Route) bool { return r.Dst != nil && r.Dst.String() == prefix.String() })
 }
 
+// rows: AWS-11, CIL-10
 func TestOtherNodesAreReachedAsLongAsTheyAreThere(t *testing.T) {
 	server := k8stest.New(t)
 	l := clusterLabWith(t, server, node.Options{})
@@ -93,7 +95,7 @@ func TestOtherNodesAreReachedAsLongAsTheyAreThere(t *testing.T) {
 	l.cni("DEL", a, nil)
 }
 
-// rows: IPM-10
+// rows: AWS-20, CAL-16, IPM-10
 func TestPodsHaveAddressesOfBlocksOfTheClustersPools(t *testing.T) {
 	server := k8stest.New(t)
 	size := int32(30)
@@ -137,4 +139,54 @@ func TestPodsHaveAddressesOfBlocksOfTheClustersPools(t *testing.T) {
 	l.cni("DEL", a, nil)
 	server.Come()
 	l.eventually("the cluster is told that nobody has an address", func() bool { return len(told()) == 0 })
+}
+
+// rows: AWS-15, CIL-07
+func TestANodeServesPodsOnceItHasAddresses(t *testing.T) {
+	server := k8stest.New(t)
+	pool := &v1.IPPool{ObjectMeta: metav1.ObjectMeta{Name: "pods"}, Spec: v1.IPPoolSpec{CIDR: "10.9.0.0/24"}}
+	server.Put("ippools.contivpp.io", pool)
+	l := clusterLabWith(t, server, node.Options{ClusterPools: true})
+	if err := l.KillAgent(); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(l.stateFile()); err != nil {
+		t.Fatal(err)
+	}
+	server.Remove("ippools.contivpp.io", "", "pods")
+	server.Remove("ipblocks.contivpp.io", "", "10.9.0.0-26")
+	started := make(chan error, 1)
+	go func() { started <- l.StartAgent(t.Context()) }()
+	a := l.pod("a")
+	l.put(server, a, nil)
+	l.eventually("STATUS and ADD say what is missing", func() bool {
+		status, _ := l.tries("STATUS", a)
+		add, failed := l.tries("ADD", a)
+		return failed && strings.Contains(status, `"code": 50`) && strings.Contains(add, `"code": 11`) &&
+			strings.Contains(status, "no block of the cluster's pools") && strings.Contains(add, "no block of the cluster's pools")
+	})
+	// Whoever manages addresses may give the node one block, of a pool that the node itself claims nothing of.
+	pool.Spec.Disabled = true
+	server.Put("ippools.contivpp.io", pool)
+	server.Put("ipblocks.contivpp.io", &v1.IPBlock{
+		ObjectMeta: metav1.ObjectMeta{Name: "10.9.0.64-26", OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: node.Name, UID: "node-uid"}}},
+		Spec:       v1.IPBlockSpec{CIDR: "10.9.0.64/26", Pool: "pods", Node: node.Name},
+	})
+	if err := <-started; err != nil {
+		t.Fatal(err)
+	}
+	pool.Spec.Disabled = false
+	server.Put("ippools.contivpp.io", pool)
+	var addresses []netip.Addr
+	l.eventually("a pod has one of its addresses", func() bool {
+		said, failed := l.tries("ADD", a)
+		if !failed {
+			addresses = l.addresses([]byte(said))
+		}
+		return !failed
+	})
+	if len(addresses) != 1 || !netip.MustParsePrefix("10.9.0.64/26").Contains(addresses[0]) {
+		t.Errorf("ADD gave %v", addresses)
+	}
+	l.cni("DEL", a, nil)
 }

@@ -1,0 +1,63 @@
+package agent
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/weftnet/weft/k8s/k8stest"
+	"github.com/weftnet/weft/test/node"
+)
+
+// uplinkSaid is what the agent says of its uplink; "": it is well.
+func (l *lab) uplinkSaid() string {
+	l.Helper()
+	var reply struct {
+		Ready      bool
+		Conditions []struct {
+			Name, Message string
+			OK            bool `json:"ok"`
+		}
+	}
+	l.ctl(&reply, "status")
+	for _, c := range reply.Conditions {
+		if c.Name == conditionUplink && !c.OK {
+			return c.Message
+		}
+	}
+	return ""
+}
+
+// rows: AWS-12
+func TestANodeWithoutItsUplinkServesPodsAndSaysSo(t *testing.T) {
+	server := k8stest.New(t)
+	l := clusterLabWith(t, server, node.Options{})
+	if said := l.uplinkSaid(); said != "" {
+		t.Errorf("a node with its uplink says: %s", said)
+	}
+	l.restartAfter(func(string) error {
+		link, err := netlink.LinkByName("up0")
+		if err != nil {
+			return err
+		}
+		return netlink.LinkDel(link)
+	})
+	if len(l.logged("uplink not found, going on without")) != 1 {
+		t.Error("the agent does not say that it ended to wait for the uplink")
+	}
+	if said := l.uplinkSaid(); !strings.Contains(said, "10.200.0.11") {
+		t.Errorf("the missing uplink is reported so: %q", said)
+	}
+	a := l.pod("a")
+	l.put(server, a, map[string]string{"contivpp.io/custom-if": "b1/tap"})
+	result := l.cni("ADD", a, nil)
+	l.check(a, result)
+	l.cni("DEL", a, nil)
+
+	uplinkOf(t)
+	l.restartAfter(func(string) error { return nil })
+	if said := l.uplinkSaid(); said != "" {
+		t.Errorf("after a start with the uplink: %s", said)
+	}
+}
