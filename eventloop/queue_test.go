@@ -13,6 +13,7 @@ import (
 	"github.com/weftnet/weft/eventloop/eventlooptest"
 )
 
+// rows: CIL-22
 func TestAFullQueueRefusesWithItsLength(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := ready(t, quiet, func(c *eventloop.Config) { c.QueueMax = 2 })
@@ -44,6 +45,7 @@ func TestAFullQueueRefusesWithItsLength(t *testing.T) {
 	})
 }
 
+// rows: CIL-22
 func TestNobodyIsRefusedForRate(t *testing.T) {
 	w := ready(t)
 	ended := make(chan error)

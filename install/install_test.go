@@ -14,6 +14,7 @@ import (
 	"github.com/weftnet/weft/cni/cnitest"
 )
 
+// rows: CIL-01
 func TestAFreshNodeGetsProgramLinkAndConfiguration(t *testing.T) {
 	n := newNode(t, cnitest.Serve)
 	n.install()
@@ -43,6 +44,7 @@ func TestAFreshNodeGetsProgramLinkAndConfiguration(t *testing.T) {
 	}
 }
 
+// rows: CIL-01
 func TestWhatIsAsItShouldBeIsNotWritten(t *testing.T) {
 	n := newNode(t, cnitest.Serve)
 	n.install()
@@ -60,6 +62,7 @@ func TestWhatIsAsItShouldBeIsNotWritten(t *testing.T) {
 	}
 }
 
+// rows: AWS-02
 func TestTheConfigurationWaitsForTheAgent(t *testing.T) {
 	tests := []struct {
 		name      string
@@ -84,6 +87,7 @@ func TestTheConfigurationWaitsForTheAgent(t *testing.T) {
 	}
 }
 
+// rows: AWS-02, CIL-01
 func TestTheConfigurationComesWhenTheAgentIsReady(t *testing.T) {
 	n := newNode(t, cnitest.Starting)
 	done := make(chan error, 1)
@@ -146,6 +150,7 @@ func TestAnUpgradeReplacesARunningProgram(t *testing.T) {
 	}
 }
 
+// rows: AWS-03
 func TestARuntimeNeverSeesAConfigurationWithoutAProgram(t *testing.T) {
 	n := newNode(t, cnitest.Serve)
 	ctx, cancel := context.WithCancel(t.Context())

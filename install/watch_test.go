@@ -13,6 +13,7 @@ func (n *node) watching() {
 	n.eventually("the watch begins", func() bool { return strings.Contains(n.log.String(), "msg=watching") })
 }
 
+// rows: CIL-01
 func TestWhatIsRemovedIsPutBack(t *testing.T) {
 	n := newNode(t, cnitest.Serve)
 	n.watch()
@@ -43,6 +44,7 @@ func TestTheConfigurationComesBackOnlyWhenTheAgentIsReady(t *testing.T) {
 	n.eventually("it is back", func() bool { return n.has("net.d/10-weft.conflist") })
 }
 
+// rows: CIL-23
 func TestTheEndOfTheWatchLeavesEverything(t *testing.T) {
 	n := newNode(t, cnitest.Serve)
 	stop := n.watch()

@@ -61,6 +61,7 @@ func readAll(documents [][]byte, into func() any) error {
 	return errors.Join(errs...)
 }
 
+// rows: AWS-26
 func TestAgentsHaveNoRightThatTheyDoNotNeed(t *testing.T) {
 	var role rbac.ClusterRole
 	if err := yaml.Unmarshal(documents(t, "manifests/rbac.yaml")["ClusterRole"][0], &role); err != nil {

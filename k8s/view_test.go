@@ -75,7 +75,7 @@ func TestAChangeOfANamespaceChangesWhoIsAdmitted(t *testing.T) {
 	l.eventually("the namespace is gone", func() bool { return !admits() })
 }
 
-// rows: IPM-10
+// rows: AWS-09, IPM-10
 func TestPoolsAreReadInTheNodesWords(t *testing.T) {
 	l := newLab(t)
 	l.node("n1", func(n *corev1.Node) { n.Annotations = map[string]string{pod.AnnotationPools: `["fast"]`} })

@@ -12,6 +12,7 @@ import (
 	"github.com/weftnet/weft/k8s/blocks/blockstest"
 )
 
+// rows: AWS-15
 func TestANodeClaimsABlockAheadOfNeedInOneCall(t *testing.T) {
 	l := newLab(t, pool("10.1.0.0/16", 26))
 	n := l.node("n1")
@@ -29,7 +30,7 @@ func TestANodeClaimsABlockAheadOfNeedInOneCall(t *testing.T) {
 	l.sound(n)
 }
 
-// rows: IPM-10
+// rows: AWS-16, AWS-17, IPM-10
 func TestTheNextBlockIsThereBeforeTheFirstOneIsFull(t *testing.T) {
 	l := newLab(t, pool("10.1.0.0/16", 26))
 	n := l.node("n1")
@@ -44,6 +45,7 @@ func TestTheNextBlockIsThereBeforeTheFirstOneIsFull(t *testing.T) {
 	l.sound(n)
 }
 
+// rows: AWS-16
 func TestEmptyBlocksGoBackAfterTheGraceAndNoneGoesToAndFro(t *testing.T) {
 	l := newLab(t, pool("10.1.0.0/16", 26))
 	n := l.node("n1")
@@ -92,6 +94,7 @@ func TestARestingAddressKeepsItsBlock(t *testing.T) {
 	l.want(n, 0, "when it has rested")
 }
 
+// rows: AWS-09
 func TestAClosedPoolClaimsNothingAndGivesBackWhatIsEmpty(t *testing.T) {
 	l := newLab(t, pool("10.1.0.0/16", 26))
 	n := l.node("n1")

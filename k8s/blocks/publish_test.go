@@ -57,6 +57,7 @@ func publisher(s *statuses) *blocks.Publisher {
 	}
 }
 
+// rows: CIL-05
 func TestChangesAreWrittenAtMostOnceASecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &statuses{}
@@ -85,6 +86,7 @@ func TestChangesAreWrittenAtMostOnceASecond(t *testing.T) {
 	})
 }
 
+// rows: CIL-05, CIL-12
 func TestWhatCouldNotBeWrittenIsWrittenLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &statuses{}

@@ -119,6 +119,7 @@ func TestTheManifestIsWrittenAsAWhole(t *testing.T) {
 	}
 }
 
+// rows: AWS-42
 func TestTheChartHasTheRightsAndKindsOfTheManifests(t *testing.T) {
 	c, err := load(ours)
 	if err != nil {

@@ -115,6 +115,7 @@ func capabilitiesOfThePage(t *testing.T) map[string][]string {
 	return documented
 }
 
+// rows: AWS-47
 func TestPodsOfTheNodeRunWhereverPodsDo(t *testing.T) {
 	c := rendered(t, nil)
 	for name, set := range c.sets {
@@ -146,6 +147,7 @@ func TestPodsOfTheNodeRunWhereverPodsDo(t *testing.T) {
 	}
 }
 
+// rows: AWS-47
 func TestProbesOfTheAgentAskForWhatTheyAct(t *testing.T) {
 	agent := containers(rendered(t, nil))["weft-agent/agent"]
 	ready, alive := strings.Join(agent.ReadinessProbe.Exec.Command, " "), strings.Join(agent.LivenessProbe.Exec.Command, " ")

@@ -99,6 +99,7 @@ func decode(t *testing.T, raw []byte, into any) {
 	}
 }
 
+// rows: AWS-01
 func TestIndexManifestConfigAndLayerFitTogether(t *testing.T) {
 	for arch := range machines {
 		t.Run(arch, func(t *testing.T) {
