@@ -110,9 +110,14 @@ func (a *Agent) read(ctx context.Context) metrics.State {
 	s := metrics.State{
 		QueueDepth: a.loop.Stats().Queue,
 		Connected:  a.dataplane.up.Load(),
+		Conditions: make(map[string]bool),
 		Objects:    a.countObjects(),
 		Addresses:  make(map[string]metrics.Addresses),
 		Interfaces: a.interfaces(ctx),
+	}
+	_, conditions := a.health.snapshot()
+	for _, c := range conditions {
+		s.Conditions[c.name] = c.ok
 	}
 	if n, err := a.queue.Len(); err == nil {
 		s.DeleteQueue = &n

@@ -32,7 +32,8 @@ func (l *lab) uplinkSaid() string {
 // rows: AWS-12
 func TestANodeWithoutItsUplinkServesPodsAndSaysSo(t *testing.T) {
 	server := k8stest.New(t)
-	l := clusterLabWith(t, server, node.Options{})
+	l := clusterLabWith(t, server, node.Options{HTTP: endpointAddress})
+	l.metric(`weft_condition{condition="uplink"}`, is(1))
 	if said := l.uplinkSaid(); said != "" {
 		t.Errorf("a node with its uplink says: %s", said)
 	}
@@ -49,6 +50,8 @@ func TestANodeWithoutItsUplinkServesPodsAndSaysSo(t *testing.T) {
 	if said := l.uplinkSaid(); !strings.Contains(said, "10.200.0.11") {
 		t.Errorf("the missing uplink is reported so: %q", said)
 	}
+	l.metric(`weft_condition{condition="uplink"}`, is(0))
+	l.metric(`weft_condition{condition="started"}`, is(1))
 	a := l.pod("a")
 	l.put(server, a, map[string]string{"contivpp.io/custom-if": "b1/tap"})
 	result := l.cni("ADD", a, nil)

@@ -11,6 +11,7 @@ type State struct {
 	QueueDepth  int
 	DeleteQueue *int
 	Connected   bool                      // to the dataplane
+	Conditions  map[string]bool           // of the node, as weftctl status says them
 	Objects     map[string]map[string]int // by kind and phase
 	Addresses   map[string]Addresses      // by pool
 
@@ -42,6 +43,7 @@ var (
 	queueDepth    = describe("event_queue_depth", "Events that wait to be handled.")
 	deleteQueue   = describe("delete_queue_length", "Deletions that the CNI plugin left for the agent.")
 	connected     = describe("dataplane_connected", "Whether the dataplane is connected, 1 or 0.")
+	conditions    = describe("condition", "What the node's health depends on, 1 where it is as it should be, else 0.", "condition")
 	objects       = describe("objects", "Objects of the machine, by where they stand.", "kind", "phase")
 	addresses     = describe("addresses", "Addresses of a pool.", "pool", "state")
 	devices       = describe("devices", "Memifs that kubelet can give to pods, by what became of them.", "state")
@@ -74,6 +76,9 @@ func (r reading) Collect(to chan<- prometheus.Metric) {
 		out.gauge(deleteQueue, float64(*r.DeleteQueue))
 	}
 	out.gauge(connected, oneIf(r.Connected))
+	for name, holds := range r.Conditions {
+		out.gauge(conditions, oneIf(holds), name)
+	}
 	for kind, phases := range r.Objects {
 		for phase, n := range phases {
 			out.gauge(objects, float64(n), kind, phase)
