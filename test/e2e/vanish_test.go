@@ -74,7 +74,7 @@ func TestASandboxThatVanishesIsCollected(t *testing.T) {
 	}
 	n := s.c.Node("n2")
 	s.must(errors.Join(n.Kubelet.Kill(), n.Containerd.Kill()))
-	s.must(n.Do(func() error { return vanish(victim.Netns) }))
+	s.must(vanish(t.Context(), n, victim.Netns))
 	began := time.Now()
 	s.must(cluster.Eventually(t.Context(), "the agent has forgotten the sandbox", func(ctx context.Context) error {
 		now, err := s.attachments(ctx, "n2")
@@ -93,15 +93,34 @@ func TestASandboxThatVanishesIsCollected(t *testing.T) {
 }
 
 // vanish kills every process of a network namespace, with the shims that would tell of it, and removes the namespace.
-func vanish(path string) error {
-	netns, err := os.Stat(path)
+func vanish(ctx context.Context, n *cluster.Node, path string) error {
+	var doomed []int
+	err := n.Do(func() (err error) {
+		doomed, err = within(path)
+		return err
+	})
+	if err == nil && len(doomed) == 0 {
+		err = fmt.Errorf("nobody is in %s", path)
+	}
 	if err != nil {
 		return err
+	}
+	if err := n.Kill(ctx, doomed...); err != nil {
+		return err
+	}
+	return n.Do(func() error { return errors.Join(unix.Unmount(path, unix.MNT_DETACH), os.Remove(path)) })
+}
+
+// within finds the processes of a network namespace, shims before theirs.
+func within(path string) (pids []int, err error) {
+	netns, err := os.Stat(path)
+	if err != nil {
+		return nil, err
 	}
 	inode := netns.Sys().(*syscall.Stat_t).Ino
 	processes, err := filepath.Glob("/proc/[0-9]*")
 	if err != nil {
-		return err
+		return nil, err
 	}
 	for _, p := range processes {
 		pid, err := strconv.Atoi(filepath.Base(p))
@@ -110,11 +129,11 @@ func vanish(path string) error {
 			continue
 		}
 		if shim := parentOf(p); isShim(shim) {
-			_ = unix.Kill(shim, unix.SIGKILL)
+			pids = append(pids, shim)
 		}
-		_ = unix.Kill(pid, unix.SIGKILL)
+		pids = append(pids, pid)
 	}
-	return errors.Join(unix.Unmount(path, unix.MNT_DETACH), os.Remove(path))
+	return pids, nil
 }
 
 // parentOf reads the parent of a process from its directory; 0: it is gone.

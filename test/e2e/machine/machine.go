@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"sync"
 	"time"
 
@@ -96,6 +97,20 @@ func (m *Machine) Run(ctx context.Context, path string, arguments ...string) ([]
 		return out.Bytes(), fmt.Errorf("run %s on %s: %w: %s", filepath.Base(path), m.Name, err, complaints.Bytes())
 	}
 	return out.Bytes(), nil
+}
+
+// killing kills processes; one that is gone already is no error.
+const killing = `for p; do kill -KILL "$p" 2>/dev/null || [ ! -d "/proc/$p" ] || exit 1; done`
+
+// Kill kills processes of the machine by their ids there. Only a process of the machine can: a thread that has entered it
+// (see Do) sees these ids, and sends signals by those of where it comes from.
+func (m *Machine) Kill(ctx context.Context, pids ...int) error {
+	arguments := []string{"-c", killing, "sh"}
+	for _, pid := range pids {
+		arguments = append(arguments, strconv.Itoa(pid))
+	}
+	_, err := m.Run(ctx, "/bin/sh", arguments...)
+	return err
 }
 
 // Service is a daemon of the machine, not yet started. It ends with the machine, and does not start with it.
