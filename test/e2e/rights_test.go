@@ -16,14 +16,7 @@ import (
 // agentOf is a client with the rights of a node's agent: with a token as kubelet asks for in the name of its pod.
 func (s *space) agentOf(node string) dynamic.Interface {
 	s.t.Helper()
-	pods, err := s.c.Client.CoreV1().Pods("weft-system").List(s.t.Context(), metav1.ListOptions{
-		LabelSelector: "app.kubernetes.io/component=agent", FieldSelector: "spec.nodeName=" + node,
-	})
-	s.must(err)
-	if len(pods.Items) != 1 {
-		s.t.Fatalf("%d agents on %s", len(pods.Items), node)
-	}
-	agent := pods.Items[0]
+	agent := s.agentPod(s.t.Context(), node)
 	request := &authv1.TokenRequest{Spec: authv1.TokenRequestSpec{
 		BoundObjectRef: &authv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: agent.Name, UID: agent.UID},
 	}}
@@ -37,6 +30,8 @@ func (s *space) agentOf(node string) dynamic.Interface {
 }
 
 // What an agent may, it may for its own node only: the API server refuses all else, whatever the agent tries.
+//
+// rows: AWS-26
 func TestAnAgentWritesNothingOfAnotherNode(t *testing.T) {
 	needWeft(t)
 	s := newSpace(t)

@@ -1,0 +1,102 @@
+package e2e_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/weftnet/weft/test/e2e/cluster"
+)
+
+// An agent that is killed ends its container, whose last lines can be read, and is started again by kubelet; the
+// installer beside it and the pods of the node notice nothing.
+//
+// rows: AWS-04
+func TestAnAgentThatIsKilledIsStartedAgain(t *testing.T) {
+	needWeft(t)
+	s := newSpace(t)
+	client, server := s.run("client", "n2"), s.run("server", "n1")
+	before := s.agentPod(t.Context(), "n1")
+	s.must(killAgent(t.Context(), s.c.Node("n1")))
+	s.must(cluster.Eventually(t.Context(), "kubelet starts the agent again", func(ctx context.Context) error {
+		now := s.agentPod(ctx, "n1")
+		was, is := statusOf(before, "agent"), statusOf(now, "agent")
+		ended := is.LastTerminationState.Terminated
+		switch {
+		case is.RestartCount != was.RestartCount+1 || !is.Ready || ended == nil:
+			return fmt.Errorf("the container %+v", is)
+		case ended.ExitCode == 0:
+			return errors.New("an agent that was killed ended well")
+		case statusOf(now, "install").RestartCount != statusOf(before, "install").RestartCount:
+			return errors.New("the installer was started again too")
+		}
+		return nil
+	}))
+	log, err := s.c.Client.CoreV1().Pods(before.Namespace).
+		GetLogs(before.Name, &corev1.PodLogOptions{Container: "agent", Previous: true}).DoRaw(t.Context())
+	s.must(err)
+	if !strings.Contains(string(log), `msg="agent ready"`) {
+		t.Errorf("the log of the agent that was killed:\n%s", log)
+	}
+	s.unharmed(t, server)
+	for _, address := range s.addresses(server) {
+		s.reaches(client, server, address)
+	}
+	s.run("new", "n1")
+}
+
+// agentPod is the pod of a node's agent.
+func (s *space) agentPod(ctx context.Context, node string) *corev1.Pod {
+	s.t.Helper()
+	pods, err := s.c.Client.CoreV1().Pods("weft-system").List(ctx, metav1.ListOptions{
+		LabelSelector: "app.kubernetes.io/component=agent", FieldSelector: "spec.nodeName=" + node,
+	})
+	s.must(err)
+	if len(pods.Items) != 1 {
+		s.t.Fatalf("%d agents on %s", len(pods.Items), node)
+	}
+	return &pods.Items[0]
+}
+
+func statusOf(pod *corev1.Pod, container string) corev1.ContainerStatus {
+	for _, status := range pod.Status.ContainerStatuses {
+		if status.Name == container {
+			return status
+		}
+	}
+	return corev1.ContainerStatus{}
+}
+
+// killAgent kills the agent of a node.
+func killAgent(ctx context.Context, n *cluster.Node) error {
+	agent := 0
+	if err := n.Do(func() (err error) { agent, err = findAgent(); return err }); err != nil {
+		return err
+	}
+	return n.Kill(ctx, agent)
+}
+
+// findAgent finds the agent of the machine that it is called on.
+func findAgent() (pid int, err error) {
+	processes, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		return 0, err
+	}
+	for _, p := range processes {
+		text, err := os.ReadFile(p)
+		words := strings.Split(string(text), "\x00")
+		if err != nil || len(words) < 2 || filepath.Base(words[0]) != "weft-agent" || words[1] != "run" {
+			continue
+		}
+		return strconv.Atoi(filepath.Base(filepath.Dir(p)))
+	}
+	return 0, errors.New("there is no agent")
+}
