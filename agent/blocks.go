@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"slices"
+	"strings"
 
 	"github.com/weftnet/weft/eventloop"
 	"github.com/weftnet/weft/ipnet"
@@ -25,7 +27,7 @@ func (a *Agent) assembleBlocks() error {
 	if _, err := a.state.get(clusterBucket, blocksKey, &known); err != nil {
 		a.log.Error("which blocks of addresses the node has is left out", "err", err)
 	}
-	local := k8s.Local{Allocator: a.network.Allocator}
+	local := a.givesOut()
 	store := a.client.BlockStore()
 	if a.config.Kubernetes.Addresses == OfPools && len(a.config.Pools) == 0 {
 		a.health.require(conditionAddresses, "the node has no block of the cluster's pools yet")
@@ -40,7 +42,7 @@ func (a *Agent) assembleBlocks() error {
 		Pools:    func() []blocks.Pool { return a.claimedFrom() },
 		Marks:    func() blocks.Marks { return a.cluster.View().Switches.Marks },
 		Observed: a.cluster.Blocks,
-		Known:    a.ofKnownNetworks(known),
+		Known:    a.usable(known, local),
 		Keep:     a.keepBlocks,
 		Log:      a.log.With("room", "blocks"),
 	})
@@ -58,18 +60,44 @@ func (a *Agent) knowAddresses(held []pod.Block) {
 	}
 }
 
-// ofKnownNetworks are the blocks of networks that the node has: others are claimed anew, or released, by what the API
-// server says of them.
-func (a *Agent) ofKnownNetworks(known []v1.IPBlock) []v1.IPBlock {
-	var usable []v1.IPBlock
-	for _, b := range known {
-		if a.network.Allocator(string(b.Spec.Network)) == nil {
-			a.log.Warn("block of a network that is not there left out", "block", b.Name, "network", b.Spec.Network)
-			continue
-		}
-		usable = append(usable, b)
+// givesOut is who gives out the addresses of the node's blocks. Where pods' main addresses are of podCIDRs, blocks of pools
+// that the node had before are of no use: nobody has an address of them, so the keeper releases them.
+type givesOut struct {
+	k8s.Local
+	noPools bool
+}
+
+// Add lets the block's addresses be given out.
+func (g givesOut) Add(b blocks.Block) error {
+	if g.noPools && b.Network == "" {
+		return nil
 	}
-	return usable
+	return g.Local.Add(b)
+}
+
+func (a *Agent) givesOut() givesOut {
+	noPools := a.config.Kubernetes.Addresses != OfPools
+	return givesOut{noPools: noPools, Local: k8s.Local{Allocator: func(network string) *ipam.Allocator {
+		if network == "" && noPools {
+			return nil
+		}
+		return a.network.Allocator(network)
+	}}}
+}
+
+// usable are the blocks of pools and networks that the node has still: others are claimed anew, or released, by what the
+// API server says of them.
+func (a *Agent) usable(known []v1.IPBlock, local givesOut) []v1.IPBlock {
+	return slices.DeleteFunc(known, func(b v1.IPBlock) bool {
+		prefix, err := blocks.Parse(&b)
+		if err == nil {
+			err = local.Add(blocks.Block{Pool: b.Spec.Pool, Network: string(b.Spec.Network), Prefix: prefix})
+		}
+		if err != nil {
+			a.log.Warn("block of an earlier run left out", "block", b.Name, "err", err)
+		}
+		return err != nil
+	})
 }
 
 // claimedFrom lists what the node claims blocks of: pools only where its addresses come from them.
@@ -116,12 +144,19 @@ func (a *Agent) allocations(b blocks.Block) []v1.Allocation {
 		if l.State == ipam.Cooling || l.State == ipam.Withheld || !b.Prefix.Contains(l.Address) {
 			continue // no pod of this node has it
 		}
-		id := pods[l.Holder]
+		id := pods[attachmentOf(l.Holder)]
 		list = append(list, v1.Allocation{
 			Address: v1.IP(l.Address.String()), Namespace: id.Namespace, Pod: id.Name, UID: id.UID, Attachment: l.Holder,
 		})
 	}
 	return list
+}
+
+// attachmentOf is the attachment in the name of who holds an address: behind it that has the interface, if it is not the main
+// one.
+func attachmentOf(holder string) string {
+	parts := strings.SplitN(holder, "/", 4)
+	return strings.Join(parts[:min(len(parts), 3)], "/")
 }
 
 // refill gets the node a block that a pod which found no address could have one of. It reports whether there is one now.
@@ -154,6 +189,12 @@ func nameOfPool(p blocks.Pool) string {
 		return p.Name
 	}
 	return ipnet.PoolOfNetwork(p.Network, wire.FamilyOf(p.Prefix.Addr()))
+}
+
+// heldBlocks are the blocks that the node gives out addresses of.
+func (a *Agent) heldBlocks() []pod.Block {
+	held := k8s.PodBlocks(a.config.Kubernetes.Node, a.keeper.Blocks())
+	return slices.DeleteFunc(held, func(b pod.Block) bool { return b.Network == "" && a.config.Kubernetes.Addresses != OfPools })
 }
 
 // blocksOf are the blocks of a network that this node has, as the others are told.

@@ -20,6 +20,7 @@ type followed struct {
 	nodes  *pod.SetNodes
 
 	networksSettled bool // all networks of view are the node's
+	tryAgain        bool // it is time to set again what was refused
 
 	told struct{ pools, blocks, nodes map[string]string } // by name, why something is not as the cluster wants it
 }
@@ -43,9 +44,11 @@ func (a *Agent) followCluster(ctx context.Context) error {
 		case <-a.cluster.Changed(): // of anything, such as a pod or a heartbeat of the node
 		case <-a.blocksChanged:
 		case <-tick.C:
+			now.tryAgain = true
 		}
 		if view := a.cluster.View(); view.Complete {
 			a.follow(ctx, view, &now)
+			now.tryAgain = false
 		}
 	}
 }
@@ -58,7 +61,7 @@ func (a *Agent) follow(ctx context.Context, view k8s.View, now *followed) {
 	}
 	now.view = view
 	a.followPools(ctx, now)
-	if !now.networksSettled || !reflect.DeepEqual(view.Networks, before.Networks) {
+	if !before.Complete || now.tryAgain && !now.networksSettled || !reflect.DeepEqual(view.Networks, before.Networks) {
 		now.networksSettled = a.setNetworks(ctx, a.networksOf(view), "cluster")
 		now.blocks = nil // some may wait for their network
 	}
@@ -77,7 +80,7 @@ func (a *Agent) followPools(ctx context.Context, now *followed) {
 	for _, p := range now.view.AllocatorPools() {
 		next.Pools = append(next.Pools, pod.Pool{Name: p.Name, Prefix: p.Prefix, Blocks: p.Blocks, Disabled: p.Disabled, Namespaces: p.Namespaces})
 	}
-	if was := now.pools; was != nil && len(was.Refused) == 0 && reflect.DeepEqual(was.Pools, next.Pools) &&
+	if was := now.pools; was != nil && (!now.tryAgain || len(was.Refused) == 0) && reflect.DeepEqual(was.Pools, next.Pools) &&
 		reflect.DeepEqual(was.NamespacePools, next.NamespacePools) && slices.Equal(was.NodePools, next.NodePools) {
 		return
 	}
@@ -89,8 +92,8 @@ func (a *Agent) followPools(ctx context.Context, now *followed) {
 
 // followBlocks sets the blocks that the keeper has.
 func (a *Agent) followBlocks(ctx context.Context, now *followed) {
-	next := &pod.SetBlocks{Blocks: k8s.PodBlocks(a.config.Kubernetes.Node, a.keeper.Blocks()), From: "cluster"}
-	if was := now.blocks; was != nil && len(was.Refused)+len(was.Draining) == 0 && reflect.DeepEqual(was.Blocks, next.Blocks) {
+	next := &pod.SetBlocks{Blocks: a.heldBlocks(), From: "cluster"}
+	if was := now.blocks; was != nil && (!now.tryAgain || len(was.Refused)+len(was.Draining) == 0) && reflect.DeepEqual(was.Blocks, next.Blocks) {
 		return
 	}
 	if a.set(ctx, next) {

@@ -126,6 +126,13 @@ func TestPodsHaveAddressesOfBlocksOfTheClustersPools(t *testing.T) {
 	}
 	want := v1.Allocation{Address: v1.IP(addresses[0].String()), Namespace: "lab", Pod: "a", Attachment: "weft/" + a.ContainerID + "/eth0"}
 	l.eventually("the cluster is told who has the address", func() bool { return slices.Equal(told(), []v1.Allocation{want}) })
+	var extra v1.IPBlock
+	l.eventually("and who has one of the custom network", func() bool {
+		return server.Object("ipblocks.contivpp.io", "", "blue.10.5.0.0-26", &extra) && len(extra.Status.Allocations) == 1
+	})
+	if got := extra.Status.Allocations[0]; got.Pod != "a" || got.Attachment != want.Attachment+"/b1" {
+		t.Errorf("of the custom network it is told %+v", got)
+	}
 
 	server.Go() // without its API server the node still gives out what it has, before and after a restart
 	b := l.pod("b")
@@ -139,6 +146,17 @@ func TestPodsHaveAddressesOfBlocksOfTheClustersPools(t *testing.T) {
 	l.cni("DEL", a, nil)
 	server.Come()
 	l.eventually("the cluster is told that nobody has an address", func() bool { return len(told()) == 0 })
+
+	if err := l.ClusterPools(false); err != nil { // the node's own ranges again: its blocks are of no use
+		t.Fatal(err)
+	}
+	l.restartAfter(func(string) error { return nil })
+	c := l.pod("c")
+	l.put(server, c, nil)
+	if addresses := l.addresses(l.cni("ADD", c, nil)); !netip.MustParsePrefix("10.8.0.0/24").Contains(addresses[0]) {
+		t.Errorf("with podCIDRs ADD gave %v", addresses)
+	}
+	l.cni("DEL", c, nil)
 }
 
 // rows: AWS-15, CIL-07

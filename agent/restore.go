@@ -3,6 +3,7 @@ package agent
 import (
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/weftnet/weft/devicemanager"
@@ -74,6 +75,7 @@ func (a *Agent) savedOfCluster() (saved ipnet.Saved, err error) {
 		return saved, err
 	}
 	if a.config.Kubernetes.Addresses != OfPools {
+		saved.Blocks = slices.DeleteFunc(saved.Blocks, func(b ipnet.SavedBlock) bool { return b.Block.Network == "" })
 		return saved, nil
 	}
 	pools, err := load[ipnet.SavedPools](a.state, poolsBucket, a.log)

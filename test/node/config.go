@@ -110,6 +110,12 @@ func (n *Node) SetNetworks(networks []Network) error {
 	return n.writeConfig()
 }
 
+// ClusterPools says whether addresses come from the cluster's pools, from the agent's next start on.
+func (n *Node) ClusterPools(is bool) error {
+	n.options.ClusterPools = is
+	return n.writeConfig()
+}
+
 func (n *Node) writeConfig() error {
 	o := n.options
 	var cluster kubernetesConfig
