@@ -47,6 +47,7 @@ type Attachment struct {
 	Key         Key               `json:"key"`
 	Pod         ID                `json:"pod"`
 	Netns       Netns             `json:"netns"`
+	Mode        string            `json:"mode,omitempty"` // what Weft is to the sandbox; "" is primary, or not known
 	Created     time.Time         `json:"created"`
 	Annotations map[string]string `json:"annotations,omitempty"` // those under contivpp.io, as they were at ADD
 	Interfaces  []Interface       `json:"interfaces"`            // the main interface first, unless another plugin made it; then in the order asked for
@@ -84,6 +85,8 @@ type Interface struct {
 	Gateways  []netip.Addr   `json:"gateways,omitempty"`  // of Addresses, in the same order
 	Routes    []Route        `json:"routes,omitempty"`
 	AntiSpoof bool           `json:"antiSpoof,omitempty"` // its network had the pod's sources checked when it was made
+
+	Definition string `json:"definition,omitempty"` // the NetworkAttachmentDefinition that asked for it, namespace/name
 }
 
 // Route is a route in the pod by one of its interfaces.

@@ -34,9 +34,19 @@ const maxAnnotation = 16 << 10
 // InterfaceRequest is one extra interface that a pod asks for.
 type InterfaceRequest struct {
 	Name    string // in the pod
-	Type    string // tap, veth or memif
+	Type    string // tap, veth or memif; "": that of main interfaces
 	Network string // "default", "stub", or a custom network's name
 	Options InterfaceOptions
+
+	Definition string // the NetworkAttachmentDefinition that asks for it, namespace/name; "": an annotation of Weft's does
+}
+
+// By says who asks for the interface: what a pod's author is to look at.
+func (r InterfaceRequest) By() string {
+	if r.Definition != "" {
+		return AnnotationNetworks
+	}
+	return AnnotationCustom
 }
 
 // InterfaceOptions are what a pod may choose about one of its interfaces. The zero value leaves all to Weft.
@@ -117,12 +127,17 @@ func parseItem(item string) (r InterfaceRequest, why string) {
 	switch {
 	case !IsLinkName(r.Name):
 		return r, "the name must be one of a Linux interface: 1 to 15 bytes, no slash, colon or blank"
-	case !slices.Contains([]string{TypeTap, TypeVeth, TypeMemif}, r.Type):
+	case !IsInterfaceType(r.Type):
 		return r, "the type must be tap, veth or memif"
 	case !IsLabel(r.Network):
 		return r, "the network must be default, stub or the name of a custom network"
 	}
 	return r, ""
+}
+
+// IsInterfaceType reports whether s is a type of interface that a pod can ask for.
+func IsInterfaceType(s string) bool {
+	return slices.Contains([]string{TypeTap, TypeVeth, TypeMemif}, s)
 }
 
 // IsLinkName reports whether Linux takes s as the name of a link (dev_valid_name in net/core/dev.c), and it is not lo.

@@ -16,7 +16,8 @@ type AddPod struct {
 	Annotations     map[string]string
 	AnnotationsFrom string // runtime, cache, API server, or none: who gave the annotations
 	Requested       Requested
-	Grants          []Grant // of devices, in the order of the pod's containers; asked for where the annotations want a memif
+	Selected        []InterfaceRequest // by NetworkAttachmentDefinitions, which have been looked up
+	Grants          []Grant            // of devices, in the order of the pod's containers; asked for where the annotations want a memif
 
 	// Attachment is made by the first handler and completed by the others. With Repeated it is the one that exists
 	// already, complete, and nothing is to be done.
@@ -41,6 +42,11 @@ type Requested struct {
 	MAC       string       // "" = ours to choose
 	DeviceID  string       // of the device plugin, when somebody else chose the device
 
+	// Network, Type and Options are of mode delegate, where somebody else's configuration says what the interface is to be.
+	Network string // "default", "stub", or a custom network's name; "" is default
+	Type    string // tap, veth or memif; "": that of main interfaces
+	Options InterfaceOptions
+
 	// Delegated are the addresses, at most one a family, that a foreign IPAM plugin gave: the main interface has these and
 	// no others. DelegatedGateways are theirs, in the same order, each not valid where there is none; Weft's own gateways
 	// stand in for them.
@@ -51,6 +57,30 @@ type Requested struct {
 
 // HasMain reports whether the main interface is Weft's to make.
 func (e *AddPod) HasMain() bool { return e.Mode != ModeChained && e.Mode != ModeIPAM }
+
+// Extra are the interfaces that the pod asks for beside the main one: those of its annotations in their order, then those
+// that it selected. Its errors have code 103.
+func (e *AddPod) Extra() ([]InterfaceRequest, error) {
+	requests, err := InterfaceRequests(e.Annotations, e.Key.IfName)
+	if err != nil {
+		return nil, err
+	}
+	if n := len(requests) + len(e.Selected); n > MaxCustomInterfaces {
+		return nil, Errorf(CodeInvalidAnnotation, "annotations %s and %s: %d interfaces, at most %d are possible", AnnotationCustom, AnnotationNetworks, n, MaxCustomInterfaces)
+	}
+	taken := map[string]bool{e.Key.IfName: true}
+	for _, r := range requests {
+		taken[r.Name] = true
+	}
+	for _, r := range e.Selected {
+		if taken[r.Name] {
+			return nil, Errorf(CodeInvalidAnnotation, "annotation %s: network %q: interface %s is another interface of the pod; choose another name: %s@NAME",
+				AnnotationNetworks, r.Definition, r.Name, r.Definition)
+		}
+		taken[r.Name] = true
+	}
+	return append(requests, e.Selected...), nil
+}
 
 // String names the event as logs and records show it.
 func (e *AddPod) String() string { return "add " + describe(e.ID, e.Key) }

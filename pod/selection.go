@@ -1,0 +1,224 @@
+package pod
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// AnnotationNetworks selects networks by their NetworkAttachmentDefinitions, as the multi-net specification of the Network
+// Plumbing Working Group says (version 1.3, section 4.1.2).
+const AnnotationNetworks = "k8s.v1.cni.cncf.io/networks"
+
+// Selection is one network that a pod selects: a definition, and what the pod asks of the interface.
+type Selection struct {
+	Namespace string // of the definition
+	Name      string // of the definition
+	Interface string // in the pod
+	Asked     Asked
+}
+
+// Asked are an address of each family and a MAC that somebody asks for, as far as he does.
+type Asked struct {
+	IPs []netip.Addr // at most one a family
+	MAC string
+}
+
+// or is what is asked for here, and for the rest what others ask for.
+func (a Asked) or(other Asked) Asked {
+	if len(a.IPs) == 0 {
+		a.IPs = other.IPs
+	}
+	if a.MAC == "" {
+		a.MAC = other.MAC
+	}
+	return a
+}
+
+// Definition names the selection's definition: namespace/name.
+func (s Selection) Definition() string { return s.Namespace + "/" + s.Name }
+
+// Selections reads which networks a pod of that namespace selects, in their order. Interfaces without a name are called
+// net1, net2 and so on, by their place in the list. Its errors have code 103 and name the item.
+func Selections(annotations map[string]string, namespace string) ([]Selection, error) {
+	text, err := list(annotations, AnnotationNetworks)
+	if text == "" || err != nil {
+		return nil, err
+	}
+	read := shortSelections
+	if strings.HasPrefix(text, "[") {
+		read = longSelections
+	}
+	selections, err := read(text)
+	if err != nil {
+		return nil, Errorf(CodeInvalidAnnotation, "annotation %s: %w", AnnotationNetworks, err)
+	}
+	if len(selections) > MaxCustomInterfaces {
+		return nil, Errorf(CodeInvalidAnnotation, "annotation %s: %d networks, at most %d are possible", AnnotationNetworks, len(selections), MaxCustomInterfaces)
+	}
+	for i := range selections {
+		s := &selections[i]
+		if s.Namespace == "" {
+			s.Namespace = namespace
+		}
+		if s.Interface == "" {
+			s.Interface = "net" + strconv.Itoa(i+1)
+		}
+		if why := s.wrong(); why != "" {
+			return nil, Errorf(CodeInvalidAnnotation, "annotation %s: network %.300q: %s", AnnotationNetworks, s.Definition(), why)
+		}
+	}
+	return selections, nil
+}
+
+// wrong says what cannot be about a selection; "" is nothing.
+func (s Selection) wrong() string {
+	switch {
+	case !IsLabel(s.Namespace):
+		return "its namespace is no name of a namespace"
+	case !isSubdomain(s.Name):
+		return "its name is no name of a NetworkAttachmentDefinition"
+	case !IsLinkName(s.Interface):
+		return fmt.Sprintf("interface %.80q: the name must be one of a Linux interface: 1 to 15 bytes, no slash, colon or blank", s.Interface)
+	}
+	return ""
+}
+
+// isSubdomain reports whether s is a DNS subdomain (RFC 1123): labels with dots between them.
+func isSubdomain(s string) bool {
+	return len(s) <= 253 && !slices.ContainsFunc(strings.Split(s, "."), func(label string) bool { return !IsLabel(label) })
+}
+
+// shortSelections reads [namespace/]name[@interface], comma separated.
+func shortSelections(text string) ([]Selection, error) {
+	var selections []Selection
+	for item := range strings.SplitSeq(text, ",") {
+		item = strings.TrimSpace(item)
+		network, name, named := strings.Cut(item, "@")
+		namespace, plain, whole := strings.Cut(network, "/")
+		if !whole {
+			namespace, plain = "", network
+		}
+		if plain == "" || whole && namespace == "" || named && name == "" {
+			return nil, fmt.Errorf("item %.300q: expected name, namespace/name or namespace/name@interface", item)
+		}
+		selections = append(selections, Selection{Namespace: namespace, Name: plain, Interface: name})
+	}
+	return selections, nil
+}
+
+// longSelections reads a JSON list of objects.
+func longSelections(text string) ([]Selection, error) {
+	var items []json.RawMessage
+	if err := json.Unmarshal([]byte(text), &items); err != nil {
+		return nil, fmt.Errorf("expected a JSON list of objects: %w", err)
+	}
+	var selections []Selection
+	for i, item := range items {
+		s, err := longSelection(item)
+		if err != nil {
+			return nil, fmt.Errorf("item %d: %w", i+1, err)
+		}
+		selections = append(selections, s)
+	}
+	return selections, nil
+}
+
+func longSelection(item json.RawMessage) (s Selection, err error) {
+	keys, err := members(item)
+	if err != nil {
+		return s, err
+	}
+	var args Asked
+	for _, key := range keys {
+		if why := notWefts[key.name]; why != "" {
+			return s, fmt.Errorf("%s: %s", key.name, why)
+		}
+		set, known := selectionKeys[key.name]
+		if !known {
+			return s, fmt.Errorf("%.80q: unknown key; known are %s", key.name, strings.Join(sortedKeys(selectionKeys), ", "))
+		}
+		if err := set(&s, &args, key.value); err != nil {
+			return s, fmt.Errorf("%s: %w", key.name, err)
+		}
+	}
+	if s.Name == "" {
+		return s, errors.New("name: the name of a NetworkAttachmentDefinition is needed")
+	}
+	s.Asked = s.Asked.or(args)
+	return s, nil
+}
+
+// notWefts are the keys of the specification that Weft has nothing for, with the reason: a pod that needs them is not to
+// run without.
+var notWefts = map[string]string{
+	"infiniband-guid":      "Weft has no InfiniBand interfaces",
+	"bandwidth":            "Weft does not shape the traffic of interfaces",
+	"portMappings":         "ports of the node lead to main interfaces only: use hostPort",
+	"default-route":        "the default route is the main interface's",
+	"ipam-claim-reference": "Weft does not know IPAMClaims: ask for ips",
+}
+
+// selectionKeys are the keys that a selection can have, and how each is read; what cni-args asks for goes into args.
+var selectionKeys = map[string]func(s *Selection, args *Asked, raw json.RawMessage) error{
+	"name":      func(s *Selection, _ *Asked, raw json.RawMessage) error { return readText(&s.Name, raw) },
+	"namespace": func(s *Selection, _ *Asked, raw json.RawMessage) error { return readText(&s.Namespace, raw) },
+	"interface": func(s *Selection, _ *Asked, raw json.RawMessage) error { return readText(&s.Interface, raw) },
+	"ips":       func(s *Selection, _ *Asked, raw json.RawMessage) error { return s.Asked.setIPs(raw) },
+	"mac":       func(s *Selection, _ *Asked, raw json.RawMessage) error { return s.Asked.setMAC(raw) },
+	"cni-args":  func(_ *Selection, args *Asked, raw json.RawMessage) error { return args.setArgs(raw) },
+}
+
+func readText(text *string, raw json.RawMessage) error {
+	if json.Unmarshal(raw, text) != nil || *text == "" {
+		return fmt.Errorf("expected a text, not %.300q", raw)
+	}
+	return nil
+}
+
+// setIPs reads a list of addresses; the length of a prefix is the network's to say, and left out.
+func (a *Asked) setIPs(raw json.RawMessage) error {
+	var texts []string
+	if err := json.Unmarshal(raw, &texts); err != nil {
+		return fmt.Errorf("expected a JSON list of addresses, not %.300q", raw)
+	}
+	for i, text := range texts {
+		if p, err := netip.ParsePrefix(text); err == nil {
+			texts[i] = p.Addr().String()
+		}
+	}
+	bare, err := json.Marshal(texts)
+	if err != nil {
+		return err
+	}
+	a.IPs, err = ParseAddresses(bare)
+	return err
+}
+
+func (a *Asked) setMAC(raw json.RawMessage) error {
+	var o InterfaceOptions
+	err := o.setMAC(raw)
+	a.MAC = o.MAC
+	return err
+}
+
+// setArgs reads the conventional arguments of CNI that Weft knows; the rest is somebody else's.
+func (a *Asked) setArgs(raw json.RawMessage) error {
+	keys, err := members(raw)
+	if err != nil {
+		return err
+	}
+	for _, key := range keys {
+		switch key.name {
+		case "ips":
+			err = errors.Join(err, a.setIPs(key.value))
+		case "mac":
+			err = errors.Join(err, a.setMAC(key.value))
+		}
+	}
+	return err
+}
