@@ -69,6 +69,9 @@ func (m *Manager) addEvent(ctx context.Context, req *weftv1.AddRequest) (*pod.Ad
 	if ev.Annotations, ev.AnnotationsFrom, err = m.annotations(ctx, ev.ID, req); err != nil {
 		return nil, err
 	}
+	if ev.Selected, err = m.selected(ctx, ev); err != nil {
+		return nil, err
+	}
 	if ev.Grants, err = m.grants(ctx, ev); err != nil {
 		return nil, err
 	}
@@ -122,6 +125,15 @@ func (m *Manager) annotations(ctx context.Context, id pod.ID, req *weftv1.AddReq
 		return nil, "", err
 	}
 	return nil, "", pod.Errorf(pod.CodeTryAgain, "pod %s: ask for its annotations: %w", id, err)
+}
+
+// selected looks up the networks that a pod selects. Where another plugin calls Weft, or Weft stands behind one, that is
+// theirs to do.
+func (m *Manager) selected(ctx context.Context, ev *pod.AddPod) ([]pod.InterfaceRequest, error) {
+	if m.config.Selected == nil || ev.ID.IsZero() || ev.Mode != "" && ev.Mode != pod.ModePrimary {
+		return nil, nil
+	}
+	return m.config.Selected(ctx, ev)
 }
 
 // underWay marks an ADD of key until the returned function is called.

@@ -28,7 +28,9 @@ type Config struct {
 	LinkExists func(ctx context.Context, netns pod.Netns, name string) (alias string, exists bool, err error)
 	// Annotations asks for a pod's annotations where the runtime did not give them; from names who answered.
 	Annotations func(ctx context.Context, id pod.ID) (annotations map[string]string, from string, err error)
-	// Grants asks kubelet which devices it gave the pod's containers, where the annotations want a memif.
+	// Selected looks up what a pod selects by NetworkAttachmentDefinitions.
+	Selected func(ctx context.Context, ev *pod.AddPod) ([]pod.InterfaceRequest, error)
+	// Grants asks kubelet which devices it gave the pod's containers, where a memif is wanted.
 	Grants func(ctx context.Context, id pod.ID) ([]pod.Grant, error)
 	// Verify compares the kernel and the dataplane with the attachment.
 	Verify func(ctx context.Context, a *pod.Attachment) ([]Difference, error)

@@ -8,14 +8,15 @@ import (
 	"github.com/weftnet/weft/pod"
 )
 
-// grants asks which devices the pod has, if its annotations want a memif. Annotations that cannot be read are refused by
+// grants asks which devices the pod has, if a memif is wanted. Annotations that cannot be read are refused by
 // who makes the interfaces.
 func (m *Manager) grants(ctx context.Context, ev *pod.AddPod) ([]pod.Grant, error) {
 	if m.config.Grants == nil || ev.ID.IsZero() || ev.Mode == pod.ModeIPAM {
 		return nil, nil
 	}
-	custom, err := pod.InterfaceRequests(ev.Annotations, ev.Key.IfName)
-	if err != nil || !slices.ContainsFunc(custom, func(r pod.InterfaceRequest) bool { return r.Type == pod.TypeMemif }) {
+	extra, err := ev.Extra()
+	isMemif := func(r pod.InterfaceRequest) bool { return r.Type == pod.TypeMemif }
+	if err != nil || ev.Requested.Type != pod.TypeMemif && !slices.ContainsFunc(extra, isMemif) {
 		return nil, nil //nolint:nilerr // said above
 	}
 	grants, err := m.config.Grants(ctx, ev.ID)

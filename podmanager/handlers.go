@@ -21,7 +21,7 @@ func (m *Manager) TrackPod(_ context.Context, ev *pod.AddPod, txn *eventloop.Txn
 		return repeat(ev, r)
 	}
 	ev.Attachment = &pod.Attachment{
-		Key: ev.Key, Pod: ev.ID, Netns: ev.Netns,
+		Key: ev.Key, Pod: ev.ID, Netns: ev.Netns, Mode: ev.Mode,
 		Created: m.config.Now().UTC(), Annotations: kept(ev.Annotations),
 		Delegation: ev.Requested.Delegation,
 	}

@@ -25,6 +25,9 @@ func requested(req *weftv1.AddRequest) (pod.Requested, error) {
 		families[addr.Is4()] = true
 		r.Addresses = append(r.Addresses, addr)
 	}
+	if err := chosen(&r, req); err != nil {
+		return r, err
+	}
 	if err := delegate(&r, req); err != nil || r.MAC == "" {
 		return r, err
 	}
@@ -34,6 +37,30 @@ func requested(req *weftv1.AddRequest) (pod.Requested, error) {
 	}
 	r.MAC = mac.String()
 	return r, nil
+}
+
+// chosen reads what a delegate's interface is to be.
+func chosen(r *pod.Requested, req *weftv1.AddRequest) (err error) {
+	r.Network, r.Type = req.GetInterfaceNetwork(), req.GetInterfaceType()
+	switch {
+	case r.Network == "" && r.Type == "" && req.GetInterfaceOptions() == "":
+		return nil
+	case req.GetMode() != pod.ModeDelegate:
+		return pod.Errorf(pod.CodeInvalidConfig, "network, interfaceType and options are for mode delegate, and this is mode %q", req.GetMode())
+	case r.Network != "" && !pod.IsLabel(r.Network):
+		return pod.Errorf(pod.CodeInvalidConfig, "network %.80q: expected default, stub or the name of a custom network", r.Network)
+	case r.Type != "" && !pod.IsInterfaceType(r.Type):
+		return pod.Errorf(pod.CodeInvalidConfig, "interfaceType %.80q: expected tap, veth or memif", r.Type)
+	case len(req.GetDelegatedIps()) > 0 && (r.Type == pod.TypeMemif || r.Network != "" && r.Network != pod.DefaultNetwork):
+		return pod.Errorf(pod.CodeInvalidConfig, "ipam: another plugin gives addresses for taps and veths on the network default only; leave it out, and the network gives them")
+	}
+	if r.Options, err = pod.ParseOptions(req.GetInterfaceOptions()); err != nil {
+		return pod.Errorf(pod.CodeInvalidConfig, "options: %w", err)
+	}
+	if r.Type != pod.TypeMemif && r.Options.Memif != (pod.MemifOptions{}) {
+		return pod.Errorf(pod.CodeInvalidConfig, "options: those of a memif are for interfaceType memif")
+	}
+	return nil
 }
 
 // parseAddress takes an address with or without a prefix length: the interface has the whole length in any case.

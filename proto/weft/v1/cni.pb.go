@@ -276,8 +276,12 @@ type AddRequest struct {
 	DelegatedIps    []*IP    `protobuf:"bytes,11,rep,name=delegated_ips,json=delegatedIps,proto3" json:"delegated_ips,omitempty"` // at most one a family; interface is left out
 	DelegatedRoutes []*Route `protobuf:"bytes,12,rep,name=delegated_routes,json=delegatedRoutes,proto3" json:"delegated_routes,omitempty"`
 	DelegatedDns    *DNS     `protobuf:"bytes,13,opt,name=delegated_dns,json=delegatedDns,proto3" json:"delegated_dns,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// Of mode delegate: what the interface is to be; left out: one of pods' main interfaces, on the network default.
+	InterfaceNetwork string `protobuf:"bytes,14,opt,name=interface_network,json=interfaceNetwork,proto3" json:"interface_network,omitempty"` // name of a network of Weft's
+	InterfaceType    string `protobuf:"bytes,15,opt,name=interface_type,json=interfaceType,proto3" json:"interface_type,omitempty"`          // tap, veth or memif
+	InterfaceOptions string `protobuf:"bytes,16,opt,name=interface_options,json=interfaceOptions,proto3" json:"interface_options,omitempty"` // JSON, as in the annotation contivpp.io/custom-if-options
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *AddRequest) Reset() {
@@ -399,6 +403,27 @@ func (x *AddRequest) GetDelegatedDns() *DNS {
 		return x.DelegatedDns
 	}
 	return nil
+}
+
+func (x *AddRequest) GetInterfaceNetwork() string {
+	if x != nil {
+		return x.InterfaceNetwork
+	}
+	return ""
+}
+
+func (x *AddRequest) GetInterfaceType() string {
+	if x != nil {
+		return x.InterfaceType
+	}
+	return ""
+}
+
+func (x *AddRequest) GetInterfaceOptions() string {
+	if x != nil {
+		return x.InterfaceOptions
+	}
+	return ""
 }
 
 type AddReply struct {
@@ -1324,7 +1349,7 @@ const file_weft_v1_cni_proto_rawDesc = "" +
 	"\x05Error\x12\x12\n" +
 	"\x04code\x18\x01 \x01(\rR\x04code\x12\x10\n" +
 	"\x03msg\x18\x02 \x01(\tR\x03msg\x12\x18\n" +
-	"\adetails\x18\x03 \x01(\tR\adetails\"\xc6\x04\n" +
+	"\adetails\x18\x03 \x01(\tR\adetails\"\xc7\x05\n" +
 	"\n" +
 	"AddRequest\x12'\n" +
 	"\x06caller\x18\x01 \x01(\v2\x0f.weft.v1.CallerR\x06caller\x123\n" +
@@ -1342,7 +1367,10 @@ const file_weft_v1_cni_proto_rawDesc = "" +
 	" \x01(\tR\bdeviceId\x120\n" +
 	"\rdelegated_ips\x18\v \x03(\v2\v.weft.v1.IPR\fdelegatedIps\x129\n" +
 	"\x10delegated_routes\x18\f \x03(\v2\x0e.weft.v1.RouteR\x0fdelegatedRoutes\x121\n" +
-	"\rdelegated_dns\x18\r \x01(\v2\f.weft.v1.DNSR\fdelegatedDns\x1a>\n" +
+	"\rdelegated_dns\x18\r \x01(\v2\f.weft.v1.DNSR\fdelegatedDns\x12+\n" +
+	"\x11interface_network\x18\x0e \x01(\tR\x10interfaceNetwork\x12%\n" +
+	"\x0einterface_type\x18\x0f \x01(\tR\rinterfaceType\x12+\n" +
+	"\x11interface_options\x18\x10 \x01(\tR\x10interfaceOptions\x1a>\n" +
 	"\x10AnnotationsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xcb\x01\n" +
