@@ -2,6 +2,7 @@ package ipnet
 
 import (
 	"context"
+	"slices"
 
 	"github.com/weftnet/weft/eventloop"
 	"github.com/weftnet/weft/pod"
@@ -20,9 +21,11 @@ func (n *Network) DisconnectPod(_ context.Context, ev *pod.DeletePod, t *eventlo
 	}
 	delete(n.wired, ev.Key)
 	t.OnRollback(func() error { n.wired[ev.Key] = c; return nil })
-	shared := n.sharedKeys(c)
-	for _, key := range n.podValues(c.Attachment).keys() {
-		if !shared[key] {
+	values := n.podValues(c.Attachment) // c is wired no more, so those that it shares are without what is its own
+	shared := n.shared(c)
+	shared.put(t)
+	for _, key := range values.keys() {
+		if !slices.Contains(shared.keys(), key) {
 			t.Delete(key)
 		}
 	}

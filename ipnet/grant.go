@@ -28,29 +28,24 @@ func (l MemifLimits) withDefaults() MemifLimits {
 	}
 }
 
-// grantMemifs decides which container has each of the memifs that a pod wishes for: the one that its options name, else
-// the first of the pod's containers whose limit is not reached. Those that name one are served first; each container
-// numbers its own from 1, in the order of the annotation.
+// grantMemifs decides which container has each of the memifs that a pod wishes for: the one whose device somebody chose,
+// the one that its options name, else the first of the pod's containers whose limit is not reached. They are served in this
+// order; each container numbers its own from 1, those first that other attachments of the sandbox have, then in the order
+// of the annotation.
 func (n *Network) grantMemifs(ev *pod.AddPod, wishes []wish) error {
-	left := make([]int, len(ev.Grants))
+	others := memifsOf(n.besides(ev.Key, ev.Netns))
+	left, ids := make([]int, len(ev.Grants)), make(map[string]uint32)
 	for g := range ev.Grants {
-		left[g] = len(ev.Grants[g].Allocation.Devices)
-	}
-	chosen := make(map[int]int) // of wishes, the grant of each
-	for _, named := range []bool{true, false} {
-		for at, w := range wishes {
-			if w.kind != pod.TypeMemif || (w.options.Container != "") != named {
-				continue
-			}
-			g := firstWithRoom(ev.Grants, left, w.options.Container)
-			if g < 0 {
-				return deviceMissing(ev, wishes, w)
-			}
-			left[g]--
-			chosen[at] = g
+		held := others[ev.Grants[g].Allocation.ID]
+		left[g] = len(ev.Grants[g].Allocation.Devices) - len(held)
+		for _, i := range held {
+			ids[ev.Grants[g].Container] = max(ids[ev.Grants[g].Container], i.Memif.ID)
 		}
 	}
-	ids := make(map[string]uint32)
+	chosen, err := chooseGrants(ev, wishes, left)
+	if err != nil {
+		return err
+	}
 	for at := range wishes {
 		if g, ok := chosen[at]; ok {
 			grant := &ev.Grants[g]
@@ -58,7 +53,67 @@ func (n *Network) grantMemifs(ev *pod.AddPod, wishes []wish) error {
 			wishes[at].memif = wishes[at].memifOf(grant, ids[grant.Container])
 		}
 	}
-	return sameOwner(ev, wishes)
+	return sameOwner(ev, wishes, others)
+}
+
+// chooseGrants finds for each of the wishes that is a memif the grant that it is of; left is how many more each may have.
+func chooseGrants(ev *pod.AddPod, wishes []wish, left []int) (map[int]int, error) {
+	chosen := make(map[int]int)
+	if at, g, err := byDevice(ev, wishes, left); err != nil {
+		return nil, err
+	} else if g >= 0 {
+		left[g]--
+		chosen[at] = g
+	}
+	for _, named := range []bool{true, false} {
+		for at, w := range wishes {
+			if _, done := chosen[at]; done || w.kind != pod.TypeMemif || (w.options.Container != "") != named {
+				continue
+			}
+			g := firstWithRoom(ev.Grants, left, w.options.Container)
+			if g < 0 {
+				return nil, deviceMissing(ev, wishes, w)
+			}
+			left[g]--
+			chosen[at] = g
+		}
+	}
+	return chosen, nil
+}
+
+// byDevice finds the grant of the device that somebody chose for the main interface, if it is a memif; -1: nobody did.
+func byDevice(ev *pod.AddPod, wishes []wish, left []int) (at, g int, err error) {
+	device := ev.Requested.DeviceID
+	at = slices.IndexFunc(wishes, func(w wish) bool { return w.name == ev.Key.IfName && w.kind == pod.TypeMemif })
+	if device == "" || at < 0 {
+		return at, -1, nil
+	}
+	g = slices.IndexFunc(ev.Grants, func(g pod.Grant) bool { return slices.Contains(g.Allocation.Devices, device) })
+	c := wishes[at].options.Container
+	switch {
+	case g < 0:
+		return at, g, pod.Errorf(pod.CodeDeviceMissing, "%s: interface %s: deviceID %q is of no container of the pod; these have a %s: %s",
+			ev, wishes[at].name, device, pod.Resource, containersOf(ev))
+	case c != "" && c != ev.Grants[g].Container:
+		return at, g, pod.Errorf(pod.CodeInvalidConfig, "%s: interface %s: deviceID %q is container %s's, and the option container says %s",
+			ev, wishes[at].name, device, ev.Grants[g].Container, c)
+	case left[g] <= 0:
+		return at, g, deviceMissing(ev, wishes, wishes[at])
+	}
+	return at, g, nil
+}
+
+// memifsOf are the memifs of attachments, by their allocation.
+func memifsOf(attachments []*pod.Attachment) map[string][]pod.Interface {
+	memifs := make(map[string][]pod.Interface)
+	for _, a := range attachments {
+		for _, i := range a.Interfaces {
+			if i.Memif != nil {
+				memifs[i.Memif.Allocation] = append(memifs[i.Memif.Allocation], i)
+			}
+		}
+	}
+	return memifs
 }
 
 // firstWithRoom is the first grant that has a device left, of a container if that is said; -1 if there is none.
@@ -125,9 +180,13 @@ func containersOf(ev *pod.AddPod) string {
 	return cmp.Or(strings.Join(names, ", "), "none")
 }
 
-// sameOwner refuses a container whose memifs are to have different owners: they share a socket.
-func sameOwner(ev *pod.AddPod, wishes []wish) error {
+// sameOwner refuses a container whose memifs are to have different owners: they share a socket. others are those that the
+// sandbox has already, by allocation.
+func sameOwner(ev *pod.AddPod, wishes []wish, others map[string][]pod.Interface) error {
 	first := make(map[string]wish)
+	for _, held := range others {
+		first[held[0].Memif.Container] = wish{name: held[0].Name, memif: held[0].Memif}
+	}
 	for _, w := range wishes {
 		if w.memif == nil {
 			continue

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"encoding/json"
 	"net/netip"
-	"slices"
 
 	"github.com/weftnet/weft/pod"
 )
@@ -34,25 +33,21 @@ type listedMemif struct {
 	TxQueues   int            `json:"txQueues"`
 }
 
-// interfacesFile lists those interfaces of an attachment that an allocation holds, in the order of their ids.
-func interfacesFile(a *pod.Attachment, allocation string) string {
+// interfacesFile lists the memifs of an allocation, which are in the order of their ids.
+func interfacesFile(members []member) string {
 	list := interfaceList{Version: 1}
-	for _, i := range a.Interfaces {
+	for _, i := range members {
 		m := i.Memif
-		if m == nil || m.Allocation != allocation {
-			continue
-		}
 		entry := listedMemif{
 			Name: i.Name, ID: m.ID, Network: cmp.Or(i.Network, pod.DefaultNetwork), Role: "client", Mode: m.Mode, MAC: i.MAC, MTU: i.MTU,
 			Addresses: i.Addresses, Gateways: i.Gateways, Routes: i.Routes,
 			RingSize: m.RingSize, BufferSize: m.BufferSize, RxQueues: m.RxQueues, TxQueues: m.TxQueues,
 		}
-		if l := linkOf(a, i); l.hasMACs() && len(i.Routes) > 0 {
+		if l := linkOf(i.of, i.Interface); l.hasMACs() && len(i.Routes) > 0 {
 			entry.GatewayMAC = l.mac.String()
 		}
 		list.Interfaces = append(list.Interfaces, entry)
 	}
-	slices.SortFunc(list.Interfaces, func(a, b listedMemif) int { return cmp.Compare(a.ID, b.ID) })
 	text, err := json.MarshalIndent(list, "", "  ")
 	if err != nil {
 		panic(err) //nolint:forbidigo // impossible: all of it is plain data

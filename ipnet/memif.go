@@ -1,7 +1,9 @@
 package ipnet
 
 import (
+	"cmp"
 	"path"
+	"slices"
 
 	"github.com/weftnet/weft/internal/secret"
 	"github.com/weftnet/weft/pod"
@@ -38,8 +40,9 @@ func (n *Network) secretOf(allocation string) secret.Text {
 	return n.config.Secret(allocation)
 }
 
-// deviceValues are what the memifs of each container of an attachment share: the dataplane's socket, and the list by which
-// the container's program knows its interfaces.
+// deviceValues are what the memifs of each container of an attachment share, with those too that other attachments of the
+// sandbox have: the dataplane's socket, and the list by which the container's program knows its interfaces. They are the
+// same for all of these attachments.
 func (n *Network) deviceValues(a *pod.Attachment) values {
 	var v values
 	done := make(map[string]bool)
@@ -48,10 +51,11 @@ func (n *Network) deviceValues(a *pod.Attachment) values {
 			continue
 		}
 		done[i.Memif.Allocation] = true
-		m, directory := i.Memif, path.Dir(i.Memif.SocketPath)
+		members := n.membersOf(a, i.Memif.Allocation)
+		m, directory := members[0].Memif, path.Dir(i.Memif.SocketPath)
 		v.add(wire.MemifSocketKey(m.Allocation), wire.MemifSocket{ID: m.Socket, Path: m.SocketPath, Directory: wire.FileKey(directory)})
-		socket := wire.File{Type: wire.Socket, Mode: 0o660, UID: m.UID, GID: m.GID, On: wire.InterfaceKey(i.Object)}
-		list := wire.File{Type: wire.RegularFile, Mode: 0o440, UID: m.UID, GID: m.GID, On: wire.FileKey(directory), Content: interfacesFile(a, m.Allocation)}
+		socket := wire.File{Type: wire.Socket, Mode: 0o660, UID: m.UID, GID: m.GID, On: wire.InterfaceKey(members[0].Object)}
+		list := wire.File{Type: wire.RegularFile, Mode: 0o440, UID: m.UID, GID: m.GID, On: wire.FileKey(directory), Content: interfacesFile(members)}
 		if m.GID == pod.UnknownGroup {
 			socket.Mode, socket.GID, list.Mode, list.GID = 0o666, 0, 0o444, 0
 		}
@@ -59,4 +63,25 @@ func (n *Network) deviceValues(a *pod.Attachment) values {
 		v.add(wire.FileKey(path.Join(directory, listName)), list)
 	}
 	return v
+}
+
+// member is a memif of an allocation, with what it is of.
+type member struct {
+	pod.Interface
+	of *pod.Attachment
+}
+
+// membersOf are the memifs of an allocation that an attachment and those beside it have, in the order of their ids. An
+// attachment that is displaced shares nothing any more.
+func (n *Network) membersOf(a *pod.Attachment, allocation string) []member {
+	var members []member
+	for _, o := range append(n.besides(a.Key, a.Netns), a) {
+		for _, i := range o.Interfaces {
+			if i.Memif != nil && i.Memif.Allocation == allocation {
+				members = append(members, member{i, o})
+			}
+		}
+	}
+	slices.SortFunc(members, func(a, b member) int { return cmp.Compare(a.Memif.ID, b.Memif.ID) })
+	return members
 }

@@ -105,7 +105,8 @@ func (n *Network) reconstruct(f Found, a *pod.Attachment, others []*pod.Attachme
 		a.Pod = f.Pod
 	}
 	w := wish{name: f.Name, kind: f.Type, object: f.Object, mac: f.MAC, mtu: f.MTU, memif: f.Memif}
-	if f.Name != a.Key.IfName {
+	delegates := f.Name != runtimesName && (len(f.Labels) > 0 || len(f.Neighbours) == 0) // and may be of any network too
+	if f.Name != a.Key.IfName || delegates {
 		if err := n.locate(&w, f); err != nil {
 			return err
 		}

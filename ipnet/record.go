@@ -12,7 +12,7 @@ import (
 // interfaceOf is an interface of an attachment as it is recorded. Everything else about it follows from the record, the
 // attachment's key and the network.
 func (n *Network) interfaceOf(w wish, leases []ipam.Lease) pod.Interface {
-	i := pod.Interface{Name: w.name, Type: w.kind, Network: w.network, Object: w.object, MAC: w.mac.String(), MTU: w.mtu, Memif: w.memif}
+	i := pod.Interface{Name: w.name, Type: w.kind, Network: w.network, Object: w.object, MAC: w.mac.String(), MTU: w.mtu, Memif: w.memif, Definition: w.definition}
 	if w.custom != nil {
 		i.AntiSpoof = w.custom.Network.AntiSpoof
 	}

@@ -24,15 +24,18 @@ func (n *Network) inOrder() []*connection {
 	})
 }
 
-// sharedKeys are those values of c that another attachment needs too: the namespace, when it has several interfaces.
-func (n *Network) sharedKeys(c *connection) map[string]bool {
-	shared := make(map[string]bool)
-	for _, other := range n.wired {
-		if other.Key != c.Key && !other.displaced && other.Netns.Path == c.Netns.Path {
-			shared[wire.NamespaceKey(c.Netns.Path)] = true
+// shared are those values of c that other attachments need too, as they are for these: the namespace, and what their memifs
+// share with its own.
+func (n *Network) shared(c *connection) values {
+	var v values
+	for _, other := range n.inOrder() {
+		if other.Key == c.Key || other.displaced || other.Netns.Path != c.Netns.Path {
+			continue
 		}
+		v.add(wire.NamespaceKey(c.Netns.Path), wire.Namespace(other.Netns))
+		v = append(v, n.deviceValues(other.Attachment)...)
 	}
-	return shared
+	return v
 }
 
 // Saved is what an earlier run left.

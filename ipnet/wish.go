@@ -27,6 +27,8 @@ type wish struct {
 	routes    []pod.Route  // another plugin's, by whatever gateways
 	options   pod.MemifOptions
 	memif     *pod.Memif // of type memif: what its container has
+
+	definition string // the NetworkAttachmentDefinition that asks for it
 }
 
 // wishes are the interfaces that an event asks for, main first, then in the order of the annotation.
@@ -40,17 +42,13 @@ func (n *Network) wishes(ev *pod.AddPod) ([]wish, error) {
 	case ev.Mode == pod.ModeIPAM:
 		return []wish{{name: ev.Key.IfName, kind: pod.TypeIPAM, wanted: asked}}, nil
 	case ev.HasMain():
-		main := wish{
-			name: ev.Key.IfName, kind: n.config.PodInterface, object: objectName(ev.Key, ev.Key.IfName), mtu: n.config.MTU,
-			wanted: asked, delegated: len(ev.Requested.Delegated) > 0, routes: ev.Requested.Delegation.Routes,
-			leads: !leads(n.besides(ev.Key, ev.Netns), ""), defaults: isDefault(ev),
-		}
-		if main.mac, err = n.macFor(ev, main, ev.Requested.MAC); err != nil {
+		main, err := n.mainWish(ev, asked)
+		if err != nil {
 			return nil, err
 		}
 		wishes = append(wishes, main)
 	}
-	requests, err := pod.InterfaceRequests(ev.Annotations, ev.Key.IfName)
+	requests, err := ev.Extra()
 	if err != nil {
 		return nil, about(ev, err)
 	}
@@ -74,6 +72,30 @@ func (n *Network) wishes(ev *pod.AddPod) ([]wish, error) {
 	return wishes, distinct(ev, wishes)
 }
 
+// mainWish is the interface that the runtime asks for; that of a delegate is what another plugin's configuration says.
+func (n *Network) mainWish(ev *pod.AddPod, addresses []netip.Addr) (wish, error) {
+	r := &ev.Requested
+	main, err := n.extra(ev, pod.InterfaceRequest{
+		Name: ev.Key.IfName, Type: r.Type, Network: cmp.Or(r.Network, pod.DefaultNetwork), Options: optionsOf(r, addresses),
+	})
+	if err != nil {
+		return main, err
+	}
+	main.delegated, main.routes = len(r.Delegated) > 0, r.Delegation.Routes
+	main.leads, main.defaults = main.leadsBeside(nil, n.besides(ev.Key, ev.Netns)), isDefault(ev)
+	return main, nil
+}
+
+// optionsOf are those of the main interface: what the runtime asks for goes before what a configuration does.
+func optionsOf(r *pod.Requested, addresses []netip.Addr) pod.InterfaceOptions {
+	o := r.Options
+	o.MAC = cmp.Or(r.MAC, o.MAC)
+	if len(addresses) > 0 {
+		o.IPs = addresses
+	}
+	return o
+}
+
 // isDefault reports whether the pod is to reach everything by its main interface. A delegate stands beside another plugin's
 // interface that leads there.
 func isDefault(ev *pod.AddPod) bool { return ev.Mode != pod.ModeDelegate }
@@ -88,7 +110,10 @@ func (w wish) leadsBeside(others []wish, besides []*pod.Attachment) bool {
 
 // extra is what a pod's author asks for, checked.
 func (n *Network) extra(ev *pod.AddPod, r pod.InterfaceRequest) (wish, error) {
-	w := wish{name: r.Name, kind: r.Type, network: r.Network, object: objectName(ev.Key, r.Name), wanted: r.Options.IPs, options: r.Options.Memif}
+	w := wish{
+		name: r.Name, kind: cmp.Or(r.Type, n.config.PodInterface), network: r.Network, object: objectName(ev.Key, r.Name),
+		wanted: r.Options.IPs, options: r.Options.Memif, definition: r.Definition,
+	}
 	if w.network == pod.DefaultNetwork {
 		w.network = ""
 	}
@@ -102,7 +127,7 @@ func (n *Network) extra(ev *pod.AddPod, r pod.InterfaceRequest) (wish, error) {
 				ev, r.Name, r.Network, ev.ID.Namespace, strings.Join(n.networksFor(ev.ID.Namespace), ", "))
 		}
 	}
-	if r.Type == pod.TypeMemif {
+	if w.kind == pod.TypeMemif {
 		if err := n.memifPossible(ev, w); err != nil {
 			return w, err
 		}
@@ -165,11 +190,11 @@ func (n *Network) madeAlready(ev *pod.AddPod, r pod.InterfaceRequest) (bool, err
 			if i.Name != r.Name || i.Type == pod.TypeIPAM {
 				continue
 			}
-			if i.Name != a.Key.IfName && i.Type == r.Type && cmp.Or(i.Network, pod.DefaultNetwork) == r.Network {
+			if i.Name != a.Key.IfName && i.Type == cmp.Or(r.Type, n.config.PodInterface) && cmp.Or(i.Network, pod.DefaultNetwork) == r.Network {
 				return true, nil
 			}
 			return false, pod.Errorf(pod.CodeInvalidAnnotation,
-				"%s: annotation %s: interface %s is in the sandbox already, of attachment %s; choose another name", ev, pod.AnnotationCustom, r.Name, a.Key)
+				"%s: annotation %s: interface %s is in the sandbox already, of attachment %s; choose another name", ev, r.By(), r.Name, a.Key)
 		}
 	}
 	return false, nil
