@@ -175,6 +175,7 @@ func (a *Agent) assembleRooms() (err error) {
 		LinkExists: linkExists,
 
 		Annotations: a.annotations(),
+		Selected:    a.selected(),
 		Grants:      a.grants(),
 		Refill:      a.refill,
 		Paused:      a.paused,

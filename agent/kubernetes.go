@@ -23,6 +23,9 @@ type Kubernetes struct {
 	Kubeconfig string // a file; "": as a pod does
 	Addresses  string // where those of pods' main interfaces come from: podCIDR or pools
 	Tunnel     string // how packets get to other nodes: vxlan4, vxlan6 or none
+
+	Multus        bool // is on the node: selections of networks, and the annotation network-status, are its business
+	NetworkStatus bool // pods are told in that annotation what they got
 }
 
 // Modes of Kubernetes.
@@ -43,6 +46,8 @@ func (k *Kubernetes) flags(fs *pflag.FlagSet) {
 	fs.StringVar(&k.Kubeconfig, "kubernetes-kubeconfig", "", "how to reach the API server; default: as a pod does, by its service account")
 	fs.StringVar(&k.Addresses, "kubernetes-addresses", OfPodCIDR, "where addresses of pods' main interfaces come from: podCIDR (the node's ranges of Kubernetes) or pools (blocks of IPPools)")
 	fs.StringVar(&k.Tunnel, "kubernetes-tunnel", ipnet.TunnelVXLAN4, "how packets get to other nodes: vxlan4, vxlan6, or none (nodes share a subnet; custom networks end at the node then)")
+	fs.BoolVar(&k.Multus, "kubernetes-multus", false, "Multus is on the node: pods' selections of networks and the annotation network-status are left to it")
+	fs.BoolVar(&k.NetworkStatus, "kubernetes-network-status", true, "write what pods got into their annotation k8s.v1.cni.cncf.io/network-status")
 }
 
 func (k *Kubernetes) validate() error {

@@ -64,7 +64,8 @@ func (c *call) addRequest() (*weftv1.AddRequest, error) {
 	}
 	req := &weftv1.AddRequest{
 		Caller: c.caller(), Attachment: c.attachment(), Pod: env.pod(),
-		Netns: c.Netns, Mode: c.mode(), DeviceId: c.conf.RuntimeConfig.DeviceID,
+		Netns: c.Netns, Mode: c.mode(), DeviceId: firstText(c.conf.RuntimeConfig.DeviceID, c.conf.DeviceID),
+		InterfaceNetwork: c.conf.Network, InterfaceType: c.conf.InterfaceType, InterfaceOptions: string(c.conf.Options),
 	}
 	if req.Mode != modeChained { // there they are for the main interface, which has them
 		req.Ips, req.Mac = ips, mac

@@ -12,7 +12,11 @@ import (
 	weftv1 "github.com/weftnet/weft/proto/weft/v1"
 )
 
-const modeChained = "chained"
+// Modes in which Weft does not make the main interface.
+const (
+	modeChained  = "chained"
+	modeDelegate = "delegate"
+)
 
 // earlier is what plugins before this one made. Only in a chain is it needed: the main plugin never fails because of it.
 func (c *call) earlier() (*types100.Result, error) {

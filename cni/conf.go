@@ -28,6 +28,9 @@ type given struct {
 	RuntimeConfig runtimeConfig   `json:"runtimeConfig"`
 	Args          json.RawMessage `json:"args"`
 
+	// DeviceID is where Multus puts it, whether or not the capability deviceID is asked for.
+	DeviceID string `json:"deviceID"`
+
 	// Valid is nil where the runtime did not say what is valid, which is not the same as nothing being valid.
 	Valid *[]types.GCAttachment `json:"cni.dev/valid-attachments"`
 }
@@ -42,6 +45,11 @@ type own struct {
 	LogLevel    string   `json:"logLevel"`
 	LogFile     string   `json:"logFile"` // "" = no log
 
+	// Of mode delegate: what the interface is. Left out, it is one of pods' main interfaces.
+	Network       string          `json:"network"`       // of Weft's
+	InterfaceType string          `json:"interfaceType"` // tap, veth or memif
+	Options       json.RawMessage `json:"options"`       // as in the annotation contivpp.io/custom-if-options
+
 	Routes []*types.Route `json:"routes"` // of weft-ipam: what the other plugin is to route by the interface
 }
 
@@ -50,22 +58,24 @@ type runtimeConfig struct {
 	IPs         []string           `json:"ips"`
 	MAC         string             `json:"mac"`
 	DeviceID    string             `json:"deviceID"`
+	Infiniband  string             `json:"infinibandGUID"`
 	Annotations *map[string]string `json:"io.kubernetes.cri.pod-annotations"`
 }
 
 // The keys of a plugin object. All that begin with reserved are the specification's too.
 var (
-	ownKeys  = []string{"socket", "mode", "timeout", "dialTimeout", "deleteQueue", "logLevel", "logFile"}
+	ownKeys  = []string{"socket", "mode", "timeout", "dialTimeout", "deleteQueue", "logLevel", "logFile", "network", "interfaceType", "options"}
 	specKeys = []string{
 		"cniVersion", "cniVersions", "name", "type", "disableCheck", "disableGC", "loadOnlyInlinedPlugins",
 		"capabilities", "runtimeConfig", "args", "prevResult", "ipam", "ipMasq", "dns",
+		"deviceID", "pciBusID", // Multus', which no specification has
 	}
 )
 
 const reserved = "cni.dev/"
 
 var (
-	modes  = []string{"primary", modeChained, "delegate"}
+	modes  = []string{"primary", modeChained, modeDelegate}
 	levels = []string{"debug", "info", "warn", "error"}
 )
 
@@ -207,6 +217,8 @@ func (c *own) validate() error {
 		return fmt.Errorf("deleteQueue %q is not an absolute path", c.DeleteQueue)
 	case !slices.Contains(levels, c.LogLevel):
 		return fmt.Errorf("logLevel %q is none of %s", c.LogLevel, strings.Join(levels, ", "))
+	case c.Mode != modeDelegate && (c.Network != "" || c.InterfaceType != "" || c.Options != nil):
+		return fmt.Errorf("network, interfaceType and options are for mode delegate, not for mode %s: pods' main interfaces are on the network default", c.Mode)
 	case slices.Contains(c.Routes, nil):
 		return errors.New("routes: one of them is null")
 	case c.LogFile != "" && !filepath.IsAbs(c.LogFile):

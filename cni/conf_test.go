@@ -1,11 +1,16 @@
 package cni
 
 import (
+	"cmp"
 	"encoding/json"
+	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/weftnet/weft/pod"
 )
 
 func TestScanRefusesWhatTheLibraryTakesInSilence(t *testing.T) {
@@ -60,7 +65,21 @@ func TestADeleteTakesFromTheConfigurationWhatItUnderstands(t *testing.T) {
 	}
 }
 
+// The agent reads definitions without Multus too, and what one of the two takes the other is not to refuse.
+func TestTheAgentKnowsTheKeysOfThePlugin(t *testing.T) {
+	for _, key := range slices.Concat(ownKeys, specKeys) {
+		value := map[string]string{"network": `"blue"`, "interfaceType": `"tap"`, "options": `{"mtu":1400}`, "args": `{"cni":{}}`}[key]
+		if key == "type" || key == "ipam" { // of which the agent has more to say
+			continue
+		}
+		if _, err := pod.ParseDefinition(fmt.Sprintf(`{"type":"weft-cni",%q:%s}`, key, cmp.Or(value, `"x"`))); err != nil {
+			t.Errorf("the agent refuses what the plugin knows: %v", err)
+		}
+	}
+}
+
 func FuzzConf(f *testing.F) {
+	f.Add([]byte(`{"name":"n","mode":"delegate","network":"blue","interfaceType":"memif","options":{"mtu":1400},"deviceID":"memif-1","pciBusID":"memif-1"}`))
 	f.Add([]byte(`{"cniVersion":"1.1.0","name":"weft","type":"weft-cni","timeout":"1s","runtimeConfig":{"ips":["1.1.1.1"]}}`))
 	f.Add([]byte(`{"prevResult":{"cniVersion":"1.0.0","ips":[{"address":"10.1.1.1/24","interface":9}],"interfaces":[null]},"cniVersion":"1.0.0"}`))
 	f.Add([]byte(`{"ipam":{"type":3},"dns":[]}`))

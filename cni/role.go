@@ -49,7 +49,10 @@ func (r role) keys() []string {
 	if !r.ipam {
 		return slices.Concat(ownKeys, specKeys)
 	}
-	known := slices.DeleteFunc(slices.Clone(ownKeys), func(key string) bool { return key == "mode" })
+	ofInterfaces := func(key string) bool {
+		return slices.Contains([]string{"mode", "network", "interfaceType", "options"}, key)
+	}
+	known := slices.DeleteFunc(slices.Clone(ownKeys), ofInterfaces)
 	return append(known, "type", "routes")
 }
 

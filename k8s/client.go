@@ -169,9 +169,9 @@ func (c *Client) Configs() *Typed[*v1.WeftConfig, *v1.WeftConfigList] {
 		func() *v1.WeftConfig { return &v1.WeftConfig{} }, func() *v1.WeftConfigList { return &v1.WeftConfigList{} })
 }
 
-// Definitions is access to the NetworkAttachmentDefinitions of all namespaces.
-func (c *Client) Definitions() *Typed[*npwg.NetworkAttachmentDefinition, *npwg.NetworkAttachmentDefinitionList] {
-	return gentype.NewClientWithList("network-attachment-definitions", c.npwg, c.codec, "",
+// Definitions is access to the NetworkAttachmentDefinitions of a namespace; "" is all of them.
+func (c *Client) Definitions(namespace string) *Typed[*npwg.NetworkAttachmentDefinition, *npwg.NetworkAttachmentDefinitionList] {
+	return gentype.NewClientWithList("network-attachment-definitions", c.npwg, c.codec, namespace,
 		func() *npwg.NetworkAttachmentDefinition { return &npwg.NetworkAttachmentDefinition{} },
 		func() *npwg.NetworkAttachmentDefinitionList { return &npwg.NetworkAttachmentDefinitionList{} })
 }

@@ -98,7 +98,7 @@ func (c *Cluster) watch() error {
 	c.nodes, errs[6] = follow[*v1.NodeNetwork]("node networks", client.NodeNetworks(), all, c.poke)
 	c.externals, errs[7] = follow[*v1.ExternalInterface]("external interfaces", client.Externals(), all, c.poke)
 	c.configs, errs[8] = follow[*v1.WeftConfig]("configuration", client.Configs(), all, c.poke)
-	c.definitions, errs[9] = follow[*npwg.NetworkAttachmentDefinition]("network attachment definitions", client.Definitions(), narrow{optional: true, noWait: true}, c.poke)
+	c.definitions, errs[9] = follow[*npwg.NetworkAttachmentDefinition]("network attachment definitions", client.Definitions(""), narrow{optional: true, noWait: true}, c.poke)
 	c.watches = []follower{
 		c.pods, c.node, c.namespaces, c.networks, c.pools, c.blocks, c.nodes, c.externals, c.configs, c.definitions,
 	}
