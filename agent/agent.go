@@ -50,6 +50,7 @@ type Agent struct {
 	publisher     *blocks.Publisher
 	blocksChanged chan struct{}         // holds a token when the node has other blocks than before
 	announcements chan k8s.Announcement // the newest that was not written yet
+	annotator     *k8s.Annotator        // of pods, with what they got; nil: they are not
 
 	observers  []func(podmanager.Outcome)        // of what happens to attachments
 	configured atomic.Pointer[[]pod.Network]     // the configuration's networks, which may change

@@ -115,6 +115,9 @@ func (a *Agent) assembleCluster(ctx context.Context) error {
 	}
 	a.events, a.podReport = a.cluster.Events(), newPodReport()
 	a.observers = append(a.observers, a.reportFailure, a.podReport.observe)
+	if err = a.assembleNetworkStatus(); err != nil {
+		return err
+	}
 	return a.learnNode(ctx)
 }
 
@@ -178,6 +181,7 @@ func (a *Agent) runCluster(ctx context.Context) error {
 	group.Go(func() error { return a.followUplink(ctx) })
 	group.Go(func() error { return a.announcing(ctx) })
 	group.Go(func() error { return a.events.Run(ctx) })
+	group.Go(func() error { return a.annotate(ctx) })
 	group.Go(func() error { return a.keeper.Run(ctx) })
 	group.Go(func() error {
 		if err := a.health.await(ctx, conditionStarted); err != nil {

@@ -99,10 +99,7 @@ func (c *Cluster) handlePod(ctx context.Context, key string) error {
 	if p.Spec.HostNetwork {
 		return nil
 	}
-	if id.UID = string(p.UID); p.Annotations[mirror] != "" {
-		id.UID = p.Annotations[mirror]
-	}
-	if err := c.config.OnPod(ctx, id, p); err != nil {
+	if err := c.config.OnPod(ctx, idOf(p), p); err != nil {
 		return fmt.Errorf("pod %s: %w", key, err)
 	}
 	return nil

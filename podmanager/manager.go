@@ -69,6 +69,21 @@ func (m *Manager) Attachments() []pod.Attachment {
 	return all
 }
 
+// OfPod returns copies of the complete attachments of a pod, in no order; one of which the UID is not known may be its.
+func (m *Manager) OfPod(id pod.ID) []pod.Attachment {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var its []pod.Attachment
+	for _, r := range m.pods {
+		of := r.attachment.Pod
+		isIts := of.Namespace == id.Namespace && of.Name == id.Name && (of.UID == "" || id.UID == "" || of.UID == id.UID)
+		if r.complete && isIts {
+			its = append(its, *clone(r.attachment))
+		}
+	}
+	return its
+}
+
 // Attachment returns a copy of the complete attachment of key.
 func (m *Manager) Attachment(key pod.Key) (pod.Attachment, bool) {
 	m.mu.Lock()

@@ -1,0 +1,41 @@
+package agent
+
+import (
+	"context"
+
+	"github.com/weftnet/weft/k8s"
+	"github.com/weftnet/weft/pod"
+	"github.com/weftnet/weft/podmanager"
+)
+
+// assembleNetworkStatus prepares to tell pods what they got, unless that is Multus' business, or nobody wants it.
+func (a *Agent) assembleNetworkStatus() (err error) {
+	if a.config.Kubernetes.Multus || !a.config.Kubernetes.NetworkStatus {
+		return nil
+	}
+	if a.annotator, err = a.cluster.NewAnnotator(k8s.AnnotationNetworkStatus, a.networkStatus); err != nil {
+		return err
+	}
+	a.observers = append(a.observers, func(o podmanager.Outcome) {
+		if o.Happening == podmanager.Added {
+			a.annotator.Tell(o.Pod)
+		}
+	})
+	return nil
+}
+
+// networkStatus is the annotation of a pod; false: it is not ours.
+func (a *Agent) networkStatus(id pod.ID) (text string, ours bool) {
+	return k8s.PodStatus(a.pods.OfPod(id))
+}
+
+// annotate tells pods what they got, once it is known what they have.
+func (a *Agent) annotate(ctx context.Context) error {
+	if a.annotator == nil {
+		return nil
+	}
+	if err := a.health.await(ctx, conditionStarted); err != nil {
+		return err
+	}
+	return a.annotator.Run(ctx)
+}

@@ -1,0 +1,121 @@
+package k8s
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
+
+	"github.com/weftnet/weft/pod"
+)
+
+// Annotator keeps an annotation of this node's pods as it is to be. Nobody waits for it: it is told which pods may need
+// another text, sees those whose text somebody changes, and tries again until a pod has its own, or is gone.
+type Annotator struct {
+	cluster *Cluster
+	name    string // of the annotation
+	want    func(id pod.ID) (text string, ours bool)
+	keys    workqueue.TypedRateLimitingInterface[string]
+}
+
+// Times between tries of one pod.
+const (
+	soonAgain = 200 * time.Millisecond
+	atLast    = 5 * time.Minute
+)
+
+// NewAnnotator makes an annotator. Want says what the annotation of a pod is to be; false: it is somebody else's.
+func (c *Cluster) NewAnnotator(name string, want func(id pod.ID) (text string, ours bool)) (*Annotator, error) {
+	a := &Annotator{cluster: c, name: name, want: want}
+	a.keys = workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](soonAgain, atLast))
+	add := func(o any) {
+		if key, err := cache.MetaNamespaceKeyFunc(o); err == nil {
+			a.keys.Add(key)
+		}
+	}
+	_, err := c.pods.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: add, UpdateFunc: func(_, o any) { add(o) }, // one that is deleted needs nothing any more
+	})
+	return a, err
+}
+
+// Tell says that a pod may need another text. It does not wait.
+func (a *Annotator) Tell(id pod.ID) {
+	if !id.IsZero() {
+		a.keys.Add(id.String())
+	}
+}
+
+// Run writes until ctx ends.
+func (a *Annotator) Run(ctx context.Context) error {
+	stop := context.AfterFunc(ctx, a.keys.ShutDown)
+	defer stop()
+	for a.next(ctx) {
+		continue
+	}
+	return ctx.Err()
+}
+
+func (a *Annotator) next(ctx context.Context) bool {
+	key, over := a.keys.Get()
+	if over {
+		return false
+	}
+	defer a.keys.Done(key)
+	err := a.annotate(ctx, key)
+	if err == nil {
+		a.keys.Forget(key)
+		return true
+	}
+	log := a.cluster.config.Log.Debug
+	if a.keys.NumRequeues(key) == 0 {
+		log = a.cluster.config.Log.Warn
+	}
+	log("annotation not written, will be tried again until the pod is gone", "pod", key, "annotation", a.name, "err", err)
+	a.keys.AddRateLimited(key)
+	return true
+}
+
+// annotate writes a pod's annotation if it is not as it is to be. A pod that no watch shows needs none, or the watch will
+// show it.
+func (a *Annotator) annotate(ctx context.Context, key string) error {
+	p, exists := a.cluster.pods.one(key)
+	if !exists || p.Spec.HostNetwork {
+		return nil
+	}
+	text, ours := a.want(idOf(p))
+	if was, has := p.Annotations[a.name]; !ours || has && was == text {
+		return nil
+	}
+	// With the UID the API server refuses to annotate a pod that was made again.
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": p.UID, "annotations": map[string]string{a.name: text}}})
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, a.cluster.config.Question)
+	defer cancel()
+	_, err = a.cluster.config.Client.Pods(p.Namespace).Patch(ctx, p.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+	switch {
+	case err == nil, apierrors.IsNotFound(err):
+		return nil
+	case apierrors.IsForbidden(err):
+		return fmt.Errorf("%w (agents have that right by annotate.yaml, or annotatePods of the chart; kubernetes.networkStatus: false does without)", oneLine{err})
+	}
+	return oneLine{err}
+}
+
+// idOf names a pod as its runtime does, which knows static pods by a UID of kubelet's.
+func idOf(p *corev1.Pod) pod.ID {
+	id := pod.ID{Namespace: p.Namespace, Name: p.Name, UID: string(p.UID)}
+	if own := p.Annotations[mirror]; own != "" {
+		id.UID = own
+	}
+	return id
+}
