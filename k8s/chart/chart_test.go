@@ -86,6 +86,7 @@ var variants = map[string]map[string]any{
 	"as it is":   {},
 	"chained":    {"cni.mode": "chained", "cni.extend": "/etc/cni/net.d/10-calico.conflist"},
 	"privileged": {"agent.privileged": true, "vswitch.privileged": true},
+	"silent":     {"annotatePods": false},
 	"on VPP":     {"vswitch.enabled": false, "vppDir": "/run/vpp", "config.dataplane": map[string]any{"type": "vpp"}},
 	"scraped":    {"agent.podAnnotations": map[string]any{"prometheus.io/scrape": "true"}, "config.http": map[string]any{"listen": "0.0.0.0:9465"}},
 	"elsewhere": {"cni.binDir": "/usr/libexec/cni", "cni.behind": []any{}, "image.tag": "v2", "tolerations": []any{},
@@ -129,8 +130,8 @@ func TestTheChartHasTheRightsAndKindsOfTheManifests(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.set("annotatePods", true)
-	more, err := c.render("rights.yaml")
+	c.set("annotatePods", false)
+	less, err := c.render("rights.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -139,8 +140,17 @@ func TestTheChartHasTheRightsAndKindsOfTheManifests(t *testing.T) {
 			t.Errorf("no %s", kind)
 		}
 	}
-	if strings.Contains(string(text), "weft-agent-annotate") || !strings.Contains(string(more), "weft-agent-annotate") {
+	if !strings.Contains(string(text), "weft-agent-annotate") || strings.Contains(string(less), "weft-agent-annotate") {
 		t.Error("annotatePods does not give the right to annotate pods, or it is given without")
+	}
+	for given, changes := range map[bool]map[string]any{true: {}, false: {"annotatePods": false}} {
+		env := containers(rendered(t, changes))["weft-agent/agent"].Env
+		told := slices.ContainsFunc(env, func(e corev1.EnvVar) bool {
+			return e.Name == "WEFT_KUBERNETES_NETWORK_STATUS" && e.Value == "false"
+		})
+		if told == given {
+			t.Errorf("with the right to annotate (%v) the agent is told that it has none: %v", given, told)
+		}
 	}
 	if kinds, err := filepath.Glob(filepath.Join(ours, "crds", "*.yaml")); err != nil || len(kinds) < 6 {
 		t.Errorf("the chart brings %d kinds (%v)", len(kinds), err)

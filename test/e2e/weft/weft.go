@@ -54,7 +54,7 @@ func (Weft) Install(ctx context.Context, c *cluster.Cluster) error {
 		return errors.Join(err, errors.New("there are no types of objects in the manifests"))
 	}
 	slices.Sort(types)
-	for _, name := range append(types, "rbac.yaml", "admission.yaml", "weft.yaml") {
+	for _, name := range append(types, "rbac.yaml", "admission.yaml", "annotate.yaml", "weft.yaml") {
 		if !strings.Contains(name, "/") {
 			name = filepath.Join(manifests, name)
 		}

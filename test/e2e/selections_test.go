@@ -1,0 +1,142 @@
+package e2e_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/weftnet/weft/test/e2e/cluster"
+)
+
+// Keys of pods' annotations.
+const (
+	networksKey = "k8s.v1.cni.cncf.io/networks"
+	statusKey   = "k8s.v1.cni.cncf.io/network-status"
+)
+
+// definitions are the kind NetworkAttachmentDefinition, as a cluster without Multus gets it, and one of Weft's.
+const (
+	definitionKind = `
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: network-attachment-definitions.k8s.cni.cncf.io}
+spec:
+  group: k8s.cni.cncf.io
+  scope: Namespaced
+  names: {plural: network-attachment-definitions, singular: network-attachment-definition, kind: NetworkAttachmentDefinition, shortNames: [net-attach-def]}
+  versions:
+    - name: v1
+      served: true
+      storage: true
+      schema:
+        openAPIV3Schema:
+          type: object
+          properties: {spec: {type: object, properties: {config: {type: string}}}}
+`
+	definition = `
+apiVersion: k8s.cni.cncf.io/v1
+kind: NetworkAttachmentDefinition
+metadata: {name: blue, namespace: %s}
+spec: {config: '{"cniVersion": "1.0.0", "name": "blue", "type": "weft-cni", "mode": "delegate", "network": "e2e-blue"}'}
+`
+)
+
+// told is an interface of the annotation by which a pod is told what it got.
+type told struct {
+	Name, Interface string
+	IPs             []string
+	Default         bool
+}
+
+// status waits until a pod is told what it got.
+func (s *space) status(name string) (list []told) {
+	s.t.Helper()
+	s.must(cluster.Eventually(s.t.Context(), name+" is told what it got", func(ctx context.Context) error {
+		pod, err := s.c.Client.CoreV1().Pods(s.name).Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if pod.Annotations[statusKey] == "" {
+			return errors.New("there is no " + statusKey)
+		}
+		return json.Unmarshal([]byte(pod.Annotations[statusKey]), &list)
+	}))
+	return list
+}
+
+// Without Multus a pod gets the networks that it selects, and is told what it got, by the agents' own rights.
+func TestAPodGetsTheNetworksThatItSelects(t *testing.T) {
+	needWeft(t)
+	s := newSpace(t)
+	s.withNetworks()
+	_, err := s.c.Kubectl(t.Context(), []byte(definitionKind), "apply", "-f", "-")
+	s.must(err)
+	t.Cleanup(func() {
+		_, err := s.c.Kubectl(context.Background(), []byte(definitionKind), "delete", "-f", "-")
+		s.must(err)
+	})
+	_, err = s.c.Kubectl(t.Context(), nil, "wait", "--for=condition=Established", "crd/network-attachment-definitions.k8s.cni.cncf.io")
+	s.must(err)
+	_, err = s.c.Kubectl(t.Context(), fmt.Appendf(nil, definition, s.name), "apply", "-f", "-")
+	s.must(err)
+	var pods []*corev1.Pod
+	for _, node := range []string{"n1", "n2"} {
+		pod := &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Name: "on-" + node, Annotations: map[string]string{networksKey: "blue@b0"}}, Spec: podSpec(node),
+		}
+		_, err := s.c.Client.CoreV1().Pods(s.name).Create(t.Context(), pod, metav1.CreateOptions{})
+		s.must(err)
+	}
+	for _, node := range []string{"n1", "n2"} {
+		pods = append(pods, s.ready("on-"+node))
+	}
+	for _, pod := range pods {
+		list := s.status(pod.Name)
+		if len(list) != 2 || !list[0].Default || list[0].Interface != "eth0" || !slices.Contains(list[0].IPs, pod.Status.PodIP) {
+			t.Fatalf("%s is told %+v, and its address is %s", pod.Name, list, pod.Status.PodIP)
+		}
+		var has []string
+		for _, address := range s.on(pod, "b0") {
+			has = append(has, address.String())
+		}
+		if list[1].Name != s.name+"/blue" || list[1].Interface != "b0" || !slices.Equal(list[1].IPs, has) {
+			t.Errorf("%s is told %+v, and its b0 has %v", pod.Name, list[1], has)
+		}
+	}
+	for _, address := range s.on(pods[1], "b0") {
+		s.exec(pods[0], "ping", address.String())
+	}
+}
+
+// An agent writes one annotation, of pods of its own node.
+func TestAnAgentAnnotatesPodsOfItsOwnNodeOnly(t *testing.T) {
+	needWeft(t)
+	s := newSpace(t)
+	agent := s.agentOf("n1").Resource(corev1.SchemeGroupVersion.WithResource("pods")).Namespace(s.name)
+	try := func(pod string, metadata map[string]any) error {
+		patch, err := json.Marshal(map[string]any{"metadata": metadata})
+		s.must(err)
+		_, err = agent.Patch(t.Context(), pod, types.MergePatchType, patch, metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}})
+		return err
+	}
+	status := map[string]any{"annotations": map[string]string{statusKey: "[]"}}
+	s.run("mine", "n1")
+	s.run("theirs", "n2")
+	s.judge("tell a pod of its own node", try("mine", status), true)
+	s.judge("tell a pod of another node", try("theirs", status), false)
+	for what, metadata := range map[string]map[string]any{
+		"write another annotation": {"annotations": map[string]string{statusKey: "[]", networksKey: "blue"}},
+		"write a label":            {"labels": map[string]string{"app": "other"}},
+		"write a finalizer":        {"finalizers": []string{"contivpp.io/stay"}},
+	} {
+		s.judge(what, try("mine", metadata), false)
+	}
+	s.judge("delete a pod", agent.Delete(t.Context(), "mine", metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}}), false)
+}
