@@ -73,6 +73,7 @@ func (l *lab) patches() (n int) {
 	return n
 }
 
+// rows: AWS-42
 func TestAPodIsAnnotatedOnceAndAgainWhenSomebodyChangesIt(t *testing.T) {
 	l := newLab(t)
 	w := &texts{of: map[string]string{"web 1": "[1]", "static of kubelet": "[7]"}}
