@@ -181,13 +181,15 @@ func (a *Agent) runCluster(ctx context.Context) error {
 	group.Go(func() error { return a.followUplink(ctx) })
 	group.Go(func() error { return a.announcing(ctx) })
 	group.Go(func() error { return a.events.Run(ctx) })
-	group.Go(func() error { return a.annotate(ctx) })
 	group.Go(func() error { return a.keeper.Run(ctx) })
 	group.Go(func() error {
 		if err := a.health.await(ctx, conditionStarted); err != nil {
 			return err
 		}
 		group.Go(func() error { return a.reportPods(ctx) })
+		if a.annotator != nil {
+			group.Go(func() error { return a.annotator.Run(ctx) })
+		}
 		return a.publisher.Run(ctx)
 	})
 	return group.Wait()

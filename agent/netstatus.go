@@ -1,8 +1,6 @@
 package agent
 
 import (
-	"context"
-
 	"github.com/weftnet/weft/k8s"
 	"github.com/weftnet/weft/pod"
 	"github.com/weftnet/weft/podmanager"
@@ -27,15 +25,4 @@ func (a *Agent) assembleNetworkStatus() (err error) {
 // networkStatus is the annotation of a pod; false: it is not ours.
 func (a *Agent) networkStatus(id pod.ID) (text string, ours bool) {
 	return k8s.PodStatus(a.pods.OfPod(id))
-}
-
-// annotate tells pods what they got, once it is known what they have.
-func (a *Agent) annotate(ctx context.Context) error {
-	if a.annotator == nil {
-		return nil
-	}
-	if err := a.health.await(ctx, conditionStarted); err != nil {
-		return err
-	}
-	return a.annotator.Run(ctx)
 }
