@@ -30,6 +30,9 @@ func masqueradeDescriptor() kvscheduler.Descriptor[wire.Masquerade, struct{}] {
 
 // sameMasquerade compares what the values cover: the kernel does not keep in which prefixes it was written.
 func sameMasquerade(want, have wire.Masquerade) bool {
+	if want.Equal(have) {
+		return true
+	}
 	same := want.Link == have.Link && want.Egress == have.Egress
 	for _, s := range addressSets {
 		same = same && slices.Equal(rangesOf(s.of(want), s.is4), rangesOf(s.of(have), s.is4))

@@ -2,6 +2,7 @@ package e2e_test
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"net/http"
 	"net/netip"
@@ -55,6 +56,27 @@ func TestAServiceReachesItsPodFromItselfItsNodeAndOthers(t *testing.T) {
 				return isFrom(server, page, err)
 			}))
 		}
+	}
+}
+
+// With externalTrafficPolicy: Local the pod sees who asks, on the node that has it.
+func TestALocalServiceSeesWhoAsksFromOutside(t *testing.T) {
+	s := newSpace(t)
+	server := s.run("server", "n1")
+	service := s.expose("server", corev1.ServiceTypeNodePort)
+	service.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal
+	service, err := s.c.Client.CoreV1().Services(s.name).Update(t.Context(), service, metav1.UpdateOptions{})
+	s.must(err)
+	for i, address := range s.c.Node("n1").Addresses {
+		url := "http://" + netip.AddrPortFrom(address, uint16(service.Spec.Ports[0].NodePort)).String()
+		want := "client=" + s.c.Outside()[i].String() + " "
+		s.must(cluster.Eventually(t.Context(), url+" sees who asks", func(ctx context.Context) error {
+			page, err := fetch(ctx, url)
+			if err := isFrom(server, page, err); err != nil || strings.Contains(page, want) {
+				return err
+			}
+			return fmt.Errorf("it says %q", page)
+		}))
 	}
 }
 
