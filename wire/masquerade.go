@@ -6,8 +6,8 @@ import (
 )
 
 // Masquerade is how the node translates the sources of what pods send by way of it: the table weft of nftables. Kind
-// linux.masquerade; there is one of them. Connections that the node redirected (to a pod of a Service, for example) on
-// their way into the dataplane always get the node's address, so that their replies come by the node too.
+// linux.masquerade; there is one of them. Connections that the node redirected into the dataplane (to a pod of a Service,
+// for example) always get the node's address, so that their replies come by the node too.
 type Masquerade struct {
 	Link    string         `json:"link"`              // the node's link to the dataplane
 	Egress  bool           `json:"egress,omitempty"`  // what pods send to others than pods gets the node's address

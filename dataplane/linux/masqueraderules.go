@@ -28,14 +28,16 @@ const register1 = 1
 
 // rulesOf are the rules of the chain. Each counts what it translates.
 //
-//  1. Redirected on the way from pods to pods, such as from a pod to a Service of another pod or of itself: the reply
-//     would go from pod to pod, past the node, and be from an address that the sender has never heard of.
+//  1. From pods by the node to pods, which only happens to what somebody on the node redirected, such as from a pod to a
+//     Service of another pod or of itself, by whatever means: the reply would go from pod to pod, past the node, and be from
+//     an address that the sender has never heard of.
 //  2. Redirected on the way from the node to pods: the node chose its source for the way to another place. On another
-//     node the reply would leave by that node's way to this one, and not come back by the dataplane.
+//     node the reply would leave by that node's way to this one, and not come back by the dataplane. Not so redirected are
+//     late replies to pods, whose connection is forgotten and must not become another.
 //  3. From pods to the rest of the world, one rule a family.
 func rulesOf(v wire.Masquerade) [][]expr.Any {
 	rules := [][]expr.Any{
-		slices.Concat(link(expr.MetaKeyIIFNAME, expr.CmpOpEq, v.Link), link(expr.MetaKeyOIFNAME, expr.CmpOpEq, v.Link), redirected(), masquerade()),
+		slices.Concat(link(expr.MetaKeyIIFNAME, expr.CmpOpEq, v.Link), link(expr.MetaKeyOIFNAME, expr.CmpOpEq, v.Link), masquerade()),
 		slices.Concat(link(expr.MetaKeyOIFNAME, expr.CmpOpEq, v.Link), fromNode(), redirected(), masquerade()),
 	}
 	if !v.Egress {

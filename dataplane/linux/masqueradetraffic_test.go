@@ -242,6 +242,40 @@ func TestAServiceIsReachedByItsOwnPodByOthersAndByTheNode(t *testing.T) {
 	}
 }
 
+// Not everybody who redirects does it by the kernel's translation of addresses: what comes back is translated all the same.
+func TestAServiceIsReachedThatTheKernelsTranslationKnowsNothingOf(t *testing.T) {
+	s := newScene(t)
+	s.serve(s.pods)
+	s.mustCommit(masqueradeObject(cluster()))
+	e := families["IPv4"]
+	s.rewrite(nftables.ChainHookPrerouting, destination4, e.service, e.pod)
+	s.rewrite(nftables.ChainHookForward, source4, e.pod, e.service)
+	if seen := s.seen(s.pods, e.otherPod, e.service); seen != e.node {
+		t.Errorf("seen as %q, want the node's %s", seen, e.node)
+	}
+}
+
+// rewrite puts one address in the place of another in each packet, before connections are looked at.
+func (s *scene) rewrite(hook *nftables.ChainHook, at uint32, from, to string) {
+	s.Helper()
+	c := nft(s.T)
+	table := c.AddTable(&nftables.Table{Family: nftables.TableFamilyIPv4, Name: "rewrite-" + to})
+	chain := c.AddChain(&nftables.Chain{
+		Name: "rewrite", Table: table, Type: nftables.ChainTypeFilter, Hooknum: hook, Priority: nftables.ChainPriorityRaw,
+	})
+	const checksum, pseudoHeader = 10, 1 // where that of IPv4 is, and that the transport's changes too
+	c.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: []expr.Any{
+		address(at, 4), &expr.Cmp{Register: 1, Data: netip.MustParseAddr(from).AsSlice()},
+		&expr.Immediate{Register: 1, Data: netip.MustParseAddr(to).AsSlice()},
+		&expr.Payload{
+			OperationType: expr.PayloadWrite, SourceRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: at, Len: 4,
+			CsumType: expr.CsumTypeInet, CsumOffset: checksum, CsumFlags: pseudoHeader,
+		},
+	}})
+	must(s.T, c.Flush())
+	s.Cleanup(func() { c.DelTable(table); must(s.T, c.Flush()) })
+}
+
 func TestApplyingAgainKeepsCountersAndConnections(t *testing.T) {
 	s := newScene(t)
 	s.serve(s.world)
