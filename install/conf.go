@@ -83,7 +83,7 @@ func (i *installer) ensureConf(ctx context.Context) error {
 func (i *installer) ensureOwnConf(ctx context.Context) error {
 	path := i.conf()
 	if _, err := os.Lstat(path); err == nil && i.placed[path] && bytesAre(path, i.own) {
-		return nil
+		return i.putAside(ctx)
 	}
 	own, err := i.compose(ctx)
 	if err != nil {
@@ -93,7 +93,7 @@ func (i *installer) ensureOwnConf(ctx context.Context) error {
 	i.warnOfNeighbours()
 	if i.isLeft(f) {
 		i.own = own
-		return nil
+		return i.putAside(ctx)
 	}
 	if err := i.healthy(ctx, network); err != nil {
 		return err
@@ -103,7 +103,7 @@ func (i *installer) ensureOwnConf(ctx context.Context) error {
 	}
 	i.own = own
 	i.log.Info("configuration installed", "file", path)
-	return nil
+	return i.putAside(ctx)
 }
 
 // compose makes Weft's own list. All plugins of a list must speak its version, so the oldest of them limits it.

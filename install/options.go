@@ -30,6 +30,8 @@ type Options struct {
 	Versions []string
 	Behind   []string // plugins after ours, where they are found
 
+	Exclusive bool // configurations of others are put aside, until Weft is uninstalled
+
 	Socket      string
 	DeleteQueue string
 	LogLevel    string
@@ -56,6 +58,7 @@ func (o *Options) InstallFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.Mode, "mode", Primary, "primary (Weft makes the pods' main interface), chained (behind another CNI) or delegate (called by Multus)")
 	fs.StringSliceVar(&o.Versions, "cni-versions", []string{"0.4.0", "1.0.0", "1.1.0"}, "versions of CNI that the configuration offers")
 	fs.StringSliceVar(&o.Behind, "behind", []string{"portmap"}, "plugins behind Weft, where they are in --bin-dir")
+	fs.BoolVar(&o.Exclusive, "exclusive", false, "with --mode primary: rename the configurations of others, so that runtimes take none of them; uninstalling gives them their names again")
 	fs.StringVar(&o.DeleteQueue, "delete-queue", "/var/lib/weft/delete-queue", "where the plugin keeps deletes while the agent is away")
 	fs.StringVar(&o.LogLevel, "cni-log-level", "info", "of the plugin: debug, info, warn or error")
 	fs.StringVar(&o.LogFile, "cni-log-file", "", "of the plugin; empty: none")
@@ -99,6 +102,9 @@ func (o *Options) ValidateInstall() error {
 	}
 	if o.Extend != "" && o.Mode != Chained {
 		errs = append(errs, fmt.Errorf("--extend goes with --mode chained, not with %s", o.Mode))
+	}
+	if o.Exclusive && o.Mode != Primary {
+		errs = append(errs, fmt.Errorf("--exclusive goes with --mode primary, not with %s", o.Mode))
 	}
 	if len(o.Versions) == 0 {
 		errs = append(errs, errors.New("--cni-versions: at least one is needed"))

@@ -21,6 +21,7 @@ func TestWrongOptionsAreNamedByTheirFlag(t *testing.T) {
 		{"an extension in another mode", func(o *Options) { o.Extend = "/etc/x.conflist" }, "--extend goes with --mode chained"},
 		{"an extension of what is no list", chainedTo("/etc/x.conf"), "--extend /etc/x.conf: only a .conflist"},
 		{"an extension", chainedTo("/etc/x.conflist"), ""},
+		{"alone behind another", func(o *Options) { chainedTo("/etc/x.conflist")(o); o.Exclusive = true }, "--exclusive goes with --mode primary"},
 		{"no versions", func(o *Options) { o.Versions = nil }, "--cni-versions: at least one"},
 		{"a version that no list can have", func(o *Options) { o.Versions = []string{"0.2.0"} }, `--cni-versions: "0.2.0"`},
 		{"a plugin with a path", func(o *Options) { o.Behind = []string{"../sh"} }, "--behind"},

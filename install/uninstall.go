@@ -21,14 +21,14 @@ type Pods func(ctx context.Context) ([]string, error)
 var errLeft = errors.New("not all is removed")
 
 // Uninstall removes the configuration, so that no pod is wired by Weft any more, waits until the last one is gone, whose
-// deletion needs the programs, and removes those. What is not Weft's is left, and so is the agent's state. Each removal is
+// deletion needs the programs, and removes those. Configurations that were put aside have their names again. What is not Weft's is left, and so is the agent's state. Each removal is
 // a line on out, and so is each thing that is left.
 func Uninstall(ctx context.Context, o Options, pods Pods, out io.Writer) error {
 	u := &uninstaller{installer: newInstaller(o, slog.New(slog.DiscardHandler), out)}
 	if err := mark(ctx, o.marker()); err != nil {
 		return err
 	}
-	if err := errors.Join(u.removeConf(), u.reduce(ctx)); err != nil {
+	if err := errors.Join(u.removeConf(), u.reduce(ctx), u.bringBack(ctx)); err != nil {
 		return err
 	}
 	if err := u.awaitLast(ctx, pods); err != nil {

@@ -85,6 +85,7 @@ func (c *cluster) take(t *testing.T, document []byte) {
 var variants = map[string]map[string]any{
 	"as it is":   {},
 	"chained":    {"cni.mode": "chained", "cni.extend": "/etc/cni/net.d/10-calico.conflist"},
+	"alone":      {"cni.exclusive": true},
 	"privileged": {"agent.privileged": true, "vswitch.privileged": true},
 	"silent":     {"annotatePods": false},
 	"on VPP":     {"vswitch.enabled": false, "vppDir": "/run/vpp", "config.dataplane": map[string]any{"type": "vpp"}},
@@ -188,7 +189,7 @@ func TestTheInstallerAcceptsItsFlags(t *testing.T) {
 			if err := flags.Parse(container.Args[1:]); err != nil || container.Args[0] != "install" {
 				t.Fatalf("%v: %v", container.Args, err)
 			}
-			if err := o.ValidateInstall(); err != nil || !o.Watch {
+			if err := o.ValidateInstall(); err != nil || !o.Watch || o.Exclusive != (name == "alone") {
 				t.Errorf("%v: %v", container.Args, err)
 			}
 			for _, dir := range []string{o.BinDir, o.ConfDir, filepath.Dir(o.Socket)} {
