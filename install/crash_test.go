@@ -95,7 +95,7 @@ func (n *node) sound() {
 	}
 }
 
-// rows: AWS-31
+// rows: AWS-03, AWS-31
 func TestANodeIsSoundWheneverTheInstallerDies(t *testing.T) {
 	tests := []plan{
 		{"on a fresh node", func(*node) {}, func(*Options) {}, thisBuild},

@@ -4,9 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -25,7 +22,7 @@ func TestAnAgentThatIsKilledIsStartedAgain(t *testing.T) {
 	s := newSpace(t)
 	client, server := s.run("client", "n2"), s.run("server", "n1")
 	before := s.agentPod(t.Context(), "n1")
-	s.must(killAgent(t.Context(), s.c.Node("n1")))
+	s.killAgent(before)
 	s.must(cluster.Eventually(t.Context(), "kubelet starts the agent again", func(ctx context.Context) error {
 		now := s.agentPod(ctx, "n1")
 		was, is := statusOf(before, "agent"), statusOf(now, "agent")
@@ -56,9 +53,7 @@ func TestAnAgentThatIsKilledIsStartedAgain(t *testing.T) {
 // agentPod is the pod of a node's agent.
 func (s *space) agentPod(ctx context.Context, node string) *corev1.Pod {
 	s.t.Helper()
-	pods, err := s.c.Client.CoreV1().Pods("weft-system").List(ctx, metav1.ListOptions{
-		LabelSelector: "app.kubernetes.io/component=agent", FieldSelector: "spec.nodeName=" + node,
-	})
+	pods, err := s.c.Client.CoreV1().Pods(system).List(ctx, metav1.ListOptions{LabelSelector: agents, FieldSelector: "spec.nodeName=" + node})
 	s.must(err)
 	if len(pods.Items) != 1 {
 		s.t.Fatalf("%d agents on %s", len(pods.Items), node)
@@ -73,30 +68,4 @@ func statusOf(pod *corev1.Pod, container string) corev1.ContainerStatus {
 		}
 	}
 	return corev1.ContainerStatus{}
-}
-
-// killAgent kills the agent of a node.
-func killAgent(ctx context.Context, n *cluster.Node) error {
-	agent := 0
-	if err := n.Do(func() (err error) { agent, err = findAgent(); return err }); err != nil {
-		return err
-	}
-	return n.Kill(ctx, agent)
-}
-
-// findAgent finds the agent of the machine that it is called on.
-func findAgent() (pid int, err error) {
-	processes, err := filepath.Glob("/proc/[0-9]*/cmdline")
-	if err != nil {
-		return 0, err
-	}
-	for _, p := range processes {
-		text, err := os.ReadFile(p)
-		words := strings.Split(string(text), "\x00")
-		if err != nil || len(words) < 2 || filepath.Base(words[0]) != "weft-agent" || words[1] != "run" {
-			continue
-		}
-		return strconv.Atoi(filepath.Base(filepath.Dir(p)))
-	}
-	return 0, errors.New("there is no agent")
 }

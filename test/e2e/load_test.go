@@ -91,8 +91,7 @@ func (s *space) killAgents() {
 	s.t.Helper()
 	before := s.agents()
 	for _, pod := range before {
-		_, err := s.c.Node(pod.Spec.NodeName).Run(s.t.Context(), s.c.Programs().Path("ctr"), "--namespace=k8s.io", "tasks", "kill", "--signal=SIGKILL", agentOf(&pod).id)
-		s.must(err)
+		s.killAgent(&pod)
 	}
 	s.must(cluster.Eventually(s.t.Context(), "killed agents are ready again", func(context.Context) error {
 		now := map[string]container{}
@@ -106,6 +105,13 @@ func (s *space) killAgents() {
 		}
 		return nil
 	}))
+}
+
+// killAgent kills the agent of a pod, as kubelet would not.
+func (s *space) killAgent(pod *corev1.Pod) {
+	s.t.Helper()
+	_, err := s.c.Node(pod.Spec.NodeName).Run(s.t.Context(), s.c.Programs().Path("ctr"), "--namespace=k8s.io", "tasks", "kill", "--signal=SIGKILL", agentOf(pod).id)
+	s.must(err)
 }
 
 func (s *space) agents() []corev1.Pod {
