@@ -75,7 +75,7 @@ func (l *lab) eventually(what string, try func() bool) {
 	for !try() {
 		select {
 		case <-deadline:
-			l.Fatalf("not within 20 s: %s", what)
+			l.Fatalf("never: %s", what)
 		case <-tick.C:
 		}
 	}

@@ -211,3 +211,31 @@ func TestANodeServesPodsOnceItHasAddresses(t *testing.T) {
 	}
 	l.cni("DEL", a, nil)
 }
+
+// wayTo names the links by which the kernel of the node sends packets for a range.
+func wayTo(t *testing.T, to string) (links []string) {
+	t.Helper()
+	routes, err := netlink.RouteList(nil, netlink.FAMILY_V4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range routes {
+		if link, err := netlink.LinkByIndex(r.LinkIndex); err == nil && r.Dst != nil && r.Dst.String() == to {
+			links = append(links, link.Attrs().Name)
+		}
+	}
+	return links
+}
+
+func TestTheWayToOtherNodesIsThatOfTheConfiguration(t *testing.T) {
+	server := k8stest.New(t)
+	l := clusterLabWith(t, server, node.Options{Tunnel: "none"})
+	neighbour(server, "n2", 60001, "10.8.2.0/24")
+	for _, step := range []struct{ tunnel, link string }{{"none", "up0"}, {"vxlan4", node.HostLink}, {"none", "up0"}} {
+		if err := l.Tunnel(step.tunnel); err != nil {
+			t.Fatal(err)
+		}
+		l.restartAfter(func(string) error { return nil })
+		l.eventually("the way is by "+step.link, func() bool { return slices.Equal(wayTo(t, "10.8.2.0/24"), []string{step.link}) })
+	}
+}

@@ -72,6 +72,12 @@ func addRoute(h *handle, _ string, v wire.LinuxRoute) error {
 		return refused(err)
 	}
 	for _, r := range there {
+		if isOutdated(r, l, v) {
+			if err := h.RouteDel(&r); err != nil {
+				return refused(fmt.Errorf("delete the route to %s %s that an earlier configuration made: %w", v.Destination, h.way(r), err))
+			}
+			continue
+		}
 		if !leadsTo(r, l, v) {
 			return permanent(fmt.Errorf("add route to %s through %s: %s leads %s already", v.Destination, v.Link, title(v.Destination), h.way(r)))
 		}
@@ -87,6 +93,12 @@ func addRoute(h *handle, _ string, v wire.LinuxRoute) error {
 		return refused(fmt.Errorf("add route to %s through %s: %w", v.Destination, v.Link, err))
 	}
 	return nil
+}
+
+// isOutdated reports whether a route is one that we made with an earlier configuration. It is told only on the node itself,
+// where no two objects have a route to the same destination.
+func isOutdated(r netlink.Route, l netlink.Link, v wire.LinuxRoute) bool {
+	return v.Namespace == "" && r.Protocol == protocol && !leadsTo(r, l, v)
 }
 
 func title(destination netip.Prefix) string {

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"net/netip"
@@ -43,6 +44,7 @@ type kubernetesConfig struct {
 	Node       string `json:"node"`
 	Kubeconfig string `json:"kubeconfig"`
 	Addresses  string `json:"addresses"`
+	Tunnel     string `json:"tunnel"`
 }
 
 type devicesConfig struct {
@@ -79,6 +81,7 @@ type Options struct {
 
 	Kubeconfig   string // of a cluster, whose node this is; its ranges are the pools then
 	ClusterPools bool   // blocks of the cluster's pools are, and not the node's ranges
+	Tunnel       string // how packets get to other nodes; default: vxlan4
 }
 
 // Pool is a range of addresses for pods.
@@ -116,13 +119,19 @@ func (n *Node) ClusterPools(is bool) error {
 	return n.writeConfig()
 }
 
+// Tunnel says how packets get to other nodes, from the agent's next start on.
+func (n *Node) Tunnel(by string) error {
+	n.options.Tunnel = by
+	return n.writeConfig()
+}
+
 func (n *Node) writeConfig() error {
 	o := n.options
 	var cluster kubernetesConfig
 	mtu := 1500
 	switch {
 	case o.Kubeconfig != "":
-		cluster, mtu = kubernetesConfig{"cluster", Name, o.Kubeconfig, "podCIDR"}, 0 // what tunnels leave
+		cluster, mtu = kubernetesConfig{"cluster", Name, o.Kubeconfig, "podCIDR", cmp.Or(o.Tunnel, "vxlan4")}, 0 // what tunnels leave
 		if o.ClusterPools {
 			cluster.Addresses = "pools"
 		}
