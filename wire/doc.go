@@ -26,6 +26,8 @@ const (
 	KindMACIP          = "vpp.macip-acl"
 	KindProxyARP       = "vpp.proxy-arp"
 	KindVeth           = "linux.veth"
+	KindLink           = "linux.link"
+	KindVLAN           = "linux.vlan"
 	KindMemifSocket    = "vpp.memif-socket"
 	KindFile           = "linux.file"
 	KindMasquerade     = "linux.masquerade"
@@ -36,7 +38,7 @@ func Kinds() []string {
 	return []string{
 		KindVRF, KindMemifSocket, KindInterface, KindInterfaceVRF, KindAddress, KindUnnumbered, KindRoute, KindNeighbour,
 		KindBridgeDomain, KindBridgeMember, KindL2FIB, KindMACIP, KindProxyARP,
-		KindNamespace, KindTapPeer, KindVeth, KindLinuxAddress, KindLinuxRoute, KindLinuxNeighbour, KindSysctl,
+		KindNamespace, KindTapPeer, KindVeth, KindLink, KindVLAN, KindLinuxAddress, KindLinuxRoute, KindLinuxNeighbour, KindSysctl,
 		KindMasquerade, KindFile,
 	}
 }

@@ -37,7 +37,7 @@ type Tap struct {
 // AFPacket holds what only an interface of type af_packet has: the Linux link that it reads and writes.
 type AFPacket struct {
 	Link string `json:"link"` // name of the link in the dataplane's own namespace, at most 15 bytes
-	On   string `json:"on"`   // key of the object that makes the link (a linux.veth)
+	On   string `json:"on"`   // key of the object that makes the link (a linux.veth, linux.link or linux.vlan)
 }
 
 // InterfaceKey is the key of the interface of that name.

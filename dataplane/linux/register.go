@@ -13,6 +13,8 @@ type Kinds struct {
 	Namespace  kvscheduler.KindOf[wire.Namespace]
 	TapPeer    kvscheduler.KindOf[wire.TapPeer]
 	Veth       kvscheduler.KindOf[wire.Veth]
+	Link       kvscheduler.KindOf[wire.Link]
+	VLAN       kvscheduler.KindOf[wire.VLAN]
 	Address    kvscheduler.KindOf[wire.LinuxAddress]
 	Route      kvscheduler.KindOf[wire.LinuxRoute]
 	Neighbour  kvscheduler.KindOf[wire.LinuxNeighbour]
@@ -24,8 +26,8 @@ type Kinds struct {
 // All names the kinds.
 func (k Kinds) All() []kvscheduler.Kind {
 	return []kvscheduler.Kind{
-		k.Namespace.ID(), k.TapPeer.ID(), k.Veth.ID(), k.Address.ID(), k.Route.ID(), k.Neighbour.ID(), k.Sysctl.ID(),
-		k.Masquerade.ID(), k.File.ID(),
+		k.Namespace.ID(), k.TapPeer.ID(), k.Veth.ID(), k.Link.ID(), k.VLAN.ID(), k.Address.ID(), k.Route.ID(), k.Neighbour.ID(),
+		k.Sysctl.ID(), k.Masquerade.ID(), k.File.ID(),
 	}
 }
 
@@ -38,6 +40,12 @@ func Register(s *kvscheduler.Scheduler) (k Kinds, err error) {
 		return k, err
 	}
 	if k.Veth, err = kvscheduler.Register(s, vethDescriptor()); err != nil {
+		return k, err
+	}
+	if k.Link, err = kvscheduler.Register(s, linkDescriptor()); err != nil {
+		return k, err
+	}
+	if k.VLAN, err = kvscheduler.Register(s, vlanDescriptor()); err != nil {
 		return k, err
 	}
 	if k.Address, err = kvscheduler.Register(s, addressDescriptor()); err != nil {
