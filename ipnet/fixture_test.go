@@ -151,6 +151,9 @@ func (n *node) kept() ipnet.Saved {
 	for _, s := range inOrder(n.saver.Bucket("nodes")) {
 		kept.Nodes = append(kept.Nodes, s.(ipnet.SavedNode))
 	}
+	for _, e := range inOrder(n.saver.Bucket("externals")) {
+		kept.Externals = append(kept.Externals, e.(pod.External))
+	}
 	return kept
 }
 
@@ -172,7 +175,7 @@ func (n *node) state(t rapid.TB) string {
 	t.Helper()
 	stats, leases := n.Addresses()
 	all := list(t, n.committer.Values())
-	for _, bucket := range []string{"attachments", "leases", "networks", "nodes", "blocks", "pools"} {
+	for _, bucket := range []string{"attachments", "leases", "networks", "nodes", "blocks", "pools", "externals"} {
 		all += list(t, n.saver.Bucket(bucket))
 	}
 	return all + fmt.Sprint(stats, leases)

@@ -19,13 +19,14 @@ const (
 	hostAlias     = "weft:host"
 )
 
-// Where leases are kept, under their own keys, networks and nodes, under their names, blocks, under network and prefix, and
+// Where leases are kept, under their own keys, networks, nodes and interfaces to the outside, under their names, blocks, under network and prefix, and
 // attachments, under their keys. Those are somebody else's to keep, but for one that has handed over an address.
 const (
 	leasesBucket      = "leases"
 	networksBucket    = "networks"
 	nodesBucket       = "nodes"
 	blocksBucket      = "blocks"
+	externalsBucket   = "externals"
 	poolsBucket       = "pools" // in which there is one thing
 	poolsKey          = "default"
 	attachmentsBucket = "attachments"

@@ -24,6 +24,8 @@ type Network struct {
 	mesh      *mesh                              // the event loop's own
 	blocks    map[string]SavedBlock              // by name; the event loop's own
 
+	externals atomic.Pointer[map[string]pod.External] // to the outside, by name; the map never changes
+
 	pools    atomic.Pointer[pools]                      // of the network default
 	own      atomic.Pointer[map[wire.Family]netip.Addr] // the node's, where no pool is the node's as a whole; the map never changes
 	withheld []ipam.Lease                               // addresses of interfaces that nobody knows
@@ -47,6 +49,7 @@ func New(c Config) (*Network, error) {
 	}
 	n := &Network{config: c, addresses: addresses, wired: make(map[pod.Key]*connection), mesh: &mesh{}, blocks: make(map[string]SavedBlock)}
 	n.customs.Store(&map[string]*custom{})
+	n.externals.Store(&map[string]pod.External{})
 	n.pools.Store(c.pools())
 	n.own.Store(&map[wire.Family]netip.Addr{})
 	return n, nil
@@ -58,6 +61,7 @@ func (n *Network) Register(l *eventloop.Loop) {
 	eventloop.On(l, "ipnet", n.DisconnectPod)
 	eventloop.On(l, "ipnet", n.ChangeNetworks)
 	eventloop.On(l, "ipnet", n.ChangeNodes)
+	eventloop.On(l, "ipnet", n.ChangeExternals)
 	eventloop.On(l, "ipnet", n.ChangePools)
 	eventloop.On(l, "ipnet", n.ChangeBlocks)
 	l.OnResync("ipnet", n.Resync)
@@ -69,7 +73,7 @@ func (n *Network) Resync(_ context.Context, t *eventloop.Txn) error {
 	return nil
 }
 
-// everything is what the node has, then each custom network, the mesh, and each wired pod.
+// everything is what the node has, then each custom network, the mesh, the interfaces to the outside, and each wired pod.
 func (n *Network) everything() values {
 	v := n.nodeValues()
 	customs := n.customNetworks()
@@ -77,6 +81,9 @@ func (n *Network) everything() values {
 		v = append(v, customs[name].values(n.mtuOf(customs[name]))...)
 	}
 	v = append(v, n.meshValues()...)
+	for _, e := range n.Externals() {
+		v = append(v, n.externalValues(e)...)
+	}
 	for _, c := range n.inOrder() {
 		if !c.displaced {
 			v = append(v, n.podValues(c.Attachment)...)

@@ -19,6 +19,7 @@ import (
 func (n *Network) ChangeNetworks(_ context.Context, ev *pod.SetNetworks, t *eventloop.Txn) error {
 	ch := &change{Network: n, ev: ev, t: t, before: n.customNetworks(), after: maps.Clone(n.customNetworks()), taken: map[string]map[uint32]bool{}}
 	ev.Refused = make(map[string]string)
+	outside := n.outsideValues()
 	wanted := ch.wanted()
 	for _, name := range slices.Sorted(maps.Keys(ch.before)) {
 		if _, stays := wanted[name]; !stays && ev.Refused[name] == "" {
@@ -32,6 +33,8 @@ func (n *Network) ChangeNetworks(_ context.Context, ev *pod.SetNetworks, t *even
 	}
 	n.customs.Store(&ch.after)
 	t.OnRollback(func() error { n.customs.Store(&ch.before); return nil })
+	// An interface to the outside that fits its network no more is let go; who wants it there sets it again.
+	n.joinOutside(n.judgeExternals(n.Externals(), make(map[string]string)), outside, t)
 	return nil
 }
 

@@ -13,6 +13,7 @@ func (n *Network) podValues(a *pod.Attachment) values {
 	for _, i := range a.Interfaces {
 		v = append(v, n.interfaceValues(a, i)...)
 	}
+	v = append(v, n.routesOutside(a)...)
 	v = append(v, n.deviceValues(a)...)
 	if len(v) > 0 {
 		v.add(wire.NamespaceKey(a.Netns.Path), wire.Namespace(a.Netns))

@@ -44,6 +44,7 @@ type Saved struct {
 	Leases      []ipam.Lease
 	Networks    []SavedNetwork
 	Nodes       []SavedNode
+	Externals   []pod.External
 	Blocks      []SavedBlock
 	Pools       *SavedPools // nil: those of the configuration
 }
@@ -57,6 +58,7 @@ func (n *Network) Restore(s Saved) {
 	n.restoreBlocks(s.Blocks)
 	n.restoreNetworks(s.Networks)
 	n.restoreNodes(s.Nodes)
+	n.restoreExternals(s.Externals)
 	for _, a := range s.Attachments {
 		n.wired[a.Key] = n.restored(a)
 	}

@@ -1,0 +1,192 @@
+package ipnet
+
+import (
+	"context"
+	"maps"
+	"net/netip"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/weftnet/weft/eventloop"
+	"github.com/weftnet/weft/pod"
+	"github.com/weftnet/weft/wire"
+)
+
+// ChangeExternals makes the interfaces of the event those that connect networks with the outside. One that cannot be is
+// left out, and Refused says why; of those that exclude each other the one stays that was there before, or has the lower
+// name.
+func (n *Network) ChangeExternals(_ context.Context, ev *pod.SetExternals, t *eventloop.Txn) error {
+	ev.Refused = make(map[string]string)
+	n.joinOutside(n.judgeExternals(ev.Externals, ev.Refused), n.outsideValues(), t)
+	return nil
+}
+
+// joinOutside makes other interfaces those that are connected; was is what there was of those before.
+func (n *Network) joinOutside(after map[string]pod.External, was values, t *eventloop.Txn) {
+	before := *n.externals.Load()
+	n.externals.Store(&after)
+	t.OnRollback(func() error { n.externals.Store(&before); return nil })
+	for _, name := range slices.Sorted(maps.Keys(before)) {
+		if _, stays := after[name]; !stays {
+			t.Save(externalsBucket, name, nil)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(after)) {
+		if !reflect.DeepEqual(before[name], after[name]) {
+			t.Save(externalsBucket, name, after[name])
+		}
+	}
+	replace(t, was, n.outsideValues())
+}
+
+// outsideValues are what there is for the sake of the outside: the interfaces, and the routes of pods that lead there.
+func (n *Network) outsideValues() values {
+	var v values
+	for _, e := range n.Externals() {
+		v = append(v, n.externalValues(e)...)
+	}
+	for _, c := range n.inOrder() {
+		if !c.displaced {
+			v = append(v, n.routesOutside(c.Attachment)...)
+		}
+	}
+	return v
+}
+
+// Externals are the interfaces to the outside that are connected, by name. Anybody may ask.
+func (n *Network) Externals() []pod.External {
+	all := *n.externals.Load()
+	var externals []pod.External
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		externals = append(externals, all[name])
+	}
+	return externals
+}
+
+// ExternalObjects are the keys of the values that connect an interface; none for one that is not connected. Anybody may ask.
+func (n *Network) ExternalObjects(name string) []string {
+	e, connected := (*n.externals.Load())[name]
+	if !connected {
+		return nil
+	}
+	return n.externalValues(e).keys()
+}
+
+// externalValues connect an interface; nothing if its network is not known.
+func (n *Network) externalValues(e pod.External) values {
+	c := n.custom(networkOf(e.Network))
+	if c == nil && isCustom(e.Network) {
+		return nil
+	}
+	var v values
+	object, link, on := externalOf(e.Name), e.Interface, wire.LinkKey(e.Interface)
+	v.add(on, wire.Link{Name: e.Interface, Up: true})
+	if e.VLAN != 0 {
+		link, on = hostName(object), wire.VLANKey(object)
+		v.add(on, wire.VLAN{Parent: e.Interface, ID: e.VLAN, Name: link, Alias: externalAlias(e.Name), Up: true})
+	}
+	mtu, in := n.config.MTU, podsVRF
+	if c != nil {
+		mtu, in = n.mtuOf(c), c.vrf
+	}
+	v.add(wire.InterfaceKey(object), wire.Interface{
+		Type: wire.TypeAFPacket, MAC: macOf(object+"@"+e.Node, dataplaneEnd), MTU: mtu, Up: true, AFPacket: wire.AFPacket{Link: link, On: on},
+	})
+	if c != nil && c.Network.Type == pod.L2 {
+		v.add(wire.BridgeMemberKey(object), wire.BridgeMember{BridgeDomain: c.label, Interface: object})
+		return v
+	}
+	for _, f := range familiesOf(e.Addresses) {
+		v.add(wire.InterfaceVRFKey(object, f), in.membership(object, f, false))
+	}
+	for _, p := range e.Addresses {
+		v.add(wire.AddressKey(object, p), wire.Address{Interface: object, Prefix: p})
+	}
+	return v
+}
+
+// routesOutside lead a pod to what is behind the interfaces of its routed networks, but where another route of its leads
+// there, or its default route does.
+func (n *Network) routesOutside(a *pod.Attachment) values {
+	if len(*n.externals.Load()) == 0 {
+		return nil
+	}
+	taken := make(map[netip.Prefix]bool)
+	for _, i := range a.Interfaces {
+		for _, p := range leadsTo(i) {
+			taken[p] = true
+		}
+	}
+	var v values
+	for _, i := range a.Interfaces {
+		for _, p := range n.subnetsOutside(i.Network) {
+			gateway := towards(i, p)
+			if !gateway.IsValid() || taken[p] {
+				continue
+			}
+			taken[p] = true
+			linkOf(a, i).linuxRoute(&v, p, gateway, netip.Addr{})
+		}
+	}
+	return v
+}
+
+// subnetsOutside are those of the interfaces that a network has to the outside.
+func (n *Network) subnetsOutside(network string) []netip.Prefix {
+	var subnets []netip.Prefix
+	for _, e := range n.Externals() {
+		if networkOf(e.Network) != network {
+			continue
+		}
+		for _, p := range e.Addresses {
+			subnets = append(subnets, p.Masked())
+		}
+	}
+	return subnets
+}
+
+// towards is the gateway by which an interface of a pod leads to a subnet; not valid where none is needed, or where the
+// interface is no way to its network.
+func towards(i pod.Interface, subnet netip.Prefix) netip.Addr {
+	at := slices.IndexFunc(i.Gateways, func(g netip.Addr) bool { return g.Is4() == subnet.Addr().Is4() })
+	byDefault := slices.ContainsFunc(i.Routes, func(r pod.Route) bool { return r.Destination == defaultOf(wire.FamilyOf(subnet.Addr())) })
+	if at < 0 || byDefault || len(i.Routes) == 0 || i.Memif != nil || i.Type == pod.TypeIPAM {
+		return netip.Addr{}
+	}
+	return i.Gateways[at]
+}
+
+// restoreExternals takes over the interfaces to the outside of an earlier run.
+func (n *Network) restoreExternals(saved []pod.External) {
+	all := maps.Clone(*n.externals.Load())
+	for _, e := range saved {
+		all[e.Name] = e
+	}
+	n.externals.Store(&all)
+}
+
+// externalPrefix begins the names of the dataplane's interfaces to the outside; no pod's begins so.
+const externalPrefix = "weft-ext-"
+
+// externalOf names the dataplane's interface of an external interface.
+func externalOf(name string) string {
+	if object := externalPrefix + name; len(object) <= maxObject {
+		return object
+	}
+	return shortened(externalPrefix, name, maxObject)
+}
+
+// IsExternal reports whether an interface of the dataplane leads to the outside, and to no pod.
+func IsExternal(object string) bool { return strings.HasPrefix(object, externalPrefix) }
+
+// ExternalAlias begins the alias of each link that is made for an external interface.
+const ExternalAlias = "weft:external:"
+
+// externalAlias marks a link with the external interface that it belongs to.
+func externalAlias(name string) string {
+	if alias := ExternalAlias + name; len(alias) <= maxAlias {
+		return alias
+	}
+	return shortened(ExternalAlias, name, maxAlias)
+}
