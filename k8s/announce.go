@@ -24,10 +24,11 @@ type Announcement struct {
 	UID  string // of the Node, which owns what is written
 	Spec v1.NodeNetworkSpec
 
-	Version  string
-	Refused  []v1.Refusal
-	Networks []v1.Observed
-	NotReady string // why the node does not serve pods; "": it does
+	Version   string
+	Refused   []v1.Refusal
+	Networks  []v1.Observed
+	Externals []v1.ObservedExternal
+	NotReady  string // why the node does not serve pods; "": it does
 }
 
 // Announcer writes the NodeNetwork of its node, and nobody else does. The node's number is chosen by writing it down and
@@ -156,6 +157,7 @@ func (a *Announcer) confirm(ctx context.Context, there *v1.NodeNetwork) (*v1.Nod
 func (a *Announcer) tell(ctx context.Context, there *v1.NodeNetwork, said Announcement) error {
 	next := there.DeepCopy()
 	next.Status.Version, next.Status.Refused, next.Status.Networks = said.Version, said.Refused, said.Networks
+	next.Status.Externals = said.Externals
 	ready := metav1.Condition{
 		Type: v1.ConditionReady, Status: metav1.ConditionTrue, Reason: "ServesPods", Message: "the node serves pods", ObservedGeneration: there.Generation,
 	}

@@ -99,7 +99,7 @@ func TestTheControllerHasNoRightThatItDoesNotNeed(t *testing.T) {
 		}
 	}
 	want := []string{
-		"update customnetworks/status ippools/status", "update ipblocks", "delete ipblocks", "update leases weft-controller",
+		"update customnetworks/status ippools/status externalinterfaces/status", "update ipblocks", "delete ipblocks", "update leases weft-controller",
 		"update configmaps weft-vnis", "create leases", "create configmaps",
 	}
 	if !slices.Equal(writes, want) {

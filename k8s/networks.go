@@ -103,7 +103,7 @@ func (c *Cluster) externalInterfaces(v *View) {
 
 // externalOf is one node's part of an ExternalInterface in the words of the node.
 func externalOf(o *v1.ExternalInterface, n v1.ExternalNode) (External, error) {
-	e := External{Name: o.Name, Network: o.Spec.Network, Interface: n.Interface}
+	e := External{External: pod.External{Name: o.Name, Node: string(n.Node), Network: o.Spec.Network, Interface: n.Interface}, Generation: o.Generation}
 	if n.VLAN != nil {
 		e.VLAN = int(*n.VLAN)
 	}

@@ -18,11 +18,12 @@ type Overview struct {
 	log     *slog.Logger
 	changed chan struct{}
 
-	networks *watched[*v1.CustomNetwork]
-	pools    *watched[*v1.IPPool]
-	blocks   *watched[*v1.IPBlock]
-	nodes    *watched[*v1.NodeNetwork]
-	watches  []follower
+	networks  *watched[*v1.CustomNetwork]
+	pools     *watched[*v1.IPPool]
+	blocks    *watched[*v1.IPBlock]
+	nodes     *watched[*v1.NodeNetwork]
+	externals *watched[*v1.ExternalInterface]
+	watches   []follower
 }
 
 // NewOverview makes an overview of which nothing is known yet. Nothing is sent before Run.
@@ -34,12 +35,13 @@ func NewOverview(client *Client, log *slog.Logger) (*Overview, error) {
 		default: // it is known already
 		}
 	}
-	var errs [4]error
+	var errs [5]error
 	o.networks, errs[0] = follow[*v1.CustomNetwork]("custom networks", client.Networks(), narrow{}, poke)
 	o.pools, errs[1] = follow[*v1.IPPool]("pools", client.Pools(), narrow{}, poke)
 	o.blocks, errs[2] = follow[*v1.IPBlock]("blocks", client.Blocks(), narrow{}, poke)
 	o.nodes, errs[3] = follow[*v1.NodeNetwork]("node networks", client.NodeNetworks(), narrow{}, poke)
-	o.watches = []follower{o.networks, o.pools, o.blocks, o.nodes}
+	o.externals, errs[4] = follow[*v1.ExternalInterface]("external interfaces", client.Externals(), narrow{}, poke)
+	o.watches = []follower{o.networks, o.pools, o.blocks, o.nodes, o.externals}
 	for i, w := range o.watches {
 		if errs[i] == nil {
 			errs[i] = w.logErrors(log)
@@ -90,3 +92,6 @@ func (o *Overview) Blocks() []*v1.IPBlock { return o.blocks.all() }
 
 // Nodes are what all nodes say of themselves.
 func (o *Overview) Nodes() []*v1.NodeNetwork { return o.nodes.all() }
+
+// Externals are the interfaces to the outside.
+func (o *Overview) Externals() []*v1.ExternalInterface { return o.externals.all() }

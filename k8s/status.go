@@ -89,6 +89,37 @@ func stands(n *v1.CustomNetwork, node *v1.NodeNetwork) (reason, why string) {
 	return v1.ReasonPending, fmt.Sprintf("it has not generation %d yet", n.Generation)
 }
 
+// ExternalStatus is the status of an interface to the outside by what the nodes of its list say: it is ready when all of
+// them have it as it is specified.
+func ExternalStatus(e *v1.ExternalInterface, nodes []*v1.NodeNetwork) v1.ExternalInterfaceStatus {
+	status := *e.Status.DeepCopy()
+	status.ObservedGeneration = e.Generation
+	said := make(map[string]v1.ObservedExternal)
+	for _, n := range nodes {
+		for _, o := range n.Status.Externals {
+			if o.Name == e.Name && o.Generation == e.Generation {
+				said[n.Name] = o
+			}
+		}
+	}
+	ready := metav1.Condition{Type: v1.ConditionReady, Status: metav1.ConditionTrue, Reason: v1.ReasonInUse, Message: "all nodes of the list have the interface"}
+	for _, n := range e.Spec.Nodes {
+		o, there := said[string(n.Node)]
+		switch {
+		case there && o.Reason != "":
+			ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, v1.ReasonRefused, fmt.Sprintf("node %s: %s", n.Node, o.Reason)
+		case !there && ready.Status == metav1.ConditionTrue:
+			ready.Status, ready.Reason = metav1.ConditionFalse, v1.ReasonPending
+			ready.Message = fmt.Sprintf("node %s: it has said nothing of generation %d yet", n.Node, e.Generation)
+		}
+		if ready.Reason == v1.ReasonRefused {
+			break
+		}
+	}
+	setConditions(&status.Conditions, e.Generation, ready)
+	return status
+}
+
 // PoolStatus is the status of a pool by the blocks that nodes claimed of it, beside the other pools.
 func PoolStatus(p *v1.IPPool, pools []*v1.IPPool, claimed []*v1.IPBlock) v1.IPPoolStatus {
 	status := *p.Status.DeepCopy()

@@ -97,6 +97,35 @@ func TestOfTwoNetworksWithOneVNITheYoungerHasAConflict(t *testing.T) {
 	}
 }
 
+func TestAnInterfaceToTheOutsideIsReadyWhenItsNodesHaveIt(t *testing.T) {
+	e := &v1.ExternalInterface{ObjectMeta: aged("out", 1), Spec: v1.ExternalInterfaceSpec{Nodes: []v1.ExternalNode{{Node: "n1"}, {Node: "n2"}}}}
+	said := func(generation int64, reason string) v1.NodeNetworkStatus {
+		return v1.NodeNetworkStatus{Externals: []v1.ObservedExternal{{Name: "other", Generation: 2, Reason: "no"}, {Name: "out", Generation: generation, Reason: reason}}}
+	}
+	for _, tt := range []struct {
+		name                    string
+		nodes                   []v1.NodeNetworkStatus
+		status, reason, message string
+	}{
+		{"all have it", []v1.NodeNetworkStatus{said(2, ""), said(2, "")}, "True", v1.ReasonInUse, "all nodes of the list have the interface"},
+		{"nodes that are not of the list do not count", []v1.NodeNetworkStatus{said(2, ""), said(2, ""), said(2, "no such link")}, "True", v1.ReasonInUse, "all nodes of the list have the interface"},
+		{"one says nothing", []v1.NodeNetworkStatus{said(2, "")}, "False", v1.ReasonPending, "node n2: it has said nothing of generation 2 yet"},
+		{"one is behind", []v1.NodeNetworkStatus{said(1, ""), said(2, "")}, "False", v1.ReasonPending, "node n1: it has said nothing of generation 2 yet"},
+		{"a refusal says more than a delay", []v1.NodeNetworkStatus{said(1, ""), said(2, "no such link")}, "False", v1.ReasonRefused, "node n2: no such link"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var nodes []*v1.NodeNetwork
+			for i, s := range tt.nodes {
+				nodes = append(nodes, &v1.NodeNetwork{ObjectMeta: named(fmt.Sprintf("n%d", i+1)), Status: s})
+			}
+			got := k8s.ExternalStatus(e, nodes)
+			if c := got.Conditions[0]; string(c.Status) != tt.status || c.Reason != tt.reason || c.Message != tt.message || got.ObservedGeneration != 2 {
+				t.Errorf("status %+v", got)
+			}
+		})
+	}
+}
+
 func TestTheStatusOfAPool(t *testing.T) {
 	p := &v1.IPPool{ObjectMeta: aged("pods", 1), Spec: v1.IPPoolSpec{CIDR: "10.1.0.0/25"}}
 	older := &v1.IPPool{ObjectMeta: aged("older", 5), Spec: v1.IPPoolSpec{CIDR: "10.1.0.0/16"}}

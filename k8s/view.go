@@ -73,11 +73,8 @@ type Node struct {
 
 // External is an interface of this node that connects a network with the outside.
 type External struct {
-	Name      string         `json:"name"` // of the ExternalInterface
-	Network   string         `json:"network"`
-	Interface string         `json:"interface"`
-	VLAN      int            `json:"vlan,omitempty"` // 0: untagged
-	Addresses []netip.Prefix `json:"addresses,omitempty"`
+	pod.External       // by the name of the ExternalInterface
+	Generation   int64 `json:"generation,omitempty"` // of that
 }
 
 // Definition is a NetworkAttachmentDefinition.

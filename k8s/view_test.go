@@ -158,14 +158,14 @@ func TestANodeIsAskedFor(t *testing.T) {
 
 func TestExternalInterfacesAndDefinitions(t *testing.T) {
 	l := newLab(t)
-	l.Put(external, &v1.ExternalInterface{ObjectMeta: metav1.ObjectMeta{Name: "out"}, Spec: v1.ExternalInterfaceSpec{Network: "blue", Nodes: []v1.ExternalNode{
+	l.Put(external, &v1.ExternalInterface{ObjectMeta: metav1.ObjectMeta{Name: "out", Generation: 3}, Spec: v1.ExternalInterfaceSpec{Network: "blue", Nodes: []v1.ExternalNode{
 		{Node: "n2", Interface: "eth9"}, {Node: "n1", Interface: "eth1", VLAN: ptr(int32(200)), IPs: []string{"192.0.2.1/24"}},
 	}}})
 	l.Put(nads, &npwg.NetworkAttachmentDefinition{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "blue"}, Spec: npwg.NetworkAttachmentDefinitionSpec{Config: `{"type":"weft-cni"}`},
 	})
 	c := l.known(nil)
-	if v := c.View(); fmt.Sprint(v.Externals) != "[{out blue eth1 200 [192.0.2.1/24]}]" {
+	if v := c.View(); fmt.Sprint(v.Externals) != "[{{out n1 blue eth1 200 [192.0.2.1/24]} 3}]" {
 		t.Errorf("externals %v", v.Externals)
 	}
 	l.eventually("the definition is known", func() bool { return c.View().Definitions["a/blue"].Config == `{"type":"weft-cni"}` })

@@ -169,6 +169,9 @@ func (c *Controller) round(ctx context.Context) error {
 	for _, p := range pools {
 		errs = append(errs, c.writePool(ctx, p, k8s.PoolStatus(p, pools, claimed)))
 	}
+	for _, e := range c.overview.Externals() {
+		errs = append(errs, c.writeExternal(ctx, e, k8s.ExternalStatus(e, nodes)))
+	}
 	return errors.Join(errs...)
 }
 
@@ -202,6 +205,18 @@ func (c *Controller) writePool(ctx context.Context, p *v1.IPPool, status v1.IPPo
 	defer cancel()
 	_, err := c.client.Pools().UpdateStatus(ctx, p, metav1.UpdateOptions{})
 	return settled(err, "IPPool", p.Name)
+}
+
+func (c *Controller) writeExternal(ctx context.Context, e *v1.ExternalInterface, status v1.ExternalInterfaceStatus) error {
+	if same(e.Status, status) {
+		return nil
+	}
+	e = e.DeepCopy()
+	e.Status = status
+	ctx, cancel := context.WithTimeout(ctx, requestLimit)
+	defer cancel()
+	_, err := c.client.Externals().UpdateStatus(ctx, e, metav1.UpdateOptions{})
+	return settled(err, "ExternalInterface", e.Name)
 }
 
 // same reports whether a status needs no write.

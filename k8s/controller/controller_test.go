@@ -49,6 +49,30 @@ func TestStatusFollowsWhatNodesSay(t *testing.T) {
 	})
 }
 
+func TestTheStatusOfAnInterfaceToTheOutsideFollowsItsNodes(t *testing.T) {
+	l := newLab(t)
+	l.start("replica", l.replica("a", nil).Run)
+	l.Put(externals, &v1.ExternalInterface{ObjectMeta: named("out"), Spec: v1.ExternalInterfaceSpec{
+		Network: "blue", Nodes: []v1.ExternalNode{{Node: "n1", Interface: "eth1"}},
+	}})
+	is := func(want string) func() bool {
+		return func() bool {
+			var e v1.ExternalInterface
+			l.Object(externals, "", "out", &e)
+			return reason(e.Status.Conditions) == want
+		}
+	}
+	l.eventually("it waits for its node", is(v1.ReasonPending))
+	node := &v1.NodeNetwork{ObjectMeta: named("n1"), Status: v1.NodeNetworkStatus{
+		Externals: []v1.ObservedExternal{{Name: "out", Generation: 1, Reason: "link eth1: no such link"}},
+	}}
+	l.Put(nodeNets, node)
+	l.eventually("it is refused", is(v1.ReasonRefused))
+	node.Status.Externals[0].Reason = ""
+	l.Put(nodeNets, node)
+	l.eventually("it is ready", is(v1.ReasonInUse))
+}
+
 // sound fails the test unless all networks have identifiers of their own, and those that had one have it still.
 func (l *lab) sound(names []string, before map[string]int32) map[string]int32 {
 	l.t.Helper()
@@ -237,7 +261,7 @@ func TestProbesAreAnswered(t *testing.T) {
 	if got := ask("/livez"); got != "200 ok\n" {
 		t.Errorf("alive: %s", got)
 	}
-	if got := ask("/readyz"); got != "503 not seen yet: custom networks, pools, blocks, node networks\n" {
+	if got := ask("/readyz"); got != "503 not seen yet: custom networks, pools, blocks, node networks, external interfaces\n" {
 		t.Errorf("ready: %s", got)
 	}
 	l.Come()

@@ -16,12 +16,13 @@ import (
 )
 
 const (
-	networks = "customnetworks.contivpp.io"
-	pools    = "ippools.contivpp.io"
-	ipblocks = "ipblocks.contivpp.io"
-	nodeNets = "nodenetworks.contivpp.io"
-	leasesOf = "leases.coordination.k8s.io"
-	room     = "weft-system"
+	networks  = "customnetworks.contivpp.io"
+	pools     = "ippools.contivpp.io"
+	ipblocks  = "ipblocks.contivpp.io"
+	externals = "externalinterfaces.contivpp.io"
+	nodeNets  = "nodenetworks.contivpp.io"
+	leasesOf  = "leases.coordination.k8s.io"
+	room      = "weft-system"
 )
 
 // patience is how long something may take that takes milliseconds on a machine with nothing else to do; client-go waits

@@ -144,6 +144,13 @@ type NodeNetworkStatus struct {
 	// +kubebuilder:validation:MaxItems=256
 	Networks []Observed `json:"networks,omitempty"`
 
+	// ExternalInterfaces of which the node has a part, and how they stand there.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=256
+	Externals []ObservedExternal `json:"externals,omitempty"`
+
 	// Ready: the node serves pods.
 	// +optional
 	Conditions Conditions `json:"conditions,omitempty"`
@@ -172,6 +179,23 @@ type Observed struct {
 	// Generation of its object that the node has.
 	// +required
 	Generation int64 `json:"generation"`
+}
+
+// ObservedExternal is a node's part of an ExternalInterface.
+type ObservedExternal struct {
+	// The ExternalInterface.
+	// +required
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name"`
+
+	// Generation of the object that this speaks of.
+	// +required
+	Generation int64 `json:"generation"`
+
+	// Why the network is not connected there, in one line. Unset: it is.
+	// +optional
+	// +kubebuilder:validation:MaxLength=1024
+	Reason string `json:"reason,omitempty"`
 }
 
 // NodeNetworkList is a list of nodes' networks.
