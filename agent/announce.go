@@ -48,6 +48,7 @@ func (a *Agent) announce(now *followed) {
 		said.Spec.Networks = append(said.Spec.Networks, part)
 	}
 	said.Networks, said.Refused = a.observed(now.view)
+	said.Externals = a.observedExternals(now)
 	if err := a.health.missing(); err != nil {
 		said.NotReady = err.Error()
 	}

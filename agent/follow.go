@@ -19,17 +19,19 @@ type followed struct {
 	blocks *pod.SetBlocks
 	nodes  *pod.SetNodes
 
+	externals *pod.SetExternals
+
 	networksSettled bool // all networks of view are the node's
 	tryAgain        bool // it is time to set again what was refused
 
-	told struct{ pools, blocks, nodes map[string]string } // by name, why something is not as the cluster wants it
+	told struct{ pools, blocks, nodes, externals map[string]string } // by name, why something is not as the cluster wants it
 }
 
 // tryAgain is the time after which what was refused is set again.
 const tryAgain = 10 * time.Second
 
 // followCluster applies what the cluster says, whenever that changes: pools, then networks, then this node's blocks of
-// both, then the other nodes with theirs. What is applied is told to them.
+// both, then the other nodes with theirs, then the interfaces to the outside. What is applied is told to them.
 func (a *Agent) followCluster(ctx context.Context) error {
 	if err := a.health.await(ctx, conditionStarted); err != nil {
 		return err
@@ -67,6 +69,7 @@ func (a *Agent) follow(ctx context.Context, view k8s.View, now *followed) {
 	}
 	a.followBlocks(ctx, now)
 	a.followNodes(ctx, now)
+	a.followExternals(ctx, now)
 	a.announce(now)
 	a.keeper.Poke()
 }

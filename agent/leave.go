@@ -1,10 +1,12 @@
 package agent
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 
 	"github.com/weftnet/weft/dataplane/linux"
+	"github.com/weftnet/weft/ipnet"
 )
 
 // uninstalled is a file beside the socket that says that this agent will not be started again: weft-agent uninstall
@@ -17,6 +19,6 @@ func (a *Agent) leave() error {
 	if _, err := os.Lstat(filepath.Join(filepath.Dir(a.config.Socket), uninstalled)); err != nil || len(a.pods.Attachments()) > 0 {
 		return nil //nolint:nilerr // without the file there is nothing to do
 	}
-	a.log.Info("uninstalled: the table of nftables is removed")
-	return linux.RemoveMasquerade()
+	a.log.Info("uninstalled: the table of nftables and links of VLANs are removed")
+	return errors.Join(linux.RemoveMasquerade(), linux.RemoveVLANs(ipnet.ExternalAlias))
 }

@@ -63,7 +63,7 @@ func (a *Agent) restore() error {
 	return nil
 }
 
-// savedOfCluster is what was kept of other nodes, and of this one's pools and blocks. Without a cluster they are left out.
+// savedOfCluster is what was kept of other nodes, and of this one's pools, blocks and interfaces to the outside. Without a cluster they are left out.
 func (a *Agent) savedOfCluster() (saved ipnet.Saved, err error) {
 	if a.cluster == nil {
 		return saved, nil
@@ -72,6 +72,9 @@ func (a *Agent) savedOfCluster() (saved ipnet.Saved, err error) {
 		return saved, err
 	}
 	if saved.Blocks, err = load[ipnet.SavedBlock](a.state, blocksBucket, a.log); err != nil {
+		return saved, err
+	}
+	if saved.Externals, err = load[pod.External](a.state, externalsBucket, a.log); err != nil {
 		return saved, err
 	}
 	if a.config.Kubernetes.Addresses != OfPools {

@@ -32,6 +32,7 @@ const (
 	nodesBucket        = "nodes"
 	blocksBucket       = "blocks"
 	poolsBucket        = "pools"
+	externalsBucket    = "externals"
 	appliedBucket      = "applied"
 	transactionsBucket = "transactions"
 )
@@ -42,7 +43,7 @@ const debtKey = "owes"
 
 var allBuckets = []string{
 	metaBucket, attachmentsBucket, leasesBucket, networksBucket, devicesBucket, clusterBucket, nodesBucket, blocksBucket, poolsBucket,
-	appliedBucket, transactionsBucket, eventloop.RecordsBucket,
+	externalsBucket, appliedBucket, transactionsBucket, eventloop.RecordsBucket,
 }
 
 // State is the file of everything durable. It belongs to one agent at a time.
