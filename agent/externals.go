@@ -21,17 +21,15 @@ func (a *Agent) followExternals(ctx context.Context, now *followed) {
 	for _, e := range now.view.Externals {
 		next.Externals = append(next.Externals, e.External)
 	}
-	if len(a.network.Externals()) == len(next.Externals) {
-		if was := now.externals; len(next.Externals) == 0 || was != nil && reflect.DeepEqual(was.Externals, next.Externals) {
-			now.externals = next
-			a.repairLinks(ctx)
-			return
-		}
-	}
-	if a.set(ctx, next) {
+	was, all := now.externals, len(a.network.Externals()) == len(next.Externals)
+	switch {
+	case all && (len(next.Externals) == 0 || was != nil && reflect.DeepEqual(was.Externals, next.Externals)):
+		now.externals = next
+	case a.set(ctx, next):
 		a.refused("external interface", next.Refused, now.told.externals)
 		now.externals, now.told.externals = next, next.Refused
 	}
+	a.repairLinks(ctx)
 }
 
 // repairLinks has the scheduler look at the links of the outside where one of them went away or came back: nobody tells of
@@ -40,9 +38,12 @@ func (a *Agent) repairLinks(ctx context.Context) {
 	for _, e := range a.network.Externals() {
 		ref := kvscheduler.Ref{Kind: wire.KindLink, Name: e.Interface}
 		status, _ := a.scheduler.View().Status(ref)
-		known, fault := status.Phase == kvscheduler.InSync, linux.LinkFault(e.Interface)
-		if known == (fault == nil) || !known && status.RetryAt.IsZero() {
-			continue
+		failed, fault := status.Phase == kvscheduler.Failed, linux.LinkFault(e.Interface)
+		switch {
+		case fault == nil && status.Phase == kvscheduler.InSync, fault != nil && failed:
+			continue // the scheduler knows
+		case failed && status.RetryAt.IsZero():
+			continue // it is there, and of no use
 		}
 		a.log.Info("link to the outside is not as it was", "interface", e.Interface, "err", fault)
 		if _, err := a.scheduler.Resync(ctx, kvscheduler.ResyncOpt{Kinds: []kvscheduler.Kind{wire.KindLink, wire.KindVLAN}}); err != nil {

@@ -213,7 +213,10 @@ func TestPodsReachMachinesOutsideByAnInterfaceOfTheNode(t *testing.T) {
 	w := plugBoth(t)
 	a, teal, red := l.onBoth(server, "a")
 	before := l.snapshot()
-	connected := func() bool { return slices.Equal(stands(server), []string{"out-red: ", "out-teal: "}) }
+	connected := func() bool {
+		said := stands(server)
+		return slices.Contains(said, "out-red: ") && slices.Contains(said, "out-teal: ")
+	}
 
 	openTo(server, "out-teal", "teal", v1.ExternalNode{Interface: "card0"})
 	openTo(server, "out-red", "red", v1.ExternalNode{Interface: "card1", IPs: []string{"192.0.2.1/24", "2001:db8:2::1/64"}})
@@ -236,6 +239,7 @@ func TestPodsReachMachinesOutsideByAnInterfaceOfTheNode(t *testing.T) {
 	l.reaches(w.red.netns, "198.51.100.1", red[0])
 	l.reaches(a.Netns, "198.51.100.9")
 
+	openTo(server, "out-wrong", "green", v1.ExternalNode{Interface: "card1"}) // which keeps nobody from the rest
 	w.red.unplug(t)
 	l.eventually("the node says what is missing", func() bool {
 		return slices.ContainsFunc(stands(server), func(s string) bool {
@@ -249,8 +253,9 @@ func TestPodsReachMachinesOutsideByAnInterfaceOfTheNode(t *testing.T) {
 	l.reaches(a.Netns, "198.51.100.9")
 	l.eventually("the node says that it is connected again", connected)
 
-	server.Remove("externalinterfaces.contivpp.io", "", "out-red")
-	server.Remove("externalinterfaces.contivpp.io", "", "out-teal")
+	for _, name := range []string{"out-red", "out-teal", "out-wrong"} {
+		server.Remove("externalinterfaces.contivpp.io", "", name)
+	}
 	l.eventually("the node says that it has none", func() bool { return len(stands(server)) == 0 })
 	if diff := l.snapshot().Since(before); len(diff) > 0 {
 		t.Errorf("left behind: %v", diff)

@@ -111,6 +111,8 @@ var words = map[string]string{
 	wire.KindMACIP:          "the filter of the pod's sources",
 	wire.KindProxyARP:       "the answers to the pod's ARP",
 	wire.KindVeth:           "the veth pair",
+	wire.KindLink:           "the node's network card",
+	wire.KindVLAN:           "the VLAN of the node's network card",
 	wire.KindMemifSocket:    "the memif's socket",
 	wire.KindMasquerade:     "the translation to the node's address",
 	wire.KindFile:           "a file for the pod",

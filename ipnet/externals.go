@@ -114,6 +114,9 @@ func (n *Network) routesOutside(a *pod.Attachment) values {
 	}
 	taken := make(map[netip.Prefix]bool)
 	for _, i := range a.Interfaces {
+		if i.Memif != nil { // its program has routes of its own
+			continue
+		}
 		for _, p := range leadsTo(i) {
 			taken[p] = true
 		}
