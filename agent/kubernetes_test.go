@@ -102,7 +102,7 @@ func (l *lab) tries(verb string, p *node.Pod) (out string, failed bool) {
 	return string(printed), err != nil
 }
 
-// rows: AWS-33, AWS-41, CAL-06, CAL-30, CIL-06
+// rows: AWS-33, AWS-41, AWS-47, CAL-06, CAL-30, CIL-06
 func TestANodeOfAClusterIsToldByItsAPIServer(t *testing.T) {
 	l, server := clusterLab(t)
 	l.eventually("the network of the cluster is the node's", func() bool { return len(l.logged("the cluster is known")) > 0 })
@@ -139,6 +139,9 @@ func TestANodeOfAClusterIsToldByItsAPIServer(t *testing.T) {
 	l.check(a, result)
 	if said := l.fails(b); !strings.Contains(said, `"code": 11`) || !strings.Contains(said, "no answer of the API server") {
 		t.Errorf("a pod of which nothing is known was refused so: %s", said)
+	}
+	if out, err := exec.CommandContext(t.Context(), l.Program("weft-agent"), "health", "--alive", "--socket", l.Socket()).CombinedOutput(); err != nil {
+		t.Errorf("kubelet would start the agent again without its API server: %v: %s", err, out)
 	}
 	c := l.pod("c") // what the runtime knows of a pod is enough
 	l.cni("ADD", c, map[string]any{"runtimeConfig": map[string]any{"io.kubernetes.cri.pod-annotations": map[string]string{}}})

@@ -95,19 +95,22 @@ func TestOtherNodesAreReachedAsLongAsTheyAreThere(t *testing.T) {
 	l.cni("DEL", a, nil)
 }
 
+// announced are the blocks of the default network that the node says it has.
+func announced(server *k8stest.Server) []v1.CIDR {
+	var own v1.NodeNetwork
+	if server.Object("nodenetworks.contivpp.io", "", node.Name, &own) && len(own.Spec.Networks) > 0 {
+		return own.Spec.Networks[0].CIDRs
+	}
+	return nil
+}
+
 // rows: AWS-20, CAL-16, IPM-10
 func TestPodsHaveAddressesOfBlocksOfTheClustersPools(t *testing.T) {
 	server := k8stest.New(t)
 	size := int32(30)
 	server.Put("ippools.contivpp.io", &v1.IPPool{ObjectMeta: metav1.ObjectMeta{Name: "pods"}, Spec: v1.IPPoolSpec{CIDR: "10.9.0.0/24", BlockSize: &size}})
 	l := clusterLabWith(t, server, node.Options{ClusterPools: true})
-	held := func() (blocks []v1.CIDR) {
-		var own v1.NodeNetwork
-		if server.Object("nodenetworks.contivpp.io", "", node.Name, &own) && len(own.Spec.Networks) > 0 {
-			blocks = own.Spec.Networks[0].CIDRs
-		}
-		return blocks
-	}
+	held := func() []v1.CIDR { return announced(server) }
 	l.eventually("blocks are claimed ahead of need, and announced", func() bool { return len(held()) >= 4 })
 	a := l.pod("a")
 	l.put(server, a, map[string]string{"contivpp.io/custom-if": "b1/tap/blue"})

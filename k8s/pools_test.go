@@ -37,7 +37,7 @@ func admitted(c *k8s.Cluster, namespace string) string {
 	return strings.Join(names, " ")
 }
 
-// rows: IPM-09
+// rows: AWS-09, IPM-09
 func TestPoolsAreChosenByLabelsOfNodesAndNamespaces(t *testing.T) {
 	l := newLab(t)
 	l.node("n1", func(n *corev1.Node) { n.Labels = map[string]string{"disk": "ssd"} })

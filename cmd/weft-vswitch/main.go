@@ -76,6 +76,7 @@ func command(stderr io.Writer) *cobra.Command {
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context(), stderr) },
 	}
+	cmd.SetVersionTemplate("{{.Version}}\n")
 	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return fmt.Errorf("%w: %w", errUsage, err) })
 	f := cmd.Flags()
 	f.StringVar(&o.socket, "api-socket", "/run/weft/vswitch-api.sock", "where to serve the binary API")

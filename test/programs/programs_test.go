@@ -1,0 +1,33 @@
+package programs
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// rows: AWS-01
+func TestAllProgramsSayTheSameVersion(t *testing.T) {
+	dir := Build(t)
+	var first string
+	for _, name := range []string{"weft-agent", "weft-cni", "weft-vswitch", "weftctl"} {
+		out, err := exec.CommandContext(t.Context(), filepath.Join(dir, name), "--version").Output()
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		said := strings.TrimSpace(string(out))
+		if first == "" {
+			first = said
+		}
+		if said != first || !strings.HasPrefix(said, "weft v") {
+			t.Errorf("%s says %q, the others %q", name, said, first)
+		}
+	}
+	plugin := exec.CommandContext(t.Context(), filepath.Join(dir, "weft-cni")) // nobody serves here
+	plugin.Env = append(os.Environ(), "CNI_COMMAND=VERSION")
+	if out, err := plugin.Output(); err != nil || !strings.Contains(string(out), `"1.1.0"`) {
+		t.Errorf("VERSION: %s (%v)", out, err)
+	}
+}
