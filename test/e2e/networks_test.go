@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -135,8 +136,16 @@ func TestAMemifIsReachedFromTheOtherNode(t *testing.T) {
 			return err
 		}))
 	}
+	n := s.c.Node("n1")
+	s.must(errors.Join(n.Kubelet.Restart(t.Context()), n.AwaitKubelet(t.Context())))
+	began := time.Now()
+	s.createWith("after", "n1", "m1/memif/e2e-blue", func(spec *corev1.PodSpec) {
+		spec.Containers[0].Resources.Limits = corev1.ResourceList{kind: resource.MustParse("1")}
+	})
+	s.ready("after")
+	t.Logf("a pod with a memif is ready %s after kubelet answers again", round(time.Since(began)))
 	s.createWith("greedy", "n1", "m1/memif/e2e-blue", func(spec *corev1.PodSpec) {
-		spec.Containers[0].Resources.Limits = corev1.ResourceList{kind: resource.MustParse("100")}
+		spec.Containers[0].Resources.Limits = corev1.ResourceList{kind: resource.MustParse("99")}
 	})
 	s.must(cluster.Eventually(t.Context(), "a pod that wants more than is left is not scheduled", func(ctx context.Context) error {
 		if said := s.lastEvent(ctx, "greedy"); !strings.Contains(said, "Insufficient "+string(kind)) {
