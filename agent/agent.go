@@ -44,6 +44,7 @@ type Agent struct {
 	client        *k8s.Client  // of the API server; nil, like the rest of this: the node is in no cluster
 	cluster       *k8s.Cluster // what the API server shows
 	events        *k8s.Events  // on pods of this node
+	edits         edits        // of their annotations
 	podReport     *podReport   // what they got
 	uplink        uplink
 	keeper        *blocks.Keeper // of the node's blocks of addresses

@@ -101,7 +101,9 @@ func (a *Agent) assembleCluster(ctx context.Context) error {
 	if a.config.Kubernetes.Node, err = a.config.Kubernetes.name(); err != nil {
 		return err
 	}
-	config := k8s.Config{Node: a.config.Kubernetes.Node, Client: a.client, Log: a.log.With("room", "k8s")}
+	config := k8s.Config{
+		Node: a.config.Kubernetes.Node, Client: a.client, Log: a.log.With("room", "k8s"), OnPod: k8s.Annotated(a.noticeEdit),
+	}
 	var known k8s.View
 	was, err := a.state.get(clusterBucket, viewKey, &known)
 	if err != nil {

@@ -3,6 +3,7 @@ package agent
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
@@ -84,6 +85,20 @@ func TestAReportIsOfThePodsNewestSandbox(t *testing.T) {
 	}
 }
 
+// events are those that the API server has on pods of the lab.
+func events(t *testing.T, server *k8stest.Server) []corev1.Event {
+	t.Helper()
+	client, err := k8s.NewClient(server.Connection())
+	if err != nil {
+		t.Fatal(err)
+	}
+	list, err := client.Events("lab").List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return list.Items
+}
+
 func TestAPodSaysWhyItHasNoNetwork(t *testing.T) {
 	server := k8stest.New(t)
 	l := clusterLabWith(t, server, node.Options{HTTP: endpointAddress})
@@ -96,21 +111,14 @@ func TestAPodSaysWhyItHasNoNetwork(t *testing.T) {
 		l.fails(unknown)
 	}
 	l.fails(taken)
-	client, err := k8s.NewClient(server.Connection())
-	if err != nil {
-		t.Fatal(err)
-	}
 	var said map[string]corev1.Event
 	l.eventually("both pods have their event", func() bool {
-		list, err := client.Events("lab").List(t.Context(), metav1.ListOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		list := events(t, server)
 		said = map[string]corev1.Event{}
-		for _, e := range list.Items {
+		for _, e := range list {
 			said[e.InvolvedObject.Name] = e
 		}
-		return len(list.Items) == 2 && said[unknown.Name].Count == 3
+		return len(list) == 2 && said[unknown.Name].Count == 3
 	})
 	for p, words := range map[*node.Pod]string{unknown: "nowhere", taken: "making a route in the pod failed: "} {
 		e := said[p.Name]
@@ -168,4 +176,25 @@ func TestEachKindOfObjectHasAWordForThePodsAuthor(t *testing.T) {
 			t.Errorf("%s has none", kind)
 		}
 	}
+}
+
+func TestAnEditOfAPodThatRunsIsAnswered(t *testing.T) {
+	l, server := clusterLab(t)
+	a := l.pod("a")
+	l.put(server, a, map[string]string{"contivpp.io/custom-if": "t1/tap", "other": "x"})
+	l.cni("ADD", a, nil)
+	told := func() (texts []string) {
+		for _, e := range events(t, server) {
+			if e.Reason == reasonEdited {
+				texts = append(texts, e.InvolvedObject.Name+": "+e.Message)
+			}
+		}
+		return texts
+	}
+	l.put(server, a, map[string]string{"contivpp.io/custom-if": "t1/tap", "other": "y"}) // is nobody's business
+	l.put(server, a, map[string]string{"contivpp.io/custom-if": "t1/tap, t2/tap", "other": "y"})
+	l.eventually("who edits is told", func() bool {
+		return slices.Equal(told(), []string{"a: contivpp.io/custom-if takes effect when the pod is created again"})
+	})
+	l.cni("DEL", a, nil)
 }

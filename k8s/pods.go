@@ -86,6 +86,22 @@ func (c *Cluster) nextPod(ctx context.Context) bool {
 	return true
 }
 
+// Annotated makes a [Config.OnPod] of what is to be called with the annotations of each pod that is new or changed, and with
+// nil for one that is gone.
+func Annotated(f func(id pod.ID, annotations map[string]string)) func(context.Context, pod.ID, *corev1.Pod) error {
+	return func(_ context.Context, id pod.ID, p *corev1.Pod) error {
+		switch {
+		case p == nil:
+			f(id, nil)
+		case p.Annotations == nil:
+			f(id, map[string]string{})
+		default:
+			f(id, p.Annotations)
+		}
+		return nil
+	}
+}
+
 func (c *Cluster) handlePod(ctx context.Context, key string) error {
 	if c.config.OnPod == nil {
 		return nil

@@ -8,11 +8,11 @@ import (
 
 // Annotations that a pod's author writes.
 const (
-	annotationPrefix  = "contivpp.io/"
-	AnnotationCustom  = annotationPrefix + "custom-if"
-	AnnotationOptions = annotationPrefix + "custom-if-options"
-	AnnotationPools   = annotationPrefix + "ip-pools"
-	AnnotationIPs     = annotationPrefix + "ip-addresses"
+	AnnotationPrefix  = "contivpp.io/"
+	AnnotationCustom  = AnnotationPrefix + "custom-if"
+	AnnotationOptions = AnnotationPrefix + "custom-if-options"
+	AnnotationPools   = AnnotationPrefix + "ip-pools"
+	AnnotationIPs     = AnnotationPrefix + "ip-addresses"
 )
 
 // Interface types that a pod can ask for.

@@ -72,7 +72,7 @@ func TestAWrongAnnotationIsRefusedByItem(t *testing.T) {
 			if !errors.As(err, &e) || e.Code != CodeInvalidAnnotation || !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("got %v, want code 103 with %q", err, tc.want)
 			}
-			if err != nil && !strings.Contains(err.Error(), annotationPrefix) {
+			if err != nil && !strings.Contains(err.Error(), AnnotationPrefix) {
 				t.Errorf("%v does not name the annotation", err)
 			}
 		})

@@ -11,7 +11,7 @@ import (
 )
 
 // Resource is what a pod counts in its limits: one for each memif.
-const Resource = annotationPrefix + "memif"
+const Resource = AnnotationPrefix + "memif"
 
 // UnknownGroup is the group of a container whose processes run with one that nobody told.
 const UnknownGroup = -1

@@ -11,9 +11,6 @@ import (
 // bucket is where the state file keeps attachments, by their key.
 const bucket = "attachments"
 
-// annotationPrefix marks the annotations that are kept with an attachment.
-const annotationPrefix = "contivpp.io/"
-
 // TrackPod is the first handler of an ADD. It makes the attachment that the others
 // complete, or finds the one that is complete already.
 func (m *Manager) TrackPod(_ context.Context, ev *pod.AddPod, txn *eventloop.Txn) error {
@@ -68,7 +65,7 @@ func (m *Manager) UntrackPod(_ context.Context, ev *pod.DeletePod, txn *eventloo
 func kept(annotations map[string]string) map[string]string {
 	var ours map[string]string
 	for key, value := range annotations {
-		if !strings.HasPrefix(key, annotationPrefix) {
+		if !strings.HasPrefix(key, pod.AnnotationPrefix) {
 			continue
 		}
 		if ours == nil {
