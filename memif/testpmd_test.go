@@ -39,6 +39,7 @@ func requireTestpmd(t *testing.T) peers.Program {
 type testpmd struct {
 	commands io.Writer
 	kill     func()
+	ended    <-chan struct{}
 }
 
 // startTestpmd starts one that is a client and sends back what it receives.
@@ -68,9 +69,14 @@ func startTestpmd(t *testing.T, options string, arguments ...string) *testpmd {
 		cancel()
 		t.Fatal(err)
 	}
-	p := &testpmd{commands: commands, kill: func() {
-		cancel()
+	ended := make(chan struct{})
+	go func() {
 		_ = command.Wait()
+		close(ended)
+	}()
+	p := &testpmd{commands: commands, ended: ended, kill: func() {
+		cancel()
+		<-ended
 	}}
 	t.Cleanup(func() {
 		p.kill()
@@ -117,9 +123,12 @@ func echo(t *testing.T, c *Conn, count int) {
 	}
 }
 
-func awaitTestpmd(t *testing.T, l *lab) *Conn {
+func (p *testpmd) await(t *testing.T, l *lab) *Conn {
 	t.Helper()
 	select {
+	case <-p.ended:
+		t.Fatal("testpmd ended")
+		return nil
 	case c := <-l.connected:
 		t.Cleanup(c.Release)
 		return c
@@ -140,8 +149,8 @@ func TestTestpmd(t *testing.T) {
 				if zeroCopy {
 					options, arguments = options+",zero-copy=yes", []string{"--single-file-segments"}
 				}
-				startTestpmd(t, options, arguments...)
-				c := awaitTestpmd(t, l)
+				p := startTestpmd(t, options, arguments...)
+				c := p.await(t, l)
 				if i := c.Info(); i.RingSize != 1<<log2 || zeroCopy != (i.Regions > 1) {
 					t.Errorf("connected with %+v", i)
 				}
@@ -182,14 +191,14 @@ func TestTestpmdAndServerOutliveEachOther(t *testing.T) {
 	i := l.add(t, Config{})
 	options := "id=0,socket=" + l.Path()
 	first := startTestpmd(t, options)
-	c := awaitTestpmd(t, l)
+	c := first.await(t, l)
 	echo(t, c, 1000)
 	first.kill()
 	_ = await(t, l.disconnected, "end of the connection")
 	c.Release()
 
 	second := startTestpmd(t, options)
-	c = awaitTestpmd(t, l)
+	c = second.await(t, l)
 	echo(t, c, 1000)
 	if err := i.Close(); err != nil {
 		t.Fatal(err)
@@ -206,5 +215,5 @@ func TestTestpmdAndServerOutliveEachOther(t *testing.T) {
 	t.Cleanup(func() { _ = again.Close() })
 	again.add(t, Config{})
 	second.restartPort()
-	echo(t, awaitTestpmd(t, again), 1000)
+	echo(t, second.await(t, again), 1000)
 }
