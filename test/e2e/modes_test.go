@@ -83,12 +83,17 @@ func (s *space) acrossNodes() {
 	}
 }
 
-func TestNodesOfOneSubnetNeedNoTunnels(t *testing.T) {
+// Tunnels over IPv4 are what all other tests have.
+func TestNodesAreJoinedInEachWay(t *testing.T) {
 	needWeft(t)
-	s := newSpace(t)
-	s.reconfigure("tunnel: vxlan4", "tunnel: none")
-	s.acrossNodes()
-	s.deleteAll()
+	for _, tunnel := range []string{"none", "vxlan6"} {
+		t.Run(tunnel, func(t *testing.T) {
+			s := newSpace(t)
+			s.reconfigure("tunnel: vxlan4", "tunnel: "+tunnel)
+			s.acrossNodes()
+			s.deleteAll()
+		})
+	}
 }
 
 // twoPools are the cluster's, in place of the nodes' ranges.

@@ -27,7 +27,7 @@ type space struct {
 
 func newSpace(t *testing.T) *space {
 	t.Helper()
-	s := &space{t: t, c: need(t), name: "e2e-" + strings.ToLower(t.Name())}
+	s := &space{t: t, c: need(t), name: "e2e-" + strings.ToLower(strings.ReplaceAll(t.Name(), "/", "-"))}
 	s.name = s.name[:min(len(s.name), 60)]
 	s.must(s.c.CreateNamespace(t.Context(), s.name))
 	t.Cleanup(s.clear)
