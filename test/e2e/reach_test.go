@@ -30,6 +30,21 @@ func TestPodsReachEachOtherOnOneNodeAndAcrossNodes(t *testing.T) {
 	}
 }
 
+// Many bytes between pods, segments of full size in both directions, arrive whole.
+func TestManyBytesArriveWholeAcrossNodes(t *testing.T) {
+	const bytes = 100 << 20
+	s := newSpace(t)
+	s.create("near", "n1")
+	s.create("far", "n2")
+	client := s.run("client", "n1")
+	for _, server := range []*corev1.Pod{s.ready("near"), s.ready("far")} {
+		for _, address := range s.addresses(server) {
+			rate := s.exec(client, "bulk", netip.AddrPortFrom(address, 7).String(), fmt.Sprint(bytes))
+			t.Logf("%s: %s to %s: %s", s.c.CNI().Name(), address, server.Name, strings.TrimSpace(rate))
+		}
+	}
+}
+
 // reaches checks each way to reach a pod at an address.
 func (s *space) reaches(client, server *corev1.Pod, address netip.Addr) {
 	s.t.Helper()

@@ -20,6 +20,7 @@ var commands = map[string]command{
 	"tcp":    tcp,    // HOST:PORT TEXT: what comes back
 	"udp":    udp,    // HOST:PORT TEXT: what comes back
 	"ping":   ping,   // ADDRESS [COUNT [INTERVAL]]: the answers; COUNT 0 is for ever
+	"bulk":   bulk,   // HOST:PORT BYTES: how fast so many come back, the same, over one connection
 	"stream": stream, // HOST:PORT INTERVAL: what comes back over one connection, for ever
 	"env":    env,    // the environment
 	"links":  links,  // the interfaces with their addresses
@@ -29,7 +30,7 @@ var commands = map[string]command{
 
 func main() {
 	if len(os.Args) < 2 || commands[os.Args[1]] == nil {
-		fmt.Fprintln(os.Stderr, "usage: e2e-pod pause|serve|http|tcp|udp|ping|stream|env|links|api|write [arguments]")
+		fmt.Fprintln(os.Stderr, "usage: e2e-pod pause|serve|http|tcp|udp|ping|bulk|stream|env|links|api|write [arguments]")
 		os.Exit(2)
 	}
 	if err := commands[os.Args[1]](os.Stdout, os.Args[2:]); err != nil {
