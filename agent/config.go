@@ -34,6 +34,9 @@ type Config struct {
 	MTU      int
 	HostLink string
 
+	AllowIPForwarding    bool
+	IncludeDefaultRoutes bool
+
 	IPMasq        bool
 	IPMasqExclude Prefixes
 
@@ -102,6 +105,8 @@ func (c *Config) Flags(fs *pflag.FlagSet) {
 	fs.DurationVar(&c.CoolDown, "cool-down", 30*time.Second, "time before a released address is given out again, 0s to 1h")
 	fs.IntVar(&c.MTU, "mtu", 0, "MTU of pods' interfaces, 1280 to 9000 bytes (576 without an IPv6 pool); 0: what tunnels leave of the uplink's, else 1500")
 	fs.StringVar(&c.HostLink, "host-link", "weft0", "name of the link between this node and the dataplane")
+	fs.BoolVar(&c.AllowIPForwarding, "allow-ip-forwarding", false, "pods' kernels forward packets, as pods that are routers need")
+	fs.BoolVar(&c.IncludeDefaultRoutes, "include-default-routes", true, "pods reach everything by their main interface; off: only the pools that the node has")
 	fs.BoolVar(&c.IPMasq, "ip-masq", true, "translate what pods send out of the cluster to the node's address; off where Weft is not the main CNI")
 	fs.Var(&c.IPMasqExclude, "ip-masq-exclude", "prefixes outside the cluster that see pods' own addresses, comma separated")
 	fs.StringVar(&c.Log.Level, "log-level", "info", "debug, info, warn or error")

@@ -129,15 +129,17 @@ func fromCommandLine(keys, flags *pflag.FlagSet) []setting {
 	return settings
 }
 
-// kebab turns a key into the name of its flag: dataplane.type and stateDir into dataplane-type and state-dir.
+// kebab turns a key into the name of its flag: dataplane.type, stateDir and allowIPForwarding into dataplane-type, state-dir
+// and allow-ip-forwarding.
 func kebab(key string) string {
 	var b strings.Builder
-	lower := false
-	for _, r := range key {
-		if unicode.IsUpper(r) && lower {
+	before, runes := rune('.'), []rune(key)
+	for i, r := range runes {
+		endsCapitals := unicode.IsUpper(before) && i+1 < len(runes) && unicode.IsLower(runes[i+1])
+		if unicode.IsUpper(r) && (unicode.IsLower(before) || endsCapitals) {
 			b.WriteByte('-')
 		}
-		lower = unicode.IsLower(r)
+		before = r
 		if r == '.' {
 			r = '-'
 		}
@@ -176,7 +178,7 @@ func fileKey(flag string) string {
 func camel(kebab string) string {
 	parts := strings.Split(kebab, "-")
 	for i, p := range parts[1:] {
-		if p == "gc" || p == "mtu" || p == "id" {
+		if p == "gc" || p == "ip" || p == "mtu" || p == "id" {
 			parts[i+1] = strings.ToUpper(p)
 			continue
 		}

@@ -36,6 +36,9 @@ type Config struct {
 	HostLink    string        // the name that the link to the dataplane has on the node; default weft0
 	PodVRFTable uint32        // table of the pods' VRF; default 1
 
+	AllowIPForwarding bool // pods' kernels forward packets
+	NoDefaultRoutes   bool // pods reach by their main interface the node's pools only, and not everything
+
 	IPMasq        bool           // what pods send out of the cluster gets the node's address
 	IPMasqExclude []netip.Prefix // others that see pods' own addresses, masked
 

@@ -20,6 +20,7 @@ type link struct {
 	mtu       int
 	addresses []netip.Prefix // of the Linux end
 	judged    bool           // only some sources may send, and nobody before the dataplane knows which
+	forwards  bool           // its namespace is to be a router for the families of addresses
 
 	memif  *pod.Memif // of type memif
 	secret secret.Text
@@ -46,8 +47,12 @@ func (l link) ends() values {
 	}
 	if hasFamily(l.addresses, wire.IP6) {
 		for _, setting := range []string{"accept_ra", "accept_dad"} { // all is static, and known to be unique
-			name := "net/ipv6/conf/" + l.name + "/" + setting
-			v.add(wire.SysctlKey(l.on(), name), wire.Sysctl{On: l.on(), Namespace: l.namespace, Name: name, Value: "0"})
+			l.setting(&v, "net/ipv6/conf/"+l.name+"/"+setting, "0")
+		}
+	}
+	if l.forwards {
+		for _, f := range familiesOf(l.addresses) {
+			l.setting(&v, forwarding[f], "1")
 		}
 	}
 	for _, p := range l.addresses {
@@ -56,6 +61,11 @@ func (l link) ends() values {
 		})
 	}
 	return v
+}
+
+// setting is one of the kernel for the Linux end's namespace.
+func (l link) setting(v *values, name, value string) {
+	v.add(wire.SysctlKey(l.on(), name), wire.Sysctl{On: l.on(), Namespace: l.namespace, Name: name, Value: value})
 }
 
 // linuxNeighbour is a neighbour of the Linux end, behind the dataplane's.

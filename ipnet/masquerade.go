@@ -7,7 +7,7 @@ import (
 	"github.com/weftnet/weft/wire"
 )
 
-// forwarding are the settings by which the node's kernel forwards packets of a family.
+// forwarding are the settings by which a kernel's namespace, the node's or a pod's, forwards packets of a family.
 var forwarding = map[wire.Family]string{
 	wire.IP4: "net/ipv4/ip_forward",
 	wire.IP6: "net/ipv6/conf/all/forwarding",
@@ -18,7 +18,7 @@ func (n *Network) kernelValues(families []wire.Family) values {
 	var v values
 	host := n.hostLink()
 	for _, f := range families {
-		v.add(wire.SysctlKey(host.on(), forwarding[f]), wire.Sysctl{On: host.on(), Name: forwarding[f], Value: "1"})
+		host.setting(&v, forwarding[f], "1")
 	}
 	return append(v, n.masquerade(n.mesh)...)
 }

@@ -111,7 +111,7 @@ func (n *Network) reconstruct(f Found, a *pod.Attachment, others []*pod.Attachme
 			return err
 		}
 	}
-	w.defaults = f.Name == a.Key.IfName && f.Name == runtimesName
+	w.defaults = !n.config.NoDefaultRoutes && f.Name == a.Key.IfName && f.Name == runtimesName
 	others = slices.DeleteFunc(others, func(o *pod.Attachment) bool { return o.Netns != a.Netns })
 	w.leads = w.kind == pod.TypeMemif || !leads(append(others, a), w.network)
 	leases, err := n.leasesFound(w, f)

@@ -82,7 +82,7 @@ func (n *Network) mainWish(ev *pod.AddPod, addresses []netip.Addr) (wish, error)
 		return main, err
 	}
 	main.delegated, main.routes = len(r.Delegated) > 0, r.Delegation.Routes
-	main.leads, main.defaults = main.leadsBeside(nil, n.besides(ev.Key, ev.Netns)), isDefault(ev)
+	main.leads, main.defaults = main.leadsBeside(nil, n.besides(ev.Key, ev.Netns)), n.isDefault(ev)
 	return main, nil
 }
 
@@ -98,7 +98,9 @@ func optionsOf(r *pod.Requested, addresses []netip.Addr) pod.InterfaceOptions {
 
 // isDefault reports whether the pod is to reach everything by its main interface. A delegate stands beside another plugin's
 // interface that leads there.
-func isDefault(ev *pod.AddPod) bool { return ev.Mode != pod.ModeDelegate }
+func (n *Network) isDefault(ev *pod.AddPod) bool {
+	return !n.config.NoDefaultRoutes && ev.Mode != pod.ModeDelegate
+}
 
 // leadsBeside reports whether an interface is to lead to its network's other addresses: the first one of the kernel's does,
 // and each memif, whose program has routes of its own.

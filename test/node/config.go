@@ -14,18 +14,20 @@ import (
 
 // agentConfig is the agent's configuration, as far as a node sets it.
 type agentConfig struct {
-	Socket       string          `json:"socket"`
-	StateDir     string          `json:"stateDir"`
-	Dataplane    dataplaneConfig `json:"dataplane"`
-	Pools        []Pool          `json:"pools,omitempty"`
-	Networks     []Network       `json:"networks,omitempty"`
-	PodInterface string          `json:"podInterface,omitempty"`
-	CoolDown     string          `json:"coolDown"`
-	MTU          int             `json:"mtu"`
-	HostLink     string          `json:"hostLink"`
-	Log          logConfig       `json:"log"`
-	HealthFile   string          `json:"healthFile"`
-	Devices      devicesConfig   `json:"devices"`
+	Socket        string          `json:"socket"`
+	StateDir      string          `json:"stateDir"`
+	Dataplane     dataplaneConfig `json:"dataplane"`
+	Pools         []Pool          `json:"pools,omitempty"`
+	Networks      []Network       `json:"networks,omitempty"`
+	PodInterface  string          `json:"podInterface,omitempty"`
+	IPForwarding  bool            `json:"allowIPForwarding"`
+	DefaultRoutes bool            `json:"includeDefaultRoutes"`
+	CoolDown      string          `json:"coolDown"`
+	MTU           int             `json:"mtu"`
+	HostLink      string          `json:"hostLink"`
+	Log           logConfig       `json:"log"`
+	HealthFile    string          `json:"healthFile"`
+	Devices       devicesConfig   `json:"devices"`
 
 	Kubernetes kubernetesConfig `json:"kubernetes,omitzero"`
 	HTTP       httpConfig       `json:"http"`
@@ -76,6 +78,9 @@ type Options struct {
 	Networks     []Network     // beside default and stub
 	PodInterface string        // type of the main interface; default: the agent's
 	Memifs       int           // devices of the node, which then has a kubelet
+
+	AllowIPForwarding bool // pods' kernels forward packets
+	NoDefaultRoutes   bool // pods have none by their main interface
 
 	HTTP string // where metrics and health are served; default: nowhere
 
@@ -142,6 +147,7 @@ func (n *Node) writeConfig() error {
 		Socket: n.Socket(), StateDir: n.State(),
 		Dataplane: dataplaneConfig{Type: "embedded", Socket: n.DataplaneSocket(), Program: n.Program("weft-vswitch"), Log: n.DataplaneLog()},
 		Pools:     o.Pools, Networks: o.Networks, PodInterface: o.PodInterface,
+		IPForwarding: o.AllowIPForwarding, DefaultRoutes: !o.NoDefaultRoutes,
 		CoolDown: o.CoolDown.String(), MTU: mtu, HostLink: HostLink, Log: logConfig{"info", "text"},
 		Devices: devicesConfig{
 			PluginDir: filepath.Join(n.kubelet(), "device-plugins"), PodResources: filepath.Join(n.kubelet(), "pod-resources", "kubelet.sock"),

@@ -46,6 +46,7 @@ var partly = map[string]string{
 	"AWS-42": "the addresses are in k8s.v1.cni.cncf.io/network-status, which stays as it is after a DEL",
 	"AWS-47": "probes execute weft-agent, as only root reaches its socket: whether it is alive is nobody else's to ask",
 	"CAL-16": "labels, service account and ports of a pod are not kept, for nothing is decided by them",
+	"CAL-29": "an MTU is the uplink's own, read at the start, so no file is waited for; taps and veths have one pair of queues, memifs options for theirs; there is no netkit",
 	"CIL-01": "no earlier program is kept for a way back: each image brings its own",
 	"CIL-10": "the object NodeNetwork has it, always: agents have no right to write Nodes",
 	"CIL-11": "there is nothing upstream to write to before the API server is; the dataplane is not pruned before all is known",
@@ -58,7 +59,6 @@ var partly = map[string]string{
 var excused = map[string]string{
 	"AWS-43": "Weft enforces no NetworkPolicy, which its documents say in their first lines",
 	"CAL-28": "Weft enforces no NetworkPolicy: there is none to wait for",
-	"CAL-29": "Weft has no such keys: an agent is ready or not, MTU and routes are those of the network, queues are not counted",
 	"MEM-28": "Services are kube-proxy's, which takes the address in a pod's status: that of its main interface",
 }
 

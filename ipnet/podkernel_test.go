@@ -1,0 +1,96 @@
+package ipnet_test
+
+import (
+	"fmt"
+	"net/netip"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/weftnet/weft/ipnet"
+	"github.com/weftnet/weft/pod"
+	"github.com/weftnet/weft/wire"
+)
+
+// settingsOf are the forwarding settings of pods' namespaces that are desired.
+func settingsOf(n *node) (settings []string) {
+	for _, value := range n.committer.Values() {
+		if v, ok := value.(wire.Sysctl); ok && v.Namespace != "" && strings.Contains(v.Name, "forward") {
+			settings = append(settings, fmt.Sprint(v.Namespace, " ", v.Name, "=", v.Value))
+		}
+	}
+	slices.Sort(settings)
+	return slices.Compact(settings)
+}
+
+// TestPodsForwardWhereThatIsAllowed, the families that they have, from whichever attachment; a restart with another
+// configuration goes for pods that run too.
+//
+// rows: CAL-29
+func TestPodsForwardWhereThatIsAllowed(t *testing.T) {
+	const ip4, ip6 = "/run/netns/a net/ipv4/ip_forward=1", "/run/netns/a net/ipv6/conf/all/forwarding=1"
+	for name, want := range map[string][]string{"ip4": {ip4}, "ip6": {ip6}, "dual": {ip4, ip6}} {
+		for _, kind := range []string{pod.TypeTap, pod.TypeVeth} {
+			t.Run(name+"-"+kind, func(t *testing.T) {
+				n := nodeOf(t, ipnet.Config{Pools: families[name], PodInterface: kind, AllowIPForwarding: true}).run(t)
+				n.add(t, asking("a", "s1/tap/stub", ""))
+				if got := settingsOf(n); !slices.Equal(got, want) {
+					t.Errorf("got %v, want %v", got, want)
+				}
+				n.config.AllowIPForwarding = false
+				if got := settingsOf(n.restarted(t)); len(got) > 0 {
+					t.Errorf("not allowed any more, and there are %v", got)
+				}
+			})
+		}
+	}
+}
+
+// TestWithoutDefaultRoutesPodsReachThePools, and nothing else by the main interface; that of a pod that was wired before
+// stays as it was, and a lost state file changes nothing.
+//
+// rows: CAL-29
+func TestWithoutDefaultRoutesPodsReachThePools(t *testing.T) {
+	n := newNode(t, four, six).run(t)
+	before := n.add(t, sandbox("before")).Interfaces
+	n.config.NoDefaultRoutes = true
+	n = n.restarted(t)
+	if got := n.kept().Attachments[0].Interfaces; !reflect.DeepEqual(got, before) {
+		t.Errorf("wired before: %+v, want %+v", got, before)
+	}
+	a := n.add(t, asking("a", "x1/tap/default", ""))
+	gateway4, gateway6 := netip.MustParseAddr("10.1.0.1"), netip.MustParseAddr("fe80::1")
+	want := []pod.Route{
+		{Destination: netip.PrefixFrom(gateway4, 32)}, {Destination: four.Prefix, Gateway: gateway4}, {Destination: six.Prefix, Gateway: gateway6},
+	}
+	if got := a.Interfaces[0]; !reflect.DeepEqual(got.Routes, want) || !slices.Equal(got.Gateways, []netip.Addr{gateway4, gateway6}) {
+		t.Errorf("main interface has gateways %v and routes %v, want %v", got.Gateways, got.Routes, want)
+	}
+	if got := a.Interfaces[1].Routes; len(got) > 0 {
+		t.Errorf("another one of the same network has routes too: %v", got)
+	}
+	for key, value := range n.committer.Values() {
+		if r, ok := value.(wire.LinuxRoute); ok && r.Namespace == "/run/netns/a" && r.Destination.Bits() == 0 {
+			t.Errorf("the pod has %s", key)
+		}
+	}
+	fresh := nodeOf(t, ipnet.Config{Pools: n.config.Pools, NoDefaultRoutes: true})
+	again, err := reconstruct(fresh, foundOf(t, n, &pod.Attachment{Key: a.Key, Netns: a.Netns, Interfaces: a.Interfaces[:1]}))
+	if err != nil || !reflect.DeepEqual(again.Interfaces, a.Interfaces[:1]) {
+		t.Errorf("reconstructed %+v, %v, want %+v", again, err, a.Interfaces[:1])
+	}
+}
+
+// TestRoutesOfAnotherPluginAreThereWithoutDefaultRoutes: who writes them into its configuration means them.
+func TestRoutesOfAnotherPluginAreThereWithoutDefaultRoutes(t *testing.T) {
+	n := nodeOf(t, ipnet.Config{Pools: families["ip4"], NoDefaultRoutes: true}).run(t)
+	ev := sandbox("a")
+	ev.Requested.Delegated = []netip.Prefix{netip.MustParsePrefix("192.0.2.7/24")}
+	asked := pod.Route{Destination: netip.MustParsePrefix("0.0.0.0/0"), Gateway: netip.MustParseAddr("192.0.2.1")}
+	ev.Requested.Delegation.Routes = []pod.Route{asked}
+	asked.Gateway = netip.MustParseAddr("10.1.0.1")
+	if got := n.add(t, ev).Interfaces[0].Routes; !slices.Contains(got, asked) {
+		t.Errorf("routes %v, want %v among them", got, asked)
+	}
+}
