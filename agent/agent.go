@@ -71,6 +71,9 @@ func New(ctx context.Context, config Config, log *slog.Logger) (a *Agent, err er
 		config: config, log: log, health: newHealth(config.HealthFile, log),
 		blocksChanged: make(chan struct{}, 1), announcements: make(chan k8s.Announcement, 1),
 	}
+	if len(config.ReadinessGates) > 0 {
+		a.health.require(conditionGates, "none was asked yet")
+	}
 	a.configured.Store(&config.Networks)
 	a.refusals.Store(new(map[string]string))
 	a.metrics = metrics.New(metrics.Config{Kinds: wire.Kinds(), Read: a.read, Log: log.With("room", "metrics")})
@@ -206,6 +209,11 @@ func (a *Agent) Run(ctx context.Context) error {
 	group.Go(func() error { return ended("dataplane", a.dataplane.run(ctx)) })
 	group.Go(func() error { return ended("configuration", a.followConfig(ctx)) })
 	group.Go(func() error { return ended("external configuration", a.followExternal(ctx)) })
+	if len(a.config.ReadinessGates) > 0 {
+		group.Go(func() error {
+			return ended("readiness gates", newGates(a.config.ReadinessGates, a.health, gatesLook).run(ctx))
+		})
+	}
 	if a.cluster != nil {
 		group.Go(func() error { return ended("cluster", a.runCluster(ctx)) })
 	}

@@ -40,12 +40,13 @@ type Config struct {
 	IPMasq        bool
 	IPMasqExclude Prefixes
 
-	Log        Log
-	HealthFile string
-	External   string // a directory
-	Verify     bool
-	GCGrace    time.Duration
-	Audit      time.Duration
+	Log            Log
+	HealthFile     string
+	ReadinessGates []string // URLs
+	External       string   // a directory
+	Verify         bool
+	GCGrace        time.Duration
+	Audit          time.Duration
 
 	File   string                 // where it was read from; "" = no file
 	Reload func() (Config, error) // reads it again
@@ -112,6 +113,7 @@ func (c *Config) Flags(fs *pflag.FlagSet) {
 	fs.StringVar(&c.Log.Level, "log-level", "info", "debug, info, warn or error")
 	fs.StringVar(&c.Log.Format, "log-format", "text", "text or json")
 	fs.StringVar(&c.HealthFile, "health-file", "", "file that exists while the agent is ready; empty: none")
+	fs.StringSliceVar(&c.ReadinessGates, "readiness-gates", nil, "URLs (http, https), comma separated: pods are served only while each answers with a status of 200 to 299")
 	fs.BoolVar(&c.Verify, "verify", false, "rebuild and compare everything after each event; for tests, costs a dump each")
 	fs.DurationVar(&c.GCGrace, "gc-grace", 30*time.Second, "attachments younger than this are left alone by CNI GC, 0s to 1h")
 	fs.DurationVar(&c.Audit, "audit", time.Minute, "time between looks for drift, and if it is less than 20s for vanished network namespaces, 1s to 24h")
@@ -130,7 +132,7 @@ func (c *Config) Validate() error {
 		within("coolDown", c.CoolDown, 0, time.Hour),
 		within("gcGrace", c.GCGrace, 0, time.Hour),
 		within("audit", c.Audit, time.Second, 24*time.Hour),
-		c.Devices.validate(), c.Kubernetes.validate(), c.HTTP.validate(), c.validatePools(), c.validateNetworks(), c.validateMTU(), c.validateHostLink(),
+		c.Devices.validate(), c.Kubernetes.validate(), c.HTTP.validate(), c.validatePools(), c.validateNetworks(), c.validateMTU(), c.validateHostLink(), validateGates(c.ReadinessGates),
 	)
 }
 

@@ -60,6 +60,31 @@ func TestPoolsAreReadFromAFlagAListAndMaps(t *testing.T) {
 	}
 }
 
+// rows: CAL-29
+func TestWhatPodsHaveAndWaitForIsReadFromFileEnvironmentAndFlags(t *testing.T) {
+	const gates = "[http://127.0.0.1:8080/a https://b/ready]"
+	for _, tt := range []struct {
+		file          string
+		args, environ []string
+		want          string
+	}{
+		{"", nil, nil, "false true []"},
+		{"allowIPForwarding: true\nincludeDefaultRoutes: false\nreadinessGates: ['http://127.0.0.1:8080/a', 'https://b/ready']", nil, nil, "true false " + gates},
+		{"readinessGates: ['http://z/']", nil, []string{
+			"WEFT_ALLOW_IP_FORWARDING=true", "WEFT_INCLUDE_DEFAULT_ROUTES=false", "WEFT_READINESS_GATES=http://127.0.0.1:8080/a,https://b/ready",
+		}, "true false [http://z/ http://127.0.0.1:8080/a https://b/ready]"},
+		{"", []string{"--allow-ip-forwarding", "--include-default-routes=false", "--readiness-gates=http://127.0.0.1:8080/a,https://b/ready"}, nil, "true false " + gates},
+	} {
+		c, err := configOf(t, minimal+tt.file, tt.args, tt.environ)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := fmt.Sprint(c.AllowIPForwarding, c.IncludeDefaultRoutes, c.ReadinessGates); got != tt.want {
+			t.Errorf("%q %v %v: got %s, want %s", tt.file, tt.args, tt.environ, got, tt.want)
+		}
+	}
+}
+
 // rows: AWS-44
 func TestWhatIsWrongIsNamed(t *testing.T) {
 	for _, tc := range []struct{ name, file, want string }{
@@ -85,6 +110,12 @@ func TestWhatIsWrongIsNamed(t *testing.T) {
 		{"a type of interface that is none", minimal + "podInterface: memif", "podInterface"},
 		{"a prefix with host bits", minimal + "ipMasqExclude: [10.0.0.1/8]", "did you mean 10.0.0.0/8?"},
 		{"no prefix", minimal + "ipMasqExclude: [ten]", "ipMasqExclude"},
+		{"a gate that is no URL", minimal + "readinessGates: ['http://[::1']", "readinessGates: parse"},
+		{"a gate without a host", minimal + "readinessGates: ['http:///ready']", `readinessGates: "http:///ready" is not a URL with http or https and a host`},
+		{"a gate of another scheme", minimal + "readinessGates: ['http://a/', 'tcp://a:1']", `"tcp://a:1" is not a URL with http or https`},
+		{"a gate with a password", minimal + "readinessGates: ['https://me:sesame@a/']", "https://me:xxxxx@a/ has a user"},
+		{"a switch that is neither on nor off", minimal + "allowIPForwarding: perhaps", "allowIPForwarding: invalid argument"},
+		{"a misspelt key with capitals", minimal + "allowIPForward: true", `did you mean "allowIPForwarding"?`},
 		{"a link name that is none", minimal + "hostLink: a/b", "hostLink"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -133,6 +164,7 @@ func TestAnUnknownVariableOfOursIsNoKey(t *testing.T) {
 
 func TestWhatIsPrintedGivesTheSameConfiguration(t *testing.T) {
 	want, err := configOf(t, minimal+"coolDown: 7s\nlog: {level: debug}\ndataplane: {type: vpp}\ngcGrace: 3s\nnodePools: [pods4]\n"+
+		"allowIPForwarding: true\nincludeDefaultRoutes: false\nreadinessGates: ['http://127.0.0.1:8080/a', 'https://b/']\n"+
 		"ipMasq: false\nipMasqExclude: [192.0.2.0/24, 'fd00::/8']\n"+
 		"networks: [{name: blue, type: L2, cidrs: [10.5.0.0/24]}]\nnamespacePools: {shop: [pods4]}", nil, nil)
 	if err != nil {

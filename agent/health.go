@@ -19,6 +19,7 @@ const (
 	conditionStarted   = "started"
 	conditionDataplane = "dataplane"
 	conditionAddresses = "addresses" // only where they are of the cluster's pools
+	conditionGates     = "gates"     // only where there are readiness gates
 )
 
 // conditionUplink is one without which pods are served, though what leads to other nodes is at fault.

@@ -26,6 +26,7 @@ type agentConfig struct {
 	MTU           int             `json:"mtu"`
 	HostLink      string          `json:"hostLink"`
 	Log           logConfig       `json:"log"`
+	Gates         []string        `json:"readinessGates,omitempty"`
 	HealthFile    string          `json:"healthFile"`
 	Devices       devicesConfig   `json:"devices"`
 
@@ -81,6 +82,8 @@ type Options struct {
 
 	AllowIPForwarding bool // pods' kernels forward packets
 	NoDefaultRoutes   bool // pods have none by their main interface
+
+	ReadinessGates []string // URLs
 
 	HTTP string // where metrics and health are served; default: nowhere
 
@@ -147,7 +150,7 @@ func (n *Node) writeConfig() error {
 		Socket: n.Socket(), StateDir: n.State(),
 		Dataplane: dataplaneConfig{Type: "embedded", Socket: n.DataplaneSocket(), Program: n.Program("weft-vswitch"), Log: n.DataplaneLog()},
 		Pools:     o.Pools, Networks: o.Networks, PodInterface: o.PodInterface,
-		IPForwarding: o.AllowIPForwarding, DefaultRoutes: !o.NoDefaultRoutes,
+		IPForwarding: o.AllowIPForwarding, DefaultRoutes: !o.NoDefaultRoutes, Gates: o.ReadinessGates,
 		CoolDown: o.CoolDown.String(), MTU: mtu, HostLink: HostLink, Log: logConfig{"info", "text"},
 		Devices: devicesConfig{
 			PluginDir: filepath.Join(n.kubelet(), "device-plugins"), PodResources: filepath.Join(n.kubelet(), "pod-resources", "kubelet.sock"),
