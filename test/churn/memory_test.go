@@ -18,8 +18,8 @@ const (
 	oneRecord  = 32 << 10
 )
 
-// How long processes have to collect their garbage and give it back.
-const collecting = time.Minute
+// How long processes have to collect their garbage and give it back: one that is idle collects every two minutes.
+const collecting = 4 * time.Minute
 
 // memory is what a process holds of its own, in bytes.
 type memory map[string]uint64

@@ -40,6 +40,7 @@ func TestAFullRingIsCounted(t *testing.T) {
 		if n := b.clients[0].TxQueues()[0].Send(v); n != len(v) {
 			t.Fatalf("%d of %d fit", n, len(v))
 		}
+		b.ring()
 		for b.worker.round() {
 		}
 	}
