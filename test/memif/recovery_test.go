@@ -66,7 +66,8 @@ func TestAnAgentThatIsKilledLosesNoPacketOfAMemif(t *testing.T) {
 	l.try(l.KillAgent())
 	l.try(l.StartAgent(t.Context()))
 	l.try(l.Kubelet.Await(t.Context(), node.Memif, memifs))
-	if loss := stop(); loss.Sent < 50 || loss.Answered != loss.Sent {
+	// How many are sent depends on how soon the agent is back.
+	if loss := stop(); loss.Sent == 0 || loss.Answered != loss.Sent {
 		t.Errorf("while the agent was killed and started: %s", loss)
 	}
 	l.try(l.runtime.Check(t.Context(), d))
