@@ -116,6 +116,10 @@ func TestPodsReachEachOtherWhileTheAPIServerIsAway(t *testing.T) {
 		s.must(n.AwaitReady(t.Context()))
 	}
 	s.unharmed(t, server)
+	s.must(cluster.Eventually(t.Context(), "kubelet knows its pods again", func(ctx context.Context) error {
+		_, err := s.c.Exec(ctx, client, "links")
+		return err
+	}))
 	s.reaches(client, server, s.addresses(server)[0])
 	s.run("new", "n2")
 }
