@@ -3,6 +3,7 @@ package memif_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/netip"
 	"testing"
 	"time"
@@ -66,12 +67,14 @@ func TestAnAgentThatIsKilledLosesNoPacketOfAMemif(t *testing.T) {
 	l.try(l.KillAgent())
 	l.try(l.StartAgent(t.Context()))
 	l.try(l.Kubelet.Await(t.Context(), node.Memif, memifs))
-	// How many are sent depends on how soon the agent is back.
-	if loss := stop(); loss.Sent == 0 || loss.Answered != loss.Sent {
+	if loss := stop(); loss.Sent < enough || loss.Answered != loss.Sent {
 		t.Errorf("while the agent was killed and started: %s", loss)
 	}
 	l.try(l.runtime.Check(t.Context(), d))
 }
+
+// enough is how many echoes a stream sends at least, however soon it is stopped.
+const enough = 50
 
 // stream sends echoes from a pod to an address until it is stopped.
 func (l *lab) stream(from *node.Pod, to netip.Addr) (stop func() ping.Loss) {
@@ -91,6 +94,12 @@ func (l *lab) stream(from *node.Pod, to netip.Addr) (stop func() ping.Loss) {
 	}()
 	return func() ping.Loss {
 		l.Helper()
+		l.eventually(func() error {
+			if n := p.Sent(); n < enough {
+				return fmt.Errorf("%d echoes are sent", n)
+			}
+			return nil
+		})
 		cancel()
 		e := <-ended
 		l.try(errors.Join(e.error, p.Close()))

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/net/icmp"
@@ -24,6 +25,7 @@ type Pinger struct {
 	conn   net.PacketConn
 	family family
 	id     int
+	sent   atomic.Int64 // by Stream
 }
 
 // family is what differs between ICMP and ICMPv6.

@@ -36,6 +36,9 @@ func (p *Pinger) Stream(ctx context.Context, to netip.Addr, interval time.Durati
 	return tally(sent, answers, func() { _ = p.conn.SetReadDeadline(time.Now()) }), err
 }
 
+// Sent is how many echoes Stream has sent so far.
+func (p *Pinger) Sent() int { return int(p.sent.Load()) }
+
 // lastAnswer is how long the answers to the last echoes have. One that comes later than that is lost.
 const lastAnswer = 5 * time.Second
 
@@ -68,6 +71,7 @@ func (p *Pinger) sendEach(ctx context.Context, to netip.Addr, interval time.Dura
 			return sent, err
 		}
 		sent = append(sent, at)
+		p.sent.Add(1)
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
