@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"reflect"
 	"slices"
 	"time"
 
@@ -100,12 +101,15 @@ func (a *Agent) observed(view k8s.View) (has []v1.Observed, refused []v1.Refusal
 	return has, refused
 }
 
+// announceAgain is the time after which what was written is looked at, though nothing new is to be said.
+const announceAgain = 5 * time.Minute
+
 // announcing writes what the others are to know of this node, and again where that fails.
 func (a *Agent) announcing(ctx context.Context) error {
 	announcer := k8s.Announcer{Client: a.client, Node: a.config.Kubernetes.Node, Log: a.log.With("room", "k8s")}
 	pause := backoff.NewExponentialBackOff()
 	pause.InitialInterval, pause.MaxInterval = 100*time.Millisecond, 30*time.Second
-	var said k8s.Announcement
+	var said, written k8s.Announcement
 	timer := time.NewTimer(0)
 	<-timer.C
 	for {
@@ -114,6 +118,10 @@ func (a *Agent) announcing(ctx context.Context) error {
 			return ctx.Err()
 		case said = <-a.announcements:
 		case <-timer.C:
+			written = k8s.Announcement{} // somebody may have changed what stands there
+		}
+		if reflect.DeepEqual(said, written) && a.cluster.NodeID() != 0 {
+			continue // most news are of others; nothing is asked for them
 		}
 		timer.Stop()
 		question, cancel := context.WithTimeout(ctx, oneQuestion)
@@ -126,5 +134,7 @@ func (a *Agent) announcing(ctx context.Context) error {
 			continue
 		}
 		pause.Reset()
+		written = said
+		timer.Reset(announceAgain)
 	}
 }

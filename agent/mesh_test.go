@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -48,6 +49,16 @@ func neighbour(server *k8stest.Server, name string, id int32, block v1.CIDR) {
 	})
 }
 
+// askedForOwn counts the questions to the API server for the NodeNetwork of the lab's node.
+func askedForOwn(server *k8stest.Server) (n int) {
+	for _, r := range server.Requests() {
+		if strings.HasPrefix(r, "GET ") && strings.Contains(r, "/nodenetworks/"+node.Name) {
+			n++
+		}
+	}
+	return n
+}
+
 // leads reports whether the kernel of the node sends packets for an address to the dataplane, by a route of their own.
 func leads(t *testing.T, to string) bool {
 	t.Helper()
@@ -79,6 +90,15 @@ func TestOtherNodesAreReachedAsLongAsTheyAreThere(t *testing.T) {
 	a := l.pod("a")
 	l.put(server, a, nil)
 	result := l.cni("ADD", a, nil)
+	asked := askedForOwn(server)
+	for i := range 20 { // what is of others
+		l.put(server, a, map[string]string{"other": strconv.Itoa(i)})
+	}
+	neighbour(server, "n4", spec.NodeID%60000+3, "10.8.4.0/24")
+	l.eventually("the third is reached", func() bool { return leads(t, "10.8.4.0/24") })
+	if n := askedForOwn(server); n != asked {
+		t.Errorf("for news of others the API server was asked for this node's NodeNetwork %d times", n-asked)
+	}
 
 	server.Go()
 	l.restartAfter(func(string) error { return nil })
