@@ -22,6 +22,7 @@ type followed struct {
 	externals *pod.SetExternals
 
 	networksSettled bool // all networks of view are the node's
+	kept            bool // view is durable
 	tryAgain        bool // it is time to set again what was refused
 
 	told struct{ pools, blocks, nodes, externals map[string]string } // by name, why something is not as the cluster wants it
@@ -58,8 +59,8 @@ func (a *Agent) followCluster(ctx context.Context) error {
 // follow makes what the cluster says now what is in force.
 func (a *Agent) follow(ctx context.Context, view k8s.View, now *followed) {
 	before := now.view
-	if !reflect.DeepEqual(view, before) {
-		a.keepView(ctx, view, before)
+	if !reflect.DeepEqual(view, before) || now.tryAgain && !now.kept {
+		now.kept = a.keepView(ctx, view, before)
 	}
 	now.view = view
 	a.followPools(ctx, now)
@@ -137,10 +138,11 @@ func (a *Agent) refused(what string, reasons, told map[string]string) {
 	}
 }
 
-// keepView makes a view durable, and then tells of the pause and the faults that are new in it.
-func (a *Agent) keepView(ctx context.Context, view, before k8s.View) {
-	if err := a.state.Save(ctx, []eventloop.Saved{{Bucket: clusterBucket, Key: viewKey, Value: view}}); err != nil {
-		a.log.Error("what is known of the cluster is not saved", "err", err)
+// keepView makes a view durable, and then tells of the pause and the faults that are new in it. False: it is not durable.
+func (a *Agent) keepView(ctx context.Context, view, before k8s.View) bool {
+	err := a.state.Save(ctx, []eventloop.Saved{{Bucket: clusterBucket, Key: viewKey, Value: view}})
+	if err != nil {
+		a.log.Error("what is known of the cluster is not saved, trying again", "err", err)
 	}
 	switch {
 	case view.Paused != "" && view.Paused != before.Paused:
@@ -153,6 +155,7 @@ func (a *Agent) keepView(ctx context.Context, view, before k8s.View) {
 			a.log.Warn("object of the cluster is not as it should be", "kind", f.Kind, "name", f.Name, "reason", f.Why)
 		}
 	}
+	return err == nil
 }
 
 // networksOf are those of the configuration, and of the cluster those of other names.
