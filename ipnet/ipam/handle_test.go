@@ -14,13 +14,7 @@ func (a *Allocator) Faults() []string {
 	for _, b := range a.booksLocked() {
 		count += len(b.holders)
 		for holder := range b.holders {
-			there := 0
-			for _, o := range a.ofHolderLocked(holder) {
-				if o == b {
-					there++
-				}
-			}
-			if there != 1 {
+			if there := times(a.ofHolderLocked(holder), b); there != 1 {
 				faults = append(faults, fmt.Sprintf("%s is known %d times to hold an address of %s", holder, there, b.block))
 			}
 		}
@@ -33,6 +27,15 @@ func (a *Allocator) Faults() []string {
 		faults = append(faults, fmt.Sprintf("%d addresses are found by their holders, %d are held", known, count))
 	}
 	return faults
+}
+
+func times(books []*book, b *book) (n int) {
+	for _, o := range books {
+		if o == b {
+			n++
+		}
+	}
+	return n
 }
 
 // rows: IPM-12, IPM-14

@@ -175,12 +175,16 @@ func (c *Controller) round(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// settled is nil for the error of a write that another one overtook: the watch shows it, and the next round sees.
-func settled(err error, kind, name string) error {
+// write writes the status of an object. That another write overtook it is no error: the watch shows it, and the next round
+// sees.
+func write[T metav1.Object](ctx context.Context, kind string, o T, update func(context.Context, T, metav1.UpdateOptions) (T, error)) error {
+	ctx, cancel := context.WithTimeout(ctx, requestLimit)
+	defer cancel()
+	_, err := update(ctx, o, metav1.UpdateOptions{})
 	if err == nil || apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 		return nil
 	}
-	return fmt.Errorf("write the status of %s %s: %w", kind, name, err)
+	return fmt.Errorf("write the status of %s %s: %w", kind, o.GetName(), err)
 }
 
 func (c *Controller) writeNetwork(ctx context.Context, n *v1.CustomNetwork, status v1.CustomNetworkStatus) error {
@@ -189,10 +193,7 @@ func (c *Controller) writeNetwork(ctx context.Context, n *v1.CustomNetwork, stat
 	}
 	n = n.DeepCopy()
 	n.Status = status
-	ctx, cancel := context.WithTimeout(ctx, requestLimit)
-	defer cancel()
-	_, err := c.client.Networks().UpdateStatus(ctx, n, metav1.UpdateOptions{})
-	return settled(err, "CustomNetwork", n.Name)
+	return write(ctx, "CustomNetwork", n, c.client.Networks().UpdateStatus)
 }
 
 func (c *Controller) writePool(ctx context.Context, p *v1.IPPool, status v1.IPPoolStatus) error {
@@ -201,10 +202,7 @@ func (c *Controller) writePool(ctx context.Context, p *v1.IPPool, status v1.IPPo
 	}
 	p = p.DeepCopy()
 	p.Status = status
-	ctx, cancel := context.WithTimeout(ctx, requestLimit)
-	defer cancel()
-	_, err := c.client.Pools().UpdateStatus(ctx, p, metav1.UpdateOptions{})
-	return settled(err, "IPPool", p.Name)
+	return write(ctx, "IPPool", p, c.client.Pools().UpdateStatus)
 }
 
 func (c *Controller) writeExternal(ctx context.Context, e *v1.ExternalInterface, status v1.ExternalInterfaceStatus) error {
@@ -213,10 +211,7 @@ func (c *Controller) writeExternal(ctx context.Context, e *v1.ExternalInterface,
 	}
 	e = e.DeepCopy()
 	e.Status = status
-	ctx, cancel := context.WithTimeout(ctx, requestLimit)
-	defer cancel()
-	_, err := c.client.Externals().UpdateStatus(ctx, e, metav1.UpdateOptions{})
-	return settled(err, "ExternalInterface", e.Name)
+	return write(ctx, "ExternalInterface", e, c.client.Externals().UpdateStatus)
 }
 
 // same reports whether a status needs no write.

@@ -3,6 +3,7 @@ package blockstest
 import (
 	"context"
 	"net/netip"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -132,18 +133,19 @@ func conformLists(t *testing.T, s Backend) {
 	for name, p := range map[string]blocks.Pool{"10.2.0.0-26 10.2.0.64-26": {Name: "listed"}, "blue.10.2.0.0-26": {Network: "blue"}, "": {Name: "none"}} {
 		for _, fresh := range []bool{true, false} {
 			list, err := s.List(t.Context(), p, fresh)
-			got := ""
-			for _, b := range list {
-				if got != "" {
-					got += " "
-				}
-				got += b.Name
-			}
-			if err != nil || got != name {
+			if got := names(list); err != nil || got != name {
 				t.Errorf("%s: listed %q, error %v, want %q", p, got, err, name)
 			}
 		}
 	}
+}
+
+func names(list []v1.IPBlock) string {
+	var all []string
+	for _, b := range list {
+		all = append(all, b.Name)
+	}
+	return strings.Join(all, " ")
 }
 
 // Giver gives out addresses of blocks on one node.
