@@ -25,6 +25,9 @@ const (
 // conditionUplink is one without which pods are served, though what leads to other nodes is at fault.
 const conditionUplink = "uplink"
 
+// firstResync is what an agent that has been assembled waits for.
+const firstResync = "starting: the first resync has not ended"
+
 // health keeps what the agent says of itself: by gRPC, by a file, and to weftctl status.
 type health struct {
 	Server *grpchealth.Server // service "" of grpc.health.v1
@@ -46,7 +49,7 @@ type condition struct {
 
 func newHealth(file string, log *slog.Logger) *health {
 	h := &health{Server: grpchealth.NewServer(), file: file, log: log, conditions: []condition{
-		{name: conditionStarted, message: "starting: the first resync has not ended"},
+		{name: conditionStarted, message: firstResync},
 		{name: conditionDataplane, message: "not connected"},
 	}}
 	h.publish(false)

@@ -5,9 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"time"
 
-	"github.com/cenkalti/backoff/v5"
 	"github.com/spf13/pflag"
 	"golang.org/x/sync/errgroup"
 
@@ -23,6 +21,8 @@ type Kubernetes struct {
 	Kubeconfig string // a file; "": as a pod does
 	Addresses  string // where those of pods' main interfaces come from: podCIDR or pools
 	Tunnel     string // how packets get to other nodes: vxlan4, vxlan6 or none
+
+	RequireUplink bool // the agent waits for the link to other nodes, whose MTU pods' interfaces follow
 
 	Multus        bool // is on the node: selections of networks, and the annotation network-status, are its business
 	NetworkStatus bool // pods are told in that annotation what they got
@@ -46,6 +46,7 @@ func (k *Kubernetes) flags(fs *pflag.FlagSet) {
 	fs.StringVar(&k.Kubeconfig, "kubernetes-kubeconfig", "", "how to reach the API server; default: as a pod does, by its service account")
 	fs.StringVar(&k.Addresses, "kubernetes-addresses", OfPodCIDR, "where addresses of pods' main interfaces come from: podCIDR (the node's ranges of Kubernetes) or pools (blocks of IPPools)")
 	fs.StringVar(&k.Tunnel, "kubernetes-tunnel", ipnet.TunnelVXLAN4, "how packets get to other nodes: vxlan4, vxlan6, or none (nodes share a subnet; custom networks end at the node then)")
+	fs.BoolVar(&k.RequireUplink, "kubernetes-require-uplink", false, "serve no pod before the link with the node's address is there, whose MTU pods' interfaces follow; off: go on without after 15s")
 	fs.BoolVar(&k.Multus, "kubernetes-multus", false, "Multus is on the node: pods' selections of networks and the annotation network-status are left to it")
 	fs.BoolVar(&k.NetworkStatus, "kubernetes-network-status", true, "write what pods got into their annotation k8s.v1.cni.cncf.io/network-status")
 }
@@ -120,51 +121,8 @@ func (a *Agent) assembleCluster(ctx context.Context) error {
 	if err = a.assembleNetworkStatus(); err != nil {
 		return err
 	}
-	return a.learnNode(ctx)
-}
-
-// oneQuestion bounds a question for the node to the API server.
-const oneQuestion = 5 * time.Second
-
-// learnNode asks what the node is. Where the API server is away, what was known before serves.
-func (a *Agent) learnNode(ctx context.Context) error {
-	name, known := a.config.Kubernetes.Node, a.cluster.View().Node
-	wantsRanges := len(a.config.Pools) == 0 && a.config.Kubernetes.Addresses == OfPodCIDR
-	ask := func() (k8s.Node, error) {
-		question, cancel := context.WithTimeout(ctx, oneQuestion)
-		defer cancel()
-		node, err := a.client.Node(question, name)
-		if err == nil && wantsRanges {
-			err = node.HasRanges(name)
-		}
-		switch {
-		case err == nil:
-			return node, nil
-		case known.UID != "" && (!wantsRanges || len(known.PodCIDRs) > 0):
-			a.log.Warn("the API server was not asked what the node is, what was known serves", "node", name, "err", err)
-			return known, nil
-		}
-		a.log.Warn("what the node is in the cluster is not known yet, trying again", "node", name, "err", err)
-		return node, err
-	}
-	node, err := backoff.Retry(ctx, ask, backoff.WithMaxElapsedTime(0))
-	if err != nil {
-		return fmt.Errorf("node %s: %w", name, err)
-	}
-	a.uplink = a.findUplink(ctx, node.Addresses)
-	a.health.advise(conditionUplink)
-	if !wantsRanges {
-		return nil
-	}
-	for _, r := range node.PodCIDRs {
-		pool := "pod-cidr-4"
-		if r.Addr().Is6() {
-			pool = "pod-cidr-6"
-		}
-		a.config.Pools = append(a.config.Pools, Pool{Name: pool, Prefix: r})
-	}
-	a.log.Info("pools are the node's ranges", "node", name, "pools", fmt.Sprint(a.config.Pools))
-	return a.config.validatePools()
+	defer a.health.set(conditionStarted, false, firstResync)
+	return a.serveWhile(ctx, a.learnNode)
 }
 
 // tunnelType is how packets get to other nodes.

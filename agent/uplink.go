@@ -2,9 +2,9 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
-	"slices"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
@@ -26,28 +26,48 @@ const (
 	uplinkLook = 30 * time.Second
 )
 
-// findUplink finds the link that has the node's address of the family of the tunnels. One that is not there yet is waited
-// for in bounds; then the node goes on without, for pods of one node need none.
-func (a *Agent) findUplink(ctx context.Context, addresses []netip.Addr) uplink {
-	u := uplink{}
-	i := slices.IndexFunc(addresses, func(n netip.Addr) bool {
-		return a.config.Kubernetes.Tunnel == ipnet.TunnelNone || n.Is4() == (a.config.Kubernetes.Tunnel == ipnet.TunnelVXLAN4)
-	})
-	if i < 0 {
-		a.log.Error("the node has no address at which the tunnels of others could reach it", "tunnel", a.config.Kubernetes.Tunnel, "addresses", fmt.Sprint(addresses))
-		return u
+// errUnreachable is the fault of a node of which the API server knows no such address.
+var errUnreachable = errors.New("the node has no address at which the tunnels of others could reach it")
+
+// outerAddress is that at which other nodes reach this one: of the family of the tunnels.
+func (a *Agent) outerAddress(addresses []netip.Addr) (netip.Addr, bool) {
+	for _, n := range addresses {
+		if a.config.Kubernetes.Tunnel == ipnet.TunnelNone || n.Is4() == (a.config.Kubernetes.Tunnel == ipnet.TunnelVXLAN4) {
+			return n, true
+		}
+	}
+	return netip.Addr{}, false
+}
+
+// findUplink finds the link that has the node's address. One that is not there yet is waited for; in bounds, unless it is
+// required: then the node goes on without, for pods of one node need none.
+func (a *Agent) findUplink(ctx context.Context, addresses []netip.Addr) (uplink, error) {
+	address, has := a.outerAddress(addresses)
+	if !has {
+		a.log.Error("no uplink", "err", errUnreachable, "tunnel", a.config.Kubernetes.Tunnel, "addresses", fmt.Sprint(addresses))
+		return uplink{}, nil
+	}
+	bound := uplinkWait
+	if a.config.Kubernetes.RequireUplink {
+		bound = 0 // none
 	}
 	look := func() (uplink, error) {
-		name, mtu, err := linux.LinkOf(addresses[i])
-		return uplink{addresses[i], name, mtu}, err
+		name, mtu, err := linux.LinkOf(address)
+		if err != nil {
+			a.health.set(conditionStarted, false, "starting: waits for the uplink: "+err.Error())
+		}
+		return uplink{address, name, mtu}, err
 	}
-	found, err := backoff.Retry(ctx, look, backoff.WithMaxElapsedTime(uplinkWait))
-	if err != nil {
+	found, err := backoff.Retry(ctx, look, backoff.WithMaxElapsedTime(bound))
+	switch {
+	case ctx.Err() != nil:
+		return found, ctx.Err()
+	case err != nil:
 		a.log.Error("uplink not found, going on without", "err", err)
-		return uplink{address: addresses[i]}
+		return uplink{address: address}, nil
 	}
 	a.log.Info("uplink", "link", found.name, "address", found.address.String(), "mtu", found.mtu)
-	return found
+	return found, nil
 }
 
 // followUplink says in the node's health when the uplink is missing, or is another one than the agent started with.
@@ -68,7 +88,7 @@ func (a *Agent) followUplink(ctx context.Context) error {
 // fault says what is wrong with the uplink now; "": nothing.
 func (u uplink) fault() string {
 	if !u.address.IsValid() {
-		return "the node has no address at which the tunnels of others could reach it"
+		return errUnreachable.Error()
 	}
 	name, mtu, err := linux.LinkOf(u.address)
 	switch {

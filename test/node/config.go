@@ -48,6 +48,7 @@ type kubernetesConfig struct {
 	Kubeconfig string `json:"kubeconfig"`
 	Addresses  string `json:"addresses"`
 	Tunnel     string `json:"tunnel"`
+	Uplink     bool   `json:"requireUplink"`
 }
 
 type devicesConfig struct {
@@ -90,6 +91,8 @@ type Options struct {
 	Kubeconfig   string // of a cluster, whose node this is; its ranges are the pools then
 	ClusterPools bool   // blocks of the cluster's pools are, and not the node's ranges
 	Tunnel       string // how packets get to other nodes; default: vxlan4
+
+	RequireUplink bool // no pod is served before the link to other nodes is there
 }
 
 // Pool is a range of addresses for pods.
@@ -139,7 +142,7 @@ func (n *Node) writeConfig() error {
 	mtu := 1500
 	switch {
 	case o.Kubeconfig != "":
-		cluster, mtu = kubernetesConfig{"cluster", Name, o.Kubeconfig, "podCIDR", cmp.Or(o.Tunnel, "vxlan4")}, 0 // what tunnels leave
+		cluster, mtu = kubernetesConfig{"cluster", Name, o.Kubeconfig, "podCIDR", cmp.Or(o.Tunnel, "vxlan4"), o.RequireUplink}, 0 // what tunnels leave
 		if o.ClusterPools {
 			cluster.Addresses = "pools"
 		}

@@ -46,7 +46,7 @@ var partly = map[string]string{
 	"AWS-42": "the addresses are in k8s.v1.cni.cncf.io/network-status, which stays as it is after a DEL",
 	"AWS-47": "probes execute weft-agent, as only root reaches its socket: whether it is alive is nobody else's to ask",
 	"CAL-16": "labels, service account and ports of a pod are not kept, for nothing is decided by them",
-	"CAL-29": "an MTU is the uplink's own, read at the start, so no file is waited for; taps and veths have one pair of queues, memifs options for theirs; there is no netkit",
+	"CAL-29": "taps and veths have one pair of queues, memifs options for theirs; there is no netkit",
 	"CIL-01": "no earlier program is kept for a way back: each image brings its own",
 	"CIL-10": "the object NodeNetwork has it, always: agents have no right to write Nodes",
 	"CIL-11": "there is nothing upstream to write to before the API server is; the dataplane is not pruned before all is known",

@@ -1,0 +1,104 @@
+package agent
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/weftnet/weft/k8s/k8stest"
+	"github.com/weftnet/weft/test/node"
+)
+
+// startsUnknowing starts the agent as on a node that was never in the cluster.
+func (l *lab) startsUnknowing() {
+	l.Helper()
+	if err := l.StopAgent(); err != nil {
+		l.Fatal(err)
+	}
+	if err := os.Remove(l.stateFile()); err != nil {
+		l.Fatal(err)
+	}
+	if err := l.BeginAgent(); err != nil {
+		l.Fatal(err)
+	}
+}
+
+// waitsFor tries until pods are refused for the reason, which STATUS and weftctl say too; kubelet has no cause to start the
+// agent again.
+func (l *lab) waitsFor(p *node.Pod, reason string) {
+	l.Helper()
+	var said string
+	l.eventually("STATUS tells that the agent waits for "+reason, func() bool {
+		said, _ = l.tries("STATUS", p)
+		return strings.Contains(said, reason)
+	})
+	if !strings.Contains(said, `"code": 50`) {
+		l.Errorf("STATUS: %s", said)
+	}
+	if out, err := exec.CommandContext(l.Context(), l.Program("weft-agent"), "health", "--alive", "--socket", l.Socket()).CombinedOutput(); err != nil {
+		l.Errorf("kubelet would start the agent again: %v: %s", err, out)
+	}
+	if out, err := l.Weftctl(l.Context(), "status"); err == nil || !strings.Contains(err.Error(), reason) {
+		l.Errorf("weftctl status: %s (%v)", out, err)
+	}
+	if said := l.fails(p); !strings.Contains(said, `"code": 11`) || !strings.Contains(said, reason) {
+		l.Errorf("ADD: %s", said)
+	}
+}
+
+// mtus are those of a result's interfaces in the sandbox.
+func (l *lab) mtus(result []byte) (mtus []int) {
+	l.Helper()
+	var r struct {
+		Interfaces []struct {
+			Sandbox string
+			MTU     int `json:"mtu"`
+		}
+	}
+	if err := json.Unmarshal(result, &r); err != nil {
+		l.Fatal(err)
+	}
+	for _, i := range r.Interfaces {
+		if i.Sandbox != "" {
+			mtus = append(mtus, i.MTU)
+		}
+	}
+	return mtus
+}
+
+// rows: CAL-29
+func TestNoPodIsWiredBeforeWhatItsMTUFollowsFromIsKnown(t *testing.T) {
+	server := k8stest.New(t)
+	l := clusterLabWith(t, server, node.Options{RequireUplink: true})
+	a := l.pod("a")
+	l.put(server, a, nil)
+	server.Go()
+	l.startsUnknowing()
+	l.waitsFor(a, "waits for the API server to say what the node is")
+	l.cni("DEL", a, nil) // it is queued
+
+	link, err := netlink.LinkByName("up0")
+	if err == nil {
+		err = netlink.LinkDel(link)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	server.Come()
+	l.waitsFor(a, "waits for the uplink")
+
+	uplinkOf(t)
+	if err := l.AwaitReady(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	result := l.cni("ADD", a, nil)
+	if got := l.mtus(result); len(got) != 1 || got[0] != uplinkMTU-50 {
+		t.Errorf("MTU %v of a pod, where the uplink's is %d", got, uplinkMTU)
+	}
+	l.check(a, result)
+	l.cni("DEL", a, nil)
+}
