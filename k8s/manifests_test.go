@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -13,6 +14,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbac "k8s.io/api/rbac/v1"
 	"sigs.k8s.io/yaml"
+
+	"github.com/weftnet/weft/k8s"
 )
 
 // documents reads the documents of a file and what kind each is of.
@@ -41,7 +44,7 @@ func TestManifestsAreWhatKubernetesReads(t *testing.T) {
 		"ValidatingAdmissionPolicy":        func() any { return &admission.ValidatingAdmissionPolicy{} },
 		"ValidatingAdmissionPolicyBinding": func() any { return &admission.ValidatingAdmissionPolicyBinding{} },
 	}
-	for _, file := range []string{"rbac", "admission", "annotate"} {
+	for _, file := range []string{"rbac", "admission", "annotate", "taint"} {
 		for kind, list := range documents(t, "manifests/"+file+".yaml") {
 			if into[kind] == nil {
 				t.Fatalf("%s: nobody expects a %s", file, kind)
@@ -104,6 +107,30 @@ func TestTheControllerHasNoRightThatItDoesNotNeed(t *testing.T) {
 	}
 	if !slices.Equal(writes, want) {
 		t.Errorf("it may %q, want %q", writes, want)
+	}
+}
+
+// rows: CIL-23
+func TestTheControllerMayChangeNodesByTheOptionalRightOnly(t *testing.T) {
+	var role rbac.ClusterRole
+	var policy admission.ValidatingAdmissionPolicy
+	given := documents(t, "manifests/taint.yaml")
+	err := errors.Join(yaml.Unmarshal(given["ClusterRole"][0], &role), yaml.Unmarshal(given["ValidatingAdmissionPolicy"][0], &policy))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(role.Rules) != 1 || !slices.Equal(role.Rules[0].Resources, []string{"nodes"}) || !slices.Equal(role.Rules[0].Verbs, []string{"list", "watch", "patch"}) {
+		t.Errorf("it may %+v", role.Rules)
+	}
+	allowed := policy.Spec.Validations[0].Expression
+	if *policy.Spec.FailurePolicy != admission.Fail || !strings.Contains(allowed, "t.key != '"+k8s.TaintNotReady+"'") {
+		t.Errorf("what it may change of a node is not judged: %s", allowed)
+	}
+	for _, field := range reflect.VisibleFields(reflect.TypeFor[corev1.NodeSpec]()) {
+		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+		if name != "externalID" && !strings.Contains(allowed, "object.spec.?"+name) { // the API server takes that one out
+			t.Errorf("it may change %s of a node", name)
+		}
 	}
 }
 

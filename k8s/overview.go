@@ -8,6 +8,7 @@ import (
 
 	"github.com/go-logr/logr"
 	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
 
 	v1 "github.com/weftnet/weft/k8s/api/v1"
@@ -23,11 +24,13 @@ type Overview struct {
 	blocks    *watched[*v1.IPBlock]
 	nodes     *watched[*v1.NodeNetwork]
 	externals *watched[*v1.ExternalInterface]
+	machines  *watched[*corev1.Node] // nil: nobody asks for taints
 	watches   []follower
 }
 
-// NewOverview makes an overview of which nothing is known yet. Nothing is sent before Run.
-func NewOverview(client *Client, log *slog.Logger) (*Overview, error) {
+// NewOverview makes an overview of which nothing is known yet, with the nodes' taints if these are asked for. Nothing is
+// sent before Run.
+func NewOverview(client *Client, taints bool, log *slog.Logger) (*Overview, error) {
 	o := &Overview{log: log, changed: make(chan struct{}, 1)}
 	poke := func(string) {
 		select {
@@ -35,13 +38,21 @@ func NewOverview(client *Client, log *slog.Logger) (*Overview, error) {
 		default: // it is known already
 		}
 	}
-	var errs [5]error
+	var errs [6]error
 	o.networks, errs[0] = follow[*v1.CustomNetwork]("custom networks", client.Networks(), narrow{}, poke)
 	o.pools, errs[1] = follow[*v1.IPPool]("pools", client.Pools(), narrow{}, poke)
 	o.blocks, errs[2] = follow[*v1.IPBlock]("blocks", client.Blocks(), narrow{}, poke)
 	o.nodes, errs[3] = follow[*v1.NodeNetwork]("node networks", client.NodeNetworks(), narrow{}, poke)
 	o.externals, errs[4] = follow[*v1.ExternalInterface]("external interfaces", client.Externals(), narrow{}, poke)
 	o.watches = []follower{o.networks, o.pools, o.blocks, o.nodes, o.externals}
+	if taints {
+		o.machines, errs[5] = follow[*corev1.Node]("nodes", client.Nodes(), narrow{}, func(name string) {
+			if n, exists := o.machines.one(name); exists && isTainted(n) { // of the others there is news all the time
+				poke(name)
+			}
+		})
+		o.watches = append(o.watches, o.machines)
+	}
 	for i, w := range o.watches {
 		if errs[i] == nil {
 			errs[i] = w.logErrors(log)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -71,6 +72,9 @@ func follow[T runtime.Object, L runtime.Object](what string, s source[L], n narr
 func lighten(o any) (any, error) {
 	if m, err := meta.Accessor(o); err == nil {
 		m.SetManagedFields(nil)
+	}
+	if n, is := o.(*corev1.Node); is {
+		n.Status.Images = nil
 	}
 	return o, nil
 }

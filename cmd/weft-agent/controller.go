@@ -26,12 +26,14 @@ type controllerOptions struct {
 	namespace  string
 	health     string
 	level      slog.Level
+	untaint    bool
 }
 
 func (o *controllerOptions) flags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.kubeconfig, "kubeconfig", "", "how to reach the API server; default: as a pod does, by its service account")
 	fs.StringVar(&o.namespace, "namespace", cmp.Or(os.Getenv("POD_NAMESPACE"), "weft-system"), "where its lease and its ledger are; default: POD_NAMESPACE of the environment")
 	fs.StringVar(&o.health, "health-address", "127.0.0.1:9879", "where /livez and /readyz are answered")
+	fs.BoolVar(&o.untaint, "untaint-nodes", false, "take the taint "+k8s.TaintNotReady+" off nodes that serve pods; needs the right to watch and patch nodes")
 	fs.TextVar(&o.level, "log-level", slog.LevelInfo, "debug, info, warn or error")
 }
 
@@ -80,7 +82,7 @@ func (o *controllerOptions) run(ctx context.Context, log *slog.Logger) error {
 		return fmt.Errorf("name of this replica: %w", err)
 	}
 	c, err := controller.New(controller.Config{
-		Client: client, Namespace: o.namespace, Identity: host + "_" + rand.Text(), Log: log,
+		Client: client, Namespace: o.namespace, Identity: host + "_" + rand.Text(), Untaint: o.untaint, Log: log,
 	})
 	if err != nil {
 		return err

@@ -17,6 +17,7 @@ import (
 	"github.com/weftnet/weft/agent"
 	"github.com/weftnet/weft/install"
 	"github.com/weftnet/weft/internal/version"
+	"github.com/weftnet/weft/k8s"
 )
 
 const ours = "weft"
@@ -155,6 +156,33 @@ func TestTheChartHasTheRightsAndKindsOfTheManifests(t *testing.T) {
 	}
 	if kinds, err := filepath.Glob(filepath.Join(ours, "crds", "*.yaml")); err != nil || len(kinds) < 6 {
 		t.Errorf("the chart brings %d kinds (%v)", len(kinds), err)
+	}
+}
+
+// rows: CIL-23
+func TestTheControllerUntaintsNodesWhereTheChartSaysSo(t *testing.T) {
+	for is, changes := range map[bool]map[string]any{false: {}, true: {"controller.untaintNodes": true}} {
+		c, err := load(ours)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for key, value := range changes {
+			c.set(key, value)
+		}
+		rights, err := c.render("rights.yaml")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if given := strings.Contains(string(rights), "weft-controller-taint"); given != is {
+			t.Errorf("with %v the right is given: %v", changes, given)
+		}
+		pod := rendered(t, changes).writer.Spec.Template.Spec
+		if told := slices.Contains(pod.Containers[0].Args, "--untaint-nodes"); told != is {
+			t.Errorf("with %v the controller's arguments are %q", changes, pod.Containers[0].Args)
+		}
+		if !slices.ContainsFunc(pod.Tolerations, func(t corev1.Toleration) bool { return t.Key == k8s.TaintNotReady }) {
+			t.Error("the taint keeps away who takes it off")
+		}
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/cenkalti/backoff/v5"
 	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -36,6 +37,8 @@ type Config struct {
 	Client    *k8s.Client
 	Namespace string // of the lease and the ledger
 	Identity  string // of this replica, unlike those of all others
+
+	Untaint bool // nodes lose the taint [k8s.TaintNotReady] once they serve pods
 
 	Collect time.Duration // between two looks for what nodes left behind; default 5 min
 	Grace   time.Duration // for how long such a thing must have been seen; default [blocks.DefaultLeakGrace]
@@ -67,7 +70,7 @@ func New(c Config) (*Controller, error) {
 	if c.Collect == 0 {
 		c.Collect = collectEvery
 	}
-	overview, err := k8s.NewOverview(c.Client, c.Log)
+	overview, err := k8s.NewOverview(c.Client, c.Untaint, c.Log)
 	if err != nil {
 		return nil, err
 	}
@@ -149,7 +152,7 @@ func sleep(ctx context.Context, d time.Duration) error {
 
 var errNotYet = errors.New("the API server has not shown all objects yet")
 
-// round writes every status that is not as it should be. One that cannot be written keeps no other from it.
+// round writes every status, and takes off every taint, that is not as it should be. One that cannot be written keeps no other from it.
 func (c *Controller) round(ctx context.Context) error {
 	if len(c.overview.Missing()) > 0 {
 		return errNotYet
@@ -171,6 +174,9 @@ func (c *Controller) round(ctx context.Context) error {
 	}
 	for _, e := range c.overview.Externals() {
 		errs = append(errs, c.writeExternal(ctx, e, k8s.ExternalStatus(e, nodes)))
+	}
+	for _, n := range c.overview.TaintedInVain() {
+		errs = append(errs, c.untaint(ctx, n))
 	}
 	return errors.Join(errs...)
 }
@@ -212,6 +218,19 @@ func (c *Controller) writeExternal(ctx context.Context, e *v1.ExternalInterface,
 	e = e.DeepCopy()
 	e.Status = status
 	return write(ctx, "ExternalInterface", e, c.client.Externals().UpdateStatus)
+}
+
+func (c *Controller) untaint(ctx context.Context, n *corev1.Node) error {
+	ctx, cancel := context.WithTimeout(ctx, requestLimit)
+	defer cancel()
+	err := c.client.Untaint(ctx, n)
+	switch {
+	case err == nil:
+		c.log.Info("node serves pods, its taint is taken off", "node", n.Name, "taint", k8s.TaintNotReady)
+	case apierrors.IsConflict(err), apierrors.IsNotFound(err):
+		return nil // the watch shows it
+	}
+	return err
 }
 
 // same reports whether a status needs no write.

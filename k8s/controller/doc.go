@@ -7,5 +7,7 @@
 //
 //	ledger (ConfigMap) --read--> fresh list of networks --choose--> ledger, if it is still of that version --> status.vni
 //
+// Where it is asked to, it also takes a taint off nodes that serve pods, of which their agents have no right to.
+//
 // Nodes take a network's identifier from spec.vni, else from status.vni.
 package controller

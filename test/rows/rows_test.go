@@ -51,7 +51,6 @@ var partly = map[string]string{
 	"CIL-10": "the object NodeNetwork has it, always: agents have no right to write Nodes",
 	"CIL-11": "there is nothing upstream to write to before the API server is; the dataplane is not pruned before all is known",
 	"CIL-17": "there is no lease to run out: an address and its attachment are durable in one step, and go in one",
-	"CIL-23": "nodes get no taint: one that is new is not ready until the agent would serve pods",
 	"IPM-06": "dhcp runs on a link that exists, and IPAM plugins are asked before there is one",
 }
 
