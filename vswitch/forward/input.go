@@ -29,12 +29,10 @@ func (w *worker) receive(a *attachment) int {
 	if a.failure.Load() != nil {
 		return 0
 	}
-	ready := len(w.empty)
-	if ready < rxBurst {
-		w.empty = w.empty[:rxBurst]
-		w.empty = w.empty[:ready+w.pool.Take(w.empty[ready:])]
+	if len(w.empty) < rxBurst {
+		w.refill(0)
 	}
-	n, err := a.port.Receive(w.empty[:min(rxBurst, len(w.empty))])
+	n, err := a.port.Receive(w.empty)
 	if err != nil {
 		w.poll.remove(a.port.Descriptor())
 		a.fail(err)
@@ -52,8 +50,20 @@ func (w *worker) receive(a *attachment) int {
 	} else {
 		w.vector(a, w.empty[:n])
 	}
-	w.empty = w.empty[:copy(w.empty, w.empty[n:])]
+	w.refill(n)
 	return n
+}
+
+// refill puts the buffers that were released last in the place of the first used ones, so that the next frames come into
+// memory that the processor's cache still has. The pool may be short of some.
+func (w *worker) refill(used int) {
+	got := w.pool.Take(w.empty[:used])
+	if got < used {
+		w.empty = w.empty[:got+copy(w.empty[got:], w.empty[used:])]
+	}
+	ready := len(w.empty)
+	w.empty = w.empty[:rxBurst]
+	w.empty = w.empty[:ready+w.pool.Take(w.empty[ready:])]
 }
 
 // vector decides on received frames and flushes.

@@ -76,7 +76,7 @@ func newWorker(e *Engine, id int) (*worker, error) {
 		engine: e, id: id, bell: bell, ended: make(chan struct{}),
 		punts: slow.NewRing(puntOrder), injects: slow.NewRing(puntOrder),
 		pool:  frame.NewPool(frame.LargeSize, poolSize),
-		empty: make([]*frame.Buffer, 0, frame.VectorSize),
+		empty: make([]*frame.Buffer, 0, rxBurst),
 		macs:  newMACTable(), clock: secondsOfProcess(), spin: newSpinner(),
 	}
 	if err := w.poll.open(bell.Descriptor()); err != nil {
