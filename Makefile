@@ -51,7 +51,7 @@ test: peers ## run all tests (PACKAGES=./... chooses; WEFT_REQUIRE=root,netns,dp
 
 e2e: build examples ## run pods on a real Kubernetes cluster that the run makes and removes (root; the first time builds it, some minutes)
 	@$(GO) run -C test/e2e ./prepare
-	@$(GO) test -C test/e2e -count=1 -timeout 25m -v ./...
+	@$(GO) test -C test/e2e -count=1 -timeout 25m -parallel 6 -v ./...
 
 verify: format lint vet tidy generated arrows ## check format, lint, vet, modules, generated code, arrows
 	@echo "verify: all is well"

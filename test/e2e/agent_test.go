@@ -20,7 +20,7 @@ import (
 func TestAnAgentThatIsKilledIsStartedAgain(t *testing.T) {
 	needWeft(t)
 	s := newSpace(t)
-	client, server := s.run("client", "n2"), s.run("server", "n1")
+	client, server := s.pair("n2", "n1")
 	before := s.agentPod(t.Context(), "n1")
 	s.killAgent(before)
 	s.must(cluster.Eventually(t.Context(), "kubelet starts the agent again", func(ctx context.Context) error {

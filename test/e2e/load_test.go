@@ -34,6 +34,9 @@ func TestTrafficGoesOnWhileAgentsAreKilledAndReplaced(t *testing.T) {
 				s.endless(node, "stream", netip.AddrPortFrom(address, 7).String(), "5ms"))
 		}
 	}
+	for i, pod := range load {
+		load[i] = s.ready(pod.Name)
+	}
 	s.flows(load)
 	s.killAgents()
 	s.run("after-the-kill", "n1")
@@ -55,7 +58,7 @@ func (s *space) endless(node string, arguments ...string) *corev1.Pod {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{GenerateName: arguments[0] + "-"}, Spec: spec}
 	pod, err := s.c.Client.CoreV1().Pods(s.name).Create(s.t.Context(), pod, metav1.CreateOptions{})
 	s.must(err)
-	return s.ready(pod.Name)
+	return pod
 }
 
 // flows waits until each program has got another answer; none may have ended.

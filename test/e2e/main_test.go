@@ -104,7 +104,12 @@ func perform(m *testing.M, s stage.Stage) (code int) {
 	theCluster = c
 	// An interrupt ends the run at once: the stage goes with this process.
 	atOnce := context.AfterFunc(ctx, func() { os.Exit(1) })
-	code = m.Run()
+	if code = m.Run(); code == 0 {
+		if err := c.AwaitNoLeftovers(ctx); err != nil {
+			fmt.Fprintln(os.Stderr, "e2e: after all tests:", err)
+			code = 1
+		}
+	}
 	atOnce()
 	if os.Getenv(keep) != "" {
 		fmt.Fprintf(os.Stderr, "e2e: the cluster stays until this is interrupted:\n  %s env KUBECONFIG=%s %s get pods -A\n", enter, c.Control.Kubeconfig(), c.Programs().Path("kubectl"))

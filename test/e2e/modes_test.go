@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
-	"os/exec"
 	"strings"
 	"testing"
 
@@ -86,13 +85,15 @@ func (s *space) acrossNodes() {
 // Tunnels over IPv4 are what all other tests have.
 func TestNodesAreJoinedInEachWay(t *testing.T) {
 	needWeft(t)
-	for _, tunnel := range []string{"none", "vxlan6"} {
-		t.Run(tunnel, func(t *testing.T) {
-			s := newSpace(t)
-			s.reconfigure("tunnel: vxlan4", "tunnel: "+tunnel)
-			s.acrossNodes()
-			s.deleteAll()
-		})
+	s := newSpace(t)
+	now := "tunnel: vxlan4"
+	t.Cleanup(func() { s.replaceConfig(context.Background(), now, "tunnel: vxlan4") })
+	for _, tunnel := range []string{"tunnel: none", "tunnel: vxlan6"} {
+		was := now
+		now = tunnel
+		s.replaceConfig(t.Context(), was, now)
+		s.acrossNodes()
+		s.deleteAll()
 	}
 }
 
@@ -112,12 +113,7 @@ spec: {cidr: "fd00:97::/64", blockSize: 124}
 func TestPodsHaveAddressesOfTheClustersPools(t *testing.T) {
 	needWeft(t)
 	s := newSpace(t)
-	_, err := s.c.Kubectl(t.Context(), []byte(twoPools), "apply", "-f", "-")
-	s.must(err)
-	t.Cleanup(func() {
-		_, err := s.c.Kubectl(context.Background(), []byte(twoPools), "delete", "-f", "-")
-		s.must(err)
-	})
+	s.apply(twoPools)
 	s.reconfigure("addresses: podCIDR", "addresses: pools")
 	s.acrossNodes()
 	pool := netip.MustParsePrefix("10.97.0.0/16")
@@ -139,17 +135,8 @@ func TestPodsHaveAddressesOfTheClustersPools(t *testing.T) {
 			seen[a.String()] = pods[i].Name
 		}
 	}
-	s.mustCheckAddresses()
+	s.must(s.checkAddresses(t.Context()))
 	s.scale("crowd", 0)
 	s.deleteAll()
-	s.must(s.c.AwaitNoLeftovers(t.Context()))
-}
-
-// mustCheckAddresses runs the checker of the cluster's addresses, as an administrator does.
-func (s *space) mustCheckAddresses() {
-	s.t.Helper()
-	out, err := exec.CommandContext(s.t.Context(), "../../bin/weftctl", "addresses", "check", "--kubeconfig", s.c.Control.Kubeconfig()).CombinedOutput()
-	if err != nil {
-		s.t.Errorf("weftctl addresses check: %v: %s", err, out)
-	}
+	s.mustLeaveNothing()
 }

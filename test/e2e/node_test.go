@@ -11,10 +11,11 @@ import (
 )
 
 func TestPodsReachTheAPIServerWithTheirServiceAccount(t *testing.T) {
+	t.Parallel()
 	s := newSpace(t)
 	for _, hostNetwork := range []bool{false, true} {
 		spec := podSpec("n1")
-		spec.HostNetwork = hostNetwork
+		spec.HostNetwork, spec.AutomountServiceAccountToken, spec.Containers[0].Args = hostNetwork, nil, []string{"pause"}
 		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{GenerateName: "asks-"}, Spec: spec}
 		pod, err := s.c.Client.CoreV1().Pods(s.name).Create(t.Context(), pod, metav1.CreateOptions{})
 		s.must(err)
@@ -26,12 +27,13 @@ func TestPodsReachTheAPIServerWithTheirServiceAccount(t *testing.T) {
 
 // What an agent does that comes as a DaemonSet: it puts files on its node.
 func TestAPrivilegedPodWritesOnItsNodeAndNowhereElse(t *testing.T) {
+	t.Parallel()
 	s := newSpace(t)
 	const dir = "/opt/cni/bin"
 	kind := corev1.HostPathDirectory
 	spec := podSpec("n1")
 	privileged, both := true, corev1.MountPropagationBidirectional
-	spec.HostNetwork, spec.HostPID = true, true
+	spec.HostNetwork, spec.HostPID, spec.Containers[0].Args = true, true, []string{"pause"}
 	spec.Volumes = []corev1.Volume{{Name: "plugins", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: dir, Type: &kind}}}}
 	spec.Containers[0].SecurityContext = &corev1.SecurityContext{Privileged: &privileged}
 	spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "plugins", MountPath: "/plugins", MountPropagation: &both}}
@@ -49,6 +51,7 @@ func TestAPrivilegedPodWritesOnItsNodeAndNowhereElse(t *testing.T) {
 }
 
 func TestManifestsAreAppliedByKubectl(t *testing.T) {
+	t.Parallel()
 	s := newSpace(t)
 	manifest := "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: some, namespace: " + s.name + "}\ndata: {key: value}\n"
 	_, err := s.c.Kubectl(t.Context(), []byte(manifest), "apply", "-f", "-")

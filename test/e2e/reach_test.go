@@ -17,6 +17,7 @@ import (
 )
 
 func TestPodsReachEachOtherOnOneNodeAndAcrossNodes(t *testing.T) {
+	t.Parallel()
 	s := newSpace(t)
 	for _, name := range []string{"client", "near"} {
 		s.create(name, "n1")
@@ -34,9 +35,11 @@ func TestPodsReachEachOtherOnOneNodeAndAcrossNodes(t *testing.T) {
 func TestManyBytesArriveWholeAcrossNodes(t *testing.T) {
 	const bytes = 100 << 20
 	s := newSpace(t)
-	s.create("near", "n1")
+	for _, name := range []string{"client", "near"} {
+		s.create(name, "n1")
+	}
 	s.create("far", "n2")
-	client := s.run("client", "n1")
+	client := s.ready("client")
 	for _, server := range []*corev1.Pod{s.ready("near"), s.ready("far")} {
 		for _, address := range s.addresses(server) {
 			rate := s.exec(client, "bulk", netip.AddrPortFrom(address, 7).String(), fmt.Sprint(bytes))
@@ -48,16 +51,15 @@ func TestManyBytesArriveWholeAcrossNodes(t *testing.T) {
 // reaches checks each way to reach a pod at an address.
 func (s *space) reaches(client, server *corev1.Pod, address netip.Addr) {
 	s.t.Helper()
-	s.exec(client, "ping", address.String(), "3")
-	echo, web := netip.AddrPortFrom(address, 7), netip.AddrPortFrom(address, 8080)
-	for _, transport := range []string{"tcp", "udp"} {
-		if got := s.exec(client, transport, echo.String(), "some text"); got != "some text\n" {
-			s.t.Errorf("over %s %s echoes %q", transport, echo, got)
+	echo, web := netip.AddrPortFrom(address, 7).String(), netip.AddrPortFrom(address, 8080).String()
+	said := s.exec(client, "ping", address.String(), "3", "then", "tcp", echo, "over tcp", "then", "udp", echo, "over udp", "then", "http", "http://"+web)
+	for _, want := range []string{" answers 3 in ", "\nover tcp\n", "\nover udp\n"} {
+		if !strings.Contains(said, want) {
+			s.t.Errorf("%s answers %q, without %q", address, said, want)
 		}
 	}
-	page := s.exec(client, "http", "http://"+web.String())
-	if want := "pod=" + server.Name + " client=" + s.sameFamily(client, address).String(); !strings.Contains(page, want) {
-		s.t.Errorf("%s says %q, not %q: the address of the client was changed, or somebody else answers", web, page, want)
+	if want := "\npod=" + server.Name + " client=" + s.sameFamily(client, address).String() + " "; !strings.Contains(said, want) {
+		s.t.Errorf("%s says %q, not %q: the address of the client was changed, or somebody else answers", web, said, want)
 	}
 }
 
@@ -70,8 +72,9 @@ func (s *space) sameFamily(pod *corev1.Pod, as netip.Addr) netip.Addr {
 }
 
 func TestAServiceReachesItsPodsFromPodsAndFromOutside(t *testing.T) {
+	t.Parallel()
 	s := newSpace(t)
-	client, server := s.run("client", "n1"), s.run("server", "n2")
+	client, server := s.pair("n1", "n2")
 	both := corev1.IPFamilyPolicyRequireDualStack
 	service, err := s.c.Client.CoreV1().Services(s.name).Create(t.Context(), &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Name: "server"},

@@ -25,7 +25,7 @@ func TestPodsRunOnWhileDaemonsOfTheirNodeRestart(t *testing.T) {
 		"kube-proxy is killed": func(_ context.Context, n *cluster.Node) error { return errors.Join(n.Proxy.Kill(), n.Proxy.Start()) },
 	}
 	s := newSpace(t)
-	client, server := s.run("client", "n1"), s.run("server", "n2")
+	client, server := s.pair("n1", "n2")
 	for name, disturb := range cases {
 		t.Run(name, func(t *testing.T) {
 			n := s.c.Node("n2")
@@ -62,7 +62,7 @@ func (s *space) unharmed(t *testing.T, before *corev1.Pod) {
 
 func TestPodsComeBackWithTheirNodeAfterAPowerCut(t *testing.T) {
 	s := newSpace(t)
-	client, before := s.run("client", "n1"), s.run("server", "n2")
+	client, before := s.pair("n1", "n2")
 	n := s.c.Node("n2")
 	s.must(n.Reboot(t.Context()))
 	server := s.restarted(before)
@@ -74,7 +74,7 @@ func TestPodsComeBackWithTheirNodeAfterAPowerCut(t *testing.T) {
 		s.reaches(server, client, s.sameFamily(client, address))
 	}
 	s.deleteAll()
-	s.must(s.c.AwaitNoLeftovers(t.Context()))
+	s.mustLeaveNothing()
 }
 
 // restarted waits until a pod runs again after the end of its containers.
@@ -100,7 +100,7 @@ func (s *space) deleteAll() {
 
 func TestPodsReachEachOtherWhileTheAPIServerIsAway(t *testing.T) {
 	s := newSpace(t)
-	client, server := s.run("client", "n1"), s.run("server", "n2")
+	client, server := s.pair("n1", "n2")
 	control := s.c.Control
 	s.must(control.APIServer.Kill())
 	for _, n := range s.c.Nodes {
@@ -122,23 +122,4 @@ func TestPodsReachEachOtherWhileTheAPIServerIsAway(t *testing.T) {
 	}))
 	s.reaches(client, server, s.addresses(server)[0])
 	s.run("new", "n2")
-}
-
-func TestANodeThatWasDeletedJoinsAgain(t *testing.T) {
-	s := newSpace(t)
-	client := s.run("client", "n1")
-	s.run("doomed", "n2")
-	n := s.c.Node("n2")
-	s.must(n.Cut())
-	s.must(s.c.Client.CoreV1().Nodes().Delete(t.Context(), n.Name, metav1.DeleteOptions{}))
-	// The garbage collector would do the same after a minute.
-	now := metav1.NewDeleteOptions(0)
-	s.must(s.c.Client.CoreV1().Pods(s.name).Delete(t.Context(), "doomed", *now))
-	s.must(n.Up(t.Context()))
-	server := s.run("server", "n2")
-	for _, address := range s.addresses(server) {
-		s.reaches(client, server, address)
-	}
-	s.deleteAll()
-	s.must(s.c.AwaitNoLeftovers(t.Context()))
 }

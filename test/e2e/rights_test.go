@@ -33,6 +33,7 @@ func (s *space) agentOf(node string) dynamic.Interface {
 //
 // rows: AWS-26
 func TestAnAgentWritesNothingOfAnotherNode(t *testing.T) {
+	t.Parallel()
 	needWeft(t)
 	s := newSpace(t)
 	agent := s.agentOf("n1")

@@ -73,19 +73,14 @@ func (s *space) status(name string) (list []told) {
 
 // Without Multus a pod gets the networks that it selects, and is told what it got, by the agents' own rights.
 func TestAPodGetsTheNetworksThatItSelects(t *testing.T) {
+	t.Parallel()
 	needWeft(t)
 	s := newSpace(t)
-	s.withNetworks()
-	_, err := s.c.Kubectl(t.Context(), []byte(definitionKind), "apply", "-f", "-")
+	s.apply(twoNetworks)
+	s.apply(definitionKind)
+	_, err := s.c.Kubectl(t.Context(), nil, "wait", "--for=condition=Established", "crd/network-attachment-definitions.k8s.cni.cncf.io")
 	s.must(err)
-	t.Cleanup(func() {
-		_, err := s.c.Kubectl(context.Background(), []byte(definitionKind), "delete", "-f", "-")
-		s.must(err)
-	})
-	_, err = s.c.Kubectl(t.Context(), nil, "wait", "--for=condition=Established", "crd/network-attachment-definitions.k8s.cni.cncf.io")
-	s.must(err)
-	_, err = s.c.Kubectl(t.Context(), fmt.Appendf(nil, definition, s.name), "apply", "-f", "-")
-	s.must(err)
+	s.apply(fmt.Sprintf(definition, s.name))
 	var pods []*corev1.Pod
 	for _, node := range []string{"n1", "n2"} {
 		pod := &corev1.Pod{
@@ -117,6 +112,7 @@ func TestAPodGetsTheNetworksThatItSelects(t *testing.T) {
 
 // An agent writes one annotation, of pods of its own node.
 func TestAnAgentAnnotatesPodsOfItsOwnNodeOnly(t *testing.T) {
+	t.Parallel()
 	needWeft(t)
 	s := newSpace(t)
 	agent := s.agentOf("n1").Resource(corev1.SchemeGroupVersion.WithResource("pods")).Namespace(s.name)
@@ -127,8 +123,10 @@ func TestAnAgentAnnotatesPodsOfItsOwnNodeOnly(t *testing.T) {
 		return err
 	}
 	status := map[string]any{"annotations": map[string]string{statusKey: "[]"}}
-	s.run("mine", "n1")
-	s.run("theirs", "n2")
+	s.create("mine", "n1")
+	s.create("theirs", "n2")
+	s.ready("mine")
+	s.ready("theirs")
 	s.judge("tell a pod of its own node", try("mine", status), true)
 	s.judge("tell a pod of another node", try("theirs", status), false)
 	for what, metadata := range map[string]map[string]any{

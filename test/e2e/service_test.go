@@ -35,8 +35,11 @@ func (s *space) expose(app string, kind corev1.ServiceType) *corev1.Service {
 }
 
 func TestAServiceReachesItsPodFromItselfItsNodeAndOthers(t *testing.T) {
+	t.Parallel()
 	s := newSpace(t)
-	server, near, far := s.run("server", "n1"), s.run("near", "n1"), s.run("far", "n2")
+	s.create("near", "n1")
+	s.create("far", "n2")
+	server, near, far := s.run("server", "n1"), s.ready("near"), s.ready("far")
 	service := s.expose("server", corev1.ServiceTypeClusterIP)
 	for _, ip := range service.Spec.ClusterIPs {
 		address := netip.MustParseAddr(ip)
@@ -61,6 +64,7 @@ func TestAServiceReachesItsPodFromItselfItsNodeAndOthers(t *testing.T) {
 
 // With externalTrafficPolicy: Local the pod sees who asks, on the node that has it.
 func TestALocalServiceSeesWhoAsksFromOutside(t *testing.T) {
+	t.Parallel()
 	s := newSpace(t)
 	server := s.run("server", "n1")
 	service := s.expose("server", corev1.ServiceTypeNodePort)
@@ -81,13 +85,15 @@ func TestALocalServiceSeesWhoAsksFromOutside(t *testing.T) {
 }
 
 func TestAHostPortReachesItsPod(t *testing.T) {
+	t.Parallel()
 	s := newSpace(t)
 	const hostPort = 18080
 	spec := podSpec("n1")
 	spec.Containers[0].Ports = []corev1.ContainerPort{{ContainerPort: 8080, HostPort: hostPort}}
 	_, err := s.c.Client.CoreV1().Pods(s.name).Create(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "server"}, Spec: spec}, metav1.CreateOptions{})
 	s.must(err)
-	server, far := s.ready("server"), s.run("far", "n2")
+	s.create("far", "n2")
+	server, far := s.ready("server"), s.ready("far")
 	for _, address := range s.c.Node("n1").Addresses {
 		url := "http://" + netip.AddrPortFrom(address, hostPort).String()
 		page, err := fetch(t.Context(), url)
@@ -100,6 +106,7 @@ func TestAHostPortReachesItsPod(t *testing.T) {
 
 // Kubelet asks from the node.
 func TestProbesOfKubeletReachTheirPod(t *testing.T) {
+	t.Parallel()
 	s := newSpace(t)
 	spec := podSpec("n2")
 	web := corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: "/", Port: intstr.FromInt32(8080)}}
@@ -115,6 +122,7 @@ func TestProbesOfKubeletReachTheirPod(t *testing.T) {
 
 // rows: AWS-23
 func TestTheRestOfTheWorldSeesTheNodesAddress(t *testing.T) {
+	t.Parallel()
 	s := newSpace(t)
 	if s.c.CNI().Name() != "weft" {
 		t.Skip("the peer translates nothing")
@@ -132,6 +140,7 @@ func TestTheRestOfTheWorldSeesTheNodesAddress(t *testing.T) {
 
 // A node is no stranger to its own pods. Another one sees the node, where its reply could not come back by the same link.
 func TestPodsReachWhatRunsOnNodes(t *testing.T) {
+	t.Parallel()
 	s := newSpace(t)
 	if s.c.CNI().Name() != "weft" {
 		t.Skip("the peer translates nothing")
@@ -172,6 +181,7 @@ func (s *space) world(address netip.Addr) string {
 }
 
 func TestNoPacketIsLostFromTheMomentAPodIsReady(t *testing.T) {
+	t.Parallel()
 	s := newSpace(t)
 	client := s.run("client", "n1")
 	for _, node := range []string{"n1", "n2"} {

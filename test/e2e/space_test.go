@@ -40,6 +40,8 @@ func (s *space) clear() {
 	defer cancel()
 	s.must(s.c.Heal(ctx))
 	s.must(s.c.Client.CoreV1().Namespaces().Delete(ctx, s.name, metav1.DeleteOptions{}))
+	// Nothing more is made in the namespace now; its controller would wait five seconds before it removes what is there.
+	s.must(s.c.Client.CoreV1().Pods(s.name).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}))
 	s.must(s.awaitNoPods(ctx))
 }
 
@@ -62,9 +64,9 @@ func (s *space) must(err error) {
 
 // podSpec is that of a pod which serves, on a node, or on any if that is "".
 func podSpec(node string) corev1.PodSpec {
-	grace := int64(2)
+	grace, asks := int64(2), false
 	spec := corev1.PodSpec{
-		TerminationGracePeriodSeconds: &grace,
+		TerminationGracePeriodSeconds: &grace, AutomountServiceAccountToken: &asks, // it asks the API server nothing
 		Containers: []corev1.Container{{
 			Name: "e2e-pod", Image: cluster.PodImage, ImagePullPolicy: corev1.PullNever, Args: []string{"serve"},
 		}},
@@ -88,6 +90,14 @@ func (s *space) run(name, node string) *corev1.Pod {
 	s.t.Helper()
 	s.create(name, node)
 	return s.ready(name)
+}
+
+// pair makes a client and a server at the same time, and waits until both are ready.
+func (s *space) pair(clientNode, serverNode string) (client, server *corev1.Pod) {
+	s.t.Helper()
+	s.create("client", clientNode)
+	s.create("server", serverNode)
+	return s.ready("client"), s.ready("server")
 }
 
 // ready waits until a pod is ready.

@@ -2,11 +2,9 @@ package e2e_test
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -31,24 +29,11 @@ type attachment struct {
 // attachments asks the agent of a node, with weftctl there.
 func (s *space) attachments(ctx context.Context, node string) (list []attachment, err error) {
 	s.t.Helper()
-	const program = "/usr/local/bin/weftctl"
-	n := s.c.Node(node)
-	content, err := os.ReadFile("../../bin/weftctl")
-	s.must(err)
-	s.must(n.Write(program, content, 0o755))
-	err = n.Do(func() error {
-		out, err := exec.CommandContext(ctx, program, "attachments", "-o", "json").Output()
-		if err != nil {
-			return fmt.Errorf("weftctl: %w", err)
-		}
-		var said struct {
-			Attachments []attachment `json:"attachments"`
-		}
-		err = json.Unmarshal(out, &said)
-		list = said.Attachments
-		return err
-	})
-	return list, err
+	var said struct {
+		Attachments []attachment `json:"attachments"`
+	}
+	err = s.weftctl(ctx, node, &said, "attachments")
+	return said.Attachments, err
 }
 
 // of finds a pod's attachment; nil: it has none.
@@ -64,8 +49,11 @@ func of(list []attachment, pod string) *attachment {
 func TestASandboxThatVanishesIsCollected(t *testing.T) {
 	needWeft(t)
 	s := newSpace(t)
-	s.run("stays", "n2")
-	s.run("victim", "n2")
+	for _, name := range []string{"stays", "victim"} {
+		s.create(name, "n2")
+	}
+	s.ready("stays")
+	s.ready("victim")
 	list, err := s.attachments(t.Context(), "n2")
 	s.must(err)
 	victim := of(list, "victim")
@@ -89,7 +77,7 @@ func TestASandboxThatVanishesIsCollected(t *testing.T) {
 	t.Logf("a sandbox that vanished is forgotten after %s", time.Since(began).Round(time.Second))
 	s.must(errors.Join(n.Containerd.Start(), n.AwaitContainerd(t.Context()), n.Kubelet.Start(), n.AwaitKubelet(t.Context()), n.AwaitReady(t.Context())))
 	s.deleteAll()
-	s.must(s.c.AwaitNoLeftovers(t.Context()))
+	s.mustLeaveNothing()
 }
 
 // vanish kills every process of a network namespace, with the shims that would tell of it, and removes the namespace.

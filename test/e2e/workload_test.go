@@ -19,6 +19,7 @@ import (
 const crowd = 100
 
 func TestADaemonSetRunsOnEveryNode(t *testing.T) {
+	t.Parallel()
 	s := newSpace(t)
 	set := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Name: "everywhere"}, Spec: appsv1.DaemonSetSpec{
 		Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "everywhere"}}, Template: podTemplate("everywhere"),
@@ -59,7 +60,7 @@ func TestACrowdOfPodsComesAndGoesAndLeavesNothing(t *testing.T) {
 	s.scale("crowd", 0)
 	s.must(s.awaitNoPods(t.Context()))
 	t.Logf("%s: %d pods gone after %s", s.c.CNI().Name(), crowd, time.Since(started).Round(time.Millisecond))
-	s.must(s.c.AwaitNoLeftovers(t.Context()))
+	s.mustLeaveNothing()
 }
 
 // deploy makes a deployment without pods.
@@ -81,10 +82,16 @@ func (s *space) scale(deployment string, pods int32) {
 }
 
 // awaitReady waits until so many pods of the space are ready, and gives them.
-func (s *space) awaitReady(count int) (ready []corev1.Pod) {
+func (s *space) awaitReady(count int) []corev1.Pod {
+	s.t.Helper()
+	return s.awaitReadyOf("", count)
+}
+
+// awaitReadyOf waits until so many pods with a label are ready, and gives them; "": with any.
+func (s *space) awaitReadyOf(label string, count int) (ready []corev1.Pod) {
 	s.t.Helper()
 	s.must(cluster.Eventually(s.t.Context(), fmt.Sprintf("%d pods are ready in %s", count, s.name), func(ctx context.Context) error {
-		pods, err := s.c.Client.CoreV1().Pods(s.name).List(ctx, metav1.ListOptions{})
+		pods, err := s.c.Client.CoreV1().Pods(s.name).List(ctx, metav1.ListOptions{LabelSelector: label})
 		if err != nil {
 			return err
 		}
@@ -110,7 +117,8 @@ func TestAStatefulPodIsMadeAgainWhileItsOldSandboxLingers(t *testing.T) {
 		},
 	}, metav1.CreateOptions{})
 	s.must(err)
-	old, client := s.awaitReady(1)[0], s.run("client", "n2")
+	old := s.awaitReady(1)[0]
+	client := s.run("client", "n2")
 	s.must(n.Kubelet.Freeze())
 	t.Cleanup(func() { s.must(n.Kubelet.Thaw()) })
 	s.must(s.c.Client.CoreV1().Pods(s.name).Delete(t.Context(), old.Name, *metav1.NewDeleteOptions(0)))
@@ -128,7 +136,7 @@ func TestAStatefulPodIsMadeAgainWhileItsOldSandboxLingers(t *testing.T) {
 	}
 	s.scaleStateful("web", 0)
 	s.deleteAll()
-	s.must(s.c.AwaitNoLeftovers(t.Context()))
+	s.mustLeaveNothing()
 }
 
 func (s *space) scaleStateful(set string, pods int32) {

@@ -175,6 +175,7 @@ func (c *Control) managerArguments() []string {
 		"--cluster-signing-cert-file=" + c.file("ca.crt"), "--cluster-signing-key-file=" + c.file("ca.key"),
 		"--allocate-node-cidrs=true", "--cluster-cidr=" + podCIDRs, "--node-cidr-mask-size-ipv4=24", "--node-cidr-mask-size-ipv6=64",
 		"--service-cluster-ip-range=" + serviceCIDRs,
+		"--node-monitor-period=1s", // how soon a node that is well again is rid of its taints
 	}
 }
 

@@ -28,14 +28,26 @@ var commands = map[string]command{
 	"write":  write,  // FILE TEXT: a file on a volume
 }
 
+// then stands between commands that are run one after the other.
+const then = "then"
+
 func main() {
-	if len(os.Args) < 2 || commands[os.Args[1]] == nil {
-		fmt.Fprintln(os.Stderr, "usage: e2e-pod pause|serve|http|tcp|udp|ping|bulk|stream|env|links|api|write [arguments]")
-		os.Exit(2)
-	}
-	if err := commands[os.Args[1]](os.Stdout, os.Args[2:]); err != nil {
-		fmt.Fprintf(os.Stderr, "e2e-pod %s: %v\n", os.Args[1], err)
-		os.Exit(1)
+	for rest := os.Args[1:]; ; {
+		one, more := rest, false
+		if i := slices.Index(rest, then); i >= 0 {
+			one, rest, more = rest[:i], rest[i+1:], true
+		}
+		if len(one) == 0 || commands[one[0]] == nil {
+			fmt.Fprintln(os.Stderr, "usage: e2e-pod pause|serve|http|tcp|udp|ping|bulk|stream|env|links|api|write [arguments] [then ...]")
+			os.Exit(2)
+		}
+		if err := commands[one[0]](os.Stdout, one[1:]); err != nil {
+			fmt.Fprintf(os.Stderr, "e2e-pod %s: %v\n", strings.Join(one, " "), err)
+			os.Exit(1)
+		}
+		if !more {
+			return
+		}
 	}
 }
 

@@ -47,7 +47,15 @@ func (Weft) Images(context.Context) ([]image.Image, error) {
 	return []image.Image{{Name: Image, Files: files}}, nil
 }
 
-// Install applies the types of objects, the rights, and the DaemonSets.
+// settings has nodes give back soon the blocks of networks and pools that tests have made and deleted.
+const settings = `
+apiVersion: contivpp.io/v1
+kind: WeftConfig
+metadata: {name: default}
+spec: {addresses: {releaseAfter: 1s}}
+`
+
+// Install applies the types of objects, the rights, the DaemonSets, and settings.
 func (Weft) Install(ctx context.Context, c *cluster.Cluster) error {
 	types, err := filepath.Glob(filepath.Join(manifests, "crds", "*.yaml"))
 	if err != nil || len(types) == 0 {
@@ -64,11 +72,17 @@ func (Weft) Install(ctx context.Context, c *cluster.Cluster) error {
 		}
 		// The image is loaded onto the nodes; there is no registry to pull it from.
 		text = bytes.ReplaceAll(text, []byte("imagePullPolicy: IfNotPresent"), []byte("imagePullPolicy: Never"))
+		// Nobody waits ten seconds here for the next look whether an agent is ready.
+		text = bytes.ReplaceAll(text, []byte("periodSeconds: 10"), []byte("periodSeconds: 2"))
 		if _, err := c.Kubectl(ctx, text, "apply", "-f", "-"); err != nil {
 			return fmt.Errorf("apply %s: %w", filepath.Base(name), err)
 		}
 	}
-	return nil
+	if _, err := c.Kubectl(ctx, nil, "wait", "--for=condition=Established", "crd/weftconfigs.contivpp.io"); err != nil {
+		return err
+	}
+	_, err = c.Kubectl(ctx, []byte(settings), "apply", "-f", "-")
+	return err
 }
 
 // NodeUp has nothing to do: the DaemonSets come by themselves, and the agents' tunnels lead to the other nodes.

@@ -9,8 +9,6 @@ import (
 	"testing"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	"github.com/weftnet/weft/test/e2e/cluster"
 	"github.com/weftnet/weft/test/e2e/peer"
 )
@@ -69,43 +67,37 @@ func TestPodsStartBesideABridge(t *testing.T) {
 
 func ratio(a, b time.Duration) float64 { return a.Seconds() / b.Seconds() }
 
-// measure starts pods one after the other, then many at once, and removes them.
+// measure starts pods one after the other, then many at once, and removes all: no pod ends while others start.
 func (s *space) measure(name string, into *starts) {
 	s.t.Helper()
 	for i := range roundSamples {
-		pod := fmt.Sprintf("%s-%d", name, i)
-		into.single = append(into.single, s.timeToReady(pod, s.c.Nodes[i%len(s.c.Nodes)].Name))
-		s.remove(pod)
+		into.single = append(into.single, s.timeToReady(fmt.Sprintf("%s-%d", name, i), s.c.Nodes[i%len(s.c.Nodes)].Name))
 	}
-	s.must(s.awaitNoPods(s.t.Context()))
 	started := time.Now()
 	s.scale("crowd", roundCrowd)
-	s.awaitReady(roundCrowd)
+	s.awaitReadyOf("app=crowd", roundCrowd)
 	into.crowds += time.Since(started)
 	s.scale("crowd", 0)
-	s.must(s.awaitNoPods(s.t.Context()))
+	s.deleteAll()
 }
 
-// awaitCNI waits until the runtimes of all nodes took notice of who connects their pods.
+// awaitCNI waits until the runtimes of all nodes took notice of who connects their pods. The pods by which it sees that stay
+// until those of the measurement go.
 func (s *space) awaitCNI(round int, bridge bool) {
 	s.t.Helper()
-	for i, n := range s.c.Nodes {
-		tries := 0
-		s.must(cluster.Eventually(s.t.Context(), "pods of "+n.Name+" are the bridge's: "+fmt.Sprint(bridge), func(context.Context) error {
-			tries++
-			name := fmt.Sprintf("whose-%d-%t-%d-%d", round, bridge, i, tries)
-			pod := s.run(name, n.Name)
-			s.remove(name)
+	tries := 0
+	s.must(cluster.Eventually(s.t.Context(), "pods of all nodes are the bridge's: "+fmt.Sprint(bridge), func(context.Context) (err error) {
+		tries++
+		name := func(i int) string { return fmt.Sprintf("whose-%d-%t-%d-%d", round, bridge, i, tries) }
+		for i, n := range s.c.Nodes {
+			s.create(name(i), n.Name)
+		}
+		for i, n := range s.c.Nodes {
+			pod := s.ready(name(i))
 			if peer.Has(besideRange(i), pod.Status.PodIP) != bridge {
-				return errors.New("not yet")
+				err = errors.Join(err, errors.New("not yet those of "+n.Name))
 			}
-			return nil
-		}))
-	}
-	s.must(s.awaitNoPods(s.t.Context()))
-}
-
-func (s *space) remove(pod string) {
-	s.t.Helper()
-	s.must(s.c.Client.CoreV1().Pods(s.name).Delete(s.t.Context(), pod, metav1.DeleteOptions{}))
+		}
+		return err
+	}))
 }

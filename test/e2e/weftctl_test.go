@@ -1,0 +1,86 @@
+package e2e_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"slices"
+
+	"github.com/weftnet/weft/test/e2e/cluster"
+)
+
+// Where a node has the operator's program, and for a check of addresses the rights of an administrator.
+const (
+	weftctl    = "/usr/local/bin/weftctl"
+	kubeconfig = "/etc/kubernetes/admin.kubeconfig"
+)
+
+// weftctl asks the agent of a node.
+func (s *space) weftctl(ctx context.Context, node string, answer any, arguments ...string) error {
+	s.t.Helper()
+	s.bring(node, "../../bin/weftctl", weftctl)
+	out, err := s.c.Node(node).Run(ctx, weftctl, append(arguments, "-o", "json")...)
+	if err != nil {
+		return fmt.Errorf("weftctl %v: %w: %s", arguments, err, out)
+	}
+	return json.Unmarshal(out, answer)
+}
+
+// bring copies a file to a node, unless the node has it.
+func (s *space) bring(node, from, to string) {
+	s.t.Helper()
+	n := s.c.Node(node)
+	if n.Do(func() error { _, err := os.Stat(to); return err }) == nil {
+		return
+	}
+	content, err := os.ReadFile(from)
+	s.must(err)
+	s.must(n.Write(to, content, 0o755))
+}
+
+// checkAddresses has the checker of the cluster's addresses look at what the API server has and each agent gave out.
+func (s *space) checkAddresses(ctx context.Context) error {
+	s.t.Helper()
+	for _, n := range s.c.Nodes {
+		s.bring(n.Name, s.c.Control.Kubeconfig(), kubeconfig)
+		var verdict struct{ Leases int }
+		if err := s.weftctl(ctx, n.Name, &verdict, "addresses", "check", "--kubeconfig", kubeconfig, "--node", n.Name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// mustLeaveNothing waits until nothing of pods is left: there are none.
+func (s *space) mustLeaveNothing() {
+	s.t.Helper()
+	s.must(s.c.AwaitNoLeftovers(s.t.Context()))
+	s.mustHoldNoAddresses()
+}
+
+// mustHoldNoAddresses waits until every address is free for the pods to come: there are none. Of a sandbox that vanished, and
+// of a network or a pool that was there a moment ago, nodes may still have some.
+func (s *space) mustHoldNoAddresses() {
+	s.t.Helper()
+	if s.c.CNI().Name() != "weft" {
+		return
+	}
+	for _, n := range s.c.Nodes {
+		s.must(cluster.Eventually(s.t.Context(), "no pod has an address of "+n.Name, func(ctx context.Context) error {
+			var said struct{ Leases []lease }
+			if err := s.weftctl(ctx, n.Name, &said, "addresses"); err != nil {
+				return err
+			}
+			said.Leases = slices.DeleteFunc(said.Leases, func(l lease) bool { return l.State != "used" && l.State != "leased" })
+			if len(said.Leases) > 0 {
+				return fmt.Errorf("there are %+v", said.Leases)
+			}
+			return nil
+		}))
+	}
+	s.must(cluster.Eventually(s.t.Context(), "the addresses of the cluster are sound", s.checkAddresses))
+}
+
+// lease is what weftctl says of an address that is not free.
+type lease struct{ Address, State, Holder string }
