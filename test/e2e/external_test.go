@@ -1,0 +1,136 @@
+package e2e_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/weftnet/weft/test/e2e/cluster"
+)
+
+// What is outside: a network of the test, the card of n1 that leads to it, and who is there, which is this process.
+const (
+	outside = `
+apiVersion: contivpp.io/v1
+kind: CustomNetwork
+metadata: {name: e2e-teal}
+spec: {type: L2, cidrs: [10.53.0.0/22, "fd00:53::/112"], vni: 5003}
+`
+	opening = `
+apiVersion: contivpp.io/v1
+kind: ExternalInterface
+metadata: {name: e2e-out}
+spec: {network: e2e-teal, nodes: [{node: n1, interface: spare0}]}
+`
+	card, cable = "spare0", "outside0"
+)
+
+var outsiders = []netip.Prefix{netip.MustParsePrefix("10.53.3.250/22"), netip.MustParsePrefix("fd00:53::fff0/112")}
+
+// A spare network card of a node connects a network with who is outside, while the object ExternalInterface is there.
+func TestPodsReachWhoIsOutsideByANetworkCardOfANode(t *testing.T) {
+	t.Parallel()
+	needWeft(t)
+	s := newSpace(t)
+	s.apply(outside)
+	s.plugOutside()
+	for _, n := range s.c.Nodes {
+		s.createWith("on-"+n.Name, n.Name, "teal/tap/e2e-teal", nil)
+	}
+	s.apply(opening)
+	_, err := s.c.Kubectl(t.Context(), nil, "wait", "--for=condition=Ready", "--timeout=60s", "externalinterface/e2e-out")
+	s.must(err)
+	if len(s.objectsOf(t.Context(), "n1")) == 0 {
+		t.Errorf("no object of n1 is for the card %s, which is connected", card)
+	}
+	for _, n := range s.c.Nodes {
+		pod := s.ready("on-" + n.Name)
+		for _, o := range outsiders {
+			s.must(cluster.Eventually(t.Context(), pod.Name+" reaches "+o.Addr().String(), func(ctx context.Context) error {
+				_, err := s.c.Exec(ctx, pod, "ping", o.Addr().String())
+				return err
+			}))
+		}
+	}
+	_, err = s.c.Kubectl(t.Context(), []byte(opening), "delete", "-f", "-")
+	s.must(err)
+	s.must(cluster.Eventually(t.Context(), "the card of n1 is nobody's", func(ctx context.Context) error {
+		if left := s.objectsOf(ctx, "n1"); len(left) > 0 {
+			return fmt.Errorf("there are still %v", left)
+		}
+		return nil
+	}))
+	s.mustHaveNothingOfTheCard("n1")
+	if _, err := s.c.Exec(t.Context(), s.ready("on-n1"), "ping", outsiders[0].Addr().String()); err == nil {
+		t.Error("a pod still reaches who is outside")
+	}
+}
+
+// plugOutside gives n1 another network card until the test ends; this process is at the other end of its cable.
+func (s *space) plugOutside() {
+	s.t.Helper()
+	here, err := os.Open("/proc/self/ns/net")
+	s.must(err)
+	defer here.Close()
+	s.must(s.c.Node("n1").Do(func() error {
+		link := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: card}, PeerName: cable, PeerNamespace: netlink.NsFd(int(here.Fd()))}
+		return netlink.LinkAdd(link)
+	}))
+	link, err := netlink.LinkByName(cable)
+	s.must(err)
+	s.t.Cleanup(func() { s.must(netlink.LinkDel(link)) })
+	for _, o := range outsiders {
+		to := &net.IPNet{IP: o.Addr().AsSlice(), Mask: net.CIDRMask(o.Bits(), o.Addr().BitLen())}
+		s.must(netlink.AddrAdd(link, &netlink.Addr{IPNet: to, Flags: unix.IFA_F_NODAD}))
+	}
+	s.must(netlink.LinkSetUp(link))
+}
+
+// mustHaveNothingOfTheCard has an agent read back what there is, and fails the test if it found anything of the spare card.
+func (s *space) mustHaveNothingOfTheCard(node string) {
+	s.t.Helper()
+	var resync struct{ Event uint64 }
+	s.must(s.weftctl(s.t.Context(), node, &resync, "resync", "downstream"))
+	var said struct {
+		Transactions []struct {
+			Event uint64
+			Ops   []struct{ Ref, Verb, Outcome string }
+		}
+	}
+	s.must(s.weftctl(s.t.Context(), node, &said, "transactions"))
+	seen := false
+	for _, t := range said.Transactions {
+		if t.Event != resync.Event {
+			continue
+		}
+		seen = true
+		for _, o := range t.Ops {
+			if strings.Contains(o.Ref, card) {
+				s.t.Errorf("the resync found something of %s: %+v", card, o)
+			}
+		}
+	}
+	if !seen {
+		s.t.Errorf("event %d is not among the transactions of %s", resync.Event, node)
+	}
+}
+
+// objectsOf are those that the agent of a node made, or will, for the spare card.
+func (s *space) objectsOf(ctx context.Context, node string) (refs []string) {
+	s.t.Helper()
+	var said struct{ Objects []struct{ Ref, Phase string } }
+	s.must(s.weftctl(ctx, node, &said, "objects"))
+	for _, o := range said.Objects {
+		if strings.Contains(o.Ref, card) {
+			refs = append(refs, o.Ref+" "+o.Phase)
+		}
+	}
+	return refs
+}
