@@ -76,7 +76,9 @@ func (s *space) measure(name string, into *starts) {
 	started := time.Now()
 	s.scale("crowd", roundCrowd)
 	s.awaitReadyOf("app=crowd", roundCrowd)
-	into.crowds += time.Since(started)
+	took := time.Since(started)
+	s.t.Logf("%s: %d pods at once after %s", name, roundCrowd, round(took))
+	into.crowds += took
 	s.scale("crowd", 0)
 	s.deleteAll()
 }
