@@ -47,6 +47,7 @@ func TestPoolsAreReadFromAFlagAListAndMaps(t *testing.T) {
 	for name, file := range map[string]string{
 		"maps":  "pools: [{name: a, prefix: 10.1.0.0/24}, {name: b, prefix: 'fd00::/64'}]",
 		"texts": "pools: [a=10.1.0.0/24, 'b=fd00::/64']",
+		"marks": "# ours\n---\npools: [a=10.1.0.0/24, 'b=fd00::/64']\n---\n",
 	} {
 		t.Run(name, func(t *testing.T) {
 			c, err := configOf(t, file, nil, nil)
@@ -100,6 +101,7 @@ func TestWhatIsWrongIsNamed(t *testing.T) {
 		{"no pool", "mtu: 1500", "pools: none given"},
 		{"a pool with host bits", "pools: [a=10.1.0.5/24]", "did you mean 10.1.0.0/24?"},
 		{"pools that overlap", "pools: [a=10.1.0.0/16, b=10.1.2.0/24]", "overlap"},
+		{"a second document", minimal + "---\nmtu: 1400", "more than one YAML document"},
 		{"a pool name given twice", "pools: [a=10.1.0.0/24, a=10.2.0.0/24]", `two are named "a"`},
 		{"a pool that is too small", "pools: [a=10.1.0.0/31]", "too small"},
 		{"a key given twice", minimal + "mtu: 1\nmtu: 2", "already set"},

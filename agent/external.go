@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"slices"
 	"syscall"
 
@@ -110,21 +111,59 @@ func trusted(info fs.FileInfo) error {
 	return nil
 }
 
-// parseExternal reads key -> value from YAML or JSON. What the keys and values say is judged one by one, by the loop.
+// parseExternal reads key -> value from all documents of a YAML text, or from JSON. What the keys and values say is judged
+// one by one, by the loop.
 func parseExternal(raw []byte) (map[string][]byte, error) {
-	var tree map[string]any
-	if err := yaml.UnmarshalStrict(raw, &tree); err != nil {
+	documents, err := documentsOf(raw)
+	if err != nil {
 		return nil, err
 	}
-	values := make(map[string][]byte, len(tree))
+	values := make(map[string][]byte)
+	for _, document := range documents {
+		if err := parseDocument(document, values); err != nil {
+			return nil, err
+		}
+	}
+	return values, nil
+}
+
+// betweenDocuments is a line that ends a YAML document or begins the next one, and beginsDocument one that also has some of it.
+var (
+	betweenDocuments = regexp.MustCompile(`(?m)^(---|\.\.\.)[ \t]*(#.*)?\r?$`)
+	beginsDocument   = regexp.MustCompile(`(?m)^---[ \t].*$`)
+)
+
+// documentsOf splits a YAML text, and leaves out what is nothing but comments: who parses it reads the first document only,
+// and is silent about the others.
+func documentsOf(raw []byte) (documents [][]byte, _ error) {
+	for _, document := range betweenDocuments.Split(string(raw), -1) {
+		if line := beginsDocument.FindString(document); line != "" {
+			return nil, fmt.Errorf("line %q: put what follows the --- onto the next line", line)
+		}
+		var content any
+		if err := yaml.Unmarshal([]byte(document), &content); err != nil || content != nil {
+			documents = append(documents, []byte(document))
+		}
+	}
+	return documents, nil
+}
+
+func parseDocument(raw []byte, values map[string][]byte) error {
+	var tree map[string]any
+	if err := yaml.UnmarshalStrict(raw, &tree); err != nil {
+		return err
+	}
 	for key, value := range tree {
+		if _, is := values[key]; is {
+			return fmt.Errorf("%s: it is already set in an earlier document", key)
+		}
 		encoded, err := json.Marshal(value)
 		if err != nil {
-			return nil, fmt.Errorf("value of %s: %w", key, err)
+			return fmt.Errorf("value of %s: %w", key, err)
 		}
 		values[key] = encoded
 	}
-	return values, nil
+	return nil
 }
 
 // applyExternal gives values of others to the loop, which drops and logs by name those that are wrong.

@@ -69,6 +69,16 @@ func TestAFileIsAppliedWhenItComesChangesAndGoes(t *testing.T) {
 	o.expect(t, "", "")
 }
 
+func TestAllDocumentsOfAFileAreApplied(t *testing.T) {
+	for _, text := range []string{
+		"a/x: 1\n---\na/y: 2\n", "---\na/x: 1\n---  # more\na/y: 2", "# ours\n---\na/x: 1\n---\n---\na/y: 2\n---\n", "a/x: 1\r\n...\r\na/y: 2\r\n...\r\n", `{"a/x": 1, "a/y": 2}`,
+	} {
+		o := newOutside(t)
+		o.write(t, "a.yaml", text, 0o600)
+		o.expect(t, "file a.yaml map[a/x:1 a/y:2]", "")
+	}
+}
+
 func TestAFileThatCannotBeTrustedOrReadIsRefusedOnce(t *testing.T) {
 	for _, tc := range []struct {
 		name, text string
@@ -79,6 +89,9 @@ func TestAFileThatCannotBeTrustedOrReadIsRefusedOnce(t *testing.T) {
 		{"writable by others", "vpp.route/x: {}", 0o602, "a.yaml: others may write it"},
 		{"no YAML", "{", 0o600, "a.yaml: "},
 		{"a key twice", "a/b: 1\na/b: 2", 0o600, "already set"},
+		{"a key again in the second document", "a/b: 1\n---\na/b: 2", 0o600, "a.yaml: a/b: it is already set"},
+		{"a second document that is wrong", "a/b: 1\n---\n{", 0o600, "a.yaml: "},
+		{"a document in the line of its mark", "a/b: 1\n--- {a/c: 2}", 0o600, `a.yaml: line "--- {a/c: 2}": put what follows`},
 		{"too large", strings.Repeat("#", maxExternalFile+1), 0o600, "at most"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

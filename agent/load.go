@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -49,8 +50,15 @@ func fromFile(fs *pflag.FlagSet, file string) ([]setting, error) {
 	if err != nil {
 		return nil, fmt.Errorf("configuration: %w", err)
 	}
+	documents, err := documentsOf(raw)
+	if err == nil && len(documents) > 1 {
+		err = errors.New("it has more than one YAML document (---): put all keys into one")
+	}
 	var tree map[string]any
-	if err := yaml.UnmarshalStrict(raw, &tree); err != nil {
+	if err == nil {
+		err = yaml.UnmarshalStrict(bytes.Join(documents, nil), &tree)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("configuration %s: %w", file, err)
 	}
 	var settings []setting
