@@ -36,7 +36,7 @@ func serve(out io.Writer, arguments []string) error {
 	}
 }
 
-// describe says which pod answers, and which client and host it sees.
+// describe says which pod answers, which client and host it sees, and which of its addresses the client reached.
 func describe(w http.ResponseWriter, r *http.Request) {
 	name, err := os.Hostname()
 	if err != nil {
@@ -48,7 +48,7 @@ func describe(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
 	}
-	fmt.Fprintf(w, "pod=%s client=%s host=%s\n", name, client, r.Host)
+	fmt.Fprintf(w, "pod=%s client=%s host=%s reached=%v\n", name, client, r.Host, r.Context().Value(http.LocalAddrContextKey))
 }
 
 func echoStreams(port int) error {
