@@ -6,6 +6,7 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -29,8 +30,8 @@ const (
 // Client is typed access to the kinds that Weft uses, and to no others: client-go's own set of clients has those of all
 // groups of Kubernetes, and the linker could drop none of them.
 type Client struct {
-	core, weft, npwg, coordination rest.Interface
-	codec                          runtime.ParameterCodec
+	core, weft, npwg, coordination, discovery rest.Interface
+	codec                                     runtime.ParameterCodec
 }
 
 // Typed is access to the objects of one kind.
@@ -58,7 +59,8 @@ func Connection(file string) (*rest.Config, error) {
 // NewClient makes a client. Nothing is sent.
 func NewClient(connection *rest.Config) (*Client, error) {
 	scheme := runtime.NewScheme()
-	if err := errors.Join(corev1.AddToScheme(scheme), coordinationv1.AddToScheme(scheme), v1.AddToScheme(scheme), npwg.AddToScheme(scheme)); err != nil {
+	if err := errors.Join(corev1.AddToScheme(scheme), coordinationv1.AddToScheme(scheme), discoveryv1.AddToScheme(scheme),
+		v1.AddToScheme(scheme), npwg.AddToScheme(scheme)); err != nil {
 		return nil, fmt.Errorf("register kinds: %w", err)
 	}
 	base := rest.CopyConfig(connection)
@@ -77,7 +79,7 @@ func NewClient(connection *rest.Config) (*Client, error) {
 		root   string
 		gv     schema.GroupVersion
 	}{{&c.core, "/api", corev1.SchemeGroupVersion}, {&c.weft, "/apis", v1.GroupVersion()}, {&c.npwg, "/apis", npwg.GroupVersion()},
-		{&c.coordination, "/apis", coordinationv1.SchemeGroupVersion}} {
+		{&c.coordination, "/apis", coordinationv1.SchemeGroupVersion}, {&c.discovery, "/apis", discoveryv1.SchemeGroupVersion}} {
 		config := rest.CopyConfig(base)
 		config.APIPath, config.GroupVersion = group.root, &group.gv
 		client, err := rest.RESTClientForConfigAndClient(config, transport)
@@ -124,6 +126,19 @@ func (c *Client) Leases(namespace string) *Typed[*coordinationv1.Lease, *coordin
 	return gentype.NewClientWithList("leases", c.coordination, c.codec, namespace,
 		func() *coordinationv1.Lease { return &coordinationv1.Lease{} },
 		func() *coordinationv1.LeaseList { return &coordinationv1.LeaseList{} })
+}
+
+// Services is access to the Services of a namespace; "" is all of them.
+func (c *Client) Services(namespace string) *Typed[*corev1.Service, *corev1.ServiceList] {
+	return gentype.NewClientWithList("services", c.core, c.codec, namespace,
+		func() *corev1.Service { return &corev1.Service{} }, func() *corev1.ServiceList { return &corev1.ServiceList{} })
+}
+
+// EndpointSlices is access to the EndpointSlices of a namespace; "" is all of them.
+func (c *Client) EndpointSlices(namespace string) *Typed[*discoveryv1.EndpointSlice, *discoveryv1.EndpointSliceList] {
+	return gentype.NewClientWithList("endpointslices", c.discovery, c.codec, namespace,
+		func() *discoveryv1.EndpointSlice { return &discoveryv1.EndpointSlice{} },
+		func() *discoveryv1.EndpointSliceList { return &discoveryv1.EndpointSliceList{} })
 }
 
 // Networks is access to custom networks.

@@ -7,12 +7,10 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/go-logr/logr"
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/client-go/util/workqueue"
-	"k8s.io/klog/v2"
 
 	"github.com/weftnet/weft/k8s/api/npwg"
 	v1 "github.com/weftnet/weft/k8s/api/v1"
@@ -123,8 +121,7 @@ func (c *Cluster) Changed() <-chan struct{} { return c.changed }
 
 // Run watches until ctx ends. Without an API server it tries again and again; what is known stays known.
 func (c *Cluster) Run(ctx context.Context) error {
-	// Client-go logs by what is in the context: all of its lines are details here.
-	ctx = klog.NewContext(ctx, logr.FromSlogHandler(c.config.Log.Handler()).V(4))
+	ctx = quiet(ctx, c.config.Log)
 	c.keys = workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[string]())
 	running, ctx := errgroup.WithContext(ctx)
 	for _, w := range c.watches {

@@ -44,7 +44,7 @@ func TestManifestsAreWhatKubernetesReads(t *testing.T) {
 		"ValidatingAdmissionPolicy":        func() any { return &admission.ValidatingAdmissionPolicy{} },
 		"ValidatingAdmissionPolicyBinding": func() any { return &admission.ValidatingAdmissionPolicyBinding{} },
 	}
-	for _, file := range []string{"rbac", "admission", "annotate", "taint"} {
+	for _, file := range []string{"rbac", "admission", "annotate", "taint", "endpoints"} {
 		for kind, list := range documents(t, "manifests/"+file+".yaml") {
 			if into[kind] == nil {
 				t.Fatalf("%s: nobody expects a %s", file, kind)
@@ -93,21 +93,33 @@ func TestTheControllerHasNoRightThatItDoesNotNeed(t *testing.T) {
 	if everywhere.Name != "weft-controller" || own.Namespace != "weft-system" {
 		t.Fatalf("the roles are %s and %s of %s", everywhere.Name, own.Name, own.Namespace)
 	}
-	var writes []string
-	for _, rule := range slices.Concat(everywhere.Rules, own.Rules) {
+	want := []string{
+		"update customnetworks/status ippools/status externalinterfaces/status", "update ipblocks", "delete ipblocks", "update leases weft-controller",
+		"update configmaps weft-vnis", "create leases", "create configmaps",
+	}
+	if writes := writesOf(slices.Concat(everywhere.Rules, own.Rules)); !slices.Equal(writes, want) {
+		t.Errorf("it may %q, want %q", writes, want)
+	}
+	var optional rbac.ClusterRole
+	if err := yaml.Unmarshal(documents(t, "manifests/endpoints.yaml")["ClusterRole"][0], &optional); err != nil {
+		t.Fatal(err)
+	}
+	want = []string{"create endpointslices", "update endpointslices", "delete endpointslices", "create events"}
+	if writes := writesOf(optional.Rules); !slices.Equal(writes, want) {
+		t.Errorf("with service endpoints it may %q, want %q", writes, want)
+	}
+}
+
+// writesOf are the verbs of rules that change something, with what they change.
+func writesOf(rules []rbac.PolicyRule) (writes []string) {
+	for _, rule := range rules {
 		for _, verb := range rule.Verbs {
 			if !slices.Contains([]string{"get", "list", "watch"}, verb) {
 				writes = append(writes, strings.Join(append([]string{verb}, slices.Concat(rule.Resources, rule.ResourceNames)...), " "))
 			}
 		}
 	}
-	want := []string{
-		"update customnetworks/status ippools/status externalinterfaces/status", "update ipblocks", "delete ipblocks", "update leases weft-controller",
-		"update configmaps weft-vnis", "create leases", "create configmaps",
-	}
-	if !slices.Equal(writes, want) {
-		t.Errorf("it may %q, want %q", writes, want)
-	}
+	return writes
 }
 
 // rows: CIL-23

@@ -3,6 +3,8 @@ package k8s
 import (
 	"cmp"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"net/netip"
 
 	"github.com/weftnet/weft/pod"
@@ -104,4 +106,28 @@ func deviceInfoOf(in *pod.Interface) *deviceInfo {
 		return nil
 	}
 	return &deviceInfo{Type: pod.TypeMemif, Version: "1.1.0", Memif: &memifInfo{Role: "slave", Path: in.Memif.SocketPath, Mode: in.Memif.Mode}}
+}
+
+// ErrNoNetworkStatus is that nobody has told yet what interfaces a pod got.
+var ErrNoNetworkStatus = errors.New("nobody has written its annotation " + AnnotationNetworkStatus)
+
+// AddressesOn are the addresses of a pod's interface, as the annotation tells, whoever wrote it.
+func AddressesOn(annotations map[string]string, name string) ([]netip.Addr, error) {
+	text, has := annotations[AnnotationNetworkStatus]
+	if !has {
+		return nil, ErrNoNetworkStatus
+	}
+	var told []struct {
+		Interface string       `json:"interface"`
+		IPs       []netip.Addr `json:"ips"`
+	}
+	if err := json.Unmarshal([]byte(text), &told); err != nil {
+		return nil, fmt.Errorf("its annotation %s: %w", AnnotationNetworkStatus, err)
+	}
+	for _, s := range told {
+		if s.Interface == name {
+			return s.IPs, nil
+		}
+	}
+	return nil, fmt.Errorf("it has no interface %s", name)
 }

@@ -2,6 +2,8 @@ package k8s_test
 
 import (
 	"encoding/json"
+	"errors"
+	"fmt"
 	"net/netip"
 	"testing"
 	"time"
@@ -134,5 +136,25 @@ func TestAStatusIsWrittenByWhoMadeTheInterfaces(t *testing.T) {
 		if ours != (tt.interfaces > 0) || len(status) != tt.interfaces || ours && (!status[0].Default || status[0].Interface != "eth0") {
 			t.Errorf("%s: ours: %v, status %+v, want %d interfaces", name, ours, status, tt.interfaces)
 		}
+	}
+}
+
+func TestAddressesOfAnInterfaceAreReadFromTheStatus(t *testing.T) {
+	for name, tt := range map[string]struct {
+		text, on, want string
+	}{
+		"written by Weft":       {wiredStatus, "eth0", "[10.1.0.2 fd00::2] <nil>"},
+		"without addresses":     {wiredStatus, "s1", "[] <nil>"},
+		"not there":             {wiredStatus, "t1", "[] it has no interface t1"},
+		"written by a delegate": {`[{"name": "blue", "interface": "net1", "ips": ["10.5.0.2"], "mtu": "no number"}]`, "net1", "[10.5.0.2] <nil>"},
+		"no addresses at all":   {`[{"interface": "t1", "ips": ["t1"]}]`, "t1", `[] its annotation k8s.v1.cni.cncf.io/network-status: ParseAddr("t1"): unable to parse IP`},
+	} {
+		addresses, err := k8s.AddressesOn(map[string]string{k8s.AnnotationNetworkStatus: tt.text}, tt.on)
+		if got := fmt.Sprint(addresses, err); got != tt.want {
+			t.Errorf("%s: %s, want %s", name, got, tt.want)
+		}
+	}
+	if _, err := k8s.AddressesOn(nil, "eth0"); !errors.Is(err, k8s.ErrNoNetworkStatus) {
+		t.Errorf("nobody told: %v", err)
 	}
 }

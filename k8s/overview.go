@@ -6,10 +6,8 @@ import (
 	"fmt"
 	"log/slog"
 
-	"github.com/go-logr/logr"
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/klog/v2"
 
 	v1 "github.com/weftnet/weft/k8s/api/v1"
 )
@@ -66,8 +64,7 @@ func NewOverview(client *Client, taints bool, log *slog.Logger) (*Overview, erro
 
 // Run watches until ctx ends. Without an API server it tries again and again; what is known stays known.
 func (o *Overview) Run(ctx context.Context) error {
-	// Client-go logs by what is in the context: all of its lines are details here.
-	ctx = klog.NewContext(ctx, logr.FromSlogHandler(o.log.Handler()).V(4))
+	ctx = quiet(ctx, o.log)
 	running, ctx := errgroup.WithContext(ctx)
 	for _, w := range o.watches {
 		running.Go(func() error {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 
+	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -11,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
 )
 
 // source is where the objects of a kind come from.
@@ -22,8 +24,10 @@ type source[L runtime.Object] interface {
 // narrow is what of a kind is watched.
 type narrow struct {
 	fields   string
-	optional bool // whether the kind may be unknown to the API server: then there are no objects of it
-	noWait   bool // whether the view is complete without it
+	labels   string
+	optional bool                // whether the kind may be unknown to the API server: then there are no objects of it
+	noWait   bool                // whether the view is complete without it
+	lighten  cache.TransformFunc // keeps what is read of an object; nil: nearly everything is
 }
 
 // watched is a copy of the objects of one kind, which a watch keeps as they are.
@@ -36,7 +40,7 @@ type watched[T runtime.Object] struct {
 // follow makes a copy that is filled while run runs. Changed is told the key of each object that is no longer as it was.
 func follow[T runtime.Object, L runtime.Object](what string, s source[L], n narrow, changed func(key string)) (*watched[T], error) {
 	narrowed := func(o metav1.ListOptions) metav1.ListOptions {
-		o.FieldSelector = n.fields
+		o.FieldSelector, o.LabelSelector = n.fields, n.labels
 		return o
 	}
 	var example T
@@ -59,7 +63,10 @@ func follow[T runtime.Object, L runtime.Object](what string, s source[L], n narr
 			changed(key)
 		}
 	}
-	if err := w.informer.SetTransform(lighten); err != nil {
+	if n.lighten == nil {
+		n.lighten = lighten
+	}
+	if err := w.informer.SetTransform(n.lighten); err != nil {
 		return nil, err
 	}
 	_, err := w.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
@@ -83,6 +90,11 @@ func (w *watched[T]) logErrors(log *slog.Logger) error {
 	return w.informer.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) {
 		log.Debug("watch is interrupted and will be tried again", "objects", w.what, "err", err)
 	})
+}
+
+// quiet makes all lines of client-go, which logs by what is in the context, details.
+func quiet(ctx context.Context, log *slog.Logger) context.Context {
+	return klog.NewContext(ctx, logr.FromSlogHandler(log.Handler()).V(4))
 }
 
 func (w *watched[T]) run(ctx context.Context) { w.informer.RunWithContext(ctx) }

@@ -160,28 +160,31 @@ func TestTheChartHasTheRightsAndKindsOfTheManifests(t *testing.T) {
 }
 
 // rows: CIL-23
-func TestTheControllerUntaintsNodesWhereTheChartSaysSo(t *testing.T) {
-	for is, changes := range map[bool]map[string]any{false: {}, true: {"controller.untaintNodes": true}} {
-		c, err := load(ours)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for key, value := range changes {
-			c.set(key, value)
-		}
-		rights, err := c.render("rights.yaml")
-		if err != nil {
-			t.Fatal(err)
-		}
-		if given := strings.Contains(string(rights), "weft-controller-taint"); given != is {
-			t.Errorf("with %v the right is given: %v", changes, given)
-		}
-		pod := rendered(t, changes).writer.Spec.Template.Spec
-		if told := slices.Contains(pod.Containers[0].Args, "--untaint-nodes"); told != is {
-			t.Errorf("with %v the controller's arguments are %q", changes, pod.Containers[0].Args)
-		}
-		if !slices.ContainsFunc(pod.Tolerations, func(t corev1.Toleration) bool { return t.Key == k8s.TaintNotReady }) {
-			t.Error("the taint keeps away who takes it off")
+func TestWhatTheControllerDoesWhereItIsToldToComesWithItsRights(t *testing.T) {
+	for _, tt := range []struct{ value, flag, role string }{
+		{"controller.untaintNodes", "--untaint-nodes", "name: weft-controller-taint\n"},
+		{"controller.serviceEndpoints", "--service-endpoints", "name: weft-controller-endpoints\n"},
+	} {
+		for _, is := range []bool{false, true} {
+			c, err := load(ours)
+			if err != nil {
+				t.Fatal(err)
+			}
+			c.set(tt.value, is)
+			rights, err := c.render("rights.yaml")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if given := strings.Contains(string(rights), tt.role); given != is {
+				t.Errorf("with %s %v the right is given: %v", tt.value, is, given)
+			}
+			pod := rendered(t, map[string]any{tt.value: is}).writer.Spec.Template.Spec
+			if told := slices.Contains(pod.Containers[0].Args, tt.flag); told != is {
+				t.Errorf("with %s %v the controller's arguments are %q", tt.value, is, pod.Containers[0].Args)
+			}
+			if !slices.ContainsFunc(pod.Tolerations, func(t corev1.Toleration) bool { return t.Key == k8s.TaintNotReady }) {
+				t.Error("the taint keeps away who takes it off")
+			}
 		}
 	}
 }

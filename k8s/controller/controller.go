@@ -18,6 +18,7 @@ import (
 	"github.com/weftnet/weft/k8s"
 	v1 "github.com/weftnet/weft/k8s/api/v1"
 	"github.com/weftnet/weft/k8s/blocks"
+	"github.com/weftnet/weft/k8s/endpoints"
 )
 
 // leaseName is the lease of the replica that leads.
@@ -39,6 +40,8 @@ type Config struct {
 	Identity  string // of this replica, unlike those of all others
 
 	Untaint bool // nodes lose the taint [k8s.TaintNotReady] once they serve pods
+	// ServiceEndpoints is whether slices are kept for Services that ask for them, which needs rights of their own.
+	ServiceEndpoints bool
 
 	Collect time.Duration // between two looks for what nodes left behind; default 5 min
 	Grace   time.Duration // for how long such a thing must have been seen; default [blocks.DefaultLeakGrace]
@@ -50,6 +53,7 @@ type Controller struct {
 	client    *k8s.Client
 	namespace string
 	collect   time.Duration
+	endpoints bool
 	log       *slog.Logger
 
 	overview  *k8s.Overview
@@ -74,7 +78,9 @@ func New(c Config) (*Controller, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &Controller{client: c.Client, namespace: c.Namespace, collect: c.Collect, log: c.Log, overview: overview}
+	w := &Controller{
+		client: c.Client, namespace: c.Namespace, collect: c.Collect, endpoints: c.ServiceEndpoints, log: c.Log, overview: overview,
+	}
 	w.collector = blocks.Collector{
 		Store: c.Client.BlockStore(), Pools: w.claimedFrom, NodeUID: w.nodeUID, Grace: c.Grace, Now: time.Now, Log: c.Log,
 	}
@@ -105,7 +111,19 @@ func (c *Controller) lead(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return c.keepStatus(ctx) })
 	group.Go(func() error { return c.keepCollecting(ctx) })
+	if c.endpoints {
+		group.Go(func() error { return c.keepEndpoints(ctx) })
+	}
 	return group.Wait()
+}
+
+// keepEndpoints watches only while this replica leads: another one needs none of it.
+func (c *Controller) keepEndpoints(ctx context.Context) error {
+	keeper, err := endpoints.NewKeeper(c.client, c.log)
+	if err != nil {
+		return err
+	}
+	return keeper.Run(ctx)
 }
 
 // keepStatus does a round at first, whenever something changed, and again after an error.

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -14,8 +15,11 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	v1 "github.com/weftnet/weft/k8s/api/v1"
+	"github.com/weftnet/weft/k8s/endpoints"
 )
 
 func TestStatusFollowsWhatNodesSay(t *testing.T) {
@@ -233,6 +237,29 @@ func TestWhatANodeLeftBehindIsCollected(t *testing.T) {
 	l.eventually("the block of the node that is gone is freed", func() bool { return !l.Object(ipblocks, "", "block-of-gone", &b) })
 	if !l.Object(ipblocks, "", "block-of-n1", &b) {
 		t.Error("the block of a node that is there is gone")
+	}
+}
+
+func TestTheLeaderMakesEndpointsWhereItIsToldTo(t *testing.T) {
+	for _, on := range []bool{false, true} {
+		l := newLab(t)
+		l.Put("services", &corev1.Service{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web", Annotations: map[string]string{endpoints.AnnotationSelector: "app=web"}},
+			Spec:       corev1.ServiceSpec{IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol}},
+		})
+		c := l.replica("a", func(c *Config) { c.ServiceEndpoints = on })
+		l.start("replica", c.Run)
+		l.network("blue", nil)
+		l.eventually("it works", func() bool { return l.get("blue").Status.VNI != 0 })
+		if on {
+			l.eventually("the Service has a slice", func() bool {
+				return l.Object("endpointslices.discovery.k8s.io", "default", "web-weft-ipv4-0", &discoveryv1.EndpointSlice{})
+			})
+		}
+		asked := slices.ContainsFunc(l.Requests(), func(r string) bool { return strings.Contains(r, "/services") })
+		if asked != on {
+			t.Errorf("on: %v, it asked for Services: %v", on, asked)
+		}
 	}
 }
 

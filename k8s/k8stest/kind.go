@@ -9,7 +9,7 @@ func kindOf(resource string) (version, kind string) {
 		"pods": "Pod", "nodes": "Node", "namespaces": "Namespace", "customnetworks": "CustomNetwork", "ippools": "IPPool",
 		"ipblocks": "IPBlock", "nodenetworks": "NodeNetwork", "externalinterfaces": "ExternalInterface",
 		"podinterfaces": "PodInterfaces", "weftconfigs": "WeftConfig", "network-attachment-definitions": "NetworkAttachmentDefinition",
-		"configmaps": "ConfigMap", "events": "Event", "leases": "Lease",
+		"configmaps": "ConfigMap", "events": "Event", "leases": "Lease", "services": "Service", "endpointslices": "EndpointSlice",
 	}
 	if !custom {
 		return "v1", kinds[name]

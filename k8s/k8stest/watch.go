@@ -12,17 +12,23 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
 )
 
 // selected is which objects a list or a watch is about.
 type selected struct {
 	resource, namespace string
 	fields              fields.Selector
+	labels              labels.Selector
 }
 
 func selection(r *http.Request, t target) (selected, error) {
 	f, err := fields.ParseSelector(r.URL.Query().Get("fieldSelector"))
-	return selected{t.resource, t.namespace, f}, err
+	if err != nil {
+		return selected{}, err
+	}
+	l, err := labels.Parse(r.URL.Query().Get("labelSelector"))
+	return selected{t.resource, t.namespace, f, l}, err
 }
 
 func (c selected) has(resource string, o object) bool {
@@ -36,7 +42,7 @@ func (c selected) has(resource string, o object) bool {
 			set[r.Field] = fmt.Sprint(value)
 		}
 	}
-	return c.fields.Matches(set)
+	return c.fields.Matches(set) && c.labels.Matches(labels.Set(o.GetLabels()))
 }
 
 func (s *Server) chosenLocked(c selected) []object {

@@ -51,6 +51,7 @@ var partly = map[string]string{
 	"CIL-10": "the object NodeNetwork has it, always: agents have no right to write Nodes",
 	"CIL-11": "there is nothing upstream to write to before the API server is; the dataplane is not pruned before all is known",
 	"CIL-17": "there is no lease to run out: an address and its attachment are durable in one step, and go in one",
+	"MEM-28": "microservice-label is kept with the attachment and has no effect: there is no etcd where a pod's agent would read",
 	"IPM-06": "dhcp runs on a link that exists, and IPAM plugins are asked before there is one",
 }
 
@@ -58,7 +59,6 @@ var partly = map[string]string{
 var excused = map[string]string{
 	"AWS-43": "Weft enforces no NetworkPolicy, which its documents say in their first lines",
 	"CAL-28": "Weft enforces no NetworkPolicy: there is none to wait for",
-	"MEM-28": "Services are kube-proxy's, which takes the address in a pod's status: that of its main interface",
 }
 
 // root is where the repository begins.

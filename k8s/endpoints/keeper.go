@@ -1,0 +1,210 @@
+package endpoints
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	discovery "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+
+	"github.com/weftnet/weft/k8s"
+)
+
+// The pace of the keeper.
+const (
+	gather       = 100 * time.Millisecond // changes of pods come in bursts
+	soonAgain    = 200 * time.Millisecond
+	atLast       = time.Minute
+	requestLimit = 15 * time.Second // of one request
+	warnAfter    = 30 * time.Second // without an answer of the API server
+)
+
+// Keeper keeps the slices of all Services that ask. One may run at a time in a cluster: two would do no harm, but the
+// same twice.
+type Keeper struct {
+	client   *k8s.Client
+	log      *slog.Logger
+	backends *k8s.Backends
+	services workqueue.TypedRateLimitingInterface[types.NamespacedName] // that may need a look
+	told     map[types.NamespacedName][]string                          // the faults that events tell of
+}
+
+// NewKeeper makes a keeper, which runs once. Nothing is sent before Run.
+func NewKeeper(client *k8s.Client, log *slog.Logger) (k *Keeper, err error) {
+	k = &Keeper{client: client, log: log, told: make(map[types.NamespacedName][]string)}
+	k.services = workqueue.NewTypedRateLimitingQueue(
+		workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](soonAgain, atLast))
+	k.backends, err = k8s.NewBackends(k8s.BackendsConfig{
+		Client: client, ManagedBy: managedBy, Asks: asks, Log: log,
+		Changed: func(service types.NamespacedName) { k.services.AddAfter(service, gather) },
+	})
+	if err != nil {
+		k.services.ShutDown()
+	}
+	return k, err
+}
+
+// Run keeps slices until ctx ends.
+func (k *Keeper) Run(ctx context.Context) error {
+	group, ctx := errgroup.WithContext(ctx)
+	stop := context.AfterFunc(ctx, k.services.ShutDown)
+	defer stop()
+	group.Go(func() error { return k.backends.Run(ctx) })
+	group.Go(func() error {
+		defer k.backends.Close()
+		if err := k.awaitAll(ctx); err != nil {
+			return err
+		}
+		for k.next(ctx) {
+			continue
+		}
+		return ctx.Err()
+	})
+	return group.Wait()
+}
+
+// awaitAll waits until all that there is has been shown: what is not shown would be taken for gone.
+func (k *Keeper) awaitAll(ctx context.Context) error {
+	look := time.NewTicker(gather)
+	defer look.Stop()
+	warn := time.NewTicker(warnAfter)
+	defer warn.Stop()
+	for !k.backends.Seen() {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-warn.C:
+			k.log.Warn("the API server does not show Services and EndpointSlices (endpoints.yaml gives the right)")
+		case <-look.C:
+		}
+	}
+	return nil
+}
+
+func (k *Keeper) next(ctx context.Context) bool {
+	id, over := k.services.Get()
+	if over {
+		return false
+	}
+	defer k.services.Done(id)
+	switch seen, err := k.look(ctx, id); {
+	case err != nil:
+		log := k.log.Debug
+		if k.services.NumRequeues(id) == 0 {
+			log = k.log.Warn
+		}
+		log("endpoints not written, trying again", "service", id.String(), "err", err)
+		k.services.AddRateLimited(id)
+	case !seen:
+		k.services.AddAfter(id, gather)
+	default:
+		k.services.Forget(id)
+	}
+	return true
+}
+
+// look makes the slices of a Service be as they should. Seen is whether its pods have been shown: until then nothing is
+// done.
+func (k *Keeper) look(ctx context.Context, id types.NamespacedName) (seen bool, err error) {
+	s, have := k.backends.Service(id), k.backends.Slices(id)
+	if s == nil {
+		k.backends.Forget(id)
+		delete(k.told, id)
+		return true, k.write(ctx, have, nil)
+	}
+	selector, fault := selectorOf(s)
+	if fault != nil {
+		k.backends.Forget(id)
+		k.tell(ctx, s, []string{fault.Error()})
+		return true, k.write(ctx, have, nil)
+	}
+	pods, seen, err := k.backends.Pods(ctx, id, selector)
+	if err != nil || !seen {
+		return seen, err
+	}
+	groups, faults := groupsOf(s, pods)
+	err = k.write(ctx, have, slicesOf(s, groups, have))
+	if foreign := foreignError(""); errors.As(err, &foreign) { // tried again: no watch shows that it is removed
+		faults = append(faults, foreign.Error())
+	}
+	k.tell(ctx, s, faults)
+	return true, err
+}
+
+// write makes the slices that there are those that are wanted.
+func (k *Keeper) write(ctx context.Context, have, want []*discovery.EndpointSlice) error {
+	var errs []error
+	for _, s := range want {
+		i := slices.IndexFunc(have, func(h *discovery.EndpointSlice) bool { return h.Name == s.Name })
+		switch {
+		case i < 0:
+			errs = append(errs, k.create(ctx, s))
+		case !same(have[i], s):
+			errs = append(errs, k.update(ctx, s))
+		}
+	}
+	for _, s := range have {
+		if !slices.ContainsFunc(want, func(w *discovery.EndpointSlice) bool { return w.Name == s.Name }) {
+			errs = append(errs, k.remove(ctx, s))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// foreignError is that somebody else has a slice of that name.
+type foreignError string
+
+// Error says what to do about it.
+func (e foreignError) Error() string {
+	return "EndpointSlice " + string(e) + " is somebody else's: remove it"
+}
+
+func (k *Keeper) create(ctx context.Context, s *discovery.EndpointSlice) error {
+	ctx, cancel := context.WithTimeout(ctx, requestLimit)
+	defer cancel()
+	in := k.client.EndpointSlices(s.Namespace)
+	_, err := in.Create(ctx, s, metav1.CreateOptions{})
+	switch {
+	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
+		return nil
+	case apierrors.IsAlreadyExists(err):
+		there, why := in.Get(ctx, s.Name, metav1.GetOptions{})
+		if why == nil && there.Labels[discovery.LabelManagedBy] != managedBy {
+			return foreignError(s.Name)
+		}
+	}
+	return wrap("create", s, err)
+}
+
+func (k *Keeper) update(ctx context.Context, s *discovery.EndpointSlice) error {
+	ctx, cancel := context.WithTimeout(ctx, requestLimit)
+	defer cancel()
+	_, err := k.client.EndpointSlices(s.Namespace).Update(ctx, s, metav1.UpdateOptions{})
+	return wrap("update", s, err)
+}
+
+func (k *Keeper) remove(ctx context.Context, s *discovery.EndpointSlice) error {
+	ctx, cancel := context.WithTimeout(ctx, requestLimit)
+	defer cancel()
+	err := k.client.EndpointSlices(s.Namespace).Delete(ctx, s.Name, metav1.DeleteOptions{
+		Preconditions: &metav1.Preconditions{UID: &s.UID, ResourceVersion: &s.ResourceVersion},
+	})
+	return wrap("delete", s, err)
+}
+
+// wrap says what was being done. That another write overtook it is no error: the watch shows that one.
+func wrap(doing string, s *discovery.EndpointSlice, err error) error {
+	if err == nil || apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
+		return nil
+	}
+	return fmt.Errorf("%s EndpointSlice %s: %w", doing, s.Name, err)
+}
