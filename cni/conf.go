@@ -116,6 +116,9 @@ func parseConf(stdin []byte, r role) (*conf, error) {
 	if err == nil {
 		err = c.foreignIsSound(r)
 	}
+	if err == nil {
+		err = c.foreignIsHeard(r)
+	}
 	if err != nil {
 		return nil, types.NewError(types.ErrInvalidNetworkConfig, "network configuration: "+err.Error(), "")
 	}

@@ -31,6 +31,21 @@ func (c *conf) foreignIsSound(r role) error {
 	return nil
 }
 
+// asksByLink knows the IPAM plugins that need the pod's interface to be there: they ask for addresses by it, and give
+// them back by it. All others are executed before anything is made.
+func asksByLink(kind string) bool { return kind == "dhcp" }
+
+// foreignIsHeard refuses an IPAM plugin that asks by the interface where nobody would hear it. What the network is only
+// the agent knows.
+func (c *conf) foreignIsHeard(r role) error {
+	isHeard := c.Mode == modeDelegate && c.InterfaceType != "memif" && !slices.Contains([]string{"", "default", "stub"}, c.Network)
+	if r.ipam || !asksByLink(c.IPAM.Type) || isHeard {
+		return nil
+	}
+	return fmt.Errorf("ipam.type %q asks for addresses by the interface: that is for mode %s, with interfaceType tap or veth and network one of type L2 without cidrs; leave ipam out, or use another plugin",
+		c.IPAM.Type, modeDelegate)
+}
+
 // foreign is the IPAM plugin of somebody else that the configuration names.
 type foreign struct {
 	kind     string

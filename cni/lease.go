@@ -31,11 +31,14 @@ func (c *call) addWith(ctx context.Context, f *foreign, a addition) error {
 	if had.GetFound() != nil {
 		return c.printResult(a.prev, had.GetFound())
 	}
+	a.req.Ips = nil // the IPAM plugin knows them
+	if asksByLink(f.kind) {
+		return c.addByLink(ctx, f, a)
+	}
 	leased, err := f.lease(ctx)
 	if err != nil {
 		return c.undone(err, c.giveBack())
 	}
-	a.req.Ips = nil // the IPAM plugin knew them
 	delegated(a.req, leased)
 	answer, err := c.askAdd(ctx, a.req)
 	switch {
@@ -45,6 +48,36 @@ func (c *call) addWith(ctx context.Context, f *foreign, a addition) error {
 		return c.undone(failed(what, err, nil), del(c))
 	}
 	return c.undone(failed(what, err, answer.GetError()), c.giveBack())
+}
+
+// addByLink is an ADD whose IPAM plugin asks for addresses by the pod's interface. The agent makes that without any, and
+// is told them then. Until it has been, the attachment is one that awaits them, also for an agent that restarts. What fails
+// takes it away as a DEL does.
+func (c *call) addByLink(ctx context.Context, f *foreign, a addition) error {
+	what := "add " + c.name(a.req.GetPod())
+	a.req.AwaitsAddresses = true
+	answer, err := c.askAdd(ctx, a.req)
+	switch {
+	case isUnsure(err):
+		return c.undone(failed(what, err, nil), c.deleteAttachment())
+	case err != nil || answer.GetError() != nil:
+		return failed(what, err, answer.GetError())
+	}
+	leased, err := f.lease(ctx)
+	if err != nil {
+		return c.undone(err, del(c))
+	}
+	delegated(a.req, leased)
+	if answer, err = c.askAddress(ctx, a.req); err == nil && answer.GetError() == nil {
+		return c.printResult(a.prev, answer)
+	}
+	return c.undone(failed(what, err, answer.GetError()), del(c))
+}
+
+func (c *call) askAddress(ctx context.Context, req *weftv1.AddRequest) (*weftv1.AddReply, error) {
+	return ask(ctx, c.conf.Socket, c.addPatience(), func(ctx context.Context, agent weftv1.RemoteCNIClient) (*weftv1.AddReply, error) {
+		return agent.Address(ctx, req)
+	})
 }
 
 func (c *call) askFind(ctx context.Context, req *weftv1.AddRequest) (*weftv1.FindReply, error) {

@@ -12,9 +12,12 @@ func (c *custom) domain(v *values) {
 	})
 }
 
-// introduce makes a member known to the BVI by the addresses that the network gave it. So that asks nobody, and when the
-// member is gone it remembers nothing.
+// introduce makes a member known to the BVI, if there is one, by the addresses that the network gave it. So that asks
+// nobody, and when the member is gone it remembers nothing.
 func (c *custom) introduce(v *values, l link) {
+	if len(c.Network.CIDRs) == 0 {
+		return
+	}
 	addresses := singles(l.addresses)
 	if hasFamily(l.addresses, wire.IP6) {
 		addresses = append(addresses, single(linkLocalOf(l.peerMAC))) // neighbours are asked after by that one

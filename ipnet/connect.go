@@ -3,6 +3,7 @@ package ipnet
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/netip"
 
 	"github.com/weftnet/weft/eventloop"
@@ -42,7 +43,7 @@ func (n *Network) ConnectPod(_ context.Context, ev *pod.AddPod, t *eventloop.Txn
 
 // unambiguous refuses a pod two of whose interfaces would lead to the same addresses: networks may overlap, but then a pod
 // can be on one of them only.
-func unambiguous(ev *pod.AddPod, interfaces []pod.Interface) error {
+func unambiguous(ev fmt.Stringer, interfaces []pod.Interface) error {
 	taken := make(map[netip.Prefix]pod.Interface)
 	for _, i := range interfaces {
 		if i.Memif != nil { // its program has routes of its own

@@ -79,6 +79,10 @@ func (n *node) run(t testing.TB) *node {
 		txn.Save("attachments", ev.Key.String(), nil)
 		return nil
 	})
+	eventloop.On(n.loop, "pods", func(_ context.Context, ev *pod.AddressPod, txn *eventloop.Txn) error {
+		txn.Save("attachments", ev.Key.String(), ev.Attachment)
+		return nil
+	})
 	n.Register(n.loop)
 	eventloop.On(n.loop, "later", func(context.Context, *pod.AddPod, *eventloop.Txn) error {
 		if n.fail {

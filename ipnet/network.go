@@ -58,6 +58,7 @@ func New(c Config) (*Network, error) {
 // Register adds the handlers to the loop, before it runs.
 func (n *Network) Register(l *eventloop.Loop) {
 	eventloop.On(l, "ipnet", n.ConnectPod)
+	eventloop.On(l, "ipnet", n.AddressPod)
 	eventloop.On(l, "ipnet", n.DisconnectPod)
 	eventloop.On(l, "ipnet", n.ChangeNetworks)
 	eventloop.On(l, "ipnet", n.ChangeNodes)

@@ -2,6 +2,7 @@ package ipnet
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
@@ -81,9 +82,20 @@ func (n *Network) mainWish(ev *pod.AddPod, addresses []netip.Addr) (wish, error)
 	if err != nil {
 		return main, err
 	}
+	if r.AwaitsAddresses && !main.canAsk() {
+		return main, pod.Errorf(pod.CodeInvalidConfig,
+			"%s: interface %s: an IPAM plugin that asks by the interface needs a tap or veth on a network of type L2 without cidrs, and network %s is none; use another IPAM plugin, or none",
+			ev, main.name, cmp.Or(r.Network, pod.DefaultNetwork))
+	}
 	main.delegated, main.routes = len(r.Delegated) > 0, r.Delegation.Routes
 	main.leads, main.defaults = main.leadsBeside(nil, n.besides(ev.Key, ev.Netns)), n.isDefault(ev)
 	return main, nil
+}
+
+// canAsk reports whether an IPAM plugin can ask for addresses by the interface: whoever gives them must be on the same
+// link, and Weft must not give any itself.
+func (w wish) canAsk() bool {
+	return w.kind != pod.TypeMemif && w.custom != nil && w.custom.Network.Type == pod.L2 && len(w.custom.Network.CIDRs) == 0
 }
 
 // optionsOf are those of the main interface: what the runtime asks for goes before what a configuration does.
@@ -151,12 +163,12 @@ func mainAddresses(ev *pod.AddPod) ([]netip.Addr, error) {
 	if err != nil {
 		return nil, about(ev, err)
 	}
-	if len(annotated) > 0 && (ev.Mode == pod.ModeChained || len(ev.Requested.Delegated) > 0) {
+	if len(annotated) > 0 && (ev.Mode == pod.ModeChained || ev.Requested.AwaitsAddresses || len(ev.Requested.Delegated) > 0) {
 		return nil, pod.Errorf(pod.CodeInvalidAnnotation,
 			"%s: annotation %s: the addresses of the main interface are another plugin's to give; remove the annotation", ev, pod.AnnotationIPs)
 	}
 	if len(ev.Requested.Delegated) > 0 {
-		return delegated(ev)
+		return delegated(ev, &ev.Requested)
 	}
 	wanted := slices.Clone(ev.Requested.Addresses)
 	for _, a := range annotated {
@@ -168,9 +180,9 @@ func mainAddresses(ev *pod.AddPod) ([]netip.Addr, error) {
 }
 
 // delegated are the addresses that another plugin gave, IPv4 first.
-func delegated(ev *pod.AddPod) ([]netip.Addr, error) {
+func delegated(ev fmt.Stringer, r *pod.Requested) ([]netip.Addr, error) {
 	var addresses []netip.Addr
-	for _, p := range ev.Requested.Delegated {
+	for _, p := range r.Delegated {
 		a := p.Addr()
 		if !a.IsValid() || a.Is4In6() || a.IsMulticast() || a.IsLoopback() || a.IsUnspecified() || a.IsLinkLocalUnicast() {
 			return nil, pod.Errorf(pod.CodeInvalidConfig, "%s: the IPAM plugin gave %s, which cannot be a pod's address", ev, p)

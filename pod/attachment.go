@@ -52,6 +52,10 @@ type Attachment struct {
 	Annotations map[string]string `json:"annotations,omitempty"` // those under contivpp.io, as they were at ADD
 	Interfaces  []Interface       `json:"interfaces"`            // the main interface first, unless another plugin made it; then in the order asked for
 	Delegation  Delegation        `json:"delegation,omitzero"`   // what a foreign IPAM plugin gave beside addresses
+
+	// AwaitsAddresses is true while a foreign IPAM plugin asks for the main interface's addresses by that interface: the
+	// ADD is not at its end.
+	AwaitsAddresses bool `json:"awaitsAddresses,omitempty"`
 }
 
 // Name is what people call the attachment: the pod where there is one, else the container.

@@ -53,6 +53,10 @@ type Requested struct {
 	Delegated         []netip.Prefix
 	DelegatedGateways []netip.Addr
 	Delegation        Delegation // the rest of what it gave
+
+	// AwaitsAddresses says that a foreign IPAM plugin will ask for them by the main interface, which is made without any;
+	// an AddressPod gives them.
+	AwaitsAddresses bool
 }
 
 // HasMain reports whether the main interface is Weft's to make.

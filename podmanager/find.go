@@ -7,7 +7,7 @@ import (
 	weftv1 "github.com/weftnet/weft/proto/weft/v1"
 )
 
-// Find gives what Add replied for an attachment that is complete. It refuses what an
+// Find gives what Add replied for an attachment that is complete, and has its addresses. It refuses what an
 // Add would refuse before it looks, so that nobody prepares one in vain.
 func (m *Manager) Find(ctx context.Context, req *weftv1.FindRequest) (*weftv1.FindReply, error) {
 	found, err := m.findReply(ctx, req)
@@ -26,7 +26,7 @@ func (m *Manager) findReply(ctx context.Context, req *weftv1.FindRequest) (*weft
 		return nil, err
 	}
 	r := m.find(key)
-	if r == nil {
+	if r == nil || r.complete && r.attachment.AwaitsAddresses {
 		return nil, nil
 	}
 	ev := &pod.AddPod{Key: key, ID: r.attachment.Pod}

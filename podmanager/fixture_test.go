@@ -53,6 +53,10 @@ func newNode(t *testing.T) *node {
 	})
 	n.Register(n.loop)
 	eventloop.On(n.loop, "wires", n.wire)
+	eventloop.On(n.loop, "wires", func(_ context.Context, ev *pod.AddressPod, txn *eventloop.Txn) error {
+		txn.Put("tap/"+ev.Key.String(), "addressed")
+		return nil
+	})
 	eventloop.On(n.loop, "wires", func(_ context.Context, ev *pod.DeletePod, txn *eventloop.Txn) error {
 		txn.Delete("tap/" + ev.Key.String())
 		return nil

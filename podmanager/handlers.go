@@ -20,7 +20,7 @@ func (m *Manager) TrackPod(_ context.Context, ev *pod.AddPod, txn *eventloop.Txn
 	ev.Attachment = &pod.Attachment{
 		Key: ev.Key, Pod: ev.ID, Netns: ev.Netns, Mode: ev.Mode,
 		Created: m.config.Now().UTC(), Annotations: kept(ev.Annotations),
-		Delegation: ev.Requested.Delegation,
+		Delegation: ev.Requested.Delegation, AwaitsAddresses: ev.Requested.AwaitsAddresses,
 	}
 	m.swap(ev.Key, &record{attachment: ev.Attachment})
 	txn.OnRollback(func() error { m.swap(ev.Key, nil); return nil })
@@ -30,7 +30,9 @@ func (m *Manager) TrackPod(_ context.Context, ev *pod.AddPod, txn *eventloop.Txn
 			m.swap(older.Key, &record{attachment: clone(older), complete: true})
 			m.added(older)
 		}
-		m.added(ev.Attachment)
+		if !ev.Attachment.AwaitsAddresses {
+			m.added(ev.Attachment)
+		}
 	})
 	txn.Save(bucket, ev.Key.String(), ev.Attachment)
 	return nil
@@ -45,8 +47,32 @@ func repeat(ev *pod.AddPod, r *record) error {
 		return pod.Errorf(pod.CodeInvalidEnvironment,
 			"%s: it is wired already, in the network namespace that was %s then, and CNI_NETNS names another: delete it first",
 			ev, had.Path)
+	case r.attachment.AwaitsAddresses && !ev.Requested.AwaitsAddresses:
+		return pod.Errorf(pod.CodeInvalidEnvironment,
+			"%s: it is wired already and awaits addresses of another IPAM plugin than the configuration names now: delete it first", ev)
 	}
 	ev.Attachment, ev.Repeated = clone(r.attachment), true
+	return nil
+}
+
+// TrackAddresses is the first handler of an AddressPod: the attachment is complete when the others have given it its
+// addresses.
+func (m *Manager) TrackAddresses(_ context.Context, ev *pod.AddressPod, txn *eventloop.Txn) error {
+	r := m.find(ev.Key)
+	if r == nil || !r.complete {
+		return pod.Errorf(pod.CodeTryAgain, "%s: it is not wired any more, a DEL came between: try again", ev)
+	}
+	ev.Attachment = clone(r.attachment)
+	if !ev.Attachment.AwaitsAddresses {
+		ev.Repeated = true
+		return nil
+	}
+	ev.Attachment.AwaitsAddresses, ev.Attachment.Delegation = false, ev.Requested.Delegation
+	txn.OnCommit(func() {
+		m.swap(ev.Key, &record{attachment: clone(ev.Attachment), complete: true})
+		m.added(ev.Attachment)
+	})
+	txn.Save(bucket, ev.Key.String(), ev.Attachment)
 	return nil
 }
 

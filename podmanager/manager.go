@@ -21,7 +21,7 @@ type Manager struct {
 	adds map[pod.Key]int // ADD calls under way
 }
 
-// record is what the manager keeps of one attachment:
+// record is what the manager keeps of one attachment; one that awaits addresses is complete but for these:
 //
 //	                AddPod committed and durable
 //	being added ---------------------------------> complete
@@ -41,6 +41,7 @@ func New(config Config) *Manager {
 // Register puts the manager's handlers into the loop, where they are to be the first.
 func (m *Manager) Register(l *eventloop.Loop) {
 	eventloop.On(l, "podmanager", m.TrackPod)
+	eventloop.On(l, "podmanager", m.TrackAddresses)
 	eventloop.On(l, "podmanager", m.UntrackPod)
 }
 

@@ -12,7 +12,7 @@ import (
 
 // requested reads what the runtime, and a foreign IPAM plugin, ask for the main interface.
 func requested(req *weftv1.AddRequest) (pod.Requested, error) {
-	r := pod.Requested{MAC: req.GetMac(), DeviceID: req.GetDeviceId()}
+	r := pod.Requested{MAC: req.GetMac(), DeviceID: req.GetDeviceId(), AwaitsAddresses: req.GetAwaitsAddresses()}
 	families := make(map[bool]bool)
 	for _, text := range req.GetIps() {
 		addr, err := parseAddress(text)

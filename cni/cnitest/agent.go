@@ -28,7 +28,7 @@ const (
 	Deny        Behaviour = "deny"        // as to a caller that is not root
 	Refuse      Behaviour = "refuse"      // with an error of its own
 	Nonsense    Behaviour = "nonsense"    // an ADD that succeeds with what is no result
-	Old         Behaviour = "old"         // as an agent of an earlier release, which does not know Find
+	Old         Behaviour = "old"         // as an agent of an earlier release, which knows neither Find nor Address
 )
 
 // Agent is a server of weft.v1.RemoteCNI.
@@ -116,7 +116,10 @@ func (a *Agent) next(req proto.Message) Behaviour {
 
 // Add answers with Answer.
 func (a *Agent) Add(ctx context.Context, req *weftv1.AddRequest) (*weftv1.AddReply, error) {
-	behaviour, refusal, err := a.take(ctx, req)
+	return a.answer(a.take(ctx, req))
+}
+
+func (a *Agent) answer(behaviour Behaviour, refusal *weftv1.Error, err error) (*weftv1.AddReply, error) {
 	switch {
 	case err != nil:
 		return nil, err
@@ -126,6 +129,15 @@ func (a *Agent) Add(ctx context.Context, req *weftv1.AddRequest) (*weftv1.AddRep
 		return &weftv1.AddReply{Error: refusal}, nil
 	}
 	return a.Answer, nil
+}
+
+// Address answers as Add.
+func (a *Agent) Address(ctx context.Context, req *weftv1.AddRequest) (*weftv1.AddReply, error) {
+	behaviour, refusal, err := a.take(ctx, req)
+	if behaviour == Old {
+		return nil, status.Error(codes.Unimplemented, "unknown method Address")
+	}
+	return a.answer(behaviour, refusal, err)
 }
 
 // Find answers with Had.

@@ -52,7 +52,6 @@ var partly = map[string]string{
 	"CIL-11": "there is nothing upstream to write to before the API server is; the dataplane is not pruned before all is known",
 	"CIL-17": "there is no lease to run out: an address and its attachment are durable in one step, and go in one",
 	"MEM-28": "microservice-label is kept with the attachment and has no effect: there is no etcd where a pod's agent would read",
-	"IPM-06": "dhcp runs on a link that exists, and IPAM plugins are asked before there is one",
 }
 
 // excused are rows that no test names, with the reason.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/netip"
 	"regexp"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weftnet/weft/test/netns"
+	"github.com/weftnet/weft/test/node"
 )
 
 // patience is how long anything may take that a script waits for.
@@ -50,6 +52,23 @@ func agentCommand(ts *testscript.TestScript, neg bool, args []string) {
 	default:
 		ts.Fatalf("agent: there is no %s", args[0])
 	}
+}
+
+// networkCommand: network NAME TYPE [antiSpoof] [CIDR...] has the agent know a custom network, of type L2 or L3, and no other one.
+func networkCommand(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		usage(ts, "network NAME TYPE [antiSpoof] [CIDR...]")
+	}
+	n, cidrs := node.Network{Name: args[0], Type: args[1]}, args[2:]
+	if len(cidrs) > 0 && cidrs[0] == "antiSpoof" {
+		n.AntiSpoof, cidrs = true, cidrs[1:]
+	}
+	for _, cidr := range cidrs {
+		prefix, err := netip.ParsePrefix(cidr)
+		ts.Check(err)
+		n.CIDRs = append(n.CIDRs, prefix)
+	}
+	ts.Check(on(ts).node.SetNetworks([]node.Network{n}))
 }
 
 // startAgent starts the agent on a thread in the node's namespace, which it and its dataplane inherit.

@@ -46,6 +46,8 @@ func commands() map[string]command {
 	return map[string]command{
 		"agent":     agentCommand,
 		"dataplane": dataplaneCommand,
+		"network":   networkCommand,
+		"dhcp":      dhcpCommand,
 		"proxy":     proxyCommand,
 		"refuse":    refuseCommand,
 		"hang":      hangCommand,

@@ -29,6 +29,7 @@ type stage struct {
 	calls     map[string]*call // under way
 	snapshots map[string]seen
 	stream    *stream
+	dhcp      dhcp
 	proxy     *refuse.Proxy
 	dataplane *exec.Cmd // of a script with a proxy
 	killed    int       // the dataplane that was killed last
@@ -76,7 +77,7 @@ func (s *stage) close() {
 	if s.t.Failed() {
 		s.explain()
 	}
-	errs := []error{s.endCalls(), s.endStream(), s.node.StopAgent(), s.endProxy()}
+	errs := []error{s.endCalls(), s.endStream(), s.endDHCP(), s.node.StopAgent(), s.endProxy()}
 	errs = append(errs, s.unlimit(), s.node.Close(), netns.Remove(s.home))
 	if err := errors.Join(errs...); err != nil {
 		s.t.Errorf("take the node away: %v", err)
@@ -93,7 +94,7 @@ func (s *stage) explain() {
 	if out, err := s.node.Weftctl(context.Background(), "transactions", "3", "--ops"); err == nil {
 		s.t.Logf("weftctl transactions:\n%s", out)
 	}
-	for _, path := range []string{s.node.AgentLog(), s.node.DataplaneLog()} {
+	for _, path := range []string{s.node.AgentLog(), s.node.DataplaneLog(), s.daemonLog()} {
 		content, err := os.ReadFile(path)
 		if err != nil {
 			continue // that program was not started

@@ -280,8 +280,10 @@ type AddRequest struct {
 	InterfaceNetwork string `protobuf:"bytes,14,opt,name=interface_network,json=interfaceNetwork,proto3" json:"interface_network,omitempty"` // name of a network of Weft's
 	InterfaceType    string `protobuf:"bytes,15,opt,name=interface_type,json=interfaceType,proto3" json:"interface_type,omitempty"`          // tap, veth or memif
 	InterfaceOptions string `protobuf:"bytes,16,opt,name=interface_options,json=interfaceOptions,proto3" json:"interface_options,omitempty"` // JSON, as in the annotation contivpp.io/custom-if-options
-	unknownFields    protoimpl.UnknownFields
-	sizeCache        protoimpl.SizeCache
+	// A foreign IPAM plugin asks for the main interface's addresses by that interface: it has none until Address gives them.
+	AwaitsAddresses bool `protobuf:"varint,17,opt,name=awaits_addresses,json=awaitsAddresses,proto3" json:"awaits_addresses,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *AddRequest) Reset() {
@@ -424,6 +426,13 @@ func (x *AddRequest) GetInterfaceOptions() string {
 		return x.InterfaceOptions
 	}
 	return ""
+}
+
+func (x *AddRequest) GetAwaitsAddresses() bool {
+	if x != nil {
+		return x.AwaitsAddresses
+	}
+	return false
 }
 
 type AddReply struct {
@@ -1349,7 +1358,7 @@ const file_weft_v1_cni_proto_rawDesc = "" +
 	"\x05Error\x12\x12\n" +
 	"\x04code\x18\x01 \x01(\rR\x04code\x12\x10\n" +
 	"\x03msg\x18\x02 \x01(\tR\x03msg\x12\x18\n" +
-	"\adetails\x18\x03 \x01(\tR\adetails\"\xc7\x05\n" +
+	"\adetails\x18\x03 \x01(\tR\adetails\"\xf2\x05\n" +
 	"\n" +
 	"AddRequest\x12'\n" +
 	"\x06caller\x18\x01 \x01(\v2\x0f.weft.v1.CallerR\x06caller\x123\n" +
@@ -1370,7 +1379,8 @@ const file_weft_v1_cni_proto_rawDesc = "" +
 	"\rdelegated_dns\x18\r \x01(\v2\f.weft.v1.DNSR\fdelegatedDns\x12+\n" +
 	"\x11interface_network\x18\x0e \x01(\tR\x10interfaceNetwork\x12%\n" +
 	"\x0einterface_type\x18\x0f \x01(\tR\rinterfaceType\x12+\n" +
-	"\x11interface_options\x18\x10 \x01(\tR\x10interfaceOptions\x1a>\n" +
+	"\x11interface_options\x18\x10 \x01(\tR\x10interfaceOptions\x12)\n" +
+	"\x10awaits_addresses\x18\x11 \x01(\bR\x0fawaitsAddresses\x1a>\n" +
 	"\x10AnnotationsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xcb\x01\n" +
@@ -1445,10 +1455,11 @@ const file_weft_v1_cni_proto_rawDesc = "" +
 	"\x05valid\x18\x03 \x03(\v2\x13.weft.v1.AttachmentR\x05valid\"c\n" +
 	"\fCollectReply\x12$\n" +
 	"\x05error\x18\x01 \x01(\v2\x0e.weft.v1.ErrorR\x05error\x12-\n" +
-	"\aremoved\x18\x02 \x03(\v2\x13.weft.v1.AttachmentR\aremoved2\xcc\x02\n" +
+	"\aremoved\x18\x02 \x03(\v2\x13.weft.v1.AttachmentR\aremoved2\xff\x02\n" +
 	"\tRemoteCNI\x12-\n" +
 	"\x03Add\x12\x13.weft.v1.AddRequest\x1a\x11.weft.v1.AddReply\x120\n" +
-	"\x04Find\x12\x14.weft.v1.FindRequest\x1a\x12.weft.v1.FindReply\x126\n" +
+	"\x04Find\x12\x14.weft.v1.FindRequest\x1a\x12.weft.v1.FindReply\x121\n" +
+	"\aAddress\x12\x13.weft.v1.AddRequest\x1a\x11.weft.v1.AddReply\x126\n" +
 	"\x06Delete\x12\x16.weft.v1.DeleteRequest\x1a\x14.weft.v1.DeleteReply\x123\n" +
 	"\x05Check\x12\x15.weft.v1.CheckRequest\x1a\x13.weft.v1.CheckReply\x126\n" +
 	"\x06Status\x12\x16.weft.v1.StatusRequest\x1a\x14.weft.v1.StatusReply\x129\n" +
@@ -1526,18 +1537,20 @@ var file_weft_v1_cni_proto_depIdxs = []int32{
 	0,  // 32: weft.v1.CollectReply.removed:type_name -> weft.v1.Attachment
 	4,  // 33: weft.v1.RemoteCNI.Add:input_type -> weft.v1.AddRequest
 	6,  // 34: weft.v1.RemoteCNI.Find:input_type -> weft.v1.FindRequest
-	12, // 35: weft.v1.RemoteCNI.Delete:input_type -> weft.v1.DeleteRequest
-	14, // 36: weft.v1.RemoteCNI.Check:input_type -> weft.v1.CheckRequest
-	16, // 37: weft.v1.RemoteCNI.Status:input_type -> weft.v1.StatusRequest
-	18, // 38: weft.v1.RemoteCNI.Collect:input_type -> weft.v1.CollectRequest
-	5,  // 39: weft.v1.RemoteCNI.Add:output_type -> weft.v1.AddReply
-	7,  // 40: weft.v1.RemoteCNI.Find:output_type -> weft.v1.FindReply
-	13, // 41: weft.v1.RemoteCNI.Delete:output_type -> weft.v1.DeleteReply
-	15, // 42: weft.v1.RemoteCNI.Check:output_type -> weft.v1.CheckReply
-	17, // 43: weft.v1.RemoteCNI.Status:output_type -> weft.v1.StatusReply
-	19, // 44: weft.v1.RemoteCNI.Collect:output_type -> weft.v1.CollectReply
-	39, // [39:45] is the sub-list for method output_type
-	33, // [33:39] is the sub-list for method input_type
+	4,  // 35: weft.v1.RemoteCNI.Address:input_type -> weft.v1.AddRequest
+	12, // 36: weft.v1.RemoteCNI.Delete:input_type -> weft.v1.DeleteRequest
+	14, // 37: weft.v1.RemoteCNI.Check:input_type -> weft.v1.CheckRequest
+	16, // 38: weft.v1.RemoteCNI.Status:input_type -> weft.v1.StatusRequest
+	18, // 39: weft.v1.RemoteCNI.Collect:input_type -> weft.v1.CollectRequest
+	5,  // 40: weft.v1.RemoteCNI.Add:output_type -> weft.v1.AddReply
+	7,  // 41: weft.v1.RemoteCNI.Find:output_type -> weft.v1.FindReply
+	5,  // 42: weft.v1.RemoteCNI.Address:output_type -> weft.v1.AddReply
+	13, // 43: weft.v1.RemoteCNI.Delete:output_type -> weft.v1.DeleteReply
+	15, // 44: weft.v1.RemoteCNI.Check:output_type -> weft.v1.CheckReply
+	17, // 45: weft.v1.RemoteCNI.Status:output_type -> weft.v1.StatusReply
+	19, // 46: weft.v1.RemoteCNI.Collect:output_type -> weft.v1.CollectReply
+	40, // [40:47] is the sub-list for method output_type
+	33, // [33:40] is the sub-list for method input_type
 	33, // [33:33] is the sub-list for extension type_name
 	33, // [33:33] is the sub-list for extension extendee
 	0,  // [0:33] is the sub-list for field type_name

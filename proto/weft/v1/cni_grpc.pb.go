@@ -23,6 +23,7 @@ const _ = grpc.SupportPackageIsVersion9
 const (
 	RemoteCNI_Add_FullMethodName     = "/weft.v1.RemoteCNI/Add"
 	RemoteCNI_Find_FullMethodName    = "/weft.v1.RemoteCNI/Find"
+	RemoteCNI_Address_FullMethodName = "/weft.v1.RemoteCNI/Address"
 	RemoteCNI_Delete_FullMethodName  = "/weft.v1.RemoteCNI/Delete"
 	RemoteCNI_Check_FullMethodName   = "/weft.v1.RemoteCNI/Check"
 	RemoteCNI_Status_FullMethodName  = "/weft.v1.RemoteCNI/Status"
@@ -41,6 +42,9 @@ type RemoteCNIClient interface {
 	// Find gives what Add replied for an attachment that is complete, and makes nothing. A plugin that is to get addresses
 	// from a foreign IPAM plugin asks it first: that one gives a sandbox its addresses once only.
 	Find(ctx context.Context, in *FindRequest, opts ...grpc.CallOption) (*FindReply, error)
+	// Address gives an attachment that awaits them the addresses of its main interface, which are those in delegated_ips.
+	// Repeated for one that has them it gives the same reply.
+	Address(ctx context.Context, in *AddRequest, opts ...grpc.CallOption) (*AddReply, error)
 	// Delete takes an attachment away; succeeds if there is none.
 	Delete(ctx context.Context, in *DeleteRequest, opts ...grpc.CallOption) (*DeleteReply, error)
 	// Check compares the kernel and the dataplane with what Add promised.
@@ -73,6 +77,16 @@ func (c *remoteCNIClient) Find(ctx context.Context, in *FindRequest, opts ...grp
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(FindReply)
 	err := c.cc.Invoke(ctx, RemoteCNI_Find_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *remoteCNIClient) Address(ctx context.Context, in *AddRequest, opts ...grpc.CallOption) (*AddReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(AddReply)
+	err := c.cc.Invoke(ctx, RemoteCNI_Address_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -131,6 +145,9 @@ type RemoteCNIServer interface {
 	// Find gives what Add replied for an attachment that is complete, and makes nothing. A plugin that is to get addresses
 	// from a foreign IPAM plugin asks it first: that one gives a sandbox its addresses once only.
 	Find(context.Context, *FindRequest) (*FindReply, error)
+	// Address gives an attachment that awaits them the addresses of its main interface, which are those in delegated_ips.
+	// Repeated for one that has them it gives the same reply.
+	Address(context.Context, *AddRequest) (*AddReply, error)
 	// Delete takes an attachment away; succeeds if there is none.
 	Delete(context.Context, *DeleteRequest) (*DeleteReply, error)
 	// Check compares the kernel and the dataplane with what Add promised.
@@ -154,6 +171,9 @@ func (UnimplementedRemoteCNIServer) Add(context.Context, *AddRequest) (*AddReply
 }
 func (UnimplementedRemoteCNIServer) Find(context.Context, *FindRequest) (*FindReply, error) {
 	return nil, status.Error(codes.Unimplemented, "method Find not implemented")
+}
+func (UnimplementedRemoteCNIServer) Address(context.Context, *AddRequest) (*AddReply, error) {
+	return nil, status.Error(codes.Unimplemented, "method Address not implemented")
 }
 func (UnimplementedRemoteCNIServer) Delete(context.Context, *DeleteRequest) (*DeleteReply, error) {
 	return nil, status.Error(codes.Unimplemented, "method Delete not implemented")
@@ -220,6 +240,24 @@ func _RemoteCNI_Find_Handler(srv interface{}, ctx context.Context, dec func(inte
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(RemoteCNIServer).Find(ctx, req.(*FindRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _RemoteCNI_Address_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(AddRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(RemoteCNIServer).Address(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: RemoteCNI_Address_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(RemoteCNIServer).Address(ctx, req.(*AddRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -310,6 +348,10 @@ var RemoteCNI_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Find",
 			Handler:    _RemoteCNI_Find_Handler,
+		},
+		{
+			MethodName: "Address",
+			Handler:    _RemoteCNI_Address_Handler,
 		},
 		{
 			MethodName: "Delete",

@@ -1,0 +1,112 @@
+package ipnet_test
+
+import (
+	"fmt"
+	"net/netip"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/weftnet/weft/pod"
+)
+
+// awaiting is an ADD whose IPAM plugin asks by the interface.
+func awaiting(name, kind, network string) *pod.AddPod {
+	ev := delegate(name, "net1", kind, network)
+	ev.Requested.AwaitsAddresses = true
+	return ev
+}
+
+// addressed gives an attachment, as it is kept, an address and routes.
+func addressed(a *pod.Attachment, prefix, gateway string, routes ...pod.Route) *pod.AddressPod {
+	copied := *a
+	copied.Interfaces = slices.Clone(a.Interfaces)
+	ev := &pod.AddressPod{Key: a.Key, ID: a.Pod, Attachment: &copied}
+	ev.Requested.Delegated = []netip.Prefix{netip.MustParsePrefix(prefix)}
+	ev.Requested.DelegatedGateways = []netip.Addr{{}}
+	if gateway != "" {
+		ev.Requested.DelegatedGateways[0] = netip.MustParseAddr(gateway)
+	}
+	ev.Requested.Delegation.Routes = routes
+	return ev
+}
+
+func lan(antiSpoof bool) pod.Network {
+	network := custom("lan", pod.L2)
+	network.AntiSpoof = antiSpoof
+	return network
+}
+
+func TestAnInterfaceGetsItsAddressesWhenItIsThere(t *testing.T) {
+	for _, kind := range []string{pod.TypeTap, pod.TypeVeth} {
+		n := newNode(t, four).run(t)
+		n.set(t, lan(true))
+		nothing := n.state(t)
+		ev := awaiting("a", kind, "lan")
+		a := n.add(t, ev)
+		bare := n.committer.Values()
+		by := pod.Route{Destination: netip.MustParsePrefix("10.99.0.0/16"), Gateway: netip.MustParseAddr("10.9.0.7")}
+		again := pod.Route{Destination: by.Destination, Gateway: netip.MustParseAddr("10.9.0.8")}
+		open, other := pod.Route{Destination: netip.MustParsePrefix("0.0.0.0/0")}, pod.Route{Destination: netip.MustParsePrefix("::/0")}
+		given := addressed(a, "10.9.0.2/24", "10.9.0.1", by, again, open, other)
+		if _, err := n.loop.Do(t.Context(), given); err != nil {
+			t.Fatal(err)
+		}
+		golden(t, "pod-addressed-"+kind, list(t, without(n.committer.Values(), bare)))
+		for key, value := range bare {
+			if !reflect.DeepEqual(n.committer.Values()[key], value) {
+				t.Errorf("%s was %v and is %v", key, value, n.committer.Values()[key])
+			}
+		}
+		i := given.Attachment.Interfaces[0]
+		if got := fmt.Sprint(i.Addresses, i.Gateways, i.Routes); got != "[10.9.0.2/24] [10.9.0.1] [{10.99.0.0/16 10.9.0.7} {0.0.0.0/0 10.9.0.1}]" {
+			t.Errorf("the interface has %s", got)
+		}
+		n = n.restarted(t)
+		n.delete(t, ev)
+		if after := n.state(t); after != nothing {
+			t.Errorf("before\n%s\nafter\n%s", nothing, after)
+		}
+	}
+}
+
+func TestAddressesThatCannotBeChangeNothing(t *testing.T) {
+	n := newNode(t, four).run(t)
+	n.set(t, lan(false), custom("routed", pod.L3, "10.6.0.0/24"))
+	ev := awaiting("a", "", "lan")
+	ev.Annotations = asking("a", "x1/tap/routed", "").Annotations
+	a := n.add(t, ev)
+	before := n.state(t)
+	refuses := func(given *pod.AddressPod, text string) {
+		t.Helper()
+		_, err := n.loop.Do(t.Context(), given)
+		if err == nil || !strings.Contains(err.Error(), text) {
+			t.Errorf("error %v, want %q", err, text)
+		}
+		if after := n.state(t); after != before {
+			t.Errorf("%s: before\n%s\nafter\n%s", text, before, after)
+		}
+	}
+	refuses(addressed(a, "224.0.0.1/24", ""), "which cannot be a pod's address")
+	refuses(addressed(a, "10.6.0.9/24", ""), "both lead to 10.6.0.0/24")
+	n.breakIn("commit")
+	refuses(addressed(a, "10.9.0.2/24", ""), "commit says no")
+	n.breakIn("")
+	gone := addressed(a, "10.9.0.2/24", "")
+	gone.Key.ContainerID = "other"
+	refuses(gone, "there is no interface that awaits addresses")
+}
+
+func TestOnlyWhatOthersHearCanAwaitAddresses(t *testing.T) {
+	n := newNode(t, four).run(t)
+	n.set(t, lan(false), custom("bridge", pod.L2, "10.5.0.0/24"), custom("routed", pod.L3, "10.6.0.0/24"))
+	const text = "interface net1: an IPAM plugin that asks by the interface needs a tap or veth on a network of type L2 without cidrs, and network %s is none"
+	for _, network := range []string{"default", "stub", "bridge", "routed"} {
+		checkRefusal(t, n.refuses(t, awaiting("a", "tap", network)), pod.CodeInvalidConfig, fmt.Sprintf(text, network))
+	}
+	checkRefusal(t, n.refuses(t, awaiting("a", "memif", "lan")), pod.CodeInvalidConfig, fmt.Sprintf(text, "lan"))
+	chosen := awaiting("a", "tap", "lan")
+	chosen.Annotations = map[string]string{pod.AnnotationIPs: `["10.9.0.7"]`}
+	checkRefusal(t, n.refuses(t, chosen), pod.CodeInvalidAnnotation, "another plugin's to give")
+}

@@ -1,0 +1,100 @@
+package scripts_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+// dhcp is what a script has of DHCP: a server in a sandbox, and the daemon of the IPAM plugin of that name.
+type dhcp struct {
+	server *dhcpServer
+	daemon *exec.Cmd
+}
+
+// dhcpCommand:
+//
+//	dhcp serve NAME        give 10.9.0.2 and so on by link net1 of the sandbox, which gets 10.9.0.1
+//	dhcp router on|off     say that the server leads everywhere, or do not
+//	dhcp interrupt         before the next answer kill the agent, start it again, and wait until it can wire pods
+//	dhcp held ADDRESS...   wait until these addresses, and no others, are held
+//	dhcp daemon start|stop Debian's daemon, which listens at $NODE/dhcp.sock
+func dhcpCommand(ts *testscript.TestScript, neg bool, args []string) {
+	s := on(ts)
+	switch {
+	case neg || len(args) == 0:
+		usage(ts, "dhcp serve|router|interrupt|held|daemon ...")
+	case args[0] == "daemon" && len(args) == 2 && args[1] == "start":
+		ts.Check(s.startDaemon())
+	case args[0] == "daemon" && len(args) == 2 && args[1] == "stop":
+		ts.Check(s.endDaemon())
+	case args[0] == "serve" && len(args) == 2 && s.dhcp.server == nil:
+		server, err := startDHCP(s.sandbox(ts, args[1]).path, "net1")
+		ts.Check(err)
+		s.dhcp.server = server
+	case s.dhcp.server == nil:
+		ts.Fatalf("dhcp: there is no server")
+	case args[0] == "router" && len(args) == 2:
+		s.dhcp.server.set(func() { s.dhcp.server.router = args[1] == "on" })
+	case args[0] == "interrupt" && len(args) == 1:
+		s.dhcp.server.set(func() { s.dhcp.server.before = s.crashAgent })
+	case args[0] == "held":
+		ts.Check(s.dhcp.server.await(args[1:]))
+	default:
+		usage(ts, "dhcp serve|router|interrupt|held|daemon ...")
+	}
+}
+
+func (s *stage) crashAgent() error {
+	return errors.Join(s.node.KillAgent(), s.startAgent(context.Background()))
+}
+
+// startDaemon starts the daemon, and waits until it listens.
+func (s *stage) startDaemon() error {
+	socket := filepath.Join(s.node.Dir, "dhcp.sock")
+	cmd := exec.Command(filepath.Join(pluginsDir(), "dhcp"), "daemon", "-socketpath", socket)
+	log, err := os.OpenFile(s.daemonLog(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	cmd.Stdout, cmd.Stderr = log, log
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	s.dhcp.daemon = cmd
+	return eventually(patience, func() error {
+		conn, err := net.Dial("unix", socket)
+		if err != nil {
+			return fmt.Errorf("the daemon of dhcp does not listen: %w", err)
+		}
+		return conn.Close()
+	})
+}
+
+func (s *stage) daemonLog() string { return filepath.Join(s.node.Dir, "dhcp.log") }
+
+func (s *stage) endDaemon() error {
+	cmd := s.dhcp.daemon
+	if cmd == nil {
+		return nil
+	}
+	s.dhcp.daemon = nil
+	killed := cmd.Process.Kill()
+	_ = cmd.Wait() // it ends by the signal
+	return errors.Join(killed, os.Remove(filepath.Join(s.node.Dir, "dhcp.sock")))
+}
+
+func (s *stage) endDHCP() error {
+	err := s.endDaemon()
+	if s.dhcp.server != nil {
+		err = errors.Join(err, s.dhcp.server.close())
+	}
+	return err
+}
