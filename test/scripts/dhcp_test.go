@@ -20,18 +20,19 @@ type dhcp struct {
 
 // dhcpCommand:
 //
-//	dhcp serve NAME        give 10.9.0.2 and so on by link net1 of the sandbox, which gets 10.9.0.1
-//	dhcp router on|off     say that the server leads everywhere, or do not
-//	dhcp interrupt         before the next answer kill the agent, start it again, and wait until it can wire pods
-//	dhcp held ADDRESS...   wait until these addresses, and no others, are held
-//	dhcp daemon start|stop Debian's daemon, which listens at $NODE/dhcp.sock
+//	dhcp serve NAME            give 10.9.0.2 and so on by link net1 of the sandbox, which gets 10.9.0.1
+//	dhcp router on|off         say that the server leads everywhere, or do not
+//	dhcp interrupt             before the next answer kill the agent, start it again, and wait until it can wire pods
+//	dhcp held ADDRESS...       wait until these addresses, and no others, are held
+//	dhcp daemon start FLAG...  start Debian's daemon, which listens at $NODE/dhcp.sock
+//	dhcp daemon stop           end it by SIGKILL
 func dhcpCommand(ts *testscript.TestScript, neg bool, args []string) {
 	s := on(ts)
 	switch {
 	case neg || len(args) == 0:
 		usage(ts, "dhcp serve|router|interrupt|held|daemon ...")
-	case args[0] == "daemon" && len(args) == 2 && args[1] == "start":
-		ts.Check(s.startDaemon())
+	case args[0] == "daemon" && len(args) > 1 && args[1] == "start":
+		ts.Check(s.startDaemon(args[2:]))
 	case args[0] == "daemon" && len(args) == 2 && args[1] == "stop":
 		ts.Check(s.endDaemon())
 	case args[0] == "serve" && len(args) == 2 && s.dhcp.server == nil:
@@ -56,9 +57,9 @@ func (s *stage) crashAgent() error {
 }
 
 // startDaemon starts the daemon, and waits until it listens.
-func (s *stage) startDaemon() error {
+func (s *stage) startDaemon(flags []string) error {
 	socket := filepath.Join(s.node.Dir, "dhcp.sock")
-	cmd := exec.Command(filepath.Join(pluginsDir(), "dhcp"), "daemon", "-socketpath", socket)
+	cmd := exec.Command(filepath.Join(pluginsDir(), "dhcp"), append([]string{"daemon", "-socketpath", socket}, flags...)...)
 	log, err := os.OpenFile(s.daemonLog(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
