@@ -1,6 +1,7 @@
 package scripts_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 
 	"github.com/rogpeppe/go-internal/testscript"
 )
@@ -24,13 +26,15 @@ type dhcp struct {
 //	dhcp router on|off         say that the server leads everywhere, or do not
 //	dhcp interrupt             before the next answer kill the agent, start it again, and wait until it can wire pods
 //	dhcp held ADDRESS...       wait until these addresses, and no others, are held
+//	dhcp released N            so many leases the daemon has released, each while its link was there: whether the server
+//	                           hears of it in time, before the link goes, is the machine's
 //	dhcp daemon start FLAG...  start Debian's daemon, which listens at $NODE/dhcp.sock
 //	dhcp daemon stop           end it by SIGKILL
 func dhcpCommand(ts *testscript.TestScript, neg bool, args []string) {
 	s := on(ts)
 	switch {
 	case neg || len(args) == 0:
-		usage(ts, "dhcp serve|router|interrupt|held|daemon ...")
+		usage(ts, "dhcp serve|router|interrupt|held|released|daemon ...")
 	case args[0] == "daemon" && len(args) > 1 && args[1] == "start":
 		ts.Check(s.startDaemon(args[2:]))
 	case args[0] == "daemon" && len(args) == 2 && args[1] == "stop":
@@ -45,10 +49,12 @@ func dhcpCommand(ts *testscript.TestScript, neg bool, args []string) {
 		s.dhcp.server.set(func() { s.dhcp.server.router = args[1] == "on" })
 	case args[0] == "interrupt" && len(args) == 1:
 		s.dhcp.server.set(func() { s.dhcp.server.before = s.crashAgent })
+	case args[0] == "released" && len(args) == 2:
+		ts.Check(s.released(args[1]))
 	case args[0] == "held":
 		ts.Check(s.dhcp.server.await(args[1:]))
 	default:
-		usage(ts, "dhcp serve|router|interrupt|held|daemon ...")
+		usage(ts, "dhcp serve|router|interrupt|held|released|daemon ...")
 	}
 }
 
@@ -80,6 +86,19 @@ func (s *stage) startDaemon(flags []string) error {
 }
 
 func (s *stage) daemonLog() string { return filepath.Join(s.node.Dir, "dhcp.log") }
+
+// released compares with what the daemon's log says, which it has written when a DEL is done.
+func (s *stage) released(want string) error {
+	log, err := os.ReadFile(s.daemonLog())
+	if err != nil {
+		return err
+	}
+	done, failed := bytes.Count(log, []byte(": releasing lease")), bytes.Count(log, []byte("failed to release"))
+	if got := strconv.Itoa(done); got != want || failed > 0 {
+		return fmt.Errorf("%s leases are released, not %s; failures: %d", got, want, failed)
+	}
+	return nil
+}
 
 func (s *stage) endDaemon() error {
 	cmd := s.dhcp.daemon
