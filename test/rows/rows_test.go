@@ -50,7 +50,6 @@ var partly = map[string]string{
 	"CIL-01": "no earlier program is kept for a way back: each image brings its own",
 	"CIL-10": "the object NodeNetwork has it, always: agents have no right to write Nodes",
 	"CIL-11": "there is nothing upstream to write to before the API server is; the dataplane is not pruned before all is known",
-	"CIL-17": "there is no lease to run out: an address and its attachment are durable in one step, and go in one",
 	"MEM-28": "microservice-label is kept with the attachment and has no effect: there is no etcd where a pod's agent would read",
 }
 

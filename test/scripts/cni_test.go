@@ -22,6 +22,7 @@ import (
 //	cni begin add|del NAME [KEY=VALUE...] begin, and do not wait
 //	cni end NAME                          wait for what was begun
 //	cni end-anyhow NAME                   the same, and it does not matter how it ends
+//	cni kill NAME                         kill it, as a runtime that gives up does, and wait for its end
 //
 // A KEY that begins with CNI_ is of the environment, any other a member of the configuration. CHECK and DEL get the
 // result of the ADD as prevResult, as from a runtime. Whatever the verb, stdout must hold one JSON document or, for a
@@ -31,6 +32,12 @@ func cniCommand(ts *testscript.TestScript, neg bool, args []string) {
 	var c *call
 	var err error
 	switch {
+	case len(args) == 2 && args[0] == "kill" && s.calls[args[1]] != nil:
+		c = s.calls[args[1]]
+		delete(s.calls, args[1])
+		ts.Check(c.process.Kill())
+		<-c.done
+		return
 	case len(args) == 2 && strings.HasPrefix(args[0], "end"):
 		if c = s.calls[args[1]]; c == nil {
 			ts.Fatalf("nothing was begun for sandbox %s", args[1])
@@ -45,7 +52,7 @@ func cniCommand(ts *testscript.TestScript, neg bool, args []string) {
 		c, err = s.begin(args[0], args[1:])
 		ts.Check(err)
 	default:
-		usage(ts, "cni add|del|check|status|gc|begin|end ...")
+		usage(ts, "cni add|del|check|status|gc|begin|end|kill ...")
 	}
 	<-c.done
 	_, _ = ts.Stdout().Write(c.out.Bytes())
@@ -60,6 +67,7 @@ func cniCommand(ts *testscript.TestScript, neg bool, args []string) {
 type call struct {
 	verb        string
 	sandbox     *sandbox // nil for STATUS and GC
+	process     *os.Process
 	out, stderr bytes.Buffer
 	err         error
 	done        chan struct{} // closed at its end
@@ -153,6 +161,7 @@ func (s *stage) run(c *call, conf map[string]any, env map[string]string) error {
 	if err := cmd.Start(); err != nil {
 		return err
 	}
+	c.process = cmd.Process
 	go func() {
 		defer close(c.done)
 		if c.err = cmd.Wait(); c.err == nil && c.verb == "add" {
