@@ -53,6 +53,7 @@ type Agent struct {
 	announcements chan k8s.Announcement // the newest that was not written yet
 	annotator     *k8s.Annotator        // of pods, with what they got; nil: they are not
 
+	podChanges atomic.Uint64                     // how often pods came or went
 	observers  []func(podmanager.Outcome)        // of what happens to attachments
 	configured atomic.Pointer[[]pod.Network]     // the configuration's networks, which may change
 	refusals   atomic.Pointer[map[string]string] // by network, why it is not as it is wanted

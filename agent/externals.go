@@ -15,16 +15,18 @@ import (
 	"github.com/weftnet/weft/wire"
 )
 
-// followExternals sets the node's interfaces to the outside; again, as long as some are not connected.
+// followExternals sets the node's interfaces to the outside; again, when it is time, as long as some are not connected.
 func (a *Agent) followExternals(ctx context.Context, now *followed) {
 	next := &pod.SetExternals{From: "cluster"}
 	for _, e := range now.view.Externals {
 		next.Externals = append(next.Externals, e.External)
 	}
-	was, all := now.externals, len(a.network.Externals()) == len(next.Externals)
+	was, missing := now.externals, len(next.Externals)-len(a.network.Externals())
+	known := was != nil && reflect.DeepEqual(was.Externals, next.Externals)
 	switch {
-	case all && (len(next.Externals) == 0 || was != nil && reflect.DeepEqual(was.Externals, next.Externals)):
+	case missing == 0 && (known || len(next.Externals) == 0):
 		now.externals = next
+	case known && missing == len(was.Refused) && !now.tryAgain: // it would be no other way
 	case a.set(ctx, next):
 		a.refused("external interface", next.Refused, now.told.externals)
 		now.externals, now.told.externals = next, next.Refused

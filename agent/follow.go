@@ -23,13 +23,17 @@ type followed struct {
 
 	networksSettled bool // all networks of view are the node's
 	kept            bool // view is durable
-	tryAgain        bool // it is time to set again what was refused
+
+	ticked   bool   // some time has passed
+	tryAgain bool   // it is time to set again what was refused
+	again    again  // when that is, where nothing changes
+	pods     uint64 // how often pods had changed when that was looked at last
 
 	told struct{ pools, blocks, nodes, externals map[string]string } // by name, why something is not as the cluster wants it
 }
 
-// tryAgain is the time after which what was refused is set again.
-const tryAgain = 10 * time.Second
+// followTick is the time after which what was refused is set again, at first, and links to the outside are looked at.
+const followTick = 10 * time.Second
 
 // followCluster applies what the cluster says, whenever that changes: pools, then networks, then this node's blocks of
 // both, then the other nodes with theirs, then the interfaces to the outside. What is applied is told to them.
@@ -38,7 +42,7 @@ func (a *Agent) followCluster(ctx context.Context) error {
 		return err
 	}
 	var now followed
-	tick := time.NewTicker(tryAgain)
+	tick := time.NewTicker(followTick)
 	defer tick.Stop()
 	for {
 		select {
@@ -46,20 +50,41 @@ func (a *Agent) followCluster(ctx context.Context) error {
 			return ctx.Err()
 		case <-a.cluster.Changed(): // of anything, such as a pod or a heartbeat of the node
 		case <-a.blocksChanged:
+			now.changed()
 		case <-tick.C:
-			now.tryAgain = true
+			now.tick(a.podChanges.Load())
 		}
 		if view := a.cluster.View(); view.Complete {
 			a.follow(ctx, view, &now)
-			now.tryAgain = false
+			now.ticked, now.tryAgain = false, false
 		}
 	}
+}
+
+// changed says that what was refused may be possible now.
+func (f *followed) changed() {
+	f.tryAgain = true
+	f.again.reset()
+}
+
+// tick says that some time has passed, and how often pods have changed: what is refused is so because pods use something.
+func (f *followed) tick(pods uint64) {
+	if f.pods != pods {
+		f.pods = pods
+		f.again.reset()
+	}
+	f.ticked = true
+	f.tryAgain = f.again.tick() || f.tryAgain
 }
 
 // follow makes what the cluster says now what is in force.
 func (a *Agent) follow(ctx context.Context, view k8s.View, now *followed) {
 	before := now.view
-	if !reflect.DeepEqual(view, before) || now.tryAgain && !now.kept {
+	isNew := !reflect.DeepEqual(view, before)
+	if isNew {
+		now.changed()
+	}
+	if isNew || now.ticked && !now.kept {
 		now.kept = a.keepView(ctx, view, before)
 	}
 	now.view = view
@@ -117,6 +142,7 @@ func (a *Agent) followNodes(ctx context.Context, now *followed) {
 	if a.set(ctx, next) {
 		a.refused("node", next.Refused, now.told.nodes)
 		now.nodes, now.told.nodes = next, next.Refused
+		now.changed()
 	}
 }
 

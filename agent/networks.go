@@ -20,17 +20,19 @@ func (a *Agent) setFirstNetworks(ctx context.Context) {
 	a.setNetworks(ctx, networks, "configuration")
 }
 
-// setNetworks makes these networks those of the node. What is refused, because pods run on it, is
-// logged and stays as it was; then it is false.
+// setNetworks makes these networks those of the node. What is refused, because pods run on it, stays
+// as it was, and is logged when that or the reason is new; then it is false.
 func (a *Agent) setNetworks(ctx context.Context, networks []pod.Network, from string) bool {
 	ev := &pod.SetNetworks{Networks: networks, From: from}
 	if _, err := a.loop.Do(ctx, ev); err != nil {
 		a.log.Error("networks not set", "err", err)
 		return false
 	}
-	a.refusals.Store(&ev.Refused)
+	told := *a.refusals.Swap(&ev.Refused)
 	for _, name := range slices.Sorted(maps.Keys(ev.Refused)) {
-		a.log.Error("network left as it was", "network", name, "reason", ev.Refused[name])
+		if reason := ev.Refused[name]; reason != told[name] {
+			a.log.Error("network left as it was", "network", name, "reason", reason)
+		}
 	}
 	return len(ev.Refused) == 0
 }

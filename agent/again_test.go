@@ -1,0 +1,115 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/weftnet/weft/eventloop"
+	"github.com/weftnet/weft/eventloop/eventlooptest"
+	"github.com/weftnet/weft/ipnet"
+	"github.com/weftnet/weft/ipnet/ipam"
+	"github.com/weftnet/weft/k8s"
+	"github.com/weftnet/weft/kvscheduler"
+	"github.com/weftnet/weft/pod"
+)
+
+func TestWhatIsRefusedIsTriedEverMoreRarelyAsLongAsNothingChanges(t *testing.T) {
+	var now followed
+	tries := func(ticks int, pods uint64) (at []int) {
+		for i := range ticks {
+			now.tick(pods)
+			if now.tryAgain {
+				at = append(at, i+1)
+			}
+			now.ticked, now.tryAgain = false, false
+		}
+		return at
+	}
+	if got := tries(100, 0); !slices.Equal(got, []int{1, 2, 4, 8, 16, 32, 62, 92}) { // in units of 10 s
+		t.Errorf("tried at ticks %v", got)
+	}
+	if got := tries(10, 1); !slices.Equal(got, []int{1, 2, 4, 8}) {
+		t.Errorf("a pod came or went, and it is tried at ticks %v", got)
+	}
+	now.changed()
+	if !now.tryAgain {
+		t.Error("the cluster says something else, and nothing is tried")
+	}
+	now.tryAgain = false
+	if got := tries(10, 1); !slices.Equal(got, []int{1, 2, 4, 8}) {
+		t.Errorf("the cluster said something else, and it is tried at ticks %v", got)
+	}
+}
+
+// refuser is an agent that refuses what the cluster says, and counts how often it is asked to do that.
+type refuser struct {
+	*Agent
+	reason string
+	asked  map[string]int
+	log    bytes.Buffer
+}
+
+func newRefuser(t *testing.T) *refuser {
+	r := &refuser{reason: "pods use it", asked: map[string]int{}}
+	loop := eventloop.New(eventloop.Config{Committer: &eventlooptest.Committer{}})
+	eventloop.On(loop, "refuse", func(_ context.Context, ev *pod.SetPools, _ *eventloop.Txn) error {
+		r.asked["pools"]++
+		ev.Refused = map[string]string{"p": r.reason}
+		return nil
+	})
+	eventloop.On(loop, "refuse", func(_ context.Context, ev *pod.SetNetworks, _ *eventloop.Txn) error {
+		r.asked["networks"]++
+		ev.Refused = map[string]string{"blue": r.reason}
+		return nil
+	})
+	eventloop.On(loop, "refuse", func(_ context.Context, ev *pod.SetExternals, _ *eventloop.Txn) error {
+		r.asked["externals"]++
+		ev.Refused = map[string]string{"out": r.reason}
+		return nil
+	})
+	eventlooptest.Ready(t, loop)
+	network, err := ipnet.New(ipnet.Config{Pools: []ipam.Pool{{Name: "p", Prefix: netip.MustParsePrefix("10.1.0.0/24")}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Agent = &Agent{
+		config: Config{Kubernetes: Kubernetes{Addresses: OfPools}},
+		loop:   loop, network: network, scheduler: kvscheduler.New(kvscheduler.Config{}), log: slog.New(slog.NewTextHandler(&r.log, nil)),
+	}
+	r.refusals.Store(&map[string]string{})
+	return r
+}
+
+func (r *refuser) round(t *testing.T, now *followed) {
+	r.followPools(t.Context(), now)
+	r.setNetworks(t.Context(), nil, "cluster")
+	r.followExternals(t.Context(), now)
+}
+
+func TestWhatIsRefusedIsNeitherSetNorLoggedAtEachLook(t *testing.T) {
+	r := newRefuser(t)
+	now := &followed{view: k8s.View{Externals: []k8s.External{{External: pod.External{Name: "out", Interface: "eth1"}}}}}
+	for range 5 {
+		r.round(t, now)
+	}
+	now.tryAgain = true
+	r.round(t, now)
+	if r.asked["pools"] != 2 || r.asked["externals"] != 2 {
+		t.Errorf("asked to set %v times, and it was time to try again once", r.asked)
+	}
+	for _, name := range []string{"name=p ", "network=blue ", "name=out "} {
+		if n := strings.Count(r.log.String(), name); n != 1 {
+			t.Errorf("logged %d times of %s:\n%s", n, name, r.log.String())
+		}
+	}
+	r.reason = "others use it"
+	r.round(t, now)
+	if n := strings.Count(r.log.String(), "others use it"); n != 3 {
+		t.Errorf("the new reason is logged %d times, for 3 objects:\n%s", n, r.log.String())
+	}
+}
