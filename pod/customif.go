@@ -13,7 +13,15 @@ const (
 	AnnotationOptions = AnnotationPrefix + "custom-if-options"
 	AnnotationPools   = AnnotationPrefix + "ip-pools"
 	AnnotationIPs     = AnnotationPrefix + "ip-addresses"
+
+	// AnnotationEndpoint names the interface by which a pod serves the Services that ask for that.
+	AnnotationEndpoint = AnnotationPrefix + "service-endpoint-if"
+	// AnnotationMicroservice is kept, and has no effect.
+	AnnotationMicroservice = AnnotationPrefix + "microservice-label"
 )
+
+// known are all of them, of our prefix.
+var known = []string{AnnotationCustom, AnnotationOptions, AnnotationPools, AnnotationIPs, AnnotationEndpoint, AnnotationMicroservice}
 
 // Interface types that a pod can ask for.
 const (

@@ -16,9 +16,6 @@ import (
 	"github.com/weftnet/weft/pod"
 )
 
-// AnnotationInterface names the interface by which a pod serves.
-const AnnotationInterface = pod.AnnotationPrefix + "service-endpoint-if"
-
 // mainInterface is the one whose addresses are in a pod's status.
 const mainInterface = "eth0"
 
@@ -75,7 +72,7 @@ func isReady(p *corev1.Pod) bool {
 }
 
 func interfaceOf(p *corev1.Pod) string {
-	return cmp.Or(p.Annotations[AnnotationInterface], mainInterface)
+	return cmp.Or(p.Annotations[pod.AnnotationEndpoint], mainInterface)
 }
 
 // addressesOf are the addresses by which a pod serves.
@@ -93,7 +90,7 @@ func addressesOf(p *corev1.Pod) (addresses []netip.Addr, err error) {
 		addresses, err = k8s.AddressesOn(p.Annotations, name)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s: %s: %w", AnnotationInterface, interfaceOf(p), err)
+		return nil, fmt.Errorf("%s: %s: %w", pod.AnnotationEndpoint, interfaceOf(p), err)
 	}
 	// The API server takes no others as endpoints.
 	return slices.DeleteFunc(addresses, func(a netip.Addr) bool { return !a.IsGlobalUnicast() }), nil

@@ -10,10 +10,11 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/weftnet/weft/k8s"
+	"github.com/weftnet/weft/pod"
 )
 
 func interfaceIs(name string) func(*corev1.Pod) {
-	return func(p *corev1.Pod) { p.Annotations[AnnotationInterface] = name }
+	return func(p *corev1.Pod) { p.Annotations[pod.AnnotationEndpoint] = name }
 }
 
 func onlyV6(s *corev1.Service) { s.Spec.IPFamilies = []corev1.IPFamily{corev1.IPv6Protocol} }

@@ -18,6 +18,7 @@ import (
 
 	"github.com/weftnet/weft/k8s"
 	"github.com/weftnet/weft/k8s/k8stest"
+	"github.com/weftnet/weft/pod"
 )
 
 // patience is how long something may take that takes milliseconds on a machine with nothing else to do.
@@ -49,7 +50,7 @@ func backend(app string, i int, change ...func(*corev1.Pod)) *corev1.Pod {
 	p := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: "here", Name: name, UID: types.UID("uid-of-" + name), Labels: map[string]string{"app": app},
-			Annotations: map[string]string{AnnotationInterface: "t1", k8s.AnnotationNetworkStatus: status(i)},
+			Annotations: map[string]string{pod.AnnotationEndpoint: "t1", k8s.AnnotationNetworkStatus: status(i)},
 		},
 		Spec: corev1.PodSpec{NodeName: "n1", Containers: []corev1.Container{{
 			Name: "c", Ports: []corev1.ContainerPort{{Name: "http", ContainerPort: 8080, Protocol: corev1.ProtocolTCP}},

@@ -13,6 +13,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discovery "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/weftnet/weft/pod"
 )
 
 const (
@@ -254,7 +256,7 @@ func (w *world) want(name string) (all []string) {
 func (w *world) address(p *corev1.Pod, f corev1.IPFamily) string {
 	i := p.Name[2:]
 	addresses := map[string][2]string{"t1": {"10.2.0." + i, "fd00:2::" + i}, "eth0": {"10.1.0." + i, "fd00:1::" + i}, "v4": {"10.4.0." + i, ""}}
-	both := addresses[p.Annotations[AnnotationInterface]]
+	both := addresses[p.Annotations[pod.AnnotationEndpoint]]
 	if f == corev1.IPv4Protocol {
 		return both[0]
 	}

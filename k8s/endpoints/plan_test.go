@@ -8,6 +8,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discovery "k8s.io/api/discovery/v1"
 	"pgregory.net/rapid"
+
+	"github.com/weftnet/weft/pod"
 )
 
 // crowd draws pods of which some are ready, some listen at another port, and some have one family only.
@@ -21,7 +23,7 @@ func crowd(r *rapid.T) (pods []*corev1.Pod) {
 				notReady(p)
 			}
 			if rapid.IntRange(0, 9).Draw(r, "interface") == 0 {
-				p.Annotations[AnnotationInterface] = "v4"
+				p.Annotations[pod.AnnotationEndpoint] = "v4"
 			}
 		}))
 	}

@@ -1,0 +1,96 @@
+package lint
+
+import (
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/weftnet/weft/pod"
+)
+
+// mainInterface is how runtimes call a pod's first interface.
+const mainInterface = "eth0"
+
+// template is what matters of a pod, or of a pod that is to be made.
+type template struct {
+	annotations map[string]string
+	memifs      map[string]int64 // that are in the limits of the containers
+}
+
+// templates are where an object may have a pod: itself, what a Deployment and its like have, and a CronJob.
+var templates = [][]string{nil, {"spec", "template"}, {"spec", "jobTemplate", "spec", "template"}}
+
+// podOf returns the pod that o is, or makes.
+func podOf(o map[string]any) (template, bool) {
+	for _, path := range templates {
+		p := o
+		if path != nil {
+			p, _, _ = unstructured.NestedMap(o, path...)
+		}
+		containers, found, _ := unstructured.NestedSlice(p, "spec", "containers")
+		if !found {
+			continue
+		}
+		initial, _, _ := unstructured.NestedSlice(p, "spec", "initContainers")
+		annotations, _, _ := unstructured.NestedStringMap(p, "metadata", "annotations")
+		return template{annotations: annotations, memifs: memifsOf(append(initial, containers...))}, true
+	}
+	return template{}, false
+}
+
+// memifsOf reads the containers' limits.
+func memifsOf(containers []any) map[string]int64 {
+	memifs := make(map[string]int64)
+	for _, c := range containers {
+		c, ok := c.(map[string]any)
+		if !ok {
+			continue
+		}
+		name, _, _ := unstructured.NestedString(c, "name")
+		limits, _, _ := unstructured.NestedMap(c, "resources", "limits")
+		if quantity, err := resource.ParseQuantity(fmt.Sprint(limits[pod.Resource])); err == nil {
+			memifs[name] = quantity.Value()
+		}
+	}
+	return memifs
+}
+
+// faults are what the pod's ADD would refuse, as far as it can be known without the cluster.
+func (p template) faults(namespace string) []error {
+	faults := pod.AnnotationFaults(p.annotations, namespace, mainInterface)
+	requests, err := pod.InterfaceRequests(p.annotations, mainInterface)
+	if err != nil {
+		return faults
+	}
+	if err := p.devicesMissing(requests); err != nil {
+		faults = append(faults, err)
+	}
+	return faults
+}
+
+// devicesMissing compares the memifs that are asked for with those in the limits.
+func (p template) devicesMissing(requests []pod.InterfaceRequest) error {
+	var asked, have int64
+	of := make(map[string]int64)
+	for _, r := range requests {
+		if r.Type != pod.TypeMemif {
+			continue
+		}
+		asked++
+		if c := r.Options.Memif.Container; c != "" {
+			if of[c]++; of[c] > p.memifs[c] {
+				return pod.Errorf(pod.CodeDeviceMissing, "interface %s: container %s has %d of %s in its limits, and annotation %s asks for more",
+					r.Name, c, p.memifs[c], pod.Resource, pod.AnnotationOptions)
+			}
+		}
+	}
+	for _, n := range p.memifs {
+		have += n
+	}
+	if asked > have {
+		return pod.Errorf(pod.CodeDeviceMissing, "the containers have %d of %s in their limits, and annotation %s asks for %d",
+			have, pod.Resource, pod.AnnotationCustom, asked)
+	}
+	return nil
+}
