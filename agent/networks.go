@@ -10,6 +10,13 @@ import (
 	"github.com/weftnet/weft/pod"
 )
 
+// settings are the configuration in force: as it was read at the start, with what became of it, and the networks of now.
+func (a *Agent) settings() Config {
+	c := a.config
+	c.Networks = *a.configured.Load()
+	return c
+}
+
 // setFirstNetworks sets those that are known when the agent starts. Where the cluster is still to say which there are,
 // those that it said last stay.
 func (a *Agent) setFirstNetworks(ctx context.Context) {

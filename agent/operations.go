@@ -32,6 +32,7 @@ type operations struct {
 	devices   *devicemanager.Manager // nil: the node has none
 	health    *health
 	dataplane *vpp.Client
+	settings  func() Config
 	started   time.Time
 	stopping  <-chan struct{} // closed when the agent stops
 }
@@ -114,6 +115,11 @@ func (o *operations) Addresses(context.Context, *weftv1.AddressesRequest) (*weft
 		})
 	}
 	return reply, nil
+}
+
+// Settings gives the configuration in force.
+func (o *operations) Settings(context.Context, *weftv1.SettingsRequest) (*weftv1.SettingsReply, error) {
+	return &weftv1.SettingsReply{Yaml: o.settings().String()}, nil
 }
 
 // Resync asks for a resync and waits for it.

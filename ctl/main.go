@@ -86,7 +86,8 @@ func (c *client) command() *cobra.Command {
 	flags.DurationVar(&c.timeout, "timeout", 10*time.Second, "how long to wait for the agent")
 	flags.StringVarP(&c.format, "output", "o", "table", "format of the output: "+formats)
 	root.AddCommand(c.statusCommand(), c.attachmentsCommand(), c.eventsCommand(), c.transactionsCommand(),
-		c.objectsCommand(), c.whyCommand(), c.addressesCommand(), c.devicesCommand(), c.resyncCommand(), c.configureCommand(), c.lintCommand())
+		c.objectsCommand(), c.whyCommand(), c.addressesCommand(), c.devicesCommand(), c.settingsCommand(), c.resyncCommand(),
+		c.configureCommand(), c.lintCommand())
 	return root
 }
 

@@ -22,6 +22,7 @@ func Sample(now time.Time) Replies {
 		Why:          &weftv1.WhyReply{Lines: []string{"vpp.route/weft:pods/ip4/10.1.0.3/32: pending", "  waits for vpp.interface/weft-2-eth0"}},
 		Addresses:    sampleAddresses(ago),
 		Devices:      sampleDevices(ago),
+		Settings:     &weftv1.SettingsReply{Yaml: "coolDown: 30s\nlog:\n  level: \"info\"\n"},
 		Resync:       &weftv1.ResyncReply{Event: 3},
 		Configure:    &weftv1.ConfigureReply{Event: 4, Dropped: []string{"vpp.route/x: no such VRF"}},
 	}

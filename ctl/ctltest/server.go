@@ -26,6 +26,7 @@ type Replies struct {
 	Why          *weftv1.WhyReply
 	Addresses    *weftv1.AddressesReply
 	Devices      *weftv1.DevicesReply
+	Settings     *weftv1.SettingsReply
 	Resync       *weftv1.ResyncReply
 	Configure    *weftv1.ConfigureReply
 
@@ -138,6 +139,11 @@ func (a *Agent) Addresses(ctx context.Context, req *weftv1.AddressesRequest) (*w
 // Devices answers.
 func (a *Agent) Devices(ctx context.Context, req *weftv1.DevicesRequest) (*weftv1.DevicesReply, error) {
 	return a.replies.Devices, a.hear(ctx, req)
+}
+
+// Settings answers.
+func (a *Agent) Settings(ctx context.Context, req *weftv1.SettingsRequest) (*weftv1.SettingsReply, error) {
+	return a.replies.Settings, a.hear(ctx, req)
 }
 
 // Configure answers.

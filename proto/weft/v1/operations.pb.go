@@ -1901,6 +1901,86 @@ func (x *ConfigureReply) GetError() string {
 	return ""
 }
 
+type SettingsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SettingsRequest) Reset() {
+	*x = SettingsRequest{}
+	mi := &file_weft_v1_operations_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SettingsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SettingsRequest) ProtoMessage() {}
+
+func (x *SettingsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_weft_v1_operations_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SettingsRequest.ProtoReflect.Descriptor instead.
+func (*SettingsRequest) Descriptor() ([]byte, []int) {
+	return file_weft_v1_operations_proto_rawDescGZIP(), []int{28}
+}
+
+type SettingsReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Yaml          string                 `protobuf:"bytes,1,opt,name=yaml,proto3" json:"yaml,omitempty"` // every key with its value, whoever set it; there are no secrets among them
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SettingsReply) Reset() {
+	*x = SettingsReply{}
+	mi := &file_weft_v1_operations_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SettingsReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SettingsReply) ProtoMessage() {}
+
+func (x *SettingsReply) ProtoReflect() protoreflect.Message {
+	mi := &file_weft_v1_operations_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SettingsReply.ProtoReflect.Descriptor instead.
+func (*SettingsReply) Descriptor() ([]byte, []int) {
+	return file_weft_v1_operations_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *SettingsReply) GetYaml() string {
+	if x != nil {
+		return x.Yaml
+	}
+	return ""
+}
+
 type ResyncRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Kind          string                 `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"` // full, upstream or downstream
@@ -1911,7 +1991,7 @@ type ResyncRequest struct {
 
 func (x *ResyncRequest) Reset() {
 	*x = ResyncRequest{}
-	mi := &file_weft_v1_operations_proto_msgTypes[28]
+	mi := &file_weft_v1_operations_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1923,7 +2003,7 @@ func (x *ResyncRequest) String() string {
 func (*ResyncRequest) ProtoMessage() {}
 
 func (x *ResyncRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[28]
+	mi := &file_weft_v1_operations_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1936,7 +2016,7 @@ func (x *ResyncRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResyncRequest.ProtoReflect.Descriptor instead.
 func (*ResyncRequest) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{28}
+	return file_weft_v1_operations_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ResyncRequest) GetKind() string {
@@ -1963,7 +2043,7 @@ type ResyncReply struct {
 
 func (x *ResyncReply) Reset() {
 	*x = ResyncReply{}
-	mi := &file_weft_v1_operations_proto_msgTypes[29]
+	mi := &file_weft_v1_operations_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1975,7 +2055,7 @@ func (x *ResyncReply) String() string {
 func (*ResyncReply) ProtoMessage() {}
 
 func (x *ResyncReply) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[29]
+	mi := &file_weft_v1_operations_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1988,7 +2068,7 @@ func (x *ResyncReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResyncReply.ProtoReflect.Descriptor instead.
 func (*ResyncReply) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{29}
+	return file_weft_v1_operations_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ResyncReply) GetEvent() uint64 {
@@ -2166,13 +2246,16 @@ const file_weft_v1_operations_proto_rawDesc = "" +
 	"\x0eConfigureReply\x12\x14\n" +
 	"\x05event\x18\x01 \x01(\x04R\x05event\x12\x18\n" +
 	"\adropped\x18\x02 \x03(\tR\adropped\x12\x14\n" +
-	"\x05error\x18\x03 \x01(\tR\x05error\";\n" +
+	"\x05error\x18\x03 \x01(\tR\x05error\"\x11\n" +
+	"\x0fSettingsRequest\"#\n" +
+	"\rSettingsReply\x12\x12\n" +
+	"\x04yaml\x18\x01 \x01(\tR\x04yaml\";\n" +
 	"\rResyncRequest\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\"9\n" +
 	"\vResyncReply\x12\x14\n" +
 	"\x05event\x18\x01 \x01(\x04R\x05event\x12\x14\n" +
-	"\x05error\x18\x02 \x01(\tR\x05error2\xeb\x04\n" +
+	"\x05error\x18\x02 \x01(\tR\x05error2\xa9\x05\n" +
 	"\n" +
 	"Operations\x123\n" +
 	"\x05State\x12\x15.weft.v1.StateRequest\x1a\x13.weft.v1.StateReply\x12E\n" +
@@ -2183,7 +2266,8 @@ const file_weft_v1_operations_proto_rawDesc = "" +
 	"\x03Why\x12\x13.weft.v1.WhyRequest\x1a\x11.weft.v1.WhyReply\x12?\n" +
 	"\tAddresses\x12\x19.weft.v1.AddressesRequest\x1a\x17.weft.v1.AddressesReply\x129\n" +
 	"\aDevices\x12\x17.weft.v1.DevicesRequest\x1a\x15.weft.v1.DevicesReply\x12?\n" +
-	"\tConfigure\x12\x19.weft.v1.ConfigureRequest\x1a\x17.weft.v1.ConfigureReply\x126\n" +
+	"\tConfigure\x12\x19.weft.v1.ConfigureRequest\x1a\x17.weft.v1.ConfigureReply\x12<\n" +
+	"\bSettings\x12\x18.weft.v1.SettingsRequest\x1a\x16.weft.v1.SettingsReply\x126\n" +
 	"\x06Resync\x12\x16.weft.v1.ResyncRequest\x1a\x14.weft.v1.ResyncReplyB.Z,github.com/weftnet/weft/proto/weft/v1;weftv1b\x06proto3"
 
 var (
@@ -2198,7 +2282,7 @@ func file_weft_v1_operations_proto_rawDescGZIP() []byte {
 	return file_weft_v1_operations_proto_rawDescData
 }
 
-var file_weft_v1_operations_proto_msgTypes = make([]protoimpl.MessageInfo, 31)
+var file_weft_v1_operations_proto_msgTypes = make([]protoimpl.MessageInfo, 33)
 var file_weft_v1_operations_proto_goTypes = []any{
 	(*StateRequest)(nil),          // 0: weft.v1.StateRequest
 	(*StateReply)(nil),            // 1: weft.v1.StateReply
@@ -2228,44 +2312,46 @@ var file_weft_v1_operations_proto_goTypes = []any{
 	(*Allocation)(nil),            // 25: weft.v1.Allocation
 	(*ConfigureRequest)(nil),      // 26: weft.v1.ConfigureRequest
 	(*ConfigureReply)(nil),        // 27: weft.v1.ConfigureReply
-	(*ResyncRequest)(nil),         // 28: weft.v1.ResyncRequest
-	(*ResyncReply)(nil),           // 29: weft.v1.ResyncReply
-	nil,                           // 30: weft.v1.StateReply.ObjectsEntry
-	(*timestamppb.Timestamp)(nil), // 31: google.protobuf.Timestamp
-	(*Attachment)(nil),            // 32: weft.v1.Attachment
-	(*Pod)(nil),                   // 33: weft.v1.Pod
-	(*durationpb.Duration)(nil),   // 34: google.protobuf.Duration
+	(*SettingsRequest)(nil),       // 28: weft.v1.SettingsRequest
+	(*SettingsReply)(nil),         // 29: weft.v1.SettingsReply
+	(*ResyncRequest)(nil),         // 30: weft.v1.ResyncRequest
+	(*ResyncReply)(nil),           // 31: weft.v1.ResyncReply
+	nil,                           // 32: weft.v1.StateReply.ObjectsEntry
+	(*timestamppb.Timestamp)(nil), // 33: google.protobuf.Timestamp
+	(*Attachment)(nil),            // 34: weft.v1.Attachment
+	(*Pod)(nil),                   // 35: weft.v1.Pod
+	(*durationpb.Duration)(nil),   // 36: google.protobuf.Duration
 }
 var file_weft_v1_operations_proto_depIdxs = []int32{
-	31, // 0: weft.v1.StateReply.started:type_name -> google.protobuf.Timestamp
+	33, // 0: weft.v1.StateReply.started:type_name -> google.protobuf.Timestamp
 	2,  // 1: weft.v1.StateReply.conditions:type_name -> weft.v1.Condition
-	30, // 2: weft.v1.StateReply.objects:type_name -> weft.v1.StateReply.ObjectsEntry
+	32, // 2: weft.v1.StateReply.objects:type_name -> weft.v1.StateReply.ObjectsEntry
 	5,  // 3: weft.v1.AttachmentsReply.attachments:type_name -> weft.v1.AttachmentInfo
-	32, // 4: weft.v1.AttachmentInfo.attachment:type_name -> weft.v1.Attachment
-	33, // 5: weft.v1.AttachmentInfo.pod:type_name -> weft.v1.Pod
-	31, // 6: weft.v1.AttachmentInfo.created:type_name -> google.protobuf.Timestamp
+	34, // 4: weft.v1.AttachmentInfo.attachment:type_name -> weft.v1.Attachment
+	35, // 5: weft.v1.AttachmentInfo.pod:type_name -> weft.v1.Pod
+	33, // 6: weft.v1.AttachmentInfo.created:type_name -> google.protobuf.Timestamp
 	6,  // 7: weft.v1.AttachmentInfo.interfaces:type_name -> weft.v1.InterfaceInfo
-	31, // 8: weft.v1.EventRecord.arrived:type_name -> google.protobuf.Timestamp
-	34, // 9: weft.v1.EventRecord.queued:type_name -> google.protobuf.Duration
-	34, // 10: weft.v1.EventRecord.took:type_name -> google.protobuf.Duration
+	33, // 8: weft.v1.EventRecord.arrived:type_name -> google.protobuf.Timestamp
+	36, // 9: weft.v1.EventRecord.queued:type_name -> google.protobuf.Duration
+	36, // 10: weft.v1.EventRecord.took:type_name -> google.protobuf.Duration
 	11, // 11: weft.v1.TransactionsReply.transactions:type_name -> weft.v1.TransactionRecord
-	31, // 12: weft.v1.TransactionRecord.start:type_name -> google.protobuf.Timestamp
-	34, // 13: weft.v1.TransactionRecord.queued:type_name -> google.protobuf.Duration
-	34, // 14: weft.v1.TransactionRecord.took:type_name -> google.protobuf.Duration
+	33, // 12: weft.v1.TransactionRecord.start:type_name -> google.protobuf.Timestamp
+	36, // 13: weft.v1.TransactionRecord.queued:type_name -> google.protobuf.Duration
+	36, // 14: weft.v1.TransactionRecord.took:type_name -> google.protobuf.Duration
 	12, // 15: weft.v1.TransactionRecord.operations:type_name -> weft.v1.Operation
 	13, // 16: weft.v1.TransactionRecord.waiting:type_name -> weft.v1.Waiting
-	34, // 17: weft.v1.Operation.at:type_name -> google.protobuf.Duration
-	34, // 18: weft.v1.Operation.took:type_name -> google.protobuf.Duration
+	36, // 17: weft.v1.Operation.at:type_name -> google.protobuf.Duration
+	36, // 18: weft.v1.Operation.took:type_name -> google.protobuf.Duration
 	16, // 19: weft.v1.ObjectsReply.objects:type_name -> weft.v1.Object
-	31, // 20: weft.v1.Object.since:type_name -> google.protobuf.Timestamp
-	31, // 21: weft.v1.Object.retry_at:type_name -> google.protobuf.Timestamp
+	33, // 20: weft.v1.Object.since:type_name -> google.protobuf.Timestamp
+	33, // 21: weft.v1.Object.retry_at:type_name -> google.protobuf.Timestamp
 	21, // 22: weft.v1.AddressesReply.pools:type_name -> weft.v1.Pool
 	22, // 23: weft.v1.AddressesReply.leases:type_name -> weft.v1.Lease
-	31, // 24: weft.v1.Lease.since:type_name -> google.protobuf.Timestamp
-	31, // 25: weft.v1.Lease.free_at:type_name -> google.protobuf.Timestamp
+	33, // 24: weft.v1.Lease.since:type_name -> google.protobuf.Timestamp
+	33, // 25: weft.v1.Lease.free_at:type_name -> google.protobuf.Timestamp
 	25, // 26: weft.v1.DevicesReply.allocations:type_name -> weft.v1.Allocation
-	31, // 27: weft.v1.Allocation.created:type_name -> google.protobuf.Timestamp
-	33, // 28: weft.v1.Allocation.pod:type_name -> weft.v1.Pod
+	33, // 27: weft.v1.Allocation.created:type_name -> google.protobuf.Timestamp
+	35, // 28: weft.v1.Allocation.pod:type_name -> weft.v1.Pod
 	0,  // 29: weft.v1.Operations.State:input_type -> weft.v1.StateRequest
 	3,  // 30: weft.v1.Operations.Attachments:input_type -> weft.v1.AttachmentsRequest
 	7,  // 31: weft.v1.Operations.Events:input_type -> weft.v1.EventsRequest
@@ -2275,19 +2361,21 @@ var file_weft_v1_operations_proto_depIdxs = []int32{
 	19, // 35: weft.v1.Operations.Addresses:input_type -> weft.v1.AddressesRequest
 	23, // 36: weft.v1.Operations.Devices:input_type -> weft.v1.DevicesRequest
 	26, // 37: weft.v1.Operations.Configure:input_type -> weft.v1.ConfigureRequest
-	28, // 38: weft.v1.Operations.Resync:input_type -> weft.v1.ResyncRequest
-	1,  // 39: weft.v1.Operations.State:output_type -> weft.v1.StateReply
-	4,  // 40: weft.v1.Operations.Attachments:output_type -> weft.v1.AttachmentsReply
-	8,  // 41: weft.v1.Operations.Events:output_type -> weft.v1.EventRecord
-	10, // 42: weft.v1.Operations.Transactions:output_type -> weft.v1.TransactionsReply
-	15, // 43: weft.v1.Operations.Objects:output_type -> weft.v1.ObjectsReply
-	18, // 44: weft.v1.Operations.Why:output_type -> weft.v1.WhyReply
-	20, // 45: weft.v1.Operations.Addresses:output_type -> weft.v1.AddressesReply
-	24, // 46: weft.v1.Operations.Devices:output_type -> weft.v1.DevicesReply
-	27, // 47: weft.v1.Operations.Configure:output_type -> weft.v1.ConfigureReply
-	29, // 48: weft.v1.Operations.Resync:output_type -> weft.v1.ResyncReply
-	39, // [39:49] is the sub-list for method output_type
-	29, // [29:39] is the sub-list for method input_type
+	28, // 38: weft.v1.Operations.Settings:input_type -> weft.v1.SettingsRequest
+	30, // 39: weft.v1.Operations.Resync:input_type -> weft.v1.ResyncRequest
+	1,  // 40: weft.v1.Operations.State:output_type -> weft.v1.StateReply
+	4,  // 41: weft.v1.Operations.Attachments:output_type -> weft.v1.AttachmentsReply
+	8,  // 42: weft.v1.Operations.Events:output_type -> weft.v1.EventRecord
+	10, // 43: weft.v1.Operations.Transactions:output_type -> weft.v1.TransactionsReply
+	15, // 44: weft.v1.Operations.Objects:output_type -> weft.v1.ObjectsReply
+	18, // 45: weft.v1.Operations.Why:output_type -> weft.v1.WhyReply
+	20, // 46: weft.v1.Operations.Addresses:output_type -> weft.v1.AddressesReply
+	24, // 47: weft.v1.Operations.Devices:output_type -> weft.v1.DevicesReply
+	27, // 48: weft.v1.Operations.Configure:output_type -> weft.v1.ConfigureReply
+	29, // 49: weft.v1.Operations.Settings:output_type -> weft.v1.SettingsReply
+	31, // 50: weft.v1.Operations.Resync:output_type -> weft.v1.ResyncReply
+	40, // [40:51] is the sub-list for method output_type
+	29, // [29:40] is the sub-list for method input_type
 	29, // [29:29] is the sub-list for extension type_name
 	29, // [29:29] is the sub-list for extension extendee
 	0,  // [0:29] is the sub-list for field type_name
@@ -2305,7 +2393,7 @@ func file_weft_v1_operations_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_weft_v1_operations_proto_rawDesc), len(file_weft_v1_operations_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   31,
+			NumMessages:   33,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

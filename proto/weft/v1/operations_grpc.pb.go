@@ -30,6 +30,7 @@ const (
 	Operations_Addresses_FullMethodName    = "/weft.v1.Operations/Addresses"
 	Operations_Devices_FullMethodName      = "/weft.v1.Operations/Devices"
 	Operations_Configure_FullMethodName    = "/weft.v1.Operations/Configure"
+	Operations_Settings_FullMethodName     = "/weft.v1.Operations/Settings"
 	Operations_Resync_FullMethodName       = "/weft.v1.Operations/Resync"
 )
 
@@ -58,6 +59,8 @@ type OperationsClient interface {
 	Devices(ctx context.Context, in *DevicesRequest, opts ...grpc.CallOption) (*DevicesReply, error)
 	// Configure replaces the values of an external source; wrong ones are refused by name and cost nothing else.
 	Configure(ctx context.Context, in *ConfigureRequest, opts ...grpc.CallOption) (*ConfigureReply, error)
+	// Settings gives the configuration in force, as check-config prints it.
+	Settings(ctx context.Context, in *SettingsRequest, opts ...grpc.CallOption) (*SettingsReply, error)
 	// Resync asks for a resync and waits for it.
 	Resync(ctx context.Context, in *ResyncRequest, opts ...grpc.CallOption) (*ResyncReply, error)
 }
@@ -169,6 +172,16 @@ func (c *operationsClient) Configure(ctx context.Context, in *ConfigureRequest, 
 	return out, nil
 }
 
+func (c *operationsClient) Settings(ctx context.Context, in *SettingsRequest, opts ...grpc.CallOption) (*SettingsReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(SettingsReply)
+	err := c.cc.Invoke(ctx, Operations_Settings_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *operationsClient) Resync(ctx context.Context, in *ResyncRequest, opts ...grpc.CallOption) (*ResyncReply, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ResyncReply)
@@ -204,6 +217,8 @@ type OperationsServer interface {
 	Devices(context.Context, *DevicesRequest) (*DevicesReply, error)
 	// Configure replaces the values of an external source; wrong ones are refused by name and cost nothing else.
 	Configure(context.Context, *ConfigureRequest) (*ConfigureReply, error)
+	// Settings gives the configuration in force, as check-config prints it.
+	Settings(context.Context, *SettingsRequest) (*SettingsReply, error)
 	// Resync asks for a resync and waits for it.
 	Resync(context.Context, *ResyncRequest) (*ResyncReply, error)
 	mustEmbedUnimplementedOperationsServer()
@@ -242,6 +257,9 @@ func (UnimplementedOperationsServer) Devices(context.Context, *DevicesRequest) (
 }
 func (UnimplementedOperationsServer) Configure(context.Context, *ConfigureRequest) (*ConfigureReply, error) {
 	return nil, status.Error(codes.Unimplemented, "method Configure not implemented")
+}
+func (UnimplementedOperationsServer) Settings(context.Context, *SettingsRequest) (*SettingsReply, error) {
+	return nil, status.Error(codes.Unimplemented, "method Settings not implemented")
 }
 func (UnimplementedOperationsServer) Resync(context.Context, *ResyncRequest) (*ResyncReply, error) {
 	return nil, status.Error(codes.Unimplemented, "method Resync not implemented")
@@ -422,6 +440,24 @@ func _Operations_Configure_Handler(srv interface{}, ctx context.Context, dec fun
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Operations_Settings_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SettingsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(OperationsServer).Settings(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Operations_Settings_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(OperationsServer).Settings(ctx, req.(*SettingsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Operations_Resync_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ResyncRequest)
 	if err := dec(in); err != nil {
@@ -478,6 +514,10 @@ var Operations_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Configure",
 			Handler:    _Operations_Configure_Handler,
+		},
+		{
+			MethodName: "Settings",
+			Handler:    _Operations_Settings_Handler,
 		},
 		{
 			MethodName: "Resync",

@@ -1,0 +1,48 @@
+package agent
+
+import (
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/weftnet/weft/test/node"
+	"github.com/weftnet/weft/test/programs"
+)
+
+// TestARunningAgentTellsWhatItWasTold reads what weftctl shows as a configuration: it is the one that the agent has.
+//
+// rows: AWS-36
+func TestARunningAgentTellsWhatItWasTold(t *testing.T) {
+	l := newLabWith(t, programs.Build(t), node.Options{CoolDown: 1234 * time.Millisecond, AllowIPForwarding: true})
+	shown := func() string {
+		text, err := l.Weftctl(t.Context(), "settings")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return text
+	}
+	read := func(file string) Config {
+		c, err := ReadConfig(pflag.NewFlagSet("", pflag.ContinueOnError), file, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	copied := filepath.Join(t.TempDir(), "agent.yaml")
+	if err := os.WriteFile(copied, []byte(shown()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	told, tells := read(l.Config()), read(copied)
+	if got, want := tells.String(), told.String(); got != want || tells.CoolDown != 1234*time.Millisecond {
+		t.Errorf("it runs with\n%s\nand was told\n%s", got, want)
+	}
+	if err := l.SetNetworks([]node.Network{{Name: "teal", Type: "L2", CIDRs: []netip.Prefix{netip.MustParsePrefix("10.7.0.0/24")}}}); err != nil {
+		t.Fatal(err)
+	}
+	l.eventually("the network that came later is among it", func() bool { return strings.Contains(shown(), `"teal"`) })
+}
