@@ -23,7 +23,11 @@ type Annotator struct {
 	name    string // of the annotation
 	want    func(id pod.ID) (text string, ours bool)
 	keys    workqueue.TypedRateLimitingInterface[string]
+	written map[string]written // by pod, until the watch shows it; Run's
 }
+
+// written is a text that was written over a version of a pod.
+type written struct{ over, text string }
 
 // Times between tries of one pod.
 const (
@@ -33,7 +37,7 @@ const (
 
 // NewAnnotator makes an annotator. Want says what the annotation of a pod is to be; false: it is somebody else's.
 func (c *Cluster) NewAnnotator(name string, want func(id pod.ID) (text string, ours bool)) (*Annotator, error) {
-	a := &Annotator{cluster: c, name: name, want: want}
+	a := &Annotator{cluster: c, name: name, want: want, written: make(map[string]written)}
 	a.keys = workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](soonAgain, atLast))
 	add := func(o any) {
 		if key, err := cache.MetaNamespaceKeyFunc(o); err == nil {
@@ -88,9 +92,14 @@ func (a *Annotator) next(ctx context.Context) bool {
 func (a *Annotator) annotate(ctx context.Context, key string) error {
 	p, exists := a.cluster.pods.one(key)
 	if !exists || p.Spec.HostNetwork {
+		delete(a.written, key)
 		return nil
 	}
 	text, ours := a.want(idOf(p))
+	if a.written[key] == (written{p.ResourceVersion, text}) {
+		return nil
+	}
+	delete(a.written, key)
 	if was, has := p.Annotations[a.name]; !ours || has && was == text {
 		return nil
 	}
@@ -103,7 +112,10 @@ func (a *Annotator) annotate(ctx context.Context, key string) error {
 	defer cancel()
 	_, err = a.cluster.config.Client.Pods(p.Namespace).Patch(ctx, p.Name, types.MergePatchType, patch, metav1.PatchOptions{})
 	switch {
-	case err == nil, apierrors.IsNotFound(err):
+	case err == nil:
+		a.written[key] = written{p.ResourceVersion, text}
+		return nil
+	case apierrors.IsNotFound(err):
 		return nil
 	case apierrors.IsForbidden(err):
 		return fmt.Errorf("%w (agents have that right by annotate.yaml, or annotatePods of the chart; kubernetes.networkStatus: false does without)", oneLine{err})
