@@ -89,6 +89,9 @@ func (c *Cluster) switches(v *View) {
 			*set.to = int(*set.from)
 		}
 	}
+	if w := spec.Addresses.WarmBlocks; w != nil && spec.Addresses.LowWater == nil {
+		marks.WarmBlocks = int(*w)
+	}
 	if d := spec.Addresses.ReleaseAfter; d != nil {
 		marks.Grace = d.Duration
 	}

@@ -112,6 +112,14 @@ func TestPoolsAreReadInTheNodesWords(t *testing.T) {
 	if v.Switches.Marks != marks || !v.Switches.Borrowing {
 		t.Errorf("switches %+v", v.Switches)
 	}
+	for low, want := range map[*int32]int{nil: 3, ptr(int32(60)): 0} {
+		l.Put(configs, &v1.WeftConfig{ObjectMeta: metav1.ObjectMeta{Name: "default"}, Spec: v1.WeftConfigSpec{Addresses: v1.AddressesSpec{
+			LowWater: low, WarmBlocks: ptr(int32(3)),
+		}}})
+		if got := l.known(nil).View().Switches.Marks.WarmBlocks; got != want {
+			t.Errorf("with lowWater %v and warmBlocks 3 the node has %d blocks ready, want %d", low, got, want)
+		}
+	}
 	var names []string
 	for _, p := range v.AllocatorPools() {
 		names = append(names, fmt.Sprintf("%s disabled=%t blocks=%t", p.Name, p.Disabled, p.Blocks))

@@ -45,6 +45,41 @@ func TestTheNextBlockIsThereBeforeTheFirstOneIsFull(t *testing.T) {
 	l.sound(n)
 }
 
+// rows: AWS-17
+func TestWholeBlocksCanBeKeptReady(t *testing.T) {
+	l := newLab(t, pool("10.1.0.0/16", 26))
+	l.marks.WarmBlocks = 2
+	n := l.node("n1")
+	l.step(n)
+	l.want(n, 2, "at first")
+	pods := l.lease(n, 1)
+	l.step(n)
+	l.want(n, 3, "with a pod")
+	pods = append(pods, l.lease(n, 63)...)
+	l.step(n)
+	l.want(n, 3, "with a block's addresses in use")
+	pods = append(pods, l.lease(n, 1)...)
+	l.step(n)
+	l.want(n, 4, "with one more")
+	for _, a := range pods {
+		n.local.Release(a)
+	}
+	for range 3 { // the addresses rest, the grace passes
+		l.now = l.now.Add(l.marks.Grace + time.Minute)
+		l.step(n)
+	}
+	l.want(n, 2, "without pods")
+	calls := l.store.Calls()[""]
+	for range 100 {
+		l.now = l.now.Add(time.Minute)
+		l.step(n)
+	}
+	if l.store.Calls()[""] != calls {
+		t.Error("an idle node claims and releases")
+	}
+	l.sound(n)
+}
+
 // rows: AWS-16
 func TestEmptyBlocksGoBackAfterTheGraceAndNoneGoesToAndFro(t *testing.T) {
 	l := newLab(t, pool("10.1.0.0/16", 26))

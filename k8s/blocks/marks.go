@@ -13,7 +13,12 @@ type Marks struct {
 	High      int           // with this many free ones beside it an empty block is released
 	Grace     time.Duration // for how long a block is empty before
 	MaxBlocks int           // of one pool
+
+	WarmBlocks int // if not 0 both marks are as many addresses as so many blocks have, and Low and High do not count
 }
+
+// maxSizeBits bounds the size of a block that marks count with, which may be of IPv6.
+const maxSizeBits = 24
 
 // DefaultMarks are those of a cluster that says nothing: a burst of pods as large as a node usually starts at once is
 // served without asking the API server.
@@ -28,6 +33,8 @@ func (m Marks) Validate() error {
 		return fmt.Errorf("water marks: low %d, high %d: expected 0 <= low <= high", m.Low, m.High)
 	case m.MaxBlocks < 1:
 		return fmt.Errorf("water marks: at most %d blocks: expected 1 at least", m.MaxBlocks)
+	case m.WarmBlocks < 0 || m.WarmBlocks > m.MaxBlocks:
+		return fmt.Errorf("water marks: %d warm blocks of at most %d: expected 0 to %d", m.WarmBlocks, m.MaxBlocks, m.MaxBlocks)
 	case m.Grace < 0:
 		return fmt.Errorf("water marks: grace %v: expected no less than 0", m.Grace)
 	}
@@ -57,8 +64,17 @@ func (l level) free() int {
 	return sum
 }
 
-// short reports whether a block is to be claimed. Never together with surplus: a claim needs less than Low free
-// addresses, a release leaves High at least.
+// of are the marks for a pool.
+func (m Marks) of(p Pool) (low, high int) {
+	if m.WarmBlocks == 0 {
+		return m.Low, m.High
+	}
+	bits := min(p.Prefix.Addr().BitLen()-p.Bits, maxSizeBits)
+	return m.WarmBlocks << bits, m.WarmBlocks << bits
+}
+
+// short reports whether a block is to be claimed. Never together with surplus: a claim needs less than the low
+// mark of free addresses, a release leaves the high mark at least.
 func (m Marks) short(p Pool, l level) bool {
 	switch {
 	case p.Closed || len(l.blocks) >= m.MaxBlocks:
@@ -68,11 +84,13 @@ func (m Marks) short(p Pool, l level) bool {
 	case p.OnDemand && len(l.blocks) == 0:
 		return false
 	}
-	return l.free() < m.Low
+	low, _ := m.of(p)
+	return l.free() < low
 }
 
 // surplus is the block that is to be released, nil if none is: the one that has been empty longest.
 func (m Marks) surplus(p Pool, l level, now time.Time) *held {
+	_, high := m.of(p)
 	var idle []*held
 	for _, b := range l.blocks {
 		if b.usage.empty() && now.Sub(b.emptySince) >= m.Grace && !b.lent() {
@@ -84,7 +102,7 @@ func (m Marks) surplus(p Pool, l level, now time.Time) *held {
 	})
 	for _, b := range idle {
 		last := p.OnDemand && len(l.blocks) == 1
-		if p.Closed || last || l.free()-b.usage.Free >= m.High {
+		if p.Closed || last || l.free()-b.usage.Free >= high {
 			return b
 		}
 	}

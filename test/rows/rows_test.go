@@ -39,7 +39,7 @@ var owed = map[string]string{
 // partly are rows that a test names and of which something is not shown, with what that is.
 var partly = map[string]string{
 	"AWS-09": "a node's labels choose its pools; its uplink is the link with its address, and pools are always watched",
-	"AWS-17": "the water marks count addresses, not blocks, and no interface is made ahead of its pod",
+	"AWS-17": "no interface is made ahead of its pod",
 	"AWS-20": "CNI's result has no place for a block: the IPBlock and weftctl say whose it is",
 	"AWS-28": "the code of a mismatch is 107 and not 11; releases next to each other work together, so that none is seen in an upgrade",
 	"AWS-42": "the addresses are in k8s.v1.cni.cncf.io/network-status, which stays as it is after a DEL",

@@ -47,7 +47,7 @@ type WeftConfigSpec struct {
 }
 
 // AddressesSpec says how nodes come by addresses. The water marks count the addresses of one pool that a node could give
-// out at once.
+// out at once; where lowWater is not said, warmBlocks may count blocks in their place.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.lowWater) || !has(self.highWater) || self.highWater >= self.lowWater",message="highWater is below lowWater"
 type AddressesSpec struct {
@@ -62,6 +62,13 @@ type AddressesSpec struct {
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=65536
 	HighWater *int32 `json:"highWater,omitempty"`
+
+	// Where lowWater is not said: both water marks are as many addresses as so many blocks of the pool have. Default 0: they
+	// are not.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=4096
+	WarmBlocks *int32 `json:"warmBlocks,omitempty"`
 
 	// How long a block is empty before it is released. Default 5m.
 	// +optional

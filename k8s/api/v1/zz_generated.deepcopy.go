@@ -22,6 +22,11 @@ func (in *AddressesSpec) DeepCopyInto(out *AddressesSpec) {
 		*out = new(int32)
 		**out = **in
 	}
+	if in.WarmBlocks != nil {
+		in, out := &in.WarmBlocks, &out.WarmBlocks
+		*out = new(int32)
+		**out = **in
+	}
 	if in.ReleaseAfter != nil {
 		in, out := &in.ReleaseAfter, &out.ReleaseAfter
 		*out = new(metav1.Duration)
