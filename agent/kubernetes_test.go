@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -70,15 +69,7 @@ func (l *lab) put(server *k8stest.Server, p *node.Pod, annotations map[string]st
 // eventually tries until it is true.
 func (l *lab) eventually(what string, try func() bool) {
 	l.Helper()
-	deadline, tick := time.After(time.Minute), time.NewTicker(50*time.Millisecond)
-	defer tick.Stop()
-	for !try() {
-		select {
-		case <-deadline:
-			l.Fatalf("never: %s", what)
-		case <-tick.C:
-		}
-	}
+	k8stest.Eventually(l.T, what, try)
 }
 
 // fails executes ADD for a pod and gives what the plugin printed, which must be an error.

@@ -120,23 +120,9 @@ func (l *lab) known(set func(*k8s.Config)) *k8s.Cluster {
 	return c
 }
 
-// patience is how long something may take that takes milliseconds on a machine with nothing else to do; client-go waits
-// up to 30 s before it tries again what failed often.
-const patience = time.Minute
-
 func (l *lab) eventually(what string, is func() bool) {
 	l.t.Helper()
-	deadline := time.NewTimer(patience)
-	defer deadline.Stop()
-	look := time.NewTicker(5 * time.Millisecond)
-	defer look.Stop()
-	for !is() {
-		select {
-		case <-look.C:
-		case <-deadline.C:
-			l.t.Fatalf("not within %v: %s", patience, what)
-		}
-	}
+	k8stest.Eventually(l.t, what, is)
 }
 
 func named(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Name: name} }

@@ -25,10 +25,6 @@ const (
 	room      = "weft-system"
 )
 
-// patience is how long something may take that takes milliseconds on a machine with nothing else to do; client-go waits
-// up to 30 s before it tries again what failed often.
-const patience = 90 * time.Second
-
 type lab struct {
 	*k8stest.Server
 	t *testing.T
@@ -81,7 +77,7 @@ func (l *lab) start(what string, run func(ctx context.Context) error) (stop func
 			if err != nil && !errors.Is(err, context.Canceled) {
 				l.t.Errorf("%s ended with %v", what, err)
 			}
-		case <-time.After(patience):
+		case <-time.After(k8stest.Patience):
 			l.t.Errorf("%s does not end", what)
 		}
 	}
@@ -100,17 +96,7 @@ func (l *lab) watching(name string) (c *Controller, stop func()) {
 
 func (l *lab) eventually(what string, is func() bool) {
 	l.t.Helper()
-	deadline := time.NewTimer(patience)
-	defer deadline.Stop()
-	look := time.NewTicker(5 * time.Millisecond)
-	defer look.Stop()
-	for !is() {
-		select {
-		case <-look.C:
-		case <-deadline.C:
-			l.t.Fatalf("not within %v: %s", patience, what)
-		}
-	}
+	k8stest.Eventually(l.t, what, is)
 }
 
 // get reads a network as the API server has it.

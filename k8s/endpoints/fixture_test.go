@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discovery "k8s.io/api/discovery/v1"
@@ -20,9 +19,6 @@ import (
 	"github.com/weftnet/weft/k8s/k8stest"
 	"github.com/weftnet/weft/pod"
 )
-
-// patience is how long something may take that takes milliseconds on a machine with nothing else to do.
-const patience = 60 * time.Second
 
 const slicesOfServer = "endpointslices.discovery.k8s.io"
 
@@ -152,17 +148,7 @@ func (l *lab) of(service string) (list []*discovery.EndpointSlice) {
 
 func (l *lab) eventually(what string, is func() bool) {
 	l.t.Helper()
-	deadline := time.NewTimer(patience)
-	defer deadline.Stop()
-	look := time.NewTicker(20 * time.Millisecond)
-	defer look.Stop()
-	for !is() {
-		select {
-		case <-look.C:
-		case <-deadline.C:
-			l.t.Fatalf("not within %v: %s", patience, what)
-		}
-	}
+	k8stest.Eventually(l.t, what, is)
 }
 
 // becomes waits until a Service has these endpoints.
