@@ -139,13 +139,26 @@ func parseConfLeniently(stdin []byte, r role) *conf {
 	if err != nil {
 		return c
 	}
-	for one := range members(ours) {
-		trial := c.own
-		if json.Unmarshal(one, &trial) == nil && trial.validate() == nil {
-			c.own = trial
-		}
-	}
+	c.takeSound(slices.Collect(members(ours)))
 	return c
+}
+
+// takeSound takes what is sound of our own members, which come in any order: some are sound only beside others.
+func (c *conf) takeSound(left [][]byte) {
+	for {
+		rest := slices.DeleteFunc(slices.Clone(left), func(one []byte) bool {
+			trial := c.own
+			sound := json.Unmarshal(one, &trial) == nil && trial.validate() == nil
+			if sound {
+				c.own = trial
+			}
+			return sound
+		})
+		if len(rest) == len(left) {
+			return
+		}
+		left = rest
+	}
 }
 
 // members gives each member of an object as an object of its own; what is no object has none.

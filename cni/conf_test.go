@@ -108,3 +108,13 @@ func fuzzConf(t *testing.T, stdin []byte, r role) {
 		(&call{plugin: &plugin{role: r}}).checkRequest(prev)
 	}
 }
+
+// TestADELReadsItsConfigurationTheSameEachTime has members that are sound only beside another one, and one that is wrong.
+func TestADELReadsItsConfigurationTheSameEachTime(t *testing.T) {
+	for range 100 {
+		c := parseConfLeniently([]byte(`{"name":"weft","network":"blue","interfaceType":"veth","mode":"delegate","logLevel":"loud"}`), role{})
+		if c.Mode != modeDelegate || c.Network != "blue" || c.InterfaceType != "veth" || c.LogLevel != defaults().LogLevel {
+			t.Fatalf("mode %q, network %q, interfaceType %q, logLevel %q", c.Mode, c.Network, c.InterfaceType, c.LogLevel)
+		}
+	}
+}
