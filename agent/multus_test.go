@@ -138,6 +138,7 @@ func TestAPodOfAClusterGetsWhatItSelectsAndIsToldWhatItGot(t *testing.T) {
 		}
 	}
 	l.cni("DEL", a, nil)
+	l.eventually("what it was told is withdrawn", func() bool { _, text := l.status(server, a); return text == "" })
 }
 
 func TestWhereMultusIsItTellsPodsAndSelectsForThem(t *testing.T) {

@@ -15,8 +15,13 @@ func (a *Agent) assembleNetworkStatus() (err error) {
 		return err
 	}
 	a.observers = append(a.observers, func(o podmanager.Outcome) {
-		if o.Happening == podmanager.Added {
+		switch o.Happening {
+		case podmanager.Added:
 			a.annotator.Tell(o.Pod)
+		case podmanager.Removed:
+			if text, ours := k8s.PodStatus([]pod.Attachment{*o.Attachment}); ours {
+				a.annotator.Withdraw(o.Pod, text)
+			}
 		}
 	})
 	return nil

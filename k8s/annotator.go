@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -24,6 +25,8 @@ type Annotator struct {
 	want    func(id pod.ID) (text string, ours bool)
 	keys    workqueue.TypedRateLimitingInterface[string]
 	written map[string]written // by pod, until the watch shows it; Run's
+
+	withdrawn sync.Map // by pod, the text that is true no more
 }
 
 // written is a text that was written over a version of a pod.
@@ -40,12 +43,12 @@ func (c *Cluster) NewAnnotator(name string, want func(id pod.ID) (text string, o
 	a := &Annotator{cluster: c, name: name, want: want, written: make(map[string]written)}
 	a.keys = workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](soonAgain, atLast))
 	add := func(o any) {
-		if key, err := cache.MetaNamespaceKeyFunc(o); err == nil {
+		if key, err := cache.DeletionHandlingMetaNamespaceKeyFunc(o); err == nil {
 			a.keys.Add(key)
 		}
 	}
 	_, err := c.pods.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc: add, UpdateFunc: func(_, o any) { add(o) }, // one that is deleted needs nothing any more
+		AddFunc: add, UpdateFunc: func(_, o any) { add(o) }, DeleteFunc: add, // of which nothing need be known any more
 	})
 	return a, err
 }
@@ -53,6 +56,15 @@ func (c *Cluster) NewAnnotator(name string, want func(id pod.ID) (text string, o
 // Tell says that a pod may need another text. It does not wait.
 func (a *Annotator) Tell(id pod.ID) {
 	if !id.IsZero() {
+		a.keys.Add(id.String())
+	}
+}
+
+// Withdraw says that a text of a pod is true no more: if the pod stays, as one of a Job does that has ended, and has this very
+// text and is to have no other one, it gets an empty one. It does not wait.
+func (a *Annotator) Withdraw(id pod.ID, text string) {
+	if !id.IsZero() {
+		a.withdrawn.Store(id.String(), text)
 		a.keys.Add(id.String())
 	}
 }
@@ -93,14 +105,19 @@ func (a *Annotator) annotate(ctx context.Context, key string) error {
 	p, exists := a.cluster.pods.one(key)
 	if !exists || p.Spec.HostNetwork {
 		delete(a.written, key)
+		a.withdrawn.Delete(key)
 		return nil
 	}
 	text, ours := a.want(idOf(p))
+	was, has := p.Annotations[a.name]
+	if old, is := a.withdrawn.Load(key); is && !ours && has && was == old && p.DeletionTimestamp == nil {
+		ours = true // and there is no text
+	}
 	if a.written[key] == (written{p.ResourceVersion, text}) {
 		return nil
 	}
 	delete(a.written, key)
-	if was, has := p.Annotations[a.name]; !ours || has && was == text {
+	if !ours || has && was == text {
 		return nil
 	}
 	// With the UID the API server refuses to annotate a pod that was made again.

@@ -8,8 +8,10 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/weftnet/weft/k8s"
 	"github.com/weftnet/weft/pod"
@@ -101,6 +103,41 @@ func TestAPodIsAnnotatedOnceAndAgainWhenSomebodyChangesIt(t *testing.T) {
 	l.eventually("it is written again when it is to be another", func() bool { return l.note("web") == "[1,2]" })
 	if l.note("other") != "" || l.note("node's") != "" {
 		t.Error("pods were annotated that are not Weft's to tell of")
+	}
+}
+
+// rows: AWS-42
+func TestAnAnnotationThatIsTrueNoMoreIsEmptiedWhereThePodStays(t *testing.T) {
+	l := newLab(t)
+	w := &texts{of: map[string]string{"again 4": "[5]", "last 9": "[9]"}}
+	told := func(text string) func(*corev1.Pod) { return func(p *corev1.Pod) { p.Annotations[noted] = text } }
+	l.pod("ended", "1", "n1", told("[1]"))
+	l.pod("theirs", "2", "n1", told("[2,0]"))
+	l.pod("leaves", "3", "n1", func(p *corev1.Pod) {
+		p.Annotations[noted], p.DeletionTimestamp = "[3]", &metav1.Time{Time: time.Now()}
+	})
+	l.pod("again", "4", "n1", nil)
+	l.pod("untold", "6", "n1", nil)
+	a := l.annotator(w)
+	l.eventually("a pod that has interfaces is told", func() bool { return l.note("again") == "[5]" })
+	if l.note("ended") != "[1]" {
+		t.Error("the annotation of a pod of which nothing is known was changed")
+	}
+	for name, text := range map[string]string{"ended": "[1]", "theirs": "[2]", "leaves": "[3]", "again": "[4]", "untold": "[6]", "gone": "[7]"} {
+		a.Withdraw(pod.ID{Namespace: "default", Name: name}, text)
+	}
+	l.eventually("the annotation of the pod that stays is empty", func() bool { return l.note("ended") == "" })
+	l.pod("last", "9", "n1", nil)
+	l.eventually("all others have been looked at", func() bool { return l.note("last") == "[9]" })
+	if l.note("theirs") != "[2,0]" || l.note("leaves") != "[3]" || l.note("again") != "[5]" {
+		t.Errorf("others have %s, %s, %s", l.note("theirs"), l.note("leaves"), l.note("again"))
+	}
+	for name, want := range map[string]bool{"ended": true, "untold": false} {
+		var p corev1.Pod
+		l.Object("pods", "default", name, &p)
+		if _, has := p.Annotations[noted]; has != want {
+			t.Errorf("pod %s has the annotation: %v, want %v", name, has, want)
+		}
 	}
 }
 

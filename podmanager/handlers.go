@@ -83,7 +83,9 @@ func (m *Manager) UntrackPod(_ context.Context, ev *pod.DeletePod, txn *eventloo
 		return nil
 	}
 	txn.OnRollback(func() error { m.swap(ev.Key, had); return nil })
-	txn.OnCommit(func() { m.config.Observe(Outcome{Happening: Removed, Key: ev.Key, Pod: had.attachment.Pod}) })
+	txn.OnCommit(func() {
+		m.config.Observe(Outcome{Happening: Removed, Key: ev.Key, Pod: had.attachment.Pod, Attachment: clone(had.attachment)})
+	})
 	txn.Save(bucket, ev.Key.String(), nil)
 	return nil
 }

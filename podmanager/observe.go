@@ -22,7 +22,7 @@ type Outcome struct {
 	Key       pod.Key
 	Pod       pod.ID
 
-	Attachment *pod.Attachment // of Added: a copy
+	Attachment *pod.Attachment // of Added and Removed: a copy
 
 	// Of Failed: the code and the line that the runtime gets, and the event's record; nil: it never was one.
 	Code   uint

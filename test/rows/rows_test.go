@@ -42,7 +42,6 @@ var partly = map[string]string{
 	"AWS-17": "no interface is made ahead of its pod",
 	"AWS-20": "CNI's result has no place for a block: the IPBlock and weftctl say whose it is",
 	"AWS-28": "the code of a mismatch is 107 and not 11; releases next to each other work together, so that none is seen in an upgrade",
-	"AWS-42": "the addresses are in k8s.v1.cni.cncf.io/network-status, which stays as it is after a DEL",
 	"AWS-47": "probes execute weft-agent, as only root reaches its socket: whether it is alive is nobody else's to ask",
 	"CAL-16": "labels, service account and ports of a pod are not kept, for nothing is decided by them",
 	"CAL-29": "taps and veths have one pair of queues, memifs options for theirs; there is no netkit",
