@@ -23,8 +23,8 @@ func contract(t *testing.T) protoreflect.ServiceDescriptor {
 	return service
 }
 
-// TestTheContractIsTheVerbsOfCNI also demands that each request says which contract its caller speaks. Find is of ADD: it
-// asks what that would give.
+// TestTheContractIsTheVerbsOfCNI also demands that each request says which contract its caller speaks. Find and
+// Address are of ADD: what that would give, and its second half where an IPAM plugin asks by the interface.
 //
 // rows: AWS-21
 func TestTheContractIsTheVerbsOfCNI(t *testing.T) {
@@ -39,7 +39,7 @@ func TestTheContractIsTheVerbsOfCNI(t *testing.T) {
 		}
 	}
 	slices.Sort(verbs)
-	if want := []string{"Add", "Check", "Collect", "Delete", "Find", "Status"}; !slices.Equal(verbs, want) {
+	if want := []string{"Add", "Address", "Check", "Collect", "Delete", "Find", "Status"}; !slices.Equal(verbs, want) {
 		t.Errorf("verbs %v, want %v", verbs, want)
 	}
 	if got, want := string(service.ParentFile().Package()), fmt.Sprintf("weft.v%d", weftv1.Protocol); got != want {
