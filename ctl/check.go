@@ -38,7 +38,8 @@ func (c *client) checkCommand() *cobra.Command {
 what must not be, a line each. Where an agent answers at the socket it also looks whether all that the agent gave out of
 the pools is in blocks of its node.
 
-It sees one moment. Nodes that come and go leave traces for a short time: what is a fault is there a minute later too.`,
+It sees one moment. Nodes that come and go leave traces for a short time, and pools and networks that are deleted until nodes
+release their empty blocks (releaseAfter): what is a fault is there later too.`,
 		Example: "  weftctl addresses check || weftctl addresses check -o json | jq '.violations[]'",
 		Args:    usage(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
