@@ -99,6 +99,10 @@ func TestOtherNodesAreReachedAsLongAsTheyAreThere(t *testing.T) {
 	if n := askedForOwn(server); n != asked {
 		t.Errorf("for news of others the API server was asked for this node's NodeNetwork %d times", n-asked)
 	}
+	l.eventually("that is durable", func() bool { // the kernel has the route before
+		events, err := l.Weftctl(t.Context(), "events")
+		return err == nil && strings.Contains(events, "set 3 other nodes")
+	})
 
 	server.Go()
 	l.restartAfter(func(string) error { return nil })
