@@ -35,11 +35,12 @@ func (s *scene) readers() map[string]string {
 		"objects linux.file/":     "secret",
 		"objects vpp.":            "eth0",
 		"devices":                 "vnf",
+		"settings":                "stateDir",
 	}
 }
 
 // others are the commands of weftctl that show nothing of the node.
-var others = []string{"completion", "configure", "help", "resync"}
+var others = []string{"completion", "configure", "help", "lint", "resync"}
 
 // everywhere are all places while the agent runs.
 func (s *scene) everywhere() []place {
