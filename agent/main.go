@@ -17,7 +17,11 @@ func Main(ctx context.Context, config Config, out io.Writer) error {
 		log.Warn("settings of the kernel cannot be written", "err", err)
 	}
 	a, err := New(ctx, config, log)
-	if err != nil {
+	switch {
+	case ctx.Err() != nil && errors.Is(err, context.Canceled):
+		log.Info("agent stopped before it had started")
+		return nil
+	case err != nil:
 		return err
 	}
 	return errors.Join(a.Run(ctx), a.Close())

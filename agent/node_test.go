@@ -81,6 +81,16 @@ func TestNoPodIsWiredBeforeWhatItsMTUFollowsFromIsKnown(t *testing.T) {
 	l.waitsFor(a, "waits for the API server to say what the node is")
 	l.cni("DEL", a, nil) // it is queued
 
+	if err := l.StopAgent(); err != nil {
+		t.Fatal(err)
+	}
+	if said := l.logged("weft-agent: "); len(said) > 0 || len(l.logged("stopped before it had started")) != 1 {
+		t.Errorf("an agent that is stopped while it waits fails: %q", said)
+	}
+	if err := l.BeginAgent(); err != nil {
+		t.Fatal(err)
+	}
+
 	link, err := netlink.LinkByName("up0")
 	if err == nil {
 		err = netlink.LinkDel(link)
