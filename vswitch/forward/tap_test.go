@@ -83,6 +83,7 @@ func TestUnknownNeighbourIsResolved(t *testing.T) {
 		}
 	}
 	l.engine.Publish()
+	a.wantReply(t, ping{to: b.v6}) // a worker that was in the midst of a round has begun another with what is new
 	a.wantReply(t, ping{to: b.v4})
 	requests := slices.DeleteFunc(l.engine.Trace(a.index, 64), func(line string) bool {
 		return !strings.Contains(line, "10.1.1.1 > 10.1.1.2 ttl 64, icmp type 8")
