@@ -17,7 +17,7 @@ ARCH        ?= amd64
 IMAGE       ?= localhost/weft:$(or $(filter v%,$(VERSION)),$(shell sed -n 's/^appVersion: *//p' k8s/chart/weft/Chart.yaml))
 
 .DEFAULT_GOAL := help
-.PHONY: help go build examples image peers test e2e verify format lint fmt tidy generated arrows vet generate demo bench fuzz clean
+.PHONY: help go build examples image peers modules test e2e verify format lint fmt tidy generated arrows vet generate demo bench fuzz clean
 MAKEFLAGS   += --no-print-directory
 
 help: ## list the targets
@@ -45,7 +45,11 @@ image: go ## make a container image, bin/weft-image-ARCH.tar, without a daemon (
 peers: go ## get DPDK's testpmd and CNI plugins for the tests, into the user's cache (WEFT_PEERS=installed: do not)
 	@$(GO) run ./test/peers/prepare
 
-test: peers ## run all tests (PACKAGES=./... chooses; WEFT_REQUIRE=root,netns,dpdk,plugins forbids skips)
+# Tests build programs, some of them where there is no network.
+modules: go
+	@$(GO) list -m all >/dev/null
+
+test: modules peers ## run all tests (PACKAGES=./... chooses; WEFT_REQUIRE=root,netns,dpdk,plugins forbids skips)
 	@$(if $(RACE),,echo "test: the race detector is left out, because there is no C compiler";) $(GO) test $(RACE) -count=1 -timeout 20m $(PACKAGES)
 	@$(if $(and $(RACE),$(filter ./... ./vswitch/%,$(PACKAGES))),$(GO) test -count=1 -run TestLyingClients ./vswitch/forward) # cuts memory, which the detector cannot stand
 
