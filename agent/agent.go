@@ -72,6 +72,7 @@ func New(ctx context.Context, config Config, log *slog.Logger) (a *Agent, err er
 		config: config, log: log, health: newHealth(config.HealthFile, log),
 		blocksChanged: make(chan struct{}, 1), announcements: make(chan k8s.Announcement, 1),
 	}
+	a.health.served = a.markServed
 	if len(config.ReadinessGates) > 0 {
 		a.health.require(conditionGates, "none was asked yet")
 	}
@@ -192,6 +193,7 @@ func (a *Agent) assembleRooms() (err error) {
 		Void:        a.void,
 		Grace:       orNone(a.config.GCGrace),
 		Ready:       a.health.missing,
+		Started:     a.started,
 		Log:         a.log.With("room", "podmanager"),
 	})
 	register(a.loop, a.handlers())
@@ -210,6 +212,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	group.Go(func() error { return ended("dataplane", a.dataplane.run(ctx)) })
 	group.Go(func() error { return ended("configuration", a.followConfig(ctx)) })
 	group.Go(func() error { return ended("external configuration", a.followExternal(ctx)) })
+	group.Go(func() error { return ended("mark that pods are served", a.goOnMarking(ctx)) })
 	if len(a.config.ReadinessGates) > 0 {
 		group.Go(func() error {
 			return ended("readiness gates", newGates(a.config.ReadinessGates, a.health, gatesLook).run(ctx))

@@ -33,6 +33,7 @@ type health struct {
 	Server *grpchealth.Server // service "" of grpc.health.v1
 	file   string             // exists while ready; "" = none
 	log    *slog.Logger
+	served func() // is called when readiness begins, before anybody sees it; nil: nobody wants to know
 
 	mu         sync.Mutex
 	conditions []condition
@@ -158,6 +159,9 @@ func (h *health) publish(ready bool) {
 	status := grpc_health_v1.HealthCheckResponse_NOT_SERVING
 	if ready {
 		status = grpc_health_v1.HealthCheckResponse_SERVING
+		if h.served != nil {
+			h.served()
+		}
 	}
 	h.Server.SetServingStatus("", status)
 	if err := h.mark(ready); err != nil {

@@ -21,6 +21,9 @@ const retryEvery = 50 * time.Millisecond
 // starting, in the details of a reply, says that the agent is there but does not serve yet.
 const starting = "starting"
 
+// restoring, in the details of a STATUS, says that the agent has just been started.
+const restoring = "restoring"
+
 // patience is for how long a call is tried again: since its beginning, while nobody
 // listens; since an agent first said that it is starting, or went away during the
 // call, while it restarts.

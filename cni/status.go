@@ -7,6 +7,7 @@ import (
 
 	"github.com/containernetworking/cni/pkg/types"
 
+	"github.com/weftnet/weft/proto/serving"
 	weftv1 "github.com/weftnet/weft/proto/weft/v1"
 )
 
@@ -16,25 +17,31 @@ const (
 	reachTime  = time.Second
 )
 
+// grace is how long after an agent served pods STATUS takes it for granted that one will soon: ADDs are told to come again
+// meanwhile, which costs less than a node that is not ready.
+const grace = time.Minute
+
 func available(c *call) error {
 	ctx, cancel := context.WithTimeout(context.Background(), statusTime)
 	defer cancel()
-	err := askStatus(ctx, c.conf.Socket, &weftv1.StatusRequest{Caller: c.caller(), Network: c.network()})
-	if err != nil {
+	away, err := askStatus(ctx, c.conf.Socket, &weftv1.StatusRequest{Caller: c.caller(), Network: c.network()})
+	if err != nil && (!away || !serving.Within(c.conf.Socket, grace)) {
 		return err
 	}
 	return asStatus(c.forward(ctx, "STATUS"))
 }
 
-// askStatus returns nil if the agent would serve an ADD; its errors have the codes of STATUS only.
-func askStatus(ctx context.Context, socket string, req *weftv1.StatusRequest) error {
+// askStatus returns nil if the agent would serve an ADD; its errors have the codes of STATUS only. Away is an agent that
+// does not answer, or starts.
+func askStatus(ctx context.Context, socket string, req *weftv1.StatusRequest) (away bool, err error) {
 	answer, err := ask(ctx, socket, patience{silent: reachTime}, func(ctx context.Context, agent weftv1.RemoteCNIClient) (*weftv1.StatusReply, error) {
 		return agent.Status(ctx, req)
 	})
 	if err == nil && answer.GetError() == nil {
-		return nil
+		return false, nil
 	}
-	return asStatus(failed("status", err, answer.GetError()))
+	away = err != nil && worthRetrying(err) || answer.GetError().GetDetails() == restoring
+	return away, asStatus(failed("status", err, answer.GetError()))
 }
 
 func asStatus(refusal error) error {

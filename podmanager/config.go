@@ -40,6 +40,8 @@ type Config struct {
 	Refill func(ctx context.Context, refused error) bool
 	// Ready says why pods cannot be served yet; nil when they can.
 	Ready func() error
+	// Started says whether the first resync has ended.
+	Started func() bool
 	// Paused says whether, and why, new pods are held up.
 	Paused func() (reason string, paused bool)
 	// Observe is told what happens to attachments. It must not wait: the loop or the runtime does meanwhile.
@@ -62,6 +64,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.Ready == nil {
 		c.Ready = func() error { return nil }
+	}
+	if c.Started == nil {
+		c.Started = func() bool { return true }
 	}
 	if c.Paused == nil {
 		c.Paused = func() (string, bool) { return "", false }

@@ -18,6 +18,10 @@ const codeInternal uint = 999
 // but does not serve yet: it waits, or queues a DEL.
 const starting = "starting"
 
+// restoring, as the details of a STATUS, tells the plugin that the agent has not ended its first resync: what it waits for
+// takes seconds, unlike what an agent that has been started can lack.
+const restoring = "restoring"
+
 // replyError turns an error into the one that the runtime gets: one line and a code.
 func replyError(err error, rec *eventloop.Record) *weftv1.Error {
 	reply := &weftv1.Error{Code: uint32(codeOf(err, rec)), Msg: line(err.Error())}

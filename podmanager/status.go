@@ -19,5 +19,8 @@ func (m *Manager) Status(_ context.Context, req *weftv1.StatusRequest) (*weftv1.
 	if own, ok := errors.AsType[*pod.Error](err); ok && own.Code == pod.CodeLimited {
 		reply.Code = uint32(pod.CodeLimited)
 	}
+	if reply.Details == starting && !m.config.Started() {
+		reply.Details = restoring
+	}
 	return &weftv1.StatusReply{Error: reply}, nil
 }

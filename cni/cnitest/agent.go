@@ -25,6 +25,7 @@ const (
 	Starting    Behaviour = "starting"    // there, but not ready: code 11 with these details
 	Unavailable Behaviour = "unavailable" // the same as a gRPC status
 	Hang        Behaviour = "hang"        // until the caller has had enough
+	Restoring   Behaviour = "restoring"   // just started, as a STATUS says it: code 50 with these details
 	Deny        Behaviour = "deny"        // as to a caller that is not root
 	Refuse      Behaviour = "refuse"      // with an error of its own
 	Nonsense    Behaviour = "nonsense"    // an ADD that succeeds with what is no result
@@ -85,6 +86,8 @@ func (a *Agent) Requests() []proto.Message {
 func (a *Agent) take(ctx context.Context, req proto.Message) (Behaviour, *weftv1.Error, error) {
 	behaviour := a.next(req)
 	switch behaviour {
+	case Restoring:
+		return behaviour, &weftv1.Error{Code: 50, Msg: "agent is starting: the first resync has not ended", Details: "restoring"}, nil
 	case Starting:
 		return behaviour, &weftv1.Error{Code: 11, Msg: "agent is starting: resync under way", Details: "starting"}, nil
 	case Unavailable:

@@ -14,14 +14,14 @@ import (
 )
 
 // An agent that is killed ends its container, whose last lines can be read, and is started again by kubelet; the
-// installer beside it and the pods of the node notice nothing.
+// installer beside it, the pods of the node, and who asks whether it is ready notice nothing.
 //
 // rows: AWS-04
 func TestAnAgentThatIsKilledIsStartedAgain(t *testing.T) {
 	needWeft(t)
 	s := newSpace(t)
 	client, server := s.pair("n2", "n1")
-	before := s.agentPod(t.Context(), "n1")
+	before, since := s.agentPod(t.Context(), "n1"), s.readySince("n1")
 	s.killAgent(before)
 	s.must(cluster.Eventually(t.Context(), "kubelet starts the agent again", func(ctx context.Context) error {
 		now := s.agentPod(ctx, "n1")
@@ -48,6 +48,23 @@ func TestAnAgentThatIsKilledIsStartedAgain(t *testing.T) {
 		s.reaches(client, server, address)
 	}
 	s.run("new", "n1")
+	if now := s.readySince("n1"); !now.Equal(&since) {
+		t.Errorf("the node is ready since %s, and was since %s: it was not ready meanwhile", now, since)
+	}
+}
+
+// readySince is when a node became ready, which it is.
+func (s *space) readySince(name string) metav1.Time {
+	s.t.Helper()
+	n, err := s.c.Client.CoreV1().Nodes().Get(s.t.Context(), name, metav1.GetOptions{})
+	s.must(err)
+	for _, c := range n.Status.Conditions {
+		if c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue {
+			return c.LastTransitionTime
+		}
+	}
+	s.t.Fatalf("node %s is not ready: %+v", name, n.Status.Conditions)
+	return metav1.Time{}
 }
 
 // agentPod is the pod of a node's agent.
