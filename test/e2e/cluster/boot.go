@@ -71,14 +71,13 @@ func (n *Node) InstallPlugins(names ...string) error {
 	return nil
 }
 
-// AwaitContainerd waits until containerd answers.
+// AwaitContainerd waits until containerd says that all of it serves: it answers clients of its own before it answers kubelet.
 func (n *Node) AwaitContainerd(ctx context.Context) error {
-	return Eventually(ctx, "containerd answers on "+n.Name, func(ctx context.Context) error {
+	return Eventually(ctx, "containerd answers on "+n.Name, func(context.Context) error {
 		if err := n.Containerd.Ended(); err != nil {
 			return hopeless(err)
 		}
-		_, err := n.Run(ctx, n.cluster.config.Programs.Path("ctr"), "version")
-		return err
+		return n.Containerd.Says("containerd successfully booted")
 	})
 }
 

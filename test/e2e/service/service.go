@@ -43,6 +43,7 @@ type Service struct {
 // life is one process of the daemon.
 type life struct {
 	cmd   *exec.Cmd
+	from  int64 // where the log was when it began
 	ended chan struct{}
 }
 
@@ -61,13 +62,17 @@ func (s *Service) Start() error {
 		return fmt.Errorf("start %s: %w", s.daemon.Name, err)
 	}
 	defer log.Close()
+	earlier, err := log.Stat()
+	if err != nil {
+		return fmt.Errorf("start %s: %w", s.daemon.Name, err)
+	}
 	cmd := exec.Command(s.daemon.Path, s.daemon.Args...)
 	cmd.Env, cmd.Stdout, cmd.Stderr = s.daemon.Env, log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // a terminal's interrupt is not for it
 	if err := s.daemon.Start(cmd); err != nil {
 		return fmt.Errorf("start %s: %w", s.daemon.Name, err)
 	}
-	l := &life{cmd: cmd, ended: make(chan struct{})}
+	l := &life{cmd: cmd, from: earlier.Size(), ended: make(chan struct{})}
 	go func() { _ = cmd.Wait(); close(l.ended) }() // how it ended is in the process state
 	s.life = l
 	return nil
@@ -157,6 +162,22 @@ func (s *Service) current() *life {
 func (l *life) signal(sig syscall.Signal) error {
 	if err := l.cmd.Process.Signal(sig); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return err
+	}
+	return nil
+}
+
+// Says returns nil if the daemon, since it was started last, has logged a text.
+func (s *Service) Says(text string) error {
+	l := s.current()
+	if l == nil {
+		return fmt.Errorf("%s was not started", s.daemon.Name)
+	}
+	content, err := os.ReadFile(s.daemon.Log)
+	if err != nil {
+		return fmt.Errorf("what %s says: %w", s.daemon.Name, err)
+	}
+	if !strings.Contains(string(content[l.from:]), text) {
+		return fmt.Errorf("%s has not said %q yet", s.daemon.Name, text)
 	}
 	return nil
 }

@@ -55,6 +55,12 @@ func TestStopAsksAndRestartKeepsTheLog(t *testing.T) {
 		t.Fatal(err)
 	}
 	await(t, log, "here", 1)
+	if err := s.Says("here"); err != nil {
+		t.Error(err)
+	}
+	if s.Says("there") == nil {
+		t.Error("it is said to have said what it has not")
+	}
 	if err := s.Restart(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -99,5 +105,24 @@ func TestWhatDoesNotRunIsStoppedAlready(t *testing.T) {
 	}
 	if err := s.Freeze(); err == nil {
 		t.Error("what does not run was frozen")
+	}
+}
+
+func TestWhatADaemonSaidInAnEarlierLifeDoesNotCount(t *testing.T) {
+	once := filepath.Join(t.TempDir(), "once")
+	s, log := shell(t, "[ -e "+once+" ] || echo here; touch "+once+"; echo ready; exec sleep 60")
+	if s.Says("here") == nil {
+		t.Error("a daemon that was never started is said to have said something")
+	}
+	if err := s.Start(); err != nil {
+		t.Fatal(err)
+	}
+	await(t, log, "ready", 1)
+	if err := s.Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	await(t, log, "ready", 2)
+	if s.Says("here") == nil || s.Says("ready") != nil {
+		t.Errorf("of here: %v; of ready: %v", s.Says("here"), s.Says("ready"))
 	}
 }
