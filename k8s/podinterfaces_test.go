@@ -39,16 +39,16 @@ func (l *lab) got(names ...string) string {
 	return strings.Join(all, "; ")
 }
 
-// reporter knows the pods a and b of its node.
+// reporter knows the pods a and b of its node, and that there are no others, which a watch says later than it shows the pods.
 func (l *lab) reporter() *k8s.PodReporter {
 	l.t.Helper()
 	l.pod("a", "u1", "n1", nil)
 	l.pod("b", "u2", "n1", nil)
 	c := l.known(nil)
-	l.eventually("the pods are seen", func() bool {
-		return c.Pod(pod.ID{Namespace: "default", Name: "a"}) != nil && c.Pod(pod.ID{Namespace: "default", Name: "b"}) != nil
-	})
-	return c.PodReporter()
+	r := c.PodReporter()
+	l.eventually("all pods have been seen", func() bool { return r.Report(l.t.Context(), nil) == nil })
+	r.Forget()
+	return r
 }
 
 // rows: CAL-16
