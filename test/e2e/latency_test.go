@@ -8,14 +8,11 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 )
 
-const (
-	// samples are how many pods are started one after the other.
-	samples = 20
-	// slowest is how long a single pod may take on a machine that does something else too.
-	slowest = 10 * time.Second
-)
+// samples are how many pods are started one after the other.
+const samples = 20
 
 func TestASinglePodIsReadySoon(t *testing.T) {
 	s := newSpace(t)
@@ -25,8 +22,18 @@ func TestASinglePodIsReadySoon(t *testing.T) {
 	}
 	slices.Sort(took)
 	t.Logf("%s: ready after p50 %s, p99 %s", s.c.CNI().Name(), round(took[samples/2]), round(took[samples*99/100]))
-	if took[samples-1] > slowest {
-		t.Errorf("the slowest pod took %s", took[samples-1])
+	s.mustHaveWiredAtOnce()
+}
+
+// mustHaveWiredAtOnce is an error if kubelet has made a sandbox in vain, which it would make again, seconds later.
+func (s *space) mustHaveWiredAtOnce() {
+	s.t.Helper()
+	events, err := s.c.Client.CoreV1().Events(s.name).List(s.t.Context(), metav1.ListOptions{
+		FieldSelector: fields.OneTermEqualSelector("reason", "FailedCreatePodSandBox").String(),
+	})
+	s.must(err)
+	for _, event := range events.Items {
+		s.t.Errorf("%s: %s", event.InvolvedObject.Name, event.Message)
 	}
 }
 
