@@ -76,6 +76,7 @@ func TestPromisedTimes(t *testing.T) {
 }
 
 func TestADeleteThatHangsIsQueued(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	agent := &cnitest.Agent{}
 	agent.Behave(cnitest.Hang)
@@ -112,12 +113,12 @@ func TestAFullQueueIsTryAgain(t *testing.T) {
 	}
 }
 
-// callIn is a DEL whose agent and queue are in dir, with short limits.
+// callIn is a DEL whose agent and queue are in dir, with limits that are shorter, and long enough for an agent to be asked.
 func callIn(dir string) *call {
 	conf := defaults()
 	conf.Name = "weft"
 	conf.Socket, conf.DeleteQueue = filepath.Join(dir, "agent.sock"), filepath.Join(dir, "queue")
-	limits := delLimits{call: 50 * time.Millisecond, lock: time.Second, last: 50 * time.Millisecond}
+	limits := delLimits{call: 3 * time.Second, lock: 10 * time.Second, last: 3 * time.Second}
 	return &call{
 		plugin:  &plugin{command: "DEL", del: limits},
 		CmdArgs: &skel.CmdArgs{ContainerID: "c1", IfName: "eth0"},
