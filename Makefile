@@ -8,6 +8,7 @@ TOOL        := $(GO) tool -modfile=tools/go.mod
 LDFLAGS     := -s -w -X $(MODULE)/internal/version.version=$(VERSION)
 BUILD       := $(GO) build -trimpath -ldflags "$(LDFLAGS)"
 PROGRAMS    := weft-agent weft-cni weft-vswitch weftctl
+BIN         ?= bin
 NEEDED      := $(shell sed -n 's/^go //p' go.mod)
 RACE         = $(shell [ "$$($(GO) env CGO_ENABLED 2>/dev/null)" = 1 ] && command -v $$($(GO) env CC) >/dev/null && echo -race)
 PACKAGES    ?= ./...
@@ -32,8 +33,8 @@ go:
 
 build: go ## build bin/weft-agent, bin/weft-cni, bin/weft-vswitch, bin/weftctl
 	@echo "build: $(PROGRAMS) $(VERSION)"
-	@for program in $(PROGRAMS); do CGO_ENABLED=0 $(BUILD) -tags grpcnotrace -o bin/$$program ./cmd/$$program || exit 1; done
-	@ln -sf weft-cni bin/weft-ipam
+	@for program in $(PROGRAMS); do CGO_ENABLED=0 $(BUILD) -tags grpcnotrace -o $(BIN)/$$program ./cmd/$$program || exit 1; done
+	@ln -sf weft-cni $(BIN)/weft-ipam
 
 examples: go ## build the example programs for pods, in bin/
 	@CGO_ENABLED=0 $(BUILD) -o bin/ ./memif/examples/...
@@ -53,9 +54,10 @@ test: modules peers ## run all tests (PACKAGES=./... chooses; WEFT_REQUIRE=root,
 	@$(if $(RACE),,echo "test: the race detector is left out, because there is no C compiler";) $(GO) test $(RACE) -count=1 -timeout 20m $(PACKAGES)
 	@$(if $(and $(RACE),$(filter ./... ./vswitch/%,$(PACKAGES))),$(GO) test -count=1 -run TestLyingClients ./vswitch/forward) # cuts memory, which the detector cannot stand
 
-e2e: build examples ## run pods on a real Kubernetes cluster that the run makes and removes (root; the first time builds it, some minutes)
+e2e: build examples ## run pods on a real Kubernetes cluster that the run makes and removes (root; builds it the first time; RUN=TestX chooses)
+	@$(MAKE) build BIN=bin/next VERSION=v9.9.9 PROGRAMS="weft-agent weft-cni" # to upgrade to
 	@$(GO) run -C test/e2e ./prepare
-	@$(GO) test -C test/e2e -count=1 -timeout 25m -parallel 6 -v ./...
+	@$(GO) test -C test/e2e -count=1 -timeout 25m -parallel 6 -v $(if $(RUN),-run '$(RUN)') ./...
 
 verify: format lint vet tidy generated arrows ## check format, lint, vet, modules, generated code, arrows
 	@echo "verify: all is well"

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/weftnet/weft/test/e2e/cluster"
+	"github.com/weftnet/weft/test/e2e/weft"
 )
 
 // Where Weft's agents run, and their label.
@@ -20,7 +21,8 @@ const (
 	agents = "app.kubernetes.io/component=agent"
 )
 
-func TestTrafficGoesOnWhileAgentsAreKilledAndReplaced(t *testing.T) {
+// rows: CIL-01
+func TestTrafficGoesOnWhileAgentsAreKilledAndUpgraded(t *testing.T) {
 	s := newSpace(t)
 	if s.c.CNI().Name() != "weft" {
 		t.Skip("the peer has no agent")
@@ -41,12 +43,49 @@ func TestTrafficGoesOnWhileAgentsAreKilledAndReplaced(t *testing.T) {
 	s.killAgents()
 	s.run("after-the-kill", "n1")
 	s.flows(load)
-	for _, verb := range [][]string{{"restart"}, {"status", "--timeout=90s"}} {
-		_, err := s.c.Kubectl(t.Context(), nil, append([]string{"rollout", verb[0], "daemonset/weft-agent", "-n", system}, verb[1:]...)...)
+	first, conf := s.installed("n2"), s.confFile("n2")
+	s.install(weft.NextImage, "weft "+weft.NextVersion)
+	s.run("after-the-upgrade", "n2")
+	s.flows(load)
+	s.install(weft.Image, first)
+	s.run("after-the-way-back", "n2")
+	s.flows(load)
+	if now := s.confFile("n2"); now != conf {
+		t.Errorf("the node's CNI configuration was %s and is %s: it was written anew", conf, now)
+	}
+}
+
+// install gives all nodes the agent and the plugin of an image, whose version that is.
+func (s *space) install(image, version string) {
+	s.t.Helper()
+	for _, arguments := range [][]string{{"set", "image", "daemonset/weft-agent", "*=" + image}, {"rollout", "status", "daemonset/weft-agent", "--timeout=90s"}} {
+		_, err := s.c.Kubectl(s.t.Context(), nil, append(arguments, "-n", system)...)
 		s.must(err)
 	}
-	s.run("after-the-replacement", "n2")
-	s.flows(load)
+	for _, n := range s.c.Nodes {
+		s.must(cluster.Eventually(s.t.Context(), "the plugin of "+n.Name+" is that of "+image, func(context.Context) error {
+			if is := s.installed(n.Name); is != version {
+				return fmt.Errorf("it is %s", is)
+			}
+			return nil
+		}))
+	}
+}
+
+// installed is what the plugin of a node says of itself.
+func (s *space) installed(node string) string {
+	s.t.Helper()
+	out, err := s.c.Node(node).Run(s.t.Context(), "/opt/cni/bin/weft-cni", "--version")
+	s.must(err)
+	return strings.TrimSpace(string(out))
+}
+
+// confFile is which file a node's CNI configuration is, and when it was written.
+func (s *space) confFile(node string) string {
+	s.t.Helper()
+	out, err := s.c.Node(node).Run(s.t.Context(), "/usr/bin/stat", "--format=inode %i of %y", "/etc/cni/net.d/10-weft.conflist")
+	s.must(err)
+	return strings.TrimSpace(string(out))
 }
 
 // endless makes a pod whose program ends when something is lost.

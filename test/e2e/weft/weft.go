@@ -22,8 +22,13 @@ const (
 	manifests = "../../k8s/manifests"
 )
 
-// Image is what the manifests call it.
-const Image = "localhost/weft:v0.1.0-dev"
+const (
+	// Image is what the manifests call it.
+	Image = "localhost/weft:v0.1.0-dev"
+	// NextImage is that of a later release, NextVersion, whose agent and plugin are built from the same sources.
+	NextImage   = "localhost/weft:" + NextVersion
+	NextVersion = "v9.9.9"
+)
 
 // Weft is this repository's.
 type Weft struct{}
@@ -31,20 +36,33 @@ type Weft struct{}
 // Name is what reports call it.
 func (Weft) Name() string { return "weft" }
 
-// Images are the one of all containers, and of an example of a program in a pod.
+// Images are the one of all containers, and of an example of a program in a pod, and the one that agents are upgraded to.
 func (Weft) Images(context.Context) ([]image.Image, error) {
+	files, err := find("weft-agent", "weft-cni", "weft-vswitch", "weftctl", "icmpresponder")
+	if err != nil {
+		return nil, err
+	}
+	next, err := find("next/weft-agent", "next/weft-cni", "weftctl")
+	if err != nil {
+		return nil, err
+	}
+	return []image.Image{{Name: Image, Files: files}, {Name: NextImage, Files: next}}, nil
+}
+
+// find says which program is where in an image.
+func find(names ...string) (map[string]string, error) {
 	files := map[string]string{}
-	for _, name := range []string{"weft-agent", "weft-cni", "weft-vswitch", "weftctl", "icmpresponder"} {
+	for _, name := range names {
 		path, err := filepath.Abs(filepath.Join(programs, name))
 		if err != nil {
 			return nil, err
 		}
 		if _, err := os.Stat(path); err != nil {
-			return nil, fmt.Errorf("find the programs: %w: run make build examples", err)
+			return nil, fmt.Errorf("find the programs: %w: make e2e builds them", err)
 		}
-		files["/usr/local/bin/"+name] = path
+		files["/usr/local/bin/"+filepath.Base(name)] = path
 	}
-	return []image.Image{{Name: Image, Files: files}}, nil
+	return files, nil
 }
 
 // settings has nodes give back soon the blocks of networks and pools that tests have made and deleted.
