@@ -99,7 +99,7 @@ func TestLateAnswerIsNotTakenForAnother(t *testing.T) {
 		return obliging(c)
 	}}
 	p.listen()
-	c := connect(t, p.socket, Options{Limit: 50 * time.Millisecond})
+	c := connect(t, p.socket, Options{Limit: 3 * time.Second}) // the second is to be answered within it
 	first := ask("first", &interfaces.SwInterfaceGetTable{SwIfIndex: 1}, &interfaces.SwInterfaceGetTableReply{})
 	c.exchange(t.Context(), first)
 	if got := outcome(first.fault()); got != "unknown" || !errors.Is(first.err, errNoAnswer) {
