@@ -58,8 +58,8 @@ func TestWhatIsTransferredArrivesWhole(t *testing.T) {
 }
 
 func TestAStreamLastsAsLongAsAsked(t *testing.T) {
-	r, err := traffic.Stream(t.Context(), pair(t), 100*time.Millisecond)
-	if err != nil || r.Bytes < 1<<20 || r.Took < 100*time.Millisecond {
+	r, err := traffic.Stream(t.Context(), pair(t), time.Second)
+	if err != nil || r.Bytes < 1<<20 || r.Took < time.Second {
 		t.Errorf("receipt %+v, error %v", r, err)
 	}
 }
