@@ -23,12 +23,14 @@ type LearnedMAC struct {
 }
 
 // FlushMACs forgets learned MACs. It publishes control's changes first, so that what they forbid is not learned again, and
-// returns when all workers have done so, which needs Run to run or to have ended.
+// returns when all workers have done so, which needs Run to run or to have ended. What waits at the filter's interface is
+// taken in before the changes, one of which may be that it leaves the bridge domain.
 func (e *Engine) FlushMACs(f MACFilter) {
 	slot, ok := e.bridgeSlots[f.Bridge]
 	if !ok && f.Bridge != 0 {
 		return
 	}
+	e.drain(f.Interface)
 	e.flush(func(m macEntry) bool {
 		return (f.Bridge == 0 || m.key.slot() == slot) && (f.Interface == NoInterface || m.out == f.Interface)
 	})

@@ -28,12 +28,15 @@ func (w *worker) post(do func(*worker)) bool {
 	}
 }
 
-// readMail does all letters; their order is of no matter, as everybody waits for his own.
+// readMail does all letters; their order is of no matter, as everybody waits for his own. What was changed before one was
+// written is seen before it is done: who is answered may close a port.
 func (w *worker) readMail() {
 	if w.mail.Load() == nil {
 		return
 	}
-	for l := w.mail.Swap(nil); l != nil; l = l.next {
+	l := w.mail.Swap(nil)
+	w.refresh()
+	for ; l != nil; l = l.next {
 		l.do(w)
 		close(l.done)
 	}

@@ -114,12 +114,19 @@ func (s *segment) reached(on uint32, from, to frame.MAC) []uint32 {
 }
 
 // served drives the worker until f, which waits for it, has returned.
-func (s *segment) served(f func()) {
-	done := make(chan struct{})
+func (s *segment) served(f func()) { s.drive(begin(f)) }
+
+// begin runs f, whose end it tells.
+func begin(f func()) (done chan struct{}) {
+	done = make(chan struct{})
 	go func() {
 		defer close(done)
 		f()
 	}()
+	return done
+}
+
+func (s *segment) drive(done chan struct{}) {
 	for {
 		select {
 		case <-done:

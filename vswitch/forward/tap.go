@@ -18,9 +18,11 @@ func (e *Engine) OpenTap(index uint32, c port.TapConfig) (port.TapInfo, error) {
 	return info, err
 }
 
-// ClosePort removes the interface's port, its memif, or its share of a tunnels' socket from the machine. It returns when no worker touches it any more, which needs Run
-// to run or to have ended; ErrNoPort where there is none.
+// ClosePort removes the interface's port, its memif, or its share of a tunnels' socket from the machine, after what waits there
+// has been taken in. It returns when no worker touches it any more, which needs Run to run or to have ended; ErrNoPort where
+// there is none.
 func (e *Engine) ClosePort(index uint32) error {
+	e.drain(index)
 	if served, err := e.memifs.close(index); served {
 		return err
 	}
