@@ -15,10 +15,11 @@ import (
 func (c *client) lintCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "lint FILE...",
-		Short: "Says what is wrong with pods' annotations in files for kubectl; asks nobody; exit code 1 when something is",
-		Long: `Says what is wrong with pods' annotations in files for kubectl (YAML or JSON, "-" is standard input), in the words in
-which the pod's ADD would refuse it: of pods, of what makes pods (Deployment, DaemonSet, StatefulSet, Job, CronJob and their
-like), and of namespaces. Whether the cluster has such networks and pools, and who may use them, it does not know.`,
+		Short: "Says what is wrong with annotations in files for kubectl; asks nobody; exit code 1 when something is",
+		Long: `Says what is wrong with annotations in files for kubectl (YAML or JSON, "-" is standard input): of pods, of what makes pods
+(Deployment, DaemonSet, StatefulSet, Job, CronJob and their like), and of namespaces, in the words in which the pod's ADD would
+refuse it; of Services and of pods as their backends, in those of the controller. Whether the cluster has such networks and
+pools, and who may use them, it does not know.`,
 		Example: "  weftctl lint router.yaml\n  helm template . | weftctl lint -",
 		Args:    usage(cobra.MinimumNArgs(1)),
 		RunE:    func(cmd *cobra.Command, args []string) error { return c.lint(cmd.InOrStdin(), args) },

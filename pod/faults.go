@@ -11,8 +11,15 @@ func AnnotationFaults(annotations map[string]string, namespace, main string) []e
 	requests, extra := InterfaceRequests(annotations, main)
 	_, pools := PoolsAsked(annotations)
 	_, addresses := AddressesAsked(annotations)
-	_, selections := Selections(annotations, namespace)
-	faults := []error{extra, pools, addresses, selections, endpointFault(annotations, requests, main)}
+	selected, selections := Selections(annotations, namespace)
+	names := []string{main}
+	for _, r := range requests {
+		names = append(names, r.Name)
+	}
+	for _, s := range selected {
+		names = append(names, s.Interface)
+	}
+	faults := []error{extra, pools, addresses, selections, endpointFault(annotations, names)}
 	for _, name := range sortedKeys(annotations) {
 		if strings.HasPrefix(name, AnnotationPrefix) && !slices.Contains(known, name) {
 			faults = append(faults, Errorf(CodeInvalidAnnotation, "annotation %s: Weft has none of that name; it has %s", name, strings.Join(known, ", ")))
@@ -21,11 +28,11 @@ func AnnotationFaults(annotations map[string]string, namespace, main string) []e
 	return slices.DeleteFunc(faults, func(err error) bool { return err == nil })
 }
 
-// endpointFault is that a pod serves by an interface that it does not ask for.
-func endpointFault(annotations map[string]string, requests []InterfaceRequest, main string) error {
+// endpointFault is that a pod serves by an interface that is none of those it has.
+func endpointFault(annotations map[string]string, has []string) error {
 	name := annotations[AnnotationEndpoint]
-	if name == "" || name == main || slices.ContainsFunc(requests, func(r InterfaceRequest) bool { return r.Name == name }) {
+	if name == "" || slices.Contains(has, name) {
 		return nil
 	}
-	return Errorf(CodeInvalidAnnotation, "annotation %s: %q is no interface of %s", AnnotationEndpoint, name, AnnotationCustom)
+	return Errorf(CodeInvalidAnnotation, "annotation %s: %q is no interface of %s, and none of %s", AnnotationEndpoint, name, AnnotationCustom, AnnotationNetworks)
 }

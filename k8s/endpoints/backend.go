@@ -19,6 +19,9 @@ import (
 // mainInterface is the one whose addresses are in a pod's status.
 const mainInterface = "eth0"
 
+// ErrHostNetwork is that a pod, which is to serve by an interface of its own, has none.
+var ErrHostNetwork = errors.New("it is in the network of its node")
+
 // group is endpoints of one family with the same ports.
 type group struct {
 	family    discovery.AddressType
@@ -85,7 +88,7 @@ func addressesOf(p *corev1.Pod) (addresses []netip.Addr, err error) {
 			}
 		}
 	case p.Spec.HostNetwork: // nobody but its author tells what it has
-		err = errors.New("it is in the network of its node")
+		err = ErrHostNetwork
 	default:
 		addresses, err = k8s.AddressesOn(p.Annotations, name)
 	}

@@ -121,7 +121,7 @@ func (k *Keeper) look(ctx context.Context, id types.NamespacedName) (seen bool, 
 		delete(k.told, id)
 		return true, k.write(ctx, have, nil)
 	}
-	selector, fault := selectorOf(s)
+	selector, fault := Selector(s)
 	if fault != nil {
 		k.backends.Forget(id)
 		k.tell(ctx, s, []string{fault.Error()})

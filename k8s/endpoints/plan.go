@@ -32,8 +32,8 @@ func asks(s *corev1.Service) bool {
 	return has
 }
 
-// selectorOf is what a Service asks for.
-func selectorOf(s *corev1.Service) (string, error) {
+// Selector is what a Service that asks wants: labels of pods. An error says why it gets no endpoints.
+func Selector(s *corev1.Service) (string, error) {
 	selector, err := labels.Parse(s.Annotations[AnnotationSelector])
 	switch {
 	case err != nil:

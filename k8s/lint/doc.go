@@ -1,2 +1,2 @@
-// Package lint finds in files for kubectl what is wrong with pods' annotations, without a cluster.
+// Package lint finds in files for kubectl what is wrong with the annotations of pods and Services, without a cluster.
 package lint

@@ -14,6 +14,9 @@ func FuzzRead(f *testing.F) {
 		"items: [{items: [1, {kind: Namespace, metadata: {annotations: {contivpp.io/ip-pools: x}}}]}]",
 		"kind: 1\nmetadata: [1]\nspec: {template: 7, containers: [{name: 3, resources: {limits: {contivpp.io/memif: x}}}, 4]}",
 		`{"kind":"Pod","spec":{"containers":[null]}}{"kind":"Pod"}`, "---\n---\n- 1\n", "&a [*a]",
+		"{kind: Service, metadata: {annotations: {contivpp.io/endpoint-selector: 'a in (b', contivpp.io/x: y}}, spec: 7}",
+		"{kind: Service, metadata: {annotations: {contivpp.io/endpoint-selector: a}}, spec: {type: ExternalName, selector: [a]}}",
+		"{kind: Pod, metadata: {annotations: {contivpp.io/service-endpoint-if: t1}}, spec: {hostNetwork: 1, containers: [{name: a}]}}",
 	} {
 		f.Add([]byte(seed))
 	}

@@ -6,6 +6,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/weftnet/weft/k8s/endpoints"
 	"github.com/weftnet/weft/pod"
 )
 
@@ -16,6 +17,7 @@ const mainInterface = "eth0"
 type template struct {
 	annotations map[string]string
 	memifs      map[string]int64 // that are in the limits of the containers
+	hostNetwork bool
 }
 
 // templates are where an object may have a pod: itself, what a Deployment and its like have, and a CronJob.
@@ -34,7 +36,8 @@ func podOf(o map[string]any) (template, bool) {
 		}
 		initial, _, _ := unstructured.NestedSlice(p, "spec", "initContainers")
 		annotations, _, _ := unstructured.NestedStringMap(p, "metadata", "annotations")
-		return template{annotations: annotations, memifs: memifsOf(append(initial, containers...))}, true
+		host, _, _ := unstructured.NestedBool(p, "spec", "hostNetwork")
+		return template{annotations: annotations, memifs: memifsOf(append(initial, containers...)), hostNetwork: host}, true
 	}
 	return template{}, false
 }
@@ -56,9 +59,13 @@ func memifsOf(containers []any) map[string]int64 {
 	return memifs
 }
 
-// faults are what the pod's ADD would refuse, as far as it can be known without the cluster.
+// faults are what the pod's ADD would refuse, and the controller would say of the pod as a backend of Services, as far as it
+// can be known without the cluster.
 func (p template) faults(namespace string) []error {
 	faults := pod.AnnotationFaults(p.annotations, namespace, mainInterface)
+	if name := p.annotations[pod.AnnotationEndpoint]; p.hostNetwork && name != "" && name != mainInterface {
+		faults = append(faults, fmt.Errorf("%s: %s: %w", pod.AnnotationEndpoint, name, endpoints.ErrHostNetwork))
+	}
 	requests, err := pod.InterfaceRequests(p.annotations, mainInterface)
 	if err != nil {
 		return faults

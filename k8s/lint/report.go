@@ -70,6 +70,12 @@ func (r *Report) object(file string, o map[string]any) {
 		}
 		return
 	}
+	if u.GetKind() == "Service" {
+		for _, err := range serviceFaults(u) {
+			say(err)
+		}
+		return
+	}
 	if p, ok := podOf(o); ok {
 		r.Pods++
 		for _, err := range p.faults(cmp.Or(u.GetNamespace(), metav1.NamespaceDefault)) {
