@@ -12,6 +12,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"github.com/weftnet/weft/proto/serving"
 )
 
 // Pods tells which pods on this node still have Weft's interfaces, each as namespace/name.
@@ -35,7 +37,7 @@ func Uninstall(ctx context.Context, o Options, pods Pods, out io.Writer) error {
 		u.say("left %s and %s: %v", o.installed(program), o.installed(link), err)
 		return fmt.Errorf("%w: %w", errLeft, err)
 	}
-	if err := errors.Join(u.removeLink(), u.removeProgram(ctx)); err != nil {
+	if err := errors.Join(u.removeLink(), u.removeProgram(ctx), u.removeMark()); err != nil {
 		return err
 	}
 	u.say("left the state of the agent, by default /var/lib/weft: it is what a new installation goes on with")
@@ -172,6 +174,15 @@ func (u *uninstaller) removeProgram(ctx context.Context) error {
 	}
 	if !saysWeft(ctx, path) && !u.isOfThisImage(raw) {
 		u.say("left %s: it does not say that it is Weft's", path)
+		return nil
+	}
+	return u.remove(path)
+}
+
+// removeMark removes when the agent served last, which nobody reads any more. An agent that runs still makes it again.
+func (u *uninstaller) removeMark() error {
+	path := serving.File(u.Socket)
+	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	return u.remove(path)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weftnet/weft/cni/cnitest"
+	"github.com/weftnet/weft/proto/serving"
 )
 
 func (n *node) uninstall(pods Pods, with ...func(*Options)) error {
@@ -25,6 +26,10 @@ func TestUninstallingLeavesNothingOfWeft(t *testing.T) {
 	n.write("bin/portmap", speaking("1.0.0", "1.1.0"))
 	n.write("net.d/99-other.conflist", "{}")
 	n.install()
+	socket := n.options().Socket
+	if err := serving.Mark(socket); err != nil {
+		t.Fatal(err)
+	}
 	for range 2 { // the second time there is nothing to do
 		if err := n.uninstall(noPods); err != nil {
 			t.Fatal(err)
@@ -33,7 +38,10 @@ func TestUninstallingLeavesNothingOfWeft(t *testing.T) {
 	if got := n.entries("bin") + " " + n.entries("net.d"); got != "portmap 99-other.conflist" {
 		t.Errorf("left: %s", got)
 	}
-	for _, said := range []string{"removed " + n.path("net.d/10-weft.conflist"), "removed " + n.path("bin/weft-cni"), "removed " + n.path("bin/weft-ipam"), "left the state"} {
+	if _, err := os.Lstat(serving.File(socket)); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the mark that the agent served is left: %v", err)
+	}
+	for _, said := range []string{"removed " + serving.File(socket), "removed " + n.path("net.d/10-weft.conflist"), "removed " + n.path("bin/weft-cni"), "removed " + n.path("bin/weft-ipam"), "left the state"} {
 		if !strings.Contains(n.out.String(), said) {
 			t.Errorf("%q is not said:\n%s", said, n.out.String())
 		}

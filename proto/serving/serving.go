@@ -12,7 +12,7 @@ import (
 
 // Mark says that the agent at the socket serves now.
 func Mark(socket string) error {
-	now, path := time.Now(), file(socket)
+	now, path := time.Now(), File(socket)
 	err := os.Chtimes(path, now, now)
 	if errors.Is(err, fs.ErrNotExist) {
 		err = os.WriteFile(path, nil, 0o600)
@@ -26,7 +26,7 @@ func Mark(socket string) error {
 // Within reports whether the agent at the socket served in the time before now. No mark is from before the node's boot,
 // where the socket is in a directory that a boot empties.
 func Within(socket string, d time.Duration) bool {
-	info, err := os.Lstat(file(socket))
+	info, err := os.Lstat(File(socket))
 	if err != nil {
 		return false
 	}
@@ -34,4 +34,5 @@ func Within(socket string, d time.Duration) bool {
 	return age >= 0 && age < d
 }
 
-func file(socket string) string { return socket + ".served" }
+// File is where the mark of the agent at the socket is.
+func File(socket string) string { return socket + ".served" }

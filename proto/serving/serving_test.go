@@ -22,7 +22,7 @@ func TestAMarkIsGoodForAWhile(t *testing.T) {
 			t.Error("right after the mark the agent is said not to have served")
 		}
 		then := time.Now().Add(at)
-		if err := os.Chtimes(socket+".served", then, then); err != nil {
+		if err := os.Chtimes(serving.File(socket), then, then); err != nil {
 			t.Fatal(err)
 		}
 		if serving.Within(socket, time.Hour) {
