@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -38,8 +39,27 @@ func requireTestpmd(t *testing.T) peers.Program {
 // testpmd is one that runs. kill ends it without a farewell.
 type testpmd struct {
 	commands io.Writer
+	said     *said
 	kill     func()
 	ended    <-chan struct{}
+}
+
+// said is what a program prints, for those who read it meanwhile.
+type said struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (s *said) Write(b []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.text.Write(b)
+}
+
+func (s *said) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.text.String()
 }
 
 // startTestpmd starts one that is a client and sends back what it receives.
@@ -63,8 +83,8 @@ func startTestpmd(t *testing.T, options string, arguments ...string) *testpmd {
 		cancel()
 		t.Fatal(err)
 	}
-	var output strings.Builder
-	command.Stdout, command.Stderr = &output, &output
+	output := &said{}
+	command.Stdout, command.Stderr = output, output
 	if err := command.Start(); err != nil {
 		cancel()
 		t.Fatal(err)
@@ -74,7 +94,7 @@ func startTestpmd(t *testing.T, options string, arguments ...string) *testpmd {
 		_ = command.Wait()
 		close(ended)
 	}()
-	p := &testpmd{commands: commands, ended: ended, kill: func() {
+	p := &testpmd{commands: commands, said: output, ended: ended, kill: func() {
 		cancel()
 		<-ended
 	}}
@@ -87,9 +107,18 @@ func startTestpmd(t *testing.T, options string, arguments ...string) *testpmd {
 	return p
 }
 
+// stop is the first command, and returns when it is done: when testpmd leaves the rings alone. DPDK's driver unmaps them when the
+// other end hangs up, whoever uses them.
+func (p *testpmd) stop(t *testing.T) {
+	t.Helper()
+	_, _ = io.WriteString(p.commands, "stop\n")
+	const prompts = 2 // for this command, and for the next
+	eventually(t, "testpmd stops", func() bool { return strings.Count(p.said.String(), "testpmd> ") == prompts })
+}
+
 // restartPort makes DPDK's driver connect again: release 22.11 does so only when the port starts.
 func (p *testpmd) restartPort() {
-	_, _ = io.WriteString(p.commands, "stop\nport stop 0\nport start 0\nstart\n")
+	_, _ = io.WriteString(p.commands, "port stop 0\nport start 0\nstart\n")
 }
 
 // echo sends packets to the other end, which sends them back, and judges what comes: the same, in order. Both ends look all the
@@ -202,6 +231,7 @@ func TestTestpmdAndServerOutliveEachOther(t *testing.T) {
 	second := startTestpmd(t, options)
 	c = second.await(t, l)
 	echo(t, c, 1000)
+	second.stop(t)
 	if err := i.Close(); err != nil {
 		t.Fatal(err)
 	}
