@@ -212,7 +212,7 @@ func TestTooFewDevicesFailThePodForGood(t *testing.T) {
 // collected.
 // rows: MEM-22
 func TestKubeletWaitsNoLongerThanAllocateMayTake(t *testing.T) {
-	n := newNode(t, func(n *node) { n.config.AllocateTimeout = 50 * time.Millisecond })
+	n := newNode(t, func(n *node) { n.config.AllocateTimeout = time.Second })
 	hung := make(chan struct{})
 	n.committer.Before(func(context.Context, eventloop.Change) error { <-hung; return nil })
 	began := time.Now()
