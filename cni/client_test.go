@@ -31,7 +31,7 @@ func TestAnAgentThatRestartsDuringTheCallIsWaitedFor(t *testing.T) {
 	stop := first.Listen(t, socket)
 	served := make(chan error, 1)
 	go func() {
-		_, err := askAdd(t, socket, patience{starting: 5 * time.Second})
+		_, err := askAdd(t, socket, patience{starting: time.Minute})
 		served <- err
 	}()
 	for len(first.Requests()) == 0 {
