@@ -21,7 +21,13 @@ func (s *space) agentOf(node string) dynamic.Interface {
 	request := &authv1.TokenRequest{Spec: authv1.TokenRequestSpec{
 		BoundObjectRef: &authv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: agent.Name, UID: agent.UID},
 	}}
-	token, err := s.c.Client.CoreV1().ServiceAccounts("weft-system").CreateToken(s.t.Context(), "weft-agent", request, metav1.CreateOptions{})
+	return s.clientOf("weft-agent", request)
+}
+
+// clientOf is a client with the rights of one of Weft's service accounts.
+func (s *space) clientOf(account string, request *authv1.TokenRequest) dynamic.Interface {
+	s.t.Helper()
+	token, err := s.c.Client.CoreV1().ServiceAccounts("weft-system").CreateToken(s.t.Context(), account, request, metav1.CreateOptions{})
 	s.must(err)
 	access := rest.AnonymousClientConfig(s.c.Access)
 	access.BearerToken = token.Status.Token

@@ -1,0 +1,145 @@
+package e2e_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	authv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/util/retry"
+
+	"github.com/weftnet/weft/test/e2e/cluster"
+)
+
+// The taints that a node has in the test: the controller's business, and somebody else's. They keep no pod away.
+var (
+	notReady = corev1.Taint{Key: "contivpp.io/agent-not-ready", Effect: corev1.TaintEffectPreferNoSchedule}
+	another  = corev1.Taint{Key: "example.org/e2e", Effect: corev1.TaintEffectPreferNoSchedule}
+)
+
+// attempt is a change of a node: a JSON merge patch of it, given its taints.
+type attempt func(taints []corev1.Taint) (spec, metadata map[string]any)
+
+// keeping are the taints of a node that are not of those keys, as a change.
+func keeping(without ...string) attempt {
+	return func(taints []corev1.Taint) (spec, metadata map[string]any) {
+		isGone := func(t corev1.Taint) bool { return slices.Contains(without, t.Key) }
+		return map[string]any{"taints": slices.DeleteFunc(slices.Clone(taints), isGone)}, map[string]any{}
+	}
+}
+
+// and is the right change with one more.
+func and(more func(spec, metadata map[string]any)) attempt {
+	return func(taints []corev1.Taint) (spec, metadata map[string]any) {
+		spec, metadata = keeping(notReady.Key)(taints)
+		more(spec, metadata)
+		return spec, metadata
+	}
+}
+
+var wrongChanges = map[string]attempt{
+	"take another's taint off":    keeping(another.Key),
+	"take all taints off":         keeping(notReady.Key, another.Key),
+	"leave the taint where it is": keeping(),
+	"add a taint": and(func(spec, _ map[string]any) {
+		more := corev1.Taint{Key: "example.org/more", Effect: corev1.TaintEffectPreferNoSchedule}
+		spec["taints"] = append(spec["taints"].([]corev1.Taint), more)
+	}),
+	"label the node":              and(func(_, metadata map[string]any) { metadata["labels"] = map[string]string{"e2e": "x"} }),
+	"annotate the node":           and(func(_, metadata map[string]any) { metadata["annotations"] = map[string]string{"e2e": "x"} }),
+	"hold the node's deletion up": and(func(_, metadata map[string]any) { metadata["finalizers"] = []string{"example.org/e2e"} }),
+	"give the node an owner": and(func(_, metadata map[string]any) {
+		metadata["ownerReferences"] = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: "n2", UID: "x"}}
+	}),
+	"make the node unschedulable":   and(func(spec, _ map[string]any) { spec["unschedulable"] = true }),
+	"say which machine the node is": and(func(spec, _ map[string]any) { spec["providerID"] = "e2e://x" }),
+}
+
+// By the optional right the controller takes the taint off nodes, and the API server refuses whatever else it tries of them.
+//
+// rows: CIL-23
+func TestTheControllerTakesOffNodesOnlyItsTaint(t *testing.T) {
+	t.Parallel()
+	needWeft(t)
+	s := newSpace(t)
+	s.withTaints("n1")
+	rights, err := os.ReadFile("../../k8s/manifests/taint.yaml")
+	s.must(err)
+	s.apply(string(rights)) // of which the controller makes no use, as it was not told to
+	controller := s.clientOf("weft-controller", &authv1.TokenRequest{})
+	s.must(cluster.Eventually(t.Context(), "right and policy are in force", func(context.Context) error {
+		if err := s.attempt(controller, "n1", keeping(notReady.Key)); err != nil {
+			return err
+		}
+		if err := s.attempt(controller, "n1", wrongChanges["label the node"]); !isOfPolicy(err) {
+			return fmt.Errorf("a label: %w", err)
+		}
+		return nil
+	}))
+	for what, wrong := range wrongChanges {
+		if err := s.attempt(controller, "n1", wrong); !isOfPolicy(err) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	s.judge("take the taint off", s.attempt(controller, "n1", keeping(notReady.Key)), true)
+	nodes := controller.Resource(corev1.SchemeGroupVersion.WithResource("nodes"))
+	s.judge("delete the node", nodes.Delete(t.Context(), "n1", metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}}), false)
+	for _, node := range []string{"n1", "n2"} {
+		s.judge("as the agent of n1, take the taint off "+node, s.attempt(s.agentOf("n1"), node, keeping(notReady.Key)), false)
+	}
+}
+
+// isOfPolicy reports whether the API server refused by taint.yaml's policy.
+func isOfPolicy(err error) bool {
+	return apierrors.IsInvalid(err) && strings.Contains(err.Error(), "'weft-taint'")
+}
+
+// attempt tries a change of a node, which is not kept. That somebody wrote the node in between is no judgement.
+func (s *space) attempt(as dynamic.Interface, node string, change attempt) error {
+	s.t.Helper()
+	return retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		n, err := s.c.Client.CoreV1().Nodes().Get(s.t.Context(), node, metav1.GetOptions{})
+		s.must(err)
+		spec, metadata := change(n.Spec.Taints)
+		metadata["resourceVersion"] = n.ResourceVersion
+		patch, err := json.Marshal(map[string]any{"spec": spec, "metadata": metadata})
+		s.must(err)
+		nodes := as.Resource(corev1.SchemeGroupVersion.WithResource("nodes"))
+		_, err = nodes.Patch(s.t.Context(), node, types.MergePatchType, patch, metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}})
+		return err
+	})
+}
+
+// withTaints gives a node the two taints for a test.
+func (s *space) withTaints(node string) {
+	s.t.Helper()
+	ours := func(t corev1.Taint) bool { return t == notReady || t == another }
+	s.must(s.taint(s.t.Context(), node, func(taints []corev1.Taint) []corev1.Taint { return append(taints, notReady, another) }))
+	s.t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		s.must(s.taint(ctx, node, func(taints []corev1.Taint) []corev1.Taint { return slices.DeleteFunc(taints, ours) }))
+	})
+}
+
+func (s *space) taint(ctx context.Context, node string, change func([]corev1.Taint) []corev1.Taint) error {
+	nodes := s.c.Client.CoreV1().Nodes()
+	return retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		n, err := nodes.Get(ctx, node, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		n.Spec.Taints = change(n.Spec.Taints)
+		_, err = nodes.Update(ctx, n, metav1.UpdateOptions{})
+		return err
+	})
+}
