@@ -100,13 +100,14 @@ func (a *Agent) usable(known []v1.IPBlock, local givesOut) []v1.IPBlock {
 	})
 }
 
-// claimedFrom lists what the node claims blocks of: pools only where its addresses come from them.
+// claimedFrom lists what the node claims blocks of. Where its addresses do not come from pools these are closed: they are not
+// gone.
 func (a *Agent) claimedFrom() []blocks.Pool {
 	view := a.cluster.View()
 	var list []blocks.Pool
 	for _, p := range view.ClaimedFrom() {
 		if p.Network == "" && a.config.Kubernetes.Addresses != OfPools {
-			continue
+			p.Closed, p.Borrowing = true, false
 		}
 		if p.Network != "" && a.network.Allocator(p.Network) == nil {
 			continue // it was refused here, or comes soon

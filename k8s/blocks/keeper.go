@@ -267,12 +267,15 @@ func (k *Keeper) levelOf(p Pool) level {
 	return l
 }
 
-// leave releases the empty blocks of pools that are no more, and goes on with what is being released.
+// leave releases the empty blocks of pools that are no more, and goes on with what is being released. A block of an IPPool
+// does not wait for the grace: nobody gets an address of it any more. A network may be unknown for a moment only.
 func (k *Keeper) leave(ctx context.Context, pools []Pool) error {
 	var errs []error
-	marks := k.marks()
 	for _, name := range slices.Sorted(maps.Keys(k.held)) {
-		h := k.held[name]
+		h, marks := k.held[name], k.marks()
+		if h.Network == "" {
+			marks.Grace = 0
+		}
 		known := slices.ContainsFunc(pools, h.isOf)
 		idle := !known && marks.surplus(Pool{Closed: true}, level{blocks: []*held{h}}, k.config.Now()) != nil
 		if h.leaving || idle {

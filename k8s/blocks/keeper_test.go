@@ -158,6 +158,47 @@ func TestBlocksOfAPoolThatIsGoneGoToo(t *testing.T) {
 	l.want(n, 0, "without the pool")
 }
 
+func TestAPoolThatIsGoneKeepsNoBlockButThoseInUse(t *testing.T) {
+	l := newLab(t, pool("10.1.0.0/16", 26))
+	n := l.node("n1")
+	l.step(n)
+	pods := l.lease(n, 60)
+	l.step(n)
+	l.want(n, 2, "with 60 pods")
+	l.pools = nil
+	l.step(n)
+	l.want(n, 1, "as soon as the pool is gone")
+	l.now = l.now.Add(time.Hour)
+	l.step(n)
+	l.want(n, 1, "while pods have its addresses")
+	for _, a := range pods {
+		n.local.Release(a)
+	}
+	l.step(n)
+	l.want(n, 1, "while their addresses rest")
+	l.now = l.now.Add(31 * time.Second)
+	l.step(n)
+	l.want(n, 0, "when they have rested")
+	if faults := l.judge.Faults(); len(faults) > 0 {
+		t.Error(faults)
+	}
+}
+
+// A network may be unknown for a moment, with its pods there: see what the agent claims from.
+func TestANetworkThatIsGoneKeepsItsBlocksForTheGrace(t *testing.T) {
+	p := blocks.Pool{Network: "blue", Prefix: netip.MustParsePrefix("10.5.0.0/16"), Bits: 26}
+	l := newLab(t, p)
+	n := l.node("n1")
+	l.step(n)
+	l.pools = nil
+	l.now = l.now.Add(l.marks.Grace - time.Second)
+	l.step(n)
+	l.want(n, 1, "within the grace")
+	l.now = l.now.Add(time.Second)
+	l.step(n)
+	l.want(n, 0, "after the grace")
+}
+
 func TestAnObjectThatIsNobodysIsClaimedByCompareAndSwap(t *testing.T) {
 	l := newLab(t, pool("10.1.0.0/26", 26))
 	block := netip.MustParsePrefix("10.1.0.0/26")
