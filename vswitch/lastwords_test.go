@@ -46,9 +46,10 @@ func speakAndGo(t *testing.T, conn api.Connection, ears *net.UDPConn, leave func
 	ping(t, p, p.prefix4(2))
 	mouth := listen(t, p, func() (*net.UDPConn, error) { return net.ListenUDP("udp4", nil) })
 	defer mouth.Close()
+	address := net.UDPAddrFromAddrPort(netip.AddrPortFrom(netip.MustParsePrefix(p.prefix4(2)).Addr(), 67))
 	words := make([]ipv4.Message, lastWords)
 	for i := range words {
-		words[i] = ipv4.Message{Buffers: [][]byte{{byte(i)}}, Addr: net.UDPAddrFromAddrPort(netip.AddrPortFrom(netip.MustParsePrefix(p.prefix4(2)).Addr(), 67))}
+		words[i] = ipv4.Message{Buffers: [][]byte{{byte(i)}}, Addr: address}
 	}
 	n, err := ipv4.NewPacketConn(mouth).WriteBatch(words, 0)
 	if err != nil || n != lastWords {
