@@ -110,9 +110,7 @@ func (l *life) live() {
 // empty ends all pods.
 func (l *life) empty() {
 	for _, n := range l.nodes {
-		for _, a := range n.local.Pods() {
-			n.local.Release(a)
-		}
+		n.end(n.local.Pods())
 	}
 }
 

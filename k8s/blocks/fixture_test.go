@@ -93,6 +93,26 @@ func (l *lab) lease(n *node, count int) []netip.Addr {
 	return leased
 }
 
+// end takes the addresses of pods back.
+func (n *node) end(pods []netip.Addr) {
+	for _, a := range pods {
+		n.local.Release(a)
+	}
+}
+
+// idles lets time pass in which nothing happens, and fails the test if the node claims or releases a block meanwhile.
+func (l *lab) idles(n *node) {
+	l.t.Helper()
+	calls := l.store.Calls()[""]
+	for range 100 {
+		l.now = l.now.Add(time.Minute)
+		l.step(n)
+	}
+	if l.store.Calls()[""] != calls {
+		l.t.Error("an idle node claims and releases")
+	}
+}
+
 // blocksOf counts the blocks of a node in the store.
 func (l *lab) blocksOf(n *node) int {
 	return len(l.store.Of(n.local.Name))

@@ -61,22 +61,13 @@ func TestWholeBlocksCanBeKeptReady(t *testing.T) {
 	pods = append(pods, l.lease(n, 1)...)
 	l.step(n)
 	l.want(n, 4, "with one more")
-	for _, a := range pods {
-		n.local.Release(a)
-	}
+	n.end(pods)
 	for range 3 { // the addresses rest, the grace passes
 		l.now = l.now.Add(l.marks.Grace + time.Minute)
 		l.step(n)
 	}
 	l.want(n, 2, "without pods")
-	calls := l.store.Calls()[""]
-	for range 100 {
-		l.now = l.now.Add(time.Minute)
-		l.step(n)
-	}
-	if l.store.Calls()[""] != calls {
-		t.Error("an idle node claims and releases")
-	}
+	l.idles(n)
 	l.sound(n)
 }
 
@@ -91,9 +82,7 @@ func TestEmptyBlocksGoBackAfterTheGraceAndNoneGoesToAndFro(t *testing.T) {
 		l.step(n)
 	}
 	l.want(n, 4, "with 200 pods")
-	for _, a := range pods {
-		n.local.Release(a)
-	}
+	n.end(pods)
 	l.step(n)
 	l.now = l.now.Add(31 * time.Second) // the addresses have rested: the grace begins
 	l.step(n)
@@ -103,14 +92,7 @@ func TestEmptyBlocksGoBackAfterTheGraceAndNoneGoesToAndFro(t *testing.T) {
 	l.now = l.now.Add(2 * time.Second)
 	l.step(n)
 	l.want(n, 1, "after the grace")
-	calls := l.store.Calls()[""]
-	for range 100 {
-		l.now = l.now.Add(time.Minute)
-		l.step(n)
-	}
-	if l.store.Calls()[""] != calls {
-		t.Error("an idle node claims and releases")
-	}
+	l.idles(n)
 	l.sound(n)
 }
 
@@ -138,9 +120,7 @@ func TestAClosedPoolClaimsNothingAndGivesBackWhatIsEmpty(t *testing.T) {
 	l.pools[0].Closed = true
 	l.step(n)
 	l.want(n, 1, "with pods")
-	for _, a := range pods {
-		n.local.Release(a)
-	}
+	n.end(pods)
 	l.now = l.now.Add(time.Minute)
 	l.step(n)
 	l.now = l.now.Add(time.Hour)
@@ -171,9 +151,7 @@ func TestAPoolThatIsGoneKeepsNoBlockButThoseInUse(t *testing.T) {
 	l.now = l.now.Add(time.Hour)
 	l.step(n)
 	l.want(n, 1, "while pods have its addresses")
-	for _, a := range pods {
-		n.local.Release(a)
-	}
+	n.end(pods)
 	l.step(n)
 	l.want(n, 1, "while their addresses rest")
 	l.now = l.now.Add(31 * time.Second)

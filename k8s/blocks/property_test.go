@@ -128,9 +128,7 @@ func (w *world) settle(r *rapid.T) {
 	w.store.Fault = nil
 	w.pools[0].Borrowing, w.pools[0].Closed = false, false
 	for n, pods := range w.pods {
-		for _, a := range pods {
-			n.local.Release(a)
-		}
+		n.end(pods)
 	}
 	for range 10 {
 		w.now = w.now.Add(2 * time.Minute)

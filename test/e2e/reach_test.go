@@ -19,12 +19,8 @@ import (
 func TestPodsReachEachOtherOnOneNodeAndAcrossNodes(t *testing.T) {
 	t.Parallel()
 	s := newSpace(t)
-	for _, name := range []string{"client", "near"} {
-		s.create(name, "n1")
-	}
-	s.create("far", "n2")
-	client := s.ready("client")
-	for _, server := range []*corev1.Pod{s.ready("near"), s.ready("far")} {
+	client, servers := s.nearAndFar()
+	for _, server := range servers {
 		for _, address := range s.addresses(server) {
 			s.reaches(client, server, address)
 		}
@@ -35,17 +31,23 @@ func TestPodsReachEachOtherOnOneNodeAndAcrossNodes(t *testing.T) {
 func TestManyBytesArriveWholeAcrossNodes(t *testing.T) {
 	const bytes = 100 << 20
 	s := newSpace(t)
-	for _, name := range []string{"client", "near"} {
-		s.create(name, "n1")
-	}
-	s.create("far", "n2")
-	client := s.ready("client")
-	for _, server := range []*corev1.Pod{s.ready("near"), s.ready("far")} {
+	client, servers := s.nearAndFar()
+	for _, server := range servers {
 		for _, address := range s.addresses(server) {
 			rate := s.exec(client, "bulk", netip.AddrPortFrom(address, 7).String(), fmt.Sprint(bytes))
 			t.Logf("%s: %s to %s: %s", s.c.CNI().Name(), address, server.Name, strings.TrimSpace(rate))
 		}
 	}
+}
+
+// nearAndFar makes a client and two servers: on its node, and on the other one.
+func (s *space) nearAndFar() (client *corev1.Pod, servers []*corev1.Pod) {
+	s.t.Helper()
+	for _, name := range []string{"client", "near"} {
+		s.create(name, "n1")
+	}
+	s.create("far", "n2")
+	return s.ready("client"), []*corev1.Pod{s.ready("near"), s.ready("far")}
 }
 
 // reaches checks each way to reach a pod at an address.
