@@ -37,7 +37,7 @@ func TestALinkIsAttachedAndLetGo(t *testing.T) {
 		t.Fatal(err)
 	}
 	two, err := ask(t, a, a.links().AfPacketCreateV3, &af_packet.AfPacketCreateV3{Mode: af_packet.AF_PACKET_API_MODE_ETHERNET,
-		HostIfName: "weft1", UseRandomHwAddr: true, HwAddr: mac, Flags: af_packet.AF_PACKET_API_FLAG_QDISC_BYPASS, NumRxQueues: 1})
+		HostIfName: "weft1", UseRandomHwAddr: true, HwAddr: mac, Flags: af_packet.AF_PACKET_API_FLAG_QDISC_BYPASS, NumRxQueues: 1, NumTxQueues: 16})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,7 +89,7 @@ func TestRetvalsOfAFPacket(t *testing.T) {
 		{"no mode", af_packet.AfPacketCreateV3{HostIfName: "x"}, nil, api.INVALID_VALUE, noInterface},
 		{"no name", af_packet.AfPacketCreateV3{Mode: ethernet}, nil, api.INVALID_INTERFACE, noInterface},
 		{"a name that no link has", af_packet.AfPacketCreateV3{Mode: ethernet, HostIfName: "sixteen-bytes-xx"}, nil, api.INVALID_INTERFACE, noInterface},
-		{"two queues", af_packet.AfPacketCreateV3{Mode: ethernet, HostIfName: "x", NumTxQueues: 2}, nil, api.UNSUPPORTED, noInterface},
+		{"seventeen queues", af_packet.AfPacketCreateV3{Mode: ethernet, HostIfName: "x", NumTxQueues: 17}, nil, api.UNSUPPORTED, noInterface},
 		{"no such link", af_packet.AfPacketCreateV3{Mode: ethernet, HostIfName: "x"}, port.ErrNoLink, api.INVALID_INTERFACE, noInterface},
 		{"the kernel refuses", af_packet.AfPacketCreateV3{Mode: ethernet, HostIfName: "x"}, errors.New("no"), api.SYSCALL_ERROR_1, noInterface},
 	} {

@@ -147,7 +147,7 @@ func TestTapCallsRefuseWhatIsNotServed(t *testing.T) {
 		"an id that is taken":     {tapv2.TapCreateV3{ID: 5}, api.INVALID_INTERFACE},
 		"an id out of range":      {tapv2.TapCreateV3{ID: 8193}, api.UNSPECIFIED},
 		"a ring not 2^n":          {tapv2.TapCreateV3{ID: 6, RxRingSz: 300}, api.INIT_FAILED},
-		"two queues":              {tapv2.TapCreateV3{ID: 6, NumRxQueues: 2}, api.SYSCALL_ERROR_2},
+		"seventeen queues":        {tapv2.TapCreateV3{ID: 6, NumRxQueues: 17}, api.SYSCALL_ERROR_2},
 		"a tun":                   {tapv2.TapCreateV3{ID: 6, TapFlags: tapv2.TAP_API_FLAG_TUN}, api.UNSUPPORTED},
 		"attaching":               {tapv2.TapCreateV3{ID: 6, TapFlags: tapv2.TAP_API_FLAG_ATTACH}, api.UNSUPPORTED},
 		"persistence":             {tapv2.TapCreateV3{ID: 6, TapFlags: tapv2.TAP_API_FLAG_PERSIST}, api.UNSUPPORTED},

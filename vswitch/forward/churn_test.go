@@ -38,7 +38,7 @@ func TestPortsComeAndGoUnderTraffic(t *testing.T) {
 	}()
 	table := forward.TableKey{Family: forward.IP4}
 	for i := range 30 {
-		if _, err := l.engine.OpenTap(9, port.TapConfig{Namespace: a.namespace, Name: "extra", Up: true}); err != nil {
+		if _, err := l.engine.OpenTap(9, port.TapConfig{Namespace: a.namespace, Name: "extra", Up: true, Queues: 3}); err != nil {
 			t.Fatal(err)
 		}
 		if err := l.engine.SetInterface(9, forward.Interface{Up: true}); err != nil {

@@ -1,20 +1,24 @@
 package forward
 
-// drainBursts bounds what is drained, as a port may have more to come all the time: a tap's queue is of 500 frames, most
+// drainBursts bounds what is drained, as a port may have more to come all the time: a tap's queues are of 500 frames each, most
 // rings are of 1024.
 const drainBursts = 1024 / rxBurst
 
 // drain takes in what waits at the interface's port, such as a pod's last words, before control takes the interface away
 // from where its frames go. It returns when they are sent on, which needs Run to run or to have ended.
 func (e *Engine) drain(index uint32) {
-	if a := e.ports.Load().at(index); a != nil {
-		a.owner.post(func(w *worker) { w.drain(a) })
+	a := e.ports.Load().at(index)
+	if a == nil {
+		return
+	}
+	for _, i := range a.inlets {
+		i.owner.post(func(w *worker) { w.drain(i) })
 	}
 }
 
-func (w *worker) drain(a *attachment) {
+func (w *worker) drain(i *inlet) {
 	for range drainBursts {
-		if w.ports.at(a.index) != a || w.receive(a) < rxBurst {
+		if w.ports.at(i.of.index) != i.of || w.receive(i) < rxBurst {
 			return
 		}
 	}

@@ -60,7 +60,7 @@ func TestWhatWaitsIsSentOnBeforeAMemberGoes(t *testing.T) {
 func TestAPortIsNotUsedOnceItsEndWasAnswered(t *testing.T) {
 	s := newSegment(t, plain(1, 1, 2))
 	s.worker.round()
-	s.worker.activate(s.worker.ports.at(6))
+	s.worker.activate(s.worker.ports.at(6).inlets[0])
 	closed := make(chan error, 1)
 	s.worker.clock = func() uint32 { // called in a round that has begun
 		s.worker.clock = func() uint32 { return s.now }

@@ -24,17 +24,17 @@ const (
 	byBVI                     // handed to the slow path by the BVI
 )
 
-// receive takes a vector from the port, decides on each frame, and sends what is to be sent. It returns how many there were.
-func (w *worker) receive(a *attachment) int {
+// receive takes a vector from a queue, decides on each frame, and sends what is to be sent. It returns how many there were.
+func (w *worker) receive(i *inlet) int {
+	a := i.of
 	if a.failure.Load() != nil {
 		return 0
 	}
 	if len(w.empty) < rxBurst {
 		w.refill(0)
 	}
-	n, err := a.port.Receive(w.empty)
+	n, err := i.Receive(w.empty)
 	if err != nil {
-		w.poll.remove(a.port.Descriptor())
 		a.fail(err)
 	}
 	if a.shared != nil {
@@ -46,9 +46,9 @@ func (w *worker) receive(a *attachment) int {
 		return 0
 	}
 	if a.socket != nil {
-		w.envelopes(a, w.empty[:n])
+		w.envelopes(i, w.empty[:n])
 	} else {
-		w.vector(a, w.empty[:n])
+		w.vector(i, w.empty[:n])
 	}
 	w.refill(n)
 	return n
@@ -67,12 +67,12 @@ func (w *worker) refill(used int) {
 }
 
 // vector decides on received frames and flushes.
-func (w *worker) vector(a *attachment, v []*frame.Buffer) {
-	in := w.snapshot.iface(a.index)
+func (w *worker) vector(from *inlet, v []*frame.Buffer) {
+	in := w.snapshot.iface(from.of.index)
 	var tally vectorTally
 	for _, b := range v {
 		tally.bytes += uint64(b.Len())
-		line := a.trace.begin(b)
+		line := from.trace.begin(b)
 		w.how = 0
 		d := w.input(in, b)
 		line.result, line.how = d, w.how

@@ -199,12 +199,14 @@ func (k *keeper) employ(index uint32, p vectorPort) (*attachment, error) {
 
 // employLocked shows a port to the workers; after an error it is closed.
 func (k *keeper) employLocked(index uint32, p vectorPort) (*attachment, error) {
-	a := newAttachment(index, p, k.engine.workers)
+	a := newAttachment(index, p, k.engine)
 	k.show(k.engine.ports.Load().with(index, a))
-	if err := a.owner.poll.add(p.Descriptor(), index); err != nil {
-		return nil, errors.Join(err, k.dismissLocked(a))
+	for n, i := range a.inlets {
+		if err := i.owner.poll.add(i.Descriptor(), index, n); err != nil {
+			return nil, errors.Join(err, k.dismissLocked(a))
+		}
+		i.owner.bell.Ring()
 	}
-	a.owner.bell.Ring()
 	return a, nil
 }
 
@@ -227,7 +229,7 @@ func (k *keeper) detachLocked(p *keptPort) error {
 
 func (k *keeper) dismissLocked(a *attachment) error {
 	k.show(k.engine.ports.Load().with(a.index, nil))
-	a.owner.poll.remove(a.port.Descriptor())
+	a.silence()
 	k.engine.settle()
 	if err := a.port.Close(); err != nil {
 		return fmt.Errorf("close port of interface %d: %w", a.index, err)

@@ -57,7 +57,6 @@ func TestBrokenPortIsTriedAgainWithGrowingPauses(t *testing.T) {
 func breakPort(k *keeper, index uint32, refuse *bool) {
 	a := k.engine.ports.Load().at(index)
 	k.locked(func() int { *refuse = true; return 0 })
-	a.owner.poll.remove(a.port.Descriptor())
 	a.fail(errBroken)
 }
 

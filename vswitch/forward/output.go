@@ -69,7 +69,6 @@ func (w *worker) transmit(a *attachment, q *queue) {
 	q.n = 0
 	sent, err := a.port.Transmit(v)
 	if err != nil {
-		a.owner.poll.remove(a.port.Descriptor())
 		a.fail(err)
 	}
 	size := 0

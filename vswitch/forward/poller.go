@@ -23,12 +23,12 @@ func (p *poller) open(bell int) error {
 		return fmt.Errorf("make epoll: %w", err)
 	}
 	p.fd = fd
-	return p.add(bell, bellToken)
+	return p.add(bell, bellToken, 0)
 }
 
-// add announces fd as token. Any goroutine may call it.
-func (p *poller) add(fd int, token uint32) error {
-	event := unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(token)}
+// add announces fd, queue n of a port, with both numbers. Any goroutine may call it.
+func (p *poller) add(fd int, port uint32, n int) error {
+	event := unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(port), Pad: int32(n)}
 	if err := unix.EpollCtl(p.fd, unix.EPOLL_CTL_ADD, fd, &event); err != nil {
 		return fmt.Errorf("watch port: %w", err)
 	}

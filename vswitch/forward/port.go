@@ -16,7 +16,7 @@ type vectorPort interface {
 	Close() error
 }
 
-// receiver is used by one worker.
+// receiver is a queue of a port, which one worker receives from.
 type receiver interface {
 	// Receive fills buffers in order and returns how many; fewer than asked for: no more frames wait. An error says that
 	// the port is broken.
@@ -60,20 +60,42 @@ type attachment struct {
 	takes   port.Offload // the port's, at hand
 	shared  sharer       // the port, or nil
 	socket  envelopes    // the port, or nil
-	owner   *worker      // who receives
+	inlets  []*inlet     // what it receives from: one queue, or several
+	keeper  *keeper
 	failure atomic.Pointer[portFailure]
 	queues  []queue // by worker: frames to transmit at the end of its vector
-	active  bool    // the owner's: on its list of ports to receive from
-	begun   bool    // the owner's: it has looked at the shared memory once
-	quiet   int     // the owner's: looks in vain since the last frame
-	trace   tracer  // the owner's
 }
 
-func newAttachment(index uint32, p vectorPort, workers []*worker) *attachment {
-	a := &attachment{index: index, port: p, takes: p.Takes(), owner: workers[int(index)%len(workers)], queues: make([]queue, len(workers))}
+// inlet is a queue that a port receives from. All but its first three fields are its owner's alone.
+type inlet struct {
+	receiver
+	of     *attachment
+	owner  *worker
+	active bool // on the owner's list of what to receive from
+	begun  bool // it has looked at the shared memory once
+	quiet  int  // looks in vain since the last frame
+	trace  tracer
+}
+
+// newAttachment spreads the queues over the workers, beginning with another one for each port.
+func newAttachment(index uint32, p vectorPort, e *Engine) *attachment {
+	a := &attachment{index: index, port: p, takes: p.Takes(), keeper: e.keeper, queues: make([]queue, len(e.workers))}
 	a.shared, _ = p.(sharer)
 	a.socket, _ = p.(envelopes)
+	for n, r := range receiversOf(p) {
+		a.inlets = append(a.inlets, &inlet{receiver: r, of: a, owner: e.workers[(int(index)+n)%len(e.workers)]})
+	}
 	return a
+}
+
+func receiversOf(p vectorPort) []receiver {
+	all := []receiver{p}
+	if tap, is := p.(*port.Tap); is {
+		for _, q := range tap.More() {
+			all = append(all, q)
+		}
+	}
+	return all
 }
 
 // portFailure is why a port broke.
@@ -123,7 +145,15 @@ func replaced(list []*attachment, n int, a *attachment) []*attachment {
 
 // fail takes the port out of use, by whichever worker met the error first; the keeper does the rest.
 func (a *attachment) fail(err error) {
+	a.silence()
 	if a.failure.CompareAndSwap(nil, &portFailure{err}) {
-		a.owner.engine.keeper.bell.Ring()
+		a.keeper.bell.Ring()
+	}
+}
+
+// silence ends the announcement of frames.
+func (a *attachment) silence() {
+	for _, i := range a.inlets {
+		i.owner.poll.remove(i.Descriptor())
 	}
 }

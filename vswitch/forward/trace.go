@@ -7,7 +7,7 @@ const (
 	traceBytes = 96 // of each: Ethernet, IPv6, TCP and its options
 )
 
-// tracer remembers the last frames that a port received. Only the port's owner touches it.
+// tracer remembers the last frames that a queue received. Only the queue's owner touches it.
 type tracer struct {
 	lines [traceDepth]traceLine
 	next  uint64
@@ -42,7 +42,7 @@ func (t *tracer) last(n int) []traceLine {
 }
 
 // Trace returns the last frames received on an interface's port, oldest first, at most n and at most 64 of them, a line
-// each: what it was, and what became of it. Those of a tunnel are all that its socket, which others may share, received.
+// each: what it was, and what became of it. Of a port with several queues they are so of each, one queue after the other. Those of a tunnel are all that its socket, which others may share, received.
 // Nothing where there is no port.
 func (e *Engine) Trace(index uint32, n int) []string {
 	a := e.ports.Load().at(index)
@@ -53,8 +53,10 @@ func (e *Engine) Trace(index uint32, n int) []string {
 		return nil
 	}
 	var lines []traceLine
-	if !a.owner.post(func(*worker) { lines = a.trace.last(n) }) {
-		return nil
+	for _, i := range a.inlets {
+		if !i.owner.post(func(*worker) { lines = append(lines, i.trace.last(n)...) }) {
+			return nil
+		}
 	}
 	out := make([]string, len(lines))
 	for i := range lines {

@@ -85,12 +85,13 @@ func (k *keeper) socketOf(index uint32) uint32 {
 }
 
 // envelopes decides on a vector that a socket received, and flushes.
-func (w *worker) envelopes(a *attachment, v []*frame.Buffer) {
-	local := a.socket.Local()
+func (w *worker) envelopes(in *inlet, v []*frame.Buffer) {
+	socket := in.of.socket
+	local := socket.Local()
 	for i, b := range v {
-		from, size := a.socket.Sender(i)
+		from, size := socket.Sender(i)
 		k := tunnelKey{local: local.Addr(), remote: from, port: local.Port(), bySocket: true}
-		line := a.trace.begin(b)
+		line := in.trace.begin(b)
 		w.how = 0
 		line.result = w.datagrams(b, size, k)
 		line.how = w.how

@@ -76,7 +76,7 @@ func TestASocketCarriesTheTunnel(t *testing.T) {
 		if back := s.receive(firstSocket, datagram, frame.Virtio{}); len(back) != 0 || s.engine.Drops()["vxlan: no such tunnel packets"] != 1 {
 			t.Errorf("from another: %+v, drops %v", back, s.engine.Drops())
 		}
-		if lines := s.engine.ports.Load().at(firstSocket).trace.last(1); lines[0].result.drop != dropNoTunnel {
+		if lines := s.engine.ports.Load().at(firstSocket).inlets[0].trace.last(1); lines[0].result.drop != dropNoTunnel {
 			t.Errorf("trace %+v", lines)
 		}
 	}

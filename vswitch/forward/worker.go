@@ -53,7 +53,7 @@ type worker struct {
 	news     []*newsRing   // by the worker that writes; nil: of a single worker
 	pool     *frame.Pool
 	empty    []*frame.Buffer
-	active   []*attachment // to receive from
+	active   []*inlet      // to receive from
 	dirty    []*attachment // with frames to transmit
 	rounds   uint
 	spin     spinner
@@ -147,22 +147,22 @@ func (w *worker) round() bool {
 
 // isWorthALook says whether to look again at a port that gave n frames, fewer than asked for. Shared memory that was quiet for
 // long is not: its peer is asked to announce the next frame, unless that has come meanwhile.
-func (a *attachment) isWorthALook(n int) bool {
+func (i *inlet) isWorthALook(n int) bool {
 	switch {
-	case a.shared == nil:
+	case i.of.shared == nil:
 		return false
 	case n > 0:
-		a.quiet = 0
+		i.quiet = 0
 		return true
 	}
-	if a.quiet++; a.quiet < patience {
+	if i.quiet++; i.quiet < patience {
 		return true
 	}
-	a.quiet = 0
-	if !a.port.Arm(true) {
+	i.quiet = 0
+	if !i.Arm(true) {
 		return false
 	}
-	a.port.Arm(false)
+	i.Arm(false)
 	return true
 }
 
@@ -174,31 +174,42 @@ func (w *worker) refresh() {
 		return
 	}
 	w.ports, w.portsNow = *now, now
-	w.active = slices.DeleteFunc(w.active, func(a *attachment) bool { return w.ports.at(a.index) != a })
+	w.active = slices.DeleteFunc(w.active, func(i *inlet) bool { return w.ports.at(i.of.index) != i.of })
 	for _, a := range w.ports.interfaces {
-		if a != nil && a.shared != nil && a.owner == w && !a.begun {
-			a.begun = true
-			w.activate(a)
+		if a != nil && a.shared != nil {
+			w.begin(a.inlets)
 		}
 	}
 }
 
-// wake puts the ports that the poller names on the active list.
+// begin looks at shared memory that nobody has looked at yet.
+func (w *worker) begin(inlets []*inlet) {
+	for _, i := range inlets {
+		if i.owner == w && !i.begun {
+			i.begun = true
+			w.activate(i)
+		}
+	}
+}
+
+// wake puts the queues that the poller names on the active list.
 func (w *worker) wake(events []unix.EpollEvent) {
-	for i := range events {
-		index := uint32(events[i].Fd)
-		a := w.ports.at(index)
-		if a != nil && !a.active && a.owner == w && a.failure.Load() == nil {
-			w.activate(a)
+	for _, e := range events {
+		a, n := w.ports.at(uint32(e.Fd)), int(e.Pad)
+		if a == nil || n >= len(a.inlets) || a.failure.Load() != nil {
+			continue
+		}
+		if i := a.inlets[n]; !i.active && i.owner == w {
+			w.activate(i)
 		}
 	}
 }
 
-// activate puts a port on the active list. It need not announce frames any more.
-func (w *worker) activate(a *attachment) {
-	a.port.Arm(false)
-	a.active = true
-	w.active = append(w.active, a)
+// activate puts a queue on the active list. It need not announce frames any more.
+func (w *worker) activate(i *inlet) {
+	i.Arm(false)
+	i.active = true
+	w.active = append(w.active, i)
 }
 
 // sleep waits for a frame or the bell: arm, look again, sleep. Ports that are not active are armed already.

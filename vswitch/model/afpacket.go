@@ -23,7 +23,7 @@ type AFPacket struct {
 	MAC      *frame.MAC // of the interface, not of the link; nil: a random one
 	Mode     uint32     // VPP's: 1 Ethernet, 2 IP
 	Flags    AFPacketFlags
-	Queues   int // the larger of both directions; more than one is refused
+	Queues   int // the larger of both directions, which the link has for others: here one socket serves all of them
 }
 
 // AFPacketDetails is what af_packet_details tells.
@@ -45,7 +45,7 @@ func (m *Model) AddAFPacket(p AFPacket) (uint32, error) {
 		return i.Index, IfAlreadyExists
 	}
 	switch {
-	case p.Mode == modeIP || p.Queues > 1:
+	case p.Mode == modeIP || p.Queues > maxQueues:
 		return NoIndex, Unsupported
 	case p.Mode != modeEthernet:
 		return NoIndex, InvalidValue

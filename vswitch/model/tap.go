@@ -17,6 +17,8 @@ const (
 	maxTapID    = 8192 // VPP's TAP_MAX_INSTANCE
 	defaultRing = 256
 	maxRing     = 32 << 10
+	// maxQueues bounds what one interface costs. VPP takes more.
+	maxQueues = 16
 	// maxHostName is what the kernel takes as an interface's name.
 	maxHostName = 15
 	minHostMTU  = 68
@@ -36,7 +38,7 @@ const (
 type Tap struct {
 	ID          uint32     // NoIndex: the lowest free one
 	MAC         *frame.MAC // nil: a random one
-	Queues      int        // the larger of both directions; more than one is refused
+	Queues      int        // pairs of them; 0: one
 	RxRing      uint16     // 0: 256
 	TxRing      uint16
 	Flags       TapFlags
@@ -128,7 +130,7 @@ func (m *Model) completeTapLocked(t *Tap) error {
 	switch {
 	case t.Unsupported || t.Flags&^(TapGSO|TapChecksum) != 0:
 		return Unsupported
-	case t.Queues > 1:
+	case t.Queues > maxQueues:
 		return SyscallError2
 	case !ringSize(t.RxRing) || !ringSize(t.TxRing):
 		return InitFailed
@@ -183,7 +185,7 @@ func (t *Tap) config() (port.TapConfig, error) {
 		return port.TapConfig{}, NetlinkError
 	}
 	c := port.TapConfig{Namespace: netns, Name: h.Name, HostMAC: h.MAC, HostMTU: int(h.MTU), Up: true,
-		NoOffload: t.Flags&TapGSO == 0}
+		Queues: t.Queues, NoOffload: t.Flags&TapGSO == 0}
 	for _, p := range []netip.Prefix{h.IP4, h.IP6} {
 		if p.IsValid() {
 			c.HostAddresses = append(c.HostAddresses, p)

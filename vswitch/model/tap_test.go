@@ -41,6 +41,19 @@ func TestTheHostSideIsUpAndOffloadsOnlyIfSegmentationIsAskedFor(t *testing.T) {
 	}
 }
 
+func TestATapHasAsManyQueuesAsAreAskedFor(t *testing.T) {
+	for _, queues := range []int{0, 1, 16} {
+		b := newBench()
+		index, err := b.AddTap(Tap{ID: 3, Queues: queues})
+		do(t, err)
+		b.engine.Look(func(s modeltest.State) {
+			if c := s.Taps[index]; c.Queues != queues {
+				t.Errorf("asked for %d: %+v", queues, c)
+			}
+		})
+	}
+}
+
 func TestAMissingNamespaceAndANameInUseAreVPPsErrors(t *testing.T) {
 	for cause, want := range map[error]Retval{port.ErrNamespaceGone: SyscallError2, port.ErrNameInUse: SyscallError3, errors.New("other"): SyscallError3} {
 		b := newBench()

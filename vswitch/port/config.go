@@ -20,6 +20,7 @@ type TapConfig struct {
 	HostMAC       frame.MAC      // of the host side; zero: the kernel chooses
 	HostMTU       int            // of the host side; 0: 1500
 	Up            bool           // set the host side admin up
+	Queues        int            // pairs of them; 0: one
 	NoOffload     bool           // refuse GSO and partial checksums from the kernel
 	HostAddresses []netip.Prefix // added to the host side
 }

@@ -4,17 +4,17 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/weftnet/weft/vswitch/frame"
 )
 
-// Tap is the dataplane's end of a kernel tap interface, which lives as long as the Tap is open. One goroutine receives;
-// any may transmit; Close is for when none does any more.
+// Tap is the dataplane's end of a kernel tap interface, which lives as long as the Tap is open. It receives from the first of
+// its queues. One goroutine receives from each queue; any may transmit; Close is for when none does any more.
 type Tap struct {
-	fd   int
+	TapQueue
+	more []TapQueue
 	info TapInfo
 }
 
@@ -35,11 +35,11 @@ func OpenTap(c TapConfig) (*Tap, error) {
 }
 
 func openHere(c TapConfig) (*Tap, error) {
-	fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+	first, err := openQueue()
 	if err != nil {
-		return nil, fmt.Errorf("open /dev/net/tun: %w", err)
+		return nil, err
 	}
-	t := &Tap{fd: fd}
+	t := &Tap{TapQueue: first}
 	if err := t.create(c); err != nil {
 		return nil, errors.Join(err, t.Close())
 	}
@@ -47,20 +47,26 @@ func openHere(c TapConfig) (*Tap, error) {
 }
 
 func (t *Tap) create(c TapConfig) error {
-	request, err := unix.NewIfreq(c.Name)
-	if err != nil {
-		return err
-	}
 	// EXCL: without it the kernel would hand over a persistent tap of that name, with whatever is set on it.
-	request.SetUint16(unix.IFF_TAP | unix.IFF_NO_PI | unix.IFF_VNET_HDR | unix.IFF_TUN_EXCL)
-	if err := unix.IoctlIfreq(t.fd, unix.TUNSETIFF, request); err != nil {
+	flags := uint16(unix.IFF_TAP | unix.IFF_NO_PI | unix.IFF_VNET_HDR | unix.IFF_TUN_EXCL)
+	if c.Queues > 1 {
+		flags |= unix.IFF_MULTI_QUEUE
+	}
+	name, err := t.attach(c.Name, flags)
+	if err != nil {
 		// EXCL says EBUSY; EINVAL is said of a name that something else than a tap has, and of other things.
 		_, exists := net.InterfaceByName(c.Name)
 		if errors.Is(err, unix.EBUSY) || exists == nil {
 			return fmt.Errorf("%w: %w", ErrNameInUse, err)
 		}
-		return fmt.Errorf("TUNSETIFF: %w", err)
+		return err
 	}
+	for range c.Queues - 1 {
+		if err := t.addQueue(name, flags&^unix.IFF_TUN_EXCL); err != nil {
+			return err
+		}
+	}
+	// These, and the offloads, are the tap's, whichever queue they are said to.
 	if err := unix.IoctlSetPointerInt(t.fd, unix.TUNSETVNETHDRSZ, frame.VirtioLen); err != nil {
 		return fmt.Errorf("TUNSETVNETHDRSZ: %w", err)
 	}
@@ -71,8 +77,19 @@ func (t *Tap) create(c TapConfig) error {
 	if err != nil {
 		return err
 	}
-	t.info, err = configure(request.Name(), c)
+	t.info, err = configure(name, c)
 	t.info.Offload = offload
+	return err
+}
+
+// addQueue opens one more pair of queues of the tap that has been made.
+func (t *Tap) addQueue(name string, flags uint16) error {
+	q, err := openQueue()
+	if err != nil {
+		return err
+	}
+	t.more = append(t.more, q)
+	_, err = q.attach(name, flags)
 	return err
 }
 
@@ -99,41 +116,19 @@ func (t *Tap) Takes() Offload {
 	return Offload{Checksum: true, TCP: true, UDP: t.info.Offload.UDP || kernelTakesUSO()}
 }
 
-// Descriptor becomes readable when there is something to receive.
-func (t *Tap) Descriptor() int { return t.fd }
+// More returns the queues besides the first.
+func (t *Tap) More() []TapQueue { return t.more }
 
-// Arm asks for the next frame to be announced on Descriptor, or for that to end; true says that frames wait already. The
-// kernel's level triggered readiness needs neither.
-func (t *Tap) Arm(bool) bool { return false }
-
-// Receive fills v's buffers, in order, as far as there are frames. An error says that the tap is gone.
-func (t *Tap) Receive(v []*frame.Buffer) (int, error) {
-	for i, b := range v {
-		room := b.RoomWithHead(frame.VirtioLen)
-		n, errno := t.read(room)
-		if errno == unix.EAGAIN {
-			return i, nil
-		}
-		if errno != 0 {
-			return i, errno
-		}
-		b.SetLen(n - frame.VirtioLen)
-		if n >= frame.VirtioLen {
-			b.Virtio = frame.ReadVirtio(room)
-			b.Virtio.Buffers = 0 // the kernel skips this field: it holds what was in our memory
-		}
-	}
-	return len(v), nil
-}
-
-// Transmit sends v's frames and returns how many the kernel took. A frame that it refuses, because the host side is down
-// or the frame makes no sense to it, is left empty; an error says that the tap is gone.
+// Transmit sends v's frames and returns how many the kernel took. Frames of a flow go by the same queue, in order; by that queue
+// the kernel then sends what answers them. A frame that it refuses, because the host side is down or the frame makes no sense
+// to it, is left empty; an error says that the tap is gone.
 func (t *Tap) Transmit(v []*frame.Buffer) (int, error) {
 	sent := 0
 	for _, b := range v {
+		q := t.queueOf(b)
 		whole := b.WithHead(frame.VirtioLen)
 		b.Virtio.Put(whole)
-		switch errno := t.write(whole); errno {
+		switch errno := q.write(whole); errno {
 		case 0:
 			sent++
 		case unix.EBADFD, unix.EBADF:
@@ -145,25 +140,22 @@ func (t *Tap) Transmit(v []*frame.Buffer) (int, error) {
 	return sent, nil
 }
 
-// Close takes the tap off the machine.
-func (t *Tap) Close() error { return unix.Close(t.fd) }
-
-// read is a raw system call: the descriptor never blocks, and the scheduler's bookkeeping costs a third of the packet
-// rate. The runtime's preemption signals interrupt it.
-func (t *Tap) read(b []byte) (int, unix.Errno) {
-	for {
-		n, _, errno := unix.RawSyscall(unix.SYS_READ, uintptr(t.fd), uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)))
-		if errno != unix.EINTR {
-			return int(n), errno
-		}
+// queueOf is the queue that a frame's flow goes by.
+func (t *Tap) queueOf(b *frame.Buffer) TapQueue {
+	if len(t.more) == 0 {
+		return t.TapQueue
 	}
+	if n := flowOf(b.Bytes()) % uint32(len(t.more)+1); n > 0 {
+		return t.more[n-1]
+	}
+	return t.TapQueue
 }
 
-func (t *Tap) write(b []byte) unix.Errno {
-	for {
-		_, _, errno := unix.RawSyscall(unix.SYS_WRITE, uintptr(t.fd), uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)))
-		if errno != unix.EINTR {
-			return errno
-		}
+// Close takes the tap off the machine.
+func (t *Tap) Close() error {
+	err := unix.Close(t.fd)
+	for _, q := range t.more {
+		err = errors.Join(err, unix.Close(q.fd))
 	}
+	return err
 }
