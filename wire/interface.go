@@ -12,6 +12,10 @@ const (
 	TypeVXLAN    InterfaceType = "vxlan"
 )
 
+// MaxQueues bounds the queues of a Linux link, in each direction: each costs dataplane and kernel memory, and VPP a thread of
+// the kernel's.
+const MaxQueues = 16
+
 // Interface is an interface of the dataplane. Kind vpp.interface. Its name is its identity there: it stands in the
 // interface's tag, followed by a hash of what the dataplane cannot report back; so a name has at most 48 bytes.
 type Interface struct {
@@ -32,12 +36,16 @@ type Tap struct {
 	Name      string `json:"name"`                // of the Linux end, at most 15 bytes
 	MAC       MAC    `json:"mac"`                 // of the Linux end
 	MTU       int    `json:"mtu"`                 // of the Linux end, bytes
+	Queues    int    `json:"queues,omitempty"`    // pairs of them, at most MaxQueues; 0 = one
 }
 
 // AFPacket holds what only an interface of type af_packet has: the Linux link that it reads and writes.
 type AFPacket struct {
 	Link string `json:"link"` // name of the link in the dataplane's own namespace, at most 15 bytes
 	On   string `json:"on"`   // key of the object that makes the link (a linux.veth, linux.link or linux.vlan)
+
+	RxQueues int `json:"rxQueues,omitempty"` // that the dataplane reads from, at most MaxQueues; 0 = one
+	TxQueues int `json:"txQueues,omitempty"` // that it writes to; 0 = one
 }
 
 // InterfaceKey is the key of the interface of that name.

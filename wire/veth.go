@@ -12,6 +12,9 @@ type Veth struct {
 	MTU       int    `json:"mtu"`   // of both ends, bytes; 0 = the kernel's
 	Alias     string `json:"alias"` // of both ends (ifalias): who they belong to
 	Up        bool   `json:"up"`
+
+	RxQueues int `json:"rxQueues,omitempty"` // that the pod reads from, at most MaxQueues; 0 = the kernel's, which is one
+	TxQueues int `json:"txQueues,omitempty"` // that the pod writes to; 0 = the kernel's, which is one
 }
 
 // VethKey is the key of the pair that belongs to the interface of that name.

@@ -29,12 +29,12 @@ func realiseVeth(home *handle, v wire.Veth, was string, place Place) error {
 	}); err != nil {
 		return refused(err)
 	}
-	if whole {
+	if whole && hasQueues(l, v) {
 		return finishVeth(home, l, v, place)
 	}
 	if l != nil {
 		if err := home.LinkDel(l); err != nil && !isGone(err) {
-			return refused(fmt.Errorf("remove veth %s, whose other end is not where it was: %w", v.HostName, err))
+			return refused(fmt.Errorf("remove veth %s, which is not as it should be: %w", v.HostName, err))
 		}
 		delete(home.links, v.HostName)
 	}
@@ -81,6 +81,7 @@ func addVeth(home *handle, v wire.Veth, place Place) error {
 	attrs.Name, attrs.HardwareAddr, attrs.MTU = v.HostName, kernelMAC(v.HostMAC), v.MTU
 	pair := netlink.NewVeth(attrs)
 	pair.PeerName, pair.PeerHardwareAddr, pair.PeerMTU, pair.PeerNamespace = v.Name, kernelMAC(v.MAC), uint32(v.MTU), netlink.NsFd(fd)
+	addQueues(pair, v)
 	if err := home.LinkAdd(pair); err != nil {
 		return refused(fmt.Errorf("create veth %s with its other end %s in network namespace %s: %w", v.HostName, v.Name, v.Namespace, err))
 	}
@@ -95,6 +96,36 @@ func addVeth(home *handle, v wire.Veth, place Place) error {
 		return fmt.Errorf("%w, and removing it again: %w", err, undo)
 	}
 	return refused(err)
+}
+
+// addQueues asks for several queues. The host's end writes to those that the pod reads from. What is left out would be
+// another end's number, or as many as there are processors.
+func addQueues(pair *netlink.Veth, v wire.Veth) {
+	if v.RxQueues == 0 && v.TxQueues == 0 {
+		return
+	}
+	rx, tx := max(v.RxQueues, 1), max(v.TxQueues, 1)
+	pair.PeerNumRxQueues, pair.PeerNumTxQueues = uint32(rx), uint32(tx)
+	pair.NumRxQueues, pair.NumTxQueues = tx, rx
+}
+
+// hasQueues tells whether a host's end has as many queues as are wanted.
+func hasQueues(host netlink.Link, v wire.Veth) bool {
+	now := readQueues(host, v)
+	return now.RxQueues == v.RxQueues && now.TxQueues == v.TxQueues
+}
+
+// readQueues is v with the queues of the pair that a host's end is of. Of a pair for which none were asked the kernel tells
+// how many it could have: that is not looked at.
+func readQueues(host netlink.Link, v wire.Veth) wire.Veth {
+	a := host.Attrs()
+	if v.RxQueues > 0 {
+		v.RxQueues = a.NumTxQueues
+	}
+	if v.TxQueues > 0 {
+		v.TxQueues = a.NumRxQueues
+	}
+	return v
 }
 
 // finishVeth gives both ends what they lack.
@@ -162,6 +193,7 @@ func isSet(file, value string) bool {
 // in the pod is empty; one that is not sealed is not up.
 func readVeth(host netlink.Link, v wire.Veth, place Place) (wire.Veth, error) {
 	a, want := host.Attrs(), v
+	v = readQueues(host, v)
 	v.Name, v.HostMAC, v.MTU, v.Alias, v.Up = "", macOf(host), a.MTU, a.Alias, isUp(host) && isSealed(host)
 	if place == (Place{}) {
 		return v, nil

@@ -29,7 +29,8 @@ func vethDescriptor() kvscheduler.Descriptor[wire.Veth, Place] {
 			}}
 		},
 		Recreate: func(have, want wire.Veth) bool {
-			return have.Namespace != want.Namespace || have.Name != want.Name || have.HostName != want.HostName
+			return have.Namespace != want.Namespace || have.Name != want.Name || have.HostName != want.HostName ||
+				have.RxQueues != want.RxQueues || have.TxQueues != want.TxQueues
 		},
 		After:   []string{wire.KindNamespace},
 		Backend: veths{},
@@ -44,6 +45,8 @@ func validateVeth(_ string, v wire.Veth) error {
 		return fmt.Errorf("alias: it has 1 to %d bytes", maxAlias)
 	case v.MTU != 0 && (v.MTU < 68 || v.MTU > 65535):
 		return fmt.Errorf("MTU %d is not within 68 and 65535", v.MTU)
+	case min(v.RxQueues, v.TxQueues) < 0 || max(v.RxQueues, v.TxQueues) > wire.MaxQueues:
+		return fmt.Errorf("%d and %d queues are not within 0, which is the kernel's, and %d", v.RxQueues, v.TxQueues, wire.MaxQueues)
 	}
 	for _, mac := range []wire.MAC{v.MAC, v.HostMAC} {
 		if !mac.IsZero() && !mac.IsUnicast() {

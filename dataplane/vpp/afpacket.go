@@ -1,6 +1,7 @@
 package vpp
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 
@@ -21,7 +22,7 @@ func newAFPacket(name string, v wire.Interface) *request {
 	return ask(fmt.Sprintf("af_packet_create_v3 %s (%s)", name, v.AFPacket.Link), &af_packet.AfPacketCreateV3{
 		Mode:            af_packet.AF_PACKET_API_MODE_ETHERNET,
 		UseRandomHwAddr: v.MAC.IsZero(), HwAddr: [6]byte(v.MAC), HostIfName: v.AFPacket.Link,
-		NumRxQueues: 1, NumTxQueues: 1,
+		NumRxQueues: queuesOf(v.AFPacket.RxQueues), NumTxQueues: queuesOf(v.AFPacket.TxQueues),
 		// Without the first each packet of a pod is segmented and summed one by one; a veth has no queue to bypass, and
 		// looking for one takes time.
 		Flags: af_packet.AF_PACKET_API_FLAG_CKSUM_GSO | af_packet.AF_PACKET_API_FLAG_QDISC_BYPASS,
@@ -42,7 +43,7 @@ func validateAFPacket(p wire.AFPacket) error {
 	if _, err := kvscheduler.ParseRef(p.On); err != nil {
 		return fmt.Errorf("object of link %s: %w", p.Link, err)
 	}
-	return nil
+	return errors.Join(validateQueues(p.RxQueues), validateQueues(p.TxQueues))
 }
 
 // linkOf is the dependency on the object that makes the link.

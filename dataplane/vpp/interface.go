@@ -107,13 +107,18 @@ func otherMAC(want, have wire.Interface) bool {
 
 // madeAlike tells whether nothing differs that is decided when an interface is made.
 func madeAlike(want, have wire.Interface) bool {
-	return want.Type == have.Type && want.AFPacket == have.AFPacket && want.Memif == have.Memif && equalTaps(want.Tap, have.Tap) &&
+	return want.Type == have.Type && equalLinks(want.AFPacket, have.AFPacket) && want.Memif == have.Memif && equalTaps(want.Tap, have.Tap) &&
 		equalVXLANs(want.VXLAN, have.VXLAN)
 }
 
 func equalTaps(want, have wire.Tap) bool {
-	return want.Namespace == have.Namespace && want.Name == have.Name &&
+	return want.Namespace == have.Namespace && want.Name == have.Name && queuesOf(want.Queues) == queuesOf(have.Queues) &&
 		(want.MAC.IsZero() || want.MAC == have.MAC) && (want.MTU == 0 || want.MTU == have.MTU)
+}
+
+func equalLinks(want, have wire.AFPacket) bool {
+	return want.Link == have.Link && want.On == have.On &&
+		queuesOf(want.RxQueues) == queuesOf(have.RxQueues) && queuesOf(want.TxQueues) == queuesOf(have.TxQueues)
 }
 
 // Create makes the interfaces, then gives them what could not be said in one message, then takes back those that did

@@ -24,6 +24,19 @@ type Port struct {
 // MadeAs tells whether the interface was made with just this Linux end or memif; a dataplane may report it otherwise.
 func (p Port) MadeAs(v wire.Interface) bool { return p.hash == interfaceHash(v) }
 
+// Queues finds out how many queues the interface reads from and writes to, which no dataplane reports; made says that it was
+// made just as v says but for them.
+func (p Port) Queues(v wire.Interface) (rx, tx int, made bool) {
+	for n := range wire.MaxQueues * wire.MaxQueues {
+		rx, tx = 1+n/wire.MaxQueues, 1+n%wire.MaxQueues
+		v.Tap.Queues, v.AFPacket.RxQueues, v.AFPacket.TxQueues = rx, rx, tx
+		if (v.Type != wire.TypeTap || rx == tx) && p.MadeAs(v) {
+			return rx, tx, true
+		}
+	}
+	return 0, 0, false
+}
+
 // OwnPorts lists the taps, the interfaces of type af_packet and the memifs whose tag is ours, by name: what is known of
 // them when everything else is lost. A namespace whose path was too long for the API has another path here, which may lead
 // nowhere by now; see MadeAs.

@@ -3,6 +3,7 @@ package vpp
 import (
 	"fmt"
 	"hash/fnv"
+	"io"
 	"strconv"
 	"strings"
 
@@ -23,6 +24,7 @@ func interfaceHash(v wire.Interface) uint64 {
 	switch v.Type {
 	case wire.TypeAFPacket:
 		fmt.Fprintf(h, "%s|%q|%q", v.Type, v.AFPacket.Link, v.AFPacket.On)
+		addQueues(h, v.AFPacket.RxQueues, v.AFPacket.TxQueues)
 	case wire.TypeMemif:
 		m := v.Memif
 		// Anybody who may ask the dataplane sees the tag. 48 bits that have no key say nothing of a secret of 23 random
@@ -32,8 +34,16 @@ func interfaceHash(v wire.Interface) uint64 {
 		fmt.Fprintf(h, "%s|%s|%s|%d|%d", v.Type, v.VXLAN.Source, v.VXLAN.Destination, v.VXLAN.VNI, portOf(v.VXLAN))
 	default:
 		fmt.Fprintf(h, "%s|%q|%q|%s|%d", v.Type, v.Tap.Namespace, v.Tap.Name, v.Tap.MAC, v.Tap.MTU)
+		addQueues(h, v.Tap.Queues, v.Tap.Queues)
 	}
 	return folded(h.Sum64())
+}
+
+// addQueues leaves the sum of a link with one queue each way what it was before there were more.
+func addQueues(h io.Writer, rx, tx int) {
+	if rx > 1 || tx > 1 {
+		fmt.Fprintf(h, "|%d|%d", queuesOf(rx), queuesOf(tx))
+	}
 }
 
 // folded is a sum as a tag has room for.

@@ -31,6 +31,7 @@ func TestHashChangesWithEachThingThatCannotBeReadBack(t *testing.T) {
 		"link":      func(v *wire.Interface) { v.Tap.Name = "eth1" },
 		"MAC":       func(v *wire.Interface) { v.Tap.MAC = mac2 },
 		"MTU":       func(v *wire.Interface) { v.Tap.MTU = 1400 },
+		"queues":    func(v *wire.Interface) { v.Tap.Queues = 2 },
 	}
 	for name, change := range changes {
 		v := base
@@ -40,7 +41,7 @@ func TestHashChangesWithEachThingThatCannotBeReadBack(t *testing.T) {
 		}
 	}
 	v := base
-	v.Up, v.MTU, v.MAC = true, 9000, mac3
+	v.Up, v.MTU, v.MAC, v.Tap.Queues = true, 9000, mac3, 1
 	if interfaceHash(v) != interfaceHash(base) {
 		t.Error("what can be read back is in the hash")
 	}
@@ -52,6 +53,12 @@ func TestHashOfAnInterfaceOnALink(t *testing.T) {
 	}
 	if of("a", "linux.veth/a") == of("b", "linux.veth/a") || of("a", "linux.veth/a") == of("a", "linux.veth/b") {
 		t.Error("another link has the same hash")
+	}
+	queued := func(rx, tx int) uint64 {
+		return interfaceHash(wire.Interface{Type: wire.TypeAFPacket, AFPacket: wire.AFPacket{Link: "a", On: "linux.veth/a", RxQueues: rx, TxQueues: tx}})
+	}
+	if queued(1, 1) != of("a", "linux.veth/a") || queued(2, 0) == queued(0, 2) || queued(2, 1) != queued(2, 0) || queued(2, 2) == queued(2, 1) {
+		t.Error("the queues are not in the hash, or one is another than none said")
 	}
 }
 

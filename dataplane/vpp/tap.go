@@ -33,7 +33,7 @@ func newTap(name string, v wire.Interface) (r *request, release func(), err erro
 	return ask(what, &tapv2.TapCreateV3{
 		ID:           uint32(noIndex),
 		UseRandomMac: v.MAC.IsZero(), MacAddress: [6]byte(v.MAC),
-		NumRxQueues: 1, NumTxQueues: 1, TxRingSz: 256, RxRingSz: 256,
+		NumRxQueues: queuesOf(v.Tap.Queues), NumTxQueues: queuesOf(v.Tap.Queues), TxRingSz: 256, RxRingSz: 256,
 		HostMtuSet: v.Tap.MTU != 0, HostMtuSize: uint32(v.Tap.MTU),
 		HostMacAddrSet: !v.Tap.MAC.IsZero(), HostMacAddr: [6]byte(v.Tap.MAC),
 		HostNamespaceSet: namespace != "", HostNamespace: namespace,
@@ -42,6 +42,16 @@ func newTap(name string, v wire.Interface) (r *request, release func(), err erro
 		TapFlags: tapv2.TAP_API_FLAG_GSO | tapv2.TAP_API_FLAG_CSUM_OFFLOAD,
 		Tag:      interfaceTag(name, v),
 	}, &tapv2.TapCreateV3Reply{}), release, nil
+}
+
+// queuesOf is a number of queues as the API says it.
+func queuesOf(n int) uint16 { return uint16(max(n, 1)) }
+
+func validateQueues(n int) error {
+	if n < 0 || n > wire.MaxQueues {
+		return fmt.Errorf("%d queues are not within 0, which is one, and %d", n, wire.MaxQueues)
+	}
+	return nil
 }
 
 // tapOf is what the dataplane reports of a tap's Linux end.
@@ -58,5 +68,5 @@ func validateTap(t wire.Tap) error {
 	case t.MTU != 0 && (t.MTU < 68 || t.MTU > 65521):
 		return fmt.Errorf("MTU %d of the Linux end is not within 68 and 65521", t.MTU)
 	}
-	return nil
+	return validateQueues(t.Queues)
 }
