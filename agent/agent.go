@@ -163,6 +163,8 @@ func (a *Agent) assembleRooms() (err error) {
 		CoolDown:          orNone(a.config.CoolDown),
 		MTU:               a.config.MTU,
 		HostLink:          a.config.HostLink,
+		PodQueues:         a.config.PodQueues,
+		MaxPodQueues:      a.config.MaxPodQueues,
 		AllowIPForwarding: a.config.AllowIPForwarding,
 		NoDefaultRoutes:   !a.config.IncludeDefaultRoutes,
 		IPMasq:            a.config.IPMasq,

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/weftnet/weft/pod"
+	"github.com/weftnet/weft/wire"
 )
 
 // Config is all that an operator can set. Each field is a key of the YAML file, a flag and an environment variable;
@@ -25,6 +26,8 @@ type Config struct {
 	NamespacePools map[string][]string // by namespace of Kubernetes, names of pools
 	NodePools      []string
 	PodInterface   string
+	PodQueues      int
+	MaxPodQueues   int
 
 	Devices    Devices
 	Kubernetes Kubernetes
@@ -99,6 +102,8 @@ func (c *Config) Flags(fs *pflag.FlagSet) {
 	fs.Var(&structured[map[string][]string]{&c.NamespacePools, "map"}, "namespace-pools", "names of the pools for pods of a namespace, {NAMESPACE: [POOL, ...]}")
 	fs.StringSliceVar(&c.NodePools, "node-pools", nil, "names of the pools for pods whose namespace has none; default: all without namespaces")
 	fs.StringVar(&c.PodInterface, "pod-interface", pod.TypeTap, "type of pods' main interface, tap or veth")
+	fs.IntVar(&c.PodQueues, "pod-queues", 1, "pairs of queues of pods' taps and veths that do not say how many, 1 to max-pod-queues")
+	fs.IntVar(&c.MaxPodQueues, "max-pod-queues", 4, "the most queues in each direction that a pod can ask for of a tap or veth, 1 to 16")
 	c.Devices.flags(fs)
 	c.Kubernetes.flags(fs)
 	c.HTTP.flags(fs)
@@ -129,6 +134,7 @@ func (c *Config) Validate() error {
 		oneOf("podInterface", c.PodInterface, pod.TypeTap, pod.TypeVeth),
 		oneOf("log.level", c.Log.Level, "debug", "info", "warn", "error"),
 		oneOf("log.format", c.Log.Format, "text", "json"),
+		between("maxPodQueues", c.MaxPodQueues, 1, wire.MaxQueues), between("podQueues", c.PodQueues, 1, c.MaxPodQueues),
 		within("coolDown", c.CoolDown, 0, time.Hour),
 		within("gcGrace", c.GCGrace, 0, time.Hour),
 		within("audit", c.Audit, time.Second, 24*time.Hour),

@@ -19,6 +19,8 @@ func TestEveryLimitHolds(t *testing.T) {
 		{four, "audit", "999ms", "1s", "24h0m0s", "24h0m1s"},
 		{four, "mtu", "575", "576", "9000", "9001"},
 		{six, "mtu", "1279", "1280", "9000", "9001"},
+		{four, "podQueues", "0", "1", "4", "5"},
+		{four, "maxPodQueues", "0", "1", "16", "17"},
 		{four, "hostLink", "''", "x", "a23456789012345", "a234567890123456"},
 		{four, "devices.memif.count", "-1", "0", "1024", "1025"},
 		{four, "devices.memif.collectAfter", "999ms", "1s", "1h0m0s", "1h0m1s"},

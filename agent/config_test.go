@@ -69,18 +69,18 @@ func TestWhatPodsHaveAndWaitForIsReadFromFileEnvironmentAndFlags(t *testing.T) {
 		args, environ []string
 		want          string
 	}{
-		{"", nil, nil, "false true []"},
-		{"allowIPForwarding: true\nincludeDefaultRoutes: false\nreadinessGates: ['http://127.0.0.1:8080/a', 'https://b/ready']", nil, nil, "true false " + gates},
+		{"", nil, nil, "false true 1 4 []"},
+		{"allowIPForwarding: true\nincludeDefaultRoutes: false\npodQueues: 2\nmaxPodQueues: 8\nreadinessGates: ['http://127.0.0.1:8080/a', 'https://b/ready']", nil, nil, "true false 2 8 " + gates},
 		{"readinessGates: ['http://z/']", nil, []string{
-			"WEFT_ALLOW_IP_FORWARDING=true", "WEFT_INCLUDE_DEFAULT_ROUTES=false", "WEFT_READINESS_GATES=http://127.0.0.1:8080/a,https://b/ready",
-		}, "true false [http://z/ http://127.0.0.1:8080/a https://b/ready]"},
-		{"", []string{"--allow-ip-forwarding", "--include-default-routes=false", "--readiness-gates=http://127.0.0.1:8080/a,https://b/ready"}, nil, "true false " + gates},
+			"WEFT_ALLOW_IP_FORWARDING=true", "WEFT_INCLUDE_DEFAULT_ROUTES=false", "WEFT_POD_QUEUES=2", "WEFT_MAX_POD_QUEUES=2", "WEFT_READINESS_GATES=http://127.0.0.1:8080/a,https://b/ready",
+		}, "true false 2 2 [http://z/ http://127.0.0.1:8080/a https://b/ready]"},
+		{"", []string{"--allow-ip-forwarding", "--include-default-routes=false", "--pod-queues=3", "--readiness-gates=http://127.0.0.1:8080/a,https://b/ready"}, nil, "true false 3 4 " + gates},
 	} {
 		c, err := configOf(t, minimal+tt.file, tt.args, tt.environ)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := fmt.Sprint(c.AllowIPForwarding, c.IncludeDefaultRoutes, c.ReadinessGates); got != tt.want {
+		if got := fmt.Sprint(c.AllowIPForwarding, c.IncludeDefaultRoutes, c.PodQueues, c.MaxPodQueues, c.ReadinessGates); got != tt.want {
 			t.Errorf("%q %v %v: got %s, want %s", tt.file, tt.args, tt.environ, got, tt.want)
 		}
 	}
@@ -94,6 +94,8 @@ func TestWhatIsWrongIsNamed(t *testing.T) {
 		{"an unknown key unlike any", minimal + "zzz: 1", `unknown key "zzz"`},
 		{"a value of the wrong type", minimal + "mtu: big", "mtu: invalid argument"},
 		{"a value out of range", minimal + "coolDown: 2h", "coolDown: 2h0m0s is not within 0s to 1h0m0s"},
+		{"more queues than a pod may have", minimal + "podQueues: 5", "podQueues: 5 is not within 1 to 4"},
+		{"more queues than there can be", minimal + "maxPodQueues: 17", "maxPodQueues: 17 is not within 1 to 16"},
 		{"an MTU too small for IPv6", "pools: ['a=fd00::/64']\nmtu: 1000", "mtu: 1000 is not within 1280 to 9000"},
 		{"an MTU too large", minimal + "mtu: 9001", "mtu: 9001 is not within 576 to 9000"},
 		{"a dataplane that does not exist", minimal + "dataplane: {type: ovs}", `dataplane.type: "ovs" is not one of`},

@@ -27,7 +27,7 @@ func (a *Agent) find(ports []vpp.Port) (found, unknown []ipnet.Found) {
 		switch {
 		case err == nil:
 			found = append(found, f)
-		case errors.Is(err, linux.ErrGone) && (f.Type == pod.TypeMemif || p.MadeAs(made(p))):
+		case errors.Is(err, linux.ErrGone) && (f.Type == pod.TypeMemif || isMade(p)):
 			a.log.Info("interface of a sandbox that is gone is left to be pruned", "interface", p.Name, "link", f.Name, "netns", f.Netns.Path)
 		default:
 			unknown = append(unknown, f)
@@ -37,13 +37,20 @@ func (a *Agent) find(ports []vpp.Port) (found, unknown []ipnet.Found) {
 	return found, unknown
 }
 
-// made is what an interface is made with, as the dataplane reports it and, of one on a veth, as it follows from its name.
+// made is what an interface is made with but for its queues, as the dataplane reports it and, of one on a veth, as it follows
+// from its name.
 func made(p vpp.Port) wire.Interface {
 	v := p.Interface
 	if v.Type == wire.TypeAFPacket {
 		v.AFPacket.On = wire.VethKey(p.Name)
 	}
 	return v
+}
+
+// isMade tells whether an interface was made as the dataplane says.
+func isMade(p vpp.Port) bool {
+	_, _, is := p.Queues(made(p))
+	return is
 }
 
 // findPort collects what dataplane and kernel know of an interface; with an error, as far as it came.
@@ -69,7 +76,7 @@ func findTap(p vpp.Port, f ipnet.Found) (ipnet.Found, error) {
 		return f, fmt.Errorf("link %s is no tap", f.Name)
 	}
 	end, err := linuxEnd(p, link)
-	f.MAC, f.MTU = end.MAC, end.MTU
+	f.MAC, f.MTU, f.RxQueues, f.TxQueues = end.MAC, end.MTU, end.Queues, end.Queues
 	return f, err
 }
 
@@ -83,15 +90,16 @@ func findVeth(p vpp.Port, f ipnet.Found, mounted linux.Mounted) (ipnet.Found, er
 	}
 	f.Netns.Path, f.Name = peer.Path, peer.Name
 	link, err := inspectInto(&f)
+	reads, writes, isMade := p.Queues(made(p))
 	switch {
 	case err != nil:
 		return f, err
 	case !link.Veth || link.Alias != peer.Alias:
 		return f, fmt.Errorf("link %s with alias %q is not the other end of %s with alias %q", f.Name, link.Alias, host, peer.Alias)
-	case !p.MadeAs(made(p)):
+	case !isMade:
 		return f, fmt.Errorf("the interface was not made for veth %s", host)
 	}
-	f.MAC, f.MTU = p.PeerMAC, p.Interface.MTU
+	f.MAC, f.MTU, f.RxQueues, f.TxQueues = p.PeerMAC, p.Interface.MTU, writes, reads
 	if f.MAC.IsZero() {
 		f.MAC = link.MAC
 	}
@@ -115,7 +123,8 @@ func linuxEnd(p vpp.Port, link linux.LinkState) (wire.Tap, error) {
 	for _, mac := range []wire.MAC{as.MAC, link.MAC} {
 		for _, mtu := range []int{as.MTU, link.MTU} {
 			end := wire.Tap{Namespace: as.Namespace, Name: as.Name, MAC: mac, MTU: mtu}
-			if p.MadeAs(wire.Interface{Type: wire.TypeTap, Tap: end}) {
+			if queues, _, is := p.Queues(wire.Interface{Type: wire.TypeTap, Tap: end}); is {
+				end.Queues = queues
 				return end, nil
 			}
 		}

@@ -36,6 +36,9 @@ type Config struct {
 	HostLink    string        // the name that the link to the dataplane has on the node; default weft0
 	PodVRFTable uint32        // table of the pods' VRF; default 1
 
+	PodQueues    int // pairs, of the links of pods that do not say how many; default 1
+	MaxPodQueues int // the most that a pod can ask for of a link; default 4
+
 	AllowIPForwarding bool // pods' kernels forward packets
 	NoDefaultRoutes   bool // pods reach by their main interface the node's pools only, and not everything
 
@@ -62,6 +65,7 @@ func (c Config) withDefaults() Config {
 	c.HostLink = cmp.Or(c.HostLink, "weft0")
 	c.PodVRFTable = cmp.Or(c.PodVRFTable, 1)
 	c.PodInterface = cmp.Or(c.PodInterface, pod.TypeTap)
+	c.PodQueues, c.MaxPodQueues = cmp.Or(c.PodQueues, 1), cmp.Or(c.MaxPodQueues, 4)
 	c.Memif = c.Memif.withDefaults()
 	c.Tables = cmp.Or(c.Tables, IDs{100, 1<<32 - 2})
 	c.BridgeDomains = cmp.Or(c.BridgeDomains, IDs{1, 1<<24 - 1})
@@ -88,6 +92,9 @@ func (c Config) validate() error {
 	}
 	if c.PodInterface != pod.TypeTap && c.PodInterface != pod.TypeVeth {
 		return fmt.Errorf("pod interface %q is neither tap nor veth", c.PodInterface)
+	}
+	if c.PodQueues < 1 || c.PodQueues > c.MaxPodQueues || c.MaxPodQueues > wire.MaxQueues {
+		return fmt.Errorf("%d pairs of queues, at most %d: they are within 1 and %d", c.PodQueues, c.MaxPodQueues, wire.MaxQueues)
 	}
 	if err := c.validateTunnel(); err != nil {
 		return err

@@ -132,7 +132,7 @@ func (w wish) memifOf(g *pod.Grant, id uint32) *pod.Memif {
 		Container: g.Container, Allocation: g.Allocation.ID, Socket: g.Allocation.Socket, SocketPath: g.Allocation.SocketPath(), ID: id,
 		Mode:     cmp.Or(w.options.Mode, pod.MemifEthernet),
 		RingSize: cmp.Or(w.options.RingSize, defaultRingSize), BufferSize: cmp.Or(w.options.BufferSize, defaultBufferSize),
-		RxQueues: cmp.Or(w.options.RxQueues, defaultQueues), TxQueues: cmp.Or(w.options.TxQueues, defaultQueues),
+		RxQueues: cmp.Or(w.rxQueues, defaultQueues), TxQueues: cmp.Or(w.txQueues, defaultQueues),
 		GID: g.GID,
 	}
 	if w.options.UID != nil {
@@ -213,17 +213,8 @@ func (n *Network) memifPossible(ev *pod.AddPod, w wish) error {
 			ev, w.name, w.network)
 	}
 	most := n.config.Memif
-	for _, o := range []struct {
-		name        string
-		asked, most int
-	}{
-		{"ringSize", w.options.RingSize, most.RingSize}, {"bufferSize", w.options.BufferSize, most.BufferSize},
-		{"rxQueues", w.options.RxQueues, most.Queues}, {"txQueues", w.options.TxQueues, most.Queues},
-	} {
-		if o.asked > o.most {
-			return pod.Errorf(pod.CodeInvalidAnnotation, "%s: annotation %s: interface %s: %s %d is more than this node allows, which is %d",
-				ev, pod.AnnotationOptions, w.name, o.name, o.asked, o.most)
-		}
-	}
-	return nil
+	return allowed(ev, w,
+		option{"ringSize", w.options.RingSize, most.RingSize}, option{"bufferSize", w.options.BufferSize, most.BufferSize},
+		option{"rxQueues", w.rxQueues, most.Queues}, option{"txQueues", w.txQueues, most.Queues},
+	)
 }

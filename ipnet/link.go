@@ -22,6 +22,8 @@ type link struct {
 	judged    bool           // only some sources may send, and nobody before the dataplane knows which
 	forwards  bool           // its namespace is to be a router for the families of addresses
 
+	rxQueues, txQueues int // of the Linux end; of a tap they are the same; 0 is one
+
 	memif  *pod.Memif // of type memif
 	secret secret.Text
 }

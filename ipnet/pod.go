@@ -83,6 +83,7 @@ func linkOf(a *pod.Attachment, i pod.Interface) link {
 		kind: i.Type, object: i.Object, namespace: a.Netns.Path, name: i.Name, alias: aliasOf(a.Key, i.Name),
 		mac: macOf(i.Object, dataplaneEnd), peerMAC: macOf(i.Object, linuxEnd), mtu: i.MTU, addresses: i.Addresses,
 		judged: i.AntiSpoof || i.Network == "" && i.Name == a.Key.IfName, memif: i.Memif,
+		rxQueues: i.RxQueues, txQueues: i.TxQueues,
 	}
 	if mac, err := wire.ParseMAC(i.MAC); err == nil { // as the pod asked for
 		l.peerMAC = mac

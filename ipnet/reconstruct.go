@@ -16,14 +16,16 @@ import (
 
 // Found is an interface that was found on the machine when what was kept of it is lost.
 type Found struct {
-	Object     string         // name in the dataplane
-	Type       string         // pod.TypeTap, pod.TypeVeth or pod.TypeMemif
-	Labels     []string       // of what the interface is in, in the dataplane
-	Netns      pod.Netns      // that its Linux end is in
-	Name       string         // of the Linux end
-	Alias      string         // of the Linux end
-	MAC        wire.MAC       // of the Linux end
-	MTU        int            // bytes
+	Object     string    // name in the dataplane
+	Type       string    // pod.TypeTap, pod.TypeVeth or pod.TypeMemif
+	Labels     []string  // of what the interface is in, in the dataplane
+	Netns      pod.Netns // that its Linux end is in
+	Name       string    // of the Linux end
+	Alias      string    // of the Linux end
+	MAC        wire.MAC  // of the Linux end
+	MTU        int       // bytes
+	RxQueues   int       // of the Linux end
+	TxQueues   int
 	Neighbours []netip.Addr   // that the dataplane knows there: the addresses that were given to the Linux end
 	Memif      *pod.Memif     // of a memif, whose Linux end is its program
 	Pod        pod.ID         // if that is known
@@ -105,6 +107,7 @@ func (n *Network) reconstruct(f Found, a *pod.Attachment, others []*pod.Attachme
 		a.Pod = f.Pod
 	}
 	w := wish{name: f.Name, kind: f.Type, object: f.Object, mac: f.MAC, mtu: f.MTU, memif: f.Memif}
+	w.rxQueues, w.txQueues = several(f.RxQueues), several(f.TxQueues)
 	delegates := f.Name != runtimesName && (len(f.Labels) > 0 || len(f.Neighbours) == 0) // and may be of any network too
 	if f.Name != a.Key.IfName || delegates {
 		if err := n.locate(&w, f); err != nil {

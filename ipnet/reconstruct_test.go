@@ -22,6 +22,8 @@ func foundOf(t testing.TB, n *node, a *pod.Attachment) ipnet.Found {
 		switch v := n.committer.Values()[key].(type) {
 		case wire.TapPeer:
 			f.Object, f.Name, f.Alias, f.MAC, f.MTU = v.Interface, v.Name, v.Alias, v.MAC, v.MTU
+		case wire.Interface:
+			f.RxQueues, f.TxQueues = max(v.Tap.Queues, 1), max(v.Tap.Queues, 1)
 		case wire.Neighbour:
 			f.Neighbours = append(f.Neighbours, v.Address)
 		case wire.LinuxAddress:

@@ -13,6 +13,9 @@ import (
 // attachment's key and the network.
 func (n *Network) interfaceOf(w wish, leases []ipam.Lease) pod.Interface {
 	i := pod.Interface{Name: w.name, Type: w.kind, Network: w.network, Object: w.object, MAC: w.mac.String(), MTU: w.mtu, Memif: w.memif, Definition: w.definition}
+	if w.memif == nil {
+		i.RxQueues, i.TxQueues = w.rxQueues, w.txQueues
+	}
 	if w.custom != nil {
 		i.AntiSpoof = w.custom.Network.AntiSpoof
 	}

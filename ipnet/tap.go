@@ -7,7 +7,7 @@ func (l link) tap() values {
 	var v values
 	v.add(wire.InterfaceKey(l.object), wire.Interface{
 		Type: wire.TypeTap, MAC: l.mac, MTU: l.mtu, Up: true,
-		Tap: wire.Tap{Namespace: l.namespace, Name: l.name, MAC: l.peerMAC, MTU: l.mtu},
+		Tap: wire.Tap{Namespace: l.namespace, Name: l.name, MAC: l.peerMAC, MTU: l.mtu, Queues: l.rxQueues},
 	})
 	v.add(l.on(), wire.TapPeer{
 		Interface: l.object, Namespace: l.namespace, Name: l.name, MAC: l.peerMAC, MTU: l.mtu, Alias: l.alias, Up: true,

@@ -8,11 +8,11 @@ func (l link) veth() values {
 	host := hostName(l.object)
 	v.add(wire.InterfaceKey(l.object), wire.Interface{
 		Type: wire.TypeAFPacket, MAC: l.mac, MTU: l.mtu, Up: true,
-		AFPacket: wire.AFPacket{Link: host, On: l.on()},
+		AFPacket: wire.AFPacket{Link: host, On: l.on(), RxQueues: l.txQueues, TxQueues: l.rxQueues},
 	})
 	v.add(l.on(), wire.Veth{
 		Namespace: l.namespace, Name: l.name, MAC: l.peerMAC, HostName: host, HostMAC: macOf(l.object, hostEnd),
-		MTU: l.mtu, Alias: l.alias, Up: true,
+		MTU: l.mtu, Alias: l.alias, Up: true, RxQueues: l.rxQueues, TxQueues: l.txQueues,
 	})
 	return v
 }

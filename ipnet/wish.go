@@ -27,6 +27,8 @@ type wish struct {
 	defaults  bool         // it is the pod's way to everything
 	routes    []pod.Route  // another plugin's, by whatever gateways
 	options   pod.MemifOptions
+	rxQueues  int // of a memif what is asked for, else what the link is to have if that is several
+	txQueues  int
 	memif     *pod.Memif // of type memif: what its container has
 
 	definition string // the NetworkAttachmentDefinition that asks for it
@@ -127,6 +129,7 @@ func (n *Network) extra(ev *pod.AddPod, r pod.InterfaceRequest) (wish, error) {
 	w := wish{
 		name: r.Name, kind: cmp.Or(r.Type, n.config.PodInterface), network: r.Network, object: objectName(ev.Key, r.Name),
 		wanted: r.Options.IPs, options: r.Options.Memif, definition: r.Definition,
+		rxQueues: r.Options.RxQueues, txQueues: r.Options.TxQueues,
 	}
 	if w.network == pod.DefaultNetwork {
 		w.network = ""
@@ -141,10 +144,8 @@ func (n *Network) extra(ev *pod.AddPod, r pod.InterfaceRequest) (wish, error) {
 				ev, r.Name, r.Network, ev.ID.Namespace, strings.Join(n.networksFor(ev.ID.Namespace), ", "))
 		}
 	}
-	if w.kind == pod.TypeMemif {
-		if err := n.memifPossible(ev, w); err != nil {
-			return w, err
-		}
+	if err := n.judgeOptions(ev, &w, r.Options); err != nil {
+		return w, err
 	}
 	most, least := n.mtuOf(w.custom), leastMTU(n.familiesIn(w.network))
 	if w.mtu = cmp.Or(r.Options.MTU, most); w.mtu < least || w.mtu > most {
@@ -154,6 +155,17 @@ func (n *Network) extra(ev *pod.AddPod, r pod.InterfaceRequest) (wish, error) {
 	var err error
 	w.mac, err = n.macFor(ev, w, r.Options.MAC)
 	return w, err
+}
+
+// judgeOptions refuses options that do not suit the interface, or that this node would not give.
+func (n *Network) judgeOptions(ev *pod.AddPod, w *wish, o pod.InterfaceOptions) error {
+	if err := o.Suit(w.kind); err != nil { // of a main interface it is not known before
+		return pod.Errorf(pod.CodeInvalidConfig, "%s: interface %s: %w", ev, w.name, err)
+	}
+	if w.kind == pod.TypeMemif {
+		return n.memifPossible(ev, *w)
+	}
+	return n.chooseQueues(ev, w)
 }
 
 // mainAddresses are those that the main interface is to have: another plugin's, else those of the runtime, else, for the

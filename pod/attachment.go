@@ -83,6 +83,8 @@ type Interface struct {
 	MAC       string         `json:"mac"`                 // of the pod's end
 	MTU       int            `json:"mtu"`                 // bytes
 	HostLink  string         `json:"hostLink,omitempty"`  // name of the node's end, of type veth
+	RxQueues  int            `json:"rxQueues,omitempty"`  // of type tap or veth: that the pod reads from; 0 is one
+	TxQueues  int            `json:"txQueues,omitempty"`  // that it writes to; 0 is one
 	Memif     *Memif         `json:"memif,omitempty"`     // of type memif
 	Pools     []string       `json:"pools,omitempty"`     // where Addresses come from, in the same order; "" = not from a pool
 	Addresses []netip.Prefix `json:"addresses,omitempty"` // at most one a family

@@ -1,6 +1,7 @@
 package pod
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -63,7 +64,21 @@ type InterfaceOptions struct {
 	MAC string       // of the pod's end
 	IPs []netip.Addr // at most one a family
 
+	RxQueues int // that the pod reads from
+	TxQueues int // that the pod writes to
+
 	Memif MemifOptions // of type memif only
+}
+
+// Suit says what is wrong with the options for an interface of that type; "" is the one that main interfaces have.
+func (o InterfaceOptions) Suit(kind string) error {
+	switch {
+	case kind != TypeMemif && o.Memif != (MemifOptions{}):
+		return fmt.Errorf("%s: only an interface of type memif has this option", o.Memif.first())
+	case kind == TypeTap && o.RxQueues != 0 && o.TxQueues != 0 && o.RxQueues != o.TxQueues:
+		return fmt.Errorf("rxQueues is %d and txQueues %d: a tap has as many of both, so set them alike, or one of them", o.RxQueues, o.TxQueues)
+	}
+	return nil
 }
 
 // InterfaceRequests reads what a pod's annotations ask for, in their order; main is the name of the main interface. Its
@@ -79,9 +94,8 @@ func InterfaceRequests(annotations map[string]string, main string) ([]InterfaceR
 	}
 	for i := range requests {
 		o := options[requests[i].Name]
-		if o.Memif != (MemifOptions{}) && requests[i].Type != TypeMemif {
-			return nil, Errorf(CodeInvalidAnnotation, "annotation %s: %q: %s: only an interface of type memif has this option",
-				AnnotationOptions, requests[i].Name, o.Memif.first())
+		if err := o.Suit(requests[i].Type); err != nil {
+			return nil, Errorf(CodeInvalidAnnotation, "annotation %s: %q: %w", AnnotationOptions, requests[i].Name, err)
 		}
 		requests[i].Options = o
 		delete(options, requests[i].Name)

@@ -10,13 +10,14 @@ import (
 
 func TestInterfacesAreReadInTheirOrder(t *testing.T) {
 	got, err := InterfaceRequests(map[string]string{
-		AnnotationCustom:  " t1/tap, v1/veth/stub ,m1 / memif / blue",
-		AnnotationOptions: `{"t1":{"mtu":1400,"mac":"02-00-00-00-00-01","ips":["10.5.0.7","fd00::7"]}}`,
+		AnnotationCustom: " t1/tap, v1/veth/stub ,m1 / memif / blue",
+		AnnotationOptions: `{"t1":{"mtu":1400,"mac":"02-00-00-00-00-01","ips":["10.5.0.7","fd00::7"],"rxQueues":2},
+			"v1":{"rxQueues":1,"txQueues":3}}`,
 	}, "eth0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := `[{t1 tap default {1400 02:00:00:00:00:01 [10.5.0.7 fd00::7] { 0 0 0 0  <nil> <nil>}} } {v1 veth stub {0  [] { 0 0 0 0  <nil> <nil>}} } {m1 memif blue {0  [] { 0 0 0 0  <nil> <nil>}} }]`
+	want := `[{t1 tap default {1400 02:00:00:00:00:01 [10.5.0.7 fd00::7] 2 0 { 0 0  <nil> <nil>}} } {v1 veth stub {0  [] 1 3 { 0 0  <nil> <nil>}} } {m1 memif blue {0  [] 0 0 { 0 0  <nil> <nil>}} }]`
 	if fmt.Sprint(got) != want {
 		t.Errorf("got  %v\nwant %s", got, want)
 	}
@@ -53,6 +54,9 @@ func TestAWrongAnnotationIsRefusedByItem(t *testing.T) {
 		{"m1/memif", `{"m1":{"ringSize":32768}}`, "ringSize: expected 2 to 16384 slots"},
 		{"m1/memif", `{"m1":{"bufferSize":1}}`, "bufferSize: expected 64 to 65536 bytes"},
 		{"m1/memif", `{"m1":{"rxQueues":0}}`, "rxQueues: expected 1 to 255 queues"},
+		{"t1/tap", `{"t1":{"rxQueues":256}}`, "rxQueues: expected 1 to 255 queues"},
+		{"t1/tap", `{"t1":{"rxQueues":2,"txQueues":1}}`, `"t1": rxQueues is 2 and txQueues 1: a tap has as many of both`},
+		{"v1/veth", `{"v1":{"txQueues":0}}`, "txQueues: expected 1 to 255 queues"},
 		{"m1/memif", `{"m1":{"txQueues":"2"}}`, "txQueues: expected 1 to 255 queues"},
 		{"m1/memif", `{"m1":{"mode":"punt"}}`, `mode: expected "ethernet" or "ip"`},
 		{"m1/memif", `{"m1":{"uid":-1}}`, "uid: expected a number from 0"},
@@ -114,7 +118,7 @@ func TestAMemifsOptionsAreRead(t *testing.T) {
 		t.Fatalf("%d interfaces, error %v", len(got), err)
 	}
 	o := got[0].Options
-	if m := o.Memif; m.Container != "vnf" || m.RingSize != 512 || m.RxQueues != 2 || m.TxQueues != 3 || m.BufferSize != 4096 || m.Mode != MemifIP {
+	if m := o.Memif; m.Container != "vnf" || m.RingSize != 512 || o.RxQueues != 2 || o.TxQueues != 3 || m.BufferSize != 4096 || m.Mode != MemifIP {
 		t.Errorf("read as %+v", m)
 	}
 	if o.MTU != 1400 || *o.Memif.UID != 0 || *o.Memif.GID != 1<<32-2 {

@@ -90,8 +90,8 @@ func ParseDefinition(config string) (Definition, error) {
 }
 
 func (d *Definition) validate() error {
-	if d.Type != TypeMemif && d.Options.Memif != (MemifOptions{}) {
-		return fmt.Errorf(`"options": %s: only an interface of type memif has this option`, d.Options.Memif.first())
+	if err := d.Options.Suit(d.Type); err != nil {
+		return fmt.Errorf(`"options": %w`, err)
 	}
 	return nil
 }

@@ -18,8 +18,6 @@ type MemifOptions struct {
 	Container  string // that gets it
 	RingSize   int    // slots, a power of two
 	BufferSize int    // bytes of a slot
-	RxQueues   int    // that the pod reads from
-	TxQueues   int    // that the pod writes to
 	Mode       string // MemifEthernet or MemifIP
 	UID, GID   *ID32  // who may connect
 }
@@ -53,12 +51,6 @@ var memifOptions = map[string]func(*MemifOptions, json.RawMessage) error{
 	},
 	"bufferSize": func(o *MemifOptions, raw json.RawMessage) error {
 		return span{64, MostBufferSize, "bytes"}.read(&o.BufferSize, raw)
-	},
-	"rxQueues": func(o *MemifOptions, raw json.RawMessage) error {
-		return span{1, MostQueues, "queues"}.read(&o.RxQueues, raw)
-	},
-	"txQueues": func(o *MemifOptions, raw json.RawMessage) error {
-		return span{1, MostQueues, "queues"}.read(&o.TxQueues, raw)
 	},
 	"mode": func(o *MemifOptions, raw json.RawMessage) error {
 		if json.Unmarshal(raw, &o.Mode) != nil || o.Mode != MemifEthernet && o.Mode != MemifIP {
@@ -100,7 +92,7 @@ func (o MemifOptions) first() string {
 		set  bool
 	}{
 		{"container", o.Container != ""}, {"ringSize", o.RingSize != 0}, {"bufferSize", o.BufferSize != 0},
-		{"rxQueues", o.RxQueues != 0}, {"txQueues", o.TxQueues != 0}, {"mode", o.Mode != ""}, {"uid", o.UID != nil},
+		{"mode", o.Mode != ""}, {"uid", o.UID != nil},
 	} {
 		if option.set {
 			return option.name

@@ -58,11 +58,15 @@ func (o *InterfaceOptions) set(key string, raw json.RawMessage) error {
 		return o.setMAC(raw)
 	case "ips":
 		return o.setIPs(raw)
+	case "rxQueues":
+		return span{1, MostQueues, "queues"}.read(&o.RxQueues, raw)
+	case "txQueues":
+		return span{1, MostQueues, "queues"}.read(&o.TxQueues, raw)
 	}
 	if set, known := memifOptions[key]; known {
 		return set(&o.Memif, raw)
 	}
-	return errors.New("unknown option; known are ips, mac and mtu, and for a memif " + strings.Join(sortedKeys(memifOptions), ", "))
+	return errors.New("unknown option; known are ips, mac, mtu, rxQueues and txQueues, and for a memif " + strings.Join(sortedKeys(memifOptions), ", "))
 }
 
 func (o *InterfaceOptions) setMTU(raw json.RawMessage) error {

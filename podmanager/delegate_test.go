@@ -39,12 +39,15 @@ func TestWhatADelegateIsToBeReachesTheHandlers(t *testing.T) {
 
 func TestWhatADelegateCannotBeIsRefused(t *testing.T) {
 	for text, spoil := range map[string]func(*weftv1.AddRequest){
-		"are for mode delegate":                    func(r *weftv1.AddRequest) { r.Mode = "primary" },
-		`network "A B": expected default`:          func(r *weftv1.AddRequest) { r.InterfaceNetwork = "A B" },
-		`interfaceType "vhost": expected tap`:      func(r *weftv1.AddRequest) { r.InterfaceType = "vhost" },
-		"options: speed: unknown option":           func(r *weftv1.AddRequest) { r.InterfaceOptions = `{"speed":1}` },
-		"those of a memif are for interfaceType":   func(r *weftv1.AddRequest) { r.InterfaceType = "tap" },
-		"ipam: another plugin gives addresses for": func(r *weftv1.AddRequest) { r.DelegatedIps = []*weftv1.IP{{Address: "10.7.0.9/16"}} },
+		"are for mode delegate":               func(r *weftv1.AddRequest) { r.Mode = "primary" },
+		`network "A B": expected default`:     func(r *weftv1.AddRequest) { r.InterfaceNetwork = "A B" },
+		`interfaceType "vhost": expected tap`: func(r *weftv1.AddRequest) { r.InterfaceType = "vhost" },
+		"options: speed: unknown option":      func(r *weftv1.AddRequest) { r.InterfaceOptions = `{"speed":1}` },
+		"a tap has as many of both": func(r *weftv1.AddRequest) {
+			r.InterfaceType, r.InterfaceOptions = "tap", `{"rxQueues":2,"txQueues":3}`
+		},
+		"ringSize: only an interface of type memif": func(r *weftv1.AddRequest) { r.InterfaceType = "tap" },
+		"ipam: another plugin gives addresses for":  func(r *weftv1.AddRequest) { r.DelegatedIps = []*weftv1.IP{{Address: "10.7.0.9/16"}} },
 	} {
 		n, req := newNode(t), delegateOf("net1")
 		spoil(req)

@@ -57,8 +57,8 @@ func chosen(r *pod.Requested, req *weftv1.AddRequest) (err error) {
 	if r.Options, err = pod.ParseOptions(req.GetInterfaceOptions()); err != nil {
 		return pod.Errorf(pod.CodeInvalidConfig, "options: %w", err)
 	}
-	if r.Type != pod.TypeMemif && r.Options.Memif != (pod.MemifOptions{}) {
-		return pod.Errorf(pod.CodeInvalidConfig, "options: those of a memif are for interfaceType memif")
+	if err := r.Options.Suit(r.Type); err != nil {
+		return pod.Errorf(pod.CodeInvalidConfig, "options: %w", err)
 	}
 	return nil
 }

@@ -20,6 +20,7 @@ type agentConfig struct {
 	Pools         []Pool          `json:"pools,omitempty"`
 	Networks      []Network       `json:"networks,omitempty"`
 	PodInterface  string          `json:"podInterface,omitempty"`
+	PodQueues     int             `json:"podQueues,omitempty"`
 	IPForwarding  bool            `json:"allowIPForwarding"`
 	DefaultRoutes bool            `json:"includeDefaultRoutes"`
 	CoolDown      string          `json:"coolDown"`
@@ -79,6 +80,7 @@ type Options struct {
 	Pools        []Pool        // default: one of each family
 	Networks     []Network     // beside default and stub
 	PodInterface string        // type of the main interface; default: the agent's
+	PodQueues    int           // pairs, of links that do not say how many; default: the agent's
 	Memifs       int           // devices of the node, which then has a kubelet
 
 	AllowIPForwarding bool // pods' kernels forward packets
@@ -152,7 +154,7 @@ func (n *Node) writeConfig() error {
 	text, err := yaml.Marshal(agentConfig{
 		Socket: n.Socket(), StateDir: n.State(),
 		Dataplane: dataplaneConfig{Type: "embedded", Socket: n.DataplaneSocket(), Program: n.Program("weft-vswitch"), Log: n.DataplaneLog()},
-		Pools:     o.Pools, Networks: o.Networks, PodInterface: o.PodInterface,
+		Pools:     o.Pools, Networks: o.Networks, PodInterface: o.PodInterface, PodQueues: o.PodQueues,
 		IPForwarding: o.AllowIPForwarding, DefaultRoutes: !o.NoDefaultRoutes, Gates: o.ReadinessGates,
 		CoolDown: o.CoolDown.String(), MTU: mtu, HostLink: HostLink, Log: logConfig{"info", "text"},
 		Devices: devicesConfig{

@@ -44,7 +44,7 @@ var partly = map[string]string{
 	"AWS-28": "the code of a mismatch is 107 and not 11; releases next to each other work together, so that none is seen in an upgrade",
 	"AWS-47": "probes execute weft-agent, as only root reaches its socket: whether it is alive is nobody else's to ask",
 	"CAL-16": "labels, service account and ports of a pod are not kept, for nothing is decided by them",
-	"CAL-29": "taps and veths have one pair of queues, memifs options for theirs; there is no netkit",
+	"CAL-29": "there is no netkit",
 	"CIL-01": "no earlier program is kept for a way back: each image brings its own",
 	"CIL-10": "the object NodeNetwork has it, always: agents have no right to write Nodes",
 	"CIL-11": "there is nothing upstream to write to before the API server is; the dataplane is not pruned before all is known",

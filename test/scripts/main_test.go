@@ -69,6 +69,7 @@ func commands() map[string]command {
 		"first":     firstCommand,
 		"listeners": listenersCommand,
 		"ownmac":    ownmacCommand,
+		"queues":    queuesCommand,
 		"state":     stateCommand,
 		"queue":     queueCommand,
 		"weftctl":   weftctlCommand,

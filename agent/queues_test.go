@@ -1,0 +1,72 @@
+package agent
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/weftnet/weft/internal/netnstest"
+	"github.com/weftnet/weft/test/node"
+	"github.com/weftnet/weft/test/programs"
+)
+
+// queued asks for links that have other queues than the node gives.
+var queued = map[string]any{"runtimeConfig": map[string]any{"io.kubernetes.cri.pod-annotations": map[string]string{
+	"contivpp.io/custom-if":         "d0/tap,t1/tap/blue,v1/veth/red,w1/veth/stub",
+	"contivpp.io/custom-if-options": `{"t1":{"rxQueues":2,"txQueues":2},"v1":{"rxQueues":2,"txQueues":2},"w1":{"rxQueues":4,"txQueues":1}}`,
+}}}
+
+// queues are those of a pod's links, as its kernel uses them.
+func (l *lab) queues(p *node.Pod) string {
+	l.Helper()
+	var all []string
+	for _, link := range []string{"eth0", "d0", "t1", "v1", "w1"} {
+		rx, tx := netnstest.Queues(l, p.Netns, link)
+		all = append(all, fmt.Sprintf("%s %d/%d", link, rx, tx))
+	}
+	return strings.Join(all, ", ")
+}
+
+// Pods have the queues that they ask for, or the node gives, of taps and veths; they are reached by them all. Neither a restart
+// of the agent nor the loss of its state file changes anything, though the dataplane does not say how many queues there are; and
+// nothing is left behind.
+//
+// rows: CAL-29
+func TestPodsHaveTheQueuesThatTheyAskFor(t *testing.T) {
+	dir := programs.Build(t)
+	const want = "eth0 3/3, d0 3/3, t1 2/2, v1 2/2, w1 4/1"
+	for _, kind := range []string{"tap", "veth"} {
+		t.Run(kind, func(t *testing.T) {
+			l := newLabWith(t, dir, node.Options{PodInterface: kind, PodQueues: 3, Networks: networks})
+			before := l.snapshot()
+			a, b := l.pod("a"), l.pod("b")
+			resultA, resultB := l.cni("ADD", a, queued), l.cni("ADD", b, queued)
+			if got := l.queues(a); got != want {
+				t.Errorf("queues %s, want %s", got, want)
+			}
+			reach := func() {
+				for _, address := range l.addresses(resultB) {
+					l.mustReach(a, address)
+				}
+			}
+			reach()
+			l.check(a, resultA)
+			wired := l.snapshot()
+			for _, lose := range []func(string) error{func(string) error { return nil }, os.Remove} {
+				l.restartAfter(lose)
+				l.mustKnowAll(wired)
+			}
+			reach()
+			l.check(a, resultA)
+			if got := l.queues(a); got != want {
+				t.Errorf("queues %s after restarts, want %s", got, want)
+			}
+			l.cni("DEL", a, queued)
+			l.cni("DEL", b, queued)
+			if diff := l.snapshot().Since(before); len(diff) > 0 {
+				t.Errorf("left behind: %v", diff)
+			}
+		})
+	}
+}
