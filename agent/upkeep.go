@@ -75,8 +75,8 @@ func (a *Agent) drainLocked(ctx context.Context) {
 func (a *Agent) reap(ctx context.Context) {
 	for _, at := range a.pods.Attachments() {
 		inode, device, err := linux.Inspect(at.Netns.Path)
-		if err == nil && inode == at.Netns.Inode && device == at.Netns.Device {
-			continue
+		if err != nil && !errors.Is(err, linux.ErrGone) || err == nil && inode == at.Netns.Inode && device == at.Netns.Device {
+			continue // what cannot be looked at is there, as far as anybody knows
 		}
 		ev := &pod.DeletePod{Key: at.Key, ID: at.Pod, Reason: "network namespace is gone"}
 		if _, err := a.loop.Do(ctx, ev); err != nil {

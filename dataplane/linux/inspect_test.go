@@ -4,7 +4,10 @@ import (
 	"errors"
 	"net/netip"
 	"slices"
+	"sync"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/weftnet/weft/internal/netnstest"
 	"github.com/weftnet/weft/wire"
@@ -38,7 +41,7 @@ func TestALinkThatIsNotThereIsTold(t *testing.T) {
 	if s, err := InspectLink(path, "eth0"); !errors.Is(err, ErrGone) {
 		t.Errorf("of no namespace: %+v, error %v", s, err)
 	}
-	if s, err := InspectLink(processNamespace, "lo"); err == nil || errors.Is(err, ErrGone) {
+	if s, err := InspectLink(threadNamespace, "lo"); err == nil || errors.Is(err, ErrGone) {
 		t.Errorf("of the host: %+v, error %v", s, err)
 	}
 }
@@ -49,5 +52,27 @@ func TestALinkOfSomebodyElseTellsSo(t *testing.T) {
 	s, err := InspectLink(path, "eth0")
 	if err != nil || s.Tap || s.Alias != "" || s.MAC == (wire.MAC{}) {
 		t.Errorf("link %+v, error %v", s, err)
+	}
+}
+
+// TestANamespaceIsNotTheHostsWhoeverVisitsIt holds so many threads in it that the process's first one is among them.
+func TestANamespaceIsNotTheHostsWhoeverVisitsIt(t *testing.T) {
+	l := newLab(t)
+	leave, first := make(chan struct{}), make(chan bool)
+	var visits sync.WaitGroup
+	defer visits.Wait()
+	defer close(leave)
+	for among := false; !among; {
+		visits.Go(func() {
+			must(t, visit(l.path, Place{}, func(*handle) error {
+				first <- unix.Gettid() == unix.Getpid()
+				<-leave
+				return nil
+			}))
+		})
+		among = <-first
+	}
+	if _, _, err := Inspect(l.path); err != nil {
+		t.Error(err)
 	}
 }

@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	threadNamespace  = "/proc/thread-self/ns/net"
-	processNamespace = "/proc/self/ns/net"
+	// threadNamespace is the agent's own wherever no visit is under way; that of the process is its first thread's, which may visit.
+	threadNamespace = "/proc/thread-self/ns/net"
 	// socketLimit bounds the wait for the kernel's answer to one request.
 	socketLimit = 5 * time.Second
 )
@@ -38,7 +38,7 @@ func Inspect(path string) (inode, device uint64, err error) {
 	}
 	defer unix.Close(fd)
 	var own unix.Stat_t
-	if err := unix.Stat(processNamespace, &own); err != nil {
+	if err := unix.Stat(threadNamespace, &own); err != nil {
 		return 0, 0, fmt.Errorf("look at own network namespace: %w", err)
 	}
 	if place == (Place{own.Ino, own.Dev}) {
