@@ -40,6 +40,7 @@ func (a *Agent) assembleBlocks() error {
 		Store:    store,
 		Local:    local,
 		Pools:    func() []blocks.Pool { return a.claimedFrom() },
+		All:      func() bool { return a.cluster.View().Complete },
 		Marks:    func() blocks.Marks { return a.cluster.View().Switches.Marks },
 		Observed: a.cluster.Blocks,
 		Known:    a.usable(known, local),

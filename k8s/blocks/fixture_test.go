@@ -19,6 +19,8 @@ type lab struct {
 	now   time.Time
 	pools []blocks.Pool
 	marks blocks.Marks
+
+	unknown bool // what is not in pools may be there
 }
 
 func newLab(t *testing.T, pools ...blocks.Pool) *lab {
@@ -50,7 +52,7 @@ func (l *lab) restart(n *node, known ...v1.IPBlock) *node {
 	l.t.Helper()
 	k, err := blocks.New(blocks.Config{
 		Node: n.local.Name, Owner: func() string { return n.uid }, Store: l.store, Local: n.local,
-		Pools: func() []blocks.Pool { return l.pools }, Marks: func() blocks.Marks { return l.marks }, Now: l.clock, Known: known,
+		Pools: func() []blocks.Pool { return l.pools }, All: func() bool { return !l.unknown }, Marks: func() blocks.Marks { return l.marks }, Now: l.clock, Known: known,
 		Keep: func(b []v1.IPBlock) error {
 			if n.keepFails {
 				return errors.New("no space left")

@@ -52,6 +52,7 @@ type Config struct {
 	Store store
 	Local local
 	Pools func() []Pool // in the order in which they are tried
+	All   func() bool   // whether a pool that is not among them is gone, and not only unknown yet; default always
 	Marks func() Marks  // default [DefaultMarks]
 
 	// Observed are the blocks of this node that a watch sees; false: it has not seen all of them yet.
@@ -70,6 +71,9 @@ type Config struct {
 func (c Config) withDefaults() Config {
 	if c.Marks == nil {
 		c.Marks = DefaultMarks
+	}
+	if c.All == nil {
+		c.All = func() bool { return true }
 	}
 	if c.Interval == 0 {
 		c.Interval = 5 * time.Second
@@ -183,11 +187,11 @@ func (k *Keeper) Step(ctx context.Context) error {
 	}
 	err := k.takeOver(ctx, observed)
 	k.count()
-	pools := k.config.Pools()
+	all, pools := k.config.All(), k.config.Pools() // in this order: pools that are all stay all
 	for _, p := range pools {
 		err = errors.Join(err, k.level(ctx, p), k.lend(ctx, p), k.repay(ctx, p))
 	}
-	return errors.Join(err, k.leave(ctx, pools), k.keep())
+	return errors.Join(err, k.leave(ctx, pools, all), k.keep())
 }
 
 // keep makes durable what changed since it was kept last.
@@ -267,13 +271,14 @@ func (k *Keeper) levelOf(p Pool) level {
 	return l
 }
 
-// leave releases the empty blocks of pools that are no more, and goes on with what is being released. A block of an IPPool
-// does not wait for the grace: nobody gets an address of it any more. A network may be unknown for a moment only.
-func (k *Keeper) leave(ctx context.Context, pools []Pool) error {
+// leave releases the empty blocks of pools that are no more, and goes on with what is being released. If pools are all that
+// there are, a block of an IPPool does not wait for the grace: nobody gets an address of it any more. A network may be unknown
+// for a moment only.
+func (k *Keeper) leave(ctx context.Context, pools []Pool, all bool) error {
 	var errs []error
 	for _, name := range slices.Sorted(maps.Keys(k.held)) {
 		h, marks := k.held[name], k.marks()
-		if h.Network == "" {
+		if h.Network == "" && all {
 			marks.Grace = 0
 		}
 		known := slices.ContainsFunc(pools, h.isOf)

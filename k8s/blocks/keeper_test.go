@@ -162,6 +162,18 @@ func TestAPoolThatIsGoneKeepsNoBlockButThoseInUse(t *testing.T) {
 	}
 }
 
+func TestAPoolThatIsNotKnownYetKeepsItsBlocksForTheGrace(t *testing.T) {
+	l := newLab(t, pool("10.1.0.0/16", 26))
+	n := l.node("n1")
+	l.step(n)
+	l.pools, l.unknown = nil, true
+	l.step(n)
+	l.want(n, 1, "before all pools are known")
+	l.unknown = false
+	l.step(n)
+	l.want(n, 0, "when it is known to be gone")
+}
+
 // A network may be unknown for a moment, with its pods there: see what the agent claims from.
 func TestANetworkThatIsGoneKeepsItsBlocksForTheGrace(t *testing.T) {
 	p := blocks.Pool{Network: "blue", Prefix: netip.MustParsePrefix("10.5.0.0/16"), Bits: 26}
