@@ -55,7 +55,7 @@ func TestPodsAreWatchedOnlyForAServiceAndByItsSelector(t *testing.T) {
 		if strings.Contains(r, "/pods") && (!strings.Contains(r, "/namespaces/here/pods?") || !strings.Contains(r, "labelSelector=app%3Da")) {
 			t.Errorf("it asked %s", r)
 		}
-		if strings.Contains(r, "/endpointslices") && strings.HasPrefix(r, "GET") && !strings.Contains(r, "labelSelector=") {
+		if strings.Contains(r, "/endpointslices?") && strings.HasPrefix(r, "GET") && !strings.Contains(r, "labelSelector=") {
 			t.Errorf("it asked %s", r)
 		}
 	}
