@@ -57,16 +57,24 @@ func (b *Bell) Wait(deadline time.Time, idle func() bool) error {
 	if !idle() {
 		return nil
 	}
-	var limit *unix.Timespec
-	if !deadline.IsZero() {
-		t := unix.NsecToTimespec(int64(max(0, time.Until(deadline))))
-		limit = &t
+	for {
+		_, err := unix.Ppoll([]unix.PollFd{{Fd: int32(b.fd), Events: unix.POLLIN}}, limitOf(deadline), nil)
+		switch {
+		case err == nil:
+			return nil
+		case err != unix.EINTR: // which is a signal of the runtime's: nobody has rung
+			return fmt.Errorf("wait for bell: %w", err)
+		}
 	}
-	_, err := unix.Ppoll([]unix.PollFd{{Fd: int32(b.fd), Events: unix.POLLIN}}, limit, nil)
-	if err != nil && err != unix.EINTR {
-		return fmt.Errorf("wait for bell: %w", err)
+}
+
+// limitOf is the time until then, as the kernel takes it; nil: none.
+func limitOf(deadline time.Time) *unix.Timespec {
+	if deadline.IsZero() {
+		return nil
 	}
-	return nil
+	t := unix.NsecToTimespec(int64(max(0, time.Until(deadline))))
+	return &t
 }
 
 // Close frees the bell; nobody may ring any more.

@@ -108,3 +108,38 @@ func TestLateRingEndsOneSleepOnly(t *testing.T) {
 		t.Errorf("slept %v, %v", time.Since(began), err)
 	}
 }
+
+// The runtime interrupts threads when it likes.
+func TestASignalEndsNoSleep(t *testing.T) {
+	bell, err := slow.NewBell()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer bell.Close()
+	const long = 200 * time.Millisecond
+	thread, slept := make(chan int), make(chan time.Duration)
+	go func() {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		thread <- unix.Gettid()
+		began := time.Now()
+		err := bell.Wait(began.Add(long), func() bool { return true })
+		if err != nil {
+			t.Error(err)
+		}
+		slept <- time.Since(began)
+	}()
+	for id := <-thread; ; {
+		select {
+		case d := <-slept:
+			if d < long {
+				t.Errorf("slept %v of %v", d, long)
+			}
+			return
+		case <-time.After(time.Millisecond):
+			if err := unix.Tgkill(unix.Getpid(), id, unix.SIGURG); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
