@@ -55,14 +55,19 @@ func TestALinkOfSomebodyElseTellsSo(t *testing.T) {
 	}
 }
 
-// TestANamespaceIsNotTheHostsWhoeverVisitsIt holds so many threads in it that the process's first one is among them.
+// TestANamespaceIsNotTheHostsWhoeverVisitsIt holds so many threads in it that the process's first one is among them, unless a
+// goroutine that was locked to it has ended: Go's runtime uses it no more then.
 func TestANamespaceIsNotTheHostsWhoeverVisitsIt(t *testing.T) {
 	l := newLab(t)
 	leave, first := make(chan struct{}), make(chan bool)
 	var visits sync.WaitGroup
 	defer visits.Wait()
 	defer close(leave)
-	for among := false; !among; {
+	const most = 100
+	for among, n := false, 0; !among; n++ {
+		if n == most {
+			t.Skipf("the process's first thread is not among %d that visit", most)
+		}
 		visits.Go(func() {
 			must(t, visit(l.path, Place{}, func(*handle) error {
 				first <- unix.Gettid() == unix.Getpid()
