@@ -37,11 +37,11 @@ func TestThePluginStaysSmall(t *testing.T) {
 	}
 }
 
-// TestThePluginStartsFast takes the fastest of the starts within a minute, as the machine may be busy.
+// TestThePluginStartsFast takes the fastest of many starts, as the machine may be busy.
 // rows: MEM-06
 func TestThePluginStartsFast(t *testing.T) {
 	fastest := time.Hour
-	for first := time.Now(); fastest > mostStart && time.Since(first) < time.Minute; {
+	for range 50 {
 		cmd := exec.CommandContext(t.Context(), filepath.Join(binaries, "weft-cni"))
 		cmd.Env = []string{"CNI_COMMAND=VERSION"}
 		began := time.Now()
@@ -51,6 +51,6 @@ func TestThePluginStartsFast(t *testing.T) {
 		fastest = min(fastest, time.Since(began))
 	}
 	if fastest > mostStart {
-		t.Errorf("the fastest start within a minute took %s, at most %s are wanted", fastest, mostStart)
+		t.Errorf("the fastest of 50 starts took %s, at most %s are wanted", fastest, mostStart)
 	}
 }

@@ -55,7 +55,9 @@ func TestPodsAreWatchedOnlyForAServiceAndByItsSelector(t *testing.T) {
 		if strings.Contains(r, "/pods") && (!strings.Contains(r, "/namespaces/here/pods?") || !strings.Contains(r, "labelSelector=app%3Da")) {
 			t.Errorf("it asked %s", r)
 		}
-		if strings.Contains(r, "/endpointslices?") && strings.HasPrefix(r, "GET") && !strings.Contains(r, "labelSelector=") {
+		// A create that meets its own object, which the watch has not shown yet, reads that.
+		byLabel, own := strings.Contains(r, "labelSelector="), strings.Contains(r, "/namespaces/here/endpointslices/a-weft-")
+		if strings.Contains(r, "/endpointslices") && strings.HasPrefix(r, "GET") && !byLabel && !own {
 			t.Errorf("it asked %s", r)
 		}
 	}

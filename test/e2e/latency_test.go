@@ -11,8 +11,12 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 )
 
-// samples are how many pods are started one after the other.
-const samples = 20
+const (
+	// samples are how many pods are started one after the other.
+	samples = 20
+	// slowest is how long a single pod may take on a machine that does something else too.
+	slowest = 10 * time.Second
+)
 
 func TestASinglePodIsReadySoon(t *testing.T) {
 	s := newSpace(t)
@@ -22,6 +26,9 @@ func TestASinglePodIsReadySoon(t *testing.T) {
 	}
 	slices.Sort(took)
 	t.Logf("%s: ready after p50 %s, p99 %s", s.c.CNI().Name(), round(took[samples/2]), round(took[samples*99/100]))
+	if took[samples-1] > slowest {
+		t.Errorf("the slowest pod took %s", took[samples-1])
+	}
 	s.mustHaveWiredAtOnce()
 }
 

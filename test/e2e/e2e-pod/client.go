@@ -11,8 +11,8 @@ import (
 // patience is how long a client waits for an answer.
 const patience = 3 * time.Second
 
-// latePatience is longer, for clients that tell what is lost: what a busy machine or TCP's sending again makes late is not.
-const latePatience = 20 * time.Second
+// streamPatience is longer: what TCP sends again is late, and not lost.
+const streamPatience = 20 * time.Second
 
 // fetch prints the body at a URL, over a connection of its own.
 func fetch(out io.Writer, arguments []string) error {
@@ -79,7 +79,7 @@ func stream(out io.Writer, arguments []string) error {
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
 	for number := 1; ; number++ {
-		if err := conn.SetDeadline(time.Now().Add(latePatience)); err != nil {
+		if err := conn.SetDeadline(time.Now().Add(streamPatience)); err != nil {
 			return err
 		}
 		text := fmt.Sprintf("%d\n", number)

@@ -27,7 +27,7 @@ var (
 	six  = family{network: "ip6:ipv6-icmp", any: "::", protocol: 58, request: ipv6.ICMPTypeEchoRequest, reply: ipv6.ICMPTypeEchoReply}
 )
 
-// ping asks COUNT times, once unless told, at intervals, and fails when an answer does not come. With COUNT it waits longer.
+// ping asks COUNT times, once unless told, at intervals, and fails when an answer does not come.
 func ping(out io.Writer, arguments []string) error {
 	if len(arguments) == 0 || len(arguments) > 3 {
 		return fmt.Errorf("usage: ping ADDRESS [COUNT [INTERVAL]]")
@@ -36,9 +36,8 @@ func ping(out io.Writer, arguments []string) error {
 	if err != nil {
 		return err
 	}
-	count, interval, wait := 1, time.Duration(0), patience
+	count, interval := 1, time.Duration(0)
 	if len(arguments) > 1 {
-		wait = latePatience
 		if count, err = strconv.Atoi(arguments[1]); err != nil {
 			return err
 		}
@@ -60,7 +59,7 @@ func ping(out io.Writer, arguments []string) error {
 	pause := time.NewTimer(interval)
 	defer pause.Stop()
 	for sequence := 1; count == 0 || sequence <= count; sequence++ {
-		took, err := f.ask(conn, address, sequence&0xffff, wait) // as many as there is room for
+		took, err := f.ask(conn, address, sequence&0xffff) // as many as there is room for
 		if err != nil {
 			return fmt.Errorf("request %d of %d: %w", sequence, count, err)
 		}
@@ -71,15 +70,15 @@ func ping(out io.Writer, arguments []string) error {
 	return nil
 }
 
-// ask sends one request and waits that long for its answer.
-func (f family) ask(conn *icmp.PacketConn, address netip.Addr, sequence int, wait time.Duration) (time.Duration, error) {
+// ask sends one request and waits for its answer.
+func (f family) ask(conn *icmp.PacketConn, address netip.Addr, sequence int) (time.Duration, error) {
 	identity := os.Getpid() & 0xffff
 	request, err := (&icmp.Message{Type: f.request, Body: &icmp.Echo{ID: identity, Seq: sequence, Data: []byte("e2e")}}).Marshal(nil)
 	if err != nil {
 		return 0, err
 	}
 	started := time.Now()
-	if err := conn.SetDeadline(started.Add(wait)); err != nil {
+	if err := conn.SetDeadline(started.Add(patience)); err != nil {
 		return 0, err
 	}
 	if _, err := conn.WriteTo(request, &net.IPAddr{IP: address.AsSlice(), Zone: address.Zone()}); err != nil {
