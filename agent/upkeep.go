@@ -74,15 +74,24 @@ func (a *Agent) drainLocked(ctx context.Context) {
 // reap deletes attachments whose network namespace is gone.
 func (a *Agent) reap(ctx context.Context) {
 	for _, at := range a.pods.Attachments() {
-		inode, device, err := linux.Inspect(at.Netns.Path)
-		if err != nil && !errors.Is(err, linux.ErrGone) || err == nil && inode == at.Netns.Inode && device == at.Netns.Device {
-			continue // what cannot be looked at is there, as far as anybody knows
+		if !isGone(at.Netns) {
+			continue
 		}
 		ev := &pod.DeletePod{Key: at.Key, ID: at.Pod, Reason: "network namespace is gone"}
 		if _, err := a.loop.Do(ctx, ev); err != nil {
 			a.log.Warn("attachment without a network namespace not deleted", "pod", at.Pod.String(), "container", at.Key.ContainerID, "err", err)
 		}
 	}
+}
+
+// isGone tells whether a path does not lead to the network namespace any more that it led to. One that cannot be looked at, as
+// too many files are open, is there as far as anybody knows.
+func isGone(n pod.Netns) bool {
+	inode, device, err := linux.Inspect(n.Path)
+	if err != nil {
+		return errors.Is(err, linux.ErrGone) || errors.Is(err, linux.ErrHost)
+	}
+	return inode != n.Inode || device != n.Device
 }
 
 // audit reads one kind back and repairs what drifted, so that a full pass costs next to nothing at a time.

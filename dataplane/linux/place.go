@@ -14,7 +14,8 @@ import (
 )
 
 const (
-	// threadNamespace is the agent's own wherever no visit is under way; that of the process is its first thread's, which may visit.
+	// threadNamespace is the agent's own wherever no visit is under way; that of the process is its first thread's, which may
+	// visit.
 	threadNamespace = "/proc/thread-self/ns/net"
 	// socketLimit bounds the wait for the kernel's answer to one request.
 	socketLimit = 5 * time.Second
@@ -22,6 +23,9 @@ const (
 
 // ErrGone means that a path leads to no network namespace, or to another one than it did.
 var ErrGone = errors.New("is gone")
+
+// ErrHost means that a path leads to the agent's own network namespace.
+var ErrHost = errors.New("is the host's own")
 
 // Place is a network namespace: what a path leads to. The zero Place is the agent's own.
 type Place struct {
@@ -42,7 +46,7 @@ func Inspect(path string) (inode, device uint64, err error) {
 		return 0, 0, fmt.Errorf("look at own network namespace: %w", err)
 	}
 	if place == (Place{own.Ino, own.Dev}) {
-		return 0, 0, fmt.Errorf("network namespace %s is the host's own", path)
+		return 0, 0, fmt.Errorf("network namespace %s %w", path, ErrHost)
 	}
 	return place.Inode, place.Device, nil
 }
