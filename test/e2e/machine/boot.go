@@ -30,12 +30,13 @@ var longAgo = time.Unix(1, 0)
 type birth struct {
 	Name   string
 	Disk   string
+	Pods   string // where what its pods write goes
 	Shared []string
 }
 
 // boot starts the machine's first process and waits until it has set up mounts and settings.
 func (m *Machine) boot(ctx context.Context) (*exec.Cmd, error) {
-	told, err := json.Marshal(birth{Name: m.Name, Disk: m.disk, Shared: m.lab.config.Shared})
+	told, err := json.Marshal(birth{Name: m.Name, Disk: m.disk, Pods: filepath.Join(m.lab.config.Logs, "pods-"+m.Name), Shared: m.lab.config.Shared})
 	if err != nil {
 		return nil, fmt.Errorf("tell what to do: %w", err)
 	}

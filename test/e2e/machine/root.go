@@ -12,8 +12,11 @@ import (
 // containerd's cannot be on the overlay that the root is, because overlays do not stack upon each other.
 var own = []string{
 	"/etc/cni/net.d", "/etc/kubernetes", "/opt/cni/bin", "/var/lib/cni", "/var/lib/containerd", "/var/lib/kubelet", "/var/lib/weft",
-	"/var/log/containers", "/var/log/pods",
+	"/var/log/containers",
 }
+
+// podLogs is where kubelet has containers write: beside the logs of the programs, so that these stay when a run fails.
+const podLogs = "/var/log/pods"
 
 // mountRoot gives this process a root directory that looks like the machine's below it, where everything can be written
 // and nothing of it is written there.
@@ -65,7 +68,7 @@ func (b birth) mountOwn() error {
 			return err
 		}
 	}
-	return nil
+	return bind(b.Pods, b.root()+podLogs)
 }
 
 // mountShared binds directories that are the same on all machines; they may be on file systems that the overlay does not cover.
