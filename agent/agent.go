@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -47,6 +48,7 @@ type Agent struct {
 	edits         edits        // of their annotations
 	podReport     *podReport   // what they got
 	uplink        uplink
+	ranges        []Pool         // the node's when the agent started, where pools are its ranges
 	keeper        *blocks.Keeper // of the node's blocks of addresses
 	publisher     *blocks.Publisher
 	blocksChanged chan struct{}         // holds a token when the node has other blocks than before
@@ -156,7 +158,7 @@ func (a *Agent) assembleRooms() (err error) {
 	}
 	m := a.config.Devices.Memif
 	a.network, err = ipnet.New(ipnet.Config{
-		Pools:             ipamPools(a.config.Pools),
+		Pools:             ipamPools(slices.Concat(a.config.Pools, a.ranges)),
 		NamespacePools:    a.config.NamespacePools,
 		NodePools:         a.config.NodePools,
 		PodInterface:      a.config.PodInterface,

@@ -10,6 +10,7 @@ import (
 
 	"github.com/cenkalti/backoff/v5"
 
+	"github.com/weftnet/weft/eventloop"
 	"github.com/weftnet/weft/internal/version"
 	"github.com/weftnet/weft/ipnet"
 	"github.com/weftnet/weft/k8s"
@@ -27,6 +28,9 @@ func (a *Agent) parts(now *followed) []pod.NodePart {
 	own := pod.NodePart{Network: pod.DefaultNetwork, Blocks: blocksOf("", held)}
 	for _, p := range a.config.Pools {
 		own.Blocks = append(own.Blocks, p.Prefix)
+	}
+	if a.wantsRanges() {
+		own.Blocks = append(own.Blocks, a.inRanges()...)
 	}
 	parts := []pod.NodePart{own}
 	for _, n := range now.view.Networks {
@@ -50,7 +54,7 @@ func (a *Agent) announce(now *followed) {
 	}
 	said.Networks, said.Refused = a.observed(now.view)
 	said.Externals = a.observedExternals(now)
-	if err := a.health.missing(); err != nil {
+	if err := a.health.missingBut(conditionAnnounced); err != nil {
 		said.NotReady = err.Error()
 	}
 	select {
@@ -101,6 +105,40 @@ func (a *Agent) observed(view k8s.View) (has []v1.Observed, refused []v1.Refusal
 	return has, refused
 }
 
+// announceWait is how long pods of a node wait for the others to be told of it.
+const announceWait = 15 * time.Second
+
+// expectAnnouncement has pods wait until the others are told of the node, unless they were by an earlier run: answers to
+// what they send would get lost.
+func (a *Agent) expectAnnouncement(uid string) {
+	var told string
+	if _, err := a.state.get(clusterBucket, announcedKey, &told); err != nil {
+		a.log.Error("whether other nodes know of this one is not known", "err", err)
+	}
+	if told != uid {
+		a.health.require(conditionAnnounced, "the other nodes are not told of this one yet")
+	}
+}
+
+// announced has pods wait no longer, and the next agent's neither.
+func (a *Agent) announced(ctx context.Context, uid string) {
+	if err := a.state.Save(ctx, []eventloop.Saved{{Bucket: clusterBucket, Key: announcedKey, Value: uid}}); err != nil {
+		a.log.Error("that other nodes know of this one is not saved: the next agent makes sure", "err", err)
+	}
+	a.health.set(conditionAnnounced, true, "")
+}
+
+// awaitAnnouncement bounds how long pods wait: those of one node reach each other anyway.
+func (a *Agent) awaitAnnouncement(ctx context.Context) error {
+	bound, cancel := context.WithTimeout(ctx, announceWait)
+	defer cancel()
+	if a.health.requires(conditionAnnounced) && a.health.await(bound, conditionAnnounced) != nil && ctx.Err() == nil {
+		a.log.Error("other nodes are not told of this one, serving pods all the same")
+		a.health.set(conditionAnnounced, true, "")
+	}
+	return ctx.Err()
+}
+
 // announceAgain is the time after which what was written is looked at, though nothing new is to be said.
 const announceAgain = 5 * time.Minute
 
@@ -134,6 +172,9 @@ func (a *Agent) announcing(ctx context.Context) error {
 			continue
 		}
 		pause.Reset()
+		if written.UID != said.UID {
+			a.announced(ctx, said.UID)
+		}
 		written = said
 		timer.Reset(announceAgain)
 	}

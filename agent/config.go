@@ -163,14 +163,19 @@ func (c *Config) validatePools() error {
 	if len(c.Pools) == 0 {
 		return errors.New("pools: none given; for example pools: [{name: pods, prefix: 10.1.0.0/24}]")
 	}
+	return validatePools(c.Pools)
+}
+
+// validatePools refuses pools that cannot be beside each other, or have no address for a pod.
+func validatePools(pools []Pool) error {
 	var errs []error
 	names := map[string]bool{}
-	for i, p := range c.Pools {
+	for i, p := range pools {
 		if names[p.Name] {
 			errs = append(errs, fmt.Errorf("pools: two are named %q", p.Name))
 		}
 		names[p.Name] = true
-		for _, other := range c.Pools[:i] {
+		for _, other := range pools[:i] {
 			if other.Prefix.Overlaps(p.Prefix) {
 				errs = append(errs, fmt.Errorf("pools: %s and %s overlap", other, p))
 			}

@@ -100,14 +100,11 @@ func (a *Agent) follow(ctx context.Context, view k8s.View, now *followed) {
 	a.keeper.Poke()
 }
 
-// followPools sets the pools of the cluster, where the node's are these.
+// followPools sets the pools of the cluster, or the node's ranges of it, where the node's are these.
 func (a *Agent) followPools(ctx context.Context, now *followed) {
-	if a.config.Kubernetes.Addresses != OfPools {
+	next := a.poolsOf(&now.view)
+	if next == nil {
 		return
-	}
-	next := &pod.SetPools{NamespacePools: now.view.NamespacePools, NodePools: now.view.Node.Pools, From: "cluster"}
-	for _, p := range now.view.AllocatorPools() {
-		next.Pools = append(next.Pools, pod.Pool{Name: p.Name, Prefix: p.Prefix, Blocks: p.Blocks, Disabled: p.Disabled, Namespaces: p.Namespaces})
 	}
 	if was := now.pools; was != nil && (!now.tryAgain || len(was.Refused) == 0) && reflect.DeepEqual(was.Pools, next.Pools) &&
 		reflect.DeepEqual(was.NamespacePools, next.NamespacePools) && slices.Equal(was.NodePools, next.NodePools) {
@@ -117,6 +114,21 @@ func (a *Agent) followPools(ctx context.Context, now *followed) {
 		a.refused("pool", next.Refused, now.told.pools)
 		now.pools, now.blocks, now.told.pools = next, nil, next.Refused // blocks of a new pool wait for it
 	}
+}
+
+// poolsOf are the pools that a view wants; nil: it says nothing of them.
+func (a *Agent) poolsOf(view *k8s.View) *pod.SetPools {
+	switch {
+	case a.config.Kubernetes.Addresses == OfPools:
+		next := &pod.SetPools{NamespacePools: view.NamespacePools, NodePools: view.Node.Pools, From: "cluster"}
+		for _, p := range view.AllocatorPools() {
+			next.Pools = append(next.Pools, pod.Pool{Name: p.Name, Prefix: p.Prefix, Blocks: p.Blocks, Disabled: p.Disabled, Namespaces: p.Namespaces})
+		}
+		return next
+	case a.wantsRanges() && len(view.Node.PodCIDRs) > 0:
+		return &pod.SetPools{Pools: podPools(rangesOf(view.Node)), NamespacePools: a.config.NamespacePools, NodePools: a.config.NodePools, From: "cluster"}
+	}
+	return nil
 }
 
 // followBlocks sets the blocks that the keeper has.

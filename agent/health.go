@@ -20,6 +20,7 @@ const (
 	conditionDataplane = "dataplane"
 	conditionAddresses = "addresses" // only where they are of the cluster's pools
 	conditionGates     = "gates"     // only where there are readiness gates
+	conditionAnnounced = "announced" // only on a node that others did not know of
 )
 
 // conditionUplink is one without which pods are served, though what leads to other nodes is at fault.
@@ -140,17 +141,26 @@ func (h *health) holds(name string) bool {
 	return slices.ContainsFunc(conditions, func(c condition) bool { return c.name == name && c.ok })
 }
 
+// requires reports whether there is a condition of that name.
+func (h *health) requires(name string) bool {
+	_, conditions := h.snapshot()
+	return slices.ContainsFunc(conditions, func(c condition) bool { return c.name == name && !c.advisory })
+}
+
 // missing says in one line why ADD cannot be served; nil if it can.
-func (h *health) missing() error {
-	ready, conditions := h.snapshot()
-	if ready {
-		return nil
-	}
+func (h *health) missing() error { return h.missingBut("") }
+
+// missingBut says why ADD could not be served if one condition held; nil if it could.
+func (h *health) missingBut(name string) error {
+	_, conditions := h.snapshot()
 	var reasons []string
 	for _, c := range conditions {
-		if !c.ok && !c.advisory {
+		if !c.ok && !c.advisory && c.name != name {
 			reasons = append(reasons, c.name+": "+c.message)
 		}
+	}
+	if len(reasons) == 0 {
+		return nil
 	}
 	return fmt.Errorf("weft-agent is not ready (%s)", strings.Join(reasons, "; "))
 }

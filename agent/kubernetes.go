@@ -85,6 +85,8 @@ func (k *Kubernetes) name() (string, error) {
 const (
 	viewKey   = "view"   // what is known of the cluster
 	blocksKey = "blocks" // which blocks of addresses the node has
+
+	announcedKey = "announced" // UID of the Node that the others were told of
 )
 
 // assembleCluster prepares for the API server; the one question that is sent before Run is for what the node is.
@@ -140,6 +142,7 @@ func (a *Agent) runCluster(ctx context.Context) error {
 	group.Go(func() error { return a.followCluster(ctx) })
 	group.Go(func() error { return a.followUplink(ctx) })
 	group.Go(func() error { return a.announcing(ctx) })
+	group.Go(func() error { return a.awaitAnnouncement(ctx) })
 	group.Go(func() error { return a.events.Run(ctx) })
 	group.Go(func() error { return a.keeper.Run(ctx) })
 	group.Go(func() error {

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -13,11 +14,17 @@ import (
 // oneQuestion bounds a question for the node to the API server.
 const oneQuestion = 5 * time.Second
 
+// nodePatience is how long the API server may take to say what the node is, before what an earlier run knew serves. Pods
+// that run do not notice; and a node that has just booted may reach its services a little later than it starts the agent.
+const nodePatience = 5 * time.Second
+
 // learnNode asks what the node is, until it is known, and finds its uplink: pods get their addresses and MTU from these.
 func (a *Agent) learnNode(ctx context.Context) error {
-	name, ranges := a.config.Kubernetes.Node, a.wantsRanges()
-	ask := func() (k8s.Node, error) { return a.askForNode(ctx, name) }
-	node, err := backoff.Retry(ctx, ask, backoff.WithMaxElapsedTime(0))
+	name, until := a.config.Kubernetes.Node, time.Now().Add(nodePatience)
+	ask := func() (k8s.Node, error) { return a.askForNode(ctx, name, until) }
+	pause := backoff.NewExponentialBackOff()
+	pause.InitialInterval, pause.MaxInterval = 100*time.Millisecond, nodePatience
+	node, err := backoff.Retry(ctx, ask, backoff.WithBackOff(pause), backoff.WithMaxElapsedTime(0))
 	if err != nil {
 		return fmt.Errorf("node %s: %w", name, err)
 	}
@@ -25,33 +32,36 @@ func (a *Agent) learnNode(ctx context.Context) error {
 		return err
 	}
 	a.health.advise(conditionUplink)
-	if !ranges {
+	a.expectAnnouncement(node.UID)
+	if !a.wantsRanges() {
 		return nil
 	}
-	for _, r := range node.PodCIDRs {
-		pool := "pod-cidr-4"
-		if r.Addr().Is6() {
-			pool = "pod-cidr-6"
-		}
-		a.config.Pools = append(a.config.Pools, Pool{Name: pool, Prefix: r})
-	}
-	a.log.Info("pools are the node's ranges", "node", name, "pools", fmt.Sprint(a.config.Pools))
-	return a.config.validatePools()
+	a.ranges = rangesOf(node)
+	a.log.Info("pools are the node's ranges", "node", name, "pools", fmt.Sprint(a.ranges))
+	return validatePools(a.ranges)
 }
 
-// askForNode asks once. Where the API server is away, what was known before serves.
-func (a *Agent) askForNode(ctx context.Context, name string) (k8s.Node, error) {
+// askForNode asks once. Where the API server is away for longer, what was known before serves: but not if the API server says
+// that the node is gone or another one, for its ranges may be another node's by now.
+func (a *Agent) askForNode(ctx context.Context, name string, until time.Time) (k8s.Node, error) {
 	question, cancel := context.WithTimeout(ctx, oneQuestion)
 	defer cancel()
 	node, err := a.client.Node(question, name)
-	if err == nil {
-		err = a.suffices(name, node)
-	}
 	known := a.cluster.View().Node
+	isKnown := known.UID != "" && a.suffices(name, known) == nil
+	switch {
+	case err == nil:
+		err = a.suffices(name, node)
+		isKnown = isKnown && node.UID == known.UID
+	case errors.Is(err, k8s.ErrNoNode):
+		isKnown = false
+	default:
+		isKnown = isKnown && !time.Now().Before(until)
+	}
 	switch {
 	case err == nil:
 		return node, nil
-	case known.UID != "" && a.suffices(name, known) == nil:
+	case isKnown:
 		a.log.Warn("the API server was not asked what the node is, what was known serves", "node", name, "err", err)
 		return known, nil
 	}
@@ -69,9 +79,4 @@ func (a *Agent) suffices(name string, n k8s.Node) error {
 		return nil
 	}
 	return n.HasRanges(name)
-}
-
-// wantsRanges reports whether pools are to be the node's ranges.
-func (a *Agent) wantsRanges() bool {
-	return len(a.config.Pools) == 0 && a.config.Kubernetes.Addresses == OfPodCIDR
 }

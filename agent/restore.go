@@ -79,11 +79,14 @@ func (a *Agent) savedOfCluster() (saved ipnet.Saved, err error) {
 	}
 	if a.config.Kubernetes.Addresses != OfPools {
 		saved.Blocks = slices.DeleteFunc(saved.Blocks, func(b ipnet.SavedBlock) bool { return b.Block.Network == "" })
-		return saved, nil
 	}
 	pools, err := load[ipnet.SavedPools](a.state, poolsBucket, a.log)
-	if err == nil && len(pools) > 0 {
+	switch {
+	case err != nil || len(pools) == 0:
+	case a.config.Kubernetes.Addresses == OfPools:
 		saved.Pools = &pools[0]
+	case a.wantsRanges():
+		saved.Pools = a.besideRanges(pools[0])
 	}
 	return saved, err
 }

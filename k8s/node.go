@@ -3,11 +3,13 @@ package k8s
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/weftnet/weft/k8s/blocks"
@@ -25,10 +27,16 @@ func (c *Cluster) thisNode() Node {
 	return nodeOf(n)
 }
 
+// ErrNoNode says that the API server was asked for a node and has none of that name.
+var ErrNoNode = errors.New("the API server has no such node")
+
 // Node asks what a node is.
 func (c *Client) Node(ctx context.Context, name string) (Node, error) {
 	n, err := c.Nodes().Get(ctx, name, metav1.GetOptions{})
-	if err != nil {
+	switch {
+	case apierrors.IsNotFound(err):
+		return Node{}, fmt.Errorf("ask for node %s: %w", name, ErrNoNode)
+	case err != nil:
 		return Node{}, fmt.Errorf("ask for node %s: %w", name, oneLine{err})
 	}
 	return nodeOf(n), nil

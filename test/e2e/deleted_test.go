@@ -1,8 +1,11 @@
 package e2e_test
 
 import (
+	"net/netip"
+	"slices"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -21,9 +24,22 @@ func TestANodeThatWasDeletedJoinsAgain(t *testing.T) {
 	s.must(s.c.Client.CoreV1().Pods(s.name).Delete(t.Context(), "doomed", *now))
 	s.must(n.Up(t.Context()))
 	server := s.run("server", "n2")
+	s.hasAddressesOf(server, n.Name)
 	for _, address := range s.addresses(server) {
 		s.reaches(client, server, address)
 	}
 	s.deleteAll()
 	s.mustHoldNoAddresses()
+}
+
+// hasAddressesOf checks that a pod's addresses are of the ranges that Kubernetes gave its node.
+func (s *space) hasAddressesOf(pod *corev1.Pod, node string) {
+	s.t.Helper()
+	n, err := s.c.Client.CoreV1().Nodes().Get(s.t.Context(), node, metav1.GetOptions{})
+	s.must(err)
+	for _, address := range s.addresses(pod) {
+		if !slices.ContainsFunc(n.Spec.PodCIDRs, func(r string) bool { return netip.MustParsePrefix(r).Contains(address) }) {
+			s.t.Errorf("%s has %s, and the ranges of %s are %v", pod.Name, address, node, n.Spec.PodCIDRs)
+		}
+	}
 }
