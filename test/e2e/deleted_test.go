@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"slices"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -22,7 +23,7 @@ func TestANodeThatWasDeletedJoinsAgain(t *testing.T) {
 	// The garbage collector would do the same after a minute.
 	now := metav1.NewDeleteOptions(0)
 	s.must(s.c.Client.CoreV1().Pods(s.name).Delete(t.Context(), "doomed", *now))
-	s.must(n.Up(t.Context()))
+	s.must(n.UpBeforeServices(t.Context(), 3*time.Second)) // which its agent is started before
 	server := s.run("server", "n2")
 	s.hasAddressesOf(server, n.Name)
 	for _, address := range s.addresses(server) {

@@ -6,14 +6,19 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"time"
 )
 
 // Up boots the node and waits until it is ready for pods.
-func (n *Node) Up(ctx context.Context) error {
+func (n *Node) Up(ctx context.Context) error { return n.UpBeforeServices(ctx, 0) }
+
+// UpBeforeServices is Up where kube-proxy is later by some time, as where it is a pod: until then what runs on the node does
+// not reach the API server by its service.
+func (n *Node) UpBeforeServices(ctx context.Context, later time.Duration) error {
 	if err := n.boot(ctx); err != nil {
 		return err
 	}
-	return n.join(ctx)
+	return n.join(ctx, later)
 }
 
 // Reboot cuts the node's power and boots it again: what was not on its disk is gone.
@@ -100,8 +105,8 @@ func (n *Node) load(ctx context.Context, archive string) error {
 	return nil
 }
 
-// join starts kubelet and kube-proxy, lets the CNI do its part and waits until the node is ready.
-func (n *Node) join(ctx context.Context) error {
+// join starts kubelet and, later, kube-proxy, lets the CNI do its part and waits until the node is ready.
+func (n *Node) join(ctx context.Context, later time.Duration) error {
 	if err := n.Kubelet.Start(); err != nil {
 		return err
 	}
@@ -110,6 +115,11 @@ func (n *Node) join(ctx context.Context) error {
 	}
 	if err := n.cluster.config.CNI.NodeUp(ctx, n); err != nil {
 		return fmt.Errorf("%s on %s: %w", n.cluster.config.CNI.Name(), n.Name, err)
+	}
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(later):
 	}
 	if err := n.Proxy.Start(); err != nil {
 		return err

@@ -138,7 +138,7 @@ func (c *Cluster) bringUp(ctx context.Context) error {
 	}
 	g, gctx = errgroup.WithContext(ctx)
 	for _, n := range c.Nodes {
-		g.Go(func() error { return n.join(gctx) })
+		g.Go(func() error { return n.join(gctx, 0) })
 	}
 	g.Go(func() error { return c.awaitDefaults(gctx, "default") })
 	if err := g.Wait(); err != nil {
