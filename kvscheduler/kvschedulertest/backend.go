@@ -150,7 +150,7 @@ func (b *Backend) expectLocked(verb kvscheduler.Verb, ref kvscheduler.Ref, it *i
 		b.m.blameLocked("%s of foreign %s", verb, ref)
 	case verb == kvscheduler.Create && there:
 		b.m.blameLocked("create of %s, which is there", ref)
-	case verb != kvscheduler.Create && !there && !b.m.lost[ref]:
+	case verb != kvscheduler.Create && !there && !b.m.isLostLocked(ref):
 		b.m.blameLocked("%s of %s, which is not there", verb, ref)
 	case verb != kvscheduler.Create && there && (have != s.v || it.Meta != s.handle):
 		b.m.blameLocked("%s of %s with have %+v (%d), but there is %+v (%d)", verb, ref, it.Have, it.Meta, s.v, s.handle)

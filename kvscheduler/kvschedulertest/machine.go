@@ -51,8 +51,8 @@ type Machine struct {
 	fault   func(verb kvscheduler.Verb, ref kvscheduler.Ref) Fault
 	hold    map[kvscheduler.Kind]chan struct{}
 	entered chan kvscheduler.Kind
-	lost    map[kvscheduler.Ref]bool // things somebody else took away: their dependents are excused
-	blind   bool                     // Have may lack a secret: who asks has been restarted
+	lost    map[kvscheduler.Ref]Thing // what somebody else took away: its dependents are excused
+	blind   bool                      // Have may lack a secret: who asks has been restarted
 	reads   int
 	handles int
 }
@@ -66,7 +66,7 @@ type stored struct {
 // New returns an empty machine.
 func New() *Machine {
 	return &Machine{live: make(map[kvscheduler.Ref]stored), hold: make(map[kvscheduler.Kind]chan struct{}),
-		entered: make(chan kvscheduler.Kind, 1024), lost: make(map[kvscheduler.Ref]bool)}
+		entered: make(chan kvscheduler.Kind, 1024), lost: make(map[kvscheduler.Ref]Thing)}
 }
 
 // Fail makes operations go wrong; nil: none does.
@@ -127,8 +127,8 @@ func (m *Machine) Tamper(r kvscheduler.Ref, v *Thing) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if v == nil {
+		m.lost[r] = m.live[r].v
 		delete(m.live, r)
-		m.lost[r] = true
 		return
 	}
 	s := m.live[r]
@@ -147,8 +147,8 @@ func (m *Machine) Restarted() {
 func (m *Machine) Forget() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for r := range m.live {
-		m.lost[r] = true
+	for r, s := range m.live {
+		m.lost[r] = s.v
 	}
 	clear(m.live)
 }
@@ -190,7 +190,7 @@ func (m *Machine) checkLocked(after string) {
 		}
 		for _, need := range strings.Fields(s.v.Needs + " " + s.v.Follows) {
 			ref, _ := kvscheduler.ParseRef(need)
-			if _, there := m.live[ref]; !there && !m.lost[ref] {
+			if _, there := m.live[ref]; !there && !m.isLostLocked(ref) {
 				m.blameLocked("after %s: %s is there without %s", after, r, need)
 			}
 		}
@@ -200,9 +200,23 @@ func (m *Machine) checkLocked(after string) {
 	}
 }
 
+func (m *Machine) isLostLocked(r kvscheduler.Ref) bool {
+	_, lost := m.lost[r]
+	return lost
+}
+
+// nearLocked reports whether a bucket has an even member, or had one that somebody else took away.
 func (m *Machine) nearLocked(bucket string) bool {
+	isOne := func(r kvscheduler.Ref, v Thing) bool {
+		return string(r.Kind) == bucket[:1] && v.Bucket == bucket && v.Version%2 == 0
+	}
 	for r, s := range m.live {
-		if string(r.Kind) == bucket[:1] && s.v.Bucket == bucket && s.v.Version%2 == 0 {
+		if isOne(r, s.v) {
+			return true
+		}
+	}
+	for r, v := range m.lost {
+		if isOne(r, v) {
 			return true
 		}
 	}
