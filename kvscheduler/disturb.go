@@ -8,7 +8,7 @@ func (g *graph) disturb(n *node) {
 	if cause := g.shaken(n); cause >= 0 {
 		n.cause, n.act = cause, recreate
 		if n.want == nil || n.invalid != nil { // an orphan cannot come back, a held removal need not
-			n.act = del
+			n.act, n.doomed, g.dooms = del, true, true
 		}
 	}
 }
@@ -38,7 +38,7 @@ func (g *graph) forsaken(n *node, dep int32) (cause int32, alone bool) {
 		case e.dep != dep:
 		case g.going(t) || g.leaves(n, e):
 			cause = e.to
-		case t.present():
+		case t.unknown || g.bears(n, e):
 			return -1, false
 		}
 	}
@@ -99,7 +99,7 @@ func (g *graph) standsOn(id int32) (int32, bool) {
 func (g *graph) otherServes(d *node, gone edge) bool {
 	for _, e := range d.deps[applied] {
 		t := g.nodes[e.to]
-		if e.dep == gone.dep && e.to != gone.to && t.have != nil && !t.unknown && !g.going(t) && !g.leaves(d, e) {
+		if e.dep == gone.dep && e.to != gone.to && !g.going(t) && !g.leaves(d, e) && g.bears(d, e) {
 			return true
 		}
 	}

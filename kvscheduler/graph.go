@@ -69,6 +69,7 @@ type planned struct {
 	dirty   uint32 // epoch in which it was among those asked for
 	changed bool   // changed by somebody else: Follow dependents are recreated
 	held    bool
+	doomed  bool // goes with what it stands on, and does not come back
 	cause   int32
 }
 
@@ -86,6 +87,7 @@ type graph struct {
 	stirred []int32 // nodes whose Any edges changed because a candidate did
 	loose   []int32 // nodes that may be of no use any more
 	dumps   int     // dumps under way
+	dooms   bool    // the present pass found something doomed
 
 	aff, stack, queue []int32 // scratch of the planner
 	edges             []edge

@@ -28,8 +28,11 @@ type op struct {
 // the nodes' planned part, and calls no backend. It costs O(V+E) of the affected part and a sort.
 func (g *graph) plan(dirty []int32, now time.Time, out []op) []op {
 	g.affected(dirty)
-	g.topo(wanted, func(n *node) { g.decide(n, now) })
-	g.topo(applied, g.disturb)
+	for g.dooms = true; g.dooms; { // whose removal was held is taken for standing, until something takes it along
+		g.dooms = false
+		g.topo(wanted, func(n *node) { g.decide(n, now) })
+		g.topo(applied, g.disturb)
+	}
 	var deepest int32
 	for _, id := range g.aff {
 		deepest = max(deepest, g.nodes[id].level[applied])
@@ -83,7 +86,7 @@ func (g *graph) affected(dirty []int32) {
 		if n.mark == g.epoch {
 			continue
 		}
-		n.mark, n.act, n.held, n.cause = g.epoch, none, false, -1
+		n.mark, n.act, n.held, n.doomed, n.cause = g.epoch, none, false, false, -1
 		aff = append(aff, id)
 		for s := range n.rdeps {
 			for _, r := range n.rdeps[s] {
@@ -137,7 +140,10 @@ func (g *graph) topo(s int, visit func(n *node)) {
 
 // decide is pass 1: what may exist at the end of the plan, and what has to change for it.
 func (g *graph) decide(n *node, now time.Time) {
-	n.act = g.choose(n)
+	if n.doomed {
+		return
+	}
+	n.act, n.held, n.cause = g.choose(n), false, -1
 	if n.act == none || n.act == pend || n.dirty == g.epoch || n.err == nil || g.depActs(n) {
 		return
 	}

@@ -16,6 +16,16 @@ func (g *graph) serves(n *node, e edge) bool {
 	return t.k.bucket(t.ref.Name, t.have) == sel.Bucket && (sel.Match == nil || sel.Match(t.ref.Name, t.have))
 }
 
+// bears is serves for what n has: an applied edge stays when its candidate has become another one.
+func (g *graph) bears(n *node, e edge) bool {
+	t := g.nodes[e.to]
+	if !t.there() || n.have == nil {
+		return false
+	}
+	sel := n.k.deps(n.ref.Name, n.have)[e.dep].Any
+	return t.k.bucket(t.ref.Name, t.have) == sel.Bucket && (sel.Match == nil || sel.Match(t.ref.Name, t.have))
+}
+
 // leaves tells whether an update will stop t from serving the Any dependency of what n has.
 func (g *graph) leaves(n *node, e edge) bool {
 	t := g.nodes[e.to]
