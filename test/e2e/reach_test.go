@@ -33,6 +33,7 @@ func TestManyBytesArriveWholeAcrossNodes(t *testing.T) {
 	s := newSpace(t)
 	client, servers := s.nearAndFar()
 	for _, server := range servers {
+		s.serves(server)
 		for _, address := range s.addresses(server) {
 			rate := s.exec(client, "bulk", netip.AddrPortFrom(address, 7).String(), fmt.Sprint(bytes))
 			t.Logf("%s: %s to %s: %s", s.c.CNI().Name(), address, server.Name, strings.TrimSpace(rate))
@@ -53,6 +54,7 @@ func (s *space) nearAndFar() (client *corev1.Pod, servers []*corev1.Pod) {
 // reaches checks each way to reach a pod at an address.
 func (s *space) reaches(client, server *corev1.Pod, address netip.Addr) {
 	s.t.Helper()
+	s.serves(server)
 	echo, web := netip.AddrPortFrom(address, 7).String(), netip.AddrPortFrom(address, 8080).String()
 	said := s.exec(client, "ping", address.String(), "3", "then", "tcp", echo, "over tcp", "then", "udp", echo, "over udp", "then", "http", "http://"+web)
 	for _, want := range []string{" answers 3 in ", "\nover tcp\n", "\nover udp\n"} {
@@ -63,6 +65,18 @@ func (s *space) reaches(client, server *corev1.Pod, address netip.Addr) {
 	if want := "\npod=" + server.Name + " client=" + s.sameFamily(client, address).String() + " "; !strings.Contains(said, want) {
 		s.t.Errorf("%s says %q, not %q: the address of the client was changed, or somebody else answers", web, said, want)
 	}
+}
+
+// serves waits until the program of a pod answers: the pod is ready as soon as it was started.
+func (s *space) serves(pod *corev1.Pod) {
+	s.t.Helper()
+	s.must(cluster.Eventually(s.t.Context(), pod.Name+" serves", func(ctx context.Context) error {
+		said, err := s.c.Client.CoreV1().Pods(s.name).GetLogs(pod.Name, &corev1.PodLogOptions{}).DoRaw(ctx)
+		if err == nil && string(said) != "serving\n" {
+			return fmt.Errorf("it said %q", said)
+		}
+		return err
+	}))
 }
 
 func (s *space) sameFamily(pod *corev1.Pod, as netip.Addr) netip.Addr {
@@ -86,6 +100,7 @@ func TestAServiceReachesItsPodsFromPodsAndFromOutside(t *testing.T) {
 		},
 	}, metav1.CreateOptions{})
 	s.must(err)
+	s.awaitProxies(service)
 	for _, ip := range service.Spec.ClusterIPs {
 		url := "http://" + netip.AddrPortFrom(netip.MustParseAddr(ip), 8080).String()
 		s.must(cluster.Eventually(t.Context(), client.Name+" reaches "+url, func(ctx context.Context) error {

@@ -31,6 +31,7 @@ func (s *space) expose(app string, kind corev1.ServiceType) *corev1.Service {
 		},
 	}, metav1.CreateOptions{})
 	s.must(err)
+	s.awaitProxies(service)
 	return service
 }
 
@@ -94,6 +95,7 @@ func TestAHostPortReachesItsPod(t *testing.T) {
 	s.must(err)
 	s.create("far", "n2")
 	server, far := s.ready("server"), s.ready("far")
+	s.serves(server)
 	for _, address := range s.c.Node("n1").Addresses {
 		url := "http://" + netip.AddrPortFrom(address, hostPort).String()
 		page, err := fetch(t.Context(), url)
@@ -152,7 +154,7 @@ func TestPodsReachWhatRunsOnNodes(t *testing.T) {
 		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "on-" + node}, Spec: spec}
 		_, err := s.c.Client.CoreV1().Pods(s.name).Create(t.Context(), pod, metav1.CreateOptions{})
 		s.must(err)
-		s.ready(pod.Name)
+		s.serves(s.ready(pod.Name))
 		for i, address := range s.c.Node(node).Addresses {
 			page := s.exec(client, "http", "http://"+netip.AddrPortFrom(address, 8080).String())
 			if !strings.Contains(page, "client="+seen[i].String()+" ") {

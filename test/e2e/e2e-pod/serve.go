@@ -14,6 +14,7 @@ import (
 )
 
 // serve answers HTTP with what was asked by whom, and echoes TCP and UDP, on all addresses of both families, until SIGTERM.
+// It says "serving" once all of them are answered.
 func serve(out io.Writer, arguments []string) error {
 	flags := flag.NewFlagSet("serve", flag.ContinueOnError)
 	httpPort := flags.Int("http", 8080, "port of the HTTP server")
@@ -23,10 +24,22 @@ func serve(out io.Writer, arguments []string) error {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
+	web, err := net.Listen("tcp", fmt.Sprintf(":%d", *httpPort))
+	if err != nil {
+		return err
+	}
+	streams, err := net.Listen("tcp", fmt.Sprintf(":%d", *echoPort))
+	if err != nil {
+		return err
+	}
+	datagrams, err := net.ListenPacket("udp", fmt.Sprintf(":%d", *echoPort))
+	if err != nil {
+		return err
+	}
 	failed := make(chan error, 3)
-	go func() { failed <- http.ListenAndServe(fmt.Sprintf(":%d", *httpPort), http.HandlerFunc(describe)) }()
-	go func() { failed <- echoStreams(*echoPort) }()
-	go func() { failed <- echoDatagrams(*echoPort) }()
+	go func() { failed <- http.Serve(web, http.HandlerFunc(describe)) }()
+	go func() { failed <- echoStreams(streams) }()
+	go func() { failed <- echoDatagrams(datagrams) }()
 	fmt.Fprintln(out, "serving")
 	select {
 	case err := <-failed:
@@ -51,11 +64,7 @@ func describe(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprintf(w, "pod=%s client=%s host=%s reached=%v\n", name, client, r.Host, r.Context().Value(http.LocalAddrContextKey))
 }
 
-func echoStreams(port int) error {
-	listener, err := net.Listen("tcp", fmt.Sprintf(":%d", port))
-	if err != nil {
-		return err
-	}
+func echoStreams(listener net.Listener) error {
 	for {
 		conn, err := listener.Accept()
 		if err != nil {
@@ -68,11 +77,7 @@ func echoStreams(port int) error {
 	}
 }
 
-func echoDatagrams(port int) error {
-	conn, err := net.ListenPacket("udp", fmt.Sprintf(":%d", port))
-	if err != nil {
-		return err
-	}
+func echoDatagrams(conn net.PacketConn) error {
 	datagram := make([]byte, 65536)
 	for {
 		n, from, err := conn.ReadFrom(datagram)
