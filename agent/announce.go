@@ -128,12 +128,15 @@ func (a *Agent) announced(ctx context.Context, uid string) {
 	a.health.set(conditionAnnounced, true, "")
 }
 
-// awaitAnnouncement bounds how long pods wait: those of one node reach each other anyway.
+// awaitAnnouncement bounds how long pods wait once the agent can tell the others: pods of one node reach each other anyway.
 func (a *Agent) awaitAnnouncement(ctx context.Context) error {
+	if err := a.health.await(ctx, conditionStarted); err != nil {
+		return err
+	}
 	bound, cancel := context.WithTimeout(ctx, announceWait)
 	defer cancel()
 	if a.health.requires(conditionAnnounced) && a.health.await(bound, conditionAnnounced) != nil && ctx.Err() == nil {
-		a.log.Error("other nodes are not told of this one, serving pods all the same")
+		a.log.Error("other nodes are not told of this one, serving pods all the same: pods of others may not reach them yet", "waited", announceWait)
 		a.health.set(conditionAnnounced, true, "")
 	}
 	return ctx.Err()
@@ -148,6 +151,7 @@ func (a *Agent) announcing(ctx context.Context) error {
 	pause := backoff.NewExponentialBackOff()
 	pause.InitialInterval, pause.MaxInterval = 100*time.Millisecond, 30*time.Second
 	var said, written k8s.Announcement
+	var told string // UID of the Node that the others know of
 	timer := time.NewTimer(0)
 	<-timer.C
 	for {
@@ -172,8 +176,9 @@ func (a *Agent) announcing(ctx context.Context) error {
 			continue
 		}
 		pause.Reset()
-		if written.UID != said.UID {
+		if told != said.UID {
 			a.announced(ctx, said.UID)
+			told = said.UID
 		}
 		written = said
 		timer.Reset(announceAgain)

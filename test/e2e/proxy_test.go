@@ -15,29 +15,22 @@ import (
 	"github.com/weftnet/weft/test/e2e/cluster"
 )
 
-// proxyPatience is how long a kube-proxy may take to hear of a service.
-const proxyPatience = 15 * time.Second
-
 // errUnknown is the fault of a kube-proxy that drops what is sent to a service as if there were none.
 var errUnknown = errors.New("kube-proxy does not know the service")
 
-// awaitProxies waits until the kube-proxy of each node knows a service. Now and then one never does, when the API server was
-// away some time before (kube-proxy 1.36, nftables): then it drops what the node itself sends to the service too, before the
-// kernel keeps a connection of it. Such a one is started again, and the test says so; whatever else is wrong is left to the test.
-func (s *space) awaitProxies(service *corev1.Service) {
-	s.t.Helper()
+// reached is the error of who did not reach a service, and whether the kube-proxy of each node knows that: one that does not drops
+// what the node itself sends to it too, before the kernel keeps a connection of it.
+func (s *space) reached(service *corev1.Service, err error) error {
+	if err == nil {
+		return nil
+	}
 	for _, n := range s.c.Nodes {
 		for _, ip := range service.Spec.ClusterIPs {
 			at := netip.AddrPortFrom(netip.MustParseAddr(ip), uint16(service.Spec.Ports[0].Port))
-			ctx, cancel := context.WithTimeout(s.t.Context(), proxyPatience)
-			err := cluster.Eventually(ctx, n.Name+" knows "+at.String(), func(ctx context.Context) error { return isKnown(ctx, n, at) })
-			cancel()
-			if errors.Is(err, errUnknown) {
-				s.t.Logf("%v: it is started again", err)
-				s.must(errors.Join(n.Proxy.Kill(), n.Proxy.Start()))
-			}
+			err = errors.Join(err, isKnown(s.t.Context(), n, at))
 		}
 	}
+	return err
 }
 
 // isKnown sends something to a service from a node, whose kernel keeps a connection of it unless kube-proxy drops it.

@@ -100,13 +100,12 @@ func TestAServiceReachesItsPodsFromPodsAndFromOutside(t *testing.T) {
 		},
 	}, metav1.CreateOptions{})
 	s.must(err)
-	s.awaitProxies(service)
 	for _, ip := range service.Spec.ClusterIPs {
 		url := "http://" + netip.AddrPortFrom(netip.MustParseAddr(ip), 8080).String()
-		s.must(cluster.Eventually(t.Context(), client.Name+" reaches "+url, func(ctx context.Context) error {
+		s.must(s.reached(service, cluster.Eventually(t.Context(), client.Name+" reaches "+url, func(ctx context.Context) error {
 			page, err := s.c.Exec(ctx, client, "http", url)
 			return isFrom(server, page, err)
-		}))
+		})))
 	}
 	port := uint16(service.Spec.Ports[0].NodePort)
 	for _, n := range s.c.Nodes {

@@ -31,7 +31,6 @@ func (s *space) expose(app string, kind corev1.ServiceType) *corev1.Service {
 		},
 	}, metav1.CreateOptions{})
 	s.must(err)
-	s.awaitProxies(service)
 	return service
 }
 
@@ -46,10 +45,10 @@ func TestAServiceReachesItsPodFromItselfItsNodeAndOthers(t *testing.T) {
 		address := netip.MustParseAddr(ip)
 		url := "http://" + netip.AddrPortFrom(address, 80).String()
 		for _, client := range []*corev1.Pod{server, near, far} {
-			s.must(cluster.Eventually(t.Context(), client.Name+" reaches "+url, func(ctx context.Context) error {
+			s.must(s.reached(service, cluster.Eventually(t.Context(), client.Name+" reaches "+url, func(ctx context.Context) error {
 				page, err := s.c.Exec(ctx, client, "http", url)
 				return isFrom(server, page, err)
-			}))
+			})))
 			if got := s.exec(client, "udp", netip.AddrPortFrom(address, 7).String(), "some text"); got != "some text\n" {
 				t.Errorf("%s hears %q over UDP from %s", client.Name, got, ip)
 			}
