@@ -1,6 +1,7 @@
 package ipnet
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 
@@ -27,6 +28,9 @@ func (n *Network) Recognise(wanted []pod.Network, there Numbers) []SavedNetwork 
 			continue
 		}
 		s, err := n.recognise(ordered(w), there, taken)
+		if errors.Is(err, errNew) {
+			continue
+		}
 		if err != nil {
 			n.config.Log.Warn("network not recognised in the dataplane", "network", w.Name, "err", err)
 			continue
@@ -38,10 +42,16 @@ func (n *Network) Recognise(wanted []pod.Network, there Numbers) []SavedNetwork 
 	return slices.DeleteFunc(recognised, func(s SavedNetwork) bool { return n.custom(s.Network.Name) == nil })
 }
 
+// errNew means that the dataplane has nothing of a network.
+var errNew = errors.New("nothing of it is there")
+
 func (n *Network) recognise(w pod.Network, there Numbers, taken map[uint32]bool) (s SavedNetwork, err error) {
 	label := labelOf(w.Name)
 	s = SavedNetwork{Network: w, Table: there.Tables[label], BridgeDomain: there.BridgeDomains[label], VNI: w.VNI}
 	needsTable, needsBridge := n.config.numbered(w)
+	if (needsTable || w.Type == pod.L2) && s.Table == 0 && s.BridgeDomain == 0 {
+		return s, errNew
+	}
 	if needsTable != (s.Table != 0) || (w.Type == pod.L2) != (s.BridgeDomain != 0) {
 		return s, fmt.Errorf("it has VRF table %d and bridge domain %d there", s.Table, s.BridgeDomain)
 	}

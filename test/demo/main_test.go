@@ -15,6 +15,6 @@ func TestTheDemoSucceeds(t *testing.T) {
 	dir := programs.Build(t, "github.com/weftnet/weft/memif/examples/icmpresponder")
 	var out bytes.Buffer
 	if err := run(t.Context(), &out, dir, false); err != nil {
-		t.Errorf("%v\n%s", err, out.String())
+		t.Errorf("%s\n%v", out.String(), err)
 	}
 }

@@ -110,12 +110,13 @@ func short(t time.Duration) time.Duration {
 }
 
 // lastLines is how much of each log a failure shows.
-const lastLines = 40
+const lastLines = 20
 
-// showFailure prints what the agent did last, if it can still say so, and the ends of the programs' logs.
+// showFailure prints what the agent did last, if it can still say so, and the ends of the programs' logs, which stay where they
+// are with what each goroutine was at.
 func (d *demo) showFailure(ctx context.Context) {
-	if text, err := d.node.Weftctl(ctx, "transactions", "5", "--ops"); err == nil {
-		fmt.Fprintf(d.out, "\n--- weftctl transactions 5 --ops\n%s", text)
+	if text, err := d.node.Weftctl(ctx, "transactions", "5"); err == nil {
+		fmt.Fprintf(d.out, "\n--- weftctl transactions 5\n%s", text)
 	}
 	for _, path := range []string{d.node.AgentLog(), d.node.DataplaneLog()} {
 		content, err := os.ReadFile(path)
@@ -125,4 +126,8 @@ func (d *demo) showFailure(ctx context.Context) {
 		lines := strings.Split(strings.TrimRight(string(content), "\n"), "\n")
 		fmt.Fprintf(d.out, "\n--- the end of %s\n%s\n", path, strings.Join(lines[max(0, len(lines)-lastLines):], "\n"))
 	}
+	if err := d.node.Abort(); err != nil {
+		fmt.Fprintf(d.out, "\n%v\n", err)
+	}
+	fmt.Fprintf(d.out, "\n--- the logs stay, now with what each goroutine was at: %s %s\n", d.node.AgentLog(), d.node.DataplaneLog())
 }

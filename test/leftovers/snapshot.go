@@ -111,17 +111,19 @@ const alike = 4
 func Steady(ctx context.Context, p Places, patience time.Duration) (Snapshot, error) {
 	var last Snapshot
 	var restless []string
-	same := 0
+	looks, same := 0, 0
+	began := time.Now()
 	s, err := Until(ctx, p, patience, func(s Snapshot) bool {
 		restless = append(s.unfinished, s.Since(last)...)
 		last = s
+		looks++
 		if same++; len(restless) > 0 {
 			same = 1
 		}
 		return same >= alike
 	})
-	if err == nil && same < alike {
-		err = fmt.Errorf("no looks are alike within %s: %q", patience, restless)
+	if same < alike {
+		err = errors.Join(fmt.Errorf("of %d looks within %s no %d in a row are alike: %q", looks, time.Since(began).Round(time.Millisecond), alike, restless), err)
 	}
 	return s, err
 }

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -26,6 +27,7 @@ type Node struct {
 	programs string // the directory of weft-agent, weft-cni, weft-vswitch and weftctl
 	options  Options
 	agent    *process
+	aborted  bool // the logs are to be read yet
 
 	Kubelet *kubelettest.Kubelet // nil: the node has no devices
 }
@@ -63,9 +65,9 @@ func New(programs string, o Options) (*Node, error) {
 	return n, n.writeConfig()
 }
 
-// Close ends agent and dataplane and takes the node's directory away.
+// Close ends agent and dataplane and takes the node's directory away, unless the node was aborted.
 func (n *Node) Close() error {
-	errs := []error{n.StopAgent(), n.stopDataplane()}
+	errs := []error{n.StopAgent(), n.endDataplane(syscall.SIGTERM)}
 	if n.Kubelet != nil {
 		errs = append(errs, n.Kubelet.Stop())
 	}
@@ -76,7 +78,10 @@ func (n *Node) Close() error {
 	for _, p := range pods {
 		errs = append(errs, netns.Remove(filepath.Join(n.pods(), p.Name())))
 	}
-	return errors.Join(append(errs, os.RemoveAll(n.Dir))...)
+	if !n.aborted {
+		errs = append(errs, os.RemoveAll(n.Dir))
+	}
+	return errors.Join(errs...)
 }
 
 // Program is the path of one of the built programs.

@@ -91,20 +91,28 @@ func (n *Node) AgentPID() int {
 }
 
 // StopAgent ends the agent as an upgrade does, and returns when it is gone.
-func (n *Node) StopAgent() error {
+func (n *Node) StopAgent() error { return n.endAgent(syscall.SIGTERM) }
+
+// Abort ends agent and dataplane by SIGQUIT, so that their logs say what each goroutine was at, and has Close keep the logs.
+func (n *Node) Abort() error {
+	n.aborted = true
+	return errors.Join(n.endAgent(syscall.SIGQUIT), n.endDataplane(syscall.SIGQUIT))
+}
+
+func (n *Node) endAgent(signal syscall.Signal) error {
 	if n.agent == nil {
 		return nil
 	}
 	p := n.agent
 	n.agent = nil
-	_ = p.cmd.Process.Signal(syscall.SIGTERM)
+	_ = p.cmd.Process.Signal(signal)
 	select {
 	case <-p.ended:
 		return nil
 	case <-time.After(patience):
 		_ = p.cmd.Process.Kill()
 		<-p.ended
-		return fmt.Errorf("the agent did not end within %s of SIGTERM and was killed", patience)
+		return fmt.Errorf("the agent did not end within %s of %s and was killed", patience, unix.SignalName(signal))
 	}
 }
 
@@ -128,13 +136,13 @@ func (n *Node) DataplanePID() int {
 	return pid
 }
 
-// stopDataplane ends the dataplane, whose parent we are as soon as the agent is gone.
-func (n *Node) stopDataplane() error {
+// endDataplane ends the dataplane, whose parent we are as soon as the agent is gone.
+func (n *Node) endDataplane(signal syscall.Signal) error {
 	pid := n.DataplanePID()
 	if pid == 0 {
 		return nil
 	}
-	_ = unix.Kill(pid, unix.SIGTERM)
+	_ = unix.Kill(pid, signal)
 	deadline := time.NewTimer(patience)
 	defer deadline.Stop()
 	tick := time.NewTicker(10 * time.Millisecond)
@@ -148,7 +156,7 @@ func (n *Node) stopDataplane() error {
 		case <-deadline.C:
 			_ = unix.Kill(pid, unix.SIGKILL)
 			_, _ = unix.Wait4(pid, nil, 0, nil)
-			return fmt.Errorf("the dataplane did not end within %s of SIGTERM and was killed", patience)
+			return fmt.Errorf("the dataplane did not end within %s of %s and was killed", patience, unix.SignalName(signal))
 		}
 	}
 }
