@@ -165,6 +165,22 @@ func TestSettleWaitsForWhatGoesByItself(t *testing.T) {
 	}
 }
 
+func TestAMachineThatWasAwayForAllOfThePatienceIsLookedAtAllTheSame(t *testing.T) {
+	p := newPlace(t)
+	before := p.take(t)
+	late := filepath.Join(p.dir, "late")
+	try(t, os.WriteFile(late, nil, 0o600))
+	timer := time.AfterFunc(100*time.Millisecond, func() { _ = os.Remove(late) })
+	defer timer.Stop()
+	after, err := leftovers.Settle(t.Context(), p.Places, before, time.Nanosecond)
+	if lines := after.Since(before); err != nil || len(lines) != 0 {
+		t.Errorf("%q, error %v", lines, err)
+	}
+	if _, err := leftovers.Steady(t.Context(), p.Places, time.Nanosecond); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestAPlaceThatCannotBeReadIsAnError(t *testing.T) {
 	netnstest.Require(t)
 	for name, p := range map[string]leftovers.Places{

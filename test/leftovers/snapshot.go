@@ -128,21 +128,25 @@ func Steady(ctx context.Context, p Places, patience time.Duration) (Snapshot, er
 	return s, err
 }
 
+// fewest is how many looks there are at the least: patience means time in which the machine runs, and one that was taken away
+// for all of it has not shown yet what it settles to.
+const fewest = 20
+
 // Until takes snapshots until one is enough or patience is over, and gives the last.
 func Until(ctx context.Context, p Places, patience time.Duration, enough func(Snapshot) bool) (Snapshot, error) {
-	over := time.NewTimer(patience)
-	defer over.Stop()
+	over := time.Now().Add(patience)
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
-	for {
+	for looks := 1; ; looks++ {
 		s, err := Take(ctx, p)
 		if err == nil && enough(s) {
 			return s, nil
 		}
+		if time.Now().After(over) && (err != nil || looks >= fewest) {
+			return s, err
+		}
 		select {
 		case <-tick.C:
-		case <-over.C:
-			return s, err
 		case <-ctx.Done():
 			return s, ctx.Err()
 		}
