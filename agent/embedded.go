@@ -19,6 +19,7 @@ import (
 type embedded struct {
 	config Dataplane
 	log    *slog.Logger
+	known  bool // it answered when it was looked for last
 }
 
 // startTimeout is how long a new weft-vswitch may take until its API answers; it needs a few milliseconds.
@@ -27,9 +28,13 @@ const startTimeout = 10 * time.Second
 // ensure returns once a dataplane answers on the API socket.
 func (e *embedded) ensure(ctx context.Context) error {
 	if answers(e.config.Socket) {
-		e.log.Info("dataplane found running", "socket", e.config.Socket)
+		if !e.known {
+			e.log.Info("dataplane found running", "socket", e.config.Socket)
+		}
+		e.known = true
 		return nil
 	}
+	e.known = false
 	program, err := e.program()
 	if err != nil {
 		return err
@@ -39,7 +44,9 @@ func (e *embedded) ensure(ctx context.Context) error {
 		return fmt.Errorf("start %s: %w", program, err)
 	}
 	e.log.Info("dataplane started", "program", program, "pid", pid, "log", e.config.Log)
-	return e.await(ctx, exited)
+	err = e.await(ctx, exited)
+	e.known = err == nil
+	return err
 }
 
 func (e *embedded) program() (string, error) {

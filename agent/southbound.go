@@ -41,10 +41,11 @@ func newSouthbound(config Config, log *slog.Logger, health *health) *southbound 
 		s.embedded = &embedded{config: config.Dataplane, log: log}
 	}
 	s.client = vpp.New(config.Dataplane.Socket, vpp.Options{
-		Sockets:   config.Devices.Memif.Directory,
-		Logger:    log.With("room", "dataplane"),
-		Connected: s.onConnected,
-		Lost:      s.onLost,
+		Sockets:      config.Devices.Memif.Directory,
+		Logger:       log.With("room", "dataplane"),
+		Connected:    s.onConnected,
+		NotConnected: func(err error) { s.health.set(conditionDataplane, false, "not connected: "+err.Error()) },
+		Lost:         s.onLost,
 	})
 	return s
 }

@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 )
@@ -23,7 +24,13 @@ func supervised(t *testing.T, socket string) (started string) {
 	}
 	log := slog.New(slog.DiscardHandler)
 	config := Dataplane{Type: Embedded, Socket: socket, Program: program, Log: filepath.Join(dir, "log")}
-	s := newSouthbound(Config{Dataplane: config}, log, newHealth("", log))
+	run(t, newSouthbound(Config{Dataplane: config}, log, newHealth("", log)))
+	return started
+}
+
+// run runs a southbound until the test ends.
+func run(t *testing.T, s *southbound) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- s.run(ctx) }()
@@ -33,7 +40,6 @@ func supervised(t *testing.T, socket string) (started string) {
 			t.Error(err)
 		}
 	})
-	return started
 }
 
 func TestADataplaneThatDiesBeforeTheHandshakeIsStartedAnew(t *testing.T) {
@@ -69,6 +75,34 @@ func TestADataplaneThatDiesBeforeTheHandshakeIsStartedAnew(t *testing.T) {
 		case <-deadline:
 			t.Fatal("no new dataplane was started")
 		}
+	}
+}
+
+func TestWhyThereIsNoDataplaneIsSaidInOneLine(t *testing.T) {
+	deaf, err := net.Listen("unix", filepath.Join(t.TempDir(), "deaf.sock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = deaf.Close() }) // and nobody accepts
+	for socket, why := range map[string]string{"/nowhere/api.sock": "no such file", deaf.Addr().String(): "shake hands"} {
+		t.Run(why, func(t *testing.T) {
+			log := slog.New(slog.DiscardHandler)
+			h := newHealth("", log)
+			run(t, newSouthbound(Config{Dataplane: Dataplane{Type: VPP, Socket: socket}}, log, h))
+			deadline := time.After(time.Minute)
+			tick := time.NewTicker(10 * time.Millisecond)
+			defer tick.Stop()
+			for waiting := true; waiting && !strings.Contains(h.missing().Error(), why); {
+				select {
+				case <-tick.C:
+				case <-deadline:
+					waiting = false
+				}
+			}
+			if said := h.missing().Error(); !strings.Contains(said, why) || strings.Contains(said, "\n") {
+				t.Errorf("the agent says %q, which is no line with %q", said, why)
+			}
+		})
 	}
 }
 

@@ -16,13 +16,14 @@ import (
 
 // Options tune a Client. The zero value is usable. The callbacks are called in order, from Connect and from Run.
 type Options struct {
-	Logger    *slog.Logger         // default: discard
-	Limit     time.Duration        // of the wait for one answer; 5 s
-	Probe     time.Duration        // between two probes of the dataplane's health; 1 s
-	Redial    time.Duration        // between two attempts to connect; 100 ms
-	Sockets   string               // directory below which all memif sockets are ours; /run/weft/memif
-	Connected func(version string) // a connection is usable: what is there must be read back
-	Lost      func(error)          // the connection broke; operations under way have an unknown outcome
+	Logger       *slog.Logger         // default: discard
+	Limit        time.Duration        // of the wait for one answer; 5 s
+	Probe        time.Duration        // between two probes of the dataplane's health; 1 s
+	Redial       time.Duration        // between two attempts to connect; 100 ms
+	Sockets      string               // directory below which all memif sockets are ours; /run/weft/memif
+	Connected    func(version string) // a connection is usable: what is there must be read back
+	NotConnected func(error)          // Run could not connect, for another reason than the time before
+	Lost         func(error)          // the connection broke; operations under way have an unknown outcome
 }
 
 // Client is the connection to a dataplane. It survives the dataplane's restarts as long as Run runs. Its methods may be
@@ -197,6 +198,7 @@ func (c *Client) reconnect(ctx context.Context) error {
 	c.mu.Unlock()
 	if news && ctx.Err() == nil {
 		c.options.Logger.Warn("dataplane not connected", "socket", c.socket, "err", err)
+		c.options.NotConnected(err)
 	}
 	select {
 	case <-ctx.Done():
@@ -251,6 +253,9 @@ func (o *Options) defaults() {
 	}
 	if o.Connected == nil {
 		o.Connected = func(string) {}
+	}
+	if o.NotConnected == nil {
+		o.NotConnected = func(error) {}
 	}
 	if o.Lost == nil {
 		o.Lost = func(error) {}

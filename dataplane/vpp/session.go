@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"context"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"net"
 	"sync"
@@ -51,8 +50,8 @@ func dial(ctx context.Context, socket string) (*session, error) {
 	s := &session{conn: conn, read: bufio.NewReaderSize(conn, 64<<10), ended: make(chan struct{}), waiting: map[uint32]*request{}}
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
 	err = s.shakeHands()
-	if !stop() {
-		err = errors.Join(ctx.Err(), err)
+	if !stop() && err == nil {
+		err = ctx.Err()
 	}
 	if err != nil {
 		_ = conn.Close()

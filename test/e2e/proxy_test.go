@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/vishvananda/netlink"
@@ -27,7 +28,11 @@ func (s *space) reached(service *corev1.Service, err error) error {
 	for _, n := range s.c.Nodes {
 		for _, ip := range service.Spec.ClusterIPs {
 			at := netip.AddrPortFrom(netip.MustParseAddr(ip), uint16(service.Spec.Ports[0].Port))
-			err = errors.Join(err, isKnown(s.t.Context(), n, at))
+			known := isKnown(s.t.Context(), n, at)
+			if errors.Is(known, errUnknown) {
+				s.describeProxy(n, ip)
+			}
+			err = errors.Join(err, known)
 		}
 	}
 	return err
@@ -60,4 +65,25 @@ func isKnown(ctx context.Context, n *cluster.Node, at netip.AddrPort) error {
 		}
 		return fmt.Errorf("%w %s on %s", errUnknown, at, n.Name)
 	})
+}
+
+// describeProxy logs what the kube-proxy of a node has of a service, and how its rounds went.
+func (s *space) describeProxy(n *cluster.Node, ip string) {
+	family := "ip6"
+	if netip.MustParseAddr(ip).Is4() {
+		family = "ip"
+	}
+	for _, list := range [][]string{{"map", family, "kube-proxy", "service-ips"}, {"set", family, "kube-proxy", "cluster-ips"}} {
+		out, err := n.Run(s.t.Context(), s.c.Programs().Path("nft"), append([]string{"list"}, list...)...)
+		s.t.Logf("%s: nft list %s: %v\n%s", n.Name, strings.Join(list, " "), err, out)
+	}
+	metrics, err := fetchFrom(s.t.Context(), n, "http://127.0.0.1:10249/metrics")
+	if err != nil {
+		s.t.Logf("%s: metrics of kube-proxy: %v", n.Name, err)
+	}
+	for line := range strings.Lines(metrics) {
+		if strings.HasPrefix(line, "kubeproxy_sync_") && !strings.Contains(line, "_bucket") {
+			s.t.Logf("%s: %s", n.Name, strings.TrimSpace(line))
+		}
+	}
 }
