@@ -28,7 +28,7 @@ func converse(ctx context.Context, path string, talk func() error) error {
 	defer tick.Stop()
 	for {
 		now, err := connected(path)
-		if err != nil || now <= before {
+		if err != nil || isSubset(now, before) {
 			return err
 		}
 		select {
@@ -39,21 +39,32 @@ func converse(ctx context.Context, path string, talk func() error) error {
 	}
 }
 
-// connected counts the connections that who listens on the socket at path has. Programs bind it under another name, which
-// begins with this one, and rename it.
-func connected(path string) (int, error) {
+// connected are the inodes of the connections that who listens on the socket at path has. Programs bind it under another name,
+// which begins with this one, and rename it.
+func connected(path string) (map[string]bool, error) {
 	f, err := os.Open("/proc/net/unix")
 	if err != nil {
-		return 0, fmt.Errorf("count connections: %w", err)
+		return nil, fmt.Errorf("look at connections: %w", err)
 	}
 	defer f.Close()
 	const established = "03"
-	count := 0
+	inodes := map[string]bool{}
 	for lines := bufio.NewScanner(f); lines.Scan(); {
 		fields := strings.Fields(lines.Text())
 		if len(fields) == 8 && fields[5] == established && strings.HasPrefix(fields[7], path) {
-			count++
+			inodes[fields[6]] = true
 		}
 	}
-	return count, nil
+	return inodes, nil
+}
+
+// isSubset says whether all that are in few are in many. Numbers would not do: while one that was there before goes, it would
+// hide that a new one stays.
+func isSubset(few, many map[string]bool) bool {
+	for inode := range few {
+		if !many[inode] {
+			return false
+		}
+	}
+	return true
 }
