@@ -165,6 +165,7 @@ func (a *Agent) assembleRooms() (err error) {
 		CoolDown:          orNone(a.config.CoolDown),
 		MTU:               a.config.MTU,
 		HostLink:          a.config.HostLink,
+		MaxSegment:        a.config.maxSegment(),
 		PodQueues:         a.config.PodQueues,
 		MaxPodQueues:      a.config.MaxPodQueues,
 		AllowIPForwarding: a.config.AllowIPForwarding,

@@ -18,7 +18,7 @@ import (
 const (
 	conditionStarted   = "started"
 	conditionDataplane = "dataplane"
-	conditionNetwork   = "network" // the host link, and what all pods of a network need
+	conditionNetwork   = "network"   // the host link, and what all pods of a network need
 	conditionAddresses = "addresses" // only where they are of the cluster's pools
 	conditionGates     = "gates"     // only where there are readiness gates
 	conditionAnnounced = "announced" // only on a node that others did not know of

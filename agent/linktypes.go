@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 
+	"github.com/weftnet/weft/dataplane/vpp"
 	"github.com/weftnet/weft/ipnet"
 	"github.com/weftnet/weft/pod"
 )
@@ -41,4 +42,17 @@ func (a *Agent) chooseLinkTypes(ctx context.Context) {
 	if err := a.network.SetLinkTypes(types); err != nil {
 		a.log.Error("link types not changed", "err", err)
 	}
+}
+
+// rings are the rings of veths.
+func (d Dataplane) rings() vpp.Rings {
+	return vpp.Rings{RxFrames: d.VethRxFrames, TxFrames: d.VethTxFrames}
+}
+
+// maxSegment is the largest packet that veths carry in one piece; 0: the kernel's. weft-vswitch takes what the kernel gives.
+func (c *Config) maxSegment() int {
+	if c.Dataplane.Type != VPP {
+		return 0
+	}
+	return c.Dataplane.rings().MaxSegment()
 }

@@ -42,6 +42,7 @@ func newSouthbound(config Config, log *slog.Logger, health *health) *southbound 
 	}
 	s.client = vpp.New(config.Dataplane.Socket, vpp.Options{
 		Sockets:      config.Devices.Memif.Directory,
+		Rings:        config.Dataplane.rings(),
 		Logger:       log.With("room", "dataplane"),
 		Connected:    s.onConnected,
 		NotConnected: func(err error) { s.health.set(conditionDataplane, false, "not connected: "+err.Error()) },

@@ -32,6 +32,7 @@ type Config struct {
 
 	CoolDown    time.Duration // of released addresses; default 30 s, negative: none
 	MTU         int           // of all interfaces, bytes; default: what the tunnels leave of the uplink's
+	MaxSegment  int           // the largest packet that veths carry for segmentation by the dataplane, bytes; 0: the kernel's
 	HostLink    string        // the name that the link to the dataplane has on the node; default weft0
 	PodVRFTable uint32        // table of the pods' VRF; default 1
 

@@ -18,6 +18,9 @@ type link struct {
 	mac       wire.MAC // of the dataplane's end
 	peerMAC   wire.MAC // of the Linux end
 	mtu       int
+
+	maxSegment int // of a veth, bytes; 0 = the kernel's
+
 	addresses []netip.Prefix // of the Linux end
 	judged    bool           // only some sources may send, and nobody before the dataplane knows which
 	forwards  bool           // its namespace is to be a router for the families of addresses

@@ -49,7 +49,7 @@ func (n *Network) hostLink() link {
 	return link{
 		kind: n.linkTypes.Load().Host, object: hostObject, name: n.config.HostLink, alias: hostAlias,
 		mac: macOf(hostObject, dataplaneEnd), peerMAC: macOf(hostObject, linuxEnd),
-		mtu: n.config.MTU, addresses: addresses,
+		mtu: n.config.MTU, maxSegment: n.config.MaxSegment, addresses: addresses,
 	}
 }
 

@@ -28,6 +28,7 @@ func (n *Network) interfaceValues(a *pod.Attachment, i pod.Interface) values {
 		return nil
 	}
 	l := linkOf(a, i)
+	l.maxSegment = n.config.MaxSegment
 	l.forwards = n.config.AllowIPForwarding
 	if i.Memif != nil {
 		if l.secret = n.secretOf(i.Memif.Allocation); l.secret == "" {

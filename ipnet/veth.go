@@ -12,7 +12,7 @@ func (l link) veth() values {
 	})
 	v.add(l.on(), wire.Veth{
 		Namespace: l.namespace, Name: l.name, MAC: l.peerMAC, HostName: host, HostMAC: macOf(l.object, hostEnd),
-		MTU: l.mtu, Alias: l.alias, Up: true, RxQueues: l.rxQueues, TxQueues: l.txQueues,
+		MTU: l.mtu, Alias: l.alias, Up: true, RxQueues: l.rxQueues, TxQueues: l.txQueues, MaxSegment: l.maxSegment,
 	})
 	return v
 }

@@ -13,6 +13,10 @@ type Veth struct {
 	Alias     string `json:"alias"` // of both ends (ifalias): who they belong to
 	Up        bool   `json:"up"`
 
+	// MaxSegment is the largest packet, in bytes, that the pod's kernel leaves to the link to segment; 0 = the kernel's. The
+	// receive blocks of a VPP may be smaller than the kernel's 64 KiB.
+	MaxSegment int `json:"maxSegment,omitempty"`
+
 	RxQueues int `json:"rxQueues,omitempty"` // that the pod reads from, at most MaxQueues; 0 = the kernel's, which is one
 	TxQueues int `json:"txQueues,omitempty"` // that the pod writes to; 0 = the kernel's, which is one
 }

@@ -136,7 +136,7 @@ func finishVeth(home *handle, host netlink.Link, v wire.Veth, place Place) error
 	if err := seal(home, host); err != nil {
 		return err
 	}
-	if err := dress(home, host, dressing{v.Alias, v.HostMAC, v.MTU, v.Up}); err != nil {
+	if err := dress(home, host, dressing{alias: v.Alias, mac: v.HostMAC, mtu: v.MTU, up: v.Up}); err != nil {
 		return err
 	}
 	return visit(v.Namespace, place, func(h *handle) error {
@@ -144,7 +144,7 @@ func finishVeth(home *handle, host netlink.Link, v wire.Veth, place Place) error
 		if err != nil {
 			return err
 		}
-		return dress(h, l, dressing{v.Alias, v.MAC, v.MTU, v.Up})
+		return dress(h, l, dressing{alias: v.Alias, mac: v.MAC, mtu: v.MTU, up: v.Up, maxSegment: v.MaxSegment})
 	})
 }
 
@@ -208,6 +208,9 @@ func readVeth(host netlink.Link, v wire.Veth, place Place) (wire.Veth, error) {
 		}
 		a := l.Attrs()
 		v.Name, v.MAC, v.Up = want.Name, macOf(l), v.Up && isUp(l)
+		if want.MaxSegment != 0 {
+			v.MaxSegment = int(a.GSOMaxSize)
+		}
 		if want.MTU == v.MTU { // of two ends the one that is not as it should be tells
 			v.MTU = a.MTU
 		}

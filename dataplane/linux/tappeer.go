@@ -81,7 +81,7 @@ func finishTapPeer(h *handle, v wire.TapPeer, was string) error {
 	if a.Alias != "" && a.Alias != v.Alias && a.Alias != was {
 		return permanent(fmt.Errorf("link %s belongs to %q", v.Name, a.Alias))
 	}
-	return dress(h, l, dressing{v.Alias, v.MAC, v.MTU, v.Up})
+	return dress(h, l, dressing{alias: v.Alias, mac: v.MAC, mtu: v.MTU, up: v.Up})
 }
 
 // dressing is what a link gets when it is there. The zero MAC and MTU leave the kernel's.
@@ -90,6 +90,8 @@ type dressing struct {
 	mac   wire.MAC
 	mtu   int
 	up    bool
+
+	maxSegment int // 0 leaves the kernel's
 }
 
 // dress gives a link what it lacks.
@@ -108,6 +110,11 @@ func dress(h *handle, l netlink.Link, d dressing) error {
 	if d.mtu != 0 && a.MTU != d.mtu {
 		if err := h.LinkSetMTU(l, d.mtu); err != nil {
 			return fmt.Errorf("set MTU %d of %s: %w", d.mtu, a.Name, err)
+		}
+	}
+	if d.maxSegment != 0 && int(a.GSOMaxSize) != d.maxSegment {
+		if err := h.LinkSetGSOMaxSize(l, d.maxSegment); err != nil {
+			return fmt.Errorf("set largest segment of %s to %d bytes: %w", a.Name, d.maxSegment, err)
 		}
 	}
 	return setUp(h, l, d.up)

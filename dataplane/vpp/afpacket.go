@@ -1,6 +1,7 @@
 package vpp
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
@@ -17,11 +18,46 @@ import (
 // recognised by its name, however we died.
 const hostLinkPrefix = "host-weft"
 
+// Rings are the sizes of the rings that VPP shares with the kernel for an interface of type af_packet. VPP takes their memory
+// when it creates the interface: its own defaults of 32 and 1024 frames cost 76 MiB and 65 ms each. weft-vswitch has no rings.
+type Rings struct {
+	RxFrames int // of 2 KiB in a receive block, of which VPP has 160; a block bounds the largest packet received
+	TxFrames int // of 66 KiB in the transmit ring
+}
+
+// The default rings take 7.3 MiB: blocks of 20 KiB, which segments of pods fit into (see MaxSegment), and a quarter of a
+// vector of packets on their way to the kernel.
+const (
+	defaultRxFrames = 10
+	defaultTxFrames = 64
+)
+
+const (
+	rxFrameBytes = 2048
+	rxBlocks     = 160       // AF_PACKET_RX_BLOCK_NR of VPP's af_packet.c
+	txFrameBytes = 33 * 2048 // AF_PACKET_DEFAULT_TX_FRAME_SIZE
+)
+
+func (r Rings) withDefaults() Rings {
+	return Rings{cmp.Or(r.RxFrames, defaultRxFrames), cmp.Or(r.TxFrames, defaultTxFrames)}
+}
+
+// Bytes is the memory of one interface with one queue in each direction.
+func (r Rings) Bytes() int {
+	r = r.withDefaults()
+	return r.RxFrames*rxFrameBytes*rxBlocks + r.TxFrames*txFrameBytes
+}
+
+// MaxSegment is the largest packet that fits into a receive block beside the kernel's headers. The kernel cuts off what is
+// larger.
+func (r Rings) MaxSegment() int { return r.withDefaults().RxFrames*rxFrameBytes - 256 }
+
 // newAFPacket makes the request for an interface that reads and writes a link of the dataplane's namespace.
-func newAFPacket(name string, v wire.Interface) *request {
+func newAFPacket(name string, v wire.Interface, rings Rings) *request {
 	return ask(fmt.Sprintf("af_packet_create_v3 %s (%s)", name, v.AFPacket.Link), &af_packet.AfPacketCreateV3{
 		Mode:            af_packet.AF_PACKET_API_MODE_ETHERNET,
 		UseRandomHwAddr: v.MAC.IsZero(), HwAddr: [6]byte(v.MAC), HostIfName: v.AFPacket.Link,
+		RxFramesPerBlock: uint32(rings.RxFrames), TxFramesPerBlock: uint32(rings.TxFrames),
 		NumRxQueues: queuesOf(v.AFPacket.RxQueues), NumTxQueues: queuesOf(v.AFPacket.TxQueues),
 		// Without the first each packet of a pod is segmented and summed one by one; a veth has no queue to bypass, and
 		// looking for one takes time.

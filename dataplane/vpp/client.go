@@ -21,6 +21,7 @@ type Options struct {
 	Probe        time.Duration        // between two probes of the dataplane's health; 1 s
 	Redial       time.Duration        // between two attempts to connect; 100 ms
 	Sockets      string               // directory below which all memif sockets are ours; /run/weft/memif
+	Rings        Rings                // of interfaces of type af_packet
 	Connected    func(version string) // a connection is usable: what is there must be read back
 	NotConnected func(error)          // Run could not connect, for another reason than the time before
 	Lost         func(error)          // the connection broke; operations under way have an unknown outcome
@@ -245,6 +246,7 @@ func (o *Options) defaults() {
 			*d.value = d.usual
 		}
 	}
+	o.Rings = o.Rings.withDefaults()
 	if o.Sockets == "" {
 		o.Sockets = "/run/weft/memif"
 	}

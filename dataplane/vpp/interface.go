@@ -146,7 +146,7 @@ func (b ifaces) make(ctx context.Context, batch []interfaceItem) []bool {
 				defer release()
 			}
 		case it.Want.Type == wire.TypeAFPacket:
-			r = newAFPacket(it.Name, it.Want)
+			r = newAFPacket(it.Name, it.Want, b.c.options.Rings)
 		case it.Want.Type == wire.TypeMemif:
 			r = newMemif(it.Name, it.Want, handle[SocketID](it, 0))
 		case err != nil:

@@ -22,7 +22,7 @@ func TestTheDataplaneIsAskedForTheQueues(t *testing.T) {
 		}
 		on := afPacket("a", wire.Interface{}).value.(wire.Interface)
 		on.AFPacket.RxQueues = int(want)
-		if m := newAFPacket("a", on).msg.(*af_packet.AfPacketCreateV3); m.NumRxQueues != want || m.NumTxQueues != 1 {
+		if m := newAFPacket("a", on, Rings{}).msg.(*af_packet.AfPacketCreateV3); m.NumRxQueues != want || m.NumTxQueues != 1 {
 			t.Errorf("%d to read from are asked for as %+v", want, m)
 		}
 	}
