@@ -53,13 +53,42 @@ func sysctlFile(v wire.Sysctl) string { return "/proc/sys/" + v.Name }
 // forwarding6 makes the whole node a router. Where the kernel is one it no longer listens to other routers, unless told so.
 const forwarding6 = "net/ipv6/conf/all/forwarding"
 
+// forwarding4 turns forwarding on or off for every link.
+const forwarding4 = "net/ipv4/ip_forward"
+
+// sealedLinks are the forwarding settings of the links that belong to the dataplane (see seals), which stay as they are when
+// forwarding becomes value for all links.
+func sealedLinks(value string) (files []string) {
+	const conf = "/proc/sys/net/ipv4/conf/"
+	links, err := os.ReadDir(conf)
+	if err != nil || says("/proc/sys/"+forwarding4, value) {
+		return nil
+	}
+	for _, l := range links {
+		at := conf + l.Name()
+		if says(at+"/forwarding", "0") && says(at+"/rp_filter", "1") && says(at+"/drop_unicast_in_l2_multicast", "1") {
+			files = append(files, at+"/forwarding")
+		}
+	}
+	return files
+}
+
 func writeSysctl(_ *handle, _ string, v wire.Sysctl) error {
 	if v.Name == forwarding6 && v.Value != "0" {
 		if err := keepAdvertisements("/proc/sys/net/ipv6/conf"); err != nil {
 			return refused(fmt.Errorf("before %s is set: %w", v.Name, err))
 		}
 	}
+	var sealed []string
+	if v.Name == forwarding4 {
+		sealed = sealedLinks(v.Value)
+	}
 	err := os.WriteFile(sysctlFile(v), []byte(v.Value), 0)
+	for _, file := range sealed {
+		if failed := os.WriteFile(file, []byte("0"), 0); failed != nil && !errors.Is(failed, os.ErrNotExist) { // links come and go
+			err = errors.Join(err, failed)
+		}
+	}
 	if errors.Is(err, unix.EINVAL) {
 		return permanent(fmt.Errorf("set %s to %q: %w", v.Name, v.Value, err))
 	}

@@ -235,6 +235,21 @@ func TestKernelOfTheHostTakesNothingFromAPod(t *testing.T) {
 	}
 }
 
+func TestVethLimitsTheSegmentsOfThePod(t *testing.T) {
+	l := newLab(t)
+	veth := l.veth(func(v *wire.Veth) { v.MaxSegment = 20000 })
+	l.mustCommit(l.namespace(), veth)
+	l.quiet()
+	l.inside(func() {
+		if got := mustFind(t, "eth1").Attrs().GSOMaxSize; got != 20000 {
+			t.Errorf("the pod's end has segments of %d bytes", got)
+		}
+		must(t, netlink.LinkSetGSOMaxSize(mustFind(t, "eth1"), 60000))
+	})
+	l.resync()
+	l.quiet()
+}
+
 // The host link is such a pair where the dataplane cannot make taps.
 func TestVethWithBothEndsInTheNodesNamespace(t *testing.T) {
 	l := newLab(t)
@@ -244,11 +259,14 @@ func TestVethWithBothEndsInTheNodesNamespace(t *testing.T) {
 	mustLook(t, "weft0", want.MAC, want)
 	mustLook(t, want.HostName, want.HostMAC, want)
 	l.quiet()
+	forwarding := wire.Sysctl{On: veth.key, Name: forwarding4, Value: "1"}
+	l.mustCommit(object{wire.SysctlKey(veth.key, forwarding4), forwarding})
+	l.quiet() // the dataplane's end does not forward
 	must(t, netlink.LinkDel(mustFind(t, "weft0")))
 	l.resync()
 	mustLook(t, "weft0", want.MAC, want)
 	l.quiet()
-	l.mustCommit(object{veth.key, nil})
+	l.mustCommit(object{wire.SysctlKey(veth.key, forwarding4), nil}, object{veth.key, nil})
 	if isThere("weft0") || isThere(want.HostName) {
 		t.Error("a deleted pair is there")
 	}
