@@ -84,14 +84,24 @@ func (d *Dataplane) removeSegments() error {
 	return errors.Join(errs...)
 }
 
+// HasTaps reports whether the dataplane can create taps: VPP needs vhost-net for them.
+func HasTaps() bool {
+	return Prefix() == "" || unix.Access("/dev/vhost-net", unix.R_OK|unix.W_OK) == nil
+}
+
+// Tap is the type of link that tests request where a tap or a veth will do.
+func Tap() string {
+	if HasTaps() {
+		return "tap"
+	}
+	return "veth"
+}
+
 // RequireTap skips a test on VPP where the kernel has no vhost-net, which VPP's taps need. weft-vswitch needs /dev/net/tun only: see
 // netnstest.RequireTap.
 func RequireTap(t testing.TB) {
 	t.Helper()
-	if Prefix() == "" {
-		return
-	}
-	if err := unix.Access("/dev/vhost-net", unix.R_OK|unix.W_OK); err != nil {
-		t.Skipf("needs /dev/vhost-net: %v", err)
+	if !HasTaps() {
+		t.Skip("needs /dev/vhost-net")
 	}
 }

@@ -92,7 +92,7 @@ func (d *demo) restart(ctx context.Context) error {
 	}
 	d.say("weft-agent %d was killed, %d is ready after %s", old, d.node.AgentPID(), short(time.Since(begun)))
 	if now := d.node.DataplanePID(); now != dataplane {
-		return fmt.Errorf("weft-vswitch is another process: %d, it was %d", now, dataplane)
+		return fmt.Errorf("the dataplane is another process: %d, it was %d", now, dataplane)
 	}
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"net/netip"
 
+	"github.com/weftnet/weft/test/dataplane"
 	"github.com/weftnet/weft/test/node"
 	"github.com/weftnet/weft/test/traffic"
 )
@@ -83,7 +84,7 @@ func (d *demo) addE(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	d.e.Annotations = map[string]string{customInterfaces: "green0/tap/green", customOptions: string(options)}
+	d.e.Annotations = map[string]string{customInterfaces: "green0/" + dataplane.Tap() + "/green", customOptions: string(options)}
 	if err := d.add(ctx, &d.e); err != nil {
 		return err
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"github.com/weftnet/weft/test/dataplane"
 	"github.com/weftnet/weft/test/leftovers"
 	"github.com/weftnet/weft/test/netns"
 	"github.com/weftnet/weft/test/node"
@@ -52,7 +53,7 @@ func (d *demo) prepare(context.Context) (err error) {
 		if p.pod.Pod, err = d.node.NewPod(p.name); err != nil {
 			return err
 		}
-		p.pod.Annotations = map[string]string{customInterfaces: "blue0/tap/blue, red0/veth/red"}
+		p.pod.Annotations = map[string]string{customInterfaces: "blue0/" + dataplane.Tap() + "/blue, red0/veth/red"}
 	}
 	d.say("node %s, process %d", d.node.Dir, os.Getpid())
 	return netns.Do(d.c.Netns, occupyDefaultRoute)
@@ -83,7 +84,7 @@ func (d *demo) start(ctx context.Context) (err error) {
 	if err := d.node.StartAgent(ctx); err != nil {
 		return err
 	}
-	d.say("weft-agent %d, weft-vswitch %d", d.node.AgentPID(), d.node.DataplanePID())
+	d.say("weft-agent %d, dataplane %d", d.node.AgentPID(), d.node.DataplanePID())
 	if d.before, err = leftovers.Steady(ctx, d.places(), settling); err != nil {
 		return err
 	}
@@ -96,7 +97,7 @@ func (d *demo) places() leftovers.Places {
 	return leftovers.Places{
 		Namespaces:  map[string]string{"node": "", "a": d.a.Netns, "b": d.b.Netns, "c": d.c.Netns, "d": d.d.Netns, "e": d.e.Netns},
 		Directories: d.node.Watched(),
-		Processes:   map[string]int{"weft-agent": d.node.AgentPID(), "weft-vswitch": d.node.DataplanePID()},
+		Processes:   map[string]int{"weft-agent": d.node.AgentPID(), "dataplane": d.node.DataplanePID()},
 		Agent:       d.node.Socket(),
 		Dataplane:   d.node.DataplaneSocket(),
 	}

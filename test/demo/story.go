@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weftnet/weft/test/dataplane"
 	"github.com/weftnet/weft/test/leftovers"
 	"github.com/weftnet/weft/test/node"
 )
@@ -38,7 +39,7 @@ func (d *demo) tell(ctx context.Context, keep bool) error {
 	steps := []step{
 		{"five sandboxes on a private node; C's has a default route of its own already", (*demo).prepare},
 		{"the agent starts, and starts its dataplane", (*demo).start},
-		{"the runtime adds A and B: IPv4 and IPv6 each; a tap, a tap on the L2 network blue, a veth on the L3 network red", (*demo).addPods},
+		{fmt.Sprintf("the runtime adds A and B: IPv4 and IPv6 each; a %s, a %[1]s on the L2 network blue, a veth on the L3 network red", dataplane.Tap()), (*demo).addPods},
 		{"A, B and the node reach each other", (*demo).reachAll},
 		{"A and B reach each other on blue and red", (*demo).reachOnNetworks},
 		{"100 MB from A to B arrive whole on every network", (*demo).transferAll},
