@@ -29,7 +29,7 @@ type testCase struct {
 
 func allCases() []testCase {
 	var all []testCase
-	for _, group := range [][]testCase{protocolCases, interfaceCases, routeCases, bridgeCases, memifCases, linkCases, policyCases} {
+	for _, group := range [][]testCase{protocolCases, interfaceCases, routeCases, bridgeCases, memifCases, linkCases, policyCases, packetCases} {
 		all = append(all, group...)
 	}
 	return all

@@ -16,6 +16,7 @@ import (
 func (l *lab) veth(name string) (netns string) {
 	l.Helper()
 	netns = netnstest.New(l.T)
+	netnstest.Do(l.T, netns, func() { l.quiet("default") })
 	there, err := os.Open(netns)
 	if err != nil {
 		l.Fatal(err)
@@ -26,6 +27,7 @@ func (l *lab) veth(name string) (netns string) {
 		l.Fatal(err)
 	}
 	l.Cleanup(func() { _ = netlink.LinkDel(pair) })
+	l.quiet(name)
 	if err := netlink.LinkSetUp(pair); err != nil {
 		l.Fatal(err)
 	}
@@ -39,6 +41,14 @@ func (l *lab) veth(name string) (netns string) {
 		}
 	})
 	return netns
+}
+
+// quiet keeps the kernel from sending IPv6 packets of its own by a link.
+func (l *lab) quiet(link string) {
+	l.Helper()
+	if err := os.WriteFile("/proc/sys/net/ipv6/conf/"+link+"/disable_ipv6", []byte("1"), 0); err != nil {
+		l.Fatal(err)
+	}
 }
 
 // onLink is the request for an interface on a link, with rings that take little memory.

@@ -138,5 +138,5 @@ func result(m api.Message) string {
 	if !field.IsValid() || field.Int() == 0 {
 		return "ok"
 	}
-	return fmt.Sprintf("%d (%v)", field.Int(), api.VPPApiError(field.Int()))
+	return strings.TrimPrefix(api.VPPApiError(field.Int()).Error(), "VPPApiError: ")
 }
