@@ -88,13 +88,18 @@ func routeDeps(_ string, v wire.Route) []kvscheduler.Dep {
 
 // equalRoutes compares paths as a set: the dataplane keeps them in an order of its own.
 func equalRoutes(want, have wire.Route) bool {
-	return want.VRF == have.VRF && want.Prefix == have.Prefix && slices.Equal(sortedPaths(want.Paths), sortedPaths(have.Paths))
+	return want.VRF == have.VRF && want.Prefix == have.Prefix && slices.Equal(comparablePaths(want), comparablePaths(have))
 }
 
-func sortedPaths(paths []wire.Path) []wire.Path {
-	paths = slices.Clone(paths)
+// comparablePaths are the paths in an order and a form of their own. The dataplane gives an attached route to a host the host as its
+// next hop (fib_table_route_path_fixup in VPP).
+func comparablePaths(v wire.Route) []wire.Path {
+	paths := slices.Clone(v.Paths)
 	for i := range paths {
 		paths[i].Weight = max(paths[i].Weight, 1)
+		if v.Prefix.IsSingleIP() && paths[i].NextHop == v.Prefix.Addr() {
+			paths[i].NextHop = netip.Addr{}
+		}
 	}
 	slices.SortFunc(paths, func(a, b wire.Path) int {
 		return cmp.Or(cmp.Compare(a.Interface, b.Interface), a.NextHop.Compare(b.NextHop), cmp.Compare(a.Weight, b.Weight))

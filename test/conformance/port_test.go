@@ -75,15 +75,17 @@ func readSocket(fd int) ([]byte, error) {
 	return frame[:n], nil
 }
 
-// attach makes a port of a memif's client.
+// attach makes a port of a memif's client, and waits until the dataplane says that the link is up: packets before that may be lost.
 func (l *lab) attach(name, m string, c memif.ClientConfig) *port {
 	l.Helper()
+	l.watch()
 	ctx, cancel := context.WithTimeout(l.Context(), capturing)
 	defer cancel()
 	client, err := memif.Dial(ctx, c, memif.ClientEvents{})
 	if err != nil {
 		l.Fatal(err)
 	}
+	l.events(1)
 	p := &port{lab: l, name: name, mac: hw(m)}
 	p.send = func(frame []byte) {
 		if err := client.WritePacket(l.Context(), frame); err != nil {

@@ -121,7 +121,17 @@ func (m *Model) checkRouteLocked(c *RouteChange) error {
 		return InvalidAddressFamily
 	}
 	c.Prefix = c.Prefix.Masked()
+	for n := range c.Paths {
+		c.Paths[n].completeHost(c.Prefix)
+	}
 	return nil
+}
+
+// completeHost gives a path by an interface to a host the host as its next hop, as VPP does (fib_table_route_path_fixup).
+func (p *Path) completeHost(host netip.Prefix) {
+	if p.Kind == PathNormal && p.Interface != NoIndex && !p.NextHop.IsValid() && host.IsSingleIP() && !host.Addr().IsUnspecified() {
+		p.NextHop = host.Addr()
+	}
 }
 
 func (m *Model) checkPathLocked(f forward.Family, p *Path) error {
