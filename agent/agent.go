@@ -161,7 +161,7 @@ func (a *Agent) assembleRooms() (err error) {
 		Pools:             ipamPools(slices.Concat(a.config.Pools, a.ranges)),
 		NamespacePools:    a.config.NamespacePools,
 		NodePools:         a.config.NodePools,
-		PodInterface:      a.config.PodInterface,
+		LinkTypes:         a.config.linkTypes(""),
 		CoolDown:          orNone(a.config.CoolDown),
 		MTU:               a.config.MTU,
 		HostLink:          a.config.HostLink,
@@ -217,6 +217,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	group.Go(func() error { return ended("configuration", a.followConfig(ctx)) })
 	group.Go(func() error { return ended("external configuration", a.followExternal(ctx)) })
 	group.Go(func() error { return ended("mark that pods are served", a.goOnMarking(ctx)) })
+	group.Go(func() error { return ended("network", a.watchShared(ctx)) })
 	if len(a.config.ReadinessGates) > 0 {
 		group.Go(func() error {
 			return ended("readiness gates", newGates(a.config.ReadinessGates, a.health, gatesLook).run(ctx))
@@ -247,6 +248,7 @@ func (a *Agent) start(ctx context.Context) error {
 	if err := a.dataplane.await(ctx); err != nil {
 		return err
 	}
+	a.chooseLinkTypes(ctx)
 	if err := a.rebuild(ctx); err != nil {
 		return err
 	}
@@ -265,6 +267,7 @@ func (a *Agent) start(ctx context.Context) error {
 	defer unlock()
 	a.drainLocked(ctx)
 	a.reap(ctx)
+	a.reportShared()
 	a.health.set(conditionStarted, true, "")
 	a.log.Info("agent ready", "attachments", len(a.pods.Attachments()), "dataplane", a.dataplane.client.Version())
 	return nil

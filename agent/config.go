@@ -33,9 +33,10 @@ type Config struct {
 	Kubernetes Kubernetes
 	HTTP       HTTP
 
-	CoolDown time.Duration
-	MTU      int
-	HostLink string
+	CoolDown     time.Duration
+	MTU          int
+	HostLink     string
+	HostLinkType string
 
 	AllowIPForwarding    bool
 	IncludeDefaultRoutes bool
@@ -81,6 +82,9 @@ type Pool struct {
 // String is the pool as a flag shows it.
 func (p Pool) String() string { return p.Name + "=" + p.Prefix.String() }
 
+// Auto leaves the type of a link to what the dataplane can create.
+const Auto = "auto"
+
 // Dataplane types.
 const (
 	Embedded = "embedded"
@@ -101,7 +105,7 @@ func (c *Config) Flags(fs *pflag.FlagSet) {
 	fs.Var(&structured[[]pod.Network]{&c.Networks, "networks"}, "networks", "custom networks, a list as in the documentation of networks")
 	fs.Var(&structured[map[string][]string]{&c.NamespacePools, "map"}, "namespace-pools", "names of the pools for pods of a namespace, {NAMESPACE: [POOL, ...]}")
 	fs.StringSliceVar(&c.NodePools, "node-pools", nil, "names of the pools for pods whose namespace has none; default: all without namespaces")
-	fs.StringVar(&c.PodInterface, "pod-interface", pod.TypeTap, "type of pods' main interface, tap or veth")
+	fs.StringVar(&c.PodInterface, "pod-interface", Auto, "type of pods' main interface: tap, veth, or auto: tap where the dataplane can create taps, else veth")
 	fs.IntVar(&c.PodQueues, "pod-queues", 1, "pairs of queues of pods' taps and veths that do not say how many, 1 to max-pod-queues")
 	fs.IntVar(&c.MaxPodQueues, "max-pod-queues", 4, "the most queues in each direction that a pod can ask for of a tap or veth, 1 to 16")
 	c.Devices.flags(fs)
@@ -111,6 +115,7 @@ func (c *Config) Flags(fs *pflag.FlagSet) {
 	fs.DurationVar(&c.CoolDown, "cool-down", 30*time.Second, "time before a released address is given out again, 0s to 1h")
 	fs.IntVar(&c.MTU, "mtu", 0, "MTU of pods' interfaces, 1280 to 9000 bytes (576 without an IPv6 pool); 0: what tunnels leave of the uplink's, else 1500")
 	fs.StringVar(&c.HostLink, "host-link", "weft0", "name of the link between this node and the dataplane")
+	fs.StringVar(&c.HostLinkType, "host-link-type", Auto, "type of that link: tap, veth, or auto: tap where the dataplane can create taps, else veth")
 	fs.BoolVar(&c.AllowIPForwarding, "allow-ip-forwarding", false, "pods' kernels forward packets, as pods that are routers need")
 	fs.BoolVar(&c.IncludeDefaultRoutes, "include-default-routes", true, "pods reach everything by their main interface; off: only the pools that the node has")
 	fs.BoolVar(&c.IPMasq, "ip-masq", true, "translate what pods send out of the cluster to the node's address; off where Weft is not the main CNI")
@@ -131,7 +136,8 @@ func (c *Config) Validate() error {
 		absolute("socket", c.Socket), absolute("stateDir", c.StateDir), absolute("bootID", c.BootID),
 		absolute("dataplane.socket", c.Dataplane.Socket),
 		oneOf("dataplane.type", c.Dataplane.Type, Embedded, VPP),
-		oneOf("podInterface", c.PodInterface, pod.TypeTap, pod.TypeVeth),
+		oneOf("podInterface", c.PodInterface, Auto, pod.TypeTap, pod.TypeVeth),
+		oneOf("hostLinkType", c.HostLinkType, Auto, pod.TypeTap, pod.TypeVeth),
 		oneOf("log.level", c.Log.Level, "debug", "info", "warn", "error"),
 		oneOf("log.format", c.Log.Format, "text", "json"),
 		between("maxPodQueues", c.MaxPodQueues, 1, wire.MaxQueues), between("podQueues", c.PodQueues, 1, c.MaxPodQueues),

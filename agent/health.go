@@ -18,6 +18,7 @@ import (
 const (
 	conditionStarted   = "started"
 	conditionDataplane = "dataplane"
+	conditionNetwork   = "network" // the host link, and what all pods of a network need
 	conditionAddresses = "addresses" // only where they are of the cluster's pools
 	conditionGates     = "gates"     // only where there are readiness gates
 	conditionAnnounced = "announced" // only on a node that others did not know of
@@ -53,6 +54,7 @@ func newHealth(file string, log *slog.Logger) *health {
 	h := &health{Server: grpchealth.NewServer(), file: file, log: log, conditions: []condition{
 		{name: conditionStarted, message: firstResync},
 		{name: conditionDataplane, message: "not connected"},
+		{name: conditionNetwork, ok: true},
 	}}
 	h.publish(false)
 	return h

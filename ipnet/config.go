@@ -13,7 +13,6 @@ import (
 
 	"github.com/weftnet/weft/internal/secret"
 	"github.com/weftnet/weft/ipnet/ipam"
-	"github.com/weftnet/weft/pod"
 	"github.com/weftnet/weft/wire"
 )
 
@@ -23,7 +22,7 @@ type Config struct {
 	NamespacePools map[string][]string // by namespace of Kubernetes, the names of the pools for its pods
 	NodePools      []string            // names of the pools for pods whose namespace has none
 	Blocks         bool                // addresses of custom networks are several nodes', and this one has blocks of them
-	PodInterface   string              // type of the main interface: pod.TypeTap, the default, or pod.TypeVeth
+	LinkTypes      LinkTypes           // until SetLinkTypes says what the dataplane can make
 
 	// What custom networks are numbered with, and the defaults: 100 to 2^32-2, 1 to 2^24-1, 100 to 2^24-1.
 	Tables, BridgeDomains, VNIs IDs
@@ -64,7 +63,7 @@ func (c Config) withDefaults() Config {
 	c.VNI = cmp.Or(c.VNI, 10)
 	c.HostLink = cmp.Or(c.HostLink, "weft0")
 	c.PodVRFTable = cmp.Or(c.PodVRFTable, 1)
-	c.PodInterface = cmp.Or(c.PodInterface, pod.TypeTap)
+	c.LinkTypes = c.LinkTypes.withDefaults()
 	c.PodQueues, c.MaxPodQueues = cmp.Or(c.PodQueues, 1), cmp.Or(c.MaxPodQueues, 4)
 	c.Memif = c.Memif.withDefaults()
 	c.Tables = cmp.Or(c.Tables, IDs{100, 1<<32 - 2})
@@ -90,8 +89,8 @@ func (c Config) validate() error {
 	if len(c.HostLink) > 15 || strings.ContainsAny(c.HostLink, "/: \t\n") || c.HostLink == "." || c.HostLink == ".." {
 		return fmt.Errorf("host link %q is not a name for a link of Linux", c.HostLink)
 	}
-	if c.PodInterface != pod.TypeTap && c.PodInterface != pod.TypeVeth {
-		return fmt.Errorf("pod interface %q is neither tap nor veth", c.PodInterface)
+	if err := c.LinkTypes.validate(); err != nil {
+		return err
 	}
 	if c.PodQueues < 1 || c.PodQueues > c.MaxPodQueues || c.MaxPodQueues > wire.MaxQueues {
 		return fmt.Errorf("%d pairs of queues, at most %d: they are within 1 and %d", c.PodQueues, c.MaxPodQueues, wire.MaxQueues)

@@ -22,7 +22,7 @@ func TestConfigurationsThatCannotWorkAreRefused(t *testing.T) {
 		{"an MTU that nothing can", ipnet.Config{Pools: []ipam.Pool{four}, MTU: 70000}, "MTU 70000"},
 		{"a host link too long for Linux", ipnet.Config{Pools: []ipam.Pool{four}, HostLink: "sixteen-letters!"}, "host link"},
 		{"a host link with a slash", ipnet.Config{Pools: []ipam.Pool{four}, HostLink: "a/b"}, "host link"},
-		{"a main interface of another type", ipnet.Config{Pools: []ipam.Pool{four}, PodInterface: "memif"}, `pod interface "memif" is neither tap nor veth`},
+		{"a main interface of another type", ipnet.Config{Pools: []ipam.Pool{four}, LinkTypes: ipnet.LinkTypes{Pod: "memif"}}, `pod interface "memif" is neither tap nor veth`},
 		{"more queues than a pod may have", ipnet.Config{Pools: []ipam.Pool{four}, PodQueues: 5}, "5 pairs of queues, at most 4"},
 		{"more queues than there can be", ipnet.Config{Pools: []ipam.Pool{four}, MaxPodQueues: 17}, "at most 17: they are within 1 and 16"},
 		{"as many queues as there can be", ipnet.Config{Pools: []ipam.Pool{four}, PodQueues: 16, MaxPodQueues: 16}, ""},

@@ -143,7 +143,7 @@ func extraIsAsGolden(t *testing.T, name string, pools []ipam.Pool, network pod.N
 
 // rows: CAL-09, CAL-14
 func TestValuesOfAMainInterfaceOfTypeVeth(t *testing.T) {
-	n := nodeOf(t, ipnet.Config{Pools: []ipam.Pool{four, six}, PodInterface: pod.TypeVeth}).run(t)
+	n := nodeOf(t, ipnet.Config{Pools: []ipam.Pool{four, six}, LinkTypes: ipnet.LinkTypes{Pod: pod.TypeVeth}}).run(t)
 	before := n.committer.Values()
 	a := n.add(t, sandbox("a"))
 	golden(t, "pod-veth-dual", list(t, without(n.committer.Values(), before))+list(t, map[string]any{"record": a}))

@@ -95,6 +95,20 @@ func labelOf(network string) string {
 	return shortened("weft:", network, maxLabel)
 }
 
+// IsShared reports whether a key is that of an object that all pods of the node, or of one of its networks, need: the host
+// link, the gateway, and the tables, bridge domains and gateways of networks. Tunnels to other nodes are not among them.
+func IsShared(key string) bool {
+	kind, name, _ := strings.Cut(key, "/")
+	if kind == wire.KindVRF || kind == wire.KindBridgeDomain {
+		return !strings.HasPrefix(name, meshLabelOf(""))
+	}
+	for _, on := range []string{wire.VethKey(""), wire.TapPeerKey("")} {
+		name = strings.TrimPrefix(name, on)
+	}
+	object, _, _ := strings.Cut(name, "/")
+	return object == hostObject || object == gatewayObject || strings.HasPrefix(object, loopbackOf(""))
+}
+
 // loopbackOf names the loopback that stands for a custom network: its gateway or its BVI.
 func loopbackOf(network string) string {
 	if name := "weft-gw-" + network; len(name) <= maxObject {

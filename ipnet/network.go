@@ -24,6 +24,7 @@ type Network struct {
 	mesh      *mesh                              // the event loop's own
 	blocks    map[string]SavedBlock              // by name; the event loop's own
 
+	linkTypes atomic.Pointer[LinkTypes]
 	externals atomic.Pointer[map[string]pod.External] // to the outside, by name; the map never changes
 
 	pools    atomic.Pointer[pools]                      // of the network default
@@ -50,6 +51,7 @@ func New(c Config) (*Network, error) {
 	n := &Network{config: c, addresses: addresses, wired: make(map[pod.Key]*connection), mesh: &mesh{}, blocks: make(map[string]SavedBlock)}
 	n.customs.Store(&map[string]*custom{})
 	n.externals.Store(&map[string]pod.External{})
+	n.linkTypes.Store(&c.LinkTypes)
 	n.pools.Store(c.pools())
 	n.own.Store(&map[wire.Family]netip.Addr{})
 	return n, nil

@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"github.com/weftnet/weft/ipnet/ipam"
-	"github.com/weftnet/weft/pod"
 	"github.com/weftnet/weft/wire"
 )
 
@@ -48,7 +47,7 @@ func (n *Network) hostLink() link {
 		}
 	}
 	return link{
-		kind: pod.TypeTap, object: hostObject, name: n.config.HostLink, alias: hostAlias,
+		kind: n.linkTypes.Load().Host, object: hostObject, name: n.config.HostLink, alias: hostAlias,
 		mac: macOf(hostObject, dataplaneEnd), peerMAC: macOf(hostObject, linuxEnd),
 		mtu: n.config.MTU, addresses: addresses,
 	}

@@ -33,7 +33,7 @@ func TestPodsForwardWhereThatIsAllowed(t *testing.T) {
 	for name, want := range map[string][]string{"ip4": {ip4}, "ip6": {ip6}, "dual": {ip4, ip6}} {
 		for _, kind := range []string{pod.TypeTap, pod.TypeVeth} {
 			t.Run(name+"-"+kind, func(t *testing.T) {
-				n := nodeOf(t, ipnet.Config{Pools: families[name], PodInterface: kind, AllowIPForwarding: true}).run(t)
+				n := nodeOf(t, ipnet.Config{Pools: families[name], LinkTypes: ipnet.LinkTypes{Pod: kind}, AllowIPForwarding: true}).run(t)
 				n.add(t, asking("a", "s1/tap/stub", ""))
 				if got := settingsOf(n); !slices.Equal(got, want) {
 					t.Errorf("got %v, want %v", got, want)

@@ -40,7 +40,7 @@ func TestWhateverHappensTheNetworksStayApart(t *testing.T) {
 		w := &world{
 			config: ipnet.Config{
 				Pools: []ipam.Pool{four, six}, Tables: ipnet.IDs{First: 100, Last: 102}, BridgeDomains: ipnet.IDs{First: 1, Last: 2},
-				PodInterface: rapid.SampledFrom([]string{"tap", "veth"}).Draw(r, "main"),
+				LinkTypes: ipnet.LinkTypes{Pod: rapid.SampledFrom([]string{"tap", "veth"}).Draw(r, "main")},
 			},
 			networks: map[string]pod.Network{}, numbers: map[string][3]uint32{}, pods: map[string]*pod.AddPod{}, lost: map[string]bool{},
 		}

@@ -71,7 +71,7 @@ func TestNetworksAndExtraInterfacesAreReconstructedAsTheyWere(t *testing.T) {
 	for _, kind := range []string{pod.TypeTap, pod.TypeVeth} {
 		t.Run(kind, func(t *testing.T) {
 			config := newNode(t, four, six).config
-			config.PodInterface = kind
+			config.LinkTypes.Pod = kind
 			n := nodeOf(t, config).run(t)
 			for i := range networksOfAllKinds() { // each gets its numbers when it comes
 				n.set(t, networksOfAllKinds()[:i+1]...)

@@ -127,12 +127,15 @@ func (w wish) leadsBeside(others []wish, besides []*pod.Attachment) bool {
 // extra is what a pod's author asks for, checked.
 func (n *Network) extra(ev *pod.AddPod, r pod.InterfaceRequest) (wish, error) {
 	w := wish{
-		name: r.Name, kind: cmp.Or(r.Type, n.config.PodInterface), network: r.Network, object: objectName(ev.Key, r.Name),
+		name: r.Name, kind: cmp.Or(r.Type, n.linkTypes.Load().Pod), network: r.Network, object: objectName(ev.Key, r.Name),
 		wanted: r.Options.IPs, options: r.Options.Memif, definition: r.Definition,
 		rxQueues: r.Options.RxQueues, txQueues: r.Options.TxQueues,
 	}
 	if w.network == pod.DefaultNetwork {
 		w.network = ""
+	}
+	if err := n.checkLinkType(ev, w); err != nil {
+		return w, err
 	}
 	if isCustom(w.network) {
 		if w.custom = n.custom(w.network); w.custom == nil {
@@ -216,7 +219,7 @@ func (n *Network) madeAlready(ev *pod.AddPod, r pod.InterfaceRequest) (bool, err
 			if i.Name != r.Name || i.Type == pod.TypeIPAM {
 				continue
 			}
-			if i.Name != a.Key.IfName && i.Type == cmp.Or(r.Type, n.config.PodInterface) && cmp.Or(i.Network, pod.DefaultNetwork) == r.Network {
+			if i.Name != a.Key.IfName && i.Type == cmp.Or(r.Type, n.linkTypes.Load().Pod) && cmp.Or(i.Network, pod.DefaultNetwork) == r.Network {
 				return true, nil
 			}
 			return false, pod.Errorf(pod.CodeInvalidAnnotation,

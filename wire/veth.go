@@ -4,10 +4,10 @@ package wire
 // vpp.interface of type af_packet that holds the host's end. That end is the dataplane's alone: the kernel has no address
 // on it and takes nothing that comes by it.
 type Veth struct {
-	Namespace string `json:"namespace"` // path of the pod's network namespace, an object of kind linux.netns
-	Name      string `json:"name"`      // in the pod, at most 15 bytes
-	MAC       MAC    `json:"mac"`       // in the pod
-	HostName  string `json:"hostName"`  // in the namespace of agent and dataplane, at most 15 bytes
+	Namespace string `json:"namespace,omitempty"` // path of the pod's network namespace, an object of kind linux.netns; "" = the node's own
+	Name      string `json:"name"`                // in the pod, at most 15 bytes
+	MAC       MAC    `json:"mac"`                 // in the pod
+	HostName  string `json:"hostName"`            // in the namespace of agent and dataplane, at most 15 bytes
 	HostMAC   MAC    `json:"hostMAC"`
 	MTU       int    `json:"mtu"`   // of both ends, bytes; 0 = the kernel's
 	Alias     string `json:"alias"` // of both ends (ifalias): who they belong to

@@ -69,18 +69,21 @@ func isPair(a, b netlink.Link) bool {
 // addVeth makes both ends where they stay, in one message: a link that moves loses what it has, and for a while belongs
 // to nobody.
 func addVeth(home *handle, v wire.Veth, place Place) error {
-	fd, there, err := open(v.Namespace)
-	if err != nil {
-		return refused(err)
-	}
-	defer unix.Close(fd)
-	if place != (Place{}) && there != place {
-		return permanent(fmt.Errorf("network namespace %s %w: another one has taken its path", v.Namespace, ErrGone))
-	}
 	attrs := netlink.NewLinkAttrs() // the kernel's length of a queue; the zero value would be none at all
 	attrs.Name, attrs.HardwareAddr, attrs.MTU = v.HostName, kernelMAC(v.HostMAC), v.MTU
 	pair := netlink.NewVeth(attrs)
-	pair.PeerName, pair.PeerHardwareAddr, pair.PeerMTU, pair.PeerNamespace = v.Name, kernelMAC(v.MAC), uint32(v.MTU), netlink.NsFd(fd)
+	pair.PeerName, pair.PeerHardwareAddr, pair.PeerMTU = v.Name, kernelMAC(v.MAC), uint32(v.MTU)
+	if v.Namespace != "" {
+		fd, there, err := open(v.Namespace)
+		if err != nil {
+			return refused(err)
+		}
+		defer unix.Close(fd)
+		if place != (Place{}) && there != place {
+			return permanent(fmt.Errorf("network namespace %s %w: another one has taken its path", v.Namespace, ErrGone))
+		}
+		pair.PeerNamespace = netlink.NsFd(fd)
+	}
 	addQueues(pair, v)
 	if err := home.LinkAdd(pair); err != nil {
 		return refused(fmt.Errorf("create veth %s with its other end %s in network namespace %s: %w", v.HostName, v.Name, v.Namespace, err))
@@ -195,7 +198,7 @@ func readVeth(host netlink.Link, v wire.Veth, place Place) (wire.Veth, error) {
 	a, want := host.Attrs(), v
 	v = readQueues(host, v)
 	v.Name, v.HostMAC, v.MTU, v.Alias, v.Up = "", macOf(host), a.MTU, a.Alias, isUp(host) && isSealed(host)
-	if place == (Place{}) {
+	if want.Namespace != "" && place == (Place{}) {
 		return v, nil
 	}
 	err := visit(v.Namespace, place, func(h *handle) error {

@@ -128,7 +128,7 @@ func TestInvalidVethsAreFoundBeforeTheKernelSeesThem(t *testing.T) {
 	}
 	for _, tt := range []struct{ name, got, want string }{
 		{"a good pair", veth(func(*wire.Veth) {}), ""},
-		{"a pair that is in no pod", veth(func(v *wire.Veth) { v.Namespace = "" }), "namespace is not said"},
+		{"two ends of one name in one namespace", veth(func(v *wire.Veth) { v.Namespace, v.HostName = "", v.Name }), "both ends are named"},
 		{"a pair without alias", veth(func(v *wire.Veth) { v.Alias = "" }), "1 to 255 bytes"},
 		{"a long name in the pod", veth(func(v *wire.Veth) { v.Name = "sixteen-bytes-xx" }), "1 to 15 bytes"},
 		{"a host's end without name", veth(func(v *wire.Veth) { v.HostName = "" }), "1 to 15 bytes"},

@@ -14,8 +14,8 @@ import (
 
 type vethItem = kvscheduler.Item[wire.Veth, Place]
 
-// veths are pairs of links with one end in a pod and one where the dataplane is. What is ours is told by the host's end,
-// which outlives the path of the pod's namespace.
+// veths are pairs of links with one end in a pod, or in the node's own namespace, and one where the dataplane is. The host's
+// end identifies a pair of ours: it outlives the path of the pod's namespace.
 type veths struct{}
 
 func vethDescriptor() kvscheduler.Descriptor[wire.Veth, Place] {
@@ -24,6 +24,9 @@ func vethDescriptor() kvscheduler.Descriptor[wire.Veth, Place] {
 		Equal:    equalVeths,
 		Validate: validateVeth,
 		Deps: func(_ string, v wire.Veth) []kvscheduler.Dep {
+			if v.Namespace == "" {
+				return nil
+			}
 			return []kvscheduler.Dep{{
 				Label: "network namespace", On: kvscheduler.Ref{Kind: wire.KindNamespace, Name: v.Namespace},
 			}}
@@ -39,8 +42,8 @@ func vethDescriptor() kvscheduler.Descriptor[wire.Veth, Place] {
 
 func validateVeth(_ string, v wire.Veth) error {
 	switch {
-	case v.Namespace == "":
-		return errors.New("the pod's network namespace is not said")
+	case v.Namespace == "" && v.Name == v.HostName:
+		return fmt.Errorf("both ends are named %s and are in the node's namespace", v.Name)
 	case v.Alias == "" || len(v.Alias) > maxAlias:
 		return fmt.Errorf("alias: it has 1 to %d bytes", maxAlias)
 	case v.MTU != 0 && (v.MTU < 68 || v.MTU > 65535):

@@ -235,6 +235,25 @@ func TestKernelOfTheHostTakesNothingFromAPod(t *testing.T) {
 	}
 }
 
+// The host link is such a pair where the dataplane cannot make taps.
+func TestVethWithBothEndsInTheNodesNamespace(t *testing.T) {
+	l := newLab(t)
+	veth := l.veth(func(v *wire.Veth) { v.Namespace, v.Name = "", "weft0" })
+	want := veth.value.(wire.Veth)
+	l.mustCommit(veth)
+	mustLook(t, "weft0", want.MAC, want)
+	mustLook(t, want.HostName, want.HostMAC, want)
+	l.quiet()
+	must(t, netlink.LinkDel(mustFind(t, "weft0")))
+	l.resync()
+	mustLook(t, "weft0", want.MAC, want)
+	l.quiet()
+	l.mustCommit(object{veth.key, nil})
+	if isThere("weft0") || isThere(want.HostName) {
+		t.Error("a deleted pair is there")
+	}
+}
+
 func TestVethGoesThoughThePathOfItsNamespaceIsGone(t *testing.T) {
 	l := newLab(t)
 	veth := l.veth()

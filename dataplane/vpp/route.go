@@ -88,16 +88,17 @@ func routeDeps(_ string, v wire.Route) []kvscheduler.Dep {
 
 // equalRoutes compares paths as a set: the dataplane keeps them in an order of its own.
 func equalRoutes(want, have wire.Route) bool {
-	return want.VRF == have.VRF && want.Prefix == have.Prefix && slices.Equal(comparablePaths(want), comparablePaths(have))
+	return want.VRF == have.VRF && want.Prefix == have.Prefix && slices.Equal(canonicalPaths(want), canonicalPaths(have))
 }
 
-// comparablePaths are the paths in an order and a form of their own. The dataplane gives an attached route to a host the host as its
-// next hop (fib_table_route_path_fixup in VPP).
-func comparablePaths(v wire.Route) []wire.Path {
-	paths := slices.Clone(v.Paths)
+// canonicalPaths are the paths of a route in a form that compares. A host route that is attached to an interface and one
+// whose next hop is the host itself are the same adjacency; VPP reports both in the second form (fib_table.c,
+// fib_table_route_path_fixup).
+func canonicalPaths(r wire.Route) []wire.Path {
+	paths := slices.Clone(r.Paths)
 	for i := range paths {
 		paths[i].Weight = max(paths[i].Weight, 1)
-		if v.Prefix.IsSingleIP() && paths[i].NextHop == v.Prefix.Addr() {
+		if r.Prefix.IsSingleIP() && paths[i].NextHop == r.Prefix.Addr() {
 			paths[i].NextHop = netip.Addr{}
 		}
 	}
@@ -222,7 +223,7 @@ func (b routes) read(ctx context.Context, names []string) ([]kvscheduler.Actual[
 	for i, r := range requests {
 		for _, d := range listOf[*ip.IPRouteV2Details](r) {
 			v := wire.Route{VRF: vrfs[i], Prefix: prefix(d.Route.Prefix)}
-			for _, f := range d.Route.Paths {
+			for _, f := range withoutBackupDrop(d.Route.Paths) {
 				v.Paths = append(v.Paths, p.path(f))
 			}
 			found = append(found, kvscheduler.Actual[wire.Route, Table]{Name: wire.RouteName(v.VRF, v.Prefix), V: v, Meta: tables[v.VRF]})

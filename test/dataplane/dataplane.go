@@ -189,8 +189,13 @@ func (d *Dataplane) Version() string { return d.version }
 // PID returns the process id; 0 if the dataplane does not run.
 func (d *Dataplane) PID() int { return d.process.pid() }
 
-// Ended returns a channel that is closed when the process that was started last has ended.
-func (d *Dataplane) Ended() <-chan struct{} { return d.process.ended }
+// Ended returns a channel that is closed when the process that was started last has ended; nil before the first start.
+func (d *Dataplane) Ended() <-chan struct{} {
+	if d.process == nil {
+		return nil
+	}
+	return d.process.ended
+}
 
 // Dir returns the directory of sockets, configuration and log, which is also the runtime directory of the dataplane.
 func (d *Dataplane) Dir() string { return d.options.Dir }

@@ -39,8 +39,8 @@ type agentConfig struct {
 type dataplaneConfig struct {
 	Type    string `json:"type"`
 	Socket  string `json:"socket"`
-	Program string `json:"program"`
-	Log     string `json:"log"`
+	Program string `json:"program,omitempty"`
+	Log     string `json:"log,omitempty"`
 }
 
 type kubernetesConfig struct {
@@ -153,7 +153,7 @@ func (n *Node) writeConfig() error {
 	}
 	text, err := yaml.Marshal(agentConfig{
 		Socket: n.Socket(), StateDir: n.State(),
-		Dataplane: dataplaneConfig{Type: "embedded", Socket: n.DataplaneSocket(), Program: n.Program("weft-vswitch"), Log: n.DataplaneLog()},
+		Dataplane: n.dataplaneConfig(),
 		Pools:     o.Pools, Networks: o.Networks, PodInterface: o.PodInterface, PodQueues: o.PodQueues,
 		IPForwarding: o.AllowIPForwarding, DefaultRoutes: !o.NoDefaultRoutes, Gates: o.ReadinessGates,
 		CoolDown: o.CoolDown.String(), MTU: mtu, HostLink: HostLink, Log: logConfig{"info", "text"},
@@ -172,6 +172,13 @@ func (n *Node) writeConfig() error {
 		return fmt.Errorf("write the agent's configuration: %w", err)
 	}
 	return os.Rename(next, n.Config())
+}
+
+func (n *Node) dataplaneConfig() dataplaneConfig {
+	if n.vpp != nil {
+		return dataplaneConfig{Type: "vpp", Socket: n.DataplaneSocket()}
+	}
+	return dataplaneConfig{Type: "embedded", Socket: n.DataplaneSocket(), Program: n.Program("weft-vswitch"), Log: n.DataplaneLog()}
 }
 
 // Conflist is the CNI configuration for weft-cni on this node.

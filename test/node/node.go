@@ -27,6 +27,7 @@ type Node struct {
 	programs string // the directory of weft-agent, weft-cni, weft-vswitch and weftctl
 	options  Options
 	agent    *process
+	vpp      *vpp // nil: the agent starts weft-vswitch
 	aborted  bool // the logs are to be read yet
 
 	Kubelet *kubelettest.Kubelet // nil: the node has no devices
@@ -56,6 +57,9 @@ func New(programs string, o Options) (*Node, error) {
 		if err := os.Mkdir(sub, 0o700); err != nil {
 			return nil, fmt.Errorf("make the node's directory: %w", err)
 		}
+	}
+	if err := n.prepareVPP(); err != nil {
+		return nil, err
 	}
 	if o.Memifs > 0 {
 		if err := n.startKubelet(); err != nil {
@@ -91,7 +95,12 @@ func (n *Node) Program(name string) string { return filepath.Join(n.programs, na
 func (n *Node) Socket() string { return filepath.Join(n.run(), "agent.sock") }
 
 // DataplaneSocket is where the dataplane's binary API is.
-func (n *Node) DataplaneSocket() string { return filepath.Join(n.run(), "vswitch-api.sock") }
+func (n *Node) DataplaneSocket() string {
+	if n.vpp != nil {
+		return n.vpp.Socket()
+	}
+	return filepath.Join(n.run(), "vswitch-api.sock")
+}
 
 // State is the directory of the state file and of the queue of DELs.
 func (n *Node) State() string { return filepath.Join(n.Dir, "state") }
@@ -119,4 +128,9 @@ func (n *Node) Config() string { return filepath.Join(n.etc(), "agent.yaml") }
 func (n *Node) AgentLog() string { return filepath.Join(n.Dir, "agent.log") }
 
 // DataplaneLog is the file that the dataplane writes.
-func (n *Node) DataplaneLog() string { return filepath.Join(n.Dir, "vswitch.log") }
+func (n *Node) DataplaneLog() string {
+	if n.vpp != nil {
+		return n.vpp.Log()
+	}
+	return filepath.Join(n.Dir, "vswitch.log")
+}

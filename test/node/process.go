@@ -4,10 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"syscall"
 	"time"
 
@@ -34,6 +32,9 @@ func (n *Node) StartAgent(ctx context.Context, flags ...string) error {
 
 // BeginAgent starts the agent as StartAgent does, and does not wait.
 func (n *Node) BeginAgent(flags ...string) error {
+	if err := n.startVPP(); err != nil {
+		return err
+	}
 	out, err := os.OpenFile(n.AgentLog(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return fmt.Errorf("start the agent: %w", err)
@@ -114,56 +115,6 @@ func (n *Node) endAgent(signal syscall.Signal) error {
 		<-p.ended
 		return fmt.Errorf("the agent did not end within %s of %s and was killed", patience, unix.SignalName(signal))
 	}
-}
-
-// DataplanePID asks the kernel who listens on the dataplane's socket; 0 if nobody does.
-func (n *Node) DataplanePID() int {
-	conn, err := net.Dial("unix", n.DataplaneSocket())
-	if err != nil {
-		return 0
-	}
-	defer conn.Close()
-	raw, err := conn.(*net.UnixConn).SyscallConn()
-	if err != nil {
-		return 0
-	}
-	pid := 0
-	_ = raw.Control(func(fd uintptr) {
-		if peer, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); err == nil {
-			pid = int(peer.Pid)
-		}
-	})
-	return pid
-}
-
-// endDataplane ends the dataplane, whose parent we are as soon as the agent is gone.
-func (n *Node) endDataplane(signal syscall.Signal) error {
-	pid := n.DataplanePID()
-	if pid == 0 {
-		return nil
-	}
-	_ = unix.Kill(pid, signal)
-	deadline := time.NewTimer(patience)
-	defer deadline.Stop()
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		if got, err := unix.Wait4(pid, nil, unix.WNOHANG, nil); got == pid || errors.Is(err, unix.ECHILD) && !alive(pid) {
-			return nil
-		}
-		select {
-		case <-tick.C:
-		case <-deadline.C:
-			_ = unix.Kill(pid, unix.SIGKILL)
-			_, _ = unix.Wait4(pid, nil, 0, nil)
-			return fmt.Errorf("the dataplane did not end within %s of %s and was killed", patience, unix.SignalName(signal))
-		}
-	}
-}
-
-func alive(pid int) bool {
-	_, err := os.Stat(filepath.Join("/proc", fmt.Sprint(pid)))
-	return err == nil
 }
 
 // Weftctl runs the operator's client against this node's agent and gives what it prints.

@@ -1,0 +1,50 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/weftnet/weft/ipnet"
+	"github.com/weftnet/weft/kvscheduler"
+	"github.com/weftnet/weft/wire"
+)
+
+// watchShared keeps the condition network: an object that all pods need must not be missing on a node that is ready.
+func (a *Agent) watchShared(ctx context.Context) error {
+	for ref, status := range a.scheduler.Watch(ctx) {
+		if ipnet.IsShared(ref.String()) && (isLacking(status) || !a.health.holds(conditionNetwork)) {
+			a.reportShared()
+		}
+	}
+	return ctx.Err()
+}
+
+// reportShared sets the condition network by what the scheduler says of all shared objects.
+func (a *Agent) reportShared() {
+	var lacking []string
+	view := a.scheduler.View()
+	for _, kind := range wire.Kinds() {
+		for name, status := range view.All(kvscheduler.Kind(kind)) {
+			key := wire.Key(kind, name)
+			if ipnet.IsShared(key) && isLacking(status) {
+				lacking = append(lacking, lackOf(key, status))
+			}
+		}
+	}
+	slices.Sort(lacking)
+	a.health.set(conditionNetwork, len(lacking) == 0, strings.Join(lacking, "; "))
+}
+
+// isLacking reports whether an object is desired and not there.
+func isLacking(s kvscheduler.Status) bool {
+	return s.Phase == kvscheduler.Failed || s.Phase == kvscheduler.Invalid || s.Phase == kvscheduler.Pending
+}
+
+func lackOf(key string, s kvscheduler.Status) string {
+	if s.Err != nil {
+		return fmt.Sprintf("%s: %v", key, s.Err)
+	}
+	return fmt.Sprintf("%s waits for %s", key, strings.Join(s.Missing, ", "))
+}

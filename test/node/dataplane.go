@@ -1,0 +1,138 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/weftnet/weft/test/dataplane"
+)
+
+// vpp is the VPP of a node whose tests run on one (WEFT_VPP). It is started again whenever it ends, as its DaemonSet would do.
+type vpp struct {
+	*dataplane.Dataplane
+	started bool
+	closing chan struct{}
+	done    sync.WaitGroup
+	err     error // of the supervisor; read after done
+}
+
+// prepareVPP prepares a VPP in a directory of its own if tests run on one.
+func (n *Node) prepareVPP() error {
+	if dataplane.Prefix() == "" {
+		return nil
+	}
+	dir := filepath.Join(n.Dir, "vpp")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return fmt.Errorf("make the node's directory: %w", err)
+	}
+	d, err := dataplane.New(dataplane.Options{Dir: dir})
+	n.vpp = &vpp{Dataplane: d, closing: make(chan struct{})}
+	return err
+}
+
+// startVPP starts the node's VPP and its supervisor, once.
+func (n *Node) startVPP() error {
+	if n.vpp == nil || n.vpp.started {
+		return nil
+	}
+	n.vpp.started = true
+	if err := n.vpp.Start(context.Background()); err != nil {
+		return err
+	}
+	n.vpp.done.Go(n.vpp.supervise)
+	return nil
+}
+
+func (v *vpp) supervise() {
+	for {
+		select {
+		case <-v.closing:
+			v.err = v.Close()
+			return
+		case <-v.Ended():
+		}
+		select {
+		case <-v.closing:
+		default:
+			if v.err = v.Start(context.Background()); v.err != nil {
+				return
+			}
+		}
+	}
+}
+
+// end stops VPP and its supervisor.
+func (v *vpp) end() error {
+	if !v.started {
+		return v.Close()
+	}
+	select {
+	case <-v.closing:
+	default:
+		close(v.closing)
+	}
+	v.done.Wait()
+	return v.err
+}
+
+// DataplanePID asks the kernel who listens on the dataplane's socket; 0 if nobody does.
+func (n *Node) DataplanePID() int {
+	conn, err := net.Dial("unix", n.DataplaneSocket())
+	if err != nil {
+		return 0
+	}
+	defer conn.Close()
+	raw, err := conn.(*net.UnixConn).SyscallConn()
+	if err != nil {
+		return 0
+	}
+	pid := 0
+	_ = raw.Control(func(fd uintptr) {
+		if peer, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); err == nil {
+			pid = int(peer.Pid)
+		}
+	})
+	return pid
+}
+
+// endDataplane ends the dataplane, whose parent we are as soon as the agent is gone.
+func (n *Node) endDataplane(signal syscall.Signal) error {
+	if n.vpp != nil {
+		return n.vpp.end()
+	}
+	pid := n.DataplanePID()
+	if pid == 0 {
+		return nil
+	}
+	_ = unix.Kill(pid, signal)
+	deadline := time.NewTimer(patience)
+	defer deadline.Stop()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		if got, err := unix.Wait4(pid, nil, unix.WNOHANG, nil); got == pid || errors.Is(err, unix.ECHILD) && !alive(pid) {
+			return nil
+		}
+		select {
+		case <-tick.C:
+		case <-deadline.C:
+			_ = unix.Kill(pid, unix.SIGKILL)
+			_, _ = unix.Wait4(pid, nil, 0, nil)
+			return fmt.Errorf("the dataplane did not end within %s of %s and was killed", patience, unix.SignalName(signal))
+		}
+	}
+}
+
+func alive(pid int) bool {
+	_, err := os.Stat(filepath.Join("/proc", fmt.Sprint(pid)))
+	return err == nil
+}
