@@ -117,6 +117,12 @@ var packetCases = []testCase{
 		l.must(routeMessage(7, "172.17.0.0/16", special(prohibit, false)))
 		r.sends(udp4("10.0.1.2", "172.16.0.1", 100), udp6("fd00:1::2", "fd99::1", 100), udp4("10.0.1.2", "172.17.0.1", 100))
 	}},
+	{name: "packet: unreachable routes with a drop that is never preferred", run: func(l *lab) {
+		r := l.routed()
+		l.must(routeMessage(7, "172.16.0.0/16", special(unreach, false), weighted(special(drop, false), 1, 255)))
+		l.must(routeMessage(7, "fd99::/64", special(unreach, true), weighted(special(drop, true), 1, 255)))
+		r.sends(udp4("10.0.1.2", "172.16.0.1", 100), udp6("fd00:1::2", "fd99::1", 100))
+	}},
 	{name: "packet: larger than the MTU", run: func(l *lab) {
 		r := l.routed()
 		l.must(mtu(r.indexB, 1000))

@@ -102,6 +102,14 @@ var routeCases = []testCase{
 			routeMessage(7, "10.2.0.0/16", special(prohibit, false)), routesOf(7, false), routesOf(7, true),
 			deleteRoute(7, "10.1.0.0/16"), routesOf(7, false))
 	}},
+	{name: "route: unreachable with a drop that is never preferred", run: func(l *lab) {
+		a := l.pods()
+		backup := weighted(special(drop, false), 1, 255)
+		backup6 := weighted(special(drop, true), 1, 255)
+		l.each(routeMessage(7, "10.1.0.0/16", special(unreach, false), backup), routeMessage(7, "fd01::/64", special(unreach, true), backup6),
+			routesOf(7, false), routesOf(7, true), routeMessage(7, "10.2.0.0/16", via(a, "10.0.0.9", false), backup),
+			routeMessage(7, "10.3.0.0/16", via(a, "10.0.0.9", false), special(drop, false)), routesOf(7, false), deleteRoute(7, "10.1.0.0/16"), routesOf(7, false))
+	}},
 	{name: "route: a route changes between forwarding and dropping", run: func(l *lab) {
 		a := l.pods()
 		l.each(routeMessage(7, "10.1.0.0/16", special(drop, false)), routeMessage(7, "10.1.0.0/16", via(a, "10.0.0.9", false)), routesOf(7, false),

@@ -155,14 +155,16 @@ func (m *Model) checkPathLocked(f forward.Family, p *Path) error {
 	return nil
 }
 
-// checkPaths refuses what one entry of the packet path cannot be: paths beside one that does not forward.
+// checkPaths refuses what one entry of the packet path cannot be: a path that does not forward beside others of its preference.
 func checkPaths(paths []Path) error {
 	if len(paths) > maxPaths {
 		return LimitExceeded
 	}
-	for _, p := range paths {
-		if p.Kind != PathNormal && len(paths) > 1 {
-			return Unsupported
+	for n, p := range paths {
+		for _, q := range paths[:n] {
+			if (p.Kind != PathNormal || q.Kind != PathNormal) && p.Preference == q.Preference {
+				return Unsupported
+			}
 		}
 	}
 	return nil
