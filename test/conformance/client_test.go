@@ -30,6 +30,9 @@ const (
 // errNotServed is the answer to a message that is not in the dataplane's table.
 var errNotServed = errors.New("not in the table of messages")
 
+// errWrongID is an answer whose message id is not that of the reply or the details.
+var errWrongID = errors.New("an answer with the id of another message")
+
 // client is a connection to the binary API. It reads in the caller's goroutine, so the order of answers and events is that of the wire.
 type client struct {
 	conn    net.Conn
@@ -138,6 +141,7 @@ func (c *client) ask(m api.Message) ([]api.Message, error) {
 // gather reads messages until the one with the context last, and returns those with the context asked.
 func (c *client) gather(like reflect.Type, asked, last uint32) ([]api.Message, error) {
 	var found []api.Message
+	wrong := false
 	for {
 		data, err := c.receive()
 		if err != nil {
@@ -149,17 +153,22 @@ func (c *client) gather(like reflect.Type, asked, last uint32) ([]api.Message, e
 		context := binary.BigEndian.Uint32(data[2:])
 		if context == asked {
 			m := reflect.New(like).Interface().(api.Message)
-			if id := binary.BigEndian.Uint16(data); id != c.ids[messageKey(m)] {
-				return nil, fmt.Errorf("answer has id %d, which is not that of %s", id, m.GetMessageName())
+			if binary.BigEndian.Uint16(data) != c.ids[messageKey(m)] {
+				wrong = true
+				continue
 			}
 			if err := codec.DecodeMsg(data, m); err != nil {
 				return nil, err
 			}
 			found = append(found, m)
 		}
-		if context == last {
-			return found, nil
+		if context != last {
+			continue
 		}
+		if wrong {
+			return found, errWrongID
+		}
+		return found, nil
 	}
 }
 

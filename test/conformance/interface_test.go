@@ -52,6 +52,9 @@ func unnumbered(i, donor index, add bool) *interfaces.SwInterfaceSetUnnumbered {
 	return &interfaces.SwInterfaceSetUnnumbered{SwIfIndex: donor, UnnumberedSwIfIndex: i, IsAdd: add}
 }
 
+// linkLocalKills is a call of ip6_address_is_equal with the address of no link.
+var linkLocalKills = map[string]string{"25.10": "SIGSEGV in ip6_add_del_interface_address (ip6_forward.c:338): ip6_get_link_local_address returns NULL"}
+
 var interfaceCases = []testCase{
 	{name: "interface: a fresh dataplane has local0", run: func(l *lab) {
 		l.each(dumpOf(none), allRoutes(0, false), allRoutes(0, true), &ip.IPTableDump{}, addressesOf(0, false))
@@ -144,10 +147,10 @@ var interfaceCases = []testCase{
 	}},
 	{name: "interface: addresses are deleted", run: func(l *lab) {
 		a, b := l.loop(0, "a"), l.loop(1, "b")
-		for _, p := range []string{"10.0.0.1/24", "fd00::1/64", "fe80::5/128"} {
+		for _, p := range []string{"10.0.0.1/24", "fd00::1/64"} {
 			l.must(addressMessage(a, p, true))
 		}
-		for _, p := range []string{"10.0.0.1/25", "10.0.0.2/24", "fd00::1/128", "fd00::2/64", "fe80::5/128", "fe80::6/128"} {
+		for _, p := range []string{"10.0.0.1/25", "10.0.0.2/24", "fd00::1/128", "fd00::2/64"} {
 			l.ask(addressMessage(a, p, false))
 		}
 		l.each(addressMessage(b, "10.0.0.1/24", false), addressMessage(a, "10.0.0.1/24", false), addressMessage(a, "10.0.0.1/24", false),
@@ -158,6 +161,16 @@ var interfaceCases = []testCase{
 		all := addressMessage(a, "10.0.0.1/24", false)
 		all.DelAll = true
 		l.each(all, addressesOf(a, false), addressesOf(unknown, false), addressesOf(none, false))
+	}},
+	{name: "interface: link-local addresses are deleted", run: func(l *lab) {
+		a := l.loop(0, "a")
+		l.must(addressMessage(a, "fd00::1/64", true))
+		l.must(addressMessage(a, "fe80::5/128", true))
+		l.each(addressMessage(a, "fe80::5/128", false), addressMessage(a, "fe80::6/128", false), &ip.SwInterfaceIP6GetLinkLocalAddress{SwIfIndex: a})
+	}},
+	{name: "interface: a link-local address is deleted where IPv6 is off", kills: linkLocalKills, run: func(l *lab) {
+		a := l.loop(0, "a")
+		l.ask(addressMessage(a, "fe80::5/128", false))
 	}},
 	{name: "interface: the same prefix on two interfaces", run: func(l *lab) {
 		a, b := l.loop(0, "a"), l.loop(1, "b")

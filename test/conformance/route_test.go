@@ -13,6 +13,9 @@ import (
 // path counts as attached to local0 in another table.
 var unreachKills = map[string]string{"25.10": "SIGSEGV in fib_table_lookup_exact_match, fixed by 2d25978a8c5"}
 
+// mplsKills is a lookup in a table of MPLS that does not exist.
+var mplsKills = map[string]string{"25.10": "SIGSEGV in fib_table_lock"}
+
 const (
 	drop     = fib_types.FIB_API_PATH_TYPE_DROP
 	local    = fib_types.FIB_API_PATH_TYPE_LOCAL
@@ -130,11 +133,14 @@ var routeCases = []testCase{
 		odd.Route.Prefix.Len = 33
 		family := routeMessage(7, "10.1.0.0/16", via(a, "", false))
 		family.Route.Prefix.Address.Af = ip_types.AddressFamily(9)
-		proto := via(a, "", false)
-		proto.Proto = fib_types.FIB_API_PATH_NH_PROTO_MPLS
 		l.each(routeMessage(7, "10.1.0.0/16"), routeMessage(9, "10.1.0.0/16", via(a, "", false)), routeMessage(7, "10.1.0.0/16", via(unknown, "", false)),
-			odd, family, routeMessage(7, "10.1.0.0/16", proto), deleteRoute(7, "10.9.0.0/16"), deleteRoute(9, "10.9.0.0/16"), deleteRoute(7, "0.0.0.0/0"),
+			odd, family, deleteRoute(7, "10.9.0.0/16"), deleteRoute(9, "10.9.0.0/16"), deleteRoute(7, "0.0.0.0/0"),
 			routesOf(7, false), routesOf(9, false), routesOf(9, true))
+	}},
+	{name: "route: a path of MPLS where there is no MPLS", kills: mplsKills, run: func(l *lab) {
+		proto := via(l.pods(), "", false)
+		proto.Proto = fib_types.FIB_API_PATH_NH_PROTO_MPLS
+		l.ask(routeMessage(7, "10.1.0.0/16", proto))
 	}},
 	{name: "route: a prefix with host bits", run: func(l *lab) {
 		a := l.pods()
