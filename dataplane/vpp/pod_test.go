@@ -2,17 +2,13 @@ package vpp
 
 import (
 	"context"
-	"errors"
 	"net/netip"
-	"os"
-	"path/filepath"
 	"testing"
 	"time"
 
 	"github.com/weftnet/weft/dataplane/linux"
 	"github.com/weftnet/weft/internal/netnstest"
 	"github.com/weftnet/weft/kvscheduler"
-	"github.com/weftnet/weft/vswitch"
 	"github.com/weftnet/weft/wire"
 )
 
@@ -58,43 +54,6 @@ func routedPod(name string, at wire.LinuxAddress) []object {
 	return objects
 }
 
-// ruins is a dataplane that the test can kill and start again at the same socket.
-type ruins struct {
-	socket string
-	stop   context.CancelFunc
-	done   chan error
-}
-
-func newRuins(t *testing.T) *ruins {
-	t.Helper()
-	netnstest.Require(t)
-	dir, err := os.MkdirTemp("", "vpp")
-	if err != nil {
-		t.Fatal(err)
-	}
-	r := &ruins{socket: filepath.Join(dir, "api.sock")}
-	r.start()
-	t.Cleanup(func() {
-		r.kill(t)
-		_ = os.RemoveAll(dir)
-	})
-	return r
-}
-
-func (r *ruins) start() {
-	ctx, stop := context.WithCancel(context.Background())
-	r.stop, r.done = stop, make(chan error, 1)
-	go func() { r.done <- vswitch.Run(ctx, vswitch.Config{APISocket: r.socket}) }()
-}
-
-func (r *ruins) kill(t *testing.T) {
-	t.Helper()
-	r.stop()
-	if err := <-r.done; err != nil && !errors.Is(err, context.Canceled) {
-		t.Errorf("dataplane: %v", err)
-	}
-}
-
 // newWholeLab has the kernel's kinds too, and a client that connects anew.
 func newWholeLab(t *testing.T, socket string, connected func(string)) *lab {
 	t.Helper()
@@ -118,7 +77,7 @@ func newWholeLab(t *testing.T, socket string, connected func(string)) *lab {
 func (l *lab) revive(d *ruins, connected <-chan string, objects []object) {
 	l.Helper()
 	d.kill(l.T)
-	d.start()
+	d.start(l.T)
 	select {
 	case <-connected:
 	case <-time.After(time.Minute):

@@ -179,14 +179,13 @@ func (m *Model) installLocked(k routeKey) {
 	}
 }
 
-// resolveLocked is a route as far as it can be used: without the paths that lead nowhere now.
+// resolveLocked is a route as far as it can be used: the most preferred of the paths that lead somewhere now. A path that does not
+// forward is alone among those of its preference.
 func (m *Model) resolveLocked(k routeKey, r fibRoute) forward.Route {
 	drop := forward.Route{Action: forward.Drop}
 	var usable []Path
 	for _, p := range r.paths {
 		switch {
-		case p.Kind != PathNormal:
-			return forward.Route{Action: actions[p.Kind]}
 		case !m.usableLocked(k.table.Family, p):
 		case len(usable) > 0 && p.Preference > usable[0].Preference:
 		case len(usable) > 0 && p.Preference < usable[0].Preference:
@@ -197,6 +196,9 @@ func (m *Model) resolveLocked(k routeKey, r fibRoute) forward.Route {
 	}
 	if len(usable) == 0 {
 		return drop
+	}
+	if kind := usable[0].Kind; kind != PathNormal {
+		return forward.Route{Action: actions[kind]}
 	}
 	out := forward.Route{Action: forward.Forward}
 	for _, p := range usable {
@@ -214,6 +216,9 @@ var actions = [...]forward.Action{
 }
 
 func (m *Model) usableLocked(f forward.Family, p Path) bool {
+	if p.Kind != PathNormal {
+		return true
+	}
 	if p.Interface == NoIndex {
 		return m.tables[forward.TableKey{Family: f, ID: p.Table}] != nil
 	}

@@ -121,7 +121,17 @@ func (m *Model) checkRouteLocked(c *RouteChange) error {
 		return InvalidAddressFamily
 	}
 	c.Prefix = c.Prefix.Masked()
+	for n := range c.Paths {
+		c.Paths[n].completeHost(c.Prefix)
+	}
 	return nil
+}
+
+// completeHost gives a path by an interface to a host the host as its next hop, as VPP does (fib_table_route_path_fixup).
+func (p *Path) completeHost(host netip.Prefix) {
+	if p.Kind == PathNormal && p.Interface != NoIndex && !p.NextHop.IsValid() && host.IsSingleIP() && !host.Addr().IsUnspecified() {
+		p.NextHop = host.Addr()
+	}
 }
 
 func (m *Model) checkPathLocked(f forward.Family, p *Path) error {
@@ -145,14 +155,16 @@ func (m *Model) checkPathLocked(f forward.Family, p *Path) error {
 	return nil
 }
 
-// checkPaths refuses what one entry of the packet path cannot be: paths beside one that does not forward.
+// checkPaths refuses what one entry of the packet path cannot be: a path that does not forward beside others of its preference.
 func checkPaths(paths []Path) error {
 	if len(paths) > maxPaths {
 		return LimitExceeded
 	}
-	for _, p := range paths {
-		if p.Kind != PathNormal && len(paths) > 1 {
-			return Unsupported
+	for n, p := range paths {
+		for _, q := range paths[:n] {
+			if (p.Kind != PathNormal || q.Kind != PathNormal) && p.Preference == q.Preference {
+				return Unsupported
+			}
 		}
 	}
 	return nil
