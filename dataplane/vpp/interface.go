@@ -89,6 +89,8 @@ func interfaceDeps(_ string, v wire.Interface) []kvscheduler.Dep {
 		return linkOf(v.AFPacket)
 	case v.Type == wire.TypeMemif:
 		return socketOf(v.Memif)
+	case v.Type == wire.TypeVXLAN:
+		return tableOf(v.VXLAN)
 	case v.Tap.Namespace != "":
 		return []kvscheduler.Dep{{Label: "network namespace", On: ref(wire.KindNamespace, v.Tap.Namespace)}}
 	}
