@@ -72,7 +72,7 @@ func (m *Model) SetLinkMTU(index uint32, mtu int) error {
 		return FeatureDisabled
 	case i.LinkMTU == mtu:
 		return nil
-	case !i.hasPort():
+	case !i.hasPort() && i.vxlan == nil:
 		return Unsupported
 	}
 	i.LinkMTU, i.MTU[0] = mtu, uint32(mtu)
