@@ -41,6 +41,8 @@ type Options struct {
 	Workers int
 	// Without lists plugins that VPP does not load, such as "acl". weft-vswitch ignores it.
 	Without []string
+	// Netns is the path of the network namespace that the dataplane runs in; default: the test's.
+	Netns string
 	// Config is appended to VPP's startup.conf. weft-vswitch ignores it.
 	Config string
 }
@@ -113,7 +115,7 @@ func (d *Dataplane) Start(ctx context.Context) error {
 	if err := os.Remove(d.Socket()); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("start dataplane: %w", err) // a killed VPP leaves it behind
 	}
-	process, err := start(d.command(), d.Log())
+	process, err := start(d.command(), d.Log(), d.options.Netns)
 	if err != nil {
 		return fmt.Errorf("start dataplane: %w", err)
 	}

@@ -7,6 +7,8 @@ import (
 	"runtime"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 const terminate = syscall.SIGTERM
@@ -17,8 +19,8 @@ type process struct {
 	ended chan struct{} // closed when the program was waited for
 }
 
-// start runs the program until it is ended, or until this process dies.
-func start(cmd *exec.Cmd, log string) (*process, error) {
+// start runs the program until it is ended, or until this process dies, in the network namespace of that path ("": in ours).
+func start(cmd *exec.Cmd, log, namespace string) (*process, error) {
 	out, err := os.OpenFile(log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return nil, err
@@ -32,8 +34,13 @@ func start(cmd *exec.Cmd, log string) (*process, error) {
 	go func() {
 		// The kernel sends Pdeathsig when the thread ends that started the program, so that thread waits for it.
 		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		err := cmd.Start()
+		err := enter(namespace)
+		if namespace == "" || err != nil {
+			defer runtime.UnlockOSThread() // a thread in another namespace ends with the goroutine
+		}
+		if err == nil {
+			err = cmd.Start()
+		}
 		started <- err
 		if err == nil {
 			_ = cmd.Wait()
@@ -44,6 +51,22 @@ func start(cmd *exec.Cmd, log string) (*process, error) {
 		return nil, err
 	}
 	return p, nil
+}
+
+// enter moves the calling thread into a network namespace.
+func enter(path string) error {
+	if path == "" {
+		return nil
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if err := unix.Setns(int(f.Fd()), unix.CLONE_NEWNET); err != nil {
+		return fmt.Errorf("enter %s: %w", path, err)
+	}
+	return nil
 }
 
 func (p *process) running() bool {
