@@ -178,9 +178,9 @@ func TestANodeChangesItsOwnObjectsOnly(t *testing.T) {
 	n.join(t, self(), nodes...)
 
 	const perRouted, perBridged, hostRoute = 5, 2, 1 // tunnel, member, MAC, neighbour, route
-	const peerRoute = 1 // of the packets of tunnels
+	const peerRoute = 1                              // of the packets of tunnels
 	const perNode = 2*perRouted + perBridged + hostRoute + peerRoute
-	const peers = 1 // the table that knows the other ends of tunnels
+	const peers = 1  // the table that knows the other ends of tunnels
 	const ranges = 1 // the table that knows the ranges of all pods: those of these nodes are in no pool of this one
 	moved := node(50)
 	moved.Addresses = addrs("192.0.2.250")

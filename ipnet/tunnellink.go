@@ -9,8 +9,9 @@ import (
 
 // The dataplane's end of all tunnels, on a link of its own to the node's kernel:
 //
-//	pods' VRF - bridge domain - tunnel - [VRF of the tunnels] - tunnelObject === TunnelLink - [node's kernel] - uplink
-//	                            from inner to peer               inner                         inner <-> node
+//	pods' VRF - bridge domain - tunnel (inner to peer) - VRF of the tunnels - tunnelObject (inner)
+//	                                                                               ||
+//	                    uplink (node) - node's kernel, which translates - TunnelLink
 //
 // The dataplane sends from an address that it has (VPP drops everything else), and the kernel, which keeps the uplink, puts
 // the node's address in its place (wire.TunnelNAT). Peers see tunnels between the addresses of nodes. The VRF has nothing but
