@@ -123,7 +123,7 @@ func (s *scene) socket(path, a string, port int, checksums bool) (c *net.UDPConn
 	return c
 }
 
-func at(a string, port uint16) netip.AddrPort {
+func udpAt(a string, port uint16) netip.AddrPort {
 	return netip.AddrPortFrom(netip.MustParseAddr(a), port)
 }
 
@@ -159,11 +159,11 @@ func TestTunnelPacketsHaveTheNodesAddressOutside(t *testing.T) {
 				dataplane, peer := s.socket(s.pods, f.inner, tunnelPort, checksums), s.socket(s.world, f.peer, tunnelPort, checksums)
 				longest := make([]byte, 1500-40-8) // what has no room in one packet of IPv4 either would not be noticed
 				for _, text := range []string{"even", "odd", string(longest)} {
-					send(t, dataplane, at(f.peer, tunnelPort), text)
+					send(t, dataplane, udpAt(f.peer, tunnelPort), text)
 					if from, got := received(t, peer); from != f.node || got != text {
 						t.Errorf("the peer has %d bytes of %s, want %d of %s", len(got), from, len(text), f.node)
 					}
-					send(t, peer, at(f.node, tunnelPort), text)
+					send(t, peer, udpAt(f.node, tunnelPort), text)
 					if from, got := received(t, dataplane); from != f.peer || got != text {
 						t.Errorf("the dataplane has %d bytes of %s, want %d of %s", len(got), from, len(text), f.peer)
 					}
@@ -193,26 +193,26 @@ func TestOnlyTunnelPacketsOfPeersAreTranslated(t *testing.T) {
 			stranger := s.socket(s.world, f.stranger, tunnelPort, true)
 			kernels, other := s.socket("", f.node, tunnelPort, true), s.socket("", f.node, tunnelPort+1, true)
 
-			send(t, stranger, at(f.node, tunnelPort), "of a stranger")
+			send(t, stranger, udpAt(f.node, tunnelPort), "of a stranger")
 			if from, got := received(t, kernels); from != f.stranger || got != "of a stranger" {
 				t.Errorf("the node itself has %q of %s", got, from)
 			}
-			send(t, peer, at(f.node, tunnelPort+1), "to another port")
+			send(t, peer, udpAt(f.node, tunnelPort+1), "to another port")
 			if from, got := received(t, other); from != f.peer || got != "to another port" {
 				t.Errorf("the node itself has %q of %s", got, from)
 			}
-			send(t, peer, at(f.inner, tunnelPort), "to the inner address")
-			send(t, peer, at(f.node, tunnelPort), "to the node")
+			send(t, peer, udpAt(f.inner, tunnelPort), "to the inner address")
+			send(t, peer, udpAt(f.node, tunnelPort), "to the node")
 			if _, got := received(t, dataplane); got != "to the node" {
 				t.Errorf("the dataplane has %q", got)
 			}
-			send(t, dataplane, at(f.stranger, tunnelPort), "to a stranger")
-			send(t, dataplane, at(f.peer, tunnelPort+1), "to another port")
+			send(t, dataplane, udpAt(f.stranger, tunnelPort), "to a stranger")
+			send(t, dataplane, udpAt(f.peer, tunnelPort+1), "to another port")
 			more := f.value()
 			more.Peers = append(more.Peers, netip.MustParseAddr(f.stranger))
 			s.mustCommit(tunnelObject(more))
 			s.quiet()
-			send(t, dataplane, at(f.stranger, tunnelPort), "to a new peer")
+			send(t, dataplane, udpAt(f.stranger, tunnelPort), "to a new peer")
 			if from, got := received(t, stranger); from != f.node || got != "to a new peer" {
 				t.Errorf("the new peer has %q of %s", got, from)
 			}
