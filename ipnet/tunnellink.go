@@ -19,7 +19,7 @@ import (
 const (
 	tunnelObject = "weft-vtep"
 	tunnelAlias  = "weft:vtep"
-	tunnelLabel  = "weft:tunnel:ends" // a colon, which no name of a network has: see labelOf
+	tunnelLabel  = "weft:vxlan:.ends" // begins as meshLabelOf does; no name of a network begins with a dot
 )
 
 // tunnelVRF routes the envelopes of all tunnels.

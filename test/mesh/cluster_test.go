@@ -25,7 +25,6 @@ import (
 	"github.com/weftnet/weft/internal/netnstest"
 	v1 "github.com/weftnet/weft/k8s/api/v1"
 	"github.com/weftnet/weft/k8s/k8stest"
-	"github.com/weftnet/weft/test/dataplane"
 	"github.com/weftnet/weft/test/node"
 	"github.com/weftnet/weft/test/programs"
 )
@@ -119,21 +118,7 @@ func (m *machine) begin(server *k8stest.Server, tunnel string) {
 		object.Status.Addresses = append(object.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: p.Addr().String()})
 	}
 	server.Put("nodes", object)
-	options := node.Options{Kubeconfig: m.kubeconfig(server), Tunnel: tunnel, Verify: true}
-	flags := []string{"--kubernetes-node", m.name}
-	if dataplane.Prefix() != "" {
-		options.PodInterface = "veth"
-		d, err := dataplane.New(dataplane.Options{Netns: m.namespace})
-		must(m.t, err)
-		m.t.Cleanup(func() {
-			if m.t.Failed() {
-				m.t.Logf("the dataplane's log of %s ends with:\n%s", m.name, d.LogTail())
-			}
-			must(m.t, d.Close())
-		})
-		must(m.t, d.Start(m.t.Context()))
-		flags = append(flags, "--dataplane-type", "vpp", "--dataplane-socket", d.Socket())
-	}
+	options := node.Options{Kubeconfig: m.kubeconfig(server), Tunnel: tunnel, Verify: true, Netns: m.namespace}
 	n, err := node.New(programs.Build(m.t), options)
 	must(m.t, err)
 	m.Node = n
@@ -143,7 +128,7 @@ func (m *machine) begin(server *k8stest.Server, tunnel string) {
 		}
 		must(m.t, n.Close())
 	})
-	m.inside(func() { must(m.t, n.BeginAgent(flags...)) })
+	m.inside(func() { must(m.t, n.BeginAgent("--kubernetes-node", m.name)) })
 	must(m.t, n.AwaitReady(m.t.Context()))
 }
 
