@@ -39,6 +39,9 @@ func interfaceHash(v wire.Interface) uint64 {
 		fmt.Fprintf(h, "%s|%q|%q|%s|%d", v.Type, v.Tap.Namespace, v.Tap.Name, v.Tap.MAC, v.Tap.MTU)
 		addQueues(h, v.Tap.Queues, v.Tap.Queues)
 	}
+	if v.GSO {
+		fmt.Fprint(h, "|gso")
+	}
 	return folded(h.Sum64())
 }
 

@@ -140,3 +140,12 @@ func cutTag(tag string) string {
 	tag, _, _ = strings.Cut(tag, "\x00")
 	return tag[:min(len(tag), maxTag)]
 }
+
+// SetGSO switches the segmentation of long packets at an output on or off. There is nothing to switch: what a port does not
+// take whole is always segmented here.
+func (m *Model) SetGSO(index uint32) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	_, err := m.interfaceLocked(index)
+	return err
+}
