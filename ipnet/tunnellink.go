@@ -59,7 +59,8 @@ func kernelEnd(f wire.Family) netip.Addr {
 func (n *Network) tunnelLink() link {
 	return link{
 		kind: n.hostLink().kind, object: tunnelObject, name: n.config.TunnelLink, alias: tunnelAlias,
-		mac: macOf(tunnelObject, dataplaneEnd), peerMAC: macOf(tunnelObject, linuxEnd), mtu: n.config.uplinkMTU(), gso: true,
+		mac: macOf(tunnelObject, dataplaneEnd), peerMAC: macOf(tunnelObject, linuxEnd), mtu: n.config.uplinkMTU(),
+		gso: true, maxSegment: n.config.MaxSegment,
 	}
 }
 
