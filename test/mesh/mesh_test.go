@@ -1,6 +1,7 @@
 package mesh
 
 import (
+	"context"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/json"
@@ -24,8 +25,9 @@ import (
 )
 
 const (
-	pings  = 1000
-	amount = 100 << 20 // bytes
+	pings       = 1000
+	answerLimit = 10 * time.Second
+	amount      = 100 << 20 // bytes
 )
 
 // tunnels are what a tunnel leaves of the uplink's MTU.
@@ -61,7 +63,11 @@ func (c *cluster) exchange(from, to *machine, six bool, mtu int) {
 	defer func() { must(c.t, p.Close()) }()
 	lost := 0
 	for seq := range pings {
-		if _, err := p.Once(c.t.Context(), address, seq+1); err != nil {
+		// An answer may be late on a machine that is busy; a lost one never comes.
+		ctx, cancel := context.WithTimeout(c.t.Context(), answerLimit)
+		_, err := p.Once(ctx, address, seq+1)
+		cancel()
+		if err != nil {
 			lost++
 			c.t.Errorf("%s: ping %d: %v", what, seq+1, err)
 			if lost > 3 {
