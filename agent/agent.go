@@ -166,6 +166,7 @@ func (a *Agent) assembleRooms() (err error) {
 		MTU:               a.config.MTU,
 		HostLink:          a.config.HostLink,
 		MaxSegment:        a.config.maxSegment(),
+		TunnelLink:        a.config.TunnelLink,
 		PodQueues:         a.config.PodQueues,
 		MaxPodQueues:      a.config.MaxPodQueues,
 		AllowIPForwarding: a.config.AllowIPForwarding,

@@ -38,6 +38,8 @@ type Config struct {
 	HostLink     string
 	HostLinkType string
 
+	TunnelLink string
+
 	AllowIPForwarding    bool
 	IncludeDefaultRoutes bool
 
@@ -121,6 +123,7 @@ func (c *Config) Flags(fs *pflag.FlagSet) {
 	fs.IntVar(&c.MTU, "mtu", 0, "MTU of pods' interfaces, 1280 to 9000 bytes (576 without an IPv6 pool); 0: what tunnels leave of the uplink's, else 1500")
 	fs.StringVar(&c.HostLink, "host-link", "weft0", "name of the link between this node and the dataplane")
 	fs.StringVar(&c.HostLinkType, "host-link-type", Auto, "type of that link: tap, veth, or auto: tap where the dataplane can create taps, else veth")
+	fs.StringVar(&c.TunnelLink, "tunnel-link", "weft-vtep0", "name of the link between this node and the dataplane for packets of tunnels")
 	fs.BoolVar(&c.AllowIPForwarding, "allow-ip-forwarding", false, "pods' kernels forward packets, as pods that are routers need")
 	fs.BoolVar(&c.IncludeDefaultRoutes, "include-default-routes", true, "pods reach everything by their main interface; off: only the pools that the node has")
 	fs.BoolVar(&c.IPMasq, "ip-masq", true, "translate what pods send out of the cluster to the node's address; off where Weft is not the main CNI")
@@ -150,7 +153,7 @@ func (c *Config) Validate() error {
 		within("gcGrace", c.GCGrace, 0, time.Hour),
 		within("audit", c.Audit, time.Second, 24*time.Hour),
 		even("dataplane.vethRxFrames", c.Dataplane.VethRxFrames, 6, 64), even("dataplane.vethTxFrames", c.Dataplane.VethTxFrames, 16, 1024),
-		c.Devices.validate(), c.Kubernetes.validate(), c.HTTP.validate(), c.validatePools(), c.validateNetworks(), c.validateMTU(), c.validateHostLink(), validateGates(c.ReadinessGates),
+		c.Devices.validate(), c.Kubernetes.validate(), c.HTTP.validate(), c.validatePools(), c.validateNetworks(), c.validateMTU(), c.validateLinks(), validateGates(c.ReadinessGates),
 	)
 }
 
@@ -227,9 +230,16 @@ func (c *Config) validateMTU() error {
 	return nil
 }
 
-func (c *Config) validateHostLink() error {
-	if n := len(c.HostLink); n == 0 || n > 15 || filepath.Base(c.HostLink) != c.HostLink {
-		return fmt.Errorf("hostLink: %q is not a name for a Linux interface (1 to 15 bytes, no slash)", c.HostLink)
+func (c *Config) validateLinks() error {
+	if c.HostLink == c.TunnelLink {
+		return fmt.Errorf("tunnelLink: %q is the name of the host link", c.TunnelLink)
+	}
+	return errors.Join(linkName("hostLink", c.HostLink), linkName("tunnelLink", c.TunnelLink))
+}
+
+func linkName(key, name string) error {
+	if n := len(name); n == 0 || n > 15 || filepath.Base(name) != name {
+		return fmt.Errorf("%s: %q is not a name for a Linux interface (1 to 15 bytes, no slash)", key, name)
 	}
 	return nil
 }

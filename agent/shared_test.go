@@ -1,11 +1,7 @@
 package agent
 
 import (
-	"context"
-	"os/exec"
-	"strings"
 	"testing"
-	"time"
 
 	"github.com/vishvananda/netlink"
 
@@ -13,31 +9,6 @@ import (
 	"github.com/weftnet/weft/pod"
 	"github.com/weftnet/weft/test/programs"
 )
-
-// health asks the agent whether it is ready.
-func (l *lab) health() (string, error) {
-	l.Helper()
-	out, err := exec.CommandContext(l.Context(), l.Program("weft-agent"), "health", "--socket", l.Socket()).CombinedOutput()
-	return string(out), err
-}
-
-// awaitHealth polls until the agent's health contains the text.
-func (l *lab) awaitHealth(want string) {
-	l.Helper()
-	ctx, cancel := context.WithTimeout(l.Context(), time.Minute)
-	defer cancel()
-	for {
-		out, err := l.health()
-		if strings.Contains(out, want) {
-			return
-		}
-		select {
-		case <-ctx.Done():
-			l.Fatalf("health is %q, %v; want %q", out, err, want)
-		case <-time.After(50 * time.Millisecond):
-		}
-	}
-}
 
 // A foreign link in the place of the host link keeps pods from the node: the agent must not say that it is ready.
 func TestTheAgentIsNotReadyWithoutItsHostLink(t *testing.T) {
@@ -65,11 +36,7 @@ func TestTheAgentIsNotReadyWithoutItsHostLink(t *testing.T) {
 	if err := l.BeginAgent(); err != nil {
 		t.Fatal(err)
 	}
-	l.awaitHealth("network: ")
-	out, _ := l.health()
-	if !strings.Contains(out, "weft-host") {
-		t.Errorf("the reason does not name the host link: %s", out)
-	}
+	l.waitsFor(l.pod("a"), "network: linux.tap-peer/weft-host: ")
 	if err := netlink.LinkDel(foreign); err != nil {
 		t.Fatal(err)
 	}

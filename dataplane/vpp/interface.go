@@ -34,6 +34,7 @@ func interfaceDescriptor(c *Client) kvscheduler.Descriptor[wire.Interface, Index
 		// The hash agrees, so the end in Linux was made as the last value says.
 		Merge: func(dumped, last wire.Interface) wire.Interface {
 			dumped.Tap, dumped.AFPacket, dumped.Memif, dumped.VXLAN = last.Tap, last.AFPacket, last.Memif, last.VXLAN
+			dumped.GSO = last.GSO // VPP does not report it
 			return dumped
 		},
 		Redact:  redactInterface,
@@ -89,6 +90,8 @@ func interfaceDeps(_ string, v wire.Interface) []kvscheduler.Dep {
 		return linkOf(v.AFPacket)
 	case v.Type == wire.TypeMemif:
 		return socketOf(v.Memif)
+	case v.Type == wire.TypeVXLAN:
+		return tableOf(v.VXLAN)
 	case v.Tap.Namespace != "":
 		return []kvscheduler.Dep{{Label: "network namespace", On: ref(wire.KindNamespace, v.Tap.Namespace)}}
 	}
@@ -107,7 +110,7 @@ func otherMAC(want, have wire.Interface) bool {
 
 // madeAlike tells whether nothing differs that is decided when an interface is made.
 func madeAlike(want, have wire.Interface) bool {
-	return want.Type == have.Type && equalLinks(want.AFPacket, have.AFPacket) && want.Memif == have.Memif && equalTaps(want.Tap, have.Tap) &&
+	return want.Type == have.Type && want.GSO == have.GSO && equalLinks(want.AFPacket, have.AFPacket) && want.Memif == have.Memif && equalTaps(want.Tap, have.Tap) &&
 		equalVXLANs(want.VXLAN, have.VXLAN)
 }
 
@@ -219,6 +222,9 @@ func (b ifaces) finish(ctx context.Context, batch []interfaceItem, made []bool) 
 		}
 		if it.Want.MTU != 0 {
 			s.mtu(i, it)
+		}
+		if it.Want.GSO {
+			s.gso(i, it)
 		}
 		if it.Want.Up || tunnel {
 			s.flags(i, it)

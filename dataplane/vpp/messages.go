@@ -10,6 +10,7 @@ import (
 	"go.fd.io/govpp/binapi/acl"
 	"go.fd.io/govpp/binapi/af_packet"
 	"go.fd.io/govpp/binapi/arp"
+	"go.fd.io/govpp/binapi/gso"
 	interfaces "go.fd.io/govpp/binapi/interface"
 	"go.fd.io/govpp/binapi/ip"
 	"go.fd.io/govpp/binapi/ip_neighbor"
@@ -55,6 +56,8 @@ var needed = []api.Message{
 	&interfaces.SwInterfaceGetTable{}, &interfaces.SwInterfaceGetTableReply{},
 	&interfaces.SwInterfaceAddDelAddress{}, &interfaces.SwInterfaceAddDelAddressReply{},
 	&interfaces.SwInterfaceSetUnnumbered{}, &interfaces.SwInterfaceSetUnnumberedReply{},
+
+	&gso.FeatureGsoEnableDisable{}, &gso.FeatureGsoEnableDisableReply{},
 
 	&ip.IPTableAddDelV2{}, &ip.IPTableAddDelV2Reply{},
 	&ip.IPTableDump{}, &ip.IPTableDetails{},

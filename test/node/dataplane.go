@@ -34,7 +34,7 @@ func (n *Node) prepareVPP() error {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return fmt.Errorf("make the node's directory: %w", err)
 	}
-	d, err := dataplane.New(dataplane.Options{Dir: dir})
+	d, err := dataplane.New(dataplane.Options{Dir: dir, Netns: n.options.Netns})
 	n.vpp = &vpp{Dataplane: d, closing: make(chan struct{})}
 	return err
 }

@@ -66,7 +66,6 @@ const (
 	dropTunnelTooBig
 	dropTunnelRoute
 	dropTunnelWay
-	dropTunnelSocket
 	noteLearned // no drops, but what the bridge domains have done, counted with them as VPP does
 	noteMoved
 	noteTableFull
@@ -135,7 +134,6 @@ var reasonNames = [reasons]string{
 	dropTunnelTooBig:   "vxlan: packet exceeds the tunnel's MTU",
 	dropTunnelRoute:    "vxlan: no way to the other end",
 	dropTunnelWay:      "vxlan: envelope exceeds the MTU of its way",
-	dropTunnelSocket:   "vxlan: refused by the kernel's socket",
 	noteLearned:        "L2 learn misses",
 	noteMoved:          "L2 mac moves",
 	noteTableFull:      "L2 not learned due to limit",

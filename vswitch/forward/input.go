@@ -45,11 +45,7 @@ func (w *worker) receive(i *inlet) int {
 	if n == 0 {
 		return 0
 	}
-	if a.socket != nil {
-		w.envelopes(i, w.empty[:n])
-	} else {
-		w.vector(i, w.empty[:n])
-	}
+	w.vector(i, w.empty[:n])
 	w.refill(n)
 	return n
 }

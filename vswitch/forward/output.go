@@ -78,9 +78,6 @@ func (w *worker) transmit(a *attachment, q *queue) {
 	}
 	out := w.snapshot.iface(a.index)
 	if out == nil {
-		if refused := len(v) - sent; refused > 0 && a.socket != nil {
-			w.drops[dropTunnelSocket].Add(uint64(refused))
-		}
 		return
 	}
 	c := out.counters[w.id]

@@ -43,12 +43,9 @@ func (t *tracer) last(n int) []traceLine {
 
 // Trace returns the last frames received on an interface's port, oldest first, at most n and at most 64 of them, a line
 // each: what it was, and what became of it. Of a port with several queues they are so of each, one queue after the other.
-// Those of a tunnel are all that its socket, which others may share, received. Nothing where there is no port.
+// Nothing where there is no port.
 func (e *Engine) Trace(index uint32, n int) []string {
 	a := e.ports.Load().at(index)
-	if i := e.live.Load().iface(index); a == nil && i != nil && i.tunnel != nil {
-		a = e.ports.Load().at(i.tunnel.socket)
-	}
 	if a == nil {
 		return nil
 	}

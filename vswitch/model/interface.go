@@ -85,7 +85,7 @@ func newEthernet(i Interface) *iface {
 
 // hasPort says that the interface has an end on the machine.
 func (i *iface) hasPort() bool {
-	return i.tap != nil || i.afPacket != nil || i.memif != nil || i.vxlan != nil
+	return i.tap != nil || i.afPacket != nil || i.memif != nil
 }
 
 // table is the VRF of the interface in one family.
@@ -186,12 +186,8 @@ func (m *Model) removeLocked(i *iface) {
 	for a := range i.neighbours {
 		m.delNeighbourLocked(i, a)
 	}
-	lost := i.addresses
 	i.addresses, i.donor, i.AdminUp = nil, NoIndex, false
 	m.connectLocked(i)
-	for _, p := range lost {
-		m.reviewTunnelsLocked(p.Addr())
-	}
 	for _, other := range m.interfaces {
 		if other.donor == i.Index {
 			other.donor = NoIndex
