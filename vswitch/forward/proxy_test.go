@@ -81,7 +81,7 @@ func TestSpoofingPodIsHeldBack(t *testing.T) {
 	l.engine.Publish()
 	a.sendFrom(t, netip.MustParseAddr("10.1.1.99"), b.v4)
 	a.sendFrom(t, netip.MustParseAddr("fd00::99"), b.v6)
-	eventually(t, "both are dropped", func() bool { return l.engine.Drops()["input ACL table-miss drops"] >= 2 })
+	eventually(t, "both are dropped", func() bool { return l.engine.Drops()["l2-input-acl/input ACL table-miss drops"] >= 2 })
 	a.wantReply(t, ping{to: b.v4})
 	a.wantReply(t, ping{to: b.v6})
 	b.wantReply(t, ping{to: a.v4})

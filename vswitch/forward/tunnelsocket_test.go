@@ -73,7 +73,7 @@ func TestASocketCarriesTheTunnel(t *testing.T) {
 			t.Errorf("a bundle of three came as %+v", back)
 		}
 		m.from = m.from.Next()
-		if back := s.receive(firstSocket, datagram, frame.Virtio{}); len(back) != 0 || s.engine.Drops()["vxlan: no such tunnel packets"] != 1 {
+		if back := s.receive(firstSocket, datagram, frame.Virtio{}); len(back) != 0 || s.engine.Drops()["vxlan4-input/no such tunnel packets"] != 1 {
 			t.Errorf("from another: %+v, drops %v", back, s.engine.Drops())
 		}
 		if lines := s.engine.ports.Load().at(firstSocket).inlets[0].trace.last(1); lines[0].result.drop != dropNoTunnel {
@@ -97,7 +97,7 @@ func TestABrokenSocketIsToldOfForAllItCarriesAndTriedAgain(t *testing.T) {
 		}
 	}
 	s.receive(1, between(host(1), host(9)), frame.Virtio{})
-	if s.engine.Drops()["interface output: no port"] != 1 {
+	if s.engine.Drops()["interface-output/interface is deleted"] != 1 {
 		t.Errorf("drops %v", s.engine.Drops())
 	}
 	m.err = nil
