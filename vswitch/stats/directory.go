@@ -78,7 +78,7 @@ func build(a *arena, r *Reading, boot uint64) (*directory, error) {
 	w.scalar("/sys/heartbeat", 0)
 	w.scalar("/sys/last_stats_clear", 0)
 	w.scalar("/sys/boottime", boot)
-	w.scalar("/sys/num_worker_threads", uint64(r.Workers))
+	w.scalar("/sys/num_worker_threads", 0)
 	w.names("/if/names", d.interfaces, width)
 	first := w.n
 	for _, c := range simple {
@@ -101,6 +101,7 @@ func build(a *arena, r *Reading, boot uint64) (*directory, error) {
 
 // fill stores the counters of a reading that fits.
 func (d *directory) fill(mem []byte, r *Reading) {
+	store(mem, d.at+workers*entrySize+entryValue, uint64(r.Workers))
 	for n := range r.Interfaces {
 		i := &r.Interfaces[n]
 		for c, at := range d.simple {
