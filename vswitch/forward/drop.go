@@ -3,6 +3,8 @@ package forward
 import (
 	"maps"
 	"sync/atomic"
+
+	"github.com/weftnet/weft/vswitch/frame"
 )
 
 // reason says why a frame was dropped; the zero value is no drop. Those the sender is told of come with a punt.
@@ -48,6 +50,8 @@ const (
 	dropProhibited
 	dropNoBuffer
 	dropMACIP
+	dropMACIP4
+	dropMACIP6
 	dropSourceFilter
 	dropMACViolation
 	dropNotBridged
@@ -118,6 +122,8 @@ var reasonNames = [reasons]string{
 	dropProhibited:     blackholed,
 	dropNoBuffer:       "interface-output/no buffers for segments or fragments",
 	dropMACIP:          "l2-input-acl/input ACL table-miss drops",
+	dropMACIP4:         "ip4-input/inacl_table_miss",
+	dropMACIP6:         "ip6-input/inacl_table_miss",
 	dropSourceFilter:   "l2-learn/L2 filter mac drops",
 	dropMACViolation:   "l2-learn/L2 mac move violations",
 	dropNotBridged:     "feature-bitmap-drop/L2 feature forwarding disabled",
@@ -148,6 +154,20 @@ var reasonNames = [reasons]string{
 
 // blackholed is what VPP counts of a packet that a route drops without a reason of its own.
 const blackholed = "null-node/blackholed packets"
+
+// aclMiss is the reason for a frame that an interface's MACIP ACL does not admit: VPP has a node for each kind of packet.
+func aclMiss(in *iface, b *frame.Buffer) reason {
+	e, err := frame.ParseEthernet(b.Bytes())
+	switch {
+	case err != nil || in.l2.slot != 0:
+		return dropMACIP
+	case e.Type() == frame.TypeIPv4:
+		return dropMACIP4
+	case e.Type() == frame.TypeIPv6:
+		return dropMACIP6
+	}
+	return dropMACIP
+}
 
 // dropCounters are one worker's.
 type dropCounters [reasons]atomic.Uint64
