@@ -77,9 +77,7 @@ func (s *Server) accept(ctx context.Context, l net.Listener, segment *Segment) e
 			}
 			return ignoreClosed(err)
 		case errors.Is(err, unix.EMFILE), errors.Is(err, unix.ENFILE), errors.Is(err, unix.ECONNABORTED):
-			if err := pause(ctx); err != nil {
-				return nil
-			}
+			pause(ctx)
 			continue
 		case err != nil:
 			return fmt.Errorf("accept stats client: %w", err)
@@ -91,12 +89,10 @@ func (s *Server) accept(ctx context.Context, l net.Listener, segment *Segment) e
 }
 
 // pause waits before the next Accept after one that failed for want of descriptors.
-func pause(ctx context.Context) error {
+func pause(ctx context.Context) {
 	select {
 	case <-time.After(acceptPause):
-		return nil
 	case <-ctx.Done():
-		return ctx.Err()
 	}
 }
 
