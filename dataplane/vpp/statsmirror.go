@@ -211,7 +211,7 @@ func openSegment(ctx context.Context, socket string) (*os.File, error) {
 	room := make([]byte, unix.CmsgSpace(4))
 	var b [1]byte
 	_, n, _, _, err := conn.(*net.UnixConn).ReadMsgUnix(b[:], room)
-	if err != nil {
+	if err != nil && (n == 0 || !errors.Is(err, io.EOF)) { // VPP's message has no bytes, which Go takes for the end
 		return nil, fmt.Errorf("receive stats segment from %s: %w", socket, err)
 	}
 	messages, err := unix.ParseSocketControlMessage(room[:n])

@@ -91,7 +91,7 @@ var reasonNames = [reasons]string{
 	dropDestinationMAC: "ethernet-input/l3 mac mismatch",
 	dropEthernetType:   "ethernet-input/unknown ethernet type",
 	dropVirtio:         "virtio-input/bad virtio header",
-	dropNoIP4:          blackholed,
+	dropNoIP4:          noError,
 	dropShort4:         "ip4-input/too_short",
 	dropVersion4:       "ip4-input/version",
 	dropLength4:        "ip4-input/bad_length",
@@ -100,7 +100,7 @@ var reasonNames = [reasons]string{
 	dropSpoofed4:       "ip4-local/spoofed_local_packets",
 	dropMulticast4:     "ip4-input/multicast or broadcast not forwarded",
 	dropFragment4:      "ip4-frag/cant_fragment_header",
-	dropNoIP6:          blackholed,
+	dropNoIP6:          noError,
 	dropShort6:         "ip6-input/too_short",
 	dropVersion6:       "ip6-input/version",
 	dropLength6:        "ip6-input/bad_length",
@@ -108,18 +108,18 @@ var reasonNames = [reasons]string{
 	dropSpoofed6:       "ip6-local/spoofed_local_packets",
 	dropMulticast6:     "ip6-input/multicast not forwarded",
 	dropLinkLocal:      "ip6-input/link-local not forwarded",
-	dropRoute:          blackholed,
+	dropRoute:          noError,
 	dropRouteLoop:      "ip-lookup/loop between tables",
 	dropOwnNoRoute:     "slow-path/no route for own packet",
 	dropSlowFull:       "slow-path/queue full",
 	dropExpired4:       "ip4-input/time_expired",
 	dropExpired6:       "ip6-input/time_expired",
-	dropNoRoute4:       blackholed,
-	dropNoRoute6:       blackholed,
+	dropNoRoute4:       noError,
+	dropNoRoute6:       noError,
 	dropTooBig4:        "ip4-input/mtu_exceeded",
 	dropTooBig6:        "ip6-input/mtu_exceeded",
-	dropUnreachable:    blackholed,
-	dropProhibited:     blackholed,
+	dropUnreachable:    noError,
+	dropProhibited:     noError,
 	dropNoBuffer:       "interface-output/no buffers for segments or fragments",
 	dropMACIP:          "l2-input-acl/input ACL table-miss drops",
 	dropMACIP4:         "ip4-input/inacl_table_miss",
@@ -152,8 +152,9 @@ var reasonNames = [reasons]string{
 	noteFlooded:        "l2-flood/L2 flood packets",
 }
 
-// blackholed is what VPP counts of a packet that a route drops without a reason of its own.
-const blackholed = "null-node/blackholed packets"
+// noError is what VPP counts of a packet that is dropped without an error of the node that dropped it, as by a route: the
+// packet still has what ethernet-input set.
+const noError = "ethernet-input/no error"
 
 // aclMiss is the reason for a frame that an interface's MACIP ACL does not admit: VPP has a node for each kind of packet.
 func aclMiss(in *iface, b *frame.Buffer) reason {

@@ -82,7 +82,7 @@ func bad4() []unforwarded {
 		{"ip4-input/multicast or broadcast not forwarded", udp4("255.255.255.255", 18), frame.Virtio{}},
 		{"ip4-input/time_expired", change(udp4("10.2.7.7", 18), func(b []byte) { b[22] = 1; reseal(b) }), frame.Virtio{}},
 		{"ip4-input/time_expired", change(udp4("10.2.7.7", 18), func(b []byte) { b[22] = 0; reseal(b) }), frame.Virtio{}},
-		{"null-node/blackholed packets", udp4("10.77.0.1", 18), frame.Virtio{}},
+		{"ethernet-input/no error", udp4("10.77.0.1", 18), frame.Virtio{}},
 		{"ip4-input/mtu_exceeded", udp4("10.2.7.7", 1500), frame.Virtio{}},
 		{"ip4-frag/cant_fragment_header", change(udp4("10.2.7.7", 3000), func(b []byte) { b[20] = 0; reseal(b) }),
 			frame.Virtio{Flags: 1, GSOType: frame.GSOUDP, GSOSize: 1490, ChecksumStart: 34, ChecksumOffset: 6}},
@@ -106,16 +106,16 @@ func bad6() []unforwarded {
 		{"ip6-input/link-local not forwarded", udp6("fe80::77", 18), frame.Virtio{}},
 		{"ip6-input/link-local not forwarded", change(udp6("fd02::7", 18), func(b []byte) { b[22], b[23] = 0xfe, 0x80 }), frame.Virtio{}},
 		{"ip6-input/time_expired", change(udp6("fd02::7", 18), func(b []byte) { b[21] = 1 }), frame.Virtio{}},
-		{"null-node/blackholed packets", udp6("fd77::1", 18), frame.Virtio{}},
+		{"ethernet-input/no error", udp6("fd77::1", 18), frame.Virtio{}},
 		{"ip6-input/mtu_exceeded", udp6("fd02::7", 1500), frame.Virtio{}},
 	}
 }
 
 func deadEnds() []unforwarded {
 	return []unforwarded{
-		{"null-node/blackholed packets", udp4("10.66.1.1", 18), frame.Virtio{}},
-		{"null-node/blackholed packets", udp4("10.66.1.2", 18), frame.Virtio{}},
-		{"null-node/blackholed packets", udp4("10.66.1.3", 18), frame.Virtio{}},
+		{"ethernet-input/no error", udp4("10.66.1.1", 18), frame.Virtio{}},
+		{"ethernet-input/no error", udp4("10.66.1.2", 18), frame.Virtio{}},
+		{"ethernet-input/no error", udp4("10.66.1.3", 18), frame.Virtio{}},
 		{"ip-lookup/loop between tables", udp4("10.66.1.4", 18), frame.Virtio{}},
 		{"interface-output/interface is down", udp4("10.66.1.5", 18), frame.Virtio{}},
 		{"interface-output/interface is deleted", udp4("10.66.1.6", 18), frame.Virtio{}},
@@ -192,7 +192,7 @@ func TestRoutesLeadThroughTables(t *testing.T) {
 	b.engine.DelTable(blue)
 	b.engine.Publish()
 	b.run(udp4("10.50.1.1", 18), frame.Virtio{}, 1)
-	if b.out.sent != 1 || b.engine.Drops()["null-node/blackholed packets"] != 2 {
+	if b.out.sent != 1 || b.engine.Drops()["ethernet-input/no error"] != 2 {
 		t.Errorf("%d sent after the table went; drops %v", b.out.sent, b.engine.Drops())
 	}
 }

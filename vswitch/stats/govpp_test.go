@@ -165,7 +165,7 @@ func readings() *rapid.Generator[Reading] {
 				Drops: count("drops"), Punts: count("punts"), IP4: count("ip4"), IP6: count("ip6"), TxErrors: count("tx errors"),
 			})
 		}
-		for _, name := range []string{"ip4-input/time_expired", "l2-fwd/L2 forward misses", "null-node/blackholed packets"} {
+		for _, name := range []string{"ip4-input/time_expired", "l2-fwd/L2 forward misses", "ethernet-input/no error"} {
 			r.Errors = append(r.Errors, Error{name, rapid.Uint64().Draw(t, name)})
 		}
 		return r

@@ -1,0 +1,311 @@
+package vpp
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gopacket/gopacket"
+	"github.com/gopacket/gopacket/layers"
+	"github.com/vishvananda/netlink"
+	"go.fd.io/govpp/api"
+	"go.fd.io/govpp/binapi/af_packet"
+	"go.fd.io/govpp/binapi/ethernet_types"
+	interfaces "go.fd.io/govpp/binapi/interface"
+	"go.fd.io/govpp/binapi/interface_types"
+	"go.fd.io/govpp/binapi/ip_neighbor"
+	"go.fd.io/govpp/binapi/ip_types"
+	"go.fd.io/govpp/binapi/l2"
+	"golang.org/x/sys/unix"
+
+	"github.com/weftnet/weft/internal/netnstest"
+)
+
+// startVPP runs the VPP installed at the prefix that WEFT_VPP names, in the namespace of the test.
+func startVPP(t *testing.T) (socket string) {
+	t.Helper()
+	prefix := os.Getenv("WEFT_VPP")
+	if prefix == "" {
+		t.Skip("needs WEFT_VPP, the prefix of an installed VPP")
+	}
+	dir := shortDir(t)
+	libraries, err := filepath.Glob(filepath.Join(prefix, "lib/*-linux-gnu"))
+	if err != nil || len(libraries) != 1 {
+		t.Fatalf("libraries of VPP: %v, %v", libraries, err)
+	}
+	conf := strings.NewReplacer("RUN", dir, "LIB", libraries[0]).Replace(`
+unix { nodaemon nosyslog log RUN/vpp.log cli-listen RUN/cli.sock runtime-dir RUN/run pidfile vpp.pid }
+api-segment { prefix weftstats` + fmt.Sprint(os.Getpid()) + ` }
+socksvr { socket-name RUN/api.sock }
+statseg { socket-name RUN/stats.sock size 32m page-size 4k }
+memory { main-heap-size 256M main-heap-page-size 4k }
+buffers { page-size 4k buffers-per-numa 8192 default data-size 2048 }
+plugins { path LIB/vpp_plugins }
+`)
+	if err := os.WriteFile(filepath.Join(dir, "startup.conf"), []byte(conf), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(filepath.Join(prefix, "bin/vpp"), "-c", filepath.Join(dir, "startup.conf"))
+	cmd.Env = append(os.Environ(), "LD_LIBRARY_PATH="+libraries[0])
+	out, err := os.Create(filepath.Join(dir, "output"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd.Stdout, cmd.Stderr = out, out
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		err := errors.Join(cmd.Process.Signal(unix.SIGTERM), ignoreExit(cmd.Wait()), out.Close())
+		if err != nil {
+			t.Error("end VPP:", err)
+		}
+		if t.Failed() {
+			text, _ := os.ReadFile(out.Name())
+			t.Logf("VPP: %s", text)
+		}
+	})
+	return filepath.Join(dir, "api.sock")
+}
+
+func ignoreExit(err error) error {
+	if exit := new(exec.ExitError); errors.As(err, &exit) {
+		return nil
+	}
+	return err
+}
+
+// wire4 is an interface of the dataplane on a veth whose other end the test holds.
+type cable struct {
+	t      *testing.T
+	client *Client
+	index  interface_types.InterfaceIndex
+	socket int
+	link   int
+}
+
+var (
+	cableMAC = net.HardwareAddr{2, 0, 0, 0, 9, 1} // the dataplane's end
+	peerMAC  = net.HardwareAddr{2, 0, 0, 0, 9, 2}
+	cable4   = netip.MustParsePrefix("10.9.0.1/24")
+	peer4    = netip.MustParseAddr("10.9.0.2")
+)
+
+func (c *cable) send(m, reply api.Message) {
+	c.t.Helper()
+	if err := c.client.exchangeAll(c.t.Context(), []*request{ask(m.GetMessageName(), m, reply)}); err != nil {
+		c.t.Fatal(m.GetMessageName(), err)
+	}
+}
+
+func newCable(t *testing.T, client *Client, name string) *cable {
+	t.Helper()
+	veth := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: name, MTU: 1500}, PeerName: name + "p", PeerHardwareAddr: peerMAC}
+	if err := netlink.LinkAdd(veth); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = netlink.LinkDel(veth) })
+	for _, end := range []string{name, name + "p"} { // the kernel says nothing on them
+		if err := os.WriteFile("/proc/sys/net/ipv6/conf/"+end+"/disable_ipv6", []byte("1"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		link, err := netlink.LinkByName(end)
+		if err == nil {
+			err = netlink.LinkSetUp(link)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	peer, err := net.InterfaceByName(name + "p")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &cable{t: t, client: client, link: peer.Index}
+	if c.socket, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Close(c.socket) })
+	created := &af_packet.AfPacketCreateV3Reply{}
+	c.send(&af_packet.AfPacketCreateV3{Mode: af_packet.AF_PACKET_API_MODE_ETHERNET, HwAddr: ethernet_types.MacAddress(cableMAC),
+		HostIfName: name, NumRxQueues: 1, NumTxQueues: 1}, created)
+	t.Cleanup(func() {
+		r := ask("af_packet_delete", &af_packet.AfPacketDelete{HostIfName: name}, &af_packet.AfPacketDeleteReply{})
+		client.exchange(context.Background(), r)
+	})
+	c.index = created.SwIfIndex
+	c.send(&interfaces.SwInterfaceSetFlags{SwIfIndex: c.index, Flags: interface_types.IF_STATUS_API_FLAG_ADMIN_UP}, &interfaces.SwInterfaceSetFlagsReply{})
+	return c
+}
+
+// route gives the dataplane's end an address and a neighbour.
+func (c *cable) route() {
+	c.t.Helper()
+	prefix := ip_types.AddressWithPrefix{Address: ip_types.NewAddress(cable4.Addr().AsSlice()), Len: uint8(cable4.Bits())}
+	c.send(&interfaces.SwInterfaceAddDelAddress{SwIfIndex: c.index, IsAdd: true, Prefix: prefix}, &interfaces.SwInterfaceAddDelAddressReply{})
+	c.send(&ip_neighbor.IPNeighborAddDel{IsAdd: true, Neighbor: ip_neighbor.IPNeighbor{SwIfIndex: c.index, Flags: ip_neighbor.IP_API_NEIGHBOR_FLAG_STATIC,
+		MacAddress: ethernet_types.MacAddress(peerMAC), IPAddress: ip_types.NewAddress(peer4.AsSlice())}}, &ip_neighbor.IPNeighborAddDelReply{})
+}
+
+// bridge puts the dataplane's end into a bridge domain.
+func (c *cable) bridge() {
+	c.t.Helper()
+	c.send(&l2.BridgeDomainAddDelV2{IsAdd: true, BdID: 9, Flood: true, UuFlood: true, Forward: true, Learn: true}, &l2.BridgeDomainAddDelV2Reply{})
+	c.send(&l2.SwInterfaceSetL2Bridge{RxSwIfIndex: c.index, BdID: 9, Enable: true}, &l2.SwInterfaceSetL2BridgeReply{})
+}
+
+func (c *cable) put(frame []byte) {
+	c.t.Helper()
+	if err := unix.Sendto(c.socket, frame, 0, &unix.SockaddrLinklayer{Ifindex: c.link}); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// frames are made of layers, with lengths and checksums.
+func frameOf(t *testing.T, parts ...gopacket.SerializableLayer) []byte {
+	t.Helper()
+	b := gopacket.NewSerializeBuffer()
+	if err := gopacket.SerializeLayers(b, gopacket.SerializeOptions{FixLengths: true, ComputeChecksums: true}, parts...); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+// packet4 is an IPv4 packet to the dataplane, changed by edit before its checksum is computed.
+func packet4(t *testing.T, to string, edit func(*layers.Ethernet, *layers.IPv4)) []byte {
+	t.Helper()
+	e := &layers.Ethernet{SrcMAC: peerMAC, DstMAC: cableMAC, EthernetType: layers.EthernetTypeIPv4}
+	p := &layers.IPv4{Version: 4, TTL: 64, Protocol: 253, SrcIP: peer4.AsSlice(), DstIP: net.ParseIP(to)}
+	edit(e, p)
+	return frameOf(t, e, p, gopacket.Payload(make([]byte, 64)))
+}
+
+// arpOf is an ARP request.
+func arpOf(t *testing.T, from net.HardwareAddr, sender, target netip.Addr) []byte {
+	t.Helper()
+	return frameOf(t, &layers.Ethernet{SrcMAC: peerMAC, DstMAC: layers.EthernetBroadcast, EthernetType: layers.EthernetTypeARP},
+		&layers.ARP{AddrType: 1, Protocol: layers.EthernetTypeIPv4, HwAddressSize: 6, ProtAddressSize: 4, Operation: layers.ARPRequest,
+			SourceHwAddress: from, SourceProtAddress: sender.AsSlice(), DstHwAddress: make([]byte, 6), DstProtAddress: target.AsSlice()})
+}
+
+func as(edit func(*layers.Ethernet, *layers.IPv4)) func(*layers.Ethernet, *layers.IPv4) { return edit }
+
+var unchanged = as(func(*layers.Ethernet, *layers.IPv4) {})
+
+// dropped are frames with the error that VPP counts for them, on a routed interface and on a bridged one.
+func droppedFrames(t *testing.T) (routed, bridged map[ErrorCount][]byte) {
+	spoil := func(b []byte, at int, value byte) []byte {
+		b[at] = value
+		return b
+	}
+	tooLong := packet4(t, "10.9.0.2", unchanged)
+	binary.BigEndian.PutUint16(tooLong[16:], 1400)
+	binary.BigEndian.PutUint16(tooLong[24:], 0)
+	binary.BigEndian.PutUint16(tooLong[24:], ^sum(tooLong[14:34]))
+	routed = map[ErrorCount][]byte{
+		{Node: "ethernet-input", Reason: "unknown ethernet type"}: spoil(spoil(packet4(t, "10.9.0.2", unchanged), 12, 0x88), 13, 0xb5),
+		{Node: "ethernet-input", Reason: "l3 mac mismatch"}:       packet4(t, "10.9.0.2", func(e *layers.Ethernet, _ *layers.IPv4) { e.DstMAC = net.HardwareAddr{2, 7, 7, 7, 7, 7} }),
+		{Node: "ip4-input", Reason: "bad_checksum"}:               spoil(packet4(t, "10.9.0.2", unchanged), 24, 0x55),
+		{Node: "ip4-input", Reason: "version"}:                    spoil(packet4(t, "10.9.0.2", unchanged), 14, 0x65),
+		{Node: "ip4-input", Reason: "bad_length"}:                 tooLong,
+		{Node: "ip4-input", Reason: "time_expired"}:               packet4(t, "10.9.0.2", func(_ *layers.Ethernet, p *layers.IPv4) { p.TTL = 1 }),
+		{Node: "ethernet-input", Reason: "no error"}:              packet4(t, "203.0.113.7", unchanged),
+		{Node: "ip4-local", Reason: "spoofed_local_packets"}:      packet4(t, "10.9.0.1", func(_ *layers.Ethernet, p *layers.IPv4) { p.SrcIP = cable4.Addr().AsSlice() }),
+		{Node: "arp-reply", Reason: "l3_src_address_is_local"}:    arpOf(t, peerMAC, cable4.Addr(), cable4.Addr()),
+		{Node: "arp-reply", Reason: "l3_dst_address_not_local"}:   arpOf(t, peerMAC, peer4, netip.MustParseAddr("192.0.2.77")),
+		{Node: "arp-reply", Reason: "l2_address_mismatch"}:        arpOf(t, net.HardwareAddr{2, 7, 7, 7, 7, 7}, peer4, cable4.Addr()),
+	}
+	bridged = map[ErrorCount][]byte{
+		{Node: "l2-learn", Reason: "L2 learn misses"}:         arpOf(t, peerMAC, peer4, cable4.Addr()),
+		{Node: "l2-flood", Reason: "L2 replication complete"}: arpOf(t, peerMAC, peer4, cable4.Addr()),
+		{Node: "l2-fwd", Reason: "Reflection Drop"}:           packet4(t, "10.9.0.2", func(e *layers.Ethernet, _ *layers.IPv4) { e.DstMAC = peerMAC }),
+	}
+	return routed, bridged
+}
+
+// sum is the Internet checksum before its complement.
+func sum(b []byte) uint16 {
+	var s uint32
+	for ; len(b) > 1; b = b[2:] {
+		s += uint32(binary.BigEndian.Uint16(b))
+	}
+	for s > 0xffff {
+		s = s>>16 + s&0xffff
+	}
+	return uint16(s)
+}
+
+// awaitError waits until the dataplane has counted an error.
+func awaitError(t *testing.T, client *Client, want ErrorCount) (others []ErrorCount, ok bool) {
+	t.Helper()
+	deadline := time.After(10 * time.Second)
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		c, err := client.Counters(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range c.Errors {
+			if e.Node == want.Node && e.Reason == want.Reason {
+				return nil, true
+			}
+		}
+		select {
+		case <-tick.C:
+		case <-deadline:
+			return c.Errors, false
+		}
+	}
+}
+
+// mustNameErrorsAsVPP sends each frame and waits for its error.
+func mustNameErrorsAsVPP(t *testing.T, client *Client) {
+	routed, bridged := droppedFrames(t)
+	r, b := newCable(t, client, "routed"), newCable(t, client, "bridged")
+	r.route()
+	b.bridge()
+	for c, frames := range map[*cable]map[ErrorCount][]byte{r: routed, b: bridged} {
+		for want, frame := range frames {
+			c.put(frame)
+			if others, ok := awaitError(t, client, want); !ok {
+				t.Errorf("no %s/%s among %+v", want.Node, want.Reason, others)
+			}
+		}
+	}
+	c, err := client.stats.read(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for cable, frames := range map[*cable]map[ErrorCount][]byte{r: routed, b: bridged} {
+		i := Index(cable.index)
+		bytes := 0
+		for _, frame := range frames {
+			bytes += len(frame)
+		}
+		if have := c.traffic(i, string(c.names[i])); have.RxPackets != uint64(len(frames)) || have.RxBytes != uint64(bytes) || have.RxDrops == 0 {
+			t.Errorf("%s: %+v, want %d packets of %d bytes, some dropped", c.names[i], have, len(frames), bytes)
+		}
+	}
+}
+
+func TestErrorsOfVPPHaveTheNamesThatWeKnow(t *testing.T) {
+	netnstest.Require(t)
+	client := connect(t, startVPP(t), Options{})
+	mustNameErrorsAsVPP(t, client)
+	t.Logf("%s", client.Version())
+}
+
+func TestErrorsOfTheVswitchHaveTheNamesOfVPP(t *testing.T) {
+	netnstest.Require(t)
+	mustNameErrorsAsVPP(t, connect(t, serve(t), Options{}))
+}
