@@ -3,10 +3,12 @@ package vswitch
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
 	"math"
+	"net"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -50,10 +52,15 @@ func Run(ctx context.Context, c Config) error {
 		return err
 	}
 	defer lock.release()
+	// The stats socket listens before the API socket: a client that reaches the API finds the counters.
+	counters, err := api.ListenOn(ctx, "unixpacket", cmp.Or(c.StatsSocket, StatsSocket(c.APISocket)))
+	if err != nil {
+		return err
+	}
 	memif.Prepare()
 	engine, err := forward.New(forward.Config{Workers: c.Workers, Log: c.Log})
 	if err != nil {
-		return err
+		return errors.Join(err, counters.Close())
 	}
 	// The packet path outlives the server: a request that is being answered needs it.
 	pathCtx, stopPath := context.WithCancel(context.WithoutCancel(ctx))
@@ -71,7 +78,7 @@ func Run(ctx context.Context, c Config) error {
 		m.Watch(pathCtx, engine.Events())
 		return nil
 	})
-	g.Go(func() error { return serveStats(serveCtx, c, m, engine) })
+	g.Go(func() error { return serveStats(serveCtx, counters, c, m, engine) })
 	g.Go(func() error {
 		defer stopPath()
 		return serve(serveCtx, c, m)
@@ -79,12 +86,8 @@ func Run(ctx context.Context, c Config) error {
 	return g.Wait()
 }
 
-// serveStats publishes counters until ctx ends.
-func serveStats(ctx context.Context, c Config, m *model.Model, engine *forward.Engine) error {
-	l, err := api.ListenOn(ctx, "unixpacket", cmp.Or(c.StatsSocket, StatsSocket(c.APISocket)))
-	if err != nil {
-		return err
-	}
+// serveStats publishes counters to the clients of l until ctx ends.
+func serveStats(ctx context.Context, l net.Listener, c Config, m *model.Model, engine *forward.Engine) error {
 	s := &stats.Server{Source: func() stats.Reading { return reading(c, m, engine) }, Log: c.Log}
 	return s.Serve(ctx, l)
 }
@@ -100,9 +103,9 @@ func reading(c Config, m *model.Model, engine *forward.Engine) stats.Reading {
 			Drops: t.Drops, Punts: t.Punts, IP4: t.RxIP4, IP6: t.RxIP6, TxErrors: t.TxErrors,
 		})
 	}
-	errors := engine.Errors()
-	for _, name := range slices.Sorted(maps.Keys(errors)) {
-		r.Errors = append(r.Errors, stats.Error{Name: name, Count: errors[name]})
+	counts := engine.Errors()
+	for _, name := range slices.Sorted(maps.Keys(counts)) {
+		r.Errors = append(r.Errors, stats.Error{Name: name, Count: counts[name]})
 	}
 	return r
 }
