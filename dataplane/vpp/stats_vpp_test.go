@@ -28,16 +28,16 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weftnet/weft/internal/netnstest"
+	"github.com/weftnet/weft/vswitch"
 )
 
-// startVPP runs the VPP installed at the prefix that WEFT_VPP names, in the namespace of the test.
-func startVPP(t *testing.T) (socket string) {
+// startVPP runs the VPP installed at the prefix that WEFT_VPP names, in the namespace of the test, with its sockets in dir.
+func startVPP(t *testing.T, dir string) (socket string, kill func()) {
 	t.Helper()
 	prefix := os.Getenv("WEFT_VPP")
 	if prefix == "" {
 		t.Skip("needs WEFT_VPP, the prefix of an installed VPP")
 	}
-	dir := shortDir(t)
 	libraries, err := filepath.Glob(filepath.Join(prefix, "lib/*-linux-gnu"))
 	if err != nil || len(libraries) != 1 {
 		t.Fatalf("libraries of VPP: %v, %v", libraries, err)
@@ -64,17 +64,24 @@ plugins { path LIB/vpp_plugins }
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		err := errors.Join(cmd.Process.Signal(unix.SIGTERM), ignoreExit(cmd.Wait()), out.Close())
-		if err != nil {
+	ended := false
+	end := func(signal os.Signal) {
+		if ended {
+			return
+		}
+		ended = true
+		if err := errors.Join(cmd.Process.Signal(signal), ignoreExit(cmd.Wait()), out.Close()); err != nil {
 			t.Error("end VPP:", err)
 		}
+	}
+	t.Cleanup(func() {
+		end(unix.SIGTERM)
 		if t.Failed() {
 			text, _ := os.ReadFile(out.Name())
 			t.Logf("VPP: %s", text)
 		}
 	})
-	return filepath.Join(dir, "api.sock")
+	return filepath.Join(dir, "api.sock"), func() { end(unix.SIGKILL) }
 }
 
 func ignoreExit(err error) error {
@@ -84,7 +91,7 @@ func ignoreExit(err error) error {
 	return err
 }
 
-// wire4 is an interface of the dataplane on a veth whose other end the test holds.
+// cable is an interface of the dataplane on a veth whose other end the test holds.
 type cable struct {
 	t      *testing.T
 	client *Client
@@ -170,7 +177,7 @@ func (c *cable) put(frame []byte) {
 	}
 }
 
-// frames are made of layers, with lengths and checksums.
+// frameOf makes a frame of layers, with lengths and checksums.
 func frameOf(t *testing.T, parts ...gopacket.SerializableLayer) []byte {
 	t.Helper()
 	b := gopacket.NewSerializeBuffer()
@@ -201,7 +208,7 @@ func as(edit func(*layers.Ethernet, *layers.IPv4)) func(*layers.Ethernet, *layer
 
 var unchanged = as(func(*layers.Ethernet, *layers.IPv4) {})
 
-// dropped are frames with the error that VPP counts for them, on a routed interface and on a bridged one.
+// droppedFrames are frames with the error that VPP counts for them, on a routed interface and on a bridged one.
 func droppedFrames(t *testing.T) (routed, bridged map[ErrorCount][]byte) {
 	spoil := func(b []byte, at int, value byte) []byte {
 		b[at] = value
@@ -300,9 +307,89 @@ func mustNameErrorsAsVPP(t *testing.T, client *Client) {
 
 func TestErrorsOfVPPHaveTheNamesThatWeKnow(t *testing.T) {
 	netnstest.Require(t)
-	client := connect(t, startVPP(t), Options{})
+	socket, _ := startVPP(t, shortDir(t))
+	client := connect(t, socket, Options{})
 	mustNameErrorsAsVPP(t, client)
-	t.Logf("%s", client.Version())
+	t.Log(client.Version())
+}
+
+func TestCountersOfARestartedVPPAreItsOwn(t *testing.T) {
+	netnstest.Require(t)
+	dir := shortDir(t)
+	socket, kill := startVPP(t, dir)
+	s := newStats(t, StatsSocket(socket))
+	first := connect(t, socket, Options{})
+	loop := &interfaces.CreateLoopbackInstanceReply{}
+	c := &cable{t: t, client: first}
+	c.send(&interfaces.CreateLoopbackInstance{IsSpecified: true, UserInstance: 77}, loop)
+	read, err := s.read(t.Context())
+	if err != nil || int(loop.SwIfIndex) >= len(read.names) || string(read.names[loop.SwIfIndex]) != "loop77" {
+		t.Fatal(read, err)
+	}
+	kill()
+	if _, err := s.read(t.Context()); err == nil {
+		t.Error("the segment of a VPP that was killed is read")
+	}
+	startVPP(t, dir)
+	connect(t, socket, Options{}) // waits until it answers
+	if read, err = s.read(t.Context()); err != nil || len(read.names) > int(loop.SwIfIndex) {
+		t.Errorf("after the restart: %+v, %v", read, err)
+	}
+}
+
+// TestCountersAreReadWhileInterfacesComeAndGo reads the segment while the dataplane changes its directory.
+func TestCountersAreReadWhileInterfacesComeAndGo(t *testing.T) {
+	netnstest.Require(t)
+	for name, start := range map[string]func(t *testing.T) string{
+		"vswitch": serve,
+		"VPP":     func(t *testing.T) string { socket, _ := startVPP(t, shortDir(t)); return socket },
+	} {
+		t.Run(name, func(t *testing.T) {
+			client := connect(t, start(t), Options{})
+			c := &cable{t: t, client: client}
+			ctx, cancel := context.WithCancel(t.Context())
+			reads, done := 0, make(chan error, 1)
+			go func() {
+				for ctx.Err() == nil {
+					read, err := client.stats.read(ctx)
+					if err != nil && ctx.Err() == nil {
+						done <- err
+						return
+					}
+					if err == nil && len(read.combined["rx"]) > 0 && len(read.names) > len(read.combined["rx"][0]) {
+						done <- fmt.Errorf("%d names, %d counters", len(read.names), len(read.combined["rx"][0]))
+						return
+					}
+					reads++
+				}
+				done <- nil
+			}()
+			for range 10 {
+				var made []interface_types.InterfaceIndex
+				for i := range 60 {
+					reply := &interfaces.CreateLoopbackInstanceReply{}
+					c.send(&interfaces.CreateLoopbackInstance{IsSpecified: true, UserInstance: uint32(100 + i)}, reply)
+					made = append(made, reply.SwIfIndex)
+				}
+				for _, i := range made {
+					c.send(&interfaces.DeleteLoopback{SwIfIndex: i}, &interfaces.DeleteLoopbackReply{})
+				}
+			}
+			cancel()
+			if err := <-done; err != nil || reads == 0 {
+				t.Errorf("after %d readings: %v", reads, err)
+			}
+			t.Logf("%d readings while 600 interfaces came and went", reads)
+		})
+	}
+}
+
+func TestStatsSocketIsWhereTheVswitchServesIt(t *testing.T) {
+	for _, socket := range []string{"/run/weft/vswitch-api.sock", "/run/vpp/api.sock", "/x/other"} {
+		if ours, theirs := StatsSocket(socket), vswitch.StatsSocket(socket); ours != theirs {
+			t.Errorf("%s: %s, the vswitch says %s", socket, ours, theirs)
+		}
+	}
 }
 
 func TestErrorsOfTheVswitchHaveTheNamesOfVPP(t *testing.T) {
