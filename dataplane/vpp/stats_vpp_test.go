@@ -18,6 +18,8 @@ import (
 	"github.com/gopacket/gopacket/layers"
 	"github.com/vishvananda/netlink"
 	"go.fd.io/govpp/api"
+	"go.fd.io/govpp/binapi/acl"
+	"go.fd.io/govpp/binapi/acl_types"
 	"go.fd.io/govpp/binapi/af_packet"
 	"go.fd.io/govpp/binapi/ethernet_types"
 	interfaces "go.fd.io/govpp/binapi/interface"
@@ -105,6 +107,8 @@ var (
 	peerMAC  = net.HardwareAddr{2, 0, 0, 0, 9, 2}
 	cable4   = netip.MustParsePrefix("10.9.0.1/24")
 	peer4    = netip.MustParseAddr("10.9.0.2")
+	cable6   = netip.MustParsePrefix("fd00:9::1/64")
+	peer6    = netip.MustParseAddr("fd00:9::2")
 )
 
 func (c *cable) send(m, reply api.Message) {
@@ -154,13 +158,16 @@ func newCable(t *testing.T, client *Client, name string) *cable {
 	return c
 }
 
-// route gives the dataplane's end an address and a neighbour.
+// route gives the dataplane's end addresses, neighbours and an MTU of 1300.
 func (c *cable) route() {
 	c.t.Helper()
-	prefix := ip_types.AddressWithPrefix{Address: ip_types.NewAddress(cable4.Addr().AsSlice()), Len: uint8(cable4.Bits())}
-	c.send(&interfaces.SwInterfaceAddDelAddress{SwIfIndex: c.index, IsAdd: true, Prefix: prefix}, &interfaces.SwInterfaceAddDelAddressReply{})
-	c.send(&ip_neighbor.IPNeighborAddDel{IsAdd: true, Neighbor: ip_neighbor.IPNeighbor{SwIfIndex: c.index, Flags: ip_neighbor.IP_API_NEIGHBOR_FLAG_STATIC,
-		MacAddress: ethernet_types.MacAddress(peerMAC), IPAddress: ip_types.NewAddress(peer4.AsSlice())}}, &ip_neighbor.IPNeighborAddDelReply{})
+	c.send(&interfaces.SwInterfaceSetMtu{SwIfIndex: c.index, Mtu: []uint32{1300, 0, 0, 0}}, &interfaces.SwInterfaceSetMtuReply{})
+	for own, peer := range map[netip.Prefix]netip.Addr{cable4: peer4, cable6: peer6} {
+		prefix := ip_types.AddressWithPrefix{Address: ip_types.NewAddress(own.Addr().AsSlice()), Len: uint8(own.Bits())}
+		c.send(&interfaces.SwInterfaceAddDelAddress{SwIfIndex: c.index, IsAdd: true, Prefix: prefix}, &interfaces.SwInterfaceAddDelAddressReply{})
+		c.send(&ip_neighbor.IPNeighborAddDel{IsAdd: true, Neighbor: ip_neighbor.IPNeighbor{SwIfIndex: c.index, Flags: ip_neighbor.IP_API_NEIGHBOR_FLAG_STATIC,
+			MacAddress: ethernet_types.MacAddress(peerMAC), IPAddress: ip_types.NewAddress(peer.AsSlice())}}, &ip_neighbor.IPNeighborAddDelReply{})
+	}
 }
 
 // bridge puts the dataplane's end into a bridge domain.
@@ -196,6 +203,14 @@ func packet4(t *testing.T, to string, edit func(*layers.Ethernet, *layers.IPv4))
 	return frameOf(t, e, p, gopacket.Payload(make([]byte, 64)))
 }
 
+// packet6 is an IPv6 packet to the neighbour by way of the dataplane.
+func packet6(t *testing.T, hops uint8, size int) []byte {
+	t.Helper()
+	return frameOf(t, &layers.Ethernet{SrcMAC: peerMAC, DstMAC: cableMAC, EthernetType: layers.EthernetTypeIPv6},
+		&layers.IPv6{Version: 6, HopLimit: hops, NextHeader: 253, SrcIP: netip.MustParseAddr("fd00:9::3").AsSlice(), DstIP: peer6.AsSlice()},
+		gopacket.Payload(make([]byte, size)))
+}
+
 // arpOf is an ARP request.
 func arpOf(t *testing.T, from net.HardwareAddr, sender, target netip.Addr) []byte {
 	t.Helper()
@@ -214,6 +229,7 @@ func droppedFrames(t *testing.T) (routed, bridged map[ErrorCount][]byte) {
 		b[at] = value
 		return b
 	}
+	large := &layers.IPv4{Version: 4, TTL: 64, Flags: layers.IPv4DontFragment, Protocol: 253, SrcIP: net.IP{10, 9, 0, 3}, DstIP: peer4.AsSlice()}
 	tooLong := packet4(t, "10.9.0.2", unchanged)
 	binary.BigEndian.PutUint16(tooLong[16:], 1400)
 	binary.BigEndian.PutUint16(tooLong[24:], 0)
@@ -227,9 +243,15 @@ func droppedFrames(t *testing.T) (routed, bridged map[ErrorCount][]byte) {
 		{Node: "ip4-input", Reason: "time_expired"}:               packet4(t, "10.9.0.2", func(_ *layers.Ethernet, p *layers.IPv4) { p.TTL = 1 }),
 		{Node: "ethernet-input", Reason: "no error"}:              packet4(t, "203.0.113.7", unchanged),
 		{Node: "ip4-local", Reason: "spoofed_local_packets"}:      packet4(t, "10.9.0.1", func(_ *layers.Ethernet, p *layers.IPv4) { p.SrcIP = cable4.Addr().AsSlice() }),
-		{Node: "arp-reply", Reason: "l3_src_address_is_local"}:    arpOf(t, peerMAC, cable4.Addr(), cable4.Addr()),
-		{Node: "arp-reply", Reason: "l3_dst_address_not_local"}:   arpOf(t, peerMAC, peer4, netip.MustParseAddr("192.0.2.77")),
-		{Node: "arp-reply", Reason: "l2_address_mismatch"}:        arpOf(t, net.HardwareAddr{2, 7, 7, 7, 7, 7}, peer4, cable4.Addr()),
+		{Node: "ip4-input", Reason: "mtu_exceeded"}: frameOf(t, &layers.Ethernet{SrcMAC: peerMAC, DstMAC: cableMAC, EthernetType: layers.EthernetTypeIPv4},
+			large, gopacket.Payload(make([]byte, 1400))),
+		{Node: "ip6-input", Reason: "mtu_exceeded"}:             packet6(t, 64, 1400),
+		{Node: "ip6-input", Reason: "time_expired"}:             packet6(t, 1, 64),
+		{Node: "ip6-input", Reason: "version"}:                  spoil(packet6(t, 64, 64), 14, 0x50),
+		{Node: "ip6-input", Reason: "too_short"}:                packet6(t, 64, 0)[:44],
+		{Node: "arp-reply", Reason: "l3_src_address_is_local"}:  arpOf(t, peerMAC, cable4.Addr(), cable4.Addr()),
+		{Node: "arp-reply", Reason: "l3_dst_address_not_local"}: arpOf(t, peerMAC, peer4, netip.MustParseAddr("192.0.2.77")),
+		{Node: "arp-reply", Reason: "l2_address_mismatch"}:      arpOf(t, net.HardwareAddr{2, 7, 7, 7, 7, 7}, peer4, cable4.Addr()),
 	}
 	bridged = map[ErrorCount][]byte{
 		{Node: "l2-learn", Reason: "L2 learn misses"}:         arpOf(t, peerMAC, peer4, cable4.Addr()),
@@ -237,6 +259,39 @@ func droppedFrames(t *testing.T) (routed, bridged map[ErrorCount][]byte) {
 		{Node: "l2-fwd", Reason: "Reflection Drop"}:           packet4(t, "10.9.0.2", func(e *layers.Ethernet, _ *layers.IPv4) { e.DstMAC = peerMAC }),
 	}
 	return routed, bridged
+}
+
+// guardedCable is a routed interface with a MACIP ACL that admits nothing of what the test sends.
+func guardedCable(t *testing.T, client *Client) *cable {
+	t.Helper()
+	c := newCable(t, client, "guarded")
+	for _, own := range []string{"10.10.0.1/24", "fd00:10::1/64"} {
+		prefix, err := ip_types.ParseAddressWithPrefix(own)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.send(&interfaces.SwInterfaceAddDelAddress{SwIfIndex: c.index, IsAdd: true, Prefix: prefix}, &interfaces.SwInterfaceAddDelAddressReply{})
+	}
+	rules := []acl_types.MacipACLRule{}
+	for _, admitted := range []string{"10.10.0.99/32", "fd00:10::99/128"} {
+		prefix, err := ip_types.ParsePrefix(admitted)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rules = append(rules, acl_types.MacipACLRule{IsPermit: acl_types.ACL_ACTION_API_PERMIT, SrcMac: ethernet_types.MacAddress(peerMAC),
+			SrcMacMask: ethernet_types.MacAddress{255, 255, 255, 255, 255, 255}, SrcPrefix: prefix})
+	}
+	added := &acl.MacipACLAddReply{}
+	c.send(&acl.MacipACLAdd{Tag: "test", R: rules}, added)
+	c.send(&acl.MacipACLInterfaceAddDel{IsAdd: true, SwIfIndex: c.index, ACLIndex: added.ACLIndex}, &acl.MacipACLInterfaceAddDelReply{})
+	return c
+}
+
+func guardedFrames(t *testing.T) map[ErrorCount][]byte {
+	return map[ErrorCount][]byte{
+		{Node: "ip4-inacl", Reason: "input ACL misses"}: packet4(t, "10.9.0.2", unchanged),
+		{Node: "ip6-inacl", Reason: "input ACL misses"}: packet6(t, 64, 64),
+	}
 }
 
 // sum is the Internet checksum before its complement.
@@ -281,9 +336,14 @@ func mustNameErrorsAsVPP(t *testing.T, client *Client) {
 	r, b := newCable(t, client, "routed"), newCable(t, client, "bridged")
 	r.route()
 	b.bridge()
-	for c, frames := range map[*cable]map[ErrorCount][]byte{r: routed, b: bridged} {
-		for want, frame := range frames {
+	all := map[*cable]map[ErrorCount][]byte{r: routed, b: bridged, guardedCable(t, client): guardedFrames(t)}
+	for c, frames := range all {
+		for _, frame := range frames {
 			c.put(frame)
+		}
+	}
+	for _, frames := range all {
+		for want := range frames {
 			if others, ok := awaitError(t, client, want); !ok {
 				t.Errorf("no %s/%s among %+v", want.Node, want.Reason, others)
 			}
@@ -293,7 +353,7 @@ func mustNameErrorsAsVPP(t *testing.T, client *Client) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for cable, frames := range map[*cable]map[ErrorCount][]byte{r: routed, b: bridged} {
+	for cable, frames := range all {
 		i := Index(cable.index)
 		bytes := 0
 		for _, frame := range frames {

@@ -18,7 +18,7 @@ func TestDeniedFramesTeachABridgeNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.engine.Publish()
-	drops := func() uint64 { return b.engine.Drops()["l2-input-acl/input ACL table-miss drops"] }
+	drops := func() uint64 { return b.engine.Drops()["l2-input-acl/input ACL misses"] }
 	b.run(from(otherMAC, udp4("10.2.7.7", 18)), frame.Virtio{}, 1)
 	b.run(source4("10.9.0.2", udp4("10.2.7.7", 18)), frame.Virtio{}, 1)
 	b.run(advert6("fd09::2", podMAC), frame.Virtio{}, 1)

@@ -123,7 +123,7 @@ func TestDeniedFramesAreCountedAndNothingElse(t *testing.T) {
 	b.run(bad, frame.Virtio{}, 2)
 	b.run(arpFrom(podMAC, "10.9.0.2"), frame.Virtio{}, 1)
 	drops := b.engine.Drops()
-	if drops["ip4-input/inacl_table_miss"] != 2 || drops["l2-input-acl/input ACL table-miss drops"] != 1 || b.out.sent != 3 || b.engine.Counters(1).Punts != 0 {
+	if drops["ip4-inacl/input ACL misses"] != 2 || drops["l2-input-acl/input ACL misses"] != 1 || b.out.sent != 3 || b.engine.Counters(1).Punts != 0 {
 		t.Errorf("%d sent, drops %v", b.out.sent, b.engine.Drops())
 	}
 	if n := testing.AllocsPerRun(10, func() { b.run(bad, frame.Virtio{}, 8) }); n != 0 {

@@ -83,7 +83,7 @@ func TestSpoofingPodIsHeldBack(t *testing.T) {
 	a.sendFrom(t, netip.MustParseAddr("fd00::99"), b.v6)
 	eventually(t, "both are dropped: the ARP request and the neighbour solicitation", func() bool {
 		drops := l.engine.Drops()
-		return drops["l2-input-acl/input ACL table-miss drops"] > 0 && drops["ip6-input/inacl_table_miss"] > 0
+		return drops["l2-input-acl/input ACL misses"] > 0 && drops["ip6-inacl/input ACL misses"] > 0
 	})
 	a.wantReply(t, ping{to: b.v4})
 	a.wantReply(t, ping{to: b.v6})
