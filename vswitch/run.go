@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"maps"
 	"math"
-	"net"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -78,18 +77,13 @@ func Run(ctx context.Context, c Config) error {
 		m.Watch(pathCtx, engine.Events())
 		return nil
 	})
-	g.Go(func() error { return serveStats(serveCtx, counters, c, m, engine) })
+	published := &stats.Server{Source: func() stats.Reading { return reading(c, m, engine) }, Log: c.Log}
+	g.Go(func() error { return published.Serve(serveCtx, counters) })
 	g.Go(func() error {
 		defer stopPath()
 		return serve(serveCtx, c, m)
 	})
 	return g.Wait()
-}
-
-// serveStats publishes counters to the clients of l until ctx ends.
-func serveStats(ctx context.Context, l net.Listener, c Config, m *model.Model, engine *forward.Engine) error {
-	s := &stats.Server{Source: func() stats.Reading { return reading(c, m, engine) }, Log: c.Log}
-	return s.Serve(ctx, l)
 }
 
 // reading collects what the packet path has counted.
