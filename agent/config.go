@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/weftnet/weft/dataplane/vpp"
 	"github.com/weftnet/weft/pod"
 	"github.com/weftnet/weft/wire"
 )
@@ -60,11 +61,12 @@ type Config struct {
 
 // Dataplane says which dataplane the agent drives.
 type Dataplane struct {
-	Type     string // embedded or vpp
-	Socket   string
-	External bool   // of type embedded: somebody else runs it, as a DaemonSet does; the agent never starts one
-	Program  string // of type embedded: the weft-vswitch to start
-	Log      string // of type embedded: where its output goes
+	Type        string // embedded or vpp
+	Socket      string
+	StatsSocket string
+	External    bool   // of type embedded: somebody else runs it, as a DaemonSet does; the agent never starts one
+	Program     string // of type embedded: the weft-vswitch to start
+	Log         string // of type embedded: where its output goes
 
 	VethRxFrames int // of type vpp: frames of 2 KiB in each receive block of a veth
 	VethTxFrames int // of type vpp: frames of 66 KiB in the transmit ring of a veth
@@ -103,6 +105,7 @@ func (c *Config) Flags(fs *pflag.FlagSet) {
 	fs.StringVar(&c.BootID, "boot-id", "/proc/sys/kernel/random/boot_id", "file that differs after each boot of the node")
 	fs.StringVar(&c.Dataplane.Type, "dataplane-type", Embedded, "embedded (weft-vswitch, started by the agent) or vpp (runs already)")
 	fs.StringVar(&c.Dataplane.Socket, "dataplane-socket", "", "binary API socket; default /run/weft/vswitch-api.sock (embedded), /run/vpp/api.sock (vpp)")
+	fs.StringVar(&c.Dataplane.StatsSocket, "dataplane-stats-socket", "", "stats socket; default: beside the binary API socket, with stats.sock for api.sock")
 	fs.BoolVar(&c.Dataplane.External, "dataplane-external", false, "weft-vswitch is run by somebody else, as by a DaemonSet: wait for it, never start one")
 	fs.StringVar(&c.Dataplane.Program, "dataplane-program", "", "weft-vswitch to start; default: beside the agent, else from PATH")
 	fs.StringVar(&c.Dataplane.Log, "dataplane-log", "/var/log/weft-vswitch.log", "file for the output of weft-vswitch")
@@ -142,7 +145,7 @@ func (c *Config) Validate() error {
 	c.fill()
 	return errors.Join(
 		absolute("socket", c.Socket), absolute("stateDir", c.StateDir), absolute("bootID", c.BootID),
-		absolute("dataplane.socket", c.Dataplane.Socket),
+		absolute("dataplane.socket", c.Dataplane.Socket), absolute("dataplane.statsSocket", c.Dataplane.StatsSocket),
 		oneOf("dataplane.type", c.Dataplane.Type, Embedded, VPP),
 		oneOf("podInterface", c.PodInterface, Auto, pod.TypeTap, pod.TypeVeth),
 		oneOf("hostLinkType", c.HostLinkType, Auto, pod.TypeTap, pod.TypeVeth),
@@ -159,12 +162,14 @@ func (c *Config) Validate() error {
 
 func (c *Config) fill() {
 	c.Devices.fill(c.Socket)
-	if c.Dataplane.Socket != "" {
-		return
+	if c.Dataplane.Socket == "" {
+		c.Dataplane.Socket = "/run/vpp/api.sock"
+		if c.Dataplane.Type == Embedded {
+			c.Dataplane.Socket = "/run/weft/vswitch-api.sock"
+		}
 	}
-	c.Dataplane.Socket = "/run/vpp/api.sock"
-	if c.Dataplane.Type == Embedded {
-		c.Dataplane.Socket = "/run/weft/vswitch-api.sock"
+	if c.Dataplane.StatsSocket == "" {
+		c.Dataplane.StatsSocket = vpp.StatsSocket(c.Dataplane.Socket)
 	}
 }
 

@@ -41,7 +41,7 @@ func (p *Path) refuse(m *Message, now time.Time) {
 		source, ok = k.destination, true
 	}
 	if !ok {
-		p.drop(noSource)
+		p.drop(noErrorSource)
 		return
 	}
 	if !p.errors.take(now) {
