@@ -37,7 +37,7 @@ func New(o *Options, m *Machine) (Config, error) {
 		{"unix", unixLines(o)}, {"socksvr", []line{{"socket-name " + o.file("api.sock"), "where the agent connects (dataplane.socket); owner and group of VPP only (0775)"}}},
 		{"statseg", statsLines(o, c)},
 		{"api-trace", []line{{"on nitems 16384", "vppctl api trace dump shows what the agent asked for last; after a crash it is in /tmp/api_post_mortem.PID, with memifs' secrets"}}},
-		{"api-segment", []line{{"prefix weft", "shared memory of other API clients; another VPP on this node has another name"}}},
+		{"api-segment", []line{{"prefix " + filepath.Base(o.RuntimeDir), "name of the shared memory of other API clients; another VPP on this node has another one"}}},
 		{"memory", memoryLines(o, p)}, {"buffers", bufferLines(p, buffers, why)},
 		{"cpu", cpuLines(m, c)}, {"plugins", pluginLines(o)},
 	}
