@@ -34,7 +34,7 @@ const choose = -1
 // Limits of VPP and of this page.
 const (
 	maxWorkers = 254     // VPP: 255 threads with the main one
-	maxBuffers = 1 << 22 // 16 GiB of ordinary pages, which is all that VPP reserves for buffers
+	maxBuffers = 1 << 21 // 11 GiB of ordinary pages; VPP reserves addresses for 16
 	minBuffers = 1 << 12 // below that one burst on a few interfaces takes all
 	maxCount   = 1 << 16 // of pods and memifs
 )

@@ -14,7 +14,7 @@ const (
 	cacheLine    = 64
 	ordinaryPage = 4 << 10
 
-	baseBuffers   = 16384 // VPP's own default with hugepages
+	baseBuffers   = 16384 // what VPP asks for by default with hugepages
 	workerBuffers = 4096  // in frames and in the cache of a worker
 	tapRing       = 256   // buffers that wait in the ring of a tap
 	cardRings     = 2048  // buffers that wait in the rings of a network card, for each of its queues
@@ -94,7 +94,7 @@ func listed(cpus []CPU) string {
 	return strings.Join(words, ",")
 }
 
-// buffersFor counts the packet buffers of each NUMA node, and says of what.
+// buffersFor counts the packet buffers that each NUMA node needs, and says for what.
 func buffersFor(o *Options, m *Machine, c cores) (count int, reason string) {
 	if o.Buffers != 0 {
 		return o.Buffers, "as --buffers says"
@@ -131,14 +131,16 @@ func (o *Options) bufferBytes() int {
 // pages says which pages VPP's memory is on.
 type pages struct {
 	buffers, heap string // Huge, Giga, or None
-	count         int    // of the buffers, on each NUMA node
+	ask           int    // buffers that VPP must be asked for to have those needed
+	count         int    // of pages of the buffers, on each NUMA node
 	reason        string
 }
 
 // choosePages takes hugepages only where all that is needed is free: VPP ends at start, or gets SIGBUS, where they do not
 // suffice.
 func choosePages(o *Options, m *Machine, c cores, buffers int) (pages, error) {
-	ordinary := pages{buffers: None, heap: None, count: buffers, reason: "as --hugepages says"}
+	asked := askOrdinary(o.bufferBytes(), buffers)
+	ordinary := pages{buffers: None, heap: None, ask: asked, count: asked, reason: "as --hugepages says"}
 	if o.Hugepages == None {
 		return ordinary, o.forbidOrdinary("with --hugepages none")
 	}
@@ -148,7 +150,7 @@ func choosePages(o *Options, m *Machine, c cores, buffers int) (pages, error) {
 			continue
 		}
 		perPage := size.bytes / o.bufferBytes()
-		p := pages{buffers: size.name, heap: None, count: (buffers-1)/perPage + 1}
+		p := pages{buffers: size.name, heap: None, ask: buffers, count: (buffers-1)/perPage + 1}
 		lack := m.lacking(size.name, p.count)
 		if lack == "" {
 			p.reason = fmt.Sprintf("hugepages, %d on each NUMA node: fewer TLB misses than with ordinary pages", p.count)
@@ -164,6 +166,14 @@ func choosePages(o *Options, m *Machine, c cores, buffers int) (pages, error) {
 	}
 	ordinary.reason = missing[0]
 	return ordinary, o.forbidOrdinary(missing[0])
+}
+
+// askOrdinary counts the buffers that VPP must be asked for on ordinary pages. It takes a page for each, lays buffers of the given
+// size end to end, and leaves out those that cross from one page into the next.
+func askOrdinary(size, needed int) int {
+	const lines = ordinaryPage / cacheLine
+	size /= cacheLine
+	return (needed*size + lines - size - 1) / (lines - size)
 }
 
 // forbidOrdinary is an error where a network card needs hugepages.

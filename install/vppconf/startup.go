@@ -48,7 +48,7 @@ func New(o *Options, m *Machine) (Config, error) {
 		}
 		sections = append(sections, section{"dpdk", lines})
 	}
-	return Config{describe(o, m, p, buffers), sections}, nil
+	return Config{describe(o, m, p), sections}, nil
 }
 
 func (o *Options) file(name string) string { return filepath.Join(o.RuntimeDir, name) }
@@ -83,9 +83,12 @@ func memoryLines(o *Options, p pages) []line {
 }
 
 func bufferLines(p pages, buffers int, why string) []line {
+	if p.buffers == None {
+		why = fmt.Sprintf("for %d, because VPP leaves out those that would cross a page: %s", buffers, why)
+	}
 	return []line{
 		{"page-size " + pageSize(p.buffers), p.reason},
-		{"buffers-per-numa " + strconv.Itoa(buffers), why},
+		{"buffers-per-numa " + strconv.Itoa(p.ask), why},
 		{"default data-size " + strconv.Itoa(dataSize), "a packet of 1500 bytes is in one buffer, one of 9000 in five"},
 	}
 }
@@ -125,6 +128,7 @@ func pluginLines(o *Options) []line {
 		lines = append(lines, line{"path " + o.PluginPath, "as --plugin-path says"})
 	}
 	lines = append(lines,
+		line{"vat-path " + o.file("none"), "a directory that does not exist: VPP's test plugins would complain at start that their plugins are disabled"},
 		line{"plugin default { disable }", "the agent needs few; each other one takes memory and may be attacked"},
 		enabled("acl", "pods' interfaces send from their own MAC and addresses only"),
 		enabled("af_packet", "pods' veths, the node's own link where there are no taps, network cards in mode af_packet"),
@@ -162,7 +166,7 @@ func dpdkLines(o *Options, m *Machine, c cores) ([]line, error) {
 }
 
 // describe describes the machine and what VPP takes of it.
-func describe(o *Options, m *Machine, p pages, buffers int) []string {
+func describe(o *Options, m *Machine, p pages) []string {
 	taps := "with /dev/vhost-net (taps are possible)"
 	if !m.VhostNet {
 		taps = "without /dev/vhost-net (no taps, pods have veths)"
@@ -176,7 +180,7 @@ func describe(o *Options, m *Machine, p pages, buffers int) []string {
 	huge := 0
 	switch p.buffers {
 	case None:
-		memory += buffers * ordinaryPage * len(m.Nodes)
+		memory += p.count * ordinaryPage * len(m.Nodes)
 	default:
 		huge = p.count * bytesOf(p.buffers) * len(m.Nodes)
 	}

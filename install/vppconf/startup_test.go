@@ -155,7 +155,7 @@ func TestWhatTheMachineCannotGiveIsRefused(t *testing.T) {
 func TestWrongFlagsAreNamed(t *testing.T) {
 	for arg, want := range map[string]string{
 		"--workers=255": "--workers 255 is not within -1 and 254", "--hugepages=4M": `--hugepages "4M" is not one of auto, none, 2M, 1G`,
-		"--uplink-mode=netmap": `--uplink-mode "netmap" is not one of af_packet, af_xdp, dpdk`, "--buffers=10": "--buffers 10 is not within 4096 and 4194304",
+		"--uplink-mode=netmap": `--uplink-mode "netmap" is not one of af_packet, af_xdp, dpdk`, "--buffers=10": "--buffers 10 is not within 4096 and 2097152",
 		"--runtime-dir=run/vpp": `--runtime-dir "run/vpp" is not an absolute path`, "--runtime-dir=/run/v pp": `--runtime-dir "/run/v pp" is not`,
 		"--uplink=": `--uplink "" is neither kernel nor`, "--uplink=e}{": `--uplink "e}{" is neither`, "--pods=-1": "--pods -1 is not within 0",
 		"--output=x": `--output "x" is not an absolute`, "--plugin-path=x": `--plugin-path "x" is not`, "--main-core=-2": "--main-core -2 is not within",
