@@ -218,9 +218,13 @@ func TestVPPRunsOnHugepages(t *testing.T) {
 	if err != nil || !strings.Contains(string(text), "page-size 2M") {
 		t.Fatalf("hugepages are not used (%v):\n%s", err, text)
 	}
+	want := 10 // of buffers
+	if bytes.Contains(text, []byte("main-heap-page-size 2M")) {
+		want += heapFor(options(t)) / (2 << 20)
+	}
 	after, err := readNumber(os.DirFS("/"), pool[1:])
-	if err != nil || before-after < 10 {
-		t.Errorf("%d hugepages were free, then %d (%v)", before, after, err)
+	if err != nil || before-after != want {
+		t.Errorf("%d hugepages were free, then %d, %d were to be used (%v)", before, after, want, err)
 	}
 	t.Logf("%d hugepages of 2 MB were free before VPP started, %d after", before, after)
 	if n := r.buffers(t); n < 8192 {
