@@ -175,7 +175,7 @@ func describe(o *Options, m *Machine, p pages) []string {
 	for i, n := range m.Nodes {
 		nodes[i] = fmt.Sprintf("node %d: %d of 2M, %d of 1G", n.ID, n.Free[Huge], n.Free[Giga])
 	}
-	memory := 128 << 20 // programs, heap and stats of a VPP without interfaces
+	memory := 170 << 20 // the process and the heap of a VPP 25.10 without interfaces
 	memory += o.interfaces() * interfaceHeap
 	huge := 0
 	switch p.buffers {
