@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,6 +18,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/weftnet/weft/dataplane/vpp"
 	"github.com/weftnet/weft/internal/netnstest"
@@ -202,6 +205,41 @@ func TestVPPRunsWithWorkersOnTheirOwnProcessors(t *testing.T) {
 		if !regexp.MustCompile(name + `.* ` + strconv.Itoa(core) + ` +\d+ +\d+`).MatchString(shown) {
 			t.Errorf("%s is not on processor %d:\n%s", name, core, shown)
 		}
+	}
+}
+
+// TestVPPRunsInAContainerWithFewerProcessors gives VPP the last processor only, as a container's cpuset would.
+func TestVPPRunsInAContainerWithFewerProcessors(t *testing.T) {
+	i := requireVPP(t)
+	var all, last unix.CPUSet
+	runtime.LockOSThread() // what this thread starts inherits its processors
+	defer runtime.UnlockOSThread()
+	if err := unix.SchedGetaffinity(0, &all); err != nil {
+		t.Fatal(err)
+	}
+	allowed, err := AllowedCPUs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(allowed) < 2 {
+		t.Skip("needs two processors")
+	}
+	core := allowed[len(allowed)-1]
+	last.Set(core)
+	if err := unix.SchedSetaffinity(0, &last); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := unix.SchedSetaffinity(0, &all); err != nil {
+			t.Error(err)
+		}
+	}()
+	r := start(t, i, "--hugepages=none", "--buffers=4096")
+	if text, err := os.ReadFile(r.dir + "/startup.conf"); err != nil || !regexp.MustCompile(`(?m)^  relative .*\n  main-core 0 `).Match(text) {
+		t.Errorf("processors do not count within those that are allowed (%v):\n%s", err, text)
+	}
+	if shown := r.cli(t, "show", "threads"); !regexp.MustCompile(`vpp_main.* ` + strconv.Itoa(core) + ` +\d+ +\d+`).MatchString(shown) {
+		t.Errorf("the main thread is not on processor %d:\n%s", core, shown)
 	}
 }
 
