@@ -104,8 +104,8 @@ func (c *Config) Flags(fs *pflag.FlagSet) {
 	fs.BoolVar(&c.Dataplane.External, "dataplane-external", false, "weft-vswitch is run by somebody else, as by a DaemonSet: wait for it, never start one")
 	fs.StringVar(&c.Dataplane.Program, "dataplane-program", "", "weft-vswitch to start; default: beside the agent, else from PATH")
 	fs.StringVar(&c.Dataplane.Log, "dataplane-log", "/var/log/weft-vswitch.log", "file for the output of weft-vswitch")
-	fs.IntVar(&c.Dataplane.VethRxFrames, "dataplane-veth-rx-frames", 10, "with VPP: frames of 2 KiB in each of the 160 receive blocks of a veth, 5 to 64")
-	fs.IntVar(&c.Dataplane.VethTxFrames, "dataplane-veth-tx-frames", 64, "with VPP: frames of 66 KiB in the transmit ring of a veth, 16 to 1024")
+	fs.IntVar(&c.Dataplane.VethRxFrames, "dataplane-veth-rx-frames", 6, "with VPP: frames of 2 KiB in each of the 160 receive blocks of a veth, an even number, 6 to 64")
+	fs.IntVar(&c.Dataplane.VethTxFrames, "dataplane-veth-tx-frames", 88, "with VPP: frames of 66 KiB in the transmit ring of a veth, an even number, 16 to 1024")
 	fs.Var((*poolsValue)(&c.Pools), "pools", "address pools, each NAME=PREFIX, comma separated; one of a family at least")
 	fs.Var(&structured[[]pod.Network]{&c.Networks, "networks"}, "networks", "custom networks, a list as in the documentation of networks")
 	fs.Var(&structured[map[string][]string]{&c.NamespacePools, "map"}, "namespace-pools", "names of the pools for pods of a namespace, {NAMESPACE: [POOL, ...]}")
@@ -149,7 +149,7 @@ func (c *Config) Validate() error {
 		within("coolDown", c.CoolDown, 0, time.Hour),
 		within("gcGrace", c.GCGrace, 0, time.Hour),
 		within("audit", c.Audit, time.Second, 24*time.Hour),
-		between("dataplane.vethRxFrames", c.Dataplane.VethRxFrames, 5, 64), between("dataplane.vethTxFrames", c.Dataplane.VethTxFrames, 16, 1024),
+		even("dataplane.vethRxFrames", c.Dataplane.VethRxFrames, 6, 64), even("dataplane.vethTxFrames", c.Dataplane.VethTxFrames, 16, 1024),
 		c.Devices.validate(), c.Kubernetes.validate(), c.HTTP.validate(), c.validatePools(), c.validateNetworks(), c.validateMTU(), c.validateHostLink(), validateGates(c.ReadinessGates),
 	)
 }
@@ -255,4 +255,12 @@ func within(key string, d, least, most time.Duration) error {
 		return fmt.Errorf("%s: %v is not within %v to %v", key, d, least, most)
 	}
 	return nil
+}
+
+// even checks the number of frames in a ring, whose size must be a multiple of the page's.
+func even(key string, n, least, most int) error {
+	if n%2 != 0 {
+		return fmt.Errorf("%s: %d is not an even number", key, n)
+	}
+	return between(key, n, least, most)
 }

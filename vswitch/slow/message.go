@@ -17,7 +17,8 @@ const (
 	Unresolved                      // ready to leave on Out, but for the MAC of Target
 	Expired                         // TTL or hop limit ran out
 	NoRoute                         // no route to the destination
-	HostUnreached                   // a route says unreachable, or the neighbour does not answer
+	HostUnreached                   // the neighbour does not answer
+	RouteUnreachable                // the route's path is ICMP unreachable
 	Prohibited                      // a route says prohibited
 	TooBig                          // longer than MTU, and not to be fragmented
 )
