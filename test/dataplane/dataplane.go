@@ -40,6 +40,8 @@ type Options struct {
 	Programs string
 	// Workers is the number of forwarding threads. With 0, VPP forwards on its main thread and weft-vswitch on one worker.
 	Workers int
+	// Polls lets VPP poll without pause, as benchmarks need; by default it sleeps a little between polls, since many run at once.
+	Polls bool
 	// Without lists plugins that VPP does not load, such as "acl". weft-vswitch ignores it.
 	Without []string
 	// Netns is the path of the network namespace that the dataplane runs in; default: that of the thread that calls Start first.
