@@ -82,7 +82,9 @@ func (s *suite) run(t *testing.T, c testCase) {
 		t.Skip(reason)
 	}
 	c.run(l)
-	t.Log("\n" + l.transcript())
+	if testing.Verbose() {
+		t.Log("\n" + l.transcript())
+	}
 	s.answered[c.name] = l.transcript()
 	switch {
 	case *recording:

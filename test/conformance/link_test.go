@@ -225,18 +225,21 @@ var linkCases = []testCase{
 		l.watch()
 		m := tunnel("192.0.2.1", "192.0.2.2", 77)
 		a := l.make("a", m)
-		l.must(setUp(a, true))
-		l.must(without(m))
-		l.settle()
+		l.events(1)
+		for _, change := range []api.Message{setUp(a, true), setUp(a, false), without(m)} {
+			l.must(change)
+			l.settle()
+		}
 	}},
 	{name: "af_packet: events", run: func(l *lab) {
 		l.veth("weft1")
 		l.watch()
 		a := l.make("a", onLink("weft1"))
-		l.must(setUp(a, true))
-		l.must(setUp(a, false))
-		l.must(deleteLink("weft1"))
 		l.settle()
+		for _, change := range []api.Message{setUp(a, true), setUp(a, false), deleteLink("weft1")} {
+			l.must(change)
+			l.settle()
+		}
 	}},
 }
 

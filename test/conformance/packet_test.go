@@ -125,10 +125,10 @@ var packetCases = []testCase{
 	}},
 	{name: "packet: larger than the MTU", run: func(l *lab) {
 		r := l.routed()
-		l.must(mtu(r.indexB, 1000))
-		whole := udp4("10.0.1.2", "10.0.2.2", 1200)
+		l.must(mtu(r.indexB, 1300))
+		whole := udp4("10.0.1.2", "10.0.2.2", 1400)
 		whole[0].(*layers.IPv4).Flags = layers.IPv4DontFragment
-		r.sends(whole, udp4("10.0.1.2", "10.0.2.2", 1200), udp6("fd00:1::2", "fd00:2::2", 1200))
+		r.sends(whole, udp4("10.0.1.2", "10.0.2.2", 1400), udp6("fd00:1::2", "fd00:2::2", 1400))
 	}},
 	{name: "packet: to a port that nobody listens on", run: func(l *lab) {
 		r := l.routed()
@@ -230,9 +230,6 @@ var packetCases = []testCase{
 		l.must(setUp(r.indexB, false))
 		r.a.sends(toRouter(type4, udp4("10.0.1.2", "10.0.2.2", 100))...)
 		r.a.hears()
-		l.must(setUp(r.indexB, true))
-		r.b.hears()
-		r.sends(udp4("10.0.1.2", "10.0.2.2", 100))
 	}},
 	{name: "packet: a bridge domain", run: func(l *lab) {
 		b := l.bridged(0, 0)

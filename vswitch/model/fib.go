@@ -32,6 +32,7 @@ const (
 	PathDrop                 // dropped
 	PathUnreachable          // answered with ICMP unreachable
 	PathProhibit             // answered with ICMP prohibited
+	PathLinkLocal            // looked up among the link-local addresses of the interface; here as good as dropped
 )
 
 // Path is one way of a route.
@@ -213,6 +214,7 @@ var actions = [...]forward.Action{
 	PathDrop:        forward.Drop,
 	PathUnreachable: forward.Unreachable,
 	PathProhibit:    forward.Prohibit,
+	PathLinkLocal:   forward.Drop,
 }
 
 func (m *Model) usableLocked(f forward.Family, p Path) bool {
