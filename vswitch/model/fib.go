@@ -70,6 +70,8 @@ type routeKey struct {
 type fibRoute struct {
 	paths    []Path
 	attached bool // the prefix is on the link: it can cover neighbours
+
+	written netip.Prefix // the prefix with its host bits; invalid: it had none
 }
 
 func (r fibRoute) equal(s fibRoute) bool {
@@ -78,7 +80,8 @@ func (r fibRoute) equal(s fibRoute) bool {
 
 // entry is a prefix in a table.
 type entry struct {
-	number  uint32 // names it in replies
+	number  uint32       // names it in replies
+	written netip.Prefix // as its first source wrote it, with host bits: dumps show that, as in VPP
 	sources map[Source]fibRoute
 }
 
@@ -104,7 +107,10 @@ func (m *Model) setLocked(k routeKey, s Source, r fibRoute) *entry {
 	e := t.entries[k.prefix]
 	if e == nil {
 		m.lastEntry++
-		e = &entry{number: m.lastEntry, sources: map[Source]fibRoute{}}
+		e = &entry{number: m.lastEntry, written: k.prefix, sources: map[Source]fibRoute{}}
+		if r.written.IsValid() {
+			e.written = r.written
+		}
 		t.entries[k.prefix] = e
 	}
 	old := e.sources[s]
