@@ -152,7 +152,7 @@ var linkCases = []testCase{
 		}
 		l.each(afPacketDump, deleteLink("weft1"), afPacketDump)
 	}},
-	{name: "tap: taps are created, dumped and deleted", needs: vhostNet, run: func(l *lab) {
+	{name: tapCase, needs: vhostNet, run: func(l *lab) {
 		m := tap(5, "pod0")
 		m.HostMtuSet, m.HostMtuSize, m.RxRingSz, m.TapFlags = true, 1400, 512, tapv2.TAP_API_FLAG_GSO
 		m.HostNamespaceSet, m.HostNamespace = true, netnstest.New(l.T)
