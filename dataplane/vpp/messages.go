@@ -91,6 +91,9 @@ var needed = []api.Message{
 	&arp.ProxyArpIntfcDump{}, &arp.ProxyArpIntfcDetails{},
 }
 
+// Needed lists the messages that this package sends or reads.
+func Needed() []api.Message { return slices.Clone(needed) }
+
 // check returns a *MissingMessages that names every message that the peer does not have in this very form.
 func (s *session) check(version string, messages []api.Message) error {
 	missing := &MissingMessages{Version: version}

@@ -46,14 +46,20 @@ func ethernet(src, dst net.HardwareAddr, kind layers.EthernetType) *layers.Ether
 	return &layers.Ethernet{SrcMAC: src, DstMAC: dst, EthernetType: kind}
 }
 
-func arpFrame(operation uint16, src net.HardwareAddr, from string, dst net.HardwareAddr, to string) []gopacket.SerializableLayer {
-	link, target := dst, dst
-	if operation == layers.ARPRequest {
-		link, target = broadcast, make(net.HardwareAddr, 6)
-	}
-	return []gopacket.SerializableLayer{ethernet(src, link, layers.EthernetTypeARP), &layers.ARP{
+func arpRequest(src net.HardwareAddr, from, target string) []gopacket.SerializableLayer {
+	return []gopacket.SerializableLayer{ethernet(src, broadcast, layers.EthernetTypeARP),
+		arpMessage(layers.ARPRequest, src, from, make(net.HardwareAddr, 6), target)}
+}
+
+func arpReply(src net.HardwareAddr, from string, dst net.HardwareAddr, to string) []gopacket.SerializableLayer {
+	return []gopacket.SerializableLayer{ethernet(src, dst, layers.EthernetTypeARP), arpMessage(layers.ARPReply, src, from, dst, to)}
+}
+
+//nolint:revive // the five fields of the message
+func arpMessage(operation uint16, src net.HardwareAddr, from string, dst net.HardwareAddr, to string) *layers.ARP {
+	return &layers.ARP{
 		AddrType: layers.LinkTypeEthernet, Protocol: layers.EthernetTypeIPv4, HwAddressSize: 6, ProtAddressSize: 4, Operation: operation,
-		SourceHwAddress: src, SourceProtAddress: net.ParseIP(from).To4(), DstHwAddress: target, DstProtAddress: net.ParseIP(to).To4()}}
+		SourceHwAddress: src, SourceProtAddress: net.ParseIP(from).To4(), DstHwAddress: dst, DstProtAddress: net.ParseIP(to).To4()}
 }
 
 func ip4(from, to string, ttl uint8, protocol layers.IPProtocol) *layers.IPv4 {

@@ -152,7 +152,7 @@ var linkCases = []testCase{
 		}
 		l.each(afPacketDump, deleteLink("weft1"), afPacketDump)
 	}},
-	{name: "tap: taps are created, dumped and deleted", needs: vhostNet, run: func(l *lab) {
+	{name: tapCase, needs: vhostNet, run: func(l *lab) {
 		m := tap(5, "pod0")
 		m.HostMtuSet, m.HostMtuSize, m.RxRingSz, m.TapFlags = true, 1400, 512, tapv2.TAP_API_FLAG_GSO
 		m.HostNamespaceSet, m.HostNamespace = true, netnstest.New(l.T)
@@ -225,18 +225,21 @@ var linkCases = []testCase{
 		l.watch()
 		m := tunnel("192.0.2.1", "192.0.2.2", 77)
 		a := l.make("a", m)
-		l.must(setUp(a, true))
-		l.must(without(m))
-		l.settle()
+		l.events(1)
+		for _, change := range []api.Message{setUp(a, true), setUp(a, false), without(m)} {
+			l.must(change)
+			l.settle()
+		}
 	}},
 	{name: "af_packet: events", run: func(l *lab) {
 		l.veth("weft1")
 		l.watch()
 		a := l.make("a", onLink("weft1"))
-		l.must(setUp(a, true))
-		l.must(setUp(a, false))
-		l.must(deleteLink("weft1"))
 		l.settle()
+		for _, change := range []api.Message{setUp(a, true), setUp(a, false), deleteLink("weft1")} {
+			l.must(change)
+			l.settle()
+		}
 	}},
 }
 

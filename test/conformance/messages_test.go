@@ -145,6 +145,21 @@ func (l *lab) each(messages ...api.Message) {
 	}
 }
 
+// chooses asks twice for something with a number of the dataplane's choice, which differs from run to run.
+func (l *lab) chooses(m api.Message, number func(reply api.Message) uint32) {
+	l.Helper()
+	seen := map[uint32]bool{0: true, anyID: true}
+	for range 2 {
+		answers, err := l.client.ask(m)
+		if err != nil || result(first(answers)) != "ok" {
+			l.Fatalf("%s: %v %v", m.GetMessageName(), answers, err)
+		}
+		n := number(first(answers))
+		l.say("%s chooses a new number: %t", m.GetMessageName(), !seen[n])
+		seen[n] = true
+	}
+}
+
 // pods makes table 7 for both families, and a loopback "gate" in it that is up.
 func (l *lab) pods() index {
 	l.Helper()

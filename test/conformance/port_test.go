@@ -162,7 +162,7 @@ func (p *port) hears() {
 // probe asks for the gateway's MAC and returns the frames that came before the answer.
 func (p *port) probe() (lines []string) {
 	p.Helper()
-	p.send(build(arpFrame(layers.ARPRequest, p.mac, p.own, nil, p.gateway)...))
+	p.send(build(arpRequest(p.mac, p.own, p.gateway)...))
 	deadline := time.After(capturing)
 	for {
 		select {

@@ -23,7 +23,7 @@ type printer struct {
 // unsaid are fields that tell nothing: counts of lists that are printed, and indexes that depend on what happened before.
 var unsaid = map[string]bool{
 	"stats_index": true, "n_paths": true, "n_sw_ifs": true, "n_labels": true, "count": true, "cookie": true, "client_index": true, "vpe_pid": true,
-	"label_stack": true,
+	"label_stack": true, "age": true,
 }
 
 // fields prints a message without its name.

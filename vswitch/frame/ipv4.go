@@ -83,13 +83,13 @@ type IPFields struct {
 	PayloadLen          int
 }
 
-// PutIPv4 writes a header without options, with DF set and its checksum, into the first IPv4Len bytes of b.
+// PutIPv4 writes a header without options and flags, with its checksum, into the first IPv4Len bytes of b.
 func PutIPv4(b []byte, f IPFields) {
 	b = b[:IPv4Len]
 	clear(b)
 	b[0], b[1] = 0x45, f.TOS
 	binary.BigEndian.PutUint16(b[2:], uint16(IPv4Len+f.PayloadLen))
-	b[6], b[8], b[9] = 0x40, f.TTL, f.Protocol
+	b[8], b[9] = f.TTL, f.Protocol
 	s, d := f.Source.As4(), f.Destination.As4()
 	copy(b[12:], s[:])
 	copy(b[16:], d[:])

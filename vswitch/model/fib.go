@@ -32,6 +32,7 @@ const (
 	PathDrop                 // dropped
 	PathUnreachable          // answered with ICMP unreachable
 	PathProhibit             // answered with ICMP prohibited
+	PathLinkLocal            // looked up among the link-local addresses of the interface; here as good as dropped
 )
 
 // Path is one way of a route.
@@ -69,6 +70,8 @@ type routeKey struct {
 type fibRoute struct {
 	paths    []Path
 	attached bool // the prefix is on the link: it can cover neighbours
+
+	written netip.Prefix // the prefix with its host bits; invalid: it had none
 }
 
 func (r fibRoute) equal(s fibRoute) bool {
@@ -77,7 +80,8 @@ func (r fibRoute) equal(s fibRoute) bool {
 
 // entry is a prefix in a table.
 type entry struct {
-	number  uint32 // names it in replies
+	number  uint32       // names it in replies
+	written netip.Prefix // as its first source wrote it, with host bits: dumps show that, as in VPP
 	sources map[Source]fibRoute
 }
 
@@ -103,7 +107,10 @@ func (m *Model) setLocked(k routeKey, s Source, r fibRoute) *entry {
 	e := t.entries[k.prefix]
 	if e == nil {
 		m.lastEntry++
-		e = &entry{number: m.lastEntry, sources: map[Source]fibRoute{}}
+		e = &entry{number: m.lastEntry, written: k.prefix, sources: map[Source]fibRoute{}}
+		if r.written.IsValid() {
+			e.written = r.written
+		}
 		t.entries[k.prefix] = e
 	}
 	old := e.sources[s]
@@ -213,6 +220,7 @@ var actions = [...]forward.Action{
 	PathDrop:        forward.Drop,
 	PathUnreachable: forward.Unreachable,
 	PathProhibit:    forward.Prohibit,
+	PathLinkLocal:   forward.Drop,
 }
 
 func (m *Model) usableLocked(f forward.Family, p Path) bool {

@@ -31,6 +31,7 @@ type Route struct {
 // AddRoute makes the API's route to a prefix or changes it, and returns the entry's number.
 func (m *Model) AddRoute(c RouteChange) (uint32, error) {
 	defer m.change()()
+	written := c.Prefix
 	if err := m.checkRouteLocked(&c); err != nil {
 		return NoIndex, err
 	}
@@ -48,7 +49,7 @@ func (m *Model) AddRoute(c RouteChange) (uint32, error) {
 	attached := slices.ContainsFunc(paths, func(p Path) bool {
 		return p.Kind == PathNormal && p.Interface != NoIndex && !p.NextHop.IsValid()
 	})
-	return m.setLocked(k, SourceAPI, fibRoute{paths: paths, attached: attached}).number, nil
+	return m.setLocked(k, SourceAPI, fibRoute{paths: paths, attached: attached, written: written}).number, nil
 }
 
 // DeleteRoute removes the API's route to a prefix, or of a Multipath change its paths. What is gone is no error.
@@ -94,7 +95,7 @@ func (m *Model) Routes(k forward.TableKey, s Source) []Route {
 	for _, p := range slices.SortedFunc(maps.Keys(t.entries), comparePrefixes) {
 		e := t.entries[p]
 		if best, r := e.best(); s == 0 || s == best {
-			list = append(list, Route{Prefix: p, Paths: slices.Clone(r.paths), Source: best, Number: e.number})
+			list = append(list, Route{Prefix: e.written, Paths: slices.Clone(r.paths), Source: best, Number: e.number})
 		}
 	}
 	return list
