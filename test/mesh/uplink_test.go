@@ -219,9 +219,9 @@ func TestTheDataplaneServesTheNodesAddressByPunting(t *testing.T) {
 			t.Run("TCP of the peer", func(t *testing.T) { converse(t, l.peer, "", f.node) })
 			t.Run("TCP of the node", func(t *testing.T) { converse(t, "", l.peer, f.peer) })
 			for _, ttl := range []int{64, 1} {
-				t.Run(fmt.Sprint("UDP of the peer, TTL ", ttl), func(t *testing.T) { datagram(t, l.peer, "", f.node, ttl) })
+				t.Run(fmt.Sprint("UDP of the peer, TTL ", ttl), func(t *testing.T) { datagram(t, way{l.peer, ""}, f.node, ttl) })
 			}
-			t.Run("UDP of the node", func(t *testing.T) { datagram(t, "", l.peer, f.peer, 64) })
+			t.Run("UDP of the node", func(t *testing.T) { datagram(t, way{"", l.peer}, f.peer, 64) })
 			t.Run("a closed port is refused by the node's kernel", func(t *testing.T) { refused(t, l.peer, f.node) })
 			t.Run("a tunnel from the node's own address", func(t *testing.T) { l.tunnel(t, f) })
 		})
@@ -346,17 +346,20 @@ func converse(t *testing.T, from, at string, to netip.Addr) {
 	_ = listener.Close()
 }
 
+// way is from one namespace to another; "" is the test's.
+type way struct{ from, at string }
+
 // datagram sends one with a TTL.
-func datagram(t *testing.T, from, at string, to netip.Addr, ttl int) {
+func datagram(t *testing.T, w way, to netip.Addr, ttl int) {
 	t.Helper()
 	var in, out *net.UDPConn
-	within(t, at, func() {
+	within(t, w.at, func() {
 		c, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(to, 7001)))
 		must(t, err)
 		in = c
 	})
 	defer in.Close()
-	within(t, from, func() {
+	within(t, w.from, func() {
 		c, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(netip.AddrPortFrom(to, 7001)))
 		must(t, err)
 		out = c
