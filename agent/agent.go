@@ -61,8 +61,8 @@ type Agent struct {
 	refusals   atomic.Pointer[map[string]string] // by network, why it is not as it is wanted
 	health     *health
 
-	metrics *metrics.Metrics
-	traffic *traffic
+	metrics  *metrics.Metrics
+	counters *counters
 }
 
 // stateWait is how long a starting agent waits for another one to let go of the state file.
@@ -127,7 +127,7 @@ func (a *Agent) assembleScheduler() error {
 	})
 	a.dataplane = newSouthbound(a.config, a.log, a.health)
 	a.dataplane.onReconnect, a.dataplane.onReplay = a.metrics.Reconnected, a.metrics.Replayed
-	a.traffic = &traffic{southbound: a.dataplane}
+	a.counters = newCounters(a.dataplane, a.health, a.log)
 	kinds, err := vpp.Register(a.scheduler, a.dataplane.client)
 	if err != nil {
 		return fmt.Errorf("kinds of the dataplane: %w", err)
@@ -216,6 +216,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	group.Go(func() error { return ended("event loop", a.loop.Run(ctx)) })
 	group.Go(func() error { return ended("server", a.serve(ctx)) })
 	group.Go(func() error { return ended("dataplane", a.dataplane.run(ctx)) })
+	group.Go(func() error { return ended("counters", a.counters.run(ctx)) })
 	group.Go(func() error { return ended("configuration", a.followConfig(ctx)) })
 	group.Go(func() error { return ended("external configuration", a.followExternal(ctx)) })
 	group.Go(func() error { return ended("mark that pods are served", a.goOnMarking(ctx)) })

@@ -27,6 +27,9 @@ const (
 // conditionUplink is one without which pods are served, though what leads to other nodes is at fault.
 const conditionUplink = "uplink"
 
+// conditionStats is one without which pods are served, though without their counters.
+const conditionStats = "stats"
+
 // firstResync is what an agent that has been assembled waits for.
 const firstResync = "starting: the first resync has not ended"
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -43,6 +44,8 @@ func newSouthbound(config Config, log *slog.Logger, health *health) *southbound 
 	s.client = vpp.New(config.Dataplane.Socket, vpp.Options{
 		Sockets:      config.Devices.Memif.Directory,
 		Rings:        config.Dataplane.rings(),
+		StatsSocket:  config.Dataplane.StatsSocket,
+		RunDir:       filepath.Dir(config.Socket),
 		Logger:       log.With("room", "dataplane"),
 		Connected:    s.onConnected,
 		NotConnected: func(err error) { s.health.set(conditionDataplane, false, "not connected: "+err.Error()) },

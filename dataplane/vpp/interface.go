@@ -133,8 +133,9 @@ func (b ifaces) Create(ctx context.Context, batch []interfaceItem) {
 	b.undo(ctx, batch, made)
 }
 
-// make tells which items it made itself. Of loopbacks, unlike taps, links and tunnels, the dataplane would make a second
-// one: those that are there are not made. These and tunnels get numbers that are free.
+// make tells which items it made itself. Of loopbacks, unlike links and tunnels, the dataplane would make a second one, and so
+// would VPP of taps, by another queue of the same link: those that are there are not made. Loopbacks and tunnels get numbers
+// that are free.
 func (b ifaces) make(ctx context.Context, batch []interfaceItem) []bool {
 	there, err := b.numbered(ctx, batch)
 	loops, tunnels := there.takenInstances(loopbackInstance), there.takenInstances(vxlanInstance)
@@ -143,6 +144,9 @@ func (b ifaces) make(ctx context.Context, batch []interfaceItem) []bool {
 		it := &batch[i]
 		var r *request
 		switch {
+		case it.Want.Type == wire.TypeTap && err != nil:
+			it.Err = err
+		case it.Want.Type == wire.TypeTap && there.has(it):
 		case it.Want.Type == wire.TypeTap:
 			var release func()
 			if r, release, it.Err = newTap(it.Name, it.Want); it.Err == nil {
@@ -194,7 +198,7 @@ func numberIn(reply api.Message) Index {
 // numbered are what is there, looked up only if the batch has what gets a number.
 func (b ifaces) numbered(ctx context.Context, batch []interfaceItem) (*ports, error) {
 	for i := range batch {
-		if t := batch[i].Want.Type; t == wire.TypeLoopback || t == wire.TypeVXLAN {
+		if t := batch[i].Want.Type; t == wire.TypeLoopback || t == wire.TypeVXLAN || t == wire.TypeTap {
 			p, err := b.c.ports(ctx)
 			if err != nil {
 				return &ports{}, kvscheduler.Refused(err)

@@ -9,10 +9,11 @@ import (
 	"github.com/weftnet/weft/dataplane/linux"
 	"github.com/weftnet/weft/internal/netnstest"
 	"github.com/weftnet/weft/kvscheduler"
+	"github.com/weftnet/weft/test/dataplane"
 	"github.com/weftnet/weft/wire"
 )
 
-// podOf is a pod's tap with everything on both of its ends.
+// podOf is a pod's tap with everything on both of its ends; a veth where the dataplane has no taps.
 func podOf(t *testing.T, path string) []object {
 	t.Helper()
 	inode, device, err := linux.Inspect(path)
@@ -20,6 +21,13 @@ func podOf(t *testing.T, path string) []object {
 		t.Fatal(err)
 	}
 	const name, link = "pod-a", "eth0"
+	if !dataplane.HasTaps() {
+		on := wire.VethKey(name)
+		return append(routedPod(name, wire.LinuxAddress{On: on, Namespace: path, Link: link}),
+			object{wire.NamespaceKey(path), wire.Namespace{Path: path, Inode: inode, Device: device}},
+			object{on, wire.Veth{Namespace: path, Name: link, MAC: mac2, HostName: "weft" + name, HostMAC: mac3, MTU: 1500, Alias: "weft:a", Up: true}},
+			afPacket(name, wire.Interface{MAC: mac1, MTU: 1500, Up: true}))
+	}
 	on := wire.TapPeerKey(name)
 	return append(routedPod(name, wire.LinuxAddress{On: on, Namespace: path, Link: link}),
 		object{wire.NamespaceKey(path), wire.Namespace{Path: path, Inode: inode, Device: device}},

@@ -19,8 +19,8 @@ type process struct {
 	ended chan struct{} // closed when the program was waited for
 }
 
-// start runs the program until it is ended, or until this process dies, in the network namespace of that path ("": in ours).
-func start(cmd *exec.Cmd, log, namespace string) (*process, error) {
+// start runs the program in a network namespace until it is ended, or until this process dies.
+func start(cmd *exec.Cmd, log string, netns *os.File) (*process, error) {
 	out, err := os.OpenFile(log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return nil, err
@@ -34,10 +34,8 @@ func start(cmd *exec.Cmd, log, namespace string) (*process, error) {
 	go func() {
 		// The kernel sends Pdeathsig when the thread ends that started the program, so that thread waits for it.
 		runtime.LockOSThread()
-		err := enter(namespace)
-		if namespace == "" || err != nil {
-			defer runtime.UnlockOSThread() // a thread in another namespace ends with the goroutine
-		}
+		// A thread in another namespace ends with the goroutine, and is never unlocked.
+		err := unix.Setns(int(netns.Fd()), unix.CLONE_NEWNET)
 		if err == nil {
 			err = cmd.Start()
 		}
@@ -51,22 +49,6 @@ func start(cmd *exec.Cmd, log, namespace string) (*process, error) {
 		return nil, err
 	}
 	return p, nil
-}
-
-// enter moves the calling thread into a network namespace.
-func enter(path string) error {
-	if path == "" {
-		return nil
-	}
-	f, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	if err := unix.Setns(int(f.Fd()), unix.CLONE_NEWNET); err != nil {
-		return fmt.Errorf("enter %s: %w", path, err)
-	}
-	return nil
 }
 
 func (p *process) running() bool {

@@ -109,7 +109,7 @@ func (w *worker) input(in *iface, b *frame.Buffer) verdict {
 		return verdict{drop: dropVirtio}
 	}
 	if in.senders != nil && !in.senders.admits(b.Bytes()) {
-		return verdict{drop: dropMACIP}
+		return verdict{drop: aclMiss(in, b)}
 	}
 	if in.l2.slot != 0 {
 		return w.bridged(in, b)

@@ -59,7 +59,7 @@ func noRoute(f Family) verdict {
 var stops = [...]verdict{
 	Local:       {punt: slow.Received},
 	Drop:        {drop: dropRoute},
-	Unreachable: {drop: dropUnreachable, punt: slow.HostUnreached},
+	Unreachable: {drop: dropUnreachable, punt: slow.RouteUnreachable},
 	Prohibit:    {drop: dropProhibited, punt: slow.Prohibited},
 }
 

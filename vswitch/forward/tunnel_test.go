@@ -229,33 +229,33 @@ func TestWhatIsNoTunnelsIsCountedByReason(t *testing.T) {
 		rule, reason string
 		do           func(*segment)
 	}{
-		{"another VNI", "vxlan: no such tunnel packets", envelope(func(b []byte) { b[at+6]++ })},
-		{"another sender", "vxlan: no such tunnel packets", envelope(func(b []byte) { b[29]++; reseal(b) })},
-		{"no I flag", "vxlan: packets with bad flags field in vxlan header", envelope(func(b []byte) { b[at] = 0 })},
-		{"another flag", "vxlan: packets with bad flags field in vxlan header", envelope(func(b []byte) { b[at] |= 1 })},
-		{"no whole header", "vxlan: packets with bad flags field in vxlan header", envelope(func(b []byte) { b[39] = 8 + 7 })},
-		{"a wrong checksum", "vxlan: UDP checksum error", envelope(func(b []byte) { b[40] = 1 })},
-		{"no whole frame", "ethernet frame too short", envelope(func(b []byte) { b[38], b[39] = 0, 8+8+13 })},
-		{"a tunnel that is down", "interface is down", func(s *segment) {
+		{"another VNI", "vxlan4-input/no such tunnel packets", envelope(func(b []byte) { b[at+6]++ })},
+		{"another sender", "vxlan4-input/no such tunnel packets", envelope(func(b []byte) { b[29]++; reseal(b) })},
+		{"no I flag", "vxlan4-input/packets with bad flags field in vxlan header", envelope(func(b []byte) { b[at] = 0 })},
+		{"another flag", "vxlan4-input/packets with bad flags field in vxlan header", envelope(func(b []byte) { b[at] |= 1 })},
+		{"no whole header", "vxlan4-input/packets with bad flags field in vxlan header", envelope(func(b []byte) { b[39] = 8 + 7 })},
+		{"a wrong checksum", "ip4-local/udp_checksum", envelope(func(b []byte) { b[40] = 1 })},
+		{"no whole frame", "ethernet-input/frame too short", envelope(func(b []byte) { b[38], b[39] = 0, 8+8+13 })},
+		{"a tunnel that is down", "ethernet-input/subinterface down", func(s *segment) {
 			raw := returned(s.receive(1, between(host(1), host(9)), frame.Virtio{})[0].raw)
 			s.set(tunnelIndex, Interface{Tunnel: tunnelTo(IP4)})
 			s.engine.Publish()
 			s.receive(uplinkIndex, raw, frame.Virtio{})
 		}},
-		{"a tunnel outside of all bridge domains", "L2 feature forwarding disabled", func(s *segment) {
+		{"a tunnel outside of all bridge domains", "feature-bitmap-drop/L2 feature forwarding disabled", func(s *segment) {
 			raw := returned(s.receive(1, between(host(1), host(9)), frame.Virtio{})[0].raw)
 			s.change(plain(1, 1))
 			s.receive(uplinkIndex, raw, frame.Virtio{})
 		}},
-		{"too long for the tunnel", "vxlan: packet exceeds the tunnel's MTU", func(s *segment) {
+		{"too long for the tunnel", "vxlan4-encap/packet exceeds the tunnel's MTU", func(s *segment) {
 			s.receive(1, append(between(host(1), host(9)), make([]byte, 1400-45)...), frame.Virtio{})
 		}},
-		{"no route to the other end", "vxlan: no way to the other end", func(s *segment) {
+		{"no route to the other end", "vxlan4-encap/no route to the other end", func(s *segment) {
 			s.engine.DelRoute(TableKey{Family: IP4}, netip.MustParsePrefix("192.0.2.0/24"))
 			s.engine.Publish()
 			s.receive(1, between(host(1), host(9)), frame.Virtio{})
 		}},
-		{"a way into the tunnel itself", "vxlan: tunnel in a tunnel", intoItself},
+		{"a way into the tunnel itself", "vxlan4-encap/tunnel in a tunnel", intoItself},
 	} {
 		t.Run(c.rule, func(t *testing.T) {
 			s := newTunnelSegment(t, IP4)
@@ -308,7 +308,7 @@ func TestTunnelsComeAndGoWithTheirInterfacesAndTables(t *testing.T) {
 		t.Fatalf("%d sent by the table, drops %v", len(sent), s.engine.Drops())
 	}
 	s.receive(uplinkIndex, returned(sent[0].raw), frame.Virtio{})
-	if s.engine.Drops()["vxlan: no such tunnel packets"] != 1 {
+	if s.engine.Drops()["vxlan4-input/no such tunnel packets"] != 1 {
 		t.Errorf("an envelope from another table was taken: %v", s.engine.Drops())
 	}
 	s.served(func() { s.engine.DelBridge(1) })

@@ -24,7 +24,7 @@ func (p *Path) discovery(m *Message, now time.Time) {
 	}
 	i, ok := p.router.Interface(m.Interface)
 	if !ok || i.holds(ip.Source()) {
-		p.drop(notOurs)
+		p.drop(notOurs6)
 		return
 	}
 	if n.Type() == frame.ICMP6Advert {
@@ -33,7 +33,7 @@ func (p *Path) discovery(m *Message, now time.Time) {
 	}
 	source := ip.Source()
 	if !i.holds(n.Target()) && !p.answersFor6(m.Interface, i, source, n.Target()) {
-		p.drop(notOurs)
+		p.drop(notOurs6)
 		return
 	}
 	if mac, ok := n.LinkAddress(frame.NDSourceLink); ok && usable6(source, mac) {
@@ -90,7 +90,7 @@ func (p *Path) solicit(index uint32, i Interface, target netip.Addr) {
 	if !source.IsValid() {
 		var ok bool
 		if source, ok = i.source(target); !ok {
-			p.drop(noSource)
+			p.drop(noSource6)
 			return
 		}
 	}

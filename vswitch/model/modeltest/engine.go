@@ -232,7 +232,9 @@ func (e *Engine) Counters(index uint32) forward.Counters {
 }
 
 // Drops are always the same.
-func (e *Engine) Drops() map[string]uint64 { return map[string]uint64{"unknown ethernet type": 7} }
+func (e *Engine) Drops() map[string]uint64 {
+	return map[string]uint64{"ethernet-input/unknown ethernet type": 7}
+}
 
 // Trace is always one line.
 func (e *Engine) Trace(index uint32, n int) []string {
