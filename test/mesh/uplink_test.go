@@ -10,6 +10,7 @@ import (
 	"os"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/vishvananda/netlink"
 	"go.fd.io/govpp/adapter/socketclient"
@@ -20,7 +21,9 @@ import (
 	"go.fd.io/govpp/binapi/ip"
 	"go.fd.io/govpp/binapi/ip_neighbor"
 	"go.fd.io/govpp/binapi/ip_types"
+	"go.fd.io/govpp/binapi/l2"
 	"go.fd.io/govpp/binapi/punt"
+	"go.fd.io/govpp/binapi/vxlan"
 	"go.fd.io/govpp/core"
 	"golang.org/x/net/ipv4"
 	"golang.org/x/net/ipv6"
@@ -31,8 +34,8 @@ import (
 	"github.com/weftnet/weft/test/ping"
 )
 
-// What VPP does for a node whose network card it owns, message by message: the facts for a node without a card of the kernel's.
-// The agent does not do this yet.
+// What a dataplane does for a node whose network card it owns, message by message, on weft-vswitch as on VPP: the facts for a
+// node whose kernel has no card. The agent does not do this yet.
 
 // uplinkFamily are the addresses of one family: of the node, of a peer on the same network, and the name of the kernel's end of
 // the link between VPP and kernel, which has the node's address.
@@ -43,7 +46,7 @@ var uplinkFamilies = []uplinkFamily{
 	{netip.MustParseAddr("2001:db8:ff::1"), netip.MustParseAddr("2001:db8:ff::2"), netip.MustParseAddr("fd77:6566:7400::1")},
 }
 
-// uplinkLab is a VPP that owns the card up0 of the test's namespace; a peer is behind it, in a namespace of its own.
+// uplinkLab is a dataplane that owns the card up0 of the test's namespace; a peer is behind it, in a namespace of its own.
 type uplinkLab struct {
 	*testing.T
 	conn      *core.Connection
@@ -53,9 +56,6 @@ type uplinkLab struct {
 
 func newUplinkLab(t *testing.T) *uplinkLab {
 	t.Helper()
-	if dataplane.Prefix() == "" {
-		t.Skip("needs " + dataplane.PrefixVariable + ": these are facts of VPP")
-	}
 	netnstest.Require(t)
 	l := &uplinkLab{T: t, peer: netnstest.New(t)}
 	d := dataplane.Run(t, dataplane.Options{})
@@ -97,6 +97,7 @@ func (l *uplinkLab) wire() {
 		up, err := netlink.LinkByName("up0")
 		must(l.T, err)
 		must(l.T, netlink.LinkSetGSOMaxSize(up, 512))
+		checksumsItself(l.T, "up0")
 		must(l.T, netlink.LinkSetUp(up))
 		for _, f := range uplinkFamilies {
 			l.address(up, netip.PrefixFrom(f.peer, f.peer.BitLen()-8))
@@ -104,6 +105,26 @@ func (l *uplinkLab) wire() {
 	})
 	for _, f := range uplinkFamilies {
 		l.address(node0, netip.PrefixFrom(f.node, f.node.BitLen()))
+	}
+}
+
+// checksumsItself does what ethtool -K <link> tx off does, so that what arrives has its checksums, as from a wire: VPP 25.10 takes
+// an unfinished one of an envelope for one of the frame inside.
+func checksumsItself(t *testing.T, link string) {
+	t.Helper()
+	const setTxChecksum = 0x17
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	must(t, err)
+	defer unix.Close(fd)
+	value := [2]uint32{setTxChecksum, 0}
+	request := struct {
+		name [unix.IFNAMSIZ]byte
+		data unsafe.Pointer
+		_    [16]byte
+	}{data: unsafe.Pointer(&value)}
+	copy(request.name[:], link)
+	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL, uintptr(unsafe.Pointer(&request))); errno != 0 {
+		t.Fatal("ethtool:", errno)
 	}
 }
 
@@ -137,7 +158,7 @@ func (l *uplinkLab) take(name string) interface_types.InterfaceIndex {
 	return reply.SwIfIndex
 }
 
-// serve has VPP have the node's address, and hand what is not its own to the kernel.
+// serve has the dataplane have the node's address, and hand what is not its own to the kernel.
 func (l *uplinkLab) serve(f uplinkFamily) {
 	l.Helper()
 	c := interfaces.NewServiceClient(l.conn)
@@ -145,7 +166,9 @@ func (l *uplinkLab) serve(f uplinkFamily) {
 	must(l.T, err)
 	_, err = c.SwInterfaceAddDelAddress(l.Context(), &interfaces.SwInterfaceAddDelAddress{SwIfIndex: l.nic, IsAdd: true, Prefix: own})
 	must(l.T, err)
-	_, err = c.SwInterfaceSetUnnumbered(l.Context(), &interfaces.SwInterfaceSetUnnumbered{SwIfIndex: l.nic, UnnumberedSwIfIndex: l.link, IsAdd: true})
+	dataplaneEnd, err := ip_types.ParseAddressWithPrefix(netip.PrefixFrom(f.kernelEnd.Next(), f.node.BitLen()).String())
+	must(l.T, err)
+	_, err = c.SwInterfaceAddDelAddress(l.Context(), &interfaces.SwInterfaceAddDelAddress{SwIfIndex: l.link, IsAdd: true, Prefix: dataplaneEnd})
 	must(l.T, err)
 	node0, err := netlink.LinkByName("node0")
 	must(l.T, err)
@@ -180,28 +203,83 @@ func (l *uplinkLab) lead(f uplinkFamily) {
 	index := node0.Attrs().Index
 	reply, err := interfaces.NewServiceClient(l.conn).SwInterfaceGetMacAddress(l.Context(), &interfaces.SwInterfaceGetMacAddress{SwIfIndex: l.link})
 	must(l.T, err)
-	gateway := f.kernelEnd.Next() // a name for a neighbour
+	gateway := f.kernelEnd.Next()
 	must(l.T, netlink.NeighSet(&netlink.Neigh{LinkIndex: index, State: netlink.NUD_PERMANENT, IP: gateway.AsSlice(), HardwareAddr: reply.MacAddress[:]}))
 	everything := netip.PrefixFrom(f.node, 0).Masked()
 	must(l.T, netlink.RouteAdd(&netlink.Route{LinkIndex: index, Dst: ipNet(everything), Gw: gateway.AsSlice(), Flags: int(netlink.FLAG_ONLINK), Src: f.node.AsSlice()}))
 }
 
-func TestVPPServesTheNodesAddressByPunting(t *testing.T) {
+func TestTheDataplaneServesTheNodesAddressByPunting(t *testing.T) {
 	l := newUplinkLab(t)
 	for _, f := range uplinkFamilies {
 		t.Run(f.node.String(), func(t *testing.T) {
 			l.serve(f)
-			t.Run("peer pings node, VPP answers", func(t *testing.T) { reach(t, l.peer, f.node) })
+			t.Run("peer pings node, the dataplane answers", func(t *testing.T) { reach(t, l.peer, f.node) })
 			t.Run("node pings peer, the answer is punted", func(t *testing.T) { reach(t, "", f.peer) })
 			t.Run("TCP of the peer", func(t *testing.T) { converse(t, l.peer, "", f.node) })
 			t.Run("TCP of the node", func(t *testing.T) { converse(t, "", l.peer, f.peer) })
 			for _, ttl := range []int{64, 1} {
-				t.Run(fmt.Sprint("UDP of the peer, TTL ", ttl), func(t *testing.T) { datagram(t, l.peer, "", f.node, ttl) })
+				t.Run(fmt.Sprint("UDP of the peer, TTL ", ttl), func(t *testing.T) { datagram(t, way{l.peer, ""}, f.node, ttl) })
 			}
-			t.Run("UDP of the node", func(t *testing.T) { datagram(t, "", l.peer, f.peer, 64) })
+			t.Run("UDP of the node", func(t *testing.T) { datagram(t, way{"", l.peer}, f.peer, 64) })
 			t.Run("a closed port is refused by the node's kernel", func(t *testing.T) { refused(t, l.peer, f.node) })
+			t.Run("a tunnel from the node's own address", func(t *testing.T) { l.tunnel(t, f) })
 		})
 	}
+}
+
+// tunnel connects a pod of the dataplane with a vxlan device of the peer's kernel.
+func (l *uplinkLab) tunnel(t *testing.T, f uplinkFamily) {
+	t.Helper()
+	number := uint32(77)
+	if f.node.Is6() {
+		number = 78
+	}
+	source, err := ip_types.ParseAddress(f.node.String())
+	must(t, err)
+	destination, err := ip_types.ParseAddress(f.peer.String())
+	must(t, err)
+	made, err := vxlan.NewServiceClient(l.conn).VxlanAddDelTunnelV3(t.Context(), &vxlan.VxlanAddDelTunnelV3{
+		IsAdd: true, Instance: ^uint32(0), SrcAddress: source, DstAddress: destination, EncapVrfID: 2, Vni: number, DecapNextIndex: ^uint32(0),
+		McastSwIfIndex: ^interface_types.InterfaceIndex(0),
+	})
+	must(t, err)
+	pod, name := netnstest.New(t), fmt.Sprint("pod", number)
+	fd, err := os.Open(pod)
+	must(t, err)
+	defer fd.Close()
+	veth := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: name}, PeerName: "eth0", PeerNamespace: netlink.NsFd(fd.Fd())}
+	must(t, netlink.LinkAdd(veth))
+	t.Cleanup(func() { _ = netlink.LinkDel(veth) })
+	must(t, netlink.LinkSetUp(veth))
+	_, err = l2.NewServiceClient(l.conn).BridgeDomainAddDelV2(t.Context(), &l2.BridgeDomainAddDelV2{
+		IsAdd: true, BdID: number, Flood: true, UuFlood: true, Forward: true, Learn: true,
+	})
+	must(t, err)
+	for _, member := range []interface_types.InterfaceIndex{made.SwIfIndex, l.take(name)} {
+		_, err = l2.NewServiceClient(l.conn).SwInterfaceSetL2Bridge(t.Context(), &l2.SwInterfaceSetL2Bridge{RxSwIfIndex: member, BdID: number, Enable: true})
+		must(t, err)
+	}
+	far := netip.AddrFrom4([4]byte{10, 99, byte(number), 2})
+	netnstest.Do(t, pod, func() {
+		eth0, err := netlink.LinkByName("eth0")
+		must(t, err)
+		must(t, netlink.LinkSetUp(eth0))
+		l.address(eth0, netip.PrefixFrom(far, 24))
+	})
+	netnstest.Do(t, l.peer, func() {
+		up, err := netlink.LinkByName("up0")
+		must(t, err)
+		device := &netlink.Vxlan{
+			LinkAttrs: netlink.LinkAttrs{Name: fmt.Sprint("vxlan", number), MTU: 1400}, VxlanId: int(number), Port: 4789, Learning: true,
+			SrcAddr: f.peer.AsSlice(), Group: f.node.AsSlice(), VtepDevIndex: up.Attrs().Index,
+		}
+		must(t, netlink.LinkAdd(device))
+		must(t, netlink.LinkSetUp(device))
+		l.address(device, netip.PrefixFrom(far.Prev(), 24))
+	})
+	reach(t, l.peer, far)
+	reach(t, pod, far.Prev())
 }
 
 func reach(t *testing.T, from string, to netip.Addr) {
@@ -268,17 +346,20 @@ func converse(t *testing.T, from, at string, to netip.Addr) {
 	_ = listener.Close()
 }
 
+// way is from one namespace to another; "" is the test's.
+type way struct{ from, at string }
+
 // datagram sends one with a TTL.
-func datagram(t *testing.T, from, at string, to netip.Addr, ttl int) {
+func datagram(t *testing.T, w way, to netip.Addr, ttl int) {
 	t.Helper()
 	var in, out *net.UDPConn
-	within(t, at, func() {
+	within(t, w.at, func() {
 		c, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(to, 7001)))
 		must(t, err)
 		in = c
 	})
 	defer in.Close()
-	within(t, from, func() {
+	within(t, w.from, func() {
 		c, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(netip.AddrPortFrom(to, 7001)))
 		must(t, err)
 		out = c

@@ -35,6 +35,8 @@ type Interface struct {
 	ProxyARP bool // requests for the addresses of the ranges of SetProxies are answered here, too
 	ProxyND  bool // solicitations for any address are answered here
 
+	Redirect4, Redirect6 *Redirect // of packets for the dataplane itself, by family; nil: none
+
 	Tunnel *Tunnel // nil: none
 }
 

@@ -44,6 +44,8 @@ type iface struct {
 	senders    *MACIPFilter
 	proxyARP   bool
 	proxyND    bool
+	redirect4  *Redirect // nil: none
+	redirect6  *Redirect
 	tunnel     *tunnel // nil: none
 	neighbours *bart.Table[*neighbour]
 	counters   []*counters // by worker
@@ -129,6 +131,7 @@ func (i *iface) set(c Interface) {
 	i.ip4 = slices.ContainsFunc(c.Addresses, netip.Addr.Is4)
 	i.ip6 = c.IP6Enabled
 	i.bare = c.Bare
+	i.redirect4, i.redirect6 = c.Redirect4, c.Redirect6
 	i.senders, i.proxyARP, i.proxyND = c.Senders, c.ProxyARP, c.ProxyND
 }
 

@@ -68,8 +68,8 @@ func NewEnvelope(source netip.Addr, destination netip.AddrPort, vni uint32) Enve
 func (e *Envelope) Len() int { return e.length }
 
 // Push puts the headers before the frame in b; false where it does not fit: there is no head room, or no IP packet is so
-// long. The frame must be complete: what its virtio header says is not said of the envelope. Over IPv6 the new virtio header
-// asks for the UDP checksum, of a frame with an Ethernet header before the envelope.
+// long. The frame must be complete: what its virtio header says is not said of the envelope. The UDP
+// checksum is complete: VPP takes one that is not for the frame's inside.
 func (e *Envelope) Push(b *Buffer, sourcePort, identification uint16) bool {
 	if e.udp+UDPLen+VXLANLen+b.Len() > 1<<16-1 || !b.Push(e.length) {
 		return false
@@ -82,8 +82,11 @@ func (e *Envelope) Push(b *Buffer, sourcePort, identification uint16) bool {
 	if e.udp == IPv6Len {
 		length := len(raw) - IPv6Len
 		binary.BigEndian.PutUint16(raw[4:], uint16(length))
-		binary.BigEndian.PutUint16(raw[IPv6Len+checksumInUDP:], pseudoOf(raw, ProtocolUDP, length))
-		b.Virtio = Virtio{Flags: VirtioNeedsChecksum, ChecksumStart: EthernetLen + IPv6Len, ChecksumOffset: checksumInUDP}
+		sum := ^Sum(raw[IPv6Len:], pseudoOf(raw, ProtocolUDP, length))
+		if sum == 0 {
+			sum = 0xffff // zero means that there is none
+		}
+		binary.BigEndian.PutUint16(raw[IPv6Len+checksumInUDP:], sum)
 		return true
 	}
 	binary.BigEndian.PutUint16(raw[2:], uint16(len(raw)))
