@@ -30,10 +30,14 @@ func (w *worker) receive(i *inlet) int {
 	if a.failure.Load() != nil {
 		return 0
 	}
-	if len(w.empty) < rxBurst {
+	burst := rxBurst
+	if a.shared != nil {
+		burst = sharedBurst
+	}
+	if len(w.empty) < burst {
 		w.refill(0)
 	}
-	n, err := i.Receive(w.empty)
+	n, err := i.Receive(w.empty[:min(burst, len(w.empty))])
 	if err != nil {
 		a.fail(err)
 	}
@@ -50,6 +54,9 @@ func (w *worker) receive(i *inlet) int {
 	} else {
 		w.vector(i, w.empty[:n])
 	}
+	if a.shared != nil {
+		a.shared.Done()
+	}
 	w.refill(n)
 	return n
 }
@@ -62,17 +69,32 @@ func (w *worker) refill(used int) {
 		w.empty = w.empty[:got+copy(w.empty[got:], w.empty[used:])]
 	}
 	ready := len(w.empty)
-	w.empty = w.empty[:rxBurst]
+	w.empty = w.empty[:sharedBurst]
 	w.empty = w.empty[:ready+w.pool.Take(w.empty[ready:])]
 }
 
 // vector decides on received frames and flushes.
 func (w *worker) vector(from *inlet, v []*frame.Buffer) {
 	in := w.snapshot.iface(from.of.index)
+	w.ways.begin(w.snapshot)
+	s, short := w.shortcut(in)
 	var tally vectorTally
-	for _, b := range v {
+	for n, b := range v {
+		// Of a long vector the first frames' lines would be overwritten.
+		line := &w.untraced
+		if len(v)-n <= traceDepth {
+			line = from.trace.begin(b)
+		}
 		tally.bytes += uint64(b.Len())
-		line := from.trace.begin(b)
+		if short {
+			kind := b.EthernetType()
+			if out := s.take(b); out != nil {
+				line.result, line.how = verdict{out: out}, 0
+				tally.count(kind)
+				continue
+			}
+		}
+		s.target = 0 // the long way may learn that it has moved
 		w.how = 0
 		d := w.input(in, b)
 		line.result, line.how = d, w.how

@@ -65,6 +65,18 @@ func (w *worker) learn(br *bridge, in *iface, key macKey) reason {
 	return kept
 }
 
+// knows says that learn would change nothing and keep the frame.
+func (w *worker) knows(br *bridge, in *iface, key macKey) bool {
+	if key.isMulticast() || key.address() == 0 {
+		return false
+	}
+	if f, ok := br.fixedAt(key); ok && (f.filter || f.static || f.out == in.index) {
+		return !f.filter && f.out == in.index
+	}
+	e := w.macs.find(key)
+	return e != nil && e.out == in.index && e.seen == w.now
+}
+
 // note makes an entry in the MAC table.
 func (w *worker) note(e macEntry) {
 	if !w.macs.add(e) {

@@ -74,8 +74,8 @@ func (w *worker) transmit(a *attachment, q *queue) {
 	size := 0
 	for _, b := range v {
 		size += b.Len()
-		b.Release()
 	}
+	w.pool.Put(v)
 	out := w.snapshot.iface(a.index)
 	if out == nil {
 		if refused := len(v) - sent; refused > 0 && a.socket != nil {

@@ -48,6 +48,27 @@ func find[P hasher](s *snapshot, slot int, destination netip.Addr, p P) (out *if
 	return nil, destination, verdict{drop: dropRouteLoop}
 }
 
+// onlyWay is find for all packets to a destination; false: they are not forwarded, or spread over several ways.
+func (s *snapshot) onlyWay(slot int, destination netip.Addr) (out *iface, target netip.Addr, ok bool) {
+	family := FamilyOf(destination)
+	for range maxLookups {
+		e := s.lookup(slot, destination)
+		if e == nil || e.action != Forward || len(e.buckets) != 1 {
+			return nil, destination, false
+		}
+		path := &e.buckets[0]
+		if path.NextHop.IsValid() {
+			destination = path.NextHop
+		}
+		if path.Interface != NoInterface {
+			out = s.iface(path.Interface)
+			return out, destination, out != nil && out.up
+		}
+		slot = s.slot(TableKey{family, path.Table})
+	}
+	return nil, destination, false
+}
+
 func noRoute(f Family) verdict {
 	if f == IP4 {
 		return verdict{drop: dropNoRoute4, punt: slow.NoRoute}

@@ -1,6 +1,7 @@
 package forward
 
 import (
+	"encoding/binary"
 	"maps"
 	"net/netip"
 	"slices"
@@ -35,11 +36,13 @@ type iface struct {
 	ip4, ip6   bool
 	mtu        int
 	mac        frame.MAC
+	macWord    uint64 // mac as an Ethernet header begins with it, read as a little endian word
 	table4     uint32
 	table6     uint32
 	fib4, fib6 int // slots; negative: no such table
 	l2         bridgePort
 	addresses  []netip.Addr
+	own4       []uint32 // the IPv4 ones of addresses
 	linkLocal  netip.Addr
 	senders    *MACIPFilter
 	proxyARP   bool
@@ -126,10 +129,31 @@ func (i *iface) set(c Interface) {
 	}
 	i.table4, i.table6 = c.Table4, c.Table6
 	i.addresses, i.linkLocal = slices.Clone(c.Addresses), c.LinkLocal
-	i.ip4 = slices.ContainsFunc(c.Addresses, netip.Addr.Is4)
+	i.macWord = wordOf(c.MAC)
+	i.own4 = own4(c.Addresses)
+	i.ip4 = len(i.own4) > 0
 	i.ip6 = c.IP6Enabled
 	i.bare = c.Bare
 	i.senders, i.proxyARP, i.proxyND = c.Senders, c.ProxyARP, c.ProxyND
+}
+
+// macWordMask are the bytes of a header's first word that are the receiver's address.
+const macWordMask = 1<<48 - 1
+
+// wordOf is a MAC as the low bytes of a little endian word.
+func wordOf(m frame.MAC) uint64 {
+	return uint64(binary.LittleEndian.Uint32(m[:])) | uint64(binary.LittleEndian.Uint16(m[4:]))<<32
+}
+
+// own4 are the IPv4 addresses among all.
+func own4(all []netip.Addr) (own []uint32) {
+	for _, a := range all {
+		if a.Is4() {
+			raw := a.As4()
+			own = append(own, binary.BigEndian.Uint32(raw[:]))
+		}
+	}
+	return own
 }
 
 // holds says that a is one of the interface's own addresses.

@@ -2,10 +2,8 @@ package forward
 
 import "github.com/weftnet/weft/vswitch/frame"
 
-const (
-	traceDepth = 64 // frames remembered for each port
-	traceBytes = 96 // of each: Ethernet, IPv6, TCP and its options
-)
+// traceDepth is the number of frames remembered for each queue.
+const traceDepth = 64
 
 // tracer remembers the last frames that a queue received. Only the queue's owner touches it.
 type tracer struct {
@@ -17,7 +15,7 @@ type tracer struct {
 type traceLine struct {
 	length int
 	kept   int
-	head   [traceBytes]byte
+	head   [frame.HeadLen]byte
 	virtio frame.Virtio
 	result verdict
 	how    manner
@@ -27,7 +25,7 @@ func (t *tracer) begin(b *frame.Buffer) *traceLine {
 	l := &t.lines[t.next%traceDepth]
 	t.next++
 	l.length, l.virtio = b.Len(), b.Virtio
-	l.kept = copy(l.head[:], b.Bytes())
+	l.kept = b.CopyHead(&l.head)
 	return l
 }
 

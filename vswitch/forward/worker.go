@@ -19,6 +19,8 @@ const (
 	// rxBurst is how many frames are taken from a port at a time: enough to spread the vector's fixed costs, few enough
 	// that the next port does not wait long where a frame costs a system call of about a microsecond each way.
 	rxBurst = 64
+	// sharedBurst is how many frames are taken from shared memory at a time, where a frame costs no system call.
+	sharedBurst = frame.VectorSize
 	// poolSize is a vector's empty buffers, and as many on their way out.
 	poolSize = 2 * frame.VectorSize
 	// patience is how many rounds shared memory is looked at in vain before its peer is asked to ring: some hundred
@@ -51,6 +53,8 @@ type worker struct {
 	clock    func() uint32 // seconds
 	now      uint32        // of the clock, once a round
 	news     []*newsRing   // by the worker that writes; nil: of a single worker
+	ways     ways          // cache of routes
+	untraced traceLine     // in place of a line that nobody will read
 	pool     *frame.Pool
 	empty    []*frame.Buffer
 	active   []*inlet      // to receive from
@@ -76,7 +80,7 @@ func newWorker(e *Engine, id int) (*worker, error) {
 		engine: e, id: id, bell: bell, ended: make(chan struct{}),
 		punts: slow.NewRing(puntOrder), injects: slow.NewRing(puntOrder),
 		pool:  frame.NewPool(frame.LargeSize, poolSize),
-		empty: make([]*frame.Buffer, 0, rxBurst),
+		empty: make([]*frame.Buffer, 0, sharedBurst),
 		macs:  newMACTable(), clock: secondsOfProcess(), spin: newSpinner(),
 	}
 	if err := w.poll.open(bell.Descriptor()); err != nil {
@@ -134,7 +138,7 @@ func (w *worker) round() bool {
 	for i := 0; i < len(w.active); {
 		n := w.receive(w.active[i])
 		busy = busy || n > 0
-		if n == rxBurst || w.active[i].isWorthALook(n) {
+		if n >= rxBurst || w.active[i].isWorthALook(n) {
 			i++
 			continue
 		}

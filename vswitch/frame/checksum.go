@@ -32,6 +32,13 @@ func Sum(b []byte, initial uint16) uint16 {
 	return fold(rest)
 }
 
+// SumIPv4 is Sum of a header without options.
+func SumIPv4(p IPv4) uint16 {
+	_ = p[IPv4Len-1]
+	s, carry := bits.Add64(binary.BigEndian.Uint64(p), binary.BigEndian.Uint64(p[8:]), 0)
+	return fold(s>>32 + s&0xffffffff + carry + uint64(binary.BigEndian.Uint32(p[16:])))
+}
+
 // Checksum is the Internet checksum of b: the inverted sum.
 func Checksum(b []byte) uint16 { return ^Sum(b, 0) }
 

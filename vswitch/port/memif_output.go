@@ -68,11 +68,11 @@ func (o *memifOutput) transmit(v []*frame.Buffer, bare bool) int {
 
 // append copies one frame; 0: there was no room.
 func (o *memifOutput) append(b *frame.Buffer, bare bool) int {
-	raw := b.Bytes()
+	head, body := b.Parts()
 	if bare {
-		raw = raw[min(frame.EthernetLen, len(raw)):]
+		head = head[min(frame.EthernetLen, len(head)):]
 	}
-	if o.queue.Append(raw) {
+	if o.queue.AppendParts(head, body) {
 		return 1
 	}
 	b.SetLen(0)
