@@ -196,6 +196,18 @@ func TestAResyncRepairsWhatSomebodyElseChanged(t *testing.T) {
 	w.noWrong()
 }
 
+// An object that the scheduler has never heard of has no entry, but may carry a hash.
+func TestVerifyReportsAnUnknownObjectThatCarriesAHash(t *testing.T) {
+	w := start(t, kvschedulertest.New(), nil)
+	defer w.end()
+	w.m.Tamper(key("a/stray"), &thing{Version: 1})
+	diffs, err := w.s.Verify(context.Background())
+	must(t, err)
+	if len(diffs) != 1 || diffs[0].Ref.String() != "a/stray" || diffs[0].Reason != "there, but not desired" {
+		t.Errorf("verify: %+v", diffs)
+	}
+}
+
 func TestLostReadsTheKindAgain(t *testing.T) {
 	w := start(t, kvschedulertest.New(), nil)
 	defer w.end()

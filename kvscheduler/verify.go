@@ -21,6 +21,7 @@ func (s *Scheduler) Verify(ctx context.Context, refs ...Ref) ([]Difference, erro
 	}
 	if len(refs) == 0 {
 		for name := range s.kinds {
+			byKind[name] = nil // a kind of which nothing is desired may hold what should not be there
 			v.each(name, func(e *entry) bool {
 				if e.want != nil {
 					byKind[name] = append(byKind[name], e.ref.Name)
@@ -100,9 +101,9 @@ func withUnexpected(names []string, f found) []string {
 // difference compares one desired object with what was found.
 func (k *kind) difference(ref Ref, e *entry, f found, there map[string]int) (Difference, bool) {
 	d := Difference{Ref: ref}
-	var n node
+	n := node{ref: ref, k: k}
 	if e != nil {
-		n = node{ref: ref, k: k, want: e.want, have: e.have, foreign: e.foreign}
+		n.want, n.have, n.foreign = e.want, e.have, e.foreign
 		d.Want = k.redact(e.want)
 	}
 	i, exists := there[ref.Name]

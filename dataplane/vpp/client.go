@@ -44,17 +44,16 @@ func New(socket string, o Options) *Client {
 	return &Client{socket: socket, options: o, reason: errors.New("never connected")}
 }
 
-// Connect connects to the dataplane's socket, trying until ctx ends. A dataplane that lacks a message that is needed is
-// refused at once with a *MissingMessage. Run keeps the connection; Close ends it.
+// Connect connects to the dataplane's socket, trying until ctx ends. It refuses a dataplane that lacks a needed message at
+// once, with a *MissingMessages. Run keeps the connection; Close ends it.
 func Connect(ctx context.Context, socket string, o Options) (*Client, error) {
 	c := New(socket, o)
 	for {
 		err := c.connect(ctx)
-		missing := new(MissingMessage)
 		if err == nil {
 			return c, nil
 		}
-		if errors.As(err, &missing) {
+		if missing := new(MissingMessages); errors.As(err, &missing) {
 			return nil, fmt.Errorf("dataplane at %s: %w", socket, err)
 		}
 		select {
@@ -66,16 +65,14 @@ func Connect(ctx context.Context, socket string, o Options) (*Client, error) {
 }
 
 // Run connects to the dataplane where Connect has not, probes it and connects anew when the connection breaks, until ctx
-// ends. It gives up, with a *MissingMessage, on a dataplane that lacks a message.
+// ends. A dataplane that lacks a needed message stays unconnected until it is restarted with the plugin.
 func (c *Client) Run(ctx context.Context) error {
 	tick := time.NewTicker(c.options.Probe)
 	defer tick.Stop()
 	for {
 		s, _ := c.current()
 		if s == nil {
-			if err := c.reconnect(ctx); err != nil {
-				return err
-			}
+			c.reconnect(ctx)
 		} else if c.watch(ctx, s, tick.C) {
 			c.drop(s)
 		}
@@ -155,15 +152,15 @@ func (c *Client) connect(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := s.check(needed); err != nil {
-		s.close()
-		return err
-	}
 	version, err := s.ask(ctx, c.options.Limit)
+	if err == nil {
+		err = s.check(version, needed)
+	}
 	if err != nil {
 		s.close()
 		return err
 	}
+	s.facts = factsOf(version)
 	c.mu.Lock()
 	c.session, c.version, c.reason = s, version, nil
 	c.mu.Unlock()
@@ -183,14 +180,11 @@ func (s *session) ask(ctx context.Context, limit time.Duration) (string, error) 
 	return reply.Program + " " + reply.Version, nil
 }
 
-// reconnect tries once and then waits; its error is one that no further try can mend.
-func (c *Client) reconnect(ctx context.Context) error {
+// reconnect tries once and then waits.
+func (c *Client) reconnect(ctx context.Context) {
 	err := c.connect(ctx)
 	if err == nil {
-		return nil
-	}
-	if missing := new(MissingMessage); errors.As(err, &missing) {
-		return fmt.Errorf("dataplane at %s: %w", c.socket, err)
+		return
 	}
 	c.mu.Lock()
 	news := c.reason == nil || c.reason.Error() != err.Error()
@@ -200,11 +194,14 @@ func (c *Client) reconnect(ctx context.Context) error {
 		c.options.Logger.Warn("dataplane not connected", "socket", c.socket, "err", err)
 		c.options.NotConnected(err)
 	}
+	pause := c.options.Redial
+	if missing := new(MissingMessages); errors.As(err, &missing) {
+		pause = max(pause, c.options.Probe) // only a restart of the dataplane changes what it lacks
+	}
 	select {
 	case <-ctx.Done():
-	case <-time.After(c.options.Redial):
+	case <-time.After(pause):
 	}
-	return nil
 }
 
 // watch returns when the session is over or ctx ends; dead says that it is over.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -61,12 +62,44 @@ func TestDataplaneThatLacksAMessageIsRefused(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	c, err := Connect(ctx, p.socket, Options{})
-	missing := new(MissingMessage)
-	if c != nil || !errors.As(err, &missing) || missing.Name != "ip_route_add_del" || missing.CRC != other.GetCrcString() {
+	missing := new(MissingMessages)
+	if c != nil || !errors.As(err, &missing) || len(missing.Messages) != 1 || missing.Messages[0].Name != "ip_route_add_del" {
 		t.Fatalf("got %v", err)
 	}
-	if !strings.Contains(err.Error(), "ip_route_add_del with CRC "+other.GetCrcString()) || ctx.Err() != nil {
+	if !strings.Contains(err.Error(), "ip_route_add_del (CRC "+other.GetCrcString()+")") || ctx.Err() != nil {
 		t.Errorf("the error does not say it, or late: %v", err)
+	}
+}
+
+// The agent must outlive a VPP without acl_plugin.so and use it once it is back with the plugin.
+func TestRunWaitsForADataplaneWithAllPlugins(t *testing.T) {
+	lacking := slices.DeleteFunc(slices.Clone(needed), func(m api.Message) bool { return pluginOf(m) == "acl_plugin.so" })
+	socket := filepath.Join(t.TempDir(), "s")
+	refused, connected := make(chan error, 100), make(chan string, 1)
+	c := New(socket, Options{
+		Redial: time.Millisecond, Probe: 10 * time.Millisecond, Logger: testLogger(t),
+		NotConnected: func(err error) {
+			if missing := new(MissingMessages); errors.As(err, &missing) {
+				refused <- err
+			}
+		},
+		Connected: func(version string) { connected <- version },
+	})
+	background(t, c.Run)
+	old := &peer{t: t, socket: socket, answer: obliging, messages: lacking}
+	stop := old.listen()
+	err := <-refused
+	if want := "its plugin acl_plugin.so is not loaded"; strings.Count(err.Error(), want) != 1 || !strings.Contains(err.Error(), "macip_acl_add_replace") {
+		t.Errorf("the reason is %v", err)
+	}
+	if health := c.Health(); health == nil || !strings.Contains(health.Error(), "acl_plugin.so") {
+		t.Errorf("health is %v", health)
+	}
+	stop()
+	(&peer{t: t, socket: socket, answer: obliging}).listen()
+	<-connected
+	if len(refused) > 0 {
+		t.Errorf("the reason was given %d times more", len(refused))
 	}
 }
 

@@ -18,6 +18,7 @@ const window = 64
 var (
 	errNoAnswer = errors.New("no answer from the dataplane")
 	errUnsent   = errors.New("not sent")
+	errHarmful  = errors.New("not sent because it ends this dataplane")
 )
 
 // exchange sends the requests in order, pipelined, and returns when each is answered or has failed; limit bounds the
@@ -77,7 +78,8 @@ func (r *request) fault() error {
 	case r.err != nil:
 		missing := new(MissingMessage)
 		return &kvscheduler.OpError{
-			Err: fmt.Errorf("%s: %w", r.what, r.err), Outcome: kvscheduler.NotApplied, Permanent: errors.As(r.err, &missing),
+			Err: fmt.Errorf("%s: %w", r.what, r.err), Outcome: kvscheduler.NotApplied,
+			Permanent: errors.As(r.err, &missing) || errors.Is(r.err, errHarmful),
 		}
 	case retval != 0 && !slices.Contains(r.fine, retval):
 		return &kvscheduler.OpError{

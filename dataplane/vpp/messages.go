@@ -1,7 +1,10 @@
 package vpp
 
 import (
-	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
 
 	"go.fd.io/govpp/api"
 	"go.fd.io/govpp/binapi/acl"
@@ -85,13 +88,40 @@ var needed = []api.Message{
 	&arp.ProxyArpIntfcDump{}, &arp.ProxyArpIntfcDetails{},
 }
 
-// check names every message that the peer does not have in this very form.
-func (s *session) check(messages []api.Message) error {
-	var missing []error
+// check returns a *MissingMessages that names every message that the peer does not have in this very form.
+func (s *session) check(version string, messages []api.Message) error {
+	missing := &MissingMessages{Version: version}
 	for _, m := range messages {
 		if _, err := s.id(m); err != nil {
-			missing = append(missing, err)
+			missing.Messages = append(missing.Messages, err.(*MissingMessage))
 		}
 	}
-	return errors.Join(missing...)
+	if len(missing.Messages) == 0 {
+		return nil
+	}
+	return missing
+}
+
+// MissingMessages says which needed messages a dataplane lacks.
+type MissingMessages struct {
+	Version  string // of the dataplane
+	Messages []*MissingMessage
+}
+
+// Error names each plugin and message once.
+func (e *MissingMessages) Error() string {
+	byPlugin := map[string][]string{}
+	for _, m := range e.Messages {
+		byPlugin[m.Plugin] = append(byPlugin[m.Plugin], m.Name+" (CRC "+m.CRC+")")
+	}
+	var parts []string
+	for _, plugin := range slices.Sorted(maps.Keys(byPlugin)) {
+		names := strings.Join(byPlugin[plugin], ", ")
+		if plugin == "" {
+			parts = append(parts, "it lacks "+names+", so it is older or newer than the API of VPP 25.10 to 26.06")
+			continue
+		}
+		parts = append(parts, "its plugin "+plugin+" is not loaded, or of another release: it lacks "+names)
+	}
+	return fmt.Sprintf("the dataplane %s cannot be used: %s", e.Version, strings.Join(parts, "; "))
 }

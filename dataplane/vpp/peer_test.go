@@ -36,8 +36,8 @@ type call struct {
 	msg     api.Message
 }
 
-// listen starts the peer, until the test ends.
-func (p *peer) listen() {
+// listen starts the peer, until stop is called or the test ends.
+func (p *peer) listen() (stop func()) {
 	p.t.Helper()
 	if p.socket == "" {
 		p.socket = filepath.Join(p.t.TempDir(), "s")
@@ -62,11 +62,13 @@ func (p *peer) listen() {
 			serving.Go(func() { p.serve(conn) })
 		}
 	})
-	p.t.Cleanup(func() {
+	stop = sync.OnceFunc(func() {
 		_ = l.Close()
 		p.hangUp()
 		serving.Wait()
 	})
+	p.t.Cleanup(stop)
+	return stop
 }
 
 // hangUp closes all connections.

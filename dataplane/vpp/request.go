@@ -79,7 +79,11 @@ func (s *session) enlistOne(r *request, frames []byte) ([]byte, error) {
 	if r.replyID, err = s.id(r.reply); err != nil {
 		return frames, err
 	}
-	data, err := codec.EncodeMsg(r.msg, id)
+	msg, err := s.facts.spare(r.msg)
+	if err != nil {
+		return frames, err
+	}
+	data, err := codec.EncodeMsg(msg, id)
 	if err != nil {
 		return frames, fmt.Errorf("encode %s: %w", r.msg.GetMessageName(), err)
 	}
@@ -196,16 +200,13 @@ type MissingMessage struct {
 
 // Error names message and CRC.
 func (e *MissingMessage) Error() string {
-	if e.Plugin != "" {
-		return fmt.Sprintf("the dataplane lacks the API message %s with CRC %s: its plugin %s is not loaded, or not that of VPP 25.10", e.Name, e.CRC, e.Plugin)
-	}
-	return fmt.Sprintf("the dataplane lacks the API message %s with CRC %s: it is older or newer than the bindings of VPP 25.10", e.Name, e.CRC)
+	return fmt.Sprintf("the dataplane lacks the API message %s with CRC %s", e.Name, e.CRC)
 }
 
 // pluginOf is the plugin of VPP whose message m is.
 func pluginOf(m api.Message) string {
 	switch file := path.Base(reflect.TypeOf(m).Elem().PkgPath()); file {
-	case "acl", "af_packet", "memif":
+	case "acl", "af_packet", "memif", "vxlan":
 		return file + "_plugin.so"
 	}
 	return ""

@@ -88,13 +88,19 @@ func routeDeps(_ string, v wire.Route) []kvscheduler.Dep {
 
 // equalRoutes compares paths as a set: the dataplane keeps them in an order of its own.
 func equalRoutes(want, have wire.Route) bool {
-	return want.VRF == have.VRF && want.Prefix == have.Prefix && slices.Equal(sortedPaths(want.Paths), sortedPaths(have.Paths))
+	return want.VRF == have.VRF && want.Prefix == have.Prefix && slices.Equal(canonicalPaths(want), canonicalPaths(have))
 }
 
-func sortedPaths(paths []wire.Path) []wire.Path {
-	paths = slices.Clone(paths)
+// canonicalPaths are the paths of a route in a form that compares. A host route that is attached to an interface and one
+// whose next hop is the host itself are the same adjacency; VPP reports both in the second form (fib_table.c,
+// fib_table_route_path_fixup).
+func canonicalPaths(r wire.Route) []wire.Path {
+	paths := slices.Clone(r.Paths)
 	for i := range paths {
 		paths[i].Weight = max(paths[i].Weight, 1)
+		if r.Prefix.IsSingleIP() && paths[i].NextHop == r.Prefix.Addr() {
+			paths[i].NextHop = netip.Addr{}
+		}
 	}
 	slices.SortFunc(paths, func(a, b wire.Path) int {
 		return cmp.Or(cmp.Compare(a.Interface, b.Interface), a.NextHop.Compare(b.NextHop), cmp.Compare(a.Weight, b.Weight))
@@ -217,7 +223,7 @@ func (b routes) read(ctx context.Context, names []string) ([]kvscheduler.Actual[
 	for i, r := range requests {
 		for _, d := range listOf[*ip.IPRouteV2Details](r) {
 			v := wire.Route{VRF: vrfs[i], Prefix: prefix(d.Route.Prefix)}
-			for _, f := range d.Route.Paths {
+			for _, f := range withoutBackupDrop(d.Route.Paths) {
 				v.Paths = append(v.Paths, p.path(f))
 			}
 			found = append(found, kvscheduler.Actual[wire.Route, Table]{Name: wire.RouteName(v.VRF, v.Prefix), V: v, Meta: tables[v.VRF]})

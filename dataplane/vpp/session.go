@@ -30,6 +30,7 @@ type session struct {
 	read  *bufio.Reader
 	index uint32            // ours, in each request
 	ids   map[string]uint16 // the peer's numbers, by name_crc
+	facts facts             // what the peer's version must be spared
 	ended chan struct{}     // closed when the reader has returned
 
 	writing sync.Mutex // a frame is written whole

@@ -1,0 +1,97 @@
+package dataplane
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"text/template"
+
+	"golang.org/x/sys/unix"
+)
+
+// startup is the startup.conf of a small VPP that shares the machine with others: no pinned core, pages of 4 KiB, no devices, and
+// everything it writes below its directory or with the directory's name.
+var startup = template.Must(template.New("startup.conf").Parse(`unix { nodaemon nosyslog log {{.Dir}}/vpp.log cli-listen {{.CLI}} runtime-dir {{.Dir}} pidfile {{.Dir}}/vpp.pid }
+api-segment { prefix {{.Segment}} }
+socksvr { socket-name {{.Socket}} }
+statseg { socket-name {{.Stats}} size 32m page-size 4k }
+memory { main-heap-size 512M main-heap-page-size 4k }
+buffers { page-size 4k buffers-per-numa 16384 default data-size 2048 }
+{{- if .Workers}}
+cpu { workers {{.Workers}} }
+{{- end}}
+plugins {
+  path {{.Plugins}}
+{{- range .Without}}
+  plugin {{.}}_plugin.so { disable }
+{{- end}}
+}
+{{.Config}}
+`))
+
+// startupConfig writes the configuration for this dataplane.
+func (d *Dataplane) startupConfig() (string, error) {
+	plugins, err := d.pluginDir()
+	if err != nil {
+		return "", err
+	}
+	text := new(strings.Builder)
+	err = startup.Execute(text, map[string]any{
+		"Dir": d.options.Dir, "CLI": d.CLISocket(), "Socket": d.Socket(), "Stats": d.StatsSocket(), "Segment": d.segment(),
+		"Plugins": plugins, "Workers": d.options.Workers, "Config": d.options.Config,
+		"Without": append([]string{"dpdk"}, d.options.Without...),
+	})
+	return text.String(), err
+}
+
+// pluginDir finds the plugins of the installation, whose library directory depends on the distribution.
+func (d *Dataplane) pluginDir() (string, error) {
+	for _, pattern := range []string{"lib/*/vpp_plugins", "lib*/vpp_plugins"} {
+		if found, err := filepath.Glob(filepath.Join(d.prefix, pattern)); err == nil && len(found) > 0 {
+			return found[0], nil
+		}
+	}
+	return "", fmt.Errorf("%s=%s: no lib/*/vpp_plugins there: want the prefix of a VPP installation", PrefixVariable, d.prefix)
+}
+
+func (d *Dataplane) vppCommand() *exec.Cmd {
+	cmd := exec.Command(filepath.Join(d.prefix, "bin", "vpp"), "-c", d.path("startup.conf"))
+	plugins, _ := d.pluginDir() // New found it
+	cmd.Env = append(os.Environ(), "LD_LIBRARY_PATH="+filepath.Dir(plugins))
+	return cmd
+}
+
+// segment is the prefix of the names of shared memory, unique on the machine.
+func (d *Dataplane) segment() string { return filepath.Base(d.options.Dir) }
+
+// removeSegments removes the shared memory that a killed VPP leaves behind.
+func (d *Dataplane) removeSegments() error {
+	left, err := filepath.Glob(filepath.Join("/dev/shm", d.segment()+"-*"))
+	if err != nil {
+		return err
+	}
+	errs := make([]error, 0, len(left))
+	for _, path := range left {
+		if err := os.Remove(path); err != nil && !errors.Is(err, syscall.ENOENT) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// RequireTap skips a test on VPP where the kernel has no vhost-net, which VPP's taps need. weft-vswitch needs /dev/net/tun only: see
+// netnstest.RequireTap.
+func RequireTap(t testing.TB) {
+	t.Helper()
+	if Prefix() == "" {
+		return
+	}
+	if err := unix.Access("/dev/vhost-net", unix.R_OK|unix.W_OK); err != nil {
+		t.Skipf("needs /dev/vhost-net: %v", err)
+	}
+}
