@@ -79,7 +79,11 @@ func (q *TxQueue) AppendParts(head, body []byte) bool {
 	if verdict != good || room.length < minBuffer || length > uint64(room.length) || length-1 >= uint64(q.maxPacket) {
 		return q.append(head, body)
 	}
-	copyHead(to, head)
+	if len(head) == line {
+		copyLine((*[line]byte)(to), (*[line]byte)(head))
+	} else {
+		copyHead(to, head)
+	}
 	if len(body) > 0 {
 		copy(unsafe.Slice((*byte)(unsafe.Add(to, len(head))), len(body)), body)
 	}

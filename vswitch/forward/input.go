@@ -49,15 +49,18 @@ func (w *worker) receive(i *inlet) int {
 	if n == 0 {
 		return 0
 	}
+	used := n
 	if a.socket != nil {
 		w.envelopes(i, w.empty[:n])
 	} else {
-		w.vector(i, w.empty[:n])
+		used -= w.vector(i, w.empty[:n])
 	}
 	if a.shared != nil {
 		a.shared.Done()
 	}
-	w.refill(n)
+	if used > 0 {
+		w.refill(used)
+	}
 	return n
 }
 
@@ -73,12 +76,14 @@ func (w *worker) refill(used int) {
 	w.empty = w.empty[:ready+w.pool.Take(w.empty[ready:])]
 }
 
-// vector decides on received frames and flushes.
-func (w *worker) vector(from *inlet, v []*frame.Buffer) {
+// vector decides on received frames and sends them. It returns how many buffers, all or none, are the caller's again.
+func (w *worker) vector(from *inlet, v []*frame.Buffer) int {
 	in := w.snapshot.iface(from.of.index)
 	w.ways.begin(w.snapshot)
 	s, short := w.shortcut(in)
 	var tally vectorTally
+	var run *attachment // where the frames from start on go, which are in no queue yet
+	start := 0
 	for n, b := range v {
 		// Of a long vector the first frames' lines would be overwritten.
 		line := &w.untraced
@@ -86,14 +91,18 @@ func (w *worker) vector(from *inlet, v []*frame.Buffer) {
 			line = from.trace.begin(b)
 		}
 		tally.bytes += uint64(b.Len())
-		if short {
-			kind := b.EthernetType()
-			if out := s.take(b); out != nil {
-				line.result, line.how = verdict{out: out}, 0
-				tally.count(kind)
-				continue
+		kind := b.EthernetType()
+		if short && s.take(b) {
+			line.result, line.how = verdict{out: s.out}, 0
+			tally.count(kind)
+			if s.exit != run {
+				w.enqueueAll(run, v[start:n])
+				run, start = s.exit, n
 			}
+			continue
 		}
+		w.enqueueAll(run, v[start:n])
+		run, start = nil, n+1
 		s.target = 0 // the long way may learn that it has moved
 		w.how = 0
 		d := w.input(in, b)
@@ -104,7 +113,15 @@ func (w *worker) vector(from *inlet, v []*frame.Buffer) {
 	if in != nil && len(v) > 0 {
 		tally.publish(in.counters[w.id], len(v))
 	}
+	if run != nil && start == 0 {
+		// All go the same way: straight there, in the buffers that the next frames come into.
+		w.transmitFrames(run, v)
+		frame.Reset(v)
+		return len(v)
+	}
+	w.enqueueAll(run, v[start:])
 	w.flush()
+	return 0
 }
 
 // dispose ends the worker's care for a frame.

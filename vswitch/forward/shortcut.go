@@ -31,24 +31,19 @@ func (w *worker) shortcut(in *iface) (s shortcut, ok bool) {
 	return s, s.br.forward
 }
 
-// take forwards a frame; nil: it takes the long way.
-func (s *shortcut) take(b *frame.Buffer) *iface {
+// take says that a frame goes to s.exit, ready to be sent; false: it takes the long way.
+func (s *shortcut) take(b *frame.Buffer) bool {
 	if b.Virtio.NeedsChecksum() || b.Virtio.IsGSO() || b.Len() < frame.EthernetLen {
-		return nil
+		return false
 	}
 	h := b.Head()
 	if s.in.senders != nil && !s.in.senders.admitsIPv4(h) {
-		return nil
+		return false
 	}
 	if s.br != nil {
-		if !s.bridges(h) {
-			return nil
-		}
-	} else if !s.routes(b, h) {
-		return nil
+		return s.bridges(h)
 	}
-	s.w.enqueue(s.exit, b)
-	return s.out
+	return s.routes(b, h)
 }
 
 // leads makes out the way out; false: it has no port at work, or is down.

@@ -55,7 +55,8 @@ func (s *shortcut) routes(b *frame.Buffer, h []byte) bool {
 	}
 	p := frame.IPv4(h[frame.EthernetLen:end])
 	total := int(binary.BigEndian.Uint16(p[2:]))
-	if total < frame.IPv4Len || total > b.Len()-frame.EthernetLen || p.TTL() <= 1 || frame.SumIPv4(p) != 0xffff || !s.admitsSource(binary.BigEndian.Uint32(p[12:])) {
+	if total < frame.IPv4Len || total > b.Len()-frame.EthernetLen || p.TTL() <= 1 || !frame.PlainChecksumValid((*[frame.IPv4Len]byte)(p)) ||
+		!s.admitsSource(binary.BigEndian.Uint32(p[12:])) {
 		return false
 	}
 	destination := binary.BigEndian.Uint32(p[16:])
@@ -67,7 +68,9 @@ func (s *shortcut) routes(b *frame.Buffer, h []byte) bool {
 	if e.out == nil || total > e.out.mtu || !s.leads(e.out) {
 		return false
 	}
-	b.SetLen(frame.EthernetLen + total)
+	if b.Len() != frame.EthernetLen+total {
+		b.SetLen(frame.EthernetLen + total)
+	}
 	p.DecrementTTL()
 	binary.LittleEndian.PutUint64(h, e.first)
 	binary.LittleEndian.PutUint32(h[8:], e.rest)

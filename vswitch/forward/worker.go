@@ -50,7 +50,8 @@ type worker struct {
 	ports    portTable
 	portsNow *portTable // what ports was read from
 	macs     *macTable
-	clock    func() uint32 // seconds
+	seconds  secondClock
+	clock    func() uint32 // reads seconds
 	now      uint32        // of the clock, once a round
 	news     []*newsRing   // by the worker that writes; nil: of a single worker
 	ways     ways          // cache of routes
@@ -81,8 +82,9 @@ func newWorker(e *Engine, id int) (*worker, error) {
 		punts: slow.NewRing(puntOrder), injects: slow.NewRing(puntOrder),
 		pool:  frame.NewPool(frame.LargeSize, poolSize),
 		empty: make([]*frame.Buffer, 0, sharedBurst),
-		macs:  newMACTable(), clock: secondsOfProcess(), spin: newSpinner(),
+		macs:  newMACTable(), seconds: secondClock{start: time.Now()}, spin: newSpinner(),
 	}
+	w.clock = w.seconds.read
 	if err := w.poll.open(bell.Descriptor()); err != nil {
 		return nil, fmt.Errorf("worker %d: %w", id, err)
 	}
@@ -119,6 +121,7 @@ func (w *worker) run(ctx context.Context) error {
 				return fmt.Errorf("worker %d: %w", w.id, err)
 			}
 			w.spin.slept(time.Since(began))
+			w.seconds.slept()
 			idle = 0
 		}
 	}

@@ -99,19 +99,15 @@ func (b *Buffer) Head() []byte {
 	return b.mem[b.start:b.end]
 }
 
-// CopyHead copies the beginning of the frame and returns how many bytes of to are the frame's; what is behind them means
-// nothing.
-func (b *Buffer) CopyHead(to *[HeadLen]byte) int {
+// CopyHead copies the beginning of the frame, as far as it is in private memory, and returns how many bytes of to are the
+// frame's; what is behind them means nothing.
+func (b *Buffer) CopyHead(to []byte) int {
 	h := b.Head()
-	if cap(h) < HeadLen {
-		return copy(to[:], h)
+	if len(h) > line || len(to) < line || cap(h) < line {
+		return copy(to, h)
 	}
-	from := (*[HeadLen]byte)(h[:HeadLen])
-	copyLine((*[line]byte)(to[:line]), (*[line]byte)(from[:line]))
-	if len(h) > line {
-		copyLine((*[line]byte)(to[line:]), (*[line]byte)(from[line:]))
-	}
-	return min(len(h), HeadLen)
+	copyLine((*[line]byte)(to), (*[line]byte)(h[:line]))
+	return len(h)
 }
 
 // Parts returns the frame in two parts for a port to copy; body is empty unless it is borrowed. The body must be read
@@ -176,6 +172,13 @@ func (b *Buffer) Pull(n int) {
 
 // Release gives the buffer back to its pool.
 func (b *Buffer) Release() { b.pool.put(b) }
+
+// Reset makes buffers empty again whose holder keeps them.
+func Reset(v []*Buffer) {
+	for _, b := range v {
+		b.reset()
+	}
+}
 
 // reset makes it empty again.
 func (b *Buffer) reset() {

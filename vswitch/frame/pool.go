@@ -52,9 +52,7 @@ func (p *Pool) Size() int { return p.size }
 
 // Put takes back buffers of this pool.
 func (p *Pool) Put(v []*Buffer) {
-	for _, b := range v {
-		b.reset()
-	}
+	Reset(v)
 	p.free = append(p.free, v...)
 }
 

@@ -114,10 +114,7 @@ func (m *Memif) receive(q *memif.RxQueue, v []*frame.Buffer) int {
 		return 0
 	}
 	m.looked, m.lent = true, true
-	skip, n := 0, 0
-	if m.bare {
-		skip = frame.EthernetLen
-	}
+	skip, n := headerOf(m.bare), 0
 	packets := m.batch[:min(len(v), memifBurst)]
 	packets = packets[:q.Peek(packets)]
 	for i := range packets {
