@@ -48,25 +48,28 @@ func find[P hasher](s *snapshot, slot int, destination netip.Addr, p P) (out *if
 	return nil, destination, verdict{drop: dropRouteLoop}
 }
 
-// onlyWay is find for all packets to a destination; false: they are not forwarded, or spread over several ways.
-func (s *snapshot) onlyWay(slot int, destination netip.Addr) (out *iface, target netip.Addr, ok bool) {
+// onlyWay is find for all packets to a destination; nil: they are not forwarded, or spread over several ways. One way is that of
+// all destinations with the same route.
+func (s *snapshot) onlyWay(slot int, destination netip.Addr) (out *iface, target netip.Addr, one bool) {
 	family := FamilyOf(destination)
-	for range maxLookups {
+	for lookups := range maxLookups {
 		e := s.lookup(slot, destination)
 		if e == nil || e.action != Forward || len(e.buckets) != 1 {
-			return nil, destination, false
+			return nil, destination, one || lookups == 0
 		}
 		path := &e.buckets[0]
 		if path.NextHop.IsValid() {
-			destination = path.NextHop
+			destination, one = path.NextHop, one || lookups == 0
 		}
 		if path.Interface != NoInterface {
-			out = s.iface(path.Interface)
-			return out, destination, out != nil && out.up
+			if out = s.iface(path.Interface); out != nil && !out.up {
+				out = nil
+			}
+			return out, destination, one
 		}
 		slot = s.slot(TableKey{family, path.Table})
 	}
-	return nil, destination, false
+	return nil, destination, one
 }
 
 func noRoute(f Family) verdict {

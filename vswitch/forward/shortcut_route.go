@@ -14,16 +14,17 @@ const (
 	plainIPv4 = 0x45
 )
 
-// way is where all packets to one destination of a table leave, with the addresses of the Ethernet header: a result of
-// find and of the neighbour's table.
+// way is where all packets to a block of destinations leave, or to a single one, with the addresses of the Ethernet header: a
+// result of find and of the neighbour's table.
 type way struct {
 	out   *iface // nil: packets take the long way
-	key   uint64 // the table's slot and the destination; 0: an empty entry
+	key   uint64 // the table's slot and the destination or its block; 0: an empty entry
 	first uint64 // of the Ethernet header, as rewritten
 	rest  uint32
+	split bool // of a block: each destination has a way of its own
 }
 
-// ways caches routes of one snapshot; a new one voids it. It is direct mapped: a lookup is one comparison, and the worst
+// ways caches routes of one snapshot; a new one voids it. It is direct mapped: a lookup is one comparison or two, and the worst
 // that senders of ever new destinations achieve is that each packet is looked up in the tables.
 type ways struct {
 	of      *snapshot
@@ -38,10 +39,33 @@ func (c *ways) begin(s *snapshot) {
 	}
 }
 
-// at returns the place of a destination, which may be another one's.
-func (c *ways) at(slot int, destination uint32) (w *way, key uint64) {
-	key = uint64(slot+1)<<32 | uint64(destination)
-	return &c.entries[key*0x9e3779b97f4a7c15>>(64-waysOrder)], key
+// The lower bits of a key are a destination, or, with ofBlock, a block's number.
+const (
+	ofBlock   = 1 << 32
+	slotShift = 33
+)
+
+// to returns the way to a destination from the table in a slot, which there is.
+func (c *ways) to(slot int, destination uint32) *way {
+	table := uint64(slot+1) << slotShift
+	w := c.at(table|ofBlock|uint64(destination>>(32-blockBits)), slot, destination)
+	if w.split {
+		w = c.at(table|uint64(destination), slot, destination)
+	}
+	return w
+}
+
+// at returns the entry of a key, which it fills if that is another one's.
+func (c *ways) at(key uint64, slot int, destination uint32) *way {
+	w := &c.entries[key*0x9e3779b97f4a7c15>>(64-waysOrder)]
+	if w.key != key {
+		*w = c.of.wayTo(slot, destination)
+		if w.split = w.split && key&ofBlock != 0; w.split {
+			w.out = nil
+		}
+		w.key = key
+	}
+	return w
 }
 
 // routes says whether an IPv4 packet goes to s.exit. Its headers are rewritten then.
@@ -60,11 +84,10 @@ func (s *shortcut) routes(b *frame.Buffer, h []byte) bool {
 		return false
 	}
 	destination := binary.BigEndian.Uint32(p[16:])
-	e, key := s.w.ways.at(s.in.fib4, destination)
-	if e.key != key {
-		*e = s.w.wayTo(s.in.fib4, destination)
-		e.key = key
+	if !isUnicast4(destination) {
+		return false
 	}
+	e := s.w.ways.to(s.in.fib4, destination)
 	if e.out == nil || total > e.out.mtu || !s.leads(e.out) {
 		return false
 	}
@@ -96,16 +119,14 @@ func isUnicast4(a uint32) bool {
 }
 
 // wayTo looks up a destination in a table. The way out is nil where packets differ, are not forwarded, or need more than
-// new addresses.
-func (w *worker) wayTo(slot int, destination uint32) (found way) {
+// new addresses; split says that it is the way of this destination only.
+func (s *snapshot) wayTo(slot int, destination uint32) (found way) {
 	var raw [4]byte
 	binary.BigEndian.PutUint32(raw[:], destination)
 	a := netip.AddrFrom4(raw)
-	if !unicast4(a) {
-		return found
-	}
-	out, target, ok := w.snapshot.onlyWay(slot, a)
-	if !ok || out.bare {
+	out, target, one := s.onlyWay(slot, a)
+	found.split = !one || s.isFine(slot, a)
+	if out == nil || out.bare {
 		return found
 	}
 	n, ok := out.neighbour(target)
@@ -114,5 +135,6 @@ func (w *worker) wayTo(slot int, destination uint32) (found way) {
 	}
 	var header [frame.EthernetLen]byte
 	frame.PutEthernet(header[:], n.mac, out.mac, frame.TypeIPv4)
-	return way{out: out, first: binary.LittleEndian.Uint64(header[:]), rest: binary.LittleEndian.Uint32(header[8:])}
+	found.out, found.first, found.rest = out, binary.LittleEndian.Uint64(header[:]), binary.LittleEndian.Uint32(header[8:])
+	return found
 }
