@@ -25,7 +25,7 @@ func (w *worker) shortcut(in *iface) (s shortcut, ok bool) {
 	}
 	s = shortcut{w: w, in: in}
 	if in.l2.slot == 0 {
-		return s, in.ip4 && in.fib4 >= 0 && !in.bare
+		return s, in.ip4 && in.fib4 >= 0
 	}
 	s.br = w.snapshot.bridges[in.l2.slot]
 	return s, s.br.forward

@@ -126,15 +126,17 @@ func (s *snapshot) wayTo(slot int, destination uint32) (found way) {
 	a := netip.AddrFrom4(raw)
 	out, target, one := s.onlyWay(slot, a)
 	found.split = !one || s.isFine(slot, a)
-	if out == nil || out.bare {
-		return found
-	}
-	n, ok := out.neighbour(target)
-	if !ok {
+	if out == nil {
 		return found
 	}
 	var header [frame.EthernetLen]byte
-	frame.PutEthernet(header[:], n.mac, out.mac, frame.TypeIPv4)
+	if !out.bare {
+		n, ok := out.neighbour(target)
+		if !ok {
+			return found
+		}
+		frame.PutEthernet(header[:], n.mac, out.mac, frame.TypeIPv4)
+	}
 	found.out, found.first, found.rest = out, binary.LittleEndian.Uint64(header[:]), binary.LittleEndian.Uint32(header[8:])
 	return found
 }

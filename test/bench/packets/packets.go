@@ -81,7 +81,9 @@ of %d rounds of %s, since others on the machine can only make it worse; ns/packe
 it spends whether or not there is a packet. Load of the machine before: %s`
 
 // pair connects to two memifs of the vswitch. Their rings are long enough for a worker that is not on its processor now and then.
-func (r *run) pair(ctx context.Context, w wiring) (*link, error) { return r.dataplane.pair(ctx, w, 2048) }
+func (r *run) pair(ctx context.Context, w wiring) (*link, error) {
+	return r.dataplane.pair(ctx, w, 2048)
+}
 
 // pair connects to two memifs.
 func (d *dataplane) pair(ctx context.Context, w wiring, slots int) (pair *link, err error) {

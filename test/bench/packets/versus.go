@@ -172,7 +172,7 @@ func (r *run) session(ctx context.Context, c *contestant, s scenario, measure fu
 		if err := f.fill(s.size); err != nil {
 			return err
 		}
-		worker, err := busiest(d.pid(), func() { f.saturate(s.size, 100*time.Millisecond) })
+		worker, err := busiest(d.pid(), func() { f.saturate(s.size, 300*time.Millisecond) })
 		if err != nil {
 			return err
 		}
@@ -247,19 +247,22 @@ func (f *fleet) quiet() (taken int) {
 
 // top keeps the round with the least cost.
 func (f *fleet) top(ctx context.Context, size int, worker thread, best *load) error {
-	for range versusRounds {
+	deadline := time.Now().Add(patience)
+	for counted := 0; counted < versusRounds && ctx.Err() == nil; {
 		one, err := worker.during(func() load { return f.saturate(size, versusRound) })
 		if err != nil {
 			return err
 		}
 		// A thread's time is brought up to date when it leaves its processor, or by a tick: of a round in which others had the
 		// processor nothing can be said.
-		if one.busy > versusRound/4 && one.arrived > 0 && (best.arrived == 0 || one.cost() < best.cost()) {
-			*best = one
+		if one.busy > versusRound/4 && one.arrived > 0 {
+			counted++
+			if best.arrived == 0 || one.cost() < best.cost() {
+				*best = one
+			}
+		} else if time.Now().After(deadline) {
+			return fmt.Errorf("the machine is too busy: in %s the dataplane was on its processor in %d rounds of %s", patience, counted, versusRound)
 		}
-	}
-	if best.arrived == 0 && ctx.Err() == nil {
-		return errors.New("the machine is too busy: the dataplane's thread was hardly on its processor")
 	}
 	return ctx.Err()
 }
