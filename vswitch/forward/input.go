@@ -34,10 +34,8 @@ func (w *worker) receive(i *inlet) int {
 	if a.shared != nil {
 		burst = sharedBurst
 	}
-	if len(w.empty) < burst {
-		w.refill(0)
-	}
-	n, err := i.Receive(w.empty[:min(burst, len(w.empty))])
+	v := w.forVector(burst)
+	n, err := i.Receive(v)
 	if err != nil {
 		a.fail(err)
 	}
@@ -51,9 +49,9 @@ func (w *worker) receive(i *inlet) int {
 	}
 	used := n
 	if a.socket != nil {
-		w.envelopes(i, w.empty[:n])
+		w.envelopes(i, v[:n])
 	} else {
-		used -= w.vector(i, w.empty[:n])
+		used -= w.vector(i, v[:n])
 	}
 	if a.shared != nil {
 		a.shared.Done()
@@ -62,18 +60,6 @@ func (w *worker) receive(i *inlet) int {
 		w.refill(used)
 	}
 	return n
-}
-
-// refill puts the buffers that were released last in the place of the first used ones, so that the next frames come into
-// memory that the processor's cache still has. The pool may be short of some.
-func (w *worker) refill(used int) {
-	got := w.pool.Take(w.empty[:used])
-	if got < used {
-		w.empty = w.empty[:got+copy(w.empty[got:], w.empty[used:])]
-	}
-	ready := len(w.empty)
-	w.empty = w.empty[:sharedBurst]
-	w.empty = w.empty[:ready+w.pool.Take(w.empty[ready:])]
 }
 
 // vector decides on received frames and sends them. It returns how many buffers, all or none, are the caller's again.

@@ -25,8 +25,9 @@ func received(t testing.TB, raw []byte, v frame.Virtio) *frame.Buffer {
 }
 
 // agrees says that the shortcut, where it takes a frame, decides as the long way does.
-func agrees(t testing.TB, w *worker, in uint32, raw []byte, v frame.Virtio) (taken bool) {
+func agrees(t testing.TB, w *worker, f delivery) (taken bool) {
 	t.Helper()
+	in, raw, v := f.on, f.raw, f.virtio
 	w.ways.begin(w.snapshot)
 	from := w.snapshot.iface(in)
 	s, ok := w.shortcut(from)
@@ -64,14 +65,14 @@ func FuzzShortcut(f *testing.F) {
 		}
 		v := frame.Virtio{Flags: flags, GSOType: gso, GSOSize: 500, ChecksumStart: 34, ChecksumOffset: 6}
 		b.worker.refresh()
-		agrees(t, b.worker, 1, raw, v)
+		agrees(t, b.worker, delivery{1, raw, v})
 		// The long way learns who is where, which the shortcut must know.
 		in := uint32(2)
 		if first {
 			in = 1
 		}
 		s.receive(in, raw, v)
-		agrees(t, s.worker, in, raw, v)
+		agrees(t, s.worker, delivery{in, raw, v})
 	})
 }
 
@@ -96,7 +97,7 @@ func TestPlainFramesTakeTheShortcut(t *testing.T) {
 		"too short":    {udp4("10.2.7.7", 18)[:30], false},
 		"IPv6":         {udp6("fd02::7", 18), false},
 	} {
-		if got := agrees(t, b.worker, 1, c.raw, frame.Virtio{}); got != c.want {
+		if got := agrees(t, b.worker, delivery{1, c.raw, frame.Virtio{}}); got != c.want {
 			t.Errorf("%s: taken %v", name, got)
 		}
 	}
@@ -110,7 +111,7 @@ func TestShortcutDoesNotForwardTheLimitedBroadcast(t *testing.T) {
 	b.worker.refresh()
 	for destination, want := range map[string]bool{"255.255.255.254": true, "255.255.255.255": false, "0.0.0.1": true, "0.0.0.0": false} {
 		for range 2 {
-			if got := agrees(t, b.worker, 1, udp4(destination, 18), frame.Virtio{}); got != want {
+			if got := agrees(t, b.worker, delivery{1, udp4(destination, 18), frame.Virtio{}}); got != want {
 				t.Errorf("%s: taken %v", destination, got)
 			}
 		}

@@ -21,8 +21,6 @@ const (
 	rxBurst = 64
 	// sharedBurst is how many frames are taken from shared memory at a time, where a frame costs no system call.
 	sharedBurst = frame.VectorSize
-	// poolSize is a vector's empty buffers, and as many on their way out.
-	poolSize = 2 * frame.VectorSize
 	// patience is how many rounds shared memory is looked at in vain before its peer is asked to ring: some hundred
 	// microseconds where there is nothing else to do. A ring costs the peer a system call, and us a wake-up.
 	patience = 1 << 11
@@ -56,12 +54,11 @@ type worker struct {
 	news     []*newsRing   // by the worker that writes; nil: of a single worker
 	ways     ways          // cache of routes
 	untraced traceLine     // in place of a line that nobody will read
-	pool     *frame.Pool
-	empty    []*frame.Buffer
-	active   []*inlet      // to receive from
-	dirty    []*attachment // with frames to transmit
-	rounds   uint
-	spin     spinner
+	stock
+	active []*inlet      // to receive from
+	dirty  []*attachment // with frames to transmit
+	rounds uint
+	spin   spinner
 
 	identification uint16 // of the last envelope
 	opening        bool   // the frame at hand has come out of an envelope
@@ -80,8 +77,7 @@ func newWorker(e *Engine, id int) (*worker, error) {
 	w := &worker{
 		engine: e, id: id, bell: bell, ended: make(chan struct{}),
 		punts: slow.NewRing(puntOrder), injects: slow.NewRing(puntOrder),
-		pool:  frame.NewPool(frame.LargeSize, poolSize),
-		empty: make([]*frame.Buffer, 0, sharedBurst),
+		stock: newStock(),
 		macs:  newMACTable(), seconds: secondClock{start: time.Now()}, spin: newSpinner(),
 	}
 	w.clock = w.seconds.read
