@@ -67,24 +67,28 @@ func (f *fleet) quiet() {
 	}
 }
 
-// top keeps the round with the least cost.
+// top keeps the round with the least cost. Rounds in which others had the dataplane's processor do not count.
 func (f *fleet) top(ctx context.Context, size int, worker thread, best *load) error {
-	deadline := time.Now().Add(patience)
-	for counted := 0; counted < versusRounds && ctx.Err() == nil; {
-		one, err := worker.during(func() load { return f.saturate(size, versusRound) })
+	clock, err := newTaskClock(worker)
+	if err != nil {
+		return err
+	}
+	defer clock.close()
+	counted := 0
+	for deadline := time.Now().Add(versusPatience); counted < versusRounds && time.Now().Before(deadline) && ctx.Err() == nil; {
+		one, err := clock.during(func() load { return f.saturate(size, versusRound) })
 		if err != nil {
 			return err
 		}
-		// A thread's time is brought up to date when it leaves its processor, or by a tick: of a round in which others had the
-		// processor nothing can be said.
-		if one.busy > versusRound/4 && one.arrived > 0 {
-			counted++
-			if best.arrived == 0 || one.cost() < best.cost() {
-				*best = one
-			}
-		} else if time.Now().After(deadline) {
-			return fmt.Errorf("the machine is too busy: in %s the dataplane was on its processor in %d rounds of %s", patience, counted, versusRound)
+		if one.busy < versusRound/2 || one.arrived == 0 {
+			continue
 		}
+		if counted++; best.arrived == 0 || one.cost() < best.cost() {
+			*best = one
+		}
+	}
+	if counted == 0 && ctx.Err() == nil {
+		return fmt.Errorf("the machine is too busy: the dataplane was not on its processor for half of any %s within %s", versusRound, versusPatience)
 	}
 	return ctx.Err()
 }

@@ -15,16 +15,18 @@ import (
 const versusMethod = `
 The same scenarios on each dataplane, on one core, in turn: pairs of memifs in one bridge domain (L2) or with a table each (L3), all
 loaded both ways by clients of this process, which the dataplane limits if "ring full" is near 1. ns/packet is the time of the
-dataplane's thread by the packets that arrived, the least of %d rounds of %s. Latency is that of bursts of %d packets, sent until the
+dataplane's thread by the packets that arrived, the least of up to %d rounds of %s. Latency is that of bursts of %d packets, sent until the
 last has arrived, at half the lower top rate of both dataplanes.
 `
 
 // How often each dataplane is started for a scenario, and how it is measured each time.
 const (
 	versusStarts = 2
-	versusRounds = 16
-	versusRound  = 100 * time.Millisecond
-	versusSlots  = 1024 // of a ring, as VPP and DPDK make them
+	versusRounds = 100
+	versusRound  = 20 * time.Millisecond
+	// versusPatience bounds the rounds of a start on a machine that others use.
+	versusPatience = 6 * time.Second
+	versusSlots    = 1024 // of a ring, as VPP and DPDK make them
 )
 
 // scenario is what dataplanes are compared by.
