@@ -40,6 +40,8 @@ type transmitter interface {
 type sharer interface {
 	// Faults returns how many frames came wrong since it was asked last. The receiver asks.
 	Faults() uint64
+	// Done says that no buffer of the last Receive is used any more: they may borrow the peer's memory until then.
+	Done()
 }
 
 // attachment is a port at work for an interface.

@@ -19,8 +19,8 @@ const (
 	// rxBurst is how many frames are taken from a port at a time: enough to spread the vector's fixed costs, few enough
 	// that the next port does not wait long where a frame costs a system call of about a microsecond each way.
 	rxBurst = 64
-	// poolSize is a vector's empty buffers, and as many on their way out.
-	poolSize = 2 * frame.VectorSize
+	// sharedBurst is how many frames are taken from shared memory at a time, where a frame costs no system call.
+	sharedBurst = frame.VectorSize
 	// patience is how many rounds shared memory is looked at in vain before its peer is asked to ring: some hundred
 	// microseconds where there is nothing else to do. A ring costs the peer a system call, and us a wake-up.
 	patience = 1 << 11
@@ -48,15 +48,17 @@ type worker struct {
 	ports    portTable
 	portsNow *portTable // what ports was read from
 	macs     *macTable
-	clock    func() uint32 // seconds
+	seconds  secondClock
+	clock    func() uint32 // reads seconds
 	now      uint32        // of the clock, once a round
 	news     []*newsRing   // by the worker that writes; nil: of a single worker
-	pool     *frame.Pool
-	empty    []*frame.Buffer
-	active   []*inlet      // to receive from
-	dirty    []*attachment // with frames to transmit
-	rounds   uint
-	spin     spinner
+	ways     ways          // cache of routes
+	untraced traceLine     // in place of a line that nobody will read
+	stock
+	active []*inlet      // to receive from
+	dirty  []*attachment // with frames to transmit
+	rounds uint
+	spin   spinner
 
 	identification uint16 // of the last envelope
 	opening        bool   // the frame at hand has come out of an envelope
@@ -75,10 +77,10 @@ func newWorker(e *Engine, id int) (*worker, error) {
 	w := &worker{
 		engine: e, id: id, bell: bell, ended: make(chan struct{}),
 		punts: slow.NewRing(puntOrder), injects: slow.NewRing(puntOrder),
-		pool:  frame.NewPool(frame.LargeSize, poolSize),
-		empty: make([]*frame.Buffer, 0, rxBurst),
-		macs:  newMACTable(), clock: secondsOfProcess(), spin: newSpinner(),
+		stock: newStock(),
+		macs:  newMACTable(), seconds: secondClock{start: time.Now()}, spin: newSpinner(),
 	}
+	w.clock = w.seconds.read
 	if err := w.poll.open(bell.Descriptor()); err != nil {
 		return nil, fmt.Errorf("worker %d: %w", id, err)
 	}
@@ -115,6 +117,7 @@ func (w *worker) run(ctx context.Context) error {
 				return fmt.Errorf("worker %d: %w", w.id, err)
 			}
 			w.spin.slept(time.Since(began))
+			w.seconds.slept()
 			idle = 0
 		}
 	}
@@ -134,7 +137,7 @@ func (w *worker) round() bool {
 	for i := 0; i < len(w.active); {
 		n := w.receive(w.active[i])
 		busy = busy || n > 0
-		if n == rxBurst || w.active[i].isWorthALook(n) {
+		if n >= rxBurst || w.active[i].isWorthALook(n) {
 			i++
 			continue
 		}

@@ -68,12 +68,15 @@ func (p IPv4) Destination() netip.Addr { return netip.AddrFrom4([4]byte(p[16:20]
 // Payload returns what follows the header.
 func (p IPv4) Payload() []byte { return p[p.HeaderLen():] }
 
-// DecrementTTL takes one off the time to live, which must not be zero, and mends the checksum.
+// DecrementTTL takes one off the time to live, which must not be zero, and mends the checksum: Update (RFC 1624, equation 3) for
+// a word that becomes 0x100 less.
 func (p IPv4) DecrementTTL() {
-	old := binary.BigEndian.Uint16(p[8:])
-	now := old - 0x100
-	binary.BigEndian.PutUint16(p[8:], now)
-	binary.BigEndian.PutUint16(p[10:], Update(binary.BigEndian.Uint16(p[10:]), old, now))
+	p[8]--
+	c := uint32(binary.BigEndian.Uint16(p[10:])) + 0x100
+	if c >= 0xffff {
+		c++
+	}
+	binary.BigEndian.PutUint16(p[10:], uint16(c))
 }
 
 // IPFields are what a written IP header says. TOS is the traffic class in IPv6.
