@@ -99,7 +99,7 @@ func (s *session) check(version string, messages []api.Message) error {
 	missing := &MissingMessages{Version: version}
 	for _, m := range messages {
 		if _, err := s.id(m); err != nil {
-			missing.Messages = append(missing.Messages, err.(*MissingMessage))
+			missing.Messages = append(missing.Messages, newMissingMessage(m))
 		}
 	}
 	if len(missing.Messages) == 0 {
