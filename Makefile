@@ -105,7 +105,8 @@ generate: go ## generate code from the .proto files, the types of objects and th
 fmt: go ## format the sources
 	@$(TOOL) golangci-lint fmt
 
-demo: build examples ## wire five pods in a private network namespace and show it (KEEP=1 leaves it running)
+# WEFT_VPP=PREFIX, the prefix of an installed VPP, makes demo, test and bench run on it instead of weft-vswitch.
+demo: build examples ## connect five pods in a private network namespace and show it (KEEP=1 leaves it running; WEFT_VPP=PREFIX: on VPP)
 	@$(GO) run ./test/demo $(if $(KEEP),-keep)
 
 bench: build peers ## measure ADD and DEL, traffic between pods, memif beside DPDK (N=100 ONLY=cni,traffic,memif)
