@@ -24,8 +24,9 @@ const (
 	// patience is how many rounds shared memory is looked at in vain before its peer is asked to ring: some hundred
 	// microseconds where there is nothing else to do. A ring costs the peer a system call, and us a wake-up.
 	patience = 1 << 11
-	// pollEvery bounds how many rounds busy ports may hold up a port that was quiet.
-	pollEvery = 16
+	// pollEvery and pollFrames bound how many rounds, and about how many frames, busy ports may hold up a port that was quiet.
+	pollEvery  = 16
+	pollFrames = 4096
 	// puntOrder sizes the rings to and from the slow path: 1<<8 frames.
 	puntOrder = 8
 )
@@ -55,10 +56,11 @@ type worker struct {
 	ways     ways          // cache of routes
 	untraced traceLine     // in place of a line that nobody will read
 	stock
-	active []*inlet      // to receive from
-	dirty  []*attachment // with frames to transmit
-	rounds uint
-	spin   spinner
+	active  []*inlet      // to receive from
+	dirty   []*attachment // with frames to transmit
+	rounds  uint
+	handled int // frames since the poller was asked
+	spin    spinner
 
 	identification uint16 // of the last envelope
 	opening        bool   // the frame at hand has come out of an envelope
@@ -131,11 +133,13 @@ func (w *worker) round() bool {
 	w.readMail()
 	busy := w.takeInjected()
 	w.rounds++
-	if len(w.active) == 0 || w.rounds%pollEvery == 0 {
+	if len(w.active) == 0 || w.rounds%pollEvery == 0 || w.handled >= pollFrames {
+		w.handled = 0
 		w.wake(w.poll.ready())
 	}
 	for i := 0; i < len(w.active); {
 		n := w.receive(w.active[i])
+		w.handled += n
 		busy = busy || n > 0
 		if n >= rxBurst || w.active[i].isWorthALook(n) {
 			i++

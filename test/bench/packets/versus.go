@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"text/tabwriter"
 	"time"
 
 	vpptest "github.com/weftnet/weft/test/dataplane"
@@ -76,26 +75,25 @@ func (r *run) contestants() []*contestant {
 }
 
 // versus compares the dataplanes.
-func (r *run) versus(ctx context.Context) (err error) {
+func (r *run) versus(ctx context.Context) error {
 	all := r.contestants()
 	fmt.Fprintf(r.Out, versusMethod, versusStarts*versusRounds, versusRound, paceBurst)
 	if len(all) == 1 {
 		fmt.Fprintf(r.Out, "bench: no VPP to compare with: %s is not set\n", vpptest.PrefixVariable)
 	}
-	table := tabwriter.NewWriter(r.Out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprint(table, "scenario\tdataplane\tns/packet\tMpps\tring full\tat Mpps\tp50 us\tp99 us\tlost\tratio of cost\tof p50\t\n")
+	fmt.Fprintf(r.Out, "%-24s %-9s %9s %7s %9s %8s %8s %9s %7s %13s %7s\n",
+		"scenario", "dataplane", "ns/packet", "Mpps", "ring full", "at Mpps", "p50 us", "p99 us", "lost", "ratio of cost", "of p50")
 	for _, s := range scenarios() {
 		outcomes, err := r.contest(ctx, s, all)
 		if err != nil {
-			return errors.Join(fmt.Errorf("%s: %w", s, err), table.Flush())
+			return fmt.Errorf("%s: %w", s, err)
 		}
-		r.reportContest(table, s, all, outcomes)
+		r.reportContest(s, all, outcomes)
 	}
-	err = table.Flush()
 	for _, c := range all {
 		fmt.Fprintf(r.Out, "%s: version %s\n", c.name, c.version)
 	}
-	return err
+	return nil
 }
 
 // contest lets the contestants take turns.
@@ -127,18 +125,19 @@ func (r *run) contest(ctx context.Context, s scenario, all []*contestant) ([]out
 	return outcomes, nil
 }
 
-func (r *run) reportContest(table *tabwriter.Writer, s scenario, all []*contestant, outcomes []outcome) {
+// reportContest prints at once: all scenarios take minutes.
+func (r *run) reportContest(s scenario, all []*contestant, outcomes []outcome) {
 	for i, o := range outcomes {
 		d := o.delays
-		fmt.Fprintf(table, "%s\t%s\t%.1f\t%.2f\t%.2f\t%.2f\t%.2f\t%.2f\t%d\t", s, all[i].name, o.top.cost(), o.top.rate().packets/1e6, o.top.full(),
+		fmt.Fprintf(r.Out, "%-24s %-9s %9.1f %7.2f %9.2f %8.2f %8.2f %9.2f %7d ", s, all[i].name, o.top.cost(), o.top.rate().packets/1e6, o.top.full(),
 			float64(d.sent)/d.took.Seconds()/1e6, micro(d.share(50)), micro(d.share(99)), d.lost())
 		if i == 0 {
-			fmt.Fprint(table, "\t\t\n")
+			fmt.Fprintln(r.Out)
 			continue
 		}
 		ours := outcomes[0]
 		cost, latency := ours.top.cost()/o.top.cost(), micro(ours.delays.share(50))/micro(d.share(50))
-		fmt.Fprintf(table, "%.2f\t%.2f\t\n", cost, latency)
+		fmt.Fprintf(r.Out, "%13.2f %7.2f\n", cost, latency)
 		r.verdicts.add(fmt.Sprintf("%s: cost a packet, of VPP's", s), atMost(1), cost, "%.2f")
 		r.verdicts.add(fmt.Sprintf("%s: latency p50 at half rate, of VPP's", s), atMost(1), latency, "%.2f")
 	}
