@@ -1,6 +1,7 @@
 package api
 
 import (
+	"go.fd.io/govpp/binapi/fib_types"
 	"go.fd.io/govpp/binapi/interface_types"
 	"go.fd.io/govpp/binapi/ip"
 	"go.fd.io/govpp/binapi/ip_types"
@@ -15,6 +16,9 @@ const allPorts = 0xffff
 // addPunts adds the messages for packets that are sent to the dataplane itself.
 func (s *Server) addPunts() {
 	handle(s, s.changeRedirect)
+	empty := &ip.AddDelIPPuntRedirectV2{}
+	one := &ip.AddDelIPPuntRedirectV2{Punt: ip.PuntRedirectV2{Paths: make([]fib_types.FibPath, 1)}}
+	s.table.addList(empty, list{count: empty.Size() - 4, item: one.Size() - empty.Size()}) // the count is the last field before the paths
 	handle(s, s.setPunt)
 	handleDump(s, func(r *ip.IPPuntRedirectV2Dump) ([]ip.IPPuntRedirectV2Details, error) {
 		var list []ip.IPPuntRedirectV2Details
