@@ -182,6 +182,9 @@ func (c *Client) connect(ctx context.Context) error {
 	c.session, c.version, c.reason = s, version, nil
 	c.mu.Unlock()
 	c.options.Logger.Info("dataplane connected", "socket", c.socket, "version", version, "messages", len(s.ids))
+	if who := exposure(c.socket); who != "" {
+		c.options.Logger.Warn("dataplane socket is open to others: restrict its directory to root", "socket", c.socket, "openTo", who)
+	}
 	c.options.Connected(version)
 	return nil
 }
