@@ -9,6 +9,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"github.com/weftnet/weft/test/dataplane"
 	"github.com/weftnet/weft/test/leftovers"
 	"github.com/weftnet/weft/test/netns"
 )
@@ -34,6 +35,7 @@ func (s *scene) readers() map[string]string {
 		"status":                  "ready",
 		"objects linux.file/":     "secret",
 		"objects vpp.":            "eth0",
+		"counters":                "eth0",
 		"devices":                 "vnf",
 		"settings":                "stateDir",
 	}
@@ -42,10 +44,21 @@ func (s *scene) readers() map[string]string {
 // others are the commands of weftctl that show nothing of the node.
 var others = []string{"completion", "configure", "help", "lint", "resync"}
 
+// dataplaneSays is what the dataplane's log must show; VPP's shows the probe for taps, and otherwise may be empty.
+func dataplaneSays() string {
+	switch {
+	case dataplane.Prefix() == "":
+		return "dataplane ready"
+	case dataplane.HasTaps():
+		return ""
+	}
+	return "vhost-net"
+}
+
 // everywhere are all places while the agent runs.
 func (s *scene) everywhere() []place {
 	all := []place{
-		s.file("the agent's log", s.node.AgentLog(), s.pod.ContainerID), s.file("the dataplane's log", s.node.DataplaneLog(), "dataplane ready"),
+		s.file("the agent's log", s.node.AgentLog(), s.pod.ContainerID), s.file("the dataplane's log", s.node.DataplaneLog(), dataplaneSays()),
 		s.file("the plugin's log", s.log, s.pod.ContainerID),
 		{name: "the aliases of links", proof: "weft:weft/" + s.pod.ContainerID, read: s.aliases},
 		{name: "the dataplane", proof: "weft-", read: s.dataplane},

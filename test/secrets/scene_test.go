@@ -17,6 +17,7 @@ import (
 
 	"github.com/weftnet/weft/devicemanager/kubelettest"
 	"github.com/weftnet/weft/memif"
+	"github.com/weftnet/weft/test/dataplane"
 	"github.com/weftnet/weft/test/netns"
 	"github.com/weftnet/weft/test/node"
 	"github.com/weftnet/weft/test/programs"
@@ -73,7 +74,7 @@ type input struct {
 }
 
 // wanted are the extra interfaces of the pod.
-const wanted = "x0/tap,m0/memif"
+var wanted = "x0/" + dataplane.Tap() + ",m0/memif"
 
 // input is that of a runtime which says nothing but what it must.
 func (s *scene) input() *input {
