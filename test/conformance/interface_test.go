@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"go.fd.io/govpp/api"
+	"go.fd.io/govpp/binapi/gso"
 	interfaces "go.fd.io/govpp/binapi/interface"
 	"go.fd.io/govpp/binapi/ip"
 	"go.fd.io/govpp/binapi/memclnt"
@@ -102,6 +103,13 @@ var interfaceCases = []testCase{
 			return &interfaces.SwInterfaceDump{SwIfIndex: i, NameFilterValid: true, NameFilter: s}
 		}
 		l.each(&interfaces.SwInterfaceDump{}, dumpOf(b), dumpOf(unknown), named(none, "LOOP1"), named(b, "loc"), named(none, ""), named(none, "zz"))
+	}},
+	{name: "interface: segmentation in software", run: func(l *lab) {
+		a := l.make("a", loopback(0, "02:00:00:00:00:01"))
+		segment := func(i index, on bool) *gso.FeatureGsoEnableDisable {
+			return &gso.FeatureGsoEnableDisable{SwIfIndex: i, EnableDisable: on}
+		}
+		l.each(segment(a, true), segment(a, true), segment(a, false), segment(a, false), segment(unknown, true))
 	}},
 	{name: "interface: flags", run: func(l *lab) {
 		a := l.make("a", loopback(0, "02:00:00:00:00:01"))

@@ -139,11 +139,11 @@ func wantOuter(t *testing.T, p gopacket.Packet, ends [2]netip.Addr) {
 	t.Helper()
 	switch n := p.NetworkLayer().(type) {
 	case *layers.IPv4:
-		if n.TTL != 254 || n.Flags != 0 || sum(n.Contents) != 0xffff || n.SrcIP.String() != ends[0].String() || n.DstIP.String() != ends[1].String() {
+		if n.TTL != 253 || n.Flags != 0 || sum(n.Contents) != 0xffff || n.SrcIP.String() != ends[0].String() || n.DstIP.String() != ends[1].String() {
 			t.Errorf("%+v", n)
 		}
 	case *layers.IPv6:
-		if n.HopLimit != 255 || n.SrcIP.String() != ends[0].String() || n.DstIP.String() != ends[1].String() {
+		if n.HopLimit != 254 || n.SrcIP.String() != ends[0].String() || n.DstIP.String() != ends[1].String() {
 			t.Errorf("%+v", n)
 		}
 	default:

@@ -14,10 +14,10 @@ const MaxVNI = 1<<24 - 1
 // vxlanFlags says that there is a VNI. As in VPP a header with others is refused.
 const vxlanFlags = 0x08
 
-// The times to live that VPP gives to envelopes.
+// The times to live of VPP's envelopes on the wire: it takes one from those of its templates.
 const (
-	envelopeTTL      = 254
-	envelopeHopLimit = 255
+	envelopeTTL      = 253
+	envelopeHopLimit = 254
 )
 
 // ParseVXLAN checks a VXLAN header and returns its VNI.
