@@ -74,7 +74,7 @@ func (c *committer) rebuild(ctx context.Context, ch eventloop.Change) (eventloop
 }
 
 func (c *committer) resync(ctx context.Context, ch eventloop.Change) (eventloop.Outcome, error) {
-	rec, err := c.scheduler.Resync(ctx, kvscheduler.ResyncOpt{Label: ch.Label, Event: ch.Event})
+	rec, err := c.scheduler.Resync(ctx, kvscheduler.ResyncOpt{Label: ch.Label, Event: ch.Event, Reopen: true})
 	if rec != nil && ch.Resync == eventloop.Downstream {
 		c.onRepair(rec)
 	}

@@ -27,6 +27,9 @@ const (
 // conditionUplink is one without which pods are served, though what leads to other nodes is at fault.
 const conditionUplink = "uplink"
 
+// conditionQuarantine is one without which pods are served: some are withheld from the dataplane.
+const conditionQuarantine = "quarantine"
+
 // firstResync is what an agent that has been assembled waits for.
 const firstResync = "starting: the first resync has not ended"
 
@@ -76,6 +79,11 @@ func (h *health) set(name string, ok bool, message string) {
 	if ready != h.ready {
 		h.ready = ready
 		h.publish(ready)
+		if ready {
+			h.log.Info("agent ready")
+		} else {
+			h.log.Warn("agent not ready", "condition", name, "reason", message)
+		}
 	}
 	if changed {
 		for _, tell := range h.watchers[name] {

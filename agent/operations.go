@@ -31,6 +31,7 @@ type operations struct {
 	network   *ipnet.Network
 	devices   *devicemanager.Manager // nil: the node has none
 	health    *health
+	replayer  *replayer
 	dataplane *vpp.Client
 	settings  func() Config
 	started   time.Time

@@ -258,6 +258,7 @@ func TestChangesThatWereSentAreAwaitedWhenTheCallerIsGone(t *testing.T) {
 	} {
 		ctx, cancel = context.WithCancel(t.Context())
 		c.exchange(ctx, read)
+		cancel()
 		if !errors.Is(read.err, context.Canceled) {
 			t.Errorf("%s: %v", read.what, read.err)
 		}
