@@ -103,7 +103,7 @@ fmt: go ## format the sources
 demo: build examples ## wire five pods in a private network namespace and show it (KEEP=1 leaves it running)
 	@$(GO) run ./test/demo $(if $(KEEP),-keep)
 
-bench: build peers ## measure ADD and DEL, traffic between pods, memif beside DPDK (N=100 ONLY=cni,traffic,memif)
+bench: build peers ## measure ADD and DEL, traffic between pods, memif beside DPDK (N=100 ONLY=cni,traffic,memif,replay)
 	@$(GO) run ./test/bench -n $(N) $(if $(ONLY),-only $(ONLY))
 
 fuzz: go ## run each fuzz test for a while (FUZZTIME=10s PACKAGES=./...)

@@ -17,11 +17,10 @@ import (
 const (
 	// settling is how long after a replay a crash of the dataplane is still taken for its consequence: a packet or a timer
 	// of its own may be what it dies of.
-	settling = time.Second
-	// watched is how long a suspect is watched that may need time to end the dataplane.
-	watched = 500 * time.Millisecond
-	// quickRounds is how often in a row the dataplane may die after it survived all suspects before each is watched.
-	quickRounds = 2
+	settling = 500 * time.Millisecond
+	// lateCrashes is how many crashes in a row, each soon after a replay, make suspects of all that was replayed. They are
+	// then watched for the settling time, each alone.
+	lateCrashes = 2
 )
 
 // replayer brings a dataplane that was connected anew to what is desired:
@@ -30,8 +29,9 @@ const (
 //	    ^                        |                   |             |               |
 //	    |<--------- the dataplane dies, then or within the settling time ----------|
 //
-// blame finds whom the crash before is to be attributed to: with a replay of many, those whose objects were made; with a
-// replay of one, that one.
+// blame finds whom the crash before is to be attributed to: in a replay of many, those with operations under way; after it,
+// if that happens again, all whose objects were made; in a replay of one, that one. A dataplane that is killed from outside
+// at random moments rarely dies twice in a row of the same one.
 type replayer struct {
 	agent *Agent
 
@@ -40,8 +40,7 @@ type replayer struct {
 	since   uint64      // number of the scheduler's last record before the last replay
 	alone   *pod.Key    // the attachment that was being replayed alone when the last replay ended; nil: many
 	ended   time.Time   // when the last replay ended; zero: it did not
-	cleared int         // suspects that the dataplane survived in the last replay
-	rounds  int         // times in a row that the dataplane died after it had survived suspects
+	late    int         // crashes in a row that came soon after a replay
 }
 
 // first is the replay at the agent's start, when all that is desired is known anew.
@@ -68,7 +67,7 @@ func (r *replayer) replay(ctx context.Context, c *connection) error {
 
 // begin notes that a replay over the connection begins.
 func (r *replayer) begin(c *connection) {
-	r.conn, r.alone, r.ended, r.cleared = c, nil, time.Time{}, 0
+	r.conn, r.alone, r.ended = c, nil, time.Time{}
 	r.mark()
 }
 
@@ -93,21 +92,19 @@ func (r *replayer) replaySuspects(ctx context.Context) error {
 		if err := r.withhold(ctx, others, "replay "+s.name()+" alone"); err != nil && !r.conn.isLost() {
 			r.agent.log.Warn("replay left something to repair", "pod", s.Pod.String(), "container", s.Key.ContainerID, "err", err)
 		}
-		if !r.survives(ctx, s) {
+		if !r.survives(ctx) {
 			return ctx.Err()
 		}
 		q.clear(ctx, s.Key)
 		r.alone = nil
-		r.cleared++
 	}
 	return nil
 }
 
-// survives waits until the dataplane answers behind the replay of a suspect, which is watched for a while if that was not
-// enough before.
-func (r *replayer) survives(ctx context.Context, s suspicion) bool {
-	if s.Crashes > 0 || r.rounds >= quickRounds {
-		timer := time.NewTimer(watched)
+// survives waits until the dataplane answers behind the replay of a suspect, which is watched for a while if crashes came late.
+func (r *replayer) survives(ctx context.Context) bool {
+	if r.late >= lateCrashes {
+		timer := time.NewTimer(settling)
 		defer timer.Stop()
 		select {
 		case <-timer.C:
@@ -129,30 +126,52 @@ func (r *replayer) withhold(ctx context.Context, keys []pod.Key, reason string) 
 
 // blame attributes the end of the last connection.
 func (r *replayer) blame(ctx context.Context) {
-	if r.conn == nil || !r.conn.isLost() || !r.ended.IsZero() && r.conn.lostAt.Sub(r.ended) > settling {
-		r.rounds = 0
+	if r.conn == nil || !r.conn.isLost() {
 		return
 	}
-	if r.alone != nil {
-		if a, ok := r.agent.pods.Attachment(*r.alone); ok {
-			r.strike(ctx, &a)
+	during := r.ended.IsZero() || !r.conn.lostAt.After(r.ended)
+	switch {
+	case !during && r.conn.lostAt.Sub(r.ended) > settling:
+		r.late = 0
+		r.acquit(ctx, nil)
+	case r.alone != nil:
+		r.acquit(ctx, r.alone)
+		if at, ok := r.agent.pods.Attachment(*r.alone); ok {
+			r.strike(ctx, &at)
 		}
-		return
+	case during:
+		r.acquit(ctx, nil)
+		r.suspect(ctx, func(flying bool) bool { return flying })
+	default:
+		r.acquit(ctx, nil)
+		if r.late++; r.late >= lateCrashes {
+			r.suspect(ctx, func(bool) bool { return true })
+		}
 	}
-	if r.cleared > 0 {
-		r.rounds++
+}
+
+// acquit takes back the crashes of suspects other than one: the dataplane died of something else than them.
+func (r *replayer) acquit(ctx context.Context, but *pod.Key) {
+	for _, s := range r.agent.quarantine.suspects() {
+		if s.Crashes > 0 && (but == nil || s.Key != *but) {
+			s.Crashes = 0
+			r.agent.quarantine.put(ctx, s)
+		}
 	}
+}
+
+// suspect makes suspects of attachments that the last replay made; those that had operations under way are flying.
+func (r *replayer) suspect(ctx context.Context, isSuspect func(flying bool) bool) {
 	made := r.made()
 	var changed []suspicion
 	for _, at := range r.agent.pods.Attachments() {
 		flying, was := made[at.Key]
-		if _, known := r.agent.quarantine.find(at.Key); !was || known {
-			continue
+		if _, known := r.agent.quarantine.find(at.Key); was && !known && isSuspect(flying) {
+			changed = append(changed, suspicion{
+				Key: at.Key, Pod: at.Pod, State: stateSuspect, Flying: flying, Since: time.Now().UTC(),
+				Reason: "the dataplane died while it was replayed with others",
+			})
 		}
-		changed = append(changed, suspicion{
-			Key: at.Key, Pod: at.Pod, State: stateSuspect, Flying: flying, Since: time.Now().UTC(),
-			Reason: "the dataplane died while it was replayed with others",
-		})
 	}
 	if len(changed) > 0 {
 		r.agent.log.Warn("dataplane died of a replay, suspects are replayed one at a time", "suspects", len(changed))

@@ -151,8 +151,10 @@ func (s *stage) conditions() map[string]string {
 			Message string
 		}
 	}
-	try(s.T, s.ctl(&reply, "status"))
 	failed := map[string]string{}
+	if err := s.ctl(&reply, "status"); err != nil {
+		failed["status"] = err.Error()
+	}
 	for _, c := range reply.Conditions {
 		if !c.Ok {
 			failed[c.Name] = c.Message
