@@ -35,12 +35,12 @@ const (
 type replayer struct {
 	agent *Agent
 
-	mu      sync.Mutex  // one replay at a time
-	conn    *connection // of the last replay; nil before the first
-	since   uint64      // number of the scheduler's last record before the last replay
-	alone   *pod.Key    // the attachment that was being replayed alone when the last replay ended; nil: many
-	ended   time.Time   // when the last replay ended; zero: it did not
-	late    int         // crashes in a row that came soon after a replay
+	mu    sync.Mutex  // one replay at a time
+	conn  *connection // of the last replay; nil before the first
+	since uint64      // number of the scheduler's last record before the last replay
+	alone *pod.Key    // the attachment that was being replayed alone when the last replay ended; nil: many
+	ended time.Time   // when the last replay ended; zero: it did not
+	late  int         // crashes in a row that came soon after a replay
 }
 
 // first is the replay at the agent's start, when all that is desired is known anew.
