@@ -17,12 +17,14 @@ FUZZTIME    ?= 10s
 ARCH        ?= amd64
 IMAGE       ?= localhost/weft:$(or $(filter v%,$(VERSION)),$(shell sed -n 's/^appVersion: *//p' k8s/chart/weft/Chart.yaml))
 
+comma       := ,
+
 .DEFAULT_GOAL := help
-.PHONY: help go build examples image peers modules test e2e verify format lint fmt tidy generated arrows vet generate demo bench fuzz clean
+.PHONY: help go build examples image peers modules test e2e vm-test verify format lint fmt tidy generated arrows vet generate demo bench fuzz clean
 MAKEFLAGS   += --no-print-directory
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 # One line where Go is missing or too old; nothing else needs to be installed.
 go:
@@ -58,6 +60,9 @@ e2e: build examples ## run pods on a real Kubernetes cluster that the run makes 
 	@$(MAKE) build BIN=bin/next VERSION=v9.9.9 PROGRAMS="weft-agent weft-cni" # to upgrade to
 	@$(GO) run -C test/e2e ./prepare
 	@$(GO) test -C test/e2e -count=1 -timeout 25m -parallel 6 -v $(if $(RUN),-run '$(RUN)') ./...
+
+vm-test: go ## run tests of taps, VLANs and hugepages in a virtual machine (root, qemu; WEFT_VPP=PREFIX; RUN=vlan,tap,hugepages)
+	@WEFT_VPP=$(WEFT_VPP) test/vm/suite $(subst $(comma), ,$(RUN))
 
 verify: format lint vet tidy generated arrows ## check format, lint, vet, modules, generated code, arrows
 	@echo "verify: all is well"
@@ -100,10 +105,11 @@ generate: go ## generate code from the .proto files, the types of objects and th
 fmt: go ## format the sources
 	@$(TOOL) golangci-lint fmt
 
-demo: build examples ## wire five pods in a private network namespace and show it (KEEP=1 leaves it running)
+# WEFT_VPP=PREFIX, the prefix of an installed VPP, makes demo, test and bench run on it instead of weft-vswitch.
+demo: build examples ## connect five pods in a private network namespace and show it (KEEP=1 leaves it running; WEFT_VPP=PREFIX: on VPP)
 	@$(GO) run ./test/demo $(if $(KEEP),-keep)
 
-bench: build peers ## measure ADD and DEL, traffic between pods, memif beside DPDK (N=100 ONLY=cni,traffic,memif,replay)
+bench: build peers ## measure ADD and DEL, traffic between pods, memif beside DPDK (N=100 ONLY=cni,traffic,memif,versus,replay)
 	@$(GO) run ./test/bench -n $(N) $(if $(ONLY),-only $(ONLY))
 
 fuzz: go ## run each fuzz test for a while (FUZZTIME=10s PACKAGES=./...)

@@ -63,8 +63,8 @@ type Agent struct {
 	quarantine *quarantine
 	replayer   *replayer // belongs to who replays: start, and then the southbound
 
-	metrics *metrics.Metrics
-	traffic *traffic
+	metrics  *metrics.Metrics
+	counters *counters
 }
 
 // stateWait is how long a starting agent waits for another one to let go of the state file.
@@ -129,7 +129,7 @@ func (a *Agent) assembleScheduler() error {
 	})
 	a.dataplane = newSouthbound(a.config, a.log, a.health)
 	a.dataplane.onReconnect, a.dataplane.onReplay = a.metrics.Reconnected, a.metrics.Replayed
-	a.traffic = &traffic{southbound: a.dataplane}
+	a.counters = newCounters(a.dataplane, a.health, a.log)
 	a.quarantine = newQuarantine(a.state, a.health, a.log)
 	a.quarantine.tell = a.reportQuarantine
 	a.replayer = &replayer{agent: a}
@@ -166,6 +166,7 @@ func (a *Agent) assembleRooms() (err error) {
 		MTU:               a.config.MTU,
 		HostLink:          a.config.HostLink,
 		MaxSegment:        a.config.maxSegment(),
+		TunnelLink:        a.config.TunnelLink,
 		PodQueues:         a.config.PodQueues,
 		MaxPodQueues:      a.config.MaxPodQueues,
 		AllowIPForwarding: a.config.AllowIPForwarding,
@@ -215,6 +216,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	group.Go(func() error { return ended("event loop", a.loop.Run(ctx)) })
 	group.Go(func() error { return ended("server", a.serve(ctx)) })
 	group.Go(func() error { return ended("dataplane", a.dataplane.run(ctx)) })
+	group.Go(func() error { return ended("counters", a.counters.run(ctx)) })
 	group.Go(func() error { return ended("configuration", a.followConfig(ctx)) })
 	group.Go(func() error { return ended("external configuration", a.followExternal(ctx)) })
 	group.Go(func() error { return ended("mark that pods are served", a.goOnMarking(ctx)) })

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/weftnet/weft/dataplane/vpp"
 	"github.com/weftnet/weft/pod"
 	"github.com/weftnet/weft/wire"
 )
@@ -38,6 +39,8 @@ type Config struct {
 	HostLink     string
 	HostLinkType string
 
+	TunnelLink string
+
 	AllowIPForwarding    bool
 	IncludeDefaultRoutes bool
 
@@ -58,11 +61,12 @@ type Config struct {
 
 // Dataplane says which dataplane the agent drives.
 type Dataplane struct {
-	Type     string // embedded or vpp
-	Socket   string
-	External bool   // of type embedded: somebody else runs it, as a DaemonSet does; the agent never starts one
-	Program  string // of type embedded: the weft-vswitch to start
-	Log      string // of type embedded: where its output goes
+	Type        string // embedded or vpp
+	Socket      string
+	StatsSocket string
+	External    bool   // of type embedded: somebody else runs it, as a DaemonSet does; the agent never starts one
+	Program     string // of type embedded: the weft-vswitch to start
+	Log         string // of type embedded: where its output goes
 
 	VethRxFrames int // of type vpp: frames of 2 KiB in each receive block of a veth
 	VethTxFrames int // of type vpp: frames of 66 KiB in the transmit ring of a veth
@@ -101,11 +105,12 @@ func (c *Config) Flags(fs *pflag.FlagSet) {
 	fs.StringVar(&c.BootID, "boot-id", "/proc/sys/kernel/random/boot_id", "file that differs after each boot of the node")
 	fs.StringVar(&c.Dataplane.Type, "dataplane-type", Embedded, "embedded (weft-vswitch, started by the agent) or vpp (runs already)")
 	fs.StringVar(&c.Dataplane.Socket, "dataplane-socket", "", "binary API socket; default /run/weft/vswitch-api.sock (embedded), /run/vpp/api.sock (vpp)")
+	fs.StringVar(&c.Dataplane.StatsSocket, "dataplane-stats-socket", "", "stats socket; default: beside the binary API socket, with stats.sock for api.sock")
 	fs.BoolVar(&c.Dataplane.External, "dataplane-external", false, "weft-vswitch is run by somebody else, as by a DaemonSet: wait for it, never start one")
 	fs.StringVar(&c.Dataplane.Program, "dataplane-program", "", "weft-vswitch to start; default: beside the agent, else from PATH")
 	fs.StringVar(&c.Dataplane.Log, "dataplane-log", "/var/log/weft-vswitch.log", "file for the output of weft-vswitch")
-	fs.IntVar(&c.Dataplane.VethRxFrames, "dataplane-veth-rx-frames", 10, "with VPP: frames of 2 KiB in each of the 160 receive blocks of a veth, 5 to 64")
-	fs.IntVar(&c.Dataplane.VethTxFrames, "dataplane-veth-tx-frames", 64, "with VPP: frames of 66 KiB in the transmit ring of a veth, 16 to 1024")
+	fs.IntVar(&c.Dataplane.VethRxFrames, "dataplane-veth-rx-frames", 6, "with VPP: frames of 2 KiB in each of the 160 receive blocks of a veth, an even number, 6 to 64")
+	fs.IntVar(&c.Dataplane.VethTxFrames, "dataplane-veth-tx-frames", 88, "with VPP: frames of 66 KiB in the transmit ring of a veth, an even number, 16 to 1024")
 	fs.Var((*poolsValue)(&c.Pools), "pools", "address pools, each NAME=PREFIX, comma separated; one of a family at least")
 	fs.Var(&structured[[]pod.Network]{&c.Networks, "networks"}, "networks", "custom networks, a list as in the documentation of networks")
 	fs.Var(&structured[map[string][]string]{&c.NamespacePools, "map"}, "namespace-pools", "names of the pools for pods of a namespace, {NAMESPACE: [POOL, ...]}")
@@ -121,6 +126,7 @@ func (c *Config) Flags(fs *pflag.FlagSet) {
 	fs.IntVar(&c.MTU, "mtu", 0, "MTU of pods' interfaces, 1280 to 9000 bytes (576 without an IPv6 pool); 0: what tunnels leave of the uplink's, else 1500")
 	fs.StringVar(&c.HostLink, "host-link", "weft0", "name of the link between this node and the dataplane")
 	fs.StringVar(&c.HostLinkType, "host-link-type", Auto, "type of that link: tap, veth, or auto: tap where the dataplane can create taps, else veth")
+	fs.StringVar(&c.TunnelLink, "tunnel-link", "weft-vtep0", "name of the link between this node and the dataplane for packets of tunnels")
 	fs.BoolVar(&c.AllowIPForwarding, "allow-ip-forwarding", false, "pods' kernels forward packets, as pods that are routers need")
 	fs.BoolVar(&c.IncludeDefaultRoutes, "include-default-routes", true, "pods reach everything by their main interface; off: only the pools that the node has")
 	fs.BoolVar(&c.IPMasq, "ip-masq", true, "translate what pods send out of the cluster to the node's address; off where Weft is not the main CNI")
@@ -139,7 +145,7 @@ func (c *Config) Validate() error {
 	c.fill()
 	return errors.Join(
 		absolute("socket", c.Socket), absolute("stateDir", c.StateDir), absolute("bootID", c.BootID),
-		absolute("dataplane.socket", c.Dataplane.Socket),
+		absolute("dataplane.socket", c.Dataplane.Socket), absolute("dataplane.statsSocket", c.Dataplane.StatsSocket),
 		oneOf("dataplane.type", c.Dataplane.Type, Embedded, VPP),
 		oneOf("podInterface", c.PodInterface, Auto, pod.TypeTap, pod.TypeVeth),
 		oneOf("hostLinkType", c.HostLinkType, Auto, pod.TypeTap, pod.TypeVeth),
@@ -149,19 +155,21 @@ func (c *Config) Validate() error {
 		within("coolDown", c.CoolDown, 0, time.Hour),
 		within("gcGrace", c.GCGrace, 0, time.Hour),
 		within("audit", c.Audit, time.Second, 24*time.Hour),
-		between("dataplane.vethRxFrames", c.Dataplane.VethRxFrames, 5, 64), between("dataplane.vethTxFrames", c.Dataplane.VethTxFrames, 16, 1024),
-		c.Devices.validate(), c.Kubernetes.validate(), c.HTTP.validate(), c.validatePools(), c.validateNetworks(), c.validateMTU(), c.validateHostLink(), validateGates(c.ReadinessGates),
+		even("dataplane.vethRxFrames", c.Dataplane.VethRxFrames, 6, 64), even("dataplane.vethTxFrames", c.Dataplane.VethTxFrames, 16, 1024),
+		c.Devices.validate(), c.Kubernetes.validate(), c.HTTP.validate(), c.validatePools(), c.validateNetworks(), c.validateMTU(), c.validateLinks(), validateGates(c.ReadinessGates),
 	)
 }
 
 func (c *Config) fill() {
 	c.Devices.fill(c.Socket)
-	if c.Dataplane.Socket != "" {
-		return
+	if c.Dataplane.Socket == "" {
+		c.Dataplane.Socket = "/run/vpp/api.sock"
+		if c.Dataplane.Type == Embedded {
+			c.Dataplane.Socket = "/run/weft/vswitch-api.sock"
+		}
 	}
-	c.Dataplane.Socket = "/run/vpp/api.sock"
-	if c.Dataplane.Type == Embedded {
-		c.Dataplane.Socket = "/run/weft/vswitch-api.sock"
+	if c.Dataplane.StatsSocket == "" {
+		c.Dataplane.StatsSocket = vpp.StatsSocket(c.Dataplane.Socket)
 	}
 }
 
@@ -227,9 +235,16 @@ func (c *Config) validateMTU() error {
 	return nil
 }
 
-func (c *Config) validateHostLink() error {
-	if n := len(c.HostLink); n == 0 || n > 15 || filepath.Base(c.HostLink) != c.HostLink {
-		return fmt.Errorf("hostLink: %q is not a name for a Linux interface (1 to 15 bytes, no slash)", c.HostLink)
+func (c *Config) validateLinks() error {
+	if c.HostLink == c.TunnelLink {
+		return fmt.Errorf("tunnelLink: %q is the name of the host link", c.TunnelLink)
+	}
+	return errors.Join(linkName("hostLink", c.HostLink), linkName("tunnelLink", c.TunnelLink))
+}
+
+func linkName(key, name string) error {
+	if n := len(name); n == 0 || n > 15 || filepath.Base(name) != name {
+		return fmt.Errorf("%s: %q is not a name for a Linux interface (1 to 15 bytes, no slash)", key, name)
 	}
 	return nil
 }
@@ -255,4 +270,12 @@ func within(key string, d, least, most time.Duration) error {
 		return fmt.Errorf("%s: %v is not within %v to %v", key, d, least, most)
 	}
 	return nil
+}
+
+// even checks the number of frames in a ring, whose size must be a multiple of the page's.
+func even(key string, n, least, most int) error {
+	if n%2 != 0 {
+		return fmt.Errorf("%s: %d is not an even number", key, n)
+	}
+	return between(key, n, least, most)
 }

@@ -76,7 +76,7 @@ func (e *embedded) start(program string) (exited <-chan struct{}, pid int, err e
 		return nil, 0, err
 	}
 	defer out.Close()
-	cmd := exec.Command(program, "--api-socket", e.config.Socket) //nolint:noctx // it is to outlive us
+	cmd := exec.Command(program, "--api-socket", e.config.Socket, "--stats-socket", e.config.StatsSocket) //nolint:noctx // it is to outlive us
 	cmd.Stdout, cmd.Stderr = out, out
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := cmd.Start(); err != nil {

@@ -30,6 +30,9 @@ const conditionUplink = "uplink"
 // conditionQuarantine is one without which pods are served: some are withheld from the dataplane.
 const conditionQuarantine = "quarantine"
 
+// conditionStats is one without which pods are served, though without their counters.
+const conditionStats = "stats"
+
 // firstResync is what an agent that has been assembled waits for.
 const firstResync = "starting: the first resync has not ended"
 

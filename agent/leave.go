@@ -19,6 +19,6 @@ func (a *Agent) leave() error {
 	if _, err := os.Lstat(filepath.Join(filepath.Dir(a.config.Socket), uninstalled)); err != nil || len(a.pods.Attachments()) > 0 {
 		return nil //nolint:nilerr // without the file there is nothing to do
 	}
-	a.log.Info("uninstalled: the table of nftables and links of VLANs are removed")
-	return errors.Join(linux.RemoveMasquerade(), linux.RemoveVLANs(ipnet.ExternalAlias))
+	a.log.Info("uninstalled: the tables of nftables and links of VLANs are removed")
+	return errors.Join(linux.RemoveMasquerade(), linux.RemoveTunnelNAT(), linux.RemoveVLANs(ipnet.ExternalAlias))
 }

@@ -54,5 +54,13 @@ func (c *Config) maxSegment() int {
 	if c.Dataplane.Type != VPP {
 		return 0
 	}
+	if c.Kubernetes.Mode == InCluster && c.Kubernetes.Tunnel != ipnet.TunnelNone {
+		return noSegment
+	}
 	return c.Dataplane.rings().MaxSegment()
 }
+
+// noSegment has the kernel segment everything itself. VPP's af_packet input does not mark IPv4 for a header checksum, by which
+// VPP's segmentation tells IPv4 from IPv6 (25.10 and 26.06, af_packet/node.c and vnet/gso/gso.h): long packets from a veth
+// would leave a tunnel with wrong lengths. The value is above the kernel's room for TCP headers, which it subtracts.
+const noSegment = 512

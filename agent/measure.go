@@ -5,18 +5,15 @@ import (
 	"path"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/weftnet/weft/dataplane/vpp"
 	"github.com/weftnet/weft/eventloop"
 	"github.com/weftnet/weft/kvscheduler"
 	"github.com/weftnet/weft/metrics"
-	"github.com/weftnet/weft/pod"
 	weftv1 "github.com/weftnet/weft/proto/weft/v1"
 	"github.com/weftnet/weft/wire"
 )
@@ -114,8 +111,8 @@ func (a *Agent) read(ctx context.Context) metrics.State {
 		Conditions:  make(map[string]bool),
 		Objects:     a.countObjects(),
 		Addresses:   make(map[string]metrics.Addresses),
-		Interfaces:  a.interfaces(ctx),
 	}
+	a.readCounters(ctx, &s)
 	_, conditions := a.health.snapshot()
 	for _, c := range conditions {
 		s.Conditions[c.name] = c.ok
@@ -138,6 +135,24 @@ func (a *Agent) read(ctx context.Context) metrics.State {
 	return s
 }
 
+// readCounters adds the dataplane's counters; none while it does not tell them.
+func (a *Agent) readCounters(ctx context.Context, s *metrics.State) {
+	c, err := a.counters.read(ctx)
+	if err != nil {
+		return // a condition says so
+	}
+	for _, i := range podCounters(a.pods.Attachments(), c) {
+		s.Interfaces = append(s.Interfaces, metrics.Interface{
+			Namespace: i.at.Pod.Namespace, Pod: i.at.Pod.Name, Name: i.Name, Type: i.Type,
+			RxPackets: i.RxPackets, RxBytes: i.RxBytes, RxDrops: i.RxDrops,
+			TxPackets: i.TxPackets, TxBytes: i.TxBytes, TxDrops: i.TxDrops, Connected: i.connected,
+		})
+	}
+	for _, e := range c.Errors {
+		s.Errors = append(s.Errors, metrics.Error{Node: e.Node, Reason: e.Reason, Count: e.Count})
+	}
+}
+
 // countObjects counts by kind and phase. Every kind has every phase, so that a number that falls to 0 is one.
 func (a *Agent) countObjects() map[string]map[string]int {
 	counts := make(map[string]map[string]int)
@@ -153,58 +168,4 @@ func (a *Agent) countObjects() map[string]map[string]int {
 		counts[kind] = of
 	}
 	return counts
-}
-
-// interfaces are those of pods with their traffic; none while the dataplane does not tell. What comes from an interface of
-// the dataplane is what its pod sent.
-func (a *Agent) interfaces(ctx context.Context) []metrics.Interface {
-	traffic := a.traffic.read(ctx)
-	var all []metrics.Interface
-	for _, at := range a.pods.Attachments() {
-		for _, in := range at.Interfaces {
-			t, ok := traffic[in.Object]
-			if !ok || in.Object == "" {
-				continue
-			}
-			i := metrics.Interface{
-				Namespace: at.Pod.Namespace, Pod: at.Pod.Name, Name: in.Name, Type: in.Type,
-				RxPackets: t.TxPackets, RxBytes: t.TxBytes, RxDrops: t.TxDrops,
-				TxPackets: t.RxPackets, TxBytes: t.RxBytes, TxDrops: t.RxDrops,
-			}
-			if in.Type == pod.TypeMemif {
-				i.Connected = &t.LinkUp
-			}
-			all = append(all, i)
-		}
-	}
-	return all
-}
-
-// trafficAge is for how long a reading serves: the dataplane is asked once a second at most, whoever scrapes.
-const trafficAge = time.Second
-
-// traffic keeps the last reading of the dataplane's counters.
-type traffic struct {
-	southbound *southbound
-
-	mu   sync.Mutex
-	last map[string]vpp.Traffic
-	at   time.Time
-}
-
-func (t *traffic) read(ctx context.Context) map[string]vpp.Traffic {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if time.Since(t.at) < trafficAge {
-		return t.last
-	}
-	t.last = nil
-	if t.southbound.up.Load() {
-		var err error
-		if t.last, err = t.southbound.client.Traffic(ctx); err != nil {
-			t.southbound.log.Debug("counters of the dataplane not read", "err", err)
-		}
-	}
-	t.at = time.Now()
-	return t.last
 }

@@ -21,7 +21,8 @@ import (
 	weftv1 "github.com/weftnet/weft/proto/weft/v1"
 )
 
-// operations answers operators from snapshots: none of its answers waits for the dataplane, but Resync's.
+// operations answers operators from snapshots: none of its answers waits for the dataplane, but Resync's and
+// Counters'.
 type operations struct {
 	weftv1.UnimplementedOperationsServer
 
@@ -33,6 +34,7 @@ type operations struct {
 	health    *health
 	replayer  *replayer
 	dataplane *vpp.Client
+	counters  *counters
 	settings  func() Config
 	started   time.Time
 	stopping  <-chan struct{} // closed when the agent stops

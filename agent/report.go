@@ -127,5 +127,6 @@ var words = map[string]string{
 	wire.KindVLAN:           "the VLAN of the node's network card",
 	wire.KindMemifSocket:    "the memif's socket",
 	wire.KindMasquerade:     "the translation to the node's address",
+	wire.KindTunnelNAT:      "the translation of tunnel packets",
 	wire.KindFile:           "a file for the pod",
 }

@@ -21,17 +21,26 @@ func (a *Agent) watchShared(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// reportShared sets the condition network by what the scheduler says of all shared objects.
+// reportShared sets the condition network by what the scheduler says of all shared objects. Objects that wait are reported only
+// if none has failed: they wait for those that have.
 func (a *Agent) reportShared() {
-	var lacking []string
+	var failed, waiting []string
 	view := a.scheduler.View()
 	for _, kind := range wire.Kinds() {
 		for name, status := range view.All(kvscheduler.Kind(kind)) {
 			key := wire.Key(kind, name)
-			if ipnet.IsShared(key) && isLacking(status) {
-				lacking = append(lacking, lackOf(key, status))
+			switch {
+			case !ipnet.IsShared(key) || !isLacking(status):
+			case status.Err != nil:
+				failed = append(failed, fmt.Sprintf("%s: %v", key, status.Err))
+			default:
+				waiting = append(waiting, fmt.Sprintf("%s waits for %s", key, strings.Join(status.Missing, ", ")))
 			}
 		}
+	}
+	lacking := failed
+	if len(failed) == 0 {
+		lacking = waiting
 	}
 	slices.Sort(lacking)
 	a.health.set(conditionNetwork, len(lacking) == 0, strings.Join(lacking, "; "))
@@ -40,11 +49,4 @@ func (a *Agent) reportShared() {
 // isLacking reports whether an object is desired and not there.
 func isLacking(s kvscheduler.Status) bool {
 	return s.Phase == kvscheduler.Failed || s.Phase == kvscheduler.Invalid || s.Phase == kvscheduler.Pending
-}
-
-func lackOf(key string, s kvscheduler.Status) string {
-	if s.Err != nil {
-		return fmt.Sprintf("%s: %v", key, s.Err)
-	}
-	return fmt.Sprintf("%s waits for %s", key, strings.Join(s.Missing, ", "))
 }

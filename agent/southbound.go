@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -62,6 +63,8 @@ func newSouthbound(config Config, log *slog.Logger, health *health) *southbound 
 	s.client = vpp.New(config.Dataplane.Socket, vpp.Options{
 		Sockets:      config.Devices.Memif.Directory,
 		Rings:        config.Dataplane.rings(),
+		StatsSocket:  config.Dataplane.StatsSocket,
+		RunDir:       filepath.Dir(config.Socket),
 		Logger:       log.With("room", "dataplane"),
 		Hold:         true,
 		Connected:    s.onConnected,

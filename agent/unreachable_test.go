@@ -21,9 +21,9 @@ func TestAnAddressOfThePoolThatNobodyHasIsUnreachableAtOnce(t *testing.T) {
 	l.cni("ADD", p, nil)
 	for _, tt := range []struct{ from, netns, to, want string }{
 		{"the pod", p.Netns, "10.1.0.200", "destination unreachable 1 from 169.254.1.1"},
-		{"the pod", p.Netns, "fd00:10:1::200", "destination unreachable 3 from fe80::1"},
+		{"the pod", p.Netns, "fd00:10:1::200", "destination unreachable 0 from fe80::1"},
 		{"the node", "", "10.1.0.200", "destination unreachable 1 from 169.254.1.1"},
-		{"the node", "", "fd00:10:1::200", "destination unreachable 3 from fe80::1"},
+		{"the node", "", "fd00:10:1::200", "destination unreachable 0 from fe80::1"},
 	} {
 		if got := answerTo(t, tt.netns, netip.MustParseAddr(tt.to)); got != tt.want {
 			t.Errorf("%s pings %s: %s, want %s", tt.from, tt.to, got, tt.want)

@@ -39,7 +39,7 @@ func answer(t *testing.T, replies ctltest.Replies, args ...string) (string, int,
 func TestWhatOperatorsSee(t *testing.T) {
 	commands := []string{
 		"status", "attachments", "events", "transactions", "transactions 1", "transactions 2", "transactions 3 --ops",
-		"objects", "why vpp.route/x", "addresses", "devices", "settings", "resync",
+		"objects", "why vpp.route/x", "addresses", "devices", "counters", "counters --pod default/a", "settings", "resync",
 	}
 	var b strings.Builder
 	for _, command := range commands {
@@ -55,7 +55,7 @@ func TestWhatOperatorsSee(t *testing.T) {
 func TestWhatToolsRead(t *testing.T) {
 	for _, format := range []string{"json", "yaml"} {
 		var b strings.Builder
-		for _, command := range []string{"status", "attachments", "events", "transactions", "objects", "why x", "addresses", "devices", "settings", "resync"} {
+		for _, command := range []string{"status", "attachments", "events", "transactions", "objects", "why x", "addresses", "devices", "counters", "settings", "resync"} {
 			got, code, _ := answer(t, ctltest.Sample(now), append(strings.Fields(command), "-o", format)...)
 			if code != 0 {
 				t.Errorf("%s: exit code %d", command, code)
@@ -70,6 +70,7 @@ func TestAnIdleAgentSaysSo(t *testing.T) {
 	empty := ctltest.Sample(now)
 	empty.Attachments, empty.Events, empty.Transactions = nil, nil, nil
 	empty.Objects, empty.Addresses, empty.Devices, empty.State.Conditions = nil, nil, nil, nil
+	empty.Counters = nil
 	for command, want := range map[string]string{
 		"attachments":    "no pod is wired\n",
 		"events":         "no event was handled\n",
@@ -78,6 +79,7 @@ func TestAnIdleAgentSaysSo(t *testing.T) {
 		"objects x":      "no object has a key that begins with \"x\"\n",
 		"addresses":      "there is no pool\n\nall addresses are free\n",
 		"devices":        "memifs: 0 free, kubelet does not know them\n\nnothing is allocated\n",
+		"counters":       "no interface of a pod is counted\n\nthe dataplane has counted no error\n",
 	} {
 		replies := empty
 		replies.Attachments = ctltest.Replies{}.Attachments

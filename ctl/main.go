@@ -68,6 +68,7 @@ func (c *client) command() *cobra.Command {
   weftctl events -f                  what happens, as it happens
   weftctl transactions 1             the last transaction, operation by operation
   weftctl objects vpp.route          the routes of the dataplane and how they stand
+  weftctl counters --pod NS/NAME     what passed through a pod's interfaces
   weftctl why vpp.interface/weft-    what one object, or several, wait for`,
 		Version:           version.String(),
 		SilenceUsage:      true,
@@ -86,7 +87,7 @@ func (c *client) command() *cobra.Command {
 	flags.DurationVar(&c.timeout, "timeout", 10*time.Second, "how long to wait for the agent")
 	flags.StringVarP(&c.format, "output", "o", "table", "format of the output: "+formats)
 	root.AddCommand(c.statusCommand(), c.attachmentsCommand(), c.eventsCommand(), c.transactionsCommand(),
-		c.objectsCommand(), c.whyCommand(), c.addressesCommand(), c.devicesCommand(), c.settingsCommand(), c.resyncCommand(),
+		c.objectsCommand(), c.whyCommand(), c.addressesCommand(), c.devicesCommand(), c.countersCommand(), c.settingsCommand(), c.resyncCommand(),
 		c.configureCommand(), c.quarantineCommand(), c.lintCommand())
 	return root
 }

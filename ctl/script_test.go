@@ -26,7 +26,10 @@ var scenarios = map[string]func(*ctltest.Replies){
 	"silent":        func(r *ctltest.Replies) { r.Silent = true },
 	"leaving":       func(r *ctltest.Replies) { r.Leaves = true },
 	"other-version": func(r *ctltest.Replies) { r.Err = status.Error(codes.Unimplemented, "unknown method") },
-	"refusing":      func(r *ctltest.Replies) { r.Err = errors.New("peer is not root") },
+	"uncounted": func(r *ctltest.Replies) {
+		r.Err = status.Error(codes.FailedPrecondition, "stats segment not readable: connect to stats socket: no such file or directory")
+	},
+	"refusing": func(r *ctltest.Replies) { r.Err = errors.New("peer is not root") },
 	"failing": func(r *ctltest.Replies) {
 		r.Resync = &weftv1.ResyncReply{Event: 7, Error: "commit:\n2 objects stuck"}
 	},

@@ -52,7 +52,10 @@ type Config struct {
 	Uplink     string // without tunnels: the link of the node's kernel by which other nodes are reached; "": they are not
 	VNI        uint32 // of the network default; default 10
 	VXLANPort  uint16 // default wire.VXLANPort
-	MeshDomain uint32 // the bridge domain of the network default's tunnels; default the last of BridgeDomains
+	TunnelLink string // the name that the link for tunnel packets has on the node; default weft-vtep0
+
+	TunnelVRFTable uint32 // table of the VRF that routes tunnel packets; default 2
+	MeshDomain     uint32 // the bridge domain of the network default's tunnels; default the last of BridgeDomains
 
 	Now func() time.Time // default time.Now
 	Log *slog.Logger     // default: none
@@ -60,10 +63,11 @@ type Config struct {
 
 func (c Config) withDefaults() Config {
 	c.Tunnel = cmp.Or(c.Tunnel, TunnelNone)
-	c.MTU = cmp.Or(c.MTU, cmp.Or(c.UplinkMTU, 1500)-encapsulation[c.Tunnel])
+	c.MTU = cmp.Or(c.MTU, c.uplinkMTU()-encapsulation[c.Tunnel])
 	c.VNI = cmp.Or(c.VNI, 10)
-	c.HostLink = cmp.Or(c.HostLink, "weft0")
-	c.PodVRFTable = cmp.Or(c.PodVRFTable, 1)
+	c.VXLANPort = cmp.Or(c.VXLANPort, wire.VXLANPort)
+	c.HostLink, c.TunnelLink = cmp.Or(c.HostLink, "weft0"), cmp.Or(c.TunnelLink, "weft-vtep0")
+	c.PodVRFTable, c.TunnelVRFTable = cmp.Or(c.PodVRFTable, 1), cmp.Or(c.TunnelVRFTable, 2)
 	c.LinkTypes = c.LinkTypes.withDefaults()
 	c.PodQueues, c.MaxPodQueues = cmp.Or(c.PodQueues, 1), cmp.Or(c.MaxPodQueues, 4)
 	c.Memif = c.Memif.withDefaults()
@@ -87,8 +91,11 @@ func (c Config) validate() error {
 	if least := leastMTU(c.pools().families()); c.MTU < least || c.MTU > 65535 {
 		return fmt.Errorf("MTU %d is not within %d to 65535", c.MTU, least)
 	}
-	if len(c.HostLink) > 15 || strings.ContainsAny(c.HostLink, "/: \t\n") || c.HostLink == "." || c.HostLink == ".." {
+	if !isLinkName(c.HostLink) {
 		return fmt.Errorf("host link %q is not a name for a link of Linux", c.HostLink)
+	}
+	if !isLinkName(c.TunnelLink) || c.TunnelLink == c.HostLink {
+		return fmt.Errorf("tunnel link %q is not a name for a link of Linux, or that of the host link", c.TunnelLink)
 	}
 	if err := c.LinkTypes.validate(); err != nil {
 		return err
@@ -100,6 +107,10 @@ func (c Config) validate() error {
 		return err
 	}
 	return c.validateChoices()
+}
+
+func isLinkName(name string) bool {
+	return len(name) <= 15 && !strings.ContainsAny(name, "/: \t\n") && name != "." && name != ".."
 }
 
 func (c Config) validateChoices() error {

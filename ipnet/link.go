@@ -23,6 +23,7 @@ type link struct {
 
 	addresses []netip.Prefix // of the Linux end
 	judged    bool           // only some sources may send, and nobody before the dataplane knows which
+	gso       bool           // the dataplane segments long packets in tunnels before it sends them by the link
 	forwards  bool           // its namespace is to be a router for the families of addresses
 
 	rxQueues, txQueues int // of the Linux end; of a tap they are the same; 0 is one

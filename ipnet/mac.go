@@ -64,7 +64,7 @@ func (n *Network) holderOfMAC(mac string) *connection {
 
 // isGateways reports whether a MAC is one that Weft gave to an interface of the dataplane or the node.
 func (n *Network) isGateways(mac wire.MAC) bool {
-	objects := []string{gatewayObject, hostObject}
+	objects := []string{gatewayObject, hostObject, tunnelObject}
 	for _, c := range n.customNetworks() {
 		objects = append(objects, c.loopback)
 	}
@@ -78,5 +78,5 @@ func (n *Network) isGateways(mac wire.MAC) bool {
 			return true
 		}
 	}
-	return mac == macOf(hostObject, linuxEnd)
+	return mac == macOf(hostObject, linuxEnd) || mac == macOf(tunnelObject, linuxEnd)
 }

@@ -35,7 +35,7 @@ func (n *Network) ChangeNodes(_ context.Context, ev *pod.SetNodes, t *eventloop.
 	saveNodes(t, before, after)
 
 	overlays := n.overlays()
-	was, is := n.masquerade(before), n.masquerade(after)
+	was, is := append(n.masquerade(before), n.tunnelNAT(before)...), append(n.masquerade(after), n.tunnelNAT(after)...)
 	enters := before.self.ID != after.self.ID || n.config.endOf(before.self) != n.config.endOf(after.self)
 	if enters {
 		was = append(was, n.enterValues(before, overlays)...)
@@ -89,7 +89,7 @@ func (n *Network) isPart(m *mesh) bool {
 // meshValues are all that there is of the mesh.
 func (n *Network) meshValues() values {
 	overlays := n.overlays()
-	v := n.enterValues(n.mesh, overlays)
+	v := append(n.enterValues(n.mesh, overlays), n.tunnelNAT(n.mesh)...)
 	for _, name := range n.mesh.names(n.mesh) {
 		v = append(v, n.reachValues(n.mesh, n.mesh.nodes[name], overlays)...)
 	}
@@ -101,7 +101,7 @@ func (n *Network) enterValues(m *mesh, overlays []overlay) values {
 	if !n.isPart(m) || !n.config.hasTunnels() {
 		return nil
 	}
-	v := n.defaultOverlay().enter(m.self)
+	v := append(n.tunnelEnd(n.config.endOf(m.self)), n.defaultOverlay().enter(m.self)...)
 	for _, o := range overlays {
 		v = append(v, o.enter(m.self)...)
 	}
@@ -116,7 +116,8 @@ func (n *Network) reachValues(m *mesh, node pod.Node, overlays []overlay) values
 	if !n.config.hasTunnels() {
 		return n.kernelRoutes(node)
 	}
-	v := append(n.defaultOverlay().reach(n.tunnelTo(m, node), node), n.hostRoutes(node)...)
+	v := append(n.routeToPeer(n.config.endOf(node)), n.defaultOverlay().reach(n.tunnelTo(m, node), node)...)
+	v = append(v, n.hostRoutes(node)...)
 	for _, o := range overlays {
 		v = append(v, o.reachIfThere(n.tunnelTo(m, node), node)...)
 	}
@@ -146,7 +147,9 @@ func (o overlay) reachIfThere(t wire.VXLAN, node pod.Node) values {
 }
 
 func (n *Network) tunnelTo(m *mesh, node pod.Node) wire.VXLAN {
-	return wire.VXLAN{Source: n.config.endOf(m.self), Destination: n.config.endOf(node), Port: n.config.VXLANPort}
+	return wire.VXLAN{
+		Source: innerEnd(n.config.endOf(m.self)), Destination: n.config.endOf(node), Port: n.config.VXLANPort, Table: n.config.TunnelVRFTable,
+	}
 }
 
 // hostRoutes lead the node itself to those blocks of another node that its routes to its pools do not lead to: into the

@@ -6,7 +6,7 @@ import "github.com/weftnet/weft/wire"
 func (l link) tap() values {
 	var v values
 	v.add(wire.InterfaceKey(l.object), wire.Interface{
-		Type: wire.TypeTap, MAC: l.mac, MTU: l.mtu, Up: true,
+		Type: wire.TypeTap, MAC: l.mac, MTU: l.mtu, Up: true, GSO: l.gso,
 		Tap: wire.Tap{Namespace: l.namespace, Name: l.name, MAC: l.peerMAC, MTU: l.mtu, Queues: l.rxQueues},
 	})
 	v.add(l.on(), wire.TapPeer{

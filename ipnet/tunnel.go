@@ -1,6 +1,7 @@
 package ipnet
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 
@@ -26,12 +27,11 @@ func (c Config) mostMTU() int {
 	if c.UplinkMTU == 0 && !c.hasTunnels() {
 		return 0
 	}
-	uplink := c.UplinkMTU
-	if uplink == 0 {
-		uplink = 1500
-	}
-	return uplink - encapsulation[c.Tunnel]
+	return c.uplinkMTU() - encapsulation[c.Tunnel]
 }
+
+// uplinkMTU is what packets between nodes may be long.
+func (c Config) uplinkMTU() int { return cmp.Or(c.UplinkMTU, 1500) }
 
 func (c Config) validateTunnel() error {
 	if _, known := encapsulation[c.Tunnel]; !known {

@@ -7,7 +7,7 @@ func (l link) veth() values {
 	var v values
 	host := hostName(l.object)
 	v.add(wire.InterfaceKey(l.object), wire.Interface{
-		Type: wire.TypeAFPacket, MAC: l.mac, MTU: l.mtu, Up: true,
+		Type: wire.TypeAFPacket, MAC: l.mac, MTU: l.mtu, Up: true, GSO: l.gso,
 		AFPacket: wire.AFPacket{Link: host, On: l.on(), RxQueues: l.txQueues, TxQueues: l.rxQueues},
 	})
 	v.add(l.on(), wire.Veth{

@@ -29,7 +29,11 @@ func (s *state) rollback(r *run, a *admission, before []snapshotOf) {
 	left := s.notReturned(before)
 	r.rec.Undone = len(left) == 0
 	if len(left) > 0 {
-		r.fault(fmt.Errorf("%w: %s: %w", ErrIncomplete, strings.Join(left, ", "), joined(back.errs)))
+		fault := fmt.Errorf("%w: %s", ErrIncomplete, strings.Join(left, ", "))
+		if len(back.errs) > 0 {
+			fault = fmt.Errorf("%w: %w", fault, joined(back.errs))
+		}
+		r.fault(fault)
 	}
 	for _, b := range before {
 		if n := s.g.nodes[b.id]; n.want == nil && n.have == nil && !n.unknown {

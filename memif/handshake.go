@@ -90,13 +90,15 @@ func (h *handshake) initiate(i initiation) error {
 		return refusal("unmatched interface id")
 	}
 	c := &found.config
-	switch {
+	switch { // in the order of VPP (memif_msg_receive_init)
+	case found.taken():
+		return errTaken
+	case i.mode != c.Mode:
+		return refusal("mode mismatch")
 	case c.Secret != "" && i.secret == (secretField{}):
 		return refusal("secret required")
 	case c.Secret != "" && !c.Secret.matches(i.secret):
 		return refusal("incorrect secret")
-	case i.mode != c.Mode:
-		return refusal("mode mismatch")
 	}
 	h.conn.info = Info{ID: c.ID, Mode: c.Mode, Peer: i.name, PID: h.refusal.PID, UID: h.refusal.UID}
 	h.conn.released = found.vacate

@@ -122,6 +122,16 @@ func (i *Interface) Disconnect(reason string) {
 	}
 }
 
+// errTaken refuses a client of an interface that has one.
+var errTaken = refusal("already connected")
+
+// taken reports whether the interface has a connection.
+func (i *Interface) taken() bool {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.current != nil
+}
+
 // claim makes c the interface's connection.
 func (i *Interface) claim(c *Conn) error {
 	i.mu.Lock()
@@ -130,7 +140,7 @@ func (i *Interface) claim(c *Conn) error {
 		return refusal("interface deleted")
 	}
 	if i.current != nil {
-		return refusal("already connected")
+		return errTaken
 	}
 	i.current = c
 	i.ended.Add(1)

@@ -42,19 +42,30 @@ func (q *RxQueue) Peek(v []Packet) int {
 		return q.peekGuarded(v)
 	}
 	left := q.waiting()
-	n, bytes := 0, 0
+	n, bytes := 0, uint64(0)
 	for n < len(v) && left > 0 {
-		slots, verdict := q.show(left, &v[n])
+		d := q.ring.descriptor(q.next)
+		if at, verdict := q.memory.at(d); verdict == good && d.flags&chained == 0 && d.length-1 < q.maxPacket {
+			p := &v[n]
+			p.Data = unsafe.Slice((*byte)(at), d.length)
+			p.More = nil
+			n++
+			q.next++
+			left--
+			bytes += uint64(d.length)
+			continue
+		}
+		slots, length, verdict := q.showChain(left, &v[n])
 		q.next += slots
 		left -= slots
 		if verdict != good {
 			q.counters.drop(verdict)
 			continue
 		}
-		bytes += v[n].Len()
+		bytes += uint64(length)
 		n++
 	}
-	q.counters.add(uint64(n), uint64(bytes))
+	q.counters.add(uint64(n), bytes)
 	return n
 }
 
@@ -68,9 +79,9 @@ func (q *RxQueue) Release() {
 	q.giveBack()
 }
 
-// show makes p of the packet at next and returns its slots.
-func (q *RxQueue) show(left uint16, p *Packet) (slots uint16, found verdict) {
-	length, first := uint32(0), len(q.segments)
+// showChain makes p of the packet at next, which may have several slots, and returns these and its length.
+func (q *RxQueue) showChain(left uint16, p *Packet) (slots uint16, length uint32, found verdict) {
+	first := len(q.segments)
 	for slots < left {
 		d := q.ring.descriptor(q.next + slots)
 		slots++
@@ -87,10 +98,10 @@ func (q *RxQueue) show(left uint16, p *Packet) (slots uint16, found verdict) {
 		}
 		if d.flags&chained == 0 {
 			p.More = q.segments[first:len(q.segments):len(q.segments)]
-			return slots, q.checkChain(length, found)
+			return slots, length, q.checkChain(length, found)
 		}
 	}
-	return slots, unfinished
+	return slots, length, unfinished
 }
 
 func (q *RxQueue) keep(p *Packet, slot uint16, segment []byte) {

@@ -48,7 +48,7 @@ func (q *TxQueue) Commit(n int) {
 		return
 	}
 	if q.memory.guarded {
-		q.appendGuarded(q.reserved[:min(n, len(q.reserved))])
+		q.appendGuarded(q.reserved[:min(n, len(q.reserved))], nil)
 		return
 	}
 	_, room := q.buffer(q.next)

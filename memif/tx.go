@@ -53,7 +53,7 @@ func (q *TxQueue) sendGuarded(v [][]byte) (n int) {
 
 func (q *TxQueue) send(v [][]byte) int {
 	n := 0
-	for n < len(v) && q.append(v[n]) {
+	for n < len(v) && q.append(v[n], nil) {
 		n++
 	}
 	q.flush()
@@ -61,16 +61,65 @@ func (q *TxQueue) send(v [][]byte) int {
 }
 
 // Append copies one packet into the ring without publishing it; false: there is no room now.
-func (q *TxQueue) Append(packet []byte) bool {
+func (q *TxQueue) Append(packet []byte) bool { return q.AppendParts(packet, nil) }
+
+// AppendParts is Append of a packet that lies in two places. Each byte is read once: the body may be what Peek showed of
+// another connection's memory, which its peer changes at any time.
+func (q *TxQueue) AppendParts(head, body []byte) bool {
 	if q.memory.guarded {
-		return q.appendGuarded(packet)
+		return q.appendGuarded(head, body)
 	}
-	return q.append(packet)
+	if q.free == 0 || !q.server {
+		return q.append(head, body)
+	}
+	// What most packets need, in one piece.
+	length := uint64(len(head)) + uint64(len(body))
+	room := q.ring.descriptor(q.next)
+	to, verdict := q.memory.at(room)
+	if verdict != good || room.length < minBuffer || length > uint64(room.length) || length-1 >= uint64(q.maxPacket) {
+		return q.append(head, body)
+	}
+	if len(head) == line {
+		copyLine((*[line]byte)(to), (*[line]byte)(head))
+	} else {
+		copyHead(to, head)
+	}
+	if len(body) > 0 {
+		copy(unsafe.Slice((*byte)(unsafe.Add(to, len(head))), len(body)), body)
+	}
+	room.flags, room.length = 0, uint32(length)
+	q.ring.fill(q.next, room)
+	q.took(1, int(length))
+	return true
 }
 
-func (q *TxQueue) appendGuarded(packet []byte) (ok bool) {
+// line is the size of a cache line, and of the smallest Ethernet frame.
+const line = 64
+
+// copyHead is copy to where there is room. For what a call of memmove costs as much as the copying it spares the call.
+func copyHead(to unsafe.Pointer, from []byte) {
+	n := len(from)
+	if n < line || n > 2*line {
+		copy(unsafe.Slice((*byte)(to), n), from)
+		return
+	}
+	copyLine((*[line]byte)(to), (*[line]byte)(from))
+	if n > line {
+		copyLine((*[line]byte)(unsafe.Add(to, n-line)), (*[line]byte)(from[n-line:]))
+	}
+}
+
+// copyLine copies in four moves; of larger ones the compiler makes a call.
+func copyLine(to, from *[line]byte) {
+	*(*[16]byte)(to[0:16]) = *(*[16]byte)(from[0:16])
+	*(*[16]byte)(to[16:32]) = *(*[16]byte)(from[16:32])
+	*(*[16]byte)(to[32:48]) = *(*[16]byte)(from[32:48])
+	*(*[16]byte)(to[48:64]) = *(*[16]byte)(from[48:64])
+}
+
+func (q *TxQueue) appendGuarded(head, body []byte) (ok bool) {
 	defer q.conn.recoverFault(debug.SetPanicOnFault(true))
-	return q.append(packet)
+	return q.append(head, body)
 }
 
 // Flush publishes what was appended and committed, and rings the peer if it wants that.
@@ -90,9 +139,10 @@ func (q *TxQueue) Free() int {
 	return int(q.free)
 }
 
-func (q *TxQueue) append(packet []byte) bool {
-	if len(packet) == 0 || uint64(len(packet)) > uint64(q.maxPacket) {
-		q.refuse(len(packet))
+func (q *TxQueue) append(head, body []byte) bool {
+	length := len(head) + len(body)
+	if length == 0 || uint64(length) > uint64(q.maxPacket) {
+		q.refuse(length)
 		return true
 	}
 	if q.free == 0 && !q.look() {
@@ -100,13 +150,16 @@ func (q *TxQueue) append(packet []byte) bool {
 		return false
 	}
 	to, room := q.buffer(q.next)
-	if uint64(len(packet)) > uint64(room.length) {
-		return q.appendChain(packet)
+	if uint64(length) > uint64(room.length) {
+		return q.appendChain(head, body)
 	}
-	copy(unsafe.Slice((*byte)(to), len(packet)), packet)
-	room.flags, room.length = 0, uint32(len(packet))
+	copy(unsafe.Slice((*byte)(to), len(head)), head)
+	if len(body) > 0 {
+		copy(unsafe.Slice((*byte)(unsafe.Add(to, len(head))), len(body)), body)
+	}
+	room.flags, room.length = 0, uint32(length)
 	q.ring.fill(q.next, room)
-	q.took(1, len(packet))
+	q.took(1, length)
 	return true
 }
 
@@ -165,8 +218,8 @@ func (q *TxQueue) buffer(i uint16) (unsafe.Pointer, descriptor) {
 
 // appendChain spreads a packet over several slots. All but the last are filled, so that a chain which does not fit leaves
 // nothing behind but flags, which the next packet sets anew.
-func (q *TxQueue) appendChain(packet []byte) bool {
-	rest, i := packet, uint16(0)
+func (q *TxQueue) appendChain(head, body []byte) bool {
+	length, i := len(head)+len(body), uint16(0)
 	for {
 		if i == q.free && (!q.look() || i >= q.free) {
 			return q.noRoom(i)
@@ -176,18 +229,24 @@ func (q *TxQueue) appendChain(packet []byte) bool {
 			return false
 		}
 		i++
-		if uint64(len(rest)) <= uint64(room.length) {
-			copy(unsafe.Slice((*byte)(to), len(rest)), rest)
-			room.flags, room.length = 0, uint32(len(rest))
+		if uint64(len(head))+uint64(len(body)) <= uint64(room.length) {
+			room.flags, room.length = 0, uint32(len(head)+len(body))
+			copyParts(unsafe.Slice((*byte)(to), room.length), head, body)
 			q.ring.fill(q.next+i-1, room)
-			q.took(i, len(packet))
+			q.took(i, length)
 			return true
 		}
-		copy(unsafe.Slice((*byte)(to), room.length), rest)
-		rest = rest[room.length:]
+		head, body = copyParts(unsafe.Slice((*byte)(to), room.length), head, body)
 		room.flags = chained
 		q.ring.fill(q.next+i-1, room)
 	}
+}
+
+// copyParts fills to with what there is, and returns what did not fit.
+func copyParts(to, head, body []byte) (moreHead, moreBody []byte) {
+	n := copy(to, head)
+	m := copy(to[n:], body)
+	return head[n:], body[m:]
 }
 
 // noRoom tells a packet that must wait from one that will never fit.

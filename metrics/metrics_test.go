@@ -45,6 +45,7 @@ var names = []string{
 	`weft_interface_tx_drops_total{interface="eth0",namespace="shop",pod="cart",type="tap"} 8`,
 	`weft_interface_rx_packets_total{interface="a?b",namespace="",pod="",type="veth"} 1`,
 	`weft_memif_connected{interface="m1",namespace="shop",pod="cart"} 1`,
+	`weft_dataplane_errors_total{node="ip4-input",reason="time_expired"} 9`,
 	`weft_state_commit_seconds_count 1`,
 }
 
@@ -56,6 +57,7 @@ func everything() State {
 		QueueDepth: 3, DeleteQueue: &queued, Connected: true, Conditions: map[string]bool{"started": true, "uplink": false},
 		Objects:   map[string]map[string]int{"vpp.route": {"InSync": 4}},
 		Addresses: map[string]Addresses{"p": {Used: 1, Leased: 2, Cooling: 3, Free: 4}},
+		Errors:    []Error{{Node: "ip4-input", Reason: "time_expired", Count: 9}},
 		Devices:   map[string]int{"free": 5}, Registrations: map[string]uint64{"ok": 6}, EventsDropped: &dropped,
 		Interfaces: []Interface{
 			eth0, eth0, // two sandboxes of one pod
@@ -112,7 +114,7 @@ func TestEveryMetricIsTold(t *testing.T) {
 
 func TestWhatIsNotKnownIsNotTold(t *testing.T) {
 	_, text := scrape(t, newMetrics(func(context.Context) State { return State{} }))
-	for _, name := range []string{"weft_delete_queue_length", "weft_pod_events", "weft_devices", "weft_kubelet", "weft_memif", "weft_interface"} {
+	for _, name := range []string{"weft_delete_queue_length", "weft_pod_events", "weft_devices", "weft_kubelet", "weft_memif", "weft_interface", "weft_dataplane_errors"} {
 		if strings.Contains(text, name) {
 			t.Errorf("%s is told", name)
 		}

@@ -23,6 +23,13 @@ type State struct {
 	EventsDropped *uint64 // on pods, that were never written to the API server
 
 	Interfaces []Interface
+	Errors     []Error
+}
+
+// Error is an error counter of a node of the dataplane's graph.
+type Error struct {
+	Node, Reason string
+	Count        uint64
 }
 
 // Addresses are the numbers of a pool.
@@ -58,6 +65,7 @@ var (
 	txPackets     = describe("interface_tx_packets_total", "Packets that a pod's interface sent.", ofInterface...)
 	txBytes       = describe("interface_tx_bytes_total", "Bytes that a pod's interface sent.", ofInterface...)
 	txDrops       = describe("interface_tx_drops_total", "Packets from a pod's interface that the dataplane dropped.", ofInterface...)
+	graphErrors   = describe("dataplane_errors_total", "Packets that a node of the dataplane's graph dropped or counted for a reason.", "node", "reason")
 	connection    = describe("memif_connected", "Whether a pod's program has connected its memif, 1 or 0.", ofInterface[:3]...)
 )
 
@@ -105,6 +113,9 @@ func (r reading) Collect(to chan<- prometheus.Metric) {
 	}
 	for _, i := range merged(r.Interfaces) {
 		out.ofInterface(i)
+	}
+	for _, e := range r.Errors {
+		out.counter(graphErrors, e.Count, valid(e.Node), valid(e.Reason))
 	}
 }
 

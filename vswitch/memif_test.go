@@ -114,18 +114,21 @@ func TestAMemifTakesOneClientThatKnowsItsSecret(t *testing.T) {
 	path := memifSocket(t, conn, 3)
 	addMemif(t, conn, binapi.MemifCreateV2{SocketID: 3, ID: 1, Secret: string(memifSecret)})
 	c := memif.ClientConfig{Socket: path, ID: 1, Secret: memifSecret}
+	wrong := c
+	wrong.Secret = memifSecret[1:]
+	refused := func(config memif.ClientConfig, want string) {
+		t.Helper()
+		var refusal *memif.DisconnectError
+		if _, err := memif.Connect(t.Context(), config); !errors.As(err, &refusal) || refusal.Reason != want {
+			t.Errorf("want %s, got %v", want, err)
+		}
+	}
+	refused(wrong, "incorrect secret")
 	first, err := memif.Connect(t.Context(), c)
 	if err != nil {
 		t.Fatal(err)
 	}
-	wrong := c
-	wrong.Secret = memifSecret[1:]
-	for want, config := range map[string]memif.ClientConfig{"already connected": c, "incorrect secret": wrong} {
-		var refusal *memif.DisconnectError
-		if _, err := memif.Connect(t.Context(), config); !errors.As(err, &refusal) || refusal.Reason != want {
-			t.Errorf("%s: got %v", want, err)
-		}
-	}
+	refused(c, "already connected")
 	first.Release()
 	eventually(t, func() bool {
 		again, err := memif.Connect(t.Context(), c)

@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
-	"unsafe"
 
 	"github.com/vishvananda/netlink"
 	"go.fd.io/govpp/adapter/socketclient"
@@ -40,6 +39,7 @@ func newUnderlay(t testing.TB, mtu int) *underlay {
 type node struct {
 	netns   string
 	n       int
+	mtu     int // of its uplink
 	socket  string
 	process *exec.Cmd
 	conn    *core.Connection
@@ -68,7 +68,7 @@ func (u *underlay) node(t testing.TB, n int) *node {
 // plug makes a node without a dataplane.
 func (u *underlay) plug(t testing.TB, n int) *node {
 	t.Helper()
-	made := &node{netns: netnstest.New(t), n: n, socket: filepath.Join(t.TempDir(), "api.sock")}
+	made := &node{netns: netnstest.New(t), n: n, mtu: u.mtu, socket: filepath.Join(t.TempDir(), "api.sock")}
 	f, err := os.Open(made.netns)
 	must(t, err)
 	defer f.Close()
@@ -152,24 +152,5 @@ func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
-	}
-}
-
-// checksumsItself does what ethtool -K <link> tx off does.
-func checksumsItself(t testing.TB, link string) {
-	t.Helper()
-	const setTxChecksum = 0x17
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-	must(t, err)
-	defer unix.Close(fd)
-	value := [2]uint32{setTxChecksum, 0}
-	request := struct {
-		name [unix.IFNAMSIZ]byte
-		data unsafe.Pointer
-		_    [16]byte
-	}{data: unsafe.Pointer(&value)}
-	copy(request.name[:], link)
-	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL, uintptr(unsafe.Pointer(&request))); errno != 0 {
-		t.Fatal("ethtool:", errno)
 	}
 }

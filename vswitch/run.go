@@ -1,14 +1,19 @@
 package vswitch
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math"
 	"os"
 	"path/filepath"
 	"runtime"
 	"runtime/debug"
+	"slices"
+	"strings"
 
 	"golang.org/x/sync/errgroup"
 
@@ -16,13 +21,23 @@ import (
 	"github.com/weftnet/weft/vswitch/api"
 	"github.com/weftnet/weft/vswitch/forward"
 	"github.com/weftnet/weft/vswitch/model"
+	"github.com/weftnet/weft/vswitch/stats"
 )
 
 // Config says how a dataplane runs.
 type Config struct {
-	APISocket string       // where the binary API is served; its directory is made if need be
-	Workers   int          // forwarding threads; 0: one
-	Log       *slog.Logger // nil: none
+	APISocket   string       // where the binary API is served; its directory is made if need be
+	StatsSocket string       // where the stats segment is served; "": StatsSocket(APISocket)
+	Workers     int          // forwarding threads; 0: one
+	Log         *slog.Logger // nil: none
+}
+
+// StatsSocket is the default path of the stats socket for an API socket: beside it, as VPP's api.sock and stats.sock are.
+func StatsSocket(apiSocket string) string {
+	if beginning, ok := strings.CutSuffix(apiSocket, "api.sock"); ok {
+		return beginning + "stats.sock"
+	}
+	return apiSocket + ".stats"
 }
 
 // Run runs the dataplane until ctx ends, then takes its interfaces off the machine and removes the socket.
@@ -36,10 +51,15 @@ func Run(ctx context.Context, c Config) error {
 		return err
 	}
 	defer lock.release()
+	// The stats socket listens before the API socket: a client that reaches the API finds the counters.
+	counters, err := api.ListenOn(ctx, "unixpacket", cmp.Or(c.StatsSocket, StatsSocket(c.APISocket)))
+	if err != nil {
+		return err
+	}
 	memif.Prepare()
 	engine, err := forward.New(forward.Config{Workers: c.Workers, Log: c.Log})
 	if err != nil {
-		return err
+		return errors.Join(err, counters.Close())
 	}
 	// The packet path outlives the server: a request that is being answered needs it.
 	pathCtx, stopPath := context.WithCancel(context.WithoutCancel(ctx))
@@ -57,11 +77,31 @@ func Run(ctx context.Context, c Config) error {
 		m.Watch(pathCtx, engine.Events())
 		return nil
 	})
+	published := &stats.Server{Source: func() stats.Reading { return reading(c, m, engine) }, Log: c.Log}
+	g.Go(func() error { return published.Serve(serveCtx, counters) })
 	g.Go(func() error {
 		defer stopPath()
 		return serve(serveCtx, c, m)
 	})
 	return g.Wait()
+}
+
+// reading collects what the packet path has counted.
+func reading(c Config, m *model.Model, engine *forward.Engine) stats.Reading {
+	r := stats.Reading{Workers: max(c.Workers, 1)}
+	for _, t := range m.Traffic() {
+		r.Interfaces = append(r.Interfaces, stats.Interface{
+			Index: t.Index, Name: t.Name,
+			Rx:    stats.Combined{Packets: t.RxPackets, Bytes: t.RxBytes},
+			Tx:    stats.Combined{Packets: t.TxPackets, Bytes: t.TxBytes},
+			Drops: t.Drops, Punts: t.Punts, IP4: t.RxIP4, IP6: t.RxIP6, TxErrors: t.TxErrors,
+		})
+	}
+	counts := engine.Errors()
+	for _, name := range slices.Sorted(maps.Keys(counts)) {
+		r.Errors = append(r.Errors, stats.Error{Name: name, Count: counts[name]})
+	}
+	return r
 }
 
 // serve answers the API until ctx ends.

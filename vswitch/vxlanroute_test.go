@@ -77,6 +77,7 @@ func TestRoutesLeadFromNodeToNodeByTunnels(t *testing.T) {
 	var pods []pod
 	for _, n := range nodes {
 		pods = append(pods, addPod(t, n.conn, n.n, tapv2.TAP_API_FLAG_GSO))
+		n.takeUplink(t, false)
 		way := n.transit(t, 1430)
 		for _, other := range nodes {
 			if other != n {

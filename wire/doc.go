@@ -33,6 +33,7 @@ const (
 	KindMemifSocket    = "vpp.memif-socket"
 	KindFile           = "linux.file"
 	KindMasquerade     = "linux.masquerade"
+	KindTunnelNAT      = "linux.tunnel-nat"
 )
 
 // Kinds lists every kind, in the order in which an operator reads them: the dataplane's, then the kernel's.
@@ -41,7 +42,7 @@ func Kinds() []string {
 		KindVRF, KindMemifSocket, KindInterface, KindInterfaceVRF, KindAddress, KindUnnumbered, KindRoute, KindNeighbour,
 		KindBridgeDomain, KindBridgeMember, KindL2FIB, KindMACIP, KindProxyARP,
 		KindNamespace, KindTapPeer, KindVeth, KindLink, KindVLAN, KindLinuxAddress, KindLinuxRoute, KindLinuxNeighbour, KindSysctl,
-		KindMasquerade, KindFile,
+		KindMasquerade, KindTunnelNAT, KindFile,
 	}
 }
 

@@ -23,7 +23,8 @@ type Interface struct {
 	MAC  MAC           `json:"mac"` // of the dataplane's end
 	MTU  int           `json:"mtu"` // layer 3, bytes; 0 = the dataplane's default
 	Up   bool          `json:"up"`
-	Tap  Tap           `json:"tap,omitzero"` // of type tap
+	GSO  bool          `json:"gso,omitempty"` // segments in software what its link cannot: long packets in tunnels
+	Tap  Tap           `json:"tap,omitzero"`  // of type tap
 
 	AFPacket AFPacket `json:"afPacket,omitzero"` // of type af_packet
 	Memif    Memif    `json:"memif,omitzero"`    // of type memif

@@ -52,10 +52,11 @@ func run(args []string, stdout, stderr io.Writer) int {
 
 // options are the flags.
 type options struct {
-	socket    string
-	workers   int
-	logFormat string
-	logLevel  string
+	socket      string
+	statsSocket string
+	workers     int
+	logFormat   string
+	logLevel    string
 }
 
 func command(stderr io.Writer) *cobra.Command {
@@ -80,6 +81,7 @@ func command(stderr io.Writer) *cobra.Command {
 	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return fmt.Errorf("%w: %w", errUsage, err) })
 	f := cmd.Flags()
 	f.StringVar(&o.socket, "api-socket", "/run/weft/vswitch-api.sock", "where to serve the binary API")
+	f.StringVar(&o.statsSocket, "stats-socket", "", "where to serve the stats segment; default: beside the API socket, with stats.sock for api.sock")
 	f.IntVar(&o.workers, "workers", 1, "forwarding threads")
 	f.StringVar(&o.logFormat, "log-format", "text", "text or json")
 	f.StringVar(&o.logLevel, "log-level", "info", "debug, info, warn or error")
@@ -96,7 +98,7 @@ func (o *options) run(ctx context.Context, stderr io.Writer) error {
 	}
 	vswitch.TuneMemory()
 	vswitch.TuneThreads(o.workers)
-	return vswitch.Run(ctx, vswitch.Config{APISocket: o.socket, Workers: o.workers, Log: log})
+	return vswitch.Run(ctx, vswitch.Config{APISocket: o.socket, StatsSocket: o.statsSocket, Workers: o.workers, Log: log})
 }
 
 func (o *options) logger(stderr io.Writer) (*slog.Logger, error) {

@@ -22,6 +22,7 @@ func Sample(now time.Time) Replies {
 		Why:          &weftv1.WhyReply{Lines: []string{"vpp.route/weft:pods/ip4/10.1.0.3/32: pending", "  waits for vpp.interface/weft-2-eth0"}},
 		Addresses:    sampleAddresses(ago),
 		Devices:      sampleDevices(ago),
+		Counters:     sampleCounters(),
 		Settings:     &weftv1.SettingsReply{Yaml: "coolDown: 30s\nlog:\n  level: \"info\"\n"},
 		Resync:       &weftv1.ResyncReply{Event: 3},
 		Configure:    &weftv1.ConfigureReply{Event: 4, Dropped: []string{"vpp.route/x: no such VRF"}},
@@ -143,4 +144,21 @@ func sampleDevices(ago agoFunc) *weftv1.DevicesReply {
 			Created: ago(2 * time.Second),
 		},
 	}}
+}
+
+func sampleCounters() *weftv1.CountersReply {
+	connected := true
+	at := &weftv1.Attachment{Network: "weft", ContainerId: "c0ffee000001aaaaaaaaaaaaaaaaaaaa", IfName: "eth0"}
+	pod := &weftv1.Pod{Namespace: "default", Name: "a", Uid: "uid-a"}
+	return &weftv1.CountersReply{
+		Interfaces: []*weftv1.InterfaceCounters{
+			{Attachment: at, Pod: pod, Interface: "eth0", Type: "tap", Object: "weft-1-eth0",
+				RxPackets: 12, RxBytes: 1176, TxPackets: math.MaxUint64, TxBytes: 1078, TxDrops: 1},
+			{Attachment: at, Pod: pod, Interface: "memif1", Type: "memif", Object: "weft-1-memif1", Connected: &connected},
+			{Attachment: &weftv1.Attachment{Network: "weft", ContainerId: "plain", IfName: "eth0"}, Interface: "eth0", Type: "tap", Object: "weft-2-eth0"},
+		},
+		Errors: []*weftv1.ErrorCounter{
+			{Node: "ip4-input", Reason: "time_expired", Count: 3}, {Node: "l2-fwd", Reason: "L2 forward misses", Count: 1},
+		},
+	}
 }

@@ -26,6 +26,7 @@ type Replies struct {
 	Why          *weftv1.WhyReply
 	Addresses    *weftv1.AddressesReply
 	Devices      *weftv1.DevicesReply
+	Counters     *weftv1.CountersReply
 	Settings     *weftv1.SettingsReply
 	Resync       *weftv1.ResyncReply
 	Configure    *weftv1.ConfigureReply
@@ -139,6 +140,11 @@ func (a *Agent) Addresses(ctx context.Context, req *weftv1.AddressesRequest) (*w
 // Devices answers.
 func (a *Agent) Devices(ctx context.Context, req *weftv1.DevicesRequest) (*weftv1.DevicesReply, error) {
 	return a.replies.Devices, a.hear(ctx, req)
+}
+
+// Counters answers.
+func (a *Agent) Counters(ctx context.Context, req *weftv1.CountersRequest) (*weftv1.CountersReply, error) {
+	return a.replies.Counters, a.hear(ctx, req)
 }
 
 // Settings answers.

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/google/nftables"
 	"golang.org/x/sys/unix"
 
 	"github.com/weftnet/weft/kvscheduler"
@@ -92,14 +93,16 @@ func (masquerades) Delete(ctx context.Context, batch []masqueradeItem) {
 
 // RemoveMasquerade removes the table of nftables that is Weft's, from the node of the caller. One that is not there is no
 // error.
-func RemoveMasquerade() error {
+func RemoveMasquerade() error { return removeTable(ourTable()) }
+
+func removeTable(table *nftables.Table) error {
 	c, err := tables()
 	if err != nil {
 		return err
 	}
-	c.DelTable(ourTable())
+	c.DelTable(table)
 	if err := c.Flush(); err != nil && !errors.Is(err, unix.ENOENT) {
-		return fmt.Errorf("remove table inet %s of nftables: %w", tableName, err)
+		return fmt.Errorf("remove table inet %s of nftables: %w", table.Name, err)
 	}
 	return nil
 }

@@ -1,7 +1,6 @@
 package linux
 
 import (
-	"errors"
 	"fmt"
 	"reflect"
 	"slices"
@@ -114,30 +113,43 @@ func masquerade() []expr.Any { return []expr.Any{&expr.Counter{}, &expr.Masq{}} 
 
 // hasRules tells whether the table has the chain and the rules of a value, and no more.
 func hasRules(c *nftables.Conn, table *nftables.Table, v wire.Masquerade) (bool, error) {
-	chain, err := c.ListChain(table, chainName)
-	if errors.Is(err, unix.ENOENT) {
+	return tableChain{masqueradeChain(table), rulesOf(v)}.isThere(c)
+}
+
+// isThere tells whether the table has the chain with its rules, and no more.
+func (t tableChain) isThere(c *nftables.Conn) (bool, error) {
+	chains, err := c.ListChainsOfTableFamily(t.Table.Family) // the library's ListChain hides that a chain is missing
+	if err != nil {
+		return false, fmt.Errorf("read chain %s of nftables: %w", t.Name, err)
+	}
+	at := slices.IndexFunc(chains, func(c *nftables.Chain) bool { return c.Table.Name == t.Table.Name && c.Name == t.Name })
+	if at < 0 {
 		return false, nil
 	}
-	if err != nil {
-		return false, fmt.Errorf("read chain %s of nftables: %w", chainName, err)
-	}
-	if chain.Type != nftables.ChainTypeNAT || chain.Hooknum == nil || *chain.Hooknum != *nftables.ChainHookPostrouting {
+	chain := chains[at]
+	if chain.Type != t.Type || chain.Hooknum == nil || *chain.Hooknum != *t.Hooknum || chain.Priority == nil || *chain.Priority != *t.Priority {
 		return false, nil
 	}
-	rules, err := c.GetRules(table, chain)
+	rules, err := c.GetRules(t.Table, chain)
 	if err != nil {
-		return false, fmt.Errorf("read rules of chain %s of nftables: %w", chainName, err)
+		return false, fmt.Errorf("read rules of chain %s of nftables: %w", t.Name, err)
 	}
-	return slices.EqualFunc(rules, rulesOf(v), func(have *nftables.Rule, want []expr.Any) bool {
+	return slices.EqualFunc(rules, t.rules, func(have *nftables.Rule, want []expr.Any) bool {
 		return slices.EqualFunc(have.Exprs, want, sameExpression)
 	}), nil
 }
 
-// sameExpression compares what the kernel gives with what it was given. It counts by itself.
+// sameExpression compares what the kernel gives with what it was given. It counts by itself, and the library does not say
+// of a payload which way it goes.
 func sameExpression(have, want expr.Any) bool {
 	if _, counts := want.(*expr.Counter); counts {
 		_, does := have.(*expr.Counter)
 		return does
+	}
+	if h, is := have.(*expr.Payload); is && h.SourceRegister != 0 {
+		write := *h
+		write.OperationType = expr.PayloadWrite
+		have = &write
 	}
 	return reflect.DeepEqual(have, want)
 }

@@ -68,10 +68,7 @@ func writeTable(v wire.Masquerade) error {
 			return fmt.Errorf("make set %s of nftables: %w", s.name, err)
 		}
 	}
-	chain := c.AddChain(&nftables.Chain{
-		Name: chainName, Table: table, Type: nftables.ChainTypeNAT, Hooknum: nftables.ChainHookPostrouting,
-		Priority: nftables.ChainPriorityNATSource,
-	})
+	chain := c.AddChain(masqueradeChain(table))
 	for _, expressions := range rulesOf(v) {
 		c.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: expressions})
 	}
@@ -79,6 +76,13 @@ func writeTable(v wire.Masquerade) error {
 		return fmt.Errorf("write table inet %s of nftables: %w", tableName, err)
 	}
 	return nil
+}
+
+func masqueradeChain(table *nftables.Table) *nftables.Chain {
+	return &nftables.Chain{
+		Name: chainName, Table: table, Type: nftables.ChainTypeNAT, Hooknum: nftables.ChainHookPostrouting,
+		Priority: nftables.ChainPriorityNATSource,
+	}
 }
 
 // fillSets changes nothing but what is in the sets.

@@ -20,6 +20,7 @@ type Kinds struct {
 	Neighbour  kvscheduler.KindOf[wire.LinuxNeighbour]
 	Sysctl     kvscheduler.KindOf[wire.Sysctl]
 	Masquerade kvscheduler.KindOf[wire.Masquerade]
+	TunnelNAT  kvscheduler.KindOf[wire.TunnelNAT]
 	File       kvscheduler.KindOf[wire.File]
 }
 
@@ -27,7 +28,7 @@ type Kinds struct {
 func (k Kinds) All() []kvscheduler.Kind {
 	return []kvscheduler.Kind{
 		k.Namespace.ID(), k.TapPeer.ID(), k.Veth.ID(), k.Link.ID(), k.VLAN.ID(), k.Address.ID(), k.Route.ID(), k.Neighbour.ID(),
-		k.Sysctl.ID(), k.Masquerade.ID(), k.File.ID(),
+		k.Sysctl.ID(), k.Masquerade.ID(), k.TunnelNAT.ID(), k.File.ID(),
 	}
 }
 
@@ -61,6 +62,9 @@ func Register(s *kvscheduler.Scheduler) (k Kinds, err error) {
 		return k, err
 	}
 	if k.Masquerade, err = kvscheduler.Register(s, masqueradeDescriptor()); err != nil {
+		return k, err
+	}
+	if k.TunnelNAT, err = kvscheduler.Register(s, tunnelNATDescriptor()); err != nil {
 		return k, err
 	}
 	k.File, err = kvscheduler.Register(s, fileDescriptor())

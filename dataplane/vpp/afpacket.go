@@ -21,15 +21,15 @@ const hostLinkPrefix = "host-weft"
 // Rings are the sizes of the rings that VPP shares with the kernel for an interface of type af_packet. VPP takes their memory
 // when it creates the interface: its own defaults of 32 and 1024 frames cost 76 MiB and 65 ms each. weft-vswitch has no rings.
 type Rings struct {
-	RxFrames int // of 2 KiB in a receive block, of which VPP has 160; a block bounds the largest packet received
-	TxFrames int // of 66 KiB in the transmit ring
+	RxFrames int // of 2 KiB in a receive block, of which VPP has 160, an even number; a block bounds the largest packet received
+	TxFrames int // of 66 KiB in the transmit ring, an even number; what VPP sends at once beyond it is dropped
 }
 
-// The default rings take 7.3 MiB: blocks of 20 KiB, which segments of pods fit into (see MaxSegment), and a quarter of a
-// vector of packets on their way to the kernel.
+// The default rings take 7.6 MiB. A receive block holds a packet of an MTU of 9000 bytes. The transmit frames cannot be smaller:
+// VPP copies packets into them without looking at their size.
 const (
-	defaultRxFrames = 10
-	defaultTxFrames = 64
+	defaultRxFrames = 6
+	defaultTxFrames = 88
 )
 
 const (

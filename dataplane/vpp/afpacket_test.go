@@ -69,8 +69,9 @@ func (l *lab) hold(link string) {
 func TestInterfaceOnAVethIsMadeReadBackChangedAndRemoved(t *testing.T) {
 	l := newWholeLab(t, newRuins(t).socket, nil)
 	path := netnstest.New(t)
+	// Both are up: VPP sets the host's link down with its interface, which linux.veth would repair.
 	l.try(vethOf(t, path, "a"), trial{backendOf(interfaceDescriptor),
-		afPacket("a", wire.Interface{MAC: mac1, MTU: 1500, Up: true}), afPacket("a", wire.Interface{MAC: mac2, MTU: 1400})})
+		afPacket("a", wire.Interface{MAC: mac1, MTU: 1500, Up: true}), afPacket("a", wire.Interface{MAC: mac2, MTU: 1400, Up: true})})
 	if links := l.held(); len(links) > 0 {
 		t.Errorf("links %v are still held", links)
 	}

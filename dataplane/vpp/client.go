@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -23,6 +24,8 @@ type Options struct {
 	Redial       time.Duration        // between two attempts to connect; 100 ms
 	Sockets      string               // directory below which all memif sockets are ours; /run/weft/memif
 	Rings        Rings                // of interfaces of type af_packet
+	StatsSocket  string               // of the stats segment; default: StatsSocket of the API socket
+	RunDir       string               // a directory that only root can write to; os.TempDir()
 	Connected    func(version string) // a connection is usable: what is there must be read back
 	NotConnected func(error)          // Run could not connect, for another reason than the time before
 	Hold         bool                 // after a reconnection changes are refused until Resume: what is there was not compared yet
@@ -34,6 +37,7 @@ type Options struct {
 type Client struct {
 	socket  string
 	options Options
+	stats   *stats
 
 	mu      sync.Mutex
 	session *session // nil: not connected
@@ -45,7 +49,10 @@ type Client struct {
 // New makes a client of the dataplane at socket, for Run to connect.
 func New(socket string, o Options) *Client {
 	o.defaults()
-	return &Client{socket: socket, options: o, reason: errors.New("never connected")}
+	if o.StatsSocket == "" {
+		o.StatsSocket = StatsSocket(socket)
+	}
+	return &Client{socket: socket, options: o, stats: &stats{socket: o.StatsSocket, dir: o.RunDir}, reason: errors.New("never connected")}
 }
 
 // Connect connects to the dataplane's socket, trying until ctx ends. It refuses a dataplane that lacks a needed message at
@@ -95,7 +102,16 @@ func (c *Client) Close() error {
 	if s != nil {
 		s.close()
 	}
+	c.stats.close()
 	return nil
+}
+
+// StatsSocket is the default path of the stats socket for an API socket: beside it, with stats.sock for api.sock.
+func StatsSocket(socket string) string {
+	if beginning, ok := strings.CutSuffix(socket, "api.sock"); ok {
+		return beginning + "stats.sock"
+	}
+	return socket + ".stats"
 }
 
 // Version is what the dataplane called itself: program and version.

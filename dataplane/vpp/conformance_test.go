@@ -12,6 +12,7 @@ import (
 
 	"github.com/weftnet/weft/internal/netnstest"
 	"github.com/weftnet/weft/kvscheduler"
+	"github.com/weftnet/weft/test/dataplane"
 	"github.com/weftnet/weft/wire"
 )
 
@@ -162,6 +163,7 @@ func (l *lab) disturb(key string, b behind) {
 // rows: AWS-40
 func TestTapIsMadeInItsNamespace(t *testing.T) {
 	netnstest.RequireTap(t)
+	dataplane.RequireTap(t)
 	l := newLab(t)
 	path := netnstest.New(t)
 	namespace := object{wire.NamespaceKey(path), wire.Namespace{Path: path}}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/weftnet/weft/internal/netnstest"
 	"github.com/weftnet/weft/kvscheduler"
+	"github.com/weftnet/weft/test/dataplane"
 	"github.com/weftnet/weft/wire"
 )
 
@@ -107,6 +108,7 @@ func TestWhatDiedHalfMadeIsRemoved(t *testing.T) {
 
 func TestTapIsMadeInANamespaceWithALongPath(t *testing.T) {
 	netnstest.RequireTap(t)
+	dataplane.RequireTap(t)
 	l := newLab(t)
 	path := netnstest.New(t)
 	long := filepath.Join(t.TempDir(), strings.Repeat("long", 20))

@@ -34,6 +34,7 @@ func interfaceDescriptor(c *Client) kvscheduler.Descriptor[wire.Interface, Index
 		// The hash agrees, so the end in Linux was made as the last value says.
 		Merge: func(dumped, last wire.Interface) wire.Interface {
 			dumped.Tap, dumped.AFPacket, dumped.Memif, dumped.VXLAN = last.Tap, last.AFPacket, last.Memif, last.VXLAN
+			dumped.GSO = last.GSO // VPP does not report it
 			return dumped
 		},
 		Redact:  redactInterface,
@@ -89,6 +90,8 @@ func interfaceDeps(_ string, v wire.Interface) []kvscheduler.Dep {
 		return linkOf(v.AFPacket)
 	case v.Type == wire.TypeMemif:
 		return socketOf(v.Memif)
+	case v.Type == wire.TypeVXLAN:
+		return tableOf(v.VXLAN)
 	case v.Tap.Namespace != "":
 		return []kvscheduler.Dep{{Label: "network namespace", On: ref(wire.KindNamespace, v.Tap.Namespace)}}
 	}
@@ -107,7 +110,7 @@ func otherMAC(want, have wire.Interface) bool {
 
 // madeAlike tells whether nothing differs that is decided when an interface is made.
 func madeAlike(want, have wire.Interface) bool {
-	return want.Type == have.Type && equalLinks(want.AFPacket, have.AFPacket) && want.Memif == have.Memif && equalTaps(want.Tap, have.Tap) &&
+	return want.Type == have.Type && want.GSO == have.GSO && equalLinks(want.AFPacket, have.AFPacket) && want.Memif == have.Memif && equalTaps(want.Tap, have.Tap) &&
 		equalVXLANs(want.VXLAN, have.VXLAN)
 }
 
@@ -130,8 +133,9 @@ func (b ifaces) Create(ctx context.Context, batch []interfaceItem) {
 	b.undo(ctx, batch, made)
 }
 
-// make tells which items it made itself. Of loopbacks, unlike taps, links and tunnels, the dataplane would make a second
-// one: those that are there are not made. These and tunnels get numbers that are free.
+// make tells which items it made itself. Of loopbacks, unlike links and tunnels, the dataplane would make a second one, and so
+// would VPP of taps, by another queue of the same link: those that are there are not made. Loopbacks and tunnels get numbers
+// that are free.
 func (b ifaces) make(ctx context.Context, batch []interfaceItem) []bool {
 	there, err := b.numbered(ctx, batch)
 	loops, tunnels := there.takenInstances(loopbackInstance), there.takenInstances(vxlanInstance)
@@ -140,6 +144,9 @@ func (b ifaces) make(ctx context.Context, batch []interfaceItem) []bool {
 		it := &batch[i]
 		var r *request
 		switch {
+		case it.Want.Type == wire.TypeTap && err != nil:
+			it.Err = err
+		case it.Want.Type == wire.TypeTap && there.has(it):
 		case it.Want.Type == wire.TypeTap:
 			var release func()
 			if r, release, it.Err = newTap(it.Name, it.Want); it.Err == nil {
@@ -191,7 +198,7 @@ func numberIn(reply api.Message) Index {
 // numbered are what is there, looked up only if the batch has what gets a number.
 func (b ifaces) numbered(ctx context.Context, batch []interfaceItem) (*ports, error) {
 	for i := range batch {
-		if t := batch[i].Want.Type; t == wire.TypeLoopback || t == wire.TypeVXLAN {
+		if t := batch[i].Want.Type; t == wire.TypeLoopback || t == wire.TypeVXLAN || t == wire.TypeTap {
 			p, err := b.c.ports(ctx)
 			if err != nil {
 				return &ports{}, kvscheduler.Refused(err)
@@ -219,6 +226,9 @@ func (b ifaces) finish(ctx context.Context, batch []interfaceItem, made []bool) 
 		}
 		if it.Want.MTU != 0 {
 			s.mtu(i, it)
+		}
+		if it.Want.GSO {
+			s.gso(i, it)
 		}
 		if it.Want.Up || tunnel {
 			s.flags(i, it)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/weftnet/weft/internal/netnstest"
 	"github.com/weftnet/weft/kvscheduler"
+	"github.com/weftnet/weft/test/dataplane"
 	"github.com/weftnet/weft/wire"
 )
 
@@ -108,6 +109,7 @@ func TestEntryNeedsAMemberOfItsBridgeDomain(t *testing.T) {
 
 func TestOnlyALoopbackIsABVI(t *testing.T) {
 	netnstest.RequireTap(t)
+	dataplane.RequireTap(t)
 	l := newLab(t)
 	path := netnstest.New(t)
 	l.mustCommit(bridge("weft:blue", learning(1)), object{wire.NamespaceKey(path), wire.Namespace{Path: path}},

@@ -3,8 +3,6 @@ package vpp
 import (
 	"context"
 	"errors"
-	"os"
-	"path/filepath"
 	"slices"
 	"sync"
 	"testing"
@@ -12,13 +10,8 @@ import (
 
 	"github.com/weftnet/weft/internal/netnstest"
 	"github.com/weftnet/weft/kvscheduler"
-	"github.com/weftnet/weft/vswitch"
 	"github.com/weftnet/weft/wire"
 )
-
-// realVPP names the environment's variable with the API socket of a VPP that the conformance tests may use instead of
-// the embedded dataplane. It must see this process's namespaces.
-const realVPP = "WEFT_VPP_SOCKET"
 
 // lab is a dataplane with a scheduler in front of it.
 type lab struct {
@@ -32,10 +25,7 @@ type lab struct {
 func newLab(t *testing.T) *lab {
 	t.Helper()
 	netnstest.Require(t)
-	l := &lab{T: t, socket: os.Getenv(realVPP)}
-	if l.socket == "" {
-		l.socket = serve(t)
-	}
+	l := &lab{T: t, socket: newRuins(t).socket}
 	l.client = connect(t, l.socket, Options{})
 	l.s = kvscheduler.New(kvscheduler.Config{Sources: []string{"test"}})
 	var err error
@@ -51,19 +41,6 @@ func newLab(t *testing.T) *lab {
 	background(t, l.s.Run)
 	l.s.Ready("test")
 	return l
-}
-
-// serve starts the embedded dataplane for the time of the test.
-func serve(t *testing.T) (socket string) {
-	t.Helper()
-	dir, err := os.MkdirTemp("", "vpp") // short: a socket's path has at most 107 bytes
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	socket = filepath.Join(dir, "api.sock")
-	background(t, func(ctx context.Context) error { return vswitch.Run(ctx, vswitch.Config{APISocket: socket}) })
-	return socket
 }
 
 func connect(t *testing.T, socket string, o Options) *Client {

@@ -22,7 +22,7 @@ import (
 // memifLab is a lab with a directory for the sockets of memifs.
 type memifLab struct {
 	*lab
-	ruins     *ruins // nil: it is not the test's to kill
+	ruins     *ruins
 	connected chan string
 	root      string
 }
@@ -34,12 +34,8 @@ func newMemifLab(t *testing.T) memifLab {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(root) })
-	l, socket := memifLab{root: root, connected: make(chan string, 10)}, os.Getenv(realVPP)
-	if socket == "" {
-		l.ruins = newRuins(t)
-		socket = l.ruins.socket
-	}
-	l.lab = newWholeLab(t, socket, func(v string) { l.connected <- v })
+	l := memifLab{root: root, connected: make(chan string, 10), ruins: newRuins(t)}
+	l.lab = newWholeLab(t, l.ruins.socket, func(v string) { l.connected <- v })
 	<-l.connected
 	l.client.options.Sockets = root
 	return l
@@ -249,9 +245,6 @@ func TestMemifsAndSocketsThatNobodyWantsGoAndThoseOfOthersStay(t *testing.T) {
 
 func TestMemifsComeBackAfterTheDataplaneDied(t *testing.T) {
 	l := newMemifLab(t)
-	if l.ruins == nil {
-		t.Skip("needs a dataplane that the test may kill")
-	}
 	socket := filepath.Join(l.root, "a", "memif.sock")
 	all := append(l.allocation("a", 5), memifOn("m1", "a", 1), memifOn("m2", "a", 2),
 		object{wire.FileKey(socket), wire.File{Type: wire.Socket, Mode: 0o660, On: wire.InterfaceKey("m1")}})

@@ -118,6 +118,26 @@ func (b memifSockets) Delete(ctx context.Context, batch []memifSocketItem) {
 		}
 	}
 	take(ctx, b.c, &s, batch)
+	for i := range batch {
+		if p := there[batch[i].Meta]; batch[i].Err == nil && p != "" && isBelow(p, b.c.options.Sockets) {
+			batch[i].Err = removeSocketFile(p)
+		}
+	}
+}
+
+// removeSocketFile removes the file of a socket that the dataplane has closed: VPP leaves it behind.
+func removeSocketFile(p string) error {
+	info, err := os.Lstat(p)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && info.Mode().Type() != fs.ModeSocket {
+		return nil
+	}
+	if err == nil {
+		err = os.Remove(p)
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("remove file of memif socket: %w", err)
+	}
+	return nil
 }
 
 // Dump lists the sockets that are known, and those below our directory. One whose file somebody took away has no path: only

@@ -10,6 +10,7 @@ import (
 	"go.fd.io/govpp/binapi/acl"
 	"go.fd.io/govpp/binapi/af_packet"
 	"go.fd.io/govpp/binapi/arp"
+	"go.fd.io/govpp/binapi/gso"
 	interfaces "go.fd.io/govpp/binapi/interface"
 	"go.fd.io/govpp/binapi/ip"
 	"go.fd.io/govpp/binapi/ip_neighbor"
@@ -56,6 +57,8 @@ var needed = []api.Message{
 	&interfaces.SwInterfaceAddDelAddress{}, &interfaces.SwInterfaceAddDelAddressReply{},
 	&interfaces.SwInterfaceSetUnnumbered{}, &interfaces.SwInterfaceSetUnnumberedReply{},
 
+	&gso.FeatureGsoEnableDisable{}, &gso.FeatureGsoEnableDisableReply{},
+
 	&ip.IPTableAddDelV2{}, &ip.IPTableAddDelV2Reply{},
 	&ip.IPTableDump{}, &ip.IPTableDetails{},
 	&ip.IPAddressDump{}, &ip.IPAddressDetails{},
@@ -88,12 +91,15 @@ var needed = []api.Message{
 	&arp.ProxyArpIntfcDump{}, &arp.ProxyArpIntfcDetails{},
 }
 
+// Needed lists the messages that this package sends or reads.
+func Needed() []api.Message { return slices.Clone(needed) }
+
 // check returns a *MissingMessages that names every message that the peer does not have in this very form.
 func (s *session) check(version string, messages []api.Message) error {
 	missing := &MissingMessages{Version: version}
 	for _, m := range messages {
 		if _, err := s.id(m); err != nil {
-			missing.Messages = append(missing.Messages, err.(*MissingMessage))
+			missing.Messages = append(missing.Messages, newMissingMessage(m))
 		}
 	}
 	if len(missing.Messages) == 0 {

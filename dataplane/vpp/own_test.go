@@ -10,11 +10,13 @@ import (
 	"go.fd.io/govpp/binapi/tapv2"
 
 	"github.com/weftnet/weft/internal/netnstest"
+	"github.com/weftnet/weft/test/dataplane"
 	"github.com/weftnet/weft/wire"
 )
 
 func TestOwnPortsAreThoseWithOurTag(t *testing.T) {
 	netnstest.RequireTap(t)
+	dataplane.RequireTap(t)
 	l := newLab(t)
 	path := netnstest.New(t)
 	end := wire.Tap{Namespace: path, Name: "eth0", MAC: mac2, MTU: 1450}
@@ -46,6 +48,7 @@ func TestOwnPortsAreThoseWithOurTag(t *testing.T) {
 
 func TestATapIsKnownByItsLongNamespace(t *testing.T) {
 	netnstest.RequireTap(t)
+	dataplane.RequireTap(t)
 	l := newLab(t)
 	path := netnstest.New(t)
 	long := filepath.Join(t.TempDir(), strings.Repeat("n", maxNamespace))

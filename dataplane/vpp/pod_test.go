@@ -2,21 +2,18 @@ package vpp
 
 import (
 	"context"
-	"errors"
 	"net/netip"
-	"os"
-	"path/filepath"
 	"testing"
 	"time"
 
 	"github.com/weftnet/weft/dataplane/linux"
 	"github.com/weftnet/weft/internal/netnstest"
 	"github.com/weftnet/weft/kvscheduler"
-	"github.com/weftnet/weft/vswitch"
+	"github.com/weftnet/weft/test/dataplane"
 	"github.com/weftnet/weft/wire"
 )
 
-// podOf is a pod's tap with everything on both of its ends.
+// podOf is a pod's tap with everything on both of its ends; a veth where the dataplane has no taps.
 func podOf(t *testing.T, path string) []object {
 	t.Helper()
 	inode, device, err := linux.Inspect(path)
@@ -24,6 +21,13 @@ func podOf(t *testing.T, path string) []object {
 		t.Fatal(err)
 	}
 	const name, link = "pod-a", "eth0"
+	if !dataplane.HasTaps() {
+		on := wire.VethKey(name)
+		return append(routedPod(name, wire.LinuxAddress{On: on, Namespace: path, Link: link}),
+			object{wire.NamespaceKey(path), wire.Namespace{Path: path, Inode: inode, Device: device}},
+			object{on, wire.Veth{Namespace: path, Name: link, MAC: mac2, HostName: "weft" + name, HostMAC: mac3, MTU: 1500, Alias: "weft:a", Up: true}},
+			afPacket(name, wire.Interface{MAC: mac1, MTU: 1500, Up: true}))
+	}
 	on := wire.TapPeerKey(name)
 	return append(routedPod(name, wire.LinuxAddress{On: on, Namespace: path, Link: link}),
 		object{wire.NamespaceKey(path), wire.Namespace{Path: path, Inode: inode, Device: device}},
@@ -58,43 +62,6 @@ func routedPod(name string, at wire.LinuxAddress) []object {
 	return objects
 }
 
-// ruins is a dataplane that the test can kill and start again at the same socket.
-type ruins struct {
-	socket string
-	stop   context.CancelFunc
-	done   chan error
-}
-
-func newRuins(t *testing.T) *ruins {
-	t.Helper()
-	netnstest.Require(t)
-	dir, err := os.MkdirTemp("", "vpp")
-	if err != nil {
-		t.Fatal(err)
-	}
-	r := &ruins{socket: filepath.Join(dir, "api.sock")}
-	r.start()
-	t.Cleanup(func() {
-		r.kill(t)
-		_ = os.RemoveAll(dir)
-	})
-	return r
-}
-
-func (r *ruins) start() {
-	ctx, stop := context.WithCancel(context.Background())
-	r.stop, r.done = stop, make(chan error, 1)
-	go func() { r.done <- vswitch.Run(ctx, vswitch.Config{APISocket: r.socket}) }()
-}
-
-func (r *ruins) kill(t *testing.T) {
-	t.Helper()
-	r.stop()
-	if err := <-r.done; err != nil && !errors.Is(err, context.Canceled) {
-		t.Errorf("dataplane: %v", err)
-	}
-}
-
 // newWholeLab has the kernel's kinds too, and a client that connects anew.
 func newWholeLab(t *testing.T, socket string, connected func(string)) *lab {
 	t.Helper()
@@ -118,7 +85,7 @@ func newWholeLab(t *testing.T, socket string, connected func(string)) *lab {
 func (l *lab) revive(d *ruins, connected <-chan string, objects []object) {
 	l.Helper()
 	d.kill(l.T)
-	d.start()
+	d.start(l.T)
 	select {
 	case <-connected:
 	case <-time.After(time.Minute):

@@ -7,6 +7,7 @@ import (
 	"go.fd.io/govpp/binapi/tapv2"
 
 	"github.com/weftnet/weft/internal/netnstest"
+	"github.com/weftnet/weft/test/dataplane"
 	"github.com/weftnet/weft/wire"
 )
 
@@ -30,6 +31,7 @@ func TestTheDataplaneIsAskedForTheQueues(t *testing.T) {
 
 func TestATapIsMadeAnewForOtherQueues(t *testing.T) {
 	netnstest.RequireTap(t)
+	dataplane.RequireTap(t)
 	l := newLab(t)
 	path := netnstest.New(t)
 	of := func(queues int) object {

@@ -212,6 +212,10 @@ type MissingMessage struct {
 	Plugin string // of VPP, that has the message; "" if none
 }
 
+func newMissingMessage(m api.Message) *MissingMessage {
+	return &MissingMessage{Name: m.GetMessageName(), CRC: m.GetCrcString(), Plugin: pluginOf(m)}
+}
+
 // Error names message and CRC.
 func (e *MissingMessage) Error() string {
 	return fmt.Sprintf("the dataplane lacks the API message %s with CRC %s", e.Name, e.CRC)
@@ -222,6 +226,8 @@ func pluginOf(m api.Message) string {
 	switch file := path.Base(reflect.TypeOf(m).Elem().PkgPath()); file {
 	case "acl", "af_packet", "memif", "vxlan":
 		return file + "_plugin.so"
+	case "tapv2": // a part of VPP itself before 26.06
+		return "tap_plugin.so"
 	}
 	return ""
 }

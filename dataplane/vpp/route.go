@@ -222,7 +222,8 @@ func (b routes) read(ctx context.Context, names []string) ([]kvscheduler.Actual[
 	var found []kvscheduler.Actual[wire.Route, Table]
 	for i, r := range requests {
 		for _, d := range listOf[*ip.IPRouteV2Details](r) {
-			v := wire.Route{VRF: vrfs[i], Prefix: prefix(d.Route.Prefix)}
+			// VPP shows the prefix as the first source wrote it, which an address of an interface does with its host bits.
+			v := wire.Route{VRF: vrfs[i], Prefix: prefix(d.Route.Prefix).Masked()}
 			for _, f := range withoutBackupDrop(d.Route.Paths) {
 				v.Paths = append(v.Paths, p.path(f))
 			}

@@ -153,7 +153,7 @@ func (s *session) receive() {
 func (s *session) id(m api.Message) (uint16, error) {
 	id, ok := s.ids[messageKey(m)]
 	if !ok {
-		return 0, &MissingMessage{Name: m.GetMessageName(), CRC: m.GetCrcString(), Plugin: pluginOf(m)}
+		return 0, newMissingMessage(m)
 	}
 	return id, nil
 }

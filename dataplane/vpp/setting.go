@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"go.fd.io/govpp/binapi/gso"
 	interfaces "go.fd.io/govpp/binapi/interface"
 	"go.fd.io/govpp/binapi/interface_types"
 )
@@ -27,6 +28,14 @@ func (s *settings) mtu(n int, it *interfaceItem) {
 	s.add(n, ask(fmt.Sprintf("sw_interface_set_mtu %s %d", it.Name, it.Want.MTU), &interfaces.SwInterfaceSetMtu{
 		SwIfIndex: it.NewMeta.api(), Mtu: []uint32{uint32(it.Want.MTU), 0, 0, 0},
 	}, &interfaces.SwInterfaceSetMtuReply{}))
+}
+
+// gso has packets that are longer than the MTU segmented before they leave by a link that would not do it: VPP hands long
+// packets inside VXLAN to the kernel as they are, and these are lost.
+func (s *settings) gso(n int, it *interfaceItem) {
+	s.add(n, ask("feature_gso_enable_disable "+it.Name, &gso.FeatureGsoEnableDisable{
+		SwIfIndex: it.NewMeta.api(), EnableDisable: true,
+	}, &gso.FeatureGsoEnableDisableReply{}))
 }
 
 func (s *settings) flags(n int, it *interfaceItem) {

@@ -32,9 +32,15 @@ func interfaceHash(v wire.Interface) uint64 {
 		fmt.Fprintf(h, "%s|%q|%d|%q|%q|%d|%d|%d|%d", v.Type, m.Socket, m.ID, m.Mode, string(m.Secret), m.RingSize, m.BufferSize, m.RxQueues, m.TxQueues)
 	case wire.TypeVXLAN:
 		fmt.Fprintf(h, "%s|%s|%s|%d|%d", v.Type, v.VXLAN.Source, v.VXLAN.Destination, v.VXLAN.VNI, portOf(v.VXLAN))
+		if v.VXLAN.Table != 0 { // tunnels of the dataplane's own table keep the hash of earlier versions
+			fmt.Fprintf(h, "|%d", v.VXLAN.Table)
+		}
 	default:
 		fmt.Fprintf(h, "%s|%q|%q|%s|%d", v.Type, v.Tap.Namespace, v.Tap.Name, v.Tap.MAC, v.Tap.MTU)
 		addQueues(h, v.Tap.Queues, v.Tap.Queues)
+	}
+	if v.GSO {
+		fmt.Fprint(h, "|gso")
 	}
 	return folded(h.Sum64())
 }

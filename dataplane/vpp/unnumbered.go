@@ -114,7 +114,9 @@ func (b unnumbereds) dump(ctx context.Context) ([]kvscheduler.Actual[wire.Unnumb
 	var found []kvscheduler.Actual[wire.Unnumbered, Borrowing]
 	for _, m := range borrowings {
 		if name, ours := p.byIndex[m.Borrower]; ours {
-			v := wire.Unnumbered{Interface: name, Donor: p.nameOf(m.Donor)}
+			// Of one that is not known the families are not known either. Donors have an address of IPv4, and VPP moves no
+			// interface that borrows one into another table.
+			v := wire.Unnumbered{Interface: name, Donor: p.nameOf(m.Donor), IP4: true}
 			found = append(found, kvscheduler.Actual[wire.Unnumbered, Borrowing]{Name: name, V: v, Meta: m})
 		}
 	}

@@ -26,7 +26,7 @@ func TestAPingToWhatIsUnreachableIsAnsweredAtOnce(t *testing.T) {
 		routeTo("0.0.0.0/0", wire.Path{Interface: "far"}), routeTo("::/0", wire.Path{Interface: "far"}))...)
 	for to, want := range map[string]string{
 		"10.1.7.7":   "destination unreachable 1 from 169.254.1.1",
-		"fd00:1::77": "destination unreachable 3 from fd00::1",
+		"fd00:1::77": "destination unreachable 0 from fd00::1",
 	} {
 		_, gateway, _ := strings.Cut(want, "from ")
 		for try := 0; strings.HasPrefix(answerTo(t, path, netip.MustParseAddr(gateway)), "nothing"); try++ {

@@ -33,9 +33,13 @@ func vrfDescriptor(c *Client) kvscheduler.Descriptor[wire.VRF, Table] {
 		Equal:    func(want, have wire.VRF) bool { return want == have },
 		Validate: validateVRF,
 		Recreate: func(have, want wire.VRF) bool { return true },
+		Bucket:   func(_ string, v wire.VRF) string { return tableBucket(v) },
 		Backend:  vrfs{c},
 	}
 }
+
+// tableBucket names the table of a VRF, for objects that know the table's ID only.
+func tableBucket(v wire.VRF) string { return fmt.Sprintf("%s table %d", v.Family, v.ID) }
 
 func validateVRF(name string, v wire.VRF) error {
 	switch {

@@ -12,6 +12,7 @@ import (
 	"go.fd.io/govpp/binapi/ip_types"
 	"go.fd.io/govpp/binapi/vxlan"
 
+	"github.com/weftnet/weft/kvscheduler"
 	"github.com/weftnet/weft/wire"
 )
 
@@ -42,11 +43,20 @@ func tunnelWords(name string, v wire.Interface) string {
 	return fmt.Sprintf("%s (%s to %s, VNI %d)", name, v.VXLAN.Source, v.VXLAN.Destination, v.VXLAN.VNI)
 }
 
-// tunnelMessage names a tunnel to the dataplane, whose own VRF its envelopes are routed in.
+// tableOf is the dependency on the VRF that routes a tunnel's envelopes.
+func tableOf(v wire.VXLAN) []kvscheduler.Dep {
+	if v.Table == 0 {
+		return nil // the dataplane's own table is always there
+	}
+	vrf := tableBucket(wire.VRF{ID: v.Table, Family: wire.FamilyOf(v.Source)})
+	return []kvscheduler.Dep{{Label: "VRF of the tunnel", Any: &kvscheduler.Select{Kind: wire.KindVRF, Bucket: vrf}}}
+}
+
+// tunnelMessage names a tunnel to the dataplane.
 func tunnelMessage(v wire.VXLAN) *vxlan.VxlanAddDelTunnelV3 {
 	return &vxlan.VxlanAddDelTunnelV3{
 		SrcAddress: addressMessage(v.Source), DstAddress: addressMessage(v.Destination), SrcPort: portOf(v), DstPort: portOf(v),
-		McastSwIfIndex: noIndex.api(), DecapNextIndex: decapToBridge, Vni: v.VNI, Instance: ^uint32(0),
+		McastSwIfIndex: noIndex.api(), EncapVrfID: v.Table, DecapNextIndex: decapToBridge, Vni: v.VNI, Instance: ^uint32(0),
 	}
 }
 
@@ -80,7 +90,7 @@ func vxlansIn(r *request) map[Index]wire.VXLAN {
 	found := map[Index]wire.VXLAN{}
 	for _, d := range listOf[*vxlan.VxlanTunnelV2Details](r) {
 		found[Index(d.SwIfIndex)] = wire.VXLAN{
-			Source: addressIn(d.SrcAddress), Destination: addressIn(d.DstAddress), VNI: d.Vni, Port: d.SrcPort,
+			Source: addressIn(d.SrcAddress), Destination: addressIn(d.DstAddress), VNI: d.Vni, Port: d.SrcPort, Table: d.EncapVrfID,
 		}
 	}
 	return found

@@ -84,38 +84,46 @@ func (c *cluster) take(t *testing.T, document []byte) {
 
 // variants are the ways in which values change the shape of what is rendered.
 var variants = map[string]map[string]any{
-	"as it is":   {},
-	"chained":    {"cni.mode": "chained", "cni.extend": "/etc/cni/net.d/10-calico.conflist"},
-	"alone":      {"cni.exclusive": true},
-	"privileged": {"agent.privileged": true, "vswitch.privileged": true},
-	"silent":     {"annotatePods": false},
-	"on VPP":     {"vswitch.enabled": false, "vppDir": "/run/vpp", "config.dataplane": map[string]any{"type": "vpp"}},
-	"scraped":    {"agent.podAnnotations": map[string]any{"prometheus.io/scrape": "true"}, "config.http": map[string]any{"listen": "0.0.0.0:9465"}},
+	"as it is":             {},
+	"chained":              {"cni.mode": "chained", "cni.extend": "/etc/cni/net.d/10-calico.conflist"},
+	"alone":                {"cni.exclusive": true},
+	"privileged":           {"agent.privileged": true, "vswitch.privileged": true},
+	"silent":               {"annotatePods": false},
+	"on VPP":               {"config.dataplane.type": "vpp"},
+	"on a VPP of the node": {"config.dataplane.type": "vpp", "vpp.enabled": false},
+	"on VPP with hugepages": {"config.dataplane.type": "vpp", "vpp.hugepages.size": "2M", "vpp.args": []any{"--workers=2"},
+		"vpp.resources.limits": map[string]any{"cpu": 4, "memory": "1Gi"}},
+	"on VPP without taps": {"config.dataplane.type": "vpp", "vpp.privileged": false, "vpp.dir": "/run/weft-vpp", "config.dataplane.socket": "/run/weft-vpp/api.sock"},
+	"scraped":             {"agent.podAnnotations": map[string]any{"prometheus.io/scrape": "true"}, "config.http": map[string]any{"listen": "0.0.0.0:9465"}},
 	"elsewhere": {"cni.binDir": "/usr/libexec/cni", "cni.behind": []any{}, "image.tag": "v2", "tolerations": []any{},
 		"agent.env": []any{map[string]any{"name": "WEFT_LOG_LEVEL", "value": "debug"}}},
 }
 
 func TestThePlainManifestIsTheRenderedChart(t *testing.T) {
-	want, err := manifest(ours)
-	if err != nil {
-		t.Fatal(err)
-	}
-	got, err := os.ReadFile("../manifests/weft.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), string(got)); diff != "" {
-		t.Errorf("run go run ./k8s/chart (-chart +file):\n%s", diff)
+	for name, changes := range manifests {
+		want, err := manifest(ours, changes)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := os.ReadFile("../manifests/" + name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(string(want), string(got)); diff != "" {
+			t.Errorf("%s: run go run ./k8s/chart (-chart +file):\n%s", name, diff)
+		}
 	}
 }
 
 func TestTheManifestIsWrittenAsAWhole(t *testing.T) {
-	out := filepath.Join(t.TempDir(), "weft.yaml")
+	out := t.TempDir()
 	if err := write(ours, out); err != nil {
 		t.Fatal(err)
 	}
-	if text, err := os.ReadFile(out); err != nil || !strings.HasPrefix(string(text), heading) {
-		t.Errorf("written: %.80q (%v)", text, err)
+	for name := range manifests {
+		if text, err := os.ReadFile(filepath.Join(out, name)); err != nil || !strings.HasPrefix(string(text), heading) {
+			t.Errorf("%s: %.80q (%v)", name, text, err)
+		}
 	}
 	if err := write("nowhere", out); err == nil || !strings.Contains(err.Error(), "nowhere") {
 		t.Errorf("a chart that is not there: %v", err)
@@ -192,10 +200,7 @@ func TestWhatTheControllerDoesWhereItIsToldToComesWithItsRights(t *testing.T) {
 func TestTheAgentAcceptsItsConfiguration(t *testing.T) {
 	for name, changes := range variants {
 		t.Run(name, func(t *testing.T) {
-			file := filepath.Join(t.TempDir(), "agent.yaml")
-			if err := os.WriteFile(file, []byte(rendered(t, changes).config.Data["agent.yaml"]), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			file := writeConfig(t, rendered(t, changes))
 			config, err := agent.ReadConfig(pflag.NewFlagSet("", pflag.ContinueOnError), file, nil)
 			if err != nil {
 				t.Fatal(err)
@@ -208,6 +213,16 @@ func TestTheAgentAcceptsItsConfiguration(t *testing.T) {
 			}
 		})
 	}
+}
+
+// writeConfig writes the agent's configuration to a file.
+func writeConfig(t *testing.T, c cluster) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "agent.yaml")
+	if err := os.WriteFile(file, []byte(c.config.Data["agent.yaml"]), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
 }
 
 func TestTheInstallerAcceptsItsFlags(t *testing.T) {

@@ -1,17 +1,18 @@
-// Command chart renders the Helm chart beside it, with the chart's own values, into the plain manifest of k8s/manifests.
+// Command chart renders the Helm chart beside it into the plain manifests of k8s/manifests.
 package main
 
 import (
 	"flag"
 	"fmt"
 	"os"
+	"path/filepath"
 
 	"github.com/google/renameio/v2"
 )
 
 func main() {
 	dir := flag.String("chart", "k8s/chart/weft", "the chart")
-	out := flag.String("o", "k8s/manifests/weft.yaml", "the manifest to write")
+	out := flag.String("o", "k8s/manifests", "the directory to write manifests to")
 	flag.Parse()
 	if err := write(*dir, *out); err != nil {
 		fmt.Fprintln(os.Stderr, "chart:", err)
@@ -20,9 +21,14 @@ func main() {
 }
 
 func write(dir, out string) error {
-	text, err := manifest(dir)
-	if err != nil {
-		return err
+	for name, changes := range manifests {
+		text, err := manifest(dir, changes)
+		if err != nil {
+			return err
+		}
+		if err := renameio.WriteFile(filepath.Join(out, name), text, 0o644); err != nil {
+			return err
+		}
 	}
-	return renameio.WriteFile(out, text, 0o644)
+	return nil
 }

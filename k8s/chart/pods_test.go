@@ -42,7 +42,7 @@ func checkVolumes(t *testing.T, pod corev1.PodSpec) {
 			paths[v.Name] = strings.TrimPrefix(v.HostPath.Path, "/var") // in the image /var/run leads to /run
 		}
 	}
-	for _, c := range pod.Containers {
+	for _, c := range slices.Concat(pod.InitContainers, pod.Containers) {
 		for _, m := range c.VolumeMounts {
 			used[m.Name] = true
 			checkMount(t, c.Name, m, paths)
@@ -97,7 +97,17 @@ func TestOnlyWhoMustHasPrivileges(t *testing.T) {
 // capabilitiesOfThePage reads the table of docs/install.md: DaemonSet/container -> capabilities, sorted.
 func capabilitiesOfThePage(t *testing.T) map[string][]string {
 	t.Helper()
-	page, err := os.ReadFile("../../docs/install.md")
+	documented := capabilitiesIn(t, "../../docs/install.md")
+	if len(documented) != 2 {
+		t.Fatalf("the page has capabilities of %d containers", len(documented))
+	}
+	return documented
+}
+
+// capabilitiesIn reads the tables of a page.
+func capabilitiesIn(t *testing.T, file string) map[string][]string {
+	t.Helper()
+	page, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,9 +118,6 @@ func capabilitiesOfThePage(t *testing.T) map[string][]string {
 	}
 	for name := range documented {
 		slices.Sort(documented[name])
-	}
-	if len(documented) != 2 {
-		t.Fatalf("the page has capabilities of %d containers", len(documented))
 	}
 	return documented
 }

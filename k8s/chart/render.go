@@ -15,8 +15,14 @@ import (
 // heading is the first line of what is rendered for people without Helm.
 const heading = "# Rendered from the chart in k8s/chart/weft by `go run ./k8s/chart`. Do not edit it: edit the chart.\n"
 
+// manifests are the plain manifests with the values that each changes.
+var manifests = map[string]map[string]any{
+	"weft.yaml":     {},
+	"weft-vpp.yaml": {"config.dataplane": map[string]any{"type": "vpp"}},
+}
+
 // plain are the templates that make up the plain manifest. The rights are files there as they are.
-var plain = []string{"config.yaml", "vswitch.yaml", "agent.yaml", "controller.yaml"}
+var plain = []string{"config.yaml", "vswitch.yaml", "vpp.yaml", "agent.yaml", "controller.yaml"}
 
 // chart is what templates see, as Helm names it.
 type chart struct {
@@ -129,11 +135,14 @@ func join(separator string, list any) (string, error) {
 	return strings.Join(words, separator), nil
 }
 
-// manifest is the plain manifest.
-func manifest(dir string) ([]byte, error) {
+// manifest renders a plain manifest with some values changed.
+func manifest(dir string, changes map[string]any) ([]byte, error) {
 	c, err := load(dir)
 	if err != nil {
 		return nil, err
+	}
+	for key, value := range changes {
+		c.set(key, value)
 	}
 	var documents [][]byte
 	for _, name := range plain {
@@ -141,7 +150,9 @@ func manifest(dir string) ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		documents = append(documents, append(bytes.TrimSpace(text), '\n'))
+		if text = bytes.TrimSpace(text); len(text) > 0 {
+			documents = append(documents, append(text, '\n'))
+		}
 	}
 	return append([]byte(heading), bytes.Join(documents, []byte("---\n"))...), nil
 }

@@ -2,6 +2,7 @@
 package dataplane
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -39,8 +40,12 @@ type Options struct {
 	Programs string
 	// Workers is the number of forwarding threads. With 0, VPP forwards on its main thread and weft-vswitch on one worker.
 	Workers int
+	// Polls lets VPP poll without pause, as benchmarks need; by default it sleeps a little between polls, since many run at once.
+	Polls bool
 	// Without lists plugins that VPP does not load, such as "acl". weft-vswitch ignores it.
 	Without []string
+	// Netns is the path of the network namespace that the dataplane runs in; default: that of the thread that calls Start first.
+	Netns string
 	// Config is appended to VPP's startup.conf. weft-vswitch ignores it.
 	Config string
 }
@@ -52,6 +57,7 @@ type Dataplane struct {
 	prefix  string // of VPP; "" for weft-vswitch
 	owned   bool   // Close removes the directory
 	process *process
+	netns   *os.File // where it runs; opened by the first start
 	version string
 }
 
@@ -113,7 +119,13 @@ func (d *Dataplane) Start(ctx context.Context) error {
 	if err := os.Remove(d.Socket()); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("start dataplane: %w", err) // a killed VPP leaves it behind
 	}
-	process, err := start(d.command(), d.Log())
+	if d.netns == nil {
+		var err error
+		if d.netns, err = os.Open(cmp.Or(d.options.Netns, "/proc/thread-self/ns/net")); err != nil {
+			return fmt.Errorf("start dataplane: network namespace: %w", err)
+		}
+	}
+	process, err := start(d.command(), d.Log(), d.netns)
 	if err != nil {
 		return fmt.Errorf("start dataplane: %w", err)
 	}
@@ -171,6 +183,9 @@ func (d *Dataplane) Stop() error { return d.process.end(terminate, stopLimit) }
 // Close stops the dataplane and removes what it left on the machine, with its directory unless Options named that.
 func (d *Dataplane) Close() error {
 	errs := []error{d.Stop()}
+	if d.netns != nil {
+		errs = append(errs, d.netns.Close())
+	}
 	if d.prefix != "" {
 		errs = append(errs, d.removeSegments())
 	}

@@ -7,6 +7,8 @@ import (
 	"runtime"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 const terminate = syscall.SIGTERM
@@ -17,8 +19,8 @@ type process struct {
 	ended chan struct{} // closed when the program was waited for
 }
 
-// start runs the program until it is ended, or until this process dies.
-func start(cmd *exec.Cmd, log string) (*process, error) {
+// start runs the program in a network namespace until it is ended, or until this process dies.
+func start(cmd *exec.Cmd, log string, netns *os.File) (*process, error) {
 	out, err := os.OpenFile(log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return nil, err
@@ -32,8 +34,11 @@ func start(cmd *exec.Cmd, log string) (*process, error) {
 	go func() {
 		// The kernel sends Pdeathsig when the thread ends that started the program, so that thread waits for it.
 		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		err := cmd.Start()
+		// A thread in another namespace ends with the goroutine, and is never unlocked.
+		err := unix.Setns(int(netns.Fd()), unix.CLONE_NEWNET)
+		if err == nil {
+			err = cmd.Start()
+		}
 		started <- err
 		if err == nil {
 			_ = cmd.Wait()

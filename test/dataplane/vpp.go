@@ -16,7 +16,7 @@ import (
 
 // startup is the startup.conf of a small VPP that shares the machine with others: no pinned core, pages of 4 KiB, no devices, and
 // everything it writes below its directory or with the directory's name.
-var startup = template.Must(template.New("startup.conf").Parse(`unix { nodaemon nosyslog log {{.Dir}}/vpp.log cli-listen {{.CLI}} runtime-dir {{.Dir}} pidfile {{.Dir}}/vpp.pid }
+var startup = template.Must(template.New("startup.conf").Parse(`unix { nodaemon{{if not .Polls}} poll-sleep-usec 200{{end}} nosyslog log {{.Dir}}/vpp.log cli-listen {{.CLI}} runtime-dir {{.Dir}} pidfile {{.Dir}}/vpp.pid }
 api-segment { prefix {{.Segment}} }
 socksvr { socket-name {{.Socket}} }
 statseg { socket-name {{.Stats}} size 32m page-size 4k }
@@ -43,7 +43,7 @@ func (d *Dataplane) startupConfig() (string, error) {
 	text := new(strings.Builder)
 	err = startup.Execute(text, map[string]any{
 		"Dir": d.options.Dir, "CLI": d.CLISocket(), "Socket": d.Socket(), "Stats": d.StatsSocket(), "Segment": d.segment(),
-		"Plugins": plugins, "Workers": d.options.Workers, "Config": d.options.Config,
+		"Plugins": plugins, "Workers": d.options.Workers, "Polls": d.options.Polls, "Config": d.options.Config,
 		"Without": append([]string{"dpdk"}, d.options.Without...),
 	})
 	return text.String(), err
@@ -87,6 +87,14 @@ func (d *Dataplane) removeSegments() error {
 // HasTaps reports whether the dataplane can create taps: VPP needs vhost-net for them.
 func HasTaps() bool {
 	return Prefix() == "" || unix.Access("/dev/vhost-net", unix.R_OK|unix.W_OK) == nil
+}
+
+// Kinds are the types of link that the dataplane can create.
+func Kinds() []string {
+	if HasTaps() {
+		return []string{"tap", "veth", "memif"}
+	}
+	return []string{"veth", "memif"}
 }
 
 // Tap is the type of link that tests request where a tap or a veth will do.

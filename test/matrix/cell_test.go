@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"strings"
 
+	"github.com/weftnet/weft/test/dataplane"
 	"github.com/weftnet/weft/test/node"
 )
 
@@ -18,7 +19,7 @@ type cell struct {
 // cells are all of a node with addresses of these families.
 func cells(families string) []cell {
 	var all []cell
-	for _, kind := range []string{"tap", "veth", "memif"} {
+	for _, kind := range dataplane.Kinds() {
 		for _, network := range []string{"main", "default", "stub", "L2", "L3"} {
 			if kind != "memif" || network != "main" { // there is a kernel behind a main interface
 				all = append(all, cell{kind, network, families})
@@ -49,7 +50,7 @@ func (c cell) podInterface() string {
 	if c.network == "main" {
 		return c.kind
 	}
-	return "tap"
+	return dataplane.Tap()
 }
 
 // annotations ask for the interface.

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/weftnet/weft/internal/netnstest"
+	"github.com/weftnet/weft/test/dataplane"
 	"github.com/weftnet/weft/test/node"
 	"github.com/weftnet/weft/test/programs"
 )
@@ -24,7 +25,7 @@ func TestAPodOfOneFamilyIsWiredOnANodeOfBoth(t *testing.T) {
 	defer m.end(t)
 	m.start(t)
 	for _, families := range []string{"v4", "v6"} {
-		for _, kind := range []string{"tap", "veth", "memif"} {
+		for _, kind := range dataplane.Kinds() {
 			t.Run(fmt.Sprintf("%s-%s", families, kind), func(t *testing.T) { m.playAs(t, cell{kind, "default", families}, families) })
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/weftnet/weft/internal/netnstest"
+	"github.com/weftnet/weft/test/dataplane"
 	"github.com/weftnet/weft/test/leftovers"
 	"github.com/weftnet/weft/test/programs"
 )
@@ -15,7 +16,7 @@ func TestAGatewayForgetsPodsThatAreGone(t *testing.T) {
 	m := newMatrix(t, dir, options("dual"))
 	defer m.end(t)
 	m.start(t)
-	for _, kind := range []string{"tap", "veth", "memif"} {
+	for _, kind := range dataplane.Kinds() {
 		t.Run(kind, func(t *testing.T) {
 			c := cell{kind, "L2", "dual"}
 			a, b := m.newPod(t, c), m.newPod(t, c)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/weftnet/weft/devicemanager/kubelettest"
 	"github.com/weftnet/weft/internal/netnstest"
+	"github.com/weftnet/weft/test/dataplane"
 	"github.com/weftnet/weft/test/leftovers"
 	"github.com/weftnet/weft/test/netns"
 	"github.com/weftnet/weft/test/node"
@@ -52,7 +53,7 @@ func newMatrix(t *testing.T, dir string, o node.Options) *matrix {
 	t.Helper()
 	n, err := node.New(dir, o)
 	try(t, err)
-	m := &matrix{node: n, home: filepath.Join(n.Dir, "home"), podInterface: "tap"}
+	m := &matrix{node: n, home: filepath.Join(n.Dir, "home"), podInterface: dataplane.Tap()}
 	try(t, netns.Make(m.home))
 	m.runtime, err = n.Runtime(os.Stderr)
 	try(t, err)

@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"go.etcd.io/bbolt"
-	"golang.org/x/sys/unix"
 
 	"github.com/weftnet/weft/test/node"
 )
@@ -85,7 +84,7 @@ func TestALostDirectoryIsMadeAgain(t *testing.T) {
 func TestAfterARebootTheSameSocketWorks(t *testing.T) {
 	g := newGranted(t, nil)
 	g.wire(g.pod)
-	g.try(errors.Join(g.KillAgent(), g.Kubelet.Stop(), g.killDataplane()))
+	g.try(errors.Join(g.KillAgent(), g.Kubelet.Stop(), g.KillDataplane()))
 	g.try(errors.Join(g.pod.Remove(), g.asker.Remove(), changeBoot(filepath.Join(g.State(), "state.db"))))
 	run := filepath.Dir(g.Socket())
 	g.try(errors.Join(os.RemoveAll(run), os.Mkdir(run, 0o700)))
@@ -120,9 +119,9 @@ func TestASandboxThatEndsWhileNobodyLooksDoesNotStandInTheWay(t *testing.T) {
 	for name, lose := range map[string]func(g *granted) error{
 		"nothing":       func(*granted) error { return nil },
 		"the state":     func(g *granted) error { return os.Remove(filepath.Join(g.State(), "state.db")) },
-		"the dataplane": func(g *granted) error { return g.killDataplane() },
+		"the dataplane": func(g *granted) error { return g.KillDataplane() },
 		"both": func(g *granted) error {
-			return errors.Join(os.Remove(filepath.Join(g.State(), "state.db")), g.killDataplane())
+			return errors.Join(os.Remove(filepath.Join(g.State(), "state.db")), g.KillDataplane())
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -175,16 +174,6 @@ func (g *granted) unserved() {
 	if left := g.served(); len(left) > 0 {
 		g.Errorf("the dataplane has %q", left)
 	}
-}
-
-// killDataplane returns when it is gone.
-func (l *lab) killDataplane() error {
-	pid := l.DataplanePID()
-	if err := unix.Kill(pid, unix.SIGKILL); err != nil {
-		return err
-	}
-	_, err := unix.Wait4(pid, nil, 0, nil) // its parent is the agent, and after that this process
-	return err
 }
 
 // changeBoot lets the state file be that of a boot before.

@@ -3,10 +3,12 @@ package memif_test
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/weftnet/weft/devicemanager/kubelettest"
+	"github.com/weftnet/weft/test/dataplane"
 	"github.com/weftnet/weft/test/node"
 	"github.com/weftnet/weft/test/stopwatch"
 )
@@ -32,7 +34,7 @@ func TestMemifsTapsAndVethsOfOneNetworkReachEachOther(t *testing.T) {
 			responder := l.start(d, containers[0], "icmpresponder")
 			l.says(responder, "m1: connected to")
 			l.says(responder, "m2: connected to")
-			for _, kind := range []string{"tap", "veth"} {
+			for _, kind := range slices.DeleteFunc(dataplane.Kinds(), func(kind string) bool { return kind == "memif" }) {
 				p, err := l.NewPod(kind)
 				l.try(err)
 				p.Annotations = map[string]string{"contivpp.io/custom-if": fmt.Sprintf("x0/%s/%s", kind, n.Name)}

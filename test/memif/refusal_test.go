@@ -10,7 +10,8 @@ import (
 	"github.com/weftnet/weft/test/node"
 )
 
-// TestWhoDoesNotKnowTheSecretIsToldSo, and who does is served all the while.
+// TestWhoDoesNotKnowTheSecretIsToldSo, and a program that knows it is served. VPP looks at the
+// connection before the secret, so a client of a connected memif is told that, with the right secret or a wrong one.
 // rows: MEM-27
 func TestWhoDoesNotKnowTheSecretIsToldSo(t *testing.T) {
 	l := newLab(t, node.Options{})
@@ -21,8 +22,6 @@ func TestWhoDoesNotKnowTheSecretIsToldSo(t *testing.T) {
 	if len(secret) != 23 {
 		t.Fatalf("the secret has %d bytes, want 23", len(secret))
 	}
-	responder := l.start(d, vnf, "icmpresponder")
-	l.says(responder, "connected to")
 	tests := map[string]struct{ secret, why string }{
 		"none":               {"", "secret required"},
 		"another":            {strings.Repeat("x", len(secret)), "incorrect secret"},
@@ -44,6 +43,10 @@ func TestWhoDoesNotKnowTheSecretIsToldSo(t *testing.T) {
 			stranger.end()
 		})
 	}
+	responder := l.start(d, vnf, "icmpresponder")
+	l.says(responder, "connected to")
+	stranger := l.start(d, with(vnf, memif.SecretVariable, tests["another"].secret), "icmpresponder")
+	l.says(stranger, "m1: not connected: memif 1 on /run/vpp/memif.sock: peer disconnected: already connected")
 	for _, address := range m1.Bare() {
 		l.reach(a, address)
 	}

@@ -34,13 +34,13 @@ func (n *Node) prepareVPP() error {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return fmt.Errorf("make the node's directory: %w", err)
 	}
-	d, err := dataplane.New(dataplane.Options{Dir: dir})
+	d, err := dataplane.New(dataplane.Options{Dir: dir, Netns: n.options.Netns})
 	n.vpp = &vpp{Dataplane: d, closing: make(chan struct{})}
 	return err
 }
 
-// startVPP starts the node's VPP and its supervisor, once.
-func (n *Node) startVPP() error {
+// StartVPP starts the node's VPP and its supervisor, once; nothing if tests do not run on VPP. Starting the agent does it too.
+func (n *Node) StartVPP() error {
 	if n.vpp == nil || n.vpp.started {
 		return nil
 	}
@@ -102,6 +102,27 @@ func (n *Node) DataplanePID() int {
 		}
 	})
 	return pid
+}
+
+// KillDataplane ends the dataplane as a crash would, and returns when it is gone. The agent, or the VPP's supervisor, starts another.
+func (n *Node) KillDataplane() error {
+	pid := n.DataplanePID()
+	if err := unix.Kill(pid, unix.SIGKILL); err != nil {
+		return fmt.Errorf("kill the dataplane: %w", err)
+	}
+	if n.vpp == nil {
+		_, _ = unix.Wait4(pid, nil, 0, nil) // ECHILD while the agent is its parent
+	}
+	deadline := time.NewTimer(patience)
+	defer deadline.Stop()
+	for alive(pid) {
+		select {
+		case <-deadline.C:
+			return fmt.Errorf("the killed dataplane %d is there after %s", pid, patience)
+		case <-time.After(time.Millisecond):
+		}
+	}
+	return nil
 }
 
 // endDataplane ends the dataplane, whose parent we are as soon as the agent is gone.

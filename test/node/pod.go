@@ -9,15 +9,20 @@ import (
 	"net/netip"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/containernetworking/cni/libcni"
 	types100 "github.com/containernetworking/cni/pkg/types/100"
 
+	"github.com/weftnet/weft/test/dataplane"
 	"github.com/weftnet/weft/test/netns"
 )
 
 // ifName is the main interface of every pod.
 const ifName = "eth0"
+
+// customInterfaces is the annotation that asks for extra interfaces. Where the dataplane has no taps a veth stands in for one.
+const customInterfaces = "contivpp.io/custom-if"
 
 // namespace is that of every pod, unless it says another one.
 const namespace = "demo"
@@ -64,6 +69,9 @@ func (p *Pod) Remove() error { return netns.Remove(p.Netns) }
 func (p *Pod) conf() *libcni.RuntimeConf {
 	annotations := map[string]string{}
 	maps.Copy(annotations, p.Annotations)
+	if extra := annotations[customInterfaces]; extra != "" {
+		annotations[customInterfaces] = strings.ReplaceAll(extra, "/tap", "/"+dataplane.Tap())
+	}
 	return &libcni.RuntimeConf{
 		ContainerID: p.ContainerID, NetNS: p.Netns, IfName: ifName,
 		Args: [][2]string{

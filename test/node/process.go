@@ -32,7 +32,7 @@ func (n *Node) StartAgent(ctx context.Context, flags ...string) error {
 
 // BeginAgent starts the agent as StartAgent does, and does not wait.
 func (n *Node) BeginAgent(flags ...string) error {
-	if err := n.startVPP(); err != nil {
+	if err := n.StartVPP(); err != nil {
 		return err
 	}
 	out, err := os.OpenFile(n.AgentLog(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)

@@ -12,6 +12,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/weftnet/weft/internal/netnstest"
+	"github.com/weftnet/weft/test/dataplane"
 	"github.com/weftnet/weft/test/programs"
 )
 
@@ -36,6 +37,15 @@ func TestScripts(t *testing.T) {
 		Dir:   "testdata/script",
 		Setup: func(env *testscript.Env) error { return setup(env, built) },
 		Cmds:  commands(),
+		Condition: func(name string) (bool, error) {
+			switch name {
+			case "tap":
+				return dataplane.HasTaps(), nil
+			case "vpp":
+				return dataplane.Prefix() != "", nil
+			}
+			return false, fmt.Errorf("unknown condition %s", name)
+		},
 	})
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 	"golang.org/x/sys/unix"
 
+	"github.com/weftnet/weft/test/dataplane"
 	"github.com/weftnet/weft/test/netns"
 	"github.com/weftnet/weft/test/refuse"
 )
@@ -30,17 +31,10 @@ func proxyCommand(ts *testscript.TestScript, neg bool, args []string) {
 }
 
 func (s *stage) startProxy() error {
-	log, err := os.OpenFile(s.node.DataplaneLog(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-	if err != nil {
+	if err := s.startDataplane(); err != nil {
 		return err
 	}
-	defer log.Close()
-	s.dataplane = exec.Command(s.node.Program("weft-vswitch"), "--api-socket", s.node.DataplaneSocket())
-	s.dataplane.Stdout, s.dataplane.Stderr = log, log
-	if err := netns.Do(s.home, s.dataplane.Start); err != nil {
-		return err
-	}
-	err = eventually(patience, func() error {
+	err := eventually(patience, func() error {
 		if s.node.DataplanePID() == 0 {
 			return errors.New("the dataplane does not answer")
 		}
@@ -51,6 +45,21 @@ func (s *stage) startProxy() error {
 	}
 	s.proxy, err = refuse.Listen(s.proxySocket(), s.node.DataplaneSocket())
 	return err
+}
+
+// startDataplane starts a dataplane that does not end with the agent.
+func (s *stage) startDataplane() error {
+	if dataplane.Prefix() != "" {
+		return netns.Do(s.home, s.node.StartVPP)
+	}
+	log, err := os.OpenFile(s.node.DataplaneLog(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	s.dataplane = exec.Command(s.node.Program("weft-vswitch"), "--api-socket", s.node.DataplaneSocket())
+	s.dataplane.Stdout, s.dataplane.Stderr = log, log
+	return netns.Do(s.home, s.dataplane.Start)
 }
 
 func (s *stage) proxySocket() string { return filepath.Join(s.node.Dir, "proxy.sock") }
@@ -64,12 +73,12 @@ func (s *stage) proxyFlags() []string {
 }
 
 func (s *stage) endProxy() error {
-	if s.dataplane == nil {
-		return nil
-	}
 	var errs []error
 	if s.proxy != nil {
 		errs = append(errs, s.proxy.Close())
+	}
+	if s.dataplane == nil {
+		return errors.Join(errs...)
 	}
 	errs = append(errs, s.dataplane.Process.Signal(unix.SIGTERM))
 	return errors.Join(append(errs, s.dataplane.Wait())...)
@@ -97,7 +106,7 @@ func hangCommand(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 2 {
 		usage(ts, "hang MESSAGE TIMES")
 	}
-	on(ts).proxied(ts).Hang(args[0], times(ts, args[1]))
+	on(ts).proxied(ts).Hang(message(args[0]), times(ts, args[1]))
 }
 
 // loseCommand: lose MESSAGE TIMES lets the answers to the next requests of that message be lost: they are done.
@@ -105,7 +114,7 @@ func loseCommand(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 2 {
 		usage(ts, "lose MESSAGE TIMES")
 	}
-	on(ts).proxied(ts).Lose(args[0], times(ts, args[1]))
+	on(ts).proxied(ts).Lose(message(args[0]), times(ts, args[1]))
 }
 
 // awaitCommand: await MESSAGE waits until a request was refused, hung or lost.
@@ -115,7 +124,15 @@ func awaitCommand(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	ts.Check(on(ts).proxied(ts).Met(ctx, args[0]))
+	ts.Check(on(ts).proxied(ts).Met(ctx, message(args[0])))
+}
+
+// message is the name of a message of the dataplane's API. Scripts name a tap's creation; where there are no taps it is a veth's.
+func message(name string) string {
+	if name == "tap_create_v3" && !dataplane.HasTaps() {
+		return "af_packet_create_v3"
+	}
+	return name
 }
 
 func times(ts *testscript.TestScript, text string) int {

@@ -89,6 +89,7 @@ func (m *machine) checkRoutes(t *rapid.T, table uint32) {
 		if err != nil {
 			t.Fatalf("%v", err)
 		}
+		p = p.Masked() // the dump shows it as its first source wrote it
 		got[p] = r.Src
 		if r.Src == 8 {
 			m.checkPaths(t, r, m.ref.routes[refPrefix{table, p}])

@@ -2,6 +2,7 @@ package api
 
 import (
 	"go.fd.io/govpp/binapi/ethernet_types"
+	"go.fd.io/govpp/binapi/gso"
 	interfaces "go.fd.io/govpp/binapi/interface"
 	"go.fd.io/govpp/binapi/interface_types"
 
@@ -24,6 +25,9 @@ func (s *Server) addInterfaces() {
 	s.addInterfaceMTU()
 	s.addInterfaceMAC()
 	s.addInterfaceTable()
+	handle(s, func(_ *client, r *gso.FeatureGsoEnableDisable) (*gso.FeatureGsoEnableDisableReply, error) {
+		return nil, s.model.SetGSO(uint32(r.SwIfIndex))
+	})
 }
 
 func (s *Server) addInterfaceMTU() {

@@ -100,7 +100,7 @@ func toPaths(f forward.Family, paths []model.Path) []fib_types.FibPath {
 		out := fib_types.FibPath{SwIfIndex: p.Interface, TableID: p.Table, Weight: p.Weight, Preference: p.Preference}
 		for t, kind := range pathKinds {
 			if kind == p.Kind {
-				out.Type = t
+				out.Type = t // VPP tells a path of kind PathLinkLocal as a normal one
 			}
 		}
 		if f == forward.IP6 {

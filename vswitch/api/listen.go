@@ -21,10 +21,15 @@ var ErrInUse = errors.New("another server answers on the socket")
 // at that path is an error. Who finds the socket can connect: it gets its name when it listens already.
 // Closing the listener removes the socket.
 func Listen(ctx context.Context, path string) (net.Listener, error) {
+	return ListenOn(ctx, "unix", path)
+}
+
+// ListenOn does what Listen does on a socket of the given network, unix or unixpacket.
+func ListenOn(ctx context.Context, network, path string) (net.Listener, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return nil, fmt.Errorf("make directory of API socket: %w", err)
+		return nil, fmt.Errorf("make directory of %s: %w", path, err)
 	}
-	if err := removeStale(ctx, path); err != nil {
+	if err := removeStale(ctx, network, path); err != nil {
 		return nil, err
 	}
 	// The mode that the socket has before bind is the mode of its file, less the umask: nobody
@@ -37,15 +42,15 @@ func Listen(ctx context.Context, path string) (net.Listener, error) {
 		return failed
 	}}
 	unnamed := path + ".new"
-	if err := removeStale(ctx, unnamed); err != nil {
+	if err := removeStale(ctx, network, unnamed); err != nil {
 		return nil, err
 	}
-	l, err := config.Listen(ctx, "unix", unnamed)
+	l, err := config.Listen(ctx, network, unnamed)
 	if err != nil {
-		return nil, fmt.Errorf("listen on API socket: %w", err)
+		return nil, fmt.Errorf("listen on %s: %w", path, err)
 	}
 	if err := os.Rename(unnamed, path); err != nil {
-		return nil, errors.Join(fmt.Errorf("name API socket: %w", err), l.Close())
+		return nil, errors.Join(fmt.Errorf("name %s: %w", path, err), l.Close())
 	}
 	l.(*net.UnixListener).SetUnlinkOnClose(false) // it would remove the former name
 	return &listener{Listener: l, path: path}, nil
@@ -66,26 +71,26 @@ func (l *listener) Close() error {
 }
 
 // removeStale removes a socket on which nobody listens.
-func removeStale(ctx context.Context, path string) error {
+func removeStale(ctx context.Context, network, path string) error {
 	info, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("look at API socket: %w", err)
+		return fmt.Errorf("check %s: %w", path, err)
 	}
 	if info.Mode().Type() != fs.ModeSocket {
 		return fmt.Errorf("%s is not a socket: remove it or choose another path", path)
 	}
-	conn, err := new(net.Dialer).DialContext(ctx, "unix", path)
+	conn, err := new(net.Dialer).DialContext(ctx, network, path)
 	if err == nil {
 		return errors.Join(fmt.Errorf("%s: %w", path, ErrInUse), conn.Close())
 	}
 	if !errors.Is(err, syscall.ECONNREFUSED) {
-		return fmt.Errorf("ask whether API socket is alive: %w", err)
+		return fmt.Errorf("check whether a server answers on %s: %w", path, err)
 	}
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("remove stale API socket: %w", err)
+		return fmt.Errorf("remove stale %s: %w", path, err)
 	}
 	return nil
 }

@@ -193,6 +193,9 @@ func (m *machine) changeRoute(t *rapid.T) {
 	if !agree(t, "route", err, m.ref.exists(k.table) && m.ref.interfaces[interface_types.InterfaceIndex(path.index)] != nil) {
 		return
 	}
+	if k.prefix.IsSingleIP() && path.nextHop == "0.0.0.0" {
+		path.nextHop = k.prefix.Addr().String() // VPP: fib_table_route_path_fixup
+	}
 	old := m.ref.routes[k]
 	others := slices.DeleteFunc(slices.Clone(old), func(p refPath) bool { return p == path })
 	switch {

@@ -216,7 +216,7 @@ func TestTheCommandsAnswerAndAnUnknownOneIsSaidToBe(t *testing.T) {
 	for _, c := range []struct{ command, want string }{
 		{"show version", program},
 		{"show   interface", "tap0"},
-		{"show errors", "unknown ethernet type"},
+		{"show errors", "ethernet-input  unknown ethernet type"},
 		{"show trace", "No packets in trace buffer"},
 		{"trace add virtio-input 5", ""},
 		{"show trace", "a frame on 1, of 5 at most"},

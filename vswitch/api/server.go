@@ -57,6 +57,7 @@ func New(m *model.Model, log *slog.Logger, limits Limits) *Server {
 	s.addAFPackets()
 	s.addMemifs()
 	s.addVXLANs()
+	s.addPunts()
 	s.addMACIPs()
 	s.addProxies()
 	s.addTables()

@@ -56,9 +56,10 @@ func counters(c forward.Counters) []counter {
 func (s *Server) showErrors() string {
 	drops := s.model.Drops()
 	return page(func(w *tabwriter.Writer) {
-		fmt.Fprintln(w, "Count\tReason")
-		for _, reason := range slices.Sorted(maps.Keys(drops)) {
-			fmt.Fprintf(w, "%d\t%s\n", drops[reason], reason)
+		fmt.Fprintln(w, "Count\tNode\tReason")
+		for _, name := range slices.Sorted(maps.Keys(drops)) {
+			node, reason, _ := strings.Cut(name, "/")
+			fmt.Fprintf(w, "%d\t%s\t%s\n", drops[name], node, reason)
 		}
 	})
 }

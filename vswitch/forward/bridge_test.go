@@ -33,12 +33,12 @@ func TestFramesGoWhereTheBridgeRulesSay(t *testing.T) {
 		{"a broadcast is flooded", plain(1, 1, 2, 3), nil, 1, frame.Broadcast, []uint32{2, 3}, ""},
 		{"reserved groups are flooded, as in VPP", plain(1, 1, 2, 3), nil, 1, stpGroup, []uint32{2, 3}, ""},
 		{"a known MAC gets it alone", plain(1, 1, 2, 3), learnt, 1, host(2), []uint32{2}, ""},
-		{"nothing goes back", plain(1, 1, 2, 3), learnt, 2, host(2), nil, "Reflection Drop"},
-		{"alone in the bridge", plain(1, 1), nil, 1, frame.Broadcast, nil, "L2 replication complete"},
+		{"nothing goes back", plain(1, 1, 2, 3), learnt, 2, host(2), nil, "l2-fwd/Reflection Drop"},
+		{"alone in the bridge", plain(1, 1), nil, 1, frame.Broadcast, nil, "l2-flood/L2 replication complete"},
 		{"a group does not speak to itself", grouped(), nil, 3, host(9), []uint32{1, 2, 5}, ""},
 		{"those without a group reach all", grouped(), nil, 1, host(9), []uint32{2, 3, 4, 5}, ""},
 		{"a group does not speak to itself, known MAC", grouped(), func(s *segment) { s.reached(4, host(4), frame.Broadcast) },
-			3, host(4), nil, "L2 split horizon drops"},
+			3, host(4), nil, "l2-output/L2 split horizon drops"},
 		{"a member that is down is left out", plain(1, 1, 2, 3), func(s *segment) {
 			s.set(2, Interface{})
 			s.engine.Publish()
@@ -47,11 +47,11 @@ func TestFramesGoWhereTheBridgeRulesSay(t *testing.T) {
 			learnt(s)
 			s.set(2, Interface{})
 			s.engine.Publish()
-		}, 1, host(2), nil, "interface output: interface is down"},
+		}, 1, host(2), nil, "interface-output/interface is down"},
 		{"a MAC behind an interface that has left", plain(1, 1, 2, 3), func(s *segment) {
 			learnt(s)
 			s.change(plain(1, 1, 3))
-		}, 1, host(2), nil, "L2 Output interface not valid"},
+		}, 1, host(2), nil, "l2-output/L2 Output interface not valid"},
 	} {
 		t.Run(c.rule, func(t *testing.T) {
 			s := newSegment(t, c.bridge)
@@ -77,13 +77,13 @@ func TestFeaturesThatAreOffAreNotUsed(t *testing.T) {
 		want   []uint32
 		reason string
 	}{
-		{"no flooding: a broadcast is dropped", func(b *Bridge) { b.Flood = false }, false, frame.Broadcast, nil, "L2 feature forwarding disabled"},
+		{"no flooding: a broadcast is dropped", func(b *Bridge) { b.Flood = false }, false, frame.Broadcast, nil, "feature-bitmap-drop/L2 feature forwarding disabled"},
 		{"no flooding: an unknown MAC is flooded still", func(b *Bridge) { b.Flood = false }, false, host(9), []uint32{2, 3}, ""},
-		{"no flooding of unknown MACs", func(b *Bridge) { b.UUFlood = false }, false, host(9), nil, "L2 forward misses"},
+		{"no flooding of unknown MACs", func(b *Bridge) { b.UUFlood = false }, false, host(9), nil, "l2-fwd/L2 forward misses"},
 		{"no flooding of unknown MACs: a broadcast is flooded still", func(b *Bridge) { b.UUFlood = false }, false, frame.Broadcast, []uint32{2, 3}, ""},
 		{"no flooding of unknown MACs: known ones get theirs", func(b *Bridge) { b.UUFlood = false }, true, host(2), []uint32{2}, ""},
 		{"no forwarding: a known MAC's frame is flooded", func(b *Bridge) { b.Forward = false }, true, host(2), []uint32{2, 3}, ""},
-		{"nothing at all", func(b *Bridge) { b.Forward, b.UUFlood, b.Flood = false, false, false }, true, host(2), nil, "L2 feature forwarding disabled"},
+		{"nothing at all", func(b *Bridge) { b.Forward, b.UUFlood, b.Flood = false, false, false }, true, host(2), nil, "feature-bitmap-drop/L2 feature forwarding disabled"},
 		{"no learning", func(b *Bridge) { b.Learn = false }, true, host(2), []uint32{2, 3}, ""},
 	} {
 		t.Run(c.rule, func(t *testing.T) {
@@ -147,8 +147,8 @@ func TestBridgedFramesPassUntouched(t *testing.T) {
 
 func TestMalformedFramesAreNotBridged(t *testing.T) {
 	for reason, c := range map[string]delivery{
-		"ethernet frame too short": {raw: make([]byte, 13)},
-		"bad virtio header":        {raw: between(host(1), host(2)), virtio: frame.Virtio{Flags: 1, ChecksumStart: 60}},
+		"ethernet-input/frame too short": {raw: make([]byte, 13)},
+		"virtio-input/bad virtio header": {raw: between(host(1), host(2)), virtio: frame.Virtio{Flags: 1, ChecksumStart: 60}},
 	} {
 		s := newSegment(t, plain(1, 1, 2))
 		if out := s.receive(1, c.raw, c.virtio); len(out) != 0 || s.engine.Drops()[reason] != 1 {
@@ -170,7 +170,7 @@ func TestInterfaceThatLeavesIsRoutedAgain(t *testing.T) {
 		}
 		b.engine.Publish()
 	}
-	if set(1); run() != 0 || b.engine.Drops()["L2 replication complete"] != 1 {
+	if set(1); run() != 0 || b.engine.Drops()["l2-flood/L2 replication complete"] != 1 {
 		t.Errorf("routed in a bridge; drops %v", b.engine.Drops())
 	}
 	if set(); run() != 1 {

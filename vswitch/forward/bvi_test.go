@@ -127,13 +127,13 @@ func TestWhatReachesTheBVI(t *testing.T) {
 		reason string
 	}{
 		{"a broadcast reaches members and the BVI", packet(host(1), frame.Broadcast, "255.255.255.255"), []uint32{2, 3},
-			"ip4 multicast or broadcast not forwarded"},
+			"ip4-input/multicast or broadcast not forwarded"},
 		{"an unknown MAC's frame does not", between(host(1), host(9)), []uint32{2, 3}, ""},
-		{"another type to its MAC", between(host(1), bviMAC), nil, "BVI packet with unhandled ethertype"},
+		{"another type to its MAC", between(host(1), bviMAC), nil, "l2-fwd/BVI packet with unhandled ethertype"},
 		{"a tagged frame to its MAC", change(packet(host(1), bviMAC, "10.2.7.7"), func(b []byte) { b[12], b[13] = 0x81, 0 }), nil,
-			"BVI packet with unhandled ethertype"},
-		{"nobody sends from its MAC", between(bviMAC, host(9)), nil, "L2 mac move violations"},
-		{"a broken packet to its MAC", change(packet(host(1), bviMAC, "10.2.7.7"), func(b []byte) { b[24]++ }), nil, "ip4 checksum error"},
+			"l2-fwd/BVI packet with unhandled ethertype"},
+		{"nobody sends from its MAC", between(bviMAC, host(9)), nil, "l2-learn/L2 mac move violations"},
+		{"a broken packet to its MAC", change(packet(host(1), bviMAC, "10.2.7.7"), func(b []byte) { b[24]++ }), nil, "ip4-input/bad_checksum"},
 	} {
 		t.Run(c.rule, func(t *testing.T) {
 			s := newRouted(t)
@@ -153,8 +153,8 @@ func TestWhatReachesTheBVI(t *testing.T) {
 
 func TestBVIWithAnotherMACOrDownTakesNothing(t *testing.T) {
 	for reason, i := range map[string]Interface{
-		"BVI L3 MAC mismatch": {Up: true, MAC: host(8)},
-		"interface is down":   {MAC: bviMAC},
+		"l2-fwd/BVI L3 MAC mismatch":       {Up: true, MAC: host(8)},
+		"ethernet-input/subinterface down": {MAC: bviMAC},
 	} {
 		s := newRouted(t)
 		s.set(bviIndex, i)

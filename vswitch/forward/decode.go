@@ -11,7 +11,7 @@ import (
 // puntNames are what Trace calls the ways into the slow path.
 var puntNames = map[slow.Reason]string{
 	slow.ARP: "arp", slow.Discovery: "neighbour discovery", slow.Received: "local", slow.Unresolved: "neighbour unknown",
-	slow.Expired: "icmp time exceeded", slow.NoRoute: "icmp no route", slow.HostUnreached: "icmp host unreachable",
+	slow.Expired: "icmp time exceeded", slow.NoRoute: "icmp no route", slow.HostUnreached: "icmp host unreachable", slow.RouteUnreachable: "icmp route unreachable",
 	slow.Prohibited: "icmp prohibited", slow.TooBig: "icmp too big",
 }
 

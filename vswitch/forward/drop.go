@@ -1,6 +1,11 @@
 package forward
 
-import "sync/atomic"
+import (
+	"maps"
+	"sync/atomic"
+
+	"github.com/weftnet/weft/vswitch/frame"
+)
 
 // reason says why a frame was dropped; the zero value is no drop. Those the sender is told of come with a punt.
 type reason uint8
@@ -45,6 +50,8 @@ const (
 	dropProhibited
 	dropNoBuffer
 	dropMACIP
+	dropMACIP4
+	dropMACIP6
 	dropSourceFilter
 	dropMACViolation
 	dropNotBridged
@@ -66,7 +73,6 @@ const (
 	dropTunnelTooBig
 	dropTunnelRoute
 	dropTunnelWay
-	dropTunnelSocket
 	noteLearned // no drops, but what the bridge domains have done, counted with them as VPP does
 	noteMoved
 	noteTableFull
@@ -74,91 +80,114 @@ const (
 	reasons
 )
 
-// reasonNames are worded as VPP's error counters are, where VPP has one.
+// reasonNames are the error counters' names: a graph node of VPP's, a slash, and VPP's name of the error. A name in words
+// that VPP does not have is ours; docs/operations.md lists these.
 var reasonNames = [reasons]string{
-	dropInterfaceDown:  "interface is down",
-	dropOutputDown:     "interface output: interface is down",
-	dropNoPort:         "interface output: no port",
-	dropShortEthernet:  "ethernet frame too short",
-	dropDestinationMAC: "l3 mac mismatch",
-	dropEthernetType:   "unknown ethernet type",
-	dropVirtio:         "bad virtio header",
-	dropNoIP4:          "ip4 not enabled",
-	dropShort4:         "ip4 length < 20 bytes",
-	dropVersion4:       "ip4 version != 4",
-	dropLength4:        "ip4 length > l2 length",
-	dropChecksum4:      "ip4 checksum error",
-	dropSource4:        "ip4 source address invalid",
-	dropSpoofed4:       "ip4 spoofed local-address packet drops",
-	dropMulticast4:     "ip4 multicast or broadcast not forwarded",
-	dropFragment4:      "ip4 MTU exceeded and DF not set",
-	dropNoIP6:          "ip6 not enabled",
-	dropShort6:         "ip6 length < 40 bytes",
-	dropVersion6:       "ip6 version != 6",
-	dropLength6:        "ip6 length > l2 length",
-	dropSource6:        "ip6 address invalid",
-	dropSpoofed6:       "ip6 spoofed local-address packet drops",
-	dropMulticast6:     "ip6 multicast not forwarded",
-	dropLinkLocal:      "ip6 link-local not forwarded",
-	dropRoute:          "route says drop",
-	dropRouteLoop:      "lookup loop between tables",
-	dropOwnNoRoute:     "no route for an answer of our own",
-	dropSlowFull:       "slow path full",
-	dropExpired4:       "ip4 ttl expired",
-	dropExpired6:       "ip6 hop limit expired",
-	dropNoRoute4:       "ip4 no route",
-	dropNoRoute6:       "ip6 no route",
-	dropTooBig4:        "ip4 MTU exceeded and DF set",
-	dropTooBig6:        "ip6 MTU exceeded",
-	dropUnreachable:    "route says unreachable",
-	dropProhibited:     "route says prohibited",
-	dropNoBuffer:       "no buffers for segments or fragments",
-	dropMACIP:          "input ACL table-miss drops",
-	dropSourceFilter:   "L2 filter mac drops",
-	dropMACViolation:   "L2 mac move violations",
-	dropNotBridged:     "L2 feature forwarding disabled",
-	dropUnknownMAC:     "L2 forward misses",
-	dropReflected:      "Reflection Drop",
-	dropFilter:         "Filter Mac Drop",
-	dropNoMembers:      "L2 replication complete",
-	dropReplication:    "L2 replication failures",
-	dropSplitHorizon:   "L2 split horizon drops",
-	dropNoMember:       "L2 Output interface not valid",
-	dropBVIMAC:         "BVI L3 MAC mismatch",
-	dropBVIType:        "BVI packet with unhandled ethertype",
-	dropDescriptor:     "memif-input: bad descriptor",
-	dropNoSlot:         "memif-tx: no free tx slots",
-	dropNoTunnel:       "vxlan: no such tunnel packets",
-	dropTunnelHeader:   "vxlan: packets with bad flags field in vxlan header",
-	dropTunnelChecksum: "vxlan: UDP checksum error",
-	dropTunnelNested:   "vxlan: tunnel in a tunnel",
-	dropTunnelTooBig:   "vxlan: packet exceeds the tunnel's MTU",
-	dropTunnelRoute:    "vxlan: no way to the other end",
-	dropTunnelWay:      "vxlan: envelope exceeds the MTU of its way",
-	dropTunnelSocket:   "vxlan: refused by the kernel's socket",
-	noteLearned:        "L2 learn misses",
-	noteMoved:          "L2 mac moves",
-	noteTableFull:      "L2 not learned due to limit",
-	noteFlooded:        "L2 flood packets",
+	dropInterfaceDown:  "ethernet-input/subinterface down",
+	dropOutputDown:     "interface-output/interface is down",
+	dropNoPort:         "interface-output/interface is deleted",
+	dropShortEthernet:  "ethernet-input/frame too short",
+	dropDestinationMAC: "ethernet-input/l3 mac mismatch",
+	dropEthernetType:   "ethernet-input/unknown ethernet type",
+	dropVirtio:         "virtio-input/bad virtio header",
+	dropNoIP4:          noError,
+	dropShort4:         "ip4-input/too_short",
+	dropVersion4:       "ip4-input/version",
+	dropLength4:        "ip4-input/bad_length",
+	dropChecksum4:      "ip4-input/bad_checksum",
+	dropSource4:        "ip4-input/source address invalid",
+	dropSpoofed4:       "ip4-local/spoofed_local_packets",
+	dropMulticast4:     "ip4-input/multicast or broadcast not forwarded",
+	dropFragment4:      "ip4-frag/cant_fragment_header",
+	dropNoIP6:          noError,
+	dropShort6:         "ip6-input/too_short",
+	dropVersion6:       "ip6-input/version",
+	dropLength6:        "ip6-input/bad_length",
+	dropSource6:        "ip6-input/source address invalid",
+	dropSpoofed6:       "ip6-local/spoofed_local_packets",
+	dropMulticast6:     "ip6-input/multicast not forwarded",
+	dropLinkLocal:      "ip6-input/link-local not forwarded",
+	dropRoute:          noError,
+	dropRouteLoop:      "ip-lookup/loop between tables",
+	dropOwnNoRoute:     "slow-path/no route for own packet",
+	dropSlowFull:       "slow-path/queue full",
+	dropExpired4:       "ip4-input/time_expired",
+	dropExpired6:       "ip6-input/time_expired",
+	dropNoRoute4:       noError,
+	dropNoRoute6:       noError,
+	dropTooBig4:        "ip4-input/mtu_exceeded",
+	dropTooBig6:        "ip6-input/mtu_exceeded",
+	dropUnreachable:    noError,
+	dropProhibited:     noError,
+	dropNoBuffer:       "interface-output/no buffers for segments or fragments",
+	dropMACIP:          "l2-input-acl/input ACL misses",
+	dropMACIP4:         "ip4-inacl/input ACL misses",
+	dropMACIP6:         "ip6-inacl/input ACL misses",
+	dropSourceFilter:   "l2-learn/L2 filter mac drops",
+	dropMACViolation:   "l2-learn/L2 mac move violations",
+	dropNotBridged:     "feature-bitmap-drop/L2 feature forwarding disabled",
+	dropUnknownMAC:     "l2-fwd/L2 forward misses",
+	dropReflected:      "l2-fwd/Reflection Drop",
+	dropFilter:         "l2-fwd/Filter Mac Drop",
+	dropNoMembers:      "l2-flood/L2 replication complete",
+	dropReplication:    "l2-flood/L2 replication failures",
+	dropSplitHorizon:   "l2-output/L2 split horizon drops",
+	dropNoMember:       "l2-output/L2 Output interface not valid",
+	dropBVIMAC:         "l2-fwd/BVI L3 MAC mismatch",
+	dropBVIType:        "l2-fwd/BVI packet with unhandled ethertype",
+	dropDescriptor:     "memif-input/bad_desc",
+	dropNoSlot:         "memif-tx/no_free_slots",
+	dropNoTunnel:       "vxlan4-input/no such tunnel packets",
+	dropTunnelHeader:   "vxlan4-input/packets with bad flags field in vxlan header",
+	dropTunnelChecksum: "ip4-local/udp_checksum",
+	dropTunnelNested:   "vxlan4-encap/tunnel in a tunnel",
+	dropTunnelTooBig:   "vxlan4-encap/packet exceeds the tunnel's MTU",
+	dropTunnelRoute:    "vxlan4-encap/no route to the other end",
+	dropTunnelWay:      "vxlan4-encap/envelope exceeds the MTU of its route",
+	noteLearned:        "l2-learn/L2 learn misses",
+	noteMoved:          "l2-learn/L2 mac moves",
+	noteTableFull:      "l2-learn/L2 not learned due to limit",
+	noteFlooded:        "l2-flood/L2 flood packets",
+}
+
+// noError is what VPP counts of a packet that is dropped without an error of the node that dropped it, as by a route: the
+// packet still has what ethernet-input set.
+const noError = "ethernet-input/no error"
+
+// aclMiss is the reason for a frame that an interface's MACIP ACL does not admit: VPP has a node for each kind of packet.
+func aclMiss(in *iface, b *frame.Buffer) reason {
+	e, err := frame.ParseEthernet(b.Bytes())
+	switch {
+	case err != nil || in.l2.slot != 0:
+		return dropMACIP
+	case e.Type() == frame.TypeIPv4:
+		return dropMACIP4
+	case e.Type() == frame.TypeIPv6:
+		return dropMACIP6
+	}
+	return dropMACIP
 }
 
 // dropCounters are one worker's.
 type dropCounters [reasons]atomic.Uint64
 
-// Drops returns how many frames were dropped since the start, by reason; reasons that never occurred are left out. As with
+// Errors returns how many frames were dropped since the start, by the name of the error counter, zeros included. As with
 // VPP's errors, what bridge domains learned and flooded is counted there too. Any goroutine may call it.
-func (e *Engine) Drops() map[string]uint64 {
+func (e *Engine) Errors() map[string]uint64 {
 	sum := map[string]uint64{}
-	for _, w := range e.workers {
-		for r := range w.drops {
-			if n := w.drops[r].Load(); n > 0 {
-				sum[reasonNames[r]] += n
-			}
+	for r := kept + 1; r < reasons; r++ {
+		for _, w := range e.workers {
+			sum[reasonNames[r]] += w.drops[r].Load()
 		}
 	}
 	e.slow.Drops(sum)
-	if n := e.lostEvents.Load(); n > 0 {
-		sum["events that control did not read"] = n
-	}
+	sum["slow-path/events not read"] += e.lostEvents.Load()
+	return sum
+}
+
+// Drops returns the errors that have occurred.
+func (e *Engine) Drops() map[string]uint64 {
+	sum := e.Errors()
+	maps.DeleteFunc(sum, func(_ string, n uint64) bool { return n == 0 })
 	return sum
 }

@@ -58,16 +58,7 @@ func (w *worker) carry(out *iface, b *frame.Buffer, port uint16) {
 		w.lose(b, dropTunnelTooBig)
 		return
 	}
-	if t.socket == NoInterface {
-		w.routeEnvelope(out, b)
-		return
-	}
-	a := w.ports.at(t.socket)
-	if a == nil || a.failure.Load() != nil {
-		w.lose(b, dropNoPort)
-		return
-	}
-	w.enqueue(a, b)
+	w.routeEnvelope(out, b)
 }
 
 // routeEnvelope sends an envelope by the routes of its tunnel's table. A way that leads into a tunnel again is none.

@@ -30,10 +30,12 @@ func (w *worker) receive(i *inlet) int {
 	if a.failure.Load() != nil {
 		return 0
 	}
-	if len(w.empty) < rxBurst {
-		w.refill(0)
+	burst := rxBurst
+	if a.shared != nil {
+		burst = sharedBurst
 	}
-	n, err := i.Receive(w.empty)
+	v := w.forVector(burst)
+	n, err := i.Receive(v)
 	if err != nil {
 		a.fail(err)
 	}
@@ -45,34 +47,44 @@ func (w *worker) receive(i *inlet) int {
 	if n == 0 {
 		return 0
 	}
-	if a.socket != nil {
-		w.envelopes(i, w.empty[:n])
-	} else {
-		w.vector(i, w.empty[:n])
+	used := n - w.vector(i, v[:n])
+	if a.shared != nil {
+		a.shared.Done()
 	}
-	w.refill(n)
+	if used > 0 {
+		w.refill(used)
+	}
 	return n
 }
 
-// refill puts the buffers that were released last in the place of the first used ones, so that the next frames come into
-// memory that the processor's cache still has. The pool may be short of some.
-func (w *worker) refill(used int) {
-	got := w.pool.Take(w.empty[:used])
-	if got < used {
-		w.empty = w.empty[:got+copy(w.empty[got:], w.empty[used:])]
-	}
-	ready := len(w.empty)
-	w.empty = w.empty[:rxBurst]
-	w.empty = w.empty[:ready+w.pool.Take(w.empty[ready:])]
-}
-
-// vector decides on received frames and flushes.
-func (w *worker) vector(from *inlet, v []*frame.Buffer) {
+// vector decides on received frames and sends them. It returns how many buffers, all or none, are the caller's again.
+func (w *worker) vector(from *inlet, v []*frame.Buffer) int {
 	in := w.snapshot.iface(from.of.index)
+	w.ways.begin(w.snapshot)
+	s, short := w.shortcut(in)
 	var tally vectorTally
-	for _, b := range v {
+	var run *attachment // where the frames from start on go, which are in no queue yet
+	start := 0
+	for n, b := range v {
+		// Of a long vector the first frames' lines would be overwritten.
+		line := &w.untraced
+		if len(v)-n <= traceDepth {
+			line = from.trace.begin(b)
+		}
 		tally.bytes += uint64(b.Len())
-		line := from.trace.begin(b)
+		kind := b.EthernetType()
+		if short && s.take(b) {
+			line.result, line.how = verdict{out: s.out}, 0
+			tally.count(kind)
+			if s.exit != run {
+				w.enqueueAll(run, v[start:n])
+				run, start = s.exit, n
+			}
+			continue
+		}
+		w.enqueueAll(run, v[start:n])
+		run, start = nil, n+1
+		s.target = 0 // the long way may learn that it has moved
 		w.how = 0
 		d := w.input(in, b)
 		line.result, line.how = d, w.how
@@ -82,7 +94,15 @@ func (w *worker) vector(from *inlet, v []*frame.Buffer) {
 	if in != nil && len(v) > 0 {
 		tally.publish(in.counters[w.id], len(v))
 	}
+	if run != nil && start == 0 {
+		// All go the same way: straight there, in the buffers that the next frames come into.
+		w.transmitFrames(run, v)
+		frame.Reset(v)
+		return len(v)
+	}
+	w.enqueueAll(run, v[start:])
 	w.flush()
+	return 0
 }
 
 // dispose ends the worker's care for a frame.
@@ -113,7 +133,7 @@ func (w *worker) input(in *iface, b *frame.Buffer) verdict {
 		return verdict{drop: dropVirtio}
 	}
 	if in.senders != nil && !in.senders.admits(b.Bytes()) {
-		return verdict{drop: dropMACIP}
+		return verdict{drop: aclMiss(in, b)}
 	}
 	if in.l2.slot != 0 {
 		return w.bridged(in, b)

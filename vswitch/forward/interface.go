@@ -35,6 +35,8 @@ type Interface struct {
 	ProxyARP bool // requests for the addresses of the ranges of SetProxies are answered here, too
 	ProxyND  bool // solicitations for any address are answered here
 
+	Redirect4, Redirect6 *Redirect // of packets for the dataplane itself, by family; nil: none
+
 	Tunnel *Tunnel // nil: none
 }
 
@@ -53,7 +55,7 @@ func (e *Engine) SetInterface(index uint32, i Interface) error {
 	}
 	next.set(i)
 	next.fib4, next.fib6 = d.slot(TableKey{IP4, i.Table4}), d.slot(TableKey{IP6, i.Table6})
-	d.setTunnel(next, e.keeper.socketOf(index), i.Tunnel)
+	d.setTunnel(next, i.Tunnel)
 	d.put(next)
 	return nil
 }
@@ -63,7 +65,7 @@ func (e *Engine) DelInterface(index uint32) {
 	d := e.edit()
 	if i := d.iface(index); i != nil {
 		gone := *i
-		d.setTunnel(&gone, NoInterface, nil)
+		d.setTunnel(&gone, nil)
 		d.interfaces[index] = nil
 	}
 }

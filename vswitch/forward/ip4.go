@@ -37,10 +37,8 @@ func (w *worker) ip4(in *iface, b *frame.Buffer) verdict {
 	}
 	out, target, stop := find(w.snapshot, in.fib4, destination, p)
 	if out == nil {
-		if stop.punt == slow.Received && w.snapshot.takesEnvelopes() && p.Protocol() == frame.ProtocolUDP && !p.IsFragment() {
-			if d, taken := w.fromTunnel(b, p.HeaderLen(), routedKey(source, destination, in.table4)); taken {
-				return d
-			}
+		if stop.punt == slow.Received {
+			return w.local4(in, b, p)
 		}
 		return stop
 	}
@@ -67,6 +65,19 @@ func (w *worker) ip4(in *iface, b *frame.Buffer) verdict {
 		d.mtu = uint32(out.mtu)
 	}
 	return d
+}
+
+// local4 decides on a packet for the dataplane itself.
+func (w *worker) local4(in *iface, b *frame.Buffer, p frame.IPv4) verdict {
+	if w.snapshot.takesEnvelopes() && p.Protocol() == frame.ProtocolUDP && !p.IsFragment() {
+		if d, taken := w.fromTunnel(b, p.HeaderLen(), routedKey(p.Source(), p.Destination(), in.table4)); taken {
+			return d
+		}
+	}
+	if d, taken := w.redirect(in.redirect4, b, p.Destination(), upperAt{p.Protocol(), p.HeaderLen(), p.FragmentOffset() != 0}); taken {
+		return d
+	}
+	return verdict{punt: slow.Received}
 }
 
 func malformed4(err error) reason {

@@ -47,6 +47,13 @@ func (w *worker) forward6(in *iface, b *frame.Buffer, p frame.IPv6) verdict {
 		if d, taken := w.fromTunnel6(in, b, p); taken {
 			return d
 		}
+		if isDiscovery(p) {
+			return verdict{punt: slow.Discovery}
+		}
+		u, _ := p.Upper()
+		if d, taken := w.redirect(in.redirect6, b, p.Destination(), upperAt{u.Protocol, u.Offset, u.Later}); taken {
+			return d
+		}
 		return local6(p)
 	}
 	if isDiscovery(p) && w.snapshot.solicitsProxied(in) {

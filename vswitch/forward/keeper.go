@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/netip"
 	"sync"
 	"time"
 
@@ -28,9 +27,7 @@ type keeper struct {
 	bell   *slow.Bell // rung when a port broke
 
 	mu      sync.Mutex
-	kept    map[uint32]*keptPort // by port index
-	joined  map[uint32]uint32    // port indexes of sockets, by the interfaces that they carry
-	late    bool                 // a port was added that waits for its next attempt
+	kept    map[uint32]*keptPort // by interface index
 	stopped bool
 }
 
@@ -40,9 +37,6 @@ type keptPort struct {
 	attachment *attachment // nil: broken
 	pause      time.Duration
 	due        time.Time // broken: of the next attempt
-
-	source netip.AddrPort // of a socket: what it is bound to
-	users  []uint32       // of a socket: the interfaces that it carries
 }
 
 func newKeeper(e *Engine, log *slog.Logger) (*keeper, error) {
@@ -50,7 +44,7 @@ func newKeeper(e *Engine, log *slog.Logger) (*keeper, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &keeper{engine: e, log: log, bell: bell, kept: map[uint32]*keptPort{}, joined: map[uint32]uint32{}}, nil
+	return &keeper{engine: e, log: log, bell: bell, kept: map[uint32]*keptPort{}}, nil
 }
 
 // add opens a port and attaches it to the interface.
@@ -63,7 +57,7 @@ func (k *keeper) add(index uint32, open func() (vectorPort, error)) error {
 	if index >= MaxInterfaces {
 		return ErrNoInterface
 	}
-	if k.kept[index] != nil || k.joined[index] != 0 {
+	if k.kept[index] != nil {
 		return ErrPortExists
 	}
 	p := &keptPort{open: open, pause: firstPause}
@@ -78,9 +72,6 @@ func (k *keeper) add(index uint32, open func() (vectorPort, error)) error {
 func (k *keeper) remove(index uint32) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if served, err := k.leaveLocked(index); served {
-		return err
-	}
 	p := k.kept[index]
 	if p == nil {
 		return ErrNoPort
@@ -108,7 +99,6 @@ func (k *keeper) inspect(now time.Time) time.Time {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	var next time.Time
-	k.late = false
 	for index, p := range k.kept {
 		k.takeDownLocked(index, p, now)
 		if p.attachment != nil {
@@ -128,9 +118,6 @@ func (k *keeper) inspect(now time.Time) time.Time {
 func (k *keeper) hasNews() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.late {
-		return true
-	}
 	for _, p := range k.kept {
 		if p.attachment != nil && p.attachment.failure.Load() != nil {
 			return true
@@ -150,7 +137,7 @@ func (k *keeper) takeDownLocked(index uint32, p *keptPort, now time.Time) {
 	err := errors.Join(failure.err, k.detachLocked(p))
 	p.due = now.Add(p.pause)
 	k.log.Warn("port broke", "interface", index, "err", err)
-	k.tell(index, p, Event{Kind: PortDown, Err: err})
+	k.engine.report(Event{Kind: PortDown, Interface: index, Err: err})
 }
 
 func (k *keeper) retryLocked(index uint32, p *keptPort, now time.Time) {
@@ -162,19 +149,7 @@ func (k *keeper) retryLocked(index uint32, p *keptPort, now time.Time) {
 	}
 	p.pause = firstPause
 	k.log.Info("port works again", "interface", index)
-	k.tell(index, p, Event{Kind: PortUp})
-}
-
-// tell reports an event of an interface's own port, or of a socket to all that it carries.
-func (k *keeper) tell(index uint32, p *keptPort, ev Event) {
-	if index < firstSocket {
-		ev.Interface = index
-		k.engine.report(ev)
-		return
-	}
-	for _, ev.Interface = range p.users {
-		k.engine.report(ev)
-	}
+	k.engine.report(Event{Kind: PortUp, Interface: index})
 }
 
 // attachLocked opens the port and shows it to the workers. Ports spread over the workers by index.

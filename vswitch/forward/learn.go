@@ -2,11 +2,28 @@ package forward
 
 import "time"
 
-// secondsOfProcess is the clock of the workers' MAC tables.
-func secondsOfProcess() func() uint32 {
-	start := time.Now()
-	return func() uint32 { return uint32(time.Since(start) / time.Second) }
+// clockEvery is how many rounds the clock of the MAC table may be behind: to read it costs as much as to forward half a frame,
+// and rounds of a busy worker take microseconds.
+const clockEvery = 16
+
+// secondClock counts seconds, for MAC tables.
+type secondClock struct {
+	start   time.Time
+	seconds uint32
+	fresh   int // reads until the next look at the clock
 }
+
+// read returns the seconds since start.
+func (c *secondClock) read() uint32 {
+	if c.fresh == 0 {
+		c.seconds, c.fresh = uint32(time.Since(c.start)/time.Second), clockEvery
+	}
+	c.fresh--
+	return c.seconds
+}
+
+// slept says that time has passed unseen.
+func (c *secondClock) slept() { c.fresh = 0 }
 
 // tick moves the MAC table's clock, and ages.
 func (w *worker) tick() {
@@ -63,6 +80,18 @@ func (w *worker) learn(br *bridge, in *iface, key macKey) reason {
 		e.seen = w.now
 	}
 	return kept
+}
+
+// knows says that learn would change nothing and keep the frame.
+func (w *worker) knows(br *bridge, in *iface, key macKey) bool {
+	if key.isMulticast() || key.address() == 0 {
+		return false
+	}
+	if f, ok := br.fixedAt(key); ok && (f.filter || f.static || f.out == in.index) {
+		return !f.filter && f.out == in.index
+	}
+	e := w.macs.find(key)
+	return e != nil && e.out == in.index && e.seen == w.now
 }
 
 // note makes an entry in the MAC table.

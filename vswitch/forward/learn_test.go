@@ -56,7 +56,7 @@ func TestMACThatMovesIsFollowed(t *testing.T) {
 	if got := s.reached(1, host(1), host(2)); !slices.Equal(got, []uint32{3}) {
 		t.Errorf("reached %v", got)
 	}
-	if n := s.engine.Drops()["L2 mac moves"]; n != 1 {
+	if n := s.engine.Drops()["l2-learn/L2 mac moves"]; n != 1 {
 		t.Errorf("%d moves", n)
 	}
 }
@@ -87,15 +87,15 @@ func TestFixedMACs(t *testing.T) {
 		reason   string
 	}{
 		{"a static MAC needs no learning", static, nil, host(1), host(2), []uint32{2}, ""},
-		{"a static MAC does not move", static, speaks(3), host(1), host(2), []uint32{2}, "L2 mac move violations"},
-		{"nobody else sends from a static MAC", static, nil, host(2), host(9), nil, "L2 mac move violations"},
+		{"a static MAC does not move", static, speaks(3), host(1), host(2), []uint32{2}, "l2-learn/L2 mac move violations"},
+		{"nobody else sends from a static MAC", static, nil, host(2), host(9), nil, "l2-learn/L2 mac move violations"},
 		{"a static MAC does not age", static, func(s *segment) { s.now += 1e6 }, host(1), host(2), []uint32{2}, ""},
-		{"a frame to a filtered MAC is dropped", filter, nil, host(1), host(2), nil, "Filter Mac Drop"},
-		{"a frame from a filtered MAC is dropped", filter, nil, host(2), host(9), nil, "L2 filter mac drops"},
+		{"a frame to a filtered MAC is dropped", filter, nil, host(1), host(2), nil, "l2-fwd/Filter Mac Drop"},
+		{"a frame from a filtered MAC is dropped", filter, nil, host(2), host(9), nil, "l2-learn/L2 filter mac drops"},
 		{"a MAC that is not static is where control says", proposed, nil, host(1), host(2), []uint32{2}, ""},
 		{"a MAC that is not static moves", proposed, speaks(3), host(1), host(2), []uint32{3}, ""},
 		{"a static MAC behind nobody's member", FixedMAC{MAC: host(2), Interface: 6, Static: true}, nil, host(1), host(2), nil,
-			"L2 Output interface not valid"},
+			"l2-output/L2 Output interface not valid"},
 	} {
 		t.Run(c.rule, func(t *testing.T) {
 			b := aged()
@@ -121,7 +121,7 @@ func TestABridgeThatIsFullLearnsNoMoreAndLeavesRoomForOthers(t *testing.T) {
 			t.Fatalf("frame %d reached %v", n, got)
 		}
 	}
-	if n := s.engine.Drops()["L2 not learned due to limit"]; n != 10 {
+	if n := s.engine.Drops()["l2-learn/L2 not learned due to limit"]; n != 10 {
 		t.Errorf("%d not learned", n)
 	}
 	s.reached(4, host(2), frame.Broadcast)

@@ -114,6 +114,14 @@ func (f *MACIPFilter) admits(b []byte) bool {
 	return f.permits(s)
 }
 
+// admitsIPv4 says that the frame that begins so is an untagged one of IPv4, and admitted.
+func (f *MACIPFilter) admitsIPv4(b []byte) bool {
+	if len(b) < frame.EthernetLen+frame.IPv4Len || frame.Ethernet(b).Type() != frame.TypeIPv4 {
+		return false
+	}
+	return f.permits(sender{mac: macWord(frame.Ethernet(b).Source()), low: uint64(binary.BigEndian.Uint32(b[frame.EthernetLen+12:]))})
+}
+
 // admitsAdvert judges what a neighbour advertisement says; other packets it admits. One that is malformed nobody
 // believes, but a receiver may read it in another way than we do.
 func (f *MACIPFilter) admitsAdvert(s sender, b []byte) bool {

@@ -18,15 +18,15 @@ func TestDeniedFramesTeachABridgeNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.engine.Publish()
-	drops := func() uint64 { return b.engine.Drops()["input ACL table-miss drops"] }
+	drops := func() uint64 { return b.engine.Drops()["l2-input-acl/input ACL misses"] }
 	b.run(from(otherMAC, udp4("10.2.7.7", 18)), frame.Virtio{}, 1)
 	b.run(source4("10.9.0.2", udp4("10.2.7.7", 18)), frame.Virtio{}, 1)
 	b.run(advert6("fd09::2", podMAC), frame.Virtio{}, 1)
-	if learned := b.engine.Drops()["L2 learn misses"]; learned != 0 || drops() != 3 || b.out.sent != 0 {
+	if learned := b.engine.Drops()["l2-learn/L2 learn misses"]; learned != 0 || drops() != 3 || b.out.sent != 0 {
 		t.Errorf("%d learned, %d sent, drops %v", learned, b.out.sent, b.engine.Drops())
 	}
 	b.run(udp4("10.2.7.7", 18), frame.Virtio{}, 1)
-	if learned := b.engine.Drops()["L2 learn misses"]; learned != 1 || drops() != 3 || b.out.sent != 1 {
+	if learned := b.engine.Drops()["l2-learn/L2 learn misses"]; learned != 1 || drops() != 3 || b.out.sent != 1 {
 		t.Errorf("%d learned, %d sent, drops %v", learned, b.out.sent, b.engine.Drops())
 	}
 }

@@ -122,7 +122,8 @@ func TestDeniedFramesAreCountedAndNothingElse(t *testing.T) {
 	b.run(udp4("10.2.7.7", 18), frame.Virtio{}, 3)
 	b.run(bad, frame.Virtio{}, 2)
 	b.run(arpFrom(podMAC, "10.9.0.2"), frame.Virtio{}, 1)
-	if n := b.engine.Drops()["input ACL table-miss drops"]; n != 3 || b.out.sent != 3 || b.engine.Counters(1).Punts != 0 {
+	drops := b.engine.Drops()
+	if drops["ip4-inacl/input ACL misses"] != 2 || drops["l2-input-acl/input ACL misses"] != 1 || b.out.sent != 3 || b.engine.Counters(1).Punts != 0 {
 		t.Errorf("%d sent, drops %v", b.out.sent, b.engine.Drops())
 	}
 	if n := testing.AllocsPerRun(10, func() { b.run(bad, frame.Virtio{}, 8) }); n != 0 {

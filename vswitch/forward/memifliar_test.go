@@ -276,7 +276,7 @@ var errDescriptor = errors.New("bad descriptor")
 
 // listen adds what was found out since it was called last.
 func (found foundOut) listen(l *memifLab) {
-	found[errDescriptor] = int(l.engine.Drops()["memif-input: bad descriptor"])
+	found[errDescriptor] = int(l.engine.Drops()["memif-input/bad_desc"])
 	for len(l.seen) > 0 {
 		ev := <-l.seen
 		for _, e := range []error{memif.ErrIndex, memif.ErrBuffer, memif.ErrFault} {

@@ -44,7 +44,7 @@ func TestAFullRingIsCounted(t *testing.T) {
 		for b.worker.round() {
 		}
 	}
-	if n, c := b.engine.Drops()["memif-tx: no free tx slots"], b.engine.Counters(2); n != 32 || c.TxPackets != 64 || c.TxErrors != 32 {
+	if n, c := b.engine.Drops()["memif-tx/no_free_slots"], b.engine.Counters(2); n != 32 || c.TxPackets != 64 || c.TxErrors != 32 {
 		t.Errorf("%d dropped, counters %+v", n, c)
 	}
 	if free := b.worker.pool.Free() + len(b.worker.empty); free != poolSize {

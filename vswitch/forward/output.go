@@ -56,6 +56,13 @@ func (w *worker) enqueue(a *attachment, b *frame.Buffer) {
 	q.n++
 }
 
+// enqueueAll puts frames that need no more work into a port's queue.
+func (w *worker) enqueueAll(a *attachment, v []*frame.Buffer) {
+	for _, b := range v {
+		w.enqueue(a, b)
+	}
+}
+
 // flush transmits all queues.
 func (w *worker) flush() {
 	for _, a := range w.dirty {
@@ -64,9 +71,16 @@ func (w *worker) flush() {
 	w.dirty = w.dirty[:0]
 }
 
+// transmit empties a port's queue.
 func (w *worker) transmit(a *attachment, q *queue) {
 	v := q.frames[:q.n]
 	q.n = 0
+	w.transmitFrames(a, v)
+	w.pool.Put(v)
+}
+
+// transmitFrames gives frames to a port and counts what becomes of them. The buffers stay the caller's.
+func (w *worker) transmitFrames(a *attachment, v []*frame.Buffer) {
 	sent, err := a.port.Transmit(v)
 	if err != nil {
 		a.fail(err)
@@ -74,13 +88,9 @@ func (w *worker) transmit(a *attachment, q *queue) {
 	size := 0
 	for _, b := range v {
 		size += b.Len()
-		b.Release()
 	}
 	out := w.snapshot.iface(a.index)
 	if out == nil {
-		if refused := len(v) - sent; refused > 0 && a.socket != nil {
-			w.drops[dropTunnelSocket].Add(uint64(refused))
-		}
 		return
 	}
 	c := out.counters[w.id]

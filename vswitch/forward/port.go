@@ -1,7 +1,6 @@
 package forward
 
 import (
-	"net/netip"
 	"sync/atomic"
 
 	"github.com/weftnet/weft/vswitch/frame"
@@ -36,30 +35,21 @@ type transmitter interface {
 	Takes() port.Offload
 }
 
-// envelopes is a socket of the kernel's that carries tunnels: what it receives begins with a VXLAN header, what it is to
-// send with the IP header of an envelope, of which the kernel makes one of its own.
-type envelopes interface {
-	// Sender returns who sent what the last Receive put into buffer i, and the length of each datagram in it but the
-	// last.
-	Sender(i int) (from netip.Addr, size int)
-	// Local returns the address and port that it is bound to.
-	Local() netip.AddrPort
-}
-
 // sharer is a port whose frames wait in memory shared with a peer. To look there costs little, so that it is looked at for
 // a while before the peer is asked to announce the next.
 type sharer interface {
 	// Faults returns how many frames came wrong since it was asked last. The receiver asks.
 	Faults() uint64
+	// Done says that no buffer of the last Receive is used any more: they may borrow the peer's memory until then.
+	Done()
 }
 
 // attachment is a port at work for an interface.
 type attachment struct {
-	index   uint32 // of its interface; of a socket firstSocket and more
+	index   uint32 // of its interface
 	port    vectorPort
 	takes   port.Offload // the port's, at hand
 	shared  sharer       // the port, or nil
-	socket  envelopes    // the port, or nil
 	inlets  []*inlet     // what it receives from: one queue, or several
 	keeper  *keeper
 	failure atomic.Pointer[portFailure]
@@ -81,7 +71,6 @@ type inlet struct {
 func newAttachment(index uint32, p vectorPort, e *Engine) *attachment {
 	a := &attachment{index: index, port: p, takes: p.Takes(), keeper: e.keeper, queues: make([]queue, len(e.workers))}
 	a.shared, _ = p.(sharer)
-	a.socket, _ = p.(envelopes)
 	for n, r := range receiversOf(p) {
 		a.inlets = append(a.inlets, &inlet{receiver: r, of: a, owner: e.workers[(int(index)+n)%len(e.workers)]})
 	}
@@ -107,32 +96,21 @@ type queue struct {
 	n      int
 }
 
-// firstSocket is the port index of the first socket: sockets belong to no single interface.
-const firstSocket = MaxInterfaces
-
 // portTable is what workers see: attachments by port index. Never changed once it is published.
 type portTable struct {
 	interfaces []*attachment // by interface index
-	sockets    []*attachment // by port index less firstSocket
 }
 
 func (t portTable) at(index uint32) *attachment {
 	if int(index) < len(t.interfaces) {
 		return t.interfaces[index]
 	}
-	if n := int(index) - firstSocket; n >= 0 && n < len(t.sockets) {
-		return t.sockets[n]
-	}
 	return nil
 }
 
 // with returns a copy of the table that has a at index; nil removes.
 func (t portTable) with(index uint32, a *attachment) portTable {
-	if index >= firstSocket {
-		t.sockets = replaced(t.sockets, int(index-firstSocket), a)
-	} else {
-		t.interfaces = replaced(t.interfaces, int(index), a)
-	}
+	t.interfaces = replaced(t.interfaces, int(index), a)
 	return t
 }
 

@@ -81,7 +81,10 @@ func TestSpoofingPodIsHeldBack(t *testing.T) {
 	l.engine.Publish()
 	a.sendFrom(t, netip.MustParseAddr("10.1.1.99"), b.v4)
 	a.sendFrom(t, netip.MustParseAddr("fd00::99"), b.v6)
-	eventually(t, "both are dropped", func() bool { return l.engine.Drops()["input ACL table-miss drops"] >= 2 })
+	eventually(t, "both are dropped: the ARP request and the neighbour solicitation", func() bool {
+		drops := l.engine.Drops()
+		return drops["l2-input-acl/input ACL misses"] > 0 && drops["ip6-inacl/input ACL misses"] > 0
+	})
 	a.wantReply(t, ping{to: b.v4})
 	a.wantReply(t, ping{to: b.v6})
 	b.wantReply(t, ping{to: a.v4})

@@ -48,6 +48,30 @@ func find[P hasher](s *snapshot, slot int, destination netip.Addr, p P) (out *if
 	return nil, destination, verdict{drop: dropRouteLoop}
 }
 
+// onlyWay is find for all packets to a destination; nil: they are not forwarded, or spread over several ways. One way is that of
+// all destinations with the same route.
+func (s *snapshot) onlyWay(slot int, destination netip.Addr) (out *iface, target netip.Addr, one bool) {
+	family := FamilyOf(destination)
+	for lookups := range maxLookups {
+		e := s.lookup(slot, destination)
+		if e == nil || e.action != Forward || len(e.buckets) != 1 {
+			return nil, destination, one || lookups == 0
+		}
+		path := &e.buckets[0]
+		if path.NextHop.IsValid() {
+			destination, one = path.NextHop, one || lookups == 0
+		}
+		if path.Interface != NoInterface {
+			if out = s.iface(path.Interface); out != nil && !out.up {
+				out = nil
+			}
+			return out, destination, one
+		}
+		slot = s.slot(TableKey{family, path.Table})
+	}
+	return nil, destination, one
+}
+
 func noRoute(f Family) verdict {
 	if f == IP4 {
 		return verdict{drop: dropNoRoute4, punt: slow.NoRoute}
@@ -59,7 +83,7 @@ func noRoute(f Family) verdict {
 var stops = [...]verdict{
 	Local:       {punt: slow.Received},
 	Drop:        {drop: dropRoute},
-	Unreachable: {drop: dropUnreachable, punt: slow.HostUnreached},
+	Unreachable: {drop: dropUnreachable, punt: slow.RouteUnreachable},
 	Prohibit:    {drop: dropProhibited, punt: slow.Prohibited},
 }
 

@@ -1,6 +1,7 @@
 package forward
 
 import (
+	"encoding/binary"
 	"maps"
 	"net/netip"
 	"slices"
@@ -15,6 +16,7 @@ import (
 type snapshot struct {
 	interfaces []*iface // by index
 	fibs       []*fib   // by slot
+	fine       []*fine  // by slot
 	tables     map[TableKey]int
 	bridges    []*bridge // by slot; 0 is none
 	proxies    *proxies
@@ -27,6 +29,33 @@ type snapshot struct {
 // hundred, would copy 512 KiB at a change, and knows no IPv6.
 type fib = bart.Fast[*entry]
 
+// fine counts a table's IPv4 routes that are longer than blockBits, by the block of that length which they are in. All
+// addresses of any other block have the same route.
+type fine = bart.Table[int]
+
+// blockBits is the length of the prefixes that ways are cached for.
+const blockBits = 24
+
+// isFine says that not all addresses of a's block have the same route.
+func (s *snapshot) isFine(slot int, a netip.Addr) bool {
+	_, found := s.fine[slot].Lookup(a)
+	return found
+}
+
+// refine takes in that a route to p came, or went.
+func (s *snapshot) refine(slot int, p netip.Prefix, change int) {
+	if !p.Addr().Is4() || p.Bits() <= blockBits {
+		return
+	}
+	block := netip.PrefixFrom(p.Addr(), blockBits).Masked()
+	n, _ := s.fine[slot].Get(block)
+	if n += change; n == 0 {
+		s.fine[slot] = s.fine[slot].DeletePersist(block)
+		return
+	}
+	s.fine[slot] = s.fine[slot].InsertPersist(block, n)
+}
+
 // iface is an interface as workers see it.
 type iface struct {
 	index      uint32
@@ -35,15 +64,19 @@ type iface struct {
 	ip4, ip6   bool
 	mtu        int
 	mac        frame.MAC
+	macWord    uint64 // mac as an Ethernet header begins with it, read as a little endian word
 	table4     uint32
 	table6     uint32
 	fib4, fib6 int // slots; negative: no such table
 	l2         bridgePort
 	addresses  []netip.Addr
+	own4       []uint32 // the IPv4 ones of addresses
 	linkLocal  netip.Addr
 	senders    *MACIPFilter
 	proxyARP   bool
 	proxyND    bool
+	redirect4  *Redirect // nil: none
+	redirect6  *Redirect
 	tunnel     *tunnel // nil: none
 	neighbours *bart.Table[*neighbour]
 	counters   []*counters // by worker
@@ -57,7 +90,7 @@ func newSnapshot() *snapshot {
 }
 
 func (s *snapshot) clone() *snapshot {
-	return &snapshot{interfaces: slices.Clone(s.interfaces), fibs: slices.Clone(s.fibs), tables: s.tables, bridges: slices.Clone(s.bridges),
+	return &snapshot{interfaces: slices.Clone(s.interfaces), fibs: slices.Clone(s.fibs), fine: slices.Clone(s.fine), tables: s.tables, bridges: slices.Clone(s.bridges),
 		proxies: s.proxies, tunnels: s.tunnels}
 }
 
@@ -87,16 +120,16 @@ func (s *snapshot) addTable(k TableKey) {
 	slot := slices.Index(s.fibs, nil)
 	if slot < 0 {
 		slot = len(s.fibs)
-		s.fibs = append(s.fibs, nil)
+		s.fibs, s.fine = append(s.fibs, nil), append(s.fine, nil)
 	}
-	s.fibs[slot] = new(fib)
+	s.fibs[slot], s.fine[slot] = new(fib), new(fine)
 	s.tables = maps.Clone(s.tables)
 	s.tables[k] = slot
 	s.rebind()
 }
 
 func (s *snapshot) delTable(k TableKey) {
-	s.fibs[s.tables[k]] = nil
+	s.fibs[s.tables[k]], s.fine[s.tables[k]] = nil, nil
 	s.tables = maps.Clone(s.tables)
 	delete(s.tables, k)
 	s.rebind()
@@ -126,10 +159,32 @@ func (i *iface) set(c Interface) {
 	}
 	i.table4, i.table6 = c.Table4, c.Table6
 	i.addresses, i.linkLocal = slices.Clone(c.Addresses), c.LinkLocal
-	i.ip4 = slices.ContainsFunc(c.Addresses, netip.Addr.Is4)
+	i.macWord = wordOf(c.MAC)
+	i.own4 = own4(c.Addresses)
+	i.ip4 = len(i.own4) > 0
 	i.ip6 = c.IP6Enabled
 	i.bare = c.Bare
+	i.redirect4, i.redirect6 = c.Redirect4, c.Redirect6
 	i.senders, i.proxyARP, i.proxyND = c.Senders, c.ProxyARP, c.ProxyND
+}
+
+// macWordMask are the bytes of a header's first word that are the receiver's address.
+const macWordMask = 1<<48 - 1
+
+// wordOf is a MAC as the low bytes of a little endian word.
+func wordOf(m frame.MAC) uint64 {
+	return uint64(binary.LittleEndian.Uint32(m[:])) | uint64(binary.LittleEndian.Uint16(m[4:]))<<32
+}
+
+// own4 are the IPv4 addresses among all.
+func own4(all []netip.Addr) (own []uint32) {
+	for _, a := range all {
+		if a.Is4() {
+			raw := a.As4()
+			own = append(own, binary.BigEndian.Uint32(raw[:]))
+		}
+	}
+	return own
 }
 
 // holds says that a is one of the interface's own addresses.

@@ -93,6 +93,9 @@ func (e *Engine) SetRoute(k TableKey, p netip.Prefix, r Route) error {
 	if err != nil {
 		return err
 	}
+	if _, known := d.fibs[slot].Get(p.Masked()); !known {
+		d.refine(slot, p, 1)
+	}
 	d.fibs[slot] = d.fibs[slot].InsertPersist(p.Masked(), entry)
 	return nil
 }
@@ -101,6 +104,9 @@ func (e *Engine) SetRoute(k TableKey, p netip.Prefix, r Route) error {
 func (e *Engine) DelRoute(k TableKey, p netip.Prefix) {
 	d := e.edit()
 	if slot := d.slot(k); slot >= 0 {
+		if _, known := d.fibs[slot].Get(p.Masked()); known {
+			d.refine(slot, p, -1)
+		}
 		d.fibs[slot] = d.fibs[slot].DeletePersist(p.Masked())
 	}
 }

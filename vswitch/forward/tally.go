@@ -14,10 +14,12 @@ func (t *vectorTally) add(b *frame.Buffer, d verdict) {
 	if d.punt != 0 {
 		t.punts++
 	}
-	if b.Len() < frame.EthernetLen {
-		return
-	}
-	switch frame.Ethernet(b.Bytes()).Type() {
+	t.count(b.EthernetType())
+}
+
+// count takes in what a frame carries.
+func (t *vectorTally) count(ethernetType uint16) {
+	switch ethernetType {
 	case frame.TypeIPv4:
 		t.ip4++
 	case frame.TypeIPv6:

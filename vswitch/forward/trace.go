@@ -2,10 +2,8 @@ package forward
 
 import "github.com/weftnet/weft/vswitch/frame"
 
-const (
-	traceDepth = 64 // frames remembered for each port
-	traceBytes = 96 // of each: Ethernet, IPv6, TCP and its options
-)
+// traceDepth is the number of frames remembered for each queue.
+const traceDepth = 64
 
 // tracer remembers the last frames that a queue received. Only the queue's owner touches it.
 type tracer struct {
@@ -13,21 +11,24 @@ type tracer struct {
 	next  uint64
 }
 
-// traceLine is a frame as it came in, and what was decided on it.
+// traceBytes are remembered of a frame: Ethernet, IPv6, TCP and some of its options.
+const traceBytes = 88
+
+// traceLine is a frame as it came in, and what was decided on it. It fills two cache lines.
 type traceLine struct {
-	length int
-	kept   int
 	head   [traceBytes]byte
+	length uint32
+	kept   uint8
+	how    manner
 	virtio frame.Virtio
 	result verdict
-	how    manner
 }
 
 func (t *tracer) begin(b *frame.Buffer) *traceLine {
 	l := &t.lines[t.next%traceDepth]
 	t.next++
-	l.length, l.virtio = b.Len(), b.Virtio
-	l.kept = copy(l.head[:], b.Bytes())
+	l.length, l.virtio = uint32(b.Len()), b.Virtio
+	l.kept = uint8(b.CopyHead(l.head[:]))
 	return l
 }
 
@@ -43,12 +44,9 @@ func (t *tracer) last(n int) []traceLine {
 
 // Trace returns the last frames received on an interface's port, oldest first, at most n and at most 64 of them, a line
 // each: what it was, and what became of it. Of a port with several queues they are so of each, one queue after the other.
-// Those of a tunnel are all that its socket, which others may share, received. Nothing where there is no port.
+// Nothing where there is no port.
 func (e *Engine) Trace(index uint32, n int) []string {
 	a := e.ports.Load().at(index)
-	if i := e.live.Load().iface(index); a == nil && i != nil && i.tunnel != nil {
-		a = e.ports.Load().at(i.tunnel.socket)
-	}
 	if a == nil {
 		return nil
 	}

@@ -8,9 +8,9 @@ import (
 	"github.com/weftnet/weft/vswitch/frame"
 )
 
-// Tunnel makes an interface one end of a VXLAN tunnel (RFC 7348). What is sent to it leaves in an envelope, by Table's routes
-// or by the kernel's socket that OpenTunnel opened; what comes back from Destination with this VNI is received there. As
-// in VPP only a bridge domain can do something with that: a tunnel outside of all drops it.
+// Tunnel makes an interface one end of a VXLAN tunnel (RFC 7348). What is sent to it leaves in an envelope by Table's routes,
+// and is dropped if these have no way to Destination, as in VPP; what comes back from Destination with this VNI is received
+// there. Only a bridge domain can do something with that: a tunnel outside of all drops it.
 //
 // Envelopes may be fragmented on their way, as DF is not set. Nothing asks for that: an IP packet inside that is longer
 // than the interface's MTU is dropped and counted, and who routes into the tunnel by a BVI of that MTU is told.
@@ -24,8 +24,7 @@ type Tunnel struct {
 type tunnel struct {
 	Tunnel
 	envelope frame.Envelope
-	fib      int    // slot of Table
-	socket   uint32 // port index of the socket that carries it, or NoInterface: routed
+	fib      int // slot of Table
 }
 
 // tunnelKey is what a received envelope tells of its tunnel.
@@ -34,15 +33,10 @@ type tunnelKey struct {
 	vni           uint32
 	table         uint32
 	port          uint16 // of local
-	bySocket      bool   // then there is no table
 }
 
 func (t *tunnel) key() tunnelKey {
-	k := tunnelKey{local: t.Source.Addr(), remote: t.Destination.Addr(), vni: t.VNI, port: t.Source.Port()}
-	if k.bySocket = t.socket != NoInterface; !k.bySocket {
-		k.table = t.Table
-	}
-	return k
+	return tunnelKey{local: t.Source.Addr(), remote: t.Destination.Addr(), vni: t.VNI, table: t.Table, port: t.Source.Port()}
 }
 
 func (t *tunnel) tableKey() TableKey { return TableKey{FamilyOf(t.Source.Addr()), t.Table} }
@@ -50,14 +44,14 @@ func (t *tunnel) tableKey() TableKey { return TableKey{FamilyOf(t.Source.Addr())
 // tunnels are those of a snapshot.
 type tunnels struct {
 	byKey  map[tunnelKey]uint32 // interface indexes
-	ports  []uint16             // that routed envelopes come to
+	ports  []uint16             // that envelopes come to
 	routed map[uint16]int       // how many tunnels have each of ports
 }
 
 // setTunnel gives the interface its tunnel, in place of the one it had; both may be nil.
-func (s *snapshot) setTunnel(i *iface, socket uint32, c *Tunnel) {
+func (s *snapshot) setTunnel(i *iface, c *Tunnel) {
 	old := i.tunnel
-	if c == nil && old == nil || c != nil && old != nil && old.Tunnel == *c && old.socket == socket {
+	if c == nil && old == nil || c != nil && old != nil && old.Tunnel == *c {
 		return
 	}
 	next := tunnels{byKey: maps.Clone(s.tunnels.byKey), routed: maps.Clone(s.tunnels.routed)}
@@ -70,7 +64,7 @@ func (s *snapshot) setTunnel(i *iface, socket uint32, c *Tunnel) {
 	}
 	i.tunnel = nil
 	if c != nil {
-		i.tunnel = &tunnel{Tunnel: *c, socket: socket, envelope: frame.NewEnvelope(c.Source.Addr(), c.Destination, c.VNI)}
+		i.tunnel = &tunnel{Tunnel: *c, envelope: frame.NewEnvelope(c.Source.Addr(), c.Destination, c.VNI)}
 		i.tunnel.fib = s.slot(i.tunnel.tableKey())
 		next.byKey[i.tunnel.key()] = i.index
 		next.count(i.tunnel, 1)
@@ -79,11 +73,8 @@ func (s *snapshot) setTunnel(i *iface, socket uint32, c *Tunnel) {
 	s.tunnels = next
 }
 
-// count keeps the ports of routed tunnels.
+// count keeps the ports of tunnels.
 func (t *tunnels) count(of *tunnel, by int) {
-	if of.socket != NoInterface {
-		return
-	}
 	port := of.Source.Port()
 	if t.routed[port] += by; t.routed[port] <= 0 {
 		delete(t.routed, port)

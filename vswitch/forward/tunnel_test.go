@@ -92,13 +92,14 @@ func TestAnEnvelopeIsAsRFC7348AndVPPHaveIt(t *testing.T) {
 			s := newTunnelSegment(t, f)
 			inner := between(host(1), host(9))
 			seen := s.receive(1, inner, frame.Virtio{})
-			if len(seen) != 1 || seen[0].on != uplinkIndex || seen[0].virtio != (frame.Virtio{}) {
+			if len(seen) != 1 || seen[0].on != uplinkIndex {
 				t.Fatalf("%+v, drops %v", seen, s.engine.Drops())
 			}
+			wantChecksum(t, f, seen[0])
 			p := gopacket.NewPacket(seen[0].raw, layers.LayerTypeEthernet, gopacket.Default)
 			wantOuter(t, p, ends)
 			udp, _ := p.Layer(layers.LayerTypeUDP).(*layers.UDP)
-			if udp == nil || udp.DstPort != 4789 || udp.SrcPort < 49152 || udp.Checksum != 0 || int(udp.Length) != len(inner)+16 {
+			if udp == nil || udp.DstPort != 4789 || udp.SrcPort < 49152 || int(udp.Length) != len(inner)+16 {
 				t.Fatalf("UDP %+v", udp)
 			}
 			v, _ := p.Layer(layers.LayerTypeVXLAN).(*layers.VXLAN)
@@ -113,6 +114,24 @@ func TestAnEnvelopeIsAsRFC7348AndVPPHaveIt(t *testing.T) {
 				t.Errorf("counters of the tunnel: %+v", c)
 			}
 		})
+	}
+}
+
+// wantChecksum looks at the UDP checksum, which an envelope has over IPv6 only.
+func wantChecksum(t *testing.T, f Family, d delivery) {
+	t.Helper()
+	udp := d.raw[vxlanOf(f)-frame.UDPLen:]
+	if d.virtio != (frame.Virtio{}) {
+		t.Errorf("%+v", d.virtio)
+	}
+	if f == IP4 {
+		if udp[6] != 0 || udp[7] != 0 {
+			t.Errorf("checksum %x", udp[6:8])
+		}
+		return
+	}
+	if frame.Sum(udp, frame.PseudoHeader(tunnelEnds[f][0], tunnelEnds[f][1], frame.ProtocolUDP, len(udp))) != 0xffff {
+		t.Errorf("%+v, checksum %x", d.virtio, udp[6:8])
 	}
 }
 
@@ -210,33 +229,33 @@ func TestWhatIsNoTunnelsIsCountedByReason(t *testing.T) {
 		rule, reason string
 		do           func(*segment)
 	}{
-		{"another VNI", "vxlan: no such tunnel packets", envelope(func(b []byte) { b[at+6]++ })},
-		{"another sender", "vxlan: no such tunnel packets", envelope(func(b []byte) { b[29]++; reseal(b) })},
-		{"no I flag", "vxlan: packets with bad flags field in vxlan header", envelope(func(b []byte) { b[at] = 0 })},
-		{"another flag", "vxlan: packets with bad flags field in vxlan header", envelope(func(b []byte) { b[at] |= 1 })},
-		{"no whole header", "vxlan: packets with bad flags field in vxlan header", envelope(func(b []byte) { b[39] = 8 + 7 })},
-		{"a wrong checksum", "vxlan: UDP checksum error", envelope(func(b []byte) { b[40] = 1 })},
-		{"no whole frame", "ethernet frame too short", envelope(func(b []byte) { b[38], b[39] = 0, 8+8+13 })},
-		{"a tunnel that is down", "interface is down", func(s *segment) {
+		{"another VNI", "vxlan4-input/no such tunnel packets", envelope(func(b []byte) { b[at+6]++ })},
+		{"another sender", "vxlan4-input/no such tunnel packets", envelope(func(b []byte) { b[29]++; reseal(b) })},
+		{"no I flag", "vxlan4-input/packets with bad flags field in vxlan header", envelope(func(b []byte) { b[at] = 0 })},
+		{"another flag", "vxlan4-input/packets with bad flags field in vxlan header", envelope(func(b []byte) { b[at] |= 1 })},
+		{"no whole header", "vxlan4-input/packets with bad flags field in vxlan header", envelope(func(b []byte) { b[39] = 8 + 7 })},
+		{"a wrong checksum", "ip4-local/udp_checksum", envelope(func(b []byte) { b[40] = 1 })},
+		{"no whole frame", "ethernet-input/frame too short", envelope(func(b []byte) { b[38], b[39] = 0, 8+8+13 })},
+		{"a tunnel that is down", "ethernet-input/subinterface down", func(s *segment) {
 			raw := returned(s.receive(1, between(host(1), host(9)), frame.Virtio{})[0].raw)
 			s.set(tunnelIndex, Interface{Tunnel: tunnelTo(IP4)})
 			s.engine.Publish()
 			s.receive(uplinkIndex, raw, frame.Virtio{})
 		}},
-		{"a tunnel outside of all bridge domains", "L2 feature forwarding disabled", func(s *segment) {
+		{"a tunnel outside of all bridge domains", "feature-bitmap-drop/L2 feature forwarding disabled", func(s *segment) {
 			raw := returned(s.receive(1, between(host(1), host(9)), frame.Virtio{})[0].raw)
 			s.change(plain(1, 1))
 			s.receive(uplinkIndex, raw, frame.Virtio{})
 		}},
-		{"too long for the tunnel", "vxlan: packet exceeds the tunnel's MTU", func(s *segment) {
+		{"too long for the tunnel", "vxlan4-encap/packet exceeds the tunnel's MTU", func(s *segment) {
 			s.receive(1, append(between(host(1), host(9)), make([]byte, 1400-45)...), frame.Virtio{})
 		}},
-		{"no route to the other end", "vxlan: no way to the other end", func(s *segment) {
+		{"no route to the other end", "vxlan4-encap/no route to the other end", func(s *segment) {
 			s.engine.DelRoute(TableKey{Family: IP4}, netip.MustParsePrefix("192.0.2.0/24"))
 			s.engine.Publish()
 			s.receive(1, between(host(1), host(9)), frame.Virtio{})
 		}},
-		{"a way into the tunnel itself", "vxlan: tunnel in a tunnel", intoItself},
+		{"a way into the tunnel itself", "vxlan4-encap/tunnel in a tunnel", intoItself},
 	} {
 		t.Run(c.rule, func(t *testing.T) {
 			s := newTunnelSegment(t, IP4)
@@ -289,7 +308,7 @@ func TestTunnelsComeAndGoWithTheirInterfacesAndTables(t *testing.T) {
 		t.Fatalf("%d sent by the table, drops %v", len(sent), s.engine.Drops())
 	}
 	s.receive(uplinkIndex, returned(sent[0].raw), frame.Virtio{})
-	if s.engine.Drops()["vxlan: no such tunnel packets"] != 1 {
+	if s.engine.Drops()["vxlan4-input/no such tunnel packets"] != 1 {
 		t.Errorf("an envelope from another table was taken: %v", s.engine.Drops())
 	}
 	s.served(func() { s.engine.DelBridge(1) })
@@ -320,4 +339,41 @@ func TestTunnelsAllocateNothing(t *testing.T) {
 			}
 		}
 	}
+}
+
+// FuzzEnvelope lets anything come to a tunnel's port. What comes out is a whole frame of what went in, and no buffer is lost.
+func FuzzEnvelope(f *testing.F) {
+	good := append([]byte{8, 0, 0, 0, 0x12, 0x34, 0x56, 0}, between(host(1), host(9))...)
+	f.Add(good, uint8(0), uint16(0), uint16(0), uint16(0))
+	f.Add(slices.Concat(good, good, good), uint8(frame.GSOUDP), uint16(34), uint16(6), uint16(len(good)))
+	f.Add(append(good[:8:8], udp4("10.2.7.7", 1000)...), uint8(frame.GSOUDP), uint16(84), uint16(6), uint16(100))
+	f.Add(append(good[:8:8], udp4("192.0.2.1", 1000)...), uint8(0), uint16(84), uint16(6), uint16(100))
+	s := newTunnelSegment(f, IP4)
+	f.Fuzz(func(t *testing.T, payload []byte, gso uint8, start, offset, gsoSize uint16) {
+		if len(payload) > 60000 {
+			return
+		}
+		v := frame.Virtio{GSOType: gso, GSOSize: gsoSize, ChecksumStart: start, ChecksumOffset: offset}
+		if gso != 0 || offset != 0 {
+			v.Flags = frame.VirtioNeedsChecksum
+		}
+		for _, d := range s.receive(uplinkIndex, envelopeOf(payload), v) {
+			if d.on == 1 && gso == 0 && !bytes.Contains(payload, d.raw) || len(d.raw) < frame.EthernetLen || !d.virtio.Fits(len(d.raw)) {
+				t.Errorf("on %d: %x %+v", d.on, d.raw, d.virtio)
+			}
+		}
+		if s.worker.opening || s.worker.wrapping {
+			t.Error("the worker believes that it is in a tunnel")
+		}
+	})
+}
+
+// envelopeOf is a packet from the other end to the tunnel's port.
+func envelopeOf(payload []byte) []byte {
+	raw := make([]byte, frame.EthernetLen+frame.IPv4Len+frame.UDPLen, 64<<10)
+	frame.PutEthernet(raw, portMAC, podMAC, frame.TypeIPv4)
+	frame.PutIPv4(raw[14:], frame.IPFields{TTL: 9, Protocol: frame.ProtocolUDP, Source: tunnelEnds[IP4][1], Destination: tunnelEnds[IP4][0],
+		PayloadLen: frame.UDPLen + len(payload)})
+	raw[36], raw[37], raw[38], raw[39] = 0x12, 0xb5, byte((len(payload)+8)>>8), byte(len(payload)+8)
+	return append(raw, payload...)
 }

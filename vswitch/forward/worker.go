@@ -19,13 +19,14 @@ const (
 	// rxBurst is how many frames are taken from a port at a time: enough to spread the vector's fixed costs, few enough
 	// that the next port does not wait long where a frame costs a system call of about a microsecond each way.
 	rxBurst = 64
-	// poolSize is a vector's empty buffers, and as many on their way out.
-	poolSize = 2 * frame.VectorSize
+	// sharedBurst is how many frames are taken from shared memory at a time, where a frame costs no system call.
+	sharedBurst = frame.VectorSize
 	// patience is how many rounds shared memory is looked at in vain before its peer is asked to ring: some hundred
 	// microseconds where there is nothing else to do. A ring costs the peer a system call, and us a wake-up.
 	patience = 1 << 11
-	// pollEvery bounds how many rounds busy ports may hold up a port that was quiet.
-	pollEvery = 16
+	// pollEvery and pollFrames bound how many rounds, and about how many frames, busy ports may hold up a port that was quiet.
+	pollEvery  = 16
+	pollFrames = 4096
 	// puntOrder sizes the rings to and from the slow path: 1<<8 frames.
 	puntOrder = 8
 )
@@ -48,15 +49,18 @@ type worker struct {
 	ports    portTable
 	portsNow *portTable // what ports was read from
 	macs     *macTable
-	clock    func() uint32 // seconds
+	seconds  secondClock
+	clock    func() uint32 // reads seconds
 	now      uint32        // of the clock, once a round
 	news     []*newsRing   // by the worker that writes; nil: of a single worker
-	pool     *frame.Pool
-	empty    []*frame.Buffer
-	active   []*inlet      // to receive from
-	dirty    []*attachment // with frames to transmit
-	rounds   uint
-	spin     spinner
+	ways     ways          // cache of routes
+	untraced traceLine     // in place of a line that nobody will read
+	stock
+	active  []*inlet      // to receive from
+	dirty   []*attachment // with frames to transmit
+	rounds  uint
+	handled int // frames since the poller was asked
+	spin    spinner
 
 	identification uint16 // of the last envelope
 	opening        bool   // the frame at hand has come out of an envelope
@@ -75,10 +79,10 @@ func newWorker(e *Engine, id int) (*worker, error) {
 	w := &worker{
 		engine: e, id: id, bell: bell, ended: make(chan struct{}),
 		punts: slow.NewRing(puntOrder), injects: slow.NewRing(puntOrder),
-		pool:  frame.NewPool(frame.LargeSize, poolSize),
-		empty: make([]*frame.Buffer, 0, rxBurst),
-		macs:  newMACTable(), clock: secondsOfProcess(), spin: newSpinner(),
+		stock: newStock(),
+		macs:  newMACTable(), seconds: secondClock{start: time.Now()}, spin: newSpinner(),
 	}
+	w.clock = w.seconds.read
 	if err := w.poll.open(bell.Descriptor()); err != nil {
 		return nil, fmt.Errorf("worker %d: %w", id, err)
 	}
@@ -115,6 +119,7 @@ func (w *worker) run(ctx context.Context) error {
 				return fmt.Errorf("worker %d: %w", w.id, err)
 			}
 			w.spin.slept(time.Since(began))
+			w.seconds.slept()
 			idle = 0
 		}
 	}
@@ -128,13 +133,15 @@ func (w *worker) round() bool {
 	w.readMail()
 	busy := w.takeInjected()
 	w.rounds++
-	if len(w.active) == 0 || w.rounds%pollEvery == 0 {
+	if len(w.active) == 0 || w.rounds%pollEvery == 0 || w.handled >= pollFrames {
+		w.handled = 0
 		w.wake(w.poll.ready())
 	}
 	for i := 0; i < len(w.active); {
 		n := w.receive(w.active[i])
+		w.handled += n
 		busy = busy || n > 0
-		if n == rxBurst || w.active[i].isWorthALook(n) {
+		if n >= rxBurst || w.active[i].isWorthALook(n) {
 			i++
 			continue
 		}

@@ -66,59 +66,59 @@ func TestWhatIsNotForwardedIsCountedByReason(t *testing.T) {
 
 func bad4() []unforwarded {
 	return []unforwarded{
-		{"ethernet frame too short", make([]byte, 13), frame.Virtio{}},
-		{"l3 mac mismatch", change(udp4("10.2.7.7", 18), func(b []byte) { b[5] = 77 }), frame.Virtio{}},
-		{"l3 mac mismatch", change(udp6("fd02::7", 18), func(b []byte) { b[5] = 77 }), frame.Virtio{}},
-		{"unknown ethernet type", change(udp4("10.2.7.7", 18), func(b []byte) { b[12] = 0x81 }), frame.Virtio{}},
-		{"ip4 version != 4", change(udp4("10.2.7.7", 18), func(b []byte) { b[14] = 0x55 }), frame.Virtio{}},
-		{"ip4 length < 20 bytes", change(udp4("10.2.7.7", 18), func(b []byte) { b[14] = 0x44 }), frame.Virtio{}},
-		{"ip4 length < 20 bytes", udp4("10.2.7.7", 18)[:30], frame.Virtio{}},
-		{"ip4 length > l2 length", udp4("10.2.7.7", 18)[:50], frame.Virtio{}},
-		{"ip4 checksum error", change(udp4("10.2.7.7", 18), func(b []byte) { b[24]++ }), frame.Virtio{}},
-		{"ip4 source address invalid", change(udp4("10.2.7.7", 18), func(b []byte) { b[26] = 127; reseal(b) }), frame.Virtio{}},
-		{"ip4 source address invalid", change(udp4("10.2.7.7", 18), func(b []byte) { b[26] = 224; reseal(b) }), frame.Virtio{}},
-		{"ip4 spoofed local-address packet drops", change(udp4("10.2.7.7", 18), func(b []byte) { b[27] = 1; reseal(b) }), frame.Virtio{}},
-		{"ip4 multicast or broadcast not forwarded", udp4("224.0.0.5", 18), frame.Virtio{}},
-		{"ip4 multicast or broadcast not forwarded", udp4("255.255.255.255", 18), frame.Virtio{}},
-		{"ip4 ttl expired", change(udp4("10.2.7.7", 18), func(b []byte) { b[22] = 1; reseal(b) }), frame.Virtio{}},
-		{"ip4 ttl expired", change(udp4("10.2.7.7", 18), func(b []byte) { b[22] = 0; reseal(b) }), frame.Virtio{}},
-		{"ip4 no route", udp4("10.77.0.1", 18), frame.Virtio{}},
-		{"ip4 MTU exceeded and DF set", udp4("10.2.7.7", 1500), frame.Virtio{}},
-		{"ip4 MTU exceeded and DF not set", change(udp4("10.2.7.7", 3000), func(b []byte) { b[20] = 0; reseal(b) }),
+		{"ethernet-input/frame too short", make([]byte, 13), frame.Virtio{}},
+		{"ethernet-input/l3 mac mismatch", change(udp4("10.2.7.7", 18), func(b []byte) { b[5] = 77 }), frame.Virtio{}},
+		{"ethernet-input/l3 mac mismatch", change(udp6("fd02::7", 18), func(b []byte) { b[5] = 77 }), frame.Virtio{}},
+		{"ethernet-input/unknown ethernet type", change(udp4("10.2.7.7", 18), func(b []byte) { b[12] = 0x81 }), frame.Virtio{}},
+		{"ip4-input/version", change(udp4("10.2.7.7", 18), func(b []byte) { b[14] = 0x55 }), frame.Virtio{}},
+		{"ip4-input/too_short", change(udp4("10.2.7.7", 18), func(b []byte) { b[14] = 0x44 }), frame.Virtio{}},
+		{"ip4-input/too_short", udp4("10.2.7.7", 18)[:30], frame.Virtio{}},
+		{"ip4-input/bad_length", udp4("10.2.7.7", 18)[:50], frame.Virtio{}},
+		{"ip4-input/bad_checksum", change(udp4("10.2.7.7", 18), func(b []byte) { b[24]++ }), frame.Virtio{}},
+		{"ip4-input/source address invalid", change(udp4("10.2.7.7", 18), func(b []byte) { b[26] = 127; reseal(b) }), frame.Virtio{}},
+		{"ip4-input/source address invalid", change(udp4("10.2.7.7", 18), func(b []byte) { b[26] = 224; reseal(b) }), frame.Virtio{}},
+		{"ip4-local/spoofed_local_packets", change(udp4("10.2.7.7", 18), func(b []byte) { b[27] = 1; reseal(b) }), frame.Virtio{}},
+		{"ip4-input/multicast or broadcast not forwarded", udp4("224.0.0.5", 18), frame.Virtio{}},
+		{"ip4-input/multicast or broadcast not forwarded", udp4("255.255.255.255", 18), frame.Virtio{}},
+		{"ip4-input/time_expired", change(udp4("10.2.7.7", 18), func(b []byte) { b[22] = 1; reseal(b) }), frame.Virtio{}},
+		{"ip4-input/time_expired", change(udp4("10.2.7.7", 18), func(b []byte) { b[22] = 0; reseal(b) }), frame.Virtio{}},
+		{"ethernet-input/no error", udp4("10.77.0.1", 18), frame.Virtio{}},
+		{"ip4-input/mtu_exceeded", change(udp4("10.2.7.7", 1500), func(b []byte) { b[20] = 0x40; reseal(b) }), frame.Virtio{}},
+		{"ip4-frag/cant_fragment_header", udp4("10.2.7.7", 3000),
 			frame.Virtio{Flags: 1, GSOType: frame.GSOUDP, GSOSize: 1490, ChecksumStart: 34, ChecksumOffset: 6}},
-		{"bad virtio header", udp4("10.2.7.7", 18), frame.Virtio{Flags: frame.VirtioNeedsChecksum, ChecksumStart: 60}},
-		{"bad virtio header", udp4("10.2.7.7", 18), frame.Virtio{GSOType: 9}},
-		{"bad virtio header", udp4("10.2.7.7", 18), frame.Virtio{Flags: 1, GSOType: frame.GSOTCP4, GSOSize: 9, ChecksumStart: 34, ChecksumOffset: 6}},
-		{"bad virtio header", udp6("fd02::7", 18), frame.Virtio{Flags: 1, GSOType: frame.GSOUDP, GSOSize: 9, ChecksumStart: 34, ChecksumOffset: 6}},
+		{"virtio-input/bad virtio header", udp4("10.2.7.7", 18), frame.Virtio{Flags: frame.VirtioNeedsChecksum, ChecksumStart: 60}},
+		{"virtio-input/bad virtio header", udp4("10.2.7.7", 18), frame.Virtio{GSOType: 9}},
+		{"virtio-input/bad virtio header", udp4("10.2.7.7", 18), frame.Virtio{Flags: 1, GSOType: frame.GSOTCP4, GSOSize: 9, ChecksumStart: 34, ChecksumOffset: 6}},
+		{"virtio-input/bad virtio header", udp6("fd02::7", 18), frame.Virtio{Flags: 1, GSOType: frame.GSOUDP, GSOSize: 9, ChecksumStart: 34, ChecksumOffset: 6}},
 	}
 }
 
 func bad6() []unforwarded {
 	return []unforwarded{
-		{"ip6 length < 40 bytes", udp6("fd02::7", 18)[:50], frame.Virtio{}},
-		{"ip6 length > l2 length", udp6("fd02::7", 18)[:70], frame.Virtio{}},
-		{"ip6 version != 6", change(udp6("fd02::7", 18), func(b []byte) { b[14] = 0x40 }), frame.Virtio{}},
-		{"ip6 address invalid", udp6("::1", 18), frame.Virtio{}},
-		{"ip6 address invalid", change(udp6("fd02::7", 18), func(b []byte) { clear(b[22:38]) }), frame.Virtio{}},
-		{"ip6 address invalid", change(udp6("fd02::7", 18), func(b []byte) { b[22] = 0xff }), frame.Virtio{}},
-		{"ip6 spoofed local-address packet drops", change(udp6("fd02::7", 18), func(b []byte) { b[23] = 1 }), frame.Virtio{}},
-		{"ip6 multicast not forwarded", change(udp6("ff02::9", 18), func(b []byte) { b[0] = 0x33 }), frame.Virtio{}},
-		{"ip6 link-local not forwarded", udp6("fe80::77", 18), frame.Virtio{}},
-		{"ip6 link-local not forwarded", change(udp6("fd02::7", 18), func(b []byte) { b[22], b[23] = 0xfe, 0x80 }), frame.Virtio{}},
-		{"ip6 hop limit expired", change(udp6("fd02::7", 18), func(b []byte) { b[21] = 1 }), frame.Virtio{}},
-		{"ip6 no route", udp6("fd77::1", 18), frame.Virtio{}},
-		{"ip6 MTU exceeded", udp6("fd02::7", 1500), frame.Virtio{}},
+		{"ip6-input/too_short", udp6("fd02::7", 18)[:50], frame.Virtio{}},
+		{"ip6-input/bad_length", udp6("fd02::7", 18)[:70], frame.Virtio{}},
+		{"ip6-input/version", change(udp6("fd02::7", 18), func(b []byte) { b[14] = 0x40 }), frame.Virtio{}},
+		{"ip6-input/source address invalid", udp6("::1", 18), frame.Virtio{}},
+		{"ip6-input/source address invalid", change(udp6("fd02::7", 18), func(b []byte) { clear(b[22:38]) }), frame.Virtio{}},
+		{"ip6-input/source address invalid", change(udp6("fd02::7", 18), func(b []byte) { b[22] = 0xff }), frame.Virtio{}},
+		{"ip6-local/spoofed_local_packets", change(udp6("fd02::7", 18), func(b []byte) { b[23] = 1 }), frame.Virtio{}},
+		{"ip6-input/multicast not forwarded", change(udp6("ff02::9", 18), func(b []byte) { b[0] = 0x33 }), frame.Virtio{}},
+		{"ip6-input/link-local not forwarded", udp6("fe80::77", 18), frame.Virtio{}},
+		{"ip6-input/link-local not forwarded", change(udp6("fd02::7", 18), func(b []byte) { b[22], b[23] = 0xfe, 0x80 }), frame.Virtio{}},
+		{"ip6-input/time_expired", change(udp6("fd02::7", 18), func(b []byte) { b[21] = 1 }), frame.Virtio{}},
+		{"ethernet-input/no error", udp6("fd77::1", 18), frame.Virtio{}},
+		{"ip6-input/mtu_exceeded", udp6("fd02::7", 1500), frame.Virtio{}},
 	}
 }
 
 func deadEnds() []unforwarded {
 	return []unforwarded{
-		{"route says drop", udp4("10.66.1.1", 18), frame.Virtio{}},
-		{"route says unreachable", udp4("10.66.1.2", 18), frame.Virtio{}},
-		{"route says prohibited", udp4("10.66.1.3", 18), frame.Virtio{}},
-		{"lookup loop between tables", udp4("10.66.1.4", 18), frame.Virtio{}},
-		{"interface output: interface is down", udp4("10.66.1.5", 18), frame.Virtio{}},
-		{"interface output: no port", udp4("10.66.1.6", 18), frame.Virtio{}},
+		{"ethernet-input/no error", udp4("10.66.1.1", 18), frame.Virtio{}},
+		{"ethernet-input/no error", udp4("10.66.1.2", 18), frame.Virtio{}},
+		{"ethernet-input/no error", udp4("10.66.1.3", 18), frame.Virtio{}},
+		{"ip-lookup/loop between tables", udp4("10.66.1.4", 18), frame.Virtio{}},
+		{"interface-output/interface is down", udp4("10.66.1.5", 18), frame.Virtio{}},
+		{"interface-output/interface is deleted", udp4("10.66.1.6", 18), frame.Virtio{}},
 	}
 }
 
@@ -192,7 +192,7 @@ func TestRoutesLeadThroughTables(t *testing.T) {
 	b.engine.DelTable(blue)
 	b.engine.Publish()
 	b.run(udp4("10.50.1.1", 18), frame.Virtio{}, 1)
-	if b.out.sent != 1 || b.engine.Drops()["ip4 no route"] != 2 {
+	if b.out.sent != 1 || b.engine.Drops()["ethernet-input/no error"] != 2 {
 		t.Errorf("%d sent after the table went; drops %v", b.out.sent, b.engine.Drops())
 	}
 }

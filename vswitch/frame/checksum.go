@@ -32,6 +32,16 @@ func Sum(b []byte, initial uint16) uint16 {
 	return fold(rest)
 }
 
+// PlainChecksumValid is IPv4.ChecksumValid of a header without options. Whether a sum is all ones is the same in either byte
+// order (RFC 1071, 2 (B)).
+func PlainChecksumValid(p *[IPv4Len]byte) bool {
+	s, carry := bits.Add64(binary.LittleEndian.Uint64(p[:]), binary.LittleEndian.Uint64(p[8:]), 0)
+	s = s>>32 + s&0xffffffff + carry + uint64(binary.LittleEndian.Uint32(p[16:]))
+	s = s>>32 + s&0xffffffff
+	s = s>>16 + s&0xffff
+	return uint16(s>>16+s) == 0xffff
+}
+
 // Checksum is the Internet checksum of b: the inverted sum.
 func Checksum(b []byte) uint16 { return ^Sum(b, 0) }
 

@@ -81,6 +81,7 @@ func TestFragmenterRefusesWhatMustNotBeCut(t *testing.T) {
 	whole := make([]byte, 100)
 	frame.PutEthernet(whole, mac, mac, frame.TypeIPv4)
 	frame.PutIPv4(whole[14:], frame.IPFields{Source: a4, Destination: b4, PayloadLen: 66})
+	whole[20] = 0x40
 	if _, ok := frame.NewFragmenter(whole, 60); ok {
 		t.Error("a packet with DF was taken")
 	}

@@ -68,12 +68,15 @@ func (p IPv4) Destination() netip.Addr { return netip.AddrFrom4([4]byte(p[16:20]
 // Payload returns what follows the header.
 func (p IPv4) Payload() []byte { return p[p.HeaderLen():] }
 
-// DecrementTTL takes one off the time to live, which must not be zero, and mends the checksum.
+// DecrementTTL takes one off the time to live, which must not be zero, and mends the checksum: Update (RFC 1624, equation 3) for
+// a word that becomes 0x100 less.
 func (p IPv4) DecrementTTL() {
-	old := binary.BigEndian.Uint16(p[8:])
-	now := old - 0x100
-	binary.BigEndian.PutUint16(p[8:], now)
-	binary.BigEndian.PutUint16(p[10:], Update(binary.BigEndian.Uint16(p[10:]), old, now))
+	p[8]--
+	c := uint32(binary.BigEndian.Uint16(p[10:])) + 0x100
+	if c >= 0xffff {
+		c++
+	}
+	binary.BigEndian.PutUint16(p[10:], uint16(c))
 }
 
 // IPFields are what a written IP header says. TOS is the traffic class in IPv6.
@@ -83,13 +86,13 @@ type IPFields struct {
 	PayloadLen          int
 }
 
-// PutIPv4 writes a header without options, with DF set and its checksum, into the first IPv4Len bytes of b.
+// PutIPv4 writes a header without options and flags, with its checksum, into the first IPv4Len bytes of b.
 func PutIPv4(b []byte, f IPFields) {
 	b = b[:IPv4Len]
 	clear(b)
 	b[0], b[1] = 0x45, f.TOS
 	binary.BigEndian.PutUint16(b[2:], uint16(IPv4Len+f.PayloadLen))
-	b[6], b[8], b[9] = 0x40, f.TTL, f.Protocol
+	b[8], b[9] = f.TTL, f.Protocol
 	s, d := f.Source.As4(), f.Destination.As4()
 	copy(b[12:], s[:])
 	copy(b[16:], d[:])

@@ -50,6 +50,12 @@ func (p *Pool) Free() int { return len(p.free) }
 // Size returns the longest frame its buffers hold.
 func (p *Pool) Size() int { return p.size }
 
+// Put takes back buffers of this pool.
+func (p *Pool) Put(v []*Buffer) {
+	Reset(v)
+	p.free = append(p.free, v...)
+}
+
 func (p *Pool) put(b *Buffer) {
 	b.reset()
 	p.free = append(p.free, b)

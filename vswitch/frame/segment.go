@@ -139,3 +139,12 @@ func (s *Segmenter) finishUpper(segment []byte, last bool) {
 func (s *Segmenter) pseudo(segment []byte, protocol uint8, length int) uint16 {
 	return pseudoOf(segment[s.network:], protocol, length)
 }
+
+// pseudoOf sums the pseudo header of an IP packet, whose last destination is that in its header.
+func pseudoOf(packet []byte, protocol uint8, length int) uint16 {
+	start := fold(uint64(protocol) + uint64(length))
+	if packet[0]>>4 == 6 {
+		return Sum(packet[8:IPv6Len], start)
+	}
+	return Sum(packet[12:IPv4Len], start)
+}

@@ -31,8 +31,12 @@ func ParseVXLAN(b []byte) (vni uint32, err error) {
 	return binary.BigEndian.Uint32(b[4:]) >> 8, nil
 }
 
-// Envelope is what a tunnel puts before an Ethernet frame: IP, UDP and VXLAN headers. DF is not set, and there is no UDP
-// checksum (RFC 7348 5, RFC 6935): the frame inside has its own.
+// checksumInUDP is where a UDP header has its checksum.
+const checksumInUDP = 6
+
+// Envelope is what a tunnel puts before an Ethernet frame: IP, UDP and VXLAN headers. DF is not set. As in VPP there is no UDP
+// checksum over IPv4 (RFC 7348 5), for the frame inside has its own, and there is one over IPv6, which demands it (RFC 8200
+// 8.1).
 type Envelope struct {
 	headers [IPv6Len + UDPLen + VXLANLen]byte
 	length  int
@@ -64,7 +68,8 @@ func NewEnvelope(source netip.Addr, destination netip.AddrPort, vni uint32) Enve
 func (e *Envelope) Len() int { return e.length }
 
 // Push puts the headers before the frame in b; false where it does not fit: there is no head room, or no IP packet is so
-// long. The frame must be complete: what its virtio header says is not said of the envelope.
+// long. The frame must be complete: what its virtio header says is not said of the envelope. The UDP
+// checksum is complete: VPP takes one that is not for the frame's inside.
 func (e *Envelope) Push(b *Buffer, sourcePort, identification uint16) bool {
 	if e.udp+UDPLen+VXLANLen+b.Len() > 1<<16-1 || !b.Push(e.length) {
 		return false
@@ -75,7 +80,13 @@ func (e *Envelope) Push(b *Buffer, sourcePort, identification uint16) bool {
 	binary.BigEndian.PutUint16(raw[e.udp:], sourcePort)
 	binary.BigEndian.PutUint16(raw[e.udp+4:], uint16(len(raw)-e.udp))
 	if e.udp == IPv6Len {
-		binary.BigEndian.PutUint16(raw[4:], uint16(len(raw)-IPv6Len))
+		length := len(raw) - IPv6Len
+		binary.BigEndian.PutUint16(raw[4:], uint16(length))
+		sum := ^Sum(raw[IPv6Len:], pseudoOf(raw, ProtocolUDP, length))
+		if sum == 0 {
+			sum = 0xffff // zero means that there is none
+		}
+		binary.BigEndian.PutUint16(raw[IPv6Len+checksumInUDP:], sum)
 		return true
 	}
 	binary.BigEndian.PutUint16(raw[2:], uint16(len(raw)))

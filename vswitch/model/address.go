@@ -33,7 +33,6 @@ func (m *Model) AddAddress(index uint32, p netip.Prefix) error {
 	}
 	m.showLocked(i)
 	m.connectLocked(i)
-	m.reviewTunnelsLocked(p.Addr())
 	return nil
 }
 
@@ -127,7 +126,6 @@ func (m *Model) deleteAddressLocked(i *iface, p netip.Prefix) {
 	}
 	m.showLocked(i)
 	m.connectLocked(i)
-	m.reviewTunnelsLocked(p.Addr())
 }
 
 // addressesLocked are the addresses that an interface uses: its own, or its donor's.

@@ -33,7 +33,7 @@ func (i *iface) connectedRoutes() map[routeKey]fibRoute {
 	for _, p := range i.addresses {
 		table := i.table(forward.FamilyOf(p.Addr()))
 		if !p.IsSingleIP() {
-			routes[routeKey{table, p.Masked()}] = fibRoute{paths: []Path{{Interface: i.Index, Weight: 1}}, attached: true}
+			routes[routeKey{table, p.Masked()}] = fibRoute{paths: []Path{{Interface: i.Index, Weight: 1}}, attached: true, written: i.writtenPrefix(p)}
 		}
 		if p.Addr().Is4() {
 			i.addEnds(routes, table, p)
@@ -45,6 +45,19 @@ func (i *iface) connectedRoutes() map[routeKey]fibRoute {
 		routes[routeKey{i.table(forward.FamilyOf(p.Addr())), host}] = fibRoute{paths: []Path{local}}
 	}
 	return routes
+}
+
+// writtenPrefix is the prefix of a connected route as VPP writes it: with the address's host bits in IPv4, without in IPv6.
+func (i *iface) writtenPrefix(address netip.Prefix) netip.Prefix {
+	if address.Addr().Is6() {
+		return address.Masked()
+	}
+	for _, p := range i.addresses {
+		if p.Masked() == address.Masked() {
+			return p // the first of several
+		}
+	}
+	return address
 }
 
 // addEnds adds the first and the last address of an IPv4 prefix, where packets are dropped;

@@ -23,7 +23,6 @@ type Ports interface {
 	OpenTap(index uint32, c port.TapConfig) (port.TapInfo, error)
 	OpenAFPacket(index uint32, c port.AFPacketConfig) (port.AFPacketInfo, error)
 	OpenMemif(index uint32, c port.MemifConfig) error
-	OpenTunnel(index uint32, source netip.AddrPort) (up bool, err error)
 	ClosePort(index uint32) error
 }
 

@@ -32,6 +32,7 @@ const (
 	PathDrop                 // dropped
 	PathUnreachable          // answered with ICMP unreachable
 	PathProhibit             // answered with ICMP prohibited
+	PathLinkLocal            // looked up among the link-local addresses of the interface; here as good as dropped
 )
 
 // Path is one way of a route.
@@ -69,6 +70,8 @@ type routeKey struct {
 type fibRoute struct {
 	paths    []Path
 	attached bool // the prefix is on the link: it can cover neighbours
+
+	written netip.Prefix // the prefix with its host bits; invalid: it had none
 }
 
 func (r fibRoute) equal(s fibRoute) bool {
@@ -77,7 +80,8 @@ func (r fibRoute) equal(s fibRoute) bool {
 
 // entry is a prefix in a table.
 type entry struct {
-	number  uint32 // names it in replies
+	number  uint32       // names it in replies
+	written netip.Prefix // as its first source wrote it, with host bits: dumps show that, as in VPP
 	sources map[Source]fibRoute
 }
 
@@ -103,7 +107,10 @@ func (m *Model) setLocked(k routeKey, s Source, r fibRoute) *entry {
 	e := t.entries[k.prefix]
 	if e == nil {
 		m.lastEntry++
-		e = &entry{number: m.lastEntry, sources: map[Source]fibRoute{}}
+		e = &entry{number: m.lastEntry, written: k.prefix, sources: map[Source]fibRoute{}}
+		if r.written.IsValid() {
+			e.written = r.written
+		}
 		t.entries[k.prefix] = e
 	}
 	old := e.sources[s]
@@ -179,14 +186,13 @@ func (m *Model) installLocked(k routeKey) {
 	}
 }
 
-// resolveLocked is a route as far as it can be used: without the paths that lead nowhere now.
+// resolveLocked is a route as far as it can be used: the most preferred of the paths that lead somewhere now. A path that does not
+// forward is alone among those of its preference.
 func (m *Model) resolveLocked(k routeKey, r fibRoute) forward.Route {
 	drop := forward.Route{Action: forward.Drop}
 	var usable []Path
 	for _, p := range r.paths {
 		switch {
-		case p.Kind != PathNormal:
-			return forward.Route{Action: actions[p.Kind]}
 		case !m.usableLocked(k.table.Family, p):
 		case len(usable) > 0 && p.Preference > usable[0].Preference:
 		case len(usable) > 0 && p.Preference < usable[0].Preference:
@@ -197,6 +203,9 @@ func (m *Model) resolveLocked(k routeKey, r fibRoute) forward.Route {
 	}
 	if len(usable) == 0 {
 		return drop
+	}
+	if kind := usable[0].Kind; kind != PathNormal {
+		return forward.Route{Action: actions[kind]}
 	}
 	out := forward.Route{Action: forward.Forward}
 	for _, p := range usable {
@@ -211,9 +220,13 @@ var actions = [...]forward.Action{
 	PathDrop:        forward.Drop,
 	PathUnreachable: forward.Unreachable,
 	PathProhibit:    forward.Prohibit,
+	PathLinkLocal:   forward.Drop,
 }
 
 func (m *Model) usableLocked(f forward.Family, p Path) bool {
+	if p.Kind != PathNormal {
+		return true
+	}
 	if p.Interface == NoIndex {
 		return m.tables[forward.TableKey{Family: f, ID: p.Table}] != nil
 	}

@@ -85,7 +85,7 @@ func newEthernet(i Interface) *iface {
 
 // hasPort says that the interface has an end on the machine.
 func (i *iface) hasPort() bool {
-	return i.tap != nil || i.afPacket != nil || i.memif != nil || i.vxlan != nil
+	return i.tap != nil || i.afPacket != nil || i.memif != nil
 }
 
 // table is the VRF of the interface in one family.
@@ -136,7 +136,8 @@ func (m *Model) forwardLocked(i *iface) forward.Interface {
 	own := m.addressesLocked(i)
 	f := forward.Interface{Up: i.AdminUp, MTU: i.ipMTU(), MAC: i.MAC, Table4: i.table4, Table6: i.table6,
 		LinkLocal: i.linkLocal, IP6Enabled: i.linkLocal.IsValid() || i.donor != NoIndex,
-		Bare: i.memif != nil && i.memif.Mode == MemifIP, Senders: m.sendersLocked(i), ProxyARP: i.proxyARP, ProxyND: i.proxyND}
+		Bare: i.memif != nil && i.memif.Mode == MemifIP, Senders: m.sendersLocked(i), ProxyARP: i.proxyARP, ProxyND: i.proxyND,
+		Redirect4: m.redirectLocked(i, forward.IP4), Redirect6: m.redirectLocked(i, forward.IP6)}
 	if i.vxlan != nil {
 		f.Tunnel = i.vxlan.tunnel()
 	}
@@ -186,12 +187,8 @@ func (m *Model) removeLocked(i *iface) {
 	for a := range i.neighbours {
 		m.delNeighbourLocked(i, a)
 	}
-	lost := i.addresses
 	i.addresses, i.donor, i.AdminUp = nil, NoIndex, false
 	m.connectLocked(i)
-	for _, p := range lost {
-		m.reviewTunnelsLocked(p.Addr())
-	}
 	for _, other := range m.interfaces {
 		if other.donor == i.Index {
 			other.donor = NoIndex

@@ -29,6 +29,8 @@ type Model struct {
 	runDir     string // where relative names of sockets begin; empty: nowhere
 	nextMACIP  uint32
 	proxyARPs  []forward.ProxyRange
+	redirects  map[redirectKey]Path
+	puntUDP    map[forward.Family]bool
 	lastEntry  uint32 // last number given to a FIB entry
 	traced     int    // frames of each port that Traces tells
 }
@@ -38,7 +40,7 @@ func New(engine Engine, log *slog.Logger) *Model {
 	m := &Model{engine: engine, log: log, now: time.Now, notify: func(InterfaceEvent) {},
 		interfaces: map[uint32]*iface{}, tables: map[forward.TableKey]*table{},
 		neighbours: map[forward.Family]int{}, bridges: map[uint32]*bridge{}, macips: map[uint32]*macip{},
-		sockets: map[uint32]*memifSocket{}}
+		sockets: map[uint32]*memifSocket{}, redirects: map[redirectKey]Path{}, puntUDP: map[forward.Family]bool{}}
 	defer m.change()()
 	for _, family := range []forward.Family{forward.IP4, forward.IP6} {
 		m.makeTableLocked(forward.TableKey{Family: family}, "")

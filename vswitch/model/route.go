@@ -31,6 +31,7 @@ type Route struct {
 // AddRoute makes the API's route to a prefix or changes it, and returns the entry's number.
 func (m *Model) AddRoute(c RouteChange) (uint32, error) {
 	defer m.change()()
+	written := c.Prefix
 	if err := m.checkRouteLocked(&c); err != nil {
 		return NoIndex, err
 	}
@@ -48,7 +49,7 @@ func (m *Model) AddRoute(c RouteChange) (uint32, error) {
 	attached := slices.ContainsFunc(paths, func(p Path) bool {
 		return p.Kind == PathNormal && p.Interface != NoIndex && !p.NextHop.IsValid()
 	})
-	return m.setLocked(k, SourceAPI, fibRoute{paths: paths, attached: attached}).number, nil
+	return m.setLocked(k, SourceAPI, fibRoute{paths: paths, attached: attached, written: written}).number, nil
 }
 
 // DeleteRoute removes the API's route to a prefix, or of a Multipath change its paths. What is gone is no error.
@@ -94,7 +95,7 @@ func (m *Model) Routes(k forward.TableKey, s Source) []Route {
 	for _, p := range slices.SortedFunc(maps.Keys(t.entries), comparePrefixes) {
 		e := t.entries[p]
 		if best, r := e.best(); s == 0 || s == best {
-			list = append(list, Route{Prefix: p, Paths: slices.Clone(r.paths), Source: best, Number: e.number})
+			list = append(list, Route{Prefix: e.written, Paths: slices.Clone(r.paths), Source: best, Number: e.number})
 		}
 	}
 	return list
@@ -121,7 +122,17 @@ func (m *Model) checkRouteLocked(c *RouteChange) error {
 		return InvalidAddressFamily
 	}
 	c.Prefix = c.Prefix.Masked()
+	for n := range c.Paths {
+		c.Paths[n].completeHost(c.Prefix)
+	}
 	return nil
+}
+
+// completeHost gives a path by an interface to a host the host as its next hop, as VPP does (fib_table_route_path_fixup).
+func (p *Path) completeHost(host netip.Prefix) {
+	if p.Kind == PathNormal && p.Interface != NoIndex && !p.NextHop.IsValid() && host.IsSingleIP() && !host.Addr().IsUnspecified() {
+		p.NextHop = host.Addr()
+	}
 }
 
 func (m *Model) checkPathLocked(f forward.Family, p *Path) error {
@@ -145,14 +156,16 @@ func (m *Model) checkPathLocked(f forward.Family, p *Path) error {
 	return nil
 }
 
-// checkPaths refuses what one entry of the packet path cannot be: paths beside one that does not forward.
+// checkPaths refuses what one entry of the packet path cannot be: a path that does not forward beside others of its preference.
 func checkPaths(paths []Path) error {
 	if len(paths) > maxPaths {
 		return LimitExceeded
 	}
-	for _, p := range paths {
-		if p.Kind != PathNormal && len(paths) > 1 {
-			return Unsupported
+	for n, p := range paths {
+		for _, q := range paths[:n] {
+			if (p.Kind != PathNormal || q.Kind != PathNormal) && p.Preference == q.Preference {
+				return Unsupported
+			}
 		}
 	}
 	return nil

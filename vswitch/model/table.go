@@ -102,7 +102,9 @@ func (m *Model) makeTableLocked(k forward.TableKey, name string) {
 	m.tables[k] = &table{Table: Table{TableKey: k, Name: name}, entries: map[netip.Prefix]*entry{}}
 	m.engine.AddTable(k)
 	for _, s := range specials[k.Family] {
-		m.setLocked(routeKey{k, netip.MustParsePrefix(s.prefix)}, s.source, fibRoute{paths: []Path{dropPath}})
+		path := dropPath
+		path.Kind = s.kind
+		m.setLocked(routeKey{k, netip.MustParsePrefix(s.prefix)}, s.source, fibRoute{paths: []Path{path}})
 	}
 }
 
@@ -113,12 +115,13 @@ var dropPath = Path{Kind: PathDrop, Interface: NoIndex, Weight: 1}
 var specials = map[forward.Family][]struct {
 	prefix string
 	source Source
+	kind   PathKind
 }{
 	forward.IP4: {
-		{"0.0.0.0/0", SourceDefault}, {"0.0.0.0/32", SourceDefault}, {"224.0.0.0/4", SourceSpecial},
-		{"240.0.0.0/4", SourceSpecial}, {"255.255.255.255/32", SourceDefault},
+		{"0.0.0.0/0", SourceDefault, PathDrop}, {"0.0.0.0/32", SourceDefault, PathDrop}, {"224.0.0.0/4", SourceSpecial, PathDrop},
+		{"240.0.0.0/4", SourceSpecial, PathDrop}, {"255.255.255.255/32", SourceDefault, PathDrop},
 	},
-	forward.IP6: {{"::/0", SourceDefault}, {"fe80::/10", SourceSpecial}},
+	forward.IP6: {{"::/0", SourceDefault, PathDrop}, {"fe80::/10", SourceSpecial, PathLinkLocal}},
 }
 
 // bindLocked moves the interface, its neighbours' routes with it.

@@ -1,7 +1,6 @@
 package model
 
 import (
-	"errors"
 	"net/netip"
 	"strconv"
 
@@ -36,13 +35,11 @@ type VXLANDetails struct {
 }
 
 // vxlan is a tunnel at work.
-type vxlan struct {
-	VXLAN
-	routed bool // Source is an address of an interface in the VRF, else the kernel carries the envelopes
-}
+type vxlan struct{ VXLAN }
 
-// AddVXLAN makes vxlan_tunnel<instance>, which is up, as in VPP, and returns its index. Where its source is no address of the
-// dataplane, a socket of the kernel's carries it; its link is up while that works.
+// AddVXLAN makes vxlan_tunnel<instance>, which is up, as in VPP, and returns its index. Its envelopes go by the routes of the
+// VRF, whatever addresses the dataplane has there: without a route to the destination they are dropped. What comes back is
+// the tunnel's once its source is an address of an interface in the VRF.
 //
 // The errors are those of vxlan_add_del_tunnel_clean_input and vnet_vxlan_add_del_tunnel (VPP 25.10, src/plugins/vxlan), in
 // their order: an unknown VRF, two families, the same address twice, a group on no interface, a tunnel that exists,
@@ -60,12 +57,9 @@ func (m *Model) AddVXLAN(v VXLAN) (uint32, error) {
 	}
 	i := newEthernet(Interface{Index: index, Name: "vxlan_tunnel" + strconv.FormatUint(uint64(v.Instance), 10), DevType: "VXLAN",
 		MAC: randomMAC(), AdminUp: true, LinkUp: true})
-	i.vxlan = &vxlan{VXLAN: v, routed: m.hasAddressLocked(v.table(), v.Source)}
-	if err := m.openVXLANLocked(i); err != nil {
-		return NoIndex, err
-	}
+	i.vxlan = &vxlan{v}
 	if err := m.addLocked(i); err != nil {
-		return NoIndex, errors.Join(err, m.closeVXLANLocked(i))
+		return NoIndex, err
 	}
 	m.tables[v.table()].users++
 	m.notify(InterfaceEvent{Index: index, AdminUp: true})
@@ -82,9 +76,6 @@ func (m *Model) DeleteVXLAN(v VXLAN) (uint32, error) {
 	i := m.vxlanLocked(v)
 	if i == nil {
 		return NoIndex, NoSuchEntry
-	}
-	if err := m.closeVXLANLocked(i); err != nil {
-		m.log.Error("socket not closed", "interface", i.Name, "err", err)
 	}
 	m.removeLocked(i)
 	m.releaseTableLocked(v.table())
@@ -190,62 +181,4 @@ func (m *Model) vxlanLocked(v VXLAN) *iface {
 func (v *vxlan) tunnel() *forward.Tunnel {
 	return &forward.Tunnel{Source: netip.AddrPortFrom(v.Source, v.SourcePort), VNI: v.VNI, Table: v.VRF,
 		Destination: netip.AddrPortFrom(v.Destination, v.DestinationPort)}
-}
-
-// openVXLANLocked gives a tunnel its socket, if it needs one.
-func (m *Model) openVXLANLocked(i *iface) error {
-	i.portFailed = false
-	if i.vxlan.routed {
-		return nil
-	}
-	up, err := m.engine.OpenTunnel(i.Index, i.vxlan.tunnel().Source)
-	i.portFailed = !up
-	i.LinkUp = i.AdminUp && up
-	return err
-}
-
-// closeVXLANLocked takes a tunnel's socket away, if it has one.
-func (m *Model) closeVXLANLocked(i *iface) error {
-	if err := m.engine.ClosePort(i.Index); err != nil && !errors.Is(err, forward.ErrNoPort) {
-		return err
-	}
-	return nil
-}
-
-// hasAddressLocked says that an interface in a table has the address.
-func (m *Model) hasAddressLocked(k forward.TableKey, a netip.Addr) bool {
-	for _, i := range m.interfaces {
-		if i.table(k.Family) != k {
-			continue
-		}
-		for _, p := range i.addresses {
-			if p.Addr() == a {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-// reviewTunnelsLocked chooses again how the tunnels from an address go, after it came to an interface or left one.
-func (m *Model) reviewTunnelsLocked(a netip.Addr) {
-	for _, i := range m.interfaces {
-		v := i.vxlan
-		if v == nil || v.Source != a {
-			continue
-		}
-		routed, wasUp := m.hasAddressLocked(v.table(), a), i.LinkUp
-		if routed == v.routed {
-			continue
-		}
-		v.routed = routed
-		if err := errors.Join(m.closeVXLANLocked(i), m.openVXLANLocked(i)); err != nil {
-			m.log.Error("socket not changed", "interface", i.Name, "err", err)
-		}
-		i.LinkUp = i.AdminUp && !i.portFailed
-		m.setEngineLocked(i)
-		if i.LinkUp != wasUp {
-			m.notify(InterfaceEvent{Index: i.Index, LinkUp: i.LinkUp})
-		}
-	}
 }

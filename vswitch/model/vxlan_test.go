@@ -23,12 +23,6 @@ func (b *bench) vxlan(t *testing.T, v VXLAN) uint32 {
 	return index
 }
 
-// carried tells whether the engine has a socket for a tunnel.
-func (b *bench) carried(index uint32) (by netip.AddrPort, is bool) {
-	b.engine.Look(func(s modeltest.State) { by, is = s.Tunnels[index] })
-	return by, is
-}
-
 func TestTunnelsAreRefusedAsVPPRefusesThem(t *testing.T) {
 	good := vxlanBetween("192.0.2.1", "192.0.2.2")
 	for rule, c := range map[string]struct {
@@ -93,72 +87,46 @@ func TestATunnelIsUpAndNamedByItsInstance(t *testing.T) {
 	if _, err := b.DeleteVXLAN(v); !errors.Is(err, NoSuchEntry) {
 		t.Errorf("deleted twice: %v", err)
 	}
-	if _, is := b.carried(first); is {
-		t.Error("the socket is left behind")
-	}
 }
 
-func TestATunnelGoesByRoutesWhileItsSourceIsOurs(t *testing.T) {
+// VPP makes a tunnel whatever addresses it has, and says that its link is up.
+func TestATunnelIsTheSameWhetherItsSourceIsOursOrNot(t *testing.T) {
 	b := newBench()
-	b.AddTable(forward.TableKey{Family: forward.IP4, ID: 7}, "")
+	table := forward.TableKey{Family: forward.IP4, ID: 7}
+	b.AddTable(table, "")
 	loop := b.loopback(t)
-	do(t, b.SetTable(loop, forward.TableKey{Family: forward.IP4, ID: 7}))
-	v, other := vxlanBetween("192.0.2.1", "192.0.2.2"), vxlanBetween("192.0.2.1", "192.0.2.2")
+	do(t, b.SetTable(loop, table))
+	v := vxlanBetween("192.0.2.1", "192.0.2.2")
 	v.VRF = 7
-	there, elsewhere := b.vxlan(t, v), b.vxlan(t, other)
+	index := b.vxlan(t, v)
+	want := forward.Tunnel{Source: netip.MustParseAddrPort("192.0.2.1:4789"), Destination: netip.MustParseAddrPort("192.0.2.2:4789"), VNI: 10, Table: 7}
 	own := netip.MustParsePrefix("192.0.2.1/24")
-	for _, change := range []struct {
-		what   string
-		do     func() error
-		routed bool
-	}{
-		{"nothing", func() error { return nil }, false},
-		{"the address came", func() error { return b.AddAddress(loop, own) }, true},
-		{"the address went", func() error { return b.DeleteAddress(loop, own) }, false},
-		{"the address came again", func() error { return b.AddAddress(loop, own) }, true},
-		{"its interface went", func() error { return b.DeleteLoopback(loop) }, false},
+	b.events = nil
+	for what, change := range map[string]func() error{
+		"nothing": func() error { return nil },
+		"an address comes and goes": func() error {
+			return errors.Join(b.AddAddress(loop, own), b.DeleteAddress(loop, own), b.AddAddress(loop, own))
+		},
 	} {
-		do(t, change.do())
-		if by, is := b.carried(there); is == change.routed || is && by != netip.MustParseAddrPort("192.0.2.1:4789") {
-			t.Errorf("%s: carried by a socket %t, %v", change.what, is, by)
-		}
-		if _, is := b.carried(elsewhere); !is {
-			t.Errorf("%s: the tunnel of another VRF is routed", change.what)
+		do(t, change())
+		var is *forward.Tunnel
+		b.engine.Look(func(s modeltest.State) { is = s.Interfaces[index].Tunnel })
+		if is == nil || *is != want || !b.Interfaces(InterfaceFilter{Index: index})[0].LinkUp {
+			t.Errorf("after %s: %+v", what, is)
 		}
 	}
-	b.DeleteTable(forward.TableKey{Family: forward.IP4, ID: 7})
+	if slices.ContainsFunc(b.events, func(e InterfaceEvent) bool { return e.Index == index }) {
+		t.Errorf("events %+v", b.events)
+	}
+	b.DeleteTable(table)
 	if !slices.ContainsFunc(b.Tables(), func(t Table) bool { return t.ID == 7 }) {
 		t.Error("the tunnel does not keep its VRF")
 	}
+	do(t, b.DeleteLoopback(loop))
 	if _, err := b.DeleteVXLAN(v); err != nil {
 		t.Error(err)
 	}
 	if slices.ContainsFunc(b.Tables(), func(t Table) bool { return t.ID == 7 }) {
 		t.Error("the VRF is left behind")
-	}
-}
-
-func TestATunnelsLinkIsItsSockets(t *testing.T) {
-	b := newBench()
-	b.engine.FailTap(errors.New("no such address"))
-	index := b.vxlan(t, vxlanBetween("192.0.2.1", "192.0.2.2"))
-	up := func() bool { return b.Interfaces(InterfaceFilter{Index: index})[0].LinkUp }
-	if up() {
-		t.Error("up without a socket")
-	}
-	b.events = nil
-	b.Take(forward.Event{Kind: forward.PortUp, Interface: index})
-	if want := []InterfaceEvent{{Index: index, LinkUp: true}}; !up() || !slices.Equal(b.events, want) {
-		t.Errorf("after the socket was opened: %+v", b.events)
-	}
-	b.events = nil
-	b.Take(forward.Event{Kind: forward.PortDown, Interface: index, Err: errors.New("gone")})
-	if want := []InterfaceEvent{{Index: index}}; up() || !slices.Equal(b.events, want) {
-		t.Errorf("after the socket broke: %+v", b.events)
-	}
-	b.events = nil
-	b.loopback(t, "192.0.2.1/24") // routes need no socket
-	if !up() || !slices.Contains(b.events, InterfaceEvent{Index: index, LinkUp: true}) {
-		t.Errorf("after the address came: %+v", b.events)
 	}
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/weftnet/weft/vswitch/frame"
 )
 
-// memifBurst is how many frames are copied between two looks at a ring.
+// memifBurst is the number of packets taken from a ring at a time.
 const memifBurst = 64
 
 // Memif is a connection to a memif's client: the memory is the client's, and so are the rings in it. One goroutine receives;
@@ -18,10 +18,13 @@ type Memif struct {
 	bare   bool
 	rx     []*memif.RxQueue
 	turn   int // of the queues to receive from
-	batch  [memifBurst][]byte
+	batch  [memifBurst]memif.Packet
 	tx     []memifOutput
+	lent   bool   // buffers may hold bodies of frames in the client's memory
 	lost   uint64 // frames that came wrong, of those told by Faults
 	looked bool   // at frames, since Faults was asked last
+
+	tooLong uint64 // packets that exceeded a buffer
 }
 
 // NewMemif takes over a connection.
@@ -70,7 +73,10 @@ func (m *Memif) Arm(on bool) bool {
 }
 
 // Receive fills v's buffers, in order, as far as there are frames. All queues get their turn to be first. It never errs.
+// The buffers borrow the bodies of long frames from the client's memory: all buffers must be transmitted, copied or
+// released before the next call of Receive or Done.
 func (m *Memif) Receive(v []*frame.Buffer) (int, error) {
+	m.Done()
 	done := 0
 	for range m.rx {
 		q := m.rx[m.turn]
@@ -91,28 +97,50 @@ func (m *Memif) Receive(v []*frame.Buffer) (int, error) {
 	return done, nil
 }
 
-// receive takes up to memifBurst frames from one queue.
+// Done returns the slots of all received frames to the client.
+func (m *Memif) Done() {
+	if !m.lent {
+		return
+	}
+	m.lent = false
+	for _, q := range m.rx {
+		q.Release()
+	}
+}
+
+// receive takes up to memifBurst frames from one queue. It returns fewer than the queue had if some were too long.
 func (m *Memif) receive(q *memif.RxQueue, v []*frame.Buffer) int {
-	v = v[:min(len(v), memifBurst, q.Waiting())]
-	if len(v) == 0 {
+	if q.Waiting() == 0 {
 		return 0
 	}
-	m.looked = true
-	head := 0
-	if m.bare {
-		head = frame.EthernetLen
-	}
-	for i, b := range v {
-		m.batch[i] = b.Room()[head:]
-	}
-	n := q.Receive(m.batch[:len(v)])
-	for i, b := range v[:n] {
-		b.SetLen(head + len(m.batch[i]))
-		if m.bare {
-			putBareHeader(b.Bytes())
+	m.looked, m.lent = true, true
+	skip, n := headerOf(m.bare), 0
+	packets := m.batch[:min(len(v), memifBurst)]
+	packets = packets[:q.Peek(packets)]
+	for i := range packets {
+		if !take(v[n], skip, &packets[i]) {
+			m.tooLong++
+			continue
 		}
+		if m.bare {
+			putBareHeader(v[n].Head())
+		}
+		n++
 	}
 	return n
+}
+
+// take makes a packet the frame of a buffer; false: it is too long.
+func take(b *frame.Buffer, skip int, p *memif.Packet) bool {
+	if len(p.More) == 0 {
+		return b.Borrow(skip, p.Data)
+	}
+	n := p.Len()
+	if n > len(b.Room())-skip {
+		return false
+	}
+	b.SetLen(skip + p.CopyTo(b.Room()[skip:][:n]))
+	return true
 }
 
 // putBareHeader makes a frame of an IP packet: to nobody, from nobody, of the type that its version says.
@@ -134,7 +162,7 @@ func (m *Memif) Faults() uint64 {
 		return 0
 	}
 	m.looked = false
-	var sum uint64
+	sum := m.tooLong
 	for _, q := range m.rx {
 		sum += q.Stats().Dropped()
 	}

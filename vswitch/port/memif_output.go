@@ -58,9 +58,15 @@ func (m *Memif) spread(v []*frame.Buffer) int {
 func (o *memifOutput) transmit(v []*frame.Buffer, bare bool) int {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	skip := headerOf(bare)
 	sent := 0
 	for _, b := range v {
-		sent += o.append(b, bare)
+		head, body := b.Parts()
+		if !o.queue.AppendParts(head[min(skip, len(head)):], body) {
+			b.SetLen(0)
+			continue
+		}
+		sent++
 	}
 	o.queue.Flush()
 	return sent
@@ -68,14 +74,19 @@ func (o *memifOutput) transmit(v []*frame.Buffer, bare bool) int {
 
 // append copies one frame; 0: there was no room.
 func (o *memifOutput) append(b *frame.Buffer, bare bool) int {
-	raw := b.Bytes()
-	if bare {
-		raw = raw[min(frame.EthernetLen, len(raw)):]
-	}
-	if o.queue.Append(raw) {
+	head, body := b.Parts()
+	if o.queue.AppendParts(head[min(headerOf(bare), len(head)):], body) {
 		return 1
 	}
 	b.SetLen(0)
+	return 0
+}
+
+// headerOf is the length of the header that a client does not see.
+func headerOf(bare bool) int {
+	if bare {
+		return frame.EthernetLen
+	}
 	return 0
 }
 

@@ -82,6 +82,43 @@ func TestAMemifsPacketsWithoutEthernetAreFramesInside(t *testing.T) {
 	}
 }
 
+// A client may change its memory while a frame is on its way. What was decided upon leaves as it was, and slots are the client's again
+// when the frames are done with, not before.
+func TestAClientCannotChangeAHeadThatWasReceived(t *testing.T) {
+	m, client := memifEnds(t, false)
+	tx := client.TxQueues()[0]
+	free := tx.Free()
+	slot := tx.Reserve(1500)
+	was := bytes.Repeat([]byte{1}, 1500)
+	copy(slot, was)
+	tx.Commit(1500)
+	tx.Flush()
+	v := make([]*frame.Buffer, 4)
+	frame.NewPool(frame.SmallSize, len(v)).Take(v)
+	if n, err := m.Receive(v); n != 1 || err != nil {
+		t.Fatalf("%d received, %v", n, err)
+	}
+	for i := range slot {
+		slot[i] = 2
+	}
+	if !bytes.Equal(v[0].Head(), was[:frame.HeadLen]) {
+		t.Errorf("the head became %x", v[0].Head())
+	}
+	if n, err := m.Transmit(v[:1]); n != 1 || err != nil {
+		t.Fatalf("%d transmitted, %v", n, err)
+	}
+	room := [][]byte{make([]byte, 2048)}
+	if n := client.RxQueues()[0].Receive(room); n != 1 || !bytes.Equal(room[0][:frame.HeadLen], was[:frame.HeadLen]) || len(room[0]) != len(was) {
+		t.Errorf("%d came back, %x", n, room[0])
+	}
+	if n := tx.Free(); n != free-1 {
+		t.Errorf("%d slots are free while the frame is used, want %d", n, free-1)
+	}
+	if m.Done(); tx.Free() != free {
+		t.Errorf("%d slots are free at the end, want %d", tx.Free(), free)
+	}
+}
+
 // A client that is not there any more takes nothing and gives nothing, and nobody is hurt.
 func TestAMemifWhoseClientIsGoneIsEmptyAndFull(t *testing.T) {
 	m, client := memifEnds(t, false)

@@ -11,13 +11,21 @@ import (
 // arp answers requests for the interface's own addresses and takes in what neighbours say of themselves.
 func (p *Path) arp(m *Message, now time.Time) {
 	a, err := frame.ParseARP(frame.Ethernet(m.Bytes()).Payload())
-	if err != nil || a.SenderMAC().IsMulticast() || a.SenderMAC() != frame.Ethernet(m.Bytes()).Source() {
+	if err != nil || a.SenderMAC().IsMulticast() {
 		p.drop(badARP)
 		return
 	}
+	if a.SenderMAC() != frame.Ethernet(m.Bytes()).Source() {
+		p.drop(otherSender)
+		return
+	}
 	i, ok := p.router.Interface(m.Interface)
-	if !ok || slices.Contains(i.Addresses, a.Sender()) {
+	if !ok {
 		p.drop(notOurs)
+		return
+	}
+	if slices.Contains(i.Addresses, a.Sender()) {
+		p.drop(claimsOurs)
 		return
 	}
 	if usable4(a.Sender()) {

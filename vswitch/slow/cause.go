@@ -5,10 +5,15 @@ type cause uint8
 
 const (
 	badARP cause = iota
+	otherSender
+	claimsOurs
 	badDiscovery
 	badICMP
 	notOurs
+	notOurs6
 	noSource
+	noSource6
+	noErrorSource
 	rateLimited
 	noErrorOwed
 	queueFull
@@ -22,32 +27,35 @@ const (
 	causes
 )
 
+// causeNames are the error counters' names, VPP's where it has one for the cause (see forward).
 var causeNames = [causes]string{
-	badARP:       "arp malformed",
-	badDiscovery: "nd malformed",
-	badICMP:      "bad icmp checksum or length",
-	notOurs:      "neighbour message not for us",
-	noSource:     "no source address on the interface",
-	rateLimited:  "icmp error rate limited",
-	noErrorOwed:  "icmp error not owed",
-	queueFull:    "neighbour queue full",
-	tableFull:    "neighbour resolutions at limit",
-	unanswered:   "neighbour unanswered",
-	staticClaim:  "claim on a static neighbour",
-	workerFull:   "slow path's output full",
-	truncated:    "too long for the slow path",
-	fragmented:   "fragment to a local address",
-	ignored:      "local packet nobody listens to",
+	badARP:        "arp-input/malformed",
+	otherSender:   "arp-reply/l2_address_mismatch",
+	claimsOurs:    "arp-reply/l3_src_address_is_local",
+	badDiscovery:  "ip6-icmp-input/malformed neighbour message",
+	badICMP:       "slow-path/bad checksum or length",
+	notOurs:       "arp-reply/l3_dst_address_not_local",
+	noSource:      "ip4-arp/no_source_address",
+	notOurs6:      "ip6-icmp-input/neighbor_solicitation_source_unknown",
+	noSource6:     "ip6-discover-neighbor/no_source_address",
+	noErrorSource: "slow-path/no source address for icmp error",
+	rateLimited:   "slow-path/icmp error rate limited",
+	noErrorOwed:   "slow-path/icmp error not owed",
+	queueFull:     "slow-path/neighbour queue full",
+	tableFull:     "slow-path/neighbour resolutions at limit",
+	unanswered:    "slow-path/neighbour unanswered",
+	staticClaim:   "slow-path/claim on a static neighbour",
+	workerFull:    "slow-path/output full",
+	truncated:     "slow-path/packet too long",
+	fragmented:    "slow-path/fragment to a local address",
+	ignored:       "slow-path/no listener",
 }
 
 func (p *Path) drop(c cause) { p.drops[c].Add(1) }
 
-// Drops adds what was dropped since the start, by cause, to sum; causes that never occurred are left out. Any goroutine
-// may ask.
+// Drops adds what was dropped since the start, by the name of the error counter, to sum. Any goroutine may call it.
 func (p *Path) Drops(sum map[string]uint64) {
 	for c := range p.drops {
-		if n := p.drops[c].Load(); n > 0 {
-			sum[causeNames[c]] += n
-		}
+		sum[causeNames[c]] += p.drops[c].Load()
 	}
 }

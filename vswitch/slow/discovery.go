@@ -24,7 +24,7 @@ func (p *Path) discovery(m *Message, now time.Time) {
 	}
 	i, ok := p.router.Interface(m.Interface)
 	if !ok || i.holds(ip.Source()) {
-		p.drop(notOurs)
+		p.drop(notOurs6)
 		return
 	}
 	if n.Type() == frame.ICMP6Advert {
@@ -33,7 +33,7 @@ func (p *Path) discovery(m *Message, now time.Time) {
 	}
 	source := ip.Source()
 	if !i.holds(n.Target()) && !p.answersFor6(m.Interface, i, source, n.Target()) {
-		p.drop(notOurs)
+		p.drop(notOurs6)
 		return
 	}
 	if mac, ok := n.LinkAddress(frame.NDSourceLink); ok && usable6(source, mac) {
@@ -75,9 +75,9 @@ func parseDiscovery(m *Message) (frame.IPv6, frame.ND, bool) {
 func (p *Path) advertise(m *Message, i Interface, target netip.Addr) {
 	e := frame.Ethernet(m.Bytes())
 	asker := frame.IPv6(e.Payload()).Source()
-	to, mac, flags := asker, e.Source(), uint8(frame.NDFlagRouter|frame.NDFlagSolicited|frame.NDFlagOverride)
+	to, mac, flags := asker, e.Source(), uint8(frame.NDFlagSolicited|frame.NDFlagOverride)
 	if asker.IsUnspecified() {
-		to, mac, flags = allNodes, allNodesMAC, frame.NDFlagRouter|frame.NDFlagOverride
+		to, mac, flags = allNodes, allNodesMAC, frame.NDFlagOverride
 	}
 	p.sendND(m.Interface, ndEnvelope{mac, i.MAC, target, to}, frame.NDFields{
 		Type: frame.ICMP6Advert, Flags: flags, Target: target, Option: frame.NDTargetLink, Link: i.MAC,
@@ -90,7 +90,7 @@ func (p *Path) solicit(index uint32, i Interface, target netip.Addr) {
 	if !source.IsValid() {
 		var ok bool
 		if source, ok = i.source(target); !ok {
-			p.drop(noSource)
+			p.drop(noSource6)
 			return
 		}
 	}

@@ -136,7 +136,7 @@ func TestFrameLongerThanAMessageIsStillRefusedByItsHead(t *testing.T) {
 	}
 	wantICMP6(t, out[0], 2, 0)
 	m = slow.Message{Reason: slow.Unresolved, Interface: 1, Out: 1, Target: their4}
-	if d.give(m, udp(t, their4, 40000)); d.drops("too long for the slow path") != 1 {
+	if d.give(m, udp(t, their4, 40000)); d.drops("slow-path/packet too long") != 1 {
 		t.Error("it was kept for its neighbour")
 	}
 }
@@ -160,7 +160,7 @@ func TestNoErrorIsOwed(t *testing.T) {
 	} {
 		t.Run(c.rule, func(t *testing.T) {
 			d := newDataplane(t)
-			if out := d.give(slow.Message{Reason: slow.NoRoute, Interface: 1}, c.raw); len(out) != 0 || d.drops("icmp error not owed") != 1 {
+			if out := d.give(slow.Message{Reason: slow.NoRoute, Interface: 1}, c.raw); len(out) != 0 || d.drops("slow-path/icmp error not owed") != 1 {
 				t.Errorf("sent %v", out)
 			}
 		})
@@ -194,7 +194,7 @@ func TestFullWorkerOrMissingSourceIsCounted(t *testing.T) {
 	d.give(slow.Message{Reason: slow.Received, Interface: 1}, echo4(t, our4))
 	d.full = false
 	d.give(slow.Message{Reason: slow.NoRoute, Interface: 2}, udp(t, netip.MustParseAddr("10.9.9.9"), 10))
-	if d.drops("slow path's output full") != 1 || d.drops("no source address on the interface") != 1 {
-		t.Errorf("drops: %d, %d", d.drops("slow path's output full"), d.drops("no source address on the interface"))
+	if d.drops("slow-path/output full") != 1 || d.drops("slow-path/no source address for icmp error") != 1 {
+		t.Errorf("drops: %d, %d", d.drops("slow-path/output full"), d.drops("slow-path/no source address for icmp error"))
 	}
 }

@@ -11,15 +11,16 @@ type Reason uint8
 
 // From a worker to the slow path.
 const (
-	ARP           Reason = iota + 1 // an ARP packet received on Interface
-	Discovery                       // a neighbour solicitation or advertisement received on Interface
-	Received                        // a packet to one of the dataplane's own addresses
-	Unresolved                      // ready to leave on Out, but for the MAC of Target
-	Expired                         // TTL or hop limit ran out
-	NoRoute                         // no route to the destination
-	HostUnreached                   // a route says unreachable, or the neighbour does not answer
-	Prohibited                      // a route says prohibited
-	TooBig                          // longer than MTU, and not to be fragmented
+	ARP              Reason = iota + 1 // an ARP packet received on Interface
+	Discovery                          // a neighbour solicitation or advertisement received on Interface
+	Received                           // a packet to one of the dataplane's own addresses
+	Unresolved                         // ready to leave on Out, but for the MAC of Target
+	Expired                            // TTL or hop limit ran out
+	NoRoute                            // no route to the destination
+	HostUnreached                      // the neighbour does not answer
+	RouteUnreachable                   // the route's path is ICMP unreachable
+	Prohibited                         // a route says prohibited
+	TooBig                             // longer than MTU, and not to be fragmented
 )
 
 // From the slow path to a worker.

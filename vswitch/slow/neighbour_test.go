@@ -78,13 +78,13 @@ func TestRequestsThatAreNotForUsStayUnanswered(t *testing.T) {
 		raw    []byte
 		cause  string
 	}{
-		{"another's IPv4 address", slow.ARP, arp(t, frame.ARPFields{Operation: 1, SenderMAC: theirMAC, Sender: their4, Target: netip.MustParseAddr("10.0.0.77")}), "neighbour message not for us"},
-		{"our own address claimed", slow.ARP, arp(t, frame.ARPFields{Operation: 1, SenderMAC: theirMAC, Sender: our4, Target: our4}), "neighbour message not for us"},
-		{"sender's MAC is not the frame's", slow.ARP, liar, "arp malformed"},
-		{"cut off", slow.ARP, arp(t, frame.ARPFields{Operation: 1, SenderMAC: theirMAC, Sender: their4, Target: our4})[:40], "arp malformed"},
-		{"another's IPv6 address", slow.Discovery, nd(t, frame.NDFields{Type: frame.ICMP6Solicit, Target: other6, Link: theirMAC}), "neighbour message not for us"},
-		{"hop limit that a router has touched", slow.Discovery, hops, "nd malformed"},
-		{"wrong checksum", slow.Discovery, sum, "nd malformed"},
+		{"another's IPv4 address", slow.ARP, arp(t, frame.ARPFields{Operation: 1, SenderMAC: theirMAC, Sender: their4, Target: netip.MustParseAddr("10.0.0.77")}), "arp-reply/l3_dst_address_not_local"},
+		{"our own address claimed", slow.ARP, arp(t, frame.ARPFields{Operation: 1, SenderMAC: theirMAC, Sender: our4, Target: our4}), "arp-reply/l3_src_address_is_local"},
+		{"sender's MAC is not the frame's", slow.ARP, liar, "arp-reply/l2_address_mismatch"},
+		{"cut off", slow.ARP, arp(t, frame.ARPFields{Operation: 1, SenderMAC: theirMAC, Sender: their4, Target: our4})[:40], "arp-input/malformed"},
+		{"another's IPv6 address", slow.Discovery, nd(t, frame.NDFields{Type: frame.ICMP6Solicit, Target: other6, Link: theirMAC}), "ip6-icmp-input/neighbor_solicitation_source_unknown"},
+		{"hop limit that a router has touched", slow.Discovery, hops, "ip6-icmp-input/malformed neighbour message"},
+		{"wrong checksum", slow.Discovery, sum, "ip6-icmp-input/malformed neighbour message"},
 	} {
 		t.Run(c.rule, func(t *testing.T) {
 			d := newDataplane(t)
@@ -127,8 +127,8 @@ func TestUnresolvedFramesWaitForTheAnswer(t *testing.T) {
 					t.Fatalf("asked twice within a second: %v", out)
 				}
 			}
-			if d.drops("neighbour queue full") != 13 {
-				t.Errorf("%d dropped", d.drops("neighbour queue full"))
+			if d.drops("slow-path/neighbour queue full") != 13 {
+				t.Errorf("%d dropped", d.drops("slow-path/neighbour queue full"))
 			}
 			reason, raw := c.answer(t)
 			out := d.give(slow.Message{Reason: reason, Interface: 1}, raw)
@@ -175,7 +175,7 @@ func TestResolutionsAreBounded(t *testing.T) {
 		a := netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)})
 		d.give(slow.Message{Reason: slow.Unresolved, Interface: 1, Out: 1, Target: a}, packetTo(t, a))
 	}
-	if n := d.drops("neighbour resolutions at limit"); n != 1100-1024 {
+	if n := d.drops("slow-path/neighbour resolutions at limit"); n != 1100-1024 {
 		t.Errorf("%d refused", n)
 	}
 }

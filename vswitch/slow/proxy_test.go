@@ -89,7 +89,7 @@ func saysWeAre(t *testing.T, s sent, a netip.Addr) {
 func TestGratuitousARPIsNoDrop(t *testing.T) {
 	d := newDataplane(t)
 	d.give(slow.Message{Reason: slow.ARP, Interface: 1}, arp(t, frame.ARPFields{Operation: 1, SenderMAC: theirMAC, Sender: their4, Target: their4}))
-	if n := d.drops("neighbour message not for us"); n != 0 {
+	if n := d.drops("arp-reply/l3_dst_address_not_local"); n != 0 {
 		t.Errorf("%d drops", n)
 	}
 }

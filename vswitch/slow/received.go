@@ -7,8 +7,11 @@ import (
 	"github.com/weftnet/weft/vswitch/frame"
 )
 
-// defaultTTL is that of packets the dataplane sends by itself.
-const defaultTTL = 64
+// The TTLs of what the dataplane sends by itself, as in VPP.
+const (
+	echoTTL  = 64
+	errorTTL = 255
+)
 
 // packet is what the ICMP code must know of an IP packet of either family.
 type packet struct {
@@ -105,7 +108,7 @@ func (p *Path) echo(m *Message, k packet) {
 		p.drop(workerFull)
 		return
 	}
-	body := p.envelope(out, m, reflect(k, k.destination, len(icmp)))
+	body := p.envelope(out, m, reflect(k, k.destination, len(icmp), echoTTL))
 	copy(body, icmp)
 	frame.ICMP(body).SetType(reply, 0)
 	// The pseudo header's sum does not know which address is the sender's.
@@ -114,8 +117,8 @@ func (p *Path) echo(m *Message, k packet) {
 }
 
 // reflect writes the IP fields of an answer from source to the packet's sender.
-func reflect(k packet, source netip.Addr, length int) frame.IPFields {
-	return frame.IPFields{TTL: defaultTTL, Protocol: k.icmp(), Source: source, Destination: k.source, PayloadLen: length}
+func reflect(k packet, source netip.Addr, length int, ttl uint8) frame.IPFields {
+	return frame.IPFields{TTL: ttl, Protocol: k.icmp(), Source: source, Destination: k.source, PayloadLen: length}
 }
 
 // envelope writes the Ethernet and IP headers of an answer to m and returns the room for its ICMP message. Destination and

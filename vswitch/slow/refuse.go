@@ -41,7 +41,7 @@ func (p *Path) refuse(m *Message, now time.Time) {
 		source, ok = k.destination, true
 	}
 	if !ok {
-		p.drop(noSource)
+		p.drop(noErrorSource)
 		return
 	}
 	if !p.errors.take(now) {
@@ -61,7 +61,7 @@ func (p *Path) sendError(m *Message, k packet, source netip.Addr, r refusal) {
 	if k.source.Is4() {
 		quote = k.ip[:min(len(k.ip), longestError4-frame.IPv4Len-frame.ICMPLen)]
 	}
-	body := p.envelope(out, m, reflect(k, source, frame.ICMPLen+len(quote)))
+	body := p.envelope(out, m, reflect(k, source, frame.ICMPLen+len(quote), errorTTL))
 	frame.ICMP(body).SetType(r.kind, r.code)
 	frame.ICMP(body).SetRest(r.rest)
 	copy(body[frame.ICMPLen:], quote)
@@ -81,7 +81,7 @@ func reason(m *Message, k packet) (refusal, bool) {
 	switch m.Reason {
 	case Expired:
 		return refusal{kind: frame.ICMP6TimeExceeded}, true
-	case NoRoute:
+	case NoRoute, RouteUnreachable: // VPP's code, though RFC 4443 would allow 3 for the second (ip_null_dpo.c)
 		return refusal{kind: frame.ICMP6Unreachable, code: frame.Code6NoRoute}, true
 	case HostUnreached:
 		return refusal{kind: frame.ICMP6Unreachable, code: frame.Code6Address}, true
@@ -110,7 +110,7 @@ func reason4(m *Message, k packet) (refusal, bool) {
 		return refusal{kind: frame.ICMPTimeExceeded}, true
 	case NoRoute:
 		return unreachable(frame.CodeNet)
-	case HostUnreached:
+	case HostUnreached, RouteUnreachable:
 		return unreachable(frame.CodeHost)
 	case Prohibited:
 		return unreachable(frame.CodeAdminProhibited)

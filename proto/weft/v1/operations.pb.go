@@ -1789,6 +1789,288 @@ func (x *Allocation) GetContainer() string {
 	return ""
 }
 
+type CountersRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CountersRequest) Reset() {
+	*x = CountersRequest{}
+	mi := &file_weft_v1_operations_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CountersRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CountersRequest) ProtoMessage() {}
+
+func (x *CountersRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_weft_v1_operations_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CountersRequest.ProtoReflect.Descriptor instead.
+func (*CountersRequest) Descriptor() ([]byte, []int) {
+	return file_weft_v1_operations_proto_rawDescGZIP(), []int{26}
+}
+
+type CountersReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Interfaces    []*InterfaceCounters   `protobuf:"bytes,1,rep,name=interfaces,proto3" json:"interfaces,omitempty"`
+	Errors        []*ErrorCounter        `protobuf:"bytes,2,rep,name=errors,proto3" json:"errors,omitempty"` // those that have occurred
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CountersReply) Reset() {
+	*x = CountersReply{}
+	mi := &file_weft_v1_operations_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CountersReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CountersReply) ProtoMessage() {}
+
+func (x *CountersReply) ProtoReflect() protoreflect.Message {
+	mi := &file_weft_v1_operations_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CountersReply.ProtoReflect.Descriptor instead.
+func (*CountersReply) Descriptor() ([]byte, []int) {
+	return file_weft_v1_operations_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *CountersReply) GetInterfaces() []*InterfaceCounters {
+	if x != nil {
+		return x.Interfaces
+	}
+	return nil
+}
+
+func (x *CountersReply) GetErrors() []*ErrorCounter {
+	if x != nil {
+		return x.Errors
+	}
+	return nil
+}
+
+// InterfaceCounters is what passed through a pod's interface since it was created, as the pod sees it.
+type InterfaceCounters struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Attachment    *Attachment            `protobuf:"bytes,1,opt,name=attachment,proto3" json:"attachment,omitempty"`
+	Pod           *Pod                   `protobuf:"bytes,2,opt,name=pod,proto3" json:"pod,omitempty"`
+	Interface     string                 `protobuf:"bytes,3,opt,name=interface,proto3" json:"interface,omitempty"` // in the pod
+	Type          string                 `protobuf:"bytes,4,opt,name=type,proto3" json:"type,omitempty"`
+	Object        string                 `protobuf:"bytes,5,opt,name=object,proto3" json:"object,omitempty"`                         // name of the dataplane's interface
+	RxPackets     uint64                 `protobuf:"varint,6,opt,name=rx_packets,json=rxPackets,proto3" json:"rx_packets,omitempty"` // came to the pod
+	RxBytes       uint64                 `protobuf:"varint,7,opt,name=rx_bytes,json=rxBytes,proto3" json:"rx_bytes,omitempty"`
+	RxDrops       uint64                 `protobuf:"varint,8,opt,name=rx_drops,json=rxDrops,proto3" json:"rx_drops,omitempty"`       // for the pod, which did not take them
+	TxPackets     uint64                 `protobuf:"varint,9,opt,name=tx_packets,json=txPackets,proto3" json:"tx_packets,omitempty"` // came from the pod
+	TxBytes       uint64                 `protobuf:"varint,10,opt,name=tx_bytes,json=txBytes,proto3" json:"tx_bytes,omitempty"`
+	TxDrops       uint64                 `protobuf:"varint,11,opt,name=tx_drops,json=txDrops,proto3" json:"tx_drops,omitempty"` // from the pod, dropped by the dataplane
+	Connected     *bool                  `protobuf:"varint,12,opt,name=connected,proto3,oneof" json:"connected,omitempty"`      // of a memif: the pod's program is there
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *InterfaceCounters) Reset() {
+	*x = InterfaceCounters{}
+	mi := &file_weft_v1_operations_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *InterfaceCounters) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*InterfaceCounters) ProtoMessage() {}
+
+func (x *InterfaceCounters) ProtoReflect() protoreflect.Message {
+	mi := &file_weft_v1_operations_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use InterfaceCounters.ProtoReflect.Descriptor instead.
+func (*InterfaceCounters) Descriptor() ([]byte, []int) {
+	return file_weft_v1_operations_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *InterfaceCounters) GetAttachment() *Attachment {
+	if x != nil {
+		return x.Attachment
+	}
+	return nil
+}
+
+func (x *InterfaceCounters) GetPod() *Pod {
+	if x != nil {
+		return x.Pod
+	}
+	return nil
+}
+
+func (x *InterfaceCounters) GetInterface() string {
+	if x != nil {
+		return x.Interface
+	}
+	return ""
+}
+
+func (x *InterfaceCounters) GetType() string {
+	if x != nil {
+		return x.Type
+	}
+	return ""
+}
+
+func (x *InterfaceCounters) GetObject() string {
+	if x != nil {
+		return x.Object
+	}
+	return ""
+}
+
+func (x *InterfaceCounters) GetRxPackets() uint64 {
+	if x != nil {
+		return x.RxPackets
+	}
+	return 0
+}
+
+func (x *InterfaceCounters) GetRxBytes() uint64 {
+	if x != nil {
+		return x.RxBytes
+	}
+	return 0
+}
+
+func (x *InterfaceCounters) GetRxDrops() uint64 {
+	if x != nil {
+		return x.RxDrops
+	}
+	return 0
+}
+
+func (x *InterfaceCounters) GetTxPackets() uint64 {
+	if x != nil {
+		return x.TxPackets
+	}
+	return 0
+}
+
+func (x *InterfaceCounters) GetTxBytes() uint64 {
+	if x != nil {
+		return x.TxBytes
+	}
+	return 0
+}
+
+func (x *InterfaceCounters) GetTxDrops() uint64 {
+	if x != nil {
+		return x.TxDrops
+	}
+	return 0
+}
+
+func (x *InterfaceCounters) GetConnected() bool {
+	if x != nil && x.Connected != nil {
+		return *x.Connected
+	}
+	return false
+}
+
+// ErrorCounter counts what a node of the dataplane's graph did with packets other than passing them on.
+type ErrorCounter struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Node          string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	Reason        string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	Count         uint64                 `protobuf:"varint,3,opt,name=count,proto3" json:"count,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ErrorCounter) Reset() {
+	*x = ErrorCounter{}
+	mi := &file_weft_v1_operations_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ErrorCounter) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ErrorCounter) ProtoMessage() {}
+
+func (x *ErrorCounter) ProtoReflect() protoreflect.Message {
+	mi := &file_weft_v1_operations_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ErrorCounter.ProtoReflect.Descriptor instead.
+func (*ErrorCounter) Descriptor() ([]byte, []int) {
+	return file_weft_v1_operations_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *ErrorCounter) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *ErrorCounter) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *ErrorCounter) GetCount() uint64 {
+	if x != nil {
+		return x.Count
+	}
+	return 0
+}
+
 type ConfigureRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Source        string                 `protobuf:"bytes,1,opt,name=source,proto3" json:"source,omitempty"`     // who says so; a file of the agent's directory is "file NAME"
@@ -1799,7 +2081,7 @@ type ConfigureRequest struct {
 
 func (x *ConfigureRequest) Reset() {
 	*x = ConfigureRequest{}
-	mi := &file_weft_v1_operations_proto_msgTypes[26]
+	mi := &file_weft_v1_operations_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1811,7 +2093,7 @@ func (x *ConfigureRequest) String() string {
 func (*ConfigureRequest) ProtoMessage() {}
 
 func (x *ConfigureRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[26]
+	mi := &file_weft_v1_operations_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1824,7 +2106,7 @@ func (x *ConfigureRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConfigureRequest.ProtoReflect.Descriptor instead.
 func (*ConfigureRequest) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{26}
+	return file_weft_v1_operations_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ConfigureRequest) GetSource() string {
@@ -1852,7 +2134,7 @@ type ConfigureReply struct {
 
 func (x *ConfigureReply) Reset() {
 	*x = ConfigureReply{}
-	mi := &file_weft_v1_operations_proto_msgTypes[27]
+	mi := &file_weft_v1_operations_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1864,7 +2146,7 @@ func (x *ConfigureReply) String() string {
 func (*ConfigureReply) ProtoMessage() {}
 
 func (x *ConfigureReply) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[27]
+	mi := &file_weft_v1_operations_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1877,7 +2159,7 @@ func (x *ConfigureReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConfigureReply.ProtoReflect.Descriptor instead.
 func (*ConfigureReply) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{27}
+	return file_weft_v1_operations_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ConfigureReply) GetEvent() uint64 {
@@ -1909,7 +2191,7 @@ type SettingsRequest struct {
 
 func (x *SettingsRequest) Reset() {
 	*x = SettingsRequest{}
-	mi := &file_weft_v1_operations_proto_msgTypes[28]
+	mi := &file_weft_v1_operations_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1921,7 +2203,7 @@ func (x *SettingsRequest) String() string {
 func (*SettingsRequest) ProtoMessage() {}
 
 func (x *SettingsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[28]
+	mi := &file_weft_v1_operations_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1934,7 +2216,7 @@ func (x *SettingsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SettingsRequest.ProtoReflect.Descriptor instead.
 func (*SettingsRequest) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{28}
+	return file_weft_v1_operations_proto_rawDescGZIP(), []int{32}
 }
 
 type SettingsReply struct {
@@ -1946,7 +2228,7 @@ type SettingsReply struct {
 
 func (x *SettingsReply) Reset() {
 	*x = SettingsReply{}
-	mi := &file_weft_v1_operations_proto_msgTypes[29]
+	mi := &file_weft_v1_operations_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1958,7 +2240,7 @@ func (x *SettingsReply) String() string {
 func (*SettingsReply) ProtoMessage() {}
 
 func (x *SettingsReply) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[29]
+	mi := &file_weft_v1_operations_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1971,7 +2253,7 @@ func (x *SettingsReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SettingsReply.ProtoReflect.Descriptor instead.
 func (*SettingsReply) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{29}
+	return file_weft_v1_operations_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *SettingsReply) GetYaml() string {
@@ -1991,7 +2273,7 @@ type ResyncRequest struct {
 
 func (x *ResyncRequest) Reset() {
 	*x = ResyncRequest{}
-	mi := &file_weft_v1_operations_proto_msgTypes[30]
+	mi := &file_weft_v1_operations_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2003,7 +2285,7 @@ func (x *ResyncRequest) String() string {
 func (*ResyncRequest) ProtoMessage() {}
 
 func (x *ResyncRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[30]
+	mi := &file_weft_v1_operations_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2016,7 +2298,7 @@ func (x *ResyncRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResyncRequest.ProtoReflect.Descriptor instead.
 func (*ResyncRequest) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{30}
+	return file_weft_v1_operations_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ResyncRequest) GetKind() string {
@@ -2043,7 +2325,7 @@ type ResyncReply struct {
 
 func (x *ResyncReply) Reset() {
 	*x = ResyncReply{}
-	mi := &file_weft_v1_operations_proto_msgTypes[31]
+	mi := &file_weft_v1_operations_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2055,7 +2337,7 @@ func (x *ResyncReply) String() string {
 func (*ResyncReply) ProtoMessage() {}
 
 func (x *ResyncReply) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[31]
+	mi := &file_weft_v1_operations_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2068,7 +2350,7 @@ func (x *ResyncReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResyncReply.ProtoReflect.Descriptor instead.
 func (*ResyncReply) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{31}
+	return file_weft_v1_operations_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *ResyncReply) GetEvent() uint64 {
@@ -2093,7 +2375,7 @@ type QuarantineRequest struct {
 
 func (x *QuarantineRequest) Reset() {
 	*x = QuarantineRequest{}
-	mi := &file_weft_v1_operations_proto_msgTypes[32]
+	mi := &file_weft_v1_operations_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2105,7 +2387,7 @@ func (x *QuarantineRequest) String() string {
 func (*QuarantineRequest) ProtoMessage() {}
 
 func (x *QuarantineRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[32]
+	mi := &file_weft_v1_operations_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2118,7 +2400,7 @@ func (x *QuarantineRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QuarantineRequest.ProtoReflect.Descriptor instead.
 func (*QuarantineRequest) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{32}
+	return file_weft_v1_operations_proto_rawDescGZIP(), []int{36}
 }
 
 type QuarantineReply struct {
@@ -2130,7 +2412,7 @@ type QuarantineReply struct {
 
 func (x *QuarantineReply) Reset() {
 	*x = QuarantineReply{}
-	mi := &file_weft_v1_operations_proto_msgTypes[33]
+	mi := &file_weft_v1_operations_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2142,7 +2424,7 @@ func (x *QuarantineReply) String() string {
 func (*QuarantineReply) ProtoMessage() {}
 
 func (x *QuarantineReply) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[33]
+	mi := &file_weft_v1_operations_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2155,7 +2437,7 @@ func (x *QuarantineReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QuarantineReply.ProtoReflect.Descriptor instead.
 func (*QuarantineReply) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{33}
+	return file_weft_v1_operations_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *QuarantineReply) GetEntries() []*QuarantineEntry {
@@ -2180,7 +2462,7 @@ type QuarantineEntry struct {
 
 func (x *QuarantineEntry) Reset() {
 	*x = QuarantineEntry{}
-	mi := &file_weft_v1_operations_proto_msgTypes[34]
+	mi := &file_weft_v1_operations_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2192,7 +2474,7 @@ func (x *QuarantineEntry) String() string {
 func (*QuarantineEntry) ProtoMessage() {}
 
 func (x *QuarantineEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[34]
+	mi := &file_weft_v1_operations_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2205,7 +2487,7 @@ func (x *QuarantineEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QuarantineEntry.ProtoReflect.Descriptor instead.
 func (*QuarantineEntry) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{34}
+	return file_weft_v1_operations_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *QuarantineEntry) GetAttachment() *Attachment {
@@ -2259,7 +2541,7 @@ type ReleaseRequest struct {
 
 func (x *ReleaseRequest) Reset() {
 	*x = ReleaseRequest{}
-	mi := &file_weft_v1_operations_proto_msgTypes[35]
+	mi := &file_weft_v1_operations_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2271,7 +2553,7 @@ func (x *ReleaseRequest) String() string {
 func (*ReleaseRequest) ProtoMessage() {}
 
 func (x *ReleaseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[35]
+	mi := &file_weft_v1_operations_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2284,7 +2566,7 @@ func (x *ReleaseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseRequest.ProtoReflect.Descriptor instead.
 func (*ReleaseRequest) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{35}
+	return file_weft_v1_operations_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *ReleaseRequest) GetName() string {
@@ -2304,7 +2586,7 @@ type ReleaseReply struct {
 
 func (x *ReleaseReply) Reset() {
 	*x = ReleaseReply{}
-	mi := &file_weft_v1_operations_proto_msgTypes[36]
+	mi := &file_weft_v1_operations_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2316,7 +2598,7 @@ func (x *ReleaseReply) String() string {
 func (*ReleaseReply) ProtoMessage() {}
 
 func (x *ReleaseReply) ProtoReflect() protoreflect.Message {
-	mi := &file_weft_v1_operations_proto_msgTypes[36]
+	mi := &file_weft_v1_operations_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2329,7 +2611,7 @@ func (x *ReleaseReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseReply.ProtoReflect.Descriptor instead.
 func (*ReleaseReply) Descriptor() ([]byte, []int) {
-	return file_weft_v1_operations_proto_rawDescGZIP(), []int{36}
+	return file_weft_v1_operations_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *ReleaseReply) GetReleased() uint32 {
@@ -2500,7 +2782,37 @@ const file_weft_v1_operations_proto_rawDesc = "" +
 	"\tdirectory\x18\x04 \x01(\tR\tdirectory\x124\n" +
 	"\acreated\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\acreated\x12\x1e\n" +
 	"\x03pod\x18\x06 \x01(\v2\f.weft.v1.PodR\x03pod\x12\x1c\n" +
-	"\tcontainer\x18\a \x01(\tR\tcontainer\"F\n" +
+	"\tcontainer\x18\a \x01(\tR\tcontainer\"\x11\n" +
+	"\x0fCountersRequest\"z\n" +
+	"\rCountersReply\x12:\n" +
+	"\n" +
+	"interfaces\x18\x01 \x03(\v2\x1a.weft.v1.InterfaceCountersR\n" +
+	"interfaces\x12-\n" +
+	"\x06errors\x18\x02 \x03(\v2\x15.weft.v1.ErrorCounterR\x06errors\"\x8d\x03\n" +
+	"\x11InterfaceCounters\x123\n" +
+	"\n" +
+	"attachment\x18\x01 \x01(\v2\x13.weft.v1.AttachmentR\n" +
+	"attachment\x12\x1e\n" +
+	"\x03pod\x18\x02 \x01(\v2\f.weft.v1.PodR\x03pod\x12\x1c\n" +
+	"\tinterface\x18\x03 \x01(\tR\tinterface\x12\x12\n" +
+	"\x04type\x18\x04 \x01(\tR\x04type\x12\x16\n" +
+	"\x06object\x18\x05 \x01(\tR\x06object\x12\x1d\n" +
+	"\n" +
+	"rx_packets\x18\x06 \x01(\x04R\trxPackets\x12\x19\n" +
+	"\brx_bytes\x18\a \x01(\x04R\arxBytes\x12\x19\n" +
+	"\brx_drops\x18\b \x01(\x04R\arxDrops\x12\x1d\n" +
+	"\n" +
+	"tx_packets\x18\t \x01(\x04R\ttxPackets\x12\x19\n" +
+	"\btx_bytes\x18\n" +
+	" \x01(\x04R\atxBytes\x12\x19\n" +
+	"\btx_drops\x18\v \x01(\x04R\atxDrops\x12!\n" +
+	"\tconnected\x18\f \x01(\bH\x00R\tconnected\x88\x01\x01B\f\n" +
+	"\n" +
+	"_connected\"P\n" +
+	"\fErrorCounter\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\x12\x16\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x14\n" +
+	"\x05count\x18\x03 \x01(\x04R\x05count\"F\n" +
 	"\x10ConfigureRequest\x12\x16\n" +
 	"\x06source\x18\x01 \x01(\tR\x06source\x12\x1a\n" +
 	"\bdocument\x18\x02 \x01(\fR\bdocument\"V\n" +
@@ -2533,7 +2845,7 @@ const file_weft_v1_operations_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\tR\x04name\"@\n" +
 	"\fReleaseReply\x12\x1a\n" +
 	"\breleased\x18\x01 \x01(\rR\breleased\x12\x14\n" +
-	"\x05error\x18\x02 \x01(\tR\x05error2\xa8\x06\n" +
+	"\x05error\x18\x02 \x01(\tR\x05error2\xe6\x06\n" +
 	"\n" +
 	"Operations\x123\n" +
 	"\x05State\x12\x15.weft.v1.StateRequest\x1a\x13.weft.v1.StateReply\x12E\n" +
@@ -2543,7 +2855,8 @@ const file_weft_v1_operations_proto_rawDesc = "" +
 	"\aObjects\x12\x17.weft.v1.ObjectsRequest\x1a\x15.weft.v1.ObjectsReply\x12-\n" +
 	"\x03Why\x12\x13.weft.v1.WhyRequest\x1a\x11.weft.v1.WhyReply\x12?\n" +
 	"\tAddresses\x12\x19.weft.v1.AddressesRequest\x1a\x17.weft.v1.AddressesReply\x129\n" +
-	"\aDevices\x12\x17.weft.v1.DevicesRequest\x1a\x15.weft.v1.DevicesReply\x12?\n" +
+	"\aDevices\x12\x17.weft.v1.DevicesRequest\x1a\x15.weft.v1.DevicesReply\x12<\n" +
+	"\bCounters\x12\x18.weft.v1.CountersRequest\x1a\x16.weft.v1.CountersReply\x12?\n" +
 	"\tConfigure\x12\x19.weft.v1.ConfigureRequest\x1a\x17.weft.v1.ConfigureReply\x12<\n" +
 	"\bSettings\x12\x18.weft.v1.SettingsRequest\x1a\x16.weft.v1.SettingsReply\x126\n" +
 	"\x06Resync\x12\x16.weft.v1.ResyncRequest\x1a\x14.weft.v1.ResyncReply\x12B\n" +
@@ -2563,7 +2876,7 @@ func file_weft_v1_operations_proto_rawDescGZIP() []byte {
 	return file_weft_v1_operations_proto_rawDescData
 }
 
-var file_weft_v1_operations_proto_msgTypes = make([]protoimpl.MessageInfo, 38)
+var file_weft_v1_operations_proto_msgTypes = make([]protoimpl.MessageInfo, 42)
 var file_weft_v1_operations_proto_goTypes = []any{
 	(*StateRequest)(nil),          // 0: weft.v1.StateRequest
 	(*StateReply)(nil),            // 1: weft.v1.StateReply
@@ -2591,88 +2904,98 @@ var file_weft_v1_operations_proto_goTypes = []any{
 	(*DevicesRequest)(nil),        // 23: weft.v1.DevicesRequest
 	(*DevicesReply)(nil),          // 24: weft.v1.DevicesReply
 	(*Allocation)(nil),            // 25: weft.v1.Allocation
-	(*ConfigureRequest)(nil),      // 26: weft.v1.ConfigureRequest
-	(*ConfigureReply)(nil),        // 27: weft.v1.ConfigureReply
-	(*SettingsRequest)(nil),       // 28: weft.v1.SettingsRequest
-	(*SettingsReply)(nil),         // 29: weft.v1.SettingsReply
-	(*ResyncRequest)(nil),         // 30: weft.v1.ResyncRequest
-	(*ResyncReply)(nil),           // 31: weft.v1.ResyncReply
-	(*QuarantineRequest)(nil),     // 32: weft.v1.QuarantineRequest
-	(*QuarantineReply)(nil),       // 33: weft.v1.QuarantineReply
-	(*QuarantineEntry)(nil),       // 34: weft.v1.QuarantineEntry
-	(*ReleaseRequest)(nil),        // 35: weft.v1.ReleaseRequest
-	(*ReleaseReply)(nil),          // 36: weft.v1.ReleaseReply
-	nil,                           // 37: weft.v1.StateReply.ObjectsEntry
-	(*timestamppb.Timestamp)(nil), // 38: google.protobuf.Timestamp
-	(*Attachment)(nil),            // 39: weft.v1.Attachment
-	(*Pod)(nil),                   // 40: weft.v1.Pod
-	(*durationpb.Duration)(nil),   // 41: google.protobuf.Duration
+	(*CountersRequest)(nil),       // 26: weft.v1.CountersRequest
+	(*CountersReply)(nil),         // 27: weft.v1.CountersReply
+	(*InterfaceCounters)(nil),     // 28: weft.v1.InterfaceCounters
+	(*ErrorCounter)(nil),          // 29: weft.v1.ErrorCounter
+	(*ConfigureRequest)(nil),      // 30: weft.v1.ConfigureRequest
+	(*ConfigureReply)(nil),        // 31: weft.v1.ConfigureReply
+	(*SettingsRequest)(nil),       // 32: weft.v1.SettingsRequest
+	(*SettingsReply)(nil),         // 33: weft.v1.SettingsReply
+	(*ResyncRequest)(nil),         // 34: weft.v1.ResyncRequest
+	(*ResyncReply)(nil),           // 35: weft.v1.ResyncReply
+	(*QuarantineRequest)(nil),     // 36: weft.v1.QuarantineRequest
+	(*QuarantineReply)(nil),       // 37: weft.v1.QuarantineReply
+	(*QuarantineEntry)(nil),       // 38: weft.v1.QuarantineEntry
+	(*ReleaseRequest)(nil),        // 39: weft.v1.ReleaseRequest
+	(*ReleaseReply)(nil),          // 40: weft.v1.ReleaseReply
+	nil,                           // 41: weft.v1.StateReply.ObjectsEntry
+	(*timestamppb.Timestamp)(nil), // 42: google.protobuf.Timestamp
+	(*Attachment)(nil),            // 43: weft.v1.Attachment
+	(*Pod)(nil),                   // 44: weft.v1.Pod
+	(*durationpb.Duration)(nil),   // 45: google.protobuf.Duration
 }
 var file_weft_v1_operations_proto_depIdxs = []int32{
-	38, // 0: weft.v1.StateReply.started:type_name -> google.protobuf.Timestamp
+	42, // 0: weft.v1.StateReply.started:type_name -> google.protobuf.Timestamp
 	2,  // 1: weft.v1.StateReply.conditions:type_name -> weft.v1.Condition
-	37, // 2: weft.v1.StateReply.objects:type_name -> weft.v1.StateReply.ObjectsEntry
+	41, // 2: weft.v1.StateReply.objects:type_name -> weft.v1.StateReply.ObjectsEntry
 	5,  // 3: weft.v1.AttachmentsReply.attachments:type_name -> weft.v1.AttachmentInfo
-	39, // 4: weft.v1.AttachmentInfo.attachment:type_name -> weft.v1.Attachment
-	40, // 5: weft.v1.AttachmentInfo.pod:type_name -> weft.v1.Pod
-	38, // 6: weft.v1.AttachmentInfo.created:type_name -> google.protobuf.Timestamp
+	43, // 4: weft.v1.AttachmentInfo.attachment:type_name -> weft.v1.Attachment
+	44, // 5: weft.v1.AttachmentInfo.pod:type_name -> weft.v1.Pod
+	42, // 6: weft.v1.AttachmentInfo.created:type_name -> google.protobuf.Timestamp
 	6,  // 7: weft.v1.AttachmentInfo.interfaces:type_name -> weft.v1.InterfaceInfo
-	38, // 8: weft.v1.EventRecord.arrived:type_name -> google.protobuf.Timestamp
-	41, // 9: weft.v1.EventRecord.queued:type_name -> google.protobuf.Duration
-	41, // 10: weft.v1.EventRecord.took:type_name -> google.protobuf.Duration
+	42, // 8: weft.v1.EventRecord.arrived:type_name -> google.protobuf.Timestamp
+	45, // 9: weft.v1.EventRecord.queued:type_name -> google.protobuf.Duration
+	45, // 10: weft.v1.EventRecord.took:type_name -> google.protobuf.Duration
 	11, // 11: weft.v1.TransactionsReply.transactions:type_name -> weft.v1.TransactionRecord
-	38, // 12: weft.v1.TransactionRecord.start:type_name -> google.protobuf.Timestamp
-	41, // 13: weft.v1.TransactionRecord.queued:type_name -> google.protobuf.Duration
-	41, // 14: weft.v1.TransactionRecord.took:type_name -> google.protobuf.Duration
+	42, // 12: weft.v1.TransactionRecord.start:type_name -> google.protobuf.Timestamp
+	45, // 13: weft.v1.TransactionRecord.queued:type_name -> google.protobuf.Duration
+	45, // 14: weft.v1.TransactionRecord.took:type_name -> google.protobuf.Duration
 	12, // 15: weft.v1.TransactionRecord.operations:type_name -> weft.v1.Operation
 	13, // 16: weft.v1.TransactionRecord.waiting:type_name -> weft.v1.Waiting
-	41, // 17: weft.v1.Operation.at:type_name -> google.protobuf.Duration
-	41, // 18: weft.v1.Operation.took:type_name -> google.protobuf.Duration
+	45, // 17: weft.v1.Operation.at:type_name -> google.protobuf.Duration
+	45, // 18: weft.v1.Operation.took:type_name -> google.protobuf.Duration
 	16, // 19: weft.v1.ObjectsReply.objects:type_name -> weft.v1.Object
-	38, // 20: weft.v1.Object.since:type_name -> google.protobuf.Timestamp
-	38, // 21: weft.v1.Object.retry_at:type_name -> google.protobuf.Timestamp
+	42, // 20: weft.v1.Object.since:type_name -> google.protobuf.Timestamp
+	42, // 21: weft.v1.Object.retry_at:type_name -> google.protobuf.Timestamp
 	21, // 22: weft.v1.AddressesReply.pools:type_name -> weft.v1.Pool
 	22, // 23: weft.v1.AddressesReply.leases:type_name -> weft.v1.Lease
-	38, // 24: weft.v1.Lease.since:type_name -> google.protobuf.Timestamp
-	38, // 25: weft.v1.Lease.free_at:type_name -> google.protobuf.Timestamp
+	42, // 24: weft.v1.Lease.since:type_name -> google.protobuf.Timestamp
+	42, // 25: weft.v1.Lease.free_at:type_name -> google.protobuf.Timestamp
 	25, // 26: weft.v1.DevicesReply.allocations:type_name -> weft.v1.Allocation
-	38, // 27: weft.v1.Allocation.created:type_name -> google.protobuf.Timestamp
-	40, // 28: weft.v1.Allocation.pod:type_name -> weft.v1.Pod
-	34, // 29: weft.v1.QuarantineReply.entries:type_name -> weft.v1.QuarantineEntry
-	39, // 30: weft.v1.QuarantineEntry.attachment:type_name -> weft.v1.Attachment
-	40, // 31: weft.v1.QuarantineEntry.pod:type_name -> weft.v1.Pod
-	38, // 32: weft.v1.QuarantineEntry.since:type_name -> google.protobuf.Timestamp
-	0,  // 33: weft.v1.Operations.State:input_type -> weft.v1.StateRequest
-	3,  // 34: weft.v1.Operations.Attachments:input_type -> weft.v1.AttachmentsRequest
-	7,  // 35: weft.v1.Operations.Events:input_type -> weft.v1.EventsRequest
-	9,  // 36: weft.v1.Operations.Transactions:input_type -> weft.v1.TransactionsRequest
-	14, // 37: weft.v1.Operations.Objects:input_type -> weft.v1.ObjectsRequest
-	17, // 38: weft.v1.Operations.Why:input_type -> weft.v1.WhyRequest
-	19, // 39: weft.v1.Operations.Addresses:input_type -> weft.v1.AddressesRequest
-	23, // 40: weft.v1.Operations.Devices:input_type -> weft.v1.DevicesRequest
-	26, // 41: weft.v1.Operations.Configure:input_type -> weft.v1.ConfigureRequest
-	28, // 42: weft.v1.Operations.Settings:input_type -> weft.v1.SettingsRequest
-	30, // 43: weft.v1.Operations.Resync:input_type -> weft.v1.ResyncRequest
-	32, // 44: weft.v1.Operations.Quarantine:input_type -> weft.v1.QuarantineRequest
-	35, // 45: weft.v1.Operations.Release:input_type -> weft.v1.ReleaseRequest
-	1,  // 46: weft.v1.Operations.State:output_type -> weft.v1.StateReply
-	4,  // 47: weft.v1.Operations.Attachments:output_type -> weft.v1.AttachmentsReply
-	8,  // 48: weft.v1.Operations.Events:output_type -> weft.v1.EventRecord
-	10, // 49: weft.v1.Operations.Transactions:output_type -> weft.v1.TransactionsReply
-	15, // 50: weft.v1.Operations.Objects:output_type -> weft.v1.ObjectsReply
-	18, // 51: weft.v1.Operations.Why:output_type -> weft.v1.WhyReply
-	20, // 52: weft.v1.Operations.Addresses:output_type -> weft.v1.AddressesReply
-	24, // 53: weft.v1.Operations.Devices:output_type -> weft.v1.DevicesReply
-	27, // 54: weft.v1.Operations.Configure:output_type -> weft.v1.ConfigureReply
-	29, // 55: weft.v1.Operations.Settings:output_type -> weft.v1.SettingsReply
-	31, // 56: weft.v1.Operations.Resync:output_type -> weft.v1.ResyncReply
-	33, // 57: weft.v1.Operations.Quarantine:output_type -> weft.v1.QuarantineReply
-	36, // 58: weft.v1.Operations.Release:output_type -> weft.v1.ReleaseReply
-	46, // [46:59] is the sub-list for method output_type
-	33, // [33:46] is the sub-list for method input_type
-	33, // [33:33] is the sub-list for extension type_name
-	33, // [33:33] is the sub-list for extension extendee
-	0,  // [0:33] is the sub-list for field type_name
+	42, // 27: weft.v1.Allocation.created:type_name -> google.protobuf.Timestamp
+	44, // 28: weft.v1.Allocation.pod:type_name -> weft.v1.Pod
+	28, // 29: weft.v1.CountersReply.interfaces:type_name -> weft.v1.InterfaceCounters
+	29, // 30: weft.v1.CountersReply.errors:type_name -> weft.v1.ErrorCounter
+	43, // 31: weft.v1.InterfaceCounters.attachment:type_name -> weft.v1.Attachment
+	44, // 32: weft.v1.InterfaceCounters.pod:type_name -> weft.v1.Pod
+	38, // 33: weft.v1.QuarantineReply.entries:type_name -> weft.v1.QuarantineEntry
+	43, // 34: weft.v1.QuarantineEntry.attachment:type_name -> weft.v1.Attachment
+	44, // 35: weft.v1.QuarantineEntry.pod:type_name -> weft.v1.Pod
+	42, // 36: weft.v1.QuarantineEntry.since:type_name -> google.protobuf.Timestamp
+	0,  // 37: weft.v1.Operations.State:input_type -> weft.v1.StateRequest
+	3,  // 38: weft.v1.Operations.Attachments:input_type -> weft.v1.AttachmentsRequest
+	7,  // 39: weft.v1.Operations.Events:input_type -> weft.v1.EventsRequest
+	9,  // 40: weft.v1.Operations.Transactions:input_type -> weft.v1.TransactionsRequest
+	14, // 41: weft.v1.Operations.Objects:input_type -> weft.v1.ObjectsRequest
+	17, // 42: weft.v1.Operations.Why:input_type -> weft.v1.WhyRequest
+	19, // 43: weft.v1.Operations.Addresses:input_type -> weft.v1.AddressesRequest
+	23, // 44: weft.v1.Operations.Devices:input_type -> weft.v1.DevicesRequest
+	26, // 45: weft.v1.Operations.Counters:input_type -> weft.v1.CountersRequest
+	30, // 46: weft.v1.Operations.Configure:input_type -> weft.v1.ConfigureRequest
+	32, // 47: weft.v1.Operations.Settings:input_type -> weft.v1.SettingsRequest
+	34, // 48: weft.v1.Operations.Resync:input_type -> weft.v1.ResyncRequest
+	36, // 49: weft.v1.Operations.Quarantine:input_type -> weft.v1.QuarantineRequest
+	39, // 50: weft.v1.Operations.Release:input_type -> weft.v1.ReleaseRequest
+	1,  // 51: weft.v1.Operations.State:output_type -> weft.v1.StateReply
+	4,  // 52: weft.v1.Operations.Attachments:output_type -> weft.v1.AttachmentsReply
+	8,  // 53: weft.v1.Operations.Events:output_type -> weft.v1.EventRecord
+	10, // 54: weft.v1.Operations.Transactions:output_type -> weft.v1.TransactionsReply
+	15, // 55: weft.v1.Operations.Objects:output_type -> weft.v1.ObjectsReply
+	18, // 56: weft.v1.Operations.Why:output_type -> weft.v1.WhyReply
+	20, // 57: weft.v1.Operations.Addresses:output_type -> weft.v1.AddressesReply
+	24, // 58: weft.v1.Operations.Devices:output_type -> weft.v1.DevicesReply
+	27, // 59: weft.v1.Operations.Counters:output_type -> weft.v1.CountersReply
+	31, // 60: weft.v1.Operations.Configure:output_type -> weft.v1.ConfigureReply
+	33, // 61: weft.v1.Operations.Settings:output_type -> weft.v1.SettingsReply
+	35, // 62: weft.v1.Operations.Resync:output_type -> weft.v1.ResyncReply
+	37, // 63: weft.v1.Operations.Quarantine:output_type -> weft.v1.QuarantineReply
+	40, // 64: weft.v1.Operations.Release:output_type -> weft.v1.ReleaseReply
+	51, // [51:65] is the sub-list for method output_type
+	37, // [37:51] is the sub-list for method input_type
+	37, // [37:37] is the sub-list for extension type_name
+	37, // [37:37] is the sub-list for extension extendee
+	0,  // [0:37] is the sub-list for field type_name
 }
 
 func init() { file_weft_v1_operations_proto_init() }
@@ -2681,13 +3004,14 @@ func file_weft_v1_operations_proto_init() {
 		return
 	}
 	file_weft_v1_cni_proto_init()
+	file_weft_v1_operations_proto_msgTypes[28].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_weft_v1_operations_proto_rawDesc), len(file_weft_v1_operations_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   38,
+			NumMessages:   42,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -29,6 +29,7 @@ const (
 	Operations_Why_FullMethodName          = "/weft.v1.Operations/Why"
 	Operations_Addresses_FullMethodName    = "/weft.v1.Operations/Addresses"
 	Operations_Devices_FullMethodName      = "/weft.v1.Operations/Devices"
+	Operations_Counters_FullMethodName     = "/weft.v1.Operations/Counters"
 	Operations_Configure_FullMethodName    = "/weft.v1.Operations/Configure"
 	Operations_Settings_FullMethodName     = "/weft.v1.Operations/Settings"
 	Operations_Resync_FullMethodName       = "/weft.v1.Operations/Resync"
@@ -40,8 +41,8 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// Operations is served on the agent's socket, beside RemoteCNI. Nothing here waits for the dataplane: answers come from
-// snapshots, also while a transaction hangs.
+// Operations is served on the agent's socket, beside RemoteCNI. Nothing here waits for the dataplane, but Counters for some
+// seconds at most: answers come from snapshots, also while a transaction hangs.
 type OperationsClient interface {
 	// State says how the agent and the dataplane are.
 	State(ctx context.Context, in *StateRequest, opts ...grpc.CallOption) (*StateReply, error)
@@ -59,6 +60,8 @@ type OperationsClient interface {
 	Addresses(ctx context.Context, in *AddressesRequest, opts ...grpc.CallOption) (*AddressesReply, error)
 	// Devices lists what kubelet allocated, and how many devices are left.
 	Devices(ctx context.Context, in *DevicesRequest, opts ...grpc.CallOption) (*DevicesReply, error)
+	// Counters reads what passed through pods' interfaces, and the dataplane's error counters.
+	Counters(ctx context.Context, in *CountersRequest, opts ...grpc.CallOption) (*CountersReply, error)
 	// Configure replaces the values of an external source; wrong ones are refused by name and cost nothing else.
 	Configure(ctx context.Context, in *ConfigureRequest, opts ...grpc.CallOption) (*ConfigureReply, error)
 	// Settings gives the configuration in force, as check-config prints it.
@@ -168,6 +171,16 @@ func (c *operationsClient) Devices(ctx context.Context, in *DevicesRequest, opts
 	return out, nil
 }
 
+func (c *operationsClient) Counters(ctx context.Context, in *CountersRequest, opts ...grpc.CallOption) (*CountersReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(CountersReply)
+	err := c.cc.Invoke(ctx, Operations_Counters_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *operationsClient) Configure(ctx context.Context, in *ConfigureRequest, opts ...grpc.CallOption) (*ConfigureReply, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ConfigureReply)
@@ -222,8 +235,8 @@ func (c *operationsClient) Release(ctx context.Context, in *ReleaseRequest, opts
 // All implementations must embed UnimplementedOperationsServer
 // for forward compatibility.
 //
-// Operations is served on the agent's socket, beside RemoteCNI. Nothing here waits for the dataplane: answers come from
-// snapshots, also while a transaction hangs.
+// Operations is served on the agent's socket, beside RemoteCNI. Nothing here waits for the dataplane, but Counters for some
+// seconds at most: answers come from snapshots, also while a transaction hangs.
 type OperationsServer interface {
 	// State says how the agent and the dataplane are.
 	State(context.Context, *StateRequest) (*StateReply, error)
@@ -241,6 +254,8 @@ type OperationsServer interface {
 	Addresses(context.Context, *AddressesRequest) (*AddressesReply, error)
 	// Devices lists what kubelet allocated, and how many devices are left.
 	Devices(context.Context, *DevicesRequest) (*DevicesReply, error)
+	// Counters reads what passed through pods' interfaces, and the dataplane's error counters.
+	Counters(context.Context, *CountersRequest) (*CountersReply, error)
 	// Configure replaces the values of an external source; wrong ones are refused by name and cost nothing else.
 	Configure(context.Context, *ConfigureRequest) (*ConfigureReply, error)
 	// Settings gives the configuration in force, as check-config prints it.
@@ -284,6 +299,9 @@ func (UnimplementedOperationsServer) Addresses(context.Context, *AddressesReques
 }
 func (UnimplementedOperationsServer) Devices(context.Context, *DevicesRequest) (*DevicesReply, error) {
 	return nil, status.Error(codes.Unimplemented, "method Devices not implemented")
+}
+func (UnimplementedOperationsServer) Counters(context.Context, *CountersRequest) (*CountersReply, error) {
+	return nil, status.Error(codes.Unimplemented, "method Counters not implemented")
 }
 func (UnimplementedOperationsServer) Configure(context.Context, *ConfigureRequest) (*ConfigureReply, error) {
 	return nil, status.Error(codes.Unimplemented, "method Configure not implemented")
@@ -458,6 +476,24 @@ func _Operations_Devices_Handler(srv interface{}, ctx context.Context, dec func(
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Operations_Counters_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(CountersRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(OperationsServer).Counters(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Operations_Counters_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(OperationsServer).Counters(ctx, req.(*CountersRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Operations_Configure_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ConfigureRequest)
 	if err := dec(in); err != nil {
@@ -582,6 +618,10 @@ var Operations_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Devices",
 			Handler:    _Operations_Devices_Handler,
+		},
+		{
+			MethodName: "Counters",
+			Handler:    _Operations_Counters_Handler,
 		},
 		{
 			MethodName: "Configure",

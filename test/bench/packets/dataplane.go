@@ -2,6 +2,7 @@ package packets
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -17,18 +18,34 @@ import (
 	"go.fd.io/govpp/binapi/l2"
 	binapi "go.fd.io/govpp/binapi/memif"
 	"go.fd.io/govpp/binapi/vlib"
+	"go.fd.io/govpp/binapi/vpe"
 	"go.fd.io/govpp/core"
+
+	vpptest "github.com/weftnet/weft/test/dataplane"
 )
 
 // patience is how long a program may take to be ready, or to end.
 const patience = 20 * time.Second
 
-// dataplane is a weft-vswitch of the benchmark's own.
+// dataplane is a weft-vswitch or a VPP of the benchmark's own.
 type dataplane struct {
+	process process
+	conn    *core.Connection
+	dir     string
+	version string
+}
+
+// process is the dataplane's.
+type process interface {
+	PID() int
+	// Stop returns when the process is gone.
+	Stop() error
+}
+
+// vswitch is a weft-vswitch that runs.
+type vswitch struct {
 	cmd   *exec.Cmd
 	ended chan struct{}
-	conn  *core.Connection
-	dir   string
 }
 
 // The number of the memifs' socket, and of the bridge domain.
@@ -37,50 +54,99 @@ const (
 	bridgeID = 1
 )
 
-// startDataplane starts it, connects to its API and makes a bridge domain and a socket for memifs.
-func startDataplane(ctx context.Context, program, dir string) (*dataplane, error) {
-	d := &dataplane{dir: dir, ended: make(chan struct{})}
+// startVSwitch starts a weft-vswitch with one worker, and connects to its API.
+func startVSwitch(ctx context.Context, program, dir string) (*dataplane, error) {
 	log, err := os.Create(filepath.Join(dir, "vswitch.log"))
 	if err != nil {
-		return nil, fmt.Errorf("start the dataplane: %w", err)
+		return nil, fmt.Errorf("start weft-vswitch: %w", err)
 	}
 	defer log.Close()
 	api := filepath.Join(dir, "api.sock")
-	d.cmd = exec.Command(program, "--api-socket", api, "--workers", "1", "--log-level", "warn")
-	d.cmd.Stdout, d.cmd.Stderr = log, log
-	d.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a terminal's interrupt is for us alone
-	if err := d.cmd.Start(); err != nil {
-		return nil, fmt.Errorf("start the dataplane: %w", err)
+	v := &vswitch{cmd: exec.Command(program, "--api-socket", api, "--workers", "1", "--log-level", "warn"), ended: make(chan struct{})}
+	v.cmd.Stdout, v.cmd.Stderr = log, log
+	v.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a terminal's interrupt is for us alone
+	if err := v.cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start weft-vswitch: %w", err)
 	}
-	go func() { defer close(d.ended); _ = d.cmd.Wait() }()
-	if err := d.connect(ctx, api); err != nil {
-		_ = d.stop()
-		return nil, err
+	go func() { defer close(v.ended); _ = v.cmd.Wait() }()
+	if err := v.await(api); err != nil {
+		return nil, errors.Join(err, v.Stop())
 	}
-	return d, nil
+	return newDataplane(ctx, v, api, dir)
 }
 
-func (d *dataplane) connect(ctx context.Context, api string) error {
+// await returns when the API's socket is open.
+func (v *vswitch) await(api string) error {
 	deadline := time.After(patience)
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
 	for {
 		if c, err := net.Dial("unix", api); err == nil {
-			_ = c.Close()
-			break
+			return c.Close()
 		}
 		select {
 		case <-tick.C:
-		case <-d.ended:
-			return fmt.Errorf("the dataplane ended: %s", d.cmd.ProcessState)
+		case <-v.ended:
+			return fmt.Errorf("weft-vswitch ended: %s", v.cmd.ProcessState)
 		case <-deadline:
-			return fmt.Errorf("the dataplane is not ready after %s", patience)
+			return fmt.Errorf("weft-vswitch is not ready after %s", patience)
 		}
 	}
-	var err error
+}
+
+// PID returns the process id.
+func (v *vswitch) PID() int { return v.cmd.Process.Pid }
+
+// Stop ends it and returns when it is gone.
+func (v *vswitch) Stop() error {
+	_ = v.cmd.Process.Signal(syscall.SIGTERM)
+	select {
+	case <-v.ended:
+		return nil
+	case <-time.After(patience):
+		_ = v.cmd.Process.Kill()
+		<-v.ended
+		return fmt.Errorf("weft-vswitch did not end within %s of SIGTERM and was killed", patience)
+	}
+}
+
+// startVPP starts the VPP that WEFT_VPP names, which forwards on its main thread, and connects to its API.
+func startVPP(ctx context.Context, dir string) (*dataplane, error) {
+	vpp, err := vpptest.New(vpptest.Options{Dir: dir})
+	if err != nil {
+		return nil, err
+	}
+	if err := vpp.Start(ctx); err != nil {
+		return nil, errors.Join(err, vpp.Close())
+	}
+	return newDataplane(ctx, installed{vpp}, vpp.Socket(), dir)
+}
+
+// installed is a VPP whose shared memory goes with it.
+type installed struct{ *vpptest.Dataplane }
+
+// Stop ends it and returns when it is gone.
+func (i installed) Stop() error { return i.Close() }
+
+// newDataplane connects to the API of a process and makes a bridge domain and a socket for memifs. It stops the process after an
+// error.
+func newDataplane(ctx context.Context, p process, api, dir string) (*dataplane, error) {
+	d := &dataplane{process: p, dir: dir}
+	if err := d.configure(ctx, api); err != nil {
+		return nil, errors.Join(err, d.stop())
+	}
+	return d, nil
+}
+
+func (d *dataplane) configure(ctx context.Context, api string) (err error) {
 	if d.conn, err = core.Connect(socketclient.NewVppClient(api)); err != nil {
 		return fmt.Errorf("connect to the dataplane: %w", err)
 	}
+	version, err := vpe.NewServiceClient(d.conn).ShowVersion(ctx, &vpe.ShowVersion{})
+	if err != nil {
+		return fmt.Errorf("ask the dataplane's version: %w", err)
+	}
+	d.version = version.Version
 	if _, err := binapi.NewServiceClient(d.conn).MemifSocketFilenameAddDelV2(ctx,
 		&binapi.MemifSocketFilenameAddDelV2{IsAdd: true, SocketID: socketID, SocketFilename: d.memifSocket()}); err != nil {
 		return fmt.Errorf("name the memifs' socket: %w", err)
@@ -99,15 +165,7 @@ func (d *dataplane) stop() error {
 	if d.conn != nil {
 		d.conn.Disconnect()
 	}
-	_ = d.cmd.Process.Signal(syscall.SIGTERM)
-	select {
-	case <-d.ended:
-		return nil
-	case <-time.After(patience):
-		_ = d.cmd.Process.Kill()
-		<-d.ended
-		return fmt.Errorf("the dataplane did not end within %s of SIGTERM and was killed", patience)
-	}
+	return d.process.Stop()
 }
 
 // drops is what it says of packets that it dropped.
@@ -120,7 +178,7 @@ func (d *dataplane) drops(ctx context.Context) string {
 }
 
 // pid is its process.
-func (d *dataplane) pid() int { return d.cmd.Process.Pid }
+func (d *dataplane) pid() int { return d.process.PID() }
 
 // addMemif makes one that is up.
 func (d *dataplane) addMemif(ctx context.Context, id uint32) (interface_types.InterfaceIndex, error) {

@@ -21,6 +21,8 @@ type Config struct {
 	Programs string        // the directory of weft-vswitch
 	Duration time.Duration // of one measurement
 	Rounds   int           // of which there are so many for a figure
+
+	OnlyVersus bool // measure only weft-vswitch beside VPP
 }
 
 // Where threads are pinned: the dataplane's worker to one processor, whoever loads it to another.
@@ -51,9 +53,12 @@ func Run(ctx context.Context, c Config) (err error) {
 	}
 	r := &run{Config: c, dir: dir}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	if c.OnlyVersus {
+		return errors.Join(r.versus(ctx), r.verdicts.report(c.Out))
+	}
 	load, _ := os.ReadFile("/proc/loadavg") // better without it than not at all
 	fmt.Fprintf(c.Out, method, splits*c.Rounds, c.Duration/splits, load)
-	if r.dataplane, err = startDataplane(ctx, filepath.Join(c.Programs, "weft-vswitch"), dir); err != nil {
+	if r.dataplane, err = startVSwitch(ctx, filepath.Join(c.Programs, "weft-vswitch"), dir); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, r.dataplane.stop()) }()
@@ -62,7 +67,7 @@ func Run(ctx context.Context, c Config) (err error) {
 	} else if err := r.compare(ctx); err != nil {
 		return err
 	}
-	for _, measure := range []func(context.Context) error{r.cost, r.latency, r.gaps, r.idle} {
+	for _, measure := range []func(context.Context) error{r.cost, r.latency, r.gaps, r.idle, r.versus} {
 		if err := measure(ctx); err != nil {
 			return err
 		}
@@ -75,11 +80,16 @@ memif: weft-vswitch with one worker on processor 0, whoever loads it on processo
 of %d rounds of %s, since others on the machine can only make it worse; ns/packet is the worker's time on its processor, which
 it spends whether or not there is a packet. Load of the machine before: %s`
 
-// pair connects to two memifs. Their rings are long enough for a worker that is not on its processor now and then.
-func (r *run) pair(ctx context.Context, w wiring) (pair *link, err error) {
+// pair connects to two memifs of the vswitch. Their rings are long enough for a worker that is not on its processor now and then.
+func (r *run) pair(ctx context.Context, w wiring) (*link, error) {
+	return r.dataplane.pair(ctx, w, 2048)
+}
+
+// pair connects to two memifs.
+func (d *dataplane) pair(ctx context.Context, w wiring, slots int) (pair *link, err error) {
 	l := &link{}
 	for i, id := range w.ids {
-		c := memif.ClientConfig{Socket: r.dataplane.memifSocket(), ID: id, RingSize: 2048, Name: fmt.Sprintf("bench%d", i)}
+		c := memif.ClientConfig{Socket: d.memifSocket(), ID: id, RingSize: slots, Name: fmt.Sprintf("bench%d", i)}
 		if l.ends[i], err = connect(ctx, c); err != nil {
 			l.close()
 			return nil, fmt.Errorf("connect to memif %d: %w", id, err)

@@ -23,7 +23,6 @@ type State struct {
 	Taps       map[uint32]port.TapConfig
 	AFPackets  map[uint32]port.AFPacketConfig
 	Memifs     map[uint32]port.MemifConfig
-	Tunnels    map[uint32]netip.AddrPort // the sources of those by a socket
 	Proxies    forward.Proxies
 	Interfaces map[uint32]forward.Interface
 	Neighbours map[uint32]map[netip.Addr]Neighbour
@@ -47,7 +46,6 @@ func New() *Engine {
 		Taps:       map[uint32]port.TapConfig{},
 		AFPackets:  map[uint32]port.AFPacketConfig{},
 		Memifs:     map[uint32]port.MemifConfig{},
-		Tunnels:    map[uint32]netip.AddrPort{},
 		Interfaces: map[uint32]forward.Interface{},
 		Neighbours: map[uint32]map[netip.Addr]Neighbour{},
 		Bridges:    map[uint32]forward.Bridge{},
@@ -123,7 +121,6 @@ func (e *Engine) ClosePort(index uint32) error {
 	delete(e.state.Taps, index)
 	delete(e.state.AFPackets, index)
 	delete(e.state.Memifs, index)
-	delete(e.state.Tunnels, index)
 	return nil
 }
 
@@ -235,7 +232,9 @@ func (e *Engine) Counters(index uint32) forward.Counters {
 }
 
 // Drops are always the same.
-func (e *Engine) Drops() map[string]uint64 { return map[string]uint64{"unknown ethernet type": 7} }
+func (e *Engine) Drops() map[string]uint64 {
+	return map[string]uint64{"ethernet-input/unknown ethernet type": 7}
+}
 
 // Trace is always one line.
 func (e *Engine) Trace(index uint32, n int) []string {

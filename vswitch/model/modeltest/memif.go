@@ -23,6 +23,5 @@ func (e *Engine) hasPortLocked(index uint32) bool {
 	_, tap := e.state.Taps[index]
 	_, link := e.state.AFPackets[index]
 	_, memif := e.state.Memifs[index]
-	_, tunnel := e.state.Tunnels[index]
-	return tap || link || memif || tunnel
+	return tap || link || memif
 }

@@ -1,0 +1,132 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/weftnet/weft/dataplane/vpp"
+	"github.com/weftnet/weft/pod"
+)
+
+// countersAge is how long a reading serves: the dataplane is asked once a second at most, whoever scrapes.
+const countersAge = time.Second
+
+// checkCounters is the time between two checks whether the stats segment can be read.
+const checkCounters = 15 * time.Second
+
+// counters reads the dataplane's counters for metrics and operators, and keeps the condition that says whether they can be
+// read. Pods are served without them.
+type counters struct {
+	southbound *southbound
+	health     *health
+	log        *slog.Logger
+
+	mu     sync.Mutex
+	last   *vpp.Counters
+	err    error // of the last reading
+	at     time.Time
+	warned string // about which error of the stats segment
+}
+
+func newCounters(s *southbound, h *health, log *slog.Logger) *counters {
+	h.advise(conditionStats)
+	return &counters{southbound: s, health: h, log: log}
+}
+
+// errNoDataplane is the error while there is no connection; the condition of the dataplane says why.
+var errNoDataplane = errors.New("the dataplane is not connected")
+
+// read returns the counters, which are up to a second old.
+func (c *counters) read(ctx context.Context) (*vpp.Counters, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.at.IsZero() && time.Since(c.at) < countersAge {
+		return c.last, c.err
+	}
+	c.last, c.err = nil, errNoDataplane
+	if c.southbound.up.Load() {
+		c.last, c.err = c.southbound.client.Counters(ctx)
+		c.judgeLocked(ctx, c.err)
+	}
+	c.at = time.Now()
+	return c.last, c.err
+}
+
+// run checks from time to time whether counters can be read, so that the condition is right where nobody reads them.
+func (c *counters) run(ctx context.Context) error {
+	if err := c.southbound.await(ctx); err != nil {
+		return err
+	}
+	tick := time.NewTicker(checkCounters)
+	defer tick.Stop()
+	for {
+		if c.southbound.up.Load() {
+			err := c.southbound.client.CheckStats(ctx)
+			c.mu.Lock()
+			c.judgeLocked(ctx, err)
+			c.mu.Unlock()
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// judgeLocked sets the condition after a reading. A lost connection and a caller that gave up say nothing about it.
+func (c *counters) judgeLocked(ctx context.Context, err error) {
+	if ctx.Err() != nil || err != nil && !errors.Is(err, vpp.ErrStats) {
+		return
+	}
+	if err != nil && !c.southbound.up.Load() {
+		return
+	}
+	if err == nil {
+		if c.warned != "" {
+			c.log.Info("counters of the dataplane are read again")
+		}
+		c.warned = ""
+		c.health.set(conditionStats, true, "counters are read")
+		return
+	}
+	if c.warned != err.Error() {
+		c.log.Warn("counters of the dataplane cannot be read; pods are served without them", "err", err)
+	}
+	c.warned = err.Error()
+	c.health.set(conditionStats, false, "no counters: "+err.Error())
+}
+
+// podInterface is an interface of a pod with what passed through it, as the pod sees it: received is what came to the pod.
+type podInterface struct {
+	at pod.Attachment
+	pod.Interface
+	vpp.Traffic
+	connected *bool // of a memif: whether the pod's program is there
+}
+
+// podCounters assigns counters to the interfaces of attachments. What comes from an interface of the dataplane is what its
+// pod sent.
+func podCounters(attachments []pod.Attachment, c *vpp.Counters) []podInterface {
+	var all []podInterface
+	for _, at := range attachments {
+		for _, in := range at.Interfaces {
+			t, ok := c.Interfaces[in.Object]
+			if !ok || in.Object == "" {
+				continue
+			}
+			i := podInterface{at: at, Interface: in, Traffic: vpp.Traffic{
+				RxPackets: t.TxPackets, RxBytes: t.TxBytes, RxDrops: t.TxDrops,
+				TxPackets: t.RxPackets, TxBytes: t.RxBytes, TxDrops: t.RxDrops,
+			}}
+			if in.Type == pod.TypeMemif {
+				i.connected = &t.LinkUp
+			}
+			all = append(all, i)
+		}
+	}
+	return all
+}

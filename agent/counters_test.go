@@ -1,0 +1,126 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/weftnet/weft/dataplane/vpp"
+	"github.com/weftnet/weft/internal/netnstest"
+	"github.com/weftnet/weft/test/node"
+	"github.com/weftnet/weft/test/programs"
+)
+
+// counterReply is what weftctl counters says.
+type counterReply struct {
+	Interfaces []struct {
+		Pod                  struct{ Name string }
+		Interface            string
+		RxPackets, TxPackets uint64
+	}
+	Errors []struct {
+		Node, Reason string
+		Count        uint64
+	}
+}
+
+// counts reports whether weftctl says that a pod has received and sent packets, and what errors there are.
+func (l *lab) counts(name string, reasons ...string) error {
+	text, err := l.Weftctl(l.Context(), "counters", "-o", "json")
+	if err != nil {
+		return err
+	}
+	var reply counterReply
+	l.ctl(&reply, "counters")
+	for _, reason := range reasons {
+		if !strings.Contains(text, fmt.Sprintf("%q", reason)) {
+			return fmt.Errorf("no error %q: %s", reason, text)
+		}
+	}
+	for _, i := range reply.Interfaces {
+		if i.Pod.Name == name && i.Interface == "eth0" && i.RxPackets > 0 && i.TxPackets > 0 {
+			return nil
+		}
+	}
+	return errors.New(text)
+}
+
+func TestCountersAreToldToOperatorsAndComeBackWithTheDataplane(t *testing.T) {
+	l := newLabWith(t, programs.Build(t), node.Options{HTTP: endpointAddress})
+	stats := filepath.Join(filepath.Dir(l.DataplaneSocket()), "vswitch-stats.sock")
+	if info, err := os.Stat(stats); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("stats socket: %v, %v", info, err)
+	}
+	a, b := l.pod("a"), l.pod("b")
+	l.cni("ADD", a, nil)
+	ofB := l.addresses(l.cni("ADD", b, nil))
+	l.mustReach(a, ofB[0])
+	netnstest.Do(t, a.Netns, func() { sendNonsense(t) })
+	until(t, "counters of a", func() error { return l.counts("a", "input ACL misses") })
+	l.metric(`weft_dataplane_errors_total{node="l2-input-acl",reason="input ACL misses"}`, atLeast(1))
+	l.metric(`weft_condition{condition="stats"}`, is(1))
+
+	if err := os.Remove(stats); err != nil {
+		t.Fatal(err)
+	}
+	l.metric(`weft_condition{condition="stats"}`, is(0))
+	if _, err := l.Weftctl(t.Context(), "counters"); err == nil || !strings.Contains(err.Error(), "stats segment not readable") {
+		t.Errorf("weftctl counters without a stats socket: %v", err)
+	}
+	if text, err := l.Weftctl(t.Context(), "status"); err != nil { // it fails while the agent is not ready
+		t.Error(text, err)
+	}
+	c := l.pod("c")
+	l.cni("ADD", c, nil)
+	if lines := l.logged("counters of the dataplane cannot be read"); len(lines) != 1 {
+		t.Errorf("warned %d times: %q", len(lines), lines)
+	}
+
+	if err := unix.Kill(l.DataplanePID(), unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	l.metric("weft_dataplane_replay_seconds_count", is(1))
+	l.metric(`weft_condition{condition="stats"}`, is(1))
+	l.mustReach(a, ofB[0])
+	until(t, "counters of a behind the restart", func() error { return l.counts("a") })
+}
+
+func TestMissingStatsSocketIsSaidOnceAndIsNoReasonForUnreadiness(t *testing.T) {
+	var out bytes.Buffer
+	log := slog.New(slog.NewTextHandler(&out, nil))
+	h := newHealth("", slog.New(slog.DiscardHandler))
+	h.set(conditionStarted, true, "")
+	h.set(conditionDataplane, true, "")
+	s := &southbound{client: vpp.New(filepath.Join(t.TempDir(), "api.sock"), vpp.Options{})}
+	s.up.Store(true)
+	c := newCounters(s, h, log)
+	for range 3 {
+		err := s.client.CheckStats(t.Context())
+		if !errors.Is(err, vpp.ErrStats) || !errors.Is(err, unix.ENOENT) {
+			t.Fatal(err)
+		}
+		c.judgeLocked(t.Context(), err)
+	}
+	if n := strings.Count(out.String(), "\n"); n != 1 || !strings.Contains(out.String(), "stats.sock") {
+		t.Errorf("%d lines: %s", n, out.String())
+	}
+	if ready, _ := h.snapshot(); !ready || h.holds(conditionStats) || h.requires(conditionStats) {
+		t.Errorf("ready %t, stats %t, required %t", ready, h.holds(conditionStats), h.requires(conditionStats))
+	}
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	c.judgeLocked(t.Context(), nil)
+	c.judgeLocked(gone, fmt.Errorf("%w: %w", vpp.ErrStats, context.Canceled))
+	c.judgeLocked(t.Context(), errors.New("no answer from the API"))
+	if !h.holds(conditionStats) {
+		t.Error("a caller that gave up, or another error, is taken for a missing stats segment")
+	}
+}

@@ -1,0 +1,67 @@
+package agent
+
+import (
+	"testing"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/weftnet/weft/ipnet"
+	"github.com/weftnet/weft/pod"
+	"github.com/weftnet/weft/test/programs"
+)
+
+// A foreign link in the place of the host link keeps pods from the node: the agent must not say that it is ready.
+func TestTheAgentIsNotReadyWithoutItsHostLink(t *testing.T) {
+	l := newLab(t, programs.Build(t))
+	if err := l.StopAgent(); err != nil {
+		t.Fatal(err)
+	}
+	link, err := netlink.LinkByName("weft0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := netlink.LinkSetDown(link); err != nil {
+		t.Fatal(err)
+	}
+	if err := netlink.LinkSetName(link, "weft0away"); err != nil {
+		t.Fatal(err)
+	}
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name = "weft0"
+	foreign := netlink.NewVeth(attrs)
+	foreign.PeerName = "foreign0"
+	if err := netlink.LinkAdd(foreign); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.BeginAgent(); err != nil {
+		t.Fatal(err)
+	}
+	l.waitsFor(l.pod("a"), "network: linux.tap-peer/weft-host: ")
+	if err := netlink.LinkDel(foreign); err != nil {
+		t.Fatal(err)
+	}
+	if err := netlink.LinkSetName(link, "weft0"); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.AwaitReady(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestLinkTypesFollowWhatTheDataplaneCanCreate(t *testing.T) {
+	const reason = "no vhost-net"
+	for _, tt := range []struct {
+		pods, host, noTap string
+		want              ipnet.LinkTypes
+	}{
+		{Auto, Auto, "", ipnet.LinkTypes{Pod: pod.TypeTap, Host: pod.TypeTap}},
+		{Auto, Auto, reason, ipnet.LinkTypes{Pod: pod.TypeVeth, Host: pod.TypeVeth, NoTap: reason}},
+		{pod.TypeVeth, Auto, "", ipnet.LinkTypes{Pod: pod.TypeVeth, Host: pod.TypeTap}},
+		{pod.TypeTap, pod.TypeVeth, reason, ipnet.LinkTypes{Pod: pod.TypeTap, Host: pod.TypeVeth, NoTap: reason}},
+	} {
+		c := Config{PodInterface: tt.pods, HostLinkType: tt.host}
+		if got := c.linkTypes(tt.noTap); got != tt.want {
+			t.Errorf("%+v: got %+v", tt, got)
+		}
+	}
+}

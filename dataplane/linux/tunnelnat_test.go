@@ -1,0 +1,295 @@
+package linux
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/nftables"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/weftnet/weft/internal/netnstest"
+	"github.com/weftnet/weft/wire"
+)
+
+const (
+	tunnelLink = "weft-vtep0"
+	tunnelPort = 4789
+)
+
+// tunnelFamily are the addresses of one family: of the dataplane's end, of the node, and of machines behind its uplink.
+type tunnelFamily struct{ inner, node, peer, stranger string }
+
+// The inner address of IPv6 follows from the node's: see neutral.
+var tunnelFamilies = map[string]tunnelFamily{
+	"IPv4": {"169.254.43.2", "192.0.2.1", "192.0.2.2", "192.0.2.3"},
+	"IPv6": {"", "2001:db8:ff::1", "2001:db8:ff::2", "2001:db8:ff::3"},
+}
+
+// neutral is an address with the sum of another.
+func neutral(t *testing.T, node string) string {
+	t.Helper()
+	inner := netip.MustParseAddr("fd77:6566:7400::2").As16()
+	for word := range 1 << 16 {
+		inner[12], inner[13] = byte(word>>8), byte(word)
+		if a := netip.AddrFrom16(inner); wire.AddressSum(a) == wire.AddressSum(netip.MustParseAddr(node)) {
+			return a.String()
+		}
+	}
+	t.Fatal("no address has the sum of", node)
+	return ""
+}
+
+func (f tunnelFamily) value() wire.TunnelNAT {
+	return wire.TunnelNAT{
+		Link: tunnelLink, Port: tunnelPort, Inner: netip.MustParseAddr(f.inner), Node: netip.MustParseAddr(f.node),
+		Peers: []netip.Addr{netip.MustParseAddr(f.peer)},
+	}
+}
+
+func tunnelObject(v wire.TunnelNAT) object { return object{wire.TunnelNATKey(), v} }
+
+// newTunnelScene is a node between a dataplane, which has nothing but its tunnel end, and the world. The kernel checks
+// sources strictly, and connections are tracked, as with kube-proxy.
+func newTunnelScene(t *testing.T, f tunnelFamily) *scene {
+	t.Helper()
+	s := &scene{newTableLab(t), netnstest.New(t), netnstest.New(t)}
+	t.Cleanup(func() { must(t, RemoveTunnelNAT()) })
+	for setting, value := range map[string]string{"ipv4/ip_forward": "1", "ipv6/conf/all/forwarding": "1", "ipv4/conf/all/rp_filter": "1"} {
+		must(t, os.WriteFile("/proc/sys/net/"+setting, []byte(value), 0))
+	}
+	s.connect(tunnelLink, s.pods)
+	s.connect(uplink, s.world)
+	bits := netip.MustParseAddr(f.inner).BitLen()
+	s.give("", uplink, f.node, bits-8)
+	s.give(s.world, "eth0", f.peer, bits-8)
+	s.give(s.world, "eth0", f.stranger, bits-8)
+	s.give(s.pods, "eth0", f.inner, bits)
+	inner := netip.PrefixFrom(netip.MustParseAddr(f.inner), bits)
+	must(t, netlink.RouteAdd(&netlink.Route{LinkIndex: mustFind(t, tunnelLink).Attrs().Index, Dst: ipNet(inner), Scope: netlink.SCOPE_LINK}))
+	s.neighbour("", tunnelLink, f.inner, s.macOf(s.pods, "eth0"))
+	for _, a := range []string{f.peer, f.stranger} {
+		s.within(s.pods, func() {
+			to := netip.PrefixFrom(netip.MustParseAddr(a), bits)
+			must(t, netlink.RouteAdd(&netlink.Route{LinkIndex: mustFind(t, "eth0").Attrs().Index, Dst: ipNet(to), Scope: netlink.SCOPE_LINK}))
+		})
+		s.neighbour(s.pods, "eth0", a, s.macOf("", tunnelLink))
+	}
+	s.lead(s.world, "eth0", f.inner, f.node)
+	return s
+}
+
+func (s *scene) macOf(path, name string) (mac net.HardwareAddr) {
+	s.Helper()
+	s.within(path, func() { mac = mustFind(s.T, name).Attrs().HardwareAddr })
+	return mac
+}
+
+func (s *scene) neighbour(path, name, a string, mac net.HardwareAddr) {
+	s.Helper()
+	s.within(path, func() {
+		must(s.T, netlink.NeighSet(&netlink.Neigh{
+			LinkIndex: mustFind(s.T, name).Attrs().Index, State: netlink.NUD_PERMANENT, IP: net.ParseIP(a), HardwareAddr: mac,
+		}))
+	})
+}
+
+// socket is bound to an address of a namespace. Without checksums what it sends has none.
+func (s *scene) socket(path, a string, port int, checksums bool) (c *net.UDPConn) {
+	s.Helper()
+	s.within(path, func() {
+		config := net.ListenConfig{Control: func(_, _ string, raw syscall.RawConn) error {
+			var err error
+			return errors.Join(raw.Control(func(fd uintptr) {
+				err = unix.SetsockoptInt(int(fd), unix.SOL_UDP, unix.UDP_NO_CHECK6_RX, 1)
+				if !checksums {
+					err = errors.Join(err, unix.SetsockoptInt(int(fd), unix.SOL_UDP, unix.UDP_NO_CHECK6_TX, 1),
+						unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_NO_CHECK, 1))
+				}
+			}), err)
+		}}
+		opened, err := config.ListenPacket(s.Context(), "udp", netip.AddrPortFrom(netip.MustParseAddr(a), uint16(port)).String())
+		must(s.T, err)
+		c = opened.(*net.UDPConn)
+	})
+	s.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+func udpAt(a string, port uint16) netip.AddrPort {
+	return netip.AddrPortFrom(netip.MustParseAddr(a), port)
+}
+
+func send(t *testing.T, from *net.UDPConn, to netip.AddrPort, text string) {
+	t.Helper()
+	_, err := from.WriteToUDPAddrPort([]byte(text), to)
+	must(t, err)
+}
+
+// received is what comes next to a socket, and from which address.
+func received(t *testing.T, at *net.UDPConn) (from, text string) {
+	t.Helper()
+	must(t, at.SetReadDeadline(time.Now().Add(20*time.Second)))
+	raw := make([]byte, 1<<16)
+	n, a, err := at.ReadFromUDPAddrPort(raw)
+	if err != nil {
+		t.Errorf("at %s: %v", at.LocalAddr(), err)
+	}
+	return a.Addr().Unmap().String(), string(raw[:n])
+}
+
+// TestTunnelPacketsHaveTheNodesAddressOutside is judged by sockets of the kernel, which take no packet with a wrong checksum.
+func TestTunnelPacketsHaveTheNodesAddressOutside(t *testing.T) {
+	for name, f := range tunnelFamilies {
+		if f.inner == "" {
+			f.inner = neutral(t, f.node)
+		}
+		for _, checksums := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s, checksums %t", name, checksums), func(t *testing.T) {
+				s := newTunnelScene(t, f)
+				s.mustCommit(masqueradeObject(cluster()), tunnelObject(f.value()))
+				s.quiet()
+				dataplane, peer := s.socket(s.pods, f.inner, tunnelPort, checksums), s.socket(s.world, f.peer, tunnelPort, checksums)
+				longest := make([]byte, 1500-40-8) // what has no room in one packet of IPv4 either would not be noticed
+				for _, text := range []string{"even", "odd", string(longest)} {
+					send(t, dataplane, udpAt(f.peer, tunnelPort), text)
+					if from, got := received(t, peer); from != f.node || got != text {
+						t.Errorf("the peer has %d bytes of %s, want %d of %s", len(got), from, len(text), f.node)
+					}
+					send(t, peer, udpAt(f.node, tunnelPort), text)
+					if from, got := received(t, dataplane); from != f.peer || got != text {
+						t.Errorf("the dataplane has %d bytes of %s, want %d of %s", len(got), from, len(text), f.peer)
+					}
+				}
+				flows, err := netlink.ConntrackTableList(netlink.ConntrackTable, netlink.FAMILY_ALL)
+				must(t, err)
+				for _, flow := range flows {
+					if flow.Forward.DstPort == tunnelPort || flow.Forward.SrcPort == tunnelPort {
+						t.Errorf("a tunnel is tracked: %s", flow)
+					}
+				}
+			})
+		}
+	}
+}
+
+// What follows each packet that must not arrive is one that must, on the same way: nothing is awaited in vain.
+func TestOnlyTunnelPacketsOfPeersAreTranslated(t *testing.T) {
+	for name, f := range tunnelFamilies {
+		if f.inner == "" {
+			f.inner = neutral(t, f.node)
+		}
+		t.Run(name, func(t *testing.T) {
+			s := newTunnelScene(t, f)
+			s.mustCommit(tunnelObject(f.value()))
+			dataplane, peer := s.socket(s.pods, f.inner, tunnelPort, true), s.socket(s.world, f.peer, tunnelPort, true)
+			stranger := s.socket(s.world, f.stranger, tunnelPort, true)
+			kernels, other := s.socket("", f.node, tunnelPort, true), s.socket("", f.node, tunnelPort+1, true)
+
+			send(t, stranger, udpAt(f.node, tunnelPort), "of a stranger")
+			if from, got := received(t, kernels); from != f.stranger || got != "of a stranger" {
+				t.Errorf("the node itself has %q of %s", got, from)
+			}
+			send(t, peer, udpAt(f.node, tunnelPort+1), "to another port")
+			if from, got := received(t, other); from != f.peer || got != "to another port" {
+				t.Errorf("the node itself has %q of %s", got, from)
+			}
+			send(t, peer, udpAt(f.inner, tunnelPort), "to the inner address")
+			send(t, peer, udpAt(f.node, tunnelPort), "to the node")
+			if _, got := received(t, dataplane); got != "to the node" {
+				t.Errorf("the dataplane has %q", got)
+			}
+			send(t, dataplane, udpAt(f.stranger, tunnelPort), "to a stranger")
+			send(t, dataplane, udpAt(f.peer, tunnelPort+1), "to another port")
+			more := f.value()
+			more.Peers = append(more.Peers, netip.MustParseAddr(f.stranger))
+			s.mustCommit(tunnelObject(more))
+			s.quiet()
+			send(t, dataplane, udpAt(f.stranger, tunnelPort), "to a new peer")
+			if from, got := received(t, stranger); from != f.node || got != "to a new peer" {
+				t.Errorf("the new peer has %q of %s", got, from)
+			}
+		})
+	}
+}
+
+func TestTheTableForTunnelsIsMadeRepairedAndRemoved(t *testing.T) {
+	l := newTableLab(t)
+	t.Cleanup(func() { must(t, RemoveTunnelNAT()) })
+	four, six := tunnelFamilies["IPv4"], tunnelFamilies["IPv6"]
+	six.inner = neutral(t, six.node)
+	none := four.value()
+	none.Peers = nil
+	for _, v := range []wire.TunnelNAT{four.value(), none, six.value(), four.value()} {
+		l.mustCommit(tunnelObject(v))
+		l.quiet()
+	}
+	chains := tunnelChains(four.value())
+	for name, spoil := range map[string]func(c *nftables.Conn){
+		"the table is gone":  func(c *nftables.Conn) { c.DelTable(tunnelTable()) },
+		"rules are gone":     func(c *nftables.Conn) { c.FlushChain(chains[0].Chain) },
+		"a chain is gone":    func(c *nftables.Conn) { c.FlushChain(chains[1].Chain); c.DelChain(chains[1].Chain) },
+		"the peers are gone": func(c *nftables.Conn) { c.FlushSet(peersSet(true)) },
+		"a rule was repeated": func(c *nftables.Conn) {
+			c.AddRule(&nftables.Rule{Table: tunnelTable(), Chain: chains[1].Chain, Exprs: chains[1].rules[0]})
+		},
+		"another peer was put": func(c *nftables.Conn) {
+			must(t, c.SetAddElements(peersSet(true), []nftables.SetElement{{Key: []byte{192, 0, 2, 9}}}))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := nft(t)
+			spoil(c)
+			must(t, c.Flush())
+			if got := l.different(); !slices.Equal(got, []string{wire.TunnelNATKey()}) {
+				t.Errorf("different are %v", got)
+			}
+			l.resync()
+			l.quiet()
+		})
+	}
+	l.mustCommit(object{key: wire.TunnelNATKey()})
+	l.quiet()
+	tables, err := nft(t).ListTables()
+	must(t, err)
+	if len(tables) != 0 {
+		t.Errorf("%d tables are left", len(tables))
+	}
+	must(t, writeTunnelTable(six.value()))
+	l.resync() // nobody remembers it
+	if _, found, err := readTunnelTable(nil); err != nil || found {
+		t.Errorf("found %t, %v", found, err)
+	}
+}
+
+func TestInvalidTunnelNATsAreFoundBeforeTheKernelSeesThem(t *testing.T) {
+	four, six := tunnelFamilies["IPv4"].value(), tunnelFamilies["IPv6"]
+	six.inner = "fd77:6566:7400::2"
+	for name, change := range map[string]func(v *wire.TunnelNAT){
+		"no link":          func(v *wire.TunnelNAT) { v.Link = "" },
+		"no port":          func(v *wire.TunnelNAT) { v.Port = 0 },
+		"two families":     func(v *wire.TunnelNAT) { v.Node = netip.MustParseAddr("2001:db8::1") },
+		"no node":          func(v *wire.TunnelNAT) { v.Node = netip.Addr{} },
+		"a peer twice":     func(v *wire.TunnelNAT) { v.Peers = append(v.Peers, v.Peers...) },
+		"not sorted":       func(v *wire.TunnelNAT) { v.Peers = append(v.Peers, netip.MustParseAddr("192.0.2.0")) },
+		"the node a peer":  func(v *wire.TunnelNAT) { v.Peers[0] = v.Node },
+		"another checksum": func(v *wire.TunnelNAT) { *v = six.value() },
+	} {
+		v := four
+		v.Peers = slices.Clone(four.Peers)
+		change(&v)
+		if validateTunnelNAT("weft", v) == nil {
+			t.Errorf("%s: it is taken", name)
+		}
+	}
+	if validateTunnelNAT("other", four) == nil || validateTunnelNAT("weft", four) != nil {
+		t.Error("a second table is taken, or the first is not")
+	}
+}

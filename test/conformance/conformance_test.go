@@ -1,0 +1,217 @@
+package conformance
+
+import (
+	"flag"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/weftnet/weft/dataplane/vpp"
+	"github.com/weftnet/weft/internal/netnstest"
+	"github.com/weftnet/weft/test/dataplane"
+	"github.com/weftnet/weft/test/programs"
+)
+
+var recording = flag.Bool("record", false, "store what the VPP of "+dataplane.PrefixVariable+" answers")
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	netnstest.Main(m, programs.Keep())
+}
+
+// testCase is a sequence of messages and packets.
+type testCase struct {
+	name string
+	run  func(l *lab)
+	// needs returns what the machine lacks for the case on VPP; "" if nothing.
+	needs func() string
+	// kills names the VPP releases that must not be asked, with the source of that fact.
+	kills map[string]string
+}
+
+func allCases() []testCase {
+	var all []testCase
+	for _, group := range [][]testCase{protocolCases, interfaceCases, routeCases, bridgeCases, memifCases, linkCases, policyCases, packetCases} {
+		all = append(all, group...)
+	}
+	return all
+}
+
+// unable says why the case cannot run on the dataplane; "" if it can.
+func (c testCase) unable(d *dataplane.Dataplane) string {
+	if !d.IsVPP() {
+		return ""
+	}
+	if source, ok := c.kills[releaseOf(d.Version())]; ok {
+		return "kills this VPP: " + source
+	}
+	if c.needs != nil {
+		return c.needs()
+	}
+	return ""
+}
+
+// vhostNet is what VPP's taps need.
+func vhostNet() string {
+	if _, err := os.Stat("/dev/vhost-net"); err != nil {
+		return "needs /dev/vhost-net"
+	}
+	return ""
+}
+
+func TestConformance(t *testing.T) {
+	netnstest.Require(t)
+	s := &suite{records: readRecords(t), divergences: readDivergences(t), answered: map[string]string{}}
+	for _, c := range allCases() {
+		t.Run(c.name, func(t *testing.T) { s.run(t, c) })
+	}
+	s.finish(t)
+}
+
+// tapCase is recorded where the kernel has vhost-net.
+const tapCase = "tap: taps are created, dumped and deleted"
+
+func TestEveryMessageOfTheAgentIsInARecord(t *testing.T) {
+	for _, r := range readRecords(t) {
+		asked := map[string]bool{"show_version": true, "control_ping": true} // each start and each dump asks them
+		for _, transcript := range r.cases {
+			for line := range strings.Lines(transcript) {
+				if request, ok := strings.CutPrefix(line, "> "); ok {
+					asked[strings.Fields(request)[0]] = true
+				}
+			}
+		}
+		for _, m := range vpp.Needed() {
+			name := m.GetMessageName()
+			isRequest := !strings.HasSuffix(name, "_reply") && !strings.HasSuffix(name, "_details")
+			if isRequest && !asked[name] && !(strings.Contains(name, "tap") && strings.HasPrefix(r.cases[tapCase], notRecorded)) {
+				t.Errorf("no case of VPP %s sends %s", r.version, name)
+			}
+		}
+	}
+}
+
+// suite gathers what the cases of a run answered.
+type suite struct {
+	records     []record
+	divergences map[string][]*divergence
+	version     string
+	answered    map[string]string // by case
+}
+
+func (s *suite) run(t *testing.T, c testCase) {
+	l := newLab(t)
+	s.version = l.dataplane.Version()
+	if reason := c.unable(l.dataplane); reason != "" {
+		s.answered[c.name] = notRecorded + reason + "\n"
+		t.Skip(reason)
+	}
+	c.run(l)
+	if testing.Verbose() {
+		t.Log("\n" + l.transcript())
+	}
+	s.answered[c.name] = l.transcript()
+	switch {
+	case *recording:
+	case l.dataplane.IsVPP():
+		s.compareWithOwnRecord(t, c.name)
+	default:
+		s.compareWithRecords(t, c.name)
+	}
+}
+
+// compareWithOwnRecord judges a VPP by what its release answered before.
+func (s *suite) compareWithOwnRecord(t *testing.T, name string) {
+	t.Helper()
+	for _, r := range s.records {
+		if recordFile(r.version) == recordFile(s.version) {
+			if d := difference(r.cases[name], s.answered[name]); d != "" {
+				t.Errorf("VPP %s does not answer as recorded (-), but (+); -record stores it:\n%s", s.version, d)
+			}
+			return
+		}
+	}
+	t.Errorf("there is no record of VPP %s; -record makes one", s.version)
+}
+
+// compareWithRecords judges weft-vswitch by what each VPP answered.
+func (s *suite) compareWithRecords(t *testing.T, name string) {
+	t.Helper()
+	for _, r := range s.records {
+		recorded, ok := r.cases[name]
+		if !ok {
+			t.Errorf("the record of VPP %s has no such case; WEFT_VPP=PREFIX and -record make it", r.version)
+			continue
+		}
+		if strings.HasPrefix(recorded, notRecorded) {
+			continue
+		}
+		want := ""
+		for _, d := range s.divergences[name] {
+			if d.holdsFor(r.version) {
+				want, d.met = d.lines, true
+			}
+		}
+		if got := difference(recorded, s.answered[name]); got != want {
+			t.Errorf("weft-vswitch (+) differs from VPP %s (-):\n%slisted in %s:\n%s", r.version, got, divergencesFile, want)
+		}
+	}
+}
+
+// finish stores a record, or looks for entries of the files that belong to no case.
+func (s *suite) finish(t *testing.T) {
+	t.Helper()
+	if *recording {
+		s.store(t)
+		return
+	}
+	if len(s.answered) < len(allCases()) {
+		return // -run chose some
+	}
+	for _, r := range s.records {
+		for name := range r.cases {
+			if _, ok := s.answered[name]; !ok {
+				t.Errorf("%s has the case %q, which does not exist", recordFile(r.version), name)
+			}
+		}
+	}
+	for name, list := range s.divergences {
+		for _, d := range list {
+			if dataplane.Prefix() == "" && !d.met {
+				t.Errorf("%s has %q, which was compared with nothing", divergencesFile, name)
+			}
+		}
+	}
+}
+
+// store writes the record of a VPP. What could not run here stays as an earlier run elsewhere recorded it, and so do the cases that
+// -run left out.
+func (s *suite) store(t *testing.T) {
+	t.Helper()
+	if dataplane.Prefix() == "" {
+		t.Fatalf("-record needs %s", dataplane.PrefixVariable)
+	}
+	out := record{version: s.version, cases: map[string]string{}}
+	exists := map[string]bool{}
+	for _, c := range allCases() {
+		exists[c.name] = true
+	}
+	for _, r := range s.records {
+		if recordFile(r.version) != recordFile(s.version) {
+			continue
+		}
+		for name, text := range r.cases {
+			if exists[name] {
+				out.cases[name] = text
+			}
+		}
+	}
+	for name, text := range s.answered {
+		if _, known := out.cases[name]; !known || !strings.HasPrefix(text, notRecorded) {
+			out.cases[name] = text
+		}
+	}
+	if err := out.write(); err != nil {
+		t.Fatal(err)
+	}
+}

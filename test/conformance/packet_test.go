@@ -1,0 +1,385 @@
+package conformance
+
+import (
+	"fmt"
+
+	"github.com/gopacket/gopacket"
+	"github.com/gopacket/gopacket/layers"
+	"go.fd.io/govpp/binapi/l2"
+
+	"github.com/weftnet/weft/memif"
+)
+
+// The ports of a case: the dataplane's MAC and addresses, and those of the far end.
+const (
+	macA, macB = "02:00:00:00:0a:01", "02:00:00:00:0b:01"
+	podA, podB = "02:00:00:00:0a:02", "02:00:00:00:0b:02"
+)
+
+// routed are two ports in table 7: 10.0.1.0/24 and fd00:1::/64 behind a, 10.0.2.0/24 and fd00:2::/64 behind b. The far ends are static
+// neighbours.
+type routed struct {
+	a, b           *port
+	indexA, indexB index
+}
+
+func (l *lab) routed() routed {
+	l.Helper()
+	for _, six := range []bool{false, true} {
+		l.must(tableMessage(7, six, true))
+	}
+	var r routed
+	r.a, r.indexA = l.routedPort("a", 1, macA, podA)
+	r.b, r.indexB = l.routedPort("b", 2, macB, podB)
+	return r
+}
+
+func (l *lab) routedPort(name string, n int, own, pod string) (*port, index) {
+	l.Helper()
+	link := fmt.Sprintf("weft%d", n)
+	netns := l.veth(link)
+	m := onLink(link)
+	m.HwAddr = mac(own)
+	i := l.make(name, m)
+	l.must(setTable(i, 7, false))
+	l.must(setTable(i, 7, true))
+	l.must(setUp(i, true))
+	l.must(addressMessage(i, fmt.Sprintf("10.0.%d.1/24", n), true))
+	l.must(addressMessage(i, fmt.Sprintf("fd00:%d::1/64", n), true))
+	l.must(neighbourMessage(i, fmt.Sprintf("10.0.%d.2", n), pod, true))
+	l.must(neighbourMessage(i, fmt.Sprintf("fd00:%d::2", n), pod, true))
+	p := l.plug(name, netns, pod)
+	p.own, p.gateway = fmt.Sprintf("10.0.%d.2", n), fmt.Sprintf("10.0.%d.1", n)
+	p.hears() // the interface is ready
+	return p, i
+}
+
+// toRouter puts the Ethernet header of a's pod before packets for the router.
+func toRouter(kind layers.EthernetType, packet []gopacket.SerializableLayer) []gopacket.SerializableLayer {
+	return append([]gopacket.SerializableLayer{ethernet(hw(podA), hw(macA), kind)}, packet...)
+}
+
+const (
+	type4 = layers.EthernetTypeIPv4
+	type6 = layers.EthernetTypeIPv6
+)
+
+// pings sends a packet of either family from a and writes what both ports hear.
+func (r routed) sends(packets ...[]gopacket.SerializableLayer) {
+	r.a.Helper()
+	for _, p := range packets {
+		kind := type4
+		if _, six := p[0].(*layers.IPv6); six {
+			kind = type6
+		}
+		r.a.sends(toRouter(kind, p)...)
+		r.a.hears()
+		r.b.hears()
+	}
+}
+
+func udp4(from, to string, size int) []gopacket.SerializableLayer {
+	return []gopacket.SerializableLayer{ip4(from, to, 64, layers.IPProtocolUDP), &layers.UDP{SrcPort: 1000, DstPort: 2000}, gopacket.Payload(make([]byte, size))}
+}
+
+func udp6(from, to string, size int) []gopacket.SerializableLayer {
+	return []gopacket.SerializableLayer{ipv6(from, to, 64, layers.IPProtocolUDP), &layers.UDP{SrcPort: 1000, DstPort: 2000}, gopacket.Payload(make([]byte, size))}
+}
+
+var packetCases = []testCase{
+	{name: "packet: an address of the dataplane answers pings", run: func(l *lab) {
+		r := l.routed()
+		r.sends(echo4("10.0.1.2", "10.0.1.1", 64, 56), echo6("fd00:1::2", "fd00:1::1", 64, 56), echo4("10.0.1.2", "10.0.2.1", 64, 1400), echo4("10.0.1.2", "10.0.1.1", 1, 8))
+	}},
+	{name: "packet: forwarding", run: func(l *lab) {
+		r := l.routed()
+		r.sends(udp4("10.0.1.2", "10.0.2.2", 100), udp6("fd00:1::2", "fd00:2::2", 100), udp4("10.0.1.2", "10.0.1.77", 10))
+	}},
+	{name: "packet: TTL exceeded", run: func(l *lab) {
+		r := l.routed()
+		short6, short4 := echo6("fd00:1::2", "fd00:2::2", 1, 56), echo4("10.0.1.2", "10.0.2.2", 1, 56)
+		r.sends(short4, short6)
+	}},
+	{name: "packet: no route", run: func(l *lab) {
+		r := l.routed()
+		r.sends(udp4("10.0.1.2", "172.16.0.1", 100), udp6("fd00:1::2", "fd99::1", 100))
+	}},
+	{name: "packet: dropping routes answer nothing", run: func(l *lab) {
+		r := l.routed()
+		l.must(routeMessage(7, "172.16.0.0/16", special(drop, false)))
+		l.must(routeMessage(7, "fd99::/64", special(drop, true)))
+		r.sends(udp4("10.0.1.2", "172.16.0.1", 100), udp6("fd00:1::2", "fd99::1", 100))
+	}},
+	{name: "packet: unreachable routes answer", kills: unreachKills, run: func(l *lab) {
+		r := l.routed()
+		l.must(routeMessage(7, "172.16.0.0/16", special(unreach, false)))
+		l.must(routeMessage(7, "fd99::/64", special(unreach, true)))
+		l.must(routeMessage(7, "172.17.0.0/16", special(prohibit, false)))
+		r.sends(udp4("10.0.1.2", "172.16.0.1", 100), udp6("fd00:1::2", "fd99::1", 100), udp4("10.0.1.2", "172.17.0.1", 100))
+	}},
+	{name: "packet: unreachable routes with a drop that is never preferred", run: func(l *lab) {
+		r := l.routed()
+		l.must(routeMessage(7, "172.16.0.0/16", special(unreach, false), weighted(special(drop, false), 1, 255)))
+		l.must(routeMessage(7, "fd99::/64", special(unreach, true), weighted(special(drop, true), 1, 255)))
+		r.sends(udp4("10.0.1.2", "172.16.0.1", 100), udp6("fd00:1::2", "fd99::1", 100))
+	}},
+	{name: "packet: larger than the MTU", run: func(l *lab) {
+		r := l.routed()
+		l.must(mtu(r.indexB, 1300))
+		whole := udp4("10.0.1.2", "10.0.2.2", 1400)
+		whole[0].(*layers.IPv4).Flags = layers.IPv4DontFragment
+		r.sends(whole, udp4("10.0.1.2", "10.0.2.2", 1400), udp6("fd00:1::2", "fd00:2::2", 1400))
+	}},
+	{name: "packet: to a port that nobody listens on", run: func(l *lab) {
+		r := l.routed()
+		r.sends(udp4("10.0.1.2", "10.0.1.1", 100), udp6("fd00:1::2", "fd00:1::1", 100))
+	}},
+	{name: "packet: a neighbour is resolved", run: func(l *lab) {
+		r := l.routed()
+		l.must(neighbourMessage(r.indexB, "10.0.2.2", podB, false))
+		l.must(neighbourMessage(r.indexB, "fd00:2::2", podB, false))
+		r.b.own = "10.0.2.3" // a probe from 10.0.2.2 would tell its MAC
+		r.sends(udp4("10.0.1.2", "10.0.2.2", 100))
+		r.b.sends(arpReply(hw(podB), "10.0.2.2", hw(macB), "10.0.2.1")...)
+		r.b.hears()
+		r.sends(udp4("10.0.1.2", "10.0.2.2", 101))
+	}},
+	{name: "packet: ARP", run: func(l *lab) {
+		r := l.routed()
+		for _, target := range []string{"10.0.1.1", "10.0.1.77", "10.0.2.1", "172.16.0.1"} {
+			r.a.sends(arpRequest(hw(podA), "10.0.1.5", target)...)
+			r.a.hears()
+		}
+		r.a.sends(arpRequest(hw(podA), "172.16.0.9", "10.0.1.1")...)
+		r.a.hears()
+		r.a.sends(arpRequest(hw(podA), "10.0.1.1", "10.0.1.1")...)
+		r.a.hears()
+		l.ask(neighboursOf(none, false))
+	}},
+	{name: "packet: neighbour discovery", run: func(l *lab) {
+		r := l.routed()
+		for _, target := range []string{"fd00:1::1", "fd00:1::77", "fd00:2::1"} {
+			r.a.sends(solicitation(hw(podA), "fd00:1::5", target)...)
+			r.a.hears()
+		}
+		l.ask(neighboursOf(none, true))
+	}},
+	{name: "packet: frames that are not for the interface", run: func(l *lab) {
+		r := l.routed()
+		for _, to := range []string{"02:00:00:00:99:99", "ff:ff:ff:ff:ff:ff", "01:00:5e:00:00:05"} {
+			r.a.sends(append([]gopacket.SerializableLayer{ethernet(hw(podA), hw(to), type4)}, echo4("10.0.1.2", "10.0.1.1", 64, 56)...)...)
+			r.a.hears()
+		}
+		r.sends(udp4("10.0.1.2", "255.255.255.255", 10), udp4("10.0.1.2", "224.0.0.5", 10), udp4("10.0.1.2", "10.0.2.255", 10), udp4("10.0.1.2", "10.0.1.255", 10))
+	}},
+	{name: "packet: proxy ARP", run: func(l *lab) {
+		r := l.routed()
+		l.must(proxied(7, "10.0.1.50", "10.0.1.60", true))
+		l.must(proxied(7, "172.16.0.1", "172.16.0.9", true))
+		ask := func(target string) {
+			r.a.sends(arpRequest(hw(podA), "10.0.1.2", target)...)
+			r.a.hears()
+		}
+		ask("10.0.1.55")
+		l.must(proxying(r.indexA, true))
+		for _, target := range []string{"10.0.1.55", "10.0.1.61", "172.16.0.5", "172.16.0.10"} {
+			ask(target)
+		}
+	}},
+	{name: "packet: an unnumbered interface answers for its donor", run: func(l *lab) {
+		gate := l.pods()
+		l.must(addressMessage(gate, "169.254.1.1/32", true))
+		l.must(addressMessage(gate, "fd00::1/128", true))
+		netns := l.veth("weft1")
+		m := onLink("weft1")
+		m.HwAddr = mac(macA)
+		i := l.make("a", m)
+		for _, six := range []bool{false, true} {
+			l.must(setTable(i, 7, six))
+		}
+		l.must(setUp(i, true))
+		l.must(unnumbered(i, gate, true))
+		l.must(routeMessage(7, "10.1.0.5/32", via(i, "", false)))
+		l.must(routeMessage(7, "fd01::5/128", via(i, "", true)))
+		l.must(neighbourMessage(i, "10.1.0.5", podA, true))
+		l.must(neighbourMessage(i, "fd01::5", podA, true))
+		p := l.plug("a", netns, podA)
+		p.own, p.gateway = "10.1.0.5", "169.254.1.1"
+		p.hears()
+		p.sends(arpRequest(hw(podA), "10.1.0.5", "10.1.0.9")...)
+		p.hears()
+		for _, packet := range [][]gopacket.SerializableLayer{toRouter(type4, echo4("10.1.0.5", "169.254.1.1", 64, 56)), toRouter(type6, echo6("fd01::5", "fd00::1", 64, 56)),
+			solicitation(hw(podA), "fd01::5", "fd00::1")} {
+			p.sends(packet...)
+			p.hears()
+		}
+		l.each(neighboursOf(none, false), routesOf(7, false), allRoutes(7, false))
+	}},
+	{name: "packet: MACIP lists stop forged senders", run: func(l *lab) {
+		r := l.routed()
+		l.must(macip(anyID, "pod", permit(podA, "10.0.1.2/32", "fd00:1::2/128")...))
+		l.must(apply(r.indexA, 0, true))
+		r.sends(udp4("10.0.1.2", "10.0.2.2", 100), udp4("10.0.1.3", "10.0.2.2", 100), udp6("fd00:1::2", "fd00:2::2", 100), udp6("fd00:1::3", "fd00:2::2", 100))
+		r.a.sends(append([]gopacket.SerializableLayer{ethernet(hw("02:00:00:00:99:99"), hw(macA), type4)}, udp4("10.0.1.2", "10.0.2.2", 100)...)...)
+		r.b.hears()
+		r.a.sends(arpRequest(hw(podA), "10.0.1.3", "10.0.1.1")...)
+		r.a.hears()
+	}},
+	{name: "packet: an interface that is down", run: func(l *lab) {
+		r := l.routed()
+		l.must(setUp(r.indexB, false))
+		r.a.sends(toRouter(type4, udp4("10.0.1.2", "10.0.2.2", 100))...)
+		r.a.hears()
+	}},
+	{name: "packet: a bridge domain", run: func(l *lab) {
+		b := l.bridged(0, 0)
+		b.a.sends(ethernet(hw(podA), hw(podB), 0x88b5), gopacket.Payload(make([]byte, 50)))
+		b.hears()
+		b.b.sends(ethernet(hw(podB), hw(podA), 0x88b5), gopacket.Payload(make([]byte, 50)))
+		b.hears()
+		b.a.sends(ethernet(hw(podA), hw(podB), 0x88b5), gopacket.Payload(make([]byte, 50)))
+		b.hears()
+		b.a.sends(ethernet(hw(podA), hw("02:00:00:00:77:77"), 0x88b5), gopacket.Payload(make([]byte, 50)))
+		b.hears()
+		b.a.sends(ethernet(hw(podA), broadcast, 0x88b5), gopacket.Payload(make([]byte, 50)))
+		b.hears()
+		b.a.sends(append([]gopacket.SerializableLayer{ethernet(hw(podA), hw("02:00:00:00:0d:01"), type4)}, echo4("10.0.5.2", "10.0.5.1", 64, 56)...)...)
+		b.hears()
+		l.must(setUp(b.indexB, false))
+		b.a.sends(ethernet(hw(podA), broadcast, 0x88b5), gopacket.Payload(make([]byte, 50)))
+		b.a.hears()
+	}},
+	{name: "packet: a split-horizon group", run: func(l *lab) {
+		b := l.bridged(1, 1)
+		b.a.sends(ethernet(hw(podA), broadcast, 0x88b5), gopacket.Payload(make([]byte, 50)))
+		b.hears()
+		b.a.sends(ethernet(hw(podA), hw(podB), 0x88b5), gopacket.Payload(make([]byte, 50)))
+		b.hears()
+	}},
+	{name: "packet: a bridge domain that does not flood", run: func(l *lab) {
+		b := l.bridged(0, 0)
+		l.must(bridgeFlags(1, false, l2.BRIDGE_API_FLAG_UU_FLOOD|l2.BRIDGE_API_FLAG_LEARN))
+		b.a.sends(ethernet(hw(podA), hw("02:00:00:00:77:77"), 0x88b5), gopacket.Payload(make([]byte, 50)))
+		b.hears()
+		l.must(l2Entry(1, "02:00:00:00:77:77", b.indexB, true))
+		b.a.sends(ethernet(hw(podA), hw("02:00:00:00:77:77"), 0x88b5), gopacket.Payload(make([]byte, 50)))
+		b.hears()
+	}},
+	{name: "packet: a VXLAN tunnel whose source is an address of the dataplane", run: func(l *lab) { l.overTunnel(true) }},
+	{name: "packet: a VXLAN tunnel whose source is not an address of the dataplane", run: func(l *lab) { l.overTunnel(false) }},
+	{name: "packet: memifs with Ethernet", run: func(l *lab) {
+		path := l.inRun("one.sock")
+		l.must(socket(1, path, true))
+		i := l.make("m", newMemif(1, 7))
+		l.must(setUp(i, true))
+		l.must(addressMessage(i, "10.0.1.1/24", true))
+		l.must(neighbourMessage(i, "10.0.1.2", podA, true))
+		p := l.attach("m", podA, memif.ClientConfig{Socket: path, ID: 7})
+		p.own, p.gateway = "10.0.1.2", "10.0.1.1"
+		p.hears()
+		for _, size := range []int{8, 1400, 8000} {
+			p.sends(append([]gopacket.SerializableLayer{ethernet(hw(podA), hw("02:00:00:00:02:01"), type4)}, echo4("10.0.1.2", "10.0.1.1", 64, size)...)...)
+			p.hears()
+		}
+	}},
+	{name: "packet: memifs without Ethernet", run: func(l *lab) {
+		path := l.inRun("one.sock")
+		l.must(socket(1, path, true))
+		bare := newMemif(1, 7)
+		bare.Mode = 1
+		i := l.make("m", bare)
+		l.must(setUp(i, true))
+		l.must(addressMessage(i, "10.0.1.1/24", true))
+		l.must(addressMessage(i, "fd00:1::1/64", true))
+		p := l.attach("m", podA, memif.ClientConfig{Socket: path, ID: 7, Mode: memif.IP})
+		for _, packet := range [][]gopacket.SerializableLayer{echo4("10.0.1.2", "10.0.1.1", 64, 56), echo6("fd00:1::2", "fd00:1::1", 64, 56), echo4("10.0.1.2", "10.0.1.1", 64, 1400)} {
+			frame := build(packet...)
+			p.say("m sends %s", describe(frame, true))
+			p.send(frame)
+			p.say("m hears %s", describe(p.next(), true))
+		}
+	}},
+}
+
+// bridged are two ports of bridge domain 1, which has a BVI with an address.
+type bridged struct {
+	a, b           *port
+	indexA, indexB index
+}
+
+func (b bridged) hears() {
+	b.a.Helper()
+	b.a.hears()
+	b.b.hears()
+}
+
+func (l *lab) bridged(groupA, groupB uint8) bridged {
+	l.Helper()
+	l.must(bridgeMessage(1, true))
+	gate := l.make("bvi", loopback(0, "02:00:00:00:0d:01"))
+	l.must(setUp(gate, true))
+	l.must(joinAs(gate, 1, bvi, 0))
+	l.must(addressMessage(gate, "10.0.5.1/24", true))
+	l.must(neighbourMessage(gate, "10.0.5.2", podA, true))
+	var b bridged
+	b.a, b.indexA = l.bridgedPort("a", 1, podA, groupA)
+	b.b, b.indexB = l.bridgedPort("b", 2, podB, groupB)
+	return b
+}
+
+func (l *lab) bridgedPort(name string, n int, pod string, group uint8) (*port, index) {
+	l.Helper()
+	link := fmt.Sprintf("weft%d", n)
+	netns := l.veth(link)
+	i := l.make(name, onLink(link))
+	l.must(setUp(i, true))
+	l.must(joinAs(i, 1, 0, group))
+	// The probes come from MACs of their own, so that they do not teach the bridge where the pods are.
+	probe := fmt.Sprintf("02:00:00:00:0e:%02x", n)
+	p := l.plug(name, netns, probe)
+	p.own, p.gateway = fmt.Sprintf("10.0.5.%d", 100+n), "10.0.5.1"
+	p.hears()
+	_ = pod
+	return p, i
+}
+
+// overTunnel sends a frame from a bridge domain into a tunnel, captures the envelope on the uplink, and sends one back.
+func (l *lab) overTunnel(ownSource bool) {
+	l.Helper()
+	netns := l.veth("weft2")
+	m := onLink("weft2")
+	m.HwAddr = mac(macB)
+	uplink := l.make("uplink", m)
+	l.must(setUp(uplink, true))
+	l.must(addressMessage(uplink, "192.0.2.1/24", true))
+	l.must(neighbourMessage(uplink, "192.0.2.2", podB, true))
+	source := "192.0.2.1"
+	if !ownSource {
+		source = "198.51.100.1"
+	}
+	far := l.plug("uplink", netns, podB)
+	far.own, far.gateway = "192.0.2.2", "192.0.2.1"
+	far.hears()
+
+	l.must(bridgeMessage(1, true))
+	gate := l.make("bvi", loopback(0, "02:00:00:00:0d:01"))
+	l.must(setUp(gate, true))
+	l.must(joinAs(gate, 1, bvi, 0))
+	l.must(addressMessage(gate, "10.0.5.1/24", true))
+	tun := l.make("tunnel", tunnel(source, "192.0.2.2", 77))
+	l.must(setUp(tun, true))
+	l.must(joinAs(tun, 1, 0, 1))
+	pod, _ := l.bridgedPort("a", 1, podA, 0)
+	far.hears()
+
+	pod.sends(ethernet(hw(podA), hw("02:00:00:00:77:77"), 0x88b5), gopacket.Payload(make([]byte, 50)))
+	pod.hears()
+	far.hears()
+	inner := gopacket.Payload(build(ethernet(hw("02:00:00:00:77:77"), hw(podA), 0x88b5), gopacket.Payload(make([]byte, 50))))
+	for _, vni := range []uint32{77, 78} {
+		far.sends(ethernet(hw(podB), hw(macB), type4), ip4("192.0.2.2", source, 64, layers.IPProtocolUDP), &layers.UDP{SrcPort: 5555, DstPort: vxlanPort},
+			&layers.VXLAN{ValidIDFlag: true, VNI: vni}, inner)
+		far.hears()
+		pod.hears()
+	}
+}

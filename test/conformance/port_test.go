@@ -1,0 +1,198 @@
+package conformance
+
+import (
+	"bytes"
+	"context"
+	"net"
+	"slices"
+	"time"
+
+	"github.com/gopacket/gopacket"
+	"github.com/gopacket/gopacket/layers"
+	"golang.org/x/sys/unix"
+
+	"github.com/weftnet/weft/internal/netnstest"
+	"github.com/weftnet/weft/memif"
+)
+
+// port is the far end of an interface: it sends frames and captures what the dataplane sends.
+type port struct {
+	*lab
+	name     string
+	mac      net.HardwareAddr
+	own      string // its address of IPv4
+	gateway  string // an address of the dataplane that always answers ARP on this port
+	send     func([]byte)
+	received <-chan []byte
+}
+
+// capturing bounds the wait for the answer to a probe.
+const capturing = 10 * time.Second
+
+// plug makes a port of a veth's far end.
+func (l *lab) plug(name, netns, m string) *port {
+	l.Helper()
+	p := &port{lab: l, name: name, mac: hw(m)}
+	var fd int
+	netnstest.Do(l.T, netns, func() {
+		link, err := net.InterfaceByName("eth0")
+		if err != nil {
+			l.Fatal(err)
+		}
+		const all = unix.ETH_P_ALL<<8&0xff00 | unix.ETH_P_ALL>>8
+		if fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, all); err != nil {
+			l.Fatal(err)
+		}
+		if err := unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: all, Ifindex: link.Index}); err != nil {
+			l.Fatal(err)
+		}
+	})
+	p.send = func(frame []byte) {
+		if err := unix.Send(fd, frame, 0); err != nil {
+			l.Errorf("send by %s: %v", name, err)
+		}
+	}
+	p.received = l.reader(func() ([]byte, error) { return readSocket(fd) }, func() { _ = unix.Close(fd) })
+	return p
+}
+
+// readSocket reads a frame that came; nil if none came for a while.
+func readSocket(fd int) ([]byte, error) {
+	if n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 20); err != nil || n == 0 {
+		if err == unix.EINTR {
+			err = nil
+		}
+		return nil, err
+	}
+	frame := make([]byte, 1<<16)
+	n, from, err := unix.Recvfrom(fd, frame, 0)
+	if err != nil {
+		return nil, err
+	}
+	if ll, ok := from.(*unix.SockaddrLinklayer); ok && ll.Pkttype == unix.PACKET_OUTGOING {
+		return nil, nil
+	}
+	return frame[:n], nil
+}
+
+// attach makes a port of a memif's client, and waits until the dataplane says that the link is up: packets before that may be lost.
+func (l *lab) attach(name, m string, c memif.ClientConfig) *port {
+	l.Helper()
+	l.watch()
+	ctx, cancel := context.WithTimeout(l.Context(), capturing)
+	defer cancel()
+	client, err := memif.Dial(ctx, c, memif.ClientEvents{})
+	if err != nil {
+		l.Fatal(err)
+	}
+	l.events(1)
+	p := &port{lab: l, name: name, mac: hw(m)}
+	p.send = func(frame []byte) {
+		if err := client.WritePacket(l.Context(), frame); err != nil {
+			l.Errorf("send by %s: %v", name, err)
+		}
+	}
+	frame := make([]byte, 1<<16)
+	p.received = l.reader(func() ([]byte, error) {
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
+		defer cancel()
+		n, err := client.ReadPacket(ctx, frame)
+		if ctx.Err() != nil {
+			return nil, nil
+		}
+		return bytes.Clone(frame[:n]), err
+	}, func() { _ = client.Close() })
+	return p
+}
+
+// reader reads frames until the test ends.
+func (l *lab) reader(read func() ([]byte, error), release func()) <-chan []byte {
+	frames := make(chan []byte, 4096)
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			frame, err := read()
+			if err != nil {
+				return
+			}
+			if len(frame) > 0 {
+				frames <- frame
+			}
+		}
+	}()
+	l.Cleanup(func() {
+		close(stop)
+		<-stopped
+		release()
+	})
+	return frames
+}
+
+// sends puts a frame on the wire and writes it.
+func (p *port) sends(all ...gopacket.SerializableLayer) {
+	p.Helper()
+	frame := build(all...)
+	p.say("%s sends %s", p.name, describe(frame, false))
+	p.send(frame)
+}
+
+// hears writes what the dataplane sent to the port so far. It probes twice: when the second probe is answered, all that was sent before
+// the first one has been handled, also by a dataplane that handles frames in batches.
+func (p *port) hears() {
+	p.Helper()
+	var lines []string
+	for range 2 {
+		lines = append(lines, p.probe()...)
+	}
+	slices.Sort(lines)
+	if len(lines) == 0 {
+		lines = []string{"nothing"}
+	}
+	for _, line := range lines {
+		p.say("%s hears %s", p.name, line)
+	}
+}
+
+// probe asks for the gateway's MAC and returns the frames that came before the answer.
+func (p *port) probe() (lines []string) {
+	p.Helper()
+	p.send(build(arpRequest(p.mac, p.own, p.gateway)...))
+	deadline := time.After(capturing)
+	for {
+		select {
+		case frame := <-p.received:
+			if p.isAnswer(frame) {
+				return lines
+			}
+			if !noise(frame) {
+				lines = append(lines, describe(frame, false))
+			}
+		case <-deadline:
+			p.Fatalf("%s: the gateway %s does not answer ARP\n%s", p.name, p.gateway, p.transcript())
+		}
+	}
+}
+
+// next waits for one frame.
+func (p *port) next() []byte {
+	p.Helper()
+	select {
+	case frame := <-p.received:
+		return frame
+	case <-time.After(capturing):
+		p.Fatalf("%s hears nothing within %s\n%s", p.name, capturing, p.transcript())
+		return nil
+	}
+}
+
+func (p *port) isAnswer(frame []byte) bool {
+	reply, ok := gopacket.NewPacket(frame, layers.LayerTypeEthernet, gopacket.Lazy).Layer(layers.LayerTypeARP).(*layers.ARP)
+	return ok && reply.Operation == layers.ARPReply && net.IP(reply.SourceProtAddress).String() == p.gateway &&
+		net.IP(reply.DstProtAddress).String() == p.own
+}

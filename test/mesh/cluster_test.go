@@ -1,0 +1,251 @@
+package mesh
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/weftnet/weft/internal/netnstest"
+	v1 "github.com/weftnet/weft/k8s/api/v1"
+	"github.com/weftnet/weft/k8s/k8stest"
+	"github.com/weftnet/weft/test/node"
+	"github.com/weftnet/weft/test/programs"
+)
+
+// uplinkMTU is that of the link between the nodes.
+const uplinkMTU = 1500
+
+// machine is one node: the first in the namespace of the test, the second in one of its own.
+type machine struct {
+	*node.Node
+	t         *testing.T
+	name      string
+	namespace string // path; "" = the test's
+	addresses []netip.Prefix
+	blocks    []string
+	pod       *node.Pod
+	link      node.Link // of the pod
+}
+
+// cluster is two nodes with a cable between their links up0.
+type cluster struct {
+	t      *testing.T
+	server *k8stest.Server
+	nodes  [2]*machine
+}
+
+func newCluster(t *testing.T, tunnel string) *cluster {
+	t.Helper()
+	netnstest.Require(t)
+	c := &cluster{t: t, server: k8stest.New(t)}
+	for i := range c.nodes {
+		n := i + 1
+		m := &machine{t: t, name: fmt.Sprint("n", n), addresses: []netip.Prefix{
+			netip.MustParsePrefix(fmt.Sprintf("192.0.2.%d/24", n)), netip.MustParsePrefix(fmt.Sprintf("2001:db8:ff::%d/64", n)),
+		}, blocks: []string{fmt.Sprintf("10.8.%d.0/24", n), fmt.Sprintf("fd00:8:%d::/64", n)}}
+		if i > 0 {
+			m.namespace = netnstest.New(t)
+		}
+		c.nodes[i] = m
+	}
+	c.cable()
+	for _, m := range c.nodes {
+		m.begin(c.server, tunnel)
+	}
+	return c
+}
+
+// cable connects the nodes.
+func (c *cluster) cable() {
+	c.t.Helper()
+	f, err := os.Open(c.nodes[1].namespace)
+	must(c.t, err)
+	defer f.Close()
+	link := &netlink.Veth{
+		LinkAttrs: netlink.LinkAttrs{Name: "up0", MTU: uplinkMTU}, PeerName: "up0", PeerMTU: uplinkMTU, PeerNamespace: netlink.NsFd(f.Fd()),
+	}
+	must(c.t, netlink.LinkAdd(link))
+	c.t.Cleanup(func() { _ = netlink.LinkDel(link) })
+	for _, m := range c.nodes {
+		m.inside(func() {
+			up, err := netlink.LinkByName("up0")
+			must(c.t, err)
+			must(c.t, netlink.LinkSetUp(up))
+			for _, p := range m.addresses {
+				must(c.t, netlink.AddrAdd(up, &netlink.Addr{
+					IPNet: &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}, Flags: unix.IFA_F_NODAD,
+				}))
+			}
+			must(c.t, os.WriteFile("/proc/sys/net/ipv4/conf/all/rp_filter", []byte("1"), 0)) // as most distributions have it
+		})
+	}
+}
+
+func (m *machine) inside(f func()) {
+	m.t.Helper()
+	if m.namespace == "" {
+		f()
+		return
+	}
+	netnstest.Do(m.t, m.namespace, f)
+}
+
+// begin starts the agent of the node with a dataplane.
+func (m *machine) begin(server *k8stest.Server, tunnel string) {
+	m.t.Helper()
+	object := &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: m.name, UID: types.UID("uid-" + m.name)},
+		Spec:       corev1.NodeSpec{PodCIDR: m.blocks[0], PodCIDRs: m.blocks},
+	}
+	for _, p := range m.addresses {
+		object.Status.Addresses = append(object.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: p.Addr().String()})
+	}
+	server.Put("nodes", object)
+	options := node.Options{Kubeconfig: m.kubeconfig(server), Tunnel: tunnel, Verify: true, Netns: m.namespace}
+	n, err := node.New(programs.Build(m.t), options)
+	must(m.t, err)
+	m.Node = n
+	m.t.Cleanup(func() {
+		if log, err := os.ReadFile(n.AgentLog()); m.t.Failed() && err == nil {
+			m.t.Logf("the log of %s:\n%s", m.name, log)
+		}
+		must(m.t, n.Close())
+	})
+	m.inside(func() { must(m.t, n.BeginAgent("--kubernetes-node", m.name)) })
+	must(m.t, n.AwaitReady(m.t.Context()))
+}
+
+// kubeconfig says where the API server is, which listens in the namespace of the test.
+func (m *machine) kubeconfig(server *k8stest.Server) string {
+	m.t.Helper()
+	host := server.Connection().Host
+	if m.namespace != "" {
+		host = m.proxy(host)
+	}
+	config := api.NewConfig()
+	config.Clusters["it"] = &api.Cluster{Server: host}
+	config.Contexts["it"] = &api.Context{Cluster: "it"}
+	config.CurrentContext = "it"
+	file := filepath.Join(m.t.TempDir(), "kubeconfig")
+	must(m.t, clientcmd.WriteToFile(*config, file))
+	return file
+}
+
+// proxy makes the API server reachable in the node's namespace.
+func (m *machine) proxy(host string) string {
+	m.t.Helper()
+	to, err := url.Parse(host)
+	must(m.t, err)
+	var l net.Listener
+	m.inside(func() {
+		l, err = net.Listen("tcp", "127.0.0.1:0")
+		must(m.t, err)
+	})
+	var group sync.WaitGroup
+	group.Go(func() {
+		for {
+			in, err := l.Accept()
+			if err != nil {
+				return // it was closed
+			}
+			out, err := net.Dial("tcp", to.Host)
+			if err != nil {
+				_ = in.Close()
+				continue
+			}
+			for _, pair := range [][2]net.Conn{{in, out}, {out, in}} {
+				group.Go(func() {
+					_, _ = io.Copy(pair[0], pair[1]) // either end may go
+					_ = pair[0].Close()
+					_ = pair[1].Close()
+				})
+			}
+		}
+	})
+	m.t.Cleanup(func() { _ = l.Close(); group.Wait() })
+	return "http://" + l.Addr().String()
+}
+
+// meet waits until each node has announced itself, and the other leads to its blocks.
+func (c *cluster) meet() {
+	c.t.Helper()
+	for i, m := range c.nodes {
+		other := c.nodes[1-i]
+		k8stest.Eventually(c.t, m.name+" announces itself", func() bool {
+			var own v1.NodeNetwork
+			return c.server.Object("nodenetworks.contivpp.io", "", m.name, &own) && own.Spec.NodeIDConfirmed
+		})
+		k8stest.Eventually(c.t, m.name+" leads to "+other.name, func() bool {
+			var found int
+			m.inside(func() {
+				routes, err := netlink.RouteList(nil, netlink.FAMILY_ALL)
+				must(c.t, err)
+				for _, r := range routes {
+					if r.Dst != nil && slices.Contains(other.blocks, r.Dst.String()) {
+						found++
+					}
+				}
+			})
+			return found == len(other.blocks)
+		})
+	}
+}
+
+// addPod gives the node one pod.
+func (m *machine) addPod() {
+	m.t.Helper()
+	runtime, err := m.Runtime(m.t.Output())
+	must(m.t, err)
+	m.pod, err = m.NewPod("pod-" + m.name)
+	must(m.t, err)
+	result, err := runtime.Add(m.t.Context(), m.pod)
+	must(m.t, err)
+	m.t.Cleanup(func() { must(m.t, runtime.Del(context.Background(), m.pod)) })
+	links, err := node.Links(result)
+	must(m.t, err)
+	m.link = links[0]
+}
+
+// address is the pod's of a family.
+func (m *machine) address(six bool) netip.Addr {
+	m.t.Helper()
+	at := slices.IndexFunc(m.link.Bare(), func(a netip.Addr) bool { return a.Is6() == six })
+	if at < 0 {
+		m.t.Fatalf("the pod of %s has %v", m.name, m.link.Addresses)
+	}
+	return m.link.Bare()[at]
+}
+
+// weftctl asks the agent.
+func (m *machine) weftctl(args ...string) string {
+	m.t.Helper()
+	text, err := m.Weftctl(m.t.Context(), args...)
+	if err != nil {
+		m.t.Errorf("weftctl %s: %v", strings.Join(args, " "), err)
+	}
+	return text
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,179 @@
+package stats
+
+import (
+	"encoding/binary"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Types of directory entries (stat_directory_type_t).
+const (
+	typeScalar   = 1
+	typeSimple   = 2
+	typeCombined = 3
+	typeNames    = 4
+	typeSymlink  = 6
+)
+
+// An entry of the directory (vlib_stats_entry_t): type, padding, value or pointer, name.
+const (
+	entrySize   = 144
+	entryValue  = 8
+	entryName   = 16
+	longestName = 127 // a zero ends it
+)
+
+// The first entries have fixed places (stat_segment_counter_t): VPP's client looks for the heartbeat in the first.
+const (
+	heartbeat = iota
+	lastClear
+	bootTime
+	workers
+)
+
+// highestIndex bounds the vectors that are indexed by interface.
+const highestIndex = 1 << 16
+
+// directory is a layout of the segment for one set of interfaces and errors, with the offsets of what changes.
+type directory struct {
+	at         int // of the vector of entries
+	interfaces []named
+	errors     []string
+	simple     []int // vectors in the order of simple
+	combined   []int
+	errorsAt   int
+}
+
+type named struct {
+	index uint32
+	name  string
+}
+
+// fits reports whether the reading has the directory's interfaces and errors.
+func (d *directory) fits(r *Reading) bool {
+	return d != nil &&
+		slices.EqualFunc(d.interfaces, r.Interfaces, func(n named, i Interface) bool { return n == named{i.Index, i.Name} }) &&
+		slices.EqualFunc(d.errors, r.Errors, func(name string, e Error) bool { return name == e.Name })
+}
+
+// build lays out a directory for the interfaces and errors of a reading. Nobody reads the arena yet.
+func build(a *arena, r *Reading, boot uint64) (*directory, error) {
+	d := &directory{}
+	width := 0 // of vectors that are indexed by interface
+	for _, i := range r.Interfaces {
+		if i.Index >= highestIndex {
+			return nil, fmt.Errorf("interface %s has index %d: at most %d", i.Name, i.Index, highestIndex-1)
+		}
+		width = max(width, int(i.Index)+1)
+		d.interfaces = append(d.interfaces, named{i.Index, i.Name})
+	}
+	for _, e := range r.Errors {
+		d.errors = append(d.errors, e.Name)
+	}
+	perInterface := len(simple) + len(combined)
+	w := &entries{arena: a}
+	w.at = a.vector(workers+1+1+perInterface+1+len(d.errors)+perInterface*len(d.interfaces), entrySize)
+	d.at = w.at
+	w.scalar("/sys/heartbeat", 0)
+	w.scalar("/sys/last_stats_clear", 0)
+	w.scalar("/sys/boottime", boot)
+	w.scalar("/sys/num_worker_threads", 0)
+	w.names("/if/names", d.interfaces, width)
+	first := w.n
+	for _, c := range simple {
+		d.simple = append(d.simple, w.counters("/if/"+c.name, typeSimple, width, 8))
+	}
+	for _, c := range combined {
+		d.combined = append(d.combined, w.counters("/if/"+c.name, typeCombined, width, 16))
+	}
+	vector := w.n
+	d.errorsAt = w.counters("/node/errors", typeSimple, len(d.errors), 8)
+	for i, name := range d.errors {
+		w.link("/err/"+name, vector, i)
+	}
+	w.links(d.interfaces, first)
+	if a.full {
+		return nil, fmt.Errorf("%w: %d interfaces", errFull, len(r.Interfaces))
+	}
+	return d, nil
+}
+
+// fill stores the counters of a reading that fits.
+func (d *directory) fill(mem []byte, r *Reading) {
+	store(mem, d.at+workers*entrySize+entryValue, uint64(r.Workers))
+	for n := range r.Interfaces {
+		i := &r.Interfaces[n]
+		for c, at := range d.simple {
+			store(mem, at+int(i.Index)*8, simple[c].of(i))
+		}
+		for c, at := range d.combined {
+			both := combined[c].of(i)
+			store(mem, at+int(i.Index)*16, both.Packets)
+			store(mem, at+int(i.Index)*16+8, both.Bytes)
+		}
+	}
+	for n, e := range r.Errors {
+		store(mem, d.errorsAt+n*8, e.Count)
+	}
+}
+
+// entries writes the directory's entries one after the other.
+type entries struct {
+	*arena
+	at, n int
+}
+
+func (w *entries) entry(name string, kind uint32, value uint64) {
+	if w.full {
+		return
+	}
+	e := w.mem[w.at+w.n*entrySize:][:entrySize]
+	binary.LittleEndian.PutUint32(e, kind)
+	binary.LittleEndian.PutUint64(e[entryValue:], value)
+	copy(e[entryName:entryName+longestName], name)
+	w.n++
+}
+
+func (w *entries) scalar(name string, value uint64) { w.entry(name, typeScalar, value) }
+
+func (w *entries) link(name string, entry, element int) {
+	w.entry(name, typeSymlink, uint64(entry)|uint64(element)<<32)
+}
+
+// links writes a link for each counter of each interface, as VPP does: /interfaces/NAME/COUNTER, where a slash in the
+// name becomes an underscore. The counters' entries begin at first.
+func (w *entries) links(interfaces []named, first int) {
+	for _, i := range interfaces {
+		prefix := "/interfaces/" + strings.ReplaceAll(i.name, "/", "_") + "/"
+		for c := range simple {
+			w.link(prefix+simple[c].name, first+c, int(i.index))
+		}
+		for c := range combined {
+			w.link(prefix+combined[c].name, first+len(simple)+c, int(i.index))
+		}
+	}
+}
+
+// counters writes an entry with a vector of one thread, for all threads' counters are summed, and returns the offset of
+// its counters.
+func (w *entries) counters(name string, kind uint32, n, size int) int {
+	threads := w.vector(1, 8)
+	at := w.vector(n, size)
+	w.pointer(threads, at)
+	w.entry(name, kind, base+uint64(threads))
+	return at
+}
+
+// names writes the names by index. As in VPP the place of an interface that is gone says "deleted".
+func (w *entries) names(entry string, interfaces []named, width int) {
+	vector := w.vector(width, 8)
+	deleted := w.text("deleted")
+	for i := range width {
+		w.pointer(vector+i*8, deleted)
+	}
+	for _, i := range interfaces {
+		w.pointer(vector+int(i.index)*8, w.text(i.name))
+	}
+	w.entry(entry, typeNames, base+uint64(vector))
+}
