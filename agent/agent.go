@@ -144,7 +144,7 @@ func (a *Agent) assembleScheduler() error {
 }
 
 func (a *Agent) assembleRooms() (err error) {
-	a.committer = &committer{scheduler: a.scheduler, keepUnknown: true, onRepair: a.measureDrift, down: a.dataplane.client.Health} // until it is known what is wired
+	a.committer = &committer{scheduler: a.scheduler, keepUnknown: true, onRepair: a.measureDrift, client: a.dataplane.client} // until it is known what is wired
 	a.loop = eventloop.New(eventloop.Config{
 		Committer: a.committer,
 		Saver:     a.state,

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/weftnet/weft/dataplane/vpp"
 	"github.com/weftnet/weft/eventloop"
 	"github.com/weftnet/weft/kvscheduler"
 	"github.com/weftnet/weft/pod"
@@ -25,7 +26,7 @@ type committer struct {
 	// settled before the first resync.
 	keepUnknown bool
 
-	down func() error // why the dataplane is not connected; nil: it is
+	client *vpp.Client // of the dataplane
 
 	onRepair func(*kvscheduler.Record) // told of each look at the machine that an event asked for, but the first
 }
@@ -77,7 +78,7 @@ func (c *committer) rebuild(ctx context.Context, ch eventloop.Change) (eventloop
 }
 
 func (c *committer) resync(ctx context.Context, ch eventloop.Change) (eventloop.Outcome, error) {
-	rec, err := c.scheduler.Resync(ctx, kvscheduler.ResyncOpt{Label: ch.Label, Event: ch.Event, Reopen: true})
+	rec, err := c.scheduler.Resync(ctx, kvscheduler.ResyncOpt{Label: ch.Label, Event: ch.Event, Reopen: c.client.Hold()})
 	if rec != nil && ch.Resync == eventloop.Downstream {
 		c.onRepair(rec)
 	}
@@ -98,7 +99,7 @@ func (c *committer) explain(ch eventloop.Change, err error) error {
 	if err == nil || !ch.Atomic {
 		return err
 	}
-	down := c.down()
+	down := c.client.Health()
 	if down == nil && !errors.Is(err, kvscheduler.ErrDown) {
 		return err
 	}

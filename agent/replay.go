@@ -60,7 +60,6 @@ func (r *replayer) replay(ctx context.Context, c *connection) error {
 	r.blame(ctx)
 	r.begin(c)
 	err := r.withhold(ctx, a.quarantine.keys(), "dataplane connected again")
-	a.dataplane.client.Resume()
 	_, resyncErr := a.loop.Do(ctx, eventloop.Resynchronize{Kind: eventloop.Downstream, Reason: "dataplane connected again"})
 	return errors.Join(err, resyncErr, r.replaySuspects(ctx))
 }

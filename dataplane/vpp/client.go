@@ -28,7 +28,7 @@ type Options struct {
 	RunDir       string               // a directory that only root can write to; os.TempDir()
 	Connected    func(version string) // a connection is usable: what is there must be read back
 	NotConnected func(error)          // Run could not connect, for another reason than the time before
-	Hold         bool                 // after a reconnection changes are refused until Resume: what is there was not compared yet
+	Hold         bool                 // after a reconnection changes are refused until Hold's function is called: what is there was not compared yet
 	Lost         func(error)          // the connection broke; operations under way have an unknown outcome
 }
 
@@ -43,7 +43,7 @@ type Client struct {
 	session *session // nil: not connected
 	version string   // of the dataplane connected last
 	reason  error    // why there is no session
-	held    bool     // changes are refused until Resume
+	held    bool     // changes are refused
 }
 
 // New makes a client of the dataplane at socket, for Run to connect.
@@ -127,11 +127,21 @@ func (c *Client) Health() error {
 	return err
 }
 
-// Resume lets changes pass over a connection that was made anew, see Options.Hold.
-func (c *Client) Resume() {
+// Hold gives the function that lets changes pass over the present connection, once what is there was read back: see
+// Options.Hold. It returns false if that connection is not the present one any more.
+func (c *Client) Hold() (resume func() bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.held = false
+	held := c.session
+	return func() bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if held == nil || c.session != held {
+			return false
+		}
+		c.held = false
+		return true
+	}
 }
 
 // errHeld refuses changes of a dataplane that may be a new process.

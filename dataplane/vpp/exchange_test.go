@@ -107,8 +107,16 @@ func TestChangesAreHeldOverANewConnectionUntilItIsCompared(t *testing.T) {
 	if err := c.Ping(t.Context()); err != nil {
 		t.Errorf("reads are held too: %v", err)
 	}
-	c.Resume()
+	stale := c.Hold()
+	p.hangUp()
+	<-connected
+	if stale() || change() == nil {
+		t.Error("a change passes over a connection that was not compared")
+	}
+	if !c.Hold()() {
+		t.Error("the present connection is not opened")
+	}
 	if err := change(); err != nil {
-		t.Errorf("after Resume: %v", err)
+		t.Errorf("over the connection that was compared: %v", err)
 	}
 }

@@ -23,7 +23,6 @@ import (
 	"go.fd.io/govpp/binapi/ip_types"
 	"go.fd.io/govpp/binapi/l2"
 	"golang.org/x/sys/unix"
-
 )
 
 // cable is an interface of the dataplane on a veth whose other end the test holds.
