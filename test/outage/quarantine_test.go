@@ -32,7 +32,7 @@ func newFatal(t *testing.T) *fatal {
 		try(t, f.StopAgent())
 		_ = f.proxy.Close()
 	})
-	f.flags = []string{"--dataplane-type", "vpp", "--dataplane-socket", filepath.Join(f.Dir, "proxy.sock")}
+	f.flags = []string{"--dataplane-type", "vpp", "--dataplane-socket", filepath.Join(f.Dir, "proxy.sock"), "--dataplane-stats-socket", f.dataplane.StatsSocket()}
 	f.start()
 	return f
 }
