@@ -34,13 +34,20 @@ func (r *run) resolveDoubt() {
 }
 
 // auditDoubtful has the kinds of operations with an unknown outcome compared as a whole soon: an operation may leave an
-// object under another name than the one that is read back. A backend that is down is compared when it is back.
+// object under another name than the one that is read back. A backend that is down is compared when it is back, and one with
+// a call that hangs when that has returned.
 func (r *run) auditDoubtful() {
 	var kinds []Kind
 	for _, d := range r.doubt {
-		if k := r.g.nodes[d.id].k.name; !errors.Is(d.err, ErrDown) && !slices.Contains(kinds, k) {
-			kinds = append(kinds, k)
+		k := r.g.nodes[d.id].k
+		if errors.Is(d.err, ErrDown) || slices.Contains(kinds, k.name) {
+			continue
 		}
+		if l := r.lanes[k.lane]; l.hung.Load() {
+			l.audit = append(l.audit, k.name)
+			continue
+		}
+		kinds = append(kinds, k.name)
 	}
 	if len(kinds) > 0 {
 		r.post(func(st *state) { st.resyncLost(kinds) })
