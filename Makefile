@@ -109,7 +109,7 @@ fmt: go ## format the sources
 demo: build examples ## connect five pods in a private network namespace and show it (KEEP=1 leaves it running; WEFT_VPP=PREFIX: on VPP)
 	@$(GO) run ./test/demo $(if $(KEEP),-keep)
 
-bench: build peers ## measure ADD and DEL, traffic between pods, memif beside DPDK (N=100 ONLY=cni,traffic,memif,versus)
+bench: build peers ## measure ADD and DEL, traffic between pods, memif beside DPDK (N=100 ONLY=cni,traffic,memif,versus,replay)
 	@$(GO) run ./test/bench -n $(N) $(if $(ONLY),-only $(ONLY))
 
 fuzz: go ## run each fuzz test for a while (FUZZTIME=10s PACKAGES=./...)

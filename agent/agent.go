@@ -60,6 +60,8 @@ type Agent struct {
 	configured atomic.Pointer[[]pod.Network]     // the configuration's networks, which may change
 	refusals   atomic.Pointer[map[string]string] // by network, why it is not as it is wanted
 	health     *health
+	quarantine *quarantine
+	replayer   *replayer // belongs to who replays: start, and then the southbound
 
 	metrics  *metrics.Metrics
 	counters *counters
@@ -128,14 +130,12 @@ func (a *Agent) assembleScheduler() error {
 	a.dataplane = newSouthbound(a.config, a.log, a.health)
 	a.dataplane.onReconnect, a.dataplane.onReplay = a.metrics.Reconnected, a.metrics.Replayed
 	a.counters = newCounters(a.dataplane, a.health, a.log)
-	kinds, err := vpp.Register(a.scheduler, a.dataplane.client)
-	if err != nil {
+	a.quarantine = newQuarantine(a.state, a.health, a.log)
+	a.quarantine.tell = a.reportQuarantine
+	a.replayer = &replayer{agent: a}
+	a.dataplane.replay = a.replayer.replay
+	if _, err := vpp.Register(a.scheduler, a.dataplane.client); err != nil {
 		return fmt.Errorf("kinds of the dataplane: %w", err)
-	}
-	a.dataplane.replay = func(ctx context.Context) error {
-		a.scheduler.Lost(kinds.All()...) // whoever waits for the dataplane need not any more
-		_, err := a.loop.Do(ctx, eventloop.Resynchronize{Kind: eventloop.Downstream, Reason: "dataplane connected again"})
-		return err
 	}
 	if _, err := linux.Register(a.scheduler); err != nil {
 		return fmt.Errorf("kinds of the kernel: %w", err)
@@ -144,7 +144,7 @@ func (a *Agent) assembleScheduler() error {
 }
 
 func (a *Agent) assembleRooms() (err error) {
-	a.committer = &committer{scheduler: a.scheduler, keepUnknown: true, onRepair: a.measureDrift} // until it is known what is wired
+	a.committer = &committer{scheduler: a.scheduler, keepUnknown: true, onRepair: a.measureDrift, client: a.dataplane.client} // until it is known what is wired
 	a.loop = eventloop.New(eventloop.Config{
 		Committer: a.committer,
 		Saver:     a.state,
@@ -255,7 +255,7 @@ func (a *Agent) start(ctx context.Context) error {
 	if err := a.rebuild(ctx); err != nil {
 		return err
 	}
-	if _, err := a.loop.Do(ctx, eventloop.Resynchronize{Kind: eventloop.Full, Reason: "start"}); err != nil {
+	if err := a.replayer.first(ctx); err != nil {
 		if ctx.Err() != nil {
 			return err
 		}
@@ -272,7 +272,7 @@ func (a *Agent) start(ctx context.Context) error {
 	a.reap(ctx)
 	a.reportShared()
 	a.health.set(conditionStarted, true, "")
-	a.log.Info("agent ready", "attachments", len(a.pods.Attachments()), "dataplane", a.dataplane.client.Version())
+	a.log.Info("agent started", "attachments", len(a.pods.Attachments()), "dataplane", a.dataplane.client.Version())
 	return nil
 }
 

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/weftnet/weft/dataplane/vpp"
 	"github.com/weftnet/weft/eventloop"
 	"github.com/weftnet/weft/kvscheduler"
+	"github.com/weftnet/weft/pod"
 )
 
 // Sources of desired values, as the scheduler knows them.
@@ -23,6 +25,8 @@ type committer struct {
 	// keepUnknown forbids to prune: after the state file was lost, what nobody desires may belong to a running pod. It is
 	// settled before the first resync.
 	keepUnknown bool
+
+	client *vpp.Client // of the dataplane
 
 	onRepair func(*kvscheduler.Record) // told of each look at the machine that an event asked for, but the first
 }
@@ -74,7 +78,7 @@ func (c *committer) rebuild(ctx context.Context, ch eventloop.Change) (eventloop
 }
 
 func (c *committer) resync(ctx context.Context, ch eventloop.Change) (eventloop.Outcome, error) {
-	rec, err := c.scheduler.Resync(ctx, kvscheduler.ResyncOpt{Label: ch.Label, Event: ch.Event})
+	rec, err := c.scheduler.Resync(ctx, kvscheduler.ResyncOpt{Label: ch.Label, Event: ch.Event, Reopen: c.client.Hold()})
 	if rec != nil && ch.Resync == eventloop.Downstream {
 		c.onRepair(rec)
 	}
@@ -87,7 +91,19 @@ func (c *committer) commit(ctx context.Context, source string, ch eventloop.Chan
 		return eventloop.Outcome{Undone: true}, err
 	}
 	rec, err := c.scheduler.Commit(ctx, txn)
-	return outcome(rec, err), err
+	return outcome(rec, err), c.explain(ch, err)
+}
+
+// explain makes the failure of an atomic change of a dataplane that died one that the runtime repeats.
+func (c *committer) explain(ch eventloop.Change, err error) error {
+	if err == nil || !ch.Atomic {
+		return err
+	}
+	down := c.client.Health()
+	if down == nil && !errors.Is(err, kvscheduler.ErrDown) {
+		return err
+	}
+	return pod.Errorf(pod.CodeTryAgain, "%s: the dataplane was lost meanwhile: try again: %w", ch.Label, err)
 }
 
 func (c *committer) transaction(source string, ch eventloop.Change, set []eventloop.Setting) (kvscheduler.Txn, error) {

@@ -11,9 +11,10 @@ type handler interface{ Register(l *eventloop.Loop) }
 //
 //	podmanager     knows the attachment: refuses or repeats it before anybody does work for it
 //	ipnet          gives it addresses, memifs and the values that connect it
+//	quarantine     forgets what is known of an attachment that is deleted
 //	devicemanager  opens the directories of its memifs to its containers
 func (a *Agent) handlers() []handler {
-	rooms := []handler{a.pods, a.network}
+	rooms := []handler{a.pods, a.network, a.quarantine}
 	if a.devices != nil {
 		rooms = append(rooms, a.devices)
 	}

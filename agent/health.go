@@ -27,6 +27,9 @@ const (
 // conditionUplink is one without which pods are served, though what leads to other nodes is at fault.
 const conditionUplink = "uplink"
 
+// conditionQuarantine is one without which pods are served: some are withheld from the dataplane.
+const conditionQuarantine = "quarantine"
+
 // conditionStats is one without which pods are served, though without their counters.
 const conditionStats = "stats"
 
@@ -79,6 +82,11 @@ func (h *health) set(name string, ok bool, message string) {
 	if ready != h.ready {
 		h.ready = ready
 		h.publish(ready)
+		if ready {
+			h.log.Info("agent ready")
+		} else {
+			h.log.Warn("agent not ready", "condition", name, "reason", message)
+		}
 	}
 	if changed {
 		for _, tell := range h.watchers[name] {

@@ -105,11 +105,12 @@ func resultOf(op kvscheduler.OpRecord) string {
 // read asks for what is as it is at a scrape.
 func (a *Agent) read(ctx context.Context) metrics.State {
 	s := metrics.State{
-		QueueDepth: a.loop.Stats().Queue,
-		Connected:  a.dataplane.up.Load(),
-		Conditions: make(map[string]bool),
-		Objects:    a.countObjects(),
-		Addresses:  make(map[string]metrics.Addresses),
+		QueueDepth:  a.loop.Stats().Queue,
+		Quarantined: a.quarantine.count(),
+		Connected:   a.dataplane.up.Load(),
+		Conditions:  make(map[string]bool),
+		Objects:     a.countObjects(),
+		Addresses:   make(map[string]metrics.Addresses),
 	}
 	a.readCounters(ctx, &s)
 	_, conditions := a.health.snapshot()

@@ -32,6 +32,7 @@ type operations struct {
 	network   *ipnet.Network
 	devices   *devicemanager.Manager // nil: the node has none
 	health    *health
+	replayer  *replayer
 	dataplane *vpp.Client
 	counters  *counters
 	settings  func() Config

@@ -29,6 +29,9 @@ func linkExists(_ context.Context, netns pod.Netns, name string) (alias string, 
 
 // verify reads back what wires an attachment and finds what is not as it should be.
 func (a *Agent) verify(ctx context.Context, at *pod.Attachment) ([]podmanager.Difference, error) {
+	if err := a.quarantine.reasonOf(at.Key); err != nil {
+		return nil, err
+	}
 	keys := a.objects(at)
 	refs := make([]kvscheduler.Ref, len(keys))
 	for i, key := range keys {

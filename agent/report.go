@@ -28,6 +28,18 @@ func (a *Agent) reportFailure(o podmanager.Outcome) {
 	})
 }
 
+// reasonQuarantined is the reason of events on pods that are withheld from the dataplane.
+const reasonQuarantined = "WeftQuarantined"
+
+// reportQuarantine tells of a quarantined attachment by an event on its pod.
+func (a *Agent) reportQuarantine(s suspicion) {
+	if a.events == nil || s.Pod.IsZero() {
+		return
+	}
+	text := fmt.Sprintf("interface %s of network %s is withheld from the dataplane: %s", s.Key.IfName, s.Key.Network, s.Reason)
+	a.events.Tell(k8s.Note{Pod: s.Pod, Type: k8s.Warning, Reason: reasonQuarantined, At: time.Now(), Text: func() string { return text }})
+}
+
 // failedOperation is the operation by which the transaction of an ADD failed, as the log of transactions has it; nil: it
 // failed otherwise.
 func (a *Agent) failedOperation(o podmanager.Outcome) *kvscheduler.OpRecord {

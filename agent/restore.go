@@ -36,6 +36,10 @@ func (a *Agent) restore() error {
 	if err != nil {
 		return err
 	}
+	suspicions, err := load[suspicion](a.state, quarantineBucket, a.log)
+	if err != nil {
+		return err
+	}
 	records, err := load[eventloop.Record](a.state, eventloop.RecordsBucket, a.log)
 	if err != nil {
 		return err
@@ -58,6 +62,8 @@ func (a *Agent) restore() error {
 	saved.Attachments, saved.Leases, saved.Networks = attachments, leases, networks
 	a.network.Restore(saved)
 	a.pods.Restore(attachments)
+	a.quarantine.restore(suspicions, attachments)
+	a.network.SetWithheld(a.quarantine.keys())
 	a.loop.Restore(records)
 	a.log.Info("state restored", "attachments", len(attachments), "leases", len(leases), "devices", len(devices), "networks", len(networks), "records", len(records))
 	return nil
@@ -105,5 +111,5 @@ func (a *Agent) forgetLastBoot() error {
 		return nil
 	}
 	a.log.Info("node was rebooted, attachments and leases dropped", "boot", boot)
-	return a.state.clear(attachmentsBucket, leasesBucket, appliedBucket)
+	return a.state.clear(attachmentsBucket, leasesBucket, appliedBucket, quarantineBucket)
 }

@@ -22,20 +22,39 @@ type southbound struct {
 	health   *health
 	log      *slog.Logger
 
-	replay    func(context.Context) error // the dataplane may be a new process: read it back and repair it
-	connected chan struct{}               // closed by the first connection
-	again     chan string                 // holds the version when a connection was made anew
-	lost      chan struct{}               // holds a token when the connection broke
-	once      sync.Once
-	up        atomic.Bool // there is a connection
+	replay    func(context.Context, *connection) error // the dataplane may be a new process: read it back and repair it
+	connected chan struct{}                            // closed by the first connection
+	again     chan struct{}                            // holds a token when a connection was made anew
+	lost      chan struct{}                            // holds a token when the connection broke
+	up        atomic.Bool                              // there is a connection
+
+	mu      sync.Mutex
+	current *connection // the last one that was made; nil before the first
 
 	onReconnect func()                   // told of each connection but the first
 	onReplay    func(took time.Duration) // told of each replay
 }
 
+// connection is one connection to the dataplane, which may be another process than that of the connection before.
+type connection struct {
+	version string
+	ended   chan struct{} // closed when it broke
+	lostAt  time.Time     // when it broke; to be read once ended is closed
+}
+
+// isLost reports whether the connection broke.
+func (c *connection) isLost() bool {
+	select {
+	case <-c.ended:
+		return true
+	default:
+		return false
+	}
+}
+
 func newSouthbound(config Config, log *slog.Logger, health *health) *southbound {
 	s := &southbound{
-		health: health, log: log, connected: make(chan struct{}), again: make(chan string, 1), lost: make(chan struct{}, 1),
+		health: health, log: log, connected: make(chan struct{}), again: make(chan struct{}, 1), lost: make(chan struct{}, 1),
 		onReconnect: func() {}, onReplay: func(time.Duration) {},
 	}
 	if config.Dataplane.Type == Embedded && !config.Dataplane.External {
@@ -47,6 +66,7 @@ func newSouthbound(config Config, log *slog.Logger, health *health) *southbound 
 		StatsSocket:  config.Dataplane.StatsSocket,
 		RunDir:       filepath.Dir(config.Socket),
 		Logger:       log.With("room", "dataplane"),
+		Hold:         true,
 		Connected:    s.onConnected,
 		NotConnected: func(err error) { s.health.set(conditionDataplane, false, "not connected: "+err.Error()) },
 		Lost:         s.onLost,
@@ -134,23 +154,46 @@ func (s *southbound) replays(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case version := <-s.again:
-			began := time.Now()
-			if err := s.replay(ctx); err != nil && ctx.Err() == nil {
-				s.log.Error("replay left something to repair", "err", err)
+		case <-s.again:
+			c, began := s.connection(), time.Now()
+			err := s.replay(ctx, c)
+			switch took := time.Since(began); {
+			case ctx.Err() != nil:
+			case c.isLost():
+				s.log.Warn("dataplane lost during its replay", "took", took)
+			case err != nil:
+				s.log.Error("replay left something to repair", "took", took, "err", err)
+			default:
+				s.log.Info("dataplane replayed", "took", took)
 			}
 			s.onReplay(time.Since(began))
-			if s.up.Load() {
-				s.health.set(conditionDataplane, true, version)
-			}
+			s.replayed(c)
 		}
 	}
 }
 
+// connection is the last connection that was made.
+func (s *southbound) connection() *connection {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.current
+}
+
+// replayed makes the dataplane ready, unless the connection was lost or replaced meanwhile.
+func (s *southbound) replayed(c *connection) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.current == c && !c.isLost() {
+		s.health.set(conditionDataplane, true, c.version)
+	}
+}
+
 func (s *southbound) onConnected(version string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	first := s.current == nil
+	s.current = &connection{version: version, ended: make(chan struct{})}
 	s.up.Store(true)
-	first := false
-	s.once.Do(func() { first = true })
 	if first {
 		s.health.set(conditionDataplane, true, version)
 		close(s.connected) // the first resync is waiting for it, and reads everything back anyway
@@ -159,13 +202,17 @@ func (s *southbound) onConnected(version string) {
 	s.onReconnect()
 	s.health.set(conditionDataplane, false, "connected again, replaying what is desired")
 	select {
-	case s.again <- version:
+	case s.again <- struct{}{}:
 	default: // one replay for both connections
 	}
 }
 
 func (s *southbound) onLost(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.up.Store(false)
+	s.current.lostAt = time.Now()
+	close(s.current.ended)
 	s.health.set(conditionDataplane, false, "connection lost: "+err.Error())
 	select {
 	case s.lost <- struct{}{}:

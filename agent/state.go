@@ -35,6 +35,7 @@ const (
 	externalsBucket    = "externals"
 	appliedBucket      = "applied"
 	transactionsBucket = "transactions"
+	quarantineBucket   = "quarantine"
 )
 
 // debtKey is in the meta bucket from a file's beginning until all attachments that an earlier file may have known are in
@@ -43,7 +44,7 @@ const debtKey = "owes"
 
 var allBuckets = []string{
 	metaBucket, attachmentsBucket, leasesBucket, networksBucket, devicesBucket, clusterBucket, nodesBucket, blocksBucket, poolsBucket,
-	externalsBucket, appliedBucket, transactionsBucket, eventloop.RecordsBucket,
+	externalsBucket, appliedBucket, transactionsBucket, quarantineBucket, eventloop.RecordsBucket,
 }
 
 // State is the file of everything durable. It belongs to one agent at a time.

@@ -21,6 +21,7 @@ func (n *Network) DisconnectPod(_ context.Context, ev *pod.DeletePod, t *eventlo
 	}
 	delete(n.wired, ev.Key)
 	t.OnRollback(func() error { n.wired[ev.Key] = c; return nil })
+	n.forget(ev.Key, t)
 	values := n.podValues(c.Attachment) // c is wired no more, so those that it shares are without what is its own
 	shared := n.shared(c)
 	shared.put(t)

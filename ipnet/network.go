@@ -30,6 +30,8 @@ type Network struct {
 	pools    atomic.Pointer[pools]                      // of the network default
 	own      atomic.Pointer[map[wire.Family]netip.Addr] // the node's, where no pool is the node's as a whole; the map never changes
 	withheld []ipam.Lease                               // addresses of interfaces that nobody knows
+
+	withheldPods atomic.Pointer[map[pod.Key]bool] // attachments whose objects in the dataplane are not desired; the map never changes
 }
 
 // connection is a wired attachment.
@@ -54,6 +56,7 @@ func New(c Config) (*Network, error) {
 	n.linkTypes.Store(&c.LinkTypes)
 	n.pools.Store(c.pools())
 	n.own.Store(&map[wire.Family]netip.Addr{})
+	n.SetWithheld(nil)
 	return n, nil
 }
 
@@ -62,6 +65,7 @@ func (n *Network) Register(l *eventloop.Loop) {
 	eventloop.On(l, "ipnet", n.ConnectPod)
 	eventloop.On(l, "ipnet", n.AddressPod)
 	eventloop.On(l, "ipnet", n.DisconnectPod)
+	eventloop.On(l, "ipnet", n.WithholdPods)
 	eventloop.On(l, "ipnet", n.ChangeNetworks)
 	eventloop.On(l, "ipnet", n.ChangeNodes)
 	eventloop.On(l, "ipnet", n.ChangeExternals)
@@ -116,8 +120,8 @@ func (n *Network) Networks() []SavedNetwork {
 	return networks
 }
 
-// Objects are the keys of the values that wire an attachment.
-func (n *Network) Objects(a *pod.Attachment) []string { return n.podValues(a).keys() }
+// Objects are the keys of the values that wire an attachment, withheld or not.
+func (n *Network) Objects(a *pod.Attachment) []string { return n.allValues(a).keys() }
 
 // isCustom tells custom networks from those that always exist.
 func isCustom(network string) bool {

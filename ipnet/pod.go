@@ -7,8 +7,11 @@ import (
 	"github.com/weftnet/weft/wire"
 )
 
-// podValues is what wires an attachment. It follows from what is kept of it and from its networks.
-func (n *Network) podValues(a *pod.Attachment) values {
+// podValues is what wires an attachment, but for what is withheld.
+func (n *Network) podValues(a *pod.Attachment) values { return n.desirable(a.Key, n.allValues(a)) }
+
+// allValues is what wires an attachment. It follows from what is kept of it and from its networks.
+func (n *Network) allValues(a *pod.Attachment) values {
 	var v values
 	for _, i := range a.Interfaces {
 		v = append(v, n.interfaceValues(a, i)...)

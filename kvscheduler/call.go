@@ -15,6 +15,7 @@ type lane struct {
 	paused bool        // the backend said that it is down; owned by the state goroutine
 	until  time.Time   // when to probe it
 	idle   []int32     // objects that wait for the lane
+	audit  []Kind      // kinds to be compared when the call that hangs has returned; owned by the state goroutine
 }
 
 func (l *lane) closed() bool { return l.paused || l.hung.Load() }
@@ -145,6 +146,9 @@ func (s *Scheduler) laneFree(l *lane) {
 	s.post(func(st *state) {
 		l.hung.Store(false)
 		st.reopen(l)
+		kinds := l.audit
+		l.audit = nil
+		st.resyncLost(kinds)
 	})
 	select {
 	case s.freed <- struct{}{}:

@@ -47,3 +47,25 @@ func TestWhatAnUnknownObjectMayStandOnIsNotTakenAway(t *testing.T) {
 		w.converge(map[ref]thing{})
 	})
 }
+
+func TestWhatAnOperationOfUnknownOutcomeLeftUnderAnotherNameIsRemoved(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := start(t, kvschedulertest.New(), nil)
+		defer w.end()
+		w.s.Ready("test")
+		failed := false
+		w.m.Fail(func(verb kvscheduler.Verb, r ref) kvschedulertest.Fault {
+			if verb != kvscheduler.Create || r != key("b/1") || failed {
+				return kvschedulertest.Fine
+			}
+			failed = true
+			return kvschedulertest.LoseCall
+		})
+		w.m.Tamper(key("b/untagged"), &thing{})
+		_, err := w.commit(kvscheduler.Atomic, put("b/1", thing{}))
+		synctest.Wait()
+		if there, _ := w.m.Has(key("b/untagged")); there {
+			t.Errorf("the object is still there after %v", err)
+		}
+	})
+}

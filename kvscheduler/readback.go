@@ -3,6 +3,7 @@ package kvscheduler
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 )
@@ -14,6 +15,7 @@ func (r *run) resolveDoubt() {
 		ids[i] = d.id
 	}
 	r.readBack(context.WithoutCancel(r.ctx), ids)
+	r.auditDoubtful()
 	for _, d := range r.doubt {
 		n := r.g.nodes[d.id]
 		rec := &r.rec.Ops[d.slot]
@@ -28,6 +30,27 @@ func (r *run) resolveDoubt() {
 			rec.Outcome = "unknown; read back: not applied"
 			r.fail(d.id, d.verb, d.err)
 		}
+	}
+}
+
+// auditDoubtful has the kinds of operations with an unknown outcome compared as a whole soon: an operation may leave an
+// object under another name than the one that is read back. A backend that is down is compared when it is back, and one with
+// a call that hangs when that has returned.
+func (r *run) auditDoubtful() {
+	var kinds []Kind
+	for _, d := range r.doubt {
+		k := r.g.nodes[d.id].k
+		if errors.Is(d.err, ErrDown) || slices.Contains(kinds, k.name) {
+			continue
+		}
+		if l := r.lanes[k.lane]; l.hung.Load() {
+			l.audit = append(l.audit, k.name)
+			continue
+		}
+		kinds = append(kinds, k.name)
+	}
+	if len(kinds) > 0 {
+		r.post(func(st *state) { st.resyncLost(kinds) })
 	}
 }
 

@@ -99,6 +99,9 @@ func (s *state) merge(j resyncJob, dumps map[Kind]found, epoch uint64, dumpErr e
 	if dumpErr != nil {
 		r.fault(dumpErr)
 	}
+	if dumpErr == nil && !j.opt.DryRun && j.opt.Reopen != nil && j.opt.Reopen() {
+		s.reopenLanes(dumps)
+	}
 	s.g.stirred, s.adopted = s.g.stirred[:0], s.adopted[:0]
 	var dirty []int32
 	for _, k := range s.kindNames() {

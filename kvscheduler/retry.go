@@ -115,3 +115,13 @@ func (s *state) reopen(l *lane) {
 	}
 	l.idle = l.idle[:0]
 }
+
+// reopenLanes opens the lanes of kinds that were dumped. What waited for them is retried after the dump was merged, so that
+// no operation uses a handle of a backend that was replaced.
+func (s *state) reopenLanes(dumps map[Kind]found) {
+	for name := range dumps {
+		if l := s.lanes[s.kinds[name].lane]; l.paused {
+			s.reopen(l)
+		}
+	}
+}

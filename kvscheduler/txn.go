@@ -32,6 +32,10 @@ type ResyncOpt struct {
 	DryRun   bool    // dump, compare and plan only
 	MaxPrune float64 // most that may be pruned, as a share of the known objects of a kind; 0: half, or 16 if that is more
 	Force    bool    // prune whatever was found, once all sources are ready
+
+	// Reopen is called when all was read back, before the repair. If it returns true, the lanes of the kinds open: their
+	// backends are back, and no operation relies on what they held before. nil: lanes stay as they are.
+	Reopen func() bool
 }
 
 // Verb is what is done to an object.

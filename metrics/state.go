@@ -18,6 +18,8 @@ type State struct {
 	Devices       map[string]int    // by state
 	Registrations map[string]uint64 // with kubelet, by result
 
+	Quarantined int // attachments that are withheld from the dataplane
+
 	EventsDropped *uint64 // on pods, that were never written to the API server
 
 	Interfaces []Interface
@@ -56,6 +58,7 @@ var (
 	devices       = describe("devices", "Memifs that kubelet can give to pods, by what became of them.", "state")
 	registrations = describe("kubelet_registrations_total", "Tries to register with kubelet.", "result")
 	eventsDropped = describe("pod_events_dropped_total", "Events on pods that were never written to the API server.")
+	quarantined   = describe("quarantined_attachments", "Attachments that are withheld from the dataplane, because it died while they were replayed.")
 	rxPackets     = describe("interface_rx_packets_total", "Packets that a pod's interface received.", ofInterface...)
 	rxBytes       = describe("interface_rx_bytes_total", "Bytes that a pod's interface received.", ofInterface...)
 	rxDrops       = describe("interface_rx_drops_total", "Packets for a pod's interface that it did not take.", ofInterface...)
@@ -104,6 +107,7 @@ func (r reading) Collect(to chan<- prometheus.Metric) {
 	for result, n := range r.Registrations {
 		out.counter(registrations, n, result)
 	}
+	out.gauge(quarantined, float64(r.Quarantined))
 	if r.EventsDropped != nil {
 		out.counter(eventsDropped, *r.EventsDropped)
 	}

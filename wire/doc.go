@@ -5,6 +5,8 @@
 // ==, but for those with slices, which have Equal.
 package wire
 
+import "strings"
+
 // A kind is the first part of a key. The first word says which side of the machine realises it.
 const (
 	KindVRF            = "vpp.vrf"
@@ -43,6 +45,9 @@ func Kinds() []string {
 		KindMasquerade, KindTunnelNAT, KindFile,
 	}
 }
+
+// IsDataplane reports whether a key is that of an object in the dataplane, and not in the kernel.
+func IsDataplane(key string) bool { return strings.HasPrefix(key, "vpp.") }
 
 // Key joins a kind and a name; the kind ends at the first slash, a name may hold more of them.
 func Key(kind, name string) string { return kind + "/" + name }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -27,6 +28,7 @@ type Options struct {
 	RunDir       string               // a directory that only root can write to; os.TempDir()
 	Connected    func(version string) // a connection is usable: what is there must be read back
 	NotConnected func(error)          // Run could not connect, for another reason than the time before
+	Hold         bool                 // after a reconnection changes are refused until Hold's function is called: what is there was not compared yet
 	Lost         func(error)          // the connection broke; operations under way have an unknown outcome
 }
 
@@ -41,6 +43,7 @@ type Client struct {
 	session *session // nil: not connected
 	version string   // of the dataplane connected last
 	reason  error    // why there is no session
+	held    bool     // changes are refused
 }
 
 // New makes a client of the dataplane at socket, for Run to connect.
@@ -124,15 +127,53 @@ func (c *Client) Health() error {
 	return err
 }
 
+// Hold gives the function that lets changes pass over the present connection, once what is there was read back: see
+// Options.Hold. It returns false if that connection is not the present one any more.
+func (c *Client) Hold() (resume func() bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	held := c.session
+	return func() bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if held == nil || c.session != held {
+			return false
+		}
+		c.held = false
+		return true
+	}
+}
+
+// errHeld refuses changes of a dataplane that may be a new process.
+var errHeld = errors.New("connected again, and not compared with what is desired yet")
+
+// admit is the session for the requests, or why they cannot be sent.
+func (c *Client) admit(ctx context.Context, requests []*request) (*session, error) {
+	s, err := c.current()
+	if err == nil {
+		err = ctx.Err()
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err == nil && c.held && slices.ContainsFunc(requests, (*request).changes) {
+		err = fmt.Errorf("dataplane at %s: %w: %w", c.socket, kvscheduler.ErrDown, errHeld)
+	}
+	return s, err
+}
+
+// Ping returns when the dataplane has answered, which it does behind all that it was asked before.
+func (c *Client) Ping(ctx context.Context) error {
+	ping := ask("control_ping", &memclnt.ControlPing{}, &memclnt.ControlPingReply{})
+	c.exchange(ctx, ping)
+	return ping.fault()
+}
+
 // exchange sends the requests over the present connection, see session.exchange.
 func (c *Client) exchange(ctx context.Context, requests ...*request) {
 	if len(requests) == 0 {
 		return
 	}
-	s, err := c.current()
-	if err == nil {
-		err = ctx.Err()
-	}
+	s, err := c.admit(ctx, requests)
 	if err != nil {
 		for _, r := range requests {
 			r.done = make(chan struct{})
@@ -179,6 +220,7 @@ func (c *Client) connect(ctx context.Context) error {
 	}
 	s.facts = factsOf(version)
 	c.mu.Lock()
+	c.held = c.options.Hold && c.version != "" // with the first connection there is nothing that could be out of date
 	c.session, c.version, c.reason = s, version, nil
 	c.mu.Unlock()
 	c.options.Logger.Info("dataplane connected", "socket", c.socket, "version", version, "messages", len(s.ids))

@@ -210,7 +210,7 @@ func TestCancelledBatchIsUnknownAsFarAsItWasSent(t *testing.T) {
 		return obliging(c)
 	}}
 	p.listen()
-	c := connect(t, p.socket, Options{})
+	c := connect(t, p.socket, Options{Limit: 50 * time.Millisecond})
 	requests := flagsRequests(2 * window)
 	c.exchange(ctx, requests...)
 	if got := count(requests); got["unknown"] != window || got["not applied"] != window {

@@ -23,24 +23,43 @@ var (
 
 // exchange sends the requests in order, pipelined, and returns when each is answered or has failed; limit bounds the
 // wait for any one of them. What an error says of a request's outcome is in its type (see fault).
+//
+// When ctx ends, no further request is sent and reads are abandoned. Changes that were sent are awaited for at most limit
+// more: their outcome decides what a rollback must remove, and VPP may create an interface for longer than a caller waits.
 func (s *session) exchange(ctx context.Context, limit time.Duration, requests []*request) {
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
-	sent := 0
+	sent, ended := 0, false
 	for i, r := range requests {
-		if sent-i <= window/2 {
+		if !ended && sent-i <= window/2 {
 			sent = s.send(requests, i, sent)
 		}
-		timer.Reset(limit)
+		if i == sent {
+			s.giveUp(requests[i:], 0, ctx.Err())
+			return
+		}
+		if !ended {
+			timer.Reset(limit)
+			select {
+			case <-r.done:
+				continue
+			case <-ctx.Done():
+				ended = true
+				timer.Reset(limit)
+			case <-timer.C:
+				s.giveUp(requests[i:], sent-i, fmt.Errorf("%w within %s", errNoAnswer, limit))
+				return
+			}
+		}
+		if !r.changes() {
+			s.abandon([]*request{r}, ctx.Err())
+		}
 		select {
 		case <-r.done:
-			continue
-		case <-ctx.Done():
-			s.give(requests[i:], sent-i, ctx.Err())
 		case <-timer.C:
-			s.give(requests[i:], sent-i, fmt.Errorf("%w within %s", errNoAnswer, limit))
+			s.giveUp(requests[i:], sent-i, fmt.Errorf("%w within %s of %w", errNoAnswer, limit, ctx.Err()))
+			return
 		}
-		return
 	}
 }
 
@@ -60,8 +79,8 @@ func (s *session) send(requests []*request, oldest, next int) int {
 	return next
 }
 
-// give gives up: the first n requests were sent, the others never will be.
-func (s *session) give(requests []*request, n int, err error) {
+// giveUp ends requests without an answer: the first n were sent, the others never will be.
+func (s *session) giveUp(requests []*request, n int, err error) {
 	s.abandon(requests[:n], err)
 	for _, r := range requests[n:] {
 		r.done = make(chan struct{})

@@ -237,8 +237,10 @@ func (b ifaces) finish(ctx context.Context, batch []interfaceItem, made []bool) 
 	s.send(ctx, b.c, batch)
 }
 
-// undo deletes what was made and then not finished, so that the refusal is the whole truth.
+// undo deletes what was made and then not finished, so that the refusal is the whole truth. It does so after the end of ctx
+// too: the interface may have been created since.
 func (b ifaces) undo(ctx context.Context, batch []interfaceItem, made []bool) {
+	ctx = context.WithoutCancel(ctx)
 	for i := range batch {
 		it := &batch[i]
 		if it.Err == nil || !made[i] {

@@ -111,8 +111,9 @@ func (b macips) Create(ctx context.Context, batch []macipItem) {
 	b.undo(ctx, batch, applications.items)
 }
 
-// undo removes the lists that could not be applied.
+// undo removes the lists that could not be applied, after the end of ctx too.
 func (b macips) undo(ctx context.Context, batch []macipItem, items []int) {
+	ctx = context.WithoutCancel(ctx)
 	for _, i := range items {
 		it := &batch[i]
 		if it.Err == nil {

@@ -9,7 +9,10 @@ import (
 	"sync"
 
 	"go.fd.io/govpp/api"
+	interfaces "go.fd.io/govpp/binapi/interface"
+	"go.fd.io/govpp/binapi/ip"
 	"go.fd.io/govpp/binapi/memclnt"
+	"go.fd.io/govpp/binapi/vpe"
 	"go.fd.io/govpp/codec"
 )
 
@@ -50,6 +53,17 @@ func (r *request) fineIf(retvals ...api.VPPApiError) *request {
 func askAll(msg, details api.Message) *request {
 	return &request{what: msg.GetMessageName(), msg: msg, reply: details, dump: true}
 }
+
+// reads are the plain requests that change nothing in the dataplane.
+var reads = map[string]bool{
+	(&memclnt.ControlPing{}).GetMessageName():                  true,
+	(&vpe.ShowVersion{}).GetMessageName():                      true,
+	(&interfaces.SwInterfaceGetTable{}).GetMessageName():       true,
+	(&ip.SwInterfaceIP6GetLinkLocalAddress{}).GetMessageName(): true,
+}
+
+// changes reports whether the request may change the dataplane.
+func (r *request) changes() bool { return !r.dump && !reads[r.msg.GetMessageName()] }
 
 // listOf gives the details of a dump in their type.
 func listOf[D api.Message](r *request) []D {

@@ -21,7 +21,7 @@ import (
 )
 
 // parts are what can be measured, in this order.
-var parts = []string{"cni", "traffic", "memif", "versus"}
+var parts = []string{"cni", "traffic", "memif", "versus", "replay"}
 
 func main() {
 	n := flag.Int("n", 100, "how many pods")
@@ -56,6 +56,11 @@ func (b *bench) runParts(ctx context.Context, programs string, chosen []string) 
 	if slices.Contains(chosen, "cni") || slices.Contains(chosen, "traffic") {
 		if err := b.run(ctx, programs, chosen); err != nil {
 			return err
+		}
+	}
+	if slices.Contains(chosen, "replay") {
+		if err := measureReplay(ctx, b, programs); err != nil {
+			return fmt.Errorf("replay: %w", err)
 		}
 	}
 	all := slices.Contains(chosen, "memif")

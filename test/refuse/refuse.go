@@ -2,6 +2,7 @@
 package refuse
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -30,6 +31,9 @@ type rule struct {
 	pass   int // requests that pass before
 	times  int // -1 is for ever
 	hits   int
+
+	content []byte // that a request holds, or it passes
+	met     func() // is called before a request that is fatal is swallowed
 }
 
 // fate is what becomes of a request.
@@ -40,6 +44,7 @@ const (
 	refused      // answered with a retval; the dataplane does not see it
 	hung         // swallowed: neither seen nor answered
 	lost         // done by the dataplane, but no answer comes
+	fatal        // swallowed, after the dataplane was killed
 )
 
 // Listen serves on path and passes on to the dataplane at target.
@@ -70,7 +75,13 @@ func (p *Proxy) Hang(message string, times int) { p.set(message, &rule{fate: hun
 // Lose lets the dataplane do the next requests of a message, and swallows its answers.
 func (p *Proxy) Lose(message string, times int) { p.set(message, &rule{fate: lost, times: times}) }
 
-// Allow ends what Refuse, Hang or Lose began, and tells how many requests it met.
+// Kill swallows each request of a message that holds the content, and calls kill before: it is for a dataplane that dies of
+// such a request.
+func (p *Proxy) Kill(message, content string, kill func()) {
+	p.set(message, &rule{fate: fatal, times: -1, content: []byte(content), met: kill})
+}
+
+// Allow ends what Refuse, Hang, Lose or Kill began, and tells how many requests it met.
 func (p *Proxy) Allow(message string) (hits int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -135,12 +146,12 @@ func (p *Proxy) set(message string, r *rule) {
 }
 
 // judge notes a request and says what is to become of it.
-func (p *Proxy) judge(message string, refusable bool) (fate, int32) {
+func (p *Proxy) judge(message string, request []byte, refusable bool) (fate, int32) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.asked = append(p.asked, message)
 	r := p.rules[message]
-	if r == nil || r.times == 0 || r.fate == refused && !refusable {
+	if r == nil || r.times == 0 || r.fate == refused && !refusable || !bytes.Contains(request, r.content) {
 		return passed, 0
 	}
 	if r.pass > 0 {
@@ -151,6 +162,9 @@ func (p *Proxy) judge(message string, refusable bool) (fate, int32) {
 		r.times--
 	}
 	r.hits++
+	if r.fate == fatal {
+		r.met()
+	}
 	return r.fate, r.retval
 }
 

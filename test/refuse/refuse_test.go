@@ -193,3 +193,22 @@ func TestAfterACutNewConnectionsAreServed(t *testing.T) {
 	}
 	must(t, reach(t, c.socket).loopback(long))
 }
+
+func TestARequestWithTheContentKillsAndIsNotDone(t *testing.T) {
+	p, c := through(t)
+	before, kills := c.interfaces(), 0
+	p.Kill("sw_interface_tag_add_del", "harmful", func() { kills++ })
+	tag := func(text string, limit time.Duration) error {
+		ctx, cancel := context.WithTimeout(t.Context(), limit)
+		defer cancel()
+		_, err := interfaces.NewServiceClient(c).SwInterfaceTagAddDel(ctx, &interfaces.SwInterfaceTagAddDel{IsAdd: true, Tag: text})
+		return err
+	}
+	must(t, tag("harmless", long))
+	if err := tag("a harmful one", soon); err == nil {
+		t.Error("the harmful request was answered")
+	}
+	if hits := p.Allow("sw_interface_tag_add_del"); hits != 1 || kills != 1 || c.interfaces() != before {
+		t.Errorf("%d requests met, %d kills", hits, kills)
+	}
+}

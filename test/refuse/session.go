@@ -71,10 +71,10 @@ func (s *session) judge(b []byte) []byte {
 		return b
 	}
 	reply, refusable := s.ids[name+"_reply"]
-	fate, retval := s.proxy.judge(name, refusable)
+	fate, retval := s.proxy.judge(name, b, refusable)
 	context := binary.BigEndian.Uint32(b[6:])
 	switch fate {
-	case hung:
+	case hung, fatal:
 		return nil
 	case lost:
 		s.lost[context] = true

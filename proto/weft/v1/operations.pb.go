@@ -2367,6 +2367,267 @@ func (x *ResyncReply) GetError() string {
 	return ""
 }
 
+type QuarantineRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *QuarantineRequest) Reset() {
+	*x = QuarantineRequest{}
+	mi := &file_weft_v1_operations_proto_msgTypes[36]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *QuarantineRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*QuarantineRequest) ProtoMessage() {}
+
+func (x *QuarantineRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_weft_v1_operations_proto_msgTypes[36]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use QuarantineRequest.ProtoReflect.Descriptor instead.
+func (*QuarantineRequest) Descriptor() ([]byte, []int) {
+	return file_weft_v1_operations_proto_rawDescGZIP(), []int{36}
+}
+
+type QuarantineReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Entries       []*QuarantineEntry     `protobuf:"bytes,1,rep,name=entries,proto3" json:"entries,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *QuarantineReply) Reset() {
+	*x = QuarantineReply{}
+	mi := &file_weft_v1_operations_proto_msgTypes[37]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *QuarantineReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*QuarantineReply) ProtoMessage() {}
+
+func (x *QuarantineReply) ProtoReflect() protoreflect.Message {
+	mi := &file_weft_v1_operations_proto_msgTypes[37]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use QuarantineReply.ProtoReflect.Descriptor instead.
+func (*QuarantineReply) Descriptor() ([]byte, []int) {
+	return file_weft_v1_operations_proto_rawDescGZIP(), []int{37}
+}
+
+func (x *QuarantineReply) GetEntries() []*QuarantineEntry {
+	if x != nil {
+		return x.Entries
+	}
+	return nil
+}
+
+// QuarantineEntry is an attachment that was being replayed when the dataplane died.
+type QuarantineEntry struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Attachment    *Attachment            `protobuf:"bytes,1,opt,name=attachment,proto3" json:"attachment,omitempty"`
+	Pod           *Pod                   `protobuf:"bytes,2,opt,name=pod,proto3" json:"pod,omitempty"`
+	State         string                 `protobuf:"bytes,3,opt,name=state,proto3" json:"state,omitempty"`      // suspect or quarantined
+	Crashes       uint32                 `protobuf:"varint,4,opt,name=crashes,proto3" json:"crashes,omitempty"` // while it was replayed alone
+	Since         *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=since,proto3" json:"since,omitempty"`
+	Reason        string                 `protobuf:"bytes,6,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *QuarantineEntry) Reset() {
+	*x = QuarantineEntry{}
+	mi := &file_weft_v1_operations_proto_msgTypes[38]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *QuarantineEntry) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*QuarantineEntry) ProtoMessage() {}
+
+func (x *QuarantineEntry) ProtoReflect() protoreflect.Message {
+	mi := &file_weft_v1_operations_proto_msgTypes[38]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use QuarantineEntry.ProtoReflect.Descriptor instead.
+func (*QuarantineEntry) Descriptor() ([]byte, []int) {
+	return file_weft_v1_operations_proto_rawDescGZIP(), []int{38}
+}
+
+func (x *QuarantineEntry) GetAttachment() *Attachment {
+	if x != nil {
+		return x.Attachment
+	}
+	return nil
+}
+
+func (x *QuarantineEntry) GetPod() *Pod {
+	if x != nil {
+		return x.Pod
+	}
+	return nil
+}
+
+func (x *QuarantineEntry) GetState() string {
+	if x != nil {
+		return x.State
+	}
+	return ""
+}
+
+func (x *QuarantineEntry) GetCrashes() uint32 {
+	if x != nil {
+		return x.Crashes
+	}
+	return 0
+}
+
+func (x *QuarantineEntry) GetSince() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Since
+	}
+	return nil
+}
+
+func (x *QuarantineEntry) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+type ReleaseRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"` // of the pod, namespace/name, or the id of the container
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReleaseRequest) Reset() {
+	*x = ReleaseRequest{}
+	mi := &file_weft_v1_operations_proto_msgTypes[39]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReleaseRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReleaseRequest) ProtoMessage() {}
+
+func (x *ReleaseRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_weft_v1_operations_proto_msgTypes[39]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReleaseRequest.ProtoReflect.Descriptor instead.
+func (*ReleaseRequest) Descriptor() ([]byte, []int) {
+	return file_weft_v1_operations_proto_rawDescGZIP(), []int{39}
+}
+
+func (x *ReleaseRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+type ReleaseReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Released      uint32                 `protobuf:"varint,1,opt,name=released,proto3" json:"released,omitempty"` // attachments
+	Error         string                 `protobuf:"bytes,2,opt,name=error,proto3" json:"error,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReleaseReply) Reset() {
+	*x = ReleaseReply{}
+	mi := &file_weft_v1_operations_proto_msgTypes[40]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReleaseReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReleaseReply) ProtoMessage() {}
+
+func (x *ReleaseReply) ProtoReflect() protoreflect.Message {
+	mi := &file_weft_v1_operations_proto_msgTypes[40]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReleaseReply.ProtoReflect.Descriptor instead.
+func (*ReleaseReply) Descriptor() ([]byte, []int) {
+	return file_weft_v1_operations_proto_rawDescGZIP(), []int{40}
+}
+
+func (x *ReleaseReply) GetReleased() uint32 {
+	if x != nil {
+		return x.Released
+	}
+	return 0
+}
+
+func (x *ReleaseReply) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
+}
+
 var File_weft_v1_operations_proto protoreflect.FileDescriptor
 
 const file_weft_v1_operations_proto_rawDesc = "" +
@@ -2567,7 +2828,24 @@ const file_weft_v1_operations_proto_rawDesc = "" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\"9\n" +
 	"\vResyncReply\x12\x14\n" +
 	"\x05event\x18\x01 \x01(\x04R\x05event\x12\x14\n" +
-	"\x05error\x18\x02 \x01(\tR\x05error2\xe7\x05\n" +
+	"\x05error\x18\x02 \x01(\tR\x05error\"\x13\n" +
+	"\x11QuarantineRequest\"E\n" +
+	"\x0fQuarantineReply\x122\n" +
+	"\aentries\x18\x01 \x03(\v2\x18.weft.v1.QuarantineEntryR\aentries\"\xe0\x01\n" +
+	"\x0fQuarantineEntry\x123\n" +
+	"\n" +
+	"attachment\x18\x01 \x01(\v2\x13.weft.v1.AttachmentR\n" +
+	"attachment\x12\x1e\n" +
+	"\x03pod\x18\x02 \x01(\v2\f.weft.v1.PodR\x03pod\x12\x14\n" +
+	"\x05state\x18\x03 \x01(\tR\x05state\x12\x18\n" +
+	"\acrashes\x18\x04 \x01(\rR\acrashes\x120\n" +
+	"\x05since\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x12\x16\n" +
+	"\x06reason\x18\x06 \x01(\tR\x06reason\"$\n" +
+	"\x0eReleaseRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\"@\n" +
+	"\fReleaseReply\x12\x1a\n" +
+	"\breleased\x18\x01 \x01(\rR\breleased\x12\x14\n" +
+	"\x05error\x18\x02 \x01(\tR\x05error2\xe6\x06\n" +
 	"\n" +
 	"Operations\x123\n" +
 	"\x05State\x12\x15.weft.v1.StateRequest\x1a\x13.weft.v1.StateReply\x12E\n" +
@@ -2581,7 +2859,10 @@ const file_weft_v1_operations_proto_rawDesc = "" +
 	"\bCounters\x12\x18.weft.v1.CountersRequest\x1a\x16.weft.v1.CountersReply\x12?\n" +
 	"\tConfigure\x12\x19.weft.v1.ConfigureRequest\x1a\x17.weft.v1.ConfigureReply\x12<\n" +
 	"\bSettings\x12\x18.weft.v1.SettingsRequest\x1a\x16.weft.v1.SettingsReply\x126\n" +
-	"\x06Resync\x12\x16.weft.v1.ResyncRequest\x1a\x14.weft.v1.ResyncReplyB.Z,github.com/weftnet/weft/proto/weft/v1;weftv1b\x06proto3"
+	"\x06Resync\x12\x16.weft.v1.ResyncRequest\x1a\x14.weft.v1.ResyncReply\x12B\n" +
+	"\n" +
+	"Quarantine\x12\x1a.weft.v1.QuarantineRequest\x1a\x18.weft.v1.QuarantineReply\x129\n" +
+	"\aRelease\x12\x17.weft.v1.ReleaseRequest\x1a\x15.weft.v1.ReleaseReplyB.Z,github.com/weftnet/weft/proto/weft/v1;weftv1b\x06proto3"
 
 var (
 	file_weft_v1_operations_proto_rawDescOnce sync.Once
@@ -2595,7 +2876,7 @@ func file_weft_v1_operations_proto_rawDescGZIP() []byte {
 	return file_weft_v1_operations_proto_rawDescData
 }
 
-var file_weft_v1_operations_proto_msgTypes = make([]protoimpl.MessageInfo, 37)
+var file_weft_v1_operations_proto_msgTypes = make([]protoimpl.MessageInfo, 42)
 var file_weft_v1_operations_proto_goTypes = []any{
 	(*StateRequest)(nil),          // 0: weft.v1.StateRequest
 	(*StateReply)(nil),            // 1: weft.v1.StateReply
@@ -2633,75 +2914,88 @@ var file_weft_v1_operations_proto_goTypes = []any{
 	(*SettingsReply)(nil),         // 33: weft.v1.SettingsReply
 	(*ResyncRequest)(nil),         // 34: weft.v1.ResyncRequest
 	(*ResyncReply)(nil),           // 35: weft.v1.ResyncReply
-	nil,                           // 36: weft.v1.StateReply.ObjectsEntry
-	(*timestamppb.Timestamp)(nil), // 37: google.protobuf.Timestamp
-	(*Attachment)(nil),            // 38: weft.v1.Attachment
-	(*Pod)(nil),                   // 39: weft.v1.Pod
-	(*durationpb.Duration)(nil),   // 40: google.protobuf.Duration
+	(*QuarantineRequest)(nil),     // 36: weft.v1.QuarantineRequest
+	(*QuarantineReply)(nil),       // 37: weft.v1.QuarantineReply
+	(*QuarantineEntry)(nil),       // 38: weft.v1.QuarantineEntry
+	(*ReleaseRequest)(nil),        // 39: weft.v1.ReleaseRequest
+	(*ReleaseReply)(nil),          // 40: weft.v1.ReleaseReply
+	nil,                           // 41: weft.v1.StateReply.ObjectsEntry
+	(*timestamppb.Timestamp)(nil), // 42: google.protobuf.Timestamp
+	(*Attachment)(nil),            // 43: weft.v1.Attachment
+	(*Pod)(nil),                   // 44: weft.v1.Pod
+	(*durationpb.Duration)(nil),   // 45: google.protobuf.Duration
 }
 var file_weft_v1_operations_proto_depIdxs = []int32{
-	37, // 0: weft.v1.StateReply.started:type_name -> google.protobuf.Timestamp
+	42, // 0: weft.v1.StateReply.started:type_name -> google.protobuf.Timestamp
 	2,  // 1: weft.v1.StateReply.conditions:type_name -> weft.v1.Condition
-	36, // 2: weft.v1.StateReply.objects:type_name -> weft.v1.StateReply.ObjectsEntry
+	41, // 2: weft.v1.StateReply.objects:type_name -> weft.v1.StateReply.ObjectsEntry
 	5,  // 3: weft.v1.AttachmentsReply.attachments:type_name -> weft.v1.AttachmentInfo
-	38, // 4: weft.v1.AttachmentInfo.attachment:type_name -> weft.v1.Attachment
-	39, // 5: weft.v1.AttachmentInfo.pod:type_name -> weft.v1.Pod
-	37, // 6: weft.v1.AttachmentInfo.created:type_name -> google.protobuf.Timestamp
+	43, // 4: weft.v1.AttachmentInfo.attachment:type_name -> weft.v1.Attachment
+	44, // 5: weft.v1.AttachmentInfo.pod:type_name -> weft.v1.Pod
+	42, // 6: weft.v1.AttachmentInfo.created:type_name -> google.protobuf.Timestamp
 	6,  // 7: weft.v1.AttachmentInfo.interfaces:type_name -> weft.v1.InterfaceInfo
-	37, // 8: weft.v1.EventRecord.arrived:type_name -> google.protobuf.Timestamp
-	40, // 9: weft.v1.EventRecord.queued:type_name -> google.protobuf.Duration
-	40, // 10: weft.v1.EventRecord.took:type_name -> google.protobuf.Duration
+	42, // 8: weft.v1.EventRecord.arrived:type_name -> google.protobuf.Timestamp
+	45, // 9: weft.v1.EventRecord.queued:type_name -> google.protobuf.Duration
+	45, // 10: weft.v1.EventRecord.took:type_name -> google.protobuf.Duration
 	11, // 11: weft.v1.TransactionsReply.transactions:type_name -> weft.v1.TransactionRecord
-	37, // 12: weft.v1.TransactionRecord.start:type_name -> google.protobuf.Timestamp
-	40, // 13: weft.v1.TransactionRecord.queued:type_name -> google.protobuf.Duration
-	40, // 14: weft.v1.TransactionRecord.took:type_name -> google.protobuf.Duration
+	42, // 12: weft.v1.TransactionRecord.start:type_name -> google.protobuf.Timestamp
+	45, // 13: weft.v1.TransactionRecord.queued:type_name -> google.protobuf.Duration
+	45, // 14: weft.v1.TransactionRecord.took:type_name -> google.protobuf.Duration
 	12, // 15: weft.v1.TransactionRecord.operations:type_name -> weft.v1.Operation
 	13, // 16: weft.v1.TransactionRecord.waiting:type_name -> weft.v1.Waiting
-	40, // 17: weft.v1.Operation.at:type_name -> google.protobuf.Duration
-	40, // 18: weft.v1.Operation.took:type_name -> google.protobuf.Duration
+	45, // 17: weft.v1.Operation.at:type_name -> google.protobuf.Duration
+	45, // 18: weft.v1.Operation.took:type_name -> google.protobuf.Duration
 	16, // 19: weft.v1.ObjectsReply.objects:type_name -> weft.v1.Object
-	37, // 20: weft.v1.Object.since:type_name -> google.protobuf.Timestamp
-	37, // 21: weft.v1.Object.retry_at:type_name -> google.protobuf.Timestamp
+	42, // 20: weft.v1.Object.since:type_name -> google.protobuf.Timestamp
+	42, // 21: weft.v1.Object.retry_at:type_name -> google.protobuf.Timestamp
 	21, // 22: weft.v1.AddressesReply.pools:type_name -> weft.v1.Pool
 	22, // 23: weft.v1.AddressesReply.leases:type_name -> weft.v1.Lease
-	37, // 24: weft.v1.Lease.since:type_name -> google.protobuf.Timestamp
-	37, // 25: weft.v1.Lease.free_at:type_name -> google.protobuf.Timestamp
+	42, // 24: weft.v1.Lease.since:type_name -> google.protobuf.Timestamp
+	42, // 25: weft.v1.Lease.free_at:type_name -> google.protobuf.Timestamp
 	25, // 26: weft.v1.DevicesReply.allocations:type_name -> weft.v1.Allocation
-	37, // 27: weft.v1.Allocation.created:type_name -> google.protobuf.Timestamp
-	39, // 28: weft.v1.Allocation.pod:type_name -> weft.v1.Pod
+	42, // 27: weft.v1.Allocation.created:type_name -> google.protobuf.Timestamp
+	44, // 28: weft.v1.Allocation.pod:type_name -> weft.v1.Pod
 	28, // 29: weft.v1.CountersReply.interfaces:type_name -> weft.v1.InterfaceCounters
 	29, // 30: weft.v1.CountersReply.errors:type_name -> weft.v1.ErrorCounter
-	38, // 31: weft.v1.InterfaceCounters.attachment:type_name -> weft.v1.Attachment
-	39, // 32: weft.v1.InterfaceCounters.pod:type_name -> weft.v1.Pod
-	0,  // 33: weft.v1.Operations.State:input_type -> weft.v1.StateRequest
-	3,  // 34: weft.v1.Operations.Attachments:input_type -> weft.v1.AttachmentsRequest
-	7,  // 35: weft.v1.Operations.Events:input_type -> weft.v1.EventsRequest
-	9,  // 36: weft.v1.Operations.Transactions:input_type -> weft.v1.TransactionsRequest
-	14, // 37: weft.v1.Operations.Objects:input_type -> weft.v1.ObjectsRequest
-	17, // 38: weft.v1.Operations.Why:input_type -> weft.v1.WhyRequest
-	19, // 39: weft.v1.Operations.Addresses:input_type -> weft.v1.AddressesRequest
-	23, // 40: weft.v1.Operations.Devices:input_type -> weft.v1.DevicesRequest
-	26, // 41: weft.v1.Operations.Counters:input_type -> weft.v1.CountersRequest
-	30, // 42: weft.v1.Operations.Configure:input_type -> weft.v1.ConfigureRequest
-	32, // 43: weft.v1.Operations.Settings:input_type -> weft.v1.SettingsRequest
-	34, // 44: weft.v1.Operations.Resync:input_type -> weft.v1.ResyncRequest
-	1,  // 45: weft.v1.Operations.State:output_type -> weft.v1.StateReply
-	4,  // 46: weft.v1.Operations.Attachments:output_type -> weft.v1.AttachmentsReply
-	8,  // 47: weft.v1.Operations.Events:output_type -> weft.v1.EventRecord
-	10, // 48: weft.v1.Operations.Transactions:output_type -> weft.v1.TransactionsReply
-	15, // 49: weft.v1.Operations.Objects:output_type -> weft.v1.ObjectsReply
-	18, // 50: weft.v1.Operations.Why:output_type -> weft.v1.WhyReply
-	20, // 51: weft.v1.Operations.Addresses:output_type -> weft.v1.AddressesReply
-	24, // 52: weft.v1.Operations.Devices:output_type -> weft.v1.DevicesReply
-	27, // 53: weft.v1.Operations.Counters:output_type -> weft.v1.CountersReply
-	31, // 54: weft.v1.Operations.Configure:output_type -> weft.v1.ConfigureReply
-	33, // 55: weft.v1.Operations.Settings:output_type -> weft.v1.SettingsReply
-	35, // 56: weft.v1.Operations.Resync:output_type -> weft.v1.ResyncReply
-	45, // [45:57] is the sub-list for method output_type
-	33, // [33:45] is the sub-list for method input_type
-	33, // [33:33] is the sub-list for extension type_name
-	33, // [33:33] is the sub-list for extension extendee
-	0,  // [0:33] is the sub-list for field type_name
+	43, // 31: weft.v1.InterfaceCounters.attachment:type_name -> weft.v1.Attachment
+	44, // 32: weft.v1.InterfaceCounters.pod:type_name -> weft.v1.Pod
+	38, // 33: weft.v1.QuarantineReply.entries:type_name -> weft.v1.QuarantineEntry
+	43, // 34: weft.v1.QuarantineEntry.attachment:type_name -> weft.v1.Attachment
+	44, // 35: weft.v1.QuarantineEntry.pod:type_name -> weft.v1.Pod
+	42, // 36: weft.v1.QuarantineEntry.since:type_name -> google.protobuf.Timestamp
+	0,  // 37: weft.v1.Operations.State:input_type -> weft.v1.StateRequest
+	3,  // 38: weft.v1.Operations.Attachments:input_type -> weft.v1.AttachmentsRequest
+	7,  // 39: weft.v1.Operations.Events:input_type -> weft.v1.EventsRequest
+	9,  // 40: weft.v1.Operations.Transactions:input_type -> weft.v1.TransactionsRequest
+	14, // 41: weft.v1.Operations.Objects:input_type -> weft.v1.ObjectsRequest
+	17, // 42: weft.v1.Operations.Why:input_type -> weft.v1.WhyRequest
+	19, // 43: weft.v1.Operations.Addresses:input_type -> weft.v1.AddressesRequest
+	23, // 44: weft.v1.Operations.Devices:input_type -> weft.v1.DevicesRequest
+	26, // 45: weft.v1.Operations.Counters:input_type -> weft.v1.CountersRequest
+	30, // 46: weft.v1.Operations.Configure:input_type -> weft.v1.ConfigureRequest
+	32, // 47: weft.v1.Operations.Settings:input_type -> weft.v1.SettingsRequest
+	34, // 48: weft.v1.Operations.Resync:input_type -> weft.v1.ResyncRequest
+	36, // 49: weft.v1.Operations.Quarantine:input_type -> weft.v1.QuarantineRequest
+	39, // 50: weft.v1.Operations.Release:input_type -> weft.v1.ReleaseRequest
+	1,  // 51: weft.v1.Operations.State:output_type -> weft.v1.StateReply
+	4,  // 52: weft.v1.Operations.Attachments:output_type -> weft.v1.AttachmentsReply
+	8,  // 53: weft.v1.Operations.Events:output_type -> weft.v1.EventRecord
+	10, // 54: weft.v1.Operations.Transactions:output_type -> weft.v1.TransactionsReply
+	15, // 55: weft.v1.Operations.Objects:output_type -> weft.v1.ObjectsReply
+	18, // 56: weft.v1.Operations.Why:output_type -> weft.v1.WhyReply
+	20, // 57: weft.v1.Operations.Addresses:output_type -> weft.v1.AddressesReply
+	24, // 58: weft.v1.Operations.Devices:output_type -> weft.v1.DevicesReply
+	27, // 59: weft.v1.Operations.Counters:output_type -> weft.v1.CountersReply
+	31, // 60: weft.v1.Operations.Configure:output_type -> weft.v1.ConfigureReply
+	33, // 61: weft.v1.Operations.Settings:output_type -> weft.v1.SettingsReply
+	35, // 62: weft.v1.Operations.Resync:output_type -> weft.v1.ResyncReply
+	37, // 63: weft.v1.Operations.Quarantine:output_type -> weft.v1.QuarantineReply
+	40, // 64: weft.v1.Operations.Release:output_type -> weft.v1.ReleaseReply
+	51, // [51:65] is the sub-list for method output_type
+	37, // [37:51] is the sub-list for method input_type
+	37, // [37:37] is the sub-list for extension type_name
+	37, // [37:37] is the sub-list for extension extendee
+	0,  // [0:37] is the sub-list for field type_name
 }
 
 func init() { file_weft_v1_operations_proto_init() }
@@ -2717,7 +3011,7 @@ func file_weft_v1_operations_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_weft_v1_operations_proto_rawDesc), len(file_weft_v1_operations_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   37,
+			NumMessages:   42,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -33,6 +33,8 @@ const (
 	Operations_Configure_FullMethodName    = "/weft.v1.Operations/Configure"
 	Operations_Settings_FullMethodName     = "/weft.v1.Operations/Settings"
 	Operations_Resync_FullMethodName       = "/weft.v1.Operations/Resync"
+	Operations_Quarantine_FullMethodName   = "/weft.v1.Operations/Quarantine"
+	Operations_Release_FullMethodName      = "/weft.v1.Operations/Release"
 )
 
 // OperationsClient is the client API for Operations service.
@@ -66,6 +68,10 @@ type OperationsClient interface {
 	Settings(ctx context.Context, in *SettingsRequest, opts ...grpc.CallOption) (*SettingsReply, error)
 	// Resync asks for a resync and waits for it.
 	Resync(ctx context.Context, in *ResyncRequest, opts ...grpc.CallOption) (*ResyncReply, error)
+	// Quarantine lists the attachments that are, or may be, withheld from the dataplane because it died of them.
+	Quarantine(ctx context.Context, in *QuarantineRequest, opts ...grpc.CallOption) (*QuarantineReply, error)
+	// Release gives quarantined attachments back to the dataplane.
+	Release(ctx context.Context, in *ReleaseRequest, opts ...grpc.CallOption) (*ReleaseReply, error)
 }
 
 type operationsClient struct {
@@ -205,6 +211,26 @@ func (c *operationsClient) Resync(ctx context.Context, in *ResyncRequest, opts .
 	return out, nil
 }
 
+func (c *operationsClient) Quarantine(ctx context.Context, in *QuarantineRequest, opts ...grpc.CallOption) (*QuarantineReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(QuarantineReply)
+	err := c.cc.Invoke(ctx, Operations_Quarantine_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *operationsClient) Release(ctx context.Context, in *ReleaseRequest, opts ...grpc.CallOption) (*ReleaseReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ReleaseReply)
+	err := c.cc.Invoke(ctx, Operations_Release_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // OperationsServer is the server API for Operations service.
 // All implementations must embed UnimplementedOperationsServer
 // for forward compatibility.
@@ -236,6 +262,10 @@ type OperationsServer interface {
 	Settings(context.Context, *SettingsRequest) (*SettingsReply, error)
 	// Resync asks for a resync and waits for it.
 	Resync(context.Context, *ResyncRequest) (*ResyncReply, error)
+	// Quarantine lists the attachments that are, or may be, withheld from the dataplane because it died of them.
+	Quarantine(context.Context, *QuarantineRequest) (*QuarantineReply, error)
+	// Release gives quarantined attachments back to the dataplane.
+	Release(context.Context, *ReleaseRequest) (*ReleaseReply, error)
 	mustEmbedUnimplementedOperationsServer()
 }
 
@@ -281,6 +311,12 @@ func (UnimplementedOperationsServer) Settings(context.Context, *SettingsRequest)
 }
 func (UnimplementedOperationsServer) Resync(context.Context, *ResyncRequest) (*ResyncReply, error) {
 	return nil, status.Error(codes.Unimplemented, "method Resync not implemented")
+}
+func (UnimplementedOperationsServer) Quarantine(context.Context, *QuarantineRequest) (*QuarantineReply, error) {
+	return nil, status.Error(codes.Unimplemented, "method Quarantine not implemented")
+}
+func (UnimplementedOperationsServer) Release(context.Context, *ReleaseRequest) (*ReleaseReply, error) {
+	return nil, status.Error(codes.Unimplemented, "method Release not implemented")
 }
 func (UnimplementedOperationsServer) mustEmbedUnimplementedOperationsServer() {}
 func (UnimplementedOperationsServer) testEmbeddedByValue()                    {}
@@ -512,6 +548,42 @@ func _Operations_Resync_Handler(srv interface{}, ctx context.Context, dec func(i
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Operations_Quarantine_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(QuarantineRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(OperationsServer).Quarantine(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Operations_Quarantine_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(OperationsServer).Quarantine(ctx, req.(*QuarantineRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Operations_Release_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ReleaseRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(OperationsServer).Release(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Operations_Release_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(OperationsServer).Release(ctx, req.(*ReleaseRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Operations_ServiceDesc is the grpc.ServiceDesc for Operations service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -562,6 +634,14 @@ var Operations_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Resync",
 			Handler:    _Operations_Resync_Handler,
+		},
+		{
+			MethodName: "Quarantine",
+			Handler:    _Operations_Quarantine_Handler,
+		},
+		{
+			MethodName: "Release",
+			Handler:    _Operations_Release_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

@@ -1,0 +1,224 @@
+package agent
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/weftnet/weft/eventloop"
+	"github.com/weftnet/weft/pod"
+)
+
+// States of an attachment that was being replayed when the dataplane died.
+const (
+	stateSuspect     = "suspect"
+	stateQuarantined = "quarantined"
+)
+
+// fatalReplays is how many crashes of a dataplane that replayed one attachment alone put the attachment into quarantine. One
+// may be a coincidence.
+const fatalReplays = 2
+
+// suspicion is what is kept of an attachment that was being replayed when the dataplane died. It is durable.
+//
+//	      died while it was replayed with others          died while it was replayed alone, twice
+//	(none) -----------------------------------> suspect -----------------------------------> quarantined
+//	  ^                                            |                                              |
+//	  |<---- the dataplane survived its replay ----|                                              |
+//	  |<----------------------------- DEL ---------|<---------- released by an operator ----------|
+//
+// The replay of suspects begins after that of all others and is one at a time, so that a crash has one culprit.
+type suspicion struct {
+	Key     pod.Key   `json:"key"`
+	Pod     pod.ID    `json:"pod"`
+	State   string    `json:"state"`
+	Crashes int       `json:"crashes"` // while it was replayed alone
+	Flying  bool      `json:"flying"`  // an operation of it was under way when the dataplane died
+	Since   time.Time `json:"since"`   // of the state
+	Reason  string    `json:"reason"`
+}
+
+// name is what people call the attachment.
+func (s *suspicion) name() string { return (&pod.Attachment{Key: s.Key, Pod: s.Pod}).Name() }
+
+// saver makes values durable.
+type saver interface {
+	Save(ctx context.Context, saved []eventloop.Saved) error
+}
+
+// quarantine keeps the suspicions. Its methods may be called from anywhere.
+type quarantine struct {
+	saver  saver
+	health *health
+	log    *slog.Logger
+	tell   func(suspicion) // is called when an attachment is quarantined
+
+	mu sync.Mutex
+	of map[pod.Key]suspicion
+}
+
+func newQuarantine(s saver, h *health, log *slog.Logger) *quarantine {
+	h.advise(conditionQuarantine)
+	return &quarantine{saver: s, health: h, log: log, tell: func(suspicion) {}, of: make(map[pod.Key]suspicion)}
+}
+
+// Register adds the handler that ends what is known of an attachment with its DEL.
+func (q *quarantine) Register(l *eventloop.Loop) { eventloop.On(l, "quarantine", q.Forget) }
+
+// Forget ends the suspicion of an attachment that is deleted.
+func (q *quarantine) Forget(_ context.Context, ev *pod.DeletePod, t *eventloop.Txn) error {
+	if _, ok := q.find(ev.Key); ok {
+		t.Save(quarantineBucket, ev.Key.String(), nil)
+		t.OnCommit(func() { q.drop(ev.Key) })
+	}
+	return nil
+}
+
+// restore takes over what an earlier run kept of attachments that are still there.
+func (q *quarantine) restore(kept []suspicion, attachments []*pod.Attachment) {
+	q.mu.Lock()
+	for _, s := range kept {
+		if slices.ContainsFunc(attachments, func(a *pod.Attachment) bool { return a.Key == s.Key }) {
+			q.of[s.Key] = s
+		}
+	}
+	q.mu.Unlock()
+	q.report()
+}
+
+// all lists the suspicions: the quarantined ones first, then in the order of their replay.
+func (q *quarantine) all() []suspicion {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	all := make([]suspicion, 0, len(q.of))
+	for _, s := range q.of {
+		all = append(all, s)
+	}
+	// Those that are the least likely culprits are replayed first, so that most pods are connected when the dataplane dies again.
+	rank := func(s suspicion) int {
+		switch {
+		case s.State == stateQuarantined:
+			return -1
+		case s.Flying:
+			return 2*s.Crashes + 1
+		}
+		return 2 * s.Crashes
+	}
+	slices.SortFunc(all, func(a, b suspicion) int {
+		return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(a.Key.String(), b.Key.String()))
+	})
+	return all
+}
+
+// find returns the suspicion of an attachment.
+func (q *quarantine) find(key pod.Key) (suspicion, bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	s, ok := q.of[key]
+	return s, ok
+}
+
+// count is the number of quarantined attachments.
+func (q *quarantine) count() int {
+	n := 0
+	for _, s := range q.all() {
+		if s.State == stateQuarantined {
+			n++
+		}
+	}
+	return n
+}
+
+// keys are the attachments under suspicion, which no replay of all makes.
+func (q *quarantine) keys() []pod.Key {
+	var keys []pod.Key
+	for _, s := range q.all() {
+		keys = append(keys, s.Key)
+	}
+	return keys
+}
+
+// suspects are those that are to be replayed, one at a time.
+func (q *quarantine) suspects() []suspicion {
+	return slices.DeleteFunc(q.all(), func(s suspicion) bool { return s.State != stateSuspect })
+}
+
+// put notes suspicions and makes them durable.
+func (q *quarantine) put(ctx context.Context, changed ...suspicion) {
+	saved := make([]eventloop.Saved, 0, len(changed))
+	q.mu.Lock()
+	for _, s := range changed {
+		q.of[s.Key] = s
+		saved = append(saved, eventloop.Saved{Bucket: quarantineBucket, Key: s.Key.String(), Value: s})
+	}
+	q.mu.Unlock()
+	q.save(ctx, saved)
+	q.report()
+	for _, s := range changed {
+		if s.State == stateQuarantined {
+			q.log.Error("attachment quarantined", "pod", s.Pod.String(), "container", s.Key.ContainerID, "reason", s.Reason)
+			q.tell(s)
+		}
+	}
+}
+
+// clear ends the suspicion of an attachment, durably.
+func (q *quarantine) clear(ctx context.Context, key pod.Key) {
+	q.drop(key)
+	q.save(ctx, []eventloop.Saved{{Bucket: quarantineBucket, Key: key.String()}})
+}
+
+func (q *quarantine) drop(key pod.Key) {
+	q.mu.Lock()
+	delete(q.of, key)
+	q.mu.Unlock()
+	q.report()
+}
+
+func (q *quarantine) save(ctx context.Context, saved []eventloop.Saved) {
+	if err := q.saver.Save(ctx, saved); err != nil {
+		q.log.Warn("quarantine not saved", "err", err)
+	}
+}
+
+// report sets the condition by which operators see quarantined attachments.
+func (q *quarantine) report() {
+	var names []string
+	for _, s := range q.all() {
+		if s.State == stateQuarantined {
+			names = append(names, s.name())
+		}
+	}
+	message := ""
+	if len(names) > 0 {
+		message = fmt.Sprintf("withheld from the dataplane, which died of their replay: %s; weftctl quarantine list", strings.Join(names, ", "))
+	}
+	q.health.set(conditionQuarantine, len(names) == 0, message)
+}
+
+// reasonOf is why an attachment is not served; nil if it is not quarantined.
+func (q *quarantine) reasonOf(key pod.Key) error {
+	s, ok := q.find(key)
+	if !ok || s.State != stateQuarantined {
+		return nil
+	}
+	return fmt.Errorf("quarantined since %s: %s; weftctl quarantine release %s gives it back to the dataplane",
+		s.Since.Format(time.RFC3339), s.Reason, cmp.Or(s.Pod.String(), s.Key.ContainerID))
+}
+
+// named are the quarantined attachments of a pod, namespace/name, or of a container.
+func (q *quarantine) named(name string) ([]suspicion, error) {
+	found := slices.DeleteFunc(q.all(), func(s suspicion) bool {
+		return s.State != stateQuarantined || name == "" || s.Pod.String() != name && !strings.HasPrefix(s.Key.ContainerID, name)
+	})
+	if len(found) == 0 {
+		return nil, errors.New("no attachment of " + name + " is quarantined; weftctl quarantine list shows those that are")
+	}
+	return found, nil
+}

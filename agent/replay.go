@@ -1,0 +1,237 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/weftnet/weft/eventloop"
+	"github.com/weftnet/weft/kvscheduler"
+	"github.com/weftnet/weft/pod"
+	"github.com/weftnet/weft/wire"
+)
+
+const (
+	// settling is how long after a replay a crash of the dataplane is still taken for its consequence: a packet or a timer
+	// of its own may be what it dies of.
+	settling = 500 * time.Millisecond
+	// lateCrashes is how many crashes in a row, each soon after a replay, make suspects of all that was replayed. They are
+	// then watched for the settling time, each alone.
+	lateCrashes = 2
+)
+
+// replayer brings a dataplane that was connected anew to what is desired:
+//
+//	connected --> blame --> all but suspects --> suspect 1 --> suspect 2 ... --> ready
+//	    ^                        |                   |             |               |
+//	    |<--------- the dataplane dies, then or within the settling time ----------|
+//
+// blame finds whom the crash before is to be attributed to: in a replay of many, those with operations under way; after it,
+// if that happens again, all whose objects were made; in a replay of one, that one. A dataplane that is killed from outside
+// at random moments rarely dies twice in a row of the same one.
+type replayer struct {
+	agent *Agent
+
+	mu    sync.Mutex  // one replay at a time
+	conn  *connection // of the last replay; nil before the first
+	since uint64      // number of the scheduler's last record before the last replay
+	alone *pod.Key    // the attachment that was being replayed alone when the last replay ended; nil: many
+	ended time.Time   // when the last replay ended; zero: it did not
+	late  int         // crashes in a row that came soon after a replay
+}
+
+// first is the replay at the agent's start, when all that is desired is known anew.
+func (r *replayer) first(ctx context.Context) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.begin(r.agent.dataplane.connection())
+	_, err := r.agent.loop.Do(ctx, eventloop.Resynchronize{Kind: eventloop.Full, Reason: "start"})
+	return errors.Join(err, r.replaySuspects(ctx))
+}
+
+// replay runs for each connection but the first.
+func (r *replayer) replay(ctx context.Context, c *connection) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	a := r.agent
+	r.blame(ctx)
+	r.begin(c)
+	err := r.withhold(ctx, a.quarantine.keys(), "dataplane connected again")
+	_, resyncErr := a.loop.Do(ctx, eventloop.Resynchronize{Kind: eventloop.Downstream, Reason: "dataplane connected again"})
+	return errors.Join(err, resyncErr, r.replaySuspects(ctx))
+}
+
+// begin notes that a replay over the connection begins.
+func (r *replayer) begin(c *connection) {
+	r.conn, r.alone, r.ended = c, nil, time.Time{}
+	r.mark()
+}
+
+// mark notes that what the scheduler does from now on belongs to the replay.
+func (r *replayer) mark() {
+	for rec := range r.agent.scheduler.Log(0) {
+		r.since = max(r.since, rec.Seq)
+	}
+}
+
+// replaySuspects replays the suspects one at a time, until the dataplane dies.
+func (r *replayer) replaySuspects(ctx context.Context) error {
+	q := r.agent.quarantine
+	defer func() { r.ended = time.Now() }()
+	for _, s := range q.suspects() {
+		if r.conn.isLost() || ctx.Err() != nil {
+			return ctx.Err()
+		}
+		r.alone = &s.Key
+		r.agent.health.set(conditionDataplane, false, "connected again, replaying "+s.name()+" alone: the dataplane died of the replay before")
+		others := slices.DeleteFunc(q.keys(), func(k pod.Key) bool { return k == s.Key })
+		if err := r.withhold(ctx, others, "replay "+s.name()+" alone"); err != nil && !r.conn.isLost() {
+			r.agent.log.Warn("replay left something to repair", "pod", s.Pod.String(), "container", s.Key.ContainerID, "err", err)
+		}
+		if !r.survives(ctx) {
+			return ctx.Err()
+		}
+		q.clear(ctx, s.Key)
+		r.alone = nil
+	}
+	return nil
+}
+
+// survives waits until the dataplane answers behind the replay of a suspect, which is watched for a while if crashes came late.
+func (r *replayer) survives(ctx context.Context) bool {
+	if r.late >= lateCrashes {
+		timer := time.NewTimer(settling)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+		case <-r.conn.ended:
+		case <-ctx.Done():
+		}
+	}
+	return r.agent.dataplane.client.Ping(ctx) == nil && !r.conn.isLost() && ctx.Err() == nil
+}
+
+// withhold has the objects of these attachments, and no others, withheld from the dataplane.
+func (r *replayer) withhold(ctx context.Context, keys []pod.Key, reason string) error {
+	if !r.agent.network.WithholdsOthers(keys) {
+		return nil
+	}
+	_, err := r.agent.loop.Do(ctx, &pod.WithholdPods{Keys: keys, Reason: reason})
+	return err
+}
+
+// blame attributes the end of the last connection.
+func (r *replayer) blame(ctx context.Context) {
+	if r.conn == nil || !r.conn.isLost() {
+		return
+	}
+	during := r.ended.IsZero() || !r.conn.lostAt.After(r.ended)
+	switch {
+	case !during && r.conn.lostAt.Sub(r.ended) > settling:
+		r.late = 0
+		r.acquit(ctx, nil)
+	case r.alone != nil:
+		r.acquit(ctx, r.alone)
+		if at, ok := r.agent.pods.Attachment(*r.alone); ok {
+			r.strike(ctx, &at)
+		}
+	case during:
+		r.acquit(ctx, nil)
+		r.suspect(ctx, func(flying bool) bool { return flying })
+	default:
+		r.acquit(ctx, nil)
+		if r.late++; r.late >= lateCrashes {
+			r.suspect(ctx, func(bool) bool { return true })
+		}
+	}
+}
+
+// acquit takes back the crashes of suspects other than one: the dataplane died of something else than them.
+func (r *replayer) acquit(ctx context.Context, but *pod.Key) {
+	for _, s := range r.agent.quarantine.suspects() {
+		if s.Crashes > 0 && (but == nil || s.Key != *but) {
+			s.Crashes = 0
+			r.agent.quarantine.put(ctx, s)
+		}
+	}
+}
+
+// suspect makes suspects of attachments that the last replay made; those that had operations under way are flying.
+func (r *replayer) suspect(ctx context.Context, isSuspect func(flying bool) bool) {
+	made := r.made()
+	var changed []suspicion
+	for _, at := range r.agent.pods.Attachments() {
+		flying, was := made[at.Key]
+		if _, known := r.agent.quarantine.find(at.Key); was && !known && isSuspect(flying) {
+			changed = append(changed, suspicion{
+				Key: at.Key, Pod: at.Pod, State: stateSuspect, Flying: flying, Since: time.Now().UTC(),
+				Reason: "the dataplane died while it was replayed with others",
+			})
+		}
+	}
+	if len(changed) > 0 {
+		r.agent.log.Warn("dataplane died of a replay, suspects are replayed one at a time", "suspects", len(changed))
+		r.agent.quarantine.put(ctx, changed...)
+	}
+}
+
+// strike counts a crash of which an attachment is the only culprit.
+func (r *replayer) strike(ctx context.Context, at *pod.Attachment) {
+	s, known := r.agent.quarantine.find(at.Key)
+	if !known {
+		s = suspicion{Key: at.Key, Pod: at.Pod, State: stateSuspect, Since: time.Now().UTC()}
+	}
+	s.Crashes++
+	s.Reason = fmt.Sprintf("the dataplane %s died %d times while this attachment was replayed alone", r.conn.version, s.Crashes)
+	if s.Crashes >= fatalReplays {
+		s.State, s.Since = stateQuarantined, time.Now().UTC()
+	}
+	r.agent.quarantine.put(ctx, s)
+}
+
+// made are the attachments with objects that the last replay made; true: one was under way when the dataplane died.
+func (r *replayer) made() map[pod.Key]bool {
+	owners := make(map[string]pod.Key)
+	for _, at := range r.agent.pods.Attachments() {
+		for _, key := range r.agent.objects(&at) {
+			if wire.IsDataplane(key) {
+				owners[key] = at.Key
+			}
+		}
+	}
+	made := make(map[pod.Key]bool)
+	for rec := range r.agent.scheduler.Log(r.since) {
+		for _, op := range rec.Ops {
+			if owner, ok := owners[op.Ref]; ok && wasSent(op) {
+				made[owner] = made[owner] || op.Err != ""
+			}
+		}
+	}
+	return made
+}
+
+// wasSent reports whether an operation may have changed the dataplane.
+func wasSent(op kvscheduler.OpRecord) bool {
+	return op.Verb != kvscheduler.Delete.String() && op.Outcome != "skipped" && op.Outcome != kvscheduler.NotApplied.String()
+}
+
+// release gives quarantined attachments back to the dataplane, as replays of their own.
+func (r *replayer) release(ctx context.Context, name string) (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	q := r.agent.quarantine
+	found, err := q.named(name)
+	if err != nil {
+		return 0, err
+	}
+	for _, s := range found {
+		q.clear(ctx, s.Key)
+	}
+	r.alone = &found[0].Key
+	err = r.withhold(ctx, q.keys(), "release "+found[0].name()+" from quarantine")
+	r.ended = time.Now()
+	return len(found), err
+}

@@ -1,0 +1,245 @@
+package outage_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/containernetworking/cni/pkg/types"
+
+	"github.com/weftnet/weft/test/leftovers"
+	"github.com/weftnet/weft/test/node"
+	"github.com/weftnet/weft/test/ping"
+)
+
+// killsVariable names the environment variable that says how often the dataplane is killed.
+const killsVariable = "WEFT_KILLS"
+
+const (
+	fewKills = 4
+	mostPods = 8               // that come and go
+	between  = 3 * time.Second // most time from a new dataplane to the next kill
+)
+
+// chaos is a stage on which pods come and go while the dataplane is killed.
+type chaos struct {
+	*stage
+	pods   []*node.Pod
+	made   int
+	adds   int // that succeeded
+	dels   int
+	tries  int // ADDs that were told to try again
+	wanted map[string]bool
+}
+
+// The dataplane is killed at random moments while random pods are added and deleted. At the end model and machine agree, no
+// pod lost its attachment, and nothing is left behind when all are deleted.
+func TestPodsOutliveADataplaneThatIsKilledAtRandomMoments(t *testing.T) {
+	kills := fewKills
+	if text := os.Getenv(killsVariable); text != "" {
+		var err error
+		kills, err = strconv.Atoi(text)
+		try(t, err)
+	}
+	c := &chaos{stage: newStage(t), wanted: map[string]bool{}}
+	c.start()
+	before, err := leftovers.Steady(t.Context(), c.places(), patience)
+	try(t, err)
+	first, _ := c.add("first")
+	second, links := c.add("second")
+	c.wanted[first.ContainerID], c.wanted[second.ContainerID] = true, true
+	c.pods = []*node.Pod{first, second}
+	gaps := c.watch(first, links[0].Bare()[0])
+
+	dead := make(chan error, 1)
+	go func() { dead <- c.killAtRandom(t.Context(), kills) }()
+	for killing := true; killing; {
+		c.step()
+		select {
+		case err := <-dead:
+			try(t, err)
+			killing = false
+		default:
+		}
+	}
+	c.settle()
+	longest, lost := gaps()
+	t.Logf("%d kills under %d ADD, %d DEL and %d ADD that were told to try again; longest outage between two pods %s of %s in all",
+		kills, c.adds, c.dels, c.tries, longest.Round(time.Millisecond), lost.Round(time.Millisecond))
+	c.judge()
+	for _, p := range c.pods {
+		try(t, c.runtime.Del(t.Context(), p))
+		try(t, p.Remove())
+	}
+	after, err := leftovers.Settle(t.Context(), c.places(), before, patience)
+	try(t, err)
+	if lines := after.Since(before); len(lines) > 0 {
+		t.Errorf("left behind:\n  %s", strings.Join(lines, "\n  "))
+	}
+}
+
+func (c *chaos) places() leftovers.Places {
+	return leftovers.Places{
+		Namespaces: map[string]string{"node": ""}, Agent: c.Socket(), Dataplane: c.DataplaneSocket(),
+		Processes: map[string]int{"weft-agent": c.AgentPID()},
+	}
+}
+
+// killAtRandom kills each new dataplane after a random time, whatever the agent is doing then.
+func (c *chaos) killAtRandom(ctx context.Context, kills int) error {
+	last := 0
+	for range kills {
+		for last == c.DataplanePID() || c.DataplanePID() == 0 {
+			if err := wait(ctx, 10*time.Millisecond); err != nil {
+				return err
+			}
+		}
+		last = c.DataplanePID()
+		if err := wait(ctx, rand.N(between)); err != nil {
+			return err
+		}
+		if err := syscall.Kill(last, syscall.SIGKILL); err != nil {
+			return fmt.Errorf("kill the dataplane: %w", err)
+		}
+	}
+	return nil
+}
+
+func wait(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// step adds a pod or deletes one.
+func (c *chaos) step() {
+	c.Helper()
+	const stay = 2 // pods that ping each other
+	if len(c.pods) > stay && (len(c.pods) >= stay+mostPods || rand.IntN(2) == 0) {
+		at := stay + rand.IntN(len(c.pods)-stay)
+		c.delete(c.pods[at])
+		c.pods = slices.Delete(c.pods, at, at+1)
+		return
+	}
+	c.made++
+	p := c.sandbox(fmt.Sprintf("pod%d", c.made))
+	_, err := c.runtime.Add(c.Context(), p)
+	if err == nil {
+		c.adds++
+		c.wanted[p.ContainerID], c.pods = true, append(c.pods, p)
+		return
+	}
+	if said := new(types.Error); !errors.As(err, &said) || said.Code != types.ErrTryAgainLater {
+		c.Errorf("ADD is not told to try again: %v", err)
+	}
+	c.tries++
+	c.delete(p) // as runtimes do
+	try(c.T, wait(c.Context(), 100*time.Millisecond))
+}
+
+func (c *chaos) delete(p *node.Pod) {
+	c.Helper()
+	try(c.T, c.runtime.Del(c.Context(), p))
+	try(c.T, p.Remove())
+	delete(c.wanted, p.ContainerID)
+	c.dels++
+}
+
+// watch pings from a pod until the function is called, which gives the longest time without an answer, and the sum of all
+// that are longer than a lost ping.
+func (c *chaos) watch(from *node.Pod, to netip.Addr) (stop func() (longest, lost time.Duration)) {
+	p, err := ping.Open(from.Netns, to)
+	try(c.T, err)
+	ctx, cancel := context.WithCancel(c.Context())
+	var done sync.WaitGroup
+	var longest, lost time.Duration
+	done.Go(func() {
+		for seq, last := 0, time.Now(); ctx.Err() == nil; seq++ {
+			once, end := context.WithTimeout(ctx, 50*time.Millisecond)
+			_, err := p.Once(once, to, seq%(1<<16))
+			end()
+			if err != nil {
+				continue
+			}
+			gap := time.Since(last)
+			if last = time.Now(); gap > 100*time.Millisecond {
+				longest, lost = max(longest, gap), lost+gap
+			}
+			_ = wait(ctx, 10*time.Millisecond)
+		}
+	})
+	return func() (time.Duration, time.Duration) {
+		cancel()
+		done.Wait()
+		if err := p.Close(); err != nil {
+			c.Error(err)
+		}
+		return longest, lost
+	}
+}
+
+// settle waits until the agent has recovered.
+func (c *chaos) settle() {
+	c.Helper()
+	eventually(c.T, "the agent is ready and its conditions hold", func() bool {
+		return c.AwaitReady(c.Context()) == nil && len(c.conditions()) == 0
+	})
+}
+
+// judge compares the attachments with those that were added, and model and machine.
+func (c *chaos) judge() {
+	c.Helper()
+	var reply struct {
+		Attachments []struct {
+			Attachment struct{ ContainerID string }
+		}
+	}
+	try(c.T, c.ctl(&reply, "attachments"))
+	if len(reply.Attachments) != len(c.wanted) {
+		c.Errorf("%d attachments, want %d", len(reply.Attachments), len(c.wanted))
+	}
+	for _, a := range reply.Attachments {
+		if !c.wanted[a.Attachment.ContainerID] {
+			c.Errorf("attachment of container %s was not added, or deleted", a.Attachment.ContainerID)
+		}
+	}
+	for _, p := range c.pods {
+		if err := c.runtime.Check(c.Context(), p); err != nil {
+			c.Error(err)
+		}
+	}
+	if names := append(c.quarantined("suspect"), c.quarantined("quarantined")...); len(names) > 0 {
+		c.Errorf("under suspicion: %v", names)
+	}
+	var resync struct{ Event uint64 }
+	try(c.T, c.ctl(&resync, "resync", "downstream"))
+	var log struct {
+		Transactions []struct {
+			Event uint64
+			Ops   []struct{ Verb, Ref, Why string }
+		}
+	}
+	try(c.T, c.ctl(&log, "transactions"))
+	for _, txn := range log.Transactions {
+		for _, op := range txn.Ops {
+			if txn.Event == resync.Event {
+				c.Errorf("model and machine differ: %s %s (%s)", op.Verb, op.Ref, op.Why)
+			}
+		}
+	}
+}

@@ -1,0 +1,203 @@
+// Package outage_test kills the dataplane, at random moments and upon chosen messages, and shows that pods outlive it.
+package outage_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/netip"
+	"os"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/weftnet/weft/internal/netnstest"
+	"github.com/weftnet/weft/test/dataplane"
+	"github.com/weftnet/weft/test/node"
+	"github.com/weftnet/weft/test/ping"
+	"github.com/weftnet/weft/test/programs"
+)
+
+func TestMain(m *testing.M) { netnstest.Main(m, programs.Keep()) }
+
+// patience is how long the node may take to recover.
+const patience = time.Minute
+
+func try(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// eventually polls until the condition holds.
+func eventually(t *testing.T, what string, condition func() bool) {
+	t.Helper()
+	tick, over := time.NewTicker(20*time.Millisecond), time.After(patience)
+	defer tick.Stop()
+	for !condition() {
+		select {
+		case <-tick.C:
+		case <-over:
+			t.Fatalf("not within %s: %s", patience, what)
+		}
+	}
+}
+
+// stage is a node whose dataplane dies.
+type stage struct {
+	*testing.T
+	*node.Node
+	runtime *node.Runtime
+	flags   []string // of the agent
+}
+
+// newStage makes a node with veths, which VPP needs nothing for.
+func newStage(t *testing.T) *stage {
+	t.Helper()
+	netnstest.RequireTap(t)
+	n, err := node.New(programs.Build(t), node.Options{CoolDown: 100 * time.Millisecond, PodInterface: "veth", Networks: []node.Network{
+		{Name: "blue", Type: "L2", CIDRs: []netip.Prefix{netip.MustParsePrefix("10.5.0.0/24")}},
+		{Name: "red", Type: "L3", CIDRs: []netip.Prefix{netip.MustParsePrefix("10.6.0.0/24")}},
+	}})
+	try(t, err)
+	s := &stage{T: t, Node: n}
+	t.Cleanup(func() {
+		if log, err := os.ReadFile(n.AgentLog()); t.Failed() && err == nil {
+			t.Logf("the agent's log ends with:\n%s", log[max(0, len(log)-20000):])
+		}
+		if err := n.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	s.runtime, err = n.Runtime(os.Stderr)
+	try(t, err)
+	return s
+}
+
+func (s *stage) start() {
+	s.Helper()
+	try(s.T, s.StartAgent(s.Context(), s.flags...))
+}
+
+// add makes a pod with an interface on each network.
+func (s *stage) add(name string) (*node.Pod, []node.Link) {
+	s.Helper()
+	p := s.sandbox(name)
+	result, err := s.runtime.Add(s.Context(), p)
+	try(s.T, err)
+	links, err := node.Links(result)
+	try(s.T, err)
+	return p, links
+}
+
+func (s *stage) sandbox(name string) *node.Pod {
+	s.Helper()
+	p, err := s.NewPod(name)
+	try(s.T, err)
+	p.Annotations = map[string]string{"contivpp.io/custom-if": "x0/veth/blue, x1/veth/red"}
+	return p
+}
+
+func (s *stage) reach(from *node.Pod, to []node.Link) {
+	s.Helper()
+	p, err := ping.Open(from.Netns, to[0].Bare()[0])
+	try(s.T, err)
+	defer p.Close()
+	ctx, cancel := context.WithTimeout(s.Context(), patience)
+	defer cancel()
+	if _, err := p.Reach(ctx, to[0].Bare()[0]); err != nil {
+		s.Errorf("from %s: %v", from.Name, err)
+	}
+}
+
+// ctl asks weftctl for JSON.
+func (s *stage) ctl(reply any, args ...string) error {
+	text, err := s.Weftctl(s.Context(), append(args, "-o", "json")...)
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal([]byte(text), reply)
+}
+
+// entry is one of weftctl quarantine list.
+type entry struct {
+	Pod    struct{ Name string }
+	State  string
+	Reason string
+}
+
+// quarantined are the names of pods in that state.
+func (s *stage) quarantined(state string) (names []string) {
+	s.Helper()
+	var reply struct{ Entries []entry }
+	try(s.T, s.ctl(&reply, "quarantine", "list"))
+	for _, e := range reply.Entries {
+		if e.State == state {
+			names = append(names, e.Pod.Name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// conditions are those that do not hold, with their messages.
+func (s *stage) conditions() map[string]string {
+	s.Helper()
+	var reply struct {
+		Conditions []struct {
+			Name    string
+			Ok      bool
+			Message string
+		}
+	}
+	failed := map[string]string{}
+	if err := s.ctl(&reply, "status"); err != nil {
+		failed["status"] = err.Error()
+	}
+	for _, c := range reply.Conditions {
+		if !c.Ok {
+			failed[c.Name] = c.Message
+		}
+	}
+	return failed
+}
+
+// supervised is a dataplane that is started anew whenever it ends, as a DaemonSet would.
+type supervised struct {
+	*dataplane.Dataplane
+	kills   chan struct{} // holds a token when it is to be killed
+	closing chan struct{}
+	done    chan error
+}
+
+func supervise(t *testing.T) *supervised {
+	t.Helper()
+	o := dataplane.Options{}
+	if dataplane.Prefix() == "" {
+		o.Programs = programs.Build(t)
+	}
+	d, err := dataplane.New(o)
+	try(t, err)
+	s := &supervised{d, make(chan struct{}), make(chan struct{}), make(chan error, 1)}
+	try(t, d.Start(t.Context()))
+	go func() { s.done <- s.run() }()
+	t.Cleanup(func() {
+		close(s.closing)
+		try(t, <-s.done)
+	})
+	return s
+}
+
+func (s *supervised) run() error {
+	for {
+		select {
+		case <-s.closing:
+			return s.Close()
+		case <-s.kills:
+			if err := errors.Join(s.Kill(), s.Start(context.Background())); err != nil {
+				return errors.Join(err, s.Close())
+			}
+		}
+	}
+}
