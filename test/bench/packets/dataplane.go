@@ -112,7 +112,7 @@ func (v *vswitch) Stop() error {
 
 // startVPP starts the VPP that WEFT_VPP names, which forwards on its main thread, and connects to its API.
 func startVPP(ctx context.Context, dir string) (*dataplane, error) {
-	vpp, err := vpptest.New(vpptest.Options{Dir: dir})
+	vpp, err := vpptest.New(vpptest.Options{Polls: true, Dir: dir})
 	if err != nil {
 		return nil, err
 	}
