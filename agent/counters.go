@@ -11,7 +11,7 @@ import (
 	"github.com/weftnet/weft/pod"
 )
 
-// countersAge is how long a reading serves: the dataplane is asked once a second at most, whoever scrapes.
+// countersAge is how long a reading serves: the dataplane is asked once a second at most, however many clients scrape.
 const countersAge = time.Second
 
 // checkCounters is the time between two checks whether the stats segment can be read.
@@ -55,7 +55,7 @@ func (c *counters) read(ctx context.Context) (*vpp.Counters, error) {
 	return c.last, c.err
 }
 
-// run checks from time to time whether counters can be read, so that the condition is right where nobody reads them.
+// run checks from time to time whether counters can be read, so that the condition is right even if no client reads them.
 func (c *counters) run(ctx context.Context) error {
 	if err := c.southbound.await(ctx); err != nil {
 		return err

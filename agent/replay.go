@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	// settling is how long after a replay a crash of the dataplane is still taken for its consequence: a packet or a timer
+	// settling is how long after a replay a crash of the dataplane is still attributed to it: a packet or a timer
 	// of its own may be what it dies of.
 	settling = 500 * time.Millisecond
 	// lateCrashes is how many crashes in a row, each soon after a replay, make suspects of all that was replayed. They are

@@ -263,7 +263,7 @@ func TestTheTableForTunnelsIsMadeRepairedAndRemoved(t *testing.T) {
 		t.Errorf("%d tables are left", len(tables))
 	}
 	must(t, writeTunnelTable(six.value()))
-	l.resync() // nobody remembers it
+	l.resync() // no agent remembers it
 	if _, found, err := readTunnelTable(nil); err != nil || found {
 		t.Errorf("found %t, %v", found, err)
 	}

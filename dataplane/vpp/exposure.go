@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-// exposure says who besides root may connect to the API socket: whoever can configures the dataplane and reads its secrets. It
+// exposure says which users besides root may connect to the API socket. They could configure the dataplane and read its secrets. It
 // returns "" if only root can, or if that cannot be found out.
 func exposure(socket string) string {
 	info, err := os.Stat(socket)

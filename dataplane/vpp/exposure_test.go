@@ -19,7 +19,7 @@ func TestASocketThatOthersMayConnectToIsExposed(t *testing.T) {
 		want              string
 	}{
 		{"as VPP makes it in a directory of root's", 0o775, 0o700, 0, ""},
-		{"as VPP makes it in a directory of everybody's", 0o775, 0o755, 0, ""},
+		{"as VPP makes it in a directory that all may search", 0o775, 0o755, 0, ""},
 		{"with a group, as socksvr's gid does", 0o770, 0o755, 1234, "its group"},
 		{"with a group that may not pass the directory", 0o770, 0o700, 1234, ""},
 		{"for all", 0o777, 0o755, 0, "every user"},

@@ -237,7 +237,7 @@ func TestStrangeStatsSocketsAreErrors(t *testing.T) {
 	})
 	t.Run("one that never answers", func(t *testing.T) {
 		socket := filepath.Join(shortDir(t), "stats.sock")
-		l, err := net.Listen("unixpacket", socket) // nobody accepts
+		l, err := net.Listen("unixpacket", socket) // connections are never accepted
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -30,7 +30,7 @@ const (
 var errSegment = errors.New("invalid stats segment")
 
 // checkSegment checks everything that govpp's client follows while it reads a segment: it trusts every pointer, index and
-// length, and an invalid one would end the process. It may only read a copy that nobody changes after the check.
+// length, and an invalid one would end the process. It may only read a private copy, which does not change after the check.
 func checkSegment(mem []byte) error {
 	if len(mem) < segmentHeader {
 		return fmt.Errorf("%w: %d bytes", errSegment, len(mem))
