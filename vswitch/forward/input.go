@@ -47,6 +47,8 @@ func (w *worker) receive(i *inlet) int {
 	if n == 0 {
 		return 0
 	}
+	// What was answered before these frames were sent holds for them: a client may send as soon as its route is confirmed.
+	w.snapshot = w.engine.live.Load()
 	used := n - w.vector(i, v[:n])
 	if a.shared != nil {
 		a.shared.Done()
