@@ -24,8 +24,8 @@ var (
 // exchange sends the requests in order, pipelined, and returns when each is answered or has failed; limit bounds the
 // wait for any one of them. What an error says of a request's outcome is in its type (see fault).
 //
-// When ctx ends, no further request is sent and reads are abandoned. Changes that were sent are awaited for at most limit
-// more: their outcome decides what a rollback must remove, and VPP may create an interface for longer than a caller waits.
+// When ctx ends, no further request is sent and reads are abandoned. Changes that were sent are awaited for the rest of the
+// limit: their outcome decides what a rollback must remove, and VPP may create an interface for longer than a caller waits.
 func (s *session) exchange(ctx context.Context, limit time.Duration, requests []*request) {
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
@@ -44,8 +44,7 @@ func (s *session) exchange(ctx context.Context, limit time.Duration, requests []
 			case <-r.done:
 				continue
 			case <-ctx.Done():
-				ended = true
-				timer.Reset(limit)
+				ended = true // the timer goes on
 			case <-timer.C:
 				s.giveUp(requests[i:], sent-i, fmt.Errorf("%w within %s", errNoAnswer, limit))
 				return
