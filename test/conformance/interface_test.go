@@ -53,7 +53,10 @@ func unnumbered(i, donor index, add bool) *interfaces.SwInterfaceSetUnnumbered {
 }
 
 // linkLocalKills is a call of ip6_address_is_equal with the address of no link.
-var linkLocalKills = map[string]string{"25.10": "SIGSEGV in ip6_add_del_interface_address (ip6_forward.c:338): ip6_get_link_local_address returns NULL"}
+var linkLocalKills = map[string]string{
+	"25.10": "SIGSEGV in ip6_add_del_interface_address (ip6_forward.c:338): ip6_get_link_local_address returns NULL",
+	"26.06": "SIGSEGV as in 25.10",
+}
 
 var interfaceCases = []testCase{
 	{name: "interface: a fresh dataplane has local0", run: func(l *lab) {

@@ -19,7 +19,10 @@ import (
 const slave = binapi.MEMIF_ROLE_API_SLAVE
 
 // puntKills is a mode that the API has and memif_create_if does not serve.
-var puntKills = map[string]string{"25.10": "SIGSEGV in vnet_hw_interface_set_flags_helper: memif_create_if makes no hardware interface for the mode"}
+var puntKills = map[string]string{
+	"25.10": "SIGSEGV in vnet_hw_interface_set_flags_helper: memif_create_if makes no hardware interface for the mode",
+	"26.06": "SIGSEGV as in 25.10",
+}
 
 var (
 	memifDump  = &binapi.MemifDump{}

@@ -14,7 +14,10 @@ import (
 var unreachKills = map[string]string{"25.10": "SIGSEGV in fib_table_lookup_exact_match, fixed by 2d25978a8c5"}
 
 // mplsKills is a lookup in a table of MPLS that does not exist.
-var mplsKills = map[string]string{"25.10": "SIGSEGV in fib_table_lock"}
+var mplsKills = map[string]string{
+	"25.10": "SIGSEGV in fib_table_lock",
+	"26.06": "SIGSEGV as in 25.10",
+}
 
 const (
 	drop     = fib_types.FIB_API_PATH_TYPE_DROP
