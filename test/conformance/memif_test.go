@@ -10,6 +10,7 @@ import (
 
 	"go.fd.io/govpp/api"
 	interfaces "go.fd.io/govpp/binapi/interface"
+	"go.fd.io/govpp/binapi/interface_types"
 	"go.fd.io/govpp/binapi/l2"
 	binapi "go.fd.io/govpp/binapi/memif"
 
@@ -65,6 +66,23 @@ func (l *lab) dial(name string, c memif.ClientConfig) *memif.Conn {
 		l.say("client %s: no connection: %v", name, l.printer.replace.Replace(err.Error()))
 	}
 	return conn
+}
+
+// awaitLink waits until the dataplane calls the link of a memif up, which may be after its client was told that it is connected.
+func (l *lab) awaitLink(i index) {
+	l.Helper()
+	for deadline := time.Now().Add(capturing); time.Now().Before(deadline); {
+		answers, err := l.client.ask(memifDump)
+		if err != nil {
+			l.Fatal(err)
+		}
+		for _, m := range answers {
+			if d, ok := m.(*binapi.MemifDetails); ok && d.SwIfIndex == i && d.Flags&interface_types.IF_STATUS_API_FLAG_LINK_UP != 0 {
+				return
+			}
+		}
+	}
+	l.Fatalf("the link of memif %d does not come up within %s", i, capturing)
 }
 
 var memifCases = []testCase{
@@ -218,6 +236,7 @@ var memifCases = []testCase{
 		b := l.make("b", newMemif(1, 8))
 		l.must(setUp(b, true))
 		l.dial("of the second memif", memif.ClientConfig{Socket: path, ID: 8})
+		l.awaitLink(b)
 		l.each(&interfaces.DeleteLoopback{SwIfIndex: b}, memifDump)
 	}},
 }
