@@ -54,7 +54,7 @@ type worker struct {
 	now      uint32        // of the clock, once a round
 	news     []*newsRing   // by the worker that writes; nil: of a single worker
 	ways     ways          // cache of routes
-	untraced traceLine     // in place of a line that nobody will read
+	untraced traceLine     // in place of a trace line that will be overwritten
 	stock
 	active  []*inlet      // to receive from
 	dirty   []*attachment // with frames to transmit

@@ -57,7 +57,7 @@ func (d *directory) fits(r *Reading) bool {
 		slices.EqualFunc(d.errors, r.Errors, func(name string, e Error) bool { return name == e.Name })
 }
 
-// build lays out a directory for the interfaces and errors of a reading. Nobody reads the arena yet.
+// build lays out a directory for the interfaces and errors of a reading. The arena has no readers yet.
 func build(a *arena, r *Reading, boot uint64) (*directory, error) {
 	d := &directory{}
 	width := 0 // of vectors that are indexed by interface

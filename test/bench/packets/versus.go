@@ -34,6 +34,7 @@ type scenario struct {
 	size, memifs int
 }
 
+// String names the scenario in a row of the table.
 func (s scenario) String() string {
 	layer := "L2"
 	if s.routed {
