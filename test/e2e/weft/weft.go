@@ -106,6 +106,9 @@ func (Weft) Install(ctx context.Context, c *cluster.Cluster) error {
 // NodeUp has nothing to do: the DaemonSets come by themselves, and the agents' tunnels lead to the other nodes.
 func (Weft) NodeUp(context.Context, *cluster.Node) error { return nil }
 
+// nodeLinks stay as long as the agent serves the node: the host link, and the one for packets of tunnels.
+var nodeLinks = []string{"weft0", "weft-vtep0"}
+
 // Leftovers are directories of memifs and links of pods that are gone.
 func (Weft) Leftovers(_ context.Context, n *cluster.Node) ([]string, error) {
 	files, err := n.Files("/run/weft/memif")
@@ -116,7 +119,7 @@ func (Weft) Leftovers(_ context.Context, n *cluster.Node) ([]string, error) {
 	err = n.Do(func() error {
 		links, err := net.Interfaces()
 		for _, link := range links {
-			if strings.HasPrefix(link.Name, "weft") && link.Name != "weft0" {
+			if strings.HasPrefix(link.Name, "weft") && !slices.Contains(nodeLinks, link.Name) {
 				left = append(left, "interface "+link.Name)
 			}
 		}
