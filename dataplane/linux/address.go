@@ -32,6 +32,8 @@ func addressDescriptor() kvscheduler.Descriptor[wire.LinuxAddress, Place] {
 			put:       addAddress,
 			remove:    deleteAddress,
 			find:      findAddress,
+			list:      listAddresses,
+			link:      func(v wire.LinuxAddress) string { return v.Link },
 		},
 	}
 }
@@ -138,6 +140,23 @@ func findAddress(h *handle, _ string, v wire.LinuxAddress) (wire.LinuxAddress, b
 		}
 	}
 	return v, false, err
+}
+
+// listAddresses leaves out the link-local ones, which the kernel makes by itself.
+func listAddresses(h *handle, v wire.LinuxAddress) (map[string]wire.LinuxAddress, error) {
+	l, ours, err := h.nodeLink(v.Link)
+	if err != nil || !ours {
+		return nil, err
+	}
+	list, err := whole(func() ([]netlink.Addr, error) { return h.AddrList(l, netlink.FAMILY_ALL) })
+	found := map[string]wire.LinuxAddress{}
+	for _, a := range list {
+		if a.Scope == unix.RT_SCOPE_UNIVERSE {
+			v.Prefix = prefixOf(a.IPNet)
+			found[refOf(wire.LinuxAddressKey(v.On, v.Prefix)).Name] = v
+		}
+	}
+	return found, err
 }
 
 // kernelAddress skips duplicate address detection: the dataplane is the only neighbour, and a pod cannot wait for it.

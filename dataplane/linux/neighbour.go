@@ -27,6 +27,8 @@ func neighbourDescriptor() kvscheduler.Descriptor[wire.LinuxNeighbour, Place] {
 			put:       setNeighbour,
 			remove:    deleteNeighbour,
 			find:      findNeighbour,
+			list:      listNeighbours,
+			link:      func(v wire.LinuxNeighbour) string { return v.Link },
 		},
 	}
 }
@@ -74,6 +76,23 @@ func findNeighbour(h *handle, _ string, v wire.LinuxNeighbour) (wire.LinuxNeighb
 		}
 	}
 	return v, false, err
+}
+
+// listNeighbours lists those that the kernel did not learn.
+func listNeighbours(h *handle, v wire.LinuxNeighbour) (map[string]wire.LinuxNeighbour, error) {
+	l, ours, err := h.nodeLink(v.Link)
+	if err != nil || !ours {
+		return nil, err
+	}
+	list, err := whole(func() ([]netlink.Neigh, error) { return h.NeighList(l.Attrs().Index, netlink.FAMILY_ALL) })
+	found := map[string]wire.LinuxNeighbour{}
+	for _, n := range list {
+		if n.State&netlink.NUD_PERMANENT != 0 && len(n.HardwareAddr) == len(v.MAC) {
+			v.Address, v.MAC = addrOf(n.IP), wire.MAC(n.HardwareAddr)
+			found[refOf(wire.LinuxNeighbourKey(v.On, v.Address)).Name] = v
+		}
+	}
+	return found, err
 }
 
 func kernelNeighbour(l netlink.Link, v wire.LinuxNeighbour) *netlink.Neigh {

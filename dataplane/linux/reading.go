@@ -5,6 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"maps"
+	"strings"
+
+	"github.com/vishvananda/netlink"
 
 	"github.com/weftnet/weft/kvscheduler"
 )
@@ -15,15 +19,67 @@ type sought[V any] struct {
 	v    V
 }
 
-// Dump looks for all known objects of the kind, in the namespaces that their values speak of. What else stands there
-// is not ours to see.
+// Dump looks for all known objects of the kind, in the namespaces that their values speak of, and for what an agent with
+// another configuration left on the node's own links. What else stands there is not ours to see.
 func (r resident[V]) Dump(ctx context.Context, view kvscheduler.View) iter.Seq2[kvscheduler.Actual[V, Place], error] {
 	var names []string
 	for name := range view.All(r.kind) {
 		names = append(names, name)
 	}
-	return r.Read(ctx, view, names)
+	return func(yield func(kvscheduler.Actual[V, Place], error) bool) {
+		for a, err := range r.Read(ctx, view, names) {
+			if !yield(a, err) || err != nil {
+				return
+			}
+		}
+		left, err := r.leftOnNode(view, names)
+		if err != nil {
+			yield(kvscheduler.Actual[V, Place]{}, err)
+			return
+		}
+		for name, v := range left {
+			if !yield(kvscheduler.Actual[V, Place]{Name: name, V: v}, nil) {
+				return
+			}
+		}
+	}
 }
+
+// leftOnNode are the objects on links of the node that have none of the known names.
+func (r resident[V]) leftOnNode(view kvscheduler.View, names []string) (map[string]V, error) {
+	left := map[string]V{}
+	if r.list == nil {
+		return left, nil
+	}
+	err := visit("", Place{}, func(h *handle) error {
+		seen := map[string]bool{}
+		for _, s := range r.seek(view, names)[""] {
+			if seen[r.link(s.v)] {
+				continue
+			}
+			seen[r.link(s.v)] = true
+			there, err := r.list(h, s.v)
+			if err != nil && !isGone(err) {
+				return fmt.Errorf("list %s: %w", r.kind, err)
+			}
+			maps.Copy(left, there)
+		}
+		return nil
+	})
+	for _, name := range names {
+		delete(left, name)
+	}
+	return left, err
+}
+
+// nodeLink finds a link of the node that is all ours, as its alias says.
+func (h *handle) nodeLink(name string) (l netlink.Link, ours bool, err error) {
+	l, err = h.link(name)
+	return l, err == nil && strings.HasPrefix(l.Attrs().Alias, ourAlias), err
+}
+
+// ourAlias begins the aliases of links that only we configure.
+const ourAlias = "weft:"
 
 // Read looks for the named objects.
 func (r resident[V]) Read(ctx context.Context, view kvscheduler.View, names []string) iter.Seq2[kvscheduler.Actual[V, Place], error] {

@@ -17,6 +17,10 @@ type resident[V comparable] struct {
 	change    func(h *handle, name string, have, want V) error   // nil: put
 	remove    func(h *handle, v V) error                         // what is missing may be an error of isGone
 	find      func(h *handle, name string, v V) (V, bool, error) // reads v back
+	// list reads back, by name, all that the link of v has of the kind, and link is its name. Without them nothing but what is
+	// known is looked for.
+	list func(h *handle, v V) (map[string]V, error)
+	link func(V) string
 }
 
 // dependencies are what a value on a link needs: the link's object, then the namespace.

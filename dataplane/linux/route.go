@@ -29,6 +29,8 @@ func routeDescriptor() kvscheduler.Descriptor[wire.LinuxRoute, Place] {
 			put:       addRoute,
 			remove:    deleteRoute,
 			find:      findRoute,
+			list:      listRoutes,
+			link:      func(v wire.LinuxRoute) string { return v.Link },
 		},
 	}
 }
@@ -167,6 +169,33 @@ func findRoute(h *handle, _ string, v wire.LinuxRoute) (wire.LinuxRoute, bool, e
 		}
 	}
 	return v, false, err
+}
+
+// listRoutes lists those that an agent made.
+func listRoutes(h *handle, v wire.LinuxRoute) (map[string]wire.LinuxRoute, error) {
+	l, ours, err := h.nodeLink(v.Link)
+	if err != nil || !ours {
+		return nil, err
+	}
+	filter := &netlink.Route{LinkIndex: l.Attrs().Index, Protocol: protocol, Table: unix.RT_TABLE_MAIN}
+	list, err := whole(func() ([]netlink.Route, error) {
+		return h.RouteListFiltered(netlink.FAMILY_ALL, filter, netlink.RT_FILTER_OIF|netlink.RT_FILTER_PROTOCOL|netlink.RT_FILTER_TABLE)
+	})
+	found := map[string]wire.LinuxRoute{}
+	for _, r := range list {
+		if v.Destination = prefixOf(r.Dst); r.Dst == nil {
+			v.Destination = netip.PrefixFrom(unspecified(r.Family), 0)
+		}
+		found[refOf(wire.LinuxRouteKey(v.On, v.Destination)).Name] = fromKernel(r, v)
+	}
+	return found, err
+}
+
+func unspecified(family int) netip.Addr {
+	if family == netlink.FAMILY_V4 {
+		return netip.IPv4Unspecified()
+	}
+	return netip.IPv6Unspecified()
 }
 
 // fromKernel is a route as the kernel has it, on the link of v. Of one that others made, v may leave source and MTU open.

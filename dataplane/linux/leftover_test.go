@@ -1,0 +1,77 @@
+package linux
+
+import (
+	"net/netip"
+	"slices"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/weftnet/weft/wire"
+)
+
+// onNode are an address of a link of the node, a route that has it as its source, and a neighbour.
+func onNode(link, address, destination, neighbour string, mac wire.MAC) []object {
+	on := wire.InterfaceKey(link)
+	a, to, n := netip.MustParsePrefix(address), netip.MustParsePrefix(destination), netip.MustParseAddr(neighbour)
+	return []object{
+		{on, wire.Interface{Type: wire.TypeTap}},
+		{wire.LinuxAddressKey(on, a), wire.LinuxAddress{On: on, Link: link, Prefix: a}},
+		{wire.LinuxRouteKey(on, to), wire.LinuxRoute{On: on, Link: link, Destination: to, Gateway: n, Source: a.Addr()}},
+		{wire.LinuxNeighbourKey(on, n), wire.LinuxNeighbour{On: on, Link: link, Address: n, MAC: mac}},
+	}
+}
+
+// of lists the addresses, the routes and the static neighbours of a link.
+func of(t *testing.T, link netlink.Link) (list []string) {
+	t.Helper()
+	addresses, err := netlink.AddrList(link, netlink.FAMILY_V4)
+	must(t, err)
+	for _, a := range addresses {
+		list = append(list, "address "+a.IPNet.String())
+	}
+	routes, err := netlink.RouteList(link, netlink.FAMILY_V4)
+	must(t, err)
+	for _, r := range routes {
+		list = append(list, "route "+r.Dst.String())
+	}
+	neighbours, err := netlink.NeighList(link.Attrs().Index, netlink.FAMILY_V4)
+	must(t, err)
+	for _, n := range neighbours {
+		if n.State == netlink.NUD_PERMANENT {
+			list = append(list, "neighbour "+n.IP.String())
+		}
+	}
+	slices.Sort(list)
+	return list
+}
+
+// An agent that starts with other pools knows nothing of the addresses that the former one gave the host link.
+func TestAResyncRemovesWhatAFormerConfigurationLeftOnTheHostLink(t *testing.T) {
+	for alias, left := range map[string][]string{
+		"weft:host": nil,
+		"":          {"address 10.97.0.1/32", "neighbour 169.254.1.1", "route 10.97.0.0/16"}, // of a link that is not ours
+	} {
+		t.Run(alias, func(t *testing.T) {
+			former := newLab(t)
+			addTap(t, "weft9")
+			host, err := netlink.LinkByName("weft9")
+			must(t, err)
+			must(t, netlink.LinkSetUp(host))
+			t.Cleanup(func() { _ = netlink.LinkDel(host) })
+			must(t, netlink.LinkSetAlias(host, alias))
+			must(t, netlink.RouteAdd(&netlink.Route{LinkIndex: host.Attrs().Index, Dst: ipNet(netip.MustParsePrefix("203.0.113.0/24")), Scope: netlink.SCOPE_LINK}))
+			former.mustCommit(onNode("weft9", "10.97.0.1/32", "10.97.0.0/16", "169.254.1.1", mac1)...)
+
+			now := newLab(t)
+			now.mustCommit(onNode("weft9", "10.244.0.1/32", "10.244.0.0/16", "169.254.1.2", mac2)...)
+			now.resync()
+			want := append(left, "address 10.244.0.1/32", "neighbour 169.254.1.2", "route 10.244.0.0/16", "route 203.0.113.0/24")
+			slices.Sort(want)
+			if got := of(t, host); !slices.Equal(got, want) {
+				t.Errorf("the link has\n%v, want\n%v", got, want)
+			}
+			now.quiet()
+		})
+	}
+}
