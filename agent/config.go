@@ -68,8 +68,9 @@ type Dataplane struct {
 	Program     string // of type embedded: the weft-vswitch to start
 	Log         string // of type embedded: where its output goes
 
-	VethRxFrames int // of type vpp: frames of 2 KiB in each receive block of a veth
-	VethTxFrames int // of type vpp: frames of 66 KiB in the transmit ring of a veth
+	VethsPerThread int // of type vpp: veths that one thread of VPP reads; 0: any number
+	VethRxFrames   int // of type vpp: frames of 2 KiB in each receive block of a veth
+	VethTxFrames   int // of type vpp: frames of 66 KiB in the transmit ring of a veth
 }
 
 // Log says what the agent writes about itself, and how.
@@ -109,6 +110,7 @@ func (c *Config) Flags(fs *pflag.FlagSet) {
 	fs.BoolVar(&c.Dataplane.External, "dataplane-external", false, "weft-vswitch is run by somebody else, as by a DaemonSet: wait for it, never start one")
 	fs.StringVar(&c.Dataplane.Program, "dataplane-program", "", "weft-vswitch to start; default: beside the agent, else from PATH")
 	fs.StringVar(&c.Dataplane.Log, "dataplane-log", "/var/log/weft-vswitch.log", "file for the output of weft-vswitch")
+	fs.IntVar(&c.Dataplane.VethsPerThread, "dataplane-veths-per-thread", vpp.MaxVethsPerThread, "with VPP: veths that one of its threads reads, 1 to 15; 0: any number, with which VPP can hang for good")
 	fs.IntVar(&c.Dataplane.VethRxFrames, "dataplane-veth-rx-frames", 6, "with VPP: frames of 2 KiB in each of the 160 receive blocks of a veth, an even number, 6 to 64")
 	fs.IntVar(&c.Dataplane.VethTxFrames, "dataplane-veth-tx-frames", 88, "with VPP: frames of 66 KiB in the transmit ring of a veth, an even number, 16 to 1024")
 	fs.Var((*poolsValue)(&c.Pools), "pools", "address pools, each NAME=PREFIX, comma separated; one of a family at least")
@@ -155,6 +157,7 @@ func (c *Config) Validate() error {
 		within("coolDown", c.CoolDown, 0, time.Hour),
 		within("gcGrace", c.GCGrace, 0, time.Hour),
 		within("audit", c.Audit, time.Second, 24*time.Hour),
+		between("dataplane.vethsPerThread", c.Dataplane.VethsPerThread, 0, vpp.MaxVethsPerThread),
 		even("dataplane.vethRxFrames", c.Dataplane.VethRxFrames, 6, 64), even("dataplane.vethTxFrames", c.Dataplane.VethTxFrames, 16, 1024),
 		c.Devices.validate(), c.Kubernetes.validate(), c.HTTP.validate(), c.validatePools(), c.validateNetworks(), c.validateMTU(), c.validateLinks(), validateGates(c.ReadinessGates),
 	)

@@ -22,6 +22,7 @@ func TestEveryLimitHolds(t *testing.T) {
 		{four, "podQueues", "0", "1", "4", "5"},
 		{four, "maxPodQueues", "0", "1", "16", "17"},
 		{four, "hostLink", "''", "x", "a23456789012345", "a234567890123456"},
+		{four, "dataplane.vethsPerThread", "-1", "0", "15", "16"},
 		{four, "dataplane.vethRxFrames", "5", "6", "64", "65"},
 		{four, "dataplane.vethTxFrames", "15", "16", "1024", "1025"},
 		{four, "devices.memif.count", "-1", "0", "1024", "1025"},

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -61,15 +62,16 @@ func newSouthbound(config Config, log *slog.Logger, health *health) *southbound 
 		s.embedded = &embedded{config: config.Dataplane, log: log}
 	}
 	s.client = vpp.New(config.Dataplane.Socket, vpp.Options{
-		Sockets:      config.Devices.Memif.Directory,
-		Rings:        config.Dataplane.rings(),
-		StatsSocket:  config.Dataplane.StatsSocket,
-		RunDir:       filepath.Dir(config.Socket),
-		Logger:       log.With("room", "dataplane"),
-		Hold:         true,
-		Connected:    s.onConnected,
-		NotConnected: func(err error) { s.health.set(conditionDataplane, false, "not connected: "+err.Error()) },
-		Lost:         s.onLost,
+		Sockets:        config.Devices.Memif.Directory,
+		Rings:          config.Dataplane.rings(),
+		VethsPerThread: cmp.Or(config.Dataplane.VethsPerThread, -1),
+		StatsSocket:    config.Dataplane.StatsSocket,
+		RunDir:         filepath.Dir(config.Socket),
+		Logger:         log.With("room", "dataplane"),
+		Hold:           true,
+		Connected:      s.onConnected,
+		NotConnected:   func(err error) { s.health.set(conditionDataplane, false, "not connected: "+err.Error()) },
+		Lost:           s.onLost,
 	})
 	return s
 }

@@ -10,8 +10,9 @@ import (
 	"github.com/weftnet/weft/wire"
 )
 
-// onNode are an address of a link of the node, a route that has it as its source, and a neighbour.
-func onNode(link, address, destination, neighbour string, mac wire.MAC) []object {
+// onNode are an address of the link weft9 of the node, a route that has it as its source, and a neighbour.
+func onNode(address, destination, neighbour string, mac wire.MAC) []object {
+	const link = "weft9"
 	on := wire.InterfaceKey(link)
 	a, to, n := netip.MustParsePrefix(address), netip.MustParsePrefix(destination), netip.MustParseAddr(neighbour)
 	return []object{
@@ -61,10 +62,10 @@ func TestAResyncRemovesWhatAFormerConfigurationLeftOnTheHostLink(t *testing.T) {
 			t.Cleanup(func() { _ = netlink.LinkDel(host) })
 			must(t, netlink.LinkSetAlias(host, alias))
 			must(t, netlink.RouteAdd(&netlink.Route{LinkIndex: host.Attrs().Index, Dst: ipNet(netip.MustParsePrefix("203.0.113.0/24")), Scope: netlink.SCOPE_LINK}))
-			former.mustCommit(onNode("weft9", "10.97.0.1/32", "10.97.0.0/16", "169.254.1.1", mac1)...)
+			former.mustCommit(onNode("10.97.0.1/32", "10.97.0.0/16", "169.254.1.1", mac1)...)
 
 			now := newLab(t)
-			now.mustCommit(onNode("weft9", "10.244.0.1/32", "10.244.0.0/16", "169.254.1.2", mac2)...)
+			now.mustCommit(onNode("10.244.0.1/32", "10.244.0.0/16", "169.254.1.2", mac2)...)
 			now.resync()
 			want := append(left, "address 10.244.0.1/32", "neighbour 169.254.1.2", "route 10.244.0.0/16", "route 203.0.113.0/24")
 			slices.Sort(want)

@@ -1,6 +1,7 @@
 package vpp
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,18 +19,21 @@ import (
 
 // Options tune a Client. The zero value is usable. The callbacks are called in order, from Connect and from Run.
 type Options struct {
-	Logger       *slog.Logger         // default: discard
-	Limit        time.Duration        // of the wait for one answer; 5 s
-	Probe        time.Duration        // between two probes of the dataplane's health; 1 s
-	Redial       time.Duration        // between two attempts to connect; 100 ms
-	Sockets      string               // directory below which all memif sockets are ours; /run/weft/memif
-	Rings        Rings                // of interfaces of type af_packet
-	StatsSocket  string               // of the stats segment; default: StatsSocket of the API socket
-	RunDir       string               // a directory that only root can write to; os.TempDir()
-	Connected    func(version string) // a connection is usable: what is there must be read back
-	NotConnected func(error)          // Run could not connect, for another reason than the time before
-	Hold         bool                 // after a reconnection changes are refused until Hold's function is called: what is there was not compared yet
-	Lost         func(error)          // the connection broke; operations under way have an unknown outcome
+	Logger  *slog.Logger  // default: discard
+	Limit   time.Duration // of the wait for one answer; 5 s
+	Probe   time.Duration // between two probes of the dataplane's health; 1 s
+	Redial  time.Duration // between two attempts to connect; 100 ms
+	Sockets string        // directory below which all memif sockets are ours; /run/weft/memif
+	Rings   Rings         // of interfaces of type af_packet
+	// VethsPerThread is the number of receive queues of type af_packet that one thread of VPP is given; default MaxVethsPerThread,
+	// and less than 0 is any number. weft-vswitch has no limit.
+	VethsPerThread int
+	StatsSocket    string               // of the stats segment; default: StatsSocket of the API socket
+	RunDir         string               // a directory that only root can write to; os.TempDir()
+	Connected      func(version string) // a connection is usable: what is there must be read back
+	NotConnected   func(error)          // Run could not connect, for another reason than the time before
+	Hold           bool                 // after a reconnection changes are refused until Hold's function is called: what is there was not compared yet
+	Lost           func(error)          // the connection broke; operations under way have an unknown outcome
 }
 
 // Client is the connection to a dataplane. It survives the dataplane's restarts as long as Run runs. Its methods may be
@@ -212,7 +216,7 @@ func (c *Client) connect(ctx context.Context) error {
 	}
 	version, err := s.ask(ctx, c.options.Limit)
 	if err == nil {
-		err = s.check(version, needed)
+		err = s.check(version, neededBy(version))
 	}
 	if err != nil {
 		s.close()
@@ -307,7 +311,7 @@ func (o *Options) defaults() {
 			*d.value = d.usual
 		}
 	}
-	o.Rings = o.Rings.withDefaults()
+	o.Rings, o.VethsPerThread = o.Rings.withDefaults(), cmp.Or(o.VethsPerThread, MaxVethsPerThread)
 	if o.Sockets == "" {
 		o.Sockets = "/run/weft/memif"
 	}

@@ -137,6 +137,7 @@ func (b ifaces) Create(ctx context.Context, batch []interfaceItem) {
 // would VPP of taps, by another queue of the same link: those that are there are not made. Loopbacks and tunnels get numbers
 // that are free.
 func (b ifaces) make(ctx context.Context, batch []interfaceItem) []bool {
+	readers := b.admitVeths(ctx, batch)
 	there, err := b.numbered(ctx, batch)
 	loops, tunnels := there.takenInstances(loopbackInstance), there.takenInstances(vxlanInstance)
 	requests, items := make([]*request, 0, len(batch)), make([]int, 0, len(batch))
@@ -144,6 +145,7 @@ func (b ifaces) make(ctx context.Context, batch []interfaceItem) []bool {
 		it := &batch[i]
 		var r *request
 		switch {
+		case it.Err != nil: // no room for it
 		case it.Want.Type == wire.TypeTap && err != nil:
 			it.Err = err
 		case it.Want.Type == wire.TypeTap && there.has(it):
@@ -175,7 +177,21 @@ func (b ifaces) make(ctx context.Context, batch []interfaceItem) []bool {
 		it.NewMeta = numberIn(r.reply)
 		made[items[n]] = it.Err == nil
 	}
+	if readers != nil && len(readers.queues) > 1 {
+		b.spread(ctx, batch)
+	}
 	return made
+}
+
+// spread moves the queues of interfaces of type af_packet to workers that can read them. Those that stay where they are
+// could hang VPP and are not finished.
+func (b ifaces) spread(ctx context.Context, batch []interfaceItem) {
+	err := b.c.spread(ctx)
+	for _, it := range veths(batch) {
+		if it.Err == nil {
+			it.Err = err
+		}
+	}
 }
 
 // numberIn is the number of the interface that was made.

@@ -25,7 +25,12 @@ type lab struct {
 func newLab(t *testing.T) *lab {
 	t.Helper()
 	netnstest.Require(t)
-	l := &lab{T: t, socket: newRuins(t).socket}
+	return newLabOn(t, newRuins(t).socket)
+}
+
+func newLabOn(t *testing.T, socket string) *lab {
+	t.Helper()
+	l := &lab{T: t, socket: socket}
 	l.client = connect(t, l.socket, Options{})
 	l.s = kvscheduler.New(kvscheduler.Config{Sources: []string{"test"}})
 	var err error

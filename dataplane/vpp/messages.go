@@ -22,7 +22,7 @@ import (
 	"go.fd.io/govpp/binapi/vxlan"
 )
 
-// needed is every message that this package sends or reads. A dataplane that lacks one is refused at connect, with the
+// needed is every message that this package sends or reads, but for neededOfVPP. A dataplane that lacks one is refused at connect, with the
 // message named, and not in the middle of a pod.
 var needed = []api.Message{
 	&memclnt.ControlPing{}, &memclnt.ControlPingReply{},
@@ -91,7 +91,7 @@ var needed = []api.Message{
 	&arp.ProxyArpIntfcDump{}, &arp.ProxyArpIntfcDetails{},
 }
 
-// Needed lists the messages that this package sends or reads.
+// Needed lists the messages that this package sends to every dataplane, or reads.
 func Needed() []api.Message { return slices.Clone(needed) }
 
 // check returns a *MissingMessages that names every message that the peer does not have in this very form.

@@ -111,6 +111,9 @@ func (s *session) enlistOne(r *request, frames []byte) ([]byte, error) {
 		s.context++
 	}
 	s.waiting[s.context] = r
+	if r.reply.GetMessageType() == api.RequestMessage { // VPP declares some details with a client index
+		s.shifted[r.replyID] = true
+	}
 	r.context, r.sent = s.context, true
 	binary.BigEndian.PutUint32(data[2:], s.index)
 	binary.BigEndian.PutUint32(data[6:], s.context)

@@ -37,6 +37,7 @@ type session struct {
 
 	mu      sync.Mutex
 	waiting map[uint32]*request // by context
+	shifted map[uint16]bool     // numbers of answers that have the header of a request
 	context uint32              // of the last request
 	err     error               // why the session is over; nil while it lives
 }
@@ -48,7 +49,7 @@ func dial(ctx context.Context, socket string) (*session, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connect to dataplane: %w", err)
 	}
-	s := &session{conn: conn, read: bufio.NewReaderSize(conn, 64<<10), ended: make(chan struct{}), waiting: map[uint32]*request{}}
+	s := &session{conn: conn, read: bufio.NewReaderSize(conn, 64<<10), ended: make(chan struct{}), waiting: map[uint32]*request{}, shifted: map[uint16]bool{}}
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
 	err = s.shakeHands()
 	if !stop() && err == nil {
@@ -135,6 +136,9 @@ func (s *session) receive() {
 		}
 		id, context := binary.BigEndian.Uint16(data), binary.BigEndian.Uint32(data[2:])
 		s.mu.Lock()
+		if s.shifted[id] && len(data) >= requestHeader {
+			context = binary.BigEndian.Uint32(data[6:])
+		}
 		r := s.waiting[context]
 		if r != nil && r.last(id) {
 			delete(s.waiting, context)

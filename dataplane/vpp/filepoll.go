@@ -1,0 +1,196 @@
+package vpp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"go.fd.io/govpp/api"
+	"go.fd.io/govpp/binapi/af_packet"
+	interfaces "go.fd.io/govpp/binapi/interface"
+	"go.fd.io/govpp/binapi/vlib"
+
+	"github.com/weftnet/weft/kvscheduler"
+	"github.com/weftnet/weft/wire"
+)
+
+// A VPP thread waits for its interfaces by epoll_wait, takes 16 events at most, and waits again at once when there were 16
+// (vlib_file_poll in src/vlib/file.c, every release up to 26.06). The packet socket of an af_packet queue stays readable until
+// a node has read it, and no node runs in between: a thread with packets on 16 of them never leaves the loop, and VPP
+// forwards and answers nothing any more. Other interfaces consume their event at once.
+
+// MaxVethsPerThread is the highest number of receive queues of type af_packet with which a VPP thread is safe.
+const MaxVethsPerThread = 15
+
+// ErrVeths is wrapped in the refusal of an interface of type af_packet that could hang VPP.
+var ErrVeths = errors.New("VPP has no room for another veth")
+
+// neededOfVPP are the messages that only VPP is sent.
+var neededOfVPP = []api.Message{
+	&vlib.ShowThreads{}, &vlib.ShowThreadsReply{},
+	&interfaces.SwInterfaceRxPlacementDump{}, &interfaces.SwInterfaceRxPlacementDetails{},
+	&interfaces.SwInterfaceSetRxPlacement{}, &interfaces.SwInterfaceSetRxPlacementReply{},
+}
+
+// neededBy are the messages that a dataplane of that version has to serve.
+func neededBy(version string) []api.Message {
+	if _, isVPP := releaseOf(version); isVPP {
+		return slices.Concat(needed, neededOfVPP)
+	}
+	return needed
+}
+
+// queue is a receive queue of an interface.
+type queue struct {
+	port   Index
+	number uint32
+}
+
+// pollers are the threads of a VPP that read interfaces, with the af_packet queues of each.
+type pollers struct {
+	queues [][]queue
+	main   bool // there is only the main thread
+	limit  int
+}
+
+// pollers returns nil where there is nothing to be careful about.
+func (c *Client) pollers(ctx context.Context) (*pollers, error) {
+	if _, isVPP := releaseOf(c.Version()); !isVPP || c.options.VethsPerThread < 0 {
+		return nil, nil
+	}
+	threads := ask("show_threads", &vlib.ShowThreads{}, &vlib.ShowThreadsReply{})
+	links := askAll(&af_packet.AfPacketDump{}, &af_packet.AfPacketDetails{})
+	placed := askAll(&interfaces.SwInterfaceRxPlacementDump{SwIfIndex: noIndex.api()}, &interfaces.SwInterfaceRxPlacementDetails{})
+	if err := c.exchangeAll(ctx, []*request{threads, links, placed}); err != nil {
+		return nil, err
+	}
+	return newPollers(threads.reply.(*vlib.ShowThreadsReply), listOf[*af_packet.AfPacketDetails](links),
+		listOf[*interfaces.SwInterfaceRxPlacementDetails](placed), c.options.VethsPerThread), nil
+}
+
+// newPollers sorts queues by thread. VPP numbers the workers from 1 on, and the main thread reads only if there are none.
+func newPollers(threads *vlib.ShowThreadsReply, links []*af_packet.AfPacketDetails, placed []*interfaces.SwInterfaceRxPlacementDetails,
+	limit int,
+) *pollers {
+	p := &pollers{limit: limit}
+	for _, t := range threads.ThreadData {
+		if t.Type == "workers" {
+			p.queues = append(p.queues, nil)
+		}
+	}
+	first := uint32(1)
+	if len(p.queues) == 0 {
+		p.queues, p.main, first = make([][]queue, 1), true, 0
+	}
+	isLink := map[Index]bool{}
+	for _, l := range links {
+		isLink[Index(l.SwIfIndex)] = true
+	}
+	for _, q := range placed {
+		port := Index(q.SwIfIndex)
+		if at := int(q.WorkerID) - int(first); isLink[port] && at >= 0 && at < len(p.queues) {
+			p.queues[at] = append(p.queues[at], queue{port, q.QueueID})
+		}
+	}
+	return p
+}
+
+// free is the number of queues for which there is room.
+func (p *pollers) free() int {
+	n := 0
+	for _, q := range p.queues {
+		n += max(0, p.limit-len(q))
+	}
+	return n
+}
+
+// refusal says why there is no room.
+func (p *pollers) refusal() error {
+	what := fmt.Sprintf("its %d workers", len(p.queues))
+	if p.main {
+		what = "its only thread"
+	} else if len(p.queues) == 1 {
+		what = "its only worker"
+	}
+	return fmt.Errorf("%w: %s can read %d veths each (dataplane.vethsPerThread), beyond which VPP can hang for good; use taps, or give VPP more workers",
+		ErrVeths, what, p.limit)
+}
+
+// move is a queue that another thread is to read.
+type move struct {
+	queue
+	to int
+}
+
+// overload lists what to move so that no thread has more queues than it can read. VPP deals new queues out in turn, whatever
+// each thread has.
+func (p *pollers) overload() []move {
+	var moves []move
+	for from := range p.queues {
+		for len(p.queues[from]) > p.limit {
+			to := from
+			for i := range p.queues {
+				if len(p.queues[i]) < len(p.queues[to]) {
+					to = i
+				}
+			}
+			if len(p.queues[to]) >= p.limit {
+				break
+			}
+			last := len(p.queues[from]) - 1
+			q := p.queues[from][last]
+			p.queues[from] = p.queues[from][:last]
+			p.queues[to] = append(p.queues[to], q)
+			moves = append(moves, move{q, to})
+		}
+	}
+	return moves
+}
+
+// admitVeths sets Err of the interfaces of type af_packet for which VPP has no room. It returns nil if VPP has no others to
+// place.
+func (b ifaces) admitVeths(ctx context.Context, batch []interfaceItem) *pollers {
+	veths := veths(batch)
+	if len(veths) == 0 {
+		return nil
+	}
+	p, err := b.c.pollers(ctx)
+	if p == nil && err == nil {
+		return nil
+	}
+	free := 0
+	if err == nil {
+		free, err = p.free(), p.refusal()
+	}
+	for _, it := range veths {
+		if free -= int(queuesOf(it.Want.AFPacket.RxQueues)); free < 0 {
+			it.Err = kvscheduler.Refused(err)
+		}
+	}
+	return p
+}
+
+func veths(batch []interfaceItem) (veths []*interfaceItem) {
+	for i := range batch {
+		if batch[i].Want.Type == wire.TypeAFPacket {
+			veths = append(veths, &batch[i])
+		}
+	}
+	return veths
+}
+
+// spread moves queues from workers that VPP gave too many.
+func (c *Client) spread(ctx context.Context) error {
+	p, err := c.pollers(ctx)
+	if err != nil || p == nil {
+		return err
+	}
+	var requests []*request
+	for _, m := range p.overload() {
+		requests = append(requests, ask(fmt.Sprintf("sw_interface_set_rx_placement of queue %d of interface %d", m.number, m.port),
+			&interfaces.SwInterfaceSetRxPlacement{SwIfIndex: m.port.api(), QueueID: m.number, WorkerID: uint32(m.to)},
+			&interfaces.SwInterfaceSetRxPlacementReply{}))
+	}
+	return c.exchangeAll(ctx, requests)
+}
