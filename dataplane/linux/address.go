@@ -125,7 +125,62 @@ func deleteAddress(h *handle, v wire.LinuxAddress) error {
 	if err != nil {
 		return err
 	}
-	return h.AddrDel(l, kernelAddress(v.Prefix))
+	lost, err := h.lostWith(l, v.Prefix)
+	if err == nil {
+		err = h.AddrDel(l, kernelAddress(v.Prefix))
+	}
+	return errors.Join(err, h.restore(lost))
+}
+
+// onLink are static entries of a link.
+type onLink struct {
+	neighbours []netlink.Neigh
+	routes     []netlink.Route
+}
+
+// lostWith lists what the kernel takes off a link with its last IPv4 address, though it was not made for that address: static
+// neighbours, and our routes that have another source or none.
+func (h *handle) lostWith(l netlink.Link, p netip.Prefix) (lost onLink, err error) {
+	if p.Addr().Is6() {
+		return lost, nil
+	}
+	addresses, err := whole(func() ([]netlink.Addr, error) { return h.AddrList(l, netlink.FAMILY_V4) })
+	if err != nil || len(addresses) != 1 || prefixOf(addresses[0].IPNet) != p {
+		return lost, err
+	}
+	neighbours, err := whole(func() ([]netlink.Neigh, error) { return h.NeighList(l.Attrs().Index, netlink.FAMILY_V4) })
+	if err != nil {
+		return lost, err
+	}
+	filter := &netlink.Route{LinkIndex: l.Attrs().Index, Protocol: protocol}
+	routes, err := whole(func() ([]netlink.Route, error) {
+		return h.RouteListFiltered(netlink.FAMILY_V4, filter, netlink.RT_FILTER_OIF|netlink.RT_FILTER_PROTOCOL)
+	})
+	for _, n := range neighbours {
+		if n.State&netlink.NUD_PERMANENT != 0 {
+			lost.neighbours = append(lost.neighbours, n)
+		}
+	}
+	for _, r := range routes {
+		if addrOf(r.Src) != p.Addr() {
+			lost.routes = append(lost.routes, r)
+		}
+	}
+	return lost, err
+}
+
+// restore puts back what is not there any more.
+func (h *handle) restore(lost onLink) (err error) {
+	for _, n := range lost.neighbours {
+		err = errors.Join(err, h.NeighSet(&n))
+	}
+	for _, r := range lost.routes {
+		r.Flags &= int(netlink.FLAG_ONLINK) // the others are states, which cannot be set
+		if e := h.RouteAdd(&r); !errors.Is(e, unix.EEXIST) {
+			err = errors.Join(err, e)
+		}
+	}
+	return err
 }
 
 func findAddress(h *handle, _ string, v wire.LinuxAddress) (wire.LinuxAddress, bool, error) {

@@ -76,3 +76,23 @@ func TestAResyncRemovesWhatAFormerConfigurationLeftOnTheHostLink(t *testing.T) {
 		})
 	}
 }
+
+// The kernel flushes the neighbours and routes of a link with its last IPv4 address, whatever they are for.
+func TestALinkKeepsItsNeighboursAndRoutesWithoutAnAddress(t *testing.T) {
+	l := newLab(t)
+	addTap(t, "weft9")
+	host, err := netlink.LinkByName("weft9")
+	must(t, err)
+	t.Cleanup(func() { _ = netlink.LinkDel(host) })
+	must(t, netlink.LinkSetUp(host))
+	all := onNode("10.97.0.1/32", "10.97.0.0/16", "169.254.1.1", mac1)
+	address, route := all[1], all[2].value.(wire.LinuxRoute)
+	route.Source = netip.Addr{}
+	all[2].value = route
+	l.mustCommit(all...)
+	l.mustCommit(object{address.key, nil})
+	if got, want := of(t, host), []string{"neighbour 169.254.1.1", "route 10.97.0.0/16"}; !slices.Equal(got, want) {
+		t.Errorf("the link has %v, want %v", got, want)
+	}
+	l.quiet()
+}
