@@ -61,7 +61,7 @@ e2e: build examples ## run pods on a real Kubernetes cluster that the run makes 
 	@$(GO) run -C test/e2e ./prepare
 	@$(GO) test -C test/e2e -count=1 -timeout 25m -parallel 6 -v $(if $(RUN),-run '$(RUN)') ./...
 
-vm-test: go ## run tests of taps, VLANs and hugepages in a virtual machine (root, qemu; WEFT_VPP=PREFIX; RUN=vlan,tap,hugepages)
+vm-test: go ## run tests of taps, VLANs and hugepages in a virtual machine (root, qemu; WEFT_VPP=PREFIX; RUN=vlan,tap,hugepages,replay)
 	@WEFT_VPP=$(WEFT_VPP) test/vm/suite $(subst $(comma), ,$(RUN))
 
 verify: format lint vet tidy generated arrows ## check format, lint, vet, modules, generated code, arrows

@@ -9,14 +9,41 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/weftnet/weft/dataplane/vpp"
+	"github.com/weftnet/weft/devicemanager/kubelettest"
+	"github.com/weftnet/weft/pod"
+	"github.com/weftnet/weft/test/dataplane"
 	"github.com/weftnet/weft/test/node"
 )
 
-// A node that is full: as many pods as kubelet takes, each with a main interface and two more.
+// fullNode are as many pods as kubelet takes, or as the dataplane has room for, each with a main interface and two more.
+type fullNode struct {
+	pods   int
+	main   string // type of the main interface
+	extra  string // the two others, as the annotation says them
+	memifs int    // of a pod
+}
+
+// kubeletPods is kubelet's default of maxPods.
+const kubeletPods = 110
+
+// fullNodeHere is the node that can be full here. VPP has little room for veths; memifs and taps have no such limit.
+func fullNodeHere() fullNode {
+	switch {
+	case dataplane.Prefix() == "":
+		return fullNode{kubeletPods, pod.TypeVeth, "x0/veth/many, x1/veth/routed", 0}
+	case dataplane.HasTaps():
+		return fullNode{kubeletPods, pod.TypeTap, "x0/memif/many, x1/memif/routed", 2}
+	}
+	const nodeLinks = 1 // the host link
+	return fullNode{vpp.MaxVethsPerThread - nodeLinks, pod.TypeVeth, "x0/memif/many, x1/memif/routed", 2}
+}
+
+func (f fullNode) String() string {
+	return fmt.Sprintf("replay of %d pods with 3 interfaces each (main interface %s, %s)", f.pods, f.main, f.extra)
+}
+
 const (
-	replayedPods    = 110
-	replayedExtra   = "x0/veth/many, x1/veth/routed"
-	replayedLinks   = 3
 	replayRounds    = 3
 	replayPatience  = 2 * time.Minute
 	replayPollEvery = 20 * time.Millisecond
@@ -25,7 +52,10 @@ const (
 // measureReplay kills the dataplane of a full node and prints how long it takes until pods are served again. The figure holds the
 // start of the dataplane; what the agent needs from its connection on is printed beside it.
 func measureReplay(ctx context.Context, b *bench, programs string) (err error) {
-	n, err := node.New(programs, node.Options{CoolDown: time.Second, Networks: networks(), PodInterface: "veth"})
+	full := fullNodeHere()
+	n, err := node.New(programs, node.Options{
+		CoolDown: time.Second, Networks: networks(), PodInterface: full.main, Memifs: full.pods * full.memifs,
+	})
 	if err != nil {
 		return err
 	}
@@ -38,17 +68,12 @@ func measureReplay(ctx context.Context, b *bench, programs string) (err error) {
 		return err
 	}
 	begun := time.Now()
-	for i := range replayedPods {
-		pod, err := n.NewPod(fmt.Sprintf("replay%d", i))
-		if err != nil {
-			return err
-		}
-		pod.Annotations = map[string]string{customInterfaces: replayedExtra}
-		if _, err := runtime.Add(ctx, pod); err != nil {
-			return fmt.Errorf("ADD of pod %d: %w", i, err)
+	for i := range full.pods {
+		if err := full.add(ctx, n, runtime, fmt.Sprintf("replay%d", i)); err != nil {
+			return fmt.Errorf("pod %d: %w", i, err)
 		}
 	}
-	fmt.Fprintf(b.out, "replay of %d pods with %d veths each, added in %s\n", replayedPods, replayedLinks, time.Since(begun).Round(time.Millisecond))
+	fmt.Fprintf(b.out, "%s, added in %s\n", full, time.Since(begun).Round(time.Millisecond))
 	for range replayRounds {
 		begun := time.Now()
 		if err := syscall.Kill(n.DataplanePID(), syscall.SIGKILL); err != nil {
@@ -73,6 +98,22 @@ func measureReplay(ctx context.Context, b *bench, programs string) (err error) {
 		}
 	}
 	return nil
+}
+
+// add starts a pod, of which kubelet knows if it has memifs.
+func (f fullNode) add(ctx context.Context, n *node.Node, runtime *node.Runtime, name string) error {
+	p, err := n.NewPod(name)
+	if err != nil {
+		return err
+	}
+	p.Annotations = map[string]string{customInterfaces: f.extra}
+	if f.memifs > 0 {
+		if _, err := n.Admit(ctx, p, kubelettest.Container{Name: "vnf", Limit: f.memifs}); err != nil {
+			return err
+		}
+	}
+	_, err = runtime.Add(ctx, p)
+	return err
 }
 
 // Lines of the agent's log, with their times. The kernel closes the sockets of a dataplane that was killed one after the other,
