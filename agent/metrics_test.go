@@ -20,6 +20,7 @@ import (
 	"github.com/weftnet/weft/devicemanager/kubelettest"
 	"github.com/weftnet/weft/internal/netnstest"
 	"github.com/weftnet/weft/memif"
+	"github.com/weftnet/weft/test/dataplane"
 	"github.com/weftnet/weft/test/node"
 	"github.com/weftnet/weft/test/programs"
 )
@@ -127,7 +128,7 @@ func TestMetricsTellOfPodsInterfaces(t *testing.T) {
 	ofA, ofB := l.addresses(l.cni("ADD", a, memifOfA)), l.addresses(l.cni("ADD", b, nil))
 	l.metric(`weft_devices{state="granted"}`, is(1))
 
-	eth0 := `{interface="eth0",namespace="lab",pod="a",type="tap"}`
+	eth0 := fmt.Sprintf(`{interface="eth0",namespace="lab",pod="a",type=%q}`, dataplane.Tap())
 	moves := map[string]func(){
 		"rx_packets": func() { l.mustReach(b, ofA[0]) },
 		"rx_bytes":   func() { l.mustReach(b, ofA[0]) },

@@ -7,6 +7,7 @@ import (
 
 	"github.com/weftnet/weft/ipnet"
 	"github.com/weftnet/weft/pod"
+	"github.com/weftnet/weft/test/dataplane"
 	"github.com/weftnet/weft/test/programs"
 )
 
@@ -36,7 +37,8 @@ func TestTheAgentIsNotReadyWithoutItsHostLink(t *testing.T) {
 	if err := l.BeginAgent(); err != nil {
 		t.Fatal(err)
 	}
-	l.waitsFor(l.pod("a"), "network: linux.tap-peer/weft-host: ")
+	end := map[string]string{"tap": "linux.tap-peer", "veth": "linux.veth"}[dataplane.Tap()]
+	l.waitsFor(l.pod("a"), "network: "+end+"/weft-host: ")
 	if err := netlink.LinkDel(foreign); err != nil {
 		t.Fatal(err)
 	}

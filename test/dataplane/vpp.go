@@ -105,6 +105,23 @@ func Tap() string {
 	return "veth"
 }
 
+// CustomInterfaces returns a value of the annotation contivpp.io/custom-if with a veth in the place of each tap if the dataplane
+// cannot create taps.
+func CustomInterfaces(value string) string { return strings.ReplaceAll(value, "/tap", "/"+Tap()) }
+
+// mostVeths is the number of veths that a test may have on a VPP. A thread of VPP hangs with 16 that have unread packets: see
+// docs/vpp.md. The node's own links count too.
+const mostVeths = 13
+
+// Crowd returns how many pods of so many interfaces each a test may have at a time where it wants n: n, but on a VPP that has
+// veths in the place of taps only as many as it stands.
+func Crowd(n, interfaces int) int {
+	if HasTaps() {
+		return n
+	}
+	return min(n, mostVeths/interfaces)
+}
+
 // RequireTap skips a test on VPP where the kernel has no vhost-net, which VPP's taps need. weft-vswitch needs /dev/net/tun only: see
 // netnstest.RequireTap.
 func RequireTap(t testing.TB) {
