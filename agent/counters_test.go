@@ -64,8 +64,8 @@ func TestCountersAreToldToOperatorsAndComeBackWithTheDataplane(t *testing.T) {
 	ofB := l.addresses(l.cni("ADD", b, nil))
 	l.mustReach(a, ofB[0])
 	netnstest.Do(t, a.Netns, func() { sendNonsense(t) })
-	until(t, "counters of a", func() error { return l.counts("a", "input ACL misses") })
-	l.metric(`weft_dataplane_errors_total{node="l2-input-acl",reason="input ACL misses"}`, atLeast(1))
+	until(t, "counters of a", func() error { return l.counts("a", "unknown ethernet type") })
+	l.metric(`weft_dataplane_errors_total{node="ethernet-input",reason="unknown ethernet type"}`, atLeast(1))
 	l.metric(`weft_condition{condition="stats"}`, is(1))
 
 	if err := os.Remove(stats); err != nil {
