@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"testing"
 	"text/template"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -120,6 +121,16 @@ func Crowd(n, interfaces int) int {
 		return n
 	}
 	return min(n, mostVeths/interfaces)
+}
+
+// Tries is how often a test sends a request that a route without a next hop answers, and how long it waits for each answer. VPP
+// sends few ICMP errors of such routes: in 100 ms, one for each of four classes of addresses (ip_null_dpo.c of 25.10 and 26.06
+// limits them by a hash of both addresses). Other packets of the pod's kernel may be of the same class.
+func Tries() (times int, wait time.Duration) {
+	if Prefix() == "" {
+		return 1, time.Minute
+	}
+	return 60, time.Second
 }
 
 // RequireTap skips a test on VPP where the kernel has no vhost-net, which VPP's taps need. weft-vswitch needs /dev/net/tun only: see
