@@ -120,6 +120,14 @@ func Crowd(n, interfaces int) int {
 	if HasTaps() {
 		return n
 	}
+	return CrowdOfVeths(n, interfaces)
+}
+
+// CrowdOfVeths is Crowd for pods all of whose interfaces are veths on any dataplane.
+func CrowdOfVeths(n, interfaces int) int {
+	if Prefix() == "" {
+		return n
+	}
 	return min(n, mostVeths/interfaces)
 }
 
