@@ -56,10 +56,11 @@ test: modules peers ## run all tests (PACKAGES=./... chooses; WEFT_REQUIRE=root,
 	@$(if $(RACE),,echo "test: the race detector is left out, because there is no C compiler";) $(GO) test $(RACE) -count=1 -timeout 20m $(PACKAGES)
 	@$(if $(and $(RACE),$(filter ./... ./vswitch/%,$(PACKAGES))),$(GO) test -count=1 -run TestLyingClients ./vswitch/forward) # cuts memory, which the detector cannot stand
 
-e2e: build examples ## run pods on a real Kubernetes cluster that the run makes and removes (root; builds it the first time; RUN=TestX chooses)
+# VPP runs few tests at a time: each of its threads stands 15 veths (docs/vpp.md).
+e2e: build examples ## run pods on a real Kubernetes cluster that the run makes and removes (root; builds it the first time; RUN=TestX chooses; WEFT_VPP=PREFIX: on VPP)
 	@$(MAKE) build BIN=bin/next VERSION=v9.9.9 PROGRAMS="weft-agent weft-cni" # to upgrade to
 	@$(GO) run -C test/e2e ./prepare
-	@$(GO) test -C test/e2e -count=1 -timeout 25m -parallel 6 -v $(if $(RUN),-run '$(RUN)') ./...
+	@$(GO) test -C test/e2e -count=1 -timeout $(if $(WEFT_VPP),45m,25m) -parallel $(if $(WEFT_VPP),2,6) -v $(if $(RUN),-run '$(RUN)') ./...
 
 vm-test: go ## run tests of taps, VLANs and hugepages in a virtual machine (root, qemu; WEFT_VPP=PREFIX; RUN=vlan,tap,hugepages,replay)
 	@WEFT_VPP=$(WEFT_VPP) test/vm/suite $(subst $(comma), ,$(RUN))

@@ -137,7 +137,7 @@ func (a *Agent) assembleScheduler() error {
 	if _, err := vpp.Register(a.scheduler, a.dataplane.client); err != nil {
 		return fmt.Errorf("kinds of the dataplane: %w", err)
 	}
-	if _, err := linux.Register(a.scheduler); err != nil {
+	if _, err := linux.Register(a.scheduler, linux.Options{VethName: ipnet.VethObject}); err != nil {
 		return fmt.Errorf("kinds of the kernel: %w", err)
 	}
 	return nil

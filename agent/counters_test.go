@@ -15,6 +15,7 @@ import (
 
 	"github.com/weftnet/weft/dataplane/vpp"
 	"github.com/weftnet/weft/internal/netnstest"
+	"github.com/weftnet/weft/test/dataplane"
 	"github.com/weftnet/weft/test/node"
 	"github.com/weftnet/weft/test/programs"
 )
@@ -55,17 +56,17 @@ func (l *lab) counts(name string, reasons ...string) error {
 
 func TestCountersAreToldToOperatorsAndComeBackWithTheDataplane(t *testing.T) {
 	l := newLabWith(t, programs.Build(t), node.Options{HTTP: endpointAddress})
-	stats := filepath.Join(filepath.Dir(l.DataplaneSocket()), "vswitch-stats.sock")
-	if info, err := os.Stat(stats); err != nil || info.Mode().Perm() != 0o600 {
+	stats := l.StatsSocket()
+	if info, err := os.Stat(stats); err != nil || info.Mode().Perm() != 0o600 && dataplane.Prefix() == "" { // VPP's: docs/vpp.md
 		t.Errorf("stats socket: %v, %v", info, err)
 	}
 	a, b := l.pod("a"), l.pod("b")
 	l.cni("ADD", a, nil)
 	ofB := l.addresses(l.cni("ADD", b, nil))
 	l.mustReach(a, ofB[0])
-	netnstest.Do(t, a.Netns, func() { sendNonsense(t) })
+	netnstest.Do(t, a.Netns, func() { sendSpoofed(t) })
 	until(t, "counters of a", func() error { return l.counts("a", "input ACL misses") })
-	l.metric(`weft_dataplane_errors_total{node="l2-input-acl",reason="input ACL misses"}`, atLeast(1))
+	l.metric(`weft_dataplane_errors_total{node="ip4-inacl",reason="input ACL misses"}`, atLeast(1))
 	l.metric(`weft_condition{condition="stats"}`, is(1))
 
 	if err := os.Remove(stats); err != nil {

@@ -15,7 +15,7 @@ import (
 // outsiders is an agent's loop for values of others: they are read as the kinds of the kernel, and applied nowhere.
 func outsiders(t *testing.T) (*operations, *eventlooptest.Committer) {
 	s := kvscheduler.New(kvscheduler.Config{})
-	if _, err := linux.Register(s); err != nil {
+	if _, err := linux.Register(s, linux.Options{}); err != nil {
 		t.Fatal(err)
 	}
 	committer := &eventlooptest.Committer{}

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"maps"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -17,6 +18,7 @@ import (
 	"github.com/weftnet/weft/internal/netnstest"
 	v1 "github.com/weftnet/weft/k8s/api/v1"
 	"github.com/weftnet/weft/k8s/k8stest"
+	"github.com/weftnet/weft/test/dataplane"
 	"github.com/weftnet/weft/test/node"
 	"github.com/weftnet/weft/test/programs"
 )
@@ -58,8 +60,15 @@ func kubeconfigOf(t *testing.T, server *k8stest.Server) string {
 	return file
 }
 
+// customInterfaces is the annotation that asks for extra interfaces.
+const customInterfaces = "contivpp.io/custom-if"
+
 // put makes a pod known to the API server.
 func (l *lab) put(server *k8stest.Server, p *node.Pod, annotations map[string]string) {
+	annotations = maps.Clone(annotations)
+	if extra, has := annotations[customInterfaces]; has {
+		annotations[customInterfaces] = dataplane.CustomInterfaces(extra)
+	}
 	server.Put("pods", &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "lab", Name: p.Name, UID: types.UID("uid-" + p.Name), Annotations: annotations},
 		Spec:       corev1.PodSpec{NodeName: node.Name},

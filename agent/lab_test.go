@@ -5,16 +5,21 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
+	"github.com/vishvananda/netlink"
+
 	"github.com/weftnet/weft/internal/netnstest"
+	"github.com/weftnet/weft/test/dataplane"
 	"github.com/weftnet/weft/test/leftovers"
 	"github.com/weftnet/weft/test/node"
 	"github.com/weftnet/weft/test/ping"
@@ -45,12 +50,27 @@ func newLabWith(t *testing.T, dir string, o node.Options) *lab {
 		if log, err := os.ReadFile(n.AgentLog()); t.Failed() && err == nil {
 			t.Logf("the agent's log:\n%s", log)
 		}
-		if err := n.Close(); err != nil {
+		if err := errors.Join(n.Close(), removeNodeLinks()); err != nil {
 			t.Error(err)
 		}
 	})
 	l.start()
 	return l
+}
+
+// removeNodeLinks removes the node's own links that are veths: they do not end with the dataplane, as taps do, and would be in the
+// way of the next test's.
+func removeNodeLinks() error {
+	links, err := netlink.LinkList()
+	for _, l := range links {
+		if l.Type() != "veth" || !slices.Contains([]string{"weft:host", "weft:vtep"}, l.Attrs().Alias) {
+			continue
+		}
+		if gone := netlink.LinkDel(l); !errors.Is(gone, syscall.ENODEV) { // the other end may have gone with its peer
+			err = errors.Join(err, gone)
+		}
+	}
+	return err
 }
 
 func (l *lab) start() {
@@ -109,7 +129,7 @@ func (l *lab) netconf(more map[string]any) []byte {
 	if raw, err = json.Marshal(conf); err != nil {
 		l.Fatal(err)
 	}
-	return raw
+	return []byte(dataplane.CustomInterfaces(string(raw)))
 }
 
 // check executes CHECK with the result that ADD gave.

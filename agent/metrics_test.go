@@ -15,11 +15,11 @@ import (
 	"time"
 
 	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
 
 	"github.com/weftnet/weft/devicemanager/kubelettest"
 	"github.com/weftnet/weft/internal/netnstest"
 	"github.com/weftnet/weft/memif"
+	"github.com/weftnet/weft/test/dataplane"
 	"github.com/weftnet/weft/test/node"
 	"github.com/weftnet/weft/test/programs"
 )
@@ -127,13 +127,13 @@ func TestMetricsTellOfPodsInterfaces(t *testing.T) {
 	ofA, ofB := l.addresses(l.cni("ADD", a, memifOfA)), l.addresses(l.cni("ADD", b, nil))
 	l.metric(`weft_devices{state="granted"}`, is(1))
 
-	eth0 := `{interface="eth0",namespace="lab",pod="a",type="tap"}`
+	eth0 := fmt.Sprintf(`{interface="eth0",namespace="lab",pod="a",type=%q}`, dataplane.Tap())
 	moves := map[string]func(){
 		"rx_packets": func() { l.mustReach(b, ofA[0]) },
 		"rx_bytes":   func() { l.mustReach(b, ofA[0]) },
 		"tx_packets": func() { l.mustReach(a, ofB[0]) },
 		"tx_bytes":   func() { l.mustReach(a, ofB[0]) },
-		"tx_drops":   func() { netnstest.Do(t, a.Netns, func() { sendNonsense(t) }) },
+		"tx_drops":   func() { netnstest.Do(t, a.Netns, func() { sendSpoofed(t) }) },
 	}
 	for _, what := range slices.Sorted(maps.Keys(moves)) {
 		name := "weft_interface_" + what + "_total" + eth0
@@ -166,19 +166,24 @@ func TestMetricsTellOfPodsInterfaces(t *testing.T) {
 	})
 }
 
-// sendNonsense sends a frame of no protocol on eth0 of the namespace of the calling thread.
-func sendNonsense(t *testing.T) {
-	link, err := net.InterfaceByName("eth0")
+// sendSpoofed sends a packet of an address that is not the pod's from the namespace of the calling thread.
+func sendSpoofed(t *testing.T) {
+	t.Helper()
+	link, err := netlink.LinkByName("eth0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
+	stolen := net.IPv4(192, 0, 2, 77)
+	address := &netlink.Addr{IPNet: &net.IPNet{IP: stolen, Mask: net.CIDRMask(32, 32)}}
+	if err := netlink.AddrAdd(link, address); err != nil {
+		t.Fatal(err)
+	}
+	conn, err := net.DialUDP("udp4", &net.UDPAddr{IP: stolen}, &net.UDPAddr{IP: net.IPv4(10, 1, 0, 200), Port: 9})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer unix.Close(fd)
-	frame := slices.Concat([]byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}, link.HardwareAddr, []byte{0x88, 0xb5}, make([]byte, 46))
-	if err := unix.Sendto(fd, frame, 0, &unix.SockaddrLinklayer{Ifindex: link.Index}); err != nil {
+	_, err = conn.Write([]byte("is anybody there?"))
+	if err := errors.Join(err, conn.Close(), netlink.AddrDel(link, address)); err != nil {
 		t.Fatal(err)
 	}
 }

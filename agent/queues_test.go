@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/weftnet/weft/internal/netnstest"
+	"github.com/weftnet/weft/test/dataplane"
 	"github.com/weftnet/weft/test/node"
 	"github.com/weftnet/weft/test/programs"
 )
@@ -38,6 +39,9 @@ func TestPodsHaveTheQueuesThatTheyAskFor(t *testing.T) {
 	const want = "eth0 3/3, d0 3/3, t1 2/2, v1 2/2, w1 4/1"
 	for _, kind := range []string{"tap", "veth"} {
 		t.Run(kind, func(t *testing.T) {
+			if kind == "tap" {
+				dataplane.RequireTap(t)
+			}
 			l := newLabWith(t, dir, node.Options{PodInterface: kind, PodQueues: 3, Networks: networks})
 			before := l.snapshot()
 			a, b := l.pod("a"), l.pod("b")

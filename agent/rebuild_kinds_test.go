@@ -11,6 +11,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"github.com/weftnet/weft/test/dataplane"
 	"github.com/weftnet/weft/test/leftovers"
 	"github.com/weftnet/weft/test/node"
 	"github.com/weftnet/weft/test/programs"
@@ -73,6 +74,9 @@ func TestALostStateFileCostsNoPodAnyInterface(t *testing.T) {
 		"of all nothing that is read":   {"veth", garble(networksBucket, attachmentsBucket, leasesBucket)},
 	} {
 		t.Run(name, func(t *testing.T) {
+			if tt.kind == "tap" {
+				dataplane.RequireTap(t)
+			}
 			l := networkLab(t, dir, tt.kind)
 			before := l.snapshot()
 			a, b := l.pod("a"), l.pod("b")
@@ -116,7 +120,7 @@ func (l *lab) mustKnowAll(wired leftovers.Snapshot) {
 }
 
 func TestAnInterfaceOfAnUnknownNetworkIsLeftAlone(t *testing.T) {
-	l := networkLab(t, programs.Build(t), "tap")
+	l := networkLab(t, programs.Build(t), dataplane.Tap())
 	before := l.snapshot()
 	a := l.pod("a")
 	result := l.cni("ADD", a, mixed)
@@ -158,11 +162,34 @@ func TestAPodOnAVethThatLeftMeanwhileIsPruned(t *testing.T) {
 	l.cni("DEL", p, nil)
 }
 
-// endVeths ends all veths of the node, as the kernel does with those of a namespace that ends.
+// Where the dataplane has no taps, the node's own link is a veth too: a lost state file does not make it one of an unknown pod.
+func TestTheNodesOwnVethIsNoPodsWhenTheStateIsLost(t *testing.T) {
+	l := newLabWith(t, programs.Build(t), node.Options{PodInterface: "veth"})
+	restart := func(change func() error) {
+		t.Helper()
+		if err := errors.Join(l.KillAgent(), change(), l.StartAgent(t.Context(), "--host-link-type", "veth")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	restart(func() error { return nil })
+	before := l.snapshot()
+	p := l.pod("a")
+	l.cni("ADD", p, nil)
+	restart(func() error { return os.Remove(l.stateFile()) })
+	if lines := l.logged("left alone"); len(lines) > 0 {
+		t.Errorf("logged: %q", lines)
+	}
+	l.cni("DEL", p, nil)
+	if diff := l.snapshot().Since(before); len(diff) > 0 {
+		t.Errorf("left behind: %v", diff)
+	}
+}
+
+// endVeths ends all veths of pods, as the kernel does with those of a namespace that ends.
 func endVeths() error {
 	links, err := netlink.LinkList()
 	for _, l := range links {
-		if l.Type() == "veth" {
+		if l.Type() == "veth" && strings.Contains(l.Attrs().Alias, "/") {
 			if gone := netlink.LinkDel(l); !errors.Is(gone, syscall.ENODEV) { // the kernel may have been quicker
 				err = errors.Join(err, gone)
 			}

@@ -12,6 +12,7 @@ import (
 	"go.etcd.io/bbolt"
 
 	"github.com/weftnet/weft/internal/netnstest"
+	"github.com/weftnet/weft/test/dataplane"
 	"github.com/weftnet/weft/test/node"
 	"github.com/weftnet/weft/test/programs"
 )
@@ -151,6 +152,7 @@ func (l *lab) setAlias(p *node.Pod, alias string) (was string) {
 }
 
 func TestAPodThatMeddledWithItsLinkKeepsItsTap(t *testing.T) {
+	dataplane.RequireTap(t)
 	l := newLab(t, programs.Build(t))
 	p := l.pod("a")
 	result := l.cni("ADD", p, nil)

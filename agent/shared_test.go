@@ -1,12 +1,15 @@
 package agent
 
 import (
+	"errors"
+	"syscall"
 	"testing"
 
 	"github.com/vishvananda/netlink"
 
 	"github.com/weftnet/weft/ipnet"
 	"github.com/weftnet/weft/pod"
+	"github.com/weftnet/weft/test/dataplane"
 	"github.com/weftnet/weft/test/programs"
 )
 
@@ -36,11 +39,13 @@ func TestTheAgentIsNotReadyWithoutItsHostLink(t *testing.T) {
 	if err := l.BeginAgent(); err != nil {
 		t.Fatal(err)
 	}
-	l.waitsFor(l.pod("a"), "network: linux.tap-peer/weft-host: ")
+	end := map[string]string{"tap": "linux.tap-peer", "veth": "linux.veth"}[dataplane.Tap()]
+	l.waitsFor(l.pod("a"), "network: "+end+"/weft-host: ")
 	if err := netlink.LinkDel(foreign); err != nil {
 		t.Fatal(err)
 	}
-	if err := netlink.LinkSetName(link, "weft0"); err != nil {
+	// A veth whose name was changed may be removed already, to be made again.
+	if err := netlink.LinkSetName(link, "weft0"); err != nil && !errors.Is(err, syscall.ENODEV) {
 		t.Fatal(err)
 	}
 	if err := l.AwaitReady(t.Context()); err != nil {

@@ -70,6 +70,10 @@ func objectName(k pod.Key, ifName string) string {
 	return "weft-" + hex.EncodeToString(sum[:8]) + "-" + ifName
 }
 
+// IsNodeLink reports whether an interface of the dataplane leads to the node itself: the host link, and the link for packets of
+// tunnels.
+func IsNodeLink(object string) bool { return object == hostObject || object == tunnelObject }
+
 // hostName names the node's end of a veth: as long as a name of a link can be.
 func hostName(object string) string {
 	sum := sha256.Sum256([]byte(object))

@@ -125,14 +125,33 @@ func (n *Network) reconstruct(f Found, a *pod.Attachment, others []*pod.Attachme
 	return nil
 }
 
-// keyOf is the inverse of aliasOf.
-func keyOf(f Found) (pod.Key, error) {
-	text, ours := strings.CutPrefix(f.Alias, "weft:")
+// VethObject returns the name of the dataplane's interface that a pod's veth belongs to, from the name and the alias of the
+// node's end; ok is false for any other link. The alias of a long name is a hash, which does not tell.
+func VethObject(host, alias string) (object, ifName string, ok bool) {
+	key, ifName, err := parseAlias(alias)
+	if err != nil {
+		return "", "", false
+	}
+	object = objectName(key, ifName)
+	return object, ifName, host == hostName(object)
+}
+
+// parseAlias is the inverse of aliasOf.
+func parseAlias(alias string) (key pod.Key, ifName string, err error) {
+	text, ours := strings.CutPrefix(alias, "weft:")
 	parts := strings.Split(text, "/")
 	if !ours || len(parts) < 3 || len(parts) > 4 || slices.Contains(parts, "") {
-		return pod.Key{}, fmt.Errorf("alias %q does not name an attachment", f.Alias)
+		return pod.Key{}, "", fmt.Errorf("alias %q does not name an attachment", alias)
 	}
-	key := pod.Key{Network: parts[0], ContainerID: parts[1], IfName: parts[2]}
+	return pod.Key{Network: parts[0], ContainerID: parts[1], IfName: parts[2]}, parts[len(parts)-1], nil
+}
+
+// keyOf reads the attachment of an interface from its alias.
+func keyOf(f Found) (pod.Key, error) {
+	key, _, err := parseAlias(f.Alias)
+	if err != nil {
+		return pod.Key{}, err
+	}
 	if f.Alias != aliasOf(key, f.Name) || objectName(key, f.Name) != f.Object {
 		return pod.Key{}, fmt.Errorf("link %s of %s bears the alias of another interface: %q", f.Name, f.Object, f.Alias)
 	}

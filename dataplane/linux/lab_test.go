@@ -39,7 +39,7 @@ func newLab(t *testing.T) *lab {
 	l := &lab{T: t, path: netnstest.New(t)}
 	l.inside(func() { addTap(t, "eth0") })
 	l.s = kvscheduler.New(kvscheduler.Config{Sources: []string{"test"}})
-	if _, err := Register(l.s); err != nil {
+	if _, err := Register(l.s, Options{}); err != nil {
 		t.Fatal(err)
 	}
 	// Taps are dataplane/vpp's; here it is enough that they are desired.

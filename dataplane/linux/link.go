@@ -10,7 +10,8 @@ import (
 	"github.com/weftnet/weft/wire"
 )
 
-// linkDescriptor is of links that others make: to create one is to find it there, to delete it is to forget it.
+// linkDescriptor is of links that others make: to create one is to find it there, to delete it is to leave it as it was used. VPP
+// sets a link down when it lets go of it, so one that was to be up is set up again.
 func linkDescriptor() kvscheduler.Descriptor[wire.Link, Place] {
 	return kvscheduler.Descriptor[wire.Link, Place]{
 		Name: wire.KindLink, Lane: Lane,
@@ -20,13 +21,21 @@ func linkDescriptor() kvscheduler.Descriptor[wire.Link, Place] {
 			kind:      wire.KindLink,
 			namespace: func(wire.Link) string { return "" },
 			put:       findAndSetUp,
-			remove:    func(*handle, wire.Link) error { return nil },
+			remove:    findAndLeaveUp,
 			find: func(h *handle, _ string, v wire.Link) (wire.Link, bool, error) {
 				l, err := h.link(v.Name)
 				return wire.Link{Name: v.Name, Up: err == nil && isUp(l)}, err == nil, err
 			},
 		},
 	}
+}
+
+func findAndLeaveUp(h *handle, v wire.Link) error {
+	l, err := h.link(v.Name)
+	if err != nil || !v.Up {
+		return err
+	}
+	return setUp(h, l, true)
 }
 
 func validateFoundLink(name string, v wire.Link) error {

@@ -32,15 +32,23 @@ func (k Kinds) All() []kvscheduler.Kind {
 	}
 }
 
+// Options say what the kinds are told of the names of objects. The zero value is right where no object outlives its scheduler.
+type Options struct {
+	// VethName names the object that a veth belongs to, from the name and the alias of the node's end, and its name in the
+	// pod; ok is false for a link of another kind or owner. With it, veths are found that an earlier agent made and did not
+	// record.
+	VethName func(host, alias string) (object, ifName string, ok bool)
+}
+
 // Register adds the kinds to a scheduler.
-func Register(s *kvscheduler.Scheduler) (k Kinds, err error) {
+func Register(s *kvscheduler.Scheduler, o Options) (k Kinds, err error) {
 	if k.Namespace, err = kvscheduler.Register(s, namespaceDescriptor()); err != nil {
 		return k, err
 	}
 	if k.TapPeer, err = kvscheduler.Register(s, tapPeerDescriptor()); err != nil {
 		return k, err
 	}
-	if k.Veth, err = kvscheduler.Register(s, vethDescriptor()); err != nil {
+	if k.Veth, err = kvscheduler.Register(s, vethDescriptor(o)); err != nil {
 		return k, err
 	}
 	if k.Link, err = kvscheduler.Register(s, linkDescriptor()); err != nil {

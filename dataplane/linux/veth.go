@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
 
 	"github.com/vishvananda/netlink"
 
@@ -16,9 +17,11 @@ type vethItem = kvscheduler.Item[wire.Veth, Place]
 
 // veths are pairs of links with one end in a pod, or in the node's own namespace, and one where the dataplane is. The host's
 // end identifies a pair of ours: it outlives the path of the pod's namespace.
-type veths struct{}
+type veths struct {
+	name func(host, alias string) (object, ifName string, ok bool) // nil: no veth is found by its alias
+}
 
-func vethDescriptor() kvscheduler.Descriptor[wire.Veth, Place] {
+func vethDescriptor(o Options) kvscheduler.Descriptor[wire.Veth, Place] {
 	return kvscheduler.Descriptor[wire.Veth, Place]{
 		Name: wire.KindVeth, Lane: Lane,
 		Equal:    equalVeths,
@@ -36,7 +39,7 @@ func vethDescriptor() kvscheduler.Descriptor[wire.Veth, Place] {
 				have.RxQueues != want.RxQueues || have.TxQueues != want.TxQueues
 		},
 		After:   []string{wire.KindNamespace},
-		Backend: veths{},
+		Backend: veths{name: o.VethName},
 	}
 }
 
@@ -119,13 +122,53 @@ func (veths) each(ctx context.Context, batch []vethItem, f func(home *handle, it
 	}
 }
 
-// Dump looks for all known pairs. What else stands there is not ours to see.
+// Dump looks for all known pairs, and for those that are a pod's by their alias: an agent that ended in the middle of an ADD has
+// not recorded the pair that it made.
 func (b veths) Dump(ctx context.Context, view kvscheduler.View) iter.Seq2[kvscheduler.Actual[wire.Veth, Place], error] {
 	var names []string
 	for name := range view.All(wire.KindVeth) {
 		names = append(names, name)
 	}
-	return b.Read(ctx, view, names)
+	return func(yield func(kvscheduler.Actual[wire.Veth, Place], error) bool) {
+		for a, err := range b.Read(ctx, view, names) {
+			if !yield(a, err) || err != nil {
+				return
+			}
+		}
+		unrecorded, err := b.unrecorded(names)
+		if err != nil {
+			yield(kvscheduler.Actual[wire.Veth, Place]{}, err)
+			return
+		}
+		for _, a := range unrecorded {
+			if !yield(a, nil) {
+				return
+			}
+		}
+	}
+}
+
+// unrecorded lists the pairs that are a pod's by their alias and that are none of the known ones, as far as the node's end tells.
+func (b veths) unrecorded(known []string) (list []kvscheduler.Actual[wire.Veth, Place], err error) {
+	if b.name == nil {
+		return nil, nil
+	}
+	err = visit("", Place{}, func(home *handle) error {
+		links, err := whole(home.LinkList)
+		for _, l := range links {
+			a := l.Attrs()
+			object, ifName, isPods := b.name(a.Name, a.Alias)
+			if isPods && isVeth(l) && !slices.Contains(known, object) {
+				v := wire.Veth{Name: ifName, HostName: a.Name, HostMAC: macOf(l), MTU: a.MTU, Alias: a.Alias, Up: isUp(l)}
+				list = append(list, kvscheduler.Actual[wire.Veth, Place]{Name: object, V: v})
+			}
+		}
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("look for veths of pods: %w", err)
+	}
+	return list, nil
 }
 
 // Read looks for the named pairs.

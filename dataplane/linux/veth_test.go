@@ -1,11 +1,13 @@
 package linux
 
 import (
+	"context"
 	"errors"
 	"net"
 	"net/netip"
 	"os"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -314,4 +316,35 @@ func TestVethsNamespaceThatIsGoneTakesItAlong(t *testing.T) {
 		break
 	}
 	l.mustCommit(object{veth.key, nil})
+}
+
+// A veth that an earlier agent made, and did not record, is found by its alias and pruned; one of another owner stays.
+func TestAVethThatIsNotRecordedIsPruned(t *testing.T) {
+	l := newLab(t)
+	l.mustCommit(append(l.ground(), l.veth())...)
+	for name, tt := range map[string]struct {
+		vethName func(host, alias string) (object, ifName string, ok bool)
+		stays    bool
+	}{
+		"another owner's": {func(string, string) (string, string, bool) { return "", "", false }, true},
+		"a pod's": {func(host, is string) (string, string, bool) {
+			return "pod-a", "eth1", host == hostEnd && is == alias
+		}, false},
+	} {
+		next := kvscheduler.New(kvscheduler.Config{Sources: []string{"test"}})
+		_, err := Register(next, Options{VethName: tt.vethName})
+		must(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() { _ = next.Run(ctx) })
+		next.Ready("test")
+		_, err = next.Resync(ctx, kvscheduler.ResyncOpt{})
+		must(t, err)
+		cancel()
+		running.Wait()
+		if isThere(hostEnd) != tt.stays {
+			t.Errorf("%s: the veth is there: %t", name, isThere(hostEnd))
+		}
+		l.resync() // makes it again
+	}
 }

@@ -108,6 +108,18 @@ func TestALinkThatGoesIsTakenUpAgainWhenItComesBack(t *testing.T) {
 	}
 }
 
+// VPP sets a link down when it lets go of it.
+func TestALinkIsUpWhenItIsForgotten(t *testing.T) {
+	l := newLab(t)
+	plug(t)
+	l.mustCommit(linkObject())
+	must(t, netlink.LinkSetDown(mustFind(t, card)))
+	l.mustCommit(object{key: wire.LinkKey(card)})
+	if err := LinkFault(card); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestALinkThatIsNotEthernetIsRefused(t *testing.T) {
 	l := newLab(t)
 	if err := l.commit(object{wire.LinkKey("lo"), wire.Link{Name: "lo"}}); err == nil || !strings.Contains(err.Error(), "link lo is of type loopback, and not Ethernet") {

@@ -72,7 +72,7 @@ func newWholeLab(t *testing.T, socket string, connected func(string)) *lab {
 	if l.kinds, err = Register(l.s, l.client); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := linux.Register(l.s); err != nil {
+	if _, err := linux.Register(l.s, linux.Options{}); err != nil {
 		t.Fatal(err)
 	}
 	background(t, l.s.Run)

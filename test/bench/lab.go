@@ -10,6 +10,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"github.com/weftnet/weft/test/dataplane"
 	"github.com/weftnet/weft/test/netns"
 	"github.com/weftnet/weft/test/node"
 	"github.com/weftnet/weft/test/traffic"
@@ -76,12 +77,24 @@ func (l *lab) build(ctx context.Context, n *node.Node) (ways []way, err error) {
 		}
 	}
 	ways = append(ways, w)
-	for i, name := range []string{"tap-tap, routed (main)", "tap-tap, L2", "veth-veth, L2", "tap-veth, L2"} {
+	names := []string{"tap-tap, routed (main)", "tap-tap, L2", "veth-veth, L2", "tap-veth, L2"}
+	if !dataplane.HasTaps() {
+		names = []string{"veth-veth, routed (main)", "veth-veth, L2"} // veths stand in for taps
+	}
+	for i, name := range names {
 		to := links[1][i]
 		path := traffic.Path{From: l.pods[0].Netns, FromLink: to.Name, To: l.pods[1].Netns, Address: to.Bare()[0]}
-		ways = append(ways, way{"weft-vswitch, " + name, path, to.Name})
+		ways = append(ways, way{measured() + ", " + name, path, to.Name})
 	}
 	return ways, nil
+}
+
+// measured names the dataplane.
+func measured() string {
+	if dataplane.Prefix() != "" {
+		return "VPP"
+	}
+	return "weft-vswitch"
 }
 
 // close takes pods and bridge away.

@@ -9,7 +9,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/weftnet/weft/dataplane/vpp"
 	"github.com/weftnet/weft/devicemanager/kubelettest"
 	"github.com/weftnet/weft/pod"
 	"github.com/weftnet/weft/test/dataplane"
@@ -35,8 +34,7 @@ func fullNodeHere() fullNode {
 	case dataplane.HasTaps():
 		return fullNode{kubeletPods, pod.TypeTap, "x0/memif/many, x1/memif/routed", 2}
 	}
-	const nodeLinks = 1 // the host link
-	return fullNode{vpp.MaxVethsPerThread - nodeLinks, pod.TypeVeth, "x0/memif/many, x1/memif/routed", 2}
+	return fullNode{dataplane.Crowd(kubeletPods, 1), pod.TypeVeth, "x0/memif/many, x1/memif/routed", 2}
 }
 
 func (f fullNode) String() string {
@@ -70,7 +68,8 @@ func measureReplay(ctx context.Context, b *bench, programs string) (err error) {
 	begun := time.Now()
 	for i := range full.pods {
 		if err := full.add(ctx, n, runtime, fmt.Sprintf("replay%d", i)); err != nil {
-			return fmt.Errorf("pod %d: %w", i, err)
+			log, _ := os.ReadFile(n.AgentLog()) // better without it than not at all
+			return fmt.Errorf("pod %d: %w; the end of the agent's log:\n%s", i, err, log[max(0, len(log)-4000):])
 		}
 	}
 	fmt.Fprintf(b.out, "%s, added in %s\n", full, time.Since(begun).Round(time.Millisecond))

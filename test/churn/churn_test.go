@@ -11,13 +11,14 @@ import (
 	"time"
 
 	"github.com/weftnet/weft/internal/netnstest"
+	"github.com/weftnet/weft/test/dataplane"
 	"github.com/weftnet/weft/test/leftovers"
 	"github.com/weftnet/weft/test/node"
 	"github.com/weftnet/weft/test/programs"
 )
 
-// together is how many networks, each with a pod, are there at a time.
-const together = 20
+// together is how many networks, each with a pod of three interfaces, are there at a time.
+var together = dataplane.Crowd(20, 3)
 
 // warmUp is how many rounds are made, to fill buffers and caches, before memory is judged by the most that there was.
 const warmUp = 10
@@ -80,7 +81,7 @@ func (c *churn) end(t *testing.T) {
 const settling = time.Minute
 
 func (c *churn) processes() map[string]int {
-	return map[string]int{"weft-agent": c.node.AgentPID(), "weft-vswitch": c.node.DataplanePID()}
+	return map[string]int{"weft-agent": c.node.AgentPID(), "dataplane": c.node.DataplanePID()}
 }
 
 func (c *churn) places() leftovers.Places {

@@ -93,5 +93,5 @@ func (c *churn) judgeMemory(t *testing.T, before memory, transactions int) {
 
 // String shows the memory in KiB.
 func (m memory) String() string {
-	return fmt.Sprintf("weft-agent %d KiB, weft-vswitch %d KiB", m["weft-agent"]>>10, m["weft-vswitch"]>>10)
+	return fmt.Sprintf("weft-agent %d KiB, dataplane %d KiB", m["weft-agent"]>>10, m["dataplane"]>>10)
 }

@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"testing"
 	"text/template"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -103,6 +104,33 @@ func Tap() string {
 		return "tap"
 	}
 	return "veth"
+}
+
+// CustomInterfaces returns a value of the annotation contivpp.io/custom-if with a veth in the place of each tap if the dataplane
+// cannot create taps.
+func CustomInterfaces(value string) string { return strings.ReplaceAll(value, "/tap", "/"+Tap()) }
+
+// mostVeths is the number of veths that a test may have on a VPP. A thread of VPP hangs with 16 that have unread packets: see
+// docs/vpp.md. The node's own links count too.
+const mostVeths = 13
+
+// Crowd returns how many pods of so many interfaces each a test may have at a time where it wants n: n, but on a VPP that has
+// veths in the place of taps only as many as it stands.
+func Crowd(n, interfaces int) int {
+	if HasTaps() { // weft-vswitch always has
+		return n
+	}
+	return min(n, mostVeths/interfaces)
+}
+
+// Tries is how often a test sends a request that a route without a next hop answers, and how long it waits for each answer. VPP
+// sends few ICMP errors of such routes: in 100 ms, one for each of four classes of addresses (ip_null_dpo.c of 25.10 and 26.06
+// limits them by a hash of both addresses). Other packets of the pod's kernel may be of the same class.
+func Tries() (times int, wait time.Duration) {
+	if Prefix() == "" {
+		return 1, time.Minute
+	}
+	return 60, time.Second
 }
 
 // RequireTap skips a test on VPP where the kernel has no vhost-net, which VPP's taps need. weft-vswitch needs /dev/net/tun only: see

@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/weftnet/weft/test/e2e/cluster"
+	"github.com/weftnet/weft/test/e2e/weft"
 )
 
 // withServiceEndpoints switches them on for a test, as docs/networking.md says.
@@ -67,7 +68,7 @@ func TestAServiceReachesTheInterfaceThatItsPodNames(t *testing.T) {
 	spec.Containers[0].Ports = []corev1.ContainerPort{{Name: "http", ContainerPort: 8080}}
 	_, err := s.c.Client.CoreV1().Pods(s.name).Create(t.Context(), &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: "server", Labels: map[string]string{"app": "server"}, Annotations: map[string]string{
-			"contivpp.io/custom-if": "t1/tap", "contivpp.io/service-endpoint-if": "t1",
+			"contivpp.io/custom-if": weft.CustomInterfaces("t1/tap"), "contivpp.io/service-endpoint-if": "t1",
 		}},
 		Spec: spec,
 	}, metav1.CreateOptions{})

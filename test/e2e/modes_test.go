@@ -102,12 +102,12 @@ const twoPools = `
 apiVersion: contivpp.io/v1
 kind: IPPool
 metadata: {name: e2e-4}
-spec: {cidr: 10.97.0.0/16, blockSize: 28}
+spec: {cidr: 10.97.0.0/16, blockSize: 29}
 ---
 apiVersion: contivpp.io/v1
 kind: IPPool
 metadata: {name: e2e-6}
-spec: {cidr: "fd00:97::/64", blockSize: 124}
+spec: {cidr: "fd00:97::/64", blockSize: 125}
 `
 
 func TestPodsHaveAddressesOfTheClustersPools(t *testing.T) {
@@ -122,9 +122,9 @@ func TestPodsHaveAddressesOfTheClustersPools(t *testing.T) {
 			t.Errorf("%s has %s, which is not of %s", name, a, pool)
 		}
 	}
-	// A block of sixteen is soon used up: more pods have addresses of the next ones.
+	// A block of eight is soon used up: more pods have addresses of the next ones.
 	s.deploy("crowd")
-	s.scale("crowd", crowd)
+	s.scale("crowd", int32(crowd))
 	pods := s.awaitReady(crowd + 2)
 	seen := make(map[string]string)
 	for i := range pods {

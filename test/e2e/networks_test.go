@@ -58,7 +58,7 @@ func (s *space) createWith(name, node, interfaces string, change func(*corev1.Po
 	s.t.Helper()
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
-			Name: name, Labels: map[string]string{"app": name}, Annotations: map[string]string{"contivpp.io/custom-if": interfaces},
+			Name: name, Labels: map[string]string{"app": name}, Annotations: map[string]string{"contivpp.io/custom-if": weft.CustomInterfaces(interfaces)},
 		},
 		Spec: podSpec(node),
 	}
@@ -94,10 +94,11 @@ func (s *space) addressesOf(links, link string) (addresses []netip.Addr) {
 	return addresses
 }
 
-// Twenty pods on two nodes, each with a tap on the network of all pods, one on an L2 network and a veth on an L3 network:
+// Many pods on two nodes, each with a tap on the network of all pods, one on an L2 network and a veth on an L3 network:
 // right after they are ready each reaches the next, which is on the other node, on all of them.
 func TestPodsReachEachOtherOnEveryNetwork(t *testing.T) {
-	const pods, pings = 20, "100"
+	const pings = "100"
+	pods := weft.Crowd(20, 6) // of four interfaces
 	needWeft(t)
 	s := newSpace(t)
 	s.apply(twoNetworks)

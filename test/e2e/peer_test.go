@@ -11,13 +11,16 @@ import (
 
 	"github.com/weftnet/weft/test/e2e/cluster"
 	"github.com/weftnet/weft/test/e2e/peer"
+	"github.com/weftnet/weft/test/e2e/weft"
 )
 
 const (
-	rounds       = 3  // of one CNI and then the other, so that what else the machine does meets both
-	roundSamples = 8  // pods one after the other, in each round
-	roundCrowd   = 16 // pods at once, in each round
+	rounds       = 3 // of one CNI and then the other, so that what else the machine does meets both
+	roundSamples = 8 // pods one after the other, in each round
 )
+
+// roundCrowd is how many pods start at once, in each round.
+var roundCrowd = weft.Crowd(16, 8)
 
 // besideRange is a node's range for the pods of the bridge.
 func besideRange(i int) []netip.Prefix {
@@ -62,7 +65,7 @@ func TestPodsStartBesideABridge(t *testing.T) {
 		round(ours.single[p50]), round(ours.single[p99]), round(theirs.single[p50]), round(theirs.single[p99]),
 		ratio(ours.single[p50], theirs.single[p50]), ratio(ours.single[p99], theirs.single[p99]))
 	t.Logf("%d pods at once: %.1f a second; with bridge %.1f a second: ratio of times %.2f",
-		roundCrowd, rounds*roundCrowd/ours.crowds.Seconds(), rounds*roundCrowd/theirs.crowds.Seconds(), ratio(ours.crowds, theirs.crowds))
+		roundCrowd, float64(rounds*roundCrowd)/ours.crowds.Seconds(), float64(rounds*roundCrowd)/theirs.crowds.Seconds(), ratio(ours.crowds, theirs.crowds))
 }
 
 func ratio(a, b time.Duration) float64 { return a.Seconds() / b.Seconds() }
@@ -74,7 +77,7 @@ func (s *space) measure(name string, into *starts) {
 		into.single = append(into.single, s.timeToReady(fmt.Sprintf("%s-%d", name, i), s.c.Nodes[i%len(s.c.Nodes)].Name))
 	}
 	started := time.Now()
-	s.scale("crowd", roundCrowd)
+	s.scale("crowd", int32(roundCrowd))
 	s.awaitReadyOf("app=crowd", roundCrowd)
 	took := time.Since(started)
 	s.t.Logf("%s: %d pods at once after %s", name, roundCrowd, round(took))

@@ -13,10 +13,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/weftnet/weft/test/e2e/cluster"
+	"github.com/weftnet/weft/test/e2e/weft"
 )
 
 // crowd is how many pods come and go at once.
-const crowd = 100
+var crowd = weft.Crowd(100, 16)
 
 func TestADaemonSetRunsOnEveryNode(t *testing.T) {
 	t.Parallel()
@@ -44,9 +45,9 @@ func TestACrowdOfPodsComesAndGoesAndLeavesNothing(t *testing.T) {
 	s := newSpace(t)
 	s.deploy("crowd")
 	started := time.Now()
-	s.scale("crowd", crowd)
+	s.scale("crowd", int32(crowd))
 	pods := s.awaitReady(crowd)
-	t.Logf("%s: %d pods at once: %.1f a second", s.c.CNI().Name(), crowd, crowd/time.Since(started).Seconds())
+	t.Logf("%s: %d pods at once: %.1f a second", s.c.CNI().Name(), crowd, float64(crowd)/time.Since(started).Seconds())
 	seen := map[string]string{}
 	for _, pod := range pods {
 		for _, address := range s.addresses(&pod) {

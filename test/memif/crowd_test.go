@@ -13,16 +13,17 @@ import (
 
 	"github.com/weftnet/weft/devicemanager/kubelettest"
 	"github.com/weftnet/weft/memif"
+	"github.com/weftnet/weft/test/dataplane"
 	"github.com/weftnet/weft/test/leftovers"
 	"github.com/weftnet/weft/test/node"
 )
 
-const (
-	crowd    = 50 // pods of two containers with a memif each
-	together = 4  // that are made or deleted at the same time
-)
+// crowd is the number of pods of two containers with a memif each.
+var crowd = dataplane.Crowd(50, 1)
 
-// TestACrowdLeavesNothing: fifty pods take all hundred devices; agent and kubelet are restarted when half of them are there;
+const together = 4 // that are made or deleted at the same time
+
+// TestACrowdLeavesNothing: many pods take all devices, two each; agent and kubelet are restarted when half of them are there;
 // when all are deleted and forgotten, the node is as it was before.
 // rows: MEM-03, MEM-22
 func TestACrowdLeavesNothing(t *testing.T) {

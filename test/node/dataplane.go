@@ -84,6 +84,14 @@ func (v *vpp) end() error {
 	return v.err
 }
 
+// StatsSocket is where the dataplane's stats segment is.
+func (n *Node) StatsSocket() string {
+	if n.vpp != nil {
+		return n.vpp.StatsSocket()
+	}
+	return filepath.Join(n.run(), "vswitch-stats.sock")
+}
+
 // DataplanePID asks the kernel who listens on the dataplane's socket; 0 if nobody does.
 func (n *Node) DataplanePID() int {
 	conn, err := net.Dial("unix", n.DataplaneSocket())

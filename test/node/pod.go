@@ -9,7 +9,6 @@ import (
 	"net/netip"
 	"path/filepath"
 	"slices"
-	"strings"
 
 	"github.com/containernetworking/cni/libcni"
 	types100 "github.com/containernetworking/cni/pkg/types/100"
@@ -70,7 +69,7 @@ func (p *Pod) conf() *libcni.RuntimeConf {
 	annotations := map[string]string{}
 	maps.Copy(annotations, p.Annotations)
 	if extra := annotations[customInterfaces]; extra != "" {
-		annotations[customInterfaces] = strings.ReplaceAll(extra, "/tap", "/"+dataplane.Tap())
+		annotations[customInterfaces] = dataplane.CustomInterfaces(extra)
 	}
 	return &libcni.RuntimeConf{
 		ContainerID: p.ContainerID, NetNS: p.Netns, IfName: ifName,

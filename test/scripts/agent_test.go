@@ -22,7 +22,7 @@ const patience = time.Minute
 // agentCommand:
 //
 //	agent start [FLAG...]   start the agent, and wait until it can wire pods; later starts keep the flags
-//	agent begin             start it, and do not wait
+//	agent begin [FLAG...]   start it, and do not wait
 //	agent stop              end it by SIGTERM
 //	agent kill              end it by SIGKILL
 //	agent wait              return when it can wire pods
@@ -31,11 +31,11 @@ func agentCommand(ts *testscript.TestScript, neg bool, args []string) {
 		usage(ts, "agent start|begin|stop|kill|wait")
 	}
 	s := on(ts)
+	if len(args) > 1 {
+		s.flags = args[1:]
+	}
 	switch args[0] {
 	case "start":
-		if len(args) > 1 {
-			s.flags = args[1:]
-		}
 		check(ts, neg, s.startAgent(context.Background()))
 	case "begin":
 		ctx, cancel := context.WithCancel(context.Background())

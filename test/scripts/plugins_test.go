@@ -16,6 +16,7 @@ import (
 	"github.com/containernetworking/cni/pkg/version"
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/weftnet/weft/test/dataplane"
 	"github.com/weftnet/weft/test/netns"
 	"github.com/weftnet/weft/test/peers"
 )
@@ -96,7 +97,7 @@ func settings(conf *libcni.RuntimeConf, args []string) error {
 		case isSetting && key == "CNI_IFNAME":
 			conf.IfName = value
 		case isSetting && strings.Contains(key, "/"):
-			annotations[key] = value
+			annotations[key] = dataplane.CustomInterfaces(value)
 		default:
 			return errors.New("an annotation is needed: KEY=VALUE")
 		}

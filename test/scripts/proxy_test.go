@@ -98,7 +98,7 @@ func refuseCommand(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	retval, err := strconv.ParseInt(args[1], 10, 32)
 	ts.Check(err)
-	on(ts).proxied(ts).Refuse(args[0], int32(retval), times(ts, args[2]))
+	on(ts).proxied(ts).Refuse(message(args[0]), int32(retval), times(ts, args[2]))
 }
 
 // hangCommand: hang MESSAGE TIMES lets the next requests of that message hang: they are not done, nor answered.

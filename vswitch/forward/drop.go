@@ -154,7 +154,8 @@ var reasonNames = [reasons]string{
 // packet still has what ethernet-input set.
 const noError = "ethernet-input/no error"
 
-// aclMiss is the reason for a frame that an interface's MACIP ACL does not admit: VPP has a node for each kind of packet.
+// aclMiss is the reason for a frame that an interface's MACIP ACL does not admit: VPP has a node for each kind of packet. Outside of
+// bridge domains VPP drops what is neither IP nor ARP before it looks at ACLs.
 func aclMiss(in *iface, b *frame.Buffer) reason {
 	e, err := frame.ParseEthernet(b.Bytes())
 	switch {
@@ -164,8 +165,10 @@ func aclMiss(in *iface, b *frame.Buffer) reason {
 		return dropMACIP4
 	case e.Type() == frame.TypeIPv6:
 		return dropMACIP6
+	case e.Type() == frame.TypeARP:
+		return dropMACIP
 	}
-	return dropMACIP
+	return dropEthernetType
 }
 
 // dropCounters are one worker's.

@@ -6,11 +6,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/vishvananda/netlink"
 
 	"github.com/weftnet/weft/test/e2e/cluster"
 	"github.com/weftnet/weft/test/e2e/image"
@@ -36,8 +37,9 @@ type Weft struct{}
 // Name is what reports call it.
 func (Weft) Name() string { return "weft" }
 
-// Images are the one of all containers, and of an example of a program in a pod, and the one that agents are upgraded to.
-func (Weft) Images(context.Context) ([]image.Image, error) {
+// Images are the one of all containers, and of an example of a program in a pod, the one that agents are upgraded to, and that of
+// VPP if the nodes run on one.
+func (Weft) Images(ctx context.Context) ([]image.Image, error) {
 	files, err := find("weft-agent", "weft-cni", "weft-vswitch", "weftctl", "icmpresponder")
 	if err != nil {
 		return nil, err
@@ -46,7 +48,15 @@ func (Weft) Images(context.Context) ([]image.Image, error) {
 	if err != nil {
 		return nil, err
 	}
-	return []image.Image{{Name: Image, Files: files}, {Name: NextImage, Files: next}}, nil
+	images := []image.Image{{Name: Image, Files: files}, {Name: NextImage, Files: next}}
+	if prefix := os.Getenv(PrefixVariable); prefix != "" {
+		vpp, err := vppImage(ctx, prefix)
+		if err != nil {
+			return nil, err
+		}
+		images = append(images, vpp)
+	}
+	return images, nil
 }
 
 // find says which program is where in an image.
@@ -80,7 +90,11 @@ func (Weft) Install(ctx context.Context, c *cluster.Cluster) error {
 		return errors.Join(err, errors.New("there are no types of objects in the manifests"))
 	}
 	slices.Sort(types)
-	for _, name := range append(types, "rbac.yaml", "admission.yaml", "annotate.yaml", "weft.yaml") {
+	daemons := "weft.yaml"
+	if OnVPP() {
+		daemons = "weft-vpp.yaml"
+	}
+	for _, name := range append(types, "rbac.yaml", "admission.yaml", "annotate.yaml", daemons) {
 		if !strings.Contains(name, "/") {
 			name = filepath.Join(manifests, name)
 		}
@@ -106,8 +120,9 @@ func (Weft) Install(ctx context.Context, c *cluster.Cluster) error {
 // NodeUp has nothing to do: the DaemonSets come by themselves, and the agents' tunnels lead to the other nodes.
 func (Weft) NodeUp(context.Context, *cluster.Node) error { return nil }
 
-// nodeLinks stay as long as the agent serves the node: the host link, and the one for packets of tunnels.
-var nodeLinks = []string{"weft0", "weft-vtep0"}
+// nodeAliases are those of the links that stay as long as the agent serves the node, with both ends of veths: the host link, and
+// the one for packets of tunnels.
+var nodeAliases = []string{"weft:host", "weft:vtep"}
 
 // Leftovers are directories of memifs and links of pods that are gone.
 func (Weft) Leftovers(_ context.Context, n *cluster.Node) ([]string, error) {
@@ -117,10 +132,11 @@ func (Weft) Leftovers(_ context.Context, n *cluster.Node) ([]string, error) {
 	}
 	left := slices.Clone(files)
 	err = n.Do(func() error {
-		links, err := net.Interfaces()
+		links, err := netlink.LinkList()
 		for _, link := range links {
-			if strings.HasPrefix(link.Name, "weft") && !slices.Contains(nodeLinks, link.Name) {
-				left = append(left, "interface "+link.Name)
+			a := link.Attrs()
+			if strings.HasPrefix(a.Name, "weft") && !slices.Contains(nodeAliases, a.Alias) {
+				left = append(left, "interface "+a.Name)
 			}
 		}
 		return err
