@@ -52,8 +52,8 @@ peers: go ## get DPDK's testpmd and CNI plugins for the tests, into the user's c
 modules: go
 	@$(GO) list -m all >/dev/null
 
-test: modules peers ## run all tests (PACKAGES=./... chooses; WEFT_REQUIRE=root,netns,dpdk,plugins forbids skips)
-	@$(if $(RACE),,echo "test: the race detector is left out, because there is no C compiler";) $(GO) test $(RACE) -count=1 -timeout 20m $(PACKAGES)
+test: modules peers ## run all tests (PACKAGES=./... chooses; WEFT_REQUIRE=root,netns,dpdk,plugins forbids skips; WEFT_VPP=PREFIX: on VPP, one test at a time)
+	@$(if $(RACE),,echo "test: the race detector is left out, because there is no C compiler";) $(GO) test $(RACE) -count=1 $(if $(WEFT_VPP),-p 1 -parallel 1 -timeout 40m,-timeout 20m) $(PACKAGES)
 	@$(if $(and $(RACE),$(filter ./... ./vswitch/%,$(PACKAGES))),$(GO) test -count=1 -run TestLyingClients ./vswitch/forward) # cuts memory, which the detector cannot stand
 
 # VPP runs few tests at a time: each of its threads stands 15 veths (docs/vpp.md).
