@@ -14,7 +14,9 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/weftnet/weft/devicemanager/kubelettest"
 	"github.com/weftnet/weft/test/bench/packets"
+	"github.com/weftnet/weft/test/dataplane"
 	"github.com/weftnet/weft/test/netns"
 	"github.com/weftnet/weft/test/node"
 	"github.com/weftnet/weft/test/peers"
@@ -53,6 +55,12 @@ func main() {
 
 // runParts measures those that are chosen.
 func (b *bench) runParts(ctx context.Context, programs string, chosen []string) error {
+	if slices.Contains(chosen, "cni") && dataplane.Prefix() != "" {
+		if err := b.compareWithVPP(ctx, programs); err != nil {
+			return err
+		}
+		chosen = slices.DeleteFunc(slices.Clone(chosen), func(part string) bool { return part == "cni" })
+	}
 	if slices.Contains(chosen, "cni") || slices.Contains(chosen, "traffic") {
 		if err := b.run(ctx, programs, chosen); err != nil {
 			return err
@@ -87,6 +95,8 @@ type bench struct {
 type contender struct {
 	name    string
 	extra   string // interfaces that its pods ask for, beside the main one
+	memifs  int    // how many of these are memifs, which kubelet allocates
+	node    *node.Node
 	runtime *node.Runtime
 	add     latencies
 	del     latencies
@@ -123,7 +133,7 @@ func (b *bench) measureCNI(ctx context.Context) error {
 	}
 	for i := range b.pods {
 		for _, c := range contenders {
-			if err := b.measure(ctx, c, fmt.Sprintf("%d", i)); err != nil {
+			if err := c.measure(ctx, fmt.Sprintf("%d", i)); err != nil {
 				return err
 			}
 		}
@@ -143,7 +153,10 @@ func (b *bench) contenders() ([]*contender, error) {
 	if err != nil {
 		return nil, err
 	}
-	list := []*contender{{name: "weft-cni", runtime: ours}, {name: "weft-cni, 5 extra interfaces", extra: fiveInterfaces, runtime: ours}}
+	list := []*contender{
+		{name: "weft-cni", node: b.node, runtime: ours},
+		{name: "weft-cni, 5 extra interfaces", extra: fiveInterfaces, node: b.node, runtime: ours},
+	}
 	plugins, err := peers.FindPlugins()
 	if err != nil {
 		fmt.Fprintf(b.out, "bench: only weft-cni is measured: %v\n", err)
@@ -153,17 +166,23 @@ func (b *bench) contenders() ([]*contender, error) {
 	if err != nil {
 		return nil, err
 	}
-	return append(list, &contender{name: "bridge + host-local", runtime: theirs}), nil
+	return append(list, &contender{name: "bridge + host-local", node: b.node, runtime: theirs}), nil
 }
 
-// measure takes the times of one pod's ADD and DEL; the sandbox's own making is not counted.
-func (b *bench) measure(ctx context.Context, c *contender, name string) error {
-	pod, err := b.node.NewPod(name)
+// measure takes the times of one pod's ADD and DEL; neither the sandbox's making nor kubelet's allocation is counted.
+func (c *contender) measure(ctx context.Context, name string) error {
+	pod, err := c.node.NewPod(name)
 	if err != nil {
 		return err
 	}
 	if c.extra != "" {
 		pod.Annotations = map[string]string{customInterfaces: c.extra}
+	}
+	if c.memifs > 0 {
+		if _, err := c.node.Admit(ctx, pod, kubelettest.Container{Name: "vnf", Limit: c.memifs}); err != nil {
+			return err
+		}
+		defer c.node.Forget(pod)
 	}
 	begun := time.Now()
 	if _, err := c.runtime.Add(ctx, pod); err != nil {

@@ -94,7 +94,8 @@ type Options struct {
 	ClusterPools bool   // blocks of the cluster's pools are, and not the node's ranges
 	Tunnel       string // how packets get to other nodes; default: vxlan4
 
-	Netns string // path of the namespace that VPP runs in, if tests run on one; default: the caller's
+	Embedded bool   // the dataplane is weft-vswitch even if tests run on VPP
+	Netns    string // path of the namespace that VPP runs in, if tests run on one; default: the caller's
 
 	RequireUplink bool // no pod is served before the link to other nodes is there
 }

@@ -27,7 +27,7 @@ type vpp struct {
 
 // prepareVPP prepares a VPP in a directory of its own if tests run on one.
 func (n *Node) prepareVPP() error {
-	if dataplane.Prefix() == "" {
+	if dataplane.Prefix() == "" || n.options.Embedded {
 		return nil
 	}
 	dir := filepath.Join(n.Dir, "vpp")
