@@ -43,7 +43,7 @@ func (f fullNode) String() string {
 
 const (
 	replayRounds    = 3
-	replayPatience  = 2 * time.Minute
+	replayPatience  = 20 * time.Minute // an emulated machine is slow
 	replayPollEvery = 20 * time.Millisecond
 )
 
@@ -57,7 +57,12 @@ func measureReplay(ctx context.Context, b *bench, programs string) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, n.Close()) }()
+	defer func() {
+		if log, _ := os.ReadFile(n.AgentLog()); err != nil { // better without it than not at all
+			err = fmt.Errorf("%w; the end of the agent's log:\n%s", err, log[max(0, len(log)-4000):])
+		}
+		err = errors.Join(err, n.Close())
+	}()
 	if err := n.StartAgent(ctx); err != nil {
 		return err
 	}
@@ -68,8 +73,7 @@ func measureReplay(ctx context.Context, b *bench, programs string) (err error) {
 	begun := time.Now()
 	for i := range full.pods {
 		if err := full.add(ctx, n, runtime, fmt.Sprintf("replay%d", i)); err != nil {
-			log, _ := os.ReadFile(n.AgentLog()) // better without it than not at all
-			return fmt.Errorf("pod %d: %w; the end of the agent's log:\n%s", i, err, log[max(0, len(log)-4000):])
+			return fmt.Errorf("pod %d: %w", i, err)
 		}
 	}
 	fmt.Fprintf(b.out, "%s, added in %s\n", full, time.Since(begun).Round(time.Millisecond))
