@@ -152,7 +152,13 @@ func (s *space) killAgents() {
 // killAgent kills the agent of a pod, as kubelet would not.
 func (s *space) killAgent(pod *corev1.Pod) {
 	s.t.Helper()
-	_, err := s.c.Node(pod.Spec.NodeName).Run(s.t.Context(), s.c.Programs().Path("ctr"), "--namespace=k8s.io", "tasks", "kill", "--signal=SIGKILL", agentOf(pod).id)
+	s.killContainer(pod.Spec.NodeName, agentOf(pod).id)
+}
+
+// killContainer kills the first process of a container.
+func (s *space) killContainer(node, id string) {
+	s.t.Helper()
+	_, err := s.c.Node(node).Run(s.t.Context(), s.c.Programs().Path("ctr"), "--namespace=k8s.io", "tasks", "kill", "--signal=SIGKILL", id)
 	s.must(err)
 }
 
