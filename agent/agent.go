@@ -48,6 +48,8 @@ type Agent struct {
 	edits         edits        // of their annotations
 	podReport     *podReport   // what they got
 	uplink        uplink
+	card          *heldCard      // the network card that the dataplane owns; nil: the kernel keeps it
+	released      *heldCard      // one that is to be given back to the kernel
 	ranges        []Pool         // the node's when the agent started, where pools are its ranges
 	keeper        *blocks.Keeper // of the node's blocks of addresses
 	publisher     *blocks.Publisher
@@ -94,6 +96,9 @@ func New(ctx context.Context, config Config, log *slog.Logger) (a *Agent, err er
 		return a, err
 	}
 	a.state.onSave = a.metrics.Committed
+	if err := a.assembleCard(ctx); err != nil {
+		return a, err
+	}
 	if err := a.assembleCluster(ctx); err != nil {
 		return a, err
 	}
@@ -179,6 +184,7 @@ func (a *Agent) assembleRooms() (err error) {
 		Tunnel:            a.tunnelType(),
 		UplinkMTU:         a.uplink.mtu,
 		Uplink:            a.uplink.name,
+		Card:              a.card.of(),
 		Log:               a.log.With("room", "ipnet"),
 	})
 	if err != nil {
@@ -248,6 +254,9 @@ func (a *Agent) Run(ctx context.Context) error {
 // start makes anew what a lost state file knew, makes the machine what the restored state says, settles deletions that
 // came in meanwhile, and only then opens the gate for new pods.
 func (a *Agent) start(ctx context.Context) error {
+	if err := a.holdCard(); err != nil {
+		return err
+	}
 	if err := a.dataplane.await(ctx); err != nil {
 		return err
 	}

@@ -68,6 +68,8 @@ type Dataplane struct {
 	Program     string // of type embedded: the weft-vswitch to start
 	Log         string // of type embedded: where its output goes
 
+	Uplink string // the network card that the dataplane owns, with the node's addresses; "": the kernel keeps it
+
 	VethRxFrames int // of type vpp: frames of 2 KiB in each receive block of a veth
 	VethTxFrames int // of type vpp: frames of 66 KiB in the transmit ring of a veth
 }
@@ -109,6 +111,7 @@ func (c *Config) Flags(fs *pflag.FlagSet) {
 	fs.BoolVar(&c.Dataplane.External, "dataplane-external", false, "weft-vswitch is run by somebody else, as by a DaemonSet: wait for it, never start one")
 	fs.StringVar(&c.Dataplane.Program, "dataplane-program", "", "weft-vswitch to start; default: beside the agent, else from PATH")
 	fs.StringVar(&c.Dataplane.Log, "dataplane-log", "/var/log/weft-vswitch.log", "file for the output of weft-vswitch")
+	fs.StringVar(&c.Dataplane.Uplink, "dataplane-uplink", "", "network card that the dataplane owns, with its addresses and routes; empty: the node's kernel keeps it")
 	fs.IntVar(&c.Dataplane.VethRxFrames, "dataplane-veth-rx-frames", 6, "with VPP: frames of 2 KiB in each of the 160 receive blocks of a veth, an even number, 6 to 64")
 	fs.IntVar(&c.Dataplane.VethTxFrames, "dataplane-veth-tx-frames", 88, "with VPP: frames of 66 KiB in the transmit ring of a veth, an even number, 16 to 1024")
 	fs.Var((*poolsValue)(&c.Pools), "pools", "address pools, each NAME=PREFIX, comma separated; one of a family at least")
@@ -239,7 +242,14 @@ func (c *Config) validateLinks() error {
 	if c.HostLink == c.TunnelLink {
 		return fmt.Errorf("tunnelLink: %q is the name of the host link", c.TunnelLink)
 	}
-	return errors.Join(linkName("hostLink", c.HostLink), linkName("tunnelLink", c.TunnelLink))
+	err := errors.Join(linkName("hostLink", c.HostLink), linkName("tunnelLink", c.TunnelLink))
+	switch c.Dataplane.Uplink {
+	case "":
+		return err
+	case c.HostLink, c.TunnelLink:
+		return errors.Join(err, fmt.Errorf("dataplane.uplink: %q is a link between this node and the dataplane", c.Dataplane.Uplink))
+	}
+	return errors.Join(err, linkName("dataplane.uplink", c.Dataplane.Uplink))
 }
 
 func linkName(key, name string) error {

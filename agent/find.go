@@ -20,8 +20,8 @@ func (a *Agent) find(ports []vpp.Port) (found, unknown []ipnet.Found) {
 	}
 	known := a.knownObjects()
 	for _, p := range ports {
-		if p.Interface.Type == wire.TypeTap && p.Interface.Tap.Namespace == "" || known[wire.InterfaceKey(p.Name)] || ipnet.IsExternal(p.Name) {
-			continue // no pod's: the node's own link is desired in any case, those to the outside are set again
+		if p.Interface.Type == wire.TypeTap && p.Interface.Tap.Namespace == "" || known[wire.InterfaceKey(p.Name)] || ipnet.IsExternal(p.Name) || ipnet.IsNodes(p.Name) {
+			continue // no pod's: the node's own are desired in any case, those to the outside are set again
 		}
 		f, err := a.findPort(p, mounted)
 		switch {

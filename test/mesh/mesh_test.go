@@ -34,22 +34,36 @@ const (
 var tunnels = map[string]int{"vxlan4": uplinkMTU - 50, "vxlan6": uplinkMTU - 70}
 
 func TestPodsOfTwoNodesReachEachOtherWithoutLoss(t *testing.T) {
-	for tunnel, mtu := range tunnels {
-		t.Run(tunnel, func(t *testing.T) {
-			c := newCluster(t, tunnel)
-			c.meet()
-			for _, m := range c.nodes {
-				m.addPod()
-			}
-			for i, m := range c.nodes {
-				for _, six := range []bool{false, true} {
-					c.exchange(m, c.nodes[1-i], six, mtu)
-				}
-			}
-			for _, m := range c.nodes {
-				m.wantNothingToRepair()
-			}
-		})
+	for _, uplink := range []string{"", "up0"} {
+		for tunnel, mtu := range tunnels {
+			t.Run(owner(uplink)+", "+tunnel, func(t *testing.T) { exchangeAll(t, options{tunnel, uplink}, mtu) })
+		}
+	}
+}
+
+// owner says who has the network card.
+func owner(uplink string) string {
+	if uplink == "" {
+		return "card of the kernel"
+	}
+	return "card of the dataplane"
+}
+
+// exchangeAll judges all directions of both families.
+func exchangeAll(t *testing.T, o options, mtu int) {
+	t.Helper()
+	c := newCluster(t, o)
+	c.meet()
+	for _, m := range c.nodes {
+		m.addPod()
+	}
+	for i, m := range c.nodes {
+		for _, six := range []bool{false, true} {
+			c.exchange(m, c.nodes[1-i], six, mtu)
+		}
+	}
+	for _, m := range c.nodes {
+		m.wantNothingToRepair()
 	}
 }
 
