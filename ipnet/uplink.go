@@ -51,7 +51,7 @@ func (n *Network) uplinkValues() values {
 	v.add(wire.InterfaceKey(uplinkObject), wire.Interface{
 		Type: wire.TypeAFPacket, MAC: card.MAC, MTU: card.MTU, Up: true, GSO: true, AFPacket: wire.AFPacket{Link: card.Link, On: on},
 	})
-	uplink := wire.Uplink{Card: card, On: l.on(), To: l.name}
+	uplink := wire.Uplink{Card: card, On: l.on(), To: l.name, MAC: l.mac}
 	for _, f := range families {
 		n.cardFamily(&v, f, &uplink)
 	}
@@ -82,10 +82,8 @@ func (n *Network) cardFamily(v *values, f wire.Family, uplink *wire.Uplink) {
 	v.add(wire.PuntRedirectKey(uplinkObject, f), wire.PuntRedirect{
 		Interface: uplinkObject, Family: f, Via: l.object, NextHop: kernelEnd(f),
 	})
-	l.linuxNeighbour(v, inner)
 	uplink.Gateways = append(uplink.Gateways, inner)
-	uplink.Needs = append(uplink.Needs,
-		wire.AddressKey(l.object, single(inner)), wire.PuntRedirectKey(uplinkObject, f), wire.LinuxNeighbourKey(l.on(), inner))
+	uplink.Needs = append(uplink.Needs, wire.AddressKey(l.object, single(inner)), wire.PuntRedirectKey(uplinkObject, f))
 }
 
 // cardRoutes are the routes of a card that the dataplane needs, one for each destination: that of the lowest metric. Subnets of

@@ -31,7 +31,8 @@ type Uplink struct {
 	Card     Card         `json:"card"`
 	On       string       `json:"on"`       // key of the object that makes the link to the dataplane
 	To       string       `json:"to"`       // name of the kernel's end of that link
-	Gateways []netip.Addr `json:"gateways"` // the dataplane's end, at most one address of each family
+	Gateways []netip.Addr `json:"gateways"` // addresses of the dataplane's end, at most one of each family
+	MAC      MAC          `json:"mac"`      // of the dataplane's end
 	Needs    []string     `json:"needs"`    // keys of the objects by which the dataplane serves the card; they are made before
 
 	Drift string `json:"drift,omitempty"` // what is not so any more in the kernel: never desired, only found
@@ -42,7 +43,7 @@ func UplinkKey(link string) string { return Key(KindUplink, link) }
 
 // Equal reports whether both are the same.
 func (u Uplink) Equal(o Uplink) bool {
-	return u.Card.Equal(o.Card) && u.On == o.On && u.To == o.To && slices.Equal(u.Gateways, o.Gateways) && slices.Equal(u.Needs, o.Needs) &&
+	return u.Card.Equal(o.Card) && u.On == o.On && u.To == o.To && u.MAC == o.MAC && slices.Equal(u.Gateways, o.Gateways) && slices.Equal(u.Needs, o.Needs) &&
 		u.Drift == o.Drift
 }
 
@@ -61,7 +62,7 @@ type Card struct {
 	Link      string        `json:"link"`
 	MAC       MAC           `json:"mac"`
 	MTU       int           `json:"mtu"`
-	Addresses []CardAddress `json:"addresses"` // in the kernel's order, without link-local and temporary ones
+	Addresses []CardAddress `json:"addresses"` // IPv4 first, in the order in which they are added; without link-local and temporary ones
 	Routes    []CardRoute   `json:"routes"`    // of the main table
 
 	AcceptRA     string          `json:"acceptRA,omitempty"`     // the setting net.ipv6.conf.LINK.accept_ra; "": the kernel has none

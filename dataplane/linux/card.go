@@ -49,10 +49,14 @@ func ReadCard(link string) (card wire.Card, err error) {
 // settable are the flags of an address that survive its removal and addition.
 const settable = unix.IFA_F_NOPREFIXROUTE | unix.IFA_F_MANAGETEMPADDR | unix.IFA_F_HOMEADDRESS | unix.IFA_F_MCAUTOJOIN
 
-// cardAddresses are the addresses of a card that move. Link-local ones are made of its MAC and stay; temporary ones, which the
+// cardAddresses are the addresses of a card that move, in the order in which they are to be added. Link-local ones are made of its MAC and stay; temporary ones, which the
 // kernel makes by itself, go.
 func cardAddresses(h *handle, l netlink.Link) (addresses []wire.CardAddress, err error) {
-	list, err := whole(func() ([]netlink.Addr, error) { return h.AddrList(l, netlink.FAMILY_ALL) })
+	var list []netlink.Addr
+	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
+		found, listErr := whole(func() ([]netlink.Addr, error) { return h.AddrList(l, family) })
+		list, err = append(list, found...), errors.Join(err, listErr)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("list addresses of %s: %w", l.Attrs().Name, err)
 	}
@@ -68,6 +72,11 @@ func cardAddresses(h *handle, l netlink.Link) (addresses []wire.CardAddress, err
 			Prefix: p, Broadcast: addrOf(a.Broadcast), Label: a.Label, Scope: a.Scope, Flags: a.Flags & settable,
 			Valid: lifetime(a.ValidLft), Preferred: lifetime(a.PreferedLft),
 		})
+	}
+	// The kernel puts a new address of IPv4 last, and one of IPv6 first.
+	at := slices.IndexFunc(addresses, func(a wire.CardAddress) bool { return a.Prefix.Addr().Is6() })
+	if at >= 0 {
+		slices.Reverse(addresses[at:])
 	}
 	return addresses, nil
 }

@@ -47,6 +47,8 @@ func validateUplink(name string, v wire.Uplink) error {
 		return fmt.Errorf("the name is that of the network card, %s", v.Card.Link)
 	case v.To == v.Card.Link:
 		return errors.New("network card and link to the dataplane are the same")
+	case !v.MAC.IsUnicast():
+		return fmt.Errorf("MAC %q is not that of one interface", v.MAC)
 	case len(v.Card.Addresses) == 0:
 		return fmt.Errorf("network card %s has no address", v.Card.Link)
 	case v.Drift != "":

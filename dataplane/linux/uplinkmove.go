@@ -21,6 +21,11 @@ import (
 //
 //	addresses on the link -> routes by the link, each in the place of the card's -> addresses off the card -> card deaf
 func takeCard(h *handle, v wire.Uplink) error {
+	return takeCardUntil(h, v, func(string) error { return nil })
+}
+
+// takeCardUntil is takeCard up to the step before which stop, which is told what comes, returns an error.
+func takeCardUntil(h *handle, v wire.Uplink, stop func(next string) error) error {
 	card, err := h.link(v.Card.Link)
 	if err != nil {
 		return err
@@ -32,25 +37,48 @@ func takeCard(h *handle, v wire.Uplink) error {
 	if err := knowsRoutes(h, card, v.Card); err != nil {
 		return err
 	}
-	if err := prepareCard(h, card, v.Card); err != nil {
-		return err
-	}
-	for _, a := range v.Card.Addresses {
-		if err := addAddress(h, "", wire.LinuxAddress{Link: v.To, Prefix: alone(a)}); err != nil {
+	for _, step := range moves(h, card, to, v) {
+		if err := stop(step.what); err != nil {
 			return err
 		}
+		if err := step.do(); err != nil {
+			return fmt.Errorf("%s: %w", step.what, err)
+		}
+	}
+	return nil
+}
+
+// move is one step of taking a card.
+type move struct {
+	what string
+	do   func() error
+}
+
+// moves are the steps in order. The kernel forgets neighbours with the last address of a link, so they come after the first.
+func moves(h *handle, card, to netlink.Link, v wire.Uplink) []move {
+	list := []move{{"prepare " + v.Card.Link, func() error { return prepareCard(h, card, v.Card) }}}
+	add := func(what string, do func() error) { list = append(list, move{what, do}) }
+	for _, a := range v.Card.Addresses {
+		add(fmt.Sprintf("address %s on %s", a.Prefix, v.To), func() error {
+			return addAddress(h, "", wire.LinuxAddress{Link: v.To, Prefix: alone(a)})
+		})
+	}
+	for _, n := range gateways(v) {
+		add(fmt.Sprintf("neighbour %s of %s", n.Address, v.To), func() error { return setNeighbour(h, "", n) })
 	}
 	for _, r := range v.Card.Routes {
-		if err := replaceRoute(h, movedRoute(to, v, r)); err != nil {
-			return fmt.Errorf("route to %s by %s: %w", r.Destination, v.To, err)
-		}
+		add(fmt.Sprintf("route to %s by %s", r.Destination, v.To), func() error { return replaceRoute(h, movedRoute(to, v, r)) })
 	}
 	for _, a := range v.Card.Addresses {
-		if err := h.AddrDel(card, &netlink.Addr{IPNet: ipNet(a.Prefix)}); err != nil && !isGone(err) {
-			return fmt.Errorf("remove address %s from %s: %w", a.Prefix, v.Card.Link, err)
-		}
+		add(fmt.Sprintf("address %s off %s", a.Prefix, v.Card.Link), func() error {
+			if err := h.AddrDel(card, &netlink.Addr{IPNet: ipNet(a.Prefix)}); !isGone(err) {
+				return err
+			}
+			return nil
+		})
 	}
-	return writeDeafTable(v.Card.Link)
+	add("keep the kernel from what "+v.Card.Link+" receives", func() error { return writeDeafTable(v.Card.Link) })
+	return list
 }
 
 // knowsRoutes refuses a card that got a route since it was read: the route would be lost with the addresses.
@@ -105,20 +133,26 @@ func movedRoute(to netlink.Link, v wire.Uplink, r wire.CardRoute) *netlink.Route
 	return moved
 }
 
-// movedSource is the address that the kernel sends from: the route's, else the one in its subnet, else the first of the card.
+// movedSource is the address that the kernel sends from. Of IPv4 it would look for one in the subnet of the gateway, which is
+// the dataplane now; of IPv6 it compares all with the destination, as before.
 func movedSource(v wire.Uplink, r wire.CardRoute) netip.Addr {
-	family := wire.FamilyOf(r.Destination.Addr())
-	switch {
-	case r.Source.IsValid():
+	if r.Source.IsValid() || r.Destination.Addr().Is6() {
 		return r.Source
-	default:
-		for _, a := range v.Card.Addresses {
-			if r.Gateway.IsValid() && a.Prefix.Contains(r.Gateway) || a.Prefix.Masked() == r.Destination {
-				return a.Prefix.Addr()
-			}
+	}
+	for _, a := range v.Card.Addresses {
+		if r.Gateway.IsValid() && a.Prefix.Contains(r.Gateway) || a.Prefix.Masked() == r.Destination {
+			return a.Prefix.Addr()
 		}
 	}
-	return v.Card.Address(family)
+	return v.Card.Address(wire.IP4)
+}
+
+// gateways are the dataplane's end as neighbours of the kernel's.
+func gateways(v wire.Uplink) (neighbours []wire.LinuxNeighbour) {
+	for _, a := range v.Gateways {
+		neighbours = append(neighbours, wire.LinuxNeighbour{Link: v.To, Address: a, MAC: v.MAC})
+	}
+	return neighbours
 }
 
 // replaceRoute puts a route in the place of the one with its destination and metric.
@@ -149,6 +183,11 @@ func giveBack(h *handle, v wire.Uplink) error {
 	for _, r := range v.Card.Routes {
 		if gone := h.RouteDel(movedRoute(to, v, r)); gone != nil && !isGone(gone) {
 			err = errors.Join(err, fmt.Errorf("remove the route to %s by %s: %w", r.Destination, v.To, gone))
+		}
+	}
+	for _, n := range gateways(v) {
+		if gone := deleteNeighbour(h, n); gone != nil && !isGone(gone) {
+			err = errors.Join(err, fmt.Errorf("remove neighbour %s of %s: %w", n.Address, v.To, gone))
 		}
 	}
 	for _, a := range v.Card.Addresses {
@@ -262,6 +301,11 @@ func readUplink(h *handle, v wire.Uplink) (have wire.Uplink, found bool, err err
 
 // unmovedOf says what of routes and card is not as a taken card has it; "": nothing.
 func unmovedOf(h *handle, to netlink.Link, v wire.Uplink) (string, error) {
+	for _, n := range gateways(v) {
+		if have, found, err := findNeighbour(h, "", n); err != nil || !found || have != n {
+			return fmt.Sprintf("neighbour %s of %s is not the dataplane", n.Address, v.To), err
+		}
+	}
 	for _, r := range v.Card.Routes {
 		want := movedRoute(to, v, r)
 		there, err := routesTo(h, r.Destination)
