@@ -15,6 +15,7 @@ import (
 	"github.com/google/renameio/v2"
 
 	"github.com/weftnet/weft/dataplane/linux"
+	"github.com/weftnet/weft/ipnet"
 	"github.com/weftnet/weft/wire"
 )
 
@@ -128,7 +129,7 @@ func (a *Agent) assembleCard(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	a.card = &heldCard{Boot: boot, Card: card, To: a.config.TunnelLink}
+	a.card = &heldCard{Boot: boot, Card: card, To: ipnet.UplinkLink}
 	a.log.Info("uplink of the dataplane", "link", link, "addresses", len(card.Addresses), "routes", len(card.Routes), "mtu", card.MTU)
 	return nil
 }

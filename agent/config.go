@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/weftnet/weft/dataplane/vpp"
+	"github.com/weftnet/weft/ipnet"
 	"github.com/weftnet/weft/pod"
 	"github.com/weftnet/weft/wire"
 )
@@ -243,10 +244,13 @@ func (c *Config) validateLinks() error {
 		return fmt.Errorf("tunnelLink: %q is the name of the host link", c.TunnelLink)
 	}
 	err := errors.Join(linkName("hostLink", c.HostLink), linkName("tunnelLink", c.TunnelLink))
+	if c.HostLink == ipnet.UplinkLink || c.TunnelLink == ipnet.UplinkLink {
+		err = errors.Join(err, fmt.Errorf("hostLink, tunnelLink: %q is the link to a dataplane that owns the network card", ipnet.UplinkLink))
+	}
 	switch c.Dataplane.Uplink {
 	case "":
 		return err
-	case c.HostLink, c.TunnelLink:
+	case c.HostLink, c.TunnelLink, ipnet.UplinkLink:
 		return errors.Join(err, fmt.Errorf("dataplane.uplink: %q is a link between this node and the dataplane", c.Dataplane.Uplink))
 	}
 	return errors.Join(err, linkName("dataplane.uplink", c.Dataplane.Uplink))

@@ -109,12 +109,12 @@ func IsShared(key string) bool {
 		name = strings.TrimPrefix(name, on)
 	}
 	object, _, _ := strings.Cut(name, "/")
-	return object == hostObject || object == gatewayObject || object == uplinkObject || strings.HasPrefix(object, loopbackOf(""))
+	return object == hostObject || object == gatewayObject || object == uplinkObject || object == puntingObject || strings.HasPrefix(object, loopbackOf(""))
 }
 
 // IsNodes reports whether an interface of the dataplane is one that each node has once: a link to its kernel, or its network card.
 func IsNodes(object string) bool {
-	return object == hostObject || object == tunnelObject || object == uplinkObject
+	return object == hostObject || object == tunnelObject || object == uplinkObject || object == puntingObject
 }
 
 // loopbackOf names the loopback that stands for a custom network: its gateway or its BVI.

@@ -11,12 +11,30 @@ import (
 //
 //	pods' VRF - bridge domain - tunnel (node to peer) --- VRF of the tunnels --- uplinkObject (node) === network
 //	                                                              |
-//	                          node's kernel (node) === tunnelObject (dataplaneEnd)
+//	                          node's kernel (node) === punting (cardGateway)
 //
 // The dataplane has the node's addresses on the card, answers ARP, neighbour discovery and echo requests there, and hands all
-// else that is for the node to the kernel, by the link that carries tunnel packets where the kernel has the card. The kernel has
-// the node's addresses at its end, and its routes of the card lead to the dataplane. The dataplane has the routes of the card.
-const uplinkObject = "weft-uplink"
+// else that is for the node to the kernel. The kernel has the node's addresses at its end of the link, and its routes of the card
+// lead to the dataplane, which has the routes themselves. Nothing of the link is shared with the one that tunnels have where the
+// kernel keeps the card, so that a node can change from one to the other.
+const (
+	uplinkObject  = "weft-uplink"
+	puntingObject = "weft-punt"
+	puntingAlias  = "weft:punt"
+)
+
+// UplinkLink is the name of the kernel's end of the link to a dataplane that owns the node's network card.
+const UplinkLink = "weft-uplink0"
+
+// The addresses of the link, as those of the tunnels' link are.
+var (
+	cardKernelEnd = map[wire.Family]netip.Addr{
+		wire.IP4: netip.AddrFrom4([4]byte{169, 254, 44, 1}), wire.IP6: netip.AddrFrom16([16]byte{0: 0xfd, 1: 'w', 2: 'e', 3: 'f', 4: 't', 5: 1, 15: 1}),
+	}
+	cardGateway = map[wire.Family]netip.Addr{
+		wire.IP4: netip.AddrFrom4([4]byte{169, 254, 44, 2}), wire.IP6: netip.AddrFrom16([16]byte{0: 0xfd, 1: 'w', 2: 'e', 3: 'f', 4: 't', 5: 1, 15: 2}),
+	}
+)
 
 // ownsCard reports whether the dataplane owns the node's network card.
 func (c Config) ownsCard() bool { return c.Card != nil }
@@ -31,9 +49,11 @@ func (n *Network) uplinkVRFs(v *values, families []wire.Family) {
 // cardLink is the link between the card's VRF and the node's kernel. It is a veth, whatever other links are: the kernel's end
 // has the node's addresses, and must stay when the dataplane ends.
 func (n *Network) cardLink() link {
-	l := n.tunnelLink()
-	l.kind, l.mtu = pod.TypeVeth, n.config.Card.MTU
-	return l
+	return link{
+		kind: pod.TypeVeth, object: puntingObject, name: UplinkLink, alias: puntingAlias,
+		mac: macOf(puntingObject, dataplaneEnd), peerMAC: macOf(puntingObject, linuxEnd), mtu: n.config.Card.MTU,
+		gso: true, maxSegment: n.config.MaxSegment,
+	}
 }
 
 // uplinkValues are what there is for the card; nothing where the kernel keeps it.
@@ -70,20 +90,15 @@ func (n *Network) uplinkValues() values {
 
 // cardFamily is what there is of one family between card and kernel.
 func (n *Network) cardFamily(v *values, f wire.Family, uplink *wire.Uplink) {
-	l, inner := n.cardLink(), dataplaneEnd4
-	if f == wire.IP6 {
-		inner = dataplaneEnd6
-	}
+	l, gateway, end := n.cardLink(), cardGateway[f], cardKernelEnd[f]
 	for _, object := range []string{uplinkObject, l.object} {
 		v.add(wire.InterfaceVRFKey(object, f), tunnelVRF.membership(object, f, false))
 	}
-	v.add(wire.AddressKey(l.object, single(inner)), wire.Address{Interface: l.object, Prefix: single(inner)})
-	v.add(wire.NeighbourKey(l.object, kernelEnd(f)), wire.Neighbour{Interface: l.object, Address: kernelEnd(f), MAC: l.peerMAC})
-	v.add(wire.PuntRedirectKey(uplinkObject, f), wire.PuntRedirect{
-		Interface: uplinkObject, Family: f, Via: l.object, NextHop: kernelEnd(f),
-	})
-	uplink.Gateways = append(uplink.Gateways, inner)
-	uplink.Needs = append(uplink.Needs, wire.AddressKey(l.object, single(inner)), wire.PuntRedirectKey(uplinkObject, f))
+	v.add(wire.AddressKey(l.object, single(gateway)), wire.Address{Interface: l.object, Prefix: single(gateway)})
+	v.add(wire.NeighbourKey(l.object, end), wire.Neighbour{Interface: l.object, Address: end, MAC: l.peerMAC})
+	v.add(wire.PuntRedirectKey(uplinkObject, f), wire.PuntRedirect{Interface: uplinkObject, Family: f, Via: l.object, NextHop: end})
+	uplink.Gateways = append(uplink.Gateways, gateway)
+	uplink.Needs = append(uplink.Needs, wire.AddressKey(l.object, single(gateway)), wire.PuntRedirectKey(uplinkObject, f))
 }
 
 // cardRoutes are the routes of a card that the dataplane needs, one for each destination: that of the lowest metric. Subnets of
@@ -111,10 +126,6 @@ func cardRoutes(card wire.Card) []wire.CardRoute {
 
 // cardRoute leads the node's kernel to a block of another node's pods, by the dataplane and the card.
 func (n *Network) cardRoute(v *values, block netip.Prefix, node netip.Addr) {
-	inner := dataplaneEnd4
-	if block.Addr().Is6() {
-		inner = dataplaneEnd6
-	}
-	n.cardLink().linuxRoute(v, block, inner, netip.Addr{})
+	n.cardLink().linuxRoute(v, block, cardGateway[wire.FamilyOf(block.Addr())], netip.Addr{})
 	tunnelVRF.route(v, block, wire.Path{Interface: uplinkObject, NextHop: node})
 }

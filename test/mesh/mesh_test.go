@@ -115,8 +115,14 @@ func (m *machine) podMTU() (mtu int) {
 }
 
 // echo sends an ICMP echo in a packet of so many bytes that nobody may fragment, and waits for its answer.
-func (m *machine) echo(to netip.Addr, length int) (err error) {
+func (m *machine) echo(to netip.Addr, length int) error {
 	m.t.Helper()
+	return echo(m.t, m.pod.Netns, to, length)
+}
+
+// echo does that from a namespace.
+func echo(t *testing.T, from string, to netip.Addr, length int) (err error) {
+	t.Helper()
 	network, listen, header, proto := "ip4:icmp", "0.0.0.0", 20, 1
 	var request, reply icmp.Type = ipv4.ICMPTypeEcho, ipv4.ICMPTypeEchoReply
 	level, option, value := unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_DO
@@ -125,12 +131,12 @@ func (m *machine) echo(to netip.Addr, length int) (err error) {
 		level, option, value = unix.IPPROTO_IPV6, unix.IPV6_MTU_DISCOVER, unix.IPV6_PMTUDISC_DO
 	}
 	var conn net.PacketConn
-	netnstest.Do(m.t, m.pod.Netns, func() {
+	within(t, from, func() {
 		config := net.ListenConfig{Control: func(_, _ string, raw syscall.RawConn) error {
 			var set error
 			return errors.Join(raw.Control(func(fd uintptr) { set = unix.SetsockoptInt(int(fd), level, option, value) }), set)
 		}}
-		conn, err = config.ListenPacket(m.t.Context(), network, listen)
+		conn, err = config.ListenPacket(t.Context(), network, listen)
 	})
 	if err != nil {
 		return err
