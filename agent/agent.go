@@ -49,7 +49,7 @@ type Agent struct {
 	podReport     *podReport   // what they got
 	uplink        uplink
 	card          *heldCard      // the network card that the dataplane owns; nil: the kernel keeps it
-	released      *heldCard      // one that is to be given back to the kernel
+	released      []*heldCard    // those that are to be given back to the kernel
 	ranges        []Pool         // the node's when the agent started, where pools are its ranges
 	keeper        *blocks.Keeper // of the node's blocks of addresses
 	publisher     *blocks.Publisher
@@ -270,6 +270,9 @@ func (a *Agent) start(ctx context.Context) error {
 		}
 		// What could not be repaired is retried by the scheduler and healed by the loop; it must not keep the rest down.
 		a.log.Error("first resync left something to repair", "err", err)
+	}
+	if err := a.settleCards(); err != nil {
+		return err
 	}
 	a.setFirstNetworks(ctx)
 	unlock, err := a.queue.Lock(ctx)

@@ -21,41 +21,49 @@ import (
 
 // A network card that the dataplane owns (dataplane.uplink), and what the kernel had on it:
 //
-//	New: read the card ---> start: write card.json ---> first resync: linux.uplink moves addresses and routes
-//	                                                             |
-//	         key removed, uninstalled, weft-agent release-uplink: linux.GiveUplinkBack, remove card.json
+//	New: read the card ---> start: write its file ---> first resync: linux.uplink moves addresses and routes
+//	                                                            |
+//	    key removed, uninstalled, weft-agent release-uplink: linux.GiveUplinkBack, remove the file
 //
-// card.json is durable before anything is moved, and is removed after all is given back. An agent that was killed in between
+// The file is durable before anything is moved, and is removed after all is given back. An agent that was killed in between
 // finds what the card had in the file, and completes the one or the other: both can be repeated. After a reboot the kernel has
 // everything on the card again, and the file says nothing. It stands beside the state file, which may get lost: then an address
 // of the node must not.
-const cardFile = "card.json"
+const cardFiles = "card-*.json"
 
-// heldCard is what the file says.
+// heldCard is what the file of a card says.
 type heldCard struct {
 	Boot string    `json:"boot"` // in which the card was taken
 	Card wire.Card `json:"card"`
 	To   string    `json:"to"` // where its addresses and routes are
 }
 
-// readHeldCard reads the file; nil: there is none, or it is of an earlier boot.
-func readHeldCard(dir, boot string) (*heldCard, error) {
-	path := filepath.Join(dir, cardFile)
-	raw, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
+// readHeldCards reads the files of this boot, and removes those of earlier ones.
+func readHeldCards(dir, boot string) (cards []*heldCard, _ error) {
+	paths, err := filepath.Glob(filepath.Join(dir, cardFiles))
 	if err != nil {
-		return nil, fmt.Errorf("what the uplink had: %w", err)
+		return nil, err
 	}
-	held := new(heldCard)
-	if err := json.Unmarshal(raw, held); err != nil {
-		return nil, fmt.Errorf("what the uplink had: %s: %w; reboot the node, or give the network card its addresses and remove the file", path, err)
+	for _, path := range paths {
+		raw, err := os.ReadFile(path)
+		if err != nil {
+			return nil, fmt.Errorf("what the uplink had: %w", err)
+		}
+		held := new(heldCard)
+		if err := json.Unmarshal(raw, held); err != nil {
+			return nil, fmt.Errorf("what the uplink had: %s: %w; reboot the node, or give the network card its addresses and remove the file", path, err)
+		}
+		if held.Boot == boot {
+			cards = append(cards, held)
+		} else if err := os.Remove(path); err != nil {
+			return nil, err
+		}
 	}
-	if held.Boot != boot {
-		return nil, nil
-	}
-	return held, nil
+	return cards, nil
+}
+
+func (h *heldCard) file(dir string) string {
+	return filepath.Join(dir, strings.Replace(cardFiles, "*", h.Card.Link, 1))
 }
 
 func (h *heldCard) write(dir string) error {
@@ -63,7 +71,7 @@ func (h *heldCard) write(dir string) error {
 	if err != nil {
 		return err
 	}
-	if err := renameio.WriteFile(filepath.Join(dir, cardFile), append(raw, '\n'), 0o600); err != nil {
+	if err := renameio.WriteFile(h.file(dir), append(raw, '\n'), 0o600); err != nil {
 		return fmt.Errorf("write what uplink %s had: %w", h.Card.Link, err)
 	}
 	return nil
@@ -80,16 +88,17 @@ func (h *heldCard) of() *wire.Card {
 	return &h.Card
 }
 
-// giveBack gives the card back to the kernel and removes the file.
-func (h *heldCard) giveBack(dir string) error {
+// giveBack gives the card back to the kernel.
+func (h *heldCard) giveBack() error {
 	if err := linux.GiveUplinkBack(h.uplink()); err != nil {
 		return fmt.Errorf("give uplink %s back: %w", h.Card.Link, err)
 	}
-	return removeCardFile(dir)
+	return nil
 }
 
-func removeCardFile(dir string) error {
-	if err := os.Remove(filepath.Join(dir, cardFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+// forget removes the file, after the card was given back.
+func (h *heldCard) forget(dir string) error {
+	if err := os.Remove(h.file(dir)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	return nil
@@ -110,13 +119,18 @@ func (a *Agent) assembleCard(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	held, err := readHeldCard(a.config.StateDir, boot)
+	cards, err := readHeldCards(a.config.StateDir, boot)
 	if err != nil {
 		return err
 	}
 	link := a.config.Dataplane.Uplink
-	if held != nil && held.Card.Link != link {
-		a.released, held = held, nil
+	var held *heldCard
+	for _, c := range cards {
+		if c.Card.Link == link {
+			held = c
+		} else {
+			a.released = append(a.released, c)
+		}
 	}
 	if link == "" {
 		return nil
@@ -179,35 +193,52 @@ func readCard(link string, held *heldCard) (wire.Card, error) {
 	return card, nil
 }
 
-// holdCard makes durable what the card has, before the first resync moves it, and gives back the one that is not the
-// dataplane's any more.
+// holdCard makes durable what the card has, before the first resync moves it, and gives back cards that are no longer the
+// dataplane's.
 func (a *Agent) holdCard() error {
-	if a.released != nil {
-		if err := a.released.giveBack(a.config.StateDir); err != nil {
+	for _, c := range a.released {
+		if err := c.giveBack(); err != nil {
 			return err
 		}
-		a.log.Info("uplink given back to the kernel", "link", a.released.Card.Link)
-		a.released = nil
+		a.log.Info("uplink given back to the kernel", "link", c.Card.Link)
 	}
 	if a.card == nil {
-		return removeCardFile(a.config.StateDir)
+		return nil
 	}
 	return a.card.write(a.config.StateDir)
 }
 
-// ReleaseUplink gives the network card that the dataplane owned back to the kernel, for a node whose agent does not run; link is
-// "" if there is none.
-func ReleaseUplink(config Config) (link string, err error) {
+// settleCards gives cards back once more, after the dataplane has let go of them: VPP sets a card down when it does, and the
+// kernel forgets what a card has that is down.
+func (a *Agent) settleCards() error {
+	for _, c := range a.released {
+		if err := errors.Join(c.giveBack(), c.forget(a.config.StateDir)); err != nil {
+			return err
+		}
+	}
+	a.released = nil
+	return nil
+}
+
+// ReleaseUplink gives the network cards that the dataplane owned back to the kernel, for a node whose agent does not run, and
+// says which.
+func ReleaseUplink(config Config) (links []string, err error) {
 	if answers(config.Socket) {
-		return "", fmt.Errorf("the agent runs and would take the network card again: stop it first, or remove dataplane.uplink from its configuration and start it anew")
+		return nil, errors.New("the agent runs and would take the network card again: stop it first, or remove dataplane.uplink from its configuration and start it anew")
 	}
 	boot, err := bootID(config.BootID)
 	if err != nil {
-		return "", err
+		return nil, err
 	}
-	held, err := readHeldCard(config.StateDir, boot)
-	if err != nil || held == nil {
-		return "", err
+	cards, err := readHeldCards(config.StateDir, boot)
+	for _, c := range cards {
+		if err = c.giveBack(); err == nil {
+			err = c.forget(config.StateDir)
+		}
+		if err != nil {
+			return links, err
+		}
+		links = append(links, c.Card.Link)
 	}
-	return held.Card.Link, held.giveBack(config.StateDir)
+	return links, err
 }

@@ -22,7 +22,9 @@ func (a *Agent) leave() error {
 	a.log.Info("uninstalled: the tables of nftables and links of VLANs are removed, an uplink of the dataplane is given back to the kernel")
 	var err error
 	if a.card != nil {
-		err = a.card.giveBack(a.config.StateDir)
+		if err = a.card.giveBack(); err == nil {
+			err = a.card.forget(a.config.StateDir)
+		}
 	}
 	return errors.Join(err, linux.RemoveMasquerade(), linux.RemoveTunnelNAT(), linux.RemoveVLANs(ipnet.ExternalAlias))
 }

@@ -200,6 +200,9 @@ func giveBack(h *handle, v wire.Uplink) error {
 
 // restoreCard gives a card what it had.
 func restoreCard(h *handle, l netlink.Link, card wire.Card) error {
+	if err := setUp(h, l, true); err != nil {
+		return err
+	}
 	for _, a := range card.Addresses {
 		if err := h.AddrAdd(l, kernelCardAddress(a)); err != nil && !errors.Is(err, unix.EEXIST) {
 			return fmt.Errorf("give address %s back to %s: %w", a.Prefix, card.Link, err)
