@@ -161,32 +161,7 @@ func (a *Agent) assembleRooms() (err error) {
 	if err := a.assembleDevices(); err != nil {
 		return err
 	}
-	m := a.config.Devices.Memif
-	a.network, err = ipnet.New(ipnet.Config{
-		Pools:             ipamPools(slices.Concat(a.config.Pools, a.ranges)),
-		NamespacePools:    a.config.NamespacePools,
-		NodePools:         a.config.NodePools,
-		LinkTypes:         a.config.linkTypes(""),
-		CoolDown:          orNone(a.config.CoolDown),
-		MTU:               a.config.MTU,
-		HostLink:          a.config.HostLink,
-		MaxSegment:        a.config.maxSegment(),
-		TunnelLink:        a.config.TunnelLink,
-		PodQueues:         a.config.PodQueues,
-		MaxPodQueues:      a.config.MaxPodQueues,
-		AllowIPForwarding: a.config.AllowIPForwarding,
-		NoDefaultRoutes:   !a.config.IncludeDefaultRoutes,
-		IPMasq:            a.config.IPMasq,
-		IPMasqExclude:     a.config.IPMasqExclude,
-		Memif:             ipnet.MemifLimits{RingSize: m.MaxRingSize, BufferSize: m.MaxBufferSize, Queues: m.MaxQueues},
-		Secret:            a.secret(),
-		Blocks:            a.cluster != nil,
-		Tunnel:            a.tunnelType(),
-		UplinkMTU:         a.uplink.mtu,
-		Uplink:            a.uplink.name,
-		Card:              a.card.of(),
-		Log:               a.log.With("room", "ipnet"),
-	})
+	a.network, err = ipnet.New(a.networkConfig())
 	if err != nil {
 		return fmt.Errorf("networks: %w", err)
 	}
@@ -210,6 +185,36 @@ func (a *Agent) assembleRooms() (err error) {
 	})
 	register(a.loop, a.handlers())
 	return nil
+}
+
+// networkConfig is what connects pods, as configured and found.
+func (a *Agent) networkConfig() ipnet.Config {
+	m := a.config.Devices.Memif
+	return ipnet.Config{
+		Pools:             ipamPools(slices.Concat(a.config.Pools, a.ranges)),
+		NamespacePools:    a.config.NamespacePools,
+		NodePools:         a.config.NodePools,
+		LinkTypes:         a.config.linkTypes(""),
+		CoolDown:          orNone(a.config.CoolDown),
+		MTU:               a.config.MTU,
+		HostLink:          a.config.HostLink,
+		MaxSegment:        a.config.maxSegment(),
+		TunnelLink:        a.config.TunnelLink,
+		PodQueues:         a.config.PodQueues,
+		MaxPodQueues:      a.config.MaxPodQueues,
+		AllowIPForwarding: a.config.AllowIPForwarding,
+		NoDefaultRoutes:   !a.config.IncludeDefaultRoutes,
+		IPMasq:            a.config.IPMasq,
+		IPMasqExclude:     a.config.IPMasqExclude,
+		Memif:             ipnet.MemifLimits{RingSize: m.MaxRingSize, BufferSize: m.MaxBufferSize, Queues: m.MaxQueues},
+		Secret:            a.secret(),
+		Blocks:            a.cluster != nil,
+		Tunnel:            a.tunnelType(),
+		UplinkMTU:         a.uplink.mtu,
+		Uplink:            a.uplink.name,
+		Card:              a.card.of(),
+		Log:               a.log.With("room", "ipnet"),
+	}
 }
 
 // Run does an agent's work until ctx ends. The dataplane goes on when it returns.

@@ -8,6 +8,8 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -289,15 +291,21 @@ func (c *cluster) wantGivenBack(t *testing.T) {
 	}
 }
 
-// TestAnAgentThatIsKilledNeverLosesTheNodesAddress kills an agent at random moments while it takes the card, or gives it back.
-func TestAnAgentThatIsKilledNeverLosesTheNodesAddress(t *testing.T) {
+// cardNode is a node in no cluster, with the card up0 that leads everywhere and is its dataplane's, and a machine behind it.
+type cardNode struct {
+	*machine
+	card  netlink.Link
+	other *machine
+}
+
+func newCardNode(t *testing.T) *cardNode {
+	t.Helper()
 	netnstest.Require(t)
-	c := &cluster{t: t}
 	m := &machine{t: t, name: "n1", addresses: []netip.Prefix{netip.MustParsePrefix("192.0.2.1/24"), netip.MustParsePrefix("2001:db8:ff::1/64")}}
-	c.nodes = [2]*machine{m, {t: t, name: "n2", namespace: netnstest.New(t), addresses: []netip.Prefix{
+	other := &machine{t: t, name: "n2", namespace: netnstest.New(t), addresses: []netip.Prefix{
 		netip.MustParsePrefix("192.0.2.2/24"), netip.MustParsePrefix("2001:db8:ff::2/64"),
-	}}}
-	c.cable()
+	}}
+	(&cluster{t: t, nodes: [2]*machine{m, other}}).cable()
 	up, err := netlink.LinkByName("up0")
 	must(t, err)
 	for _, r := range []netlink.Route{
@@ -307,8 +315,7 @@ func TestAnAgentThatIsKilledNeverLosesTheNodesAddress(t *testing.T) {
 		r.LinkIndex = up.Attrs().Index
 		must(t, netlink.RouteAdd(&r))
 	}
-	before := stateOf(t, up)
-	n, err := node.New(programs.Build(t), node.Options{Uplink: "up0", Verify: false})
+	n, err := node.New(programs.Build(t), node.Options{Uplink: "up0"})
 	must(t, err)
 	m.Node = n
 	t.Cleanup(func() {
@@ -317,6 +324,61 @@ func TestAnAgentThatIsKilledNeverLosesTheNodesAddress(t *testing.T) {
 		}
 		must(t, n.Close())
 	})
+	return &cardNode{m, up, other}
+}
+
+// TestTheCardIsGivenBackWithoutTheAgent: by the command for that, and by the last agent of a node that Weft is taken off.
+func TestTheCardIsGivenBackWithoutTheAgent(t *testing.T) {
+	n := newCardNode(t)
+	before := stateOf(t, n.card)
+	release := func() (string, error) {
+		out, err := exec.CommandContext(t.Context(), n.Program("weft-agent"), "release-uplink", "--config", n.Config()).CombinedOutput()
+		return string(out), err
+	}
+	must(t, n.StartAgent(t.Context()))
+	n.wantCard("weft-uplink0", "up0")
+	if out, err := release(); err == nil || !strings.Contains(out, "stop it first") {
+		t.Errorf("beside an agent: %v, %s", err, out)
+	}
+	must(t, n.StopAgent())
+	n.wantCard("weft-uplink0", "up0")
+	reach(t, "", n.other.own(false)) // the dataplane goes on
+	out, err := release()
+	if err != nil || !strings.Contains(out, "gave up0 back") {
+		t.Fatalf("%v, %s", err, out)
+	}
+	wantState(t, n.card, before)
+	for _, six := range []bool{false, true} {
+		reach(t, "", n.other.own(six))
+	}
+	must(t, n.StartAgent(t.Context()))
+	n.wantCard("weft-uplink0", "up0")
+	reach(t, "", n.other.own(true))
+	must(t, os.WriteFile(filepath.Join(filepath.Dir(n.Socket()), "uninstalled"), nil, 0o600))
+	must(t, n.StopAgent())
+	wantState(t, n.card, before)
+	reach(t, "", n.other.own(true))
+	if left, _ := filepath.Glob(n.State() + "/card-*"); len(left) > 0 {
+		t.Errorf("left are %v", left)
+	}
+}
+
+// wantState waits until a link is as it was. VPP sets a card down that it lets go of; then the kernel makes the link-local address
+// anew, and takes a while for it.
+func wantState(t *testing.T, l netlink.Link, want string) {
+	t.Helper()
+	deadline := time.Now().Add(20 * time.Second)
+	for stateOf(t, l) != want {
+		if time.Now().After(deadline) {
+			t.Fatalf("the card had\n%s\nand has\n%s", want, stateOf(t, l))
+		}
+	}
+}
+
+// TestAnAgentThatIsKilledNeverLosesTheNodesAddress kills an agent at random moments while it takes the card, or gives it back.
+func TestAnAgentThatIsKilledNeverLosesTheNodesAddress(t *testing.T) {
+	n := newCardNode(t)
+	before := stateOf(t, n.card)
 	must(t, n.StartAgent(t.Context())) // how long the move takes after a start is not known before
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
@@ -332,7 +394,7 @@ func TestAnAgentThatIsKilledNeverLosesTheNodesAddress(t *testing.T) {
 		moment := time.NewTimer(time.Duration(random.IntN(400)) * time.Millisecond)
 		<-moment.C
 		must(t, n.KillAgent())
-		m.wantWhole(t, i)
+		n.wantWhole(t, i)
 		if random.IntN(2) == 0 { // and then something else is wanted
 			must(t, n.Uplink([]string{"up0", ""}[i%2]))
 		}
@@ -342,14 +404,8 @@ func TestAnAgentThatIsKilledNeverLosesTheNodesAddress(t *testing.T) {
 	must(t, n.StopAgent())
 	must(t, n.Uplink(""))
 	must(t, n.StartAgent(t.Context()))
-	// VPP sets a card down that it lets go of; the kernel makes the link-local address anew, and takes a while for it.
-	deadline := time.Now().Add(20 * time.Second)
-	for stateOf(t, up) != before {
-		if time.Now().After(deadline) {
-			t.Fatalf("the card had\n%s\nand has\n%s", before, stateOf(t, up))
-		}
-	}
-	reach(t, "", c.nodes[1].own(false))
+	wantState(t, n.card, before)
+	reach(t, "", n.other.own(false))
 }
 
 // wantWhole wants each of the node's addresses on some link, and a way to everything of both families.
