@@ -74,6 +74,7 @@ func TestNodesWhoseDataplaneOwnsTheCard(t *testing.T) {
 			must(t, m.AwaitReady(t.Context()))
 			m.wantNothingToRepair()
 			m.wantCard("weft-uplink0", "up0")
+			m.wantReplayWithoutCard(t)
 		}
 	})
 	t.Run("the kernel gets the card back", func(t *testing.T) { c.wantGivenBack(t) })
@@ -106,6 +107,27 @@ func (m *machine) wantFirstResyncIdle(t *testing.T) {
 		return
 	}
 	t.Errorf("no resync at a start among %+v", reply.Transactions)
+}
+
+// wantReplayWithoutCard wants that the kernel had the card while the new dataplane was replayed.
+func (m *machine) wantReplayWithoutCard(t *testing.T) {
+	t.Helper()
+	var reply struct {
+		Transactions []struct {
+			Ops []struct{ Ref, Verb string }
+		}
+	}
+	must(t, json.Unmarshal([]byte(m.weftctl("transactions", "100", "-o", "json")), &reply))
+	for _, txn := range reply.Transactions {
+		at := func(ref, verb string) int {
+			return slices.IndexFunc(txn.Ops, func(o struct{ Ref, Verb string }) bool { return o.Ref == ref && o.Verb == verb })
+		}
+		given, made, taken := at("linux.uplink/up0", "delete"), at("vpp.interface/weft-uplink", "create"), at("linux.uplink/up0", "create")
+		if made >= 0 && given >= 0 && given < made && made < taken {
+			return
+		}
+	}
+	t.Errorf("%s: no replay gave the card back first and took it last: %+v", m.name, reply.Transactions)
 }
 
 // fromNode judges what one node's kernel sends to the other's.
