@@ -48,6 +48,8 @@ type Agent struct {
 	edits         edits        // of their annotations
 	podReport     *podReport   // what they got
 	uplink        uplink
+	card          *heldCard      // the network card that the dataplane owns; nil: the kernel keeps it
+	released      []*heldCard    // those that are to be given back to the kernel
 	ranges        []Pool         // the node's when the agent started, where pools are its ranges
 	keeper        *blocks.Keeper // of the node's blocks of addresses
 	publisher     *blocks.Publisher
@@ -94,6 +96,9 @@ func New(ctx context.Context, config Config, log *slog.Logger) (a *Agent, err er
 		return a, err
 	}
 	a.state.onSave = a.metrics.Committed
+	if err := a.assembleCard(ctx); err != nil {
+		return a, err
+	}
 	if err := a.assembleCluster(ctx); err != nil {
 		return a, err
 	}
@@ -156,31 +161,7 @@ func (a *Agent) assembleRooms() (err error) {
 	if err := a.assembleDevices(); err != nil {
 		return err
 	}
-	m := a.config.Devices.Memif
-	a.network, err = ipnet.New(ipnet.Config{
-		Pools:             ipamPools(slices.Concat(a.config.Pools, a.ranges)),
-		NamespacePools:    a.config.NamespacePools,
-		NodePools:         a.config.NodePools,
-		LinkTypes:         a.config.linkTypes(""),
-		CoolDown:          orNone(a.config.CoolDown),
-		MTU:               a.config.MTU,
-		HostLink:          a.config.HostLink,
-		MaxSegment:        a.config.maxSegment(),
-		TunnelLink:        a.config.TunnelLink,
-		PodQueues:         a.config.PodQueues,
-		MaxPodQueues:      a.config.MaxPodQueues,
-		AllowIPForwarding: a.config.AllowIPForwarding,
-		NoDefaultRoutes:   !a.config.IncludeDefaultRoutes,
-		IPMasq:            a.config.IPMasq,
-		IPMasqExclude:     a.config.IPMasqExclude,
-		Memif:             ipnet.MemifLimits{RingSize: m.MaxRingSize, BufferSize: m.MaxBufferSize, Queues: m.MaxQueues},
-		Secret:            a.secret(),
-		Blocks:            a.cluster != nil,
-		Tunnel:            a.tunnelType(),
-		UplinkMTU:         a.uplink.mtu,
-		Uplink:            a.uplink.name,
-		Log:               a.log.With("room", "ipnet"),
-	})
+	a.network, err = ipnet.New(a.networkConfig())
 	if err != nil {
 		return fmt.Errorf("networks: %w", err)
 	}
@@ -204,6 +185,36 @@ func (a *Agent) assembleRooms() (err error) {
 	})
 	register(a.loop, a.handlers())
 	return nil
+}
+
+// networkConfig is what connects pods, as configured and found.
+func (a *Agent) networkConfig() ipnet.Config {
+	m := a.config.Devices.Memif
+	return ipnet.Config{
+		Pools:             ipamPools(slices.Concat(a.config.Pools, a.ranges)),
+		NamespacePools:    a.config.NamespacePools,
+		NodePools:         a.config.NodePools,
+		LinkTypes:         a.config.linkTypes(""),
+		CoolDown:          orNone(a.config.CoolDown),
+		MTU:               a.config.MTU,
+		HostLink:          a.config.HostLink,
+		MaxSegment:        a.config.maxSegment(),
+		TunnelLink:        a.config.TunnelLink,
+		PodQueues:         a.config.PodQueues,
+		MaxPodQueues:      a.config.MaxPodQueues,
+		AllowIPForwarding: a.config.AllowIPForwarding,
+		NoDefaultRoutes:   !a.config.IncludeDefaultRoutes,
+		IPMasq:            a.config.IPMasq,
+		IPMasqExclude:     a.config.IPMasqExclude,
+		Memif:             ipnet.MemifLimits{RingSize: m.MaxRingSize, BufferSize: m.MaxBufferSize, Queues: m.MaxQueues},
+		Secret:            a.secret(),
+		Blocks:            a.cluster != nil,
+		Tunnel:            a.tunnelType(),
+		UplinkMTU:         a.uplink.mtu,
+		Uplink:            a.uplink.name,
+		Card:              a.card.of(),
+		Log:               a.log.With("room", "ipnet"),
+	}
 }
 
 // Run does an agent's work until ctx ends. The dataplane goes on when it returns.
@@ -248,6 +259,9 @@ func (a *Agent) Run(ctx context.Context) error {
 // start makes anew what a lost state file knew, makes the machine what the restored state says, settles deletions that
 // came in meanwhile, and only then opens the gate for new pods.
 func (a *Agent) start(ctx context.Context) error {
+	if err := a.holdCard(); err != nil {
+		return err
+	}
 	if err := a.dataplane.await(ctx); err != nil {
 		return err
 	}
@@ -261,6 +275,9 @@ func (a *Agent) start(ctx context.Context) error {
 		}
 		// What could not be repaired is retried by the scheduler and healed by the loop; it must not keep the rest down.
 		a.log.Error("first resync left something to repair", "err", err)
+	}
+	if err := a.settleCards(); err != nil {
+		return err
 	}
 	a.setFirstNetworks(ctx)
 	unlock, err := a.queue.Lock(ctx)

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/weftnet/weft/dataplane/vpp"
+	"github.com/weftnet/weft/ipnet"
 	"github.com/weftnet/weft/pod"
 	"github.com/weftnet/weft/wire"
 )
@@ -68,6 +69,8 @@ type Dataplane struct {
 	Program     string // of type embedded: the weft-vswitch to start
 	Log         string // of type embedded: where its output goes
 
+	Uplink string // the network card that the dataplane owns, with the node's addresses; "": the kernel keeps it
+
 	VethsPerThread int // of type vpp: veths that one thread of VPP reads; 0: any number
 	VethRxFrames   int // of type vpp: frames of 2 KiB in each receive block of a veth
 	VethTxFrames   int // of type vpp: frames of 66 KiB in the transmit ring of a veth
@@ -110,6 +113,7 @@ func (c *Config) Flags(fs *pflag.FlagSet) {
 	fs.BoolVar(&c.Dataplane.External, "dataplane-external", false, "weft-vswitch is run by somebody else, as by a DaemonSet: wait for it, never start one")
 	fs.StringVar(&c.Dataplane.Program, "dataplane-program", "", "weft-vswitch to start; default: beside the agent, else from PATH")
 	fs.StringVar(&c.Dataplane.Log, "dataplane-log", "/var/log/weft-vswitch.log", "file for the output of weft-vswitch")
+	fs.StringVar(&c.Dataplane.Uplink, "dataplane-uplink", "", "network card that the dataplane owns, with its addresses and routes; empty: the node's kernel keeps it")
 	fs.IntVar(&c.Dataplane.VethsPerThread, "dataplane-veths-per-thread", vpp.MaxVethsPerThread, "with VPP: veths that one of its threads reads, 1 to 15; 0: any number, with which VPP can hang for good")
 	fs.IntVar(&c.Dataplane.VethRxFrames, "dataplane-veth-rx-frames", 6, "with VPP: frames of 2 KiB in each of the 160 receive blocks of a veth, an even number, 6 to 64")
 	fs.IntVar(&c.Dataplane.VethTxFrames, "dataplane-veth-tx-frames", 88, "with VPP: frames of 66 KiB in the transmit ring of a veth, an even number, 16 to 1024")
@@ -242,7 +246,17 @@ func (c *Config) validateLinks() error {
 	if c.HostLink == c.TunnelLink {
 		return fmt.Errorf("tunnelLink: %q is the name of the host link", c.TunnelLink)
 	}
-	return errors.Join(linkName("hostLink", c.HostLink), linkName("tunnelLink", c.TunnelLink))
+	err := errors.Join(linkName("hostLink", c.HostLink), linkName("tunnelLink", c.TunnelLink))
+	if c.HostLink == ipnet.UplinkLink || c.TunnelLink == ipnet.UplinkLink {
+		err = errors.Join(err, fmt.Errorf("hostLink, tunnelLink: %q is the link to a dataplane that owns the network card", ipnet.UplinkLink))
+	}
+	switch c.Dataplane.Uplink {
+	case "":
+		return err
+	case c.HostLink, c.TunnelLink, ipnet.UplinkLink:
+		return errors.Join(err, fmt.Errorf("dataplane.uplink: %q is a link between this node and the dataplane", c.Dataplane.Uplink))
+	}
+	return errors.Join(err, linkName("dataplane.uplink", c.Dataplane.Uplink))
 }
 
 func linkName(key, name string) error {

@@ -20,7 +20,7 @@ func (a *Agent) find(ports []vpp.Port) (found, unknown []ipnet.Found) {
 	}
 	known := a.knownObjects()
 	for _, p := range ports {
-		if ipnet.IsNodeLink(p.Name) || known[wire.InterfaceKey(p.Name)] || ipnet.IsExternal(p.Name) {
+		if ipnet.IsNodes(p.Name) || known[wire.InterfaceKey(p.Name)] || ipnet.IsExternal(p.Name) {
 			continue // no pod's: the node's own links are desired in any case, those to the outside are set again
 		}
 		f, err := a.findPort(p, mounted)

@@ -19,6 +19,12 @@ func (a *Agent) leave() error {
 	if _, err := os.Lstat(filepath.Join(filepath.Dir(a.config.Socket), uninstalled)); err != nil || len(a.pods.Attachments()) > 0 {
 		return nil //nolint:nilerr // without the file there is nothing to do
 	}
-	a.log.Info("uninstalled: the tables of nftables and links of VLANs are removed")
-	return errors.Join(linux.RemoveMasquerade(), linux.RemoveTunnelNAT(), linux.RemoveVLANs(ipnet.ExternalAlias))
+	a.log.Info("uninstalled: the tables of nftables and links of VLANs are removed, an uplink of the dataplane is given back to the kernel")
+	var err error
+	if a.card != nil {
+		if err = a.card.giveBack(); err == nil {
+			err = a.card.forget(a.config.StateDir)
+		}
+	}
+	return errors.Join(err, linux.RemoveMasquerade(), linux.RemoveTunnelNAT(), linux.RemoveVLANs(ipnet.ExternalAlias))
 }

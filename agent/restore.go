@@ -2,9 +2,7 @@ package agent
 
 import (
 	"fmt"
-	"os"
 	"slices"
-	"strings"
 
 	"github.com/weftnet/weft/devicemanager"
 	"github.com/weftnet/weft/eventloop"
@@ -98,11 +96,10 @@ func (a *Agent) savedOfCluster() (saved ipnet.Saved, err error) {
 }
 
 func (a *Agent) forgetLastBoot() error {
-	raw, err := os.ReadFile(a.config.BootID)
+	boot, err := bootID(a.config.BootID)
 	if err != nil {
-		return fmt.Errorf("boot id: %w", err)
+		return err
 	}
-	boot := strings.TrimSpace(string(raw))
 	before, err := a.state.swapBootID(boot)
 	if err != nil {
 		return fmt.Errorf("store boot id: %w", err)

@@ -5,19 +5,22 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
 
 	"github.com/weftnet/weft/dataplane/linux"
 	"github.com/weftnet/weft/ipnet"
+	"github.com/weftnet/weft/wire"
 )
 
 // uplink is the link by which other nodes are reached.
 type uplink struct {
 	address netip.Addr // of the node, at which others reach it
 	name    string
-	mtu     int // 0: not known
+	mtu     int  // 0: not known
+	owned   bool // by the dataplane
 }
 
 // Bounds of the wait for the uplink, and time between looks at it later.
@@ -47,6 +50,9 @@ func (a *Agent) findUplink(ctx context.Context, addresses []netip.Addr) (uplink,
 		a.log.Error("no uplink", "err", errUnreachable, "tunnel", a.config.Kubernetes.Tunnel, "addresses", fmt.Sprint(addresses))
 		return uplink{}, nil
 	}
+	if a.card != nil {
+		return a.ownUplink(address)
+	}
 	bound := uplinkWait
 	if a.config.Kubernetes.RequireUplink {
 		bound = 0 // none
@@ -56,7 +62,7 @@ func (a *Agent) findUplink(ctx context.Context, addresses []netip.Addr) (uplink,
 		if err != nil {
 			a.health.set(conditionStarted, false, "starting: waits for the uplink: "+err.Error())
 		}
-		return uplink{address, name, mtu}, err
+		return uplink{address: address, name: name, mtu: mtu}, err
 	}
 	found, err := backoff.Retry(ctx, look, backoff.WithMaxElapsedTime(bound))
 	switch {
@@ -68,6 +74,15 @@ func (a *Agent) findUplink(ctx context.Context, addresses []netip.Addr) (uplink,
 	}
 	a.log.Info("uplink", "link", found.name, "address", found.address.String(), "mtu", found.mtu)
 	return found, nil
+}
+
+// ownUplink is the card that the dataplane owns: it must have the address that other nodes know.
+func (a *Agent) ownUplink(address netip.Addr) (uplink, error) {
+	card := a.card.Card
+	if !slices.ContainsFunc(card.Addresses, func(k wire.CardAddress) bool { return k.Prefix.Addr() == address }) {
+		return uplink{}, fmt.Errorf("dataplane.uplink: network card %s does not have %s, at which other nodes reach this one", card.Link, address)
+	}
+	return uplink{address: address, name: card.Link, mtu: card.MTU, owned: true}, nil
 }
 
 // followUplink says in the node's health when the uplink is missing, or is another one than the agent started with.
@@ -94,10 +109,27 @@ func (u uplink) fault() string {
 	switch {
 	case err != nil:
 		return err.Error()
+	case u.owned:
+		return u.ownedFault()
 	case mtu < u.mtu:
 		return fmt.Sprintf("link %s carries %d bytes, and %d when the agent started: restart the agent and the pods", name, mtu, u.mtu)
 	case name != u.name:
 		return fmt.Sprintf("link %s has the node's address, and %q when the agent started: restart the agent", name, u.name)
+	}
+	return ""
+}
+
+// ownedFault says what is wrong with a card that the dataplane owns; "": nothing.
+func (u uplink) ownedFault() string {
+	now, err := linux.ReadCard(u.name)
+	if err == nil {
+		err = linux.LinkFault(u.name)
+	}
+	switch {
+	case err != nil:
+		return err.Error()
+	case now.MTU < u.mtu:
+		return fmt.Sprintf("link %s carries %d bytes, and %d when the agent started: restart the agent and the pods", u.name, now.MTU, u.mtu)
 	}
 	return ""
 }

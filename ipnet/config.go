@@ -54,6 +54,8 @@ type Config struct {
 	VXLANPort  uint16 // default wire.VXLANPort
 	TunnelLink string // the name that the link for tunnel packets has on the node; default weft-vtep0
 
+	Card *wire.Card // the network card that the dataplane owns, with the node's addresses; nil: the kernel keeps it
+
 	TunnelVRFTable uint32 // table of the VRF that routes tunnel packets; default 2
 	MeshDomain     uint32 // the bridge domain of the network default's tunnels; default the last of BridgeDomains
 

@@ -148,7 +148,7 @@ func (o overlay) reachIfThere(t wire.VXLAN, node pod.Node) values {
 
 func (n *Network) tunnelTo(m *mesh, node pod.Node) wire.VXLAN {
 	return wire.VXLAN{
-		Source: innerEnd(n.config.endOf(m.self)), Destination: n.config.endOf(node), Port: n.config.VXLANPort, Table: n.config.TunnelVRFTable,
+		Source: n.tunnelSource(n.config.endOf(m.self)), Destination: n.config.endOf(node), Port: n.config.VXLANPort, Table: n.config.TunnelVRFTable,
 	}
 }
 
@@ -178,6 +178,10 @@ func (n *Network) kernelRoutes(node pod.Node) values {
 			continue
 		}
 		podsVRF.route(&v, block, wire.Path{Interface: host.object, NextHop: own})
+		if n.config.ownsCard() {
+			n.cardRoute(&v, block, gateway)
+			continue
+		}
 		v.add(wire.LinuxRouteKey(host.on(), block), wire.LinuxRoute{
 			On: host.on(), Link: n.config.Uplink, Destination: block, Gateway: gateway,
 		})

@@ -70,10 +70,6 @@ func objectName(k pod.Key, ifName string) string {
 	return "weft-" + hex.EncodeToString(sum[:8]) + "-" + ifName
 }
 
-// IsNodeLink reports whether an interface of the dataplane leads to the node itself: the host link, and the link for packets of
-// tunnels.
-func IsNodeLink(object string) bool { return object == hostObject || object == tunnelObject }
-
 // hostName names the node's end of a veth: as long as a name of a link can be.
 func hostName(object string) string {
 	sum := sha256.Sum256([]byte(object))
@@ -100,9 +96,12 @@ func labelOf(network string) string {
 }
 
 // IsShared reports whether a key is that of an object that all pods of the node, or of one of its networks, need: the host
-// link, the gateway, and the tables, bridge domains and gateways of networks. Tunnels to other nodes are not among them.
+// link, the gateway, the network card in the dataplane, and the tables, bridge domains and gateways of networks. Tunnels to other nodes are not among them.
 func IsShared(key string) bool {
 	kind, name, _ := strings.Cut(key, "/")
+	if kind == wire.KindUplink {
+		return true
+	}
 	if kind == wire.KindVRF || kind == wire.KindBridgeDomain {
 		return !strings.HasPrefix(name, meshLabelOf(""))
 	}
@@ -110,7 +109,12 @@ func IsShared(key string) bool {
 		name = strings.TrimPrefix(name, on)
 	}
 	object, _, _ := strings.Cut(name, "/")
-	return object == hostObject || object == gatewayObject || strings.HasPrefix(object, loopbackOf(""))
+	return object == hostObject || object == gatewayObject || object == uplinkObject || object == puntingObject || strings.HasPrefix(object, loopbackOf(""))
+}
+
+// IsNodes reports whether an interface of the dataplane is one that each node has once: a link to its kernel, or its network card.
+func IsNodes(object string) bool {
+	return object == hostObject || object == tunnelObject || object == uplinkObject || object == puntingObject
 }
 
 // loopbackOf names the loopback that stands for a custom network: its gateway or its BVI.

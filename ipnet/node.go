@@ -36,7 +36,7 @@ func (n *Network) nodeValues() values {
 			host.linuxRoute(&v, p.Prefix, gatewayOf(wire.FamilyOf(p.Prefix.Addr())), own)
 		}
 	}
-	return v
+	return append(v, n.uplinkValues()...)
 }
 
 func (n *Network) hostLink() link {

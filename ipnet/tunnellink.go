@@ -7,7 +7,7 @@ import (
 	"github.com/weftnet/weft/wire"
 )
 
-// The dataplane's end of all tunnels, on a link of its own to the node's kernel:
+// The dataplane's end of all tunnels where the kernel has the network card, on a link of its own to the node's kernel:
 //
 //	pods' VRF - bridge domain - tunnel (inner to peer) - VRF of the tunnels - tunnelObject (inner)
 //	                                                                               ||
@@ -64,8 +64,21 @@ func (n *Network) tunnelLink() link {
 	}
 }
 
-// tunnelEnd is the dataplane's end of the tunnels of a node, without other nodes.
+// tunnelSource is the address that the dataplane sends tunnel packets from: the node's, or where the kernel has the card the one
+// that stands for it.
+func (n *Network) tunnelSource(self netip.Addr) netip.Addr {
+	if n.config.ownsCard() {
+		return self
+	}
+	return innerEnd(self)
+}
+
+// tunnelEnd is the dataplane's end of the tunnels of a node, without other nodes; nothing where the dataplane owns the card,
+// which has the node's address.
 func (n *Network) tunnelEnd(self netip.Addr) values {
+	if n.config.ownsCard() {
+		return nil
+	}
 	f, inner, l := wire.FamilyOf(self), innerEnd(self), n.tunnelLink()
 	var v values
 	v.add(wire.VRFKey(tunnelLabel, f), wire.VRF{ID: n.config.TunnelVRFTable, Family: f, Label: tunnelLabel})
@@ -79,16 +92,19 @@ func (n *Network) tunnelEnd(self netip.Addr) values {
 	return v
 }
 
-// routeToPeer leads envelopes to a peer.
+// routeToPeer leads envelopes to a peer; nothing where the dataplane has the routes of the card.
 func (n *Network) routeToPeer(peer netip.Addr) values {
 	var v values
+	if n.config.ownsCard() {
+		return v
+	}
 	tunnelVRF.route(&v, single(peer), wire.Path{Interface: tunnelObject, NextHop: kernelEnd(wire.FamilyOf(peer))})
 	return v
 }
 
-// tunnelNAT is the translation of all tunnels of a mesh; nothing where there are none.
+// tunnelNAT is the translation of all tunnels of a mesh; nothing where there are none, or the dataplane owns the card.
 func (n *Network) tunnelNAT(m *mesh) values {
-	if !n.isPart(m) || !n.config.hasTunnels() {
+	if !n.isPart(m) || !n.config.hasTunnels() || n.config.ownsCard() {
 		return nil
 	}
 	self := n.config.endOf(m.self)

@@ -34,15 +34,17 @@ const (
 	KindFile           = "linux.file"
 	KindMasquerade     = "linux.masquerade"
 	KindTunnelNAT      = "linux.tunnel-nat"
+	KindPuntRedirect   = "vpp.punt-redirect"
+	KindUplink         = "linux.uplink"
 )
 
 // Kinds lists every kind, in the order in which an operator reads them: the dataplane's, then the kernel's.
 func Kinds() []string {
 	return []string{
 		KindVRF, KindMemifSocket, KindInterface, KindInterfaceVRF, KindAddress, KindUnnumbered, KindRoute, KindNeighbour,
-		KindBridgeDomain, KindBridgeMember, KindL2FIB, KindMACIP, KindProxyARP,
+		KindBridgeDomain, KindBridgeMember, KindL2FIB, KindMACIP, KindProxyARP, KindPuntRedirect,
 		KindNamespace, KindTapPeer, KindVeth, KindLink, KindVLAN, KindLinuxAddress, KindLinuxRoute, KindLinuxNeighbour, KindSysctl,
-		KindMasquerade, KindTunnelNAT, KindFile,
+		KindMasquerade, KindTunnelNAT, KindUplink, KindFile,
 	}
 }
 

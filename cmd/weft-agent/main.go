@@ -52,7 +52,7 @@ func command() *cobra.Command {
 	}
 	root.SetVersionTemplate("{{.Version}}\n")
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
-	root.AddCommand(runCommand(), checkConfigCommand(), healthCommand(), controllerCommand(), installCommand(), uninstallCommand(), vppConfigCommand())
+	root.AddCommand(runCommand(), checkConfigCommand(), healthCommand(), controllerCommand(), installCommand(), uninstallCommand(), vppConfigCommand(), releaseUplinkCommand())
 	return root
 }
 

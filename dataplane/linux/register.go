@@ -21,6 +21,7 @@ type Kinds struct {
 	Sysctl     kvscheduler.KindOf[wire.Sysctl]
 	Masquerade kvscheduler.KindOf[wire.Masquerade]
 	TunnelNAT  kvscheduler.KindOf[wire.TunnelNAT]
+	Uplink     kvscheduler.KindOf[wire.Uplink]
 	File       kvscheduler.KindOf[wire.File]
 }
 
@@ -28,7 +29,7 @@ type Kinds struct {
 func (k Kinds) All() []kvscheduler.Kind {
 	return []kvscheduler.Kind{
 		k.Namespace.ID(), k.TapPeer.ID(), k.Veth.ID(), k.Link.ID(), k.VLAN.ID(), k.Address.ID(), k.Route.ID(), k.Neighbour.ID(),
-		k.Sysctl.ID(), k.Masquerade.ID(), k.TunnelNAT.ID(), k.File.ID(),
+		k.Sysctl.ID(), k.Masquerade.ID(), k.TunnelNAT.ID(), k.Uplink.ID(), k.File.ID(),
 	}
 }
 
@@ -73,6 +74,9 @@ func Register(s *kvscheduler.Scheduler, o Options) (k Kinds, err error) {
 		return k, err
 	}
 	if k.TunnelNAT, err = kvscheduler.Register(s, tunnelNATDescriptor()); err != nil {
+		return k, err
+	}
+	if k.Uplink, err = kvscheduler.Register(s, uplinkDescriptor()); err != nil {
 		return k, err
 	}
 	k.File, err = kvscheduler.Register(s, fileDescriptor())

@@ -59,6 +59,7 @@ func ground() []object {
 		loopback("gate", up), member("gate", wire.IP4), member("gate", wire.IP6),
 		addressOn("gate", "169.254.1.1/32"), addressOn("gate", "fd00::1/128"),
 		loopback("far", wire.Interface{MAC: mac2, Up: true}), member("far", wire.IP4), member("far", wire.IP6),
+		neighbourOn("gate", "10.0.0.9", mac3), neighbourOn("gate", "fd00::9", mac3), neighbourOn("gate", "fd00::8", mac1), // of punt redirects
 	}
 }
 
@@ -105,6 +106,10 @@ func trials() map[string]trial {
 		"route of two paths": {backendOf(routeDescriptor),
 			routeTo("fd07::/64", wire.Path{Interface: "gate", NextHop: netip.MustParseAddr("fd00::9"), Weight: 2}, wire.Path{Interface: "far"}),
 			routeTo("fd07::/64", wire.Path{Interface: "far"})},
+		"punt redirect of IPv4": {backendOf(puntRedirectDescriptor),
+			redirectOf(wire.IP4, "10.0.0.9"), object{}},
+		"punt redirect of IPv6": {backendOf(puntRedirectDescriptor),
+			redirectOf(wire.IP6, "fd00::9"), redirectOf(wire.IP6, "fd00::8")},
 		"neighbour of IPv4": {backendOf(neighbourDescriptor), neighbourOn("far", "10.1.0.1", mac3), neighbourOn("far", "10.1.0.1", mac1)},
 		"neighbour of IPv6": {backendOf(neighbourDescriptor), neighbourOn("far", "fd00::7", mac3), neighbourOn("far", "fd00::7", mac1)},
 	}
@@ -114,6 +119,12 @@ func TestEveryKindIsMadeReadBackChangedAndRemoved(t *testing.T) {
 	for name, trial := range trials() {
 		t.Run(name, func(t *testing.T) { newLab(t).try(ground(), trial) })
 	}
+}
+
+func redirectOf(f wire.Family, nextHop string) object {
+	return object{wire.PuntRedirectKey("far", f), wire.PuntRedirect{
+		Interface: "far", Family: f, Via: "gate", NextHop: netip.MustParseAddr(nextHop),
+	}}
 }
 
 // try makes, reads back, changes, loses, repairs and deletes an object on its ground.

@@ -17,6 +17,7 @@ import (
 	"go.fd.io/govpp/binapi/l2"
 	"go.fd.io/govpp/binapi/memclnt"
 	"go.fd.io/govpp/binapi/memif"
+	"go.fd.io/govpp/binapi/punt"
 	"go.fd.io/govpp/binapi/tapv2"
 	"go.fd.io/govpp/binapi/vpe"
 	"go.fd.io/govpp/binapi/vxlan"
@@ -65,8 +66,12 @@ var needed = []api.Message{
 	&ip.IPUnnumberedDump{}, &ip.IPUnnumberedDetails{},
 	&ip.IPRouteAddDel{}, &ip.IPRouteAddDelReply{},
 	&ip.IPRouteV2Dump{}, &ip.IPRouteV2Details{},
+	&ip.AddDelIPPuntRedirectV2{}, &ip.AddDelIPPuntRedirectV2Reply{},
+	&ip.IPPuntRedirectV2Dump{}, &ip.IPPuntRedirectV2Details{},
 	&ip.SwInterfaceIP6SetLinkLocalAddress{}, &ip.SwInterfaceIP6SetLinkLocalAddressReply{},
 	&ip.SwInterfaceIP6GetLinkLocalAddress{}, &ip.SwInterfaceIP6GetLinkLocalAddressReply{},
+
+	&punt.SetPunt{}, &punt.SetPuntReply{},
 
 	&ip_neighbor.IPNeighborAddDel{}, &ip_neighbor.IPNeighborAddDelReply{},
 	&ip_neighbor.IPNeighborDump{}, &ip_neighbor.IPNeighborDetails{},

@@ -23,13 +23,14 @@ type Kinds struct {
 	L2FIB        kvscheduler.KindOf[wire.L2FIB]
 	MACIP        kvscheduler.KindOf[wire.MACIP]
 	ProxyARP     kvscheduler.KindOf[wire.ProxyARP]
+	PuntRedirect kvscheduler.KindOf[wire.PuntRedirect]
 }
 
 // All names the kinds, for Scheduler.Lost when a new connection to the dataplane was made.
 func (k Kinds) All() []kvscheduler.Kind {
 	return []kvscheduler.Kind{
 		k.VRF.ID(), k.MemifSocket.ID(), k.Interface.ID(), k.InterfaceVRF.ID(), k.Address.ID(), k.Unnumbered.ID(), k.Route.ID(), k.Neighbour.ID(),
-		k.Bridge.ID(), k.BridgeMember.ID(), k.L2FIB.ID(), k.MACIP.ID(), k.ProxyARP.ID(),
+		k.Bridge.ID(), k.BridgeMember.ID(), k.L2FIB.ID(), k.MACIP.ID(), k.ProxyARP.ID(), k.PuntRedirect.ID(),
 	}
 }
 
@@ -65,7 +66,10 @@ func Register(s *kvscheduler.Scheduler, c *Client) (k Kinds, err error) {
 	if k.MACIP, err = kvscheduler.Register(s, macipDescriptor(c)); err != nil {
 		return k, err
 	}
-	k.ProxyARP, err = kvscheduler.Register(s, proxyARPDescriptor(c))
+	if k.ProxyARP, err = kvscheduler.Register(s, proxyARPDescriptor(c)); err != nil {
+		return k, err
+	}
+	k.PuntRedirect, err = kvscheduler.Register(s, puntRedirectDescriptor(c))
 	return k, err
 }
 

@@ -31,7 +31,7 @@ type testCase struct {
 
 func allCases() []testCase {
 	var all []testCase
-	for _, group := range [][]testCase{protocolCases, interfaceCases, routeCases, bridgeCases, memifCases, linkCases, policyCases, packetCases} {
+	for _, group := range [][]testCase{protocolCases, interfaceCases, routeCases, bridgeCases, memifCases, linkCases, policyCases, puntCases, packetCases} {
 		all = append(all, group...)
 	}
 	return all

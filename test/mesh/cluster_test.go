@@ -51,7 +51,13 @@ type cluster struct {
 	nodes  [2]*machine
 }
 
-func newCluster(t *testing.T, tunnel string) *cluster {
+// options are how the nodes of a cluster reach each other.
+type options struct {
+	tunnel string
+	uplink string // the network card that the dataplanes own; "": the kernels keep it
+}
+
+func newCluster(t *testing.T, o options) *cluster {
 	t.Helper()
 	netnstest.Require(t)
 	c := &cluster{t: t, server: k8stest.New(t)}
@@ -67,7 +73,7 @@ func newCluster(t *testing.T, tunnel string) *cluster {
 	}
 	c.cable()
 	for _, m := range c.nodes {
-		m.begin(c.server, tunnel)
+		m.begin(c.server, o)
 	}
 	return c
 }
@@ -108,7 +114,7 @@ func (m *machine) inside(f func()) {
 }
 
 // begin starts the agent of the node with a dataplane.
-func (m *machine) begin(server *k8stest.Server, tunnel string) {
+func (m *machine) begin(server *k8stest.Server, o options) {
 	m.t.Helper()
 	object := &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: m.name, UID: types.UID("uid-" + m.name)},
@@ -118,7 +124,7 @@ func (m *machine) begin(server *k8stest.Server, tunnel string) {
 		object.Status.Addresses = append(object.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: p.Addr().String()})
 	}
 	server.Put("nodes", object)
-	options := node.Options{Kubeconfig: m.kubeconfig(server), Tunnel: tunnel, Verify: true, Netns: m.namespace}
+	options := node.Options{Kubeconfig: m.kubeconfig(server), Tunnel: o.tunnel, Uplink: o.uplink, Verify: true, Netns: m.namespace}
 	n, err := node.New(programs.Build(m.t), options)
 	must(m.t, err)
 	m.Node = n

@@ -34,22 +34,36 @@ const (
 var tunnels = map[string]int{"vxlan4": uplinkMTU - 50, "vxlan6": uplinkMTU - 70}
 
 func TestPodsOfTwoNodesReachEachOtherWithoutLoss(t *testing.T) {
-	for tunnel, mtu := range tunnels {
-		t.Run(tunnel, func(t *testing.T) {
-			c := newCluster(t, tunnel)
-			c.meet()
-			for _, m := range c.nodes {
-				m.addPod()
-			}
-			for i, m := range c.nodes {
-				for _, six := range []bool{false, true} {
-					c.exchange(m, c.nodes[1-i], six, mtu)
-				}
-			}
-			for _, m := range c.nodes {
-				m.wantNothingToRepair()
-			}
-		})
+	for _, uplink := range []string{"", "up0"} {
+		for tunnel, mtu := range tunnels {
+			t.Run(owner(uplink)+", "+tunnel, func(t *testing.T) { exchangeAll(t, options{tunnel, uplink}, mtu) })
+		}
+	}
+}
+
+// owner says who has the network card.
+func owner(uplink string) string {
+	if uplink == "" {
+		return "card of the kernel"
+	}
+	return "card of the dataplane"
+}
+
+// exchangeAll judges all directions of both families.
+func exchangeAll(t *testing.T, o options, mtu int) {
+	t.Helper()
+	c := newCluster(t, o)
+	c.meet()
+	for _, m := range c.nodes {
+		m.addPod()
+	}
+	for i, m := range c.nodes {
+		for _, six := range []bool{false, true} {
+			c.exchange(m, c.nodes[1-i], six, mtu)
+		}
+	}
+	for _, m := range c.nodes {
+		m.wantNothingToRepair()
 	}
 }
 
@@ -101,8 +115,14 @@ func (m *machine) podMTU() (mtu int) {
 }
 
 // echo sends an ICMP echo in a packet of so many bytes that nobody may fragment, and waits for its answer.
-func (m *machine) echo(to netip.Addr, length int) (err error) {
+func (m *machine) echo(to netip.Addr, length int) error {
 	m.t.Helper()
+	return echo(m.t, m.pod.Netns, to, length)
+}
+
+// echo does that from a namespace.
+func echo(t *testing.T, from string, to netip.Addr, length int) (err error) {
+	t.Helper()
 	network, listen, header, proto := "ip4:icmp", "0.0.0.0", 20, 1
 	var request, reply icmp.Type = ipv4.ICMPTypeEcho, ipv4.ICMPTypeEchoReply
 	level, option, value := unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_DO
@@ -111,12 +131,12 @@ func (m *machine) echo(to netip.Addr, length int) (err error) {
 		level, option, value = unix.IPPROTO_IPV6, unix.IPV6_MTU_DISCOVER, unix.IPV6_PMTUDISC_DO
 	}
 	var conn net.PacketConn
-	netnstest.Do(m.t, m.pod.Netns, func() {
+	within(t, from, func() {
 		config := net.ListenConfig{Control: func(_, _ string, raw syscall.RawConn) error {
 			var set error
 			return errors.Join(raw.Control(func(fd uintptr) { set = unix.SetsockoptInt(int(fd), level, option, value) }), set)
 		}}
-		conn, err = config.ListenPacket(m.t.Context(), network, listen)
+		conn, err = config.ListenPacket(t.Context(), network, listen)
 	})
 	if err != nil {
 		return err

@@ -41,6 +41,7 @@ type dataplaneConfig struct {
 	Socket  string `json:"socket"`
 	Program string `json:"program,omitempty"`
 	Log     string `json:"log,omitempty"`
+	Uplink  string `json:"uplink,omitempty"`
 }
 
 type kubernetesConfig struct {
@@ -98,6 +99,8 @@ type Options struct {
 	Netns    string // path of the namespace that VPP runs in, if tests run on one; default: the caller's
 
 	RequireUplink bool // no pod is served before the link to other nodes is there
+
+	Uplink string // the network card that the dataplane owns; default: none
 }
 
 // Pool is a range of addresses for pods.
@@ -141,6 +144,12 @@ func (n *Node) Tunnel(by string) error {
 	return n.writeConfig()
 }
 
+// Uplink says which network card the dataplane owns, from the agent's next start on; "": none.
+func (n *Node) Uplink(card string) error {
+	n.options.Uplink = card
+	return n.writeConfig()
+}
+
 func (n *Node) writeConfig() error {
 	o := n.options
 	var cluster kubernetesConfig
@@ -179,9 +188,11 @@ func (n *Node) writeConfig() error {
 
 func (n *Node) dataplaneConfig() dataplaneConfig {
 	if n.vpp != nil {
-		return dataplaneConfig{Type: "vpp", Socket: n.DataplaneSocket()}
+		return dataplaneConfig{Type: "vpp", Socket: n.DataplaneSocket(), Uplink: n.options.Uplink}
 	}
-	return dataplaneConfig{Type: "embedded", Socket: n.DataplaneSocket(), Program: n.Program("weft-vswitch"), Log: n.DataplaneLog()}
+	return dataplaneConfig{
+		Type: "embedded", Socket: n.DataplaneSocket(), Program: n.Program("weft-vswitch"), Log: n.DataplaneLog(), Uplink: n.options.Uplink,
+	}
 }
 
 // Conflist is the CNI configuration for weft-cni on this node.

@@ -1,0 +1,244 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/cenkalti/backoff/v5"
+	"github.com/google/renameio/v2"
+
+	"github.com/weftnet/weft/dataplane/linux"
+	"github.com/weftnet/weft/ipnet"
+	"github.com/weftnet/weft/wire"
+)
+
+// A network card that the dataplane owns (dataplane.uplink), and what the kernel had on it:
+//
+//	New: read the card ---> start: write its file ---> first resync: linux.uplink moves addresses and routes
+//	                                                            |
+//	    key removed, uninstalled, weft-agent release-uplink: linux.GiveUplinkBack, remove the file
+//
+// The file is durable before anything is moved, and is removed after all is given back. An agent that was killed in between
+// finds what the card had in the file, and completes the one or the other: both can be repeated. After a reboot the kernel has
+// everything on the card again, and the file says nothing. It stands beside the state file, which may get lost: then an address
+// of the node must not.
+const cardFiles = "card-*.json"
+
+// heldCard is what the file of a card says.
+type heldCard struct {
+	Boot string    `json:"boot"` // in which the card was taken
+	Card wire.Card `json:"card"`
+	To   string    `json:"to"` // where its addresses and routes are
+}
+
+// readHeldCards reads the files of this boot, and removes those of earlier ones.
+func readHeldCards(dir, boot string) (cards []*heldCard, _ error) {
+	paths, err := filepath.Glob(filepath.Join(dir, cardFiles))
+	if err != nil {
+		return nil, err
+	}
+	for _, path := range paths {
+		raw, err := os.ReadFile(path)
+		if err != nil {
+			return nil, fmt.Errorf("what the uplink had: %w", err)
+		}
+		held := new(heldCard)
+		if err := json.Unmarshal(raw, held); err != nil {
+			return nil, fmt.Errorf("what the uplink had: %s: %w; reboot the node, or give the network card its addresses and remove the file", path, err)
+		}
+		if held.Boot == boot {
+			cards = append(cards, held)
+		} else if err := os.Remove(path); err != nil {
+			return nil, err
+		}
+	}
+	return cards, nil
+}
+
+func (h *heldCard) file(dir string) string {
+	return filepath.Join(dir, strings.Replace(cardFiles, "*", h.Card.Link, 1))
+}
+
+func (h *heldCard) write(dir string) error {
+	raw, err := json.MarshalIndent(h, "", "  ")
+	if err != nil {
+		return err
+	}
+	if err := renameio.WriteFile(h.file(dir), append(raw, '\n'), 0o600); err != nil {
+		return fmt.Errorf("write what uplink %s had: %w", h.Card.Link, err)
+	}
+	return nil
+}
+
+// uplink is as much of the card's object as giving it back takes.
+func (h *heldCard) uplink() wire.Uplink { return wire.Uplink{Card: h.Card, To: h.To} }
+
+// of is the card; nil if there is none.
+func (h *heldCard) of() *wire.Card {
+	if h == nil {
+		return nil
+	}
+	return &h.Card
+}
+
+// giveBack gives the card back to the kernel.
+func (h *heldCard) giveBack() error {
+	if err := linux.GiveUplinkBack(h.uplink()); err != nil {
+		return fmt.Errorf("give uplink %s back: %w", h.Card.Link, err)
+	}
+	return nil
+}
+
+// forget removes the file, after the card was given back.
+func (h *heldCard) forget(dir string) error {
+	if err := os.Remove(h.file(dir)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+func bootID(file string) (string, error) {
+	raw, err := os.ReadFile(file)
+	if err != nil {
+		return "", fmt.Errorf("boot id: %w", err)
+	}
+	return strings.TrimSpace(string(raw)), nil
+}
+
+// assembleCard finds out what the network card has that the dataplane is to own; it waits for a card without addresses, which a
+// node has that has just booted.
+func (a *Agent) assembleCard(ctx context.Context) error {
+	boot, err := bootID(a.config.BootID)
+	if err != nil {
+		return err
+	}
+	cards, err := readHeldCards(a.config.StateDir, boot)
+	if err != nil {
+		return err
+	}
+	link := a.config.Dataplane.Uplink
+	var held *heldCard
+	for _, c := range cards {
+		if c.Card.Link == link {
+			held = c
+		} else {
+			a.released = append(a.released, c)
+		}
+	}
+	if link == "" {
+		return nil
+	}
+	var card wire.Card
+	err = a.serveWhile(ctx, func(ctx context.Context) (err error) {
+		card, err = a.awaitCard(ctx, held)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	a.card = &heldCard{Boot: boot, Card: card, To: ipnet.UplinkLink}
+	a.log.Info("uplink of the dataplane", "link", link, "addresses", len(card.Addresses), "routes", len(card.Routes), "mtu", card.MTU)
+	return nil
+}
+
+// awaitCard reads a card until it has addresses.
+func (a *Agent) awaitCard(ctx context.Context, held *heldCard) (wire.Card, error) {
+	read := func() (wire.Card, error) {
+		card, err := readCard(a.config.Dataplane.Uplink, held)
+		if err == nil && len(card.Addresses) == 0 {
+			err = fmt.Errorf("network card %s has no address", card.Link)
+		}
+		if err != nil && ctx.Err() == nil {
+			a.log.Warn("uplink of the dataplane not found, trying again", "err", err)
+			a.health.set(conditionStarted, false, "starting: waits for the uplink: "+err.Error())
+		}
+		return card, err
+	}
+	card, err := backoff.Retry(ctx, read, backoff.WithMaxElapsedTime(0))
+	if err == nil {
+		a.health.set(conditionStarted, false, firstResync)
+	}
+	return card, err
+}
+
+// readCard is what a card has, or if it is taken, what it had, and what came since.
+func readCard(link string, held *heldCard) (wire.Card, error) {
+	now, err := linux.ReadCard(link)
+	if err != nil || held == nil {
+		return now, err
+	}
+	moved, err := linux.UplinkIsMoved(held.uplink())
+	if err != nil || !moved {
+		return now, err
+	}
+	card := held.Card
+	card.MAC, card.MTU = now.MAC, now.MTU
+	for _, a := range now.Addresses {
+		if !slices.ContainsFunc(card.Addresses, func(k wire.CardAddress) bool { return k.Prefix == a.Prefix }) {
+			card.Addresses = append(slices.Clone(card.Addresses), a)
+		}
+	}
+	for _, r := range now.Routes {
+		if !slices.ContainsFunc(card.Routes, func(k wire.CardRoute) bool { return k.Destination == r.Destination && k.Metric == r.Metric }) {
+			card.Routes = append(slices.Clone(card.Routes), r)
+		}
+	}
+	return card, nil
+}
+
+// holdCard makes durable what the card has, before the first resync moves it, and gives back cards that are no longer the
+// dataplane's.
+func (a *Agent) holdCard() error {
+	for _, c := range a.released {
+		if err := c.giveBack(); err != nil {
+			return err
+		}
+		a.log.Info("uplink given back to the kernel", "link", c.Card.Link)
+	}
+	if a.card == nil {
+		return nil
+	}
+	return a.card.write(a.config.StateDir)
+}
+
+// settleCards gives cards back once more, after the dataplane has let go of them: VPP sets a card down when it does, and the
+// kernel forgets what a card has that is down.
+func (a *Agent) settleCards() error {
+	for _, c := range a.released {
+		if err := errors.Join(c.giveBack(), c.forget(a.config.StateDir)); err != nil {
+			return err
+		}
+	}
+	a.released = nil
+	return nil
+}
+
+// ReleaseUplink gives the network cards that the dataplane owned back to the kernel, for a node whose agent does not run, and
+// says which.
+func ReleaseUplink(config Config) (links []string, err error) {
+	if answers(config.Socket) {
+		return nil, errors.New("the agent runs and would take the network card again: stop it first, or remove dataplane.uplink from its configuration and start it anew")
+	}
+	boot, err := bootID(config.BootID)
+	if err != nil {
+		return nil, err
+	}
+	cards, err := readHeldCards(config.StateDir, boot)
+	for _, c := range cards {
+		if err = c.giveBack(); err == nil {
+			err = c.forget(config.StateDir)
+		}
+		if err != nil {
+			return links, err
+		}
+		links = append(links, c.Card.Link)
+	}
+	return links, err
+}

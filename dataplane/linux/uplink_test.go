@@ -1,0 +1,332 @@
+package linux
+
+import (
+	"fmt"
+	"net/netip"
+	"os"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/safchain/ethtool"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/weftnet/weft/internal/netnstest"
+	"github.com/weftnet/weft/kvscheduler"
+	"github.com/weftnet/weft/wire"
+)
+
+const (
+	cardName  = "card0"
+	cardLink0 = "vtep0"
+	cardVeth  = "card-link"
+)
+
+// newCardLab is a node with a network card that has something of everything that can move, and a link to the dataplane.
+func newCardLab(t *testing.T) *lab {
+	t.Helper()
+	l := newLab(t)
+	veth := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: cardName, MTU: 1400}, PeerName: "cable0"}
+	must(t, netlink.LinkAdd(veth))
+	t.Cleanup(func() { must(t, netlink.LinkDel(veth)) })
+	for _, name := range []string{cardName, "cable0"} {
+		must(t, netlink.LinkSetUp(mustFind(t, name)))
+	}
+	features(t, map[string]bool{"rx-gro": true})
+	card := mustFind(t, cardName)
+	for _, a := range []*netlink.Addr{
+		{IPNet: ipNet(netip.MustParsePrefix("192.0.2.1/24")), Label: cardName + ":1", Broadcast: netip.MustParseAddr("192.0.2.255").AsSlice()},
+		{IPNet: ipNet(netip.MustParsePrefix("192.0.2.9/24")), Broadcast: netip.IPv4Unspecified().AsSlice()}, // a secondary one
+		{IPNet: ipNet(netip.MustParsePrefix("198.51.100.1/32")), Scope: int(netlink.SCOPE_LINK)},
+		{IPNet: ipNet(netip.MustParsePrefix("2001:db8:ff::1/64")), Flags: unix.IFA_F_NODAD | unix.IFA_F_NOPREFIXROUTE},
+		{IPNet: ipNet(netip.MustParsePrefix("2001:db8:fe::1/64")), Flags: unix.IFA_F_NODAD, ValidLft: 100000, PreferedLft: 50000},
+	} {
+		must(t, netlink.AddrAdd(card, a))
+	}
+	index := card.Attrs().Index
+	for _, r := range []netlink.Route{
+		{Dst: ipNet(netip.MustParsePrefix("0.0.0.0/0")), Gw: netip.MustParseAddr("192.0.2.254").AsSlice(), Priority: 100, Protocol: unix.RTPROT_DHCP},
+		{Dst: ipNet(netip.MustParsePrefix("203.0.113.0/24")), Gw: netip.MustParseAddr("192.0.2.253").AsSlice(), MTU: 1300, AdvMSS: 1200},
+		{Dst: ipNet(netip.MustParsePrefix("203.0.113.0/24")), Gw: netip.MustParseAddr("192.0.2.252").AsSlice(), Priority: 7},
+		{Dst: ipNet(netip.MustParsePrefix("198.51.100.0/24")), Scope: netlink.SCOPE_LINK, Src: netip.MustParseAddr("192.0.2.9").AsSlice()},
+		{Dst: ipNet(netip.MustParsePrefix("10.77.0.0/16")), Gw: netip.MustParseAddr("10.66.0.1").AsSlice(), Flags: int(netlink.FLAG_ONLINK)},
+		{Dst: ipNet(netip.MustParsePrefix("2001:db8:ff::/64")), Priority: 300, Protocol: unix.RTPROT_RA},
+		{Dst: ipNet(netip.MustParsePrefix("::/0")), Gw: netip.MustParseAddr("fe80::1").AsSlice(), Priority: 1024, Protocol: unix.RTPROT_RA},
+		{Dst: ipNet(netip.MustParsePrefix("2001:db8:1::/48")), Gw: netip.MustParseAddr("2001:db8:ff::2").AsSlice(), Priority: 20},
+	} {
+		r.LinkIndex = index
+		must(t, netlink.RouteAdd(&r))
+	}
+	must(t, os.WriteFile(acceptRA(cardName), []byte("2"), 0))
+	return l
+}
+
+func features(t *testing.T, change map[string]bool) map[string]bool {
+	t.Helper()
+	tool, err := ethtool.NewEthtool()
+	must(t, err)
+	defer tool.Close()
+	if change != nil {
+		must(t, tool.Change(cardName, change))
+	}
+	now, err := tool.Features(cardName)
+	must(t, err)
+	return now
+}
+
+// uplinkOf is the object of the card, with the link to the dataplane.
+func (l *lab) uplinkOf() (wire.Uplink, []object) {
+	l.Helper()
+	card, err := ReadCard(cardName)
+	must(l.T, err)
+	on := wire.VethKey(cardVeth)
+	v := wire.Uplink{Card: card, On: on, To: cardLink0, MAC: mac1, Gateways: []netip.Addr{netip.MustParseAddr("169.254.43.2"), netip.MustParseAddr("fd77:6566:7400::2")}}
+	return v, []object{
+		{wire.LinkKey(cardName), wire.Link{Name: cardName, Up: true}},
+		{on, wire.Veth{Name: cardLink0, HostName: "vtep1", MAC: mac2, HostMAC: mac1, Alias: alias, Up: true}},
+	}
+}
+
+// cardState is what the kernel says of a link: addresses, routes and settings. Lifetimes run.
+func cardState(t *testing.T, name string) string {
+	t.Helper()
+	var b strings.Builder
+	l := mustFind(t, name)
+	addresses, err := netlink.AddrList(l, netlink.FAMILY_ALL)
+	must(t, err)
+	for _, a := range addresses {
+		const shown = settable | unix.IFA_F_SECONDARY | unix.IFA_F_DEPRECATED | unix.IFA_F_TENTATIVE | unix.IFA_F_DADFAILED
+		fmt.Fprintln(&b, a.IPNet, a.Broadcast, a.Label, a.Scope, a.Flags&shown, a.ValidLft/1000, a.PreferedLft/1000)
+	}
+	var routes []string
+	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
+		list, err := netlink.RouteListFiltered(family, &netlink.Route{LinkIndex: l.Attrs().Index}, netlink.RT_FILTER_OIF)
+		must(t, err)
+		for _, r := range list {
+			routes = append(routes, fmt.Sprint(r))
+		}
+	}
+	slices.Sort(routes)
+	fmt.Fprintln(&b, strings.Join(routes, "\n"))
+	fmt.Fprintln(&b, "multicast", l.Attrs().RawFlags&unix.IFF_ALLMULTI)
+	ra, err := os.ReadFile(acceptRA(name))
+	must(t, err)
+	fmt.Fprintln(&b, "accept_ra", string(ra))
+	return b.String()
+}
+
+func TestTheDataplanesCardIsGivenBackAsItWas(t *testing.T) {
+	l := newCardLab(t)
+	before, featuresBefore := cardState(t, cardName), features(t, nil)
+	v, ground := l.uplinkOf()
+	it := object{wire.UplinkKey(cardName), v}
+	l.mustCommit(append(ground, it)...)
+	l.quiet()
+	if now := features(t, nil); now["rx-gro"] || now["tx-checksum-ip-generic"] {
+		t.Error("the card merges packets, or passes unfinished checksums on")
+	}
+	on, err := netlink.AddrList(mustFind(t, cardName), netlink.FAMILY_V4)
+	must(t, err)
+	if len(on) > 0 {
+		t.Errorf("the card still has %v", on)
+	}
+	for to, want := range map[string]struct{ gateway, source string }{
+		"192.0.2.77":       {"169.254.43.2", "192.0.2.1"},
+		"8.8.8.8":          {"169.254.43.2", "192.0.2.1"},
+		"198.51.100.77":    {"169.254.43.2", "192.0.2.9"},
+		"2001:db8:ff::77":  {"fd77:6566:7400::2", "2001:db8:ff::1"},
+		"2001:db8:fe::77":  {"fd77:6566:7400::2", "2001:db8:fe::1"},
+		"2001:4860:4860::": {"fd77:6566:7400::2", "2001:db8:fe::1"},
+	} {
+		routes, err := netlink.RouteGet(netip.MustParseAddr(to).AsSlice())
+		must(t, err)
+		if r := routes[0]; addrOf(r.Gw) != netip.MustParseAddr(want.gateway) || addrOf(r.Src) != netip.MustParseAddr(want.source) {
+			t.Errorf("to %s: %v, want gateway %s and source %s", to, r, want.gateway, want.source)
+		}
+	}
+	moved, err := UplinkIsMoved(v)
+	must(t, err)
+	if !moved {
+		t.Error("the card counts as not moved")
+	}
+	l.mustCommit(object{it.key, nil})
+	if after := cardState(t, cardName); after != before {
+		t.Errorf("the card had\n%s\nand has now\n%s", before, after)
+	}
+	if now := features(t, nil); !reflect.DeepEqual(now, featuresBefore) {
+		t.Errorf("the card's features were\n%v\nand are\n%v", featuresBefore, now)
+	}
+	if moved, err = UplinkIsMoved(v); moved || err != nil {
+		t.Errorf("the card counts as moved, or %v", err)
+	}
+	if left := cardState(t, cardLink0); strings.Contains(left, "192.0.2") || strings.Contains(left, "2001:db8") {
+		t.Errorf("the link to the dataplane still has\n%s", left)
+	}
+}
+
+func TestAnInterruptedMoveIsCompletedAndReverted(t *testing.T) {
+	l := newCardLab(t)
+	before := cardState(t, cardName)
+	v, ground := l.uplinkOf()
+	l.mustCommit(ground...)
+	steps := 0
+	for ; ; steps++ {
+		left := steps
+		stop := func(what string) error {
+			if left--; left < 0 {
+				return fmt.Errorf("interrupted before %s", what)
+			}
+			return nil
+		}
+		err := visit("", Place{}, func(h *handle) error { return takeCardUntil(h, v, stop) })
+		for _, a := range v.Card.Addresses {
+			if name, _, err := LinkOf(a.Prefix.Addr()); err != nil {
+				t.Fatalf("after %d steps no link has %s: %v", steps, a.Prefix, err)
+			} else if routes, err := netlink.RouteGet(netip.MustParseAddr("8.8.8.8").AsSlice()); err != nil || len(routes) != 1 {
+				t.Fatalf("after %d steps, with %s on %s, nothing leads out: %v", steps, a.Prefix, name, err)
+			}
+		}
+		complete := err == nil
+		if steps%2 == 0 { // complete it before it is reverted
+			must(t, visit("", Place{}, func(h *handle) error { return takeCard(h, v) }))
+			must(t, visit("", Place{}, func(h *handle) error {
+				have, found, err := readUplink(h, v)
+				if !found || have.Drift != "" {
+					t.Errorf("after %d steps and a completed move: found %t, %s", steps, found, have.Drift)
+				}
+				return err
+			}))
+		}
+		for range 2 { // giving back can be repeated
+			must(t, visit("", Place{}, func(h *handle) error { return giveBack(h, v) }))
+		}
+		if after := cardState(t, cardName); after != before {
+			t.Fatalf("after %d steps of the move and giving back the card had\n%s\nand has now\n%s", steps, before, after)
+		}
+		if complete {
+			break
+		}
+	}
+	if steps < 15 {
+		t.Errorf("%d steps: was each one interrupted?", steps)
+	}
+}
+
+func TestWhatOthersUndoOnATakenCardIsRepaired(t *testing.T) {
+	for name, spoil := range map[string]func(t *testing.T, v wire.Uplink){
+		"address on the card again": func(t *testing.T, v wire.Uplink) {
+			must(t, netlink.AddrAdd(mustFind(t, cardName), kernelCardAddress(v.Card.Addresses[0])))
+		},
+		"address off the link": func(t *testing.T, v wire.Uplink) {
+			must(t, netlink.AddrDel(mustFind(t, cardLink0), &netlink.Addr{IPNet: ipNet(alone(v.Card.Addresses[0]))}))
+		},
+		"default route off the link": func(t *testing.T, v wire.Uplink) {
+			at := slices.IndexFunc(v.Card.Routes, func(r wire.CardRoute) bool { return r.Destination.Bits() == 0 })
+			must(t, netlink.RouteDel(movedRoute(mustFind(t, cardLink0), v, v.Card.Routes[at])))
+		},
+		"neighbour": func(t *testing.T, v wire.Uplink) {
+			must(t, netlink.NeighDel(kernelNeighbour(mustFind(t, cardLink0), gateways(v)[0])))
+		},
+		"table":          func(t *testing.T, _ wire.Uplink) { must(t, removeTable(deafTable())) },
+		"merging":        func(t *testing.T, _ wire.Uplink) { features(t, map[string]bool{"rx-gro": true}) },
+		"multicast":      func(t *testing.T, _ wire.Uplink) { must(t, netlink.LinkSetAllmulticastOff(mustFind(t, cardName))) },
+		"advertisements": func(t *testing.T, _ wire.Uplink) { must(t, os.WriteFile(acceptRA(cardName), []byte("1"), 0)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newCardLab(t)
+			before := cardState(t, cardName)
+			v, ground := l.uplinkOf()
+			it := object{wire.UplinkKey(cardName), v}
+			l.mustCommit(append(ground, it)...)
+			spoil(t, v)
+			if different := l.different(); !slices.Contains(different, it.key) {
+				t.Errorf("different are %v", different)
+			}
+			_, err := l.s.Resync(t.Context(), kvscheduler.ResyncOpt{Force: true})
+			must(t, err)
+			l.quiet()
+			l.mustCommit(object{it.key, nil})
+			if after := cardState(t, cardName); after != before {
+				t.Errorf("the card had\n%s\nand has now\n%s", before, after)
+			}
+		})
+	}
+}
+
+func TestACardWithSomethingThatCannotMoveIsLeftAlone(t *testing.T) {
+	for name, c := range map[string]struct {
+		add  func(t *testing.T)
+		says string
+	}{
+		"policy routing": {func(t *testing.T) {
+			must(t, netlink.RouteAdd(&netlink.Route{
+				LinkIndex: mustFind(t, cardName).Attrs().Index, Table: 77, Dst: ipNet(netip.MustParsePrefix("10.5.0.0/16")), Scope: netlink.SCOPE_LINK,
+			}))
+		}, "table 77"},
+		"peer": {func(t *testing.T) {
+			must(t, netlink.AddrAdd(mustFind(t, cardName), &netlink.Addr{
+				IPNet: ipNet(netip.MustParsePrefix("10.5.0.1/32")), Peer: ipNet(netip.MustParsePrefix("10.5.0.2/32")),
+			}))
+		}, "has a peer"},
+		"bridge": {func(t *testing.T) {
+			bridge := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "br0"}}
+			must(t, netlink.LinkAdd(bridge))
+			t.Cleanup(func() { must(t, netlink.LinkDel(bridge)) })
+			must(t, netlink.LinkSetMaster(mustFind(t, cardName), bridge))
+		}, "belongs to a bridge"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			newCardLab(t)
+			c.add(t)
+			if _, err := ReadCard(cardName); err == nil || !strings.Contains(err.Error(), c.says) {
+				t.Errorf("%v, want %q", err, c.says)
+			}
+		})
+	}
+}
+
+func TestARouteThatCameMeanwhileStopsTheMove(t *testing.T) {
+	l := newCardLab(t)
+	v, ground := l.uplinkOf()
+	must(t, netlink.RouteAdd(&netlink.Route{
+		LinkIndex: mustFind(t, cardName).Attrs().Index, Dst: ipNet(netip.MustParsePrefix("10.5.0.0/16")), Gw: netip.MustParseAddr("192.0.2.3").AsSlice(),
+	}))
+	before := cardState(t, cardName)
+	l.mustCommit(ground...)
+	if err := l.commit(object{wire.UplinkKey(cardName), v}); err == nil || !strings.Contains(err.Error(), "10.5.0.0/16") {
+		t.Errorf("%v, want the route named", err)
+	}
+	if after := cardState(t, cardName); after != before {
+		t.Errorf("the card had\n%s\nand has now\n%s", before, after)
+	}
+}
+
+func TestInvalidUplinksAreFoundBeforeTheKernelSeesThem(t *testing.T) {
+	netnstest.Require(t)
+	sound := wire.Uplink{
+		Card: wire.Card{Link: cardName, Addresses: []wire.CardAddress{{Prefix: netip.MustParsePrefix("192.0.2.1/24")}}},
+		On:   wire.VethKey("a"), To: cardLink0, MAC: mac1, Gateways: []netip.Addr{netip.MustParseAddr("169.254.43.2")},
+	}
+	must(t, validateUplink(cardName, sound))
+	for says, change := range map[string]func(*wire.Uplink){
+		"is that of the network card": func(v *wire.Uplink) { v.Card.Link = "other0" },
+		"are the same":                func(v *wire.Uplink) { v.To = cardName },
+		"has no address":              func(v *wire.Uplink) { v.Card.Addresses = nil },
+		"not that of one interface":   func(v *wire.Uplink) { v.MAC = wire.MAC{} },
+		"no address of ip4":           func(v *wire.Uplink) { v.Gateways = nil },
+		"not desired":                 func(v *wire.Uplink) { v.Drift = "so" },
+		"not masked": func(v *wire.Uplink) {
+			v.Card.Routes = []wire.CardRoute{{Destination: netip.MustParsePrefix("10.0.0.1/8")}}
+		},
+		"1 to 15 bytes": func(v *wire.Uplink) { v.To = "" },
+		"key":           func(v *wire.Uplink) { v.Needs = []string{"nothing"} },
+	} {
+		v := sound
+		change(&v)
+		if err := validateUplink(cardName, v); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%v, want %q", err, says)
+		}
+	}
+}

@@ -1,0 +1,469 @@
+package mesh
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/nftables"
+	"github.com/google/nftables/binaryutil"
+	"github.com/google/nftables/expr"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/weftnet/weft/internal/netnstest"
+	"github.com/weftnet/weft/test/dataplane"
+	"github.com/weftnet/weft/test/node"
+	"github.com/weftnet/weft/test/ping"
+	"github.com/weftnet/weft/test/programs"
+	"github.com/weftnet/weft/test/traffic"
+)
+
+// own is the node's address of a family.
+func (m *machine) own(six bool) netip.Addr {
+	at := slices.IndexFunc(m.addresses, func(p netip.Prefix) bool { return p.Addr().Is6() == six })
+	return m.addresses[at].Addr()
+}
+
+func TestNodesWhoseDataplaneOwnsTheCard(t *testing.T) {
+	c := newCluster(t, options{"vxlan4", "up0"})
+	c.meet()
+	for _, m := range c.nodes {
+		m.addPod()
+		m.wantCard("weft-uplink0", "up0")
+	}
+	for i, m := range c.nodes {
+		other := c.nodes[1-i]
+		for _, six := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s to %s, IPv6 %t", m.name, other.name, six), func(t *testing.T) { c.fromNode(t, m, other, six) })
+		}
+	}
+	t.Run("a pod reaches a machine by the node's address", func(t *testing.T) {
+		for _, six := range []bool{false, true} {
+			c.wantMasquerade(t, c.nodes[0], c.nodes[1], six)
+		}
+	})
+	t.Run("a port of the node that leads to a pod", func(t *testing.T) { c.wantNodePort(t, c.nodes[0], c.nodes[1]) })
+	t.Run("the agent starts again", func(t *testing.T) {
+		m := c.nodes[0]
+		must(t, m.StopAgent())
+		m.restart(t)
+		m.wantFirstResyncIdle(t)
+	})
+	t.Run("the dataplane is killed", func(t *testing.T) {
+		for _, m := range c.nodes {
+			must(t, m.KillDataplane())
+		}
+		for i, m := range c.nodes {
+			for _, six := range []bool{false, true} {
+				reach(t, m.namespace, c.nodes[1-i].own(six))
+				reach(t, m.pod.Netns, c.nodes[1-i].address(six))
+			}
+		}
+		for _, m := range c.nodes {
+			must(t, m.AwaitReady(t.Context()))
+			m.wantNothingToRepair()
+			m.wantCard("weft-uplink0", "up0")
+			m.wantReplayWithoutCard(t)
+		}
+	})
+	t.Run("the kernel gets the card back", func(t *testing.T) { c.wantGivenBack(t) })
+}
+
+// restart starts the agent of the node again.
+func (m *machine) restart(t *testing.T) {
+	t.Helper()
+	m.inside(func() { must(t, m.BeginAgent("--kubernetes-node", m.name)) })
+	must(t, m.AwaitReady(t.Context()))
+}
+
+// wantFirstResyncIdle wants that the agent's first resync found all as it is desired.
+func (m *machine) wantFirstResyncIdle(t *testing.T) {
+	t.Helper()
+	var reply struct {
+		Transactions []struct {
+			Origin, Label string
+			Ops           []struct{ Ref, Verb string }
+		}
+	}
+	must(t, json.Unmarshal([]byte(m.weftctl("transactions", "100", "-o", "json")), &reply))
+	for _, txn := range slices.Backward(reply.Transactions) {
+		if txn.Origin != "resync" || !strings.Contains(txn.Label, "start") {
+			continue
+		}
+		if len(txn.Ops) > 0 {
+			t.Errorf("the resync at the start did %v", txn.Ops)
+		}
+		return
+	}
+	t.Errorf("no resync at a start among %+v", reply.Transactions)
+}
+
+// wantReplayWithoutCard wants that the kernel had the card while the new dataplane was replayed.
+func (m *machine) wantReplayWithoutCard(t *testing.T) {
+	t.Helper()
+	var reply struct {
+		Transactions []struct {
+			Ops []struct{ Ref, Verb string }
+		}
+	}
+	must(t, json.Unmarshal([]byte(m.weftctl("transactions", "100", "-o", "json")), &reply))
+	for _, txn := range reply.Transactions {
+		at := func(ref, verb string) int {
+			return slices.IndexFunc(txn.Ops, func(o struct{ Ref, Verb string }) bool { return o.Ref == ref && o.Verb == verb })
+		}
+		given, made, taken := at("linux.uplink/up0", "delete"), at("vpp.interface/weft-uplink", "create"), at("linux.uplink/up0", "create")
+		if made >= 0 && given >= 0 && given < made && made < taken {
+			return
+		}
+	}
+	t.Errorf("%s: no replay gave the card back first and took it last: %+v", m.name, reply.Transactions)
+}
+
+// fromNode judges what one node's kernel sends to the other's.
+func (c *cluster) fromNode(t *testing.T, from, to *machine, six bool) {
+	address := to.own(six)
+	reach(t, from.namespace, address) // VPP drops the packet for which it asks for a neighbour
+	p, err := ping.Open(from.namespace, address)
+	must(t, err)
+	defer p.Close()
+	for seq := range 100 {
+		ctx, cancel := context.WithTimeout(t.Context(), answerLimit)
+		_, err := p.Once(ctx, address, seq+1)
+		cancel()
+		if err != nil {
+			t.Fatalf("ping %d: %v", seq+1, err)
+		}
+	}
+	converse(t, from.namespace, to.namespace, address)
+	datagram(t, way{from.namespace, to.namespace}, address, 64)
+	refused(t, from.namespace, address)
+	if err := echo(t, from.namespace, address, uplinkMTU); err != nil {
+		t.Errorf("a packet of %d bytes with DF: %v", uplinkMTU, err)
+	}
+	data := make([]byte, 20<<20)
+	r, err := traffic.Transfer(t.Context(), traffic.Path{From: from.netns(), To: to.netns(), Address: address}, data)
+	if err != nil || r.Bytes != int64(len(data)) {
+		t.Errorf("%d of %d bytes arrived: %v", r.Bytes, len(data), err)
+	}
+	t.Logf("%d bytes at %.2f Gbit/s", r.Bytes, r.Gigabits())
+}
+
+// netns is the path of the node's namespace.
+func (m *machine) netns() string {
+	if m.namespace == "" {
+		return fmt.Sprintf("/proc/%d/ns/net", m.AgentPID())
+	}
+	return m.namespace
+}
+
+// wantMasquerade has a pod of one node connect to the other's kernel, which must see the address of the node.
+func (c *cluster) wantMasquerade(t *testing.T, from, to *machine, six bool) {
+	t.Helper()
+	seen := make(chan string, 1)
+	address := to.own(six)
+	var listener net.Listener
+	to.inside(func() {
+		l, err := net.Listen("tcp", netip.AddrPortFrom(address, 7010).String())
+		must(t, err)
+		listener = l
+	})
+	defer listener.Close()
+	go func() {
+		conn, err := listener.Accept()
+		if err != nil {
+			seen <- err.Error()
+			return
+		}
+		defer conn.Close()
+		seen <- netip.MustParseAddrPort(conn.RemoteAddr().String()).Addr().String()
+	}()
+	netnstest.Do(t, from.pod.Netns, func() {
+		conn, err := net.DialTimeout("tcp", listener.Addr().String(), 20*time.Second)
+		if err != nil {
+			t.Errorf("a pod of %s to %s: %v", from.name, address, err)
+			_ = listener.Close()
+			return
+		}
+		_ = conn.Close()
+	})
+	if got := <-seen; got != from.own(six).String() {
+		t.Errorf("%s sees %s, want %s", to.name, got, from.own(six))
+	}
+}
+
+// wantNodePort has a port of the node redirected to its pod by the node's kernel, as kube-proxy does, and asks it from the other
+// node, from the node and from its own pod.
+func (c *cluster) wantNodePort(t *testing.T, m, other *machine) {
+	t.Helper()
+	const port, podPort = 30080, 8080
+	pod := m.address(false)
+	m.inside(func() {
+		nft, err := nftables.New()
+		must(t, err)
+		table := nft.AddTable(&nftables.Table{Family: nftables.TableFamilyIPv4, Name: "nodeport"})
+		chain := nft.AddChain(&nftables.Chain{
+			Name: "prerouting", Table: table, Type: nftables.ChainTypeNAT, Hooknum: nftables.ChainHookPrerouting, Priority: nftables.ChainPriorityNATDest,
+		})
+		nft.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: []expr.Any{
+			&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: 1},
+			&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte{unix.IPPROTO_TCP}},
+			&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2},
+			&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: binaryutil.BigEndian.PutUint16(port)},
+			&expr.Immediate{Register: 1, Data: pod.AsSlice()},
+			&expr.Immediate{Register: 2, Data: binaryutil.BigEndian.PutUint16(podPort)},
+			&expr.NAT{Type: expr.NATTypeDestNAT, Family: unix.NFPROTO_IPV4, RegAddrMin: 1, RegProtoMin: 2},
+		}})
+		must(t, nft.Flush())
+		t.Cleanup(func() { nft.DelTable(table); must(t, nft.Flush()) })
+	})
+	var listener net.Listener
+	netnstest.Do(t, m.pod.Netns, func() {
+		l, err := net.Listen("tcp", netip.AddrPortFrom(pod, podPort).String())
+		must(t, err)
+		listener = l
+	})
+	defer listener.Close()
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = conn.Write([]byte("pod"))
+			_ = conn.Close()
+		}
+	}()
+	for name, from := range map[string]string{"the other node": other.namespace, "a pod of the other node": other.pod.Netns} {
+		within(t, from, func() {
+			conn, err := net.DialTimeout("tcp", netip.AddrPortFrom(m.own(false), port).String(), 20*time.Second)
+			if err != nil {
+				t.Errorf("from %s: %v", name, err)
+				return
+			}
+			defer conn.Close()
+			_ = conn.SetDeadline(time.Now().Add(20 * time.Second))
+			got := make([]byte, 3)
+			if _, err := conn.Read(got); string(got) != "pod" {
+				t.Errorf("from %s: %q, %v", name, got, err)
+			}
+		})
+	}
+}
+
+// wantCard wants the node's addresses on a link, and on another one none.
+func (m *machine) wantCard(on, off string) {
+	m.t.Helper()
+	m.inside(func() {
+		for _, link := range []string{on, off} {
+			has := addressesOn(m.t, link)
+			for _, p := range m.addresses {
+				if slices.Contains(has, p.Addr()) != (link == on) {
+					m.t.Errorf("%s: %s has %v", m.name, link, has)
+				}
+			}
+		}
+	})
+}
+
+// addressesOn are those of a link that are not link-local; none if there is no link.
+func addressesOn(t *testing.T, link string) (found []netip.Addr) {
+	t.Helper()
+	l, err := netlink.LinkByName(link)
+	if err != nil {
+		return nil
+	}
+	list, err := netlink.AddrList(l, netlink.FAMILY_ALL)
+	must(t, err)
+	for _, a := range list {
+		if ip, is := netip.AddrFromSlice(a.IP); is && !ip.Unmap().IsLinkLocalUnicast() {
+			found = append(found, ip.Unmap())
+		}
+	}
+	return found
+}
+
+// wantGivenBack takes the key out of the configuration of one node, and then of the other. Nodes that differ reach each other.
+func (c *cluster) wantGivenBack(t *testing.T) {
+	for _, m := range c.nodes {
+		must(t, m.StopAgent())
+		must(t, m.Uplink(""))
+		m.restart(t)
+		m.wantCard("up0", "weft-uplink0")
+		if _, err := os.Stat(m.State() + "/card-up0.json"); err == nil {
+			t.Error("the file of the card is still there")
+		}
+		for i, from := range c.nodes {
+			for _, six := range []bool{false, true} {
+				reach(t, from.namespace, c.nodes[1-i].own(six))
+				reach(t, from.pod.Netns, c.nodes[1-i].address(six))
+			}
+		}
+		m.wantNothingToRepair()
+	}
+}
+
+// cardNode is a node in no cluster, with the card up0 that leads everywhere and is its dataplane's, and a machine behind it.
+type cardNode struct {
+	*machine
+	card  netlink.Link
+	other *machine
+}
+
+func newCardNode(t *testing.T) *cardNode {
+	t.Helper()
+	netnstest.Require(t)
+	m := &machine{t: t, name: "n1", addresses: []netip.Prefix{netip.MustParsePrefix("192.0.2.1/24"), netip.MustParsePrefix("2001:db8:ff::1/64")}}
+	other := &machine{t: t, name: "n2", namespace: netnstest.New(t), addresses: []netip.Prefix{
+		netip.MustParsePrefix("192.0.2.2/24"), netip.MustParsePrefix("2001:db8:ff::2/64"),
+	}}
+	(&cluster{t: t, nodes: [2]*machine{m, other}}).cable()
+	up, err := netlink.LinkByName("up0")
+	must(t, err)
+	for _, r := range []netlink.Route{
+		{Gw: netip.MustParseAddr("192.0.2.2").AsSlice(), Priority: 100, Protocol: unix.RTPROT_DHCP},
+		{Gw: netip.MustParseAddr("2001:db8:ff::2").AsSlice(), Priority: 100, Dst: ipNet(netip.MustParsePrefix("::/0"))},
+	} {
+		r.LinkIndex = up.Attrs().Index
+		must(t, netlink.RouteAdd(&r))
+	}
+	n, err := node.New(programs.Build(t), node.Options{Uplink: "up0"})
+	must(t, err)
+	m.Node = n
+	t.Cleanup(func() {
+		if log, err := os.ReadFile(n.AgentLog()); t.Failed() && err == nil {
+			t.Logf("the log:\n%s", log[max(0, len(log)-20000):])
+		}
+		must(t, n.Close())
+	})
+	return &cardNode{m, up, other}
+}
+
+// TestTheCardIsGivenBackWithoutTheAgent: by the command for that, and by the last agent of a node that Weft is taken off.
+func TestTheCardIsGivenBackWithoutTheAgent(t *testing.T) {
+	n := newCardNode(t)
+	before := stateOf(t, n.card)
+	release := func() (string, error) {
+		out, err := exec.CommandContext(t.Context(), n.Program("weft-agent"), "release-uplink", "--config", n.Config()).CombinedOutput()
+		return string(out), err
+	}
+	must(t, n.StartAgent(t.Context()))
+	n.wantCard("weft-uplink0", "up0")
+	if out, err := release(); err == nil || !strings.Contains(out, "stop it first") {
+		t.Errorf("beside an agent: %v, %s", err, out)
+	}
+	must(t, n.StopAgent())
+	n.wantCard("weft-uplink0", "up0")
+	reach(t, "", n.other.own(false)) // the dataplane goes on
+	out, err := release()
+	if err != nil || !strings.Contains(out, "gave up0 back") {
+		t.Fatalf("%v, %s", err, out)
+	}
+	wantState(t, n.card, before)
+	for _, six := range []bool{false, true} {
+		reach(t, "", n.other.own(six))
+	}
+	must(t, n.StartAgent(t.Context()))
+	n.wantCard("weft-uplink0", "up0")
+	reach(t, "", n.other.own(true))
+	must(t, os.WriteFile(filepath.Join(filepath.Dir(n.Socket()), "uninstalled"), nil, 0o600))
+	must(t, n.StopAgent())
+	wantState(t, n.card, before)
+	reach(t, "", n.other.own(true))
+	if left, _ := filepath.Glob(n.State() + "/card-*"); len(left) > 0 {
+		t.Errorf("left are %v", left)
+	}
+}
+
+// wantState waits until a link is as it was. VPP sets a card down that it lets go of; then the kernel makes the link-local address
+// anew, and takes a while for it.
+func wantState(t *testing.T, l netlink.Link, want string) {
+	t.Helper()
+	deadline := time.Now().Add(20 * time.Second)
+	for stateOf(t, l) != want {
+		if time.Now().After(deadline) {
+			t.Fatalf("the card had\n%s\nand has\n%s", want, stateOf(t, l))
+		}
+	}
+}
+
+// TestAnAgentThatIsKilledNeverLosesTheNodesAddress kills an agent at random moments while it takes the card, or gives it back.
+func TestAnAgentThatIsKilledNeverLosesTheNodesAddress(t *testing.T) {
+	n := newCardNode(t)
+	before := stateOf(t, n.card)
+	must(t, n.StartAgent(t.Context())) // how long the move takes after a start is not known before
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	random := rand.New(rand.NewPCG(seed, 1))
+	kills := 20
+	if dataplane.Prefix() != "" {
+		kills = 8 // VPP is created anew in none of them, but slower to answer
+	}
+	for i := range kills {
+		must(t, n.KillAgent())
+		must(t, n.Uplink([]string{"", "up0"}[i%2]))
+		must(t, n.BeginAgent())
+		moment := time.NewTimer(time.Duration(random.IntN(400)) * time.Millisecond)
+		<-moment.C
+		must(t, n.KillAgent())
+		n.wantWhole(t, i)
+		if random.IntN(2) == 0 { // and then something else is wanted
+			must(t, n.Uplink([]string{"up0", ""}[i%2]))
+		}
+		must(t, n.BeginAgent())
+		must(t, n.AwaitReady(t.Context()))
+	}
+	must(t, n.StopAgent())
+	must(t, n.Uplink(""))
+	must(t, n.StartAgent(t.Context()))
+	wantState(t, n.card, before)
+	reach(t, "", n.other.own(false))
+}
+
+// wantWhole wants each of the node's addresses on some link, and a way to everything of both families.
+func (m *machine) wantWhole(t *testing.T, round int) {
+	t.Helper()
+	there := slices.Concat(addressesOn(t, "up0"), addressesOn(t, "weft-uplink0"))
+	for _, p := range m.addresses {
+		if !slices.Contains(there, p.Addr()) {
+			t.Errorf("kill %d: no link has %s", round, p)
+		}
+	}
+	for _, to := range []string{"8.8.8.8", "2001:4860:4860::8888"} {
+		if _, err := netlink.RouteGet(net.ParseIP(to)); err != nil {
+			t.Errorf("kill %d: to %s: %v", round, to, err)
+		}
+	}
+}
+
+// stateOf is what the kernel says of a link.
+func stateOf(t *testing.T, l netlink.Link) string {
+	t.Helper()
+	addresses, err := netlink.AddrList(l, netlink.FAMILY_ALL)
+	must(t, err)
+	var lines []string
+	for _, a := range addresses {
+		lines = append(lines, fmt.Sprint(a.IPNet, a.Broadcast, a.Label, a.Scope, a.ValidLft, a.PreferedLft))
+	}
+	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
+		routes, err := netlink.RouteListFiltered(family, &netlink.Route{LinkIndex: l.Attrs().Index}, netlink.RT_FILTER_OIF)
+		must(t, err)
+		for _, r := range routes {
+			lines = append(lines, fmt.Sprint(r, r.Priority, r.Protocol))
+		}
+	}
+	now, err := netlink.LinkByIndex(l.Attrs().Index)
+	must(t, err)
+	lines = append(lines, fmt.Sprint("multicast ", now.Attrs().RawFlags&unix.IFF_ALLMULTI))
+	return strings.Join(lines, "\n")
+}
