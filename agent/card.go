@@ -16,6 +16,7 @@ import (
 
 	"github.com/weftnet/weft/dataplane/linux"
 	"github.com/weftnet/weft/ipnet"
+	"github.com/weftnet/weft/kvscheduler"
 	"github.com/weftnet/weft/wire"
 )
 
@@ -211,13 +212,30 @@ func (a *Agent) holdCard() error {
 // settleCards gives cards back once more, after the dataplane has let go of them: VPP sets a card down when it does, and the
 // kernel forgets what a card has that is down.
 func (a *Agent) settleCards() error {
+	held := a.dataplaneHasCard()
 	for _, c := range a.released {
-		if err := errors.Join(c.giveBack(), c.forget(a.config.StateDir)); err != nil {
+		if err := c.giveBack(); err != nil {
+			return err
+		}
+		if held {
+			a.log.Warn("the dataplane has not let go of the uplink: it is given back once more at the next start", "link", c.Card.Link)
+			continue
+		}
+		if err := c.forget(a.config.StateDir); err != nil {
 			return err
 		}
 	}
-	a.released = nil
 	return nil
+}
+
+// dataplaneHasCard reports whether the dataplane has a card that it is not to have, as where nothing is pruned.
+func (a *Agent) dataplaneHasCard() bool {
+	ref, err := kvscheduler.ParseRef(ipnet.UplinkKey())
+	if err != nil || a.card != nil {
+		return false
+	}
+	status, known := a.scheduler.View().Status(ref)
+	return known && status.Phase != kvscheduler.Absent
 }
 
 // ReleaseUplink gives the network cards that the dataplane owned back to the kernel, for a node whose agent does not run, and

@@ -26,6 +26,9 @@ const (
 // UplinkLink is the name of the kernel's end of the link to a dataplane that owns the node's network card.
 const UplinkLink = "weft-uplink0"
 
+// UplinkKey is the key of the dataplane's interface on the card.
+func UplinkKey() string { return wire.InterfaceKey(uplinkObject) }
+
 // The addresses of the link, as those of the tunnels' link are.
 var (
 	cardKernelEnd = map[wire.Family]netip.Addr{

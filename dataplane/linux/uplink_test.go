@@ -89,7 +89,8 @@ func (l *lab) uplinkOf() (wire.Uplink, []object) {
 	}
 }
 
-// cardState is what the kernel says of a link: addresses, routes and settings. Lifetimes run.
+// cardState is what the kernel says of a link: addresses, routes and settings. Lifetimes run, and the detection of duplicates of
+// the link-local address ends.
 func cardState(t *testing.T, name string) string {
 	t.Helper()
 	var b strings.Builder
@@ -97,8 +98,11 @@ func cardState(t *testing.T, name string) string {
 	addresses, err := netlink.AddrList(l, netlink.FAMILY_ALL)
 	must(t, err)
 	for _, a := range addresses {
-		const shown = settable | unix.IFA_F_SECONDARY | unix.IFA_F_DEPRECATED | unix.IFA_F_TENTATIVE | unix.IFA_F_DADFAILED
-		fmt.Fprintln(&b, a.IPNet, a.Broadcast, a.Label, a.Scope, a.Flags&shown, a.ValidLft/1000, a.PreferedLft/1000)
+		shown := settable | unix.IFA_F_SECONDARY | unix.IFA_F_DEPRECATED | unix.IFA_F_DADFAILED
+		if !a.IP.IsLinkLocalUnicast() {
+			shown |= unix.IFA_F_TENTATIVE
+		}
+		fmt.Fprintln(&b, a.IPNet, a.Broadcast, a.Label, a.Scope, a.Flags&shown, (a.ValidLft+500)/1000, (a.PreferedLft+500)/1000)
 	}
 	var routes []string
 	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {

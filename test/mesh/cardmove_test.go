@@ -1,0 +1,214 @@
+package mesh
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"go.fd.io/govpp/adapter/socketclient"
+	"go.fd.io/govpp/binapi/ip"
+	"go.fd.io/govpp/core"
+	"golang.org/x/sys/unix"
+
+	"github.com/weftnet/weft/internal/netnstest"
+	"github.com/weftnet/weft/k8s/k8stest"
+	"github.com/weftnet/weft/test/dataplane"
+	"github.com/weftnet/weft/test/node"
+	"github.com/weftnet/weft/test/programs"
+)
+
+// cardNode is a node in no cluster, with the card up0 that leads everywhere and is its dataplane's, and a machine behind it.
+type cardNode struct {
+	*machine
+	card  netlink.Link
+	other *machine
+}
+
+func newCardNode(t *testing.T) *cardNode {
+	t.Helper()
+	netnstest.Require(t)
+	m := &machine{t: t, name: "n1", addresses: []netip.Prefix{netip.MustParsePrefix("192.0.2.1/24"), netip.MustParsePrefix("2001:db8:ff::1/64")}}
+	other := &machine{t: t, name: "n2", namespace: netnstest.New(t), addresses: []netip.Prefix{
+		netip.MustParsePrefix("192.0.2.2/24"), netip.MustParsePrefix("2001:db8:ff::2/64"),
+	}}
+	(&cluster{t: t, nodes: [2]*machine{m, other}}).cable()
+	up, err := netlink.LinkByName("up0")
+	must(t, err)
+	for _, r := range []netlink.Route{
+		{Gw: netip.MustParseAddr("192.0.2.2").AsSlice(), Priority: 100, Protocol: unix.RTPROT_DHCP},
+		{Gw: netip.MustParseAddr("2001:db8:ff::2").AsSlice(), Priority: 100, Dst: ipNet(netip.MustParsePrefix("::/0"))},
+	} {
+		r.LinkIndex = up.Attrs().Index
+		must(t, netlink.RouteAdd(&r))
+	}
+	n, err := node.New(programs.Build(t), node.Options{Uplink: "up0"})
+	must(t, err)
+	m.Node = n
+	t.Cleanup(func() {
+		if log, err := os.ReadFile(n.AgentLog()); t.Failed() && err == nil {
+			t.Logf("the log:\n%s", log[max(0, len(log)-20000):])
+		}
+		must(t, n.Close())
+	})
+	return &cardNode{m, up, other}
+}
+
+// TestTheCardIsGivenBackWithoutTheAgent: by the command for that, and by the last agent of a node that Weft is taken off.
+func TestTheCardIsGivenBackWithoutTheAgent(t *testing.T) {
+	n := newCardNode(t)
+	before := stateOf(t, n.card)
+	release := func() (string, error) {
+		out, err := exec.CommandContext(t.Context(), n.Program("weft-agent"), "release-uplink", "--config", n.Config()).CombinedOutput()
+		return string(out), err
+	}
+	must(t, n.StartAgent(t.Context()))
+	n.wantCard("weft-uplink0", "up0")
+	if out, err := release(); err == nil || !strings.Contains(out, "stop it first") {
+		t.Errorf("beside an agent: %v, %s", err, out)
+	}
+	must(t, n.StopAgent())
+	n.wantCard("weft-uplink0", "up0")
+	reach(t, "", n.other.own(false)) // the dataplane goes on
+	out, err := release()
+	if err != nil || !strings.Contains(out, "gave up0 back") {
+		t.Fatalf("%v, %s", err, out)
+	}
+	wantState(t, n.card, before)
+	for _, six := range []bool{false, true} {
+		reach(t, "", n.other.own(six))
+	}
+	must(t, n.StartAgent(t.Context()))
+	n.wantCard("weft-uplink0", "up0")
+	reach(t, "", n.other.own(true))
+	must(t, os.WriteFile(filepath.Join(filepath.Dir(n.Socket()), "uninstalled"), nil, 0o600))
+	must(t, n.StopAgent())
+	wantState(t, n.card, before)
+	reach(t, "", n.other.own(true))
+	if left, _ := filepath.Glob(n.State() + "/card-*"); len(left) > 0 {
+		t.Errorf("left are %v", left)
+	}
+}
+
+// TestADataplaneThatRefusesLeavesTheCardWithTheKernel has another's table in the place of the one that the card needs.
+func TestADataplaneThatRefusesLeavesTheCardWithTheKernel(t *testing.T) {
+	n := newCardNode(t)
+	before := stateOf(t, n.card)
+	must(t, n.Uplink(""))
+	must(t, n.StartAgent(t.Context()))
+	conn, err := core.Connect(socketclient.NewVppClient(n.DataplaneSocket()))
+	must(t, err)
+	defer conn.Disconnect()
+	foreign := &ip.IPTableAddDelV2{IsAdd: true, Table: ip.IPTable{TableID: 2, Name: "foreign"}}
+	_, err = ip.NewServiceClient(conn).IPTableAddDelV2(t.Context(), foreign)
+	must(t, err)
+	must(t, n.StopAgent())
+	must(t, n.Uplink("up0"))
+	must(t, n.BeginAgent())
+	k8stest.Eventually(t, "the agent is not ready, and says what waits", func() bool {
+		out, _ := n.Weftctl(t.Context(), "status") // it fails where the agent is not ready
+		return strings.Contains(out, "linux.uplink/up0 waits for") && !strings.Contains(out, "first resync has not ended")
+	})
+	if now := stateOf(t, n.card); now != before {
+		t.Errorf("the card had\n%s\nand has\n%s", before, now)
+	}
+	reach(t, "", n.other.own(false))
+	foreign.IsAdd = false
+	_, err = ip.NewServiceClient(conn).IPTableAddDelV2(t.Context(), foreign)
+	must(t, err)
+	n.weftctl("resync")
+	must(t, n.AwaitReady(t.Context()))
+	n.wantCard("weft-uplink0", "up0")
+	reach(t, "", n.other.own(true))
+}
+
+// wantState waits until a link is as it was. VPP sets a card down that it lets go of; then the kernel makes the link-local address
+// anew, and takes a while for it.
+func wantState(t *testing.T, l netlink.Link, want string) {
+	t.Helper()
+	deadline := time.Now().Add(20 * time.Second)
+	for stateOf(t, l) != want {
+		if time.Now().After(deadline) {
+			t.Fatalf("the card had\n%s\nand has\n%s", want, stateOf(t, l))
+		}
+	}
+}
+
+// TestAnAgentThatIsKilledNeverLosesTheNodesAddress kills an agent at random moments while it takes the card, or gives it back.
+func TestAnAgentThatIsKilledNeverLosesTheNodesAddress(t *testing.T) {
+	n := newCardNode(t)
+	before := stateOf(t, n.card)
+	must(t, n.StartAgent(t.Context())) // how long the move takes after a start is not known before
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	random := rand.New(rand.NewPCG(seed, 1))
+	kills := 20
+	if dataplane.Prefix() != "" {
+		kills = 8 // VPP is created anew in none of them, but slower to answer
+	}
+	for i := range kills {
+		must(t, n.KillAgent())
+		must(t, n.Uplink([]string{"", "up0"}[i%2]))
+		must(t, n.BeginAgent())
+		moment := time.NewTimer(time.Duration(random.IntN(400)) * time.Millisecond)
+		<-moment.C
+		must(t, n.KillAgent())
+		n.wantWhole(t, i)
+		if random.IntN(2) == 0 { // and then something else is wanted
+			must(t, n.Uplink([]string{"up0", ""}[i%2]))
+		}
+		must(t, n.BeginAgent())
+		must(t, n.AwaitReady(t.Context()))
+	}
+	must(t, n.StopAgent())
+	must(t, n.Uplink(""))
+	must(t, n.StartAgent(t.Context()))
+	wantState(t, n.card, before)
+	reach(t, "", n.other.own(false))
+}
+
+// wantWhole wants each of the node's addresses on some link, and a way to everything of both families.
+func (m *machine) wantWhole(t *testing.T, round int) {
+	t.Helper()
+	there := slices.Concat(addressesOn(t, "up0"), addressesOn(t, "weft-uplink0"))
+	for _, p := range m.addresses {
+		if !slices.Contains(there, p.Addr()) {
+			t.Errorf("kill %d: no link has %s", round, p)
+		}
+	}
+	for _, to := range []string{"8.8.8.8", "2001:4860:4860::8888"} {
+		if _, err := netlink.RouteGet(net.ParseIP(to)); err != nil {
+			t.Errorf("kill %d: to %s: %v", round, to, err)
+		}
+	}
+}
+
+// stateOf is what the kernel says of a link.
+func stateOf(t *testing.T, l netlink.Link) string {
+	t.Helper()
+	addresses, err := netlink.AddrList(l, netlink.FAMILY_ALL)
+	must(t, err)
+	var lines []string
+	for _, a := range addresses {
+		lines = append(lines, fmt.Sprint(a.IPNet, a.Broadcast, a.Label, a.Scope, a.ValidLft, a.PreferedLft))
+	}
+	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
+		routes, err := netlink.RouteListFiltered(family, &netlink.Route{LinkIndex: l.Attrs().Index}, netlink.RT_FILTER_OIF)
+		must(t, err)
+		for _, r := range routes {
+			lines = append(lines, fmt.Sprint(r, r.Priority, r.Protocol))
+		}
+	}
+	now, err := netlink.LinkByIndex(l.Attrs().Index)
+	must(t, err)
+	lines = append(lines, fmt.Sprint("multicast ", now.Attrs().RawFlags&unix.IFF_ALLMULTI))
+	return strings.Join(lines, "\n")
+}
