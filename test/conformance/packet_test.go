@@ -79,8 +79,7 @@ func (r routed) sends(packets ...[]gopacket.SerializableLayer) {
 	}
 }
 
-// nullRouteWindow is the time in which VPP sends one ICMP error for each of four classes of addresses of packets to unreachable
-// routes; others are dropped (ip_null_dpo.c: a hash of the addresses is seen for 100 ms).
+// nullRouteWindow is longer than VPP remembers the class of addresses that it sent an error of an unreachable route to (ip_null_dpo.c).
 const nullRouteWindow = 110 * time.Millisecond
 
 // sendsApart sends packets so that none is left unanswered because of the one before.
