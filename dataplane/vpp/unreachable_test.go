@@ -35,14 +35,24 @@ func TestAPingToWhatIsUnreachableIsAnsweredAtOnce(t *testing.T) {
 				t.Fatalf("the link to %s never came up", gateway)
 			}
 		}
-		if got := answerTo(t, path, netip.MustParseAddr(to)); got != want {
+		times, wait := dataplane.Tries()
+		got := ""
+		for try := 0; try < times && (try == 0 || strings.HasPrefix(got, "nothing")); try++ {
+			got = answerWithin(t, path, netip.MustParseAddr(to), wait)
+		}
+		if got != want {
 			t.Errorf("ping %s: %s, want %s", to, got, want)
 		}
 	}
 }
 
-// answerTo sends an echo request, again only as Tries says, and describes what comes back.
+// answerTo sends one echo request and describes what comes back.
 func answerTo(t *testing.T, path string, to netip.Addr) string {
+	t.Helper()
+	return answerWithin(t, path, to, time.Minute)
+}
+
+func answerWithin(t *testing.T, path string, to netip.Addr, limit time.Duration) string {
 	t.Helper()
 	network, protocol, request := "ip4:icmp", 1, icmp.Type(ipv4.ICMPTypeEcho)
 	if to.Is6() {
@@ -59,25 +69,12 @@ func answerTo(t *testing.T, path string, to netip.Addr) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	times, wait := dataplane.Tries()
-	said := ""
-	for range times {
-		if _, err := conn.WriteTo(b, &net.IPAddr{IP: to.AsSlice()}); err != nil {
-			t.Fatal(err)
-		}
-		if err := conn.SetReadDeadline(time.Now().Add(wait)); err != nil {
-			t.Fatal(err)
-		}
-		if said = nextAnswer(t, conn, protocol); !strings.HasPrefix(said, "nothing") {
-			break
-		}
+	if _, err := conn.WriteTo(b, &net.IPAddr{IP: to.AsSlice()}); err != nil {
+		t.Fatal(err)
 	}
-	return said
-}
-
-// nextAnswer describes the next message that is an answer.
-func nextAnswer(t *testing.T, conn *icmp.PacketConn, protocol int) string {
-	t.Helper()
+	if err := conn.SetReadDeadline(time.Now().Add(limit)); err != nil {
+		t.Fatal(err)
+	}
 	for {
 		answer := make([]byte, 1500)
 		n, from, err := conn.ReadFrom(answer)
