@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/weftnet/weft/devicemanager/kubelettest"
-	"github.com/weftnet/weft/pod"
 	"github.com/weftnet/weft/test/dataplane"
 	"github.com/weftnet/weft/test/node"
 )
@@ -30,11 +29,11 @@ const kubeletPods = 110
 func fullNodeHere() fullNode {
 	switch {
 	case dataplane.Prefix() == "":
-		return fullNode{kubeletPods, pod.TypeVeth, "x0/veth/many, x1/veth/routed", 0}
+		return fullNode{kubeletPods, "veth", "x0/veth/many, x1/veth/routed", 0}
 	case dataplane.HasTaps():
-		return fullNode{kubeletPods, pod.TypeTap, "x0/memif/many, x1/memif/routed", 2}
+		return fullNode{kubeletPods, "tap", "x0/memif/many, x1/memif/routed", 2}
 	}
-	return fullNode{dataplane.Crowd(kubeletPods, 1), pod.TypeVeth, "x0/memif/many, x1/memif/routed", 2}
+	return fullNode{dataplane.Crowd(kubeletPods, 1), "veth", "x0/memif/many, x1/memif/routed", 2}
 }
 
 func (f fullNode) String() string {

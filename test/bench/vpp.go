@@ -8,7 +8,6 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/weftnet/weft/pod"
 	"github.com/weftnet/weft/test/node"
 )
 
@@ -52,7 +51,7 @@ func (b *bench) compareWithVPP(ctx context.Context, programs string) error {
 // addAll adds and deletes the pods on a node of its own.
 func (b *bench) addAll(ctx context.Context, programs, name string, embedded bool) (measured []*contender, err error) {
 	n, err := node.New(programs, node.Options{
-		CoolDown: time.Second, Networks: networks(), PodInterface: pod.TypeVeth, Memifs: 100, Embedded: embedded,
+		CoolDown: time.Second, Networks: networks(), PodInterface: "veth", Memifs: 100, Embedded: embedded,
 	})
 	if err != nil {
 		return nil, err
