@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -108,7 +109,10 @@ func Tap() string {
 
 // CustomInterfaces returns a value of the annotation contivpp.io/custom-if with a veth in the place of each tap if the dataplane
 // cannot create taps.
-func CustomInterfaces(value string) string { return strings.ReplaceAll(value, "/tap", "/"+Tap()) }
+func CustomInterfaces(value string) string { return taps.ReplaceAllString(value, "/"+Tap()+"$1") }
+
+// taps finds the type tap in the annotation, not a network whose name begins so.
+var taps = regexp.MustCompile(`/tap([/,"\s]|$)`)
 
 // mostVeths is the number of veths that a test may have on a VPP. A thread of VPP hangs with 16 that have unread packets: see
 // docs/vpp.md. The node's own links count too.
