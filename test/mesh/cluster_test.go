@@ -23,6 +23,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/weftnet/weft/internal/netnstest"
+	"github.com/weftnet/weft/ipnet"
 	v1 "github.com/weftnet/weft/k8s/api/v1"
 	"github.com/weftnet/weft/k8s/k8stest"
 	"github.com/weftnet/weft/test/node"
@@ -88,7 +89,12 @@ func (c *cluster) cable() {
 		LinkAttrs: netlink.LinkAttrs{Name: "up0", MTU: uplinkMTU}, PeerName: "up0", PeerMTU: uplinkMTU, PeerNamespace: netlink.NsFd(f.Fd()),
 	}
 	must(c.t, netlink.LinkAdd(link))
-	c.t.Cleanup(func() { _ = netlink.LinkDel(link) })
+	c.t.Cleanup(func() {
+		_ = netlink.LinkDel(link)
+		if punting, err := netlink.LinkByName(ipnet.UplinkLink); err == nil { // it has the node's addresses, whatever ends
+			must(c.t, netlink.LinkDel(punting))
+		}
+	})
 	for _, m := range c.nodes {
 		m.inside(func() {
 			up, err := netlink.LinkByName("up0")

@@ -17,6 +17,7 @@ import (
 
 	"github.com/containernetworking/cni/pkg/types"
 
+	"github.com/weftnet/weft/test/dataplane"
 	"github.com/weftnet/weft/test/leftovers"
 	"github.com/weftnet/weft/test/node"
 	"github.com/weftnet/weft/test/ping"
@@ -27,9 +28,13 @@ const killsVariable = "WEFT_KILLS"
 
 const (
 	fewKills = 4
-	mostPods = 8               // that come and go
 	between  = 3 * time.Second // most time from a new dataplane to the next kill
 )
+
+const staying = 2 // pods that ping each other
+
+// mostPods is how many there are at a time at most, with three veths each.
+var mostPods = dataplane.Crowd(10, 3)
 
 // chaos is a stage on which pods come and go while the dataplane is killed.
 type chaos struct {
@@ -129,9 +134,8 @@ func wait(ctx context.Context, d time.Duration) error {
 // step adds a pod or deletes one.
 func (c *chaos) step() {
 	c.Helper()
-	const stay = 2 // pods that ping each other
-	if len(c.pods) > stay && (len(c.pods) >= stay+mostPods || rand.IntN(2) == 0) {
-		at := stay + rand.IntN(len(c.pods)-stay)
+	if len(c.pods) > staying && (len(c.pods) >= mostPods || rand.IntN(2) == 0) {
+		at := staying + rand.IntN(len(c.pods)-staying)
 		c.delete(c.pods[at])
 		c.pods = slices.Delete(c.pods, at, at+1)
 		return
