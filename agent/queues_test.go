@@ -45,7 +45,11 @@ func TestPodsHaveTheQueuesThatTheyAskFor(t *testing.T) {
 			l := newLabWith(t, dir, node.Options{PodInterface: kind, PodQueues: 3, Networks: networks})
 			before := l.snapshot()
 			a, b := l.pod("a"), l.pod("b")
-			resultA, resultB := l.cni("ADD", a, queued), l.cni("ADD", b, queued)
+			ofB := queued
+			if !dataplane.HasTaps() {
+				ofB = nil // a thread of VPP reads 15 queues of veths, and a has 11 of them
+			}
+			resultA, resultB := l.cni("ADD", a, queued), l.cni("ADD", b, ofB)
 			if got := l.queues(a); got != want {
 				t.Errorf("queues %s, want %s", got, want)
 			}
@@ -67,7 +71,7 @@ func TestPodsHaveTheQueuesThatTheyAskFor(t *testing.T) {
 				t.Errorf("queues %s after restarts, want %s", got, want)
 			}
 			l.cni("DEL", a, queued)
-			l.cni("DEL", b, queued)
+			l.cni("DEL", b, ofB)
 			if diff := l.snapshot().Since(before); len(diff) > 0 {
 				t.Errorf("left behind: %v", diff)
 			}
