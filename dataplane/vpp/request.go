@@ -12,6 +12,7 @@ import (
 	interfaces "go.fd.io/govpp/binapi/interface"
 	"go.fd.io/govpp/binapi/ip"
 	"go.fd.io/govpp/binapi/memclnt"
+	"go.fd.io/govpp/binapi/vlib"
 	"go.fd.io/govpp/binapi/vpe"
 	"go.fd.io/govpp/codec"
 )
@@ -58,6 +59,7 @@ func askAll(msg, details api.Message) *request {
 var reads = map[string]bool{
 	(&memclnt.ControlPing{}).GetMessageName():                  true,
 	(&vpe.ShowVersion{}).GetMessageName():                      true,
+	(&vlib.ShowThreads{}).GetMessageName():                     true,
 	(&interfaces.SwInterfaceGetTable{}).GetMessageName():       true,
 	(&ip.SwInterfaceIP6GetLinkLocalAddress{}).GetMessageName(): true,
 }
@@ -174,6 +176,7 @@ func (r *request) detail(data []byte) {
 var lists = map[string]struct{ count, item int }{
 	"bridge_domain_details": {89, 9},
 	"macip_acl_details":     {74, 31},
+	"show_threads_reply":    {10, 148},
 }
 
 var errList = errors.New("a list is longer than its message")

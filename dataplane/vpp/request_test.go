@@ -10,6 +10,7 @@ import (
 	"go.fd.io/govpp/binapi/acl"
 	"go.fd.io/govpp/binapi/acl_types"
 	"go.fd.io/govpp/binapi/l2"
+	"go.fd.io/govpp/binapi/vlib"
 	"go.fd.io/govpp/codec"
 )
 
@@ -17,6 +18,7 @@ func TestListThatIsLongerThanItsMessageIsRefused(t *testing.T) {
 	for _, m := range []api.Message{
 		&l2.BridgeDomainDetails{BdID: 1, NSwIfs: 2, SwIfDetails: make([]l2.BridgeDomainSwIf, 2)},
 		&acl.MacipACLDetails{ACLIndex: 1, Count: 2, R: make([]acl_types.MacipACLRule, 2)},
+		&vlib.ShowThreadsReply{Count: 2, ThreadData: make([]vlib.ThreadData, 2)},
 	} {
 		t.Run(m.GetMessageName(), func(t *testing.T) {
 			data, err := codec.EncodeMsg(m, 7)
