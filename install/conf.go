@@ -209,5 +209,5 @@ func (i *installer) show() {
 		i.log.Error("configuration not shown", "err", err)
 		return
 	}
-	_, _ = fmt.Fprintf(i.out, "%s%s", text.String(), raw) // nobody may be reading
+	_, _ = fmt.Fprintf(i.out, "%s%s", text.String(), raw) // output is best effort
 }

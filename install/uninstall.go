@@ -50,7 +50,7 @@ type uninstaller struct {
 }
 
 func (u *uninstaller) say(format string, args ...any) {
-	_, _ = fmt.Fprintf(u.out, format+"\n", args...) // nobody may be reading
+	_, _ = fmt.Fprintf(u.out, format+"\n", args...) // output is best effort
 }
 
 // removeConf removes the list that is Weft's own, by its name and its first plugin.

@@ -16,7 +16,7 @@ const (
 	podVRF        = "weft:pods"
 	gatewayObject = "weft-gateway"
 	hostObject    = "weft-host"
-	hostAlias     = "weft:host"
+	hostAlias     = wire.AliasPrefix + "host"
 )
 
 // Where leases are kept, under their own keys, networks, nodes and interfaces to the outside, under their names, blocks, under network and prefix, and
@@ -79,10 +79,10 @@ func hostName(object string) string {
 // aliasOf marks a link with the attachment that it belongs to, and with its name if it is not the main interface. What is
 // too long for the kernel is marked by its hash: the link is still known as ours, but not whose it is.
 func aliasOf(k pod.Key, ifName string) string {
-	alias := "weft:" + holderOf(k, ifName)
+	alias := wire.AliasPrefix + holderOf(k, ifName)
 	if len(alias) > maxAlias {
 		sum := sha256.Sum256([]byte(holderOf(k, ifName)))
-		return "weft:sha256:" + hex.EncodeToString(sum[:])
+		return wire.AliasPrefix + "sha256:" + hex.EncodeToString(sum[:])
 	}
 	return alias
 }
@@ -95,8 +95,9 @@ func labelOf(network string) string {
 	return shortened("weft:", network, maxLabel)
 }
 
-// IsShared reports whether a key is that of an object that all pods of the node, or of one of its networks, need: the host
-// link, the gateway, the network card in the dataplane, and the tables, bridge domains and gateways of networks. Tunnels to other nodes are not among them.
+// IsShared reports whether all pods of the node or of one of its networks need the object of a key: the host link, the gateway,
+// the uplink in the dataplane, and the VRF tables, bridge domains and gateways of networks. Tunnels to other nodes are not shared
+// objects.
 func IsShared(key string) bool {
 	kind, name, _ := strings.Cut(key, "/")
 	if kind == wire.KindUplink {

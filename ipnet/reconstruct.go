@@ -138,7 +138,7 @@ func VethObject(host, alias string) (object, ifName string, ok bool) {
 
 // parseAlias is the inverse of aliasOf.
 func parseAlias(alias string) (key pod.Key, ifName string, err error) {
-	text, ours := strings.CutPrefix(alias, "weft:")
+	text, ours := strings.CutPrefix(alias, wire.AliasPrefix)
 	parts := strings.Split(text, "/")
 	if !ours || len(parts) < 3 || len(parts) > 4 || slices.Contains(parts, "") {
 		return pod.Key{}, "", fmt.Errorf("alias %q does not name an attachment", alias)

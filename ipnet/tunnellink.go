@@ -18,7 +18,7 @@ import (
 // the way to each peer: pods are in other VRFs, and a packet to a machine that is no peer is dropped.
 const (
 	tunnelObject = "weft-vtep"
-	tunnelAlias  = "weft:vtep"
+	tunnelAlias  = wire.AliasPrefix + "vtep"
 	tunnelLabel  = "weft:vxlan:.ends" // begins as meshLabelOf does; no name of a network begins with a dot
 )
 

@@ -20,7 +20,7 @@ import (
 const (
 	uplinkObject  = "weft-uplink"
 	puntingObject = "weft-punt"
-	puntingAlias  = "weft:punt"
+	puntingAlias  = wire.AliasPrefix + "punt"
 )
 
 // UplinkLink is the name of the kernel's end of the link to a dataplane that owns the node's network card.

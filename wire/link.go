@@ -2,6 +2,9 @@ package wire
 
 import "net/netip"
 
+// AliasPrefix begins the alias (ifalias) of every link that only Weft configures.
+const AliasPrefix = "weft:"
+
 // TapPeer is the Linux end of a tap: made with the tap by the dataplane, marked and finished by us. Kind
 // linux.tap-peer; its name is that of its vpp.interface.
 type TapPeer struct {

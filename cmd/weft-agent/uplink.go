@@ -20,7 +20,7 @@ func releaseUplinkCommand() *cobra.Command {
 	return configured(cmd, func(cmd *cobra.Command, config agent.Config) error {
 		links, err := agent.ReleaseUplink(config)
 		for _, link := range links {
-			_, _ = fmt.Fprintf(cmd.OutOrStdout(), "gave %s back to the kernel\n", link) // nobody may be reading
+			_, _ = fmt.Fprintf(cmd.OutOrStdout(), "gave %s back to the kernel\n", link) // output is best effort
 		}
 		if err == nil && len(links) == 0 {
 			_, err = fmt.Fprintln(cmd.OutOrStdout(), "no network card is the dataplane's")

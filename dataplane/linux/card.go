@@ -49,8 +49,8 @@ func ReadCard(link string) (card wire.Card, err error) {
 // settable are the flags of an address that survive its removal and addition.
 const settable = unix.IFA_F_NOPREFIXROUTE | unix.IFA_F_MANAGETEMPADDR | unix.IFA_F_HOMEADDRESS | unix.IFA_F_MCAUTOJOIN
 
-// cardAddresses are the addresses of a card that move, in the order in which they are to be added. Link-local ones are made of its MAC and stay; temporary ones, which the
-// kernel makes by itself, go.
+// cardAddresses lists the addresses of a card that move, in the order in which they are to be added. Link-local addresses are
+// derived from the card's MAC and stay. Temporary addresses are left out: the kernel makes them itself.
 func cardAddresses(h *handle, l netlink.Link) (addresses []wire.CardAddress, err error) {
 	var list []netlink.Addr
 	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
@@ -159,16 +159,6 @@ func routesByCard(h *handle, l netlink.Link) ([]netlink.Route, error) {
 	return found, nil
 }
 
-func destinationOf(r netlink.Route) netip.Prefix {
-	if p := prefixOf(r.Dst); p.IsValid() {
-		return p
-	}
-	if r.Family == netlink.FAMILY_V4 {
-		return netip.PrefixFrom(netip.IPv4Unspecified(), 0)
-	}
-	return netip.PrefixFrom(netip.IPv6Unspecified(), 0)
-}
-
 // isOfLinkLocal tells a route that the kernel makes for a link-local address, or for multicast.
 func isOfLinkLocal(r netlink.Route) bool {
 	to := destinationOf(r).Addr()
@@ -184,12 +174,11 @@ var (
 
 // cardFeatures are those that change, as they are. A card whose driver has none keeps them all.
 func cardFeatures(l netlink.Link) (map[string]bool, error) {
-	tool, err := ethtool.NewEthtool()
-	if err != nil {
-		return nil, fmt.Errorf("ethtool: %w", err)
-	}
-	defer tool.Close()
-	states, err := tool.FeaturesWithState(l.Attrs().Name)
+	var states map[string]ethtool.FeatureState
+	err := withEthtool(func(tool *ethtool.Ethtool) (err error) {
+		states, err = tool.FeaturesWithState(l.Attrs().Name)
+		return err
+	})
 	if errors.Is(err, unix.EOPNOTSUPP) {
 		return nil, nil
 	}
@@ -214,16 +203,12 @@ func setFeatures(link string, features map[string]bool, want func(was bool) bool
 	if len(features) == 0 {
 		return nil
 	}
-	tool, err := ethtool.NewEthtool()
-	if err != nil {
-		return fmt.Errorf("ethtool: %w", err)
-	}
-	defer tool.Close()
 	change := make(map[string]bool)
 	for name, was := range features {
 		change[name] = want(was)
 	}
-	if err := tool.Change(link, change); err != nil {
+	err := withEthtool(func(tool *ethtool.Ethtool) error { return tool.Change(link, change) })
+	if err != nil {
 		return fmt.Errorf("set features of %s to %v: %w", link, change, err)
 	}
 	return nil
@@ -234,12 +219,11 @@ func isOff(link string, features map[string]bool) (bool, error) {
 	if len(features) == 0 {
 		return true, nil
 	}
-	tool, err := ethtool.NewEthtool()
-	if err != nil {
-		return false, fmt.Errorf("ethtool: %w", err)
-	}
-	defer tool.Close()
-	now, err := tool.Features(link)
+	var now map[string]bool
+	err := withEthtool(func(tool *ethtool.Ethtool) (err error) {
+		now, err = tool.Features(link)
+		return err
+	})
 	if err != nil {
 		return false, fmt.Errorf("read the features of %s: %w", link, err)
 	}
@@ -249,6 +233,15 @@ func isOff(link string, features map[string]bool) (bool, error) {
 		}
 	}
 	return true, nil
+}
+
+func withEthtool(use func(*ethtool.Ethtool) error) error {
+	tool, err := ethtool.NewEthtool()
+	if err != nil {
+		return fmt.Errorf("open ethtool: %w", err)
+	}
+	defer tool.Close()
+	return use(tool)
 }
 
 // acceptRA is the setting by which a link follows router advertisements.

@@ -11,6 +11,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/weftnet/weft/kvscheduler"
+	"github.com/weftnet/weft/wire"
 )
 
 // sought is an object with a value that it may have in the kernel.
@@ -45,7 +46,8 @@ func (r resident[V]) Dump(ctx context.Context, view kvscheduler.View) iter.Seq2[
 	}
 }
 
-// leftOnNode are the objects on links of the node that have none of the known names.
+// leftOnNode lists the objects on links of the node that have none of the known names. It reads only links on which an object
+// of the kind is known: addresses on other links may belong to another kind, as those of a linux.uplink do.
 func (r resident[V]) leftOnNode(view kvscheduler.View, names []string) (map[string]V, error) {
 	left := map[string]V{}
 	if r.list == nil {
@@ -75,11 +77,8 @@ func (r resident[V]) leftOnNode(view kvscheduler.View, names []string) (map[stri
 // nodeLink finds a link of the node that is all ours, as its alias says.
 func (h *handle) nodeLink(name string) (l netlink.Link, ours bool, err error) {
 	l, err = h.link(name)
-	return l, err == nil && strings.HasPrefix(l.Attrs().Alias, ourAlias), err
+	return l, err == nil && strings.HasPrefix(l.Attrs().Alias, wire.AliasPrefix), err
 }
-
-// ourAlias begins the aliases of links that only we configure.
-const ourAlias = "weft:"
 
 // Read looks for the named objects.
 func (r resident[V]) Read(ctx context.Context, view kvscheduler.View, names []string) iter.Seq2[kvscheduler.Actual[V, Place], error] {

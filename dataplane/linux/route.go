@@ -183,19 +183,21 @@ func listRoutes(h *handle, v wire.LinuxRoute) (map[string]wire.LinuxRoute, error
 	})
 	found := map[string]wire.LinuxRoute{}
 	for _, r := range list {
-		if v.Destination = prefixOf(r.Dst); r.Dst == nil {
-			v.Destination = netip.PrefixFrom(unspecified(r.Family), 0)
-		}
+		v.Destination = destinationOf(r)
 		found[refOf(wire.LinuxRouteKey(v.On, v.Destination)).Name] = fromKernel(r, v)
 	}
 	return found, err
 }
 
-func unspecified(family int) netip.Addr {
-	if family == netlink.FAMILY_V4 {
-		return netip.IPv4Unspecified()
+// destinationOf is the destination of a route, which the library leaves out of a default route.
+func destinationOf(r netlink.Route) netip.Prefix {
+	if p := prefixOf(r.Dst); p.IsValid() {
+		return p
 	}
-	return netip.IPv6Unspecified()
+	if r.Family == netlink.FAMILY_V4 {
+		return netip.PrefixFrom(netip.IPv4Unspecified(), 0)
+	}
+	return netip.PrefixFrom(netip.IPv6Unspecified(), 0)
 }
 
 // fromKernel is a route as the kernel has it, on the link of v. Of one that others made, v may leave source and MTU open.

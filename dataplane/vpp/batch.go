@@ -50,6 +50,10 @@ func yieldAll[V, M any](found []kvscheduler.Actual[V, M], err error) func(func(k
 // exchangeAll is exchange for requests of which all must succeed.
 func (c *Client) exchangeAll(ctx context.Context, requests []*request) error {
 	c.exchange(ctx, requests...)
+	return firstFault(requests)
+}
+
+func firstFault(requests []*request) error {
 	for _, r := range requests {
 		if err := r.fault(); err != nil {
 			return err

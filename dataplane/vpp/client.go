@@ -216,13 +216,20 @@ func (c *Client) connect(ctx context.Context) error {
 	}
 	version, err := s.ask(ctx, c.options.Limit)
 	if err == nil {
+		s.facts = factsOf(version)
 		err = s.check(version, neededBy(version))
+	}
+	if err == nil {
+		// An agent that was killed may have left queues where VPP put them.
+		err = c.options.spreadQueues(ctx, version, func(ctx context.Context, requests []*request) error {
+			s.exchange(ctx, c.options.Limit, requests)
+			return firstFault(requests)
+		})
 	}
 	if err != nil {
 		s.close()
 		return err
 	}
-	s.facts = factsOf(version)
 	c.mu.Lock()
 	c.held = c.options.Hold && c.version != "" // with the first connection there is nothing that could be out of date
 	c.session, c.version, c.reason = s, version, nil

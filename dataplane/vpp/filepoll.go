@@ -54,19 +54,37 @@ type pollers struct {
 	limit  int
 }
 
-// pollers returns nil where there is nothing to be careful about.
-func (c *Client) pollers(ctx context.Context) (*pollers, error) {
-	if _, isVPP := releaseOf(c.Version()); !isVPP || c.options.VethsPerThread < 0 {
+// exchangeAll sends requests and returns the first error of their replies.
+type exchangeAll func(context.Context, []*request) error
+
+// pollers returns nil if the dataplane is not VPP or the limit is switched off.
+func (o Options) pollers(ctx context.Context, version string, exchange exchangeAll) (*pollers, error) {
+	if _, isVPP := releaseOf(version); !isVPP || o.VethsPerThread < 0 {
 		return nil, nil
 	}
 	threads := ask("show_threads", &vlib.ShowThreads{}, &vlib.ShowThreadsReply{})
 	links := askAll(&af_packet.AfPacketDump{}, &af_packet.AfPacketDetails{})
 	placed := askAll(&interfaces.SwInterfaceRxPlacementDump{SwIfIndex: noIndex.api()}, &interfaces.SwInterfaceRxPlacementDetails{})
-	if err := c.exchangeAll(ctx, []*request{threads, links, placed}); err != nil {
+	if err := exchange(ctx, []*request{threads, links, placed}); err != nil {
 		return nil, err
 	}
 	return newPollers(threads.reply.(*vlib.ShowThreadsReply), listOf[*af_packet.AfPacketDetails](links),
-		listOf[*interfaces.SwInterfaceRxPlacementDetails](placed), c.options.VethsPerThread), nil
+		listOf[*interfaces.SwInterfaceRxPlacementDetails](placed), o.VethsPerThread), nil
+}
+
+// spreadQueues moves queues away from workers that VPP gave more than they can read.
+func (o Options) spreadQueues(ctx context.Context, version string, exchange exchangeAll) error {
+	p, err := o.pollers(ctx, version, exchange)
+	if err != nil || p == nil {
+		return err
+	}
+	var requests []*request
+	for _, m := range p.overload() {
+		requests = append(requests, ask(fmt.Sprintf("sw_interface_set_rx_placement of queue %d of interface %d", m.number, m.port),
+			&interfaces.SwInterfaceSetRxPlacement{SwIfIndex: m.port.api(), QueueID: m.number, WorkerID: uint32(m.to)},
+			&interfaces.SwInterfaceSetRxPlacementReply{}))
+	}
+	return exchange(ctx, requests)
 }
 
 // newPollers sorts queues by thread. VPP numbers the workers from 1 on, and the main thread reads only if there are none.
@@ -107,14 +125,14 @@ func (p *pollers) free() int {
 
 // refusal says why there is no room.
 func (p *pollers) refusal() error {
-	what := fmt.Sprintf("its %d workers", len(p.queues))
+	readers := fmt.Sprintf("each of its %d workers", len(p.queues))
 	if p.main {
-		what = "its only thread"
+		readers = "its only thread"
 	} else if len(p.queues) == 1 {
-		what = "its only worker"
+		readers = "its only worker"
 	}
-	return fmt.Errorf("%w: %s can read %d veths each (dataplane.vethsPerThread), beyond which VPP can hang for good; use taps, or give VPP more workers",
-		ErrVeths, what, p.limit)
+	return fmt.Errorf("%w: %s reads at most %d receive queues of veths (dataplane.vethsPerThread) because more can hang VPP; use taps or memifs, or give VPP more workers",
+		ErrVeths, readers, p.limit)
 }
 
 // move is a queue that another thread is to read.
@@ -129,14 +147,9 @@ func (p *pollers) overload() []move {
 	var moves []move
 	for from := range p.queues {
 		for len(p.queues[from]) > p.limit {
-			to := from
-			for i := range p.queues {
-				if len(p.queues[i]) < len(p.queues[to]) {
-					to = i
-				}
-			}
+			to := p.leastLoaded()
 			if len(p.queues[to]) >= p.limit {
-				break
+				return moves
 			}
 			last := len(p.queues[from]) - 1
 			q := p.queues[from][last]
@@ -148,14 +161,25 @@ func (p *pollers) overload() []move {
 	return moves
 }
 
-// admitVeths sets Err of the interfaces of type af_packet for which VPP has no room. It returns nil if VPP has no others to
-// place.
+// leastLoaded is the thread with the fewest queues.
+func (p *pollers) leastLoaded() int {
+	least := 0
+	for i := range p.queues {
+		if len(p.queues[i]) < len(p.queues[least]) {
+			least = i
+		}
+	}
+	return least
+}
+
+// admitVeths sets Err of the interfaces of type af_packet for which VPP has no room. It returns nil if the batch has none or
+// the dataplane has no limit.
 func (b ifaces) admitVeths(ctx context.Context, batch []interfaceItem) *pollers {
-	veths := veths(batch)
-	if len(veths) == 0 {
+	items := afPacketItems(batch)
+	if len(items) == 0 {
 		return nil
 	}
-	p, err := b.c.pollers(ctx)
+	p, err := b.c.options.pollers(ctx, b.c.Version(), b.c.exchangeAll)
 	if p == nil && err == nil {
 		return nil
 	}
@@ -163,34 +187,22 @@ func (b ifaces) admitVeths(ctx context.Context, batch []interfaceItem) *pollers 
 	if err == nil {
 		free, err = p.free(), p.refusal()
 	}
-	for _, it := range veths {
-		if free -= int(queuesOf(it.Want.AFPacket.RxQueues)); free < 0 {
+	for _, it := range items {
+		n := int(queuesOf(it.Want.AFPacket.RxQueues))
+		if n > free {
 			it.Err = kvscheduler.Refused(err)
+			continue
 		}
+		free -= n
 	}
 	return p
 }
 
-func veths(batch []interfaceItem) (veths []*interfaceItem) {
+func afPacketItems(batch []interfaceItem) (items []*interfaceItem) {
 	for i := range batch {
 		if batch[i].Want.Type == wire.TypeAFPacket {
-			veths = append(veths, &batch[i])
+			items = append(items, &batch[i])
 		}
 	}
-	return veths
-}
-
-// spread moves queues from workers that VPP gave too many.
-func (c *Client) spread(ctx context.Context) error {
-	p, err := c.pollers(ctx)
-	if err != nil || p == nil {
-		return err
-	}
-	var requests []*request
-	for _, m := range p.overload() {
-		requests = append(requests, ask(fmt.Sprintf("sw_interface_set_rx_placement of queue %d of interface %d", m.number, m.port),
-			&interfaces.SwInterfaceSetRxPlacement{SwIfIndex: m.port.api(), QueueID: m.number, WorkerID: uint32(m.to)},
-			&interfaces.SwInterfaceSetRxPlacementReply{}))
-	}
-	return c.exchangeAll(ctx, requests)
+	return items
 }

@@ -178,16 +178,16 @@ func (b ifaces) make(ctx context.Context, batch []interfaceItem) []bool {
 		made[items[n]] = it.Err == nil
 	}
 	if readers != nil && len(readers.queues) > 1 {
-		b.spread(ctx, batch)
+		b.spreadVeths(ctx, batch)
 	}
 	return made
 }
 
-// spread moves the queues of interfaces of type af_packet to workers that can read them. Those that stay where they are
-// could hang VPP and are not finished.
-func (b ifaces) spread(ctx context.Context, batch []interfaceItem) {
-	err := b.c.spread(ctx)
-	for _, it := range veths(batch) {
+// spreadVeths moves receive queues to workers that can read them. Interfaces whose queues could not be moved could hang VPP and
+// fail.
+func (b ifaces) spreadVeths(ctx context.Context, batch []interfaceItem) {
+	err := b.c.options.spreadQueues(ctx, b.c.Version(), b.c.exchangeAll)
+	for _, it := range afPacketItems(batch) {
 		if it.Err == nil {
 			it.Err = err
 		}

@@ -36,6 +36,7 @@ func fullNodeHere() fullNode {
 	return fullNode{dataplane.Crowd(kubeletPods, 1), "veth", "x0/memif/many, x1/memif/routed", 2}
 }
 
+// String names the benchmark in its output.
 func (f fullNode) String() string {
 	return fmt.Sprintf("replay of %d pods with 3 interfaces each (main interface %s, %s)", f.pods, f.main, f.extra)
 }

@@ -146,11 +146,13 @@ func TestAMemifIsReachedFromTheOtherNode(t *testing.T) {
 	n := s.c.Node("n1")
 	s.must(errors.Join(n.Kubelet.Restart(t.Context()), n.AwaitKubelet(t.Context())))
 	began := time.Now()
+	s.must(n.AwaitDevices(t.Context(), string(kind)))
+	t.Logf("kubelet has memifs %s after it answers again", round(time.Since(began)))
 	s.createWith("after", "n1", "m1/memif/e2e-blue", func(spec *corev1.PodSpec) {
 		spec.Containers[0].Resources.Limits = corev1.ResourceList{kind: resource.MustParse("1")}
 	})
 	s.ready("after")
-	t.Logf("a pod with a memif is ready %s after kubelet answers again", round(time.Since(began)))
+	t.Logf("a pod with a memif is ready after %s", round(time.Since(began)))
 	s.createWith("greedy", "n1", "m1/memif/e2e-blue", func(spec *corev1.PodSpec) {
 		spec.Containers[0].Resources.Limits = corev1.ResourceList{kind: resource.MustParse("99")}
 	})

@@ -9,9 +9,12 @@ import (
 	"net/netip"
 	"strings"
 
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 )
 
 // PodCIDRs are the node's ranges of pod addresses, IPv4 first; it waits until the node is registered and has them.
@@ -100,6 +103,31 @@ func (n *Node) AwaitKubelet(ctx context.Context) error {
 			return fmt.Errorf("it answers %s", response.Status)
 		}
 		return nil
+	})
+}
+
+// AwaitDevices waits until the node's kubelet has healthy devices of a resource. A kubelet that starts has none until their
+// plugin registers, and meanwhile refuses pods that ask for one for good (UnexpectedAdmissionError).
+func (n *Node) AwaitDevices(ctx context.Context, resource string) error {
+	return Eventually(ctx, "kubelet has "+resource+" on "+n.Name, func(ctx context.Context) error {
+		conn, err := grpc.NewClient("passthrough:kubelet", grpc.WithTransportCredentials(insecure.NewCredentials()),
+			grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+				return n.Dial(ctx, "unix", "/var/lib/kubelet/pod-resources/kubelet.sock")
+			}))
+		if err != nil {
+			return err
+		}
+		defer conn.Close()
+		resp, err := podresources.NewPodResourcesListerClient(conn).GetAllocatableResources(ctx, &podresources.AllocatableResourcesRequest{})
+		if err != nil {
+			return err
+		}
+		for _, d := range resp.GetDevices() {
+			if d.GetResourceName() == resource && len(d.GetDeviceIds()) > 0 {
+				return nil
+			}
+		}
+		return errors.New("no healthy devices")
 	})
 }
 
