@@ -50,6 +50,10 @@ var (
 	gateway6 = netip.AddrFrom16([16]byte{0xfe, 0x80, 15: 1})
 )
 
+// errorSource6 is the address of the gateway's loopback from which the dataplane sends ICMPv6 errors to pods. VPP takes no
+// link-local address as their source. It is the same on each node, as the gateways are, and of a unique local prefix.
+var errorSource6 = netip.AddrFrom16([16]byte{0: 0xfd, 1: 'w', 2: 'e', 3: 'f', 4: 't', 5: 2, 15: 1})
+
 func gatewayOf(f wire.Family) netip.Addr {
 	if f == wire.IP4 {
 		return gateway4

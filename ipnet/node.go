@@ -16,9 +16,13 @@ func (n *Network) nodeValues() values {
 	for _, f := range families {
 		v.add(wire.VRFKey(podVRF, f), wire.VRF{ID: n.config.PodVRFTable, Family: f, Label: podVRF})
 	}
-	if slices.Contains(families, wire.IP4) { // IPv6 has no need of it: there each interface has the gateway's address itself
-		v = append(v, podsVRF.interfaceOf(n.config.MTU, families)...)
-		v.add(wire.AddressKey(gatewayObject, single(gateway4)), wire.Address{Interface: gatewayObject, Prefix: single(gateway4)})
+	v = append(v, podsVRF.interfaceOf(n.config.MTU, families)...)
+	for _, f := range families {
+		own := single(gateway4)
+		if f == wire.IP6 { // the gateway's address is on each interface
+			own = single(errorSource6)
+		}
+		v.add(wire.AddressKey(gatewayObject, own), wire.Address{Interface: gatewayObject, Prefix: own})
 	}
 	host := n.hostLink()
 	v = append(v, host.ends()...)

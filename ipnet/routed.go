@@ -36,19 +36,14 @@ func (r vrf) membership(object string, f wire.Family, judged bool) wire.Interfac
 // those that the VRF has.
 func (r vrf) attach(l link, families []wire.Family) values {
 	var v values
-	has4, has6 := hasFamily(l.addresses, wire.IP4), hasFamily(l.addresses, wire.IP6)
-	if has4 {
-		// Who borrows from the loopback is in all of its VRFs, whatever addresses the link has.
-		v.add(wire.UnnumberedKey(l.object), wire.Unnumbered{
-			Interface: l.object, Donor: r.loopback, IP4: true, IP6: slices.Contains(families, wire.IP6),
-		})
-	} else {
-		families = familiesOf(l.addresses)
-	}
+	// An interface that borrows from the loopback is in all of its VRFs, whatever addresses the link has.
+	v.add(wire.UnnumberedKey(l.object), wire.Unnumbered{
+		Interface: l.object, Donor: r.loopback, IP4: slices.Contains(families, wire.IP4), IP6: slices.Contains(families, wire.IP6),
+	})
 	for _, f := range families {
 		v.add(wire.InterfaceVRFKey(l.object, f), r.membership(l.object, f, l.judged))
 	}
-	if has6 {
+	if hasFamily(l.addresses, wire.IP6) {
 		v.add(wire.AddressKey(l.object, single(gateway6)), wire.Address{Interface: l.object, Prefix: single(gateway6)})
 	}
 	for _, p := range l.addresses {

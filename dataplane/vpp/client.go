@@ -28,6 +28,7 @@ type Options struct {
 	// VethsPerThread is the number of receive queues of type af_packet that one thread of VPP is given; default MaxVethsPerThread,
 	// and less than 0 is any number. weft-vswitch has no limit.
 	VethsPerThread int
+	GracePeriods   *GracePeriods        // expedited for interfaces of type af_packet; nil: never
 	StatsSocket    string               // of the stats segment; default: StatsSocket of the API socket
 	RunDir         string               // a directory that only root can write to; os.TempDir()
 	Connected      func(version string) // a connection is usable: what is there must be read back

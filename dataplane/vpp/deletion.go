@@ -33,7 +33,7 @@ func (b ifaces) Delete(ctx context.Context, batch []interfaceItem) {
 			requests, items = append(requests, remove(it.Name, it.Have, it.Meta)), append(items, it)
 		}
 	}
-	b.c.exchange(ctx, requests...)
+	b.exchange(ctx, batch, requests)
 	for i, r := range requests {
 		items[i].Err = r.fault()
 	}

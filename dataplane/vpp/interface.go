@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
 	"strings"
 
 	"go.fd.io/govpp/api"
@@ -169,7 +170,7 @@ func (b ifaces) make(ctx context.Context, batch []interfaceItem) []bool {
 			requests, items = append(requests, r), append(items, i)
 		}
 	}
-	b.c.exchange(ctx, requests...)
+	b.exchange(ctx, batch, requests)
 	made := make([]bool, len(batch))
 	for n, r := range requests {
 		it := &batch[items[n]]
@@ -181,6 +182,21 @@ func (b ifaces) make(ctx context.Context, batch []interfaceItem) []bool {
 		b.spreadVeths(ctx, batch)
 	}
 	return made
+}
+
+// exchange sends the requests for a batch. It expedites the kernel's part of interfaces of type af_packet.
+func (b ifaces) exchange(ctx context.Context, batch []interfaceItem, requests []*request) {
+	isLink := func(it interfaceItem) bool {
+		return it.Want.Type == wire.TypeAFPacket || it.Have.Type == wire.TypeAFPacket
+	}
+	if g := b.c.options.GracePeriods; g != nil && slices.ContainsFunc(batch, isLink) {
+		end, err := g.expedite()
+		defer end()
+		if err != nil {
+			b.c.options.Logger.Debug("veths take longer", "err", err)
+		}
+	}
+	b.c.exchange(ctx, requests...)
 }
 
 // spreadVeths moves receive queues to workers that can read them. Interfaces whose queues could not be moved could hang VPP and

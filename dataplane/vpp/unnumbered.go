@@ -57,13 +57,14 @@ func unnumberedDeps(_ string, v wire.Unnumbered) []kvscheduler.Dep {
 	deps := []kvscheduler.Dep{
 		{Label: "interface", On: ref(wire.KindInterface, v.Interface)},
 		{Label: "donor", On: ref(wire.KindInterface, v.Donor)},
-		{Label: "address of the donor", Any: &kvscheduler.Select{Kind: wire.KindAddress, Bucket: v.Donor}},
 	}
 	for _, family := range families {
 		if family == wire.IP4 && v.IP4 || family == wire.IP6 && v.IP6 {
-			deps = append(deps, kvscheduler.Dep{
-				Label: "VRF of the interface", On: ref(wire.KindInterfaceVRF, wire.InterfaceVRFName(v.Interface, family)),
-			})
+			// An interface that borrows before the donor has an address of the family never gets one.
+			isOf := func(_ string, a any) bool { return wire.FamilyOf(a.(wire.Address).Prefix.Addr()) == family }
+			deps = append(deps,
+				kvscheduler.Dep{Label: "address of the donor", Any: &kvscheduler.Select{Kind: wire.KindAddress, Bucket: v.Donor, Match: isOf}},
+				kvscheduler.Dep{Label: "VRF of the interface", On: ref(wire.KindInterfaceVRF, wire.InterfaceVRFName(v.Interface, family))})
 		}
 	}
 	return deps
@@ -114,9 +115,9 @@ func (b unnumbereds) dump(ctx context.Context) ([]kvscheduler.Actual[wire.Unnumb
 	var found []kvscheduler.Actual[wire.Unnumbered, Borrowing]
 	for _, m := range borrowings {
 		if name, ours := p.byIndex[m.Borrower]; ours {
-			// Of one that is not known the families are not known either. Donors have an address of IPv4, and VPP moves no
-			// interface that borrows one into another table.
-			v := wire.Unnumbered{Interface: name, Donor: p.nameOf(m.Donor), IP4: true}
+			// VPP does not say which families are meant. It moves no interface that borrows into another table, so that the
+			// deletion of an unknown one precedes that of both memberships.
+			v := wire.Unnumbered{Interface: name, Donor: p.nameOf(m.Donor), IP4: true, IP6: true}
 			found = append(found, kvscheduler.Actual[wire.Unnumbered, Borrowing]{Name: name, V: v, Meta: m})
 		}
 	}

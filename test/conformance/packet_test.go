@@ -11,96 +11,6 @@ import (
 	"github.com/weftnet/weft/memif"
 )
 
-// The ports of a case: the dataplane's MAC and addresses, and those of the far end.
-const (
-	macA, macB = "02:00:00:00:0a:01", "02:00:00:00:0b:01"
-	podA, podB = "02:00:00:00:0a:02", "02:00:00:00:0b:02"
-)
-
-// routed are two ports in table 7: 10.0.1.0/24 and fd00:1::/64 behind a, 10.0.2.0/24 and fd00:2::/64 behind b. The far ends are static
-// neighbours.
-type routed struct {
-	a, b           *port
-	indexA, indexB index
-}
-
-func (l *lab) routed() routed {
-	l.Helper()
-	for _, six := range []bool{false, true} {
-		l.must(tableMessage(7, six, true))
-	}
-	var r routed
-	r.a, r.indexA = l.routedPort("a", 1, macA, podA)
-	r.b, r.indexB = l.routedPort("b", 2, macB, podB)
-	return r
-}
-
-func (l *lab) routedPort(name string, n int, own, pod string) (*port, index) {
-	l.Helper()
-	link := fmt.Sprintf("weft%d", n)
-	netns := l.veth(link)
-	m := onLink(link)
-	m.HwAddr = mac(own)
-	i := l.make(name, m)
-	l.must(setTable(i, 7, false))
-	l.must(setTable(i, 7, true))
-	l.must(setUp(i, true))
-	l.must(addressMessage(i, fmt.Sprintf("10.0.%d.1/24", n), true))
-	l.must(addressMessage(i, fmt.Sprintf("fd00:%d::1/64", n), true))
-	l.must(neighbourMessage(i, fmt.Sprintf("10.0.%d.2", n), pod, true))
-	l.must(neighbourMessage(i, fmt.Sprintf("fd00:%d::2", n), pod, true))
-	p := l.plug(name, netns, pod)
-	p.own, p.gateway = fmt.Sprintf("10.0.%d.2", n), fmt.Sprintf("10.0.%d.1", n)
-	p.hears() // the interface is ready
-	return p, i
-}
-
-// toRouter puts the Ethernet header of a's pod before packets for the router.
-func toRouter(kind layers.EthernetType, packet []gopacket.SerializableLayer) []gopacket.SerializableLayer {
-	return append([]gopacket.SerializableLayer{ethernet(hw(podA), hw(macA), kind)}, packet...)
-}
-
-const (
-	type4 = layers.EthernetTypeIPv4
-	type6 = layers.EthernetTypeIPv6
-)
-
-// pings sends a packet of either family from a and writes what both ports hear.
-func (r routed) sends(packets ...[]gopacket.SerializableLayer) {
-	r.a.Helper()
-	for _, p := range packets {
-		kind := type4
-		if _, six := p[0].(*layers.IPv6); six {
-			kind = type6
-		}
-		r.a.sends(toRouter(kind, p)...)
-		r.a.hears()
-		r.b.hears()
-	}
-}
-
-// nullRouteWindow is longer than VPP remembers the class of addresses that it sent an error of an unreachable route to (ip_null_dpo.c).
-const nullRouteWindow = 110 * time.Millisecond
-
-// sendsApart sends packets so that none is left unanswered because of the one before.
-func (r routed) sendsApart(l *lab, packets ...[]gopacket.SerializableLayer) {
-	r.a.Helper()
-	for _, p := range packets {
-		if l.dataplane.IsVPP() {
-			<-time.After(nullRouteWindow)
-		}
-		r.sends(p)
-	}
-}
-
-func udp4(from, to string, size int) []gopacket.SerializableLayer {
-	return []gopacket.SerializableLayer{ip4(from, to, 64, layers.IPProtocolUDP), &layers.UDP{SrcPort: 1000, DstPort: 2000}, gopacket.Payload(make([]byte, size))}
-}
-
-func udp6(from, to string, size int) []gopacket.SerializableLayer {
-	return []gopacket.SerializableLayer{ipv6(from, to, 64, layers.IPProtocolUDP), &layers.UDP{SrcPort: 1000, DstPort: 2000}, gopacket.Payload(make([]byte, size))}
-}
-
 var packetCases = []testCase{
 	{name: "packet: an address of the dataplane answers pings", run: func(l *lab) {
 		r := l.routed()
@@ -205,22 +115,7 @@ var packetCases = []testCase{
 		gate := l.pods()
 		l.must(addressMessage(gate, "169.254.1.1/32", true))
 		l.must(addressMessage(gate, "fd00::1/128", true))
-		netns := l.veth("weft1")
-		m := onLink("weft1")
-		m.HwAddr = mac(macA)
-		i := l.make("a", m)
-		for _, six := range []bool{false, true} {
-			l.must(setTable(i, 7, six))
-		}
-		l.must(setUp(i, true))
-		l.must(unnumbered(i, gate, true))
-		l.must(routeMessage(7, "10.1.0.5/32", via(i, "", false)))
-		l.must(routeMessage(7, "fd01::5/128", via(i, "", true)))
-		l.must(neighbourMessage(i, "10.1.0.5", podA, true))
-		l.must(neighbourMessage(i, "fd01::5", podA, true))
-		p := l.plug("a", netns, podA)
-		p.own, p.gateway = "10.1.0.5", "169.254.1.1"
-		p.hears()
+		p, _ := l.borrower(gate)
 		p.sends(arpRequest(hw(podA), "10.1.0.5", "10.1.0.9")...)
 		p.hears()
 		for _, packet := range [][]gopacket.SerializableLayer{toRouter(type4, echo4("10.1.0.5", "169.254.1.1", 64, 56)), toRouter(type6, echo6("fd01::5", "fd00::1", 64, 56)),
@@ -229,6 +124,25 @@ var packetCases = []testCase{
 			p.hears()
 		}
 		l.each(neighboursOf(none, false), routesOf(7, false), allRoutes(7, false))
+	}},
+	{name: "packet: the source of ICMPv6 errors by an unnumbered interface", run: func(l *lab) {
+		gate := l.pods()
+		l.must(addressMessage(gate, "169.254.1.1/32", true))
+		p, i := l.borrower(gate)
+		l.must(addressMessage(i, "fe80::1/128", true))
+		l.must(routeMessage(7, "fd02::/64", special(unreach, true), weighted(special(drop, true), 1, 255)))
+		lost := toRouter(type6, echo6("fd01::5", "fd02::9", 64, 56))
+		p.sends(lost...)
+		p.hears()
+		l.must(unnumbered(i, gate, false))
+		l.must(addressMessage(gate, "fd77::1/128", true))
+		l.must(addressMessage(gate, "fd01::1/128", true))
+		l.must(unnumbered(i, gate, true))
+		if l.dataplane.IsVPP() {
+			<-time.After(nullRouteWindow)
+		}
+		p.sends(lost...)
+		p.hears()
 	}},
 	{name: "packet: MACIP lists stop forged senders", run: func(l *lab) {
 		r := l.routed()

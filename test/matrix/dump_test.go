@@ -57,7 +57,7 @@ func (c cell) marks() map[string]int {
 		"fib-route":            when(routed, addresses),
 		"fib-neighbour":        when(routed, addresses),
 		"known to the gateway": when(c.network == "L2", addresses+when(c.has6(), 2)), // link-local ones too
-		"unnumbered":           when(routed && c.has4(), 2),
+		"unnumbered":           when(routed, 2),
 		"macip-interface":      when(c.network == "main", 2),
 	}
 }

@@ -1,6 +1,7 @@
 package slow
 
 import (
+	"math/bits"
 	"net/netip"
 	"time"
 
@@ -36,7 +37,7 @@ func (p *Path) refuse(m *Message, now time.Time) {
 		return
 	}
 	i, _ := p.router.Interface(m.Interface)
-	source, ok := i.source(k.source)
+	source, ok := i.errorSource(k.source)
 	if m.Reason == Received {
 		source, ok = k.destination, true
 	}
@@ -49,6 +50,35 @@ func (p *Path) refuse(m *Message, now time.Time) {
 		return
 	}
 	p.sendError(m, k, source, r)
+}
+
+// errorSource picks the source of an error to target as VPP does (src/vnet/ip/ip_sas.c): the link-local address for a link-local
+// target only, else the address that has the longest prefix in common with target.
+func (i Interface) errorSource(target netip.Addr) (source netip.Addr, ok bool) {
+	if target.Is6() && target.IsLinkLocalUnicast() {
+		return i.LinkLocal, i.LinkLocal.IsValid()
+	}
+	longest := -1
+	for _, a := range i.Addresses {
+		if a.Is4() != target.Is4() || a.IsLinkLocalUnicast() && a.Is6() {
+			continue
+		}
+		if n := commonBits(a, target); n > longest {
+			source, longest = a, n
+		}
+	}
+	return source, source.IsValid()
+}
+
+// commonBits is the length of the prefix that two addresses of a family have in common, in bits.
+func commonBits(a, b netip.Addr) int {
+	x, y := a.AsSlice(), b.AsSlice()
+	for n := range x {
+		if d := x[n] ^ y[n]; d != 0 {
+			return 8*n + bits.LeadingZeros8(d)
+		}
+	}
+	return a.BitLen()
 }
 
 func (p *Path) sendError(m *Message, k packet, source netip.Addr, r refusal) {
