@@ -59,18 +59,19 @@ type Conn struct {
 	rx      []*RxQueue
 	tx      []*TxQueue
 	memory  memory
-	control control
+	control *control
 	// kept are the eventfds and, of a client, the regions' descriptors.
 	kept []int
 
 	broken   atomic.Bool
 	cause    atomic.Pointer[error]
 	gone     chan struct{}
+	handed   bool // to Config.Connected; guarded by Interface.calls, as gone's closing is
 	release  sync.Once
 	released func(*Conn) // may be nil
 }
 
-func newConn(c control) *Conn { return &Conn{control: c, gone: make(chan struct{})} }
+func newConn(c *control) *Conn { return &Conn{control: c, gone: make(chan struct{})} }
 
 // Info tells what was agreed upon.
 func (c *Conn) Info() Info { return c.info }
@@ -109,16 +110,25 @@ func (c *Conn) Release() {
 	})
 }
 
-// breakOff ends the connection from any thread, without waiting: whoever reads the control socket does the rest.
+// breakOff ends the connection from any thread, without waiting. The goroutine that reads the control socket does the rest.
 func (c *Conn) breakOff(cause error) {
 	c.broken.Store(true)
 	if c.cause.CompareAndSwap(nil, &cause) {
-		_ = c.control.socket.CloseRead()
+		c.control.interrupt()
 	}
 }
 
-// watch reads the control socket until the connection ends, tells the peer why if it is not the peer who ended it, and
-// closes the socket.
+// hasEnded reports whether Gone is closed.
+func (c *Conn) hasEnded() bool {
+	select {
+	case <-c.gone:
+		return true
+	default:
+		return false
+	}
+}
+
+// watch reads the control socket until the connection ends, and returns why.
 func (c *Conn) watch() error {
 	m, fd, err := c.control.receive()
 	if fd >= 0 {
@@ -136,7 +146,5 @@ func (c *Conn) watch() error {
 	if !c.cause.CompareAndSwap(nil, &err) {
 		err = *c.cause.Load()
 	}
-	c.control.hangUp(reasonOf(err))
-	close(c.gone)
 	return err
 }

@@ -27,6 +27,23 @@ type control struct {
 	socket *net.UnixConn
 }
 
+// isHungUp reports whether the peer has closed its end.
+func (c *control) isHungUp() (hungUp bool) {
+	raw, err := c.socket.SyscallConn()
+	if err != nil {
+		return true
+	}
+	err = raw.Control(func(fd uintptr) {
+		look := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLRDHUP}}
+		n, err := unix.Poll(look, 0)
+		hungUp = n == 1 && err == nil && look[0].Revents&(unix.POLLHUP|unix.POLLRDHUP|unix.POLLERR) != 0
+	})
+	return hungUp || err != nil
+}
+
+// interrupt ends a receive that is under way, and all later ones.
+func (c *control) interrupt() { _ = c.socket.CloseRead() }
+
 // send passes one message, and a descriptor unless fd is negative.
 func (c *control) send(m *message, fd int) error {
 	var rights []byte

@@ -73,7 +73,11 @@ func Connect(ctx context.Context, c ClientConfig) (*Conn, error) {
 	if err != nil {
 		return nil, wrapClient(&c, err)
 	}
-	go conn.watch() //nolint:errcheck // it is in Conn.Err
+	go func() {
+		err := conn.watch()
+		close(conn.gone)
+		conn.control.hangUp(reasonOf(err))
+	}()
 	return conn, nil
 }
 
@@ -83,7 +87,7 @@ func connect(ctx context.Context, c *ClientConfig) (*Conn, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connect: %w", err)
 	}
-	conn := newConn(control{socket.(*net.UnixConn)})
+	conn := newConn(&control{socket: socket.(*net.UnixConn)})
 	stop := context.AfterFunc(ctx, func() { _ = conn.control.socket.SetReadDeadline(time.Unix(1, 0)) })
 	defer stop()
 	err = conn.greet(c)

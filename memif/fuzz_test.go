@@ -30,7 +30,7 @@ func FuzzHandshake(f *testing.F) {
 			t.Fatal(err)
 		}
 		l.interfaces[0] = &Interface{config: c, listener: l}
-		h := &handshake{listener: l, conn: newConn(control{new(net.UnixConn)})}
+		h := &handshake{listener: l, conn: newConn(&control{socket: new(net.UnixConn)})}
 		for len(data) >= 65 {
 			m, fd := new(message), descriptorFor(data[0])
 			copy(m[:], data[1:65])
@@ -77,7 +77,7 @@ func FuzzDescriptors(f *testing.F) {
 		whole := unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(words))), len(words)*8)
 		inside := whole[canary : canary+l.size()]
 		base := unsafe.Pointer(unsafe.SliceData(inside))
-		server := newConn(control{new(net.UnixConn)})
+		server := newConn(&control{socket: new(net.UnixConn)})
 		server.memory.regions = []region{{base: base, size: l.size()}}
 		for i := range l.rings() {
 			r := l.newRing(base, i)

@@ -10,7 +10,7 @@ import (
 func heapPair(l layout) (server, client *Conn) {
 	words := make([]uint64, (l.size()+7)/8)
 	base := unsafe.Pointer(unsafe.SliceData(words))
-	server, client = newConn(control{new(net.UnixConn)}), newConn(control{new(net.UnixConn)})
+	server, client = newConn(&control{socket: new(net.UnixConn)}), newConn(&control{socket: new(net.UnixConn)})
 	for _, c := range []*Conn{server, client} {
 		c.memory.regions = []region{{base: base, size: l.size()}}
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/bits"
 	"sync"
+	"time"
 )
 
 // DefaultMaxPacket is the longest packet by default: 64 KiB of payload and its headers.
@@ -68,10 +69,12 @@ type Interface struct {
 	config   Config
 	listener *Listener
 
+	calls sync.Mutex // serializes Connected and Disconnected
+
 	mu      sync.Mutex
 	closed  bool
-	current *Conn // until it is released
-	ended   sync.WaitGroup
+	current *Conn         // until it is released
+	vacated chan struct{} // closed when it is
 }
 
 // Add puts an interface on the socket; clients may connect to it at once. ErrIDInUse if there is one of that id.
@@ -96,8 +99,8 @@ func (l *Listener) Add(c Config) (*Interface, error) {
 func (i *Interface) ID() uint32 { return i.config.ID }
 
 // Close ends the connection, if there is one, with the reason "interface deleted", takes the interface off the socket and
-// returns when Disconnected has. Who calls it holds no lock that the callbacks take, nor is he one. The connection's memory stays until
-// its owner releases it.
+// returns when Disconnected has. It does not wait for the client: the goroutine that talks to it ends by itself. The caller holds
+// no lock that the callbacks take, and is not one of them. The connection's memory stays until its owner releases it.
 func (i *Interface) Close() error {
 	i.listener.mu.Lock()
 	if i.listener.interfaces[i.config.ID] == i {
@@ -106,9 +109,12 @@ func (i *Interface) Close() error {
 	i.listener.mu.Unlock()
 	i.mu.Lock()
 	i.closed = true
+	current := i.current
 	i.mu.Unlock()
-	i.Disconnect("interface deleted")
-	i.ended.Wait()
+	if current != nil {
+		current.breakOff(errDeleted)
+		i.end(current, current.Err())
+	}
 	return nil
 }
 
@@ -122,14 +128,33 @@ func (i *Interface) Disconnect(reason string) {
 	}
 }
 
-// errTaken refuses a client of an interface that has one.
-var errTaken = refusal("already connected")
+var (
+	// errTaken refuses a client of an interface that has one.
+	errTaken   = refusal("already connected")
+	errDeleted = refusal("interface deleted")
+)
 
-// taken reports whether the interface has a connection.
+// succession is how long a client waits for the interface while the connection before it, whose client is gone, is released.
+const succession = time.Second
+
+// taken reports whether the interface has a connection. It waits for the end of one whose client has hung up: a program that is
+// restarted may be back before that was noticed.
 func (i *Interface) taken() bool {
 	i.mu.Lock()
-	defer i.mu.Unlock()
-	return i.current != nil
+	current, vacated := i.current, i.vacated
+	i.mu.Unlock()
+	if current == nil {
+		return false
+	}
+	if !current.hasEnded() && !current.control.isHungUp() {
+		return true
+	}
+	select {
+	case <-vacated:
+		return false
+	case <-time.After(succession):
+		return true
+	}
 }
 
 // claim makes c the interface's connection.
@@ -137,13 +162,12 @@ func (i *Interface) claim(c *Conn) error {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if i.closed {
-		return refusal("interface deleted")
+		return errDeleted
 	}
 	if i.current != nil {
 		return errTaken
 	}
-	i.current = c
-	i.ended.Add(1)
+	i.current, i.vacated = c, make(chan struct{})
 	return nil
 }
 
@@ -151,7 +175,6 @@ func (i *Interface) claim(c *Conn) error {
 func (i *Interface) abandon(c *Conn) {
 	c.Release()
 	i.vacate(c)
-	i.ended.Done()
 }
 
 func (i *Interface) vacate(c *Conn) {
@@ -159,19 +182,45 @@ func (i *Interface) vacate(c *Conn) {
 	defer i.mu.Unlock()
 	if i.current == c {
 		i.current = nil
+		close(i.vacated)
 	}
 }
 
-// serve hands the connection over and waits for its end.
+// serve hands the connection over, waits for its end and hangs up.
 func (i *Interface) serve(c *Conn) {
-	if i.config.Connected == nil {
-		defer c.Release()
-	} else {
+	i.begin(c)
+	err := c.watch()
+	i.end(c, err)
+	c.control.hangUp(reasonOf(err))
+}
+
+// begin calls Connected, unless the interface was closed meanwhile.
+func (i *Interface) begin(c *Conn) {
+	i.calls.Lock()
+	defer i.calls.Unlock()
+	if c.hasEnded() {
+		c.Release()
+		return
+	}
+	c.handed = true
+	if i.config.Connected != nil {
 		i.config.Connected(c)
 	}
-	err := c.watch()
-	if i.config.Disconnected != nil {
-		i.config.Disconnected(c, err)
+}
+
+// end calls Disconnected, once, if Connected was called. Until then the memory is the handshake's.
+func (i *Interface) end(c *Conn, err error) {
+	i.calls.Lock()
+	defer i.calls.Unlock()
+	if c.hasEnded() {
+		return
 	}
-	i.ended.Done()
+	close(c.gone)
+	switch {
+	case !c.handed:
+	case i.config.Disconnected != nil:
+		i.config.Disconnected(c, err)
+	default:
+		c.Release()
+	}
 }

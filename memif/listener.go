@@ -35,7 +35,8 @@ type ListenOptions struct {
 	Refused func(Refusal)
 	// HandshakeTimeout bounds the time from accept to connected; default 5 s.
 	HandshakeTimeout time.Duration
-	// MaxPending is how many clients may be between accept and connected; more are hung up on. Default 64.
+	// MaxPending is how many clients may be between accept and connected, or between the end of a refused connection and the
+	// closing of its descriptors; more wait to be accepted. Default 16.
 	MaxPending int
 	// MaxMemory bounds the shared memory of a connection, in bytes; default 1 GiB. Pages that the server touches first may
 	// be accounted to it.
@@ -47,7 +48,7 @@ type ListenOptions struct {
 func (o *ListenOptions) complete() {
 	o.Name = cmp.Or(o.Name, "weft")
 	o.HandshakeTimeout = cmp.Or(o.HandshakeTimeout, 5*time.Second)
-	o.MaxPending = cmp.Or(o.MaxPending, 64)
+	o.MaxPending = cmp.Or(o.MaxPending, 16)
 	o.MaxMemory = cmp.Or(o.MaxMemory, 1<<30)
 	o.MaxRegions = min(cmp.Or(o.MaxRegions, 64), 256)
 }
@@ -59,6 +60,7 @@ type Listener struct {
 	socket  *net.UnixListener
 	file    fs.FileInfo // as it was bound
 	pending chan struct{}
+	closing chan struct{}
 	running sync.WaitGroup
 
 	mu         sync.Mutex
@@ -80,6 +82,7 @@ func Listen(path string, o ListenOptions) (*Listener, error) {
 		options:    o,
 		socket:     socket,
 		pending:    make(chan struct{}, o.MaxPending),
+		closing:    make(chan struct{}),
 		interfaces: make(map[uint32]*Interface),
 		handshakes: make(map[*control]struct{}),
 	}
@@ -93,7 +96,8 @@ func Listen(path string, o ListenOptions) (*Listener, error) {
 // Path is where the listener was bound.
 func (l *Listener) Path() string { return l.path }
 
-// Close closes all interfaces, removes the socket file if it is still the listener's, and returns when all callbacks have.
+// Close closes all interfaces, removes the socket file if it is still the listener's, and returns when the callbacks of all
+// interfaces have. It does not wait for clients.
 func (l *Listener) Close() error {
 	l.mu.Lock()
 	if l.closed {
@@ -101,12 +105,13 @@ func (l *Listener) Close() error {
 		return nil
 	}
 	l.closed = true
+	close(l.closing)
 	all := make([]*Interface, 0, len(l.interfaces))
 	for _, i := range l.interfaces {
 		all = append(all, i)
 	}
 	for c := range l.handshakes {
-		_ = c.socket.CloseRead()
+		c.interrupt()
 	}
 	l.mu.Unlock()
 	l.removeFile()
@@ -132,39 +137,40 @@ func (l *Listener) removeFile() {
 
 func (l *Listener) accept() {
 	for {
-		socket, err := l.socket.AcceptUnix()
-		if errors.Is(err, net.ErrClosed) {
-			return
-		}
-		if err != nil {
-			// No descriptors left, most likely: let others close some.
-			<-time.After(10 * time.Millisecond)
-			continue
-		}
 		select {
 		case l.pending <- struct{}{}:
-			l.running.Go(func() { l.serve(&control{socket}) })
-		default:
-			_ = socket.Close()
+		case <-l.closing:
+			return
 		}
+		socket, err := l.socket.AcceptUnix()
+		switch {
+		case err == nil:
+			go l.serve(&control{socket: socket})
+			continue
+		case errors.Is(err, net.ErrClosed):
+			return
+		}
+		<-l.pending
+		<-time.After(10 * time.Millisecond) // no descriptors left, most likely: others may close some
 	}
 }
 
 // serve runs a client's connection from hello to its end.
 func (l *Listener) serve(c *control) {
-	h := &handshake{listener: l, control: c, conn: newConn(*c)}
+	h := &handshake{listener: l, control: c, conn: newConn(c)}
 	if !l.admit(c) {
-		<-l.pending
 		_ = c.socket.Close()
+		<-l.pending
 		return
 	}
 	err := h.run()
 	l.forget(c)
-	<-l.pending
 	if err != nil {
 		h.refuse(err)
+		<-l.pending // after the client's descriptors are closed, which may take long
 		return
 	}
+	<-l.pending
 	h.attached.serve(h.conn)
 }
 
