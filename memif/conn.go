@@ -1,6 +1,7 @@
 package memif
 
 import (
+	"errors"
 	"sync"
 	"sync/atomic"
 
@@ -131,6 +132,9 @@ func (c *Conn) hasEnded() bool {
 // watch reads the control socket until the connection ends, and returns why.
 func (c *Conn) watch() error {
 	m, fd, err := c.control.receive()
+	for errors.Is(err, errBrokerGone) && c.control.rejoin() {
+		m, fd, err = c.control.receive()
+	}
 	if fd >= 0 {
 		_ = unix.Close(fd)
 	}

@@ -3,7 +3,9 @@ package memif
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net"
+	"sync"
 	"syscall"
 	"time"
 
@@ -22,27 +24,87 @@ const maxUnread = 2 + 256 + 2*maxQueues
 
 var errMessageSize = errors.New("malformed message")
 
-// control is the socket between client and server.
+// errBrokerGone ends a receive when the broker process has ended: the client may still be there.
+var errBrokerGone = errors.New("memif broker ended")
+
+// isMalformed reports whether a receive failed because of the message, and not because the connection has ended.
+func isMalformed(err error) bool { return errors.Is(err, errMessageSize) }
+
+// control is the socket between client and server, or the relay to it.
 type control struct {
 	socket *net.UnixConn
+	client *brokeredClient // nil: the socket is the peer's
+
+	mu          sync.Mutex // guards what follows, and socket for interrupt
+	interrupted bool
+}
+
+// peer tells the process at the other end.
+func (c *control) peer() (pid, uid int) {
+	uid = -1
+	c.use(func(fd int) {
+		if cred, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED); err == nil {
+			pid, uid = int(cred.Pid), int(cred.Uid)
+		}
+	})
+	return pid, uid
 }
 
 // isHungUp reports whether the peer has closed its end.
-func (c *control) isHungUp() (hungUp bool) {
-	raw, err := c.socket.SyscallConn()
-	if err != nil {
-		return true
-	}
-	err = raw.Control(func(fd uintptr) {
+func (c *control) isHungUp() bool {
+	hungUp := true
+	c.use(func(fd int) {
 		look := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLRDHUP}}
 		n, err := unix.Poll(look, 0)
 		hungUp = n == 1 && err == nil && look[0].Revents&(unix.POLLHUP|unix.POLLRDHUP|unix.POLLERR) != 0
 	})
-	return hungUp || err != nil
+	return hungUp
+}
+
+// use calls f with the peer's socket, unless that is closed.
+func (c *control) use(f func(fd int)) {
+	if c.client != nil {
+		c.client.use(f)
+		return
+	}
+	raw, err := c.socket.SyscallConn()
+	if err == nil {
+		_ = raw.Control(func(fd uintptr) { f(int(fd)) })
+	}
 }
 
 // interrupt ends a receive that is under way, and all later ones.
-func (c *control) interrupt() { _ = c.socket.CloseRead() }
+func (c *control) interrupt() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	_ = c.socket.CloseRead()
+	if c.client != nil && !c.interrupted {
+		close(c.client.stop)
+	}
+	c.interrupted = true
+}
+
+// established tells the broker process, if there is one, that the client is not pending any more.
+func (c *control) established() {
+	if c.client != nil {
+		c.client.establish()
+		_, _ = c.socket.Write(relayEstablished)
+	}
+}
+
+// rejoin waits for the relay of the next broker process; false: the connection was interrupted.
+func (c *control) rejoin() bool {
+	select {
+	case relay := <-c.client.relays:
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		_ = c.socket.Close()
+		c.socket = relay
+		return !c.interrupted
+	case <-c.client.stop:
+		return false
+	}
+}
 
 // send passes one message, and a descriptor unless fd is negative.
 func (c *control) send(m *message, fd int) error {
@@ -71,7 +133,12 @@ func (c *control) receive() (*message, int, error) {
 	}
 	// An empty message reads as the end of the connection, and may carry descriptors all the same.
 	fds := descriptors(oob[:oobn])
-	if err == nil && (n != messageSize || len(fds) > 1) {
+	switch {
+	case c.client != nil && err == nil && n == len(relayGone):
+		err = io.EOF
+	case c.client != nil && err != nil:
+		err = errBrokerGone
+	case err == nil && (n != messageSize || len(fds) > 1):
 		err = errMessageSize
 	}
 	if err != nil {
@@ -115,15 +182,25 @@ func (c *control) hangUp(why *DisconnectError) {
 	if why != nil {
 		_ = c.send(disconnection(why), -1)
 	}
+	if c.client != nil {
+		c.client.end()
+		_ = c.socket.Close()
+		return
+	}
 	_ = c.socket.CloseRead()
+	c.drain()
+	_ = c.socket.Close()
+}
+
+// drain closes the descriptors of unread messages.
+func (c *control) drain() {
 	for range maxUnread {
 		_, fd, err := c.receive()
 		if fd >= 0 {
 			_ = unix.Close(fd)
 		}
-		if err != nil && !errors.Is(err, errMessageSize) {
-			break
+		if err != nil && !isMalformed(err) {
+			return
 		}
 	}
-	_ = c.socket.Close()
 }

@@ -119,7 +119,7 @@ func (c *Conn) greet(config *ClientConfig) error {
 		bufferSize: uint32(config.BufferSize),
 	}
 	c.info = Info{ID: config.ID, Mode: config.Mode, Peer: offer.name, BufferSize: config.BufferSize}
-	c.info.PID, c.info.UID = peerOf(c.control.socket)
+	c.info.PID, c.info.UID = c.control.peer()
 	start := initiation{
 		version: version, id: config.ID, mode: config.Mode, secret: secretFieldOf([]byte(config.Secret)), name: config.Program,
 	}

@@ -29,7 +29,7 @@ const (
 )
 
 func (h *handshake) run() error {
-	h.refusal.PID, h.refusal.UID = peerOf(h.control.socket)
+	h.refusal.PID, h.refusal.UID = h.control.peer()
 	if err := h.control.socket.SetReadDeadline(time.Now().Add(h.listener.options.HandshakeTimeout)); err != nil {
 		return fmt.Errorf("start handshake: %w", err)
 	}
@@ -177,7 +177,11 @@ func (h *handshake) connected() error {
 	if err := h.control.socket.SetReadDeadline(time.Time{}); err != nil {
 		return fmt.Errorf("end handshake: %w", err)
 	}
-	return h.control.send(named(connectedMessage, h.attached.config.Name), -1)
+	if err := h.control.send(named(connectedMessage, h.attached.config.Name), -1); err != nil {
+		return err
+	}
+	h.control.established()
+	return nil
 }
 
 // refuse is the end of a handshake that failed.

@@ -1,6 +1,7 @@
 package memif
 
 import (
+	"maps"
 	"os"
 	"testing"
 	"time"
@@ -134,17 +135,23 @@ func liesInRings() map[string]lie {
 // TestLiesInTheHandshake sends what no honest client would; each costs its own connection, with the reason said, and
 // leaves neither descriptor nor mapping behind.
 func TestLiesInTheHandshake(t *testing.T) {
-	for kind, lies := range map[string]map[string]lie{
-		"init": liesInInit(), "messages": liesInMessages(), "regions": liesInRegions(), "rings": liesInRings(),
-	} {
-		for name, lie := range lies {
-			t.Run(kind+"/"+name, func(t *testing.T) { judgeLie(t, lie) })
-		}
+	lies := map[string]lie{}
+	for _, some := range []map[string]lie{liesInInit(), liesInMessages(), liesInRegions(), liesInRings()} {
+		maps.Copy(lies, some)
 	}
+	for name, lie := range lies {
+		t.Run(name, func(t *testing.T) { checkLie(t, nil, lie) })
+	}
+	t.Run("with a broker", func(t *testing.T) {
+		b := newBroker(t)
+		for name, lie := range lies {
+			t.Run(name, func(t *testing.T) { checkLie(t, b, lie) })
+		}
+	})
 }
 
-func judgeLie(t *testing.T, told lie) {
-	l := newLab(t, ListenOptions{MaxMemory: 1 << 26, MaxRegions: 4})
+func checkLie(t *testing.T, b *Broker, told lie) {
+	l := newLab(t, ListenOptions{MaxMemory: 1 << 26, MaxRegions: 4, Broker: b})
 	l.addReleasing(t, hostileConfig)
 	l.stillServes(t)
 	before := settledDescriptors(t)

@@ -38,6 +38,9 @@ type ListenOptions struct {
 	// MaxPending is how many clients may be between accept and connected, or between the end of a refused connection and the
 	// closing of its descriptors; more wait to be accepted. Default 16.
 	MaxPending int
+	// Broker holds the clients' sockets; nil: this process does, and a client may keep its threads. A server of clients that it
+	// does not trust has one.
+	Broker *Broker
 	// MaxMemory bounds the shared memory of a connection, in bytes; default 1 GiB. Pages that the server touches first may
 	// be accounted to it.
 	MaxMemory uint64
@@ -62,6 +65,7 @@ type Listener struct {
 	pending chan struct{}
 	closing chan struct{}
 	running sync.WaitGroup
+	number  uint32 // at the Broker
 
 	mu         sync.Mutex
 	closed     bool
@@ -89,7 +93,11 @@ func Listen(path string, o ListenOptions) (*Listener, error) {
 	if !isAbstract(path) {
 		l.file, _ = os.Lstat(path)
 	}
-	l.running.Go(l.accept)
+	if o.Broker != nil {
+		l.number = o.Broker.listen(l)
+	} else {
+		l.running.Go(l.accept)
+	}
 	return l, nil
 }
 
@@ -115,7 +123,12 @@ func (l *Listener) Close() error {
 	}
 	l.mu.Unlock()
 	l.removeFile()
-	err := l.socket.Close()
+	var err error
+	if l.options.Broker != nil {
+		l.options.Broker.unlisten(l.number)
+	} else {
+		err = l.socket.Close()
+	}
 	for _, i := range all {
 		_ = i.Close()
 	}
@@ -159,19 +172,26 @@ func (l *Listener) accept() {
 func (l *Listener) serve(c *control) {
 	h := &handshake{listener: l, control: c, conn: newConn(c)}
 	if !l.admit(c) {
-		_ = c.socket.Close()
-		<-l.pending
+		c.hangUp(nil)
+		l.leave()
 		return
 	}
 	err := h.run()
 	l.forget(c)
 	if err != nil {
 		h.refuse(err)
-		<-l.pending // after the client's descriptors are closed, which may take long
+		l.leave() // after the client's descriptors are closed, which may take long
 		return
 	}
-	<-l.pending
+	l.leave()
 	h.attached.serve(h.conn)
+}
+
+// leave gives the slot of a pending client back. A Broker counts its clients itself.
+func (l *Listener) leave() {
+	if l.options.Broker == nil {
+		<-l.pending
+	}
 }
 
 func (l *Listener) admit(c *control) bool {

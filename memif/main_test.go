@@ -1,9 +1,23 @@
 package memif
 
 import (
+	"fmt"
+	"os"
 	"testing"
 
 	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// brokerArgument makes this program a broker process.
+const brokerArgument = "memif-broker"
+
+func TestMain(m *testing.M) {
+	if len(os.Args) == 2 && os.Args[1] == brokerArgument {
+		if err := ServeBroker(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	goleak.VerifyTestMain(m)
+}

@@ -2,7 +2,6 @@ package memif
 
 import (
 	"fmt"
-	"net"
 	"os"
 
 	"golang.org/x/sys/unix"
@@ -12,8 +11,8 @@ import (
 // fault. The kernel answers the first question without asking the file system, which may be the client's (FUSE) and
 // never answer.
 func checkRegion(fd int, size uint64) (sealed bool, err error) {
-	seals, err := unix.FcntlInt(uintptr(fd), unix.F_GET_SEALS, 0)
-	if err != nil {
+	seals, ok := sealsOf(fd)
+	if !ok {
 		return false, refusal("region is not shared memory")
 	}
 	if seals&unix.F_SEAL_SHRINK == 0 {
@@ -43,17 +42,8 @@ func isEventfd(fd int) bool {
 	return err == nil && kind == "anon_inode:[eventfd]"
 }
 
-// peerOf tells the process at the other end.
-func peerOf(socket *net.UnixConn) (pid, uid int) {
-	raw, err := socket.SyscallConn()
-	if err != nil {
-		return 0, -1
-	}
-	uid = -1
-	_ = raw.Control(func(fd uintptr) {
-		if c, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); err == nil {
-			pid, uid = int(c.Pid), int(c.Uid)
-		}
-	})
-	return pid, uid
+// sealsOf reads the seals of shared memory; false: it is none.
+func sealsOf(fd int) (seals int, ok bool) {
+	seals, err := unix.FcntlInt(uintptr(fd), unix.F_GET_SEALS, 0)
+	return seals, err == nil
 }

@@ -1,0 +1,340 @@
+package memif
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"os/exec"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Broker is a child process that holds the control sockets of clients for the listeners of this process. A client may pass any
+// descriptor. The last close of one can take as long as the client likes: that of a TCP socket that lingers, or of a file of its own
+// FUSE file system; and the kernel closes unread descriptors in whichever thread closes the socket. So this process never holds a
+// descriptor of a client but what the broker process has found to be shared memory or an eventfd, and never closes a
+// socket that may have unread messages:
+//
+//	client <--socket--> broker process <--relay, one a client--> Listener, Conn
+//
+// The broker process may be killed at any time. Established connections go on: a duplicate of each socket is kept here, which the
+// next process gets. Clients that were not connected yet are hung up on.
+type Broker struct {
+	command []string
+	log     *slog.Logger
+	cancel  context.CancelFunc
+	done    chan struct{}
+
+	mu      sync.Mutex
+	channel *net.UnixConn // nil while there is no process
+	process *os.Process
+	last    uint32
+	doors   map[uint32]*brokeredListener
+	clients map[uint64]*brokeredClient
+}
+
+// brokeredListener is a socket that a broker process accepts clients of.
+type brokeredListener struct {
+	listener *Listener
+	closing  bool // the process closes it first
+}
+
+// brokeredClient is a client's socket, until the process has closed it.
+type brokeredClient struct {
+	broker      *Broker
+	number      uint64
+	socket      int // the duplicate of this process
+	established bool
+	ended       time.Time
+	relays      chan *net.UnixConn // by later processes
+	stop        chan struct{}      // closed by control.interrupt
+}
+
+const (
+	brokerChannel = 3 // descriptor of the process
+
+	// restartPause is the time between two starts of the process.
+	restartPause = 100 * time.Millisecond
+
+	// A process with so many clients that it could not close for so long is replaced, which ends what its threads wait for.
+	mostStuck  = 512
+	stuckAfter = time.Minute
+)
+
+// StartBroker starts a broker process by a command whose main function calls ServeBroker, and again when it ends, until Close.
+// A process of root runs as nobody if this process may change users.
+func StartBroker(log *slog.Logger, command ...string) (*Broker, error) {
+	ctx, cancel := context.WithCancel(context.Background())
+	b := &Broker{command: command, log: log, cancel: cancel, done: make(chan struct{}),
+		doors: map[uint32]*brokeredListener{}, clients: map[uint64]*brokeredClient{}}
+	process, channel, err := b.start()
+	if err != nil {
+		cancel()
+		return nil, fmt.Errorf("start memif broker: %w", err)
+	}
+	go b.run(ctx, process, channel)
+	return b, nil
+}
+
+// PID is the process's; 0 while there is none.
+func (b *Broker) PID() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.process == nil {
+		return 0
+	}
+	return b.process.Pid
+}
+
+// Close ends the process. Its listeners are closed before.
+func (b *Broker) Close() {
+	b.cancel()
+	<-b.done
+}
+
+// start starts a process.
+func (b *Broker) start() (*exec.Cmd, *net.UnixConn, error) {
+	channel, other, err := socketPair()
+	if err != nil {
+		return nil, nil, err
+	}
+	file := os.NewFile(uintptr(other), "memif broker")
+	defer file.Close()
+	var failed []error
+	for _, attributes := range []*syscall.SysProcAttr{asNobody(), {}} {
+		if attributes == nil {
+			continue
+		}
+		process := exec.Command(b.command[0], b.command[1:]...) //nolint:noctx // it ends with its channel
+		process.ExtraFiles, process.Stderr, process.SysProcAttr = []*os.File{file}, os.Stderr, attributes
+		process.Env = []string{"GOMAXPROCS=2"}
+		if err = process.Start(); err == nil {
+			return process, channel, nil
+		}
+		failed = append(failed, err)
+	}
+	return nil, nil, errors.Join(append(failed, channel.Close())...)
+}
+
+// nobody is the user of the process, and its group.
+const nobody = 65534
+
+func asNobody() *syscall.SysProcAttr {
+	if os.Geteuid() != 0 {
+		return nil
+	}
+	return &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
+}
+
+// run serves a process until it ends, then starts another one.
+func (b *Broker) run(ctx context.Context, process *exec.Cmd, channel *net.UnixConn) {
+	defer close(b.done)
+	for {
+		if process != nil {
+			b.serve(ctx, process, channel)
+		}
+		select {
+		case <-ctx.Done():
+			b.forget()
+			return
+		case <-time.After(restartPause):
+		}
+		var err error
+		if process, channel, err = b.start(); err != nil {
+			b.log.Error("memif broker not started", "err", err)
+		}
+	}
+}
+
+// serve handles the notes of a process until it ends.
+func (b *Broker) serve(ctx context.Context, process *exec.Cmd, channel *net.UnixConn) {
+	stop := context.AfterFunc(ctx, func() { _ = channel.CloseWrite(); _ = channel.CloseRead() })
+	defer stop()
+	b.adopt(process.Process, channel)
+	for {
+		n, fds, err := receiveNote(channel)
+		if err != nil {
+			break
+		}
+		b.handle(n, fds)
+		if b.isStuck() {
+			b.log.Warn("memif broker replaced: too many descriptors of clients do not close", "pid", process.Process.Pid)
+			break
+		}
+	}
+	b.mu.Lock()
+	b.channel, b.process = nil, nil
+	b.mu.Unlock()
+	_ = channel.Close()
+	_ = process.Process.Kill()
+	go func() {
+		err := process.Wait() // a thread that cannot be killed keeps it
+		if ctx.Err() == nil {
+			b.log.Warn("memif broker ended", "pid", process.Process.Pid, "err", err)
+		}
+	}()
+}
+
+// adopt makes a process the present one and gives it all sockets.
+func (b *Broker) adopt(process *os.Process, channel *net.UnixConn) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.process, b.channel = process, channel
+	for number, d := range b.doors {
+		b.open(number, d)
+		if d.closing {
+			b.tell(note{kind: noteUnlisten, listener: number})
+		}
+	}
+	for _, c := range b.clients {
+		if !c.established || !c.ended.IsZero() {
+			b.tell(note{kind: noteDispose, client: c.number}, c.socket)
+			continue
+		}
+		own, other, err := socketPair()
+		if err != nil {
+			b.log.Error("memif connection without control socket", "err", err)
+			continue
+		}
+		b.tell(note{kind: noteResume, client: c.number}, other, c.socket)
+		_ = unix.Close(other)
+		select {
+		case old := <-c.relays:
+			_ = old.Close()
+		default:
+		}
+		c.relays <- own
+	}
+}
+
+// tell sends a note with b.mu held. A process that does not read is replaced, and its successor told everything.
+func (b *Broker) tell(n note, fds ...int) {
+	if b.channel == nil {
+		return
+	}
+	if err := sendNote(b.channel, n, fds...); err != nil {
+		b.log.Warn("memif broker does not read", "err", err)
+		_ = b.process.Kill()
+	}
+}
+
+func (b *Broker) open(number uint32, d *brokeredListener) {
+	raw, err := d.listener.socket.SyscallConn()
+	if err != nil {
+		return
+	}
+	_ = raw.Control(func(fd uintptr) {
+		b.tell(note{kind: noteListen, listener: number, pending: uint32(d.listener.options.MaxPending)}, int(fd))
+	})
+}
+
+// listen has the process accept clients of a listener.
+func (b *Broker) listen(l *Listener) (number uint32) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.last++
+	b.doors[b.last] = &brokeredListener{listener: l}
+	b.open(b.last, b.doors[b.last])
+	return b.last
+}
+
+// unlisten has the process close a listener's socket.
+func (b *Broker) unlisten(number uint32) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.doors[number] == nil {
+		return
+	}
+	b.doors[number].closing = true
+	b.tell(note{kind: noteUnlisten, listener: number})
+}
+
+func (b *Broker) handle(n note, fds []int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch {
+	case n.kind == noteClient && len(fds) == 2:
+		b.welcome(n, fds[0], fds[1])
+	case n.kind == noteClosed && b.clients[n.client] != nil:
+		_ = unix.Close(b.clients[n.client].socket)
+		delete(b.clients, n.client)
+	case n.kind == noteUnlistened && b.doors[n.listener] != nil:
+		_ = b.doors[n.listener].listener.socket.Close()
+		delete(b.doors, n.listener)
+	default:
+		closeAll(fds)
+	}
+}
+
+// welcome hands a client to its listener.
+func (b *Broker) welcome(n note, relay, socket int) {
+	c := &brokeredClient{broker: b, number: n.client, socket: socket, relays: make(chan *net.UnixConn, 1), stop: make(chan struct{})}
+	b.clients[n.client] = c
+	own, err := socketOf(relay)
+	d := b.doors[n.listener]
+	switch {
+	case err != nil:
+		c.ended = time.Now()
+	case d == nil || d.closing:
+		c.ended = time.Now()
+		_ = own.Close()
+	default:
+		go d.listener.serve(&control{socket: own, client: c})
+	}
+}
+
+// isStuck reports whether too many clients were not closed in time.
+func (b *Broker) isStuck() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	stuck := 0
+	for _, c := range b.clients {
+		if !c.ended.IsZero() && time.Since(c.ended) > stuckAfter {
+			stuck++
+		}
+	}
+	return stuck >= mostStuck
+}
+
+// forget closes what is left when the Broker is closed.
+func (b *Broker) forget() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, c := range b.clients {
+		_ = unix.Close(c.socket)
+	}
+	for _, d := range b.doors {
+		_ = d.listener.socket.Close()
+	}
+	clear(b.clients)
+	clear(b.doors)
+}
+
+// establish says that a client is not pending any more.
+func (c *brokeredClient) establish() {
+	c.broker.mu.Lock()
+	defer c.broker.mu.Unlock()
+	c.established = true
+}
+
+// end says that nothing is expected of the client any more.
+func (c *brokeredClient) end() {
+	c.broker.mu.Lock()
+	defer c.broker.mu.Unlock()
+	c.ended = time.Now()
+}
+
+// use calls f with the socket, unless that is closed.
+func (c *brokeredClient) use(f func(fd int)) {
+	c.broker.mu.Lock()
+	defer c.broker.mu.Unlock()
+	if c.broker.clients[c.number] == c {
+		f(c.socket)
+	}
+}

@@ -1,0 +1,252 @@
+package memif
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+func newBroker(t *testing.T) *Broker {
+	t.Helper()
+	b, err := StartBroker(slog.New(slog.DiscardHandler), "/proc/self/exe", brokerArgument)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(b.Close)
+	return b
+}
+
+// alive is the process, once there is one: a signal to process 0 would be one to the tests.
+func (b *Broker) alive(t *testing.T) (pid int) {
+	t.Helper()
+	eventually(t, "a broker process", func() bool { pid = b.PID(); return pid > 0 })
+	return pid
+}
+
+// kill ends the process and waits for the next one.
+func (b *Broker) kill(t *testing.T) {
+	t.Helper()
+	before := b.alive(t)
+	if err := unix.Kill(before, unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "another broker process", func() bool { now := b.PID(); return now != 0 && now != before })
+}
+
+// bothWays passes a packet in each direction.
+func bothWays(t *testing.T, a, b *Conn) {
+	t.Helper()
+	for _, way := range [][2]*Conn{{a, b}, {b, a}} {
+		want := packets(1, 100)
+		if n := way[0].TxQueues()[0].Send(want); n != 1 {
+			t.Fatalf("%d packets sent: %v", n, way[0].Err())
+		}
+		got := buffers(1)
+		eventually(t, "a packet", func() bool { return way[1].RxQueues()[0].Receive(got) == 1 })
+	}
+}
+
+func TestConnectionsOutliveTheBrokerProcess(t *testing.T) {
+	b := newBroker(t)
+	l := newLab(t, ListenOptions{Broker: b})
+	l.add(t, hostileConfig)
+	server, client := connectPair(t, l, ClientConfig{ID: 1, Secret: hostileConfig.Secret})
+	for range 3 {
+		b.kill(t)
+		bothWays(t, server, client)
+	}
+	if err := server.Err(); err != nil {
+		t.Fatalf("the connection ended: %v", err)
+	}
+	client.Close()
+	_ = await(t, l.disconnected, "end of the connection")
+	server.Release()
+	l.stillServes(t)
+	eventually(t, "the broker forgets its clients", func() bool {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		return len(b.clients) == 0
+	})
+}
+
+func TestAServerEndsAConnectionWhoseBrokerProcessWasKilled(t *testing.T) {
+	b := newBroker(t)
+	l := newLab(t, ListenOptions{Broker: b})
+	i := l.add(t, hostileConfig)
+	_, client := connectPair(t, l, ClientConfig{ID: 1, Secret: hostileConfig.Secret})
+	b.kill(t)
+	i.Disconnect("moved")
+	<-client.Gone()
+	if got := reasonFrom(client.Err()); got != "moved" {
+		t.Errorf("the client was told %q", got)
+	}
+	_ = await(t, l.disconnected, "end of the connection")
+}
+
+func TestAListenerIsClosedWhileTheBrokerProcessIsAway(t *testing.T) {
+	b := newBroker(t)
+	l := newLab(t, ListenOptions{Broker: b})
+	if err := unix.Kill(b.alive(t), unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	waiting := newLiar(t, l.Path())
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if kind, _ := waiting.firstAnswer(); kind != 0 {
+		t.Errorf("answered %d", kind)
+	}
+	eventually(t, "the broker forgets the listener", func() bool {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		return len(b.doors) == 0
+	})
+}
+
+// lingering is a TCP socket whose last close takes an hour: its peer reads nothing.
+func lingering(t *testing.T) (fd int) {
+	t.Helper()
+	listener, err := new(net.ListenConfig).Listen(context.Background(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = listener.Close() })
+	fd, err = unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	to := &unix.SockaddrInet4{Port: listener.Addr().(*net.TCPAddr).Port, Addr: [4]byte{127, 0, 0, 1}}
+	if err := unix.Connect(fd, to); err != nil {
+		t.Fatal(err)
+	}
+	peer, err := listener.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = peer.(*net.TCPConn).SetLinger(0); _ = peer.Close() }) // resets, which ends the wait
+	if err := unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1, Linger: 3600}); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.SetNonblock(fd, true); err != nil {
+		t.Fatal(err)
+	}
+	for full := make([]byte, 1<<16); err == nil; {
+		_, err = unix.Write(fd, full)
+	}
+	return fd
+}
+
+// giveLast holds the broker process up while f passes descriptors and closes its own, so that those of the process are the last. The
+// signal ends what threads of the process wait for.
+func (b *Broker) giveLast(t *testing.T, f func()) {
+	t.Helper()
+	pid := b.alive(t)
+	if err := unix.Kill(pid, unix.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the broker process stands still", func() bool {
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		return err == nil && strings.Contains(string(stat), ") T ")
+	})
+	f()
+	if err := unix.Kill(pid, unix.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// sayWithLingering passes a descriptor that does not close.
+func (l *liar) sayWithLingering(kind messageType) {
+	fd := lingering(l.t)
+	l.say(newMessage(kind), fd)
+	_ = unix.Close(fd)
+}
+
+// finding 1a
+func TestADescriptorThatDoesNotCloseHoldsNothingUp(t *testing.T) {
+	for name, broker := range map[string]func(*testing.T) *Broker{
+		"without a broker": func(*testing.T) *Broker { return nil },
+		"with a broker":    newBroker,
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := broker(t)
+			l := newLab(t, ListenOptions{Broker: b})
+			i := l.addReleasing(t, hostileConfig)
+			liar := newLiar(t, l.Path())
+			liar.honest(liar.memfd(liedSize, unix.MFD_ALLOW_SEALING), liedSize)
+			await(t, l.connected, "connection")
+			if b != nil {
+				b.giveLast(t, func() { liar.sayWithLingering(ackMessage) })
+			} else {
+				fd := lingering(t)
+				liar.say(newMessage(ackMessage), fd)
+				t.Cleanup(func() {
+					_ = unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{})
+					_ = unix.Close(fd)
+				})
+			}
+			_ = await(t, l.disconnected, "end of the connection")
+			if err := i.Close(); err != nil {
+				t.Fatal(err)
+			}
+			l.addReleasing(t, hostileConfig)
+			l.stillServes(t)
+			if err := l.Close(); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+}
+
+// finding 1b
+func TestDescriptorsThatDoNotCloseTakeBoundedThreads(t *testing.T) {
+	const pending, attempts = 4, 40
+	b := newBroker(t)
+	other := newLab(t, ListenOptions{Broker: b})
+	other.addReleasing(t, hostileConfig)
+	l := newLab(t, ListenOptions{Broker: b, MaxPending: pending})
+	l.addReleasing(t, hostileConfig)
+	b.giveLast(t, func() {
+		for range attempts {
+			liar := newLiar(t, l.Path())
+			liar.say(newMessage(connectMessage), -1) // wrong
+			liar.sayWithLingering(ackMessage)
+			_ = liar.socket.Close()
+		}
+	})
+	eventually(t, "the broker process is stuck", func() bool { return closing(t, b.alive(t)) == pending })
+	for range 10 {
+		other.stillServes(t)
+	}
+	if n := closing(t, b.alive(t)); n > pending {
+		t.Errorf("%d threads of the broker process wait for a descriptor to close, want at most %d", n, pending)
+	}
+	if n := closing(t, os.Getpid()); n > 0 {
+		t.Errorf("%d threads of this process wait for a descriptor to close", n)
+	}
+	if err := unix.Kill(b.alive(t), unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	other.stillServes(t)
+}
+
+// closing is how many threads of a process are in close.
+func closing(t *testing.T, pid int) (n int) {
+	t.Helper()
+	calls, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/syscall", pid))
+	if err != nil || len(calls) == 0 {
+		t.Fatalf("no threads of process %d: %v", pid, err)
+	}
+	for _, call := range calls {
+		if now, err := os.ReadFile(call); err == nil && strings.HasPrefix(string(now), fmt.Sprintf("%d ", unix.SYS_CLOSE)) {
+			n++
+		}
+	}
+	return n
+}

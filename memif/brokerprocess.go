@@ -1,0 +1,315 @@
+package memif
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// brokerThreads bounds the threads of a broker process. One thread is taken by each descriptor whose close blocks.
+const brokerThreads = 5000
+
+// ServeBroker is the process of a Broker: a program's main function calls it when it was started with the command of StartBroker. It
+// returns when the Broker's process has ended.
+func ServeBroker() error {
+	debug.SetMaxThreads(brokerThreads)
+	channel, err := socketOf(brokerChannel)
+	if err != nil {
+		return fmt.Errorf("memif broker: %w", err)
+	}
+	null, err := unix.Open(os.DevNull, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("memif broker: open %s: %w", os.DevNull, err)
+	}
+	p := &brokerProcess{channel: channel, null: null, doors: map[uint32]*door{}}
+	for {
+		n, fds, err := receiveNote(channel)
+		if err != nil {
+			return nil // the other end is gone
+		}
+		p.handle(n, fds)
+	}
+}
+
+// brokerProcess is what a broker process has.
+type brokerProcess struct {
+	channel *net.UnixConn
+	null    int // what the Broker gets in place of a descriptor that is neither memory nor an eventfd
+	doors   map[uint32]*door
+
+	mu   sync.Mutex
+	last uint64 // number of a client
+}
+
+// door is a listening socket.
+type door struct {
+	process *brokerProcess
+	number  uint32
+	socket  *net.UnixListener
+	ended   chan struct{} // accept has
+
+	mu      sync.Mutex
+	changed sync.Cond
+	closing bool
+	busy    int // clients that are pending or being closed
+	most    int
+}
+
+// await waits for room for a client and takes it; false: the door is closing.
+func (d *door) await() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for d.busy >= d.most && !d.closing {
+		d.changed.Wait()
+	}
+	if !d.closing {
+		d.busy++
+	}
+	return !d.closing
+}
+
+// add counts clients that are pending or being closed. An established client whose end begins waits for no room.
+func (d *door) add(n int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.busy += n
+	d.changed.Broadcast()
+}
+
+func (d *door) isClosing() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.closing
+}
+
+func (p *brokerProcess) handle(n note, fds []int) {
+	switch {
+	case n.kind == noteListen && len(fds) == 1:
+		p.listen(n, fds[0])
+	case n.kind == noteUnlisten && p.doors[n.listener] != nil:
+		d := p.doors[n.listener]
+		delete(p.doors, n.listener)
+		go d.close()
+	case n.kind == noteResume && len(fds) == 2:
+		relay, err := socketOf(fds[0])
+		socket, err2 := socketOf(fds[1])
+		if err == nil && err2 == nil {
+			c := &relayed{process: p, number: n.client, relay: relay, socket: socket}
+			go c.run()
+		}
+	case n.kind == noteDispose && len(fds) == 1:
+		if socket, err := socketOf(fds[0]); err == nil {
+			c := &relayed{process: p, number: n.client, socket: socket}
+			go c.dispose()
+		}
+	}
+}
+
+func (p *brokerProcess) listen(n note, fd int) {
+	file := os.NewFile(uintptr(fd), "memif listener")
+	listener, err := net.FileListener(file)
+	_ = file.Close()
+	if err != nil {
+		return
+	}
+	socket, is := listener.(*net.UnixListener)
+	if !is {
+		return
+	}
+	socket.SetUnlinkOnClose(false)
+	d := &door{process: p, number: n.listener, socket: socket, ended: make(chan struct{}), most: max(int(n.pending), 1)}
+	d.changed.L = &d.mu
+	p.doors[n.listener] = d
+	go d.accept()
+}
+
+func (p *brokerProcess) nextClient() uint64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.last++
+	return uint64(os.Getpid())<<32 | p.last
+}
+
+// accept takes clients while there is room; others wait in the kernel's backlog.
+func (d *door) accept() {
+	defer close(d.ended)
+	for d.await() {
+		socket, err := d.socket.AcceptUnix()
+		if err == nil {
+			go d.serve(socket)
+			continue
+		}
+		d.add(-1)
+		if !d.isClosing() {
+			<-time.After(10 * time.Millisecond) // no descriptors left, most likely
+		}
+	}
+}
+
+// serve makes a relay for a client and tells the Broker.
+func (d *door) serve(socket *net.UnixConn) {
+	c := &relayed{process: d.process, number: d.process.nextClient(), socket: socket, door: d, counted: true}
+	relay, other, err := socketPair()
+	if err != nil {
+		c.dispose()
+		return
+	}
+	c.relay = relay
+	raw, err := socket.SyscallConn()
+	if err == nil {
+		err = raw.Control(func(fd uintptr) {
+			_ = sendNote(d.process.channel, note{kind: noteClient, listener: d.number, client: c.number}, other, int(fd))
+		})
+	}
+	_ = unix.Close(other)
+	if err != nil {
+		_ = relay.Close()
+	}
+	c.run()
+}
+
+// close refuses new clients and closes those that nobody accepted, whose messages may hold descriptors.
+func (d *door) close() {
+	raw, err := d.socket.SyscallConn()
+	if err == nil {
+		_ = raw.Control(func(fd uintptr) { _ = unix.Shutdown(int(fd), unix.SHUT_RDWR) })
+	}
+	d.mu.Lock()
+	d.closing = true
+	d.changed.Broadcast()
+	d.mu.Unlock()
+	_ = d.socket.SetDeadline(time.Unix(1, 0)) // wakes accept
+	<-d.ended
+	if err == nil {
+		_ = raw.Control(func(fd uintptr) {
+			for {
+				waiting, _, err := unix.Accept4(int(fd), unix.SOCK_CLOEXEC)
+				if err != nil {
+					return
+				}
+				go unix.Close(waiting) //nolint:errcheck // nothing to do about it
+			}
+		})
+	}
+	_ = d.socket.Close()
+	_ = sendNote(d.process.channel, note{kind: noteUnlistened, listener: d.number})
+}
+
+// relayed is a client's socket, and the relay that brings its messages to the Broker.
+type relayed struct {
+	process *brokerProcess
+	number  uint64
+	socket  *net.UnixConn
+	relay   *net.UnixConn
+
+	door    *door // nil: it was accepted by an earlier process, and is not counted
+	counted bool  // pending, or being closed
+}
+
+// run relays until both ends have hung up.
+func (c *relayed) run() {
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		c.toBroker()
+	}()
+	c.fromBroker()
+	c.count(true)
+	_, _ = c.relay.Write(relayGone) // or the Broker would wait for another process
+	_ = c.relay.Close()
+	c.shutdown()
+	<-ended // a descriptor that does not close holds it up, and keeps the client counted
+	c.dispose()
+}
+
+func (c *relayed) shutdown() {
+	_ = c.socket.CloseWrite()
+	_ = c.socket.CloseRead()
+}
+
+// dispose closes the client's socket once nothing is in it: the last close of a socket, here or in the Broker, closes the descriptors
+// in its messages too.
+func (c *relayed) dispose() {
+	c.shutdown()
+	peer := control{socket: c.socket}
+	peer.drain()
+	_ = c.socket.Close()
+	_ = sendNote(c.process.channel, note{kind: noteClosed, client: c.number})
+	c.count(false)
+}
+
+// count says whether the client is pending or being closed. It is called by one goroutine at a time.
+func (c *relayed) count(on bool) {
+	if c.door == nil || c.counted == on {
+		return
+	}
+	c.counted = on
+	if on {
+		c.door.add(1)
+	} else {
+		c.door.add(-1)
+	}
+}
+
+// toBroker passes on what the client sends.
+func (c *relayed) toBroker() {
+	peer := control{socket: c.socket}
+	for {
+		m, fd, err := peer.receive()
+		switch {
+		case isMalformed(err):
+			_, err = c.relay.Write(relayMalformed)
+		case err != nil:
+			_, _ = c.relay.Write(relayGone)
+			_ = c.relay.CloseWrite()
+			return
+		default:
+			err = c.pass(m, fd)
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// pass hands a message over, with its descriptor if that is harmless.
+func (c *relayed) pass(m *message, fd int) error {
+	relay := control{socket: c.relay}
+	if fd < 0 {
+		return relay.send(m, -1)
+	}
+	given := c.process.null
+	if _, memory := sealsOf(fd); memory || isEventfd(fd) {
+		given = fd
+	}
+	err := relay.send(m, given)
+	_ = unix.Close(fd) // blocks at worst this thread
+	return err
+}
+
+// fromBroker passes on what the Broker answers, until the Broker or the client hangs up.
+func (c *relayed) fromBroker() {
+	buf := make([]byte, messageSize+1)
+	peer := control{socket: c.socket}
+	for reset := false; ; {
+		n, err := c.relay.Read(buf)
+		switch {
+		case errors.Is(err, unix.ECONNRESET) && !reset:
+			reset = true // the Broker hung up on messages that it had not read; its last one comes behind the error
+		case err != nil:
+			return
+		case n == len(relayEstablished):
+			c.count(false)
+		case n == messageSize:
+			if peer.send((*message)(buf), -1) != nil {
+				return
+			}
+		}
+	}
+}
