@@ -26,7 +26,7 @@ import (
 // The broker process may be killed at any time. Established connections go on: a duplicate of each socket is kept here, which the
 // next process gets. Clients that were not connected yet are hung up on.
 type Broker struct {
-	command []string
+	args    []string
 	log     *slog.Logger
 	cancel  context.CancelFunc
 	done    chan struct{}
@@ -67,11 +67,17 @@ const (
 	stuckAfter = time.Minute
 )
 
-// StartBroker starts a broker process by a command whose main function calls ServeBroker, and again when it ends, until Close.
-// A process of root runs as nobody if this process may change users.
-func StartBroker(log *slog.Logger, command ...string) (*Broker, error) {
+// brokerVariable marks a broker process: a program that does not call ServeBroker there would start itself for ever.
+const brokerVariable = "WEFT_MEMIF_BROKER"
+
+// StartBroker starts this program with the given arguments, with which its main function has to call ServeBroker, and again whenever
+// that process ends, until Close. The process of root runs as nobody if this one may change users.
+func StartBroker(log *slog.Logger, args ...string) (*Broker, error) {
+	if os.Getenv(brokerVariable) != "" {
+		return nil, errors.New("start memif broker: this is a broker process, which did not call ServeBroker")
+	}
 	ctx, cancel := context.WithCancel(context.Background())
-	b := &Broker{command: command, log: log, cancel: cancel, done: make(chan struct{}),
+	b := &Broker{args: args, log: log, cancel: cancel, done: make(chan struct{}),
 		doors: map[uint32]*brokeredListener{}, clients: map[uint64]*brokeredClient{}}
 	process, channel, err := b.start()
 	if err != nil {
@@ -111,9 +117,10 @@ func (b *Broker) start() (*exec.Cmd, *net.UnixConn, error) {
 		if attributes == nil {
 			continue
 		}
-		process := exec.Command(b.command[0], b.command[1:]...) //nolint:noctx // it ends with its channel
+		process := exec.Command("/proc/self/exe", b.args...) //nolint:noctx // it ends with its channel
+		process.Args[0] = os.Args[0]
 		process.ExtraFiles, process.Stderr, process.SysProcAttr = []*os.File{file}, os.Stderr, attributes
-		process.Env = []string{"GOMAXPROCS=2"}
+		process.Env = []string{"GOMAXPROCS=2", brokerVariable + "=1"}
 		if err = process.Start(); err == nil {
 			return process, channel, nil
 		}

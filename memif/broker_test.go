@@ -15,7 +15,7 @@ import (
 
 func newBroker(t *testing.T) *Broker {
 	t.Helper()
-	b, err := StartBroker(slog.New(slog.DiscardHandler), "/proc/self/exe", brokerArgument)
+	b, err := StartBroker(slog.New(slog.DiscardHandler), brokerArgument)
 	if err != nil {
 		t.Fatal(err)
 	}

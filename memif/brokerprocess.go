@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"os/signal"
 	"runtime/debug"
 	"sync"
 	"time"
@@ -18,6 +19,8 @@ const brokerThreads = 5000
 // ServeBroker is the process of a Broker: a program's main function calls it when it was started with the command of StartBroker. It
 // returns when the Broker's process has ended.
 func ServeBroker() error {
+	// It ends with the Broker's process, whichever signal a terminal or a supervisor sends to both.
+	signal.Ignore(unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGPIPE)
 	debug.SetMaxThreads(brokerThreads)
 	channel, err := socketOf(brokerChannel)
 	if err != nil {

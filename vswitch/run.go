@@ -30,6 +30,7 @@ type Config struct {
 	StatsSocket string       // where the stats segment is served; "": StatsSocket(APISocket)
 	Workers     int          // forwarding threads; 0: one
 	Log         *slog.Logger // nil: none
+	MemifBroker []string     // arguments with which this program is memif.ServeBroker; none: this process holds the sockets of memif clients
 }
 
 // StatsSocket is the default path of the stats socket for an API socket: beside it, as VPP's api.sock and stats.sock are.
@@ -57,7 +58,14 @@ func Run(ctx context.Context, c Config) error {
 		return err
 	}
 	memif.Prepare()
-	engine, err := forward.New(forward.Config{Workers: c.Workers, Log: c.Log})
+	var broker *memif.Broker
+	if len(c.MemifBroker) > 0 {
+		if broker, err = memif.StartBroker(c.Log, c.MemifBroker...); err != nil {
+			return errors.Join(err, counters.Close())
+		}
+		defer broker.Close()
+	}
+	engine, err := forward.New(forward.Config{Workers: c.Workers, Log: c.Log, MemifBroker: broker})
 	if err != nil {
 		return errors.Join(err, counters.Close())
 	}

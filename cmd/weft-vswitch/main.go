@@ -9,11 +9,13 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"slices"
 	"syscall"
 
 	"github.com/spf13/cobra"
 
 	"github.com/weftnet/weft/internal/version"
+	"github.com/weftnet/weft/memif"
 	"github.com/weftnet/weft/vswitch"
 )
 
@@ -31,6 +33,9 @@ func main() {
 var errUsage = errors.New("wrong usage")
 
 func run(args []string, stdout, stderr io.Writer) int {
+	if slices.Equal(args, []string{brokerArgument}) {
+		return exitCode(memif.ServeBroker(), stderr)
+	}
 	// A terminal that closes and a log pipe whose reader dies must not end forwarding.
 	signal.Ignore(syscall.SIGHUP, syscall.SIGPIPE)
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
@@ -39,7 +44,10 @@ func run(args []string, stdout, stderr io.Writer) int {
 	cmd.SetArgs(args)
 	cmd.SetOut(stdout)
 	cmd.SetErr(stderr)
-	err := cmd.ExecuteContext(ctx)
+	return exitCode(cmd.ExecuteContext(ctx), stderr)
+}
+
+func exitCode(err error, stderr io.Writer) int {
 	if err == nil {
 		return 0
 	}
@@ -88,6 +96,9 @@ func command(stderr io.Writer) *cobra.Command {
 	return cmd
 }
 
+// brokerArgument makes the program the process that holds the sockets of memif clients.
+const brokerArgument = "memif-broker"
+
 func (o *options) run(ctx context.Context, stderr io.Writer) error {
 	log, err := o.logger(stderr)
 	if err != nil {
@@ -98,7 +109,10 @@ func (o *options) run(ctx context.Context, stderr io.Writer) error {
 	}
 	vswitch.TuneMemory()
 	vswitch.TuneThreads(o.workers)
-	return vswitch.Run(ctx, vswitch.Config{APISocket: o.socket, StatsSocket: o.statsSocket, Workers: o.workers, Log: log})
+	return vswitch.Run(ctx, vswitch.Config{
+		APISocket: o.socket, StatsSocket: o.statsSocket, Workers: o.workers, Log: log,
+		MemifBroker: []string{brokerArgument},
+	})
 }
 
 func (o *options) logger(stderr io.Writer) (*slog.Logger, error) {

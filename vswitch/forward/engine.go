@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/weftnet/weft/memif"
 	"github.com/weftnet/weft/vswitch/slow"
 )
 
@@ -24,6 +25,8 @@ const (
 type Config struct {
 	Workers int          // 0: one
 	Log     *slog.Logger // of ports that fail and come back; nil: none
+
+	MemifBroker *memif.Broker // holds the sockets of memif clients; nil: this process does
 }
 
 // Engine forwards packets. Its Set, Add, Del, Publish, Flush, Forget and Learned methods, the Opens and ClosePort belong to one
@@ -70,7 +73,7 @@ func (e *Engine) build(c Config) (err error) {
 	if e.keeper, err = newKeeper(e, c.Log); err != nil {
 		return err
 	}
-	e.memifs = newMemifs(e, c.Log)
+	e.memifs = newMemifs(e, c.Log, c.MemifBroker)
 	var rings []*slow.Ring
 	for id := range max(c.Workers, 1) {
 		w, err := newWorker(e, id)

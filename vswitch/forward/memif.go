@@ -22,6 +22,7 @@ func (e *Engine) OpenMemif(index uint32, c port.MemifConfig) error { return e.me
 type memifs struct {
 	engine *Engine
 	log    *slog.Logger
+	broker *memif.Broker // nil: none
 
 	mu      sync.Mutex
 	stopped bool
@@ -46,8 +47,8 @@ type servedMemif struct {
 	attachment *attachment
 }
 
-func newMemifs(e *Engine, log *slog.Logger) *memifs {
-	return &memifs{engine: e, log: log, sockets: map[string]*memifSocket{}, served: map[uint32]*servedMemif{}}
+func newMemifs(e *Engine, log *slog.Logger, broker *memif.Broker) *memifs {
+	return &memifs{engine: e, log: log, broker: broker, sockets: map[string]*memifSocket{}, served: map[uint32]*servedMemif{}}
 }
 
 func (m *memifs) open(index uint32, c port.MemifConfig) error {
@@ -84,7 +85,7 @@ func (m *memifs) socketLocked(path string) (*memifSocket, error) {
 		return s, nil
 	}
 	refusals := &refusalLog{log: m.log, socket: path}
-	listener, err := memif.Listen(path, memif.ListenOptions{Name: "weft-vswitch", Refused: refusals.add})
+	listener, err := memif.Listen(path, memif.ListenOptions{Name: "weft-vswitch", Refused: refusals.add, Broker: m.broker})
 	if err != nil {
 		return nil, fmt.Errorf("open socket: %w", err)
 	}
