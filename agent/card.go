@@ -214,7 +214,11 @@ func (a *Agent) holdCard() error {
 func (a *Agent) settleCards() error {
 	held := a.dataplaneHasCard()
 	for _, c := range a.released {
-		if err := c.giveBack(); err != nil {
+		again := c.giveBack
+		if a.card != nil { // the link to the dataplane and its rules are another card's now
+			again = func() error { return linux.RestoreCard(c.Card) }
+		}
+		if err := again(); err != nil {
 			return err
 		}
 		if held {

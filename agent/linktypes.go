@@ -2,6 +2,9 @@ package agent
 
 import (
 	"context"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
 
 	"github.com/weftnet/weft/dataplane/vpp"
 	"github.com/weftnet/weft/ipnet"
@@ -25,15 +28,18 @@ func (c *Config) linkTypes(noTap string) ipnet.LinkTypes {
 }
 
 // chooseLinkTypes asks the dataplane whether it can create taps, and has networks use what it can. weft-vswitch needs nothing
-// that a node might lack; VPP needs vhost-net.
+// that a node might lack; VPP needs vhost-net. It asks until it gets an answer: a wrong guess would replace the host link.
 func (a *Agent) chooseLinkTypes(ctx context.Context) {
 	if a.config.Dataplane.Type != VPP {
 		return
 	}
-	noTap, err := a.dataplane.client.WhyNoTap(ctx)
+	noTap, err := backoff.Retry(ctx, func() (string, error) { return a.dataplane.client.WhyNoTap(ctx) },
+		backoff.WithBackOff(backoff.NewConstantBackOff(time.Second)), backoff.WithMaxElapsedTime(0),
+		backoff.WithNotify(func(err error, _ time.Duration) {
+			a.log.Warn("dataplane did not say whether it can create taps, asking again", "err", err)
+		}))
 	if err != nil {
-		a.log.Warn("dataplane not asked whether it can create taps", "err", err)
-		return
+		return // the agent ends
 	}
 	types := a.config.linkTypes(noTap)
 	if noTap != "" {

@@ -230,7 +230,9 @@ func (r *replayer) release(ctx context.Context, name string) (int, error) {
 	for _, s := range found {
 		q.clear(ctx, s.Key)
 	}
-	r.alone = &found[0].Key
+	if r.alone = nil; len(found) == 1 {
+		r.alone = &found[0].Key
+	}
 	err = r.withhold(ctx, q.keys(), "release "+found[0].name()+" from quarantine")
 	r.ended = time.Now()
 	return len(found), err

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/weftnet/weft/dataplane/vpp"
+	"github.com/weftnet/weft/ipnet"
 )
 
 // southbound is the connection to the dataplane and, where that is the embedded one, what keeps it alive.
@@ -65,6 +66,7 @@ func newSouthbound(config Config, log *slog.Logger, health *health) *southbound 
 		Sockets:        config.Devices.Memif.Directory,
 		Rings:          config.Dataplane.rings(),
 		VethsPerThread: cmp.Or(config.Dataplane.VethsPerThread, -1),
+		NodeLink:       ipnet.IsNodes,
 		GracePeriods:   gracePeriods(config, log),
 		StatsSocket:    config.Dataplane.StatsSocket,
 		RunDir:         filepath.Dir(config.Socket),
@@ -79,18 +81,22 @@ func newSouthbound(config Config, log *slog.Logger, health *health) *southbound 
 
 // gracePeriods returns nil if RCU grace periods are not to be expedited, or cannot be.
 func gracePeriods(config Config, log *slog.Logger) *vpp.GracePeriods {
+	marker := filepath.Join(filepath.Dir(config.Socket), "rcu-expedited")
 	if !config.Dataplane.ExpediteRCU {
+		if err := vpp.RestoreGracePeriods(vpp.RCUExpedited, marker); err != nil {
+			log.Warn("RCU grace periods stay expedited", "err", err)
+		}
 		return nil
 	}
 	err := openSettings(filepath.Dir(filepath.Dir(vpp.RCUExpedited)))
-	var g *vpp.GracePeriods
 	if err == nil {
-		g, err = vpp.NewGracePeriods(vpp.RCUExpedited, filepath.Join(filepath.Dir(config.Socket), "rcu-expedited"))
+		var g *vpp.GracePeriods
+		if g, err = vpp.NewGracePeriods(vpp.RCUExpedited, marker); err == nil {
+			return g
+		}
 	}
-	if err != nil {
-		log.Warn("RCU grace periods are not expedited: each veth takes longer, on VPP some 40 ms", "err", err)
-	}
-	return g
+	log.Warn("RCU grace periods are not expedited: each veth takes longer, on VPP some 40 ms", "err", err)
+	return nil
 }
 
 // run keeps the dataplane connected, and the embedded one running, until ctx ends.

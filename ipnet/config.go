@@ -68,7 +68,7 @@ func (c Config) withDefaults() Config {
 	c.MTU = cmp.Or(c.MTU, c.uplinkMTU()-encapsulation[c.Tunnel])
 	c.VNI = cmp.Or(c.VNI, 10)
 	c.VXLANPort = cmp.Or(c.VXLANPort, wire.VXLANPort)
-	c.HostLink, c.TunnelLink = cmp.Or(c.HostLink, "weft0"), cmp.Or(c.TunnelLink, "weft-vtep0")
+	c.HostLink, c.TunnelLink = cmp.Or(c.HostLink, "weft0"), cmp.Or(c.TunnelLink, usualTunnelLink)
 	c.PodVRFTable, c.TunnelVRFTable = cmp.Or(c.PodVRFTable, 1), cmp.Or(c.TunnelVRFTable, 2)
 	c.LinkTypes = c.LinkTypes.withDefaults()
 	c.PodQueues, c.MaxPodQueues = cmp.Or(c.PodQueues, 1), cmp.Or(c.MaxPodQueues, 4)

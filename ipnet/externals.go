@@ -81,7 +81,7 @@ func (n *Network) externalValues(e pod.External) values {
 	}
 	var v values
 	object, link, on := externalOf(e.Name), e.Interface, wire.LinkKey(e.Interface)
-	v.add(on, wire.Link{Name: e.Interface, Up: true})
+	v.add(on, wire.Link{Name: e.Interface, Up: true, Unmerged: n.config.MaxSegment != 0})
 	if e.VLAN != 0 {
 		link, on = hostName(object), wire.VLANKey(object)
 		v.add(on, wire.VLAN{Parent: e.Interface, ID: e.VLAN, Name: link, Alias: externalAlias(e.Name), Up: true})

@@ -125,9 +125,13 @@ func (n *Network) reconstruct(f Found, a *pod.Attachment, others []*pod.Attachme
 	return nil
 }
 
-// VethObject returns the name of the dataplane's interface that a pod's veth belongs to, from the name and the alias of the
-// node's end; ok is false for any other link. The alias of a long name is a hash, which does not tell.
+// VethObject returns the name of the dataplane's interface that the veth of a pod or of the tunnels belongs to, from the name and
+// the alias of the end that the dataplane has; ok is false for any other link. The alias of a long name is a hash, which does not
+// tell.
 func VethObject(host, alias string) (object, ifName string, ok bool) {
+	if alias == tunnelAlias {
+		return tunnelObject, usualTunnelLink, host == hostName(tunnelObject)
+	}
 	key, ifName, err := parseAlias(alias)
 	if err != nil {
 		return "", "", false

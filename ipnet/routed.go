@@ -37,9 +37,7 @@ func (r vrf) membership(object string, f wire.Family, judged bool) wire.Interfac
 func (r vrf) attach(l link, families []wire.Family) values {
 	var v values
 	// An interface that borrows from the loopback is in all of its VRFs, whatever addresses the link has.
-	v.add(wire.UnnumberedKey(l.object), wire.Unnumbered{
-		Interface: l.object, Donor: r.loopback, IP4: slices.Contains(families, wire.IP4), IP6: slices.Contains(families, wire.IP6),
-	})
+	v.add(wire.UnnumberedKey(l.object), r.borrowed(l.object, families))
 	for _, f := range families {
 		v.add(wire.InterfaceVRFKey(l.object, f), r.membership(l.object, f, l.judged))
 	}
@@ -56,6 +54,13 @@ func (r vrf) attach(l link, families []wire.Family) values {
 		r.route(&v, single(a), wire.Path{Interface: l.object, NextHop: a})
 	}
 	return v
+}
+
+// borrowed has an interface use the loopback's addresses.
+func (r vrf) borrowed(object string, families []wire.Family) wire.Unnumbered {
+	return wire.Unnumbered{
+		Interface: object, Donor: r.loopback, IP4: slices.Contains(families, wire.IP4), IP6: slices.Contains(families, wire.IP6),
+	}
 }
 
 // unreachable adds what holds for those addresses of a prefix that nobody has. Without it packets to them would take the

@@ -131,10 +131,10 @@ func (o overlay) enter(self pod.Node) values {
 	v.add(wire.BridgeDomainKey(o.label), wire.BridgeDomain{ID: o.domain, Label: o.label, Forward: true})
 	v.add(wire.InterfaceKey(o.bvi), wire.Interface{Type: wire.TypeLoopback, MAC: meshMAC(self.ID), MTU: o.mtu, Up: true})
 	families := familiesOf(o.own)
+	v.add(wire.UnnumberedKey(o.bvi), o.vrf.borrowed(o.bvi, families))
 	for _, f := range families {
 		v.add(wire.InterfaceVRFKey(o.bvi, f), o.vrf.membership(o.bvi, f, false))
 		if f == wire.IP4 {
-			v.add(wire.UnnumberedKey(o.bvi), wire.Unnumbered{Interface: o.bvi, Donor: o.vrf.loopback, IP4: true, IP6: len(families) > 1})
 			continue
 		}
 		own := single(meshAddress(self.ID, f))

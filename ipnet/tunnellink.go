@@ -17,9 +17,10 @@ import (
 // the node's address in its place (wire.TunnelNAT). Peers see tunnels between the addresses of nodes. The VRF has nothing but
 // the way to each peer: pods are in other VRFs, and a packet to a machine that is no peer is dropped.
 const (
-	tunnelObject = "weft-vtep"
-	tunnelAlias  = wire.AliasPrefix + "vtep"
-	tunnelLabel  = "weft:vxlan:.ends" // begins as meshLabelOf does; no name of a network begins with a dot
+	tunnelObject    = "weft-vtep"
+	usualTunnelLink = "weft-vtep0"
+	tunnelAlias     = wire.AliasPrefix + "vtep"
+	tunnelLabel     = "weft:vxlan:.ends" // begins as meshLabelOf does; no name of a network begins with a dot
 )
 
 // tunnelVRF routes the envelopes of all tunnels.

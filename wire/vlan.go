@@ -6,6 +6,8 @@ package wire
 type Link struct {
 	Name string `json:"name"` // in the namespace of agent and dataplane, at most 15 bytes
 	Up   bool   `json:"up"`   // false: as it is
+	// Unmerged: the kernel hands over packets as they were received, without GRO and LRO. Afterwards GRO is on again.
+	Unmerged bool `json:"unmerged,omitempty"`
 }
 
 // LinkKey is the key of the link of that name.

@@ -174,6 +174,23 @@ var (
 
 // cardFeatures are those that change, as they are. A card whose driver has none keeps them all.
 func cardFeatures(l netlink.Link) (map[string]bool, error) {
+	names := mergingFeatures
+	if isVeth(l) {
+		names = append(slices.Clone(names), checksumFeatures...)
+	}
+	return activeFeatures(l, names)
+}
+
+// mergingOf are the features of a link that merge received packets and are on.
+func mergingOf(l netlink.Link) (map[string]bool, error) { return activeFeatures(l, mergingFeatures) }
+
+// setGRO turns GRO on, as the kernel has it for a new card.
+func setGRO(l netlink.Link) error {
+	return setFeatures(l.Attrs().Name, map[string]bool{mergingFeatures[0]: true}, func(bool) bool { return true })
+}
+
+// activeFeatures are those of the named features that are on and can be changed.
+func activeFeatures(l netlink.Link, names []string) (map[string]bool, error) {
 	var states map[string]ethtool.FeatureState
 	err := withEthtool(func(tool *ethtool.Ethtool) (err error) {
 		states, err = tool.FeaturesWithState(l.Attrs().Name)
@@ -184,10 +201,6 @@ func cardFeatures(l netlink.Link) (map[string]bool, error) {
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read the features of %s: %w", l.Attrs().Name, err)
-	}
-	names := mergingFeatures
-	if isVeth(l) {
-		names = append(slices.Clone(names), checksumFeatures...)
 	}
 	features := make(map[string]bool)
 	for _, name := range names {

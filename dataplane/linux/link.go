@@ -15,7 +15,9 @@ import (
 func linkDescriptor() kvscheduler.Descriptor[wire.Link, Place] {
 	return kvscheduler.Descriptor[wire.Link, Place]{
 		Name: wire.KindLink, Lane: Lane,
-		Equal:    func(want, have wire.Link) bool { return want.Name == have.Name && (have.Up || !want.Up) },
+		Equal: func(want, have wire.Link) bool {
+			return want.Name == have.Name && (have.Up || !want.Up) && (have.Unmerged || !want.Unmerged)
+		},
 		Validate: validateFoundLink,
 		Backend: resident[wire.Link]{
 			kind:      wire.KindLink,
@@ -24,7 +26,11 @@ func linkDescriptor() kvscheduler.Descriptor[wire.Link, Place] {
 			remove:    findAndLeaveUp,
 			find: func(h *handle, _ string, v wire.Link) (wire.Link, bool, error) {
 				l, err := h.link(v.Name)
-				return wire.Link{Name: v.Name, Up: err == nil && isUp(l)}, err == nil, err
+				if err != nil {
+					return v, false, err
+				}
+				merging, err := mergingOf(l)
+				return wire.Link{Name: v.Name, Up: isUp(l), Unmerged: len(merging) == 0}, err == nil, err
 			},
 		},
 	}
@@ -32,6 +38,9 @@ func linkDescriptor() kvscheduler.Descriptor[wire.Link, Place] {
 
 func findAndLeaveUp(h *handle, v wire.Link) error {
 	l, err := h.link(v.Name)
+	if err == nil && v.Unmerged {
+		err = setGRO(l)
+	}
 	if err != nil || !v.Up {
 		return err
 	}
@@ -52,6 +61,15 @@ func findAndSetUp(h *handle, _ string, v wire.Link) error {
 	}
 	if kind := l.Attrs().EncapType; kind != "ether" {
 		return permanent(fmt.Errorf("link %s is of type %s, and not Ethernet", v.Name, kind))
+	}
+	if v.Unmerged {
+		merging, err := mergingOf(l)
+		if err == nil {
+			err = setFeatures(v.Name, merging, func(bool) bool { return false })
+		}
+		if err != nil {
+			return refused(err)
+		}
 	}
 	if !v.Up {
 		return nil

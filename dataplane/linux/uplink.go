@@ -125,6 +125,21 @@ func GiveUplinkBack(v wire.Uplink) error {
 	})
 }
 
+// RestoreCard gives a network card once more what it had, after its addresses and routes were moved off the link to the dataplane.
+// That link may be another card's now.
+func RestoreCard(card wire.Card) error {
+	return visit("", Place{}, func(h *handle) error {
+		l, err := h.link(card.Link)
+		if errors.Is(err, errNoLink) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		return restoreCard(h, l, card)
+	})
+}
+
 // UplinkIsMoved reports whether a network card is moved, or a part of it.
 func UplinkIsMoved(v wire.Uplink) (moved bool, err error) {
 	err = visit("", Place{}, func(h *handle) (err error) {

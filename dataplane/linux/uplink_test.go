@@ -192,6 +192,11 @@ func TestAnInterruptedMoveIsCompletedAndReverted(t *testing.T) {
 				t.Fatalf("after %d steps, with %s on %s, nothing leads out: %v", steps, a.Prefix, name, err)
 			}
 		}
+		if moved, _ := UplinkIsMoved(v); !moved { // the next agent reads the card anew
+			if now, err := ReadCard(cardName); err != nil || !now.Equal(v.Card) {
+				t.Fatalf("after %d steps the card is read as %+v, want %+v: %v", steps, now, v.Card, err)
+			}
+		}
 		complete := err == nil
 		if steps%2 == 0 { // complete it before it is reverted
 			must(t, visit("", Place{}, func(h *handle) error { return takeCard(h, v) }))
@@ -216,6 +221,53 @@ func TestAnInterruptedMoveIsCompletedAndReverted(t *testing.T) {
 	if steps < 15 {
 		t.Errorf("%d steps: was each one interrupted?", steps)
 	}
+}
+
+// A configuration names another card: the former one is given back once more after the dataplane has let go of it, when the link
+// and the rules are the other one's.
+func TestACardIsRestoredWithoutHarmToTheNextOne(t *testing.T) {
+	l := newCardLab(t)
+	before := cardState(t, cardName)
+	v, ground := l.uplinkOf()
+	l.mustCommit(ground...)
+	must(t, visit("", Place{}, func(h *handle) error { return takeCard(h, v) }))
+	must(t, GiveUplinkBack(v))
+	next, err := netlink.LinkByName(cardLink0)
+	must(t, err)
+	must(t, netlink.LinkSetUp(next))
+	addTap(t, "other0")
+	must(t, writeDeafTable("other0"))
+	must(t, netlink.LinkSetDown(mustFind(t, cardName))) // VPP does that
+	must(t, RestoreCard(v.Card))
+	if after := cardState(t, cardName); after != before {
+		t.Errorf("the card had\n%s\nand has now\n%s", before, after)
+	}
+	if !isUp(mustFind(t, cardLink0)) {
+		t.Error("the link to the dataplane is down")
+	}
+	if is, err := isDeaf("other0"); !is || err != nil {
+		t.Errorf("the rules of the other card are gone: %v", err)
+	}
+}
+
+func TestALinkHandsOverPacketsAsTheyWereReceived(t *testing.T) {
+	l := newCardLab(t)
+	features(t, map[string]bool{"rx-gro": true})
+	link := object{wire.LinkKey(cardName), wire.Link{Name: cardName, Up: true, Unmerged: true}}
+	gro := map[string]bool{"rx-gro": true}
+	mustBeOff := func(want bool) {
+		t.Helper()
+		if off, err := isOff(cardName, gro); err != nil || off != want {
+			t.Errorf("GRO is off: %t, want %t; %v", off, want, err)
+		}
+	}
+	l.mustCommit(link)
+	mustBeOff(true)
+	features(t, gro)
+	l.resync()
+	mustBeOff(true)
+	l.mustCommit(object{link.key, nil})
+	mustBeOff(false)
 }
 
 func TestWhatOthersUndoOnATakenCardIsRepaired(t *testing.T) {

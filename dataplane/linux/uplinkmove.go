@@ -16,7 +16,7 @@ import (
 // takeCard moves the addresses and routes of a card to the link to the dataplane. At each point the node has its addresses and a
 // way out, and repeating the move completes it:
 //
-//	addresses on the link -> routes by the link, each in the place of the card's -> addresses off the card -> card deaf
+//	addresses on the link -> settings of the card -> routes by the link, each in the place of the card's -> addresses off the card -> card deaf
 func takeCard(h *handle, v wire.Uplink) error {
 	return takeCardUntil(h, v, func(string) error { return nil })
 }
@@ -53,13 +53,15 @@ type move struct {
 
 // moves are the steps in order. The kernel forgets neighbours with the last address of a link, so they come after the first.
 func moves(h *handle, card, to netlink.Link, v wire.Uplink) []move {
-	list := []move{{"prepare " + v.Card.Link, func() error { return prepareCard(h, card, v.Card) }}}
+	var list []move
 	add := func(what string, do func() error) { list = append(list, move{what, do}) }
 	for _, a := range v.Card.Addresses {
 		add(fmt.Sprintf("address %s on %s", a.Prefix, v.To), func() error {
 			return addAddress(h, "", wire.LinuxAddress{Link: v.To, Prefix: alone(a)})
 		})
 	}
+	// With an address on the link the move has begun: a card whose settings have changed is not read as it is then.
+	add("prepare "+v.Card.Link, func() error { return prepareCard(h, card, v.Card) })
 	for _, n := range gateways(v) {
 		add(fmt.Sprintf("neighbour %s of %s", n.Address, v.To), func() error { return setNeighbour(h, "", n) })
 	}

@@ -28,13 +28,15 @@ type Options struct {
 	// VethsPerThread is the number of receive queues of type af_packet that one thread of VPP is given; default MaxVethsPerThread,
 	// and less than 0 is any number. weft-vswitch has no limit.
 	VethsPerThread int
-	GracePeriods   *GracePeriods        // expedited for interfaces of type af_packet; nil: never
-	StatsSocket    string               // of the stats segment; default: StatsSocket of the API socket
-	RunDir         string               // a directory that only root can write to; os.TempDir()
-	Connected      func(version string) // a connection is usable: what is there must be read back
-	NotConnected   func(error)          // Run could not connect, for another reason than the time before
-	Hold           bool                 // after a reconnection changes are refused until Hold's function is called: what is there was not compared yet
-	Lost           func(error)          // the connection broke; operations under way have an unknown outcome
+	// NodeLink says of the name of an interface of type af_packet that the node itself needs it: it gets room before pods'.
+	NodeLink     func(name string) bool
+	GracePeriods *GracePeriods        // expedited for interfaces of type af_packet; nil: never
+	StatsSocket  string               // of the stats segment; default: StatsSocket of the API socket
+	RunDir       string               // a directory that only root can write to; os.TempDir()
+	Connected    func(version string) // a connection is usable: what is there must be read back
+	NotConnected func(error)          // Run could not connect, for another reason than the time before
+	Hold         bool                 // after a reconnection changes are refused until Hold's function is called: what is there was not compared yet
+	Lost         func(error)          // the connection broke; operations under way have an unknown outcome
 }
 
 // Client is the connection to a dataplane. It survives the dataplane's restarts as long as Run runs. Its methods may be
@@ -322,6 +324,9 @@ func (o *Options) defaults() {
 	o.Rings, o.VethsPerThread = o.Rings.withDefaults(), cmp.Or(o.VethsPerThread, MaxVethsPerThread)
 	if o.Sockets == "" {
 		o.Sockets = "/run/weft/memif"
+	}
+	if o.NodeLink == nil {
+		o.NodeLink = func(string) bool { return false }
 	}
 	if o.Connected == nil {
 		o.Connected = func(string) {}

@@ -187,15 +187,26 @@ func (b ifaces) admitVeths(ctx context.Context, batch []interfaceItem) *pollers 
 	if err == nil {
 		free, err = p.free(), p.refusal()
 	}
-	for _, it := range items {
-		n := int(queuesOf(it.Want.AFPacket.RxQueues))
-		if n > free {
-			it.Err = kvscheduler.Refused(err)
-			continue
-		}
-		free -= n
-	}
+	admit(items, b.c.options.NodeLink, free, err)
 	return p
+}
+
+// admit refuses the items for which there is no room. The links that the node itself needs come first: without them a node serves no
+// pod at all.
+func admit(items []*interfaceItem, isNodeLink func(name string) bool, free int, refusal error) {
+	for _, nodeLinks := range []bool{true, false} {
+		for _, it := range items {
+			if isNodeLink(it.Name) != nodeLinks {
+				continue
+			}
+			n := int(queuesOf(it.Want.AFPacket.RxQueues))
+			if n > free {
+				it.Err = kvscheduler.Refused(refusal)
+				continue
+			}
+			free -= n
+		}
+	}
 }
 
 func afPacketItems(batch []interfaceItem) (items []*interfaceItem) {

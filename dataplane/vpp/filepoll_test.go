@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"go.fd.io/govpp/binapi/af_packet"
 	interfaces "go.fd.io/govpp/binapi/interface"
 	"go.fd.io/govpp/binapi/interface_types"
+	"go.fd.io/govpp/binapi/tapv2"
 	"go.fd.io/govpp/binapi/vlib"
 	"golang.org/x/sys/unix"
 	"pgregory.net/rapid"
@@ -83,6 +85,47 @@ func TestQueuesAreSpreadOverWorkers(t *testing.T) {
 			}
 		}
 	})
+}
+
+func TestLinksOfTheNodeGetRoomBeforeThoseOfPods(t *testing.T) {
+	var items []*interfaceItem
+	for _, name := range []string{"pod-a", "pod-b", "pod-with-many-queues", "weft-host", "weft-vtep"} {
+		it := &interfaceItem{Name: name, Want: wire.Interface{Type: wire.TypeAFPacket}}
+		if name == "pod-with-many-queues" {
+			it.Want.AFPacket.RxQueues = 2
+		}
+		items = append(items, it)
+	}
+	admit(items, func(name string) bool { return strings.HasPrefix(name, "weft-") }, 3, ErrVeths)
+	var refused []string
+	for _, it := range items {
+		if it.Err != nil {
+			refused = append(refused, it.Name)
+		}
+	}
+	if want := []string{"pod-b", "pod-with-many-queues"}; !slices.Equal(refused, want) {
+		t.Errorf("refused %v, want %v", refused, want)
+	}
+}
+
+func TestARefusedVethTakesNoRoom(t *testing.T) {
+	large := &interfaceItem{Name: "large", Want: wire.Interface{Type: wire.TypeAFPacket, AFPacket: wire.AFPacket{RxQueues: 4}}}
+	small := &interfaceItem{Name: "small", Want: wire.Interface{Type: wire.TypeAFPacket}}
+	admit([]*interfaceItem{large, small}, func(string) bool { return false }, 3, ErrVeths)
+	if large.Err == nil || small.Err != nil {
+		t.Errorf("large: %v, small: %v", large.Err, small.Err)
+	}
+}
+
+// A dataplane that says nothing of GSO is taken at the tag's word, so that must not come before GSO is on.
+func TestTheTagOfATapSaysNothingOfGSOBeforeItIsSet(t *testing.T) {
+	v := wire.Interface{Type: wire.TypeTap, GSO: true, Tap: wire.Tap{Name: "eth0"}}
+	r, release, err := newTap("a", v)
+	must(t, err)
+	defer release()
+	if tag := r.msg.(*tapv2.TapCreateV3).Tag; tag == interfaceTag("a", v) {
+		t.Errorf("a tap without GSO has the tag %s of one with it", tag)
+	}
 }
 
 // linkGround is an object that the links stand on, for there is no scheduler of veths here.

@@ -36,10 +36,19 @@ func NewGracePeriods(setting, marker string) (*GracePeriods, error) {
 		return nil, err
 	}
 	g := &GracePeriods{setting: setting, marker: marker}
-	if _, err := os.Stat(marker); err == nil {
-		return g, g.restore()
+	return g, g.restoreLeft()
+}
+
+// RestoreGracePeriods takes the setting back if an agent that was killed left it, for one that does not use it.
+func RestoreGracePeriods(setting, marker string) error {
+	return (&GracePeriods{setting: setting, marker: marker}).restoreLeft()
+}
+
+func (g *GracePeriods) restoreLeft() error {
+	if _, err := os.Stat(g.marker); errors.Is(err, fs.ErrNotExist) {
+		return nil
 	}
-	return g, nil
+	return g.restore()
 }
 
 // expedite returns the function that ends it. A setting that is on already stays as it is. With an error interfaces take longer.
@@ -55,8 +64,8 @@ func (g *GracePeriods) expedite() (end func(), err error) {
 func (g *GracePeriods) end() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.users--; g.users == 0 && g.ours && g.restore() == nil {
-		g.ours = false
+	if g.users--; g.users == 0 && g.ours {
+		g.ours = g.restore() != nil // tried again with the next interface, and by the next agent
 	}
 }
 
@@ -65,7 +74,7 @@ func (g *GracePeriods) set() error {
 	if err != nil {
 		return fmt.Errorf("expedite RCU grace periods: %w", err)
 	}
-	if g.ours || strings.TrimSpace(string(now)) != "0" {
+	if strings.TrimSpace(string(now)) != "0" {
 		return nil
 	}
 	if err := os.WriteFile(g.marker, nil, 0o600); err != nil {

@@ -65,6 +65,15 @@ func TestGracePeriodsThatAKilledAgentExpeditedEndWithTheNext(t *testing.T) {
 	_, err = NewGracePeriods(setting, marker)
 	must(t, err)
 	mustBe(t, setting, "0")
+	_, err = killed.expedite()
+	must(t, err)
+	must(t, os.WriteFile(setting, []byte("1"), 0o600))
+	must(t, os.WriteFile(marker, nil, 0o600))
+	must(t, RestoreGracePeriods(setting, marker)) // by an agent that is configured not to use it
+	mustBe(t, setting, "0")
+	must(t, os.WriteFile(setting, []byte("1"), 0o600))
+	must(t, RestoreGracePeriods(setting, marker)) // without a marker the setting is the administrator's
+	mustBe(t, setting, "1")
 }
 
 func TestGracePeriodsThatCannotBeSetAreAnError(t *testing.T) {

@@ -249,7 +249,7 @@ func (b ifaces) finish(ctx context.Context, batch []interfaceItem, made []bool) 
 		if it.Err != nil {
 			continue
 		}
-		if it.Want.Type != wire.TypeTap {
+		if it.Want.Type != wire.TypeTap && !it.Want.GSO {
 			s.tag(i, it)
 		}
 		tunnel := it.Want.Type == wire.TypeVXLAN // which is made up, and with a MAC that it chooses
@@ -259,8 +259,9 @@ func (b ifaces) finish(ctx context.Context, batch []interfaceItem, made []bool) 
 		if it.Want.MTU != 0 {
 			s.mtu(i, it)
 		}
-		if it.Want.GSO {
+		if it.Want.GSO { // VPP does not report it, so the tag that says it comes after
 			s.gso(i, it)
+			s.tag(i, it)
 		}
 		if it.Want.Up || tunnel {
 			s.flags(i, it)

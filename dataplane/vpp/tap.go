@@ -26,6 +26,8 @@ func newTap(name string, v wire.Interface) (r *request, release func(), err erro
 		}
 		namespace, release = fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), f.Fd()), func() { _ = f.Close() }
 	}
+	ungrouped := v
+	ungrouped.GSO = false // until it is set
 	what := fmt.Sprintf("tap_create_v3 %s (%s) in the dataplane's own namespace", name, v.Tap.Name)
 	if namespace != "" {
 		what = fmt.Sprintf("tap_create_v3 %s (%s in network namespace %s)", name, v.Tap.Name, v.Tap.Namespace)
@@ -40,7 +42,7 @@ func newTap(name string, v wire.Interface) (r *request, release func(), err erro
 		HostIfNameSet: true, HostIfName: v.Tap.Name,
 		// Without these each packet of a pod is segmented and summed one by one.
 		TapFlags: tapv2.TAP_API_FLAG_GSO | tapv2.TAP_API_FLAG_CSUM_OFFLOAD,
-		Tag:      interfaceTag(name, v),
+		Tag:      interfaceTag(name, ungrouped),
 	}, &tapv2.TapCreateV3Reply{}), release, nil
 }
 

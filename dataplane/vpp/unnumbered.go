@@ -60,7 +60,6 @@ func unnumberedDeps(_ string, v wire.Unnumbered) []kvscheduler.Dep {
 	}
 	for _, family := range families {
 		if family == wire.IP4 && v.IP4 || family == wire.IP6 && v.IP6 {
-			// An interface that borrows before the donor has an address of the family never gets one.
 			isOf := func(_ string, a any) bool { return wire.FamilyOf(a.(wire.Address).Prefix.Addr()) == family }
 			deps = append(deps,
 				kvscheduler.Dep{Label: "address of the donor", Any: &kvscheduler.Select{Kind: wire.KindAddress, Bucket: v.Donor, Match: isOf}},
