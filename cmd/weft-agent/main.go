@@ -110,13 +110,19 @@ func healthCommand() *cobra.Command {
 	var alive bool
 	cmd := &cobra.Command{
 		Use:   "health",
-		Short: "Ask a running agent whether it can wire pods; exit code 0 if so (for exec probes)",
+		Short: "Ask a running agent whether it can wire pods; exit code 0 if so (for exec probes); conditions that do not hold are on stderr",
 		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if alive {
 				return agent.Alive(cmd.Context(), socket)
 			}
-			return agent.Healthy(cmd.Context(), socket)
+			err := agent.Healthy(cmd.Context(), socket)
+			if faults, asked := agent.Faults(cmd.Context(), socket); asked == nil { // an agent that starts serves no operators yet
+				for _, fault := range faults {
+					cmd.PrintErrln(fault)
+				}
+			}
+			return err
 		},
 	}
 	cmd.Flags().StringVar(&socket, "socket", "/run/weft/agent.sock", "socket of the agent")
