@@ -181,6 +181,55 @@ func TestFinding8ListenIsNotLedOutByItsPrivateDirectory(t *testing.T) {
 	}
 }
 
+// Finding 8, step by step: what the owner of the directory does between two steps leads none of them out of it.
+func TestFinding8EachStepOfListenStaysInItsDirectory(t *testing.T) {
+	directory, victim := hostileDirectory(t)
+	narrowUmask(t)
+	held, err := unix.Open(directory, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(held)
+	socket, err := unix.Socket(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(socket)
+	private, err := makePrivate(held)
+	if err != nil {
+		t.Fatal(err)
+	}
+	name, path := filepath.Join(directory, private.name), filepath.Join(directory, "memif.sock")
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(errors.Join(os.Rename(name, name+"-moved"), os.Symlink(filepath.Dir(victim), name)))
+	must(private.listen(socket, 0o666))
+	must(os.Symlink(victim, path))
+	if err := private.publish(held, "memif.sock"); !errors.Is(err, unix.EADDRINUSE) {
+		t.Errorf("published over a link: %v", err)
+	}
+	if err := removeStale(held, "memif.sock"); !errors.Is(err, unix.EADDRINUSE) {
+		t.Errorf("took a link for a stale socket: %v", err)
+	}
+	must(os.Remove(path))
+	must(private.publish(held, "memif.sock"))
+	must(private.remove(held))
+	mustStayPrivate(t, victim)
+	if info, err := os.Lstat(path); err != nil || info.Mode() != os.ModeSocket|0o666 {
+		t.Errorf("socket: %v, %v", info.Mode(), err)
+	}
+	if info, err := os.Lstat(name); err != nil || info.Mode().Type() != os.ModeSymlink {
+		t.Errorf("the link of the directory's owner: %v", err)
+	}
+	if left, err := os.ReadDir(filepath.Dir(victim)); err != nil || len(left) != 1 {
+		t.Errorf("outside there is %v, %v", left, err)
+	}
+}
+
 // Finding 8: a link in the place of a stale socket leads to a listener of root's, which was connected to.
 func TestFinding8ListenDoesNotConnectThroughLinks(t *testing.T) {
 	directory, _ := hostileDirectory(t)

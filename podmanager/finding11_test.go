@@ -40,6 +40,12 @@ func TestFinding11DELThatCannotMatchAnythingSucceeds(t *testing.T) {
 	if reply, err := n.Delete(t.Context(), &weftv1.DeleteRequest{Caller: caller(), Attachment: hole}); err != nil || reply.GetError().GetCode() != 4 {
 		t.Errorf("DEL without a container: %v, %v", reply.GetError(), err)
 	}
+	collect := &weftv1.CollectRequest{Caller: caller(), Network: "weft", Valid: []*weftv1.Attachment{
+		attachment("c1"), attachment(strings.Repeat("c", 257)), {ContainerId: "c1", IfName: "ethé"},
+	}}
+	if reply, err := n.Collect(t.Context(), collect); err != nil || reply.GetError() != nil || len(reply.GetRemoved()) > 0 {
+		t.Errorf("GC: %v, %v", reply, err)
+	}
 	n.want(t, "c1")
 }
 
