@@ -63,6 +63,7 @@ type Agent struct {
 	refusals   atomic.Pointer[map[string]string] // by network, why it is not as it is wanted
 	health     *health
 	quarantine *quarantine
+	storage    *storage
 	replayer   *replayer // belongs to who replays: start, and then the southbound
 
 	metrics  *metrics.Metrics
@@ -96,6 +97,7 @@ func New(ctx context.Context, config Config, log *slog.Logger) (a *Agent, err er
 		return a, err
 	}
 	a.state.onSave = a.metrics.Committed
+	a.storage = newStorage(a.state, a.health, log)
 	if err := a.assembleCard(ctx); err != nil {
 		return a, err
 	}
@@ -228,6 +230,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	group.Go(func() error { return ended("server", a.serve(ctx)) })
 	group.Go(func() error { return ended("dataplane", a.dataplane.run(ctx)) })
 	group.Go(func() error { return ended("counters", a.counters.run(ctx)) })
+	group.Go(func() error { return ended("state file", a.storage.run(ctx)) })
 	group.Go(func() error { return ended("configuration", a.followConfig(ctx)) })
 	group.Go(func() error { return ended("external configuration", a.followExternal(ctx)) })
 	group.Go(func() error { return ended("mark that pods are served", a.goOnMarking(ctx)) })

@@ -26,6 +26,28 @@ func Healthy(ctx context.Context, socket string) error {
 	return err
 }
 
+// Faults asks the agent at the socket which conditions do not hold, with their reasons.
+func Faults(ctx context.Context, socket string) ([]string, error) {
+	conn, err := dial(socket)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	ctx, cancel := context.WithTimeout(ctx, askLimit)
+	defer cancel()
+	reply, err := weftv1.NewOperationsClient(conn).State(ctx, &weftv1.StateRequest{})
+	if err != nil {
+		return nil, fmt.Errorf("agent at %s does not answer: %w", socket, err)
+	}
+	var faults []string
+	for _, c := range reply.GetConditions() {
+		if !c.GetOk() {
+			faults = append(faults, c.GetName()+": "+c.GetMessage())
+		}
+	}
+	return faults, nil
+}
+
 // Alive asks the agent at the socket whether it answers at all. One that waits for its dataplane does: to start it again
 // would not help.
 func Alive(ctx context.Context, socket string) error {

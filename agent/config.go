@@ -262,8 +262,8 @@ func (c *Config) validateLinks() error {
 }
 
 func linkName(key, name string) error {
-	if n := len(name); n == 0 || n > 15 || filepath.Base(name) != name {
-		return fmt.Errorf("%s: %q is not a name for a Linux interface (1 to 15 bytes, no slash)", key, name)
+	if !pod.IsLinkName(name) {
+		return fmt.Errorf("%s: %q is not a name for a Linux interface (1 to 15 bytes, no slash, colon or blank, not lo, all or default)", key, name)
 	}
 	return nil
 }

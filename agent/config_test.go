@@ -121,6 +121,7 @@ func TestWhatIsWrongIsNamed(t *testing.T) {
 		{"a switch that is neither on nor off", minimal + "allowIPForwarding: perhaps", "allowIPForwarding: invalid argument"},
 		{"a misspelt key with capitals", minimal + "allowIPForward: true", `did you mean "allowIPForwarding"?`},
 		{"a link name that is none", minimal + "hostLink: a/b", "hostLink"},
+		{"a link name that is reserved", minimal + "tunnelLink: default", "not lo, all or default"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			_, err := configOf(t, tc.file, nil, nil)

@@ -93,6 +93,10 @@ func (a *Agent) assembleDevices() (err error) {
 	if d.Memif.Count == 0 {
 		return nil
 	}
+	if d.Memif.Writable && a.config.Dataplane.Type == VPP {
+		a.log.Warn("pods may write into the directories of memifs in which VPP sets modes by path: they can change modes of other files",
+			"option", "devices.memif.writable")
+	}
 	a.devices, err = devicemanager.New(devicemanager.Config{
 		Loop:          a.loop,
 		PluginDir:     d.PluginDir,

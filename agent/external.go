@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"maps"
 	"os"
@@ -81,26 +82,37 @@ func (e *externalFiles) report(name string, err error) {
 }
 
 func readExternal(name string) (map[string][]byte, error) {
-	info, err := os.Lstat(name)
+	// What is checked is what is read: another user may be able to rename files in the directory.
+	f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	if errors.Is(err, syscall.ELOOP) {
+		return nil, errNotRegular
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
 	if err != nil {
 		return nil, err
 	}
 	if err := trusted(info); err != nil {
 		return nil, err
 	}
-	raw, err := os.ReadFile(name)
+	raw, err := io.ReadAll(io.LimitReader(f, maxExternalFile))
 	if err != nil {
 		return nil, err
 	}
 	return parseExternal(raw)
 }
 
+var errNotRegular = errors.New("it is not a regular file")
+
 // trusted refuses what somebody else than root (or who runs the agent) could have written.
 func trusted(info fs.FileInfo) error {
 	owner, ok := info.Sys().(*syscall.Stat_t)
 	switch {
 	case !info.Mode().IsRegular():
-		return errors.New("it is not a regular file")
+		return errNotRegular
 	case !ok || owner.Uid != 0 && int(owner.Uid) != os.Geteuid():
 		return errors.New("it is not owned by root")
 	case info.Mode().Perm()&0o022 != 0:

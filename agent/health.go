@@ -30,6 +30,10 @@ const conditionUplink = "uplink"
 // conditionQuarantine is one without which pods are served: some are withheld from the dataplane.
 const conditionQuarantine = "quarantine"
 
+// conditionState is one without which pods are served as far as that needs nothing durable: the state file cannot be written. An
+// ADD fails with the reason, and a DEL succeeds.
+const conditionState = "state"
+
 // conditionStats is one without which pods are served, though without their counters.
 const conditionStats = "stats"
 

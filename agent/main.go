@@ -6,6 +6,7 @@ import (
 	"io"
 	"log/slog"
 
+	"github.com/weftnet/weft/internal/line"
 	"github.com/weftnet/weft/internal/version"
 )
 
@@ -32,7 +33,7 @@ func newLog(config Log, out io.Writer) *slog.Logger {
 	if err := level.UnmarshalText([]byte(config.Level)); err != nil {
 		level = slog.LevelInfo
 	}
-	opts := &slog.HandlerOptions{Level: level}
+	opts := &slog.HandlerOptions{Level: level, ReplaceAttr: line.Attr}
 	if config.Format == "json" {
 		return slog.New(slog.NewJSONHandler(out, opts))
 	}

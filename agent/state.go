@@ -42,6 +42,9 @@ const (
 // this one.
 const debtKey = "owes"
 
+// trialKey is in the meta bucket while a trial is under way.
+const trialKey = "trial"
+
 var allBuckets = []string{
 	metaBucket, attachmentsBucket, leasesBucket, networksBucket, devicesBucket, clusterBucket, nodesBucket, blocksBucket, poolsBucket,
 	externalsBucket, appliedBucket, transactionsBucket, quarantineBucket, eventloop.RecordsBucket,
@@ -56,6 +59,7 @@ type State struct {
 	transactions *transactions
 
 	onSave func(took time.Duration) // told of each write that became durable
+	onFull func(err error)          // told of each write that the file did not take
 
 	// owes says that pods may be wired that the file does not know of: it is new, or an entry of it cannot be read.
 	owes bool
@@ -70,15 +74,16 @@ func OpenState(ctx context.Context, path string, log *slog.Logger) (*State, erro
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, fmt.Errorf("state directory: %w", err)
 	}
-	db, err := openSound(ctx, path)
-	s := &State{db: db, path: path, onSave: func(time.Duration) {}}
+	restrictDamaged(path, log)
+	db, err := openSound(ctx, path, log)
+	s := &State{db: db, path: path, onSave: func(time.Duration) {}, onFull: func(error) {}}
 	if isDamage(err) {
 		s.Quarantined = fmt.Sprintf("%s.damaged-%s", path, time.Now().UTC().Format("20060102T150405.000"))
 		log.Error("state file is damaged, moved aside", "file", path, "to", s.Quarantined, "err", err)
 		if err := os.Rename(path, s.Quarantined); err != nil {
 			return nil, fmt.Errorf("move damaged state file aside: %w", err)
 		}
-		s.db, err = openSound(ctx, path)
+		s.db, err = openSound(ctx, path, log)
 	}
 	if err != nil {
 		return nil, err
@@ -104,6 +109,7 @@ func (s *State) Save(ctx context.Context, saved []eventloop.Saved) error {
 		return err
 	}
 	began, applied, logged := time.Now(), 0, 0
+	complete := false
 	err := s.db.Update(func(tx *bbolt.Tx) (err error) {
 		for _, v := range saved {
 			if err := put(tx, v); err != nil {
@@ -114,14 +120,37 @@ func (s *State) Save(ctx context.Context, saved []eventloop.Saved) error {
 			return err
 		}
 		logged, err = s.transactions.write(tx)
+		complete = err == nil
 		return err
 	})
-	if err == nil {
+	switch {
+	case err == nil:
 		s.journal.settle(applied)
 		s.transactions.settle(logged)
 		s.onSave(time.Since(began))
+	case complete: // the values are sound, so it is the file
+		s.onFull(err)
 	}
 	return err
+}
+
+// trialSize is how much a trial writes, in bytes: more than an event does, so that one that succeeds says something.
+const trialSize = 64 << 10
+
+// try writes to the file, and takes away what it wrote.
+func (s *State) try() error {
+	write := func(value []byte) error {
+		return s.db.Update(func(tx *bbolt.Tx) error {
+			if value == nil {
+				return tx.Bucket([]byte(metaBucket)).Delete([]byte(trialKey))
+			}
+			return tx.Bucket([]byte(metaBucket)).Put([]byte(trialKey), value)
+		})
+	}
+	if err := write(make([]byte, trialSize)); err != nil {
+		return err
+	}
+	return write(nil)
 }
 
 func put(tx *bbolt.Tx, v eventloop.Saved) error {
@@ -233,7 +262,7 @@ func isDamage(err error) bool {
 }
 
 // openSound opens the file and reads all of it once: a damaged bbolt file may open without error and panic later.
-func openSound(ctx context.Context, path string) (db *bbolt.DB, err error) {
+func openSound(ctx context.Context, path string, log *slog.Logger) (db *bbolt.DB, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("%w: %v", errDamaged, p)
@@ -243,7 +272,12 @@ func openSound(ctx context.Context, path string) (db *bbolt.DB, err error) {
 			db = nil
 		}
 	}()
-	db, err = bbolt.Open(path, 0o600, &bbolt.Options{Timeout: lockWait(ctx), FreelistType: bbolt.FreelistMapType})
+	db, err = bbolt.Open(path, 0o600, &bbolt.Options{
+		Timeout: lockWait(ctx), FreelistType: bbolt.FreelistMapType,
+		OpenFile: func(name string, flag int, mode os.FileMode) (*os.File, error) {
+			return openRestricted(name, flag, mode, log)
+		},
+	})
 	if errors.Is(err, bolterrors.ErrTimeout) {
 		return nil, fmt.Errorf("state file %s is held by %s: stop that agent first", path, holder(path))
 	}

@@ -2,16 +2,18 @@ package cni
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
-	"github.com/containernetworking/cni/pkg/ns"
 	"github.com/containernetworking/cni/pkg/types"
+	"golang.org/x/sys/unix"
 
 	weftv1 "github.com/weftnet/weft/proto/weft/v1"
 )
@@ -79,30 +81,60 @@ const maxID = 256
 
 // validEnvironment checks what skel leaves unchecked.
 func (c *call) validEnvironment() error {
+	if err := c.possibleKey(); err != nil {
+		return err
+	}
 	switch {
-	case len(c.ContainerID) > maxID:
-		return environment(fmt.Sprintf("CNI_CONTAINERID has more than %d characters", maxID))
-	case len(c.network()) > maxID:
-		return types.NewError(types.ErrInvalidNetworkConfig, fmt.Sprintf("network configuration: name has more than %d characters",
-			maxID-len(c.network())+len(c.conf.Name)), "")
-	case c.IfName == "lo" || strings.ContainsFunc(c.IfName, func(r rune) bool { return r <= ' ' || r > '~' || r == '%' }):
-		return environment(fmt.Sprintf("CNI_IFNAME %q cannot be the name of an interface", c.IfName))
+	case slices.Contains(reservedNames, c.IfName) || strings.Contains(c.IfName, "%"):
+		return impossibleName(c.IfName)
 	case !filepath.IsAbs(c.Netns) || strings.ContainsRune(c.Netns, '\n'):
 		return environment(fmt.Sprintf("CNI_NETNS %.200q is not an absolute path", c.Netns))
 	}
 	return nil
 }
 
-// foreignNetns refuses the runtime's own network namespace, in which the plugin runs.
+// reservedNames are those that the kernel gives no link of a pod: each namespace has a lo, and the others are directories of
+// /proc/sys/net/ipv4/conf. A % stands for a number that the kernel chooses.
+var reservedNames = []string{"lo", "all", "default"}
+
+func impossibleName(name string) error {
+	return environment(fmt.Sprintf("CNI_IFNAME %q cannot be the name of an interface", name))
+}
+
+// possibleKey refuses a container, network or interface of which no agent, of whatever release, has an attachment.
+func (c *call) possibleKey() error {
+	switch {
+	case len(c.ContainerID) > maxID:
+		return environment(fmt.Sprintf("CNI_CONTAINERID has more than %d characters", maxID))
+	case len(c.network()) > maxID:
+		return types.NewError(types.ErrInvalidNetworkConfig, fmt.Sprintf("network configuration: name has more than %d characters",
+			maxID-len(c.network())+len(c.conf.Name)), "")
+	case strings.ContainsFunc(c.IfName, func(r rune) bool { return r <= ' ' || r > '~' }):
+		return impossibleName(c.IfName)
+	}
+	return nil
+}
+
+// foreignNetns refuses the runtime's own network namespace, in which the plugin runs, and what is no namespace at all. It opens
+// nothing: a FIFO would hold it up. A path that leads nowhere is left to the agent.
 func (c *call) foreignNetns() error {
 	if c.ownNetnsAllowed() {
 		return nil
 	}
-	own, err := ns.CheckNetNS(c.Netns)
+	fd, err := unix.Open(c.Netns, unix.O_PATH|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil
+	}
+	defer unix.Close(fd)
+	var system unix.Statfs_t
+	var there, own unix.Stat_t
+	if err := errors.Join(unix.Fstatfs(fd, &system), unix.Fstat(fd, &there), unix.Stat("/proc/thread-self/ns/net", &own)); err != nil {
+		return types.NewError(types.ErrInvalidNetNS, fmt.Sprintf("CNI_NETNS %s: %v", c.Netns, err), "")
+	}
 	switch {
-	case err != nil:
-		return err
-	case own:
+	case system.Type != unix.NSFS_MAGIC:
+		return types.NewError(types.ErrInvalidNetNS, fmt.Sprintf("CNI_NETNS %s is not a network namespace", c.Netns), "")
+	case there.Ino == own.Ino && there.Dev == own.Dev:
 		return types.NewError(types.ErrInvalidNetNS, fmt.Sprintf("CNI_NETNS %s is the network namespace of the runtime itself", c.Netns), "")
 	}
 	return nil

@@ -35,8 +35,13 @@ func del(c *call) error {
 	return c.giveBack()
 }
 
-// deleteAttachment needs nothing but the key: no namespace, no prevResult, no arguments.
+// deleteAttachment needs nothing but the key: no namespace, no prevResult, no arguments. It succeeds without an agent where no
+// attachment can have the key: a runtime repeats a DEL that fails, and this one would fail for ever.
 func (c *call) deleteAttachment() error {
+	if err := c.possibleKey(); err != nil {
+		c.log.Info("nothing to delete", "err", err)
+		return nil
+	}
 	req := &weftv1.DeleteRequest{Caller: c.caller(), Attachment: c.attachment()}
 	if env, err := parseArgs(c.CmdArgs.Args); err == nil {
 		req.Pod = env.pod()

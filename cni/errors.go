@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/weftnet/weft/internal/line"
 	weftv1 "github.com/weftnet/weft/proto/weft/v1"
 )
 
@@ -63,14 +64,14 @@ var (
 	noSuchFile = regexp.MustCompile(`(?i)no such file or directory`)
 )
 
-// presentable makes an error one line, and safe for the verb that it answers.
+// presentable makes an error one line of bounded length, and safe for the verb that it answers.
 func presentable(command string, e *types.Error) *types.Error {
 	msg, rest, _ := strings.Cut(strings.TrimSpace(e.Msg), "\n")
 	details := e.Details
 	if details == "" {
 		details = rest
 	}
-	details = strings.Join(strings.FieldsFunc(details, func(r rune) bool { return r == '\n' || r == '\r' }), "; ")
+	msg, details = line.Of(msg, line.Error), line.Of(details, line.Error)
 	if command == "DEL" {
 		msg, details = safe(msg), safe(details)
 	}

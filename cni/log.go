@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"gopkg.in/natefinch/lumberjack.v2"
+
+	"github.com/weftnet/weft/internal/line"
 )
 
 // The log is rotated: a plugin that fails in a loop must not fill the disk.
@@ -33,7 +35,7 @@ func openLog(c *conf) *log {
 	if err := level.UnmarshalText([]byte(c.LogLevel)); err != nil {
 		level = slog.LevelInfo
 	}
-	return &log{slog.New(slog.NewTextHandler(file, &slog.HandlerOptions{Level: level})), file}
+	return &log{slog.New(slog.NewTextHandler(file, &slog.HandlerOptions{Level: level, ReplaceAttr: line.Attr})), file}
 }
 
 func (l *log) close() {

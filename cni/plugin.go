@@ -9,6 +9,7 @@ import (
 
 	"github.com/containernetworking/cni/pkg/skel"
 	"github.com/containernetworking/cni/pkg/types"
+	"github.com/containernetworking/cni/pkg/utils"
 	cniversion "github.com/containernetworking/cni/pkg/version"
 
 	weftv1 "github.com/weftnet/weft/proto/weft/v1"
@@ -63,6 +64,9 @@ func serve(p *plugin, verbs skel.CNIFuncs) int {
 	if err := os.Setenv(netnsOverride, "1"); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 	}
+	if p.command == "DEL" && nothingToDelete() {
+		return 0
+	}
 	err := guard(func() *types.Error {
 		return skel.PluginMainFuncsWithError(verbs, supported, "")
 	})
@@ -73,6 +77,14 @@ func serve(p *plugin, verbs skel.CNIFuncs) int {
 		fmt.Fprintln(os.Stderr, "print the error:", printing)
 	}
 	return 1
+}
+
+// nothingToDelete reports whether a DEL names a container or an interface that skel refuses, and has refused in the ADD: the
+// runtime would repeat the DEL for ever. One that names none at all stays an error.
+func nothingToDelete() bool {
+	container, name := os.Getenv("CNI_CONTAINERID"), os.Getenv("CNI_IFNAME")
+	return container != "" && name != "" &&
+		(utils.ValidateContainerID(container) != nil || utils.ValidateInterfaceName(name) != nil)
 }
 
 func (p *plugin) verbs() skel.CNIFuncs {

@@ -1,6 +1,7 @@
 package devicemanager
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -25,15 +26,12 @@ func serve(path string, p v1beta1.DevicePluginServer) (*server, error) {
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("remove old socket: %w", err)
 	}
-	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	listener, err := listenPrivately(path)
 	if err != nil {
 		return nil, fmt.Errorf("serve kubelet: %w", err)
 	}
 	// The file may be another's by the time this one is closed, so it is removed by stop, which looks.
 	listener.SetUnlinkOnClose(false)
-	if err := os.Chmod(path, 0o600); err != nil {
-		return nil, errors.Join(fmt.Errorf("serve kubelet: %w", err), listener.Close())
-	}
 	s := &server{grpc: grpc.NewServer(), path: path, stamp: stampOf(path), ended: make(chan struct{})}
 	v1beta1.RegisterDevicePluginServer(s.grpc, p)
 	go func() {
@@ -41,6 +39,23 @@ func serve(path string, p v1beta1.DevicePluginServer) (*server, error) {
 		_ = s.grpc.Serve(listener) // ends with stop; whatever else ends it, the next look finds it ended
 	}()
 	return s, nil
+}
+
+// listenPrivately makes a socket that only root may connect to. Plugins of others have the directory too, so the mode is not set by
+// path: the mode of a socket before bind, less the umask, is that of its file.
+func listenPrivately(path string) (*net.UnixListener, error) {
+	config := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
+		var failed error
+		if err := c.Control(func(fd uintptr) { failed = syscall.Fchmod(int(fd), 0o600) }); err != nil {
+			return err
+		}
+		return failed
+	}}
+	listener, err := config.Listen(context.Background(), "unix", path)
+	if err != nil {
+		return nil, err
+	}
+	return listener.(*net.UnixListener), nil
 }
 
 // stands reports whether kubelet can reach the server.

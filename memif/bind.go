@@ -1,6 +1,7 @@
 package memif
 
 import (
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -8,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -16,7 +16,10 @@ import (
 // backlog is how many clients may wait to be accepted.
 const backlog = 64
 
-// bind makes the listening socket. Its file has its mode before anyone can connect.
+// maxSocketPath is what a socket's address holds before its NUL.
+const maxSocketPath = 107
+
+// bind makes the listening socket. Its file has its mode, and accepts connections, before anyone can find it.
 func bind(path string, mode fs.FileMode) (*net.UnixListener, error) {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
@@ -24,16 +27,13 @@ func bind(path string, mode fs.FileMode) (*net.UnixListener, error) {
 	}
 	socket := os.NewFile(uintptr(fd), path)
 	defer socket.Close()
-	if !isAbstract(path) {
-		err = bindFile(fd, path, mode)
+	if isAbstract(path) {
+		err = listenAs(fd, path)
 	} else {
-		err = unix.Bind(fd, &unix.SockaddrUnix{Name: path})
+		err = listenAt(fd, path, mode)
 	}
 	if err != nil {
 		return nil, err
-	}
-	if err := unix.Listen(fd, backlog); err != nil {
-		return nil, fmt.Errorf("listen: %w", err)
 	}
 	l, err := net.FileListener(socket)
 	if err != nil {
@@ -44,69 +44,164 @@ func bind(path string, mode fs.FileMode) (*net.UnixListener, error) {
 
 func isAbstract(path string) bool { return strings.HasPrefix(path, "@") }
 
-func bindFile(fd int, path string, mode fs.FileMode) error {
-	if mode == 0 {
-		var err error
-		if mode, err = modeFor(filepath.Dir(path)); err != nil {
-			return err
-		}
-	}
-	if err := removeStale(path); err != nil {
-		return err
-	}
-	// The file gets the socket's mode, less the umask: it is never wider than asked for.
-	if err := unix.Fchmod(fd, uint32(mode.Perm())); err != nil {
-		return fmt.Errorf("set mode of socket: %w", err)
-	}
-	if err := unix.Bind(fd, &unix.SockaddrUnix{Name: path}); err != nil {
+func listenAs(fd int, name string) error {
+	if err := unix.Bind(fd, &unix.SockaddrUnix{Name: name}); err != nil {
 		return fmt.Errorf("bind: %w", err)
 	}
-	if info, err := os.Lstat(path); err != nil || info.Mode().Perm() == mode.Perm() {
-		return err
-	}
-	if err := os.Chmod(path, mode.Perm()); err != nil {
-		return fmt.Errorf("set mode: %w", err)
+	if err := unix.Listen(fd, backlog); err != nil {
+		return fmt.Errorf("listen: %w", err)
 	}
 	return nil
 }
 
-// modeFor lets connect who may enter the directory.
-func modeFor(directory string) (fs.FileMode, error) {
-	info, err := os.Stat(directory)
+// listenAt binds a socket to a file. Another user may write in the file's directory and replace any name in it at any time,
+// so no name in it is followed: the file is made in a private directory and moved from there.
+func listenAt(fd int, path string, mode fs.FileMode) error {
+	if len(path) > maxSocketPath {
+		return fmt.Errorf("bind: %w: a socket's path has at most %d bytes", unix.EINVAL, maxSocketPath)
+	}
+	directory, err := unix.Open(filepath.Dir(path), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
+		return fmt.Errorf("open directory of socket: %w", err)
+	}
+	defer unix.Close(directory)
+	if mode == 0 {
+		if mode, err = modeFor(directory); err != nil {
+			return err
+		}
+	}
+	base := filepath.Base(path)
+	if err := removeStale(directory, base); err != nil {
+		return err
+	}
+	private, err := makePrivate(directory)
+	if err != nil {
+		return err
+	}
+	err = private.listen(fd, mode)
+	if err == nil {
+		err = private.publish(directory, base)
+	}
+	return errors.Join(err, private.remove(directory))
+}
+
+// modeFor grants write access to the users that can enter the directory.
+func modeFor(directory int) (fs.FileMode, error) {
+	var st unix.Stat_t
+	if err := unix.Fstat(directory, &st); err != nil {
 		return 0, fmt.Errorf("read mode of directory: %w", err)
 	}
 	mode := fs.FileMode(0o600)
-	if info.Mode()&0o010 != 0 {
+	if st.Mode&0o010 != 0 {
 		mode |= 0o060
 	}
-	if info.Mode()&0o001 != 0 {
+	if st.Mode&0o001 != 0 {
 		mode |= 0o006
 	}
 	return mode, nil
 }
 
-// removeStale removes a socket of our kind that nobody listens on; anything else is somebody's.
-func removeStale(path string) error {
-	info, err := os.Lstat(path)
-	if errors.Is(err, fs.ErrNotExist) {
+// privateDirectory is a directory that only the caller's user can enter, in the directory of a socket. It holds the
+// socket's file until that has its mode. Only the file system of the directory will do, as a file cannot be moved to another.
+type privateDirectory struct {
+	fd   int
+	name string // in the socket's directory
+}
+
+// inPrivate is the socket's name there.
+const inPrivate = "s"
+
+func makePrivate(directory int) (*privateDirectory, error) {
+	p := &privateDirectory{name: ".memif-" + rand.Text()}
+	if err := unix.Mkdirat(directory, p.name, 0o700); err != nil {
+		return nil, fmt.Errorf("make private directory: %w", err)
+	}
+	var err error
+	p.fd, err = unix.Openat(directory, p.name, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("open private directory: %w", err)
+	}
+	// The owner of the directory may have put one of its own in the place of the new one.
+	var st unix.Stat_t
+	if err = unix.Fstat(p.fd, &st); err == nil && (int(st.Uid) != os.Geteuid() || st.Mode&0o077 != 0) {
+		err = fmt.Errorf("%w: it was replaced", unix.EACCES)
+	}
+	if err != nil {
+		unix.Close(p.fd)
+		return nil, fmt.Errorf("check private directory: %w", err)
+	}
+	return p, nil
+}
+
+// listen binds the socket in the private directory.
+func (p *privateDirectory) listen(fd int, mode fs.FileMode) error {
+	if err := listenAs(fd, held(p.fd)+"/"+inPrivate); err != nil {
+		return err
+	}
+	// The mode that the socket had before bind would be that of the file less the umask, which all threads share.
+	if err := unix.Fchmodat(p.fd, inPrivate, uint32(mode.Perm()), 0); err != nil {
+		return fmt.Errorf("set mode of socket: %w", err)
+	}
+	return nil
+}
+
+// publish gives the socket its name, unless that is taken. Clients are connected by the file, whatever it was called at bind.
+func (p *privateDirectory) publish(directory int, base string) error {
+	err := unix.Renameat2(p.fd, inPrivate, directory, base, unix.RENAME_NOREPLACE)
+	if errors.Is(err, unix.EEXIST) {
+		err = unix.EADDRINUSE
+	}
+	if err != nil {
+		return fmt.Errorf("bind: %w", err)
+	}
+	return nil
+}
+
+// remove removes the private directory. One that the owner of the socket's directory has moved is left to it.
+func (p *privateDirectory) remove(directory int) error {
+	defer unix.Close(p.fd)
+	if err := unix.Unlinkat(p.fd, inPrivate, 0); err != nil && !errors.Is(err, unix.ENOENT) {
+		return fmt.Errorf("remove unpublished socket: %w", err)
+	}
+	_ = unix.Unlinkat(directory, p.name, unix.AT_REMOVEDIR)
+	return nil
+}
+
+// held is a path to the file that a descriptor holds. No rename changes what it leads to.
+func held(fd int) string { return fmt.Sprintf("/proc/self/fd/%d", fd) }
+
+// removeStale removes a socket of type SEQPACKET on which no process listens. Anything else there is an error.
+func removeStale(directory int, base string) error {
+	fd, err := unix.Openat(directory, base, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if errors.Is(err, unix.ENOENT) {
 		return nil
 	}
 	if err != nil {
 		return fmt.Errorf("look for stale socket: %w", err)
 	}
-	if info.Mode().Type() != fs.ModeSocket {
-		return fmt.Errorf("%w: not a socket", syscall.EADDRINUSE)
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return fmt.Errorf("look for stale socket: %w", err)
 	}
-	c, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: path, Net: "unixpacket"})
-	if err == nil {
-		_ = c.Close()
+	if st.Mode&unix.S_IFMT != unix.S_IFSOCK {
+		return fmt.Errorf("%w: not a socket", unix.EADDRINUSE)
 	}
-	if !errors.Is(err, syscall.ECONNREFUSED) {
-		return fmt.Errorf("%w: somebody listens", syscall.EADDRINUSE)
+	if err := probe(held(fd)); !errors.Is(err, unix.ECONNREFUSED) {
+		return fmt.Errorf("%w: another process listens on it", unix.EADDRINUSE)
 	}
-	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := unix.Unlinkat(directory, base, 0); err != nil && !errors.Is(err, unix.ENOENT) {
 		return fmt.Errorf("remove stale socket: %w", err)
 	}
 	return nil
+}
+
+// probe connects to a socket and hangs up. It does not wait for a listener with a full backlog.
+func probe(path string) error {
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	return unix.Connect(fd, &unix.SockaddrUnix{Name: path})
 }

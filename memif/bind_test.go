@@ -1,8 +1,12 @@
 package memif
 
 import (
+	"errors"
+	"net"
 	"os"
 	"path/filepath"
+	"runtime"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -57,5 +61,273 @@ func TestModeOfSocketFollowsFromItsDirectory(t *testing.T) {
 			t.Errorf("directory %o: socket %v, %v", directory, info.Mode(), err)
 		}
 		_ = l.Close()
+	}
+}
+
+// otherUser may write in the directory of the sockets of the tests below, as a pod may with devices.memif.writable.
+const otherUser = 1234
+
+// hostileDirectory is a directory that otherUser owns. The file beside it is root's alone.
+func hostileDirectory(t *testing.T) (directory, victim string) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("needs to be root: the attacker is another user")
+	}
+	parent, err := os.MkdirTemp("", "memif") // t.TempDir is one that other users cannot enter
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(parent) })
+	directory, victim = filepath.Join(parent, "pod"), filepath.Join(t.TempDir(), "victim")
+	err = errors.Join(os.Chmod(parent, 0o755), os.Mkdir(directory, 0o755), os.Chown(directory, otherUser, otherUser), os.WriteFile(victim, []byte("root's"), 0o600))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return directory, victim
+}
+
+// narrowUmask makes that the mode of a socket's file does not follow from the socket's own: then it was set by path.
+func narrowUmask(t *testing.T) {
+	t.Helper()
+	was := unix.Umask(0o077)
+	t.Cleanup(func() { unix.Umask(was) })
+}
+
+// attack repeats f as otherUser until it is stopped.
+func attack(f func()) (stop func()) {
+	done, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		runtime.LockOSThread() // the thread ends with the goroutine, and its user with it
+		if unix.Setfsuid(otherUser) != nil {
+			return
+		}
+		for {
+			select {
+			case <-done:
+				return
+			default:
+				f()
+			}
+		}
+	}()
+	return func() { close(done); <-ended }
+}
+
+func mustStayPrivate(t *testing.T, victim string) {
+	t.Helper()
+	info, err := os.Lstat(victim)
+	if err != nil || info.Mode() != 0o600 {
+		t.Fatalf("the file of root is %v now, %v: its mode was changed through a link", info.Mode(), err)
+	}
+}
+
+// Finding 8: the mode was set by the path of the socket, which the owner of the directory had replaced by a link by then.
+func TestFinding8ListenDoesNotChangeModesThroughLinks(t *testing.T) {
+	directory, victim := hostileDirectory(t)
+	narrowUmask(t)
+	path, link := filepath.Join(directory, "memif.sock"), filepath.Join(directory, "link")
+	replaced := 0
+	stop := attack(func() {
+		if info, err := os.Lstat(path); err != nil || info.Mode().Type() != os.ModeSocket {
+			_ = os.Symlink(victim, link)
+			return
+		}
+		if os.Rename(link, path) == nil {
+			replaced++
+		}
+	})
+	for range 2000 {
+		l, err := Listen(path, ListenOptions{Mode: 0o666})
+		mustStayPrivate(t, victim)
+		if err == nil {
+			_ = l.Close()
+		}
+		_ = os.Remove(path)
+	}
+	stop()
+	if replaced == 0 {
+		t.Error("the attacker replaced no socket: this proves nothing")
+	}
+}
+
+// Finding 8: the private directory is in one that another user owns, and may be replaced by a link or moved away.
+func TestFinding8ListenIsNotLedOutByItsPrivateDirectory(t *testing.T) {
+	directory, victim := hostileDirectory(t)
+	outside := filepath.Dir(victim)
+	narrowUmask(t)
+	replaced := 0
+	stop := attack(func() {
+		entries, _ := os.ReadDir(directory)
+		for _, e := range entries {
+			name := filepath.Join(directory, e.Name())
+			if strings.HasPrefix(e.Name(), ".memif-") && os.Rename(name, filepath.Join(directory, "moved-"+e.Name())) == nil && os.Symlink(outside, name) == nil {
+				replaced++
+			}
+		}
+	})
+	for range 2000 {
+		if l, err := Listen(filepath.Join(directory, "memif.sock"), ListenOptions{Mode: 0o666}); err == nil {
+			_ = l.Close()
+		}
+		mustStayPrivate(t, victim)
+	}
+	stop()
+	if entries, err := os.ReadDir(outside); err != nil || len(entries) != 1 {
+		t.Errorf("outside there is %v, %v", entries, err)
+	}
+	if replaced == 0 {
+		t.Error("the attacker replaced no directory: this proves nothing")
+	}
+}
+
+// Finding 8, step by step: what the owner of the directory does between two steps leads none of them out of it.
+func TestFinding8EachStepOfListenStaysInItsDirectory(t *testing.T) {
+	directory, victim := hostileDirectory(t)
+	narrowUmask(t)
+	held, err := unix.Open(directory, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(held)
+	socket, err := unix.Socket(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(socket)
+	private, err := makePrivate(held)
+	if err != nil {
+		t.Fatal(err)
+	}
+	name, path := filepath.Join(directory, private.name), filepath.Join(directory, "memif.sock")
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(errors.Join(os.Rename(name, name+"-moved"), os.Symlink(filepath.Dir(victim), name)))
+	must(private.listen(socket, 0o666))
+	must(os.Symlink(victim, path))
+	if err := private.publish(held, "memif.sock"); !errors.Is(err, unix.EADDRINUSE) {
+		t.Errorf("published over a link: %v", err)
+	}
+	if err := removeStale(held, "memif.sock"); !errors.Is(err, unix.EADDRINUSE) {
+		t.Errorf("took a link for a stale socket: %v", err)
+	}
+	must(os.Remove(path))
+	must(private.publish(held, "memif.sock"))
+	must(private.remove(held))
+	mustStayPrivate(t, victim)
+	if info, err := os.Lstat(path); err != nil || info.Mode() != os.ModeSocket|0o666 {
+		t.Errorf("socket: %v, %v", info.Mode(), err)
+	}
+	if info, err := os.Lstat(name); err != nil || info.Mode().Type() != os.ModeSymlink {
+		t.Errorf("the link of the directory's owner: %v", err)
+	}
+	if left, err := os.ReadDir(filepath.Dir(victim)); err != nil || len(left) != 1 {
+		t.Errorf("outside there is %v, %v", left, err)
+	}
+}
+
+// Finding 8: a link in the place of a stale socket leads to a listener of root's, which was connected to.
+func TestFinding8ListenDoesNotConnectThroughLinks(t *testing.T) {
+	directory, _ := hostileDirectory(t)
+	elsewhere := filepath.Join(t.TempDir(), "theirs")
+	theirs, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: elsewhere, Net: "unixpacket"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	path, stale, link := filepath.Join(directory, "memif.sock"), filepath.Join(directory, "stale"), filepath.Join(directory, "link")
+	abandon(t, stale)
+	if err := os.Chown(stale, otherUser, otherUser); err != nil { // only its owner may link a socket
+		t.Fatal(err)
+	}
+	swapped := 0
+	stop := attack(func() {
+		_ = os.Link(stale, path)
+		_ = os.Symlink(elsewhere, link)
+		if unix.Renameat2(unix.AT_FDCWD, link, unix.AT_FDCWD, path, unix.RENAME_EXCHANGE) == nil {
+			swapped++
+		}
+	})
+	for range 5000 {
+		if l, err := Listen(path, ListenOptions{}); err == nil {
+			_ = l.Close()
+		}
+	}
+	stop()
+	if hasClient(t, theirs) {
+		t.Error("a listener of root's was connected to through a link")
+	}
+	if err := theirs.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if swapped == 0 {
+		t.Error("the attacker replaced nothing: this proves nothing")
+	}
+}
+
+// hasClient reports whether a client waits to be accepted, even one that has hung up.
+func hasClient(t *testing.T, l *net.UnixListener) bool {
+	t.Helper()
+	raw, err := l.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	accepted := -1
+	if err := raw.Control(func(fd uintptr) { accepted, _, err = unix.Accept4(int(fd), unix.SOCK_CLOEXEC) }); err != nil {
+		t.Fatal(err)
+	}
+	if err == nil {
+		_ = unix.Close(accepted)
+	}
+	return err == nil
+}
+
+// abandon leaves a socket file on which no process listens.
+func abandon(t *testing.T, path string) {
+	t.Helper()
+	l, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: path, Net: "unixpacket"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.SetUnlinkOnClose(false)
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestSocketHasItsModeAndGroupWhateverTheUmask(t *testing.T) {
+	directory, _ := hostileDirectory(t)
+	narrowUmask(t)
+	if err := unix.Chmod(directory, unix.S_ISGID|0o750); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(directory, "s")
+	l, err := Listen(path, ListenOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var st unix.Stat_t
+	if err := unix.Lstat(path, &st); err != nil || st.Mode != unix.S_IFSOCK|0o660 || st.Gid != otherUser {
+		t.Errorf("mode %#o, group %d, %v", st.Mode, st.Gid, err)
+	}
+	c, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: path, Net: "unixpacket"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(c.Close(), l.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if left, err := os.ReadDir(directory); err != nil || len(left) != 0 {
+		t.Errorf("left: %v, %v", left, err)
+	}
+}
+
+func TestSocketWithALongPathIsRefused(t *testing.T) {
+	path := filepath.Join(t.TempDir(), strings.Repeat("x", 108))
+	if l, err := Listen(path, ListenOptions{}); !errors.Is(err, unix.EINVAL) {
+		t.Errorf("%v, %v", l, err)
 	}
 }

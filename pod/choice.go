@@ -15,7 +15,7 @@ func PoolsAsked(annotations map[string]string) ([]string, error) {
 	}
 	var names []string
 	if err := json.Unmarshal([]byte(text), &names); err != nil || slices.Contains(names, "") {
-		return nil, Errorf(CodeInvalidAnnotation, "annotation %s: expected a JSON list of names of pools, not %q", AnnotationPools, text)
+		return nil, Errorf(CodeInvalidAnnotation, "annotation %s: expected a JSON list of names of pools, not %.300q", AnnotationPools, text)
 	}
 	return names, nil
 }

@@ -101,7 +101,7 @@ func InterfaceRequests(annotations map[string]string, main string) ([]InterfaceR
 		delete(options, requests[i].Name)
 	}
 	for _, name := range sortedKeys(options) {
-		return nil, Errorf(CodeInvalidAnnotation, "annotation %s: %q is no interface of %s", AnnotationOptions, name, AnnotationCustom)
+		return nil, Errorf(CodeInvalidAnnotation, "annotation %s: %.80q is no interface of %s", AnnotationOptions, name, AnnotationCustom)
 	}
 	return requests, nil
 }
@@ -125,7 +125,7 @@ func parseCustom(text, main string) ([]InterfaceRequest, error) {
 			why = "the name is taken by another interface of the pod"
 		}
 		if why != "" {
-			return nil, Errorf(CodeInvalidAnnotation, "annotation %s: item %q: %s", AnnotationCustom, strings.TrimSpace(item), why)
+			return nil, Errorf(CodeInvalidAnnotation, "annotation %s: item %.300q: %s", AnnotationCustom, strings.TrimSpace(item), why)
 		}
 		taken = append(taken, r.Name)
 		requests = append(requests, r)
@@ -148,7 +148,7 @@ func parseItem(item string) (r InterfaceRequest, why string) {
 	}
 	switch {
 	case !IsLinkName(r.Name):
-		return r, "the name must be one of a Linux interface: 1 to 15 bytes, no slash, colon or blank"
+		return r, "the name must be one of a Linux interface: 1 to 15 bytes, no slash, colon or blank, not lo, all or default"
 	case !IsInterfaceType(r.Type):
 		return r, "the type must be tap, veth or memif"
 	case !IsLabel(r.Network):
@@ -162,9 +162,13 @@ func IsInterfaceType(s string) bool {
 	return slices.Contains([]string{TypeTap, TypeVeth, TypeMemif}, s)
 }
 
-// IsLinkName reports whether Linux takes s as the name of a link (dev_valid_name in net/core/dev.c), and it is not lo.
+// IsReservedLinkName reports whether s is a well-formed name that no link of a pod can have: each namespace has a lo, and the
+// kernel refuses all and default, directories of /proc/sys/net/ipv4/conf (sysctl_dev_name_is_allowed in net/ipv4/devinet.c).
+func IsReservedLinkName(s string) bool { return s == "lo" || s == "all" || s == "default" }
+
+// IsLinkName reports whether Linux takes s as the name of a link (dev_valid_name in net/core/dev.c), and it is not reserved.
 func IsLinkName(s string) bool {
-	if len(s) == 0 || len(s) > 15 || s == "." || s == ".." || s == "lo" || s == "all" {
+	if len(s) == 0 || len(s) > 15 || s == "." || s == ".." || IsReservedLinkName(s) {
 		return false
 	}
 	return !strings.ContainsFunc(s, func(r rune) bool {

@@ -31,6 +31,35 @@ func TestNoAnnotationIsNoInterface(t *testing.T) {
 	}
 }
 
+// Finding 11: the kernel refuses the name when the link is made, and the pod got the dataplane's error.
+func TestFinding11NameDefaultIsRefusedByAnnotations(t *testing.T) {
+	_, err := InterfaceRequests(map[string]string{AnnotationCustom: "default/tap"}, "eth0")
+	if err == nil || !strings.Contains(err.Error(), `item "default/tap": the name must be one of a Linux interface`) {
+		t.Errorf("custom-if: %v", err)
+	}
+	if _, err = Selections(map[string]string{AnnotationNetworks: "blue@default"}, "ns"); err == nil || !strings.Contains(err.Error(), "not lo, all or default") {
+		t.Errorf("networks: %v", err)
+	}
+}
+
+// Finding 11: an error quoted all of an annotation of 16 KiB, and would have lost its reason when it was cut.
+func TestFinding11ErrorOfALongAnnotationIsBoundedAndSaysWhy(t *testing.T) {
+	long := strings.Repeat("é", 8000)
+	for want, annotations := range map[string]map[string]string{
+		"expected name/type":      {AnnotationCustom: long},
+		"is no interface":         {AnnotationOptions: `{"` + long + `":{}}`},
+		"unknown option":          {AnnotationCustom: "t1/tap", AnnotationOptions: `{"t1":{"` + long + `":1}}`},
+		"expected 576 to 9000":    {AnnotationCustom: "t1/tap", AnnotationOptions: `{"t1":{"mtu":"` + long + `"}}`},
+		"not an IPv4 or IPv6":     {AnnotationCustom: "t1/tap", AnnotationOptions: `{"t1":{"ips":["` + long + `"]}}`},
+		"the name of a container": {AnnotationCustom: "t1/memif", AnnotationOptions: `{"t1":{"container":"` + long + `"}}`},
+	} {
+		_, err := InterfaceRequests(annotations, "eth0")
+		if err == nil || len(err.Error()) > 2048 || !strings.Contains(err.Error(), want) {
+			t.Errorf("want %q: %.4000v", want, err)
+		}
+	}
+}
+
 func TestAWrongAnnotationIsRefusedByItem(t *testing.T) {
 	for _, tc := range []struct{ custom, options, want string }{
 		{"t1", "", `item "t1": expected name/type`},
@@ -40,6 +69,10 @@ func TestAWrongAnnotationIsRefusedByItem(t *testing.T) {
 		{"sixteenbyteslong/tap", "", "1 to 15 bytes"},
 		{"a b/tap", "", "no slash, colon or blank"},
 		{"lo/tap", "", "must be one of a Linux interface"},
+		{"all/tap", "", "not lo, all or default"},
+		{"../tap", "", "must be one of a Linux interface"},
+		{"a:b/tap", "", "must be one of a Linux interface"},
+		{"eth%d/tap", "", "must be one of a Linux interface"},
 		{"t1/tap/Blue", "", "the network must be"},
 		{"t1/tap,t1/veth", "", `item "t1/veth": the name is taken`},
 		{"eth0/tap", "", "the name is taken"},

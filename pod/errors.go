@@ -3,6 +3,8 @@ package pod
 import (
 	"errors"
 	"fmt"
+
+	"github.com/weftnet/weft/internal/line"
 )
 
 // Codes of CNI errors. Those below 100 are the specification's, the others are Weft's own and a promise to users.
@@ -25,7 +27,8 @@ const (
 	CodeVersionMismatch    uint = 107
 )
 
-// Error is an error that the runtime gets with a code of its own. Its text is one line: what, which pod, why, what to do.
+// Error is an error that the runtime gets with a code of its own. Its text is one line: what, which pod, why, what to do. It is
+// bounded, as it may quote what a pod's author wrote.
 type Error struct {
 	Code uint
 	err  error
@@ -37,7 +40,7 @@ func Errorf(code uint, format string, args ...any) *Error {
 }
 
 // Error gives the line.
-func (e *Error) Error() string { return e.err.Error() }
+func (e *Error) Error() string { return line.Of(e.err.Error(), line.Cause) }
 
 // Unwrap gives what Errorf wrapped.
 func (e *Error) Unwrap() error { return errors.Unwrap(e.err) }

@@ -36,7 +36,7 @@ const (
 var memifOptions = map[string]func(*MemifOptions, json.RawMessage) error{
 	"container": func(o *MemifOptions, raw json.RawMessage) error {
 		if json.Unmarshal(raw, &o.Container) != nil || !IsLabel(o.Container) {
-			return fmt.Errorf("expected the name of a container of the pod, not %q", raw)
+			return fmt.Errorf("expected the name of a container of the pod, not %.300q", raw)
 		}
 		return nil
 	},
@@ -54,7 +54,7 @@ var memifOptions = map[string]func(*MemifOptions, json.RawMessage) error{
 	},
 	"mode": func(o *MemifOptions, raw json.RawMessage) error {
 		if json.Unmarshal(raw, &o.Mode) != nil || o.Mode != MemifEthernet && o.Mode != MemifIP {
-			return fmt.Errorf("expected %q or %q, not %q", MemifEthernet, MemifIP, raw)
+			return fmt.Errorf("expected %q or %q, not %.300q", MemifEthernet, MemifIP, raw)
 		}
 		return nil
 	},
@@ -70,7 +70,7 @@ type span struct {
 
 func (s span) read(n *int, raw json.RawMessage) error {
 	if err := json.Unmarshal(raw, n); err != nil || *n < s.least || *n > s.most {
-		return fmt.Errorf("expected %d to %d %s, not %q", s.least, s.most, s.unit, raw)
+		return fmt.Errorf("expected %d to %d %s, not %.300q", s.least, s.most, s.unit, raw)
 	}
 	return nil
 }
@@ -79,7 +79,7 @@ func (s span) read(n *int, raw json.RawMessage) error {
 func readID(id **ID32, raw json.RawMessage) error {
 	var n ID32
 	if err := json.Unmarshal(raw, &n); err != nil || n == ^ID32(0) {
-		return fmt.Errorf("expected a number from 0 to 4294967294, not %q", raw)
+		return fmt.Errorf("expected a number from 0 to 4294967294, not %.300q", raw)
 	}
 	*id = &n
 	return nil

@@ -30,7 +30,7 @@ func parseOptions(text string) (map[string]InterfaceOptions, error) {
 	for _, item := range items {
 		o, err := parseOption(item.value)
 		if err != nil {
-			return nil, Errorf(CodeInvalidAnnotation, "annotation %s: %q: %w", AnnotationOptions, item.name, err)
+			return nil, Errorf(CodeInvalidAnnotation, "annotation %s: %.80q: %w", AnnotationOptions, item.name, err)
 		}
 		options[item.name] = o
 	}
@@ -44,7 +44,7 @@ func parseOption(raw json.RawMessage) (o InterfaceOptions, err error) {
 	}
 	for _, key := range keys {
 		if err := o.set(key.name, key.value); err != nil {
-			return o, fmt.Errorf("%s: %w", key.name, err)
+			return o, fmt.Errorf("%.80s: %w", key.name, err)
 		}
 	}
 	return o, nil
@@ -71,18 +71,18 @@ func (o *InterfaceOptions) set(key string, raw json.RawMessage) error {
 
 func (o *InterfaceOptions) setMTU(raw json.RawMessage) error {
 	if err := json.Unmarshal(raw, &o.MTU); err != nil || o.MTU < 576 || o.MTU > 9000 {
-		return fmt.Errorf("expected 576 to 9000 bytes, not %q", raw)
+		return fmt.Errorf("expected 576 to 9000 bytes, not %.300q", raw)
 	}
 	return nil
 }
 
 func (o *InterfaceOptions) setMAC(raw json.RawMessage) error {
 	if err := json.Unmarshal(raw, &o.MAC); err != nil {
-		return fmt.Errorf("expected a MAC, not %q", raw)
+		return fmt.Errorf("expected a MAC, not %.300q", raw)
 	}
 	mac, err := net.ParseMAC(o.MAC)
 	if err != nil || len(mac) != 6 || mac[0]&1 != 0 || bytes.Equal(mac, make([]byte, 6)) {
-		return fmt.Errorf("expected a unicast MAC of 6 octets, not %q", raw)
+		return fmt.Errorf("expected a unicast MAC of 6 octets, not %.300q", raw)
 	}
 	o.MAC = mac.String()
 	return nil
@@ -97,13 +97,13 @@ func (o *InterfaceOptions) setIPs(raw json.RawMessage) (err error) {
 func ParseAddresses(raw []byte) ([]netip.Addr, error) {
 	var texts []string
 	if err := json.Unmarshal(raw, &texts); err != nil {
-		return nil, fmt.Errorf("expected a JSON list of addresses, not %q", raw)
+		return nil, fmt.Errorf("expected a JSON list of addresses, not %.300q", raw)
 	}
 	var addresses []netip.Addr
 	for _, text := range texts {
 		a, err := netip.ParseAddr(text)
 		if err != nil || a.Zone() != "" || a.Is4In6() {
-			return nil, fmt.Errorf("%q is not an IPv4 or IPv6 address", text)
+			return nil, fmt.Errorf("%.300q is not an IPv4 or IPv6 address", text)
 		}
 		if slices.ContainsFunc(addresses, func(b netip.Addr) bool { return a.Is4() == b.Is4() }) {
 			return nil, fmt.Errorf("%s is the second address of its family, one each is possible", text)
@@ -133,10 +133,10 @@ func members(raw []byte) ([]member, error) {
 		}
 		m := member{name: fmt.Sprint(t)}
 		if err := d.Decode(&m.value); err != nil {
-			return nil, fmt.Errorf("%q: %w", m.name, err)
+			return nil, fmt.Errorf("%.80q: %w", m.name, err)
 		}
 		if slices.ContainsFunc(all, func(o member) bool { return o.name == m.name }) {
-			return nil, fmt.Errorf("%q is there twice", m.name)
+			return nil, fmt.Errorf("%.80q is there twice", m.name)
 		}
 		all = append(all, m)
 	}

@@ -83,7 +83,7 @@ func (s Selection) wrong() string {
 	case !isSubdomain(s.Name):
 		return "its name is no name of a NetworkAttachmentDefinition"
 	case !IsLinkName(s.Interface):
-		return fmt.Sprintf("interface %.80q: the name must be one of a Linux interface: 1 to 15 bytes, no slash, colon or blank", s.Interface)
+		return fmt.Sprintf("interface %.80q: the name must be one of a Linux interface: 1 to 15 bytes, no slash, colon or blank, not lo, all or default", s.Interface)
 	}
 	return ""
 }

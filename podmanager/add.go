@@ -52,7 +52,7 @@ func (m *Manager) addEvent(ctx context.Context, req *weftv1.AddRequest) (*pod.Ad
 	if err := m.admitNew(req.GetCaller()); err != nil {
 		return nil, err
 	}
-	key, err := keyOf(req.GetAttachment())
+	key, err := newKeyOf(req.GetAttachment())
 	if err != nil {
 		return nil, err
 	}

@@ -1,6 +1,7 @@
 package podmanager
 
 import (
+	"errors"
 	"strings"
 
 	"github.com/weftnet/weft/pod"
@@ -53,9 +54,21 @@ func keyOf(a *weftv1.Attachment) (pod.Key, error) {
 	}
 	if len(key.IfName) > 15 || len(key.Network) > 256 || len(key.ContainerID) > 256 ||
 		strings.ContainsFunc(key.Network+key.ContainerID+key.IfName, illegal) {
-		return pod.Key{}, pod.Errorf(pod.CodeInvalidEnvironment, "attachment %.300q has a part that is no legal name", key.String())
+		return pod.Key{}, pod.Errorf(pod.CodeInvalidEnvironment, "attachment %.300q %w", key.String(), errIllegalName)
 	}
 	return key, nil
+}
+
+// errIllegalName says that no attachment has the key: an ADD of it has always been refused.
+var errIllegalName = errors.New("has a part that is no legal name")
+
+// newKeyOf reads the key of an ADD. The names that it refuses beside those of keyOf may be those of older attachments.
+func newKeyOf(a *weftv1.Attachment) (pod.Key, error) {
+	key, err := keyOf(a)
+	if err == nil && (pod.IsReservedLinkName(key.IfName) || strings.Contains(key.IfName, "%")) {
+		return pod.Key{}, pod.Errorf(pod.CodeInvalidEnvironment, "CNI_IFNAME %q cannot be the name of a pod's interface", key.IfName)
+	}
+	return key, err
 }
 
 func illegal(r rune) bool { return r <= ' ' || r == '/' || r == ':' || r > '~' }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/weftnet/weft/internal/line"
 	"github.com/weftnet/weft/pod"
 	weftv1 "github.com/weftnet/weft/proto/weft/v1"
 )
@@ -37,7 +38,7 @@ func (m *Manager) Collect(ctx context.Context, req *weftv1.CollectRequest) (*wef
 	}
 	if len(errs) > 0 {
 		all := errors.Join(errs...)
-		reply.Error = &weftv1.Error{Code: uint32(codeOf(all, nil)), Msg: line(all.Error())}
+		reply.Error = &weftv1.Error{Code: uint32(codeOf(all, nil)), Msg: line.Of(all.Error(), line.Error)}
 	}
 	return reply, nil
 }

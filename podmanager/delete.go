@@ -2,18 +2,24 @@ package podmanager
 
 import (
 	"context"
+	"errors"
 
 	"github.com/weftnet/weft/eventloop"
 	"github.com/weftnet/weft/pod"
 	weftv1 "github.com/weftnet/weft/proto/weft/v1"
 )
 
-// Delete takes an attachment away. It needs nothing but the key, and succeeds if there is none.
+// Delete takes an attachment away. It needs nothing but the key, and succeeds if there is none, also where there cannot be one:
+// a runtime repeats a DEL that fails until the node is repaired.
 func (m *Manager) Delete(ctx context.Context, req *weftv1.DeleteRequest) (*weftv1.DeleteReply, error) {
 	if err := m.admit(req.GetCaller()); err != nil {
 		return &weftv1.DeleteReply{Error: replyError(err, nil)}, nil
 	}
 	key, err := keyOf(req.GetAttachment())
+	if errors.Is(err, errIllegalName) {
+		m.config.Log.Info("nothing to disconnect", "err", err)
+		return &weftv1.DeleteReply{}, nil
+	}
 	if err != nil {
 		return &weftv1.DeleteReply{Error: replyError(err, nil)}, nil
 	}

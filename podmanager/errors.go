@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/weftnet/weft/eventloop"
+	"github.com/weftnet/weft/internal/line"
 	"github.com/weftnet/weft/pod"
 	weftv1 "github.com/weftnet/weft/proto/weft/v1"
 )
@@ -24,10 +25,10 @@ const restoring = "restoring"
 
 // replyError turns an error into the one that the runtime gets: one line and a code.
 func replyError(err error, rec *eventloop.Record) *weftv1.Error {
-	reply := &weftv1.Error{Code: uint32(codeOf(err, rec)), Msg: line(err.Error())}
+	reply := &weftv1.Error{Code: uint32(codeOf(err, rec)), Msg: line.Of(err.Error(), line.Error)}
 	own, ok := errors.AsType[*pod.Error](err)
 	if ok {
-		reply.Msg = line(own.Error()) // the text that whoever refused made for people
+		reply.Msg = line.Of(own.Error(), line.Error) // the text that whoever refused made for people
 	}
 	if isStarting(err) {
 		reply.Details = starting
@@ -79,7 +80,7 @@ func details(rec *eventloop.Record) string {
 	if len(rec.Stuck) > 0 {
 		d += ", left behind: " + strings.Join(rec.Stuck, ", ")
 	}
-	return d
+	return line.Of(d, line.Error)
 }
 
 // notReadyError says that the agent runs but does not serve yet.
@@ -90,8 +91,3 @@ func (e *notReadyError) Error() string { return "agent is starting: " + e.reason
 
 // Unwrap gives what the agent said.
 func (e *notReadyError) Unwrap() error { return e.reason }
-
-// line makes a text one line, as errors joined by the loop have several.
-func line(text string) string {
-	return strings.Join(strings.FieldsFunc(text, func(r rune) bool { return r == '\n' || r == '\r' }), "; ")
-}

@@ -110,13 +110,23 @@ func healthCommand() *cobra.Command {
 	var alive bool
 	cmd := &cobra.Command{
 		Use:   "health",
-		Short: "Ask a running agent whether it can wire pods; exit code 0 if so (for exec probes)",
+		Short: "Ask a running agent whether it can wire pods; exit code 0 if so (for exec probes); what else is at fault is on stderr",
 		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if alive {
 				return agent.Alive(cmd.Context(), socket)
 			}
-			return agent.Healthy(cmd.Context(), socket)
+			if err := agent.Healthy(cmd.Context(), socket); err != nil {
+				return err
+			}
+			faults, err := agent.Faults(cmd.Context(), socket)
+			if err != nil {
+				cmd.PrintErrln(err) // the answer stands: it is ready
+			}
+			for _, fault := range faults {
+				cmd.PrintErrln(fault)
+			}
+			return nil
 		},
 	}
 	cmd.Flags().StringVar(&socket, "socket", "/run/weft/agent.sock", "socket of the agent")

@@ -147,11 +147,17 @@ func (s spot) hold() (fd int, st *unix.Stat_t, err error) {
 	return fd, st, nil
 }
 
+// text reads a regular file. It is "" while the file's owner has a lease on it (fcntl(2), F_SETLEASE): a blocking open would
+// wait for the owner for 45 s, and a file that differs is replaced, which does not wait.
 func (s spot) text(fd, limit int) (secret.Text, error) {
-	f, err := os.Open(held(fd))
+	own, err := unix.Open(held(fd), unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		return "", nil
+	}
 	if err != nil {
 		return "", fmt.Errorf("read %s: %w", s.name, err)
 	}
+	f := os.NewFile(uintptr(own), s.name)
 	defer f.Close()
 	b, err := io.ReadAll(io.LimitReader(f, int64(limit)))
 	if err != nil {

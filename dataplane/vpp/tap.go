@@ -1,10 +1,12 @@
 package vpp
 
 import (
+	"errors"
 	"fmt"
 	"os"
 
 	"go.fd.io/govpp/binapi/tapv2"
+	"golang.org/x/sys/unix"
 
 	"github.com/weftnet/weft/wire"
 )
@@ -20,7 +22,7 @@ const maxLinkName = 15
 func newTap(name string, v wire.Interface) (r *request, release func(), err error) {
 	namespace, release := v.Tap.Namespace, func() {}
 	if len(namespace) > maxNamespace {
-		f, err := os.Open(namespace)
+		f, err := openNamespace(namespace)
 		if err != nil {
 			return nil, nil, permanent(fmt.Errorf("create tap %s: network namespace: %w", v.Tap.Name, err))
 		}
@@ -44,6 +46,22 @@ func newTap(name string, v wire.Interface) (r *request, release func(), err erro
 		TapFlags: tapv2.TAP_API_FLAG_GSO | tapv2.TAP_API_FLAG_CSUM_OFFLOAD,
 		Tag:      interfaceTag(name, ungrouped),
 	}, &tapv2.TapCreateV3Reply{}), release, nil
+}
+
+// openNamespace opens a namespace, and nothing else: the open of a FIFO waits for a writer, here and in the dataplane.
+func openNamespace(path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
+	if err != nil {
+		return nil, err
+	}
+	var fs unix.Statfs_t
+	if err = unix.Fstatfs(int(f.Fd()), &fs); err == nil && fs.Type != unix.NSFS_MAGIC {
+		err = fmt.Errorf("%s is not a namespace", path)
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
 }
 
 // queuesOf is a number of queues as the API says it.

@@ -35,7 +35,8 @@ func visit(path string, f func() error) (home bool, err error) {
 		return true, fmt.Errorf("open own network namespace: %w", err)
 	}
 	defer unix.Close(own)
-	there, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	// A FIFO at the path must not hold up the dataplane; setns refuses it.
+	there, err := unix.Open(path, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return true, fmt.Errorf("%w: open %s: %w", ErrNamespaceGone, path, err)
 	}

@@ -1,0 +1,238 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/weftnet/weft/eventloop"
+	"github.com/weftnet/weft/internal/netnstest"
+	"github.com/weftnet/weft/test/node"
+	"github.com/weftnet/weft/test/programs"
+)
+
+// fullDisk is a file system of 1 MiB; fill takes what is left of it until free is called.
+type fullDisk struct{ dir string }
+
+func newFullDisk(t *testing.T) fullDisk {
+	t.Helper()
+	netnstest.Require(t) // the mount namespace is the tests' own
+	d := fullDisk{t.TempDir()}
+	if err := unix.Mount("tmpfs", d.dir, "tmpfs", 0, "size=1m"); err != nil {
+		t.Skip("needs to mount a tmpfs: ", err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(d.dir, unix.MNT_DETACH) })
+	return d
+}
+
+func (d fullDisk) fill(t *testing.T) {
+	t.Helper()
+	err := os.WriteFile(filepath.Join(d.dir, "filler"), make([]byte, 2<<20), 0o600)
+	if !errors.Is(err, unix.ENOSPC) {
+		t.Fatalf("the disk is not full: %v", err)
+	}
+}
+
+func (d fullDisk) free(t *testing.T) {
+	t.Helper()
+	if err := os.Remove(filepath.Join(d.dir, "filler")); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// stateCondition is what weftctl status says of the state file.
+func stateCondition(t *testing.T, h *health) condition {
+	t.Helper()
+	_, conditions := h.snapshot()
+	for _, c := range conditions {
+		if c.name == conditionState {
+			return c
+		}
+	}
+	t.Fatal("there is no condition state")
+	return condition{}
+}
+
+// Finding 11: of a full disk only the log told.
+func TestFinding11FullDiskIsACondition(t *testing.T) {
+	disk := newFullDisk(t)
+	s := openState(t, filepath.Join(disk.dir, "state.db"))
+	synctest.Test(t, func(t *testing.T) {
+		h := newHealth("", quiet)
+		h.set(conditionStarted, true, "")
+		h.set(conditionDataplane, true, "")
+		w := newStorage(s, h, quiet)
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- w.run(ctx) }()
+		if c := stateCondition(t, h); !c.ok {
+			t.Errorf("before: %+v", c)
+		}
+		for round := range 2 {
+			disk.fill(t)
+			if err := s.Save(ctx, values(round)); !errors.Is(err, unix.ENOSPC) {
+				t.Fatalf("saved to a full disk: %v", err)
+			}
+			if c := stateCondition(t, h); c.ok || !strings.Contains(c.message, "no space left on device") {
+				t.Errorf("full: %+v", c)
+			}
+			if err := h.missing(); err != nil {
+				t.Errorf("DELs are held up: %v", err)
+			}
+			<-time.After(trialEvery + time.Millisecond) // of the bubble's clock
+			synctest.Wait()
+			if c := stateCondition(t, h); c.ok {
+				t.Error("full after a trial, and the condition holds")
+			}
+			disk.free(t)
+			<-time.After(trialEvery + time.Millisecond) // of the bubble's clock
+			synctest.Wait()
+			if c := stateCondition(t, h); !c.ok || c.message != "" {
+				t.Errorf("free: %+v", c)
+			}
+			if err := s.Save(ctx, values(round)); err != nil {
+				t.Errorf("not saved: %v", err)
+			}
+		}
+		cancel()
+		if err := <-ended; !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+	})
+	if got, err := load[string](s, leasesBucket, quiet); err != nil || len(got) != 200 {
+		t.Errorf("%d values are in the file, %v", len(got), err)
+	}
+	var left []byte
+	if there, _ := s.get(metaBucket, trialKey, &left); there {
+		t.Error("the trial is left in the file")
+	}
+}
+
+// values are more than fits into the pages of the file that are free.
+func values(round int) (saved []eventloop.Saved) {
+	for i := range 100 {
+		saved = append(saved, eventloop.Saved{Bucket: leasesBucket, Key: fmt.Sprintf("%d-%d", round, i), Value: strings.Repeat("x", 1000)})
+	}
+	return saved
+}
+
+// Finding 11: the file holds the secrets of memifs, and one that was there kept its mode.
+func TestFinding11StateFileIsClosedToOtherUsers(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "state.db")
+	s := openState(t, path)
+	save(t, s, eventloop.Saved{Bucket: leasesBucket, Key: "a", Value: "one"})
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	damaged, link, theirs := path+".damaged-1", path+".damaged-2", filepath.Join(t.TempDir(), "theirs")
+	err := errors.Join(os.WriteFile(damaged, nil, 0o600), os.WriteFile(theirs, nil, 0o600), os.Symlink(theirs, link))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{path, damaged, theirs} {
+		if err := os.Chmod(name, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	again := openState(t, path)
+	if got, err := load[string](again, leasesBucket, quiet); err != nil || len(got) != 1 {
+		t.Errorf("the file has %q, %v", got, err)
+	}
+	for name, want := range map[string]os.FileMode{path: 0o600, damaged: 0o600, theirs: 0o644} {
+		if info, err := os.Stat(name); err != nil || info.Mode() != want {
+			t.Errorf("%s has %v, want %v, %v", name, info.Mode(), want, err)
+		}
+	}
+}
+
+// Finding 11: one that is damaged is moved aside with its secrets.
+func TestFinding11DamagedStateFileIsClosedToOtherUsers(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "state.db")
+	if err := errors.Join(os.WriteFile(path, []byte("not a database at all"), 0o600), os.Chmod(path, 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	s := openState(t, path)
+	if info, err := os.Stat(s.Quarantined); err != nil || info.Mode() != 0o600 {
+		t.Errorf("%v, %v", info, err)
+	}
+}
+
+// Finding 11: the same with the programs: an ADD fails with the reason, a DEL succeeds, and operators see why.
+func TestFinding11FullDiskIsShownToOperators(t *testing.T) {
+	l := newLab(t, programs.Build(t))
+	if err := l.StopAgent(); err != nil {
+		t.Fatal(err)
+	}
+	disk := fullDisk{l.State()}
+	if err := unix.Mount("tmpfs", disk.dir, "tmpfs", 0, "size=1m"); err != nil {
+		t.Skip("needs to mount a tmpfs: ", err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(disk.dir, unix.MNT_DETACH) })
+	l.start()
+	before, other := l.pod("before"), l.pod("other")
+	l.cni("ADD", before, nil)
+	disk.fill(t)
+	failed := false
+	for n := 0; n < 100 && !failed; n++ { // until the free pages of the file are used up
+		err := l.tryCNI("ADD", other)
+		if failed = err != nil; failed && !strings.Contains(err.Error(), `"code": 5`) {
+			t.Errorf("ADD: %v", err)
+		}
+		l.cni("DEL", other, nil)
+	}
+	if !failed {
+		t.Fatal("no ADD failed on a full disk")
+	}
+	l.awaitStatus("state file cannot be written", true)
+	out, err := exec.CommandContext(t.Context(), l.Program("weft-agent"), "health", "--socket", l.Socket()).CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "state: the state file cannot be written") {
+		t.Errorf("weft-agent health: %v: %s", err, out)
+	}
+	l.cni("DEL", before, nil)
+	disk.free(t)
+	l.awaitStatus("state file cannot be written", false)
+	l.cni("ADD", other, nil)
+	l.cni("DEL", other, nil)
+}
+
+// tryCNI executes the plugin, and returns what it printed where it fails.
+func (l *lab) tryCNI(verb string, p *node.Pod) error {
+	l.Helper()
+	cmd := exec.CommandContext(l.Context(), l.Program("weft-cni"))
+	cmd.Env = append(os.Environ(), "CNI_COMMAND="+verb, "CNI_CONTAINERID="+p.ContainerID, "CNI_NETNS="+p.Netns, "CNI_IFNAME=eth0", "CNI_PATH=/")
+	cmd.Stdin = bytes.NewReader(l.netconf(nil))
+	out, err := cmd.Output()
+	if err != nil {
+		return fmt.Errorf("%w: %s", err, out)
+	}
+	return nil
+}
+
+// awaitStatus returns when weftctl status says something, or no longer does.
+func (l *lab) awaitStatus(text string, said bool) {
+	l.Helper()
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	limit := time.After(30 * time.Second)
+	for {
+		out, err := l.Weftctl(l.Context(), "status")
+		if err == nil && strings.Contains(out, text) == said {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-limit:
+			l.Fatalf("status, %v: %s", err, out)
+		}
+	}
+}
