@@ -63,7 +63,8 @@ type Agent struct {
 	refusals   atomic.Pointer[map[string]string] // by network, why it is not as it is wanted
 	health     *health
 	quarantine *quarantine
-	replayer   *replayer // belongs to who replays: start, and then the southbound
+	rejections atomic.Int64 // parts of other nodes' announcements that are not used
+	replayer   *replayer    // belongs to who replays: start, and then the southbound
 
 	metrics  *metrics.Metrics
 	counters *counters

@@ -30,6 +30,9 @@ const conditionUplink = "uplink"
 // conditionQuarantine is one without which pods are served: some are withheld from the dataplane.
 const conditionQuarantine = "quarantine"
 
+// conditionAnnouncements is one without which pods are served: parts of other nodes' announcements are not used.
+const conditionAnnouncements = "announcements"
+
 // conditionStats is one without which pods are served, though without their counters.
 const conditionStats = "stats"
 
