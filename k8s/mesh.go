@@ -75,7 +75,7 @@ func (c *Cluster) Mesh() Mesh {
 
 // grants are the objects that announcements are validated against.
 func (c *Cluster) grants() announcement.Cluster {
-	var v View
+	v := emptyView()
 	v.Node = c.thisNode()
 	c.customNetworks(&v)
 	c.ipPools(&v)

@@ -118,6 +118,20 @@ func TestABlockThatBecomesAnotherNodesIsNotReachedAtTheFirst(t *testing.T) {
 	l.eventually("it is a Service range", func() bool { return reached(c) == "n2[]" })
 }
 
+func TestBlocksOfACustomNetworkAreReachedOnIt(t *testing.T) {
+	l := newLab(t)
+	l.node("n2", grants([]string{"10.200.0.12"}))
+	l.network("blue", v1.CustomNetworkSpec{Type: v1.L3, CIDRs: []v1.CIDR{"10.5.0.0/16"}})
+	l.Put(ipblocks, &v1.IPBlock{ObjectMeta: named("blue.10.5.2.0-26"), Spec: v1.IPBlockSpec{CIDR: "10.5.2.0/26", Network: "blue", Node: "n2"}})
+	l.Put(nodeNets, &v1.NodeNetwork{ObjectMeta: named("n2"), Spec: v1.NodeNetworkSpec{Networks: []v1.NodePart{
+		{Name: "default", CIDRs: []v1.CIDR{"10.5.2.0/26"}}, {Name: "blue", CIDRs: []v1.CIDR{"10.5.2.0/26", "10.5.3.0/26"}},
+	}}})
+	c := l.known(nil)
+	if got := reached(c); got != "n2[] n2[10.5.2.0/26]" || len(c.Mesh().Rejected) != 2 {
+		t.Errorf("reached %q, rejected %v", got, c.Mesh().Rejected)
+	}
+}
+
 func TestKubernetesWithoutServiceRangesIsComplete(t *testing.T) {
 	l := newLab(t)
 	l.Uninstall(serviceRanges)

@@ -103,7 +103,8 @@ func (c *Cluster) View() View {
 		}
 		return *c.config.Known
 	}
-	v := View{Complete: true, Generations: make(map[string]int64), BlockSizes: make(map[string]BlockSizes)}
+	v := emptyView()
+	v.Complete = true
 	v.Node = c.thisNode()
 	c.switches(&v)
 	c.customNetworks(&v)
@@ -113,6 +114,10 @@ func (c *Cluster) View() View {
 	c.attachmentDefinitions(&v)
 	v.Former = c.mesh.inUse()
 	return v
+}
+
+func emptyView() View {
+	return View{Generations: make(map[string]int64), BlockSizes: make(map[string]BlockSizes)}
 }
 
 // ClaimedFrom lists what blocks are claimed from: each pool that this node uses, and the addresses of each network, of
