@@ -20,6 +20,7 @@ import (
 	"k8s.io/apiserver/pkg/admission/initializer"
 	"k8s.io/apiserver/pkg/admission/plugin/policy/validating"
 	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/util/compatibility"
 	dynamicfake "k8s.io/client-go/dynamic/fake"
 	"k8s.io/client-go/informers"
@@ -46,7 +47,7 @@ type policies struct {
 	bindings []*admissionv1.ValidatingAdmissionPolicyBinding
 }
 
-func read(t *testing.T) policies {
+func read(t testing.TB) policies {
 	t.Helper()
 	text, err := os.ReadFile(manifest)
 	must(t, err)
@@ -92,7 +93,7 @@ func (p policies) only(name string) policies {
 type server struct{ plugin *validating.Plugin }
 
 // serve starts the API server's plugin with policies, and with the nodes, pools and networks of the cluster.
-func serve(t *testing.T, p policies, parameters ...runtime.Object) *server {
+func serve(t testing.TB, p policies, parameters ...runtime.Object) *server {
 	t.Helper()
 	native := fake.NewClientset()
 	scheme := runtime.NewScheme()
@@ -124,13 +125,20 @@ func serve(t *testing.T, p policies, parameters ...runtime.Object) *server {
 	t.Cleanup(func() { cancel(); factory.Shutdown() })
 	plugin, err := validating.NewPlugin(nil)
 	must(t, err)
-	initializer.New(native, dynamic, factory, nil, featuregate.NewFeatureGate(), compatibility.DefaultBuildEffectiveVersion(), ctx.Done(), mapper).Initialize(plugin)
+	initializer.New(native, dynamic, factory, allowAll{}, featuregate.NewFeatureGate(), compatibility.DefaultBuildEffectiveVersion(), ctx.Done(), mapper).Initialize(plugin)
 	must(t, plugin.ValidateInitialization())
 	factory.Start(ctx.Done())
 	if !plugin.WaitForReady() {
 		t.Fatal("the plugin does not get ready")
 	}
 	return &server{plugin}
+}
+
+// allowAll authorizes everything: no expression asks for rights.
+type allowAll struct{}
+
+func (allowAll) Authorize(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) {
+	return authorizer.DecisionAllow, "", nil
 }
 
 // request is what an agent asks of the API server.
@@ -145,7 +153,7 @@ type request struct {
 const agent = "system:serviceaccount:weft-system:weft-agent"
 
 // ask returns why the API server denies a request; "" if it is admitted. All policies that deny it are in the text.
-func (s *server) ask(t *testing.T, r request) string {
+func (s *server) ask(t testing.TB, r request) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -183,7 +191,7 @@ func (s *server) ask(t *testing.T, r request) string {
 }
 
 // object reads an object of a resource.
-func object(t *testing.T, resource, name, fields string) *unstructured.Unstructured {
+func object(t testing.TB, resource, name, fields string) *unstructured.Unstructured {
 	t.Helper()
 	u := &unstructured.Unstructured{}
 	must(t, yaml.Unmarshal([]byte(fields), &u.Object))
@@ -193,7 +201,7 @@ func object(t *testing.T, resource, name, fields string) *unstructured.Unstructu
 }
 
 // cluster are the objects that the API server has: nodes n1 to n3, a pool of each family and a network.
-func cluster(t *testing.T) []runtime.Object {
+func cluster(t testing.TB) []runtime.Object {
 	var all []runtime.Object
 	for name, addresses := range map[string][]string{"n1": {"192.0.2.1"}, "n2": {"192.0.2.2", "2001:db8::2"}, "n3": {"192.0.2.3", "2001:DB8::3"}} {
 		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
@@ -204,14 +212,14 @@ func cluster(t *testing.T) []runtime.Object {
 			corev1.NodeAddress{Type: corev1.NodeHostName, Address: name}, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: name})
 		all = append(all, n)
 	}
-	return append(all,
+	return append(all, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "a"}},
 		object(t, "ippools", "pods", `{spec: {cidr: 10.9.0.0/16}}`), object(t, "ippools", "six", `{spec: {cidr: "fd00:9::/64", blockSize: 120}}`),
 		object(t, "customnetworks", "blue", `{spec: {type: L3, cidrs: [10.5.0.0/16, "fd00:5::/64"], blockSize: 28, blockSizeV6: 122}}`),
 		object(t, "customnetworks", "bridge", `{spec: {type: L2}}`),
 		object(t, "weftconfigs", "default", `{spec: {addresses: {borrowing: true}}}`))
 }
 
-func must(t *testing.T, err error) {
+func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
