@@ -17,8 +17,12 @@ import (
 
 func prefix(text string) netip.Prefix { return netip.MustParsePrefix(text) }
 
-// block is a well-formed IPBlock.
-func block(network, pool, cidr, node string, set func(*v1.IPBlockSpec)) *v1.IPBlock {
+// block is a well-formed IPBlock of a pool, or of "network NAME".
+func block(of, cidr, node string, set func(*v1.IPBlockSpec)) *v1.IPBlock {
+	network, pool := "", of
+	if name, is := strings.CutPrefix(of, "network "); is {
+		network, pool = name, ""
+	}
 	name := blocks.Name(network, prefix(cidr))
 	b := &v1.IPBlock{
 		ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("uid of " + name)},
@@ -58,18 +62,18 @@ func known() announcement.Cluster {
 			{Network: "reuse", Prefix: prefix("192.0.2.0/24"), Bits: 28}, // the addresses of the machines, in a network of its own
 		},
 		Blocks: []*v1.IPBlock{
-			block("", "pods", "10.9.2.0/26", "n2", nil), block("", "six", "fd00:9::40/122", "n2", nil),
-			block("", "pods", "10.9.3.0/26", "n3", lends([]v1.IP{"10.9.3.7", "10.9.3.8", "10.9.3.9"}, map[v1.IP]v1.NodeName{"10.9.3.7": "n2", "10.9.3.8": "n1"})),
-			block("", "pods", "10.9.4.0/26", "n3", lends(nil, map[v1.IP]v1.NodeName{"10.9.4.7": "n2"})),
-			block("", "pods", "10.9.5.0/26", "", nil),
-			block("blue", "", "10.5.2.0/26", "n2", nil), block("blue", "", "10.5.3.0/26", "n3", nil),
-			block("reuse", "", "192.0.2.0/28", "n2", nil),
-			block("", "careless", "10.96.0.0/26", "n2", nil), block("", "careless", "10.100.0.0/26", "n2", nil),
-			block("", "ghost", "198.51.100.0/26", "n2", nil), // a pool that does not exist
-			block("", "pods", "8.8.8.0/26", "n2", nil),       // not in the pool
-			block("", "pods", "10.9.128.0/20", "n2", nil),    // larger than the pool's blocks
-			block("ghost", "", "10.66.0.0/26", "n2", nil),    // a network that does not exist
-			block("", "six", "fe80::40/122", "n2", nil),      // link-local
+			block("pods", "10.9.2.0/26", "n2", nil), block("six", "fd00:9::40/122", "n2", nil),
+			block("pods", "10.9.3.0/26", "n3", lends([]v1.IP{"10.9.3.7", "10.9.3.8", "10.9.3.9"}, map[v1.IP]v1.NodeName{"10.9.3.7": "n2", "10.9.3.8": "n1"})),
+			block("pods", "10.9.4.0/26", "n3", lends(nil, map[v1.IP]v1.NodeName{"10.9.4.7": "n2"})),
+			block("pods", "10.9.5.0/26", "", nil),
+			block("network blue", "10.5.2.0/26", "n2", nil), block("network blue", "10.5.3.0/26", "n3", nil),
+			block("network reuse", "192.0.2.0/28", "n2", nil),
+			block("careless", "10.96.0.0/26", "n2", nil), block("careless", "10.100.0.0/26", "n2", nil),
+			block("ghost", "198.51.100.0/26", "n2", nil),      // a pool that does not exist
+			block("pods", "8.8.8.0/26", "n2", nil),            // not in the pool
+			block("pods", "10.9.128.0/20", "n2", nil),         // larger than the pool's blocks
+			block("network ghost", "10.66.0.0/26", "n2", nil), // a network that does not exist
+			block("six", "fe80::40/122", "n2", nil),           // link-local
 			{ObjectMeta: metav1.ObjectMeta{Name: "any-name"}, Spec: v1.IPBlockSpec{CIDR: "10.9.7.0/26", Pool: "pods", Node: "n2"}},
 		},
 		Services: []netip.Prefix{prefix("10.96.0.0/16"), prefix("fd00:96::/108")},
@@ -84,57 +88,59 @@ func announced(network string, cidrs ...v1.CIDR) *v1.NodeNetwork {
 	}}
 }
 
+// attacks are prefixes that n2 announces, and why they are rejected.
+var attacks = []struct{ name, network, cidr, reason string }{
+	{"the metadata service", "default", "169.254.169.254/32", "it has link-local addresses"},
+	{"half of the Internet", "default", "128.0.0.0/1", "it has link-local addresses"},
+	{"all addresses", "default", "0.0.0.0/0", "it has unspecified addresses"},
+	{"all IPv6 addresses", "default", "::/0", "it has unspecified addresses"},
+	{"a resolver of the Internet", "default", "8.8.8.8/32", "it is not in the Node's podCIDRs, and no IPBlock lends it"},
+	{"a range of the Internet", "default", "8.8.0.0/16", "it is neither in the Node's podCIDRs nor an IPBlock"},
+	{"the Service range", "default", "10.96.0.0/16", "it overlaps the Service range 10.96.0.0/16"},
+	{"a Service", "default", "10.96.0.10/32", "it overlaps the Service range"},
+	{"a part of the Service range in a pool", "default", "10.96.0.0/26", "it overlaps the Service range"},
+	{"an IPv6 Service", "default", "fd00:96::a/128", "it overlaps the Service range"},
+	{"the API server", "default", "203.0.113.6/32", "it has the API server's address"},
+	{"the API server in a pool", "default", "10.100.0.0/26", "it has the API server's address 10.100.0.5"},
+	{"another node", "default", "192.0.2.3/32", "it has the InternalIP 192.0.2.3 of node n3"},
+	{"another node by IPv6", "default", "2001:db8::3/128", "it has the InternalIP 2001:db8::3 of node n3"},
+	{"this node", "default", "192.0.2.1/32", "it has the InternalIP 192.0.2.1 of node n1"},
+	{"the network of the nodes", "default", "192.0.2.0/30", "it has the InternalIP"},
+	{"its own InternalIP as a pod", "default", "192.0.2.2/32", "it has the InternalIP 192.0.2.2 of node n2"},
+	{"a pod of another node", "default", "10.244.3.7/32", "it is not in the Node's podCIDRs"},
+	{"a pod of this node", "default", "10.244.1.7/32", "it is not in the Node's podCIDRs"},
+	{"the podCIDR of another node", "default", "10.244.3.0/24", "it is neither in the Node's podCIDRs"},
+	{"more than its own podCIDR", "default", "10.244.2.0/23", "it is neither in the Node's podCIDRs"},
+	{"a pod in a block of another node", "default", "10.9.3.9/32", "no IPBlock lends it to the node"},
+	{"an address lent to another node", "default", "10.9.3.8/32", "no IPBlock lends it to the node"},
+	{"an address that was not offered", "default", "10.9.4.7/32", "no IPBlock lends it to the node"},
+	{"a block of another node", "default", "10.9.3.0/26", "IPBlock 10.9.3.0-26 belongs to node n3"},
+	{"a block of no node", "default", "10.9.5.0/26", "IPBlock 10.9.5.0-26 belongs to node (none)"},
+	{"a part of its own block", "default", "10.9.2.0/27", "it is neither in the Node's podCIDRs"},
+	{"a block of a pool that does not exist", "default", "198.51.100.0/26", "names pool ghost, which does not exist"},
+	{"a block outside of its pool", "default", "8.8.8.0/26", "IPBlock 8.8.8.0-26 is not a block of pool pods"},
+	{"a block larger than its pool's", "default", "10.9.128.0/20", "is not a block of pool pods"},
+	{"a block with another name", "default", "10.9.7.0/26", "it is neither in the Node's podCIDRs"},
+	{"a link-local block", "default", "fe80::40/122", "it has link-local addresses"},
+	{"a block of a custom network on the default network", "default", "10.5.2.0/26", "it is neither in the Node's podCIDRs"},
+	{"a podCIDR on a custom network", "blue", "10.244.2.0/24", "it is neither in the Node's podCIDRs"},
+	{"a pod of another node on a custom network", "blue", "10.5.3.9/32", "no IPBlock lends it"},
+	{"a block of another node on a custom network", "blue", "10.5.3.0/26", "belongs to node n3"},
+	{"the metadata service on a custom network", "blue", "169.254.169.254/32", "it has link-local addresses"},
+	{"a network that does not exist", "ghost", "10.66.0.0/26", "names network ghost, which does not exist"},
+	{"loopback", "default", "127.0.0.1/32", "it has loopback addresses"},
+	{"IPv6 loopback", "default", "::1/128", "it has loopback addresses"},
+	{"multicast", "default", "224.0.0.0/4", "it has multicast addresses"},
+	{"IPv6 multicast", "default", "ff02::1/128", "it has multicast addresses"},
+	{"broadcast", "default", "255.255.255.255/32", "it has broadcast addresses"},
+	{"unspecified", "default", "::/128", "it has unspecified addresses"},
+	{"IPv4 in IPv6", "default", "::ffff:8.8.8.8/128", "it has IPv4-mapped addresses"},
+	{"bits behind the length", "default", "10.244.2.7/24", "it is not a CIDR"},
+	{"no prefix", "default", "all of them", "it is not a CIDR"},
+}
+
 // Finding 6 of issue 12: prefixes that a stolen agent token announced, and that got routes on all other nodes.
 func TestStolenTokenDivertsNoPrefix(t *testing.T) {
-	attacks := []struct{ name, network, cidr, reason string }{
-		{"the metadata service", "default", "169.254.169.254/32", "it has link-local addresses"},
-		{"half of the Internet", "default", "128.0.0.0/1", "it has link-local addresses"},
-		{"all addresses", "default", "0.0.0.0/0", "it has unspecified addresses"},
-		{"all IPv6 addresses", "default", "::/0", "it has unspecified addresses"},
-		{"a resolver of the Internet", "default", "8.8.8.8/32", "it is not in the Node's podCIDRs, and no IPBlock lends it"},
-		{"a range of the Internet", "default", "8.8.0.0/16", "it is neither in the Node's podCIDRs nor an IPBlock"},
-		{"the Service range", "default", "10.96.0.0/16", "it overlaps the Service range 10.96.0.0/16"},
-		{"a Service", "default", "10.96.0.10/32", "it overlaps the Service range"},
-		{"a part of the Service range in a pool", "default", "10.96.0.0/26", "it overlaps the Service range"},
-		{"an IPv6 Service", "default", "fd00:96::a/128", "it overlaps the Service range"},
-		{"the API server", "default", "203.0.113.6/32", "it has the API server's address"},
-		{"the API server in a pool", "default", "10.100.0.0/26", "it has the API server's address 10.100.0.5"},
-		{"another node", "default", "192.0.2.3/32", "it has the InternalIP 192.0.2.3 of node n3"},
-		{"another node by IPv6", "default", "2001:db8::3/128", "it has the InternalIP 2001:db8::3 of node n3"},
-		{"this node", "default", "192.0.2.1/32", "it has the InternalIP 192.0.2.1 of node n1"},
-		{"the network of the nodes", "default", "192.0.2.0/30", "it has the InternalIP"},
-		{"its own InternalIP as a pod", "default", "192.0.2.2/32", "it has the InternalIP 192.0.2.2 of node n2"},
-		{"a pod of another node", "default", "10.244.3.7/32", "it is not in the Node's podCIDRs"},
-		{"a pod of this node", "default", "10.244.1.7/32", "it is not in the Node's podCIDRs"},
-		{"the podCIDR of another node", "default", "10.244.3.0/24", "it is neither in the Node's podCIDRs"},
-		{"more than its own podCIDR", "default", "10.244.2.0/23", "it is neither in the Node's podCIDRs"},
-		{"a pod in a block of another node", "default", "10.9.3.9/32", "no IPBlock lends it to the node"},
-		{"an address lent to another node", "default", "10.9.3.8/32", "no IPBlock lends it to the node"},
-		{"an address that was not offered", "default", "10.9.4.7/32", "no IPBlock lends it to the node"},
-		{"a block of another node", "default", "10.9.3.0/26", "IPBlock 10.9.3.0-26 belongs to node n3"},
-		{"a block of no node", "default", "10.9.5.0/26", "IPBlock 10.9.5.0-26 belongs to node (none)"},
-		{"a part of its own block", "default", "10.9.2.0/27", "it is neither in the Node's podCIDRs"},
-		{"a block of a pool that does not exist", "default", "198.51.100.0/26", "names pool ghost, which does not exist"},
-		{"a block outside of its pool", "default", "8.8.8.0/26", "IPBlock 8.8.8.0-26 is not a block of pool pods"},
-		{"a block larger than its pool's", "default", "10.9.128.0/20", "is not a block of pool pods"},
-		{"a block with another name", "default", "10.9.7.0/26", "it is neither in the Node's podCIDRs"},
-		{"a link-local block", "default", "fe80::40/122", "it has link-local addresses"},
-		{"a block of a custom network on the default network", "default", "10.5.2.0/26", "it is neither in the Node's podCIDRs"},
-		{"a podCIDR on a custom network", "blue", "10.244.2.0/24", "it is neither in the Node's podCIDRs"},
-		{"a pod of another node on a custom network", "blue", "10.5.3.9/32", "no IPBlock lends it"},
-		{"a block of another node on a custom network", "blue", "10.5.3.0/26", "belongs to node n3"},
-		{"the metadata service on a custom network", "blue", "169.254.169.254/32", "it has link-local addresses"},
-		{"a network that does not exist", "ghost", "10.66.0.0/26", "names network ghost, which does not exist"},
-		{"loopback", "default", "127.0.0.1/32", "it has loopback addresses"},
-		{"IPv6 loopback", "default", "::1/128", "it has loopback addresses"},
-		{"multicast", "default", "224.0.0.0/4", "it has multicast addresses"},
-		{"IPv6 multicast", "default", "ff02::1/128", "it has multicast addresses"},
-		{"broadcast", "default", "255.255.255.255/32", "it has broadcast addresses"},
-		{"unspecified", "default", "::/128", "it has unspecified addresses"},
-		{"IPv4 in IPv6", "default", "::ffff:8.8.8.8/128", "it has IPv4-mapped addresses"},
-		{"bits behind the length", "default", "10.244.2.7/24", "it is not a CIDR"},
-		{"no prefix", "default", "all of them", "it is not a CIDR"},
-	}
 	for _, tt := range attacks {
 		t.Run(tt.name, func(t *testing.T) {
 			validator := announcement.NewValidator(known())
@@ -253,12 +259,12 @@ func TestBlocksOfADeletedPoolServeUntilTheyGo(t *testing.T) {
 		t.Error("after a restart the block is rejected")
 	}
 	later := c
-	later.Blocks = append([]*v1.IPBlock{block("", "pods", "10.9.6.0/26", "n2", nil)}, c.Blocks...)
+	later.Blocks = append([]*v1.IPBlock{block("pods", "10.9.6.0/26", "n2", nil)}, c.Blocks...)
 	later.Former = c.Former.Learn(later)
 	if claimed, _ := accepts(later, "10.9.6.0/26"); claimed {
 		t.Error("a block that was claimed after the pool was deleted is accepted")
 	}
-	later.Blocks[1] = block("", "pods", "10.9.2.0/26", "n2", nil)
+	later.Blocks[1] = block("pods", "10.9.2.0/26", "n2", nil)
 	later.Blocks[1].UID = "another"
 	later.Former = c.Former.Learn(later)
 	if anew, _ := accepts(later, "10.9.2.0/26"); anew {

@@ -134,7 +134,7 @@ func serve(t testing.TB, p policies, parameters ...runtime.Object) *server {
 	return &server{plugin}
 }
 
-// allowAll authorizes everything: no expression asks for rights.
+// allowAll gives every right: no expression asks for one.
 type allowAll struct{}
 
 func (allowAll) Authorize(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) {
