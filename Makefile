@@ -54,6 +54,7 @@ modules: go
 
 test: modules peers ## run all tests (PACKAGES=./... chooses; WEFT_REQUIRE=root,netns,dpdk,plugins forbids skips; WEFT_VPP=PREFIX: on VPP, one test at a time)
 	@$(if $(RACE),,echo "test: the race detector is left out, because there is no C compiler";) $(GO) test $(RACE) -count=1 $(if $(WEFT_VPP),-p 1 -parallel 1 -timeout 40m,-timeout 20m) $(PACKAGES)
+	@$(if $(filter ./...,$(PACKAGES)),$(GO) test -C test/admission -count=1 ./...)
 	@$(if $(and $(RACE),$(filter ./... ./vswitch/%,$(PACKAGES))),$(GO) test -count=1 -run TestLyingClients ./vswitch/forward) # cuts memory, which the detector cannot stand
 
 # VPP runs few tests at a time: each of its threads stands 15 veths (docs/vpp.md).

@@ -64,7 +64,8 @@ type Agent struct {
 	health     *health
 	quarantine *quarantine
 	storage    *storage
-	replayer   *replayer // belongs to who replays: start, and then the southbound
+	rejections atomic.Int64 // parts of other nodes' announcements that are not used
+	replayer   *replayer    // belongs to who replays: start, and then the southbound
 
 	metrics  *metrics.Metrics
 	counters *counters

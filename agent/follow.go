@@ -9,6 +9,7 @@ import (
 
 	"github.com/weftnet/weft/eventloop"
 	"github.com/weftnet/weft/k8s"
+	"github.com/weftnet/weft/k8s/announcement"
 	"github.com/weftnet/weft/pod"
 )
 
@@ -28,6 +29,8 @@ type followed struct {
 	tryAgain bool   // it is time to set again what was refused
 	again    again  // when that is, where nothing changes
 	pods     uint64 // how often pods had changed when that was looked at last
+
+	rejected map[announcement.Rejection]bool // parts of announcements that are not used, as logged
 
 	told struct{ pools, blocks, nodes, externals map[string]string } // by name, why something is not as the cluster wants it
 }
@@ -147,7 +150,9 @@ func (a *Agent) followBlocks(ctx context.Context, now *followed) {
 // followNodes sets the other nodes, and what this one is among them.
 func (a *Agent) followNodes(ctx context.Context, now *followed) {
 	self := pod.Node{Name: a.config.Kubernetes.Node, ID: a.cluster.NodeID(), Addresses: now.view.Node.Addresses, Parts: a.parts(now)}
-	next := &pod.SetNodes{Self: self, Nodes: a.cluster.Nodes(), From: "cluster"}
+	mesh := a.cluster.Mesh()
+	a.showRejections(mesh.Rejected, now)
+	next := &pod.SetNodes{Self: self, Nodes: mesh.Nodes, From: "cluster"}
 	if was := now.nodes; was != nil && reflect.DeepEqual(was.Self, next.Self) && reflect.DeepEqual(was.Nodes, next.Nodes) {
 		return
 	}

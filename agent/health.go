@@ -34,6 +34,9 @@ const conditionQuarantine = "quarantine"
 // ADD fails with the reason, and a DEL succeeds.
 const conditionState = "state"
 
+// conditionAnnouncements is one without which pods are served: parts of other nodes' announcements are not used.
+const conditionAnnouncements = "announcements"
+
 // conditionStats is one without which pods are served, though without their counters.
 const conditionStats = "stats"
 

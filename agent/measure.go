@@ -107,6 +107,7 @@ func (a *Agent) read(ctx context.Context) metrics.State {
 	s := metrics.State{
 		QueueDepth:  a.loop.Stats().Queue,
 		Quarantined: a.quarantine.count(),
+		Rejections:  int(a.rejections.Load()),
 		Connected:   a.dataplane.up.Load(),
 		Conditions:  make(map[string]bool),
 		Objects:     a.countObjects(),

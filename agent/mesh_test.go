@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/vishvananda/netlink"
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	v1 "github.com/weftnet/weft/k8s/api/v1"
@@ -38,13 +40,22 @@ func uplinkOf(t *testing.T) {
 	}
 }
 
-// neighbour makes another node announce itself.
+// neighbour makes another node announce itself, with a block that is its podCIDR.
 func neighbour(server *k8stest.Server, name string, id int32, block v1.CIDR) {
+	server.Put("nodes", &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.NodeSpec{PodCIDRs: []string{string(block)}},
+		Status: corev1.NodeStatus{Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: fmt.Sprintf("10.200.1.%d", id%250+1)}}},
+	})
+	putAnnouncement(server, name, id, block)
+}
+
+// putAnnouncement makes another node announce prefixes, whatever its Node object says.
+func putAnnouncement(server *k8stest.Server, name string, id int32, prefixes ...v1.CIDR) {
 	server.Put("nodenetworks.contivpp.io", &v1.NodeNetwork{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: v1.NodeNetworkSpec{
 			NodeID: id, NodeIDConfirmed: true, Addresses: []v1.IP{v1.IP(fmt.Sprintf("10.200.1.%d", id%250+1))},
-			Networks: []v1.NodePart{{Name: "default", CIDRs: []v1.CIDR{block}}},
+			Networks: []v1.NodePart{{Name: "default", CIDRs: prefixes}},
 		},
 	})
 }
@@ -117,6 +128,59 @@ func TestOtherNodesAreReachedAsLongAsTheyAreThere(t *testing.T) {
 	}
 	l.check(a, result)
 	l.cni("DEL", a, nil)
+}
+
+// Finding 6 of issue 12: what the stolen token of another node's agent announces gets no route, at a node that runs already
+// and at one that starts.
+func TestStolenAgentTokenGetsNoRoute(t *testing.T) {
+	server := k8stest.New(t)
+	server.Put("servicecidrs.networking.k8s.io", &networkingv1.ServiceCIDR{
+		ObjectMeta: metav1.ObjectMeta{Name: "kubernetes"}, Spec: networkingv1.ServiceCIDRSpec{CIDRs: []string{"10.96.0.0/16"}},
+	})
+	l := clusterLabWith(t, server, node.Options{})
+	neighbour(server, "n2", 60001, "10.8.2.0/24")
+	neighbour(server, "n3", 60002, "10.8.3.0/24")
+	l.eventually("both are reached", func() bool { return leads(t, "10.8.2.0/24") && leads(t, "10.8.3.0/24") })
+
+	server.Put("ipblocks.contivpp.io", &v1.IPBlock{
+		ObjectMeta: metav1.ObjectMeta{Name: "198.51.100.0-26"}, Spec: v1.IPBlockSpec{CIDR: "198.51.100.0/26", Pool: "ghost", Node: "n2"},
+	})
+	evil := []v1.CIDR{
+		"169.254.169.254/32", "10.96.0.0/16", "10.96.0.10/32", "128.0.0.0/1", "8.8.8.8/32", "10.200.1.3/32", "10.200.0.11/32", "10.8.3.7/32", "10.8.0.7/32", "198.51.100.0/26",
+	}
+	shown := func() bool {
+		status, err := l.Weftctl(t.Context(), "status")
+		return err == nil && strings.Contains(status, "node n2: 169.254.169.254/32 of network default: it has link-local addresses") &&
+			strings.Contains(status, fmt.Sprintf("and %d more", len(evil)-2))
+	}
+	for i, granted := range []v1.CIDR{"10.8.2.0/25", "10.8.2.128/25"} {
+		when := fmt.Sprintf("run %d of the agent", i+1)
+		putAnnouncement(server, "n2", 60001, append([]v1.CIDR{granted}, evil...)...)
+		l.eventually("the rest of the announcement counts", func() bool { return leads(t, string(granted)) && leads(t, "10.8.3.0/24") })
+		for _, prefix := range evil {
+			if links := wayTo(t, string(prefix)); len(links) > 0 || leads(t, string(prefix)) {
+				t.Errorf("%s: %s has a route by %v", when, prefix, links)
+			}
+		}
+		objects, err := l.Weftctl(t.Context(), "objects", "-o", "json")
+		for _, prefix := range evil {
+			isNode := strings.HasPrefix(string(prefix), "10.200.") // tunnels lead to these, in a VRF of their own
+			if err != nil || !isNode && strings.Contains(objects, string(prefix)) {
+				t.Errorf("%s: an object of the machine has %s (error %v)", when, prefix, err)
+			}
+		}
+		l.eventually("weftctl status tells of it", shown)
+		l.restartAfter(func(string) error { return nil })
+	}
+
+	// What the cluster grants is accepted without another word of the node.
+	server.Put("ippools.contivpp.io", &v1.IPPool{ObjectMeta: metav1.ObjectMeta{Name: "ghost"}, Spec: v1.IPPoolSpec{CIDR: "198.51.100.0/24"}})
+	l.eventually("the block counts once its pool is there", func() bool { return leads(t, "198.51.100.0/26") })
+	putAnnouncement(server, "n2", 60001, "10.8.2.0/24")
+	l.eventually("nothing is rejected", func() bool {
+		status, err := l.Weftctl(t.Context(), "status")
+		return err == nil && !strings.Contains(status, "of network default")
+	})
 }
 
 // announced are the blocks of the default network that the node says it has.

@@ -32,6 +32,7 @@ func (a *Agent) learnNode(ctx context.Context) error {
 		return err
 	}
 	a.health.advise(conditionUplink)
+	a.health.advise(conditionAnnouncements)
 	a.expectAnnouncement(node.UID)
 	if !a.wantsRanges() {
 		return nil

@@ -101,6 +101,7 @@ func TestANodeTellsWhatItIs(t *testing.T) {
 
 func TestNodesAreReadAsTheyAnnounced(t *testing.T) {
 	l := newLab(t)
+	l.node("n2", grants([]string{"10.200.0.12", "fd00::12"}, "10.1.0.64/26"))
 	c := l.known(nil)
 	if err := l.announcer("n1").Announce(t.Context(), k8s.Announcement{UID: "uid of n1"}); err != nil {
 		t.Fatal(err)
@@ -111,8 +112,8 @@ func TestNodesAreReadAsTheyAnnounced(t *testing.T) {
 	if err := l.announcer("n2").Announce(t.Context(), k8s.Announcement{UID: "uid of n2", Spec: spec}); err != nil {
 		t.Fatal(err)
 	}
-	l.eventually("both are seen", func() bool { return c.NodeID() != 0 && len(c.Nodes()) == 1 && c.Nodes()[0].ID != 0 })
-	n := c.Nodes()[0]
+	l.eventually("both are seen", func() bool { return c.NodeID() != 0 && len(c.Mesh().Nodes) == 1 && c.Mesh().Nodes[0].ID != 0 })
+	n := c.Mesh().Nodes[0]
 	if n.Name != "n2" || n.ID == c.NodeID() || len(n.Addresses) != 2 || len(n.Parts) != 1 || n.Parts[0].Blocks[0].String() != "10.1.0.64/26" {
 		t.Errorf("node %+v", n)
 	}

@@ -7,6 +7,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -30,8 +31,8 @@ const (
 // Client is typed access to the kinds that Weft uses, and to no others: client-go's own set of clients has those of all
 // groups of Kubernetes, and the linker could drop none of them.
 type Client struct {
-	core, weft, npwg, coordination, discovery rest.Interface
-	codec                                     runtime.ParameterCodec
+	core, weft, npwg, coordination, discovery, networking rest.Interface
+	codec                                                 runtime.ParameterCodec
 }
 
 // Typed is access to the objects of one kind.
@@ -60,7 +61,7 @@ func Connection(file string) (*rest.Config, error) {
 func NewClient(connection *rest.Config) (*Client, error) {
 	scheme := runtime.NewScheme()
 	if err := errors.Join(corev1.AddToScheme(scheme), coordinationv1.AddToScheme(scheme), discoveryv1.AddToScheme(scheme),
-		v1.AddToScheme(scheme), npwg.AddToScheme(scheme)); err != nil {
+		networkingv1.AddToScheme(scheme), v1.AddToScheme(scheme), npwg.AddToScheme(scheme)); err != nil {
 		return nil, fmt.Errorf("register kinds: %w", err)
 	}
 	base := rest.CopyConfig(connection)
@@ -79,7 +80,8 @@ func NewClient(connection *rest.Config) (*Client, error) {
 		root   string
 		gv     schema.GroupVersion
 	}{{&c.core, "/api", corev1.SchemeGroupVersion}, {&c.weft, "/apis", v1.GroupVersion()}, {&c.npwg, "/apis", npwg.GroupVersion()},
-		{&c.coordination, "/apis", coordinationv1.SchemeGroupVersion}, {&c.discovery, "/apis", discoveryv1.SchemeGroupVersion}} {
+		{&c.coordination, "/apis", coordinationv1.SchemeGroupVersion}, {&c.discovery, "/apis", discoveryv1.SchemeGroupVersion},
+		{&c.networking, "/apis", networkingv1.SchemeGroupVersion}} {
 		config := rest.CopyConfig(base)
 		config.APIPath, config.GroupVersion = group.root, &group.gv
 		client, err := rest.RESTClientForConfigAndClient(config, transport)
@@ -90,6 +92,9 @@ func NewClient(connection *rest.Config) (*Client, error) {
 	}
 	return c, nil
 }
+
+// host is the API server's, without port.
+func (c *Client) host() string { return c.core.Get().URL().Hostname() }
 
 // Pods is access to the pods of a namespace; "" is all of them.
 func (c *Client) Pods(namespace string) *Typed[*corev1.Pod, *corev1.PodList] {
@@ -139,6 +144,13 @@ func (c *Client) EndpointSlices(namespace string) *Typed[*discoveryv1.EndpointSl
 	return gentype.NewClientWithList("endpointslices", c.discovery, c.codec, namespace,
 		func() *discoveryv1.EndpointSlice { return &discoveryv1.EndpointSlice{} },
 		func() *discoveryv1.EndpointSliceList { return &discoveryv1.EndpointSliceList{} })
+}
+
+// ServiceRanges is access to the ranges of Services. Kubernetes before 1.33 does not have the kind.
+func (c *Client) ServiceRanges() *Typed[*networkingv1.ServiceCIDR, *networkingv1.ServiceCIDRList] {
+	return gentype.NewClientWithList("servicecidrs", c.networking, c.codec, "",
+		func() *networkingv1.ServiceCIDR { return &networkingv1.ServiceCIDR{} },
+		func() *networkingv1.ServiceCIDRList { return &networkingv1.ServiceCIDRList{} })
 }
 
 // Networks is access to custom networks.

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/client-go/util/workqueue"
 
@@ -40,16 +41,20 @@ type Cluster struct {
 	keys    workqueue.TypedRateLimitingInterface[string]
 
 	pods        *watched[*corev1.Pod]
-	node        *watched[*corev1.Node]
+	machines    *watched[*corev1.Node] // of all nodes
 	namespaces  *watched[*corev1.Namespace]
 	networks    *watched[*v1.CustomNetwork]
 	pools       *watched[*v1.IPPool]
-	blocks      *watched[*v1.IPBlock]
+	blocks      *watched[*v1.IPBlock] // of this node
+	foreign     *watched[*v1.IPBlock] // of the other nodes, without status
+	services    *watched[*networkingv1.ServiceCIDR]
 	nodes       *watched[*v1.NodeNetwork]
 	externals   *watched[*v1.ExternalInterface]
 	configs     *watched[*v1.WeftConfig]
 	definitions *watched[*npwg.NetworkAttachmentDefinition]
 	watches     []follower
+
+	mesh meshView
 }
 
 type follower interface {
@@ -72,15 +77,19 @@ func New(c Config) (*Cluster, error) {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
 	cluster := &Cluster{config: c, changed: make(chan struct{}, 1)}
+	cluster.mesh.stale.Store(true)
+	if c.Known != nil {
+		cluster.mesh.former = c.Known.Former
+	}
 	if err := cluster.watch(); err != nil {
 		return nil, fmt.Errorf("k8s: watch: %w", err)
 	}
 	return cluster, nil
 }
 
-// watch says what is watched: of pods, nodes and blocks those of this node only.
+// watch says what is watched: of pods those of this node only, of other nodes what their announcements are validated against.
 func (c *Cluster) watch() error {
-	var errs [10]error
+	var errs [12]error
 	named, all := func(field string) narrow {
 		return narrow{fields: fields.OneTermEqualSelector(field, c.config.Node).String()}
 	}, narrow{}
@@ -88,17 +97,20 @@ func (c *Cluster) watch() error {
 	pods := named("spec.nodeName")
 	pods.noWait = true
 	c.pods, errs[0] = follow[*corev1.Pod]("pods", client.Pods(""), pods, func(key string) { c.keys.Add(key) })
-	c.node, errs[1] = follow[*corev1.Node]("node", client.Nodes(), named("metadata.name"), c.poke)
+	c.machines, errs[1] = follow[*corev1.Node]("nodes", client.Nodes(), narrow{lighten: c.lightenNode, same: sameNode}, c.pokeMesh)
 	c.namespaces, errs[2] = follow[*corev1.Namespace]("namespaces", client.Namespaces(), all, c.poke)
-	c.networks, errs[3] = follow[*v1.CustomNetwork]("custom networks", client.Networks(), all, c.poke)
-	c.pools, errs[4] = follow[*v1.IPPool]("pools", client.Pools(), all, c.poke)
-	c.blocks, errs[5] = follow[*v1.IPBlock]("blocks", client.Blocks(), named("spec.node"), c.poke)
-	c.nodes, errs[6] = follow[*v1.NodeNetwork]("node networks", client.NodeNetworks(), all, c.poke)
+	c.networks, errs[3] = follow[*v1.CustomNetwork]("custom networks", client.Networks(), all, c.pokeMesh)
+	c.pools, errs[4] = follow[*v1.IPPool]("pools", client.Pools(), all, c.pokeMesh)
+	c.blocks, errs[5] = follow[*v1.IPBlock]("blocks", client.Blocks(), named("spec.node"), c.pokeMesh)
+	c.nodes, errs[6] = follow[*v1.NodeNetwork]("node networks", client.NodeNetworks(), all, c.pokeMesh)
 	c.externals, errs[7] = follow[*v1.ExternalInterface]("external interfaces", client.Externals(), all, c.poke)
-	c.configs, errs[8] = follow[*v1.WeftConfig]("configuration", client.Configs(), all, c.poke)
+	c.configs, errs[8] = follow[*v1.WeftConfig]("configuration", client.Configs(), all, c.pokeMesh)
 	c.definitions, errs[9] = follow[*npwg.NetworkAttachmentDefinition]("network attachment definitions", client.Definitions(""), narrow{optional: true, noWait: true}, c.poke)
+	others := narrow{fields: fields.OneTermNotEqualSelector("spec.node", c.config.Node).String(), lighten: lightenBlock, same: sameBlock}
+	c.foreign, errs[10] = follow[*v1.IPBlock]("blocks of other nodes", client.Blocks(), others, c.pokeMesh)
+	c.services, errs[11] = follow[*networkingv1.ServiceCIDR]("service ranges", client.ServiceRanges(), narrow{optional: true}, c.pokeMesh)
 	c.watches = []follower{
-		c.pods, c.node, c.namespaces, c.networks, c.pools, c.blocks, c.nodes, c.externals, c.configs, c.definitions,
+		c.pods, c.machines, c.namespaces, c.networks, c.pools, c.blocks, c.nodes, c.externals, c.configs, c.definitions, c.foreign, c.services,
 	}
 	for i, w := range c.watches {
 		if errs[i] == nil {
@@ -114,6 +126,12 @@ func (c *Cluster) poke(string) {
 	case c.changed <- struct{}{}:
 	default:
 	}
+}
+
+// pokeMesh says that other nodes may be reached another way.
+func (c *Cluster) pokeMesh(key string) {
+	c.mesh.stale.Store(true)
+	c.poke(key)
 }
 
 // Changed is where something arrives when the view may have changed since it was looked at last. It has one reader.

@@ -4,7 +4,10 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 
+	"github.com/weftnet/weft/k8s/announcement"
 	v1 "github.com/weftnet/weft/k8s/api/v1"
 	"github.com/weftnet/weft/k8s/blocks"
 	"github.com/weftnet/weft/pod"
@@ -19,26 +22,81 @@ func (c *Cluster) NodeID() uint32 {
 	return uint32(own.Spec.NodeID)
 }
 
-// Nodes are the other nodes, as they say that they are reached.
-func (c *Cluster) Nodes() []pod.Node {
-	var nodes []pod.Node
-	for _, n := range c.NodeNetworks() {
-		node := pod.Node{Name: n.Name}
-		if n.Spec.NodeIDConfirmed {
-			node.ID = uint32(n.Spec.NodeID)
+// Mesh is what this node uses of the other nodes' announcements.
+type Mesh struct {
+	Nodes    []pod.Node               // those that are there, by name
+	Rejected []announcement.Rejection // the parts of announcements that are not used
+}
+
+// meshView keeps the mesh until an object changes that it depends on.
+type meshView struct {
+	stale atomic.Bool // set after an informer has the change
+
+	mu     sync.Mutex
+	now    Mesh
+	former announcement.Former // all that is remembered
+	used   announcement.Former // what of it is needed
+}
+
+// inUse are the grants that are gone and still in use.
+func (m *meshView) inUse() announcement.Former {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.used
+}
+
+// Mesh validates the other nodes' announcements. Until the API server has shown all that they are validated against it is
+// empty.
+func (c *Cluster) Mesh() Mesh {
+	c.mesh.mu.Lock()
+	defer c.mesh.mu.Unlock()
+	if len(c.Missing()) > 0 {
+		return Mesh{}
+	}
+	if !c.mesh.stale.Swap(false) {
+		return c.mesh.now
+	}
+	state := c.grants()
+	c.mesh.former = c.mesh.former.Learn(state)
+	state.Former = c.mesh.former
+	validator, mesh := announcement.NewValidator(state), Mesh{}
+	announced := c.NodeNetworks()
+	slices.SortFunc(announced, func(x, y *v1.NodeNetwork) int { return strings.Compare(x.Name, y.Name) })
+	for _, n := range announced {
+		node, rejected := validator.Accept(n)
+		mesh.Rejected = append(mesh.Rejected, rejected...)
+		if _, exists := state.Nodes[n.Name]; exists {
+			mesh.Nodes = append(mesh.Nodes, node)
 		}
-		for _, text := range n.Spec.Addresses {
-			if a, err := netip.ParseAddr(string(text)); err == nil {
-				node.Addresses = append(node.Addresses, a)
+	}
+	c.mesh.now, c.mesh.used = mesh, validator.Used()
+	return mesh
+}
+
+// grants are the objects that announcements are validated against.
+func (c *Cluster) grants() announcement.Cluster {
+	v := emptyView()
+	v.Node = c.thisNode()
+	c.customNetworks(&v)
+	c.ipPools(&v)
+	state := announcement.Cluster{
+		Nodes: make(map[string]announcement.Node), Pools: v.ClaimedFrom(), Blocks: slices.Concat(c.blocks.all(), c.foreign.all()),
+	}
+	for _, n := range c.machines.all() {
+		node := nodeOf(n)
+		state.Nodes[n.Name] = announcement.Node{Ranges: node.PodCIDRs, Addresses: node.Addresses}
+	}
+	for _, s := range c.services.all() {
+		for _, text := range s.Spec.CIDRs {
+			if p, err := netip.ParsePrefix(text); err == nil {
+				state.Services = append(state.Services, p.Masked())
 			}
 		}
-		for _, p := range n.Spec.Networks {
-			node.Parts = append(node.Parts, pod.NodePart{Network: p.Name, Blocks: prefixes(p.CIDRs)})
-		}
-		nodes = append(nodes, node)
 	}
-	slices.SortFunc(nodes, func(x, y pod.Node) int { return strings.Compare(x.Name, y.Name) })
-	return nodes
+	if a, err := netip.ParseAddr(c.config.Client.host()); err == nil {
+		state.Servers = append(state.Servers, a.Unmap())
+	}
+	return state
 }
 
 // PodBlocks are a keeper's blocks in the words of the node: its own, and of other nodes' the addresses that they lend it.

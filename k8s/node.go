@@ -20,7 +20,7 @@ import (
 
 // thisNode is what the API server says of this node.
 func (c *Cluster) thisNode() Node {
-	n, exists := c.node.one(c.config.Node)
+	n, exists := c.machines.one(c.config.Node)
 	if !exists {
 		return Node{}
 	}

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 
 	"github.com/weftnet/weft/ipnet/ipam"
+	"github.com/weftnet/weft/k8s/announcement"
 	"github.com/weftnet/weft/k8s/blocks"
 	"github.com/weftnet/weft/pod"
 )
@@ -27,6 +28,8 @@ type View struct {
 	Definitions    map[string]Definition `json:"definitions,omitempty"`    // by namespace/name
 	Generations    map[string]int64      `json:"generations,omitempty"`    // of Networks, by name
 	BlockSizes     map[string]BlockSizes `json:"blockSizes,omitempty"`     // of Networks, by name
+
+	Former announcement.Former `json:"former,omitzero"` // what grants of other nodes are gone and still in use
 
 	// Faults are the objects that are not as they should be, and why. Most of them are not used.
 	Faults []Fault `json:"faults,omitempty"`
@@ -100,7 +103,8 @@ func (c *Cluster) View() View {
 		}
 		return *c.config.Known
 	}
-	v := View{Complete: true, Generations: make(map[string]int64), BlockSizes: make(map[string]BlockSizes)}
+	v := emptyView()
+	v.Complete = true
 	v.Node = c.thisNode()
 	c.switches(&v)
 	c.customNetworks(&v)
@@ -108,7 +112,12 @@ func (c *Cluster) View() View {
 	c.namespacePools(&v)
 	c.externalInterfaces(&v)
 	c.attachmentDefinitions(&v)
+	v.Former = c.mesh.inUse()
 	return v
+}
+
+func emptyView() View {
+	return View{Generations: make(map[string]int64), BlockSizes: make(map[string]BlockSizes)}
 }
 
 // ClaimedFrom lists what blocks are claimed from: each pool that this node uses, and the addresses of each network, of

@@ -3,6 +3,7 @@ package k8s
 import (
 	"context"
 	"log/slog"
+	"reflect"
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
@@ -13,6 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
+
+	v1 "github.com/weftnet/weft/k8s/api/v1"
 )
 
 // source is where the objects of a kind come from.
@@ -28,6 +31,7 @@ type narrow struct {
 	optional bool                // whether the kind may be unknown to the API server: then there are no objects of it
 	noWait   bool                // whether the view is complete without it
 	lighten  cache.TransformFunc // keeps what is read of an object; nil: nearly everything is
+	same     func(x, y any) bool // whether a change is of no interest; nil: none is
 }
 
 // watched is a copy of the objects of one kind, which a watch keeps as they are.
@@ -70,7 +74,11 @@ func follow[T runtime.Object, L runtime.Object](what string, s source[L], n narr
 		return nil, err
 	}
 	_, err := w.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc: tell, DeleteFunc: tell, UpdateFunc: func(_, o any) { tell(o) },
+		AddFunc: tell, DeleteFunc: tell, UpdateFunc: func(before, after any) {
+			if n.same == nil || !n.same(before, after) {
+				tell(after)
+			}
+		},
 	})
 	return w, err
 }
@@ -84,6 +92,43 @@ func lighten(o any) (any, error) {
 		n.Status.Images = nil
 	}
 	return o, nil
+}
+
+// lightenNode drops all of a Node but what is read of it: of other nodes their addresses and podCIDRs.
+func (c *Cluster) lightenNode(o any) (any, error) {
+	n, is := o.(*corev1.Node)
+	if !is {
+		return o, nil // a tombstone
+	}
+	light := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.Name, UID: n.UID, ResourceVersion: n.ResourceVersion}}
+	if n.Name == c.config.Node {
+		light.Labels, light.Annotations = n.Labels, n.Annotations
+	}
+	light.Spec.PodCIDRs, light.Status.Addresses = n.Spec.PodCIDRs, n.Status.Addresses
+	return light, nil
+}
+
+// sameNode reports whether two versions of a Node differ in nothing that is read.
+func sameNode(x, y any) bool {
+	before, is := x.(*corev1.Node)
+	after, are := y.(*corev1.Node)
+	return is && are && reflect.DeepEqual(nodeOf(before), nodeOf(after))
+}
+
+// lightenBlock drops the status of a block, which changes with each pod.
+func lightenBlock(o any) (any, error) {
+	b, is := o.(*v1.IPBlock)
+	if is {
+		b.ManagedFields, b.Status = nil, v1.IPBlockStatus{}
+	}
+	return o, nil
+}
+
+// sameBlock reports whether two versions of a block differ in their status only.
+func sameBlock(x, y any) bool {
+	before, is := x.(*v1.IPBlock)
+	after, are := y.(*v1.IPBlock)
+	return is && are && before.UID == after.UID && reflect.DeepEqual(before.Spec, after.Spec)
 }
 
 func (w *watched[T]) logErrors(log *slog.Logger) error {

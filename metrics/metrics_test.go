@@ -29,6 +29,7 @@ var names = []string{
 	`weft_condition{condition="uplink"} 0`,
 	`weft_dataplane_reconnects_total 1`,
 	`weft_quarantined_attachments 2`,
+	`weft_rejected_announcements 3`,
 	`weft_dataplane_replay_seconds_count 1`,
 	`weft_addresses{pool="p",state="used"} 1`,
 	`weft_addresses{pool="p",state="leased"} 2`,
@@ -55,7 +56,7 @@ func everything() State {
 	eth0 := Interface{Namespace: "shop", Pod: "cart", Name: "eth0", Type: "tap",
 		RxPackets: 1, RxBytes: 11, RxDrops: 3, TxPackets: 2, TxBytes: 22, TxDrops: 4}
 	return State{
-		QueueDepth: 3, Quarantined: 2, DeleteQueue: &queued, Connected: true, Conditions: map[string]bool{"started": true, "uplink": false},
+		QueueDepth: 3, Quarantined: 2, Rejections: 3, DeleteQueue: &queued, Connected: true, Conditions: map[string]bool{"started": true, "uplink": false},
 		Objects:   map[string]map[string]int{"vpp.route": {"InSync": 4}},
 		Addresses: map[string]Addresses{"p": {Used: 1, Leased: 2, Cooling: 3, Free: 4}},
 		Errors:    []Error{{Node: "ip4-input", Reason: "time_expired", Count: 9}},

@@ -18,6 +18,7 @@ type State struct {
 	Devices       map[string]int    // by state
 	Registrations map[string]uint64 // with kubelet, by result
 
+	Rejections  int // parts of other nodes' announcements that are not used
 	Quarantined int // attachments that are withheld from the dataplane
 
 	EventsDropped *uint64 // on pods, that were never written to the API server
@@ -59,6 +60,7 @@ var (
 	registrations = describe("kubelet_registrations_total", "Tries to register with kubelet.", "result")
 	eventsDropped = describe("pod_events_dropped_total", "Events on pods that were never written to the API server.")
 	quarantined   = describe("quarantined_attachments", "Attachments that are withheld from the dataplane, because it died while they were replayed.")
+	rejections    = describe("rejected_announcements", "Parts of other nodes' announcements that are not used, because nothing grants them to the node.")
 	rxPackets     = describe("interface_rx_packets_total", "Packets that a pod's interface received.", ofInterface...)
 	rxBytes       = describe("interface_rx_bytes_total", "Bytes that a pod's interface received.", ofInterface...)
 	rxDrops       = describe("interface_rx_drops_total", "Packets for a pod's interface that it did not take.", ofInterface...)
@@ -108,6 +110,7 @@ func (r reading) Collect(to chan<- prometheus.Metric) {
 		out.counter(registrations, n, result)
 	}
 	out.gauge(quarantined, float64(r.Quarantined))
+	out.gauge(rejections, float64(r.Rejections))
 	if r.EventsDropped != nil {
 		out.counter(eventsDropped, *r.EventsDropped)
 	}

@@ -1,0 +1,253 @@
+package announcement
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/gaissmai/bart"
+
+	v1 "github.com/weftnet/weft/k8s/api/v1"
+	"github.com/weftnet/weft/k8s/blocks"
+	"github.com/weftnet/weft/pod"
+)
+
+// Cluster is what announcements are validated against.
+type Cluster struct {
+	Nodes    map[string]Node // the Node objects, by name
+	Pools    []blocks.Pool   // the valid IPPools, and the CIDRs of the valid CustomNetworks
+	Blocks   []*v1.IPBlock   // of all nodes
+	Services []netip.Prefix  // the Service ranges, as far as they are known
+	Servers  []netip.Addr    // addresses of the API server
+
+	Former Former
+}
+
+// Node is what a Node object grants.
+type Node struct {
+	Ranges    []netip.Prefix // its podCIDRs
+	Addresses []netip.Addr   // its InternalIPs
+}
+
+// Rejection is one part of an announcement that is not used.
+type Rejection struct {
+	Node    string
+	Network string // "" for a tunnel endpoint, and for a whole announcement
+	What    string // address or prefix; "" for a whole announcement
+	Reason  string
+}
+
+// String is the rejection in one line.
+func (r Rejection) String() string {
+	switch {
+	case r.What == "":
+		return fmt.Sprintf("node %s: %s", r.Node, r.Reason)
+	case r.Network == "":
+		return fmt.Sprintf("node %s: address %s: %s", r.Node, r.What, r.Reason)
+	}
+	return fmt.Sprintf("node %s: %s of network %s: %s", r.Node, r.What, r.Network, r.Reason)
+}
+
+// Validator validates announcements against one state of the cluster. It is for one goroutine.
+type Validator struct {
+	cluster  Cluster
+	pools    map[poolName][]blocks.Pool
+	holders  map[place]*v1.IPBlock // the block of each prefix
+	loans    map[place]*v1.IPBlock // the block of each address that is lent; Bits is that of a single address
+	machines bart.Table[string]    // the node of each InternalIP
+	used     Former                // of what is remembered, what was needed
+}
+
+// poolName is the name of an IPPool, or of a CustomNetwork.
+type poolName struct{ pool, network string }
+
+// place is a prefix of a network, "" being the default network.
+type place struct {
+	network string
+	prefix  netip.Prefix
+}
+
+// NewValidator indexes a state of the cluster, which must not change afterwards.
+func NewValidator(c Cluster) *Validator {
+	v := &Validator{
+		cluster: c, pools: make(map[poolName][]blocks.Pool),
+		holders: make(map[place]*v1.IPBlock), loans: make(map[place]*v1.IPBlock),
+	}
+	for _, p := range c.Pools {
+		name := poolName{p.Name, p.Network}
+		v.pools[name] = append(v.pools[name], p)
+	}
+	for _, b := range c.Blocks {
+		v.index(b)
+	}
+	for name, n := range c.Nodes {
+		for _, a := range n.Addresses {
+			v.machines.Insert(single(a), name)
+		}
+	}
+	return v
+}
+
+// index records what a block grants, if it is well-formed: its name is that of its prefix, so there is one of each.
+func (v *Validator) index(b *v1.IPBlock) {
+	prefix, err := blocks.Parse(b)
+	if err != nil {
+		return
+	}
+	network := string(b.Spec.Network)
+	v.holders[place{network, prefix}] = b
+	for _, l := range b.Spec.Borrowed {
+		a, err := netip.ParseAddr(string(l.Address))
+		if err == nil && prefix.Contains(a) && slices.Contains(b.Spec.Offered, l.Address) && l.Node != b.Spec.Node {
+			v.loans[place{network, single(a)}] = b
+		}
+	}
+}
+
+// Accept returns the part of an announcement that is used, and the parts that are not. Without a Node object nothing is
+// used, and the node has no address.
+func (v *Validator) Accept(n *v1.NodeNetwork) (pod.Node, []Rejection) {
+	accepted := pod.Node{Name: n.Name}
+	machine, exists := v.cluster.Nodes[n.Name]
+	if !exists {
+		return accepted, []Rejection{{Node: n.Name, Reason: "there is no Node of this name"}}
+	}
+	if n.Spec.NodeIDConfirmed {
+		accepted.ID = uint32(n.Spec.NodeID)
+	}
+	var rejected []Rejection
+	for _, text := range n.Spec.Addresses {
+		a, reason := endpoint(machine, string(text))
+		if reason != "" {
+			rejected = append(rejected, Rejection{Node: n.Name, What: shortened(string(text)), Reason: reason})
+			continue
+		}
+		accepted.Addresses = append(accepted.Addresses, a)
+	}
+	for _, p := range n.Spec.Networks {
+		part := pod.NodePart{Network: p.Name}
+		for _, text := range p.CIDRs {
+			prefix, reason := v.prefix(n.Name, p.Name, string(text))
+			if reason != "" {
+				rejected = append(rejected, Rejection{Node: n.Name, Network: p.Name, What: shortened(string(text)), Reason: reason})
+				continue
+			}
+			part.Blocks = append(part.Blocks, prefix)
+		}
+		accepted.Parts = append(accepted.Parts, part)
+	}
+	return accepted, rejected
+}
+
+// endpoint validates an address that tunnels are to lead to.
+func endpoint(machine Node, text string) (netip.Addr, string) {
+	a, err := netip.ParseAddr(text)
+	if err != nil {
+		return a, "it is not an IP address"
+	}
+	if kind := specialIn(single(a)); kind != "" {
+		return a, "it is " + kind
+	}
+	if !slices.Contains(machine.Addresses, a) {
+		return a, "it is not an InternalIP of the Node"
+	}
+	return a, ""
+}
+
+// prefix validates a prefix that routes are to lead to.
+func (v *Validator) prefix(node, network, text string) (netip.Prefix, string) {
+	p, err := netip.ParsePrefix(text)
+	if err != nil || p != p.Masked() {
+		return p, "it is not a CIDR, or has bits set behind its length"
+	}
+	if kind := specialIn(p); kind != "" {
+		return p, "it has " + kind + " addresses"
+	}
+	if network == pod.DefaultNetwork {
+		network = ""
+		if reason := v.reserved(p); reason != "" {
+			return p, reason
+		}
+	}
+	return p, v.grant(node, network, p)
+}
+
+// reserved says which addresses of nodes, Services or the API server a prefix has. They are addresses of the default network:
+// custom networks are separate, and may use the same ones.
+func (v *Validator) reserved(p netip.Prefix) string {
+	for _, s := range v.cluster.Services {
+		if s.Overlaps(p) {
+			return "it overlaps the Service range " + s.String()
+		}
+	}
+	for _, a := range v.cluster.Servers {
+		if p.Contains(a) {
+			return "it has the API server's address " + a.String()
+		}
+	}
+	for found, name := range v.machines.Subnets(p) {
+		return fmt.Sprintf("it has the InternalIP %s of node %s", found.Addr(), name)
+	}
+	return ""
+}
+
+// grant says why a node has no right to a prefix of a network; "" if it has.
+func (v *Validator) grant(node, network string, p netip.Prefix) string {
+	if network == "" && within(v.cluster.Nodes[node].Ranges, p) {
+		return ""
+	}
+	at := place{network, p}
+	if b := v.holders[at]; b != nil {
+		if string(b.Spec.Node) == node {
+			return v.ofPool(b, p)
+		}
+		return fmt.Sprintf("IPBlock %s belongs to node %s", b.Name, cmp.Or(string(b.Spec.Node), "(none)"))
+	}
+	if !p.IsSingleIP() {
+		return "it is neither in the Node's podCIDRs nor an IPBlock of the node"
+	}
+	if b := v.loans[at]; b != nil && lentTo(b, p.Addr(), node) {
+		prefix, _ := blocks.Parse(b) // it was indexed
+		return v.ofPool(b, prefix)
+	}
+	if network == "" && v.wasRange(node, p) {
+		return ""
+	}
+	return "it is not in the Node's podCIDRs, and no IPBlock lends it to the node"
+}
+
+// ofPool says why a block is none of a pool that the administrator made; "" if it is.
+func (v *Validator) ofPool(b *v1.IPBlock, prefix netip.Prefix) string {
+	name := poolName{b.Spec.Pool, string(b.Spec.Network)}
+	pools, known := v.pools[name]
+	if slices.ContainsFunc(pools, func(p blocks.Pool) bool { return p.Has(prefix) }) {
+		return ""
+	}
+	what := blocks.Pool{Name: name.pool, Network: name.network}.String()
+	switch {
+	case v.wasBlock(b, prefix):
+		return ""
+	case known:
+		return fmt.Sprintf("IPBlock %s is not a block of %s", b.Name, what)
+	}
+	return fmt.Sprintf("IPBlock %s names %s, which does not exist or is not valid", b.Name, what)
+}
+
+// lentTo reports whether a block lends an address to a node.
+func lentTo(b *v1.IPBlock, a netip.Addr, node string) bool {
+	return slices.Contains(b.Spec.Borrowed, v1.Loan{Address: v1.IP(a.String()), Node: v1.NodeName(node)})
+}
+
+// within reports whether a prefix is one of the ranges or a part of one.
+func within(ranges []netip.Prefix, p netip.Prefix) bool {
+	return slices.ContainsFunc(ranges, func(r netip.Prefix) bool { return r.Bits() <= p.Bits() && r.Contains(p.Addr()) })
+}
+
+func single(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
+
+// longest is the length of the longest CIDR's text. The API server's schema has no longer ones.
+const longest = 43
+
+// shortened is text of another node as logs show it.
+func shortened(text string) string { return text[:min(len(text), longest)] }

@@ -1,0 +1,103 @@
+package admission_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/util/version"
+	"k8s.io/apiserver/pkg/admission/plugin/cel"
+	"k8s.io/apiserver/pkg/admission/plugin/policy/validating"
+	"k8s.io/apiserver/pkg/cel/environment"
+)
+
+func TestRequestsInOrderAreAdmitted(t *testing.T) {
+	s := serve(t, read(t), cluster(t)...)
+	for _, a := range inOrder(t) {
+		if why := s.ask(t, a.request); why != "" {
+			t.Errorf("%s: %s", a.name, why)
+		}
+	}
+}
+
+// Finding 6 of issue 12: a stolen agent token.
+func TestStolenTokenIsDenied(t *testing.T) {
+	all := read(t)
+	s := serve(t, all, cluster(t)...)
+	for policy, list := range attacks(t) {
+		one := serve(t, all.only(policy), cluster(t)...)
+		if !slices.ContainsFunc(all.policies, func(p *validating.Policy) bool { return p.Name == policy }) {
+			t.Errorf("there is no policy %s", policy)
+		}
+		for _, a := range list {
+			if s.ask(t, a.request) == "" {
+				t.Errorf("%s: %s: all policies together admit it", policy, a.name)
+			}
+			if why := one.ask(t, a.request); !strings.Contains(why, a.message) {
+				t.Errorf("%s: %s: %q, want %q", policy, a.name, why, a.message)
+			}
+		}
+	}
+	borrow := changes(t, "n1", "pool: pods, node: n2, offered: [10.9.2.7]", "pool: pods, node: n2, offered: [10.9.2.7], borrowed: [{address: 10.9.2.7, node: n1}]")
+	off := serve(t, all.only("weft-borrowing"), object(t, "weftconfigs", "default", `{spec: {addresses: {}}}`))
+	if why := off.ask(t, borrow); !strings.Contains(why, "borrowing is off") {
+		t.Errorf("borrow although it is off: %q", why)
+	}
+}
+
+// A policy that says true passes no test: each validation denies an attack that no other one of its policy denies so.
+func TestEachValidationDeniesAnAttack(t *testing.T) {
+	all, tries := read(t), attacks(t)
+	for _, p := range all.policies {
+		if p.Name == "weft-borrowing" {
+			continue // it has one validation, and TestStolenTokenIsDenied a server of its own for it
+		}
+		asIs := serve(t, all.only(p.Name), cluster(t)...)
+		for i, v := range p.Spec.Validations {
+			t.Run(p.Name+"/"+v.Message+v.MessageExpression, func(t *testing.T) {
+				t.Parallel()
+				changed := all.only(p.Name)
+				changed.policies[0].Spec.Validations[i].Expression = "true"
+				s := serve(t, changed, cluster(t)...)
+				if !slices.ContainsFunc(tries[p.Name], func(a attempt) bool { return s.ask(t, a.request) != asIs.ask(t, a.request) }) {
+					t.Error("with true in place of the validation every attack is denied as before")
+				}
+			})
+		}
+		t.Run(p.Name, func(t *testing.T) {
+			t.Parallel()
+			changed := all.only(p.Name)
+			for i := range changed.policies[0].Spec.Validations {
+				changed.policies[0].Spec.Validations[i].Expression = "true"
+			}
+			s := serve(t, changed, cluster(t)...)
+			for _, a := range tries[p.Name] {
+				if why := s.ask(t, a.request); why != "" {
+					t.Errorf("%s: a policy of true denies it: %s", a.name, why)
+				}
+			}
+		})
+	}
+}
+
+// Weft supports Kubernetes 1.30 and newer: what an expression uses must be there.
+func TestExpressionsCompileOnTheOldestKubernetes(t *testing.T) {
+	for _, p := range read(t).policies {
+		compiler, err := cel.NewCompositedCompiler(environment.MustBaseEnvSet(version.MajorMinor(1, 30)))
+		must(t, err)
+		options := cel.OptionalVariableDeclarations{HasParams: p.Spec.ParamKind != nil, HasAuthorizer: true}
+		for _, v := range p.Spec.Variables {
+			if result := compiler.CompileAndStoreVariable(&validating.Variable{Name: v.Name, Expression: v.Expression}, options, environment.NewExpressions); result.Error != nil {
+				t.Errorf("%s: variable %s: %v", p.Name, v.Name, result.Error)
+			}
+		}
+		for _, v := range p.Spec.Validations {
+			if result := compiler.CompileCELExpression(&validating.ValidationCondition{Expression: v.Expression}, options, environment.NewExpressions); result.Error != nil {
+				t.Errorf("%s: %s: %v", p.Name, v.Expression, result.Error)
+			}
+			if result := compiler.CompileCELExpression(&validating.MessageExpressionCondition{MessageExpression: v.MessageExpression}, options, environment.NewExpressions); v.MessageExpression != "" && result.Error != nil {
+				t.Errorf("%s: %s: %v", p.Name, v.MessageExpression, result.Error)
+			}
+		}
+	}
+}

@@ -1,0 +1,262 @@
+package admission_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"k8s.io/apiserver/pkg/admission"
+)
+
+// Operations.
+const (
+	create = admission.Create
+	update = admission.Update
+	remove = admission.Delete
+)
+
+// attempt is a request with a name, and for an attack a part of the message that denies it.
+type attempt struct {
+	name, message string
+	request
+}
+
+const owned = `metadata: {ownerReferences: [{apiVersion: v1, kind: Node, name: n2, uid: u}]}`
+
+// announces is the NodeNetwork of n2 with prefixes of a network.
+func announces(t testing.TB, network string, cidrs ...string) request {
+	return request{node: "n2", operation: create, resource: "nodenetworks", object: object(t, "nodenetworks", "n2", fmt.Sprintf(
+		`{%s, spec: {nodeID: 2, addresses: [192.0.2.2, "2001:db8::2"], networks: [{name: %s, cidrs: ["%s"]}]}}`, owned, network, strings.Join(cidrs, `", "`)))}
+}
+
+// endsAt is the NodeNetwork of n2 with a tunnel endpoint.
+func endsAt(t testing.TB, address string) request {
+	return request{node: "n2", operation: create, resource: "nodenetworks", object: object(t, "nodenetworks", "n2", fmt.Sprintf(
+		`{%s, spec: {nodeID: 2, addresses: ["%s"]}}`, owned, address))}
+}
+
+// claims is an IPBlock of n2, by the node of the token. Of is "pool: p" or "network: n".
+func claims(t testing.TB, name, cidr, of string) request {
+	return request{node: "n2", operation: create, resource: "ipblocks", object: object(t, "ipblocks", name, fmt.Sprintf(
+		`{%s, spec: {cidr: "%s", %s, node: n2}}`, owned, cidr, of))}
+}
+
+// changes turns a block's spec into another one.
+func changes(t testing.TB, node, before, after string) request {
+	return request{node: node, operation: update, resource: "ipblocks",
+		old: object(t, "ipblocks", "10.9.2.0-26", "{spec: {cidr: 10.9.2.0/26, "+before+"}}"), object: object(t, "ipblocks", "10.9.2.0-26", "{spec: {cidr: 10.9.2.0/26, "+after+"}}")}
+}
+
+// with is a request that is changed.
+func (r request) with(set func(*request)) request {
+	set(&r)
+	return r
+}
+
+func many(n int, format string) (list []string) {
+	for i := range n {
+		list = append(list, fmt.Sprintf(format, i/256, i%256))
+	}
+	return list
+}
+
+// inOrder are requests of agents that do their work.
+func inOrder(t testing.TB) []attempt {
+	podif := func(node, uid string) string {
+		return fmt.Sprintf(`{metadata: {namespace: a, ownerReferences: [{apiVersion: v1, kind: Pod, name: p, uid: %s}]}, node: %s, podUID: %s}`, uid, node, uid)
+	}
+	event := object(t, "events", "e", `{metadata: {namespace: a}, source: {component: weft-agent, host: n2}, reportingComponent: weft-agent, reportingInstance: n2, involvedObject: {kind: Pod, namespace: a, name: p}}`)
+	mine := announces(t, "default", "10.244.2.0/24")
+	return []attempt{
+		{"announce a podCIDR", "", mine},
+		{"announce an IPv6 podCIDR, a block and loans", "", announces(t, "default", "fd00:244:2::/64", "10.9.2.0/26", "10.9.3.7/32", "fd00:9::7/128")},
+		{"announce the widest prefixes", "", announces(t, "default", "10.244.0.0/16", "fd00:244::/48")},
+		{"announce 256 blocks", "", announces(t, "default", many(256, "10.9.%d.%d/32")...)},
+		{"announce addresses of machines in a custom network", "", announces(t, "blue", "192.0.2.0/28")},
+		{"announce nothing", "", request{node: "n2", operation: create, resource: "nodenetworks", object: object(t, "nodenetworks", "n2", `{spec: {}}`)}},
+		{"announce a change", "", mine.with(func(r *request) { r.operation, r.old = update, r.object })},
+		{"write the status", "", mine.with(func(r *request) { r.operation, r.old, r.sub = update, r.object, "status" })},
+		{"delete the NodeNetwork", "", mine.with(func(r *request) { r.operation, r.old, r.object = remove, r.object, nil })},
+		{"claim a block", "", claims(t, "10.9.2.0-26", "10.9.2.0/26", "pool: pods")},
+		{"claim an IPv6 block", "", claims(t, "fd00-0009-0000-0000-0000-0000-0000-0100-120", "fd00:9::100/120", "pool: six")},
+		{"claim a block of a network", "", claims(t, "blue.10.5.0.16-28", "10.5.0.16/28", "network: blue")},
+		{"claim an IPv6 block of a network", "", claims(t, "blue.fd00-0005-0000-0000-0000-0000-0000-0040-122", "fd00:5::40/122", "network: blue")},
+		{"claim a block of no node", "", changes(t, "n2", "pool: pods", "pool: pods, node: n2")},
+		{"give a block back", "", changes(t, "n2", "pool: pods, node: n2", "pool: pods")},
+		{"offer addresses", "", changes(t, "n2", "pool: pods, node: n2", "pool: pods, node: n2, offered: [10.9.2.7]")},
+		{"borrow", "", changes(t, "n1", "pool: pods, node: n2, offered: [10.9.2.7]", "pool: pods, node: n2, offered: [10.9.2.7], borrowed: [{address: 10.9.2.7, node: n1}]")},
+		{"give a loan back", "", changes(t, "n1", "pool: pods, node: n2, offered: [10.9.2.7], borrowed: [{address: 10.9.2.7, node: n1}]", "pool: pods, node: n2, offered: [10.9.2.7]")},
+		{"publish who has which address", "", changes(t, "n2", "pool: pods, node: n2", "pool: pods, node: n2").with(func(r *request) { r.sub = "status" })},
+		{"delete a block", "", claims(t, "10.9.2.0-26", "10.9.2.0/26", "pool: pods").with(func(r *request) { r.operation, r.old, r.object = remove, r.object, nil })},
+		{"tell of a pod", "", request{node: "n2", operation: create, resource: "podinterfaces", object: object(t, "podinterfaces", "p", podif("n2", "u"))}},
+		{"take over a pod that moved", "", request{node: "n2", operation: update, resource: "podinterfaces", object: object(t, "podinterfaces", "p", podif("n2", "u")), old: object(t, "podinterfaces", "p", podif("n1", "v"))}},
+		{"write an event", "", request{node: "n2", operation: create, resource: "events", object: event}},
+		{"count an event", "", request{node: "n2", operation: update, resource: "events", object: event, old: event}},
+	}
+}
+
+// Messages of policies.
+const (
+	noNode     = "the token names no node"
+	badPrefix  = "pods have no unspecified, loopback"
+	shortened  = "a prefix of pods' addresses is a /16 or longer"
+	badAddress = "an address of a node is neither"
+	notOwnIP   = "an address of a NodeNetwork is an InternalIP of its Node"
+	blockSize  = "a block is a /20 to /30"
+	blockName  = "a block is named by its network and CIDR"
+	blockOwner = "a block is owned by its node"
+	notOwned   = "may write no block of another node"
+)
+
+// attacks are what a stolen token of n2's agent tries, by the policy that denies it.
+func attacks(t testing.TB) map[string][]attempt {
+	return map[string][]attempt{
+		"weft-nodenetworks": announcements(t), "weft-nodenetworks-nodes": nodesAddresses(t),
+		"weft-ipblocks": append(foreignBlocks(t), badBlocks(t)...), "weft-ipblocks-pools": outsideOfPools(t),
+		"weft-ipblocks-networks": outsideOfNetworks(t), "weft-podinterfaces": foreignPods(t), "weft-events": foreignEvents(t),
+	}
+}
+
+// announcements write NodeNetworks of other nodes, or what no node may announce.
+func announcements(t testing.TB) []attempt {
+	mine := announces(t, "default", "10.244.2.0/24")
+	return []attempt{
+		{"without a node in the token", noNode, mine.with(func(r *request) { r.node = "" })},
+		{"announce as another node", "may write no NodeNetwork but its own", mine.with(func(r *request) { r.node = "n3" })},
+		{"change another node's", "may write no NodeNetwork but its own", mine.with(func(r *request) { r.node, r.operation, r.old = "n3", update, r.object })},
+		{"write another node's status", "may write no NodeNetwork but its own", mine.with(func(r *request) { r.node, r.operation, r.old, r.sub = "n3", update, r.object, "status" })},
+		{"delete another node's", "may write no NodeNetwork but its own", mine.with(func(r *request) { r.node, r.operation, r.old, r.object = "n3", remove, r.object, nil })},
+		{"owned by another node", "a NodeNetwork is owned by its node", mine.with(func(r *request) {
+			r.object = object(t, "nodenetworks", "n2", strings.ReplaceAll("{"+owned+", spec: {}}", "name: n2", "name: n3"))
+		})},
+		{"the metadata service", badPrefix, announces(t, "default", "169.254.169.254/32")},
+		{"the metadata service on a custom network", badPrefix, announces(t, "blue", "10.5.0.16/28", "169.254.169.254/32")},
+		{"half of the Internet", shortened, announces(t, "default", "128.0.0.0/1")},
+		{"the other half", shortened, announces(t, "default", "0.0.0.0/1")},
+		{"all addresses", shortened, announces(t, "default", "0.0.0.0/0")},
+		{"all IPv6 addresses", shortened, announces(t, "default", "::/0")},
+		{"a Service range of the usual size", shortened, announces(t, "default", "10.96.0.0/12")},
+		{"a short prefix behind a good one", shortened, announces(t, "default", "10.244.2.0/24", "10.0.0.0/15")},
+		{"a short IPv6 prefix", shortened, announces(t, "default", "fd00::/47")},
+		{"text", shortened, announces(t, "default", "everything")},
+		{"loopback", badPrefix, announces(t, "default", "127.0.0.1/32")},
+		{"IPv6 loopback", badPrefix, announces(t, "default", "::1/128")},
+		{"unspecified", badPrefix, announces(t, "default", "0.0.0.0/32")},
+		{"multicast", badPrefix, announces(t, "default", "239.1.0.0/16")},
+		{"IPv6 multicast", badPrefix, announces(t, "default", "ff02::/64")},
+		{"IPv6 link-local", badPrefix, announces(t, "default", "fe80::/64")},
+		{"broadcast", badPrefix, announces(t, "default", "255.255.255.0/24")},
+		{"by an update", badPrefix, announces(t, "default", "169.254.0.0/16").with(func(r *request) { r.operation, r.old = update, mine.object })},
+		{"a link-local tunnel endpoint", badAddress, endsAt(t, "169.254.169.254")},
+		{"a loopback tunnel endpoint", badAddress, endsAt(t, "::1")},
+		{"a multicast tunnel endpoint", badAddress, endsAt(t, "239.1.1.1")},
+		{"a tunnel endpoint that is none", badAddress, endsAt(t, "here")},
+	}
+}
+
+// nodesAddresses announce addresses of nodes.
+func nodesAddresses(t testing.TB) []attempt {
+	mine := announces(t, "default", "10.244.2.0/24")
+	return []attempt{
+		{"another node's address as tunnel endpoint", notOwnIP, endsAt(t, "192.0.2.3")},
+		{"another node's IPv6 address as tunnel endpoint", notOwnIP, endsAt(t, "2001:db8::3")},
+		{"its ExternalIP as tunnel endpoint", notOwnIP, endsAt(t, "203.0.113.9")},
+		{"the Internet as tunnel endpoint", notOwnIP, endsAt(t, "8.8.8.8")},
+		{"route another node", "the prefixes have an InternalIP of node n3", announces(t, "default", "192.0.2.3/32")},
+		{"route another node by IPv6", "the prefixes have an InternalIP of node n3", announces(t, "default", "2001:db8::3/128")},
+		{"route all nodes", "the prefixes have an InternalIP of node n", announces(t, "default", "192.0.0.0/16")},
+		{"by an update", "the prefixes have an InternalIP of node n", announces(t, "default", "192.0.2.0/30").with(func(r *request) { r.operation, r.old = update, mine.object })},
+	}
+}
+
+// foreignBlocks write blocks of other nodes.
+func foreignBlocks(t testing.TB) []attempt {
+	claim := claims(t, "10.9.2.0-26", "10.9.2.0/26", "pool: pods")
+	lent := "pool: pods, node: n2, offered: [10.9.2.7], borrowed: [{address: 10.9.2.7, node: n3}]"
+	return []attempt{
+		{"without a node in the token", noNode, claim.with(func(r *request) { r.node = "" })},
+		{"claim for another node", notOwned, claim.with(func(r *request) { r.node = "n3" })},
+		{"take another node's", notOwned, changes(t, "n3", "pool: pods, node: n2", "pool: pods, node: n3")},
+		{"delete another node's", notOwned, claim.with(func(r *request) { r.node, r.operation, r.old, r.object = "n3", remove, r.object, nil })},
+		{"borrow what is not offered", notOwned, changes(t, "n3", "pool: pods, node: n2", "pool: pods, node: n2, borrowed: [{address: 10.9.2.7, node: n3}]")},
+		{"take another node's loan", notOwned, changes(t, "n1", lent, strings.ReplaceAll(lent, "n3", "n1"))},
+		{"offer for another node", notOwned, changes(t, "n3", "pool: pods, node: n2", "pool: pods, node: n2, offered: [10.9.2.9]")},
+		{"owned by another node", blockOwner, claim.with(func(r *request) {
+			r.object = object(t, "ipblocks", "10.9.2.0-26", strings.ReplaceAll("{"+owned, "name: n2", "name: n3")+", spec: {cidr: 10.9.2.0/26, pool: pods, node: n2}}")
+		})},
+		{"take back what is lent", "addresses of the block are lent", changes(t, "n2", lent, "pool: pods, node: n2")},
+	}
+}
+
+// badBlocks claim what is no block, or make one of a block.
+func badBlocks(t testing.TB) []attempt {
+	return []attempt{
+		{"a single address", blockSize, claims(t, "8.8.8.8-32", "8.8.8.8/32", "pool: ghost")},
+		{"half of the Internet", blockSize, claims(t, "128.0.0.0-1", "128.0.0.0/1", "pool: ghost")},
+		{"all addresses", blockSize, claims(t, "0.0.0.0-0", "0.0.0.0/0", "pool: ghost")},
+		{"a short prefix", blockSize, claims(t, "10.0.0.0-19", "10.0.0.0/19", "pool: ghost")},
+		{"a short IPv6 prefix", blockSize, claims(t, "fd00-0009-0000-0000-0000-0000-0000-0000-115", "fd00:9::/115", "pool: ghost")},
+		{"text", blockSize, claims(t, "everything", "everything", "pool: ghost")},
+		{"around the metadata service", badPrefix, claims(t, "169.254.169.192-26", "169.254.169.192/26", "pool: ghost")},
+		{"loopback", badPrefix, claims(t, "127.0.0.0-26", "127.0.0.0/26", "pool: ghost")},
+		{"multicast", badPrefix, claims(t, "224.0.0.0-26", "224.0.0.0/26", "network: ghost").with(func(r *request) { r.object.SetName("ghost.224.0.0.0-26") })},
+		{"IPv6 link-local", badPrefix, claims(t, "fe80-0000-0000-0000-0000-0000-0000-0000-122", "fe80::/122", "pool: ghost")},
+		{"broadcast", badPrefix, claims(t, "255.255.255.192-26", "255.255.255.192/26", "pool: ghost")},
+		{"another name", blockName, claims(t, "mine", "10.9.2.0/26", "pool: pods")},
+		{"the name of another block", blockName, claims(t, "10.9.3.0-26", "10.9.2.0/26", "pool: pods")},
+		{"a name without its network", blockName, claims(t, "10.5.0.16-28", "10.5.0.16/28", "network: blue")},
+		{"the name of another network", blockName, claims(t, "red.10.5.0.16-28", "10.5.0.16/28", "network: blue")},
+		{"a short IPv6 name", blockName, claims(t, "fd00-9--100-120", "fd00:9::100/120", "pool: six")},
+		{"another IPv6 name", blockName, claims(t, "fd00-0009-0000-0000-0000-0000-0000-0200-120", "fd00:9::100/120", "pool: six")},
+		{"another IPv6 length", blockName, claims(t, "fd00-0009-0000-0000-0000-0000-0000-0100-122", "fd00:9::100/120", "pool: six")},
+		{"of a pool and a network", "either a pool or a network", claims(t, "blue.10.9.2.0-26", "10.9.2.0/26", "pool: pods, network: blue")},
+		{"of neither", "either a pool or a network", claims(t, "10.9.2.0-26", "10.9.2.0/26", "status: x")},
+		{"of another pool later", "a block stays a part", changes(t, "n2", "pool: ghost, node: n2", "pool: pods, node: n2")},
+		{"of another pool when it is claimed", "a block stays a part", changes(t, "n2", "pool: ghost", "pool: pods, node: n2")},
+		{"offer another block's addresses", "offers addresses of its own", changes(t, "n2", "pool: pods, node: n2", "pool: pods, node: n2, offered: [10.9.3.7]")},
+		{"lend at once", "lends none when it is claimed", claims(t, "10.9.2.0-26", "10.9.2.0/26", "pool: pods, offered: [10.9.2.7], borrowed: [{address: 10.9.2.7, node: n3}]")},
+	}
+}
+
+// outsideOfPools claim what is not a block of the pool.
+func outsideOfPools(t testing.TB) []attempt {
+	return []attempt{
+		{"outside of the pool", "not a block of pool pods", claims(t, "8.8.8.0-26", "8.8.8.0/26", "pool: pods")},
+		{"of a Service range", "not a block of pool pods", claims(t, "10.96.0.0-26", "10.96.0.0/26", "pool: pods")},
+		{"of another size", "not a block of pool pods", claims(t, "10.9.0.0-24", "10.9.0.0/24", "pool: pods")},
+		{"outside of the IPv6 pool", "not a block of pool six", claims(t, "fd00-0096-0000-0000-0000-0000-0000-0000-120", "fd00:96::/120", "pool: six")},
+		{"of another IPv6 size", "not a block of pool six", claims(t, "fd00-0009-0000-0000-0000-0000-0000-0000-122", "fd00:9::/122", "pool: six")},
+		{"of the other family", "not a block of pool six", claims(t, "10.9.2.0-26", "10.9.2.0/26", "pool: six")},
+	}
+}
+
+// outsideOfNetworks claim what is not a block of the network.
+func outsideOfNetworks(t testing.TB) []attempt {
+	return []attempt{
+		{"outside of the network", "not a block of network blue", claims(t, "blue.8.8.8.0-28", "8.8.8.0/28", "network: blue")},
+		{"of another size", "not a block of network blue", claims(t, "blue.10.5.0.0-26", "10.5.0.0/26", "network: blue")},
+		{"of a network without addresses", "not a block of network bridge", claims(t, "bridge.10.5.0.0-26", "10.5.0.0/26", "network: bridge")},
+	}
+}
+
+// foreignPods tell of pods of other nodes.
+func foreignPods(t testing.TB) []attempt {
+	return []attempt{
+		{"without a node in the token", noNode, request{operation: create, resource: "podinterfaces", object: object(t, "podinterfaces", "p", `{node: "", podUID: u}`)}},
+		{"tell of another node's pod", "of its own pods only", request{node: "n3", operation: create, resource: "podinterfaces", object: object(t, "podinterfaces", "p", `{node: n2, podUID: u}`)}},
+		{"owned by another pod", "owned by their pod", request{node: "n2", operation: create, resource: "podinterfaces", object: object(t, "podinterfaces", "p",
+			`{metadata: {ownerReferences: [{apiVersion: v1, kind: Pod, name: q, uid: u}]}, node: n2, podUID: u}`)}},
+	}
+}
+
+// foreignEvents write events in the name of others.
+func foreignEvents(t testing.TB) []attempt {
+	return []attempt{
+		{"without a node in the token", noNode, request{operation: create, resource: "events", object: object(t, "events", "e", `{involvedObject: {kind: Pod}}`)}},
+		{"in another node's name", "in its own name only", request{node: "n3", operation: create, resource: "events", object: object(t, "events", "e",
+			`{metadata: {namespace: a}, source: {component: weft-agent, host: n2}, reportingComponent: weft-agent, reportingInstance: n2, involvedObject: {kind: Pod, namespace: a}}`)}},
+		{"change a foreign event", "events of its own node only", request{node: "n2", operation: update, resource: "events", object: object(t, "events", "e",
+			`{metadata: {namespace: a}, source: {component: weft-agent, host: n2}, reportingComponent: weft-agent, reportingInstance: n2, involvedObject: {kind: Pod, namespace: a}}`),
+			old: object(t, "events", "e", `{metadata: {namespace: a}, source: {component: kubelet, host: n2}, involvedObject: {kind: Pod, namespace: a}}`)}},
+	}
+}
