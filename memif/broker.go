@@ -26,10 +26,10 @@ import (
 // The broker process may be killed at any time. Established connections go on: a duplicate of each socket is kept here, which the
 // next process gets. Clients that were not connected yet are hung up on.
 type Broker struct {
-	args    []string
-	log     *slog.Logger
-	cancel  context.CancelFunc
-	done    chan struct{}
+	args   []string
+	log    *slog.Logger
+	cancel context.CancelFunc
+	done   chan struct{}
 
 	mu      sync.Mutex
 	channel *net.UnixConn // nil while there is no process
