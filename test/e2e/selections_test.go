@@ -78,8 +78,11 @@ func TestAPodGetsTheNetworksThatItSelects(t *testing.T) {
 	s := newSpace(t)
 	s.apply(twoNetworks)
 	s.apply(definitionKind)
-	_, err := s.c.Kubectl(t.Context(), nil, "wait", "--for=condition=Established", "crd/network-attachment-definitions.k8s.cni.cncf.io")
-	s.must(err)
+	// kubectl wait fails at once on a definition that has no conditions yet.
+	s.must(cluster.Eventually(t.Context(), "the definition is established", func(ctx context.Context) error {
+		_, err := s.c.Kubectl(ctx, nil, "wait", "--for=condition=Established", "crd/network-attachment-definitions.k8s.cni.cncf.io")
+		return err
+	}))
 	s.apply(fmt.Sprintf(definition, s.name))
 	var pods []*corev1.Pod
 	for _, node := range []string{"n1", "n2"} {
