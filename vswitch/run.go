@@ -30,7 +30,7 @@ type Config struct {
 	StatsSocket string       // where the stats segment is served; "": StatsSocket(APISocket)
 	Workers     int          // forwarding threads; 0: one
 	Log         *slog.Logger // nil: none
-	MemifBroker []string     // arguments with which this program is memif.ServeBroker; none: this process holds the sockets of memif clients
+	MemifBroker []string     // arguments with which this program calls ServeMemifBroker; none: this process holds the sockets of memif clients
 }
 
 // StatsSocket is the default path of the stats socket for an API socket: beside it, as VPP's api.sock and stats.sock are.
@@ -93,6 +93,9 @@ func Run(ctx context.Context, c Config) error {
 	})
 	return g.Wait()
 }
+
+// ServeMemifBroker is the process that Config.MemifBroker starts.
+func ServeMemifBroker() error { return memif.ServeBroker() }
 
 // reading collects what the packet path has counted.
 func reading(c Config, m *model.Model, engine *forward.Engine) stats.Reading {

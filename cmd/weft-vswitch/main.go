@@ -15,7 +15,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weftnet/weft/internal/version"
-	"github.com/weftnet/weft/memif"
 	"github.com/weftnet/weft/vswitch"
 )
 
@@ -34,7 +33,7 @@ var errUsage = errors.New("wrong usage")
 
 func run(args []string, stdout, stderr io.Writer) int {
 	if slices.Equal(args, []string{brokerArgument}) {
-		return exitCode(memif.ServeBroker(), stderr)
+		return exitCode(vswitch.ServeMemifBroker(), stderr)
 	}
 	// A terminal that closes and a log pipe whose reader dies must not end forwarding.
 	signal.Ignore(syscall.SIGHUP, syscall.SIGPIPE)
