@@ -34,7 +34,7 @@ func ServeBroker() error {
 	for {
 		n, fds, err := receiveNote(channel)
 		if err != nil {
-			return nil // the other end is gone
+			return nil //nolint:nilerr // the Broker is gone, which is the usual end
 		}
 		p.handle(n, fds)
 	}
@@ -196,7 +196,7 @@ func (d *door) close() {
 				if err != nil {
 					return
 				}
-				go unix.Close(waiting) //nolint:errcheck // nothing to do about it
+				go unix.Close(waiting)
 			}
 		})
 	}

@@ -69,7 +69,7 @@ type Interface struct {
 	config   Config
 	listener *Listener
 
-	calls sync.Mutex // serializes Connected and Disconnected
+	calls sync.Mutex // serialises Connected and Disconnected
 
 	mu      sync.Mutex
 	closed  bool
