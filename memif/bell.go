@@ -2,7 +2,9 @@ package memif
 
 import (
 	"encoding/binary"
+	"fmt"
 	"sync"
+	"sync/atomic"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -39,33 +41,53 @@ type iocb struct {
 	flags, tellFD uint32
 }
 
-// theCompleter is the process's one: a machine has few contexts to give. nil where the kernel has none.
-var theCompleter = sync.OnceValue(newCompleter)
+var (
+	// theCompleter is the process's one, because a machine has few contexts to give; nil while there is none.
+	theCompleter atomic.Pointer[completer]
+	preparing    sync.Mutex
 
-// Prepare opens what the process needs to wake its peers, which otherwise the first of them has it do: a server that has
-// many does it when it starts, before descriptors are scarce.
-func Prepare() { theCompleter() }
+	openCompleter = newCompleter // a test's may fail
+)
 
-func newCompleter() *completer {
+// Prepare opens what a server needs to notify its clients without waiting for them, unless it is open already. A server with many
+// clients calls it when it starts, before the machine's contexts for asynchronous I/O are taken (fs.aio-max-nr). As long as it
+// fails clients are refused, and it is tried again with each of them.
+func Prepare() error {
+	if theCompleter.Load() != nil {
+		return nil
+	}
+	preparing.Lock()
+	defer preparing.Unlock()
+	if theCompleter.Load() != nil {
+		return nil
+	}
+	c, err := openCompleter()
+	if err != nil {
+		return err
+	}
+	theCompleter.Store(c)
+	return nil
+}
+
+func newCompleter() (*completer, error) {
 	fd, err := unix.MemfdCreate("memif bell", unix.MFD_CLOEXEC)
 	if err != nil {
-		return nil
+		return nil, fmt.Errorf("prepare notifications: %w", err)
 	}
 	c := &completer{nothing: fd}
 	_, _, errno := unix.Syscall(unix.SYS_IO_SETUP, completions, uintptr(unsafe.Pointer(&c.context)), 0)
 	if errno != 0 {
 		_ = unix.Close(fd)
-		return nil
+		return nil, fmt.Errorf("prepare notifications by asynchronous I/O: %w", errno)
 	}
-	return c
+	return c, nil
 }
 
-// strike adds one to the eventfd. It never waits for the peer.
-func strike(eventfd int) {
-	c := theCompleter()
+// notify adds one to a peer's eventfd. It never waits for the peer, whatever that does to the eventfd.
+func notify(eventfd int) {
+	c := theCompleter.Load()
 	if c == nil {
-		strikeByWrite(eventfd)
-		return
+		return // a server has no connections then
 	}
 	request := iocb{opcode: iocbRead, fd: uint32(c.nothing), flags: iocbTell, tellFD: uint32(eventfd)}
 	list := [1]*iocb{&request}
@@ -86,8 +108,9 @@ func (c *completer) takeBack() {
 		uintptr(unsafe.Pointer(&events)), uintptr(unsafe.Pointer(&now)), 0)
 }
 
-// strikeByWrite is for kernels without asynchronous I/O: it looks first whether the write would wait.
-func strikeByWrite(eventfd int) {
+// notifyByWrite adds one to an eventfd that this process has made and shares, if at all, with a server that it trusts. It looks first
+// whether the write would wait.
+func notifyByWrite(eventfd int) {
 	look := []unix.PollFd{{Fd: int32(eventfd), Events: unix.POLLOUT}}
 	if n, err := unix.Poll(look, 0); n != 1 || err != nil {
 		return

@@ -77,9 +77,12 @@ func BenchmarkRing(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer unix.Close(fd)
+	if err := Prepare(); err != nil {
+		b.Fatal(err)
+	}
 	b.ReportAllocs()
 	for b.Loop() {
-		strike(fd)
+		notify(fd)
 	}
 }
 

@@ -31,7 +31,7 @@ func newClientBell() (*clientBell, error) {
 	return &clientBell{waiter: waiter, own: own}, nil
 }
 
-func (b *clientBell) wake() { strike(b.own) }
+func (b *clientBell) wake() { notifyByWrite(b.own) }
 
 func (b *clientBell) wait(ctx context.Context) error { return b.waiter.Wait(ctx) }
 

@@ -67,6 +67,7 @@ func Connect(ctx context.Context, c ClientConfig) (*Conn, error) {
 	if err := c.complete(); err != nil {
 		return nil, wrapClient(&c, err)
 	}
+	_ = Prepare() // without it the client writes to its eventfds
 	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
 	conn, err := connect(ctx, &c)

@@ -93,6 +93,8 @@ func (h *handshake) initiate(i initiation) error {
 	switch { // in the order of VPP (memif_msg_receive_init)
 	case found.taken():
 		return errTaken
+	case Prepare() != nil: // a write to an eventfd of the client's could block
+		return refusal("no asynchronous I/O to notify with (fs.aio-max-nr)")
 	case i.mode != c.Mode:
 		return refusal("mode mismatch")
 	case c.Secret != "" && i.secret == (secretField{}):

@@ -210,3 +210,25 @@ func TestSilentClientIsHungUpOn(t *testing.T) {
 	await(t, l.refused, "refusal")
 	l.stillServes(t)
 }
+
+// finding 3: where asynchronous I/O is exhausted a server has no way to notify that a client cannot block.
+func TestNoClientIsServedWithoutAWayToNotifyIt(t *testing.T) {
+	l := newLab(t, ListenOptions{})
+	l.addReleasing(t, hostileConfig)
+	l.stillServes(t)
+	before := theCompleter.Swap(nil)
+	replace := func(open func() (*completer, error)) {
+		preparing.Lock()
+		defer preparing.Unlock()
+		openCompleter = open
+	}
+	replace(func() (*completer, error) { return nil, unix.EAGAIN })
+	config := ClientConfig{Socket: l.Path(), ID: 1, Secret: hostileConfig.Secret}
+	_, err := Connect(t.Context(), config)
+	replace(newCompleter)
+	theCompleter.Store(before)
+	if got := reasonFrom(err); got != "no asynchronous I/O to notify with (fs.aio-max-nr)" {
+		t.Errorf("connected without: %v", err)
+	}
+	l.stillServes(t)
+}

@@ -273,6 +273,15 @@ func (q *TxQueue) flush() {
 	q.packets, q.bytes = 0, 0
 	if !q.ring.interruptsMasked() {
 		q.counters.rings.Add(1)
-		strike(q.eventfd)
+		q.notify()
 	}
+}
+
+// notify wakes the peer. A server uses nothing that a client could block.
+func (q *TxQueue) notify() {
+	if q.server || theCompleter.Load() != nil {
+		notify(q.eventfd)
+		return
+	}
+	notifyByWrite(q.eventfd)
 }

@@ -57,7 +57,9 @@ func Run(ctx context.Context, c Config) error {
 	if err != nil {
 		return err
 	}
-	memif.Prepare()
+	if err := memif.Prepare(); err != nil {
+		c.Log.Warn("clients of memifs are refused until there is asynchronous I/O: raise fs.aio-max-nr", "err", err)
+	}
 	var broker *memif.Broker
 	if len(c.MemifBroker) > 0 {
 		if broker, err = memif.StartBroker(c.Log, c.MemifBroker...); err != nil {
