@@ -45,7 +45,8 @@ func (s *Server) setMemifSocket(_ *client, r *binapi.MemifSocketFilenameAddDelV2
 func (s *Server) addMemif(_ *client, r *binapi.MemifCreateV2) (*binapi.MemifCreateV2Reply, error) {
 	secret, _, _ := strings.Cut(r.Secret, "\x00")
 	c := model.Memif{Socket: r.SocketID, ID: r.ID, Client: r.Role != binapi.MEMIF_ROLE_API_MASTER, Mode: uint32(r.Mode),
-		Secret: memif.Secret(secret[:min(len(secret), maxMemifSecret)]), RingSize: r.RingSize}
+		Secret: memif.Secret(secret[:min(len(secret), maxMemifSecret)]), RingSize: r.RingSize,
+		RxQueues: int(r.RxQueues), TxQueues: int(r.TxQueues)}
 	if mac := frame.MAC(r.HwAddr); !mac.IsZero() {
 		c.MAC = &mac
 	}

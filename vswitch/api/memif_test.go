@@ -76,7 +76,7 @@ func TestAMemifIsMadeOnASocketAndDeleted(t *testing.T) {
 		t.Fatal(id, err)
 	}
 	mac := ethernet_types.MacAddress{2, 1, 2, 3, 4, 5}
-	one, err := a.memif(t, binapi.MemifCreateV2{SocketID: 5, ID: 1, HwAddr: mac, Secret: strings.Repeat("s", 24), RingSize: 2048, BufferSize: 9000})
+	one, err := a.memif(t, binapi.MemifCreateV2{SocketID: 5, ID: 1, HwAddr: mac, Secret: strings.Repeat("s", 24), RingSize: 2048, BufferSize: 9000, RxQueues: 2, TxQueues: 3})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,7 +85,8 @@ func TestAMemifIsMadeOnASocketAndDeleted(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.engine.Look(func(s modeltest.State) {
-		want := port.MemifConfig{Socket: "/run/pod/memif.sock", ID: 1, Secret: memif.Secret(strings.Repeat("s", 23)), Name: "memif5/1"}
+		want := port.MemifConfig{Socket: "/run/pod/memif.sock", ID: 1, Secret: memif.Secret(strings.Repeat("s", 23)), Name: "memif5/1",
+			RxQueues: 2, TxQueues: 3, RingSize: 2048}
 		if c := s.Memifs[uint32(one)]; c != want {
 			t.Errorf("first: %+v", c)
 		}

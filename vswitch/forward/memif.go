@@ -67,7 +67,8 @@ func (m *memifs) open(index uint32, c port.MemifConfig) error {
 		return err
 	}
 	s := &servedMemif{engine: m.engine, log: m.log, index: index, config: c, closing: make(chan struct{})}
-	order := memif.Config{ID: c.ID, Secret: c.Secret, Name: c.Name, Connected: s.connected, Disconnected: s.disconnected}
+	order := memif.Config{ID: c.ID, Secret: c.Secret, Name: c.Name, Connected: s.connected, Disconnected: s.disconnected,
+		RxQueues: c.RxQueues, TxQueues: c.TxQueues, RingSize: c.RingSize}
 	if c.Bare {
 		order.Mode = memif.IP
 	}

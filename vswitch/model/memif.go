@@ -17,15 +17,20 @@ const (
 	MemifIP       uint32 = 1
 )
 
-// Memif says what memif to make, in memif_create_v2's words. A server takes queues, rings and buffers as its client has
-// them, so their sizes are not here.
+// maxMemifRing is the protocol's limit, in slots.
+const maxMemifRing = 1 << 14
+
+// Memif says what memif to make, in memif_create_v2's words. A client chooses its rings and buffers itself; unlike VPP, the server
+// takes no more queues and no larger rings than are asked for here.
 type Memif struct {
 	Socket   uint32 // its number
 	ID       uint32 // on the socket
 	Client   bool   // VPP: slave; refused
 	Mode     uint32
 	Secret   memif.Secret
-	RingSize uint32     // 0: VPP's default
+	RingSize uint32     // slots of a ring at most; 0: 16384
+	RxQueues int        // at most; 0: 255
+	TxQueues int        // at most; 0: 255
 	MAC      *frame.MAC // nil: a random one
 }
 
@@ -54,7 +59,8 @@ func (m *Model) AddMemif(c Memif) (uint32, error) {
 		return 0, err
 	}
 	i := newMemif(index, c)
-	order := port.MemifConfig{Socket: s.path, ID: c.ID, Secret: c.Secret, Bare: c.Mode == MemifIP, Name: i.Name}
+	order := port.MemifConfig{Socket: s.path, ID: c.ID, Secret: c.Secret, Bare: c.Mode == MemifIP, Name: i.Name,
+		RxQueues: c.RxQueues, TxQueues: c.TxQueues, RingSize: int(min(c.RingSize, maxMemifRing))}
 	if err := m.engine.OpenMemif(index, order); err != nil {
 		m.log.Warn("memif not made", "interface", i.Name, "socket", s.path, "err", err)
 		return 0, SyscallError4
