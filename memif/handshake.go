@@ -21,6 +21,7 @@ type handshake struct {
 	rings    [2][]newRing
 	eventfds [2][]int
 	refusal  Refusal
+	sparse   uint64 // bytes of the regions that had no pages when they came
 }
 
 const (
@@ -121,12 +122,19 @@ func (h *handshake) addRegion(r newRegion, fd int) error {
 	case r.size == 0 || r.size > o.MaxMemory || memory.size()+r.size > o.MaxMemory:
 		return refusal("too much memory")
 	}
-	sealed, err := checkRegion(fd, r.size)
+	sealed, sparse, err := checkRegion(fd, r.size)
 	if err != nil {
 		return err
 	}
+	if h.sparse += sparse; h.sparse > h.attached.config.mostSparse() {
+		return refusal("too much memory without pages")
+	}
 	memory.guarded = memory.guarded || !sealed
-	return memory.add(fd, r.size)
+	if err := memory.add(fd, r.size); err != nil {
+		return err
+	}
+	memory.regions[len(memory.regions)-1].sparse = sparse > 0
+	return nil
 }
 
 func (h *handshake) addRing(r newRing, fd *int) error {

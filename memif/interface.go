@@ -57,6 +57,16 @@ func (c *Config) complete() error {
 	return nil
 }
 
+// usualBuffer is a slot's room that a client may have in memory without pages, in bytes: more than a jumbo frame.
+const usualBuffer = 16 << 10
+
+// mostSparse bounds the memory of a connection that has no pages yet, in bytes: the pages that this side touches first are
+// accounted to it.
+func (c *Config) mostSparse() uint64 {
+	rings := uint64(c.RxQueues) + uint64(c.TxQueues)
+	return rings*(uint64(c.RingSize)*usualBuffer+ringBytes(uint32(c.RingSize))) + 1<<20
+}
+
 const (
 	maxQueues = 255
 	maxPacket = 1 << 20

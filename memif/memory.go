@@ -13,6 +13,7 @@ type region struct {
 	base    unsafe.Pointer
 	size    uint64
 	mapping []byte
+	sparse  bool // had holes when it came: the pages in them may be accounted to this side
 }
 
 // memory is a connection's regions.
@@ -64,6 +65,10 @@ func (m *memory) add(fd int, size uint64) error {
 
 func (m *memory) unmap() {
 	for i := range m.regions {
+		if m.regions[i].sparse {
+			// The client may keep the memory, and its pages are ours to pay for.
+			_ = unix.Madvise(m.regions[i].mapping, unix.MADV_REMOVE)
+		}
 		if m.regions[i].mapping != nil {
 			_ = unix.Munmap(m.regions[i].mapping)
 		}

@@ -8,12 +8,12 @@ import (
 )
 
 // checkRegion judges memory that a client offers, and seals it against shrinking. sealed says that touching it cannot
-// fault. The kernel answers the first question without asking the file system, which may be the client's (FUSE) and
+// fault, and sparse is how many of its bytes have no pages yet: whoever touches these first pays for them. The kernel answers the first question without asking the file system, which may be the client's (FUSE) and
 // never answer.
-func checkRegion(fd int, size uint64) (sealed bool, err error) {
+func checkRegion(fd int, size uint64) (sealed bool, sparse uint64, err error) {
 	seals, ok := sealsOf(fd)
 	if !ok {
-		return false, refusal("region is not shared memory")
+		return false, 0, refusal("region is not shared memory")
 	}
 	if seals&unix.F_SEAL_SHRINK == 0 {
 		_, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK)
@@ -21,13 +21,16 @@ func checkRegion(fd int, size uint64) (sealed bool, err error) {
 	// After sealing: what is measured cannot become less.
 	var stat unix.Stat_t
 	if err := unix.Fstat(fd, &stat); err != nil {
-		return false, fmt.Errorf("measure region: %w", err)
+		return false, 0, fmt.Errorf("measure region: %w", err)
 	}
 	if stat.Size < 0 || uint64(stat.Size) < size {
-		return false, refusal("region is shorter than announced")
+		return false, 0, refusal("region is shorter than announced")
 	}
-	return err == nil && !isHuge(fd), nil
+	return err == nil && !isHuge(fd), size - min(size, uint64(stat.Blocks)*blockSize), nil
 }
+
+// blockSize is the unit of Stat_t.Blocks, in bytes.
+const blockSize = 512
 
 // isHuge tells huge pages: a hole in them may find none left to fill it.
 func isHuge(fd int) bool {
