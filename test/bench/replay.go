@@ -41,6 +41,9 @@ func (f fullNode) String() string {
 	return fmt.Sprintf("replay of %d pods with 3 interfaces each (main interface %s, %s)", f.pods, f.main, f.extra)
 }
 
+// settled is longer than the agent attributes the end of a dataplane to the replay before.
+const settled = 2 * time.Second
+
 const (
 	replayRounds    = 3
 	replayPatience  = 20 * time.Minute // an emulated machine is slow
@@ -99,6 +102,7 @@ func measureReplay(ctx context.Context, b *bench, programs string) (err error) {
 		if err := n.AwaitReady(ctx); err != nil {
 			return err
 		}
+		<-time.After(settled)
 	}
 	return nil
 }
