@@ -1,6 +1,7 @@
 package memif
 
 import (
+	"context"
 	"maps"
 	"os"
 	"testing"
@@ -231,4 +232,53 @@ func TestNoClientIsServedWithoutAWayToNotifyIt(t *testing.T) {
 		t.Errorf("connected without: %v", err)
 	}
 	l.stillServes(t)
+}
+
+// finding 11g: a program that is restarted may connect before the end of its former connection was processed.
+func TestARestartedProgramWaitsForTheEndOfItsFormerConnection(t *testing.T) {
+	for name, broker := range map[string]func(*testing.T) *Broker{
+		"without a broker": func(*testing.T) *Broker { return nil },
+		"with a broker":    newBroker,
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newLab(t, ListenOptions{Broker: broker(t)})
+			ending, release := make(chan struct{}), make(chan struct{})
+			l.addWith(t, hostileConfig, func(c *Conn) {
+				ending <- struct{}{}
+				<-release
+				c.Release()
+			})
+			config := ClientConfig{Socket: l.Path(), ID: 1, Secret: hostileConfig.Secret}
+			former, err := Connect(t.Context(), config)
+			if err != nil {
+				t.Fatal(err)
+			}
+			await(t, l.connected, "connection")
+			former.Close()
+			former.Release()
+			<-ending // and the memory is still in use
+			result := make(chan error)
+			var next *Conn
+			go func() {
+				var err error
+				next, err = Connect(context.Background(), config)
+				result <- err
+			}()
+			eventually(t, "the next one shakes hands", func() bool {
+				l.mu.Lock()
+				defer l.mu.Unlock()
+				return len(l.handshakes) > 0
+			})
+			close(release)
+			if err := <-result; err != nil {
+				t.Fatal(err)
+			}
+			await(t, l.connected, "connection")
+			next.Close()
+			<-ending
+			_ = await(t, l.disconnected, "end of the former connection")
+			_ = await(t, l.disconnected, "end of the next connection")
+			next.Release()
+		})
+	}
 }
