@@ -28,16 +28,11 @@ func Healthy(ctx context.Context, socket string) error {
 
 // Faults asks the agent at the socket which conditions do not hold, with their reasons.
 func Faults(ctx context.Context, socket string) ([]string, error) {
-	conn, err := dial(socket)
+	reply, err := query(ctx, socket, func(ctx context.Context, conn *grpc.ClientConn) (*weftv1.StateReply, error) {
+		return weftv1.NewOperationsClient(conn).State(ctx, &weftv1.StateRequest{})
+	})
 	if err != nil {
 		return nil, err
-	}
-	defer conn.Close()
-	ctx, cancel := context.WithTimeout(ctx, askLimit)
-	defer cancel()
-	reply, err := weftv1.NewOperationsClient(conn).State(ctx, &weftv1.StateRequest{})
-	if err != nil {
-		return nil, fmt.Errorf("agent at %s does not answer: %w", socket, err)
 	}
 	var faults []string
 	for _, c := range reply.GetConditions() {
@@ -56,32 +51,37 @@ func Alive(ctx context.Context, socket string) error {
 }
 
 func askHealth(ctx context.Context, socket string) (grpc_health_v1.HealthCheckResponse_ServingStatus, error) {
-	conn, err := dial(socket)
+	reply, err := query(ctx, socket, func(ctx context.Context, conn *grpc.ClientConn) (*grpc_health_v1.HealthCheckResponse, error) {
+		return grpc_health_v1.NewHealthClient(conn).Check(ctx, &grpc_health_v1.HealthCheckRequest{})
+	})
 	if err != nil {
 		return 0, err
-	}
-	defer conn.Close()
-	ctx, cancel := context.WithTimeout(ctx, askLimit)
-	defer cancel()
-	reply, err := grpc_health_v1.NewHealthClient(conn).Check(ctx, &grpc_health_v1.HealthCheckRequest{})
-	if err != nil {
-		return 0, fmt.Errorf("agent at %s does not answer: %w", socket, err)
 	}
 	return reply.Status, nil
 }
 
-// WiredPods asks the agent at the socket who has interfaces of it: pods as namespace/name, other containers by their id.
-func WiredPods(ctx context.Context, socket string) ([]string, error) {
+// query puts one question to the agent at the socket.
+func query[R any](ctx context.Context, socket string, question func(context.Context, *grpc.ClientConn) (R, error)) (reply R, err error) {
 	conn, err := dial(socket)
 	if err != nil {
-		return nil, err
+		return reply, err
 	}
 	defer conn.Close()
 	ctx, cancel := context.WithTimeout(ctx, askLimit)
 	defer cancel()
-	reply, err := weftv1.NewOperationsClient(conn).Attachments(ctx, &weftv1.AttachmentsRequest{})
+	if reply, err = question(ctx, conn); err != nil {
+		return reply, fmt.Errorf("agent at %s does not answer: %w", socket, err)
+	}
+	return reply, nil
+}
+
+// WiredPods asks the agent at the socket who has interfaces of it: pods as namespace/name, other containers by their id.
+func WiredPods(ctx context.Context, socket string) ([]string, error) {
+	reply, err := query(ctx, socket, func(ctx context.Context, conn *grpc.ClientConn) (*weftv1.AttachmentsReply, error) {
+		return weftv1.NewOperationsClient(conn).Attachments(ctx, &weftv1.AttachmentsRequest{})
+	})
 	if err != nil {
-		return nil, fmt.Errorf("agent at %s does not answer: %w", socket, err)
+		return nil, err
 	}
 	var pods []string
 	for _, a := range reply.GetAttachments() {

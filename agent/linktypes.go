@@ -33,10 +33,14 @@ func (a *Agent) chooseLinkTypes(ctx context.Context) {
 	if a.config.Dataplane.Type != VPP {
 		return
 	}
+	reason := ""
 	noTap, err := backoff.Retry(ctx, func() (string, error) { return a.dataplane.client.WhyNoTap(ctx) },
 		backoff.WithBackOff(backoff.NewConstantBackOff(time.Second)), backoff.WithMaxElapsedTime(0),
 		backoff.WithNotify(func(err error, _ time.Duration) {
-			a.log.Warn("dataplane did not say whether it can create taps, asking again", "err", err)
+			if err.Error() != reason {
+				reason = err.Error()
+				a.log.Warn("dataplane did not say whether it can create taps, asking again", "err", err)
+			}
 		}))
 	if err != nil {
 		return // the agent ends

@@ -23,7 +23,7 @@ func (a *Agent) showRejections(rejected []announcement.Rejection, now *followed)
 		return
 	}
 	logged := make(map[announcement.Rejection]bool)
-	lines := make(map[string]int) // by node: one node's do not keep those of others out of the log
+	lines := make(map[string]int) // by node: the rejections of one node do not crowd out those of the others
 	for _, r := range rejected {
 		if !now.rejected[r] {
 			if lines[r.Node] == shownRejections {

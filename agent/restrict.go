@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// openRestricted opens a file that holds secrets, and takes the permissions of other users away. Who has the file open by then
-// keeps it.
+// openRestricted opens a file that holds secrets, and removes the permissions of other users. A user who has the file open already
+// can go on reading it.
 func openRestricted(name string, flag int, mode os.FileMode, log *slog.Logger) (*os.File, error) {
 	f, err := os.OpenFile(name, flag, mode)
 	if err != nil {
@@ -34,7 +34,7 @@ func restrict(f *os.File, log *slog.Logger) error {
 	if err := f.Chmod(0o600); err != nil {
 		return fmt.Errorf("take the permissions of other users away: %w", err)
 	}
-	log.Warn("file with secrets was open to other users, who may know them", "file", f.Name(), "mode", info.Mode().Perm().String())
+	log.Warn("other users could read a file with secrets: replace the secrets if they may have", "file", f.Name(), "mode", info.Mode().Perm().String())
 	return nil
 }
 

@@ -41,8 +41,8 @@ func serve(path string, p v1beta1.DevicePluginServer) (*server, error) {
 	return s, nil
 }
 
-// listenPrivately makes a socket that only root may connect to. Plugins of others have the directory too, so the mode is not set by
-// path: the mode of a socket before bind, less the umask, is that of its file.
+// listenPrivately makes a socket that only root may connect to. Third-party plugins can write to the directory, so the mode is not set
+// by path: the file gets the mode that the socket has before bind, less the umask.
 func listenPrivately(path string) (*net.UnixListener, error) {
 	config := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
 		var failed error

@@ -11,7 +11,7 @@ import (
 	v1beta1 "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 )
 
-// Finding 8: the mode was set by the path of the socket, in a directory that plugins of others have too.
+// Finding 8: the mode was set by the path of the socket, in a directory that third-party plugins can write to.
 func TestFinding8DevicePluginSocketChangesNoModeThroughLinks(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs to be root: the attacker is another user")

@@ -49,6 +49,7 @@ func (c *Conn) ringAt(r newRing) (ring, error) {
 	if *found.cookie() != ringCookie {
 		return ring{}, refusal("wrong cookie on ring")
 	}
+	c.memory.regions[r.region].ringed = true
 	return found, nil
 }
 

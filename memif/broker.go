@@ -52,7 +52,7 @@ type brokeredClient struct {
 	socket      int // the duplicate of this process
 	established bool
 	ended       time.Time
-	relays      chan *net.UnixConn // by later processes
+	relays      chan *net.UnixConn // by later processes; closed with the client's end
 	stop        chan struct{}      // closed by control.interrupt
 }
 
@@ -71,7 +71,7 @@ const (
 const brokerVariable = "WEFT_MEMIF_BROKER"
 
 // StartBroker starts this program with the given arguments, with which its main function has to call ServeBroker, and again whenever
-// that process ends, until Close. The process of root runs as nobody if this one may change users.
+// that process ends, until Close. If this process is root's and may change users, the other one has an unprivileged user.
 func StartBroker(log *slog.Logger, args ...string) (*Broker, error) {
 	if os.Getenv(brokerVariable) != "" {
 		return nil, errors.New("start memif broker: this is a broker process, which did not call ServeBroker")
@@ -113,7 +113,7 @@ func (b *Broker) start() (*exec.Cmd, *net.UnixConn, error) {
 	file := os.NewFile(uintptr(other), "memif broker")
 	defer file.Close()
 	var failed []error
-	for _, attributes := range []*syscall.SysProcAttr{asNobody(), {}} {
+	for _, attributes := range []*syscall.SysProcAttr{asUnprivileged(), {}} {
 		if attributes == nil {
 			continue
 		}
@@ -129,20 +129,20 @@ func (b *Broker) start() (*exec.Cmd, *net.UnixConn, error) {
 	return nil, nil, errors.Join(append(failed, channel.Close())...)
 }
 
-// nobody is the user of the process, and its group.
-const nobody = 65534
+// unprivileged is the user of the process, and its group: the kernel's overflow ID.
+const unprivileged = 65534
 
-func asNobody() *syscall.SysProcAttr {
+func asUnprivileged() *syscall.SysProcAttr {
 	if os.Geteuid() != 0 {
 		return nil
 	}
-	return &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
+	return &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: unprivileged, Gid: unprivileged}}
 }
 
 // run serves a process until it ends, then starts another one.
 func (b *Broker) run(ctx context.Context, process *exec.Cmd, channel *net.UnixConn) {
 	defer close(b.done)
-	for {
+	for failing := false; ; {
 		if process != nil {
 			b.serve(ctx, process, channel)
 		}
@@ -153,9 +153,10 @@ func (b *Broker) run(ctx context.Context, process *exec.Cmd, channel *net.UnixCo
 		case <-time.After(restartPause):
 		}
 		var err error
-		if process, channel, err = b.start(); err != nil {
-			b.log.Error("memif broker not started", "err", err)
+		if process, channel, err = b.start(); err != nil && !failing {
+			b.log.Error("memif broker not started, trying again: no memif client can connect", "err", err)
 		}
+		failing = err != nil
 	}
 }
 
@@ -200,24 +201,26 @@ func (b *Broker) adopt(process *os.Process, channel *net.UnixConn) {
 		}
 	}
 	for _, c := range b.clients {
-		if !c.established || !c.ended.IsZero() {
-			b.tell(note{kind: noteDispose, client: c.number}, c.socket)
+		if c.ended.IsZero() && c.established && b.resume(c) {
 			continue
 		}
-		own, other, err := socketPair()
-		if err != nil {
-			b.log.Error("memif connection without control socket", "err", err)
-			continue
-		}
-		b.tell(note{kind: noteResume, client: c.number}, other, c.socket)
-		_ = unix.Close(other)
-		select {
-		case old := <-c.relays:
-			_ = old.Close()
-		default:
-		}
-		c.relays <- own
+		c.endLocked()
+		b.tell(note{kind: noteDispose, client: c.number}, c.socket)
 	}
+}
+
+// resume gives the process an established connection; false: the connection has to end.
+func (b *Broker) resume(c *brokeredClient) bool {
+	own, other, err := socketPair()
+	if err != nil {
+		b.log.Error("memif connection ends: no control socket", "err", err)
+		return false
+	}
+	b.tell(note{kind: noteResume, client: c.number}, other, c.socket)
+	_ = unix.Close(other)
+	c.dropRelay()
+	c.relays <- own
+	return true
 }
 
 // tell sends a note with b.mu held. A process that does not read is replaced, and its successor told everything.
@@ -287,9 +290,9 @@ func (b *Broker) welcome(n note, relay, socket int) {
 	d := b.doors[n.listener]
 	switch {
 	case err != nil:
-		c.ended = time.Now()
+		c.endLocked()
 	case d == nil || d.closing:
-		c.ended = time.Now()
+		c.endLocked()
 		_ = own.Close()
 	default:
 		go d.listener.serve(&control{socket: own, client: c})
@@ -323,6 +326,27 @@ func (b *Broker) forget() {
 	clear(b.doors)
 }
 
+// dropRelay closes a relay that was not taken: the process waits for its other end.
+func (c *brokeredClient) dropRelay() {
+	select {
+	case relay, open := <-c.relays:
+		if open {
+			_ = relay.Close()
+		}
+	default:
+	}
+}
+
+// endLocked begins the end of the client, once: there are no more relays.
+func (c *brokeredClient) endLocked() {
+	if !c.ended.IsZero() {
+		return
+	}
+	c.ended = time.Now()
+	c.dropRelay()
+	close(c.relays)
+}
+
 // establish says that a client is not pending any more.
 func (c *brokeredClient) establish() {
 	c.broker.mu.Lock()
@@ -334,7 +358,7 @@ func (c *brokeredClient) establish() {
 func (c *brokeredClient) end() {
 	c.broker.mu.Lock()
 	defer c.broker.mu.Unlock()
-	c.ended = time.Now()
+	c.endLocked()
 }
 
 // use calls f with the socket, unless that is closed.

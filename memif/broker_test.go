@@ -90,6 +90,49 @@ func TestAServerEndsAConnectionWhoseBrokerProcessWasKilled(t *testing.T) {
 	_ = await(t, l.disconnected, "end of the connection")
 }
 
+// A process may end between the server's last message of a handshake and the moment from which the connection is resumed.
+func TestAConnectionThatCannotBeResumedEnds(t *testing.T) {
+	b := newBroker(t)
+	l := newLab(t, ListenOptions{Broker: b})
+	l.addReleasing(t, hostileConfig)
+	_, client := connectPair(t, l, ClientConfig{ID: 1, Secret: hostileConfig.Secret})
+	b.mu.Lock()
+	for _, c := range b.clients {
+		c.established = false
+	}
+	b.mu.Unlock()
+	b.kill(t)
+	<-client.Gone()
+	_ = await(t, l.disconnected, "end of the connection")
+	l.stillServes(t)
+}
+
+// A relay that comes when the connection has just ended is closed, or the process would keep the client.
+func TestAClientGoesWhereItsConnectionEndsWhileTheBrokerProcessIsAway(t *testing.T) {
+	b := newBroker(t)
+	l := newLab(t, ListenOptions{Broker: b})
+	i := l.addReleasing(t, hostileConfig)
+	for range 20 {
+		client, err := Connect(t.Context(), ClientConfig{Socket: l.Path(), ID: 1, Secret: hostileConfig.Secret})
+		if err != nil {
+			t.Fatal(err)
+		}
+		await(t, l.connected, "connection")
+		if err := unix.Kill(b.alive(t), unix.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		i.Disconnect("moved")
+		<-client.Gone()
+		client.Release()
+		_ = await(t, l.disconnected, "end of the connection")
+	}
+	eventually(t, "the broker forgets its clients", func() bool {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		return len(b.clients) == 0
+	})
+}
+
 func TestAListenerIsClosedWhileTheBrokerProcessIsAway(t *testing.T) {
 	b := newBroker(t)
 	l := newLab(t, ListenOptions{Broker: b})

@@ -100,17 +100,28 @@ func (p *brokerProcess) handle(n note, fds []int) {
 		delete(p.doors, n.listener)
 		go d.close()
 	case n.kind == noteResume && len(fds) == 2:
-		relay, err := socketOf(fds[0])
-		socket, err2 := socketOf(fds[1])
-		if err == nil && err2 == nil {
-			c := &relayed{process: p, number: n.client, relay: relay, socket: socket}
-			go c.run()
-		}
+		p.resume(n, fds[0], fds[1])
 	case n.kind == noteDispose && len(fds) == 1:
 		if socket, err := socketOf(fds[0]); err == nil {
 			c := &relayed{process: p, number: n.client, socket: socket}
 			go c.dispose()
 		}
+	default:
+		closeAll(fds)
+	}
+}
+
+// resume takes an established connection over from an earlier process.
+func (p *brokerProcess) resume(n note, relay, socket int) {
+	r, relayErr := socketOf(relay)
+	s, socketErr := socketOf(socket)
+	switch {
+	case relayErr == nil && socketErr == nil:
+		go (&relayed{process: p, number: n.client, relay: r, socket: s}).run()
+	case relayErr == nil:
+		_ = r.Close()
+	case socketErr == nil:
+		go (&relayed{process: p, number: n.client, socket: s}).dispose()
 	}
 }
 
@@ -177,7 +188,7 @@ func (d *door) serve(socket *net.UnixConn) {
 	c.run()
 }
 
-// close refuses new clients and closes those that nobody accepted, whose messages may hold descriptors.
+// close refuses new clients and closes those that wait to be accepted: their messages may hold descriptors.
 func (d *door) close() {
 	raw, err := d.socket.SyscallConn()
 	if err == nil {

@@ -16,7 +16,7 @@ type noteKind uint32
 
 const (
 	noteListen     noteKind = 1 + iota // to the process, with the listening socket
-	noteUnlisten                       // to the process: close it, with the clients that nobody accepted
+	noteUnlisten                       // to the process: close it, with the clients that wait to be accepted
 	noteResume                         // to the process, with a relay and the socket of an established connection
 	noteDispose                        // to the process, with a client's socket: close it
 	noteClient                         // from the process, with a relay and the client's socket

@@ -67,7 +67,8 @@ type Conn struct {
 	broken   atomic.Bool
 	cause    atomic.Pointer[error]
 	gone     chan struct{}
-	handed   bool // to Config.Connected; guarded by Interface.calls, as gone's closing is
+	parted   chan struct{} // of a server: closed when the client has hung up, or had time to
+	handed   bool          // to Config.Connected; guarded by Interface.calls, as gone's closing is
 	release  sync.Once
 	released func(*Conn) // may be nil
 }
@@ -98,17 +99,29 @@ func (c *Conn) Err() error {
 func (c *Conn) Close() { c.breakOff(ErrClosed) }
 
 // Release gives up the memory. Its caller says that nobody uses the queues any more, nor what Peek and Reserve lent, and
-// that no Waiter holds them; only then may it be called. It ends the connection if that lasts. It may be called again.
+// that no Waiter holds them; only then may it be called. It ends the connection if that lasts. It may be called again. Memory that is
+// emptied stays a moment longer: a client that was not told yet would find zeros in its rings.
 func (c *Conn) Release() {
 	c.release.Do(func() {
 		c.breakOff(ErrClosed)
-		c.memory.unmap()
-		closeAll(c.kept)
-		c.kept = nil
-		if c.released != nil {
-			c.released(c)
+		if c.parted == nil || !c.memory.isEmptied() {
+			c.free()
+			return
 		}
+		go func() {
+			<-c.parted
+			c.free()
+		}()
 	})
+}
+
+func (c *Conn) free() {
+	c.memory.unmap()
+	closeAll(c.kept)
+	c.kept = nil
+	if c.released != nil {
+		c.released(c)
+	}
 }
 
 // breakOff ends the connection from any thread, without waiting. The goroutine that reads the control socket does the rest.

@@ -19,6 +19,9 @@ var controlRoom = unix.CmsgSpace(4*4) + unix.CmsgSpace(unix.SizeofUcred)
 // sendTimeout bounds how long a peer that does not read holds up a message.
 const sendTimeout = 2 * time.Second
 
+// parting is how long a client that was told of the end of its connection has to hang up, before its memory is emptied under it.
+const parting = 500 * time.Millisecond
+
 // maxUnread is more than a client may send ahead: INIT, its regions and rings, CONNECT.
 const maxUnread = 2 + 256 + 2*maxQueues
 
@@ -77,11 +80,21 @@ func (c *control) use(f func(fd int)) {
 func (c *control) interrupt() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	_ = c.socket.CloseRead()
+	_ = c.socket.SetReadDeadline(time.Unix(1, 0))
 	if c.client != nil && !c.interrupted {
 		close(c.client.stop)
 	}
 	c.interrupted = true
+}
+
+// receiveUntil ends receives at a time, unless they are interrupted.
+func (c *control) receiveUntil(deadline time.Time) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.interrupted {
+		return nil
+	}
+	return c.socket.SetReadDeadline(deadline)
 }
 
 // established tells the broker process, if there is one, that the client is not pending any more.
@@ -92,10 +105,13 @@ func (c *control) established() {
 	}
 }
 
-// rejoin waits for the relay of the next broker process; false: the connection was interrupted.
+// rejoin waits for the relay of the next broker process; false: the connection was interrupted, or cannot be resumed.
 func (c *control) rejoin() bool {
 	select {
-	case relay := <-c.client.relays:
+	case relay, open := <-c.client.relays:
+		if !open {
+			return false
+		}
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		_ = c.socket.Close()
@@ -176,6 +192,13 @@ func closeAll(fds []int) {
 	}
 }
 
+// part says why, and waits for the peer to hang up.
+func (c *control) part(why *DisconnectError, patience time.Duration) {
+	if c.send(disconnection(why), -1) == nil && c.socket.SetReadDeadline(time.Now().Add(patience)) == nil {
+		c.drain()
+	}
+}
+
 // hangUp says why, unless why is nil, and closes the socket. What the peer sent meanwhile is read, or the reason would be
 // behind an error.
 func (c *control) hangUp(why *DisconnectError) {
@@ -188,11 +211,12 @@ func (c *control) hangUp(why *DisconnectError) {
 		return
 	}
 	_ = c.socket.CloseRead()
+	_ = c.socket.SetReadDeadline(time.Time{})
 	c.drain()
 	_ = c.socket.Close()
 }
 
-// drain closes the descriptors of unread messages.
+// drain reads until the end, and closes the descriptors of what it reads.
 func (c *control) drain() {
 	for range maxUnread {
 		_, fd, err := c.receive()

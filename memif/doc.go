@@ -34,8 +34,8 @@
 // used, on a copy. A packet that is wrong is dropped and counted ([QueueStats]); a ring that cannot be right ends the
 // connection. Regions must be shared memory of the kernel (tmpfs, memfd, hugetlbfs). They are sealed against shrinking;
 // those of a client that forbids it are used behind a guard that turns the fault into the end of that connection. Pages that a server
-// touches first are accounted to it: a client may leave no more to it than its rings need, and regions with such pages are emptied
-// when the connection is released.
+// touches first are accounted to it: a client may leave no more to it than its rings need, and regions with such pages and with
+// rings are emptied when the connection is released and the client has hung up, or half a second later.
 //
 // # Units
 //

@@ -31,7 +31,7 @@ const (
 
 func (h *handshake) run() error {
 	h.refusal.PID, h.refusal.UID = h.control.peer()
-	if err := h.control.socket.SetReadDeadline(time.Now().Add(h.listener.options.HandshakeTimeout)); err != nil {
+	if err := h.control.receiveUntil(time.Now().Add(h.listener.options.HandshakeTimeout)); err != nil {
 		return fmt.Errorf("start handshake: %w", err)
 	}
 	if err := h.control.send(h.listener.hello().encode(), -1); err != nil {
@@ -184,7 +184,7 @@ func (h *handshake) layOut() error {
 }
 
 func (h *handshake) connected() error {
-	if err := h.control.socket.SetReadDeadline(time.Time{}); err != nil {
+	if err := h.control.receiveUntil(time.Time{}); err != nil {
 		return fmt.Errorf("end handshake: %w", err)
 	}
 	if err := h.control.send(named(connectedMessage, h.attached.config.Name), -1); err != nil {

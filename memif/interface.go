@@ -198,10 +198,13 @@ func (i *Interface) vacate(c *Conn) {
 
 // serve hands the connection over, waits for its end and hangs up.
 func (i *Interface) serve(c *Conn) {
+	c.parted = make(chan struct{})
 	i.begin(c)
 	err := c.watch()
 	i.end(c, err)
-	c.control.hangUp(reasonOf(err))
+	c.control.part(reasonOf(err), i.listener.parting)
+	close(c.parted)
+	c.control.hangUp(nil)
 }
 
 // begin calls Connected, unless the interface was closed meanwhile.

@@ -65,7 +65,8 @@ type Listener struct {
 	pending chan struct{}
 	closing chan struct{}
 	running sync.WaitGroup
-	number  uint32 // at the Broker
+	number  uint32        // at the Broker
+	parting time.Duration // of an Interface's connections
 
 	mu         sync.Mutex
 	closed     bool
@@ -87,6 +88,7 @@ func Listen(path string, o ListenOptions) (*Listener, error) {
 		socket:     socket,
 		pending:    make(chan struct{}, o.MaxPending),
 		closing:    make(chan struct{}),
+		parting:    parting,
 		interfaces: make(map[uint32]*Interface),
 		handshakes: make(map[*control]struct{}),
 	}

@@ -3,6 +3,7 @@ package memif
 import (
 	"fmt"
 	"runtime/debug"
+	"slices"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -14,6 +15,7 @@ type region struct {
 	size    uint64
 	mapping []byte
 	sparse  bool // had holes when it came: the pages in them may be accounted to this side
+	ringed  bool // has rings of this connection, so that it is not memory that the client uses for other things too
 }
 
 // memory is a connection's regions.
@@ -63,10 +65,16 @@ func (m *memory) add(fd int, size uint64) error {
 	return nil
 }
 
+// isEmptied reports whether the region's pages are given up in the end: the client may keep the memory, and they are ours to pay for.
+func (r *region) isEmptied() bool { return r.sparse && r.ringed }
+
+func (m *memory) isEmptied() bool {
+	return slices.ContainsFunc(m.regions, func(r region) bool { return r.isEmptied() })
+}
+
 func (m *memory) unmap() {
 	for i := range m.regions {
-		if m.regions[i].sparse {
-			// The client may keep the memory, and its pages are ours to pay for.
+		if m.regions[i].isEmptied() {
 			_ = unix.Madvise(m.regions[i].mapping, unix.MADV_REMOVE)
 		}
 		if m.regions[i].mapping != nil {

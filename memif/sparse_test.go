@@ -40,9 +40,47 @@ func TestMemoryThatAClientKeepsIsEmptiedAfterItsConnection(t *testing.T) {
 	client.socket.Close()
 	_ = await(t, l.disconnected, "end of the connection")
 	server.Release()
-	if left := allocated(t, fd); left != 0 {
-		t.Errorf("%d bytes are left", left)
+	eventually(t, "the memory is emptied", func() bool { return allocated(t, fd) == 0 })
+}
+
+// A client that reads its rings before the server's reason must not find zeros there.
+func TestMemoryIsNotEmptiedBeforeTheClientWasTold(t *testing.T) {
+	for name, options := range map[string]ListenOptions{"without a broker": {}, "with a broker": {Broker: newBroker(t)}} {
+		t.Run(name, func(t *testing.T) {
+			l := newLab(t, options)
+			l.parting = patience
+			i := l.addReleasing(t, hostileConfig)
+			client := newLiar(t, l.Path())
+			fd := client.memfd(liedSize, unix.MFD_ALLOW_SEALING)
+			client.honest(fd, liedSize)
+			await(t, l.connected, "connection")
+			if err := i.Close(); err != nil {
+				t.Fatal(err)
+			}
+			_ = await(t, l.disconnected, "end of the connection")
+			for kind, reason := client.answer(); kind != disconnectMessage; kind, reason = client.answer() {
+				if kind == 0 {
+					t.Fatalf("hung up on without a reason: %s", reason)
+				}
+			}
+			if allocated(t, fd) == 0 {
+				t.Error("emptied before the client hung up")
+			}
+			client.socket.Close()
+			eventually(t, "the memory is emptied", func() bool { return allocated(t, fd) == 0 })
+		})
 	}
+}
+
+func TestMemoryOfAClientThatDoesNotHangUpIsEmptied(t *testing.T) {
+	l := newLab(t, ListenOptions{})
+	i := l.addReleasing(t, hostileConfig)
+	client := newLiar(t, l.Path())
+	fd := client.memfd(liedSize, unix.MFD_ALLOW_SEALING)
+	client.honest(fd, liedSize)
+	await(t, l.connected, "connection")
+	i.Disconnect("moved")
+	eventually(t, "the memory is emptied", func() bool { return allocated(t, fd) == 0 })
 }
 
 // A client that has paid for all its pages, such as the packet memory of a program, keeps what is in them.
@@ -66,6 +104,36 @@ func TestMemoryWithAllItsPagesIsLeftAsItIs(t *testing.T) {
 	server.Release()
 	got := make([]byte, len(want))
 	if _, err := unix.Pread(fd, got, liedSize/2); err != nil || !slices.Equal(got, want) {
+		t.Errorf("the memory has changed: %v", err)
+	}
+}
+
+// Memory without rings may be a program's own, which other connections of it use.
+func TestMemoryWithoutRingsIsLeftAsItIs(t *testing.T) {
+	l := newLab(t, ListenOptions{})
+	l.add(t, hostileConfig)
+	client := newLiar(t, l.Path())
+	rings, pool := client.memfd(liedSize, unix.MFD_ALLOW_SEALING), client.memfd(liedSize, unix.MFD_ALLOW_SEALING)
+	want := make([]byte, 4096)
+	fillPattern(want, 5)
+	if _, err := unix.Pwrite(pool, want, 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := client.memory.add(rings, liedSize); err != nil {
+		t.Fatal(err)
+	}
+	hostileLayout.newRing(client.memory.regions[0].base, 0)
+	client.say(start().encode(), -1)
+	client.say(newRegion{size: liedSize}.encode(), rings)
+	client.say(newRegion{index: 1, size: liedSize}.encode(), pool)
+	client.say(newRing{toServer: true, log2: hostileLayout.log2}.encode(), client.eventfd())
+	client.say(named(connectMessage, "pool"), -1)
+	server := await(t, l.connected, "connection")
+	client.socket.Close()
+	_ = await(t, l.disconnected, "end of the connection")
+	server.Release()
+	got := make([]byte, len(want))
+	if _, err := unix.Pread(pool, got, 0); err != nil || !slices.Equal(got, want) {
 		t.Errorf("the memory has changed: %v", err)
 	}
 }

@@ -170,6 +170,27 @@ func TestTheDataplanesCardIsGivenBackAsItWas(t *testing.T) {
 	}
 }
 
+// interruptedState says what is wrong with a node whose agent was killed during the move: it has its addresses and a way out, and the
+// next agent knows what the card had.
+func interruptedState(v wire.Uplink) error {
+	for _, a := range v.Card.Addresses {
+		name, _, err := LinkOf(a.Prefix.Addr())
+		if err != nil {
+			return fmt.Errorf("no link has %s: %w", a.Prefix, err)
+		}
+		if routes, err := netlink.RouteGet(netip.MustParseAddr("8.8.8.8").AsSlice()); err != nil || len(routes) != 1 {
+			return fmt.Errorf("with %s on %s, nothing leads out: %w", a.Prefix, name, err)
+		}
+	}
+	if moved, err := UplinkIsMoved(v); moved || err != nil {
+		return err // the file of the card says what it had
+	}
+	if now, err := ReadCard(cardName); err != nil || !now.Equal(v.Card) {
+		return fmt.Errorf("the card is read as %+v, want %+v: %w", now, v.Card, err)
+	}
+	return nil
+}
+
 func TestAnInterruptedMoveIsCompletedAndReverted(t *testing.T) {
 	l := newCardLab(t)
 	before := cardState(t, cardName)
@@ -185,17 +206,8 @@ func TestAnInterruptedMoveIsCompletedAndReverted(t *testing.T) {
 			return nil
 		}
 		err := visit("", Place{}, func(h *handle) error { return takeCardUntil(h, v, stop) })
-		for _, a := range v.Card.Addresses {
-			if name, _, err := LinkOf(a.Prefix.Addr()); err != nil {
-				t.Fatalf("after %d steps no link has %s: %v", steps, a.Prefix, err)
-			} else if routes, err := netlink.RouteGet(netip.MustParseAddr("8.8.8.8").AsSlice()); err != nil || len(routes) != 1 {
-				t.Fatalf("after %d steps, with %s on %s, nothing leads out: %v", steps, a.Prefix, name, err)
-			}
-		}
-		if moved, _ := UplinkIsMoved(v); !moved { // the next agent reads the card anew
-			if now, err := ReadCard(cardName); err != nil || !now.Equal(v.Card) {
-				t.Fatalf("after %d steps the card is read as %+v, want %+v: %v", steps, now, v.Card, err)
-			}
+		if err := interruptedState(v); err != nil {
+			t.Fatalf("after %d steps: %v", steps, err)
 		}
 		complete := err == nil
 		if steps%2 == 0 { // complete it before it is reverted

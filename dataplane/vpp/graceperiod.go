@@ -87,7 +87,7 @@ func (g *GracePeriods) set() error {
 	return nil
 }
 
-// restore is the inverse of set. The marker goes last: whoever is killed in between restores again.
+// restore is the inverse of set. It removes the marker last, so that an agent that is killed in between restores the setting again.
 func (g *GracePeriods) restore() error {
 	err := os.WriteFile(g.setting, []byte("0"), 0)
 	if err == nil {
