@@ -40,9 +40,37 @@ func (n *Network) masquerade(m *mesh) values {
 		}
 	}
 	is.Pods = outermost(is.Pods)
+	is.Guard = n.tunnelGuard(m)
 	var v values
 	v.add(wire.MasqueradeKey(), is)
 	return v
+}
+
+// tunnelGuard keeps pods' packets from the tunnels of all nodes. Pods of this dataplane are kept from the port whether or not the
+// other nodes are known yet.
+func (n *Network) tunnelGuard(m *mesh) wire.TunnelGuard {
+	if !n.config.hasTunnels() {
+		return wire.TunnelGuard{}
+	}
+	guard := wire.TunnelGuard{Port: n.config.VXLANPort}
+	if !n.config.ownsCard() {
+		guard.Link = n.config.TunnelLink
+	}
+	if !n.isPart(m) {
+		return guard
+	}
+	addresses := slices.Clone(m.self.Addresses)
+	for _, node := range m.nodes {
+		addresses = append(addresses, node.Addresses...)
+	}
+	for _, a := range addresses {
+		if isHost(a) {
+			guard.Nodes = append(guard.Nodes, single(a))
+		}
+	}
+	slices.SortFunc(guard.Nodes, netip.Prefix.Compare)
+	guard.Nodes = slices.Compact(guard.Nodes)
+	return guard
 }
 
 // others are the names of the nodes that this one reaches.

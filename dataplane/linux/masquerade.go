@@ -34,11 +34,16 @@ func sameMasquerade(want, have wire.Masquerade) bool {
 	if want.Equal(have) {
 		return true
 	}
-	same := want.Link == have.Link && want.Egress == have.Egress
+	same := sameRules(want, have)
 	for _, s := range addressSets {
 		same = same && slices.Equal(rangesOf(s.of(want), s.is4), rangesOf(s.of(have), s.is4))
 	}
 	return same
+}
+
+// sameRules reports whether two values differ at most in what is in the sets.
+func sameRules(a, b wire.Masquerade) bool {
+	return a.Link == b.Link && a.Egress == b.Egress && a.Guard.Port == b.Guard.Port && a.Guard.Link == b.Guard.Link
 }
 
 func validateMasquerade(name string, v wire.Masquerade) error {
@@ -48,7 +53,10 @@ func validateMasquerade(name string, v wire.Masquerade) error {
 	if v.Link == "" || len(v.Link) >= unix.IFNAMSIZ {
 		return fmt.Errorf("link %q is no name for a link", v.Link)
 	}
-	for _, p := range slices.Concat(v.Pods, v.Exclude) {
+	if len(v.Guard.Link) >= unix.IFNAMSIZ || v.Guard.Link == v.Link {
+		return fmt.Errorf("link %q of the tunnels: it has at most %d bytes and is not the link of the pods", v.Guard.Link, unix.IFNAMSIZ-1)
+	}
+	for _, p := range slices.Concat(v.Pods, v.Exclude, v.Guard.Nodes) {
 		if !p.IsValid() || p != p.Masked() || p.Addr().Is4In6() {
 			return fmt.Errorf("prefix %s is not masked", p)
 		}
@@ -74,7 +82,7 @@ func (masquerades) Update(ctx context.Context, batch []masqueradeItem) {
 			continue
 		}
 		change := writeTable
-		if it.Have.Link == it.Want.Link && it.Have.Egress == it.Want.Egress {
+		if sameRules(it.Have, it.Want) {
 			change = fillSets
 		}
 		it.Err = refusedTable(change(it.Want))

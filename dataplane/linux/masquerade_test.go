@@ -28,6 +28,8 @@ func masqueradeObject(v wire.Masquerade) object { return object{wire.MasqueradeK
 func cluster() wire.Masquerade {
 	return wire.Masquerade{
 		Link: nodeLink, Egress: true, Pods: prefixes("10.1.0.0/24", "10.1.1.0/24", "fd00:1::/32"), Exclude: prefixes("198.51.100.0/24", "fd00:3::/64"),
+		Guard: wire.TunnelGuard{Port: tunnelPort, Link: tunnelLink, Nodes: prefixes(
+			"192.0.2.1/32", "192.0.2.2/32", "192.0.2.9/32", "2001:db8:ff::1/128", "2001:db8:ff::2/128", "fd00:2::1/128", "fd00:2::9/128")},
 	}
 }
 
@@ -69,6 +71,7 @@ func TestTheTableIsMadeReadBackChangedAndRemoved(t *testing.T) {
 	l := newTableLab(t)
 	all, none, changed := cluster(), wire.Masquerade{Link: nodeLink}, cluster()
 	changed.Exclude, changed.Link = prefixes("0.0.0.0/0", "::/0"), "other0"
+	changed.Guard = wire.TunnelGuard{Port: 8472}
 	for _, v := range []wire.Masquerade{all, none, changed, all} {
 		l.mustCommit(masqueradeObject(v))
 		l.quiet()
@@ -93,6 +96,10 @@ func TestAChangedTableIsRepaired(t *testing.T) {
 		"a rule was added": func(_ *testing.T, c *nftables.Conn) {
 			c.InsertRule(&nftables.Rule{Table: table, Chain: chain, Exprs: []expr.Any{&expr.Verdict{Kind: expr.VerdictAccept}}})
 		},
+		"the guard's rules are gone": func(_ *testing.T, c *nftables.Conn) {
+			c.FlushChain(&nftables.Chain{Name: "guard-forward", Table: table})
+		},
+		"a node is gone":    func(_ *testing.T, c *nftables.Conn) { c.FlushSet(addressSets[4].in(table)) },
 		"elements are gone": func(_ *testing.T, c *nftables.Conn) { c.FlushSet(addressSets[0].in(table)) },
 		"an element was added": func(t *testing.T, c *nftables.Conn) {
 			must(t, c.SetAddElements(addressSets[2].in(table), []nftables.SetElement{
@@ -198,6 +205,8 @@ func TestInvalidMasqueradesAreFoundBeforeTheKernelSeesThem(t *testing.T) {
 	for name, v := range map[string]wire.Masquerade{
 		"no link":    {},
 		"long link":  {Link: "sixteen-bytes-xx"},
+		"two ends":   {Link: nodeLink, Guard: wire.TunnelGuard{Link: nodeLink}},
+		"no node":    {Link: nodeLink, Guard: wire.TunnelGuard{Nodes: prefixes("192.0.2.1/24")}},
 		"not masked": {Link: nodeLink, Pods: prefixes("10.1.0.1/24")},
 		"mapped":     {Link: nodeLink, Exclude: []netip.Prefix{netip.PrefixFrom(netip.MustParseAddr("::ffff:10.0.0.0"), 128)}},
 	} {

@@ -73,9 +73,13 @@ func redirected() []expr.Any {
 }
 
 // fromNode matches sources that are the node's own.
-func fromNode() []expr.Any {
+func fromNode() []expr.Any { return isLocal(&expr.Fib{FlagSADDR: true}) }
+
+// isLocal matches packets one of whose addresses, which one says the expression, is the node's own.
+func isLocal(which *expr.Fib) []expr.Any {
+	which.Register, which.ResultADDRTYPE = register1, true
 	return []expr.Any{
-		&expr.Fib{Register: register1, ResultADDRTYPE: true, FlagSADDR: true},
+		which,
 		&expr.Cmp{Op: expr.CmpOpEq, Register: register1, Data: binaryutil.NativeEndian.PutUint32(unix.RTN_LOCAL)},
 	}
 }
@@ -90,19 +94,33 @@ func family46(is4 bool) []expr.Any {
 	}
 }
 
-func fromPods(is4 bool) []expr.Any {
-	if is4 {
-		return []expr.Any{address(source4, 4), &expr.Lookup{SourceRegister: register1, SetName: "pods4"}}
-	}
-	return []expr.Any{address(source6, 16), &expr.Lookup{SourceRegister: register1, SetName: "pods6"}}
-}
+func fromPods(is4 bool) []expr.Any { return inSet("pods", source(is4), is4, false) }
 
 // notTo matches destinations that are not in the set.
-func notTo(set string, is4 bool) []expr.Any {
+func notTo(set string, is4 bool) []expr.Any { return inSet(set, destination(is4), is4, true) }
+
+// inSet matches packets one of whose addresses, which stands at an offset of the IP header, is in the set of its family; with
+// not, those whose address is not there.
+func inSet(set string, at uint32, is4, not bool) []expr.Any {
+	name := set + "6"
 	if is4 {
-		return []expr.Any{address(destination4, 4), &expr.Lookup{SourceRegister: register1, SetName: set + "4", Invert: true}}
+		name = set + "4"
 	}
-	return []expr.Any{address(destination6, 16), &expr.Lookup{SourceRegister: register1, SetName: set + "6", Invert: true}}
+	return []expr.Any{addressAt(at, is4), &expr.Lookup{SourceRegister: register1, SetName: name, Invert: not}}
+}
+
+func source(is4 bool) uint32 {
+	if is4 {
+		return source4
+	}
+	return source6
+}
+
+func destination(is4 bool) uint32 {
+	if is4 {
+		return destination4
+	}
+	return destination6
 }
 
 func address(at, length uint32) *expr.Payload {
@@ -111,9 +129,14 @@ func address(at, length uint32) *expr.Payload {
 
 func masquerade() []expr.Any { return []expr.Any{&expr.Counter{}, &expr.Masq{}} }
 
-// hasRules tells whether the table has the chain and the rules of a value, and no more.
+// hasRules tells whether the table has the chains and the rules of a value, and no more.
 func hasRules(c *nftables.Conn, table *nftables.Table, v wire.Masquerade) (bool, error) {
-	return tableChain{masqueradeChain(table), rulesOf(v)}.isThere(c)
+	for _, chain := range masqueradeChains(table, v) {
+		if there, err := chain.isThere(c); err != nil || !there {
+			return false, err
+		}
+	}
+	return true, nil
 }
 
 // isThere tells whether the table has the chain with its rules, and no more.

@@ -32,6 +32,8 @@ var addressSets = []addressSet{
 	{"pods6", false, func(v wire.Masquerade) []netip.Prefix { return v.Pods }},
 	{"exclude4", true, func(v wire.Masquerade) []netip.Prefix { return v.Exclude }},
 	{"exclude6", false, func(v wire.Masquerade) []netip.Prefix { return v.Exclude }},
+	{"nodes4", true, func(v wire.Masquerade) []netip.Prefix { return v.Guard.Nodes }},
+	{"nodes6", false, func(v wire.Masquerade) []netip.Prefix { return v.Guard.Nodes }},
 }
 
 // perMessage is how many elements of a set go into one message, whose length has 16 bits: an element has 48 bytes at most.
@@ -68,14 +70,21 @@ func writeTable(v wire.Masquerade) error {
 			return fmt.Errorf("make set %s of nftables: %w", s.name, err)
 		}
 	}
-	chain := c.AddChain(masqueradeChain(table))
-	for _, expressions := range rulesOf(v) {
-		c.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: expressions})
+	for _, chain := range masqueradeChains(table, v) {
+		c.AddChain(chain.Chain)
+		for _, rule := range chain.rules {
+			c.AddRule(&nftables.Rule{Table: table, Chain: chain.Chain, Exprs: rule})
+		}
 	}
 	if err := c.Flush(); err != nil {
 		return fmt.Errorf("write table inet %s of nftables: %w", tableName, err)
 	}
 	return nil
+}
+
+// masqueradeChains are the chains of the table: that of the translation, and those of the guard.
+func masqueradeChains(table *nftables.Table, v wire.Masquerade) []tableChain {
+	return append([]tableChain{{masqueradeChain(table), rulesOf(v)}}, guardChains(table, v)...)
 }
 
 func masqueradeChain(table *nftables.Table) *nftables.Chain {
@@ -130,7 +139,7 @@ func (s addressSet) fill(c *nftables.Conn, set *nftables.Set, v wire.Masquerade)
 	return nil
 }
 
-// readTable gives the table as a value; link and egress only if the rules are those of one that is known.
+// readTable gives the table as a value; link, egress and the guard's port only if the rules are those of one that is known.
 func readTable(known []wire.Masquerade) (have wire.Masquerade, found bool, err error) {
 	c, err := tables()
 	if err != nil {
@@ -144,7 +153,7 @@ func readTable(known []wire.Masquerade) (have wire.Masquerade, found bool, err e
 		return have, false, fmt.Errorf("read table inet %s of nftables: %w", tableName, err)
 	}
 	complete := true
-	for i, list := range []*[]netip.Prefix{&have.Pods, &have.Pods, &have.Exclude, &have.Exclude} {
+	for i, list := range []*[]netip.Prefix{&have.Pods, &have.Pods, &have.Exclude, &have.Exclude, &have.Guard.Nodes, &have.Guard.Nodes} {
 		prefixes, there, err := addressSets[i].read(c, table)
 		if err != nil {
 			return have, false, err
@@ -159,6 +168,7 @@ func readTable(known []wire.Masquerade) (have wire.Masquerade, found bool, err e
 		}
 		if complete && same {
 			have.Link, have.Egress = v.Link, v.Egress
+			have.Guard.Port, have.Guard.Link = v.Guard.Port, v.Guard.Link
 		}
 	}
 	return have, true, nil

@@ -161,6 +161,12 @@ func (s *scene) seen(path, from, to string) (as string) {
 // redirect does what kube-proxy does for a Service with one pod: in a table of its own.
 func (s *scene) redirect(service, pod string) {
 	s.Helper()
+	s.redirectTo(service, pod, port)
+}
+
+// redirectTo redirects all ports of an address to one port of another.
+func (s *scene) redirectTo(service, pod string, port uint16) {
+	s.Helper()
 	c := nft(s.T)
 	table := c.AddTable(&nftables.Table{Family: nftables.TableFamilyINet, Name: "proxy-of-" + strings.ReplaceAll(pod, ":", "-")})
 	from, to := netip.MustParseAddr(service), netip.MustParseAddr(pod)

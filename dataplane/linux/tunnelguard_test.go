@@ -1,0 +1,178 @@
+package linux
+
+import (
+	"errors"
+	"net"
+	"net/netip"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/nftables"
+	"github.com/google/nftables/expr"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/weftnet/weft/internal/netnstest"
+	"github.com/weftnet/weft/wire"
+)
+
+// chainLink leads to the pods of another CNI plugin, which the node's kernel routes itself.
+const chainLink = "chain0"
+
+// guardAddresses are those of one family that only these tests have: a pod of another plugin, and the node's end of its link.
+var guardAddresses = map[string]struct{ chained, chainedNode string }{
+	"IPv4": {"10.99.0.10", "10.99.0.1"},
+	"IPv6": {"fd00:99::10", "fd00:99::1"},
+}
+
+// newGuardScene is a scene with pods of another plugin, whose addresses are masqueraded by a table that is not Weft's.
+func newGuardScene(t *testing.T) (s *scene, chained string) {
+	t.Helper()
+	s = newScene(t)
+	chained = netnstest.New(t)
+	s.connect(chainLink, chained)
+	for _, a := range guardAddresses {
+		bits := 24
+		if netip.MustParseAddr(a.chained).Is6() {
+			bits = 64
+		}
+		s.give("", chainLink, a.chainedNode, bits)
+		s.give(chained, "eth0", a.chained, bits)
+		s.lead(chained, "eth0", "", a.chainedNode)
+	}
+	s.masqueradeAll()
+	t.Cleanup(func() { must(t, netlink.ConntrackTableFlush(netlink.ConntrackTable)) }) // other tests look at all connections
+	return s, chained
+}
+
+// masqueradeAll does what other plugins and kube-proxy do, for all that leaves by the uplink.
+func (s *scene) masqueradeAll() {
+	s.Helper()
+	c := nft(s.T)
+	table := c.AddTable(&nftables.Table{Family: nftables.TableFamilyINet, Name: "of-another-plugin"})
+	chain := c.AddChain(&nftables.Chain{
+		Name: "postrouting", Table: table, Type: nftables.ChainTypeNAT, Hooknum: nftables.ChainHookPostrouting,
+		Priority: nftables.ChainPriorityNATSource,
+	})
+	c.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: append(link(expr.MetaKeyOIFNAME, expr.CmpOpEq, uplink), &expr.Masq{})})
+	must(s.T, c.Flush())
+	s.Cleanup(func() { c.DelTable(table); must(s.T, c.Flush()) })
+}
+
+// guarded is how many packets the guard has dropped.
+func (s *scene) guarded() (sum uint64) {
+	s.Helper()
+	for _, chain := range []string{"guard-prerouting", "guard-forward"} {
+		rules, err := nft(s.T).GetRules(ourTable(), &nftables.Chain{Name: chain})
+		if errors.Is(err, unix.ENOENT) {
+			continue
+		}
+		must(s.T, err)
+		for _, rule := range rules {
+			for _, e := range rule.Exprs {
+				if counter, is := e.(*expr.Counter); is {
+					sum += counter.Packets
+				}
+			}
+		}
+	}
+	return sum
+}
+
+// mustDrop sends a packet and fails unless the guard drops it before the receiver has it.
+func (s *scene) mustDrop(from *net.UDPConn, to netip.AddrPort, size int, at *net.UDPConn) {
+	s.Helper()
+	before := s.guarded()
+	send(s.T, from, to, strings.Repeat("x", size))
+	raw := make([]byte, 1<<16)
+	for range 10_000 {
+		must(s.T, at.SetReadDeadline(time.Now().Add(time.Millisecond)))
+		n, source, err := at.ReadFromUDPAddrPort(raw)
+		if err == nil {
+			s.Fatalf("%s has %d bytes of %s", at.LocalAddr(), n, source)
+		}
+		if !errors.Is(err, os.ErrDeadlineExceeded) {
+			s.Fatal(err)
+		}
+		if s.guarded() > before {
+			return
+		}
+	}
+	s.Fatalf("the packet to %s was neither dropped by the guard nor received", to)
+}
+
+func (s *scene) mustPass(from *net.UDPConn, to netip.AddrPort, size int, at *net.UDPConn) (source string) {
+	s.Helper()
+	text := strings.Repeat("y", size)
+	send(s.T, from, to, text)
+	source, got := received(s.T, at)
+	if got != text {
+		s.Fatalf("%s has %d bytes, want %d", at.LocalAddr(), len(got), size)
+	}
+	return source
+}
+
+const inFragments = 4000 // bytes, of which the links carry 1500 at once
+
+// Finding 2 of issue 12: a packet of a pod that is masqueraded comes from a valid end of a tunnel.
+func TestPodsReachNoTunnelOfAnyNode(t *testing.T) {
+	s, chained := newGuardScene(t)
+	s.mustCommit(masqueradeObject(cluster()))
+	for family, e := range families {
+		own := guardAddresses[family]
+		peer, other := s.socket(s.world, e.outside, tunnelPort, true), s.socket(s.world, e.outside, port, true)
+		node, nodeOther := s.socket("", e.nodeUplink, tunnelPort, true), s.socket("", e.nodeUplink, port, true)
+		pod, otherPod := s.socket(s.pods, e.pod, 0, true), s.socket(s.pods, e.otherPod, tunnelPort, true)
+		chainedPod := s.socket(chained, own.chained, 0, true)
+		s.redirectTo(e.service, e.outside, tunnelPort)
+		for _, size := range []int{10, inFragments} {
+			s.mustDrop(pod, udpAt(e.outside, tunnelPort), size, peer)
+			s.mustDrop(pod, udpAt(e.service, 53), size, peer)
+			s.mustDrop(pod, udpAt(e.nodeUplink, tunnelPort), size, node)
+			s.mustDrop(pod, udpAt(e.node, tunnelPort), size, node)
+			s.mustDrop(chainedPod, udpAt(e.outside, tunnelPort), size, peer)
+			s.mustDrop(chainedPod, udpAt(e.service, 53), size, peer)
+
+			if source := s.mustPass(pod, udpAt(e.outside, port), size, other); source != e.nodeUplink {
+				t.Errorf("%s: another port sees %s, want the node's address", family, source)
+			}
+			s.mustPass(chainedPod, udpAt(e.outside, port), size, other)
+			s.mustPass(pod, udpAt(e.nodeUplink, port), size, nodeOther)
+			s.mustPass(node, udpAt(e.outside, tunnelPort), size, peer)
+			s.mustPass(peer, udpAt(e.nodeUplink, tunnelPort), size, node)
+		}
+		s.redirectTo(e.excluded, e.otherPod, tunnelPort)
+		s.mustPass(pod, udpAt(e.excluded, 53), 10, otherPod) // a Service on the tunnels' port, of a pod of this node
+	}
+}
+
+// A node that routes between other nodes carries their tunnels. Through a Service on that node no pod gets into one: its packet
+// comes with the address of the pod's node already.
+func TestANodeCarriesTunnelsOfOthersButRedirectsNothingIntoThem(t *testing.T) {
+	s, chained := newGuardScene(t)
+	for family, e := range families {
+		far := guardAddresses[family].chained
+		v := cluster()
+		v.Guard.Nodes = append(v.Guard.Nodes, netip.PrefixFrom(netip.MustParseAddr(far), netip.MustParseAddr(far).BitLen()))
+		s.mustCommit(masqueradeObject(v))
+		near, end := s.socket(s.world, e.outside, tunnelPort, true), s.socket(chained, far, tunnelPort, true)
+		s.mustPass(near, udpAt(far, tunnelPort), 10, end)
+		s.redirectTo(e.nodeUplink, far, tunnelPort)
+		s.mustDrop(s.socket(s.world, e.outside, port, true), udpAt(e.nodeUplink, 30_000), 10, end)
+	}
+}
+
+func TestWithoutTunnelsAndForOthersThePortIsOneOfMany(t *testing.T) {
+	s, chained := newGuardScene(t)
+	e, own := families["IPv4"], guardAddresses["IPv4"]
+	peer := s.socket(s.world, e.outside, tunnelPort, true)
+	v := cluster()
+	v.Guard.Nodes = nil
+	s.mustCommit(masqueradeObject(v)) // the plugin's pods may reach machines that are no nodes
+	s.mustPass(s.socket(chained, own.chained, 0, true), udpAt(e.outside, tunnelPort), 10, peer)
+	v.Guard = wire.TunnelGuard{}
+	s.mustCommit(masqueradeObject(v))
+	s.mustPass(s.socket(s.pods, e.pod, 0, true), udpAt(e.outside, tunnelPort), 10, peer)
+}
