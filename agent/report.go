@@ -116,6 +116,7 @@ var words = map[string]string{
 	wire.KindLinuxAddress:   "the pod's address",
 	wire.KindLinuxRoute:     "a route in the pod",
 	wire.KindLinuxNeighbour: "an entry among the pod's neighbours",
+	wire.KindHardening:      "the settings of the kernel against false routers",
 	wire.KindSysctl:         "a setting of the pod's kernel",
 	wire.KindBridgeDomain:   "the network's bridge",
 	wire.KindBridgeMember:   "the interface's place in the network's bridge",

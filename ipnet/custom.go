@@ -98,7 +98,9 @@ func (c *custom) values(mtu int) values {
 func (c *custom) attach(l link) values {
 	var v values
 	if c.Network.Type == pod.L2 {
-		v.add(wire.BridgeMemberKey(l.object), wire.BridgeMember{BridgeDomain: c.label, Interface: l.object, Judged: l.judged})
+		v.add(wire.BridgeMemberKey(l.object), wire.BridgeMember{
+			BridgeDomain: c.label, Interface: l.object, Judged: l.judged, LinuxEnd: l.linuxEnd(),
+		})
 		c.introduce(&v, l)
 	} else {
 		v = c.vrf.attach(l, familiesOf(c.Network.CIDRs))

@@ -40,6 +40,15 @@ func (l link) on() string {
 	return wire.TapPeerKey(l.object)
 }
 
+// linuxEnd is the object that must be there before neighbours on a layer 2 network reach the link. The dataplane sets a tap up in
+// the pod when it makes the tap, and the kernel there follows router advertisements until the object has told it not to.
+func (l link) linuxEnd() string {
+	if l.kind == pod.TypeTap {
+		return l.on()
+	}
+	return ""
+}
+
 // ends are both ends, up, and the addresses of the Linux end.
 func (l link) ends() values {
 	var v values
@@ -51,10 +60,9 @@ func (l link) ends() values {
 	default:
 		v = l.tap()
 	}
+	v.add(wire.HardeningKey(l.on()), wire.Hardening{On: l.on(), Namespace: l.namespace, Link: l.name})
 	if hasFamily(l.addresses, wire.IP6) {
-		for _, setting := range []string{"accept_ra", "accept_dad"} { // all is static, and known to be unique
-			l.setting(&v, "net/ipv6/conf/"+l.name+"/"+setting, "0")
-		}
+		l.setting(&v, "net/ipv6/conf/"+l.name+"/accept_dad", "0") // addresses are known to be unique
 	}
 	if l.forwards {
 		for _, f := range familiesOf(l.addresses) {

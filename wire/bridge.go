@@ -23,6 +23,9 @@ type BridgeMember struct {
 	SplitHorizonGroup uint8  `json:"splitHorizonGroup,omitempty"`
 	BVI               bool   `json:"bvi,omitempty"`
 	Judged            bool   `json:"judged,omitempty"` // not before the interface has its vpp.macip-acl
+
+	// LinuxEnd is the key of the object that makes the Linux end of the interface, which joins no sooner; "": at once.
+	LinuxEnd string `json:"linuxEnd,omitempty"`
 }
 
 // BridgeMemberKey is the key of the membership of an interface.

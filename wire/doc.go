@@ -21,6 +21,7 @@ const (
 	KindLinuxAddress   = "linux.address"
 	KindLinuxRoute     = "linux.route"
 	KindLinuxNeighbour = "linux.neighbour"
+	KindHardening      = "linux.hardening"
 	KindSysctl         = "linux.sysctl"
 	KindBridgeDomain   = "vpp.bridge-domain"
 	KindBridgeMember   = "vpp.bd-member"
@@ -43,7 +44,7 @@ func Kinds() []string {
 	return []string{
 		KindVRF, KindMemifSocket, KindInterface, KindInterfaceVRF, KindAddress, KindUnnumbered, KindRoute, KindNeighbour,
 		KindBridgeDomain, KindBridgeMember, KindL2FIB, KindMACIP, KindProxyARP, KindPuntRedirect,
-		KindNamespace, KindTapPeer, KindVeth, KindLink, KindVLAN, KindLinuxAddress, KindLinuxRoute, KindLinuxNeighbour, KindSysctl,
+		KindNamespace, KindTapPeer, KindVeth, KindLink, KindVLAN, KindLinuxAddress, KindLinuxRoute, KindLinuxNeighbour, KindHardening, KindSysctl,
 		KindMasquerade, KindTunnelNAT, KindUplink, KindFile,
 	}
 }

@@ -65,6 +65,18 @@ func LinuxNeighbourKey(on string, a netip.Addr) string {
 	return Key(KindLinuxNeighbour, on+"/"+a.String())
 }
 
+// Hardening makes a Linux end ignore router advertisements and redirects, and learn no address by itself. Kind linux.hardening.
+// A tap's end and a veth's are hardened before they are set up; the object is how that is audited, and how links of earlier
+// versions get it. Removing it does nothing: it goes with its link.
+type Hardening struct {
+	On        string `json:"on"`                  // key of the link's object
+	Namespace string `json:"namespace,omitempty"` // path; "" = the host's
+	Link      string `json:"link"`
+}
+
+// HardeningKey is the key of the hardening of the link whose object has the key on.
+func HardeningKey(on string) string { return Key(KindHardening, on) }
+
 // Sysctl is a kernel setting of a link, below net. Kind linux.sysctl. Removing it does nothing: it goes with its link.
 type Sysctl struct {
 	On        string `json:"on"`                  // key of the link's object

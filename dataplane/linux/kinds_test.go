@@ -16,6 +16,11 @@ import (
 
 var on = wire.TapPeerKey("tap-a")
 
+func (l *lab) hardening() object {
+	on := wire.TapPeerKey("tap-a")
+	return object{wire.HardeningKey(on), wire.Hardening{On: on, Namespace: l.path, Link: "eth0"}}
+}
+
 func (l *lab) address(prefix string) object {
 	p := netip.MustParsePrefix(prefix)
 	return object{wire.LinuxAddressKey(on, p), wire.LinuxAddress{On: on, Namespace: l.path, Link: "eth0", Prefix: p}}
@@ -69,6 +74,9 @@ func (l *lab) trials() []trial {
 		{"route with a source", l.route("0.0.0.0/0", "169.254.1.1", withSource("10.1.0.7")), object{}, dropRoute("0.0.0.0/0")},
 		{"neighbour of IPv4", l.neighbour("169.254.1.1", mac2), l.neighbour("169.254.1.1", mac1), dropNeighbour("169.254.1.1")},
 		{"neighbour of IPv6", l.neighbour("fe80::1", mac2), l.neighbour("fe80::1", mac1), dropNeighbour("fe80::1")},
+		{"hardening", l.hardening(), object{}, func(t *testing.T, _ netlink.Link) {
+			must(t, os.WriteFile("/proc/sys/net/ipv6/conf/eth0/accept_ra", []byte("1"), 0))
+		}},
 		{"setting", l.sysctl("net/ipv6/conf/eth0/accept_ra", "0"), l.sysctl("net/ipv6/conf/eth0/accept_ra", "2"),
 			func(t *testing.T, _ netlink.Link) {
 				must(t, os.WriteFile("/proc/sys/net/ipv6/conf/eth0/accept_ra", []byte("1"), 0))

@@ -139,12 +139,17 @@ func finishVeth(home *handle, host netlink.Link, v wire.Veth, place Place) error
 	if err := dress(home, host, dressing{alias: v.Alias, mac: v.HostMAC, mtu: v.MTU, up: v.Up}); err != nil {
 		return err
 	}
+	if err := seal(home, host); err != nil { // again: an MTU raised to 1280 has brought IPv6 back with the kernel's defaults
+		return err
+	}
 	return visit(v.Namespace, place, func(h *handle) error {
 		l, err := h.link(v.Name)
 		if err != nil {
 			return err
 		}
-		return dress(h, l, dressing{alias: v.Alias, mac: v.MAC, mtu: v.MTU, up: v.Up, maxSegment: v.MaxSegment})
+		return dress(h, l, dressing{
+			alias: v.Alias, mac: v.MAC, mtu: v.MTU, up: v.Up, maxSegment: v.MaxSegment, harden: true, namespace: v.Namespace,
+		})
 	})
 }
 

@@ -18,6 +18,7 @@ type Kinds struct {
 	Address    kvscheduler.KindOf[wire.LinuxAddress]
 	Route      kvscheduler.KindOf[wire.LinuxRoute]
 	Neighbour  kvscheduler.KindOf[wire.LinuxNeighbour]
+	Hardening  kvscheduler.KindOf[wire.Hardening]
 	Sysctl     kvscheduler.KindOf[wire.Sysctl]
 	Masquerade kvscheduler.KindOf[wire.Masquerade]
 	TunnelNAT  kvscheduler.KindOf[wire.TunnelNAT]
@@ -29,7 +30,7 @@ type Kinds struct {
 func (k Kinds) All() []kvscheduler.Kind {
 	return []kvscheduler.Kind{
 		k.Namespace.ID(), k.TapPeer.ID(), k.Veth.ID(), k.Link.ID(), k.VLAN.ID(), k.Address.ID(), k.Route.ID(), k.Neighbour.ID(),
-		k.Sysctl.ID(), k.Masquerade.ID(), k.TunnelNAT.ID(), k.Uplink.ID(), k.File.ID(),
+		k.Hardening.ID(), k.Sysctl.ID(), k.Masquerade.ID(), k.TunnelNAT.ID(), k.Uplink.ID(), k.File.ID(),
 	}
 }
 
@@ -65,6 +66,9 @@ func Register(s *kvscheduler.Scheduler, o Options) (k Kinds, err error) {
 		return k, err
 	}
 	if k.Neighbour, err = kvscheduler.Register(s, neighbourDescriptor()); err != nil {
+		return k, err
+	}
+	if k.Hardening, err = kvscheduler.Register(s, hardeningDescriptor()); err != nil {
 		return k, err
 	}
 	if k.Sysctl, err = kvscheduler.Register(s, sysctlDescriptor()); err != nil {

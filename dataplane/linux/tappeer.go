@@ -81,7 +81,7 @@ func finishTapPeer(h *handle, v wire.TapPeer, was string) error {
 	if a.Alias != "" && a.Alias != v.Alias && a.Alias != was {
 		return permanent(fmt.Errorf("link %s belongs to %q", v.Name, a.Alias))
 	}
-	return dress(h, l, dressing{alias: v.Alias, mac: v.MAC, mtu: v.MTU, up: v.Up})
+	return dress(h, l, dressing{alias: v.Alias, mac: v.MAC, mtu: v.MTU, up: v.Up, harden: true, namespace: v.Namespace})
 }
 
 // dressing is what a link gets when it is there. The zero MAC and MTU leave the kernel's.
@@ -92,6 +92,9 @@ type dressing struct {
 	up    bool
 
 	maxSegment int // 0 leaves the kernel's
+
+	harden    bool   // it is a Linux end, in this namespace
+	namespace string // path; "" = the node's
 }
 
 // dress gives a link what it lacks.
@@ -115,6 +118,11 @@ func dress(h *handle, l netlink.Link, d dressing) error {
 	if d.maxSegment != 0 && int(a.GSOMaxSize) != d.maxSegment {
 		if err := h.LinkSetGSOMaxSize(l, d.maxSegment); err != nil {
 			return fmt.Errorf("set largest segment of %s to %d bytes: %w", a.Name, d.maxSegment, err)
+		}
+	}
+	if d.harden { // after the MTU: IPv6 has no settings of a link with one below 1280
+		if err := harden(l, d.namespace); err != nil {
+			return err
 		}
 	}
 	return setUp(h, l, d.up)

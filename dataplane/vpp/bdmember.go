@@ -23,10 +23,14 @@ func bridgeMemberDescriptor(c *Client) kvscheduler.Descriptor[wire.BridgeMember,
 		Validate: validateBridgeMember,
 		// The dataplane would make a bridge domain that it does not know, with features of its own choice.
 		Deps: func(_ string, v wire.BridgeMember) []kvscheduler.Dep {
-			return judged(v.Judged, v.Interface,
+			deps := judged(v.Judged, v.Interface,
 				kvscheduler.Dep{Label: "interface", On: ref(wire.KindInterface, v.Interface), Mode: kvscheduler.Follow},
 				kvscheduler.Dep{Label: "bridge domain", On: ref(wire.KindBridgeDomain, v.BridgeDomain)},
 			)
+			if end, err := kvscheduler.ParseRef(v.LinuxEnd); err == nil {
+				deps = append(deps, kvscheduler.Dep{Label: "Linux end", On: end})
+			}
+			return deps
 		},
 		Recreate: func(have, want wire.BridgeMember) bool {
 			return have.BridgeDomain != want.BridgeDomain || have.BVI != want.BVI
@@ -39,11 +43,14 @@ func bridgeMemberDescriptor(c *Client) kvscheduler.Descriptor[wire.BridgeMember,
 
 // sameBridgeMember leaves out what the dataplane cannot report.
 func sameBridgeMember(want, have wire.BridgeMember) bool {
-	have.Judged = want.Judged
+	have.Judged, have.LinuxEnd = want.Judged, want.LinuxEnd
 	return want == have
 }
 
 func validateBridgeMember(name string, v wire.BridgeMember) error {
+	if _, err := kvscheduler.ParseRef(v.LinuxEnd); v.LinuxEnd != "" && err != nil {
+		return fmt.Errorf("object of the Linux end: %w", err)
+	}
 	switch {
 	case name != v.Interface:
 		return fmt.Errorf("the name is that of the interface, %s", v.Interface)

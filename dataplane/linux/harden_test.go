@@ -1,0 +1,167 @@
+package linux
+
+import (
+	"encoding/binary"
+	"errors"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/weftnet/weft/wire"
+)
+
+// setting reads a setting of the namespace of the calling thread; "" if the kernel does not have it.
+func setting(t *testing.T, name string) string {
+	t.Helper()
+	text, err := os.ReadFile("/proc/sys/net/" + name)
+	if errors.Is(err, os.ErrNotExist) {
+		return ""
+	}
+	must(t, err)
+	return strings.TrimSpace(string(text))
+}
+
+func (l *lab) mustBeHardened(link string) {
+	l.Helper()
+	l.inside(func() {
+		for _, name := range []string{
+			"ipv6/conf/" + link + "/accept_ra", "ipv6/conf/" + link + "/autoconf", "ipv6/conf/" + link + "/accept_redirects",
+			"ipv4/conf/" + link + "/accept_redirects", "ipv4/conf/all/accept_redirects",
+		} {
+			if is := setting(l.T, name); is != "0" {
+				l.Errorf("%s is %q", name, is)
+			}
+		}
+	})
+}
+
+// Whatever addresses a link has or has not, and before it is up.
+func TestLinuxEndsAreHardenedBeforeTheyAreUp(t *testing.T) {
+	l := newLab(t)
+	l.inside(func() {
+		if setting(t, "ipv6/conf/eth0/accept_ra") != "1" || setting(t, "ipv4/conf/all/accept_redirects") != "1" {
+			t.Fatal("the kernel's defaults are those that this test is about")
+		}
+	})
+	peer := l.peer()
+	peer.Up = false
+	l.mustCommit(l.namespace(), object{wire.InterfaceKey("tap-a"), wire.Interface{Type: wire.TypeTap}}, l.peerObject(peer),
+		l.veth(func(v *wire.Veth) { v.Up = false }))
+	l.mustBeHardened("eth0")
+	l.mustBeHardened("eth1")
+	if all := setting(t, "ipv4/conf/all/accept_redirects"); all != "1" {
+		t.Errorf("in the node's namespace all/accept_redirects is %q", all)
+	}
+}
+
+// The kernel has no IPv6 settings of a link with an MTU below 1280, as of no link where IPv6 is off.
+func TestALinkWithoutIPv6IsHardenedForIPv4(t *testing.T) {
+	l := newLab(t)
+	on := wire.VethKey("pod-a")
+	l.mustCommit(l.namespace(), l.veth(func(v *wire.Veth) { v.MTU = 1000 }),
+		object{wire.HardeningKey(on), wire.Hardening{On: on, Namespace: l.path, Link: "eth1"}})
+	l.quiet()
+	l.inside(func() {
+		if is := setting(t, "ipv6/conf/eth1/accept_ra"); is != "" {
+			t.Errorf("IPv6 is there, accept_ra is %q", is)
+		}
+		if is := setting(t, "ipv4/conf/eth1/accept_redirects"); is != "0" {
+			t.Errorf("accept_redirects of IPv4 is %q", is)
+		}
+	})
+	l.mustCommit(l.veth())
+	l.mustBeHardened("eth1")
+	l.quiet()
+}
+
+// Finding 7 of issue 12: a pod on a link without an IPv6 address took addresses and a default route from a neighbour.
+func TestAPodFollowsNoRouterAdvertisement(t *testing.T) {
+	l := newLab(t)
+	l.mustCommit(l.namespace(), l.veth())
+	neighbour := packetSocket(t, hostEnd)
+	var pod int
+	l.inside(func() { pod = packetSocket(t, "eth1") })
+	control := slices.Concat(mac1[:], mac2[:], []byte{0x88, 0xb5}, make([]byte, 46))
+	l.send(neighbour, advertisement(mac2), control)
+	awaitFrame(t, pod, 0x88b5) // what came before it has been dealt with
+	l.inside(func() {
+		link := mustFind(t, "eth1")
+		routes, err := whole(func() ([]netlink.Route, error) { return netlink.RouteList(link, netlink.FAMILY_V6) })
+		must(t, err)
+		for _, r := range routes {
+			if r.Gw != nil || r.Dst == nil || r.Dst.IP.Equal(advertised.AsSlice()) {
+				t.Errorf("the pod has the route %s", r)
+			}
+		}
+		addresses, err := whole(func() ([]netlink.Addr, error) { return netlink.AddrList(link, netlink.FAMILY_V6) })
+		must(t, err)
+		for _, a := range addresses {
+			if !a.IP.IsLinkLocalUnicast() {
+				t.Errorf("the pod has the address %s", a)
+			}
+		}
+	})
+}
+
+var advertised = netip.MustParseAddr("2001:db8:bad::")
+
+// advertisement is a frame with the router advertisement of a machine that offers itself as the default router, and a prefix
+// (RFC 4861, 4.2).
+func advertisement(from wire.MAC) []byte {
+	source, all := netip.MustParseAddr("fe80::bad"), netip.MustParseAddr("ff02::1")
+	prefix := append([]byte{3, 4, 64, 0xc0, 0, 0, 0xff, 0xff, 0, 0, 0xff, 0xff, 0, 0, 0, 0}, advertised.AsSlice()...)
+	message := slices.Concat([]byte{134, 0, 0, 0, 64, 0, 0xff, 0xff, 0, 0, 0, 0, 0, 0, 0, 0}, prefix)
+	pseudo := slices.Concat(source.AsSlice(), all.AsSlice(), []byte{0, 0, 0, byte(len(message)), 0, 0, 0, unix.IPPROTO_ICMPV6}, message)
+	sum := uint32(0)
+	for i := 0; i < len(pseudo); i += 2 {
+		sum += uint32(binary.BigEndian.Uint16(pseudo[i:]))
+	}
+	for sum > 0xffff {
+		sum = sum>>16 + sum&0xffff
+	}
+	binary.BigEndian.PutUint16(message[2:], ^uint16(sum))
+	header := slices.Concat([]byte{0x60, 0, 0, 0, 0, byte(len(message)), unix.IPPROTO_ICMPV6, 255}, source.AsSlice(), all.AsSlice())
+	return slices.Concat([]byte{0x33, 0x33, 0, 0, 0, 1}, from[:], []byte{0x86, 0xdd}, header, message)
+}
+
+// packetSocket sends and receives whole frames on a link of the calling thread's namespace.
+func packetSocket(t *testing.T, link string) int {
+	t.Helper()
+	const everything = unix.ETH_P_ALL<<8 | unix.ETH_P_ALL>>8
+	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, everything)
+	must(t, err)
+	t.Cleanup(func() { _ = unix.Close(fd) })
+	must(t, unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: everything, Ifindex: mustFind(t, link).Attrs().Index}))
+	must(t, unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 20}))
+	return fd
+}
+
+func (l *lab) send(fd int, frames ...[]byte) {
+	l.Helper()
+	for _, f := range frames {
+		_, err := unix.Write(fd, f)
+		must(l.T, err)
+	}
+}
+
+func awaitFrame(t *testing.T, fd int, kind uint16) {
+	t.Helper()
+	raw := make([]byte, 2000)
+	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); {
+		n, err := unix.Read(fd, raw)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		must(t, err)
+		if n >= 14 && binary.BigEndian.Uint16(raw[12:]) == kind {
+			return
+		}
+	}
+	t.Fatalf("no frame of type %#x came", kind)
+}
