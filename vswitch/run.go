@@ -29,9 +29,13 @@ type Config struct {
 	APISocket   string       // where the binary API is served; its directory is made if need be
 	StatsSocket string       // where the stats segment is served; "": StatsSocket(APISocket)
 	Workers     int          // forwarding threads; 0: one
+	StormLimit  int          // copies a second of one interface's flooded frames, for each thread; 0: DefaultStormLimit, below 0: none
 	Log         *slog.Logger // nil: none
 	MemifBroker []string     // arguments with which this program calls ServeMemifBroker; none: this process holds the sockets of memif clients
 }
+
+// DefaultStormLimit is what Config.StormLimit is by default.
+const DefaultStormLimit = forward.DefaultStormLimit
 
 // StatsSocket is the default path of the stats socket for an API socket: beside it, as VPP's api.sock and stats.sock are.
 func StatsSocket(apiSocket string) string {
@@ -67,7 +71,7 @@ func Run(ctx context.Context, c Config) error {
 		}
 		defer broker.Close()
 	}
-	engine, err := forward.New(forward.Config{Workers: c.Workers, Log: c.Log, MemifBroker: broker})
+	engine, err := forward.New(forward.Config{Workers: c.Workers, Log: c.Log, StormLimit: c.StormLimit, MemifBroker: broker})
 	if err != nil {
 		return errors.Join(err, counters.Close())
 	}

@@ -62,6 +62,7 @@ type options struct {
 	socket      string
 	statsSocket string
 	workers     int
+	stormLimit  int
 	logFormat   string
 	logLevel    string
 }
@@ -90,6 +91,8 @@ func command(stderr io.Writer) *cobra.Command {
 	f.StringVar(&o.socket, "api-socket", "/run/weft/vswitch-api.sock", "where to serve the binary API")
 	f.StringVar(&o.statsSocket, "stats-socket", "", "where to serve the stats segment; default: beside the API socket, with stats.sock for api.sock")
 	f.IntVar(&o.workers, "workers", 1, "forwarding threads")
+	f.IntVar(&o.stormLimit, "storm-limit", vswitch.DefaultStormLimit,
+		"copies a second that each thread makes of one interface's broadcasts, multicasts and frames to unknown MACs; 0: no limit")
 	f.StringVar(&o.logFormat, "log-format", "text", "text or json")
 	f.StringVar(&o.logLevel, "log-level", "info", "debug, info, warn or error")
 	return cmd
@@ -106,10 +109,16 @@ func (o *options) run(ctx context.Context, stderr io.Writer) error {
 	if o.workers < 1 || o.socket == "" {
 		return fmt.Errorf("%w: --workers must be at least 1 and --api-socket a path", errUsage)
 	}
+	if o.stormLimit < 0 {
+		return fmt.Errorf("%w: --storm-limit %d is below 0", errUsage, o.stormLimit)
+	}
+	if o.stormLimit == 0 {
+		o.stormLimit = -1 // which is none; the zero value is the default
+	}
 	vswitch.TuneMemory()
 	vswitch.TuneThreads(o.workers)
 	return vswitch.Run(ctx, vswitch.Config{
-		APISocket: o.socket, StatsSocket: o.statsSocket, Workers: o.workers, Log: log,
+		APISocket: o.socket, StatsSocket: o.statsSocket, Workers: o.workers, StormLimit: o.stormLimit, Log: log,
 		MemifBroker: []string{brokerArgument},
 	})
 }

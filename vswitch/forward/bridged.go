@@ -71,7 +71,11 @@ func (w *worker) unicast(in *iface, index uint32, b *frame.Buffer) verdict {
 // flood sends a frame to all members but the one it came from and those of its split-horizon group. The BVI comes last: layer 3
 // may change the frame.
 func (w *worker) flood(br *bridge, in *iface, b *frame.Buffer) verdict {
+	if !w.mayFlood(in) {
+		return verdict{drop: dropStorm}
+	}
 	var last *iface
+	receivers := 0
 	for _, m := range br.members {
 		out := w.snapshot.iface(m.Interface)
 		if out == nil || out == in || !out.up || out.l2.slot != br.slot || out.l2.bvi {
@@ -84,7 +88,9 @@ func (w *worker) flood(br *bridge, in *iface, b *frame.Buffer) verdict {
 			w.replicate(last, b)
 		}
 		last = out
+		receivers++
 	}
+	w.payFlood(in, receivers)
 	if bvi := w.floodedBVI(br, in, b); bvi != nil {
 		return w.floodBVI(bvi, last, b)
 	}

@@ -60,6 +60,7 @@ const (
 	dropFilter
 	dropNoMembers
 	dropReplication
+	dropStorm
 	dropSplitHorizon
 	dropNoMember
 	dropBVIMAC
@@ -131,6 +132,7 @@ var reasonNames = [reasons]string{
 	dropFilter:         "l2-fwd/Filter Mac Drop",
 	dropNoMembers:      "l2-flood/L2 replication complete",
 	dropReplication:    "l2-flood/L2 replication failures",
+	dropStorm:          "l2-flood/storm limit exceeded",
 	dropSplitHorizon:   "l2-output/L2 split horizon drops",
 	dropNoMember:       "l2-output/L2 Output interface not valid",
 	dropBVIMAC:         "l2-fwd/BVI L3 MAC mismatch",

@@ -27,6 +27,9 @@ type Config struct {
 	Log     *slog.Logger // of ports that fail and come back; nil: none
 
 	MemifBroker *memif.Broker // holds the sockets of memif clients; nil: this process does
+	// StormLimit is how many copies a second a worker makes of frames of one interface that bridge domains flood; 0:
+	// DefaultStormLimit, below 0: no limit.
+	StormLimit int
 }
 
 // Engine forwards packets. Its Set, Add, Del, Publish, Flush, Forget and Learned methods, the Opens and ClosePort belong to one
@@ -80,6 +83,7 @@ func (e *Engine) build(c Config) (err error) {
 		if err != nil {
 			return err
 		}
+		w.stormLimit = stormLimit(c.StormLimit)
 		e.workers = append(e.workers, w)
 		rings = append(rings, w.punts)
 	}

@@ -33,6 +33,7 @@ func TestBridgingAllocatesNothing(t *testing.T) {
 		"flooded":         func() []byte { return between(host(1), frame.Broadcast) },
 		"to the BVI":      func() []byte { return packet(host(1), bviMAC, "10.2.7.7") },
 		"to the BVI's IP": func() []byte { return packet(host(1), bviMAC, "10.9.0.254") },
+		"in a storm":      func() []byte { s.worker.snapshot.iface(1).floods[0].left = 0; return between(host(1), frame.Broadcast) },
 		"dropped":         func() []byte { return between(bviMAC, host(2)) },
 		"learned":         func() []byte { moving++; return between(frame.MAC{6, moving}, host(2)) },
 	} {
@@ -71,6 +72,7 @@ func BenchmarkBridge(b *testing.B) {
 	for name, to := range map[string]frame.MAC{"known": host(2), "flooded to two": frame.Broadcast} {
 		b.Run(name, func(b *testing.B) {
 			s := newSegment(b, plain(1, 1, 2, 3))
+			s.worker.stormLimit = 0
 			s.reached(2, host(2), frame.Broadcast)
 			b.ReportAllocs()
 			b.ResetTimer()

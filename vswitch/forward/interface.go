@@ -51,7 +51,7 @@ func (e *Engine) SetInterface(index uint32, i Interface) error {
 	if old := d.iface(index); old != nil {
 		*next = *old
 	} else {
-		next.counters = newCounterSet(len(e.workers))
+		next.counters, next.floods = newCounterSet(len(e.workers)), newFloodBudgets(e.workers)
 	}
 	next.set(i)
 	next.fib4, next.fib6 = d.slot(TableKey{IP4, i.Table4}), d.slot(TableKey{IP6, i.Table6})

@@ -80,6 +80,7 @@ type iface struct {
 	tunnel     *tunnel // nil: none
 	neighbours *bart.Table[*neighbour]
 	counters   []*counters // by worker
+	floods     []*floodBudget
 }
 
 func newSnapshot() *snapshot {

@@ -62,6 +62,9 @@ type worker struct {
 	handled int // frames since the poller was asked
 	spin    spinner
 
+	stormLimit int                  // copies a second; 0: none
+	stopwatch  func() time.Duration // since some moment
+
 	identification uint16 // of the last envelope
 	opening        bool   // the frame at hand has come out of an envelope
 	wrapping       bool   // the frame at hand is in an envelope
@@ -83,6 +86,7 @@ func newWorker(e *Engine, id int) (*worker, error) {
 		macs:  newMACTable(), seconds: secondClock{start: time.Now()}, spin: newSpinner(),
 	}
 	w.clock = w.seconds.read
+	w.stopwatch = func() time.Duration { return time.Since(w.seconds.start) }
 	if err := w.poll.open(bell.Descriptor()); err != nil {
 		return nil, fmt.Errorf("worker %d: %w", id, err)
 	}
