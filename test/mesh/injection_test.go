@@ -1,0 +1,159 @@
+package mesh
+
+import (
+	"encoding/binary"
+	"errors"
+	"net"
+	"net/netip"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/google/nftables"
+	"github.com/google/nftables/expr"
+	"golang.org/x/sys/unix"
+
+	"github.com/weftnet/weft/internal/netnstest"
+)
+
+// Finding 2 of issue 12: a pod replays a tunnel packet to another node, which its own node masquerades. It is shown first that the
+// packet is what the other node's pods would take.
+func TestAPodInjectsNothingIntoTheTunnelsOfAnotherNode(t *testing.T) {
+	for _, o := range []options{{"vxlan4", ""}, {"vxlan6", ""}, {"vxlan4", "up0"}} {
+		t.Run(owner(o.uplink)+", "+o.tunnel, func(t *testing.T) {
+			c := newCluster(t, o)
+			c.meet()
+			for _, m := range c.nodes {
+				m.addPod()
+			}
+			from, to := c.nodes[0], c.nodes[1]
+			six := o.tunnel == "vxlan6"
+			sender, victim := listen(t, from.pod.Netns), listen(t, to.pod.Netns)
+			packet := to.capture(t, six, func() {
+				write(t, sender, netip.AddrPortFrom(to.address(false), port(victim)), "to be replayed")
+			})
+			await(t, victim, "to be replayed")
+			target := netip.AddrPortFrom(to.own(six), tunnelPort)
+
+			from.flushGuard(t)
+			write(t, sender, target, packet)
+			await(t, victim, "to be replayed")
+
+			must(t, from.StopAgent())
+			from.restart(t) // it repairs the table
+			write(t, sender, target, packet)
+			raw := make([]byte, 1<<16)
+			for deadline := time.Now().Add(20 * time.Second); from.guarded(t) == 0; {
+				must(t, victim.SetReadDeadline(time.Now().Add(time.Millisecond)))
+				n, err := victim.Read(raw)
+				if err == nil {
+					t.Fatalf("the victim has %q", raw[:n])
+				}
+				if !errors.Is(err, os.ErrDeadlineExceeded) || time.Now().After(deadline) {
+					t.Fatalf("the packet was neither dropped by the guard nor received: %v", err)
+				}
+			}
+			write(t, sender, netip.AddrPortFrom(to.address(false), port(victim)), "by the tunnel")
+			await(t, victim, "by the tunnel")
+		})
+	}
+}
+
+const tunnelPort = 4789
+
+func listen(t *testing.T, namespace string) (c *net.UDPConn) {
+	t.Helper()
+	netnstest.Do(t, namespace, func() {
+		opened, err := net.ListenUDP("udp", nil)
+		must(t, err)
+		c = opened
+	})
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+func port(c *net.UDPConn) uint16 { return c.LocalAddr().(*net.UDPAddr).AddrPort().Port() }
+
+func write(t *testing.T, c *net.UDPConn, to netip.AddrPort, text string) {
+	t.Helper()
+	_, err := c.WriteToUDPAddrPort([]byte(text), to)
+	must(t, err)
+}
+
+func await(t *testing.T, c *net.UDPConn, want string) {
+	t.Helper()
+	raw := make([]byte, 1<<16)
+	must(t, c.SetReadDeadline(time.Now().Add(20*time.Second)))
+	n, err := c.Read(raw)
+	if err != nil || string(raw[:n]) != want {
+		t.Fatalf("received %q, %v; want %q", raw[:n], err, want)
+	}
+}
+
+// capture is what is in the UDP packet to the tunnels' port that comes to the node's network card and has the text in it.
+func (m *machine) capture(t *testing.T, six bool, send func()) string {
+	t.Helper()
+	const everything = unix.ETH_P_ALL<<8 | unix.ETH_P_ALL>>8
+	var fd int
+	m.inside(func() {
+		card, err := net.InterfaceByName("up0")
+		must(t, err)
+		fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, everything)
+		must(t, err)
+		must(t, unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: everything, Ifindex: card.Index}))
+		must(t, unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 20}))
+	})
+	defer unix.Close(fd)
+	send()
+	udp, kind := 14+20, uint16(unix.ETH_P_IP)
+	if six {
+		udp, kind = 14+40, unix.ETH_P_IPV6
+	}
+	raw := make([]byte, 1<<16)
+	for {
+		n, err := unix.Read(fd, raw)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		must(t, err)
+		const inner = 8 + 8 + 14 + 20 + 8 // UDP, VXLAN, Ethernet, IPv4, UDP
+		if n < udp+inner+4 || binary.BigEndian.Uint16(raw[12:]) != kind || binary.BigEndian.Uint16(raw[udp+2:]) != tunnelPort {
+			continue
+		}
+		if p := raw[udp+inner : n]; len(p) >= 14 && string(p[:14]) == "to be replayed" {
+			return string(raw[udp+8 : n])
+		}
+	}
+}
+
+// guardChain is the chain that drops what pods send to the tunnels of other nodes.
+var guardChain = &nftables.Chain{Name: "guard-forward", Table: &nftables.Table{Family: nftables.TableFamilyINet, Name: "weft"}}
+
+func (m *machine) flushGuard(t *testing.T) {
+	t.Helper()
+	m.inside(func() {
+		c, err := nftables.New()
+		must(t, err)
+		c.FlushChain(guardChain)
+		must(t, c.Flush())
+	})
+}
+
+// guarded is how many packets the chain has dropped.
+func (m *machine) guarded(t *testing.T) (sum uint64) {
+	t.Helper()
+	m.inside(func() {
+		c, err := nftables.New()
+		must(t, err)
+		rules, err := c.GetRules(guardChain.Table, guardChain)
+		must(t, err)
+		for _, rule := range rules {
+			for _, e := range rule.Exprs {
+				if counter, is := e.(*expr.Counter); is {
+					sum += counter.Packets
+				}
+			}
+		}
+	})
+	return sum
+}
