@@ -53,7 +53,12 @@ func newLabOf(t *testing.T, workers int) *lab {
 // startEngine runs an engine until end is called, which fails the test if it did not end well.
 func startEngine(t testing.TB, workers int) (e *forward.Engine, end func()) {
 	t.Helper()
-	e, err := forward.New(forward.Config{Workers: workers})
+	return startEngineOf(t, forward.Config{Workers: workers})
+}
+
+func startEngineOf(t testing.TB, c forward.Config) (e *forward.Engine, end func()) {
+	t.Helper()
+	e, err := forward.New(c)
 	if err != nil {
 		t.Fatal(err)
 	}
