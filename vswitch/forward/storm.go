@@ -8,7 +8,7 @@ import "time"
 // known MACs cost nothing, nor do flooded ones with one receiver. The frames of a BVI are the dataplane's own and not limited.
 const (
 	// DefaultStormLimit is how many copies a second are made of the frames of one interface. On two loaded cores a copy to a tap was
-	// measured at 2 to 3 microseconds, with what the receiver's kernel does: so a storm takes about a tenth of a worker.
+	// measured at about 3 microseconds (BenchmarkStorm), with what the receiver's kernel does: so a storm takes about a tenth of a worker.
 	DefaultStormLimit = 1 << 15
 
 	// frameCost is the highest price of a frame. So an interface may have 512 frames a second flooded at the default limit in a
@@ -38,10 +38,13 @@ type floodBudget struct {
 func newFloodBudgets(workers []*worker) []*floodBudget {
 	set := make([]*floodBudget, len(workers))
 	for i, w := range workers {
-		set[i] = &floodBudget{left: w.stormLimit / stormBurst, at: w.stopwatch()}
+		set[i] = &floodBudget{left: savedUp(w.stormLimit), at: w.stopwatch()}
 	}
 	return set
 }
+
+// savedUp is the highest budget at a rate of copies a second: enough for one frame, however low the rate.
+func savedUp(rate int) int { return max(rate/stormBurst, frameCost) }
 
 // mayFlood reports whether a frame of an interface may be flooded. The clock is not read before the budget is used up.
 func (w *worker) mayFlood(in *iface) bool {
@@ -57,7 +60,7 @@ func (w *worker) mayFlood(in *iface) bool {
 
 // refill adds what has come together since the last time, at a rate of copies a second.
 func (f *floodBudget) refill(now time.Duration, rate int) {
-	most, pause := rate/stormBurst-f.left, time.Second/time.Duration(rate) // between two copies
+	most, pause := savedUp(rate)-f.left, time.Second/time.Duration(rate) // between two copies
 	gained := int(min(time.Duration(most), (now-f.at)/pause))
 	if f.left += gained; gained == most {
 		f.at = now

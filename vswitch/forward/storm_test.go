@@ -118,6 +118,21 @@ func TestWhatHasOneReceiverIsNotLimitedNorIsTheDataplanesOwn(t *testing.T) {
 	}
 }
 
+func TestTheLowestLimitLetsAFramePassNowAndThen(t *testing.T) {
+	s, now := newStorm(t, 33)
+	s.storm(100, between(host(1), frame.Broadcast), 1000)
+	s.worker.stormLimit = 1
+	sum := uint64(0)
+	for range 310 {
+		*now += time.Second
+		flooded, _ := s.storm(100, between(host(1), frame.Broadcast), 3)
+		sum += flooded
+	}
+	if sum != 10 {
+		t.Errorf("%d frames were flooded in 310 seconds, want 10 of 31 copies each", sum)
+	}
+}
+
 func TestWithoutALimitNothingIsDropped(t *testing.T) {
 	for configured, want := range map[int]int{0: DefaultStormLimit, -1: 0, 5: 5, 1 << 40: int(time.Second)} {
 		if got := stormLimit(configured); got != want {
