@@ -37,10 +37,15 @@ func TestATapJoinsABridgeDomainBehindItsLinuxEnd(t *testing.T) {
 	all = append(all, end)
 	l.mustCommit(all...)
 	l.quiet()
+	l.alwaysBefore(0, end.key, joins.key)
+	var since uint64
+	for r := range l.s.Log(0) {
+		since = r.Seq
+	}
 	l.revive(d, connected, all)
 	for i := range all {
 		all[i].value = nil
 	}
 	l.mustCommit(all...)
-	l.alwaysBefore(end.key, joins.key)
+	l.alwaysBefore(since, end.key, joins.key)
 }

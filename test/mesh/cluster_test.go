@@ -14,6 +14,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/google/nftables"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
@@ -94,6 +95,15 @@ func (c *cluster) cable() {
 		if punting, err := netlink.LinkByName(ipnet.UplinkLink); err == nil { // it has the node's addresses, whatever ends
 			must(c.t, netlink.LinkDel(punting))
 		}
+		// A card that is taken leaves a table behind, which newer kernels apply to the next card of that name.
+		conn, err := nftables.New()
+		must(c.t, err)
+		tables, err := conn.ListTablesOfFamily(nftables.TableFamilyNetdev)
+		must(c.t, err)
+		for _, table := range tables {
+			conn.DelTable(table)
+		}
+		must(c.t, conn.Flush())
 	})
 	for _, m := range c.nodes {
 		m.inside(func() {
