@@ -204,7 +204,7 @@ func (a *Agent) holdCard() error {
 		a.log.Info("uplink given back to the kernel", "link", c.Card.Link)
 	}
 	if a.card == nil {
-		return nil
+		return linux.RemoveUplinkTable() // of a card whose file is lost
 	}
 	return a.card.write(a.config.StateDir)
 }

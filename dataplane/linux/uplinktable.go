@@ -59,6 +59,16 @@ func writeDeafTable(link string) error {
 	return nil
 }
 
+// RemoveUplinkTable has the kernel receive again what a card receives that was the dataplane's. The table outlives the card: newer
+// kernels (6.18 does) apply it to the next link of that name.
+func RemoveUplinkTable() error {
+	err := removeTable(deafTable())
+	if errors.Is(err, unix.EOPNOTSUPP) {
+		return nil
+	}
+	return err
+}
+
 // isDeaf tells whether the kernel is kept from what a card receives.
 func isDeaf(link string) (bool, error) {
 	c, err := tables()

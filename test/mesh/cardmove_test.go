@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/nftables"
 	"github.com/vishvananda/netlink"
 	"go.fd.io/govpp/adapter/socketclient"
 	"go.fd.io/govpp/binapi/ip"
@@ -95,6 +96,24 @@ func TestTheCardIsGivenBackWithoutTheAgent(t *testing.T) {
 	reach(t, "", n.other.own(true))
 	if left, _ := filepath.Glob(n.State() + "/card-*"); len(left) > 0 {
 		t.Errorf("left are %v", left)
+	}
+}
+
+// TestALostStateDoesNotLeaveTheKernelDeaf: without its file nobody can give the card's addresses back, but a DHCP client can.
+func TestALostStateDoesNotLeaveTheKernelDeaf(t *testing.T) {
+	n := newCardNode(t)
+	must(t, n.StartAgent(t.Context()))
+	n.wantCard("weft-uplink0", "up0")
+	must(t, n.StopAgent())
+	must(t, os.Remove(filepath.Join(n.State(), "card-up0.json")))
+	must(t, n.Uplink(""))
+	must(t, n.StartAgent(t.Context()))
+	conn, err := nftables.New()
+	must(t, err)
+	tables, err := conn.ListTablesOfFamily(nftables.TableFamilyNetdev)
+	must(t, err)
+	if len(tables) > 0 {
+		t.Errorf("the kernel is still kept from the card by table %s", tables[0].Name)
 	}
 }
 
