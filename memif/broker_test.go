@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -292,4 +293,21 @@ func closing(t *testing.T, pid int) (n int) {
 		}
 	}
 	return n
+}
+
+// A client that connects again and again is slowed down, and the others are not. The time has a lower bound only.
+func TestClientsAreAcceptedAtABoundedRate(t *testing.T) {
+	const more = 50
+	l := newLab(t, ListenOptions{Broker: newBroker(t)})
+	began := time.Now()
+	for range acceptBurst + more {
+		client := newLiar(t, l.Path())
+		if kind, _ := client.answer(); kind != helloMessage {
+			t.Fatalf("answered %d", kind)
+		}
+		client.leave()
+	}
+	if took := time.Since(began); took < more*time.Second/acceptRate {
+		t.Errorf("%d clients in %s", acceptBurst+more, took)
+	}
 }

@@ -1,6 +1,7 @@
 package memif
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -11,10 +12,18 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"golang.org/x/time/rate"
 )
 
 // brokerThreads bounds the threads of a broker process. One thread is taken by each descriptor whose close blocks.
 const brokerThreads = 5000
+
+// A listener's clients are accepted at a bounded rate, or one that connects again and again would take the time of others. All memifs
+// of a container may come at once.
+const (
+	acceptRate  = 100 // a second
+	acceptBurst = 512
+)
 
 // ServeBroker is the process of a Broker: a program's main function calls it when it was started with the command of StartBroker. It
 // returns when the Broker's process has ended.
@@ -55,7 +64,9 @@ type door struct {
 	process *brokerProcess
 	number  uint32
 	socket  *net.UnixListener
-	ended   chan struct{} // accept has
+	rate    *rate.Limiter
+	stop    context.CancelFunc // of accept
+	ended   chan struct{}      // accept has
 
 	mu      sync.Mutex
 	changed sync.Cond
@@ -137,10 +148,12 @@ func (p *brokerProcess) listen(n note, fd int) {
 		return
 	}
 	socket.SetUnlinkOnClose(false)
-	d := &door{process: p, number: n.listener, socket: socket, ended: make(chan struct{}), most: max(int(n.pending), 1)}
+	ctx, stop := context.WithCancel(context.Background())
+	d := &door{process: p, number: n.listener, socket: socket, rate: rate.NewLimiter(acceptRate, acceptBurst), stop: stop,
+		ended: make(chan struct{}), most: max(int(n.pending), 1)}
 	d.changed.L = &d.mu
 	p.doors[n.listener] = d
-	go d.accept()
+	go d.accept(ctx)
 }
 
 func (p *brokerProcess) nextClient() uint64 {
@@ -151,9 +164,9 @@ func (p *brokerProcess) nextClient() uint64 {
 }
 
 // accept takes clients while there is room; others wait in the kernel's backlog.
-func (d *door) accept() {
+func (d *door) accept(ctx context.Context) {
 	defer close(d.ended)
-	for d.await() {
+	for d.rate.Wait(ctx) == nil && d.await() {
 		socket, err := d.socket.AcceptUnix()
 		if err == nil {
 			go d.serve(socket)
@@ -198,6 +211,7 @@ func (d *door) close() {
 	d.closing = true
 	d.changed.Broadcast()
 	d.mu.Unlock()
+	d.stop()
 	_ = d.socket.SetDeadline(time.Unix(1, 0)) // wakes accept
 	<-d.ended
 	if err == nil {

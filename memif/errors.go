@@ -11,6 +11,8 @@ var (
 	ErrIndex = errors.New("ring index out of range")
 	// ErrBuffer says that a client offered a buffer outside its memory, or one too small to be used.
 	ErrBuffer = errors.New("buffer out of range")
+	// ErrDescriptors says that most of what a peer sent had descriptors of no packet, for long.
+	ErrDescriptors = errors.New("too many wrong descriptors")
 	// ErrFault says that memory of the peer's could not be touched any more.
 	ErrFault = errors.New("memory fault in a region")
 	// ErrClosed says that this side closed the connection or the object.

@@ -1,6 +1,7 @@
 package memif
 
 import (
+	"errors"
 	"testing"
 	"time"
 
@@ -53,6 +54,66 @@ func TestLiesInDescriptorsCostTheirPacket(t *testing.T) {
 	}
 	if server.Err() != nil {
 		t.Error(server.Err())
+	}
+}
+
+// Finding 5: what is dropped is work too.
+func TestRejectedSlotsAreWork(t *testing.T) {
+	for _, peek := range []bool{false, true} {
+		_, liar, server := hostilePair(t, unix.MFD_ALLOW_SEALING)
+		out, rx := liar.ring(0), server.RxQueues()[0]
+		for i := range uint16(16) {
+			out.place(i, descriptor{region: 1, length: 64})
+		}
+		out.setHead(16)
+		ask := func() int { return rx.Receive(buffers(2)) }
+		if peek {
+			ask = func() int { return rx.Peek(make([]Packet, 2)) }
+		}
+		for call := 1; call <= 2; call++ {
+			if n := ask(); n != 0 {
+				t.Errorf("received %d", n)
+			}
+			if dropped := rx.Stats().BadRegion; dropped != uint64(2*slotsEach*call) {
+				t.Errorf("%d slots were looked at in %d calls for 2 packets each", dropped, call)
+			}
+		}
+		if rx.Waiting() != 0 {
+			t.Error("slots are left")
+		}
+	}
+}
+
+// Finding 5: a peer whose descriptors go on being wrong is hung up on.
+func TestAPeerWhoseDescriptorsGoOnBeingWrongIsDisconnected(t *testing.T) {
+	for name, c := range map[string]struct {
+		good int // of 16 packets
+		ends bool
+	}{"all are wrong": {0, true}, "three quarters are wrong": {4, true}, "a quarter is wrong": {12, false}} {
+		t.Run(name, func(t *testing.T) {
+			_, liar, server := hostilePair(t, unix.MFD_ALLOW_SEALING)
+			out, rx := liar.ring(0), server.RxQueues()[0]
+			for i := range uint16(16) {
+				out.place(i, descriptor{length: 64})
+				if int(i) >= c.good {
+					out.place(i, descriptor{region: 1, length: 64})
+				}
+			}
+			for sent := 16; sent < 4*mostErrors && server.Err() == nil; sent += 16 {
+				out.setHead(uint16(sent))
+				for rx.Waiting() > 0 {
+					rx.Receive(buffers(16))
+				}
+			}
+			if got := server.Err(); errors.Is(got, ErrDescriptors) != c.ends {
+				t.Errorf("ended with %v", got)
+			}
+			if c.ends {
+				if kind, reason := liar.firstAnswer(); kind != disconnectMessage || reason != ErrDescriptors.Error() {
+					t.Errorf("told %d %q", kind, reason)
+				}
+			}
+		})
 	}
 }
 

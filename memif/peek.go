@@ -36,14 +36,14 @@ func (p *Packet) CopyTo(b []byte) int {
 }
 
 // Peek shows waiting packets, those that it has not shown before, and returns how many it put into v. Their slots stay
-// taken until Release.
+// taken until Release. It shows fewer than wait where there are many to drop.
 func (q *RxQueue) Peek(v []Packet) int {
 	if q.memory.guarded {
 		return q.peekGuarded(v)
 	}
-	left := q.waiting()
+	left, rest := q.waitingFor(len(v))
 	n, bytes := 0, uint64(0)
-	for n < len(v) && left > 0 {
+	for n < len(v) && left > rest {
 		d := q.ring.descriptor(q.next)
 		if at, verdict := q.memory.at(d); verdict == good && d.flags&chained == 0 && d.length-1 < q.maxPacket {
 			p := &v[n]
@@ -59,13 +59,13 @@ func (q *RxQueue) Peek(v []Packet) int {
 		q.next += slots
 		left -= slots
 		if verdict != good {
-			q.counters.drop(verdict)
+			q.reject(verdict)
 			continue
 		}
 		bytes += uint64(length)
 		n++
 	}
-	q.counters.add(uint64(n), bytes)
+	q.accept(n, bytes)
 	return n
 }
 
@@ -118,14 +118,15 @@ func (q *RxQueue) peekGuarded(v []Packet) (n int) {
 	if q.arena == nil {
 		q.arena = make([]byte, max(arenaSize, int(q.maxPacket)))
 	}
-	left, bytes := q.waiting(), uint64(0)
-	for n < len(v) && left > 0 && len(q.arena)-q.arenaUsed >= int(q.maxPacket) {
+	left, rest := q.waitingFor(len(v))
+	bytes := uint64(0)
+	for n < len(v) && left > rest && len(q.arena)-q.arenaUsed >= int(q.maxPacket) {
 		into := q.arena[q.arenaUsed:]
 		slots, length, verdict := q.copyChain(left, into)
 		q.next += slots
 		left -= slots
 		if verdict != good {
-			q.counters.drop(verdict)
+			q.reject(verdict)
 			continue
 		}
 		v[n] = Packet{Data: into[:length:length]}
@@ -133,6 +134,6 @@ func (q *RxQueue) peekGuarded(v []Packet) (n int) {
 		bytes += uint64(length)
 		n++
 	}
-	q.counters.add(uint64(n), bytes)
+	q.accept(n, bytes)
 	return n
 }

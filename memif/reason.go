@@ -8,7 +8,7 @@ func reasonOf(err error) *DisconnectError {
 	if errors.As(err, &known) {
 		return &DisconnectError{Code: known.Code, Reason: known.Reason}
 	}
-	for _, e := range []error{ErrIndex, ErrBuffer, ErrFault} {
+	for _, e := range []error{ErrIndex, ErrBuffer, ErrDescriptors, ErrFault} {
 		if errors.Is(err, e) {
 			return refusal(e.Error())
 		}

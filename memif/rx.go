@@ -23,7 +23,17 @@ type RxQueue struct {
 	arena      []byte   // what Peek shows of guarded memory
 	arenaUsed  int
 	counters   counters
+	errors     int // descriptors that no peer writes by mistake, less the packets that were right
 }
+
+const (
+	// slotsEach bounds the slots that a call looks at for each packet that was asked for. What is dropped is work too: a peer that
+	// sends nothing else takes no more time than one that sends packets.
+	slotsEach = 4
+
+	// mostErrors ends the connection of a peer whose descriptors go on being wrong.
+	mostErrors = 1 << 12
+)
 
 // Size is the ring's, in slots.
 func (q *RxQueue) Size() int { return int(q.ring.size) }
@@ -33,7 +43,7 @@ func (q *RxQueue) Stats() QueueStats { return q.counters.stats() }
 
 // Receive copies waiting packets into v's slices, at most one into each, as far as their capacity reaches, and sets their
 // lengths; it returns how many it filled. The slots go back to the peer, with those of what Peek showed. A packet longer
-// than its buffer is dropped.
+// than its buffer is dropped. It returns fewer than wait where there are many to drop.
 func (q *RxQueue) Receive(v [][]byte) int {
 	if q.memory.guarded {
 		return q.receiveGuarded(v)
@@ -47,9 +57,9 @@ func (q *RxQueue) receiveGuarded(v [][]byte) (n int) {
 }
 
 func (q *RxQueue) receive(v [][]byte) int {
-	left := q.waiting()
+	left, rest := q.waitingFor(len(v))
 	n, bytes := 0, uint64(0)
-	for n < len(v) && left > 0 {
+	for n < len(v) && left > rest {
 		d := q.ring.descriptor(q.next)
 		slots, length := uint16(1), d.length
 		var verdict verdict
@@ -61,14 +71,14 @@ func (q *RxQueue) receive(v [][]byte) int {
 		q.next += slots
 		left -= slots
 		if verdict != good {
-			q.counters.drop(verdict)
+			q.reject(verdict)
 			continue
 		}
 		v[n] = v[n][:length]
 		n++
 		bytes += uint64(length)
 	}
-	q.counters.add(uint64(n), bytes)
+	q.accept(n, bytes)
 	q.giveBack()
 	return n
 }
@@ -88,6 +98,34 @@ func (q *RxQueue) waiting() uint16 {
 		return 0
 	}
 	return n
+}
+
+// waitingFor is how many slots wait, and how many of them are left to later calls.
+func (q *RxQueue) waitingFor(packets int) (waiting, rest uint16) {
+	waiting = q.waiting()
+	if most := slotsEach * packets; int(waiting) > most {
+		rest = waiting - uint16(most)
+	}
+	return waiting, rest
+}
+
+// accept counts packets.
+func (q *RxQueue) accept(n int, bytes uint64) {
+	q.counters.add(uint64(n), bytes)
+	if q.errors > 0 {
+		q.errors = max(0, q.errors-n)
+	}
+}
+
+// reject counts a packet that is dropped. One that is only too long is no error of the protocol.
+func (q *RxQueue) reject(v verdict) {
+	q.counters.drop(v)
+	if v == tooLong {
+		return
+	}
+	if q.errors++; q.errors > mostErrors {
+		q.conn.breakOff(ErrDescriptors)
+	}
 }
 
 func (q *RxQueue) copyOne(d descriptor, into []byte) verdict {
