@@ -40,12 +40,12 @@ func (s *session) exchange(ctx context.Context, limit time.Duration, requests []
 		}
 		if !ended {
 			timer.Reset(limit)
-			select {
-			case <-r.done:
+			switch s.await(ctx.Done(), r, timer, limit) {
+			case answered:
 				continue
-			case <-ctx.Done():
+			case stopped:
 				ended = true // the timer goes on
-			case <-timer.C:
+			case silent:
 				s.giveUp(requests[i:], sent-i, fmt.Errorf("%w within %s", errNoAnswer, limit))
 				return
 			}
@@ -53,13 +53,53 @@ func (s *session) exchange(ctx context.Context, limit time.Duration, requests []
 		if !r.changes() {
 			s.abandon([]*request{r}, ctx.Err())
 		}
-		select {
-		case <-r.done:
-		case <-timer.C:
+		if s.await(nil, r, timer, limit) == silent {
 			s.giveUp(requests[i:], sent-i, fmt.Errorf("%w within %s of %w", errNoAnswer, limit, ctx.Err()))
 			return
 		}
 	}
+}
+
+// awaited is how the wait for an answer ended.
+type awaited uint8
+
+const (
+	answered awaited = iota
+	stopped
+	silent
+)
+
+// await waits for a request's answer until the timer fires, and for the limit again as long as the dataplane answers what it was
+// asked before: it takes one after the other, and a hundred interfaces may take longer than the limit.
+func (s *session) await(stop <-chan struct{}, r *request, timer *time.Timer, limit time.Duration) awaited {
+	for {
+		select {
+		case <-r.done:
+			return answered
+		case <-stop:
+			return stopped
+		case <-timer.C:
+		}
+		if !s.isAtEarlier(r, limit) {
+			return silent
+		}
+		timer.Reset(limit)
+	}
+}
+
+// isAtEarlier reports whether the dataplane has said something within the limit and has older requests than r to answer.
+func (s *session) isAtEarlier(r *request, limit time.Duration) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if time.Since(s.heard) >= limit {
+		return false
+	}
+	for context := range s.waiting {
+		if int32(context-r.context) < 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // send fills the window, of which requests[oldest] is the first, and returns the index of the first request not sent.

@@ -120,3 +120,56 @@ func TestChangesAreHeldOverANewConnectionUntilItIsCompared(t *testing.T) {
 		t.Errorf("over the connection that was compared: %v", err)
 	}
 }
+
+// A dataplane answers one request after the other: a probe behind long work is not the end of the connection.
+func TestARequestBehindLongWorkIsAwaitedAsLongAsThatGoesOn(t *testing.T) {
+	const limit = 2 * time.Second
+	asked := make(chan struct{})
+	p := &peer{t: t, answer: func(c *call) ([]api.Message, bool) {
+		if _, is := c.msg.(*interfaces.SwInterfaceSetFlags); is {
+			select {
+			case <-asked:
+			case <-t.Context().Done():
+			}
+			<-time.After(limit / 4)
+		}
+		return obliging(c)
+	}}
+	p.listen()
+	c := connect(t, p.socket, Options{Limit: limit, Probe: time.Hour})
+	requests := flagsRequests(6)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		c.exchange(t.Context(), requests...)
+	}()
+	s, err := c.current()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for s.outstanding() < len(requests) {
+		<-time.After(time.Millisecond)
+	}
+	ping := ask("control_ping", &memclnt.ControlPing{}, &memclnt.ControlPingReply{})
+	go func() {
+		for s.outstanding() <= len(requests) {
+			<-time.After(time.Millisecond)
+		}
+		close(asked)
+	}()
+	c.exchange(t.Context(), ping)
+	if err := ping.fault(); err != nil {
+		t.Error(err)
+	}
+	<-done
+	if got := count(requests); got["applied"] != len(requests) {
+		t.Errorf("outcomes of changes: %v", got)
+	}
+}
+
+// outstanding is how many answers are awaited.
+func (s *session) outstanding() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.waiting)
+}

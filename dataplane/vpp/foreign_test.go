@@ -1,6 +1,7 @@
 package vpp
 
 import (
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -101,6 +102,32 @@ func TestWhatDiedHalfMadeIsRemoved(t *testing.T) {
 	l.resync()
 	l.quiet()
 	l.mustCommit(object{gate.key, nil})
+	if after := l.there(); !slices.Equal(after, before) {
+		t.Errorf("interfaces %v, want %v", after, before)
+	}
+}
+
+// A dataplane that still had requests of a lost connection to do may have made an interface twice and given its addresses to the
+// second one.
+func TestASecondInterfaceGivesUpItsAddresses(t *testing.T) {
+	l := newLab(t)
+	before := l.there()
+	prefix := netip.MustParsePrefix("192.0.2.1/32")
+	gate, address := loopback("gate", wire.Interface{MAC: mac1, Up: true}), wire.Address{Interface: "gate", Prefix: prefix}
+	held := object{wire.AddressKey("gate", prefix), address}
+	pods := object{wire.VRFKey("pods", wire.IP4), wire.VRF{ID: 100, Family: wire.IP4, Label: "pods"}}
+	l.mustCommit(pods, gate, member("gate", wire.IP4), held)
+	_, meta, _ := l.s.View().Applied(ref(wire.KindInterface, "gate"))
+	first, second := meta.(Index), l.looped(firstInstance+3, interfaceTag("gate", gate.value.(wire.Interface)))
+	l.send(&interfaces.SwInterfaceSetTable{SwIfIndex: second.api(), VrfID: 100}, &interfaces.SwInterfaceSetTableReply{})
+	for _, r := range []*request{addDelAddress(address, first, false), addDelAddress(address, second, true)} {
+		if l.client.exchange(t.Context(), r); r.fault() != nil {
+			t.Fatal(r.fault())
+		}
+	}
+	l.resync()
+	l.quiet()
+	l.mustCommit(object{held.key, nil}, object{member("gate", wire.IP4).key, nil}, object{gate.key, nil}, object{pods.key, nil})
 	if after := l.there(); !slices.Equal(after, before) {
 		t.Errorf("interfaces %v, want %v", after, before)
 	}

@@ -39,6 +39,7 @@ type session struct {
 	waiting map[uint32]*request // by context
 	shifted map[uint16]bool     // numbers of answers that have the header of a request
 	context uint32              // of the last request
+	heard   time.Time           // when the last answer came
 	err     error               // why the session is over; nil while it lives
 }
 
@@ -136,6 +137,7 @@ func (s *session) receive() {
 		}
 		id, context := binary.BigEndian.Uint16(data), binary.BigEndian.Uint32(data[2:])
 		s.mu.Lock()
+		s.heard = time.Now()
 		if s.shifted[id] && len(data) >= requestHeader {
 			context = binary.BigEndian.Uint32(data[6:])
 		}
