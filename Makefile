@@ -20,7 +20,7 @@ IMAGE       ?= localhost/weft:$(or $(filter v%,$(VERSION)),$(shell sed -n 's/^ap
 comma       := ,
 
 .DEFAULT_GOAL := help
-.PHONY: help go build examples image peers modules test e2e vm-test verify format lint fmt tidy generated arrows vet generate demo bench fuzz clean
+.PHONY: help go build examples image peers modules test e2e vm-test verify format lint fmt tidy generated arrows vet generate demo bench attack fuzz clean
 MAKEFLAGS   += --no-print-directory
 
 help: ## list the targets
@@ -113,6 +113,10 @@ demo: build examples ## connect five pods in a private network namespace and sho
 
 bench: build peers ## measure ADD and DEL, traffic between pods, memif beside DPDK (N=100 ONLY=cni,traffic,memif,versus,replay)
 	@$(GO) run ./test/bench -n $(N) $(if $(ONLY),-only $(ONLY))
+
+attack: build ## have hostile pods attack a private node, and print a table (FOR=10s ONLY=close,sparse; AGAINST=COMMIT: an older version first)
+	@$(if $(AGAINST),rm -rf bin/against && mkdir -p bin/against/src && git archive $(AGAINST) | tar x -C bin/against/src && cd bin/against/src && CGO_ENABLED=0 $(GO) build -o .. ./cmd/...)
+	@$(GO) run ./test/attack $(if $(FOR),-for $(FOR)) $(if $(ONLY),-only $(ONLY)) $(if $(AGAINST),-against bin/against)
 
 fuzz: go ## run each fuzz test for a while (FUZZTIME=10s PACKAGES=./...)
 	@$(GO) list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.Dir}}{{end}}' $(PACKAGES) | while read -r dir; do \

@@ -5,13 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"time"
 )
 
 // Loss is what became of a stream of echoes.
 type Loss struct {
 	Sent, Answered int
-	Slowest        time.Duration // of those answered
+	// Median, P99 and Slowest are round trips of those answered.
+	Median, P99, Slowest time.Duration
 }
 
 // String says how many of how many were lost.
@@ -85,16 +87,20 @@ func (p *Pinger) sendEach(ctx context.Context, to netip.Addr, interval time.Dura
 func tally(sent []time.Time, answers <-chan arrival, complete func()) Loss {
 	l := Loss{Sent: len(sent)}
 	seen := make([]bool, len(sent))
+	var took []time.Duration
 	for a := range answers {
 		if a.seq >= len(sent) || seen[a.seq] {
 			continue
 		}
 		seen[a.seq] = true
 		l.Answered++
-		l.Slowest = max(l.Slowest, a.at.Sub(sent[a.seq]))
+		took = append(took, a.at.Sub(sent[a.seq]))
 		if l.Answered == l.Sent {
 			complete()
 		}
+	}
+	if slices.Sort(took); len(took) > 0 {
+		l.Median, l.P99, l.Slowest = took[len(took)/2], took[len(took)*99/100], took[len(took)-1]
 	}
 	return l
 }

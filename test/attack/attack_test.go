@@ -1,0 +1,42 @@
+package main
+
+import (
+	"os"
+	"testing"
+	"time"
+
+	"github.com/weftnet/weft/internal/netnstest"
+	"github.com/weftnet/weft/test/programs"
+)
+
+func TestMain(m *testing.M) {
+	if isAttacker() {
+		beAttacker()
+		return
+	}
+	netnstest.Main(m)
+}
+
+// TestAttacksFail is the short form: each attack lasts a moment, and how fast the machine is does not matter.
+func TestAttacksFail(t *testing.T) {
+	netnstest.RequireTap(t)
+	s := settings{programs: programs.Build(t), quiet: 200 * time.Millisecond, attack: time.Second, deadline: time.Minute}
+	if err := run(t.Context(), os.Stdout, s); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestEachAttackHasAMethod(t *testing.T) {
+	known := map[string]bool{}
+	for _, a := range attacks() {
+		known[a.name] = true
+		if methods[a.name] == nil {
+			t.Errorf("%s has none", a.name)
+		}
+	}
+	for name := range methods {
+		if !known[name] {
+			t.Errorf("%s is of no attack", name)
+		}
+	}
+}

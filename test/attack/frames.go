@@ -1,0 +1,187 @@
+package main
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+
+	"github.com/gopacket/gopacket"
+	"github.com/gopacket/gopacket/layers"
+	"golang.org/x/sys/unix"
+
+	"github.com/weftnet/weft/test/netns"
+)
+
+// wire is a packet socket on a link of the attacker's pod.
+type wire struct {
+	fd  int
+	mac net.HardwareAddr
+}
+
+func openWire(o orders, link string) (w wire, err error) {
+	err = netns.Do(o.Netns, func() error {
+		i, err := net.InterfaceByName(link)
+		if err != nil {
+			return err
+		}
+		if w.fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0); err != nil {
+			return err
+		}
+		w.mac = i.HardwareAddr
+		return errors.Join(unix.SetsockoptInt(w.fd, unix.SOL_PACKET, unix.PACKET_QDISC_BYPASS, 1),
+			unix.Bind(w.fd, &unix.SockaddrLinklayer{Ifindex: i.Index}))
+	})
+	return w, err
+}
+
+// flood sends what next makes until ctx ends.
+func flood(ctx context.Context, o orders, link string, underWay func(), next func(w wire) ([]byte, error)) error {
+	w, err := openWire(o, link)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(w.fd)
+	for ctx.Err() == nil {
+		frame, err := next(w)
+		if err != nil {
+			return err
+		}
+		if _, err := unix.Write(w.fd, frame); err == nil {
+			underWay()
+		}
+	}
+	return nil
+}
+
+func serialize(all ...gopacket.SerializableLayer) ([]byte, error) {
+	buf := gopacket.NewSerializeBuffer()
+	err := gopacket.SerializeLayers(buf, gopacket.SerializeOptions{FixLengths: true, ComputeChecksums: true}, all...)
+	return buf.Bytes(), err
+}
+
+var broadcastMAC = net.HardwareAddr{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
+
+// broadcasts: finding 9.
+func broadcasts(ctx context.Context, o orders, underWay func()) error {
+	return flood(ctx, o, "x0", underWay, func(w wire) ([]byte, error) {
+		return append(append(append([]byte{}, broadcastMAC...), w.mac...), make([]byte, 48)...), nil
+	})
+}
+
+// randomMACs fills the tables in which the dataplane learns, and has it flood.
+func randomMACs(ctx context.Context, o orders, underWay func()) error {
+	random := rand.New(rand.NewPCG(5, 6))
+	return flood(ctx, o, "x0", underWay, func(wire) ([]byte, error) {
+		frame := make([]byte, 60)
+		noise(frame[:12], random)
+		frame[0], frame[6] = 2, 2
+		return frame, nil
+	})
+}
+
+// attackersLinkLocal is where advertisements come from.
+var attackersLinkLocal = netip.MustParseAddr("fe80::bad")
+
+// routerAdvertisements: finding 7.
+func routerAdvertisements(ctx context.Context, o orders, underWay func()) error {
+	return flood(ctx, o, "x0", underWay, func(w wire) ([]byte, error) {
+		pause(ctx, 10_000_000)
+		ip := &layers.IPv6{Version: 6, HopLimit: 255, NextHeader: layers.IPProtocolICMPv6,
+			SrcIP: attackersLinkLocal.AsSlice(), DstIP: net.ParseIP("ff02::1")}
+		icmp := &layers.ICMPv6{TypeCode: layers.CreateICMPv6TypeCode(layers.ICMPv6TypeRouterAdvertisement, 0)}
+		if err := icmp.SetNetworkLayerForChecksum(ip); err != nil {
+			return nil, err
+		}
+		prefix := make([]byte, 30)
+		prefix[0], prefix[1] = 64, 0xc0 // on the link, and to make addresses of
+		binary.BigEndian.PutUint32(prefix[2:], 3600)
+		binary.BigEndian.PutUint32(prefix[6:], 3600)
+		copy(prefix[14:], advertised.Addr().AsSlice())
+		return serialize(&layers.Ethernet{SrcMAC: w.mac, DstMAC: net.HardwareAddr{0x33, 0x33, 0, 0, 0, 1}, EthernetType: layers.EthernetTypeIPv6},
+			ip, icmp, &layers.ICMPv6RouterAdvertisement{HopLimit: 64, RouterLifetime: 1800, Options: layers.ICMPv6Options{
+				{Type: layers.ICMPv6OptSourceAddress, Data: w.mac}, {Type: layers.ICMPv6OptPrefixInfo, Data: prefix},
+			}})
+	})
+}
+
+// own is the pod's main interface: its address, and the gateway's MAC.
+func (w wire) toGateway() *layers.Ethernet {
+	return &layers.Ethernet{SrcMAC: w.mac, DstMAC: broadcastMAC, EthernetType: layers.EthernetTypeIPv4}
+}
+
+// fragments of packets to a victim that are never complete.
+func fragments(ctx context.Context, o orders, underWay func()) error {
+	random := rand.New(rand.NewPCG(7, 8))
+	return flood(ctx, o, "eth0", underWay, func(w wire) ([]byte, error) {
+		return serialize(w.toGateway(), &layers.IPv4{
+			Version: 4, TTL: 64, Id: uint16(random.Uint32()), Flags: layers.IPv4MoreFragments, FragOffset: uint16(random.IntN(1000)),
+			Protocol: layers.IPProtocolUDP, SrcIP: net.IPv4(10, 1, 0, byte(random.Uint32())), DstIP: o.Neighbour.Addr().AsSlice(),
+		}, gopacket.Payload(make([]byte, 64)))
+	})
+}
+
+// unresolvedNeighbours has the pod's kernel send to addresses that do not exist.
+func unresolvedNeighbours(ctx context.Context, o orders, underWay func()) error {
+	var socket *net.UDPConn
+	err := netns.Do(o.Netns, func() (err error) {
+		socket, err = net.ListenUDP("udp4", nil)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	defer socket.Close()
+	random := rand.New(rand.NewPCG(9, 10))
+	for ctx.Err() == nil {
+		for _, subnet := range [][2]byte{{10, 1}, {10, 6}} {
+			to := netip.AddrFrom4([4]byte{subnet[0], subnet[1], byte(random.Uint32()), byte(random.Uint32())})
+			_, _ = socket.WriteToUDPAddrPort([]byte("x"), netip.AddrPortFrom(to, 9))
+		}
+		underWay()
+	}
+	return nil
+}
+
+// randomFrames are of every type and of no sense.
+func randomFrames(ctx context.Context, o orders, underWay func()) error {
+	random := rand.New(rand.NewPCG(11, 12))
+	types := []uint16{0x0800, 0x86dd, 0x0806, 0x8100, 0x88a8, 0x8847}
+	return flood(ctx, o, "x0", underWay, func(w wire) ([]byte, error) {
+		frame := make([]byte, 14+random.IntN(1400))
+		noise(frame, random)
+		copy(frame[6:], w.mac)
+		binary.BigEndian.PutUint16(frame[12:], types[random.IntN(len(types))])
+		if len(frame) > 14 && random.IntN(2) == 0 {
+			frame[14] = []byte{0x45, 0x60}[random.IntN(2)]
+		}
+		return frame, nil
+	})
+}
+
+// pluginConf is the configuration of the first plugin of a list, as a runtime gives it to that plugin.
+func pluginConf(list []byte) ([]byte, error) {
+	var all struct {
+		CNIVersion string           `json:"cniVersion"`
+		Name       string           `json:"name"`
+		Plugins    []map[string]any `json:"plugins"`
+	}
+	if err := json.Unmarshal(list, &all); err != nil {
+		return nil, err
+	}
+	if len(all.Plugins) == 0 {
+		return nil, errors.New("no plugin")
+	}
+	conf := maps.Clone(all.Plugins[0])
+	conf["cniVersion"], conf["name"] = all.CNIVersion, all.Name
+	text, err := json.Marshal(conf)
+	if err != nil {
+		return nil, fmt.Errorf("configuration of the plugin: %w", err)
+	}
+	return text, nil
+}

@@ -1,0 +1,119 @@
+// Command attack plays hostile pods on a private node, one attack at a time. It shows what becomes of a pair of other pods, of ADD and
+// DEL, and of Weft's programs meanwhile; an attack that succeeds is an error.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/weftnet/weft/test/netns"
+)
+
+// settings are those of a run.
+type settings struct {
+	programs string        // directory of the programs that are attacked
+	against  string        // of another version, which is attacked before; "": none
+	only     []string      // names of attacks; none: all
+	long     bool          // with the attacks that disturb the whole machine, and with what depends on its speed in the verdict
+	quiet    time.Duration // of the measurement before and after each attack
+	attack   time.Duration // of each attack
+	deadline time.Duration // of ADDs and DELs meanwhile
+	verbose  bool          // says what attackers say
+}
+
+func main() {
+	if isAttacker() {
+		beAttacker()
+		return
+	}
+	programs := flag.String("programs", "bin", "directory of weft-agent, weft-cni, weft-vswitch and weftctl")
+	against := flag.String("against", "", "directory of the programs of another version, which is attacked first")
+	only := flag.String("only", "", "names of attacks, separated by commas; all if empty")
+	attack := flag.Duration("for", 10*time.Second, "how long each attack lasts")
+	verbose := flag.Bool("v", false, "print what attackers say")
+	flag.Parse()
+	if err := netns.Enter(); err != nil {
+		fail(err)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	s := settings{programs: *programs, against: *against, long: true, quiet: 5 * time.Second, attack: *attack, deadline: 2 * time.Second, verbose: *verbose}
+	if *only != "" {
+		s.only = strings.Split(*only, ",")
+	}
+	if err := run(ctx, os.Stdout, s); err != nil {
+		stop()
+		fail(err)
+	}
+}
+
+func fail(err error) {
+	fmt.Fprintln(os.Stderr, "attack:", err)
+	os.Exit(1)
+}
+
+// run makes all attacks on a node of each version and prints a table for each.
+func run(ctx context.Context, out *os.File, s settings) error {
+	chosen, err := s.choose()
+	if err != nil {
+		return err
+	}
+	if s.against != "" {
+		fmt.Fprintf(out, "\nthe programs in %s\n\n", s.against)
+		if _, err := runAll(ctx, out, s, s.against, chosen); err != nil {
+			return err
+		}
+		fmt.Fprintf(out, "\nthe programs in %s\n\n", s.programs)
+	}
+	succeeded, err := runAll(ctx, out, s, s.programs, chosen)
+	if err == nil && len(succeeded) > 0 {
+		err = fmt.Errorf("%d of %d attacks succeeded: %s", len(succeeded), len(chosen), strings.Join(succeeded, ", "))
+	}
+	return err
+}
+
+func (s settings) choose() ([]attack, error) {
+	chosen := slices.DeleteFunc(attacks(), func(a attack) bool {
+		return len(s.only) > 0 && !slices.Contains(s.only, a.name) || a.long && !s.long
+	})
+	for _, name := range s.only {
+		if !slices.ContainsFunc(chosen, func(a attack) bool { return a.name == name }) {
+			return nil, fmt.Errorf("there is no attack %q", name)
+		}
+	}
+	return chosen, nil
+}
+
+// runAll makes each attack on a node of its own: one that succeeds spoils it.
+func runAll(ctx context.Context, out *os.File, s settings, programs string, chosen []attack) (succeeded []string, err error) {
+	fmt.Fprintf(out, "%-16s %-9s %9s %9s %9s %9s %6s %8s %8s  %s\n",
+		"attack", "finding", "median", "p99", "attacked", "p99", "lost", "ADD", "DEL", "verdict")
+	for _, a := range chosen {
+		r, err := a.onNode(ctx, s, programs)
+		if ctx.Err() != nil {
+			return succeeded, errors.New("interrupted; everything is taken away")
+		}
+		if err != nil {
+			return succeeded, fmt.Errorf("%s: %w", a.name, err)
+		}
+		verdict := "failed"
+		if len(r.harm) > 0 {
+			verdict = "SUCCEEDED: " + strings.Join(r.harm, "; ")
+			succeeded = append(succeeded, a.name)
+		}
+		fmt.Fprintf(out, "%-16s %-9s %9s %9s %9s %9s %6d %8s %8s  %s\n", a.name, a.finding,
+			micro(r.before.Median), micro(r.before.P99), micro(r.during.Median), micro(r.during.P99), r.during.Sent-r.during.Answered,
+			r.slowestAdd.Round(time.Millisecond), r.slowestDel.Round(time.Millisecond), verdict)
+	}
+	return succeeded, nil
+}
+
+func micro(d time.Duration) string { return d.Round(time.Microsecond).String() }

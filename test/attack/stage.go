@@ -1,0 +1,306 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/weftnet/weft/devicemanager/kubelettest"
+	"github.com/weftnet/weft/memif"
+	"github.com/weftnet/weft/test/leftovers"
+	"github.com/weftnet/weft/test/node"
+	"github.com/weftnet/weft/test/ping"
+)
+
+const (
+	// settling is how long all may take until nothing of the attacker is left.
+	settling = time.Minute
+	// memifs are how many devices the node has.
+	memifs = 8
+	// wide is a layer 2 network of the attacker, the victims and others.
+	wide = "wide"
+)
+
+// stage is a node with two pods that the attack is measured on.
+type stage struct {
+	*node.Node
+	runtime  *node.Runtime
+	deadline time.Duration // of an ADD or DEL
+	victims  [2]*node.Pod
+	addrs    [2]netip.Prefix // of their main interfaces
+	others   int             // pods that came and went
+	attacker *attacker
+	orders   orders
+}
+
+// result is what an attack did.
+type result struct {
+	before, during, after  ping.Loss
+	slowestAdd, slowestDel time.Duration
+	harm                   []string
+}
+
+func (r *result) add(format string, args ...any) {
+	r.harm = append(r.harm, fmt.Sprintf(format, args...))
+}
+
+// onNode makes an attack on a node of its own. An error means that it could not be made.
+func (a attack) onNode(ctx context.Context, s settings, programs string) (r result, err error) {
+	n, err := node.New(programs, node.Options{
+		CoolDown: 50 * time.Millisecond, Memifs: memifs, Embedded: true,
+		Networks: []node.Network{{Name: wide, Type: "L2", CIDRs: []netip.Prefix{netip.MustParsePrefix("10.6.0.0/16")}}},
+	})
+	if err != nil {
+		return r, err
+	}
+	defer func() { err = errors.Join(err, n.Close()) }()
+	st := &stage{Node: n, deadline: s.deadline}
+	if st.runtime, err = n.Runtime(io.Discard); err != nil {
+		return r, err
+	}
+	if err = n.StartAgent(ctx); err == nil {
+		err = st.addVictims(ctx)
+	}
+	if err != nil {
+		return r, err
+	}
+	places := leftovers.Places{
+		Namespaces: map[string]string{"node": ""}, Directories: n.Watched(), Agent: n.Socket(), Dataplane: n.DataplaneSocket(),
+	}
+	clean, err := leftovers.Steady(ctx, places, settling)
+	if err != nil {
+		return r, err
+	}
+	if r, err = st.attack(ctx, s, a); err != nil || len(r.harm) > 0 {
+		return r, err
+	}
+	left, err := leftovers.Settle(ctx, places, clean, settling)
+	if lines := left.Since(clean); err == nil && len(lines) > 0 {
+		r.add("left are %s", strings.Join(lines, ", "))
+	}
+	return r, err
+}
+
+// addVictims makes the victims, whose layer 2 interface is the attacker's neighbour.
+func (s *stage) addVictims(ctx context.Context) error {
+	for i := range s.victims {
+		p, err := s.NewPod(fmt.Sprint("victim", i))
+		if err != nil {
+			return err
+		}
+		p.Annotations = map[string]string{"contivpp.io/custom-if": "x0/tap/" + wide}
+		result, err := s.runtime.Add(ctx, p)
+		if err != nil {
+			return err
+		}
+		links, err := node.Links(result)
+		if err != nil {
+			return err
+		}
+		s.victims[i], s.addrs[i] = p, links[0].Addresses[0]
+	}
+	return nil
+}
+
+// addAttacker makes the attacker's pod. Where it has a memif, that is granted one queue and rings of 1024.
+func (s *stage) addAttacker(ctx context.Context, a attack) (pods []*node.Pod, err error) {
+	p, err := s.NewPod("attacker")
+	if err != nil {
+		return nil, err
+	}
+	p.Annotations = map[string]string{"contivpp.io/custom-if": a.interfaces}
+	s.orders = orders{Attack: a.name, Netns: p.Netns, Neighbour: s.addrs[0]}
+	if strings.Contains(a.interfaces, "/memif") {
+		containers, err := s.Admit(ctx, p, kubelettest.Container{Name: "vnf", Limit: 1})
+		if err != nil {
+			return nil, err
+		}
+		s.orders.Socket = filepath.Join(containers[0].Mounts[0].GetHostPath(), "memif.sock")
+		s.orders.Secret = containers[0].Envs[memif.SecretVariable]
+	}
+	result, err := s.runtime.Add(ctx, p)
+	if err != nil {
+		return nil, err
+	}
+	links, err := node.Links(result)
+	if err != nil {
+		return nil, err
+	}
+	if len(links) > 1 && len(links[1].Addresses) > 0 {
+		s.orders.Address = links[1].Addresses[0].Addr()
+	}
+	pods = append(pods, p)
+	for i := range a.members {
+		more, err := s.NewPod(fmt.Sprint("member", i))
+		if err != nil {
+			return pods, err
+		}
+		more.Annotations = map[string]string{"contivpp.io/custom-if": crowd}
+		if _, err := s.runtime.Add(ctx, more); err != nil {
+			return pods, err
+		}
+		pods = append(pods, more)
+	}
+	return pods, nil
+}
+
+// crowd are the interfaces of a pod that makes a layer 2 network large.
+var crowd = func() string {
+	var all []string
+	for i := range 14 {
+		all = append(all, fmt.Sprintf("x%d/tap/%s", i, wide))
+	}
+	return strings.Join(all, ",")
+}()
+
+// attack measures the victims before, during and after an attack, and what the node's operations take meanwhile.
+func (s *stage) attack(ctx context.Context, set settings, a attack) (r result, err error) {
+	pods, err := s.addAttacker(ctx, a)
+	if err != nil {
+		return r, err
+	}
+	if r.before, err = s.stream(ctx, set.quiet); err != nil {
+		return r, err
+	}
+	agent, dataplane := s.AgentPID(), s.DataplanePID()
+	if s.attacker, err = start(ctx, s.orders); err != nil {
+		return r, err
+	}
+	defer s.attacker.end()
+	if a.restart {
+		if err = s.KillDataplane(); err == nil {
+			err = s.AwaitReady(ctx)
+		}
+		if err != nil {
+			return r, err
+		}
+		dataplane = s.DataplanePID()
+	}
+	worked := make(chan error, 1)
+	attackCtx, stop := context.WithCancel(ctx)
+	go func() { worked <- s.operate(attackCtx, &r) }()
+	r.during, err = s.stream(ctx, set.attack)
+	stop()
+	if fault := <-worked; fault != nil {
+		r.add("%v", fault)
+	}
+	if err != nil {
+		return r, err
+	}
+	if most := max(10*r.before.Median, 5*time.Millisecond); set.long && r.during.Median > most {
+		r.add("half of the victims' packets take longer than %s", most)
+	}
+	if lost := r.during.Sent - r.during.Answered; lost*100 > r.during.Sent {
+		r.add("%d of %d packets of the victims are lost", lost, r.during.Sent)
+	}
+	if set.verbose {
+		fmt.Fprintf(os.Stderr, "%s: the attacker says: %q\n", a.name, s.attacker.lines())
+	}
+	if a.judge != nil {
+		if fault := a.judge(ctx, s); fault != nil {
+			r.add("%v", fault)
+		}
+	}
+	if now := s.DataplanePID(); now != dataplane {
+		r.add("the dataplane has ended")
+	}
+	if now := s.AgentPID(); now != agent {
+		r.add("the agent has ended")
+	}
+	for i, p := range pods { // of the attacker first, which still attacks
+		if fault := s.timed(ctx, &r.slowestDel, func(ctx context.Context) error { return s.runtime.Del(ctx, p) }); fault != nil {
+			r.add("DEL of the attacker's pod %d: %v", i, fault)
+		}
+		s.Forget(p)
+	}
+	if fault := s.comeAndGo(ctx, &r); fault != nil {
+		r.add("after the DEL of the attacker's pod: %v", fault)
+	}
+	s.attacker.end()
+	if len(r.harm) > 0 {
+		return r, nil
+	}
+	if r.after, err = s.stream(ctx, set.quiet); err == nil && r.after.Answered < r.after.Sent {
+		r.add("after the attack the victims lose %d of %d packets", r.after.Sent-r.after.Answered, r.after.Sent)
+	}
+	return r, errors.Join(err, s.removeAll(pods))
+}
+
+func (s *stage) removeAll(pods []*node.Pod) (err error) {
+	for _, p := range pods {
+		err = errors.Join(err, p.Remove())
+	}
+	return err
+}
+
+// stream has one victim ping the other each millisecond.
+func (s *stage) stream(ctx context.Context, duration time.Duration) (ping.Loss, error) {
+	to := s.addrs[1].Addr()
+	p, err := ping.Open(s.victims[0].Netns, to)
+	if err != nil {
+		return ping.Loss{}, err
+	}
+	defer p.Close()
+	during, stop := context.WithTimeout(ctx, duration)
+	defer stop()
+	return p.Stream(during, to, time.Millisecond)
+}
+
+// operate makes and removes pods until ctx ends. What has begun is finished.
+func (s *stage) operate(ctx context.Context, r *result) error {
+	for ctx.Err() == nil {
+		if err := s.comeAndGo(context.WithoutCancel(ctx), r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// comeAndGo makes another pod and removes it.
+func (s *stage) comeAndGo(ctx context.Context, r *result) error {
+	s.others++
+	p, err := s.NewPod(fmt.Sprint("other", s.others))
+	if err != nil {
+		return err
+	}
+	err = s.timed(ctx, &r.slowestAdd, func(ctx context.Context) error { _, err := s.runtime.Add(ctx, p); return err })
+	if err != nil {
+		return fmt.Errorf("ADD of another pod: %w", err)
+	}
+	if err := s.timed(ctx, &r.slowestDel, func(ctx context.Context) error { return s.runtime.Del(ctx, p) }); err != nil {
+		return fmt.Errorf("DEL of another pod: %w", err)
+	}
+	return p.Remove()
+}
+
+// timed runs an operation within its deadline.
+func (s *stage) timed(ctx context.Context, slowest *time.Duration, operation func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, 10*s.deadline) // to learn how long it takes
+	defer cancel()
+	begun := time.Now()
+	err := operation(ctx)
+	took := time.Since(begun)
+	*slowest = max(*slowest, took)
+	if err == nil && took > s.deadline {
+		err = fmt.Errorf("it took %s", took)
+	}
+	return err
+}
+
+// threads is how many the dataplane has.
+func (s *stage) threads() (n int, err error) {
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", s.DataplanePID()))
+	if err != nil {
+		return 0, err
+	}
+	_, rest, _ := bytes.Cut(status, []byte("\nThreads:"))
+	_, err = fmt.Sscan(string(rest), &n)
+	return n, err
+}
