@@ -194,7 +194,7 @@ func (s *stage) attack(ctx context.Context, set settings, a attack) (r result, e
 	if err != nil {
 		return r, err
 	}
-	if most := max(10*r.before.Median, 5*time.Millisecond); set.long && r.during.Median > most {
+	if most := max(10*r.before.Median, 20*time.Millisecond); set.long && r.during.Median > most {
 		r.add("half of the victims' packets take longer than %s", most)
 	}
 	if lost := r.during.Sent - r.during.Answered; lost*100 > r.during.Sent {
