@@ -269,7 +269,7 @@ func (b *Broker) handle(n note, fds []int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	switch {
-	case n.kind == noteClient && len(fds) == 2:
+	case n.kind == noteClient && len(fds) == 2 && b.clients[n.client] == nil:
 		b.welcome(n, fds[0], fds[1])
 	case n.kind == noteClosed && b.clients[n.client] != nil:
 		_ = unix.Close(b.clients[n.client].socket)
