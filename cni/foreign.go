@@ -51,7 +51,7 @@ type foreign struct {
 	kind     string
 	stdin    []byte // the whole configuration, as the specification says
 	override string
-	exec     *invoke.DefaultExec
+	exec     invoke.Exec
 }
 
 // foreign is nil if the agent gives the addresses itself.
@@ -109,7 +109,25 @@ func (f *foreign) lease(ctx context.Context) (_ *types100.Result, err error) {
 	case len(result.IPs) == 0:
 		return nil, f.failed(ctx, "ADD", errors.New("it gave no address"))
 	}
+	if err := isComplete(result); err != nil {
+		return nil, f.failed(ctx, "ADD", err)
+	}
 	return result, nil
+}
+
+// isComplete refuses addresses and routes without the part that the agent needs. The library reads null and "" as nil.
+func isComplete(r *types100.Result) error {
+	for _, ip := range r.IPs {
+		if ip == nil || ip.Address.IP == nil {
+			return errors.New("an address of its result is null or empty")
+		}
+	}
+	for _, route := range r.Routes {
+		if route == nil || route.Dst.IP == nil {
+			return errors.New("a route of its result is null, or has no destination")
+		}
+	}
+	return nil
 }
 
 func (f *foreign) path() (string, error) {

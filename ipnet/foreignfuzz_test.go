@@ -1,0 +1,78 @@
+package ipnet_test
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/weftnet/weft/ipnet"
+	"github.com/weftnet/weft/ipnet/ipam"
+	"github.com/weftnet/weft/pod"
+)
+
+// FuzzFoundMemif reads interfaces.json from a directory that a container may be able to write.
+func FuzzFoundMemif(f *testing.F) {
+	allocation := pod.Allocation{ID: "a", Attachment: pod.Key{Network: "weft", ContainerID: "c1", IfName: "eth0"}, Directory: "/run/weft/memif/a"}
+	object := ipnet.ObjectName(allocation.Attachment, "m1")
+	f.Add([]byte(`{"version":1,"interfaces":[{"name":"m1","id":1,"mode":"ip","mac":"02:00:00:00:00:01","mtu":1400,"addresses":["10.1.0.3/32","fd00::3/128"],"ringSize":1024,"rxQueues":1}]}`))
+	f.Add([]byte(`{"interfaces":[{"name":"m1","mac":"02:00:00:00:00:01","mtu":1400,"addresses":["","10.1.0.3/33"]}]}`))
+	f.Add([]byte(`{"interfaces":[{"name":"m1","mac":"02:00:00:00:00:01","mtu":-1,"addresses":[""]},null]}`))
+	f.Fuzz(func(t *testing.T, list []byte) {
+		n := newNode(t, four, six)
+		found, err := ipnet.FoundMemif(object, allocation, list)
+		if err != nil {
+			if strings.ContainsAny(err.Error(), "\n\r") {
+				t.Errorf("the error is not one line: %q", err)
+			}
+			return
+		}
+		attachments, refused := n.Reconstruct([]ipnet.Found{found}, nil)
+		if len(attachments)+len(refused) != 1 {
+			t.Fatalf("%d attachments, refused %v", len(attachments), refused)
+		}
+		for _, a := range attachments {
+			for _, p := range a.Interfaces[0].Addresses {
+				if !p.IsValid() || !p.IsSingleIP() {
+					t.Errorf("%s gives the pod address %v", list, p)
+				}
+			}
+		}
+		n.Restore(ipnet.Saved{Attachments: attachments})
+	})
+}
+
+// FuzzVethObject reads the alias of a link, which may have been made by a pod.
+func FuzzVethObject(f *testing.F) {
+	f.Add("wx", "weft:weft/c1/eth0/m1")
+	f.Add("wx", "weft:weft//eth0")
+	f.Add("wx", "weft:sha256:00")
+	f.Fuzz(func(t *testing.T, host, alias string) {
+		object, ifName, ok := ipnet.VethObject(host, alias)
+		if ok && (object == "" || ifName == "" || strings.Contains(ifName, "/") || len(host) > 15) {
+			t.Errorf("%q of link %q is interface %q of %q", alias, host, ifName, object)
+		}
+	})
+}
+
+// FuzzRestore restores a network from anything that is JSON in the state file. Addresses of what it takes over are not
+// given to another pod.
+func FuzzRestore(f *testing.F) {
+	f.Add([]byte(`{"Attachments":[{"key":{"network":"weft","containerID":"c1","ifName":"eth0"},"interfaces":[{"name":"eth0","type":"tap","addresses":["10.1.0.3/32"],"mac":"02:00:00:00:00:01"}]}],
+		"Leases":[{"address":"10.1.0.4","pool":"default4","holder":"x"}],"Networks":[{"network":{"name":"blue","type":"L2","cidrs":["10.7.0.0/24"]},"table":7,"bd":8,"vni":9}],
+		"Nodes":[{"node":{"name":"n2","id":2}},{"node":{},"self":true}],"Externals":[{"name":"x","network":"blue"}],"Blocks":[{"block":{"prefix":"10.8.0.0/26"}}],"Pools":{"pools":[{}]}}`))
+	f.Add([]byte(`{"Leases":[{"address":""}],"Blocks":[{}],"Networks":[{}],"Externals":[{}],"Nodes":[{}]}`))
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		var saved ipnet.Saved
+		if json.Unmarshal(raw, &saved) != nil {
+			return
+		}
+		for _, a := range saved.Attachments {
+			if a == nil {
+				return // the agent leaves entries out that are null
+			}
+		}
+		n := newNode(t, []ipam.Pool{four, six}...)
+		n.Restore(saved)
+		n.Restore(saved)
+	})
+}

@@ -1,0 +1,23 @@
+package api
+
+import (
+	"testing"
+	"unicode/utf8"
+)
+
+// FuzzCommand runs any line of the debug CLI: the answer is text of bounded length.
+func FuzzCommand(f *testing.F) {
+	for _, line := range []string{
+		"show version", "show int", "show errors", "show memif", "show trace", "clear trace", "trace add x 5", "trace add  x",
+		"show bridge-domain 1 detail", "show bridge-domain 0", "show bridge-domainx", "show l2fib bd_id 1", "show l2fib verbose",
+		"show ip neighbors", "show ip fib", "show ip fib table 7", "show ip6 fib index 1", "show ip fibx y", "\x00", "show \xff",
+	} {
+		f.Add(line)
+	}
+	r := prepare(f, Limits{})
+	f.Fuzz(func(t *testing.T, line string) {
+		if answer := r.command(line); !utf8.ValidString(answer) || len(answer) > 16<<10 {
+			t.Errorf("%q is answered by %d bytes: %.200q", line, len(answer), answer)
+		}
+	})
+}
