@@ -51,7 +51,11 @@ func readHeldCards(dir, boot string) (cards []*heldCard, _ error) {
 			return nil, fmt.Errorf("what the uplink had: %w", err)
 		}
 		held := new(heldCard)
-		if err := json.Unmarshal(raw, held); err != nil {
+		err = json.Unmarshal(raw, held)
+		if err == nil && held.file(dir) != path {
+			err = fmt.Errorf("it is about the network card %q", held.Card.Link)
+		}
+		if err != nil {
 			return nil, fmt.Errorf("what the uplink had: %s: %w; reboot the node, or give the network card its addresses and remove the file", path, err)
 		}
 		if held.Boot == boot {

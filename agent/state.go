@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"encoding/json"
@@ -9,6 +10,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"sync"
 	"time"
 
@@ -175,7 +177,11 @@ func load[V any](s *State, bucket string, log *slog.Logger) ([]V, error) {
 	err := s.db.View(func(tx *bbolt.Tx) error {
 		return tx.Bucket([]byte(bucket)).ForEach(func(k, raw []byte) error {
 			var v V
-			if err := json.Unmarshal(raw, &v); err != nil {
+			err := json.Unmarshal(raw, &v)
+			if err == nil && bytes.Equal(bytes.TrimSpace(raw), []byte("null")) {
+				err = errors.New("it is null")
+			}
+			if err != nil {
 				log.Error("entry of the state file left out", "bucket", bucket, "key", string(k), "err", err)
 				s.owes = true
 				return nil
@@ -246,6 +252,9 @@ func (s *State) prepare() error {
 			err := meta.Put([]byte(debtKey), []byte("attachments"))
 			return errors.Join(err, meta.Put(key, binary.BigEndian.AppendUint32(nil, schemaVersion)))
 		}
+		if len(raw) != 4 {
+			return fmt.Errorf("state file %s has schema %q, which is no number: move the file away to start anew", s.path, raw)
+		}
 		if v := binary.BigEndian.Uint32(raw); v > schemaVersion {
 			return fmt.Errorf("state file %s has schema %d, this agent knows up to %d: run the newer agent, or move the file away to start anew",
 				s.path, v, schemaVersion)
@@ -261,8 +270,10 @@ func isDamage(err error) bool {
 		errors.Is(err, bolterrors.ErrChecksum) || errors.Is(err, bolterrors.ErrVersionMismatch)
 }
 
-// openSound opens the file and reads all of it once: a damaged bbolt file may open without error and panic later.
+// openSound opens the file and reads all of it once: a damaged bbolt file may open without error and panic later. A file that
+// is shorter than it says is a fault in the mapped memory, which ends the process unless it is made a panic.
 func openSound(ctx context.Context, path string, log *slog.Logger) (db *bbolt.DB, err error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("%w: %v", errDamaged, p)
@@ -291,6 +302,9 @@ func openSound(ctx context.Context, path string, log *slog.Logger) (db *bbolt.DB
 }
 
 func check(db *bbolt.DB) error {
+	if err := checkPages(db); err != nil {
+		return err
+	}
 	return db.View(func(tx *bbolt.Tx) error {
 		var errs []error
 		for err := range tx.Check() {

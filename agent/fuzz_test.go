@@ -1,0 +1,215 @@
+package agent
+
+import (
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/spf13/pflag"
+	"go.etcd.io/bbolt"
+
+	"github.com/weftnet/weft/devicemanager"
+	"github.com/weftnet/weft/eventloop"
+	"github.com/weftnet/weft/ipnet"
+	"github.com/weftnet/weft/ipnet/ipam"
+	"github.com/weftnet/weft/kvscheduler"
+	"github.com/weftnet/weft/pod"
+)
+
+// FuzzStateFile opens a state file with some octets changed and its end cut: it is read, refused by version, or moved aside,
+// and what is saved afterwards is there.
+func FuzzStateFile(f *testing.F) {
+	path := filepath.Join(f.TempDir(), "state.db")
+	s, err := OpenState(f.Context(), path, quiet)
+	if err != nil {
+		f.Fatal(err)
+	}
+	values := []eventloop.Saved{{Bucket: attachmentsBucket, Key: "a", Value: pod.Attachment{Key: pod.Key{Network: "weft", ContainerID: "c1", IfName: "eth0"}}}}
+	for _, key := range []string{"a", "b", "c"} {
+		values = append(values, eventloop.Saved{Bucket: leasesBucket, Key: key, Value: strings.Repeat("x", 3000)})
+	}
+	if err := errors.Join(s.Save(f.Context(), values), s.Close()); err != nil {
+		f.Fatal(err)
+	}
+	sound, err := os.ReadFile(path)
+	if err != nil {
+		f.Fatal(err)
+	}
+	page := uint32(os.Getpagesize())
+	f.Add(uint32(0), uint64(0), uint32(len(sound)))
+	f.Add(2*page+8, uint64(0xa5a5a5a5a5a5a5a5), uint32(len(sound)))
+	f.Add(3*page, uint64(1<<40), uint32(len(sound)))
+	f.Add(uint32(0), uint64(0), 2*page+100)
+	for at := page * 2; at < uint32(len(sound)); at += page { // kind, count and overflow of each page, and its first element
+		f.Add(at+8, uint64(0xffffffff00ff0002), uint32(len(sound)))
+		f.Add(at+16, uint64(0x0000ffffffffffff), uint32(len(sound)))
+	}
+	f.Fuzz(func(t *testing.T, at uint32, change uint64, size uint32) {
+		raw := append([]byte(nil), sound...)
+		for i := range 8 {
+			raw[(int(at)+i)%len(raw)] ^= byte(change >> (8 * i))
+		}
+		path := filepath.Join(t.TempDir(), "state.db")
+		if err := os.WriteFile(path, raw[:min(int(size), len(raw))], 0o600); err != nil {
+			t.Fatal(err)
+		}
+		s, err := OpenState(t.Context(), path, quiet)
+		if err != nil {
+			if !strings.Contains(err.Error(), "schema") {
+				t.Fatalf("octets %x at %d, size %d: %v", change, at, size, err)
+			}
+			return
+		}
+		read(t, s)
+		if err := errors.Join(s.Save(t.Context(), []eventloop.Saved{{Bucket: leasesBucket, Key: "new", Value: 7}}), s.Close()); err != nil {
+			t.Fatalf("octets %x at %d, size %d: %v", change, at, size, err)
+		}
+		s, err = OpenState(t.Context(), path, quiet)
+		if err != nil || s.Quarantined != "" {
+			t.Fatalf("opened again: %v, moved to %q", err, s.Quarantined)
+		}
+		var kept int
+		if there, err := s.get(leasesBucket, "new", &kept); !there || kept != 7 || err != nil {
+			t.Errorf("what was saved is %d, %v, %v", kept, there, err)
+		}
+		_ = s.Close()
+	})
+}
+
+// FuzzStateEntry puts any entry into a state file. One that cannot be read is left out, and the file owes it then.
+func FuzzStateEntry(f *testing.F) {
+	for i := range allBuckets {
+		f.Add(uint8(i), "k", []byte("null"))
+		f.Add(uint8(i), "k", []byte(`{"key":{"network":"weft","containerID":"c1","ifName":"eth0"},"seq":1,"ref":"a/b"}`))
+	}
+	f.Add(uint8(0), "schema", []byte{1})
+	f.Add(uint8(0), "schema", []byte{0, 0, 0, 2})
+	f.Add(uint8(0), "owes", []byte{})
+	path := filepath.Join(f.TempDir(), "state.db")
+	f.Fuzz(func(t *testing.T, bucket uint8, key string, raw []byte) {
+		if key == "" || len(key) > 1000 || len(raw) > 1<<16 {
+			return
+		}
+		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			t.Fatal(err)
+		}
+		s, err := OpenState(t.Context(), path, quiet)
+		if err != nil {
+			t.Fatal(err)
+		}
+		name := allBuckets[int(bucket)%len(allBuckets)]
+		err = s.db.Update(func(tx *bbolt.Tx) error { return tx.Bucket([]byte(name)).Put([]byte(key), raw) })
+		if err := errors.Join(err, s.Close()); err != nil {
+			t.Fatal(err)
+		}
+		if s, err = OpenState(t.Context(), path, quiet); err != nil {
+			if name != metaBucket || key != "schema" {
+				t.Fatalf("%s/%s = %q: %v", name, key, raw, err)
+			}
+			return
+		}
+		defer s.Close()
+		s.owes = false
+		all := read(t, s)
+		if name == attachmentsBucket && all == 0 && !s.owes {
+			t.Errorf("attachment %q is lost, and the file does not owe it", raw)
+		}
+	})
+}
+
+// read reads all of a state file as a restart does, and counts the attachments.
+func read(t *testing.T, s *State) int {
+	t.Helper()
+	attachments, err := load[*pod.Attachment](s, attachmentsBucket, quiet)
+	for _, a := range attachments {
+		if a == nil {
+			t.Error("an attachment is nil")
+		}
+	}
+	records, errRecords := load[*kvscheduler.Record](s, transactionsBucket, quiet)
+	for _, r := range records {
+		if r == nil {
+			t.Error("a transaction is nil")
+		}
+	}
+	_, errLeases := load[ipam.Lease](s, leasesBucket, quiet)
+	_, errDevices := load[devicemanager.Saved](s, devicesBucket, quiet)
+	_, errNetworks := load[ipnet.SavedNetwork](s, networksBucket, quiet)
+	_, errQuarantine := load[suspicion](s, quarantineBucket, quiet)
+	_, errEvents := load[eventloop.Record](s, eventloop.RecordsBucket, quiet)
+	if err := errors.Join(err, errRecords, errLeases, errDevices, errNetworks, errQuarantine, errEvents); err != nil {
+		t.Error(err)
+	}
+	for e, err := range s.journal.Load() {
+		_, _ = e, err
+	}
+	return len(attachments)
+}
+
+// FuzzConfiguration reads any configuration file: an error is told of the file, and what is taken is valid.
+func FuzzConfiguration(f *testing.F) {
+	for _, text := range []string{
+		"stateDir: /var/lib/weft\ndataplane: {type: embedded}\n", "pools: [{name: a, cidr: 10.0.0.0/16}]\n", "log: {level: loud}\n", "{", "a: 1\n---\nb: 2\n",
+		"dataPlane: 1", "http: {listen: 1.2.3.4}", "kubernetes: {node: n1, addresses: pools}", "masquerade: [10.0.0.0/8, ::ffff:1.2.3.0/120]", "? [a]\n: 1\n", "stateDir: [a, {b: c}]",
+	} {
+		f.Add([]byte(text))
+	}
+	path := filepath.Join(f.TempDir(), "agent.yaml")
+	f.Fuzz(func(t *testing.T, text []byte) {
+		if err := os.WriteFile(path, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		c, err := ReadConfig(pflag.NewFlagSet("", pflag.ContinueOnError), path, nil)
+		if err == nil && c.Validate() != nil {
+			t.Errorf("%q was taken: %v", text, c.Validate())
+		}
+	})
+}
+
+// FuzzHeldCard reads the file of a network card: what is taken names the file that it was read from.
+func FuzzHeldCard(f *testing.F) {
+	f.Add([]byte(`{"boot":"b","card":{"link":"eth0","addresses":["10.0.0.1/24"]},"to":"weft-uplink"}`))
+	f.Add([]byte(`{"boot":"b","card":{"link":"../x"}}`))
+	f.Add([]byte("null"))
+	dir := f.TempDir()
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		if err := os.WriteFile(filepath.Join(dir, "card-eth0.json"), raw, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		cards, err := readHeldCards(dir, "b")
+		if err != nil && len(cards) > 0 {
+			t.Errorf("%d cards with an error", len(cards))
+		}
+		for _, c := range cards {
+			if !json.Valid(raw) || c.file(dir) != filepath.Join(dir, "card-eth0.json") {
+				t.Errorf("%q is taken for the card of %q", raw, c.file(dir))
+			}
+		}
+	})
+}
+
+// FuzzPrefixes reads a flag's list of prefixes: it is written as it is read.
+func FuzzPrefixes(f *testing.F) {
+	f.Add("10.0.0.0/8, fd00::/8")
+	f.Add("10.0.0.1/8")
+	f.Add("::ffff:10.0.0.0/104,")
+	f.Fuzz(func(t *testing.T, text string) {
+		var p, again Prefixes
+		if p.Set(text) != nil {
+			return
+		}
+		if err := again.Set(p.String()); err != nil || again.String() != p.String() {
+			t.Errorf("%q is %s, and then %s (%v)", text, &p, &again, err)
+		}
+		for _, prefix := range p {
+			if prefix != prefix.Masked() || !prefix.IsValid() || prefix.Addr() == (netip.Addr{}) {
+				t.Errorf("%q has %v", text, prefix)
+			}
+		}
+	})
+}

@@ -1,0 +1,150 @@
+package agent
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+
+	"go.etcd.io/bbolt"
+)
+
+// bbolt maps its file and follows page numbers as they are: one behind the end of the file is a fault, and one that leads back
+// an endless recursion. Both end the process, and cannot be recovered from in the goroutine of tx.Check. So pages are walked
+// before that by reading.
+//
+// The layout (bbolt's internal/common/page.go and bucket.go, version 2 of the format), in the byte order of the machine:
+//
+//	page:           id 8, flags 2, count 2, overflow 4 (further pages that belong to it), elements
+//	branch element: position of the key 4, its size 4, page 8
+//	leaf element:   flags 4, position of the key 4, its size 4, size of the value 4; the value follows the key
+//	bucket (value): root page 8, sequence 8, and if the root page is 0, a leaf page
+const (
+	pageHeader   = 16
+	pageElement  = 16
+	bucketHeader = 16
+
+	branchPage    = 0x01
+	leafPage      = 0x02
+	bucketElement = 0x01
+)
+
+// pageWalk reads each page of a state file once.
+type pageWalk struct {
+	file *os.File
+	size uint64 // of a page, in bytes
+	end  uint64 // number of the first page that is not used
+	seen map[uint64]bool
+}
+
+// checkPages reports whether all pages of an open file are within it and form a tree.
+func checkPages(db *bbolt.DB) error {
+	file, err := os.Open(db.Path())
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	info, err := file.Stat()
+	if err != nil {
+		return err
+	}
+	return db.View(func(tx *bbolt.Tx) error {
+		if tx.Size() > info.Size() {
+			return fmt.Errorf("%w: %d of %d bytes are there", errDamaged, info.Size(), tx.Size())
+		}
+		size := uint64(db.Info().PageSize)
+		walk := pageWalk{file: file, size: size, end: uint64(tx.Size()) / size, seen: map[uint64]bool{}}
+		if err := walk.page(uint64(tx.Cursor().Bucket().Root())); err != nil {
+			return fmt.Errorf("%w: %w", errDamaged, err)
+		}
+		return nil
+	})
+}
+
+// page reads a page and those below it.
+func (w *pageWalk) page(id uint64) error {
+	var header [pageHeader]byte
+	if id < 2 || id >= w.end { // the first two are meta pages
+		return fmt.Errorf("there is no page %d", id)
+	}
+	if _, err := w.file.ReadAt(header[:], int64(id*w.size)); err != nil {
+		return fmt.Errorf("page %d: %w", id, err)
+	}
+	more := uint64(binary.NativeEndian.Uint32(header[12:]))
+	if id+more >= w.end {
+		return fmt.Errorf("page %d has %d further ones, of %d", id, more, w.end)
+	}
+	for at := id; at <= id+more; at++ {
+		if w.seen[at] {
+			return fmt.Errorf("page %d is used twice", at)
+		}
+		w.seen[at] = true
+	}
+	whole := make([]byte, (1+more)*w.size)
+	if _, err := w.file.ReadAt(whole, int64(id*w.size)); err != nil {
+		return fmt.Errorf("page %d: %w", id, err)
+	}
+	below, err := pagesBelow(whole)
+	if err != nil {
+		return fmt.Errorf("page %d: %w", id, err)
+	}
+	for _, child := range below {
+		if err := w.page(child); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// pagesBelow are the pages that the elements of a page name.
+func pagesBelow(page []byte) (below []uint64, err error) {
+	flags, count := binary.NativeEndian.Uint16(page[8:]), int(binary.NativeEndian.Uint16(page[10:]))
+	if flags != branchPage && flags != leafPage || pageHeader+count*pageElement > len(page) {
+		return nil, fmt.Errorf("it has %d elements and flags %#x", count, flags)
+	}
+	for i := range count {
+		rest := page[pageHeader+i*pageElement:]
+		if flags == branchPage {
+			if uint64(field(rest, 0))+uint64(field(rest, 4)) > uint64(len(rest)) {
+				return nil, fmt.Errorf("element %d is behind its end", i)
+			}
+			below = append(below, binary.NativeEndian.Uint64(rest[8:]))
+			continue
+		}
+		value := uint64(field(rest, 4)) + uint64(field(rest, 8))
+		size := uint64(field(rest, 12))
+		if value+size > uint64(len(rest)) {
+			return nil, fmt.Errorf("element %d is behind its end", i)
+		}
+		if field(rest, 0)&bucketElement == 0 {
+			continue
+		}
+		roots, err := pagesOfBucket(rest[value : value+size])
+		if err != nil {
+			return nil, fmt.Errorf("bucket %d: %w", i, err)
+		}
+		below = append(below, roots...)
+	}
+	return below, nil
+}
+
+// pagesOfBucket are the root page of a bucket, or those that the page in it names.
+func pagesOfBucket(bucket []byte) ([]uint64, error) {
+	if len(bucket) < bucketHeader {
+		return nil, fmt.Errorf("it has %d bytes", len(bucket))
+	}
+	if root := binary.NativeEndian.Uint64(bucket); root != 0 {
+		return []uint64{root}, nil
+	}
+	inner := bucket[bucketHeader:]
+	if len(inner) < pageHeader || binary.NativeEndian.Uint16(inner[8:]) != leafPage {
+		return nil, fmt.Errorf("its %d bytes hold no page of elements", len(inner))
+	}
+	below, err := pagesBelow(inner)
+	if err == nil && len(below) > 0 {
+		err = errors.New("the page in it has buckets")
+	}
+	return nil, err
+}
+
+func field(element []byte, at int) uint32 { return binary.NativeEndian.Uint32(element[at:]) }
