@@ -14,6 +14,7 @@ RACE         = $(shell [ "$$($(GO) env CGO_ENABLED 2>/dev/null)" = 1 ] && comman
 PACKAGES    ?= ./...
 N           ?= 100
 FUZZTIME    ?= 10s
+FUZZPROCS   ?=
 ARCH        ?= amd64
 IMAGE       ?= localhost/weft:$(or $(filter v%,$(VERSION)),$(shell sed -n 's/^appVersion: *//p' k8s/chart/weft/Chart.yaml))
 
@@ -118,12 +119,20 @@ attack: build ## have hostile pods attack a private node, and print a table (FOR
 	@$(if $(AGAINST),rm -rf bin/against && mkdir -p bin/against/src && git archive $(AGAINST) | tar x -C bin/against/src && cd bin/against/src && CGO_ENABLED=0 $(GO) build -o .. ./cmd/...)
 	@$(GO) run ./test/attack $(if $(FOR),-for $(FOR)) $(if $(ONLY),-only $(ONLY)) $(if $(AGAINST),-against bin/against)
 
-fuzz: go ## run each fuzz test for a while (FUZZTIME=10s PACKAGES=./...)
-	@$(GO) list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.Dir}}{{end}}' $(PACKAGES) | while read -r dir; do \
+# Minimizing an input that is merely new takes up to a minute by default, in which nothing else is tried: 100 executions do.
+fuzz: go ## run each fuzz test for a while, and count the executions (FUZZTIME=10s FUZZPROCS=1 PACKAGES=./...)
+	@report=$$(mktemp) && trap 'rm -f "$$report" fuzz.out' EXIT && \
+	$(GO) list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.Dir}}{{end}}' $(PACKAGES) | while read -r dir; do \
 		for name in $$(cat "$$dir"/*_test.go | sed -n 's/^func \(Fuzz[A-Za-z0-9_]*\)(.*/\1/p'); do \
-			echo "fuzz: $${dir#$(CURDIR)/} $$name"; \
-			(cd "$$dir" && $(GO) test -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZTIME) . >"$(CURDIR)/fuzz.out" 2>&1) || { cat fuzz.out >&2; exit 1; }; \
-		done || exit 1; done; rm -f fuzz.out
+			result=ok; \
+			(cd "$$dir" && $(GO) test $(if $(FUZZPROCS),-p $(FUZZPROCS) -parallel $(FUZZPROCS)) -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 100x .) \
+				>fuzz.out 2>&1 </dev/null || { result=FAILED; cat fuzz.out >&2; }; \
+			execs=$$(sed -n 's/.*execs: \([0-9]*\).*/\1/p' fuzz.out | tail -n 1); \
+			echo "fuzz: $${dir#$(CURDIR)/} $$name: $${execs:-0} executions, $$result"; \
+			echo "$${dir#$(CURDIR)/} $$name $${execs:-0} $$result" >>"$$report"; \
+		done; done; \
+	awk '{ printf "%-34s %-34s %12d  %s\n", $$1, $$2, $$3, $$4; all += $$3; failed += $$4 != "ok" } \
+		END { printf "fuzz: %d targets, %d executions, %d failed\n", NR, all, failed; exit failed > 0 || NR == 0 }' "$$report"
 
 clean: ## remove what was built
 	@rm -rf bin fuzz.out

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 
 	"go.etcd.io/bbolt"
@@ -11,7 +12,7 @@ import (
 
 // bbolt maps its file and follows page numbers as they are: one behind the end of the file is a fault, and one that leads back
 // an endless recursion. Both end the process, and cannot be recovered from in the goroutine of tx.Check. So pages are walked
-// before that by reading.
+// before that by reading, in a file that is open for reading only: then bbolt has looked at no more than its meta pages.
 //
 // The layout (bbolt's internal/common/page.go and bucket.go, version 2 of the format), in the byte order of the machine:
 //
@@ -19,12 +20,16 @@ import (
 //	branch element: position of the key 4, its size 4, page 8
 //	leaf element:   flags 4, position of the key 4, its size 4, size of the value 4; the value follows the key
 //	bucket (value): root page 8, sequence 8, and if the root page is 0, a leaf page
+//	meta page:      after 16 others and the root bucket, list of free pages 8, end 8, transaction 8
+//	free pages:     8 each; if count is 65535 the first is the count
 const (
 	pageHeader   = 16
 	pageElement  = 16
 	bucketHeader = 16
 
 	branchPage    = 0x01
+	freePage      = 0x10
+	manyFree      = 1<<16 - 1
 	leafPage      = 0x02
 	bucketElement = 0x01
 )
@@ -56,6 +61,9 @@ func checkPages(db *bbolt.DB) error {
 		walk := pageWalk{file: file, size: size, end: uint64(tx.Size()) / size, seen: map[uint64]bool{}}
 		if err := walk.page(uint64(tx.Cursor().Bucket().Root())); err != nil {
 			return fmt.Errorf("%w: %w", errDamaged, err)
+		}
+		if err := walk.freePages(uint64(tx.ID())); err != nil {
+			return fmt.Errorf("%w: list of free pages: %w", errDamaged, err)
 		}
 		return nil
 	})
@@ -94,6 +102,37 @@ func (w *pageWalk) page(id uint64) error {
 		}
 	}
 	return nil
+}
+
+// freePages reads the list of free pages, whose page the meta page of a transaction names.
+func (w *pageWalk) freePages(transaction uint64) error {
+	var meta [pageHeader + 64]byte
+	for _, at := range []uint64{0, w.size} {
+		_, err := w.file.ReadAt(meta[:], int64(at))
+		if err != nil || binary.NativeEndian.Uint64(meta[pageHeader+48:]) != transaction {
+			continue
+		}
+		id := binary.NativeEndian.Uint64(meta[pageHeader+32:])
+		if id == math.MaxUint64 { // there is none
+			return nil
+		}
+		var header [pageHeader + 8]byte
+		if id < 2 || id >= w.end || w.seen[id] {
+			return fmt.Errorf("there is no page %d", id)
+		}
+		if _, err := w.file.ReadAt(header[:], int64(id*w.size)); err != nil {
+			return err
+		}
+		more, count := uint64(binary.NativeEndian.Uint32(header[12:])), uint64(binary.NativeEndian.Uint16(header[10:]))
+		if count == manyFree {
+			count = binary.NativeEndian.Uint64(header[pageHeader:])
+		}
+		if binary.NativeEndian.Uint16(header[8:]) != freePage || id+more >= w.end || count > (1+more)*w.size/8 {
+			return fmt.Errorf("page %d has %d elements and %d further pages", id, count, more)
+		}
+		return nil
+	}
+	return errors.New("no meta page names it")
 }
 
 // pagesBelow are the pages that the elements of a page name.

@@ -38,6 +38,8 @@ func TestADamagedPageIsFoundBeforeItIsFollowed(t *testing.T) {
 	child := branch + pageHeader + 8
 	for name, change := range map[string]func(b []byte) []byte{
 		"its end is missing":                  func(b []byte) []byte { return b[:3*size] },
+		"the second meta page is cut":         func(b []byte) []byte { return b[:2*size-7] },
+		"only its first octets are there":     func(b []byte) []byte { return b[:100] },
 		"its end within a page is missing":    func(b []byte) []byte { return b[:2*size+100] },
 		"a page that is behind its end":       func(b []byte) []byte { binary.NativeEndian.PutUint64(b[child:], 1<<40); return b },
 		"a page that leads back to itself":    func(b []byte) []byte { binary.NativeEndian.PutUint64(b[child:], uint64(branch/size)); return b },

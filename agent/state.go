@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"runtime/debug"
 	"sync"
+	"syscall"
 	"time"
 
 	"go.etcd.io/bbolt"
@@ -283,14 +284,27 @@ func openSound(ctx context.Context, path string, log *slog.Logger) (db *bbolt.DB
 			db = nil
 		}
 	}()
-	db, err = bbolt.Open(path, 0o600, &bbolt.Options{
-		Timeout: lockWait(ctx), FreelistType: bbolt.FreelistMapType,
-		OpenFile: func(name string, flag int, mode os.FileMode) (*os.File, error) {
-			return openRestricted(name, flag, mode, log)
-		},
-	})
+	open := func(readOnly bool) (*bbolt.DB, error) {
+		return bbolt.Open(path, 0o600, &bbolt.Options{
+			ReadOnly: readOnly, Timeout: lockWait(ctx), FreelistType: bbolt.FreelistMapType,
+			OpenFile: func(name string, flag int, mode os.FileMode) (*os.File, error) {
+				return openRestricted(name, flag, mode, log)
+			},
+		})
+	}
+	if info, statErr := os.Stat(path); statErr == nil && info.Size() > 0 {
+		if db, err = open(true); err == nil { // which does not load the list of free pages
+			err = errors.Join(checkPages(db), db.Close())
+		}
+	}
+	if err == nil {
+		db, err = open(false)
+	}
 	if errors.Is(err, bolterrors.ErrTimeout) {
 		return nil, fmt.Errorf("state file %s is held by %s: stop that agent first", path, holder(path))
+	}
+	if err != nil && isCut(path) && !errors.As(err, new(syscall.Errno)) { // bbolt has no error of its own for it
+		err = fmt.Errorf("%w: %w", errDamaged, err)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("open state file %s: %w", path, err)
@@ -301,10 +315,13 @@ func openSound(ctx context.Context, path string, log *slog.Logger) (db *bbolt.DB
 	return db, nil
 }
 
+// isCut reports whether a file is too short for the two meta pages that each state file has.
+func isCut(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.Size() > 0 && info.Size() < 2*int64(os.Getpagesize())
+}
+
 func check(db *bbolt.DB) error {
-	if err := checkPages(db); err != nil {
-		return err
-	}
 	return db.View(func(tx *bbolt.Tx) error {
 		var errs []error
 		for err := range tx.Check() {

@@ -3,6 +3,9 @@ package k8s_test
 import (
 	"bytes"
 	"errors"
+	"maps"
+	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -80,6 +83,61 @@ func TestAgentsHaveNoRightThatTheyDoNotNeed(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestAgentsMayReadAllThatTheyWatch compares the watches of an agent that knows the cluster with its role.
+func TestAgentsMayReadAllThatTheyWatch(t *testing.T) {
+	var role rbac.ClusterRole
+	if err := yaml.Unmarshal(documents(t, "manifests/rbac.yaml")["ClusterRole"][0], &role); err != nil {
+		t.Fatal(err)
+	}
+	l := newLab(t)
+	l.known(nil)
+	kinds := map[string]bool{}
+	l.eventually("all kinds are watched", func() bool {
+		for _, request := range l.Requests() {
+			if kind, is := watchedIn(t, request); is {
+				kinds[kind] = true
+			}
+		}
+		return len(kinds) >= watchedKinds
+	})
+	if len(kinds) != watchedKinds || !kinds["networking.k8s.io/servicecidrs"] {
+		t.Errorf("agents watch %v", slices.Sorted(maps.Keys(kinds)))
+	}
+	for kind := range kinds {
+		for _, verb := range []string{"list", "watch"} {
+			if !allowsRead(role.Rules, verb, kind) {
+				t.Errorf("agents %s %s, and their role does not let them", verb, kind)
+			}
+		}
+	}
+}
+
+// watchedKinds is how many kinds an agent watches.
+const watchedKinds = 11
+
+// watchedIn is the kind that a request watches, as group/resource; the group of core is "".
+func watchedIn(t *testing.T, request string) (kind string, is bool) {
+	t.Helper()
+	method, target, _ := strings.Cut(request, " ")
+	at, err := url.Parse(target)
+	if err != nil {
+		t.Fatal(err)
+	}
+	parts := strings.Split(strings.Trim(at.Path, "/"), "/")
+	group := ""
+	if parts[0] == "apis" {
+		group = parts[1]
+	}
+	return group + "/" + parts[len(parts)-1], method == http.MethodGet && at.Query().Get("watch") != ""
+}
+
+func allowsRead(rules []rbac.PolicyRule, verb, kind string) bool {
+	group, resource, _ := strings.Cut(kind, "/")
+	return slices.ContainsFunc(rules, func(r rbac.PolicyRule) bool {
+		return slices.Contains(r.Verbs, verb) && slices.Contains(r.APIGroups, group) && slices.Contains(r.Resources, resource)
+	})
 }
 
 // TestTheControllerHasNoRightThatItDoesNotNeed lists what it may write: who takes it over can do no more than that.

@@ -73,7 +73,7 @@ func FuzzRelay(f *testing.F) {
 		var want []relayedMessage
 		for _, m := range parsePeer(data) {
 			fds := m.descriptors()
-			if _, _, err := client.WriteMsgUnix(m.body, unix.UnixRights(fds...), nil); err != nil {
+			if _, _, err := client.WriteMsgUnix(m.body, rightsOf(fds), nil); err != nil {
 				t.Fatal(err)
 			}
 			closeAll(fds)
@@ -117,7 +117,7 @@ func FuzzNotes(f *testing.F) {
 		process := &brokerProcess{doors: map[uint32]*door{}}
 		for _, m := range parsePeer(data) {
 			fds := m.eventfds()
-			if _, _, err := other.WriteMsgUnix(m.body, unix.UnixRights(fds...), nil); err != nil {
+			if _, _, err := other.WriteMsgUnix(m.body, rightsOf(fds), nil); err != nil {
 				t.Fatal(err)
 			}
 			n, received, err := receiveNote(own)
@@ -287,13 +287,21 @@ func kindOf(t *testing.T, fd int) string {
 func sendAll(t *testing.T, peer *net.UnixConn, data []byte) (bodies [][]byte) {
 	for _, m := range parsePeer(data) {
 		fds := m.descriptors()
-		if _, _, err := peer.WriteMsgUnix(m.body, unix.UnixRights(fds...), nil); err != nil {
+		if _, _, err := peer.WriteMsgUnix(m.body, rightsOf(fds), nil); err != nil {
 			t.Fatal(err)
 		}
 		closeAll(fds)
 		bodies = append(bodies, m.body)
 	}
 	return bodies
+}
+
+// rightsOf is nil for none: with a control message Go sends an octet in place of an empty message.
+func rightsOf(fds []int) []byte {
+	if len(fds) == 0 {
+		return nil
+	}
+	return unix.UnixRights(fds...)
 }
 
 func connectedSockets(t *testing.T) (one, two *net.UnixConn) {
