@@ -145,6 +145,10 @@ func TestTheChartHasTheRightsAndKindsOfTheManifests(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	manifest, err := os.ReadFile("../manifests/rbac.yaml")
+	if err != nil || !strings.Contains(string(text), string(manifest)) {
+		t.Errorf("the chart does not give all rights of rbac.yaml (%v)", err)
+	}
 	for _, kind := range []string{"kind: Namespace", "kind: ClusterRole\n", "kind: ValidatingAdmissionPolicy\n"} {
 		if !strings.Contains(string(text), kind) {
 			t.Errorf("no %s", kind)
