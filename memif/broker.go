@@ -2,6 +2,8 @@ package memif
 
 import (
 	"context"
+	"crypto/rand"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -129,14 +131,19 @@ func (b *Broker) start() (*exec.Cmd, *net.UnixConn, error) {
 	return nil, nil, errors.Join(append(failed, channel.Close())...)
 }
 
-// unprivileged is the user of the process, and its group: the kernel's overflow ID.
-const unprivileged = 65534
+// unprivilegedUsers are the users of such processes, and their groups: one of 2^30 that no other process is likely to have. The kernel
+// counts the descriptors on their way through sockets by user, and refuses more (ETOOMANYREFS): a container with the same user could
+// use them up.
+const unprivilegedUsers = 1 << 30
 
 func asUnprivileged() *syscall.SysProcAttr {
 	if os.Geteuid() != 0 {
 		return nil
 	}
-	return &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: unprivileged, Gid: unprivileged}}
+	var random [4]byte
+	_, _ = rand.Read(random[:]) // never fails
+	user := unprivilegedUsers + binary.NativeEndian.Uint32(random[:])%unprivilegedUsers
+	return &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: user, Gid: user}}
 }
 
 // run serves a process until it ends, then starts another one.

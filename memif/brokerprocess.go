@@ -15,8 +15,10 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// brokerThreads bounds the threads of a broker process. One thread is taken by each descriptor whose close blocks.
-const brokerThreads = 5000
+// brokerThreads bounds the threads of a broker process, which ends when it needs more and is then replaced. One thread is taken by each
+// descriptor whose close blocks. Kubelet may limit the processes and threads of a pod (podPidsLimit, often 4096), and the Broker's
+// process ends when it gets none: it needs some dozens.
+const brokerThreads = 2048
 
 // A listener's clients are accepted at a bounded rate, or one that connects again and again would take the time of others. All memifs
 // of a container may come at once.
@@ -26,8 +28,9 @@ const (
 )
 
 // ServeBroker is the process of a Broker: a program's main function calls it when it was started with the command of StartBroker. It
-// returns when the Broker's process has ended.
-func ServeBroker() error {
+// returns when the Broker's process has ended. Before it serves clients it calls confine, unless that is nil: from there on it opens
+// no files, executes no programs, and needs no capabilities.
+func ServeBroker(confine func()) error {
 	// It ends with the Broker's process, whichever signal a terminal or a supervisor sends to both.
 	signal.Ignore(unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGPIPE)
 	debug.SetMaxThreads(brokerThreads)
@@ -38,6 +41,9 @@ func ServeBroker() error {
 	null, err := unix.Open(os.DevNull, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return fmt.Errorf("memif broker: open %s: %w", os.DevNull, err)
+	}
+	if confine != nil {
+		confine()
 	}
 	p := &brokerProcess{channel: channel, null: null, doors: map[uint32]*door{}}
 	for {

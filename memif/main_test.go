@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"go.uber.org/goleak"
+
+	"github.com/weftnet/weft/vswitch/confine"
 )
 
 // brokerArgument makes this program a broker process.
@@ -13,7 +15,13 @@ const brokerArgument = "memif-broker"
 
 func TestMain(m *testing.M) {
 	if len(os.Args) == 2 && os.Args[1] == brokerArgument {
-		if err := ServeBroker(); err != nil {
+		err := ServeBroker(func() {
+			if err := confine.Broker(); err != nil {
+				fmt.Fprintln(os.Stderr, err)
+				os.Exit(1)
+			}
+		})
+		if err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}

@@ -100,8 +100,8 @@ func Run(ctx context.Context, c Config) error {
 	return g.Wait()
 }
 
-// ServeMemifBroker is the process that Config.MemifBroker starts.
-func ServeMemifBroker() error { return memif.ServeBroker() }
+// ServeMemifBroker is the process that Config.MemifBroker starts. It calls confine, unless that is nil, before it serves clients.
+func ServeMemifBroker(confine func()) error { return memif.ServeBroker(confine) }
 
 // reading collects what the packet path has counted.
 func reading(c Config, m *model.Model, engine *forward.Engine) stats.Reading {

@@ -9,13 +9,14 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
-	"slices"
 	"syscall"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/weftnet/weft/internal/version"
 	"github.com/weftnet/weft/vswitch"
+	"github.com/weftnet/weft/vswitch/confine"
 )
 
 // Exit codes: 1 the dataplane failed or could not start, 2 the command line is wrong.
@@ -32,8 +33,8 @@ func main() {
 var errUsage = errors.New("wrong usage")
 
 func run(args []string, stdout, stderr io.Writer) int {
-	if slices.Equal(args, []string{brokerArgument}) {
-		return exitCode(vswitch.ServeMemifBroker(), stderr)
+	if len(args) > 0 && args[0] == brokerArgument {
+		return exitCode(serveBroker(args[1:], stderr), stderr)
 	}
 	// A terminal that closes and a log pipe whose reader dies must not end forwarding.
 	signal.Ignore(syscall.SIGHUP, syscall.SIGPIPE)
@@ -63,6 +64,7 @@ type options struct {
 	statsSocket string
 	workers     int
 	stormLimit  int
+	confine     bool
 	logFormat   string
 	logLevel    string
 }
@@ -93,9 +95,15 @@ func command(stderr io.Writer) *cobra.Command {
 	f.IntVar(&o.workers, "workers", 1, "forwarding threads")
 	f.IntVar(&o.stormLimit, "storm-limit", vswitch.DefaultStormLimit,
 		"copies a second that each thread makes of one interface's broadcasts, multicasts and frames to unknown MACs; 0: no limit")
+	o.addCommon(f)
+	return cmd
+}
+
+// addCommon adds the flags that the broker process has too.
+func (o *options) addCommon(f *pflag.FlagSet) {
+	f.BoolVar(&o.confine, "confine", true, "give up the capabilities and system calls that it does not need; what the kernel refuses is a warning")
 	f.StringVar(&o.logFormat, "log-format", "text", "text or json")
 	f.StringVar(&o.logLevel, "log-level", "info", "debug, info, warn or error")
-	return cmd
 }
 
 // brokerArgument makes the program the process that holds the sockets of memif clients.
@@ -117,10 +125,37 @@ func (o *options) run(ctx context.Context, stderr io.Writer) error {
 	}
 	vswitch.TuneMemory()
 	vswitch.TuneThreads(o.workers)
+	o.confineAs("dataplane", confine.Dataplane, log)
 	return vswitch.Run(ctx, vswitch.Config{
 		APISocket: o.socket, StatsSocket: o.statsSocket, Workers: o.workers, StormLimit: o.stormLimit, Log: log,
-		MemifBroker: []string{brokerArgument},
+		MemifBroker: []string{brokerArgument, fmt.Sprintf("--confine=%t", o.confine), "--log-format=" + o.logFormat, "--log-level=" + o.logLevel},
 	})
+}
+
+// serveBroker is the process of the memif broker. Its command line is that of run.
+func serveBroker(args []string, stderr io.Writer) error {
+	var o options
+	f := pflag.NewFlagSet(brokerArgument, pflag.ContinueOnError)
+	o.addCommon(f)
+	if err := f.Parse(args); err != nil {
+		return fmt.Errorf("%w: %w", errUsage, err)
+	}
+	log, err := o.logger(stderr)
+	if err != nil {
+		return err
+	}
+	return vswitch.ServeMemifBroker(func() { o.confineAs("memif broker", confine.Broker, log) })
+}
+
+// confineAs confines the process. What the kernel refuses is no reason to leave the node's pods without network.
+func (o *options) confineAs(process string, confine func() error, log *slog.Logger) {
+	if !o.confine {
+		log.Warn("process is not confined: --confine=false", "process", process)
+		return
+	}
+	if err := confine(); err != nil {
+		log.Warn("process is not fully confined", "process", process, "err", err)
+	}
 }
 
 func (o *options) logger(stderr io.Writer) (*slog.Logger, error) {
