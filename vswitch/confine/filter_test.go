@@ -2,7 +2,10 @@ package confine
 
 import (
 	"encoding/binary"
+	"os"
+	"regexp"
 	"slices"
+	"strings"
 	"testing"
 
 	seccomp "github.com/elastic/go-seccomp-bpf"
@@ -25,6 +28,29 @@ func TestEachSystemCallExists(t *testing.T) {
 		}
 		if !exists {
 			t.Errorf("no system call %s", name)
+		}
+	}
+}
+
+func TestTheSecurityPageNamesTheSystemCalls(t *testing.T) {
+	page, err := os.ReadFile("../../docs/security.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, denied, _ := strings.Cut(string(page), "\n**System calls that `weft-vswitch` is denied.**")
+	denied, allowed, both := strings.Cut(denied, "\n**System calls that the broker is allowed.**")
+	if !both {
+		t.Fatal("no lists on the page")
+	}
+	word := func(text, name string) bool { return regexp.MustCompile(`\b` + name + `\b`).MatchString(text) }
+	for _, name := range DeniedSyscalls {
+		if !word(denied, name) {
+			t.Errorf("%s is denied, and docs/security.md does not say so", name)
+		}
+	}
+	for _, name := range BrokerSyscalls {
+		if !word(allowed, name) {
+			t.Errorf("%s is allowed, and docs/security.md does not say so", name)
 		}
 	}
 }

@@ -1,0 +1,129 @@
+package weft_test
+
+import (
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/health/grpc_health_v1"
+	deviceplugin "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+
+	weftv1 "github.com/weftnet/weft/proto/weft/v1"
+)
+
+// served are the gRPC services of the product, by the function that registers them.
+var served = map[string]grpc.ServiceDesc{
+	"RegisterOperationsServer":   weftv1.Operations_ServiceDesc,
+	"RegisterRemoteCNIServer":    weftv1.RemoteCNI_ServiceDesc,
+	"RegisterHealthServer":       grpc_health_v1.Health_ServiceDesc,
+	"RegisterDevicePluginServer": deviceplugin.DevicePlugin_ServiceDesc,
+}
+
+// listening are the files that listen on sockets, with the beginnings of their rows in the table of sockets.
+var listening = map[string]string{
+	"agent/endpoint.go":            "TCP 127.0.0.1:9465",
+	"cmd/weft-agent/controller.go": "TCP 127.0.0.1:9879",
+	"podmanager/socket.go":         "`/run/weft/agent.sock`",
+	"devicemanager/server.go":      "kubelet's `device-plugins/weft-memif.sock`",
+	"vswitch/api/listen.go":        "`/run/weft/vswitch-api.sock`",
+	"vswitch/run.go":               "`/run/weft/vswitch-stats.sock`",
+	"memif/bind.go":                "`memif.sock`",
+	"dataplane/vpp/statsmirror.go": "a socket in a private directory",
+}
+
+var (
+	registration = regexp.MustCompile(`\b(Register\w+Server)\(`)
+	route        = regexp.MustCompile(`\.Handle(?:Func)?\("([^"]+)"`)
+	listens      = regexp.MustCompile(`\bnet\.Listen\w*\(|\bListenConfig\b|\b(?:unix|syscall)\.Listen\(|\bListenOn\(`)
+	debugging    = regexp.MustCompile(`"(net/http/pprof|expvar|google\.golang\.org/grpc/(reflection|admin|channelz)\S*)"|http\.DefaultServeMux|\bhttp\.Handle(Func)?\(`)
+	named        = regexp.MustCompile("`([a-z0-9.]+\\.[A-Z]\\w+/\\w+|(?:GET|POST|PUT|PATCH|DELETE) /\\S*)`")
+)
+
+func TestTheSecurityPageNamesAllSurfaces(t *testing.T) {
+	page, err := os.ReadFile("docs/security.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, _ := strings.Cut(string(page), "\n### Surfaces\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	sources := productSources(t)
+	want := surfaces(t, sources)
+	have := found(named, section)
+	for _, name := range slices.Sorted(maps.Keys(want)) {
+		if !have[name] {
+			t.Errorf("docs/security.md does not name %s", name)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(have)) {
+		if !want[name] {
+			t.Errorf("docs/security.md names %s, which is not served", name)
+		}
+	}
+	for file, text := range sources {
+		row := listening[file]
+		if is := listens.MatchString(text); is != (row != "") {
+			t.Errorf("%s listens: %t; the table of sockets has %q", file, is, row)
+		}
+		if row != "" && !strings.Contains(section, "\n| "+row) {
+			t.Errorf("docs/security.md has no row %q, of %s", row, file)
+		}
+		if match := debugging.FindString(text); match != "" {
+			t.Errorf("%s: %s serves more than the tables name", file, match)
+		}
+	}
+}
+
+// surfaces are the gRPC methods and HTTP paths that the sources serve.
+func surfaces(t *testing.T, sources map[string]string) map[string]bool {
+	t.Helper()
+	all := map[string]bool{}
+	for file, text := range sources {
+		maps.Copy(all, found(route, text))
+		for function := range found(registration, text) {
+			service, known := served[function]
+			if !known {
+				t.Errorf("%s calls %s, which this test does not know", file, function)
+			}
+			for _, m := range service.Methods {
+				all[service.ServiceName+"/"+m.MethodName] = true
+			}
+			for _, s := range service.Streams {
+				all[service.ServiceName+"/"+s.StreamName] = true
+			}
+		}
+	}
+	if len(all) < 25 {
+		t.Errorf("%d methods and paths were found", len(all))
+	}
+	return all
+}
+
+// productSources are the hand-written Go files of the programs, by path.
+func productSources(t *testing.T) map[string]string {
+	t.Helper()
+	sources := map[string]string{}
+	err := filepath.WalkDir(".", func(path string, entry fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case entry.IsDir() && (path == "test" || path == "tools" || path == "bin" || strings.HasSuffix(path, "test") ||
+			path == "memif/examples" || path != "." && strings.HasPrefix(entry.Name(), ".")):
+			return fs.SkipDir
+		case entry.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") || strings.HasSuffix(path, ".pb.go"):
+			return nil
+		}
+		text, err := os.ReadFile(path)
+		sources[path] = string(text)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return sources
+}
