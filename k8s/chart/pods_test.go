@@ -74,6 +74,7 @@ func TestOnlyWhoMustHasPrivileges(t *testing.T) {
 	for name, c := range containers(rendered(t, nil)) {
 		s := c.SecurityContext
 		if s == nil || s.Privileged != nil || s.ReadOnlyRootFilesystem == nil || !*s.ReadOnlyRootFilesystem ||
+			s.AllowPrivilegeEscalation == nil || *s.AllowPrivilegeEscalation ||
 			s.Capabilities == nil || !slices.Equal(s.Capabilities.Drop, []corev1.Capability{"ALL"}) {
 			t.Errorf("%s: %+v", name, s)
 			continue
@@ -90,6 +91,22 @@ func TestOnlyWhoMustHasPrivileges(t *testing.T) {
 	for name, c := range containers(rendered(t, variants["privileged"])) {
 		if privileged := c.SecurityContext.Privileged != nil; privileged != (name != "weft-agent/install") {
 			t.Errorf("%s where all may be privileged: %v", name, privileged)
+		}
+	}
+}
+
+func TestMemoryIsLimitedAsThePageSays(t *testing.T) {
+	page, err := os.ReadFile("../../docs/operations.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range containers(rendered(t, nil)) {
+		request, limit := c.Resources.Requests.Memory(), c.Resources.Limits.Memory()
+		if request.IsZero() || limit.Cmp(*request) < 0 {
+			t.Errorf("%s requests %s of memory and is limited to %s", name, request, limit)
+		}
+		if row := fmt.Sprintf("\n| `%s` | %s | %s |", name, request, limit); !strings.Contains(string(page), row) {
+			t.Errorf("docs/operations.md has no row %q", row)
 		}
 	}
 }

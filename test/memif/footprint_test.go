@@ -31,7 +31,7 @@ func TestFootprint(t *testing.T) {
 	if err != nil {
 		t.Skipf("a measurement: needs %s, the number of pods, such as 110", footprintPods)
 	}
-	l := newLab(t, node.Options{Memifs: memifsOfAPod * pods})
+	l := newLab(t, node.Options{Memifs: memifsOfAPod * pods, Pools: []node.Pool{{Name: "wide", Prefix: netip.MustParsePrefix("10.100.0.0/16")}}})
 	l.try(l.Kubelet.Await(t.Context(), node.Memif, memifsOfAPod*pods))
 	l.measure("no pods")
 
