@@ -51,26 +51,7 @@ func TestFootprint(t *testing.T) {
 	}
 	l.measure(fmt.Sprintf("%d pods, no memif connected", pods))
 
-	var clients []*memif.Client
-	for _, g := range guests {
-		for id := range uint32(memifsOfAPod) {
-			client, err := memif.Dial(t.Context(), memif.ClientConfig{
-				Socket: inDirectory(g.containers[0], "memif.sock"), ID: id + 1, Spin: -1,
-				Secret: memif.Secret(g.containers[0].Envs[memif.SecretVariable]),
-			}, memif.ClientEvents{})
-			l.try(err)
-			t.Cleanup(func() { _ = client.Close() })
-			clients = append(clients, client)
-		}
-	}
-	for _, c := range clients {
-		l.eventually(func() error {
-			if _, connected := c.Info(); !connected {
-				return fmt.Errorf("not connected")
-			}
-			return nil
-		})
-	}
+	clients := l.connectAll(guests)
 	l.measure(fmt.Sprintf("%d memifs connected", len(clients)))
 
 	from := l.neighbour("from")
@@ -92,6 +73,31 @@ func TestFootprint(t *testing.T) {
 	for name, kib := range most {
 		t.Logf("%-40s %s: at most %d KiB resident", "during the flood", name, kib)
 	}
+}
+
+// connectAll connects to all memifs, with the default options.
+func (l *lab) connectAll(guests []*guest) (clients []*memif.Client) {
+	l.Helper()
+	for _, g := range guests {
+		for id := range uint32(memifsOfAPod) {
+			client, err := memif.Dial(l.Context(), memif.ClientConfig{
+				Socket: inDirectory(g.containers[0], "memif.sock"), ID: id + 1, Spin: -1,
+				Secret: memif.Secret(g.containers[0].Envs[memif.SecretVariable]),
+			}, memif.ClientEvents{})
+			l.try(err)
+			l.Cleanup(func() { _ = client.Close() })
+			clients = append(clients, client)
+		}
+	}
+	for _, c := range clients {
+		l.eventually(func() error {
+			if _, connected := c.Info(); !connected {
+				return fmt.Errorf("not connected")
+			}
+			return nil
+		})
+	}
+	return clients
 }
 
 // fill sends to each address more datagrams than a ring has slots.
