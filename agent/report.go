@@ -122,6 +122,8 @@ var words = map[string]string{
 	wire.KindBridgeMember:   "the interface's place in the network's bridge",
 	wire.KindL2FIB:          "the bridge's entry for the pod",
 	wire.KindMACIP:          "the filter of the pod's sources",
+	wire.KindACL:            "the filter of false routers",
+	wire.KindInterfaceACL:   "the filter of false routers on the interface",
 	wire.KindProxyARP:       "the answers to the pod's ARP",
 	wire.KindVeth:           "the veth pair",
 	wire.KindLink:           "the node's network card",

@@ -99,9 +99,12 @@ func (c *custom) attach(l link) values {
 	var v values
 	if c.Network.Type == pod.L2 {
 		v.add(wire.BridgeMemberKey(l.object), wire.BridgeMember{
-			BridgeDomain: c.label, Interface: l.object, Judged: l.judged, LinuxEnd: l.linuxEnd(),
+			BridgeDomain: c.label, Interface: l.object, Judged: l.judged, Filtered: c.isGuarded(), LinuxEnd: l.linuxEnd(),
 		})
 		c.introduce(&v, l)
+		if c.isGuarded() {
+			l.guarded(&v)
+		}
 	} else {
 		v = c.vrf.attach(l, familiesOf(c.Network.CIDRs))
 	}
@@ -113,6 +116,9 @@ func (c *custom) attach(l link) values {
 	}
 	return v
 }
+
+// isGuarded reports whether pods may neither be routers nor DHCP servers of the network: not if Weft assigns its addresses.
+func (c *custom) isGuarded() bool { return c.Network.Type == pod.L2 && len(c.Network.CIDRs) > 0 }
 
 // sound says what is wrong with a network as somebody wants it.
 func sound(w pod.Network) error {

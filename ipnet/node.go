@@ -17,6 +17,7 @@ func (n *Network) nodeValues() values {
 		v.add(wire.VRFKey(podVRF, f), wire.VRF{ID: n.config.PodVRFTable, Family: f, Label: podVRF})
 	}
 	v = append(v, podsVRF.interfaceOf(n.config.MTU, families)...)
+	v.add(wire.ACLKey(guardACL), guard())
 	for _, f := range families {
 		own := single(gateway4)
 		if f == wire.IP6 { // the gateway's address is on each interface

@@ -24,6 +24,8 @@ type BridgeMember struct {
 	BVI               bool   `json:"bvi,omitempty"`
 	Judged            bool   `json:"judged,omitempty"` // not before the interface has its vpp.macip-acl
 
+	Filtered bool `json:"filtered,omitempty"` // not before the interface has its vpp.interface-acl
+
 	// LinuxEnd is the key of the object that makes the Linux end of the interface, which joins no sooner; "": at once.
 	LinuxEnd string `json:"linuxEnd,omitempty"`
 }

@@ -27,6 +27,8 @@ const (
 	KindBridgeMember   = "vpp.bd-member"
 	KindL2FIB          = "vpp.l2fib"
 	KindMACIP          = "vpp.macip-acl"
+	KindACL            = "vpp.acl"
+	KindInterfaceACL   = "vpp.interface-acl"
 	KindProxyARP       = "vpp.proxy-arp"
 	KindVeth           = "linux.veth"
 	KindLink           = "linux.link"
@@ -43,7 +45,7 @@ const (
 func Kinds() []string {
 	return []string{
 		KindVRF, KindMemifSocket, KindInterface, KindInterfaceVRF, KindAddress, KindUnnumbered, KindRoute, KindNeighbour,
-		KindBridgeDomain, KindBridgeMember, KindL2FIB, KindMACIP, KindProxyARP, KindPuntRedirect,
+		KindBridgeDomain, KindBridgeMember, KindL2FIB, KindMACIP, KindACL, KindInterfaceACL, KindProxyARP, KindPuntRedirect,
 		KindNamespace, KindTapPeer, KindVeth, KindLink, KindVLAN, KindLinuxAddress, KindLinuxRoute, KindLinuxNeighbour, KindHardening, KindSysctl,
 		KindMasquerade, KindTunnelNAT, KindUplink, KindFile,
 	}

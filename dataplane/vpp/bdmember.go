@@ -27,6 +27,9 @@ func bridgeMemberDescriptor(c *Client) kvscheduler.Descriptor[wire.BridgeMember,
 				kvscheduler.Dep{Label: "interface", On: ref(wire.KindInterface, v.Interface), Mode: kvscheduler.Follow},
 				kvscheduler.Dep{Label: "bridge domain", On: ref(wire.KindBridgeDomain, v.BridgeDomain)},
 			)
+			if v.Filtered {
+				deps = append(deps, kvscheduler.Dep{Label: "ACL", On: ref(wire.KindInterfaceACL, v.Interface)})
+			}
 			if end, err := kvscheduler.ParseRef(v.LinuxEnd); err == nil {
 				deps = append(deps, kvscheduler.Dep{Label: "Linux end", On: end})
 			}
@@ -43,7 +46,7 @@ func bridgeMemberDescriptor(c *Client) kvscheduler.Descriptor[wire.BridgeMember,
 
 // sameBridgeMember leaves out what the dataplane cannot report.
 func sameBridgeMember(want, have wire.BridgeMember) bool {
-	have.Judged, have.LinuxEnd = want.Judged, want.LinuxEnd
+	have.Judged, have.Filtered, have.LinuxEnd = want.Judged, want.Filtered, want.LinuxEnd
 	return want == have
 }
 

@@ -146,6 +146,8 @@ func (l *lab) ours() []string {
 	refs = append(refs, dumped(l, bridgeMemberDescriptor(l.client))...)
 	refs = append(refs, dumped(l, l2FIBDescriptor(l.client))...)
 	refs = append(refs, dumped(l, macipDescriptor(l.client))...)
+	refs = append(refs, dumped(l, aclDescriptor(l.client))...)
+	refs = append(refs, dumped(l, interfaceACLDescriptor(l.client))...)
 	refs = append(refs, dumped(l, proxyARPDescriptor(l.client))...)
 	refs = append(refs, dumped(l, puntRedirectDescriptor(l.client))...)
 	slices.Sort(refs)

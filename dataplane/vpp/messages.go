@@ -84,6 +84,11 @@ var needed = []api.Message{
 	&l2.L2fibAddDel{}, &l2.L2fibAddDelReply{},
 	&l2.L2FibTableDump{}, &l2.L2FibTableDetails{},
 
+	&acl.ACLAddReplace{}, &acl.ACLAddReplaceReply{},
+	&acl.ACLDel{}, &acl.ACLDelReply{},
+	&acl.ACLDump{}, &acl.ACLDetails{},
+	&acl.ACLInterfaceSetACLList{}, &acl.ACLInterfaceSetACLListReply{},
+	&acl.ACLInterfaceListDump{}, &acl.ACLInterfaceListDetails{},
 	&acl.MacipACLAddReplace{}, &acl.MacipACLAddReplaceReply{},
 	&acl.MacipACLDel{}, &acl.MacipACLDelReply{},
 	&acl.MacipACLDump{}, &acl.MacipACLDetails{},

@@ -22,6 +22,8 @@ type Kinds struct {
 	BridgeMember kvscheduler.KindOf[wire.BridgeMember]
 	L2FIB        kvscheduler.KindOf[wire.L2FIB]
 	MACIP        kvscheduler.KindOf[wire.MACIP]
+	ACL          kvscheduler.KindOf[wire.ACL]
+	InterfaceACL kvscheduler.KindOf[wire.InterfaceACL]
 	ProxyARP     kvscheduler.KindOf[wire.ProxyARP]
 	PuntRedirect kvscheduler.KindOf[wire.PuntRedirect]
 }
@@ -30,7 +32,7 @@ type Kinds struct {
 func (k Kinds) All() []kvscheduler.Kind {
 	return []kvscheduler.Kind{
 		k.VRF.ID(), k.MemifSocket.ID(), k.Interface.ID(), k.InterfaceVRF.ID(), k.Address.ID(), k.Unnumbered.ID(), k.Route.ID(), k.Neighbour.ID(),
-		k.Bridge.ID(), k.BridgeMember.ID(), k.L2FIB.ID(), k.MACIP.ID(), k.ProxyARP.ID(), k.PuntRedirect.ID(),
+		k.Bridge.ID(), k.BridgeMember.ID(), k.L2FIB.ID(), k.MACIP.ID(), k.ACL.ID(), k.InterfaceACL.ID(), k.ProxyARP.ID(), k.PuntRedirect.ID(),
 	}
 }
 
@@ -63,7 +65,7 @@ func Register(s *kvscheduler.Scheduler, c *Client) (k Kinds, err error) {
 	if err = k.registerL2(s, c); err != nil {
 		return k, err
 	}
-	if k.MACIP, err = kvscheduler.Register(s, macipDescriptor(c)); err != nil {
+	if err = k.registerACLs(s, c); err != nil {
 		return k, err
 	}
 	if k.ProxyARP, err = kvscheduler.Register(s, proxyARPDescriptor(c)); err != nil {
@@ -82,6 +84,18 @@ func (k *Kinds) registerL2(s *kvscheduler.Scheduler, c *Client) (err error) {
 		return err
 	}
 	k.L2FIB, err = kvscheduler.Register(s, l2FIBDescriptor(c))
+	return err
+}
+
+// registerACLs adds the kinds of the ACL plugin.
+func (k *Kinds) registerACLs(s *kvscheduler.Scheduler, c *Client) (err error) {
+	if k.MACIP, err = kvscheduler.Register(s, macipDescriptor(c)); err != nil {
+		return err
+	}
+	if k.ACL, err = kvscheduler.Register(s, aclDescriptor(c)); err != nil {
+		return err
+	}
+	k.InterfaceACL, err = kvscheduler.Register(s, interfaceACLDescriptor(c))
 	return err
 }
 

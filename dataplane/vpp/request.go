@@ -175,6 +175,7 @@ func (r *request) detail(data []byte) {
 // lists are the messages with a list whose length has 32 bits: where that length stands, and how long an item is.
 var lists = map[string]struct{ count, item int }{
 	"bridge_domain_details": {89, 9},
+	"acl_details":           {74, 48},
 	"macip_acl_details":     {74, 31},
 	"show_threads_reply":    {10, 148},
 }

@@ -17,6 +17,7 @@ import (
 func TestListThatIsLongerThanItsMessageIsRefused(t *testing.T) {
 	for _, m := range []api.Message{
 		&l2.BridgeDomainDetails{BdID: 1, NSwIfs: 2, SwIfDetails: make([]l2.BridgeDomainSwIf, 2)},
+		&acl.ACLDetails{ACLIndex: 1, Count: 2, R: make([]acl_types.ACLRule, 2)},
 		&acl.MacipACLDetails{ACLIndex: 1, Count: 2, R: make([]acl_types.MacipACLRule, 2)},
 		&vlib.ShowThreadsReply{Count: 2, ThreadData: make([]vlib.ThreadData, 2)},
 	} {

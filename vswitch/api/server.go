@@ -59,6 +59,7 @@ func New(m *model.Model, log *slog.Logger, limits Limits) *Server {
 	s.addVXLANs()
 	s.addPunts()
 	s.addMACIPs()
+	s.addACLs()
 	s.addProxies()
 	s.addTables()
 	s.addRoutes()

@@ -52,6 +52,11 @@ const (
 	dropMACIP
 	dropMACIP4
 	dropMACIP6
+	dropACL4
+	dropACL6
+	dropACLBridged4
+	dropACLBridged6
+	dropACLTags
 	dropSourceFilter
 	dropMACViolation
 	dropNotBridged
@@ -124,6 +129,11 @@ var reasonNames = [reasons]string{
 	dropMACIP:          "l2-input-acl/input ACL misses",
 	dropMACIP4:         "ip4-inacl/input ACL misses",
 	dropMACIP6:         "ip6-inacl/input ACL misses",
+	dropACL4:           "acl-plugin-in-ip4-fa/ACL deny packets",
+	dropACL6:           "acl-plugin-in-ip6-fa/ACL deny packets",
+	dropACLBridged4:    "acl-plugin-in-ip4-l2/ACL deny packets",
+	dropACLBridged6:    "acl-plugin-in-ip6-l2/ACL deny packets",
+	dropACLTags:        "acl-plugin-in-nonip-l2/more than two VLAN tags",
 	dropSourceFilter:   "l2-learn/L2 filter mac drops",
 	dropMACViolation:   "l2-learn/L2 mac move violations",
 	dropNotBridged:     "feature-bitmap-drop/L2 feature forwarding disabled",

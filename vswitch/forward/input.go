@@ -137,6 +137,11 @@ func (w *worker) input(in *iface, b *frame.Buffer) verdict {
 	if in.senders != nil && !in.senders.admits(b.Bytes()) {
 		return verdict{drop: aclMiss(in, b)}
 	}
+	if in.acl != nil {
+		if drop := in.acl.refuses(in, b.Bytes()); drop != kept {
+			return verdict{drop: drop}
+		}
+	}
 	if in.l2.slot != 0 {
 		return w.bridged(in, b)
 	}

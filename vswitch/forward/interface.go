@@ -32,6 +32,8 @@ type Interface struct {
 
 	Senders *MACIPFilter // judges what is received, in a bridge domain too, before anything else; nil: all may send
 
+	ACL *ACLFilter // decides about received IP packets that Senders admits, in a bridge domain too; nil: all pass
+
 	ProxyARP bool // requests for the addresses of the ranges of SetProxies are answered here, too
 	ProxyND  bool // solicitations for any address are answered here
 

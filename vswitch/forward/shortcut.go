@@ -40,6 +40,9 @@ func (s *shortcut) take(b *frame.Buffer) bool {
 	if s.in.senders != nil && !s.in.senders.admitsIPv4(h) {
 		return false
 	}
+	if s.in.acl != nil && !s.in.acl.admitsPlain(h, b.Len()) {
+		return false
+	}
 	if s.br != nil {
 		return s.bridges(h)
 	}

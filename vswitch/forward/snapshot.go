@@ -73,6 +73,7 @@ type iface struct {
 	own4       []uint32 // the IPv4 ones of addresses
 	linkLocal  netip.Addr
 	senders    *MACIPFilter
+	acl        *ACLFilter
 	proxyARP   bool
 	proxyND    bool
 	redirect4  *Redirect // nil: none
@@ -166,7 +167,7 @@ func (i *iface) set(c Interface) {
 	i.ip6 = c.IP6Enabled
 	i.bare = c.Bare
 	i.redirect4, i.redirect6 = c.Redirect4, c.Redirect6
-	i.senders, i.proxyARP, i.proxyND = c.Senders, c.ProxyARP, c.ProxyND
+	i.senders, i.acl, i.proxyARP, i.proxyND = c.Senders, c.ACL, c.ProxyARP, c.ProxyND
 }
 
 // macWordMask are the bytes of a header's first word that are the receiver's address.

@@ -84,6 +84,7 @@ func TestExtensionHeadersAreWalked(t *testing.T) {
 		{"options of 16 bytes", append([]byte{60, 6, 1}, make([]byte, 14)...), frame.Upper{Protocol: 6, Offset: 56}, true},
 		{"first fragment", []byte{44, 17, 0, 0, 1, 0, 0, 0, 0}, frame.Upper{Protocol: 17, Offset: 48}, true},
 		{"later fragment", []byte{44, 17, 0, 0, 8, 0, 0, 0, 0}, frame.Upper{Protocol: 17, Offset: 48, Later: true}, true},
+		{"two fragment headers", []byte{44, 44, 0, 0, 0, 0, 0, 0, 0, 17, 0, 0, 8, 0, 0, 0, 0}, frame.Upper{Protocol: 44, Offset: 48}, false},
 		{"cut off", []byte{0, 17, 0, 0}, frame.Upper{Protocol: 0, Offset: 40}, false},
 		{"longer than the packet", []byte{0, 17, 9, 0, 0, 0, 0, 0, 0}, frame.Upper{Protocol: 17, Offset: 120}, false},
 		{"endless", append([]byte{0}, make([]byte, 80)...), frame.Upper{Protocol: 0, Offset: 104}, false},

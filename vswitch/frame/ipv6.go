@@ -57,9 +57,19 @@ type Upper struct {
 	Later    bool // a fragment that is not the first: Offset points to data
 }
 
-// Upper walks over the extension headers; false where the chain leaves the packet or does not end.
+// IsExtension reports whether Upper walks over headers of that protocol.
+func IsExtension(protocol uint8) bool {
+	switch protocol {
+	case protocolHopByHop, protocolRouting, protocolFragment, protocolDestination:
+		return true
+	}
+	return false
+}
+
+// Upper walks over the extension headers; false where the chain leaves the packet, does not end, or has a second fragment header
+// (RFC 8200 4.1 allows one).
 func (p IPv6) Upper() (Upper, bool) {
-	u := Upper{Protocol: p[6], Offset: IPv6Len}
+	u, fragment := Upper{Protocol: p[6], Offset: IPv6Len}, false
 	for range maxExtensions {
 		switch u.Protocol {
 		case protocolHopByHop, protocolRouting, protocolDestination:
@@ -68,10 +78,10 @@ func (p IPv6) Upper() (Upper, bool) {
 			}
 			u.Protocol, u.Offset = p[u.Offset], u.Offset+8+int(p[u.Offset+1])*8
 		case protocolFragment:
-			if u.Offset+8 > len(p) {
+			if fragment || u.Offset+8 > len(p) {
 				return u, false
 			}
-			u.Later = u.Later || binary.BigEndian.Uint16(p[u.Offset+2:])>>3 != 0
+			fragment, u.Later = true, binary.BigEndian.Uint16(p[u.Offset+2:])>>3 != 0
 			u.Protocol, u.Offset = p[u.Offset], u.Offset+8
 		default:
 			return u, u.Offset <= len(p)

@@ -50,10 +50,12 @@ type iface struct {
 	afPacket   *AFPacket
 	memif      *Memif
 	vxlan      *vxlan
-	peer       *port.MemifPeer // a memif's, while it is connected
-	peerSeen   time.Time       // when a peer came or went last
-	peerQuiet  bool            // it does so too often to be logged
-	macip      uint32          // the list that judges senders, or NoIndex
+	peer       *port.MemifPeer    // a memif's, while it is connected
+	peerSeen   time.Time          // when a peer came or went last
+	peerQuiet  bool               // it does so too often to be logged
+	macip      uint32             // the list that judges senders, or NoIndex
+	acls       []uint32           // for what it receives, in order
+	filter     *forward.ACLFilter // their rules, or nil
 	proxyARP   bool
 	proxyND    bool
 	proxyHosts map[netip.Addr]forward.TableKey // IPv6 hosts that others answer for, and where
@@ -136,7 +138,7 @@ func (m *Model) forwardLocked(i *iface) forward.Interface {
 	own := m.addressesLocked(i)
 	f := forward.Interface{Up: i.AdminUp, MTU: i.ipMTU(), MAC: i.MAC, Table4: i.table4, Table6: i.table6,
 		LinkLocal: i.linkLocal, IP6Enabled: i.linkLocal.IsValid() || i.donor != NoIndex,
-		Bare: i.memif != nil && i.memif.Mode == MemifIP, Senders: m.sendersLocked(i), ProxyARP: i.proxyARP, ProxyND: i.proxyND,
+		Bare: i.memif != nil && i.memif.Mode == MemifIP, Senders: m.sendersLocked(i), ACL: i.filter, ProxyARP: i.proxyARP, ProxyND: i.proxyND,
 		Redirect4: m.redirectLocked(i, forward.IP4), Redirect6: m.redirectLocked(i, forward.IP6)}
 	if i.vxlan != nil {
 		f.Tunnel = i.vxlan.tunnel()

@@ -25,9 +25,11 @@ type Model struct {
 	neighbours map[forward.Family]int // how many
 	bridges    map[uint32]*bridge
 	macips     map[uint32]*macip
+	acls       map[uint32]*acl
 	sockets    map[uint32]*memifSocket
 	runDir     string // where relative names of sockets begin; empty: nowhere
 	nextMACIP  uint32
+	nextACL    uint32
 	proxyARPs  []forward.ProxyRange
 	redirects  map[redirectKey]Path
 	puntUDP    map[forward.Family]bool
@@ -39,7 +41,7 @@ type Model struct {
 func New(engine Engine, log *slog.Logger) *Model {
 	m := &Model{engine: engine, log: log, now: time.Now, notify: func(InterfaceEvent) {},
 		interfaces: map[uint32]*iface{}, tables: map[forward.TableKey]*table{},
-		neighbours: map[forward.Family]int{}, bridges: map[uint32]*bridge{}, macips: map[uint32]*macip{},
+		neighbours: map[forward.Family]int{}, bridges: map[uint32]*bridge{}, macips: map[uint32]*macip{}, acls: map[uint32]*acl{},
 		sockets: map[uint32]*memifSocket{}, redirects: map[redirectKey]Path{}, puntUDP: map[forward.Family]bool{}}
 	defer m.change()()
 	for _, family := range []forward.Family{forward.IP4, forward.IP6} {

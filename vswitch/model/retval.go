@@ -12,6 +12,7 @@ const (
 	NoSuchFIB                   Retval = -3
 	NoSuchEntry                 Retval = -6
 	InvalidValue                Retval = -7
+	InvalidValue2               Retval = -8
 	Unimplemented               Retval = -9
 	InvalidSwIfIndex2           Retval = -10
 	SyscallError1               Retval = -11
@@ -22,6 +23,8 @@ const (
 	InvalidRegistration         Retval = -31
 	NoPathsInRoute              Retval = -52
 	NoMatchingInterface         Retval = -54
+	InvalidSrcAddress           Retval = -57
+	InvalidDstAddress           Retval = -58
 	AddressLengthMismatch       Retval = -59
 	AddressNotFoundForInterface Retval = -60
 	AddressNotDeletable         Retval = -61
@@ -45,6 +48,7 @@ const (
 	BDIDExceedMax               Retval = -122
 	Unsupported                 Retval = -126
 	DuplicateIfAddress          Retval = -127
+	ACLInUseInbound             Retval = -142
 	InstanceInUse               Retval = -147
 	NonEthernet                 Retval = -151
 	BDAlreadyHasBVI             Retval = -152

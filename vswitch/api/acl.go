@@ -1,0 +1,96 @@
+package api
+
+import (
+	"go.fd.io/govpp/binapi/acl"
+	"go.fd.io/govpp/binapi/acl_types"
+	"go.fd.io/govpp/binapi/interface_types"
+	"go.fd.io/govpp/binapi/ip_types"
+
+	"github.com/weftnet/weft/vswitch/forward"
+	"github.com/weftnet/weft/vswitch/model"
+)
+
+// aclRuleLen is the length of an acl_rule: action, two prefixes of 18 bytes, protocol, four ports, and two bytes of TCP flags.
+const aclRuleLen = 48
+
+// addACLs adds those of the ACL plugin's messages that are about IP ACLs.
+func (s *Server) addACLs() {
+	handle(s, func(_ *client, r *acl.ACLAddReplace) (*acl.ACLAddReplaceReply, error) {
+		index, err := s.setACL(r)
+		return &acl.ACLAddReplaceReply{ACLIndex: index}, err
+	})
+	s.table.addList(&acl.ACLAddReplace{}, list{count: 68, item: aclRuleLen})
+	handle(s, func(_ *client, r *acl.ACLDel) (*acl.ACLDelReply, error) {
+		return nil, s.model.DeleteACL(r.ACLIndex)
+	})
+	handle(s, func(_ *client, r *acl.ACLInterfaceSetACLList) (*acl.ACLInterfaceSetACLListReply, error) {
+		if int(r.NInput) < len(r.Acls) { // the rest is for what is sent
+			return nil, model.Unimplemented
+		}
+		return nil, s.model.SetACLs(uint32(r.SwIfIndex), r.Acls)
+	})
+	handleDump(s, s.dumpACLs)
+	handleDump(s, s.dumpInterfaceACLs)
+}
+
+// setACL makes an ACL, or replaces the one of the request's index.
+func (s *Server) setACL(r *acl.ACLAddReplace) (uint32, error) {
+	a := model.ACL{Tag: r.Tag}
+	for _, rule := range r.R {
+		if rule.IsPermit > acl_types.ACL_ACTION_API_PERMIT { // there are no sessions
+			return r.ACLIndex, model.Unimplemented
+		}
+		source, err := fromPrefix(rule.SrcPrefix)
+		if err != nil {
+			return r.ACLIndex, model.InvalidSrcAddress
+		}
+		destination, err := fromPrefix(rule.DstPrefix)
+		if err != nil {
+			return r.ACLIndex, model.InvalidDstAddress
+		}
+		a.Rules = append(a.Rules, forward.ACLRule{
+			Permit: rule.IsPermit == acl_types.ACL_ACTION_API_PERMIT, Source: source, Destination: destination, Protocol: uint8(rule.Proto),
+			Sources:      forward.PortRange{First: rule.SrcportOrIcmptypeFirst, Last: rule.SrcportOrIcmptypeLast},
+			Destinations: forward.PortRange{First: rule.DstportOrIcmpcodeFirst, Last: rule.DstportOrIcmpcodeLast},
+			TCPMask:      rule.TCPFlagsMask, TCPFlags: rule.TCPFlagsValue,
+		})
+	}
+	if r.ACLIndex == model.NoIndex {
+		return s.model.AddACL(a)
+	}
+	return r.ACLIndex, s.model.ReplaceACL(r.ACLIndex, a)
+}
+
+func (s *Server) dumpACLs(r *acl.ACLDump) ([]acl.ACLDetails, error) {
+	var list []acl.ACLDetails
+	for _, a := range s.model.ACLs(r.ACLIndex) {
+		d := acl.ACLDetails{ACLIndex: a.Index, Tag: a.Tag, Count: uint32(len(a.Rules))}
+		for _, r := range a.Rules {
+			d.R = append(d.R, aclRule(r))
+		}
+		list = append(list, d)
+	}
+	return list, nil
+}
+
+func aclRule(r forward.ACLRule) acl_types.ACLRule {
+	rule := acl_types.ACLRule{
+		SrcPrefix: toPrefix(r.Source), DstPrefix: toPrefix(r.Destination),
+		Proto: ip_types.IPProto(r.Protocol), SrcportOrIcmptypeFirst: r.Sources.First, SrcportOrIcmptypeLast: r.Sources.Last,
+		DstportOrIcmpcodeFirst: r.Destinations.First, DstportOrIcmpcodeLast: r.Destinations.Last, TCPFlagsMask: r.TCPMask, TCPFlagsValue: r.TCPFlags,
+	}
+	if r.Permit {
+		rule.IsPermit = acl_types.ACL_ACTION_API_PERMIT
+	}
+	return rule
+}
+
+// dumpInterfaceACLs lists every interface, as VPP does, also those without an ACL.
+func (s *Server) dumpInterfaceACLs(r *acl.ACLInterfaceListDump) ([]acl.ACLInterfaceListDetails, error) {
+	var list []acl.ACLInterfaceListDetails
+	for _, i := range s.model.InterfaceACLs(uint32(r.SwIfIndex)) {
+		n := uint8(len(i.Input))
+		list = append(list, acl.ACLInterfaceListDetails{SwIfIndex: interface_types.InterfaceIndex(i.Interface), Count: n, NInput: n, Acls: i.Input})
+	}
+	return list, nil
+}

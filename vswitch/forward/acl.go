@@ -1,0 +1,238 @@
+package forward
+
+import (
+	"encoding/binary"
+	"net/netip"
+
+	"github.com/weftnet/weft/vswitch/frame"
+)
+
+// ACLRule is a rule of an IP ACL, with the fields of VPP's acl_rule. It matches packets of its prefixes' family.
+type ACLRule struct {
+	Permit              bool
+	Source, Destination netip.Prefix // both of the same family; host bits are ignored
+	Protocol            uint8        // 0: any, and what follows is ignored
+	Sources             PortRange    // source ports, or types of ICMP
+	Destinations        PortRange    // destination ports, or codes of ICMP
+	TCPMask, TCPFlags   uint8        // of TCP: the flags under the mask must equal TCPFlags
+}
+
+// PortRange is a range of ports, or of types or codes of ICMP. Both ends are part of it.
+type PortRange struct{ First, Last uint16 }
+
+// ACLFilter is a compiled list of ACL rules, which decide about the IP packets that an interface receives. It is never changed, and
+// several interfaces may share it.
+//
+// The first rule that matches a packet decides, and a packet that no rule matches is dropped. As in VPP's acl plugin
+//   - other frames than IP pass;
+//   - a rule with a protocol matches only if the first 8 bytes behind the IP headers are in the packet. So it does not match the first
+//     fragment of an IPv6 packet whose chain of headers continues in the next fragment (RFC 7113 2);
+//   - a rule with a protocol matches the other fragments by addresses and protocol alone, for they have no ports.
+//
+// In contrast to VPP a second fragment header or more than eight extension headers end the walk over the headers, and a frame with more
+// than two VLAN tags is dropped: Linux unpacks any number of priority tags.
+type ACLFilter struct {
+	rules [families][256][]*aclRule // by protocol, with the rules for any protocol in between
+}
+
+// The families of rules.
+const (
+	acl4 = iota
+	acl6
+	families
+)
+
+// icmpOf is ICMP's protocol number in each family.
+var icmpOf = [families]uint8{frame.ProtocolICMP, frame.ProtocolICMPv6}
+
+// aclRule is a rule whose addresses are words to compare.
+type aclRule struct {
+	permit, hasProtocol, hasAddress bool
+	sources, destinations           PortRange
+	tcpMask, tcpFlags               uint8
+	source, destination             aclPrefix
+}
+
+// aclPrefix is a prefix as words; an IPv4 address is in low alone.
+type aclPrefix struct{ high, low, highMask, lowMask uint64 }
+
+// upperLayer is what rules look at behind the IP header.
+type upperLayer struct {
+	protocol       uint8
+	later          bool // a fragment that is not the first
+	hasPorts       bool // source and destination are valid
+	hasFlags       bool // flags are valid
+	source, target uint16
+	flags          uint8
+}
+
+// NewACLFilter compiles rules.
+func NewACLFilter(rules []ACLRule) *ACLFilter {
+	f := &ACLFilter{}
+	for _, r := range rules {
+		c := &aclRule{
+			permit: r.Permit, hasProtocol: r.Protocol != 0, hasAddress: r.Source.Bits() > 0 || r.Destination.Bits() > 0,
+			sources: r.Sources, destinations: r.Destinations, tcpMask: r.TCPMask, tcpFlags: r.TCPFlags,
+			source: compilePrefix(r.Source), destination: compilePrefix(r.Destination),
+		}
+		first, last := int(r.Protocol), int(r.Protocol)
+		if !c.hasProtocol {
+			first, last = 0, 255
+		}
+		family := &f.rules[acl4]
+		if r.Source.Addr().Is6() {
+			family = &f.rules[acl6]
+		}
+		for p := first; p <= last; p++ {
+			family[p] = append(family[p], c)
+		}
+	}
+	return f
+}
+
+func compilePrefix(p netip.Prefix) aclPrefix {
+	a := p.Masked().Addr()
+	if a.Is4() {
+		raw := a.As4()
+		return aclPrefix{low: uint64(binary.BigEndian.Uint32(raw[:])), lowMask: uint64(^uint32(0) << (32 - p.Bits()))}
+	}
+	raw := a.As16()
+	return aclPrefix{high: binary.BigEndian.Uint64(raw[:]), low: binary.BigEndian.Uint64(raw[8:]),
+		highMask: ^uint64(0) << (64 - min(p.Bits(), 64)), lowMask: ^uint64(0) << (128 - max(p.Bits(), 64))}
+}
+
+func (p aclPrefix) contains(high, low uint64) bool {
+	return high&p.highMask == p.high && low&p.lowMask == p.low
+}
+
+// refuses returns the reason to drop a frame, or kept.
+func (f *ACLFilter) refuses(in *iface, b []byte) reason {
+	if len(b) < frame.EthernetLen {
+		return kept // no interface takes it
+	}
+	kind, at := frame.Ethernet(b).Network()
+	switch kind {
+	case frame.TypeIPv4:
+		if u, ok := upperOf4(b[at:]); ok && f.permits(acl4, b[at:], u) {
+			return kept
+		}
+		if in.l2.slot != 0 {
+			return dropACLBridged4
+		}
+		return dropACL4
+	case frame.TypeIPv6:
+		if u, ok := upperOf6(b[at:]); ok && f.permits(acl6, b[at:], u) {
+			return kept
+		}
+		if in.l2.slot != 0 {
+			return dropACLBridged6
+		}
+		return dropACL6
+	case frame.TypeVLAN, frame.TypeQinQ:
+		return dropACLTags
+	}
+	return kept
+}
+
+// admitsPlain reports whether a frame of n bytes that begins with h is permitted. It returns false as well for frames that it leaves to
+// refuses: fragments, and those with tags, options or extension headers.
+func (f *ACLFilter) admitsPlain(h []byte, n int) bool {
+	const ip4, ip6 = frame.EthernetLen + frame.IPv4Len, frame.EthernetLen + frame.IPv6Len
+	switch frame.Ethernet(h).Type() {
+	case frame.TypeIPv4:
+		if n < ip4+aclPortsLen || h[frame.EthernetLen] != 0x45 || binary.BigEndian.Uint16(h[frame.EthernetLen+6:])&0x3fff != 0 {
+			return false
+		}
+		return f.permits(acl4, h[frame.EthernetLen:], readUpper(acl4, h[frame.EthernetLen+9], h[ip4:]))
+	case frame.TypeIPv6:
+		if n < ip6+aclPortsLen || frame.IsExtension(h[frame.EthernetLen+6]) {
+			return false
+		}
+		return f.permits(acl6, h[frame.EthernetLen:], readUpper(acl6, h[frame.EthernetLen+6], h[ip6:]))
+	case frame.TypeVLAN, frame.TypeQinQ:
+		return false
+	}
+	return true
+}
+
+// aclPortsLen is how many bytes of the upper layer VPP wants in the packet before it looks at ports.
+const aclPortsLen = 8
+
+// upperOf4 finds the upper layer of an IPv4 packet; false if its header is cut.
+func upperOf4(p []byte) (upperLayer, bool) {
+	if len(p) < frame.IPv4Len {
+		return upperLayer{}, false
+	}
+	ip := frame.IPv4(p)
+	switch at := ip.HeaderLen(); {
+	case ip.FragmentOffset() != 0:
+		return upperLayer{protocol: ip.Protocol(), later: true}, true
+	case at+aclPortsLen > len(p):
+		return upperLayer{protocol: ip.Protocol()}, true
+	default:
+		return readUpper(acl4, ip.Protocol(), p[at:]), true
+	}
+}
+
+// upperOf6 finds the upper layer of an IPv6 packet; false if its header is cut.
+func upperOf6(p []byte) (upperLayer, bool) {
+	if len(p) < frame.IPv6Len {
+		return upperLayer{}, false
+	}
+	u, ends := frame.IPv6(p).Upper()
+	if u.Later {
+		return upperLayer{protocol: u.Protocol, later: true}, true
+	}
+	if !ends || u.Offset+aclPortsLen > len(p) {
+		return upperLayer{protocol: u.Protocol}, true
+	}
+	return readUpper(acl6, u.Protocol, p[u.Offset:]), true
+}
+
+// readUpper reads an upper layer that begins with at least aclPortsLen bytes.
+func readUpper(family int, protocol uint8, b []byte) upperLayer {
+	u := upperLayer{protocol: protocol, hasPorts: true}
+	switch protocol {
+	case icmpOf[family]:
+		u.source, u.target = uint16(b[0]), uint16(b[1])
+	case frame.ProtocolTCP, frame.ProtocolUDP:
+		u.source, u.target = binary.BigEndian.Uint16(b), binary.BigEndian.Uint16(b[2:])
+		if protocol == frame.ProtocolTCP && len(b) > tcpFlagsAt {
+			u.hasFlags, u.flags = true, b[tcpFlagsAt]
+		}
+	}
+	return u
+}
+
+// tcpFlagsAt is where the flags are in a TCP header.
+const tcpFlagsAt = 13
+
+// permits decides about a packet by the first rule that matches.
+func (f *ACLFilter) permits(family int, ip []byte, u upperLayer) bool {
+	for _, r := range f.rules[family][u.protocol] {
+		if r.matches(family, ip, &u) {
+			return r.permit
+		}
+	}
+	return false
+}
+
+func (r *aclRule) matches(family int, ip []byte, u *upperLayer) bool {
+	switch {
+	case r.hasAddress && !r.matchesAddresses(family, ip):
+		return false
+	case !r.hasProtocol || u.later:
+		return true
+	}
+	return u.hasPorts && r.sources.contains(u.source) && r.destinations.contains(u.target) && (!u.hasFlags || u.flags&r.tcpMask == r.tcpFlags)
+}
+
+func (p PortRange) contains(port uint16) bool { return p.First <= port && port <= p.Last }
+
+func (r *aclRule) matchesAddresses(family int, ip []byte) bool {
+	if family == acl4 {
+		return r.source.contains(0, uint64(binary.BigEndian.Uint32(ip[12:]))) && r.destination.contains(0, uint64(binary.BigEndian.Uint32(ip[16:])))
+	}
+	return r.source.contains(binary.BigEndian.Uint64(ip[8:]), binary.BigEndian.Uint64(ip[16:])) &&
+		r.destination.contains(binary.BigEndian.Uint64(ip[24:]), binary.BigEndian.Uint64(ip[32:]))
+}
