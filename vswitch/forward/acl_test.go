@@ -1,0 +1,357 @@
+package forward
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"net/netip"
+	"os"
+	"slices"
+	"testing"
+
+	"github.com/weftnet/weft/vswitch/frame"
+	"github.com/weftnet/weft/wire"
+)
+
+// guardRules are the rules that ipnet plans for pods of layer 2 networks, as weft-vswitch gets them: one for each protocol.
+func guardRules(tb testing.TB) []ACLRule {
+	tb.Helper()
+	file, err := os.Open("../../ipnet/testdata/node-dual.golden")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	defer file.Close()
+	var a wire.ACL
+	lines := bufio.NewScanner(file)
+	for lines.Buffer(nil, 1<<20); lines.Scan(); {
+		if value, ok := bytes.CutPrefix(lines.Bytes(), []byte("vpp.acl/weft:guard ")); ok {
+			if err := json.Unmarshal(value, &a); err != nil {
+				tb.Fatal(err)
+			}
+		}
+	}
+	if len(a.Rules) == 0 {
+		tb.Fatal("the golden file has no rules")
+	}
+	var rules []ACLRule
+	for _, r := range a.Rules {
+		all := netip.MustParsePrefix("0.0.0.0/0")
+		if r.Family == wire.IP6 {
+			all = netip.MustParsePrefix("::/0")
+		}
+		for p := r.Protocols.First; p <= r.Protocols.Last; p++ {
+			rules = append(rules, ACLRule{Permit: r.Permit, Source: all, Destination: all, Protocol: uint8(p),
+				Sources: PortRange(r.Sources), Destinations: PortRange(r.Destinations)})
+		}
+	}
+	return rules
+}
+
+// packet6 is a frame with an IPv6 packet of these parts: the protocol of the first, and the parts.
+func packet6(protocol uint8, parts ...[]byte) []byte {
+	payload := bytes.Join(parts, nil)
+	b := make([]byte, frame.EthernetLen+frame.IPv6Len, 200)
+	frame.PutEthernet(b, frame.Broadcast, podMAC, frame.TypeIPv6)
+	frame.PutIPv6(b[frame.EthernetLen:], frame.IPFields{TTL: 255, Protocol: protocol, Source: netip.MustParseAddr("fe80::9"),
+		Destination: netip.MustParseAddr("ff02::1"), PayloadLen: len(payload)})
+	return append(b, payload...)
+}
+
+// packet4 is a frame with an IPv4 packet, whose header has the options and the fragment field.
+func packet4(protocol uint8, options []byte, fragment uint16, payload []byte) []byte {
+	b := make([]byte, frame.EthernetLen+frame.IPv4Len, 200)
+	frame.PutEthernet(b, frame.Broadcast, podMAC, frame.TypeIPv4)
+	frame.PutIPv4(b[frame.EthernetLen:], frame.IPFields{TTL: 64, Protocol: protocol, Source: netip.MustParseAddr("10.9.0.1"),
+		Destination: netip.MustParseAddr("255.255.255.255"), PayloadLen: len(options) + len(payload)})
+	b[14] += byte(len(options) / 4)
+	binary.BigEndian.PutUint16(b[20:], fragment)
+	return append(append(b, options...), payload...)
+}
+
+func icmpMessage(kind uint8) []byte { return []byte{kind, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0} }
+
+func udpTo(source, destination uint16) []byte {
+	b := make([]byte, 12)
+	binary.BigEndian.PutUint16(b, source)
+	binary.BigEndian.PutUint16(b[2:], destination)
+	binary.BigEndian.PutUint16(b[4:], 12)
+	return b
+}
+
+// extension is an IPv6 extension header of n times 8 bytes before one of the protocol next.
+func extension(next uint8, n int) []byte {
+	b := make([]byte, 8*n)
+	b[0], b[1] = next, uint8(n-1)
+	return b
+}
+
+// fragmentHeader is the one of a fragment at an offset in units of 8 bytes.
+func fragmentHeader(next uint8, offset uint16, more bool) []byte {
+	b := []byte{next, 0, 0, 0, 0, 0, 0, 7}
+	binary.BigEndian.PutUint16(b[2:], offset<<3)
+	if more {
+		b[3] |= 1
+	}
+	return b
+}
+
+// guardCases are frames by what they are, and whether members of a guarded network may send them.
+func guardCases() map[string]struct {
+	raw  []byte
+	want bool
+} {
+	advert, redirect, solicitation, echo := icmpMessage(134), icmpMessage(137), icmpMessage(133), icmpMessage(128)
+	tag := "\x81\x00\x00\x00" // priority tag: Linux takes the frame as an untagged one
+	type verdict = struct {
+		raw  []byte
+		want bool
+	}
+	return map[string]verdict{
+		"router advertisement":                        {packet6(58, advert), false},
+		"redirect of IPv6":                            {packet6(58, redirect), false},
+		"router solicitation":                         {packet6(58, solicitation), true},
+		"neighbour solicitation":                      {solicit6(), true},
+		"neighbour advertisement":                     {advert6("fd09::1", podMAC), true},
+		"echo of IPv6":                                {packet6(58, echo), true},
+		"redirect of IPv4":                            {packet4(1, nil, 0, icmpMessage(5)), false},
+		"redirect of IPv4 behind options":             {packet4(1, make([]byte, 8), 0, icmpMessage(5)), false},
+		"echo of IPv4":                                {packet4(1, nil, 0, icmpMessage(8)), true},
+		"reply of DHCP":                               {packet4(17, nil, 0, udpTo(67, 68)), false},
+		"reply of DHCP from another port":             {packet4(17, nil, 0, udpTo(1067, 68)), false},
+		"reply of DHCP behind options":                {packet4(17, make([]byte, 40), 0, udpTo(67, 68)), false},
+		"request of DHCP":                             {packet4(17, nil, 0, udpTo(68, 67)), true},
+		"reply of DHCPv6":                             {packet6(17, udpTo(547, 546)), false},
+		"reply of DHCPv6 from another port":           {packet6(17, udpTo(1547, 546)), false},
+		"request of DHCPv6":                           {packet6(17, udpTo(546, 547)), true},
+		"UDP of IPv4":                                 {udp4("10.2.7.7", 18), true},
+		"UDP of IPv6":                                 {udp6("fd02::7", 18), true},
+		"TCP of IPv4":                                 {packet4(6, nil, 0, make([]byte, 20)), true},
+		"TCP of IPv6":                                 {packet6(6, make([]byte, 20)), true},
+		"SCTP of IPv6":                                {packet6(132, make([]byte, 12)), true},
+		"no next header":                              {packet6(59, make([]byte, 8)), true},
+		"TCP of IPv6 behind options":                  {packet6(60, extension(6, 2), make([]byte, 20)), true},
+		"ARP":                                         {arpFrom(podMAC, "10.9.0.1"), true},
+		"another Ethernet type":                       {between(host(1), host(2)), true},
+		"advertisement behind hop by hop options":     {packet6(0, extension(58, 1), advert), false},
+		"advertisement behind a routing header":       {packet6(43, extension(58, 2), advert), false},
+		"advertisement behind destination options":    {packet6(60, extension(58, 3), advert), false},
+		"advertisement behind four headers":           {packet6(0, extension(60, 1), extension(43, 1), extension(60, 2), extension(58, 1), advert), false},
+		"advertisement behind nine headers":           {packet6(0, append(slices.Repeat(extension(60, 1), 8), append(extension(58, 1), advert...)...)), false},
+		"advertisement in an atomic fragment":         {packet6(44, fragmentHeader(58, 0, false), advert), false},
+		"first fragment of an advertisement":          {packet6(44, fragmentHeader(58, 0, true), advert[:8]), false},
+		"first fragment without the upper layer":      {packet6(44, fragmentHeader(60, 0, true), extension(58, 1)), false},
+		"first fragment that ends in an option":       {packet6(44, fragmentHeader(60, 0, true), extension(58, 2)[:8]), false},
+		"first fragment with part of the upper layer": {packet6(44, fragmentHeader(60, 0, true), extension(17, 1), udpTo(1, 2)[:4]), false},
+		"first fragment of a reply of DHCPv6":         {packet6(44, fragmentHeader(60, 0, true), extension(17, 1), udpTo(547, 546)[:8]), false},
+		"first fragment of UDP":                       {packet6(44, fragmentHeader(17, 0, true), udpTo(1, 2)[:8]), true},
+		"later fragment of UDP":                       {packet6(44, fragmentHeader(17, 1, false), make([]byte, 8)), true},
+		"later fragment of ICMPv6":                    {packet6(44, fragmentHeader(58, 1, false), make([]byte, 8)), true},
+		"later fragment of a chain of headers":        {packet6(44, fragmentHeader(60, 1, false), advert), false},
+		"two fragment headers":                        {packet6(44, fragmentHeader(44, 0, false), fragmentHeader(17, 1, false), udpTo(547, 546)), false},
+		"first fragment of a reply of DHCP":           {packet4(17, nil, 0x2000, udpTo(67, 68)[:8]), false},
+		"later fragment of UDP over IPv4":             {packet4(17, nil, 1, make([]byte, 8)), true},
+		"later fragment of ICMP":                      {packet4(1, nil, 1, make([]byte, 8)), true},
+		"advertisement with a priority tag":           {withTags(tag, packet6(58, advert)), false},
+		"advertisement with two priority tags":        {withTags(tag+tag, packet6(58, advert)), false},
+		"advertisement with three priority tags":      {withTags(tag+tag+tag, packet6(58, advert)), false},
+		"echo with a tag":                             {withTags("\x81\x00\x00\x05", packet6(58, echo)), true},
+		"TCP with two tags":                           {withTags("\x88\xa8\x00\x05\x81\x00\x00\x06", packet4(6, nil, 0, make([]byte, 20))), true},
+		"cut header of IPv6":                          {packet6(58, advert)[:53], false},
+		"cut header of IPv4":                          {packet4(1, nil, 0, nil)[:33], false},
+		"cut tag":                                     {withTags(tag, packet6(58, advert))[:15], false},
+	}
+}
+
+func TestGuardedMembersAreNeitherRoutersNorDHCPServers(t *testing.T) {
+	f := NewACLFilter(guardRules(t))
+	for name, c := range guardCases() {
+		t.Run(name, func(t *testing.T) {
+			drop := f.refuses(&iface{}, c.raw)
+			if (drop == kept) != c.want {
+				t.Errorf("drop reason %q", reasonNames[drop])
+			}
+			if f.admitsPlain(c.raw[:min(len(c.raw), frame.HeadLen)], len(c.raw)) && !c.want {
+				t.Error("the shortcut takes it")
+			}
+		})
+	}
+}
+
+func TestPlainFramesOfGuardedMembersTakeTheShortcut(t *testing.T) {
+	f := NewACLFilter(guardRules(t))
+	for _, name := range []string{"UDP of IPv4", "UDP of IPv6", "TCP of IPv4", "TCP of IPv6", "echo of IPv4", "echo of IPv6", "ARP", "another Ethernet type"} {
+		if raw := guardCases()[name].raw; !f.admitsPlain(raw, len(raw)) {
+			t.Errorf("%s does not", name)
+		}
+	}
+}
+
+// TestACLDropsInABridge sends by a worker: what is refused is neither forwarded nor learned from, and counted.
+func TestACLDropsInABridge(t *testing.T) {
+	b := newBench(t)
+	bridge := Bridge{ID: 1, Learn: true, Forward: true, Flood: true, UUFlood: true, BVI: NoInterface, Members: []BridgeMember{{Interface: 1}, {Interface: 2}}}
+	if err := b.engine.SetBridge(bridge); err != nil {
+		t.Fatal(err)
+	}
+	set := func(f *ACLFilter) {
+		t.Helper()
+		if err := b.engine.SetInterface(1, Interface{Up: true, MAC: portMAC, ACL: f}); err != nil {
+			t.Fatal(err)
+		}
+		b.engine.Publish()
+	}
+	cases := guardCases()
+	set(NewACLFilter(guardRules(t)))
+	for _, name := range []string{"router advertisement", "reply of DHCP", "advertisement with three priority tags"} {
+		b.run(cases[name].raw, frame.Virtio{}, 1)
+	}
+	drops := b.engine.Drops()
+	for reason, want := range map[string]uint64{"acl-plugin-in-ip6-l2/ACL deny packets": 1, "acl-plugin-in-ip4-l2/ACL deny packets": 1,
+		"acl-plugin-in-nonip-l2/more than two VLAN tags": 1, "l2-learn/L2 learn misses": 0} {
+		if drops[reason] != want {
+			t.Errorf("%s: %d, want %d", reason, drops[reason], want)
+		}
+	}
+	if n := testing.AllocsPerRun(10, func() { b.run(cases["router advertisement"].raw, frame.Virtio{}, 8) }); n != 0 || b.out.sent != 0 {
+		t.Errorf("%v allocations, %d sent", n, b.out.sent)
+	}
+	b.run(cases["echo of IPv6"].raw, frame.Virtio{}, 1)
+	if b.out.sent != 1 {
+		t.Errorf("%d sent of a frame that is permitted", b.out.sent)
+	}
+	set(nil)
+	b.run(cases["router advertisement"].raw, frame.Virtio{}, 1)
+	if b.out.sent != 2 {
+		t.Errorf("%d sent after the ACL was removed", b.out.sent)
+	}
+}
+
+// FuzzACL compares the filter with the plain reading of its rules. Eight bytes of setup make a rule.
+func FuzzACL(f *testing.F) {
+	guard := []byte{0, 58, 134, 134, 0, 255, 1, 0, 1, 58, 0, 255, 0, 255, 1, 0, 0, 17, 0, 255, 68, 68, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1, 6, 0, 255, 0, 255, 1, 2}
+	for _, c := range guardCases() {
+		f.Add(guard, c.raw)
+	}
+	f.Fuzz(func(t *testing.T, setup, raw []byte) {
+		var rules []ACLRule
+		for ; len(setup) >= 8 && len(rules) < 20; setup = setup[8:] {
+			rules = append(rules, fuzzedRule(setup))
+		}
+		filter := NewACLFilter(rules)
+		got, want := filter.refuses(&iface{}, raw) == kept, plainVerdict(rules, raw)
+		if got != want {
+			t.Errorf("admitted %t, want %t; rules %+v, frame %x", got, want, rules, raw)
+		}
+		if len(raw) >= frame.EthernetLen && filter.admitsPlain(raw[:min(len(raw), frame.HeadLen)], len(raw)) && !want {
+			t.Errorf("the shortcut admits what %+v deny: %x", rules, raw)
+		}
+	})
+}
+
+func fuzzedRule(b []byte) ACLRule {
+	r := ACLRule{Permit: b[0]&1 != 0, Protocol: b[1], Sources: PortRange{uint16(b[2]), uint16(b[3])}, Destinations: PortRange{uint16(b[4]), uint16(b[5])},
+		TCPMask: b[7], TCPFlags: b[7] & b[0]}
+	r.Source, r.Destination = netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("10.0.0.0/8")
+	if b[6]&1 != 0 {
+		r.Source, r.Destination = netip.MustParsePrefix("fe80::/10"), netip.MustParsePrefix("::/0")
+	}
+	if b[6]&2 != 0 {
+		r.Source, r.Destination = netip.PrefixFrom(r.Source.Addr(), 0), netip.PrefixFrom(r.Destination.Addr(), 0)
+	}
+	return r
+}
+
+// plainVerdict reads a frame byte by byte, and all rules in order.
+func plainVerdict(rules []ACLRule, raw []byte) bool {
+	if len(raw) < 14 {
+		return true
+	}
+	at := 12
+	for tags := 0; tags < 2 && isTag(raw[at:]) && len(raw) >= at+6; tags++ {
+		at += 4
+	}
+	if isTag(raw[at:]) {
+		return false
+	}
+	kind, p := binary.BigEndian.Uint16(raw[at:]), raw[at+2:]
+	switch {
+	case kind != 0x0800 && kind != 0x86dd:
+		return true
+	case kind == 0x0800 && len(p) < 20 || kind == 0x86dd && len(p) < 40:
+		return false
+	}
+	var source, destination netip.Addr
+	var protocol byte
+	var upper []byte
+	later := false
+	if kind == 0x0800 {
+		source, destination = netip.AddrFrom4([4]byte(p[12:])), netip.AddrFrom4([4]byte(p[16:]))
+		protocol, later = p[9], binary.BigEndian.Uint16(p[6:])&0x1fff != 0
+		upper = p[min(int(p[0]&15)*4, len(p)):]
+	} else {
+		source, destination = netip.AddrFrom16([16]byte(p[8:])), netip.AddrFrom16([16]byte(p[24:]))
+		protocol, upper, later = plainChain(p)
+	}
+	for _, r := range rules {
+		if r.Source.Addr().Is4() == source.Is4() && r.Source.Contains(source) && r.Destination.Contains(destination) && plainUpper(r, protocol, upper, later, kind == 0x86dd) {
+			return r.Permit
+		}
+	}
+	return false
+}
+
+func isTag(b []byte) bool {
+	return len(b) >= 2 && (b[0] == 0x81 && b[1] == 0 || b[0] == 0x88 && b[1] == 0xa8)
+}
+
+// plainChain finds the upper layer, which is empty if the headers before it do not end.
+func plainChain(p []byte) (protocol byte, upper []byte, later bool) {
+	protocol, upper = p[6], p[40:]
+	fragments := 0
+	for range 8 {
+		isFragment := protocol == 44
+		if !isFragment && protocol != 0 && protocol != 43 && protocol != 60 {
+			return protocol, upper, false
+		}
+		if len(upper) < 8 || isFragment && fragments > 0 {
+			return protocol, nil, false
+		}
+		length := 8
+		if isFragment {
+			fragments++
+			later = binary.BigEndian.Uint16(upper[2:])>>3 != 0
+		} else {
+			length += 8 * int(upper[1])
+		}
+		protocol = upper[0]
+		if later {
+			return protocol, nil, true
+		}
+		upper = upper[min(length, len(upper)):]
+	}
+	return protocol, nil, false
+}
+
+func plainUpper(r ACLRule, protocol byte, upper []byte, later, v6 bool) bool {
+	if r.Protocol == 0 {
+		return true
+	}
+	if r.Protocol != protocol || !later && len(upper) < 8 {
+		return false
+	}
+	if later {
+		return true
+	}
+	var a, b uint16
+	switch {
+	case protocol == 6 || protocol == 17:
+		a, b = uint16(upper[0])<<8|uint16(upper[1]), uint16(upper[2])<<8|uint16(upper[3])
+	case protocol == 1 && !v6 || protocol == 58 && v6:
+		a, b = uint16(upper[0]), uint16(upper[1])
+	}
+	if protocol == 6 && len(upper) > 13 && upper[13]&r.TCPMask != r.TCPFlags {
+		return false
+	}
+	return a >= r.Sources.First && a <= r.Sources.Last && b >= r.Destinations.First && b <= r.Destinations.Last
+}
