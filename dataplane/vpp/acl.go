@@ -104,12 +104,25 @@ func aclHash(v wire.ACL) uint64 {
 	return folded(h.Sum64())
 }
 
-// Create makes the ACLs.
+// Create makes the ACLs, or replaces those that are there already.
 func (b acls) Create(ctx context.Context, batch []aclItem) {
+	there, err := b.c.acls(ctx)
 	for i := range batch {
-		batch[i].NewMeta = noACLIndex
+		it := &batch[i]
+		if err != nil {
+			it.Err = kvscheduler.Refused(err)
+			continue
+		}
+		it.NewMeta = noACLIndex
+		for _, a := range there {
+			if a.Name == it.Name {
+				it.NewMeta = a.Meta
+			}
+		}
 	}
-	b.set(ctx, batch)
+	if err == nil {
+		b.set(ctx, batch)
+	}
 }
 
 // Update replaces the rules at once, also for the interfaces that have the ACL.

@@ -158,12 +158,15 @@ func (f *ACLFilter) admitsPlain(h []byte, n int) bool {
 // aclPortsLen is how many bytes of the upper layer VPP wants in the packet before it looks at ports.
 const aclPortsLen = 8
 
-// upperOf4 finds the upper layer of an IPv4 packet; false if its header is cut.
+// upperOf4 finds the upper layer of an IPv4 packet; false if its header is cut or says that it is shorter than any.
 func upperOf4(p []byte) (upperLayer, bool) {
 	if len(p) < frame.IPv4Len {
 		return upperLayer{}, false
 	}
 	ip := frame.IPv4(p)
+	if ip.HeaderLen() < frame.IPv4Len {
+		return upperLayer{}, false
+	}
 	switch at := ip.HeaderLen(); {
 	case ip.FragmentOffset() != 0:
 		return upperLayer{protocol: ip.Protocol(), later: true}, true

@@ -158,6 +158,7 @@ func guardCases() map[string]struct {
 		"echo with a tag":                             {withTags("\x81\x00\x00\x05", packet6(58, echo)), true},
 		"TCP with two tags":                           {withTags("\x88\xa8\x00\x05\x81\x00\x00\x06", packet4(6, nil, 0, make([]byte, 20))), true},
 		"cut header of IPv6":                          {packet6(58, advert)[:53], false},
+		"short header of IPv4":                        {change(packet4(17, nil, 0, udpTo(1, 2)), func(b []byte) { b[14] = 0x44 }), false},
 		"cut header of IPv4":                          {packet4(1, nil, 0, nil)[:33], false},
 		"cut tag":                                     {withTags(tag, packet6(58, advert))[:15], false},
 	}
@@ -278,7 +279,7 @@ func plainVerdict(rules []ACLRule, raw []byte) bool {
 	switch {
 	case kind != 0x0800 && kind != 0x86dd:
 		return true
-	case kind == 0x0800 && len(p) < 20 || kind == 0x86dd && len(p) < 40:
+	case kind == 0x0800 && (len(p) < 20 || p[0]&15 < 5) || kind == 0x86dd && len(p) < 40:
 		return false
 	}
 	var source, destination netip.Addr
