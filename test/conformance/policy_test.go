@@ -8,6 +8,7 @@ import (
 	"go.fd.io/govpp/binapi/arp"
 	interfaces "go.fd.io/govpp/binapi/interface"
 	"go.fd.io/govpp/binapi/ip6_nd"
+	"go.fd.io/govpp/binapi/ip_types"
 )
 
 // permit are rules for a sender with a MAC and each of the prefixes.
@@ -30,6 +31,35 @@ func apply(i index, list uint32, add bool) *acl.MacipACLInterfaceAddDel {
 var (
 	macipDump   = &acl.MacipACLDump{ACLIndex: anyID}
 	appliedDump = &acl.MacipACLInterfaceListDump{SwIfIndex: none}
+)
+
+// aclRule permits or denies what a protocol sends from and to ranges of ports, from a prefix to all addresses of its family.
+func aclRule(permit bool, source string, protocol ip_types.IPProto, ports ...uint16) acl_types.ACLRule {
+	all := "0.0.0.0/0"
+	if strings.Contains(source, ":") {
+		all = "::/0"
+	}
+	r := acl_types.ACLRule{SrcPrefix: prefix(source), DstPrefix: prefix(all), Proto: protocol, SrcportOrIcmptypeLast: 65535, DstportOrIcmpcodeLast: 65535}
+	if permit {
+		r.IsPermit = acl_types.ACL_ACTION_API_PERMIT
+	}
+	if len(ports) == 4 {
+		r.SrcportOrIcmptypeFirst, r.SrcportOrIcmptypeLast, r.DstportOrIcmpcodeFirst, r.DstportOrIcmpcodeLast = ports[0], ports[1], ports[2], ports[3]
+	}
+	return r
+}
+
+func aclMessage(list uint32, text string, rules ...acl_types.ACLRule) *acl.ACLAddReplace {
+	return &acl.ACLAddReplace{ACLIndex: list, Tag: text, Count: uint32(len(rules)), R: rules}
+}
+
+func setACLs(i index, input uint8, acls ...uint32) *acl.ACLInterfaceSetACLList {
+	return &acl.ACLInterfaceSetACLList{SwIfIndex: i, Count: uint8(len(acls)), NInput: input, Acls: acls}
+}
+
+var (
+	aclDump           = &acl.ACLDump{ACLIndex: anyID}
+	interfaceACLsDump = &acl.ACLInterfaceListDump{SwIfIndex: none}
 )
 
 func proxied(table uint32, low, high string, add bool) *arp.ProxyArpAddDel {
@@ -76,6 +106,33 @@ var policyCases = []testCase{
 		l.each(&interfaces.DeleteLoopback{SwIfIndex: a}, appliedDump)
 		b := l.loop(1, "b")
 		l.each(appliedDump, apply(b, 0, true), appliedDump)
+	}},
+	{name: "acl: lists are created, applied, replaced and deleted", run: func(l *lab) {
+		a, b := l.loop(0, "a"), l.loop(1, "b")
+		flags := aclRule(true, "10.1.0.0/16", 6, 0, 1023, 80, 443)
+		flags.TCPFlagsMask, flags.TCPFlagsValue = 18, 2
+		rules := []acl_types.ACLRule{aclRule(false, "::/0", 58, 134, 134, 0, 255), flags, aclRule(true, "fd00::/8", 0)}
+		l.each(aclMessage(anyID, "x", rules...), aclDump, interfaceACLsDump, setACLs(a, 1, 0), setACLs(b, 1, 0), interfaceACLsDump,
+			aclMessage(0, "new", rules[:1]...), aclDump, &acl.ACLDump{ACLIndex: 0}, aclMessage(anyID, "none"), setACLs(a, 2, 1, 0), interfaceACLsDump,
+			&acl.ACLInterfaceListDump{SwIfIndex: b}, &acl.ACLDel{ACLIndex: 0}, setACLs(a, 1, 1), setACLs(b, 0), interfaceACLsDump, &acl.ACLDel{ACLIndex: 0},
+			&acl.ACLDel{ACLIndex: 0}, aclDump, &acl.ACLInterfaceListDump{SwIfIndex: unknown})
+	}},
+	{name: "acl: refusals", run: func(l *lab) {
+		a := l.loop(0, "a")
+		long, mixed := aclRule(true, "10.0.0.0/8", 0), aclRule(true, "10.0.0.0/8", 0)
+		long.DstPrefix.Len = 33
+		mixed.DstPrefix = prefix("::/0")
+		l.each(aclMessage(77, "x"), &acl.ACLDel{ACLIndex: 77}, setACLs(a, 1, 77), setACLs(unknown, 0), setACLs(unknown, 1, 77), aclMessage(anyID, "x", long),
+			aclMessage(anyID, "x", mixed), aclMessage(anyID, "x", aclRule(true, "::/0", 17, 2, 1, 0, 0)), aclMessage(anyID, "x", aclRule(true, "::/0", 17, 0, 0, 2, 1)),
+			aclMessage(anyID, strings.Repeat("x", 64)), &acl.ACLDump{ACLIndex: 77}, aclMessage(anyID, "x"), setACLs(a, 2, 0, 0), interfaceACLsDump, aclDump)
+	}},
+	{name: "acl: lists and interfaces that go", run: func(l *lab) {
+		a := l.loop(0, "a")
+		l.must(aclMessage(anyID, "x"))
+		l.must(setACLs(a, 1, 0))
+		l.each(&interfaces.DeleteLoopback{SwIfIndex: a}, interfaceACLsDump)
+		l.loop(1, "b")
+		l.each(interfaceACLsDump, &acl.ACLDel{ACLIndex: 0})
 	}},
 	{name: "proxy ARP: ranges", run: func(l *lab) {
 		l.must(tableMessage(7, false, true))

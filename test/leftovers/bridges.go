@@ -82,6 +82,35 @@ func (s *Snapshot) addFilters(ctx context.Context, d *dataplane) error {
 	if err != nil {
 		return fmt.Errorf("list interfaces with MACIP ACLs: %w", err)
 	}
+	return s.addACLs(ctx, d)
+}
+
+// addACLs notes which packets are let in: IP ACLs, and the interfaces that have them.
+func (s *Snapshot) addACLs(ctx context.Context, d *dataplane) error {
+	rpc := acl.NewServiceClient(d)
+	tags := map[uint32]string{}
+	stream, err := rpc.ACLDump(ctx, &acl.ACLDump{ACLIndex: ^uint32(0)})
+	err = each(stream, err, func(a *acl.ACLDetails) {
+		tags[a.ACLIndex] = strings.TrimRight(a.Tag, "\x00")
+		var rules []string
+		for _, r := range a.R {
+			rules = append(rules, fmt.Sprintf("%s > %s %d %d-%d %d-%d %d", r.SrcPrefix, r.DstPrefix, r.Proto, r.SrcportOrIcmptypeFirst,
+				r.SrcportOrIcmptypeLast, r.DstportOrIcmpcodeFirst, r.DstportOrIcmpcodeLast, r.IsPermit))
+		}
+		s.add("acl", "dataplane", "%s %s", tags[a.ACLIndex], strings.Join(rules, ", "))
+	})
+	if err != nil {
+		return fmt.Errorf("list ACLs: %w", err)
+	}
+	lists, err := rpc.ACLInterfaceListDump(ctx, &acl.ACLInterfaceListDump{SwIfIndex: all})
+	err = each(lists, err, func(i *acl.ACLInterfaceListDetails) {
+		for _, index := range i.Acls {
+			s.add("acl-interface", "dataplane", "%s by %s, %d for input", d.names[i.SwIfIndex], tags[index], i.NInput)
+		}
+	})
+	if err != nil {
+		return fmt.Errorf("list interfaces with ACLs: %w", err)
+	}
 	return nil
 }
 

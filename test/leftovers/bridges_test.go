@@ -50,6 +50,22 @@ func (p *planter) acl(apply bool) {
 	}
 }
 
+// ipACL makes an IP ACL, and sets it on the loopback old if asked for.
+func (p *planter) ipACL(apply bool) {
+	source, err := ip_types.ParsePrefix("192.0.2.9/32")
+	try(p.t, err)
+	all, err := ip_types.ParsePrefix("0.0.0.0/0")
+	try(p.t, err)
+	c := acl.NewServiceClient(p)
+	rule := acl_types.ACLRule{SrcPrefix: source, DstPrefix: all, Proto: ip_types.IP_API_PROTO_UDP, DstportOrIcmpcodeFirst: 68, DstportOrIcmpcodeLast: 68}
+	reply, err := c.ACLAddReplace(p.t.Context(), &acl.ACLAddReplace{ACLIndex: ^uint32(0), Tag: "left", R: []acl_types.ACLRule{rule}, Count: 1})
+	try(p.t, err)
+	if apply {
+		_, err = c.ACLInterfaceSetACLList(p.t.Context(), &acl.ACLInterfaceSetACLList{SwIfIndex: p.old, Count: 1, NInput: 1, Acls: []uint32{reply.ACLIndex}})
+		try(p.t, err)
+	}
+}
+
 func (p *planter) proxy(low, hi byte) {
 	_, err := arp.NewServiceClient(p).ProxyArpAddDel(p.t.Context(), &arp.ProxyArpAddDel{IsAdd: true,
 		Proxy: arp.ProxyArp{Low: ip_types.IP4Address{192, 0, 2, low}, Hi: ip_types.IP4Address{192, 0, 2, hi}}})
@@ -83,6 +99,8 @@ func TestALeftoverOfABridgeDomainIsSeen(t *testing.T) {
 		{"member", func(p *planter) { p.join(p.old, l2.L2_API_PORT_TYPE_NORMAL) }, "+ bridge-member dataplane old of 7 split horizon 0"},
 		{"BVI", func(p *planter) { p.join(p.old, l2.L2_API_PORT_TYPE_BVI) }, "+ bridge-domain dataplane 7 left learn true flood true true age 5 bvi old"}, //nolint:dupword // so says the dump
 		{"static MAC", (*planter).mac, "+ l2fib dataplane 02:00:00:00:00:09 of 7 at old static true"},
+		{"IP ACL", func(p *planter) { p.ipACL(false) }, "+ acl dataplane left 192.0.2.9/32 > 0.0.0.0/0 17 0-0 68-68 0"},
+		{"IP ACL of an interface", func(p *planter) { p.ipACL(true) }, "+ acl-interface dataplane old by left, 1 for input"},
 		{"ACL", func(p *planter) { p.acl(false) }, "+ macip-acl dataplane left 02:00:00:00:00:09/ff:ff:ff:ff:ff:ff 192.0.2.9/32 1"},
 		{"ACL of an interface", func(p *planter) { p.acl(true) }, "+ macip-interface dataplane old by left"},
 		{"proxied ARP", func(p *planter) { p.proxy(4, 9) }, "+ proxy-arp dataplane table 0 192.0.2.4 to 192.0.2.9"},

@@ -59,6 +59,7 @@ func (c cell) marks() map[string]int {
 		"known to the gateway": when(c.network == "L2", addresses+when(c.has6(), 2)), // link-local ones too
 		"unnumbered":           when(routed, 2),
 		"macip-interface":      when(c.network == "main", 2),
+		"acl-interface":        when(c.network == "L2" && addresses > 0, 2),
 	}
 }
 

@@ -191,7 +191,8 @@ func TestAListLongerThanItsMessageIsRefused(t *testing.T) {
 	for name, m := range map[string]struct {
 		message api.Message
 		count   int
-	}{"add": {&acl.MacipACLAdd{R: macipRules("10.0.0.1/32")}, 64}, "replace": {&acl.MacipACLAddReplace{ACLIndex: model.NoIndex, R: macipRules("10.0.0.1/32")}, 68}} {
+	}{"add": {&acl.MacipACLAdd{R: macipRules("10.0.0.1/32")}, 64}, "replace": {&acl.MacipACLAddReplace{ACLIndex: model.NoIndex, R: macipRules("10.0.0.1/32")}, 68},
+		"IP ACL": {&acl.ACLAddReplace{ACLIndex: model.NoIndex, R: aclRules(acl_types.ACL_ACTION_API_PERMIT)}, 68}} {
 		for change, answered := range map[byte]bool{0: true, 1: false} {
 			c := r.register(t)
 			data := must(codec.EncodeMsg(m.message, r.table.id(m.message)))
