@@ -32,36 +32,41 @@ var notExtensions = []wire.Range{
 // without its first fragment is never whole. There is no rule for any protocol of IPv6, because it would permit a first fragment whose
 // chain of headers ends in the next (RFC 7113 2).
 func guard() wire.ACL {
-	a := wire.ACL{Label: guardACL}
-	add := func(permit bool, f wire.Family, protocols, sources, destinations wire.Range) {
-		a.Rules = append(a.Rules, wire.ACLRule{Permit: permit, Family: f, Protocols: protocols, Sources: sources, Destinations: destinations})
-	}
 	icmp, icmpv6, udp := wire.Single(protocolICMP), wire.Single(protocolICMPv6), wire.Single(protocolUDP)
-
-	add(true, wire.IP4, icmp, below(icmpRedirect), allTypes)
-	add(false, wire.IP4, icmp, wire.Single(icmpRedirect), allTypes)
-	add(true, wire.IP4, icmp, allTypes, allTypes)
-	add(true, wire.IP4, udp, allPorts, below(portDHCPClient))
-	add(false, wire.IP4, udp, allPorts, wire.Single(portDHCPClient))
-	add(true, wire.IP4, udp, allPorts, allPorts)
-	add(true, wire.IP4, wire.Range{}, wire.Range{}, wire.Range{})
-
-	add(true, wire.IP6, icmpv6, below(icmpv6RouterAdvert), allTypes)
-	add(false, wire.IP6, icmpv6, wire.Single(icmpv6RouterAdvert), allTypes)
-	add(false, wire.IP6, icmpv6, wire.Single(icmpv6Redirect), allTypes)
-	add(true, wire.IP6, icmpv6, allTypes, allTypes)
-	add(true, wire.IP6, udp, allPorts, below(portDHCPv6Client))
-	add(false, wire.IP6, udp, allPorts, wire.Single(portDHCPv6Client))
-	add(true, wire.IP6, udp, allPorts, allPorts)
-	for _, p := range notExtensions {
-		add(true, wire.IP6, p, allPorts, allPorts)
+	types := func(f wire.Family, protocol, types wire.Range, permit bool) wire.ACLRule {
+		return wire.ACLRule{Permit: permit, Family: f, Protocols: protocol, Sources: types, Destinations: allTypes}
 	}
-	return a
+	ports := func(f wire.Family, protocols, destinations wire.Range, permit bool) wire.ACLRule {
+		return wire.ACLRule{Permit: permit, Family: f, Protocols: protocols, Sources: allPorts, Destinations: destinations}
+	}
+	rules := []wire.ACLRule{
+		types(wire.IP4, icmp, above(icmpRedirect, allTypes), true),
+		types(wire.IP4, icmp, below(icmpRedirect), true),
+		types(wire.IP4, icmp, allTypes, false),
+		ports(wire.IP4, udp, above(portDHCPClient, allPorts), true),
+		ports(wire.IP4, udp, below(portDHCPClient), true),
+		ports(wire.IP4, udp, allPorts, false),
+		{Permit: true, Family: wire.IP4},
+
+		types(wire.IP6, icmpv6, below(icmpv6RouterAdvert), true),
+		types(wire.IP6, icmpv6, wire.Range{First: icmpv6RouterAdvert + 1, Last: icmpv6Redirect - 1}, true),
+		types(wire.IP6, icmpv6, above(icmpv6Redirect, allTypes), true),
+		types(wire.IP6, icmpv6, allTypes, false),
+		ports(wire.IP6, udp, above(portDHCPv6Client, allPorts), true),
+		ports(wire.IP6, udp, below(portDHCPv6Client), true),
+		ports(wire.IP6, udp, allPorts, false),
+	}
+	for _, p := range notExtensions {
+		rules = append(rules, ports(wire.IP6, p, allPorts, true))
+	}
+	return wire.ACL{Label: guardACL, Rules: rules}
 }
 
 var allPorts, allTypes = wire.Range{Last: 65535}, wire.Range{Last: 255}
 
 func below(n uint16) wire.Range { return wire.Range{Last: n - 1} }
+
+func above(n uint16, all wire.Range) wire.Range { return wire.Range{First: n + 1, Last: all.Last} }
 
 // guarded has guardACL decide about what comes by the link.
 func (l link) guarded(v *values) {

@@ -32,7 +32,7 @@ type PortRange struct{ First, Last uint16 }
 // In contrast to VPP a second fragment header or more than eight extension headers end the walk over the headers, and a frame with more
 // than two VLAN tags is dropped: Linux unpacks any number of priority tags.
 type ACLFilter struct {
-	rules [families][256][]*aclRule // by protocol, with the rules for any protocol in between
+	rules [families][256][]aclRule // by protocol, with the rules for any protocol in between
 }
 
 // The families of rules.
@@ -45,13 +45,15 @@ const (
 // icmpOf is ICMP's protocol number in each family.
 var icmpOf = [families]uint8{frame.ProtocolICMP, frame.ProtocolICMPv6}
 
-// aclRule is a rule whose addresses are words to compare.
+// aclRule is a rule for one protocol. It is small, because a rule for any protocol is there 256 times.
 type aclRule struct {
-	permit, hasProtocol, hasAddress bool
-	sources, destinations           PortRange
-	tcpMask, tcpFlags               uint8
-	source, destination             aclPrefix
+	sources, destinations PortRange
+	tcpMask, tcpFlags     uint8
+	permit, hasProtocol   bool
+	addresses             *aclAddresses // nil: any
 }
+
+type aclAddresses struct{ source, destination aclPrefix }
 
 // aclPrefix is a prefix as words; an IPv4 address is in low alone.
 type aclPrefix struct{ high, low, highMask, lowMask uint64 }
@@ -70,10 +72,9 @@ type upperLayer struct {
 func NewACLFilter(rules []ACLRule) *ACLFilter {
 	f := &ACLFilter{}
 	for _, r := range rules {
-		c := &aclRule{
-			permit: r.Permit, hasProtocol: r.Protocol != 0, hasAddress: r.Source.Bits() > 0 || r.Destination.Bits() > 0,
-			sources: r.Sources, destinations: r.Destinations, tcpMask: r.TCPMask, tcpFlags: r.TCPFlags,
-			source: compilePrefix(r.Source), destination: compilePrefix(r.Destination),
+		c := aclRule{sources: r.Sources, destinations: r.Destinations, tcpMask: r.TCPMask, tcpFlags: r.TCPFlags, permit: r.Permit, hasProtocol: r.Protocol != 0}
+		if r.Source.Bits() > 0 || r.Destination.Bits() > 0 {
+			c.addresses = &aclAddresses{compilePrefix(r.Source), compilePrefix(r.Destination)}
 		}
 		first, last := int(r.Protocol), int(r.Protocol)
 		if !c.hasProtocol {
@@ -212,30 +213,26 @@ const tcpFlagsAt = 13
 
 // permits decides about a packet by the first rule that matches.
 func (f *ACLFilter) permits(family int, ip []byte, u upperLayer) bool {
-	for _, r := range f.rules[family][u.protocol] {
-		if r.matches(family, ip, &u) {
+	list := f.rules[family][u.protocol]
+	for i := range list {
+		r := &list[i]
+		if r.hasProtocol && !u.later {
+			if !u.hasPorts || u.source < r.sources.First || u.source > r.sources.Last || u.target < r.destinations.First || u.target > r.destinations.Last ||
+				u.hasFlags && u.flags&r.tcpMask != r.tcpFlags {
+				continue
+			}
+		}
+		if r.addresses == nil || r.addresses.match(family, ip) {
 			return r.permit
 		}
 	}
 	return false
 }
 
-func (r *aclRule) matches(family int, ip []byte, u *upperLayer) bool {
-	switch {
-	case r.hasAddress && !r.matchesAddresses(family, ip):
-		return false
-	case !r.hasProtocol || u.later:
-		return true
-	}
-	return u.hasPorts && r.sources.contains(u.source) && r.destinations.contains(u.target) && (!u.hasFlags || u.flags&r.tcpMask == r.tcpFlags)
-}
-
-func (p PortRange) contains(port uint16) bool { return p.First <= port && port <= p.Last }
-
-func (r *aclRule) matchesAddresses(family int, ip []byte) bool {
+func (a *aclAddresses) match(family int, ip []byte) bool {
 	if family == acl4 {
-		return r.source.contains(0, uint64(binary.BigEndian.Uint32(ip[12:]))) && r.destination.contains(0, uint64(binary.BigEndian.Uint32(ip[16:])))
+		return a.source.contains(0, uint64(binary.BigEndian.Uint32(ip[12:]))) && a.destination.contains(0, uint64(binary.BigEndian.Uint32(ip[16:])))
 	}
-	return r.source.contains(binary.BigEndian.Uint64(ip[8:]), binary.BigEndian.Uint64(ip[16:])) &&
-		r.destination.contains(binary.BigEndian.Uint64(ip[24:]), binary.BigEndian.Uint64(ip[32:]))
+	return a.source.contains(binary.BigEndian.Uint64(ip[8:]), binary.BigEndian.Uint64(ip[16:])) &&
+		a.destination.contains(binary.BigEndian.Uint64(ip[24:]), binary.BigEndian.Uint64(ip[32:]))
 }
