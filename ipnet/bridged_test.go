@@ -85,3 +85,33 @@ func networksOf(n *node) []pod.Network {
 	}
 	return networks
 }
+
+func TestOnlyPodsOfLayer2NetworksWithCIDRsAreGuarded(t *testing.T) {
+	n := newNode(t, four, six).run(t)
+	n.set(t, append(networksOf(n), custom("addressed", pod.L2, "10.6.0.0/24"), custom("bare", pod.L2), custom("routed", pod.L3, "10.5.0.0/24"))...)
+	a := n.add(t, asking("a", "a/tap/addressed, b/tap/bare, c/tap/routed, d/tap/stub, e/veth/addressed", ""))
+	guarded := map[string]bool{}
+	for _, i := range a.Interfaces {
+		guarded[i.Object] = i.Network == "addressed"
+	}
+	count := 0
+	for key, value := range n.committer.Values() {
+		switch v := value.(type) {
+		case wire.InterfaceACL:
+			count++
+			if !guarded[v.Interface] {
+				t.Errorf("%s is guarded", key)
+			}
+			if _, planned := n.committer.Values()[wire.ACLKey(v.ACL)]; !planned {
+				t.Errorf("%s has no %s", key, v.ACL)
+			}
+		case wire.BridgeMember:
+			if v.Filtered != guarded[v.Interface] {
+				t.Errorf("%s: filtered %t", key, v.Filtered)
+			}
+		}
+	}
+	if count != 2 {
+		t.Errorf("%d interfaces are guarded, want 2", count)
+	}
+}

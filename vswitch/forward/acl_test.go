@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"encoding/json"
+	"maps"
 	"net/netip"
 	"os"
 	"slices"
@@ -97,43 +98,56 @@ func fragmentHeader(next uint8, offset uint16, more bool) []byte {
 	return b
 }
 
-// guardCases are frames by what they are, and whether members of a guarded network may send them.
-func guardCases() map[string]struct {
+// guardCase is a frame, and whether members of a guarded network may send it.
+type guardCase struct {
 	raw  []byte
 	want bool
-} {
+}
+
+// guardCases are frames by what they are.
+func guardCases() map[string]guardCase {
+	cases := evasions()
+	maps.Copy(cases, plainCases())
+	return cases
+}
+
+// plainCases are frames without fragments, extension headers and tags.
+func plainCases() map[string]guardCase {
 	advert, redirect, solicitation, echo := icmpMessage(134), icmpMessage(137), icmpMessage(133), icmpMessage(128)
-	tag := "\x81\x00\x00\x00" // priority tag: Linux takes the frame as an untagged one
-	type verdict = struct {
-		raw  []byte
-		want bool
+	return map[string]guardCase{
+		"router advertisement":              {packet6(58, advert), false},
+		"redirect of IPv6":                  {packet6(58, redirect), false},
+		"router solicitation":               {packet6(58, solicitation), true},
+		"neighbour solicitation":            {solicit6(), true},
+		"neighbour advertisement":           {advert6("fd09::1", podMAC), true},
+		"echo of IPv6":                      {packet6(58, echo), true},
+		"redirect of IPv4":                  {packet4(1, nil, 0, icmpMessage(5)), false},
+		"redirect of IPv4 behind options":   {packet4(1, make([]byte, 8), 0, icmpMessage(5)), false},
+		"echo of IPv4":                      {packet4(1, nil, 0, icmpMessage(8)), true},
+		"reply of DHCP":                     {packet4(17, nil, 0, udpTo(67, 68)), false},
+		"reply of DHCP from another port":   {packet4(17, nil, 0, udpTo(1067, 68)), false},
+		"reply of DHCP behind options":      {packet4(17, make([]byte, 40), 0, udpTo(67, 68)), false},
+		"request of DHCP":                   {packet4(17, nil, 0, udpTo(68, 67)), true},
+		"reply of DHCPv6":                   {packet6(17, udpTo(547, 546)), false},
+		"reply of DHCPv6 from another port": {packet6(17, udpTo(1547, 546)), false},
+		"request of DHCPv6":                 {packet6(17, udpTo(546, 547)), true},
+		"UDP of IPv4":                       {udp4("10.2.7.7", 18), true},
+		"UDP of IPv6":                       {udp6("fd02::7", 18), true},
+		"TCP of IPv4":                       {packet4(6, nil, 0, make([]byte, 20)), true},
+		"TCP of IPv6":                       {packet6(6, make([]byte, 20)), true},
+		"SCTP of IPv6":                      {packet6(132, make([]byte, 12)), true},
+		"no next header":                    {packet6(59, make([]byte, 8)), true},
+		"ARP":                               {arpFrom(podMAC, "10.9.0.1"), true},
+		"another Ethernet type":             {between(host(1), host(2)), true},
 	}
-	return map[string]verdict{
-		"router advertisement":                        {packet6(58, advert), false},
-		"redirect of IPv6":                            {packet6(58, redirect), false},
-		"router solicitation":                         {packet6(58, solicitation), true},
-		"neighbour solicitation":                      {solicit6(), true},
-		"neighbour advertisement":                     {advert6("fd09::1", podMAC), true},
-		"echo of IPv6":                                {packet6(58, echo), true},
-		"redirect of IPv4":                            {packet4(1, nil, 0, icmpMessage(5)), false},
-		"redirect of IPv4 behind options":             {packet4(1, make([]byte, 8), 0, icmpMessage(5)), false},
-		"echo of IPv4":                                {packet4(1, nil, 0, icmpMessage(8)), true},
-		"reply of DHCP":                               {packet4(17, nil, 0, udpTo(67, 68)), false},
-		"reply of DHCP from another port":             {packet4(17, nil, 0, udpTo(1067, 68)), false},
-		"reply of DHCP behind options":                {packet4(17, make([]byte, 40), 0, udpTo(67, 68)), false},
-		"request of DHCP":                             {packet4(17, nil, 0, udpTo(68, 67)), true},
-		"reply of DHCPv6":                             {packet6(17, udpTo(547, 546)), false},
-		"reply of DHCPv6 from another port":           {packet6(17, udpTo(1547, 546)), false},
-		"request of DHCPv6":                           {packet6(17, udpTo(546, 547)), true},
-		"UDP of IPv4":                                 {udp4("10.2.7.7", 18), true},
-		"UDP of IPv6":                                 {udp6("fd02::7", 18), true},
-		"TCP of IPv4":                                 {packet4(6, nil, 0, make([]byte, 20)), true},
-		"TCP of IPv6":                                 {packet6(6, make([]byte, 20)), true},
-		"SCTP of IPv6":                                {packet6(132, make([]byte, 12)), true},
-		"no next header":                              {packet6(59, make([]byte, 8)), true},
+}
+
+// evasions are frames with fragments, extension headers and tags, and malformed ones.
+func evasions() map[string]guardCase {
+	advert, echo := icmpMessage(134), icmpMessage(128)
+	tag := "\x81\x00\x00\x00" // priority tag: Linux takes the frame as an untagged one
+	return map[string]guardCase{
 		"TCP of IPv6 behind options":                  {packet6(60, extension(6, 2), make([]byte, 20)), true},
-		"ARP":                                         {arpFrom(podMAC, "10.9.0.1"), true},
-		"another Ethernet type":                       {between(host(1), host(2)), true},
 		"advertisement behind hop by hop options":     {packet6(0, extension(58, 1), advert), false},
 		"advertisement behind a routing header":       {packet6(43, extension(58, 2), advert), false},
 		"advertisement behind destination options":    {packet6(60, extension(58, 3), advert), false},
@@ -286,7 +300,7 @@ func plainVerdict(rules []ACLRule, raw []byte) bool {
 	var source, destination netip.Addr
 	var protocol byte
 	var upper []byte
-	later := false
+	var later bool
 	if kind == 0x0800 {
 		source, destination = netip.AddrFrom4([4]byte(p[12:])), netip.AddrFrom4([4]byte(p[16:]))
 		protocol, later = p[9], binary.BigEndian.Uint16(p[6:])&0x1fff != 0
@@ -296,7 +310,7 @@ func plainVerdict(rules []ACLRule, raw []byte) bool {
 		protocol, upper, later = plainChain(p)
 	}
 	for _, r := range rules {
-		if r.Source.Addr().Is4() == source.Is4() && r.Source.Contains(source) && r.Destination.Contains(destination) && plainUpper(r, protocol, upper, later, kind == 0x86dd) {
+		if r.Source.Addr().Is4() == source.Is4() && r.Source.Contains(source) && r.Destination.Contains(destination) && plainUpper(r, protocol, upper, later) {
 			return r.Permit
 		}
 	}
@@ -335,7 +349,7 @@ func plainChain(p []byte) (protocol byte, upper []byte, later bool) {
 	return protocol, nil, false
 }
 
-func plainUpper(r ACLRule, protocol byte, upper []byte, later, v6 bool) bool {
+func plainUpper(r ACLRule, protocol byte, upper []byte, later bool) bool {
 	if r.Protocol == 0 {
 		return true
 	}
@@ -349,7 +363,7 @@ func plainUpper(r ACLRule, protocol byte, upper []byte, later, v6 bool) bool {
 	switch {
 	case protocol == 6 || protocol == 17:
 		a, b = uint16(upper[0])<<8|uint16(upper[1]), uint16(upper[2])<<8|uint16(upper[3])
-	case protocol == 1 && !v6 || protocol == 58 && v6:
+	case protocol == 1 && r.Source.Addr().Is4() || protocol == 58 && r.Source.Addr().Is6():
 		a, b = uint16(upper[0]), uint16(upper[1])
 	}
 	if protocol == 6 && len(upper) > 13 && upper[13]&r.TCPMask != r.TCPFlags {
