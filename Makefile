@@ -115,9 +115,9 @@ demo: build examples ## connect five pods in a private network namespace and sho
 bench: build peers ## measure ADD and DEL, traffic between pods, memif beside DPDK (N=100 ONLY=cni,traffic,memif,versus,replay)
 	@$(GO) run ./test/bench -n $(N) $(if $(ONLY),-only $(ONLY))
 
-attack: build ## have hostile pods attack a private node, and print a table (FOR=10s ONLY=close,sparse; AGAINST=COMMIT: an older version first)
+attack: build ## have hostile pods attack a private node, and print a table (FOR=10s ONLY=close,sparse; AGAINST=COMMIT: an older version first; SIEGE=20000 SEED=1: random calls and kills)
 	@$(if $(AGAINST),rm -rf bin/against && mkdir -p bin/against/src && git archive $(AGAINST) | tar x -C bin/against/src && cd bin/against/src && CGO_ENABLED=0 $(GO) build -o .. ./cmd/...)
-	@$(GO) run ./test/attack $(if $(FOR),-for $(FOR)) $(if $(ONLY),-only $(ONLY)) $(if $(AGAINST),-against bin/against)
+	@$(GO) run ./test/attack $(if $(FOR),-for $(FOR)) $(if $(ONLY),-only $(ONLY)) $(if $(AGAINST),-against bin/against) $(if $(SIEGE),-siege $(SIEGE)) $(if $(SEED),-seed $(SEED))
 
 # Minimizing an input that is merely new takes up to a minute by default, in which nothing else is tried: 100 executions do.
 fuzz: go ## run each fuzz test for a while, and count the executions (FUZZTIME=10s FUZZPROCS=1 PACKAGES=./...)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"math/rand/v2"
 	"os"
 	"testing"
 	"time"
@@ -22,6 +23,15 @@ func TestAttacksFail(t *testing.T) {
 	netnstest.RequireTap(t)
 	s := settings{programs: programs.Build(t), quiet: 200 * time.Millisecond, attack: time.Second, deadline: time.Minute}
 	if err := run(t.Context(), os.Stdout, s); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestASiegeIsWithstood makes few calls; make attack SIEGE=20000 makes many. The log has the seed.
+func TestASiegeIsWithstood(t *testing.T) {
+	netnstest.RequireTap(t)
+	s := settings{programs: programs.Build(t), verbose: true}
+	if err := besiege(t.Context(), os.Stdout, s, 200, rand.Uint64()); err != nil {
 		t.Error(err)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"os/signal"
 	"slices"
@@ -38,6 +39,8 @@ func main() {
 	against := flag.String("against", "", "directory of the programs of another version, which is attacked first")
 	only := flag.String("only", "", "names of attacks, separated by commas; all if empty")
 	attack := flag.Duration("for", 10*time.Second, "how long each attack lasts")
+	calls := flag.Int("siege", 0, "in place of the attacks, so many random calls of runtimes while the programs are killed and a pod attacks")
+	seed := flag.Uint64("seed", rand.Uint64(), "of the siege; random by default")
 	verbose := flag.Bool("v", false, "print what attackers say")
 	flag.Parse()
 	if err := netns.Enter(); err != nil {
@@ -49,7 +52,13 @@ func main() {
 	if *only != "" {
 		s.only = strings.Split(*only, ",")
 	}
-	if err := run(ctx, os.Stdout, s); err != nil {
+	err := error(nil)
+	if *calls > 0 {
+		err = besiege(ctx, os.Stdout, s, *calls, *seed)
+	} else {
+		err = run(ctx, os.Stdout, s)
+	}
+	if err != nil {
 		stop()
 		fail(err)
 	}

@@ -55,7 +55,7 @@ func (r *result) add(format string, args ...any) {
 func (a attack) onNode(ctx context.Context, s settings, programs string) (r result, err error) {
 	n, err := node.New(programs, node.Options{
 		CoolDown: 50 * time.Millisecond, Memifs: memifs, Embedded: true,
-		Networks: []node.Network{{Name: wide, Type: "L2", CIDRs: []netip.Prefix{netip.MustParsePrefix("10.6.0.0/16")}}},
+		Networks: networks(),
 	})
 	if err != nil {
 		return r, err
@@ -88,6 +88,10 @@ func (a attack) onNode(ctx context.Context, s settings, programs string) (r resu
 	return r, err
 }
 
+func networks() []node.Network {
+	return []node.Network{{Name: wide, Type: "L2", CIDRs: []netip.Prefix{netip.MustParsePrefix("10.6.0.0/16")}}}
+}
+
 // addVictims makes the victims, whose layer 2 interface is the attacker's neighbour.
 func (s *stage) addVictims(ctx context.Context) error {
 	for i := range s.victims {
@@ -109,44 +113,45 @@ func (s *stage) addVictims(ctx context.Context) error {
 	return nil
 }
 
-// addAttacker makes the attacker's pod. Where it has a memif, that is granted one queue and rings of 1024.
+// addAttacker makes the attacker's pods, of which the first attacks. Where it has a memif, that is granted one queue and rings of 1024.
+// Pods whose ADD failed are returned, too.
 func (s *stage) addAttacker(ctx context.Context, a attack) (pods []*node.Pod, err error) {
 	p, err := s.NewPod("attacker")
 	if err != nil {
 		return nil, err
 	}
+	pods = append(pods, p)
 	p.Annotations = map[string]string{"contivpp.io/custom-if": a.interfaces}
 	s.orders = orders{Attack: a.name, Netns: p.Netns, Neighbour: s.addrs[0]}
 	if strings.Contains(a.interfaces, "/memif") {
 		containers, err := s.Admit(ctx, p, kubelettest.Container{Name: "vnf", Limit: 1})
 		if err != nil {
-			return nil, err
+			return pods, err
 		}
 		s.orders.Socket = filepath.Join(containers[0].Mounts[0].GetHostPath(), "memif.sock")
 		s.orders.Secret = containers[0].Envs[memif.SecretVariable]
 	}
 	result, err := s.runtime.Add(ctx, p)
 	if err != nil {
-		return nil, err
+		return pods, err
 	}
 	links, err := node.Links(result)
 	if err != nil {
-		return nil, err
+		return pods, err
 	}
 	if len(links) > 1 && len(links[1].Addresses) > 0 {
 		s.orders.Address = links[1].Addresses[0].Addr()
 	}
-	pods = append(pods, p)
 	for i := range a.members {
 		more, err := s.NewPod(fmt.Sprint("member", i))
 		if err != nil {
 			return pods, err
 		}
+		pods = append(pods, more)
 		more.Annotations = map[string]string{"contivpp.io/custom-if": crowd}
 		if _, err := s.runtime.Add(ctx, more); err != nil {
 			return pods, err
 		}
-		pods = append(pods, more)
 	}
 	return pods, nil
 }
