@@ -137,6 +137,7 @@ func (w *pageWalk) freePages(transaction uint64) error {
 
 // pagesBelow are the pages that the elements of a page name.
 func pagesBelow(page []byte) (below []uint64, err error) {
+	// Before it changes a page bbolt ends the process if a key is empty.
 	flags, count := binary.NativeEndian.Uint16(page[8:]), int(binary.NativeEndian.Uint16(page[10:]))
 	if flags != branchPage && flags != leafPage || pageHeader+count*pageElement > len(page) {
 		return nil, fmt.Errorf("it has %d elements and flags %#x", count, flags)
@@ -147,6 +148,9 @@ func pagesBelow(page []byte) (below []uint64, err error) {
 			if uint64(field(rest, 0))+uint64(field(rest, 4)) > uint64(len(rest)) {
 				return nil, fmt.Errorf("element %d is behind its end", i)
 			}
+			if field(rest, 4) == 0 {
+				return nil, fmt.Errorf("element %d has no key", i)
+			}
 			below = append(below, binary.NativeEndian.Uint64(rest[8:]))
 			continue
 		}
@@ -154,6 +158,9 @@ func pagesBelow(page []byte) (below []uint64, err error) {
 		size := uint64(field(rest, 12))
 		if value+size > uint64(len(rest)) {
 			return nil, fmt.Errorf("element %d is behind its end", i)
+		}
+		if field(rest, 8) == 0 {
+			return nil, fmt.Errorf("element %d has no key", i)
 		}
 		if field(rest, 0)&bucketElement == 0 {
 			continue

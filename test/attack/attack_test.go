@@ -30,8 +30,8 @@ func TestAttacksFail(t *testing.T) {
 // TestASiegeIsWithstood makes few calls; make attack SIEGE=20000 makes many. The log has the seed.
 func TestASiegeIsWithstood(t *testing.T) {
 	netnstest.RequireTap(t)
-	s := settings{programs: programs.Build(t), verbose: true}
-	if err := besiege(t.Context(), os.Stdout, s, 200, rand.Uint64()); err != nil {
+	s := settings{programs: programs.Build(t), calls: 200, seed: rand.Uint64(), verbose: true}
+	if err := besiege(t.Context(), os.Stdout, s); err != nil {
 		t.Error(err)
 	}
 }

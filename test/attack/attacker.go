@@ -27,6 +27,12 @@ type orders struct {
 	Neighbour netip.Prefix // of a victim's main interface, with the length of the subnet
 }
 
+// campaign is what a method gets.
+type campaign struct {
+	orders
+	underWay func() // is called once the attack is under way, and may be again
+}
+
 // ordersVariable marks an attacker's process.
 const ordersVariable = "WEFT_ATTACKER"
 
@@ -47,7 +53,7 @@ func beAttacker() {
 	defer stop()
 	var once sync.Once
 	if err == nil {
-		err = methods[o.Attack](ctx, o, func() { once.Do(func() { fmt.Println(attacking) }) })
+		err = methods[o.Attack](ctx, campaign{o, func() { once.Do(func() { fmt.Println(attacking) }) }})
 	}
 	if err != nil && ctx.Err() == nil {
 		fmt.Println("error:", err)

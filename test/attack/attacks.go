@@ -3,8 +3,10 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -32,8 +34,8 @@ type attack struct {
 
 const oneMemif = "m1/memif"
 
-// methods are what attackers' processes do, by the attack's name. They end with ctx, and say when the attack is under way.
-var methods = map[string]func(ctx context.Context, o orders, underWay func()) error{
+// methods are what attackers' processes do, by the attack's name, until ctx ends.
+var methods = map[string]func(ctx context.Context, c campaign) error{
 	"close":       lingeringDescriptors,
 	"threads":     manyLingeringDescriptors,
 	"eventfd":     blockingEventfd,
@@ -82,8 +84,8 @@ func attacks() []attack {
 }
 
 // wait is the method of attacks that are made by the operations of the runtime.
-func wait(ctx context.Context, _ orders, underWay func()) error {
-	underWay()
+func wait(ctx context.Context, c campaign) error {
+	c.underWay()
 	<-ctx.Done()
 	return nil
 }
@@ -154,14 +156,21 @@ func oddCalls(ctx context.Context, s *stage) error {
 	defer os.Remove(fifo)
 	long := strings.Repeat("a", 300)
 	return errors.Join(
-		s.call(ctx, "ADD with a FIFO as namespace", false, "ADD", "fifo", fifo, "eth0"),
-		s.call(ctx, "DEL with a long container id", true, "DEL", long, "", "eth0"),
-		s.call(ctx, "DEL with an interface name that is not ASCII", true, "DEL", "odd", "", "éth0"),
+		s.execute(ctx, oddCall{what: "ADD with a FIFO as namespace", command: "ADD", id: "fifo", namespace: fifo, link: "eth0"}),
+		s.execute(ctx, oddCall{what: "DEL with a long container id", command: "DEL", id: long, link: "eth0", succeeds: true}),
+		s.execute(ctx, oddCall{what: "DEL with an interface name that is not ASCII", command: "DEL", id: "odd", link: "éth0", succeeds: true}),
 	)
 }
 
-// call runs the plugin as a runtime does, and expects that it succeeds, or that it is refused, within the deadline.
-func (s *stage) call(ctx context.Context, what string, succeeds bool, command, id, namespace, link string) error {
+// oddCall is one, and whether it has to succeed or to be refused.
+type oddCall struct {
+	what                         string
+	command, id, namespace, link string
+	succeeds                     bool
+}
+
+// execute runs the plugin as a runtime does.
+func (s *stage) execute(ctx context.Context, c oddCall) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	conflist, err := s.Conflist()
@@ -173,14 +182,36 @@ func (s *stage) call(ctx context.Context, what string, succeeds bool, command, i
 		return err
 	}
 	cmd := exec.CommandContext(ctx, s.Program("weft-cni"))
-	cmd.Env = append(os.Environ(), "CNI_COMMAND="+command, "CNI_CONTAINERID="+id, "CNI_NETNS="+namespace, "CNI_IFNAME="+link, "CNI_PATH=/")
+	cmd.Env = append(os.Environ(), "CNI_COMMAND="+c.command, "CNI_CONTAINERID="+c.id, "CNI_NETNS="+c.namespace, "CNI_IFNAME="+c.link, "CNI_PATH=/")
 	cmd.Stdin = bytes.NewReader(conf)
 	out, err := cmd.CombinedOutput()
 	switch {
 	case ctx.Err() != nil:
-		return fmt.Errorf("%s hangs", what)
-	case (err == nil) != succeeds:
-		return fmt.Errorf("%s: %w: %s", what, err, out)
+		return fmt.Errorf("%s hangs", c.what)
+	case (err == nil) != c.succeeds:
+		return fmt.Errorf("%s: %w: %s", c.what, err, out)
 	}
 	return nil
+}
+
+// pluginConf is the configuration of the first plugin of a list, as a runtime gives it to that plugin.
+func pluginConf(list []byte) ([]byte, error) {
+	var all struct {
+		CNIVersion string           `json:"cniVersion"`
+		Name       string           `json:"name"`
+		Plugins    []map[string]any `json:"plugins"`
+	}
+	if err := json.Unmarshal(list, &all); err != nil {
+		return nil, err
+	}
+	if len(all.Plugins) == 0 {
+		return nil, errors.New("no plugin")
+	}
+	conf := maps.Clone(all.Plugins[0])
+	conf["cniVersion"], conf["name"] = all.CNIVersion, all.Name
+	text, err := json.Marshal(conf)
+	if err != nil {
+		return nil, fmt.Errorf("configuration of the plugin: %w", err)
+	}
+	return text, nil
 }

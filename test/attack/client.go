@@ -231,13 +231,19 @@ func greediest(o orders, m shared) (c *client, err error) {
 	return nil, err
 }
 
-// slot sets a descriptor of a ring.
-func slot(ring []byte, i int, flags, region uint16, length, offset uint32) {
+// descriptor is what a slot says.
+type descriptor struct {
+	flags, region  uint16
+	length, offset uint32
+}
+
+// put writes a slot of a ring.
+func (d descriptor) put(ring []byte, i int) {
 	at := ring[ringHeader+i*slotSize:]
-	binary.LittleEndian.PutUint16(at, flags)
-	binary.LittleEndian.PutUint16(at[2:], region)
-	binary.LittleEndian.PutUint32(at[4:], length)
-	binary.LittleEndian.PutUint32(at[8:], offset)
+	binary.LittleEndian.PutUint16(at, d.flags)
+	binary.LittleEndian.PutUint16(at[2:], d.region)
+	binary.LittleEndian.PutUint32(at[4:], d.length)
+	binary.LittleEndian.PutUint32(at[8:], d.offset)
 }
 
 // publish gives the server so many slots of a ring beyond those that it has taken, and rings it.

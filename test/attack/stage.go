@@ -52,8 +52,8 @@ func (r *result) add(format string, args ...any) {
 }
 
 // onNode makes an attack on a node of its own. An error means that it could not be made.
-func (a attack) onNode(ctx context.Context, s settings, programs string) (r result, err error) {
-	n, err := node.New(programs, node.Options{
+func (a attack) onNode(ctx context.Context, s settings) (r result, err error) {
+	n, err := node.New(s.programs, node.Options{
 		CoolDown: 50 * time.Millisecond, Memifs: memifs, Embedded: true,
 		Networks: networks(),
 	})
@@ -180,10 +180,7 @@ func (s *stage) attack(ctx context.Context, set settings, a attack) (r result, e
 	}
 	defer s.attacker.end()
 	if a.restart {
-		if err = s.KillDataplane(); err == nil {
-			err = s.AwaitReady(ctx)
-		}
-		if err != nil {
+		if err = errors.Join(s.KillDataplane(), s.AwaitReady(ctx)); err != nil {
 			return r, err
 		}
 		dataplane = s.DataplanePID()
@@ -199,20 +196,7 @@ func (s *stage) attack(ctx context.Context, set settings, a attack) (r result, e
 	if err != nil {
 		return r, err
 	}
-	if most := max(10*r.before.Median, 20*time.Millisecond); set.long && r.during.Median > most {
-		r.add("half of the victims' packets take longer than %s", most)
-	}
-	if lost := r.during.Sent - r.during.Answered; lost*100 > r.during.Sent {
-		r.add("%d of %d packets of the victims are lost", lost, r.during.Sent)
-	}
-	if set.verbose {
-		fmt.Fprintf(os.Stderr, "%s: the attacker says: %q\n", a.name, s.attacker.lines())
-	}
-	if a.judge != nil {
-		if fault := a.judge(ctx, s); fault != nil {
-			r.add("%v", fault)
-		}
-	}
+	s.judge(ctx, set, a, &r)
 	if now := s.DataplanePID(); now != dataplane {
 		r.add("the dataplane has ended")
 	}
@@ -236,6 +220,25 @@ func (s *stage) attack(ctx context.Context, set settings, a attack) (r result, e
 		r.add("after the attack the victims lose %d of %d packets", r.after.Sent-r.after.Answered, r.after.Sent)
 	}
 	return r, errors.Join(err, s.removeAll(pods))
+}
+
+// judge says what the attack has done while it goes on.
+func (s *stage) judge(ctx context.Context, set settings, a attack, r *result) {
+	if most := max(10*r.before.Median, 20*time.Millisecond); set.long && r.during.Median > most {
+		r.add("half of the victims' packets take longer than %s", most)
+	}
+	if lost := r.during.Sent - r.during.Answered; lost*100 > r.during.Sent {
+		r.add("%d of %d packets of the victims are lost", lost, r.during.Sent)
+	}
+	if set.verbose {
+		fmt.Fprintf(os.Stderr, "%s: the attacker says: %q\n", a.name, s.attacker.lines())
+	}
+	if a.judge == nil {
+		return
+	}
+	if fault := a.judge(ctx, s); fault != nil {
+		r.add("%v", fault)
+	}
 }
 
 func (s *stage) removeAll(pods []*node.Pod) (err error) {
