@@ -40,14 +40,23 @@ func pause(ctx context.Context, d time.Duration) {
 // blockingEventfd: finding 3. Asynchronous I/O is exhausted, so that a dataplane that starts now has none; then the client's eventfd
 // is full and blocks.
 func blockingEventfd(ctx context.Context, o campaign) error {
-	for events := uintptr(1 << 16); events > 0; events /= 2 {
-		for {
-			var context uintptr
-			if _, _, errno := unix.Syscall(unix.SYS_IO_SETUP, events, uintptr(unsafe.Pointer(&context)), 0); errno != 0 {
-				break
+	exhaust := func() {
+		for events := uintptr(1 << 16); events > 0; events /= 2 {
+			for {
+				var context uintptr
+				if _, _, errno := unix.Syscall(unix.SYS_IO_SETUP, events, uintptr(unsafe.Pointer(&context)), 0); errno != 0 {
+					break
+				}
 			}
 		}
 	}
+	exhaust()
+	go func() { // takes what a dataplane that ends gives back
+		for ctx.Err() == nil {
+			exhaust()
+			pause(ctx, time.Millisecond)
+		}
+	}()
 	o.underWay()
 	full := func() (int, error) {
 		fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC)

@@ -2,6 +2,7 @@ package e2e_test
 
 import (
 	"testing"
+	"time"
 
 	authv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -9,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/retry"
@@ -68,10 +70,13 @@ func TestAnAgentWritesNothingOfAnotherNode(t *testing.T) {
 	s.judge("read secrets", err, false)
 }
 
+// manyTries are over after half a minute: a node on which other tests' pods come and go writes its own object all the time.
+var manyTries = wait.Backoff{Steps: 300, Duration: 50 * time.Millisecond, Factor: 1, Jitter: 1}
+
 // updateDry tries to write an object, or a part of it, as it is. That its node wrote it in between is no judgement.
 func (s *space) updateDry(objects dynamic.ResourceInterface, name string, part ...string) error {
 	s.t.Helper()
-	return retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+	return retry.RetryOnConflict(manyTries, func() error {
 		there, err := objects.Get(s.t.Context(), name, metav1.GetOptions{})
 		s.must(err)
 		_, err = objects.Update(s.t.Context(), there, metav1.UpdateOptions{DryRun: []string{metav1.DryRunAll}}, part...)

@@ -2,9 +2,11 @@ package leftovers
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
+	"go.fd.io/govpp/adapter"
 	"go.fd.io/govpp/binapi/acl"
 	"go.fd.io/govpp/binapi/af_packet"
 	"go.fd.io/govpp/binapi/arp"
@@ -99,6 +101,9 @@ func (s *Snapshot) addACLs(ctx context.Context, d *dataplane) error {
 		}
 		s.add("acl", "dataplane", "%s %s", tags[a.ACLIndex], strings.Join(rules, ", "))
 	})
+	if unknown := new(adapter.UnknownMsgError); errors.As(err, &unknown) {
+		return nil // a weft-vswitch of before there were ACLs, which test/attack compares with
+	}
 	if err != nil {
 		return fmt.Errorf("list ACLs: %w", err)
 	}
