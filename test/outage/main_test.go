@@ -122,9 +122,10 @@ func (s *stage) ctl(reply any, args ...string) error {
 
 // entry is one of weftctl quarantine list.
 type entry struct {
-	Pod    struct{ Name string }
-	State  string
-	Reason string
+	Attachment struct{ ContainerID string }
+	Pod        struct{ Name string }
+	State      string
+	Reason     string
 }
 
 // quarantined are the names of pods in that state.

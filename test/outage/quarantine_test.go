@@ -1,12 +1,16 @@
 package outage_test
 
 import (
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
 
+	"github.com/vishvananda/netlink"
+
+	"github.com/weftnet/weft/internal/netnstest"
 	"github.com/weftnet/weft/test/node"
 	"github.com/weftnet/weft/test/refuse"
 )
@@ -22,7 +26,8 @@ type fatal struct {
 // tagging is the message that names the interface of a pod.
 const tagging = "sw_interface_tag_add_del"
 
-func newFatal(t *testing.T) *fatal {
+// newFatal starts the agent once its way to the dataplane is prepared.
+func newFatal(t *testing.T, prepare ...func(*refuse.Proxy)) *fatal {
 	t.Helper()
 	f := &fatal{stage: newStage(t), dataplane: supervise(t)}
 	var err error
@@ -33,6 +38,9 @@ func newFatal(t *testing.T) *fatal {
 		_ = f.proxy.Close()
 	})
 	f.flags = []string{"--dataplane-type", "vpp", "--dataplane-socket", filepath.Join(f.Dir, "proxy.sock"), "--dataplane-stats-socket", f.dataplane.StatsSocket()}
+	for _, p := range prepare {
+		p(f.proxy)
+	}
 	f.start()
 	return f
 }
@@ -146,4 +154,65 @@ func TestDELOfAQuarantinedPodEndsTheQuarantine(t *testing.T) {
 		t.Errorf("quarantined after a restart: %v", names)
 	}
 	try(t, f.runtime.Del(t.Context(), a))
+}
+
+// Two attachments of a pod are released together, of which the dataplane still dies of the second.
+func TestOfSeveralThatAreReleasedTheRightOneIsQuarantinedAgain(t *testing.T) {
+	f := newFatal(t)
+	a, links := f.add("a")
+	first, _ := f.add("b")
+	second, err := f.NewSandbox(first, "b2")
+	try(t, err)
+	_, err = f.runtime.Add(t.Context(), second)
+	try(t, err)
+	withheld := func() (containers []string) {
+		var reply struct{ Entries []entry }
+		try(t, f.ctl(&reply, "quarantine", "list"))
+		for _, e := range reply.Entries {
+			if e.State == "quarantined" {
+				containers = append(containers, e.Attachment.ContainerID)
+			}
+		}
+		slices.Sort(containers)
+		return containers
+	}
+	var want []string
+	for _, p := range []*node.Pod{first, second} {
+		f.arm(p)
+		f.kill()
+		want = append(want, p.ContainerID)
+		slices.Sort(want)
+		eventually(t, p.ContainerID+" is quarantined", func() bool { return slices.Equal(withheld(), want) && len(f.quarantined("suspect")) == 0 })
+		try(t, f.AwaitReady(t.Context()))
+	}
+	_, err = f.Weftctl(t.Context(), "quarantine", "release", "demo/b")
+	t.Logf("release: %v", err)
+	eventually(t, "the second one alone is quarantined again", func() bool {
+		return slices.Equal(withheld(), []string{second.ContainerID}) && len(f.quarantined("suspect")) == 0
+	})
+	try(t, f.AwaitReady(t.Context()))
+	if err := f.runtime.Check(t.Context(), first); err != nil {
+		t.Error(err)
+	}
+	f.reach(a, links)
+	for _, p := range []*node.Pod{a, first, second} {
+		try(t, f.runtime.Del(t.Context(), p))
+	}
+}
+
+// A dataplane that does not answer at once whether it can create taps is asked again: a wrong guess would replace the host link.
+func TestTheProbeForTapsIsRepeatedUntilItIsAnswered(t *testing.T) {
+	netnstest.RequireTap(t)
+	f := newFatal(t, func(p *refuse.Proxy) { p.Hang("tap_create_v3", 1) })
+	f.add("a")
+	log, err := os.ReadFile(f.AgentLog())
+	try(t, err)
+	if !strings.Contains(string(log), "did not say whether it can create taps, asking again") {
+		t.Error("the proxy held no probe back, so this test shows nothing")
+	}
+	link, err := netlink.LinkByName(node.HostLink)
+	try(t, err)
+	if _, tap := link.(*netlink.Tuntap); !tap {
+		t.Errorf("the host link is a %s", link.Type())
+	}
 }
