@@ -164,8 +164,11 @@ func (v *Validator) prefix(node, network, text string) (netip.Prefix, string) {
 	if kind := specialIn(p); kind != "" {
 		return p, "it has " + kind + " addresses"
 	}
+	if network == "" {
+		return p, "it is of no network"
+	}
 	if network == pod.DefaultNetwork {
-		network = ""
+		network = "" // as blocks and pools name it
 		if reason := v.reserved(p); reason != "" {
 			return p, reason
 		}

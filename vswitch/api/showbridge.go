@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"text/tabwriter"
 
 	"github.com/weftnet/weft/vswitch/model"
@@ -108,7 +109,7 @@ func (s *Server) showL2FIB(words []string) string {
 	case words[0] == "bd_id" && len(words) == 2:
 		n, err := strconv.ParseUint(words[1], 10, 32)
 		if err != nil || len(s.model.Bridges(uint32(n))) == 0 {
-			return fmt.Sprintf("show l2fib: bridge domain id %s doesn't exist\n", words[1])
+			return fmt.Sprintf("show l2fib: bridge domain id %s doesn't exist\n", strings.ToValidUTF8(words[1], "?"))
 		}
 		id = uint32(n)
 	default:
