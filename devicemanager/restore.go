@@ -69,11 +69,10 @@ func (m *Manager) adopt(a *allocation) {
 		m.swap(left.ID, &left)
 		m.markUnsaved(left.ID)
 	}
-	for _, other := range m.inOrder() {
-		if other.Socket == own.Socket || own.Socket == 0 {
-			own.Socket = m.freeSocket()
-			m.markUnsaved(own.ID)
-		}
+	taken := func(other *allocation) bool { return other.Socket == own.Socket }
+	if own.Socket == 0 || slices.ContainsFunc(m.inOrder(), taken) {
+		own.Socket = m.freeSocket()
+		m.markUnsaved(own.ID)
 	}
 	m.swap(own.ID, &own)
 }
