@@ -187,7 +187,7 @@ func FuzzHeldCard(f *testing.F) {
 		}
 		for _, c := range cards {
 			if !json.Valid(raw) || c.file(dir) != filepath.Join(dir, "card-eth0.json") {
-				t.Errorf("%q is taken for the card of %q", raw, c.file(dir))
+				t.Errorf("%q is accepted as the card of %q", raw, c.file(dir))
 			}
 		}
 	})

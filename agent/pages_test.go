@@ -55,7 +55,7 @@ func TestADamagedPageIsFoundBeforeItIsFollowed(t *testing.T) {
 				t.Fatal(err)
 			}
 			if s := openState(t, path); s.Quarantined == "" {
-				t.Error("it was taken for a sound file")
+				t.Error("it was accepted")
 			}
 		})
 	}

@@ -88,7 +88,7 @@ func TestADamagedFileIsMovedAsideAndKept(t *testing.T) {
 	}
 	again := openState(t, path)
 	if again.Quarantined == "" {
-		t.Fatal("a damaged file was taken for a sound one")
+		t.Fatal("a damaged file was accepted")
 	}
 	if kept, err := os.ReadFile(again.Quarantined); err != nil || len(kept) != len(raw) {
 		t.Errorf("the damaged file was not kept: %d bytes, %v", len(kept), err)

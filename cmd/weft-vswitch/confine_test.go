@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -18,6 +19,7 @@ import (
 
 	"github.com/weftnet/weft/test/programs"
 	"github.com/weftnet/weft/vswitch/confine"
+	"github.com/weftnet/weft/vswitch/forward"
 )
 
 // output is what a process writes.
@@ -217,4 +219,18 @@ func TestConfinementCanBeTurnedOff(t *testing.T) {
 		}
 	}
 	expect(t, "warnings of both processes", func() bool { return strings.Count(log.String(), "process is not confined") == 2 })
+}
+
+func TestWorkersHaveThreadsOfTheirOwnWithNames(t *testing.T) {
+	pid, _ := start(t) // with three workers
+	expect(t, "the workers' threads", func() bool {
+		var names []string
+		for _, status := range statuses(t, pid) {
+			if strings.HasPrefix(status["Name"], forward.WorkerThreads) {
+				names = append(names, status["Name"])
+			}
+		}
+		slices.Sort(names)
+		return slices.Equal(names, []string{"weft_wk_0", "weft_wk_1", "weft_wk_2"}) && statuses(t, pid)[0]["Name"] == "weft-vswitch"
+	})
 }

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"runtime"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -24,6 +25,9 @@ const (
 	exitFailed = 1
 	exitUsage  = 2
 )
+
+// The main goroutine keeps the main thread, so that each worker has a thread that it can name.
+func init() { runtime.LockOSThread() }
 
 func main() {
 	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))

@@ -22,7 +22,7 @@ var beforeTunnels = nftables.ChainPriorityRef(*nftables.ChainPriorityRaw - 10)
 // Forward, which packets pass behind all translations of their destination and before those of their source:
 //  1. Pods reach no tunnel elsewhere, by whatever address. What goes back into the dataplane may pass, for example to a pod of a
 //     Service: pods' VRFs have no tunnel ends.
-//  2. Packets of others that this node forwards to a node, such as pods of another CNI. Nodes may route for each other.
+//  2. Third-party packets that this node forwards to a node, such as pods of another CNI. Nodes may route for each other.
 //  3. Packets that came to this node as something else and were redirected to a node, as by a NodePort of a Service: the source
 //     may be that of a pod's node already.
 func guardChains(table *nftables.Table, v wire.Masquerade) []tableChain {

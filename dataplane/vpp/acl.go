@@ -138,24 +138,32 @@ func (b acls) set(ctx context.Context, batch []aclItem) {
 	}
 }
 
-// Delete looks first whether the number still means our ACL: the dataplane may have been restarted meanwhile.
+// Delete removes the ACLs from the dataplane.
 func (b acls) Delete(ctx context.Context, batch []aclItem) {
-	looks := newRequests(batch, func(it *aclItem) *request { return dumpACLs(it.Meta) })
-	b.c.exchange(ctx, looks...)
+	removeTagged(ctx, b.c, batch, dumpACLs, func(d *acl.ACLDetails) string { return d.Tag }, removeACL)
+}
+
+// removeTagged removes each object of the batch if its index still has the object's tag: a dataplane that was restarted may have given
+// the index to another object.
+func removeTagged[V any, M ~uint32, D api.Message](
+	ctx context.Context, c *Client, batch []kvscheduler.Item[V, M], dump func(M) *request, tag func(D) string, remove func(string, M) *request,
+) {
+	dumps := newRequests(batch, func(it *kvscheduler.Item[V, M]) *request { return dump(it.Meta) })
+	c.exchange(ctx, dumps...)
 	var s steps
-	for i, look := range looks {
+	for i, found := range dumps {
 		it := &batch[i]
-		if err := look.fault(); err != nil {
+		if err := found.fault(); err != nil {
 			it.Err = kvscheduler.Refused(err)
 			continue
 		}
-		for _, d := range listOf[*acl.ACLDetails](look) {
-			if name := ownerOf(d.Tag); name == it.Name || duplicate(name, Index(it.Meta)) == it.Name {
-				s.add(i, removeACL(it.Name, it.Meta))
+		for _, d := range listOf[D](found) {
+			if name := ownerOf(tag(d)); name == it.Name || duplicate(name, Index(it.Meta)) == it.Name {
+				s.add(i, remove(it.Name, it.Meta))
 			}
 		}
 	}
-	take(ctx, b.c, &s, batch)
+	take(ctx, c, &s, batch)
 }
 
 func setACL(v wire.ACL, index ACLIndex) *request {

@@ -130,25 +130,9 @@ func (b macips) undo(ctx context.Context, batch []macipItem, items []int) {
 // Update replaces the rules at once: at no time the interface is judged by others or by none.
 func (b macips) Update(ctx context.Context, batch []macipItem) { b.Create(ctx, batch) }
 
-// Delete looks first whether the number still means our list: the dataplane may have been restarted meanwhile. A list
-// that is removed judges nothing any more.
+// Delete removes the lists, which ends their application to interfaces.
 func (b macips) Delete(ctx context.Context, batch []macipItem) {
-	looks := newRequests(batch, func(it *macipItem) *request { return dumpLists(it.Meta) })
-	b.c.exchange(ctx, looks...)
-	var s steps
-	for i, look := range looks {
-		it := &batch[i]
-		if err := look.fault(); err != nil {
-			it.Err = kvscheduler.Refused(err)
-			continue
-		}
-		for _, d := range listOf[*acl.MacipACLDetails](look) {
-			if name := ownerOf(d.Tag); name == it.Name || duplicate(name, Index(it.Meta)) == it.Name {
-				s.add(i, removeList(it.Name, it.Meta))
-			}
-		}
-	}
-	take(ctx, b.c, &s, batch)
+	removeTagged(ctx, b.c, batch, dumpLists, func(d *acl.MacipACLDetails) string { return d.Tag }, removeList)
 }
 
 func setList(v wire.MACIP, list ACL) *request {

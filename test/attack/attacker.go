@@ -71,6 +71,7 @@ type attacker struct {
 	said strings.Builder
 }
 
+// Write takes what the process says.
 func (a *attacker) Write(p []byte) (int, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -55,12 +55,14 @@ var methods = map[string]func(ctx context.Context, c campaign) error{
 	"unresolved":  unresolvedNeighbours,
 	"frames":      randomFrames,
 	"cni":         wait,
+	"nothing":     burn,
 }
 
 // attacks are all, in the order of the findings.
 func attacks() []attack {
 	onWide := "x0/tap/" + wide
 	return []attack{
+		{name: "nothing", finding: "none", interfaces: oneMemif},
 		{name: "close", finding: "1a", interfaces: oneMemif, judge: fewThreads},
 		{name: "threads", finding: "1b", interfaces: oneMemif, judge: fewThreads},
 		{name: "eventfd", finding: "3", interfaces: oneMemif, restart: true, long: true},
@@ -87,6 +89,14 @@ func attacks() []attack {
 func wait(ctx context.Context, c campaign) error {
 	c.underWay()
 	<-ctx.Done()
+	return nil
+}
+
+// burn uses a processor and does nothing else. It is the control for the other attacks.
+func burn(ctx context.Context, c campaign) error {
+	c.underWay()
+	for ctx.Err() == nil {
+	}
 	return nil
 }
 

@@ -64,7 +64,7 @@ func (s *siege) addOne(name string, random *rand.Rand) *node.Pod {
 	s.callers.RLock()
 	defer s.callers.RUnlock()
 	begun := time.Now()
-	ctx, cancel := context.WithTimeout(context.Background(), s.deadline)
+	ctx, cancel := context.WithTimeout(context.Background(), s.settings.deadline)
 	defer cancel()
 	if _, err = s.runtime.Add(ctx, p); err == nil {
 		s.mu.Lock()
@@ -116,7 +116,7 @@ func (s *siege) badAdd(name string) {
 	p.Annotations = map[string]string{"contivpp.io/custom-if": "x0/tap/" + wide + ",x1/tap/nowhere"}
 	s.callers.RLock()
 	defer s.callers.RUnlock()
-	ctx, cancel := context.WithTimeout(context.Background(), s.deadline)
+	ctx, cancel := context.WithTimeout(context.Background(), s.settings.deadline)
 	defer cancel()
 	if _, err := s.runtime.Add(ctx, p); err == nil {
 		s.add("an ADD with a network that does not exist succeeded")
@@ -128,7 +128,7 @@ func (s *siege) badAdd(name string) {
 
 // look makes a call that changes nothing that is wanted.
 func (s *siege) look(what string, p *node.Pod) {
-	ctx, cancel := context.WithTimeout(context.Background(), s.deadline)
+	ctx, cancel := context.WithTimeout(context.Background(), s.settings.deadline)
 	defer cancel()
 	if what == "gc" { // a runtime knows all its attachments then
 		s.callers.Lock()

@@ -212,21 +212,51 @@ func (c *client) awaitEnd() <-chan error {
 	return gone
 }
 
+// offer is what a client comes with.
+type offer struct {
+	memory      shared
+	rings, log2 int // of each direction
+	event       func() (int, error)
+}
+
+// modest is what is always granted.
+var modest = offer{rings: 1, log2: 10, event: honestEvent}
+
+// connected makes a client and connects it.
+func connected(o orders, with offer) (*client, error) {
+	c, err := dial(o)
+	if err != nil {
+		return nil, err
+	}
+	if err = c.allocate(with.memory, with.rings, with.log2); err == nil {
+		err = c.connect(o, with.event)
+	}
+	if err != nil {
+		c.leave()
+		c.free()
+		return nil, err
+	}
+	return c, nil
+}
+
+// whileConnected has f do what it likes with a connected client, which is gone then.
+func whileConnected(o orders, with offer, f func(c *client) error) error {
+	c, err := connected(o, with)
+	if err != nil {
+		return err
+	}
+	defer c.free()
+	defer c.leave()
+	return f(c)
+}
+
 // greediest connects with as many and as large rings as the server grants: more than the pod may have, and if that is refused, what
 // was granted.
 func greediest(o orders, m shared) (c *client, err error) {
 	for _, want := range []struct{ rings, log2 int }{{255, 14}, {1, 14}, {1, 10}} {
-		if c, err = dial(o); err != nil {
-			return nil, err
-		}
-		if err = c.allocate(m, want.rings, want.log2); err == nil {
-			err = c.connect(o, honestEvent)
-		}
-		if err == nil {
+		if c, err = connected(o, offer{m, want.rings, want.log2, honestEvent}); err == nil {
 			return c, nil
 		}
-		c.leave()
-		c.free()
 	}
 	return nil, err
 }

@@ -73,23 +73,13 @@ var kept []*net.TCPConn
 // lingeringDescriptors: finding 1a. A connected client passes descriptors whose close blocks, as messages that nobody expects.
 func lingeringDescriptors(ctx context.Context, o campaign) error {
 	return again(ctx, o.underWay, func() error {
-		c, err := dial(o.orders)
-		if err != nil {
-			return err
-		}
-		defer c.free()
-		defer c.leave()
-		if err = c.allocate(shared{}, 1, 10); err == nil {
-			err = c.connect(o.orders, honestEvent)
-		}
-		if err != nil {
-			return err
-		}
-		fd, err := lingering(o.orders)
-		if err != nil {
-			return err
-		}
-		return c.leaveTo(fd)
+		return whileConnected(o.orders, modest, func(c *client) error {
+			fd, err := lingering(o.orders)
+			if err != nil {
+				return err
+			}
+			return c.leaveTo(fd)
+		})
 	})
 }
 

@@ -31,6 +31,8 @@ type settings struct {
 	calls    int           // of the siege
 	seed     uint64        // of the siege
 	verbose  bool          // says what attackers say
+	// dedicated gives the dataplane the machine's last processor, and everything else the others.
+	dedicated bool
 }
 
 func main() {
@@ -45,6 +47,7 @@ func main() {
 	calls := flag.Int("siege", 0, "in place of the attacks, so many random calls of runtimes while the programs are killed and a pod attacks")
 	seed := flag.Uint64("seed", rand.Uint64(), "of the siege; random by default")
 	verbose := flag.Bool("v", false, "print what attackers say")
+	dedicated := flag.Bool("dedicated", false, "give the dataplane the machine's last processor, and everything else the others")
 	flag.Parse()
 	if err := netns.Enter(); err != nil {
 		fail(err)
@@ -52,9 +55,14 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	s := settings{programs: *programs, against: *against, long: true, quiet: 5 * time.Second, attack: *attack, deadline: 2 * time.Second,
-		calls: *calls, seed: *seed, verbose: *verbose}
+		calls: *calls, seed: *seed, verbose: *verbose, dedicated: *dedicated}
 	if *only != "" {
 		s.only = strings.Split(*only, ",")
+	}
+	if s.dedicated {
+		if err := leaveLastProcessor(); err != nil {
+			fail(err)
+		}
 	}
 	do := run
 	if s.calls > 0 {

@@ -66,25 +66,15 @@ func blockingEventfd(ctx context.Context, o campaign) error {
 		return fd, err
 	}
 	return again(ctx, o.underWay, func() error {
-		c, err := dial(o.orders)
-		if err != nil {
-			return err
-		}
-		defer c.free()
-		defer c.leave()
-		if err = c.allocate(shared{paid: true}, 1, 10); err == nil {
-			err = c.connect(o.orders, full)
-		}
-		if err != nil {
-			return err
-		}
-		in := c.ring(false, 0)
-		for i := range c.slots {
-			descriptor{length: 2048, offset: uint32(len(c.memory) - 4096)}.put(in, i)
-		}
-		return send(ctx, o.orders, o.Address, func() error {
-			binary.LittleEndian.PutUint16(in[6:], binary.LittleEndian.Uint16(in[64:])+uint16(c.slots-1))
-			return nil
+		return whileConnected(o.orders, offer{memory: shared{paid: true}, rings: 1, log2: 10, event: full}, func(c *client) error {
+			in := c.ring(false, 0)
+			for i := range c.slots {
+				descriptor{length: 2048, offset: uint32(len(c.memory) - 4096)}.put(in, i)
+			}
+			return send(ctx, o.orders, o.Address, func() error {
+				binary.LittleEndian.PutUint16(in[6:], binary.LittleEndian.Uint16(in[64:])+uint16(c.slots-1))
+				return nil
+			})
 		})
 	})
 }
@@ -114,16 +104,8 @@ func sparseMemory(ctx context.Context, o campaign) error {
 	sizes := []int{1 << 30, 256 << 20, 32 << 20, 16 << 20}
 	keptClients := []*client{}
 	return again(ctx, o.underWay, func() error {
-		c, err := dial(o.orders)
+		c, err := connected(o.orders, offer{memory: shared{size: sizes[0]}, rings: 1, log2: 10, event: honestEvent})
 		if err != nil {
-			return err
-		}
-		if err = c.allocate(shared{size: sizes[0]}, 1, 10); err == nil {
-			err = c.connect(o.orders, honestEvent)
-		}
-		if err != nil {
-			c.leave()
-			c.free()
 			if len(sizes) > 1 {
 				sizes = sizes[1:]
 			}
@@ -300,16 +282,7 @@ func unreadAnswers(ctx context.Context, o campaign) error {
 // reconnects connects as fast as it can.
 func reconnects(ctx context.Context, o campaign) error {
 	return again(ctx, o.underWay, func() error {
-		c, err := dial(o.orders)
-		if err != nil {
-			return err
-		}
-		defer c.free()
-		defer c.leave()
-		if err = c.allocate(shared{}, 1, 10); err == nil {
-			err = c.connect(o.orders, honestEvent)
-		}
-		return err
+		return whileConnected(o.orders, modest, func(*client) error { return nil })
 	})
 }
 

@@ -24,7 +24,6 @@ import (
 // says what there has to be in the end.
 type siege struct {
 	*stage
-	set     settings
 	random  *rand.Rand // of the seed: what happens; when it does is the machine's
 	callers sync.RWMutex
 
@@ -55,6 +54,7 @@ const (
 // besiege makes many calls, and says what happened. The seed is printed first.
 func besiege(ctx context.Context, out io.Writer, set settings) (err error) {
 	fmt.Fprintf(out, "siege: %d calls, seed %d\n", set.calls, set.seed)
+	set.deadline = time.Minute
 	n, err := node.New(set.programs, node.Options{
 		CoolDown: 50 * time.Millisecond, Memifs: memifs, Embedded: true, Networks: networks(),
 	})
@@ -62,7 +62,7 @@ func besiege(ctx context.Context, out io.Writer, set settings) (err error) {
 		return err
 	}
 	s := &siege{
-		stage: &stage{Node: n, deadline: time.Minute}, set: set, random: rand.New(rand.NewPCG(set.seed, 0)),
+		stage: &stage{Node: n, settings: set}, random: rand.New(rand.NewPCG(set.seed, 0)),
 		calls: map[string]int{}, breaking: map[string]int{}, attacking: map[string]int{}, living: map[string]*node.Pod{},
 	}
 	defer func() {
@@ -133,7 +133,7 @@ func (s *siege) run(ctx context.Context) error {
 	disturbers.Go(func() { watched = s.watch(besieged) })
 	for i := range runtimes {
 		random := rand.New(rand.NewPCG(seeds[2], uint64(i)))
-		callers.Go(func() { s.call(ctx, i, s.set.calls/runtimes, random) })
+		callers.Go(func() { s.call(ctx, i, s.settings.calls/runtimes, random) })
 	}
 	callers.Wait()
 	stop()
@@ -230,7 +230,7 @@ func (s *siege) attackOn(ctx context.Context, random *rand.Rand) {
 
 // del removes a pod, as a runtime does until it succeeds at once: a DEL never fails.
 func (s *siege) del(p *node.Pod) error {
-	ctx, cancel := context.WithTimeout(context.Background(), s.deadline)
+	ctx, cancel := context.WithTimeout(context.Background(), s.settings.deadline)
 	defer cancel()
 	return errors.Join(s.runtime.Del(ctx, p), p.Remove())
 }

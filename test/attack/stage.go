@@ -32,7 +32,7 @@ const (
 type stage struct {
 	*node.Node
 	runtime  *node.Runtime
-	deadline time.Duration // of an ADD or DEL
+	settings settings
 	victims  [2]*node.Pod
 	addrs    [2]netip.Prefix // of their main interfaces
 	others   int             // pods that came and went
@@ -61,12 +61,12 @@ func (a attack) onNode(ctx context.Context, s settings) (r result, err error) {
 		return r, err
 	}
 	defer func() { err = errors.Join(err, n.Close()) }()
-	st := &stage{Node: n, deadline: s.deadline}
+	st := &stage{Node: n, settings: s}
 	if st.runtime, err = n.Runtime(io.Discard); err != nil {
 		return r, err
 	}
 	if err = n.StartAgent(ctx); err == nil {
-		err = st.addVictims(ctx)
+		err = errors.Join(st.placeDataplane(), st.addVictims(ctx))
 	}
 	if err != nil {
 		return r, err
@@ -78,7 +78,7 @@ func (a attack) onNode(ctx context.Context, s settings) (r result, err error) {
 	if err != nil {
 		return r, err
 	}
-	if r, err = st.attack(ctx, s, a); err != nil || len(r.harm) > 0 {
+	if r, err = st.attack(ctx, a); err != nil || len(r.harm) > 0 {
 		return r, err
 	}
 	left, err := leftovers.Settle(ctx, places, clean, settling)
@@ -166,13 +166,17 @@ var crowd = func() string {
 }()
 
 // attack measures the victims before, during and after an attack, and what the node's operations take meanwhile.
-func (s *stage) attack(ctx context.Context, set settings, a attack) (r result, err error) {
+func (s *stage) attack(ctx context.Context, a attack) (r result, err error) {
 	pods, err := s.addAttacker(ctx, a)
 	if err != nil {
 		return r, err
 	}
-	if r.before, err = s.stream(ctx, set.quiet); err != nil {
+	quiet := result{}
+	if r.before, err = s.streamAmidCalls(ctx, s.settings.quiet, &quiet); err != nil {
 		return r, err
+	}
+	if len(quiet.harm) > 0 {
+		return r, fmt.Errorf("before the attack: %s", strings.Join(quiet.harm, "; "))
 	}
 	agent, dataplane := s.AgentPID(), s.DataplanePID()
 	if s.attacker, err = start(ctx, s.orders); err != nil {
@@ -180,23 +184,15 @@ func (s *stage) attack(ctx context.Context, set settings, a attack) (r result, e
 	}
 	defer s.attacker.end()
 	if a.restart {
-		if err = errors.Join(s.KillDataplane(), s.AwaitReady(ctx)); err != nil {
+		if err = errors.Join(s.KillDataplane(), s.AwaitReady(ctx), s.placeDataplane()); err != nil {
 			return r, err
 		}
 		dataplane = s.DataplanePID()
 	}
-	worked := make(chan error, 1)
-	attackCtx, stop := context.WithCancel(ctx)
-	go func() { worked <- s.operate(attackCtx, &r) }()
-	r.during, err = s.stream(ctx, set.attack)
-	stop()
-	if fault := <-worked; fault != nil {
-		r.add("%v", fault)
-	}
-	if err != nil {
+	if r.during, err = s.streamAmidCalls(ctx, s.settings.attack, &r); err != nil {
 		return r, err
 	}
-	s.judge(ctx, set, a, &r)
+	s.judge(ctx, a, &r)
 	if now := s.DataplanePID(); now != dataplane {
 		r.add("the dataplane has ended")
 	}
@@ -216,21 +212,21 @@ func (s *stage) attack(ctx context.Context, set settings, a attack) (r result, e
 	if len(r.harm) > 0 {
 		return r, nil
 	}
-	if r.after, err = s.stream(ctx, set.quiet); err == nil && r.after.Answered < r.after.Sent {
+	if r.after, err = s.stream(ctx, s.settings.quiet); err == nil && r.after.Answered < r.after.Sent {
 		r.add("after the attack the victims lose %d of %d packets", r.after.Sent-r.after.Answered, r.after.Sent)
 	}
 	return r, errors.Join(err, s.removeAll(pods))
 }
 
 // judge says what the attack has done while it goes on.
-func (s *stage) judge(ctx context.Context, set settings, a attack, r *result) {
-	if most := max(10*r.before.Median, 20*time.Millisecond); set.long && r.during.Median > most {
+func (s *stage) judge(ctx context.Context, a attack, r *result) {
+	if most := max(10*r.before.Median, 20*time.Millisecond); s.settings.long && r.during.Median > most {
 		r.add("half of the victims' packets take longer than %s", most)
 	}
 	if lost := r.during.Sent - r.during.Answered; lost*100 > r.during.Sent {
 		r.add("%d of %d packets of the victims are lost", lost, r.during.Sent)
 	}
-	if set.verbose {
+	if s.settings.verbose {
 		fmt.Fprintf(os.Stderr, "%s: the attacker says: %q\n", a.name, s.attacker.lines())
 	}
 	if a.judge == nil {
@@ -246,6 +242,28 @@ func (s *stage) removeAll(pods []*node.Pod) (err error) {
 		err = errors.Join(err, p.Remove())
 	}
 	return err
+}
+
+// streamAmidCalls measures the victims while other pods are added and deleted, before an attack as well as during it: the attack is the
+// only difference.
+func (s *stage) streamAmidCalls(ctx context.Context, duration time.Duration, r *result) (ping.Loss, error) {
+	worked := make(chan error, 1)
+	during, stop := context.WithCancel(ctx)
+	go func() { worked <- s.operate(during, r) }()
+	loss, err := s.stream(ctx, duration)
+	stop()
+	if fault := <-worked; fault != nil {
+		r.add("%v", fault)
+	}
+	return loss, err
+}
+
+// placeDataplane gives the dataplane's workers a dedicated processor if the settings say so.
+func (s *stage) placeDataplane() error {
+	if !s.settings.dedicated {
+		return nil
+	}
+	return giveLastProcessor(s.DataplanePID())
 }
 
 // stream has one victim ping the other each millisecond.
@@ -290,13 +308,13 @@ func (s *stage) comeAndGo(ctx context.Context, r *result) error {
 
 // timed runs an operation within its deadline.
 func (s *stage) timed(ctx context.Context, slowest *time.Duration, operation func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, 10*s.deadline) // to learn how long it takes
+	ctx, cancel := context.WithTimeout(ctx, 10*s.settings.deadline) // to learn how long it takes
 	defer cancel()
 	begun := time.Now()
 	err := operation(ctx)
 	took := time.Since(begun)
 	*slowest = max(*slowest, took)
-	if err == nil && took > s.deadline {
+	if err == nil && took > s.settings.deadline {
 		err = fmt.Errorf("it took %s", took)
 	}
 	return err

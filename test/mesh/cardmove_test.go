@@ -99,7 +99,7 @@ func TestTheCardIsGivenBackWithoutTheAgent(t *testing.T) {
 	}
 }
 
-// TestALostStateDoesNotLeaveTheKernelDeaf: without its file nobody can give the card's addresses back, but a DHCP client can.
+// TestALostStateDoesNotLeaveTheKernelDeaf: without the state file the agent cannot restore the card's addresses, but a DHCP client can.
 func TestALostStateDoesNotLeaveTheKernelDeaf(t *testing.T) {
 	n := newCardNode(t)
 	must(t, n.StartAgent(t.Context()))

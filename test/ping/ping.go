@@ -12,17 +12,19 @@ import (
 	"os"
 	"sync/atomic"
 	"time"
+	"unsafe"
 
 	"golang.org/x/net/icmp"
 	"golang.org/x/net/ipv4"
 	"golang.org/x/net/ipv6"
+	"golang.org/x/sys/unix"
 
 	"github.com/weftnet/weft/test/traffic"
 )
 
 // Pinger is a raw ICMP socket of one family in one network namespace.
 type Pinger struct {
-	conn   net.PacketConn
+	conn   *net.IPConn
 	family family
 	id     int
 	sent   atomic.Int64 // by Stream
@@ -52,9 +54,13 @@ func OpenOn(path, link string, to netip.Addr) (*Pinger, error) {
 	if to.Is6() {
 		p.family = v6
 	}
-	listen := func() (err error) {
-		p.conn, err = traffic.Listener(link).ListenPacket(context.Background(), p.family.network, p.family.listen)
-		return err
+	listen := func() error {
+		c, err := traffic.Listener(link).ListenPacket(context.Background(), p.family.network, p.family.listen)
+		if err != nil {
+			return err
+		}
+		p.conn = c.(*net.IPConn)
+		return stampArrivals(p.conn)
 	}
 	if err := traffic.Inside(path, listen); err != nil {
 		return nil, fmt.Errorf("open ping socket: %w", err)
@@ -83,8 +89,8 @@ func (p *Pinger) Once(ctx context.Context, to netip.Addr, seq int) (time.Duratio
 		if err != nil {
 			return 0, fmt.Errorf("ping %s: %w", to, err)
 		}
-		if answer == seq {
-			return time.Since(start), nil
+		if answer.seq == seq {
+			return answer.at.Sub(start), nil
 		}
 	}
 }
@@ -124,23 +130,68 @@ func (p *Pinger) send(to netip.Addr, seq int) error {
 	return nil
 }
 
-// receive gives the sequence number of the next answer to an echo of ours.
-func (p *Pinger) receive() (seq int, err error) {
-	buffer := make([]byte, 2048)
+// arrival is an answer to the echo seq.
+type arrival struct {
+	seq int
+	at  time.Time // by the kernel, so that scheduling of this process does not count
+}
+
+// stampArrivals has the kernel time-stamp received packets.
+func stampArrivals(c *net.IPConn) error {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return err
+	}
+	fault := raw.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_TIMESTAMPNS, 1) })
+	return errors.Join(fault, err)
+}
+
+// receive returns the next answer to an echo of ours.
+func (p *Pinger) receive() (arrival, error) {
+	buffer, control := make([]byte, 2048), make([]byte, 128)
 	for {
-		n, _, err := p.conn.ReadFrom(buffer)
+		n, extra, _, _, err := p.conn.ReadMsgIP(buffer, control)
 		if errors.Is(err, os.ErrDeadlineExceeded) {
-			return 0, errors.New("no answer")
+			return arrival{}, errors.New("no answer")
 		}
 		if err != nil {
-			return 0, err
+			return arrival{}, err
 		}
-		m, err := icmp.ParseMessage(p.family.protocol, buffer[:n])
+		m, err := icmp.ParseMessage(p.family.protocol, p.family.payload(buffer[:n]))
 		if err != nil || m.Type != p.family.reply {
 			continue
 		}
 		if echo, ok := m.Body.(*icmp.Echo); ok && echo.ID == p.id && bytes.Equal(echo.Data, payload) {
-			return echo.Seq, nil
+			at, err := arrivedAt(control[:extra])
+			return arrival{echo.Seq, at}, err
 		}
 	}
+}
+
+// payload strips the IP header, which the kernel delivers for IPv4 only.
+func (f family) payload(b []byte) []byte {
+	if f != v4 {
+		return b
+	}
+	h, err := ipv4.ParseHeader(b)
+	if err != nil {
+		return nil
+	}
+	return b[h.Len:]
+}
+
+// arrivedAt returns the kernel's receive time stamp.
+func arrivedAt(control []byte) (time.Time, error) {
+	messages, err := unix.ParseSocketControlMessage(control)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("time stamp of an answer: %w", err)
+	}
+	for _, m := range messages {
+		if m.Header.Level == unix.SOL_SOCKET && m.Header.Type == unix.SCM_TIMESTAMPNS && len(m.Data) >= int(unsafe.Sizeof(unix.Timespec{})) {
+			var at unix.Timespec
+			copy(unsafe.Slice((*byte)(unsafe.Pointer(&at)), unsafe.Sizeof(at)), m.Data)
+			return time.Unix(at.Unix()), nil
+		}
+	}
+	return time.Time{}, errors.New("an answer has no time stamp")
 }

@@ -30,7 +30,7 @@ func (p *Pinger) Stream(ctx context.Context, to netip.Addr, interval time.Durati
 	if err := p.conn.SetReadDeadline(time.Time{}); err != nil {
 		return Loss{}, err
 	}
-	answers := make(chan arrival, mostEchoes) // never full: its times are true
+	answers := make(chan arrival, mostEchoes) // never full
 	go p.collect(answers)
 	sent, err := p.sendEach(ctx, to, interval)
 	// Ends collect, now or when the last answer had its time.
@@ -44,21 +44,15 @@ func (p *Pinger) Sent() int { return int(p.sent.Load()) }
 // lastAnswer is how long the answers to the last echoes have. One that comes later than that is lost.
 const lastAnswer = 5 * time.Second
 
-// arrival is an answer to the echo seq.
-type arrival struct {
-	seq int
-	at  time.Time
-}
-
 // collect passes answers on until the socket's deadline.
 func (p *Pinger) collect(answers chan<- arrival) {
 	defer close(answers)
 	for {
-		seq, err := p.receive()
+		answer, err := p.receive()
 		if err != nil {
 			return
 		}
-		answers <- arrival{seq, time.Now()}
+		answers <- answer
 	}
 }
 

@@ -265,7 +265,7 @@ func BenchmarkACL(b *testing.B) {
 				for n, f := range []*ACLFilter{nil, filter} {
 					s.set(1, Interface{Up: true, MAC: portMAC, ACL: f})
 					s.engine.Publish()
-					s.run(1, raw, rxBurst)
+					s.run(1, raw, frame.VectorSize)
 					begin := time.Now()
 					s.run(1, raw, turn)
 					spent[n] = append(spent[n], time.Since(begin))

@@ -36,10 +36,10 @@ func TestWhatWaitsIsSentOnBeforeAMemberGoes(t *testing.T) {
 		waiting, least int
 		take           func(*Engine) error
 	}{
-		"it leaves":                           {3 * rxBurst, 3 * rxBurst, leave},
-		"its port is closed":                  {3 * rxBurst, 3 * rxBurst, func(e *Engine) error { return e.ClosePort(1) }},
-		"it leaves, and sends without end":    {1 << 40, drainBursts * rxBurst, leave},
-		"it is closed, and sends without end": {1 << 40, drainBursts * rxBurst, func(e *Engine) error { return e.ClosePort(1) }},
+		"it leaves":                           {3 * frame.VectorSize, 3 * frame.VectorSize, leave},
+		"its port is closed":                  {3 * frame.VectorSize, 3 * frame.VectorSize, func(e *Engine) error { return e.ClosePort(1) }},
+		"it leaves, and sends without end":    {1 << 40, mostDrained, leave},
+		"it is closed, and sends without end": {1 << 40, mostDrained, func(e *Engine) error { return e.ClosePort(1) }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newSegment(t, plain(1, 1, 2))

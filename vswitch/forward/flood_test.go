@@ -42,7 +42,7 @@ func TestBridgingAllocatesNothing(t *testing.T) {
 			frames[i] = raw()
 		}
 		next := 0
-		if n := testing.AllocsPerRun(100, func() { s.now++; s.run(1, frames[next], rxBurst); next++ }); n != 0 {
+		if n := testing.AllocsPerRun(100, func() { s.now++; s.run(1, frames[next], frame.VectorSize); next++ }); n != 0 {
 			t.Errorf("%s: %v allocations a vector", name, n)
 		}
 	}
@@ -59,8 +59,8 @@ func TestFloodingMoreThanThereAreBuffersLosesNothing(t *testing.T) {
 		b.Members = append(b.Members, BridgeMember{Interface: index})
 	}
 	s.change(b)
-	s.run(1, between(host(1), frame.Broadcast), rxBurst)
-	if want := rxBurst * (len(b.Members) - 1); s.sent() != want {
+	s.run(1, between(host(1), frame.Broadcast), frame.VectorSize)
+	if want := frame.VectorSize * (len(b.Members) - 1); s.sent() != want {
 		t.Errorf("%d copies, want %d; drops %v", s.sent(), want, s.engine.Drops())
 	}
 	if free := s.worker.pool.Free() + len(s.worker.empty); free != poolSize {

@@ -24,17 +24,14 @@ const (
 	byBVI                     // handed to the slow path by the BVI
 )
 
-// receive takes a vector from a queue, decides on each frame, and sends what is to be sent. It returns how many there were.
-func (w *worker) receive(i *inlet) int {
+// receive takes a vector from a queue, decides on each frame, and sends what is to be sent. It returns how many there were, and
+// whether there may be more.
+func (w *worker) receive(i *inlet) (n int, more bool) {
 	a := i.of
 	if a.failure.Load() != nil {
-		return 0
+		return 0, false
 	}
-	burst := rxBurst
-	if a.shared != nil {
-		burst = sharedBurst
-	}
-	v := w.forVector(burst)
+	v := w.forVector(i.burst)
 	n, err := i.Receive(v)
 	if err != nil {
 		a.fail(err)
@@ -45,8 +42,9 @@ func (w *worker) receive(i *inlet) int {
 		}
 	}
 	if n == 0 {
-		return 0
+		return 0, false
 	}
+	more = n == len(v)
 	// What was answered before these frames were sent holds for them: a client may send as soon as its route is confirmed.
 	w.snapshot = w.engine.live.Load()
 	used := n - w.vector(i, v[:n])
@@ -56,7 +54,8 @@ func (w *worker) receive(i *inlet) int {
 	if used > 0 {
 		w.refill(used)
 	}
-	return n
+	w.turnEnds(i, n)
+	return n, more
 }
 
 // vector decides on received frames and sends them. It returns how many buffers, all or none, are the caller's again.

@@ -189,14 +189,14 @@ func TestCuttingForAPortAllocatesNothing(t *testing.T) {
 	gso := udp4("10.2.7.7", 40000)
 	long := change(udp4("10.2.7.7", 4000), func(b []byte) { b[20] = 0; reseal(b) })
 	for name, f := range map[string]func(){
-		"segments":  func() { b.run(gso, usoOf(gso, 1000), rxBurst) },
-		"fragments": func() { b.run(long, frame.Virtio{}, rxBurst) },
+		"segments":  func() { b.run(gso, usoOf(gso, 1000), frame.VectorSize) },
+		"fragments": func() { b.run(long, frame.Virtio{}, frame.VectorSize) },
 	} {
 		if n := testing.AllocsPerRun(20, f); n != 0 {
 			t.Errorf("%s: %v allocations a vector", name, n)
 		}
 	}
-	if b.out.sent < 21*rxBurst*(40+3) {
+	if b.out.sent < 21*frame.VectorSize*(40+3) {
 		t.Errorf("%d sent; drops %v", b.out.sent, b.engine.Drops())
 	}
 }

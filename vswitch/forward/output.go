@@ -124,7 +124,7 @@ func (w *worker) punt(in *iface, b *frame.Buffer, d verdict) {
 // takeInjected sends what the slow path made.
 func (w *worker) takeInjected() bool {
 	some := false
-	for range rxBurst {
+	for range injectedBurst {
 		m := w.injects.Peek()
 		b := w.pool.One()
 		if m == nil || b == nil {

@@ -64,6 +64,7 @@ type inlet struct {
 	active bool // on the owner's list of what to receive from
 	begun  bool // it has looked at the shared memory once
 	quiet  int  // looks in vain since the last frame
+	burst  int  // most frames of the next turn
 	trace  tracer
 }
 
@@ -72,7 +73,7 @@ func newAttachment(index uint32, p vectorPort, e *Engine) *attachment {
 	a := &attachment{index: index, port: p, takes: p.Takes(), keeper: e.keeper, queues: make([]queue, len(e.workers))}
 	a.shared, _ = p.(sharer)
 	for n, r := range receiversOf(p) {
-		a.inlets = append(a.inlets, &inlet{receiver: r, of: a, owner: e.workers[(int(index)+n)%len(e.workers)]})
+		a.inlets = append(a.inlets, &inlet{receiver: r, of: a, owner: e.workers[(int(index)+n)%len(e.workers)], burst: 1})
 	}
 	return a
 }

@@ -11,11 +11,11 @@ func TestFramesThatComeOneByOneUseTheSameMemory(t *testing.T) {
 	raw := udp4("10.2.0.9", 100)
 	memory := map[*byte]bool{}
 	b.out.show = func(f []byte, _ frame.Virtio) { memory[&f[0]] = true }
-	for range 3 * rxBurst {
+	for range 3 * frame.VectorSize {
 		b.run(raw, frame.Virtio{}, 1)
 	}
-	if b.out.sent != 3*rxBurst || len(memory) != 1 {
-		t.Errorf("%d frames went through %d buffers, want %d through 1", b.out.sent, len(memory), 3*rxBurst)
+	if b.out.sent != 3*frame.VectorSize || len(memory) != 1 {
+		t.Errorf("%d frames went through %d buffers, want %d through 1", b.out.sent, len(memory), 3*frame.VectorSize)
 	}
 }
 
@@ -27,13 +27,13 @@ func TestAWorkerGoesOnAfterItsPoolWasEmpty(t *testing.T) {
 	taken = taken[:b.worker.pool.Take(taken)]
 	b.worker.empty = b.worker.empty[:2]
 	b.in.waiting, b.out.sent = 5, 0
-	if n := b.worker.receive(b.worker.ports.at(1).inlets[0]); n != 2 {
+	if n, _ := b.worker.receive(b.worker.ports.at(1).inlets[0]); n != 2 {
 		t.Errorf("with two buffers %d frames were received", n)
 	}
 	for _, buffer := range taken {
 		buffer.Release()
 	}
-	if n := b.worker.receive(b.worker.ports.at(1).inlets[0]); n != 3 || b.out.sent != 5 {
+	if n, _ := b.worker.receive(b.worker.ports.at(1).inlets[0]); n != 3 || b.out.sent != 5 {
 		t.Errorf("then %d frames were received, and %d sent in all, want 3 and 5", n, b.out.sent)
 	}
 }

@@ -12,7 +12,7 @@ type stock struct {
 }
 
 func newStock() stock {
-	return stock{pool: frame.NewPool(frame.LargeSize, poolSize), empty: make([]*frame.Buffer, 0, sharedBurst)}
+	return stock{pool: frame.NewPool(frame.LargeSize, poolSize), empty: make([]*frame.Buffer, 0, frame.VectorSize)}
 }
 
 // forVector returns buffers to receive n frames into, or fewer if the pool is short of them.
@@ -31,6 +31,6 @@ func (s *stock) refill(used int) {
 		s.empty = s.empty[:got+copy(s.empty[got:], s.empty[used:])]
 	}
 	ready := len(s.empty)
-	s.empty = s.empty[:sharedBurst]
+	s.empty = s.empty[:frame.VectorSize]
 	s.empty = s.empty[:ready+s.pool.Take(s.empty[ready:])]
 }

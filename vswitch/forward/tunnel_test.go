@@ -331,7 +331,7 @@ func TestTunnelsAllocateNothing(t *testing.T) {
 			p := s.ports[on]
 			p.frame = raw
 			if n := testing.AllocsPerRun(100, func() {
-				for p.waiting = rxBurst; p.waiting > 0; {
+				for p.waiting = frame.VectorSize; p.waiting > 0; {
 					s.worker.round()
 				}
 			}); n != 0 {

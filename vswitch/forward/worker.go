@@ -8,25 +8,19 @@ import (
 	"slices"
 	"sync/atomic"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
-	"github.com/weftnet/weft/vswitch/frame"
 	"github.com/weftnet/weft/vswitch/slow"
 )
 
 const (
-	// rxBurst is how many frames are taken from a port at a time: enough to spread the vector's fixed costs, few enough
-	// that the next port does not wait long where a frame costs a system call of about a microsecond each way.
-	rxBurst = 64
-	// sharedBurst is how many frames are taken from shared memory at a time, where a frame costs no system call.
-	sharedBurst = frame.VectorSize
 	// patience is how many rounds shared memory is looked at in vain before its peer is asked to ring: some hundred
 	// microseconds where there is nothing else to do. A ring costs the peer a system call, and us a wake-up.
 	patience = 1 << 11
-	// pollEvery and pollFrames bound how many rounds, and about how many frames, busy ports may hold up a port that was quiet.
-	pollEvery  = 16
-	pollFrames = 4096
+	// pollEvery is the number of rounds with little work after which the poller is asked for ports that were quiet.
+	pollEvery = 16
 	// puntOrder sizes the rings to and from the slow path: 1<<8 frames.
 	puntOrder = 8
 )
@@ -56,11 +50,12 @@ type worker struct {
 	ways     ways          // cache of routes
 	untraced traceLine     // in place of a trace line that will be overwritten
 	stock
-	active  []*inlet      // to receive from
-	dirty   []*attachment // with frames to transmit
-	rounds  uint
-	handled int // frames since the poller was asked
-	spin    spinner
+	active []*inlet      // to receive from
+	dirty  []*attachment // with frames to transmit
+	rounds uint
+	worked time.Duration // on frames since the poller was asked
+	turnAt time.Duration // by the stopwatch: when the turn began
+	spin   spinner
 
 	stormLimit int                  // copies a second; 0: none
 	stopwatch  func() time.Duration // since some moment
@@ -101,8 +96,8 @@ func (w *worker) close() {
 
 // run is the worker's life. Its thread is its own: frames do not wait for the Go scheduler.
 func (w *worker) run(ctx context.Context) error {
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
+	runtime.LockOSThread() // not unlocked: the thread, which has a name of its own, ends with the worker
+	nameThread(fmt.Sprintf("%s%d", WorkerThreads, w.id))
 	defer close(w.ended)
 	stop := context.AfterFunc(ctx, func() {
 		w.stopping.Store(true)
@@ -130,6 +125,20 @@ func (w *worker) run(ctx context.Context) error {
 	return nil
 }
 
+// WorkerThreads is how the names of workers' threads begin; the worker's number follows.
+const WorkerThreads = "weft_wk_"
+
+// nameThread names the caller's thread, so that operators can find it and give it a processor. The name of the main thread is the
+// process's, and stays.
+func nameThread(name string) {
+	if unix.Gettid() == unix.Getpid() {
+		return
+	}
+	if text, err := unix.BytePtrFromString(name); err == nil {
+		_ = unix.Prctl(unix.PR_SET_NAME, uintptr(unsafe.Pointer(text)), 0, 0, 0)
+	}
+}
+
 // round does what there is to do once, and says whether there was anything.
 func (w *worker) round() bool {
 	w.refresh()
@@ -137,15 +146,15 @@ func (w *worker) round() bool {
 	w.readMail()
 	busy := w.takeInjected()
 	w.rounds++
-	if len(w.active) == 0 || w.rounds%pollEvery == 0 || w.handled >= pollFrames {
-		w.handled = 0
+	if len(w.active) == 0 || w.rounds%pollEvery == 0 || w.worked >= turnTime {
+		w.worked = 0
 		w.wake(w.poll.ready())
 	}
+	w.turnAt = w.stopwatch()
 	for i := 0; i < len(w.active); {
-		n := w.receive(w.active[i])
-		w.handled += n
+		n, more := w.receive(w.active[i])
 		busy = busy || n > 0
-		if n >= rxBurst || w.active[i].isWorthALook(n) {
+		if more || w.active[i].isWorthALook(n) {
 			i++
 			continue
 		}
@@ -216,11 +225,11 @@ func (w *worker) wake(events []unix.EpollEvent) {
 	}
 }
 
-// activate puts a queue on the active list. It need not announce frames any more.
+// activate puts a queue at the head of the active list, before queues that have been busy. It need not announce frames any more.
 func (w *worker) activate(i *inlet) {
 	i.Arm(false)
 	i.active = true
-	w.active = append(w.active, i)
+	w.active = slices.Insert(w.active, 0, i)
 }
 
 // sleep waits for a frame or the bell: arm, look again, sleep. Ports that are not active are armed already.

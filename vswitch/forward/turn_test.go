@@ -1,0 +1,95 @@
+package forward
+
+import (
+	"testing"
+	"time"
+
+	"github.com/weftnet/weft/vswitch/frame"
+)
+
+// newTurns makes a bridge domain of interfaces 1 to 6 with one host behind each. The clock moves by the cost of each frame that is sent
+// on an interface.
+func newTurns(t *testing.T, costs map[uint32]time.Duration) *segment {
+	t.Helper()
+	s := newSegment(t, plain(1, 1, 2, 3, 4, 5, 6))
+	now := time.Duration(0)
+	s.worker.stopwatch = func() time.Duration { return now }
+	for index := uint32(1); index <= segmentPorts; index++ {
+		s.receive(index, between(host(byte(index)), frame.Broadcast), frame.Virtio{})
+		s.ports[index].show = func([]byte, frame.Virtio) { now += costs[index] }
+	}
+	return s
+}
+
+// send queues frames on an interface for the host behind another.
+func (s *segment) send(from, to uint32, frames int) {
+	s.ports[from].frame, s.ports[from].waiting = between(host(byte(from)), host(byte(to))), frames
+}
+
+const endless = 1 << 40
+
+func TestBusyQueuesGetTheSameTimeWhateverTheirFramesCost(t *testing.T) {
+	const cheap, dear = time.Microsecond, 20 * time.Microsecond
+	s := newTurns(t, map[uint32]time.Duration{2: cheap, 4: dear})
+	s.send(1, 2, endless)
+	s.send(3, 4, endless)
+	for range 10_000 {
+		s.worker.round()
+	}
+	a, b := time.Duration(s.ports[2].sent)*cheap, time.Duration(s.ports[4].sent)*dear
+	if a < b/2 || b < a/2 {
+		t.Errorf("one queue got %s, the other %s", a, b)
+	}
+}
+
+// A frame that arrives during a round waits for its end, which is one turn of each busy queue.
+func TestAQuietQueueIsServedBeforeTheBusyOnesInTheNextRound(t *testing.T) {
+	for name, cost := range map[string]time.Duration{
+		"dropped at once": 0, "a tap's frames": 3 * time.Microsecond, "flooded frames": 200 * time.Microsecond,
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newTurns(t, map[uint32]time.Duration{2: cost})
+			s.send(1, 2, endless)
+			s.send(5, 2, endless)
+			for range 1000 {
+				s.worker.round()
+			}
+			var before int // frames that were served since it came
+			for range 100 {
+				frames, served := s.ports[2].sent, false
+				s.ports[4].show = func([]byte, frame.Virtio) { before, served = s.ports[2].sent-frames, true }
+				s.send(3, 4, 1)
+				for !served {
+					s.worker.round()
+				}
+				// With frames that cost nothing the poller is asked every pollEvery rounds only.
+				most := 0
+				if cost == 0 {
+					most = pollEvery * 2 * frame.VectorSize
+				}
+				if before > most {
+					t.Fatalf("it waited for %d frames; want %d", before, most)
+				}
+				s.worker.round() // it is empty
+			}
+		})
+	}
+}
+
+func TestTheBurstShrinksAtOnceWhenFramesBecomeMoreExpensive(t *testing.T) {
+	costs := map[uint32]time.Duration{2: 100 * time.Nanosecond}
+	s := newTurns(t, costs)
+	s.send(1, 2, endless)
+	for range 100 {
+		s.worker.round()
+	}
+	i := s.worker.ports.at(1).inlets[0]
+	if i.burst != frame.VectorSize {
+		t.Errorf("burst of cheap frames is %d", i.burst)
+	}
+	costs[2] = 100 * time.Microsecond
+	s.worker.round()
+	if i.burst != 1 {
+		t.Errorf("burst after a vector of expensive frames is %d", i.burst)
+	}
+}
