@@ -10,9 +10,10 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/weftnet/weft/vswitch/forward"
 )
+
+// workerThreads is how the names of the forwarding threads of weft-vswitch begin.
+const workerThreads = "weft_wk_"
 
 // leaveLastProcessor keeps this process and its children off the machine's last processor.
 func leaveLastProcessor() error {
@@ -32,7 +33,7 @@ func leaveLastProcessor() error {
 func giveLastProcessor(dataplane int) error {
 	var last unix.CPUSet
 	last.Set(runtime.NumCPU() - 1)
-	n, err := placeThreads(dataplane, forward.WorkerThreads, &last)
+	n, err := placeThreads(dataplane, workerThreads, &last)
 	if err == nil && n == 0 { // older versions do not name their threads
 		_, err = placeThreads(dataplane, "", &last)
 	}
