@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"iter"
+	"math"
 	"slices"
 	"sync"
 )
@@ -84,11 +85,20 @@ func (h *history) evictLocked() {
 	h.entries = slices.Delete(h.entries, 0, n)
 }
 
+// behindLocked is the index of the first record after seq.
+func (h *history) behindLocked(seq uint64) int {
+	i, found := slices.BinarySearchFunc(h.entries, seq, bySeq)
+	if found {
+		i++
+	}
+	return i
+}
+
 // since returns copies of the records after seq.
 func (h *history) since(seq uint64) []Record {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	i, _ := slices.BinarySearchFunc(h.entries, seq+1, bySeq)
+	i := h.behindLocked(seq)
 	records := make([]Record, 0, len(h.entries)-i)
 	for _, e := range h.entries[i:] {
 		records = append(records, e.record.clone())
@@ -101,7 +111,7 @@ func (h *history) since(seq uint64) []Record {
 func (h *history) after(seq uint64) (r Record, ok bool, grown <-chan struct{}, closed bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	i, _ := slices.BinarySearchFunc(h.entries, seq+1, bySeq)
+	i := h.behindLocked(seq)
 	if i == len(h.entries) || h.running != 0 && h.entries[i].record.Seq > h.running {
 		return Record{}, false, h.grown, h.closed
 	}
@@ -175,10 +185,15 @@ func (l *Loop) Watch(ctx context.Context, since uint64) iter.Seq[Record] {
 	}
 }
 
-// Restore takes in the records that the [Saver] kept, before Run: sequence numbers
-// go on from there.
+// Restore takes in the records that the [Saver] kept, before Run: sequence numbers go on from there. Records without a number, with
+// that of another one, or with one that no run reaches are damaged and left out.
 func (l *Loop) Restore(records []Record) {
+	known := map[uint64]bool{0: true}
 	for _, r := range records {
+		if known[r.Seq] || r.Seq > math.MaxInt64 {
+			continue
+		}
+		known[r.Seq] = true
 		l.history.add(r, true)
 	}
 }

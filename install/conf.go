@@ -137,9 +137,14 @@ func (i *installer) inCommon(ctx context.Context, name string, versions []string
 	if err != nil {
 		return nil, fmt.Errorf("it does not answer: %w", err)
 	}
+	return common(versions, speaks)
+}
+
+// common are the versions that a plugin speaks too, in the order of ours.
+func common(versions, speaks []string) ([]string, error) {
 	both := slices.DeleteFunc(slices.Clone(versions), func(v string) bool { return !slices.Contains(speaks, v) })
 	if len(both) == 0 {
-		return nil, fmt.Errorf("it speaks none of the versions %s, only %s", strings.Join(versions, ", "), strings.Join(speaks, ", "))
+		return nil, fmt.Errorf("it speaks none of the versions %s, only %.100s", strings.Join(versions, ", "), strings.Join(speaks, ", "))
 	}
 	return both, nil
 }

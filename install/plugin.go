@@ -48,13 +48,22 @@ func (p plugin) speaks(ctx context.Context) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	var answer struct {
-		SupportedVersions []string `json:"supportedVersions"`
-	}
-	if err := json.Unmarshal(out, &answer); err != nil || len(answer.SupportedVersions) == 0 {
+	versions := versionsIn(out)
+	if len(versions) == 0 {
 		return nil, fmt.Errorf("%s answers VERSION with %.60q, which names no versions", p.path, out)
 	}
-	return answer.SupportedVersions, nil
+	return versions, nil
+}
+
+// versionsIn are the versions that an answer to VERSION names.
+func versionsIn(answer []byte) []string {
+	var a struct {
+		SupportedVersions []string `json:"supportedVersions"`
+	}
+	if json.Unmarshal(answer, &a) != nil {
+		return nil
+	}
+	return a.SupportedVersions
 }
 
 // status asks whether the plugin would serve an ADD with this configuration.

@@ -1,8 +1,11 @@
 package kvscheduler
 
 import (
+	"cmp"
 	"encoding/json"
 	"iter"
+	"math"
+	"slices"
 	"sync"
 )
 
@@ -74,18 +77,18 @@ func (l *ring) since(seq uint64) []*Record {
 	return nil
 }
 
-// Restore puts records of an earlier run into the log, oldest first, before Run: numbers go on behind the last of them.
-// Values in them are what JSON made of them.
+// Restore puts records of an earlier run into the log before Run: numbers go on behind the highest of them. Records without a number,
+// with that of another one, or with one that no run reaches are damaged and left out. Values in them are what JSON made of them.
 func (s *Scheduler) Restore(records []*Record) {
 	s.log.mu.Lock()
 	defer s.log.mu.Unlock()
-	for _, r := range records {
+	for _, r := range slices.SortedStableFunc(slices.Values(records), func(a, b *Record) int { return cmp.Compare(a.Seq, b.Seq) }) {
 		raw, err := json.Marshal(r)
-		if err != nil {
-			continue // it came from JSON: this cannot be
+		if err != nil || r.Seq <= s.lastSeq || r.Seq > math.MaxInt64 {
+			continue
 		}
 		s.log.keepLocked(r, len(raw))
-		s.lastSeq = max(s.lastSeq, r.Seq)
+		s.lastSeq = r.Seq
 	}
 }
 

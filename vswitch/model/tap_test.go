@@ -2,6 +2,8 @@ package model
 
 import (
 	"errors"
+	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/weftnet/weft/vswitch/model/modeltest"
@@ -26,6 +28,22 @@ func TestANamespaceIsNamedAsVPPNamesIt(t *testing.T) {
 			t.Errorf("%q: %q, %v; wanted %q", name, got, err, want)
 		}
 	}
+}
+
+// FuzzNamespace reads any name of a network namespace. A relative name stays below /proc or /var/run/netns.
+func FuzzNamespace(f *testing.F) {
+	for _, name := range []string{"", "pod", "/run/netns/pod", "pid:17", "pid:1/../2", "..", "pid:", "pid:+1"} {
+		f.Add(name)
+	}
+	f.Fuzz(func(t *testing.T, name string) {
+		path, err := namespacePath(name)
+		if err != nil || path == name {
+			return
+		}
+		if clean := filepath.Clean(path); clean != path || filepath.Dir(path) != "/var/run/netns" && !strings.HasPrefix(path, "/proc/") {
+			t.Errorf("%q is %q", name, path)
+		}
+	})
 }
 
 func TestTheHostSideIsUpAndOffloadsOnlyIfSegmentationIsAskedFor(t *testing.T) {
