@@ -85,7 +85,8 @@ func (s *Scheduler) call(ctx context.Context, j *job) {
 		j.results = make([]opResult, len(j.items))
 		return
 	}
-	s.bounded(ctx, j.lane, s.cfg.OpTimeout, func(ctx context.Context) func() {
+	limit := s.cfg.limit(len(j.items))
+	s.bounded(ctx, j.lane, limit, func(ctx context.Context) func() {
 		out := j.k.call(ctx, j.verb, j.items)
 		return func() { j.results = out }
 	})
@@ -93,9 +94,14 @@ func (s *Scheduler) call(ctx context.Context, j *job) {
 	if j.results == nil {
 		j.results = make([]opResult, len(j.items))
 		for i := range j.results {
-			j.results[i].err = fmt.Errorf("no answer within %s: %w", s.cfg.OpTimeout, context.DeadlineExceeded)
+			j.results[i].err = fmt.Errorf("no answer within %s: %w", limit, context.DeadlineExceeded)
 		}
 	}
+}
+
+// limit bounds a backend call for n objects. VPP takes up to 100 ms to create an interface, and one call creates those of all pods.
+func (c *Config) limit(n int) time.Duration {
+	return c.OpTimeout + time.Duration(n-1)*c.OpTimeout/20
 }
 
 // bounded runs f beside and then what f returned, unless f overstays its deadline by a grace time.

@@ -3,6 +3,7 @@ package kvscheduler_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -65,6 +66,25 @@ func TestInvariant19ABestEffortCommitReturnsAtItsDeadlineAndGoesOn(t *testing.T)
 		release()
 		must(t, w.s.Wait(t.Context(), []ref{key("a/1")}))
 		w.noWrong()
+	})
+}
+
+func TestACallForManyObjectsMayTakeLonger(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := start(t, kvschedulertest.New(), nil)
+		defer w.end()
+		var set []kvscheduler.Object
+		for i := range 110 {
+			set = append(set, put(fmt.Sprintf("a/%d", i), thing{}))
+		}
+		release := w.m.Hold("a")
+		time.AfterFunc(20*time.Second, release) // a slow VPP needs as long for 110 interfaces
+		if rec := w.put(set...); len(rec.Ops) != len(set) || rec.Err != "" {
+			t.Errorf("%d operations, error %q", len(rec.Ops), rec.Err)
+		}
+		if calls := w.m.Calls(); len(calls) != 1 {
+			t.Errorf("it took %d calls", len(calls))
+		}
 	})
 }
 

@@ -122,7 +122,7 @@ func (r *run) readKind(ctx context.Context, k *kind, ids []int32) {
 	var there found
 	var err error = context.DeadlineExceeded
 	view := r.store.view()
-	r.bounded(ctx, l, r.cfg.OpTimeout, func(ctx context.Context) func() {
+	r.bounded(ctx, l, r.cfg.limit(len(names)), func(ctx context.Context) func() {
 		f, ferr := k.readNamed(ctx, view, names)
 		return func() { there, err = f, ferr }
 	})

@@ -129,9 +129,10 @@ var (
 	lostLine      = regexp.MustCompile(`time=(\S+) \S+ msg="dataplane lost"`)
 	connectedLine = regexp.MustCompile(`time=(\S+) \S+ msg="dataplane connected"`)
 	replayedLine  = regexp.MustCompile(`time=(\S+) \S+ msg="dataplane replayed"`)
+	partlyLine    = regexp.MustCompile(`time=(\S+) \S+ msg="replay left something to repair".*`)
 )
 
-// awaitLine waits for a line that is not older than since, and gives its time.
+// awaitLine waits for a line that is not older than since, and gives its time. A replay that failed in part is an error.
 func awaitLine(ctx context.Context, n *node.Node, line *regexp.Regexp, since time.Time) (time.Time, error) {
 	ctx, cancel := context.WithTimeout(ctx, replayPatience)
 	defer cancel()
@@ -142,11 +143,11 @@ func awaitLine(ctx context.Context, n *node.Node, line *regexp.Regexp, since tim
 		if err != nil {
 			return time.Time{}, err
 		}
-		if all := line.FindAllSubmatch(log, -1); len(all) > 0 {
-			at, err := time.Parse(time.RFC3339, string(all[len(all)-1][1]))
-			if err != nil || !at.Before(since.Truncate(time.Millisecond)) {
-				return at, err
-			}
+		if text, _, err := lastMatch(log, partlyLine, since); text != nil || err != nil {
+			return time.Time{}, errors.Join(fmt.Errorf("the agent's log says: %s", text), err)
+		}
+		if text, at, err := lastMatch(log, line, since); text != nil || err != nil {
+			return at, err
 		}
 		select {
 		case <-tick.C:
@@ -154,4 +155,17 @@ func awaitLine(ctx context.Context, n *node.Node, line *regexp.Regexp, since tim
 			return time.Time{}, fmt.Errorf("wait for %s in the agent's log: %w", line, ctx.Err())
 		}
 	}
+}
+
+// lastMatch is the last such line, with its time; nil if there is none since then.
+func lastMatch(log []byte, line *regexp.Regexp, since time.Time) (text []byte, at time.Time, err error) {
+	all := line.FindAllSubmatch(log, -1)
+	if len(all) == 0 {
+		return nil, at, nil
+	}
+	last := all[len(all)-1]
+	if at, err = time.Parse(time.RFC3339, string(last[1])); err != nil || at.Before(since.Truncate(time.Millisecond)) {
+		return nil, at, err
+	}
+	return last[0], at, nil
 }
