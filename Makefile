@@ -115,9 +115,9 @@ demo: build examples ## connect five pods in a private network namespace and sho
 bench: build peers ## measure ADD and DEL, traffic between pods, memif beside DPDK (N=100 ONLY=cni,traffic,memif,versus,replay)
 	@$(GO) run ./test/bench -n $(N) $(if $(ONLY),-only $(ONLY))
 
-attack: build ## have hostile pods attack a private node, and print a table (FOR=10s ONLY=close,sparse; AGAINST=COMMIT: an older version first; SIEGE=20000 SEED=1: random calls and kills)
+attack: build ## have hostile pods attack a private node, and print a table (FOR=10s ONLY=close,sparse; DEDICATED=1: a processor for the dataplane alone; AGAINST=COMMIT: an older version first; SIEGE=20000 SEED=1: random calls and kills)
 	@$(if $(AGAINST),src=$$(mktemp -d) && trap 'rm -rf "$$src"' EXIT && git archive $(AGAINST) | tar x -C "$$src" && cd "$$src" && CGO_ENABLED=0 $(GO) build -o "$(CURDIR)/bin/against/" ./cmd/...)
-	@$(GO) run ./test/attack $(if $(FOR),-for $(FOR)) $(if $(ONLY),-only $(ONLY)) $(if $(AGAINST),-against bin/against) $(if $(SIEGE),-siege $(SIEGE)) $(if $(SEED),-seed $(SEED))
+	@$(GO) run ./test/attack $(if $(FOR),-for $(FOR)) $(if $(ONLY),-only $(ONLY)) $(if $(DEDICATED),-dedicated) $(if $(AGAINST),-against bin/against) $(if $(SIEGE),-siege $(SIEGE)) $(if $(SEED),-seed $(SEED))
 
 # Minimizing an input that is merely new takes up to a minute by default, in which nothing else is tried: 100 executions do.
 fuzz: go ## run each fuzz test for a while, and count the executions (FUZZTIME=10s FUZZPROCS=1 PACKAGES=./...)
