@@ -31,8 +31,20 @@ type given struct {
 	// DeviceID is where Multus puts it, whether or not the capability deviceID is asked for.
 	DeviceID string `json:"deviceID"`
 
-	// Valid is nil where the runtime did not say what is valid, which is not the same as nothing being valid.
-	Valid *[]types.GCAttachment `json:"cni.dev/valid-attachments"`
+	Valid valid `json:"cni.dev/valid-attachments"`
+}
+
+// valid are the attachments that a GC is to keep. A runtime that does not say which has not said that there are none; one that says
+// null, as CRI-O does for a network without pods, has.
+type valid struct {
+	said bool
+	list []types.GCAttachment
+}
+
+// UnmarshalJSON is called for null too.
+func (v *valid) UnmarshalJSON(b []byte) error {
+	v.said = true
+	return json.Unmarshal(b, &v.list)
 }
 
 // own are Weft's keys. As an IPAM plugin it finds them in the object ipam: the rest is the other plugin's.
