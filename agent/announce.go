@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/netip"
@@ -96,6 +97,12 @@ func vniOf(network string, networks []pod.Network) int32 {
 func (a *Agent) observed(view k8s.View) (has []v1.Observed, refused []v1.Refusal) {
 	reasons := *a.refusals.Load()
 	for _, n := range view.Networks {
+		if n.Deleting {
+			if pods, closed := a.lastPods(n.Name); closed {
+				has = append(has, v1.Observed{Name: n.Name, Generation: view.Generations[n.Name], Pods: pods})
+			}
+			continue
+		}
 		if reason, is := reasons[n.Name]; is {
 			refused = append(refused, v1.Refusal{Name: n.Name, Reason: reason})
 			continue
@@ -103,6 +110,24 @@ func (a *Agent) observed(view k8s.View) (has []v1.Observed, refused []v1.Refusal
 		has = append(has, v1.Observed{Name: n.Name, Generation: view.Generations[n.Name]})
 	}
 	return has, refused
+}
+
+// mostPods is how many pods a node names that use a network which is being deleted.
+const mostPods = 16
+
+// lastPods names the pods that use a network which is being deleted. They are the last ones if the node has taken that in.
+func (a *Agent) lastPods(network string) (pods []string, closed bool) {
+	if !a.network.IsClosed(network) {
+		return nil, false
+	}
+	for _, at := range a.pods.Attachments() {
+		on := slices.ContainsFunc(at.Interfaces, func(i pod.Interface) bool { return i.Network == network })
+		if name := cmp.Or(at.Pod.String(), at.Key.ContainerID); on && !slices.Contains(pods, name) {
+			pods = append(pods, name)
+		}
+	}
+	slices.Sort(pods)
+	return pods[:min(len(pods), mostPods)], true
 }
 
 // announceWait is how long pods of a node wait for the others to be told of it.

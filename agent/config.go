@@ -227,6 +227,9 @@ func (c *Config) validateNetworks() error {
 		if err := n.Validate(); err != nil {
 			errs = append(errs, fmt.Errorf("networks: %w", err))
 		}
+		if n.Deleting {
+			errs = append(errs, fmt.Errorf("networks: %q: unknown field \"deleting\"", n.Name))
+		}
 	}
 	return errors.Join(errs...)
 }

@@ -109,6 +109,7 @@ func TestWhatIsWrongIsNamed(t *testing.T) {
 		{"a key given twice", minimal + "mtu: 1\nmtu: 2", "already set"},
 		{"a network that cannot be", minimal + "networks: [{name: blue, type: L4}]", `network "blue": type "L4" is neither L2 nor L3`},
 		{"an unknown key of a network", minimal + "networks: [{name: blue, typ: L2}]", `unknown field "typ"`},
+		{"what only a cluster says of a network", minimal + "networks: [{name: blue, type: L2, deleting: true}]", `unknown field "deleting"`},
 		{"a network given twice", minimal + "networks: [{name: blue, type: L2}, {name: blue, type: L2}]", `two are named "blue"`},
 		{"a pool without a prefix", "pools: [{name: a}]", "prefix is missing"},
 		{"a type of interface that is none", minimal + "podInterface: memif", "podInterface"},
@@ -146,7 +147,7 @@ podInterface: veth
 		t.Fatal(err)
 	}
 	got := strings.TrimSuffix(fmt.Sprintln(c.Networks, c.NamespacePools, c.NodePools, c.PodInterface, c.Pools[1].Prefix), "\n")
-	want := "[{blue L2 [10.5.0.0/24 fd05::/64] 1400 0 [] true} {red L3 [10.5.0.0/24] 0 0 [shop] false}] map[shop:[b]] [a] veth 10.2.0.0/24"
+	want := "[{blue L2 [10.5.0.0/24 fd05::/64] 1400 0 [] true false} {red L3 [10.5.0.0/24] 0 0 [shop] false false}] map[shop:[b]] [a] veth 10.2.0.0/24"
 	if got != want || !c.Pools[1].Disabled {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}

@@ -141,6 +141,12 @@ func (n *Network) customNetworks() map[string]*custom { return *n.customs.Load()
 // custom is the custom network of that name; nil if there is none.
 func (n *Network) custom(network string) *custom { return n.customNetworks()[network] }
 
+// IsClosed reports whether a network gets no more pods.
+func (n *Network) IsClosed(network string) bool {
+	c := n.custom(network)
+	return c == nil || c.Network.Deleting
+}
+
 // allocator gives out the addresses of a network; nil if it has none.
 func (n *Network) allocator(network string) *ipam.Allocator {
 	if network == "" {

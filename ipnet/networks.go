@@ -97,13 +97,17 @@ func (ch *change) remove(name string) {
 // set makes a network, or makes it another.
 func (ch *change) set(w pod.Network) error {
 	was := ch.before[w.Name]
+	if w.Deleting && was != nil {
+		ch.close(was)
+		return nil
+	}
 	_, needsBridge := ch.config.numbered(w)
 	switch {
 	case was == nil:
 		was = &custom{}
 	case reflect.DeepEqual(was.Network, w) && needsBridge == (was.BridgeDomain != 0):
 		return nil
-	case was.Network.Type == w.Type && slices.Equal(was.Network.CIDRs, w.CIDRs) && (w.VNI == 0 || w.VNI == was.VNI):
+	case was.Network.Type == w.Type && slices.Equal(was.Network.CIDRs, w.CIDRs) && (w.VNI == 0 || w.VNI == was.VNI || was.Network.VNI == 0):
 		return ch.alter(was, w)
 	}
 	if users := ch.users(w.Name); users != "" {
@@ -120,10 +124,26 @@ func (ch *change) set(w pod.Network) error {
 	return nil
 }
 
-// alter changes what pods do not depend on.
+// close leaves a network, whatever else becomes of its object, to the pods that it has.
+func (ch *change) close(was *custom) {
+	if was.Network.Deleting {
+		return
+	}
+	c := *was
+	c.Network.Deleting = true
+	ch.after[c.Network.Name] = &c
+	ch.t.Save(networksBucket, c.Network.Name, c.SavedNetwork)
+}
+
+// alter changes what pods do not depend on. A VNI that the node gave is nobody else's: the network has no tunnels yet.
 func (ch *change) alter(was *custom, w pod.Network) (err error) {
 	s := was.SavedNetwork
 	s.Network = w
+	if w.VNI != 0 {
+		if s.VNI, err = w.VNI, ch.isFree(w.VNI, w.Name); err != nil {
+			return err
+		}
+	}
 	if _, needsBridge := ch.config.numbered(w); !needsBridge {
 		s.BridgeDomain = 0
 	} else if s.BridgeDomain, err = ch.bridgeDomain(s.BridgeDomain); err != nil {
@@ -161,8 +181,8 @@ func (ch *change) build(w pod.Network, had SavedNetwork) (c *custom, err error) 
 	if err != nil {
 		return nil, err
 	}
-	if other := ch.vniOf(s.VNI, w.Name); other != "" {
-		return nil, fmt.Errorf("VNI %d is that of network %s", s.VNI, other)
+	if err := ch.isFree(s.VNI, w.Name); err != nil {
+		return nil, err
 	}
 	return ch.newCustom(s)
 }
@@ -196,17 +216,21 @@ func (n *Network) ofDefault() SavedNetwork {
 	return s
 }
 
-// vniOf is the network, other than this one, that has a VNI.
-func (ch *change) vniOf(vni uint32, name string) string {
+// isFree is an error if another network than this one has a VNI.
+func (ch *change) isFree(vni uint32, name string) error {
+	other := ""
 	if vni == ch.ofDefault().VNI {
-		return pod.DefaultNetwork
+		other = pod.DefaultNetwork
 	}
-	for other, c := range ch.after {
-		if c.VNI == vni && other != name {
-			return other
+	for of, c := range ch.after {
+		if c.VNI == vni && of != name {
+			other = of
 		}
 	}
-	return ""
+	if other == "" {
+		return nil
+	}
+	return fmt.Errorf("VNI %d is that of network %s", vni, other)
 }
 
 // keep makes a network, as it is now, one of those after the event.

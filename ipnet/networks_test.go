@@ -142,7 +142,7 @@ func TestWhatPodsNeedOfTheirNetworkStays(t *testing.T) {
 		{"removed", nil, "it cannot be removed: pod default/a (weft/c0ffee-a/eth0) and 1 more are attached to it; delete them first"},
 		{"another type", changed(func(n *pod.Network) { n.Type = pod.L2 }), "its type, CIDRs and VNI cannot change: pod default/a"},
 		{"other CIDRs", changed(func(n *pod.Network) { n.CIDRs = custom("", "", "10.5.0.0/16").CIDRs }), "cannot change"},
-		{"another VNI", changed(func(n *pod.Network) { n.VNI = 9 }), "cannot change"},
+		{"a VNI, in place of the node's own", changed(func(n *pod.Network) { n.VNI = 9 }), ""},
 		{"the VNI that it has", changed(func(n *pod.Network) { n.VNI = 100 }), ""},
 		{"another MTU", changed(func(n *pod.Network) { n.MTU = 1400 }), ""},
 		{"for other namespaces", changed(func(n *pod.Network) { n.Namespaces = []string{"other"} }), ""},
@@ -178,6 +178,49 @@ func TestWhatPodsNeedOfTheirNetworkStays(t *testing.T) {
 				t.Errorf("leases of the network that is gone: %v", leases)
 			}
 		})
+	}
+}
+
+// A pod may be faster than the controller, which gives its network a VNI: it was left without tunnels for as long as it ran.
+func TestANetworkWithPodsGetsTheVNIThatIsGivenLater(t *testing.T) {
+	n := newNode(t, four).run(t)
+	blue, red := custom("blue", pod.L3, "10.5.0.0/24"), custom("red", pod.L3, "10.6.0.0/24")
+	red.VNI = 9
+	n.set(t, blue, red)
+	n.add(t, asking("a", "x1/tap/blue", ""))
+	for _, step := range []struct {
+		vni  uint32
+		want string
+	}{{9, "VNI 9 is that of network red"}, {77, ""}, {78, "its type, CIDRs and VNI cannot change"}} {
+		blue.VNI = step.vni
+		if refused := n.set(t, blue, red); (step.want == "") != (len(refused) == 0) || !strings.Contains(refused["blue"], step.want) {
+			t.Errorf("VNI %d: refused %v, want %q", step.vni, refused, step.want)
+		}
+	}
+	if kept := n.saver.Bucket("networks")["blue"].(ipnet.SavedNetwork); kept.VNI != 77 {
+		t.Errorf("kept %+v", kept)
+	}
+}
+
+func TestANetworkThatIsBeingDeletedGetsNoMorePods(t *testing.T) {
+	n := newNode(t, four).run(t)
+	blue := custom("blue", pod.L3, "10.5.0.0/24")
+	n.set(t, blue)
+	if n.IsClosed("blue") {
+		t.Error("it is closed from the beginning")
+	}
+	n.add(t, asking("a", "x1/tap/blue", ""))
+	blue.Deleting, blue.CIDRs = true, custom("", "", "10.9.0.0/24").CIDRs // what was refused before is so still
+	if refused := n.set(t, blue); len(refused) > 0 || !n.IsClosed("blue") {
+		t.Errorf("refused %v, closed: %v", refused, n.IsClosed("blue"))
+	}
+	err := n.refuses(t, asking("bb", "x1/tap/blue", ""))
+	if err == nil || !strings.Contains(err.Error(), "network blue is being deleted: it gets no more pods") {
+		t.Errorf("a pod's error is %v", err)
+	}
+	n.delete(t, asking("a", "", ""))
+	if refused := n.set(t); len(refused) > 0 || len(n.saver.Bucket("networks")) > 0 {
+		t.Errorf("without pods: refused %v", refused)
 	}
 }
 

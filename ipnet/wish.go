@@ -142,6 +142,9 @@ func (n *Network) extra(ev *pod.AddPod, r pod.InterfaceRequest) (wish, error) {
 			return w, pod.Errorf(pod.CodeUnknownNetwork, "%s: interface %s: there is no network %q; there are %s",
 				ev, r.Name, r.Network, strings.Join(n.networksFor(""), ", "))
 		}
+		if w.custom.Network.Deleting {
+			return w, pod.Errorf(pod.CodeUnknownNetwork, "%s: interface %s: network %s is being deleted: it gets no more pods", ev, r.Name, r.Network)
+		}
 		if !w.custom.Network.Admits(ev.ID.Namespace) {
 			return w, pod.Errorf(pod.CodeUnknownNetwork, "%s: interface %s: network %s does not admit pods of namespace %q; these do: %s",
 				ev, r.Name, r.Network, ev.ID.Namespace, strings.Join(n.networksFor(ev.ID.Namespace), ", "))
@@ -234,7 +237,7 @@ func (n *Network) networksFor(namespace string) []string {
 	names := []string{pod.DefaultNetwork, pod.StubNetwork}
 	customs := n.customNetworks()
 	for _, name := range slices.Sorted(maps.Keys(customs)) {
-		if namespace == "" || customs[name].Network.Admits(namespace) {
+		if of := &customs[name].Network; !of.Deleting && (namespace == "" || of.Admits(namespace)) {
 			names = append(names, name)
 		}
 	}

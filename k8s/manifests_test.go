@@ -152,7 +152,7 @@ func TestTheControllerHasNoRightThatItDoesNotNeed(t *testing.T) {
 		t.Fatalf("the roles are %s and %s of %s", everywhere.Name, own.Name, own.Namespace)
 	}
 	want := []string{
-		"update customnetworks/status ippools/status externalinterfaces/status", "update ipblocks", "delete ipblocks", "update leases weft-controller",
+		"update customnetworks/status ippools/status externalinterfaces/status", "update customnetworks", "update ipblocks", "delete ipblocks", "update leases weft-controller",
 		"update configmaps weft-vnis", "create leases", "create configmaps",
 	}
 	if writes := writesOf(slices.Concat(everywhere.Rules, own.Rules)); !slices.Equal(writes, want) {

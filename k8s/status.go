@@ -40,6 +40,13 @@ func NetworkStatus(n *v1.CustomNetwork, networks []*v1.CustomNetwork, nodes []*v
 			ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, reason, "node "+node.Name+": "+why
 		}
 	}
+	if n.DeletionTimestamp != nil {
+		ready.Status, ready.Reason = metav1.ConditionFalse, v1.ReasonDeleting
+		ready.Message = "it is being deleted and gets no more pods"
+		if usage := UsageOf(n, nodes); !usage.IsNone() {
+			ready.Message += "; " + usage.String()
+		}
+	}
 	conflict := noConflict("no older network has its VNI")
 	if other := sameVNI(n, networks); other != "" {
 		why := fmt.Sprintf("VNI %d is that of the older network %s", vniOf(n), other)

@@ -47,6 +47,35 @@ func TestVNIsAreGivenOnceAndToOneNetworkEach(t *testing.T) {
 	}
 }
 
+func TestANetworkIsUnusedWhenEachNodeHasSaidSo(t *testing.T) {
+	n := &v1.CustomNetwork{ObjectMeta: aged("blue", 1)}
+	ready := v1.Conditions{{Type: v1.ConditionReady, Status: metav1.ConditionTrue}}
+	saying := func(generation int64, pods ...string) v1.NodeNetworkStatus {
+		return v1.NodeNetworkStatus{Version: "v1", Networks: []v1.Observed{{Name: "blue", Generation: generation, Pods: pods}}}
+	}
+	for _, tt := range []struct {
+		name string
+		node v1.NodeNetworkStatus
+		want string
+	}{
+		{"it has no pods and takes none", saying(2), ""},
+		{"it has a pod", saying(2, "shop/a"), "pods use it: shop/a on n1"},
+		{"it has many pods", saying(3, "s/1", "s/2", "s/3", "s/4", "s/5", "s/6"), "pods use it: s/1 on n1, s/2 on n1, s/3 on n1, s/4 on n1, s/5 on n1 and 1 more"},
+		{"it has not seen the deletion", saying(1), "nodes have not said yet whether pods use it: n1"},
+		{"it has just joined", v1.NodeNetworkStatus{}, "nodes have not said yet whether pods use it: n1"},
+		{"it is about to list the network", v1.NodeNetworkStatus{Version: "v1", Conditions: ready}, "nodes have not said yet whether pods use it: n1"},
+		{"it has left the network as it was", v1.NodeNetworkStatus{Version: "v1", Refused: []v1.Refusal{{Name: "blue"}}}, "nodes have not said yet whether pods use it: n1"},
+		{"it serves no pods and never had the network", v1.NodeNetworkStatus{Version: "v1"}, ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			usage := k8s.UsageOf(n, []*v1.NodeNetwork{{ObjectMeta: named("n1"), Status: tt.node}})
+			if usage.String() != tt.want || usage.IsNone() != (tt.want == "") {
+				t.Errorf("%q", usage)
+			}
+		})
+	}
+}
+
 func TestANetworkIsReadyWhenAllNodesHaveIt(t *testing.T) {
 	n := &v1.CustomNetwork{ObjectMeta: aged("blue", 1)}
 	has := v1.NodeNetworkStatus{Networks: []v1.Observed{{Name: "blue", Generation: 2}}}

@@ -30,6 +30,7 @@ type Network struct {
 	VNI        uint32         `json:"vni,omitempty"`        // 0 = given by Weft
 	Namespaces []string       `json:"namespaces,omitempty"` // of Kubernetes, whose pods may use it; empty: all
 	AntiSpoof  bool           `json:"antiSpoof,omitempty"`  // pods may send from their own MAC and addresses only
+	Deleting   bool           `json:"deleting,omitempty"`   // its object is being deleted: it gets no more pods, and goes with the last one
 }
 
 // Admits reports whether pods of a namespace may use the network.

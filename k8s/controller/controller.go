@@ -178,6 +178,9 @@ func (c *Controller) round(ctx context.Context) error {
 	networks, nodes := c.overview.Networks(), c.overview.Nodes()
 	var errs []error
 	for _, n := range networks {
+		errs = append(errs, c.keepInUse(ctx, n, nodes))
+	}
+	for _, n := range networks {
 		if n.Spec.VNI == nil && n.Status.VNI == 0 {
 			errs = append(errs, c.giveVNIs(ctx))
 			break

@@ -16,6 +16,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	v1 "github.com/weftnet/weft/k8s/api/v1"
@@ -77,12 +78,50 @@ func TestTheStatusOfAnInterfaceToTheOutsideFollowsItsNodes(t *testing.T) {
 	l.eventually("it is ready", is(v1.ReasonInUse))
 }
 
+// A VNI of a network that was deleted while pods used it was given to the next network, and the pods of both reached each other.
+func TestFinding13ANetworkInUseKeepsItsVNI(t *testing.T) {
+	l := newLab(t)
+	l.start("replica", l.replica("a", nil).Run)
+	says := func(node string, generation int64, pods ...string) {
+		l.Put(nodeNets, &v1.NodeNetwork{ObjectMeta: named(node), Status: v1.NodeNetworkStatus{
+			Version: "v1", Networks: []v1.Observed{{Name: "shop-a", Generation: generation, Pods: pods}},
+		}})
+	}
+	says("n1", 1)
+	l.network("shop-a", nil)
+	l.eventually("shop-a has a VNI and is kept", func() bool {
+		n := l.get("shop-a")
+		return n.Status.VNI == 1<<20 && slices.Contains(n.Finalizers, v1.FinalizerInUse)
+	})
+	l.Remove(networks, "", "shop-a")
+	message := func() string {
+		c := meta.FindStatusCondition(l.get("shop-a").Status.Conditions, v1.ConditionReady)
+		if c == nil || c.Reason != v1.ReasonDeleting {
+			return ""
+		}
+		return c.Message
+	}
+	l.eventually("n1 is waited for", func() bool { return strings.Contains(message(), "nodes have not said yet whether pods use it: n1") })
+	says("n1", 2, "shop/a1")
+	l.eventually("the pod is named", func() bool { return strings.Contains(message(), "pods use it: shop/a1 on n1") })
+	for _, name := range []string{"other", "shop-b"} {
+		l.network(name, nil)
+		l.eventually(name+" has a VNI of its own", func() bool { return l.get(name).Status.VNI > 1<<20 })
+	}
+	says("n1", 2)
+	l.eventually("shop-a is gone with its last pod", func() bool { return l.get("shop-a").Name == "" })
+}
+
 // sound fails the test unless all networks have identifiers of their own, and those that had one have it still.
 func (l *lab) sound(names []string, before map[string]int32) map[string]int32 {
 	l.t.Helper()
 	now, owner := map[string]int32{}, map[int32]string{}
 	for _, name := range names {
-		vni := l.get(name).Status.VNI
+		n := l.get(name)
+		if n.Name == "" {
+			continue // it is deleted
+		}
+		vni := n.Status.VNI
 		if other := owner[vni]; vni != 0 && other != "" {
 			l.t.Errorf("VNI %d is that of %s and %s", vni, name, other)
 		}

@@ -3,6 +3,7 @@ package k8stest
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"slices"
 	"strconv"
@@ -11,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
+	numbers "k8s.io/apimachinery/pkg/util/json" // whole ones stay whole
 )
 
 func uid(version int) types.UID { return types.UID(fmt.Sprintf("uid-%d", version)) }
@@ -108,7 +110,11 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request, t target) {
 func (s *Server) one(w http.ResponseWriter, r *http.Request, t target) {
 	var body unstructured.Unstructured
 	if r.Method != http.MethodGet {
-		if err := json.NewDecoder(r.Body).Decode(&body.Object); err != nil {
+		raw, err := io.ReadAll(r.Body)
+		if err == nil {
+			err = numbers.Unmarshal(raw, &body.Object)
+		}
+		if err != nil {
 			refuse(w, http.StatusBadRequest, metav1.StatusReasonBadRequest, err.Error())
 			return
 		}

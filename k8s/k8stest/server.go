@@ -9,7 +9,9 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
@@ -169,6 +171,10 @@ func (s *Server) writeLocked(resource string, o object) object {
 		o.SetUID(uid(s.version))
 	}
 	s.objects[key] = o.DeepCopy()
+	if before != nil && len(before.GetFinalizers()) > 0 && o.GetDeletionTimestamp() != nil && len(o.GetFinalizers()) == 0 {
+		s.removeLocked(resource, key)
+		return o
+	}
 	e := event{version: s.version, resource: resource, kind: "ADDED", object: o.DeepCopy(), before: before}
 	if before != nil {
 		e.kind = "MODIFIED"
@@ -180,6 +186,14 @@ func (s *Server) writeLocked(resource string, o object) object {
 func (s *Server) removeLocked(resource, key string) {
 	o := s.objects[key]
 	if o == nil {
+		return
+	}
+	if len(o.GetFinalizers()) > 0 {
+		if o = o.DeepCopy(); o.GetDeletionTimestamp() == nil {
+			o.SetDeletionTimestamp(&metav1.Time{Time: time.Now()})
+			o.SetGeneration(o.GetGeneration() + 1)
+			s.writeLocked(resource, o)
+		}
 		return
 	}
 	delete(s.objects, key)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -23,6 +24,8 @@ type space struct {
 	t    *testing.T
 	c    *cluster.Cluster
 	name string
+
+	applied []string // manifests
 }
 
 func newSpace(t *testing.T) *space {
@@ -43,6 +46,10 @@ func (s *space) clear() {
 	// Nothing more is made in the namespace now; its controller would wait five seconds before it removes what is there.
 	s.must(s.c.Client.CoreV1().Pods(s.name).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}))
 	s.must(s.awaitNoPods(ctx))
+	for _, manifest := range slices.Backward(s.applied) {
+		_, err := s.c.Kubectl(context.Background(), []byte(manifest), "delete", "--ignore-not-found", "--timeout=1m", "-f", "-")
+		s.must(err)
+	}
 }
 
 func (s *space) awaitNoPods(ctx context.Context) error {

@@ -19,6 +19,7 @@ const (
 	ReasonNoBlocks = "NoBlocks"
 	ReasonPending  = "Pending" // nodes have not said yet
 	ReasonDisabled = "Disabled"
+	ReasonDeleting = "Deleting" // pods use it still
 
 	ReasonNoConflict = "NoConflict" // of a condition Conflict that is false
 )

@@ -31,6 +31,9 @@ type CustomNetwork struct {
 	Status CustomNetworkStatus `json:"status,omitempty"`
 }
 
+// FinalizerInUse keeps a CustomNetwork that is being deleted, and its VXLAN identifier, until no node has pods on it.
+const FinalizerInUse = "contivpp.io/in-use"
+
 // CustomNetworkSpec is what a custom network is to be.
 //
 // +kubebuilder:validation:XValidation:rule="self.type != 'L3' || (has(self.cidrs) && self.cidrs.size() > 0)",message="a network of type L3 needs cidrs"

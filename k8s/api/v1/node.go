@@ -179,6 +179,13 @@ type Observed struct {
 	// Generation of its object that the node has.
 	// +required
 	Generation int64 `json:"generation"`
+
+	// Pods of the node that use the network, as namespace/name, 16 of them at most. Only said of a network that is being deleted.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:items:MaxLength=512
+	Pods []string `json:"pods,omitempty"`
 }
 
 // ObservedExternal is a node's part of an ExternalInterface.

@@ -1,0 +1,132 @@
+package mesh
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/netip"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/weftnet/weft/k8s"
+	v1 "github.com/weftnet/weft/k8s/api/v1"
+	"github.com/weftnet/weft/k8s/controller"
+	"github.com/weftnet/weft/k8s/k8stest"
+	"github.com/weftnet/weft/test/node"
+)
+
+const customNetworks = "customnetworks.contivpp.io"
+
+// The VNI of a network that was deleted while a pod used it was given to another network, and the pod reached pods of that one.
+func TestFinding13PodsOfADeletedNetworkReachNoOtherNetwork(t *testing.T) {
+	c := newCluster(t, options{tunnel: "vxlan4"})
+	c.control()
+	c.meet()
+	n1, n2 := c.nodes[0], c.nodes[1]
+	c.network("shop-a")
+	a1 := n1.extraPod("a1", "shop-a")
+
+	c.server.Remove(customNetworks, "", "shop-a")
+	k8stest.Eventually(t, "what keeps shop-a is said", func() bool {
+		ready := meta.FindStatusCondition(c.get("shop-a").Status.Conditions, v1.ConditionReady)
+		return ready != nil && strings.Contains(ready.Message, "pods use it: demo/a1 on n1")
+	})
+	runtime, err := n1.Runtime(t.Output())
+	must(t, err)
+	late, err := n1.NewPod("late")
+	must(t, err)
+	late.Annotations = map[string]string{"contivpp.io/custom-if": "x1/tap/shop-a"}
+	if _, err := runtime.Add(t.Context(), late); err == nil || !strings.Contains(err.Error(), "network shop-a is being deleted") {
+		t.Errorf("another pod of shop-a: %v", err)
+	}
+
+	c.network("other")
+	c.network("shop-b") // with the addresses of shop-a
+	b1, b2 := n1.extraPod("b1", "shop-b"), n2.extraPod("b2", "shop-b")
+	victim := listen(t, b2.Netns)
+	to := netip.AddrPortFrom(b2.address, port(victim))
+	foreign, own := listen(t, a1.Netns), listen(t, b1.Netns)
+	raw, got := make([]byte, 100), 0
+	for deadline := time.Now().Add(30 * time.Second); got < 5; { // n1 has to be told of the block first
+		write(t, foreign, to, "from shop-a")
+		write(t, own, to, "from shop-b")
+		must(t, victim.SetReadDeadline(time.Now().Add(100*time.Millisecond)))
+		switch n, err := victim.Read(raw); {
+		case err == nil && string(raw[:n]) == "from shop-b":
+			got++
+		case err == nil:
+			t.Fatalf("shop-b receives %q", raw[:n])
+		case !errors.Is(err, os.ErrDeadlineExceeded) || time.Now().After(deadline):
+			t.Fatalf("pods of shop-b do not reach each other: %v", err)
+		}
+	}
+
+	a1.remove()
+	k8stest.Eventually(t, "shop-a is gone", func() bool { return c.get("shop-a").Name == "" })
+}
+
+// control runs the cluster's controller until the test ends.
+func (c *cluster) control() {
+	c.t.Helper()
+	client, err := k8s.NewClient(c.server.Connection())
+	must(c.t, err)
+	it, err := controller.New(controller.Config{
+		Client: client, Namespace: "weft-system", Identity: "it", Log: slog.New(slog.NewTextHandler(c.t.Output(), nil)),
+	})
+	must(c.t, err)
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error)
+	go func() { ended <- it.Run(ctx) }()
+	c.t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil && !errors.Is(err, context.Canceled) {
+			c.t.Error(err)
+		}
+	})
+}
+
+// network makes a network that all nodes have.
+func (c *cluster) network(name string) {
+	c.t.Helper()
+	c.server.Put(customNetworks, &v1.CustomNetwork{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Generation: 1, CreationTimestamp: metav1.Now()},
+		Spec:       v1.CustomNetworkSpec{Type: v1.L3, CIDRs: []v1.CIDR{"10.60.0.0/24"}, BlockSize: 26},
+	})
+	k8stest.Eventually(c.t, name+" is ready", func() bool {
+		n := c.get(name)
+		return n.Status.ReadyNodes == 2 && meta.IsStatusConditionTrue(n.Status.Conditions, v1.ConditionReady)
+	})
+}
+
+func (c *cluster) get(name string) (n v1.CustomNetwork) {
+	c.server.Object(customNetworks, "", name, &n)
+	return n
+}
+
+// extraPod is a pod with an interface x1 in a network.
+type extraPod struct {
+	*node.Pod
+	address netip.Addr // of x1
+	remove  func()     // may be called again
+}
+
+func (m *machine) extraPod(name, network string) *extraPod {
+	m.t.Helper()
+	runtime, err := m.Runtime(m.t.Output())
+	must(m.t, err)
+	p, err := m.NewPod(name)
+	must(m.t, err)
+	p.Annotations = map[string]string{"contivpp.io/custom-if": "x1/tap/" + network}
+	result, err := runtime.Add(m.t.Context(), p)
+	must(m.t, err)
+	remove := func() { must(m.t, runtime.Del(context.Background(), p)) }
+	m.t.Cleanup(remove)
+	links, err := node.Links(result)
+	must(m.t, err)
+	return &extraPod{Pod: p, address: links[1].Bare()[0], remove: remove}
+}
