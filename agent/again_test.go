@@ -87,7 +87,7 @@ func newRefuser(t *testing.T) *refuser {
 
 func (r *refuser) round(t *testing.T, now *followed) {
 	r.followPools(t.Context(), now)
-	r.setNetworks(t.Context(), nil, "cluster")
+	r.setNetworks(t.Context(), &pod.SetNetworks{From: "cluster"})
 	r.followExternals(t.Context(), now)
 }
 

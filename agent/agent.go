@@ -54,6 +54,7 @@ type Agent struct {
 	keeper        *blocks.Keeper // of the node's blocks of addresses
 	publisher     *blocks.Publisher
 	blocksChanged chan struct{}         // holds a token when the node has other blocks than before
+	taken         chan takenBlock       // blocks that became another node's while pods of this one had addresses of them
 	announcements chan k8s.Announcement // the newest that was not written yet
 	annotator     *k8s.Annotator        // of pods, with what they got; nil: they are not
 
@@ -78,7 +79,7 @@ const stateWait = 15 * time.Second
 func New(ctx context.Context, config Config, log *slog.Logger) (a *Agent, err error) {
 	a = &Agent{
 		config: config, log: log, health: newHealth(config.HealthFile, log),
-		blocksChanged: make(chan struct{}, 1), announcements: make(chan k8s.Announcement, 1),
+		blocksChanged: make(chan struct{}, 1), taken: make(chan takenBlock, 64), announcements: make(chan k8s.Announcement, 1),
 	}
 	a.health.served = a.markServed
 	if len(config.ReadinessGates) > 0 {

@@ -55,6 +55,7 @@ func (a *Agent) announce(now *followed) {
 	}
 	said.Networks, said.Refused = a.observed(now.view)
 	said.Externals = a.observedExternals(now)
+	said.Taken = a.quarantine.taken()
 	if err := a.health.missingBut(conditionAnnounced); err != nil {
 		said.NotReady = err.Error()
 	}

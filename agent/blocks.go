@@ -43,6 +43,7 @@ func (a *Agent) assembleBlocks() error {
 		All:      func() bool { return a.cluster.View().Complete },
 		Marks:    func() blocks.Marks { return a.cluster.View().Switches.Marks },
 		Observed: a.cluster.Blocks,
+		Taken:    a.blockTaken,
 		Known:    a.usable(known, local),
 		Keep:     a.keepBlocks,
 		Log:      a.log.With("room", "blocks"),

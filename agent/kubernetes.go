@@ -145,6 +145,7 @@ func (a *Agent) runCluster(ctx context.Context) error {
 	group.Go(func() error { return a.awaitAnnouncement(ctx) })
 	group.Go(func() error { return a.events.Run(ctx) })
 	group.Go(func() error { return a.keeper.Run(ctx) })
+	group.Go(func() error { return a.isolating(ctx) })
 	group.Go(func() error {
 		if err := a.health.await(ctx, conditionStarted); err != nil {
 			return err

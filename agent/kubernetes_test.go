@@ -37,7 +37,10 @@ func clusterLabWith(t *testing.T, server *k8stest.Server, o node.Options) *lab {
 	server.Put("nodes", &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: node.Name, UID: "node-uid"},
 		Spec:       corev1.NodeSpec{PodCIDR: "10.8.0.0/24", PodCIDRs: []string{"10.8.0.0/24", "fd00:8::/64"}},
-		Status:     corev1.NodeStatus{Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "10.200.0.11"}}},
+		Status: corev1.NodeStatus{
+			Addresses:  []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "10.200.0.11"}},
+			Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}},
+		},
 	})
 	server.Put("customnetworks.contivpp.io", &v1.CustomNetwork{
 		ObjectMeta: metav1.ObjectMeta{Name: "blue"}, Spec: v1.CustomNetworkSpec{Type: v1.L2, CIDRs: []v1.CIDR{"10.5.0.0/24"}},

@@ -20,17 +20,17 @@ func (a *Agent) settings() Config {
 // setFirstNetworks sets those that are known when the agent starts. Where the cluster is still to say which there are,
 // those that it said last stay.
 func (a *Agent) setFirstNetworks(ctx context.Context) {
-	networks := *a.configured.Load()
+	ev := &pod.SetNetworks{Networks: *a.configured.Load(), From: "configuration"}
 	if a.cluster != nil {
-		networks = a.networksOf(a.cluster.View())
+		view := a.cluster.View()
+		ev.Networks, ev.Faulty = a.networksOf(view), faultyOf(view)
 	}
-	a.setNetworks(ctx, networks, "configuration")
+	a.setNetworks(ctx, ev)
 }
 
 // setNetworks makes these networks those of the node. What is refused, because pods run on it, stays
 // as it was, and is logged when that or the reason is new; then it is false.
-func (a *Agent) setNetworks(ctx context.Context, networks []pod.Network, from string) bool {
-	ev := &pod.SetNetworks{Networks: networks, From: from}
+func (a *Agent) setNetworks(ctx context.Context, ev *pod.SetNetworks) bool {
 	if _, err := a.loop.Do(ctx, ev); err != nil {
 		a.log.Error("networks not set", "err", err)
 		return false

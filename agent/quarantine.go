@@ -33,14 +33,17 @@ const fatalReplays = 2
 //	  |<---- the dataplane survived its replay ----|                                              |
 //	  |<----------------------------- DEL ---------|<---------- released by an operator ----------|
 //
+// An attachment with an address that is another node's now is quarantined at once (see [replayer.isolate]).
+//
 // The replay of suspects begins after that of all others and is one at a time, so that a crash has one culprit.
 type suspicion struct {
 	Key     pod.Key   `json:"key"`
 	Pod     pod.ID    `json:"pod"`
 	State   string    `json:"state"`
-	Crashes int       `json:"crashes"` // while it was replayed alone
-	Flying  bool      `json:"flying"`  // an operation of it was under way when the dataplane died
-	Since   time.Time `json:"since"`   // of the state
+	Crashes int       `json:"crashes"`         // while it was replayed alone
+	Flying  bool      `json:"flying"`          // an operation of it was under way when the dataplane died
+	Taken   bool      `json:"taken,omitempty"` // quarantined because an address of it is another node's
+	Since   time.Time `json:"since"`           // of the state
 	Reason  string    `json:"reason"`
 }
 
@@ -197,7 +200,7 @@ func (q *quarantine) report() {
 	}
 	message := ""
 	if len(names) > 0 {
-		message = fmt.Sprintf("withheld from the dataplane, which died of their replay: %s; weftctl quarantine list", strings.Join(names, ", "))
+		message = fmt.Sprintf("withheld from the dataplane: %s; weftctl quarantine list says why", strings.Join(names, ", "))
 	}
 	q.health.set(conditionQuarantine, len(names) == 0, message)
 }
@@ -210,6 +213,20 @@ func (q *quarantine) reasonOf(key pod.Key) error {
 	}
 	return fmt.Errorf("quarantined since %s: %s; weftctl quarantine release %s gives it back to the dataplane",
 		s.Since.Format(time.RFC3339), s.Reason, cmp.Or(s.Pod.String(), s.Key.ContainerID))
+}
+
+// taken says which attachments have addresses of other nodes, in one line.
+func (q *quarantine) taken() string {
+	var texts []string
+	for _, s := range q.all() {
+		if s.Taken {
+			texts = append(texts, s.name()+": "+s.Reason)
+		}
+	}
+	if more := len(texts) - mostPods; more > 0 {
+		texts = append(texts[:mostPods], fmt.Sprintf("and %d more", more))
+	}
+	return strings.Join(texts, "; ")
 }
 
 // named are the quarantined attachments of a pod, namespace/name, or of a container.

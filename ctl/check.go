@@ -5,8 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -25,6 +27,9 @@ type verdict struct {
 	Node      string `json:"node,omitempty"`     // whose agent was asked too
 	Leases    int    `json:"leases"`             // that it told of
 	NotAsked  string `json:"notAsked,omitempty"` // why no agent was
+
+	// Unseen are nodes whose addresses are those that they told of last, and why.
+	Unseen []string `json:"unseen,omitempty"`
 
 	Violations []blocks.Violation `json:"violations"`
 }
@@ -63,11 +68,14 @@ func (c *client) check(ctx context.Context, kubeconfig, node string) error {
 	if err != nil {
 		return err
 	}
-	v := verdict{Pools: len(there.Pools), Blocks: len(there.Blocks), Nodes: len(there.Nodes)}
+	v := verdict{Pools: len(there.Pools), Blocks: len(there.Blocks), Nodes: len(there.Nodes), Unseen: there.Unseen}
 	for i := range there.Blocks {
 		v.Addresses += len(there.Blocks[i].Status.Allocations)
 	}
 	v.Violations = append([]blocks.Violation{}, blocks.Check(there.Pools, there.Blocks, there.Nodes)...)
+	for _, name := range slices.Sorted(maps.Keys(there.Taken)) {
+		v.Violations = append(v.Violations, blocks.Violation{Rule: blocks.RuleTaken, Object: "node " + name, Text: there.Taken[name]})
+	}
 	if node, err = nodeName(node, there.Nodes); notAsked == nil && err != nil {
 		if notAsked = err; insists {
 			return err
@@ -149,7 +157,14 @@ func (c *client) printVerdict(v verdict) {
 	} else {
 		c.printf("the agent of node %s has %s\n", v.Node, counted(v.Leases, "address"))
 	}
-	if len(v.Violations) == 0 {
+	for _, node := range v.Unseen {
+		c.printf("what it told of last counts for node %s\n", oneLine(node))
+	}
+	switch {
+	case len(v.Violations) > 0:
+	case len(v.Unseen) > 0:
+		c.printf("%s but for %s that may have changed\n", c.good("sound"), counted(len(v.Unseen), "node"))
+	default:
 		c.printf("%s\n", c.good("sound"))
 	}
 }

@@ -46,7 +46,9 @@ func newCluster(t *testing.T) *cluster {
 	}
 	t.Setenv("NODE_NAME", "n1")
 	for _, name := range []string{"n1", "n2"} {
-		c.Put("nodes", &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("uid of " + name)}})
+		ready := corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}}
+		c.Put("nodes", &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("uid of " + name)}, Status: ready})
+		c.Put("nodenetworks.contivpp.io", &v1.NodeNetwork{ObjectMeta: metav1.ObjectMeta{Name: name}})
 	}
 	c.Put("ippools.contivpp.io", &v1.IPPool{ObjectMeta: metav1.ObjectMeta{Name: "pods"}, Spec: v1.IPPoolSpec{CIDR: "10.1.0.0/16"}})
 	c.Put("customnetworks.contivpp.io", &v1.CustomNetwork{
@@ -61,19 +63,17 @@ func newCluster(t *testing.T) *cluster {
 		}}
 	})
 	c.block("10.1.0.64-26", func(b *v1.IPBlock) { b.Status.Free = 64 })
-	c.block("10.1.4.0-26", func(b *v1.IPBlock) { b.Spec.Node, b.OwnerReferences = "", nil })
+	c.block("10.1.4.0-26", func(b *v1.IPBlock) { b.Spec.Node = "" })
 	c.block("blue.fd00-0005-0000-0000-0000-0000-0000-0000-122", func(b *v1.IPBlock) {
 		b.Spec.CIDR, b.Spec.Pool, b.Spec.Network, b.Spec.Node = "fd00:5::/122", "", "blue", "n2"
-		b.OwnerReferences[0].UID, b.Status.Free = "uid of n2", 63
+		b.Status.Free = 63
 	})
 	return c
 }
 
 // block puts a block of n1, with the addresses by which it is named unless set says others.
 func (c *cluster) block(name string, set func(*v1.IPBlock)) {
-	b := &v1.IPBlock{ObjectMeta: metav1.ObjectMeta{
-		Name: name, OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: "n1", UID: "uid of n1"}},
-	}}
+	b := &v1.IPBlock{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	b.Spec = v1.IPBlockSpec{CIDR: v1.CIDR(strings.ReplaceAll(name, "-", "/")), Pool: "pods", Node: "n1"}
 	set(b)
 	c.Put("ipblocks.contivpp.io", b)
@@ -212,6 +212,27 @@ func TestTroubleWithTheAPIServerIsOneLineThatSaysWhatToDo(t *testing.T) {
 	}
 }
 
+// What a check cannot see is named: it said that all was well while two pods had one address.
+func TestFinding13ACheckNamesTakenAddressesAndNodesThatItDoesNotSee(t *testing.T) {
+	c := newCluster(t)
+	c.agent()
+	c.Put("nodes", &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n3"}})
+	c.Put("nodes", &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n2"}})
+	got, code := c.asks("addresses", "check")
+	for _, want := range []string{"node n2: Kubernetes does not call it ready", "node n3: its agent has not announced it", "sound but for 2 nodes that may have changed"} {
+		if code != 0 || !strings.Contains(got, want) {
+			t.Errorf("exit code %d, want %q in\n%s", code, want, got)
+		}
+	}
+	c.Put("nodenetworks.contivpp.io", &v1.NodeNetwork{ObjectMeta: metav1.ObjectMeta{Name: "n1"}, Status: v1.NodeNetworkStatus{Conditions: v1.Conditions{
+		{Type: v1.ConditionAddresses, Status: metav1.ConditionFalse, Message: "pod default/a: its address 10.1.9.9 is of block 10.1.9.0/26, which is node n2's now: delete the pod"},
+	}}})
+	got, code = c.asks("addresses", "check")
+	if want := "address-taken: node n1: pod default/a: its address 10.1.9.9 is of block"; code != 1 || !strings.Contains(got, want) {
+		t.Errorf("exit code %d, want %q in\n%s", code, want, got)
+	}
+}
+
 func TestACheckReadsLeasesThenBlocksThenNodes(t *testing.T) {
 	c := newCluster(t)
 	if _, code := c.asks("addresses", "check"); code != 0 {
@@ -219,6 +240,7 @@ func TestACheckReadsLeasesThenBlocksThenNodes(t *testing.T) {
 	}
 	want := []string{
 		"GET /apis/contivpp.io/v1/ipblocks", "GET /apis/contivpp.io/v1/ippools", "GET /apis/contivpp.io/v1/customnetworks", "GET /api/v1/nodes",
+		"GET /apis/contivpp.io/v1/nodenetworks",
 	}
 	if got := c.Requests(); strings.Join(got, "\n") != strings.Join(want, "\n") {
 		t.Errorf("requests %q, want %q", got, want)

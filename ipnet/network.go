@@ -31,7 +31,8 @@ type Network struct {
 	own      atomic.Pointer[map[wire.Family]netip.Addr] // the node's, where no pool is the node's as a whole; the map never changes
 	withheld []ipam.Lease                               // addresses of interfaces that nobody knows
 
-	withheldPods atomic.Pointer[map[pod.Key]bool] // attachments whose objects in the dataplane are not desired; the map never changes
+	missing      atomic.Pointer[map[string]string] // why a network is not there, or not as it is wanted; the map never changes
+	withheldPods atomic.Pointer[map[pod.Key]bool]  // attachments whose objects in the dataplane are not desired; the map never changes
 }
 
 // connection is a wired attachment.
@@ -57,6 +58,7 @@ func New(c Config) (*Network, error) {
 	n.pools.Store(c.pools())
 	n.own.Store(&map[wire.Family]netip.Addr{})
 	n.SetWithheld(nil)
+	n.missing.Store(new(map[string]string))
 	return n, nil
 }
 

@@ -32,7 +32,10 @@ func (n *Network) ChangeNetworks(_ context.Context, ev *pod.SetNetworks, t *even
 		}
 	}
 	n.customs.Store(&ch.after)
-	t.OnRollback(func() error { n.customs.Store(&ch.before); return nil })
+	without := maps.Clone(ev.Refused)
+	maps.Copy(without, ev.Faulty)
+	missing := n.missing.Swap(&without)
+	t.OnRollback(func() error { n.customs.Store(&ch.before); n.missing.Store(missing); return nil })
 	// An interface to the outside that fits its network no more is let go; who wants it there sets it again.
 	n.joinOutside(n.judgeExternals(n.Externals(), make(map[string]string)), outside, t)
 	return nil
@@ -88,10 +91,23 @@ func ordered(w pod.Network) pod.Network {
 func (ch *change) remove(name string) {
 	if users := ch.users(name); users != "" {
 		ch.ev.Refused[name] = "it cannot be removed: " + users
+		ch.isolate(ch.before[name])
 		return
 	}
 	ch.takeAway(ch.before[name])
 	delete(ch.after, name)
+}
+
+// isolate takes the tunnels from a network that is no more and has pods: its VNI may be another network's.
+func (ch *change) isolate(was *custom) {
+	if was.Network.VNI == 0 {
+		return
+	}
+	c := *was
+	c.Network.VNI, c.VNI = 0, 0
+	ch.after[c.Network.Name] = &c
+	ch.t.Save(networksBucket, c.Network.Name, c.SavedNetwork)
+	replace(ch.t, ch.networkValues(was), ch.networkValues(&c))
 }
 
 // set makes a network, or makes it another.

@@ -202,6 +202,47 @@ func TestANetworkWithPodsGetsTheVNIThatIsGivenLater(t *testing.T) {
 	}
 }
 
+// A node that was away finds pods on a network that is no more, whose VNI may be another's now.
+func TestANetworkThatIsNoMoreHasNoTunnels(t *testing.T) {
+	n := newNode(t, four).run(t)
+	blue, red := custom("blue", pod.L3, "10.5.0.0/24"), custom("red", pod.L3, "10.5.0.0/24")
+	blue.VNI, red.VNI = 77, 77
+	n.set(t, blue)
+	a := n.add(t, asking("a", "x1/tap/blue", ""))
+	values := n.committer.Values()
+	refused := n.set(t, red)
+	if len(refused) != 1 || !strings.Contains(refused["blue"], "it cannot be removed: pod default/a") {
+		t.Errorf("refused %v", refused)
+	}
+	for _, key := range n.Objects(a) {
+		if fmt.Sprint(n.committer.Values()[key]) != fmt.Sprint(values[key]) {
+			t.Errorf("%s of the pod has changed", key)
+		}
+	}
+	if kept := n.saver.Bucket("networks")["blue"].(ipnet.SavedNetwork); kept.VNI != 0 || kept.Network.VNI != 0 {
+		t.Errorf("kept %+v", kept)
+	}
+}
+
+// A conflict on a node is an error of the pod, and not a running pod that reaches nobody.
+func TestAPodOfANetworkThatTheNodeCannotHaveIsToldWhy(t *testing.T) {
+	n := newNode(t, four).run(t)
+	blue, red := custom("blue", pod.L3, "10.5.0.0/24"), custom("red", pod.L3, "10.5.0.0/24")
+	blue.VNI, red.VNI = 77, 77
+	n.set(t, blue, red)
+	err := n.refuses(t, asking("a", "x1/tap/red", ""))
+	if want := "interface x1: this node cannot have network red: VNI 77 is that of network blue"; err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("the error is %v, want %q", err, want)
+	}
+	if _, err := n.loop.Do(t.Context(), &pod.SetNetworks{Networks: []pod.Network{blue}, Faulty: map[string]string{"red": "cidrs: no CIDR"}}); err != nil {
+		t.Fatal(err)
+	}
+	err = n.refuses(t, asking("a", "x1/tap/red", ""))
+	if want := "this node cannot have network red: cidrs: no CIDR"; err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("the error is %v, want %q", err, want)
+	}
+}
+
 func TestANetworkThatIsBeingDeletedGetsNoMorePods(t *testing.T) {
 	n := newNode(t, four).run(t)
 	blue := custom("blue", pod.L3, "10.5.0.0/24")

@@ -138,7 +138,11 @@ func (n *Network) extra(ev *pod.AddPod, r pod.InterfaceRequest) (wish, error) {
 		return w, err
 	}
 	if isCustom(w.network) {
-		if w.custom = n.custom(w.network); w.custom == nil {
+		w.custom = n.custom(w.network)
+		if why := (*n.missing.Load())[w.network]; w.custom == nil && why != "" {
+			return w, pod.Errorf(pod.CodeUnknownNetwork, "%s: interface %s: this node cannot have network %s: %s", ev, r.Name, r.Network, why)
+		}
+		if w.custom == nil {
 			return w, pod.Errorf(pod.CodeUnknownNetwork, "%s: interface %s: there is no network %q; there are %s",
 				ev, r.Name, r.Network, strings.Join(n.networksFor(""), ", "))
 		}

@@ -28,6 +28,7 @@ type Announcement struct {
 	Refused   []v1.Refusal
 	Networks  []v1.Observed
 	Externals []v1.ObservedExternal
+	Taken     string // which of its pods have addresses of other nodes; "": none
 	NotReady  string // why the node does not serve pods; "": it does
 }
 
@@ -165,6 +166,14 @@ func (a *Announcer) tell(ctx context.Context, there *v1.NodeNetwork, said Announ
 		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, "NotServing", said.NotReady
 	}
 	meta.SetStatusCondition((*[]metav1.Condition)(&next.Status.Conditions), ready)
+	addresses := metav1.Condition{
+		Type: v1.ConditionAddresses, Status: metav1.ConditionTrue, Reason: v1.ReasonInUse, Message: "the node's pods have addresses of the node",
+		ObservedGeneration: there.Generation,
+	}
+	if said.Taken != "" {
+		addresses.Status, addresses.Reason, addresses.Message = metav1.ConditionFalse, v1.ReasonOverlap, said.Taken
+	}
+	meta.SetStatusCondition((*[]metav1.Condition)(&next.Status.Conditions), addresses)
 	if equality.Semantic.DeepEqual(there.Status, next.Status) {
 		return nil
 	}

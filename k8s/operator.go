@@ -5,8 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"slices"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -38,6 +41,10 @@ type Addresses struct {
 	Pools  []blocks.Pool // those too that no node may use
 	Blocks []v1.IPBlock
 	Nodes  blocks.Nodes
+	// Taken is what nodes say of their pods that have addresses of other nodes, by the node's name.
+	Taken map[string]string
+	// Unseen are nodes whose addresses are those that they told of last, and why.
+	Unseen []string
 }
 
 // Addresses asks the API server for its pools, blocks and nodes as they are now, in the order in which [blocks.Check] wants
@@ -60,11 +67,38 @@ func (c *Client) Addresses(ctx context.Context) (Addresses, error) {
 	if err != nil {
 		return a, c.why(ctx, "nodes", err)
 	}
+	announced, err := c.NodeNetworks().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return a, c.why(ctx, "nodenetworks."+v1.Group, err)
+	}
 	a.Blocks, a.Pools, a.Nodes = claimed.Items, poolsOf(pools.Items, networks.Items), make(blocks.Nodes)
+	a.Taken = make(map[string]string)
+	said := make(map[string]bool)
+	for i := range announced.Items {
+		n := &announced.Items[i]
+		said[n.Name] = true
+		if c := meta.FindStatusCondition(n.Status.Conditions, v1.ConditionAddresses); c != nil && c.Status == metav1.ConditionFalse {
+			a.Taken[n.Name] = c.Message
+		}
+	}
 	for i := range nodes.Items {
-		a.Nodes[nodes.Items[i].Name] = string(nodes.Items[i].UID)
+		n := &nodes.Items[i]
+		a.Nodes[n.Name] = string(n.UID)
+		switch {
+		case !said[n.Name]:
+			a.Unseen = append(a.Unseen, n.Name+": its agent has not announced it")
+		case !isReady(n):
+			a.Unseen = append(a.Unseen, n.Name+": Kubernetes does not call it ready")
+		}
 	}
 	return a, nil
+}
+
+// isReady reports whether kubelet says that a node is ready.
+func isReady(n *corev1.Node) bool {
+	return slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+	})
 }
 
 // poolsOf is what blocks are claimed from. A range that cannot be read is not valid in its pool, for the check to say so.

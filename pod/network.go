@@ -44,6 +44,9 @@ type SetNetworks struct {
 	Networks []Network
 	From     string // who says so: configuration, CRDs
 
+	// Faulty are networks that no node can make, with the reason.
+	Faulty map[string]string
+
 	// Refused is filled in by the handlers: by network, why it was left as it was.
 	Refused map[string]string
 }

@@ -27,7 +27,7 @@ const (
 )
 
 // The main goroutine keeps the main thread, so that each worker has a thread that it can name.
-func init() { runtime.LockOSThread() }
+func init() { runtime.LockOSThread() } //nolint:gochecknoinits // only initialization runs on the main thread for certain
 
 func main() {
 	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))

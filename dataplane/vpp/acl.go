@@ -140,15 +140,19 @@ func (b acls) set(ctx context.Context, batch []aclItem) {
 
 // Delete removes the ACLs from the dataplane.
 func (b acls) Delete(ctx context.Context, batch []aclItem) {
-	removeTagged(ctx, b.c, batch, dumpACLs, func(d *acl.ACLDetails) string { return d.Tag }, removeACL)
+	removal[wire.ACL, ACLIndex, *acl.ACLDetails]{dumpACLs, func(d *acl.ACLDetails) string { return d.Tag }, removeACL}.of(ctx, b.c, batch)
 }
 
-// removeTagged removes each object of the batch if its index still has the object's tag: a dataplane that was restarted may have given
-// the index to another object.
-func removeTagged[V any, M ~uint32, D api.Message](
-	ctx context.Context, c *Client, batch []kvscheduler.Item[V, M], dump func(M) *request, tag func(D) string, remove func(string, M) *request,
-) {
-	dumps := newRequests(batch, func(it *kvscheduler.Item[V, M]) *request { return dump(it.Meta) })
+// removal is how objects are removed whose index may have been given to another one by a dataplane that was restarted.
+type removal[V any, M ~uint32, D api.Message] struct {
+	dump   func(M) *request // of one object
+	tag    func(D) string
+	remove func(name string, index M) *request
+}
+
+// of removes each object of the batch if its index still has the object's tag.
+func (r removal[V, M, D]) of(ctx context.Context, c *Client, batch []kvscheduler.Item[V, M]) {
+	dumps := newRequests(batch, func(it *kvscheduler.Item[V, M]) *request { return r.dump(it.Meta) })
 	c.exchange(ctx, dumps...)
 	var s steps
 	for i, found := range dumps {
@@ -158,8 +162,8 @@ func removeTagged[V any, M ~uint32, D api.Message](
 			continue
 		}
 		for _, d := range listOf[D](found) {
-			if name := ownerOf(tag(d)); name == it.Name || duplicate(name, Index(it.Meta)) == it.Name {
-				s.add(i, remove(it.Name, it.Meta))
+			if name := ownerOf(r.tag(d)); name == it.Name || duplicate(name, Index(it.Meta)) == it.Name {
+				s.add(i, r.remove(it.Name, it.Meta))
 			}
 		}
 	}

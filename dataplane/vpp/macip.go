@@ -132,7 +132,7 @@ func (b macips) Update(ctx context.Context, batch []macipItem) { b.Create(ctx, b
 
 // Delete removes the lists, which ends their application to interfaces.
 func (b macips) Delete(ctx context.Context, batch []macipItem) {
-	removeTagged(ctx, b.c, batch, dumpLists, func(d *acl.MacipACLDetails) string { return d.Tag }, removeList)
+	removal[wire.MACIP, ACL, *acl.MacipACLDetails]{dumpLists, func(d *acl.MacipACLDetails) string { return d.Tag }, removeList}.of(ctx, b.c, batch)
 }
 
 func setList(v wire.MACIP, list ACL) *request {

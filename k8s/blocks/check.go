@@ -23,7 +23,8 @@ const (
 	RulePools      Rule = "pools-overlap"       // an address is in two pools
 	RulePool       Rule = "block-of-no-pool"    // a block is of no pool, or not one of its pool's
 	RuleNode       Rule = "block-of-no-node"    // a block's node is no more: a leak
-	RuleOwner      Rule = "block-of-old-node"   // a block is of an earlier node of the same name: a leak
+	RuleOwner      Rule = "block-owned"         // Kubernetes removes a block with its owner, while pods use it
+	RuleTaken      Rule = "address-taken"       // pods of a node have addresses of a block that is another node's
 	RuleBorrower   Rule = "loan-of-no-node"     // a borrower is no more: a leak
 	RuleAccounting Rule = "count-of-addresses"  // the counts of a block are not those of its list
 )
@@ -112,15 +113,12 @@ func (c *checker) node(b *v1.IPBlock, object string) {
 	if b.Spec.Node == "" {
 		return
 	}
-	uid, exists := c.nodes[string(b.Spec.Node)]
-	if !exists {
+	if _, exists := c.nodes[string(b.Spec.Node)]; !exists {
 		c.add(RuleNode, object, "its node %s does not exist", b.Spec.Node)
 		return
 	}
 	for _, owner := range b.OwnerReferences {
-		if owner.Kind == "Node" && string(owner.UID) != uid {
-			c.add(RuleOwner, object, "it was claimed by an earlier node %s", b.Spec.Node)
-		}
+		c.add(RuleOwner, object, "it is owned by the %s %s, with which Kubernetes removes it", owner.Kind, owner.Name)
 	}
 }
 

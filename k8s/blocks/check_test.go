@@ -14,7 +14,7 @@ import (
 // sound is a cluster without a fault; each case of the test breaks one thing.
 func sound() ([]blocks.Pool, []v1.IPBlock) {
 	block := v1.IPBlock{
-		ObjectMeta: metav1.ObjectMeta{Name: "10.1.0.0-26", OwnerReferences: []metav1.OwnerReference{{Kind: "Node", Name: "n1", UID: "1"}}},
+		ObjectMeta: metav1.ObjectMeta{Name: "10.1.0.0-26"},
 		Spec: v1.IPBlockSpec{
 			CIDR: "10.1.0.0/26", Pool: "pods", Node: "n1", Offered: []v1.IP{"10.1.0.9"},
 			Borrowed: []v1.Loan{{Address: "10.1.0.9", Node: "n2"}},
@@ -55,7 +55,9 @@ func TestEachViolationIsFound(t *testing.T) {
 		{blocks.RulePool, func(_ *[]blocks.Pool, _, b *v1.IPBlock) { b.Spec.Pool = "gone" }},
 		{blocks.RulePool, func(_ *[]blocks.Pool, _, b *v1.IPBlock) { b.Name, b.Spec.CIDR = "10.1.0.64-27", "10.1.0.64/27" }},
 		{blocks.RuleNode, func(_ *[]blocks.Pool, _, b *v1.IPBlock) { b.Spec.Node = "n3" }},
-		{blocks.RuleOwner, func(_ *[]blocks.Pool, _, b *v1.IPBlock) { b.OwnerReferences[0].UID = "0" }},
+		{blocks.RuleOwner, func(_ *[]blocks.Pool, _, b *v1.IPBlock) {
+			b.OwnerReferences = []metav1.OwnerReference{{Kind: "Node", Name: "n1"}}
+		}},
 		{blocks.RuleBorrower, func(_ *[]blocks.Pool, a, _ *v1.IPBlock) { a.Spec.Borrowed[0].Node = "n3" }},
 		{blocks.RuleAccounting, func(_ *[]blocks.Pool, a, _ *v1.IPBlock) { a.Status.Used = 5 }},
 	} {

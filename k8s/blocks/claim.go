@@ -8,7 +8,6 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	v1 "github.com/weftnet/weft/k8s/api/v1"
 )
@@ -51,7 +50,7 @@ func (k *Keeper) create(ctx context.Context, p Pool, block netip.Prefix) (bool, 
 		return false, nil
 	}
 	b, err := k.config.Store.Create(ctx, &v1.IPBlock{
-		ObjectMeta: metav1.ObjectMeta{Name: Name(p.Network, block), OwnerReferences: k.owners()},
+		ObjectMeta: metav1.ObjectMeta{Name: Name(p.Network, block)},
 		Spec: v1.IPBlockSpec{
 			CIDR: v1.CIDR(block.String()), Pool: p.Name, Network: v1.NetworkName(p.Network), Node: v1.NodeName(k.config.Node),
 		},
@@ -127,7 +126,7 @@ func (k *Keeper) adopt(ctx context.Context, b *v1.IPBlock) (bool, error) {
 		return false, nil //nolint:nilerr // an object that no block is made from is nobody's to claim
 	}
 	b = b.DeepCopy()
-	b.Spec.Node, b.OwnerReferences = v1.NodeName(k.config.Node), k.owners()
+	b.Spec.Node, b.OwnerReferences = v1.NodeName(k.config.Node), nil
 	updated, err := k.config.Store.Update(ctx, b)
 	switch {
 	case apierrors.IsConflict(err), apierrors.IsNotFound(err):
@@ -160,9 +159,4 @@ func (k *Keeper) hold(b *v1.IPBlock) error {
 	h.count(k.config.Local.Usage(h.Block), k.config.Now())
 	k.config.Log.Info("block claimed", "block", b.Name, "pool", b.Spec.Pool, "network", b.Spec.Network)
 	return nil
-}
-
-// owners makes the Node own the block: the block goes with it.
-func (k *Keeper) owners() []metav1.OwnerReference {
-	return []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: k.config.Node, UID: types.UID(k.config.Owner())}}
 }

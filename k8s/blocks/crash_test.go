@@ -76,7 +76,7 @@ func (l *life) noDuplicates() {
 		l.t.Fatal(fault)
 	}
 	for _, v := range blocks.Check(l.pools, l.store.All(), l.alive) {
-		if !slices.Contains([]blocks.Rule{blocks.RuleNode, blocks.RuleOwner, blocks.RuleBorrower}, v.Rule) {
+		if !slices.Contains([]blocks.Rule{blocks.RuleNode, blocks.RuleBorrower}, v.Rule) {
 			l.t.Fatal(v)
 		}
 	}

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	v1 "github.com/weftnet/weft/k8s/api/v1"
 	"github.com/weftnet/weft/k8s/blocks"
 	"github.com/weftnet/weft/k8s/blocks/blockstest"
@@ -140,14 +142,70 @@ func TestBlocksOfAnEarlierNodeOfTheSameName(t *testing.T) {
 	l.lease(n, 50)
 	l.step(n)
 	l.want(n, 2, "before the node is made again")
+	n.uid = ""
+	l.step(n)
+	if a := n.local.Lease(); a.IsValid() {
+		t.Errorf("without a Node %s is given out", a)
+	}
+	l.want(n, 2, "while there is no Node")
 	n.uid = "a new uid"
-	l.step(n) // the block with pods changes its owner, the other one is released, and a new one claimed
-	for _, b := range l.store.All() {
-		if b.OwnerReferences[0].UID != "a new uid" {
-			t.Errorf("block %s is owned by %s", b.Name, b.OwnerReferences[0].UID)
+	l.step(n)
+	l.want(n, 2, "after the node is made again")
+	l.lease(n, 10)
+	l.sound(n)
+}
+
+// Kubernetes removes a block with the Node that owns it, within seconds, while the node's pods run.
+func TestFinding13BlocksHaveNoOwner(t *testing.T) {
+	l := newLab(t, pool("10.1.0.0/16", 26))
+	n := l.node("n1")
+	l.step(n)
+	b := l.store.All()[0]
+	if len(b.OwnerReferences) > 0 {
+		t.Errorf("it is owned by %v", b.OwnerReferences)
+	}
+	b.OwnerReferences = []metav1.OwnerReference{{Kind: "Node", Name: "n1", UID: "1"}} // of an older version
+	l.store.Put(b)
+	l.lease(n, 10)
+	l.restart(n, n.kept...)
+	l.step(n)
+	l.sound(n)
+}
+
+func TestABlockThatWasTakenIsToldOfAsLongAsPodsHaveAddressesOfIt(t *testing.T) {
+	l := newLab(t, pool("10.1.0.0/16", 26))
+	n := l.node("n1")
+	told := 0
+	n.taken = func(_ blocks.Block, by string) {
+		if told++; by != "n2" {
+			t.Errorf("taken by %s", by)
 		}
 	}
-	l.sound(n)
+	l.restart(n)
+	l.step(n)
+	pods := l.lease(n, 2)
+	b := l.store.All()[0]
+	prefix := netip.MustParsePrefix(string(b.Spec.CIDR))
+	l.store.Drop(b.Name)
+	b.Spec.Node, b.UID = "n2", "another"
+	l.store.Put(b)
+	for i := range 2 {
+		if err := n.Step(t.Context()); (err != nil) != (i == 0) || told != i+1 {
+			t.Errorf("look %d: error %v, told %d times", i, err, told)
+		}
+	}
+	n.local.Crash()
+	l.restart(n, n.kept...)
+	if a := n.local.Lease(); prefix.Contains(a) {
+		t.Errorf("%s of the other node's block is given out", a)
+	}
+	n.end(pods)
+	before := told
+	l.now = l.now.Add(time.Hour)
+	l.step(n)
+	if told != before {
+		t.Error("it is told of although no pod has an address of it")
+	}
 }
 
 func TestWithoutANodeObjectNothingIsClaimed(t *testing.T) {

@@ -1,6 +1,7 @@
 package blocks_test
 
 import (
+	"context"
 	"errors"
 	"net/netip"
 	"testing"
@@ -37,6 +38,11 @@ type node struct {
 	uid   string
 	away  bool // its watch has not seen anything yet
 	kept  []v1.IPBlock
+	taken func(b blocks.Block, by string)
+
+	cut  bool // from the API server, of which the node then knows what it saw last:
+	seen []*v1.IPBlock
+	said string // its uid
 
 	keepFails bool
 }
@@ -51,7 +57,13 @@ func (l *lab) clock() time.Time { return l.now }
 func (l *lab) restart(n *node, known ...v1.IPBlock) *node {
 	l.t.Helper()
 	k, err := blocks.New(blocks.Config{
-		Node: n.local.Name, Owner: func() string { return n.uid }, Store: l.store, Local: n.local,
+		Node: n.local.Name, Store: wire{l.store, n}, Local: n.local, Taken: n.taken,
+		Owner: func() string {
+			if !n.cut {
+				n.said = n.uid
+			}
+			return n.said
+		},
 		Pools: func() []blocks.Pool { return l.pools }, All: func() bool { return !l.unknown }, Marks: func() blocks.Marks { return l.marks }, Now: l.clock, Known: known,
 		Keep: func(b []v1.IPBlock) error {
 			if n.keepFails {
@@ -64,7 +76,10 @@ func (l *lab) restart(n *node, known ...v1.IPBlock) *node {
 			if n.away {
 				return nil, false
 			}
-			return l.store.Of(n.local.Name), true
+			if !n.cut {
+				n.seen = l.store.Of(n.local.Name)
+			}
+			return n.seen, true
 		},
 	})
 	if err != nil {
@@ -72,6 +87,49 @@ func (l *lab) restart(n *node, known ...v1.IPBlock) *node {
 	}
 	n.Keeper = k
 	return n
+}
+
+// wire is what a node reaches the store by.
+type wire struct {
+	*blockstest.Store
+	of *node
+}
+
+var errCut = errors.New("no route to host")
+
+func (w wire) Get(ctx context.Context, name string) (*v1.IPBlock, error) {
+	if w.of.cut {
+		return nil, errCut
+	}
+	return w.Store.Get(ctx, name)
+}
+
+func (w wire) List(ctx context.Context, p blocks.Pool, fresh bool) ([]v1.IPBlock, error) {
+	if w.of.cut {
+		return nil, errCut
+	}
+	return w.Store.List(ctx, p, fresh)
+}
+
+func (w wire) Create(ctx context.Context, b *v1.IPBlock) (*v1.IPBlock, error) {
+	if w.of.cut {
+		return nil, errCut
+	}
+	return w.Store.Create(ctx, b)
+}
+
+func (w wire) Update(ctx context.Context, b *v1.IPBlock) (*v1.IPBlock, error) {
+	if w.of.cut {
+		return nil, errCut
+	}
+	return w.Store.Update(ctx, b)
+}
+
+func (w wire) Delete(ctx context.Context, b *v1.IPBlock) error {
+	if w.of.cut {
+		return errCut
+	}
+	return w.Store.Delete(ctx, b)
 }
 
 func (l *lab) step(n *node) {

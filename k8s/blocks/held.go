@@ -24,7 +24,12 @@ type held struct {
 	emptySince time.Time
 	leaving    bool // taken from Local, not yet from the API server
 	unsure     bool // of an earlier run: the API server may have another version
+	closed     bool // gives out nothing: there was no Node
+	taken      bool // is another node's, and closed: pods of this one have addresses of it
 }
+
+// isOurs reports whether addresses of the block may be given out, or soon again.
+func (h *held) isOurs() bool { return !h.leaving && !h.taken }
 
 // lent reports whether others use addresses of the block, or may take them.
 func (h *held) lent() bool { return len(h.object.Spec.Offered)+len(h.object.Spec.Borrowed) > 0 }

@@ -48,7 +48,7 @@ type local interface {
 // Config is what a [Keeper] is made of. Node, Owner, Store, Local, Pools and Observed are needed.
 type Config struct {
 	Node  string
-	Owner func() string // UID of the Node object; "": there is none, and nothing is claimed
+	Owner func() string // UID of the Node object; "": there is none, nothing is claimed and no address given out
 	Store store
 	Local local
 	Pools func() []Pool // in the order in which they are tried
@@ -57,6 +57,8 @@ type Config struct {
 
 	// Observed are the blocks of this node that a watch sees; false: it has not seen all of them yet.
 	Observed func() ([]*v1.IPBlock, bool)
+	// Taken is told, again and again, of a block that is another node's now although pods of this one have addresses of it. Nil: nobody is.
+	Taken func(b Block, by string)
 	// Known is what an earlier run kept: it is given out from before the API server answers.
 	Known []v1.IPBlock
 	// Keep makes what is held durable. It is called after each change, and before an address is offered to others: a
@@ -74,6 +76,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.All == nil {
 		c.All = func() bool { return true }
+	}
+	if c.Taken == nil {
+		c.Taken = func(Block, string) {}
 	}
 	if c.Interval == 0 {
 		c.Interval = 5 * time.Second
@@ -161,7 +166,7 @@ func (k *Keeper) Blocks() []v1.IPBlock {
 func (k *Keeper) blocksLocked() []v1.IPBlock {
 	var blocks []v1.IPBlock
 	for _, name := range slices.Sorted(maps.Keys(k.held)) {
-		if h := k.held[name]; !h.leaving {
+		if h := k.held[name]; h.isOurs() {
 			b := h.object.DeepCopy()
 			b.Spec.Offered = texts(h.Withheld)
 			blocks = append(blocks, *b)
@@ -182,7 +187,11 @@ func (k *Keeper) Step(ctx context.Context) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	observed, complete := k.config.Observed()
-	if !complete || k.config.Owner() == "" {
+	if !complete {
+		return nil
+	}
+	if k.config.Owner() == "" {
+		k.close()
 		return nil
 	}
 	err := k.takeOver(ctx, observed)
@@ -192,6 +201,17 @@ func (k *Keeper) Step(ctx context.Context) error {
 		err = errors.Join(err, k.level(ctx, p), k.lend(ctx, p), k.repay(ctx, p))
 	}
 	return errors.Join(err, k.leave(ctx, pools, all), k.keep())
+}
+
+// close gives out no more addresses: a while after the Node is gone its blocks are other nodes'. When it is back, what is still this
+// node's is opened again.
+func (k *Keeper) close() {
+	for _, h := range k.held {
+		if !h.leaving && !h.closed {
+			h.closed = true
+			k.config.Local.Remove(h.Block)
+		}
+	}
 }
 
 // keep makes durable what changed since it was kept last.
@@ -264,7 +284,7 @@ func (k *Keeper) levelOf(p Pool) level {
 	l := level{wanted: k.wanted[p.Key()], borrowed: k.borrowedFree(p)}
 	for _, name := range slices.Sorted(maps.Keys(k.held)) {
 		h := k.held[name]
-		if !h.leaving && h.isOf(p) {
+		if h.isOurs() && h.isOf(p) {
 			l.blocks = append(l.blocks, h)
 		}
 	}
@@ -280,6 +300,9 @@ func (k *Keeper) leave(ctx context.Context, pools []Pool, all bool) error {
 		h, marks := k.held[name], k.marks()
 		if h.Network == "" && all {
 			marks.Grace = 0
+		}
+		if h.taken {
+			continue
 		}
 		known := slices.ContainsFunc(pools, h.isOf)
 		idle := !known && marks.surplus(Pool{Closed: true}, level{blocks: []*held{h}}, k.config.Now()) != nil

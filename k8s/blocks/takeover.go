@@ -25,7 +25,7 @@ func (k *Keeper) takeOver(ctx context.Context, observed []*v1.IPBlock) error {
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(k.held)) {
-		if h := k.held[name]; !h.leaving && h.isDoubtful(seen[name]) {
+		if h := k.held[name]; !h.leaving && (h.closed || h.isDoubtful(seen[name])) {
 			errs = append(errs, k.confirm(ctx, h))
 		}
 	}
@@ -34,7 +34,7 @@ func (k *Keeper) takeOver(ctx context.Context, observed []*v1.IPBlock) error {
 			delete(k.gone, uid) // no watch can show it again: a watch does not go back
 		}
 	}
-	return errors.Join(append(errs, k.own(ctx))...)
+	return errors.Join(append(errs, k.disown(ctx))...)
 }
 
 // isDoubtful reports whether a watch that shows b, or nil, leaves open what the API server has of the block. Of a block
@@ -72,8 +72,8 @@ func (k *Keeper) confirm(ctx context.Context, h *held) error {
 
 // refresh takes over what the API server has of a block. What others may have borrowed of it is not given out.
 func (k *Keeper) refresh(h *held, b *v1.IPBlock) error {
-	h.object, h.unsure = b, false
-	more := false
+	more := h.closed || h.taken
+	h.object, h.unsure, h.closed, h.taken = b, false, false, false
 	for _, a := range addresses(b.Spec.Offered) {
 		if !slices.Contains(h.Withheld, a) {
 			h.Withheld, more = append(h.Withheld, a), true
@@ -94,6 +94,11 @@ func (k *Keeper) lose(ctx context.Context, h *held, by *v1.IPBlock) error {
 		return nil
 	}
 	if by != nil && by.Name != "" && by.Spec.Node != "" {
+		k.config.Taken(h.Block, string(by.Spec.Node))
+		if h.taken {
+			return nil // it is said already
+		}
+		h.taken = true // a next run must not give out its addresses before it asks
 		return fmt.Errorf("block %s is of node %s, but pods of this node have addresses of it: delete them", h.name, by.Spec.Node)
 	}
 	if by != nil && by.Name != "" {
@@ -101,7 +106,7 @@ func (k *Keeper) lose(ctx context.Context, h *held, by *v1.IPBlock) error {
 		return err
 	}
 	again := h.object.DeepCopy()
-	again.ResourceVersion, again.UID, again.OwnerReferences = "", "", k.owners()
+	again.ResourceVersion, again.UID, again.OwnerReferences = "", "", nil
 	b, err := k.config.Store.Create(ctx, again)
 	if apierrors.IsAlreadyExists(err) {
 		return nil // whose it is shows the next look
@@ -113,23 +118,16 @@ func (k *Keeper) lose(ctx context.Context, h *held, by *v1.IPBlock) error {
 	return k.hold(b)
 }
 
-// own makes today's Node the owner of blocks that have addresses in use and were claimed under an earlier one of the
-// same name; those without are released.
-func (k *Keeper) own(ctx context.Context) error {
+// disown takes the owner from blocks of older versions: Kubernetes removes what a Node owns within seconds of the Node, and other nodes
+// then gave out addresses of pods that still ran.
+func (k *Keeper) disown(ctx context.Context) error {
 	var errs []error
 	for _, name := range slices.Sorted(maps.Keys(k.held)) {
-		h := k.held[name]
-		owners := h.object.OwnerReferences
-		if h.leaving || len(owners) == 1 && string(owners[0].UID) == k.config.Owner() {
-			continue
+		if h := k.held[name]; h.isOurs() && len(h.object.OwnerReferences) > 0 {
+			b := h.object.DeepCopy()
+			b.OwnerReferences = nil
+			errs = append(errs, k.write(ctx, h, b))
 		}
-		if k.config.Local.Usage(h.Block).empty() && !h.lent() {
-			errs = append(errs, k.release(ctx, h))
-			continue
-		}
-		b := h.object.DeepCopy()
-		b.OwnerReferences = k.owners()
-		errs = append(errs, k.write(ctx, h, b))
 	}
 	return errors.Join(errs...)
 }

@@ -6,6 +6,8 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 const (
 	// ConditionReady is true where the object is in use as it stands; else its reason and message say why not.
 	ConditionReady = "Ready"
+	// ConditionAddresses is true where the pods of a node have addresses of the node's blocks; else its message names those that have not.
+	ConditionAddresses = "Addresses"
 	// ConditionConflict is true where two objects claim the same; its message names the other one.
 	ConditionConflict = "Conflict"
 )

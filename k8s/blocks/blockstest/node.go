@@ -1,7 +1,9 @@
 package blockstest
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"sync"
@@ -64,6 +66,10 @@ type Node struct {
 type key struct {
 	network string
 	prefix  netip.Prefix
+}
+
+func (k key) compare(o key) int {
+	return cmp.Or(cmp.Compare(k.network, o.network), k.prefix.Addr().Compare(o.prefix.Addr()))
 }
 
 type block struct {
@@ -218,7 +224,8 @@ func (n *Node) Return(b blocks.Block, address netip.Addr) {
 func (n *Node) Lease() netip.Addr {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	for k, b := range n.known {
+	for _, k := range slices.SortedFunc(maps.Keys(n.known), key.compare) {
+		b := n.known[k]
 		living := n.livingLocked(b)
 		for a := k.prefix.Addr(); k.prefix.Contains(a); a = a.Next() {
 			if _, used := living[a]; !b.closed && !used && !b.withheld[a] {
