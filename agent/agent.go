@@ -233,6 +233,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	group.Go(func() error { return ended("dataplane", a.dataplane.run(ctx)) })
 	group.Go(func() error { return ended("counters", a.counters.run(ctx)) })
 	group.Go(func() error { return ended("state file", a.storage.run(ctx)) })
+	group.Go(func() error { return ended("state file", a.state.carry(ctx)) })
 	group.Go(func() error { return ended("configuration", a.followConfig(ctx)) })
 	group.Go(func() error { return ended("external configuration", a.followExternal(ctx)) })
 	group.Go(func() error { return ended("mark that pods are served", a.goOnMarking(ctx)) })

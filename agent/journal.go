@@ -16,8 +16,8 @@ type journal struct {
 	rider[kvscheduler.JournalEntry]
 }
 
-func newJournal(db *bbolt.DB) *journal {
-	return &journal{db: db, rider: rider[kvscheduler.JournalEntry]{store: storeApplied}}
+func newJournal(db *bbolt.DB, moved chan<- struct{}) *journal {
+	return &journal{db: db, rider: rider[kvscheduler.JournalEntry]{store: storeApplied, moved: moved}}
 }
 
 // Append takes entries in.

@@ -22,7 +22,7 @@ func (o *operations) Events(req *weftv1.EventsRequest, stream grpc.ServerStreami
 		if err := stream.Send(eventRecord(r)); err != nil {
 			return err
 		}
-		next = r.Seq + 1
+		next = r.Seq
 	}
 	if !req.Follow {
 		return nil

@@ -7,9 +7,10 @@ import (
 )
 
 // rider holds what may become durable a little later: it rides along with the next durable step, so that an event costs
-// one write to disk and not several. Losing the last of it is harmless.
+// one write to disk and not several. Where there is none soon, [State.carry] is the step.
 type rider[E any] struct {
 	store func(tx *bbolt.Tx, e E) error
+	moved chan<- struct{} // gets a token when there is more
 
 	mu      sync.Mutex
 	pending []E
@@ -20,6 +21,16 @@ func (r *rider[E]) add(entries ...E) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.pending = append(r.pending, entries...)
+	select {
+	case r.moved <- struct{}{}:
+	default: // there is one
+	}
+}
+
+func (r *rider[E]) isEmpty() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.pending) == 0
 }
 
 // write stores what is pending, as part of tx. It stays pending until settle says that tx was committed.

@@ -16,6 +16,7 @@ import (
 	"go.etcd.io/bbolt"
 
 	"github.com/weftnet/weft/eventloop"
+	"github.com/weftnet/weft/k8s/k8stest"
 	"github.com/weftnet/weft/kvscheduler"
 )
 
@@ -218,6 +219,22 @@ func TestTheEndOfTheLogRidesAlong(t *testing.T) {
 	if err != nil || len(got) != keptTransactions || got[0].Seq != 4 {
 		t.Fatalf("kept %d from number %d on, %v", len(got), got[0].Seq, err)
 	}
+}
+
+// kill -9 a second after an ADD lost the transaction of the ADD.
+func TestFinding13TheEndOfTheLogIsDurableWithoutAnotherEvent(t *testing.T) {
+	s := openState(t, filepath.Join(t.TempDir(), "state.db"))
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() { ended <- s.carry(ctx) }()
+	defer func() { cancel(); <-ended }()
+	for seq := range uint64(3) {
+		s.transactions.add(&kvscheduler.Record{Seq: seq + 1, Label: "x"})
+	}
+	k8stest.Eventually(t, "the log is durable", func() bool {
+		got, err := load[*kvscheduler.Record](s, transactionsBucket, quiet)
+		return err == nil && len(got) == 3
+	})
 }
 
 func TestAChangedBootIDIsNoticed(t *testing.T) {

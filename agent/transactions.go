@@ -17,8 +17,8 @@ type transactions struct {
 	rider[*kvscheduler.Record]
 }
 
-func newTransactions() *transactions {
-	return &transactions{rider[*kvscheduler.Record]{store: storeTransaction}}
+func newTransactions(moved chan<- struct{}) *transactions {
+	return &transactions{rider[*kvscheduler.Record]{store: storeTransaction, moved: moved}}
 }
 
 func storeTransaction(tx *bbolt.Tx, r *kvscheduler.Record) error {

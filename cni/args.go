@@ -154,8 +154,8 @@ func (c *call) requested(env *envArgs) (ips []string, mac string, err error) {
 	if json.Unmarshal(c.conf.Args, &args) != nil {
 		args = confArgs{} // args are never refused
 	}
-	if c.conf.RuntimeConfig.Infiniband != "" {
-		return nil, "", types.NewError(types.ErrInvalidNetworkConfig, "requested infinibandGUID: Weft has no InfiniBand interfaces", "")
+	if err := c.conf.RuntimeConfig.unserved(); err != nil {
+		return nil, "", err
 	}
 	ips = firstList(c.conf.RuntimeConfig.IPs, args.CNI.IPs, splitList(string(env.IP)))
 	for _, ip := range ips {

@@ -65,13 +65,44 @@ type own struct {
 	Routes []*types.Route `json:"routes"` // of weft-ipam: what the other plugin is to route by the interface
 }
 
-// runtimeConfig holds the capabilities that Weft understands.
+// runtimeConfig holds the capabilities that the specification knows.
 type runtimeConfig struct {
 	IPs         []string           `json:"ips"`
 	MAC         string             `json:"mac"`
 	DeviceID    string             `json:"deviceID"`
-	Infiniband  string             `json:"infinibandGUID"`
+	Infiniband  json.RawMessage    `json:"infinibandGUID"`
 	Annotations *map[string]string `json:"io.kubernetes.cri.pod-annotations"`
+
+	// Capabilities that other plugins serve.
+	Ports      json.RawMessage `json:"portMappings"`
+	Bandwidth  json.RawMessage `json:"bandwidth"`
+	DNS        json.RawMessage `json:"dns"`
+	IPRanges   json.RawMessage `json:"ipRanges"`
+	Aliases    json.RawMessage `json:"aliases"`
+	CgroupPath json.RawMessage `json:"cgroupPath"`
+}
+
+// unserved is an error if the runtime asks for what Weft would not do: a pod without its limit or its port is worse than none.
+func (r *runtimeConfig) unserved() error {
+	for _, asked := range []struct {
+		capability string
+		value      json.RawMessage
+		instead    string
+	}{
+		{"infinibandGUID", r.Infiniband, "Weft has no InfiniBand interfaces"},
+		{"portMappings", r.Ports, "put the plugin portmap behind weft-cni"},
+		{"bandwidth", r.Bandwidth, "weft-cni limits no bandwidth"},
+		{"dns", r.DNS, "weft-cni sets no resolver"},
+		{"ipRanges", r.IPRanges, "ranges are those of Weft's pools"},
+		{"aliases", r.Aliases, "weft-cni gives no aliases"},
+		{"cgroupPath", r.CgroupPath, "weft-cni uses no cgroup"},
+	} {
+		if !slices.Contains([]string{"", "null", "{}", "[]", `""`}, string(asked.value)) {
+			return types.NewError(types.ErrInvalidNetworkConfig,
+				fmt.Sprintf("requested %s: %s; take it out of the capabilities of weft-cni", asked.capability, asked.instead), "")
+		}
+	}
+	return nil
 }
 
 // The keys of a plugin object. All that begin with reserved are the specification's too.
