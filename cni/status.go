@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/containernetworking/cni/pkg/types"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/weftnet/weft/proto/serving"
 	weftv1 "github.com/weftnet/weft/proto/weft/v1"
@@ -32,7 +34,7 @@ func available(c *call) error {
 }
 
 // askStatus returns nil if the agent would serve an ADD; its errors have the codes of STATUS only. Away is an agent that
-// does not answer, or starts.
+// does not answer, in time or at all, or starts.
 func askStatus(ctx context.Context, socket string, req *weftv1.StatusRequest) (away bool, err error) {
 	answer, err := ask(ctx, socket, patience{silent: reachTime}, func(ctx context.Context, agent weftv1.RemoteCNIClient) (*weftv1.StatusReply, error) {
 		return agent.Status(ctx, req)
@@ -40,7 +42,7 @@ func askStatus(ctx context.Context, socket string, req *weftv1.StatusRequest) (a
 	if err == nil && answer.GetError() == nil {
 		return false, nil
 	}
-	away = err != nil && worthRetrying(err) || answer.GetError().GetDetails() == restoring
+	away = err != nil && worthRetrying(err) || status.Code(err) == codes.DeadlineExceeded || answer.GetError().GetDetails() == restoring
 	return away, asStatus(failed("status", err, answer.GetError()))
 }
 
