@@ -119,7 +119,7 @@ func (a *Agent) assembleCluster(ctx context.Context) error {
 		return err
 	}
 	a.events, a.podReport = a.cluster.Events(), newPodReport()
-	a.observers = append(a.observers, a.reportFailure, a.podReport.observe, a.countChange)
+	a.observers = append(a.observers, a.reportFailure, a.reportUnknown, a.podReport.observe, a.countChange)
 	if err = a.assembleNetworkStatus(); err != nil {
 		return err
 	}

@@ -28,6 +28,19 @@ func (a *Agent) reportFailure(o podmanager.Outcome) {
 	})
 }
 
+// reasonUnknown is the reason of events on pods with annotations that mean nothing.
+const reasonUnknown = "WeftUnknownAnnotation"
+
+// reportUnknown tells of annotations of our prefix that Weft has not, by an event on a pod that has been added.
+func (a *Agent) reportUnknown(o podmanager.Outcome) {
+	if o.Happening != podmanager.Added || o.Pod.IsZero() {
+		return
+	}
+	for _, fault := range pod.UnknownAnnotations(o.Attachment.Annotations) {
+		a.events.Tell(k8s.Note{Pod: o.Pod, Type: k8s.Warning, Reason: reasonUnknown, At: time.Now(), Text: fault.Error})
+	}
+}
+
 // reasonQuarantined is the reason of events on pods that are withheld from the dataplane.
 const reasonQuarantined = "WeftQuarantined"
 

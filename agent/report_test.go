@@ -170,6 +170,29 @@ func TestPodInterfacesFollowPodsAndTheSwitch(t *testing.T) {
 	l.cni("DEL", b, nil)
 }
 
+// Annotations of Contiv-VPP, and such with a typing error, were ignored without a word.
+func TestFinding13AnAnnotationThatMeansNothingIsAnEvent(t *testing.T) {
+	l, server := clusterLab(t)
+	a := l.pod("a")
+	l.put(server, a, map[string]string{"contivpp.io/custom-if-2": "t1/tap", "contivpp.io/custom-fi": "t1/tap", "contivpp.io/microservice-label": "x"})
+	l.cni("ADD", a, nil)
+	want := []string{
+		"annotation contivpp.io/custom-fi: Weft has none of that name; it has contivpp.io/custom-if, ",
+		"annotation contivpp.io/custom-if-2: Weft has none of that name: contivpp.io/custom-if takes all interfaces, separated by commas",
+	}
+	l.eventually("each is told of", func() bool {
+		var texts []string
+		for _, e := range events(t, server) {
+			if e.Reason == reasonUnknown && e.InvolvedObject.Name == "a" {
+				texts = append(texts, e.Message)
+			}
+		}
+		slices.Sort(texts)
+		return slices.EqualFunc(texts, want, strings.HasPrefix)
+	})
+	l.cni("DEL", a, nil)
+}
+
 func TestEachKindOfObjectHasAWordForThePodsAuthor(t *testing.T) {
 	for _, kind := range wire.Kinds() {
 		if words[kind] == "" {

@@ -20,12 +20,22 @@ func AnnotationFaults(annotations map[string]string, namespace, main string) []e
 		names = append(names, s.Interface)
 	}
 	faults := []error{extra, pools, addresses, selections, endpointFault(annotations, names)}
+	faults = append(faults, UnknownAnnotations(annotations)...)
+	return slices.DeleteFunc(faults, func(err error) bool { return err == nil })
+}
+
+// UnknownAnnotations are errors that name annotations which look like ours and are not. A pod with them is added all the same.
+func UnknownAnnotations(annotations map[string]string) (faults []error) {
 	for _, name := range sortedKeys(annotations) {
-		if strings.HasPrefix(name, AnnotationPrefix) && !slices.Contains(known, name) {
+		switch {
+		case !strings.HasPrefix(name, AnnotationPrefix) || slices.Contains(known, name):
+		case strings.HasPrefix(name, AnnotationCustom+"-"): // Contiv-VPP had custom-if-2 and so on
+			faults = append(faults, Errorf(CodeInvalidAnnotation, "annotation %s: Weft has none of that name: %s takes all interfaces, separated by commas", name, AnnotationCustom))
+		default:
 			faults = append(faults, Errorf(CodeInvalidAnnotation, "annotation %s: Weft has none of that name; it has %s", name, strings.Join(known, ", ")))
 		}
 	}
-	return slices.DeleteFunc(faults, func(err error) bool { return err == nil })
+	return faults
 }
 
 // endpointFault is that a pod serves by an interface that is none of those it has.
