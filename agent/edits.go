@@ -47,7 +47,7 @@ func (a *Agent) noticeEdit(id pod.ID, annotations map[string]string) {
 	var keys []string
 	for _, at := range a.pods.Attachments() {
 		if annotations != nil && at.Pod.String() == id.String() && (at.Pod.UID == "" || at.Pod.UID == id.UID) {
-			keys = append(keys, edited(at.Annotations, annotations)...)
+			keys = append(keys, a.edited(&at, annotations)...)
 		}
 	}
 	slices.Sort(keys)
@@ -60,14 +60,24 @@ func (a *Agent) noticeEdit(id pod.ID, annotations map[string]string) {
 	}})
 }
 
-// edited are the keys under contivpp.io by which two sets of annotations differ.
-func edited(was, is map[string]string) (keys []string) {
+// edited are the keys of annotations that were read at the ADD of an attachment and are others now. The one that names the interface of
+// Services is read whenever it changes.
+func (a *Agent) edited(at *pod.Attachment, is map[string]string) (keys []string) {
 	all := maps.Clone(is)
-	maps.Copy(all, was)
+	maps.Copy(all, at.Annotations)
 	for key := range all {
-		if strings.HasPrefix(key, pod.AnnotationPrefix) && was[key] != is[key] {
+		ours := strings.HasPrefix(key, pod.AnnotationPrefix) && key != pod.AnnotationEndpoint || key == pod.AnnotationNetworks && a.knowsSelection(at)
+		if ours && at.Annotations[key] != is[key] {
 			keys = append(keys, key)
 		}
 	}
 	return keys
+}
+
+// knowsSelection reports whether the attachment keeps the selection of networks as it was at its ADD: it is Multus' where that is on the
+// node, and older agents did not keep it.
+func (a *Agent) knowsSelection(at *pod.Attachment) bool {
+	_, kept := at.Annotations[pod.AnnotationNetworks]
+	selected := slices.ContainsFunc(at.Interfaces, func(i pod.Interface) bool { return i.Definition != "" })
+	return !a.config.Kubernetes.Multus && (kept || !selected)
 }

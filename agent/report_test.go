@@ -215,9 +215,14 @@ func TestAnEditOfAPodThatRunsIsAnswered(t *testing.T) {
 		return texts
 	}
 	l.put(server, a, map[string]string{"contivpp.io/custom-if": "t1/tap", "other": "y"}) // is nobody's business
+	l.put(server, a, map[string]string{"contivpp.io/custom-if": "t1/tap", "contivpp.io/service-endpoint-if": "t1"}) // is read at once
 	l.put(server, a, map[string]string{"contivpp.io/custom-if": "t1/tap, t2/tap", "other": "y"})
 	l.eventually("who edits is told", func() bool {
 		return slices.Equal(told(), []string{"a: contivpp.io/custom-if takes effect when the pod is created again"})
+	})
+	l.put(server, a, map[string]string{"contivpp.io/custom-if": "t1/tap", pod.AnnotationNetworks: "blue"})
+	l.eventually("who edits the selection of networks is told", func() bool {
+		return slices.Contains(told(), "a: k8s.v1.cni.cncf.io/networks takes effect when the pod is created again")
 	})
 	l.cni("DEL", a, nil)
 }

@@ -93,7 +93,7 @@ func (m *Manager) UntrackPod(_ context.Context, ev *pod.DeletePod, txn *eventloo
 func kept(annotations map[string]string) map[string]string {
 	var ours map[string]string
 	for key, value := range annotations {
-		if !strings.HasPrefix(key, pod.AnnotationPrefix) {
+		if !strings.HasPrefix(key, pod.AnnotationPrefix) && key != pod.AnnotationNetworks {
 			continue
 		}
 		if ours == nil {
