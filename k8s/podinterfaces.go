@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -55,7 +56,7 @@ func (r *PodReporter) Report(ctx context.Context, reports []PodReport) error {
 			{APIVersion: "v1", Kind: "Pod", Name: p.Name, UID: p.UID},
 		}}}
 		o.Node, o.PodUID = v1.NodeName(r.cluster.config.Node), string(p.UID)
-		o.Sandbox, o.Interfaces = report.Sandbox, report.Interfaces
+		o.Sandbox, o.Interfaces, o.Summary = report.Sandbox, report.Interfaces, summaryOf(report.Interfaces)
 		wanted[p.Namespace+"/"+p.Name] = o
 		errs = append(errs, r.write(ctx, o))
 	}
@@ -69,6 +70,15 @@ func (r *PodReporter) Report(ctx context.Context, reports []PodReport) error {
 		return err
 	}
 	return nil
+}
+
+// summaryOf names the interfaces with type, network and addresses.
+func summaryOf(interfaces []v1.PodInterface) string {
+	var texts []string
+	for _, i := range interfaces {
+		texts = append(texts, strings.Join(append([]string{i.Name, i.Type, i.Network}, i.Addresses...), " "))
+	}
+	return strings.Join(texts, ", ")
 }
 
 // look reads what there is of this node, unless it is known.
@@ -122,7 +132,7 @@ func (r *PodReporter) write(ctx context.Context, o *v1.PodInterfaces) error {
 
 func alike(x, y *v1.PodInterfaces) bool {
 	return x.Node == y.Node && x.PodUID == y.PodUID && x.Sandbox == y.Sandbox &&
-		equality.Semantic.DeepEqual(x.Interfaces, y.Interfaces) && equality.Semantic.DeepEqual(x.OwnerReferences, y.OwnerReferences)
+		x.Summary == y.Summary && equality.Semantic.DeepEqual(x.Interfaces, y.Interfaces) && equality.Semantic.DeepEqual(x.OwnerReferences, y.OwnerReferences)
 }
 
 // remove deletes the very object that was seen. That of a pod made again on another node is that node's by now.

@@ -3,6 +3,9 @@ package k8s_test
 import (
 	"fmt"
 	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -74,6 +77,37 @@ func TestPodInterfacesAreWhatPodsGot(t *testing.T) {
 	tell(report("a", "u1", "10.1.0.7/32"))
 	if got := l.got("a", "b"); got != "a on n1 in c-u1 of Pod a u1: 10.1.0.7/32" {
 		t.Errorf("after b has ended and a has another address: %s", got)
+	}
+}
+
+// kubectl get showed the first interface, and the first node of an ExternalInterface, only.
+func TestFinding13ColumnsShowAllElementsOfAList(t *testing.T) {
+	crds, err := filepath.Glob("manifests/crds/*.yaml")
+	if err != nil || len(crds) == 0 {
+		t.Fatal(crds, err)
+	}
+	for _, crd := range crds {
+		if text, err := os.ReadFile(crd); err != nil || regexp.MustCompile(`jsonPath: .*\[\*\]`).Match(text) {
+			t.Errorf("%s has a column that shows the first element of a list, %v", crd, err)
+		}
+	}
+	l := newLab(t)
+	r := l.reporter()
+	both := report("a", "u1", "10.1.0.2/32")
+	both.Interfaces = []v1.PodInterface{
+		{Name: "eth0", Type: "tap", Network: "default", Addresses: []string{"10.1.0.2/32", "fd00::2/128"}}, {Name: "m1", Type: "memif", Network: "blue"},
+	}
+	if err := r.Report(t.Context(), []k8s.PodReport{both}); err != nil {
+		t.Fatal(err)
+	}
+	var o v1.PodInterfaces
+	l.Object(podInterfaces, "default", "a", &o)
+	if want := "eth0 tap default 10.1.0.2/32 fd00::2/128, m1 memif blue"; o.Summary != want {
+		t.Errorf("summary %q, want %q", o.Summary, want)
+	}
+	e := &v1.ExternalInterface{Spec: v1.ExternalInterfaceSpec{Nodes: []v1.ExternalNode{{Node: "n1"}, {Node: "n2"}}}}
+	if got := k8s.ExternalStatus(e, nil).Nodes; got != "n1, n2" {
+		t.Errorf("nodes %q", got)
 	}
 }
 

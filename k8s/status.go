@@ -101,6 +101,11 @@ func stands(n *v1.CustomNetwork, node *v1.NodeNetwork) (reason, why string) {
 func ExternalStatus(e *v1.ExternalInterface, nodes []*v1.NodeNetwork) v1.ExternalInterfaceStatus {
 	status := *e.Status.DeepCopy()
 	status.ObservedGeneration = e.Generation
+	var names []string
+	for _, n := range e.Spec.Nodes {
+		names = append(names, string(n.Node))
+	}
+	status.Nodes = some(names)
 	said := make(map[string]v1.ObservedExternal)
 	for _, n := range nodes {
 		for _, o := range n.Status.Externals {

@@ -8,7 +8,7 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:scope=Cluster,shortName=extif,categories=weft
 // +kubebuilder:printcolumn:name="Network",type=string,JSONPath=`.spec.network`
-// +kubebuilder:printcolumn:name="Nodes",type=string,JSONPath=`.spec.nodes[*].node`
+// +kubebuilder:printcolumn:name="Nodes",type=string,JSONPath=`.status.nodes`
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 type ExternalInterface struct {
@@ -78,6 +78,11 @@ type ExternalInterfaceStatus struct {
 	// Generation of the object that the conditions speak of.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+
+	// The nodes of the list in one line, for kubectl get, which shows the first element of a list only.
+	// +optional
+	// +kubebuilder:validation:MaxLength=2048
+	Nodes string `json:"nodes,omitempty"`
 
 	// Ready: all nodes of the list have their interface.
 	// +optional

@@ -9,10 +9,7 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 // +kubebuilder:resource:scope=Namespaced,path=podinterfaces,singular=podinterfaces,shortName=podif,categories=weft
 // +kubebuilder:selectablefield:JSONPath=`.node`
 // +kubebuilder:printcolumn:name="Node",type=string,JSONPath=`.node`
-// +kubebuilder:printcolumn:name="Interfaces",type=string,JSONPath=`.interfaces[*].name`
-// +kubebuilder:printcolumn:name="Types",type=string,JSONPath=`.interfaces[*].type`
-// +kubebuilder:printcolumn:name="Networks",type=string,JSONPath=`.interfaces[*].network`
-// +kubebuilder:printcolumn:name="Addresses",type=string,JSONPath=`.interfaces[*].addresses`
+// +kubebuilder:printcolumn:name="Interfaces",type=string,JSONPath=`.summary`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 type PodInterfaces struct {
 	metav1.TypeMeta `json:",inline"`
@@ -33,6 +30,11 @@ type PodInterfaces struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=256
 	Sandbox string `json:"sandbox,omitempty"`
+
+	// The interfaces in one line, for kubectl get, which shows the first element of a list only.
+	// +optional
+	// +kubebuilder:validation:MaxLength=8192
+	Summary string `json:"summary,omitempty"`
 
 	// The interfaces that Weft made, the main one first.
 	// +optional
