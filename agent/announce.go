@@ -97,11 +97,15 @@ func vniOf(network string, networks []pod.Network) int32 {
 // observed says which of the cluster's networks the node has as the cluster wants them, and which it has not, and why.
 func (a *Agent) observed(view k8s.View) (has []v1.Observed, refused []v1.Refusal) {
 	reasons := *a.refusals.Load()
+	for _, name := range view.Deleting {
+		if pods, closed := a.lastPods(name); closed {
+			has = append(has, v1.Observed{Name: name, Generation: view.Generations[name], Closed: true, Pods: pods})
+		} else {
+			refused = append(refused, v1.Refusal{Name: name, Reason: "it is being deleted, and gets pods still"})
+		}
+	}
 	for _, n := range view.Networks {
 		if n.Deleting {
-			if pods, closed := a.lastPods(n.Name); closed {
-				has = append(has, v1.Observed{Name: n.Name, Generation: view.Generations[n.Name], Pods: pods})
-			}
 			continue
 		}
 		if reason, is := reasons[n.Name]; is {
@@ -118,6 +122,9 @@ const mostPods = 16
 
 // lastPods names the pods that use a network which is being deleted. They are the last ones if the node has taken that in.
 func (a *Agent) lastPods(network string) (pods []string, closed bool) {
+	if slices.ContainsFunc(*a.configured.Load(), func(n pod.Network) bool { return n.Name == network }) {
+		return nil, true // the cluster's is none of this node
+	}
 	if !a.network.IsClosed(network) {
 		return nil, false
 	}

@@ -214,7 +214,7 @@ func TestAnEditOfAPodThatRunsIsAnswered(t *testing.T) {
 		}
 		return texts
 	}
-	l.put(server, a, map[string]string{"contivpp.io/custom-if": "t1/tap", "other": "y"}) // is nobody's business
+	l.put(server, a, map[string]string{"contivpp.io/custom-if": "t1/tap", "other": "y"})                            // is nobody's business
 	l.put(server, a, map[string]string{"contivpp.io/custom-if": "t1/tap", "contivpp.io/service-endpoint-if": "t1"}) // is read at once
 	l.put(server, a, map[string]string{"contivpp.io/custom-if": "t1/tap, t2/tap", "other": "y"})
 	l.eventually("who edits is told", func() bool {

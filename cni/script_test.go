@@ -101,7 +101,7 @@ func writeMacvlanConf(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Fatalf("usage: macvlan VERSION [MEMBERS]")
 	}
 	write(ts, fmt.Sprintf(`"cniVersion":%q,"name":"weft","type":"macvlan","mode":"bridge","master":"eth7","mtu":1400,
-		"runtimeConfig":{"ips":["10.3.0.7"]},"ipam":{"type":"weft-ipam","socket":%q,"deleteQueue":%q,"routes":[{"dst":"0.0.0.0/0"}]}`,
+		"runtimeConfig":{"ips":["10.3.0.7"],"bandwidth":{"ingressRate":1000}},"ipam":{"type":"weft-ipam","socket":%q,"deleteQueue":%q,"routes":[{"dst":"0.0.0.0/0"}]}`,
 		args[0], ts.MkAbs("agent.sock"), ts.MkAbs("queue")), args[1:])
 }
 

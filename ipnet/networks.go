@@ -63,7 +63,7 @@ func (ch *change) wanted() map[string]pod.Network {
 	for _, w := range ch.ev.Networks {
 		if _, twice := wanted[w.Name]; twice {
 			ch.ev.Refused[w.Name] = "it is there twice"
-		} else if err := ch.sound(w); err != nil {
+		} else if err := ch.sound(w); err != nil && !(w.Deleting && ch.before[w.Name] != nil) {
 			ch.ev.Refused[w.Name] = err.Error()
 		}
 		wanted[w.Name] = ordered(w)
@@ -98,13 +98,15 @@ func (ch *change) remove(name string) {
 	delete(ch.after, name)
 }
 
-// isolate takes the tunnels from a network that is no more and has pods: its VNI may be another network's.
+// isolate takes the tunnels from a network with pods that is no more, or has another VNI: its own may be another network's. It gets no
+// more pods.
 func (ch *change) isolate(was *custom) {
 	if was.Network.VNI == 0 {
+		ch.close(was)
 		return
 	}
 	c := *was
-	c.Network.VNI, c.VNI = 0, 0
+	c.Network.VNI, c.VNI, c.Network.Deleting = 0, 0, true
 	ch.after[c.Network.Name] = &c
 	ch.t.Save(networksBucket, c.Network.Name, c.SavedNetwork)
 	replace(ch.t, ch.networkValues(was), ch.networkValues(&c))
@@ -127,6 +129,9 @@ func (ch *change) set(w pod.Network) error {
 		return ch.alter(was, w)
 	}
 	if users := ch.users(w.Name); users != "" {
+		if w.VNI != was.VNI {
+			ch.isolate(was)
+		}
 		return fmt.Errorf("its type, CIDRs and VNI cannot change: %s", users)
 	}
 	c, err := ch.build(w, was.SavedNetwork)

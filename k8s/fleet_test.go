@@ -150,7 +150,8 @@ func (f *fleet) follow(n *fleetNode) {
 	}
 	for name, o := range n.seen {
 		said := v1.Observed{Name: name, Generation: o.Generation}
-		if a := n.pods[o.UID]; o.DeletionTimestamp != nil && a != nil {
+		said.Closed = o.DeletionTimestamp != nil
+		if n.pods[o.UID] != nil && said.Closed {
 			said.Pods = []string{"a pod"}
 		}
 		own.Status.Networks = append(own.Status.Networks, said)

@@ -51,6 +51,10 @@ func (c *Cluster) customNetworks(v *View) {
 	taken := make(map[uint32]string)
 	for _, o := range byAge(c.networks.all()) {
 		n, err := c.network(o)
+		v.Generations[o.Name] = o.Generation
+		if o.DeletionTimestamp != nil {
+			v.Deleting = append(v.Deleting, o.Name)
+		}
 		if other := taken[n.VNI]; err == nil && n.VNI != 0 && other != "" {
 			err = fmt.Errorf("VNI %d is that of the older network %s", n.VNI, other)
 		}
@@ -60,7 +64,6 @@ func (c *Cluster) customNetworks(v *View) {
 		}
 		taken[n.VNI] = n.Name
 		v.Networks = append(v.Networks, n)
-		v.Generations[n.Name] = o.Generation
 		v.BlockSizes[n.Name] = BlockSizes{V4: int(o.Spec.BlockSize), V6: int(o.Spec.BlockSizeV6)}
 	}
 }

@@ -51,8 +51,10 @@ func TestANetworkIsUnusedWhenEachNodeHasSaidSo(t *testing.T) {
 	n := &v1.CustomNetwork{ObjectMeta: aged("blue", 1)}
 	ready := v1.Conditions{{Type: v1.ConditionReady, Status: metav1.ConditionTrue}}
 	saying := func(generation int64, pods ...string) v1.NodeNetworkStatus {
-		return v1.NodeNetworkStatus{Version: "v1", Networks: []v1.Observed{{Name: "blue", Generation: generation, Pods: pods}}}
+		return v1.NodeNetworkStatus{Version: "v1", Networks: []v1.Observed{{Name: "blue", Generation: generation, Closed: true, Pods: pods}}}
 	}
+	open := saying(2)
+	open.Networks[0].Closed = false
 	for _, tt := range []struct {
 		name string
 		node v1.NodeNetworkStatus
@@ -61,6 +63,7 @@ func TestANetworkIsUnusedWhenEachNodeHasSaidSo(t *testing.T) {
 		{"it has no pods and takes none", saying(2), ""},
 		{"it has a pod", saying(2, "shop/a"), "pods use it: shop/a on n1"},
 		{"it has many pods", saying(3, "s/1", "s/2", "s/3", "s/4", "s/5", "s/6"), "pods use it: s/1 on n1, s/2 on n1, s/3 on n1, s/4 on n1, s/5 on n1 and 1 more"},
+		{"it is an older agent, or its definition is: neither knows of closing", open, "nodes have not said yet whether pods use it: n1"},
 		{"it has not seen the deletion", saying(1), "nodes have not said yet whether pods use it: n1"},
 		{"it has just joined", v1.NodeNetworkStatus{}, "nodes have not said yet whether pods use it: n1"},
 		{"it is about to list the network", v1.NodeNetworkStatus{Version: "v1", Conditions: ready}, "nodes have not said yet whether pods use it: n1"},

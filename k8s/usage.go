@@ -41,12 +41,13 @@ func some(names []string) string {
 	return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
 }
 
-// UsageOf is what keeps a network that is being deleted. Once a node has said which pods use it, the node takes no more.
+// UsageOf is what keeps a network that is being deleted. Once a node has closed it, the node gives it no more pods. Older
+// agents close none: with them a network stays.
 func UsageOf(n *v1.CustomNetwork, nodes []*v1.NodeNetwork) (u Usage) {
 	for _, node := range slices.SortedFunc(slices.Values(nodes), func(x, y *v1.NodeNetwork) int { return cmp.Compare(x.Name, y.Name) }) {
 		i := slices.IndexFunc(node.Status.Networks, func(o v1.Observed) bool { return o.Name == n.Name })
 		switch {
-		case i >= 0 && node.Status.Networks[i].Generation >= n.Generation:
+		case i >= 0 && node.Status.Networks[i].Generation >= n.Generation && node.Status.Networks[i].Closed:
 			for _, pod := range node.Status.Networks[i].Pods {
 				u.Pods = append(u.Pods, pod+" on "+node.Name)
 			}

@@ -24,6 +24,20 @@ func selects(label, value string) *metav1.LabelSelector {
 
 func ptr[T any](v T) *T { return &v }
 
+// A node says of each network that is being deleted that it is closed, also of one that it never had: else the network stays.
+func TestNetworksThatAreBeingDeletedAreNamedWhateverTheirFault(t *testing.T) {
+	l := newLab(t)
+	for name, spec := range map[string]v1.CustomNetworkSpec{"sound": {Type: v1.L2}, "wrong": {Type: v1.L3}} {
+		l.Put(networks, &v1.CustomNetwork{
+			ObjectMeta: metav1.ObjectMeta{Name: name, Generation: 4, DeletionTimestamp: &metav1.Time{Time: time.Now()}, Finalizers: []string{v1.FinalizerInUse}}, Spec: spec,
+		})
+	}
+	v := l.known(nil).View()
+	if slices.Sort(v.Deleting); !slices.Equal(v.Deleting, []string{"sound", "wrong"}) || v.Generations["wrong"] != 4 || len(v.Networks) != 1 || !v.Networks[0].Deleting {
+		t.Errorf("being deleted are %v of generations %v; networks %v", v.Deleting, v.Generations, v.Networks)
+	}
+}
+
 func TestNetworksAreReadInTheNodesWords(t *testing.T) {
 	l := newLab(t)
 	l.namespace("a", map[string]string{"team": "x"}, nil)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -155,6 +156,24 @@ func TestBlocksOfAnEarlierNodeOfTheSameName(t *testing.T) {
 	l.sound(n)
 }
 
+// A block that is being deleted, and held by a finalizer, is no other node's.
+func TestABlockThatIsBeingDeletedIsNotTaken(t *testing.T) {
+	l := newLab(t, pool("10.1.0.0/16", 26))
+	n := l.node("n1")
+	n.taken = func(_ blocks.Block, by string) bool { t.Errorf("taken by %s", by); return true }
+	l.restart(n)
+	l.step(n)
+	l.lease(n, 2)
+	b := l.store.All()[0]
+	b.DeletionTimestamp = &metav1.Time{Time: l.now}
+	l.store.Put(b)
+	l.restart(n, n.kept...)
+	l.step(n)
+	l.store.Drop(b.Name)
+	l.step(n)
+	l.sound(n)
+}
+
 // Kubernetes removes a block with the Node that owns it, within seconds, while the node's pods run.
 func TestFinding13BlocksHaveNoOwner(t *testing.T) {
 	l := newLab(t, pool("10.1.0.0/16", 26))
@@ -176,10 +195,11 @@ func TestABlockThatWasTakenIsToldOfAsLongAsPodsHaveAddressesOfIt(t *testing.T) {
 	l := newLab(t, pool("10.1.0.0/16", 26))
 	n := l.node("n1")
 	told := 0
-	n.taken = func(_ blocks.Block, by string) {
+	n.taken = func(_ blocks.Block, by string) bool {
 		if told++; by != "n2" {
 			t.Errorf("taken by %s", by)
 		}
+		return told > 1 // isolation takes a while
 	}
 	l.restart(n)
 	l.step(n)
@@ -192,6 +212,10 @@ func TestABlockThatWasTakenIsToldOfAsLongAsPodsHaveAddressesOfIt(t *testing.T) {
 	for i := range 2 {
 		if err := n.Step(t.Context()); (err != nil) != (i == 0) || told != i+1 {
 			t.Errorf("look %d: error %v, told %d times", i, err, told)
+		}
+		kept := slices.ContainsFunc(n.kept, func(k v1.IPBlock) bool { return k.Name == b.Name })
+		if isolated := i == 1; kept == isolated {
+			t.Errorf("look %d: the block is kept: %v, its pods are isolated: %v", i, kept, isolated)
 		}
 	}
 	n.local.Crash()

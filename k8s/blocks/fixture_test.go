@@ -38,7 +38,7 @@ type node struct {
 	uid   string
 	away  bool // its watch has not seen anything yet
 	kept  []v1.IPBlock
-	taken func(b blocks.Block, by string)
+	taken func(b blocks.Block, by string) bool
 
 	cut  bool // from the API server, of which the node then knows what it saw last:
 	seen []*v1.IPBlock

@@ -80,7 +80,7 @@ func (f *fleet) machine(name string) *machine {
 	m := &machine{pods: make(map[netip.Addr]bool), isolated: make(map[netip.Addr]bool)}
 	m.node = &node{
 		local: &blockstest.Node{Name: name, Judge: blockstest.NewJudge(), Now: f.clock, Rest: 30 * time.Second}, uid: "first",
-		taken: func(b blocks.Block, _ string) { f.isolate(m, b) },
+		taken: func(b blocks.Block, _ string) bool { f.isolate(m, b); return true },
 	}
 	f.restart(m.node)
 	return m

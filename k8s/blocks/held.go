@@ -25,7 +25,8 @@ type held struct {
 	leaving    bool // taken from Local, not yet from the API server
 	unsure     bool // of an earlier run: the API server may have another version
 	closed     bool // gives out nothing: there was no Node
-	taken      bool // is another node's, and closed: pods of this one have addresses of it
+	taken      bool // is another node's, and closed: pods of this one that have addresses of it are isolated
+	told       bool // that it is another node's is said
 }
 
 // isOurs reports whether addresses of the block may be given out, or soon again.

@@ -57,8 +57,9 @@ type Config struct {
 
 	// Observed are the blocks of this node that a watch sees; false: it has not seen all of them yet.
 	Observed func() ([]*v1.IPBlock, bool)
-	// Taken is told, again and again, of a block that is another node's now although pods of this one have addresses of it. Nil: nobody is.
-	Taken func(b Block, by string)
+	// Taken is told, again and again, of a block that is another node's now although pods of this one have addresses of it. It reports
+	// whether they are isolated: until then the block is kept, for a next run to tell of it too. Nil: nobody is told.
+	Taken func(b Block, by string) (isolated bool)
 	// Known is what an earlier run kept: it is given out from before the API server answers.
 	Known []v1.IPBlock
 	// Keep makes what is held durable. It is called after each change, and before an address is offered to others: a
@@ -78,7 +79,7 @@ func (c Config) withDefaults() Config {
 		c.All = func() bool { return true }
 	}
 	if c.Taken == nil {
-		c.Taken = func(Block, string) {}
+		c.Taken = func(Block, string) bool { return true }
 	}
 	if c.Interval == 0 {
 		c.Interval = 5 * time.Second

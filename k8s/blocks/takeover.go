@@ -73,7 +73,7 @@ func (k *Keeper) confirm(ctx context.Context, h *held) error {
 // refresh takes over what the API server has of a block. What others may have borrowed of it is not given out.
 func (k *Keeper) refresh(h *held, b *v1.IPBlock) error {
 	more := h.closed || h.taken
-	h.object, h.unsure, h.closed, h.taken = b, false, false, false
+	h.object, h.unsure, h.closed, h.taken, h.told = b, false, false, false, false
 	for _, a := range addresses(b.Spec.Offered) {
 		if !slices.Contains(h.Withheld, a) {
 			h.Withheld, more = append(h.Withheld, a), true
@@ -93,13 +93,17 @@ func (k *Keeper) lose(ctx context.Context, h *held, by *v1.IPBlock) error {
 		k.config.Log.Warn("block lost", "block", h.name)
 		return nil
 	}
-	if by != nil && by.Name != "" && by.Spec.Node != "" {
-		k.config.Taken(h.Block, string(by.Spec.Node))
-		if h.taken {
-			return nil // it is said already
+	switch owner := nodeOf(by); owner {
+	case "":
+	case k.config.Node:
+		return nil // it is being deleted, and claimed again when it is gone
+	default:
+		h.taken = k.config.Taken(h.Block, owner) // a next run must not give out its addresses before it asks
+		if h.told {
+			return nil
 		}
-		h.taken = true // a next run must not give out its addresses before it asks
-		return fmt.Errorf("block %s is of node %s, but pods of this node have addresses of it: delete them", h.name, by.Spec.Node)
+		h.told = true
+		return fmt.Errorf("block %s is of node %s, but pods of this node have addresses of it: delete them", h.name, owner)
 	}
 	if by != nil && by.Name != "" {
 		_, err := k.adopt(ctx, by)
@@ -116,6 +120,14 @@ func (k *Keeper) lose(ctx context.Context, h *held, by *v1.IPBlock) error {
 	}
 	k.config.Log.Warn("block was lost and is claimed again", "block", h.name)
 	return k.hold(b)
+}
+
+// nodeOf is the node of a block; "": nobody's, or there is no block.
+func nodeOf(b *v1.IPBlock) string {
+	if b == nil {
+		return ""
+	}
+	return string(b.Spec.Node)
 }
 
 // disown takes the owner from blocks of older versions: Kubernetes removes what a Node owns within seconds of the Node, and other nodes

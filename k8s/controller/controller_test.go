@@ -84,7 +84,7 @@ func TestFinding13ANetworkInUseKeepsItsVNI(t *testing.T) {
 	l.start("replica", l.replica("a", nil).Run)
 	says := func(node string, generation int64, pods ...string) {
 		l.Put(nodeNets, &v1.NodeNetwork{ObjectMeta: named(node), Status: v1.NodeNetworkStatus{
-			Version: "v1", Networks: []v1.Observed{{Name: "shop-a", Generation: generation, Pods: pods}},
+			Version: "v1", Networks: []v1.Observed{{Name: "shop-a", Generation: generation, Closed: generation > 1, Pods: pods}},
 		}})
 	}
 	says("n1", 1)

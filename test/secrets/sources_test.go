@@ -23,7 +23,7 @@ var tolerated = map[string]func(in *input, marker string){
 		in.conf["args"] = map[string]any{"token": m, "cni": map[string]any{"labels": m}}
 	},
 	"a capability that is unknown": func(in *input, m string) { in.runtime["token"] = m },
-	"a capability of others":       func(in *input, m string) { in.runtime["dns"] = map[string]any{"servers": []string{m}} },
+	"a capability of others":       func(in *input, m string) { in.runtime["example.org/other"] = map[string]any{"servers": []string{m}} },
 	"a key of the specification":   func(in *input, m string) { in.conf["cni.dev/token"] = m },
 	"the keys of an IPAM plugin":   func(in *input, m string) { in.conf["ipam"] = map[string]any{"type": "weft-ipam", "token": m} },
 }

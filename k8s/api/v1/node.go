@@ -180,7 +180,11 @@ type Observed struct {
 	// +required
 	Generation int64 `json:"generation"`
 
-	// Pods of the node that use the network, as namespace/name, 16 of them at most. Only said of a network that is being deleted.
+	// Whether the network is being deleted and the node gives it no more pods: those of the list are the last ones.
+	// +optional
+	Closed bool `json:"closed,omitempty"`
+
+	// Pods of the node that use a network that is closed, as namespace/name, 16 of them at most.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
