@@ -227,7 +227,12 @@ func TestFinding13TheEndOfTheLogIsDurableWithoutAnotherEvent(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error)
 	go func() { ended <- s.carry(ctx) }()
-	defer func() { cancel(); <-ended }()
+	defer func() {
+		cancel()
+		if err := <-ended; !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+	}()
 	for seq := range uint64(3) {
 		s.transactions.add(&kvscheduler.Record{Seq: seq + 1, Label: "x"})
 	}
