@@ -39,8 +39,8 @@ build: go ## build bin/weft-agent, bin/weft-cni, bin/weft-vswitch, bin/weftctl
 	@for program in $(PROGRAMS); do CGO_ENABLED=0 $(BUILD) -tags grpcnotrace -o $(BIN)/$$program ./cmd/$$program || exit 1; done
 	@ln -sf weft-cni $(BIN)/weft-ipam
 
-examples: go ## build the example programs for pods, in bin/examples/: one has the name of a CNI plugin
-	@CGO_ENABLED=0 $(BUILD) -o bin/examples/ ./memif/examples/...
+examples: go ## build the example programs for pods, in bin/
+	@CGO_ENABLED=0 $(BUILD) -o $(BIN)/ ./memif/examples/...
 
 image: go ## make a container image, bin/weft-image-ARCH.tar, without a daemon (ARCH=amd64|arm64, IMAGE=name:tag)
 	@for program in $(PROGRAMS); do CGO_ENABLED=0 GOOS=linux GOARCH=$(ARCH) $(BUILD) -tags grpcnotrace -o bin/image/$(ARCH)/$$program ./cmd/$$program || exit 1; done

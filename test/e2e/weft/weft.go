@@ -40,7 +40,7 @@ func (Weft) Name() string { return "weft" }
 // Images are the one of all containers, and of an example of a program in a pod, the one that agents are upgraded to, and that of
 // VPP if the nodes run on one.
 func (Weft) Images(ctx context.Context) ([]image.Image, error) {
-	files, err := find("weft-agent", "weft-cni", "weft-vswitch", "weftctl", "examples/icmpresponder")
+	files, err := find("weft-agent", "weft-cni", "weft-vswitch", "weftctl", "icmpresponder")
 	if err != nil {
 		return nil, err
 	}

@@ -1,4 +1,4 @@
-// Command bridge joins the memifs of its container to one Ethernet segment.
+// Command memifbridge joins the memifs of its container to one Ethernet segment.
 package main
 
 import (
@@ -17,7 +17,7 @@ import (
 	"github.com/weftnet/weft/memif"
 )
 
-const usage = `bridge joins the memifs of its container to one Ethernet segment: a learning switch.
+const usage = `memifbridge joins the memifs of its container to one Ethernet segment: a learning switch.
 
 It finds them as Weft leaves them: MEMIF_SOCKET, MEMIF_SECRET or the file secret, and interfaces.json beside the socket.
 It connects again whenever the node's dataplane went away, until it gets SIGINT or SIGTERM.
@@ -33,14 +33,14 @@ func main() {
 		return
 	}
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "bridge:", err)
+		fmt.Fprintln(os.Stderr, "memifbridge:", err)
 		os.Exit(1)
 	}
 }
 
 // run bridges until ctx ends.
 func run(ctx context.Context, args []string, out io.Writer) error {
-	flags := flag.NewFlagSet("bridge", flag.ContinueOnError)
+	flags := flag.NewFlagSet("memifbridge", flag.ContinueOnError)
 	flags.SetOutput(out)
 	flags.Usage = func() {
 		fmt.Fprint(out, usage)
