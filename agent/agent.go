@@ -54,7 +54,7 @@ type Agent struct {
 	keeper        *blocks.Keeper // of the node's blocks of addresses
 	publisher     *blocks.Publisher
 	blocksChanged chan struct{}         // holds a token when the node has other blocks than before
-	taken         chan takenBlock       // blocks that became another node's while pods of this one had addresses of them
+	taken         chan takenBlock       // blocks that another node owns while pods of this node use them
 	announcements chan k8s.Announcement // the newest that was not written yet
 	annotator     *k8s.Annotator        // of pods, with what they got; nil: they are not
 
@@ -233,7 +233,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	group.Go(func() error { return ended("dataplane", a.dataplane.run(ctx)) })
 	group.Go(func() error { return ended("counters", a.counters.run(ctx)) })
 	group.Go(func() error { return ended("state file", a.storage.run(ctx)) })
-	group.Go(func() error { return ended("state file", a.state.carry(ctx)) })
+	group.Go(func() error { return ended("write-behind buffers", a.state.flushSoon(ctx)) })
 	group.Go(func() error { return ended("configuration", a.followConfig(ctx)) })
 	group.Go(func() error { return ended("external configuration", a.followExternal(ctx)) })
 	group.Go(func() error { return ended("mark that pods are served", a.goOnMarking(ctx)) })

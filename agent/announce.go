@@ -101,11 +101,11 @@ func (a *Agent) observed(view k8s.View) (has []v1.Observed, refused []v1.Refusal
 		if pods, closed := a.lastPods(name); closed {
 			has = append(has, v1.Observed{Name: name, Generation: view.Generations[name], Closed: true, Pods: pods})
 		} else {
-			refused = append(refused, v1.Refusal{Name: name, Reason: "it is being deleted, and gets pods still"})
+			refused = append(refused, v1.Refusal{Name: name, Reason: "it is being deleted, and this node has not closed it yet"})
 		}
 	}
 	for _, n := range view.Networks {
-		if n.Deleting {
+		if n.Closed {
 			continue
 		}
 		if reason, is := reasons[n.Name]; is {
@@ -117,13 +117,14 @@ func (a *Agent) observed(view k8s.View) (has []v1.Observed, refused []v1.Refusal
 	return has, refused
 }
 
-// mostPods is how many pods a node names that use a network which is being deleted.
-const mostPods = 16
+// mostNamed limits the pods that one status field names.
+const mostNamed = 16
 
-// lastPods names the pods that use a network which is being deleted. They are the last ones if the node has taken that in.
+// lastPods returns the names of pods that use a network of the cluster which is being deleted. closed reports whether the node adds no
+// more pods to it, so that these are the last ones.
 func (a *Agent) lastPods(network string) (pods []string, closed bool) {
 	if slices.ContainsFunc(*a.configured.Load(), func(n pod.Network) bool { return n.Name == network }) {
-		return nil, true // the cluster's is none of this node
+		return nil, true // the configuration of this node has another network of that name
 	}
 	if !a.network.IsClosed(network) {
 		return nil, false
@@ -135,7 +136,7 @@ func (a *Agent) lastPods(network string) (pods []string, closed bool) {
 		}
 	}
 	slices.Sort(pods)
-	return pods[:min(len(pods), mostPods)], true
+	return pods[:min(len(pods), mostNamed)], true
 }
 
 // announceWait is how long pods of a node wait for the others to be told of it.

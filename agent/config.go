@@ -227,8 +227,8 @@ func (c *Config) validateNetworks() error {
 		if err := n.Validate(); err != nil {
 			errs = append(errs, fmt.Errorf("networks: %w", err))
 		}
-		if n.Deleting {
-			errs = append(errs, fmt.Errorf("networks: %q: unknown field \"deleting\"", n.Name))
+		if n.Closed {
+			errs = append(errs, fmt.Errorf("networks: %q: unknown field \"closed\"", n.Name))
 		}
 	}
 	return errors.Join(errs...)

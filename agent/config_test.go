@@ -109,7 +109,7 @@ func TestWhatIsWrongIsNamed(t *testing.T) {
 		{"a key given twice", minimal + "mtu: 1\nmtu: 2", "already set"},
 		{"a network that cannot be", minimal + "networks: [{name: blue, type: L4}]", `network "blue": type "L4" is neither L2 nor L3`},
 		{"an unknown key of a network", minimal + "networks: [{name: blue, typ: L2}]", `unknown field "typ"`},
-		{"what only a cluster says of a network", minimal + "networks: [{name: blue, type: L2, deleting: true}]", `unknown field "deleting"`},
+		{"what only a cluster says of a network", minimal + "networks: [{name: blue, type: L2, closed: true}]", `unknown field "closed"`},
 		{"a network given twice", minimal + "networks: [{name: blue, type: L2}, {name: blue, type: L2}]", `two are named "blue"`},
 		{"a pool without a prefix", "pools: [{name: a}]", "prefix is missing"},
 		{"a type of interface that is none", minimal + "podInterface: memif", "podInterface"},

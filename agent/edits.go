@@ -60,8 +60,8 @@ func (a *Agent) noticeEdit(id pod.ID, annotations map[string]string) {
 	}})
 }
 
-// edited are the keys of annotations that were read at the ADD of an attachment and are others now. The one that names the interface of
-// Services is read whenever it changes.
+// edited returns the keys of annotations that differ from those read at ADD and take effect only at the next ADD. The annotation
+// service-endpoint-if is not among them: it takes effect at once.
 func (a *Agent) edited(at *pod.Attachment, is map[string]string) (keys []string) {
 	all := maps.Clone(is)
 	maps.Copy(all, at.Annotations)
@@ -74,8 +74,8 @@ func (a *Agent) edited(at *pod.Attachment, is map[string]string) (keys []string)
 	return keys
 }
 
-// knowsSelection reports whether the attachment keeps the selection of networks as it was at its ADD: it is Multus' where that is on the
-// node, and older agents did not keep it.
+// knowsSelection reports whether an edit of the network selection can be detected. It cannot if Multus handles the selection, or if an
+// older agent, which did not store it, added the pod.
 func (a *Agent) knowsSelection(at *pod.Attachment) bool {
 	_, kept := at.Annotations[pod.AnnotationNetworks]
 	selected := slices.ContainsFunc(at.Interfaces, func(i pod.Interface) bool { return i.Definition != "" })

@@ -93,8 +93,8 @@ func (a *Agent) follow(ctx context.Context, view k8s.View, now *followed) {
 	now.view = view
 	a.followPools(ctx, now)
 	if !before.Complete || now.tryAgain && !now.networksSettled || !reflect.DeepEqual(view.Networks, before.Networks) ||
-		!maps.Equal(faultyOf(view), faultyOf(before)) {
-		now.networksSettled = a.setNetworks(ctx, &pod.SetNetworks{Networks: a.networksOf(view), Faulty: faultyOf(view), From: "cluster"})
+		!maps.Equal(invalidNetworks(view), invalidNetworks(before)) {
+		now.networksSettled = a.setNetworks(ctx, &pod.SetNetworks{Networks: a.networksOf(view), Invalid: invalidNetworks(view), From: "cluster"})
 		now.blocks = nil // some may wait for their network
 	}
 	a.followBlocks(ctx, now)
@@ -202,15 +202,15 @@ func (a *Agent) keepView(ctx context.Context, view, before k8s.View) bool {
 	return err == nil
 }
 
-// faultyOf are the cluster's networks that no node can have, with the reason.
-func faultyOf(view k8s.View) map[string]string {
-	faulty := make(map[string]string)
+// invalidNetworks returns the reason why no node can have a CustomNetwork, by its name.
+func invalidNetworks(view k8s.View) map[string]string {
+	invalid := make(map[string]string)
 	for _, f := range view.Faults {
 		if f.Kind == "CustomNetwork" {
-			faulty[f.Name] = f.Why
+			invalid[f.Name] = f.Why
 		}
 	}
-	return faulty
+	return invalid
 }
 
 // networksOf are those of the configuration, and of the cluster those of other names.

@@ -11,18 +11,18 @@ import (
 	"github.com/weftnet/weft/pod"
 )
 
-// takenBlock is a block that is another node's now although pods of this one have addresses of it: the node was away for longer than
-// the grace after which its blocks are freed.
+// takenBlock is a block that another node owns while pods of this node use its addresses. It happens if the Node object of this node was
+// missing for longer than the grace period after which the controller frees its blocks.
 type takenBlock struct {
 	blocks.Block
-	by string // node
+	by string // the node that owns it now
 }
 
-// blockTaken hands a block on to [Agent.isolating], and reports whether the pods with addresses of it are isolated. The keeper tells of
-// it again and again.
+// blockTaken queues a block for [Agent.isolating]. It reports whether the pods that use the block are isolated already, durably. The
+// keeper calls it at each step until then.
 func (a *Agent) blockTaken(b blocks.Block, by string) (isolated bool) {
 	t := takenBlock{b, by}
-	if len(a.replayer.exposed(t)) == 0 && !a.network.WithholdsOthers(a.quarantine.keys()) {
+	if len(a.replayer.exposed(t)) == 0 && a.quarantine.isDurable() && !a.network.WithholdsOthers(a.quarantine.keys()) {
 		return true
 	}
 	select {
@@ -32,7 +32,8 @@ func (a *Agent) blockTaken(b blocks.Block, by string) (isolated bool) {
 	return false
 }
 
-// isolating takes pods with addresses of other nodes from the dataplane, until ctx ends. Before the first resync nothing is in it.
+// isolating disconnects pods whose addresses another node owns, until ctx ends. It starts after the first resync: the event loop holds
+// other events back until then.
 func (a *Agent) isolating(ctx context.Context) error {
 	if err := a.health.await(ctx, conditionStarted); err != nil {
 		return err
@@ -47,17 +48,15 @@ func (a *Agent) isolating(ctx context.Context) error {
 	}
 }
 
-// isolate quarantines the attachments with addresses of a block that another node has. It is for their pods to be deleted.
+// isolate quarantines the attachments that use addresses of a taken block. Deleting their pods ends the quarantine.
 func (r *replayer) isolate(ctx context.Context, t takenBlock) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	a, q := r.agent, r.agent.quarantine
 	found := r.exposed(t)
-	if len(found) > 0 {
-		q.put(ctx, found...)
-	}
-	if err := r.withhold(ctx, q.keys(), fmt.Sprintf("isolate %d pods with addresses of node %s", len(found), t.by)); err != nil {
-		a.log.Error("pods with addresses of another node are not isolated", "block", t.Prefix, "node", t.by, "err", err)
+	q.put(ctx, found...)
+	if err := r.withhold(ctx, q.keys(), fmt.Sprintf("isolate %d pods whose addresses node %s owns", len(found), t.by)); err != nil {
+		a.log.Error("pods whose addresses another node owns are still connected", "block", t.Prefix, "node", t.by, "err", err)
 	}
 	select {
 	case a.blocksChanged <- struct{}{}: // the cluster is told
@@ -65,7 +64,7 @@ func (r *replayer) isolate(ctx context.Context, t takenBlock) {
 	}
 }
 
-// exposed are the attachments with addresses of the block that are not quarantined, as they are to be.
+// exposed returns a quarantine entry for each attachment that uses the block and is not quarantined yet.
 func (r *replayer) exposed(t takenBlock) (found []suspicion) {
 	for _, at := range r.agent.pods.Attachments() {
 		address := t.addressOf(&at)
@@ -74,13 +73,13 @@ func (r *replayer) exposed(t takenBlock) (found []suspicion) {
 		}
 		found = append(found, suspicion{
 			Key: at.Key, Pod: at.Pod, State: stateQuarantined, Taken: true, Since: time.Now().UTC(),
-			Reason: fmt.Sprintf("its address %s is of block %s, which is node %s's now: delete the pod", address, t.Prefix, t.by),
+			Reason: fmt.Sprintf("node %[3]s owns its address %[1]s (block %[2]s) now; delete the pod", address, t.Prefix, t.by),
 		})
 	}
 	return found
 }
 
-// addressOf is an attachment's address of the block; not valid: it has none.
+// addressOf returns the attachment's address from the block, or the zero address.
 func (t takenBlock) addressOf(at *pod.Attachment) netip.Addr {
 	for _, in := range at.Interfaces {
 		if in.Network != t.Network {

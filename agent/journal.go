@@ -16,8 +16,8 @@ type journal struct {
 	rider[kvscheduler.JournalEntry]
 }
 
-func newJournal(db *bbolt.DB, moved chan<- struct{}) *journal {
-	return &journal{db: db, rider: rider[kvscheduler.JournalEntry]{store: storeApplied, moved: moved}}
+func newJournal(db *bbolt.DB, buffered chan<- struct{}) *journal {
+	return &journal{db: db, rider: rider[kvscheduler.JournalEntry]{store: storeApplied, buffered: buffered}}
 }
 
 // Append takes entries in.

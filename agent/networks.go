@@ -23,7 +23,7 @@ func (a *Agent) setFirstNetworks(ctx context.Context) {
 	ev := &pod.SetNetworks{Networks: *a.configured.Load(), From: "configuration"}
 	if a.cluster != nil {
 		view := a.cluster.View()
-		ev.Networks, ev.Faulty = a.networksOf(view), faultyOf(view)
+		ev.Networks, ev.Invalid = a.networksOf(view), invalidNetworks(view)
 	}
 	a.setNetworks(ctx, ev)
 }

@@ -26,7 +26,7 @@ func (f *follower) Send(r *weftv1.EventRecord) error {
 }
 
 // The first event after those that were shown at once was left out.
-func TestFinding13FollowingEventsLeavesNoneOut(t *testing.T) {
+func TestFollowingEventsOmitsNoEvent(t *testing.T) {
 	o, _ := outsiders(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	f := &follower{ctx: ctx, got: make(chan uint64)}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -33,7 +34,7 @@ const fatalReplays = 2
 //	  |<---- the dataplane survived its replay ----|                                              |
 //	  |<----------------------------- DEL ---------|<---------- released by an operator ----------|
 //
-// An attachment with an address that is another node's now is quarantined at once (see [replayer.isolate]).
+// An attachment is quarantined at once if another node owns one of its addresses (see [replayer.isolate]).
 //
 // The replay of suspects begins after that of all others and is one at a time, so that a crash has one culprit.
 type suspicion struct {
@@ -42,7 +43,7 @@ type suspicion struct {
 	State   string    `json:"state"`
 	Crashes int       `json:"crashes"`         // while it was replayed alone
 	Flying  bool      `json:"flying"`          // an operation of it was under way when the dataplane died
-	Taken   bool      `json:"taken,omitempty"` // quarantined because an address of it is another node's
+	Taken   bool      `json:"taken,omitempty"` // quarantined because another node owns an address of it
 	Since   time.Time `json:"since"`           // of the state
 	Reason  string    `json:"reason"`
 }
@@ -62,13 +63,15 @@ type quarantine struct {
 	log    *slog.Logger
 	tell   func(suspicion) // is called when an attachment is quarantined
 
-	mu sync.Mutex
-	of map[pod.Key]suspicion
+	saving sync.Mutex // one save at a time
+	mu     sync.Mutex
+	of     map[pod.Key]suspicion
+	dirty  map[pod.Key]bool // changes that the state file does not have
 }
 
 func newQuarantine(s saver, h *health, log *slog.Logger) *quarantine {
 	h.advise(conditionQuarantine)
-	return &quarantine{saver: s, health: h, log: log, tell: func(suspicion) {}, of: make(map[pod.Key]suspicion)}
+	return &quarantine{saver: s, health: h, log: log, tell: func(suspicion) {}, of: make(map[pod.Key]suspicion), dirty: make(map[pod.Key]bool)}
 }
 
 // Register adds the handler that ends what is known of an attachment with its DEL.
@@ -152,16 +155,14 @@ func (q *quarantine) suspects() []suspicion {
 	return slices.DeleteFunc(q.all(), func(s suspicion) bool { return s.State != stateSuspect })
 }
 
-// put notes suspicions and makes them durable.
+// put stores suspicions and makes them durable, with all earlier changes that are not.
 func (q *quarantine) put(ctx context.Context, changed ...suspicion) {
-	saved := make([]eventloop.Saved, 0, len(changed))
 	q.mu.Lock()
 	for _, s := range changed {
-		q.of[s.Key] = s
-		saved = append(saved, eventloop.Saved{Bucket: quarantineBucket, Key: s.Key.String(), Value: s})
+		q.of[s.Key], q.dirty[s.Key] = s, true
 	}
 	q.mu.Unlock()
-	q.save(ctx, saved)
+	q.save(ctx)
 	q.report()
 	for _, s := range changed {
 		if s.State == stateQuarantined {
@@ -171,10 +172,13 @@ func (q *quarantine) put(ctx context.Context, changed ...suspicion) {
 	}
 }
 
-// clear ends the suspicion of an attachment, durably.
+// clear removes the suspicion of an attachment, durably.
 func (q *quarantine) clear(ctx context.Context, key pod.Key) {
+	q.mu.Lock()
+	q.dirty[key] = true
+	q.mu.Unlock()
 	q.drop(key)
-	q.save(ctx, []eventloop.Saved{{Bucket: quarantineBucket, Key: key.String()}})
+	q.save(ctx)
 }
 
 func (q *quarantine) drop(key pod.Key) {
@@ -184,10 +188,40 @@ func (q *quarantine) drop(key pod.Key) {
 	q.report()
 }
 
-func (q *quarantine) save(ctx context.Context, saved []eventloop.Saved) {
+// save writes all changes that the state file does not have. A change that cannot be written is written with the next one.
+func (q *quarantine) save(ctx context.Context) {
+	q.saving.Lock()
+	defer q.saving.Unlock()
+	var saved []eventloop.Saved
+	q.mu.Lock()
+	written := q.dirty
+	for key := range written {
+		change := eventloop.Saved{Bucket: quarantineBucket, Key: key.String()}
+		if s, is := q.of[key]; is {
+			change.Value = s
+		}
+		saved = append(saved, change)
+	}
+	q.dirty = make(map[pod.Key]bool)
+	q.mu.Unlock()
+	if len(saved) == 0 {
+		return
+	}
 	if err := q.saver.Save(ctx, saved); err != nil {
 		q.log.Warn("quarantine not saved", "err", err)
+		q.mu.Lock()
+		maps.Copy(q.dirty, written)
+		q.mu.Unlock()
 	}
+}
+
+// isDurable reports whether the state file has all changes.
+func (q *quarantine) isDurable() bool {
+	q.saving.Lock()
+	defer q.saving.Unlock()
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return len(q.dirty) == 0
 }
 
 // report sets the condition by which operators see quarantined attachments.
@@ -215,7 +249,7 @@ func (q *quarantine) reasonOf(key pod.Key) error {
 		s.Since.Format(time.RFC3339), s.Reason, cmp.Or(s.Pod.String(), s.Key.ContainerID))
 }
 
-// taken says which attachments have addresses of other nodes, in one line.
+// taken lists, in one line, the attachments that have addresses which other nodes own.
 func (q *quarantine) taken() string {
 	var texts []string
 	for _, s := range q.all() {
@@ -223,8 +257,8 @@ func (q *quarantine) taken() string {
 			texts = append(texts, s.name()+": "+s.Reason)
 		}
 	}
-	if more := len(texts) - mostPods; more > 0 {
-		texts = append(texts[:mostPods], fmt.Sprintf("and %d more", more))
+	if more := len(texts) - mostNamed; more > 0 {
+		texts = append(texts[:mostNamed], fmt.Sprintf("and %d more", more))
 	}
 	return strings.Join(texts, "; ")
 }

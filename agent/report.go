@@ -28,10 +28,10 @@ func (a *Agent) reportFailure(o podmanager.Outcome) {
 	})
 }
 
-// reasonUnknown is the reason of events on pods with annotations that mean nothing.
+// reasonUnknown is the reason of events on pods with unknown annotations.
 const reasonUnknown = "WeftUnknownAnnotation"
 
-// reportUnknown tells of annotations of our prefix that Weft has not, by an event on a pod that has been added.
+// reportUnknown writes an event for each unknown annotation contivpp.io/... of a pod that has been added.
 func (a *Agent) reportUnknown(o podmanager.Outcome) {
 	if o.Happening != podmanager.Added || o.Pod.IsZero() {
 		return

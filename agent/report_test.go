@@ -171,14 +171,14 @@ func TestPodInterfacesFollowPodsAndTheSwitch(t *testing.T) {
 }
 
 // Annotations of Contiv-VPP, and such with a typing error, were ignored without a word.
-func TestFinding13AnAnnotationThatMeansNothingIsAnEvent(t *testing.T) {
+func TestAnUnknownAnnotationIsReportedAsAnEvent(t *testing.T) {
 	l, server := clusterLab(t)
 	a := l.pod("a")
 	l.put(server, a, map[string]string{"contivpp.io/custom-if-2": "t1/tap", "contivpp.io/custom-fi": "t1/tap", "contivpp.io/microservice-label": "x"})
 	l.cni("ADD", a, nil)
 	want := []string{
-		"annotation contivpp.io/custom-fi: Weft has none of that name; it has contivpp.io/custom-if, ",
-		"annotation contivpp.io/custom-if-2: Weft has none of that name: contivpp.io/custom-if takes all interfaces, separated by commas",
+		"unknown annotation contivpp.io/custom-fi; known are contivpp.io/custom-if, ",
+		"unknown annotation contivpp.io/custom-if-2: list all interfaces in contivpp.io/custom-if, separated by commas",
 	}
 	l.eventually("each is told of", func() bool {
 		var texts []string

@@ -7,10 +7,10 @@ import (
 )
 
 // rider holds what may become durable a little later: it rides along with the next durable step, so that an event costs
-// one write to disk and not several. Where there is none soon, [State.carry] is the step.
+// one write to disk and not several. If there is none soon, [State.flushSoon] writes it.
 type rider[E any] struct {
-	store func(tx *bbolt.Tx, e E) error
-	moved chan<- struct{} // gets a token when there is more
+	store    func(tx *bbolt.Tx, e E) error
+	buffered chan<- struct{} // gets a token when an entry is added
 
 	mu      sync.Mutex
 	pending []E
@@ -22,8 +22,8 @@ func (r *rider[E]) add(entries ...E) {
 	defer r.mu.Unlock()
 	r.pending = append(r.pending, entries...)
 	select {
-	case r.moved <- struct{}{}:
-	default: // there is one
+	case r.buffered <- struct{}{}:
+	default: // the token is there already
 	}
 }
 

@@ -60,7 +60,7 @@ type State struct {
 	saving       sync.Mutex // one Save at a time: what rides along is counted between its transaction and its end
 	journal      *journal
 	transactions *transactions
-	moved        chan struct{} // holds a token when more may ride along
+	buffered     chan struct{} // holds a token when an entry was buffered
 
 	onSave func(took time.Duration) // told of each write that became durable
 	onFull func(err error)          // told of each write that the file did not take
@@ -80,7 +80,7 @@ func OpenState(ctx context.Context, path string, log *slog.Logger) (*State, erro
 	}
 	restrictDamaged(path, log)
 	db, err := openSound(ctx, path, log)
-	s := &State{db: db, path: path, onSave: func(time.Duration) {}, onFull: func(error) {}, moved: make(chan struct{}, 1)}
+	s := &State{db: db, path: path, onSave: func(time.Duration) {}, onFull: func(error) {}, buffered: make(chan struct{}, 1)}
 	if isDamage(err) {
 		s.Quarantined = fmt.Sprintf("%s.damaged-%s", path, time.Now().UTC().Format("20060102T150405.000"))
 		log.Error("state file is damaged, moved aside", "file", path, "to", s.Quarantined, "err", err)
@@ -95,7 +95,7 @@ func OpenState(ctx context.Context, path string, log *slog.Logger) (*State, erro
 	if err := s.prepare(); err != nil {
 		return nil, errors.Join(err, s.db.Close())
 	}
-	s.journal, s.transactions = newJournal(s.db, s.moved), newTransactions(s.moved)
+	s.journal, s.transactions = newJournal(s.db, s.buffered), newTransactions(s.buffered)
 	return s, nil
 }
 
@@ -138,27 +138,28 @@ func (s *State) Save(ctx context.Context, saved []eventloop.Saved) error {
 	return err
 }
 
-// carryAfter is how long what may become durable later waits for an event that it can ride along with.
-const carryAfter = 100 * time.Millisecond
+// flushAfter is how long buffered entries wait for a Save that writes them too.
+const flushAfter = 100 * time.Millisecond
 
-// carry makes durable what no event takes along soon, until ctx ends: who comes after a crash wants the last transaction of all.
-func (s *State) carry(ctx context.Context) error {
+// flushSoon writes buffered entries that no Save writes within flushAfter, until ctx ends. Operators need the last transaction before a
+// crash most of all.
+func (s *State) flushSoon(ctx context.Context) error {
 	wait := time.NewTimer(0)
 	defer wait.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-s.moved:
+		case <-s.buffered:
 		}
-		wait.Reset(carryAfter)
+		wait.Reset(flushAfter)
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-wait.C:
 		}
 		if !s.journal.isEmpty() || !s.transactions.isEmpty() {
-			_ = s.Save(ctx, nil) // a file that takes nothing is the condition state's to tell of
+			_ = s.Save(ctx, nil) // the condition "state" reports a failure; the entries stay buffered
 		}
 	}
 }

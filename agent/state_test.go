@@ -222,11 +222,11 @@ func TestTheEndOfTheLogRidesAlong(t *testing.T) {
 }
 
 // kill -9 a second after an ADD lost the transaction of the ADD.
-func TestFinding13TheEndOfTheLogIsDurableWithoutAnotherEvent(t *testing.T) {
+func TestTheEndOfTheLogIsDurableWithoutAnotherEvent(t *testing.T) {
 	s := openState(t, filepath.Join(t.TempDir(), "state.db"))
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error)
-	go func() { ended <- s.carry(ctx) }()
+	go func() { ended <- s.flushSoon(ctx) }()
 	defer func() {
 		cancel()
 		if err := <-ended; !errors.Is(err, context.Canceled) {

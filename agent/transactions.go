@@ -17,8 +17,8 @@ type transactions struct {
 	rider[*kvscheduler.Record]
 }
 
-func newTransactions(moved chan<- struct{}) *transactions {
-	return &transactions{rider[*kvscheduler.Record]{store: storeTransaction, moved: moved}}
+func newTransactions(buffered chan<- struct{}) *transactions {
+	return &transactions{rider[*kvscheduler.Record]{store: storeTransaction, buffered: buffered}}
 }
 
 func storeTransaction(tx *bbolt.Tx, r *kvscheduler.Record) error {

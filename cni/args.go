@@ -154,7 +154,7 @@ func (c *call) requested(env *envArgs) (ips []string, mac string, err error) {
 	if json.Unmarshal(c.conf.Args, &args) != nil {
 		args = confArgs{} // args are never refused
 	}
-	if err := c.conf.RuntimeConfig.unserved(); err != nil && !c.role.ipam { // what another plugin is asked for is its own
+	if err := c.conf.RuntimeConfig.unserved(); err != nil && !c.role.ipam { // the capabilities are those of the plugin that calls weft-ipam
 		return nil, "", err
 	}
 	ips = firstList(c.conf.RuntimeConfig.IPs, args.CNI.IPs, splitList(string(env.IP)))

@@ -10,12 +10,12 @@ import (
 // collectTime is below CRI-O's thirty seconds.
 const collectTime = 25 * time.Second
 
-// collect is GC. A list, which may be empty or null, says what is valid. Without one nothing of ours is removed, and that is no error:
-// cnitool and libcni without arguments send none, after a DEL for each attachment that they remember.
+// collect is GC. It removes attachments that the list of valid ones, which may be empty or null, does not have. Without a list it removes
+// nothing and succeeds: cnitool, and libcni without arguments, send a DEL for each cached attachment and then a GC without a list.
 func collect(c *call) error {
 	ctx, cancel := context.WithTimeout(context.Background(), collectTime)
 	defer cancel()
-	if !c.conf.Valid.said {
+	if !c.conf.Valid.given {
 		c.log.Warn("collected nothing: the runtime did not say which attachments are valid", "network", c.conf.Name)
 		return c.forward(ctx, "GC")
 	}

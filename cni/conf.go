@@ -34,16 +34,16 @@ type given struct {
 	Valid valid `json:"cni.dev/valid-attachments"`
 }
 
-// valid are the attachments that a GC is to keep. A runtime that does not say which has not said that there are none; one that says
-// null, as CRI-O does for a network without pods, has.
+// valid lists the attachments that a GC keeps. A missing key does not mean that none is valid, but null does: CRI-O sends it for a
+// network without pods.
 type valid struct {
-	said bool
-	list []types.GCAttachment
+	given bool
+	list  []types.GCAttachment
 }
 
 // UnmarshalJSON is called for null too.
 func (v *valid) UnmarshalJSON(b []byte) error {
-	v.said = true
+	v.given = true
 	return json.Unmarshal(b, &v.list)
 }
 
@@ -65,7 +65,7 @@ type own struct {
 	Routes []*types.Route `json:"routes"` // of weft-ipam: what the other plugin is to route by the interface
 }
 
-// runtimeConfig holds the capabilities that the specification knows.
+// runtimeConfig holds the capabilities of the CNI conventions.
 type runtimeConfig struct {
 	IPs         []string           `json:"ips"`
 	MAC         string             `json:"mac"`
@@ -73,7 +73,7 @@ type runtimeConfig struct {
 	Infiniband  json.RawMessage    `json:"infinibandGUID"`
 	Annotations *map[string]string `json:"io.kubernetes.cri.pod-annotations"`
 
-	// Capabilities that other plugins serve.
+	// Capabilities that Weft does not implement.
 	Ports      json.RawMessage `json:"portMappings"`
 	Bandwidth  json.RawMessage `json:"bandwidth"`
 	DNS        json.RawMessage `json:"dns"`
@@ -82,7 +82,8 @@ type runtimeConfig struct {
 	CgroupPath json.RawMessage `json:"cgroupPath"`
 }
 
-// unserved is an error if the runtime asks for what Weft would not do: a pod without its limit or its port is worse than none.
+// unserved returns an error if the runtime requests a capability that Weft does not implement. Ignoring it would start a pod without, for
+// example, its bandwidth limit.
 func (r *runtimeConfig) unserved() error {
 	for _, asked := range []struct {
 		capability string
@@ -99,7 +100,7 @@ func (r *runtimeConfig) unserved() error {
 	} {
 		if !slices.Contains([]string{"", "null", "{}", "[]", `""`}, string(asked.value)) {
 			return types.NewError(types.ErrInvalidNetworkConfig,
-				fmt.Sprintf("requested %s: %s; take it out of the capabilities of weft-cni", asked.capability, asked.instead), "")
+				fmt.Sprintf("capability %s: %s; remove it from the capabilities of weft-cni", asked.capability, asked.instead), "")
 		}
 	}
 	return nil

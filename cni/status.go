@@ -33,8 +33,8 @@ func available(c *call) error {
 	return asStatus(c.forward(ctx, "STATUS"))
 }
 
-// askStatus returns nil if the agent would serve an ADD; its errors have the codes of STATUS only. Away is an agent that
-// does not answer, in time or at all, or starts.
+// askStatus returns nil if the agent would serve an ADD; its errors have the codes of STATUS only. away reports
+// whether the agent does not answer in time, is not reachable or starts.
 func askStatus(ctx context.Context, socket string, req *weftv1.StatusRequest) (away bool, err error) {
 	answer, err := ask(ctx, socket, patience{silent: reachTime}, func(ctx context.Context, agent weftv1.RemoteCNIClient) (*weftv1.StatusReply, error) {
 		return agent.Status(ctx, req)

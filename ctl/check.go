@@ -28,7 +28,7 @@ type verdict struct {
 	Leases    int    `json:"leases"`             // that it told of
 	NotAsked  string `json:"notAsked,omitempty"` // why no agent was
 
-	// Unseen are nodes whose addresses are those that they told of last, and why.
+	// Unseen lists nodes whose current addresses are unknown, with the reason. The check uses what they reported last.
 	Unseen []string `json:"unseen,omitempty"`
 
 	Violations []blocks.Violation `json:"violations"`
@@ -158,12 +158,12 @@ func (c *client) printVerdict(v verdict) {
 		c.printf("the agent of node %s has %s\n", v.Node, counted(v.Leases, "address"))
 	}
 	for _, node := range v.Unseen {
-		c.printf("what it told of last counts for node %s\n", oneLine(node))
+		c.printf("not checked, last report used: node %s\n", oneLine(node))
 	}
 	switch {
 	case len(v.Violations) > 0:
 	case len(v.Unseen) > 0:
-		c.printf("%s but for %s that may have changed\n", c.good("sound"), counted(len(v.Unseen), "node"))
+		c.printf("%s, but %s not checked\n", c.good("sound"), counted(len(v.Unseen), "node"))
 	default:
 		c.printf("%s\n", c.good("sound"))
 	}

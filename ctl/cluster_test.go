@@ -212,14 +212,14 @@ func TestTroubleWithTheAPIServerIsOneLineThatSaysWhatToDo(t *testing.T) {
 	}
 }
 
-// What a check cannot see is named: it said that all was well while two pods had one address.
-func TestFinding13ACheckNamesTakenAddressesAndNodesThatItDoesNotSee(t *testing.T) {
+// The check reported no problem while two pods had the same address.
+func TestAddressesCheckListsTakenAddressesAndUncheckedNodes(t *testing.T) {
 	c := newCluster(t)
 	c.agent()
 	c.Put("nodes", &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n3"}})
 	c.Put("nodes", &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n2"}})
 	got, code := c.asks("addresses", "check")
-	for _, want := range []string{"node n2: Kubernetes does not call it ready", "node n3: its agent has not announced it", "sound but for 2 nodes that may have changed"} {
+	for _, want := range []string{"node n2: Kubernetes does not report it as ready", "node n3: its agent has not announced it", "sound, but 2 nodes not checked"} {
 		if code != 0 || !strings.Contains(got, want) {
 			t.Errorf("exit code %d, want %q in\n%s", code, want, got)
 		}

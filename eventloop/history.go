@@ -185,8 +185,8 @@ func (l *Loop) Watch(ctx context.Context, since uint64) iter.Seq[Record] {
 	}
 }
 
-// Restore takes in the records that the [Saver] kept, before Run: sequence numbers go on from there. Records without a number, with
-// that of another one, or with one that no run reaches are damaged and left out.
+// Restore takes in the records that the [Saver] kept, before Run: sequence numbers go on from there. It skips damaged
+// records: those whose number is zero, used twice, or above 2^63.
 func (l *Loop) Restore(records []Record) {
 	known := map[uint64]bool{0: true}
 	for _, r := range records {

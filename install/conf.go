@@ -140,7 +140,7 @@ func (i *installer) inCommon(ctx context.Context, name string, versions []string
 	return common(versions, speaks)
 }
 
-// common are the versions that a plugin speaks too, in the order of ours.
+// common returns the versions of both lists, in the order of the first.
 func common(versions, speaks []string) ([]string, error) {
 	both := slices.DeleteFunc(slices.Clone(versions), func(v string) bool { return !slices.Contains(speaks, v) })
 	if len(both) == 0 {

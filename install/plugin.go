@@ -55,7 +55,7 @@ func (p plugin) speaks(ctx context.Context) ([]string, error) {
 	return versions, nil
 }
 
-// versionsIn are the versions that an answer to VERSION names.
+// versionsIn returns the versions in a plugin's answer to VERSION; none if the answer is invalid.
 func versionsIn(answer []byte) []string {
 	var a struct {
 		SupportedVersions []string `json:"supportedVersions"`

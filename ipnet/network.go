@@ -31,7 +31,7 @@ type Network struct {
 	own      atomic.Pointer[map[wire.Family]netip.Addr] // the node's, where no pool is the node's as a whole; the map never changes
 	withheld []ipam.Lease                               // addresses of interfaces that nobody knows
 
-	missing      atomic.Pointer[map[string]string] // why a network is not there, or not as it is wanted; the map never changes
+	refused      atomic.Pointer[map[string]string] // by network, why it is missing or not as the cluster specifies it; the map never changes
 	withheldPods atomic.Pointer[map[pod.Key]bool]  // attachments whose objects in the dataplane are not desired; the map never changes
 }
 
@@ -58,7 +58,7 @@ func New(c Config) (*Network, error) {
 	n.pools.Store(c.pools())
 	n.own.Store(&map[wire.Family]netip.Addr{})
 	n.SetWithheld(nil)
-	n.missing.Store(new(map[string]string))
+	n.refused.Store(new(map[string]string))
 	return n, nil
 }
 
@@ -143,10 +143,10 @@ func (n *Network) customNetworks() map[string]*custom { return *n.customs.Load()
 // custom is the custom network of that name; nil if there is none.
 func (n *Network) custom(network string) *custom { return n.customNetworks()[network] }
 
-// IsClosed reports whether a network gets no more pods.
+// IsClosed reports whether no pod can be added to a network, because it is closed or missing.
 func (n *Network) IsClosed(network string) bool {
 	c := n.custom(network)
-	return c == nil || c.Network.Deleting
+	return c == nil || c.Network.Closed
 }
 
 // allocator gives out the addresses of a network; nil if it has none.

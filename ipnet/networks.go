@@ -32,10 +32,10 @@ func (n *Network) ChangeNetworks(_ context.Context, ev *pod.SetNetworks, t *even
 		}
 	}
 	n.customs.Store(&ch.after)
-	without := maps.Clone(ev.Refused)
-	maps.Copy(without, ev.Faulty)
-	missing := n.missing.Swap(&without)
-	t.OnRollback(func() error { n.customs.Store(&ch.before); n.missing.Store(missing); return nil })
+	refused := maps.Clone(ev.Refused)
+	maps.Copy(refused, ev.Invalid)
+	former := n.refused.Swap(&refused)
+	t.OnRollback(func() error { n.customs.Store(&ch.before); n.refused.Store(former); return nil })
 	// An interface to the outside that fits its network no more is let go; who wants it there sets it again.
 	n.joinOutside(n.judgeExternals(n.Externals(), make(map[string]string)), outside, t)
 	return nil
@@ -63,7 +63,7 @@ func (ch *change) wanted() map[string]pod.Network {
 	for _, w := range ch.ev.Networks {
 		if _, twice := wanted[w.Name]; twice {
 			ch.ev.Refused[w.Name] = "it is there twice"
-		} else if err := ch.sound(w); err != nil && !(w.Deleting && ch.before[w.Name] != nil) {
+		} else if err := ch.sound(w); err != nil && !(w.Closed && ch.before[w.Name] != nil) {
 			ch.ev.Refused[w.Name] = err.Error()
 		}
 		wanted[w.Name] = ordered(w)
@@ -98,15 +98,15 @@ func (ch *change) remove(name string) {
 	delete(ch.after, name)
 }
 
-// isolate takes the tunnels from a network with pods that is no more, or has another VNI: its own may be another network's. It gets no
-// more pods.
+// isolate closes a network that pods use although the cluster has deleted it or changed its VNI. It also removes the tunnels: another
+// network may have the old VNI now.
 func (ch *change) isolate(was *custom) {
 	if was.Network.VNI == 0 {
 		ch.close(was)
 		return
 	}
 	c := *was
-	c.Network.VNI, c.VNI, c.Network.Deleting = 0, 0, true
+	c.Network.VNI, c.VNI, c.Network.Closed = 0, 0, true
 	ch.after[c.Network.Name] = &c
 	ch.t.Save(networksBucket, c.Network.Name, c.SavedNetwork)
 	replace(ch.t, ch.networkValues(was), ch.networkValues(&c))
@@ -115,7 +115,7 @@ func (ch *change) isolate(was *custom) {
 // set makes a network, or makes it another.
 func (ch *change) set(w pod.Network) error {
 	was := ch.before[w.Name]
-	if w.Deleting && was != nil {
+	if w.Closed && was != nil {
 		ch.close(was)
 		return nil
 	}
@@ -129,7 +129,7 @@ func (ch *change) set(w pod.Network) error {
 		return ch.alter(was, w)
 	}
 	if users := ch.users(w.Name); users != "" {
-		if w.VNI != was.VNI {
+		if was.Network.VNI != 0 && w.VNI != was.VNI {
 			ch.isolate(was)
 		}
 		return fmt.Errorf("its type, CIDRs and VNI cannot change: %s", users)
@@ -145,23 +145,23 @@ func (ch *change) set(w pod.Network) error {
 	return nil
 }
 
-// close leaves a network, whatever else becomes of its object, to the pods that it has.
+// close keeps a network as it is for the pods that use it. No pod is added to it.
 func (ch *change) close(was *custom) {
-	if was.Network.Deleting {
+	if was.Network.Closed {
 		return
 	}
 	c := *was
-	c.Network.Deleting = true
+	c.Network.Closed = true
 	ch.after[c.Network.Name] = &c
 	ch.t.Save(networksBucket, c.Network.Name, c.SavedNetwork)
 }
 
-// alter changes what pods do not depend on. A VNI that the node gave is nobody else's: the network has no tunnels yet.
+// alter changes what pods do not depend on. That includes a VNI that only this node has chosen: the network has no tunnels yet.
 func (ch *change) alter(was *custom, w pod.Network) (err error) {
 	s := was.SavedNetwork
 	s.Network = w
 	if w.VNI != 0 {
-		if s.VNI, err = w.VNI, ch.isFree(w.VNI, w.Name); err != nil {
+		if s.VNI, err = w.VNI, ch.checkVNI(w.VNI, w.Name); err != nil {
 			return err
 		}
 	}
@@ -202,7 +202,7 @@ func (ch *change) build(w pod.Network, had SavedNetwork) (c *custom, err error) 
 	if err != nil {
 		return nil, err
 	}
-	if err := ch.isFree(s.VNI, w.Name); err != nil {
+	if err := ch.checkVNI(s.VNI, w.Name); err != nil {
 		return nil, err
 	}
 	return ch.newCustom(s)
@@ -237,8 +237,8 @@ func (n *Network) ofDefault() SavedNetwork {
 	return s
 }
 
-// isFree is an error if another network than this one has a VNI.
-func (ch *change) isFree(vni uint32, name string) error {
+// checkVNI returns an error if a network other than the named one has the VNI.
+func (ch *change) checkVNI(vni uint32, name string) error {
 	other := ""
 	if vni == ch.ofDefault().VNI {
 		other = pod.DefaultNetwork

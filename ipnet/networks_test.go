@@ -160,7 +160,8 @@ func TestWhatPodsNeedOfTheirNetworkStays(t *testing.T) {
 			switch {
 			case tt.want == "" && (len(refused) > 0 || n.state(t) == before):
 				t.Errorf("refused %v", refused)
-			case tt.want != "" && (!strings.Contains(refused["blue"], tt.want) || strings.ReplaceAll(n.state(t), `,"deleting":true`, "") != before):
+			case tt.want != "" && !strings.Contains(refused["blue"], tt.want), tt.want != "" && len(tt.networks) > 0 && n.state(t) != before,
+				len(tt.networks) == 0 && strings.Replace(n.state(t), `,"closed":true`, "", 1) != before: // it is removed: that closes it
 				t.Errorf("refused %v, want %q; before\n%s\nafter\n%s", refused, tt.want, before, n.state(t))
 			}
 			for _, key := range n.Objects(a) {
@@ -198,7 +199,7 @@ func TestANetworkWithPodsGetsTheVNIThatIsGivenLater(t *testing.T) {
 		}
 	}
 	// Other nodes have the network by its new VNI, and perhaps another one by the former.
-	if kept := n.saver.Bucket("networks")["blue"].(ipnet.SavedNetwork); kept.VNI != 0 || !kept.Network.Deleting {
+	if kept := n.saver.Bucket("networks")["blue"].(ipnet.SavedNetwork); kept.VNI != 0 || !kept.Network.Closed {
 		t.Errorf("kept %+v", kept)
 	}
 	if refused := n.set(t, blue, red); len(refused) > 0 || n.IsClosed("blue") {
@@ -235,14 +236,14 @@ func TestAPodOfANetworkThatTheNodeCannotHaveIsToldWhy(t *testing.T) {
 	blue.VNI, red.VNI = 77, 77
 	n.set(t, blue, red)
 	err := n.refuses(t, asking("a", "x1/tap/red", ""))
-	if want := "interface x1: this node cannot have network red: VNI 77 is that of network blue"; err == nil || !strings.Contains(err.Error(), want) {
+	if want := "interface x1: network red cannot be used on this node: VNI 77 is that of network blue"; err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("the error is %v, want %q", err, want)
 	}
-	if _, err := n.loop.Do(t.Context(), &pod.SetNetworks{Networks: []pod.Network{blue}, Faulty: map[string]string{"red": "cidrs: no CIDR"}}); err != nil {
+	if _, err := n.loop.Do(t.Context(), &pod.SetNetworks{Networks: []pod.Network{blue}, Invalid: map[string]string{"red": "cidrs: no CIDR"}}); err != nil {
 		t.Fatal(err)
 	}
 	err = n.refuses(t, asking("a", "x1/tap/red", ""))
-	if want := "this node cannot have network red: cidrs: no CIDR"; err == nil || !strings.Contains(err.Error(), want) {
+	if want := "network red cannot be used on this node: cidrs: no CIDR"; err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("the error is %v, want %q", err, want)
 	}
 }
@@ -255,12 +256,12 @@ func TestANetworkThatIsBeingDeletedGetsNoMorePods(t *testing.T) {
 		t.Error("it is closed from the beginning")
 	}
 	n.add(t, asking("a", "x1/tap/blue", ""))
-	blue.Deleting, blue.CIDRs = true, custom("", "", "10.9.0.0/24").CIDRs // what was refused before is so still
+	blue.Closed, blue.CIDRs = true, custom("", "", "10.9.0.0/24").CIDRs // what was refused before is so still
 	if refused := n.set(t, blue); len(refused) > 0 || !n.IsClosed("blue") {
 		t.Errorf("refused %v, closed: %v", refused, n.IsClosed("blue"))
 	}
 	err := n.refuses(t, asking("bb", "x1/tap/blue", ""))
-	if err == nil || !strings.Contains(err.Error(), "network blue is being deleted: it gets no more pods") {
+	if err == nil || !strings.Contains(err.Error(), "network blue is being deleted; no pod can be added to it") {
 		t.Errorf("a pod's error is %v", err)
 	}
 	n.delete(t, asking("a", "", ""))

@@ -139,15 +139,15 @@ func (n *Network) extra(ev *pod.AddPod, r pod.InterfaceRequest) (wish, error) {
 	}
 	if isCustom(w.network) {
 		w.custom = n.custom(w.network)
-		if why := (*n.missing.Load())[w.network]; w.custom == nil && why != "" {
-			return w, pod.Errorf(pod.CodeUnknownNetwork, "%s: interface %s: this node cannot have network %s: %s", ev, r.Name, r.Network, why)
-		}
-		if w.custom == nil {
+		switch why := (*n.refused.Load())[w.network]; {
+		case n.IsClosed(w.network) && why != "":
+			return w, pod.Errorf(pod.CodeUnknownNetwork, "%s: interface %s: network %s cannot be used on this node: %s", ev, r.Name, r.Network, why)
+		case w.custom == nil:
 			return w, pod.Errorf(pod.CodeUnknownNetwork, "%s: interface %s: there is no network %q; there are %s",
 				ev, r.Name, r.Network, strings.Join(n.networksFor(""), ", "))
-		}
-		if w.custom.Network.Deleting {
-			return w, pod.Errorf(pod.CodeUnknownNetwork, "%s: interface %s: network %s is being deleted: it gets no more pods", ev, r.Name, r.Network)
+		case w.custom.Network.Closed:
+			return w, pod.Errorf(pod.CodeUnknownNetwork, "%s: interface %s: network %s is being deleted; no pod can be added to it",
+				ev, r.Name, r.Network)
 		}
 		if !w.custom.Network.Admits(ev.ID.Namespace) {
 			return w, pod.Errorf(pod.CodeUnknownNetwork, "%s: interface %s: network %s does not admit pods of namespace %q; these do: %s",
@@ -241,7 +241,7 @@ func (n *Network) networksFor(namespace string) []string {
 	names := []string{pod.DefaultNetwork, pod.StubNetwork}
 	customs := n.customNetworks()
 	for _, name := range slices.Sorted(maps.Keys(customs)) {
-		if of := &customs[name].Network; !of.Deleting && (namespace == "" || of.Admits(namespace)) {
+		if of := &customs[name].Network; !of.Closed && (namespace == "" || of.Admits(namespace)) {
 			names = append(names, name)
 		}
 	}

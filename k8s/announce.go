@@ -28,7 +28,7 @@ type Announcement struct {
 	Refused   []v1.Refusal
 	Networks  []v1.Observed
 	Externals []v1.ObservedExternal
-	Taken     string // which of its pods have addresses of other nodes; "": none
+	Taken     string // its pods whose addresses another node owns; "": none
 	NotReady  string // why the node does not serve pods; "": it does
 }
 
@@ -167,7 +167,7 @@ func (a *Announcer) tell(ctx context.Context, there *v1.NodeNetwork, said Announ
 	}
 	meta.SetStatusCondition((*[]metav1.Condition)(&next.Status.Conditions), ready)
 	addresses := metav1.Condition{
-		Type: v1.ConditionAddresses, Status: metav1.ConditionTrue, Reason: v1.ReasonInUse, Message: "the node's pods have addresses of the node",
+		Type: v1.ConditionAddresses, Status: metav1.ConditionTrue, Reason: v1.ReasonInUse, Message: "all addresses of pods belong to blocks of this node",
 		ObservedGeneration: there.Generation,
 	}
 	if said.Taken != "" {

@@ -70,7 +70,7 @@ func (c *Cluster) customNetworks(v *View) {
 
 // network is a CustomNetwork in the words of the node.
 func (c *Cluster) network(o *v1.CustomNetwork) (pod.Network, error) {
-	n := pod.Network{Name: o.Name, Type: pod.NetworkType(o.Spec.Type), AntiSpoof: o.Spec.AntiSpoof, VNI: uint32(vniOf(o)), Deleting: o.DeletionTimestamp != nil}
+	n := pod.Network{Name: o.Name, Type: pod.NetworkType(o.Spec.Type), AntiSpoof: o.Spec.AntiSpoof, VNI: uint32(vniOf(o)), Closed: o.DeletionTimestamp != nil}
 	if o.Spec.MTU != nil {
 		n.MTU = int(*o.Spec.MTU)
 	}

@@ -41,9 +41,9 @@ type Addresses struct {
 	Pools  []blocks.Pool // those too that no node may use
 	Blocks []v1.IPBlock
 	Nodes  blocks.Nodes
-	// Taken is what nodes say of their pods that have addresses of other nodes, by the node's name.
+	// Taken lists, by node, the pods of the node whose addresses another node owns.
 	Taken map[string]string
-	// Unseen are nodes whose addresses are those that they told of last, and why.
+	// Unseen lists nodes whose current addresses are unknown, with the reason.
 	Unseen []string
 }
 
@@ -88,7 +88,7 @@ func (c *Client) Addresses(ctx context.Context) (Addresses, error) {
 		case !said[n.Name]:
 			a.Unseen = append(a.Unseen, n.Name+": its agent has not announced it")
 		case !isReady(n):
-			a.Unseen = append(a.Unseen, n.Name+": Kubernetes does not call it ready")
+			a.Unseen = append(a.Unseen, n.Name+": Kubernetes does not report it as ready")
 		}
 	}
 	return a, nil

@@ -72,7 +72,7 @@ func (r *PodReporter) Report(ctx context.Context, reports []PodReport) error {
 	return nil
 }
 
-// summaryOf names the interfaces with type, network and addresses.
+// summaryOf lists name, type, network and addresses of each interface.
 func summaryOf(interfaces []v1.PodInterface) string {
 	var texts []string
 	for _, i := range interfaces {

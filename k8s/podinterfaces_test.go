@@ -81,7 +81,7 @@ func TestPodInterfacesAreWhatPodsGot(t *testing.T) {
 }
 
 // kubectl get showed the first interface, and the first node of an ExternalInterface, only.
-func TestFinding13ColumnsShowAllElementsOfAList(t *testing.T) {
+func TestColumnsShowAllElementsOfAList(t *testing.T) {
 	crds, err := filepath.Glob("manifests/crds/*.yaml")
 	if err != nil || len(crds) == 0 {
 		t.Fatal(crds, err)

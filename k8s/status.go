@@ -42,7 +42,7 @@ func NetworkStatus(n *v1.CustomNetwork, networks []*v1.CustomNetwork, nodes []*v
 	}
 	if n.DeletionTimestamp != nil {
 		ready.Status, ready.Reason = metav1.ConditionFalse, v1.ReasonDeleting
-		ready.Message = "it is being deleted and gets no more pods"
+		ready.Message = "the network is being deleted; no pod can be added to it"
 		if usage := UsageOf(n, nodes); !usage.IsNone() {
 			ready.Message += "; " + usage.String()
 		}

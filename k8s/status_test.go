@@ -61,13 +61,13 @@ func TestANetworkIsUnusedWhenEachNodeHasSaidSo(t *testing.T) {
 		want string
 	}{
 		{"it has no pods and takes none", saying(2), ""},
-		{"it has a pod", saying(2, "shop/a"), "pods use it: shop/a on n1"},
-		{"it has many pods", saying(3, "s/1", "s/2", "s/3", "s/4", "s/5", "s/6"), "pods use it: s/1 on n1, s/2 on n1, s/3 on n1, s/4 on n1, s/5 on n1 and 1 more"},
-		{"it is an older agent, or its definition is: neither knows of closing", open, "nodes have not said yet whether pods use it: n1"},
-		{"it has not seen the deletion", saying(1), "nodes have not said yet whether pods use it: n1"},
-		{"it has just joined", v1.NodeNetworkStatus{}, "nodes have not said yet whether pods use it: n1"},
-		{"it is about to list the network", v1.NodeNetworkStatus{Version: "v1", Conditions: ready}, "nodes have not said yet whether pods use it: n1"},
-		{"it has left the network as it was", v1.NodeNetworkStatus{Version: "v1", Refused: []v1.Refusal{{Name: "blue"}}}, "nodes have not said yet whether pods use it: n1"},
+		{"it has a pod", saying(2, "shop/a"), "it is used by shop/a on n1"},
+		{"it has many pods", saying(3, "s/1", "s/2", "s/3", "s/4", "s/5", "s/6"), "it is used by s/1 on n1, s/2 on n1, s/3 on n1, s/4 on n1, s/5 on n1 and 1 more"},
+		{"it is an older agent, or its definition is: neither knows of closing", open, "waiting for nodes to report their pods: n1"},
+		{"it has not seen the deletion", saying(1), "waiting for nodes to report their pods: n1"},
+		{"it has just joined", v1.NodeNetworkStatus{}, "waiting for nodes to report their pods: n1"},
+		{"it is about to list the network", v1.NodeNetworkStatus{Version: "v1", Conditions: ready}, "waiting for nodes to report their pods: n1"},
+		{"it has left the network as it was", v1.NodeNetworkStatus{Version: "v1", Refused: []v1.Refusal{{Name: "blue"}}}, "waiting for nodes to report their pods: n1"},
 		{"it serves no pods and never had the network", v1.NodeNetworkStatus{Version: "v1"}, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

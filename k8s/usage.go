@@ -11,28 +11,28 @@ import (
 	v1 "github.com/weftnet/weft/k8s/api/v1"
 )
 
-// Usage is what keeps a network that is being deleted.
+// Usage says why a deleted network cannot go yet.
 type Usage struct {
-	Pods    []string // namespace/name, and the node
-	Unheard []string // nodes that may have pods on it, and have not said that they take no more
+	Pods    []string // that use it: namespace/name and node
+	Unheard []string // nodes that may have pods on it and have not closed it
 }
 
-// IsNone reports whether nothing keeps the network.
+// IsNone reports whether the network can go.
 func (u Usage) IsNone() bool { return len(u.Pods)+len(u.Unheard) == 0 }
 
-// String says what keeps the network, in one line of bounded length.
+// String describes the usage in one line of bounded length.
 func (u Usage) String() string {
 	var parts []string
 	if len(u.Pods) > 0 {
-		parts = append(parts, "pods use it: "+some(u.Pods))
+		parts = append(parts, "it is used by "+some(u.Pods))
 	}
 	if len(u.Unheard) > 0 {
-		parts = append(parts, "nodes have not said yet whether pods use it: "+some(u.Unheard))
+		parts = append(parts, "waiting for nodes to report their pods: "+some(u.Unheard))
 	}
 	return strings.Join(parts, "; ")
 }
 
-// some are the first few of many names.
+// some joins at most five names, and counts the others.
 func some(names []string) string {
 	const most = 5
 	if len(names) <= most {
@@ -41,8 +41,8 @@ func some(names []string) string {
 	return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
 }
 
-// UsageOf is what keeps a network that is being deleted. Once a node has closed it, the node gives it no more pods. Older
-// agents close none: with them a network stays.
+// UsageOf returns the usage of a network that is being deleted. A node that reports the network as closed adds no more pods to it. Older
+// agents do not report that; the network then stays until they are upgraded.
 func UsageOf(n *v1.CustomNetwork, nodes []*v1.NodeNetwork) (u Usage) {
 	for _, node := range slices.SortedFunc(slices.Values(nodes), func(x, y *v1.NodeNetwork) int { return cmp.Compare(x.Name, y.Name) }) {
 		i := slices.IndexFunc(node.Status.Networks, func(o v1.Observed) bool { return o.Name == n.Name })
@@ -58,8 +58,8 @@ func UsageOf(n *v1.CustomNetwork, nodes []*v1.NodeNetwork) (u Usage) {
 	return u
 }
 
-// mayHave reports whether a node that does not list a network may have pods on it: it has refused to change it, has just joined, or
-// serves pods and is about to list it.
+// mayHave reports whether a node that does not list the network may have pods on it: the node could not apply the network, has just
+// joined, or is ready and will list the network soon.
 func mayHave(n *v1.CustomNetwork, node *v1.NodeNetwork) bool {
 	return slices.ContainsFunc(node.Status.Refused, func(r v1.Refusal) bool { return r.Name == n.Name }) ||
 		node.Status.Version == "" || meta.IsStatusConditionTrue(node.Status.Conditions, v1.ConditionReady)

@@ -28,7 +28,7 @@ type View struct {
 	Definitions    map[string]Definition `json:"definitions,omitempty"`    // by namespace/name
 	Generations    map[string]int64      `json:"generations,omitempty"`    // of Networks, by name
 	BlockSizes     map[string]BlockSizes `json:"blockSizes,omitempty"`     // of Networks, by name
-	Deleting       []string              `json:"deleting,omitempty"`       // names of networks that are being deleted, also of those that are at fault
+	Deleting       []string              `json:"deleting,omitempty"`       // names of networks that are being deleted, including invalid ones
 
 	Former announcement.Former `json:"former,omitzero"` // what grants of other nodes are gone and still in use
 

@@ -33,7 +33,7 @@ func TestNetworksThatAreBeingDeletedAreNamedWhateverTheirFault(t *testing.T) {
 		})
 	}
 	v := l.known(nil).View()
-	if slices.Sort(v.Deleting); !slices.Equal(v.Deleting, []string{"sound", "wrong"}) || v.Generations["wrong"] != 4 || len(v.Networks) != 1 || !v.Networks[0].Deleting {
+	if slices.Sort(v.Deleting); !slices.Equal(v.Deleting, []string{"sound", "wrong"}) || v.Generations["wrong"] != 4 || len(v.Networks) != 1 || !v.Networks[0].Closed {
 		t.Errorf("being deleted are %v of generations %v; networks %v", v.Deleting, v.Generations, v.Networks)
 	}
 }

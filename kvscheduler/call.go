@@ -99,7 +99,8 @@ func (s *Scheduler) call(ctx context.Context, j *job) {
 	}
 }
 
-// limit bounds a backend call for n objects. VPP takes up to 100 ms to create an interface, and one call creates those of all pods.
+// limit returns the time limit of a backend call for n objects. VPP takes up to 100 ms to create an interface, and a replay creates the
+// interfaces of all pods in one call.
 func (c *Config) limit(n int) time.Duration {
 	return c.OpTimeout + time.Duration(n-1)*c.OpTimeout/20
 }

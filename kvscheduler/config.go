@@ -9,7 +9,7 @@ import (
 // Config sets up a Scheduler. The zero value is usable.
 type Config struct {
 	Sources         []string      // all of them must be Ready before anything is pruned
-	OpTimeout       time.Duration // of a backend call for one object, each further one adds a twentieth; 5 s
+	OpTimeout       time.Duration // of a backend call for one object; each further object adds a twentieth; 5 s
 	DumpTimeout     time.Duration // of one dump; 30 s
 	RollbackTimeout time.Duration // of the way back of an atomic transaction; 10 s
 	BatchMax        int           // most items in one backend call; 512

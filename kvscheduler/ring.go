@@ -77,8 +77,8 @@ func (l *ring) since(seq uint64) []*Record {
 	return nil
 }
 
-// Restore puts records of an earlier run into the log before Run: numbers go on behind the highest of them. Records without a number,
-// with that of another one, or with one that no run reaches are damaged and left out. Values in them are what JSON made of them.
+// Restore puts records of an earlier run into the log before Run: numbers continue after the highest of them. It
+// skips damaged records: those whose number is zero, used twice, or above 2^63. Values in records are as JSON decodes them.
 func (s *Scheduler) Restore(records []*Record) {
 	s.log.mu.Lock()
 	defer s.log.mu.Unlock()

@@ -49,7 +49,7 @@ type Attachment struct {
 	Netns       Netns             `json:"netns"`
 	Mode        string            `json:"mode,omitempty"` // what Weft is to the sandbox; "" is primary, or not known
 	Created     time.Time         `json:"created"`
-	Annotations map[string]string `json:"annotations,omitempty"` // those under contivpp.io and the selection of networks, as they were at ADD
+	Annotations map[string]string `json:"annotations,omitempty"` // contivpp.io/... and the network selection, as they were at ADD
 	Interfaces  []Interface       `json:"interfaces"`            // the main interface first, unless another plugin made it; then in the order asked for
 	Delegation  Delegation        `json:"delegation,omitzero"`   // what a foreign IPAM plugin gave beside addresses
 

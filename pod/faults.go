@@ -24,15 +24,15 @@ func AnnotationFaults(annotations map[string]string, namespace, main string) []e
 	return slices.DeleteFunc(faults, func(err error) bool { return err == nil })
 }
 
-// UnknownAnnotations are errors that name annotations which look like ours and are not. A pod with them is added all the same.
+// UnknownAnnotations returns an error for each annotation contivpp.io/... that Weft does not know. They do not keep a pod from being added.
 func UnknownAnnotations(annotations map[string]string) (faults []error) {
 	for _, name := range sortedKeys(annotations) {
 		switch {
 		case !strings.HasPrefix(name, AnnotationPrefix) || slices.Contains(known, name):
 		case strings.HasPrefix(name, AnnotationCustom+"-"): // Contiv-VPP had custom-if-2 and so on
-			faults = append(faults, Errorf(CodeInvalidAnnotation, "annotation %s: Weft has none of that name: %s takes all interfaces, separated by commas", name, AnnotationCustom))
+			faults = append(faults, Errorf(CodeInvalidAnnotation, "unknown annotation %s: list all interfaces in %s, separated by commas", name, AnnotationCustom))
 		default:
-			faults = append(faults, Errorf(CodeInvalidAnnotation, "annotation %s: Weft has none of that name; it has %s", name, strings.Join(known, ", ")))
+			faults = append(faults, Errorf(CodeInvalidAnnotation, "unknown annotation %s; known are %s", name, strings.Join(known, ", ")))
 		}
 	}
 	return faults

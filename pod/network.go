@@ -30,7 +30,7 @@ type Network struct {
 	VNI        uint32         `json:"vni,omitempty"`        // 0 = given by Weft
 	Namespaces []string       `json:"namespaces,omitempty"` // of Kubernetes, whose pods may use it; empty: all
 	AntiSpoof  bool           `json:"antiSpoof,omitempty"`  // pods may send from their own MAC and addresses only
-	Deleting   bool           `json:"deleting,omitempty"`   // its object is being deleted: it gets no more pods, and goes with the last one
+	Closed     bool           `json:"closed,omitempty"`     // no pod is added to it: its object is deleted or invalid, and the last pods still use it
 }
 
 // Admits reports whether pods of a namespace may use the network.
@@ -44,8 +44,8 @@ type SetNetworks struct {
 	Networks []Network
 	From     string // who says so: configuration, CRDs
 
-	// Faulty are networks that no node can make, with the reason.
-	Faulty map[string]string
+	// Invalid holds, by name, why a network of the cluster is not among Networks: no node can have it.
+	Invalid map[string]string
 
 	// Refused is filled in by the handlers: by network, why it was left as it was.
 	Refused map[string]string

@@ -143,14 +143,14 @@ func (b acls) Delete(ctx context.Context, batch []aclItem) {
 	removal[wire.ACL, ACLIndex, *acl.ACLDetails]{dumpACLs, func(d *acl.ACLDetails) string { return d.Tag }, removeACL}.of(ctx, b.c, batch)
 }
 
-// removal is how objects are removed whose index may have been given to another one by a dataplane that was restarted.
+// removal removes objects by their index. It checks the tag first: a restarted dataplane may use the index for another object.
 type removal[V any, M ~uint32, D api.Message] struct {
 	dump   func(M) *request // of one object
 	tag    func(D) string
 	remove func(name string, index M) *request
 }
 
-// of removes each object of the batch if its index still has the object's tag.
+// of removes each object of the batch whose index still has the object's tag.
 func (r removal[V, M, D]) of(ctx context.Context, c *Client, batch []kvscheduler.Item[V, M]) {
 	dumps := newRequests(batch, func(it *kvscheduler.Item[V, M]) *request { return r.dump(it.Meta) })
 	c.exchange(ctx, dumps...)

@@ -23,8 +23,8 @@ const (
 	RulePools      Rule = "pools-overlap"       // an address is in two pools
 	RulePool       Rule = "block-of-no-pool"    // a block is of no pool, or not one of its pool's
 	RuleNode       Rule = "block-of-no-node"    // a block's node is no more: a leak
-	RuleOwner      Rule = "block-owned"         // Kubernetes removes a block with its owner, while pods use it
-	RuleTaken      Rule = "address-taken"       // pods of a node have addresses of a block that is another node's
+	RuleOwner      Rule = "block-owned"         // a block has an owner: Kubernetes deletes it with the owner, while pods use it
+	RuleTaken      Rule = "address-taken"       // pods of a node use addresses that another node owns
 	RuleBorrower   Rule = "loan-of-no-node"     // a borrower is no more: a leak
 	RuleAccounting Rule = "count-of-addresses"  // the counts of a block are not those of its list
 )
@@ -118,7 +118,7 @@ func (c *checker) node(b *v1.IPBlock, object string) {
 		return
 	}
 	for _, owner := range b.OwnerReferences {
-		c.add(RuleOwner, object, "it is owned by the %s %s, with which Kubernetes removes it", owner.Kind, owner.Name)
+		c.add(RuleOwner, object, "it has the owner %s %s; Kubernetes deletes it together with that", owner.Kind, owner.Name)
 	}
 }
 

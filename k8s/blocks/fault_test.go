@@ -175,7 +175,7 @@ func TestABlockThatIsBeingDeletedIsNotTaken(t *testing.T) {
 }
 
 // Kubernetes removes a block with the Node that owns it, within seconds, while the node's pods run.
-func TestFinding13BlocksHaveNoOwner(t *testing.T) {
+func TestBlocksHaveNoOwner(t *testing.T) {
 	l := newLab(t, pool("10.1.0.0/16", 26))
 	n := l.node("n1")
 	l.step(n)

@@ -24,12 +24,12 @@ type held struct {
 	emptySince time.Time
 	leaving    bool // taken from Local, not yet from the API server
 	unsure     bool // of an earlier run: the API server may have another version
-	closed     bool // gives out nothing: there was no Node
-	taken      bool // is another node's, and closed: pods of this one that have addresses of it are isolated
-	told       bool // that it is another node's is said
+	closed     bool // no address is allocated from it: the Node object was missing
+	taken      bool // another node owns it, and all pods of this node that use it are isolated
+	told       bool // that another node owns it was reported
 }
 
-// isOurs reports whether addresses of the block may be given out, or soon again.
+// isOurs reports whether the block counts as one of this node.
 func (h *held) isOurs() bool { return !h.leaving && !h.taken }
 
 // lent reports whether others use addresses of the block, or may take them.

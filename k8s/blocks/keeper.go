@@ -48,7 +48,7 @@ type local interface {
 // Config is what a [Keeper] is made of. Node, Owner, Store, Local, Pools and Observed are needed.
 type Config struct {
 	Node  string
-	Owner func() string // UID of the Node object; "": there is none, nothing is claimed and no address given out
+	Owner func() string // UID of the Node object; "": it is missing; no block is claimed and no address allocated
 	Store store
 	Local local
 	Pools func() []Pool // in the order in which they are tried
@@ -57,8 +57,8 @@ type Config struct {
 
 	// Observed are the blocks of this node that a watch sees; false: it has not seen all of them yet.
 	Observed func() ([]*v1.IPBlock, bool)
-	// Taken is told, again and again, of a block that is another node's now although pods of this one have addresses of it. It reports
-	// whether they are isolated: until then the block is kept, for a next run to tell of it too. Nil: nobody is told.
+	// Taken is called at each step for a block that another node owns while pods of this node use its addresses. It reports whether these
+	// pods are isolated durably. Until then the keeper stores the block, so that a restarted keeper calls Taken too. Optional.
 	Taken func(b Block, by string) (isolated bool)
 	// Known is what an earlier run kept: it is given out from before the API server answers.
 	Known []v1.IPBlock
@@ -204,8 +204,8 @@ func (k *Keeper) Step(ctx context.Context) error {
 	return errors.Join(err, k.leave(ctx, pools, all), k.keep())
 }
 
-// close gives out no more addresses: a while after the Node is gone its blocks are other nodes'. When it is back, what is still this
-// node's is opened again.
+// close stops allocating addresses: other nodes get the blocks some time after the Node object is gone. When it is back, takeOver opens
+// the blocks that still belong to this node.
 func (k *Keeper) close() {
 	for _, h := range k.held {
 		if !h.leaving && !h.closed {

@@ -96,14 +96,14 @@ func (k *Keeper) lose(ctx context.Context, h *held, by *v1.IPBlock) error {
 	switch owner := nodeOf(by); owner {
 	case "":
 	case k.config.Node:
-		return nil // it is being deleted, and claimed again when it is gone
+		return nil // it is being deleted; once it is gone this node claims it again
 	default:
-		h.taken = k.config.Taken(h.Block, owner) // a next run must not give out its addresses before it asks
+		h.taken = k.config.Taken(h.Block, owner) // once it is true the block is not stored any more, and a restarted keeper does not allocate from it
 		if h.told {
 			return nil
 		}
 		h.told = true
-		return fmt.Errorf("block %s is of node %s, but pods of this node have addresses of it: delete them", h.name, owner)
+		return fmt.Errorf("block %s is of node %s, but pods of this node use its addresses: delete these pods", h.name, owner)
 	}
 	if by != nil && by.Name != "" {
 		_, err := k.adopt(ctx, by)
@@ -122,7 +122,7 @@ func (k *Keeper) lose(ctx context.Context, h *held, by *v1.IPBlock) error {
 	return k.hold(b)
 }
 
-// nodeOf is the node of a block; "": nobody's, or there is no block.
+// nodeOf returns the node that owns a block, or "" if the block is nil or unclaimed.
 func nodeOf(b *v1.IPBlock) string {
 	if b == nil {
 		return ""
@@ -130,8 +130,8 @@ func nodeOf(b *v1.IPBlock) string {
 	return string(b.Spec.Node)
 }
 
-// disown takes the owner from blocks of older versions: Kubernetes removes what a Node owns within seconds of the Node, and other nodes
-// then gave out addresses of pods that still ran.
+// disown removes the owner references that older versions wrote. Kubernetes deletes owned blocks within seconds after the Node, and other
+// nodes then allocated addresses that running pods still used.
 func (k *Keeper) disown(ctx context.Context) error {
 	var errs []error
 	for _, name := range slices.Sorted(maps.Keys(k.held)) {

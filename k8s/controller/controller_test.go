@@ -79,7 +79,7 @@ func TestTheStatusOfAnInterfaceToTheOutsideFollowsItsNodes(t *testing.T) {
 }
 
 // A VNI of a network that was deleted while pods used it was given to the next network, and the pods of both reached each other.
-func TestFinding13ANetworkInUseKeepsItsVNI(t *testing.T) {
+func TestANetworkInUseKeepsItsVNI(t *testing.T) {
 	l := newLab(t)
 	l.start("replica", l.replica("a", nil).Run)
 	says := func(node string, generation int64, pods ...string) {
@@ -101,9 +101,9 @@ func TestFinding13ANetworkInUseKeepsItsVNI(t *testing.T) {
 		}
 		return c.Message
 	}
-	l.eventually("n1 is waited for", func() bool { return strings.Contains(message(), "nodes have not said yet whether pods use it: n1") })
+	l.eventually("n1 is waited for", func() bool { return strings.Contains(message(), "waiting for nodes to report their pods: n1") })
 	says("n1", 2, "shop/a1")
-	l.eventually("the pod is named", func() bool { return strings.Contains(message(), "pods use it: shop/a1 on n1") })
+	l.eventually("the pod is named", func() bool { return strings.Contains(message(), "it is used by shop/a1 on n1") })
 	for _, name := range []string{"other", "shop-b"} {
 		l.network(name, nil)
 		l.eventually(name+" has a VNI of its own", func() bool { return l.get(name).Status.VNI > 1<<20 })

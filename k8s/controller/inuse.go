@@ -12,8 +12,8 @@ import (
 	v1 "github.com/weftnet/weft/k8s/api/v1"
 )
 
-// keepInUse holds a network that is being deleted until no pod uses it. Else its VXLAN identifier could be given to another network
-// while pods still send with it, and the two networks would be one.
+// keepInUse adds the finalizer to a network, and removes it when the network is being deleted and no pod uses it. Without the finalizer
+// another network could get the VNI while pods still send with it, and both would be one network.
 func (c *Controller) keepInUse(ctx context.Context, n *v1.CustomNetwork, nodes []*v1.NodeNetwork) error {
 	has, deleting := slices.Contains(n.Finalizers, v1.FinalizerInUse), n.DeletionTimestamp != nil
 	switch {
@@ -33,22 +33,25 @@ func (c *Controller) keepInUse(ctx context.Context, n *v1.CustomNetwork, nodes [
 	}
 	ctx, cancel := context.WithTimeout(ctx, requestLimit)
 	defer cancel()
-	if _, err := c.client.Networks().Update(ctx, next, metav1.UpdateOptions{}); err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
+	_, err := c.client.Networks().Update(ctx, next, metav1.UpdateOptions{})
+	switch {
+	case apierrors.IsConflict(err), apierrors.IsNotFound(err):
+		return nil // the watch shows the change, and the next round decides again
+	case err != nil:
 		return fmt.Errorf("write the finalizer of network %s: %w", n.Name, err)
-	}
-	if deleting {
-		c.log.Info("network is not used any more and goes", "network", n.Name)
+	case deleting:
+		c.log.Info("network is unused and its finalizer removed", "network", n.Name)
 	}
 	return nil
 }
 
-// isUnused asks the API server itself: a watch may not have shown a node yet that has joined.
+// isUnused reads the NodeNetworks from the API server: the watch may not show a node yet that has just joined.
 func (c *Controller) isUnused(ctx context.Context, n *v1.CustomNetwork) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestLimit)
 	defer cancel()
 	list, err := c.client.NodeNetworks().List(ctx, metav1.ListOptions{})
 	if err != nil {
-		return false, fmt.Errorf("list what nodes have: %w", err)
+		return false, fmt.Errorf("list NodeNetworks: %w", err)
 	}
 	nodes := make([]*v1.NodeNetwork, len(list.Items))
 	for i := range list.Items {

@@ -28,7 +28,7 @@ func serviceFaults(u unstructured.Unstructured) (faults []error) {
 				faults = append(faults, err)
 			}
 		case strings.HasPrefix(name, pod.AnnotationPrefix):
-			faults = append(faults, fmt.Errorf("annotation %s: Weft has none of that name on Services; it has %s", name, endpoints.AnnotationSelector))
+			faults = append(faults, fmt.Errorf("unknown annotation %s; Services can have %s", name, endpoints.AnnotationSelector))
 		}
 	}
 	return faults

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// workerThreads is how the names of the forwarding threads of weft-vswitch begin.
+// workerThreads is the name prefix of weft-vswitch's forwarding threads.
 const workerThreads = "weft_wk_"
 
 // leaveLastProcessor keeps this process and its children off the machine's last processor.

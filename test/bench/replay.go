@@ -132,7 +132,7 @@ var (
 	partlyLine    = regexp.MustCompile(`time=(\S+) \S+ msg="replay left something to repair".*`)
 )
 
-// awaitLine waits for a line that is not older than since, and gives its time. A replay that failed in part is an error.
+// awaitLine waits for a line that is not older than since, and gives its time. It fails if the agent logs an incomplete replay.
 func awaitLine(ctx context.Context, n *node.Node, line *regexp.Regexp, since time.Time) (time.Time, error) {
 	ctx, cancel := context.WithTimeout(ctx, replayPatience)
 	defer cancel()
@@ -157,7 +157,7 @@ func awaitLine(ctx context.Context, n *node.Node, line *regexp.Regexp, since tim
 	}
 }
 
-// lastMatch is the last such line, with its time; nil if there is none since then.
+// lastMatch returns the last matching line and its time, or nil if that is older than since.
 func lastMatch(log []byte, line *regexp.Regexp, since time.Time) (text []byte, at time.Time, err error) {
 	all := line.FindAllSubmatch(log, -1)
 	if len(all) == 0 {

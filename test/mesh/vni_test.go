@@ -23,7 +23,7 @@ import (
 const customNetworks = "customnetworks.contivpp.io"
 
 // The VNI of a network that was deleted while a pod used it was given to another network, and the pod reached pods of that one.
-func TestFinding13PodsOfADeletedNetworkReachNoOtherNetwork(t *testing.T) {
+func TestPodsOfADeletedNetworkReachNoOtherNetwork(t *testing.T) {
 	c := newCluster(t, options{tunnel: "vxlan4"})
 	c.control()
 	c.meet()
@@ -34,14 +34,14 @@ func TestFinding13PodsOfADeletedNetworkReachNoOtherNetwork(t *testing.T) {
 	c.server.Remove(customNetworks, "", "shop-a")
 	k8stest.Eventually(t, "what keeps shop-a is said", func() bool {
 		ready := meta.FindStatusCondition(c.get("shop-a").Status.Conditions, v1.ConditionReady)
-		return ready != nil && strings.Contains(ready.Message, "pods use it: demo/a1 on n1")
+		return ready != nil && strings.Contains(ready.Message, "it is used by demo/a1 on n1")
 	})
 	runtime, err := n1.Runtime(t.Output())
 	must(t, err)
 	late, err := n1.NewPod("late")
 	must(t, err)
 	late.Annotations = map[string]string{"contivpp.io/custom-if": "x1/tap/shop-a"}
-	if _, err := runtime.Add(t.Context(), late); err == nil || !strings.Contains(err.Error(), "network shop-a is being deleted") {
+	if _, err := runtime.Add(t.Context(), late); err == nil || !strings.Contains(err.Error(), "network shop-a is being deleted; no pod can be added to it") {
 		t.Errorf("another pod of shop-a: %v", err)
 	}
 

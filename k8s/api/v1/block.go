@@ -3,8 +3,8 @@ package v1
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 // IPBlock is a part of an IPPool, or of a CustomNetwork's addresses, that belongs to one node. Its name is made from its
-// network and CIDR, so that a block can be claimed once only. It has no owner: it outlives the Node object by 15 minutes, as the node's
-// pods may run on.
+// network and CIDR, so that a block can be claimed once only. It has no owner: pods may still run when the Node
+// object is deleted. The controller deletes the block 15 minutes later.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status

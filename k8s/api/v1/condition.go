@@ -6,7 +6,7 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 const (
 	// ConditionReady is true where the object is in use as it stands; else its reason and message say why not.
 	ConditionReady = "Ready"
-	// ConditionAddresses is true where the pods of a node have addresses of the node's blocks; else its message names those that have not.
+	// ConditionAddresses is true if all pods of the node use addresses of the node's blocks. Otherwise its message names the pods that do not.
 	ConditionAddresses = "Addresses"
 	// ConditionConflict is true where two objects claim the same; its message names the other one.
 	ConditionConflict = "Conflict"
@@ -21,7 +21,7 @@ const (
 	ReasonNoBlocks = "NoBlocks"
 	ReasonPending  = "Pending" // nodes have not said yet
 	ReasonDisabled = "Disabled"
-	ReasonDeleting = "Deleting" // pods use it still
+	ReasonDeleting = "Deleting" // the object is being deleted
 
 	ReasonNoConflict = "NoConflict" // of a condition Conflict that is false
 )

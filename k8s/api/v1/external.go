@@ -79,7 +79,7 @@ type ExternalInterfaceStatus struct {
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
-	// The nodes of the list in one line, for kubectl get, which shows the first element of a list only.
+	// The nodes in one line. kubectl get shows only the first element of a list.
 	// +optional
 	// +kubebuilder:validation:MaxLength=2048
 	Nodes string `json:"nodes,omitempty"`

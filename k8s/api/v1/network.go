@@ -31,7 +31,7 @@ type CustomNetwork struct {
 	Status CustomNetworkStatus `json:"status,omitempty"`
 }
 
-// FinalizerInUse keeps a CustomNetwork that is being deleted, and its VXLAN identifier, until no node has pods on it.
+// FinalizerInUse keeps a deleted CustomNetwork, and thereby its VNI, until no pod uses it.
 const FinalizerInUse = "contivpp.io/in-use"
 
 // CustomNetworkSpec is what a custom network is to be.

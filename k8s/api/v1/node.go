@@ -180,11 +180,11 @@ type Observed struct {
 	// +required
 	Generation int64 `json:"generation"`
 
-	// Whether the network is being deleted and the node gives it no more pods: those of the list are the last ones.
+	// The network is being deleted and the node adds no more pods to it.
 	// +optional
 	Closed bool `json:"closed,omitempty"`
 
-	// Pods of the node that use a network that is closed, as namespace/name, 16 of them at most.
+	// Pods that still use the closed network, as namespace/name, at most 16.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16

@@ -31,7 +31,7 @@ type PodInterfaces struct {
 	// +kubebuilder:validation:MaxLength=256
 	Sandbox string `json:"sandbox,omitempty"`
 
-	// The interfaces in one line, for kubectl get, which shows the first element of a list only.
+	// The interfaces in one line. kubectl get shows only the first element of a list.
 	// +optional
 	// +kubebuilder:validation:MaxLength=8192
 	Summary string `json:"summary,omitempty"`

@@ -1,0 +1,36 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/weftnet/weft/eventloop"
+	"github.com/weftnet/weft/eventloop/eventlooptest"
+	"github.com/weftnet/weft/pod"
+)
+
+// A full disk must not lose a quarantine: the next agent would connect the pod again.
+func TestAQuarantineThatCouldNotBeSavedIsSavedWithTheNextChange(t *testing.T) {
+	full := true
+	saver := &eventlooptest.Saver{}
+	saver.Before(func(context.Context, []eventloop.Saved) error {
+		if full {
+			return errors.New("no space left on device")
+		}
+		return nil
+	})
+	q := newQuarantine(saver, newHealth("", quiet), quiet)
+	a, b := pod.Key{Network: "weft", ContainerID: "a", IfName: "eth0"}, pod.Key{Network: "weft", ContainerID: "b", IfName: "eth0"}
+	q.put(t.Context(), suspicion{Key: a, State: stateQuarantined}, suspicion{Key: b, State: stateQuarantined})
+	if _, there := q.find(a); !there || q.isDurable() || len(saver.Bucket(quarantineBucket)) != 0 {
+		t.Errorf("on a full disk: there %v, durable %v, saved %v", there, q.isDurable(), saver.Bucket(quarantineBucket))
+	}
+	q.clear(t.Context(), b)
+	full = false
+	q.put(t.Context())
+	saved := saver.Bucket(quarantineBucket)
+	if !q.isDurable() || len(saved) != 1 || saved[a.String()] == nil {
+		t.Errorf("with space: durable %v, saved %v", q.isDurable(), saved)
+	}
+}
