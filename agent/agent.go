@@ -65,6 +65,7 @@ type Agent struct {
 	health     *health
 	quarantine *quarantine
 	storage    *storage
+	vanished   *vanished
 	rejections atomic.Int64 // parts of other nodes' announcements that are not used
 	replayer   *replayer    // belongs to who replays: start, and then the southbound
 
@@ -140,6 +141,10 @@ func (a *Agent) assembleScheduler() error {
 	a.dataplane.onReconnect, a.dataplane.onReplay = a.metrics.Reconnected, a.metrics.Replayed
 	a.counters = newCounters(a.dataplane, a.health, a.log)
 	a.quarantine = newQuarantine(a.state, a.health, a.log)
+	a.vanished = newVanished(a.health, a.log, a.deleteVanished)
+	if a.cluster != nil {
+		a.vanished.isDeleted = a.cluster.IsDeleted
+	}
 	a.quarantine.tell = a.reportQuarantine
 	a.replayer = &replayer{agent: a}
 	a.dataplane.replay = a.replayer.replay
@@ -292,7 +297,7 @@ func (a *Agent) start(ctx context.Context) error {
 	}
 	defer unlock()
 	a.drainLocked(ctx)
-	a.reap(ctx)
+	a.vanished.poll(ctx, a.pods.Attachments())
 	a.reportShared()
 	a.health.set(conditionStarted, true, "")
 	a.log.Info("agent started", "attachments", len(a.pods.Attachments()), "dataplane", a.dataplane.client.Version())

@@ -30,6 +30,9 @@ const conditionUplink = "uplink"
 // conditionQuarantine is one without which pods are served: some are withheld from the dataplane.
 const conditionQuarantine = "quarantine"
 
+// conditionSandboxes is advisory: attachments without network namespaces are kept (see [vanished]).
+const conditionSandboxes = "sandboxes"
+
 // conditionState is one without which pods are served as far as that needs nothing durable: the state file cannot be written. An
 // ADD fails with the reason, and a DEL succeeds.
 const conditionState = "state"

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/weftnet/weft/dataplane/linux"
 	"github.com/weftnet/weft/eventloop"
 	"github.com/weftnet/weft/kvscheduler"
 	"github.com/weftnet/weft/pod"
@@ -14,17 +13,14 @@ import (
 	"github.com/weftnet/weft/wire"
 )
 
-// vanishLook is the time between looks for sandboxes that vanished; it costs one system call for each.
-const vanishLook = 20 * time.Second
-
 // upkeep does what no request asks for: deletions that were queued while the agent was away, sandboxes that vanished
 // without a DEL, and one kind of object at a time read back from the machine.
 func (a *Agent) upkeep(ctx context.Context) error {
 	queued := a.queue.Watch(ctx)
 	tick := time.NewTicker(a.config.Audit)
 	defer tick.Stop()
-	looks := time.NewTicker(min(a.config.Audit, vanishLook))
-	defer looks.Stop()
+	polls := time.NewTicker(min(a.config.Audit, vanishedPoll))
+	defer polls.Stop()
 	round := 0
 	for {
 		select {
@@ -32,8 +28,8 @@ func (a *Agent) upkeep(ctx context.Context) error {
 			return ctx.Err()
 		case <-queued:
 			a.drain(ctx)
-		case <-looks.C:
-			a.reap(ctx)
+		case <-polls.C:
+			a.vanished.poll(ctx, a.pods.Attachments())
 		case <-tick.C:
 			a.audit(ctx, round)
 			round++
@@ -71,27 +67,10 @@ func (a *Agent) drainLocked(ctx context.Context) {
 	}
 }
 
-// reap deletes attachments whose network namespace is gone.
-func (a *Agent) reap(ctx context.Context) {
-	for _, at := range a.pods.Attachments() {
-		if !isGone(at.Netns) {
-			continue
-		}
-		ev := &pod.DeletePod{Key: at.Key, ID: at.Pod, Reason: "network namespace is gone"}
-		if _, err := a.loop.Do(ctx, ev); err != nil {
-			a.log.Warn("attachment without a network namespace not deleted", "pod", at.Pod.String(), "container", at.Key.ContainerID, "err", err)
-		}
-	}
-}
-
-// isGone tells whether a path does not lead to the network namespace any more that it led to. One that cannot be looked at, as
-// too many files are open, is there as far as anybody knows.
-func isGone(n pod.Netns) bool {
-	inode, device, err := linux.Inspect(n.Path)
-	if err != nil {
-		return errors.Is(err, linux.ErrGone) || errors.Is(err, linux.ErrHost)
-	}
-	return inode != n.Inode || device != n.Device
+// deleteVanished deletes an attachment whose network namespace is gone.
+func (a *Agent) deleteVanished(ctx context.Context, at *pod.Attachment) error {
+	_, err := a.loop.Do(ctx, &pod.DeletePod{Key: at.Key, ID: at.Pod, Reason: "network namespace is gone"})
+	return err
 }
 
 // audit reads one kind back and repairs what drifted, so that a full pass costs next to nothing at a time.

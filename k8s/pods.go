@@ -32,6 +32,24 @@ func (c *Cluster) Pod(id pod.ID) *corev1.Pod {
 	return p
 }
 
+// IsDeleted reports whether the API server says that a pod of this node is deleted, or was made anew with another UID. It asks the API
+// server for pods that the watch does not show.
+func (c *Cluster) IsDeleted(ctx context.Context, id pod.ID) (bool, error) {
+	if p, known := c.pods.one(id.Namespace + "/" + id.Name); known {
+		return !isPod(p, id.UID), nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, c.config.Question)
+	defer cancel()
+	p, err := c.config.Client.Pods(id.Namespace).Get(ctx, id.Name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return true, nil
+	case err != nil:
+		return false, fmt.Errorf("get pod %s: %w", id, err)
+	}
+	return !isPod(p, id.UID), nil
+}
+
 // isPod reports whether p is the pod that the runtime knows by uid; "": it does not say.
 func isPod(p *corev1.Pod, uid string) bool {
 	return uid == "" || string(p.UID) == uid || p.Annotations[mirror] == uid

@@ -91,6 +91,34 @@ func TestAnnotationsOfAnUnknownPodCostOneRequest(t *testing.T) {
 	}
 }
 
+func TestAPodIsDeletedOnlyIfTheAPIServerSaysSo(t *testing.T) {
+	l := newLab(t)
+	c, err := k8s.New(k8s.Config{Node: "n1", Client: l.client()}) // nothing is watched
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.pod("web", "1", "n1", nil)
+	l.pod("static", "of the mirror", "n1", func(p *corev1.Pod) { p.Annotations["kubernetes.io/config.mirror"] = "of kubelet" })
+	for _, tt := range []struct {
+		name, uid string
+		deleted   bool
+	}{
+		{"web", "1", false},
+		{"web", "", false},
+		{"web", "0", true}, // a pod of that name was made anew
+		{"static", "of kubelet", false},
+		{"gone", "4", true},
+	} {
+		if got, err := c.IsDeleted(t.Context(), pod.ID{Namespace: "default", Name: tt.name, UID: tt.uid}); err != nil || got != tt.deleted {
+			t.Errorf("%s of UID %q: deleted is %v, error %v", tt.name, tt.uid, got, err)
+		}
+	}
+	l.Fail(func(*http.Request) int { return http.StatusServiceUnavailable })
+	if got, err := c.IsDeleted(t.Context(), pod.ID{Namespace: "default", Name: "gone"}); err == nil || got {
+		t.Errorf("without an answer: deleted is %v, error %v", got, err)
+	}
+}
+
 func TestTheQuestionForAnnotationsIsBounded(t *testing.T) {
 	l := newLab(t)
 	release := make(chan struct{})

@@ -4,9 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"slices"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"github.com/weftnet/weft/wire"
 )
@@ -17,6 +20,15 @@ type Link struct {
 	Alias string // who it belongs to, as far as it has been said
 	Index int
 	Tap   bool // it is the Linux end of a tap
+}
+
+// HasNamespaces reports whether a directory has at least one mounted namespace.
+func HasNamespaces(dir string) bool {
+	entries, err := os.ReadDir(dir)
+	return err == nil && slices.ContainsFunc(entries, func(e os.DirEntry) bool {
+		var fs unix.Statfs_t
+		return unix.Statfs(filepath.Join(dir, e.Name()), &fs) == nil && fs.Type == unix.NSFS_MAGIC
+	})
 }
 
 // LinkAlias reads the alias of a link; exists is false if there is no such link. An empty path is the agent's own

@@ -53,7 +53,7 @@ func New(programs string, o Options) (*Node, error) {
 		return nil, fmt.Errorf("make the node's directory: %w", err)
 	}
 	n := &Node{Dir: dir, programs: programs, options: o}
-	for _, sub := range []string{n.run(), n.etc(), n.State(), n.cache(), n.pods()} {
+	for _, sub := range []string{n.run(), n.etc(), n.State(), n.cache(), n.Pods()} {
 		if err := os.Mkdir(sub, 0o700); err != nil {
 			return nil, fmt.Errorf("make the node's directory: %w", err)
 		}
@@ -75,12 +75,12 @@ func (n *Node) Close() error {
 	if n.Kubelet != nil {
 		errs = append(errs, n.Kubelet.Stop())
 	}
-	pods, err := os.ReadDir(n.pods())
+	pods, err := os.ReadDir(n.Pods())
 	if !errors.Is(err, fs.ErrNotExist) {
 		errs = append(errs, err)
 	}
 	for _, p := range pods {
-		errs = append(errs, netns.Remove(filepath.Join(n.pods(), p.Name())))
+		errs = append(errs, netns.Remove(filepath.Join(n.Pods(), p.Name())))
 	}
 	if !n.aborted {
 		errs = append(errs, os.RemoveAll(n.Dir))
@@ -106,7 +106,7 @@ func (n *Node) DataplaneSocket() string {
 func (n *Node) State() string { return filepath.Join(n.Dir, "state") }
 
 // Watched are the directories in which a pod could leave a file behind.
-func (n *Node) Watched() []string { return []string{n.run(), n.State(), n.pods()} }
+func (n *Node) Watched() []string { return []string{n.run(), n.State(), n.Pods()} }
 
 func (n *Node) run() string { return filepath.Join(n.Dir, "run") }
 func (n *Node) etc() string { return filepath.Join(n.Dir, "etc") }
@@ -117,9 +117,11 @@ func (n *Node) DeviceInfo() string { return filepath.Join(n.Dir, "devinfo") }
 // Memifs is the directory of the sockets' directories.
 func (n *Node) Memifs() string { return filepath.Join(n.run(), "memif") }
 
+// Pods is the directory of the pods' network namespaces.
+func (n *Node) Pods() string { return filepath.Join(n.Dir, "pods") }
+
 func (n *Node) cache() string   { return filepath.Join(n.Dir, "cache") }
 func (n *Node) kubelet() string { return filepath.Join(n.Dir, "kubelet") }
-func (n *Node) pods() string    { return filepath.Join(n.Dir, "pods") }
 
 // Config is the agent's configuration file, in a directory of its own: the agent watches that.
 func (n *Node) Config() string { return filepath.Join(n.etc(), "agent.yaml") }

@@ -52,7 +52,7 @@ func (n *Node) NewSandbox(of *Pod, name string) (*Pod, error) {
 }
 
 func (n *Node) newSandbox(pod, name string) (*Pod, error) {
-	path := filepath.Join(n.pods(), name)
+	path := filepath.Join(n.Pods(), name)
 	if err := netns.Make(path); err != nil {
 		return nil, err
 	}

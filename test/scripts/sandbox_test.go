@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/netip"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -33,6 +34,8 @@ type sandbox struct {
 //
 //	sandbox NAME [POD]   make a sandbox for the pod; without POD the pod is called NAME
 //	sandbox rm NAME      take away its network namespace, as a runtime does at the end of a pod
+//	sandbox hide         rename the directory of all network namespaces, as for an agent without a mount of /run/netns
+//	sandbox show         undo that
 //	sandbox gone NAME    wait until the kernel lets go of the namespace that was taken away (meddle NAME add witness)
 //
 // A sandbox that is made again after its end is another namespace of the same container. NAME_netns is set to its path.
@@ -43,6 +46,10 @@ func sandboxCommand(ts *testscript.TestScript, neg bool, args []string) {
 		b := s.sandbox(ts, args[1])
 		ts.Check(netns.Remove(b.path))
 		b.removed = true
+	case len(args) == 1 && args[0] == "hide":
+		ts.Check(os.Rename(s.node.Pods(), s.node.Pods()+".hidden"))
+	case len(args) == 1 && args[0] == "show":
+		ts.Check(os.Rename(s.node.Pods()+".hidden", s.node.Pods()))
 	case len(args) == 2 && args[0] == "gone":
 		check(ts, neg, s.awaitGone(s.sandbox(ts, args[1])))
 	case len(args) == 1:
@@ -52,7 +59,7 @@ func sandboxCommand(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Check(s.makeSandbox(args[0], args[1]))
 		ts.Setenv(args[0]+"_netns", s.sandboxes[args[0]].path)
 	default:
-		usage(ts, "sandbox NAME [POD] | sandbox rm NAME | sandbox gone NAME")
+		usage(ts, "sandbox NAME [POD] | sandbox rm NAME | sandbox hide | sandbox show | sandbox gone NAME")
 	}
 }
 
