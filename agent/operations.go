@@ -49,16 +49,24 @@ func (o *operations) State(context.Context, *weftv1.StateRequest) (*weftv1.State
 		Attachments: uint32(len(o.pods.Attachments())), Events: stats.Handled, Queue: uint32(stats.Queue),
 		Running: stats.Running, Dataplane: o.dataplane.Version(), Objects: o.phases(),
 	}
+	down := o.dataplane.Health()
+	if down != nil && reply.Dataplane != "" {
+		reply.Dataplane += " (not connected)"
+	}
 	for _, c := range conditions {
 		reply.Conditions = append(reply.Conditions, &weftv1.Condition{Name: c.name, Ok: c.ok, Message: c.message})
 	}
-	reply.Conditions = append(reply.Conditions, repaired(stats.Degraded, reply.Objects))
+	reply.Conditions = append(reply.Conditions, repaired(stats.Degraded, reply.Objects, down))
 	return reply, nil
 }
 
-// repaired says whether the machine is as desired; while it is not, pods are served all the same.
-func repaired(degraded []string, objects map[string]uint32) *weftv1.Condition {
+// repaired reports whether the machine is as desired; pods are served while it is not. down is why the dataplane is not connected.
+func repaired(degraded []string, objects map[string]uint32, down error) *weftv1.Condition {
 	c := &weftv1.Condition{Name: "repaired", Ok: true}
+	if down != nil {
+		c.Ok, c.Message = false, fmt.Sprintf("%d %s: the dataplane is not connected", objects[phaseUnknown], phaseUnknown)
+		return c
+	}
 	if len(degraded) > 0 {
 		c.Ok, c.Message = false, "could not be undone or applied: "+strings.Join(degraded, ", ")
 		return c

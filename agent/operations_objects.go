@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -25,11 +26,21 @@ func (o *operations) Objects(_ context.Context, req *weftv1.ObjectsRequest) (*we
 
 // phases counts the objects by phase.
 func (o *operations) phases() map[string]uint32 {
-	view := o.scheduler.View()
+	return phasesOf(o.scheduler.View(), o.dataplane.Health() != nil)
+}
+
+// phaseUnknown is counted instead of InSync for objects of a dataplane that is not connected: it may have none of them.
+const phaseUnknown = "Unknown"
+
+func phasesOf(view kvscheduler.View, down bool) map[string]uint32 {
 	counts := map[string]uint32{}
 	for _, kind := range wire.Kinds() {
 		for _, status := range view.All(kvscheduler.Kind(kind)) {
-			counts[status.Phase.String()]++
+			phase := status.Phase.String()
+			if down && status.Phase == kvscheduler.InSync && strings.HasPrefix(kind, "vpp.") {
+				phase = phaseUnknown
+			}
+			counts[phase]++
 		}
 	}
 	return counts
@@ -78,7 +89,7 @@ func (o *operations) Why(_ context.Context, req *weftv1.WhyRequest) (*weftv1.Why
 // settled says how objects stand that there is nothing to explain of: one alone by its phase, several by their number.
 func settled(view kvscheduler.View, refs []kvscheduler.Ref) []string {
 	if len(refs) > 1 {
-		return []string{fmt.Sprintf("all %d objects are in sync", len(refs))}
+		return []string{countsOf(view, refs)}
 	}
 	switch status, _ := view.Status(refs[0]); status.Phase {
 	case kvscheduler.InSync:
@@ -88,6 +99,29 @@ func settled(view kvscheduler.View, refs []kvscheduler.Ref) []string {
 	default: // it became so just now, and is worked on
 		return []string{fmt.Sprintf("%s is %s", refs[0], status.Phase)}
 	}
+}
+
+// countsOf counts several objects by phase, and names the first that is not in sync.
+func countsOf(view kvscheduler.View, refs []kvscheduler.Ref) string {
+	counts, first := map[kvscheduler.Phase]int{}, ""
+	for _, ref := range refs {
+		status, _ := view.Status(ref)
+		counts[status.Phase]++
+		if first == "" && status.Phase != kvscheduler.InSync && status.Phase != kvscheduler.Observed {
+			first = ref.String()
+		}
+	}
+	if counts[kvscheduler.InSync] == len(refs) {
+		return fmt.Sprintf("all %d objects are in sync", len(refs))
+	}
+	var parts []string
+	for _, phase := range slices.Sorted(maps.Keys(counts)) {
+		parts = append(parts, fmt.Sprintf("%d %s", counts[phase], phase))
+	}
+	if first == "" {
+		return strings.Join(parts, ", ")
+	}
+	return strings.Join(parts, ", ") + "; the first that is not in sync is " + first
 }
 
 func matching(view kvscheduler.View, prefix string) []kvscheduler.Ref {

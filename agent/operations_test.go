@@ -1,7 +1,14 @@
 package agent
 
 import (
+	"encoding/json"
+	"errors"
+	"strings"
+	"syscall"
 	"testing"
+
+	"github.com/weftnet/weft/kvscheduler"
+	"github.com/weftnet/weft/test/programs"
 )
 
 func TestStatusSaysWhatIsNotAsDesired(t *testing.T) {
@@ -9,16 +16,84 @@ func TestStatusSaysWhatIsNotAsDesired(t *testing.T) {
 		name     string
 		degraded []string
 		objects  map[string]uint32
+		down     error
 		want     string
 	}{
-		{"all is well", nil, map[string]uint32{"InSync": 7, "Observed": 2}, ""},
-		{"something could not be undone", []string{"a/b"}, nil, "could not be undone or applied: a/b"},
-		{"something failed and waits", nil, map[string]uint32{"Failed": 1, "Pending": 2}, "objects not as desired: 1 Failed, 2 Pending; weftctl objects lists them"},
+		{"all is well", nil, map[string]uint32{"InSync": 7, "Observed": 2}, nil, ""},
+		{"something could not be undone", []string{"a/b"}, nil, nil, "could not be undone or applied: a/b"},
+		{"something failed and waits", nil, map[string]uint32{"Failed": 1, "Pending": 2}, nil, "objects not as desired: 1 Failed, 2 Pending; weftctl objects lists them"},
+		{"the dataplane is down", nil, map[string]uint32{"InSync": 3, "Unknown": 5}, errors.New("lost"), "5 Unknown: the dataplane is not connected"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			if c := repaired(tc.degraded, tc.objects); c.Message != tc.want || c.Ok != (tc.want == "") {
+			if c := repaired(tc.degraded, tc.objects, tc.down); c.Message != tc.want || c.Ok != (tc.want == "") {
 				t.Errorf("got %v, %q", c.Ok, c.Message)
 			}
 		})
+	}
+}
+
+// An operator who looks while the dataplane is down must not read that its objects are in sync.
+func TestStatusDoesNotVouchForADataplaneThatIsDown(t *testing.T) {
+	l := newLab(t, programs.Build(t))
+	a := l.pod("a")
+	l.cni("ADD", a, nil)
+	type status struct {
+		Dataplane  string
+		Objects    map[string]int
+		Conditions []struct {
+			Name, Message string
+			OK            bool
+		}
+	}
+	repaired := func(s status) (ok bool, message string) {
+		for _, c := range s.Conditions {
+			if c.Name == "repaired" {
+				return c.OK, c.Message
+			}
+		}
+		return false, "no condition"
+	}
+	shows := func(what string, expected func(s status) bool) {
+		l.eventually(what, func() bool {
+			said, _ := l.Weftctl(t.Context(), "status", "-o", "json") // fails while the agent is not ready
+			var s status
+			return json.Unmarshal([]byte(said), &s) == nil && expected(s)
+		})
+	}
+	shows("all is in sync", func(s status) bool {
+		ok, _ := repaired(s)
+		return ok && s.Objects[phaseUnknown] == 0 && !strings.Contains(s.Dataplane, "not connected")
+	})
+	pid := l.DataplanePID()
+	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = syscall.Kill(pid, syscall.SIGCONT) })
+	shows("the dataplane's objects are unknown", func(s status) bool {
+		ok, message := repaired(s)
+		return !ok && strings.Contains(message, "the dataplane is not connected") && s.Objects[phaseUnknown] > 0 && strings.HasSuffix(s.Dataplane, "(not connected)")
+	})
+	if err := syscall.Kill(pid, syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	shows("all is in sync again", func(s status) bool {
+		ok, _ := repaired(s)
+		return ok && s.Objects[phaseUnknown] == 0
+	})
+	l.cni("DEL", a, nil)
+}
+
+func TestSeveralObjectsAreCountedByPhase(t *testing.T) {
+	s, vrfs, routes := markers(t)
+	set := []kvscheduler.Object{vrfs.Put("a", ""), routes.Put("fine", "a"), routes.Put("far", "c")}
+	if _, err := s.Commit(t.Context(), kvscheduler.Txn{Source: ownSource, Set: set}); err != nil {
+		t.Fatal(err)
+	}
+	refs := matching(s.View(), "vpp.")
+	if got := countsOf(s.View(), refs); got != "1 Pending, 2 InSync; the first that is not in sync is vpp.route/far" {
+		t.Error(got)
+	}
+	if got := phasesOf(s.View(), true); got[phaseUnknown] != 2 || got["InSync"] != 0 || got["Pending"] != 1 {
+		t.Errorf("while the dataplane is down: %v", got)
 	}
 }
