@@ -1,13 +1,16 @@
 package agent
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/weftnet/weft/kvscheduler"
+	"github.com/weftnet/weft/test/node"
 	"github.com/weftnet/weft/test/programs"
 )
 
@@ -32,9 +35,19 @@ func TestStatusSaysWhatIsNotAsDesired(t *testing.T) {
 	}
 }
 
-// An operator who looks while the dataplane is down must not read that its objects are in sync.
-func TestStatusDoesNotVouchForADataplaneThatIsDown(t *testing.T) {
-	l := newLab(t, programs.Build(t))
+// An operator who looks while the dataplane is down must not read that its objects are in sync, and kubelet must not give out devices.
+func TestStatusAndDevicesFollowTheDataplane(t *testing.T) {
+	const memifs = 4
+	l := newLabWith(t, programs.Build(t), node.Options{Memifs: memifs})
+	devices := func(allocatable int) {
+		t.Helper()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if err := l.Kubelet.Await(ctx, node.Memif, allocatable); err != nil {
+			t.Errorf("%d memifs are not allocatable: %v", allocatable, err)
+		}
+	}
+	devices(memifs)
 	a := l.pod("a")
 	l.cni("ADD", a, nil)
 	type status struct {
@@ -73,9 +86,11 @@ func TestStatusDoesNotVouchForADataplaneThatIsDown(t *testing.T) {
 		ok, message := repaired(s)
 		return !ok && strings.Contains(message, "the dataplane is not connected") && s.Objects[phaseUnknown] > 0 && strings.HasSuffix(s.Dataplane, "(not connected)")
 	})
+	devices(0)
 	if err := syscall.Kill(pid, syscall.SIGCONT); err != nil {
 		t.Fatal(err)
 	}
+	devices(memifs)
 	shows("all is in sync again", func(s status) bool {
 		ok, _ := repaired(s)
 		return ok && s.Objects[phaseUnknown] == 0
