@@ -186,6 +186,7 @@ func (a *Agent) assembleRooms() (err error) {
 		Paused:      a.paused,
 		Observe:     a.observe,
 		Verify:      a.verify,
+		IsGone:      isGone,
 		Void:        a.void,
 		Grace:       orNone(a.config.GCGrace),
 		Ready:       a.health.missing,

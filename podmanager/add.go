@@ -81,7 +81,23 @@ func (m *Manager) addEvent(ctx context.Context, req *weftv1.AddRequest) (*pod.Ad
 	if err := m.config.Void(ctx, key); err != nil {
 		return nil, fmt.Errorf("%s: %w", ev, err)
 	}
-	return ev, nil
+	return ev, m.dropOlder(ctx, ev)
+}
+
+// dropOlder deletes attachments of the pod's older sandboxes whose network namespaces are gone: a pod has one sandbox at a time, and
+// the new one may get the devices of the old one.
+func (m *Manager) dropOlder(ctx context.Context, ev *pod.AddPod) error {
+	for _, older := range m.Attachments() {
+		if ev.ID.IsZero() || older.Pod.Namespace != ev.ID.Namespace || older.Pod.Name != ev.ID.Name ||
+			older.Key.ContainerID == ev.Key.ContainerID || !m.config.IsGone(older.Netns) {
+			continue
+		}
+		gone := &pod.DeletePod{Key: older.Key, ID: older.Pod, Reason: "the pod has a newer sandbox, and the network namespace is gone"}
+		if _, err := m.config.Loop.Do(ctx, gone); err != nil {
+			return fmt.Errorf("%s: delete its older attachment: %w", ev, err)
+		}
+	}
+	return nil
 }
 
 // modes are what Weft can be to a sandbox; a plugin of a later release may know more.

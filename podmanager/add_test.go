@@ -204,6 +204,24 @@ func TestWhoGivesTheAnnotations(t *testing.T) {
 	}
 }
 
+func TestAnAddDeletesOlderSandboxesOfThePodThatAreGone(t *testing.T) {
+	n := newNode(t)
+	n.add(t, "c1", "/run/netns/a")
+	gone := false
+	n.config.IsGone = func(netns pod.Netns) bool { return gone && netns.Path == "/run/netns/a" }
+	n.add(t, "c2", "/run/netns/b")
+	if all := n.Attachments(); len(all) != 2 {
+		t.Errorf("the older sandbox is there, and %d attachments are left", len(all))
+	}
+	gone = true
+	n.add(t, "c3", "/run/netns/b")
+	for _, at := range n.Attachments() {
+		if at.Key == keyOfContainer("c1") {
+			t.Error("the attachment of the older sandbox is left")
+		}
+	}
+}
+
 func TestAnAddVoidsAQueuedDelete(t *testing.T) {
 	n := newNode(t)
 	var voided []pod.Key

@@ -34,6 +34,8 @@ type Config struct {
 	Grants func(ctx context.Context, id pod.ID) ([]pod.Grant, error)
 	// Verify compares the kernel and the dataplane with the attachment.
 	Verify func(ctx context.Context, a *pod.Attachment) ([]Difference, error)
+	// IsGone reports whether the network namespace of an attachment is gone.
+	IsGone func(pod.Netns) bool
 	// Void takes a queued DEL of the key back, before an ADD of it.
 	Void func(ctx context.Context, key pod.Key) error
 	// Refill gets the node more addresses where an ADD failed for the want of them; false: it could not.
@@ -76,6 +78,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.Refill == nil {
 		c.Refill = func(context.Context, error) bool { return false }
+	}
+	if c.IsGone == nil {
+		c.IsGone = func(pod.Netns) bool { return false }
 	}
 	if c.Void == nil {
 		c.Void = func(context.Context, pod.Key) error { return nil }
