@@ -13,7 +13,7 @@ import (
 	"github.com/weftnet/weft/test/netns"
 )
 
-// A pod whose namespace is taken for gone loses its interfaces.
+// The agent deletes the attachment of a namespace that is gone, so a namespace that exists must not be reported as gone.
 func TestOnlyWhatLeadsElsewhereIsGone(t *testing.T) {
 	path, other := netnstest.New(t), netnstest.New(t)
 	was, err := inspect(t.Context(), path)
