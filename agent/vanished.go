@@ -21,8 +21,8 @@ const vanishedPoll = 20 * time.Second
 // collected only if its namespace is missing in two polls, and
 //
 //   - the API server says that the pod is deleted, or
-//   - the directory of the namespace shows other namespaces, and at least half of the attachments still have theirs. A single missing one needs only
-//     the directory.
+//   - the directory of the namespace shows other namespaces, and at least half of the attachments still have theirs. For a
+//     single missing namespace the directory is enough.
 //
 // All others are kept, and the condition "sandboxes" says so. A DEL or GC of the runtime still removes them.
 type vanished struct {
