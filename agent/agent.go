@@ -67,7 +67,8 @@ type Agent struct {
 	storage    *storage
 	vanished   *vanished
 	rejections atomic.Int64 // parts of other nodes' announcements that are not used
-	replayer   *replayer    // belongs to who replays: start, and then the southbound
+	drift      *driftMonitor
+	replayer   *replayer // belongs to who replays: start, and then the southbound
 
 	metrics  *metrics.Metrics
 	counters *counters
@@ -167,6 +168,8 @@ func (a *Agent) assembleRooms() (err error) {
 		Verify:    a.config.Verify,
 		OnRecord:  a.measureEvent,
 	})
+	a.drift = a.newDriftMonitor()
+	a.dataplane.onDisturbed = a.drift.interfaceChanged
 	if err := a.assembleDevices(); err != nil {
 		return err
 	}
@@ -259,7 +262,10 @@ func (a *Agent) Run(ctx context.Context) error {
 		if err := a.start(ctx); err != nil {
 			return ended("start", err)
 		}
-		return ended("upkeep", a.upkeep(ctx))
+		upkeep, ctx := errgroup.WithContext(ctx)
+		upkeep.Go(func() error { return ended("upkeep", a.upkeep(ctx)) })
+		upkeep.Go(func() error { return ended("drift", a.drift.run(ctx)) })
+		return upkeep.Wait()
 	})
 	err := group.Wait()
 	a.health.set(conditionStarted, false, "stopped")

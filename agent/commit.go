@@ -78,7 +78,18 @@ func (c *committer) rebuild(ctx context.Context, ch eventloop.Change) (eventloop
 }
 
 func (c *committer) resync(ctx context.Context, ch eventloop.Change) (eventloop.Outcome, error) {
-	rec, err := c.scheduler.Resync(ctx, kvscheduler.ResyncOpt{Label: ch.Label, Event: ch.Event, Reopen: c.client.Hold()})
+	opt := kvscheduler.ResyncOpt{Label: ch.Label, Event: ch.Event, DryRun: ch.Scope.DryRun}
+	if len(ch.Scope.Keys) == 0 {
+		opt.Reopen = c.client.Hold() // all is read back
+	}
+	for _, key := range ch.Scope.Keys {
+		ref, err := kvscheduler.ParseRef(key)
+		if err != nil {
+			return eventloop.Outcome{}, fmt.Errorf("resync: %w", err)
+		}
+		opt.Refs = append(opt.Refs, ref)
+	}
+	rec, err := c.scheduler.Resync(ctx, opt)
 	if rec != nil && ch.Resync == eventloop.Downstream {
 		c.onRepair(rec)
 	}

@@ -55,6 +55,7 @@ type Config struct {
 	Verify         bool
 	GCGrace        time.Duration
 	Audit          time.Duration
+	Drift          string
 
 	File   string                 // where it was read from; "" = no file
 	Reload func() (Config, error) // reads it again
@@ -145,7 +146,8 @@ func (c *Config) Flags(fs *pflag.FlagSet) {
 	fs.StringSliceVar(&c.ReadinessGates, "readiness-gates", nil, "URLs (http, https), comma separated: pods are served only while each answers with a status of 200 to 299")
 	fs.BoolVar(&c.Verify, "verify", false, "rebuild and compare everything after each event; for tests, costs a dump each")
 	fs.DurationVar(&c.GCGrace, "gc-grace", 30*time.Second, "attachments younger than this are left alone by CNI GC, 0s to 1h")
-	fs.DurationVar(&c.Audit, "audit", time.Minute, "time between looks for drift, and if it is less than 20s for vanished network namespaces, 1s to 24h")
+	fs.DurationVar(&c.Audit, "audit", time.Minute, "period in which all objects are checked for drift, and if it is less than 20s vanished network namespaces, 1s to 24h")
+	fs.StringVar(&c.Drift, "drift", driftRepair, "what is done about drift: repair, or report, which changes nothing")
 }
 
 // Validate checks every value and reports all that is wrong, by key; it fills in defaults that depend on others.
@@ -163,6 +165,7 @@ func (c *Config) Validate() error {
 		within("coolDown", c.CoolDown, 0, time.Hour),
 		within("gcGrace", c.GCGrace, 0, time.Hour),
 		within("audit", c.Audit, time.Second, 24*time.Hour),
+		oneOf("drift", c.Drift, driftRepair, driftReport),
 		between("dataplane.vethsPerThread", c.Dataplane.VethsPerThread, 0, vpp.MaxVethsPerThread),
 		even("dataplane.vethRxFrames", c.Dataplane.VethRxFrames, 6, 64), even("dataplane.vethTxFrames", c.Dataplane.VethTxFrames, 16, 1024),
 		c.Devices.validate(), c.Kubernetes.validate(), c.HTTP.validate(), c.validatePools(), c.validateNetworks(), c.validateMTU(), c.validateLinks(), validateGates(c.ReadinessGates),

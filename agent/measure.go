@@ -66,6 +66,9 @@ func (a *Agent) measureEvent(rec eventloop.Record) {
 // measureTransaction takes in what the scheduler did. What it found other than it had left it is drift, where nobody had
 // asked for a change: a resync that an event asked for is measured where it is known what for.
 func (a *Agent) measureTransaction(rec *kvscheduler.Record) {
+	if rec.Origin == "report" {
+		return
+	}
 	for _, op := range rec.Ops {
 		a.metrics.Operation(kindOf(op), op.Verb, resultOf(op))
 	}

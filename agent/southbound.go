@@ -35,6 +35,7 @@ type southbound struct {
 
 	onReconnect func()                   // told of each connection but the first
 	onReplay    func(took time.Duration) // told of each replay
+	onDisturbed func(vpp.Index)          // told of each interface that was deleted or set down
 }
 
 // connection is one connection to the dataplane, which may be another process than that of the connection before.
@@ -57,7 +58,7 @@ func (c *connection) isLost() bool {
 func newSouthbound(config Config, log *slog.Logger, health *health) *southbound {
 	s := &southbound{
 		health: health, log: log, connected: make(chan struct{}), again: make(chan struct{}, 1), lost: make(chan struct{}, 1),
-		onReconnect: func() {}, onReplay: func(time.Duration) {},
+		onReconnect: func() {}, onReplay: func(time.Duration) {}, onDisturbed: func(vpp.Index) {},
 	}
 	if config.Dataplane.Type == Embedded && !config.Dataplane.External {
 		s.embedded = &embedded{config: config.Dataplane, log: log}
@@ -75,6 +76,7 @@ func newSouthbound(config Config, log *slog.Logger, health *health) *southbound 
 		Connected:      s.onConnected,
 		NotConnected:   func(err error) { s.health.set(conditionDataplane, false, "not connected: "+err.Error()) },
 		Lost:           s.onLost,
+		Disturbed:      func(i vpp.Index) { s.onDisturbed(i) },
 	})
 	return s
 }

@@ -7,21 +7,15 @@ import (
 	"time"
 
 	"github.com/weftnet/weft/eventloop"
-	"github.com/weftnet/weft/kvscheduler"
 	"github.com/weftnet/weft/pod"
 	"github.com/weftnet/weft/proto/deletequeue"
-	"github.com/weftnet/weft/wire"
 )
 
-// upkeep does what no request asks for: deletions that were queued while the agent was away, sandboxes that vanished
-// without a DEL, and one kind of object at a time read back from the machine.
+// upkeep works off deletions that were queued while the agent was away, and collects sandboxes that vanished without a DEL.
 func (a *Agent) upkeep(ctx context.Context) error {
 	queued := a.queue.Watch(ctx)
-	tick := time.NewTicker(a.config.Audit)
-	defer tick.Stop()
 	polls := time.NewTicker(min(a.config.Audit, vanishedPoll))
 	defer polls.Stop()
-	round := 0
 	for {
 		select {
 		case <-ctx.Done():
@@ -30,9 +24,6 @@ func (a *Agent) upkeep(ctx context.Context) error {
 			a.drain(ctx)
 		case <-polls.C:
 			a.vanished.poll(ctx, a.pods.Attachments())
-		case <-tick.C:
-			a.audit(ctx, round)
-			round++
 		}
 	}
 }
@@ -71,17 +62,4 @@ func (a *Agent) drainLocked(ctx context.Context) {
 func (a *Agent) deleteVanished(ctx context.Context, at *pod.Attachment) error {
 	_, err := a.loop.Do(ctx, &pod.DeletePod{Key: at.Key, ID: at.Pod, Reason: "network namespace is gone"})
 	return err
-}
-
-// audit reads one kind back and repairs what drifted, so that a full pass costs next to nothing at a time.
-func (a *Agent) audit(ctx context.Context, round int) {
-	kinds := wire.Kinds()
-	kind := kvscheduler.Kind(kinds[round%len(kinds)])
-	rec, err := a.scheduler.Resync(ctx, kvscheduler.ResyncOpt{Kinds: []kvscheduler.Kind{kind}})
-	switch {
-	case err != nil:
-		a.log.Warn("audit left something to repair", "kind", kind, "err", err)
-	case len(rec.Ops) > 0:
-		a.log.Warn("audit repaired drift", "kind", kind, "operations", len(rec.Ops))
-	}
 }

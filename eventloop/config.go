@@ -18,6 +18,7 @@ type Change struct {
 	Label  string // the event, in one line
 	Atomic bool   // any failure of Set returns to the state before; else failures stay desired and are retried
 	Resync Resync
+	Scope  Scope // of a downstream resync
 
 	// Set holds the values that change; for Upstream and Full it is all that is
 	// desired, and what it does not name is to go; for Downstream it is empty.

@@ -17,6 +17,7 @@ import (
 //	Key() string                 a Post replaces a queued Post of the same key, in its place
 //	BestEffort() bool            failures are joined and the rest goes on; else all or nothing
 //	ResyncKind() Resync          makes it a resync
+//	ResyncScope() Scope          limits a downstream resync
 //
 // All but Load must be quick and pure. Validate, Load and the others are called
 // once, in the goroutine of the caller of Do or Post.
@@ -60,21 +61,49 @@ func (r Resync) rebuilds() bool { return r == Upstream || r == Full }
 type Resynchronize struct {
 	Kind   Resync
 	Reason string
+	Scope  Scope // for Downstream
 }
 
+// Scope limits a downstream resync. The zero value is a whole one.
+type Scope struct {
+	Keys   []string // if set, only these keys and what depends on them
+	DryRun bool     // compare and report, repair nothing
+}
+
+func (s Scope) whole() bool { return len(s.Keys) == 0 && !s.DryRun }
+
 // String returns, for example, "full resync: start".
-func (r Resynchronize) String() string { return fmt.Sprintf("%s resync: %s", r.Kind, r.Reason) }
+func (r Resynchronize) String() string {
+	switch {
+	case r.Scope.DryRun:
+		return "drift reported: " + r.Reason
+	case len(r.Scope.Keys) > 0:
+		return "drift repaired: " + r.Reason
+	}
+	return fmt.Sprintf("%s resync: %s", r.Kind, r.Reason)
+}
+
+// ResyncScope returns the scope asked for.
+func (r Resynchronize) ResyncScope() Scope { return r.Scope }
 
 // ResyncKind returns the kind asked for.
 func (r Resynchronize) ResyncKind() Resync { return r.Kind }
 
-// Key lets a burst of equal requests be one.
-func (r Resynchronize) Key() string { return "resync/" + r.Kind.String() }
+// Key lets a burst of equal requests be one. Requests with a scope are not equal.
+func (r Resynchronize) Key() string {
+	if !r.Scope.whole() {
+		return ""
+	}
+	return "resync/" + r.Kind.String()
+}
 
-// Validate refuses a resync that is none.
+// Validate refuses an unknown kind, and a scope of a resync that rebuilds what is desired.
 func (r Resynchronize) Validate() error {
 	if r.Kind == None || r.Kind > Full {
 		return fmt.Errorf("unknown kind of resync: %d", r.Kind)
+	}
+	if r.Kind != Downstream && !r.Scope.whole() {
+		return fmt.Errorf("a %s resync has no scope", r.Kind)
 	}
 	return nil
 }
@@ -89,6 +118,7 @@ type traits struct {
 	removal    bool
 	bestEffort bool
 	resync     Resync
+	scope      Scope
 }
 
 // atomic tells whether the event is undone when any part of it fails.
@@ -114,6 +144,9 @@ func traitsOf(ev Event) traits {
 	}
 	if r, ok := ev.(interface{ ResyncKind() Resync }); ok {
 		t.resync = r.ResyncKind()
+	}
+	if r, ok := ev.(interface{ ResyncScope() Scope }); ok {
+		t.scope = r.ResyncScope()
 	}
 	if _, ok := ev.(Removal); ok {
 		t.removal, t.bestEffort = true, true

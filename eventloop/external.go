@@ -67,7 +67,7 @@ func (l *Loop) configure(ev *configure, txn *Txn) error {
 // mergeExternal is step 8: it makes the handlers' values, with the external ones
 // merged over them, the change to commit.
 func (l *Loop) mergeExternal(f *flight) error {
-	f.change = Change{Event: f.rec.Seq, Label: f.name, Atomic: f.atomic(), Resync: f.resync}
+	f.change = Change{Event: f.rec.Seq, Label: f.name, Atomic: f.atomic(), Resync: f.resync, Scope: f.scope}
 	switch {
 	case f.resync == Downstream || f.resync == None && l.queue.isGated():
 	case f.resync.rebuilds():

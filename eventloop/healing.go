@@ -57,7 +57,7 @@ func (h *healing) schedule(now time.Time) {
 // healingRequest is the resync that was scheduled.
 func (l *Loop) healingRequest() *request {
 	l.healing.next = time.Time{}
-	r, err := l.admitPosted(context.Background(), Resynchronize{Full, "healing"})
+	r, err := l.admitPosted(context.Background(), Resynchronize{Kind: Full, Reason: "healing"})
 	if err != nil {
 		_, _ = l.refuse(r, err)
 		return nil

@@ -118,7 +118,7 @@ func BenchmarkB4Compare10k(b *testing.B) {
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		if dirty := x.st.compare("if", f, x.st.clock); len(dirty) > 0 {
+		if dirty := x.st.compare("if", f, nil, x.st.clock); len(dirty) > 0 {
 			b.Fatalf("%d differ", len(dirty))
 		}
 	}

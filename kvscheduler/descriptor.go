@@ -14,6 +14,8 @@ const (
 	Exists DepMode = iota
 	// Follow: as Exists, and the dependent is recreated when On is updated in place.
 	Follow
+	// Part: as Follow, and On makes the dependent: if the dependent is found missing, On is recreated.
+	Part
 )
 
 // Dep is one thing that must be applied before an object can be. All dependencies of an object must be met.

@@ -17,7 +17,7 @@ func (g *graph) disturb(n *node) {
 func (g *graph) shaken(n *node) int32 {
 	for _, e := range n.deps[applied] {
 		t := g.nodes[e.to]
-		if !e.any && g.going(t) || e.mode == Follow && g.moves(t) {
+		if !e.any && g.going(t) || e.mode != Exists && g.moves(t) {
 			return e.to
 		}
 	}

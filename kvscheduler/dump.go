@@ -5,14 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"maps"
 	"slices"
 	"sync"
 )
 
 // dumpAll dumps the kinds, each behind those it names in After and otherwise in parallel. It runs outside of the state's
-// goroutine, which works on meanwhile.
-func (s *Scheduler) dumpAll(ctx context.Context, kinds []*kind) (map[Kind]found, error) {
-	over := &overlay{View: s.store.view(), dumps: make(map[Kind]found)}
+// goroutine, which works on meanwhile. Of the kinds in names only the named objects are read where the backend is a Reader.
+func (s *Scheduler) dumpAll(ctx context.Context, kinds []*kind, names map[Kind]map[string]bool) (map[Kind]found, error) {
+	over := &overlay{View: s.store.view(), dumps: make(map[Kind]found), index: make(map[Kind]map[string]int)}
 	done := make(map[Kind]chan struct{}, len(kinds))
 	for _, k := range kinds {
 		done[k.name] = make(chan struct{})
@@ -27,22 +28,31 @@ func (s *Scheduler) dumpAll(ctx context.Context, kinds []*kind) (map[Kind]found,
 					<-c
 				}
 			}
-			f, err := s.dumpKind(ctx, k, over)
+			some := names[k.name]
+			if k.read == nil {
+				some = nil
+			}
+			f, err := s.dumpKind(ctx, k, over, some)
 			if err != nil {
 				errs[i] = fmt.Errorf("dump %s: %w", k.name, err)
 				return
 			}
-			over.add(k.name, f)
+			over.add(k.name, f, some == nil)
 		})
 	}
 	wg.Wait()
 	return over.dumps, errors.Join(errs...)
 }
 
-func (s *Scheduler) dumpKind(ctx context.Context, k *kind, view View) (found, error) {
+// dumpKind reads the named objects of a kind; nil: all.
+func (s *Scheduler) dumpKind(ctx context.Context, k *kind, view View, names map[string]bool) (found, error) {
 	var f found
 	var err error = context.DeadlineExceeded
 	s.bounded(ctx, nil, s.cfg.DumpTimeout, func(ctx context.Context) func() {
+		if names != nil {
+			got, gerr := k.readNamed(ctx, view, slices.Sorted(maps.Keys(names)))
+			return func() { f, err = got, gerr }
+		}
 		got, gerr := k.dumped(ctx, view)
 		return func() { f, err = got, gerr }
 	})
@@ -58,33 +68,33 @@ func (k *kind) dumped(ctx context.Context, view View) (f found, err error) {
 	return k.dump(ctx, view)
 }
 
-// overlay is a view in which the kinds that were dumped already stand as the dump found them.
+// overlay is a view in which the kinds that were dumped whole already stand as the dump found them.
 type overlay struct {
 	View
 	mu    sync.RWMutex
 	dumps map[Kind]found
-	index map[Kind]map[string]int
+	index map[Kind]map[string]int // of the kinds that were dumped whole
 }
 
-func (o *overlay) add(k Kind, f found) {
+func (o *overlay) add(k Kind, f found, whole bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.dumps[k] = f
-	if o.index == nil {
-		o.index = make(map[Kind]map[string]int)
+	if whole {
+		o.index[k] = indexOf(f)
 	}
-	o.index[k] = indexOf(f)
 }
 
 // Applied implements View.
 func (o *overlay) Applied(r Ref) (value, meta any, ok bool) {
 	o.mu.RLock()
 	defer o.mu.RUnlock()
-	f := o.dumps[r.Kind]
-	if f == nil {
+	index := o.index[r.Kind]
+	if index == nil {
 		return o.View.Applied(r)
 	}
-	i, ok := o.index[r.Kind][r.Name]
+	f := o.dumps[r.Kind]
+	i, ok := index[r.Name]
 	if !ok {
 		return nil, nil, false
 	}
@@ -95,9 +105,9 @@ func (o *overlay) Applied(r Ref) (value, meta any, ok bool) {
 // All implements View.
 func (o *overlay) All(k Kind) iter.Seq2[string, Status] {
 	o.mu.RLock()
-	f := o.dumps[k]
+	f, whole := o.dumps[k], o.index[k] != nil
 	o.mu.RUnlock()
-	if f == nil {
+	if !whole {
 		return o.View.All(k)
 	}
 	return func(yield func(string, Status) bool) {

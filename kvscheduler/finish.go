@@ -36,13 +36,14 @@ func (r *run) finish() (*Record, error) {
 	return r.rec, err
 }
 
-// worthLogging is false for looks at the machine that nobody asked for by an event and that found nothing to do, and for
-// dry runs: an audit every minute must not push what happened out of the log.
+// worthLogging is false for resyncs and dry runs that no event asked for, unless a resync changed something: the audit must not push
+// changes out of the log.
 func (r *run) worthLogging() bool {
+	happened := len(r.rec.Ops) > 0 || len(r.errs) > 0
 	if r.dry {
-		return false
+		return r.rec.Event != 0 && happened
 	}
-	return r.rec.Origin != "resync" || r.rec.Event != 0 || len(r.rec.Ops) > 0 || len(r.errs) > 0
+	return r.rec.Origin != "resync" || r.rec.Event != 0 || happened
 }
 
 // tidy brings in line what a plan found to need no operation.
@@ -62,6 +63,9 @@ func (r *run) tidy(id int32) {
 	}
 	if n.act == pend && !n.held && !n.unknown && n.err != nil { // an error of times when its dependencies were met
 		r.clearError(id)
+	}
+	if n.act == pend && n.have == nil && !n.held && !r.dry { // it waits, whatever it was before
+		n.drifted = false
 	}
 	if n.act != none || n.held { // an operation was planned: its result stands
 		return

@@ -78,7 +78,7 @@ func (n *node) phase() Phase {
 		return Removing
 	case n.err != nil:
 		return Failed
-	case n.have == nil:
+	case n.have == nil && !n.drifted:
 		return Pending
 	case n.haveRev == n.wantRev && !n.drifted && !n.unknown && !n.again:
 		return InSync

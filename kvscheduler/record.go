@@ -7,7 +7,7 @@ type Record struct {
 	Seq      uint64        `json:"seq"`
 	Ticket   uint64        `json:"ticket,omitempty"` // what Submit returned
 	Event    uint64        `json:"event,omitempty"`  // Txn.Event
-	Origin   string        `json:"origin"`           // txn, plan, resync, retry, event
+	Origin   string        `json:"origin"`           // txn, plan, resync, report (a resync that is a dry run), retry, event
 	Source   string        `json:"source,omitempty"`
 	Label    string        `json:"label,omitempty"`
 	Merged   []uint64      `json:"merged,omitempty"` // transactions served by the same plan

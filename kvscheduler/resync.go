@@ -3,6 +3,7 @@ package kvscheduler
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 )
@@ -31,11 +32,56 @@ type resyncJob struct {
 	origin string
 	label  string
 	began  time.Time
+	names  map[Kind]map[string]bool // nil: all objects of the kinds
 	out    chan reply
+}
+
+// around returns the names, by kind, of the objects, of their direct dependencies and of all that depends on them.
+func (s *state) around(refs []Ref) map[Kind]map[string]bool {
+	names := make(map[Kind]map[string]bool)
+	add := func(r Ref) bool {
+		if names[r.Kind] == nil {
+			names[r.Kind] = make(map[string]bool)
+		}
+		seen := names[r.Kind][r.Name]
+		names[r.Kind][r.Name] = true
+		return !seen
+	}
+	var queue []int32
+	for _, r := range refs {
+		if id, known := s.g.ids[r]; add(r) && known {
+			queue = append(queue, id)
+		}
+	}
+	for _, id := range slices.Clone(queue) {
+		for _, edges := range s.g.nodes[id].deps {
+			for _, e := range edges {
+				add(s.g.nodes[e.to].ref)
+			}
+		}
+	}
+	walked := make(map[int32]bool)
+	for ; len(queue) > 0; queue = queue[1:] {
+		if walked[queue[0]] {
+			continue
+		}
+		walked[queue[0]] = true
+		for _, back := range s.g.nodes[queue[0]].rdeps {
+			for _, r := range back {
+				add(s.g.nodes[r.from].ref)
+				queue = append(queue, r.from)
+			}
+		}
+	}
+	return names
 }
 
 // startResync begins the dump beside the state's goroutine; its end comes back as posted work.
 func (s *state) startResync(ctx context.Context, j resyncJob) {
+	if len(j.opt.Refs) > 0 {
+		j.names = s.around(j.opt.Refs)
+		j.opt.Kinds = slices.Sorted(maps.Keys(j.names))
+	}
 	kinds, err := s.backed(j.opt.Kinds)
 	if err != nil {
 		j.out <- reply{err: fmt.Errorf("resync: %w", err)}
@@ -48,7 +94,7 @@ func (s *state) startResync(ctx context.Context, j resyncJob) {
 	go func() {
 		defer s.calls.Done()
 		defer cancel()
-		dumps, err := s.dumpAll(ctx, kinds)
+		dumps, err := s.dumpAll(ctx, kinds, j.names)
 		s.post(func(st *state) {
 			rec, rerr := st.merge(j, dumps, epoch, err)
 			j.out <- reply{rec: rec, err: rerr}
@@ -106,7 +152,7 @@ func (s *state) merge(j resyncJob, dumps map[Kind]found, epoch uint64, dumpErr e
 	var dirty []int32
 	for _, k := range s.kindNames() {
 		if f := dumps[k]; f != nil {
-			dirty = append(dirty, s.compare(k, f, epoch)...)
+			dirty = append(dirty, s.compare(k, f, j.names[k], epoch)...)
 		}
 	}
 	dirty = append(dirty, s.g.stirred...)
@@ -128,7 +174,7 @@ func (s *state) merge(j resyncJob, dumps map[Kind]found, epoch uint64, dumpErr e
 }
 
 func (r *run) dryResync(ops []op) (*Record, error) {
-	r.dry = true
+	r.dry, r.rec.Origin = true, "report"
 	for _, o := range ops {
 		r.rec.Ops = append(r.rec.Ops, r.record(o))
 		// What was found is known now, but not to be pruned by a neighbour's plan; what was being removed still is.
@@ -140,8 +186,9 @@ func (r *run) dryResync(ops []op) (*Record, error) {
 	return r.finish()
 }
 
-// compare merges one kind's dump and returns what is not as desired. Without drift it allocates nothing per object.
-func (s *state) compare(k Kind, f found, epoch uint64) (dirty []int32) {
+// compare merges one kind's dump, or what was found of the objects with these names, and returns what is not as desired.
+// Without drift it allocates nothing per object.
+func (s *state) compare(k Kind, f found, names map[string]bool, epoch uint64) (dirty []int32) {
 	s.g.epoch++ // marks what was dumped
 	for i := range f.len() {
 		id, known := s.g.ids[Ref{k, f.head(i).name}]
@@ -162,7 +209,7 @@ func (s *state) compare(k Kind, f found, epoch uint64) (dirty []int32) {
 		dirty = append(dirty, s.drift(id, f, i))
 	}
 	for _, n := range s.g.nodes {
-		if n.ref.Kind != k || n.mark == s.g.epoch || n.touched > epoch {
+		if n.ref.Kind != k || n.mark == s.g.epoch || n.touched > epoch || names != nil && !names[n.ref.Name] {
 			continue
 		}
 		id := s.g.ids[n.ref]
@@ -174,6 +221,7 @@ func (s *state) compare(k Kind, f found, epoch uint64) (dirty []int32) {
 		}
 		n.drifted = n.want != nil && n.have != nil
 		n.last = nil
+		dirty = append(dirty, s.makers(n)...)
 		s.missing(id)
 		dirty = append(dirty, id)
 	}
@@ -183,10 +231,24 @@ func (s *state) compare(k Kind, f found, epoch uint64) (dirty []int32) {
 // ifPending adds an object that is as it was known to be, but not as desired.
 func (s *state) ifPending(dirty []int32, id int32) []int32 {
 	n := s.g.nodes[id]
-	if n.orphan || n.haveRev != n.wantRev || n.err != nil || n.want == nil && !n.foreign {
+	if n.orphan || n.haveRev != n.wantRev || n.err != nil || n.drifted || n.again || n.want == nil && !n.foreign {
 		return append(dirty, id)
 	}
 	return dirty
+}
+
+// makers returns the objects that have to be recreated for a missing one to come back.
+func (s *state) makers(missing *node) (ids []int32) {
+	if missing.want == nil {
+		return nil
+	}
+	for _, e := range missing.deps[wanted] {
+		if t := s.g.nodes[e.to]; e.mode == Part && t.have != nil && !t.foreign {
+			t.again = true
+			ids = append(ids, e.to)
+		}
+	}
+	return ids
 }
 
 func (s *state) drift(id int32, f found, i int) int32 {

@@ -29,6 +29,7 @@ type ResyncOpt struct {
 	Label    string  // for people
 	Event    uint64  // number of the event that asked, shown in the Record
 	Kinds    []Kind  // nil: all
+	Refs     []Ref   // if set, only these objects, what they depend on directly, and all that depends on them
 	DryRun   bool    // dump, compare and plan only
 	MaxPrune float64 // most that may be pruned, as a share of the known objects of a kind; 0: half, or 16 if that is more
 	Force    bool    // prune whatever was found, once all sources are ready

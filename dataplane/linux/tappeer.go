@@ -22,7 +22,7 @@ func tapPeerDescriptor() kvscheduler.Descriptor[wire.TapPeer, Place] {
 		Equal:    equalTapPeers,
 		Validate: validateTapPeer,
 		Deps: func(_ string, v wire.TapPeer) []kvscheduler.Dep {
-			return dependencies(kvscheduler.Ref{Kind: wire.KindInterface, Name: v.Interface}, kvscheduler.Follow, v.Namespace)
+			return dependencies(kvscheduler.Ref{Kind: wire.KindInterface, Name: v.Interface}, kvscheduler.Part, v.Namespace)
 		},
 		Recreate: func(have, want wire.TapPeer) bool { return have.Namespace != want.Namespace || have.Name != want.Name },
 		After:    []string{wire.KindNamespace},

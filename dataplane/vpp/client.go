@@ -37,6 +37,7 @@ type Options struct {
 	NotConnected func(error)          // Run could not connect, for another reason than the time before
 	Hold         bool                 // after a reconnection changes are refused until Hold's function is called: what is there was not compared yet
 	Lost         func(error)          // the connection broke; operations under way have an unknown outcome
+	Disturbed    func(Index)          // an interface was deleted or set down; called by the reader of answers, so it must not wait
 }
 
 // Client is the connection to a dataplane. It survives the dataplane's restarts as long as Run runs. Its methods may be
@@ -223,6 +224,9 @@ func (c *Client) connect(ctx context.Context) error {
 		err = s.check(version, neededBy(version))
 	}
 	if err == nil {
+		err = s.watchInterfaces(ctx, c.options.Limit, c.options.Disturbed)
+	}
+	if err == nil {
 		// An agent that was killed may have left queues where VPP put them.
 		err = c.options.spreadQueues(ctx, version, func(ctx context.Context, requests []*request) error {
 			s.exchange(ctx, c.options.Limit, requests)
@@ -324,6 +328,9 @@ func (o *Options) defaults() {
 	o.Rings, o.VethsPerThread = o.Rings.withDefaults(), cmp.Or(o.VethsPerThread, MaxVethsPerThread)
 	if o.Sockets == "" {
 		o.Sockets = "/run/weft/memif"
+	}
+	if o.Disturbed == nil {
+		o.Disturbed = func(Index) {}
 	}
 	if o.NodeLink == nil {
 		o.NodeLink = func(string) bool { return false }

@@ -49,6 +49,7 @@ var needed = []api.Message{
 	&interfaces.CreateLoopbackInstance{}, &interfaces.CreateLoopbackInstanceReply{},
 	&interfaces.DeleteLoopback{}, &interfaces.DeleteLoopbackReply{},
 	&interfaces.SwInterfaceDump{}, &interfaces.SwInterfaceDetails{},
+	&interfaces.WantInterfaceEvents{}, &interfaces.WantInterfaceEventsReply{}, &interfaces.SwInterfaceEvent{},
 	&interfaces.SwInterfaceTagAddDel{}, &interfaces.SwInterfaceTagAddDelReply{},
 	&interfaces.SwInterfaceSetFlags{}, &interfaces.SwInterfaceSetFlagsReply{},
 	&interfaces.SwInterfaceSetMtu{}, &interfaces.SwInterfaceSetMtuReply{},

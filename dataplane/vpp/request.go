@@ -58,6 +58,7 @@ func askAll(msg, details api.Message) *request {
 // reads are the plain requests that change nothing in the dataplane.
 var reads = map[string]bool{
 	(&memclnt.ControlPing{}).GetMessageName():                  true,
+	(&interfaces.WantInterfaceEvents{}).GetMessageName():       true,
 	(&vpe.ShowVersion{}).GetMessageName():                      true,
 	(&vlib.ShowThreads{}).GetMessageName():                     true,
 	(&interfaces.SwInterfaceGetTable{}).GetMessageName():       true,

@@ -36,6 +36,8 @@ type session struct {
 	writing sync.Mutex // a frame is written whole
 
 	mu      sync.Mutex
+	event   uint16 // the peer's number of an interface's event; 0: not asked for
+	onEvent func([]byte)
 	waiting map[uint32]*request // by context
 	shifted map[uint16]bool     // numbers of answers that have the header of a request
 	context uint32              // of the last request
@@ -138,6 +140,11 @@ func (s *session) receive() {
 		id, context := binary.BigEndian.Uint16(data), binary.BigEndian.Uint32(data[2:])
 		s.mu.Lock()
 		s.heard = time.Now()
+		if s.event != 0 && id == s.event {
+			s.mu.Unlock()
+			s.onEvent(data)
+			continue
+		}
 		if s.shifted[id] && len(data) >= requestHeader {
 			context = binary.BigEndian.Uint32(data[6:])
 		}

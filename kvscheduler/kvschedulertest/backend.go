@@ -72,6 +72,7 @@ func (v Thing) deps() (deps []kvscheduler.Dep) {
 	}
 	add(v.Needs, kvscheduler.Exists)
 	add(v.Follows, kvscheduler.Follow)
+	add(v.PartOf, kvscheduler.Part)
 	if v.Near != "" {
 		deps = append(deps, kvscheduler.Dep{Any: &kvscheduler.Select{
 			Kind: kvscheduler.Kind(v.Near[:1]), Bucket: v.Near,

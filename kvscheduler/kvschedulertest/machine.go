@@ -17,6 +17,7 @@ type Thing struct {
 	Type    int    // changed by recreating
 	Needs   string // refs that must exist, separated by blanks
 	Follows string // as Needs, with kvscheduler.Follow
+	PartOf  string // as Needs, with kvscheduler.Part
 	Near    string // name of a bucket of which some even-versioned member must exist; its first letter is their kind
 	Bucket  string // the bucket it is in itself
 	Kids    string // refs of what derives from it
@@ -188,7 +189,7 @@ func (m *Machine) checkLocked(after string) {
 		if s.foreign {
 			continue
 		}
-		for _, need := range strings.Fields(s.v.Needs + " " + s.v.Follows) {
+		for _, need := range strings.Fields(s.v.Needs + " " + s.v.Follows + " " + s.v.PartOf) {
 			ref, _ := kvscheduler.ParseRef(need)
 			if _, there := m.live[ref]; !there && !m.isLostLocked(ref) {
 				m.blameLocked("after %s: %s is there without %s", after, r, need)

@@ -1,0 +1,353 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/weftnet/weft/dataplane/linux"
+	"github.com/weftnet/weft/dataplane/vpp"
+	"github.com/weftnet/weft/eventloop"
+	"github.com/weftnet/weft/kvscheduler"
+	"github.com/weftnet/weft/wire"
+)
+
+// What is done about drift.
+const (
+	driftRepair = "repair"
+	driftReport = "report"
+)
+
+const (
+	// driftSettle is the time between a notification and the check: one cause makes several notifications.
+	driftSettle = 200 * time.Millisecond
+	// driftPause is the shortest time between two checks of an object that keeps drifting; it doubles with each, up to the period
+	// of the audit. Otherwise a pod that sets its links down all the time would keep the agent busy.
+	driftPause = time.Second
+)
+
+// driftMonitor finds objects that are not as desired although no operation failed: another program changed them. It checks an object
+//
+//   - soon after the kernel or the dataplane notified that something it stands on was deleted or set down, and
+//   - in the audit, which reads each kind once in a period, one after another.
+//
+// A check is a dry run of a resync. What it finds is repaired as an event of its own, or reported.
+type driftMonitor struct {
+	scheduler *kvscheduler.Scheduler
+	loop      *eventloop.Loop
+	client    *vpp.Client
+	log       *slog.Logger
+	period    time.Duration // of the audit
+	repairs   bool          // else drift is reported only
+
+	mu        sync.Mutex
+	disturbed map[kvscheduler.Ref]bool // to be checked
+	lost      bool                     // notifications were lost: everything is to be checked
+	wake      chan struct{}            // holds a token when something is to be checked
+
+	// Only run uses what follows.
+	known    map[string]bool // drift that was reported, or whose repair failed, by key
+	pauses   map[kvscheduler.Ref]checkPause
+	failures map[string]string // by cause, why the last check failed
+}
+
+// checkPause is the time during which notifications do not have an object checked.
+type checkPause struct {
+	until    time.Time
+	length   time.Duration
+	isQueued bool // the object is to be checked at the end
+}
+
+func (a *Agent) newDriftMonitor() *driftMonitor {
+	return &driftMonitor{
+		scheduler: a.scheduler, loop: a.loop, client: a.dataplane.client, log: a.log, period: a.config.Audit, repairs: a.config.Drift == driftRepair,
+		disturbed: make(map[kvscheduler.Ref]bool), wake: make(chan struct{}, 1),
+		known: make(map[string]bool), pauses: make(map[kvscheduler.Ref]checkPause), failures: make(map[string]string),
+	}
+}
+
+// run checks until ctx ends.
+func (d *driftMonitor) run(ctx context.Context) error {
+	group, ctx := errgroup.WithContext(ctx)
+	if n, err := linux.Notify(); err != nil {
+		d.log.Warn("changes of the kernel are found by the audit only", "period", d.period, "err", err)
+	} else {
+		group.Go(func() error { return n.Run(ctx, d.kernelChanged) })
+		group.Go(func() error { return d.followNamespaces(ctx, n) })
+	}
+	group.Go(func() error { return d.checks(ctx) })
+	return group.Wait()
+}
+
+// followNamespaces has the kernel notify of changes in the namespaces of pods.
+func (d *driftMonitor) followNamespaces(ctx context.Context, n *linux.Notifications) error {
+	for ref, status := range d.scheduler.Watch(ctx, wire.KindNamespace) {
+		if status.Phase != kvscheduler.InSync {
+			n.Forget(ref.Name)
+		} else if err := n.Follow(ref.Name); err != nil && !errors.Is(err, linux.ErrGone) {
+			d.log.Warn("changes in a pod are found by the audit only", "netns", ref.Name, "period", d.period, "err", err)
+		}
+	}
+	return ctx.Err()
+}
+
+// checks audits one kind after another, so that each has its turn once in a period, and checks what was disturbed.
+func (d *driftMonitor) checks(ctx context.Context) error {
+	kinds := wire.Kinds()
+	tick := time.NewTicker(d.period / time.Duration(len(kinds)))
+	defer tick.Stop()
+	for round := 0; ; {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+			kind := kvscheduler.Kind(kinds[round%len(kinds)])
+			round++
+			d.audit(ctx, kind)
+		case <-d.wake:
+			select {
+			case <-ctx.Done():
+				return ctx.Err()
+			case <-time.After(driftSettle):
+			}
+			d.checkDisturbed(ctx)
+		}
+	}
+}
+
+// kernelChanged notes the objects that make the link that changed.
+func (d *driftMonitor) kernelChanged(c linux.Change) {
+	if c.Lost {
+		d.mu.Lock()
+		d.lost = true
+		d.mu.Unlock()
+		d.nudge()
+		return
+	}
+	view := d.scheduler.View()
+	var refs []kvscheduler.Ref
+	for _, kind := range []kvscheduler.Kind{wire.KindVeth, wire.KindTapPeer, wire.KindLink, wire.KindVLAN} {
+		for name := range view.All(kind) {
+			ref := kvscheduler.Ref{Kind: kind, Name: name}
+			if v, ok := view.Desired(ref); ok && makesLink(v, c) {
+				refs = append(refs, ref)
+			}
+		}
+	}
+	d.disturb(refs...)
+}
+
+// makesLink reports whether a value stands for the link of a change.
+func makesLink(value any, c linux.Change) bool {
+	is := func(namespace, name string) bool { return namespace == c.Namespace && (name == c.Link || c.Link == "") }
+	switch v := value.(type) {
+	case wire.Veth:
+		return is(v.Namespace, v.Name) || is("", v.HostName)
+	case wire.TapPeer:
+		return is(v.Namespace, v.Name)
+	case wire.Link:
+		return is("", v.Name)
+	case wire.VLAN:
+		return is("", v.Name)
+	}
+	return false
+}
+
+// interfaceChanged notes the object of an interface of the dataplane.
+func (d *driftMonitor) interfaceChanged(i vpp.Index) {
+	if ref, ok := vpp.InterfaceOf(d.scheduler.View(), i); ok {
+		d.disturb(ref)
+	}
+}
+
+func (d *driftMonitor) disturb(refs ...kvscheduler.Ref) {
+	if len(refs) == 0 {
+		return
+	}
+	d.mu.Lock()
+	for _, r := range refs {
+		d.disturbed[r] = true
+	}
+	d.mu.Unlock()
+	d.nudge()
+}
+
+func (d *driftMonitor) nudge() {
+	select {
+	case d.wake <- struct{}{}:
+	default: // there is a token
+	}
+}
+
+// checkDisturbed checks all that notifications were about, in one dry run.
+func (d *driftMonitor) checkDisturbed(ctx context.Context) {
+	d.mu.Lock()
+	disturbed, lost := d.disturbed, d.lost
+	d.disturbed, d.lost = make(map[kvscheduler.Ref]bool), false
+	d.mu.Unlock()
+	if lost {
+		d.check(ctx, "all", kvscheduler.ResyncOpt{})
+		return
+	}
+	now := time.Now()
+	for ref, p := range d.pauses {
+		if now.Sub(p.until) > d.period {
+			delete(d.pauses, ref)
+		}
+	}
+	var refs []kvscheduler.Ref
+	for ref := range disturbed {
+		p := d.pauses[ref]
+		if _, desired := d.scheduler.View().Desired(ref); !desired {
+			continue
+		}
+		if now.Before(p.until) {
+			if !p.isQueued {
+				time.AfterFunc(p.until.Sub(now), func() { d.disturb(ref) })
+				p.isQueued = true
+				d.pauses[ref] = p
+			}
+			continue
+		}
+		refs = append(refs, ref)
+	}
+	if len(refs) == 0 || !d.check(ctx, "notified", kvscheduler.ResyncOpt{Refs: refs}) {
+		return
+	}
+	for _, ref := range refs {
+		length := min(max(driftPause, 2*d.pauses[ref].length), d.period)
+		d.pauses[ref] = checkPause{until: time.Now().Add(length), length: length}
+	}
+}
+
+// audit reads one kind back.
+func (d *driftMonitor) audit(ctx context.Context, kind kvscheduler.Kind) {
+	if wire.IsDataplane(string(kind)) && d.client.Health() != nil {
+		return // it is read back when it is connected again
+	}
+	d.check(ctx, string(kind), kvscheduler.ResyncOpt{Kinds: []kvscheduler.Kind{kind}})
+}
+
+// check compares objects with what is desired, and repairs or reports those that drifted since the last check. It returns whether
+// there were any.
+func (d *driftMonitor) check(ctx context.Context, cause string, opt kvscheduler.ResyncOpt) bool {
+	before := d.scheduler.View()
+	opt.DryRun = true
+	rec, err := d.scheduler.Resync(ctx, opt)
+	if ctx.Err() != nil || rec == nil && errors.Is(err, kvscheduler.ErrStopped) {
+		return false
+	}
+	d.noteFailure(cause, err)
+	if rec == nil {
+		return false
+	}
+	var found []kvscheduler.OpRecord
+	for _, op := range rec.Ops {
+		if ref, err := kvscheduler.ParseRef(op.Ref); err == nil && !isUnsettled(before, ref) {
+			found = append(found, op)
+		}
+	}
+	d.forget(opt.Kinds, found)
+	isNew := func(op kvscheduler.OpRecord) bool { return !d.known[op.Ref] }
+	if !slices.ContainsFunc(found, isNew) {
+		return false
+	}
+	d.handle(ctx, found)
+	return true
+}
+
+// isUnsettled reports whether the scheduler has something to do for an object already.
+func isUnsettled(view kvscheduler.View, ref kvscheduler.Ref) bool {
+	status, _ := view.Status(ref)
+	return isLacking(status) || status.Phase == kvscheduler.Removing
+}
+
+// noteFailure logs why a check failed, once.
+func (d *driftMonitor) noteFailure(cause string, err error) {
+	text := ""
+	if err != nil {
+		text = err.Error()
+	}
+	if text != "" && text != d.failures[cause] {
+		d.log.Warn("check for drift failed", "check", cause, "err", err)
+	}
+	d.failures[cause] = text
+}
+
+// forget drops known drift of audited kinds that is over.
+func (d *driftMonitor) forget(kinds []kvscheduler.Kind, found []kvscheduler.OpRecord) {
+	for key := range d.known {
+		still := slices.ContainsFunc(found, func(op kvscheduler.OpRecord) bool { return op.Ref == key })
+		ref, err := kvscheduler.ParseRef(key)
+		if err != nil || !still && slices.Contains(kinds, ref.Kind) {
+			delete(d.known, key)
+		}
+	}
+}
+
+// handle repairs drift, or reports it, as an event.
+func (d *driftMonitor) handle(ctx context.Context, found []kvscheduler.OpRecord) {
+	keys := make([]string, 0, len(found))
+	for _, op := range found {
+		d.known[op.Ref] = true
+		if !slices.Contains(keys, op.Ref) {
+			keys = append(keys, op.Ref)
+		}
+	}
+	reason := describeDrift(found)
+	_, err := d.loop.Do(ctx, eventloop.Resynchronize{
+		Kind: eventloop.Downstream, Reason: reason, Scope: eventloop.Scope{Keys: keys, DryRun: !d.repairs},
+	})
+	switch {
+	case ctx.Err() != nil:
+	case err != nil:
+		d.log.Warn("drift is not repaired", "drift", reason, "err", err)
+	case !d.repairs:
+		d.log.Warn("drift is reported, not repaired", "drift", reason, "objects", len(keys))
+	default:
+		d.log.Warn("drift repaired", "drift", reason, "objects", len(keys))
+		for _, key := range keys {
+			delete(d.known, key)
+		}
+	}
+}
+
+// describeDrift names the object that drifted first in the order of the repair, and counts the others.
+func describeDrift(found []kvscheduler.OpRecord) string {
+	first := found[0]
+	for _, op := range found {
+		if op.Why == "drift" {
+			first = op
+			break
+		}
+	}
+	text := first.Ref
+	switch first.Verb {
+	case kvscheduler.Create.String():
+		text += " was missing"
+	case kvscheduler.Delete.String():
+		if first.Why == "drift" && first.New == nil {
+			text += " was not desired"
+		}
+	default:
+		text += " was different"
+		if fields := differing(first.New, first.Old); fields != "" {
+			text += " (" + fields + ")"
+		}
+	}
+	others := make(map[string]bool)
+	for _, op := range found {
+		others[op.Ref] = true
+	}
+	if delete(others, first.Ref); len(others) > 0 {
+		text += fmt.Sprintf(", with %d objects that depend on it or drifted too", len(others))
+	}
+	return strings.TrimSpace(text)
+}

@@ -1,0 +1,195 @@
+package linux
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/weftnet/weft/internal/netnstest"
+)
+
+// listener collects changes until the test ends.
+type listener struct {
+	*Notifications
+	t       *testing.T
+	mu      sync.Mutex
+	changes []Change
+}
+
+func listen(t *testing.T) *listener {
+	t.Helper()
+	netnstest.Require(t)
+	n, err := Notify()
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &listener{Notifications: n, t: t}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		ended <- n.Run(ctx, func(c Change) {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			l.changes = append(l.changes, c)
+		})
+	}()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; !errors.Is(err, context.Canceled) {
+			t.Errorf("run: %v", err)
+		}
+	})
+	return l
+}
+
+// await waits for a change after the first n.
+func (l *listener) await(want Change, after int) {
+	l.t.Helper()
+	tick, limit := time.NewTicker(5*time.Millisecond), time.After(20*time.Second)
+	defer tick.Stop()
+	for !slices.Contains(l.seen()[after:], want) {
+		select {
+		case <-tick.C:
+		case <-limit:
+			l.t.Fatalf("no notification of %+v in %+v", want, l.seen()[after:])
+		}
+	}
+}
+
+func (l *listener) seen() []Change {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return append([]Change(nil), l.changes...)
+}
+
+func makeVeth(t *testing.T, name string) netlink.Link {
+	t.Helper()
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name = name
+	if err := netlink.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: name + "p"}); err != nil {
+		t.Fatal(err)
+	}
+	link, err := netlink.LinkByName(name)
+	peer, err2 := netlink.LinkByName(name + "p")
+	if err := errors.Join(err, err2); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(netlink.LinkSetUp(link), netlink.LinkSetUp(peer)); err != nil {
+		t.Fatal(err)
+	}
+	return link
+}
+
+// harms are the changes that are notified, each after the one before.
+func harms(t *testing.T, link netlink.Link, each func(what string, change func() error)) {
+	t.Helper()
+	address, err := netlink.ParseAddr("10.99.0.1/24")
+	if err == nil {
+		err = netlink.AddrAdd(link, address)
+	}
+	_, far, err2 := net.ParseCIDR("10.98.0.0/24")
+	route := &netlink.Route{LinkIndex: link.Attrs().Index, Dst: far}
+	if err := errors.Join(err, err2, netlink.RouteAdd(route)); err != nil {
+		t.Fatal(err)
+	}
+	each("route deleted", func() error { return netlink.RouteDel(route) })
+	each("address deleted", func() error { return netlink.AddrDel(link, address) })
+	each("link set down", func() error { return netlink.LinkSetDown(link) })
+	each("link deleted", func() error { return netlink.LinkDel(link) })
+}
+
+func TestChangesOfTheAgentsOwnNamespaceAreNotifiedByLink(t *testing.T) {
+	l := listen(t)
+	link := makeVeth(t, "note0")
+	harms(t, link, func(what string, change func() error) {
+		before := len(l.seen())
+		if err := change(); err != nil {
+			t.Fatalf("%s: %v", what, err)
+		}
+		t.Log(what)
+		l.await(Change{Link: "note0"}, before)
+	})
+}
+
+func TestChangesOfAFollowedNamespaceAreNotifiedAndThoseOfOthersAreNot(t *testing.T) {
+	l := listen(t)
+	followed, other := netnstest.New(t), netnstest.New(t)
+	if err := l.Follow(followed); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{other, followed} {
+		netnstest.Do(t, path, func() {
+			link := makeVeth(t, "note1")
+			harms(t, link, func(what string, change func() error) {
+				before := len(l.seen())
+				if err := change(); err != nil {
+					t.Fatalf("%s: %v", what, err)
+				}
+				if t.Log(path, what); path == followed {
+					l.await(Change{Namespace: followed}, before)
+				}
+			})
+		})
+	}
+	for _, c := range l.seen() {
+		if c.Namespace != followed && c.Link == "note1" {
+			t.Errorf("notified of %+v", c)
+		}
+	}
+	l.Forget(followed)
+	n := len(l.seen())
+	netnstest.Do(t, followed, func() {
+		if err := netlink.LinkDel(makeVeth(t, "note2")); err != nil {
+			t.Fatal(err)
+		}
+	})
+	own := makeVeth(t, "note3")
+	if err := netlink.LinkDel(own); err != nil {
+		t.Fatal(err)
+	}
+	l.await(Change{Link: "note3"}, n)
+	for _, c := range l.seen()[n:] {
+		if c.Namespace == followed {
+			t.Errorf("notified of %+v after Forget", c)
+		}
+	}
+}
+
+// An open socket in a namespace keeps it alive, and with it the links in it.
+func TestAFollowedNamespaceEndsWithItsPath(t *testing.T) {
+	l := listen(t)
+	path := netnstest.New(t)
+	if err := l.Follow(path); err != nil {
+		t.Fatal(err)
+	}
+	host := makeVeth(t, "note4")
+	peer, err := netlink.LinkByName("note4p")
+	if err != nil {
+		t.Fatal(err)
+	}
+	netns, err := os.Open(path)
+	if err == nil {
+		err = errors.Join(netlink.LinkSetNsFd(peer, int(netns.Fd())), netns.Close())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := len(l.seen())
+	netnstest.Remove(t, path)
+	l.await(Change{Link: host.Attrs().Name}, before) // the kernel deletes both ends
+}
+
+func TestFollowReportsANamespaceThatIsGone(t *testing.T) {
+	l := listen(t)
+	if err := l.Follow(filepath.Join(t.TempDir(), "none")); !errors.Is(err, ErrGone) {
+		t.Errorf("got %v, want %v", err, ErrGone)
+	}
+}
