@@ -16,9 +16,12 @@ import (
 // drifted is the code of a CHECK that finds another state than that of ADD.
 const drifted = 105
 
-// TestCHECKNamesWhatSomebodyChangedOfAMemif, and a resync repairs it.
-func TestCHECKNamesWhatSomebodyChangedOfAMemif(t *testing.T) {
+// Drift is only reported, so that nothing is repaired before CHECK.
+func TestCHECKNamesWhatAnotherProgramChangedOfAMemifAndAResyncRepairsIt(t *testing.T) {
 	g := newGranted(t, nil)
+	g.try(g.KillAgent())
+	g.try(g.StartAgent(t.Context(), "--drift=report"))
+	g.registered()
 	m1 := g.wire(g.pod)
 	file := func(name string) string { return inDirectory(g.vnf, name) }
 	for _, tt := range []struct {
