@@ -112,7 +112,7 @@ fmt: go ## format the sources
 demo: build examples ## connect five pods in a private network namespace and show it (KEEP=1 leaves it running; WEFT_VPP=PREFIX: on VPP)
 	@$(GO) run ./test/demo $(if $(KEEP),-keep)
 
-bench: build peers ## measure ADD and DEL, traffic between pods, memif beside DPDK (N=100 ONLY=cni,traffic,memif,versus,replay)
+bench: build peers ## measure ADD and DEL, traffic between pods, memif beside DPDK (N=100 ONLY=cni,traffic,memif,versus,replay,audit)
 	@$(GO) run ./test/bench -n $(N) $(if $(ONLY),-only $(ONLY))
 
 attack: build ## have hostile pods attack a private node, and print a table (FOR=10s ONLY=close,sparse; DEDICATED=1: a processor for the dataplane alone; AGAINST=COMMIT: an older version first; SIEGE=20000 SEED=1: random calls and kills)

@@ -23,7 +23,7 @@ import (
 )
 
 // parts are what can be measured, in this order.
-var parts = []string{"cni", "traffic", "memif", "versus", "replay"}
+var parts = []string{"cni", "traffic", "memif", "versus", "replay", "audit"}
 
 func main() {
 	n := flag.Int("n", 100, "how many pods")
@@ -69,6 +69,11 @@ func (b *bench) runParts(ctx context.Context, programs string, chosen []string) 
 	if slices.Contains(chosen, "replay") {
 		if err := measureReplay(ctx, b, programs); err != nil {
 			return fmt.Errorf("replay: %w", err)
+		}
+	}
+	if slices.Contains(chosen, "audit") {
+		if err := measureAudit(ctx, b, programs); err != nil {
+			return fmt.Errorf("audit: %w", err)
 		}
 	}
 	all := slices.Contains(chosen, "memif")
