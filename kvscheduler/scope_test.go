@@ -94,9 +94,10 @@ func TestAMissingPartHasItsMakerRecreated(t *testing.T) {
 	if !slices.Equal(got, want) {
 		t.Errorf("done: %q, want %q", got, want)
 	}
+	w.m.Tamper(key("c/address"), nil)
 	rec, err = w.resync(kvscheduler.ResyncOpt{})
-	if must(t, err); len(rec.Ops) > 0 {
-		t.Errorf("a second resync does %q", ops(rec))
+	if must(t, err); len(rec.Ops) != 1 {
+		t.Errorf("a missing object that is no part has %q done", ops(rec))
 	}
 	w.noWrong()
 }
