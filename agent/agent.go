@@ -66,6 +66,7 @@ type Agent struct {
 	quarantine *quarantine
 	storage    *storage
 	vanished   *vanished
+	chains     *chains
 	rejections atomic.Int64 // parts of other nodes' announcements that are not used
 	drift      *driftMonitor
 	replayer   *replayer // belongs to who replays: start, and then the southbound
@@ -149,10 +150,11 @@ func (a *Agent) assembleScheduler() error {
 	a.quarantine.tell = a.reportQuarantine
 	a.replayer = &replayer{agent: a}
 	a.dataplane.replay = a.replayer.replay
+	a.assembleChains()
 	if _, err := vpp.Register(a.scheduler, a.dataplane.client); err != nil {
 		return fmt.Errorf("kinds of the dataplane: %w", err)
 	}
-	if _, err := linux.Register(a.scheduler, linux.Options{VethName: ipnet.VethObject}); err != nil {
+	if _, err := linux.Register(a.scheduler, linux.Options{VethName: ipnet.VethObject, Later: a.chains.later}); err != nil {
 		return fmt.Errorf("kinds of the kernel: %w", err)
 	}
 	return nil
@@ -189,6 +191,7 @@ func (a *Agent) assembleRooms() (err error) {
 		Paused:      a.paused,
 		Observe:     a.observe,
 		Verify:      a.verify,
+		Later:       a.chains.end,
 		IsGone:      isGone,
 		Void:        a.void,
 		Grace:       orNone(a.config.GCGrace),
@@ -247,6 +250,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	group.Go(func() error { return ended("external configuration", a.followExternal(ctx)) })
 	group.Go(func() error { return ended("mark that pods are served", a.goOnMarking(ctx)) })
 	group.Go(func() error { return ended("network", a.watchShared(ctx)) })
+	group.Go(func() error { return ended("chains", a.followChains(ctx)) })
 	if len(a.config.ReadinessGates) > 0 {
 		group.Go(func() error {
 			return ended("readiness gates", newGates(a.config.ReadinessGates, a.health, gatesLook).run(ctx))

@@ -72,17 +72,3 @@ func TestALinksFieldsDifferEachByItself(t *testing.T) {
 		})
 	}
 }
-
-func TestOnlyARouteOfAPodThatIsMissingCanHaveBeenMoved(t *testing.T) {
-	gone := wire.LinuxRoute{Namespace: t.TempDir(), Link: "eth0"}
-	for name, d := range map[string]kvscheduler.Difference{
-		"no route":                       {Want: desk{}},
-		"a route of the host":            {Want: wire.LinuxRoute{Link: "lo"}},
-		"a route that leads elsewhere":   {Want: gone, Have: gone},
-		"a sandbox that cannot be asked": {Want: gone},
-	} {
-		if movedByOthers(d) {
-			t.Errorf("%s was moved", name)
-		}
-	}
-}

@@ -11,7 +11,6 @@ import (
 	"github.com/weftnet/weft/pod"
 	"github.com/weftnet/weft/podmanager"
 	"github.com/weftnet/weft/proto/deletequeue"
-	"github.com/weftnet/weft/wire"
 )
 
 // What one room asks of another it asks through a function that the agent hands it; these are they.
@@ -47,9 +46,7 @@ func (a *Agent) verify(ctx context.Context, at *pod.Attachment) ([]podmanager.Di
 	}
 	var differences []podmanager.Difference
 	for _, d := range found {
-		if !movedByOthers(d) {
-			differences = append(differences, differencesOf(d)...)
-		}
+		differences = append(differences, differencesOf(d)...)
 	}
 	return differences, nil
 }
@@ -67,16 +64,6 @@ func (a *Agent) objects(at *pod.Attachment) []string {
 	}
 	slices.Sort(keys)
 	return slices.Compact(keys)
-}
-
-// movedByOthers is true of a pod's route that a later plugin of the chain put into a table of its own.
-func movedByOthers(d kvscheduler.Difference) bool {
-	route, ok := d.Want.(wire.LinuxRoute)
-	if !ok || d.Have != nil || route.Namespace == "" {
-		return false
-	}
-	moved, err := linux.RouteMoved(route)
-	return err == nil && moved // an error leaves the difference as it is
 }
 
 // void takes a queued DEL back, because the same attachment is added again.

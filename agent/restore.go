@@ -38,6 +38,10 @@ func (a *Agent) restore() error {
 	if err != nil {
 		return err
 	}
+	ends, err := load[chainEnd](a.state, chainsBucket, a.log)
+	if err != nil {
+		return err
+	}
 	records, err := load[eventloop.Record](a.state, eventloop.RecordsBucket, a.log)
 	if err != nil {
 		return err
@@ -61,6 +65,7 @@ func (a *Agent) restore() error {
 	a.network.Restore(saved)
 	a.pods.Restore(attachments)
 	a.quarantine.restore(suspicions, attachments)
+	a.chains.restore(ends, attachments)
 	a.network.SetWithheld(a.quarantine.keys())
 	a.loop.Restore(records)
 	a.log.Info("state restored", "attachments", len(attachments), "leases", len(leases), "devices", len(devices), "networks", len(networks), "records", len(records))
@@ -108,5 +113,5 @@ func (a *Agent) forgetLastBoot() error {
 		return nil
 	}
 	a.log.Info("node was rebooted, attachments and leases dropped", "boot", boot)
-	return a.state.clear(attachmentsBucket, leasesBucket, appliedBucket, quarantineBucket)
+	return a.state.clear(attachmentsBucket, leasesBucket, appliedBucket, quarantineBucket, chainsBucket)
 }

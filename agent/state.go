@@ -39,6 +39,7 @@ const (
 	appliedBucket      = "applied"
 	transactionsBucket = "transactions"
 	quarantineBucket   = "quarantine"
+	chainsBucket       = "chains"
 )
 
 // debtKey is in the meta bucket from a file's beginning until all attachments that an earlier file may have known are in
@@ -50,7 +51,7 @@ const trialKey = "trial"
 
 var allBuckets = []string{
 	metaBucket, attachmentsBucket, leasesBucket, networksBucket, devicesBucket, clusterBucket, nodesBucket, blocksBucket, poolsBucket,
-	externalsBucket, appliedBucket, transactionsBucket, quarantineBucket, eventloop.RecordsBucket,
+	externalsBucket, appliedBucket, transactionsBucket, quarantineBucket, chainsBucket, eventloop.RecordsBucket,
 }
 
 // State is the file of everything durable. It belongs to one agent at a time.
@@ -60,6 +61,7 @@ type State struct {
 	saving       sync.Mutex // one Save at a time: what rides along is counted between its transaction and its end
 	journal      *journal
 	transactions *transactions
+	chains       *rider[chainEnd]
 	buffered     chan struct{} // holds a token when an entry was buffered
 
 	onSave func(took time.Duration) // told of each write that became durable
@@ -96,6 +98,7 @@ func OpenState(ctx context.Context, path string, log *slog.Logger) (*State, erro
 		return nil, errors.Join(err, s.db.Close())
 	}
 	s.journal, s.transactions = newJournal(s.db, s.buffered), newTransactions(s.buffered)
+	s.chains = &rider[chainEnd]{store: storeChainEnd, buffered: s.buffered}
 	return s, nil
 }
 
@@ -112,7 +115,7 @@ func (s *State) Save(ctx context.Context, saved []eventloop.Saved) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	began, applied, logged := time.Now(), 0, 0
+	began, applied, logged, chains := time.Now(), 0, 0, 0
 	complete := false
 	err := s.db.Update(func(tx *bbolt.Tx) (err error) {
 		for _, v := range saved {
@@ -123,7 +126,10 @@ func (s *State) Save(ctx context.Context, saved []eventloop.Saved) error {
 		if applied, err = s.journal.write(tx); err != nil {
 			return err
 		}
-		logged, err = s.transactions.write(tx)
+		if logged, err = s.transactions.write(tx); err != nil {
+			return err
+		}
+		chains, err = s.chains.write(tx)
 		complete = err == nil
 		return err
 	})
@@ -131,6 +137,7 @@ func (s *State) Save(ctx context.Context, saved []eventloop.Saved) error {
 	case err == nil:
 		s.journal.settle(applied)
 		s.transactions.settle(logged)
+		s.chains.settle(chains)
 		s.onSave(time.Since(began))
 	case complete: // the values are sound, so it is the file
 		s.onFull(err)
@@ -158,7 +165,7 @@ func (s *State) flushSoon(ctx context.Context) error {
 			return ctx.Err()
 		case <-wait.C:
 		}
-		if !s.journal.isEmpty() || !s.transactions.isEmpty() {
+		if !s.journal.isEmpty() || !s.transactions.isEmpty() || !s.chains.isEmpty() {
 			_ = s.Save(ctx, nil) // the condition "state" reports a failure; the entries stay buffered
 		}
 	}

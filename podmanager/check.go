@@ -38,7 +38,7 @@ func (m *Manager) check(ctx context.Context, req *weftv1.CheckRequest) error {
 	}
 	differences := append(m.compareNetns(ctx, &a, req.GetNetns()), compare(&a, req)...)
 	if len(differences) == 0 {
-		differences, err = m.verify(ctx, rememberedOf(&a, req))
+		differences, err = m.verify(ctx, &a, req)
 	}
 	switch {
 	case err != nil:
@@ -68,7 +68,8 @@ func (m *Manager) compareNetns(ctx context.Context, a *pod.Attachment, path stri
 }
 
 // verify asks until there is no difference, or the time for convergence is over.
-func (m *Manager) verify(ctx context.Context, r *remembered) ([]string, error) {
+func (m *Manager) verify(ctx context.Context, a *pod.Attachment, req *weftv1.CheckRequest) ([]string, error) {
+	r := rememberedOf(a, req, m.config.Later(a))
 	enough := time.NewTimer(convergence)
 	defer enough.Stop()
 	tick := time.NewTicker(checkEvery)

@@ -34,6 +34,9 @@ type Config struct {
 	Grants func(ctx context.Context, id pod.ID) ([]pod.Grant, error)
 	// Verify compares the kernel and the dataplane with the attachment.
 	Verify func(ctx context.Context, a *pod.Attachment) ([]Difference, error)
+	// Later ends the chain of plugins that the attachment's ADD was part of, if it is not known to be at its end, and gives the
+	// MTUs that later plugins of it set, by interface.
+	Later func(a *pod.Attachment) (mtus map[string]int)
 	// IsGone reports whether the network namespace of an attachment is gone.
 	IsGone func(pod.Netns) bool
 	// Void takes a queued DEL of the key back, before an ADD of it.
@@ -78,6 +81,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.Refill == nil {
 		c.Refill = func(context.Context, error) bool { return false }
+	}
+	if c.Later == nil {
+		c.Later = func(*pod.Attachment) map[string]int { return nil }
 	}
 	if c.IsGone == nil {
 		c.IsGone = func(pod.Netns) bool { return false }

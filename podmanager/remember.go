@@ -25,7 +25,8 @@ const (
 )
 
 // remembered is an attachment beside what the runtime remembers of its links. Where the two differ a later plugin of
-// the chain has changed the link (tuning does), and the kernel must show what the runtime remembers.
+// the chain has changed the link (tuning does), and the kernel must show what the runtime remembers. The MTU of a later plugin
+// is also known without that: results before 1.1.0 have no MTU, and not all plugins say what they set.
 type remembered struct {
 	attachment *pod.Attachment
 	links      []link
@@ -36,15 +37,20 @@ type link struct {
 	name                         string
 	promisedMAC, promisedMTU     string
 	rememberedMAC, rememberedMTU string
+	laterMTU                     string // that a later plugin of the chain set, and the link must have; "" if none did
 }
 
-func rememberedOf(a *pod.Attachment, req *weftv1.CheckRequest) *remembered {
+// rememberedOf is an attachment with the MTUs that later plugins set, by interface.
+func rememberedOf(a *pod.Attachment, req *weftv1.CheckRequest, later map[string]int) *remembered {
 	r := &remembered{attachment: a}
 	for _, in := range inSandbox(replyOf(a)) {
 		_, has := findInterface(req, in.GetName())
 		l := link{name: in.GetName(), promisedMAC: in.GetMac(), promisedMTU: strconv.Itoa(int(in.GetMtu())), rememberedMAC: has.GetMac()}
 		if has.GetMtu() != 0 {
 			l.rememberedMTU = strconv.Itoa(int(has.GetMtu()))
+		}
+		if mtu := later[in.GetName()]; mtu != 0 {
+			l.laterMTU = strconv.Itoa(mtu)
 		}
 		r.links = append(r.links, l)
 	}
@@ -74,7 +80,7 @@ func (r *remembered) excuses(d Difference) bool {
 		case FieldMAC:
 			return strings.EqualFold(d.Have, l.rememberedMAC)
 		case FieldMTU:
-			return l.rememberedMTU == "" || d.Have == l.rememberedMTU // results before 1.1.0 have no MTU: tuning cannot say what it set
+			return d.Have == l.rememberedMTU
 		}
 	}
 	return false
@@ -95,7 +101,9 @@ func (l link) undone(found []Difference) []string {
 		texts = append(texts, fmt.Sprintf("%s of interface %s is %s, and %s in prevResult", field, l.name, promised, remembered))
 	}
 	look(FieldMAC, l.promisedMAC, l.rememberedMAC)
-	look(FieldMTU, l.promisedMTU, l.rememberedMTU)
+	if l.laterMTU != l.rememberedMTU {
+		look(FieldMTU, l.promisedMTU, l.rememberedMTU)
+	}
 	return texts
 }
 

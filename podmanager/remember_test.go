@@ -26,21 +26,26 @@ func TestACheckJudgesALinkByWhatTheRuntimeRemembers(t *testing.T) {
 		mac   string // in prevResult; "" = as promised
 		mtu   uint32 // the same; 1 = prevResult has none
 		shown []Difference
+		later int    // MTU that a later plugin set
 		text  string // "" = it passes
 	}{
-		"as promised":                                   {"", 0, nil, ""},
-		"a MAC that a later plugin set":                 {other, 0, []Difference{mac(other)}, ""},
-		"a MAC that nobody in the chain set":            {"", 0, []Difference{mac(other)}, "mac is 02:00:00:00:00:77"},
-		"a MAC other than that which was set":           {other, 0, []Difference{mac("02:00:00:00:00:78")}, "mac is 02:00:00:00:00:78"},
-		"a MAC that was set and then undone":            {other, 0, nil, "mac of interface eth0 is 02:fe:00:00:00:01, and 02:00:00:00:00:77 in prevResult"},
-		"an MTU that a later plugin set":                {"", 1400, []Difference{mtu("1400")}, ""},
-		"an MTU that nobody in the chain set":           {"", 0, []Difference{mtu("1400")}, "mtu is 1400"},
-		"an MTU that was set and then undone":           {"", 1400, nil, "mtu of interface eth0 is 1450, and 1400 in prevResult"},
-		"an MTU, and a version that cannot say so":      {"", 1, []Difference{mtu("1400")}, ""},
-		"both, and one is wrong":                        {other, 1400, []Difference{mac(other), mtu("1300")}, "mtu is 1300"},
-		"another field of the link":                     {"", 0, []Difference{{Text: "up is false", Interface: "eth0", Field: "up", Have: "false"}}, "up is false"},
-		"a link that is gone, whatever was set":         {other, 0, []Difference{{Text: "eth0: missing", Interface: "eth0"}}, "eth0: missing"},
-		"the MAC of a link that prevResult has nothing": {other, 0, []Difference{mac(other), {Text: "mac is x", Interface: "tap1", Field: FieldMAC, Have: other}}, "mac is x"},
+		"as promised":                                   {"", 0, nil, 0, ""},
+		"a MAC that a later plugin set":                 {other, 0, []Difference{mac(other)}, 0, ""},
+		"a MAC that nobody in the chain set":            {"", 0, []Difference{mac(other)}, 0, "mac is 02:00:00:00:00:77"},
+		"a MAC other than that which was set":           {other, 0, []Difference{mac("02:00:00:00:00:78")}, 0, "mac is 02:00:00:00:00:78"},
+		"a MAC that was set and then undone":            {other, 0, nil, 0, "mac of interface eth0 is 02:fe:00:00:00:01, and 02:00:00:00:00:77 in prevResult"},
+		"an MTU that a later plugin set":                {"", 1400, []Difference{mtu("1400")}, 0, ""},
+		"an MTU that nobody in the chain set":           {"", 0, []Difference{mtu("1400")}, 0, "mtu is 1400"},
+		"an MTU that was set and then undone":           {"", 1400, nil, 0, "mtu of interface eth0 is 1450, and 1400 in prevResult"},
+		"an MTU that is drift, and a version without":   {"", 1, []Difference{mtu("1400")}, 0, "mtu is 1400"},
+		"an MTU of a later plugin that told of it":      {"", 1400, nil, 1400, ""},
+		"an MTU of a later plugin that did not":         {"", 0, nil, 1400, ""},
+		"an MTU other than the later plugin's":          {"", 0, []Difference{mtu("1300")}, 1400, "mtu is 1300"},
+		"an MTU that nothing shows":                     {"", 1350, nil, 1400, "mtu of interface eth0 is 1450, and 1350 in prevResult"},
+		"both, and one is wrong":                        {other, 1400, []Difference{mac(other), mtu("1300")}, 0, "mtu is 1300"},
+		"another field of the link":                     {"", 0, []Difference{{Text: "up is false", Interface: "eth0", Field: "up", Have: "false"}}, 0, "up is false"},
+		"a link that is gone, whatever was set":         {other, 0, []Difference{{Text: "eth0: missing", Interface: "eth0"}}, 0, "eth0: missing"},
+		"the MAC of a link that prevResult has nothing": {other, 0, []Difference{mac(other), {Text: "mac is x", Interface: "tap1", Field: FieldMAC, Have: other}}, 0, "mac is x"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -54,6 +59,7 @@ func TestACheckJudgesALinkByWhatTheRuntimeRemembers(t *testing.T) {
 					req.Interfaces[0].Mtu = tt.mtu &^ 1
 				}
 				n.set(func() { n.links = tt.shown })
+				n.config.Later = func(*pod.Attachment) map[string]int { return map[string]int{"eth0": tt.later} }
 				err := n.check1(t, req)
 				if tt.text == "" && err != nil {
 					t.Errorf("it fails: %v", err)

@@ -80,14 +80,14 @@ func conflicts() []conflict {
 				must(t, err)
 				must(t, netlink.LinkSetAlias(link, "somebody else"))
 			},
-			func(l *lab) error { return refusal(l, backendOf(tapPeerDescriptor()), "tap-a", l.peer()) },
+			func(l *lab) error { return refusal(l, backendOf(tapPeerDescriptor(nil)), "tap-a", l.peer()) },
 			`eth0 belongs to "somebody else"`},
 		{"a link that is no tap",
 			func(t *testing.T) { addDummy(t, "dummy0") },
 			func(l *lab) error {
 				v := l.peer()
 				v.Name = "dummy0"
-				return refusal(l, backendOf(tapPeerDescriptor()), "tap-a", v)
+				return refusal(l, backendOf(tapPeerDescriptor(nil)), "tap-a", v)
 			},
 			"dummy0 is no tap but a dummy"},
 		{"a value that the kernel does not take",
@@ -124,7 +124,7 @@ func TestConflictsAreRefusedForGood(t *testing.T) {
 
 func (l *lab) tryRoute(destination, gateway string) error {
 	l.Helper()
-	return refusal(l, backendOf(routeDescriptor()), destination, l.route(destination, gateway).value.(wire.LinuxRoute))
+	return refusal(l, backendOf(routeDescriptor(nil)), destination, l.route(destination, gateway).value.(wire.LinuxRoute))
 }
 
 // rows: CAL-31
@@ -192,7 +192,7 @@ func TestIPv6IsSwitchedOnForALinkThatGetsAnAddress(t *testing.T) {
 
 func TestNamespaceThatIsGoneIsRefusedForGood(t *testing.T) {
 	l := newLab(t)
-	route := backendOf(routeDescriptor())
+	route := backendOf(routeDescriptor(nil))
 	v := l.route("0.0.0.0/0", "169.254.1.1").value.(wire.LinuxRoute)
 	v.Namespace = filepath.Join(t.TempDir(), "none")
 	err := refusal(l, route, "x", v)

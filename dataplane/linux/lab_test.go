@@ -24,8 +24,9 @@ const alias = "weft:default/a/eth0"
 // lab is a pod's namespace with a tap, as the dataplane leaves it, and a scheduler.
 type lab struct {
 	*testing.T
-	path string
-	s    *kvscheduler.Scheduler
+	path  string
+	s     *kvscheduler.Scheduler
+	later Later
 }
 
 func newLab(t *testing.T) *lab {
@@ -39,7 +40,7 @@ func newLab(t *testing.T) *lab {
 	l := &lab{T: t, path: netnstest.New(t)}
 	l.inside(func() { addTap(t, "eth0") })
 	l.s = kvscheduler.New(kvscheduler.Config{Sources: []string{"test"}})
-	if _, err := Register(l.s, Options{}); err != nil {
+	if _, err := Register(l.s, Options{Later: &l.later}); err != nil {
 		t.Fatal(err)
 	}
 	// Taps are dataplane/vpp's; here it is enough that they are desired.

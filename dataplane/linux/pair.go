@@ -12,9 +12,16 @@ import (
 	"github.com/weftnet/weft/wire"
 )
 
-// realiseVeth makes a pair, or finishes what is there of it. It touches no link that is somebody else's; was is the alias
+// pair is a veth with what later plugins changed of the pod's end.
+type pair struct {
+	wire.Veth
+	later Changes
+}
+
+// realise makes a pair, or finishes what is there of it. It touches no link that is somebody else's; was is the alias
 // that we gave ours before.
-func realiseVeth(home *handle, v wire.Veth, was string, place Place) error {
+func (p pair) realise(home *handle, was string, place Place) error {
+	v := p.Veth
 	l, err := home.link(v.HostName)
 	if err == nil && !isOurVeth(l, v, was) {
 		return permanent(fmt.Errorf("link %s is there already, a %s that belongs to %q", v.HostName, l.Type(), l.Attrs().Alias))
@@ -30,7 +37,7 @@ func realiseVeth(home *handle, v wire.Veth, was string, place Place) error {
 		return refused(err)
 	}
 	if whole && hasQueues(l, v) {
-		return finishVeth(home, l, v, place)
+		return p.finish(home, l, place)
 	}
 	if l != nil {
 		if err := home.LinkDel(l); err != nil && !isGone(err) {
@@ -38,7 +45,7 @@ func realiseVeth(home *handle, v wire.Veth, was string, place Place) error {
 		}
 		delete(home.links, v.HostName)
 	}
-	return addVeth(home, v, place)
+	return p.add(home, place)
 }
 
 // clearVeth looks at the pod's end: whole says that it is there, as the other end of host. What is left of an older pair
@@ -66,13 +73,14 @@ func isPair(a, b netlink.Link) bool {
 	return a.Type() == b.Type() && a.Attrs().ParentIndex == b.Attrs().Index && b.Attrs().ParentIndex == a.Attrs().Index
 }
 
-// addVeth makes both ends where they stay, in one message: a link that moves loses what it has, and for a while belongs
+// add makes both ends where they stay, in one message: a link that moves loses what it has, and for a while belongs
 // to nobody.
-func addVeth(home *handle, v wire.Veth, place Place) error {
+func (p pair) add(home *handle, place Place) error {
+	v := p.Veth
 	attrs := netlink.NewLinkAttrs() // the kernel's length of a queue; the zero value would be none at all
 	attrs.Name, attrs.HardwareAddr, attrs.MTU = v.HostName, kernelMAC(v.HostMAC), v.MTU
-	pair := netlink.NewVeth(attrs)
-	pair.PeerName, pair.PeerHardwareAddr, pair.PeerMTU = v.Name, kernelMAC(v.MAC), uint32(v.MTU)
+	link := netlink.NewVeth(attrs)
+	link.PeerName, link.PeerHardwareAddr, link.PeerMTU = v.Name, kernelMAC(v.MAC), uint32(v.MTU)
 	if v.Namespace != "" {
 		fd, there, err := open(v.Namespace)
 		if err != nil {
@@ -82,20 +90,20 @@ func addVeth(home *handle, v wire.Veth, place Place) error {
 		if place != (Place{}) && there != place {
 			return permanent(fmt.Errorf("network namespace %s %w: another one has taken its path", v.Namespace, ErrGone))
 		}
-		pair.PeerNamespace = netlink.NsFd(fd)
+		link.PeerNamespace = netlink.NsFd(fd)
 	}
-	addQueues(pair, v)
-	if err := home.LinkAdd(pair); err != nil {
+	addQueues(link, v)
+	if err := home.LinkAdd(link); err != nil {
 		return refused(fmt.Errorf("create veth %s with its other end %s in network namespace %s: %w", v.HostName, v.Name, v.Namespace, err))
 	}
 	l, err := home.link(v.HostName)
 	if err == nil {
-		err = finishVeth(home, l, v, place)
+		err = p.finish(home, l, place)
 	}
 	if err == nil {
 		return nil
 	}
-	if undo := home.LinkDel(pair); undo != nil && !isGone(undo) {
+	if undo := home.LinkDel(link); undo != nil && !isGone(undo) {
 		return fmt.Errorf("%w, and removing it again: %w", err, undo)
 	}
 	return refused(err)
@@ -131,8 +139,9 @@ func readQueues(host netlink.Link, v wire.Veth) wire.Veth {
 	return v
 }
 
-// finishVeth gives both ends what they lack.
-func finishVeth(home *handle, host netlink.Link, v wire.Veth, place Place) error {
+// finish gives both ends what they lack.
+func (p pair) finish(home *handle, host netlink.Link, place Place) error {
+	v := p.Veth
 	if err := seal(home, host); err != nil {
 		return err
 	}
@@ -148,7 +157,7 @@ func finishVeth(home *handle, host netlink.Link, v wire.Veth, place Place) error
 			return err
 		}
 		return dress(h, l, dressing{
-			alias: v.Alias, mac: v.MAC, mtu: v.MTU, up: v.Up, maxSegment: v.MaxSegment, harden: true, namespace: v.Namespace,
+			alias: v.Alias, mac: v.MAC, mtu: p.later.wanted(v.MTU), up: v.Up, maxSegment: v.MaxSegment, harden: true, namespace: v.Namespace,
 		})
 	})
 }
@@ -197,11 +206,11 @@ func isSet(file, value string) bool {
 	return errors.Is(err, os.ErrNotExist) || err == nil && string(now) == value+"\n"
 }
 
-// readVeth is the pair of a host's end as it is. Of one without a pod's end, as of one whose namespace is gone, the name
+// read is the pair of a host's end as it is. Of one without a pod's end, as of one whose namespace is gone, the name
 // in the pod is empty; one that is not sealed is not up.
-func readVeth(host netlink.Link, v wire.Veth, place Place) (wire.Veth, error) {
-	a, want := host.Attrs(), v
-	v = readQueues(host, v)
+func (p pair) read(host netlink.Link, place Place) (wire.Veth, error) {
+	a, want := host.Attrs(), p.Veth
+	v := readQueues(host, want)
 	v.Name, v.HostMAC, v.MTU, v.Alias, v.Up = "", macOf(host), a.MTU, a.Alias, isUp(host) && isSealed(host)
 	if want.Namespace != "" && place == (Place{}) {
 		return v, nil
@@ -217,7 +226,7 @@ func readVeth(host netlink.Link, v wire.Veth, place Place) (wire.Veth, error) {
 			v.MaxSegment = int(a.GSOMaxSize)
 		}
 		if want.MTU == v.MTU { // of two ends the one that is not as it should be tells
-			v.MTU = a.MTU
+			v.MTU = p.later.read(a.MTU, want.MTU)
 		}
 		if want.Alias == v.Alias {
 			v.Alias = a.Alias

@@ -40,6 +40,9 @@ type Options struct {
 	// pod; ok is false for a link of another kind or owner. With it, veths are found that an earlier agent made and did not
 	// record.
 	VethName func(host, alias string) (object, ifName string, ok bool)
+
+	// Later knows what later plugins of CNI chains changed of pods' links; nil: nothing.
+	Later *Later
 }
 
 // Register adds the kinds to a scheduler.
@@ -47,7 +50,7 @@ func Register(s *kvscheduler.Scheduler, o Options) (k Kinds, err error) {
 	if k.Namespace, err = kvscheduler.Register(s, namespaceDescriptor()); err != nil {
 		return k, err
 	}
-	if k.TapPeer, err = kvscheduler.Register(s, tapPeerDescriptor()); err != nil {
+	if k.TapPeer, err = kvscheduler.Register(s, tapPeerDescriptor(o.Later)); err != nil {
 		return k, err
 	}
 	if k.Veth, err = kvscheduler.Register(s, vethDescriptor(o)); err != nil {
@@ -62,7 +65,7 @@ func Register(s *kvscheduler.Scheduler, o Options) (k Kinds, err error) {
 	if k.Address, err = kvscheduler.Register(s, addressDescriptor()); err != nil {
 		return k, err
 	}
-	if k.Route, err = kvscheduler.Register(s, routeDescriptor()); err != nil {
+	if k.Route, err = kvscheduler.Register(s, routeDescriptor(o.Later)); err != nil {
 		return k, err
 	}
 	if k.Neighbour, err = kvscheduler.Register(s, neighbourDescriptor()); err != nil {

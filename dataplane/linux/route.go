@@ -15,7 +15,16 @@ import (
 // protocol marks our routes in the kernel (see rtnetlink(7); numbers above 4 are for us to choose).
 const protocol = 201
 
-func routeDescriptor() kvscheduler.Descriptor[wire.LinuxRoute, Place] {
+// routes are the functions that need to know what later plugins moved or removed.
+type routes struct{ later *Later }
+
+// table is where a route is; removed is true for one that a later plugin removed.
+func (s routes) table(v wire.LinuxRoute) (table int, removed bool) {
+	return s.later.of(refOf(v.On).Name).table(v)
+}
+
+func routeDescriptor(later *Later) kvscheduler.Descriptor[wire.LinuxRoute, Place] {
+	s := routes{later}
 	return kvscheduler.Descriptor[wire.LinuxRoute, Place]{
 		Name: wire.KindLinuxRoute, Lane: Lane,
 		Equal:    func(want, have wire.LinuxRoute) bool { return want == have },
@@ -26,9 +35,9 @@ func routeDescriptor() kvscheduler.Descriptor[wire.LinuxRoute, Place] {
 		Backend: resident[wire.LinuxRoute]{
 			kind:      wire.KindLinuxRoute,
 			namespace: func(v wire.LinuxRoute) string { return v.Namespace },
-			put:       addRoute,
-			remove:    deleteRoute,
-			find:      findRoute,
+			put:       s.add,
+			remove:    s.remove,
+			find:      s.find,
 			list:      listRoutes,
 			link:      func(v wire.LinuxRoute) string { return v.Link },
 		},
@@ -62,14 +71,18 @@ func routeDeps(_ string, v wire.LinuxRoute) []kvscheduler.Dep {
 	}})
 }
 
-// addRoute leaves a route alone that others made to the same destination: it is ours if it leads the same way, whoever
+// add leaves a route alone that others made to the same destination: it is ours if it leads the same way, whoever
 // made it, and else the end of the matter.
-func addRoute(h *handle, _ string, v wire.LinuxRoute) error {
+func (s routes) add(h *handle, _ string, v wire.LinuxRoute) error {
 	l, err := h.linkFor(v.Link, v.Destination.Addr())
 	if err != nil {
 		return refused(err)
 	}
-	there, err := routesTo(h, v.Destination)
+	table, removed := s.table(v)
+	if removed {
+		return nil
+	}
+	there, err := routesIn(h, table, v.Destination)
 	if err != nil {
 		return refused(err)
 	}
@@ -87,7 +100,7 @@ func addRoute(h *handle, _ string, v wire.LinuxRoute) error {
 			return nil
 		}
 	}
-	err = h.RouteAdd(kernelRoute(l, v))
+	err = h.RouteAdd(kernelRoute(l, v, table))
 	if errors.Is(err, unix.EEXIST) {
 		err = fmt.Errorf("the same way is there with another source or MTU: %w", err)
 	}
@@ -126,11 +139,7 @@ func leadsTo(r netlink.Route, l netlink.Link, v wire.LinuxRoute) bool {
 	return r.LinkIndex == l.Attrs().Index && addrOf(r.Gw) == v.Gateway && r.Type == unix.RTN_UNICAST
 }
 
-// routesTo are the routes to just that destination in the main table.
-func routesTo(h *handle, destination netip.Prefix) ([]netlink.Route, error) {
-	return routesIn(h, unix.RT_TABLE_MAIN, destination)
-}
-
+// routesIn are the routes to just that destination in a table.
 func routesIn(h *handle, table int, destination netip.Prefix) ([]netlink.Route, error) {
 	filter := &netlink.Route{Table: table}
 	list, err := whole(func() ([]netlink.Route, error) {
@@ -148,25 +157,31 @@ func routesIn(h *handle, table int, destination netip.Prefix) ([]netlink.Route, 
 	return found, nil
 }
 
-func deleteRoute(h *handle, v wire.LinuxRoute) error {
+func (s routes) remove(h *handle, v wire.LinuxRoute) error {
 	l, err := h.link(v.Link)
-	if err != nil {
+	table, removed := s.table(v)
+	if err != nil || removed {
 		return err
 	}
 	// The protocol keeps us from deleting a route that others made and we only found.
-	return h.RouteDel(kernelRoute(l, v))
+	return h.RouteDel(kernelRoute(l, v, table))
 }
 
-func findRoute(h *handle, _ string, v wire.LinuxRoute) (wire.LinuxRoute, bool, error) {
+func (s routes) find(h *handle, _ string, v wire.LinuxRoute) (wire.LinuxRoute, bool, error) {
 	l, err := h.link(v.Link)
-	if err != nil {
-		return v, false, err
+	table, removed := s.table(v)
+	if err != nil || removed {
+		return v, removed && err == nil, err
 	}
-	there, err := routesTo(h, v.Destination)
+	there, err := routesIn(h, table, v.Destination)
 	for _, r := range there {
 		if r.LinkIndex == l.Attrs().Index && (r.Protocol == protocol || leadsTo(r, l, v)) {
 			return fromKernel(r, v), true, err
 		}
+	}
+	if err == nil && s.later.of(refOf(v.On).Name).Open {
+		_, moved, err := movedTo(h, l, v)
+		return v, moved, err
 	}
 	return v, false, err
 }
@@ -213,9 +228,9 @@ func fromKernel(r netlink.Route, v wire.LinuxRoute) wire.LinuxRoute {
 	return v
 }
 
-func kernelRoute(l netlink.Link, v wire.LinuxRoute) *netlink.Route {
+func kernelRoute(l netlink.Link, v wire.LinuxRoute, table int) *netlink.Route {
 	r := &netlink.Route{
-		LinkIndex: l.Attrs().Index, Dst: ipNet(v.Destination), MTU: v.MTU, Protocol: protocol, Table: unix.RT_TABLE_MAIN,
+		LinkIndex: l.Attrs().Index, Dst: ipNet(v.Destination), MTU: v.MTU, Protocol: protocol, Table: table,
 	}
 	if v.Source.IsValid() {
 		r.Src = v.Source.AsSlice()

@@ -16,7 +16,11 @@ const maxAlias = 255
 // maxLinkName is what the kernel takes as a link's name.
 const maxLinkName = 15
 
-func tapPeerDescriptor() kvscheduler.Descriptor[wire.TapPeer, Place] {
+// tapPeers are the functions that need to know what later plugins changed.
+type tapPeers struct{ later *Later }
+
+func tapPeerDescriptor(later *Later) kvscheduler.Descriptor[wire.TapPeer, Place] {
+	p := tapPeers{later}
 	return kvscheduler.Descriptor[wire.TapPeer, Place]{
 		Name: wire.KindTapPeer, Lane: Lane,
 		Equal:    equalTapPeers,
@@ -29,10 +33,10 @@ func tapPeerDescriptor() kvscheduler.Descriptor[wire.TapPeer, Place] {
 		Backend: resident[wire.TapPeer]{
 			kind:      wire.KindTapPeer,
 			namespace: func(v wire.TapPeer) string { return v.Namespace },
-			put:       func(h *handle, _ string, want wire.TapPeer) error { return finishTapPeer(h, want, "") },
-			change:    func(h *handle, _ string, have, want wire.TapPeer) error { return finishTapPeer(h, want, have.Alias) },
+			put:       func(h *handle, _ string, want wire.TapPeer) error { return p.finish(h, want, "") },
+			change:    func(h *handle, _ string, have, want wire.TapPeer) error { return p.finish(h, want, have.Alias) },
 			remove:    forgetTapPeer,
-			find:      findTapPeer,
+			find:      p.find,
 		},
 	}
 }
@@ -67,9 +71,9 @@ func equalTapPeers(want, have wire.TapPeer) bool {
 	return want == have
 }
 
-// finishTapPeer gives a tap's Linux end, which the dataplane made, what it lacks. It touches no link that is marked as
+// finish gives a tap's Linux end, which the dataplane made, what it lacks. It touches no link that is marked as
 // somebody else's; was is the alias that we gave it before.
-func finishTapPeer(h *handle, v wire.TapPeer, was string) error {
+func (p tapPeers) finish(h *handle, v wire.TapPeer, was string) error {
 	l, err := h.link(v.Name)
 	if err != nil {
 		return refused(err)
@@ -81,7 +85,8 @@ func finishTapPeer(h *handle, v wire.TapPeer, was string) error {
 	if a.Alias != "" && a.Alias != v.Alias && a.Alias != was {
 		return permanent(fmt.Errorf("link %s belongs to %q", v.Name, a.Alias))
 	}
-	return dress(h, l, dressing{alias: v.Alias, mac: v.MAC, mtu: v.MTU, up: v.Up, harden: true, namespace: v.Namespace})
+	mtu := p.later.of(v.Interface).wanted(v.MTU)
+	return dress(h, l, dressing{alias: v.Alias, mac: v.MAC, mtu: mtu, up: v.Up, harden: true, namespace: v.Namespace})
 }
 
 // dressing is what a link gets when it is there. The zero MAC and MTU leave the kernel's.
@@ -153,8 +158,8 @@ func forgetTapPeer(h *handle, v wire.TapPeer) error {
 	return h.LinkSetAlias(l, "")
 }
 
-// findTapPeer finds the link by its name and knows it by its alias.
-func findTapPeer(h *handle, _ string, v wire.TapPeer) (wire.TapPeer, bool, error) {
+// find finds the link by its name and knows it by its alias.
+func (p tapPeers) find(h *handle, _ string, v wire.TapPeer) (wire.TapPeer, bool, error) {
 	l, err := h.link(v.Name)
 	if err != nil {
 		return v, false, err
@@ -163,6 +168,6 @@ func findTapPeer(h *handle, _ string, v wire.TapPeer) (wire.TapPeer, bool, error
 	if !isTap(l) || a.Alias != v.Alias {
 		return v, false, nil
 	}
-	v.MAC, v.MTU, v.Up = macOf(l), a.MTU, isUp(l)
+	v.MAC, v.MTU, v.Up = macOf(l), p.later.of(v.Interface).read(a.MTU, v.MTU), isUp(l)
 	return v, true, nil
 }

@@ -313,7 +313,7 @@ func unmovedOf(h *handle, to netlink.Link, v wire.Uplink) (string, error) {
 	}
 	for _, r := range v.Card.Routes {
 		want := movedRoute(to, v, r)
-		there, err := routesTo(h, r.Destination)
+		there, err := routesIn(h, unix.RT_TABLE_MAIN, r.Destination)
 		if err != nil {
 			return "", err
 		}

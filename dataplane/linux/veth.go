@@ -18,7 +18,8 @@ type vethItem = kvscheduler.Item[wire.Veth, Place]
 // veths are pairs of links with one end in a pod, or in the node's own namespace, and one where the dataplane is. The host's
 // end identifies a pair of ours: it outlives the path of the pod's namespace.
 type veths struct {
-	name func(host, alias string) (object, ifName string, ok bool) // nil: no veth is found by its alias
+	name  func(host, alias string) (object, ifName string, ok bool) // nil: no veth is found by its alias
+	later *Later
 }
 
 func vethDescriptor(o Options) kvscheduler.Descriptor[wire.Veth, Place] {
@@ -39,7 +40,7 @@ func vethDescriptor(o Options) kvscheduler.Descriptor[wire.Veth, Place] {
 				have.RxQueues != want.RxQueues || have.TxQueues != want.TxQueues
 		},
 		After:   []string{wire.KindNamespace},
-		Backend: veths{name: o.VethName},
+		Backend: veths{name: o.VethName, later: o.Later},
 	}
 }
 
@@ -83,7 +84,7 @@ func (b veths) Create(ctx context.Context, batch []vethItem) {
 		for _, dep := range it.Handles {
 			it.NewMeta, _ = dep.(Place)
 		}
-		return realiseVeth(home, it.Want, it.Have.Alias, it.NewMeta)
+		return pair{it.Want, b.later.of(it.Name)}.realise(home, it.Have.Alias, it.NewMeta)
 	})
 }
 
@@ -187,7 +188,7 @@ func (b veths) Read(ctx context.Context, view kvscheduler.View, names []string) 
 }
 
 // seek looks for a pair in all forms that it may have: as it was applied, and as it is desired.
-func (veths) seek(view kvscheduler.View, name string) (a kvscheduler.Actual[wire.Veth, Place], found bool, err error) {
+func (b veths) seek(view kvscheduler.View, name string) (a kvscheduler.Actual[wire.Veth, Place], found bool, err error) {
 	err = visit("", Place{}, func(home *handle) error {
 		for _, v := range known[wire.Veth](view, wire.KindVeth, name) {
 			l, err := home.link(v.HostName)
@@ -198,7 +199,7 @@ func (veths) seek(view kvscheduler.View, name string) (a kvscheduler.Actual[wire
 				return fmt.Errorf("read %s/%s: %w", wire.KindVeth, name, err)
 			}
 			place, _ := placeOf(view, v.Namespace)
-			v, err = readVeth(l, v, place)
+			v, err = pair{v, b.later.of(name)}.read(l, place)
 			a, found = kvscheduler.Actual[wire.Veth, Place]{Name: name, V: v, Meta: place}, err == nil
 			return err
 		}

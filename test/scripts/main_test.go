@@ -76,6 +76,8 @@ func commands() map[string]command {
 		"snapshot":  snapshotCommand,
 		"same":      sameCommand,
 		"meddle":    meddleCommand,
+		"look":      lookCommand,
+		"logged":    loggedCommand,
 		"first":     firstCommand,
 		"listeners": listenersCommand,
 		"ownmac":    ownmacCommand,

@@ -17,7 +17,7 @@ import (
 // meddleCommand does to a sandbox what Weft does not expect. Where there is a family to choose it is IPv4.
 //
 //	meddle NAME remove address|route|neighbour   of eth0: its address, the default route, the gateway's neighbour entry
-//	meddle NAME remove route DESTINATION         of eth0: that route
+//	meddle NAME remove route DESTINATION [table N]  of eth0: that route
 //	meddle NAME remove link                      eth0 itself
 //	meddle NAME set mtu N | set mac MAC | set down
 //	meddle NAME add link LINK                    a link that is not Weft's
@@ -85,7 +85,13 @@ func removeAddress(link netlink.Link, _ []string) error {
 
 func removeRoute(link netlink.Link, args []string) error {
 	destination := append(args, "0.0.0.0/0")[0]
-	routes, err := netlink.RouteList(link, unix.AF_INET)
+	in := &netlink.Route{LinkIndex: link.Attrs().Index, Table: unix.RT_TABLE_MAIN}
+	if len(args) == 3 && args[1] == "table" {
+		if _, err := fmt.Sscan(args[2], &in.Table); err != nil {
+			return err
+		}
+	}
+	routes, err := netlink.RouteListFiltered(unix.AF_INET, in, netlink.RT_FILTER_OIF|netlink.RT_FILTER_TABLE)
 	if err != nil {
 		return err
 	}

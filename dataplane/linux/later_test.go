@@ -1,0 +1,177 @@
+package linux
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/weftnet/weft/internal/netnstest"
+	"github.com/weftnet/weft/wire"
+)
+
+// ruleFrom leads packets from an address to a table.
+func ruleFrom(t *testing.T, source string, table int) {
+	t.Helper()
+	r := netlink.NewRule()
+	r.Family, r.Table, r.Src = unix.AF_INET, table, ipNet(netip.MustParsePrefix(source))
+	if err := netlink.RuleAdd(r); err != nil {
+		t.Skip("needs rules: ", err)
+	}
+}
+
+// TestReadChangesTellsMovedRoutesFromLostOnes moves a default route as plugins for source based routing do.
+func TestReadChangesTellsMovedRoutesFromLostOnes(t *testing.T) {
+	everything := netip.MustParsePrefix("0.0.0.0/0")
+	tests := map[string]struct {
+		source  string // of the rule; "": there is none
+		table   int    // of the rule
+		gateway string // of the route in table 100
+		tables  map[netip.Prefix]int
+	}{
+		"a rule of the pod's address leads there":       {"10.1.0.5/32", 100, "169.254.1.1", map[netip.Prefix]int{everything: 100}},
+		"a rule of the pod's address leads elsewhere":   {"10.1.0.5/32", 101, "169.254.1.1", map[netip.Prefix]int{everything: 0}},
+		"the route there has another gateway":           {"10.1.0.5/32", 100, "169.254.1.2", map[netip.Prefix]int{everything: 0}},
+		"a rule of another address leads there":         {"10.1.0.6/32", 100, "169.254.1.1", nil},
+		"the rule is of a network that holds the pod's": {"10.1.0.0/24", 100, "169.254.1.1", nil},
+		"no rule leads there":                           {"", 0, "169.254.1.1", nil},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			path := netnstest.New(t)
+			netnstest.Do(t, path, func() {
+				link := addDummy(t, "eth0")
+				must(t, netlink.AddrAdd(link, &netlink.Addr{IPNet: ipNet(netip.MustParsePrefix("10.1.0.5/32"))}))
+				must(t, netlink.RouteAdd(&netlink.Route{
+					LinkIndex: link.Attrs().Index, Table: 100, Gw: netip.MustParseAddr(tt.gateway).AsSlice(), Flags: int(netlink.FLAG_ONLINK),
+				}))
+				if tt.source != "" {
+					ruleFrom(t, tt.source, tt.table)
+				}
+			})
+			v := wire.LinuxRoute{Namespace: path, Link: "eth0", Destination: everything, Gateway: netip.MustParseAddr("169.254.1.1")}
+			c, err := ReadChanges(wire.Namespace{Path: path}, "eth0", 1400, []wire.LinuxRoute{v})
+			if err != nil || c.MTU != 1500 || !maps.Equal(c.Tables, tt.tables) {
+				t.Errorf("changes %+v, error %v; want MTU 1500 and tables %v", c, err, tt.tables)
+			}
+		})
+	}
+}
+
+func TestReadChangesFailsWithoutTheLink(t *testing.T) {
+	v := wire.LinuxRoute{Namespace: netnstest.New(t), Link: "eth0", Destination: netip.MustParsePrefix("0.0.0.0/0")}
+	if c, err := ReadChanges(wire.Namespace{Path: v.Namespace}, "eth0", 0, []wire.LinuxRoute{v}); err == nil {
+		t.Errorf("changes %+v", c)
+	}
+}
+
+// chained is a pod's link with a route, a veth or a tap, and the name of the dataplane's interface.
+func (l *lab) chained(veth bool) (objects []object, link, name string) {
+	all := netip.MustParsePrefix("0.0.0.0/0")
+	on := wire.TapPeerKey("tap-a")
+	link, name, objects = "eth0", "tap-a", l.ground()
+	if veth {
+		on, link, name, objects = wire.VethKey("pod-a"), "eth1", "pod-a", []object{l.namespace(), l.veth()}
+	}
+	address := netip.MustParsePrefix("10.1.0.5/32")
+	return append(objects,
+		object{wire.LinuxAddressKey(on, address), wire.LinuxAddress{On: on, Namespace: l.path, Link: link, Prefix: address}},
+		object{wire.LinuxRouteKey(on, all), wire.LinuxRoute{
+			On: on, Namespace: l.path, Link: link, Destination: all, Gateway: netip.MustParseAddr("169.254.1.1"),
+		}}), link, name
+}
+
+// moveRoute does what sbr does.
+func moveRoute(t *testing.T, link string) {
+	t.Helper()
+	ruleFrom(t, "10.1.0.5/32", 100)
+	there, err := netlink.RouteList(mustFind(t, link), unix.AF_INET)
+	must(t, err)
+	for _, r := range there {
+		must(t, netlink.RouteDel(&r))
+		r.Table, r.Flags = 100, int(netlink.FLAG_ONLINK)
+		must(t, netlink.RouteReplace(&r))
+	}
+}
+
+// seen is the MTU of a link, and the tables that have a route of ours.
+func (l *lab) seen(link string) (text string) {
+	l.inside(func() {
+		there, err := netlink.RouteListFiltered(unix.AF_INET, &netlink.Route{Table: unix.RT_TABLE_UNSPEC, Protocol: protocol}, netlink.RT_FILTER_TABLE|netlink.RT_FILTER_PROTOCOL)
+		must(l.T, err)
+		text = fmt.Sprint("MTU ", mustFind(l.T, link).Attrs().MTU)
+		for _, r := range there {
+			text += fmt.Sprint(" table ", r.Table)
+		}
+	})
+	return text
+}
+
+func TestChangesOfLaterPluginsAreLeftAloneAndMadeAgainWithTheirLink(t *testing.T) {
+	for name, veth := range map[string]bool{"tap": false, "veth": true} {
+		t.Run(name, func(t *testing.T) {
+			l := newLab(t)
+			objects, link, name := l.chained(veth)
+			l.mustCommit(objects...)
+			l.later.Set(name, Changes{Open: true})
+			l.inside(func() {
+				must(t, netlink.LinkSetMTU(mustFind(t, link), 1300))
+				moveRoute(t, link)
+			})
+			l.quiet() // while the chain may still run
+			routes := []wire.LinuxRoute{objects[len(objects)-1].value.(wire.LinuxRoute)}
+			changes, err := ReadChanges(wire.Namespace{Path: l.path}, link, 1400, routes)
+			must(t, err)
+			l.later.Set(name, changes)
+			l.quiet()
+			const kept = "MTU 1300 table 100"
+			if got := l.seen(link); got != kept {
+				t.Errorf("after the chain: %s, want %s", got, kept)
+			}
+
+			l.inside(func() { // drift from that
+				must(t, netlink.LinkSetMTU(mustFind(t, link), 1290))
+				must(t, netlink.RouteDel(&netlink.Route{LinkIndex: mustFind(t, link).Attrs().Index, Table: 100, Dst: ipNet(routes[0].Destination)}))
+			})
+			l.resync()
+			if got := l.seen(link); got != kept {
+				t.Errorf("after drift: %s, want %s", got, kept)
+			}
+
+			l.inside(func() {
+				must(t, netlink.LinkDel(mustFind(t, link)))
+				if !veth {
+					addTap(t, link) // as the dataplane does
+				}
+			})
+			l.resync()
+			if got := l.seen(link); got != kept {
+				t.Errorf("after the link's loss: %s, want %s", got, kept)
+			}
+			l.quiet()
+		})
+	}
+}
+
+func TestDriftIsRepairedWhenTheChainChangedNothing(t *testing.T) {
+	l := newLab(t)
+	objects, link, name := l.chained(false)
+	l.mustCommit(objects...)
+	l.later.Set(name, Changes{Open: true})
+	l.inside(func() { // without a rule it is no plugin's doing
+		must(t, netlink.RouteDel(&netlink.Route{LinkIndex: mustFind(t, link).Attrs().Index, Dst: ipNet(netip.MustParsePrefix("0.0.0.0/0"))}))
+	})
+	l.resync()
+	l.later.Set(name, Changes{})
+	l.inside(func() {
+		must(t, netlink.LinkSetMTU(mustFind(t, link), 1300))
+		moveRoute(t, link)
+	})
+	l.resync()
+	if got := l.seen(link); got != "MTU 1400 table 100 table 254" {
+		t.Errorf("after drift: %s", got)
+	}
+}
