@@ -13,11 +13,11 @@ import (
 
 // Events streams the history of the event loop.
 func (o *operations) Events(req *weftv1.EventsRequest, stream grpc.ServerStreamingServer[weftv1.EventRecord]) error {
-	records := o.loop.History(req.Since)
+	next := max(req.Since, 1) - 1 // the event before those wanted
+	records := o.loop.History(next)
 	if n := int(req.Last); n > 0 && len(records) > n {
 		records = records[len(records)-n:]
 	}
-	next := req.Since
 	for _, r := range records {
 		if err := stream.Send(eventRecord(r)); err != nil {
 			return err

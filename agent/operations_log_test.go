@@ -2,12 +2,14 @@ package agent
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"time"
 
 	"google.golang.org/grpc"
 
 	"github.com/weftnet/weft/k8s/k8stest"
+	"github.com/weftnet/weft/kvscheduler"
 	weftv1 "github.com/weftnet/weft/proto/weft/v1"
 )
 
@@ -52,5 +54,75 @@ func TestFollowingEventsOmitsNoEvent(t *testing.T) {
 	cancel()
 	if err := <-ended; err != nil {
 		t.Error(err)
+	}
+}
+
+func TestEventsAreThoseFromANumberOnAndTheLastOnes(t *testing.T) {
+	o, _ := outsiders(t) // its start is event 1
+	for range 4 {
+		o.configured(t, "lab", fineKey+": {'on': linux.veth/x, name: net/a, value: '0'}\n")
+	}
+	for name, tt := range map[string]struct {
+		asked *weftv1.EventsRequest
+		want  []uint64
+	}{
+		"all":                             {&weftv1.EventsRequest{}, []uint64{1, 2, 3, 4, 5}},
+		"from the third on":               {&weftv1.EventsRequest{Since: 3}, []uint64{3, 4, 5}},
+		"from the next one on":            {&weftv1.EventsRequest{Since: 6}, nil},
+		"the last two":                    {&weftv1.EventsRequest{Last: 2}, []uint64{4, 5}},
+		"the last five":                   {&weftv1.EventsRequest{Last: 5}, []uint64{1, 2, 3, 4, 5}},
+		"more than there are":             {&weftv1.EventsRequest{Last: 6}, []uint64{1, 2, 3, 4, 5}},
+		"one, from the third on":          {&weftv1.EventsRequest{Since: 3, Last: 1}, []uint64{5}},
+		"at most three, from the last on": {&weftv1.EventsRequest{Since: 5, Last: 3}, []uint64{5}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := &follower{ctx: t.Context(), got: make(chan uint64, 10)}
+			if err := o.Events(tt.asked, f); err != nil {
+				t.Fatal(err)
+			}
+			close(f.got)
+			var got []uint64
+			for seq := range f.got {
+				got = append(got, seq)
+			}
+			if !slices.Equal(got, tt.want) {
+				t.Errorf("events %v, expected %v", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestTransactionsAreThoseFromANumberOnAndTheLastOnes(t *testing.T) {
+	s, vrfs, _ := markers(t)
+	for _, name := range []string{"a", "b", "c", "d"} {
+		if _, err := s.Commit(t.Context(), kvscheduler.Txn{Source: ownSource, Set: []kvscheduler.Object{vrfs.Put(name, "")}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	o := &operations{scheduler: s}
+	for name, tt := range map[string]struct {
+		asked *weftv1.TransactionsRequest
+		want  []uint64
+	}{
+		"all":                      {&weftv1.TransactionsRequest{}, []uint64{1, 2, 3, 4}},
+		"from the third on":        {&weftv1.TransactionsRequest{Since: 3}, []uint64{3, 4}},
+		"the last two":             {&weftv1.TransactionsRequest{Last: 2}, []uint64{3, 4}},
+		"the last four":            {&weftv1.TransactionsRequest{Last: 4}, []uint64{1, 2, 3, 4}},
+		"one, from the second on":  {&weftv1.TransactionsRequest{Since: 2, Last: 1}, []uint64{4}},
+		"none beyond the last one": {&weftv1.TransactionsRequest{Since: 5}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			reply, err := o.Transactions(t.Context(), tt.asked)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got []uint64
+			for _, txn := range reply.Transactions {
+				got = append(got, txn.Seq)
+			}
+			if !slices.Equal(got, tt.want) {
+				t.Errorf("transactions %v, expected %v", got, tt.want)
+			}
+		})
 	}
 }
