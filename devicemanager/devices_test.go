@@ -44,6 +44,9 @@ func TestContainersGetWhatKubeletGaveThem(t *testing.T) {
 				p.Containers[i].Foreign = map[string][]string{"example.com/gpu": {"memif-0", "gpu-1"}}
 			}
 			n.admit(t, podOf("other", 1))
+			namesake := podOf("a", 1)
+			namesake.Namespace = "bank"
+			n.admit(t, namesake)
 			containers := n.admit(t, p)
 			n.kubelet.FailGet(get)
 			grants, err := n.Devices(t.Context(), idOf("a"))

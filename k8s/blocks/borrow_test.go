@@ -137,3 +137,25 @@ func TestAnOfferIsKeptBeforeAnybodyCanSeeIt(t *testing.T) {
 	}
 	l.sound(lender, borrower)
 }
+
+// A borrower that restarts without an API server uses what it has kept, so the lender must not have the address back before.
+func TestALoanIsNotGivenBackBeforeThatIsKept(t *testing.T) {
+	l := newLab(t, borrowable("10.1.0.0/26", 26))
+	lender, borrower := l.node("n1"), l.node("n2")
+	l.step(lender)
+	l.step(borrower)
+	l.now = l.now.Add(2 * l.marks.Grace)
+	borrower.keepFails = true
+	if err := borrower.Step(t.Context()); err == nil {
+		t.Error("no error although nothing can be kept")
+	}
+	if lent := l.store.All()[0].Spec.Borrowed; len(lent) == 0 {
+		t.Error("a loan is given back that the next run would use")
+	}
+	borrower.local.Crash()
+	borrower.keepFails, borrower.away = false, true
+	l.restart(borrower, borrower.kept...)
+	l.lease(borrower, 1)
+	l.step(lender)
+	l.sound(lender, borrower)
+}

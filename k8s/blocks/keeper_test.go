@@ -236,6 +236,28 @@ func TestAPoolWithoutBlocksIsSaidAndLookedAtSeldom(t *testing.T) {
 	l.sound(a, b, c)
 }
 
+// Other nodes that are faster each time do not exhaust a pool: the next look is soon, and claims.
+func TestAContendedPoolIsNotExhausted(t *testing.T) {
+	l := newLab(t, borrowable("10.1.0.0/16", 26))
+	n := l.node("n1")
+	l.store.Freeze() // the node lists what there was before the others came
+	contended := true
+	l.store.Fault = func(verb, name string) blockstest.Fault {
+		if contended && verb == "create" {
+			b := v1.IPBlock{Spec: v1.IPBlockSpec{CIDR: "10.1.0.0/26", Pool: "pods", Node: "n2"}}
+			b.Name = name
+			l.store.Put(b)
+		}
+		return blockstest.None
+	}
+	if err := n.Step(t.Context()); err == nil || errors.As(err, &blocks.ErrNoBlocks{}) {
+		t.Errorf("error %v, expected one that does not say that the pool is exhausted", err)
+	}
+	contended = false
+	l.step(n)
+	l.want(n, 1, "at the next look")
+}
+
 func TestAPoolOnDemandCostsNothingUntilAPodNeedsIt(t *testing.T) {
 	p := blocks.Pool{Network: "blue", Prefix: netip.MustParsePrefix("fd00:5::/64"), Bits: 122, OnDemand: true}
 	l := newLab(t, p)

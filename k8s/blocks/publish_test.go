@@ -3,6 +3,7 @@ package blocks_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -15,7 +16,9 @@ import (
 // statuses records what is published.
 type statuses struct {
 	blocks []v1.IPBlock
+	there  v1.IPBlock // what the API server has; default: the first block
 	writes []v1.IPBlockStatus
+	tries  int
 
 	mu    sync.Mutex
 	fails bool
@@ -35,10 +38,14 @@ func (s *statuses) now() (fails bool, pods []v1.Allocation) {
 }
 
 func (s *statuses) Get(context.Context, string) (*v1.IPBlock, error) {
+	if s.there.Name != "" {
+		return s.there.DeepCopy(), nil
+	}
 	return s.blocks[0].DeepCopy(), nil
 }
 
 func (s *statuses) UpdateStatus(_ context.Context, b *v1.IPBlock) (*v1.IPBlock, error) {
+	s.tries++
 	if fails, _ := s.now(); fails {
 		return nil, errors.New("not now")
 	}
@@ -98,6 +105,9 @@ func TestWhatCouldNotBeWrittenIsWrittenLater(t *testing.T) {
 		go func() { ended <- p.Run(ctx) }()
 		<-time.After(10 * time.Minute) // the API server is away
 		synctest.Wait()
+		if s.tries > 30 {
+			t.Errorf("%d tries in ten minutes", s.tries)
+		}
 		s.set(false, pods)
 		<-time.After(31 * time.Second) // the longest pause
 		synctest.Wait()
@@ -120,5 +130,52 @@ func TestAnEmptyBlockOfAnEarlierLifeIsPublishedAsSuch(t *testing.T) {
 	}
 	if len(s.writes) != 1 || len(s.writes[0].Allocations) != 0 || s.writes[0].Used != 0 {
 		t.Errorf("writes %+v, want one without addresses: what the node knows counts", s.writes)
+	}
+}
+
+// A pod a tenth of a second is a few writes, and not one a pod.
+func TestAddressesThatChangeAllTheTimeAreWrittenOnceASecond(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &statuses{}
+		p := publisher(s)
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() { ended <- p.Run(ctx) }()
+		var pods []v1.Allocation
+		for i := range 50 {
+			<-time.After(100 * time.Millisecond)
+			pods = append(pods, v1.Allocation{Address: v1.IP(fmt.Sprintf("10.1.0.%d", i)), Attachment: "weft/c/eth0"})
+			s.set(false, pods...)
+		}
+		<-time.After(2 * time.Second)
+		cancel()
+		if err := <-ended; !errors.Is(err, context.Canceled) {
+			t.Errorf("the publisher ended with %v", err)
+		}
+		if n := len(s.writes); n > 8 || s.writes[n-1].Used != 50 {
+			t.Errorf("%d writes in 7 s, and the last one has %d of 50 addresses", n, s.writes[n-1].Used)
+		}
+	})
+}
+
+func TestNoStatusOfAnotherNodesBlockIsWritten(t *testing.T) {
+	for name, change := range map[string]func(s *statuses){
+		"a block that lends this node an address":     func(s *statuses) { s.blocks[0].Spec.Node = "n2" },
+		"a block that another node has meanwhile":     func(s *statuses) { s.there.Spec.Node = "n2" },
+		"a block that was deleted and made meanwhile": func(s *statuses) { s.there.UID = "2" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := &statuses{}
+			p := publisher(s)
+			s.there = *s.blocks[0].DeepCopy()
+			change(s)
+			s.set(false, v1.Allocation{Address: "10.1.0.3", Attachment: "weft/c/eth0"})
+			if err := p.Publish(t.Context()); err != nil {
+				t.Error(err)
+			}
+			if len(s.writes) != 0 {
+				t.Errorf("written: %+v", s.writes)
+			}
+		})
 	}
 }
