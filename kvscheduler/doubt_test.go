@@ -69,3 +69,18 @@ func TestWhatAnOperationOfUnknownOutcomeLeftUnderAnotherNameIsRemoved(t *testing
 		}
 	})
 }
+
+// An ADD whose last reply is lost would otherwise be undone although all of it is there.
+func TestAnOperationThatWasDoneSucceedsWithoutItsReply(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := start(t, kvschedulertest.New(), nil)
+		defer w.end()
+		w.m.Fail(func(kvscheduler.Verb, ref) kvschedulertest.Fault { return kvschedulertest.LoseReply })
+		rec, err := w.commit(kvscheduler.Atomic, put("a/1", thing{}), put("c/1", thing{Needs: "a/1"}))
+		if want := []string{"1 create a/1", "2 create c/1"}; err != nil || !slices.Equal(ops(rec), want) {
+			t.Errorf("%v, operations %q, expected %q", err, ops(rec), want)
+		}
+		w.m.Fail(nil)
+		w.converge(map[ref]thing{key("a/1"): {}, key("c/1"): {Needs: "a/1"}})
+	})
+}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"pgregory.net/rapid"
 
@@ -82,6 +83,23 @@ func missingOf(rec *kvscheduler.Record) (out []string) {
 	}
 	slices.Sort(out)
 	return out
+}
+
+// A pod's address may be the one that another pod gives up in the same transaction.
+func TestUpdatesComeBeforeCreations(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := start(t, kvschedulertest.New(), nil)
+		defer w.end()
+		w.put(put("a/2", thing{}))
+		rec := w.put(put("a/1", thing{}), put("a/2", thing{Version: 1}), put("a/3", thing{}))
+		var order []string
+		for _, o := range rec.Ops {
+			order = append(order, o.Verb+" "+o.Ref)
+		}
+		if want := []string{"update a/2", "create a/1", "create a/3"}; !slices.Equal(order, want) {
+			t.Errorf("order %q, expected %q", order, want)
+		}
+	})
 }
 
 func TestInvariant10WhatDidNotChangeGetsNoOperation(t *testing.T) {

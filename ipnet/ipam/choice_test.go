@@ -48,6 +48,22 @@ func TestAddressesComeFromThePoolsThatAreNamed(t *testing.T) {
 	}
 }
 
+// A full pool for all leads to no pool that is for some namespaces, or switched off.
+func TestWithoutANamePoolsForSomeAreNotUsed(t *testing.T) {
+	a := newAllocator(t, newClock(),
+		ipam.Pool{Name: "off", Prefix: netip.MustParsePrefix("10.2.0.0/29"), Disabled: true},
+		ipam.Pool{Name: "theirs", Prefix: netip.MustParsePrefix("10.4.0.0/29"), Namespaces: []string{"blue"}},
+		ipam.Pool{Name: "all", Prefix: netip.MustParsePrefix("10.3.0.0/30")},
+	)
+	leases, err := a.Lease(request("x"))
+	if err != nil || len(leases) != 1 || leases[0].Pool != "all" {
+		t.Errorf("leases %v, %v, expected one of pool all", leases, err)
+	}
+	if leases, err := a.Lease(request("y")); err == nil {
+		t.Errorf("the pool is full, and %v is leased", leases)
+	}
+}
+
 func TestANamedPoolThatIsFullLeadsToTheNext(t *testing.T) {
 	a := newAllocator(t, newClock(), four, next)
 	for i, want := range []string{"10.2.0.2", "10.1.0.2"} {
