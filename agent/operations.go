@@ -98,6 +98,8 @@ func attachmentInfo(a pod.Attachment) *weftv1.AttachmentInfo {
 		Pod:        &weftv1.Pod{Namespace: a.Pod.Namespace, Name: a.Pod.Name, Uid: a.Pod.UID},
 		Netns:      a.Netns.Path,
 		Created:    timestamppb.New(a.Created),
+
+		AnnotationsFrom: a.AnnotationsFrom,
 	}
 	for _, i := range a.Interfaces {
 		row := &weftv1.InterfaceInfo{Name: i.Name, Type: i.Type, Network: i.Network, Object: i.Object, Mac: i.MAC, Mtu: uint32(i.MTU)}

@@ -49,6 +49,7 @@ func eventRecord(r eventloop.Record) *weftv1.EventRecord {
 		Seq: r.Seq, Cause: r.Cause, Event: r.Event, Kind: r.Kind,
 		Arrived: timestamppb.New(r.Arrived), Queued: took(r.Queued), Took: took(r.Took),
 		Operations: uint32(r.Operations), Transactions: r.Transactions, Undone: r.Undone, Error: r.Err,
+		Refused: r.Started.IsZero(), Repeats: uint32(r.Repeats),
 		Json: document(r),
 	}
 }

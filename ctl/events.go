@@ -97,6 +97,12 @@ func receive(stream grpc.ServerStreamingClient[weftv1.EventRecord], each func(*w
 
 func (c *client) eventResult(e *weftv1.EventRecord) string {
 	result := c.result(e.Undone, e.Error)
+	if e.Refused {
+		result = c.bad("refused: ") + oneLine(e.Error)
+	}
+	if e.Repeats > 0 {
+		result += fmt.Sprintf(" (and %d times again)", e.Repeats)
+	}
 	if e.Cause != 0 {
 		result += fmt.Sprintf(" (follows #%d)", e.Cause)
 	}

@@ -19,10 +19,7 @@ type loader interface {
 // waits, and finished if it runs already: then the record is nil, and ev must not be
 // read. The record is also nil if the queue was full.
 func (l *Loop) Do(ctx context.Context, ev Event) (*Record, error) {
-	r, err := l.admit(ctx, ev)
-	if err == nil {
-		err = l.load(ctx, r)
-	}
+	r, err := l.admit(ctx, ev, l.load)
 	if err == nil {
 		err = l.enqueue(r)
 	}
@@ -47,41 +44,54 @@ func (l *Loop) Post(ctx context.Context, ev Event) error {
 
 // admitPosted admits an event that nobody waits for.
 func (l *Loop) admitPosted(ctx context.Context, ev Event) (*request, error) {
-	r, err := l.admit(context.WithoutCancel(ctx), ev)
+	r, err := l.admit(context.WithoutCancel(ctx), ev, func(context.Context, *request) error {
+		if _, loads := ev.(loader); loads {
+			return invalid(errors.New("it needs loading, which only Do waits for"))
+		}
+		return nil
+	})
 	r.posted = true
-	if _, loads := ev.(loader); err == nil && loads {
-		err = r.invalid(errors.New("it needs loading, which only Do waits for"))
-	}
 	return r, err
 }
 
-// admit is step 1: it makes ev a request, or says why it is refused. It runs in the
-// goroutine of the caller, so that what takes long there holds nobody up.
-func (l *Loop) admit(ctx context.Context, ev Event) (*request, error) {
+// admit is step 1: it makes ev a request, loads and validates it, or says why it is refused. It runs in the
+// goroutine of the caller, so that a slow one delays no other event.
+func (l *Loop) admit(ctx context.Context, ev Event, load func(context.Context, *request) error) (*request, error) {
 	r := &request{event: ev, ctx: ctx, arrived: l.cfg.Now(), done: make(chan answer, 1)}
 	r.life, r.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
-	err := l.validate(ctx, r)
+	err := l.identify(ctx, r)
+	if err == nil {
+		err = load(ctx, r)
+	}
+	if err == nil {
+		err = l.validate(r)
+	}
 	r.admit = Step{Number: 1, Name: "validate", Took: l.cfg.Now().Sub(r.arrived)}
 	return r, err
 }
 
-func (l *Loop) validate(ctx context.Context, r *request) error {
+// identify asks the event what it is.
+func (l *Loop) identify(ctx context.Context, r *request) error {
 	if r.event == nil {
 		r.name = "no event"
-		return r.invalid(errors.New("it is nil"))
+		return invalid(errors.New("it is nil"))
 	}
 	if err := protect(func() error { r.traits = traitsOf(r.event); return nil }); err != nil {
 		r.name = fmt.Sprintf("%T", r.event)
-		return r.invalid(err)
+		return invalid(err)
 	}
 	_, configures := r.event.(*configure)
 	r.early = configures || r.resync == Full
 	if isInside(ctx) {
 		return ErrInsideHandler
 	}
+	return nil
+}
+
+func (l *Loop) validate(r *request) error {
 	if v, ok := r.event.(interface{ Validate() error }); ok {
 		if err := protect(v.Validate); err != nil {
-			return r.invalid(err)
+			return invalid(err)
 		}
 	}
 	if r.resync == None && !l.registry.handles(r.event, None) {
@@ -94,14 +104,13 @@ func (l *Loop) validate(ctx context.Context, r *request) error {
 func (l *Loop) load(ctx context.Context, r *request) error {
 	if e, ok := r.event.(loader); ok {
 		if err := protect(func() error { return e.Load(ctx) }); err != nil {
-			return r.invalid(err)
+			return err
 		}
-		r.admit.Took = l.cfg.Now().Sub(r.arrived)
 	}
 	return context.Cause(ctx)
 }
 
-func (r *request) invalid(err error) error {
+func invalid(err error) error {
 	return fmt.Errorf("%w: %w", ErrInvalid, err)
 }
 
@@ -147,9 +156,10 @@ func (l *Loop) gone(ctx context.Context) error {
 	return fmt.Errorf("dropped, its caller has gone: %w", context.Cause(ctx))
 }
 
-// refuse ends a request that has not run: with a record, an answer, and, where
-// nobody waits for that, a log line. A full queue makes no records, lest refusals
-// drive all others out of the history.
+// refuse ends a request that has not run: with a record, an answer, and, if no
+// caller waits for that, a log line. So that refusals do not evict all other records
+// from the history, a full queue makes none, and a refusal that is repeated for the
+// same reason is counted in the record of the first.
 func (l *Loop) refuse(r *request, err error) (*Record, error) {
 	wrapped := fmt.Errorf("%s: %w", r.name, err)
 	if r.posted {
@@ -160,12 +170,16 @@ func (l *Loop) refuse(r *request, err error) (*Record, error) {
 		return nil, wrapped
 	}
 	rec := r.record(l.cfg.Now())
-	rec.Seq = l.history.next()
 	rec.Err, rec.Stack = err.Error(), stackOf(err)
 	if c, ok := errors.AsType[*cancelledError](err); ok {
 		rec.CancelledBy = c.by
 	}
-	l.history.add(rec, false)
+	if known, repeats := l.history.repeat(&rec); repeats {
+		rec = known
+	} else {
+		rec.Seq = l.history.next()
+		l.history.add(rec, false)
+	}
 	l.cfg.OnRecord(rec)
 	l.queue.nudge() // the loop makes the record durable when it is idle
 	r.done <- answer{&rec, wrapped}

@@ -22,7 +22,7 @@ var (
 	ErrNotSaved = errors.New("state not saved")
 	// ErrNoHandler refuses an event that no handler handles.
 	ErrNoHandler = errors.New("no handler for this event")
-	// ErrInvalid refuses an event whose own validation, or loading, failed.
+	// ErrInvalid refuses an event whose own validation failed.
 	ErrInvalid = errors.New("invalid event")
 )
 

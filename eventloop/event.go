@@ -10,8 +10,8 @@ import (
 //
 // An event may also have these methods, all optional:
 //
-//	Validate() error             refuses it before it is queued
 //	Load(context.Context) error  fetches what it needs before it is queued; only for Do
+//	Validate() error             refuses it before it is queued, after Load
 //	Subject() string             the attachment it is about: a Removal of the same subject cancels it
 //	Pod() string                 the pod it is about: a newer event of the same pod with another subject cancels it
 //	Key() string                 a Post replaces a queued Post of the same key, in its place

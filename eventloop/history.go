@@ -72,6 +72,27 @@ func (h *history) add(r Record, saved bool) {
 	h.grown = make(chan struct{})
 }
 
+// maxRepeatAge is how many records may be newer than the one that counts repeats.
+const maxRepeatAge = 256
+
+// repeat counts a refusal in the record of the same event that was refused for the same reason, if there is one.
+func (h *history) repeat(r *Record) (known Record, repeats bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, e := range slices.Backward(h.entries[max(0, len(h.entries)-maxRepeatAge):]) {
+		if e.record.Event != r.Event || e.record.Type != r.Type {
+			continue
+		}
+		if !e.record.Started.IsZero() || e.record.Err != r.Err || r.CancelledBy != "" {
+			return Record{}, false
+		}
+		e.record.Repeats++
+		e.record.Last, e.dirty = r.Arrived, true
+		return e.record.clone(), true
+	}
+	return Record{}, false
+}
+
 func bySeq(e *entry, seq uint64) int { return cmp.Compare(e.record.Seq, seq) }
 
 // evictLocked keeps the bounds; the newest record always stays.

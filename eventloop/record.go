@@ -38,6 +38,9 @@ type Record struct {
 	Undone       bool     `json:"undone,omitempty"`
 	Stuck        []string `json:"stuck,omitempty"` // could not be undone or applied
 
+	Repeats int       `json:"repeats,omitempty"` // of an event that never reached the loop: how often it was refused again for the same reason
+	Last    time.Time `json:"last,omitzero"`     // when the last repeat arrived
+
 	CancelledBy string   `json:"cancelled_by,omitempty"`
 	Verify      []string `json:"verify,omitempty"` // differences that verification found
 	Err         string   `json:"err,omitempty"`

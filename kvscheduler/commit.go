@@ -2,7 +2,6 @@ package kvscheduler
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 )
@@ -67,18 +66,46 @@ func (r *run) refused(err error) (*Record, error) {
 // impossible returns why an atomic transaction cannot succeed, known before any backend call.
 func (a *admission) impossible() error {
 	var errs []error
+	dependents := 0
 	for _, f := range a.undo {
 		n := a.g.nodes[f.id]
 		switch {
 		case n.unknown:
 			errs = append(errs, fmt.Errorf("%s: the outcome of an earlier operation is not known yet", n.ref))
-		case a.txn.NoPending && n.want != nil && n.have == nil && n.act == pend:
-			errs = append(errs, fmt.Errorf("%s waits for %s: %w", n.ref, oneLine(a.missingNow(n)), ErrPending))
-		case a.txn.NoPending && n.want != nil && (n.act == del || n.foreign):
+		case !a.txn.NoPending || n.want == nil || !n.waits():
+		case a.waitsForWaiting(n):
+			dependents++
+		default:
 			errs = append(errs, fmt.Errorf("%s waits for %s: %w", n.ref, oneLine(a.missingNow(n)), ErrPending))
 		}
 	}
+	if dependents > 0 && len(errs) > 0 {
+		errs = append(errs, fmt.Errorf("%d more objects wait for these", dependents))
+	}
 	return joined(errs)
+}
+
+// waits reports whether the last plan leaves a desired object without being applied.
+func (n *node) waits() bool { return n.have == nil && n.act == pend || n.act == del || n.foreign }
+
+// waitsForWaiting reports whether all that an object waits for is desired and waits itself.
+func (a *admission) waitsForWaiting(n *node) bool {
+	found := false
+	for _, e := range n.deps[wanted] {
+		t := a.g.nodes[e.to]
+		if a.g.serves(n, e) {
+			continue
+		}
+		if found = true; t.want == nil || !t.waits() || t.mark != a.g.epoch {
+			return false
+		}
+	}
+	for _, i := range n.anyDeps[wanted] {
+		if !slices.ContainsFunc(n.deps[wanted], func(e edge) bool { return e.dep == i }) {
+			return false // there is no candidate
+		}
+	}
+	return found && !n.foreign
 }
 
 // withSkipped adds the objects with an operation that an earlier failure kept from being done.
@@ -143,13 +170,4 @@ func (s *state) remember(ops []op, dirty []int32) []snapshotOf {
 		out[i] = snapshotOf{id: id, have: s.g.nodes[id].have}
 	}
 	return out
-}
-
-// joined joins errors, but not thousands of them.
-func joined(errs []error) error {
-	const most = 8
-	if len(errs) > most {
-		return errors.Join(append(slices.Clone(errs[:most]), fmt.Errorf("and %d more", len(errs)-most))...)
-	}
-	return errors.Join(errs...)
 }

@@ -203,7 +203,7 @@ func (r *run) leave(o op, why string) {
 // fail notes that an operation was not done.
 func (r *run) fail(id int32, verb Verb, err error) {
 	n := r.g.nodes[id]
-	n.err = fmt.Errorf("%s %s: %w", verb, n.ref, err)
+	n.err = &failedOps{verb: verb, refs: []Ref{n.ref}, cause: err}
 	r.touch(n)
 	r.fault(n.err)
 	var oe *OpError

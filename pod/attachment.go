@@ -44,14 +44,15 @@ type Netns struct {
 
 // Attachment is what is kept about a wired pod, durable before the runtime gets its answer.
 type Attachment struct {
-	Key         Key               `json:"key"`
-	Pod         ID                `json:"pod"`
-	Netns       Netns             `json:"netns"`
-	Mode        string            `json:"mode,omitempty"` // what Weft is to the sandbox; "" is primary, or not known
-	Created     time.Time         `json:"created"`
-	Annotations map[string]string `json:"annotations,omitempty"` // contivpp.io/... and the network selection, as they were at ADD
-	Interfaces  []Interface       `json:"interfaces"`            // the main interface first, unless another plugin made it; then in the order asked for
-	Delegation  Delegation        `json:"delegation,omitzero"`   // what a foreign IPAM plugin gave beside addresses
+	Key             Key               `json:"key"`
+	Pod             ID                `json:"pod"`
+	Netns           Netns             `json:"netns"`
+	Mode            string            `json:"mode,omitempty"` // what Weft is to the sandbox; "" is primary, or not known
+	Created         time.Time         `json:"created"`
+	Annotations     map[string]string `json:"annotations,omitempty"`     // contivpp.io/... and the network selection, as they were at ADD
+	AnnotationsFrom string            `json:"annotationsFrom,omitempty"` // who gave them: runtime, cache, API server, or none
+	Interfaces      []Interface       `json:"interfaces"`                // the main interface first, unless another plugin made it; then in the order asked for
+	Delegation      Delegation        `json:"delegation,omitzero"`       // what a foreign IPAM plugin gave beside addresses
 
 	// AwaitsAddresses is true while a foreign IPAM plugin asks for the main interface's addresses by that interface: the
 	// ADD is not at its end.

@@ -1,6 +1,7 @@
 package pod
 
 import (
+	"context"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -18,6 +19,9 @@ type AddPod struct {
 	Requested       Requested
 	Selected        []InterfaceRequest // by NetworkAttachmentDefinitions, which have been looked up
 	Grants          []Grant            // of devices, in the order of the pod's containers; asked for where the annotations want a memif
+
+	// Prepare completes the request's part before the event is queued; nil: it is complete.
+	Prepare func(context.Context, *AddPod) error
 
 	// Attachment is made by the first handler and completed by the others. With Repeated it is the one that exists
 	// already, complete, and nothing is to be done.
@@ -98,6 +102,14 @@ func (e *AddPod) Pod() string {
 		return ""
 	}
 	return e.ID.String() + "/" + e.Key.Network + "/" + e.Key.IfName
+}
+
+// Load completes the request's part.
+func (e *AddPod) Load(ctx context.Context) error {
+	if e.Prepare == nil {
+		return nil
+	}
+	return e.Prepare(ctx, e)
 }
 
 // Validate refuses an event that no handler could make sense of.

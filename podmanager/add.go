@@ -13,31 +13,39 @@ import (
 	weftv1 "github.com/weftnet/weft/proto/weft/v1"
 )
 
-// Add wires a sandbox, or repeats the reply that a complete attachment had.
+// Add connects a sandbox, or repeats the reply that a complete attachment had. A request that is refused before it is queued is an
+// event too, so that the log tells of it.
 func (m *Manager) Add(ctx context.Context, req *weftv1.AddRequest) (*weftv1.AddReply, error) {
-	ev, err := m.addEvent(ctx, req)
+	key, err := newKeyOf(req.GetAttachment())
 	if err != nil {
 		m.config.Log.Warn("pod refused", "container", req.GetAttachment().GetContainerId(), "err", err)
 		m.refused(req, err)
 		return &weftv1.AddReply{Error: replyError(err, nil)}, nil
 	}
-	defer m.underWay(ev.Key)()
-	ev, rec, err := m.connect(ctx, ev)
+	defer m.underWay(key)()
+	ev, rec, err := m.connect(ctx, req, &pod.AddPod{Key: key, ID: idOf(req.GetPod()), Mode: req.GetMode()})
 	if err != nil {
-		m.config.Log.Warn("pod not connected", "pod", ev.ID.String(), "container", ev.Key.ContainerID, "err", err)
+		m.config.Log.Warn("pod not connected", "pod", ev.ID.String(), "container", ev.Key.ContainerID,
+			"queued", rec != nil && !rec.Started.IsZero(), "err", err)
 		m.failed(ev.Key, ev.ID, err, rec)
 		return &weftv1.AddReply{Error: replyError(err, rec)}, nil
 	}
 	m.config.Log.Info("pod connected", "pod", ev.ID.String(), "container", ev.Key.ContainerID,
-		"netns", ev.Netns.Path, "repeated", ev.Repeated, "took", rec.Took)
+		"netns", ev.Netns.Path, "annotations", ev.AnnotationsFrom, "repeated", ev.Repeated, "took", rec.Took)
 	return replyOf(ev.Attachment), nil
 }
 
 // refills is how often more addresses are asked for in one ADD, which may want some of several networks.
 const refills = 20
 
-// connect has the event handled, and again where the node got addresses that it had been without.
-func (m *Manager) connect(ctx context.Context, ev *pod.AddPod) (*pod.AddPod, *eventloop.Record, error) {
+// connect has the event handled, and again if the node got addresses that it had been without.
+func (m *Manager) connect(ctx context.Context, req *weftv1.AddRequest, ev *pod.AddPod) (*pod.AddPod, *eventloop.Record, error) {
+	ev.Prepare = func(ctx context.Context, attempt *pod.AddPod) error {
+		err := m.prepare(ctx, req, attempt)
+		*ev = *attempt
+		ev.Prepare = nil
+		return err
+	}
 	for n := 0; ; n++ {
 		attempt := *ev
 		rec, err := m.config.Loop.Do(ctx, &attempt)
@@ -47,41 +55,36 @@ func (m *Manager) connect(ctx context.Context, ev *pod.AddPod) (*pod.AddPod, *ev
 	}
 }
 
-// addEvent asks everything that is to be known before the event is queued.
-func (m *Manager) addEvent(ctx context.Context, req *weftv1.AddRequest) (*pod.AddPod, error) {
+// prepare asks everything that is to be known before the event is queued.
+func (m *Manager) prepare(ctx context.Context, req *weftv1.AddRequest, ev *pod.AddPod) (err error) {
 	if err := m.admitNew(req.GetCaller()); err != nil {
-		return nil, err
+		return err
 	}
-	key, err := newKeyOf(req.GetAttachment())
-	if err != nil {
-		return nil, err
-	}
-	ev := &pod.AddPod{Key: key, ID: idOf(req.GetPod()), Mode: req.GetMode()}
 	if err := modeIsServed(ev); err != nil {
-		return nil, err
+		return err
 	}
 	if ev.Requested, err = requested(req); err != nil {
-		return nil, err
+		return err
 	}
 	if ev.Netns, err = m.inspect(ctx, ev, req.GetNetns()); err != nil {
-		return nil, err
+		return err
 	}
 	if ev.Annotations, ev.AnnotationsFrom, err = m.annotations(ctx, ev.ID, req); err != nil {
-		return nil, err
+		return err
 	}
 	if ev.Selected, err = m.selected(ctx, ev); err != nil {
-		return nil, err
+		return err
 	}
 	if ev.Grants, err = m.grants(ctx, ev); err != nil {
-		return nil, err
+		return err
 	}
 	if err := m.refuseForeignLinks(ctx, ev); err != nil {
-		return nil, err
+		return err
 	}
-	if err := m.config.Void(ctx, key); err != nil {
-		return nil, fmt.Errorf("%s: %w", ev, err)
+	if err := m.config.Void(ctx, ev.Key); err != nil {
+		return err
 	}
-	return ev, m.dropOlder(ctx, ev)
+	return m.dropOlder(ctx, ev)
 }
 
 // dropOlder deletes attachments of the pod's older sandboxes whose network namespaces are gone: a pod has one sandbox at a time, and
@@ -94,7 +97,7 @@ func (m *Manager) dropOlder(ctx context.Context, ev *pod.AddPod) error {
 		}
 		gone := &pod.DeletePod{Key: older.Key, ID: older.Pod, Reason: "the pod has a newer sandbox, and the network namespace is gone"}
 		if _, err := m.config.Loop.Do(ctx, gone); err != nil {
-			return fmt.Errorf("%s: delete its older attachment: %w", ev, err)
+			return fmt.Errorf("delete its older attachment: %w", err)
 		}
 	}
 	return nil

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/weftnet/weft/eventloop"
 	"github.com/weftnet/weft/pod"
 )
 
@@ -38,19 +37,13 @@ func TestKubeletIsAskedOnlyWhereAMemifIsWanted(t *testing.T) {
 func TestWhileKubeletDoesNotAnswerThePodIsToBeTriedAgain(t *testing.T) {
 	n := newNode(t)
 	n.config.Grants = func(context.Context, pod.ID) ([]pod.Grant, error) { return nil, errors.New("no answer") }
-	n.config.Loop = refusingLoop{t}
 	req := addOf("c1", "/run/netns/a")
 	req.HasAnnotations, req.Annotations = true, map[string]string{pod.AnnotationCustom: "m1/memif"}
 	reply, err := n.Add(context.Background(), req)
 	if err != nil || reply.GetError().GetCode() != uint32(pod.CodeTryAgain) {
 		t.Errorf("reply %v, error %v", reply, err)
 	}
-}
-
-// refusingLoop is a loop that nothing may reach.
-type refusingLoop struct{ t *testing.T }
-
-func (l refusingLoop) Do(_ context.Context, ev eventloop.Event) (*eventloop.Record, error) {
-	l.t.Errorf("%s reached the loop", ev)
-	return nil, errors.New("it must not")
+	if refusals, _ := n.refusals(t); len(refusals) != 1 {
+		t.Errorf("the ADD was handled; refused are %q", refusals)
+	}
 }

@@ -19,7 +19,7 @@ func (m *Manager) TrackPod(_ context.Context, ev *pod.AddPod, txn *eventloop.Txn
 	}
 	ev.Attachment = &pod.Attachment{
 		Key: ev.Key, Pod: ev.ID, Netns: ev.Netns, Mode: ev.Mode,
-		Created: m.config.Now().UTC(), Annotations: kept(ev.Annotations),
+		Created: m.config.Now().UTC(), Annotations: kept(ev.Annotations), AnnotationsFrom: ev.AnnotationsFrom,
 		Delegation: ev.Requested.Delegation, AwaitsAddresses: ev.Requested.AwaitsAddresses,
 	}
 	m.swap(ev.Key, &record{attachment: ev.Attachment})

@@ -56,8 +56,9 @@ func sampleAttachments(ago agoFunc) *weftv1.AttachmentsReply {
 			Netns:      "/run/netns/a", Created: ago(3*time.Minute + 5*time.Second), Interfaces: []*weftv1.InterfaceInfo{nic, extra},
 		},
 		{
-			Attachment: &weftv1.Attachment{Network: "weft", ContainerId: "plain", IfName: "eth0"},
-			Netns:      "/run/netns/plain", Created: ago(59 * time.Second),
+			Attachment:      &weftv1.Attachment{Network: "weft", ContainerId: "plain", IfName: "eth0"},
+			AnnotationsFrom: "none",
+			Netns:           "/run/netns/plain", Created: ago(59 * time.Second),
 		},
 	}}
 }
@@ -73,6 +74,10 @@ func sampleEvents(ago agoFunc) []*weftv1.EventRecord {
 			Seq: 2, Cause: 1, Event: "add pod default/b eth0 (weft, sandbox c0ffee000002)", Kind: "update", Arrived: ago(61 * time.Second),
 			Queued: durationpb.New(0), Took: durationpb.New(1234 * time.Millisecond), Operations: 7, Undone: true,
 			Error: "vpp.interface/weft-2-eth0: create:\n\x1b[31mno such namespace", Json: []byte(`{"seq":2,"undone":true}`),
+		},
+		{
+			Seq: 3, Event: "add pod default/c eth0 (weft, sandbox c0ffee000003)", Arrived: ago(30 * time.Second), Queued: durationpb.New(0),
+			Took: durationpb.New(0), Refused: true, Repeats: 4, Error: "new pods are paused", Json: []byte(`{"seq":3,"repeats":4}`),
 		},
 	}
 }

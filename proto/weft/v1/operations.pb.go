@@ -319,14 +319,15 @@ func (x *AttachmentsReply) GetAttachments() []*AttachmentInfo {
 }
 
 type AttachmentInfo struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Attachment    *Attachment            `protobuf:"bytes,1,opt,name=attachment,proto3" json:"attachment,omitempty"`
-	Pod           *Pod                   `protobuf:"bytes,2,opt,name=pod,proto3" json:"pod,omitempty"`
-	Netns         string                 `protobuf:"bytes,3,opt,name=netns,proto3" json:"netns,omitempty"`
-	Created       *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=created,proto3" json:"created,omitempty"`
-	Interfaces    []*InterfaceInfo       `protobuf:"bytes,5,rep,name=interfaces,proto3" json:"interfaces,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state           protoimpl.MessageState `protogen:"open.v1"`
+	Attachment      *Attachment            `protobuf:"bytes,1,opt,name=attachment,proto3" json:"attachment,omitempty"`
+	Pod             *Pod                   `protobuf:"bytes,2,opt,name=pod,proto3" json:"pod,omitempty"`
+	Netns           string                 `protobuf:"bytes,3,opt,name=netns,proto3" json:"netns,omitempty"`
+	Created         *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=created,proto3" json:"created,omitempty"`
+	Interfaces      []*InterfaceInfo       `protobuf:"bytes,5,rep,name=interfaces,proto3" json:"interfaces,omitempty"`
+	AnnotationsFrom string                 `protobuf:"bytes,6,opt,name=annotations_from,json=annotationsFrom,proto3" json:"annotations_from,omitempty"` // who gave the annotations: runtime, cache, API server, or none
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *AttachmentInfo) Reset() {
@@ -392,6 +393,13 @@ func (x *AttachmentInfo) GetInterfaces() []*InterfaceInfo {
 		return x.Interfaces
 	}
 	return nil
+}
+
+func (x *AttachmentInfo) GetAnnotationsFrom() string {
+	if x != nil {
+		return x.AnnotationsFrom
+	}
+	return ""
 }
 
 type InterfaceInfo struct {
@@ -559,7 +567,9 @@ type EventRecord struct {
 	Transactions  []uint64               `protobuf:"varint,9,rep,packed,name=transactions,proto3" json:"transactions,omitempty"`
 	Undone        bool                   `protobuf:"varint,10,opt,name=undone,proto3" json:"undone,omitempty"`
 	Error         string                 `protobuf:"bytes,11,opt,name=error,proto3" json:"error,omitempty"`
-	Json          []byte                 `protobuf:"bytes,12,opt,name=json,proto3" json:"json,omitempty"` // the whole record
+	Json          []byte                 `protobuf:"bytes,12,opt,name=json,proto3" json:"json,omitempty"`        // the whole record
+	Refused       bool                   `protobuf:"varint,13,opt,name=refused,proto3" json:"refused,omitempty"` // it never reached the event loop
+	Repeats       uint32                 `protobuf:"varint,14,opt,name=repeats,proto3" json:"repeats,omitempty"` // how often it was refused again for the same reason
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -676,6 +686,20 @@ func (x *EventRecord) GetJson() []byte {
 		return x.Json
 	}
 	return nil
+}
+
+func (x *EventRecord) GetRefused() bool {
+	if x != nil {
+		return x.Refused
+	}
+	return false
+}
+
+func (x *EventRecord) GetRepeats() uint32 {
+	if x != nil {
+		return x.Repeats
+	}
+	return 0
 }
 
 type TransactionsRequest struct {
@@ -2658,7 +2682,7 @@ const file_weft_v1_operations_proto_rawDesc = "" +
 	"\amessage\x18\x03 \x01(\tR\amessage\"\x14\n" +
 	"\x12AttachmentsRequest\"M\n" +
 	"\x10AttachmentsReply\x129\n" +
-	"\vattachments\x18\x01 \x03(\v2\x17.weft.v1.AttachmentInfoR\vattachments\"\xe9\x01\n" +
+	"\vattachments\x18\x01 \x03(\v2\x17.weft.v1.AttachmentInfoR\vattachments\"\x94\x02\n" +
 	"\x0eAttachmentInfo\x123\n" +
 	"\n" +
 	"attachment\x18\x01 \x01(\v2\x13.weft.v1.AttachmentR\n" +
@@ -2668,7 +2692,8 @@ const file_weft_v1_operations_proto_rawDesc = "" +
 	"\acreated\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\acreated\x126\n" +
 	"\n" +
 	"interfaces\x18\x05 \x03(\v2\x16.weft.v1.InterfaceInfoR\n" +
-	"interfaces\"\xab\x01\n" +
+	"interfaces\x12)\n" +
+	"\x10annotations_from\x18\x06 \x01(\tR\x0fannotationsFrom\"\xab\x01\n" +
 	"\rInterfaceInfo\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04type\x18\x02 \x01(\tR\x04type\x12\x18\n" +
@@ -2680,7 +2705,7 @@ const file_weft_v1_operations_proto_rawDesc = "" +
 	"\rEventsRequest\x12\x14\n" +
 	"\x05since\x18\x01 \x01(\x04R\x05since\x12\x16\n" +
 	"\x06follow\x18\x02 \x01(\bR\x06follow\x12\x12\n" +
-	"\x04last\x18\x03 \x01(\rR\x04last\"\xfd\x02\n" +
+	"\x04last\x18\x03 \x01(\rR\x04last\"\xb1\x03\n" +
 	"\vEventRecord\x12\x10\n" +
 	"\x03seq\x18\x01 \x01(\x04R\x03seq\x12\x14\n" +
 	"\x05cause\x18\x02 \x01(\x04R\x05cause\x12\x14\n" +
@@ -2696,7 +2721,9 @@ const file_weft_v1_operations_proto_rawDesc = "" +
 	"\x06undone\x18\n" +
 	" \x01(\bR\x06undone\x12\x14\n" +
 	"\x05error\x18\v \x01(\tR\x05error\x12\x12\n" +
-	"\x04json\x18\f \x01(\fR\x04json\"?\n" +
+	"\x04json\x18\f \x01(\fR\x04json\x12\x18\n" +
+	"\arefused\x18\r \x01(\bR\arefused\x12\x18\n" +
+	"\arepeats\x18\x0e \x01(\rR\arepeats\"?\n" +
 	"\x13TransactionsRequest\x12\x12\n" +
 	"\x04last\x18\x01 \x01(\rR\x04last\x12\x14\n" +
 	"\x05since\x18\x02 \x01(\x04R\x05since\"S\n" +

@@ -1,0 +1,71 @@
+package kvscheduler_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/weftnet/weft/kvscheduler"
+	"github.com/weftnet/weft/kvscheduler/kvschedulertest"
+)
+
+func TestOperationsThatFailForOneCauseAreOneError(t *testing.T) {
+	w := start(t, kvschedulertest.New(), func(c *kvscheduler.Config) { c.Retry.Min = 1 << 40 })
+	defer w.end()
+	w.m.Fail(func(kvscheduler.Verb, ref) kvschedulertest.Fault { return kvschedulertest.Refuse })
+	var set []kvscheduler.Object
+	for i := range 12 {
+		set = append(set, put(fmt.Sprintf("a/%02d", i), thing{}))
+	}
+	_, err := w.commit(kvscheduler.BestEffort, set...)
+	if err == nil {
+		t.Fatal("the operations succeeded")
+	}
+	text := err.Error()
+	if strings.Contains(text, "\n") || !strings.HasPrefix(text, "create a/00, a/01, ") || !strings.Contains(text, "a/07 and 4 more: ") {
+		t.Errorf("the error is %q", text)
+	}
+	if _, ok := errors.AsType[*kvscheduler.OpError](err); !ok {
+		t.Errorf("the cause is lost: %v", err)
+	}
+	st, _ := w.s.View().Status(key("a/03"))
+	if st.Err == nil || !strings.HasPrefix(st.Err.Error(), "create a/03: ") {
+		t.Errorf("the status of one object says %v", st.Err)
+	}
+}
+
+func TestOperationsThatFailForDifferentCausesAreAllNamed(t *testing.T) {
+	w := start(t, kvschedulertest.New(), func(c *kvscheduler.Config) { c.Retry.Min = 1 << 40 })
+	defer w.end()
+	w.m.Fail(func(_ kvscheduler.Verb, r ref) kvschedulertest.Fault {
+		if r == key("a/2") {
+			return kvschedulertest.LoseCall
+		}
+		return kvschedulertest.Refuse
+	})
+	_, err := w.commit(kvscheduler.BestEffort, put("a/1", thing{}), put("a/2", thing{}), put("a/3", thing{}))
+	if err == nil || strings.Count(err.Error(), "\n") != 1 || !strings.Contains(err.Error(), "create a/1, a/3: ") || !strings.Contains(err.Error(), "create a/2: ") {
+		t.Errorf("the error is %q", err)
+	}
+}
+
+func TestAnObjectThatWaitsIsNamedOnceWhateverWaitsForIt(t *testing.T) {
+	w := start(t, kvschedulertest.New(), nil)
+	defer w.end()
+	set := []kvscheduler.Object{put("a/0", thing{Needs: "b/missing"})}
+	for i := range 11 {
+		set = append(set, put(fmt.Sprintf("a/%d", i+1), thing{Needs: fmt.Sprintf("a/%d", i)}))
+	}
+	set = append(set, put("c/own", thing{Needs: "a/3", Near: "b-none"}))
+	_, err := w.s.Commit(context.Background(), kvscheduler.Txn{Source: "test", Mode: kvscheduler.Atomic, NoPending: true, Set: set})
+	if !errors.Is(err, kvscheduler.ErrPending) {
+		t.Fatalf("got %v", err)
+	}
+	lines := strings.Split(err.Error(), "\n")
+	if len(lines) != 3 || !strings.HasPrefix(lines[0], "a/0 waits for b/missing") || !strings.HasPrefix(lines[1], "c/own waits for") ||
+		lines[2] != "11 more objects wait for these" {
+		t.Errorf("the error is %q", lines)
+	}
+}

@@ -1,0 +1,78 @@
+package podmanager
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weftnet/weft/pod"
+)
+
+// refusals returns the loop's records of events that were refused before the queue, and the number of their repeats.
+func (n *node) refusals(t *testing.T) (refusals []string, repeats int) {
+	t.Helper()
+	for _, r := range n.loop.History(0) {
+		if r.Started.IsZero() {
+			refusals = append(refusals, r.Event+": "+r.Err)
+			repeats += r.Repeats
+		}
+	}
+	return refusals, repeats
+}
+
+func TestAnAddThatIsRefusedBeforeTheQueueIsInTheLog(t *testing.T) {
+	for name, tt := range map[string]struct {
+		netns, want string
+	}{
+		"no network namespace": {"/run/netns/nowhere", "network namespace"},
+		"relative path":        {"netns", "is not an absolute path"},
+		"new pods are paused":  {"/run/netns/a", "upgrade"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newNode(t)
+			if name == "new pods are paused" {
+				n.paused = "upgrade"
+			}
+			for range 3 {
+				n.refusedAdd(t, addOf("c1", tt.netns))
+			}
+			refusals, repeats := n.refusals(t)
+			if len(refusals) != 1 || repeats != 2 {
+				t.Fatalf("%d records of refusals with %d repeats, want 1 with 2: %q", len(refusals), repeats, refusals)
+			}
+			if !strings.HasPrefix(refusals[0], "add pod shop/cart-0 eth0") || !strings.Contains(refusals[0], tt.want) {
+				t.Errorf("the record says %q, want the pod and %q", refusals[0], tt.want)
+			}
+		})
+	}
+}
+
+func TestARefusalForAnotherReasonIsARecordOfItsOwn(t *testing.T) {
+	n := newNode(t)
+	n.refusedAdd(t, addOf("c1", "netns"))
+	n.refusedAdd(t, addOf("c1", "/run/netns/nowhere"))
+	n.refusedAdd(t, addOf("c2", "/run/netns/nowhere"))
+	n.refusedAdd(t, addOf("c1", "netns"))
+	if refusals, repeats := n.refusals(t); len(refusals) != 4 || repeats != 0 {
+		t.Errorf("%d records with %d repeats, want 4 without: %q", len(refusals), repeats, refusals)
+	}
+}
+
+func TestTheFirstStepOfAnAddHoldsTheTimeOfItsPreparation(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t)
+		inspect := n.config.Inspect
+		n.config.Inspect = func(ctx context.Context, path string) (pod.Netns, error) {
+			<-time.After(7 * time.Second)
+			return inspect(ctx, path)
+		}
+		n.add(t, "c1", "/run/netns/a")
+		records := n.loop.History(0)
+		last := records[len(records)-1]
+		if step := last.Steps[0]; step.Took != 7*time.Second {
+			t.Errorf("the step %q of %s took %s, want 7s", step.Name, last.Event, step.Took)
+		}
+	})
+}
