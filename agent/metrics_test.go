@@ -24,7 +24,7 @@ import (
 	"github.com/weftnet/weft/test/programs"
 )
 
-// rows: MEM-19
+// rows: AWS-24, MEM-19
 func TestMetricsTellOfRequestsAndEvents(t *testing.T) {
 	l := newLabWith(t, programs.Build(t), node.Options{HTTP: endpointAddress, CoolDown: time.Hour})
 	l.metric("weft_dataplane_connected", is(1))

@@ -35,7 +35,7 @@ func answer(t *testing.T, replies ctltest.Replies, args ...string) (string, int,
 	return strings.ReplaceAll(out.String(), socket, "SOCKET"), code, agent
 }
 
-// rows: MEM-13
+// rows: AWS-25, MEM-13
 func TestWhatOperatorsSee(t *testing.T) {
 	commands := []string{
 		"status", "attachments", "events", "transactions", "transactions 1", "transactions 2", "transactions 3 --ops",

@@ -9,6 +9,7 @@ import (
 	"github.com/weftnet/weft/pod"
 )
 
+// rows: CAL-04
 func TestPodsHaveWhatTunnelsLeaveOfTheUplink(t *testing.T) {
 	tests := []struct {
 		name        string

@@ -66,27 +66,27 @@ func testAtomic(t *testing.T, faulty func(seed uint64) func(kvscheduler.Verb, re
 }
 
 // rows: MEM-17, MEM-18
-func TestInvariant8AtomicReturnsTheMachineAfterARefusal(t *testing.T) {
+func TestAnAtomicTransactionReturnsTheMachineAfterARefusal(t *testing.T) {
 	testAtomic(t, func(seed uint64) func(kvscheduler.Verb, ref) kvschedulertest.Fault {
 		f, _ := onlyFirst(faults(seed, 20, kvschedulertest.Refuse))
 		return f
 	})
 }
 
-func TestInvariant8AtomicReturnsTheMachineAfterALostReply(t *testing.T) {
+func TestAnAtomicTransactionReturnsTheMachineAfterALostReply(t *testing.T) {
 	testAtomic(t, func(seed uint64) func(kvscheduler.Verb, ref) kvschedulertest.Fault {
 		f, _ := onlyFirst(faults(seed, 20, kvschedulertest.LoseReply, kvschedulertest.LoseCall))
 		return f
 	})
 }
 
-func TestInvariants8And23AtomicIsUndoneOrSaysWhatIsNot(t *testing.T) {
+func TestAnAtomicTransactionIsUndoneOrNamesWhatIsNot(t *testing.T) {
 	testAtomic(t, func(seed uint64) func(kvscheduler.Verb, ref) kvschedulertest.Fault {
 		return faults(seed, 30, kvschedulertest.Refuse, kvschedulertest.LoseReply, kvschedulertest.LoseCall)
 	})
 }
 
-func TestInvariant9AtomicWithAnInvalidValueOrACycleMakesNoCall(t *testing.T) {
+func TestAnAtomicTransactionWithAnInvalidValueOrACycleMakesNoCall(t *testing.T) {
 	w := start(t, kvschedulertest.New(), nil)
 	defer w.end()
 	w.put(put("a/1", thing{Needs: "b/1"}))
@@ -114,7 +114,7 @@ func TestInvariant9AtomicWithAnInvalidValueOrACycleMakesNoCall(t *testing.T) {
 	}
 }
 
-func TestInvariant8ADependentOfAnotherSourceIsReturnedToo(t *testing.T) {
+func TestAnAtomicTransactionReturnsADependentOfAnotherSourceToo(t *testing.T) {
 	w := start(t, kvschedulertest.New(), nil)
 	defer w.end()
 	ctx := context.Background()

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestInvariant24NothingIsKeptOfWhatIsGone(t *testing.T) {
+func TestNothingIsKeptOfAnObjectThatIsGone(t *testing.T) {
 	x := newBench(t)
 	anyOf := func(bucket string) []Dep { return []Dep{{Any: &Select{Kind: "if", Bucket: bucket}}} }
 	x.st.kinds["if"].buckets = true

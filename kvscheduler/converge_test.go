@@ -55,20 +55,20 @@ func (w *world) converged() {
 	}
 }
 
-func TestInvariants1To5WithRefusals(t *testing.T) { testConverge(t, 30, false, kvschedulertest.Refuse) }
+func TestTheMachineConvergesInOrderDespiteRefusals(t *testing.T) { testConverge(t, 30, false, kvschedulertest.Refuse) }
 
-func TestInvariants1To5WithLostReplies(t *testing.T) {
+func TestTheMachineConvergesInOrderDespiteLostReplies(t *testing.T) {
 	testConverge(t, 30, false, kvschedulertest.LoseReply)
 }
 
-func TestInvariants1To5WithLostCalls(t *testing.T) {
+func TestTheMachineConvergesInOrderDespiteLostCalls(t *testing.T) {
 	testConverge(t, 30, false, kvschedulertest.LoseCall)
 }
 
-func TestInvariants1To5WithAllFaults(t *testing.T) {
+func TestTheMachineConvergesInOrderDespiteAllFaults(t *testing.T) {
 	testConverge(t, 40, false, kvschedulertest.Refuse, kvschedulertest.LoseReply, kvschedulertest.LoseCall)
 }
 
-func TestInvariants1To5WithBuckets(t *testing.T) {
+func TestTheMachineConvergesInOrderWithBuckets(t *testing.T) {
 	testConverge(t, 30, true, kvschedulertest.Refuse, kvschedulertest.LoseReply, kvschedulertest.LoseCall)
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/weftnet/weft/kvscheduler/kvschedulertest"
 )
 
-func TestInvariant21ChildrenLiveWithTheirParent(t *testing.T) {
+func TestDerivedObjectsLiveAndDieWithTheirParent(t *testing.T) {
 	w := start(t, kvschedulertest.New(), nil)
 	defer w.end()
 	for _, step := range []struct {
@@ -70,7 +70,7 @@ func TestKeysBelongToTheirSource(t *testing.T) {
 	w.noWrong()
 }
 
-func TestInvariant22SecretsStayInside(t *testing.T) {
+func TestSecretsAreRedactedInRecordsAndDifferences(t *testing.T) {
 	const marker = "hunter2"
 	w := start(t, kvschedulertest.New(), nil)
 	defer w.end()
@@ -97,7 +97,7 @@ func TestInvariant22SecretsStayInside(t *testing.T) {
 	}
 }
 
-func TestInvariant15EveryTransactionHasOneRecordAndWatchEndsAtTheFinalStatus(t *testing.T) {
+func TestEveryTransactionHasOneRecordAndWatchEndsAtTheFinalStatus(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
 		var hooked []uint64

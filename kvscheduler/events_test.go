@@ -18,7 +18,7 @@ func seen(name, v string) kvscheduler.Object {
 	return kvscheduler.KindNamed[string]("seen").Put(name, v)
 }
 
-func TestInvariant16EventsDuringABatchAreCoalescedAndNotLost(t *testing.T) {
+func TestEventsDuringABatchAreCoalescedAndNotLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := start(t, kvschedulertest.New(), func(c *kvscheduler.Config) { c.OpTimeout = time.Minute })
 		defer w.end()
@@ -102,7 +102,7 @@ func TestAFlapThatEndsInTimeIsNotSeen(t *testing.T) {
 }
 
 // rows: MEM-17
-func TestInvariant17RetriesKeepTheirDistance(t *testing.T) {
+func TestTheDelayBetweenRetriesGrows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := start(t, kvschedulertest.New(), nil)
 		defer w.end()
@@ -134,7 +134,7 @@ func TestInvariant17RetriesKeepTheirDistance(t *testing.T) {
 	})
 }
 
-func TestInvariant17RetriesPerSecondAreLimited(t *testing.T) {
+func TestRetriesPerSecondAreLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := start(t, kvschedulertest.New(), func(c *kvscheduler.Config) { c.Retry.Burst = 10 })
 		defer w.end()
@@ -153,7 +153,7 @@ func TestInvariant17RetriesPerSecondAreLimited(t *testing.T) {
 	})
 }
 
-func TestInvariant18AFailingKindDelaysNobodyElse(t *testing.T) {
+func TestAFailingKindDoesNotDelayOtherKinds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := start(t, kvschedulertest.New(), nil)
 		defer w.end()

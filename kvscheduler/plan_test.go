@@ -31,7 +31,7 @@ func plainOps(rec *kvscheduler.Record) []string {
 	return out
 }
 
-func TestInvariant6TheSameInputGivesTheSamePlan(t *testing.T) {
+func TestTheSameInputGivesTheSamePlan(t *testing.T) {
 	check(t, func(rt *rapid.T) {
 		w := start(rt, kvschedulertest.New(), nil)
 		defer w.end()
@@ -52,7 +52,7 @@ func TestInvariant6TheSameInputGivesTheSamePlan(t *testing.T) {
 	})
 }
 
-func TestInvariant7ADryRunSaysWhatWillBeDone(t *testing.T) {
+func TestAPlanIsWhatTheCommitDoes(t *testing.T) {
 	check(t, func(rt *rapid.T) {
 		w := start(rt, kvschedulertest.New(), nil)
 		defer w.end()
@@ -102,7 +102,7 @@ func TestUpdatesComeBeforeCreations(t *testing.T) {
 	})
 }
 
-func TestInvariant10WhatDidNotChangeGetsNoOperation(t *testing.T) {
+func TestAnUnchangedObjectGetsNoOperation(t *testing.T) {
 	check(t, func(rt *rapid.T) {
 		w := start(rt, kvschedulertest.New(), nil)
 		defer w.end()
@@ -123,7 +123,7 @@ func TestInvariant10WhatDidNotChangeGetsNoOperation(t *testing.T) {
 	})
 }
 
-func TestInvariant11RecreateTakesAlongExactlyTheDependents(t *testing.T) {
+func TestARecreateRecreatesExactlyTheDependents(t *testing.T) {
 	check(t, func(rt *rapid.T) {
 		w := start(rt, kvschedulertest.New(), nil)
 		defer w.end()
@@ -168,7 +168,7 @@ func spread(live map[ref]thing, marked map[string]bool, target ref, recreated bo
 	}
 }
 
-func TestInvariant20BatchesHoldEachObjectOnceAndNoTwoThatDepend(t *testing.T) {
+func TestABatchHoldsEachObjectOnceAndNoTwoThatDepend(t *testing.T) {
 	check(t, func(rt *rapid.T) {
 		w := start(rt, kvschedulertest.New(), func(c *kvscheduler.Config) { c.BatchMax = 3 })
 		defer w.end()

@@ -15,7 +15,7 @@ import (
 	"github.com/weftnet/weft/kvscheduler/kvschedulertest"
 )
 
-func TestInvariant19ReadersDoNotWaitForAHangingCall(t *testing.T) {
+func TestReadersDoNotWaitForAHangingCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := start(t, kvschedulertest.New(), nil)
 		defer w.end()
@@ -51,7 +51,7 @@ func TestInvariant19ReadersDoNotWaitForAHangingCall(t *testing.T) {
 	})
 }
 
-func TestInvariant19ABestEffortCommitReturnsAtItsDeadlineAndGoesOn(t *testing.T) {
+func TestABestEffortCommitReturnsAtItsDeadlineAndGoesOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := start(t, kvschedulertest.New(), nil)
 		defer w.end()
@@ -143,7 +143,7 @@ func TestAnAtomicCommitWhoseCallerLeavesIsRolledBack(t *testing.T) {
 	})
 }
 
-func TestInvariant23ARollbackThatCannotReachALaneSaysSo(t *testing.T) {
+func TestARollbackThatCannotReachALaneIsIncomplete(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := start(t, kvschedulertest.New(), nil)
 		defer w.end()

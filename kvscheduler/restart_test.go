@@ -12,7 +12,7 @@ import (
 
 // A crash of the agent: its state is lost in the middle of faults, the machine's is not. A crash of the machine: the
 // other way round. Either way, what comes next converges, and not a single rule is broken on the way.
-func TestInvariants1To5WithCrashes(t *testing.T) {
+func TestTheMachineConvergesInOrderDespiteCrashes(t *testing.T) {
 	check(t, func(rt *rapid.T) {
 		m, j := kvschedulertest.New(), &journal{}
 		configure := func(c *kvscheduler.Config) {

@@ -41,7 +41,7 @@ func (w *world) resync(o kvscheduler.ResyncOpt) (*kvscheduler.Record, error) {
 	return w.s.Resync(context.Background(), o)
 }
 
-func TestInvariant12ForeignObjectsAreNeverTouched(t *testing.T) {
+func TestForeignObjectsAreNeverTouched(t *testing.T) {
 	w := start(t, kvschedulertest.New(), nil)
 	defer w.end()
 	w.m.Foreign(key("a/theirs"), thing{})
@@ -67,7 +67,7 @@ func TestInvariant12ForeignObjectsAreNeverTouched(t *testing.T) {
 }
 
 // rows: CIL-11
-func TestInvariant13NothingIsPrunedBeforeAllAreReadyNorAboveTheGuard(t *testing.T) {
+func TestNothingIsPrunedBeforeAllSourcesAreReadyNorAboveTheGuard(t *testing.T) {
 	m := kvschedulertest.New()
 	old := start(t, m, nil)
 	var set []kvscheduler.Object
@@ -110,7 +110,7 @@ func TestInvariant13NothingIsPrunedBeforeAllAreReadyNorAboveTheGuard(t *testing.
 	w.noWrong()
 }
 
-func TestInvariant14ARestartWithUnchangedDesireDoesNothing(t *testing.T) {
+func TestARestartWithUnchangedDesireDoesNothing(t *testing.T) {
 	for name, withJournal := range map[string]bool{"with a journal": true, "without a journal": false} {
 		t.Run(name, func(t *testing.T) {
 			m, j := kvschedulertest.New(), &journal{}
@@ -144,7 +144,7 @@ func TestInvariant14ARestartWithUnchangedDesireDoesNothing(t *testing.T) {
 	}
 }
 
-func TestInvariant14AChangedSecretAtTheRestartIsOneUpdate(t *testing.T) {
+func TestASecretThatChangedDuringARestartIsOneUpdate(t *testing.T) {
 	for name, withJournal := range map[string]bool{"with a journal": true, "without a journal": false} {
 		t.Run(name, func(t *testing.T) {
 			m, j := kvschedulertest.New(), &journal{}

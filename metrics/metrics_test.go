@@ -80,6 +80,7 @@ func newMetrics(read func(context.Context) State) *Metrics {
 	return New(Config{Kinds: []string{"vpp.route", "vpp.vrf"}, Read: read, Log: slog.New(slog.DiscardHandler)})
 }
 
+// rows: AWS-24, AWS-45
 func TestEveryMetricIsTold(t *testing.T) {
 	m := newMetrics(func(context.Context) State { return everything() })
 	m.Request("ADD", "0", 200*time.Millisecond)

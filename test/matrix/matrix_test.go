@@ -32,7 +32,7 @@ type matrix struct {
 // TestMatrix goes through all cells of a node with IPv4, of one with IPv6 and of one with both: ADD of two pods with the
 // interface, what the runtime was told and what there is, packets, CHECK, a crash of the agent and all of that again, DEL,
 // and nothing left.
-// rows: MEM-02, CAL-09, CAL-11, CAL-12, CAL-13
+// rows: CAL-24, MEM-02, CAL-09, CAL-11, CAL-12, CAL-13
 func TestMatrix(t *testing.T) {
 	netnstest.RequireTap(t)
 	dir := programs.Build(t)

@@ -1,4 +1,4 @@
-// Package rows_test says which test shows which row of the feature tables of other CNI plugins, and what is not shown.
+// Package rows_test compares the table of features in docs/rows.md with the tests that name its rows.
 package rows_test
 
 import (
@@ -13,83 +13,56 @@ import (
 	"testing"
 )
 
-// owed are the rows that are to be shown, by what they belong to.
-var owed = map[string]string{
-	"the way of one pod": `
-		MEM-06 MEM-07 MEM-08 MEM-09 MEM-10 MEM-11 MEM-12 MEM-13 MEM-14 MEM-15 MEM-16 MEM-17 MEM-18 MEM-19 MEM-20 MEM-21
-		AWS-10 AWS-13 AWS-18 AWS-19 AWS-21 AWS-22 AWS-27 AWS-28 AWS-29 AWS-30 AWS-31 AWS-32 AWS-33 AWS-34 AWS-36 AWS-37
-		AWS-39 AWS-40 AWS-44 AWS-49
-		CAL-02 CAL-03 CAL-05 CAL-07 CAL-08 CAL-10 CAL-11 CAL-12 CAL-13 CAL-17 CAL-23 CAL-26 CAL-27 CAL-31 CAL-33 CAL-35
-		IPM-03 IPM-04 IPM-05
-		CIL-02 CIL-04 CIL-08 CIL-09 CIL-11 CIL-13 CIL-14 CIL-15 CIL-16 CIL-18 CIL-19 CIL-20 CIL-25`,
-	"extra interfaces and networks": `
-		AWS-38 AWS-41
-		CAL-09 CAL-14 CAL-15 CAL-18 CAL-19 CAL-20 CAL-21 CAL-22 CAL-25 CAL-29
-		IPM-01 IPM-02 IPM-06 IPM-09
-		MEM-01 MEM-02 MEM-16 MEM-26 MEM-28`,
-	"Kubernetes": `
-		AWS-01 AWS-02 AWS-03 AWS-04 AWS-05 AWS-06 AWS-07 AWS-08 AWS-09 AWS-11 AWS-12 AWS-14 AWS-15 AWS-16 AWS-17 AWS-20
-		AWS-23 AWS-26 AWS-35 AWS-42 AWS-43 AWS-47
-		CAL-06 CAL-16 CAL-28 CAL-30 CAL-32
-		IPM-07 IPM-08 IPM-10 IPM-11 IPM-12 IPM-13 IPM-14 IPM-15 IPM-16 IPM-17 IPM-18
-		CIL-01 CIL-03 CIL-05 CIL-06 CIL-07 CIL-10 CIL-12 CIL-17 CIL-21 CIL-22 CIL-23 CIL-24`,
-	"memif to the pod": `MEM-03 MEM-04 MEM-05 MEM-22 MEM-23 MEM-24 MEM-25 MEM-27`,
-}
-
-// partly are rows that a test names and of which something is not shown, with what that is.
-var partly = map[string]string{
-	"AWS-09": "a node's labels choose its pools; its uplink is the link with its address, and pools are always watched",
-	"AWS-17": "no interface is made ahead of its pod",
-	"AWS-20": "CNI's result has no place for a block: the IPBlock and weftctl say whose it is",
-	"AWS-28": "the code of a mismatch is 107 and not 11; releases next to each other work together, so that none is seen in an upgrade",
-	"AWS-47": "probes execute weft-agent, as only root reaches its socket: whether it is alive is nobody else's to ask",
-	"CAL-16": "labels, service account and ports of a pod are not kept, for nothing is decided by them",
-	"CAL-29": "there is no netkit",
-	"CIL-01": "no earlier program is kept for a way back: each image brings its own",
-	"CIL-10": "the object NodeNetwork has it, always: agents have no right to write Nodes",
-	"CIL-11": "there is nothing upstream to write to before the API server is; the dataplane is not pruned before all is known",
-	"MEM-28": "microservice-label is kept with the attachment and has no effect: there is no etcd where a pod's agent would read",
-}
-
-// excused are rows that no test names, with the reason.
-var excused = map[string]string{
-	"AWS-43": "Weft enforces no NetworkPolicy, which its documents say in their first lines",
-	"CAL-28": "Weft enforces no NetworkPolicy: there is none to wait for",
-}
-
 // root is where the repository begins.
 const root = "../.."
 
-func TestWhatIsOwedIsNamedOrExcused(t *testing.T) {
-	named, faults := read(t, root)
-	all := strings.Fields(strings.Join(slices.Collect(maps.Values(owed)), " "))
-	for _, fault := range append(faults, compare(all, partly, excused, named)...) {
+// page lists the rows.
+const page = root + "/docs/rows.md"
+
+// last is the last number of each table: a row that is left out of the page is missed.
+var last = map[string]int{"AWS": 49, "CAL": 35, "IPM": 18, "MEM": 28, "CIL": 25}
+
+func TestTestsShowWhatThePageOfRowsSays(t *testing.T) {
+	text, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows, faults := rowsOfPage(string(text))
+	named, wrong := read(t, root)
+	for _, fault := range slices.Concat(faults, wrong, compare(rows, named)) {
 		t.Error(fault)
+	}
+	for table, n := range last {
+		for i := range n {
+			if id := fmt.Sprintf("%s-%02d", table, i+1); rows[id] == "" {
+				t.Errorf("%s is not on the page", id)
+			}
+		}
 	}
 }
 
-func TestWhatIsWrongWithTheListsIsSeen(t *testing.T) {
-	one := map[string]string{"AWS-01": "why"}
+func TestFaultsOfThePageAreFound(t *testing.T) {
 	named := map[string][]string{"AWS-01": {"a_test.go"}}
 	tests := []struct {
-		name            string
-		partly, excused map[string]string
-		named           map[string][]string
-		fault           string
+		name, page string
+		named      map[string][]string
+		fault      string
 	}{
-		{"named", nil, nil, named, ""},
-		{"named in part", one, nil, named, ""},
-		{"excused", nil, one, nil, ""},
-		{"neither", nil, nil, nil, "AWS-01 is neither named by a test nor excused"},
-		{"not named, though in part", one, nil, nil, "AWS-01 is said to be shown in part, and no test names it"},
-		{"named and excused", nil, one, named, "AWS-01 is excused, and named in a_test.go"},
-		{"twice", one, one, named, "AWS-01 is excused, and named in a_test.go"},
-		{"without a reason", nil, map[string]string{"AWS-01": ""}, nil, "AWS-01 is excused without a reason"},
-		{"of another list", nil, map[string]string{"CAL-99": "why"}, named, "CAL-99 is not owed"},
+		{"shown", "| AWS-01 | feature | yes |", named, ""},
+		{"shown in part", "| AWS-01 | feature | partly: reason |", named, ""},
+		{"not there", "| AWS-01 | feature | no: reason |", nil, ""},
+		{"not shown", "| AWS-01 | feature | yes |", nil, "AWS-01 is yes, and no test names it"},
+		{"not shown in part", "| AWS-01 | feature | partly: reason |", nil, "AWS-01 is partly: reason, and no test names it"},
+		{"not there, but shown", "| AWS-01 | feature | no: reason |", named, "AWS-01 is no: reason, and a_test.go names it"},
+		{"without a reason", "| AWS-01 | feature | partly |", named, `AWS-01: "partly" is not yes, "partly: reason" or "no: reason"`},
+		{"without a feature", "| AWS-01 |  | yes |", named, "AWS-01: no feature"},
+		{"twice", "| AWS-01 | feature | yes |\n| AWS-01 | feature | yes |", named, "AWS-01 is on the page twice"},
+		{"not on the page", "", named, "AWS-01, which a_test.go names, is not on the page"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			if got := strings.Join(compare([]string{"AWS-01"}, tt.partly, tt.excused, tt.named), "; "); got != tt.fault {
+			rows, faults := rowsOfPage(tt.page)
+			if got := strings.Join(append(faults, compare(rows, tt.named)...), "; "); got != tt.fault {
 				t.Errorf("faults %q, want %q", got, tt.fault)
 			}
 		})
@@ -116,27 +89,44 @@ func TestAWrongCommentIsSeen(t *testing.T) {
 	}
 }
 
-// compare lists what is wrong: each row that is owed is named or excused, and not both.
-func compare(owed []string, partly, excused map[string]string, named map[string][]string) (faults []string) {
-	for _, id := range owed {
-		reason, isExcused := excused[id]
-		_, isPartly := partly[id]
+// line is a row of the page.
+var line = regexp.MustCompile(`(?m)^\| ([A-Z]{3}-[0-9]{2}) \|(.*)\| (.*) \|$`)
+
+// status is what a row may say of Weft.
+var status = regexp.MustCompile(`^(yes|(partly|no): .+)$`)
+
+// rowsOfPage returns what the page says of each row, and the faults of the page.
+func rowsOfPage(text string) (rows map[string]string, faults []string) {
+	rows = map[string]string{}
+	for _, m := range line.FindAllStringSubmatch(text, -1) {
+		id, feature, says := m[1], strings.TrimSpace(m[2]), m[3]
 		switch {
-		case isExcused && len(named[id]) > 0:
-			faults = append(faults, fmt.Sprintf("%s is excused, and named in %s", id, strings.Join(named[id], ", ")))
-		case isExcused && reason == "":
-			faults = append(faults, id+" is excused without a reason")
-		case isPartly && len(named[id]) == 0:
-			faults = append(faults, id+" is said to be shown in part, and no test names it")
-		case !isExcused && len(named[id]) == 0:
-			faults = append(faults, id+" is neither named by a test nor excused")
+		case rows[id] != "":
+			faults = append(faults, id+" is on the page twice")
+		case feature == "":
+			faults = append(faults, id+": no feature")
+		case !status.MatchString(says):
+			faults = append(faults, fmt.Sprintf(`%s: %q is not yes, "partly: reason" or "no: reason"`, id, says))
+		}
+		rows[id] = says
+	}
+	return rows, faults
+}
+
+// compare returns the rows that tests show although the page says no, and the reverse.
+func compare(rows map[string]string, named map[string][]string) (faults []string) {
+	for _, id := range slices.Sorted(maps.Keys(rows)) {
+		isNo, files := strings.HasPrefix(rows[id], "no"), named[id]
+		if isNo && len(files) > 0 {
+			faults = append(faults, fmt.Sprintf("%s is %s, and %s names it", id, rows[id], strings.Join(files, ", ")))
+		}
+		if !isNo && len(files) == 0 {
+			faults = append(faults, fmt.Sprintf("%s is %s, and no test names it", id, rows[id]))
 		}
 	}
-	for _, list := range []map[string]string{partly, excused} {
-		for _, id := range slices.Sorted(maps.Keys(list)) {
-			if !slices.Contains(owed, id) {
-				faults = append(faults, id+" is not owed")
-			}
+	for _, id := range slices.Sorted(maps.Keys(named)) {
+		if rows[id] == "" {
+			faults = append(faults, fmt.Sprintf("%s, which %s names, is not on the page", id, strings.Join(named[id], ", ")))
 		}
 	}
 	return faults
