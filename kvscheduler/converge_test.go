@@ -55,7 +55,9 @@ func (w *world) converged() {
 	}
 }
 
-func TestTheMachineConvergesInOrderDespiteRefusals(t *testing.T) { testConverge(t, 30, false, kvschedulertest.Refuse) }
+func TestTheMachineConvergesInOrderDespiteRefusals(t *testing.T) {
+	testConverge(t, 30, false, kvschedulertest.Refuse)
+}
 
 func TestTheMachineConvergesInOrderDespiteLostReplies(t *testing.T) {
 	testConverge(t, 30, false, kvschedulertest.LoseReply)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -111,26 +112,44 @@ func (w *world) noWrong() {
 	}
 }
 
-// quiet waits until nothing is failed, drifted or being removed.
+// quiet waits until no object is failed, drifted or being removed, and none that is pending has all that it waits for.
 func (w *world) quiet() {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
 	defer cancel()
-	var refs []ref
-	for k := range w.kinds {
-		for name := range w.s.View().All(kvscheduler.Kind(k)) {
-			refs = append(refs, ref{Kind: kvscheduler.Kind(k), Name: name})
+	for {
+		var refs []ref
+		for k := range w.kinds {
+			for name := range w.s.View().All(kvscheduler.Kind(k)) {
+				refs = append(refs, ref{Kind: kvscheduler.Kind(k), Name: name})
+			}
+		}
+		err := w.s.Wait(ctx, refs, kvscheduler.Absent, kvscheduler.Pending, kvscheduler.Invalid, kvscheduler.InSync, kvscheduler.Observed)
+		if err == nil && !w.isAboutToCreate(refs) {
+			return
+		}
+		select {
+		case <-time.After(time.Millisecond):
+		case <-ctx.Done():
+			err = ctx.Err()
+		}
+		if err != nil {
+			w.history()
+			for _, r := range refs {
+				st, _ := w.s.View().Status(r)
+				w.t.Logf("%s: %v %v retry %v", r, st.Phase, st.Err, st.RetryAt)
+			}
+			w.t.Fatal(err)
 		}
 	}
-	err := w.s.Wait(ctx, refs, kvscheduler.Absent, kvscheduler.Pending, kvscheduler.Invalid, kvscheduler.InSync, kvscheduler.Observed)
-	if err != nil {
-		w.history()
-		for _, r := range refs {
-			st, _ := w.s.View().Status(r)
-			w.t.Logf("%s: %v %v retry %v", r, st.Phase, st.Err, st.RetryAt)
-		}
-		w.t.Fatal(err)
-	}
+}
+
+func (w *world) isAboutToCreate(refs []ref) bool {
+	v := w.s.View()
+	return slices.ContainsFunc(refs, func(r ref) bool {
+		st, _ := v.Status(r)
+		return st.Phase == kvscheduler.Pending && len(st.Missing) == 0
+	})
 }
 
 // history logs what was done, for a failing test.
