@@ -52,6 +52,7 @@ peers: go ## get DPDK's testpmd and CNI plugins for the tests, into the user's c
 # Tests build programs, some of them where there is no network.
 modules: go
 	@$(GO) list -m all >/dev/null
+	@$(GO) list -C test/chain -deps tool >/dev/null || echo "tests with programs of test/chain will be skipped"
 
 test: modules peers ## run all tests (PACKAGES=./... chooses; WEFT_REQUIRE=root,netns,dpdk,plugins forbids skips; WEFT_VPP=PREFIX: on VPP, one test at a time)
 	@$(if $(RACE),,echo "test: the race detector is left out, because there is no C compiler";) $(GO) test $(RACE) -count=1 $(if $(WEFT_VPP),-p 1 -parallel 1 -timeout 40m,-timeout 20m) $(PACKAGES)

@@ -25,23 +25,34 @@ import (
 //
 //	plugins need NAME...                  skip the script unless these plugins are there (iproute2 has a bridge, too)
 //	plugins add|check|del LIST NAME [KEY=VALUE...]
+//	plugins newest NAME...                build these of the module test/chain, for this script to use
 //	plugins gc LIST NAME...               only the sandboxes that are named are valid
+//	plugins gc LIST null                  no sandbox is valid: the list is null
+//	plugins pairs LIST NAME               ADD, CHECK, a resync, CHECK and DEL with the first plugin of the list and any two others behind
+//	                                      it, in both orders
 //
-// LIST is a file with a configuration, in which $VARIABLES of the script are put in. A KEY is an annotation of the pod, or
-// CNI_IFNAME, which is eth0 otherwise.
+// LIST is a file with a configuration, in which $VARIABLES of the script are put in. A KEY is an annotation of the pod, portMappings,
+// whose value is HOSTPORT:CONTAINERPORT, or CNI_IFNAME, which is eth0 otherwise.
 func pluginsCommand(ts *testscript.TestScript, neg bool, args []string) {
 	if len(args) < 2 {
 		usage(ts, "plugins need|add|check|del|gc ...")
 	}
 	s := on(ts)
-	if args[0] == "need" {
+	switch args[0] {
+	case "need":
 		s.need(args[1:])
+		return
+	case "newest":
+		s.useNewest(ts, args[1:])
 		return
 	}
 	list, err := libcni.ConfListFromBytes([]byte(os.Expand(ts.ReadFile(args[1]), ts.Getenv)))
 	ts.Check(err)
 	var result types.Result
 	err = netns.Do(s.home, func() error {
+		if args[0] == "pairs" {
+			return s.executePairs(ts, list, args)
+		}
 		result, err = s.executeList(ts, list, args)
 		return err
 	})
@@ -55,11 +66,11 @@ func pluginsCommand(ts *testscript.TestScript, neg bool, args []string) {
 
 func (s *stage) executeList(ts *testscript.TestScript, list *libcni.NetworkConfigList, args []string) (types.Result, error) {
 	exec := &invoke.DefaultExec{RawExec: &invoke.RawExec{Stderr: ts.Stderr()}, PluginDecoder: version.PluginDecoder{}}
-	cni := libcni.NewCNIConfigWithCacheDir([]string{s.programs(), s.ipam(ts), pluginsDir()}, ts.MkAbs("cache"), exec)
+	cni := libcni.NewCNIConfigWithCacheDir([]string{s.programs(), s.ipam(ts), s.newest, pluginsDir()}, ts.MkAbs("cache"), exec)
 	ctx, verb := context.Background(), args[0]
 	if verb == "gc" {
 		valid := &libcni.GCArgs{}
-		for _, name := range args[2:] {
+		for _, name := range slices.DeleteFunc(args[2:], func(name string) bool { return name == "null" }) {
 			valid.ValidAttachments = append(valid.ValidAttachments, types.GCAttachment{ContainerID: s.sandbox(ts, name).id, IfName: "eth0"})
 		}
 		return nil, cni.GCNetworkList(ctx, list, valid)
@@ -88,21 +99,72 @@ func (s *stage) executeList(ts *testscript.TestScript, list *libcni.NetworkConfi
 	return nil, errUsage
 }
 
+// executePairs executes the first plugin of the list with any two others behind it.
+func (s *stage) executePairs(ts *testscript.TestScript, list *libcni.NetworkConfigList, args []string) error {
+	all := list.Plugins
+	for i, one := range all {
+		for j, other := range all {
+			if i == 0 || j == 0 || i == j {
+				continue
+			}
+			pair := *list
+			pair.Plugins = []*libcni.PluginConfig{all[0], one, other}
+			if err := s.executePair(ts, &pair, args[2]); err != nil {
+				return fmt.Errorf("%s, then %s: %w", one.Network.Type, other.Network.Type, err)
+			}
+		}
+	}
+	return nil
+}
+
+func (s *stage) executePair(ts *testscript.TestScript, list *libcni.NetworkConfigList, name string) error {
+	if _, err := s.executeList(ts, list, []string{"add", "", name}); err != nil {
+		return errors.Join(err, s.repeat(ts, list, name, "del"))
+	}
+	before, err := look(s.sandbox(ts, name))
+	if err == nil {
+		err = s.repeat(ts, list, name, "check")
+	}
+	if err == nil {
+		_, err = s.node.Weftctl(context.Background(), "resync", "downstream")
+	}
+	after, lost := look(s.sandbox(ts, name))
+	if !slices.Equal(before, after) {
+		lost = fmt.Errorf("a resync left %q, after the ADD there was %q", after, before)
+	}
+	return errors.Join(err, lost, s.repeat(ts, list, name, "check", "del"))
+}
+
+func (s *stage) repeat(ts *testscript.TestScript, list *libcni.NetworkConfigList, name string, verbs ...string) (err error) {
+	for _, verb := range verbs {
+		_, e := s.executeList(ts, list, []string{verb, "", name})
+		err = errors.Join(err, e)
+	}
+	return err
+}
+
 // settings are the annotations of the pod, and the name of the interface.
 func settings(conf *libcni.RuntimeConf, args []string) error {
-	annotations := map[string]string{}
+	annotations, capabilities := map[string]string{}, map[string]any{}
 	for _, a := range args {
 		key, value, isSetting := strings.Cut(a, "=")
 		switch {
 		case isSetting && key == "CNI_IFNAME":
 			conf.IfName = value
+		case isSetting && key == "portMappings":
+			var host, container int
+			if _, err := fmt.Sscanf(value, "%d:%d", &host, &container); err != nil {
+				return err
+			}
+			capabilities[key] = []map[string]any{{"hostPort": host, "containerPort": container, "protocol": "tcp"}}
 		case isSetting && strings.Contains(key, "/"):
 			annotations[key] = dataplane.CustomInterfaces(value)
 		default:
 			return errors.New("an annotation is needed: KEY=VALUE")
 		}
 	}
-	conf.CapabilityArgs = map[string]any{"io.kubernetes.cri.pod-annotations": annotations}
+	capabilities["io.kubernetes.cri.pod-annotations"] = annotations
+	conf.CapabilityArgs = capabilities
 	return nil
 }
 
@@ -125,11 +187,7 @@ func (s *stage) need(names []string) {
 		if _, err := os.Stat(filepath.Join(pluginsDir(), name)); err == nil {
 			continue
 		}
-		text := fmt.Sprintf("the program %s is needed: install the Debian package containernetworking-plugins, or name its directory in %s", name, peers.PluginsVariable)
-		if slices.Contains(strings.Split(os.Getenv("WEFT_REQUIRE"), ","), "plugins") {
-			s.t.Fatal(text)
-		}
-		s.t.Skip(text)
+		s.missing(fmt.Sprintf("the program %s is needed: install the Debian package containernetworking-plugins, or name its directory in %s", name, peers.PluginsVariable))
 	}
 }
 

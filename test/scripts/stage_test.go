@@ -34,6 +34,8 @@ type stage struct {
 	dataplane *exec.Cmd // of a script with a proxy
 	killed    int       // the dataplane that was killed last
 	limited   bool      // the state has a file system of its own
+	chain     string    // the module test/chain
+	newest    string    // the directory of programs of it; "": none is used
 }
 
 // seen is a snapshot with the sandboxes that were there.
@@ -60,6 +62,9 @@ func setup(env *testscript.Env, programs string) error {
 	s := &stage{
 		t: env.T().(testing.TB), node: n, home: filepath.Join(env.WorkDir, "home"),
 		sandboxes: map[string]*sandbox{}, calls: map[string]*call{}, snapshots: map[string]seen{},
+	}
+	if s.chain, err = filepath.Abs("../chain"); err != nil {
+		return err
 	}
 	env.Values[stageKey{}] = s
 	env.Defer(func() { s.close() })
