@@ -31,13 +31,23 @@ func (a *Agent) reportFailure(o podmanager.Outcome) {
 // reasonUnknown is the reason of events on pods with unknown annotations.
 const reasonUnknown = "WeftUnknownAnnotation"
 
-// reportUnknown writes an event for each unknown annotation contivpp.io/... of a pod that has been added.
+// reasonUnlimited is the reason of events on pods that ask for limits of their bandwidth.
+const reasonUnlimited = "WeftBandwidthNotLimited"
+
+// reportUnknown writes an event for each annotation of a pod that has been added that has no effect: unknown ones contivpp.io/..., and
+// limits of the bandwidth of a main interface that Weft made.
 func (a *Agent) reportUnknown(o podmanager.Outcome) {
 	if o.Happening != podmanager.Added || o.Pod.IsZero() {
 		return
 	}
 	for _, fault := range pod.UnknownAnnotations(o.Attachment.Annotations) {
 		a.events.Tell(k8s.Note{Pod: o.Pod, Type: k8s.Warning, Reason: reasonUnknown, At: time.Now(), Text: fault.Error})
+	}
+	if mode := o.Attachment.Mode; mode != "" && mode != pod.ModePrimary {
+		return
+	}
+	for _, fault := range pod.UnservedLimits(o.Attachment.Annotations) {
+		a.events.Tell(k8s.Note{Pod: o.Pod, Type: k8s.Warning, Reason: reasonUnlimited, At: time.Now(), Text: fault.Error})
 	}
 }
 

@@ -193,6 +193,33 @@ func TestAnUnknownAnnotationIsReportedAsAnEvent(t *testing.T) {
 	l.cni("DEL", a, nil)
 }
 
+func TestALimitOfTheBandwidthIsReportedAsAnEvent(t *testing.T) {
+	l, server := clusterLab(t)
+	for name, annotations := range map[string]map[string]string{
+		"limited": {"kubernetes.io/ingress-bandwidth": "20M", "kubernetes.io/egress-bandwidth": "10M", "kubernetes.io/other": "x"},
+		"free":    {"kubernetes.io/other": "x"},
+	} {
+		p := l.pod(name)
+		l.put(server, p, annotations)
+		given := map[string]any{"io.kubernetes.cri.pod-annotations": annotations} // as containerd does
+		l.cni("ADD", p, map[string]any{"runtimeConfig": given})
+	}
+	want := []string{
+		"limited: annotation kubernetes.io/egress-bandwidth: Weft limits no bandwidth",
+		"limited: annotation kubernetes.io/ingress-bandwidth: Weft limits no bandwidth",
+	}
+	l.eventually("each is told of", func() bool {
+		var texts []string
+		for _, e := range events(t, server) {
+			if e.Reason == reasonUnlimited {
+				texts = append(texts, e.InvolvedObject.Name+": "+e.Message)
+			}
+		}
+		slices.Sort(texts)
+		return slices.EqualFunc(texts, want, strings.HasPrefix)
+	})
+}
+
 func TestEachKindOfObjectHasAWordForThePodsAuthor(t *testing.T) {
 	for _, kind := range wire.Kinds() {
 		if words[kind] == "" {

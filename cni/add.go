@@ -81,7 +81,7 @@ func relevant(annotations map[string]string) map[string]string {
 	ours := make(map[string]string)
 	for key, value := range annotations {
 		domain, _, _ := strings.Cut(key, "/")
-		if domain == "contivpp.io" || domain == "k8s.v1.cni.cncf.io" {
+		if domain == "contivpp.io" || domain == "k8s.v1.cni.cncf.io" || domain == "kubernetes.io" {
 			ours[key] = value
 		}
 	}

@@ -19,9 +19,6 @@ func (n *Network) interfaceOf(w wish, leases []ipam.Lease) pod.Interface {
 	if w.custom != nil {
 		i.AntiSpoof = w.custom.Network.AntiSpoof
 	}
-	if w.kind == pod.TypeVeth {
-		i.HostLink = hostName(w.object)
-	}
 	for _, l := range leases {
 		i.Pools = append(i.Pools, l.Pool)
 		switch {

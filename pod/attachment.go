@@ -83,7 +83,6 @@ type Interface struct {
 	Object    string         `json:"object"`              // name of the dataplane's interface (kind vpp.interface); "" for type ipam
 	MAC       string         `json:"mac"`                 // of the pod's end
 	MTU       int            `json:"mtu"`                 // bytes
-	HostLink  string         `json:"hostLink,omitempty"`  // name of the node's end, of type veth
 	RxQueues  int            `json:"rxQueues,omitempty"`  // of type tap or veth: that the pod reads from; 0 is one
 	TxQueues  int            `json:"txQueues,omitempty"`  // that it writes to; 0 is one
 	Memif     *Memif         `json:"memif,omitempty"`     // of type memif

@@ -21,6 +21,14 @@ const (
 	AnnotationMicroservice = AnnotationPrefix + "microservice-label"
 )
 
+// bandwidthAnnotations are Kubernetes' own: limits of a pod's bandwidth, in bits a second, which Weft does not implement.
+var bandwidthAnnotations = []string{"kubernetes.io/egress-bandwidth", "kubernetes.io/ingress-bandwidth"}
+
+// KeepsAnnotation reports whether an annotation is kept with an attachment.
+func KeepsAnnotation(name string) bool {
+	return strings.HasPrefix(name, AnnotationPrefix) || name == AnnotationNetworks || slices.Contains(bandwidthAnnotations, name)
+}
+
 // known are all of them, of our prefix.
 var known = []string{AnnotationCustom, AnnotationOptions, AnnotationPools, AnnotationIPs, AnnotationEndpoint, AnnotationMicroservice}
 

@@ -38,6 +38,17 @@ func UnknownAnnotations(annotations map[string]string) (faults []error) {
 	return faults
 }
 
+// UnservedLimits returns an error for each annotation by which a pod asks for a limit of its bandwidth. They do not keep a pod from being
+// added.
+func UnservedLimits(annotations map[string]string) (faults []error) {
+	for _, name := range bandwidthAnnotations {
+		if annotations[name] != "" {
+			faults = append(faults, Errorf(CodeInvalidAnnotation, "annotation %s: Weft limits no bandwidth, so the pod runs without this limit", name))
+		}
+	}
+	return faults
+}
+
 // endpointFault is that a pod serves by an interface that is none of those it has.
 func endpointFault(annotations map[string]string, has []string) error {
 	name := annotations[AnnotationEndpoint]

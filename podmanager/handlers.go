@@ -2,7 +2,6 @@ package podmanager
 
 import (
 	"context"
-	"strings"
 
 	"github.com/weftnet/weft/eventloop"
 	"github.com/weftnet/weft/pod"
@@ -93,7 +92,7 @@ func (m *Manager) UntrackPod(_ context.Context, ev *pod.DeletePod, txn *eventloo
 func kept(annotations map[string]string) map[string]string {
 	var ours map[string]string
 	for key, value := range annotations {
-		if !strings.HasPrefix(key, pod.AnnotationPrefix) && key != pod.AnnotationNetworks {
+		if !pod.KeepsAnnotation(key) {
 			continue
 		}
 		if ours == nil {

@@ -15,7 +15,9 @@ func inSandbox(reply *weftv1.AddReply) []*weftv1.Interface {
 }
 
 // replyOf makes the reply of an ADD from what is kept of it alone, so that a repeated ADD has the same one. An interface
-// of which Weft gave the addresses only is left out: it is somebody else's to tell of.
+// of which Weft gave the addresses only is left out: it is somebody else's to tell of. So is the node's end of a veth: the
+// dataplane takes its packets before the kernel's traffic control, so the plugin bandwidth would limit nothing there. Without that
+// end in the result it refuses to limit the pod.
 func replyOf(a *pod.Attachment) *weftv1.AddReply {
 	reply := &weftv1.AddReply{Dns: dnsOf(a.Delegation.DNS)}
 	for _, in := range a.Interfaces {
@@ -37,11 +39,6 @@ func replyOf(a *pod.Attachment) *weftv1.AddReply {
 		}
 		for _, r := range in.Routes {
 			reply.Routes = append(reply.Routes, routeOf(r))
-		}
-	}
-	for _, in := range a.Interfaces { // behind those of the sandbox: plugins look there for the other end of a veth
-		if in.HostLink != "" {
-			reply.Interfaces = append(reply.Interfaces, &weftv1.Interface{Name: in.HostLink, Mtu: uint32(in.MTU)})
 		}
 	}
 	for _, r := range a.Delegation.Routes {

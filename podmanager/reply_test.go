@@ -28,7 +28,7 @@ func TestTheReplyOfAnAttachment(t *testing.T) {
 				{Destination: netip.MustParsePrefix("0.0.0.0/0"), Gateway: netip.MustParseAddr("169.254.1.1")},
 			},
 		}, {
-			Name: "veth1", Type: "veth", MAC: "02:fe:00:00:00:02", MTU: 1400, HostLink: "weft0123456789a",
+			Name: "veth1", Type: "veth", MAC: "02:fe:00:00:00:02", MTU: 1400,
 		}, {
 			Name: "memif1", Type: "memif", MTU: 2048, Routes: []pod.Route{{Destination: netip.MustParsePrefix("10.3.0.0/24")}}, Memif: &pod.Memif{SocketPath: "/run/weft/memif/a/memif.sock"},
 			Addresses: []netip.Prefix{netip.MustParsePrefix("10.2.0.1/24")}, Gateways: []netip.Addr{{}},
