@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"errors"
 	"net/netip"
 	"slices"
 	"strings"
@@ -43,6 +42,7 @@ func (a *Agent) assembleBlocks() error {
 		All:      func() bool { return a.cluster.View().Complete },
 		Marks:    func() blocks.Marks { return a.cluster.View().Switches.Marks },
 		Observed: a.cluster.Blocks,
+		Foreign:  a.cluster.ForeignBlock,
 		Taken:    a.blockTaken,
 		Known:    a.usable(known, local),
 		Keep:     a.keepBlocks,
@@ -162,12 +162,9 @@ func attachmentOf(holder string) string {
 	return strings.Join(parts[:min(len(parts), 3)], "/")
 }
 
-// refill gets the node a block that a pod which found no address could have one of. It reports whether there is one now.
-func (a *Agent) refill(ctx context.Context, refused error) bool {
-	var exhausted ipam.ErrExhausted
-	if a.keeper == nil || !errors.As(refused, &exhausted) {
-		return false
-	}
+// refillPool claims a block of the pools in which a pod found no address. It returns nil if there is an address now, else
+// refused.
+func (a *Agent) refillPool(ctx context.Context, exhausted ipam.ErrExhausted, refused error) error {
 	var wanted []blocks.Pool
 	for _, p := range a.claimedFrom() {
 		for _, tried := range exhausted.Pools() {
@@ -177,13 +174,13 @@ func (a *Agent) refill(ctx context.Context, refused error) bool {
 		}
 	}
 	if len(wanted) == 0 {
-		return false
+		return refused
 	}
 	if err := a.keeper.Need(ctx, wanted...); err != nil {
 		a.log.Warn("no block of addresses for a pod that waits", "pools", exhausted.Pool, "err", err)
-		return false
+		return refused
 	}
-	return true
+	return nil
 }
 
 // nameOfPool is what allocators call what blocks are claimed of.

@@ -184,11 +184,11 @@ func TestAnAddressIsNotHandedOverToAnother(t *testing.T) {
 			n.add(t, static("old", "10.1.0.7"))
 			ev := static("young", "10.1.0.7")
 			change(ev)
-			code := pod.CodeAddressInUse
+			code, holder := pod.CodeAddressInUse, "pod default/a on this node (weft/old/eth0)"
 			if name == "one made again" {
-				code = pod.CodeTryAgain // the old one's DEL comes soon
+				code, holder = pod.CodeTryAgain, "weft/old/eth0" // the old one's DEL comes soon
 			}
-			checkRefusal(t, n.refuses(t, ev), code, "address 10.1.0.7 is held by weft/old/eth0")
+			checkRefusal(t, n.refuses(t, ev), code, "address 10.1.0.7 is held by "+holder)
 		})
 	}
 }
@@ -243,7 +243,7 @@ func TestAForeignAddressIsTheMainInterfacesOnly(t *testing.T) {
 	}
 	golden(t, "pod-foreign", list(t, without(n.committer.Values(), newNode(t, four, six).run(t).committer.Values())))
 	n = n.restarted(t)
-	checkRefusal(t, n.refuses(t, foreign("b", "10.7.0.5/32")), pod.CodeAddressInUse, "address 10.7.0.5 is held by weft/c0ffee-a/eth0")
+	checkRefusal(t, n.refuses(t, foreign("b", "10.7.0.5/32")), pod.CodeAddressInUse, "address 10.7.0.5 is held by pod default/a on this node (weft/c0ffee-a/eth0)")
 	again := foreign("a", "10.7.0.5/32")
 	again.Key.ContainerID = "younger"
 	again.Netns.Inode++
@@ -266,10 +266,10 @@ func TestAForeignAddressOfOurPoolsIsNobodyElses(t *testing.T) {
 		t.Errorf("the next pod gets %s", got)
 	}
 	n = n.restarted(t)
-	checkRefusal(t, n.refuses(t, foreign("c", "10.1.0.3/24")), pod.CodeAddressInUse, "address 10.1.0.3 is held by weft/c0ffee-b/eth0")
+	checkRefusal(t, n.refuses(t, foreign("c", "10.1.0.3/24")), pod.CodeAddressInUse, "address 10.1.0.3 is held by pod default/b on this node (weft/c0ffee-b/eth0)")
 	other := static("d", "10.1.0.2")
 	other.ID.Name = "d"
-	checkRefusal(t, n.refuses(t, other), pod.CodeAddressInUse, "address 10.1.0.2 is held by weft/c0ffee-a/eth0")
+	checkRefusal(t, n.refuses(t, other), pod.CodeAddressInUse, "address 10.1.0.2 is held by pod default/a on this node (weft/c0ffee-a/eth0)")
 	n.delete(t, foreign("a"))
 	if stats, _ := n.Addresses(); stats[0].Used != 1 || stats[0].Cooling != 1 {
 		t.Errorf("after the DEL: %+v", stats)

@@ -57,7 +57,7 @@ func TestRefusedPodsLeaveNothingAndSayWhy(t *testing.T) {
 		code uint
 		want string
 	}{
-		{"an address of another pod names it", asking(requested("10.1.0.2")), pod.CodeAddressInUse, "address 10.1.0.2 is held by weft/c0ffee-first/eth0"},
+		{"an address of another pod names it", asking(requested("10.1.0.2")), pod.CodeAddressInUse, "address 10.1.0.2 is held by pod default/first on this node (weft/c0ffee-first/eth0)"},
 		{"the node's address names the node", asking(requested("10.1.0.1")), pod.CodeAddressInUse, "address 10.1.0.1 is held by node"},
 		{"an address of no pool", asking(requested("10.9.0.1")), pod.CodeUnknownNetwork, "address 10.9.0.1 is in no pool"},
 		{"a reserved address", asking(requested("10.1.0.15")), pod.CodeUnknownNetwork, "address 10.1.0.15 of pool default4 is reserved"},

@@ -57,7 +57,7 @@ func TestAnExtraInterfaceThatCannotBeLeavesNothingAndSaysWhy(t *testing.T) {
 		{"an MTU above the network's", "x1/tap/blue", `{"x1":{"mtu":1401}}`, pod.CodeInvalidAnnotation, "MTU 1401 is not within 1280 to 1400, which network blue allows"},
 		{"an MTU that IPv6 cannot bear", "x1/tap/blue", `{"x1":{"mtu":1279}}`, pod.CodeInvalidAnnotation, "MTU 1279 is not within 1280 to 1400"},
 		{"an MTU above the node's", "x1/tap", `{"x1":{"mtu":1501}}`, pod.CodeInvalidAnnotation, "1280 to 1500, which network default allows"},
-		{"an address of another pod", "x1/tap/blue", `{"x1":{"ips":["10.5.0.7"]}}`, pod.CodeAddressInUse, "interface x1: address 10.5.0.7 is held by weft/c0ffee-first/eth0/x1"},
+		{"an address of another pod", "x1/tap/blue", `{"x1":{"ips":["10.5.0.7"]}}`, pod.CodeAddressInUse, "interface x1: address 10.5.0.7 is held by pod default/first on this node (weft/c0ffee-first/eth0/x1)"},
 		{"the gateway's address", "x1/tap/blue", `{"x1":{"ips":["10.5.0.1"]}}`, pod.CodeAddressInUse, "10.5.0.1 is held by node"},
 		{"an address outside", "x1/tap/blue", `{"x1":{"ips":["10.1.0.5"]}}`, pod.CodeUnknownNetwork, "interface x1: address 10.1.0.5 is in no pool"},
 		{"an address where there are none", "x1/tap/stub", `{"x1":{"ips":["10.1.0.5"]}}`, pod.CodeUnknownNetwork, "network stub has no addresses"},

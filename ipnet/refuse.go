@@ -3,6 +3,8 @@ package ipnet
 import (
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/weftnet/weft/ipnet/ipam"
@@ -40,11 +42,36 @@ func (n *Network) refusal(ev *pod.AddPod, w wish, err error) error {
 	case errors.As(err, &inUse) && n.isOfEarlierPod(ev, inUse.Holder):
 		return pod.Errorf(pod.CodeTryAgain, "%s: %w, of the earlier pod of this name, which is not unwired yet; try again", what, err)
 	case errors.As(err, &inUse):
-		return pod.Errorf(pod.CodeAddressInUse, "%s: %w; ask for another one, or for none", what, err)
-	case errors.As(err, &outside) && w.custom != nil:
-		return pod.Errorf(pod.CodeUnknownNetwork, "%s: %w; ask for one of %v, or for none", what, err, w.custom.Network.CIDRs)
+		return pod.Errorf(pod.CodeAddressInUse, "%s: address %s is held by %s; ask for another one, or for none", what, inUse.Address, n.holderName(inUse.Holder))
 	case errors.As(err, &outside):
-		return pod.Errorf(pod.CodeUnknownNetwork, "%s: %w; ask for one of a pool of this node, or for none", what, err)
+		return pod.Errorf(pod.CodeUnknownNetwork, "%s: %w; %s", what, err, n.outsideAdvice(ev, w, outside))
 	}
 	return pod.Errorf(pod.CodeInvalidConfig, "%s: %w", what, err)
+}
+
+// holderName is the pod of a holder, if it has one, with the attachment.
+func (n *Network) holderName(holder string) string {
+	for _, c := range n.wired {
+		if slices.ContainsFunc(c.Interfaces, func(i pod.Interface) bool { return holderOf(c.Key, i.Name) == holder }) {
+			return c.Name() + " on this node (" + holder + ")"
+		}
+	}
+	return holder
+}
+
+// outsideAdvice says which addresses a pod can ask for. An address that other nodes give out is in the right range.
+func (n *Network) outsideAdvice(ev *pod.AddPod, w wish, e ipam.ErrOutside) string {
+	if e.Elsewhere {
+		return "other nodes give it out; ask for another one, or for none"
+	}
+	if w.custom != nil {
+		return fmt.Sprintf("ask for another one of %v, or for none", w.custom.Network.CIDRs)
+	}
+	var prefixes []string
+	for _, p := range n.pools.Load().all {
+		if !p.Disabled && p.Admits(ev.ID.Namespace) {
+			prefixes = append(prefixes, fmt.Sprintf("%s (pool %s)", p.Prefix, p.Name))
+		}
+	}
+	return fmt.Sprintf("ask for another one of %s, or for none", strings.Join(prefixes, ", "))
 }

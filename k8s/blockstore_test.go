@@ -29,7 +29,7 @@ func TestNodesClaimBlocksOfTheAPIServer(t *testing.T) {
 		c := l.known(func(c *k8s.Config) { c.Node = name })
 		n := &blockstest.Node{Name: name, Judge: judge}
 		k, err := blocks.New(blocks.Config{
-			Node: name, Owner: func() string { return c.View().Node.UID }, Store: l.client().BlockStore(), Local: n, Observed: c.Blocks,
+			Node: name, Owner: func() string { return c.View().Node.UID }, Store: l.client().BlockStore(), Local: n, Observed: c.Blocks, Foreign: c.ForeignBlock,
 			Pools: func() []blocks.Pool { v := c.View(); return v.ClaimedFrom() },
 		})
 		if err != nil {

@@ -198,3 +198,9 @@ func (c *Cluster) Missing() []string {
 
 // Blocks are this node's blocks as the watch shows them; false: it has not shown all yet.
 func (c *Cluster) Blocks() ([]*v1.IPBlock, bool) { return c.blocks.all(), c.blocks.synced() }
+
+// ForeignBlock is another node's block, without its status, as the watch shows it; nil if it shows none of that name.
+func (c *Cluster) ForeignBlock(name string) *v1.IPBlock {
+	b, _ := c.foreign.one(name)
+	return b
+}

@@ -49,10 +49,11 @@ func (l Local) Usage(b blocks.Block) blocks.Usage {
 	return u
 }
 
-// Withhold takes a free address out, to be lent; not valid: none is free.
-func (l Local) Withhold(b blocks.Block) netip.Addr {
+// Withhold takes an address out, to be lent: the wanted one if no pod has it, or any free one if wanted is not valid. It
+// returns an invalid address if there is none.
+func (l Local) Withhold(b blocks.Block, wanted netip.Addr) netip.Addr {
 	if a := l.Allocator(b.Network); a != nil {
-		return a.Withhold(b.Prefix)
+		return a.Withhold(b.Prefix, wanted)
 	}
 	return netip.Addr{}
 }

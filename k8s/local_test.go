@@ -34,6 +34,7 @@ func TestAKeepersBlocksFeedTheAllocator(t *testing.T) {
 		}},
 		Pools:    func() []blocks.Pool { return []blocks.Pool{{Name: "pods", Prefix: prefix, Bits: 26, Borrowing: true}} },
 		Observed: func() ([]*v1.IPBlock, bool) { return store.Of("n1"), true },
+		Foreign:  func(string) *v1.IPBlock { return nil },
 		Keep:     func([]v1.IPBlock) error { return nil },
 	})
 	if err != nil {
@@ -80,7 +81,7 @@ func TestABlockOfANetworkThatIsNotThere(t *testing.T) {
 	if err := l.Add(b); err == nil {
 		t.Error("it was added")
 	}
-	if !l.Remove(b) || l.Usage(b) != (blocks.Usage{}) || l.Withhold(b).IsValid() {
+	if !l.Remove(b) || l.Usage(b) != (blocks.Usage{}) || l.Withhold(b, netip.Addr{}).IsValid() {
 		t.Error("it has addresses")
 	}
 }

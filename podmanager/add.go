@@ -49,7 +49,10 @@ func (m *Manager) connect(ctx context.Context, req *weftv1.AddRequest, ev *pod.A
 	for n := 0; ; n++ {
 		attempt := *ev
 		rec, err := m.config.Loop.Do(ctx, &attempt)
-		if err == nil || n == refills || !m.config.Refill(ctx, err) {
+		if err == nil || n == refills {
+			return &attempt, rec, err
+		}
+		if err := m.config.Refill(ctx, ev, err); err != nil {
 			return &attempt, rec, err
 		}
 	}

@@ -41,8 +41,9 @@ type Config struct {
 	IsGone func(pod.Netns) bool
 	// Void takes a queued DEL of the key back, before an ADD of it.
 	Void func(ctx context.Context, key pod.Key) error
-	// Refill gets the node more addresses where an ADD failed for the want of them; false: it could not.
-	Refill func(ctx context.Context, refused error) bool
+	// Refill gets the node the addresses for the lack of which an ADD failed. It returns nil if the ADD is to be tried again,
+	// else its error.
+	Refill func(ctx context.Context, ev *pod.AddPod, refused error) error
 	// Ready says why pods cannot be served yet; nil when they can.
 	Ready func() error
 	// Started says whether the first resync has ended.
@@ -80,7 +81,7 @@ func (c Config) withDefaults() Config {
 		c.Observe = func(Outcome) {}
 	}
 	if c.Refill == nil {
-		c.Refill = func(context.Context, error) bool { return false }
+		c.Refill = func(_ context.Context, _ *pod.AddPod, refused error) error { return refused }
 	}
 	if c.Later == nil {
 		c.Later = func(*pod.Attachment) map[string]int { return nil }

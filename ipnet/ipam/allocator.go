@@ -105,7 +105,10 @@ func (a *Allocator) grantLocked(stocks []*stock, r Request, wanted netip.Addr) (
 			return held.Lease, func() {}, held.unless(wanted)
 		}
 		if b == nil {
-			return Lease{}, nil, ErrOutside{Address: wanted, Pool: s.Name, Elsewhere: true}
+			return Lease{}, nil, ErrOutside{Address: wanted, Pool: s.Name, Elsewhere: s.isForPods(wanted)}
+		}
+		if e := b.entries[wanted]; e != nil && e.State == Withheld {
+			return Lease{}, nil, ErrOutside{Address: wanted, Pool: b.Name, Elsewhere: true}
 		}
 		if err := b.grantable(wanted, r.From); err != nil {
 			return Lease{}, nil, err

@@ -91,7 +91,7 @@ func (a *Allocator) CloseBlock(block netip.Prefix) bool {
 }
 
 // RemoveBlock forgets a block of which no address is held or cools down, or that is not there, and reports true. Any other
-// one is closed.
+// one is closed. A single address may cool down: the node that lent it lets it rest.
 func (a *Allocator) RemoveBlock(block netip.Prefix) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -100,7 +100,7 @@ func (a *Allocator) RemoveBlock(block netip.Prefix) bool {
 		return true
 	}
 	b.closed = true
-	if !b.isEmpty(a.now()) {
+	if b.block.IsSingleIP() && b.leased+b.used > 0 || !b.block.IsSingleIP() && !b.isEmpty(a.now()) {
 		return false
 	}
 	s := a.stockOfLocked(block.Addr())
@@ -178,19 +178,22 @@ func (a *Allocator) ReturnInternal(address netip.Addr) {
 	a.unreserveLocked(address, Internal)
 }
 
-// Withhold takes a free address of a block out of what is given out; not valid: none is free.
-func (a *Allocator) Withhold(block netip.Prefix) netip.Addr {
+// Withhold takes an address of a block out of what is given out: the wanted one, if no pod has it, also while it cools
+// down, or any free one if wanted is not valid. It returns an invalid address if there is none.
+func (a *Allocator) Withhold(block netip.Prefix, wanted netip.Addr) netip.Addr {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	b := a.blockLocked(block)
 	if b == nil {
 		return netip.Addr{}
 	}
-	address, ok := b.pick(a.now())
-	if !ok || a.withholdLocked(b, address) != nil {
+	if !wanted.IsValid() {
+		wanted, _ = b.pick(a.now())
+	}
+	if !wanted.IsValid() || a.withholdLocked(b, wanted) != nil {
 		return netip.Addr{}
 	}
-	return address
+	return wanted
 }
 
 func (a *Allocator) withholdLocked(b *book, address netip.Addr) error {

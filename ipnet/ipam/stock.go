@@ -22,6 +22,9 @@ func newStock(p Pool, h handles, now time.Time) *stock {
 	return s
 }
 
+// isForPods reports whether pods can have an address of the pool.
+func (s *stock) isForPods(a netip.Addr) bool { return !a.Less(s.first()) && !s.last().Less(a) }
+
 // stockOfLocked is the pool that an address is in; nil if it is in none.
 func (a *Allocator) stockOfLocked(address netip.Addr) *stock {
 	for _, s := range a.stocks {

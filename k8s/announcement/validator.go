@@ -239,7 +239,7 @@ func (v *Validator) ofPool(b *v1.IPBlock, prefix netip.Prefix) string {
 
 // lentTo reports whether a block lends an address to a node.
 func lentTo(b *v1.IPBlock, a netip.Addr, node string) bool {
-	return slices.Contains(b.Spec.Borrowed, v1.Loan{Address: v1.IP(a.String()), Node: v1.NodeName(node)})
+	return slices.ContainsFunc(b.Spec.Borrowed, func(l v1.Loan) bool { return string(l.Address) == a.String() && string(l.Node) == node })
 }
 
 // within reports whether a prefix is one of the ranges or a part of one.

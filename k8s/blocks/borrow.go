@@ -5,8 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
@@ -20,7 +22,18 @@ const spare = 2
 type loan struct {
 	held    // its object is the lender's block
 	address netip.Addr
+
+	requested time.Time    // when a pod waited for it; zero: it was borrowed ahead of need
+	around    netip.Prefix // the lender's block
 }
+
+// loanKey tells loans apart: networks may have the same addresses.
+type loanKey struct {
+	network string
+	address netip.Addr
+}
+
+func (l *loan) key() loanKey { return loanKey{l.Network, l.address} }
 
 // borrow makes addresses on offer this node's to use, when there is no block left for it. Without borrowing that is an
 // [ErrNoBlocks].
@@ -55,7 +68,7 @@ func (k *Keeper) borrowFrom(ctx context.Context, b *v1.IPBlock) (*v1.IPBlock, er
 	if string(b.Spec.Node) == k.config.Node {
 		return nil, nil
 	}
-	free := slices.IndexFunc(addresses(b.Spec.Offered), func(a netip.Addr) bool { return !isBorrowed(b, a) })
+	free := slices.IndexFunc(addresses(b.Spec.Offered), func(a netip.Addr) bool { return !isBorrowed(b, a) && requestOf(b, a) == nil })
 	if free < 0 {
 		return nil, nil
 	}
@@ -79,7 +92,7 @@ func (k *Keeper) takeLoans(b *v1.IPBlock) []error {
 		if err != nil || string(l.Node) != k.config.Node {
 			continue
 		}
-		if known := k.loans[address]; known != nil {
+		if known := k.loans[loanKey{string(b.Spec.Network), address}]; known != nil {
 			known.object = b
 			continue
 		}
@@ -90,45 +103,77 @@ func (k *Keeper) takeLoans(b *v1.IPBlock) []error {
 
 func (k *Keeper) takeLoan(b *v1.IPBlock, address netip.Addr) error {
 	block := Block{Pool: b.Spec.Pool, Network: string(b.Spec.Network), Prefix: netip.PrefixFrom(address, address.BitLen())}
-	taken := &loan{held: held{Block: block, name: b.Name, object: b}, address: address}
-	k.loans[address] = taken
-	err := k.keep()
+	around, err := Parse(b)
+	if err != nil {
+		return err
+	}
+	taken := &loan{held: held{Block: block, name: b.Name, object: b}, address: address, around: around}
+	k.loans[taken.key()] = taken
+	err = k.keep()
 	if err == nil {
 		err = k.config.Local.Add(block)
 	}
 	if err != nil {
-		delete(k.loans, address)
+		delete(k.loans, taken.key())
 		return fmt.Errorf("use address %s of block %s: %w", address, b.Name, err)
 	}
 	taken.count(k.config.Local.Usage(block), k.config.Now())
 	return nil
 }
 
-// repay gives borrowed addresses back that nobody has: at once where the pool has free addresses without them, else
-// after the grace.
+// repay gives borrowed addresses back that no pod has: at once if the pool has free addresses without them, or another node
+// requests them, else after the grace.
 func (k *Keeper) repay(ctx context.Context, p Pool) error {
 	var errs []error
-	if scanned := k.scanned[p.Key()]; (p.Borrowing || k.owes) && !scanned {
+	if k.mayOwe(p) {
 		errs = append(errs, k.scan(ctx, p))
 	}
-	marks, l := k.marks(), k.levelOf(p)
 	for _, loan := range k.loansOf(p) {
-		rested := k.config.Now().Sub(loan.emptySince) >= marks.Grace
-		enough := l.free()-l.borrowed >= marks.Low && len(l.blocks) > 0
-		if loan.leaving || loan.usage.empty() && (rested || enough || !p.Borrowing) {
+		if k.isDue(p, loan) {
 			errs = append(errs, k.giveBack(ctx, loan))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// scan finds what is borrowed under this node's name from an earlier life, once.
+// isDue reports whether a borrowed address is to be given back. The pod that it was requested for has some time to start. An
+// address that cools down rests with its lender, unless other nodes without need for this very one may borrow it.
+func (k *Keeper) isDue(p Pool, loan *loan) bool {
+	now, marks, l := k.config.Now(), k.marks(), k.levelOf(p)
+	requested := requestOf(k.config.Foreign(loan.name), loan.address)
+	switch {
+	case loan.leaving:
+		return true
+	case loan.closed || loan.taken:
+		return false // takeOver decides
+	case loan.usage.Held > 0 || now.Sub(loan.requested) < requestTime:
+		return false
+	case !p.Borrowing || requested != nil && string(requested.Node) != k.config.Node:
+		return true
+	}
+	rested := now.Sub(loan.emptySince) >= marks.Grace
+	enough := l.free()-l.borrowed >= marks.Low && len(l.blocks) > 0
+	return loan.usage.empty() && (rested || enough)
+}
+
+// mayOwe reports whether it is time to look for loans to this node that it does not know of: those of an earlier life, which
+// may have lost its state, and those of writes without an answer.
+func (k *Keeper) mayOwe(p Pool) bool {
+	now := k.config.Now()
+	if unanswered, is := k.unanswered[p.Key()]; is {
+		return now.Sub(unanswered) >= requestTime
+	}
+	return !k.scanned[p.Key()] && (p.Borrowing || k.owes || len(k.config.Known) == 0 && now.Sub(k.began) >= relook)
+}
+
+// scan finds what is borrowed under this node's name that it does not know of.
 func (k *Keeper) scan(ctx context.Context, p Pool) error {
 	list, err := k.config.Store.List(ctx, p, true)
 	if err != nil {
 		return fmt.Errorf("list blocks to find loans: %w", err)
 	}
 	k.scanned[p.Key()] = true
+	delete(k.unanswered, p.Key())
 	var errs []error
 	for i := range list {
 		errs = append(errs, k.takeLoans(&list[i])...)
@@ -154,7 +199,7 @@ func (k *Keeper) giveBack(ctx context.Context, l *loan) error {
 	}
 	switch {
 	case err == nil, apierrors.IsNotFound(err):
-		delete(k.loans, l.address)
+		delete(k.loans, l.key())
 		return nil
 	case apierrors.IsConflict(err):
 		return nil // the next look tries again
@@ -163,14 +208,15 @@ func (k *Keeper) giveBack(ctx context.Context, l *loan) error {
 }
 
 func (k *Keeper) loansOf(p Pool) []*loan {
-	var loans []*loan
-	for _, l := range k.loans {
-		if l.Pool == p.Name && l.Network == p.Network && p.Prefix.Contains(l.address) {
-			loans = append(loans, l)
-		}
-	}
-	slices.SortFunc(loans, func(x, y *loan) int { return cmp.Compare(x.address.String(), y.address.String()) })
-	return loans
+	return slices.DeleteFunc(k.sortedLoans(), func(l *loan) bool {
+		return l.Pool != p.Name || l.Network != p.Network || !p.Prefix.Contains(l.address)
+	})
+}
+
+func (k *Keeper) sortedLoans() []*loan {
+	return slices.SortedFunc(maps.Values(k.loans), func(x, y *loan) int {
+		return cmp.Or(cmp.Compare(x.Network, y.Network), x.address.Compare(y.address))
+	})
 }
 
 // lender is a block of another node with what of it this node uses, and no more: not what it is giving back.
@@ -178,8 +224,8 @@ func (k *Keeper) lender(b *v1.IPBlock) *v1.IPBlock {
 	b = b.DeepCopy()
 	b.Spec.Borrowed = slices.DeleteFunc(b.Spec.Borrowed, func(o v1.Loan) bool {
 		address, err := netip.ParseAddr(string(o.Address))
-		l := k.loans[address]
-		return err == nil && string(o.Node) == k.config.Node && (l == nil || l.leaving)
+		l := k.loans[loanKey{string(b.Spec.Network), address}]
+		return err == nil && string(o.Node) == k.config.Node && (l == nil || !l.isOurs())
 	})
 	return b
 }
@@ -188,7 +234,7 @@ func (k *Keeper) lender(b *v1.IPBlock) *v1.IPBlock {
 func (k *Keeper) borrowedFree(p Pool) int {
 	free := 0
 	for _, l := range k.loansOf(p) {
-		if !l.leaving {
+		if l.isOurs() {
 			free += k.config.Local.Usage(l.Block).Free
 		}
 	}

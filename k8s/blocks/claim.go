@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -120,10 +121,12 @@ func (k *Keeper) untaken(p Pool, taken map[netip.Prefix]bool) func(yield func(ne
 	}
 }
 
-// adopt claims a block whose object exists and is nobody's; false: another node was faster.
+// adopt claims a block whose object exists and is unclaimed; false: another node was faster. A block that lends this node an
+// address is for other nodes to claim: no node borrows from itself.
 func (k *Keeper) adopt(ctx context.Context, b *v1.IPBlock) (bool, error) {
-	if _, err := Parse(b); err != nil {
-		return false, nil //nolint:nilerr // an object that no block is made from is nobody's to claim
+	lent := slices.ContainsFunc(b.Spec.Borrowed, func(l v1.Loan) bool { return string(l.Node) == k.config.Node })
+	if _, err := Parse(b); err != nil || lent {
+		return false, nil //nolint:nilerr // an object that no block is made from is not claimed
 	}
 	b = b.DeepCopy()
 	b.Spec.Node, b.OwnerReferences = v1.NodeName(k.config.Node), nil
@@ -148,6 +151,11 @@ func (k *Keeper) hold(b *v1.IPBlock) error {
 		name:  b.Name, object: b,
 	}
 	k.held[b.Name] = h
+	for _, l := range k.loans {
+		if l.name == b.Name {
+			delete(k.loans, l.key()) // its address is one of this node's block now
+		}
+	}
 	if err := k.keep(); err != nil { // before a pod can have an address of it
 		delete(k.held, b.Name)
 		return err

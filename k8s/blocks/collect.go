@@ -1,10 +1,12 @@
 package blocks
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"time"
 
@@ -50,7 +52,8 @@ func (c *Collector) Collect(ctx context.Context) ([]string, error) {
 	}
 	var freed []string
 	next := make(map[suspicion]time.Time)
-	for s, b := range seen {
+	for _, s := range slices.SortedFunc(maps.Keys(seen), func(x, y suspicion) int { return cmp.Compare(x.sortKey(), y.sortKey()) }) {
+		b := seen[s]
 		since, known := c.first[s]
 		if !known {
 			since = c.Now()
@@ -69,6 +72,11 @@ func (c *Collector) Collect(ctx context.Context) ([]string, error) {
 	c.first = next
 	slices.Sort(freed)
 	return freed, errors.Join(errs...)
+}
+
+// sortKey orders leaks: loans come before their block, which stays as long as it lends addresses.
+func (s suspicion) sortKey() string {
+	return s.block + "/" + cmp.Or(s.address, "~") + "/" + s.node
 }
 
 // String names what is freed.
@@ -122,9 +130,14 @@ func (c *Collector) free(ctx context.Context, s suspicion, b *v1.IPBlock) (bool,
 	if err != nil || uid != "" {
 		return false, err
 	}
-	if s.address == "" {
+	switch {
+	case s.address == "" && len(b.Spec.Borrowed) > 0: // pods elsewhere use its addresses: whoever claims it lends them on
+		b = b.DeepCopy()
+		b.Spec.Node, b.Spec.Requested = "", nil
+		_, err = c.Store.Update(ctx, b)
+	case s.address == "":
 		err = c.Store.Delete(ctx, b)
-	} else {
+	default:
 		b = b.DeepCopy()
 		b.Spec.Borrowed = slices.DeleteFunc(b.Spec.Borrowed, func(l v1.Loan) bool {
 			return string(l.Address) == s.address && string(l.Node) == s.node

@@ -65,6 +65,13 @@ func (l *lab) restart(n *node, known ...v1.IPBlock) *node {
 			return n.said
 		},
 		Pools: func() []blocks.Pool { return l.pools }, All: func() bool { return !l.unknown }, Marks: func() blocks.Marks { return l.marks }, Now: l.clock, Known: known,
+		Foreign: func(name string) *v1.IPBlock {
+			b, _ := l.store.Get(context.Background(), name)
+			if n.cut || string(b.Spec.Node) == n.local.Name {
+				return nil
+			}
+			return b
+		},
 		Keep: func(b []v1.IPBlock) error {
 			if n.keepFails {
 				return errors.New("no space left")

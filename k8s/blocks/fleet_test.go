@@ -30,6 +30,8 @@ type fleet struct {
 	holder    map[netip.Addr]*machine // of addresses, by the pods that were given them last
 	excused   int                     // pods with an address of a pod on a machine that was away for longer than the grace
 	isolated  int                     // pods
+	statics   int                     // pods that got the static address that they asked for
+	moved     int                     // of them, from another node's block
 }
 
 type machine struct {
@@ -39,6 +41,8 @@ type machine struct {
 	pods    map[netip.Addr]bool
 
 	isolated map[netip.Addr]bool // of pods
+
+	static *blocks.Static // that it claims
 }
 
 // TestNoAddressIsEverTwoPodsOfAFleet is what a cluster of 50 nodes may go through. The seed replays it.
@@ -62,7 +66,7 @@ func TestNoAddressIsEverTwoPodsOfAFleet(t *testing.T) {
 	}
 	actions := slices.Concat(
 		slices.Repeat([]func(*machine){f.look}, 12), slices.Repeat([]func(*machine){f.start}, 8), slices.Repeat([]func(*machine){f.end}, 6),
-		slices.Repeat([]func(*machine){f.heal}, 2),
+		slices.Repeat([]func(*machine){f.heal}, 2), slices.Repeat([]func(*machine){f.startStatic}, 12),
 		[]func(*machine){f.leave, f.comeBack, f.comeBack, f.cutOff, f.crash, f.removePool},
 	)
 	for range *fleetSteps {
@@ -73,6 +77,10 @@ func TestNoAddressIsEverTwoPodsOfAFleet(t *testing.T) {
 		actions[f.dice.IntN(len(actions))](f.machines[f.dice.IntN(len(f.machines))])
 	}
 	f.settle()
+	if f.statics < 100 || f.moved < 20 {
+		t.Errorf("%d pods got a static address, %d of them one of another node's block", f.statics, f.moved)
+	}
+	t.Logf("%d pods got a static address, %d of them one of another node's block", f.statics, f.moved)
 	t.Logf("%d pods had to be isolated, %d had an address of a pod on a machine that was away for too long", f.isolated, f.excused)
 }
 
@@ -129,18 +137,61 @@ func (f *fleet) start(m *machine) {
 		if !a.IsValid() {
 			return
 		}
-		other := f.holder[a]
-		switch {
-		case other == nil:
-		case other.lapsed || m.lapsed:
-			f.excused++
-		default:
-			f.t.Fatalf("%s gives %s, which a pod of %s has", m.local.Name, a, other.local.Name)
+		f.give(m, a)
+	}
+}
+
+// give gives a pod of the machine an address.
+func (f *fleet) give(m *machine, a netip.Addr) {
+	other := f.holder[a]
+	switch {
+	case other == nil:
+	case other.lapsed || m.lapsed:
+		f.excused++
+	default:
+		f.t.Fatalf("%s gives %s, which a pod of %s has", m.local.Name, a, other.local.Name)
+	}
+	m.pods[a] = true
+	if other == nil || !m.lapsed {
+		f.holder[a] = m
+	}
+}
+
+// startStatic starts a pod with a static address, at times one that a pod had elsewhere a moment ago, or has.
+func (f *fleet) startStatic(m *machine) {
+	if m.static == nil {
+		p := f.pools[f.dice.IntN(len(f.pools))]
+		a := p.Block(f.dice.Uint64N(p.Blocks())).Addr()
+		for range f.dice.IntN(4) {
+			a = a.Next()
 		}
-		m.pods[a] = true
-		if other == nil || !m.lapsed {
-			f.holder[a] = m
+		m.static = &blocks.Static{Pool: p, Address: a, Namespace: "shop", Pod: "web"}
+	}
+	s := m.static
+	for range 6 {
+		claimed, err := m.TryClaim(f.t.Context(), s)
+		if claimed || err != nil {
+			m.static = nil
 		}
+		if claimed && err == nil && m.local.LeaseThis("", s.Address) {
+			f.statics++
+			block, _ := s.Address.Prefix(s.Pool.Bits)
+			if b, err := f.store.Get(f.t.Context(), blocks.Name("", block)); err == nil && string(b.Spec.Node) != m.local.Name {
+				f.moved++
+			}
+			f.give(m, s.Address)
+		}
+		if m.static == nil {
+			return
+		}
+		f.look(f.machines[f.dice.IntN(len(f.machines))]) // mostly not the one that has to act
+		block, _ := s.Address.Prefix(s.Pool.Bits)
+		if b, err := f.store.Get(f.t.Context(), blocks.Name("", block)); err == nil && b.Spec.Node != "" && f.dice.IntN(2) == 0 {
+			f.look(f.named(string(b.Spec.Node)))
+		}
+	}
+	if f.dice.IntN(2) == 0 {
+		m.static = nil // its pod is gone; the request stays
 	}
 }
 

@@ -27,6 +27,8 @@ type held struct {
 	closed     bool // no address is allocated from it: the Node object was missing
 	taken      bool // another node owns it, and all pods of this node that use it are isolated
 	told       bool // that another node owns it was reported
+
+	requested map[v1.AddressRequest]time.Time // when each request of the object was first seen
 }
 
 // isOurs reports whether the block counts as one of this node.

@@ -36,16 +36,17 @@ type local interface {
 	// Add lets the block's addresses be given out but for those withheld, also of a block that Remove left closed.
 	Add(b Block) error
 	// Remove gives out no more of the block's addresses. When none is held or cools down it forgets the block and
-	// reports true; else the block stays, closed.
+	// reports true; else the block stays, closed. A single address may cool down: its lender lets it rest.
 	Remove(b Block) bool
 	Usage(b Block) Usage
-	// Withhold takes an address that is free out of what is given out, to be lent; not valid: none is free.
-	Withhold(b Block) netip.Addr
+	// Withhold takes an address out of what is given out, to be lent: the wanted one if no pod has it, also while it cools
+	// down, or any free one if wanted is not valid. It returns an invalid address if there is none.
+	Withhold(b Block, wanted netip.Addr) netip.Addr
 	// Return lets an address that was withheld be given out again.
 	Return(b Block, address netip.Addr)
 }
 
-// Config is what a [Keeper] is made of. Node, Owner, Store, Local, Pools and Observed are needed.
+// Config is what a [Keeper] is made of. Node, Owner, Store, Local, Pools, Observed and Foreign are needed.
 type Config struct {
 	Node  string
 	Owner func() string // UID of the Node object; "": it is missing; no block is claimed and no address allocated
@@ -57,6 +58,8 @@ type Config struct {
 
 	// Observed are the blocks of this node that a watch sees; false: it has not seen all of them yet.
 	Observed func() ([]*v1.IPBlock, bool)
+	// Foreign is what a watch shows of another node's block, or nil.
+	Foreign func(name string) *v1.IPBlock
 	// Taken is called at each step for a block that another node owns while pods of this node use its addresses. It reports whether these
 	// pods are isolated durably. Until then the keeper stores the block, so that a restarted keeper calls Taken too. Optional.
 	Taken func(b Block, by string) (isolated bool)
@@ -104,26 +107,30 @@ type Keeper struct {
 	mu        sync.Mutex // held during a step: a step is one at a time
 	held      map[string]*held
 	gone      map[string]bool // UIDs of blocks that were this node's once, and never are again
-	loans     map[netip.Addr]*loan
+	loans     map[loanKey]*loan
 	scanned   map[string]bool      // by pool: loans of an earlier life were looked for
 	owes      bool                 // an earlier life had some
 	exhausted map[string]time.Time // by pool, when it was seen without a block for this node
 	wanted    map[string]bool      // by pool: a pod waits
 	kept      []v1.IPBlock
+
+	began      time.Time
+	unanswered map[string]time.Time // by pool, when a write of a loan got no answer
 }
 
 // New makes a keeper that has the known blocks.
 func New(c Config) (*Keeper, error) {
 	c = c.withDefaults()
-	if c.Node == "" || c.Owner == nil || c.Store == nil || c.Local == nil || c.Pools == nil || c.Observed == nil {
-		return nil, errors.New("blocks: Node, Owner, Store, Local, Pools and Observed are needed")
+	if c.Node == "" || c.Owner == nil || c.Store == nil || c.Local == nil || c.Pools == nil || c.Observed == nil || c.Foreign == nil {
+		return nil, errors.New("blocks: Node, Owner, Store, Local, Pools, Observed and Foreign are needed")
 	}
 	h := fnv.New64a()
 	h.Write([]byte(c.Node))
 	k := &Keeper{
 		config: c, seed: h.Sum64(), random: rand.New(rand.NewPCG(h.Sum64(), uint64(c.Now().UnixNano()))),
 		poke: make(chan struct{}, 1), asks: make(chan ask),
-		held: make(map[string]*held), gone: make(map[string]bool), loans: make(map[netip.Addr]*loan),
+		held: make(map[string]*held), gone: make(map[string]bool), loans: make(map[loanKey]*loan),
+		began: c.Now(), unanswered: make(map[string]time.Time),
 		exhausted: make(map[string]time.Time), scanned: make(map[string]bool), wanted: make(map[string]bool),
 	}
 	k.config.Keep = nil // what is known is kept already
@@ -175,7 +182,9 @@ func (k *Keeper) blocksLocked() []v1.IPBlock {
 	}
 	lenders := make(map[string]*v1.IPBlock)
 	for _, l := range k.loans {
-		lenders[l.object.Name] = l.object
+		if !l.taken {
+			lenders[l.object.Name] = l.object
+		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(lenders)) {
 		blocks = append(blocks, *k.lender(lenders[name]))
@@ -211,6 +220,12 @@ func (k *Keeper) close() {
 		if !h.leaving && !h.closed {
 			h.closed = true
 			k.config.Local.Remove(h.Block)
+		}
+	}
+	for _, l := range k.loans {
+		if !l.leaving && !l.closed {
+			l.closed = true
+			k.config.Local.Remove(l.Block)
 		}
 	}
 }

@@ -18,6 +18,8 @@ type world struct {
 	*lab
 	nodes []*node
 	pods  map[*node][]netip.Addr
+
+	statics map[*node]*blocks.Static // that nodes claim
 }
 
 // rows: IPM-16
@@ -25,7 +27,7 @@ type world struct {
 func TestNoAddressIsEverTwoNodes(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		p := blocks.Pool{Name: "pods", Prefix: netip.MustParsePrefix("10.1.0.0/27"), Bits: 29, Borrowing: rapid.Bool().Draw(r, "borrowing")}
-		w := &world{lab: newLab(t, p), pods: make(map[*node][]netip.Addr)}
+		w := &world{lab: newLab(t, p), pods: make(map[*node][]netip.Addr), statics: make(map[*node]*blocks.Static)}
 		w.marks = blocks.Marks{Low: 2, High: 4, Grace: 20 * time.Second, MaxBlocks: 3}
 		for _, name := range []string{"n1", "n2", "n3"} {
 			n := w.node(name)
@@ -37,7 +39,7 @@ func TestNoAddressIsEverTwoNodes(t *testing.T) {
 		actions := slices.Concat(
 			slices.Repeat([]func(*rapid.T){w.step}, 10), slices.Repeat([]func(*rapid.T){w.start}, 6),
 			slices.Repeat([]func(*rapid.T){w.end}, 6), slices.Repeat([]func(*rapid.T){w.wait}, 5),
-			slices.Repeat([]func(*rapid.T){w.fault}, 3), slices.Repeat([]func(*rapid.T){w.arrive}, 2),
+			slices.Repeat([]func(*rapid.T){w.static}, 6), slices.Repeat([]func(*rapid.T){w.fault}, 3), slices.Repeat([]func(*rapid.T){w.arrive}, 2),
 			[]func(*rapid.T){w.borrowing, w.close, w.watch, w.crash},
 		)
 		for _, i := range rapid.SliceOfN(rapid.IntRange(0, len(actions)-1), 0, 120).Draw(r, "actions") {
@@ -92,12 +94,38 @@ func (w *world) start(r *rapid.T) {
 		if !a.IsValid() {
 			return
 		}
-		for other, pods := range w.pods {
-			if slices.Contains(pods, a) {
-				r.Fatalf("%s gives %s, which a pod of %s has", n.local.Name, a, other.local.Name)
-			}
+		w.give(r, n, a)
+	}
+}
+
+func (w *world) give(r *rapid.T, n *node, a netip.Addr) {
+	for other, pods := range w.pods {
+		if slices.Contains(pods, a) {
+			r.Fatalf("%s gives %s, which a pod of %s has", n.local.Name, a, other.local.Name)
 		}
-		w.pods[n] = append(w.pods[n], a)
+	}
+	w.pods[n] = append(w.pods[n], a)
+}
+
+// static has a node try once to get the static address of a pod that waits, or of another one.
+func (w *world) static(r *rapid.T) {
+	n := w.any(r)
+	s := w.statics[n]
+	if s == nil {
+		a := w.pools[0].Prefix.Addr()
+		for range rapid.IntRange(0, 31).Draw(r, "address") {
+			a = a.Next()
+		}
+		s = &blocks.Static{Pool: w.pools[0], Address: a}
+		w.statics[n] = s
+	}
+	claimed, err := n.TryClaim(w.t.Context(), s)
+	if err == nil && !claimed && rapid.IntRange(0, 4).Draw(r, "patience") > 0 {
+		return
+	}
+	delete(w.statics, n)
+	if claimed && err == nil && n.local.LeaseThis("", s.Address) {
+		w.give(r, n, s.Address)
 	}
 }
 

@@ -29,6 +29,11 @@ func (k *Keeper) takeOver(ctx context.Context, observed []*v1.IPBlock) error {
 			errs = append(errs, k.confirm(ctx, h))
 		}
 	}
+	for _, l := range k.sortedLoans() {
+		if !l.leaving && (l.closed || l.taken || !k.isLent(k.config.Foreign(l.name), l)) {
+			errs = append(errs, k.confirmLoan(ctx, l))
+		}
+	}
 	for uid := range k.gone {
 		if !uids[uid] {
 			delete(k.gone, uid) // no watch can show it again: a watch does not go back
@@ -37,10 +42,11 @@ func (k *Keeper) takeOver(ctx context.Context, observed []*v1.IPBlock) error {
 	return errors.Join(append(errs, k.disown(ctx))...)
 }
 
-// isDoubtful reports whether a watch that shows b, or nil, leaves open what the API server has of the block. Of a block
-// that is lent others write too.
+// isDoubtful reports whether a watch that shows b, or nil, leaves open what the API server has of the block. Other
+// nodes also write a block that is lent, or whose addresses they request.
 func (h *held) isDoubtful(b *v1.IPBlock) bool {
-	return b == nil || b.UID != h.object.UID || (h.unsure || h.lent()) && b.ResourceVersion != h.object.ResourceVersion
+	return b == nil || b.UID != h.object.UID ||
+		(h.unsure || h.lent() || len(b.Spec.Requested) > 0) && b.ResourceVersion != h.object.ResourceVersion
 }
 
 // find holds a block of this node that it did not know of: claimed in an earlier life, or by a request whose answer was
@@ -120,6 +126,55 @@ func (k *Keeper) lose(ctx context.Context, h *held, by *v1.IPBlock) error {
 	}
 	k.config.Log.Warn("block was lost and is claimed again", "block", h.name)
 	return k.hold(b)
+}
+
+// isLent reports whether a block lends this node an address. Without its offer the address is its node's again.
+func (k *Keeper) isLent(b *v1.IPBlock, l *loan) bool {
+	if b == nil || b.DeletionTimestamp != nil || !slices.Contains(addresses(b.Spec.Offered), l.address) {
+		return false
+	}
+	is := loanOf(b, l.address)
+	return is != nil && string(is.Node) == k.config.Node
+}
+
+// confirmLoan asks whether an address is still lent to this node. The controller frees loans to nodes that were gone for long.
+func (k *Keeper) confirmLoan(ctx context.Context, l *loan) error {
+	b, err := k.config.Store.Get(ctx, l.name)
+	switch {
+	case err == nil && k.isLent(b, l):
+		l.object = b
+		if !l.closed && !l.taken {
+			return nil
+		}
+		l.closed, l.taken = false, false
+		return k.config.Local.Add(l.Block)
+	case err == nil || apierrors.IsNotFound(err):
+		return k.loseLoan(ctx, l, b)
+	}
+	return fmt.Errorf("look at block %s: %w", l.name, err)
+}
+
+// loseLoan deals with an address that is not lent to this node any more, b being its block. Pods that have it are isolated,
+// unless the block is free: then this node claims it.
+func (k *Keeper) loseLoan(ctx context.Context, l *loan, b *v1.IPBlock) error {
+	if k.config.Local.Remove(l.Block) {
+		delete(k.loans, l.key())
+		return nil
+	}
+	l.closed = true
+	owner := nodeOf(b)
+	switch {
+	case owner == k.config.Node:
+		return nil // Step holds the block, and with it the address
+	case owner != "":
+		l.taken = k.config.Taken(l.Block, owner)
+		return nil
+	case b != nil && b.Name != "":
+		_, err := k.adopt(ctx, b)
+		return err
+	}
+	_, err := k.create(ctx, Pool{Name: l.Pool, Network: l.Network}, l.around)
+	return err
 }
 
 // nodeOf returns the node that owns a block, or "" if the block is nil or unclaimed.

@@ -45,6 +45,20 @@ func TestStolenTokenIsDenied(t *testing.T) {
 	}
 }
 
+func TestRequestedAddressMayBeBorrowedWhileBorrowingIsOff(t *testing.T) {
+	own := changes(t, "n3", "pool: pods, node: n2, offered: [10.9.2.8], "+asked, "pool: pods, node: n2, offered: [10.9.2.8], borrowed: [{address: 10.9.2.8, node: n3}]")
+	other := changes(t, "n3", "pool: pods, node: n2, offered: [10.9.2.9], "+asked, "pool: pods, node: n2, offered: [10.9.2.9], borrowed: [{address: 10.9.2.9, node: n3}]")
+	off := serve(t, read(t).only("weft-borrowing"), object(t, "weftconfigs", "default", `{spec: {addresses: {}}}`))
+	if off.ask(t, other) == "" {
+		t.Error("an address that was not requested is admitted")
+	}
+	for name, s := range map[string]*server{"no WeftConfig": serve(t, read(t).only("weft-borrowing")), "borrowing is not set": off} {
+		if why := s.ask(t, own); why != "" {
+			t.Errorf("%s: the requested address is denied: %s", name, why)
+		}
+	}
+}
+
 // A policy that says true passes no test: each validation denies an attack that no other one of its policy denies so.
 func TestEachValidationDeniesAnAttack(t *testing.T) {
 	all, tries := read(t), attacks(t)

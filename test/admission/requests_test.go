@@ -60,6 +60,9 @@ func many(n int, format string) (list []string) {
 	return list
 }
 
+// asked is a request of node n3.
+const asked = "requested: [{address: 10.9.2.8, node: n3}]"
+
 // inOrder are requests of agents that do their work.
 func inOrder(t testing.TB) []attempt {
 	podif := func(node, uid string) string {
@@ -86,6 +89,14 @@ func inOrder(t testing.TB) []attempt {
 		{"offer addresses", "", changes(t, "n2", "pool: pods, node: n2", "pool: pods, node: n2, offered: [10.9.2.7]")},
 		{"borrow", "", changes(t, "n1", "pool: pods, node: n2, offered: [10.9.2.7]", "pool: pods, node: n2, offered: [10.9.2.7], borrowed: [{address: 10.9.2.7, node: n1}]")},
 		{"give a loan back", "", changes(t, "n1", "pool: pods, node: n2, offered: [10.9.2.7], borrowed: [{address: 10.9.2.7, node: n1}]", "pool: pods, node: n2, offered: [10.9.2.7]")},
+		{"request an address", "", changes(t, "n1", "pool: pods, node: n2", "pool: pods, node: n2, requested: [{address: 10.9.2.7, node: n1, namespace: shop, pod: web-0}]")},
+		{"request another address of a block with a request", "", changes(t, "n1", "pool: pods, node: n2, "+asked, "pool: pods, node: n2, requested: [{address: 10.9.2.8, node: n3}, {address: 10.9.2.7, node: n1}]")},
+		{"offer what is requested", "", changes(t, "n2", "pool: pods, node: n2, "+asked, "pool: pods, node: n2, offered: [10.9.2.8], "+asked)},
+		{"refuse a request", "", changes(t, "n2", "pool: pods, node: n2, "+asked, "pool: pods, node: n2")},
+		{"borrow what it requested", "", changes(t, "n3", "pool: pods, node: n2, offered: [10.9.2.8], "+asked, "pool: pods, node: n2, offered: [10.9.2.8], borrowed: [{address: 10.9.2.8, node: n3, namespace: shop, pod: web-0}]")},
+		{"withdraw a request", "", changes(t, "n3", "pool: pods, node: n2, "+asked, "pool: pods, node: n2")},
+		{"give a loan of an unclaimed block back", "", changes(t, "n3", "pool: pods, offered: [10.9.2.8], borrowed: [{address: 10.9.2.8, node: n3}]", "pool: pods, offered: [10.9.2.8]")},
+		{"claim an unclaimed block that is lent", "", changes(t, "n2", "pool: pods, offered: [10.9.2.8], borrowed: [{address: 10.9.2.8, node: n3}]", "pool: pods, node: n2, offered: [10.9.2.8], borrowed: [{address: 10.9.2.8, node: n3}]")},
 		{"publish who has which address", "", changes(t, "n2", "pool: pods, node: n2", "pool: pods, node: n2").with(func(r *request) { r.sub = "status" })},
 		{"delete a block", "", claims(t, "10.9.2.0-26", "10.9.2.0/26", "pool: pods").with(func(r *request) { r.operation, r.old, r.object = remove, r.object, nil })},
 		{"tell of a pod", "", request{node: "n2", operation: create, resource: "podinterfaces", object: object(t, "podinterfaces", "p", podif("n2", "u"))}},
@@ -184,6 +195,11 @@ func foreignBlocks(t testing.TB) []attempt {
 		{"owned by another node", blockOwner, claim.with(func(r *request) {
 			r.object = object(t, "ipblocks", "10.9.2.0-26", strings.ReplaceAll("{"+owned, "name: n2", "name: n3")+", spec: {cidr: 10.9.2.0/26, pool: pods, node: n2}}")
 		})},
+		{"borrow what another node requested", notOwned, changes(t, "n1", "pool: pods, node: n2, offered: [10.9.2.8], "+asked, "pool: pods, node: n2, offered: [10.9.2.8], "+asked+", borrowed: [{address: 10.9.2.8, node: n1}]")},
+		{"request for another node", notOwned, changes(t, "n1", "pool: pods, node: n2", "pool: pods, node: n2, "+asked)},
+		{"remove another node's request", notOwned, changes(t, "n1", "pool: pods, node: n2, "+asked, "pool: pods, node: n2")},
+		{"request another block's address", "requests addresses of the block for itself", changes(t, "n3", "pool: pods, node: n2", "pool: pods, node: n2, requested: [{address: 10.9.3.8, node: n3}]")},
+		{"make a request of another node", "requests addresses of the block for itself", changes(t, "n2", "pool: pods, node: n2", "pool: pods, node: n2, "+asked)},
 		{"take back what is lent", "addresses of the block are lent", changes(t, "n2", lent, "pool: pods, node: n2")},
 	}
 }

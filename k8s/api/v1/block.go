@@ -71,6 +71,35 @@ type IPBlockSpec struct {
 	// +listMapKey=address
 	// +kubebuilder:validation:MaxItems=64
 	Borrowed []Loan `json:"borrowed,omitempty"`
+
+	// Addresses that nodes request for pods with static addresses. The node of the block offers a requested address, which
+	// only the requesting node may borrow then, or removes the request if one of its own pods uses the address.
+	// +optional
+	// +listType=map
+	// +listMapKey=address
+	// +kubebuilder:validation:MaxItems=64
+	Requested []AddressRequest `json:"requested,omitempty"`
+}
+
+// AddressRequest is an address of a block that a node wants for a pod with that static address.
+type AddressRequest struct {
+	// The address.
+	// +required
+	Address IP `json:"address"`
+
+	// The node that requests it.
+	// +required
+	Node NodeName `json:"node"`
+
+	// Namespace of the pod.
+	// +optional
+	// +kubebuilder:validation:MaxLength=63
+	Namespace string `json:"namespace,omitempty"`
+
+	// Name of the pod.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	Pod string `json:"pod,omitempty"`
 }
 
 // Loan is an address of a block that another node uses.
@@ -82,6 +111,16 @@ type Loan struct {
 	// The node that uses it.
 	// +required
 	Node NodeName `json:"node"`
+
+	// Namespace of the pod for which the node requested this very address.
+	// +optional
+	// +kubebuilder:validation:MaxLength=63
+	Namespace string `json:"namespace,omitempty"`
+
+	// Name of that pod.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	Pod string `json:"pod,omitempty"`
 }
 
 // IPBlockStatus is what a node tells of the addresses of its block. It follows what the node knows; it decides nothing.

@@ -60,7 +60,7 @@ type IPPoolSpec struct {
 	// +optional
 	Disabled bool `json:"disabled,omitempty"`
 
-	// A node uses addresses of its own blocks only. With false, and borrowing allowed in the WeftConfig, a node for
+	// A node uses addresses of its own blocks only, except for static addresses of pods. With false, and borrowing allowed in the WeftConfig, a node for
 	// which no block is left may borrow single addresses from the blocks of others.
 	// +optional
 	// +kubebuilder:default=true

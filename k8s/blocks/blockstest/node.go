@@ -123,6 +123,9 @@ func (n *Node) Add(b blocks.Block) error {
 	there := n.known[keyOf(b)]
 	if there == nil {
 		there = &block{withheld: make(map[netip.Addr]bool), used: make(map[netip.Addr]time.Time)}
+		if err := n.adoptLocked(b, there); err != nil {
+			return err
+		}
 		n.known[keyOf(b)] = there
 	}
 	there.closed = false
@@ -141,6 +144,21 @@ func (n *Node) Add(b blocks.Block) error {
 	return nil
 }
 
+// adoptLocked moves what is known of single addresses into the block around them.
+func (n *Node) adoptLocked(b blocks.Block, into *block) error {
+	for k, o := range n.known {
+		switch {
+		case k.network != b.Network || !k.prefix.Overlaps(b.Prefix):
+		case !k.prefix.IsSingleIP():
+			return fmt.Errorf("block %s overlaps %s", b.Prefix, k.prefix)
+		default:
+			maps.Copy(into.used, o.used)
+			delete(n.known, k)
+		}
+	}
+	return nil
+}
+
 // Remove closes a block and forgets it if it is empty.
 func (n *Node) Remove(b blocks.Block) bool {
 	n.mu.Lock()
@@ -150,8 +168,10 @@ func (n *Node) Remove(b blocks.Block) bool {
 		return true
 	}
 	there.closed = true
-	if len(n.livingLocked(there)) > 0 {
-		return false
+	for _, until := range n.livingLocked(there) {
+		if !b.Prefix.IsSingleIP() || until.IsZero() {
+			return false
+		}
 	}
 	delete(n.known, keyOf(b))
 	for _, a := range all(b.Prefix) {
@@ -191,8 +211,8 @@ func (n *Node) Usage(b blocks.Block) blocks.Usage {
 	return u
 }
 
-// Withhold takes a free address out.
-func (n *Node) Withhold(b blocks.Block) netip.Addr {
+// Withhold takes the wanted address out, or any free one.
+func (n *Node) Withhold(b blocks.Block, wanted netip.Addr) netip.Addr {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	there := n.known[keyOf(b)]
@@ -201,7 +221,12 @@ func (n *Node) Withhold(b blocks.Block) netip.Addr {
 	}
 	living := n.livingLocked(there)
 	for _, a := range all(b.Prefix) {
-		if _, used := living[a]; !used && !there.withheld[a] {
+		until, used := living[a]
+		if wanted.IsValid() {
+			used = a != wanted || used && until.IsZero()
+		}
+		if !used && !there.withheld[a] {
+			delete(there.used, a)
 			there.withheld[a] = true
 			n.Judge.leave(n.Name, given{b.Network, a})
 			return a
@@ -235,6 +260,21 @@ func (n *Node) Lease() netip.Addr {
 		}
 	}
 	return netip.Addr{}
+}
+
+// LeaseThis gives a pod this address of an open block, also while it rests; false: another pod has it, or other nodes may.
+func (n *Node) LeaseThis(network string, address netip.Addr) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for k, b := range n.known {
+		until, used := b.used[address]
+		if k.network != network || !k.prefix.Contains(address) || b.closed || b.withheld[address] || used && until.IsZero() {
+			continue
+		}
+		b.used[address] = time.Time{}
+		return true
+	}
+	return false
 }
 
 // Release takes a pod's address back; it rests first.

@@ -1,0 +1,135 @@
+package agent
+
+import (
+	"context"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/weftnet/weft/k8s"
+	v1 "github.com/weftnet/weft/k8s/api/v1"
+	"github.com/weftnet/weft/k8s/blocks"
+	"github.com/weftnet/weft/k8s/blocks/blockstest"
+	"github.com/weftnet/weft/k8s/k8stest"
+	"github.com/weftnet/weft/test/node"
+)
+
+// secondNode is a node without a machine: it keeps its blocks, and gives out their addresses.
+func secondNode(t *testing.T, server *k8stest.Server, name string, pool blocks.Pool) *blockstest.Node {
+	t.Helper()
+	client, err := k8s.NewClient(server.Connection())
+	if err != nil {
+		t.Fatal(err)
+	}
+	store, local := client.BlockStore(), &blockstest.Node{Name: name, Judge: blockstest.NewJudge()}
+	listed := func(own bool) (chosen []*v1.IPBlock, err error) {
+		list, err := store.List(t.Context(), pool, true)
+		for i := range list {
+			if (string(list[i].Spec.Node) == name) == own {
+				chosen = append(chosen, &list[i])
+			}
+		}
+		return chosen, err
+	}
+	k, err := blocks.New(blocks.Config{
+		Node: name, Owner: func() string { return "uid" }, Store: store, Local: local, Interval: 50 * time.Millisecond,
+		Pools:    func() []blocks.Pool { return []blocks.Pool{pool} },
+		Keep:     func([]v1.IPBlock) error { return nil },
+		Observed: func() ([]*v1.IPBlock, bool) { list, err := listed(true); return list, err == nil },
+		Foreign: func(name string) *v1.IPBlock {
+			list, _ := listed(false)
+			if at := slices.IndexFunc(list, func(b *v1.IPBlock) bool { return b.Name == name }); at >= 0 {
+				return list[at]
+			}
+			return nil
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = k.Run(ctx)
+	}()
+	t.Cleanup(func() { cancel(); <-ended })
+	return local
+}
+
+const mainAddresses, customOptions = "contivpp.io/ip-addresses", "contivpp.io/custom-if-options"
+
+func TestStaticAddressIsGivenWhicheverNodeHasItsBlock(t *testing.T) {
+	server := k8stest.New(t)
+	server.Put("ippools.contivpp.io", &v1.IPPool{ObjectMeta: metav1.ObjectMeta{Name: "pods"}, Spec: v1.IPPoolSpec{CIDR: "10.9.0.0/24"}})
+	theirs := func(name, cidr string, spec v1.IPBlockSpec) {
+		spec.CIDR, spec.Node = v1.CIDR(cidr), "n2"
+		server.Put("ipblocks.contivpp.io", &v1.IPBlock{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: spec})
+	}
+	theirs("10.9.0.64-26", "10.9.0.64/26", v1.IPBlockSpec{Pool: "pods"})
+	theirs("blue.10.5.0.0-26", "10.5.0.0/26", v1.IPBlockSpec{Network: "blue"})
+	secondNode(t, server, "n2", blocks.Pool{Name: "pods", Prefix: netip.MustParsePrefix("10.9.0.0/24"), Bits: 26})
+	secondNode(t, server, "n2", blocks.Pool{Network: "blue", Prefix: netip.MustParsePrefix("10.5.0.0/24"), Bits: 26, OnDemand: true})
+	l := clusterLabWith(t, server, node.Options{ClusterPools: true})
+	neighbour(server, "n2", 60001, "10.8.2.0/24")
+	l.eventually("the cluster is known", func() bool { return len(announced(server)) > 0 })
+
+	// The addresses are in a free block of the pool, in n2's block of the pool, and in n2's block of the network.
+	for name, address := range map[string]string{"a": "10.9.0.200", "b": "10.9.0.70"} {
+		p := l.pod(name)
+		extra := "10.5.0.7"
+		if name == "b" {
+			extra = "10.5.0.201"
+		}
+		l.put(server, p, map[string]string{
+			mainAddresses: `["` + address + `"]`, customInterfaces: "b1/tap/blue", customOptions: `{"b1":{"ips":["` + extra + `"]}}`,
+		})
+		got := l.addresses(l.cni("ADD", p, nil))
+		if want := []netip.Addr{netip.MustParseAddr(address), netip.MustParseAddr(extra)}; !slices.Equal(got, want) {
+			t.Errorf("pod %s got %v, want %v", name, got, want)
+		}
+		defer l.cni("DEL", p, nil)
+	}
+	var b v1.IPBlock
+	lent := []v1.Loan{{Address: "10.9.0.70", Node: node.Name, Namespace: "lab", Pod: "b"}}
+	if !server.Object("ipblocks.contivpp.io", "", "10.9.0.64-26", &b) || b.Spec.Node != "n2" || !slices.Equal(b.Spec.Borrowed, lent) {
+		t.Errorf("of the block of n2 is lent %+v, want %+v", b.Spec.Borrowed, lent)
+	}
+	l.eventually("the others are told where the borrowed address is", func() bool { return slices.Contains(announced(server), "10.9.0.70/32") })
+}
+
+func TestStaticAddressOfAnotherNodesPodIsRefusedWithPodAndNode(t *testing.T) {
+	server := k8stest.New(t)
+	server.Put("ippools.contivpp.io", &v1.IPPool{ObjectMeta: metav1.ObjectMeta{Name: "pods"}, Spec: v1.IPPoolSpec{CIDR: "10.9.0.0/24"}})
+	server.Put("ipblocks.contivpp.io", &v1.IPBlock{
+		ObjectMeta: metav1.ObjectMeta{Name: "10.9.0.64-26"}, Spec: v1.IPBlockSpec{CIDR: "10.9.0.64/26", Pool: "pods", Node: "n2"},
+		Status: v1.IPBlockStatus{Allocations: []v1.Allocation{
+			{Address: "10.9.0.70", Namespace: "shop", Pod: "cart-0", Attachment: "weft/c/eth0"}, {Address: "10.9.0.71", Namespace: "lab", Pod: "a", Attachment: "weft/d/eth0"},
+		}},
+	})
+	local := secondNode(t, server, "n2", blocks.Pool{Name: "pods", Prefix: netip.MustParsePrefix("10.9.0.0/24"), Bits: 26})
+	l := clusterLabWith(t, server, node.Options{ClusterPools: true})
+	l.eventually("n2 has its block", func() bool { return local.LeaseThis("", netip.MustParseAddr("10.9.0.70")) })
+	local.LeaseThis("", netip.MustParseAddr("10.9.0.71"))
+	l.eventually("the cluster is known", func() bool { return len(announced(server)) > 0 })
+	p := l.pod("a")
+	for address, want := range map[string][]string{
+		"10.9.0.70": {`"code": 101`, "address 10.9.0.70 is held by pod shop/cart-0 on node n2; ask for another address of pool pods, or for none"},
+		"10.9.0.71": {`"code": 11`, "address 10.9.0.71 is held by pod lab/a on node n2, which has not released it yet; try again"},
+		"10.9.0.0":  {`"code": 102`, "address 10.9.0.0 of pool pods is reserved; ask for another one of 10.9.0.0/24 (pool pods), or for none"},
+		"10.7.0.5":  {`"code": 102`, "address 10.7.0.5 is in no pool; ask for another one of 10.9.0.0/24 (pool pods), or for none"},
+	} {
+		l.put(server, p, map[string]string{mainAddresses: `["` + address + `"]`})
+		said := l.fails(p)
+		for _, part := range want {
+			if !strings.Contains(said, part) {
+				t.Errorf("%s was refused with %s, want %q", address, said, part)
+			}
+		}
+		l.cni("DEL", p, nil)
+	}
+}
