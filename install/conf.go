@@ -38,9 +38,8 @@ type companion struct {
 
 // wants are the capabilities that plugins behind Weft live by.
 var wants = map[string]map[string]bool{
-	"portmap":   {"portMappings": true},
-	"bandwidth": {"bandwidth": true},
-	"tuning":    {"mac": true},
+	"portmap": {"portMappings": true},
+	"tuning":  {"mac": true},
 }
 
 // network is the name of Weft's own list.

@@ -91,6 +91,9 @@ func (o *Options) Validate() error {
 	return errors.Join(errs...)
 }
 
+// limiter is a plugin that limits nothing behind Weft.
+const limiter = "bandwidth"
+
 // ValidateInstall is Validate with what only installing has.
 func (o *Options) ValidateInstall() error {
 	errs := []error{
@@ -115,6 +118,9 @@ func (o *Options) ValidateInstall() error {
 		}
 	}
 	for _, name := range o.Behind {
+		if name == limiter {
+			errs = append(errs, fmt.Errorf("--behind: the plugin %s cannot limit pods of Weft, whose packets do not pass the kernel's traffic control: leave it out", limiter))
+		}
 		if name == "" || filepath.Base(name) != name || name == program {
 			errs = append(errs, fmt.Errorf("--behind: %q is not the name of another plugin", name))
 		}

@@ -25,6 +25,7 @@ func TestWrongOptionsAreNamedByTheirFlag(t *testing.T) {
 		{"no versions", func(o *Options) { o.Versions = nil }, "--cni-versions: at least one"},
 		{"a version that no list can have", func(o *Options) { o.Versions = []string{"0.2.0"} }, `--cni-versions: "0.2.0"`},
 		{"a plugin with a path", func(o *Options) { o.Behind = []string{"../sh"} }, "--behind"},
+		{"a plugin that cannot limit", func(o *Options) { o.Behind = []string{"portmap", "bandwidth"} }, "bandwidth cannot limit pods of Weft"},
 		{"Weft behind itself", func(o *Options) { o.Behind = []string{"weft-cni"} }, "--behind"},
 		{"a level that is none", func(o *Options) { o.LogLevel = "loud" }, "--cni-log-level"},
 		{"a relative log", func(o *Options) { o.LogFile = "log" }, "--cni-log-file"},

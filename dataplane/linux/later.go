@@ -67,10 +67,14 @@ func (c Changes) wanted(ours int) int {
 	return ours
 }
 
-// read is the MTU of a link as it is compared with ours: what a later plugin set is read as ours.
+// read is the MTU of a link as it is compared with ours: what a later plugin set is read as ours, and ours, which would undo that,
+// as the later plugin's.
 func (c Changes) read(now, ours int) int {
-	if c.Open || now == c.MTU {
+	switch {
+	case c.Open || now == c.MTU:
 		return ours
+	case c.MTU != 0 && now == ours:
+		return c.MTU
 	}
 	return now
 }

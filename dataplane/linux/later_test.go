@@ -140,6 +140,11 @@ func TestChangesOfLaterPluginsAreLeftAloneAndMadeAgainWithTheirLink(t *testing.T
 			if got := l.seen(link); got != kept {
 				t.Errorf("after drift: %s, want %s", got, kept)
 			}
+			l.inside(func() { must(t, netlink.LinkSetMTU(mustFind(t, link), 1400)) }) // what Weft itself gives
+			l.resync()
+			if got := l.seen(link); got != kept {
+				t.Errorf("after drift to Weft's own MTU: %s, want %s", got, kept)
+			}
 
 			l.inside(func() {
 				must(t, netlink.LinkDel(mustFind(t, link)))
