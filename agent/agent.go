@@ -62,6 +62,7 @@ type Agent struct {
 	observers  []func(podmanager.Outcome)        // of what happens to attachments
 	configured atomic.Pointer[[]pod.Network]     // the configuration's networks, which may change
 	refusals   atomic.Pointer[map[string]string] // by network, why it is not as it is wanted
+	rebuildErr atomic.Pointer[string]            // why nothing that the agent desires could be desired; nil: it is
 	health     *health
 	quarantine *quarantine
 	storage    *storage
@@ -161,7 +162,7 @@ func (a *Agent) assembleScheduler() error {
 }
 
 func (a *Agent) assembleRooms() (err error) {
-	a.committer = &committer{scheduler: a.scheduler, keepUnknown: true, onRepair: a.measureDrift, client: a.dataplane.client} // until it is known what is wired
+	a.committer = &committer{scheduler: a.scheduler, keepUnknown: true, onRefused: a.noteRefusedRebuild, onRepair: a.measureDrift, client: a.dataplane.client} // until it is known what is wired
 	a.loop = eventloop.New(eventloop.Config{
 		Committer: a.committer,
 		Saver:     a.state,

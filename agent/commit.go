@@ -28,7 +28,8 @@ type committer struct {
 
 	client *vpp.Client // of the dataplane
 
-	onRepair func(*kvscheduler.Record) // told of each look at the machine that an event asked for, but the first
+	onRefused func(error)               // told of each rebuild of what is desired: nil, or why it was refused as a whole
+	onRepair  func(*kvscheduler.Record) // told of each look at the machine that an event asked for, but the first
 }
 
 // Commit applies one event's change: an atomic one whole or not at all.
@@ -53,32 +54,91 @@ func (c *committer) apply(ctx context.Context, ch eventloop.Change) (eventloop.O
 	if err != nil && ch.Atomic || len(ch.External) == 0 && ch.Resync == eventloop.None {
 		return out, err
 	}
-	external, _ := c.commit(ctx, externalSource, ch, ch.External) // its failures are in its own record
+	external := c.commitExternal(ctx, ch)
 	out.Transactions = append(out.Transactions, external.Transactions...)
 	out.Operations += external.Operations
+	out.Refused = external.Refused
 	return out, err
+}
+
+// commitExternal commits what only external configuration wants; failures are in the records of the transactions. The scheduler
+// refuses a transaction as a whole for one value with a dependency cycle, or with the key of another source's object. The values are
+// committed one by one then, so that only such a value is refused.
+func (c *committer) commitExternal(ctx context.Context, ch eventloop.Change) eventloop.Outcome {
+	out, err := c.commit(ctx, externalSource, ch, ch.External)
+	if !isRefusal(err) {
+		return out
+	}
+	if ch.Resync != eventloop.None { // Set is all that is desired: what it does not name is to go
+		_, _ = c.commit(ctx, externalSource, ch, nil)
+		ch.Resync = eventloop.None
+	}
+	out = eventloop.Outcome{Refused: make(map[string]string)}
+	for _, s := range ch.External {
+		one, err := c.commit(ctx, externalSource, ch, []eventloop.Setting{s})
+		if isRefusal(err) {
+			out.Refused[s.Key] = err.Error()
+		}
+		out.Transactions = append(out.Transactions, one.Transactions...)
+		out.Operations += one.Operations
+	}
+	return out
+}
+
+// errNoObject refuses a value that the scheduler can make no object of.
+var errNoObject = errors.New("value")
+
+// isRefusal reports whether a transaction was refused as a whole.
+func isRefusal(err error) bool {
+	return errors.Is(err, kvscheduler.ErrConflict) || errors.Is(err, kvscheduler.ErrCycle) || errors.Is(err, kvscheduler.ErrUnknownKind) || errors.Is(err, errNoObject)
 }
 
 // rebuild makes the change all that is desired, reads everything back, and brings the one to the other.
 func (c *committer) rebuild(ctx context.Context, ch eventloop.Change) (eventloop.Outcome, error) {
-	for source, set := range map[string][]eventloop.Setting{ownSource: ch.Set, externalSource: ch.External} {
-		txn, err := c.transaction(source, ch, set)
-		if err == nil {
-			err = c.scheduler.Stage(ctx, txn)
-		}
-		if err != nil && source == ownSource {
-			return eventloop.Outcome{}, err
-		}
-		if !c.keepUnknown {
-			// All that the source desires is known now, so that what nobody desires may go.
-			c.scheduler.Ready(source)
+	_ = c.stage(ctx, externalSource, ch, nil) // ours may have a key that only external configuration wanted before
+	invalid := c.stage(ctx, ownSource, ch, ch.Set)
+	if isRefusal(invalid) {
+		c.onRefused(invalid)
+		return eventloop.Outcome{}, invalid
+	}
+	c.onRefused(nil)
+	refused := c.stageExternal(ctx, ch)
+	if !c.keepUnknown {
+		// All that the sources desire is known now, so that what no source desires may go.
+		c.scheduler.Ready(ownSource)
+		c.scheduler.Ready(externalSource)
+	}
+	out, err := c.resync(ctx, ch)
+	out.Refused = refused
+	return out, errors.Join(invalid, err)
+}
+
+func (c *committer) stage(ctx context.Context, source string, ch eventloop.Change, set []eventloop.Setting) error {
+	txn, err := c.transaction(source, ch, set)
+	if err != nil {
+		return err
+	}
+	return c.scheduler.Stage(ctx, txn)
+}
+
+// stageExternal stages what only external configuration wants, and returns the keys that are refused, as commitExternal does.
+func (c *committer) stageExternal(ctx context.Context, ch eventloop.Change) (refused map[string]string) {
+	if err := c.stage(ctx, externalSource, ch, ch.External); !isRefusal(err) {
+		return nil // an invalid value is Invalid
+	}
+	_ = c.stage(ctx, externalSource, ch, nil)
+	ch.Resync = eventloop.None
+	refused = make(map[string]string)
+	for _, s := range ch.External {
+		if err := c.stage(ctx, externalSource, ch, []eventloop.Setting{s}); isRefusal(err) {
+			refused[s.Key] = err.Error()
 		}
 	}
-	return c.resync(ctx, ch)
+	return refused
 }
 
 func (c *committer) resync(ctx context.Context, ch eventloop.Change) (eventloop.Outcome, error) {
-	opt := kvscheduler.ResyncOpt{Label: ch.Label, Event: ch.Event, DryRun: ch.Scope.DryRun}
+	opt := kvscheduler.ResyncOpt{Label: ch.Label, Event: ch.Event, DryRun: ch.Scope.DryRun, Force: ch.Scope.Force}
 	if len(ch.Scope.Keys) == 0 {
 		opt.Reopen = c.client.Hold() // all is read back
 	}
@@ -131,7 +191,7 @@ func (c *committer) transaction(source string, ch eventloop.Change, set []eventl
 	for _, s := range set {
 		o, err := c.scheduler.Object(s.Key, s.Value)
 		if err != nil {
-			return txn, fmt.Errorf("value of %s: %w", s.Key, err)
+			return txn, fmt.Errorf("%w of %s: %w", errNoObject, s.Key, err)
 		}
 		txn.Set = append(txn.Set, o)
 	}

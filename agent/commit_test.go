@@ -12,7 +12,7 @@ import (
 // A pod whose route waits for a VRF that is not there would start without that route.
 func TestAPodDoesNotStartWithUnmadeObjects(t *testing.T) {
 	s, vrfs, routes := markers(t)
-	c := &committer{scheduler: s, client: vpp.New("/nowhere", vpp.Options{})}
+	c := &committer{onRefused: func(error) {}, scheduler: s, client: vpp.New("/nowhere", vpp.Options{})}
 	waiting := eventloop.Setting{Key: routes.Ref("far").String(), Value: "away"}
 	there := eventloop.Setting{Key: vrfs.Ref("a").String(), Value: ""}
 	out, err := c.Commit(t.Context(), eventloop.Change{Atomic: true, Label: "ADD", Set: []eventloop.Setting{there, waiting}})

@@ -271,17 +271,3 @@ func TestTheAuditRepairsWhatIsNotNotified(t *testing.T) {
 	d.check(d.pod, d.result)
 	d.mustReach(d.other, d.address)
 }
-
-// await waits until a condition holds.
-func (d *driftLab) await(holds func() bool, what string) {
-	d.Helper()
-	tick, limit := time.NewTicker(20*time.Millisecond), time.After(30*time.Second)
-	defer tick.Stop()
-	for !holds() {
-		select {
-		case <-tick.C:
-		case <-limit:
-			d.Fatalf("waited in vain for %s:\n%s\n%s", what, d.text("events"), d.text("objects"))
-		}
-	}
-}

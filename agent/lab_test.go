@@ -227,3 +227,19 @@ func (l *lab) logged(words string) (lines []string) {
 	}
 	return slices.DeleteFunc(strings.Split(string(text), "\n"), func(line string) bool { return !strings.Contains(line, words) })
 }
+
+// await waits until a condition holds.
+func (l *lab) await(holds func() bool, what string) {
+	l.Helper()
+	tick, limit := time.NewTicker(20*time.Millisecond), time.After(30*time.Second)
+	defer tick.Stop()
+	for !holds() {
+		select {
+		case <-tick.C:
+		case <-limit:
+			events, _ := l.Weftctl(l.Context(), "events")
+			objects, _ := l.Weftctl(l.Context(), "objects")
+			l.Fatalf("waited in vain for %s:\n%s\n%s", what, events, objects)
+		}
+	}
+}

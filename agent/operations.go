@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -151,10 +153,33 @@ func (o *operations) Resync(ctx context.Context, req *weftv1.ResyncRequest) (*we
 	if reason == "" {
 		reason = "asked for by an operator"
 	}
-	rec, err := o.loop.Do(ctx, eventloop.Resynchronize{Kind: kind, Reason: reason})
+	if req.DryRun {
+		return o.dryResync(ctx, req.Force)
+	}
+	rec, err := o.loop.Do(ctx, eventloop.Resynchronize{Kind: kind, Reason: reason, Scope: eventloop.Scope{Force: req.Force}})
 	reply := &weftv1.ResyncReply{}
 	if rec != nil {
 		reply.Event = rec.Seq
+	}
+	if err != nil {
+		reply.Error = err.Error()
+	}
+	return reply, nil
+}
+
+// dryResync reports what a downstream resync would do.
+func (o *operations) dryResync(ctx context.Context, force bool) (*weftv1.ResyncReply, error) {
+	rec, err := o.scheduler.Resync(ctx, kvscheduler.ResyncOpt{DryRun: true, Force: force})
+	reply := &weftv1.ResyncReply{}
+	if rec != nil {
+		for _, op := range rec.Ops {
+			reply.Operations = append(reply.Operations, op.Verb+" "+op.Ref+" ("+op.Why+")")
+		}
+		for _, w := range rec.Pending {
+			if missing := strings.Join(w.Missing, ", "); strings.HasPrefix(missing, "prune: ") {
+				reply.Operations = append(reply.Operations, "keep "+w.Ref+" ("+missing+")")
+			}
+		}
 	}
 	if err != nil {
 		reply.Error = err.Error()
@@ -175,11 +200,29 @@ func (o *operations) Configure(ctx context.Context, req *weftv1.ConfigureRequest
 	reply := &weftv1.ConfigureReply{}
 	if rec != nil {
 		reply.Event, reply.Dropped = rec.Seq, droppedOf(rec, req.Source)
+		o.addUnsettled(reply, values)
 	}
 	if err != nil {
 		reply.Error = err.Error()
 	}
 	return reply, nil
+}
+
+// addUnsettled adds the values that wait or failed to a reply.
+func (o *operations) addUnsettled(reply *weftv1.ConfigureReply, values map[string][]byte) {
+	view := o.scheduler.View()
+	for _, key := range slices.Sorted(maps.Keys(values)) {
+		ref, err := kvscheduler.ParseRef(key)
+		if err != nil {
+			continue // it was dropped
+		}
+		switch status, _ := view.Status(ref); {
+		case status.Err != nil:
+			reply.Failed = append(reply.Failed, key+": "+status.Err.Error())
+		case status.Phase == kvscheduler.Pending:
+			reply.Waiting = append(reply.Waiting, key+" waits for "+strings.Join(status.Missing, ", "))
+		}
+	}
 }
 
 // droppedOf are the source's own values that the event left out: what others said of the same keys is not its fault.

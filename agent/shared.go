@@ -38,12 +38,27 @@ func (a *Agent) reportShared() {
 			}
 		}
 	}
+	if refused := a.rebuildErr.Load(); refused != nil {
+		failed = append(failed, *refused)
+	}
 	lacking := failed
 	if len(failed) == 0 {
 		lacking = waiting
 	}
 	slices.Sort(lacking)
 	a.health.set(conditionNetwork, len(lacking) == 0, strings.Join(lacking, "; "))
+}
+
+// noteRefusedRebuild keeps the agent from being ready while what it desires is refused as a whole: then there is no object at all that
+// could be lacking.
+func (a *Agent) noteRefusedRebuild(err error) {
+	if err == nil {
+		a.rebuildErr.Store(nil)
+		return
+	}
+	text := "nothing is desired: " + err.Error()
+	a.rebuildErr.Store(&text)
+	a.health.set(conditionNetwork, false, text)
 }
 
 // isLacking reports whether an object is desired and not there.

@@ -20,7 +20,7 @@ func (c *client) configureCommand() *cobra.Command {
 
 Each key is that of an object, as weftctl objects shows it. Where Weft has that object the value is a merge patch over it
 (RFC 7396), else it is an object of its own. Without FILE the source's values are taken away. Values that are wrong are
-left out and named; they never cost a pod anything. The values last until the agent stops: what is to last belongs into
+left out and named, values that fail or wait for another object are named too; no pod fails because of them. The values last until the agent stops: what is to last belongs into
 the agent's directory of external configuration.`,
 		Example: "  weftctl configure lab routes.yaml\n  weftctl configure lab",
 		Args:    usage(cobra.RangeArgs(1, 2)),
@@ -55,6 +55,12 @@ func (c *client) configure(ctx context.Context, agent weftv1.OperationsClient, r
 		for _, dropped := range reply.Dropped {
 			c.printf("left out: %s\n", oneLine(dropped))
 		}
+		for _, failed := range reply.Failed {
+			c.printf("failed, and tried again: %s\n", oneLine(failed))
+		}
+		for _, waiting := range reply.Waiting {
+			c.printf("waiting: %s\n", oneLine(waiting))
+		}
 		if reply.Error == "" {
 			c.printf("values of %s replaced (event #%d)\n", oneLine(req.Source), reply.Event)
 		}
@@ -66,6 +72,8 @@ func (c *client) configure(ctx context.Context, agent weftv1.OperationsClient, r
 		return errors.New(oneLine(reply.Error))
 	case len(reply.Dropped) > 0:
 		return fmt.Errorf("left out: %s", counted(len(reply.Dropped), "value"))
+	case len(reply.Failed) > 0:
+		return fmt.Errorf("failed: %s", counted(len(reply.Failed), "value"))
 	}
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 )
 
@@ -21,6 +22,7 @@ func (l *Loop) commit(f *flight) error {
 	f.outcome = out
 	f.count(out)
 	f.rec.Pending = out.Pending
+	l.dropRefused(f, out.Refused)
 	if err == nil {
 		if f.atomic() && context.Cause(f.life) != nil {
 			return f.interrupted(context.Cause(f.life))
@@ -34,6 +36,18 @@ func (l *Loop) commit(f *flight) error {
 		f.unclean = true
 	}
 	return fmt.Errorf("commit: %w", f.interrupted(err))
+}
+
+// dropRefused records the values of external configuration that the committer refused, for each source that has one.
+func (l *Loop) dropRefused(f *flight, refused map[string]string) {
+	for _, key := range slices.Sorted(maps.Keys(refused)) {
+		for _, source := range slices.Sorted(maps.Keys(l.state.patches)) {
+			if _, has := l.state.patches[source][key]; has {
+				f.rec.Drops = append(f.rec.Drops, Drop{Key: key, Source: source, Reason: refused[key]})
+				l.cfg.Log.Warn("external configuration refused", "key", key, "source", source, "err", refused[key])
+			}
+		}
+	}
 }
 
 func (l *Loop) callCommitter(ctx context.Context, c Change) (out Outcome, err error) {

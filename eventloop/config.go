@@ -40,6 +40,9 @@ type Outcome struct {
 	Undone       bool     // an Atomic change failed, and all is as before but for Stuck
 	Stuck        []string // keys that could be neither undone nor applied
 	Pending      []string // keys that wait for something
+
+	// Refused are the keys of External that could not be desired at all, with the reasons. They exist as little as dropped values.
+	Refused map[string]string
 }
 
 // Committer applies changes: the scheduler, seen from here. It must return soon

@@ -68,6 +68,7 @@ type Resynchronize struct {
 type Scope struct {
 	Keys   []string // if set, only these keys and what depends on them
 	DryRun bool     // compare and report, repair nothing
+	Force  bool     // prune objects that are not desired, however many; for Full too
 }
 
 func (s Scope) whole() bool { return len(s.Keys) == 0 && !s.DryRun }
@@ -80,7 +81,11 @@ func (r Resynchronize) String() string {
 	case len(r.Scope.Keys) > 0:
 		return "drift repaired: " + r.Reason
 	}
-	return fmt.Sprintf("%s resync: %s", r.Kind, r.Reason)
+	text := fmt.Sprintf("%s resync: %s", r.Kind, r.Reason)
+	if r.Scope.Force {
+		text += " (forced)"
+	}
+	return text
 }
 
 // ResyncScope returns the scope asked for.
@@ -91,7 +96,7 @@ func (r Resynchronize) ResyncKind() Resync { return r.Kind }
 
 // Key lets a burst of equal requests be one. Requests with a scope are not equal.
 func (r Resynchronize) Key() string {
-	if !r.Scope.whole() {
+	if !r.Scope.whole() || r.Scope.Force {
 		return ""
 	}
 	return "resync/" + r.Kind.String()

@@ -65,24 +65,31 @@ func (r *run) refused(err error) (*Record, error) {
 
 // impossible returns why an atomic transaction cannot succeed, known before any backend call.
 func (a *admission) impossible() error {
-	var errs []error
-	dependents := 0
+	var errs, dependents []error
 	for _, f := range a.undo {
 		n := a.g.nodes[f.id]
 		switch {
 		case n.unknown:
 			errs = append(errs, fmt.Errorf("%s: the outcome of an earlier operation is not known yet", n.ref))
 		case !a.txn.NoPending || n.want == nil || !n.waits():
+		case n.act == pend && n.have == nil && f.want != nil && f.wantRev == n.wantRev: // it waited before, and is not changed
 		case a.waitsForWaiting(n):
-			dependents++
+			dependents = append(dependents, a.pendingError(n))
 		default:
-			errs = append(errs, fmt.Errorf("%s waits for %s: %w", n.ref, oneLine(a.missingNow(n)), ErrPending))
+			errs = append(errs, a.pendingError(n))
 		}
 	}
-	if dependents > 0 && len(errs) > 0 {
-		errs = append(errs, fmt.Errorf("%d more objects wait for these", dependents))
+	switch {
+	case len(errs) == 0: // they wait for objects that this transaction does not change
+		errs = dependents
+	case len(dependents) > 0:
+		errs = append(errs, fmt.Errorf("%d more objects wait for these", len(dependents)))
 	}
 	return joined(errs)
+}
+
+func (a *admission) pendingError(n *node) error {
+	return fmt.Errorf("%s waits for %s: %w", n.ref, oneLine(a.missingNow(n)), ErrPending)
 }
 
 // waits reports whether the last plan leaves a desired object without being applied.

@@ -69,3 +69,24 @@ func TestAnObjectThatWaitsIsNamedOnceWhateverWaitsForIt(t *testing.T) {
 		t.Errorf("the error is %q", lines)
 	}
 }
+
+// An external value may have patched an object so that it waits: a pod that does not need it starts.
+func TestAnUnchangedObjectThatWaitsDoesNotFailAnAtomicTransaction(t *testing.T) {
+	w := start(t, kvschedulertest.New(), nil)
+	defer w.end()
+	waits := put("a/shared", thing{Needs: "b/missing"})
+	w.put(waits)
+	commit := func(set ...kvscheduler.Object) error {
+		_, err := w.s.Commit(context.Background(), kvscheduler.Txn{Source: "test", Mode: kvscheduler.Atomic, NoPending: true, Set: set})
+		return err
+	}
+	if err := commit(waits, put("a/pod", thing{})); err != nil {
+		t.Errorf("a transaction beside the object: %v", err)
+	}
+	if err := commit(waits, put("a/pod2", thing{Needs: "a/shared"})); !errors.Is(err, kvscheduler.ErrPending) {
+		t.Errorf("a transaction that needs the object: %v, want %v", err, kvscheduler.ErrPending)
+	}
+	if err := commit(put("a/shared", thing{Needs: "b/missing", Version: 1})); !errors.Is(err, kvscheduler.ErrPending) {
+		t.Errorf("a transaction that changes the object: %v, want %v", err, kvscheduler.ErrPending)
+	}
+}

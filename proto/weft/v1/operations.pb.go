@@ -2152,6 +2152,8 @@ type ConfigureReply struct {
 	Event         uint64                 `protobuf:"varint,1,opt,name=event,proto3" json:"event,omitempty"`
 	Dropped       []string               `protobuf:"bytes,2,rep,name=dropped,proto3" json:"dropped,omitempty"` // values that were left out, and why
 	Error         string                 `protobuf:"bytes,3,opt,name=error,proto3" json:"error,omitempty"`
+	Waiting       []string               `protobuf:"bytes,4,rep,name=waiting,proto3" json:"waiting,omitempty"` // values that wait for another object, and for which
+	Failed        []string               `protobuf:"bytes,5,rep,name=failed,proto3" json:"failed,omitempty"`   // values that failed, and why; they are retried
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2205,6 +2207,20 @@ func (x *ConfigureReply) GetError() string {
 		return x.Error
 	}
 	return ""
+}
+
+func (x *ConfigureReply) GetWaiting() []string {
+	if x != nil {
+		return x.Waiting
+	}
+	return nil
+}
+
+func (x *ConfigureReply) GetFailed() []string {
+	if x != nil {
+		return x.Failed
+	}
+	return nil
 }
 
 type SettingsRequest struct {
@@ -2291,6 +2307,8 @@ type ResyncRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Kind          string                 `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"` // full, upstream or downstream
 	Reason        string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	Force         bool                   `protobuf:"varint,3,opt,name=force,proto3" json:"force,omitempty"`                 // prune objects that are not desired, however many
+	DryRun        bool                   `protobuf:"varint,4,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"` // compare, and report what a downstream resync would do
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2339,10 +2357,25 @@ func (x *ResyncRequest) GetReason() string {
 	return ""
 }
 
+func (x *ResyncRequest) GetForce() bool {
+	if x != nil {
+		return x.Force
+	}
+	return false
+}
+
+func (x *ResyncRequest) GetDryRun() bool {
+	if x != nil {
+		return x.DryRun
+	}
+	return false
+}
+
 type ResyncReply struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Event         uint64                 `protobuf:"varint,1,opt,name=event,proto3" json:"event,omitempty"`
 	Error         string                 `protobuf:"bytes,2,opt,name=error,proto3" json:"error,omitempty"`
+	Operations    []string               `protobuf:"bytes,3,rep,name=operations,proto3" json:"operations,omitempty"` // of a dry run
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2389,6 +2422,13 @@ func (x *ResyncReply) GetError() string {
 		return x.Error
 	}
 	return ""
+}
+
+func (x *ResyncReply) GetOperations() []string {
+	if x != nil {
+		return x.Operations
+	}
+	return nil
 }
 
 type QuarantineRequest struct {
@@ -2842,20 +2882,27 @@ const file_weft_v1_operations_proto_rawDesc = "" +
 	"\x05count\x18\x03 \x01(\x04R\x05count\"F\n" +
 	"\x10ConfigureRequest\x12\x16\n" +
 	"\x06source\x18\x01 \x01(\tR\x06source\x12\x1a\n" +
-	"\bdocument\x18\x02 \x01(\fR\bdocument\"V\n" +
+	"\bdocument\x18\x02 \x01(\fR\bdocument\"\x88\x01\n" +
 	"\x0eConfigureReply\x12\x14\n" +
 	"\x05event\x18\x01 \x01(\x04R\x05event\x12\x18\n" +
 	"\adropped\x18\x02 \x03(\tR\adropped\x12\x14\n" +
-	"\x05error\x18\x03 \x01(\tR\x05error\"\x11\n" +
+	"\x05error\x18\x03 \x01(\tR\x05error\x12\x18\n" +
+	"\awaiting\x18\x04 \x03(\tR\awaiting\x12\x16\n" +
+	"\x06failed\x18\x05 \x03(\tR\x06failed\"\x11\n" +
 	"\x0fSettingsRequest\"#\n" +
 	"\rSettingsReply\x12\x12\n" +
-	"\x04yaml\x18\x01 \x01(\tR\x04yaml\";\n" +
+	"\x04yaml\x18\x01 \x01(\tR\x04yaml\"j\n" +
 	"\rResyncRequest\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x16\n" +
-	"\x06reason\x18\x02 \x01(\tR\x06reason\"9\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x14\n" +
+	"\x05force\x18\x03 \x01(\bR\x05force\x12\x17\n" +
+	"\adry_run\x18\x04 \x01(\bR\x06dryRun\"Y\n" +
 	"\vResyncReply\x12\x14\n" +
 	"\x05event\x18\x01 \x01(\x04R\x05event\x12\x14\n" +
-	"\x05error\x18\x02 \x01(\tR\x05error\"\x13\n" +
+	"\x05error\x18\x02 \x01(\tR\x05error\x12\x1e\n" +
+	"\n" +
+	"operations\x18\x03 \x03(\tR\n" +
+	"operations\"\x13\n" +
 	"\x11QuarantineRequest\"E\n" +
 	"\x0fQuarantineReply\x122\n" +
 	"\aentries\x18\x01 \x03(\v2\x18.weft.v1.QuarantineEntryR\aentries\"\xe0\x01\n" +

@@ -1,0 +1,176 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/weftnet/weft/dataplane/linux"
+	"github.com/weftnet/weft/dataplane/vpp"
+	"github.com/weftnet/weft/eventloop"
+	"github.com/weftnet/weft/kvscheduler"
+	"github.com/weftnet/weft/test/node"
+	"github.com/weftnet/weft/test/programs"
+	"github.com/weftnet/weft/wire"
+)
+
+// newFileCommitter returns a committer for files, and why its last rebuild was refused.
+func newFileCommitter(t *testing.T) (c *committer, refused *error) {
+	t.Helper()
+	s := kvscheduler.New(kvscheduler.Config{Sources: []string{ownSource, externalSource}})
+	if _, err := linux.Register(s, linux.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { _ = s.Run(ctx) })
+	t.Cleanup(func() { cancel(); running.Wait() })
+	refused = new(error)
+	return &committer{
+		scheduler: s, client: vpp.New("/nowhere", vpp.Options{}),
+		onRefused: func(err error) { *refused = err }, onRepair: func(*kvscheduler.Record) {},
+	}, refused
+}
+
+// fileOn makes a directory that stands on another object.
+func fileOn(path, on string) eventloop.Setting {
+	return eventloop.Setting{Key: wire.Key(wire.KindFile, path), Value: wire.File{Type: wire.Directory, Mode: 0o700, On: on}}
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
+func TestAnExternalValueWithACycleIsRefusedAlone(t *testing.T) {
+	for name, resync := range map[string]eventloop.Resync{"update": eventloop.None, "upstream": eventloop.Upstream, "full": eventloop.Full} {
+		t.Run(name, func(t *testing.T) {
+			c, refused := newFileCommitter(t)
+			dir := t.TempDir()
+			own, good, a, b := filepath.Join(dir, "own"), filepath.Join(dir, "good"), filepath.Join(dir, "a"), filepath.Join(dir, "b")
+			out, err := c.Commit(t.Context(), eventloop.Change{
+				Event: 1, Resync: resync, Set: []eventloop.Setting{fileOn(own, "")},
+				External: []eventloop.Setting{fileOn(a, wire.Key(wire.KindFile, b)), fileOn(b, wire.Key(wire.KindFile, a)), fileOn(good, "")},
+			})
+			if err != nil || *refused != nil {
+				t.Fatalf("own values: %v, %v", err, *refused)
+			}
+			if len(out.Refused) != 1 || !strings.Contains(out.Refused[wire.Key(wire.KindFile, b)], "cycle") {
+				t.Errorf("refused %q, want the second value of the cycle alone", out.Refused)
+			}
+			if !exists(own) || !exists(good) {
+				t.Errorf("own value applied: %v, good external value applied: %v", exists(own), exists(good))
+			}
+		})
+	}
+}
+
+func TestAnOwnValueTakesTheKeyOfAnExternalOneInAFullResync(t *testing.T) {
+	for range 8 { // the order of the sources must not matter
+		c, refused := newFileCommitter(t)
+		path := filepath.Join(t.TempDir(), "x")
+		if _, err := c.Commit(t.Context(), eventloop.Change{Event: 1, External: []eventloop.Setting{fileOn(path, "")}}); err != nil {
+			t.Fatal(err)
+		}
+		_, err := c.Commit(t.Context(), eventloop.Change{
+			Event: 2, Resync: eventloop.Full, Set: []eventloop.Setting{fileOn(path, "")}, External: []eventloop.Setting{{Key: wire.Key(wire.KindFile, path)}},
+		})
+		if err != nil || *refused != nil || !exists(path) {
+			t.Fatalf("%v, %v, exists: %v", err, *refused, exists(path))
+		}
+	}
+}
+
+func TestAnAgentWithoutAnyObjectIsNotReady(t *testing.T) {
+	c, refused := newFileCommitter(t)
+	dir := t.TempDir()
+	a, b := filepath.Join(dir, "a"), filepath.Join(dir, "b")
+	_, err := c.Commit(t.Context(), eventloop.Change{
+		Event: 1, Resync: eventloop.Full, Set: []eventloop.Setting{fileOn(a, wire.Key(wire.KindFile, b)), fileOn(b, wire.Key(wire.KindFile, a))},
+	})
+	if err == nil || *refused == nil {
+		t.Fatalf("a rebuild with a cycle: %v, reported %v", err, *refused)
+	}
+	agent := &Agent{scheduler: c.scheduler, health: newHealth("", slog.New(slog.DiscardHandler))}
+	agent.noteRefusedRebuild(*refused)
+	if agent.reportShared(); agent.health.holds(conditionNetwork) {
+		t.Error("the condition network holds although nothing is desired")
+	}
+	agent.noteRefusedRebuild(nil)
+	if agent.reportShared(); !agent.health.holds(conditionNetwork) {
+		t.Error("the condition network does not hold after the next rebuild")
+	}
+}
+
+// routes of external configuration, as many as the prune guard protects.
+const guardedValues = 40
+
+func externalRoutes(n int) []byte {
+	var text strings.Builder
+	for i := range n {
+		prefix := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 77, byte(i), 0}), 24)
+		fmt.Fprintf(&text, "vpp.route/weft:pods/ip4/%s: {vrf: \"weft:pods/ip4\", prefix: %s, paths: [{type: unreachable}]}\n", prefix, prefix)
+	}
+	return []byte(text.String())
+}
+
+func TestAForcedResyncPrunesWhatTheGuardKeeps(t *testing.T) {
+	l := newLabWith(t, programs.Build(t), node.Options{})
+	dir := t.TempDir()
+	file := filepath.Join(dir, "lab.yaml")
+	write := func(n int) {
+		t.Helper()
+		if err := os.WriteFile(file, externalRoutes(n), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	restart := func() {
+		t.Helper()
+		if err := l.StopAgent(); err != nil {
+			t.Fatal(err)
+		}
+		if err := l.StartAgent(t.Context(), "--external-config="+dir, "--audit=24h"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	count := func() int {
+		t.Helper()
+		text, err := l.Weftctl(t.Context(), "objects", "vpp.route")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.Count(text, "10.77.")
+	}
+	write(guardedValues)
+	restart()
+	l.await(func() bool { return count() == guardedValues }, "the external routes")
+	if err := l.StopAgent(); err != nil {
+		t.Fatal(err)
+	}
+	write(2)
+	if err := l.StartAgent(t.Context(), "--external-config="+dir, "--audit=24h"); err != nil {
+		t.Fatal(err)
+	}
+	l.await(func() bool { return len(l.logged("prune guard")) > 0 }, "the prune guard")
+	for _, args := range [][]string{{"resync"}, {"resync", "--dry-run"}} {
+		if text, err := l.Weftctl(t.Context(), args...); err == nil || !strings.Contains(err.Error()+text, "prune guard") {
+			t.Errorf("weftctl %v: %v, want that the prune guard is named:\n%s", args, err, text)
+		}
+	}
+	text, err := l.Weftctl(t.Context(), "resync", "--dry-run", "--force")
+	if err != nil || strings.Count(text, "delete vpp.route/weft:pods/ip4/10.77.") != guardedValues-2 || count() != guardedValues {
+		t.Errorf("a forced dry run: %v, %d objects left:\n%s", err, count(), text)
+	}
+	if _, err := l.Weftctl(t.Context(), "resync", "--force"); err != nil {
+		t.Error(err)
+	}
+	if n := count(); n != 2 {
+		t.Errorf("%d routes are left, want 2", n)
+	}
+}
