@@ -123,6 +123,19 @@ func TestReservedBufferIsSentAsCommitted(t *testing.T) {
 	}
 }
 
+// Who receives into larger buffers than packets may be long is not given longer ones.
+func TestPacketLongerThanTheLongestIsDroppedAlone(t *testing.T) {
+	server, client := heapPair(layout{toServer: 1, toClient: 1, log2: 4, bufferSize: 128})
+	for _, w := range ways(server, client) {
+		w.rx.maxPacket = 64
+		w.tx.Send([][]byte{make([]byte, 10), make([]byte, 65), make([]byte, 300), make([]byte, 64)})
+		got := packets(4, 512)
+		if n := w.rx.Receive(got); n != 2 || len(got[0]) != 10 || len(got[1]) != 64 {
+			t.Errorf("%s: received %d packets, of %d and %d bytes", w.name, n, len(got[0]), len(got[1]))
+		}
+	}
+}
+
 func TestPacketLongerThanItsBufferIsDroppedAlone(t *testing.T) {
 	server, client := heapPair(layout{toServer: 1, toClient: 1, log2: 4, bufferSize: 128})
 	for _, w := range ways(server, client) {

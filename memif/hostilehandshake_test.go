@@ -87,6 +87,10 @@ func liesInRegions() map[string]lie {
 		"a region shorter than announced": {region(0, liedSize, liedSize-1), "region is shorter than announced"},
 		"an endless region":               {region(0, 1<<63, liedSize), "too much memory"},
 		"more memory than allowed":        {region(0, 1<<26+1, 1<<27), "too much memory"},
+		"regions with more memory than allowed together": {afterInit(func(l *liar) {
+			l.say(newRegion{size: liedSize}.encode(), l.memfd(liedSize, unix.MFD_ALLOW_SEALING))
+			l.say(newRegion{index: 1, size: 1<<26 - liedSize + 1}.encode(), l.memfd(liedSize, unix.MFD_ALLOW_SEALING))
+		}), "too much memory"},
 		"a region that is a file": {afterInit(func(l *liar) {
 			f, err := os.Open(os.Args[0])
 			if err != nil {

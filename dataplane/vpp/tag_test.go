@@ -23,6 +23,15 @@ func TestTagTellsNameAndHashAndFits(t *testing.T) {
 	})
 }
 
+// An interface of another program must be neither changed nor deleted.
+func TestATagOfAnotherProgramIsNotWefts(t *testing.T) {
+	for _, tag := range []string{"", "name", "name#", "#0123456789ab", "port#1", "port#0123456789a", "port#0123456789abc", "port#0123456789ag"} {
+		if name, _, ours := parseTag(tag); ours {
+			t.Errorf("tag %q is taken for that of %q", tag, name)
+		}
+	}
+}
+
 func TestHashChangesWithEachThingThatCannotBeReadBack(t *testing.T) {
 	base := wire.Interface{Type: wire.TypeTap, Tap: wire.Tap{Namespace: "/n", Name: "eth0", MAC: mac1, MTU: 1500}}
 	changes := map[string]func(*wire.Interface){

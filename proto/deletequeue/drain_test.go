@@ -91,9 +91,12 @@ func TestWhatIsNoEntryIsPoisonedAndBlocksNobody(t *testing.T) {
 			b, _ := entryOf("other").encode()
 			write(t, path, string(b), 0o600)
 		},
-		"writable by others": func(t *testing.T, path string) { write(t, path, "{}", 0o666) },
-		"a directory":        func(t *testing.T, path string) { must(t, os.Mkdir(path, 0o700)) },
-		"a symbolic link":    func(t *testing.T, path string) { must(t, os.Symlink("/dev/zero", path)) },
+		"writable by others": func(t *testing.T, path string) {
+			b, _ := entryOf("bad").encode()
+			write(t, path, string(b), 0o666)
+		},
+		"a directory":     func(t *testing.T, path string) { must(t, os.Mkdir(path, 0o700)) },
+		"a symbolic link": func(t *testing.T, path string) { must(t, os.Symlink("/dev/zero", path)) },
 	}
 	for name, plant := range plant {
 		t.Run(name, func(t *testing.T) {

@@ -233,8 +233,12 @@ func TestAllThreadsAreConfined(t *testing.T) {
 	if len(confined.Threads) < 5 {
 		t.Fatalf("%d threads", len(confined.Threads))
 	}
+	lines := []string{"NoNewPrivs:\t1", "Seccomp:\t2", "CapInh:\t0000000000000000", "CapAmb:\t0000000000000000"}
+	if may, err := cap.GetProc().GetFlag(cap.Permitted, cap.SETPCAP); may && err == nil {
+		lines = append(lines, "CapBnd:\t0000000000000000")
+	}
 	for _, status := range confined.Threads {
-		for _, line := range []string{"NoNewPrivs:\t1", "Seccomp:\t2", "CapInh:\t0000000000000000", "CapAmb:\t0000000000000000"} {
+		for _, line := range lines {
 			if !strings.Contains(status, line+"\n") {
 				t.Errorf("no %q in\n%s", line, status)
 			}
