@@ -103,6 +103,13 @@ func TestAnAgentIsNotReadyBeforeItAskedItsGates(t *testing.T) {
 		t.Errorf("status %s, %v", status, err)
 	}
 	l.cni("ADD", l.pod("one"), nil)
+	if err := l.StopAgent(); err != nil {
+		t.Fatal(err)
+	}
+	started := l.startHere(func(*Agent) {}) // which asks no gate yet
+	if err := started.health.missing(); err == nil || !strings.Contains(err.Error(), conditionGates) {
+		t.Errorf("an agent that has started and asked no gate waits for: %v", err)
+	}
 }
 
 func TestAGateWhereNobodyIsIsClosed(t *testing.T) {

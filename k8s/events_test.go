@@ -70,6 +70,17 @@ func TestAnEventIsOnThePodAndCountsWhatIsSaidAgain(t *testing.T) {
 	l.eventually("it is made anew", func() bool { w := l.written(); return len(w) == 1 && w[0].Count == 6 })
 }
 
+// An author needs the first event, which says what went wrong, and not the last of many.
+func TestEventsThatDoNotFitIntoTheQueueAreDroppedAndCounted(t *testing.T) {
+	e := newLab(t).known(nil).Events()
+	for range 300 {
+		e.Tell(failed("no address"))
+	}
+	if n := e.Dropped(); n != 300-256 {
+		t.Errorf("%d events are dropped, expected all but 256 of 300", n)
+	}
+}
+
 func TestEventsThatDifferByLittleAreCombined(t *testing.T) {
 	l := newLab(t)
 	e := l.events()

@@ -91,6 +91,21 @@ func TestWhatIsNotOursIsNeverTouched(t *testing.T) {
 	}
 }
 
+// A dataplane that was restarted gives the number to the next interface, whoever makes that.
+func TestAnInterfaceWhoseNumberIsAnotherProgramsNowIsNotDeleted(t *testing.T) {
+	l := newLab(t)
+	gate := loopback("gate", wire.Interface{MAC: mac1})
+	l.mustCommit(gate)
+	_, meta, _ := l.s.View().Applied(ref(wire.KindInterface, "gate"))
+	theirs := &interfaces.SwInterfaceTagAddDel{IsAdd: true, SwIfIndex: meta.(Index).api(), Tag: "somebody else"}
+	l.send(theirs, &interfaces.SwInterfaceTagAddDelReply{})
+	before := l.there()
+	l.mustCommit(object{gate.key, nil})
+	if after := l.there(); !slices.Equal(after, before) {
+		t.Errorf("interfaces %v, want %v", after, before)
+	}
+}
+
 func TestWhatDiedHalfMadeIsRemoved(t *testing.T) {
 	l := newLab(t)
 	before := l.there()
