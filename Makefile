@@ -21,7 +21,7 @@ IMAGE       ?= localhost/weft:$(or $(filter v%,$(VERSION)),$(shell sed -n 's/^ap
 comma       := ,
 
 .DEFAULT_GOAL := help
-.PHONY: help go build examples image peers modules test e2e vm-test verify format lint fmt tidy generated arrows vet generate demo bench attack fuzz clean
+.PHONY: help go build examples image peers modules test e2e vm-test verify format lint fmt tidy generated arrows vet generate demo bench attack fuzz mutants clean
 MAKEFLAGS   += --no-print-directory
 
 help: ## list the targets
@@ -134,6 +134,9 @@ fuzz: go ## run each fuzz test for a while, and count the executions (FUZZTIME=1
 		done; done; \
 	awk '{ printf "%-34s %-34s %12d  %s\n", $$1, $$2, $$3, $$4; all += $$3; failed += $$4 != "ok" } \
 		END { printf "fuzz: %d targets, %d executions, %d failed\n", NR, all, failed; exit failed > 0 || NR == 0 }' "$$report"
+
+mutants: go ## break promises on purpose, by test/mutants/list.txt, and print those that no test notices (RUN=words of file or promise; PERCENT=10 SEED=text: random ones; WITHIN=4m JOBS=2)
+	@$(GO) run ./test/mutants $(if $(RUN),-only '$(RUN)') $(if $(PERCENT),-percent $(PERCENT)) $(if $(SEED),-seed '$(SEED)') $(if $(WITHIN),-within $(WITHIN)) $(if $(JOBS),-jobs $(JOBS))
 
 clean: ## remove what was built
 	@rm -rf bin fuzz.out

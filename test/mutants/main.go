@@ -1,0 +1,185 @@
+// Command mutants shows that tests guard the promises of the product. It breaks the product on purpose, by one mutation of list.txt at
+// a time, runs the tests of the package that owns the promise, and prints the mutations that no test notices.
+//
+// The sources stay as they are. Exit code 1: a mutation survived, does not apply any more or does not compile.
+package main
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, os.Args[1:], os.Stdout); err != nil {
+		fmt.Fprintln(os.Stderr, "mutants:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string, out io.Writer) error {
+	flags := flag.NewFlagSet("mutants", flag.ContinueOnError)
+	root := flags.String("root", ".", "`directory` of the repository")
+	list := flags.String("list", "test/mutants/list.txt", "`file` with the mutations, below the root")
+	only := flags.String("only", "", "`text` that is in the file or in the promise of the mutations to try")
+	percent := flags.Int("percent", 100, "share of the mutations to try, chosen at random")
+	seed := flags.String("seed", fmt.Sprint(time.Now().UnixNano()), "`text` that decides which")
+	jobs := flags.Int("jobs", 2, "how many are tried at a time")
+	within := flags.Duration("within", 24*time.Hour, "`time` after which no further one is begun")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	top, err := filepath.Abs(*root)
+	if err != nil {
+		return err
+	}
+	text, err := os.ReadFile(filepath.Join(top, *list))
+	if err != nil {
+		return err
+	}
+	all, err := parse(string(text))
+	if err != nil {
+		return fmt.Errorf("%s: %w", *list, err)
+	}
+	scratch, err := os.MkdirTemp("", "weft-mutants")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(scratch)
+	chosen := choose(all, *only, *percent, *seed)
+	fmt.Fprintf(out, "mutants: %d of %d mutations, seed %s\n", len(chosen), len(all), *seed)
+	t := trial{tree: tree{root: top, scratch: scratch}, out: out, end: time.Now().Add(*within)}
+	return t.try(ctx, chosen, *jobs)
+}
+
+// choose selects those that mention the text, and then a share of them at random.
+func choose(all []*mutation, only string, percent int, seed string) []*mutation {
+	var chosen []*mutation
+	for _, m := range all {
+		if strings.Contains(m.String(), only) {
+			chosen = append(chosen, m)
+		}
+	}
+	if percent < 100 {
+		random := rand.New(rand.NewChaCha8(sha256.Sum256([]byte(seed))))
+		random.Shuffle(len(chosen), func(i, j int) { chosen[i], chosen[j] = chosen[j], chosen[i] })
+		chosen = chosen[:(len(chosen)*percent+99)/100]
+	}
+	return chosen
+}
+
+// trial tries mutations, and notes what becomes of them.
+type trial struct {
+	tree
+	out io.Writer
+	end time.Time // when no further mutation is begun
+
+	mu                     sync.Mutex
+	killed, survived, left int
+	errs                   []error
+}
+
+func (t *trial) try(ctx context.Context, mutations []*mutation, jobs int) error {
+	if len(mutations) == 0 {
+		return errors.New("no mutation to try")
+	}
+	defer t.sweep(mutations)()
+	var group errgroup.Group
+	group.SetLimit(jobs)
+	patterns := make(map[string][]string) // by package
+	for _, m := range mutations {
+		patterns[m.test] = append(patterns[m.test], m.run)
+	}
+	for dir, patterns := range patterns {
+		group.Go(func() error { t.unmutated(ctx, dir, patterns); return nil })
+	}
+	for _, m := range mutations {
+		group.Go(func() error { t.one(ctx, m); return nil })
+	}
+	_ = group.Wait()
+	fmt.Fprintf(t.out, "mutants: %d killed, %d survived, %d errors\n", t.killed, t.survived, len(t.errs))
+	if t.left > 0 {
+		fmt.Fprintf(t.out, "mutants: %d were not tried, for lack of time\n", t.left)
+	}
+	if t.survived > 0 {
+		t.errs = append(t.errs, fmt.Errorf("%d mutations survived: no test guards these promises", t.survived))
+	}
+	return errors.Join(t.errs...)
+}
+
+// sweep returns a function that removes what property tests keep of their failures in the tree, as far as it is not there yet: the
+// failures are those of mutations.
+func (t *trial) sweep(mutations []*mutation) func() {
+	missing := make(map[string]bool)
+	for _, m := range mutations {
+		kept := filepath.Join(t.root, m.test, "testdata", "rapid")
+		if _, err := os.Lstat(kept); errors.Is(err, fs.ErrNotExist) {
+			missing[kept] = true
+		}
+	}
+	return func() {
+		for kept := range missing {
+			if err := os.RemoveAll(kept); err != nil {
+				fmt.Fprintln(t.out, "mutants: left behind:", err)
+			}
+		}
+	}
+}
+
+// one tries one mutation.
+func (t *trial) one(ctx context.Context, m *mutation) {
+	start := time.Now()
+	if start.After(t.end) {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		t.left++
+		return
+	}
+	killed, err := t.isKilled(ctx, m)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	word := "SURVIVED"
+	switch {
+	case err != nil:
+		word = "ERROR"
+		t.errs = append(t.errs, err)
+	case killed:
+		word = "killed"
+		t.killed++
+	default:
+		t.survived++
+	}
+	fmt.Fprintf(t.out, "%-8s %5.1fs  %s\n", word, time.Since(start).Seconds(), m)
+}
+
+// unmutated runs the tests of a package as they are.
+func (t *trial) unmutated(ctx context.Context, dir string, patterns []string) {
+	pattern := strings.Join(patterns, "|")
+	for _, p := range patterns {
+		if p == "" {
+			pattern = "" // all of them
+		}
+	}
+	err := t.check(ctx, dir, pattern)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if err != nil {
+		t.errs = append(t.errs, err)
+	}
+}

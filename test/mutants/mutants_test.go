@@ -1,0 +1,151 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestEachMutationOfTheListApplies(t *testing.T) {
+	text, err := os.ReadFile("list.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, err := parse(string(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(all) < 80 {
+		t.Errorf("the list has %d mutations", len(all))
+	}
+	for _, m := range all {
+		mutated, err := m.apply("../..")
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		if original, err := os.ReadFile(filepath.Join("../..", m.file)); err != nil || bytes.Equal(original, mutated) {
+			t.Errorf("line %d changes nothing of %s (%v)", m.line, m.file, err)
+		}
+		if tests, err := filepath.Glob(filepath.Join("../..", m.test, "*_test.go")); err != nil || len(tests) == 0 {
+			t.Errorf("line %d: %s has no tests (%v)", m.line, m.test, err)
+		}
+	}
+}
+
+func TestAListThatIsNotUnderstoodIsRefused(t *testing.T) {
+	for text, want := range map[string]string{
+		"promise: p\nfile: f\n- a\n+ b":                "line 1: promise, file, old text and test are needed",
+		"\n\npromise: p\nfile: f\ntest: d":             "line 3: promise, file, old text and test are needed",
+		"promise: p\nfile: f\n- a\ntest: d\nold: text": `line 5: unknown key "old:"`,
+	} {
+		if _, err := parse(text); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: error %v, expected %q", text, err, want)
+		}
+	}
+}
+
+// source is that of a package with two functions, of which only double is tested.
+var source = map[string]string{
+	"go.mod": "module example.org/twice\n\ngo 1.26\n",
+	"twice/twice.go": `package twice
+
+func double(n int) int { return 2 * n }
+
+func triple(n int) int { return 3 * n }
+`,
+	"twice/twice_test.go": `package twice
+
+import "testing"
+
+func TestDouble(t *testing.T) {
+	if double(2) != 4 {
+		t.Error("wrong")
+	}
+}
+
+func TestThatFails(t *testing.T) { t.Error("wrong") }
+`,
+}
+
+// module makes the package in a directory of its own, with a list of mutations.
+func module(t *testing.T, list string) (dir string) {
+	t.Helper()
+	dir = t.TempDir()
+	for path, text := range source {
+		write(t, filepath.Join(dir, path), text)
+	}
+	write(t, filepath.Join(dir, "list.txt"), list)
+	return dir
+}
+
+func record(old, new, test string) string {
+	return "promise: numbers are right\nfile: twice/twice.go\n- " + old + "\n+ " + new + "\ntest: twice " + test + "\n"
+}
+
+func TestMutationsAreKilledSurviveOrAreErrors(t *testing.T) {
+	for name, tt := range map[string]struct{ list, said, err string }{
+		"a mutation that a test notices":     {record("2 * n", "n", "Double"), "1 killed, 0 survived, 0 errors", ""},
+		"one that no test notices":           {record("3 * n", "n", "Double"), "SURVIVED", "1 mutations survived"},
+		"one that does not apply":            {record("4 * n", "n", "Double"), "ERROR", "occurs 0 times"},
+		"one that applies twice":             {record("(n int)", "(n uint)", "Double"), "ERROR", "occurs 2 times"},
+		"one that does not compile":          {record("2 * n", "m", "Double"), "ERROR", "does not compile"},
+		"tests that fail without a mutation": {record("2 * n", "n", "ThatFails"), "1 killed, 0 survived, 1 errors", "do not pass without a mutation"},
+		"a pattern that matches no test":     {record("2 * n", "n", "Triple"), "SURVIVED", "there are none"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := module(t, tt.list)
+			var said bytes.Buffer
+			err := run(t.Context(), []string{"-root", dir, "-list", "list.txt"}, &said)
+			if !strings.Contains(said.String(), tt.said) || (err == nil) != (tt.err == "") || err != nil && !strings.Contains(err.Error(), tt.err) {
+				t.Errorf("said %q, error %v", said.String(), err)
+			}
+			if now, err := os.ReadFile(filepath.Join(dir, "twice/twice.go")); err != nil || string(now) != source["twice/twice.go"] {
+				t.Errorf("the sources are changed: %s (%v)", now, err)
+			}
+		})
+	}
+}
+
+func TestNoMutationIsBegunWhenTheTimeIsOver(t *testing.T) {
+	var said bytes.Buffer
+	err := run(t.Context(), []string{"-root", module(t, record("3 * n", "n", "Double")), "-list", "list.txt", "-within", "-1s"}, &said)
+	if err != nil || !strings.Contains(said.String(), "1 were not tried") {
+		t.Errorf("said %q, error %v", said.String(), err)
+	}
+}
+
+func write(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestTheSeedDecidesWhichMutationsAreTried(t *testing.T) {
+	var all []*mutation
+	for _, name := range strings.Split("abcdefghijklmnopqrstuvwxyz", "") {
+		all = append(all, &mutation{file: name})
+	}
+	names := func(percent int, seed string) (text string) {
+		for _, m := range choose(all, "", percent, seed) {
+			text += m.file
+		}
+		return text
+	}
+	if one, again, other := names(10, "a"), names(10, "a"), names(10, "b"); len(one) != 3 || one != again || one == other {
+		t.Errorf("%q, again %q, and with another seed %q", one, again, other)
+	}
+	if got := names(100, "a"); got != "abcdefghijklmnopqrstuvwxyz" {
+		t.Errorf("all are %q", got)
+	}
+	if got := choose(all, "q", 100, ""); len(got) != 1 || got[0].file != "q" {
+		t.Errorf("%d mention q", len(got))
+	}
+}
