@@ -133,3 +133,36 @@ func TestStaticAddressOfAnotherNodesPodIsRefusedWithPodAndNode(t *testing.T) {
 		l.cni("DEL", p, nil)
 	}
 }
+
+func TestPodsReachEachOtherByAddressesThatTheyBroughtToAnL2NetworkWithoutCIDRs(t *testing.T) {
+	server := k8stest.New(t)
+	server.Put("customnetworks.contivpp.io", &v1.CustomNetwork{ObjectMeta: metav1.ObjectMeta{Name: "bare"}, Spec: v1.CustomNetworkSpec{Type: v1.L2}})
+	l := clusterLabWith(t, server, node.Options{})
+	var own v1.NodeNetwork
+	l.eventually("both networks are the node's", func() bool {
+		return server.Object("nodenetworks.contivpp.io", "", node.Name, &own) && len(own.Status.Networks) == 2
+	})
+	pods := make(map[string]*node.Pod)
+	for name, address := range map[string]string{"a": "192.168.5.9/24", "b": "192.168.5.10/24"} {
+		p := l.pod(name)
+		pods[name] = p
+		l.put(server, p, map[string]string{customInterfaces: "b1/tap/bare", customOptions: `{"b1":{"ips":["` + address + `"]}}`})
+		result := l.cni("ADD", p, nil)
+		if !strings.Contains(string(result), address) {
+			t.Errorf("the result of %s lacks %s: %s", name, address, result)
+		}
+		l.check(p, result)
+		defer l.cni("DEL", p, nil)
+	}
+	l.mustReach(pods["a"], netip.MustParseAddr("192.168.5.10"))
+	l.mustReach(pods["b"], netip.MustParseAddr("192.168.5.9"))
+	c := l.pod("c")
+	l.put(server, c, map[string]string{customInterfaces: "b1/tap/bare", customOptions: `{"b1":{"ips":["192.168.5.9/24"]}}`})
+	if said := l.fails(c); !strings.Contains(said, `"code": 101`) || !strings.Contains(said, "address 192.168.5.9 is held by pod lab/a on this node") {
+		t.Errorf("a second pod with the address was refused with %s", said)
+	}
+	l.restartAfter(func(string) error { return nil })
+	if operations := l.resyncs(); len(operations) > 0 {
+		t.Errorf("the resync of the new agent did %v", operations)
+	}
+}

@@ -23,7 +23,7 @@ func (n *Network) AddressPod(_ context.Context, ev *pod.AddressPod, t *eventloop
 	if c == nil || c.displaced || main < 0 {
 		return fmt.Errorf("%s: there is no interface that awaits addresses", ev)
 	}
-	if _, err := delegated(ev, &ev.Requested); err != nil {
+	if err := checkDelegated(ev, &ev.Requested); err != nil {
 		return err
 	}
 	addressed(&ev.Attachment.Interfaces[main], &ev.Requested)

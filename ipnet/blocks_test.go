@@ -171,7 +171,7 @@ func TestAPodAsksForAnAddressOfAnotherNode(t *testing.T) {
 	n.give(t, block("", "10.1.5.0/26", "10.1.5.9"))
 	for address, part := range map[string]string{"10.1.9.9": "in no block that this node gives out", "10.1.5.9": "in no block that this node gives out", "10.1.5.0": "held by node"} {
 		ev := sandbox("a")
-		ev.Requested.Addresses = addrs(address)
+		ev.Requested.Addresses = prefixes(address)
 		if err := n.refuses(t, ev); !strings.Contains(err.Error(), part) {
 			t.Errorf("%s: error %v, want %q", address, err, part)
 		}

@@ -116,7 +116,7 @@ func TestTheRuntimesAddressesComeBeforeTheAnnotations(t *testing.T) {
 	n := newNode(t, four, six).run(t)
 	ev := sandbox("a")
 	ev.Annotations = map[string]string{pod.AnnotationIPs: `["10.1.0.7","2001:db8:1::7"]`}
-	ev.Requested.Addresses = []netip.Addr{netip.MustParseAddr("10.1.0.9")}
+	ev.Requested.Addresses = prefixes("10.1.0.9")
 	if got := fmt.Sprint(n.add(t, ev).Interfaces[0].Addresses); got != "[10.1.0.9/32 2001:db8:1::7/128]" {
 		t.Errorf("addresses %s", got)
 	}

@@ -18,7 +18,7 @@ func TestRecordOfTheMainInterface(t *testing.T) {
 	n := newNode(t, four, six).run(t)
 	ev := sandbox("a")
 	ev.Requested = pod.Requested{
-		Addresses: []netip.Addr{netip.MustParseAddr("2001:db8:1::99"), netip.MustParseAddr("10.1.0.9")},
+		Addresses: prefixes("2001:db8:1::99", "10.1.0.9"),
 		MAC:       "0A-00-00-00-00-01",
 	}
 	main := n.add(t, ev).Interfaces[0]
@@ -46,7 +46,7 @@ func TestRefusedPodsLeaveNothingAndSayWhy(t *testing.T) {
 	requested := func(addresses ...string) pod.Requested {
 		var r pod.Requested
 		for _, a := range addresses {
-			r.Addresses = append(r.Addresses, netip.MustParseAddr(a))
+			r.Addresses = append(r.Addresses, prefixes(a)...)
 		}
 		return r
 	}

@@ -146,7 +146,7 @@ func TestTheChainedModeMakesNoMainInterface(t *testing.T) {
 	}
 	ev := asking("a", "x1/tap,x2/veth", "")
 	ev.Mode = pod.ModeChained
-	ev.Requested.Addresses = []netip.Addr{netip.MustParseAddr("10.1.0.9")}
+	ev.Requested.Addresses = prefixes("10.1.0.9")
 	a := n.add(t, ev)
 	want := "x1 tap  1500 [10.1.0.2/32 2001:db8:1::2/128] [default4 default6]\nx2 veth  1500 [10.1.0.3/32 2001:db8:1::3/128] [default4 default6]"
 	if got := summary(a); got != want {
@@ -184,7 +184,7 @@ func TestAddressesOnlyForAnotherPluginsInterface(t *testing.T) {
 	before := list(t, n.committer.Values())
 	ev := asking("a", "x1/tap", "")
 	ev.Mode, ev.Key.IfName = pod.ModeIPAM, "net1"
-	ev.Requested.Addresses = []netip.Addr{netip.MustParseAddr("10.1.0.9")}
+	ev.Requested.Addresses = prefixes("10.1.0.9")
 	a := n.add(t, ev)
 	want := pod.Interface{
 		Name: "net1", Type: "ipam", Pools: []string{"default4", "default6"},

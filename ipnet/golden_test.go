@@ -157,11 +157,11 @@ func without(values, before map[string]any) map[string]any {
 }
 
 // addressesOf are those that the pod's end of a main interface has.
-func addressesOf(values map[string]any) []netip.Addr {
-	var addresses []netip.Addr
+func addressesOf(values map[string]any) []netip.Prefix {
+	var addresses []netip.Prefix
 	for _, key := range slices.Sorted(maps.Keys(values)) {
 		if a, ok := values[key].(wire.LinuxAddress); ok && a.Link == "eth0" {
-			addresses = append(addresses, a.Prefix.Addr())
+			addresses = append(addresses, netip.PrefixFrom(a.Prefix.Addr(), a.Prefix.Addr().BitLen()))
 		}
 	}
 	return addresses

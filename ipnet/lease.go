@@ -36,7 +36,7 @@ func (n *Network) leaseOne(ev *pod.AddPod, w wish, t *eventloop.Txn) ([]ipam.Lea
 			return nil, pod.Errorf(pod.CodeUnknownNetwork, "%s: interface %s: address %s asked for, but network %s has no addresses",
 				ev, w.name, w.wanted[0], w.network)
 		}
-		return nil, nil
+		return nil, nil // it has none, or brings its own
 	}
 	r := ipam.Request{Holder: holderOf(ev.Key, w.name), Addresses: w.wanted, From: n.olderHolders(ev, w.network)}
 	if w.delegated {

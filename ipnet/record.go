@@ -30,6 +30,8 @@ func (n *Network) interfaceOf(w wish, leases []ipam.Lease) pod.Interface {
 			n.routed(&i, w, l)
 		}
 	}
+	i.Addresses = append(i.Addresses, w.brought...)
+	i.Pools = append(i.Pools, make([]string, len(w.brought))...)
 	routedBeside(&i, w.routes)
 	return i
 }

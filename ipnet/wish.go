@@ -21,11 +21,12 @@ type wish struct {
 	object    string
 	mac       wire.MAC // of the pod's end
 	mtu       int
-	wanted    []netip.Addr // at most one a family
-	delegated bool         // wanted are another plugin's to give
-	leads     bool         // to the network's other addresses
-	defaults  bool         // it is the pod's way to everything
-	routes    []pod.Route  // another plugin's, by whatever gateways
+	wanted    []netip.Addr   // at most one a family
+	brought   []netip.Prefix // the pod's own, on a network without addresses; at most one a family
+	delegated bool           // wanted are another plugin's to give
+	leads     bool           // to the network's other addresses
+	defaults  bool           // it is the pod's way to everything
+	routes    []pod.Route    // another plugin's, by whatever gateways
 	options   pod.MemifOptions
 	rxQueues  int // of a memif what is asked for, else what the link is to have if that is several
 	txQueues  int
@@ -43,7 +44,7 @@ func (n *Network) wishes(ev *pod.AddPod) ([]wish, error) {
 	var wishes []wish
 	switch {
 	case ev.Mode == pod.ModeIPAM:
-		return []wish{{name: ev.Key.IfName, kind: pod.TypeIPAM, wanted: asked}}, nil
+		return []wish{{name: ev.Key.IfName, kind: pod.TypeIPAM, wanted: addressesOf(asked)}}, nil
 	case ev.HasMain():
 		main, err := n.mainWish(ev, asked)
 		if err != nil {
@@ -72,11 +73,14 @@ func (n *Network) wishes(ev *pod.AddPod) ([]wish, error) {
 	if err := n.grantMemifs(ev, wishes); err != nil {
 		return nil, err
 	}
+	if err := distinctAddresses(ev, wishes); err != nil {
+		return nil, err
+	}
 	return wishes, distinct(ev, wishes)
 }
 
 // mainWish is the interface that the runtime asks for; that of a delegate is what another plugin's configuration says.
-func (n *Network) mainWish(ev *pod.AddPod, addresses []netip.Addr) (wish, error) {
+func (n *Network) mainWish(ev *pod.AddPod, addresses []netip.Prefix) (wish, error) {
 	r := &ev.Requested
 	main, err := n.extra(ev, pod.InterfaceRequest{
 		Name: ev.Key.IfName, Type: r.Type, Network: cmp.Or(r.Network, pod.DefaultNetwork), Options: optionsOf(r, addresses),
@@ -101,7 +105,7 @@ func (w wish) canAsk() bool {
 }
 
 // optionsOf are those of the main interface: what the runtime asks for goes before what a configuration does.
-func optionsOf(r *pod.Requested, addresses []netip.Addr) pod.InterfaceOptions {
+func optionsOf(r *pod.Requested, addresses []netip.Prefix) pod.InterfaceOptions {
 	o := r.Options
 	o.MAC = cmp.Or(r.MAC, o.MAC)
 	if len(addresses) > 0 {
@@ -128,7 +132,7 @@ func (w wish) leadsBeside(others []wish, besides []*pod.Attachment) bool {
 func (n *Network) extra(ev *pod.AddPod, r pod.InterfaceRequest) (wish, error) {
 	w := wish{
 		name: r.Name, kind: cmp.Or(r.Type, n.linkTypes.Load().Pod), network: r.Network, object: objectName(ev.Key, r.Name),
-		wanted: r.Options.IPs, options: r.Options.Memif, definition: r.Definition,
+		wanted: addressesOf(r.Options.IPs), options: r.Options.Memif, definition: r.Definition,
 		rxQueues: r.Options.RxQueues, txQueues: r.Options.TxQueues,
 	}
 	if w.network == pod.DefaultNetwork {
@@ -157,7 +161,10 @@ func (n *Network) extra(ev *pod.AddPod, r pod.InterfaceRequest) (wish, error) {
 	if err := n.judgeOptions(ev, &w, r.Options); err != nil {
 		return w, err
 	}
-	most, least := n.mtuOf(w.custom), leastMTU(n.familiesIn(w.network))
+	if err := n.bring(ev, &w, r.Options.IPs); err != nil {
+		return w, err
+	}
+	most, least := n.mtuOf(w.custom), leastMTU(append(n.familiesIn(w.network), familiesOf(w.brought)...))
 	if w.mtu = cmp.Or(r.Options.MTU, most); w.mtu < least || w.mtu > most {
 		return w, pod.Errorf(pod.CodeInvalidAnnotation, "%s: interface %s: MTU %d is not within %d to %d, which network %s allows",
 			ev, r.Name, w.mtu, least, most, r.Network)
@@ -180,7 +187,7 @@ func (n *Network) judgeOptions(ev *pod.AddPod, w *wish, o pod.InterfaceOptions) 
 
 // mainAddresses are those that the main interface is to have: another plugin's, else those of the runtime, else, for the
 // families that it leaves open, those of the annotation.
-func mainAddresses(ev *pod.AddPod) ([]netip.Addr, error) {
+func mainAddresses(ev *pod.AddPod) ([]netip.Prefix, error) {
 	annotated, err := pod.AddressesAsked(ev.Annotations)
 	if err != nil {
 		return nil, about(ev, err)
@@ -190,32 +197,31 @@ func mainAddresses(ev *pod.AddPod) ([]netip.Addr, error) {
 			"%s: annotation %s: the addresses of the main interface are another plugin's to give; remove the annotation", ev, pod.AnnotationIPs)
 	}
 	if len(ev.Requested.Delegated) > 0 {
-		return delegated(ev, &ev.Requested)
+		return inOrder(singles(ev.Requested.Delegated)), checkDelegated(ev, &ev.Requested)
 	}
 	wanted := slices.Clone(ev.Requested.Addresses)
 	for _, a := range annotated {
-		if !slices.ContainsFunc(wanted, func(w netip.Addr) bool { return wire.FamilyOf(w) == wire.FamilyOf(a) }) {
-			wanted = append(wanted, a)
+		if !slices.ContainsFunc(wanted, func(w netip.Prefix) bool { return wire.FamilyOf(w.Addr()) == wire.FamilyOf(a) }) {
+			wanted = append(wanted, single(a))
 		}
 	}
 	return wanted, nil
 }
 
-// delegated are the addresses that another plugin gave, IPv4 first.
-func delegated(ev fmt.Stringer, r *pod.Requested) ([]netip.Addr, error) {
-	var addresses []netip.Addr
+// checkDelegated refuses addresses of another plugin that cannot be a pod's.
+func checkDelegated(ev fmt.Stringer, r *pod.Requested) error {
+	families := make(map[wire.Family]bool)
 	for _, p := range r.Delegated {
 		a := p.Addr()
-		if !a.IsValid() || a.Is4In6() || a.IsMulticast() || a.IsLoopback() || a.IsUnspecified() || a.IsLinkLocalUnicast() {
-			return nil, pod.Errorf(pod.CodeInvalidConfig, "%s: the IPAM plugin gave %s, which cannot be a pod's address", ev, p)
+		if !canBePods(a) {
+			return pod.Errorf(pod.CodeInvalidConfig, "%s: the IPAM plugin gave %s, which cannot be a pod's address", ev, p)
 		}
-		if slices.ContainsFunc(addresses, func(o netip.Addr) bool { return o.Is4() == a.Is4() }) {
-			return nil, pod.Errorf(pod.CodeInvalidConfig, "%s: the IPAM plugin gave several addresses of one family; one is possible", ev)
+		if families[wire.FamilyOf(a)] {
+			return pod.Errorf(pod.CodeInvalidConfig, "%s: the IPAM plugin gave several addresses of one family; one is possible", ev)
 		}
-		addresses = append(addresses, a)
+		families[wire.FamilyOf(a)] = true
 	}
-	slices.SortFunc(addresses, netip.Addr.Compare) // by length first
-	return addresses, nil
+	return nil
 }
 
 // madeAlready reports whether another attachment of the sandbox has made the interface: a pod's annotations are the same

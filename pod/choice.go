@@ -26,9 +26,16 @@ func AddressesAsked(annotations map[string]string) ([]netip.Addr, error) {
 	if text == "" || err != nil {
 		return nil, err
 	}
-	addresses, err := ParseAddresses([]byte(text))
+	prefixes, err := parsePrefixes([]byte(text))
 	if err != nil {
 		return nil, Errorf(CodeInvalidAnnotation, "annotation %s: %w", AnnotationIPs, err)
+	}
+	var addresses []netip.Addr
+	for _, p := range prefixes {
+		if !p.IsSingleIP() {
+			return nil, Errorf(CodeInvalidAnnotation, "annotation %s: %q is not an IPv4 or IPv6 address", AnnotationIPs, p)
+		}
+		addresses = append(addresses, p.Addr())
 	}
 	return addresses, nil
 }

@@ -68,9 +68,9 @@ func (r InterfaceRequest) By() string {
 
 // InterfaceOptions are what a pod may choose about one of its interfaces. The zero value leaves all to Weft.
 type InterfaceOptions struct {
-	MTU int          // bytes
-	MAC string       // of the pod's end
-	IPs []netip.Addr // at most one a family
+	MTU int            // bytes
+	MAC string         // of the pod's end
+	IPs []netip.Prefix // at most one a family; of the longest length where the pod's author gave none
 
 	RxQueues int // that the pod reads from
 	TxQueues int // that the pod writes to

@@ -18,8 +18,8 @@ func TestADefinitionSaysWhatItsInterfacesAre(t *testing.T) {
 		{s, `{"type":"weft-cni"}`, "net1  default 0  []"},
 		{s, `{"cniVersion":"1.0.0","name":"n","type":"weft-cni","mode":"delegate","capabilities":{"mac":true},"network":"blue","interfaceType":"veth","options":{"mtu":1400}}`, "net1 veth blue 1400  []"},
 		{s, `{"cniVersion":"1.0.0","name":"n","plugins":[{"type":"weft-cni","network":"stub","interfaceType":"tap"}]}`, "net1 tap stub 0  []"},
-		{asking, `{"type":"weft-cni","options":{"mac":"02:00:00:00:00:02","ips":["10.5.0.2"]},"args":{"cni":{"mac":"02:00:00:00:00:03"}}}`, "net1  default 0 02:00:00:00:00:01 [10.5.0.2]"},
-		{s, `{"type":"weft-cni","options":{"mac":"02:00:00:00:00:02","ips":["10.5.0.2"]},"args":{"cni":{"ips":["10.5.0.3"],"x":1},"y":2}}`, "net1  default 0 02:00:00:00:00:02 [10.5.0.3]"},
+		{asking, `{"type":"weft-cni","options":{"mac":"02:00:00:00:00:02","ips":["10.5.0.2"]},"args":{"cni":{"mac":"02:00:00:00:00:03"}}}`, "net1  default 0 02:00:00:00:00:01 [10.5.0.2/32]"},
+		{s, `{"type":"weft-cni","options":{"mac":"02:00:00:00:00:02","ips":["10.5.0.2"]},"args":{"cni":{"ips":["10.5.0.3"],"x":1},"y":2}}`, "net1  default 0 02:00:00:00:00:02 [10.5.0.3/32]"},
 		{s, `{"type":"weft-cni","args":[]}`, "net1  default 0  []"},
 	} {
 		d, err := ParseDefinition(tc.config)

@@ -42,9 +42,9 @@ const (
 
 // Requested is what the runtime asks for the main interface, beside the annotations.
 type Requested struct {
-	Addresses []netip.Addr // at most one a family
-	MAC       string       // "" = ours to choose
-	DeviceID  string       // of the device plugin, when somebody else chose the device
+	Addresses []netip.Prefix // at most one a family; of the longest length where the runtime gave none
+	MAC       string         // "" = ours to choose
+	DeviceID  string         // of the device plugin, when somebody else chose the device
 
 	// Network, Type and Options are of mode delegate, where somebody else's configuration says what the interface is to be.
 	Network string // "default", "stub", or a custom network's name; "" is default

@@ -89,28 +89,45 @@ func (o *InterfaceOptions) setMAC(raw json.RawMessage) error {
 }
 
 func (o *InterfaceOptions) setIPs(raw json.RawMessage) (err error) {
-	o.IPs, err = ParseAddresses(raw)
+	o.IPs, err = parsePrefixes(raw)
 	return err
 }
 
-// ParseAddresses reads a JSON list of addresses, at most one a family.
-func ParseAddresses(raw []byte) ([]netip.Addr, error) {
+// parsePrefixes reads a JSON list of addresses, at most one a family. One without a prefix length has the longest.
+func parsePrefixes(raw []byte) ([]netip.Prefix, error) {
 	var texts []string
 	if err := json.Unmarshal(raw, &texts); err != nil {
 		return nil, fmt.Errorf("expected a JSON list of addresses, not %.300q", raw)
 	}
-	var addresses []netip.Addr
+	var prefixes []netip.Prefix
 	for _, text := range texts {
-		a, err := netip.ParseAddr(text)
-		if err != nil || a.Zone() != "" || a.Is4In6() {
-			return nil, fmt.Errorf("%.300q is not an IPv4 or IPv6 address", text)
+		p, err := ParseAddress(text)
+		if err != nil {
+			return nil, err
 		}
-		if slices.ContainsFunc(addresses, func(b netip.Addr) bool { return a.Is4() == b.Is4() }) {
-			return nil, fmt.Errorf("%s is the second address of its family, one each is possible", text)
+		if slices.ContainsFunc(prefixes, func(o netip.Prefix) bool { return o.Addr().Is4() == p.Addr().Is4() }) {
+			return nil, fmt.Errorf("%s is the second address of its family, one each is possible", p.Addr())
 		}
-		addresses = append(addresses, a)
+		prefixes = append(prefixes, p)
 	}
-	return addresses, nil
+	return prefixes, nil
+}
+
+// ParseAddress reads an address, with or without a prefix length. Without one it has the longest.
+func ParseAddress(text string) (netip.Prefix, error) {
+	p, err := netip.ParsePrefix(text)
+	if err != nil {
+		var a netip.Addr
+		a, err = netip.ParseAddr(text)
+		p = netip.PrefixFrom(a.WithZone(""), a.BitLen())
+		if a.Zone() != "" {
+			err = errors.New("it has a zone")
+		}
+	}
+	if err != nil || p.Addr().Is4In6() {
+		return netip.Prefix{}, fmt.Errorf("%.300q is not an IPv4 or IPv6 address", text)
+	}
+	return p, nil
 }
 
 type member struct {

@@ -24,7 +24,7 @@ type Selection struct {
 
 // Asked are an address of each family and a MAC that somebody asks for, as far as he does.
 type Asked struct {
-	IPs []netip.Addr // at most one a family
+	IPs []netip.Prefix // as in InterfaceOptions
 	MAC string
 }
 
@@ -180,22 +180,8 @@ func readText(text *string, raw json.RawMessage) error {
 	return nil
 }
 
-// setIPs reads a list of addresses; the length of a prefix is the network's to say, and left out.
-func (a *Asked) setIPs(raw json.RawMessage) error {
-	var texts []string
-	if err := json.Unmarshal(raw, &texts); err != nil {
-		return fmt.Errorf("expected a JSON list of addresses, not %.300q", raw)
-	}
-	for i, text := range texts {
-		if p, err := netip.ParsePrefix(text); err == nil {
-			texts[i] = p.Addr().String()
-		}
-	}
-	bare, err := json.Marshal(texts)
-	if err != nil {
-		return err
-	}
-	a.IPs, err = ParseAddresses(bare)
+func (a *Asked) setIPs(raw json.RawMessage) (err error) {
+	a.IPs, err = parsePrefixes(raw)
 	return err
 }
 

@@ -16,8 +16,8 @@ func TestNetworksAreSelectedInBothForms(t *testing.T) {
 		"blue, infra/red@r0 ,a.b@x1": "[{shop blue net1 {[] }} {infra red r0 {[] }} {shop a.b x1 {[] }}]",
 		"blue@x1,blue":               "[{shop blue x1 {[] }} {shop blue net2 {[] }}]",
 		"[]":                         "[]",
-		` [{"name":"blue"},{"name":"red","namespace":"infra","interface":"r0","mac":"02-00-00-00-00-07","ips":["10.5.0.7/24","fd05::7"]}]`: "[{shop blue net1 {[] }} {infra red r0 {[10.5.0.7 fd05::7] 02:00:00:00:00:07}}]",
-		`[{"name":"blue","cni-args":{"ips":["10.5.0.8"],"mac":"02:00:00:00:00:08","foo":[1]},"mac":"02:00:00:00:00:09"}]`:                  "[{shop blue net1 {[10.5.0.8] 02:00:00:00:00:09}}]",
+		` [{"name":"blue"},{"name":"red","namespace":"infra","interface":"r0","mac":"02-00-00-00-00-07","ips":["10.5.0.7/24","fd05::7"]}]`: "[{shop blue net1 {[] }} {infra red r0 {[10.5.0.7/24 fd05::7/128] 02:00:00:00:00:07}}]",
+		`[{"name":"blue","cni-args":{"ips":["10.5.0.8"],"mac":"02:00:00:00:00:08","foo":[1]},"mac":"02:00:00:00:00:09"}]`:                  "[{shop blue net1 {[10.5.0.8/32] 02:00:00:00:00:09}}]",
 	} {
 		got, err := Selections(selecting(text), "shop")
 		if err != nil || fmt.Sprint(got) != want {

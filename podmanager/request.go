@@ -1,10 +1,8 @@
 package podmanager
 
 import (
-	"errors"
 	"net"
 	"net/netip"
-	"strings"
 
 	"github.com/weftnet/weft/pod"
 	weftv1 "github.com/weftnet/weft/proto/weft/v1"
@@ -19,10 +17,10 @@ func requested(req *weftv1.AddRequest) (pod.Requested, error) {
 		if err != nil {
 			return r, pod.Errorf(pod.CodeInvalidConfig, "requested address %q: %w", text, err)
 		}
-		if families[addr.Is4()] {
+		if families[addr.Addr().Is4()] {
 			return r, pod.Errorf(pod.CodeInvalidConfig, "requested address %q: one of this family is requested already", text)
 		}
-		families[addr.Is4()] = true
+		families[addr.Addr().Is4()] = true
 		r.Addresses = append(r.Addresses, addr)
 	}
 	if err := chosen(&r, req); err != nil {
@@ -64,16 +62,20 @@ func chosen(r *pod.Requested, req *weftv1.AddRequest) (err error) {
 }
 
 // parseAddress takes an address with or without a prefix length: the interface has the whole length in any case.
-func parseAddress(text string) (netip.Addr, error) {
-	if strings.Contains(text, "/") {
-		prefix, err := netip.ParsePrefix(text)
-		return prefix.Addr().Unmap(), err
+func parseAddress(text string) (netip.Prefix, error) {
+	prefix, err := pod.ParseAddress(text)
+	if err == nil {
+		return prefix, nil
 	}
-	addr, err := netip.ParseAddr(text)
-	if err == nil && addr.Zone() != "" {
-		err = errors.New("it has a zone")
+	mapped, _ := netip.ParsePrefix(text)
+	if !mapped.IsValid() {
+		address, _ := netip.ParseAddr(text)
+		mapped = netip.PrefixFrom(address, address.BitLen())
 	}
-	return addr.Unmap(), err
+	if a := mapped.Addr(); a.Is4In6() && a.Zone() == "" && mapped.Bits() >= 96 {
+		return netip.PrefixFrom(a.Unmap(), mapped.Bits()-96), nil
+	}
+	return prefix, err
 }
 
 // delegate reads what a foreign IPAM plugin gave.

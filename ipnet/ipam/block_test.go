@@ -147,6 +147,29 @@ func TestWithheldAddressesAreNotGivenOut(t *testing.T) {
 	}
 }
 
+func TestSingleAddressThatCoolsDownCanBeRemoved(t *testing.T) {
+	pool := ipam.Pool{Name: "shared", Prefix: netip.MustParsePrefix("10.8.0.0/24"), Blocks: true}
+	a, err := ipam.New(ipam.Config{Pools: []ipam.Pool{pool}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	lent := netip.MustParsePrefix("10.8.0.70/32")
+	if err := a.AddBlock(lent); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.Lease(ipam.Request{Holder: "a", Addresses: []netip.Addr{lent.Addr()}}); err != nil {
+		t.Fatal(err)
+	}
+	a.Commit("a")
+	if a.RemoveBlock(lent) {
+		t.Error("it goes although a pod has it")
+	}
+	a.Release("a")
+	if !a.RemoveBlock(lent) {
+		t.Error("it stays although its lender lets it rest")
+	}
+}
+
 func TestTheNodesOwnAddressKeepsItsBlock(t *testing.T) {
 	a := newAllocator(t, newClock(), cluster)
 	addBlock(t, a, lowest)

@@ -303,3 +303,69 @@ func TestLoansOfNetworksWithTheSameAddressesAreApart(t *testing.T) {
 		t.Errorf("the node borrows of %d blocks, want 2", len(list))
 	}
 }
+
+func TestRequestedAddressIsNotLentToANodeThatOnlyNeedsSome(t *testing.T) {
+	l := newLab(t, borrowable("10.1.0.0/26", 26))
+	l.marks.Low, l.marks.High = 64, 64 // the owner has none to spare, and offers what is requested only
+	owner, n, other := l.node("n1"), l.node("n2"), l.node("n3")
+	l.step(owner)
+	s := &blocks.Static{Pool: l.pools[0], Address: netip.MustParseAddr("10.1.0.60")}
+	if _, err := n.TryClaim(t.Context(), s); err != nil {
+		t.Fatal(err)
+	}
+	l.step(owner)
+	writes := l.store.Calls()["update"]
+	for range 3 {
+		_ = other.Step(t.Context()) // finds no block
+	}
+	if other.local.LeaseThis("", s.Address) || l.store.Calls()["update"] > writes {
+		t.Error("the requested address was lent to another node, if only for a moment")
+	}
+	if claimed, err := n.TryClaim(t.Context(), s); !claimed || err != nil {
+		t.Errorf("claimed %v, error %v", claimed, err)
+	}
+}
+
+func TestLoanWhoseAnswerWasLostIsGivenBack(t *testing.T) {
+	l := newLab(t, pool("10.1.0.0/26", 26))
+	owner, n := l.node("n1"), l.node("n2")
+	l.step(owner)
+	_ = n.Step(t.Context())
+	l.now = l.now.Add(time.Minute)
+	_ = n.Step(t.Context()) // looks for loans of an earlier life
+	s := &blocks.Static{Pool: l.pools[0], Address: netip.MustParseAddr("10.1.0.7")}
+	if _, err := n.TryClaim(t.Context(), s); err != nil {
+		t.Fatal(err)
+	}
+	l.step(owner)
+	l.store.Fault = func(string, string) blockstest.Fault { return blockstest.Lost }
+	if _, err := n.TryClaim(t.Context(), s); err == nil {
+		t.Fatal("the claim succeeded")
+	}
+	l.store.Fault = nil
+	if b := l.blockNamed("10.1.0.0-26"); len(b.Borrowed) != 1 {
+		t.Fatalf("borrowed %v", b.Borrowed)
+	}
+	for range 4 { // no pod asks for it again
+		l.now = l.now.Add(time.Minute)
+		_ = n.Step(t.Context()) // finds no block
+	}
+	if b := l.blockNamed("10.1.0.0-26"); len(b.Borrowed) != 0 {
+		t.Errorf("still borrowed: %v", b.Borrowed)
+	}
+}
+
+func TestStaticAddressThatAnotherNodeBorrowsWithoutAPodReturnsToItsOwner(t *testing.T) {
+	l := newLab(t, borrowable("10.1.0.0/26", 26))
+	owner, n := l.node("n1"), l.node("n2")
+	l.step(owner)
+	l.step(n)
+	lent := l.blockNamed("10.1.0.0-26").Borrowed
+	if len(lent) == 0 {
+		t.Fatal("nothing is borrowed ahead of need")
+	}
+	if err := l.static(owner, string(lent[0].Address), "web-0", n); err != nil {
+		t.Error(err)
+	}
+	l.sound(owner, n)
+}
