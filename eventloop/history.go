@@ -87,7 +87,8 @@ func (h *history) repeat(r *Record) (known Record, repeats bool) {
 			return Record{}, false
 		}
 		e.record.Repeats++
-		e.record.Last, e.dirty = r.Arrived, true
+		e.record.Last = r.Arrived
+		e.dirty = e.dirty || e.record.Repeats&(e.record.Repeats-1) == 0 // a plugin may repeat an ADD every 50 ms
 		return e.record.clone(), true
 	}
 	return Record{}, false
