@@ -124,6 +124,10 @@ func (b *Backend) wait() {
 func (b *Backend) doLocked(verb kvscheduler.Verb, it *item) {
 	ref := kvscheduler.Ref{Kind: b.kind, Name: it.Name}
 	b.expectLocked(verb, ref, it)
+	if _, there := b.m.live[ref]; !there && verb == kvscheduler.Update { // the machine began anew meanwhile
+		it.Err = errors.New("it is not there")
+		return
+	}
 	fault := Fine
 	if b.m.fault != nil {
 		fault = b.m.fault(verb, ref)
