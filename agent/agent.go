@@ -189,6 +189,7 @@ func (a *Agent) assembleRooms() (err error) {
 		Selected:    a.selected(),
 		Grants:      a.grants(),
 		Refill:      a.refill,
+		Exhausted:   a.exhausted,
 		Paused:      a.paused,
 		Observe:     a.observe,
 		Verify:      a.verify,

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -164,7 +165,7 @@ func attachmentOf(holder string) string {
 
 // refillPool claims a block of the pools in which a pod found no address. It returns nil if there is an address now, else
 // refused.
-func (a *Agent) refillPool(ctx context.Context, exhausted ipam.ErrExhausted, refused error) error {
+func (a *Agent) refillPool(ctx context.Context, ev *pod.AddPod, exhausted ipam.ErrExhausted, refused error) error {
 	var wanted []blocks.Pool
 	for _, p := range a.claimedFrom() {
 		for _, tried := range exhausted.Pools() {
@@ -176,11 +177,26 @@ func (a *Agent) refillPool(ctx context.Context, exhausted ipam.ErrExhausted, ref
 	if len(wanted) == 0 {
 		return refused
 	}
-	if err := a.keeper.Need(ctx, wanted...); err != nil {
-		a.log.Warn("no block of addresses for a pod that waits", "pools", exhausted.Pool, "err", err)
+	err := a.keeper.Need(ctx, wanted...)
+	if err == nil {
+		return nil
+	}
+	a.log.Warn("no block of addresses for a pod that waits", "pools", exhausted.Pool, "err", err)
+	if left := func(p blocks.Pool) bool { return !a.keeper.Exhausted(p) }; exhausted.Cooling > 0 || slices.ContainsFunc(wanted, left) {
 		return refused
 	}
-	return nil
+	return pod.Errorf(pod.CodePoolExhausted, "%s: pool exhausted: all blocks of %s are claimed, and this node has no free address; "+
+		"delete pods, add an IPPool, or give the network larger cidrs", ev, sizesOf(wanted))
+}
+
+// sizesOf lists pools with the number of their blocks and addresses.
+func sizesOf(pools []blocks.Pool) string {
+	var texts []string
+	for _, p := range pools {
+		block := p.Block(0)
+		texts = append(texts, fmt.Sprintf("%s (%s, %d blocks of %d addresses)", p, p.Prefix, p.Blocks(), 1<<min(block.Addr().BitLen()-block.Bits(), 62)))
+	}
+	return strings.Join(texts, " and ")
 }
 
 // nameOfPool is what allocators call what blocks are claimed of.

@@ -57,6 +57,8 @@ type Config struct {
 	Audit          time.Duration
 	Drift          string
 
+	ExhaustedIsUnavailable bool // STATUS fails while no pool has an address for another pod
+
 	File   string                 // where it was read from; "" = no file
 	Reload func() (Config, error) // reads it again
 }
@@ -146,6 +148,7 @@ func (c *Config) Flags(fs *pflag.FlagSet) {
 	fs.StringSliceVar(&c.ReadinessGates, "readiness-gates", nil, "URLs (http, https), comma separated: pods are served only while each answers with a status of 200 to 299")
 	fs.BoolVar(&c.Verify, "verify", false, "rebuild and compare everything after each event; for tests, costs a dump each")
 	fs.DurationVar(&c.GCGrace, "gc-grace", 30*time.Second, "attachments younger than this are left alone by CNI GC, 0s to 1h")
+	fs.BoolVar(&c.ExhaustedIsUnavailable, "exhausted-is-unavailable", false, "CNI STATUS fails, and the node is not ready, while no pool has an address for another pod")
 	fs.DurationVar(&c.Audit, "audit", time.Minute, "period in which all objects are checked for drift, and if it is less than 20s vanished network namespaces, 1s to 24h")
 	fs.StringVar(&c.Drift, "drift", driftRepair, "what is done about drift: repair, or report, which changes nothing")
 }

@@ -12,6 +12,8 @@ import (
 	"github.com/google/renameio/v2"
 	grpchealth "google.golang.org/grpc/health"
 	"google.golang.org/grpc/health/grpc_health_v1"
+
+	"github.com/weftnet/weft/pod"
 )
 
 // The conditions that must hold for ADD to be served.
@@ -170,8 +172,15 @@ func (h *health) requires(name string) bool {
 	return slices.ContainsFunc(conditions, func(c condition) bool { return c.name == name && !c.advisory })
 }
 
-// missing says in one line why ADD cannot be served; nil if it can.
-func (h *health) missing() error { return h.missingBut("") }
+// missing says in one line why ADD cannot be served; nil if it can. It has the code of limited connectivity if an agent that has
+// started lacks the dataplane, or what all pods of a network need: then pods that run may lack it too.
+func (h *health) missing() error {
+	err := h.missingBut("")
+	if err != nil && h.holds(conditionStarted) && (!h.holds(conditionDataplane) || !h.holds(conditionNetwork)) {
+		return pod.Errorf(pod.CodeLimited, "%w", err)
+	}
+	return err
+}
 
 // missingBut says why ADD could not be served if one condition held; nil if it could.
 func (h *health) missingBut(name string) error {

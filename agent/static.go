@@ -18,7 +18,7 @@ func (a *Agent) refill(ctx context.Context, ev *pod.AddPod, refused error) error
 	switch {
 	case a.keeper == nil:
 	case errors.As(refused, &exhausted):
-		return a.refillPool(ctx, exhausted, refused)
+		return a.refillPool(ctx, ev, exhausted, refused)
 	case errors.As(refused, &elsewhere) && elsewhere.Elsewhere:
 		return a.claimStatic(ctx, ev, elsewhere, refused)
 	}

@@ -97,7 +97,7 @@ func TestABlockGoesWhenNobodyHasAnAddressOfIt(t *testing.T) {
 		n = n.restarted(t)
 	}
 	drains(true) // it is used
-	if err := n.refuses(t, sandbox("b")); !strings.Contains(err.Error(), "all addresses are held") {
+	if err := n.refuses(t, sandbox("b")); !strings.Contains(err.Error(), "pool exhausted: all addresses of pool cluster4 are held, 4 by this node") {
 		t.Errorf("error %v", err)
 	}
 	n.delete(t, ev)

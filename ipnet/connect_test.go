@@ -117,7 +117,7 @@ func TestExhaustedPoolSaysWhetherWaitingHelps(t *testing.T) {
 	first, second := sandbox("first"), sandbox("second")
 	n.add(t, first)
 	_, err := n.loop.Do(context.Background(), second)
-	checkRefusal(t, err, pod.CodePoolExhausted, "pool small: all addresses are held")
+	checkRefusal(t, err, pod.CodePoolExhausted, "pool exhausted: all addresses of pool small are held, 1 by this node; delete pods, or give the node another pool")
 
 	n.delete(t, first)
 	n.now = n.now.Add(18 * time.Second)

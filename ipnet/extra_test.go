@@ -91,7 +91,7 @@ func TestTheLastInterfaceThatFailsTakesTheOthersWithIt(t *testing.T) {
 	n.set(t, custom("blue", pod.L3, "10.5.0.0/24"), custom("tiny", pod.L2, "10.6.0.0/30"))
 	n.add(t, asking("first", "x1/tap/tiny", ""))
 	err := n.refuses(t, asking("second", "x1/tap/blue,x2/veth,x3/tap/tiny", ""))
-	checkRefusal(t, err, pod.CodePoolExhausted, "interface x3: pool tiny:ip4: all addresses are held")
+	checkRefusal(t, err, pod.CodePoolExhausted, "interface x3: pool exhausted: all addresses of pool tiny:ip4 are held, 1 by this node; delete pods of network tiny, or give it larger cidrs")
 }
 
 func TestSeveralInterfacesOnOneNetworkHaveOneWayThere(t *testing.T) {

@@ -36,9 +36,9 @@ func (n *Network) refusal(ev *pod.AddPod, w wish, err error) error {
 	case errors.As(err, &exhausted) && exhausted.NoBlock:
 		return pod.Errorf(pod.CodeTryAgain, "%s: %w, and none that it may have was given to it yet; try again", what, err)
 	case errors.As(err, &exhausted) && w.custom != nil:
-		return pod.Errorf(pod.CodePoolExhausted, "%s: %w; delete pods of network %s", what, err, w.network)
+		return pod.Errorf(pod.CodePoolExhausted, "%s: %w, %d by this node; delete pods of network %s, or give it larger cidrs", what, err, n.heldOf(w, exhausted), w.network)
 	case errors.As(err, &exhausted):
-		return pod.Errorf(pod.CodePoolExhausted, "%s: %w; delete pods or give the node another pool", what, err)
+		return pod.Errorf(pod.CodePoolExhausted, "%s: %w, %d by this node; delete pods, or give the node another pool", what, err, n.heldOf(w, exhausted))
 	case errors.As(err, &inUse) && n.isOfEarlierPod(ev, inUse.Holder):
 		return pod.Errorf(pod.CodeTryAgain, "%s: %w, of the earlier pod of this name, which is not unwired yet; try again", what, err)
 	case errors.As(err, &inUse):
@@ -47,6 +47,16 @@ func (n *Network) refusal(ev *pod.AddPod, w wish, err error) error {
 		return pod.Errorf(pod.CodeUnknownNetwork, "%s: %w; %s", what, err, n.outsideAdvice(ev, w, outside))
 	}
 	return pod.Errorf(pod.CodeInvalidConfig, "%s: %w", what, err)
+}
+
+// heldOf counts the addresses of exhausted pools that this node gave to pods.
+func (n *Network) heldOf(w wish, e ipam.ErrExhausted) (held uint64) {
+	for _, s := range n.allocator(w.network).Stats() {
+		if slices.Contains(e.Pools(), s.Name) {
+			held += s.Used + s.Leased
+		}
+	}
+	return held
 }
 
 // holderName is the pod of a holder, if it has one, with the attachment.

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/weftnet/weft/pod"
 	weftv1 "github.com/weftnet/weft/proto/weft/v1"
 )
 
@@ -92,8 +93,12 @@ func TestStatusSaysWhetherAnAddWouldBeServed(t *testing.T) {
 	if err := status(); err != nil {
 		t.Error(err)
 	}
-	n.set(func() { n.paused = "maintenance" })
+	n.set(func() { n.exhausted = "pool exhausted: all addresses of pool a are held" })
+	wantError(t, status(), 50, "pool exhausted: all addresses of pool a are held")
+	n.set(func() { n.exhausted, n.paused = "", "maintenance" })
 	wantError(t, status(), 50, "paused: maintenance")
 	n.set(func() { n.notReady = errors.New("dataplane away") })
 	wantError(t, status(), 50, "dataplane away")
+	n.set(func() { n.notReady = pod.Errorf(pod.CodeLimited, "dataplane lost") })
+	wantError(t, status(), 51, "dataplane lost")
 }

@@ -50,6 +50,8 @@ type Config struct {
 	Started func() bool
 	// Paused says whether, and why, new pods are held up.
 	Paused func() (reason string, paused bool)
+	// Exhausted says why no pod can get an address of the network default; "" if one can. STATUS reports it. Nil: it does not.
+	Exhausted func() string
 	// Observe is told what happens to attachments. It must not wait: the loop or the runtime does meanwhile.
 	Observe func(Outcome)
 
@@ -76,6 +78,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.Paused == nil {
 		c.Paused = func() (string, bool) { return "", false }
+	}
+	if c.Exhausted == nil {
+		c.Exhausted = func() string { return "" }
 	}
 	if c.Observe == nil {
 		c.Observe = func(Outcome) {}

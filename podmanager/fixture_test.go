@@ -34,6 +34,7 @@ type node struct {
 	observed    []Outcome
 	notReady    error
 	paused      string
+	exhausted   string
 	bare        bool                                            // pods get no interface
 	wiring      func(ctx context.Context, ev *pod.AddPod) error // asked while a pod is wired
 }
@@ -47,9 +48,10 @@ func newNode(t *testing.T) *node {
 	n.loop = eventloop.New(eventloop.Config{Committer: n.committer, Saver: n.saver})
 	n.Manager = New(Config{
 		Loop: n.loop, Inspect: n.inspect, LinkExists: n.linkExists, Verify: n.verifyMachine, Now: n.clock,
-		Ready:   func() error { n.mu.Lock(); defer n.mu.Unlock(); return n.notReady },
-		Paused:  func() (string, bool) { n.mu.Lock(); defer n.mu.Unlock(); return n.paused, n.paused != "" },
-		Observe: func(o Outcome) { n.set(func() { n.observed = append(n.observed, o) }) },
+		Ready:     func() error { n.mu.Lock(); defer n.mu.Unlock(); return n.notReady },
+		Exhausted: func() string { n.mu.Lock(); defer n.mu.Unlock(); return n.exhausted },
+		Paused:    func() (string, bool) { n.mu.Lock(); defer n.mu.Unlock(); return n.paused, n.paused != "" },
+		Observe:   func(o Outcome) { n.set(func() { n.observed = append(n.observed, o) }) },
 	})
 	n.Register(n.loop)
 	eventloop.On(n.loop, "wires", n.wire)

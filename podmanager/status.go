@@ -11,6 +11,9 @@ import (
 // Status says whether an ADD would be served. It never waits.
 func (m *Manager) Status(_ context.Context, req *weftv1.StatusRequest) (*weftv1.StatusReply, error) {
 	err := m.admitNew(req.GetCaller())
+	if why := m.config.Exhausted(); err == nil && why != "" {
+		err = pod.Errorf(pod.CodeUnavailable, "%s", why)
+	}
 	if err == nil {
 		return &weftv1.StatusReply{}, nil
 	}

@@ -21,7 +21,7 @@ func (e ErrExhausted) Error() string {
 		return fmt.Sprintf("pool %s: this node has no block of it", e.Pool)
 	}
 	if e.Cooling == 0 {
-		return fmt.Sprintf("pool %s: all addresses are held", e.Pool)
+		return fmt.Sprintf("pool exhausted: all addresses of pool %s are held", e.Pool)
 	}
 	return fmt.Sprintf("pool %s: no address is free, %d cool down, the next is free at %s",
 		e.Pool, e.Cooling, e.NextFree.Format(time.RFC3339))

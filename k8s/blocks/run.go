@@ -85,6 +85,14 @@ func (k *Keeper) Need(ctx context.Context, pools ...Pool) error {
 	}
 }
 
+// Exhausted reports whether a pool had no block left for this node when it needed one last, and this node has no free address.
+func (k *Keeper) Exhausted(p Pool) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	_, exhausted := k.exhausted[p.Key()]
+	return exhausted && k.levelOf(p).free() == 0
+}
+
 // answer is what became of the pools that a pod needs an address of, whatever became of others.
 func (k *Keeper) answer(err error, pools []Pool) error {
 	k.mu.Lock()

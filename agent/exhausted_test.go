@@ -1,0 +1,121 @@
+package agent
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/weftnet/weft/internal/netnstest"
+	v1 "github.com/weftnet/weft/k8s/api/v1"
+	"github.com/weftnet/weft/k8s/k8stest"
+	"github.com/weftnet/weft/pod"
+	"github.com/weftnet/weft/test/node"
+	"github.com/weftnet/weft/test/programs"
+)
+
+// refusalOf reads the error that the plugin printed.
+func refusalOf(t *testing.T, printed string) (code int, msg string) {
+	t.Helper()
+	var e struct {
+		Code int    `json:"code"`
+		Msg  string `json:"msg"`
+	}
+	if err := json.Unmarshal([]byte(printed), &e); err != nil {
+		t.Fatalf("%v: %s", err, printed)
+	}
+	return e.Code, e.Msg
+}
+
+// exhaust adds pods until an ADD fails, and returns how many there are, and the last one.
+func (l *lab) exhaust() (count int, last *node.Pod, said string) {
+	l.Helper()
+	for i := range 20 {
+		p := l.pod(fmt.Sprint("p", i))
+		said, failed := l.tries("ADD", p)
+		if failed {
+			return i, p, said
+		}
+		l.Cleanup(func() { _, _ = l.tries("DEL", p) })
+	}
+	l.Fatal("the pool is not exhausted")
+	return 0, nil, ""
+}
+
+func TestAddFailsWhenPoolIsExhausted(t *testing.T) {
+	server := k8stest.New(t)
+	size := int32(30)
+	server.Put("ippools.contivpp.io", &v1.IPPool{ObjectMeta: metav1.ObjectMeta{Name: "pods"}, Spec: v1.IPPoolSpec{CIDR: "10.9.0.0/29", BlockSize: &size}})
+	server.Put("ipblocks.contivpp.io", &v1.IPBlock{
+		ObjectMeta: metav1.ObjectMeta{Name: "10.9.0.0-30"}, Spec: v1.IPBlockSpec{CIDR: "10.9.0.0/30", Pool: "pods", Node: "n2"},
+	})
+	l := clusterLabWith(t, server, node.Options{ClusterPools: true})
+	for i := range 20 {
+		l.put(server, &node.Pod{Name: fmt.Sprint("p", i)}, nil)
+	}
+	l.eventually("the cluster is known", func() bool { return len(announced(server)) > 0 })
+	count, last, said := l.exhaust()
+	code, msg := refusalOf(t, said)
+	want := "pool exhausted: all blocks of pool pods (10.9.0.0/29, 2 blocks of 4 addresses) are claimed, and this node has no free address; delete pods, add an IPPool"
+	if count == 0 || code != 100 || !strings.Contains(msg, want) {
+		t.Errorf("after %d pods ADD was refused with %d %s, want %q", count, code, msg, want)
+	}
+	if said, failed := l.tries("STATUS", last); failed {
+		t.Errorf("a node with exhausted pools is not available by default: %s", said)
+	}
+}
+
+func TestStatusFailsWhenPoolsAreExhaustedIfConfiguredSo(t *testing.T) {
+	netnstest.RequireTap(t)
+	l := newLab(t, programs.Build(t))
+	if err := l.KillAgent(); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.StartAgent(t.Context(), "--pools=small=10.1.0.0/29", "--exhausted-is-unavailable"); err != nil {
+		t.Fatal(err)
+	}
+	first := l.pod("first")
+	if said, failed := l.tries("STATUS", first); failed {
+		t.Errorf("STATUS of a node with free addresses: %s", said)
+	}
+	_, last, said := l.exhaust()
+	if code, msg := refusalOf(t, said); code != 100 || !strings.Contains(msg, "pool exhausted: all addresses of pool small are held, 5 by this node; delete pods") {
+		t.Errorf("ADD was refused with %d %s", code, msg)
+	}
+	said, _ = l.tries("STATUS", last)
+	if code, msg := refusalOf(t, said); code != 50 || !strings.Contains(msg, "pool exhausted: all 5 addresses that this node has of pool small (10.1.0.0/29) are held; delete pods, or add a pool") {
+		t.Errorf("STATUS said %d %s", code, msg)
+	}
+}
+
+func TestReadinessHasTheCodeOfLimitedConnectivityWhileTheDataplaneIsLost(t *testing.T) {
+	h := newHealth("", slog.New(slog.DiscardHandler))
+	isLimited := func() bool {
+		coded, is := errors.AsType[*pod.Error](h.missing())
+		return is && coded.Code == pod.CodeLimited
+	}
+	if h.missing() == nil || isLimited() {
+		t.Errorf("an agent that starts lacks what it forwards by: %v", h.missing())
+	}
+	h.set(conditionStarted, true, "")
+	if !isLimited() {
+		t.Errorf("without a dataplane: %v", h.missing())
+	}
+	h.set(conditionDataplane, true, "")
+	if err := h.missing(); err != nil {
+		t.Error(err)
+	}
+	h.set(conditionNetwork, false, "the host link is missing")
+	if !isLimited() {
+		t.Errorf("without the host link: %v", h.missing())
+	}
+	h.set(conditionNetwork, true, "")
+	h.require(conditionGates, "none was asked yet")
+	if h.missing() == nil || isLimited() {
+		t.Errorf("while a gate is closed: %v", h.missing())
+	}
+}
