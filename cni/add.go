@@ -70,6 +70,9 @@ func (c *call) addRequest() (*weftv1.AddRequest, error) {
 	if req.Mode != modeChained { // there they are for the main interface, which has them
 		req.Ips, req.Mac = ips, mac
 	}
+	if req.Pools = c.conf.Pools; c.conf.Pool != "" {
+		req.Pools = []string{c.conf.Pool}
+	}
 	if given := c.conf.RuntimeConfig.Annotations; given != nil {
 		req.Annotations, req.HasAnnotations = relevant(*given), true
 	}

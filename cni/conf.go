@@ -62,7 +62,10 @@ type own struct {
 	InterfaceType string          `json:"interfaceType"` // tap, veth or memif
 	Options       json.RawMessage `json:"options"`       // as in the annotation contivpp.io/custom-if-options
 
-	Routes []*types.Route `json:"routes"` // of weft-ipam: what the other plugin is to route by the interface
+	// Of weft-ipam.
+	Routes []*types.Route `json:"routes"` // what the other plugin is to route by the interface
+	Pool   string         `json:"pool"`   // that addresses come from
+	Pools  []string       `json:"pools"`  // the same, where there are several: at most one address a family is given
 }
 
 // runtimeConfig holds the capabilities of the CNI conventions.
@@ -279,6 +282,10 @@ func (c *own) validate() error {
 		return fmt.Errorf("logLevel %q is none of %s", c.LogLevel, strings.Join(levels, ", "))
 	case c.Mode != modeDelegate && (c.Network != "" || c.InterfaceType != "" || c.Options != nil):
 		return fmt.Errorf("network, interfaceType and options are for mode delegate, not for mode %s: pods' main interfaces are on the network default", c.Mode)
+	case c.Pool != "" && len(c.Pools) > 0:
+		return errors.New("pool and pools exclude each other")
+	case slices.Contains(c.Pools, ""):
+		return errors.New("pools: one of them has no name")
 	case slices.Contains(c.Routes, nil):
 		return errors.New("routes: one of them is null")
 	case c.LogFile != "" && !filepath.IsAbs(c.LogFile):

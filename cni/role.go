@@ -53,7 +53,7 @@ func (r role) keys() []string {
 		return slices.Contains([]string{"mode", "network", "interfaceType", "options"}, key)
 	}
 	known := slices.DeleteFunc(slices.Clone(ownKeys), ofInterfaces)
-	return append(known, "type", "routes")
+	return append(known, "type", "routes", "pool", "pools")
 }
 
 // where says in which object a key was read.

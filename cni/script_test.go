@@ -55,7 +55,7 @@ func TestScripts(t *testing.T) {
 		UpdateScripts: *update,
 		Setup:         setup,
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"conf": writeConf, "macvlan": writeMacvlanConf, "agent": playAgent, "answer": setAnswer, "asked": asked, "queued": queued,
+			"conf": writeConf, "macvlan": writeMacvlanConf, "pools": writePoolsConf, "agent": playAgent, "answer": setAnswer, "asked": asked, "queued": queued,
 		},
 	})
 }
@@ -103,6 +103,12 @@ func writeMacvlanConf(ts *testscript.TestScript, neg bool, args []string) {
 	write(ts, fmt.Sprintf(`"cniVersion":%q,"name":"weft","type":"macvlan","mode":"bridge","master":"eth7","mtu":1400,
 		"runtimeConfig":{"ips":["10.3.0.7"],"bandwidth":{"ingressRate":1000}},"ipam":{"type":"weft-ipam","socket":%q,"deleteQueue":%q,"routes":[{"dst":"0.0.0.0/0"}]}`,
 		args[0], ts.MkAbs("agent.sock"), ts.MkAbs("queue")), args[1:])
+}
+
+// writePoolsConf writes a configuration whose ipam has more members: pools MEMBERS.
+func writePoolsConf(ts *testscript.TestScript, _ bool, args []string) {
+	write(ts, fmt.Sprintf(`"cniVersion":"1.0.0","name":"weft","type":"macvlan","ipam":{"type":"weft-ipam","socket":%q,"deleteQueue":%q,%s}`,
+		ts.MkAbs("agent.sock"), ts.MkAbs("queue"), strings.Join(args, ",")), nil)
 }
 
 func write(ts *testscript.TestScript, members string, more []string) {

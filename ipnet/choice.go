@@ -21,6 +21,9 @@ func (n *Network) poolsFor(ev *pod.AddPod) ([]string, error) {
 	if err != nil {
 		return nil, about(ev, err)
 	}
+	if len(ev.Requested.Pools) > 0 {
+		return n.configuredPools(ev)
+	}
 	choices := []choice{
 		{"annotation " + pod.AnnotationPools, asked},
 		{"namespace " + ev.ID.Namespace, n.ofNamespace(ev.ID.Namespace)},
@@ -42,6 +45,24 @@ func (n *Network) poolsFor(ev *pod.AddPod) ([]string, error) {
 	}
 	if len(names) == 0 {
 		return nil, pod.Errorf(pod.CodeUnknownNetwork, "%s: no pool of the node is enabled for namespace %q", ev, ev.ID.Namespace)
+	}
+	return names, nil
+}
+
+// configuredPools are those of the configuration of an IPAM plugin. No address of another pool is given.
+func (n *Network) configuredPools(ev *pod.AddPod) ([]string, error) {
+	names := []string{}
+	for _, family := range n.pools.Load().families() {
+		chosen, err := n.chosen(ev, choice{"pool of the IPAM configuration", ev.Requested.Pools}, family)
+		if err != nil {
+			return nil, err
+		}
+		names = append(names, chosen...)
+	}
+	for _, p := range ev.Requested.Addresses {
+		if name := n.poolOf(p.Addr()); !slices.Contains(names, name) {
+			return nil, pod.Errorf(pod.CodeUnknownNetwork, "%s: address %s is not in the pools of the IPAM configuration, %v", ev, p.Addr(), names)
+		}
 	}
 	return names, nil
 }

@@ -295,3 +295,32 @@ func TestForeignAddressesThatCannotBeAPodsAreRefused(t *testing.T) {
 	ev.Mode, ev.Requested.Delegated = pod.ModeChained, nil
 	checkRefusal(t, n.refuses(t, ev), pod.CodeInvalidAnnotation, "are another plugin's to give")
 }
+
+func TestIPAMConfigurationChoosesThePools(t *testing.T) {
+	pool := func(name, prefix string) ipam.Pool {
+		return ipam.Pool{Name: name, Prefix: netip.MustParsePrefix(prefix)}
+	}
+	off := pool("off", "10.4.0.0/24")
+	off.Disabled = true
+	n := newNode(t, pool("a", "10.1.0.0/24"), pool("b", "10.2.0.0/24"), pool("six", "fd00:2::/64"), off).run(t)
+	of := func(name string, pools ...string) *pod.AddPod {
+		ev := sandbox(name)
+		ev.Mode, ev.Requested.Pools = pod.ModeIPAM, pools
+		ev.Annotations = map[string]string{pod.AnnotationPools: `["a"]`}
+		return ev
+	}
+	for i, tt := range []struct{ pools, want string }{{"b", "10.2.0.2/24"}, {"six", "fd00:2::2/64"}, {"b six", "10.2.0.3/24 fd00:2::3/64"}, {"", "10.1.0.2/24 fd00:2::4/64"}} {
+		var got []string
+		for _, p := range n.add(t, of(fmt.Sprint("p", i), strings.Fields(tt.pools)...)).Interfaces[0].Addresses {
+			got = append(got, p.String())
+		}
+		if strings.Join(got, " ") != tt.want {
+			t.Errorf("of the pools %q: %v, want %s", tt.pools, got, tt.want)
+		}
+	}
+	checkRefusal(t, n.refuses(t, of("x", "nope")), pod.CodeUnknownNetwork, `pool of the IPAM configuration: there is no pool "nope"; there are [a b six]`)
+	checkRefusal(t, n.refuses(t, of("x", "off")), pod.CodeUnknownNetwork, "pool of the IPAM configuration: pool off is disabled, or not for this node")
+	elsewhere := of("x", "b")
+	elsewhere.Requested.Addresses = prefixes("10.1.0.77")
+	checkRefusal(t, n.refuses(t, elsewhere), pod.CodeUnknownNetwork, "address 10.1.0.77 is not in the pools of the IPAM configuration, [b]")
+}

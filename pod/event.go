@@ -44,6 +44,7 @@ const (
 type Requested struct {
 	Addresses []netip.Prefix // at most one a family; of the longest length where the runtime gave none
 	MAC       string         // "" = ours to choose
+	Pools     []string       // that they come from; none: those of the pod
 	DeviceID  string         // of the device plugin, when somebody else chose the device
 
 	// Network, Type and Options are of mode delegate, where somebody else's configuration says what the interface is to be.

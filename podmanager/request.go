@@ -10,7 +10,7 @@ import (
 
 // requested reads what the runtime, and a foreign IPAM plugin, ask for the main interface.
 func requested(req *weftv1.AddRequest) (pod.Requested, error) {
-	r := pod.Requested{MAC: req.GetMac(), DeviceID: req.GetDeviceId(), AwaitsAddresses: req.GetAwaitsAddresses()}
+	r := pod.Requested{MAC: req.GetMac(), DeviceID: req.GetDeviceId(), Pools: req.GetPools(), AwaitsAddresses: req.GetAwaitsAddresses()}
 	families := make(map[bool]bool)
 	for _, text := range req.GetIps() {
 		addr, err := parseAddress(text)
@@ -22,6 +22,9 @@ func requested(req *weftv1.AddRequest) (pod.Requested, error) {
 		}
 		families[addr.Addr().Is4()] = true
 		r.Addresses = append(r.Addresses, addr)
+	}
+	if len(r.Pools) > 0 && req.GetMode() != pod.ModeIPAM {
+		return r, pod.Errorf(pod.CodeInvalidConfig, "pools are for mode ipam, and this is mode %q", req.GetMode())
 	}
 	if err := chosen(&r, req); err != nil {
 		return r, err

@@ -281,7 +281,8 @@ type AddRequest struct {
 	InterfaceType    string `protobuf:"bytes,15,opt,name=interface_type,json=interfaceType,proto3" json:"interface_type,omitempty"`          // tap, veth or memif
 	InterfaceOptions string `protobuf:"bytes,16,opt,name=interface_options,json=interfaceOptions,proto3" json:"interface_options,omitempty"` // JSON, as in the annotation contivpp.io/custom-if-options
 	// A foreign IPAM plugin asks for the main interface's addresses by that interface: it has none until Address gives them.
-	AwaitsAddresses bool `protobuf:"varint,17,opt,name=awaits_addresses,json=awaitsAddresses,proto3" json:"awaits_addresses,omitempty"`
+	AwaitsAddresses bool     `protobuf:"varint,17,opt,name=awaits_addresses,json=awaitsAddresses,proto3" json:"awaits_addresses,omitempty"`
+	Pools           []string `protobuf:"bytes,18,rep,name=pools,proto3" json:"pools,omitempty"` // of mode ipam: names of the pools that addresses come from; none: those of the pod
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
@@ -433,6 +434,13 @@ func (x *AddRequest) GetAwaitsAddresses() bool {
 		return x.AwaitsAddresses
 	}
 	return false
+}
+
+func (x *AddRequest) GetPools() []string {
+	if x != nil {
+		return x.Pools
+	}
+	return nil
 }
 
 type AddReply struct {
@@ -1358,7 +1366,7 @@ const file_weft_v1_cni_proto_rawDesc = "" +
 	"\x05Error\x12\x12\n" +
 	"\x04code\x18\x01 \x01(\rR\x04code\x12\x10\n" +
 	"\x03msg\x18\x02 \x01(\tR\x03msg\x12\x18\n" +
-	"\adetails\x18\x03 \x01(\tR\adetails\"\xf2\x05\n" +
+	"\adetails\x18\x03 \x01(\tR\adetails\"\x88\x06\n" +
 	"\n" +
 	"AddRequest\x12'\n" +
 	"\x06caller\x18\x01 \x01(\v2\x0f.weft.v1.CallerR\x06caller\x123\n" +
@@ -1380,7 +1388,8 @@ const file_weft_v1_cni_proto_rawDesc = "" +
 	"\x11interface_network\x18\x0e \x01(\tR\x10interfaceNetwork\x12%\n" +
 	"\x0einterface_type\x18\x0f \x01(\tR\rinterfaceType\x12+\n" +
 	"\x11interface_options\x18\x10 \x01(\tR\x10interfaceOptions\x12)\n" +
-	"\x10awaits_addresses\x18\x11 \x01(\bR\x0fawaitsAddresses\x1a>\n" +
+	"\x10awaits_addresses\x18\x11 \x01(\bR\x0fawaitsAddresses\x12\x14\n" +
+	"\x05pools\x18\x12 \x03(\tR\x05pools\x1a>\n" +
 	"\x10AnnotationsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xcb\x01\n" +
