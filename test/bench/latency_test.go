@@ -47,12 +47,12 @@ func TestReportShowsRatios(t *testing.T) {
 		last       string
 	}{
 		{"one alone", []*contender{one}, "one 1.0 ms 1.0 ms 1.0 ms 1.0 ms"},
-		{"ours twice", []*contender{one, four}, "four / one 4.00 4.00 2.00 2.00"},
-		{"ours and another", []*contender{one, one, four}, "one / four 0.25 0.25 0.50 0.50"},
+		{"ours and another", []*contender{one, four}, "one / four 0.25 0.25 0.50 0.50"},
+		{"ours twice and another", []*contender{one, one, four}, "four / one 4.00 4.00 2.00 2.00"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var out bytes.Buffer
-			if err := (&bench{out: &out, pods: 1}).report(tt.contenders); err != nil {
+			if err := (&bench{out: &out}).report("1 pod", tt.contenders); err != nil {
 				t.Fatal(err)
 			}
 			if last := lastLine(out.String()); last != tt.last {

@@ -10,6 +10,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/weftnet/weft/test/node"
 	"github.com/weftnet/weft/test/traffic"
 )
 
@@ -28,15 +29,15 @@ type rates struct {
 	offered  []float64 // and that were sent
 }
 
-// measureTraffic makes a lab on the bench's node, measures and reports.
-func (b *bench) measureTraffic(ctx context.Context, t throughput) (err error) {
-	runtime, err := b.node.Runtime(os.Stderr)
+// measureTraffic makes a lab on the node, measures and reports.
+func (b *bench) measureTraffic(ctx context.Context, n *node.Node, t throughput) (err error) {
+	runtime, err := n.Runtime(os.Stderr)
 	if err != nil {
 		return err
 	}
 	l := &lab{runtime: runtime}
 	defer func() { err = errors.Join(err, l.close(context.WithoutCancel(ctx))) }()
-	ways, err := l.build(ctx, b.node)
+	ways, err := l.build(ctx, n)
 	if err != nil {
 		return err
 	}
