@@ -113,6 +113,11 @@ func TestReadinessHasTheCodeOfLimitedConnectivityWhileTheDataplaneIsLost(t *test
 	if !isLimited() {
 		t.Errorf("without the host link: %v", h.missing())
 	}
+	h.require(conditionAddresses, "the node has no block yet")
+	if h.missing() == nil || isLimited() {
+		t.Errorf("on a node without addresses: %v", h.missing())
+	}
+	h.set(conditionAddresses, true, "")
 	h.set(conditionNetwork, true, "")
 	h.require(conditionGates, "none was asked yet")
 	if h.missing() == nil || isLimited() {

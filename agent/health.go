@@ -173,10 +173,12 @@ func (h *health) requires(name string) bool {
 }
 
 // missing says in one line why ADD cannot be served; nil if it can. It has the code of limited connectivity if an agent that has
-// started lacks the dataplane, or what all pods of a network need: then pods that run may lack it too.
+// started lacks the dataplane, or what all pods of a network need: then pods that run may lack it too. A node that has no
+// addresses yet has no pods.
 func (h *health) missing() error {
 	err := h.missingBut("")
-	if err != nil && h.holds(conditionStarted) && (!h.holds(conditionDataplane) || !h.holds(conditionNetwork)) {
+	hadAddresses := !h.requires(conditionAddresses) || h.holds(conditionAddresses)
+	if err != nil && hadAddresses && h.holds(conditionStarted) && (!h.holds(conditionDataplane) || !h.holds(conditionNetwork)) {
 		return pod.Errorf(pod.CodeLimited, "%w", err)
 	}
 	return err
