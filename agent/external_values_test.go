@@ -21,7 +21,7 @@ func outsiders(t *testing.T) (*operations, *eventlooptest.Committer) {
 	committer := &eventlooptest.Committer{}
 	loop := eventloop.New(eventloop.Config{Committer: committer, External: externalCodec{s}})
 	eventlooptest.Ready(t, loop)
-	return &operations{loop: loop}, committer
+	return &operations{loop: loop, scheduler: s}, committer
 }
 
 func (o *operations) configured(t *testing.T, source, document string) []string {
