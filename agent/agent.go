@@ -146,7 +146,7 @@ func (a *Agent) assembleScheduler() error {
 	a.quarantine = newQuarantine(a.state, a.health, a.log)
 	a.vanished = newVanished(a.health, a.log, a.deleteVanished)
 	if a.cluster != nil {
-		a.vanished.isDeleted = a.cluster.IsDeleted
+		a.vanished.isDeleted, a.vanished.sandboxes = a.cluster.IsDeleted, containerRuntime{a.config.Kubernetes.RuntimeSocket}.sandboxes
 	}
 	a.quarantine.tell = a.reportQuarantine
 	a.replayer = &replayer{agent: a}

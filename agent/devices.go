@@ -113,6 +113,7 @@ func (a *Agent) assembleDevices() (err error) {
 	if err != nil {
 		return err
 	}
+	a.vanished.isListed = a.devices.Lists
 	a.devices.SetHealthy(false) // until the dataplane is connected
 	a.health.watch(conditionDataplane, a.devices.SetHealthy)
 	return nil

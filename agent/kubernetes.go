@@ -26,6 +26,8 @@ type Kubernetes struct {
 
 	Multus        bool // is on the node: selections of networks, and the annotation network-status, are its business
 	NetworkStatus bool // pods are told in that annotation what they got
+
+	RuntimeSocket string // CRI socket of the container runtime: a path, auto or none
 }
 
 // Modes of Kubernetes.
@@ -48,12 +50,13 @@ func (k *Kubernetes) flags(fs *pflag.FlagSet) {
 	fs.StringVar(&k.Tunnel, "kubernetes-tunnel", ipnet.TunnelVXLAN4, "how packets get to other nodes: vxlan4, vxlan6, or none (nodes share a subnet; custom networks end at the node then)")
 	fs.BoolVar(&k.RequireUplink, "kubernetes-require-uplink", false, "serve no pod before the link with the node's address is there, whose MTU pods' interfaces follow; off: go on without after 15s")
 	fs.BoolVar(&k.Multus, "kubernetes-multus", false, "Multus is on the node: pods' selections of networks and the annotation network-status are left to it")
+	fs.StringVar(&k.RuntimeSocket, "kubernetes-runtime-socket", Auto, "CRI socket of the container runtime, asked whether sandboxes of deleted pods are gone: a path, auto (the sockets of containerd and CRI-O) or none")
 	fs.BoolVar(&k.NetworkStatus, "kubernetes-network-status", true, "write what pods got into their annotation k8s.v1.cni.cncf.io/network-status")
 }
 
 func (k *Kubernetes) validate() error {
 	return errors.Join(
-		oneOf("kubernetes.mode", k.Mode, NoCluster, InCluster), absoluteOrNone("kubernetes.kubeconfig", k.Kubeconfig),
+		oneOf("kubernetes.mode", k.Mode, NoCluster, InCluster), validateRuntime(k.RuntimeSocket), absoluteOrNone("kubernetes.kubeconfig", k.Kubeconfig),
 		oneOf("kubernetes.addresses", k.Addresses, OfPodCIDR, OfPools),
 		oneOf("kubernetes.tunnel", k.Tunnel, ipnet.TunnelVXLAN4, ipnet.TunnelVXLAN6, ipnet.TunnelNone),
 	)

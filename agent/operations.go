@@ -35,6 +35,7 @@ type operations struct {
 	devices   *devicemanager.Manager // nil: the node has none
 	health    *health
 	replayer  *replayer
+	vanished  *vanished
 	dataplane *vpp.Client
 	counters  *counters
 	settings  func() Config

@@ -58,8 +58,8 @@ func (a *Agent) drainLocked(ctx context.Context) {
 	}
 }
 
-// deleteVanished deletes an attachment whose network namespace is gone.
-func (a *Agent) deleteVanished(ctx context.Context, at *pod.Attachment) error {
-	_, err := a.loop.Do(ctx, &pod.DeletePod{Key: at.Key, ID: at.Pod, Reason: "network namespace is gone"})
+// deleteVanished deletes an attachment whose sandbox is gone.
+func (a *Agent) deleteVanished(ctx context.Context, at *pod.Attachment, reason string) error {
+	_, err := a.loop.Do(ctx, &pod.DeletePod{Key: at.Key, ID: at.Pod, Reason: reason})
 	return err
 }

@@ -39,7 +39,7 @@ func answer(t *testing.T, replies ctltest.Replies, args ...string) (string, int,
 func TestWhatOperatorsSee(t *testing.T) {
 	commands := []string{
 		"status", "attachments", "events", "transactions", "transactions 1", "transactions 2", "transactions 3 --ops",
-		"objects", "why vpp.route/x", "addresses", "devices", "counters", "counters --pod default/a", "settings", "resync",
+		"objects", "why vpp.route/x", "addresses", "devices", "counters", "counters --pod default/a", "settings", "resync", "gc --dry-run",
 	}
 	var b strings.Builder
 	for _, command := range commands {
@@ -55,7 +55,7 @@ func TestWhatOperatorsSee(t *testing.T) {
 func TestWhatToolsRead(t *testing.T) {
 	for _, format := range []string{"json", "yaml"} {
 		var b strings.Builder
-		for _, command := range []string{"status", "attachments", "events", "transactions", "objects", "why x", "addresses", "devices", "counters", "settings", "resync"} {
+		for _, command := range []string{"status", "attachments", "events", "transactions", "objects", "why x", "addresses", "devices", "counters", "settings", "resync", "gc"} {
 			got, code, _ := answer(t, ctltest.Sample(now), append(strings.Fields(command), "-o", format)...)
 			if code != 0 {
 				t.Errorf("%s: exit code %d", command, code)

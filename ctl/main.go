@@ -88,7 +88,7 @@ func (c *client) command() *cobra.Command {
 	flags.StringVarP(&c.format, "output", "o", "table", "format of the output: "+formats)
 	root.AddCommand(c.statusCommand(), c.attachmentsCommand(), c.eventsCommand(), c.transactionsCommand(),
 		c.objectsCommand(), c.whyCommand(), c.addressesCommand(), c.devicesCommand(), c.countersCommand(), c.settingsCommand(), c.resyncCommand(),
-		c.configureCommand(), c.quarantineCommand(), c.lintCommand())
+		c.configureCommand(), c.quarantineCommand(), c.garbageCommand(), c.lintCommand())
 	return root
 }
 

@@ -193,3 +193,20 @@ func TestALostDirectoryIsMadeAgainBeforeAnADD(t *testing.T) {
 	_, err := n.Devices(t.Context(), idOf("a"))
 	wantCode(t, err, pod.CodeIO, "c0", had.Directory, "disk is full")
 }
+
+func TestKubeletIsAskedWhetherItListsAPod(t *testing.T) {
+	n := newNode(t)
+	n.admit(t, podOf("a", 1))
+	n.admit(t, podOf("bare", 0))
+	for name, want := range map[string]bool{"a": true, "bare": true, "gone": false} {
+		if got, err := n.Lists(t.Context(), idOf(name)); err != nil || got != want {
+			t.Errorf("%s: %v, %v", name, got, err)
+		}
+	}
+	if err := n.kubelet.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := n.Lists(t.Context(), idOf("gone")); err == nil || got {
+		t.Errorf("without kubelet: %v, %v", got, err)
+	}
+}

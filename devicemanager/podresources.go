@@ -3,6 +3,7 @@ package devicemanager
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -49,6 +50,21 @@ func (m *Manager) devicesOf(ctx context.Context, id pod.ID) (found []owned, err 
 		return err
 	})
 	return found, err
+}
+
+// Lists asks kubelet whether it has a pod.
+func (m *Manager) Lists(ctx context.Context, id pod.ID) (listed bool, err error) {
+	err = m.ask(ctx, func(ctx context.Context, kubelet podresources.PodResourcesListerClient) error {
+		pods, err := list(ctx, kubelet)
+		listed = slices.ContainsFunc(pods, func(p *podresources.PodResources) bool {
+			return p.GetNamespace() == id.Namespace && p.GetName() == id.Name
+		})
+		return err
+	})
+	if err != nil {
+		return false, fmt.Errorf("kubelet at %s: %w", m.config.PodResources, err)
+	}
+	return listed, nil
 }
 
 func findInList(ctx context.Context, kubelet podresources.PodResourcesListerClient, id pod.ID) ([]owned, error) {

@@ -25,6 +25,7 @@ func Sample(now time.Time) Replies {
 		Counters:     sampleCounters(),
 		Settings:     &weftv1.SettingsReply{Yaml: "coolDown: 30s\nlog:\n  level: \"info\"\n"},
 		Resync:       &weftv1.ResyncReply{Event: 3},
+		Garbage:      sampleGarbage(),
 		Configure:    &weftv1.ConfigureReply{Event: 4, Dropped: []string{"vpp.route/x: no such VRF"}},
 	}
 }
@@ -166,4 +167,13 @@ func sampleCounters() *weftv1.CountersReply {
 			{Node: "ip4-input", Reason: "time_expired", Count: 3}, {Node: "l2-fwd", Reason: "L2 forward misses", Count: 1},
 		},
 	}
+}
+
+func sampleGarbage() *weftv1.CollectGarbageReply {
+	a := &weftv1.Pod{Namespace: "default", Name: "a", Uid: "uid-a"}
+	return &weftv1.CollectGarbageReply{Garbage: []*weftv1.Garbage{
+		{Key: "weft/c0ffee000001/eth0", Pod: a, Netns: "/run/netns/a", Reason: "network namespace is gone", Deleted: true},
+		{Key: "weft/c0ffee000002/eth0", Pod: a, Netns: "/run/netns/b", Reason: "pod is deleted", Lacks: "the container runtime still has the sandbox"},
+		{Key: "weft/plain/eth0", Netns: "/run/netns/plain", Reason: "network namespace is gone"},
+	}}
 }

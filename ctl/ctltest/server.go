@@ -30,6 +30,7 @@ type Replies struct {
 	Settings     *weftv1.SettingsReply
 	Resync       *weftv1.ResyncReply
 	Configure    *weftv1.ConfigureReply
+	Garbage      *weftv1.CollectGarbageReply
 
 	Err    error // fails every question
 	Silent bool  // no question is answered before its asker gives up
@@ -160,4 +161,9 @@ func (a *Agent) Configure(ctx context.Context, req *weftv1.ConfigureRequest) (*w
 // Resync answers.
 func (a *Agent) Resync(ctx context.Context, req *weftv1.ResyncRequest) (*weftv1.ResyncReply, error) {
 	return a.replies.Resync, a.hear(ctx, req)
+}
+
+// CollectGarbage answers.
+func (a *Agent) CollectGarbage(ctx context.Context, req *weftv1.CollectGarbageRequest) (*weftv1.CollectGarbageReply, error) {
+	return a.replies.Garbage, a.hear(ctx, req)
 }

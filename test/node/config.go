@@ -51,6 +51,8 @@ type kubernetesConfig struct {
 	Addresses  string `json:"addresses"`
 	Tunnel     string `json:"tunnel"`
 	Uplink     bool   `json:"requireUplink"`
+
+	RuntimeSocket string `json:"runtimeSocket,omitempty"`
 }
 
 type devicesConfig struct {
@@ -91,9 +93,10 @@ type Options struct {
 
 	HTTP string // where metrics and health are served; default: nowhere
 
-	Kubeconfig   string // of a cluster, whose node this is; its ranges are the pools then
-	ClusterPools bool   // blocks of the cluster's pools are, and not the node's ranges
-	Tunnel       string // how packets get to other nodes; default: vxlan4
+	Kubeconfig    string // of a cluster, whose node this is; its ranges are the pools then
+	ClusterPools  bool   // blocks of the cluster's pools are, and not the node's ranges
+	RuntimeSocket string // of a container runtime; default: the agent's
+	Tunnel        string // how packets get to other nodes; default: vxlan4
 
 	Embedded bool   // the dataplane is weft-vswitch even if tests run on VPP
 	Netns    string // path of the namespace that VPP runs in, if tests run on one; default: the caller's
@@ -156,7 +159,7 @@ func (n *Node) writeConfig() error {
 	mtu := 1500
 	switch {
 	case o.Kubeconfig != "":
-		cluster, mtu = kubernetesConfig{"cluster", Name, o.Kubeconfig, "podCIDR", cmp.Or(o.Tunnel, "vxlan4"), o.RequireUplink}, 0 // what tunnels leave
+		cluster, mtu = kubernetesConfig{"cluster", Name, o.Kubeconfig, "podCIDR", cmp.Or(o.Tunnel, "vxlan4"), o.RequireUplink, o.RuntimeSocket}, 0 // what tunnels leave
 		if o.ClusterPools {
 			cluster.Addresses = "pools"
 		}

@@ -2692,6 +2692,195 @@ func (x *ReleaseReply) GetError() string {
 	return ""
 }
 
+type CollectGarbageRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	DryRun        bool                   `protobuf:"varint,1,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"` // delete nothing
+	Force         []string               `protobuf:"bytes,2,rep,name=force,proto3" json:"force,omitempty"`                  // keys, NETWORK/CONTAINER/INTERFACE, of attachments to delete without evidence; none other is deleted then
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CollectGarbageRequest) Reset() {
+	*x = CollectGarbageRequest{}
+	mi := &file_weft_v1_operations_proto_msgTypes[41]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CollectGarbageRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CollectGarbageRequest) ProtoMessage() {}
+
+func (x *CollectGarbageRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_weft_v1_operations_proto_msgTypes[41]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CollectGarbageRequest.ProtoReflect.Descriptor instead.
+func (*CollectGarbageRequest) Descriptor() ([]byte, []int) {
+	return file_weft_v1_operations_proto_rawDescGZIP(), []int{41}
+}
+
+func (x *CollectGarbageRequest) GetDryRun() bool {
+	if x != nil {
+		return x.DryRun
+	}
+	return false
+}
+
+func (x *CollectGarbageRequest) GetForce() []string {
+	if x != nil {
+		return x.Force
+	}
+	return nil
+}
+
+type CollectGarbageReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Garbage       []*Garbage             `protobuf:"bytes,1,rep,name=garbage,proto3" json:"garbage,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CollectGarbageReply) Reset() {
+	*x = CollectGarbageReply{}
+	mi := &file_weft_v1_operations_proto_msgTypes[42]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CollectGarbageReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CollectGarbageReply) ProtoMessage() {}
+
+func (x *CollectGarbageReply) ProtoReflect() protoreflect.Message {
+	mi := &file_weft_v1_operations_proto_msgTypes[42]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CollectGarbageReply.ProtoReflect.Descriptor instead.
+func (*CollectGarbageReply) Descriptor() ([]byte, []int) {
+	return file_weft_v1_operations_proto_rawDescGZIP(), []int{42}
+}
+
+func (x *CollectGarbageReply) GetGarbage() []*Garbage {
+	if x != nil {
+		return x.Garbage
+	}
+	return nil
+}
+
+// Garbage is an attachment whose sandbox may be gone, or whose deletion is forced.
+type Garbage struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Key           string                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"` // NETWORK/CONTAINER/INTERFACE
+	Pod           *Pod                   `protobuf:"bytes,2,opt,name=pod,proto3" json:"pod,omitempty"`
+	Netns         string                 `protobuf:"bytes,3,opt,name=netns,proto3" json:"netns,omitempty"`
+	Reason        string                 `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"` // why its sandbox may be gone
+	Lacks         string                 `protobuf:"bytes,5,opt,name=lacks,proto3" json:"lacks,omitempty"`   // evidence without which it is kept; empty: it may be deleted
+	Deleted       bool                   `protobuf:"varint,6,opt,name=deleted,proto3" json:"deleted,omitempty"`
+	Error         string                 `protobuf:"bytes,7,opt,name=error,proto3" json:"error,omitempty"` // of its deletion
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Garbage) Reset() {
+	*x = Garbage{}
+	mi := &file_weft_v1_operations_proto_msgTypes[43]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Garbage) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Garbage) ProtoMessage() {}
+
+func (x *Garbage) ProtoReflect() protoreflect.Message {
+	mi := &file_weft_v1_operations_proto_msgTypes[43]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Garbage.ProtoReflect.Descriptor instead.
+func (*Garbage) Descriptor() ([]byte, []int) {
+	return file_weft_v1_operations_proto_rawDescGZIP(), []int{43}
+}
+
+func (x *Garbage) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *Garbage) GetPod() *Pod {
+	if x != nil {
+		return x.Pod
+	}
+	return nil
+}
+
+func (x *Garbage) GetNetns() string {
+	if x != nil {
+		return x.Netns
+	}
+	return ""
+}
+
+func (x *Garbage) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *Garbage) GetLacks() string {
+	if x != nil {
+		return x.Lacks
+	}
+	return ""
+}
+
+func (x *Garbage) GetDeleted() bool {
+	if x != nil {
+		return x.Deleted
+	}
+	return false
+}
+
+func (x *Garbage) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
+}
+
 var File_weft_v1_operations_proto protoreflect.FileDescriptor
 
 const file_weft_v1_operations_proto_rawDesc = "" +
@@ -2919,7 +3108,20 @@ const file_weft_v1_operations_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\tR\x04name\"@\n" +
 	"\fReleaseReply\x12\x1a\n" +
 	"\breleased\x18\x01 \x01(\rR\breleased\x12\x14\n" +
-	"\x05error\x18\x02 \x01(\tR\x05error2\xe6\x06\n" +
+	"\x05error\x18\x02 \x01(\tR\x05error\"F\n" +
+	"\x15CollectGarbageRequest\x12\x17\n" +
+	"\adry_run\x18\x01 \x01(\bR\x06dryRun\x12\x14\n" +
+	"\x05force\x18\x02 \x03(\tR\x05force\"A\n" +
+	"\x13CollectGarbageReply\x12*\n" +
+	"\agarbage\x18\x01 \x03(\v2\x10.weft.v1.GarbageR\agarbage\"\xaf\x01\n" +
+	"\aGarbage\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x1e\n" +
+	"\x03pod\x18\x02 \x01(\v2\f.weft.v1.PodR\x03pod\x12\x14\n" +
+	"\x05netns\x18\x03 \x01(\tR\x05netns\x12\x16\n" +
+	"\x06reason\x18\x04 \x01(\tR\x06reason\x12\x14\n" +
+	"\x05lacks\x18\x05 \x01(\tR\x05lacks\x12\x18\n" +
+	"\adeleted\x18\x06 \x01(\bR\adeleted\x12\x14\n" +
+	"\x05error\x18\a \x01(\tR\x05error2\xb6\a\n" +
 	"\n" +
 	"Operations\x123\n" +
 	"\x05State\x12\x15.weft.v1.StateRequest\x1a\x13.weft.v1.StateReply\x12E\n" +
@@ -2936,7 +3138,8 @@ const file_weft_v1_operations_proto_rawDesc = "" +
 	"\x06Resync\x12\x16.weft.v1.ResyncRequest\x1a\x14.weft.v1.ResyncReply\x12B\n" +
 	"\n" +
 	"Quarantine\x12\x1a.weft.v1.QuarantineRequest\x1a\x18.weft.v1.QuarantineReply\x129\n" +
-	"\aRelease\x12\x17.weft.v1.ReleaseRequest\x1a\x15.weft.v1.ReleaseReplyB.Z,github.com/weftnet/weft/proto/weft/v1;weftv1b\x06proto3"
+	"\aRelease\x12\x17.weft.v1.ReleaseRequest\x1a\x15.weft.v1.ReleaseReply\x12N\n" +
+	"\x0eCollectGarbage\x12\x1e.weft.v1.CollectGarbageRequest\x1a\x1c.weft.v1.CollectGarbageReplyB.Z,github.com/weftnet/weft/proto/weft/v1;weftv1b\x06proto3"
 
 var (
 	file_weft_v1_operations_proto_rawDescOnce sync.Once
@@ -2950,7 +3153,7 @@ func file_weft_v1_operations_proto_rawDescGZIP() []byte {
 	return file_weft_v1_operations_proto_rawDescData
 }
 
-var file_weft_v1_operations_proto_msgTypes = make([]protoimpl.MessageInfo, 42)
+var file_weft_v1_operations_proto_msgTypes = make([]protoimpl.MessageInfo, 45)
 var file_weft_v1_operations_proto_goTypes = []any{
 	(*StateRequest)(nil),          // 0: weft.v1.StateRequest
 	(*StateReply)(nil),            // 1: weft.v1.StateReply
@@ -2993,83 +3196,90 @@ var file_weft_v1_operations_proto_goTypes = []any{
 	(*QuarantineEntry)(nil),       // 38: weft.v1.QuarantineEntry
 	(*ReleaseRequest)(nil),        // 39: weft.v1.ReleaseRequest
 	(*ReleaseReply)(nil),          // 40: weft.v1.ReleaseReply
-	nil,                           // 41: weft.v1.StateReply.ObjectsEntry
-	(*timestamppb.Timestamp)(nil), // 42: google.protobuf.Timestamp
-	(*Attachment)(nil),            // 43: weft.v1.Attachment
-	(*Pod)(nil),                   // 44: weft.v1.Pod
-	(*durationpb.Duration)(nil),   // 45: google.protobuf.Duration
+	(*CollectGarbageRequest)(nil), // 41: weft.v1.CollectGarbageRequest
+	(*CollectGarbageReply)(nil),   // 42: weft.v1.CollectGarbageReply
+	(*Garbage)(nil),               // 43: weft.v1.Garbage
+	nil,                           // 44: weft.v1.StateReply.ObjectsEntry
+	(*timestamppb.Timestamp)(nil), // 45: google.protobuf.Timestamp
+	(*Attachment)(nil),            // 46: weft.v1.Attachment
+	(*Pod)(nil),                   // 47: weft.v1.Pod
+	(*durationpb.Duration)(nil),   // 48: google.protobuf.Duration
 }
 var file_weft_v1_operations_proto_depIdxs = []int32{
-	42, // 0: weft.v1.StateReply.started:type_name -> google.protobuf.Timestamp
+	45, // 0: weft.v1.StateReply.started:type_name -> google.protobuf.Timestamp
 	2,  // 1: weft.v1.StateReply.conditions:type_name -> weft.v1.Condition
-	41, // 2: weft.v1.StateReply.objects:type_name -> weft.v1.StateReply.ObjectsEntry
+	44, // 2: weft.v1.StateReply.objects:type_name -> weft.v1.StateReply.ObjectsEntry
 	5,  // 3: weft.v1.AttachmentsReply.attachments:type_name -> weft.v1.AttachmentInfo
-	43, // 4: weft.v1.AttachmentInfo.attachment:type_name -> weft.v1.Attachment
-	44, // 5: weft.v1.AttachmentInfo.pod:type_name -> weft.v1.Pod
-	42, // 6: weft.v1.AttachmentInfo.created:type_name -> google.protobuf.Timestamp
+	46, // 4: weft.v1.AttachmentInfo.attachment:type_name -> weft.v1.Attachment
+	47, // 5: weft.v1.AttachmentInfo.pod:type_name -> weft.v1.Pod
+	45, // 6: weft.v1.AttachmentInfo.created:type_name -> google.protobuf.Timestamp
 	6,  // 7: weft.v1.AttachmentInfo.interfaces:type_name -> weft.v1.InterfaceInfo
-	42, // 8: weft.v1.EventRecord.arrived:type_name -> google.protobuf.Timestamp
-	45, // 9: weft.v1.EventRecord.queued:type_name -> google.protobuf.Duration
-	45, // 10: weft.v1.EventRecord.took:type_name -> google.protobuf.Duration
+	45, // 8: weft.v1.EventRecord.arrived:type_name -> google.protobuf.Timestamp
+	48, // 9: weft.v1.EventRecord.queued:type_name -> google.protobuf.Duration
+	48, // 10: weft.v1.EventRecord.took:type_name -> google.protobuf.Duration
 	11, // 11: weft.v1.TransactionsReply.transactions:type_name -> weft.v1.TransactionRecord
-	42, // 12: weft.v1.TransactionRecord.start:type_name -> google.protobuf.Timestamp
-	45, // 13: weft.v1.TransactionRecord.queued:type_name -> google.protobuf.Duration
-	45, // 14: weft.v1.TransactionRecord.took:type_name -> google.protobuf.Duration
+	45, // 12: weft.v1.TransactionRecord.start:type_name -> google.protobuf.Timestamp
+	48, // 13: weft.v1.TransactionRecord.queued:type_name -> google.protobuf.Duration
+	48, // 14: weft.v1.TransactionRecord.took:type_name -> google.protobuf.Duration
 	12, // 15: weft.v1.TransactionRecord.operations:type_name -> weft.v1.Operation
 	13, // 16: weft.v1.TransactionRecord.waiting:type_name -> weft.v1.Waiting
-	45, // 17: weft.v1.Operation.at:type_name -> google.protobuf.Duration
-	45, // 18: weft.v1.Operation.took:type_name -> google.protobuf.Duration
+	48, // 17: weft.v1.Operation.at:type_name -> google.protobuf.Duration
+	48, // 18: weft.v1.Operation.took:type_name -> google.protobuf.Duration
 	16, // 19: weft.v1.ObjectsReply.objects:type_name -> weft.v1.Object
-	42, // 20: weft.v1.Object.since:type_name -> google.protobuf.Timestamp
-	42, // 21: weft.v1.Object.retry_at:type_name -> google.protobuf.Timestamp
+	45, // 20: weft.v1.Object.since:type_name -> google.protobuf.Timestamp
+	45, // 21: weft.v1.Object.retry_at:type_name -> google.protobuf.Timestamp
 	21, // 22: weft.v1.AddressesReply.pools:type_name -> weft.v1.Pool
 	22, // 23: weft.v1.AddressesReply.leases:type_name -> weft.v1.Lease
-	42, // 24: weft.v1.Lease.since:type_name -> google.protobuf.Timestamp
-	42, // 25: weft.v1.Lease.free_at:type_name -> google.protobuf.Timestamp
+	45, // 24: weft.v1.Lease.since:type_name -> google.protobuf.Timestamp
+	45, // 25: weft.v1.Lease.free_at:type_name -> google.protobuf.Timestamp
 	25, // 26: weft.v1.DevicesReply.allocations:type_name -> weft.v1.Allocation
-	42, // 27: weft.v1.Allocation.created:type_name -> google.protobuf.Timestamp
-	44, // 28: weft.v1.Allocation.pod:type_name -> weft.v1.Pod
+	45, // 27: weft.v1.Allocation.created:type_name -> google.protobuf.Timestamp
+	47, // 28: weft.v1.Allocation.pod:type_name -> weft.v1.Pod
 	28, // 29: weft.v1.CountersReply.interfaces:type_name -> weft.v1.InterfaceCounters
 	29, // 30: weft.v1.CountersReply.errors:type_name -> weft.v1.ErrorCounter
-	43, // 31: weft.v1.InterfaceCounters.attachment:type_name -> weft.v1.Attachment
-	44, // 32: weft.v1.InterfaceCounters.pod:type_name -> weft.v1.Pod
+	46, // 31: weft.v1.InterfaceCounters.attachment:type_name -> weft.v1.Attachment
+	47, // 32: weft.v1.InterfaceCounters.pod:type_name -> weft.v1.Pod
 	38, // 33: weft.v1.QuarantineReply.entries:type_name -> weft.v1.QuarantineEntry
-	43, // 34: weft.v1.QuarantineEntry.attachment:type_name -> weft.v1.Attachment
-	44, // 35: weft.v1.QuarantineEntry.pod:type_name -> weft.v1.Pod
-	42, // 36: weft.v1.QuarantineEntry.since:type_name -> google.protobuf.Timestamp
-	0,  // 37: weft.v1.Operations.State:input_type -> weft.v1.StateRequest
-	3,  // 38: weft.v1.Operations.Attachments:input_type -> weft.v1.AttachmentsRequest
-	7,  // 39: weft.v1.Operations.Events:input_type -> weft.v1.EventsRequest
-	9,  // 40: weft.v1.Operations.Transactions:input_type -> weft.v1.TransactionsRequest
-	14, // 41: weft.v1.Operations.Objects:input_type -> weft.v1.ObjectsRequest
-	17, // 42: weft.v1.Operations.Why:input_type -> weft.v1.WhyRequest
-	19, // 43: weft.v1.Operations.Addresses:input_type -> weft.v1.AddressesRequest
-	23, // 44: weft.v1.Operations.Devices:input_type -> weft.v1.DevicesRequest
-	26, // 45: weft.v1.Operations.Counters:input_type -> weft.v1.CountersRequest
-	30, // 46: weft.v1.Operations.Configure:input_type -> weft.v1.ConfigureRequest
-	32, // 47: weft.v1.Operations.Settings:input_type -> weft.v1.SettingsRequest
-	34, // 48: weft.v1.Operations.Resync:input_type -> weft.v1.ResyncRequest
-	36, // 49: weft.v1.Operations.Quarantine:input_type -> weft.v1.QuarantineRequest
-	39, // 50: weft.v1.Operations.Release:input_type -> weft.v1.ReleaseRequest
-	1,  // 51: weft.v1.Operations.State:output_type -> weft.v1.StateReply
-	4,  // 52: weft.v1.Operations.Attachments:output_type -> weft.v1.AttachmentsReply
-	8,  // 53: weft.v1.Operations.Events:output_type -> weft.v1.EventRecord
-	10, // 54: weft.v1.Operations.Transactions:output_type -> weft.v1.TransactionsReply
-	15, // 55: weft.v1.Operations.Objects:output_type -> weft.v1.ObjectsReply
-	18, // 56: weft.v1.Operations.Why:output_type -> weft.v1.WhyReply
-	20, // 57: weft.v1.Operations.Addresses:output_type -> weft.v1.AddressesReply
-	24, // 58: weft.v1.Operations.Devices:output_type -> weft.v1.DevicesReply
-	27, // 59: weft.v1.Operations.Counters:output_type -> weft.v1.CountersReply
-	31, // 60: weft.v1.Operations.Configure:output_type -> weft.v1.ConfigureReply
-	33, // 61: weft.v1.Operations.Settings:output_type -> weft.v1.SettingsReply
-	35, // 62: weft.v1.Operations.Resync:output_type -> weft.v1.ResyncReply
-	37, // 63: weft.v1.Operations.Quarantine:output_type -> weft.v1.QuarantineReply
-	40, // 64: weft.v1.Operations.Release:output_type -> weft.v1.ReleaseReply
-	51, // [51:65] is the sub-list for method output_type
-	37, // [37:51] is the sub-list for method input_type
-	37, // [37:37] is the sub-list for extension type_name
-	37, // [37:37] is the sub-list for extension extendee
-	0,  // [0:37] is the sub-list for field type_name
+	46, // 34: weft.v1.QuarantineEntry.attachment:type_name -> weft.v1.Attachment
+	47, // 35: weft.v1.QuarantineEntry.pod:type_name -> weft.v1.Pod
+	45, // 36: weft.v1.QuarantineEntry.since:type_name -> google.protobuf.Timestamp
+	43, // 37: weft.v1.CollectGarbageReply.garbage:type_name -> weft.v1.Garbage
+	47, // 38: weft.v1.Garbage.pod:type_name -> weft.v1.Pod
+	0,  // 39: weft.v1.Operations.State:input_type -> weft.v1.StateRequest
+	3,  // 40: weft.v1.Operations.Attachments:input_type -> weft.v1.AttachmentsRequest
+	7,  // 41: weft.v1.Operations.Events:input_type -> weft.v1.EventsRequest
+	9,  // 42: weft.v1.Operations.Transactions:input_type -> weft.v1.TransactionsRequest
+	14, // 43: weft.v1.Operations.Objects:input_type -> weft.v1.ObjectsRequest
+	17, // 44: weft.v1.Operations.Why:input_type -> weft.v1.WhyRequest
+	19, // 45: weft.v1.Operations.Addresses:input_type -> weft.v1.AddressesRequest
+	23, // 46: weft.v1.Operations.Devices:input_type -> weft.v1.DevicesRequest
+	26, // 47: weft.v1.Operations.Counters:input_type -> weft.v1.CountersRequest
+	30, // 48: weft.v1.Operations.Configure:input_type -> weft.v1.ConfigureRequest
+	32, // 49: weft.v1.Operations.Settings:input_type -> weft.v1.SettingsRequest
+	34, // 50: weft.v1.Operations.Resync:input_type -> weft.v1.ResyncRequest
+	36, // 51: weft.v1.Operations.Quarantine:input_type -> weft.v1.QuarantineRequest
+	39, // 52: weft.v1.Operations.Release:input_type -> weft.v1.ReleaseRequest
+	41, // 53: weft.v1.Operations.CollectGarbage:input_type -> weft.v1.CollectGarbageRequest
+	1,  // 54: weft.v1.Operations.State:output_type -> weft.v1.StateReply
+	4,  // 55: weft.v1.Operations.Attachments:output_type -> weft.v1.AttachmentsReply
+	8,  // 56: weft.v1.Operations.Events:output_type -> weft.v1.EventRecord
+	10, // 57: weft.v1.Operations.Transactions:output_type -> weft.v1.TransactionsReply
+	15, // 58: weft.v1.Operations.Objects:output_type -> weft.v1.ObjectsReply
+	18, // 59: weft.v1.Operations.Why:output_type -> weft.v1.WhyReply
+	20, // 60: weft.v1.Operations.Addresses:output_type -> weft.v1.AddressesReply
+	24, // 61: weft.v1.Operations.Devices:output_type -> weft.v1.DevicesReply
+	27, // 62: weft.v1.Operations.Counters:output_type -> weft.v1.CountersReply
+	31, // 63: weft.v1.Operations.Configure:output_type -> weft.v1.ConfigureReply
+	33, // 64: weft.v1.Operations.Settings:output_type -> weft.v1.SettingsReply
+	35, // 65: weft.v1.Operations.Resync:output_type -> weft.v1.ResyncReply
+	37, // 66: weft.v1.Operations.Quarantine:output_type -> weft.v1.QuarantineReply
+	40, // 67: weft.v1.Operations.Release:output_type -> weft.v1.ReleaseReply
+	42, // 68: weft.v1.Operations.CollectGarbage:output_type -> weft.v1.CollectGarbageReply
+	54, // [54:69] is the sub-list for method output_type
+	39, // [39:54] is the sub-list for method input_type
+	39, // [39:39] is the sub-list for extension type_name
+	39, // [39:39] is the sub-list for extension extendee
+	0,  // [0:39] is the sub-list for field type_name
 }
 
 func init() { file_weft_v1_operations_proto_init() }
@@ -3085,7 +3295,7 @@ func file_weft_v1_operations_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_weft_v1_operations_proto_rawDesc), len(file_weft_v1_operations_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   42,
+			NumMessages:   45,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

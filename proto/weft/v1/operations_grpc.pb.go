@@ -21,20 +21,21 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	Operations_State_FullMethodName        = "/weft.v1.Operations/State"
-	Operations_Attachments_FullMethodName  = "/weft.v1.Operations/Attachments"
-	Operations_Events_FullMethodName       = "/weft.v1.Operations/Events"
-	Operations_Transactions_FullMethodName = "/weft.v1.Operations/Transactions"
-	Operations_Objects_FullMethodName      = "/weft.v1.Operations/Objects"
-	Operations_Why_FullMethodName          = "/weft.v1.Operations/Why"
-	Operations_Addresses_FullMethodName    = "/weft.v1.Operations/Addresses"
-	Operations_Devices_FullMethodName      = "/weft.v1.Operations/Devices"
-	Operations_Counters_FullMethodName     = "/weft.v1.Operations/Counters"
-	Operations_Configure_FullMethodName    = "/weft.v1.Operations/Configure"
-	Operations_Settings_FullMethodName     = "/weft.v1.Operations/Settings"
-	Operations_Resync_FullMethodName       = "/weft.v1.Operations/Resync"
-	Operations_Quarantine_FullMethodName   = "/weft.v1.Operations/Quarantine"
-	Operations_Release_FullMethodName      = "/weft.v1.Operations/Release"
+	Operations_State_FullMethodName          = "/weft.v1.Operations/State"
+	Operations_Attachments_FullMethodName    = "/weft.v1.Operations/Attachments"
+	Operations_Events_FullMethodName         = "/weft.v1.Operations/Events"
+	Operations_Transactions_FullMethodName   = "/weft.v1.Operations/Transactions"
+	Operations_Objects_FullMethodName        = "/weft.v1.Operations/Objects"
+	Operations_Why_FullMethodName            = "/weft.v1.Operations/Why"
+	Operations_Addresses_FullMethodName      = "/weft.v1.Operations/Addresses"
+	Operations_Devices_FullMethodName        = "/weft.v1.Operations/Devices"
+	Operations_Counters_FullMethodName       = "/weft.v1.Operations/Counters"
+	Operations_Configure_FullMethodName      = "/weft.v1.Operations/Configure"
+	Operations_Settings_FullMethodName       = "/weft.v1.Operations/Settings"
+	Operations_Resync_FullMethodName         = "/weft.v1.Operations/Resync"
+	Operations_Quarantine_FullMethodName     = "/weft.v1.Operations/Quarantine"
+	Operations_Release_FullMethodName        = "/weft.v1.Operations/Release"
+	Operations_CollectGarbage_FullMethodName = "/weft.v1.Operations/CollectGarbage"
 )
 
 // OperationsClient is the client API for Operations service.
@@ -72,6 +73,8 @@ type OperationsClient interface {
 	Quarantine(ctx context.Context, in *QuarantineRequest, opts ...grpc.CallOption) (*QuarantineReply, error)
 	// Release gives quarantined attachments back to the dataplane.
 	Release(ctx context.Context, in *ReleaseRequest, opts ...grpc.CallOption) (*ReleaseReply, error)
+	// CollectGarbage lists attachments whose sandboxes may be gone, and deletes those that may be deleted, or only those that it is told.
+	CollectGarbage(ctx context.Context, in *CollectGarbageRequest, opts ...grpc.CallOption) (*CollectGarbageReply, error)
 }
 
 type operationsClient struct {
@@ -231,6 +234,16 @@ func (c *operationsClient) Release(ctx context.Context, in *ReleaseRequest, opts
 	return out, nil
 }
 
+func (c *operationsClient) CollectGarbage(ctx context.Context, in *CollectGarbageRequest, opts ...grpc.CallOption) (*CollectGarbageReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(CollectGarbageReply)
+	err := c.cc.Invoke(ctx, Operations_CollectGarbage_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // OperationsServer is the server API for Operations service.
 // All implementations must embed UnimplementedOperationsServer
 // for forward compatibility.
@@ -266,6 +279,8 @@ type OperationsServer interface {
 	Quarantine(context.Context, *QuarantineRequest) (*QuarantineReply, error)
 	// Release gives quarantined attachments back to the dataplane.
 	Release(context.Context, *ReleaseRequest) (*ReleaseReply, error)
+	// CollectGarbage lists attachments whose sandboxes may be gone, and deletes those that may be deleted, or only those that it is told.
+	CollectGarbage(context.Context, *CollectGarbageRequest) (*CollectGarbageReply, error)
 	mustEmbedUnimplementedOperationsServer()
 }
 
@@ -317,6 +332,9 @@ func (UnimplementedOperationsServer) Quarantine(context.Context, *QuarantineRequ
 }
 func (UnimplementedOperationsServer) Release(context.Context, *ReleaseRequest) (*ReleaseReply, error) {
 	return nil, status.Error(codes.Unimplemented, "method Release not implemented")
+}
+func (UnimplementedOperationsServer) CollectGarbage(context.Context, *CollectGarbageRequest) (*CollectGarbageReply, error) {
+	return nil, status.Error(codes.Unimplemented, "method CollectGarbage not implemented")
 }
 func (UnimplementedOperationsServer) mustEmbedUnimplementedOperationsServer() {}
 func (UnimplementedOperationsServer) testEmbeddedByValue()                    {}
@@ -584,6 +602,24 @@ func _Operations_Release_Handler(srv interface{}, ctx context.Context, dec func(
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Operations_CollectGarbage_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(CollectGarbageRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(OperationsServer).CollectGarbage(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Operations_CollectGarbage_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(OperationsServer).CollectGarbage(ctx, req.(*CollectGarbageRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Operations_ServiceDesc is the grpc.ServiceDesc for Operations service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -642,6 +678,10 @@ var Operations_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Release",
 			Handler:    _Operations_Release_Handler,
+		},
+		{
+			MethodName: "CollectGarbage",
+			Handler:    _Operations_CollectGarbage_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

@@ -1,0 +1,78 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// noRuntime is the value of kubernetes.runtimeSocket with which no container runtime is asked.
+const noRuntime = "none"
+
+// runtimeSockets are where container runtimes have their CRI sockets.
+var runtimeSockets = []string{"/run/containerd/containerd.sock", "/run/crio/crio.sock", "/run/k3s/containerd/containerd.sock"}
+
+// runtimeTimeout is for one question to a container runtime, which takes milliseconds.
+const runtimeTimeout = 5 * time.Second
+
+// containerRuntime is the node's container runtime, asked by CRI. It is asked for nothing but its sandboxes.
+type containerRuntime struct {
+	socket string // a path, or as in the configuration
+}
+
+// sandboxes returns the IDs of all sandboxes, running or not; nil: the agent has no socket of a container runtime.
+func (r containerRuntime) sandboxes(ctx context.Context) (map[string]bool, error) {
+	socket := r.find()
+	if socket == "" {
+		return nil, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, runtimeTimeout)
+	defer cancel()
+	conn, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		return nil, fmt.Errorf("container runtime at %s: %w", socket, err)
+	}
+	defer conn.Close()
+	reply, err := cri.NewRuntimeServiceClient(conn).ListPodSandbox(ctx, &cri.ListPodSandboxRequest{})
+	if err != nil {
+		return nil, fmt.Errorf("container runtime at %s: list sandboxes: %w", socket, err)
+	}
+	all := make(map[string]bool, len(reply.GetItems()))
+	for _, s := range reply.GetItems() {
+		all[s.GetId()] = true
+	}
+	return all, nil
+}
+
+// find returns the path of the socket; "": there is none.
+func (r containerRuntime) find() string {
+	switch r.socket {
+	case noRuntime, "":
+		return ""
+	case Auto:
+		for _, path := range runtimeSockets {
+			if info, err := os.Stat(path); err == nil && info.Mode().Type() == os.ModeSocket {
+				return path
+			}
+		}
+		return ""
+	}
+	return r.socket
+}
+
+// validateRuntime validates kubernetes.runtimeSocket.
+func validateRuntime(socket string) error {
+	if socket == Auto || socket == noRuntime {
+		return nil
+	}
+	if err := absolute("kubernetes.runtimeSocket", socket); err != nil {
+		return errors.Join(err, fmt.Errorf("kubernetes.runtimeSocket: use a path, %s or %s", Auto, noRuntime))
+	}
+	return nil
+}

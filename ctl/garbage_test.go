@@ -1,0 +1,30 @@
+package ctl_test
+
+import (
+	"strings"
+	"testing"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/weftnet/weft/ctl/ctltest"
+	weftv1 "github.com/weftnet/weft/proto/weft/v1"
+)
+
+func TestTheCollectionOfGarbageFailsWhenADeletionFails(t *testing.T) {
+	replies := ctltest.Sample(now)
+	replies.Garbage = &weftv1.CollectGarbageReply{Garbage: []*weftv1.Garbage{
+		{Key: "weft/a/eth0", Reason: "pod is deleted", Deleted: true}, {Key: "weft/b/eth0", Reason: "pod is deleted", Error: "event queue is full"},
+	}}
+	out, code, _ := answer(t, replies, "gc")
+	if code != 1 || !strings.Contains(out, "failed: event queue is full") || !strings.HasSuffix(out, "weftctl: 1 attachment not deleted\n") {
+		t.Errorf("exit code %d:\n%s", code, out)
+	}
+}
+
+func TestTheCollectionOfGarbageAsksForWhatItIsTold(t *testing.T) {
+	_, _, agent := answer(t, ctltest.Sample(now), "gc", "--dry-run", "--force", "weft/a/eth0", "--force", "weft/b/eth0")
+	want := &weftv1.CollectGarbageRequest{DryRun: true, Force: []string{"weft/a/eth0", "weft/b/eth0"}}
+	if asked := agent.Asked(); len(asked) != 1 || !proto.Equal(asked[0], want) {
+		t.Errorf("asked %v, want %v", asked, want)
+	}
+}
