@@ -14,11 +14,13 @@ import (
 
 // Objects lists what is desired of the machine and how it stands, by kind and name.
 func (o *operations) Objects(_ context.Context, req *weftv1.ObjectsRequest) (*weftv1.ObjectsReply, error) {
-	view := o.scheduler.View()
+	view, down := o.scheduler.View(), o.dataplane.Health() != nil
 	reply := &weftv1.ObjectsReply{}
 	for _, ref := range matching(view, req.Prefix) {
 		if status, ok := view.Status(ref); ok {
-			reply.Objects = append(reply.Objects, o.object(view, ref, status))
+			object := o.object(view, ref, status)
+			object.Phase = shownPhase(ref.Kind, status, down)
+			reply.Objects = append(reply.Objects, object)
 		}
 	}
 	return reply, nil
@@ -29,18 +31,22 @@ func (o *operations) phases() map[string]uint32 {
 	return phasesOf(o.scheduler.View(), o.dataplane.Health() != nil)
 }
 
-// phaseUnknown is counted instead of InSync for objects of a dataplane that is not connected: it may have none of them.
+// phaseUnknown is shown and counted instead of InSync for objects of a dataplane that is not connected: it may have none of them.
 const phaseUnknown = "Unknown"
+
+// shownPhase returns the phase of an object as operators see it.
+func shownPhase(kind kvscheduler.Kind, status kvscheduler.Status, down bool) string {
+	if down && status.Phase == kvscheduler.InSync && wire.IsDataplane(string(kind)) {
+		return phaseUnknown
+	}
+	return status.Phase.String()
+}
 
 func phasesOf(view kvscheduler.View, down bool) map[string]uint32 {
 	counts := map[string]uint32{}
 	for _, kind := range wire.Kinds() {
 		for _, status := range view.All(kvscheduler.Kind(kind)) {
-			phase := status.Phase.String()
-			if down && status.Phase == kvscheduler.InSync && strings.HasPrefix(kind, "vpp.") {
-				phase = phaseUnknown
-			}
-			counts[phase]++
+			counts[shownPhase(kvscheduler.Kind(kind), status, down)]++
 		}
 	}
 	return counts
@@ -48,7 +54,7 @@ func phasesOf(view kvscheduler.View, down bool) map[string]uint32 {
 
 func (o *operations) object(view kvscheduler.View, ref kvscheduler.Ref, status kvscheduler.Status) *weftv1.Object {
 	obj := &weftv1.Object{
-		Ref: ref.String(), Phase: status.Phase.String(), Since: stamp(status.Since),
+		Ref: ref.String(), Since: stamp(status.Since),
 		Missing: status.Missing, Attempt: uint32(status.Attempt), RetryAt: stamp(status.RetryAt),
 	}
 	if status.Err != nil {

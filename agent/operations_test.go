@@ -86,6 +86,10 @@ func TestStatusAndDevicesFollowTheDataplane(t *testing.T) {
 		ok, message := repaired(s)
 		return !ok && strings.Contains(message, "the dataplane is not connected") && s.Objects[phaseUnknown] > 0 && strings.HasSuffix(s.Dataplane, "(not connected)")
 	})
+	listed, err := l.Weftctl(t.Context(), "objects", "vpp.interface")
+	if err != nil || !strings.Contains(listed, phaseUnknown) || strings.Contains(listed, "InSync") {
+		t.Errorf("weftctl objects: %v\n%s", err, listed)
+	}
 	devices(0)
 	if err := syscall.Kill(pid, syscall.SIGCONT); err != nil {
 		t.Fatal(err)

@@ -62,7 +62,7 @@ func (c *client) configure(ctx context.Context, agent weftv1.OperationsClient, r
 			c.printf("waiting: %s\n", oneLine(waiting))
 		}
 		if reply.Error == "" {
-			c.printf("values of %s replaced (event #%d)\n", oneLine(req.Source), reply.Event)
+			c.printf("values of %s replaced until the agent stops (event #%d)\n", oneLine(req.Source), reply.Event)
 		}
 	})
 	switch {
