@@ -2,6 +2,7 @@ package agent
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/weftnet/weft/k8s/k8stest"
+	"github.com/weftnet/weft/pod"
 	"github.com/weftnet/weft/test/node"
 )
 
@@ -29,15 +31,15 @@ func (l *lab) startsUnknowing() {
 
 // waitsFor tries until pods are refused for the reason, which STATUS and weftctl say too; kubelet has no cause to start the
 // agent again.
-func (l *lab) waitsFor(p *node.Pod, reason string) {
+func (l *lab) waitsFor(p *node.Pod, reason string, code uint) {
 	l.Helper()
 	var said string
 	l.eventually("STATUS tells that the agent waits for "+reason, func() bool {
 		said, _ = l.tries("STATUS", p)
 		return strings.Contains(said, reason)
 	})
-	if !strings.Contains(said, `"code": 50`) {
-		l.Errorf("STATUS: %s", said)
+	if !strings.Contains(said, fmt.Sprintf(`"code": %d,`, code)) {
+		l.Errorf("STATUS: %s, want code %d", said, code)
 	}
 	if out, err := exec.CommandContext(l.Context(), l.Program("weft-agent"), "health", "--alive", "--socket", l.Socket()).CombinedOutput(); err != nil {
 		l.Errorf("kubelet would start the agent again: %v: %s", err, out)
@@ -78,7 +80,7 @@ func TestNoPodIsWiredBeforeWhatItsMTUFollowsFromIsKnown(t *testing.T) {
 	l.put(server, a, nil)
 	server.Go()
 	l.startsUnknowing()
-	l.waitsFor(a, "waits for the API server to say what the node is")
+	l.waitsFor(a, "waits for the API server to say what the node is", pod.CodeUnavailable)
 	l.cni("DEL", a, nil) // it is queued
 
 	if err := l.StopAgent(); err != nil {
@@ -99,7 +101,7 @@ func TestNoPodIsWiredBeforeWhatItsMTUFollowsFromIsKnown(t *testing.T) {
 		t.Fatal(err)
 	}
 	server.Come()
-	l.waitsFor(a, "waits for the uplink")
+	l.waitsFor(a, "waits for the uplink", pod.CodeUnavailable)
 
 	uplinkOf(t)
 	if err := l.AwaitReady(t.Context()); err != nil {

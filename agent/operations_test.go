@@ -86,10 +86,7 @@ func TestStatusAndDevicesFollowTheDataplane(t *testing.T) {
 		ok, message := repaired(s)
 		return !ok && strings.Contains(message, "the dataplane is not connected") && s.Objects[phaseUnknown] > 0 && strings.HasSuffix(s.Dataplane, "(not connected)")
 	})
-	listed, err := l.Weftctl(t.Context(), "objects", "vpp.interface")
-	if err != nil || !strings.Contains(listed, phaseUnknown) || strings.Contains(listed, "InSync") {
-		t.Errorf("weftctl objects: %v\n%s", err, listed)
-	}
+	l.listsUnknownInterfaces()
 	devices(0)
 	if err := syscall.Kill(pid, syscall.SIGCONT); err != nil {
 		t.Fatal(err)
@@ -114,5 +111,13 @@ func TestSeveralObjectsAreCountedByPhase(t *testing.T) {
 	}
 	if got := phasesOf(s.View(), true); got[phaseUnknown] != 2 || got["InSync"] != 0 || got["Pending"] != 1 {
 		t.Errorf("while the dataplane is down: %v", got)
+	}
+}
+
+func (l *lab) listsUnknownInterfaces() {
+	l.Helper()
+	listed, err := l.Weftctl(l.Context(), "objects", "vpp.interface")
+	if err != nil || !strings.Contains(listed, phaseUnknown) || strings.Contains(listed, "InSync") {
+		l.Errorf("weftctl objects: %v\n%s", err, listed)
 	}
 }

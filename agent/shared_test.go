@@ -40,7 +40,7 @@ func TestTheAgentIsNotReadyWithoutItsHostLink(t *testing.T) {
 		t.Fatal(err)
 	}
 	end := map[string]string{"tap": "linux.tap-peer", "veth": "linux.veth"}[dataplane.Tap()]
-	l.waitsFor(l.pod("a"), "network: "+end+"/weft-host: ")
+	l.waitsFor(l.pod("a"), "network: "+end+"/weft-host: ", pod.CodeLimited)
 	if err := netlink.LinkDel(foreign); err != nil {
 		t.Fatal(err)
 	}

@@ -18,7 +18,8 @@ type doer interface {
 	Do(ctx context.Context, ev eventloop.Event) (*eventloop.Record, error)
 }
 
-// Config is what a [Manager] is made of. Loop and Inspect are needed; a nil function is asked nothing.
+// Config is what a [Manager] is made of. Inspect is needed; a nil function is asked nothing, and without Loop no
+// ADD is served.
 type Config struct {
 	Loop doer
 
@@ -60,7 +61,23 @@ type Config struct {
 	Log   *slog.Logger
 }
 
+// noLoop stands for the event loop of an agent that is not made yet: it refuses what cannot be prepared, and everything else.
+type noLoop struct{}
+
+// Do refuses the event.
+func (noLoop) Do(ctx context.Context, ev eventloop.Event) (*eventloop.Record, error) {
+	if add, is := ev.(*pod.AddPod); is {
+		if err := add.Load(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return nil, eventloop.ErrNotReady
+}
+
 func (c Config) withDefaults() Config {
+	if c.Loop == nil {
+		c.Loop = noLoop{}
+	}
 	if c.Grace == 0 {
 		c.Grace = defaultGrace
 	}

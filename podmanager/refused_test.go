@@ -2,6 +2,7 @@ package podmanager
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -75,4 +76,20 @@ func TestTheFirstStepOfAnAddHoldsTheTimeOfItsPreparation(t *testing.T) {
 			t.Errorf("the step %q of %s took %s, want 7s", step.Name, last.Event, step.Took)
 		}
 	})
+}
+
+// So is the manager of an agent that waits for the API server to say what its node is.
+func TestAManagerWithoutALoopRefusesAdds(t *testing.T) {
+	for name, ready := range map[string]error{"not ready": errors.New("the node is not known"), "ready": nil} {
+		m := New(Config{
+			Ready: func() error { return ready },
+			Inspect: func(context.Context, string) (pod.Netns, error) {
+				return pod.Netns{Path: "/run/netns/a", Inode: 1}, nil
+			},
+		})
+		reply, err := m.Add(t.Context(), addOf("c1", "/run/netns/a"))
+		if err != nil || reply.GetError().GetCode() != uint32(pod.CodeTryAgain) || reply.GetError().GetDetails() != starting {
+			t.Errorf("%s: %v, %v, want code %d", name, reply, err, pod.CodeTryAgain)
+		}
+	}
 }
