@@ -69,8 +69,8 @@ func (a *Agent) assembleChains() {
 	a.observers = append(a.observers, a.chains.observe)
 }
 
-// restore takes over what earlier runs saw of the chains of these attachments. The chains of others may have ended after the
-// agent did.
+// restore takes over the ends of chains that earlier runs recorded for these attachments. Chains without a record may have ended while no
+// agent ran, so they are open again.
 func (c *chains) restore(ends []chainEnd, attachments []*pod.Attachment) {
 	saved := make(map[pod.Key]chainEnd, len(ends))
 	for _, e := range ends {

@@ -69,18 +69,26 @@ func (c *committer) commitExternal(ctx context.Context, ch eventloop.Change) eve
 	if !isRefusal(err) {
 		return out
 	}
-	if ch.Resync != eventloop.None { // Set is all that is desired: what it does not name is to go
-		_, _ = c.commit(ctx, externalSource, ch, nil)
-		ch.Resync = eventloop.None
-	}
 	out = eventloop.Outcome{Refused: make(map[string]string)}
+	one := ch
+	one.Resync = eventloop.None
+	var accepted []eventloop.Setting
+	add := func(made eventloop.Outcome) {
+		out.Transactions = append(out.Transactions, made.Transactions...)
+		out.Operations += made.Operations
+	}
 	for _, s := range ch.External {
-		one, err := c.commit(ctx, externalSource, ch, []eventloop.Setting{s})
+		made, err := c.commit(ctx, externalSource, one, []eventloop.Setting{s})
+		add(made)
 		if isRefusal(err) {
 			out.Refused[s.Key] = err.Error()
+			continue
 		}
-		out.Transactions = append(out.Transactions, one.Transactions...)
-		out.Operations += one.Operations
+		accepted = append(accepted, s)
+	}
+	if ch.Resync != eventloop.None { // External is all that is desired: objects that it does not name are removed
+		made, _ := c.commit(ctx, externalSource, ch, accepted)
+		add(made)
 	}
 	return out
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -48,8 +47,8 @@ type driftMonitor struct {
 	repairs   bool          // else drift is reported only
 
 	mu        sync.Mutex
+	changes   map[linux.Change]bool    // of the kernel, to be checked; a pod can make very many of one kind
 	disturbed map[kvscheduler.Ref]bool // to be checked
-	lost      bool                     // notifications were lost: everything is to be checked
 	wake      chan struct{}            // holds a token when something is to be checked
 
 	// Only run uses what follows.
@@ -68,7 +67,7 @@ type checkPause struct {
 func (a *Agent) newDriftMonitor() *driftMonitor {
 	return &driftMonitor{
 		scheduler: a.scheduler, loop: a.loop, client: a.dataplane.client, log: a.log, period: a.config.Audit, repairs: a.config.Drift == driftRepair,
-		disturbed: make(map[kvscheduler.Ref]bool), wake: make(chan struct{}, 1),
+		changes: make(map[linux.Change]bool), disturbed: make(map[kvscheduler.Ref]bool), wake: make(chan struct{}, 1),
 		known: make(map[string]bool), pauses: make(map[kvscheduler.Ref]checkPause), failures: make(map[string]string),
 	}
 }
@@ -122,31 +121,48 @@ func (d *driftMonitor) checks(ctx context.Context) error {
 	}
 }
 
-// kernelChanged notes the objects that make the link that changed.
+// everything stands for all objects among those to be checked: notifications were lost.
+var everything = kvscheduler.Ref{}
+
+// kernelChanged notes a change. It is called for each notification, so it does no more.
 func (d *driftMonitor) kernelChanged(c linux.Change) {
-	if c.Lost {
-		d.mu.Lock()
-		d.lost = true
-		d.mu.Unlock()
-		d.nudge()
-		return
+	d.mu.Lock()
+	d.changes[c] = true
+	d.mu.Unlock()
+	d.nudge()
+}
+
+// takeDisturbed returns the objects that are to be checked, and begins to gather others.
+func (d *driftMonitor) takeDisturbed() map[kvscheduler.Ref]bool {
+	d.mu.Lock()
+	changes, disturbed := d.changes, d.disturbed
+	d.changes, d.disturbed = make(map[linux.Change]bool), make(map[kvscheduler.Ref]bool)
+	d.mu.Unlock()
+	if len(changes) == 0 {
+		return disturbed
 	}
 	view := d.scheduler.View()
-	var refs []kvscheduler.Ref
 	for _, kind := range []kvscheduler.Kind{wire.KindVeth, wire.KindTapPeer, wire.KindLink, wire.KindVLAN} {
 		for name := range view.All(kind) {
 			ref := kvscheduler.Ref{Kind: kind, Name: name}
-			if v, ok := view.Desired(ref); ok && makesLink(v, c) {
-				refs = append(refs, ref)
+			if v, ok := view.Desired(ref); ok && isChanged(v, changes) {
+				disturbed[ref] = true
 			}
 		}
 	}
-	d.disturb(refs...)
+	for c := range changes {
+		if c.Lost {
+			disturbed[everything] = true
+		}
+	}
+	return disturbed
 }
 
-// makesLink reports whether a value stands for the link of a change.
-func makesLink(value any, c linux.Change) bool {
-	is := func(namespace, name string) bool { return namespace == c.Namespace && (name == c.Link || c.Link == "") }
+// isChanged reports whether a value stands for the link of a change.
+func isChanged(value any, changes map[linux.Change]bool) bool {
+	is := func(namespace, name string) bool {
+		return changes[linux.Change{Namespace: namespace, Link: name}] || namespace != "" && changes[linux.Change{Namespace: namespace}]
+	}
 	switch v := value.(type) {
 	case wire.Veth:
 		return is(v.Namespace, v.Name) || is("", v.HostName)
@@ -167,14 +183,9 @@ func (d *driftMonitor) interfaceChanged(i vpp.Index) {
 	}
 }
 
-func (d *driftMonitor) disturb(refs ...kvscheduler.Ref) {
-	if len(refs) == 0 {
-		return
-	}
+func (d *driftMonitor) disturb(ref kvscheduler.Ref) {
 	d.mu.Lock()
-	for _, r := range refs {
-		d.disturbed[r] = true
-	}
+	d.disturbed[ref] = true
 	d.mu.Unlock()
 	d.nudge()
 }
@@ -188,39 +199,45 @@ func (d *driftMonitor) nudge() {
 
 // checkDisturbed checks all that notifications were about, in one dry run.
 func (d *driftMonitor) checkDisturbed(ctx context.Context) {
-	d.mu.Lock()
-	disturbed, lost := d.disturbed, d.lost
-	d.disturbed, d.lost = make(map[kvscheduler.Ref]bool), false
-	d.mu.Unlock()
-	if lost {
-		d.check(ctx, "all", kvscheduler.ResyncOpt{})
-		return
-	}
 	now := time.Now()
 	for ref, p := range d.pauses {
 		if now.Sub(p.until) > d.period {
 			delete(d.pauses, ref)
 		}
 	}
+	view := d.scheduler.View()
 	var refs []kvscheduler.Ref
-	for ref := range disturbed {
-		p := d.pauses[ref]
-		if _, desired := d.scheduler.View().Desired(ref); !desired {
-			continue
+	for ref := range d.takeDisturbed() {
+		if _, desired := view.Desired(ref); (desired || ref == everything) && !d.isPaused(ref, now) {
+			refs = append(refs, ref)
 		}
-		if now.Before(p.until) {
-			if !p.isQueued {
-				time.AfterFunc(p.until.Sub(now), func() { d.disturb(ref) })
-				p.isQueued = true
-				d.pauses[ref] = p
-			}
-			continue
-		}
-		refs = append(refs, ref)
 	}
-	if len(refs) == 0 || !d.check(ctx, "notified", kvscheduler.ResyncOpt{Refs: refs}) {
-		return
+	switch {
+	case len(refs) == 0:
+	case slices.Contains(refs, everything): // which costs as much as an audit, whatever it finds
+		d.check(ctx, "all", kvscheduler.ResyncOpt{})
+		d.pause(refs...)
+	case d.check(ctx, "notified", kvscheduler.ResyncOpt{Refs: refs}):
+		d.pause(refs...)
 	}
+}
+
+// isPaused reports whether an object was found drifted a short time ago. It is checked at the end of its pause then.
+func (d *driftMonitor) isPaused(ref kvscheduler.Ref, now time.Time) bool {
+	p, known := d.pauses[ref]
+	if !known || !now.Before(p.until) {
+		return false
+	}
+	if !p.isQueued {
+		time.AfterFunc(p.until.Sub(now), func() { d.disturb(ref) })
+		p.isQueued = true
+		d.pauses[ref] = p
+	}
+	return true
+}
+
+// pause begins a pause for each object, twice as long as its last one.
+func (d *driftMonitor) pause(refs ...kvscheduler.Ref) {
 	for _, ref := range refs {
 		length := min(max(driftPause, 2*d.pauses[ref].length), d.period)
 		d.pauses[ref] = checkPause{until: time.Now().Add(length), length: length}
@@ -301,18 +318,19 @@ func (d *driftMonitor) handle(ctx context.Context, found []kvscheduler.OpRecord)
 			keys = append(keys, op.Ref)
 		}
 	}
-	reason := describeDrift(found)
+	drift := describeDrift(found)
+	label := map[bool]string{true: "drift repaired: ", false: "drift reported: "}[d.repairs] + drift
 	_, err := d.loop.Do(ctx, eventloop.Resynchronize{
-		Kind: eventloop.Downstream, Reason: reason, Scope: eventloop.Scope{Keys: keys, DryRun: !d.repairs},
+		Kind: eventloop.Downstream, Reason: label, Scope: eventloop.Scope{Keys: keys, DryRun: !d.repairs},
 	})
 	switch {
 	case ctx.Err() != nil:
 	case err != nil:
-		d.log.Warn("drift is not repaired", "drift", reason, "err", err)
+		d.log.Warn("drift is not repaired", "drift", drift, "err", err)
 	case !d.repairs:
-		d.log.Warn("drift is reported, not repaired", "drift", reason, "objects", len(keys))
+		d.log.Warn("drift is reported, not repaired", "drift", drift, "objects", len(keys))
 	default:
-		d.log.Warn("drift repaired", "drift", reason, "objects", len(keys))
+		d.log.Warn("drift repaired", "drift", drift, "objects", len(keys))
 		for _, key := range keys {
 			delete(d.known, key)
 		}
@@ -321,33 +339,40 @@ func (d *driftMonitor) handle(ctx context.Context, found []kvscheduler.OpRecord)
 
 // describeDrift names the object that drifted first in the order of the repair, and counts the others.
 func describeDrift(found []kvscheduler.OpRecord) string {
-	first := found[0]
+	first := found[0].Ref
+	if at := slices.IndexFunc(found, func(op kvscheduler.OpRecord) bool { return op.Why == "drift" }); at >= 0 {
+		first = found[at].Ref // and not one that is recreated because of it
+	}
+	others := make(map[string]bool)
+	verbs := make(map[string]bool) // of the first
+	var want, have any
 	for _, op := range found {
-		if op.Why == "drift" {
-			first = op
-			break
+		if op.Ref != first {
+			others[op.Ref] = true
+			continue
+		}
+		verbs[op.Verb] = true
+		if op.New != nil {
+			want = op.New
+		}
+		if op.Old != nil {
+			have = op.Old
 		}
 	}
-	text := first.Ref
-	switch first.Verb {
-	case kvscheduler.Create.String():
+	text := first
+	switch isCreated, isDeleted := verbs[kvscheduler.Create.String()], verbs[kvscheduler.Delete.String()]; {
+	case isCreated && !isDeleted:
 		text += " was missing"
-	case kvscheduler.Delete.String():
-		if first.Why == "drift" && first.New == nil {
-			text += " was not desired"
-		}
+	case isDeleted && !isCreated:
+		text += " was not desired"
 	default:
 		text += " was different"
-		if fields := differing(first.New, first.Old); fields != "" {
+		if fields := differing(want, have); fields != "" {
 			text += " (" + fields + ")"
 		}
 	}
-	others := make(map[string]bool)
-	for _, op := range found {
-		others[op.Ref] = true
-	}
-	if delete(others, first.Ref); len(others) > 0 {
+	if len(others) > 0 {
 		text += fmt.Sprintf(", with %d objects that depend on it or drifted too", len(others))
 	}
-	return strings.TrimSpace(text)
+	return text
 }

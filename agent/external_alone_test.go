@@ -71,6 +71,30 @@ func TestAnExternalValueWithACycleIsRefusedAlone(t *testing.T) {
 	}
 }
 
+// A directory that is deleted and made again would lose what is in it.
+func TestAnUpstreamResyncWithARefusedValueLeavesTheOthersAlone(t *testing.T) {
+	c, _ := newFileCommitter(t)
+	dir := t.TempDir()
+	good, old, a, b := filepath.Join(dir, "good"), filepath.Join(dir, "old"), filepath.Join(dir, "a"), filepath.Join(dir, "b")
+	if _, err := c.Commit(t.Context(), eventloop.Change{Event: 1, External: []eventloop.Setting{fileOn(good, ""), fileOn(old, "")}}); err != nil {
+		t.Fatal(err)
+	}
+	kept := filepath.Join(good, "kept")
+	if err := os.WriteFile(kept, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, err := c.Commit(t.Context(), eventloop.Change{
+		Event: 2, Resync: eventloop.Upstream,
+		External: []eventloop.Setting{fileOn(a, wire.Key(wire.KindFile, b)), fileOn(b, wire.Key(wire.KindFile, a)), fileOn(good, "")},
+	})
+	if err != nil || len(out.Refused) != 1 {
+		t.Fatalf("%v, refused %q", err, out.Refused)
+	}
+	if !exists(kept) || exists(old) {
+		t.Errorf("the value that stays was left alone: %v; the value that goes is there: %v", exists(kept), exists(old))
+	}
+}
+
 func TestAnOwnValueTakesTheKeyOfAnExternalOneInAFullResync(t *testing.T) {
 	for range 8 { // the order of the sources must not matter
 		c, refused := newFileCommitter(t)

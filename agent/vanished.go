@@ -122,21 +122,24 @@ func (v *vanished) look(ctx context.Context, all []pod.Attachment) (found []find
 	for i := range all {
 		switch at := &all[i]; {
 		case missing[at.Key]:
-			f := finding{at: at, isMissing: true, reason: "network namespace is gone"}
-			if !v.missing[at.Key] { // it may be back at the next poll
-				f.lacks = lacksPoll
-			} else if (most || !isDirectoryVisible(at.Netns.Path)) && !q.isDeleted(at.Pod) && !q.isUnknownToRuntime(at) {
-				f.lacks = lacksSight
-			}
-			found = append(found, f)
+			found = append(found, finding{at: at, isMissing: true, reason: "network namespace is gone", lacks: v.doubt(q, at, most)})
 		case v.missing != nil && q.isDeleted(at.Pod): // the first poll is part of the start of the agent, and could not collect it
-			f := finding{at: at, reason: "pod is deleted"}
-			f.lacks = v.wait(q, at, since)
-			found = append(found, f)
+			found = append(found, finding{at: at, reason: "pod is deleted", lacks: v.wait(q, at, since)})
 		}
 	}
 	v.since = since
 	return found
+}
+
+// doubt returns the evidence that lacks for a missing network namespace; most says that more than half of all are missing.
+func (v *vanished) doubt(q *questions, at *pod.Attachment, most bool) (lacks string) {
+	if !v.missing[at.Key] { // it may be back at the next poll
+		return lacksPoll
+	}
+	if (most || !isDirectoryVisible(at.Netns.Path)) && !q.isDeleted(at.Pod) && !q.isUnknownToRuntime(at) {
+		return lacksSight
+	}
+	return ""
 }
 
 // wait returns the evidence that lacks of the end of the sandbox of a deleted pod. The time of those with evidence goes into since.

@@ -36,6 +36,9 @@ resync fails with "prune guard": it may be that what desires them is missing by 
 			if req.Kind = "full"; len(args) == 1 {
 				req.Kind = args[0]
 			}
+			if req.DryRun && len(args) == 1 && req.Kind != "downstream" {
+				return fmt.Errorf("a dry run compares what is applied with what is desired: use weftctl resync downstream --dry-run, not %s", req.Kind)
+			}
 			if cmd.Flags().Changed("timeout") {
 				patience = c.timeout
 			}

@@ -73,13 +73,10 @@ type Scope struct {
 
 func (s Scope) whole() bool { return len(s.Keys) == 0 && !s.DryRun }
 
-// String returns, for example, "full resync: start".
+// String returns, for example, "full resync: start"; a resync with a limited scope is named by its reason alone.
 func (r Resynchronize) String() string {
-	switch {
-	case r.Scope.DryRun:
-		return "drift reported: " + r.Reason
-	case len(r.Scope.Keys) > 0:
-		return "drift repaired: " + r.Reason
+	if !r.Scope.whole() {
+		return r.Reason
 	}
 	text := fmt.Sprintf("%s resync: %s", r.Kind, r.Reason)
 	if r.Scope.Force {

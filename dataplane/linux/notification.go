@@ -13,6 +13,7 @@ import (
 
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
+	"golang.org/x/time/rate"
 )
 
 // Change is a notification of the kernel: a link, an address or a route was deleted, or a link was set down.
@@ -36,6 +37,10 @@ const (
 	// notificationBuffer holds some 10,000 notifications.
 	notificationBuffer = 8 << 20
 	largestRead        = 64 << 10
+	// readRate and readBurst bound the notifications that are read, since a pod can cause any number. The kernel then drops others,
+	// and tells that it did.
+	readRate  = 5000 // a second
+	readBurst = 10000
 )
 
 // Notify opens the socket. It needs CAP_NET_BROADCAST.
@@ -109,7 +114,11 @@ func (n *Notifications) Run(ctx context.Context, changed func(Change)) error {
 		return err
 	}
 	data, control := make([]byte, largestRead), make([]byte, 256)
+	limit := rate.NewLimiter(readRate, readBurst)
 	for {
+		if err := limit.Wait(ctx); err != nil {
+			return err
+		}
 		var size, controlSize int
 		var received error
 		err := raw.Read(func(fd uintptr) bool {

@@ -193,3 +193,31 @@ func TestFollowReportsANamespaceThatIsGone(t *testing.T) {
 		t.Errorf("got %v, want %v", err, ErrGone)
 	}
 }
+
+// A pod can change its addresses all the time.
+func TestReadNotificationsAreBounded(t *testing.T) {
+	l := listen(t)
+	path := netnstest.New(t)
+	if err := l.Follow(path); err != nil {
+		t.Fatal(err)
+	}
+	const changes = 30_000
+	begun := time.Now()
+	netnstest.Do(t, path, func() {
+		link := makeVeth(t, "flood0")
+		address, err := netlink.ParseAddr("10.99.0.1/24")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range changes {
+			if err := errors.Join(netlink.AddrAdd(link, address), netlink.AddrDel(link, address)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+	n := len(l.seen())
+	if most := readBurst + readRate*time.Since(begun).Seconds(); float64(n) > most {
+		t.Errorf("%d notifications were read of %d changes, want at most %.0f", n, changes, most)
+	}
+	l.await(Change{Namespace: path}, 0)
+}

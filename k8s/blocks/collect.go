@@ -131,7 +131,7 @@ func (c *Collector) free(ctx context.Context, s suspicion, b *v1.IPBlock) (bool,
 		return false, err
 	}
 	switch {
-	case s.address == "" && len(b.Spec.Borrowed) > 0: // pods elsewhere use its addresses: whoever claims it lends them on
+	case s.address == "" && len(b.Spec.Borrowed) > 0: // pods of other nodes use its addresses: the node that claims it lends them on
 		b = b.DeepCopy()
 		b.Spec.Node, b.Spec.Requested = "", nil
 		_, err = c.Store.Update(ctx, b)

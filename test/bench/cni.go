@@ -128,8 +128,15 @@ func (c *contender) measure(ctx context.Context, name string) error {
 		return err
 	}
 	c.add, c.del = append(c.add, added), append(c.del, deleted)
-	return pod.Remove()
+	if err := pod.Remove(); err != nil {
+		return err
+	}
+	<-time.After(settleTime)
+	return nil
 }
+
+// settleTime is how long the kernel may clean up a removed sandbox, which slows down whatever comes meanwhile.
+const settleTime = 100 * time.Millisecond
 
 func (c *contender) timeAdd(ctx context.Context, pod *node.Pod) (time.Duration, error) {
 	begun := time.Now()
