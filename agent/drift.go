@@ -37,11 +37,12 @@ const (
 //   - soon after the kernel or the dataplane notified that something it stands on was deleted or set down, and
 //   - in the audit, which reads each kind once in a period, one after another.
 //
-// A check is a dry run of a resync. What it finds is repaired as an event of its own, or reported.
+// A check is a dry run of a resync. What it finds is repaired as an event of its own, or reported. There is no check while the dataplane
+// is away: all that stands on it is missing then, and its replay compares and repairs everything.
 type driftMonitor struct {
 	scheduler *kvscheduler.Scheduler
 	loop      *eventloop.Loop
-	client    *vpp.Client
+	replayer  *replayer
 	log       *slog.Logger
 	period    time.Duration // of the audit
 	repairs   bool          // else drift is reported only
@@ -66,7 +67,7 @@ type checkPause struct {
 
 func (a *Agent) newDriftMonitor() *driftMonitor {
 	return &driftMonitor{
-		scheduler: a.scheduler, loop: a.loop, client: a.dataplane.client, log: a.log, period: a.config.Audit, repairs: a.config.Drift == driftRepair,
+		scheduler: a.scheduler, loop: a.loop, replayer: a.replayer, log: a.log, period: a.config.Audit, repairs: a.config.Drift == driftRepair,
 		changes: make(map[linux.Change]bool), disturbed: make(map[kvscheduler.Ref]bool), wake: make(chan struct{}, 1),
 		known: make(map[string]bool), pauses: make(map[kvscheduler.Ref]checkPause), failures: make(map[string]string),
 	}
@@ -108,15 +109,18 @@ func (d *driftMonitor) checks(ctx context.Context) error {
 			return ctx.Err()
 		case <-tick.C:
 			kind := kvscheduler.Kind(kinds[round%len(kinds)])
-			round++
-			d.audit(ctx, kind)
+			if d.replayer.unlessReplaying(func() { d.check(ctx, string(kind), kvscheduler.ResyncOpt{Kinds: []kvscheduler.Kind{kind}}) }) {
+				round++
+			}
 		case <-d.wake:
 			select {
 			case <-ctx.Done():
 				return ctx.Err()
 			case <-time.After(driftSettle):
 			}
-			d.checkDisturbed(ctx)
+			if !d.replayer.unlessReplaying(func() { d.checkDisturbed(ctx) }) {
+				time.AfterFunc(driftPause, d.nudge)
+			}
 		}
 	}
 }
@@ -242,14 +246,6 @@ func (d *driftMonitor) pause(refs ...kvscheduler.Ref) {
 		length := min(max(driftPause, 2*d.pauses[ref].length), d.period)
 		d.pauses[ref] = checkPause{until: time.Now().Add(length), length: length}
 	}
-}
-
-// audit reads one kind back.
-func (d *driftMonitor) audit(ctx context.Context, kind kvscheduler.Kind) {
-	if wire.IsDataplane(string(kind)) && d.client.Health() != nil {
-		return // it is read back when it is connected again
-	}
-	d.check(ctx, string(kind), kvscheduler.ResyncOpt{Kinds: []kvscheduler.Kind{kind}})
 }
 
 // check compares objects with what is desired, and repairs or reports those that drifted since the last check. It returns whether

@@ -71,3 +71,28 @@ func TestDriftIsNamedByTheObjectThatDrifted(t *testing.T) {
 		}
 	}
 }
+
+func TestDriftIsNotCheckedBeforeAReplayNorDuringIt(t *testing.T) {
+	replayed := &connection{ended: make(chan struct{})}
+	lost := &connection{ended: make(chan struct{})}
+	close(lost.ended)
+	for name, tt := range map[string]struct {
+		current, replayed *connection
+		isReplaying, want bool
+	}{
+		"before the first replay":       {current: replayed},
+		"a connection that is lost":     {current: lost, replayed: lost},
+		"a new one, not replayed yet":   {current: &connection{}, replayed: replayed},
+		"during a replay":               {current: replayed, replayed: replayed, isReplaying: true},
+		"after the connection's replay": {current: replayed, replayed: replayed, want: true},
+	} {
+		r := &replayer{agent: &Agent{dataplane: &southbound{current: tt.current}}, conn: tt.replayed}
+		if tt.isReplaying {
+			r.mu.Lock()
+		}
+		called := false
+		if got := r.unlessReplaying(func() { called = true }); got != tt.want || called != tt.want {
+			t.Errorf("%s: returned %t, called %t, want %t", name, got, called, tt.want)
+		}
+	}
+}

@@ -77,6 +77,20 @@ func (r *replayer) mark() {
 	}
 }
 
+// unlessReplaying calls f, and holds replays off meanwhile. It does not if the dataplane is away or not replayed yet: what is sent to
+// it then would be made outside of the replay, which finds out what the dataplane dies of.
+func (r *replayer) unlessReplaying(f func()) bool {
+	if !r.mu.TryLock() {
+		return false
+	}
+	defer r.mu.Unlock()
+	if r.conn == nil || r.conn.isLost() || r.conn != r.agent.dataplane.connection() {
+		return false
+	}
+	f()
+	return true
+}
+
 // replaySuspects replays the suspects one at a time, until the dataplane dies.
 func (r *replayer) replaySuspects(ctx context.Context) error {
 	q := r.agent.quarantine

@@ -186,7 +186,8 @@ func (r *run) dryResync(ops []op) (*Record, error) {
 	return r.finish()
 }
 
-// compare merges one kind's dump, or what was found of the objects with these names, and returns what is not as desired.
+// compare merges one kind's dump, or what was found of the objects with these names, and returns what is not as desired. Of an object
+// that changed while the dump ran it takes nothing: a dry run may have found it missing, and repairs nothing.
 // Without drift it allocates nothing per object.
 func (s *state) compare(k Kind, f found, names map[string]bool, epoch uint64) (dirty []int32) {
 	s.g.epoch++ // marks what was dumped
@@ -196,6 +197,7 @@ func (s *state) compare(k Kind, f found, names map[string]bool, epoch uint64) (d
 			n := s.g.nodes[id]
 			n.mark = s.g.epoch
 			if n.touched > epoch {
+				dirty = s.ifPending(dirty, id)
 				continue
 			}
 			if n.have != nil && !n.unknown && !n.stale && f.same(i, n.have, n.meta) && f.head(i).owner != Foreign {
@@ -209,10 +211,14 @@ func (s *state) compare(k Kind, f found, names map[string]bool, epoch uint64) (d
 		dirty = append(dirty, s.drift(id, f, i))
 	}
 	for _, n := range s.g.nodes {
-		if n.ref.Kind != k || n.mark == s.g.epoch || n.touched > epoch || names != nil && !names[n.ref.Name] {
+		if n.ref.Kind != k || n.mark == s.g.epoch || names != nil && !names[n.ref.Name] {
 			continue
 		}
 		id := s.g.ids[n.ref]
+		if n.touched > epoch {
+			dirty = s.ifPending(dirty, id)
+			continue
+		}
 		if !n.present() && n.last == nil {
 			if n.want != nil && n.err == nil { // waits, or was found missing by a dry run, which mends nothing
 				dirty = append(dirty, id)
@@ -228,7 +234,7 @@ func (s *state) compare(k Kind, f found, names map[string]bool, epoch uint64) (d
 	return dirty
 }
 
-// ifPending adds an object that is as it was known to be, but not as desired.
+// ifPending adds an object whose known state is not the desired one.
 func (s *state) ifPending(dirty []int32, id int32) []int32 {
 	n := s.g.nodes[id]
 	if n.orphan || n.haveRev != n.wantRev || n.err != nil || n.drifted || n.again || n.want == nil && !n.foreign {

@@ -3,7 +3,9 @@ package kvscheduler_test
 import (
 	"maps"
 	"slices"
+	"sync"
 	"testing"
+	"testing/synctest"
 
 	"github.com/weftnet/weft/kvscheduler"
 	"github.com/weftnet/weft/kvscheduler/kvschedulertest"
@@ -127,4 +129,30 @@ func names(live map[kvscheduler.Ref]thing) map[string]bool {
 		all[r.String()] = true
 	}
 	return all
+}
+
+// The dry run ends while the dumps of the resync run: what the resync knows of the object is older.
+func TestWhatADryRunFindsDuringAResyncIsRepairedByTheResync(t *testing.T) {
+	for name, tampered := range map[string]*thing{"missing": nil, "different": {Version: 2}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := start(t, kvschedulertest.New(), nil)
+				defer w.end()
+				w.put(put("a/x", thing{Version: 1}))
+				w.m.Tamper(key("a/x"), tampered)
+				release := w.m.Hold("c")
+				defer release()
+				var repaired sync.WaitGroup
+				repaired.Go(func() { must2(w.resync(kvscheduler.ResyncOpt{}))(t) })
+				synctest.Wait()
+				must2(w.resync(kvscheduler.ResyncOpt{Kinds: []kvscheduler.Kind{"a"}, DryRun: true}))(t)
+				release()
+				repaired.Wait()
+				if got := w.m.Live()[key("a/x")]; got.Version != 1 {
+					t.Errorf("the machine has version %d, want 1", got.Version)
+				}
+				w.noWrong()
+			})
+		})
+	}
 }

@@ -189,6 +189,7 @@ func (b *Backend) applyLocked(verb kvscheduler.Verb, ref kvscheduler.Ref, it *it
 
 // Dump implements kvscheduler.Backend. Secrets cannot be read back, but the hash of the whole value can.
 func (b *Backend) Dump(context.Context, kvscheduler.View) iter.Seq2[actual, error] {
+	b.wait()
 	return b.list(func(string) bool { return true })
 }
 

@@ -42,7 +42,7 @@ func (s *scene) readers() map[string]string {
 }
 
 // others are the commands of weftctl that show nothing that came from a pod or its device but names.
-var others = []string{"completion", "configure", "help", "lint", "quarantine", "resync"}
+var others = []string{"completion", "configure", "gc", "help", "lint", "quarantine", "resync"}
 
 // dataplaneSays is what the dataplane's log must show; VPP's shows the probe for taps, and otherwise may be empty.
 func dataplaneSays() string {
