@@ -66,6 +66,7 @@ type Agent struct {
 	health     *health
 	quarantine *quarantine
 	storage    *storage
+	external   *externalFiles
 	vanished   *vanished
 	chains     *chains
 	rejections atomic.Int64 // parts of other nodes' announcements that are not used
@@ -104,6 +105,7 @@ func New(ctx context.Context, config Config, log *slog.Logger) (a *Agent, err er
 	}
 	a.state.onSave = a.metrics.Committed
 	a.storage = newStorage(a.state, a.health, log)
+	a.external = a.newExternalFiles()
 	if err := a.assembleCard(ctx); err != nil {
 		return a, err
 	}

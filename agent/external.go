@@ -13,12 +13,16 @@ import (
 	"reflect"
 	"regexp"
 	"slices"
+	"strings"
+	"sync"
 	"syscall"
 
 	sigsjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 
+	"github.com/weftnet/weft/eventloop"
 	"github.com/weftnet/weft/kvscheduler"
+	weftv1 "github.com/weftnet/weft/proto/weft/v1"
 )
 
 // externalFiles follows the directory in which others leave values for the machine: each file YAML, key -> value, and a
@@ -27,10 +31,18 @@ import (
 type externalFiles struct {
 	dir   string
 	apply func(ctx context.Context, source string, values map[string][]byte) error
-	fault func(file string, err error)
-
+	fault func(file string, err error) // is told of a fault once
 	known map[string]map[string][]byte // by file
-	bad   map[string]string            // by file: what was reported already
+
+	mu  sync.Mutex
+	bad map[string]string // by file, why it is not applied
+}
+
+func (a *Agent) newExternalFiles() *externalFiles {
+	return &externalFiles{
+		dir: a.config.External, apply: a.applyExternal, known: make(map[string]map[string][]byte), bad: make(map[string]string),
+		fault: func(file string, err error) { a.log.Error("external configuration refused", "file", file, "err", err) },
+	}
 }
 
 // maxExternalFile bounds a file, in bytes.
@@ -51,6 +63,8 @@ func (e *externalFiles) look(ctx context.Context) {
 		}
 		if known, ok := e.known[name]; !ok || !maps.EqualFunc(known, values, slices.Equal) {
 			e.set(ctx, name, values)
+		} else {
+			e.clear(name)
 		}
 	}
 	for name := range e.known {
@@ -58,6 +72,9 @@ func (e *externalFiles) look(ctx context.Context) {
 			e.set(ctx, name, nil)
 		}
 	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	maps.DeleteFunc(e.bad, func(name, _ string) bool { return !slices.Contains(names, name) })
 }
 
 func (e *externalFiles) set(ctx context.Context, name string, values map[string][]byte) {
@@ -65,7 +82,7 @@ func (e *externalFiles) set(ctx context.Context, name string, values map[string]
 		e.report(name, err)
 		return
 	}
-	delete(e.bad, name)
+	e.clear(name)
 	if values == nil {
 		delete(e.known, name)
 		return
@@ -73,8 +90,17 @@ func (e *externalFiles) set(ctx context.Context, name string, values map[string]
 	e.known[name] = values
 }
 
-// report tells of a fault once, not at each look.
+// clear notes that a file has no fault.
+func (e *externalFiles) clear(name string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	delete(e.bad, name)
+}
+
+// report notes a fault, and logs it once.
 func (e *externalFiles) report(name string, err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	if e.bad[name] != err.Error() {
 		e.bad[name] = err.Error()
 		e.fault(name, err)
@@ -178,6 +204,20 @@ func parseDocument(raw []byte, values map[string][]byte) error {
 	return nil
 }
 
+// condition reports whether all external configuration is applied, as far as the scheduler has it; drops are the values that it has not.
+func (e *externalFiles) condition(drops []eventloop.Drop) *weftv1.Condition {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	var faults []string
+	for _, file := range slices.Sorted(maps.Keys(e.bad)) {
+		faults = append(faults, file+": "+e.bad[file])
+	}
+	for _, d := range drops {
+		faults = append(faults, fmt.Sprintf("%s of %s: %s", d.Key, d.Source, d.Reason))
+	}
+	return &weftv1.Condition{Name: "external", Ok: len(faults) == 0, Message: strings.Join(faults, "; ")}
+}
+
 // applyExternal gives values of others to the loop, which drops and logs by name those that are wrong.
 func (a *Agent) applyExternal(ctx context.Context, source string, values map[string][]byte) error {
 	_, err := a.loop.SetExternal(ctx, source, values)
@@ -204,13 +244,6 @@ func (a *Agent) followExternal(ctx context.Context) error {
 		<-ctx.Done()
 		return ctx.Err()
 	}
-	files := &externalFiles{
-		dir: a.config.External, apply: a.applyExternal,
-		fault: func(file string, err error) {
-			a.log.Error("external configuration refused", "file", file, "err", err)
-		},
-		known: map[string]map[string][]byte{}, bad: map[string]string{},
-	}
-	files.look(ctx)
-	return watch(ctx, a.config.External, a.log, func() { files.look(ctx) })
+	a.external.look(ctx)
+	return watch(ctx, a.config.External, a.log, func() { a.external.look(ctx) })
 }

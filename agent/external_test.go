@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/weftnet/weft/eventloop"
 )
 
 // outside is a directory of external configuration and what came of it.
@@ -127,6 +129,31 @@ func TestWhatTheLoopRefusesIsTriedAgain(t *testing.T) {
 	o.expect(t, `file a.yaml map[vpp.route/x:{"vrf":"blue"}]`, "a.yaml: not now")
 	o.refuse = nil
 	o.expect(t, `file a.yaml map[vpp.route/x:{"vrf":"blue"}]`, "")
+}
+
+func TestTheConditionNamesFilesThatAreNotReadAndValuesThatAreLeftOut(t *testing.T) {
+	o := newOutside(t)
+	want := func(when, message string, drops ...eventloop.Drop) {
+		t.Helper()
+		o.look(t.Context())
+		if c := o.condition(drops); c.Ok != (message == "") || c.Name != "external" || !strings.HasPrefix(strings.ReplaceAll(c.Message, o.dir+"/", ""), message) {
+			t.Errorf("%s: %v, want %q", when, c, message)
+		}
+	}
+	want("no file", "")
+	o.write(t, "a.yaml", "vpp.route/x: {vrf: blue}", 0o600)
+	want("a file", "")
+	want("a value that is refused", "vpp.route/x of file a.yaml: it is a cycle", eventloop.Drop{Key: "vpp.route/x", Source: "file a.yaml", Reason: "it is a cycle"})
+	o.write(t, "a.yaml", "{", 0o600)
+	want("a file that is wrong", "a.yaml: ")
+	o.write(t, "a.yaml", "vpp.route/x: {vrf: blue}", 0o600)
+	want("the file as it was", "")
+	o.write(t, "b.yaml", "{", 0o600)
+	want("another one that is wrong", "b.yaml: ")
+	if err := os.Remove(filepath.Join(o.dir, "b.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	want("without the wrong one", "")
 }
 
 func FuzzParseExternal(f *testing.F) {

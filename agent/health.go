@@ -35,8 +35,7 @@ const conditionQuarantine = "quarantine"
 // conditionSandboxes is advisory: attachments without network namespaces are kept (see [vanished]).
 const conditionSandboxes = "sandboxes"
 
-// conditionState is one without which pods are served as far as that needs nothing durable: the state file cannot be written. An
-// ADD fails with the reason, and a DEL succeeds.
+// conditionState is one without which DELs are served: the state file can be written. ADD and STATUS fail with the reason if it cannot.
 const conditionState = "state"
 
 // conditionAnnouncements is one without which pods are served: parts of other nodes' announcements are not used.
@@ -164,6 +163,17 @@ func (h *health) snapshot() (ready bool, conditions []condition) {
 func (h *health) holds(name string) bool {
 	_, conditions := h.snapshot()
 	return slices.ContainsFunc(conditions, func(c condition) bool { return c.name == name && c.ok })
+}
+
+// failure is the message of a condition that does not hold; "" if it holds.
+func (h *health) failure(name string) string {
+	_, conditions := h.snapshot()
+	for _, c := range conditions {
+		if c.name == name && !c.ok {
+			return c.message
+		}
+	}
+	return ""
 }
 
 // requires reports whether there is a condition of that name.

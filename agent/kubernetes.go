@@ -170,11 +170,14 @@ func (a *Agent) annotations() func(context.Context, pod.ID) (map[string]string, 
 	return a.cluster.Annotations
 }
 
-// paused says whether, and why, the cluster's administrator holds pods up.
+// paused reports whether, and why, no new pods are served: the cluster's administrator holds them up, or the state file takes no write. DELs
+// are served.
 func (a *Agent) paused() (reason string, paused bool) {
-	if a.cluster == nil {
-		return "", false
+	if a.cluster != nil {
+		reason = a.cluster.View().Paused
 	}
-	reason = a.cluster.View().Paused
+	if reason == "" {
+		reason = a.health.failure(conditionState)
+	}
 	return reason, reason != ""
 }

@@ -39,6 +39,8 @@ type operations struct {
 	dataplane *vpp.Client
 	counters  *counters
 	settings  func() Config
+	external  *externalFiles
+	paused    func() (reason string, paused bool)
 	started   time.Time
 	stopping  <-chan struct{} // closed when the agent stops
 }
@@ -59,7 +61,12 @@ func (o *operations) State(context.Context, *weftv1.StateRequest) (*weftv1.State
 	for _, c := range conditions {
 		reply.Conditions = append(reply.Conditions, &weftv1.Condition{Name: c.name, Ok: c.ok, Message: c.message})
 	}
-	reply.Conditions = append(reply.Conditions, repaired(stats.Degraded, reply.Objects, down))
+	reason, paused := o.paused()
+	if paused {
+		reply.Ready = false
+	}
+	reply.Conditions = append(reply.Conditions, &weftv1.Condition{Name: "new-pods", Ok: !paused, Message: reason},
+		o.external.condition(stats.Drops), repaired(stats.Degraded, reply.Objects, down))
 	return reply, nil
 }
 

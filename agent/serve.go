@@ -25,7 +25,7 @@ const drainTime = 10 * time.Second
 func (a *Agent) serve(ctx context.Context) error {
 	server := a.newServer(a.pods)
 	weftv1.RegisterOperationsServer(server, &operations{
-		loop: a.loop, scheduler: a.scheduler, pods: a.pods, network: a.network, devices: a.devices, health: a.health, replayer: a.replayer, vanished: a.vanished,
+		loop: a.loop, scheduler: a.scheduler, pods: a.pods, network: a.network, devices: a.devices, health: a.health, replayer: a.replayer, vanished: a.vanished, external: a.external, paused: a.paused,
 		dataplane: a.dataplane.client, counters: a.counters, settings: a.settings, started: time.Now(), stopping: ctx.Done(),
 	})
 	return a.answer(ctx, server)

@@ -63,8 +63,8 @@ func stateCondition(t *testing.T, h *health) condition {
 	return condition{}
 }
 
-// Finding 11: of a full disk only the log told.
-func TestFinding11FullDiskIsACondition(t *testing.T) {
+// The condition does not hold DELs up.
+func TestAFullDiskIsAConditionUntilATrialFits(t *testing.T) {
 	disk := newFullDisk(t)
 	s := openState(t, filepath.Join(disk.dir, "state.db"))
 	synctest.Test(t, func(t *testing.T) {
@@ -126,8 +126,8 @@ func values(round int) (saved []eventloop.Saved) {
 	return saved
 }
 
-// Finding 11: the file holds the secrets of memifs, and one that was there kept its mode.
-func TestFinding11StateFileIsClosedToOtherUsers(t *testing.T) {
+// The file holds the secrets of memifs. One that was there keeps its mode otherwise.
+func TestTheStateFileIsClosedToOtherUsers(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "state.db")
 	s := openState(t, path)
 	save(t, s, eventloop.Saved{Bucket: leasesBucket, Key: "a", Value: "one"})
@@ -155,8 +155,8 @@ func TestFinding11StateFileIsClosedToOtherUsers(t *testing.T) {
 	}
 }
 
-// Finding 11: one that is damaged is moved aside with its secrets.
-func TestFinding11DamagedStateFileIsClosedToOtherUsers(t *testing.T) {
+// A damaged file is moved aside with its secrets.
+func TestADamagedStateFileIsClosedToOtherUsers(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "state.db")
 	if err := errors.Join(os.WriteFile(path, []byte("not a database at all"), 0o600), os.Chmod(path, 0o644)); err != nil {
 		t.Fatal(err)
@@ -167,8 +167,8 @@ func TestFinding11DamagedStateFileIsClosedToOtherUsers(t *testing.T) {
 	}
 }
 
-// Finding 11: the same with the programs: an ADD fails with the reason, a DEL succeeds, and operators see why.
-func TestFinding11FullDiskIsShownToOperators(t *testing.T) {
+// The same with the programs: an ADD and STATUS fail with the reason, a DEL succeeds, and operators see why.
+func TestOnAFullDiskAddAndStatusFailWithTheReasonAndDelSucceeds(t *testing.T) {
 	l := newLab(t, programs.Build(t))
 	if err := l.StopAgent(); err != nil {
 		t.Fatal(err)
@@ -198,6 +198,15 @@ func TestFinding11FullDiskIsShownToOperators(t *testing.T) {
 	if err != nil || !strings.Contains(string(out), "state: the state file cannot be written") {
 		t.Errorf("weft-agent health: %v: %s", err, out)
 	}
+	if status, err := l.Weftctl(t.Context(), "status"); err == nil || !strings.Contains(status, "not ready") {
+		t.Errorf("weftctl status: %v: %s", err, status)
+	}
+	for verb, code := range map[string]string{"ADD": `"code": 11`, "STATUS": `"code": 50`} {
+		err := l.tryCNI(verb, other)
+		if err == nil || !strings.Contains(err.Error(), code) || !strings.Contains(err.Error(), "the state file cannot be written") {
+			t.Errorf("%s: %v, want %s with the reason", verb, err, code)
+		}
+	}
 	l.cni("DEL", before, nil)
 	disk.free(t)
 	l.awaitStatus("state file cannot be written", false)
@@ -226,7 +235,7 @@ func (l *lab) awaitStatus(text string, said bool) {
 	limit := time.After(30 * time.Second)
 	for {
 		out, err := l.Weftctl(l.Context(), "status")
-		if err == nil && strings.Contains(out, text) == said {
+		if out != "" && strings.Contains(out, text) == said {
 			return
 		}
 		select {

@@ -43,8 +43,7 @@ func (l *Loop) dropRefused(f *flight, refused map[string]string) {
 	for _, key := range slices.Sorted(maps.Keys(refused)) {
 		for _, source := range slices.Sorted(maps.Keys(l.state.patches)) {
 			if _, has := l.state.patches[source][key]; has {
-				f.rec.Drops = append(f.rec.Drops, Drop{Key: key, Source: source, Reason: refused[key]})
-				l.cfg.Log.Warn("external configuration refused", "key", key, "source", source, "err", refused[key])
+				l.drop(f, Drop{Key: key, Source: source, Reason: refused[key]})
 			}
 		}
 	}

@@ -81,6 +81,7 @@ func (l *Loop) mergeExternal(f *flight) error {
 
 // mergeAll makes the change of a resync: all that is desired, all that is external.
 func (l *Loop) mergeAll(f *flight) {
+	clear(l.state.drops)
 	for _, s := range f.txn.settings {
 		if s.Value != nil {
 			f.set(s.Key, l.merged(f, s.Key, s.Value))
@@ -112,6 +113,7 @@ func (l *Loop) mergeTouched(f *flight) {
 
 // mergeKey adds one key to the change of an update.
 func (l *Loop) mergeKey(f *flight, key string, touched bool) {
+	delete(l.state.drops, key)
 	if own := f.txn.Get(key); own != nil {
 		f.set(key, l.merged(f, key, own))
 		f.giveUp(key, l.state.external)
@@ -137,14 +139,20 @@ func (l *Loop) merged(f *flight, key string, own any) any {
 		var v any
 		err := protect(func() (err error) { v, err = l.patched(key, own, patch); return err })
 		if err != nil {
-			f.rec.Drops = append(f.rec.Drops, Drop{Key: key, Source: source, Reason: err.Error()})
-			l.cfg.Log.Warn("external configuration dropped", "key", key, "source", source, "err", err)
+			l.drop(f, Drop{Key: key, Source: source, Reason: err.Error()})
 			continue
 		}
 		own = v
 		f.rec.External++
 	}
 	return own
+}
+
+// drop notes a value of external configuration that is left out.
+func (l *Loop) drop(f *flight, d Drop) {
+	l.cfg.Log.Warn("external configuration refused", "key", d.Key, "source", d.Source, "err", d.Reason)
+	f.rec.Drops = append(f.rec.Drops, d)
+	l.state.drops[d.Key] = append(l.state.drops[d.Key], d)
 }
 
 // patched returns a value with one patch over it; it must be valid.

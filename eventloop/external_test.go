@@ -212,6 +212,31 @@ func TestStep8DropsAPatchThatDoesNotFit(t *testing.T) {
 	}
 }
 
+func TestTheStatsHoldTheValuesThatAreLeftOutUntilTheyAreReplacedOrFit(t *testing.T) {
+	p := newPlant(t)
+	eventlooptest.Ready(t, p.Loop)
+	want := func(when string, keys ...string) {
+		t.Helper()
+		var got []string
+		for _, d := range p.Stats().Drops {
+			got = append(got, d.Key)
+		}
+		if !slices.Equal(got, keys) {
+			t.Errorf("%s: %q are left out, want %q", when, got, keys)
+		}
+	}
+	p.set(t, "file", map[string]string{"x": `{"mtu":1}`, "a": `{"mtu":"wide"}`})
+	want("a source with two wrong values", "a", "x")
+	p.do(t, &connect{put: map[string]port{"b": {MTU: 1500}}})
+	want("after an event of other keys", "a", "x")
+	p.do(t, &connect{put: map[string]port{"x": {MTU: 1500}}})
+	want("after an event of a key", "a", "x")
+	p.set(t, "file", map[string]string{"x": `{"mtu":1}`, "a": `{"mtu":1400}`})
+	want("one of them replaced", "x")
+	p.set(t, "file", nil)
+	want("the source is gone")
+}
+
 func TestStep8ExternalConfigurationIsValidated(t *testing.T) {
 	p := newPlant(t)
 	eventlooptest.Ready(t, p.Loop)

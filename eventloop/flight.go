@@ -116,7 +116,7 @@ func (f *flight) snapshot(now time.Time) Record {
 // publish puts the closed record into the history and answers the caller.
 func (l *Loop) publish(f *flight) {
 	l.history.add(f.rec, f.saved && f.rec.Err == "" && len(f.rec.Verify) == 0)
-	l.status.handled()
+	l.status.handled(l.state.drops)
 	l.cfg.OnRecord(f.rec)
 	l.queue.finish()
 	rec := f.rec.clone()

@@ -3,6 +3,7 @@ package eventloop
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -123,6 +124,7 @@ type Stats struct {
 	Resynced    bool // the start-up resync has ended
 	Handled     uint64
 	Refused     uint64 // because the queue was full
+	Drops       []Drop // values of external configuration that are left out, by key
 }
 
 // Stats returns the state of the loop. It never waits for a running event.
@@ -143,14 +145,18 @@ func (s *status) read() Stats {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	stats := s.stats
-	stats.Degraded = slices.Clone(stats.Degraded)
+	stats.Degraded, stats.Drops = slices.Clone(stats.Degraded), slices.Clone(stats.Drops)
 	return stats
 }
 
-func (s *status) handled() {
+func (s *status) handled(drops map[string][]Drop) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.stats.Handled++
+	s.stats.Drops = s.stats.Drops[:0]
+	for _, key := range slices.Sorted(maps.Keys(drops)) {
+		s.stats.Drops = append(s.stats.Drops, drops[key]...)
+	}
 }
 
 func (s *status) refused() {

@@ -11,6 +11,7 @@ type state struct {
 	merged   map[string]any               // the same with external configuration over it, as committed
 	external map[string]any               // by external configuration only, as committed
 	patches  map[string]map[string][]byte // external configuration by source and key
+	drops    map[string][]Drop            // by key, the external values that are left out
 }
 
 func newState() state {
@@ -19,6 +20,7 @@ func newState() state {
 		merged:   make(map[string]any),
 		external: make(map[string]any),
 		patches:  make(map[string]map[string][]byte),
+		drops:    make(map[string][]Drop),
 	}
 }
 

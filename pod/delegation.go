@@ -1,6 +1,9 @@
 package pod
 
-import "slices"
+import (
+	"context"
+	"slices"
+)
 
 // Delegation is what a foreign IPAM plugin gave beside addresses. It is kept with the attachment, so that a repeated ADD
 // has the same result.
@@ -32,6 +35,9 @@ type AddressPod struct {
 	ID        ID // for people
 	Requested Requested
 
+	// Prepare completes Requested before the event is queued; nil: it is complete.
+	Prepare func(*AddressPod) error
+
 	// Attachment is made by the first handler and completed by the others. With Repeated it has its addresses already,
 	// and nothing is to be done.
 	Attachment *Attachment
@@ -48,6 +54,14 @@ func (e *AddressPod) String() string { return "address " + describe(e.ID, e.Key)
 
 // Subject is the attachment: a DeletePod of the same one cancels this event.
 func (e *AddressPod) Subject() string { return e.Key.String() }
+
+// Load completes the request's part.
+func (e *AddressPod) Load(context.Context) error {
+	if e.Prepare == nil {
+		return nil
+	}
+	return e.Prepare(e)
+}
 
 // Validate refuses a key that cannot be one.
 func (e *AddressPod) Validate() error { return e.Key.Validate() }

@@ -10,11 +10,11 @@ import (
 // Address gives an attachment the addresses that it awaits. It repeats the reply for one that has them. A failure leaves
 // the attachment as it was, for a DEL.
 func (m *Manager) Address(ctx context.Context, req *weftv1.AddRequest) (*weftv1.AddReply, error) {
-	ev, err := m.addressEvent(req)
+	key, err := keyOf(req.GetAttachment())
 	if err != nil {
-		m.refused(req, err)
 		return &weftv1.AddReply{Error: replyError(err, nil)}, nil
 	}
+	ev := &pod.AddressPod{Key: key, ID: m.idOf(key, req.GetPod()), Prepare: func(ev *pod.AddressPod) error { return m.prepareAddress(req, ev) }}
 	defer m.underWay(ev.Key)()
 	rec, err := m.config.Loop.Do(ctx, ev)
 	if err != nil {
@@ -26,21 +26,16 @@ func (m *Manager) Address(ctx context.Context, req *weftv1.AddRequest) (*weftv1.
 	return replyOf(ev.Attachment), nil
 }
 
-// addressEvent is served also while new pods are held up: this one was begun before.
-func (m *Manager) addressEvent(req *weftv1.AddRequest) (*pod.AddressPod, error) {
+// prepareAddress completes the event. It is served also while new pods are held up: this one was begun before.
+func (m *Manager) prepareAddress(req *weftv1.AddRequest, ev *pod.AddressPod) error {
 	if err := m.admit(req.GetCaller()); err != nil {
-		return nil, err
+		return err
 	}
-	key, err := keyOf(req.GetAttachment())
-	if err != nil {
-		return nil, err
-	}
-	ev := &pod.AddressPod{Key: key, ID: m.idOf(key, req.GetPod())}
 	if err := delegate(&ev.Requested, req); err != nil {
-		return nil, err
+		return err
 	}
 	if len(ev.Requested.Delegated) == 0 {
-		return nil, pod.Errorf(pod.CodeInvalidConfig, "%s: the IPAM plugin gave no address", ev)
+		return pod.Errorf(pod.CodeInvalidConfig, "%s: the IPAM plugin gave no address", ev)
 	}
-	return ev, nil
+	return nil
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weftnet/weft/pod"
+	weftv1 "github.com/weftnet/weft/proto/weft/v1"
 )
 
 // refusals returns the loop's records of events that were refused before the queue, and the number of their repeats.
@@ -47,6 +48,22 @@ func TestAnAddThatIsRefusedBeforeTheQueueIsInTheLog(t *testing.T) {
 				t.Errorf("the record says %q, want the pod and %q", refusals[0], tt.want)
 			}
 		})
+	}
+}
+
+func TestAddressesThatAreRefusedBeforeTheQueueAreInTheLog(t *testing.T) {
+	n := newNode(t)
+	n.askedOrRepeated(t, awaiting())
+	for _, given := range [][]*weftv1.IP{nil, {{Address: "10.9.0.2"}}} {
+		req := answered()
+		req.DelegatedIps = given
+		if n.address(t, req).GetError() == nil {
+			t.Errorf("%v was taken", given)
+		}
+	}
+	refusals, _ := n.refusals(t)
+	if len(refusals) != 2 || !strings.HasPrefix(refusals[0], "address pod shop/cart-0 eth0") || !strings.Contains(refusals[0]+refusals[1], "gave no address") {
+		t.Errorf("records of refusals: %q, want two of the pod's addresses", refusals)
 	}
 }
 
