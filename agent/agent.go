@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/weftnet/weft/agent/statefile"
 	"github.com/weftnet/weft/dataplane/linux"
 	"github.com/weftnet/weft/dataplane/vpp"
 	"github.com/weftnet/weft/devicemanager"
@@ -32,7 +33,7 @@ type Agent struct {
 	config Config
 	log    *slog.Logger
 
-	state     *State
+	state     *statefile.File
 	queue     *deletequeue.Queue
 	scheduler *kvscheduler.Scheduler
 	committer *committer
@@ -100,10 +101,10 @@ func New(ctx context.Context, config Config, log *slog.Logger) (a *Agent, err er
 	}()
 	wait, cancel := context.WithTimeout(ctx, stateWait)
 	defer cancel()
-	if a.state, err = OpenState(wait, filepath.Join(config.StateDir, "state.db"), log); err != nil {
+	if a.state, err = statefile.Open(wait, filepath.Join(config.StateDir, "state.db"), log); err != nil {
 		return a, err
 	}
-	a.state.onSave = a.metrics.Committed
+	a.state.OnSave = a.metrics.Committed
 	a.storage = newStorage(a.state, a.health, log)
 	a.external = a.newExternalFiles()
 	if err := a.assembleCard(ctx); err != nil {
@@ -138,8 +139,8 @@ func (a *Agent) Close() error {
 func (a *Agent) assembleScheduler() error {
 	a.scheduler = kvscheduler.New(kvscheduler.Config{
 		Sources: []string{ownSource, externalSource},
-		Journal: a.state.journal,
-		OnDone:  func(r *kvscheduler.Record) { a.state.transactions.add(r); a.measureTransaction(r) },
+		Journal: a.state.Journal,
+		OnDone:  func(r *kvscheduler.Record) { a.state.Transactions.Add(r); a.measureTransaction(r) },
 		Logger:  a.log.With("room", "kvscheduler"),
 	})
 	a.dataplane = newSouthbound(a.config, a.log, a.health)
@@ -249,7 +250,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	group.Go(func() error { return ended("dataplane", a.dataplane.run(ctx)) })
 	group.Go(func() error { return ended("counters", a.counters.run(ctx)) })
 	group.Go(func() error { return ended("state file", a.storage.run(ctx)) })
-	group.Go(func() error { return ended("write-behind buffers", a.state.flushSoon(ctx)) })
+	group.Go(func() error { return ended("write-behind buffers", a.state.FlushSoon(ctx)) })
 	group.Go(func() error { return ended("configuration", a.followConfig(ctx)) })
 	group.Go(func() error { return ended("external configuration", a.followExternal(ctx)) })
 	group.Go(func() error { return ended("mark that pods are served", a.goOnMarking(ctx)) })

@@ -11,6 +11,7 @@ import (
 
 	"github.com/cenkalti/backoff/v5"
 
+	"github.com/weftnet/weft/agent/statefile"
 	"github.com/weftnet/weft/eventloop"
 	"github.com/weftnet/weft/internal/version"
 	"github.com/weftnet/weft/ipnet"
@@ -146,7 +147,7 @@ const announceWait = 15 * time.Second
 // what they send would get lost.
 func (a *Agent) expectAnnouncement(uid string) {
 	var told string
-	if _, err := a.state.get(clusterBucket, announcedKey, &told); err != nil {
+	if _, err := a.state.Get(statefile.BucketCluster, announcedKey, &told); err != nil {
 		a.log.Error("whether other nodes know of this one is not known", "err", err)
 	}
 	if told != uid {
@@ -156,7 +157,7 @@ func (a *Agent) expectAnnouncement(uid string) {
 
 // announced has pods wait no longer, and the next agent's neither.
 func (a *Agent) announced(ctx context.Context, uid string) {
-	if err := a.state.Save(ctx, []eventloop.Saved{{Bucket: clusterBucket, Key: announcedKey, Value: uid}}); err != nil {
+	if err := a.state.Save(ctx, []eventloop.Saved{{Bucket: statefile.BucketCluster, Key: announcedKey, Value: uid}}); err != nil {
 		a.log.Error("that other nodes know of this one is not saved: the next agent makes sure", "err", err)
 	}
 	a.health.set(conditionAnnounced, true, "")

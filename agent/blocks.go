@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/weftnet/weft/agent/statefile"
 	"github.com/weftnet/weft/eventloop"
 	"github.com/weftnet/weft/ipnet"
 	"github.com/weftnet/weft/ipnet/ipam"
@@ -24,7 +25,7 @@ func (a *Agent) assembleBlocks() error {
 		return nil
 	}
 	var known []v1.IPBlock
-	if _, err := a.state.get(clusterBucket, blocksKey, &known); err != nil {
+	if _, err := a.state.Get(statefile.BucketCluster, blocksKey, &known); err != nil {
 		a.log.Error("which blocks of addresses the node has is left out", "err", err)
 	}
 	local := a.givesOut()
@@ -122,7 +123,7 @@ func (a *Agent) claimedFrom() []blocks.Pool {
 
 // keepBlocks makes durable which blocks the node has, and has the networks follow.
 func (a *Agent) keepBlocks(held []v1.IPBlock) error {
-	saved := []eventloop.Saved{{Bucket: clusterBucket, Key: blocksKey, Value: held}}
+	saved := []eventloop.Saved{{Bucket: statefile.BucketCluster, Key: blocksKey, Value: held}}
 	if err := a.state.Save(context.Background(), saved); err != nil {
 		return err
 	}

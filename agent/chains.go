@@ -2,16 +2,15 @@ package agent
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
 	"time"
 
-	"go.etcd.io/bbolt"
-
+	"github.com/weftnet/weft/agent/statefile"
 	"github.com/weftnet/weft/dataplane/linux"
+	"github.com/weftnet/weft/eventloop"
 	"github.com/weftnet/weft/kvscheduler"
 	"github.com/weftnet/weft/pod"
 	"github.com/weftnet/weft/podmanager"
@@ -32,7 +31,7 @@ const (
 //	ADD --> open: MTU and moved routes are left alone --> ended: they are kept as they are, anything else is drift
 type chains struct {
 	later   *linux.Later
-	ends    *rider[chainEnd]
+	ends    *statefile.Buffer[chainEnd]
 	view    func() kvscheduler.View
 	objects func(*pod.Attachment) []string // that an attachment needs
 	log     *slog.Logger
@@ -49,21 +48,17 @@ type chainEnd struct {
 	removed bool                     // the attachment
 }
 
-func storeChainEnd(tx *bbolt.Tx, e chainEnd) error {
-	b, key := tx.Bucket([]byte(chainsBucket)), []byte(e.Key.String())
-	if e.removed {
-		return b.Delete(key)
+func chainEntries(e chainEnd) []eventloop.Saved {
+	entry := eventloop.Saved{Bucket: statefile.BucketChains, Key: e.Key.String()}
+	if !e.removed {
+		entry.Value = e
 	}
-	raw, err := json.Marshal(e)
-	if err != nil {
-		return fmt.Errorf("changes of later plugins: %w", err)
-	}
-	return b.Put(key, raw)
+	return []eventloop.Saved{entry}
 }
 
 func (a *Agent) assembleChains() {
 	a.chains = &chains{
-		later: new(linux.Later), ends: a.state.chains, view: a.scheduler.View, objects: a.objects, log: a.log.With("room", "chains"),
+		later: new(linux.Later), ends: statefile.NewBuffer(a.state, chainEntries), view: a.scheduler.View, objects: a.objects, log: a.log.With("room", "chains"),
 		open: make(map[pod.Key]time.Time), over: make(map[pod.Key]map[string]linux.Changes),
 	}
 	a.observers = append(a.observers, a.chains.observe)
@@ -89,7 +84,7 @@ func (c *chains) restore(ends []chainEnd, attachments []*pod.Attachment) {
 		}
 	}
 	for key := range saved {
-		c.ends.add(chainEnd{Key: key, removed: true})
+		c.ends.Add(chainEnd{Key: key, removed: true})
 	}
 }
 
@@ -121,7 +116,7 @@ func (c *chains) observe(o podmanager.Outcome) {
 			c.later.Set(i.Object, linux.Changes{})
 		}
 		if isOver {
-			c.ends.add(chainEnd{Key: o.Key, removed: true})
+			c.ends.Add(chainEnd{Key: o.Key, removed: true})
 		}
 	}
 }
@@ -200,7 +195,7 @@ func (c *chains) ended(at *pod.Attachment, changes map[string]linux.Changes) {
 	}
 	delete(c.open, at.Key)
 	c.over[at.Key] = changes
-	c.ends.add(chainEnd{Key: at.Key, Changes: changes})
+	c.ends.Add(chainEnd{Key: at.Key, Changes: changes})
 	for _, i := range at.Interfaces {
 		change := changes[i.Object]
 		c.later.Set(i.Object, change)

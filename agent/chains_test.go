@@ -9,6 +9,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"github.com/weftnet/weft/agent/statefile"
 	"github.com/weftnet/weft/dataplane/linux"
 	"github.com/weftnet/weft/internal/netnstest"
 	"github.com/weftnet/weft/kvscheduler"
@@ -17,9 +18,9 @@ import (
 )
 
 // chainsOf are the chains of an agent with that state file.
-func chainsOf(t *testing.T, path string) (*Agent, *State) {
+func chainsOf(t *testing.T, path string) (*Agent, *statefile.File) {
 	t.Helper()
-	s, err := OpenState(t.Context(), path, slog.New(slog.DiscardHandler))
+	s, err := statefile.Open(t.Context(), path, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -30,13 +31,13 @@ func chainsOf(t *testing.T, path string) (*Agent, *State) {
 }
 
 // restored is what the next agent knows of chains.
-func restored(t *testing.T, s *State, path string, attachments ...*pod.Attachment) (*Agent, *State) {
+func restored(t *testing.T, s *statefile.File, path string, attachments ...*pod.Attachment) (*Agent, *statefile.File) {
 	t.Helper()
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
 	a, s := chainsOf(t, path)
-	ends, err := load[chainEnd](s, chainsBucket, a.log)
+	ends, err := statefile.Load[chainEnd](s, statefile.BucketChains, a.log)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -169,10 +170,10 @@ func TestChainEndsOfRemovedAttachmentsAreForgotten(t *testing.T) {
 	a, s := chainsOf(t, path)
 	key := pod.Key{Network: "weft", ContainerID: "c1", IfName: "eth0"}
 	changes := map[string]linux.Changes{"weft-a": {MTU: 1400, Tables: map[netip.Prefix]int{netip.MustParsePrefix("0.0.0.0/0"): 100}}}
-	a.state.chains.add(chainEnd{Key: key, Changes: changes})
+	a.chains.ends.Add(chainEnd{Key: key, Changes: changes})
 	_, s = restored(t, s, path)
 	a, s = restored(t, s, path)
-	ends, err := load[chainEnd](s, chainsBucket, a.log)
+	ends, err := statefile.Load[chainEnd](s, statefile.BucketChains, a.log)
 	if err != nil || len(ends) != 0 {
 		t.Errorf("ends %v, error %v", ends, err)
 	}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/weftnet/weft/agent/statefile"
 	"github.com/weftnet/weft/eventloop"
 	"github.com/weftnet/weft/k8s"
 	"github.com/weftnet/weft/k8s/announcement"
@@ -184,7 +185,7 @@ func (a *Agent) refused(what string, reasons, told map[string]string) {
 
 // keepView makes a view durable, and then tells of the pause and the faults that are new in it. False: it is not durable.
 func (a *Agent) keepView(ctx context.Context, view, before k8s.View) bool {
-	err := a.state.Save(ctx, []eventloop.Saved{{Bucket: clusterBucket, Key: viewKey, Value: view}})
+	err := a.state.Save(ctx, []eventloop.Saved{{Bucket: statefile.BucketCluster, Key: viewKey, Value: view}})
 	if err != nil {
 		a.log.Error("what is known of the cluster is not saved, trying again", "err", err)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/pflag"
 	"go.etcd.io/bbolt"
 
+	"github.com/weftnet/weft/agent/statefile"
 	"github.com/weftnet/weft/devicemanager"
 	"github.com/weftnet/weft/eventloop"
 	"github.com/weftnet/weft/ipnet"
@@ -25,13 +26,13 @@ import (
 // and what is saved afterwards is there.
 func FuzzStateFile(f *testing.F) {
 	path := filepath.Join(f.TempDir(), "state.db")
-	s, err := OpenState(f.Context(), path, quiet)
+	s, err := statefile.Open(f.Context(), path, quiet)
 	if err != nil {
 		f.Fatal(err)
 	}
-	values := []eventloop.Saved{{Bucket: attachmentsBucket, Key: "a", Value: pod.Attachment{Key: pod.Key{Network: "weft", ContainerID: "c1", IfName: "eth0"}}}}
+	values := []eventloop.Saved{{Bucket: statefile.BucketAttachments, Key: "a", Value: pod.Attachment{Key: pod.Key{Network: "weft", ContainerID: "c1", IfName: "eth0"}}}}
 	for _, key := range []string{"a", "b", "c"} {
-		values = append(values, eventloop.Saved{Bucket: leasesBucket, Key: key, Value: strings.Repeat("x", 3000)})
+		values = append(values, eventloop.Saved{Bucket: statefile.BucketLeases, Key: key, Value: strings.Repeat("x", 3000)})
 	}
 	if err := errors.Join(s.Save(f.Context(), values), s.Close()); err != nil {
 		f.Fatal(err)
@@ -58,7 +59,7 @@ func FuzzStateFile(f *testing.F) {
 		if err := os.WriteFile(path, raw[:min(int(size), len(raw))], 0o600); err != nil {
 			t.Fatal(err)
 		}
-		s, err := OpenState(t.Context(), path, quiet)
+		s, err := statefile.Open(t.Context(), path, quiet)
 		if err != nil {
 			if !strings.Contains(err.Error(), "schema") {
 				t.Fatalf("octets %x at %d, size %d: %v", change, at, size, err)
@@ -66,24 +67,30 @@ func FuzzStateFile(f *testing.F) {
 			return
 		}
 		read(t, s)
-		if err := errors.Join(s.Save(t.Context(), []eventloop.Saved{{Bucket: leasesBucket, Key: "new", Value: 7}}), s.Close()); err != nil {
+		if err := errors.Join(s.Save(t.Context(), []eventloop.Saved{{Bucket: statefile.BucketLeases, Key: "new", Value: 7}}), s.Close()); err != nil {
 			t.Fatalf("octets %x at %d, size %d: %v", change, at, size, err)
 		}
-		s, err = OpenState(t.Context(), path, quiet)
+		s, err = statefile.Open(t.Context(), path, quiet)
 		if err != nil || s.Quarantined != "" {
 			t.Fatalf("opened again: %v, moved to %q", err, s.Quarantined)
 		}
 		var kept int
-		if there, err := s.get(leasesBucket, "new", &kept); !there || kept != 7 || err != nil {
+		if there, err := s.Get(statefile.BucketLeases, "new", &kept); !there || kept != 7 || err != nil {
 			t.Errorf("what was saved is %d, %v, %v", kept, there, err)
 		}
 		_ = s.Close()
 	})
 }
 
+var fuzzedBuckets = []string{
+	statefile.BucketMeta, statefile.BucketAttachments, statefile.BucketLeases, statefile.BucketNetworks, statefile.BucketDevices,
+	statefile.BucketCluster, statefile.BucketNodes, statefile.BucketBlocks, statefile.BucketPools, statefile.BucketExternals,
+	statefile.BucketApplied, statefile.BucketTransactions, statefile.BucketQuarantine, statefile.BucketChains, eventloop.RecordsBucket,
+}
+
 // FuzzStateEntry puts any entry into a state file. One that cannot be read is left out, and the file owes it then.
 func FuzzStateEntry(f *testing.F) {
-	for i := range allBuckets {
+	for i := range fuzzedBuckets {
 		f.Add(uint8(i), "k", []byte("null"))
 		f.Add(uint8(i), "k", []byte(`{"key":{"network":"weft","containerID":"c1","ifName":"eth0"},"seq":1,"ref":"a/b"}`))
 	}
@@ -98,54 +105,61 @@ func FuzzStateEntry(f *testing.F) {
 		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			t.Fatal(err)
 		}
-		s, err := OpenState(t.Context(), path, quiet)
+		s, err := statefile.Open(t.Context(), path, quiet)
 		if err != nil {
 			t.Fatal(err)
 		}
-		name := allBuckets[int(bucket)%len(allBuckets)]
-		err = s.db.Update(func(tx *bbolt.Tx) error { return tx.Bucket([]byte(name)).Put([]byte(key), raw) })
-		if err := errors.Join(err, s.Close()); err != nil {
+		name := fuzzedBuckets[int(bucket)%len(fuzzedBuckets)]
+		if err := s.Close(); err != nil {
 			t.Fatal(err)
 		}
-		if s, err = OpenState(t.Context(), path, quiet); err != nil {
-			if name != metaBucket || key != "schema" {
+		db, err := bbolt.Open(path, 0o600, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = db.Update(func(tx *bbolt.Tx) error { return tx.Bucket([]byte(name)).Put([]byte(key), raw) })
+		if err := errors.Join(err, db.Close()); err != nil {
+			t.Fatal(err)
+		}
+		if s, err = statefile.Open(t.Context(), path, quiet); err != nil {
+			if name != statefile.BucketMeta || key != "schema" {
 				t.Fatalf("%s/%s = %q: %v", name, key, raw, err)
 			}
 			return
 		}
 		defer s.Close()
-		s.owes = false
+		s.Owes = false
 		all := read(t, s)
-		if name == attachmentsBucket && all == 0 && !s.owes {
+		if name == statefile.BucketAttachments && all == 0 && !s.Owes {
 			t.Errorf("attachment %q is lost, and the file does not owe it", raw)
 		}
 	})
 }
 
 // read reads all of a state file as a restart does, and counts the attachments.
-func read(t *testing.T, s *State) int {
+func read(t *testing.T, s *statefile.File) int {
 	t.Helper()
-	attachments, err := load[*pod.Attachment](s, attachmentsBucket, quiet)
+	attachments, err := statefile.Load[*pod.Attachment](s, statefile.BucketAttachments, quiet)
 	for _, a := range attachments {
 		if a == nil {
 			t.Error("an attachment is nil")
 		}
 	}
-	records, errRecords := load[*kvscheduler.Record](s, transactionsBucket, quiet)
+	records, errRecords := statefile.Load[*kvscheduler.Record](s, statefile.BucketTransactions, quiet)
 	for _, r := range records {
 		if r == nil {
 			t.Error("a transaction is nil")
 		}
 	}
-	_, errLeases := load[ipam.Lease](s, leasesBucket, quiet)
-	_, errDevices := load[devicemanager.Saved](s, devicesBucket, quiet)
-	_, errNetworks := load[ipnet.SavedNetwork](s, networksBucket, quiet)
-	_, errQuarantine := load[suspicion](s, quarantineBucket, quiet)
-	_, errEvents := load[eventloop.Record](s, eventloop.RecordsBucket, quiet)
+	_, errLeases := statefile.Load[ipam.Lease](s, statefile.BucketLeases, quiet)
+	_, errDevices := statefile.Load[devicemanager.Saved](s, statefile.BucketDevices, quiet)
+	_, errNetworks := statefile.Load[ipnet.SavedNetwork](s, statefile.BucketNetworks, quiet)
+	_, errQuarantine := statefile.Load[suspicion](s, statefile.BucketQuarantine, quiet)
+	_, errEvents := statefile.Load[eventloop.Record](s, eventloop.RecordsBucket, quiet)
 	if err := errors.Join(err, errRecords, errLeases, errDevices, errNetworks, errQuarantine, errEvents); err != nil {
 		t.Error(err)
 	}
-	for e, err := range s.journal.Load() {
+	for e, err := range s.Journal.Load() {
 		_, _ = e, err
 	}
 	return len(attachments)

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/pflag"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/weftnet/weft/agent/statefile"
 	"github.com/weftnet/weft/ipnet"
 	"github.com/weftnet/weft/k8s"
 	"github.com/weftnet/weft/pod"
@@ -111,7 +112,7 @@ func (a *Agent) assembleCluster(ctx context.Context) error {
 		Node: a.config.Kubernetes.Node, Client: a.client, Log: a.log.With("room", "k8s"), OnPod: k8s.Annotated(a.noticeEdit),
 	}
 	var known k8s.View
-	was, err := a.state.get(clusterBucket, viewKey, &known)
+	was, err := a.state.Get(statefile.BucketCluster, viewKey, &known)
 	if err != nil {
 		a.log.Error("what was known of the cluster is left out", "err", err)
 	}

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/weftnet/weft/agent/statefile"
 	"github.com/weftnet/weft/eventloop"
 	"github.com/weftnet/weft/pod"
 )
@@ -80,7 +81,7 @@ func (q *quarantine) Register(l *eventloop.Loop) { eventloop.On(l, "quarantine",
 // Forget ends the suspicion of an attachment that is deleted.
 func (q *quarantine) Forget(_ context.Context, ev *pod.DeletePod, t *eventloop.Txn) error {
 	if _, ok := q.find(ev.Key); ok {
-		t.Save(quarantineBucket, ev.Key.String(), nil)
+		t.Save(statefile.BucketQuarantine, ev.Key.String(), nil)
 		t.OnCommit(func() { q.drop(ev.Key) })
 	}
 	return nil
@@ -196,7 +197,7 @@ func (q *quarantine) save(ctx context.Context) {
 	q.mu.Lock()
 	written := q.dirty
 	for key := range written {
-		change := eventloop.Saved{Bucket: quarantineBucket, Key: key.String()}
+		change := eventloop.Saved{Bucket: statefile.BucketQuarantine, Key: key.String()}
 		if s, is := q.of[key]; is {
 			change.Value = s
 		}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/weftnet/weft/agent/statefile"
 	"github.com/weftnet/weft/eventloop"
 	"github.com/weftnet/weft/eventloop/eventlooptest"
 	"github.com/weftnet/weft/pod"
@@ -23,13 +24,13 @@ func TestAQuarantineThatCouldNotBeSavedIsSavedWithTheNextChange(t *testing.T) {
 	q := newQuarantine(saver, newHealth("", quiet), quiet)
 	a, b := pod.Key{Network: "weft", ContainerID: "a", IfName: "eth0"}, pod.Key{Network: "weft", ContainerID: "b", IfName: "eth0"}
 	q.put(t.Context(), suspicion{Key: a, State: stateQuarantined}, suspicion{Key: b, State: stateQuarantined})
-	if _, there := q.find(a); !there || q.isDurable() || len(saver.Bucket(quarantineBucket)) != 0 {
-		t.Errorf("on a full disk: there %v, durable %v, saved %v", there, q.isDurable(), saver.Bucket(quarantineBucket))
+	if _, there := q.find(a); !there || q.isDurable() || len(saver.Bucket(statefile.BucketQuarantine)) != 0 {
+		t.Errorf("on a full disk: there %v, durable %v, saved %v", there, q.isDurable(), saver.Bucket(statefile.BucketQuarantine))
 	}
 	q.clear(t.Context(), b)
 	full = false
 	q.put(t.Context())
-	saved := saver.Bucket(quarantineBucket)
+	saved := saver.Bucket(statefile.BucketQuarantine)
 	if !q.isDurable() || len(saved) != 1 || saved[a.String()] == nil {
 		t.Errorf("with space: durable %v, saved %v", q.isDurable(), saved)
 	}

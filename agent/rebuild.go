@@ -5,6 +5,7 @@ import (
 
 	"github.com/cenkalti/backoff/v5"
 
+	"github.com/weftnet/weft/agent/statefile"
 	"github.com/weftnet/weft/dataplane/vpp"
 	"github.com/weftnet/weft/eventloop"
 	"github.com/weftnet/weft/ipnet"
@@ -19,7 +20,7 @@ import (
 
 // rebuild pays the debt of a state file that does not know what is wired. It is an error only if ctx ends.
 func (a *Agent) rebuild(ctx context.Context) error {
-	if !a.state.owes {
+	if !a.state.Owes {
 		a.committer.keepUnknown = false
 		return nil
 	}
@@ -39,10 +40,10 @@ func (a *Agent) rebuild(ctx context.Context) error {
 	}
 	saved := a.rebuilt(attachments)
 	for _, n := range networks {
-		saved = append(saved, eventloop.Saved{Bucket: networksBucket, Key: n.Network.Name, Value: n})
+		saved = append(saved, eventloop.Saved{Bucket: statefile.BucketNetworks, Key: n.Network.Name, Value: n})
 	}
 	if len(unknown) == 0 {
-		saved = append(saved, eventloop.Saved{Bucket: metaBucket, Key: debtKey})
+		saved = append(saved, eventloop.Saved{Bucket: statefile.BucketMeta, Key: statefile.KeyOwes})
 	}
 	if err := a.state.Save(ctx, saved); err != nil {
 		a.log.Error("attachments that were made anew are not saved", "err", err)
@@ -128,12 +129,12 @@ func (a *Agent) rebuilt(attachments []*pod.Attachment) []eventloop.Saved {
 		for _, i := range at.Interfaces {
 			holders[at.Key.String()+"/"+i.Name] = true // of an extra interface
 		}
-		saved = append(saved, eventloop.Saved{Bucket: attachmentsBucket, Key: at.Key.String(), Value: at})
+		saved = append(saved, eventloop.Saved{Bucket: statefile.BucketAttachments, Key: at.Key.String(), Value: at})
 	}
 	_, leases := a.network.Addresses()
 	for _, l := range leases {
 		if holders[l.Holder] {
-			saved = append(saved, eventloop.Saved{Bucket: leasesBucket, Key: l.Key(), Value: l})
+			saved = append(saved, eventloop.Saved{Bucket: statefile.BucketLeases, Key: l.Key(), Value: l})
 		}
 	}
 	return saved

@@ -11,6 +11,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"github.com/weftnet/weft/agent/statefile"
 	"github.com/weftnet/weft/test/dataplane"
 	"github.com/weftnet/weft/test/leftovers"
 	"github.com/weftnet/weft/test/node"
@@ -70,8 +71,8 @@ func TestALostStateFileCostsNoPodAnyInterface(t *testing.T) {
 	}{
 		"tap":                           {"tap", os.Remove},
 		"veth":                          {"veth", os.Remove},
-		"of the networks nothing known": {"tap", garble(networksBucket)},
-		"of all nothing that is read":   {"veth", garble(networksBucket, attachmentsBucket, leasesBucket)},
+		"of the networks nothing known": {"tap", garble(statefile.BucketNetworks)},
+		"of all nothing that is read":   {"veth", garble(statefile.BucketNetworks, statefile.BucketAttachments, statefile.BucketLeases)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if tt.kind == "tap" {

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weftnet/weft/agent/statefile"
 	"github.com/weftnet/weft/devicemanager/kubelettest"
 	"github.com/weftnet/weft/test/node"
 	"github.com/weftnet/weft/test/programs"
@@ -21,8 +22,8 @@ func TestALostStateFileCostsNoPodItsMemifs(t *testing.T) {
 	dir := programs.Build(t)
 	for name, lose := range map[string]func(path string) error{
 		"all of it":       os.Remove,
-		"the attachments": garble(attachmentsBucket),
-		"the devices":     garble(devicesBucket),
+		"the attachments": garble(statefile.BucketAttachments),
+		"the devices":     garble(statefile.BucketDevices),
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := newLabWith(t, dir, node.Options{Memifs: 8, Networks: networks})

@@ -11,6 +11,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"go.etcd.io/bbolt"
 
+	"github.com/weftnet/weft/agent/statefile"
 	"github.com/weftnet/weft/internal/netnstest"
 	"github.com/weftnet/weft/test/dataplane"
 	"github.com/weftnet/weft/test/node"
@@ -21,7 +22,7 @@ import (
 var losses = map[string]func(path string) error{
 	"deleted by hand":                os.Remove,
 	"empty":                          func(path string) error { return os.Truncate(path, 0) },
-	"of entries that cannot be read": garble(attachmentsBucket),
+	"of entries that cannot be read": garble(statefile.BucketAttachments),
 	"torn":                           func(path string) error { return os.WriteFile(path, []byte("no database at all"), 0o600) },
 }
 

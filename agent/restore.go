@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/weftnet/weft/agent/statefile"
 	"github.com/weftnet/weft/devicemanager"
 	"github.com/weftnet/weft/eventloop"
 	"github.com/weftnet/weft/ipnet"
@@ -18,35 +19,35 @@ func (a *Agent) restore() error {
 	if err := a.forgetLastBoot(); err != nil {
 		return err
 	}
-	attachments, err := load[*pod.Attachment](a.state, attachmentsBucket, a.log)
+	attachments, err := statefile.Load[*pod.Attachment](a.state, statefile.BucketAttachments, a.log)
 	if err != nil {
 		return err
 	}
-	leases, err := load[ipam.Lease](a.state, leasesBucket, a.log)
+	leases, err := statefile.Load[ipam.Lease](a.state, statefile.BucketLeases, a.log)
 	if err != nil {
 		return err
 	}
-	devices, err := load[devicemanager.Saved](a.state, devicesBucket, a.log)
+	devices, err := statefile.Load[devicemanager.Saved](a.state, statefile.BucketDevices, a.log)
 	if err != nil {
 		return err
 	}
-	networks, err := load[ipnet.SavedNetwork](a.state, networksBucket, a.log)
+	networks, err := statefile.Load[ipnet.SavedNetwork](a.state, statefile.BucketNetworks, a.log)
 	if err != nil {
 		return err
 	}
-	suspicions, err := load[suspicion](a.state, quarantineBucket, a.log)
+	suspicions, err := statefile.Load[suspicion](a.state, statefile.BucketQuarantine, a.log)
 	if err != nil {
 		return err
 	}
-	ends, err := load[chainEnd](a.state, chainsBucket, a.log)
+	ends, err := statefile.Load[chainEnd](a.state, statefile.BucketChains, a.log)
 	if err != nil {
 		return err
 	}
-	records, err := load[eventloop.Record](a.state, eventloop.RecordsBucket, a.log)
+	records, err := statefile.Load[eventloop.Record](a.state, eventloop.RecordsBucket, a.log)
 	if err != nil {
 		return err
 	}
-	log, err := load[*kvscheduler.Record](a.state, transactionsBucket, a.log)
+	log, err := statefile.Load[*kvscheduler.Record](a.state, statefile.BucketTransactions, a.log)
 	if err != nil {
 		return err
 	}
@@ -77,19 +78,19 @@ func (a *Agent) savedOfCluster() (saved ipnet.Saved, err error) {
 	if a.cluster == nil {
 		return saved, nil
 	}
-	if saved.Nodes, err = load[ipnet.SavedNode](a.state, nodesBucket, a.log); err != nil {
+	if saved.Nodes, err = statefile.Load[ipnet.SavedNode](a.state, statefile.BucketNodes, a.log); err != nil {
 		return saved, err
 	}
-	if saved.Blocks, err = load[ipnet.SavedBlock](a.state, blocksBucket, a.log); err != nil {
+	if saved.Blocks, err = statefile.Load[ipnet.SavedBlock](a.state, statefile.BucketBlocks, a.log); err != nil {
 		return saved, err
 	}
-	if saved.Externals, err = load[pod.External](a.state, externalsBucket, a.log); err != nil {
+	if saved.Externals, err = statefile.Load[pod.External](a.state, statefile.BucketExternals, a.log); err != nil {
 		return saved, err
 	}
 	if a.config.Kubernetes.Addresses != OfPools {
 		saved.Blocks = slices.DeleteFunc(saved.Blocks, func(b ipnet.SavedBlock) bool { return b.Block.Network == "" })
 	}
-	pools, err := load[ipnet.SavedPools](a.state, poolsBucket, a.log)
+	pools, err := statefile.Load[ipnet.SavedPools](a.state, statefile.BucketPools, a.log)
 	switch {
 	case err != nil || len(pools) == 0:
 	case a.config.Kubernetes.Addresses == OfPools:
@@ -105,7 +106,7 @@ func (a *Agent) forgetLastBoot() error {
 	if err != nil {
 		return err
 	}
-	before, err := a.state.swapBootID(boot)
+	before, err := a.state.SwapBootID(boot)
 	if err != nil {
 		return fmt.Errorf("store boot id: %w", err)
 	}
@@ -113,5 +114,5 @@ func (a *Agent) forgetLastBoot() error {
 		return nil
 	}
 	a.log.Info("node was rebooted, attachments and leases dropped", "boot", boot)
-	return a.state.clear(attachmentsBucket, leasesBucket, appliedBucket, quarantineBucket, chainsBucket)
+	return a.state.Clear(statefile.BucketAttachments, statefile.BucketLeases, statefile.BucketApplied, statefile.BucketQuarantine, statefile.BucketChains)
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"log/slog"
 	"time"
+
+	"github.com/weftnet/weft/agent/statefile"
 )
 
 // trialEvery is how often a state file that took no write is tried again.
@@ -18,10 +20,10 @@ type storage struct {
 	failed chan struct{} // holds a token when a write has failed
 }
 
-func newStorage(s *State, h *health, log *slog.Logger) *storage {
+func newStorage(s *statefile.File, h *health, log *slog.Logger) *storage {
 	h.advise(conditionState)
-	w := &storage{try: s.try, health: h, log: log, failed: make(chan struct{}, 1)}
-	s.onFull = w.fail
+	w := &storage{try: s.Try, health: h, log: log, failed: make(chan struct{}, 1)}
+	s.OnFull = w.fail
 	return w
 }
 

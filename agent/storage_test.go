@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/weftnet/weft/agent/statefile"
 	"github.com/weftnet/weft/eventloop"
 	"github.com/weftnet/weft/internal/netnstest"
 	"github.com/weftnet/weft/test/node"
@@ -48,6 +49,17 @@ func (d fullDisk) free(t *testing.T) {
 	if err := os.Remove(filepath.Join(d.dir, "filler")); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// openState opens a state file until the end of the test.
+func openState(t *testing.T, path string) *statefile.File {
+	t.Helper()
+	f, err := statefile.Open(t.Context(), path, quiet)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = f.Close() })
+	return f
 }
 
 // stateCondition is what weftctl status says of the state file.
@@ -109,11 +121,11 @@ func TestAFullDiskIsAConditionUntilATrialFits(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	if got, err := load[string](s, leasesBucket, quiet); err != nil || len(got) != 200 {
+	if got, err := statefile.Load[string](s, statefile.BucketLeases, quiet); err != nil || len(got) != 200 {
 		t.Errorf("%d values are in the file, %v", len(got), err)
 	}
 	var left []byte
-	if there, _ := s.get(metaBucket, trialKey, &left); there {
+	if there, _ := s.Get(statefile.BucketMeta, "trial", &left); there {
 		t.Error("the trial is left in the file")
 	}
 }
@@ -121,50 +133,9 @@ func TestAFullDiskIsAConditionUntilATrialFits(t *testing.T) {
 // values are more than fits into the pages of the file that are free.
 func values(round int) (saved []eventloop.Saved) {
 	for i := range 100 {
-		saved = append(saved, eventloop.Saved{Bucket: leasesBucket, Key: fmt.Sprintf("%d-%d", round, i), Value: strings.Repeat("x", 1000)})
+		saved = append(saved, eventloop.Saved{Bucket: statefile.BucketLeases, Key: fmt.Sprintf("%d-%d", round, i), Value: strings.Repeat("x", 1000)})
 	}
 	return saved
-}
-
-// The file holds the secrets of memifs. One that was there keeps its mode otherwise.
-func TestTheStateFileIsClosedToOtherUsers(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "state.db")
-	s := openState(t, path)
-	save(t, s, eventloop.Saved{Bucket: leasesBucket, Key: "a", Value: "one"})
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
-	damaged, link, theirs := path+".damaged-1", path+".damaged-2", filepath.Join(t.TempDir(), "theirs")
-	err := errors.Join(os.WriteFile(damaged, nil, 0o600), os.WriteFile(theirs, nil, 0o600), os.Symlink(theirs, link))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range []string{path, damaged, theirs} {
-		if err := os.Chmod(name, 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	again := openState(t, path)
-	if got, err := load[string](again, leasesBucket, quiet); err != nil || len(got) != 1 {
-		t.Errorf("the file has %q, %v", got, err)
-	}
-	for name, want := range map[string]os.FileMode{path: 0o600, damaged: 0o600, theirs: 0o644} {
-		if info, err := os.Stat(name); err != nil || info.Mode() != want {
-			t.Errorf("%s has %v, want %v, %v", name, info.Mode(), want, err)
-		}
-	}
-}
-
-// A damaged file is moved aside with its secrets.
-func TestADamagedStateFileIsClosedToOtherUsers(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "state.db")
-	if err := errors.Join(os.WriteFile(path, []byte("not a database at all"), 0o600), os.Chmod(path, 0o644)); err != nil {
-		t.Fatal(err)
-	}
-	s := openState(t, path)
-	if info, err := os.Stat(s.Quarantined); err != nil || info.Mode() != 0o600 {
-		t.Errorf("%v, %v", info, err)
-	}
 }
 
 // The same with the programs: an ADD and STATUS fail with the reason, a DEL succeeds, and operators see why.

@@ -1,4 +1,4 @@
-package agent
+package statefile
 
 import (
 	"encoding/binary"

@@ -1,4 +1,4 @@
-package agent
+package statefile
 
 import (
 	"context"
@@ -22,9 +22,9 @@ import (
 
 var quiet = slog.New(slog.DiscardHandler)
 
-func openState(t *testing.T, path string) *State {
+func openState(t *testing.T, path string) *File {
 	t.Helper()
-	s, err := OpenState(t.Context(), path, quiet)
+	s, err := Open(t.Context(), path, quiet)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -32,7 +32,7 @@ func openState(t *testing.T, path string) *State {
 	return s
 }
 
-func save(t *testing.T, s *State, saved ...eventloop.Saved) {
+func save(t *testing.T, s *File, saved ...eventloop.Saved) {
 	t.Helper()
 	if err := s.Save(t.Context(), saved); err != nil {
 		t.Fatal(err)
@@ -42,12 +42,12 @@ func save(t *testing.T, s *State, saved ...eventloop.Saved) {
 func TestWhatWasSavedIsThereAfterReopening(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "dir", "state.db")
 	s := openState(t, path)
-	save(t, s, eventloop.Saved{Bucket: leasesBucket, Key: "a", Value: "one"}, eventloop.Saved{Bucket: leasesBucket, Key: "b", Value: "two"})
-	save(t, s, eventloop.Saved{Bucket: leasesBucket, Key: "a"})
+	save(t, s, eventloop.Saved{Bucket: BucketLeases, Key: "a", Value: "one"}, eventloop.Saved{Bucket: BucketLeases, Key: "b", Value: "two"})
+	save(t, s, eventloop.Saved{Bucket: BucketLeases, Key: "a"})
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	got, err := load[string](openState(t, path), leasesBucket, quiet)
+	got, err := Load[string](openState(t, path), BucketLeases, quiet)
 	if err != nil || len(got) != 1 || got[0] != "two" {
 		t.Errorf("got %q, %v", got, err)
 	}
@@ -56,13 +56,13 @@ func TestWhatWasSavedIsThereAfterReopening(t *testing.T) {
 func TestASaveThatFailsKeepsNothing(t *testing.T) {
 	s := openState(t, filepath.Join(t.TempDir(), "state.db"))
 	err := s.Save(t.Context(), []eventloop.Saved{
-		{Bucket: leasesBucket, Key: "a", Value: "one"},
-		{Bucket: leasesBucket, Key: "b", Value: func() {}},
+		{Bucket: BucketLeases, Key: "a", Value: "one"},
+		{Bucket: BucketLeases, Key: "b", Value: func() {}},
 	})
 	if err == nil {
 		t.Fatal("a value that cannot be encoded was saved")
 	}
-	if got, _ := load[string](s, leasesBucket, quiet); len(got) != 0 {
+	if got, _ := Load[string](s, BucketLeases, quiet); len(got) != 0 {
 		t.Errorf("kept %q of a failed save", got)
 	}
 }
@@ -71,7 +71,7 @@ func TestADamagedFileIsMovedAsideAndKept(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "state.db")
 	s := openState(t, path)
 	for i := range 200 {
-		save(t, s, eventloop.Saved{Bucket: leasesBucket, Key: fmt.Sprint(i), Value: strings.Repeat("x", 200)})
+		save(t, s, eventloop.Saved{Bucket: BucketLeases, Key: fmt.Sprint(i), Value: strings.Repeat("x", 200)})
 	}
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
@@ -94,7 +94,7 @@ func TestADamagedFileIsMovedAsideAndKept(t *testing.T) {
 	if kept, err := os.ReadFile(again.Quarantined); err != nil || len(kept) != len(raw) {
 		t.Errorf("the damaged file was not kept: %d bytes, %v", len(kept), err)
 	}
-	if got, err := load[string](again, leasesBucket, quiet); err != nil || len(got) != 0 {
+	if got, err := Load[string](again, BucketLeases, quiet); err != nil || len(got) != 0 {
 		t.Errorf("the new file holds %d leases, %v", len(got), err)
 	}
 }
@@ -113,7 +113,7 @@ func TestANewerSchemaIsRefused(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "state.db")
 	s := openState(t, path)
 	err := s.db.Update(func(tx *bbolt.Tx) error {
-		return tx.Bucket([]byte(metaBucket)).Put([]byte("schema"), binary.BigEndian.AppendUint32(nil, schemaVersion+1))
+		return tx.Bucket([]byte(BucketMeta)).Put([]byte("schema"), binary.BigEndian.AppendUint32(nil, schemaVersion+1))
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -121,7 +121,7 @@ func TestANewerSchemaIsRefused(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := OpenState(t.Context(), path, quiet); err == nil || !strings.Contains(err.Error(), "schema 2") {
+	if _, err := Open(t.Context(), path, quiet); err == nil || !strings.Contains(err.Error(), "schema 2") {
 		t.Errorf("got %v", err)
 	}
 	if _, err := os.Stat(path); err != nil {
@@ -134,7 +134,7 @@ func TestTheHolderOfTheFileIsNamed(t *testing.T) {
 	openState(t, path)
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	_, err := OpenState(ctx, path, quiet)
+	_, err := Open(ctx, path, quiet)
 	if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("held by process %d", os.Getpid())) {
 		t.Errorf("got %v", err)
 	}
@@ -143,8 +143,8 @@ func TestTheHolderOfTheFileIsNamed(t *testing.T) {
 // rows: CIL-09
 func TestAnEntryThatCannotBeReadDoesNotHideTheOthers(t *testing.T) {
 	s := openState(t, filepath.Join(t.TempDir(), "state.db"))
-	save(t, s, eventloop.Saved{Bucket: leasesBucket, Key: "a", Value: 7}, eventloop.Saved{Bucket: leasesBucket, Key: "b", Value: "two"})
-	if got, err := load[string](s, leasesBucket, quiet); err != nil || len(got) != 1 || got[0] != "two" {
+	save(t, s, eventloop.Saved{Bucket: BucketLeases, Key: "a", Value: 7}, eventloop.Saved{Bucket: BucketLeases, Key: "b", Value: "two"})
+	if got, err := Load[string](s, BucketLeases, quiet); err != nil || len(got) != 1 || got[0] != "two" {
 		t.Errorf("got %q, %v", got, err)
 	}
 }
@@ -153,18 +153,18 @@ func TestAppliedValuesRideAlongWithTheNextSave(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "state.db")
 	s := openState(t, path)
 	entries := []kvscheduler.JournalEntry{{Ref: "k/a", Hash: 1, V: []byte("1")}, {Ref: "k/b", Hash: 2, V: []byte("2")}}
-	if err := s.journal.Append(entries); err != nil {
+	if err := s.Journal.Append(entries); err != nil {
 		t.Fatal(err)
 	}
-	save(t, s, eventloop.Saved{Bucket: leasesBucket, Key: "a", Value: "one"})
-	if err := s.journal.Append([]kvscheduler.JournalEntry{{Ref: "k/a"}}); err != nil {
+	save(t, s, eventloop.Saved{Bucket: BucketLeases, Key: "a", Value: "one"})
+	if err := s.Journal.Append([]kvscheduler.JournalEntry{{Ref: "k/a"}}); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
 	var refs []string
-	for e, err := range openState(t, path).journal.Load() {
+	for e, err := range openState(t, path).Journal.Load() {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -184,7 +184,7 @@ func TestSeveralMaySaveAtOnce(t *testing.T) {
 		all.Go(func() {
 			for n := range each {
 				entry := kvscheduler.JournalEntry{Ref: fmt.Sprintf("vpp.route/%d-%d", saver, n), V: []byte("{}")}
-				if err := errors.Join(s.journal.Append([]kvscheduler.JournalEntry{entry}), s.Save(t.Context(), nil)); err != nil {
+				if err := errors.Join(s.Journal.Append([]kvscheduler.JournalEntry{entry}), s.Save(t.Context(), nil)); err != nil {
 					t.Error(err)
 				}
 			}
@@ -195,7 +195,7 @@ func TestSeveralMaySaveAtOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	kept := 0
-	for _, err := range openState(t, path).journal.Load() {
+	for _, err := range openState(t, path).Journal.Load() {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -210,12 +210,12 @@ func TestTheEndOfTheLogRidesAlong(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "state.db")
 	s := openState(t, path)
 	for seq := range uint64(keptTransactions + 3) {
-		s.transactions.add(&kvscheduler.Record{Seq: seq + 1, Label: "x"})
+		s.Transactions.Add(&kvscheduler.Record{Seq: seq + 1, Label: "x"})
 	}
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	got, err := load[*kvscheduler.Record](openState(t, path), transactionsBucket, quiet)
+	got, err := Load[*kvscheduler.Record](openState(t, path), BucketTransactions, quiet)
 	if err != nil || len(got) != keptTransactions || got[0].Seq != 4 {
 		t.Fatalf("kept %d from number %d on, %v", len(got), got[0].Seq, err)
 	}
@@ -226,7 +226,7 @@ func TestTheEndOfTheLogIsDurableWithoutAnotherEvent(t *testing.T) {
 	s := openState(t, filepath.Join(t.TempDir(), "state.db"))
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error)
-	go func() { ended <- s.flushSoon(ctx) }()
+	go func() { ended <- s.FlushSoon(ctx) }()
 	defer func() {
 		cancel()
 		if err := <-ended; !errors.Is(err, context.Canceled) {
@@ -234,10 +234,10 @@ func TestTheEndOfTheLogIsDurableWithoutAnotherEvent(t *testing.T) {
 		}
 	}()
 	for seq := range uint64(3) {
-		s.transactions.add(&kvscheduler.Record{Seq: seq + 1, Label: "x"})
+		s.Transactions.Add(&kvscheduler.Record{Seq: seq + 1, Label: "x"})
 	}
 	k8stest.Eventually(t, "the log is durable", func() bool {
-		got, err := load[*kvscheduler.Record](s, transactionsBucket, quiet)
+		got, err := Load[*kvscheduler.Record](s, BucketTransactions, quiet)
 		return err == nil && len(got) == 3
 	})
 }
@@ -245,7 +245,7 @@ func TestTheEndOfTheLogIsDurableWithoutAnotherEvent(t *testing.T) {
 func TestAChangedBootIDIsNoticed(t *testing.T) {
 	s := openState(t, filepath.Join(t.TempDir(), "state.db"))
 	for _, step := range []struct{ id, before string }{{"one", ""}, {"one", "one"}, {"two", "one"}} {
-		if before, err := s.swapBootID(step.id); err != nil || before != step.before {
+		if before, err := s.SwapBootID(step.id); err != nil || before != step.before {
 			t.Errorf("boot id %s: got %q before, want %q, %v", step.id, before, step.before, err)
 		}
 	}
@@ -253,7 +253,7 @@ func TestAChangedBootIDIsNoticed(t *testing.T) {
 
 func TestANewFileOwesTheAttachmentsOfThoseBeforeUntilTheyAreIn(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "state.db")
-	again := func(s *State) *State {
+	again := func(s *File) *File {
 		t.Helper()
 		if err := s.Close(); err != nil {
 			t.Fatal(err)
@@ -261,18 +261,59 @@ func TestANewFileOwesTheAttachmentsOfThoseBeforeUntilTheyAreIn(t *testing.T) {
 		return openState(t, path)
 	}
 	s := openState(t, path)
-	if !s.owes {
+	if !s.Owes {
 		t.Error("a new file owes nothing")
 	}
-	if s = again(s); !s.owes {
+	if s = again(s); !s.Owes {
 		t.Error("the debt was forgotten by a restart")
 	}
-	save(t, s, eventloop.Saved{Bucket: metaBucket, Key: debtKey})
-	if s = again(s); s.owes {
+	save(t, s, eventloop.Saved{Bucket: BucketMeta, Key: KeyOwes})
+	if s = again(s); s.Owes {
 		t.Error("a debt that was paid is owed again")
 	}
-	save(t, s, eventloop.Saved{Bucket: attachmentsBucket, Key: "a", Value: 7})
-	if got, err := load[string](s, attachmentsBucket, quiet); err != nil || len(got) != 0 || !s.owes {
+	save(t, s, eventloop.Saved{Bucket: BucketAttachments, Key: "a", Value: 7})
+	if got, err := Load[string](s, BucketAttachments, quiet); err != nil || len(got) != 0 || !s.Owes {
 		t.Errorf("got %q, %v: an entry that cannot be read is not owed", got, err)
+	}
+}
+
+// The file holds the secrets of memifs. One that was there keeps its mode otherwise.
+func TestTheStateFileIsClosedToOtherUsers(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "state.db")
+	s := openState(t, path)
+	save(t, s, eventloop.Saved{Bucket: BucketLeases, Key: "a", Value: "one"})
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	damaged, link, theirs := path+".damaged-1", path+".damaged-2", filepath.Join(t.TempDir(), "theirs")
+	err := errors.Join(os.WriteFile(damaged, nil, 0o600), os.WriteFile(theirs, nil, 0o600), os.Symlink(theirs, link))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{path, damaged, theirs} {
+		if err := os.Chmod(name, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	again := openState(t, path)
+	if got, err := Load[string](again, BucketLeases, quiet); err != nil || len(got) != 1 {
+		t.Errorf("the file has %q, %v", got, err)
+	}
+	for name, want := range map[string]os.FileMode{path: 0o600, damaged: 0o600, theirs: 0o644} {
+		if info, err := os.Stat(name); err != nil || info.Mode() != want {
+			t.Errorf("%s has %v, want %v, %v", name, info.Mode(), want, err)
+		}
+	}
+}
+
+// A damaged file is moved aside with its secrets.
+func TestADamagedStateFileIsClosedToOtherUsers(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "state.db")
+	if err := errors.Join(os.WriteFile(path, []byte("not a database at all"), 0o600), os.Chmod(path, 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	s := openState(t, path)
+	if info, err := os.Stat(s.Quarantined); err != nil || info.Mode() != 0o600 {
+		t.Errorf("%v, %v", info, err)
 	}
 }

@@ -1,4 +1,4 @@
-package agent
+package statefile
 
 import (
 	"encoding/binary"
@@ -20,7 +20,7 @@ func TestADamagedPageIsFoundBeforeItIsFollowed(t *testing.T) {
 	s := openState(t, path)
 	var values []eventloop.Saved
 	for i := range 400 {
-		values = append(values, eventloop.Saved{Bucket: leasesBucket, Key: fmt.Sprintf("%04d", i), Value: strings.Repeat("x", 500)})
+		values = append(values, eventloop.Saved{Bucket: BucketLeases, Key: fmt.Sprintf("%04d", i), Value: strings.Repeat("x", 500)})
 	}
 	save(t, s, values...)
 	if err := s.Close(); err != nil {
@@ -68,7 +68,7 @@ func TestASoundFileIsNotTakenForDamaged(t *testing.T) {
 		path := filepath.Join(dir, "state.db")
 		_ = os.Remove(path)
 		for range rapid.IntRange(1, 5).Draw(rt, "steps") {
-			s, err := OpenState(t.Context(), path, quiet)
+			s, err := Open(t.Context(), path, quiet)
 			if err != nil || s.Quarantined != "" {
 				rt.Fatalf("moved to %q, %v", s.Quarantined, err)
 			}
@@ -90,9 +90,9 @@ func TestASoundFileIsNotTakenForDamaged(t *testing.T) {
 func TestAnAttachmentThatIsNullIsOwed(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "state.db")
 	s := openState(t, path)
-	save(t, s, eventloop.Saved{Bucket: attachmentsBucket, Key: "a", Value: (*int)(nil)}, eventloop.Saved{Bucket: metaBucket, Key: debtKey})
-	s.owes = false
-	if got, err := load[*int](s, attachmentsBucket, quiet); len(got) > 0 || err != nil || !s.owes {
-		t.Errorf("%v, %v, the file owes: %v", got, err, s.owes)
+	save(t, s, eventloop.Saved{Bucket: BucketAttachments, Key: "a", Value: (*int)(nil)}, eventloop.Saved{Bucket: BucketMeta, Key: KeyOwes})
+	s.Owes = false
+	if got, err := Load[*int](s, BucketAttachments, quiet); len(got) > 0 || err != nil || !s.Owes {
+		t.Errorf("%v, %v, the file owes: %v", got, err, s.Owes)
 	}
 }

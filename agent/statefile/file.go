@@ -1,0 +1,382 @@
+// Package statefile stores the agent's durable state in a bbolt file with buckets. It moves a damaged file aside, and refuses the file of
+// a newer schema.
+package statefile
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"go.etcd.io/bbolt"
+	bolterrors "go.etcd.io/bbolt/errors"
+
+	"github.com/weftnet/weft/eventloop"
+	"github.com/weftnet/weft/kvscheduler"
+)
+
+// schemaVersion is the version of the layout. Open refuses a newer one.
+const schemaVersion = 1
+
+// Buckets of the state file.
+const (
+	BucketMeta         = "meta"
+	BucketAttachments  = "attachments"
+	BucketLeases       = "leases"
+	BucketNetworks     = "networks"
+	BucketDevices      = "devices"
+	BucketCluster      = "cluster"
+	BucketNodes        = "nodes"
+	BucketBlocks       = "blocks"
+	BucketPools        = "pools"
+	BucketExternals    = "externals"
+	BucketApplied      = "applied"
+	BucketTransactions = "transactions"
+	BucketQuarantine   = "quarantine"
+	BucketChains       = "chains"
+)
+
+// KeyOwes is in the bucket meta of a new file until it holds all attachments that an earlier file may have had.
+const KeyOwes = "owes"
+
+// trialKey is in the bucket meta during a trial.
+const trialKey = "trial"
+
+var allBuckets = []string{
+	BucketMeta, BucketAttachments, BucketLeases, BucketNetworks, BucketDevices, BucketCluster, BucketNodes, BucketBlocks, BucketPools,
+	BucketExternals, BucketApplied, BucketTransactions, BucketQuarantine, BucketChains, eventloop.RecordsBucket,
+}
+
+// File holds the durable state of one agent at a time, in buckets.
+type File struct {
+	db       *bbolt.DB
+	path     string
+	saving   sync.Mutex // one Save at a time: entries of buffers are counted between its transaction and its end
+	buffers  []buffer
+	buffered chan struct{} // holds a token when an entry was buffered
+
+	Journal      *Journal
+	Transactions *Buffer[*kvscheduler.Record] // the end of the scheduler's log, which operators need after a crash
+
+	OnSave func(took time.Duration) // called after each durable write
+	OnFull func(err error)          // called after each write that the file refused
+
+	// Owes reports whether attachments may be missing: the file is new, or an entry cannot be read.
+	Owes bool
+
+	// Quarantined is the path to which Open moved a damaged file; "": the file was valid.
+	Quarantined string
+}
+
+// Open opens the state file or creates it. It waits until ctx ends for an agent that has the file open. It moves a damaged file aside
+// and creates a new one, and refuses the file of a newer schema.
+func Open(ctx context.Context, path string, log *slog.Logger) (*File, error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return nil, fmt.Errorf("state directory: %w", err)
+	}
+	restrictDamaged(path, log)
+	db, err := openSound(ctx, path, log)
+	f := &File{db: db, path: path, OnSave: func(time.Duration) {}, OnFull: func(error) {}, buffered: make(chan struct{}, 1)}
+	if isDamage(err) {
+		f.Quarantined = fmt.Sprintf("%s.damaged-%s", path, time.Now().UTC().Format("20060102T150405.000"))
+		log.Error("state file is damaged, moved aside", "file", path, "to", f.Quarantined, "err", err)
+		if err := os.Rename(path, f.Quarantined); err != nil {
+			return nil, fmt.Errorf("move damaged state file aside: %w", err)
+		}
+		f.db, err = openSound(ctx, path, log)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := f.prepare(); err != nil {
+		return nil, errors.Join(err, f.db.Close())
+	}
+	f.Journal = &Journal{db: f.db, Buffer: NewBuffer(f, journalEntries)}
+	f.Transactions = NewBuffer(f, transactionEntries)
+	return f, nil
+}
+
+// Close writes the buffers and closes the file.
+func (f *File) Close() error {
+	return errors.Join(f.Save(context.Background(), nil), f.db.Close())
+}
+
+// Save makes values durable before it returns, all or none. It is the event loop's durable step, and safe for concurrent use.
+func (f *File) Save(ctx context.Context, saved []eventloop.Saved) error {
+	f.saving.Lock()
+	defer f.saving.Unlock()
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	began := time.Now()
+	written := make([]int, len(f.buffers))
+	complete := false
+	err := f.db.Update(func(tx *bbolt.Tx) (err error) {
+		for _, v := range saved {
+			if err := put(tx, v); err != nil {
+				return err
+			}
+		}
+		for i, b := range f.buffers {
+			if written[i], err = b.write(tx); err != nil {
+				return err
+			}
+		}
+		complete = true
+		return nil
+	})
+	switch {
+	case err == nil:
+		for i, b := range f.buffers {
+			b.settle(written[i])
+		}
+		f.OnSave(time.Since(began))
+	case complete: // the values are valid, so the file is the cause
+		f.OnFull(err)
+	}
+	return err
+}
+
+// flushAfter is the longest time that a buffered entry waits for a Save.
+const flushAfter = 100 * time.Millisecond
+
+// FlushSoon writes buffered entries that no Save writes within flushAfter, until ctx ends. Operators need the last transaction before a
+// crash most of all.
+func (f *File) FlushSoon(ctx context.Context) error {
+	wait := time.NewTimer(0)
+	defer wait.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-f.buffered:
+		}
+		wait.Reset(flushAfter)
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-wait.C:
+		}
+		if slices.ContainsFunc(f.buffers, func(b buffer) bool { return !b.isEmpty() }) {
+			_ = f.Save(ctx, nil) // the condition "state" reports a failure; the entries stay buffered
+		}
+	}
+}
+
+// trialSize is the number of bytes that a trial writes: more than an event does.
+const trialSize = 64 << 10
+
+// Try writes an entry and deletes it.
+func (f *File) Try() error {
+	write := func(value []byte) error {
+		return f.db.Update(func(tx *bbolt.Tx) error {
+			if value == nil {
+				return tx.Bucket([]byte(BucketMeta)).Delete([]byte(trialKey))
+			}
+			return tx.Bucket([]byte(BucketMeta)).Put([]byte(trialKey), value)
+		})
+	}
+	if err := write(make([]byte, trialSize)); err != nil {
+		return err
+	}
+	return write(nil)
+}
+
+func put(tx *bbolt.Tx, v eventloop.Saved) (err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("save %s/%s: %w", v.Bucket, v.Key, err)
+		}
+	}()
+	b := tx.Bucket([]byte(v.Bucket))
+	if b == nil {
+		return errors.New("no such bucket")
+	}
+	if v.Value == nil {
+		return b.Delete([]byte(v.Key))
+	}
+	raw, err := json.Marshal(v.Value)
+	if err != nil {
+		return err
+	}
+	return b.Put([]byte(v.Key), raw)
+}
+
+// Load decodes the values of a bucket in the order of their keys. It logs and skips an entry that cannot be decoded, and sets Owes.
+func Load[V any](f *File, bucket string, log *slog.Logger) ([]V, error) {
+	var values []V
+	err := f.db.View(func(tx *bbolt.Tx) error {
+		return tx.Bucket([]byte(bucket)).ForEach(func(k, raw []byte) error {
+			var v V
+			err := json.Unmarshal(raw, &v)
+			if err == nil && bytes.Equal(bytes.TrimSpace(raw), []byte("null")) {
+				err = errors.New("it is null")
+			}
+			if err != nil {
+				log.Error("entry of the state file skipped", "bucket", bucket, "key", string(k), "err", err)
+				f.Owes = true
+				return nil
+			}
+			values = append(values, v)
+			return nil
+		})
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read bucket %s of %s: %w", bucket, f.path, err)
+	}
+	return values, nil
+}
+
+// Get reads one value into a variable. It returns false if there is no such key.
+func (f *File) Get(bucket, key string, into any) (there bool, err error) {
+	err = f.db.View(func(tx *bbolt.Tx) error {
+		raw := tx.Bucket([]byte(bucket)).Get([]byte(key))
+		if there = raw != nil; !there {
+			return nil
+		}
+		return json.Unmarshal(raw, into)
+	})
+	if err != nil {
+		return false, fmt.Errorf("read %s/%s of %s: %w", bucket, key, f.path, err)
+	}
+	return there, nil
+}
+
+// Clear empties buckets.
+func (f *File) Clear(buckets ...string) error {
+	return f.db.Update(func(tx *bbolt.Tx) error {
+		for _, name := range buckets {
+			if err := tx.DeleteBucket([]byte(name)); err != nil {
+				return err
+			}
+			if _, err := tx.CreateBucket([]byte(name)); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// SwapBootID stores the boot ID and returns the earlier one; "" for a new file.
+func (f *File) SwapBootID(id string) (before string, err error) {
+	err = f.db.Update(func(tx *bbolt.Tx) error {
+		b := tx.Bucket([]byte(BucketMeta))
+		before = string(b.Get([]byte("boot-id")))
+		return b.Put([]byte("boot-id"), []byte(id))
+	})
+	return before, err
+}
+
+// prepare creates missing buckets and checks the schema.
+func (f *File) prepare() error {
+	return f.db.Update(func(tx *bbolt.Tx) error {
+		for _, name := range allBuckets {
+			if _, err := tx.CreateBucketIfNotExists([]byte(name)); err != nil {
+				return fmt.Errorf("bucket %s: %w", name, err)
+			}
+		}
+		meta := tx.Bucket([]byte(BucketMeta))
+		key := []byte("schema")
+		raw := meta.Get(key)
+		f.Owes = raw == nil || meta.Get([]byte(KeyOwes)) != nil
+		if raw == nil {
+			err := meta.Put([]byte(KeyOwes), []byte("attachments"))
+			return errors.Join(err, meta.Put(key, binary.BigEndian.AppendUint32(nil, schemaVersion)))
+		}
+		if len(raw) != 4 {
+			return fmt.Errorf("state file %s has an invalid schema %q: move the file away to start with a new one", f.path, raw)
+		}
+		if v := binary.BigEndian.Uint32(raw); v > schemaVersion {
+			return fmt.Errorf("state file %s has schema %d, this agent knows up to %d: run the newer agent, or move the file away to start with a new one",
+				f.path, v, schemaVersion)
+		}
+		return nil
+	})
+}
+
+var errDamaged = errors.New("damaged")
+
+func isDamage(err error) bool {
+	return errors.Is(err, errDamaged) || errors.Is(err, bolterrors.ErrInvalid) ||
+		errors.Is(err, bolterrors.ErrChecksum) || errors.Is(err, bolterrors.ErrVersionMismatch)
+}
+
+// openSound opens the file and reads all of it: bbolt opens a damaged file without an error and panics later. Reading behind the end of a
+// truncated file is a memory fault, which ends the process unless it is turned into a panic.
+func openSound(ctx context.Context, path string, log *slog.Logger) (db *bbolt.DB, err error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("%w: %v", errDamaged, p)
+			if db != nil {
+				err = errors.Join(err, db.Close())
+			}
+			db = nil
+		}
+	}()
+	open := func(readOnly bool) (*bbolt.DB, error) {
+		return bbolt.Open(path, 0o600, &bbolt.Options{
+			ReadOnly: readOnly, Timeout: lockWait(ctx), FreelistType: bbolt.FreelistMapType,
+			OpenFile: func(name string, flag int, mode os.FileMode) (*os.File, error) {
+				return openRestricted(name, flag, mode, log)
+			},
+		})
+	}
+	if info, statErr := os.Stat(path); statErr == nil && info.Size() > 0 {
+		if db, err = open(true); err == nil { // which does not load the list of free pages
+			err = errors.Join(checkPages(db), db.Close())
+		}
+	}
+	if err == nil {
+		db, err = open(false)
+	}
+	if errors.Is(err, bolterrors.ErrTimeout) {
+		return nil, fmt.Errorf("state file %s is held by %s: stop that agent first", path, holder(path))
+	}
+	if err != nil && isCut(path) && !errors.As(err, new(syscall.Errno)) { // bbolt has no error of its own for it
+		err = fmt.Errorf("%w: %w", errDamaged, err)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open state file %s: %w", path, err)
+	}
+	if err := check(db); err != nil {
+		return nil, errors.Join(err, db.Close())
+	}
+	return db, nil
+}
+
+// isCut reports whether a file is too short for the two meta pages that each state file has.
+func isCut(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.Size() > 0 && info.Size() < 2*int64(os.Getpagesize())
+}
+
+func check(db *bbolt.DB) error {
+	return db.View(func(tx *bbolt.Tx) error {
+		var errs []error
+		for err := range tx.Check() {
+			errs = append(errs, err)
+		}
+		if len(errs) > 0 {
+			return fmt.Errorf("%w: %w", errDamaged, errors.Join(errs[:min(len(errs), 3)]...))
+		}
+		return nil
+	})
+}
+
+func lockWait(ctx context.Context) time.Duration {
+	if deadline, ok := ctx.Deadline(); ok {
+		return max(time.Until(deadline), time.Millisecond)
+	}
+	return 10 * time.Second
+}
