@@ -20,17 +20,20 @@ import (
 type BackendsConfig struct {
 	Client    *Client
 	ManagedBy string                             // of the EndpointSlices that are looked at
-	Asks      func(s *corev1.Service) bool       // whether a Service is looked at: of the others nothing is kept
+	Asks      func(s *corev1.Service) bool       // whether all of a Service is kept; of the others, it is what they select
+	Marks     string                             // an annotation of pods, which are kept whatever selects them; of the others, it is the name
 	Changed   func(service types.NamespacedName) // something of a Service may have changed; it must not wait
 	Log       *slog.Logger
 }
 
 // Backends is what watches show of Services, of the EndpointSlices that somebody made for them, and of pods that they
-// select: pods are watched for a Service, and by its selector.
+// select: pods are watched for a Service, and by its selector. Of pods that have an annotation the metadata is watched in all
+// namespaces.
 type Backends struct {
 	config   BackendsConfig
 	services *watched[*corev1.Service]
 	slices   *watched[*discoveryv1.EndpointSlice]
+	marked   *watched[*metav1.PartialObjectMetadata]
 	pods     map[types.NamespacedName]*selectedPods // by their Service; of who calls Pods, Forget and Close
 }
 
@@ -48,6 +51,7 @@ func NewBackends(c BackendsConfig) (*Backends, error) {
 	b.services, errs[0] = follow[*corev1.Service]("services", c.Client.Services(""), narrow{lighten: b.lightenService}, b.tell)
 	managed := narrow{labels: discoveryv1.LabelManagedBy + "=" + c.ManagedBy}
 	b.slices, errs[1] = follow[*discoveryv1.EndpointSlice]("endpoint slices", c.Client.EndpointSlices(""), managed, func(string) {})
+	b.marked, errs[2] = b.followMarked()
 	if err := errors.Join(errs[:]...); err != nil {
 		return nil, fmt.Errorf("k8s: watch: %w", err)
 	}
@@ -55,18 +59,19 @@ func NewBackends(c BackendsConfig) (*Backends, error) {
 		AddFunc: b.tellOfSlice, DeleteFunc: b.tellOfSlice,
 		UpdateFunc: func(before, now any) { b.tellOfSlice(before); b.tellOfSlice(now) },
 	})
-	errs[1], errs[2] = b.services.logErrors(c.Log), b.slices.logErrors(c.Log)
+	errs[1], errs[2], errs[3] = b.services.logErrors(c.Log), b.slices.logErrors(c.Log), b.marked.logErrors(c.Log)
 	return b, errors.Join(errs[:]...)
 }
 
-// lightenService keeps no more than the name of a Service that is not looked at.
+// lightenService keeps no more than the name of a Service that does not ask, and what it selects.
 func (b *Backends) lightenService(o any) (any, error) {
 	s, is := o.(*corev1.Service)
 	if !is || b.config.Asks(s) {
 		return lighten(o)
 	}
 	light := &corev1.Service{}
-	light.Namespace, light.Name, light.ResourceVersion = s.Namespace, s.Name, s.ResourceVersion
+	light.Namespace, light.Name, light.UID, light.ResourceVersion = s.Namespace, s.Name, s.UID, s.ResourceVersion
+	light.Spec.Selector, light.Spec.Type = s.Spec.Selector, s.Spec.Type
 	return light, nil
 }
 
@@ -93,7 +98,7 @@ func serviceOf(s *discoveryv1.EndpointSlice) types.NamespacedName {
 // Run watches Services and EndpointSlices until ctx ends.
 func (b *Backends) Run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(quiet(ctx, b.config.Log))
-	for _, run := range []func(context.Context){b.services.run, b.slices.run} {
+	for _, run := range []func(context.Context){b.services.run, b.slices.run, b.marked.run} {
 		group.Go(func() error {
 			run(ctx)
 			return ctx.Err()
@@ -105,13 +110,10 @@ func (b *Backends) Run(ctx context.Context) error {
 // Seen reports whether the API server has shown all Services and EndpointSlices once.
 func (b *Backends) Seen() bool { return b.services.synced() && b.slices.synced() }
 
-// Service finds a Service that is looked at; nil: there is none of that name. It, as all that is given here, is shared:
-// nobody changes it.
+// Service finds a Service; nil: there is none of that name. It, as all that is given here, is shared: nobody changes it.
 func (b *Backends) Service(id types.NamespacedName) *corev1.Service {
-	if s, known := b.services.one(id.String()); known && b.config.Asks(s) {
-		return s
-	}
-	return nil
+	s, _ := b.services.one(id.String())
+	return s
 }
 
 // Slices are the EndpointSlices of a Service, be it there or not, in the order of their names.

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/client-go/gentype"
+	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
@@ -32,6 +33,7 @@ const (
 // groups of Kubernetes, and the linker could drop none of them.
 type Client struct {
 	core, weft, npwg, coordination, discovery, networking rest.Interface
+	metadata                                              metadata.Interface // of any kind, without spec and status
 	codec                                                 runtime.ParameterCodec
 }
 
@@ -89,6 +91,9 @@ func NewClient(connection *rest.Config) (*Client, error) {
 			return nil, fmt.Errorf("make a client of %s: %w", group.gv, err)
 		}
 		*group.client = client
+	}
+	if c.metadata, err = metadata.NewForConfigAndClient(base, transport); err != nil {
+		return nil, fmt.Errorf("make a client of metadata: %w", err)
 	}
 	return c, nil
 }

@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/util/workqueue"
 
 	"github.com/weftnet/weft/k8s"
+	"github.com/weftnet/weft/pod"
 )
 
 // The pace of the keeper.
@@ -35,7 +36,7 @@ type Keeper struct {
 	log      *slog.Logger
 	backends *k8s.Backends
 	services workqueue.TypedRateLimitingInterface[types.NamespacedName] // that may need a look
-	told     map[types.NamespacedName][]string                          // the faults that events tell of
+	told     map[types.NamespacedName][]string                          // the causes that events tell of
 }
 
 // NewKeeper makes a keeper, which runs once. Nothing is sent before Run.
@@ -44,7 +45,7 @@ func NewKeeper(client *k8s.Client, log *slog.Logger) (k *Keeper, err error) {
 	k.services = workqueue.NewTypedRateLimitingQueue(
 		workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](soonAgain, atLast))
 	k.backends, err = k8s.NewBackends(k8s.BackendsConfig{
-		Client: client, ManagedBy: managedBy, Asks: asks, Log: log,
+		Client: client, ManagedBy: managedBy, Asks: asks, Marks: pod.AnnotationEndpoint, Log: log,
 		Changed: func(service types.NamespacedName) { k.services.AddAfter(service, gather) },
 	})
 	if err != nil {
@@ -116,9 +117,9 @@ func (k *Keeper) next(ctx context.Context) bool {
 // done.
 func (k *Keeper) look(ctx context.Context, id types.NamespacedName) (seen bool, err error) {
 	s, have := k.backends.Service(id), k.backends.Slices(id)
-	if s == nil {
+	if s == nil || !asks(s) {
 		k.backends.Forget(id)
-		delete(k.told, id)
+		k.tellIgnored(ctx, id, s)
 		return true, k.write(ctx, have, nil)
 	}
 	selector, fault := Selector(s)

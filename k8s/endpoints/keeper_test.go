@@ -49,10 +49,16 @@ func TestPodsAreWatchedOnlyForAServiceAndByItsSelector(t *testing.T) {
 	l := newLab(t)
 	l.Put("services", service("other", func(s *corev1.Service) { s.Annotations = nil }))
 	l.Put("services", service("a"))
+	l.Fail(func(r *http.Request) int {
+		if r.URL.Path == "/api/v1/pods" && !strings.Contains(r.Header.Get("Accept"), "as=PartialObjectMetadata") {
+			t.Errorf("it asked for more than the metadata of all pods: %s", r.Header.Get("Accept"))
+		}
+		return 0
+	})
 	l.start()
 	l.eventually("a has slices", func() bool { return len(l.of("a")) == 2 })
 	for _, r := range l.Requests() {
-		if strings.Contains(r, "/pods") && (!strings.Contains(r, "/namespaces/here/pods?") || !strings.Contains(r, "labelSelector=app%3Da")) {
+		if strings.Contains(r, "/pods") && !strings.HasPrefix(r, "GET /api/v1/pods?") && (!strings.Contains(r, "/namespaces/here/pods?") || !strings.Contains(r, "labelSelector=app%3Da")) {
 			t.Errorf("it asked %s", r)
 		}
 		// A create that meets its own object, which the watch has not shown yet, reads that.

@@ -2,47 +2,49 @@ package endpoints
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/weftnet/weft/k8s"
 )
 
-// What is told of a Service.
+// Reasons of the events of a Service.
 const (
-	eventSource = "weft-controller"
-	eventReason = "WeftNoEndpoint"
-
-	longestMessage = 1024 // bytes that the API server takes
+	reasonNoEndpoint = "WeftNoEndpoint"
+	reasonIgnored    = "WeftEndpointInterfaceIgnored"
 )
 
-// tell says in one event of a Service, and in the log, what of its faults was not told yet. An event that cannot be written
-// is lost: the log has it.
+// tell says in one event of a Service, and in the log, what of its faults was not told yet.
 func (k *Keeper) tell(ctx context.Context, s *corev1.Service, faults []string) {
-	id := types.NamespacedName{Namespace: s.Namespace, Name: s.Name}
-	news := slices.DeleteFunc(slices.Clone(faults), func(f string) bool { return slices.Contains(k.told[id], f) })
-	k.told[id] = faults
-	if len(news) == 0 {
-		return
+	if news := k.news(idOf(s), faults); len(news) > 0 {
+		text := strings.Join(news, "; ")
+		k.log.Warn("endpoints are left out", "service", idOf(s).String(), "err", text)
+		k.advise(ctx, s, k8s.Advice{Reason: reasonNoEndpoint, Cause: text, Message: text})
 	}
-	text := strings.Join(news, "; ")
-	k.log.Warn("endpoints are left out", "service", id.String(), "err", text)
-	now := metav1.Now()
-	ctx, cancel := context.WithTimeout(ctx, requestLimit)
-	defer cancel()
-	_, err := k.client.Events(s.Namespace).Create(ctx, &corev1.Event{
-		ObjectMeta:     metav1.ObjectMeta{Namespace: s.Namespace, Name: fmt.Sprintf("%s.%x", s.Name, time.Now().UnixNano())},
-		InvolvedObject: corev1.ObjectReference{APIVersion: "v1", Kind: "Service", Namespace: s.Namespace, Name: s.Name, UID: s.UID},
-		Source:         corev1.EventSource{Component: eventSource},
-		Type:           corev1.EventTypeWarning, Reason: eventReason,
-		Message:        strings.ToValidUTF8(text[:min(len(text), longestMessage)], ""),
-		FirstTimestamp: now, LastTimestamp: now, Count: 1, ReportingController: eventSource,
-	}, metav1.CreateOptions{})
-	if err != nil {
-		k.log.Debug("event not written", "service", id.String(), "err", err)
+}
+
+// news are the causes that were not told yet of a Service, which has these now. One that ends and begins again is news.
+func (k *Keeper) news(id types.NamespacedName, causes []string) []string {
+	news := slices.DeleteFunc(slices.Clone(causes), func(c string) bool { return slices.Contains(k.told[id], c) })
+	if len(causes) == 0 {
+		delete(k.told, id)
+	} else {
+		k.told[id] = causes
 	}
+	return news
+}
+
+// advise writes an event of a Service. One that cannot be written is lost: the log has it.
+func (k *Keeper) advise(ctx context.Context, s *corev1.Service, a k8s.Advice) {
+	a.Object = corev1.ObjectReference{APIVersion: "v1", Kind: "Service", Namespace: s.Namespace, Name: s.Name, UID: s.UID}
+	if err := k.client.Advise(ctx, a); err != nil {
+		k.log.Debug("event not written", "service", idOf(s).String(), "err", err)
+	}
+}
+
+func idOf(s *corev1.Service) types.NamespacedName {
+	return types.NamespacedName{Namespace: s.Namespace, Name: s.Name}
 }

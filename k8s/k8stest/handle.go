@@ -96,14 +96,20 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request, t target) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	items := []any{}
+	items, partial := []any{}, wantsMetadata(r)
 	for _, o := range s.chosenLocked(chosen) {
-		items = append(items, o.Object)
+		items = append(items, shape(o, partial).Object)
 	}
 	version, kind := kindOf(t.resource)
-	answer(w, http.StatusOK, map[string]any{
-		"kind": kind + "List", "apiVersion": version, "metadata": map[string]any{"resourceVersion": strconv.Itoa(s.version)}, "items": items,
-	})
+	if partial {
+		version, kind = metadataVersion, metadataKind
+	}
+	meta := map[string]any{"resourceVersion": strconv.Itoa(s.version)}
+	if limit, _ := strconv.Atoi(r.URL.Query().Get("limit")); limit > 0 && limit < len(items) {
+		meta["remainingItemCount"], meta["continue"] = len(items)-limit, "more" // no test reads on
+		items = items[:limit]
+	}
+	answer(w, http.StatusOK, map[string]any{"kind": kind + "List", "apiVersion": version, "metadata": meta, "items": items})
 }
 
 // one does what a request wants of one object.

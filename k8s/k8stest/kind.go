@@ -10,7 +10,7 @@ func kindOf(resource string) (version, kind string) {
 		"ipblocks": "IPBlock", "nodenetworks": "NodeNetwork", "externalinterfaces": "ExternalInterface",
 		"podinterfaces": "PodInterfaces", "weftconfigs": "WeftConfig", "network-attachment-definitions": "NetworkAttachmentDefinition",
 		"configmaps": "ConfigMap", "events": "Event", "leases": "Lease", "services": "Service", "endpointslices": "EndpointSlice",
-		"servicecidrs": "ServiceCIDR",
+		"servicecidrs": "ServiceCIDR", "networkpolicies": "NetworkPolicy",
 	}
 	if !custom {
 		return "v1", kinds[name]

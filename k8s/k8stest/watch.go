@@ -63,19 +63,24 @@ type shown struct {
 
 type watcher struct {
 	selected
-	events chan shown
+	partial bool // metadata only
+	events  chan shown
 }
 
 // sees is how the watch shows an event: an object that enters or leaves the selection comes or goes for it.
 func (w *watcher) sees(e event) (shown, bool) {
 	is, was := w.has(e.resource, e.object), w.has(e.resource, e.before)
+	if !is && !was {
+		return shown{}, false
+	}
+	object := shape(e.object, w.partial)
 	switch {
 	case e.kind == "MODIFIED" && is && !was:
-		return shown{"ADDED", e.object}, true
+		return shown{"ADDED", object}, true
 	case e.kind == "MODIFIED" && !is && was:
-		return shown{"DELETED", e.object}, true
+		return shown{"DELETED", object}, true
 	}
-	return shown{e.kind, e.object}, is
+	return shown{e.kind, object}, is
 }
 
 // backlog is how many events a watch may be behind.
@@ -87,7 +92,7 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, t target) {
 		refuse(w, http.StatusBadRequest, metav1.StatusReasonBadRequest, err.Error())
 		return
 	}
-	watching := &watcher{chosen, make(chan shown, backlog)}
+	watching := &watcher{chosen, wantsMetadata(r), make(chan shown, backlog)}
 	if !s.begin(watching, r) {
 		refuse(w, http.StatusGone, metav1.StatusReasonExpired, "too old resource version")
 		return
@@ -121,7 +126,7 @@ func (s *Server) begin(w *watcher, r *http.Request) bool {
 	switch {
 	case initial || from == 0:
 		for _, o := range s.chosenLocked(w.selected) {
-			w.events <- shown{"ADDED", o.DeepCopy()}
+			w.events <- shown{"ADDED", shape(o.DeepCopy(), w.partial)}
 		}
 	case from < s.oldest:
 		return false
@@ -129,7 +134,7 @@ func (s *Server) begin(w *watcher, r *http.Request) bool {
 		s.replayLocked(w, from)
 	}
 	if initial {
-		w.events <- shown{"BOOKMARK", s.bookmarkLocked(w.resource)}
+		w.events <- shown{"BOOKMARK", s.bookmarkLocked(w)}
 	}
 	s.watchers[w] = true
 	return true
@@ -144,8 +149,11 @@ func (s *Server) replayLocked(w *watcher, from int) {
 }
 
 // bookmarkLocked ends the objects that a watch begins with.
-func (s *Server) bookmarkLocked(resource string) any {
-	version, kind := kindOf(resource)
+func (s *Server) bookmarkLocked(w *watcher) any {
+	version, kind := kindOf(w.resource)
+	if w.partial {
+		version, kind = metadataVersion, metadataKind
+	}
 	return map[string]any{"kind": kind, "apiVersion": version, "metadata": map[string]any{
 		"resourceVersion": strconv.Itoa(s.version), "annotations": map[string]any{metav1.InitialEventsAnnotationKey: "true"},
 	}}
