@@ -69,6 +69,7 @@ type Agent struct {
 	storage    *storage
 	external   *externalFiles
 	vanished   *vanished
+	policies   *policies // nil: NetworkPolicies are not reported
 	chains     *chains
 	rejections atomic.Int64 // parts of other nodes' announcements that are not used
 	drift      *driftMonitor

@@ -41,6 +41,9 @@ const conditionState = "state"
 // conditionAnnouncements is one without which pods are served: parts of other nodes' announcements are not used.
 const conditionAnnouncements = "announcements"
 
+// conditionPolicies is advisory: the cluster has NetworkPolicies, and pods' main interfaces are Weft's, which enforces none.
+const conditionPolicies = "policies"
+
 // conditionStats is one without which pods are served, though without their counters.
 const conditionStats = "stats"
 

@@ -25,8 +25,9 @@ type Kubernetes struct {
 
 	RequireUplink bool // the agent waits for the link to other nodes, whose MTU pods' interfaces follow
 
-	Multus        bool // is on the node: selections of networks, and the annotation network-status, are its business
-	NetworkStatus bool // pods are told in that annotation what they got
+	Multus         bool // is on the node: selections of networks, and the annotation network-status, are its business
+	NetworkStatus  bool // pods are told in that annotation what they got
+	ReportPolicies bool // the operator is told that NetworkPolicies are not enforced
 
 	RuntimeSocket string // CRI socket of the container runtime: a path, auto or none
 }
@@ -52,6 +53,7 @@ func (k *Kubernetes) flags(fs *pflag.FlagSet) {
 	fs.BoolVar(&k.RequireUplink, "kubernetes-require-uplink", false, "serve no pod before the link with the node's address is there, whose MTU pods' interfaces follow; off: go on without after 15s")
 	fs.BoolVar(&k.Multus, "kubernetes-multus", false, "Multus is on the node: pods' selections of networks and the annotation network-status are left to it")
 	fs.StringVar(&k.RuntimeSocket, "kubernetes-runtime-socket", Auto, "CRI socket of the container runtime, asked whether sandboxes of deleted pods are gone: a path, auto (the sockets of containerd and CRI-O) or none")
+	fs.BoolVar(&k.ReportPolicies, "kubernetes-report-network-policies", true, "report NetworkPolicies as not enforced where pods' main interfaces are Weft's; off where another component enforces them")
 	fs.BoolVar(&k.NetworkStatus, "kubernetes-network-status", true, "write what pods got into their annotation k8s.v1.cni.cncf.io/network-status")
 }
 
@@ -127,6 +129,13 @@ func (a *Agent) assembleCluster(ctx context.Context) error {
 	if err = a.assembleNetworkStatus(); err != nil {
 		return err
 	}
+	if a.config.Kubernetes.ReportPolicies {
+		a.health.advise(conditionPolicies)
+		a.policies = &policies{
+			count: a.client.CountPolicies, health: a.health, log: a.log,
+			attachments: func() []pod.Attachment { return a.pods.Attachments() },
+		}
+	}
 	defer a.health.set(conditionStarted, false, firstResync)
 	return a.serveWhile(ctx, a.learnNode)
 }
@@ -155,6 +164,9 @@ func (a *Agent) runCluster(ctx context.Context) error {
 			return err
 		}
 		group.Go(func() error { return a.reportPods(ctx) })
+		if a.policies != nil {
+			group.Go(func() error { return a.policies.run(ctx) })
+		}
 		if a.annotator != nil {
 			group.Go(func() error { return a.annotator.Run(ctx) })
 		}

@@ -23,6 +23,11 @@ var scenarios = map[string]func(*ctltest.Replies){
 		r.State.Ready = false
 		r.State.Conditions[1] = &weftv1.Condition{Name: "dataplane", Message: "connecting to /run/weft/api.sock"}
 	},
+	"unenforced": func(r *ctltest.Replies) {
+		r.State.Conditions = append(r.State.Conditions, &weftv1.Condition{
+			Name: "policies", Message: "network policies: 3 are not enforced (Weft enforces none); kubernetes.reportNetworkPolicies: false where another component does",
+		})
+	},
 	"silent":        func(r *ctltest.Replies) { r.Silent = true },
 	"leaving":       func(r *ctltest.Replies) { r.Leaves = true },
 	"other-version": func(r *ctltest.Replies) { r.Err = status.Error(codes.Unimplemented, "unknown method") },

@@ -152,8 +152,8 @@ func TestTheControllerHasNoRightThatItDoesNotNeed(t *testing.T) {
 		t.Fatalf("the roles are %s and %s of %s", everywhere.Name, own.Name, own.Namespace)
 	}
 	want := []string{
-		"update customnetworks/status ippools/status externalinterfaces/status", "update customnetworks", "update ipblocks", "delete ipblocks", "update leases weft-controller",
-		"update configmaps weft-vnis", "create leases", "create configmaps",
+		"update customnetworks/status ippools/status externalinterfaces/status", "update customnetworks", "update ipblocks", "delete ipblocks", "create events",
+		"update leases weft-controller", "update configmaps weft-vnis", "create leases", "create configmaps",
 	}
 	if writes := writesOf(slices.Concat(everywhere.Rules, own.Rules)); !slices.Equal(writes, want) {
 		t.Errorf("it may %q, want %q", writes, want)
@@ -162,7 +162,7 @@ func TestTheControllerHasNoRightThatItDoesNotNeed(t *testing.T) {
 	if err := yaml.Unmarshal(documents(t, "manifests/endpoints.yaml")["ClusterRole"][0], &optional); err != nil {
 		t.Fatal(err)
 	}
-	want = []string{"create endpointslices", "update endpointslices", "delete endpointslices", "create events"}
+	want = []string{"create endpointslices", "update endpointslices", "delete endpointslices"}
 	if writes := writesOf(optional.Rules); !slices.Equal(writes, want) {
 		t.Errorf("with service endpoints it may %q, want %q", writes, want)
 	}

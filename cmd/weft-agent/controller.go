@@ -26,6 +26,7 @@ type controllerOptions struct {
 	namespace  string
 	health     string
 	endpoints  bool
+	policies   bool
 	level      slog.Level
 	untaint    bool
 }
@@ -36,6 +37,7 @@ func (o *controllerOptions) flags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.health, "health-address", "127.0.0.1:9879", "where /livez and /readyz are answered")
 	fs.BoolVar(&o.untaint, "untaint-nodes", false, "take the taint "+k8s.TaintNotReady+" off nodes that serve pods; needs the right to watch and patch nodes")
 	fs.BoolVar(&o.endpoints, "service-endpoints", false, "keep EndpointSlices for Services with the annotation contivpp.io/endpoint-selector; needs the rights of endpoints.yaml")
+	fs.BoolVar(&o.policies, "report-network-policies", true, "tell the authors of NetworkPolicies by events that Weft enforces none; off where another component enforces them")
 	fs.TextVar(&o.level, "log-level", slog.LevelInfo, "debug, info, warn or error")
 }
 
@@ -56,7 +58,8 @@ func controllerCommand() *cobra.Command {
 		Short: "Write the status of the cluster's networks and pools; runs once or more in a cluster, not on each node",
 		Long: "controller gives networks their VXLAN identifiers, writes the status of CustomNetworks and IPPools by what nodes\n" +
 			"say, and frees addresses of nodes that are no more. Where it is told to, it makes the endpoints of Services that ask for\n" +
-			"backends on other interfaces of pods. Of several replicas the one that holds a lease works.",
+			"backends on other interfaces of pods. Unless it is told not to, it writes events on NetworkPolicies, which Weft does not\n" +
+			"enforce. Of several replicas the one that holds a lease works.",
 		Example: "  weft-agent controller\n  weft-agent controller --kubeconfig /etc/kubernetes/admin.conf",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -86,7 +89,7 @@ func (o *controllerOptions) run(ctx context.Context, log *slog.Logger) error {
 	}
 	c, err := controller.New(controller.Config{
 		Client: client, Namespace: o.namespace, Identity: host + "_" + rand.Text(),
-		Untaint: o.untaint, ServiceEndpoints: o.endpoints, Log: log,
+		Untaint: o.untaint, ServiceEndpoints: o.endpoints, ReportPolicies: o.policies, Log: log,
 	})
 	if err != nil {
 		return err

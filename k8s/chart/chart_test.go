@@ -201,6 +201,34 @@ func TestWhatTheControllerDoesWhereItIsToldToComesWithItsRights(t *testing.T) {
 	}
 }
 
+func TestNetworkPoliciesAreReportedWhereWeftIsTheMainCNI(t *testing.T) {
+	const off = "--report-network-policies=false"
+	for name, tt := range map[string]struct {
+		changes map[string]any
+		want    bool
+	}{
+		"main":                     {nil, true},
+		"chained":                  {map[string]any{"cni.mode": "chained"}, false},
+		"another one enforces":     {map[string]any{"config.kubernetes.reportNetworkPolicies": false}, false},
+		"endpoints of other links": {map[string]any{"controller.serviceEndpoints": true}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := rendered(t, tt.changes)
+			if args := got.writer.Spec.Template.Spec.Containers[0].Args; slices.Contains(args, off) == tt.want {
+				t.Errorf("the controller's arguments are %q", args)
+			}
+			config, err := agent.ReadConfig(pflag.NewFlagSet("", pflag.ContinueOnError), writeConfig(t, got), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			// A chained agent finds out itself.
+			if want := tt.changes["config.kubernetes.reportNetworkPolicies"] == nil; config.Kubernetes.ReportPolicies != want {
+				t.Errorf("the agents report: %v, want %v", config.Kubernetes.ReportPolicies, want)
+			}
+		})
+	}
+}
+
 func TestTheAgentAcceptsItsConfiguration(t *testing.T) {
 	for name, changes := range variants {
 		t.Run(name, func(t *testing.T) {

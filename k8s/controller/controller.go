@@ -42,6 +42,8 @@ type Config struct {
 	Untaint bool // nodes lose the taint [k8s.TaintNotReady] once they serve pods
 	// ServiceEndpoints is whether slices are kept for Services that ask for them, which needs rights of their own.
 	ServiceEndpoints bool
+	// ReportPolicies is whether the authors of NetworkPolicies are told that Weft enforces none.
+	ReportPolicies bool
 
 	Collect time.Duration // between two looks for what nodes left behind; default 5 min
 	Grace   time.Duration // for how long such a thing must have been seen; default [blocks.DefaultLeakGrace]
@@ -54,6 +56,7 @@ type Controller struct {
 	namespace string
 	collect   time.Duration
 	endpoints bool
+	policies  bool
 	log       *slog.Logger
 
 	overview  *k8s.Overview
@@ -79,7 +82,8 @@ func New(c Config) (*Controller, error) {
 		return nil, err
 	}
 	w := &Controller{
-		client: c.Client, namespace: c.Namespace, collect: c.Collect, endpoints: c.ServiceEndpoints, log: c.Log, overview: overview,
+		client: c.Client, namespace: c.Namespace, collect: c.Collect, endpoints: c.ServiceEndpoints, policies: c.ReportPolicies,
+		log: c.Log, overview: overview,
 	}
 	w.collector = blocks.Collector{
 		Store: c.Client.BlockStore(), Pools: w.claimedFrom, NodeUID: w.nodeUID, Grace: c.Grace, Now: time.Now, Log: c.Log,
@@ -114,7 +118,19 @@ func (c *Controller) lead(ctx context.Context) error {
 	if c.endpoints {
 		group.Go(func() error { return c.keepEndpoints(ctx) })
 	}
+	if c.policies {
+		group.Go(func() error { return c.reportPolicies(ctx) })
+	}
 	return group.Wait()
+}
+
+// reportPolicies watches only while this replica leads.
+func (c *Controller) reportPolicies(ctx context.Context) error {
+	reporter, err := k8s.NewPolicyReporter(c.client, c.log)
+	if err != nil {
+		return err
+	}
+	return reporter.Run(ctx)
 }
 
 // keepEndpoints watches only while this replica leads: another one needs none of it.
