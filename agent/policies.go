@@ -30,7 +30,7 @@ type policies struct {
 func (p *policies) run(ctx context.Context) error {
 	for {
 		p.poll(ctx)
-		// Nodes that start at once do not ask at once for ever.
+		// Agents that start at the same time spread their requests.
 		timer := time.NewTimer(policiesPoll + rand.N(policiesPoll/10))
 		select {
 		case <-ctx.Done():

@@ -103,6 +103,8 @@ func inOrder(t testing.TB) []attempt {
 		{"take over a pod that moved", "", request{node: "n2", operation: update, resource: "podinterfaces", object: object(t, "podinterfaces", "p", podif("n2", "u")), old: object(t, "podinterfaces", "p", podif("n1", "v"))}},
 		{"write an event", "", request{node: "n2", operation: create, resource: "events", object: event}},
 		{"count an event", "", request{node: "n2", operation: update, resource: "events", object: event, old: event}},
+		{"write an event on a Service", "", advises(t, "weft-controller", "weft-controller", "kind: Service, namespace: a")},
+		{"write an event on a NetworkPolicy", "", advises(t, "weft-controller", "weft-controller", "kind: NetworkPolicy, namespace: a")},
 	}
 }
 
@@ -125,6 +127,7 @@ func attacks(t testing.TB) map[string][]attempt {
 		"weft-nodenetworks": announcements(t), "weft-nodenetworks-nodes": nodesAddresses(t),
 		"weft-ipblocks": append(foreignBlocks(t), badBlocks(t)...), "weft-ipblocks-pools": outsideOfPools(t),
 		"weft-ipblocks-networks": outsideOfNetworks(t), "weft-podinterfaces": foreignPods(t), "weft-events": foreignEvents(t),
+		"weft-controller-events": controllersEvents(t),
 	}
 }
 
@@ -274,5 +277,22 @@ func foreignEvents(t testing.TB) []attempt {
 		{"change a foreign event", "events of its own node only", request{node: "n2", operation: update, resource: "events", object: object(t, "events", "e",
 			`{metadata: {namespace: a}, source: {component: weft-agent, host: n2}, reportingComponent: weft-agent, reportingInstance: n2, involvedObject: {kind: Pod, namespace: a}}`),
 			old: object(t, "events", "e", `{metadata: {namespace: a}, source: {component: kubelet, host: n2}, involvedObject: {kind: Pod, namespace: a}}`)}},
+	}
+}
+
+// advises is an event of the controller in namespace a.
+func advises(t testing.TB, source, reporting, on string) request {
+	return request{user: controller, operation: create, resource: "events", object: object(t, "events", "e", fmt.Sprintf(
+		`{metadata: {namespace: a}, source: {component: %s}, reportingComponent: %s, involvedObject: {%s, name: o}}`, source, reporting, on))}
+}
+
+// controllersEvents are what a stolen token of the controller tries.
+func controllersEvents(t testing.TB) []attempt {
+	const ownName, kinds = "in its own name only", "on Services and NetworkPolicies only"
+	return []attempt{
+		{"from kubelet", ownName, advises(t, "kubelet", "weft-controller", "kind: Service, namespace: a")},
+		{"reported by kubelet", ownName, advises(t, "weft-controller", "kubelet", "kind: Service, namespace: a")},
+		{"on a pod", kinds, advises(t, "weft-controller", "weft-controller", "kind: Pod, namespace: a")},
+		{"on a Service of another namespace", kinds, advises(t, "weft-controller", "weft-controller", "kind: Service, namespace: b")},
 	}
 }

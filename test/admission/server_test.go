@@ -2,6 +2,7 @@ package admission_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"os"
@@ -141,23 +142,27 @@ func (allowAll) Authorize(context.Context, authorizer.Attributes) (authorizer.De
 	return authorizer.DecisionAllow, "", nil
 }
 
-// request is what an agent asks of the API server.
+// request is what an agent, or the controller, asks of the API server.
 type request struct {
+	user          string // "" is agent
 	node          string // of the token
 	operation     admission.Operation
 	resource, sub string
 	object, old   *unstructured.Unstructured
 }
 
-// agent is the user name of the agents' service account.
-const agent = "system:serviceaccount:weft-system:weft-agent"
+// User names of the service accounts.
+const (
+	agent      = "system:serviceaccount:weft-system:weft-agent"
+	controller = "system:serviceaccount:weft-system:weft-controller"
+)
 
 // ask returns why the API server denies a request; "" if it is admitted. All policies that deny it are in the text.
 func (s *server) ask(t testing.TB, r request) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	who := &user.DefaultInfo{Name: agent, Extra: map[string][]string{}}
+	who := &user.DefaultInfo{Name: cmp.Or(r.user, agent), Extra: map[string][]string{}}
 	if r.node != "" {
 		who.Extra["authentication.kubernetes.io/node-name"] = []string{r.node}
 	}
