@@ -63,7 +63,7 @@ test: modules peers ## run all tests (PACKAGES=./... chooses; WEFT_REQUIRE=root,
 e2e: build examples ## run pods on a real Kubernetes cluster that the run makes and removes (root; builds it the first time; RUN=TestX chooses; WEFT_VPP=PREFIX: on VPP)
 	@$(MAKE) build BIN=bin/next VERSION=v9.9.9 PROGRAMS="weft-agent weft-cni" # to upgrade to
 	@$(GO) run -C test/e2e ./prepare
-	@$(GO) test -C test/e2e -count=1 -timeout $(if $(WEFT_VPP),45m,25m) -parallel $(if $(WEFT_VPP),2,6) -v $(if $(RUN),-run '$(RUN)') ./...
+	@$(GO) test -C test/e2e -count=1 -timeout $(if $(WEFT_E2E_KEEP),0,$(if $(WEFT_VPP),45m,25m)) -parallel $(if $(WEFT_VPP),2,6) -v $(if $(RUN),-run '$(RUN)') ./...
 
 vm-test: go ## run tests of taps, VLANs and hugepages in a virtual machine (root, qemu; WEFT_VPP=PREFIX; RUN=vlan,tap,hugepages,replay)
 	@WEFT_VPP=$(WEFT_VPP) test/vm/suite $(subst $(comma), ,$(RUN))
@@ -113,7 +113,7 @@ fmt: go ## format the sources
 demo: build examples ## connect five pods in a private network namespace and show it (KEEP=1 leaves it running; WEFT_VPP=PREFIX: on VPP)
 	@$(GO) run ./test/demo $(if $(KEEP),-keep)
 
-bench: build peers ## measure ADD and DEL, traffic between pods, memif beside DPDK (N=100 ONLY=cni,traffic,memif,versus,replay,audit)
+bench: build peers ## measure ADD and DEL, traffic between pods, memif beside DPDK (N=100 ONLY=cni,traffic,memif,versus,replay,replace,audit)
 	@$(GO) run ./test/bench -n $(N) $(if $(ONLY),-only $(ONLY))
 
 attack: build ## have hostile pods attack a private node, and print a table (FOR=10s ONLY=close,sparse; DEDICATED=1: a processor for the dataplane alone; AGAINST=COMMIT: an older version first; SIEGE=20000 SEED=1: random calls and kills)

@@ -1,11 +1,12 @@
 package vswitch
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -13,16 +14,21 @@ import (
 // ErrRunning means that another dataplane runs on the API socket.
 var ErrRunning = errors.New("a dataplane runs on this API socket already")
 
-// LockPath is the lock file beside an API socket. While a dataplane runs it holds a flock on the file, which says its pid.
+// LockPath is the lock file beside an API socket. While a dataplane runs it holds a flock on the file, which has its pid in the first
+// line and its name, if it has one, in the second.
 func LockPath(apiSocket string) string { return apiSocket + ".lock" }
 
-// lock is a held lock file.
-type lock struct{ file *os.File }
+// StandbyPath is the lock file of the standby that takes over next, in the form of LockPath.
+func StandbyPath(apiSocket string) string { return apiSocket + ".standby" }
 
-// takeLock takes the lock of an API socket, or says who has it. The file stays when the lock is released: removing
-// it would let two take it.
-func takeLock(apiSocket string) (*lock, error) {
-	path := LockPath(apiSocket)
+// lock is an open lock file. The file stays when the lock is released: removing it would let two take it.
+type lock struct {
+	path string
+	file *os.File
+	held bool
+}
+
+func openLock(path string) (*lock, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, fmt.Errorf("make directory of lock file: %w", err)
 	}
@@ -30,38 +36,83 @@ func takeLock(apiSocket string) (*lock, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open lock file: %w", err)
 	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		defer f.Close()
-		if errors.Is(err, unix.EWOULDBLOCK) {
-			return nil, fmt.Errorf("%w: %s is held by pid %s", ErrRunning, path, holder(path))
+	return &lock{path: path, file: f}, nil
+}
+
+// take takes the lock for a process with that name, or returns ErrRunning with the process that holds it.
+func (l *lock) take(name string) error {
+	err := unix.Flock(int(l.file.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		return fmt.Errorf("%w: %s is held by %s", ErrRunning, l.path, holderOf(l.path))
+	}
+	if err != nil {
+		return fmt.Errorf("lock %s: %w", l.path, err)
+	}
+	l.held = true
+	if err := l.write(name); err != nil {
+		return fmt.Errorf("write lock file: %w", err)
+	}
+	return nil
+}
+
+// retake is the time between two attempts of a standby to take a lock. An attempt is one system call.
+const retake = 5 * time.Millisecond
+
+// await takes the lock as soon as it is free.
+func (l *lock) await(ctx context.Context, name string) error {
+	tick := time.NewTicker(retake)
+	defer tick.Stop()
+	for {
+		if err := l.take(name); !errors.Is(err, ErrRunning) {
+			return err
 		}
-		return nil, fmt.Errorf("lock %s: %w", path, err)
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 	}
-	if err := writePID(f); err != nil {
-		return nil, errors.Join(fmt.Errorf("write lock file: %w", err), f.Close())
-	}
-	return &lock{file: f}, nil
 }
 
-// release lets the next one in.
-func (l *lock) release() {
-	_ = l.file.Truncate(0) // a pid that is not ours any more helps nobody
-	_ = l.file.Close()     // releases the flock
-}
-
-func writePID(f *os.File) error {
-	if err := f.Truncate(0); err != nil {
+// awaitTurn takes the lock of an API socket when the dataplane that holds it ends. Standbys wait one behind the other.
+func (l *lock) awaitTurn(ctx context.Context, c Config) error {
+	queue, err := openLock(StandbyPath(c.APISocket))
+	if err != nil {
 		return err
 	}
-	_, err := f.WriteAt(fmt.Appendf(nil, "%d\n", os.Getpid()), 0)
-	return err
+	defer queue.release()
+	if err := queue.take(c.Name); errors.Is(err, ErrRunning) {
+		c.Log.Info("standby waits behind another standby", "socket", c.APISocket, "standby", holderOf(queue.path))
+	}
+	if err := queue.await(ctx, c.Name); err != nil {
+		return err
+	}
+	began := time.Now()
+	c.Log.Info("standby waits for the end of the active dataplane", "socket", c.APISocket, "active", holderOf(l.path), "pid", os.Getpid())
+	if err := l.await(ctx, c.Name); err != nil {
+		return err
+	}
+	c.Log.Info("standby takes over", "socket", c.APISocket, "waited", time.Since(began).Round(time.Millisecond))
+	return nil
 }
 
-// holder reads the pid in a lock file.
-func holder(path string) string {
-	b, err := os.ReadFile(path)
-	if pid := strings.TrimSpace(string(b)); err == nil && pid != "" {
-		return pid
+// release releases the lock, if it is held, and closes the file. It may be repeated.
+func (l *lock) release() {
+	if l.held {
+		_ = l.file.Truncate(0) // a pid that is not ours any more helps nobody
 	}
-	return "(unknown)"
+	l.held = false
+	_ = l.file.Close() // releases the flock
+}
+
+// write writes before it truncates: there is no moment with a lock that is held and an empty file.
+func (l *lock) write(name string) error {
+	text := fmt.Appendf(nil, "%d\n", os.Getpid())
+	if name != "" {
+		text = fmt.Appendf(text, "%s\n", name)
+	}
+	if _, err := l.file.WriteAt(text, 0); err != nil {
+		return err
+	}
+	return l.file.Truncate(int64(len(text)))
 }

@@ -27,6 +27,8 @@ import (
 // Config says how a dataplane runs.
 type Config struct {
 	APISocket   string       // where the binary API is served; its directory is made if need be
+	Standby     bool         // wait while another dataplane runs on the API socket, and take over when it ends
+	Name        string       // what the lock file calls this process beside its pid; "": nothing
 	StatsSocket string       // where the stats segment is served; "": StatsSocket(APISocket)
 	Workers     int          // forwarding threads; 0: one
 	StormLimit  int          // copies a second of one interface's flooded frames, for each thread; 0: DefaultStormLimit, below 0: none
@@ -46,30 +48,50 @@ func StatsSocket(apiSocket string) string {
 }
 
 // Run runs the dataplane until ctx ends, then takes its interfaces off the machine and removes the socket.
-// Only one can run on an API socket: a second one gets ErrRunning. It starts empty: who uses it makes everything anew.
+// Only one can run on an API socket: a second one gets ErrRunning, or waits if it is a standby. It starts empty: who uses it makes
+// everything anew.
 func Run(ctx context.Context, c Config) error {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	lock, err := takeLock(c.APISocket)
+	// The kernel closes the files of a killed process in the reverse order of their descriptors. The lock's is the first, so that all
+	// interfaces are gone when a standby gets the lock.
+	lock, err := openLock(LockPath(c.APISocket))
 	if err != nil {
 		return err
 	}
 	defer lock.release()
-	// The stats socket listens before the API socket: a client that reaches the API finds the counters.
-	counters, err := api.ListenOn(ctx, "unixpacket", cmp.Or(c.StatsSocket, StatsSocket(c.APISocket)))
-	if err != nil {
+	if err := lock.take(c.Name); err != nil && !(c.Standby && errors.Is(err, ErrRunning)) {
 		return err
 	}
+	// A standby does here what takes time, and makes nothing yet that others could notice.
 	if err := memif.Prepare(); err != nil {
 		c.Log.Warn("clients of memifs are refused until there is asynchronous I/O: raise fs.aio-max-nr", "err", err)
 	}
 	var broker *memif.Broker
 	if len(c.MemifBroker) > 0 {
 		if broker, err = memif.StartBroker(c.Log, c.MemifBroker...); err != nil {
-			return errors.Join(err, counters.Close())
+			return err
 		}
 		defer broker.Close()
+	}
+	if !lock.held {
+		if err := lock.awaitTurn(ctx, c); ctx.Err() != nil {
+			return nil // a standby that is not needed any more
+		} else if err != nil {
+			return err
+		}
+	}
+	defer lock.release() // at once: the broker's end takes longer
+	return forwardPackets(ctx, c, broker)
+}
+
+// forwardPackets is the dataplane that holds the lock.
+func forwardPackets(ctx context.Context, c Config, broker *memif.Broker) error {
+	// The stats socket listens before the API socket: a client that reaches the API finds the counters.
+	counters, err := api.ListenOn(ctx, "unixpacket", cmp.Or(c.StatsSocket, StatsSocket(c.APISocket)))
+	if err != nil {
+		return err
 	}
 	engine, err := forward.New(forward.Config{Workers: c.Workers, Log: c.Log, StormLimit: c.StormLimit, MemifBroker: broker})
 	if err != nil {

@@ -80,6 +80,56 @@ func TestASecondDataplaneOnTheSocketIsRefusedAndNamesTheFirst(t *testing.T) {
 	}
 }
 
+// startStandby runs a dataplane that waits for another one.
+func startStandby(t *testing.T, c Config) *running {
+	t.Helper()
+	r := &running{socket: c.APISocket, done: make(chan error, 1)}
+	ctx, cancel := context.WithCancel(context.Background())
+	r.stop = cancel
+	c.Standby = true
+	go func() { r.done <- Run(ctx, c) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-r.done; err != nil {
+			t.Error("run:", err)
+		}
+	})
+	eventually(t, func() bool {
+		s := StatusOf(t.Context(), c.APISocket)
+		return s.Standby != nil && s.Standby.Name == c.Name
+	})
+	return r
+}
+
+func TestAStandbyServesTheSocketWhenTheActiveDataplaneEnds(t *testing.T) {
+	first := start(t)
+	startStandby(t, Config{APISocket: first.socket, Name: "second"})
+	if s := StatusOf(t.Context(), first.socket); s.Active == nil || s.Active.Name != "" || s.Active.PID != strconv.Itoa(os.Getpid()) {
+		t.Errorf("while the standby waits the active dataplane is %v", s.Active)
+	}
+	first.stop()
+	eventually(t, func() bool {
+		s := StatusOf(t.Context(), first.socket)
+		return s.Active != nil && s.Active.Name == "second" && s.Standby == nil
+	})
+	if _, err := memclnt.NewServiceClient(first.connect(t)).ControlPing(t.Context(), &memclnt.ControlPing{}); err != nil {
+		t.Error("the standby does not answer:", err)
+	}
+}
+
+func TestAStandbyThatIsStoppedLeavesTheActiveDataplaneAlone(t *testing.T) {
+	first := start(t)
+	second := startStandby(t, Config{APISocket: first.socket, Name: "second"})
+	second.stop()
+	eventually(t, func() bool { return StatusOf(t.Context(), first.socket).Standby == nil })
+	if _, err := memclnt.NewServiceClient(first.connect(t)).ControlPing(t.Context(), &memclnt.ControlPing{}); err != nil {
+		t.Error("the active dataplane does not answer any more:", err)
+	}
+	if err := Run(t.Context(), Config{APISocket: first.socket}); !errors.Is(err, ErrRunning) {
+		t.Errorf("the lock is free: %v", err)
+	}
+}
+
 func TestTheSocketGoesWithTheDataplaneAndMayBeUsedAgain(t *testing.T) {
 	r := start(t)
 	r.stop()

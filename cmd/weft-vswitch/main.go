@@ -2,6 +2,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -66,6 +67,8 @@ func exitCode(err error, stderr io.Writer) int {
 type options struct {
 	socket      string
 	statsSocket string
+	standby     bool
+	name        string
 	workers     int
 	stormLimit  int
 	confine     bool
@@ -94,13 +97,50 @@ func command(stderr io.Writer) *cobra.Command {
 	cmd.SetVersionTemplate("{{.Version}}\n")
 	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return fmt.Errorf("%w: %w", errUsage, err) })
 	f := cmd.Flags()
-	f.StringVar(&o.socket, "api-socket", "/run/weft/vswitch-api.sock", "where to serve the binary API")
+	p := cmd.PersistentFlags()
+	p.StringVar(&o.socket, "api-socket", "/run/weft/vswitch-api.sock", "where to serve the binary API")
+	p.StringVar(&o.name, "name", os.Getenv(nameVariable), "what the lock file calls this process beside its pid, such as its pod; default: $"+nameVariable)
+	f.BoolVar(&o.standby, "standby", false, "if another dataplane runs on the API socket wait until it ends, then take its place; default: fail")
 	f.StringVar(&o.statsSocket, "stats-socket", "", "where to serve the stats segment; default: beside the API socket, with stats.sock for api.sock")
 	f.IntVar(&o.workers, "workers", 1, "forwarding threads")
 	f.IntVar(&o.stormLimit, "storm-limit", vswitch.DefaultStormLimit,
 		"copies a second that each thread makes of one interface's broadcasts, multicasts and frames to unknown MACs; 0: no limit")
 	o.addCommon(f)
+	cmd.CompletionOptions.DisableDefaultCmd = true
+	cmd.AddCommand(o.statusCommand())
 	return cmd
+}
+
+// nameVariable names the environment variable that has the default of --name.
+const nameVariable = "WEFT_VSWITCH_NAME"
+
+func (o *options) statusCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "status",
+		Short: "Print which process serves the API socket and which one waits to take over",
+		Long: "status prints the process that serves the API socket and the standby that takes over when it ends, each with its pid, in its\n" +
+			"own PID namespace, and its name. With --name it fails unless one of them has that name; without, unless the socket is served.",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return o.status(cmd) },
+	}
+}
+
+func (o *options) status(cmd *cobra.Command) error {
+	s := vswitch.StatusOf(cmd.Context(), o.socket)
+	found := o.name == "" && s.Active != nil
+	for _, process := range []struct {
+		role string
+		is   *vswitch.Holder
+	}{{"active", s.Active}, {"standby", s.Standby}} {
+		if process.is != nil {
+			fmt.Fprintf(cmd.OutOrStdout(), "%-7s %s\n", process.role, process.is)
+			found = found || o.name != "" && process.is.Name == o.name
+		}
+	}
+	if !found {
+		return fmt.Errorf("%s is neither served nor waited for by %s", o.socket, cmp.Or(o.name, "a dataplane"))
+	}
+	return nil
 }
 
 // addCommon adds the flags that the broker process has too.
@@ -131,7 +171,7 @@ func (o *options) run(ctx context.Context, stderr io.Writer) error {
 	vswitch.TuneThreads(o.workers)
 	o.confineAs("dataplane", confine.Dataplane, log)
 	return vswitch.Run(ctx, vswitch.Config{
-		APISocket: o.socket, StatsSocket: o.statsSocket, Workers: o.workers, StormLimit: o.stormLimit, Log: log,
+		APISocket: o.socket, StatsSocket: o.statsSocket, Standby: o.standby, Name: o.name, Workers: o.workers, StormLimit: o.stormLimit, Log: log,
 		MemifBroker: []string{brokerArgument, fmt.Sprintf("--confine=%t", o.confine), "--log-format=" + o.logFormat, "--log-level=" + o.logLevel},
 	})
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"net"
 	"os"
 	"strconv"
@@ -10,6 +11,8 @@ import (
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/weftnet/weft/vswitch"
 )
 
 func TestMain(m *testing.M) {
@@ -24,6 +27,7 @@ func TestScripts(t *testing.T) {
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
 			"await":   await,
 			"answers": answers,
+			"is":      is,
 			"signal":  signalHolder,
 		},
 	})
@@ -45,6 +49,16 @@ func answers(ts *testscript.TestScript, _ bool, args []string) {
 	})
 }
 
+// is waits until the active dataplane or the standby of a socket has a name.
+func is(ts *testscript.TestScript, _ bool, args []string) {
+	role, socket, name := args[0], ts.MkAbs(args[1]), args[2]
+	eventually(ts, name+" is "+role, func() bool {
+		s := vswitch.StatusOf(context.Background(), socket)
+		holder := map[string]*vswitch.Holder{"active": s.Active, "standby": s.Standby}[role]
+		return holder != nil && holder.Name == name
+	})
+}
+
 func eventually(ts *testscript.TestScript, what string, expected func() bool) {
 	deadline := time.After(time.Minute)
 	tick := time.NewTicker(5 * time.Millisecond)
@@ -61,7 +75,8 @@ func eventually(ts *testscript.TestScript, what string, expected func() bool) {
 // signalHolder sends a signal to the process whose pid a lock file says.
 func signalHolder(ts *testscript.TestScript, _ bool, args []string) {
 	signals := map[string]syscall.Signal{"HUP": syscall.SIGHUP, "PIPE": syscall.SIGPIPE, "TERM": syscall.SIGTERM, "KILL": syscall.SIGKILL}
-	pid, err := strconv.Atoi(strings.TrimSpace(ts.ReadFile(args[1])))
+	text, _, _ := strings.Cut(ts.ReadFile(args[1]), "\n")
+	pid, err := strconv.Atoi(text)
 	ts.Check(err)
 	ts.Check(syscall.Kill(pid, signals[args[0]]))
 }

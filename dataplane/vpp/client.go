@@ -48,10 +48,11 @@ type Client struct {
 	stats   *stats
 
 	mu      sync.Mutex
-	session *session // nil: not connected
-	version string   // of the dataplane connected last
-	reason  error    // why there is no session
-	held    bool     // changes are refused
+	session *session  // nil: not connected
+	version string    // of the dataplane connected last
+	reason  error     // why there is no session
+	urgent  time.Time // until when attempts to connect are at short intervals
+	held    bool      // changes are refused
 }
 
 // New makes a client of the dataplane at socket, for Run to connect.
@@ -260,6 +261,13 @@ func (s *session) ask(ctx context.Context, limit time.Duration) (string, error) 
 	return reply.Program + " " + reply.Version, nil
 }
 
+// A standby takes over within milliseconds when the dataplane ends, so attempts to connect are redialSoon apart for the time urgency
+// after the end of a connection.
+const (
+	redialSoon = 5 * time.Millisecond
+	urgency    = 2 * time.Second
+)
+
 // reconnect tries once and then waits.
 func (c *Client) reconnect(ctx context.Context) {
 	err := c.connect(ctx)
@@ -269,12 +277,16 @@ func (c *Client) reconnect(ctx context.Context) {
 	c.mu.Lock()
 	news := c.reason == nil || c.reason.Error() != err.Error()
 	c.reason = err
+	urgent := c.urgent
 	c.mu.Unlock()
 	if news && ctx.Err() == nil {
 		c.options.Logger.Warn("dataplane not connected", "socket", c.socket, "err", err)
 		c.options.NotConnected(err)
 	}
 	pause := c.options.Redial
+	if time.Now().Before(urgent) {
+		pause = min(pause, redialSoon)
+	}
 	if missing := new(MissingMessages); errors.As(err, &missing) {
 		pause = max(pause, c.options.Probe) // only a restart of the dataplane changes what it lacks
 	}
@@ -307,7 +319,7 @@ func (c *Client) watch(ctx context.Context, s *session, tick <-chan time.Time) (
 func (c *Client) drop(s *session) {
 	s.close()
 	c.mu.Lock()
-	c.session, c.reason = nil, s.lost()
+	c.session, c.reason, c.urgent = nil, s.lost(), time.Now().Add(urgency)
 	c.mu.Unlock()
 	c.options.Logger.Warn("dataplane lost", "socket", c.socket, "err", s.lost())
 	c.options.Lost(s.lost())

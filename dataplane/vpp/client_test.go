@@ -313,6 +313,29 @@ func TestLostConnectionIsMadeAnew(t *testing.T) {
 	}
 }
 
+func TestDataplaneThatComesBackAtOnceIsConnectedWithoutThePauseOfRedials(t *testing.T) {
+	p := &peer{t: t, answer: obliging}
+	stop := p.listen()
+	connected, away := make(chan string, 1), make(chan error, 10)
+	c := connect(t, p.socket, Options{
+		Redial: time.Hour, Logger: testLogger(t),
+		Connected: func(version string) { connected <- version }, NotConnected: func(err error) { away <- err },
+	})
+	<-connected
+	background(t, c.Run)
+	stop()
+	p.hangUp()
+	if err := <-away; err == nil {
+		t.Error("the dataplane that is away was connected to")
+	}
+	(&peer{t: t, socket: p.socket, answer: obliging}).listen()
+	select {
+	case <-connected:
+	case <-time.After(time.Minute):
+		t.Error("not connected again")
+	}
+}
+
 func TestDataplaneThatDoesNotAnswerProbesIsLost(t *testing.T) {
 	var deaf atomic.Bool
 	p := &peer{t: t, answer: func(c *call) ([]api.Message, bool) {

@@ -161,13 +161,36 @@ func TestPodsOfTheNodeRunWhereverPodsDo(t *testing.T) {
 			}
 		}
 	}
-	if kind := c.sets["weft-vswitch"].Spec.UpdateStrategy.Type; kind != "OnDelete" {
-		t.Errorf("an upgrade interrupts all nodes' dataplanes: %s", kind)
-	}
 	for _, account := range c.accounts {
 		if account.AutomountServiceAccountToken == nil || *account.AutomountServiceAccountToken {
 			t.Errorf("%s gets a token", account.Name)
 		}
+	}
+}
+
+func TestAnUpdateStartsTheNewDataplaneBesideTheOldOne(t *testing.T) {
+	set := rendered(t, nil).sets["weft-vswitch"]
+	update := set.Spec.UpdateStrategy.RollingUpdate
+	if update == nil || update.MaxSurge.IntValue() != 1 || update.MaxUnavailable.IntValue() != 0 {
+		t.Errorf("update strategy %+v", set.Spec.UpdateStrategy)
+	}
+	container := set.Spec.Template.Spec.Containers[0]
+	if !slices.Contains(container.Args, "--standby") {
+		t.Errorf("the new dataplane fails while the old one runs: %q", container.Args)
+	}
+	// The name is that of the pod, so the probe succeeds when this process serves or waits.
+	if len(container.Env) != 1 || container.Env[0].Name != "WEFT_VSWITCH_NAME" || container.Env[0].ValueFrom.FieldRef.FieldPath != "metadata.name" {
+		t.Errorf("environment %+v", container.Env)
+	}
+	if container.StartupProbe == nil || strings.Join(container.StartupProbe.Exec.Command, " ") != "/usr/local/bin/weft-vswitch status" {
+		t.Errorf("startup probe %+v", container.StartupProbe)
+	}
+	if container.LivenessProbe != nil || container.ReadinessProbe != nil {
+		t.Error("a probe of a dataplane that runs can interrupt its pods")
+	}
+	byHand := rendered(t, map[string]any{"vswitch.updateStrategy": "OnDelete"}).sets["weft-vswitch"].Spec.UpdateStrategy
+	if byHand.Type != "OnDelete" || byHand.RollingUpdate != nil {
+		t.Errorf("update strategy %+v", byHand)
 	}
 }
 

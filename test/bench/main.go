@@ -21,7 +21,7 @@ import (
 )
 
 // parts are what can be measured, in this order.
-var parts = []string{"cni", "traffic", "memif", "versus", "replay", "audit"}
+var parts = []string{"cni", "traffic", "memif", "versus", "replay", "replace", "audit"}
 
 func main() {
 	n := flag.Int("n", 100, "how many pods")
@@ -71,6 +71,11 @@ func (b *bench) runParts(ctx context.Context, programs string, chosen []string) 
 	if slices.Contains(chosen, "replay") {
 		if err := measureReplay(ctx, b, programs); err != nil {
 			return fmt.Errorf("replay: %w", err)
+		}
+	}
+	if slices.Contains(chosen, "replace") {
+		if err := measureReplacement(ctx, b, programs); err != nil {
+			return fmt.Errorf("replace: %w", err)
 		}
 	}
 	if slices.Contains(chosen, "audit") {

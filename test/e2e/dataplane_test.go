@@ -3,13 +3,16 @@ package e2e_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/weftnet/weft/test/e2e/cluster"
+	"github.com/weftnet/weft/test/e2e/weft"
 )
 
 // A dataplane that is killed is started again by kubelet, and the agent configures it anew: pods are not replaced, and reach each
@@ -41,15 +44,99 @@ func TestPodsOutliveTheDataplaneOfTheirNode(t *testing.T) {
 	s.mustLeaveNothing()
 }
 
+// An update of weft-vswitch starts the new pod beside the old one, so pods lose less than when the old pod is deleted first.
+func TestARolloutOfTheDataplaneInterruptsPodsForLessThanItsDeletion(t *testing.T) {
+	needWeft(t)
+	if weft.OnVPP() {
+		t.Skip("VPP has no standby")
+	}
+	s := newSpace(t)
+	server := s.run("server", "n2")
+	load := s.endless("n2", "outages", s.addresses(server)[0].String(), "10ms")
+	load = s.ready(load.Name)
+	former := s.dataplane(t.Context(), "n2")
+	for _, arguments := range [][]string{{"rollout", "restart", "daemonset/weft-vswitch"}, {"rollout", "status", "daemonset/weft-vswitch", "--timeout=90s"}} {
+		_, err := s.c.Kubectl(t.Context(), nil, append(arguments, "-n", system)...)
+		s.must(err)
+	}
+	now := s.successor(former)
+	byRollout := s.outages(load, 0)
+	said, err := s.c.Client.CoreV1().Pods(system).GetLogs(now.Name, &corev1.PodLogOptions{}).DoRaw(t.Context())
+	s.must(err)
+	if !strings.Contains(string(said), "standby takes over") || !strings.Contains(string(said), former.Name) {
+		t.Errorf("the new pod did not wait for %s: %s", former.Name, said)
+	}
+	s.must(s.c.Client.CoreV1().Pods(system).Delete(t.Context(), now.Name, metav1.DeleteOptions{}))
+	s.successor(now)
+	byDeletion := s.outages(load, len(byRollout))[len(byRollout):]
+	t.Logf("outages by a rollout %s, by a deletion %s", byRollout, byDeletion)
+	if slices.Max(byRollout) >= slices.Max(byDeletion) {
+		t.Errorf("outages by a rollout %s, by a deletion %s", byRollout, byDeletion)
+	}
+	s.unharmed(t, server)
+	s.run("new", "n2")
+	s.deleteAll()
+	s.mustLeaveNothing()
+}
+
+// successor waits until another pod is the only dataplane of a node, and ready.
+func (s *space) successor(former *corev1.Pod) (now *corev1.Pod) {
+	s.t.Helper()
+	s.must(cluster.Eventually(s.t.Context(), former.Name+" has a successor", func(ctx context.Context) error {
+		pods := s.dataplanes(ctx, former.Spec.NodeName)
+		if len(pods) != 1 || pods[0].UID == former.UID || !isReady(&pods[0]) {
+			return fmt.Errorf("the node has %d", len(pods))
+		}
+		now = &pods[0]
+		return nil
+	}))
+	return now
+}
+
+// outages waits until a pod has printed more outages than so many, and returns all.
+func (s *space) outages(pod *corev1.Pod, before int) (all []time.Duration) {
+	s.t.Helper()
+	s.must(cluster.Eventually(s.t.Context(), "the end of an outage", func(ctx context.Context) error {
+		text, err := s.c.Client.CoreV1().Pods(s.name).GetLogs(pod.Name, &corev1.PodLogOptions{}).DoRaw(ctx)
+		if err != nil {
+			return err
+		}
+		all = nil
+		for line := range strings.Lines(string(text)) {
+			var lasted string
+			var lost int
+			if _, err := fmt.Sscanf(line, "outage %s lost %d", &lasted, &lost); err != nil {
+				return err
+			}
+			outage, err := time.ParseDuration(lasted)
+			if err != nil {
+				return err
+			}
+			all = append(all, outage)
+		}
+		if len(all) <= before {
+			return fmt.Errorf("%d outages", len(all))
+		}
+		return nil
+	}))
+	return all
+}
+
 // dataplane is the pod of a node's dataplane: weft-vswitch or VPP.
 func (s *space) dataplane(ctx context.Context, node string) *corev1.Pod {
+	s.t.Helper()
+	pods := s.dataplanes(ctx, node)
+	if len(pods) != 1 || len(pods[0].Status.ContainerStatuses) != 1 {
+		s.t.Fatalf("dataplanes on %s: %+v", node, pods)
+	}
+	return &pods[0]
+}
+
+func (s *space) dataplanes(ctx context.Context, node string) []corev1.Pod {
 	s.t.Helper()
 	pods, err := s.c.Client.CoreV1().Pods(system).List(ctx, metav1.ListOptions{
 		LabelSelector: "app.kubernetes.io/component in (vswitch, vpp)", FieldSelector: "spec.nodeName=" + node,
 	})
 	s.must(err)
-	if len(pods.Items) != 1 || len(pods.Items[0].Status.ContainerStatuses) != 1 {
-		s.t.Fatalf("dataplanes on %s: %+v", node, pods.Items)
-	}
-	return &pods.Items[0]
+	return pods.Items
 }

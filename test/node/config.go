@@ -37,11 +37,12 @@ type agentConfig struct {
 }
 
 type dataplaneConfig struct {
-	Type    string `json:"type"`
-	Socket  string `json:"socket"`
-	Program string `json:"program,omitempty"`
-	Log     string `json:"log,omitempty"`
-	Uplink  string `json:"uplink,omitempty"`
+	Type     string `json:"type"`
+	Socket   string `json:"socket"`
+	Program  string `json:"program,omitempty"`
+	Log      string `json:"log,omitempty"`
+	Uplink   string `json:"uplink,omitempty"`
+	External bool   `json:"external,omitempty"`
 }
 
 type kubernetesConfig struct {
@@ -98,6 +99,7 @@ type Options struct {
 	RuntimeSocket string // of a container runtime; default: the agent's
 	Tunnel        string // how packets get to other nodes; default: vxlan4
 
+	External bool   // the agent starts no weft-vswitch: StartVswitch does
 	Embedded bool   // the dataplane is weft-vswitch even if tests run on VPP
 	Netns    string // path of the namespace that VPP runs in, if tests run on one; default: the caller's
 
@@ -195,6 +197,7 @@ func (n *Node) dataplaneConfig() dataplaneConfig {
 	}
 	return dataplaneConfig{
 		Type: "embedded", Socket: n.DataplaneSocket(), Program: n.Program("weft-vswitch"), Log: n.DataplaneLog(), Uplink: n.options.Uplink,
+		External: n.options.External,
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -23,12 +24,13 @@ const Name = "n1"
 
 // Node is one node. Everything that it writes is below Dir.
 type Node struct {
-	Dir      string // short: the paths of sockets have a limit of 107 bytes
-	programs string // the directory of weft-agent, weft-cni, weft-vswitch and weftctl
-	options  Options
-	agent    *process
-	vpp      *vpp // nil: the agent starts weft-vswitch
-	aborted  bool // the logs are to be read yet
+	Dir       string // short: the paths of sockets have a limit of 107 bytes
+	programs  string // the directory of weft-agent, weft-cni, weft-vswitch and weftctl
+	options   Options
+	agent     *process
+	vpp       *vpp       // nil: weft-vswitch is the dataplane
+	vswitches []*Vswitch // that the test started
+	aborted   bool       // the logs are to be read yet
 
 	Kubelet *kubelettest.Kubelet // nil: the node has no devices
 }
@@ -71,7 +73,11 @@ func New(programs string, o Options) (*Node, error) {
 
 // Close ends agent and dataplane and takes the node's directory away, unless the node was aborted.
 func (n *Node) Close() error {
-	errs := []error{n.StopAgent(), n.endDataplane(syscall.SIGTERM)}
+	errs := []error{n.StopAgent()}
+	for _, v := range slices.Backward(n.vswitches) { // a standby before the one that it waits for
+		errs = append(errs, v.End(syscall.SIGTERM))
+	}
+	errs = append(errs, n.endDataplane(syscall.SIGTERM))
 	if n.Kubelet != nil {
 		errs = append(errs, n.Kubelet.Stop())
 	}
@@ -107,6 +113,9 @@ func (n *Node) State() string { return filepath.Join(n.Dir, "state") }
 
 // Watched are the directories in which a pod could leave a file behind.
 func (n *Node) Watched() []string { return []string{n.run(), n.State(), n.Pods()} }
+
+// RunDir is the directory of the sockets.
+func (n *Node) RunDir() string { return n.run() }
 
 func (n *Node) run() string { return filepath.Join(n.Dir, "run") }
 func (n *Node) etc() string { return filepath.Join(n.Dir, "etc") }

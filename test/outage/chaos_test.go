@@ -93,10 +93,10 @@ func TestPodsOutliveADataplaneThatIsKilledAtRandomMoments(t *testing.T) {
 	}
 }
 
-func (c *chaos) places() leftovers.Places {
+func (s *stage) places() leftovers.Places {
 	return leftovers.Places{
-		Namespaces: map[string]string{"node": ""}, Agent: c.Socket(), Dataplane: c.DataplaneSocket(),
-		Processes: map[string]int{"weft-agent": c.AgentPID()},
+		Namespaces: map[string]string{"node": ""}, Agent: s.Socket(), Dataplane: s.DataplaneSocket(),
+		Processes: map[string]int{"weft-agent": s.AgentPID()},
 	}
 }
 

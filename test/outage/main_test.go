@@ -55,11 +55,18 @@ type stage struct {
 // newStage makes a node with veths, which VPP needs nothing for.
 func newStage(t *testing.T) *stage {
 	t.Helper()
+	return newStageWith(t, node.Options{PodInterface: "veth"})
+}
+
+// newStageWith makes a node with those options, and networks.
+func newStageWith(t *testing.T, o node.Options) *stage {
+	t.Helper()
 	netnstest.RequireTap(t)
-	n, err := node.New(programs.Build(t), node.Options{CoolDown: 100 * time.Millisecond, PodInterface: "veth", Networks: []node.Network{
+	o.CoolDown, o.Networks = 100*time.Millisecond, []node.Network{
 		{Name: "blue", Type: "L2", CIDRs: []netip.Prefix{netip.MustParsePrefix("10.5.0.0/24")}},
 		{Name: "red", Type: "L3", CIDRs: []netip.Prefix{netip.MustParsePrefix("10.6.0.0/24")}},
-	}})
+	}
+	n, err := node.New(programs.Build(t), o)
 	try(t, err)
 	s := &stage{T: t, Node: n}
 	t.Cleanup(func() {

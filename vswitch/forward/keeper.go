@@ -5,8 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/weftnet/weft/vswitch/slow"
 )
@@ -206,23 +210,45 @@ func (k *keeper) dismissLocked(a *attachment) error {
 	k.show(k.engine.ports.Load().with(a.index, nil))
 	a.silence()
 	k.engine.settle()
-	if err := a.port.Close(); err != nil {
-		return fmt.Errorf("close port of interface %d: %w", a.index, err)
-	}
-	return nil
+	return a.close()
 }
 
 func (k *keeper) show(t portTable) { k.engine.ports.Store(&t) }
 
-// closeAll is the end: no worker runs any more.
+// closers is how many ports are closed at a time. The kernel waits some 20 ms for RCU readers when it closes a packet socket or a tap, in
+// a thread each; all that are closed at the same time wait for the same readers.
+const closers = 512
+
+// closeAll is the end: no worker runs any more. A standby starts when the last port is closed.
 func (k *keeper) closeAll() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.stopped = true
-	var errs []error
-	for _, p := range k.kept {
-		errs = append(errs, k.detachLocked(p))
+	k.show(portTable{})
+	k.engine.settle()
+	var g errgroup.Group
+	g.SetLimit(closers)
+	kept := slices.Collect(maps.Values(k.kept))
+	errs := make([]error, len(kept))
+	for i, p := range kept {
+		if p.attachment == nil {
+			continue
+		}
+		p.attachment.silence()
+		g.Go(func() error {
+			errs[i] = p.attachment.close()
+			return nil
+		})
 	}
+	_ = g.Wait()
 	clear(k.kept)
 	return errors.Join(errs...)
+}
+
+// close closes the port, which no worker uses any more.
+func (a *attachment) close() error {
+	if err := a.port.Close(); err != nil {
+		return fmt.Errorf("close port of interface %d: %w", a.index, err)
+	}
+	return nil
 }

@@ -3,6 +3,7 @@ package forward
 import (
 	"context"
 	"errors"
+	"sync"
 	"testing"
 	"time"
 )
@@ -74,5 +75,53 @@ func TestPortThatCannotBeOpenedIsNotKept(t *testing.T) {
 	}
 	if err := b.engine.ClosePort(5); !errors.Is(err, ErrNoPort) {
 		t.Errorf("close: %v", err)
+	}
+}
+
+// slowPort is a port whose end waits for that of others, as the kernel's does.
+type slowPort struct {
+	vectorPort
+	closing *sync.WaitGroup
+	err     error
+}
+
+func (p *slowPort) Close() error {
+	p.closing.Done()
+	p.closing.Wait()
+	return errors.Join(p.err, p.vectorPort.Close())
+}
+
+func TestPortsAreClosedAtTheSameTimeWhenTheEngineStops(t *testing.T) {
+	e, err := New(Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error)
+	go func() { ended <- e.Run(ctx) }()
+	var closing sync.WaitGroup
+	const ports = 100
+	closing.Add(ports)
+	for index := range uint32(ports) {
+		open := func() (vectorPort, error) {
+			p, err := newMemoryPort()
+			slow := &slowPort{vectorPort: p, closing: &closing}
+			if index == 7 {
+				slow.err = errBroken
+			}
+			return slow, err
+		}
+		if err := e.keeper.add(index, open); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cancel()
+	select {
+	case err := <-ended:
+		if !errors.Is(err, errBroken) {
+			t.Errorf("the error of a port is lost: %v", err)
+		}
+	case <-time.After(time.Minute):
+		t.Fatal("each port waits for the end of the one before")
 	}
 }

@@ -14,18 +14,19 @@ import (
 type command func(out io.Writer, arguments []string) error
 
 var commands = map[string]command{
-	"pause":  pause,  // end on SIGTERM, reap children: a sandbox's first process
-	"serve":  serve,  // [-http 8080] [-echo 7]: HTTP, and TCP and UDP echo
-	"http":   fetch,  // URL: the body
-	"tcp":    tcp,    // HOST:PORT TEXT: what comes back
-	"udp":    udp,    // HOST:PORT TEXT: what comes back
-	"ping":   ping,   // ADDRESS [COUNT [INTERVAL]]: the answers; COUNT 0 is for ever
-	"bulk":   bulk,   // HOST:PORT BYTES: how fast so many come back, the same, over one connection
-	"stream": stream, // HOST:PORT INTERVAL: what comes back over one connection, for ever
-	"env":    env,    // the environment
-	"links":  links,  // the interfaces with their addresses
-	"api":    api,    // [PATH]: what the API server says to the pod's service account
-	"write":  write,  // FILE TEXT: a file on a volume
+	"pause":   pause,   // end on SIGTERM, reap children: a sandbox's first process
+	"serve":   serve,   // [-http 8080] [-echo 7]: HTTP, and TCP and UDP echo
+	"http":    fetch,   // URL: the body
+	"tcp":     tcp,     // HOST:PORT TEXT: what comes back
+	"udp":     udp,     // HOST:PORT TEXT: what comes back
+	"ping":    ping,    // ADDRESS [COUNT [INTERVAL]]: the answers; COUNT 0 is for ever
+	"outages": outages, // ADDRESS INTERVAL: how long there was no answer, and how many, for ever
+	"bulk":    bulk,    // HOST:PORT BYTES: how fast so many come back, the same, over one connection
+	"stream":  stream,  // HOST:PORT INTERVAL: what comes back over one connection, for ever
+	"env":     env,     // the environment
+	"links":   links,   // the interfaces with their addresses
+	"api":     api,     // [PATH]: what the API server says to the pod's service account
+	"write":   write,   // FILE TEXT: a file on a volume
 }
 
 // then stands between commands that are run one after the other.
@@ -38,7 +39,7 @@ func main() {
 			one, rest, more = rest[:i], rest[i+1:], true
 		}
 		if len(one) == 0 || commands[one[0]] == nil {
-			fmt.Fprintln(os.Stderr, "usage: e2e-pod pause|serve|http|tcp|udp|ping|bulk|stream|env|links|api|write [arguments] [then ...]")
+			fmt.Fprintln(os.Stderr, "usage: e2e-pod pause|serve|http|tcp|udp|ping|outages|bulk|stream|env|links|api|write [arguments] [then ...]")
 			os.Exit(2)
 		}
 		if err := commands[one[0]](os.Stdout, one[1:]); err != nil {

@@ -47,10 +47,7 @@ func ping(out io.Writer, arguments []string) error {
 			return err
 		}
 	}
-	f := four
-	if address.Is6() {
-		f = six
-	}
+	f := familyOf(address)
 	conn, err := icmp.ListenPacket(f.network, f.any)
 	if err != nil {
 		return err
@@ -59,7 +56,7 @@ func ping(out io.Writer, arguments []string) error {
 	pause := time.NewTimer(interval)
 	defer pause.Stop()
 	for sequence := 1; count == 0 || sequence <= count; sequence++ {
-		took, err := f.ask(conn, address, sequence&0xffff) // as many as there is room for
+		took, err := f.ask(conn, address, sequence&0xffff, patience) // as many as there is room for
 		if err != nil {
 			return fmt.Errorf("request %d of %d: %w", sequence, count, err)
 		}
@@ -70,8 +67,50 @@ func ping(out io.Writer, arguments []string) error {
 	return nil
 }
 
+// outages asks at intervals for ever, and prints each time without answers.
+func outages(out io.Writer, arguments []string) error {
+	if len(arguments) != 2 {
+		return fmt.Errorf("usage: outages ADDRESS INTERVAL")
+	}
+	address, err := netip.ParseAddr(arguments[0])
+	if err != nil {
+		return err
+	}
+	interval, err := time.ParseDuration(arguments[1])
+	if err != nil {
+		return err
+	}
+	f := familyOf(address)
+	conn, err := icmp.ListenPacket(f.network, f.any)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	tick := time.NewTicker(interval)
+	defer tick.Stop()
+	last, lost := time.Now(), 0
+	for sequence := 1; ; sequence++ {
+		if _, err := f.ask(conn, address, sequence&0xffff, interval); err != nil { // also where the link is away
+			lost++
+		} else {
+			if lost > 0 {
+				fmt.Fprintf(out, "outage %s lost %d\n", time.Since(last).Round(time.Millisecond), lost)
+			}
+			last, lost = time.Now(), 0
+		}
+		<-tick.C
+	}
+}
+
+func familyOf(address netip.Addr) family {
+	if address.Is6() {
+		return six
+	}
+	return four
+}
+
 // ask sends one request and waits for its answer.
-func (f family) ask(conn *icmp.PacketConn, address netip.Addr, sequence int) (time.Duration, error) {
+func (f family) ask(conn *icmp.PacketConn, address netip.Addr, sequence int, patience time.Duration) (time.Duration, error) {
 	identity := os.Getpid() & 0xffff
 	request, err := (&icmp.Message{Type: f.request, Body: &icmp.Echo{ID: identity, Seq: sequence, Data: []byte("e2e")}}).Marshal(nil)
 	if err != nil {

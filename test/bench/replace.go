@@ -1,0 +1,161 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+	"time"
+
+	"github.com/weftnet/weft/test/dataplane"
+	"github.com/weftnet/weft/test/node"
+	"github.com/weftnet/weft/test/ping"
+)
+
+// echoEvery is the interval of the echoes by which an outage is measured: each lost one is so much of it.
+const echoEvery = 2 * time.Millisecond
+
+// replacement is a full node whose weft-vswitch is replaced.
+type replacement struct {
+	*node.Node
+	active  *node.Vswitch
+	started int
+	from    *node.Pod
+	to      node.Link
+}
+
+// measureReplacement replaces the dataplane of a full node under traffic, and prints for how long two pods do not reach each other.
+func measureReplacement(ctx context.Context, b *bench, programs string) (err error) {
+	if dataplane.Prefix() != "" {
+		fmt.Fprintln(b.out, "replacement of the dataplane: VPP has no standby")
+		return nil
+	}
+	full := fullNodeHere()
+	n, err := node.New(programs, node.Options{CoolDown: time.Second, Networks: networks(), PodInterface: full.main, External: true})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, n.Close()) }()
+	r := &replacement{Node: n}
+	if r.active, err = r.begin(ctx); err != nil {
+		return err
+	}
+	if err := n.StartAgent(ctx); err != nil {
+		return err
+	}
+	if err := r.fill(ctx, full); err != nil {
+		return err
+	}
+	fmt.Fprintf(b.out, "replacement of the dataplane of %d pods with 3 interfaces each: outage between two pods\n", full.pods)
+	for range replayRounds {
+		for _, way := range []struct {
+			name    string
+			replace func(context.Context) error
+		}{
+			{"restart", r.restart},
+			{"standby, SIGTERM", func(ctx context.Context) error { return r.takeOver(ctx, syscall.SIGTERM) }},
+			{"standby, kill -9", func(ctx context.Context) error { return r.takeOver(ctx, syscall.SIGKILL) }},
+		} {
+			outage, err := r.outage(ctx, way.replace)
+			if err != nil {
+				return fmt.Errorf("%s: %w", way.name, err)
+			}
+			fmt.Fprintf(b.out, "  %-17s %5d ms\n", way.name, outage.Milliseconds())
+		}
+	}
+	return nil
+}
+
+// fill adds the pods.
+func (r *replacement) fill(ctx context.Context, full fullNode) error {
+	runtime, err := r.Runtime(os.Stderr)
+	if err != nil {
+		return err
+	}
+	for i := range full.pods {
+		p, err := r.NewPod(fmt.Sprintf("replace%d", i))
+		if err != nil {
+			return err
+		}
+		p.Annotations = map[string]string{customInterfaces: full.extra}
+		result, err := runtime.Add(ctx, p)
+		if err != nil {
+			return fmt.Errorf("pod %d: %w", i, err)
+		}
+		links, err := node.Links(result)
+		if err != nil {
+			return err
+		}
+		if r.to = links[0]; i == 0 {
+			r.from = p
+		}
+	}
+	return nil
+}
+
+// begin starts a weft-vswitch and returns when it serves or waits.
+func (r *replacement) begin(ctx context.Context, flags ...string) (*node.Vswitch, error) {
+	r.started++
+	v, err := r.StartVswitch(fmt.Sprintf("vswitch-%d", r.started), flags...)
+	if err != nil {
+		return nil, err
+	}
+	return v, r.AwaitVswitch(ctx, v)
+}
+
+// restart is what happens without a standby.
+func (r *replacement) restart(ctx context.Context) (err error) {
+	if err := r.active.End(syscall.SIGTERM); err != nil {
+		return err
+	}
+	r.active, err = r.begin(ctx)
+	return err
+}
+
+// takeOver ends the active dataplane while a standby waits.
+func (r *replacement) takeOver(ctx context.Context, signal syscall.Signal) error {
+	next, err := r.begin(ctx, "--standby")
+	if err != nil {
+		return err
+	}
+	former := r.active
+	r.active = next
+	return former.End(signal)
+}
+
+// outage returns for how long echoes were lost.
+func (r *replacement) outage(ctx context.Context, replace func(context.Context) error) (time.Duration, error) {
+	to := r.to.Bare()[0]
+	p, err := ping.Open(r.from.Netns, to)
+	if err != nil {
+		return 0, err
+	}
+	defer p.Close()
+	if _, err := p.Reach(ctx, to); err != nil {
+		return 0, err
+	}
+	echoes, stop := context.WithCancel(ctx)
+	defer stop()
+	type result struct {
+		ping.Loss
+		err error
+	}
+	streamed := make(chan result, 1)
+	go func() {
+		loss, err := p.Stream(echoes, to, echoEvery)
+		streamed <- result{loss, err}
+	}()
+	begun := time.Now()
+	err = replace(ctx)
+	if err == nil {
+		_, err = awaitLine(ctx, r.Node, replayedLine, begun)
+	}
+	if err == nil {
+		err = r.AwaitReady(ctx)
+	}
+	<-time.After(settled)
+	stop()
+	s := <-streamed
+	return time.Duration(s.Sent-s.Answered) * echoEvery, errors.Join(err, s.err)
+}

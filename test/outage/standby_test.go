@@ -1,0 +1,210 @@
+package outage_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/weftnet/weft/test/dataplane"
+	"github.com/weftnet/weft/test/leftovers"
+	"github.com/weftnet/weft/test/node"
+	"github.com/weftnet/weft/test/ping"
+)
+
+const (
+	standbyRounds = 3 // replacements of each kind
+	standbyPods   = 6 // each with three links
+	echoEvery     = 2 * time.Millisecond
+)
+
+// relay is a stage whose weft-vswitch the test replaces, as Kubernetes does.
+type relay struct {
+	*stage
+	active  *node.Vswitch
+	started int
+	from    *node.Pod
+	to      []node.Link
+}
+
+func newRelay(t *testing.T) *relay {
+	t.Helper()
+	if dataplane.Prefix() != "" {
+		t.Skip("VPP has no standby")
+	}
+	r := &relay{stage: newStageWith(t, node.Options{External: true, PodInterface: "veth"})}
+	r.active = r.begin()
+	r.start()
+	return r
+}
+
+// begin starts a weft-vswitch and returns when it serves or waits.
+func (r *relay) begin(flags ...string) *node.Vswitch {
+	r.Helper()
+	r.started++
+	v, err := r.StartVswitch(fmt.Sprintf("vswitch-%d", r.started), flags...)
+	try(r.T, err)
+	try(r.T, r.AwaitVswitch(r.Context(), v))
+	return v
+}
+
+// addPods makes pods whose main interface is a veth, which stays when its dataplane ends, so that echoes can be sent all the time.
+func (r *relay) addPods() (pods []*node.Pod) {
+	r.Helper()
+	for i := range standbyPods {
+		p := r.sandbox(fmt.Sprintf("pod%d", i))
+		p.Annotations = map[string]string{"contivpp.io/custom-if": "x0/tap/blue, x1/veth/red"}
+		result, err := r.runtime.Add(r.Context(), p)
+		try(r.T, err)
+		r.to, err = node.Links(result)
+		try(r.T, err)
+		pods = append(pods, p)
+	}
+	r.from = pods[0]
+	return pods
+}
+
+// lost replaces the dataplane while one pod pings another, and returns how many echoes were lost.
+func (r *relay) lost(replace func()) int {
+	r.Helper()
+	to := r.to[0].Bare()[0]
+	p, err := ping.Open(r.from.Netns, to)
+	try(r.T, err)
+	defer p.Close()
+	r.reach(r.from, r.to)
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	result := make(chan ping.Loss, 1)
+	go func() {
+		loss, err := p.Stream(ctx, to, echoEvery)
+		if err != nil {
+			r.Error(err)
+		}
+		result <- loss
+	}()
+	eventually(r.T, "echoes are sent", func() bool { return p.Sent() > 20 })
+	replace()
+	r.replayed()
+	recovered := p.Sent()
+	eventually(r.T, "echoes are sent after the replay", func() bool { return p.Sent() > recovered+20 })
+	cancel()
+	loss := <-result
+	r.Log(loss)
+	return loss.Sent - loss.Answered
+}
+
+// replayed waits until the agent has replayed what is desired to the active dataplane.
+func (r *relay) replayed() {
+	r.Helper()
+	eventually(r.T, "the active dataplane serves", func() bool { return r.DataplanePID() == r.active.PID() })
+	eventually(r.T, "the agent's conditions hold", func() bool {
+		return strings.Count(r.log(r.AgentLog()), `msg="dataplane replayed"`) == r.started-1 && len(r.conditions()) == 0
+	})
+}
+
+func (r *relay) log(path string) string {
+	r.Helper()
+	text, err := os.ReadFile(path)
+	try(r.T, err)
+	return string(text)
+}
+
+func TestAReplacementByAStandbyLosesLessThanARestart(t *testing.T) {
+	r := newRelay(t)
+	pods := r.addPods()
+	with, without := 0, 0
+	for range standbyRounds {
+		without += r.lost(func() {
+			try(t, r.active.End(syscall.SIGTERM))
+			r.active = r.begin()
+		})
+		next := r.begin("--standby")
+		with += r.lost(func() {
+			former := r.active
+			r.active = next
+			try(t, former.End(syscall.SIGTERM))
+		})
+	}
+	t.Logf("%d replacements each: %d echoes lost with a standby, %d without, one each %s", standbyRounds, with, without, echoEvery)
+	if with >= without {
+		t.Errorf("lost %d echoes with a standby, %d without", with, without)
+	}
+	for _, p := range pods {
+		try(t, r.runtime.Check(t.Context(), p))
+	}
+}
+
+func TestAStandbyTakesOverWhenTheActiveDataplaneIsKilled(t *testing.T) {
+	r := newRelay(t)
+	before, err := leftovers.Steady(t.Context(), r.places(), patience)
+	try(t, err)
+	pods := r.addPods()
+	for range standbyRounds {
+		former := r.active
+		r.active = r.begin("--standby")
+		r.lost(func() { try(t, former.End(syscall.SIGKILL)) })
+	}
+	for _, p := range pods {
+		try(t, r.runtime.Check(t.Context(), p))
+		try(t, r.runtime.Del(t.Context(), p))
+		try(t, p.Remove())
+	}
+	after, err := leftovers.Settle(t.Context(), r.places(), before, patience)
+	try(t, err)
+	if lines := after.Since(before); len(lines) > 0 {
+		t.Errorf("left behind:\n  %s", strings.Join(lines, "\n  "))
+	}
+}
+
+func TestAStandbyCreatesNothingWhileItWaits(t *testing.T) {
+	r := newRelay(t)
+	r.addPods()
+	before, err := leftovers.Steady(t.Context(), r.places(), patience)
+	try(t, err)
+	serving := r.DataplanePID()
+	files := r.files()
+	first, second := r.begin("--standby"), r.beginBehind("--standby")
+	after, err := leftovers.Steady(t.Context(), r.places(), patience)
+	try(t, err)
+	if lines := after.Since(before); len(lines) > 0 || r.DataplanePID() != serving {
+		t.Errorf("pid %d serves, want %d; changes:\n  %s", r.DataplanePID(), serving, strings.Join(lines, "\n  "))
+	}
+	if now := slices.DeleteFunc(r.files(), func(name string) bool { return name == "vswitch-api.sock.standby" }); !slices.Equal(now, files) {
+		t.Errorf("files %v, before %v", now, files)
+	}
+	// Each is of no use to the others when it ends, and the active one goes on.
+	try(t, first.End(syscall.SIGTERM))
+	try(t, r.AwaitVswitch(t.Context(), second))
+	try(t, second.End(syscall.SIGTERM))
+	r.reach(r.from, r.to)
+	if r.DataplanePID() != serving {
+		t.Errorf("pid %d serves, want %d", r.DataplanePID(), serving)
+	}
+}
+
+// beginBehind starts a standby that waits behind another one.
+func (r *relay) beginBehind(flags ...string) *node.Vswitch {
+	r.Helper()
+	r.started++
+	v, err := r.StartVswitch(fmt.Sprintf("vswitch-%d", r.started), flags...)
+	try(r.T, err)
+	eventually(r.T, "a standby waits behind another one", func() bool {
+		return strings.Contains(r.log(r.DataplaneLog()), `msg="standby waits behind another standby"`)
+	})
+	return v
+}
+
+// files are those beside the dataplane's socket.
+func (r *relay) files() (names []string) {
+	r.Helper()
+	entries, err := os.ReadDir(r.RunDir())
+	try(r.T, err)
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return names
+}
