@@ -74,7 +74,7 @@ type Dataplane struct {
 
 	Uplink string // the network card that the dataplane owns, with the node's addresses; "": the kernel keeps it
 
-	ExpediteRCU    bool // expedite the kernel's RCU grace periods while the dataplane makes and deletes veths
+	ExpediteRCU    bool // expedite the kernel's RCU grace periods while VPP makes and deletes veths
 	VethsPerThread int  // of type vpp: veths that one thread of VPP reads; 0: any number
 	VethRxFrames   int  // of type vpp: frames of 2 KiB in each receive block of a veth
 	VethTxFrames   int  // of type vpp: frames of 66 KiB in the transmit ring of a veth
@@ -118,7 +118,7 @@ func (c *Config) Flags(fs *pflag.FlagSet) {
 	fs.StringVar(&c.Dataplane.Program, "dataplane-program", "", "weft-vswitch to start; default: beside the agent, else from PATH")
 	fs.StringVar(&c.Dataplane.Log, "dataplane-log", "/var/log/weft-vswitch.log", "file for the output of weft-vswitch")
 	fs.StringVar(&c.Dataplane.Uplink, "dataplane-uplink", "", "network card that the dataplane owns, with its addresses and routes; empty: the node's kernel keeps it")
-	fs.BoolVar(&c.Dataplane.ExpediteRCU, "dataplane-expedite-rcu", true, "expedite the kernel's RCU grace periods (/sys/kernel/rcu_expedited) while the dataplane makes and deletes veths")
+	fs.BoolVar(&c.Dataplane.ExpediteRCU, "dataplane-expedite-rcu", true, "expedite the kernel's RCU grace periods (/sys/kernel/rcu_expedited) while VPP makes and deletes veths")
 	fs.IntVar(&c.Dataplane.VethsPerThread, "dataplane-veths-per-thread", vpp.MaxVethsPerThread, "with VPP: veths that one of its threads reads, 1 to 15; 0: any number, with which VPP can hang for good")
 	fs.IntVar(&c.Dataplane.VethRxFrames, "dataplane-veth-rx-frames", 6, "with VPP: frames of 2 KiB in each of the 160 receive blocks of a veth, an even number, 6 to 64")
 	fs.IntVar(&c.Dataplane.VethTxFrames, "dataplane-veth-tx-frames", 88, "with VPP: frames of 66 KiB in the transmit ring of a veth, an even number, 16 to 1024")

@@ -81,10 +81,10 @@ func newSouthbound(config Config, log *slog.Logger, health *health) *southbound 
 	return s
 }
 
-// gracePeriods returns nil if RCU grace periods are not to be expedited, or cannot be.
+// gracePeriods returns nil if RCU grace periods are not to be expedited, or cannot be. weft-vswitch waits for none.
 func gracePeriods(config Config, log *slog.Logger) *vpp.GracePeriods {
 	marker := filepath.Join(filepath.Dir(config.Socket), "rcu-expedited")
-	if !config.Dataplane.ExpediteRCU {
+	if !config.Dataplane.ExpediteRCU || config.Dataplane.Type == Embedded {
 		if err := vpp.RestoreGracePeriods(vpp.RCUExpedited, marker); err != nil {
 			log.Warn("RCU grace periods stay expedited", "err", err)
 		}

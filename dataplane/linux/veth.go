@@ -91,18 +91,46 @@ func (b veths) Create(ctx context.Context, batch []vethItem) {
 // Update changes what differs on both ends.
 func (b veths) Update(ctx context.Context, batch []vethItem) { b.Create(ctx, batch) }
 
-// Delete removes the host's end, and with it the pod's, wherever that is by now.
+// Delete removes the host's ends, and with them the pods', wherever these are by now.
 func (b veths) Delete(ctx context.Context, batch []vethItem) {
-	b.each(ctx, batch, func(home *handle, it *vethItem) error {
-		l, err := home.link(it.Have.HostName)
-		if err == nil && isOurVeth(l, it.Have, "") {
-			err = home.LinkDel(l)
-		}
-		if err != nil && !isGone(err) {
-			return fmt.Errorf("delete veth %s: %w", it.Have.HostName, err)
-		}
+	err := visit("", Place{}, func(home *handle) error {
+		deleteVeths(ctx, home, batch)
 		return nil
 	})
+	if err == nil {
+		return
+	}
+	for i := range batch {
+		batch[i].Err = refused(err)
+	}
+}
+
+// deleteVeths deletes all pairs at once.
+func deleteVeths(ctx context.Context, home *handle, batch []vethItem) {
+	begun := make([]*deletion, len(batch))
+	for i := range batch {
+		it := &batch[i]
+		if it.Err = refused(ctx.Err()); it.Err != nil {
+			continue
+		}
+		l, err := home.link(it.Have.HostName)
+		if err == nil && isOurVeth(l, it.Have, "") {
+			begun[i] = beginDeletion(l)
+		}
+		it.Err = notDeleted(it, err)
+	}
+	for i, d := range begun {
+		if d != nil {
+			batch[i].Err = notDeleted(&batch[i], d.await(home))
+		}
+	}
+}
+
+func notDeleted(it *vethItem, err error) error {
+	if err == nil || isGone(err) {
+		return nil
+	}
+	return fmt.Errorf("delete veth %s: %w", it.Have.HostName, err)
 }
 
 // each runs f for each item, with a netlink socket of the namespace of agent and dataplane.

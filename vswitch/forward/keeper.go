@@ -33,6 +33,8 @@ type keeper struct {
 	mu      sync.Mutex
 	kept    map[uint32]*keptPort // by interface index
 	stopped bool
+
+	closing sync.WaitGroup // closed ports that the kernel has not freed yet
 }
 
 // keptPort is a port that should be there.
@@ -210,7 +212,7 @@ func (k *keeper) dismissLocked(a *attachment) error {
 	k.show(k.engine.ports.Load().with(a.index, nil))
 	a.silence()
 	k.engine.settle()
-	return a.close()
+	return k.close(a)
 }
 
 func (k *keeper) show(t portTable) { k.engine.ports.Store(&t) }
@@ -236,19 +238,23 @@ func (k *keeper) closeAll() error {
 		}
 		p.attachment.silence()
 		g.Go(func() error {
-			errs[i] = p.attachment.close()
+			errs[i] = k.close(p.attachment)
 			return nil
 		})
 	}
 	_ = g.Wait()
+	k.closing.Wait()
 	clear(k.kept)
 	return errors.Join(errs...)
 }
 
 // close closes the port, which no worker uses any more.
-func (a *attachment) close() error {
+func (k *keeper) close(a *attachment) error {
 	if err := a.port.Close(); err != nil {
 		return fmt.Errorf("close port of interface %d: %w", a.index, err)
+	}
+	if p, waits := a.port.(interface{ Wait() }); waits {
+		k.closing.Go(p.Wait)
 	}
 	return nil
 }

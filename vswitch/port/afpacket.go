@@ -3,6 +3,7 @@ package port
 import (
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 
 	"github.com/vishvananda/netlink"
@@ -30,6 +31,7 @@ type AFPacket struct {
 	takes   Offload
 	bypass  atomic.Bool // frames skip the queueing discipline
 	receive afPacketBatch
+	closing sync.WaitGroup
 }
 
 // OpenAFPacket attaches to the link. Errors: ErrNoLink, ErrLinkDown, and the kernel's.
@@ -48,6 +50,7 @@ func OpenAFPacket(c AFPacketConfig) (*AFPacket, error) {
 		p.takes = Offload{Checksum: true, TCP: true, UDP: kernelTakesUSO()}
 	}
 	if err := p.setUp(c); err != nil {
+		defer p.Wait()
 		return nil, errors.Join(fmt.Errorf("attach to link %s: %w", c.Name, err), p.Close())
 	}
 	p.receive.prepare()
@@ -103,8 +106,7 @@ func (p *AFPacket) setUp(c AFPacketConfig) error {
 	for _, o := range []int{unix.SO_RCVBUFFORCE, unix.SO_SNDBUFFORCE, unix.SO_RCVBUF, unix.SO_SNDBUF} {
 		_ = unix.SetsockoptInt(p.fd, unix.SOL_SOCKET, o, afPacketQueue)
 	}
-	promiscuous := unix.PacketMreq{Ifindex: int32(p.info.Ifindex), Type: unix.PACKET_MR_PROMISC}
-	if err := unix.SetsockoptPacketMreq(p.fd, unix.SOL_PACKET, unix.PACKET_ADD_MEMBERSHIP, &promiscuous); err != nil {
+	if err := p.setPromiscuous(unix.PACKET_ADD_MEMBERSHIP); err != nil {
 		return fmt.Errorf("set promiscuous: %w", err)
 	}
 	all := uint16(unix.ETH_P_ALL)
@@ -139,5 +141,18 @@ func (p *AFPacket) Descriptor() int { return p.fd }
 // Arm is not needed: the kernel's readiness is level triggered.
 func (p *AFPacket) Arm(bool) bool { return false }
 
-// Close detaches from the link.
-func (p *AFPacket) Close() error { return unix.Close(p.fd) }
+func (p *AFPacket) setPromiscuous(option int) error {
+	membership := unix.PacketMreq{Ifindex: int32(p.info.Ifindex), Type: unix.PACKET_MR_PROMISC}
+	return unix.SetsockoptPacketMreq(p.fd, unix.SOL_PACKET, option, &membership)
+}
+
+// Close detaches from the link: that is as it was before when Close returns. The kernel then waits for an RCU grace period, some 10 ms,
+// before it frees the socket, and Wait waits for that.
+func (p *AFPacket) Close() error {
+	_ = p.setPromiscuous(unix.PACKET_DROP_MEMBERSHIP) // a link that is gone has no members
+	p.closing.Go(func() { _ = unix.Close(p.fd) })     // which fails for a descriptor that is not open only
+	return nil
+}
+
+// Wait waits for the end of what Close began.
+func (p *AFPacket) Wait() { p.closing.Wait() }

@@ -43,7 +43,8 @@ func newPair(t *testing.T) pair {
 	if p.port, err = port.OpenAFPacket(port.AFPacketConfig{Name: "weft0", Offload: true, QdiscBypass: true, SetUp: true}); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = p.port.Close() })
+	opened := p.port
+	t.Cleanup(func() { _ = opened.Close(); opened.Wait() })
 	return p
 }
 
@@ -197,5 +198,41 @@ func TestMovingFramesOverALinkAllocatesNothing(t *testing.T) {
 		moved += n + sent
 	}); n > 0 || moved < 21*100 {
 		t.Errorf("%v allocations, %d frames", n, moved)
+	}
+}
+
+func TestClosedPortLeavesTheLinkAsItWas(t *testing.T) {
+	_ = newPair(t)
+	for i := range 10 {
+		p, err := port.OpenAFPacket(port.AFPacketConfig{Name: "weft0"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if l, err := netlink.LinkByName("weft0"); err != nil || l.Attrs().Promisc != 2 {
+			t.Errorf("two ports are open, but the link has %v, %v", l, err)
+		}
+		if err := p.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if l, err := netlink.LinkByName("weft0"); err != nil || l.Attrs().Promisc != 1 {
+			t.Errorf("port %d is closed, but the link has %v, %v", i, l, err)
+		}
+		defer p.Wait()
+	}
+}
+
+func TestNoSocketIsLeftWhenTheKernelHasClosedAPort(t *testing.T) {
+	_ = newPair(t)
+	before := descriptors(t)
+	p, err := port.OpenAFPacket(port.AFPacketConfig{Name: "weft0"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Close(); err != nil {
+		t.Fatal(err)
+	}
+	p.Wait()
+	if after := descriptors(t); after != before {
+		t.Errorf("%d descriptors were open, now %d", before, after)
 	}
 }

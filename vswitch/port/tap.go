@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"sync"
 
 	"golang.org/x/sys/unix"
 
@@ -16,6 +17,8 @@ type Tap struct {
 	TapQueue
 	more []TapQueue
 	info TapInfo
+
+	deleting sync.WaitGroup
 }
 
 // OpenTap makes the tap in its namespace and sets its host side up. After an error nothing is left.
@@ -41,6 +44,7 @@ func openHere(c TapConfig) (*Tap, error) {
 	}
 	t := &Tap{TapQueue: first}
 	if err := t.create(c); err != nil {
+		defer t.Wait()
 		return nil, errors.Join(err, t.Close())
 	}
 	return t, nil
@@ -151,8 +155,9 @@ func (t *Tap) queueOf(b *frame.Buffer) TapQueue {
 	return t.TapQueue
 }
 
-// Close takes the tap off the machine.
+// Close takes the tap off the machine; Wait waits until the kernel has done all of it.
 func (t *Tap) Close() error {
+	_ = t.vanish() // what is left of the tap goes with its descriptors, which takes longer
 	err := unix.Close(t.fd)
 	for _, q := range t.more {
 		err = errors.Join(err, unix.Close(q.fd))

@@ -24,7 +24,7 @@ func open(t *testing.T, c port.TapConfig) *port.Tap {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = tap.Close() })
+	t.Cleanup(func() { _ = tap.Close(); tap.Wait() })
 	return tap
 }
 
@@ -100,6 +100,65 @@ func TestClosedTapIsGone(t *testing.T) {
 	if l, _ := link(t, ns, "eth0"); l != nil {
 		t.Error("still there")
 	}
+	tap.Wait()
+}
+
+// TestNameOfAClosedTapIsFreeAtOnce has no pause between the taps: the kernel is not done with one when the next is made.
+func TestNameOfAClosedTapIsFreeAtOnce(t *testing.T) {
+	ns := namespace(t)
+	before := descriptors(t)
+	var closed []*port.Tap
+	for i := range 50 {
+		tap, err := port.OpenTap(port.TapConfig{Namespace: ns, Name: "eth0", Up: true, Queues: 1 + i%2})
+		if err != nil {
+			t.Fatalf("tap %d: %v", i, err)
+		}
+		if err := tap.Close(); err != nil {
+			t.Fatalf("tap %d: %v", i, err)
+		}
+		if l, _ := link(t, ns, "eth0"); l != nil {
+			t.Fatalf("tap %d is still there", i)
+		}
+		closed = append(closed, tap)
+	}
+	for _, tap := range closed {
+		tap.Wait()
+	}
+	if after := descriptors(t); after != before {
+		t.Errorf("%d descriptors were open, now %d", before, after)
+	}
+}
+
+func TestTapThatAPodMovedAndRenamedIsClosed(t *testing.T) {
+	ns, other := namespace(t), namespace(t)
+	tap, err := port.OpenTap(port.TapConfig{Namespace: ns, Name: "eth0"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	there, err := os.Open(other)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer there.Close()
+	netnstest.Do(t, ns, func() {
+		l, err := netlink.LinkByName("eth0")
+		if err == nil {
+			err = errors.Join(netlink.LinkSetName(l, "mine"), netlink.LinkSetNsFd(l, int(there.Fd())))
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	})
+	if l, _ := link(t, other, "mine"); l == nil {
+		t.Fatal("the tap was not moved")
+	}
+	if err := tap.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if l, _ := link(t, other, "mine"); l != nil {
+		t.Error("still there")
+	}
+	tap.Wait()
 }
 
 func TestTapThatCannotBeMadeLeavesNothing(t *testing.T) {

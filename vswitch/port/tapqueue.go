@@ -33,6 +33,18 @@ func (q TapQueue) attach(name string, flags uint16) (string, error) {
 	return request.Name(), nil
 }
 
+// name asks the kernel for the tap's name; EBADFD: the tap is gone.
+func (q TapQueue) name() (string, error) {
+	request, err := unix.NewIfreq("")
+	if err != nil {
+		return "", err
+	}
+	if err := unix.IoctlIfreq(q.fd, unix.TUNGETIFF, request); err != nil {
+		return "", fmt.Errorf("TUNGETIFF: %w", err)
+	}
+	return request.Name(), nil
+}
+
 // Descriptor becomes readable when there is something to receive.
 func (q TapQueue) Descriptor() int { return q.fd }
 

@@ -38,6 +38,7 @@ func TestATapHasTheQueuesThatAreAskedForAndLeavesNone(t *testing.T) {
 		if l, _ := link(t, ns, "eth0"); l != nil {
 			t.Error("the tap is still there")
 		}
+		tap.Wait()
 	}
 	if after := descriptors(t); after != before {
 		t.Errorf("%d descriptors were open, now %d", before, after)

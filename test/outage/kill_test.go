@@ -1,0 +1,116 @@
+package outage_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/weftnet/weft/test/leftovers"
+	"github.com/weftnet/weft/test/node"
+)
+
+// hostLinks returns the names of the node's links.
+func hostLinks(t *testing.T) (names []string) {
+	t.Helper()
+	links, err := netlink.LinkList()
+	try(t, err)
+	for _, l := range links {
+		names = append(names, l.Attrs().Name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// killed is a stage whose agent is killed, with what is there without pods.
+type killed struct {
+	*stage
+	before leftovers.Snapshot
+	links  []string
+}
+
+func newKilled(t *testing.T) *killed {
+	t.Helper()
+	k := &killed{stage: newStage(t)}
+	k.start()
+	var err error
+	k.before, err = leftovers.Steady(t.Context(), k.places(), patience)
+	try(t, err)
+	k.links = hostLinks(t)
+	return k
+}
+
+func (k *killed) places() leftovers.Places {
+	return leftovers.Places{Namespaces: map[string]string{"node": ""}, Agent: k.Socket(), Dataplane: k.DataplaneSocket()}
+}
+
+// requireNothingLeft removes the sandboxes and compares the node with what was there before.
+func (k *killed) requireNothingLeft(pods []*node.Pod) {
+	k.Helper()
+	for _, p := range pods {
+		try(k.T, p.Remove())
+	}
+	after, err := leftovers.Settle(k.Context(), k.places(), k.before, patience)
+	try(k.T, err)
+	if lines := after.Since(k.before); len(lines) > 0 {
+		k.Fatalf("left behind:\n  %s", strings.Join(lines, "\n  "))
+	}
+}
+
+// The kernel is not done with the links when DEL is answered, and has no agent any more then.
+func TestLinksAreGoneWhenTheAgentIsKilledRightAfterDELWasAnswered(t *testing.T) {
+	k := newKilled(t)
+	for i := range 5 {
+		p, _ := k.add(fmt.Sprintf("answered%d", i))
+		try(t, k.runtime.Del(t.Context(), p))
+		try(t, k.KillAgent())
+		if now := hostLinks(t); !slices.Equal(now, k.links) {
+			t.Errorf("DEL was answered and the agent killed: links %v, want %v", now, k.links)
+		}
+		k.start()
+		next, _ := k.add(fmt.Sprintf("next%d", i)) // may have the names of the links that were deleted
+		try(t, k.runtime.Del(t.Context(), next))
+		k.requireNothingLeft([]*node.Pod{p, next})
+	}
+}
+
+// DELs that share a transaction are cut off at a random moment. One that failed is repeated, as runtimes do; one that succeeded
+// while the agent was away is in the queue of DELs, which the next agent empties.
+func TestNothingLeaksWhenTheAgentIsKilledDuringDELs(t *testing.T) {
+	k := newKilled(t)
+	const atOnce, longest = 6, 60 * time.Millisecond
+	failed := 0
+	for round := range 8 {
+		var pods []*node.Pod
+		for i := range atOnce {
+			p, _ := k.add(fmt.Sprintf("cut%d-%d", round, i))
+			pods = append(pods, p)
+		}
+		errs := make([]error, atOnce)
+		var dels errgroup.Group
+		for i, p := range pods {
+			dels.Go(func() error {
+				errs[i] = k.runtime.Del(t.Context(), p)
+				return nil
+			})
+		}
+		try(t, wait(t.Context(), rand.N(longest)))
+		try(t, k.KillAgent())
+		_ = dels.Wait()
+		k.start()
+		for i, p := range pods {
+			if errs[i] != nil {
+				failed++
+				try(t, k.runtime.Del(t.Context(), p))
+			}
+		}
+		eventually(t, "all links are gone", func() bool { return slices.Equal(hostLinks(t), k.links) })
+		k.requireNothingLeft(pods)
+	}
+	t.Logf("%d DELs failed and were repeated", failed)
+}
