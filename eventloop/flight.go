@@ -3,6 +3,7 @@ package eventloop
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 )
 
@@ -30,8 +31,8 @@ type step struct {
 	do     func(*flight) error
 }
 
-// steps returns what the loop's goroutine does with an event, in order.
-func (l *Loop) steps() []step {
+// deciding are the steps up to what is to be committed, in order.
+func (l *Loop) deciding() []step {
 	return []step{
 		{2, "kind", l.kind},
 		{3, "order", l.order},
@@ -40,8 +41,20 @@ func (l *Loop) steps() []step {
 		{6, "announce", l.announce},
 		{7, "run handlers", l.runHandlers},
 		{8, "merge external", unlessFailed(l.mergeExternal)},
+	}
+}
+
+// committing are those by which the event becomes the state.
+func (l *Loop) committing() []step {
+	return []step{
 		{9, "commit", unlessFailed(l.commit)},
 		{9, "save", unlessFailed(l.save)},
+	}
+}
+
+// closing are the last ones.
+func (l *Loop) closing() []step {
+	return []step{
 		{10, "undo", l.undo},
 		{11, "close record", l.closeRecord},
 		{12, "heal", l.heal},
@@ -49,17 +62,29 @@ func (l *Loop) steps() []step {
 	}
 }
 
-// handle runs all steps of one event and answers its caller.
+// handle runs all steps of one event, or of several removals, and answers its caller.
 func (l *Loop) handle(r *request) {
 	defer l.queue.finish()
-	ctx, cancel := context.WithTimeout(r.life, l.cfg.CommitTimeout)
-	defer cancel()
-	defer r.cancel(nil)
-	f := &flight{request: r, run: ctx, txn: newTxn(l.desired), rec: r.record(l.cfg.Now())}
-	for _, s := range l.steps() {
+	if rs := l.together(r); len(rs) > 1 {
+		l.handleTogether(rs)
+		return
+	}
+	f, end := l.takeOff(r)
+	defer end()
+	for _, s := range slices.Concat(l.deciding(), l.committing(), l.closing()) {
 		l.take(f, s)
 	}
 	l.publish(f)
+}
+
+// takeOff makes a flight of an event; end ends its contexts.
+func (l *Loop) takeOff(r *request) (f *flight, end func()) {
+	ctx, cancel := context.WithTimeout(r.life, l.cfg.CommitTimeout)
+	f = &flight{request: r, run: ctx, txn: newTxn(l.desired), rec: r.record(l.cfg.Now())}
+	return f, func() {
+		r.cancel(nil)
+		cancel()
+	}
 }
 
 // take takes one step; its error becomes one of the event.

@@ -19,7 +19,7 @@ type history struct {
 	entries []*entry // by sequence number
 	bytes   int
 	last    uint64        // sequence number given out
-	running uint64        // given out to the event that runs, 0 if none
+	running []uint64      // given out to the events that run, in order
 	evicted []uint64      // gone from the ring, but perhaps not from the state file
 	grown   chan struct{} // closed and replaced when there is more to read
 	closed  bool
@@ -43,12 +43,12 @@ func (h *history) next() uint64 {
 	return h.last
 }
 
-// begin gives out the sequence number of the event that runs from now on.
+// begin gives out the sequence number of an event that runs from now on.
 func (h *history) begin() uint64 {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.last++
-	h.running = h.last
+	h.running = append(h.running, h.last)
 	return h.last
 }
 
@@ -60,9 +60,7 @@ func (h *history) add(r Record, saved bool) {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.running == e.record.Seq {
-		h.running = 0
-	}
+	h.running = slices.DeleteFunc(h.running, func(seq uint64) bool { return seq == e.record.Seq })
 	h.last = max(h.last, e.record.Seq)
 	i, _ := slices.BinarySearchFunc(h.entries, e.record.Seq, bySeq)
 	h.entries = slices.Insert(h.entries, i, e)
@@ -134,7 +132,7 @@ func (h *history) after(seq uint64) (r Record, ok bool, grown <-chan struct{}, c
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	i := h.behindLocked(seq)
-	if i == len(h.entries) || h.running != 0 && h.entries[i].record.Seq > h.running {
+	if i == len(h.entries) || len(h.running) > 0 && h.entries[i].record.Seq > h.running[0] {
 		return Record{}, false, h.grown, h.closed
 	}
 	return h.entries[i].record.clone(), true, nil, false
@@ -144,7 +142,7 @@ func (h *history) close() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.closed = true
-	h.running = 0
+	h.running = nil
 	close(h.grown)
 	h.grown = make(chan struct{})
 }

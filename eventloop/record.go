@@ -32,8 +32,8 @@ type Record struct {
 	External int    `json:"external,omitempty"` // values of external configuration that were merged
 	Drops    []Drop `json:"drops,omitempty"`    // values of external configuration that were not
 
-	Transactions []uint64 `json:"transactions,omitempty"`
-	Operations   int      `json:"operations,omitempty"`
+	Transactions []uint64 `json:"transactions,omitempty"` // removals may share one
+	Operations   int      `json:"operations,omitempty"`   // of these transactions
 	Pending      []string `json:"pending,omitempty"`
 	Undone       bool     `json:"undone,omitempty"`
 	Stuck        []string `json:"stuck,omitempty"` // could not be undone or applied
@@ -54,7 +54,8 @@ type Drop struct {
 	Reason string `json:"reason"`
 }
 
-// Step is the time of one of the thirteen steps. Number 9 is there twice: commit and save.
+// Step is the time of one of the thirteen steps. Number 9 is there twice: commit and save. Of removals that share these, it is the time
+// of both for all of them, and "adopt" comes before.
 type Step struct {
 	Number int           `json:"number"`
 	Name   string        `json:"name"`

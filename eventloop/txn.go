@@ -70,8 +70,9 @@ func (t *Txn) Save(bucket, key string, value any) {
 	t.saved = append(t.saved, Saved{bucket, key, value})
 }
 
-// OnCommit registers what concludes the event once it is committed and durable. It
-// must not fail.
+// OnCommit registers what concludes the event once it is committed and durable;
+// removals that share a commit are concluded before it, since a removal is never
+// undone. It must not fail.
 func (t *Txn) OnCommit(f func()) { t.onCommit = append(t.onCommit, f) }
 
 // OnRollback registers the inverse of a change that the handler just made to its
