@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"time"
@@ -41,9 +42,17 @@ func openLock(path string) (*lock, error) {
 
 // take takes the lock for a process with that name, or returns ErrRunning with the process that holds it.
 func (l *lock) take(name string) error {
+	if err := l.try(name); err != nil || l.held {
+		return err
+	}
+	return fmt.Errorf("%w: %s is held by %s", ErrRunning, l.path, holderOf(l.path))
+}
+
+// try takes the lock if it is free.
+func (l *lock) try(name string) error {
 	err := unix.Flock(int(l.file.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 	if errors.Is(err, unix.EWOULDBLOCK) {
-		return fmt.Errorf("%w: %s is held by %s", ErrRunning, l.path, holderOf(l.path))
+		return nil
 	}
 	if err != nil {
 		return fmt.Errorf("lock %s: %w", l.path, err)
@@ -55,22 +64,39 @@ func (l *lock) take(name string) error {
 	return nil
 }
 
-// retake is the time between two attempts of a standby to take a lock. An attempt is one system call.
+// retake is the time between two attempts of a standby to take a lock, once the dataplane that holds it has closed its socket.
 const retake = 5 * time.Millisecond
 
-// await takes the lock as soon as it is free.
-func (l *lock) await(ctx context.Context, name string) error {
+// redial is less than a server gives a client for its first request.
+const redial = 5 * time.Second
+
+// await takes the lock as soon as it is free. While the holder serves the socket it waits for the end of a connection.
+func (l *lock) await(ctx context.Context, name, socket string) error {
 	tick := time.NewTicker(retake)
 	defer tick.Stop()
 	for {
-		if err := l.take(name); !errors.Is(err, ErrRunning) {
+		if err := l.try(name); err != nil || l.held {
 			return err
 		}
+		awaitHangUp(ctx, socket)
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
 			return ctx.Err()
 		}
+	}
+}
+
+// awaitHangUp returns when a connection to the socket ends, at once if there is none.
+func awaitHangUp(ctx context.Context, socket string) {
+	conn, err := new(net.Dialer).DialContext(ctx, "unix", socket)
+	if err != nil {
+		return
+	}
+	defer conn.Close()
+	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
+	if conn.SetReadDeadline(time.Now().Add(redial)) == nil {
+		_, _ = conn.Read(make([]byte, 1)) // the server says nothing unasked
 	}
 }
 
@@ -84,12 +110,12 @@ func (l *lock) awaitTurn(ctx context.Context, c Config) error {
 	if err := queue.take(c.Name); errors.Is(err, ErrRunning) {
 		c.Log.Info("standby waits behind another standby", "socket", c.APISocket, "standby", holderOf(queue.path))
 	}
-	if err := queue.await(ctx, c.Name); err != nil {
+	if err := queue.await(ctx, c.Name, ""); err != nil {
 		return err
 	}
 	began := time.Now()
 	c.Log.Info("standby waits for the end of the active dataplane", "socket", c.APISocket, "active", holderOf(l.path), "pid", os.Getpid())
-	if err := l.await(ctx, c.Name); err != nil {
+	if err := l.await(ctx, c.Name, c.APISocket); err != nil {
 		return err
 	}
 	c.Log.Info("standby takes over", "socket", c.APISocket, "waited", time.Since(began).Round(time.Millisecond))

@@ -86,13 +86,8 @@ func command(stderr io.Writer) *cobra.Command {
 		Version:       version.String(),
 		SilenceUsage:  true,
 		SilenceErrors: true,
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) > 0 {
-				return fmt.Errorf("%w: unexpected argument %q", errUsage, args[0])
-			}
-			return nil
-		},
-		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context(), stderr) },
+		Args:          noArguments,
+		RunE:          func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context(), stderr) },
 	}
 	cmd.SetVersionTemplate("{{.Version}}\n")
 	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return fmt.Errorf("%w: %w", errUsage, err) })
@@ -111,6 +106,13 @@ func command(stderr io.Writer) *cobra.Command {
 	return cmd
 }
 
+func noArguments(_ *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return fmt.Errorf("%w: unexpected argument %q", errUsage, args[0])
+	}
+	return nil
+}
+
 // nameVariable names the environment variable that has the default of --name.
 const nameVariable = "WEFT_VSWITCH_NAME"
 
@@ -120,7 +122,7 @@ func (o *options) statusCommand() *cobra.Command {
 		Short: "Print which process serves the API socket and which one waits to take over",
 		Long: "status prints the process that serves the API socket and the standby that takes over when it ends, each with its pid, in its\n" +
 			"own PID namespace, and its name. With --name it fails unless one of them has that name; without, unless the socket is served.",
-		Args: cobra.NoArgs,
+		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.status(cmd) },
 	}
 }
