@@ -82,7 +82,8 @@ func possible() error {
 func perform(m *testing.M, s stage.Stage) (code int) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	enter, err := s.Settle()
+	people := stage.Unbuffered()
+	pid, err := s.Settle()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "e2e: make the stage:", err)
 		return 1
@@ -112,7 +113,10 @@ func perform(m *testing.M, s stage.Stage) (code int) {
 	}
 	atOnce()
 	if os.Getenv(keep) != "" {
-		fmt.Fprintf(os.Stderr, "e2e: the cluster stays until this is interrupted:\n  %s env KUBECONFIG=%s %s get pods -A\n", enter, c.Control.Kubeconfig(), c.Programs().Path("kubectl"))
+		fmt.Fprint(people, stage.Kept{
+			PID: pid, Kubeconfig: c.Control.Kubeconfig(), Kubectl: c.Programs().Path("kubectl"),
+			Timeout: flag.Lookup("test.timeout").Value.String(),
+		})
 		<-ctx.Done()
 	}
 	return code

@@ -8,13 +8,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Settle finishes the namespaces that this process was started in. It returns the command by which somebody else enters.
-func (s Stage) Settle() (enter string, err error) {
-	pid, err := os.Readlink("/proc/self") // still that of the machine, so the number is the machine's too
+// Settle finishes the namespaces that this process was started in. It returns the process's pid on the
+// machine, by which others enter.
+func (s Stage) Settle() (pid string, err error) {
+	pid, err = os.Readlink("/proc/self") // still that of the machine, so the number is the machine's too
 	if err != nil {
 		return "", fmt.Errorf("find this process: %w", err)
 	}
-	return "nsenter --all --target " + pid, s.settle()
+	return pid, s.settle()
 }
 
 func (s Stage) settle() error {
