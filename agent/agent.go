@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/weftnet/weft/agent/health"
 	"github.com/weftnet/weft/agent/statefile"
 	"github.com/weftnet/weft/dataplane/linux"
 	"github.com/weftnet/weft/dataplane/vpp"
@@ -64,7 +65,7 @@ type Agent struct {
 	configured atomic.Pointer[[]pod.Network]     // the configuration's networks, which may change
 	refusals   atomic.Pointer[map[string]string] // by network, why it is not as it is wanted
 	rebuildErr atomic.Pointer[string]            // why nothing that the agent desires could be desired; nil: it is
-	health     *health
+	health     *health.Conditions
 	quarantine *quarantine
 	storage    *storage
 	external   *externalFiles
@@ -85,12 +86,12 @@ const stateWait = 15 * time.Second
 // New assembles an agent and restores what it knew; nothing of the machine is touched before Run. Close it in any case.
 func New(ctx context.Context, config Config, log *slog.Logger) (a *Agent, err error) {
 	a = &Agent{
-		config: config, log: log, health: newHealth(config.HealthFile, log),
+		config: config, log: log, health: health.New(config.HealthFile, log),
 		blocksChanged: make(chan struct{}, 1), taken: make(chan takenBlock, 64), announcements: make(chan k8s.Announcement, 1),
 	}
-	a.health.served = a.markServed
+	a.health.Served = a.markServed
 	if len(config.ReadinessGates) > 0 {
-		a.health.require(conditionGates, "none was asked yet")
+		a.health.Require(health.Gates, "none was asked yet")
 	}
 	a.configured.Store(&config.Networks)
 	a.refusals.Store(new(map[string]string))
@@ -201,7 +202,7 @@ func (a *Agent) assembleRooms() (err error) {
 		IsGone:      isGone,
 		Void:        a.void,
 		Grace:       orNone(a.config.GCGrace),
-		Ready:       a.health.missing,
+		Ready:       a.health.Missing,
 		Started:     a.started,
 		Log:         a.log.With("room", "podmanager"),
 	})
@@ -259,7 +260,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	group.Go(func() error { return ended("chains", a.followChains(ctx)) })
 	if len(a.config.ReadinessGates) > 0 {
 		group.Go(func() error {
-			return ended("readiness gates", newGates(a.config.ReadinessGates, a.health, gatesLook).run(ctx))
+			return ended("readiness gates", health.NewGates(a.config.ReadinessGates, a.health, health.GatesPoll).Run(ctx))
 		})
 	}
 	if a.cluster != nil {
@@ -278,7 +279,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		return upkeep.Wait()
 	})
 	err := group.Wait()
-	a.health.set(conditionStarted, false, "stopped")
+	a.health.Set(health.Started, false, "stopped")
 	err = errors.Join(err, a.leave())
 	a.log.Info("agent stopped")
 	return err
@@ -316,7 +317,7 @@ func (a *Agent) start(ctx context.Context) error {
 	a.drainLocked(ctx)
 	a.vanished.poll(ctx, a.pods.Attachments())
 	a.reportShared()
-	a.health.set(conditionStarted, true, "")
+	a.health.Set(health.Started, true, "")
 	a.log.Info("agent started", "attachments", len(a.pods.Attachments()), "dataplane", a.dataplane.client.Version())
 	return nil
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/cenkalti/backoff/v5"
 
+	"github.com/weftnet/weft/agent/health"
 	"github.com/weftnet/weft/agent/statefile"
 	"github.com/weftnet/weft/eventloop"
 	"github.com/weftnet/weft/internal/version"
@@ -57,7 +58,7 @@ func (a *Agent) announce(now *followed) {
 	said.Networks, said.Refused = a.observed(now.view)
 	said.Externals = a.observedExternals(now)
 	said.Taken = a.quarantine.taken()
-	if err := a.health.missingBut(conditionAnnounced); err != nil {
+	if err := a.health.MissingBut(health.Announced); err != nil {
 		said.NotReady = err.Error()
 	}
 	select {
@@ -151,7 +152,7 @@ func (a *Agent) expectAnnouncement(uid string) {
 		a.log.Error("whether other nodes know of this one is not known", "err", err)
 	}
 	if told != uid {
-		a.health.require(conditionAnnounced, "the other nodes are not told of this one yet")
+		a.health.Require(health.Announced, "the other nodes are not told of this one yet")
 	}
 }
 
@@ -160,19 +161,19 @@ func (a *Agent) announced(ctx context.Context, uid string) {
 	if err := a.state.Save(ctx, []eventloop.Saved{{Bucket: statefile.BucketCluster, Key: announcedKey, Value: uid}}); err != nil {
 		a.log.Error("that other nodes know of this one is not saved: the next agent makes sure", "err", err)
 	}
-	a.health.set(conditionAnnounced, true, "")
+	a.health.Set(health.Announced, true, "")
 }
 
 // awaitAnnouncement bounds how long pods wait once the agent can tell the others: pods of one node reach each other anyway.
 func (a *Agent) awaitAnnouncement(ctx context.Context) error {
-	if err := a.health.await(ctx, conditionStarted); err != nil {
+	if err := a.health.Await(ctx, health.Started); err != nil {
 		return err
 	}
 	bound, cancel := context.WithTimeout(ctx, announceWait)
 	defer cancel()
-	if a.health.requires(conditionAnnounced) && a.health.await(bound, conditionAnnounced) != nil && ctx.Err() == nil {
+	if a.health.Requires(health.Announced) && a.health.Await(bound, health.Announced) != nil && ctx.Err() == nil {
 		a.log.Error("other nodes are not told of this one, serving pods all the same: pods of others may not reach them yet", "waited", announceWait)
-		a.health.set(conditionAnnounced, true, "")
+		a.health.Set(health.Announced, true, "")
 	}
 	return ctx.Err()
 }

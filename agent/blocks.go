@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/weftnet/weft/agent/health"
 	"github.com/weftnet/weft/agent/statefile"
 	"github.com/weftnet/weft/eventloop"
 	"github.com/weftnet/weft/ipnet"
@@ -31,7 +32,7 @@ func (a *Agent) assembleBlocks() error {
 	local := a.givesOut()
 	store := a.client.BlockStore()
 	if a.config.Kubernetes.Addresses == OfPools && len(a.config.Pools) == 0 {
-		a.health.require(conditionAddresses, "the node has no block of the cluster's pools yet")
+		a.health.Require(health.Addresses, "the node has no block of the cluster's pools yet")
 		a.knowAddresses(k8s.PodBlocks(a.config.Kubernetes.Node, known))
 	}
 	var err error
@@ -60,7 +61,7 @@ func (a *Agent) assembleBlocks() error {
 // knowAddresses has the node serve pods once it has addresses for them. That all may be in use later is the pods' error.
 func (a *Agent) knowAddresses(held []pod.Block) {
 	if len(blocksOf("", held)) > 0 {
-		a.health.set(conditionAddresses, true, "")
+		a.health.Set(health.Addresses, true, "")
 	}
 }
 

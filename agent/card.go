@@ -14,6 +14,7 @@ import (
 	"github.com/cenkalti/backoff/v5"
 	"github.com/google/renameio/v2"
 
+	"github.com/weftnet/weft/agent/health"
 	"github.com/weftnet/weft/dataplane/linux"
 	"github.com/weftnet/weft/ipnet"
 	"github.com/weftnet/weft/kvscheduler"
@@ -162,13 +163,13 @@ func (a *Agent) awaitCard(ctx context.Context, held *heldCard) (wire.Card, error
 		}
 		if err != nil && ctx.Err() == nil {
 			a.log.Warn("uplink of the dataplane not found, trying again", "err", err)
-			a.health.set(conditionStarted, false, "starting: waits for the uplink: "+err.Error())
+			a.health.Set(health.Started, false, "starting: waits for the uplink: "+err.Error())
 		}
 		return card, err
 	}
 	card, err := backoff.Retry(ctx, read, backoff.WithMaxElapsedTime(0))
 	if err == nil {
-		a.health.set(conditionStarted, false, firstResync)
+		a.health.Set(health.Started, false, health.FirstResync)
 	}
 	return card, err
 }

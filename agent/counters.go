@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/weftnet/weft/agent/health"
 	"github.com/weftnet/weft/dataplane/vpp"
 	"github.com/weftnet/weft/pod"
 )
@@ -21,7 +22,7 @@ const checkCounters = 15 * time.Second
 // read. Pods are served without them.
 type counters struct {
 	southbound *southbound
-	health     *health
+	health     *health.Conditions
 	log        *slog.Logger
 
 	mu     sync.Mutex
@@ -31,8 +32,8 @@ type counters struct {
 	warned string // about which error of the stats segment
 }
 
-func newCounters(s *southbound, h *health, log *slog.Logger) *counters {
-	h.advise(conditionStats)
+func newCounters(s *southbound, h *health.Conditions, log *slog.Logger) *counters {
+	h.Advise(health.Stats)
 	return &counters{southbound: s, health: h, log: log}
 }
 
@@ -90,14 +91,14 @@ func (c *counters) judgeLocked(ctx context.Context, err error) {
 			c.log.Info("counters of the dataplane are read again")
 		}
 		c.warned = ""
-		c.health.set(conditionStats, true, "counters are read")
+		c.health.Set(health.Stats, true, "counters are read")
 		return
 	}
 	if c.warned != err.Error() {
 		c.log.Warn("counters of the dataplane cannot be read; pods are served without them", "err", err)
 	}
 	c.warned = err.Error()
-	c.health.set(conditionStats, false, "no counters: "+err.Error())
+	c.health.Set(health.Stats, false, "no counters: "+err.Error())
 }
 
 // podInterface is an interface of a pod with what passed through it, as the pod sees it: received is what came to the pod.

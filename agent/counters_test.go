@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/weftnet/weft/agent/health"
 	"github.com/weftnet/weft/dataplane/vpp"
 	"github.com/weftnet/weft/internal/netnstest"
 	"github.com/weftnet/weft/test/dataplane"
@@ -97,9 +98,9 @@ func TestCountersAreToldToOperatorsAndComeBackWithTheDataplane(t *testing.T) {
 func TestMissingStatsSocketIsSaidOnceAndIsNoReasonForUnreadiness(t *testing.T) {
 	var out bytes.Buffer
 	log := slog.New(slog.NewTextHandler(&out, nil))
-	h := newHealth("", slog.New(slog.DiscardHandler))
-	h.set(conditionStarted, true, "")
-	h.set(conditionDataplane, true, "")
+	h := health.New("", slog.New(slog.DiscardHandler))
+	h.Set(health.Started, true, "")
+	h.Set(health.Dataplane, true, "")
 	s := &southbound{client: vpp.New(filepath.Join(t.TempDir(), "api.sock"), vpp.Options{})}
 	s.up.Store(true)
 	c := newCounters(s, h, log)
@@ -113,15 +114,15 @@ func TestMissingStatsSocketIsSaidOnceAndIsNoReasonForUnreadiness(t *testing.T) {
 	if n := strings.Count(out.String(), "\n"); n != 1 || !strings.Contains(out.String(), "stats.sock") {
 		t.Errorf("%d lines: %s", n, out.String())
 	}
-	if ready, _ := h.snapshot(); !ready || h.holds(conditionStats) || h.requires(conditionStats) {
-		t.Errorf("ready %t, stats %t, required %t", ready, h.holds(conditionStats), h.requires(conditionStats))
+	if ready, _ := h.Snapshot(); !ready || h.Holds(health.Stats) || h.Requires(health.Stats) {
+		t.Errorf("ready %t, stats %t, required %t", ready, h.Holds(health.Stats), h.Requires(health.Stats))
 	}
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
 	c.judgeLocked(t.Context(), nil)
 	c.judgeLocked(gone, fmt.Errorf("%w: %w", vpp.ErrStats, context.Canceled))
 	c.judgeLocked(t.Context(), errors.New("no answer from the API"))
-	if !h.holds(conditionStats) {
+	if !h.Holds(health.Stats) {
 		t.Error("a caller that gave up, or another error, is taken for a missing stats segment")
 	}
 }

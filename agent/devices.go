@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/weftnet/weft/agent/health"
 	"github.com/weftnet/weft/devicemanager"
 	"github.com/weftnet/weft/internal/secret"
 	"github.com/weftnet/weft/pod"
@@ -115,7 +116,7 @@ func (a *Agent) assembleDevices() (err error) {
 	}
 	a.vanished.isListed = a.devices.Lists
 	a.devices.SetHealthy(false) // until the dataplane is connected
-	a.health.watch(conditionDataplane, a.devices.SetHealthy)
+	a.health.Watch(health.Dataplane, a.devices.SetHealthy)
 	return nil
 }
 
@@ -145,7 +146,7 @@ func (a *Agent) grants() func(context.Context, pod.ID) ([]pod.Grant, error) {
 
 // runDevices serves kubelet once pods can be served: it takes what it is told for what is there.
 func (a *Agent) runDevices(ctx context.Context) error {
-	if err := a.health.await(ctx, conditionStarted); err != nil {
+	if err := a.health.Await(ctx, health.Started); err != nil {
 		return err
 	}
 	return a.devices.Run(ctx)

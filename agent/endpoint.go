@@ -68,7 +68,7 @@ func (a *Agent) routes() http.Handler {
 // answerHealth says what gRPC health says, and why.
 func (a *Agent) answerHealth(w http.ResponseWriter, _ *http.Request) {
 	code, text := http.StatusOK, "ready"
-	if err := a.health.missing(); err != nil {
+	if err := a.health.Missing(); err != nil {
 		code, text = http.StatusServiceUnavailable, err.Error()
 	}
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")

@@ -14,6 +14,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/weftnet/weft/agent/health"
 )
 
 // journalOf is a log that tests read while it is written.
@@ -38,7 +40,7 @@ func (j *journalOf) String() string {
 func runEndpoint(t *testing.T, address string) (log *journalOf, stop func()) {
 	t.Helper()
 	log = &journalOf{}
-	a := &Agent{health: newHealth("", slog.New(slog.DiscardHandler))}
+	a := &Agent{health: health.New("", slog.New(slog.DiscardHandler))}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /readyz", a.answerHealth)
 	e := &endpoint{address: address, handler: mux, log: slog.New(slog.NewTextHandler(log, nil))}
@@ -119,7 +121,7 @@ func serveOnAnyPort(t *testing.T, handler http.Handler) (address string) {
 }
 
 func TestNothingElseIsServed(t *testing.T) {
-	a := &Agent{health: newHealth("", slog.New(slog.DiscardHandler))}
+	a := &Agent{health: health.New("", slog.New(slog.DiscardHandler))}
 	address := serveOnAnyPort(t, a.routes())
 	for _, tt := range []struct {
 		method, path string
@@ -135,8 +137,8 @@ func TestNothingElseIsServed(t *testing.T) {
 			t.Errorf("%s %s: %d, %v, want %d", tt.method, tt.path, code, err, tt.code)
 		}
 	}
-	a.health.set(conditionStarted, true, "")
-	a.health.set(conditionDataplane, true, "vpp")
+	a.health.Set(health.Started, true, "")
+	a.health.Set(health.Dataplane, true, "vpp")
 	for _, path := range []string{"/healthz", "/readyz"} {
 		if code, text, err := ask(t, http.MethodGet, address, path); code != http.StatusOK || text != "ready\n" || err != nil {
 			t.Errorf("%s: %d %q, %v", path, code, text, err)

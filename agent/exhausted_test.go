@@ -10,6 +10,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/weftnet/weft/agent/health"
 	"github.com/weftnet/weft/internal/netnstest"
 	v1 "github.com/weftnet/weft/k8s/api/v1"
 	"github.com/weftnet/weft/k8s/k8stest"
@@ -93,34 +94,34 @@ func TestStatusFailsWhenPoolsAreExhaustedIfConfiguredSo(t *testing.T) {
 }
 
 func TestReadinessHasTheCodeOfLimitedConnectivityWhileTheDataplaneIsLost(t *testing.T) {
-	h := newHealth("", slog.New(slog.DiscardHandler))
+	h := health.New("", slog.New(slog.DiscardHandler))
 	isLimited := func() bool {
-		coded, is := errors.AsType[*pod.Error](h.missing())
+		coded, is := errors.AsType[*pod.Error](h.Missing())
 		return is && coded.Code == pod.CodeLimited
 	}
-	if h.missing() == nil || isLimited() {
-		t.Errorf("an agent that starts lacks what it forwards by: %v", h.missing())
+	if h.Missing() == nil || isLimited() {
+		t.Errorf("an agent that starts lacks what it forwards by: %v", h.Missing())
 	}
-	h.set(conditionStarted, true, "")
+	h.Set(health.Started, true, "")
 	if !isLimited() {
-		t.Errorf("without a dataplane: %v", h.missing())
+		t.Errorf("without a dataplane: %v", h.Missing())
 	}
-	h.set(conditionDataplane, true, "")
-	if err := h.missing(); err != nil {
+	h.Set(health.Dataplane, true, "")
+	if err := h.Missing(); err != nil {
 		t.Error(err)
 	}
-	h.set(conditionNetwork, false, "the host link is missing")
+	h.Set(health.Network, false, "the host link is missing")
 	if !isLimited() {
-		t.Errorf("without the host link: %v", h.missing())
+		t.Errorf("without the host link: %v", h.Missing())
 	}
-	h.require(conditionAddresses, "the node has no block yet")
-	if h.missing() == nil || isLimited() {
-		t.Errorf("on a node without addresses: %v", h.missing())
+	h.Require(health.Addresses, "the node has no block yet")
+	if h.Missing() == nil || isLimited() {
+		t.Errorf("on a node without addresses: %v", h.Missing())
 	}
-	h.set(conditionAddresses, true, "")
-	h.set(conditionNetwork, true, "")
-	h.require(conditionGates, "none was asked yet")
-	if h.missing() == nil || isLimited() {
-		t.Errorf("while a gate is closed: %v", h.missing())
+	h.Set(health.Addresses, true, "")
+	h.Set(health.Network, true, "")
+	h.Require(health.Gates, "none was asked yet")
+	if h.Missing() == nil || isLimited() {
+		t.Errorf("while a gate is closed: %v", h.Missing())
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/weftnet/weft/agent/health"
 	"github.com/weftnet/weft/dataplane/linux"
 	"github.com/weftnet/weft/dataplane/vpp"
 	"github.com/weftnet/weft/eventloop"
@@ -121,13 +122,13 @@ func TestAnAgentWithoutAnyObjectIsNotReady(t *testing.T) {
 	if err == nil || *refused == nil {
 		t.Fatalf("a rebuild with a cycle: %v, reported %v", err, *refused)
 	}
-	agent := &Agent{scheduler: c.scheduler, health: newHealth("", slog.New(slog.DiscardHandler))}
+	agent := &Agent{scheduler: c.scheduler, health: health.New("", slog.New(slog.DiscardHandler))}
 	agent.noteRefusedRebuild(*refused)
-	if agent.reportShared(); agent.health.holds(conditionNetwork) {
+	if agent.reportShared(); agent.health.Holds(health.Network) {
 		t.Error("the condition network holds although nothing is desired")
 	}
 	agent.noteRefusedRebuild(nil)
-	if agent.reportShared(); !agent.health.holds(conditionNetwork) {
+	if agent.reportShared(); !agent.health.Holds(health.Network) {
 		t.Error("the condition network does not hold after the next rebuild")
 	}
 }

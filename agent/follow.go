@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/weftnet/weft/agent/health"
 	"github.com/weftnet/weft/agent/statefile"
 	"github.com/weftnet/weft/eventloop"
 	"github.com/weftnet/weft/k8s"
@@ -42,7 +43,7 @@ const followTick = 10 * time.Second
 // followCluster applies what the cluster says, whenever that changes: pools, then networks, then this node's blocks of
 // both, then the other nodes with theirs, then the interfaces to the outside. What is applied is told to them.
 func (a *Agent) followCluster(ctx context.Context) error {
-	if err := a.health.await(ctx, conditionStarted); err != nil {
+	if err := a.health.Await(ctx, health.Started); err != nil {
 		return err
 	}
 	var now followed

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/weftnet/weft/agent/health"
 	"github.com/weftnet/weft/k8s/blocks"
 	"github.com/weftnet/weft/pod"
 )
@@ -35,7 +36,7 @@ func (a *Agent) blockTaken(b blocks.Block, by string) (isolated bool) {
 // isolating disconnects pods whose addresses another node owns, until ctx ends. It starts after the first resync: the event loop holds
 // other events back until then.
 func (a *Agent) isolating(ctx context.Context) error {
-	if err := a.health.await(ctx, conditionStarted); err != nil {
+	if err := a.health.Await(ctx, health.Started); err != nil {
 		return err
 	}
 	for {

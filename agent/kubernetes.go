@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/pflag"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/weftnet/weft/agent/health"
 	"github.com/weftnet/weft/agent/statefile"
 	"github.com/weftnet/weft/ipnet"
 	"github.com/weftnet/weft/k8s"
@@ -130,13 +131,13 @@ func (a *Agent) assembleCluster(ctx context.Context) error {
 		return err
 	}
 	if a.config.Kubernetes.ReportPolicies {
-		a.health.advise(conditionPolicies)
+		a.health.Advise(health.Policies)
 		a.policies = &policies{
 			count: a.client.CountPolicies, health: a.health, log: a.log,
 			attachments: func() []pod.Attachment { return a.pods.Attachments() },
 		}
 	}
-	defer a.health.set(conditionStarted, false, firstResync)
+	defer a.health.Set(health.Started, false, health.FirstResync)
 	return a.serveWhile(ctx, a.learnNode)
 }
 
@@ -160,7 +161,7 @@ func (a *Agent) runCluster(ctx context.Context) error {
 	group.Go(func() error { return a.keeper.Run(ctx) })
 	group.Go(func() error { return a.isolating(ctx) })
 	group.Go(func() error {
-		if err := a.health.await(ctx, conditionStarted); err != nil {
+		if err := a.health.Await(ctx, health.Started); err != nil {
 			return err
 		}
 		group.Go(func() error { return a.reportPods(ctx) })
@@ -190,7 +191,7 @@ func (a *Agent) paused() (reason string, paused bool) {
 		reason = a.cluster.View().Paused
 	}
 	if reason == "" {
-		reason = a.health.failure(conditionState)
+		reason = a.health.Failure(health.State)
 	}
 	return reason, reason != ""
 }

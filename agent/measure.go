@@ -117,9 +117,9 @@ func (a *Agent) read(ctx context.Context) metrics.State {
 		Addresses:   make(map[string]metrics.Addresses),
 	}
 	a.readCounters(ctx, &s)
-	_, conditions := a.health.snapshot()
+	_, conditions := a.health.Snapshot()
 	for _, c := range conditions {
-		s.Conditions[c.name] = c.ok
+		s.Conditions[c.Name] = c.OK
 	}
 	if n, err := a.queue.Len(); err == nil {
 		s.DeleteQueue = &n

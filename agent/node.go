@@ -8,6 +8,7 @@ import (
 
 	"github.com/cenkalti/backoff/v5"
 
+	"github.com/weftnet/weft/agent/health"
 	"github.com/weftnet/weft/k8s"
 )
 
@@ -31,8 +32,8 @@ func (a *Agent) learnNode(ctx context.Context) error {
 	if a.uplink, err = a.findUplink(ctx, node.Addresses); err != nil {
 		return err
 	}
-	a.health.advise(conditionUplink)
-	a.health.advise(conditionAnnouncements)
+	a.health.Advise(health.Uplink)
+	a.health.Advise(health.Announcements)
 	a.expectAnnouncement(node.UID)
 	if !a.wantsRanges() {
 		return nil
@@ -67,7 +68,7 @@ func (a *Agent) askForNode(ctx context.Context, name string, until time.Time) (k
 		return known, nil
 	}
 	a.log.Warn("what the node is in the cluster is not known yet, trying again", "node", name, "err", err)
-	a.health.set(conditionStarted, false, "starting: waits for the API server to say what the node is: "+err.Error())
+	a.health.Set(health.Started, false, "starting: waits for the API server to say what the node is: "+err.Error())
 	return node, err
 }
 

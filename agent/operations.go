@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/weftnet/weft/agent/health"
 	"github.com/weftnet/weft/dataplane/vpp"
 	"github.com/weftnet/weft/devicemanager"
 	"github.com/weftnet/weft/eventloop"
@@ -33,7 +34,7 @@ type operations struct {
 	pods      *podmanager.Manager
 	network   *ipnet.Network
 	devices   *devicemanager.Manager // nil: the node has none
-	health    *health
+	health    *health.Conditions
 	replayer  *replayer
 	vanished  *vanished
 	dataplane *vpp.Client
@@ -47,7 +48,7 @@ type operations struct {
 
 // State says how the agent and the dataplane are.
 func (o *operations) State(context.Context, *weftv1.StateRequest) (*weftv1.StateReply, error) {
-	ready, conditions := o.health.snapshot()
+	ready, conditions := o.health.Snapshot()
 	stats := o.loop.Stats()
 	reply := &weftv1.StateReply{
 		Version: version.String(), Started: stamp(o.started), Ready: ready,
@@ -59,7 +60,7 @@ func (o *operations) State(context.Context, *weftv1.StateRequest) (*weftv1.State
 		reply.Dataplane += " (not connected)"
 	}
 	for _, c := range conditions {
-		reply.Conditions = append(reply.Conditions, &weftv1.Condition{Name: c.name, Ok: c.ok, Message: c.message})
+		reply.Conditions = append(reply.Conditions, &weftv1.Condition{Name: c.Name, Ok: c.OK, Message: c.Message})
 	}
 	reason, paused := o.paused()
 	if paused {
@@ -154,7 +155,7 @@ func (o *operations) Resync(ctx context.Context, req *weftv1.ResyncRequest) (*we
 	if !ok {
 		return &weftv1.ResyncReply{Error: "resync is full, upstream or downstream, not " + req.Kind}, nil
 	}
-	if !o.health.holds(conditionStarted) {
+	if !o.health.Holds(health.Started) {
 		return &weftv1.ResyncReply{Error: "the agent is starting: its first resync has not ended; weftctl status says why"}, nil
 	}
 	reason := req.Reason

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/weftnet/weft/agent/health"
 	"github.com/weftnet/weft/pod"
 	"github.com/weftnet/weft/podmanager"
 	weftv1 "github.com/weftnet/weft/proto/weft/v1"
@@ -55,7 +56,7 @@ func garbageWorld(t *testing.T) (o *operations, deleted *[]string) {
 	pods := podmanager.New(podmanager.Config{})
 	pods.Restore([]*pod.Attachment{&all[0], &all[1], &all[2]})
 	deleted = new([]string)
-	v := newVanished(newHealth("", quiet), quiet, func(_ context.Context, at *pod.Attachment, reason string) error {
+	v := newVanished(health.New("", quiet), quiet, func(_ context.Context, at *pod.Attachment, reason string) error {
 		*deleted = append(*deleted, at.Key.ContainerID+": "+reason)
 		return nil
 	})

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/weftnet/weft/agent/health"
 	"github.com/weftnet/weft/pod"
 )
 
@@ -22,7 +23,7 @@ const mainInterface = "eth0"
 type policies struct {
 	count       func(ctx context.Context) (int, error) // asks the API server
 	attachments func() []pod.Attachment
-	health      *health
+	health      *health.Conditions
 	log         *slog.Logger
 }
 
@@ -44,7 +45,7 @@ func (p *policies) run(ctx context.Context) error {
 // poll sets the condition. While the API server does not answer, the condition stays.
 func (p *policies) poll(ctx context.Context) {
 	if !slices.ContainsFunc(p.attachments(), isMain) {
-		p.health.set(conditionPolicies, true, "")
+		p.health.Set(health.Policies, true, "")
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, oneQuestion)
@@ -58,7 +59,7 @@ func (p *policies) poll(ctx context.Context) {
 	if n > 0 {
 		message = fmt.Sprintf("network policies: %d are not enforced (Weft enforces none); kubernetes.reportNetworkPolicies: false where another component does", n)
 	}
-	p.health.set(conditionPolicies, n == 0, message)
+	p.health.Set(health.Policies, n == 0, message)
 }
 
 // isMain reports whether Weft made the main interface of a pod.

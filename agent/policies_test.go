@@ -11,6 +11,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/weftnet/weft/agent/health"
 	"github.com/weftnet/weft/pod"
 )
 
@@ -36,7 +37,7 @@ func TestNetworkPoliciesAreReportedOnlyWhereMainInterfacesAreWefts(t *testing.T)
 			asked := false
 			p := policiesOf(func(context.Context) (int, error) { asked = true; return 3, nil }, tt.of)
 			p.poll(t.Context())
-			if reported := !p.health.holds(conditionPolicies); reported != tt.report || asked != tt.report {
+			if reported := !p.health.Holds(health.Policies); reported != tt.report || asked != tt.report {
 				t.Errorf("reported: %v, the API server was asked: %v, want %v", reported, asked, tt.report)
 			}
 		})
@@ -45,8 +46,8 @@ func TestNetworkPoliciesAreReportedOnlyWhereMainInterfacesAreWefts(t *testing.T)
 
 func policiesOf(count func(context.Context) (int, error), attachments ...pod.Attachment) *policies {
 	log := slog.New(slog.DiscardHandler)
-	h := newHealth("", log)
-	h.advise(conditionPolicies)
+	h := health.New("", log)
+	h.Advise(health.Policies)
 	return &policies{count: count, health: h, log: log, attachments: func() []pod.Attachment { return attachments }}
 }
 
@@ -67,8 +68,8 @@ func TestTheConditionPoliciesFollowsTheirNumber(t *testing.T) {
 	} {
 		n, away = step.n, step.away
 		p.poll(t.Context())
-		_, conditions := p.health.snapshot()
-		if c := conditions[len(conditions)-1]; c.ok != step.ok || c.message != step.says || !c.advisory {
+		_, conditions := p.health.Snapshot()
+		if c := conditions[len(conditions)-1]; c.OK != step.ok || c.Message != step.says || !c.Advisory {
 			t.Errorf("with %d policies and error %v the condition is %+v", step.n, step.away, c)
 		}
 	}

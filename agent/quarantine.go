@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/weftnet/weft/agent/health"
 	"github.com/weftnet/weft/agent/statefile"
 	"github.com/weftnet/weft/eventloop"
 	"github.com/weftnet/weft/pod"
@@ -60,7 +61,7 @@ type saver interface {
 // quarantine keeps the suspicions. Its methods may be called from anywhere.
 type quarantine struct {
 	saver  saver
-	health *health
+	health *health.Conditions
 	log    *slog.Logger
 	tell   func(suspicion) // is called when an attachment is quarantined
 
@@ -70,8 +71,8 @@ type quarantine struct {
 	dirty  map[pod.Key]bool // changes that the state file does not have
 }
 
-func newQuarantine(s saver, h *health, log *slog.Logger) *quarantine {
-	h.advise(conditionQuarantine)
+func newQuarantine(s saver, h *health.Conditions, log *slog.Logger) *quarantine {
+	h.Advise(health.Quarantine)
 	return &quarantine{saver: s, health: h, log: log, tell: func(suspicion) {}, of: make(map[pod.Key]suspicion), dirty: make(map[pod.Key]bool)}
 }
 
@@ -237,7 +238,7 @@ func (q *quarantine) report() {
 	if len(names) > 0 {
 		message = fmt.Sprintf("withheld from the dataplane: %s; weftctl quarantine list says why", strings.Join(names, ", "))
 	}
-	q.health.set(conditionQuarantine, len(names) == 0, message)
+	q.health.Set(health.Quarantine, len(names) == 0, message)
 }
 
 // reasonOf is why an attachment is not served; nil if it is not quarantined.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/weftnet/weft/agent/health"
 	"github.com/weftnet/weft/agent/statefile"
 	"github.com/weftnet/weft/eventloop"
 	"github.com/weftnet/weft/eventloop/eventlooptest"
@@ -21,7 +22,7 @@ func TestAQuarantineThatCouldNotBeSavedIsSavedWithTheNextChange(t *testing.T) {
 		}
 		return nil
 	})
-	q := newQuarantine(saver, newHealth("", quiet), quiet)
+	q := newQuarantine(saver, health.New("", quiet), quiet)
 	a, b := pod.Key{Network: "weft", ContainerID: "a", IfName: "eth0"}, pod.Key{Network: "weft", ContainerID: "b", IfName: "eth0"}
 	q.put(t.Context(), suspicion{Key: a, State: stateQuarantined}, suspicion{Key: b, State: stateQuarantined})
 	if _, there := q.find(a); !there || q.isDurable() || len(saver.Bucket(statefile.BucketQuarantine)) != 0 {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/weftnet/weft/agent/health"
 	"github.com/weftnet/weft/k8s/announcement"
 )
 
@@ -18,7 +19,7 @@ const (
 // is accepted then.
 func (a *Agent) showRejections(rejected []announcement.Rejection, now *followed) {
 	a.rejections.Store(int64(len(rejected)))
-	a.health.set(conditionAnnouncements, len(rejected) == 0, summary(rejected))
+	a.health.Set(health.Announcements, len(rejected) == 0, summary(rejected))
 	if !now.ticked {
 		return
 	}

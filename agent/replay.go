@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/weftnet/weft/agent/health"
 	"github.com/weftnet/weft/eventloop"
 	"github.com/weftnet/weft/kvscheduler"
 	"github.com/weftnet/weft/pod"
@@ -100,7 +101,7 @@ func (r *replayer) replaySuspects(ctx context.Context) error {
 			return ctx.Err()
 		}
 		r.alone = &s.Key
-		r.agent.health.set(conditionDataplane, false, "connected again, replaying "+s.name()+" alone: the dataplane died of the replay before")
+		r.agent.health.Set(health.Dataplane, false, "connected again, replaying "+s.name()+" alone: the dataplane died of the replay before")
 		others := slices.DeleteFunc(q.keys(), func(k pod.Key) bool { return k == s.Key })
 		if err := r.withhold(ctx, others, "replay "+s.name()+" alone"); err != nil && !r.conn.isLost() {
 			r.agent.log.Warn("replay left something to repair", "pod", s.Pod.String(), "container", s.Key.ContainerID, "err", err)

@@ -34,8 +34,8 @@ func (a *Agent) serve(ctx context.Context) error {
 // serveWhile does what must be done before the rooms can be made, and may take long. Meanwhile the socket is there: probes
 // see that the agent lives, and pods, operators and STATUS are told what it waits for.
 func (a *Agent) serveWhile(ctx context.Context, do func(ctx context.Context) error) error {
-	notYet := func(any, grpc.ServerStream) error { return status.Error(codes.Unavailable, a.health.missing().Error()) }
-	server := a.newServer(podmanager.New(podmanager.Config{Ready: a.health.missing, Started: a.started}), grpc.UnknownServiceHandler(notYet))
+	notYet := func(any, grpc.ServerStream) error { return status.Error(codes.Unavailable, a.health.Missing().Error()) }
+	server := a.newServer(podmanager.New(podmanager.Config{Ready: a.health.Missing, Started: a.started}), grpc.UnknownServiceHandler(notYet))
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	group, ctx := errgroup.WithContext(ctx)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/weftnet/weft/agent/health"
 	"github.com/weftnet/weft/proto/serving"
 )
 
@@ -11,7 +12,7 @@ import (
 const servedEvery = 10 * time.Second
 
 // started reports whether the first resync has ended.
-func (a *Agent) started() bool { return a.health.holds(conditionStarted) }
+func (a *Agent) started() bool { return a.health.Holds(health.Started) }
 
 // markServed marks that pods are served, for weft-cni while a next agent starts.
 func (a *Agent) markServed() {
@@ -30,7 +31,7 @@ func (a *Agent) goOnMarking(ctx context.Context) error {
 			return ctx.Err()
 		case <-tick.C:
 		}
-		if a.health.missing() == nil {
+		if a.health.Missing() == nil {
 			a.markServed()
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/weftnet/weft/agent/health"
 	"github.com/weftnet/weft/ipnet"
 	"github.com/weftnet/weft/kvscheduler"
 	"github.com/weftnet/weft/wire"
@@ -14,7 +15,7 @@ import (
 // watchShared keeps the condition network: an object that all pods need must not be missing on a node that is ready.
 func (a *Agent) watchShared(ctx context.Context) error {
 	for ref, status := range a.scheduler.Watch(ctx) {
-		if ipnet.IsShared(ref.String()) && (isLacking(status) || !a.health.holds(conditionNetwork)) {
+		if ipnet.IsShared(ref.String()) && (isLacking(status) || !a.health.Holds(health.Network)) {
 			a.reportShared()
 		}
 	}
@@ -46,7 +47,7 @@ func (a *Agent) reportShared() {
 		lacking = waiting
 	}
 	slices.Sort(lacking)
-	a.health.set(conditionNetwork, len(lacking) == 0, strings.Join(lacking, "; "))
+	a.health.Set(health.Network, len(lacking) == 0, strings.Join(lacking, "; "))
 }
 
 // noteRefusedRebuild keeps the agent from being ready while what it desires is refused as a whole: then there is no object at all that
@@ -58,7 +59,7 @@ func (a *Agent) noteRefusedRebuild(err error) {
 	}
 	text := "nothing is desired: " + err.Error()
 	a.rebuildErr.Store(&text)
-	a.health.set(conditionNetwork, false, text)
+	a.health.Set(health.Network, false, text)
 }
 
 // isLacking reports whether an object is desired and not there.

@@ -13,6 +13,7 @@ import (
 	"github.com/cenkalti/backoff/v5"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/weftnet/weft/agent/health"
 	"github.com/weftnet/weft/dataplane/vpp"
 	"github.com/weftnet/weft/ipnet"
 )
@@ -21,7 +22,7 @@ import (
 type southbound struct {
 	client   *vpp.Client
 	embedded *embedded // nil: somebody else runs the dataplane
-	health   *health
+	health   *health.Conditions
 	log      *slog.Logger
 
 	replay    func(context.Context, *connection) error // the dataplane may be a new process: read it back and repair it
@@ -55,9 +56,9 @@ func (c *connection) isLost() bool {
 	}
 }
 
-func newSouthbound(config Config, log *slog.Logger, health *health) *southbound {
+func newSouthbound(config Config, log *slog.Logger, conditions *health.Conditions) *southbound {
 	s := &southbound{
-		health: health, log: log, connected: make(chan struct{}), again: make(chan struct{}, 1), lost: make(chan struct{}, 1),
+		health: conditions, log: log, connected: make(chan struct{}), again: make(chan struct{}, 1), lost: make(chan struct{}, 1),
 		onReconnect: func() {}, onReplay: func(time.Duration) {}, onDisturbed: func(vpp.Index) {},
 	}
 	if config.Dataplane.Type == Embedded && !config.Dataplane.External {
@@ -74,7 +75,7 @@ func newSouthbound(config Config, log *slog.Logger, health *health) *southbound 
 		Logger:         log.With("room", "dataplane"),
 		Hold:           true,
 		Connected:      s.onConnected,
-		NotConnected:   func(err error) { s.health.set(conditionDataplane, false, "not connected: "+err.Error()) },
+		NotConnected:   func(err error) { s.health.Set(health.Dataplane, false, "not connected: "+err.Error()) },
 		Lost:           s.onLost,
 		Disturbed:      func(i vpp.Index) { s.onDisturbed(i) },
 	})
@@ -155,7 +156,7 @@ func (s *southbound) ensure(ctx context.Context) error {
 	try := func() (struct{}, error) {
 		err := s.embedded.ensure(ctx)
 		if err != nil && ctx.Err() == nil {
-			s.health.set(conditionDataplane, false, err.Error())
+			s.health.Set(health.Dataplane, false, err.Error())
 			s.log.Error("dataplane cannot be started, trying again", "err", err)
 		}
 		return struct{}{}, err
@@ -211,7 +212,7 @@ func (s *southbound) replayed(c *connection) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.current == c && !c.isLost() {
-		s.health.set(conditionDataplane, true, c.version)
+		s.health.Set(health.Dataplane, true, c.version)
 	}
 }
 
@@ -222,12 +223,12 @@ func (s *southbound) onConnected(version string) {
 	s.current = &connection{version: version, ended: make(chan struct{})}
 	s.up.Store(true)
 	if first {
-		s.health.set(conditionDataplane, true, version)
+		s.health.Set(health.Dataplane, true, version)
 		close(s.connected) // the first resync is waiting for it, and reads everything back anyway
 		return
 	}
 	s.onReconnect()
-	s.health.set(conditionDataplane, false, "connected again, replaying what is desired")
+	s.health.Set(health.Dataplane, false, "connected again, replaying what is desired")
 	select {
 	case s.again <- struct{}{}:
 	default: // one replay for both connections
@@ -240,7 +241,7 @@ func (s *southbound) onLost(err error) {
 	s.up.Store(false)
 	s.current.lostAt = time.Now()
 	close(s.current.ended)
-	s.health.set(conditionDataplane, false, "connection lost: "+err.Error())
+	s.health.Set(health.Dataplane, false, "connection lost: "+err.Error())
 	select {
 	case s.lost <- struct{}{}:
 	default: // a token is there already

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/weftnet/weft/agent/health"
 )
 
 // supervised runs a southbound whose weft-vswitch does nothing but leave a file behind.
@@ -24,7 +26,7 @@ func supervised(t *testing.T, socket string) (started string) {
 	}
 	log := slog.New(slog.DiscardHandler)
 	config := Dataplane{Type: Embedded, Socket: socket, Program: program, Log: filepath.Join(dir, "log")}
-	run(t, newSouthbound(Config{Dataplane: config}, log, newHealth("", log)))
+	run(t, newSouthbound(Config{Dataplane: config}, log, health.New("", log)))
 	return started
 }
 
@@ -87,19 +89,19 @@ func TestWhyThereIsNoDataplaneIsSaidInOneLine(t *testing.T) {
 	for socket, why := range map[string]string{"/nowhere/api.sock": "no such file", deaf.Addr().String(): "shake hands"} {
 		t.Run(why, func(t *testing.T) {
 			log := slog.New(slog.DiscardHandler)
-			h := newHealth("", log)
+			h := health.New("", log)
 			run(t, newSouthbound(Config{Dataplane: Dataplane{Type: VPP, Socket: socket}}, log, h))
 			deadline := time.After(time.Minute)
 			tick := time.NewTicker(10 * time.Millisecond)
 			defer tick.Stop()
-			for waiting := true; waiting && !strings.Contains(h.missing().Error(), why); {
+			for waiting := true; waiting && !strings.Contains(h.Missing().Error(), why); {
 				select {
 				case <-tick.C:
 				case <-deadline:
 					waiting = false
 				}
 			}
-			if said := h.missing().Error(); !strings.Contains(said, why) || strings.Contains(said, "\n") {
+			if said := h.Missing().Error(); !strings.Contains(said, why) || strings.Contains(said, "\n") {
 				t.Errorf("the agent says %q, which is no line with %q", said, why)
 			}
 		})
@@ -119,7 +121,7 @@ func TestOnlyTheEmbeddedDataplaneOfOnesOwnIsStarted(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			log := slog.New(slog.DiscardHandler)
-			if s := newSouthbound(Config{Dataplane: tt.config}, log, newHealth("", log)); (s.embedded != nil) != tt.starts {
+			if s := newSouthbound(Config{Dataplane: tt.config}, log, health.New("", log)); (s.embedded != nil) != tt.starts {
 				t.Errorf("the agent starts a dataplane: %v, want %v", !tt.starts, tt.starts)
 			}
 		})

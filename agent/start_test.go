@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/pflag"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/weftnet/weft/agent/health"
 	"github.com/weftnet/weft/eventloop"
 	"github.com/weftnet/weft/pod"
 	"github.com/weftnet/weft/test/programs"
@@ -61,13 +62,13 @@ func TestQueuedDeletesAreDoneBeforeTheAgentIsReady(t *testing.T) {
 	var deleted int
 	started := l.startHere(func(a *Agent) {
 		eventloop.On(a.loop, "test", func(_ context.Context, ev *pod.DeletePod, _ *eventloop.Txn) error {
-			if deleted++; a.health.holds(conditionStarted) {
+			if deleted++; a.health.Holds(health.Started) {
 				t.Errorf("the agent is ready, and still has to do the %s of %s", ev.Reason, ev.Key)
 			}
 			return nil
 		})
 	})
-	if left := started.pods.Attachments(); deleted != 1 || len(left) > 0 || !started.health.holds(conditionStarted) {
+	if left := started.pods.Attachments(); deleted != 1 || len(left) > 0 || !started.health.Holds(health.Started) {
 		t.Errorf("%d deletes are done, and there is %v", deleted, left)
 	}
 	if n, err := started.queue.Len(); n != 0 || err != nil {

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/weftnet/weft/agent/health"
 	"github.com/weftnet/weft/agent/statefile"
 )
 
@@ -15,13 +16,13 @@ const trialEvery = 5 * time.Second
 // event's write may fit where the next one does not.
 type storage struct {
 	try    func() error
-	health *health
+	health *health.Conditions
 	log    *slog.Logger
 	failed chan struct{} // holds a token when a write has failed
 }
 
-func newStorage(s *statefile.File, h *health, log *slog.Logger) *storage {
-	h.advise(conditionState)
+func newStorage(s *statefile.File, h *health.Conditions, log *slog.Logger) *storage {
+	h.Advise(health.State)
 	w := &storage{try: s.Try, health: h, log: log, failed: make(chan struct{}, 1)}
 	s.OnFull = w.fail
 	return w
@@ -29,10 +30,10 @@ func newStorage(s *statefile.File, h *health, log *slog.Logger) *storage {
 
 // fail ends the condition.
 func (w *storage) fail(err error) {
-	if w.health.holds(conditionState) {
+	if w.health.Holds(health.State) {
 		w.log.Error("state file cannot be written; no pod can be added", "err", err)
 	}
-	w.health.set(conditionState, false, "the state file cannot be written, so no pod can be added: "+err.Error())
+	w.health.Set(health.State, false, "the state file cannot be written, so no pod can be added: "+err.Error())
 	select {
 	case w.failed <- struct{}{}:
 	default: // trials are under way
@@ -64,10 +65,10 @@ func (w *storage) recover(ctx context.Context) error {
 		}
 		err := w.try()
 		if err == nil {
-			w.health.set(conditionState, true, "")
+			w.health.Set(health.State, true, "")
 			w.log.Info("state file can be written again")
 			return nil
 		}
-		w.health.set(conditionState, false, "the state file cannot be written, so no pod can be added: "+err.Error())
+		w.health.Set(health.State, false, "the state file cannot be written, so no pod can be added: "+err.Error())
 	}
 }

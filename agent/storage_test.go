@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/weftnet/weft/agent/health"
 	"github.com/weftnet/weft/agent/statefile"
 	"github.com/weftnet/weft/eventloop"
 	"github.com/weftnet/weft/internal/netnstest"
@@ -63,16 +64,16 @@ func openState(t *testing.T, path string) *statefile.File {
 }
 
 // stateCondition is what weftctl status says of the state file.
-func stateCondition(t *testing.T, h *health) condition {
+func stateCondition(t *testing.T, h *health.Conditions) health.Condition {
 	t.Helper()
-	_, conditions := h.snapshot()
+	_, conditions := h.Snapshot()
 	for _, c := range conditions {
-		if c.name == conditionState {
+		if c.Name == health.State {
 			return c
 		}
 	}
 	t.Fatal("there is no condition state")
-	return condition{}
+	return health.Condition{}
 }
 
 // The condition does not hold DELs up.
@@ -80,14 +81,14 @@ func TestAFullDiskIsAConditionUntilATrialFits(t *testing.T) {
 	disk := newFullDisk(t)
 	s := openState(t, filepath.Join(disk.dir, "state.db"))
 	synctest.Test(t, func(t *testing.T) {
-		h := newHealth("", quiet)
-		h.set(conditionStarted, true, "")
-		h.set(conditionDataplane, true, "")
+		h := health.New("", quiet)
+		h.Set(health.Started, true, "")
+		h.Set(health.Dataplane, true, "")
 		w := newStorage(s, h, quiet)
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		go func() { ended <- w.run(ctx) }()
-		if c := stateCondition(t, h); !c.ok {
+		if c := stateCondition(t, h); !c.OK {
 			t.Errorf("before: %+v", c)
 		}
 		for round := range 2 {
@@ -95,21 +96,21 @@ func TestAFullDiskIsAConditionUntilATrialFits(t *testing.T) {
 			if err := s.Save(ctx, values(round)); !errors.Is(err, unix.ENOSPC) {
 				t.Fatalf("saved to a full disk: %v", err)
 			}
-			if c := stateCondition(t, h); c.ok || !strings.Contains(c.message, "no space left on device") {
+			if c := stateCondition(t, h); c.OK || !strings.Contains(c.Message, "no space left on device") {
 				t.Errorf("full: %+v", c)
 			}
-			if err := h.missing(); err != nil {
+			if err := h.Missing(); err != nil {
 				t.Errorf("DELs are held up: %v", err)
 			}
 			<-time.After(trialEvery + time.Millisecond) // of the bubble's clock
 			synctest.Wait()
-			if c := stateCondition(t, h); c.ok {
+			if c := stateCondition(t, h); c.OK {
 				t.Error("full after a trial, and the condition holds")
 			}
 			disk.free(t)
 			<-time.After(trialEvery + time.Millisecond) // of the bubble's clock
 			synctest.Wait()
-			if c := stateCondition(t, h); !c.ok || c.message != "" {
+			if c := stateCondition(t, h); !c.OK || c.Message != "" {
 				t.Errorf("free: %+v", c)
 			}
 			if err := s.Save(ctx, values(round)); err != nil {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/cenkalti/backoff/v5"
 
+	"github.com/weftnet/weft/agent/health"
 	"github.com/weftnet/weft/dataplane/linux"
 	"github.com/weftnet/weft/ipnet"
 	"github.com/weftnet/weft/wire"
@@ -60,7 +61,7 @@ func (a *Agent) findUplink(ctx context.Context, addresses []netip.Addr) (uplink,
 	look := func() (uplink, error) {
 		name, mtu, err := linux.LinkOf(address)
 		if err != nil {
-			a.health.set(conditionStarted, false, "starting: waits for the uplink: "+err.Error())
+			a.health.Set(health.Started, false, "starting: waits for the uplink: "+err.Error())
 		}
 		return uplink{address: address, name: name, mtu: mtu}, err
 	}
@@ -91,7 +92,7 @@ func (a *Agent) followUplink(ctx context.Context) error {
 	defer tick.Stop()
 	for {
 		fault := a.uplink.fault()
-		a.health.set(conditionUplink, fault == "", fault)
+		a.health.Set(health.Uplink, fault == "", fault)
 		select {
 		case <-ctx.Done():
 			return ctx.Err()

@@ -6,6 +6,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"github.com/weftnet/weft/agent/health"
 	"github.com/weftnet/weft/k8s/k8stest"
 	"github.com/weftnet/weft/test/node"
 )
@@ -22,7 +23,7 @@ func (l *lab) uplinkSaid() string {
 	}
 	l.ctl(&reply, "status")
 	for _, c := range reply.Conditions {
-		if c.Name == conditionUplink && !c.OK {
+		if c.Name == health.Uplink && !c.OK {
 			return c.Message
 		}
 	}

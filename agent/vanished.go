@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/weftnet/weft/agent/health"
 	"github.com/weftnet/weft/dataplane/linux"
 	"github.com/weftnet/weft/pod"
 )
@@ -42,7 +43,7 @@ type vanished struct {
 	isListed  func(ctx context.Context, id pod.ID) (bool, error) // asks kubelet whether it has a pod; nil: it cannot be asked
 	sandboxes func(ctx context.Context) (map[string]bool, error) // asks the container runtime for its sandboxes; nil, as its map: there is none
 	now       func() time.Time
-	health    *health
+	health    *health.Conditions
 	log       *slog.Logger
 
 	mu      sync.Mutex
@@ -50,8 +51,8 @@ type vanished struct {
 	since   map[pod.Key]time.Time // of attachments with a namespace: since when all sources say that the sandbox is gone
 }
 
-func newVanished(h *health, log *slog.Logger, remove func(ctx context.Context, at *pod.Attachment, reason string) error) *vanished {
-	h.advise(conditionSandboxes)
+func newVanished(h *health.Conditions, log *slog.Logger, remove func(ctx context.Context, at *pod.Attachment, reason string) error) *vanished {
+	h.Advise(health.Sandboxes)
 	return &vanished{
 		delete: remove, now: time.Now, health: h, log: log,
 		sandboxes: func(context.Context) (map[string]bool, error) { return nil, nil },
@@ -162,16 +163,16 @@ func (v *vanished) wait(q *questions, at *pod.Attachment, since map[pod.Key]time
 // report sets the condition, and logs it when it begins.
 func (v *vanished) report(kept []finding, all int) {
 	if len(kept) == 0 {
-		v.health.set(conditionSandboxes, true, "")
+		v.health.Set(health.Sandboxes, true, "")
 		return
 	}
 	at := kept[0].at
 	message := fmt.Sprintf("%d of %d attachments have lost their network namespaces (%s at %s); they are kept, because the agent may not see the "+
 		"directory of the namespaces; a DEL or GC of the runtime, or weftctl gc --force, removes them", len(kept), all, at.Name(), at.Netns.Path)
-	if v.health.holds(conditionSandboxes) {
+	if v.health.Holds(health.Sandboxes) {
 		v.log.Warn("attachments without network namespaces are kept", "reason", message)
 	}
-	v.health.set(conditionSandboxes, false, message)
+	v.health.Set(health.Sandboxes, false, message)
 }
 
 // questions are those of one look. A source that does not answer is not asked again in this look: each question may take seconds.

@@ -13,6 +13,7 @@ import (
 
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/weftnet/weft/agent/health"
 	"github.com/weftnet/weft/internal/netnstest"
 	"github.com/weftnet/weft/k8s/k8stest"
 	"github.com/weftnet/weft/pod"
@@ -131,7 +132,7 @@ func TestAnAttachmentIsCollectedOnlyOnEvidence(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			all := tt.make(t)
 			var collected []string
-			h, questions := newHealth("", quiet), 0
+			h, questions := health.New("", quiet), 0
 			v := newVanished(h, quiet, func(_ context.Context, at *pod.Attachment, _ string) error {
 				collected = append(collected, at.Pod.Name)
 				return nil
@@ -145,14 +146,14 @@ func TestAnAttachmentIsCollectedOnlyOnEvidence(t *testing.T) {
 			}
 			v.sandboxes = func(context.Context) (map[string]bool, error) { return setOf(tt.runtime), nil }
 			v.poll(t.Context(), all)
-			if collected != nil || !h.holds(conditionSandboxes) {
+			if collected != nil || !h.Holds(health.Sandboxes) {
 				t.Fatalf("the first poll collected %v", collected)
 			}
 			v.poll(t.Context(), all)
 			if !slices.Equal(collected, tt.collected) {
 				t.Errorf("collected %v, expected %v", collected, tt.collected)
 			}
-			if h.holds(conditionSandboxes) != (tt.kept == 0) {
+			if h.Holds(health.Sandboxes) != (tt.kept == 0) {
 				t.Errorf("%d are kept, and the condition is %v", tt.kept, tt.kept > 0)
 			}
 			if tt.silent && questions != 1 {
@@ -168,7 +169,7 @@ func TestANamespaceThatIsBackIsNotCollected(t *testing.T) {
 	path, away := filepath.Join(dir, "a"), dir+".away"
 	place := makeNamespace(t, path)
 	all := []pod.Attachment{{Key: pod.Key{ContainerID: "a"}, Pod: pod.ID{Namespace: "lab", Name: "a"}, Netns: place}}
-	v := newVanished(newHealth("", quiet), quiet, func(context.Context, *pod.Attachment, string) error {
+	v := newVanished(health.New("", quiet), quiet, func(context.Context, *pod.Attachment, string) error {
 		t.Error("it is collected")
 		return nil
 	})
@@ -224,7 +225,7 @@ func TestAnAttachmentWithItsNamespaceIsCollectedAfterAGraceWithoutASandbox(t *te
 			}
 			began := time.Now()
 			now, collected := began, time.Duration(0)
-			h := newHealth("", quiet)
+			h := health.New("", quiet)
 			v := newVanished(h, quiet, func(_ context.Context, at *pod.Attachment, reason string) error {
 				if at.Key.ContainerID != "a" || reason != "pod is deleted" {
 					t.Errorf("%s is collected: %s", at.Key, reason)
@@ -246,8 +247,8 @@ func TestAnAttachmentWithItsNamespaceIsCollectedAfterAGraceWithoutASandbox(t *te
 			for ; now.Sub(began) < time.Hour; now = now.Add(20 * time.Second) {
 				v.poll(t.Context(), all)
 			}
-			if collected != tt.after || !h.holds(conditionSandboxes) {
-				t.Errorf("collected after %s, want %s; the condition holds: %t", collected, tt.after, h.holds(conditionSandboxes))
+			if collected != tt.after || !h.Holds(health.Sandboxes) {
+				t.Errorf("collected after %s, want %s; the condition holds: %t", collected, tt.after, h.Holds(health.Sandboxes))
 			}
 		})
 	}
@@ -260,7 +261,7 @@ func lists(listed bool, err error) func(context.Context, pod.ID) (bool, error) {
 func TestTheGraceBeginsAnewWhenTheSandboxIsThereAgain(t *testing.T) {
 	all := evidence{all: []string{"a", "other"}}.make(t)
 	now, collected := time.Now(), 0
-	v := newVanished(newHealth("", quiet), quiet, func(context.Context, *pod.Attachment, string) error { collected++; return nil })
+	v := newVanished(health.New("", quiet), quiet, func(context.Context, *pod.Attachment, string) error { collected++; return nil })
 	has := []string{"other"}
 	v.now, v.isDeleted = func() time.Time { return now }, func(_ context.Context, id pod.ID) (bool, error) { return id.Name == "a", nil }
 	v.sandboxes = func(context.Context) (map[string]bool, error) { return setOf(has), nil }
