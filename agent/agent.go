@@ -67,7 +67,7 @@ type Agent struct {
 	rebuildErr atomic.Pointer[string]            // why nothing that the agent desires could be desired; nil: it is
 	health     *health.Conditions
 	quarantine *quarantine
-	storage    *storage
+	monitor    *statefile.Monitor
 	external   *externalFiles
 	vanished   *vanished
 	policies   *policies // nil: NetworkPolicies are not reported
@@ -107,7 +107,8 @@ func New(ctx context.Context, config Config, log *slog.Logger) (a *Agent, err er
 		return a, err
 	}
 	a.state.OnSave = a.metrics.Committed
-	a.storage = newStorage(a.state, a.health, log)
+	a.health.Advise(health.State)
+	a.monitor = statefile.NewMonitor(a.state, a.health.SetErr(health.State), log)
 	a.external = a.newExternalFiles()
 	if err := a.assembleCard(ctx); err != nil {
 		return a, err
@@ -251,7 +252,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	group.Go(func() error { return ended("server", a.serve(ctx)) })
 	group.Go(func() error { return ended("dataplane", a.dataplane.run(ctx)) })
 	group.Go(func() error { return ended("counters", a.counters.run(ctx)) })
-	group.Go(func() error { return ended("state file", a.storage.run(ctx)) })
+	group.Go(func() error { return ended("state file", a.monitor.Run(ctx)) })
 	group.Go(func() error { return ended("write-behind buffers", a.state.FlushSoon(ctx)) })
 	group.Go(func() error { return ended("configuration", a.followConfig(ctx)) })
 	group.Go(func() error { return ended("external configuration", a.followExternal(ctx)) })

@@ -103,6 +103,17 @@ func (c *Conditions) Set(name string, ok bool, message string) {
 	}
 }
 
+// SetErr returns a function that sets a condition: it holds if the error is nil, whose text is the message otherwise.
+func (c *Conditions) SetErr(name string) func(err error) {
+	return func(err error) {
+		if err == nil {
+			c.Set(name, true, "")
+			return
+		}
+		c.Set(name, false, err.Error())
+	}
+}
+
 // Require adds a required condition that does not hold yet, with the reason.
 func (c *Conditions) Require(name, reason string) {
 	c.mu.Lock()

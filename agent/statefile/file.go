@@ -176,8 +176,8 @@ func (f *File) FlushSoon(ctx context.Context) error {
 // trialSize is the number of bytes that a trial writes: more than an event does.
 const trialSize = 64 << 10
 
-// Try writes an entry and deletes it.
-func (f *File) Try() error {
+// try writes an entry and deletes it.
+func (f *File) try() error {
 	write := func(value []byte) error {
 		return f.db.Update(func(tx *bbolt.Tx) error {
 			if value == nil {

@@ -76,6 +76,9 @@ func stateCondition(t *testing.T, h *health.Conditions) health.Condition {
 	return health.Condition{}
 }
 
+// trials is longer than the time between two trials of a file that refused a write.
+const trials = 6 * time.Second
+
 // The condition does not hold DELs up.
 func TestAFullDiskIsAConditionUntilATrialFits(t *testing.T) {
 	disk := newFullDisk(t)
@@ -84,10 +87,11 @@ func TestAFullDiskIsAConditionUntilATrialFits(t *testing.T) {
 		h := health.New("", quiet)
 		h.Set(health.Started, true, "")
 		h.Set(health.Dataplane, true, "")
-		w := newStorage(s, h, quiet)
+		h.Advise(health.State)
+		m := statefile.NewMonitor(s, h.SetErr(health.State), quiet)
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
-		go func() { ended <- w.run(ctx) }()
+		go func() { ended <- m.Run(ctx) }()
 		if c := stateCondition(t, h); !c.OK {
 			t.Errorf("before: %+v", c)
 		}
@@ -102,13 +106,13 @@ func TestAFullDiskIsAConditionUntilATrialFits(t *testing.T) {
 			if err := h.Missing(); err != nil {
 				t.Errorf("DELs are held up: %v", err)
 			}
-			<-time.After(trialEvery + time.Millisecond) // of the bubble's clock
+			<-time.After(trials) // of the bubble's clock
 			synctest.Wait()
 			if c := stateCondition(t, h); c.OK {
 				t.Error("full after a trial, and the condition holds")
 			}
 			disk.free(t)
-			<-time.After(trialEvery + time.Millisecond) // of the bubble's clock
+			<-time.After(trials) // of the bubble's clock
 			synctest.Wait()
 			if c := stateCondition(t, h); !c.OK || c.Message != "" {
 				t.Errorf("free: %+v", c)

@@ -1,0 +1,81 @@
+package statefile
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"time"
+)
+
+// trialInterval is the time between two trials of a file that refused a write.
+const trialInterval = 5 * time.Second
+
+// Monitor reports whether the file can be written. A failed write reports an error. Only a trial reports that the file is writable again,
+// because a small write of an event may fit where the next one does not.
+type Monitor struct {
+	try    func() error
+	report func(err error)
+	log    *slog.Logger
+	failed chan struct{} // holds a token after a failed write
+
+	failing atomic.Bool
+}
+
+// NewMonitor returns a monitor of the file. It calls report with the error of each failed write and trial, and with nil once the file is
+// writable again.
+func NewMonitor(f *File, report func(err error), log *slog.Logger) *Monitor {
+	m := &Monitor{try: f.try, log: log, failed: make(chan struct{}, 1)}
+	m.report = func(err error) {
+		if err != nil {
+			err = fmt.Errorf("the state file cannot be written, so no pod can be added: %w", err)
+		}
+		report(err)
+	}
+	f.OnFull = m.fail
+	return m
+}
+
+func (m *Monitor) fail(err error) {
+	if !m.failing.Swap(true) {
+		m.log.Error("state file cannot be written; no pod can be added", "err", err)
+	}
+	m.report(err)
+	select {
+	case m.failed <- struct{}{}:
+	default: // trials are under way
+	}
+}
+
+// Run tries to write after each failure until that succeeds.
+func (m *Monitor) Run(ctx context.Context) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-m.failed:
+		}
+		if err := m.recover(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+func (m *Monitor) recover(ctx context.Context) error {
+	tick := time.NewTicker(trialInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+		}
+		err := m.try()
+		m.failing.Store(err != nil)
+		m.report(err)
+		if err == nil {
+			m.log.Info("state file can be written again")
+			return nil
+		}
+	}
+}
