@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weftnet/weft/agent/config"
 	"github.com/weftnet/weft/eventloop"
 	"github.com/weftnet/weft/eventloop/eventlooptest"
 	"github.com/weftnet/weft/ipnet"
@@ -78,7 +79,7 @@ func newRefuser(t *testing.T) *refuser {
 		t.Fatal(err)
 	}
 	r.Agent = &Agent{
-		config: Config{Kubernetes: Kubernetes{Addresses: OfPools}},
+		config: config.Config{Kubernetes: config.Kubernetes{Addresses: config.OfPools}},
 		loop:   loop, network: network, scheduler: kvscheduler.New(kvscheduler.Config{}), log: slog.New(slog.NewTextHandler(&r.log, nil)),
 	}
 	r.refusals.Store(&map[string]string{})

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/weftnet/weft/agent/config"
 	"github.com/weftnet/weft/agent/health"
 	"github.com/weftnet/weft/agent/statefile"
 	"github.com/weftnet/weft/dataplane/linux"
@@ -31,7 +32,7 @@ import (
 
 // Agent is one node's agent. New assembles it, Run lives its life.
 type Agent struct {
-	config Config
+	config config.Config
 	log    *slog.Logger
 
 	state     *statefile.File
@@ -52,7 +53,7 @@ type Agent struct {
 	uplink        uplink
 	card          *heldCard      // the network card that the dataplane owns; nil: the kernel keeps it
 	released      []*heldCard    // those that are to be given back to the kernel
-	ranges        []Pool         // the node's when the agent started, where pools are its ranges
+	ranges        []config.Pool  // the node's when the agent started, where pools are its ranges
 	keeper        *blocks.Keeper // of the node's blocks of addresses
 	publisher     *blocks.Publisher
 	blocksChanged chan struct{}         // holds a token when the node has other blocks than before
@@ -84,16 +85,16 @@ type Agent struct {
 const stateWait = 15 * time.Second
 
 // New assembles an agent and restores what it knew; nothing of the machine is touched before Run. Close it in any case.
-func New(ctx context.Context, config Config, log *slog.Logger) (a *Agent, err error) {
+func New(ctx context.Context, c config.Config, log *slog.Logger) (a *Agent, err error) {
 	a = &Agent{
-		config: config, log: log, health: health.New(config.HealthFile, log),
+		config: c, log: log, health: health.New(c.HealthFile, log),
 		blocksChanged: make(chan struct{}, 1), taken: make(chan takenBlock, 64), announcements: make(chan k8s.Announcement, 1),
 	}
 	a.health.Served = a.markServed
-	if len(config.ReadinessGates) > 0 {
+	if len(c.ReadinessGates) > 0 {
 		a.health.Require(health.Gates, "none was asked yet")
 	}
-	a.configured.Store(&config.Networks)
+	a.configured.Store(&c.Networks)
 	a.refusals.Store(new(map[string]string))
 	a.metrics = metrics.New(metrics.Config{Kinds: wire.Kinds(), Read: a.read, Log: log.With("room", "metrics")})
 	defer func() {
@@ -103,7 +104,7 @@ func New(ctx context.Context, config Config, log *slog.Logger) (a *Agent, err er
 	}()
 	wait, cancel := context.WithTimeout(ctx, stateWait)
 	defer cancel()
-	if a.state, err = statefile.Open(wait, filepath.Join(config.StateDir, "state.db"), log); err != nil {
+	if a.state, err = statefile.Open(wait, filepath.Join(c.StateDir, "state.db"), log); err != nil {
 		return a, err
 	}
 	a.state.OnSave = a.metrics.Committed
@@ -116,7 +117,7 @@ func New(ctx context.Context, config Config, log *slog.Logger) (a *Agent, err er
 	if err := a.assembleCluster(ctx); err != nil {
 		return a, err
 	}
-	if a.queue, err = deletequeue.Open(filepath.Join(config.StateDir, "delete-queue")); err != nil {
+	if a.queue, err = deletequeue.Open(filepath.Join(c.StateDir, "delete-queue")); err != nil {
 		return a, fmt.Errorf("delete queue: %w", err)
 	}
 	if err := a.assembleScheduler(); err != nil {
@@ -218,11 +219,11 @@ func (a *Agent) networkConfig() ipnet.Config {
 		Pools:             ipamPools(slices.Concat(a.config.Pools, a.ranges)),
 		NamespacePools:    a.config.NamespacePools,
 		NodePools:         a.config.NodePools,
-		LinkTypes:         a.config.linkTypes(""),
+		LinkTypes:         linkTypes(&a.config, ""),
 		CoolDown:          orNone(a.config.CoolDown),
 		MTU:               a.config.MTU,
 		HostLink:          a.config.HostLink,
-		MaxSegment:        a.config.maxSegment(),
+		MaxSegment:        maxSegment(&a.config),
 		TunnelLink:        a.config.TunnelLink,
 		PodQueues:         a.config.PodQueues,
 		MaxPodQueues:      a.config.MaxPodQueues,

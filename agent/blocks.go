@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/weftnet/weft/agent/config"
 	"github.com/weftnet/weft/agent/health"
 	"github.com/weftnet/weft/agent/statefile"
 	"github.com/weftnet/weft/eventloop"
@@ -31,7 +32,7 @@ func (a *Agent) assembleBlocks() error {
 	}
 	local := a.givesOut()
 	store := a.client.BlockStore()
-	if a.config.Kubernetes.Addresses == OfPools && len(a.config.Pools) == 0 {
+	if a.config.Kubernetes.Addresses == config.OfPools && len(a.config.Pools) == 0 {
 		a.health.Require(health.Addresses, "the node has no block of the cluster's pools yet")
 		a.knowAddresses(k8s.PodBlocks(a.config.Kubernetes.Node, known))
 	}
@@ -81,7 +82,7 @@ func (g givesOut) Add(b blocks.Block) error {
 }
 
 func (a *Agent) givesOut() givesOut {
-	noPools := a.config.Kubernetes.Addresses != OfPools
+	noPools := a.config.Kubernetes.Addresses != config.OfPools
 	return givesOut{noPools: noPools, Local: k8s.Local{Allocator: func(network string) *ipam.Allocator {
 		if network == "" && noPools {
 			return nil
@@ -111,7 +112,7 @@ func (a *Agent) claimedFrom() []blocks.Pool {
 	view := a.cluster.View()
 	var list []blocks.Pool
 	for _, p := range view.ClaimedFrom() {
-		if p.Network == "" && a.config.Kubernetes.Addresses != OfPools {
+		if p.Network == "" && a.config.Kubernetes.Addresses != config.OfPools {
 			p.Closed, p.Borrowing = true, false
 		}
 		if p.Network != "" && a.network.Allocator(p.Network) == nil {
@@ -212,7 +213,7 @@ func nameOfPool(p blocks.Pool) string {
 // heldBlocks are the blocks that the node gives out addresses of.
 func (a *Agent) heldBlocks() []pod.Block {
 	held := k8s.PodBlocks(a.config.Kubernetes.Node, a.keeper.Blocks())
-	return slices.DeleteFunc(held, func(b pod.Block) bool { return b.Network == "" && a.config.Kubernetes.Addresses != OfPools })
+	return slices.DeleteFunc(held, func(b pod.Block) bool { return b.Network == "" && a.config.Kubernetes.Addresses != config.OfPools })
 }
 
 // blocksOf are the blocks of a network that this node has, as the others are told.

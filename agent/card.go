@@ -14,6 +14,7 @@ import (
 	"github.com/cenkalti/backoff/v5"
 	"github.com/google/renameio/v2"
 
+	"github.com/weftnet/weft/agent/config"
 	"github.com/weftnet/weft/agent/health"
 	"github.com/weftnet/weft/dataplane/linux"
 	"github.com/weftnet/weft/ipnet"
@@ -249,23 +250,23 @@ func (a *Agent) dataplaneHasCard() bool {
 
 // ReleaseUplink gives the network cards that the dataplane owned back to the kernel, for a node whose agent does not run, and
 // says which.
-func ReleaseUplink(config Config) (links []string, err error) {
-	if answers(config.Socket) {
+func ReleaseUplink(c config.Config) (links []string, err error) {
+	if answers(c.Socket) {
 		return nil, errors.New("the agent runs and would take the network card again: stop it first, or remove dataplane.uplink from its configuration and start it anew")
 	}
-	boot, err := bootID(config.BootID)
+	boot, err := bootID(c.BootID)
 	if err != nil {
 		return nil, err
 	}
-	cards, err := readHeldCards(config.StateDir, boot)
-	for _, c := range cards {
-		if err = c.giveBack(); err == nil {
-			err = c.forget(config.StateDir)
+	cards, err := readHeldCards(c.StateDir, boot)
+	for _, held := range cards {
+		if err = held.giveBack(); err == nil {
+			err = held.forget(c.StateDir)
 		}
 		if err != nil {
 			return links, err
 		}
-		links = append(links, c.Card.Link)
+		links = append(links, held.Card.Link)
 	}
 	return links, err
 }

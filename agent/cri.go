@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"time"
@@ -10,10 +9,9 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
-)
 
-// noRuntime is the value of kubernetes.runtimeSocket with which no container runtime is asked.
-const noRuntime = "none"
+	"github.com/weftnet/weft/agent/config"
+)
 
 // runtimeSockets are where container runtimes have their CRI sockets.
 var runtimeSockets = []string{"/run/containerd/containerd.sock", "/run/crio/crio.sock", "/run/k3s/containerd/containerd.sock"}
@@ -53,9 +51,9 @@ func (r containerRuntime) sandboxes(ctx context.Context) (map[string]bool, error
 // find returns the path of the socket; "": there is none.
 func (r containerRuntime) find() string {
 	switch r.socket {
-	case noRuntime, "":
+	case config.NoRuntime, "":
 		return ""
-	case Auto:
+	case config.Auto:
 		for _, path := range runtimeSockets {
 			if info, err := os.Stat(path); err == nil && info.Mode().Type() == os.ModeSocket {
 				return path
@@ -64,15 +62,4 @@ func (r containerRuntime) find() string {
 		return ""
 	}
 	return r.socket
-}
-
-// validateRuntime validates kubernetes.runtimeSocket.
-func validateRuntime(socket string) error {
-	if socket == Auto || socket == noRuntime {
-		return nil
-	}
-	if err := absolute("kubernetes.runtimeSocket", socket); err != nil {
-		return errors.Join(err, fmt.Errorf("kubernetes.runtimeSocket: use a path, %s or %s", Auto, noRuntime))
-	}
-	return nil
 }

@@ -11,17 +11,12 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/weftnet/weft/agent/config"
 	"github.com/weftnet/weft/dataplane/linux"
 	"github.com/weftnet/weft/dataplane/vpp"
 	"github.com/weftnet/weft/eventloop"
 	"github.com/weftnet/weft/kvscheduler"
 	"github.com/weftnet/weft/wire"
-)
-
-// What is done about drift.
-const (
-	driftRepair = "repair"
-	driftReport = "report"
 )
 
 const (
@@ -67,7 +62,7 @@ type checkPause struct {
 
 func (a *Agent) newDriftMonitor() *driftMonitor {
 	return &driftMonitor{
-		scheduler: a.scheduler, loop: a.loop, replayer: a.replayer, log: a.log, period: a.config.Audit, repairs: a.config.Drift == driftRepair,
+		scheduler: a.scheduler, loop: a.loop, replayer: a.replayer, log: a.log, period: a.config.Audit, repairs: a.config.Drift == config.DriftRepair,
 		changes: make(map[linux.Change]bool), disturbed: make(map[kvscheduler.Ref]bool), wake: make(chan struct{}, 1),
 		known: make(map[string]bool), pauses: make(map[kvscheduler.Ref]checkPause), failures: make(map[string]string),
 	}

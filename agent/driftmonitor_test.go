@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weftnet/weft/agent/config"
 	"github.com/weftnet/weft/dataplane/linux"
 	"github.com/weftnet/weft/kvscheduler"
 )
@@ -13,7 +14,7 @@ import (
 func newIdleMonitor(t *testing.T) *driftMonitor {
 	t.Helper()
 	s, _, _ := markers(t)
-	a := &Agent{scheduler: s, dataplane: &southbound{}, log: slog.New(slog.DiscardHandler), config: Config{Audit: time.Hour, Drift: driftRepair}}
+	a := &Agent{scheduler: s, dataplane: &southbound{}, log: slog.New(slog.DiscardHandler), config: config.Config{Audit: time.Hour, Drift: config.DriftRepair}}
 	return a.newDriftMonitor()
 }
 

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/weftnet/weft/agent/config"
 	"github.com/weftnet/weft/pod"
 )
 
@@ -30,7 +31,7 @@ func TestOnlyEditsThatTakeEffectInANewPodAreReported(t *testing.T) {
 		"an older agent did not store the selection": {nil, map[string]string{pod.AnnotationNetworks: "blue"}, selecting, false, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			a := &Agent{config: Config{Kubernetes: Kubernetes{Multus: tt.multus}}}
+			a := &Agent{config: config.Config{Kubernetes: config.Kubernetes{Multus: tt.multus}}}
 			got := a.edited(&pod.Attachment{Annotations: tt.was, Interfaces: tt.interfaces}, tt.is)
 			if !slices.Equal(got, tt.want) {
 				t.Errorf("reported are %v, want %v", got, tt.want)

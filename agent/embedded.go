@@ -11,13 +11,15 @@ import (
 	"path/filepath"
 	"syscall"
 	"time"
+
+	"github.com/weftnet/weft/agent/config"
 )
 
 // embedded finds or starts the weft-vswitch of this node. It is a process of its own, in its own session and with its
 // output in a file, so that it goes on forwarding when the agent stops, is killed, or is upgraded; one that answers
 // is never started again.
 type embedded struct {
-	config Dataplane
+	config config.Dataplane
 	log    *slog.Logger
 	known  bool // it answered when it was looked for last
 }

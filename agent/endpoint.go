@@ -7,35 +7,10 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"strconv"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
-	"github.com/spf13/pflag"
 )
-
-// HTTP says where metrics and health are served.
-type HTTP struct {
-	Listen string // host:port; "": nowhere
-}
-
-func (h *HTTP) flags(fs *pflag.FlagSet) {
-	fs.StringVar(&h.Listen, "http-listen", "127.0.0.1:9465", "address of /metrics, /healthz and /readyz; empty: none")
-}
-
-func (h *HTTP) validate() error {
-	if h.Listen == "" {
-		return nil
-	}
-	_, port, err := net.SplitHostPort(h.Listen)
-	if err == nil {
-		_, err = strconv.ParseUint(port, 10, 16)
-	}
-	if err != nil {
-		return fmt.Errorf("http.listen: %q is not ADDRESS:PORT, such as 127.0.0.1:9465: %w", h.Listen, err)
-	}
-	return nil
-}
 
 // Bounds of what a client can make the endpoint do.
 const (

@@ -11,7 +11,6 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -20,6 +19,7 @@ import (
 	sigsjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 
+	"github.com/weftnet/weft/agent/config"
 	"github.com/weftnet/weft/eventloop"
 	"github.com/weftnet/weft/kvscheduler"
 	weftv1 "github.com/weftnet/weft/proto/weft/v1"
@@ -152,7 +152,7 @@ func trusted(info fs.FileInfo) error {
 // parseExternal reads key -> value from all documents of a YAML text, or from JSON. What the keys and values say is judged
 // one by one, by the loop.
 func parseExternal(raw []byte) (map[string][]byte, error) {
-	documents, err := documentsOf(raw)
+	documents, err := config.Documents(raw)
 	if err != nil {
 		return nil, err
 	}
@@ -163,27 +163,6 @@ func parseExternal(raw []byte) (map[string][]byte, error) {
 		}
 	}
 	return values, nil
-}
-
-// betweenDocuments is a line that ends a YAML document or begins the next one, and beginsDocument one that also has some of it.
-var (
-	betweenDocuments = regexp.MustCompile(`(?m)^(---|\.\.\.)[ \t]*(#.*)?\r?$`)
-	beginsDocument   = regexp.MustCompile(`(?m)^---[ \t].*$`)
-)
-
-// documentsOf splits a YAML text, and leaves out what is nothing but comments: who parses it reads the first document only,
-// and is silent about the others.
-func documentsOf(raw []byte) (documents [][]byte, _ error) {
-	for _, document := range betweenDocuments.Split(string(raw), -1) {
-		if line := beginsDocument.FindString(document); line != "" {
-			return nil, fmt.Errorf("line %q: put what follows the --- onto the next line", line)
-		}
-		var content any
-		if err := yaml.Unmarshal([]byte(document), &content); err != nil || content != nil {
-			documents = append(documents, []byte(document))
-		}
-	}
-	return documents, nil
 }
 
 func parseDocument(raw []byte, values map[string][]byte) error {

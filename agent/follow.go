@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/weftnet/weft/agent/config"
 	"github.com/weftnet/weft/agent/health"
 	"github.com/weftnet/weft/agent/statefile"
 	"github.com/weftnet/weft/eventloop"
@@ -125,7 +126,7 @@ func (a *Agent) followPools(ctx context.Context, now *followed) {
 // poolsOf are the pools that a view wants; nil: it says nothing of them.
 func (a *Agent) poolsOf(view *k8s.View) *pod.SetPools {
 	switch {
-	case a.config.Kubernetes.Addresses == OfPools:
+	case a.config.Kubernetes.Addresses == config.OfPools:
 		next := &pod.SetPools{NamespacePools: view.NamespacePools, NodePools: view.Node.Pools, From: "cluster"}
 		for _, p := range view.AllocatorPools() {
 			next.Pools = append(next.Pools, pod.Pool{Name: p.Name, Prefix: p.Prefix, Blocks: p.Blocks, Disabled: p.Disabled, Namespaces: p.Namespaces})

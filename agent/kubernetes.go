@@ -2,91 +2,16 @@ package agent
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"os"
 
-	"github.com/spf13/pflag"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/weftnet/weft/agent/config"
 	"github.com/weftnet/weft/agent/health"
 	"github.com/weftnet/weft/agent/statefile"
 	"github.com/weftnet/weft/ipnet"
 	"github.com/weftnet/weft/k8s"
 	"github.com/weftnet/weft/pod"
 )
-
-// Kubernetes says whether the node is one of Kubernetes, and how its API server is reached.
-type Kubernetes struct {
-	Mode       string // none or cluster
-	Node       string // its name; "": the host's
-	Kubeconfig string // a file; "": as a pod does
-	Addresses  string // where those of pods' main interfaces come from: podCIDR or pools
-	Tunnel     string // how packets get to other nodes: vxlan4, vxlan6 or none
-
-	RequireUplink bool // the agent waits for the link to other nodes, whose MTU pods' interfaces follow
-
-	Multus         bool // is on the node: selections of networks, and the annotation network-status, are its business
-	NetworkStatus  bool // pods are told in that annotation what they got
-	ReportPolicies bool // the operator is told that NetworkPolicies are not enforced
-
-	RuntimeSocket string // CRI socket of the container runtime: a path, auto or none
-}
-
-// Modes of Kubernetes.
-const (
-	NoCluster = "none"
-	InCluster = "cluster"
-)
-
-// Where the addresses of pods' main interfaces come from.
-const (
-	OfPodCIDR = "podCIDR" // the ranges that Kubernetes gave the node
-	OfPools   = "pools"   // blocks of the cluster's IPPools
-)
-
-func (k *Kubernetes) flags(fs *pflag.FlagSet) {
-	fs.StringVar(&k.Mode, "kubernetes-mode", NoCluster, "none (pods' annotations come from the runtime, networks from the configuration) or cluster (also from the API server)")
-	fs.StringVar(&k.Node, "kubernetes-node", "", "name of this node in Kubernetes; default: NODE_NAME of the environment, else the host's name")
-	fs.StringVar(&k.Kubeconfig, "kubernetes-kubeconfig", "", "how to reach the API server; default: as a pod does, by its service account")
-	fs.StringVar(&k.Addresses, "kubernetes-addresses", OfPodCIDR, "where addresses of pods' main interfaces come from: podCIDR (the node's ranges of Kubernetes) or pools (blocks of IPPools)")
-	fs.StringVar(&k.Tunnel, "kubernetes-tunnel", ipnet.TunnelVXLAN4, "how packets get to other nodes: vxlan4, vxlan6, or none (nodes share a subnet; custom networks end at the node then)")
-	fs.BoolVar(&k.RequireUplink, "kubernetes-require-uplink", false, "serve no pod before the link with the node's address is there, whose MTU pods' interfaces follow; off: go on without after 15s")
-	fs.BoolVar(&k.Multus, "kubernetes-multus", false, "Multus is on the node: pods' selections of networks and the annotation network-status are left to it")
-	fs.StringVar(&k.RuntimeSocket, "kubernetes-runtime-socket", Auto, "CRI socket of the container runtime, asked whether sandboxes of deleted pods are gone: a path, auto (the sockets of containerd and CRI-O) or none")
-	fs.BoolVar(&k.ReportPolicies, "kubernetes-report-network-policies", true, "report NetworkPolicies as not enforced where pods' main interfaces are Weft's; off where another component enforces them")
-	fs.BoolVar(&k.NetworkStatus, "kubernetes-network-status", true, "write what pods got into their annotation k8s.v1.cni.cncf.io/network-status")
-}
-
-func (k *Kubernetes) validate() error {
-	return errors.Join(
-		oneOf("kubernetes.mode", k.Mode, NoCluster, InCluster), validateRuntime(k.RuntimeSocket), absoluteOrNone("kubernetes.kubeconfig", k.Kubeconfig),
-		oneOf("kubernetes.addresses", k.Addresses, OfPodCIDR, OfPools),
-		oneOf("kubernetes.tunnel", k.Tunnel, ipnet.TunnelVXLAN4, ipnet.TunnelVXLAN6, ipnet.TunnelNone),
-	)
-}
-
-func absoluteOrNone(key, path string) error {
-	if path == "" {
-		return nil
-	}
-	return absolute(key, path)
-}
-
-// name is the node's.
-func (k *Kubernetes) name() (string, error) {
-	if k.Node != "" {
-		return k.Node, nil
-	}
-	if name := os.Getenv("NODE_NAME"); name != "" {
-		return name, nil
-	}
-	name, err := os.Hostname()
-	if err != nil {
-		return "", fmt.Errorf("kubernetes.node is not set, and the host has no name: %w", err)
-	}
-	return name, nil
-}
 
 // Keys of the cluster bucket.
 const (
@@ -98,7 +23,7 @@ const (
 
 // assembleCluster prepares for the API server; the one question that is sent before Run is for what the node is.
 func (a *Agent) assembleCluster(ctx context.Context) error {
-	if a.config.Kubernetes.Mode == NoCluster {
+	if a.config.Kubernetes.Mode == config.NoCluster {
 		return nil
 	}
 	connection, err := k8s.Connection(a.config.Kubernetes.Kubeconfig)
@@ -108,7 +33,7 @@ func (a *Agent) assembleCluster(ctx context.Context) error {
 	if a.client, err = k8s.NewClient(connection); err != nil {
 		return err
 	}
-	if a.config.Kubernetes.Node, err = a.config.Kubernetes.name(); err != nil {
+	if a.config.Kubernetes.Node, err = a.config.Kubernetes.Name(); err != nil {
 		return err
 	}
 	config := k8s.Config{

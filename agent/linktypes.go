@@ -6,20 +6,20 @@ import (
 
 	"github.com/cenkalti/backoff/v5"
 
-	"github.com/weftnet/weft/dataplane/vpp"
+	"github.com/weftnet/weft/agent/config"
 	"github.com/weftnet/weft/ipnet"
 	"github.com/weftnet/weft/pod"
 )
 
 // linkTypes resolves the configured link types; noTap is why the dataplane cannot create taps, "" if it can. A type that the
 // operator chose stays, even where it will be refused.
-func (c *Config) linkTypes(noTap string) ipnet.LinkTypes {
+func linkTypes(c *config.Config, noTap string) ipnet.LinkTypes {
 	usual := pod.TypeTap
 	if noTap != "" {
 		usual = pod.TypeVeth
 	}
 	resolve := func(configured string) string {
-		if configured == Auto {
+		if configured == config.Auto {
 			return usual
 		}
 		return configured
@@ -30,7 +30,7 @@ func (c *Config) linkTypes(noTap string) ipnet.LinkTypes {
 // chooseLinkTypes asks the dataplane whether it can create taps, and has networks use what it can. weft-vswitch needs nothing
 // that a node might lack; VPP needs vhost-net. It asks until it gets an answer: a wrong guess would replace the host link.
 func (a *Agent) chooseLinkTypes(ctx context.Context) {
-	if a.config.Dataplane.Type != VPP {
+	if a.config.Dataplane.Type != config.VPP {
 		return
 	}
 	reason := ""
@@ -45,7 +45,7 @@ func (a *Agent) chooseLinkTypes(ctx context.Context) {
 	if err != nil {
 		return // the agent ends
 	}
-	types := a.config.linkTypes(noTap)
+	types := linkTypes(&a.config, noTap)
 	if noTap != "" {
 		a.log.Warn("dataplane cannot create taps", "reason", noTap, "hostLink", types.Host, "podInterface", types.Pod)
 	}
@@ -54,20 +54,15 @@ func (a *Agent) chooseLinkTypes(ctx context.Context) {
 	}
 }
 
-// rings are the rings of veths.
-func (d Dataplane) rings() vpp.Rings {
-	return vpp.Rings{RxFrames: d.VethRxFrames, TxFrames: d.VethTxFrames}
-}
-
 // maxSegment is the largest packet that veths carry in one piece; 0: the kernel's. weft-vswitch takes what the kernel gives.
-func (c *Config) maxSegment() int {
-	if c.Dataplane.Type != VPP {
+func maxSegment(c *config.Config) int {
+	if c.Dataplane.Type != config.VPP {
 		return 0
 	}
-	if c.Kubernetes.Mode == InCluster && c.Kubernetes.Tunnel != ipnet.TunnelNone {
+	if c.Kubernetes.Mode == config.InCluster && c.Kubernetes.Tunnel != ipnet.TunnelNone {
 		return noSegment
 	}
-	return c.Dataplane.rings().MaxSegment()
+	return c.Dataplane.Rings().MaxSegment()
 }
 
 // noSegment has the kernel segment everything itself. VPP's af_packet input does not mark IPv4 for a header checksum, by which

@@ -6,18 +6,19 @@ import (
 	"io"
 	"log/slog"
 
+	"github.com/weftnet/weft/agent/config"
 	"github.com/weftnet/weft/internal/line"
 	"github.com/weftnet/weft/internal/version"
 )
 
 // Main runs an agent until ctx ends, with its log on out.
-func Main(ctx context.Context, config Config, out io.Writer) error {
-	log := newLog(config.Log, out)
-	log.Info("agent starting", "version", version.String(), "dataplane", config.Dataplane.Type)
+func Main(ctx context.Context, c config.Config, out io.Writer) error {
+	log := newLog(c.Log, out)
+	log.Info("agent starting", "version", version.String(), "dataplane", c.Dataplane.Type)
 	if err := openSettings(settings); err != nil {
 		log.Warn("settings of the kernel cannot be written", "err", err)
 	}
-	a, err := New(ctx, config, log)
+	a, err := New(ctx, c, log)
 	switch {
 	case ctx.Err() != nil && errors.Is(err, context.Canceled):
 		log.Info("agent stopped before it had started")
@@ -28,13 +29,13 @@ func Main(ctx context.Context, config Config, out io.Writer) error {
 	return errors.Join(a.Run(ctx), a.Close())
 }
 
-func newLog(config Log, out io.Writer) *slog.Logger {
+func newLog(c config.Log, out io.Writer) *slog.Logger {
 	var level slog.Level
-	if err := level.UnmarshalText([]byte(config.Level)); err != nil {
+	if err := level.UnmarshalText([]byte(c.Level)); err != nil {
 		level = slog.LevelInfo
 	}
 	opts := &slog.HandlerOptions{Level: level, ReplaceAttr: line.Attr}
-	if config.Format == "json" {
+	if c.Format == "json" {
 		return slog.New(slog.NewJSONHandler(out, opts))
 	}
 	return slog.New(slog.NewTextHandler(out, opts))

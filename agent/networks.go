@@ -7,11 +7,12 @@ import (
 	"reflect"
 	"slices"
 
+	"github.com/weftnet/weft/agent/config"
 	"github.com/weftnet/weft/pod"
 )
 
 // settings are the configuration in force: as it was read at the start, with what became of it, and the networks of now.
-func (a *Agent) settings() Config {
+func (a *Agent) settings() config.Config {
 	c := a.config
 	c.Networks = *a.configured.Load()
 	return c

@@ -8,6 +8,7 @@ import (
 
 	"github.com/cenkalti/backoff/v5"
 
+	"github.com/weftnet/weft/agent/config"
 	"github.com/weftnet/weft/agent/health"
 	"github.com/weftnet/weft/k8s"
 )
@@ -40,7 +41,7 @@ func (a *Agent) learnNode(ctx context.Context) error {
 	}
 	a.ranges = rangesOf(node)
 	a.log.Info("pools are the node's ranges", "node", name, "pools", fmt.Sprint(a.ranges))
-	return validatePools(a.ranges)
+	return config.ValidatePools(a.ranges)
 }
 
 // askForNode asks once. Where the API server is away for longer, what was known before serves: but not if the API server says

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/weftnet/weft/agent/config"
 	"github.com/weftnet/weft/agent/health"
 	"github.com/weftnet/weft/dataplane/vpp"
 	"github.com/weftnet/weft/devicemanager"
@@ -39,7 +40,7 @@ type operations struct {
 	vanished  *vanished
 	dataplane *vpp.Client
 	counters  *counters
-	settings  func() Config
+	settings  func() config.Config
 	external  *externalFiles
 	paused    func() (reason string, paused bool)
 	started   time.Time

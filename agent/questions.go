@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/weftnet/weft/agent/config"
 	"github.com/weftnet/weft/dataplane/linux"
 	"github.com/weftnet/weft/ipnet/ipam"
 	"github.com/weftnet/weft/kvscheduler"
@@ -71,7 +72,7 @@ func (a *Agent) void(ctx context.Context, key pod.Key) error {
 	return a.queue.Remove(ctx, deletequeue.Key{Network: key.Network, ContainerID: key.ContainerID, IfName: key.IfName})
 }
 
-func ipamPools(pools []Pool) []ipam.Pool {
+func ipamPools(pools []config.Pool) []ipam.Pool {
 	out := make([]ipam.Pool, len(pools))
 	for i, p := range pools {
 		out[i] = ipam.Pool{Name: p.Name, Prefix: p.Prefix, Disabled: p.Disabled, Namespaces: p.Namespaces}

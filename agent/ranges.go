@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/weftnet/weft/agent/config"
 	"github.com/weftnet/weft/ipnet"
 	"github.com/weftnet/weft/ipnet/ipam"
 	"github.com/weftnet/weft/k8s"
@@ -13,21 +14,21 @@ import (
 
 // wantsRanges reports whether pools are to be the node's ranges.
 func (a *Agent) wantsRanges() bool {
-	return len(a.config.Pools) == 0 && a.config.Kubernetes.Mode == InCluster && a.config.Kubernetes.Addresses == OfPodCIDR
+	return len(a.config.Pools) == 0 && a.config.Kubernetes.Mode == config.InCluster && a.config.Kubernetes.Addresses == config.OfPodCIDR
 }
 
 // rangesOf are the pools that are a node's ranges. Their names are the prefixes', so that ranges of a node that joined again
 // are other pools than those it had: pods may have addresses of both.
-func rangesOf(node k8s.Node) []Pool {
-	var ranges []Pool
+func rangesOf(node k8s.Node) []config.Pool {
+	var ranges []config.Pool
 	for _, r := range node.PodCIDRs {
-		ranges = append(ranges, Pool{Name: "pod-cidr-" + strings.NewReplacer(":", "-", "/", "-").Replace(r.String()), Prefix: r})
+		ranges = append(ranges, config.Pool{Name: "pod-cidr-" + strings.NewReplacer(":", "-", "/", "-").Replace(r.String()), Prefix: r})
 	}
 	return ranges
 }
 
 // podPools are pools in the words of an event.
-func podPools(pools []Pool) []pod.Pool {
+func podPools(pools []config.Pool) []pod.Pool {
 	list := make([]pod.Pool, len(pools))
 	for i, p := range pools {
 		list[i] = pod.Pool{Name: p.Name, Prefix: p.Prefix, Disabled: p.Disabled, Namespaces: p.Namespaces}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/weftnet/weft/agent/config"
 	"github.com/weftnet/weft/agent/statefile"
 	"github.com/weftnet/weft/devicemanager"
 	"github.com/weftnet/weft/eventloop"
@@ -87,13 +88,13 @@ func (a *Agent) savedOfCluster() (saved ipnet.Saved, err error) {
 	if saved.Externals, err = statefile.Load[pod.External](a.state, statefile.BucketExternals, a.log); err != nil {
 		return saved, err
 	}
-	if a.config.Kubernetes.Addresses != OfPools {
+	if a.config.Kubernetes.Addresses != config.OfPools {
 		saved.Blocks = slices.DeleteFunc(saved.Blocks, func(b ipnet.SavedBlock) bool { return b.Block.Network == "" })
 	}
 	pools, err := statefile.Load[ipnet.SavedPools](a.state, statefile.BucketPools, a.log)
 	switch {
 	case err != nil || len(pools) == 0:
-	case a.config.Kubernetes.Addresses == OfPools:
+	case a.config.Kubernetes.Addresses == config.OfPools:
 		saved.Pools = &pools[0]
 	case a.wantsRanges():
 		saved.Pools = a.besideRanges(pools[0])

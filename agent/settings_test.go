@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/weftnet/weft/agent/config"
 	"github.com/weftnet/weft/test/node"
 	"github.com/weftnet/weft/test/programs"
 )
@@ -26,8 +27,8 @@ func TestARunningAgentTellsWhatItWasTold(t *testing.T) {
 		}
 		return text
 	}
-	read := func(file string) Config {
-		c, err := ReadConfig(pflag.NewFlagSet("", pflag.ContinueOnError), file, nil)
+	read := func(file string) config.Config {
+		c, err := config.Read(pflag.NewFlagSet("", pflag.ContinueOnError), file, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

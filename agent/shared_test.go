@@ -7,6 +7,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"github.com/weftnet/weft/agent/config"
 	"github.com/weftnet/weft/ipnet"
 	"github.com/weftnet/weft/pod"
 	"github.com/weftnet/weft/test/dataplane"
@@ -59,13 +60,13 @@ func TestLinkTypesFollowWhatTheDataplaneCanCreate(t *testing.T) {
 		pods, host, noTap string
 		want              ipnet.LinkTypes
 	}{
-		{Auto, Auto, "", ipnet.LinkTypes{Pod: pod.TypeTap, Host: pod.TypeTap}},
-		{Auto, Auto, reason, ipnet.LinkTypes{Pod: pod.TypeVeth, Host: pod.TypeVeth, NoTap: reason}},
-		{pod.TypeVeth, Auto, "", ipnet.LinkTypes{Pod: pod.TypeVeth, Host: pod.TypeTap}},
+		{config.Auto, config.Auto, "", ipnet.LinkTypes{Pod: pod.TypeTap, Host: pod.TypeTap}},
+		{config.Auto, config.Auto, reason, ipnet.LinkTypes{Pod: pod.TypeVeth, Host: pod.TypeVeth, NoTap: reason}},
+		{pod.TypeVeth, config.Auto, "", ipnet.LinkTypes{Pod: pod.TypeVeth, Host: pod.TypeTap}},
 		{pod.TypeTap, pod.TypeVeth, reason, ipnet.LinkTypes{Pod: pod.TypeTap, Host: pod.TypeVeth, NoTap: reason}},
 	} {
-		c := Config{PodInterface: tt.pods, HostLinkType: tt.host}
-		if got := c.linkTypes(tt.noTap); got != tt.want {
+		c := config.Config{PodInterface: tt.pods, HostLinkType: tt.host}
+		if got := linkTypes(&c, tt.noTap); got != tt.want {
 			t.Errorf("%+v: got %+v", tt, got)
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/cenkalti/backoff/v5"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/weftnet/weft/agent/config"
 	"github.com/weftnet/weft/agent/health"
 	"github.com/weftnet/weft/dataplane/vpp"
 	"github.com/weftnet/weft/ipnet"
@@ -56,22 +57,22 @@ func (c *connection) isLost() bool {
 	}
 }
 
-func newSouthbound(config Config, log *slog.Logger, conditions *health.Conditions) *southbound {
+func newSouthbound(c config.Config, log *slog.Logger, conditions *health.Conditions) *southbound {
 	s := &southbound{
 		health: conditions, log: log, connected: make(chan struct{}), again: make(chan struct{}, 1), lost: make(chan struct{}, 1),
 		onReconnect: func() {}, onReplay: func(time.Duration) {}, onDisturbed: func(vpp.Index) {},
 	}
-	if config.Dataplane.Type == Embedded && !config.Dataplane.External {
-		s.embedded = &embedded{config: config.Dataplane, log: log}
+	if c.Dataplane.Type == config.Embedded && !c.Dataplane.External {
+		s.embedded = &embedded{config: c.Dataplane, log: log}
 	}
-	s.client = vpp.New(config.Dataplane.Socket, vpp.Options{
-		Sockets:        config.Devices.Memif.Directory,
-		Rings:          config.Dataplane.rings(),
-		VethsPerThread: cmp.Or(config.Dataplane.VethsPerThread, -1),
+	s.client = vpp.New(c.Dataplane.Socket, vpp.Options{
+		Sockets:        c.Devices.Memif.Directory,
+		Rings:          c.Dataplane.Rings(),
+		VethsPerThread: cmp.Or(c.Dataplane.VethsPerThread, -1),
 		NodeLink:       ipnet.IsNodes,
-		GracePeriods:   gracePeriods(config, log),
-		StatsSocket:    config.Dataplane.StatsSocket,
-		RunDir:         filepath.Dir(config.Socket),
+		GracePeriods:   gracePeriods(c, log),
+		StatsSocket:    c.Dataplane.StatsSocket,
+		RunDir:         filepath.Dir(c.Socket),
 		Logger:         log.With("room", "dataplane"),
 		Hold:           true,
 		Connected:      s.onConnected,
@@ -83,9 +84,9 @@ func newSouthbound(config Config, log *slog.Logger, conditions *health.Condition
 }
 
 // gracePeriods returns nil if RCU grace periods are not to be expedited, or cannot be. weft-vswitch waits for none.
-func gracePeriods(config Config, log *slog.Logger) *vpp.GracePeriods {
-	marker := filepath.Join(filepath.Dir(config.Socket), "rcu-expedited")
-	if !config.Dataplane.ExpediteRCU || config.Dataplane.Type == Embedded {
+func gracePeriods(c config.Config, log *slog.Logger) *vpp.GracePeriods {
+	marker := filepath.Join(filepath.Dir(c.Socket), "rcu-expedited")
+	if !c.Dataplane.ExpediteRCU || c.Dataplane.Type == config.Embedded {
 		if err := vpp.RestoreGracePeriods(vpp.RCUExpedited, marker); err != nil {
 			log.Warn("RCU grace periods stay expedited", "err", err)
 		}

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weftnet/weft/agent/config"
 	"github.com/weftnet/weft/agent/health"
 )
 
@@ -25,8 +26,8 @@ func supervised(t *testing.T, socket string) (started string) {
 		t.Fatal(err)
 	}
 	log := slog.New(slog.DiscardHandler)
-	config := Dataplane{Type: Embedded, Socket: socket, Program: program, Log: filepath.Join(dir, "log")}
-	run(t, newSouthbound(Config{Dataplane: config}, log, health.New("", log)))
+	dataplane := config.Dataplane{Type: config.Embedded, Socket: socket, Program: program, Log: filepath.Join(dir, "log")}
+	run(t, newSouthbound(config.Config{Dataplane: dataplane}, log, health.New("", log)))
 	return started
 }
 
@@ -90,7 +91,7 @@ func TestWhyThereIsNoDataplaneIsSaidInOneLine(t *testing.T) {
 		t.Run(why, func(t *testing.T) {
 			log := slog.New(slog.DiscardHandler)
 			h := health.New("", log)
-			run(t, newSouthbound(Config{Dataplane: Dataplane{Type: VPP, Socket: socket}}, log, h))
+			run(t, newSouthbound(config.Config{Dataplane: config.Dataplane{Type: config.VPP, Socket: socket}}, log, h))
 			deadline := time.After(time.Minute)
 			tick := time.NewTicker(10 * time.Millisecond)
 			defer tick.Stop()
@@ -111,17 +112,17 @@ func TestWhyThereIsNoDataplaneIsSaidInOneLine(t *testing.T) {
 func TestOnlyTheEmbeddedDataplaneOfOnesOwnIsStarted(t *testing.T) {
 	tests := []struct {
 		name   string
-		config Dataplane
+		config config.Dataplane
 		starts bool
 	}{
-		{"the embedded one is", Dataplane{Type: Embedded}, true},
-		{"one that a DaemonSet runs is not", Dataplane{Type: Embedded, External: true}, false},
-		{"VPP is not", Dataplane{Type: VPP}, false},
+		{"the embedded one is", config.Dataplane{Type: config.Embedded}, true},
+		{"one that a DaemonSet runs is not", config.Dataplane{Type: config.Embedded, External: true}, false},
+		{"VPP is not", config.Dataplane{Type: config.VPP}, false},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			log := slog.New(slog.DiscardHandler)
-			if s := newSouthbound(Config{Dataplane: tt.config}, log, health.New("", log)); (s.embedded != nil) != tt.starts {
+			if s := newSouthbound(config.Config{Dataplane: tt.config}, log, health.New("", log)); (s.embedded != nil) != tt.starts {
 				t.Errorf("the agent starts a dataplane: %v, want %v", !tt.starts, tt.starts)
 			}
 		})

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/pflag"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/weftnet/weft/agent/config"
 	"github.com/weftnet/weft/agent/health"
 	"github.com/weftnet/weft/eventloop"
 	"github.com/weftnet/weft/pod"
@@ -20,8 +21,8 @@ import (
 func (l *lab) startHere(before func(a *Agent)) *Agent {
 	l.Helper()
 	fs := pflag.NewFlagSet("test", pflag.ContinueOnError)
-	new(Config).Flags(fs)
-	config, err := ReadConfig(fs, l.Config(), os.Environ())
+	new(config.Config).Flags(fs)
+	config, err := config.Read(fs, l.Config(), os.Environ())
 	if err != nil {
 		l.Fatal(err)
 	}

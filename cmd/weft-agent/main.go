@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weftnet/weft/agent"
+	"github.com/weftnet/weft/agent/config"
 	"github.com/weftnet/weft/internal/version"
 )
 
@@ -65,8 +66,8 @@ func noArgs(cmd *cobra.Command, args []string) error {
 }
 
 // configured adds the flags of the configuration to a command and runs it with what came of them.
-func configured(cmd *cobra.Command, run func(cmd *cobra.Command, config agent.Config) error) *cobra.Command {
-	var shown agent.Config // for the help text; the values are read anew
+func configured(cmd *cobra.Command, run func(cmd *cobra.Command, c config.Config) error) *cobra.Command {
+	var shown config.Config // for the help text; the values are read anew
 	var file string
 	cmd.Args = noArgs
 	cmd.Flags().StringVarP(&file, "config", "c", "", "configuration file (YAML); every key is also a flag and an environment variable WEFT_...")
@@ -75,13 +76,13 @@ func configured(cmd *cobra.Command, run func(cmd *cobra.Command, config agent.Co
 		if file == "" {
 			file = os.Getenv("WEFT_CONFIG")
 		}
-		read := func() (agent.Config, error) { return agent.ReadConfig(cmd.Flags(), file, os.Environ()) }
-		config, err := read()
+		read := func() (config.Config, error) { return config.Read(cmd.Flags(), file, os.Environ()) }
+		c, err := read()
 		if err != nil {
 			return usageError{err}
 		}
-		config.Reload = read
-		return run(cmd, config)
+		c.Reload = read
+		return run(cmd, c)
 	}
 	return cmd
 }
@@ -92,15 +93,15 @@ func runCommand() *cobra.Command {
 		Short:   "Run the agent until SIGTERM; the dataplane goes on forwarding",
 		Example: "  weft-agent run --config /etc/weft/agent.yaml\n  weft-agent run --pools pods=10.1.0.0/24",
 	}
-	return configured(cmd, func(cmd *cobra.Command, config agent.Config) error {
-		return agent.Main(cmd.Context(), config, cmd.ErrOrStderr())
+	return configured(cmd, func(cmd *cobra.Command, c config.Config) error {
+		return agent.Main(cmd.Context(), c, cmd.ErrOrStderr())
 	})
 }
 
 func checkConfigCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "check-config", Short: "Check the configuration and print what would be used"}
-	return configured(cmd, func(cmd *cobra.Command, config agent.Config) error {
-		_, err := fmt.Fprint(cmd.OutOrStdout(), config.String())
+	return configured(cmd, func(cmd *cobra.Command, c config.Config) error {
+		_, err := fmt.Fprint(cmd.OutOrStdout(), c.String())
 		return err
 	})
 }

@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weftnet/weft/agent"
+	"github.com/weftnet/weft/agent/config"
 )
 
 func releaseUplinkCommand() *cobra.Command {
@@ -17,8 +18,8 @@ func releaseUplinkCommand() *cobra.Command {
 			"wait until the agent starts again, which takes the card again unless its configuration says otherwise.",
 		Example: "  systemctl stop weft-agent; weft-agent release-uplink --config /etc/weft/agent.yaml",
 	}
-	return configured(cmd, func(cmd *cobra.Command, config agent.Config) error {
-		links, err := agent.ReleaseUplink(config)
+	return configured(cmd, func(cmd *cobra.Command, c config.Config) error {
+		links, err := agent.ReleaseUplink(c)
 		for _, link := range links {
 			_, _ = fmt.Fprintf(cmd.OutOrStdout(), "gave %s back to the kernel\n", link) // output is best effort
 		}

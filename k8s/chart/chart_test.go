@@ -14,7 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 
-	"github.com/weftnet/weft/agent"
+	"github.com/weftnet/weft/agent/config"
 	"github.com/weftnet/weft/install"
 	"github.com/weftnet/weft/internal/version"
 	"github.com/weftnet/weft/k8s"
@@ -217,13 +217,13 @@ func TestNetworkPoliciesAreReportedWhereWeftIsTheMainCNI(t *testing.T) {
 			if args := got.writer.Spec.Template.Spec.Containers[0].Args; slices.Contains(args, off) == tt.want {
 				t.Errorf("the controller's arguments are %q", args)
 			}
-			config, err := agent.ReadConfig(pflag.NewFlagSet("", pflag.ContinueOnError), writeConfig(t, got), nil)
+			settings, err := config.Read(pflag.NewFlagSet("", pflag.ContinueOnError), writeConfig(t, got), nil)
 			if err != nil {
 				t.Fatal(err)
 			}
 			// A chained agent finds out itself.
-			if want := tt.changes["config.kubernetes.reportNetworkPolicies"] == nil; config.Kubernetes.ReportPolicies != want {
-				t.Errorf("the agents report: %v, want %v", config.Kubernetes.ReportPolicies, want)
+			if want := tt.changes["config.kubernetes.reportNetworkPolicies"] == nil; settings.Kubernetes.ReportPolicies != want {
+				t.Errorf("the agents report: %v, want %v", settings.Kubernetes.ReportPolicies, want)
 			}
 		})
 	}
@@ -233,15 +233,15 @@ func TestTheAgentAcceptsItsConfiguration(t *testing.T) {
 	for name, changes := range variants {
 		t.Run(name, func(t *testing.T) {
 			file := writeConfig(t, rendered(t, changes))
-			config, err := agent.ReadConfig(pflag.NewFlagSet("", pflag.ContinueOnError), file, nil)
+			settings, err := config.Read(pflag.NewFlagSet("", pflag.ContinueOnError), file, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if starts := config.Dataplane.Type == agent.Embedded && !config.Dataplane.External; starts {
+			if starts := settings.Dataplane.Type == config.Embedded && !settings.Dataplane.External; starts {
 				t.Error("the agent would start a dataplane in its own container")
 			}
-			if main := changes["cni.mode"] == nil; config.IPMasq != main {
-				t.Errorf("what leaves the cluster is translated: %t, want %t", config.IPMasq, main)
+			if main := changes["cni.mode"] == nil; settings.IPMasq != main {
+				t.Errorf("what leaves the cluster is translated: %t, want %t", settings.IPMasq, main)
 			}
 		})
 	}

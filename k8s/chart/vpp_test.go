@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/pflag"
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/weftnet/weft/agent"
+	"github.com/weftnet/weft/agent/config"
 	"github.com/weftnet/weft/install/vppconf"
 )
 
@@ -78,10 +78,10 @@ func TestTheConfigurationIsWrittenForTheVPPThatReadsIt(t *testing.T) {
 	}
 }
 
-func agentConfig(t *testing.T, c cluster) agent.Config {
+func agentConfig(t *testing.T, c cluster) config.Config {
 	t.Helper()
 	file := writeConfig(t, c)
-	config, err := agent.ReadConfig(pflag.NewFlagSet("", pflag.ContinueOnError), file, nil)
+	config, err := config.Read(pflag.NewFlagSet("", pflag.ContinueOnError), file, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-package agent
+package config
 
 import (
 	"bytes"
@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"unicode"
@@ -15,9 +16,9 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// ReadConfig makes a Config of what the command line gave (flags that were set; others of the set are not looked at), of
+// Read makes a Config of what the command line gave (flags that were set; others of the set are not looked at), of
 // the environment and of the file, and validates it. Everything that is wrong is reported, not only the first.
-func ReadConfig(flags *pflag.FlagSet, file string, environ []string) (Config, error) {
+func Read(flags *pflag.FlagSet, file string, environ []string) (Config, error) {
 	c := Config{File: file}
 	keys := pflag.NewFlagSet("", pflag.ContinueOnError)
 	c.Flags(keys)
@@ -50,7 +51,7 @@ func fromFile(fs *pflag.FlagSet, file string) ([]setting, error) {
 	if err != nil {
 		return nil, fmt.Errorf("configuration: %w", err)
 	}
-	documents, err := documentsOf(raw)
+	documents, err := Documents(raw)
 	if err == nil && len(documents) > 1 {
 		err = errors.New("it has more than one YAML document (---): put all keys into one")
 	}
@@ -193,4 +194,61 @@ func camel(kebab string) string {
 		parts[i+1] = strings.ToUpper(p[:1]) + p[1:]
 	}
 	return strings.Join(parts, "")
+}
+
+// String is the configuration as a file that would give it again.
+func (c Config) String() string {
+	fs := pflag.NewFlagSet("", pflag.ContinueOnError)
+	shown := c
+	shown.Flags(fs) // binding sets the defaults ...
+	shown = c       // ... so the values are put back
+	var b strings.Builder
+	var open []string // the keys that the last one stood below
+	fs.SortFlags = false
+	fs.VisitAll(func(f *pflag.Flag) {
+		path := strings.Split(fileKey(f.Name), ".")
+		above, key := path[:len(path)-1], path[len(path)-1]
+		for depth, group := range above {
+			if depth >= len(open) || open[depth] != group {
+				fmt.Fprintf(&b, "%s%s:\n", indent(depth), group)
+				open = nil
+			}
+		}
+		open = above
+		fmt.Fprintf(&b, "%s%s: %s\n", indent(len(above)), key, yamlValue(f))
+	})
+	return b.String()
+}
+
+func indent(depth int) string { return strings.Repeat("  ", depth) }
+
+func yamlValue(f *pflag.Flag) string {
+	switch f.Value.Type() {
+	case "string":
+		return fmt.Sprintf("%q", f.Value.String())
+	case "pools":
+		return asJSON(f.Value)
+	}
+	return f.Value.String()
+}
+
+// betweenDocuments is a line that ends a YAML document or begins the next one, and beginsDocument one that also has some of it.
+var (
+	betweenDocuments = regexp.MustCompile(`(?m)^(---|\.\.\.)[ \t]*(#.*)?\r?$`)
+	beginsDocument   = regexp.MustCompile(`(?m)^---[ \t].*$`)
+)
+
+// Documents splits a YAML text, and leaves out what is nothing but comments: who parses it reads the first document only,
+// and is silent about the others.
+func Documents(raw []byte) (documents [][]byte, _ error) {
+	for _, document := range betweenDocuments.Split(string(raw), -1) {
+		if line := beginsDocument.FindString(document); line != "" {
+			return nil, fmt.Errorf("line %q: put what follows the --- onto the next line", line)
+		}
+		var content any
+		if err := yaml.Unmarshal([]byte(document), &content); err != nil || content != nil {
+			documents = append(documents, []byte(document))
+		}
+	}
+	return documents, nil
 }

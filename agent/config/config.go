@@ -1,19 +1,30 @@
-package agent
+// Package config holds the agent's configuration: keys, defaults, validation, and the file, environment and flags that give it.
+package config
 
 import (
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
+	"os"
 	"path/filepath"
+	"strconv"
 	"time"
 
 	"github.com/spf13/pflag"
 
 	"github.com/weftnet/weft/agent/health"
 	"github.com/weftnet/weft/dataplane/vpp"
+	"github.com/weftnet/weft/devicemanager"
 	"github.com/weftnet/weft/ipnet"
 	"github.com/weftnet/weft/pod"
 	"github.com/weftnet/weft/wire"
+)
+
+// What is done about drift.
+const (
+	DriftRepair = "repair"
+	DriftReport = "report"
 )
 
 // Config is all that an operator can set. Each field is a key of the YAML file, a flag and an environment variable;
@@ -151,7 +162,7 @@ func (c *Config) Flags(fs *pflag.FlagSet) {
 	fs.DurationVar(&c.GCGrace, "gc-grace", 30*time.Second, "attachments younger than this are left alone by CNI GC, 0s to 1h")
 	fs.BoolVar(&c.ExhaustedIsUnavailable, "exhausted-is-unavailable", false, "CNI STATUS fails, and the node is not ready, while no pool has an address for another pod")
 	fs.DurationVar(&c.Audit, "audit", time.Minute, "period in which all objects are checked for drift, and if it is less than 20s vanished network namespaces, 1s to 24h")
-	fs.StringVar(&c.Drift, "drift", driftRepair, "what is done about drift: repair, or report, which changes nothing")
+	fs.StringVar(&c.Drift, "drift", DriftRepair, "what is done about drift: repair, or report, which changes nothing")
 }
 
 // Validate checks every value and reports all that is wrong, by key; it fills in defaults that depend on others.
@@ -169,7 +180,7 @@ func (c *Config) Validate() error {
 		within("coolDown", c.CoolDown, 0, time.Hour),
 		within("gcGrace", c.GCGrace, 0, time.Hour),
 		within("audit", c.Audit, time.Second, 24*time.Hour),
-		oneOf("drift", c.Drift, driftRepair, driftReport),
+		oneOf("drift", c.Drift, DriftRepair, DriftReport),
 		between("dataplane.vethsPerThread", c.Dataplane.VethsPerThread, 0, vpp.MaxVethsPerThread),
 		even("dataplane.vethRxFrames", c.Dataplane.VethRxFrames, 6, 64), even("dataplane.vethTxFrames", c.Dataplane.VethTxFrames, 16, 1024),
 		c.Devices.validate(), c.Kubernetes.validate(), c.HTTP.validate(), c.validatePools(), c.validateNetworks(), c.validateMTU(), c.validateLinks(), health.ValidateGates(c.ReadinessGates),
@@ -199,11 +210,11 @@ func (c *Config) validatePools() error {
 	if len(c.Pools) == 0 {
 		return errors.New("pools: none given; for example pools: [{name: pods, prefix: 10.1.0.0/24}]")
 	}
-	return validatePools(c.Pools)
+	return ValidatePools(c.Pools)
 }
 
-// validatePools refuses pools that cannot be beside each other, or have no address for a pod.
-func validatePools(pools []Pool) error {
+// ValidatePools refuses pools that cannot be beside each other, or have no address for a pod.
+func ValidatePools(pools []Pool) error {
 	var errs []error
 	names := map[string]bool{}
 	for i, p := range pools {
@@ -307,4 +318,191 @@ func even(key string, n, least, most int) error {
 		return fmt.Errorf("%s: %d is not an even number", key, n)
 	}
 	return between(key, n, least, most)
+}
+
+// Devices says which devices kubelet can give to pods, and where kubelet is.
+type Devices struct {
+	PluginDir    string // where kubelet and its plugins have their sockets
+	PodResources string // kubelet's socket for questions
+	InfoDir      string // of files about devices, for CNI plugins
+	Memif        Memifs
+}
+
+// Memifs says what pods can have of memifs.
+type Memifs struct {
+	Count         int    // of devices; 0: the node has none
+	Directory     string // of the sockets' directories
+	Writable      bool   // pods may write into their sockets' directories
+	SecretInEnv   bool   // containers find their secret in their environment too
+	MaxRingSize   int    // slots
+	MaxBufferSize int    // bytes
+	MaxQueues     int    // in each direction
+
+	CollectAfter time.Duration // kubelet must not list an allocation for so long before it is released
+}
+
+// flags binds the keys of devices.
+func (d *Devices) flags(fs *pflag.FlagSet) {
+	fs.IntVar(&d.Memif.Count, "devices-memif-count", 100, "memifs that kubelet can give to this node's pods, 0 (none) to 1024")
+	fs.StringVar(&d.Memif.Directory, "devices-memif-directory", "", "directory of the sockets' directories; root's; default: memif, beside the agent's socket")
+	fs.BoolVar(&d.Memif.Writable, "devices-memif-writable", false, "mount it writable into containers, for pods that run a VPP of their own")
+	fs.BoolVar(&d.Memif.SecretInEnv, "devices-memif-secret-in-env", true, "containers find their secret in MEMIF_SECRET too, not only in the file")
+	fs.IntVar(&d.Memif.MaxRingSize, "devices-memif-max-ring-size", 4096, "slots that a pod can ask for, 2 to 16384")
+	fs.IntVar(&d.Memif.MaxBufferSize, "devices-memif-max-buffer-size", 16384, "bytes of a slot that a pod can ask for, 64 to 65536")
+	fs.IntVar(&d.Memif.MaxQueues, "devices-memif-max-queues", 4, "queues in each direction that a pod can ask for, 1 to 255")
+	fs.DurationVar(&d.Memif.CollectAfter, "devices-memif-collect-after", time.Minute, "how long kubelet must not list an allocation, and how old it must be, before it is released, 1s to 1h")
+	fs.StringVar(&d.PluginDir, "devices-plugin-dir", "/var/lib/kubelet/device-plugins", "where kubelet and its plugins have their sockets")
+	fs.StringVar(&d.PodResources, "devices-pod-resources", "/var/lib/kubelet/pod-resources/kubelet.sock", "socket where kubelet says which pod has which device")
+	fs.StringVar(&d.InfoDir, "devices-info-dir", "/var/run/k8s.cni.cncf.io/devinfo/dp", "where CNI plugins look for files about devices")
+}
+
+func (d *Devices) validate() error {
+	m := d.Memif
+	return errors.Join(
+		between("devices.memif.count", m.Count, 0, devicemanager.MostDevices),
+		absolute("devices.memif.directory", m.Directory),
+		d.validateDirectory(),
+		between("devices.memif.maxRingSize", m.MaxRingSize, 2, pod.MostRingSize),
+		between("devices.memif.maxBufferSize", m.MaxBufferSize, 64, pod.MostBufferSize),
+		between("devices.memif.maxQueues", m.MaxQueues, 1, pod.MostQueues),
+		within("devices.memif.collectAfter", m.CollectAfter, time.Second, time.Hour),
+		absolute("devices.pluginDir", d.PluginDir), absolute("devices.podResources", d.PodResources), absolute("devices.infoDir", d.InfoDir),
+	)
+}
+
+// validateDirectory sees to it that the path of a socket is one that the kernel takes.
+func (d *Devices) validateDirectory() error {
+	if n := len(d.Memif.Directory); d.Memif.Count > 0 && n > devicemanager.LongestRoot {
+		return fmt.Errorf("devices.memif.directory: %q has %d bytes, and the path of a socket in it has room for %d",
+			d.Memif.Directory, n, devicemanager.LongestRoot)
+	}
+	return nil
+}
+
+// fill fills in what depends on where the agent has its socket.
+func (d *Devices) fill(socket string) {
+	if d.Memif.Directory == "" {
+		d.Memif.Directory = filepath.Join(filepath.Dir(socket), "memif")
+	}
+}
+
+func between(key string, n, least, most int) error {
+	if n < least || n > most {
+		return fmt.Errorf("%s: %d is not within %d to %d", key, n, least, most)
+	}
+	return nil
+}
+
+// Kubernetes says whether the node is one of Kubernetes, and how its API server is reached.
+type Kubernetes struct {
+	Mode       string // none or cluster
+	Node       string // its name; "": the host's
+	Kubeconfig string // a file; "": as a pod does
+	Addresses  string // where those of pods' main interfaces come from: podCIDR or pools
+	Tunnel     string // how packets get to other nodes: vxlan4, vxlan6 or none
+
+	RequireUplink bool // the agent waits for the link to other nodes, whose MTU pods' interfaces follow
+
+	Multus         bool // is on the node: selections of networks, and the annotation network-status, are its business
+	NetworkStatus  bool // pods are told in that annotation what they got
+	ReportPolicies bool // the operator is told that NetworkPolicies are not enforced
+
+	RuntimeSocket string // CRI socket of the container runtime: a path, auto or none
+}
+
+// Modes of Kubernetes.
+const (
+	NoCluster = "none"
+	InCluster = "cluster"
+)
+
+// Where the addresses of pods' main interfaces come from.
+const (
+	OfPodCIDR = "podCIDR" // the ranges that Kubernetes gave the node
+	OfPools   = "pools"   // blocks of the cluster's IPPools
+)
+
+func (k *Kubernetes) flags(fs *pflag.FlagSet) {
+	fs.StringVar(&k.Mode, "kubernetes-mode", NoCluster, "none (pods' annotations come from the runtime, networks from the configuration) or cluster (also from the API server)")
+	fs.StringVar(&k.Node, "kubernetes-node", "", "name of this node in Kubernetes; default: NODE_NAME of the environment, else the host's name")
+	fs.StringVar(&k.Kubeconfig, "kubernetes-kubeconfig", "", "how to reach the API server; default: as a pod does, by its service account")
+	fs.StringVar(&k.Addresses, "kubernetes-addresses", OfPodCIDR, "where addresses of pods' main interfaces come from: podCIDR (the node's ranges of Kubernetes) or pools (blocks of IPPools)")
+	fs.StringVar(&k.Tunnel, "kubernetes-tunnel", ipnet.TunnelVXLAN4, "how packets get to other nodes: vxlan4, vxlan6, or none (nodes share a subnet; custom networks end at the node then)")
+	fs.BoolVar(&k.RequireUplink, "kubernetes-require-uplink", false, "serve no pod before the link with the node's address is there, whose MTU pods' interfaces follow; off: go on without after 15s")
+	fs.BoolVar(&k.Multus, "kubernetes-multus", false, "Multus is on the node: pods' selections of networks and the annotation network-status are left to it")
+	fs.StringVar(&k.RuntimeSocket, "kubernetes-runtime-socket", Auto, "CRI socket of the container runtime, asked whether sandboxes of deleted pods are gone: a path, auto (the sockets of containerd and CRI-O) or none")
+	fs.BoolVar(&k.ReportPolicies, "kubernetes-report-network-policies", true, "report NetworkPolicies as not enforced where pods' main interfaces are Weft's; off where another component enforces them")
+	fs.BoolVar(&k.NetworkStatus, "kubernetes-network-status", true, "write what pods got into their annotation k8s.v1.cni.cncf.io/network-status")
+}
+
+func (k *Kubernetes) validate() error {
+	return errors.Join(
+		oneOf("kubernetes.mode", k.Mode, NoCluster, InCluster), validateRuntime(k.RuntimeSocket), absoluteOrNone("kubernetes.kubeconfig", k.Kubeconfig),
+		oneOf("kubernetes.addresses", k.Addresses, OfPodCIDR, OfPools),
+		oneOf("kubernetes.tunnel", k.Tunnel, ipnet.TunnelVXLAN4, ipnet.TunnelVXLAN6, ipnet.TunnelNone),
+	)
+}
+
+func absoluteOrNone(key, path string) error {
+	if path == "" {
+		return nil
+	}
+	return absolute(key, path)
+}
+
+// Name is the node's.
+func (k *Kubernetes) Name() (string, error) {
+	if k.Node != "" {
+		return k.Node, nil
+	}
+	if name := os.Getenv("NODE_NAME"); name != "" {
+		return name, nil
+	}
+	name, err := os.Hostname()
+	if err != nil {
+		return "", fmt.Errorf("kubernetes.node is not set, and the host has no name: %w", err)
+	}
+	return name, nil
+}
+
+// HTTP says where metrics and health are served.
+type HTTP struct {
+	Listen string // host:port; "": nowhere
+}
+
+func (h *HTTP) flags(fs *pflag.FlagSet) {
+	fs.StringVar(&h.Listen, "http-listen", "127.0.0.1:9465", "address of /metrics, /healthz and /readyz; empty: none")
+}
+
+func (h *HTTP) validate() error {
+	if h.Listen == "" {
+		return nil
+	}
+	_, port, err := net.SplitHostPort(h.Listen)
+	if err == nil {
+		_, err = strconv.ParseUint(port, 10, 16)
+	}
+	if err != nil {
+		return fmt.Errorf("http.listen: %q is not ADDRESS:PORT, such as 127.0.0.1:9465: %w", h.Listen, err)
+	}
+	return nil
+}
+
+// NoRuntime is the value of kubernetes.runtimeSocket that turns questions to the container runtime off.
+const NoRuntime = "none"
+
+// validateRuntime validates kubernetes.runtimeSocket.
+func validateRuntime(socket string) error {
+	if socket == Auto || socket == NoRuntime {
+		return nil
+	}
+	if err := absolute("kubernetes.runtimeSocket", socket); err != nil {
+		return errors.Join(err, fmt.Errorf("kubernetes.runtimeSocket: use a path, %s or %s", Auto, NoRuntime))
+	}
+	return nil
+}
+
+// Rings are the rings of veths.
+func (d Dataplane) Rings() vpp.Rings {
+	return vpp.Rings{RxFrames: d.VethRxFrames, TxFrames: d.VethTxFrames}
 }

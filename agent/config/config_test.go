@@ -1,4 +1,4 @@
-package agent
+package config
 
 import (
 	"fmt"
@@ -29,7 +29,7 @@ func configOf(t *testing.T, file string, args, environ []string) (Config, error)
 	if err := fs.Parse(args); err != nil {
 		return c, err
 	}
-	return ReadConfig(fs, path, environ)
+	return Read(fs, path, environ)
 }
 
 func TestAFlagWinsOverTheEnvironmentAndThatOverTheFile(t *testing.T) {
@@ -182,5 +182,25 @@ func TestWhatIsPrintedGivesTheSameConfiguration(t *testing.T) {
 	}
 	if got.String() != want.String() {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}
+
+func TestTheSocketOfTheRuntimeIsAPathAutoOrNone(t *testing.T) {
+	for socket, valid := range map[string]bool{Auto: true, NoRuntime: true, "/run/x.sock": true, "x.sock": false, "": false} {
+		if err := validateRuntime(socket); (err == nil) != valid {
+			t.Errorf("%q: %v", socket, err)
+		}
+	}
+}
+
+func TestAWrongAddressOfTheEndpointIsRefused(t *testing.T) {
+	for address, fault := range map[string]bool{
+		"": false, "127.0.0.1:9465": false, "[::1]:0": false, ":9465": false, "node:80": false,
+		"127.0.0.1": true, "127.0.0.1:http": true, "127.0.0.1:70000": true, "::1:9465": true,
+	} {
+		err := (&HTTP{Listen: address}).validate()
+		if (err != nil) != fault || err != nil && !strings.Contains(err.Error(), "http.listen") {
+			t.Errorf("%q: %v", address, err)
+		}
 	}
 }

@@ -1,11 +1,83 @@
-package agent
+package config
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/netip"
+	"reflect"
 	"slices"
 	"strings"
+
+	"sigs.k8s.io/yaml"
 )
+
+// structured makes a key whose value is more than a word a flag: it takes the same YAML or JSON as the file. Unknown keys
+// in it are errors.
+type structured[T any] struct {
+	value *T
+	kind  string // for the help text
+}
+
+// String shows the value as JSON, which is YAML too; "" for none.
+func (s *structured[T]) String() string {
+	if s.value == nil || reflect.ValueOf(*s.value).IsZero() {
+		return ""
+	}
+	raw, err := json.Marshal(*s.value)
+	if err != nil {
+		return err.Error()
+	}
+	return string(raw)
+}
+
+// Set replaces the value.
+func (s *structured[T]) Set(text string) error {
+	var v T
+	if err := yaml.UnmarshalStrict([]byte(text), &v); err != nil {
+		return fmt.Errorf("cannot be read: %w", err)
+	}
+	*s.value = v
+	return nil
+}
+
+// Type names the value in the help text.
+func (s *structured[T]) Type() string { return s.kind }
+
+// Prefixes are ranges of addresses, masked.
+type Prefixes []netip.Prefix
+
+// String shows the prefixes as they would be given.
+func (p *Prefixes) String() string {
+	texts := make([]string, len(*p))
+	for i, prefix := range *p {
+		texts[i] = prefix.String()
+	}
+	return strings.Join(texts, ",")
+}
+
+// Set replaces the prefixes.
+func (p *Prefixes) Set(text string) error {
+	*p = nil
+	if text == "" {
+		return nil
+	}
+	for item := range strings.SplitSeq(text, ",") {
+		prefix, err := netip.ParsePrefix(strings.TrimSpace(item))
+		switch {
+		case err != nil:
+			return err
+		case prefix != prefix.Masked():
+			return fmt.Errorf("%s has host bits set, did you mean %s?", prefix, prefix.Masked())
+		case prefix.Addr().Is4In6():
+			return fmt.Errorf("%s is an IPv4 prefix in the form of IPv6", prefix)
+		}
+		*p = append(*p, prefix)
+	}
+	return nil
+}
+
+// Type names the value in the help text.
+func (p *Prefixes) Type() string { return "prefixes" }
 
 // poolsValue reads pools from a flag: NAME=PREFIX, comma separated, or a YAML list where a pool has more than that. Given
 // again, it replaces what was there.

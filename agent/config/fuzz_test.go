@@ -1,0 +1,51 @@
+package config
+
+import (
+	"net/netip"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/spf13/pflag"
+)
+
+// FuzzConfiguration reads any configuration file: an error is told of the file, and what is taken is valid.
+func FuzzConfiguration(f *testing.F) {
+	for _, text := range []string{
+		"stateDir: /var/lib/weft\ndataplane: {type: embedded}\n", "pools: [{name: a, cidr: 10.0.0.0/16}]\n", "log: {level: loud}\n", "{", "a: 1\n---\nb: 2\n",
+		"dataPlane: 1", "http: {listen: 1.2.3.4}", "kubernetes: {node: n1, addresses: pools}", "masquerade: [10.0.0.0/8, ::ffff:1.2.3.0/120]", "? [a]\n: 1\n", "stateDir: [a, {b: c}]",
+	} {
+		f.Add([]byte(text))
+	}
+	path := filepath.Join(f.TempDir(), "agent.yaml")
+	f.Fuzz(func(t *testing.T, text []byte) {
+		if err := os.WriteFile(path, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		c, err := Read(pflag.NewFlagSet("", pflag.ContinueOnError), path, nil)
+		if err == nil && c.Validate() != nil {
+			t.Errorf("%q was taken: %v", text, c.Validate())
+		}
+	})
+}
+
+// FuzzPrefixes reads a flag's list of prefixes: it is written as it is read.
+func FuzzPrefixes(f *testing.F) {
+	f.Add("10.0.0.0/8, fd00::/8")
+	f.Add("10.0.0.1/8")
+	f.Add("::ffff:10.0.0.0/104,")
+	f.Fuzz(func(t *testing.T, text string) {
+		var p, again Prefixes
+		if p.Set(text) != nil {
+			return
+		}
+		if err := again.Set(p.String()); err != nil || again.String() != p.String() {
+			t.Errorf("%q is %s, and then %s (%v)", text, &p, &again, err)
+		}
+		for _, prefix := range p {
+			if prefix != prefix.Masked() || !prefix.IsValid() || prefix.Addr() == (netip.Addr{}) {
+				t.Errorf("%q has %v", text, prefix)
+			}
+		}
+	})
+}
