@@ -2,9 +2,12 @@ package stats
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
+	"unsafe"
 )
 
 // Types of directory entries (stat_directory_type_t).
@@ -35,12 +38,33 @@ const (
 // highestIndex bounds the vectors that are indexed by interface.
 const highestIndex = 1 << 16
 
-// directory is a layout of the segment for one set of interfaces and errors, with the offsets of what changes.
+// simple lists the counters with one number per interface, under their VPP names below /if.
+var simple = []struct {
+	name string
+	of   func(*Interface) uint64
+}{
+	{"drops", func(i *Interface) uint64 { return i.Drops }},
+	{"punt", func(i *Interface) uint64 { return i.Punts }},
+	{"ip4", func(i *Interface) uint64 { return i.IP4 }},
+	{"ip6", func(i *Interface) uint64 { return i.IP6 }},
+	{"tx-error", func(i *Interface) uint64 { return i.TxErrors }},
+}
+
+// combined lists the counters of packets and bytes.
+var combined = []struct {
+	name string
+	of   func(*Interface) Combined
+}{
+	{"rx", func(i *Interface) Combined { return i.Rx }},
+	{"tx", func(i *Interface) Combined { return i.Tx }},
+}
+
+// directory is a layout of the segment for one set of interfaces and errors, with the offsets of the counters.
 type directory struct {
-	at         int // of the vector of entries
+	at         int // offset of the vector of entries
 	interfaces []named
 	errors     []string
-	simple     []int // vectors in the order of simple
+	simple     []int // offsets of the vectors, in the order of simple
 	combined   []int
 	errorsAt   int
 }
@@ -50,7 +74,7 @@ type named struct {
 	name  string
 }
 
-// fits reports whether the reading has the directory's interfaces and errors.
+// fits reports whether the reading has the same interfaces and errors as the directory.
 func (d *directory) fits(r *Reading) bool {
 	return d != nil &&
 		slices.EqualFunc(d.interfaces, r.Interfaces, func(n named, i Interface) bool { return n == named{i.Index, i.Name} }) &&
@@ -60,10 +84,10 @@ func (d *directory) fits(r *Reading) bool {
 // build lays out a directory for the interfaces and errors of a reading. The arena has no readers yet.
 func build(a *arena, r *Reading, boot uint64) (*directory, error) {
 	d := &directory{}
-	width := 0 // of vectors that are indexed by interface
+	width := 0 // length of the vectors that are indexed by interface
 	for _, i := range r.Interfaces {
 		if i.Index >= highestIndex {
-			return nil, fmt.Errorf("interface %s has index %d: at most %d", i.Name, i.Index, highestIndex-1)
+			return nil, fmt.Errorf("interface %s has index %d, the highest is %d", i.Name, i.Index, highestIndex-1)
 		}
 		width = max(width, int(i.Index)+1)
 		d.interfaces = append(d.interfaces, named{i.Index, i.Name})
@@ -99,7 +123,7 @@ func build(a *arena, r *Reading, boot uint64) (*directory, error) {
 	return d, nil
 }
 
-// fill stores the counters of a reading that fits.
+// fill stores the counters of a reading. The reading must fit the directory.
 func (d *directory) fill(mem []byte, r *Reading) {
 	store(mem, d.at+workers*entrySize+entryValue, uint64(r.Workers))
 	for n := range r.Interfaces {
@@ -155,8 +179,8 @@ func (w *entries) links(interfaces []named, first int) {
 	}
 }
 
-// counters writes an entry with a vector of one thread, for all threads' counters are summed, and returns the offset of
-// its counters.
+// counters writes an entry with counters of one thread (readings are sums over all threads) and returns the offset of the
+// counters.
 func (w *entries) counters(name string, kind uint32, n, size int) int {
 	threads := w.vector(1, 8)
 	at := w.vector(n, size)
@@ -165,7 +189,7 @@ func (w *entries) counters(name string, kind uint32, n, size int) int {
 	return at
 }
 
-// names writes the names by index. As in VPP the place of an interface that is gone says "deleted".
+// names writes the names by index. As in VPP, the name of a deleted interface is "deleted".
 func (w *entries) names(entry string, interfaces []named, width int) {
 	vector := w.vector(width, 8)
 	deleted := w.text("deleted")
@@ -176,4 +200,65 @@ func (w *entries) names(entry string, interfaces []named, width int) {
 		w.pointer(vector+int(i.index)*8, w.text(i.name))
 	}
 	w.entry(entry, typeNames, base+uint64(vector))
+}
+
+// base is the address that pointers in the segment are relative to. Clients subtract it, so any value would do; this one
+// tells a client nothing about the writer's memory.
+const base = 1 << 36
+
+// errFull means that the directory does not fit into its region of the segment.
+var errFull = errors.New("stats segment is full")
+
+// arena allocates vectors in one region of the segment. When the region is full, it sets full and writes nothing more.
+type arena struct {
+	mem       []byte // the whole segment
+	next, end int
+	full      bool
+}
+
+// A header of 8 bytes right before the elements of a vector holds its length (vec_header_t).
+const (
+	vectorHeader    = 8
+	vectorAlignment = 64
+)
+
+// vector allocates a vector of n zeroed elements and returns the offset of the first one.
+func (a *arena) vector(n, size int) int {
+	at := (a.next + vectorHeader + vectorAlignment - 1) &^ (vectorAlignment - 1)
+	if a.full || n*size > a.end-at {
+		a.full = true
+		return 0
+	}
+	clear(a.mem[a.next : at+n*size])
+	header := a.mem[at-vectorHeader : at]
+	binary.LittleEndian.PutUint32(header, uint32(n))
+	header[4] = vectorHeader / 8 // size of the header in units of 8 bytes
+	header[5] = 6                // alignment, log2
+	a.next = at + n*size
+	return at
+}
+
+// text allocates a vector with the bytes of s and a final zero.
+func (a *arena) text(s string) int {
+	at := a.vector(len(s)+1, 1)
+	if !a.full {
+		copy(a.mem[at:], s)
+	}
+	return at
+}
+
+// pointer stores the address of the byte at offset to.
+func (a *arena) pointer(at, to int) {
+	if !a.full {
+		store(a.mem, at, base+uint64(to))
+	}
+}
+
+// store writes a number atomically: clients may be reading it.
+func store(mem []byte, at int, value uint64) {
+	atomic.StoreUint64((*uint64)(unsafe.Pointer(&mem[at : at+8][0])), value)
+}
+
+func load(mem []byte, at int) uint64 {
+	return atomic.LoadUint64((*uint64)(unsafe.Pointer(&mem[at : at+8][0])))
 }

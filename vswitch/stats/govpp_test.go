@@ -20,8 +20,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// handOut gives a segment to all clients of a socket until the test ends.
-func handOut(t testing.TB, segment *Segment) (socket string) {
+// serve sends a segment to all clients of a socket until the test ends.
+func serve(t testing.TB, segment *Segment) (socket string) {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "stats") // short: a socket's path has at most 107 bytes
 	if err != nil {
@@ -75,7 +75,7 @@ func connect(t testing.TB, socket string) *statsclient.StatsClient {
 	return c
 }
 
-// dump gives all entries by name.
+// dump returns all entries by name.
 func dump(t rapid.TB, c *statsclient.StatsClient) map[string]adapter.Stat {
 	t.Helper()
 	entries, err := c.DumpStats()
@@ -92,7 +92,7 @@ func dump(t rapid.TB, c *statsclient.StatsClient) map[string]adapter.Stat {
 	return all
 }
 
-// expected is what a client must find of a reading.
+// expected returns the entries that a client must find after a reading.
 func expected(r *Reading, boot, beats uint64) map[string]adapter.Stat {
 	all := map[string]adapter.Stat{
 		"/sys/heartbeat": adapter.ScalarStat(beats), "/sys/last_stats_clear": adapter.ScalarStat(0),
@@ -147,12 +147,12 @@ func compare(t rapid.TB, have, want map[string]adapter.Stat) {
 	}
 	for name := range have {
 		if _, ok := want[name]; !ok {
-			t.Errorf("%s: nobody published it", name)
+			t.Errorf("%s: not published", name)
 		}
 	}
 }
 
-// readings draws what a vswitch may have counted.
+// readings draws readings of a vswitch.
 func readings() *rapid.Generator[Reading] {
 	return rapid.Custom(func(t *rapid.T) Reading {
 		r := Reading{Workers: rapid.IntRange(1, 4).Draw(t, "workers")}
@@ -172,9 +172,9 @@ func readings() *rapid.Generator[Reading] {
 	})
 }
 
-func TestGovppReadsWhatWasPublished(t *testing.T) {
+func TestGovppReadsPublishedCounters(t *testing.T) {
 	segment := newSegment(t)
-	client := connect(t, handOut(t, segment))
+	client := connect(t, serve(t, segment))
 	rapid.Check(t, func(t *rapid.T) {
 		r := readings().Draw(t, "reading")
 		for range rapid.IntRange(1, 3).Draw(t, "times") {
@@ -189,13 +189,13 @@ func TestGovppReadsWhatWasPublished(t *testing.T) {
 	})
 }
 
-// TestReaderSeesNoMixtureWhileInterfacesComeAndGo reads while the directory is replaced as fast as the segment promises to
-// keep what a reader may still be reading: two replacements a reading.
+// TestReaderSeesNoMixtureWhileInterfacesComeAndGo reads while the directory is replaced at the highest rate that the segment
+// supports: two replacements per reading.
 func TestReaderSeesNoMixtureWhileInterfacesComeAndGo(t *testing.T) {
 	segment := newSegment(t)
-	socket := handOut(t, segment)
+	socket := serve(t, segment)
 	const readings = 2000
-	begun := make(chan struct{}) // a reading
+	begun := make(chan struct{}) // one element per reading
 	var writer sync.WaitGroup
 	writer.Go(func() {
 		for n := uint64(0); ; n++ {
@@ -253,7 +253,7 @@ func TestReaderSeesNoMixtureWhileInterfacesComeAndGo(t *testing.T) {
 
 func TestClientsCannotChangeTheSegment(t *testing.T) {
 	segment := newSegment(t)
-	conn, err := net.Dial("unixpacket", handOut(t, segment))
+	conn, err := net.Dial("unixpacket", serve(t, segment))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -291,9 +291,9 @@ func TestClientsCannotChangeTheSegment(t *testing.T) {
 	}
 }
 
-func TestReadingThatDoesNotFitKeepsTheLastOne(t *testing.T) {
+func TestCountersStayWhenReadingDoesNotFit(t *testing.T) {
 	segment := newSegment(t)
-	client := connect(t, handOut(t, segment))
+	client := connect(t, serve(t, segment))
 	good := Reading{Workers: 1, Interfaces: []Interface{{Index: 1, Name: "tap1", Drops: 7}}}
 	if err := segment.Update(&good); err != nil {
 		t.Fatal(err)
@@ -311,14 +311,14 @@ func TestReadingThatDoesNotFitKeepsTheLastOne(t *testing.T) {
 	compare(t, dump(t, client), expected(&good, uint64(segment.boot.Unix()), segment.beats))
 }
 
-// TestVPPsClientReadsTheSegment has VPP's own program read ours.
+// TestVPPsClientReadsTheSegment reads the segment with vpp_get_stats of VPP.
 func TestVPPsClientReadsTheSegment(t *testing.T) {
 	prefix := os.Getenv("WEFT_VPP")
 	if prefix == "" {
 		t.Skip("needs WEFT_VPP, the prefix of an installed VPP")
 	}
 	segment := newSegment(t)
-	socket := handOut(t, segment)
+	socket := serve(t, segment)
 	r := Reading{Workers: 1, Errors: []Error{{"ip4-input/time_expired", 41}},
 		Interfaces: []Interface{{Index: 2, Name: "memif1/0", Rx: Combined{5, 320}, Drops: 3}}}
 	if err := segment.Update(&r); err != nil {
@@ -344,7 +344,7 @@ func TestVPPsClientReadsTheSegment(t *testing.T) {
 	for _, line := range []string{"5 packets, 320 bytes /interfaces/memif1_0/rx", "3 packets /interfaces/memif1_0/drops",
 		"41 packets /err/ip4-input/time_expired", "[2]: memif1/0 /if/names", "2.00 /sys/heartbeat"} {
 		if !strings.Contains(out, line) {
-			t.Errorf("no %q in what VPP's client reads:\n%s", line, out)
+			t.Errorf("%q is missing in the output of VPP's client:\n%s", line, out)
 		}
 	}
 }

@@ -9,24 +9,51 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The header (vlib_stats_shared_header_t). Some clients also read a pointer behind it, which VPP no longer has: it stays 0.
+// The header (vlib_stats_shared_header_t). Some clients also read the pointer after it that old versions of VPP had: it stays 0.
 const (
 	headerVersion    = 0
 	headerBase       = 8
 	headerEpoch      = 16
 	headerInProgress = 24
 	headerDirectory  = 32
-	headerSize       = 4096 // with what is left of its page
+	headerSize       = 4096 // with the rest of its page
 
 	layoutVersion = 2 // STAT_SEGMENT_VERSION
 )
 
-// A directory is written where the last ones are not, so that a client that is still reading the last one finds it whole.
-// The epoch tells the client later that it has been replaced.
+// A new directory goes into the region that was written longest ago, so a client can finish reading the previous one. The
+// epoch then tells the client that the directory was replaced.
 const (
 	regions    = 3
-	regionSize = 16 << 20 // of about 14,000 interfaces; only what is used takes memory
+	regionSize = 16 << 20 // for about 14,000 interfaces; unused pages take no memory
 )
+
+// Reading holds the counters of one collection.
+type Reading struct {
+	Workers    int         // forwarding threads
+	Interfaces []Interface // each index once
+	Errors     []Error     // each name once, always in the same order
+}
+
+// Interface holds the totals of one interface since its creation.
+type Interface struct {
+	Index uint32
+	Name  string
+
+	Rx, Tx       Combined
+	Drops, Punts uint64
+	IP4, IP6     uint64
+	TxErrors     uint64
+}
+
+// Combined counts packets and their bytes.
+type Combined struct{ Packets, Bytes uint64 }
+
+// Error is a counter of a graph node, as VPP's "show errors" lists them.
+type Error struct {
+	Name  string // node, slash, reason
+	Count uint64
+}
 
 // Segment is a stats segment. One goroutine may update it.
 type Segment struct {
@@ -39,7 +66,7 @@ type Segment struct {
 	now    *directory
 }
 
-// NewSegment makes a segment with no interfaces. Clients that get its descriptor cannot write to it or change its size.
+// NewSegment creates a segment without interfaces. Clients that receive its descriptor can neither write to it nor resize it.
 func NewSegment() (_ *Segment, err error) {
 	fd, err := unix.MemfdCreate("stat segment", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	if err != nil {
@@ -71,7 +98,7 @@ func NewSegment() (_ *Segment, err error) {
 	return s, nil
 }
 
-// Update publishes a reading. If it does not fit into the segment the counters stay as they were.
+// Update publishes a reading. If the reading does not fit into the segment, the counters keep their values.
 func (s *Segment) Update(r *Reading) error {
 	s.beats++
 	if s.now.fits(r) {
@@ -102,7 +129,7 @@ func (s *Segment) replace(r *Reading) error {
 	return nil
 }
 
-// beat tells clients that somebody still updates the segment.
+// beat publishes the heartbeat, which tells clients that the segment is still updated.
 func (s *Segment) beat() {
 	if s.now != nil {
 		store(s.mem, s.now.at+heartbeat*entrySize+entryValue, s.beats)

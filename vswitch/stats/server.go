@@ -15,19 +15,19 @@ import (
 // Interval is the time between two collections.
 const Interval = time.Second
 
-// sendTimeout bounds the wait for a client. It never waits: one message always fits into its socket.
+// sendTimeout bounds the write to a client. In practice the write never blocks: one message always fits into the socket.
 const sendTimeout = time.Second
 
 const acceptPause = 100 * time.Millisecond
 
-// Server publishes what a source counts.
+// Server publishes the counters of Source.
 type Server struct {
 	Source   func() Reading
-	Interval time.Duration // between two collections; 0: Interval
+	Interval time.Duration // between two collections; 0 means Interval
 	Log      *slog.Logger
 }
 
-// Serve collects counters and hands the segment to everybody who connects to l, a listener for unixpacket, until ctx ends.
+// Serve collects counters and sends the segment to each client that connects to l, a unixpacket listener, until ctx ends.
 // It closes l.
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	segment, err := NewSegment()
@@ -88,7 +88,7 @@ func (s *Server) accept(ctx context.Context, l net.Listener, segment *Segment) e
 	}
 }
 
-// pause waits before the next Accept after one that failed for want of descriptors.
+// pause waits before the next Accept after one failed for lack of file descriptors.
 func pause(ctx context.Context) {
 	select {
 	case <-time.After(acceptPause):
@@ -103,7 +103,7 @@ func ignoreClosed(err error) error {
 	return err
 }
 
-// send gives a client the segment's descriptor, and ends the connection: the protocol has nothing else to say.
+// send sends the segment's descriptor to a client and closes the connection, as the protocol asks.
 func (s *Segment) send(conn net.Conn) error {
 	defer conn.Close()
 	if err := conn.SetDeadline(time.Now().Add(sendTimeout)); err != nil {
@@ -111,7 +111,7 @@ func (s *Segment) send(conn net.Conn) error {
 	}
 	unixConn, ok := conn.(*net.UnixConn)
 	if !ok {
-		return fmt.Errorf("a %T cannot pass descriptors", conn)
+		return fmt.Errorf("%T cannot pass file descriptors", conn)
 	}
 	_, _, err := unixConn.WriteMsgUnix(nil, unix.UnixRights(int(s.file.Fd())), nil)
 	return err
