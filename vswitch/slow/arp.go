@@ -8,7 +8,7 @@ import (
 	"github.com/weftnet/weft/vswitch/frame"
 )
 
-// arp answers requests for the interface's own addresses and takes in what neighbours say of themselves.
+// arp answers requests for the interface's own and proxied addresses and learns the MACs of senders.
 func (p *Path) arp(m *Message, now time.Time) {
 	a, err := frame.ParseARP(frame.Ethernet(m.Bytes()).Payload())
 	if err != nil || a.SenderMAC().IsMulticast() {
@@ -35,7 +35,7 @@ func (p *Path) arp(m *Message, now time.Time) {
 		return
 	}
 	if !slices.Contains(i.Addresses, a.Target()) && !p.answersFor4(m.Interface, i, a.Sender(), a.Target()) {
-		if a.Sender() != a.Target() { // a gratuitous one has said all it has to
+		if a.Sender() != a.Target() { // a gratuitous request needs no reply
 			p.drop(notOurs)
 		}
 		return
@@ -70,13 +70,13 @@ func (p *Path) sendARP(index uint32, to frame.MAC, f frame.ARPFields) {
 	p.output(m, index)
 }
 
-// output sends an injected frame as it is.
+// output sends an injected frame unchanged on an interface.
 func (p *Path) output(m *Message, index uint32) {
 	m.Reason, m.Out, m.Virtio = Output, index, frame.Virtio{}
 	p.router.Injected()
 }
 
-// source picks the address to speak to target with: the first of its family and scope, else the link-local.
+// source selects the source address for target: the first of its family and scope, else the link-local address.
 func (i Interface) source(target netip.Addr) (netip.Addr, bool) {
 	local := target.Is6() && target.IsLinkLocalUnicast()
 	if local && i.LinkLocal.IsValid() {
@@ -90,12 +90,12 @@ func (i Interface) source(target netip.Addr) (netip.Addr, bool) {
 	return i.LinkLocal, target.Is6() && i.LinkLocal.IsValid()
 }
 
-// holds says that a is one of the interface's own.
+// holds reports whether a is one of the interface's own addresses.
 func (i Interface) holds(a netip.Addr) bool {
 	return a == i.LinkLocal || slices.Contains(i.Addresses, a)
 }
 
-// usable4 says that a can be a host's address.
+// usable4 reports whether a can be the address of a host.
 func usable4(a netip.Addr) bool {
 	return !a.IsUnspecified() && !a.IsMulticast() && !a.IsLoopback() && a != netip.AddrFrom4([4]byte{255, 255, 255, 255})
 }

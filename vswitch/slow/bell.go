@@ -9,48 +9,48 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Bell wakes one sleeping thread from threads that must not wait. The sleeper arms the bell, looks at its work once more,
-// and waits; a ringer adds work, then looks whether anybody sleeps. Both are sequentially consistent, so that one of them
-// sees the other: no wake-up is lost.
+// Bell wakes one sleeping thread from threads that must not block. The sleeper arms the bell, checks for work again and
+// waits; a ringer adds work, then checks whether the sleeper is asleep. Both operations are sequentially consistent, so at
+// least one side sees the other and no wake-up is lost.
 type Bell struct {
 	fd     int
 	asleep atomic.Bool
 }
 
-// NewBell makes a bell; Close frees it.
+// NewBell creates a bell. Close frees it.
 func NewBell() (*Bell, error) {
 	fd, err := unix.Eventfd(0, unix.EFD_NONBLOCK|unix.EFD_CLOEXEC)
 	if err != nil {
-		return nil, fmt.Errorf("make eventfd: %w", err)
+		return nil, fmt.Errorf("create eventfd: %w", err)
 	}
 	return &Bell{fd: fd}, nil
 }
 
-// Ring wakes the sleeper if there is one. It takes no lock, and a system call only when somebody sleeps.
+// Ring wakes the sleeper, if it is asleep. It takes no lock and makes a system call only to wake the sleeper.
 func (b *Bell) Ring() {
 	if !b.asleep.CompareAndSwap(true, false) {
 		return
 	}
 	one := uint64(1)
-	// The only failure is a full counter, and then the sleeper has been rung for.
+	// The write fails only if the counter is full, and then the wake-up is already pending.
 	_, _, _ = unix.RawSyscall(unix.SYS_WRITE, uintptr(b.fd), uintptr(unsafe.Pointer(&one)), 8)
 }
 
-// Arm says that the caller is about to sleep; it must look for work after that and before it sleeps.
+// Arm announces that the caller is about to sleep. The caller must check for work between Arm and sleeping.
 func (b *Bell) Arm() { b.asleep.Store(true) }
 
-// Disarm says that the caller is awake, and forgets what was rung. It reads even where nobody seems to have rung: a ringer
-// may have been between looking and writing when Disarm was called last, and what is left unread would end every sleep.
+// Disarm announces that the caller is awake and clears pending wake-ups. It always reads the eventfd: during the previous
+// Disarm a ringer may have been between its check and its write, and an unread wake-up would end every later sleep.
 func (b *Bell) Disarm() {
 	b.asleep.Store(false)
 	var count uint64
 	_, _, _ = unix.RawSyscall(unix.SYS_READ, uintptr(b.fd), uintptr(unsafe.Pointer(&count)), 8)
 }
 
-// Descriptor becomes readable when the bell is rung.
+// Descriptor returns the eventfd, which becomes readable when the bell rings.
 func (b *Bell) Descriptor() int { return b.fd }
 
-// Wait sleeps until rung or until deadline (zero: none), and not at all when idle denies that there is nothing to do.
+// Wait sleeps until the bell rings or deadline passes (zero: no deadline). It returns at once if idle returns false.
 func (b *Bell) Wait(deadline time.Time, idle func() bool) error {
 	b.Arm()
 	defer b.Disarm()
@@ -58,18 +58,18 @@ func (b *Bell) Wait(deadline time.Time, idle func() bool) error {
 		return nil
 	}
 	for {
-		_, err := unix.Ppoll([]unix.PollFd{{Fd: int32(b.fd), Events: unix.POLLIN}}, limitOf(deadline), nil)
+		_, err := unix.Ppoll([]unix.PollFd{{Fd: int32(b.fd), Events: unix.POLLIN}}, timeout(deadline), nil)
 		switch {
 		case err == nil:
 			return nil
-		case err != unix.EINTR: // which is a signal of the runtime's: nobody has rung
+		case err != unix.EINTR: // EINTR is a signal of the Go runtime
 			return fmt.Errorf("wait for bell: %w", err)
 		}
 	}
 }
 
-// limitOf is the time until then, as the kernel takes it; nil: none.
-func limitOf(deadline time.Time) *unix.Timespec {
+// timeout converts a deadline to the timeout of ppoll. A zero deadline becomes nil, no timeout.
+func timeout(deadline time.Time) *unix.Timespec {
 	if deadline.IsZero() {
 		return nil
 	}
@@ -77,5 +77,5 @@ func limitOf(deadline time.Time) *unix.Timespec {
 	return &t
 }
 
-// Close frees the bell; nobody may ring any more.
+// Close frees the bell. Ring must not be called after Close.
 func (b *Bell) Close() error { return unix.Close(b.fd) }

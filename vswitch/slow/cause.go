@@ -1,6 +1,6 @@
 package slow
 
-// cause says why the slow path dropped something.
+// cause is the reason why the slow path dropped a packet or a claim.
 type cause uint8
 
 const (
@@ -27,7 +27,7 @@ const (
 	causes
 )
 
-// causeNames are the error counters' names, VPP's where it has one for the cause (see forward).
+// causeNames are the names of the error counters: VPP's name if VPP counts the cause (see forward).
 var causeNames = [causes]string{
 	badARP:        "arp-input/malformed",
 	otherSender:   "arp-reply/l2_address_mismatch",
@@ -53,7 +53,7 @@ var causeNames = [causes]string{
 
 func (p *Path) drop(c cause) { p.drops[c].Add(1) }
 
-// Drops adds what was dropped since the start, by the name of the error counter, to sum. Any goroutine may call it.
+// Drops adds the drops since the start to sum, by error counter. Any goroutine may call it.
 func (p *Path) Drops(sum map[string]uint64) {
 	for c := range p.drops {
 		sum[causeNames[c]] += p.drops[c].Load()

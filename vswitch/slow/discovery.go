@@ -12,10 +12,10 @@ var (
 	allNodesMAC = frame.MAC{0x33, 0x33, 0, 0, 0, 1}
 )
 
-// onLink is the hop limit that proves a neighbour message to be from this link (RFC 4861 7.1).
+// onLink is the hop limit of neighbour discovery; it proves that the sender is on this link (RFC 4861 7.1).
 const onLink = 255
 
-// discovery answers solicitations for the interface's own addresses and takes in what neighbours say of themselves.
+// discovery answers solicitations for the interface's own and proxied addresses and learns the MACs of neighbours.
 func (p *Path) discovery(m *Message, now time.Time) {
 	ip, n, ok := parseDiscovery(m)
 	if !ok {
@@ -71,7 +71,7 @@ func parseDiscovery(m *Message) (frame.IPv6, frame.ND, bool) {
 	return ip, n, !(solicited && ip.Destination().IsMulticast())
 }
 
-// advertise answers the solicitation in m; one for duplicate address detection gets its answer at all nodes.
+// advertise answers the solicitation in m. The answer to duplicate address detection goes to all nodes.
 func (p *Path) advertise(m *Message, i Interface, target netip.Addr) {
 	e := frame.Ethernet(m.Bytes())
 	asker := frame.IPv6(e.Payload()).Source()

@@ -1,2 +1,2 @@
-// Package slow does what a worker has no time for: ARP, neighbour discovery, neighbour resolution, ICMP echo and errors.
+// Package slow handles the packets that workers punt: ARP, neighbour discovery, neighbour resolution, ICMP echo and errors.
 package slow

@@ -34,7 +34,7 @@ type learned struct {
 	mac   frame.MAC
 }
 
-// dataplane is a slow path and, in the place of workers, a record of what it does.
+// dataplane is a slow path with a recorder instead of workers.
 type dataplane struct {
 	t          *testing.T
 	path       *slow.Path
@@ -99,7 +99,7 @@ func (d *dataplane) Injected() {
 	d.sent = append(d.sent, sent{d.message.Reason, d.message.Out, raw, p})
 }
 
-// give hands a frame to the slow path and returns what it sent.
+// give sends a frame to the slow path and returns the frames that it sent.
 func (d *dataplane) give(m slow.Message, raw []byte) []sent {
 	d.t.Helper()
 	slot := d.ring.Reserve()
@@ -112,7 +112,7 @@ func (d *dataplane) give(m slow.Message, raw []byte) []sent {
 	return d.step(0)
 }
 
-// step lets time pass and returns what the slow path sent.
+// step advances the time and returns the frames that the slow path sent.
 func (d *dataplane) step(after time.Duration) []sent {
 	d.now = d.now.Add(after)
 	d.sent = nil
@@ -126,7 +126,7 @@ func (d *dataplane) drops(cause string) uint64 {
 	return sum[cause]
 }
 
-// build lets gopacket write a frame from them to us.
+// build serialises a frame from the neighbour to the dataplane with gopacket.
 func build(t *testing.T, parts ...gopacket.SerializableLayer) []byte {
 	t.Helper()
 	kind := layers.EthernetTypeIPv4

@@ -80,7 +80,7 @@ func plain(b []byte) uint32 {
 	return s
 }
 
-func TestErrorsSayWhy(t *testing.T) {
+func TestICMPErrorMatchesReason(t *testing.T) {
 	for _, c := range []struct {
 		rule         string
 		m            slow.Message
@@ -93,7 +93,7 @@ func TestErrorsSayWhy(t *testing.T) {
 		{"unreachable", slow.Message{Reason: slow.HostUnreached}, netip.MustParseAddr("10.9.9.9"), 3, 1, 1, 3},
 		{"prohibited", slow.Message{Reason: slow.Prohibited}, netip.MustParseAddr("10.9.9.9"), 3, 13, 1, 1},
 		{"too big", slow.Message{Reason: slow.TooBig, MTU: 1300}, netip.MustParseAddr("10.9.9.9"), 3, 4, 2, 0},
-		{"nobody listens", slow.Message{Reason: slow.Received}, our4, 3, 3, 1, 4},
+		{"no listener", slow.Message{Reason: slow.Received}, our4, 3, 3, 1, 4},
 	} {
 		t.Run(c.rule, func(t *testing.T) {
 			d := newDataplane(t)
@@ -120,7 +120,7 @@ func TestErrorsSayWhy(t *testing.T) {
 	}
 }
 
-func TestFrameLongerThanAMessageIsStillRefusedByItsHead(t *testing.T) {
+func TestTruncatedFrameGetsICMPError(t *testing.T) {
 	d := newDataplane(t)
 	m := slow.Message{Reason: slow.TooBig, Interface: 1, MTU: 1300}
 	out := d.give(m, udp(t, netip.MustParseAddr("10.9.9.9"), 40000))
@@ -141,7 +141,7 @@ func TestFrameLongerThanAMessageIsStillRefusedByItsHead(t *testing.T) {
 	}
 }
 
-func TestNoErrorIsOwed(t *testing.T) {
+func TestICMPErrorIsNotSentWhenForbidden(t *testing.T) {
 	source := func(raw []byte, first byte) []byte { raw[26] = first; return raw }
 	fragment := udp(t, netip.MustParseAddr("10.9.9.9"), 10)
 	fragment[21] = 9
@@ -167,7 +167,7 @@ func TestNoErrorIsOwed(t *testing.T) {
 	}
 }
 
-func TestErrorsAreLimited(t *testing.T) {
+func TestICMPErrorsAreRateLimited(t *testing.T) {
 	d := newDataplane(t)
 	raw := udp(t, netip.MustParseAddr("10.9.9.9"), 10)
 	burst := func() (n int) {

@@ -12,7 +12,7 @@ import (
 	"github.com/weftnet/weft/vswitch/slow"
 )
 
-// arp lets gopacket write what f says.
+// arp serialises f with gopacket.
 func arp(t *testing.T, f frame.ARPFields) []byte {
 	raw := build(t, &layers.ARP{
 		AddrType: layers.LinkTypeEthernet, Protocol: layers.EthernetTypeIPv4, HwAddressSize: 6, ProtAddressSize: 4, Operation: f.Operation,
@@ -22,7 +22,7 @@ func arp(t *testing.T, f frame.ARPFields) []byte {
 	return raw
 }
 
-// nd lets gopacket write what f says, from them to us.
+// nd serialises f with gopacket, from the neighbour to the dataplane.
 func nd(t *testing.T, f frame.NDFields) []byte {
 	ip := ip6(layers.IPProtocolICMPv6, their6, our6)
 	ip.HopLimit = 255
@@ -64,7 +64,7 @@ func TestRequestsForOwnAddressesAreAnswered(t *testing.T) {
 	}
 }
 
-func TestRequestsThatAreNotForUsStayUnanswered(t *testing.T) {
+func TestInvalidAndForeignRequestsAreDropped(t *testing.T) {
 	other6 := netip.MustParseAddr("fd00::77")
 	hops := nd(t, frame.NDFields{Type: frame.ICMP6Solicit, Target: our6, Link: theirMAC})
 	hops[21] = 64
@@ -78,12 +78,12 @@ func TestRequestsThatAreNotForUsStayUnanswered(t *testing.T) {
 		raw    []byte
 		cause  string
 	}{
-		{"another's IPv4 address", slow.ARP, arp(t, frame.ARPFields{Operation: 1, SenderMAC: theirMAC, Sender: their4, Target: netip.MustParseAddr("10.0.0.77")}), "arp-reply/l3_dst_address_not_local"},
+		{"foreign IPv4 address", slow.ARP, arp(t, frame.ARPFields{Operation: 1, SenderMAC: theirMAC, Sender: their4, Target: netip.MustParseAddr("10.0.0.77")}), "arp-reply/l3_dst_address_not_local"},
 		{"our own address claimed", slow.ARP, arp(t, frame.ARPFields{Operation: 1, SenderMAC: theirMAC, Sender: our4, Target: our4}), "arp-reply/l3_src_address_is_local"},
 		{"sender's MAC is not the frame's", slow.ARP, liar, "arp-reply/l2_address_mismatch"},
-		{"cut off", slow.ARP, arp(t, frame.ARPFields{Operation: 1, SenderMAC: theirMAC, Sender: their4, Target: our4})[:40], "arp-input/malformed"},
-		{"another's IPv6 address", slow.Discovery, nd(t, frame.NDFields{Type: frame.ICMP6Solicit, Target: other6, Link: theirMAC}), "ip6-icmp-input/neighbor_solicitation_source_unknown"},
-		{"hop limit that a router has touched", slow.Discovery, hops, "ip6-icmp-input/malformed neighbour message"},
+		{"truncated", slow.ARP, arp(t, frame.ARPFields{Operation: 1, SenderMAC: theirMAC, Sender: their4, Target: our4})[:40], "arp-input/malformed"},
+		{"foreign IPv6 address", slow.Discovery, nd(t, frame.NDFields{Type: frame.ICMP6Solicit, Target: other6, Link: theirMAC}), "ip6-icmp-input/neighbor_solicitation_source_unknown"},
+		{"hop limit below 255", slow.Discovery, hops, "ip6-icmp-input/malformed neighbour message"},
 		{"wrong checksum", slow.Discovery, sum, "ip6-icmp-input/malformed neighbour message"},
 	} {
 		t.Run(c.rule, func(t *testing.T) {
@@ -95,7 +95,7 @@ func TestRequestsThatAreNotForUsStayUnanswered(t *testing.T) {
 	}
 }
 
-// packetTo is a frame that waits for a neighbour.
+// packetTo returns a frame that needs the MAC of a neighbour.
 func packetTo(t *testing.T, to netip.Addr) []byte {
 	if to.Is4() {
 		return build(t, ip4(layers.IPProtocolNoNextHeader, to), gopacket.Payload("x"))
@@ -189,15 +189,15 @@ func TestClaims(t *testing.T) {
 		raw    []byte
 		learns bool
 	}{
-		{"a static entry withstands a gratuitous ARP", &neighbour{theirMAC, true}, slow.ARP, arp(t, frame.ARPFields{Operation: 1, SenderMAC: evilMAC, Sender: their4, Target: their4}), false},
-		{"a static entry withstands a reply", &neighbour{theirMAC, true}, slow.ARP, arp(t, frame.ARPFields{Operation: 2, SenderMAC: evilMAC, Sender: their4, Target: our4}), false},
-		{"a static entry withstands an advertisement", &neighbour{theirMAC, true}, slow.Discovery, nd(t, frame.NDFields{Type: frame.ICMP6Advert, Target: their4in6, Link: evilMAC, Flags: override}), false},
-		{"a dynamic entry follows its owner", &neighbour{theirMAC, false}, slow.ARP, arp(t, frame.ARPFields{Operation: 1, SenderMAC: evilMAC, Sender: their4, Target: their4}), true},
-		{"a dynamic entry is not said again", &neighbour{evilMAC, false}, slow.ARP, arp(t, frame.ARPFields{Operation: 1, SenderMAC: evilMAC, Sender: their4, Target: their4}), false},
-		{"no override, no change", &neighbour{theirMAC, false}, slow.Discovery, nd(t, frame.NDFields{Type: frame.ICMP6Advert, Target: their4in6, Link: evilMAC}), false},
-		{"override changes", &neighbour{theirMAC, false}, slow.Discovery, nd(t, frame.NDFields{Type: frame.ICMP6Advert, Target: their4in6, Link: evilMAC, Flags: override}), true},
-		{"a stranger is not entered", nil, slow.ARP, arp(t, frame.ARPFields{Operation: 2, SenderMAC: evilMAC, Sender: their4, Target: our4}), false},
-		{"a stranger is not entered by ND", nil, slow.Discovery, nd(t, frame.NDFields{Type: frame.ICMP6Advert, Target: their4in6, Link: evilMAC, Flags: override}), false},
+		{"gratuitous ARP does not change a static entry", &neighbour{theirMAC, true}, slow.ARP, arp(t, frame.ARPFields{Operation: 1, SenderMAC: evilMAC, Sender: their4, Target: their4}), false},
+		{"ARP reply does not change a static entry", &neighbour{theirMAC, true}, slow.ARP, arp(t, frame.ARPFields{Operation: 2, SenderMAC: evilMAC, Sender: their4, Target: our4}), false},
+		{"advertisement does not change a static entry", &neighbour{theirMAC, true}, slow.Discovery, nd(t, frame.NDFields{Type: frame.ICMP6Advert, Target: their4in6, Link: evilMAC, Flags: override}), false},
+		{"gratuitous ARP changes a dynamic entry", &neighbour{theirMAC, false}, slow.ARP, arp(t, frame.ARPFields{Operation: 1, SenderMAC: evilMAC, Sender: their4, Target: their4}), true},
+		{"unchanged dynamic entry is not reported", &neighbour{evilMAC, false}, slow.ARP, arp(t, frame.ARPFields{Operation: 1, SenderMAC: evilMAC, Sender: their4, Target: their4}), false},
+		{"advertisement without override changes nothing", &neighbour{theirMAC, false}, slow.Discovery, nd(t, frame.NDFields{Type: frame.ICMP6Advert, Target: their4in6, Link: evilMAC}), false},
+		{"advertisement with override changes a dynamic entry", &neighbour{theirMAC, false}, slow.Discovery, nd(t, frame.NDFields{Type: frame.ICMP6Advert, Target: their4in6, Link: evilMAC, Flags: override}), true},
+		{"ARP reply of an unknown neighbour adds no entry", nil, slow.ARP, arp(t, frame.ARPFields{Operation: 2, SenderMAC: evilMAC, Sender: their4, Target: our4}), false},
+		{"advertisement of an unknown neighbour adds no entry", nil, slow.Discovery, nd(t, frame.NDFields{Type: frame.ICMP6Advert, Target: their4in6, Link: evilMAC, Flags: override}), false},
 	} {
 		t.Run(c.rule, func(t *testing.T) {
 			d := newDataplane(t)

@@ -9,10 +9,10 @@ import (
 	"github.com/weftnet/weft/vswitch/frame"
 )
 
-// Interface is what the slow path must know of one.
+// Interface holds the properties of an interface that the slow path needs.
 type Interface struct {
 	MAC       frame.MAC
-	Addresses []netip.Addr // its own, or its donor's
+	Addresses []netip.Addr // its own, or those of its unnumbered donor
 	LinkLocal netip.Addr
 	MTU       int
 	Up        bool
@@ -23,26 +23,26 @@ type Interface struct {
 type router interface {
 	Interface(index uint32) (Interface, bool)
 	Neighbour(index uint32, a netip.Addr) (mac frame.MAC, static, ok bool)
-	Learned(index uint32, a netip.Addr, m frame.MAC) bool // false: not heard, to be said again
-	Inject() *Message                                     // room for a message to the worker; nil when it is full
-	Injected()                                            // what Inject returned is ready
+	Learned(index uint32, a netip.Addr, m frame.MAC) bool // false: not recorded, call again
+	Inject() *Message                                     // a free message to the worker; nil if the ring is full
+	Injected()                                            // sends the message of Inject
 }
 
-// Path is the slow path: one goroutine, which alone touches it, but for Drops.
+// Path is the slow path. One goroutine owns it; only Drops may be called from others.
 type Path struct {
 	router     router
 	bell       *Bell
 	rings      []*Ring
 	neighbours map[neighbourKey]*resolution
-	due        time.Time // of the next resolution; zero: none
+	due        time.Time // when the next resolution is due; zero: no resolution
 	errors     bucket
 	drops      [causes]atomic.Uint64
 }
 
-// burst is how many messages of one ring are handled before the others get their turn.
+// burst is the number of messages that are handled of one ring before the next ring.
 const burst = 32
 
-// New makes a slow path that reads rings and is woken by bell.
+// New creates a slow path that reads rings. Writers wake it with bell.
 func New(r router, bell *Bell, rings []*Ring) *Path {
 	return &Path{
 		router: r, bell: bell, rings: rings,
@@ -64,8 +64,8 @@ func (p *Path) Run(ctx context.Context) error {
 	return nil
 }
 
-// Step handles what waits, one burst of each ring, and what is due at now. It returns when the next thing is due; the zero
-// time: nothing is. Run is a loop around it.
+// Step handles one burst of each ring and the resolutions that are due at now. It returns the time when the next resolution
+// is due, or the zero time. Run is a loop around Step.
 func (p *Path) Step(now time.Time) time.Time {
 	for _, r := range p.rings {
 		for range burst {
@@ -89,7 +89,7 @@ func (p *Path) idle() bool {
 	return true
 }
 
-// handle does one message; it has the clock from its caller, so that tests own time.
+// handle handles one message. The caller passes the time, so tests control the clock.
 func (p *Path) handle(m *Message, now time.Time) {
 	switch m.Reason {
 	case ARP:

@@ -2,20 +2,20 @@ package slow
 
 import "net/netip"
 
-// Range is the addresses from Low to High, both included.
+// Range is an inclusive range of addresses.
 type Range struct {
 	Low, High netip.Addr
 }
 
-// Proxied is whom an interface answers for beside itself.
+// Proxied lists the foreign addresses that an interface answers for.
 type Proxied struct {
 	Ranges   []Range               // by ARP
-	Hosts    map[netip.Addr]uint32 // by ND, with the interface that each is behind
-	Everyone bool                  // by ND: whoever is asked for by an address that is not link-local
+	Hosts    map[netip.Addr]uint32 // by ND, with the interface of each host
+	Everyone bool                  // by ND: all addresses, if the source is not link-local
 }
 
-// answersFor4 says that the interface answers an ARP request for another's address. Nobody is answered about himself, nor
-// about a neighbour on the same link, who answers by himself.
+// answersFor4 reports whether the interface answers an ARP request for a proxied address. It never answers for the sender's
+// own address nor for a neighbour on the same link.
 func (p *Path) answersFor4(index uint32, i Interface, sender, target netip.Addr) bool {
 	if sender == target {
 		return false
@@ -28,8 +28,7 @@ func (p *Path) answersFor4(index uint32, i Interface, sender, target netip.Addr)
 	return false
 }
 
-// answersFor6 says the same of a solicitation. As in VPP a link-local source gets no answer from an interface that answers
-// for everyone.
+// answersFor6 reports the same for a neighbour solicitation. As in VPP, Everyone does not apply to link-local sources.
 func (p *Path) answersFor6(index uint32, i Interface, source, target netip.Addr) bool {
 	if source == target || p.isNeighbour(index, target) {
 		return false

@@ -10,7 +10,7 @@ import (
 	"github.com/weftnet/weft/vswitch/slow"
 )
 
-func TestProxiedAddressesAreAnsweredFor(t *testing.T) {
+func TestInterfaceAnswersForProxiedAddresses(t *testing.T) {
 	low, high := netip.MustParseAddr("10.0.0.100"), netip.MustParseAddr("10.0.0.200")
 	host, own, stranger := netip.MustParseAddr("fd00::77"), netip.MustParseAddr("fd00::78"), netip.MustParseAddr("fd00::79")
 	ranges := slow.Proxied{Ranges: []slow.Range{{Low: netip.MustParseAddr("10.0.0.1"), High: netip.MustParseAddr("10.0.0.2")}, {Low: low, High: high}}}
@@ -26,20 +26,20 @@ func TestProxiedAddressesAreAnsweredFor(t *testing.T) {
 		proxied   slow.Proxied
 		raw       []byte
 		neighbour netip.Addr
-		want      netip.Addr // who is answered for
+		want      netip.Addr // the address in the answer
 	}{
-		{rule: "nobody is, without a range", raw: ask4("10.0.0.9", "10.0.0.100")},
-		{rule: "the first of a range", proxied: ranges, raw: ask4("10.0.0.9", "10.0.0.100"), want: low},
-		{rule: "the last of a range", proxied: ranges, raw: ask4("10.0.0.9", "10.0.0.200"), want: high},
-		{rule: "not the one after", proxied: ranges, raw: ask4("10.0.0.9", "10.0.0.201")},
-		{rule: "not the one before", proxied: ranges, raw: ask4("10.0.0.9", "10.0.0.99")},
-		{rule: "a probe", proxied: ranges, raw: ask4("0.0.0.0", "10.0.0.100"), want: low},
-		{rule: "not who speaks of himself", proxied: ranges, raw: ask4("10.0.0.100", "10.0.0.100")},
-		{rule: "not who answers by himself", proxied: ranges, raw: ask4("10.0.0.9", "10.0.0.100"), neighbour: low},
-		{rule: "a host", proxied: hosts, raw: ask6(host), want: host},
-		{rule: "not a host behind this interface", proxied: hosts, raw: ask6(own)},
-		{rule: "not a host who answers by himself", proxied: hosts, raw: ask6(host), neighbour: host},
-		{rule: "no other", proxied: hosts, raw: ask6(stranger)},
+		{rule: "no ranges", raw: ask4("10.0.0.9", "10.0.0.100")},
+		{rule: "first of a range", proxied: ranges, raw: ask4("10.0.0.9", "10.0.0.100"), want: low},
+		{rule: "last of a range", proxied: ranges, raw: ask4("10.0.0.9", "10.0.0.200"), want: high},
+		{rule: "address after the range", proxied: ranges, raw: ask4("10.0.0.9", "10.0.0.201")},
+		{rule: "address before the range", proxied: ranges, raw: ask4("10.0.0.9", "10.0.0.99")},
+		{rule: "probe", proxied: ranges, raw: ask4("0.0.0.0", "10.0.0.100"), want: low},
+		{rule: "not for the sender itself", proxied: ranges, raw: ask4("10.0.0.100", "10.0.0.100")},
+		{rule: "not for a neighbour on the link", proxied: ranges, raw: ask4("10.0.0.9", "10.0.0.100"), neighbour: low},
+		{rule: "proxied host", proxied: hosts, raw: ask6(host), want: host},
+		{rule: "not a host behind the same interface", proxied: hosts, raw: ask6(own)},
+		{rule: "not a host on the link", proxied: hosts, raw: ask6(host), neighbour: host},
+		{rule: "not an unknown host", proxied: hosts, raw: ask6(stranger)},
 		{rule: "everyone", proxied: slow.Proxied{Everyone: true}, raw: ask6(stranger), want: stranger},
 		{rule: "everyone but link-local addresses", proxied: slow.Proxied{Everyone: true}, raw: ask6(netip.MustParseAddr("fe80::77"))},
 	} {
@@ -70,7 +70,7 @@ func TestProxiedAddressesAreAnsweredFor(t *testing.T) {
 	}
 }
 
-// saysWeAre looks for our MAC at an address, told to them.
+// saysWeAre checks that a frame announces our MAC for an address to the sender.
 func saysWeAre(t *testing.T, s sent, a netip.Addr) {
 	t.Helper()
 	if r, ok := s.packet.Layer(layers.LayerTypeARP).(*layers.ARP); ok {
@@ -85,7 +85,7 @@ func saysWeAre(t *testing.T, s sent, a netip.Addr) {
 	}
 }
 
-// An announcement is no question: nobody misses an answer to it.
+// A gratuitous request needs no answer, so a missing answer is not a drop.
 func TestGratuitousARPIsNoDrop(t *testing.T) {
 	d := newDataplane(t)
 	d.give(slow.Message{Reason: slow.ARP, Interface: 1}, arp(t, frame.ARPFields{Operation: 1, SenderMAC: theirMAC, Sender: their4, Target: their4}))

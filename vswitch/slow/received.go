@@ -7,18 +7,18 @@ import (
 	"github.com/weftnet/weft/vswitch/frame"
 )
 
-// The TTLs of what the dataplane sends by itself, as in VPP.
+// The TTLs of packets that the dataplane originates, as in VPP.
 const (
 	echoTTL  = 64
 	errorTTL = 255
 )
 
-// packet is what the ICMP code must know of an IP packet of either family.
+// packet holds the fields of an IPv4 or IPv6 packet that the ICMP code needs.
 type packet struct {
 	ip                  []byte
 	source, destination netip.Addr
 	protocol            uint8
-	header              int // of the upper layer's header in ip
+	header              int // offset of the upper layer's header in ip
 	later               bool
 }
 
@@ -46,7 +46,7 @@ func parse(m *Message) (packet, bool) {
 	return packet{ip, ip.Source(), ip.Destination(), u.Protocol, u.Offset, u.Later}, ok
 }
 
-// received answers what is sent to the dataplane itself: echo, and a refusal for anything else.
+// received handles packets to the dataplane itself: it answers echo requests and refuses other protocols.
 func (p *Path) received(m *Message, now time.Time) {
 	if !m.Whole {
 		p.drop(truncated)
@@ -73,7 +73,7 @@ func (p *Path) received(m *Message, now time.Time) {
 	p.refuse(m, now)
 }
 
-// icmp returns the number of the family's own ICMP.
+// icmp returns the protocol number of ICMP or ICMPv6, by the packet's family.
 func (k packet) icmp() uint8 {
 	if k.source.Is4() {
 		return frame.ProtocolICMP
@@ -111,18 +111,18 @@ func (p *Path) echo(m *Message, k packet) {
 	body := p.envelope(out, m, reflect(k, k.destination, len(icmp), echoTTL))
 	copy(body, icmp)
 	frame.ICMP(body).SetType(reply, 0)
-	// The pseudo header's sum does not know which address is the sender's.
+	// The sum of the pseudo header does not depend on the order of the addresses.
 	frame.ICMP(body).Seal(pseudo)
 	p.send(out, m, k.source)
 }
 
-// reflect writes the IP fields of an answer from source to the packet's sender.
+// reflect returns the IP fields of an answer from source to the packet's sender.
 func reflect(k packet, source netip.Addr, length int, ttl uint8) frame.IPFields {
 	return frame.IPFields{TTL: ttl, Protocol: k.icmp(), Source: source, Destination: k.source, PayloadLen: length}
 }
 
-// envelope writes the Ethernet and IP headers of an answer to m and returns the room for its ICMP message. Destination and
-// source MAC are those of an answer on the same link; a routed answer gets others.
+// envelope writes the Ethernet and IP headers of an answer to m and returns the space for its ICMP message. The MACs are
+// those of an answer on the same link; routing rewrites them.
 func (p *Path) envelope(out, m *Message, f frame.IPFields) []byte {
 	e := frame.Ethernet(m.Bytes())
 	header := frame.IPv6Len
@@ -140,7 +140,7 @@ func (p *Path) envelope(out, m *Message, f frame.IPFields) []byte {
 	return b[frame.EthernetLen+header:]
 }
 
-// send routes an answer to m back to its sender; a link-local one is on m's own link.
+// send routes an answer to m back to its sender. A link-local sender gets it on the link of m.
 func (p *Path) send(out, m *Message, to netip.Addr) {
 	if to.Is6() && to.IsLinkLocalUnicast() {
 		if i, ok := p.router.Interface(m.Interface); ok {

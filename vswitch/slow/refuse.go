@@ -14,13 +14,13 @@ const (
 	longestError6 = 1280
 )
 
-// refusal is an ICMP error's own part.
+// refusal holds the type, code and rest of an ICMP error.
 type refusal struct {
 	kind, code uint8
 	rest       uint32
 }
 
-// refuse tells the sender of m why its packet got nowhere.
+// refuse sends an ICMP error about m to its sender.
 func (p *Path) refuse(m *Message, now time.Time) {
 	if m.Whole && !frame.Complete(m.Bytes(), &m.Virtio) {
 		p.drop(badICMP)
@@ -52,8 +52,8 @@ func (p *Path) refuse(m *Message, now time.Time) {
 	p.sendError(m, k, source, r)
 }
 
-// errorSource picks the source of an error to target as VPP does (src/vnet/ip/ip_sas.c): the link-local address for a link-local
-// target only, else the address that has the longest prefix in common with target.
+// errorSource selects the source of an error to target as VPP does (src/vnet/ip/ip_sas.c): the link-local address for a
+// link-local target, else the address with the longest common prefix.
 func (i Interface) errorSource(target netip.Addr) (source netip.Addr, ok bool) {
 	if target.Is6() && target.IsLinkLocalUnicast() {
 		return i.LinkLocal, i.LinkLocal.IsValid()
@@ -70,7 +70,7 @@ func (i Interface) errorSource(target netip.Addr) (source netip.Addr, ok bool) {
 	return source, source.IsValid()
 }
 
-// commonBits is the length of the prefix that two addresses of a family have in common, in bits.
+// commonBits returns the length of the common prefix of two addresses of one family.
 func commonBits(a, b netip.Addr) int {
 	x, y := a.AsSlice(), b.AsSlice()
 	for n := range x {
@@ -103,7 +103,7 @@ func (p *Path) sendError(m *Message, k packet, source netip.Addr, r refusal) {
 	p.send(out, m, k.source)
 }
 
-// reason translates into ICMP or ICMPv6; false: nothing is said.
+// reason returns the ICMP or ICMPv6 error for the reason of m, or false if no error is sent.
 func reason(m *Message, k packet) (refusal, bool) {
 	if k.source.Is4() {
 		return reason4(m, k)
@@ -111,7 +111,7 @@ func reason(m *Message, k packet) (refusal, bool) {
 	switch m.Reason {
 	case Expired:
 		return refusal{kind: frame.ICMP6TimeExceeded}, true
-	case NoRoute, RouteUnreachable: // VPP's code, though RFC 4443 would allow 3 for the second (ip_null_dpo.c)
+	case NoRoute, RouteUnreachable: // as VPP (ip_null_dpo.c), though RFC 4443 allows 3 for RouteUnreachable
 		return refusal{kind: frame.ICMP6Unreachable, code: frame.Code6NoRoute}, true
 	case HostUnreached:
 		return refusal{kind: frame.ICMP6Unreachable, code: frame.Code6Address}, true
@@ -128,7 +128,7 @@ func reason(m *Message, k packet) (refusal, bool) {
 	return refusal{}, false
 }
 
-// nextHeaderOffset is where the fixed IPv6 header names the protocol that nobody here knows.
+// nextHeaderOffset is the offset of the next header field in the fixed IPv6 header.
 const nextHeaderOffset = 6
 
 func reason4(m *Message, k packet) (refusal, bool) {
@@ -159,8 +159,7 @@ func (k packet) hasPorts() bool {
 	return k.protocol == frame.ProtocolTCP || k.protocol == frame.ProtocolUDP
 }
 
-// owed applies RFC 1122 3.2.2 and RFC 4443 2.4 e: no error about an error, a later fragment, or what was not sent from one
-// host to one host.
+// owed applies RFC 1122 3.2.2 and RFC 4443 2.4 e: errors, later fragments and packets that are not unicast get no error.
 func (k packet) owed(to frame.MAC) bool {
 	s := k.source
 	if k.later || to.IsMulticast() || k.destination.IsMulticast() || !s.IsValid() ||
@@ -200,4 +199,31 @@ func head6(b []byte) (packet, bool) {
 	ip := frame.IPv6(b)
 	u, ok := ip.Upper()
 	return packet{b, ip.Source(), ip.Destination(), u.Protocol, u.Offset, u.Later}, ok
+}
+
+// The rate limit of ICMP errors per second, and its burst. RFC 4443 2.4 f asks for a token bucket; the rate is Linux's
+// icmp_msgs_per_sec.
+const (
+	errorRate  = 1000
+	errorBurst = 50
+)
+
+// bucket is a token bucket.
+type bucket struct {
+	rate   float64 // tokens per second
+	depth  float64
+	tokens float64
+	last   time.Time
+}
+
+func (b *bucket) take(now time.Time) bool {
+	if !b.last.IsZero() {
+		b.tokens = min(b.depth, b.tokens+b.rate*max(0, now.Sub(b.last).Seconds()))
+	}
+	b.last = now
+	if b.tokens < 1 {
+		return false
+	}
+	b.tokens--
+	return true
 }

@@ -9,9 +9,9 @@ import (
 
 const (
 	askEvery       = time.Second // RFC 1122 2.3.2.1: at most one request a second for each destination
-	askTimes       = 3           // then the neighbour counts as silent (RFC 4861: MAX_MULTICAST_SOLICIT)
-	queueDepth     = 8           // frames that wait for one neighbour
-	maxResolutions = 1024        // neighbours in question at once: a scanning pod cannot fill memory
+	askTimes       = 3           // then the neighbour counts as unreachable (RFC 4861: MAX_MULTICAST_SOLICIT)
+	queueDepth     = 8           // frames queued for one neighbour
+	maxResolutions = 1024        // concurrent resolutions: a scanning pod cannot exhaust memory
 	learnedFor     = 10 * time.Second
 )
 
@@ -20,24 +20,24 @@ type neighbourKey struct {
 	addr  netip.Addr
 }
 
-// resolution is a neighbour in question.
+// resolution is the state of a neighbour that is being resolved.
 //
 //	asking --answer--> learned --learnedFor--> forgotten
 //	   \--askTimes without answer--> forgotten, queued packets are refused
 type resolution struct {
 	asked   int
-	due     time.Time // asking: of the next request; learned: of the end
+	due     time.Time // asking: time of the next request; learned: time of removal
 	waiting []waiting
-	mac     frame.MAC // learned: until control knows it too
+	mac     frame.MAC // learned: used until the control plane has recorded it
 }
 
 type waiting struct {
-	received uint32 // where the frame came from: its sender is told if nobody answers
+	received uint32 // the interface that received the frame, for an ICMP error
 	virtio   frame.Virtio
 	frame    []byte
 }
 
-// claim is what a neighbour says of itself.
+// claim is the MAC that a neighbour announced for an address.
 type claim struct {
 	index    uint32
 	addr     netip.Addr
@@ -45,7 +45,7 @@ type claim struct {
 	override bool
 }
 
-// resolve keeps a frame until the neighbour is known, and asks for it.
+// resolve queues a frame until its neighbour is known, and sends requests for the neighbour.
 func (p *Path) resolve(m *Message, now time.Time) {
 	key := neighbourKey{m.Out, m.Target}
 	if mac, _, ok := p.router.Neighbour(m.Out, m.Target); ok {
@@ -98,8 +98,8 @@ func (p *Path) ask(key neighbourKey, r *resolution, now time.Time) {
 	p.solicit(key.index, i, key.addr)
 }
 
-// claim takes in a neighbour's word on itself: as the answer to a question, or as news of a neighbour learned before. It
-// makes no entry for strangers, and never changes a static one.
+// claim handles the MAC that a neighbour announced: it completes a resolution or updates a learned neighbour. It adds no
+// entry for unknown neighbours and never changes a static entry.
 func (p *Path) claim(c claim, now time.Time) {
 	mac, static, known := p.router.Neighbour(c.index, c.addr)
 	if known && static {
@@ -144,7 +144,7 @@ func (p *Path) forward(out uint32, mac frame.MAC, w waiting, whole bool) {
 	p.router.Injected()
 }
 
-// tick asks again where an answer is due, and gives up where it was due too often. It returns when the next is due.
+// tick repeats the requests that are due and gives up after askTimes. It returns when the next resolution is due.
 func (p *Path) tick(now time.Time) time.Time {
 	if now.Before(p.due) {
 		return p.due
@@ -168,7 +168,7 @@ func (p *Path) tick(now time.Time) time.Time {
 	return p.due
 }
 
-// expect lets tick look at the resolutions no later than at due.
+// expect makes tick check the resolutions no later than at due.
 func (p *Path) expect(due time.Time) {
 	if p.due.IsZero() || due.Before(p.due) {
 		p.due = due

@@ -31,7 +31,7 @@ func TestRingKeepsOrderAndRefusesWhenFull(t *testing.T) {
 	}
 }
 
-func TestMessageKeepsTheHeadOfWhatIsTooLong(t *testing.T) {
+func TestMessageTruncatesLongFrame(t *testing.T) {
 	var m slow.Message
 	if m.Fill(make([]byte, slow.MessageSize)); !m.Whole || len(m.Bytes()) != slow.MessageSize {
 		t.Errorf("%d bytes, whole %v", len(m.Bytes()), m.Whole)
@@ -41,7 +41,7 @@ func TestMessageKeepsTheHeadOfWhatIsTooLong(t *testing.T) {
 	}
 }
 
-// The reader sleeps whenever it has caught up; one that sleeps to the end of its time has lost a wake-up.
+// The reader sleeps when the ring is empty. A sleep that lasts until its deadline means a lost wake-up.
 func TestNoWakeUpIsLost(t *testing.T) {
 	const total, lost = 20000, time.Minute
 	r := slow.NewRing(4)
@@ -86,8 +86,7 @@ func TestNoWakeUpIsLost(t *testing.T) {
 	}
 }
 
-// A ringer that is slow between looking and writing leaves its mark behind the sleeper's back: one sleep may end early, the
-// next may not.
+// A ringer that writes late leaves a wake-up in the eventfd: it may end one sleep early, but not the next one.
 func TestLateRingEndsOneSleepOnly(t *testing.T) {
 	bell, err := slow.NewBell()
 	if err != nil {
@@ -109,8 +108,8 @@ func TestLateRingEndsOneSleepOnly(t *testing.T) {
 	}
 }
 
-// The runtime interrupts threads when it likes.
-func TestASignalEndsNoSleep(t *testing.T) {
+// The Go runtime may send signals to threads at any time.
+func TestWaitContinuesAfterSignal(t *testing.T) {
 	bell, err := slow.NewBell()
 	if err != nil {
 		t.Fatal(err)
