@@ -96,7 +96,7 @@ generated: go ## generate code anew beside the sources and compare
 	(cd "$$new" && find . -type f) | while read -r file; do \
 		diff -u "$$file" "$$new/$$file" || { echo "$$file is not what its source generates: run make generate" >&2; exit 1; }; done
 
-arrows: go ## check which room imports which
+arrows: go ## check import rules, and that discouraged phrases become fewer
 	@echo "verify: arrows"
 	@$(GO) test -count=1 . >/dev/null || $(GO) test -count=1 .
 
