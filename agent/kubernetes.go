@@ -115,7 +115,7 @@ func (a *Agent) paused() (reason string, paused bool) {
 	if a.cluster != nil {
 		reason = a.cluster.View().Paused
 	}
-	if reason == "" {
+	if reason == "" && a.monitor.Try() != nil {
 		reason = a.health.Failure(health.State)
 	}
 	return reason, reason != ""

@@ -173,11 +173,17 @@ func (f *File) FlushSoon(ctx context.Context) error {
 	}
 }
 
-// trialSize is the number of bytes that a trial writes: more than an event does.
-const trialSize = 64 << 10
+const (
+	// trialPages is the number of pages by which a trial lets the file grow: more than an event does.
+	trialPages = 16
+	// maxTrial bounds the size of a trial, in bytes.
+	maxTrial = 4 << 20
+)
 
-// try writes an entry and deletes it.
+// try writes an entry and deletes it. The entry needs more pages than are free in the file, so that a full disk refuses it.
 func (f *File) try() error {
+	stats := f.db.Stats()
+	size := (stats.FreePageN + stats.PendingPageN + trialPages) * f.db.Info().PageSize
 	write := func(value []byte) error {
 		return f.db.Update(func(tx *bbolt.Tx) error {
 			if value == nil {
@@ -186,7 +192,7 @@ func (f *File) try() error {
 			return tx.Bucket([]byte(BucketMeta)).Put([]byte(trialKey), value)
 		})
 	}
-	if err := write(make([]byte, trialSize)); err != nil {
+	if err := write(make([]byte, min(size, maxTrial))); err != nil {
 		return err
 	}
 	return write(nil)

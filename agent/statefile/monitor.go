@@ -70,12 +70,21 @@ func (m *Monitor) recover(ctx context.Context) error {
 			return ctx.Err()
 		case <-tick.C:
 		}
-		err := m.try()
-		m.failing.Store(err != nil)
-		m.report(err)
-		if err == nil {
-			m.log.Info("state file can be written again")
+		if m.Try() == nil {
 			return nil
 		}
 	}
+}
+
+// Try reports whether the file can be written. After a failed write it tries.
+func (m *Monitor) Try() error {
+	if !m.failing.Load() {
+		return nil
+	}
+	err := m.try()
+	m.report(err)
+	if err == nil && m.failing.Swap(false) {
+		m.log.Info("state file can be written again")
+	}
+	return err
 }
