@@ -67,7 +67,7 @@ func (a *Agent) knowAddresses(held []pod.Block) {
 }
 
 // givesOut is who gives out the addresses of the node's blocks. Where pods' main addresses are of podCIDRs, blocks of pools
-// that the node had before are of no use: nobody has an address of them, so the keeper releases them.
+// that the node had before are of no use: no pod has an address of them, so the keeper releases them.
 type givesOut struct {
 	k8s.Local
 	noPools bool

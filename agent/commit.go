@@ -22,7 +22,7 @@ const (
 type committer struct {
 	scheduler *kvscheduler.Scheduler
 
-	// keepUnknown forbids to prune: after the state file was lost, what nobody desires may belong to a running pod. It is
+	// keepUnknown forbids pruning: after the state file was lost, an undesired object may belong to a running pod. It is
 	// settled before the first resync.
 	keepUnknown bool
 

@@ -197,13 +197,13 @@ func (e *externalFiles) condition(drops []eventloop.Drop) *weftv1.Condition {
 	return &weftv1.Condition{Name: "external", Ok: len(faults) == 0, Message: strings.Join(faults, "; ")}
 }
 
-// applyExternal gives values of others to the loop, which drops and logs by name those that are wrong.
+// applyExternal gives external configuration to the loop, which skips and logs invalid values.
 func (a *Agent) applyExternal(ctx context.Context, source string, values map[string][]byte) error {
 	_, err := a.loop.SetExternal(ctx, source, values)
 	return err
 }
 
-// externalCodec reads values of others. The scheduler reads what the agent itself stored and passes over what it does not
+// externalCodec reads external configuration. The scheduler reads what the agent itself stored and passes over what it does not
 // know; here a field that the kind has not, in just that spelling, is a mistake.
 type externalCodec struct{ *kvscheduler.Scheduler }
 

@@ -50,7 +50,7 @@ func (l *lab) status(server *k8stest.Server, p *node.Pod) (list []told, text str
 	return list, text
 }
 
-// forget takes the status of a pod away, as somebody else would.
+// forget takes the status of a pod away, as another client would.
 func (l *lab) forget(server *k8stest.Server, p *node.Pod) {
 	var o corev1.Pod
 	server.Object("pods", "lab", p.Name, &o)

@@ -37,7 +37,7 @@ func podPools(pools []config.Pool) []pod.Pool {
 }
 
 // besideRanges are the pools to start with: the node's ranges, and those of an earlier run that are its no more. These are
-// closed, and go when nobody has an address of them.
+// closed, and go when no pod has an address of them.
 func (a *Agent) besideRanges(kept ipnet.SavedPools) *ipnet.SavedPools {
 	pools := podPools(a.ranges)
 	for _, p := range kept.Pools {

@@ -22,7 +22,7 @@ import (
 // southbound is the connection to the dataplane and, where that is the embedded one, what keeps it alive.
 type southbound struct {
 	client   *vpp.Client
-	embedded *embedded // nil: somebody else runs the dataplane
+	embedded *embedded // nil: another component runs the dataplane
 	health   *health.Conditions
 	log      *slog.Logger
 

@@ -140,7 +140,7 @@ func (c *call) foreignNetns() error {
 	return nil
 }
 
-// confArgs is what Weft understands of the configuration's args; the rest is somebody else's.
+// confArgs is what Weft understands of the configuration's args; the rest is not Weft's.
 type confArgs struct {
 	CNI struct {
 		IPs []string `json:"ips"`

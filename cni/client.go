@@ -111,7 +111,7 @@ func dial(ctx context.Context, socket string) (*grpc.ClientConn, error) {
 	return client, nil
 }
 
-// unreachableError says that nobody listens at the socket.
+// unreachableError says that no process listens at the socket.
 type unreachableError struct {
 	socket string
 	err    error

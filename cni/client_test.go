@@ -40,7 +40,7 @@ func TestAnAgentThatRestartsDuringTheCallIsWaitedFor(t *testing.T) {
 		}
 	}
 	stop()
-	pause(t.Context(), 2*retryEvery) // nobody listens for a while
+	pause(t.Context(), 2*retryEvery) // no process listens for a while
 	second.Listen(t, socket)
 	if err := <-served; err != nil {
 		t.Error(err)

@@ -1,2 +1,2 @@
-// Package devicemanager gives memif sockets to pods as devices of kubelet's, and keeps account of who has which.
+// Package devicemanager gives memif sockets to pods as devices of kubelet's, and records which container has which.
 package devicemanager

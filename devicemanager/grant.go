@@ -7,7 +7,7 @@ import (
 	"github.com/weftnet/weft/pod"
 )
 
-// Grant is the handler of an ADD that comes after whoever gave the pod its memifs: it opens their allocations to the
+// Grant is the handler of an ADD that runs after the pod got its memifs: it opens their allocations to the
 // pod's processes, and nobody else.
 func (m *Manager) Grant(_ context.Context, ev *pod.AddPod, txn *eventloop.Txn) error {
 	if ev.Repeated || ev.Attachment == nil {

@@ -13,7 +13,7 @@ type Saved struct {
 	account
 }
 
-// String hides the secret from whoever prints all of it.
+// String hides the secret from code that prints the whole value.
 func (s Saved) String() string { return "allocation " + s.ID }
 
 // GoString hides it too.

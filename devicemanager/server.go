@@ -21,7 +21,7 @@ type server struct {
 	ended chan struct{}
 }
 
-// serve takes the path over, whoever had it.
+// serve takes the path over from any earlier socket.
 func serve(path string, p v1beta1.DevicePluginServer) (*server, error) {
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("remove old socket: %w", err)

@@ -42,7 +42,7 @@ func (l *Loop) Post(ctx context.Context, ev Event) error {
 	return err
 }
 
-// admitPosted admits an event that nobody waits for.
+// admitPosted admits an event that no caller waits for.
 func (l *Loop) admitPosted(ctx context.Context, ev Event) (*request, error) {
 	r, err := l.admit(context.WithoutCancel(ctx), ev, func(context.Context, *request) error {
 		if _, loads := ev.(loader); loads {

@@ -100,7 +100,7 @@ func (l *Loop) closeRecord(f *flight) error {
 	return nil
 }
 
-// logEnd logs an error at the place where it stops: here if nobody waits for it.
+// logEnd logs an error at the place where it stops: here if no caller waits for it.
 func (l *Loop) logEnd(f *flight) {
 	log := l.cfg.Log.With("seq", f.rec.Seq, "event", f.name, "took", f.rec.Took)
 	switch {

@@ -73,7 +73,7 @@ func (n *Network) open(b pod.Block, t *eventloop.Txn) error {
 	return nil
 }
 
-// drain gives out no more of a block. When nobody has an address of it, it is removed; else it reports true.
+// drain gives out no more of a block. When no pod has an address of it, it is removed; else it reports true.
 func (n *Network) drain(name string, t *eventloop.Txn) bool {
 	was := n.blocks[name]
 	addresses, prefix := n.allocator(was.Block.Network), was.Block.Prefix

@@ -54,7 +54,7 @@ func (n *Network) outsideValues() values {
 	return v
 }
 
-// Externals are the interfaces to the outside that are connected, by name. Anybody may ask.
+// Externals are the interfaces to the outside that are connected, by name. Safe for concurrent use.
 func (n *Network) Externals() []pod.External {
 	all := *n.externals.Load()
 	var externals []pod.External
@@ -64,7 +64,7 @@ func (n *Network) Externals() []pod.External {
 	return externals
 }
 
-// ExternalObjects are the keys of the values that connect an interface; none for one that is not connected. Anybody may ask.
+// ExternalObjects are the keys of the values that connect an interface; none for one that is not connected. Safe for concurrent use.
 func (n *Network) ExternalObjects(name string) []string {
 	e, connected := (*n.externals.Load())[name]
 	if !connected {

@@ -38,7 +38,7 @@ const (
 	atLast    = 5 * time.Minute
 )
 
-// NewAnnotator makes an annotator. Want says what the annotation of a pod is to be; false: it is somebody else's.
+// NewAnnotator makes an annotator. Want says what the annotation of a pod is to be; false: it is not Weft's.
 func (c *Cluster) NewAnnotator(name string, want func(id pod.ID) (text string, ours bool)) (*Annotator, error) {
 	a := &Annotator{cluster: c, name: name, want: want, written: make(map[string]written)}
 	a.keys = workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](soonAgain, atLast))

@@ -11,7 +11,7 @@ import (
 	"github.com/weftnet/weft/k8s/blocks"
 )
 
-// requestTimeout bounds one request of those that nobody waits for.
+// requestTimeout bounds one request of those that no caller waits for.
 const requestTimeout = 15 * time.Second
 
 // BlockStore is the API server as a keeper of blocks sees it. Each request has a deadline of its own.

@@ -121,7 +121,7 @@ func PodBlocks(node string, held []v1.IPBlock) []pod.Block {
 	return list
 }
 
-// addresses reads what the API server has checked; what is none is left out.
+// addresses reads what the API server has checked; invalid entries are skipped.
 func addresses(texts []v1.IP) []netip.Addr {
 	var read []netip.Addr
 	for _, text := range texts {

@@ -111,7 +111,7 @@ func (c *Cluster) switches(v *View) {
 	v.Switches.Marks = marks
 }
 
-// prefixes reads what the API server has checked; what is none is left out.
+// prefixes reads what the API server has checked; invalid entries are skipped.
 func prefixes(list []v1.CIDR) []netip.Prefix {
 	var read []netip.Prefix
 	for _, text := range list {

@@ -89,7 +89,7 @@ func (o *Overview) Missing() []string {
 	return missing
 }
 
-// Networks are the custom networks. They, as all that is listed here, are shared: nobody changes them.
+// Networks are the custom networks. They, as all that is listed here, are shared and must not be changed.
 func (o *Overview) Networks() []*v1.CustomNetwork { return o.networks.all() }
 
 // Pools are the pools of addresses.

@@ -151,7 +151,7 @@ func (w *watched[T]) synced() bool { return w.informer.HasSynced() }
 
 func (w *watched[T]) needed() bool { return !w.noWait }
 
-// all lists the objects. They are shared: nobody changes them.
+// all lists the objects. They are shared and must not be changed.
 func (w *watched[T]) all() []T {
 	var objects []T
 	for _, o := range w.informer.GetStore().List() {

@@ -28,7 +28,7 @@ type op struct {
 // the nodes' planned part, and calls no backend. It costs O(V+E) of the affected part and a sort.
 func (g *graph) plan(dirty []int32, now time.Time, out []op) []op {
 	g.affected(dirty)
-	for g.dooms = true; g.dooms; { // whose removal was held is taken for standing, until something takes it along
+	for g.dooms = true; g.dooms; { // a node whose delete is postponed counts as present until a cascade deletes it
 		g.dooms = false
 		g.topo(wanted, func(n *node) { g.decide(n, now) })
 		g.topo(applied, g.disturb)

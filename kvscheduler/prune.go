@@ -8,7 +8,7 @@ import (
 // defaultPrune is how many objects of a kind may be pruned without asking, whatever their share.
 const defaultPrune = 16
 
-// prunable returns the found objects of ours that nobody desires and that may be deleted now. The others stay orphans.
+// prunable returns the found objects of ours that no source desires and that may be deleted now. The others stay orphans.
 func (s *state) prunable(r *run, o ResyncOpt, dumps map[Kind]found) (ids []int32) {
 	ready := s.allReady()
 	for _, k := range s.kindNames() {

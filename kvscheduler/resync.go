@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Resync reads everything back, compares and repairs. Found objects that are ours and that nobody desires are pruned,
+// Resync reads everything back, compares and repairs. Found objects that are ours and that no source desires are pruned,
 // unless a source is not Ready or there are more than MaxPrune allows (ErrPruneGuard; everything else is repaired).
 // Objects that changed while the dump ran are left to what is known of them.
 func (s *Scheduler) Resync(ctx context.Context, o ResyncOpt) (*Record, error) {

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// state is what Run's goroutine owns. Nobody else touches it.
+// state is what Run's goroutine owns. No other goroutine touches it.
 type state struct {
 	*Scheduler
 	life    context.Context // ends with Run

@@ -51,7 +51,7 @@ type View interface {
 	Applied(Ref) (v, meta any, ok bool)
 	// Desired returns the desired value.
 	Desired(Ref) (v any, ok bool)
-	// Status returns false for an object that nobody desires and nobody has seen.
+	// Status returns false for an object that no source desires and nobody has seen.
 	Status(Ref) (Status, bool)
 	// All yields the objects of a kind, in no particular order.
 	All(Kind) iter.Seq2[string, Status]

@@ -11,7 +11,7 @@ import (
 )
 
 // An eventfd is the client's, shared with it, flags and all: a client that fills the counter and clears O_NONBLOCK blocks
-// whoever writes, for ever. Only the kernel itself adds to an eventfd without waiting. So it is asked to: an asynchronous
+// the writer, for ever. Only the kernel itself adds to an eventfd without waiting. So it is asked to: an asynchronous
 // read of nothing that tells the eventfd when it is done, which is at once.
 type completer struct {
 	context uintptr

@@ -15,7 +15,7 @@
 // # A dataplane
 //
 // [Listen] binds a socket, [Listener.Add] puts an interface on it. When a client has connected, Config.Connected gets a
-// [Conn]: its queues belong from then on to whoever polls them. One goroutine at a time may use an [RxQueue] or a
+// [Conn]: its queues belong from then on to the goroutine that polls them. One goroutine at a time may use an [RxQueue] or a
 // [TxQueue]; none of their methods blocks, allocates or locks. When the peer goes, Config.Disconnected tells; the memory
 // stays mapped until the owner has stopped polling and calls [Conn.Release], and only then the interface takes the next
 // connection.

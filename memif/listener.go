@@ -74,7 +74,7 @@ type Listener struct {
 	handshakes map[*control]struct{}
 }
 
-// Listen binds a socket at path, shorter than 108 bytes; "@name" is one without a file. A socket file that nobody listens
+// Listen binds a socket at path, shorter than 108 bytes; "@name" is one without a file. A socket file that no process listens
 // on is replaced, anything else there is an error. The interfaces come with Add.
 func Listen(path string, o ListenOptions) (*Listener, error) {
 	o.complete()

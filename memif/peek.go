@@ -9,7 +9,7 @@ import (
 const arenaSize = 256 << 10
 
 // Packet is a packet in shared memory. Data and More are valid until RxQueue.Release or Receive, and may be changed by the
-// peer at any time: whoever judges them must copy what he judges.
+// peer at any time: copy them before validating.
 type Packet struct {
 	// Data is the packet, or its beginning.
 	Data []byte

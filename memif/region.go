@@ -8,7 +8,7 @@ import (
 )
 
 // checkRegion judges memory that a client offers, and seals it against shrinking. sealed says that touching it cannot
-// fault, and sparse is how many of its bytes have no pages yet: whoever touches these first pays for them. The kernel answers the first question without asking the file system, which may be the client's (FUSE) and
+// fault, and sparse is how many of its bytes have no pages yet: the process that touches these first pays for them. The kernel answers the first question without asking the file system, which may be the client's (FUSE) and
 // never answer.
 func checkRegion(fd int, size uint64) (sealed bool, sparse uint64, err error) {
 	seals, ok := sealsOf(fd)

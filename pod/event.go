@@ -45,7 +45,7 @@ type Requested struct {
 	Addresses []netip.Prefix // at most one a family; of the longest length where the runtime gave none
 	MAC       string         // "" = ours to choose
 	Pools     []string       // that they come from; none: those of the pod
-	DeviceID  string         // of the device plugin, when somebody else chose the device
+	DeviceID  string         // of the device plugin, when another component chose the device
 
 	// Network, Type and Options are of mode delegate, where somebody else's configuration says what the interface is to be.
 	Network string // "default", "stub", or a custom network's name; "" is default

@@ -192,7 +192,7 @@ func (a *Asked) setMAC(raw json.RawMessage) error {
 	return err
 }
 
-// setArgs reads the conventional arguments of CNI that Weft knows; the rest is somebody else's.
+// setArgs reads the conventional arguments of CNI that Weft knows; the rest is not Weft's.
 func (a *Asked) setArgs(raw json.RawMessage) error {
 	keys, err := members(raw)
 	if err != nil {

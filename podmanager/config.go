@@ -23,7 +23,7 @@ type doer interface {
 type Config struct {
 	Loop doer
 
-	// Inspect opens the network namespace once and says which one it is. It refuses what is none, and the agent's own.
+	// Inspect opens the network namespace once and says which one it is. It refuses a path that is no network namespace, and the agent's own.
 	Inspect func(ctx context.Context, path string) (pod.Netns, error)
 	// LinkExists looks for a link in the namespace and returns its alias.
 	LinkExists func(ctx context.Context, netns pod.Netns, name string) (alias string, exists bool, err error)

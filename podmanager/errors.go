@@ -28,7 +28,7 @@ func replyError(err error, rec *eventloop.Record) *weftv1.Error {
 	reply := &weftv1.Error{Code: uint32(codeOf(err, rec)), Msg: line.Of(err.Error(), line.Error)}
 	own, ok := errors.AsType[*pod.Error](err)
 	if ok {
-		reply.Msg = line.Of(own.Error(), line.Error) // the text that whoever refused made for people
+		reply.Msg = line.Of(own.Error(), line.Error) // the text for operators
 	}
 	if isStarting(err) {
 		reply.Details = starting

@@ -29,7 +29,7 @@ type Manager struct {
 //	     v                                             v
 //	                     not there
 type record struct {
-	attachment *pod.Attachment // nobody changes it once it is complete
+	attachment *pod.Attachment // immutable once it is complete
 	complete   bool
 }
 

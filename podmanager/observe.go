@@ -12,7 +12,7 @@ type Happening string
 // What happens to attachments.
 const (
 	Added   Happening = "added"   // it is complete and durable
-	Removed Happening = "removed" // it is no more, whoever wanted that
+	Removed Happening = "removed" // it was deleted, for any reason
 	Failed  Happening = "failed"  // an ADD of it failed; an attachment of the key may exist all the same
 )
 

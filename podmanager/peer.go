@@ -16,7 +16,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Limits of a call, as whoever may call is trusted but may be wrong.
+// Limits of a call: callers are trusted but may be wrong.
 const (
 	maxRequest        = 1 << 20 // all annotations of a pod are 256 KiB at most
 	maxStreams        = 1024    // of one connection
@@ -123,7 +123,7 @@ func authorize(ctx context.Context) error {
 	return nil
 }
 
-// recovered turns a panic into the call's error; the stack goes to whoever called, who is root.
+// recovered turns a panic into the call's error; the stack goes to the caller, who is root.
 func recovered(err *error) {
 	if v := recover(); v != nil {
 		*err = status.Errorf(codes.Internal, "agent: panic: %v\n%s", v, debug.Stack())

@@ -15,7 +15,7 @@ func inSandbox(reply *weftv1.AddReply) []*weftv1.Interface {
 }
 
 // replyOf makes the reply of an ADD from what is kept of it alone, so that a repeated ADD has the same one. An interface
-// of which Weft gave the addresses only is left out: it is somebody else's to tell of. So is the node's end of a veth: the
+// of which Weft gave the addresses only is left out: it is not Weft's to tell of. So is the node's end of a veth: the
 // dataplane takes its packets before the kernel's traffic control, so the plugin bandwidth would limit nothing there. Without that
 // end in the result it refuses to limit the pod.
 func replyOf(a *pod.Attachment) *weftv1.AddReply {

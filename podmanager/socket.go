@@ -13,7 +13,7 @@ import (
 )
 
 // Listen opens the agent's socket, which only its owner may connect to from the
-// first moment on. A socket that nobody listens on is replaced; anything else at
+// first moment on. A socket that no process listens on is replaced; anything else at
 // that path is left alone and an error. The socket goes with the listener.
 func Listen(path string) (net.Listener, error) {
 	if err := refuseOccupied(path); err != nil {

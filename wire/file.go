@@ -13,7 +13,7 @@ type FileType string
 const (
 	Directory   FileType = "directory" // is removed with all that is in it
 	RegularFile FileType = "file"      // is replaced as a whole, never seen half written
-	Socket      FileType = "socket"    // is somebody else's to make and remove: only its mode and owner are ours
+	Socket      FileType = "socket"    // is not Weft's to make and remove: only its mode and owner are ours
 )
 
 // File is a file of the node. Kind linux.file; its name is its absolute path. No link in its path is followed below its

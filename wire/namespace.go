@@ -1,6 +1,6 @@
 package wire
 
-// Namespace is a network namespace that somebody else made and that ours stand in. Kind linux.netns; its name is the
+// Namespace is a network namespace that another component made and that ours stand in. Kind linux.netns; its name is the
 // path. It is never made or removed: to create it is to find it there, with the inode it had when the pod was added.
 // When it is gone, what depends on it goes too, so that a tap held open by the dataplane does not keep it alive.
 type Namespace struct {

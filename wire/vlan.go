@@ -1,6 +1,6 @@
 package wire
 
-// Link is a link of the node that somebody else made and that ours use, such as a network card. Kind linux.link; its name
+// Link is a link of the node that another component made and that ours use, such as a network card. Kind linux.link; its name
 // is the link's. It is never made or removed: to create it is to find it there, and to set it up. When it is gone, what
 // depends on it goes too, and comes back with it.
 type Link struct {

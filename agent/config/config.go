@@ -80,7 +80,7 @@ type Dataplane struct {
 	Type        string // embedded or vpp
 	Socket      string
 	StatsSocket string
-	External    bool   // of type embedded: somebody else runs it, as a DaemonSet does; the agent never starts one
+	External    bool   // of type embedded: another component runs it, as a DaemonSet does; the agent never starts one
 	Program     string // of type embedded: the weft-vswitch to start
 	Log         string // of type embedded: where its output goes
 

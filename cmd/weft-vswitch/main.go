@@ -167,7 +167,7 @@ func (o *options) run(ctx context.Context, stderr io.Writer) error {
 		return fmt.Errorf("%w: --storm-limit %d is below 0", errUsage, o.stormLimit)
 	}
 	if o.stormLimit == 0 {
-		o.stormLimit = -1 // which is none; the zero value is the default
+		o.stormLimit = -1 // no limit; the zero value is the default
 	}
 	vswitch.TuneMemory()
 	vswitch.TuneThreads(o.workers)

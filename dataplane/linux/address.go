@@ -236,7 +236,7 @@ func prefixOf(n *net.IPNet) netip.Prefix {
 	return netip.PrefixFrom(addrOf(n.IP), bits)
 }
 
-// addrOf is not valid for an IP that is none.
+// addrOf returns the zero Addr for an invalid IP.
 func addrOf(ip net.IP) netip.Addr {
 	a, _ := netip.AddrFromSlice(ip)
 	return a.Unmap()

@@ -115,7 +115,7 @@ func removeTable(table *nftables.Table) error {
 	return nil
 }
 
-// Dump finds the table, whoever remembers it.
+// Dump finds the table, also one of an earlier agent.
 func (masquerades) Dump(_ context.Context, view kvscheduler.View) iter.Seq2[kvscheduler.Actual[wire.Masquerade, struct{}], error] {
 	return func(yield func(kvscheduler.Actual[wire.Masquerade, struct{}], error) bool) {
 		ref, err := kvscheduler.ParseRef(wire.MasqueradeKey())

@@ -18,7 +18,7 @@ type pair struct {
 	later Changes
 }
 
-// realise makes a pair, or finishes what is there of it. It touches no link that is somebody else's; was is the alias
+// realise makes a pair, or finishes what is there of it. It touches no foreign link; was is the alias
 // that we gave ours before.
 func (p pair) realise(home *handle, was string, place Place) error {
 	v := p.Veth

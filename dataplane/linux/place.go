@@ -111,7 +111,7 @@ func visit(path string, want Place, f func(*handle) error) error {
 }
 
 // inside runs f in a namespace on the goroutine's thread. If the thread cannot be brought home, it stays locked and
-// dies with the goroutine, so that nobody else runs where he does not belong.
+// dies with the goroutine, so that no other goroutine runs in a foreign namespace.
 func inside(fd int, f func() error) error {
 	runtime.LockOSThread()
 	own, err := os.Open(threadNamespace)

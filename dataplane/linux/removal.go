@@ -47,7 +47,7 @@ func (s spot) notRemoved(err error) error {
 	return nil
 }
 
-// empty removes until a look finds nothing; whoever adds all the time is given up on when ctx ends.
+// empty removes until nothing is left, or until ctx ends while another program keeps adding.
 func (r *removal) empty(ctx context.Context) error {
 	// Who could make names here cannot any more, unless he is in a directory further down already.
 	if err := errors.Join(unix.Fchown(r.top, os.Geteuid(), os.Getegid()), unix.Fchmod(r.top, 0o700)); err != nil {

@@ -71,7 +71,7 @@ func routeDeps(_ string, v wire.LinuxRoute) []kvscheduler.Dep {
 	}})
 }
 
-// add leaves a route alone that others made to the same destination: it is ours if it leads the same way, whoever
+// add leaves a route alone that others made to the same destination: it is ours if it has the same next hop, whichever program
 // made it, and else the end of the matter.
 func (s routes) add(h *handle, _ string, v wire.LinuxRoute) error {
 	l, err := h.linkFor(v.Link, v.Destination.Addr())

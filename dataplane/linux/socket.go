@@ -12,7 +12,7 @@ import (
 // errNoSocket means that who makes a socket has not made it; it may still come.
 var errNoSocket = errors.New("is not there yet: nobody listens there")
 
-// putSocket sets mode and owner of a socket that somebody else made. Where the dataplane did, it finds nothing to do.
+// putSocket sets mode and owner of a socket that another component made. Where the dataplane did, it finds nothing to do.
 func (s spot) putSocket(v wire.File) error {
 	fd, st, err := s.hold()
 	if errors.Is(err, unix.ENOENT) {

@@ -85,7 +85,7 @@ func (s spot) put(v wire.File) error {
 	}
 }
 
-// remove removes what is there if it is of that type. Whoever may write in the directory can put a link in the place of
+// remove removes what is there if it is of that type. A process that may write in the directory can put a link in the place of
 // a regular file: it goes, and what it leads to stays.
 func (s spot) remove(ctx context.Context, t wire.FileType) error {
 	mode, err := s.mode()

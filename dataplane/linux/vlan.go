@@ -47,7 +47,7 @@ func validateVLAN(_ string, v wire.VLAN) error {
 	return errors.Join(validateLink(v.Parent), validateLink(v.Name))
 }
 
-// realiseVLAN makes the link of a VLAN, or finishes what is there of it. It touches no link that is somebody else's; was is
+// realiseVLAN makes the link of a VLAN, or finishes what is there of it. It touches no foreign link; was is
 // the alias that we gave ours before.
 func realiseVLAN(h *handle, v wire.VLAN, was string) error {
 	parent, err := h.link(v.Parent)

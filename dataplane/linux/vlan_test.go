@@ -17,7 +17,7 @@ const (
 	vlanLink = "weftvlan"
 )
 
-// plug gives the node a network card, which somebody else made.
+// plug gives the node a network card, which another component made.
 func plug(t *testing.T) netlink.Link {
 	t.Helper()
 	pair := netlink.NewVeth(netlink.NewLinkAttrs())

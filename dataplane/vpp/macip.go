@@ -160,7 +160,7 @@ func dumpLists(list ACL) *request {
 	return askAll(&acl.MacipACLDump{ACLIndex: uint32(list)}, &acl.MacipACLDetails{})
 }
 
-// ownerOf is the name in a tag; "" in that of somebody else.
+// ownerOf is the name in a tag; "" in a foreign tag.
 func ownerOf(tag string) string {
 	name, _, _ := parseTag(tag)
 	return name

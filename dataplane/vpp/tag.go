@@ -61,7 +61,7 @@ func interfaceTag(name string, v wire.Interface) string { return newTag(name, in
 // newTag holds a name and a hash.
 func newTag(name string, hash uint64) string { return fmt.Sprintf("%s#%0*x", name, hashDigits, hash) }
 
-// parseTag is the inverse of newTag; ok is false for a tag of somebody else.
+// parseTag is the inverse of newTag; ok is false for a foreign tag.
 func parseTag(tag string) (name string, hash uint64, ok bool) {
 	i := strings.LastIndexByte(tag, '#')
 	if i <= 0 || len(tag)-i-1 != hashDigits {

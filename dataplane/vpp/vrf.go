@@ -55,7 +55,7 @@ func validateVRF(name string, v wire.VRF) error {
 	return nil
 }
 
-// Create looks first: the dataplane would take the table of somebody else for ours without a word.
+// Create looks first: the dataplane would use a foreign table without an error.
 func (b vrfs) Create(ctx context.Context, batch []kvscheduler.Item[wire.VRF, Table]) {
 	owners, err := b.owners(ctx)
 	for i := range batch {

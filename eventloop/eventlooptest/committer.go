@@ -1,4 +1,4 @@
-// Package eventlooptest has a committer and a saver in memory, for tests of whoever writes handlers.
+// Package eventlooptest has a committer and a saver in memory, for tests of handlers.
 package eventlooptest
 
 import (

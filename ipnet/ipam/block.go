@@ -10,7 +10,7 @@ import (
 
 // A block passes these states; an address that is withheld is given out by other nodes meanwhile:
 //
-//	      AddBlock         CloseBlock           RemoveBlock, once nobody has an address
+//	      AddBlock         CloseBlock           RemoveBlock, once no pod has an address
 //	none ----------> open <----------> closed ----------------------------------------> none
 //	                       AddBlock
 

@@ -97,7 +97,7 @@ func (b *book) fresh() (netip.Addr, bool) {
 	return netip.Addr{}, false
 }
 
-// grantable says why an address of the pool cannot be granted, whoever asks; what from uses can be.
+// grantable says why an address of the pool cannot be granted to any holder; what from uses can be.
 func (b *book) grantable(address netip.Addr, from []string) error {
 	e, known := b.entries[address]
 	handedOver := known && e.State == Used && slices.Contains(from, e.Holder)
@@ -196,7 +196,7 @@ func (b *book) forget(address netip.Addr) {
 	}
 }
 
-// isEmpty reports whether nobody has an address, or had one lately.
+// isEmpty reports whether no pod has an address, or had one lately.
 func (b *book) isEmpty(now time.Time) bool {
 	for _, e := range b.entries {
 		if e.State != Withheld && (e.held() || e.FreeAt.After(now)) {

@@ -116,7 +116,7 @@ func isBorrowed(b *v1.IPBlock, address netip.Addr) bool {
 	return slices.ContainsFunc(b.Spec.Borrowed, func(l v1.Loan) bool { return string(l.Address) == address.String() })
 }
 
-// addresses reads what the API server has checked; what is none is left out.
+// addresses reads what the API server has checked; invalid entries are skipped.
 func addresses(list []v1.IP) []netip.Addr {
 	var read []netip.Addr
 	for _, text := range list {

@@ -10,7 +10,7 @@ import (
 	v1 "github.com/weftnet/weft/k8s/api/v1"
 )
 
-// release gives a block back that nobody has an address of. First nothing of it is given out any more, also by a next run,
+// release gives a block back that no pod has an address of. First nothing of it is given out any more, also by a next run,
 // then the very object that was seen is deleted.
 func (k *Keeper) release(ctx context.Context, h *held) error {
 	if !h.leaving && !k.config.Local.Remove(h.Block) {

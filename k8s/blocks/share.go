@@ -52,7 +52,7 @@ func Shares(pools []Pool, list []v1.IPBlock) []Share {
 	return shares
 }
 
-// ranks orders pools as they are listed; what is none of them comes last.
+// ranks orders pools as they are listed; others come last.
 func ranks(pools []Pool) func(Pool) int {
 	rank := make(map[Pool]int, len(pools))
 	for i, p := range pools {

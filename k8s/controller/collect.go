@@ -30,7 +30,7 @@ func (c *Controller) keepCollecting(ctx context.Context) error {
 	}
 }
 
-// claimedFrom is what blocks are claimed of, of which there are any: also pools and networks that are no more.
+// claimedFrom lists all pools and networks that own blocks, including deleted ones.
 func (c *Controller) claimedFrom() []blocks.Pool {
 	var pools []blocks.Pool
 	for _, b := range c.overview.Blocks() {

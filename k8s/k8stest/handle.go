@@ -71,7 +71,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 // cut ends the connection without an answer.
 func cut(w http.ResponseWriter) {
 	if connection, _, err := http.NewResponseController(w).Hijack(); err == nil {
-		_ = connection.Close() // nobody listens
+		_ = connection.Close() // no process listens
 	}
 }
 

@@ -60,7 +60,7 @@ func New(t *testing.T) *Server {
 // Connection is how to reach the server.
 func (s *Server) Connection() *rest.Config { return &rest.Config{Host: s.http.URL} }
 
-// Put makes an object of the resource ("pods", "ippools.contivpp.io") be as given, as somebody else would.
+// Put makes an object of the resource ("pods", "ippools.contivpp.io") be as given, as another client would.
 func (s *Server) Put(resource string, o runtime.Object) {
 	s.t.Helper()
 	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o)
@@ -76,7 +76,7 @@ func (s *Server) Put(resource string, o runtime.Object) {
 	s.writeLocked(resource, u)
 }
 
-// Remove deletes an object, as somebody else would.
+// Remove deletes an object, as another client would.
 func (s *Server) Remove(resource, namespace, name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -137,7 +137,7 @@ func (m *Machine) Tamper(r kvscheduler.Ref, v *Thing) {
 	m.live[r] = s
 }
 
-// Restarted says that whoever asks from now on may not know the secrets of what is there.
+// Restarted says that later readers may not know the secrets of what is there.
 func (m *Machine) Restarted() {
 	m.mu.Lock()
 	defer m.mu.Unlock()

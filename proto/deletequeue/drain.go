@@ -65,7 +65,7 @@ const (
 	refused // with ErrNotNow
 )
 
-// load reads the entries, oldest first, and moves away what is none.
+// load reads the entries, oldest first, and moves invalid files away.
 func (q *Queue) load() (entries []Entry, failed int, err error) {
 	names, err := q.names()
 	if err != nil {

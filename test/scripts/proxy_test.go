@@ -64,7 +64,7 @@ func (s *stage) startDataplane() error {
 
 func (s *stage) proxySocket() string { return filepath.Join(s.node.Dir, "proxy.sock") }
 
-// proxyFlags make the agent take the proxy, where there is one, for a dataplane that somebody else runs.
+// proxyFlags make the agent take the proxy, where there is one, for a dataplane that another component runs.
 func (s *stage) proxyFlags() []string {
 	if s.proxy == nil {
 		return nil

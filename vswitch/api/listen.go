@@ -70,7 +70,7 @@ func (l *listener) Close() error {
 	return errors.Join(err, l.Listener.Close())
 }
 
-// removeStale removes a socket on which nobody listens.
+// removeStale removes a socket on which no process listens.
 func removeStale(ctx context.Context, network, path string) error {
 	info, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -20,7 +20,7 @@ var DataplaneCapabilities = []cap.Value{
 }
 
 // dropCapabilities leaves the threads of the process those of the kept capabilities that they have: permitted and effective. Nothing
-// is inheritable or ambient, and the bounding set is emptied, so that a program that the process executes has none, whoever its user
+// is inheritable or ambient, and the bounding set is emptied, so that a program that the process executes has none, as any user
 // is.
 func dropCapabilities(kept []cap.Value) error {
 	had := cap.GetProc()

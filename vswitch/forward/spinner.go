@@ -7,7 +7,7 @@ import "time"
 const (
 	fewestLooks = 16
 	mostLooks   = 256
-	// shortSleep is a sleep that was hardly worth it: to be woken costs us, and whoever wakes us, some microseconds each.
+	// shortSleep is a sleep that was hardly worth it: a wake-up costs the sleeper and the waker some microseconds each.
 	shortSleep = 100 * time.Microsecond
 )
 

@@ -3,9 +3,9 @@ package frame
 // icmp6ChecksumOffset is where an ICMPv6 message has its checksum.
 const icmp6ChecksumOffset = 2
 
-// Sound says that completing the frame's checksum changes nothing that a frame is judged by: whoever may send raw frames
+// Sound says that completing the frame's checksum changes nothing that a frame is validated by: a pod that may send raw frames
 // chooses where it goes, and could have an address, a protocol or a neighbour message's target written behind our back, here
-// or at whoever gets the frame. The frame has a whole Ethernet header.
+// or at the receiver of the frame. The frame has a whole Ethernet header.
 func (v Virtio) Sound(b []byte) bool {
 	if !v.NeedsChecksum() {
 		return true

@@ -7,7 +7,7 @@ import (
 	"github.com/weftnet/weft/vswitch/frame"
 )
 
-// memifOutput is a queue to the client. It belongs to whoever holds its lock, as any worker may transmit: taken once a
+// memifOutput is a queue to the client. It belongs to the holder of its lock, as any worker may transmit: taken once a
 // vector, and by one worker only where there is but one, it costs a few nanoseconds. The rings of a client are as many as
 // the client likes, so that a queue for each worker cannot be had.
 type memifOutput struct {

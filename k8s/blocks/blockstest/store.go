@@ -100,7 +100,7 @@ func (s *Store) Freeze() {
 	s.stale = s.allLocked()
 }
 
-// Put writes an object as somebody else would.
+// Put writes an object as another client would.
 func (s *Store) Put(b v1.IPBlock) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -110,7 +110,7 @@ func (s *Store) Put(b v1.IPBlock) {
 	s.writeLocked(&b)
 }
 
-// Drop deletes an object as somebody else would.
+// Drop deletes an object as another client would.
 func (s *Store) Drop(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -2261,7 +2261,7 @@ func (*SettingsRequest) Descriptor() ([]byte, []int) {
 
 type SettingsReply struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Yaml          string                 `protobuf:"bytes,1,opt,name=yaml,proto3" json:"yaml,omitempty"` // every key with its value, whoever set it; there are no secrets among them
+	Yaml          string                 `protobuf:"bytes,1,opt,name=yaml,proto3" json:"yaml,omitempty"` // every key with its value, from any source; there are no secrets among them
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
