@@ -172,7 +172,7 @@ func (a *Agent) awaitAnnouncement(ctx context.Context) error {
 	bound, cancel := context.WithTimeout(ctx, announceWait)
 	defer cancel()
 	if a.health.Requires(health.Announced) && a.health.Await(bound, health.Announced) != nil && ctx.Err() == nil {
-		a.log.Error("other nodes are not told of this one, serving pods all the same: pods of others may not reach them yet", "waited", announceWait)
+		a.log.Error("node is not announced yet, serving pods all the same: pods of other nodes may not reach them", "waited", announceWait)
 		a.health.Set(health.Announced, true, "")
 	}
 	return ctx.Err()

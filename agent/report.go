@@ -154,7 +154,7 @@ var words = map[string]string{
 	wire.KindMemifSocket:    "the memif's socket",
 	wire.KindMasquerade:     "the translation to the node's address",
 	wire.KindTunnelNAT:      "the translation of tunnel packets",
-	wire.KindPuntRedirect:   "the way of the node's own packets to its kernel",
+	wire.KindPuntRedirect:   "the redirection of the node's own packets to its kernel",
 	wire.KindUplink:         "the node's network card in the dataplane",
 	wire.KindFile:           "a file for the pod",
 }

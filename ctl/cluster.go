@@ -76,7 +76,7 @@ func (c *client) blocksCommand() *cobra.Command {
 		Long: `Lists the cluster's pools, and what each node has of them. It asks the API server, not the agent.
 
 Addresses are counted in claimed blocks, as the nodes told last: used ones are pods', cooling ones were given back a short
-time ago, free ones are given out without asking anybody. Those on offer to other nodes are none of them.`,
+time ago, free ones are allocated without a request to the API server. Those on offer to other nodes are none of them.`,
 		Example: "  weftctl addresses blocks -o json | jq '.nodes[] | select(.free == 0)'",
 		Args:    usage(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {

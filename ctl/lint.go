@@ -15,7 +15,7 @@ import (
 func (c *client) lintCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "lint FILE...",
-		Short: "Says what is wrong with annotations in files for kubectl; asks nobody; exit code 1 when something is",
+		Short: "Checks the annotations in manifests offline; exit code 1 if one is invalid",
 		Long: `Says what is wrong with annotations in files for kubectl (YAML or JSON, "-" is standard input): of pods, of what makes pods
 (Deployment, DaemonSet, StatefulSet, Job, CronJob and their like), and of namespaces, in the words in which the pod's ADD would
 refuse it; of Services and of pods as their backends, in those of the controller. Whether the cluster has such networks and

@@ -96,7 +96,7 @@ func (m *Manager) listed(ctx context.Context) (devices map[string]bool, pods int
 	err = m.ask(ctx, func(ctx context.Context, kubelet podresources.PodResourcesListerClient) error {
 		all, err := list(ctx, kubelet)
 		if err != nil {
-			return fmt.Errorf("look for allocations that nobody has: %w", err)
+			return fmt.Errorf("look for unused allocations: %w", err)
 		}
 		pods = len(all)
 		for _, p := range all {

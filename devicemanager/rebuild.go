@@ -40,7 +40,7 @@ func (m *Manager) Rebuild() error {
 		}
 		a, err := m.readAllocation(id)
 		if err != nil {
-			m.config.Log.Warn("directory of an unknown allocation, nobody gets its devices", "allocation", id, "err", err)
+			m.config.Log.Warn("directory of an unknown allocation; its devices are not allocated", "allocation", id, "err", err)
 			if a, err = m.stray(id); err != nil {
 				return err
 			}
@@ -129,7 +129,7 @@ func (m *Manager) stray(id string) (*allocation, error) {
 	}}, nil
 }
 
-var errForeign = errors.New("somebody else could have written it")
+var errForeign = errors.New("another user could have written it")
 
 // readOwned reads a regular file of uid that has none of the forbidden permissions; it follows no link.
 func readOwned(path string, uid int, forbidden fs.FileMode) ([]byte, error) {

@@ -44,7 +44,7 @@ func (i *installer) isLeft(f file) bool {
 		return false
 	}
 	if i.isNew(f.path, "changed") {
-		i.log.Warn("somebody changed a file, which is left as it is; install again to have it back", "file", f.path)
+		i.log.Warn("an installed file was changed and is kept; install again to replace it", "file", f.path)
 	}
 	return true
 }

@@ -59,7 +59,7 @@ func TestWhatSomebodyChangedIsLeft(t *testing.T) {
 	n.watch()
 	n.watching()
 	n.install(next, func(o *Options) { o.LogFile = "/var/log/weft-cni.log" }) // another version, as in an upgrade by hand
-	n.eventually("it is said", func() bool { return strings.Count(n.log.String(), "somebody changed a file") == 2 })
+	n.eventually("it is said", func() bool { return strings.Count(n.log.String(), "an installed file was changed") == 2 })
 	if said, err := (plugin{n.path("bin/weft-cni")}).version(t.Context()); said != nextBuild {
 		t.Errorf("the watch brought %q back (%v)", said, err)
 	}

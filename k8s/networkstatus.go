@@ -109,7 +109,7 @@ func deviceInfoOf(in *pod.Interface) *deviceInfo {
 }
 
 // ErrNoNetworkStatus is that nobody has told yet what interfaces a pod got.
-var ErrNoNetworkStatus = errors.New("nobody has written its annotation " + AnnotationNetworkStatus)
+var ErrNoNetworkStatus = errors.New("no component has written its annotation " + AnnotationNetworkStatus)
 
 // AddressesOn are the addresses of a pod's interface, as the annotation says.
 func AddressesOn(annotations map[string]string, name string) ([]netip.Addr, error) {

@@ -111,7 +111,7 @@ func healthCommand() *cobra.Command {
 	var alive bool
 	cmd := &cobra.Command{
 		Use:   "health",
-		Short: "Ask a running agent whether it can wire pods; exit code 0 if so (for exec probes); what else is at fault is on stderr",
+		Short: "Ask a running agent whether it can connect pods; exit code 0 if so (for exec probes); advisory conditions are on stderr",
 		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if alive {

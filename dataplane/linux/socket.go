@@ -10,7 +10,7 @@ import (
 )
 
 // errNoSocket means that who makes a socket has not made it; it may still come.
-var errNoSocket = errors.New("is not there yet: nobody listens there")
+var errNoSocket = errors.New("is not there yet: no process listens on it")
 
 // putSocket sets mode and owner of a socket that another component made. Where the dataplane did, it finds nothing to do.
 func (s spot) putSocket(v wire.File) error {

@@ -62,7 +62,7 @@ func TestABackendHasTheAddressesOfItsInterface(t *testing.T) {
 			delete(p.Annotations, k8s.AnnotationNetworkStatus)
 		}), nil, ""},
 		{"one that nobody tells of", service("a"), backend("a", 1, func(p *corev1.Pod) { delete(p.Annotations, k8s.AnnotationNetworkStatus) }), nil,
-			"pod a-1: contivpp.io/service-endpoint-if: t1: nobody has written its annotation k8s.v1.cni.cncf.io/network-status"},
+			"pod a-1: contivpp.io/service-endpoint-if: t1: no component has written its annotation k8s.v1.cni.cncf.io/network-status"},
 		{"what is no JSON", service("a"), backend("a", 1, func(p *corev1.Pod) { p.Annotations[k8s.AnnotationNetworkStatus] = "t1" }), nil,
 			"pod a-1: contivpp.io/service-endpoint-if: t1: its annotation k8s.v1.cni.cncf.io/network-status: invalid character"},
 		{"in the node's network it is the author's word", service("a"), backend("a", 1, func(p *corev1.Pod) { p.Spec.HostNetwork = true }), nil,

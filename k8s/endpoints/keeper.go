@@ -166,7 +166,7 @@ type foreignError string
 
 // Error says what to do about it.
 func (e foreignError) Error() string {
-	return "EndpointSlice " + string(e) + " is somebody else's: remove it"
+	return "EndpointSlice " + string(e) + " has another owner: remove it"
 }
 
 func (k *Keeper) create(ctx context.Context, s *discovery.EndpointSlice) error {

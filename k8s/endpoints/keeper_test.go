@@ -94,7 +94,7 @@ func TestSlicesOfOthersAreLeftAlone(t *testing.T) {
 	l.Put("services", service("b", onlyV6))
 	l.start()
 	l.eventually("it is told that the name is taken", func() bool {
-		return slices.Contains(l.events(), "Warning WeftNoEndpoint a: EndpointSlice a-weft-ipv6-0 is somebody else's: remove it")
+		return slices.Contains(l.events(), "Warning WeftNoEndpoint a: EndpointSlice a-weft-ipv6-0 has another owner: remove it")
 	})
 	l.eventually("others are served", func() bool { return len(l.of("b")) == 1 })
 	if got := l.of("a"); len(got) != 1 || got[0].Labels[discovery.LabelManagedBy] != "me" || len(got[0].Endpoints) != 1 {
