@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"iter"
 	"testing"
+
+	"github.com/weftnet/weft/kvscheduler/plan"
 )
 
 // iface is a value of the size that the dataplane's have.
@@ -47,7 +49,7 @@ func newBench(tb testing.TB) *bench {
 			if v.Needs == "" {
 				return nil
 			}
-			return []Dep{{On: Ref{"if", v.Needs}}}
+			return []Dep{{On: Ref{Kind: "if", Name: v.Needs}}}
 		},
 	})
 	if err != nil {
@@ -99,10 +101,10 @@ func BenchmarkB3PlanOnly10k(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	var ops []op
+	var ops []plan.Op
 	b.ReportAllocs()
 	for b.Loop() {
-		ops = x.st.g.plan(a.dirty, x.st.now(), ops[:0])
+		ops = x.st.g.Plan(a.dirty, x.st.now(), ops[:0])
 	}
 	b.ReportMetric(float64(len(ops))*float64(b.N)/b.Elapsed().Seconds(), "ops/s")
 }
@@ -118,7 +120,7 @@ func BenchmarkB4Compare10k(b *testing.B) {
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		if dirty := x.st.compare("if", f, nil, x.st.clock); len(dirty) > 0 {
+		if dirty := x.st.compare("if", f, nil, x.st.g.Clock); len(dirty) > 0 {
 			b.Fatalf("%d differ", len(dirty))
 		}
 	}
@@ -143,7 +145,7 @@ func BenchmarkB9PendingChain(b *testing.B) {
 		Name: "n", Equal: func(a, b *[]string) bool { return a == b },
 		Deps: func(_ string, v *[]string) (deps []Dep) {
 			for _, on := range *v {
-				deps = append(deps, Dep{On: Ref{"n", on}})
+				deps = append(deps, Dep{On: Ref{Kind: "n", Name: on}})
 			}
 			return deps
 		},
@@ -176,7 +178,7 @@ func BenchmarkB9PendingChain(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		st.g.plan(a.dirty, st.now(), nil)
+		st.g.Plan(a.dirty, st.now(), nil)
 		a.unstage()
 	}
 }

@@ -8,7 +8,6 @@ import (
 func TestNothingIsKeptOfAnObjectThatIsGone(t *testing.T) {
 	x := newBench(t)
 	anyOf := func(bucket string) []Dep { return []Dep{{Any: &Select{Kind: "if", Bucket: bucket}}} }
-	x.st.kinds["if"].buckets = true
 	x.st.kinds["if"].bucket = func(name string, _ any) string { return name }
 	plain := x.st.kinds["if"].deps
 	x.st.kinds["if"].deps = func(name string, v any) []Dep {
@@ -23,9 +22,13 @@ func TestNothingIsKeptOfAnObjectThatIsGone(t *testing.T) {
 		x.commit(t, []Object{x.k.Put(b, &iface{Needs: fmt.Sprint("never", i)})})
 		x.commit(t, []Object{x.k.Del(a), x.k.Del(b), x.k.Del(c)})
 	}
-	g := x.st.g
-	if len(g.ids) > 0 || len(g.buckets) > 0 || len(g.nodes) > 64 || len(x.st.owned) > 0 || len(x.st.skipped) > 0 {
-		t.Errorf("%d ids, %d nodes, %d buckets, %d owners are left", len(g.ids), len(g.nodes), len(g.buckets), len(x.st.owned))
+	for _, n := range x.st.g.Nodes() {
+		if n.Ref != (Ref{}) {
+			t.Fatalf("%s is left", n.Ref)
+		}
+	}
+	if skipped := x.st.withSkipped(nil); len(x.st.g.Nodes()) > 64 || len(x.st.owned) > 0 || len(skipped) > 0 {
+		t.Errorf("%d nodes, %d owners, %d skipped objects are left", len(x.st.g.Nodes()), len(x.st.owned), len(skipped))
 	}
 	for range x.st.View().All("if") {
 		t.Fatal("the view still shows an object")

@@ -4,35 +4,65 @@ import (
 	"context"
 	"iter"
 	"time"
+
+	"github.com/weftnet/weft/kvscheduler/plan"
 )
 
-// DepMode says what a dependency does to its dependent.
-type DepMode uint8
+type (
+	// Kind names a class of objects, see plan.Kind.
+	Kind = plan.Kind
+	// Ref names one object, see plan.Ref.
+	Ref = plan.Ref
+	// Dep is a dependency, see plan.Dep.
+	Dep = plan.Dep
+	// DepMode says what a dependency does to its dependent, see plan.DepMode.
+	DepMode = plan.DepMode
+	// Select names the candidates of an Any dependency, see plan.Select.
+	Select = plan.Select
+	// Verb is what an operation does, see plan.Verb.
+	Verb = plan.Verb
+)
 
+// The modes of a dependency and the verbs of an operation.
 const (
-	// Exists: the dependent is torn down before On goes away or is recreated.
-	Exists DepMode = iota
-	// Follow: as Exists, and the dependent is recreated when On is updated in place.
-	Follow
-	// Part: as Follow, and On makes the dependent: if the dependent is found missing, On is recreated.
-	Part
+	Exists = plan.Exists
+	Follow = plan.Follow
+	Part   = plan.Part
+
+	Create = plan.Create
+	Update = plan.Update
+	Delete = plan.Delete
 )
 
-// Dep is one thing that must be applied before an object can be. All dependencies of an object must be met.
-// Exactly one of On and Any is set. On may name an object of an observed kind.
-type Dep struct {
-	Label string  // shown to the operator while the object waits
-	On    Ref     // exact: this object must be applied ...
-	Any   *Select // ... or: some applied object of a bucket must match
-	Mode  DepMode
+// ParseRef parses a key "kind/name".
+func ParseRef(key string) (Ref, error) { return plan.ParseRef(key) }
+
+// KindOf ties a kind to the Go type of its values, so that Put cannot be called with another type.
+type KindOf[V any] struct{ id Kind }
+
+// KindNamed names a kind before or without its registration, for the Derive and Deps functions of other kinds.
+func KindNamed[V any](id Kind) KindOf[V] { return KindOf[V]{id: id} }
+
+// ID returns the name of the kind.
+func (k KindOf[V]) ID() Kind { return k.id }
+
+// Ref names the object of this kind.
+func (k KindOf[V]) Ref(name string) Ref { return Ref{Kind: k.id, Name: name} }
+
+// Put returns an object that is desired, derived or observed with this value.
+func (k KindOf[V]) Put(name string, v V) Object { return Object{Ref: k.Ref(name), v: v} }
+
+// Del returns an object that is not desired, or was observed to be gone.
+func (k KindOf[V]) Del(name string) Object { return Object{Ref: k.Ref(name)} }
+
+// Object is a value under its name. The zero value inside means "not desired" or "gone".
+type Object struct {
+	Ref Ref
+	v   any
 }
 
-// Select names the candidates of an Any dependency.
-type Select struct {
-	Kind   Kind
-	Bucket string                        // what Descriptor.Bucket of Kind returns, for example the interface's name
-	Match  func(name string, v any) bool // nil: any member of the bucket
-}
+// Value returns the value, nil for a deletion.
+func (o Object) Value() any { return o.v }
 
 // Descriptor tells the scheduler how to handle the objects of one kind. V is the type of values, which are never
 // modified after they were handed over; M is what a backend wants to remember of an applied object (a handle).
@@ -96,14 +126,14 @@ type Actual[V, M any] struct {
 	HasHash bool
 }
 
-// Owner says whose a dumped object is.
+// Owner is who manages a dumped object.
 type Owner uint8
 
 const (
-	// Ours was made by us.
+	// Ours: made by this scheduler.
 	Ours Owner = iota
-	// Foreign is never touched.
+	// Foreign: managed by a third party, never touched.
 	Foreign
-	// Unclear is ours only if the journal or a desired object says so.
+	// Unclear: ours only if the journal or a desired object says so.
 	Unclear
 )

@@ -113,7 +113,7 @@ func (o *overlay) All(k Kind) iter.Seq2[string, Status] {
 	return func(yield func(string, Status) bool) {
 		for i := range f.len() {
 			name := f.head(i).name
-			st, known := o.Status(Ref{k, name})
+			st, known := o.Status(Ref{Kind: k, Name: name})
 			if !known {
 				st.Phase = Observed
 			}

@@ -1,6 +1,12 @@
 package kvscheduler
 
-import "errors"
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/weftnet/weft/kvscheduler/plan"
+)
 
 // Outcome is what a backend knows about an operation that returned an error.
 type Outcome uint8
@@ -20,7 +26,7 @@ func (o Outcome) String() string {
 	return "unknown"
 }
 
-// OpError is how a backend tells more than "it failed".
+// OpError is an error of a backend that knows more than that the operation failed.
 type OpError struct {
 	Err       error
 	Outcome   Outcome
@@ -33,20 +39,20 @@ func (e *OpError) Error() string { return e.Err.Error() }
 // Unwrap returns Err.
 func (e *OpError) Unwrap() error { return e.Err }
 
-// Refused says that an operation changed nothing.
+// Refused returns an error for an operation that changed nothing.
 func Refused(err error) error { return &OpError{Err: err, Outcome: NotApplied} }
 
 // Errors that callers decide on.
 var (
 	// ErrCycle is wrapped with the path of the dependency cycle.
-	ErrCycle = errors.New("dependency cycle")
+	ErrCycle = plan.ErrCycle
 	// ErrConflict: the key belongs to another source, or is derived from an object.
 	ErrConflict = errors.New("owned by another source")
 	// ErrPruneGuard: a resync found more to prune than MaxPrune allows, and pruned nothing of that kind.
 	ErrPruneGuard = errors.New("prune guard")
 	// ErrIncomplete is wrapped with the refs of what a rollback could not return; they are retried.
 	ErrIncomplete = errors.New("rollback incomplete")
-	// ErrUnknownKind: nobody registered this kind.
+	// ErrUnknownKind: the kind is not registered.
 	ErrUnknownKind = errors.New("unknown kind")
 	// ErrInvalid: Validate refused a value.
 	ErrInvalid = errors.New("invalid value")
@@ -58,3 +64,54 @@ var (
 	// ErrStopped: Run has ended.
 	ErrStopped = errors.New("scheduler stopped")
 )
+
+// failedOps are operations that failed for the same cause.
+type failedOps struct {
+	verb  Verb
+	refs  []Ref
+	cause error
+}
+
+// mostNamed is how many objects an error names, and how many different errors it holds.
+const mostNamed = 8
+
+// Error names the objects, and the cause once.
+func (f *failedOps) Error() string {
+	names := make([]string, 0, mostNamed)
+	for _, r := range f.refs[:min(len(f.refs), mostNamed)] {
+		names = append(names, r.String())
+	}
+	text := f.verb.String() + " " + strings.Join(names, ", ")
+	if more := len(f.refs) - mostNamed; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text + ": " + f.cause.Error()
+}
+
+// Unwrap returns the cause.
+func (f *failedOps) Unwrap() error { return f.cause }
+
+// joined joins errors, and merges operations that failed for the same cause into one error.
+func joined(errs []error) error {
+	var list []error
+	same := make(map[string]*failedOps)
+	for _, err := range errs {
+		f, isOps := err.(*failedOps) //nolint:errorlint // one that is wrapped says more than its cause
+		if !isOps {
+			list = append(list, err)
+			continue
+		}
+		key := f.verb.String() + " " + f.cause.Error()
+		if known := same[key]; known != nil {
+			known.refs = append(known.refs, f.refs...)
+			continue
+		}
+		group := &failedOps{verb: f.verb, refs: append([]Ref(nil), f.refs...), cause: f.cause}
+		same[key] = group
+		list = append(list, group)
+	}
+	if more := len(list) - mostNamed; more > 0 {
+		list = append(list[:mostNamed:mostNamed], fmt.Errorf("and %d more", more))
+	}
+	return errors.Join(list...)
+}

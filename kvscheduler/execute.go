@@ -1,13 +1,17 @@
 package kvscheduler
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
+
+	"github.com/weftnet/weft/kvscheduler/plan"
 )
 
-// run is the execution of one request: its plans, its operations, its record.
+// run is the execution of one request, with its plans, operations and record.
 type run struct {
 	*state
 	ctx     context.Context
@@ -19,31 +23,31 @@ type run struct {
 	batches int
 	left    int // operations that were left out
 	errs    []error
-	touched []int32 // everything a plan looked at
-	doubt   []doubt // operations of this level with an unknown outcome
+	touched []plan.ID // everything a plan looked at
+	doubt   []doubt   // operations of this level with an unknown outcome
 }
 
 type doubt struct {
-	id   int32
+	id   plan.ID
 	verb Verb
 	err  error
 	slot int // in rec.Ops
 }
 
-// plan plans and remembers what was looked at.
-func (r *run) plan(dirty []int32) []op {
+// plan makes a plan and remembers the objects that it looked at.
+func (r *run) plan(dirty []plan.ID) []plan.Op {
 	begin := r.now()
-	ops := r.g.plan(dirty, begin, nil)
+	ops := r.g.Plan(dirty, begin, nil)
 	r.rec.PlanTook += r.now().Sub(begin)
-	r.touched = append(r.touched, r.g.aff...)
+	r.touched = append(r.touched, r.g.Affected()...)
 	return ops
 }
 
 // execute runs a plan level by level.
-func (r *run) execute(ops []op) {
+func (r *run) execute(ops []plan.Op) {
 	for i := 0; i < len(ops); {
 		j := i
-		for j < len(ops) && ops[j].level == ops[i].level {
+		for j < len(ops) && ops[j].Level == ops[i].Level {
 			j++
 		}
 		r.whole(ops[i:j])
@@ -57,16 +61,16 @@ func (r *run) execute(ops []op) {
 	}
 }
 
-// whole runs a level. Calls that were not begun because another one seemed to fail are made after all if a read back
-// shows that it did not.
-func (r *run) whole(ops []op) {
+// whole executes a level. Calls that were left out because of a failed call are made after all if a read back shows that the call
+// succeeded.
+func (r *run) whole(ops []plan.Op) {
 	for len(ops) > 0 {
 		rest := r.level(ops)
 		if len(rest) == len(ops) || r.ctx.Err() != nil || r.atomic && len(r.errs) > 0 {
 			for _, o := range rest {
 				r.leave(o, "not begun")
-				r.g.nodes[o.id].retryAt = r.now().Add(r.cfg.Retry.Min)
-				r.retries.fix(o.id)
+				r.g.Node(o.ID).RetryAt = r.now().Add(r.cfg.Retry.Min)
+				r.retries.fix(o.ID)
 			}
 			return
 		}
@@ -74,7 +78,7 @@ func (r *run) whole(ops []op) {
 	}
 }
 
-func (r *run) level(ops []op) (rest []op) {
+func (r *run) level(ops []plan.Op) (rest []plan.Op) {
 	jobs := r.jobs(ops)
 	r.dispatch(r.ctx, jobs, r.atomic)
 	r.doubt = r.doubt[:0]
@@ -83,7 +87,7 @@ func (r *run) level(ops []op) (rest []op) {
 			if j.started {
 				r.settle(j, i, id)
 			} else {
-				rest = append(rest, op{id: id, level: j.level, verb: j.verb})
+				rest = append(rest, plan.Op{ID: id, Level: j.level, Verb: j.verb})
 			}
 		}
 	}
@@ -98,79 +102,62 @@ func (r *run) level(ops []op) (rest []op) {
 }
 
 // jobs puts the operations of a level into batches, leaving out those that cannot be done any more.
-func (r *run) jobs(ops []op) []*job {
+func (r *run) jobs(ops []plan.Op) []*job {
 	var jobs []*job
 	var last *job
 	for _, o := range ops {
-		n := r.g.nodes[o.id]
-		if n.act == recreate && o.verb == Delete {
-			n.again = true
+		n := r.g.Node(o.ID)
+		if n.Recreated() && o.Verb == Delete {
+			n.Again = true
 		}
-		l := r.lanes[n.k.lane]
-		if by, blocked := r.g.obstacle(o); blocked {
+		l := r.lanes[kindOf(n).lane]
+		if by, blocked := r.g.Obstacle(o); blocked {
 			r.leave(o, "waits for "+r.name(by))
 			continue
 		}
-		if n.k.backed && l.closed() {
-			l.idle = append(l.idle, o.id)
-			n.err = fmt.Errorf("%s %s: lane %q is paused: %w", o.verb, n.ref, l.name, ErrDown)
-			r.fault(n.err)
-			r.leave(o, n.err.Error())
+		if kindOf(n).backed && l.closed() {
+			l.idle = append(l.idle, o.ID)
+			n.Err = fmt.Errorf("%s %s: lane %q is paused: %w", o.Verb, n.Ref, l.name, ErrDown)
+			r.fault(n.Err)
+			r.leave(o, n.Err.Error())
 			continue
 		}
-		if last == nil || last.k != n.k || last.verb != o.verb || len(last.ids) == r.cfg.BatchMax {
+		if last == nil || last.k != kindOf(n) || last.verb != o.Verb || len(last.ids) == r.cfg.BatchMax {
 			r.batches++
-			last = &job{k: n.k, lane: l, verb: o.verb, level: o.level, number: r.batches}
+			last = &job{k: kindOf(n), lane: l, verb: o.Verb, level: o.Level, number: r.batches}
 			jobs = append(jobs, last)
 		}
-		last.ids = append(last.ids, o.id)
-		last.items = append(last.items, r.item(o.id, o.verb))
+		last.ids = append(last.ids, o.ID)
+		last.items = append(last.items, r.item(o.ID, o.Verb))
 	}
 	return jobs
 }
 
-func (r *run) name(id int32) string {
+func (r *run) name(id plan.ID) string {
 	if id < 0 {
 		return "a member of a bucket"
 	}
-	return r.g.nodes[id].ref.String()
+	return r.g.Node(id).Ref.String()
 }
 
-func (r *run) item(id int32, verb Verb) opItem {
-	n := r.g.nodes[id]
-	it := opItem{name: n.ref.Name, attempt: n.attempt}
+func (r *run) item(id plan.ID, verb Verb) opItem {
+	n := r.g.Node(id)
+	it := opItem{name: n.Ref.Name, attempt: n.Attempt}
 	if verb != Create {
-		it.have, it.meta = n.have, n.meta
+		it.have, it.meta = n.Have, n.Meta
 	}
 	if verb == Delete {
 		return it
 	}
-	it.want = n.want
-	if n.ndeps == 0 {
-		return it
-	}
-	it.handles = make([]any, n.ndeps)
-	chosen := make([]int32, 0, 8)
-	for _, e := range n.deps[wanted] {
-		t := r.g.nodes[e.to]
-		if e.dep < 0 || t.have == nil || t.unknown {
-			continue
-		}
-		for int(e.dep) >= len(chosen) {
-			chosen = append(chosen, -1)
-		}
-		if c := chosen[e.dep]; c < 0 || t.ref.Name < r.g.nodes[c].ref.Name {
-			chosen[e.dep], it.handles[e.dep] = e.to, t.meta
-		}
-	}
+	it.want, it.handles = n.Want, r.g.Handles(n)
 	return it
 }
 
-// settle takes the result of one operation into the state.
-func (r *run) settle(j *job, i int, id int32) {
-	n := r.g.nodes[id]
-	rec := r.record(op{id: id, level: j.level, verb: j.verb})
-	rec.Batch, rec.At, rec.Took, rec.Attempt = j.number, j.at.Sub(r.began), j.took, n.attempt
+// settle notes the result of one operation.
+func (r *run) settle(j *job, i int, id plan.ID) {
+	n := r.g.Node(id)
+	rec := r.record(plan.Op{ID: id, Level: j.level, Verb: j.verb})
+	rec.Batch, rec.At, rec.Took, rec.Attempt = j.number, j.at.Sub(r.began), j.took, n.Attempt
 	err := j.results[i].err
 	if err == nil {
 		r.applied(id, j.verb, j.results[i].meta)
@@ -184,40 +171,193 @@ func (r *run) settle(j *job, i int, id int32) {
 		rec.Outcome = NotApplied.String()
 		r.fail(id, j.verb, err)
 	} else {
-		r.uncertain(id)
+		r.g.Doubt(id)
 		r.doubt = append(r.doubt, doubt{id: id, verb: j.verb, err: err, slot: len(r.rec.Ops)})
 	}
 	r.rec.Ops = append(r.rec.Ops, rec)
 }
 
-// leave records that an operation was not tried.
-func (r *run) leave(o op, why string) {
+// leave records that an operation was left out.
+func (r *run) leave(o plan.Op, why string) {
 	rec := r.record(o)
 	rec.Err, rec.Outcome = why, "skipped"
 	r.rec.Ops = append(r.rec.Ops, rec)
-	r.g.nodes[o.id].skipped = true
-	r.skipped[o.id] = struct{}{}
+	r.g.Skip(o.ID)
 	r.left++
 }
 
 // fail notes that an operation was not done.
-func (r *run) fail(id int32, verb Verb, err error) {
-	n := r.g.nodes[id]
-	n.err = &failedOps{verb: verb, refs: []Ref{n.ref}, cause: err}
-	r.touch(n)
-	r.fault(n.err)
+func (r *run) fail(id plan.ID, verb Verb, err error) {
+	n := r.g.Node(id)
 	var oe *OpError
-	n.permanent = errors.As(err, &oe) && oe.Permanent && oe.Outcome == NotApplied
+	f := plan.Failure{Err: &failedOps{verb: verb, refs: []Ref{n.Ref}, cause: err}, Attempt: n.Attempt, RetryAt: n.RetryAt}
+	f.Permanent = errors.As(err, &oe) && oe.Permanent && oe.Outcome == NotApplied
+	r.fault(f.Err)
 	if errors.Is(err, ErrDown) {
-		r.pause(r.lanes[n.k.lane], id)
+		r.g.Fail(id, f)
+		r.pause(r.lanes[kindOf(n).lane], id)
 		return
 	}
-	n.attempt++
-	n.retryAt = time.Time{}
-	if !n.permanent {
-		n.retryAt = r.now().Add(r.cfg.Retry.delay(n.attempt))
+	f.Attempt++
+	f.RetryAt = time.Time{}
+	if !f.Permanent {
+		f.RetryAt = r.now().Add(r.cfg.Retry.delay(f.Attempt))
 	}
+	r.g.Fail(id, f)
 	r.retries.fix(id)
 }
 
 func (r *run) fault(err error) { r.errs = append(r.errs, err) }
+
+// resolveDoubt reads back the objects of this level whose operations have an unknown outcome.
+func (r *run) resolveDoubt() {
+	ids := make([]plan.ID, len(r.doubt))
+	for i, d := range r.doubt {
+		ids[i] = d.id
+	}
+	r.readBack(context.WithoutCancel(r.ctx), ids)
+	r.auditDoubtful()
+	for _, d := range r.doubt {
+		n := r.g.Node(d.id)
+		rec := &r.rec.Ops[d.slot]
+		done := d.verb == Delete && n.Have == nil || d.verb != Delete && n.InSync()
+		switch {
+		case n.State == plan.Doubtful:
+			r.fail(d.id, d.verb, d.err)
+		case done:
+			rec.Outcome = "unknown; read back: applied"
+			r.applied(d.id, d.verb, n.Meta)
+		default:
+			rec.Outcome = "unknown; read back: not applied"
+			r.fail(d.id, d.verb, d.err)
+		}
+	}
+}
+
+// auditDoubtful schedules a resync of the kinds of operations with an unknown outcome, because such an operation may leave an object under
+// another name than the one that is read back. A backend that is down is compared when it is back, and a backend with a hanging call when the
+// call returned.
+func (r *run) auditDoubtful() {
+	var kinds []Kind
+	for _, d := range r.doubt {
+		k := kindOf(r.g.Node(d.id))
+		if errors.Is(d.err, ErrDown) || slices.Contains(kinds, k.name) {
+			continue
+		}
+		if l := r.lanes[k.lane]; l.hung.Load() {
+			l.audit = append(l.audit, k.name)
+			continue
+		}
+		kinds = append(kinds, k.name)
+	}
+	if len(kinds) > 0 {
+		r.post(func(st *state) { st.resyncLost(kinds) })
+	}
+}
+
+// readDoubtful reads back, before planning, the dirty objects that an earlier request left Doubtful.
+func (r *run) readDoubtful(dirty []plan.ID) {
+	var ids []plan.ID
+	for _, id := range dirty {
+		if r.g.Node(id).State == plan.Doubtful {
+			ids = append(ids, id)
+		}
+	}
+	if len(ids) == 0 {
+		return
+	}
+	r.readBack(context.WithoutCancel(r.ctx), ids)
+	for _, id := range ids {
+		n := r.g.Node(id)
+		if n.State == plan.Doubtful {
+			err := n.Err
+			if err == nil {
+				err = fmt.Errorf("%s cannot be read back", n.Ref)
+			}
+			r.postpone(id, err)
+			continue
+		}
+		r.clearError(id)
+		n.Drifted = n.Want != nil && !n.InSync()
+	}
+	r.touched = append(r.touched, ids...)
+}
+
+// postpone plans a retry for an object that could not be read back.
+func (r *run) postpone(id plan.ID, err error) {
+	n := r.g.Node(id)
+	n.Err = err
+	r.fault(err)
+	n.Attempt++
+	n.RetryAt = r.now().Add(r.cfg.Retry.delay(n.Attempt))
+	r.retries.fix(id)
+}
+
+// readBack reads the objects from their backends, with one call for each kind. Objects stay Doubtful if the backend does not answer.
+func (r *run) readBack(ctx context.Context, ids []plan.ID) {
+	slices.SortFunc(ids, func(a, b plan.ID) int {
+		x, y := &r.g.Node(a).Ref, &r.g.Node(b).Ref
+		return cmp.Or(cmp.Compare(x.Kind, y.Kind), cmp.Compare(x.Name, y.Name))
+	})
+	for i := 0; i < len(ids); {
+		j := i
+		k := kindOf(r.g.Node(ids[i]))
+		for j < len(ids) && r.g.Node(ids[j]).Rules == k {
+			j++
+		}
+		r.readKind(ctx, k, ids[i:j])
+		i = j
+	}
+}
+
+func (r *run) readKind(ctx context.Context, k *kind, ids []plan.ID) {
+	l := r.lanes[k.lane]
+	if l.hung.Load() {
+		l.idle = append(l.idle, ids...)
+		return
+	}
+	names := make([]string, len(ids))
+	for i, id := range ids {
+		names[i] = r.g.Node(id).Ref.Name
+	}
+	var there found
+	var err error = context.DeadlineExceeded
+	view := r.store.view()
+	r.bounded(ctx, l, r.cfg.limit(len(names)), func(ctx context.Context) func() {
+		f, ferr := k.readNamed(ctx, view, names)
+		return func() { there, err = f, ferr }
+	})
+	if err != nil {
+		r.cfg.Logger.Warn("read back", "kind", k.name, "objects", len(ids), "err", err)
+		return
+	}
+	index := indexOf(there)
+	for _, id := range ids {
+		if i, ok := index[r.g.Node(id).Ref.Name]; ok {
+			r.adopt(id, there, i)
+		} else {
+			r.g.Missing(id)
+		}
+	}
+}
+
+// readNamed reads named objects, with a dump of the kind if the backend cannot read single ones.
+func (k *kind) readNamed(ctx context.Context, view View, names []string) (f found, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("panic in backend: %v", p)
+		}
+	}()
+	if k.read != nil {
+		return k.read(ctx, view, names)
+	}
+	return k.dump(ctx, view)
+}
+
+func indexOf(f found) map[string]int {
+	index := make(map[string]int, f.len())
+	for i := range f.len() {
+		index[f.head(i).name] = i
+	}
+	return index
+}

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// inbox holds what the state's goroutine is to do next. Putting something in never blocks.
+// inbox holds the requests, reports and functions for the state's goroutine. Adding to it never blocks.
 type inbox struct {
 	mu       sync.Mutex
 	requests []*request
@@ -68,7 +68,7 @@ func (b *inbox) enqueue(q *request) error {
 	return nil
 }
 
-// next takes the oldest request that was not withdrawn.
+// next removes and returns the oldest request that was not withdrawn.
 func (b *inbox) next() *request {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -122,7 +122,7 @@ func (s *Scheduler) Commit(ctx context.Context, t Txn) (*Record, error) {
 	return s.request(ctx, t, (*state).commit)
 }
 
-// Plan returns what Commit would do now, with no backend call.
+// Plan returns what Commit would do now. It makes no backend call.
 func (s *Scheduler) Plan(ctx context.Context, t Txn) (*Record, error) {
 	return s.request(ctx, t, (*state).dry)
 }

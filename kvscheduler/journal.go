@@ -1,34 +1,38 @@
 package kvscheduler
 
-import "fmt"
+import (
+	"fmt"
 
-// note remembers that the applied value of an object changed.
-func (s *state) note(id int32) {
+	"github.com/weftnet/weft/kvscheduler/plan"
+)
+
+// note marks the applied value of an object for the journal.
+func (s *state) note(id plan.ID) {
 	if s.cfg.Journal != nil {
 		s.noted = append(s.noted, id)
 	}
 }
 
-// writeJournal writes the last applied values of what changed.
+// writeJournal writes the applied values that changed.
 func (s *state) writeJournal() error {
 	if len(s.noted) == 0 {
 		return nil
 	}
 	entries := make([]JournalEntry, 0, len(s.noted))
 	for _, id := range s.noted {
-		n := s.g.nodes[id]
-		if n.k == nil || !n.k.backed || n.foreign {
+		n := s.g.Node(id)
+		if kindOf(n) == nil || !kindOf(n).backed || n.State == plan.Foreign {
 			continue
 		}
-		e := JournalEntry{Ref: n.ref.String()}
-		if n.have != nil {
-			b, err := n.k.encode(n.have)
+		e := JournalEntry{Ref: n.Ref.String()}
+		if n.Have != nil {
+			b, err := kindOf(n).encode(n.Have)
 			if err != nil {
-				return fmt.Errorf("journal %s: encode: %w", n.ref, err)
+				return fmt.Errorf("journal %s: encode: %w", n.Ref, err)
 			}
 			e.V = b
-			if n.k.hashes {
-				e.Hash = n.k.hash(n.have)
+			if kindOf(n).hashes {
+				e.Hash = kindOf(n).hash(n.Have)
 			}
 		}
 		entries = append(entries, e)
@@ -40,8 +44,8 @@ func (s *state) writeJournal() error {
 	return nil
 }
 
-// loadJournal takes the last applied values of the previous life. What cannot be read is left out: it only makes a
-// resync less sure of fields that cannot be dumped.
+// loadJournal loads the last applied values of the previous run. Entries that cannot be read are skipped: without them a resync recreates
+// objects with fields that cannot be dumped.
 func (s *state) loadJournal() error {
 	if s.cfg.Journal == nil {
 		return nil
@@ -67,7 +71,7 @@ func (s *state) loadJournal() error {
 			s.cfg.Logger.Warn("journal entry left out", "object", ref, "err", err)
 			continue
 		}
-		s.g.nodes[s.g.intern(ref)].last = v
+		s.g.Node(s.g.Intern(ref)).Last = v
 	}
 	return nil
 }

@@ -2,6 +2,7 @@ package kvscheduler
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"reflect"
@@ -16,7 +17,6 @@ type kind struct {
 	settle   time.Duration
 	backed   bool // has a backend; else observed, or a marker
 	hashes   bool
-	buckets  bool
 	typeName string
 
 	is       func(v any) bool
@@ -35,6 +35,23 @@ type kind struct {
 	call func(ctx context.Context, verb Verb, items []opItem) []opResult
 	dump func(ctx context.Context, view View) (found, error)
 	read func(ctx context.Context, view View, names []string) (found, error) // nil: no Reader
+}
+
+// Equal implements plan.Rules.
+func (k *kind) Equal(want, have any) bool { return k.equal(want, have) }
+
+// Recreate implements plan.Rules.
+func (k *kind) Recreate(have, want any) bool { return k.recreate(have, want) }
+
+// Deps implements plan.Rules.
+func (k *kind) Deps(name string, v any) []Dep { return k.deps(name, v) }
+
+// Bucket implements plan.Rules.
+func (k *kind) Bucket(name string, v any) (string, bool) {
+	if k.bucket == nil {
+		return "", false
+	}
+	return k.bucket(name, v), true
 }
 
 // opItem is an Item on its way to a backend, opResult what came back.
@@ -135,4 +152,249 @@ func (s *Scheduler) dumpOrder(kinds []Kind) ([]*kind, error) {
 		}
 	}
 	return order, nil
+}
+
+// erase turns the typed functions of a descriptor into functions over any. No other function converts between the two.
+func erase[V, M any](d Descriptor[V, M]) *kind {
+	k := &kind{
+		name: Kind(d.Name), lane: d.Lane, settle: d.Settle,
+		backed: d.Backend != nil, hashes: d.Hash != nil,
+		is:    func(v any) bool { _, ok := v.(V); return ok },
+		equal: func(want, have any) bool { return d.Equal(want.(V), have.(V)) },
+	}
+	for _, a := range d.After {
+		k.after = append(k.after, Kind(a))
+	}
+	eraseRules(k, d)
+	eraseForms(k, d)
+	if d.Backend != nil {
+		eraseBackend(k, d)
+	}
+	return k
+}
+
+func eraseRules[V, M any](k *kind, d Descriptor[V, M]) {
+	k.recreate = func(have, want any) bool { return d.Recreate != nil && d.Recreate(have.(V), want.(V)) }
+	k.validate = func(name string, v any) error {
+		if d.Validate == nil {
+			return nil
+		}
+		return d.Validate(name, v.(V))
+	}
+	k.deps = func(name string, v any) []Dep {
+		if d.Deps == nil {
+			return nil
+		}
+		return d.Deps(name, v.(V))
+	}
+	k.derive = func(name string, v any) []Object {
+		if d.Derive == nil {
+			return nil
+		}
+		return d.Derive(name, v.(V))
+	}
+	if d.Bucket != nil {
+		k.bucket = func(name string, v any) string { return d.Bucket(name, v.(V)) }
+	}
+}
+
+func eraseForms[V, M any](k *kind, d Descriptor[V, M]) {
+	k.hash = func(v any) uint64 { return d.Hash(v.(V)) }
+	k.merge = func(dumped, last any) any {
+		if d.Merge == nil {
+			return dumped
+		}
+		return d.Merge(dumped.(V), last.(V))
+	}
+	k.redact = func(v any) any {
+		if v == nil || d.Redact == nil {
+			return v
+		}
+		return d.Redact(v.(V))
+	}
+	k.encode = func(v any) ([]byte, error) {
+		if d.Encode != nil {
+			return d.Encode(v.(V))
+		}
+		return json.Marshal(v)
+	}
+	k.decode = func(b []byte) (any, error) {
+		if d.Decode != nil {
+			return d.Decode(b)
+		}
+		var v V
+		err := json.Unmarshal(b, &v)
+		return v, err
+	}
+}
+
+func eraseBackend[V, M any](k *kind, d Descriptor[V, M]) {
+	k.call = func(ctx context.Context, verb Verb, items []opItem) []opResult {
+		return callBatch(ctx, d.Backend, verb, items)
+	}
+	comparable := reflect.TypeFor[M]().Comparable() && reflect.TypeFor[M]().Kind() != reflect.Interface
+	gather := func(seq func(func(Actual[V, M], error) bool)) (found, error) {
+		f := &actuals[V, M]{d: &d, metaComparable: comparable}
+		for a, err := range seq {
+			if err != nil {
+				return nil, err
+			}
+			f.list = append(f.list, a)
+		}
+		return f, nil
+	}
+	k.dump = func(ctx context.Context, view View) (found, error) { return gather(d.Backend.Dump(ctx, view)) }
+	if r, ok := d.Backend.(Reader[V, M]); ok {
+		k.read = func(ctx context.Context, view View, names []string) (found, error) {
+			return gather(r.Read(ctx, view, names))
+		}
+	}
+}
+
+// callBatch makes one backend call. After a panic in it the outcome of each item is unknown.
+func callBatch[V, M any](ctx context.Context, b Backend[V, M], verb Verb, items []opItem) (out []opResult) {
+	defer func() {
+		if p := recover(); p != nil {
+			out = make([]opResult, len(items))
+			for i := range out {
+				out[i].err = fmt.Errorf("panic in backend: %v", p)
+			}
+		}
+	}()
+	batch := make([]Item[V, M], len(items))
+	for i, it := range items {
+		batch[i] = Item[V, M]{Name: it.name, Handles: it.handles, Attempt: it.attempt}
+		batch[i].Want, _ = it.want.(V)
+		batch[i].Have, _ = it.have.(V)
+		batch[i].Meta, _ = it.meta.(M)
+		batch[i].NewMeta = batch[i].Meta
+	}
+	switch verb {
+	case Create:
+		b.Create(ctx, batch)
+	case Update:
+		b.Update(ctx, batch)
+	case Delete:
+		b.Delete(ctx, batch)
+	}
+	out = make([]opResult, len(items))
+	for i := range batch {
+		if out[i].err = batch[i].Err; out[i].err == nil && verb != Delete {
+			out[i].meta = batch[i].NewMeta
+		}
+	}
+	return out
+}
+
+// actuals implements found.
+type actuals[V, M any] struct {
+	d              *Descriptor[V, M]
+	metaComparable bool
+	list           []Actual[V, M]
+}
+
+func (f *actuals[V, M]) len() int { return len(f.list) }
+
+func (f *actuals[V, M]) head(i int) head {
+	a := &f.list[i]
+	return head{name: a.Name, owner: a.Owner, hash: a.Hash, hasHash: a.HasHash}
+}
+
+func (f *actuals[V, M]) box(i int) (value, meta any) { return f.list[i].V, f.list[i].Meta }
+
+func (f *actuals[V, M]) same(i int, have, meta any) bool {
+	a := &f.list[i]
+	last, ok := have.(V)
+	if !ok || !f.metaComparable {
+		return false
+	}
+	if m, ok := meta.(M); !ok || any(m) != any(a.Meta) {
+		return false
+	}
+	if a.HasHash && f.d.Hash != nil && a.Hash != f.d.Hash(last) {
+		return false
+	}
+	v := a.V
+	if f.d.Merge != nil {
+		v = f.d.Merge(v, last)
+	}
+	return f.d.Equal(last, v)
+}
+
+// Object makes an Object from a key "kind/name" and a value of the kind's Go type; nil deletes. It is for callers that
+// do not know kinds.
+func (s *Scheduler) Object(key string, value any) (Object, error) {
+	ref, k, err := s.kindOf(key)
+	if err != nil {
+		return Object{}, err
+	}
+	if value != nil {
+		if err := k.check(ref, value); err != nil {
+			return Object{}, err
+		}
+	}
+	return Object{Ref: ref, v: value}, nil
+}
+
+// Encode returns the stored form of a value.
+func (s *Scheduler) Encode(key string, value any) ([]byte, error) {
+	ref, k, err := s.kindOf(key)
+	if err != nil {
+		return nil, err
+	}
+	if err := k.check(ref, value); err != nil {
+		return nil, err
+	}
+	b, err := k.encode(value)
+	if err != nil {
+		return nil, fmt.Errorf("encode %s: %w", ref, err)
+	}
+	return b, nil
+}
+
+// Decode reads the stored form of a value.
+func (s *Scheduler) Decode(key string, b []byte) (any, error) {
+	ref, k, err := s.kindOf(key)
+	if err != nil {
+		return nil, err
+	}
+	v, err := k.decode(b)
+	if err != nil {
+		return nil, fmt.Errorf("decode %s: %w", ref, err)
+	}
+	return v, nil
+}
+
+// Validate checks a value as admission would.
+func (s *Scheduler) Validate(key string, value any) error {
+	ref, k, err := s.kindOf(key)
+	if err != nil {
+		return err
+	}
+	if err := k.check(ref, value); err != nil {
+		return err
+	}
+	if err := k.validate(ref.Name, value); err != nil {
+		return fmt.Errorf("%w: %s: %w", ErrInvalid, ref, err)
+	}
+	return nil
+}
+
+func (s *Scheduler) kindOf(key string) (Ref, *kind, error) {
+	ref, err := ParseRef(key)
+	if err != nil {
+		return ref, nil, err
+	}
+	k := s.kinds[ref.Kind]
+	if k == nil {
+		return ref, nil, fmt.Errorf("%w of %s", ErrUnknownKind, ref)
+	}
+	return ref, k, nil
+}
+
+func (k *kind) check(ref Ref, v any) error {
+	if !k.is(v) {
+		return fmt.Errorf("%s: the value is a %T, the kind %s takes %s", ref, v, k.name, k.typeName)
+	}
+	return nil
 }

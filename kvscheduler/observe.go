@@ -5,15 +5,17 @@ import (
 	"context"
 	"slices"
 	"time"
+
+	"github.com/weftnet/weft/kvscheduler/plan"
 )
 
-// goneAt is an observed "gone" that is held back: a link may flap.
+// goneAt is a report of a removal that is held back, because a link may flap.
 type goneAt struct {
 	o     Object
 	until time.Time
 }
 
-// events takes what was observed since the last time, whatever its number, into one plan.
+// events handles all reports since the last call with one plan.
 func (s *state) events(ctx context.Context, now time.Time) bool {
 	seen := s.takeObserved()
 	list := s.ripe(seen, now)
@@ -21,8 +23,8 @@ func (s *state) events(ctx context.Context, now time.Time) bool {
 		return seen != nil
 	}
 	r := s.begin(ctx, "event", "event")
-	s.g.stirred = s.g.stirred[:0]
-	var dirty []int32
+	s.g.TakeStirred(nil) // those of earlier requests
+	var dirty []plan.ID
 	for _, o := range list {
 		if id, changed := s.see(o); changed {
 			dirty = append(dirty, id)
@@ -31,7 +33,7 @@ func (s *state) events(ctx context.Context, now time.Time) bool {
 	if len(dirty) == 0 {
 		return true
 	}
-	dirty = append(dirty, s.g.stirred...)
+	dirty = s.g.TakeStirred(dirty)
 	r.execute(r.plan(s.withSkipped(dirty)))
 	if _, err := r.finish(); err != nil {
 		s.cfg.Logger.Warn("event", "objects", len(dirty), "err", err)
@@ -39,7 +41,7 @@ func (s *state) events(ctx context.Context, now time.Time) bool {
 	return true
 }
 
-// ripe sorts out what is to be believed now. "Came" cancels a "gone" that is held back.
+// ripe returns the reports that take effect now. A report that an object exists cancels a report of its removal that is held back.
 func (s *state) ripe(seen map[Ref]Object, now time.Time) (list []Object) {
 	for ref, o := range seen {
 		k := s.kinds[ref.Kind]
@@ -67,48 +69,40 @@ func (s *state) ripe(seen map[Ref]Object, now time.Time) (list []Object) {
 	return list
 }
 
-// see takes one report into the state. For an object of ours it is drift, never a change of its owner.
-func (s *state) see(o Object) (id int32, changed bool) {
-	id, known := s.g.ids[o.Ref]
+// see notes one report. For an object of ours it means drift, never a change of its owner.
+func (s *state) see(o Object) (id plan.ID, changed bool) {
+	id, known := s.g.Lookup(o.Ref)
 	if !known {
 		if o.v == nil {
 			return 0, false
 		}
-		id = s.g.intern(o.Ref)
+		id = s.g.Intern(o.Ref)
 	}
-	n := s.g.nodes[id]
-	if n.unknown || !n.k.backed && n.want != nil && !n.foreign {
+	n := s.g.Node(id)
+	if n.State == plan.Doubtful || !kindOf(n).backed && n.Want != nil && n.State != plan.Foreign {
 		return id, false
 	}
 	if o.v == nil {
-		if n.have == nil {
+		if n.Have == nil {
 			return id, false
 		}
-		s.missing(id)
-		n.drifted = n.want != nil
+		s.g.Missing(id)
+		n.Drifted = n.Want != nil
 		return id, true
 	}
 	return id, s.seeValue(id, o.v)
 }
 
-func (s *state) seeValue(id int32, v any) bool {
-	n := s.g.nodes[id]
-	ours := n.k.backed && !n.foreign && (n.want != nil || n.have != nil)
-	if ours && n.have != nil {
-		v = n.k.merge(v, n.have)
+func (s *state) seeValue(id plan.ID, v any) bool {
+	n := s.g.Node(id)
+	k := kindOf(n)
+	ours := k.backed && n.State != plan.Foreign && (n.Want != nil || n.Have != nil)
+	if ours && n.Have != nil {
+		v = k.merge(v, n.Have)
 	}
-	if n.have != nil && n.k.equal(n.have, v) {
+	if n.Have != nil && k.equal(n.Have, v) {
 		return false
 	}
-	s.touch(n)
-	n.changed = n.have != nil
-	n.have = v
-	if !ours {
-		n.foreign = true
-		s.g.member(id)
-		return true
-	}
-	s.haveEdges(id)
-	n.drifted = n.want != nil && !n.inSync()
+	s.g.See(id, v, ours)
 	return true
 }

@@ -1,6 +1,16 @@
 package kvscheduler
 
-import "time"
+import (
+	"cmp"
+	"encoding/json"
+	"iter"
+	"math"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/weftnet/weft/kvscheduler/plan"
+)
 
 // Record tells what one request did: asked, planned, done, undone and left waiting. Values in it are redacted.
 type Record struct {
@@ -50,4 +60,167 @@ type Difference struct {
 	Ref        Ref
 	Want, Have any // redacted; nil: not desired, or missing
 	Reason     string
+}
+
+// record begins the record of an operation. Values are redacted here, before they leave the state's goroutine.
+func (r *run) record(o plan.Op) OpRecord {
+	n := r.g.Node(o.ID)
+	rec := OpRecord{Ref: n.Ref.String(), Verb: o.Verb.String(), Why: r.because(n), Level: int(o.Level)}
+	if o.Verb != Create {
+		rec.Old = kindOf(n).redact(n.Have)
+	}
+	if o.Verb != Delete {
+		rec.New = kindOf(n).redact(n.Want)
+	}
+	return rec
+}
+
+// because says why an operation is in the plan.
+func (r *run) because(n *plan.Node) string {
+	if r.why == "undo" {
+		return "undo"
+	}
+	if cause, torn := r.g.Cause(n); torn {
+		return "dep:" + cause.Ref.String()
+	}
+	switch {
+	case n.Recreated():
+		return "recreate"
+	case n.Drifted:
+		return "drift"
+	case r.g.Asked(n):
+		return r.why
+	}
+	if t, follows := r.g.Followed(n); follows {
+		return "dep:" + t.Ref.String()
+	}
+	return r.why
+}
+
+// weigh estimates the bytes of a record. Encoding each value would cost more than keeping it, so some of each kind stand
+// for all.
+func (r *run) weigh(rec *Record) int {
+	const perRecord, perOp, sample = 300, 200, 64
+	size := perRecord + len(rec.Err) + len(rec.Label)
+	each := 0
+	for i := range rec.Ops {
+		o := &rec.Ops[i]
+		if i%sample == 0 {
+			each = r.weighValue(o.Ref, o.Old) + r.weighValue(o.Ref, o.New)
+		}
+		size += perOp + len(o.Ref) + len(o.Why) + len(o.Err) + each
+	}
+	for _, w := range rec.Pending {
+		size += 50 + len(w.Ref)
+		for _, m := range w.Missing {
+			size += 16 + len(m)
+		}
+	}
+	return size
+}
+
+func (r *run) weighValue(key string, v any) int {
+	ref, err := ParseRef(key)
+	if v == nil || err != nil || r.kinds[ref.Kind] == nil {
+		return 0
+	}
+	b, err := r.kinds[ref.Kind].encode(v)
+	if err != nil {
+		return 0
+	}
+	return len(b)
+}
+
+// ring keeps the last records, bounded by number and by bytes.
+type ring struct {
+	mu      sync.Mutex
+	records []*Record // oldest first
+	sizes   []int
+	bytes   int
+
+	maxRecords, maxBytes int
+	onDone               func(*Record)
+	undelivered          []*Record
+	delivering           bool
+	delivered            sync.WaitGroup
+}
+
+func (l *ring) append(rec *Record, size int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.keepLocked(rec, size)
+	if l.onDone == nil {
+		return
+	}
+	if l.undelivered = append(l.undelivered, rec); !l.delivering {
+		l.delivering = true
+		l.delivered.Go(l.deliver)
+	}
+}
+
+// keepLocked adds a record and drops the oldest ones over the bounds.
+func (l *ring) keepLocked(rec *Record, size int) {
+	l.records = append(l.records, rec)
+	l.sizes = append(l.sizes, size)
+	l.bytes += size
+	drop := 0
+	for drop < len(l.records)-1 && (len(l.records)-drop > l.maxRecords || l.bytes > l.maxBytes) {
+		l.bytes -= l.sizes[drop]
+		l.records[drop] = nil
+		drop++
+	}
+	l.records, l.sizes = l.records[drop:], l.sizes[drop:]
+}
+
+// deliver calls the hook for each record in order, on a goroutine of its own: a slow hook does not delay the scheduler.
+func (l *ring) deliver() {
+	for {
+		l.mu.Lock()
+		if len(l.undelivered) == 0 {
+			l.delivering = false
+			l.mu.Unlock()
+			return
+		}
+		rec := l.undelivered[0]
+		l.undelivered = l.undelivered[1:]
+		l.mu.Unlock()
+		l.onDone(rec)
+	}
+}
+
+func (l *ring) since(seq uint64) []*Record {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for i, r := range l.records {
+		if r.Seq > seq {
+			return append([]*Record(nil), l.records[i:]...)
+		}
+	}
+	return nil
+}
+
+// Restore puts records of an earlier run into the log before Run: numbers continue after the highest of them. It
+// skips damaged records: those whose number is zero, used twice, or above 2^63. Values in records are as JSON decodes them.
+func (s *Scheduler) Restore(records []*Record) {
+	s.log.mu.Lock()
+	defer s.log.mu.Unlock()
+	for _, r := range slices.SortedStableFunc(slices.Values(records), func(a, b *Record) int { return cmp.Compare(a.Seq, b.Seq) }) {
+		raw, err := json.Marshal(r)
+		if err != nil || r.Seq <= s.lastSeq || r.Seq > math.MaxInt64 {
+			continue
+		}
+		s.log.keepLocked(r, len(raw))
+		s.lastSeq = r.Seq
+	}
+}
+
+// Log yields the records after since, oldest first.
+func (s *Scheduler) Log(since uint64) iter.Seq[*Record] {
+	return func(yield func(*Record) bool) {
+		for _, r := range s.log.since(since) {
+			if !yield(r) {
+				return
+			}
+		}
+	}
 }

@@ -6,6 +6,8 @@ import (
 	"maps"
 	"slices"
 	"time"
+
+	"github.com/weftnet/weft/kvscheduler/plan"
 )
 
 // Resync reads everything back, compares and repairs. Found objects that are ours and that no source desires are pruned,
@@ -39,40 +41,20 @@ type resyncJob struct {
 // around returns the names, by kind, of the objects, of their direct dependencies and of all that depends on them.
 func (s *state) around(refs []Ref) map[Kind]map[string]bool {
 	names := make(map[Kind]map[string]bool)
-	add := func(r Ref) bool {
+	add := func(r Ref) {
 		if names[r.Kind] == nil {
 			names[r.Kind] = make(map[string]bool)
 		}
-		seen := names[r.Kind][r.Name]
 		names[r.Kind][r.Name] = true
-		return !seen
 	}
-	var queue []int32
+	var ids []plan.ID
 	for _, r := range refs {
-		if id, known := s.g.ids[r]; add(r) && known {
-			queue = append(queue, id)
+		add(r)
+		if id, known := s.g.Lookup(r); known {
+			ids = append(ids, id)
 		}
 	}
-	for _, id := range slices.Clone(queue) {
-		for _, edges := range s.g.nodes[id].deps {
-			for _, e := range edges {
-				add(s.g.nodes[e.to].ref)
-			}
-		}
-	}
-	walked := make(map[int32]bool)
-	for ; len(queue) > 0; queue = queue[1:] {
-		if walked[queue[0]] {
-			continue
-		}
-		walked[queue[0]] = true
-		for _, back := range s.g.nodes[queue[0]].rdeps {
-			for _, r := range back {
-				add(s.g.nodes[r.from].ref)
-				queue = append(queue, r.from)
-			}
-		}
-	}
+	s.g.Around(ids, func(n *plan.Node) { add(n.Ref) })
 	return names
 }
 
@@ -87,8 +69,8 @@ func (s *state) startResync(ctx context.Context, j resyncJob) {
 		j.out <- reply{err: fmt.Errorf("resync: %w", err)}
 		return
 	}
-	epoch := s.clock
-	s.g.dumps++
+	began := s.g.Clock
+	s.g.BeginDump()
 	ctx, cancel := merged(s.life, ctx)
 	s.calls.Add(1)
 	go func() {
@@ -96,7 +78,7 @@ func (s *state) startResync(ctx context.Context, j resyncJob) {
 		defer cancel()
 		dumps, err := s.dumpAll(ctx, kinds, j.names)
 		s.post(func(st *state) {
-			rec, rerr := st.merge(j, dumps, epoch, err)
+			rec, rerr := st.merge(j, dumps, began, err)
 			j.out <- reply{rec: rec, err: rerr}
 		})
 	}()
@@ -137,8 +119,8 @@ func (s *state) resyncLost(kinds []Kind) {
 }
 
 // merge takes the dumps into the state, plans and repairs.
-func (s *state) merge(j resyncJob, dumps map[Kind]found, epoch uint64, dumpErr error) (*Record, error) {
-	s.g.dumps--
+func (s *state) merge(j resyncJob, dumps map[Kind]found, began uint64, dumpErr error) (*Record, error) {
+	s.g.EndDump()
 	r := s.begin(s.life, j.origin, "drift")
 	r.rec.Label, r.rec.Event, r.rec.Start, r.began = j.label, j.opt.Event, j.began, j.began
 	r.rec.Queued = s.now().Sub(j.began)
@@ -148,22 +130,24 @@ func (s *state) merge(j resyncJob, dumps map[Kind]found, epoch uint64, dumpErr e
 	if dumpErr == nil && !j.opt.DryRun && j.opt.Reopen != nil && j.opt.Reopen() {
 		s.reopenLanes(dumps)
 	}
-	s.g.stirred, s.adopted = s.g.stirred[:0], s.adopted[:0]
-	var dirty []int32
+	s.g.TakeStirred(nil) // those of earlier requests
+	s.adopted = s.adopted[:0]
+	var dirty []plan.ID
 	for _, k := range s.kindNames() {
 		if f := dumps[k]; f != nil {
-			dirty = append(dirty, s.compare(k, f, j.names[k], epoch)...)
+			dirty = append(dirty, s.compare(k, f, j.names[k], began)...)
 		}
 	}
-	dirty = append(dirty, s.g.stirred...)
-	for _, id := range s.adopted { // edges once more, now that all candidates of Any dependencies are known
-		if n := s.g.nodes[id]; n.have != nil && !n.foreign && len(n.anyDeps[applied]) > 0 {
-			s.haveEdges(id)
-		}
+	dirty = s.g.TakeStirred(dirty)
+	for _, id := range s.adopted { // again, now that all candidates of Any dependencies are known
+		s.g.ResolveApplied(id)
 	}
 	dirty = append(dirty, s.prunable(r, j.opt, dumps)...)
 	if !j.opt.DryRun {
-		dirty = s.withStaged(dirty, dumps)
+		dirty = s.g.TakeSkipped(dirty, func(n *plan.Node) bool { // of the kinds that were just read, or cannot be
+			k := kindOf(n)
+			return k != nil && (dumps[k.name] != nil || !k.backed)
+		})
 	}
 	if j.opt.DryRun {
 		return r.dryResync(r.plan(dirty))
@@ -173,99 +157,178 @@ func (s *state) merge(j resyncJob, dumps map[Kind]found, epoch uint64, dumpErr e
 	return r.finish()
 }
 
-func (r *run) dryResync(ops []op) (*Record, error) {
+func (r *run) dryResync(ops []plan.Op) (*Record, error) {
 	r.dry, r.rec.Origin = true, "report"
 	for _, o := range ops {
 		r.rec.Ops = append(r.rec.Ops, r.record(o))
 		// What was found is known now, but not to be pruned by a neighbour's plan; what was being removed still is.
-		if n := r.g.nodes[o.id]; n.want == nil && n.have != nil && n.err == nil && !n.skipped {
-			n.orphan = true
-			r.g.member(o.id)
+		if n := r.g.Node(o.ID); n.Want == nil && n.Have != nil && n.Err == nil && !r.g.Skipped(o.ID) {
+			r.g.SetOrphan(o.ID, true)
 		}
 	}
 	return r.finish()
 }
 
 // compare merges one kind's dump, or what was found of the objects with these names, and returns what is not as desired. Of an object
-// that changed while the dump ran it takes nothing: a dry run may have found it missing, and repairs nothing.
-// Without drift it allocates nothing per object.
-func (s *state) compare(k Kind, f found, names map[string]bool, epoch uint64) (dirty []int32) {
-	s.g.epoch++ // marks what was dumped
+// that changed since the dump began it takes nothing: a dry run may have found it missing, and repairs nothing.
+// It allocates nothing per object that is as it was.
+func (s *state) compare(k Kind, f found, names map[string]bool, began uint64) (dirty []plan.ID) {
+	s.g.Unmark()
 	for i := range f.len() {
-		id, known := s.g.ids[Ref{k, f.head(i).name}]
-		if known {
-			n := s.g.nodes[id]
-			n.mark = s.g.epoch
-			if n.touched > epoch {
-				dirty = s.ifPending(dirty, id)
-				continue
-			}
-			if n.have != nil && !n.unknown && !n.stale && f.same(i, n.have, n.meta) && f.head(i).owner != Foreign {
-				dirty = s.ifPending(dirty, id)
-				continue
-			}
-		} else {
-			id = s.g.intern(Ref{k, f.head(i).name})
-			s.g.nodes[id].mark = s.g.epoch
+		id, known := s.g.Lookup(Ref{Kind: k, Name: f.head(i).name})
+		if !known {
+			id = s.g.Intern(Ref{Kind: k, Name: f.head(i).name})
 		}
-		dirty = append(dirty, s.drift(id, f, i))
+		n := s.g.Node(id)
+		s.g.Mark(n) // it was dumped
+		if known && (n.Touched > began || n.There() && !n.Stale() && f.same(i, n.Have, n.Meta) && f.head(i).owner != Foreign) {
+			dirty = ifPending(dirty, id, n)
+			continue
+		}
+		s.drift(id, f, i)
+		dirty = append(dirty, id)
 	}
-	for _, n := range s.g.nodes {
-		if n.ref.Kind != k || n.mark == s.g.epoch || names != nil && !names[n.ref.Name] {
+	for i, n := range s.g.Nodes() {
+		id := plan.ID(i)
+		if n.Ref.Kind != k || s.g.Marked(n) || names != nil && !names[n.Ref.Name] {
 			continue
 		}
-		id := s.g.ids[n.ref]
-		if n.touched > epoch {
-			dirty = s.ifPending(dirty, id)
+		if n.Touched > began {
+			dirty = ifPending(dirty, id, n)
 			continue
 		}
-		if !n.present() && n.last == nil {
-			if n.want != nil && n.err == nil { // waits, or was found missing by a dry run, which mends nothing
+		if !n.Present() && n.Last == nil {
+			if n.Want != nil && n.Err == nil { // it waits, or a dry run found it missing and repaired nothing
 				dirty = append(dirty, id)
 			}
 			continue
 		}
-		n.drifted = n.want != nil && n.have != nil
-		n.last = nil
-		dirty = append(dirty, s.makers(n)...)
-		s.missing(id)
+		n.Drifted = n.Want != nil && n.Have != nil
+		n.Last = nil
+		dirty = append(dirty, s.g.RecreateMakers(n)...)
+		s.g.Missing(id)
 		dirty = append(dirty, id)
 	}
 	return dirty
 }
 
-// ifPending adds an object whose known state is not the desired one.
-func (s *state) ifPending(dirty []int32, id int32) []int32 {
-	n := s.g.nodes[id]
-	if n.orphan || n.haveRev != n.wantRev || n.err != nil || n.drifted || n.again || n.want == nil && !n.foreign {
+// ifPending adds an object with a known state that is not the desired one.
+func ifPending(dirty []plan.ID, id plan.ID, n *plan.Node) []plan.ID {
+	if n.Orphan || n.HaveRev != n.WantRev || n.Err != nil || n.Drifted || n.Again || n.Want == nil && n.State != plan.Foreign {
 		return append(dirty, id)
 	}
 	return dirty
 }
 
-// makers returns the objects that have to be recreated for a missing one to come back.
-func (s *state) makers(missing *node) (ids []int32) {
-	if missing.want == nil {
-		return nil
+// drift takes what a dump found of an object that is not as it was.
+func (s *state) drift(id plan.ID, f found, i int) {
+	n := s.g.Node(id)
+	had := n.Have != nil
+	s.adopt(id, f, i)
+	n.Drifted = had && n.Want != nil && n.State != plan.Foreign && !n.InSync()
+	if n.Want == nil && n.State != plan.Foreign && !had {
+		s.g.SetOrphan(id, true)
 	}
-	for _, e := range missing.deps[wanted] {
-		if t := s.g.nodes[e.to]; e.mode == Part && t.have != nil && !t.foreign {
-			t.again = true
-			ids = append(ids, e.to)
-		}
-	}
-	return ids
 }
 
-func (s *state) drift(id int32, f found, i int) int32 {
-	n := s.g.nodes[id]
-	had := n.have != nil
-	n.mark = s.g.epoch
-	s.adopt(id, f, i)
-	n.drifted = had && n.want != nil && !n.foreign && !n.inSync()
-	if n.want == nil && !n.foreign && !had {
-		n.orphan = true
-		s.g.member(id)
+// adopt takes what a backend found as the applied value of an object.
+func (s *state) adopt(id plan.ID, f found, i int) {
+	n, h := s.g.Node(id), f.head(i)
+	value, meta := f.box(i)
+	if h.owner == Foreign || h.owner == Unclear && n.Want == nil && n.Last == nil && (n.Have == nil || n.State == plan.Foreign) {
+		s.g.FoundForeign(id, value, meta)
+		return
 	}
-	return id
+	have, proven := kindOf(n).complete(value, h, n.Have, n.Last, n.Want)
+	n.Tag = h.hash
+	if s.g.Found(id, have, meta, proven) {
+		s.adopted = append(s.adopted, id)
+	}
+}
+
+// prove completes a dumped value whose hash agreed with no value that was known then, now that another value is desired.
+func (s *state) prove(id plan.ID) {
+	n := s.g.Node(id)
+	if k := kindOf(n); n.Stale() && k.hash(n.Want) == n.Tag {
+		s.g.Prove(id, k.merge(n.Have, n.Want))
+	}
+}
+
+// complete fills the fields of a dumped value that cannot be dumped from the first known value (nil: none) whose hash agrees. proven is
+// false if none does.
+func (k *kind) complete(dumped any, h head, known ...any) (value any, proven bool) {
+	hashed := h.hasHash && k.hashes
+	for _, last := range known {
+		if last != nil && (!hashed || k.hash(last) == h.hash) {
+			return k.merge(dumped, last), true
+		}
+	}
+	return dumped, !hashed
+}
+
+// defaultPrune is how many objects of a kind may be pruned without asking, whatever their share.
+const defaultPrune = 16
+
+// prunable returns the orphans that may be deleted now.
+func (s *state) prunable(r *run, o ResyncOpt, dumps map[Kind]found) (ids []plan.ID) {
+	ready := s.allReady()
+	for _, k := range s.kindNames() {
+		if dumps[k] == nil {
+			continue
+		}
+		candidates, known := s.orphans(k)
+		if len(candidates) == 0 {
+			continue
+		}
+		if why := guard(o, len(candidates), known); !ready || why != "" {
+			if ready {
+				r.fault(fmt.Errorf("%w: %s: %d of %d objects would be pruned, %s", ErrPruneGuard, k, len(candidates), known, why))
+			} else {
+				why = "a source is not ready"
+			}
+			for _, id := range candidates {
+				r.rec.Pending = append(r.rec.Pending, Why{Ref: s.g.Node(id).Ref.String(), Missing: []string{"prune: " + why}})
+			}
+			continue
+		}
+		for _, id := range candidates {
+			s.g.SetOrphan(id, false)
+		}
+		ids = append(ids, candidates...)
+	}
+	return s.g.TakeStirred(ids)
+}
+
+func (s *state) allReady() bool {
+	return !slices.ContainsFunc(s.cfg.Sources, func(source string) bool { return !s.ready[source] })
+}
+
+func (s *state) orphans(k Kind) (ids []plan.ID, known int) {
+	for id, n := range s.g.Nodes() {
+		if n.Ref.Kind != k || n.Have == nil || n.State == plan.Foreign {
+			continue
+		}
+		known++
+		if n.Orphan {
+			ids = append(ids, plan.ID(id))
+		}
+	}
+	return ids, known
+}
+
+// guard returns why so many objects must not be pruned, or an empty string.
+func guard(o ResyncOpt, candidates, known int) string {
+	if o.Force {
+		return ""
+	}
+	if o.MaxPrune <= 0 {
+		if candidates <= defaultPrune || candidates*2 <= known {
+			return ""
+		}
+		return "the limit is half of them"
+	}
+	if float64(candidates) > o.MaxPrune*float64(known) {
+		return fmt.Sprintf("the limit is %.0f %%", 100*o.MaxPrune)
+	}
+	return ""
 }

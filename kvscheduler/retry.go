@@ -5,6 +5,8 @@ import (
 	"math"
 	"math/rand/v2"
 	"time"
+
+	"github.com/weftnet/weft/kvscheduler/plan"
 )
 
 // delay returns how long to wait after the given number of failures in a row.
@@ -20,7 +22,7 @@ func (p RetryPolicy) delay(attempt int) time.Duration {
 // retries is a heap of failed objects by the time of their retry.
 type retries struct {
 	*state
-	ids    []int32
+	ids    []plan.ID
 	window time.Time // begin of the second in which started were
 	begun  int
 }
@@ -30,19 +32,19 @@ func (r *retries) Len() int { return len(r.ids) }
 
 // Less orders by time.
 func (r *retries) Less(i, j int) bool {
-	return r.g.nodes[r.ids[i]].retryAt.Before(r.g.nodes[r.ids[j]].retryAt)
+	return r.g.Node(r.ids[i]).RetryAt.Before(r.g.Node(r.ids[j]).RetryAt)
 }
 
 // Swap keeps the nodes' slots right.
 func (r *retries) Swap(i, j int) {
 	r.ids[i], r.ids[j] = r.ids[j], r.ids[i]
-	r.g.nodes[r.ids[i]].retrySlot, r.g.nodes[r.ids[j]].retrySlot = i, j
+	r.g.Node(r.ids[i]).RetrySlot, r.g.Node(r.ids[j]).RetrySlot = i, j
 }
 
 // Push adds a node's id.
 func (r *retries) Push(x any) {
-	r.g.nodes[x.(int32)].retrySlot = len(r.ids)
-	r.ids = append(r.ids, x.(int32))
+	r.g.Node(x.(plan.ID)).RetrySlot = len(r.ids)
+	r.ids = append(r.ids, x.(plan.ID))
 }
 
 // Pop removes the last.
@@ -50,31 +52,31 @@ func (r *retries) Pop() any {
 	last := len(r.ids) - 1
 	id := r.ids[last]
 	r.ids = r.ids[:last]
-	r.g.nodes[id].retrySlot = -1
+	r.g.Node(id).RetrySlot = -1
 	return id
 }
 
-// fix brings the heap in line with the node's retryAt; zero means no retry.
-func (r *retries) fix(id int32) {
-	n := r.g.nodes[id]
+// fix moves a node to its place in the heap after its RetryAt changed. Zero means no retry.
+func (r *retries) fix(id plan.ID) {
+	n := r.g.Node(id)
 	switch {
-	case n.retryAt.IsZero() && n.retrySlot >= 0:
-		heap.Remove(r, n.retrySlot)
-	case n.retryAt.IsZero():
-	case n.retrySlot >= 0:
-		heap.Fix(r, n.retrySlot)
+	case n.RetryAt.IsZero() && n.RetrySlot >= 0:
+		heap.Remove(r, n.RetrySlot)
+	case n.RetryAt.IsZero():
+	case n.RetrySlot >= 0:
+		heap.Fix(r, n.RetrySlot)
 	default:
 		heap.Push(r, id)
 	}
 }
 
-// due takes the objects whose time has come, at most Burst of them in a second.
-func (r *retries) due(now time.Time) (ids []int32) {
+// due removes and returns the objects with a retry that is due, at most Burst of them per second.
+func (r *retries) due(now time.Time) (ids []plan.ID) {
 	if now.Sub(r.window) >= time.Second {
 		r.window, r.begun = now, 0
 	}
-	for len(r.ids) > 0 && r.begun < r.cfg.Retry.Burst && !r.g.nodes[r.ids[0]].retryAt.After(now) {
-		ids = append(ids, heap.Pop(r).(int32))
+	for len(r.ids) > 0 && r.begun < r.cfg.Retry.Burst && !r.g.Node(r.ids[0]).RetryAt.After(now) {
+		ids = append(ids, heap.Pop(r).(plan.ID))
 		r.begun++
 	}
 	return ids
@@ -85,39 +87,39 @@ func (r *retries) next() time.Time {
 	if len(r.ids) == 0 {
 		return time.Time{}
 	}
-	at := r.g.nodes[r.ids[0]].retryAt
+	at := r.g.Node(r.ids[0]).RetryAt
 	if full := r.window.Add(time.Second); r.begun >= r.cfg.Retry.Burst && at.Before(full) {
 		return full
 	}
 	return at
 }
 
-// pause closes a lane whose backend is down: no attempt is counted, and a probe comes later.
-func (s *state) pause(l *lane, id int32) {
+// pause closes the lane of a backend that is down. No attempt is counted, and the backend is probed later.
+func (s *state) pause(l *lane, id plan.ID) {
 	if !l.paused {
-		s.cfg.Logger.Warn("backend is down", "lane", l.name, "err", s.g.nodes[id].err)
+		s.cfg.Logger.Warn("backend is down", "lane", l.name, "err", s.g.Node(id).Err)
 	}
 	l.paused = true
 	l.until = s.now().Add(min(s.cfg.Retry.Max, 20*s.cfg.Retry.Min))
 	l.idle = append(l.idle, id)
 }
 
-// reopen opens a lane and makes what waited for it due at once.
+// reopen opens a lane and makes the objects that waited for it due at once.
 func (s *state) reopen(l *lane) {
 	l.paused = false
 	now := s.now()
 	for _, id := range l.idle {
-		n := s.g.nodes[id]
-		if n.ref != (Ref{}) && (n.err != nil || n.skipped || n.unknown) {
-			n.retryAt = now
+		n := s.g.Node(id)
+		if n.Ref != (Ref{}) && (n.Err != nil || s.g.Skipped(id) || n.State == plan.Doubtful) {
+			n.RetryAt = now
 			s.retries.fix(id)
 		}
 	}
 	l.idle = l.idle[:0]
 }
 
-// reopenLanes opens the lanes of kinds that were dumped. What waited for them is retried after the dump was merged, so that
-// no operation uses a handle of a backend that was replaced.
+// reopenLanes opens the lanes of kinds that were dumped. The objects that waited for them are retried after the dump was merged, so that no
+// operation uses a handle of a backend that was replaced.
 func (s *state) reopenLanes(dumps map[Kind]found) {
 	for name := range dumps {
 		if l := s.lanes[s.kinds[name].lane]; l.paused {

@@ -1,12 +1,81 @@
 package kvscheduler
 
 import (
+	"hash/maphash"
 	"iter"
+	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
+
+	"github.com/weftnet/weft/kvscheduler/plan"
 )
 
-// entry is what readers see of one object. It is never modified.
+// Phase is where an object stands.
+type Phase uint8
+
+const (
+	// Absent: neither desired nor known.
+	Absent Phase = iota
+	// Pending: desired, some dependency is not applied; Status.Missing says which.
+	Pending
+	// Invalid: Validate refused the value, and nothing of an earlier one is left.
+	Invalid
+	// InSync: desired and applied.
+	InSync
+	// Drifted: read back different or missing, repair is planned.
+	Drifted
+	// Failed: the last operation failed; see Err, Attempt and RetryAt.
+	Failed
+	// Removing: no longer desired, or invalid, but its deletion failed or waits.
+	Removing
+	// Observed: an object that is not ours.
+	Observed
+)
+
+// String returns the name of the phase.
+func (p Phase) String() string {
+	return [...]string{"Absent", "Pending", "Invalid", "InSync", "Drifted", "Failed", "Removing", "Observed"}[p]
+}
+
+// Status is what is known about one object.
+type Status struct {
+	Phase    Phase
+	Err      error
+	Missing  []string  // unmet dependencies
+	Attempt  int       // failures in a row
+	RetryAt  time.Time // zero: no retry by time
+	Want     uint64    // revision of the desired value
+	Have     uint64    // revision of the desired value that is applied
+	Since    time.Time // when Phase was entered
+	Children []Ref     // what was derived from it
+}
+
+// View is an immutable snapshot of the state. It never waits for a backend.
+type View interface {
+	// Applied returns the value and the backend's meta of an applied or observed object.
+	Applied(Ref) (v, meta any, ok bool)
+	// Desired returns the desired value.
+	Desired(Ref) (v any, ok bool)
+	// Status returns false for an object that no source desires and that was not found on the machine.
+	Status(Ref) (Status, bool)
+	// All yields the objects of a kind, in no particular order.
+	All(Kind) iter.Seq2[string, Status]
+	// Rev counts the changes of the state.
+	Rev() uint64
+}
+
+// Applied returns the typed value of an applied object.
+func Applied[V any](v View, k KindOf[V], name string) (V, bool) {
+	if a, _, ok := v.Applied(k.Ref(name)); ok {
+		t, is := a.(V)
+		return t, is
+	}
+	var zero V
+	return zero, false
+}
+
+// entry is the published state of one object. It is never modified.
 type entry struct {
 	ref              Ref
 	want, have, meta any
@@ -71,7 +140,7 @@ func (v *snapshot) each(k Kind, yield func(*entry) bool) {
 	}
 }
 
-// store publishes snapshots and tells who waits for them.
+// store holds the published snapshot, and notifies its watchers of the next one.
 type store struct {
 	current atomic.Pointer[snapshot]
 
@@ -104,4 +173,199 @@ func (s *store) publish(v *snapshot, changed []Ref) {
 	for w := range s.watchers {
 		w.note(changed)
 	}
+}
+
+// publish publishes the present state of the given nodes.
+func (s *state) publish(ids []plan.ID) {
+	old := s.store.view()
+	next := &snapshot{rev: old.rev + 1, kinds: s.kindIndex, roots: make([]*trie, len(s.kindIndex))}
+	copy(next.roots, old.roots)
+	var changed []Ref
+	for _, id := range ids {
+		if n := s.g.Node(id); kindOf(n) != nil && s.put(next, n) {
+			changed = append(changed, n.Ref)
+		}
+	}
+	if len(changed) > 0 {
+		s.store.publish(next, changed)
+	}
+}
+
+func (s *state) put(v *snapshot, n *plan.Node) bool {
+	i := s.kindIndex[n.Ref.Kind]
+	old := v.roots[i].find(n.Ref.Name)
+	e := &entry{ref: n.Ref, want: n.Want, have: n.Have, meta: n.Meta, touched: n.Touched, source: n.Source,
+		foreign: n.State == plan.Foreign, status: s.status(n)}
+	if e.status.Phase == Absent {
+		if old != nil {
+			v.roots[i] = v.roots[i].without(n.Ref.Name, hashName(n.Ref.Name), v.rev)
+		}
+		return old != nil
+	}
+	e.status.Since = s.now()
+	if old != nil && old.status.Phase == e.status.Phase {
+		e.status.Since = old.status.Since
+	}
+	if old != nil && old.touched == e.touched && old.status.equal(&e.status) {
+		return false
+	}
+	v.roots[i] = v.roots[i].with(e, hashName(n.Ref.Name), 0, v.rev)
+	return true
+}
+
+func (a *Status) equal(b *Status) bool {
+	return a.Phase == b.Phase && a.Attempt == b.Attempt && a.RetryAt.Equal(b.RetryAt) && a.Want == b.Want &&
+		a.Have == b.Have && (a.Err == nil) == (b.Err == nil) &&
+		slices.Equal(a.Missing, b.Missing) && slices.Equal(a.Children, b.Children)
+}
+
+func (s *state) status(n *plan.Node) Status {
+	st := Status{Phase: phaseOf(n), Err: n.Err, Attempt: n.Attempt, RetryAt: n.RetryAt, Want: n.WantRev, Have: n.HaveRev}
+	if n.Invalid != nil && n.Err == nil {
+		st.Err = n.Invalid
+	}
+	if st.Phase == Pending {
+		st.Missing = s.g.MissingNow(n)
+	}
+	for _, c := range n.Children {
+		st.Children = append(st.Children, s.g.Node(c).Ref)
+	}
+	return st
+}
+
+// phaseOf tells where an object stands.
+func phaseOf(n *plan.Node) Phase {
+	switch {
+	case n.Want == nil && !n.Present():
+		return Absent
+	case n.Invalid != nil && n.Present() && n.State != plan.Foreign:
+		return Removing
+	case n.Invalid != nil:
+		return Invalid
+	case n.State == plan.Foreign && n.Want == nil:
+		return Observed
+	case n.State == plan.Foreign:
+		return Pending
+	case n.Want == nil && n.Orphan:
+		return Observed
+	case n.Want == nil:
+		return Removing
+	case n.Err != nil:
+		return Failed
+	case n.Have == nil && !n.Drifted:
+		return Pending
+	case n.HaveRev == n.WantRev && !n.Drifted && n.State != plan.Doubtful && !n.Again:
+		return InSync
+	}
+	return Drifted
+}
+
+// trie is a persistent map from names to entries: a writer copies the path that it changes, so a snapshot costs nothing
+// and its readers need no lock. Nodes made by the same edit are changed in place.
+type trie struct {
+	edit uint64
+	kids *[16]*trie
+	leaf []*entry
+}
+
+// leafMax is how many entries a leaf holds before it splits: a copy of it should stay within a cache line or two.
+const leafMax = 8
+
+var trieSeed = maphash.MakeSeed()
+
+func hashName(name string) uint64 { return maphash.String(trieSeed, name) }
+
+func (t *trie) find(name string) *entry {
+	for h := hashName(name); t != nil && t.kids != nil; h >>= 4 {
+		t = t.kids[h&15]
+	}
+	if t == nil {
+		return nil
+	}
+	for _, e := range t.leaf {
+		if e.ref.Name == name {
+			return e
+		}
+	}
+	return nil
+}
+
+// with returns the trie with e put in; h is the rest of the hash, depth the number of nibbles used.
+func (t *trie) with(e *entry, h uint64, depth int, edit uint64) *trie {
+	if t == nil {
+		return &trie{edit: edit, leaf: []*entry{e}}
+	}
+	t = t.own(edit)
+	if t.kids != nil {
+		t.kids[h&15] = t.kids[h&15].with(e, h>>4, depth+1, edit)
+		return t
+	}
+	for i, have := range t.leaf {
+		if have.ref.Name == e.ref.Name {
+			t.leaf[i] = e
+			return t
+		}
+	}
+	if t.leaf = append(t.leaf, e); len(t.leaf) > leafMax && depth < 15 {
+		old := t.leaf
+		t.leaf, t.kids = nil, new([16]*trie)
+		for _, o := range old {
+			rest := hashName(o.ref.Name) >> (4 * depth)
+			t.kids[rest&15] = t.kids[rest&15].with(o, rest>>4, depth+1, edit)
+		}
+	}
+	return t
+}
+
+// without returns the trie with name taken out, nil when it gets empty.
+func (t *trie) without(name string, h uint64, edit uint64) *trie {
+	if t == nil {
+		return nil
+	}
+	t = t.own(edit)
+	if t.kids == nil {
+		t.leaf = slices.DeleteFunc(t.leaf, func(e *entry) bool { return e.ref.Name == name })
+		if len(t.leaf) == 0 {
+			return nil
+		}
+		return t
+	}
+	t.kids[h&15] = t.kids[h&15].without(name, h>>4, edit)
+	if *t.kids == ([16]*trie{}) {
+		return nil
+	}
+	return t
+}
+
+func (t *trie) own(edit uint64) *trie {
+	if t.edit == edit {
+		return t
+	}
+	c := &trie{edit: edit, leaf: slices.Clone(t.leaf)}
+	if t.kids != nil {
+		kids := *t.kids
+		c.kids = &kids
+	}
+	return c
+}
+
+// each yields every entry until yield says stop.
+func (t *trie) each(yield func(*entry) bool) bool {
+	if t == nil {
+		return true
+	}
+	for _, e := range t.leaf {
+		if !yield(e) {
+			return false
+		}
+	}
+	if t.kids == nil {
+		return true
+	}
+	for _, k := range t.kids {
+		if !k.each(yield) {
+			return false
+		}
+	}
+	return true
 }

@@ -2,111 +2,216 @@ package kvscheduler
 
 import (
 	"context"
+	"errors"
+	"slices"
 	"time"
+
+	"github.com/weftnet/weft/kvscheduler/plan"
 )
 
-// state is what Run's goroutine owns. No other goroutine touches it.
+// state is owned by the goroutine of Run. No other goroutine touches it.
 type state struct {
 	*Scheduler
 	life    context.Context // ends with Run
-	g       *graph
+	g       *plan.Graph
 	rev     uint64 // of desired values
-	clock   uint64 // counts changes of nodes
 	seq     uint64
-	owned   map[string]map[int32]struct{} // source -> the objects it asked for
+	owned   map[string]map[plan.ID]struct{} // objects by the source that desires them
 	retries *retries
-	skipped map[int32]struct{} // objects with an operation that was left out: tried with the next plan
-	settled map[Ref]goneAt     // observed "gone", held back
-	noted   []int32            // objects whose applied value changed, for the journal
+	settled map[Ref]goneAt // observed "gone", held back
+	noted   []plan.ID      // objects whose applied value changed, for the journal
 	ready   map[string]bool
-	adopted []int32 // objects whose applied value was taken from a backend
-	lost    []Kind  // to be read again once the present such resync is over
+	adopted []plan.ID // objects whose applied value was taken from a backend
+	lost    []Kind    // to be read again when the present such resync has ended
 	losing  bool
 }
 
 func newState(s *Scheduler) *state {
-	st := &state{Scheduler: s, g: newGraph(s.kinds), owned: make(map[string]map[int32]struct{}),
-		skipped: make(map[int32]struct{}), settled: make(map[Ref]goneAt), ready: make(map[string]bool)}
+	rules := make(map[Kind]plan.Rules, len(s.kinds))
+	for name, k := range s.kinds {
+		rules[name] = k
+	}
+	st := &state{Scheduler: s, g: plan.New(rules), owned: make(map[string]map[plan.ID]struct{}),
+		settled: make(map[Ref]goneAt), ready: make(map[string]bool)}
 	st.retries = &retries{state: st}
 	return st
 }
 
-func (s *state) touch(n *node) {
-	s.clock++
-	n.touched = s.clock
+// kindOf returns the kind of a node; nil: it is not registered.
+func kindOf(n *plan.Node) *kind {
+	k, _ := n.Rules.(*kind)
+	return k
 }
 
 func (s *state) now() time.Time { return s.cfg.Now() }
 
-// applied notes that an operation did what it should.
-func (s *state) applied(id int32, verb Verb, meta any) {
-	n := s.g.nodes[id]
-	n.unknown, n.stale, n.unproven, n.drifted, n.skipped, n.last = false, false, false, false, false, nil
-	s.touch(n)
-	delete(s.skipped, id)
+// applied notes that an operation succeeded.
+func (s *state) applied(id plan.ID, verb Verb, meta any) {
+	s.g.Applied(id, verb, meta)
 	s.clearError(id)
-	if verb == Delete {
-		n.have, n.meta, n.haveRev, n.again = nil, nil, 0, false
-		s.g.setEdges(id, applied, nil)
-		n.anyDeps[applied] = nil
-		if n.orphan {
-			n.orphan = false
-			s.g.member(id)
-		}
-	} else {
-		n.have, n.meta, n.haveRev = n.want, meta, n.wantRev
-		s.copyEdges(id)
-	}
 	s.note(id)
 }
 
-// copyEdges makes the edges of the desired value those of the applied one; of candidates, those that serve now.
-func (s *state) copyEdges(id int32) {
-	n := s.g.nodes[id]
-	s.g.edges = s.g.edges[:0]
-	for _, e := range n.deps[wanted] {
-		if !e.any || s.g.serves(n, e) {
-			s.g.edges = append(s.g.edges, e)
-		}
-	}
-	s.g.setEdges(id, applied, s.g.edges)
-	n.anyDeps[applied] = n.anyDeps[wanted]
-}
-
-// uncertain notes that an operation may or may not have been done: the object may stand on both sets.
-func (s *state) uncertain(id int32) {
-	n := s.g.nodes[id]
-	n.unknown = true
-	s.touch(n)
-	s.g.edges = append(s.g.edges[:0], n.deps[applied]...)
-	for _, e := range n.deps[wanted] {
-		s.g.edges = append(s.g.edges, edge{to: e.to, dep: inDoubt, mode: e.mode})
-	}
-	s.g.setEdges(id, applied, s.g.edges)
-}
-
-// inDoubt marks an applied edge that is there only until the object was read back.
-const inDoubt = -2
-
-// certain takes back what uncertain added.
-func (s *state) certain(id int32) {
-	s.g.edges = s.g.edges[:0]
-	for _, e := range s.g.nodes[id].deps[applied] {
-		if e.dep != inDoubt {
-			s.g.edges = append(s.g.edges, e)
-		}
-	}
-	s.g.setEdges(id, applied, s.g.edges)
-}
-
-func (s *state) clearError(id int32) {
-	n := s.g.nodes[id]
-	n.err, n.permanent, n.attempt, n.retryAt = nil, false, 0, time.Time{}
+func (s *state) clearError(id plan.ID) {
+	s.g.Node(id).Failure = plan.Failure{}
 	s.retries.fix(id)
 }
 
-// inSync tells whether the applied value is the desired one.
-func (n *node) inSync() bool {
-	return n.want != nil && n.have != nil && n.invalid == nil && !n.unknown && !n.stale && !n.again && !n.foreign &&
-		n.k.equal(n.want, n.have)
+// Run owns the state until ctx ends. It may be called once. A restart begins with a Resync, which learns what is there
+// and prunes nothing while a source is not Ready; then come the transactions of the sources with Replace, Ready for
+// each, and one more Resync, which prunes. When it returns, no goroutine of the scheduler is left,
+// except a backend call that does not heed its context.
+func (s *Scheduler) Run(ctx context.Context) error {
+	if !s.running.CompareAndSwap(false, true) {
+		return errors.New("the scheduler runs already")
+	}
+	st, err := s.prepare()
+	if err == nil {
+		st.life = ctx
+		st.loop(ctx)
+	}
+	for _, q := range s.close() {
+		q.reply <- reply{err: ErrStopped}
+	}
+	close(s.stopped)
+	s.awaitCalls()
+	s.log.delivered.Wait()
+	return err
+}
+
+func (s *Scheduler) prepare() (*state, error) {
+	names := s.kindNames()
+	for i, k := range names {
+		s.kindIndex[k] = i
+	}
+	if _, err := s.dumpOrder(names); err != nil {
+		return nil, err
+	}
+	st := newState(s)
+	st.seq = s.lastSeq
+	return st, st.loadJournal()
+}
+
+func (s *Scheduler) kindNames() []Kind {
+	names := make([]Kind, 0, len(s.kinds))
+	for k := range s.kinds {
+		names = append(names, k)
+	}
+	slices.Sort(names)
+	return names
+}
+
+func (s *state) loop(ctx context.Context) {
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for ctx.Err() == nil {
+		if s.step(ctx) {
+			continue
+		}
+		timer.Reset(s.untilDue())
+		select {
+		case <-s.wake:
+		case <-timer.C:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// step does one unit of each kind of work, so that no kind starves another. It returns false if there was nothing to do.
+func (s *state) step(ctx context.Context) (worked bool) {
+	worked = s.drainPosted()
+	now := s.now()
+	for _, l := range s.lanes {
+		if l.paused && !l.until.After(now) {
+			s.reopen(l)
+		}
+	}
+	worked = s.events(ctx, now) || worked
+	if ids := s.retries.due(now); len(ids) > 0 {
+		s.retry(ctx, ids)
+		worked = true
+	}
+	if q := s.next(); q != nil {
+		s.serve(ctx, q)
+		worked = true
+	}
+	return worked
+}
+
+func (s *state) drainPosted() bool {
+	posted := s.takePosted()
+	for _, f := range posted {
+		f(s)
+	}
+	return len(posted) > 0
+}
+
+// serve executes one request. An atomic transaction ends with its caller's context, others only with Run.
+func (s *state) serve(ctx context.Context, q *request) {
+	if q.txn.Mode == Atomic {
+		var cancel context.CancelFunc
+		ctx, cancel = merged(ctx, q.ctx)
+		defer cancel()
+	}
+	rec, err := q.serve(s, ctx, q)
+	q.reply <- reply{rec: rec, err: err}
+}
+
+// merged returns a context that ends when either context ends.
+func merged(run, caller context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(run)
+	stop := context.AfterFunc(caller, func() { cancel(context.Cause(caller)) })
+	return ctx, func() { stop(); cancel(nil) }
+}
+
+// retry retries the objects that are due, and executes operations that were left out because of a failure.
+func (s *state) retry(ctx context.Context, ids []plan.ID) {
+	r := s.begin(ctx, "retry", "retry")
+	for _, id := range ids {
+		s.g.Node(id).RetryAt = time.Time{}
+	}
+	ids = s.withSkipped(ids)
+	r.readDoubtful(ids)
+	ops := r.plan(ids)
+	r.execute(ops)
+	if _, err := r.finish(); err != nil {
+		s.cfg.Logger.Warn("retry", "objects", len(ids), "err", err)
+	}
+}
+
+// untilDue returns the time until the next retry, observed removal or probe of a lane is due.
+func (s *state) untilDue() time.Duration {
+	now := s.now()
+	wait := time.Hour
+	due := func(at time.Time) {
+		if !at.IsZero() {
+			wait = min(wait, max(0, at.Sub(now)))
+		}
+	}
+	due(s.retries.next())
+	for _, g := range s.settled {
+		due(g.until)
+	}
+	for _, l := range s.lanes {
+		if l.paused {
+			due(l.until)
+		}
+	}
+	return wait
+}
+
+// awaitCalls waits for backend calls, at most OpTimeout for one that ignores its context.
+func (s *Scheduler) awaitCalls() {
+	done := make(chan struct{})
+	go func() {
+		s.calls.Wait()
+		close(done)
+	}()
+	limit := time.NewTimer(s.cfg.OpTimeout)
+	defer limit.Stop()
+	select {
+	case <-done:
+	case <-limit.C:
+		s.cfg.Logger.Error("a backend call does not return")
+	}
 }

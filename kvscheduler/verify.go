@@ -70,7 +70,7 @@ func (s *Scheduler) verifyKind(ctx context.Context, k *kind, names []string, all
 	later := s.store.view()
 	var out []Difference
 	for _, name := range names {
-		ref := Ref{k.name, name}
+		ref := Ref{Kind: k.name, Name: name}
 		e := v.entry(ref)
 		if e != later.entry(ref) {
 			continue
@@ -101,37 +101,37 @@ func withUnexpected(names []string, f found) []string {
 // difference compares one desired object with what was found.
 func (k *kind) difference(ref Ref, e *entry, f found, there map[string]int) (Difference, bool) {
 	d := Difference{Ref: ref}
-	n := node{ref: ref, k: k}
+	var want, applied any
 	if e != nil {
-		n.want, n.have, n.foreign = e.want, e.have, e.foreign
-		d.Want = k.redact(e.want)
+		want, applied = e.want, e.have
+		d.Want = k.redact(want)
 	}
 	i, exists := there[ref.Name]
 	switch {
 	case !k.backed:
 		d.Reason = "missing"
-		d.Have = k.redact(n.have)
-		return d, n.want != nil && n.have == nil
+		d.Have = k.redact(applied)
+		return d, want != nil && applied == nil
 	case !exists:
 		d.Reason = "missing"
-		return d, n.want != nil
+		return d, want != nil
 	}
 	h := f.head(i)
 	value, _ := f.box(i)
-	have, stale := n.complete(value, h) // here want is among what may prove it
+	have, proven := k.complete(value, h, applied, want)
 	d.Have = k.redact(have)
 	switch {
-	case n.want == nil:
+	case want == nil:
 		d.Reason = "there, but not desired"
 		return d, h.owner == Ours
 	case h.owner == Foreign:
 		d.Reason = "held by an object that is not ours"
-	case stale:
+	case !proven:
 		d.Reason = "stored hash differs"
-	case k.recreate(have, n.want):
+	case k.recreate(have, want):
 		d.Reason = "value differs, needs to be recreated"
 	default:
 		d.Reason = "value differs"
 	}
-	return d, h.owner == Foreign || stale || !k.equal(n.want, have)
+	return d, h.owner == Foreign || !proven || !k.equal(want, have)
 }

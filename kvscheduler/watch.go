@@ -8,7 +8,7 @@ import (
 	"sync"
 )
 
-// watcher collects the refs that changed since its reader looked last.
+// watcher collects the objects that changed since its reader looked last.
 type watcher struct {
 	kinds  []Kind
 	mu     sync.Mutex

@@ -1,12 +1,16 @@
 package kvscheduler
 
 import (
+	"cmp"
 	"fmt"
+	"io"
+	"slices"
+	"strings"
 	"time"
 )
 
-// Why tells in plain words why an object is not in sync: its last error and retry, and the unmet dependencies down to
-// their roots, one line each. An object that is in sync needs no line.
+// Why explains why an object is not in sync: its last error and retry, and the unmet dependencies down to their roots, one line each. It
+// returns no line for an object that is in sync.
 func (s *Scheduler) Why(ref Ref) []string {
 	w := &whyWalk{s: s, v: s.store.view(), now: s.cfg.Now(), seen: make(map[Ref]bool)}
 	w.visit(ref)
@@ -59,14 +63,14 @@ func (w *whyWalk) deps(e *entry) {
 	for _, d := range k.deps(e.ref.Name, e.want) {
 		if d.Any != nil {
 			if !w.served(d.Any) {
-				w.say("%s waits for %s: no such object is applied", e.ref, unmetDep(d))
+				w.say("%s waits for %s: no such object is applied", e.ref, d)
 			}
 			continue
 		}
 		if _, _, ok := w.v.Applied(d.On); ok {
 			continue
 		}
-		w.say("%s waits for %s: %s", e.ref, unmetDep(d), w.absent(d.On))
+		w.say("%s waits for %s: %s", e.ref, d, w.absent(d.On))
 		if x := w.v.entry(d.On); x != nil {
 			w.visit(d.On)
 		}
@@ -77,14 +81,17 @@ func (w *whyWalk) served(sel *Select) bool {
 	k := w.s.kinds[sel.Kind]
 	found := false
 	w.v.each(sel.Kind, func(e *entry) bool {
-		found = e.have != nil && k.bucket(e.ref.Name, e.have) == sel.Bucket &&
-			(sel.Match == nil || sel.Match(e.ref.Name, e.have))
+		if e.have == nil {
+			return true
+		}
+		name, has := k.Bucket(e.ref.Name, e.have)
+		found = has && name == sel.Bucket && (sel.Match == nil || sel.Match(e.ref.Name, e.have))
 		return !found
 	})
 	return found
 }
 
-// absent says why an object is not applied, as far as one look at it tells.
+// absent says why an object is not applied, without its dependencies.
 func (w *whyWalk) absent(ref Ref) string {
 	k := w.s.kinds[ref.Kind]
 	e := w.v.entry(ref)
@@ -109,4 +116,50 @@ func (w *whyWalk) retry(st *Status) string {
 		return fmt.Sprintf(" (%d failed, no retry before something changes)", st.Attempt)
 	}
 	return fmt.Sprintf(" (%d failed, next retry in %s)", st.Attempt, max(0, st.RetryAt.Sub(w.now)).Round(time.Millisecond))
+}
+
+// WriteDOT draws the desired and the observed objects with their dependencies in graphviz' language; around narrows it
+// to these objects and their neighbours.
+func (s *Scheduler) WriteDOT(w io.Writer, around ...Ref) error {
+	v := s.store.view()
+	var all []*entry
+	for k := range v.kinds {
+		v.each(k, func(e *entry) bool { all = append(all, e); return true })
+	}
+	slices.SortFunc(all, func(a, b *entry) int { return cmp.Compare(a.ref.String(), b.ref.String()) })
+	var b strings.Builder
+	b.WriteString("digraph kvscheduler {\n  rankdir=LR;\n  node [shape=box];\n")
+	for _, e := range all {
+		targets := s.pointsTo(e)
+		if len(around) > 0 && !slices.Contains(around, e.ref) && !slices.ContainsFunc(targets, func(r Ref) bool { return slices.Contains(around, r) }) {
+			continue
+		}
+		fmt.Fprintf(&b, "  %q [label=%q];\n", e.ref, e.ref.String()+"\n"+e.status.Phase.String())
+		for _, t := range targets {
+			style := ""
+			if _, _, ok := v.Applied(t); !ok {
+				style = " [style=dashed]"
+			}
+			fmt.Fprintf(&b, "  %q -> %q%s;\n", e.ref, t, style)
+		}
+	}
+	b.WriteString("}\n")
+	if _, err := io.WriteString(w, b.String()); err != nil {
+		return fmt.Errorf("write graph: %w", err)
+	}
+	return nil
+}
+
+func (s *Scheduler) pointsTo(e *entry) (refs []Ref) {
+	k := s.kinds[e.ref.Kind]
+	if e.want == nil || e.status.Phase == Invalid {
+		return nil
+	}
+	for _, d := range k.deps(e.ref.Name, e.want) {
+		if d.Any != nil {
+			d.On = Ref{Kind: d.Any.Kind, Name: "any of " + d.Any.Bucket}
+		}
+		refs = append(refs, d.On)
+	}
+	return refs
 }

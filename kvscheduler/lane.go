@@ -6,15 +6,17 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/weftnet/weft/kvscheduler/plan"
 )
 
 // lane is a queue of backend calls that never overlap.
 type lane struct {
 	name   string
-	hung   atomic.Bool // a call was given up and has not returned: nothing may be called before it does
+	hung   atomic.Bool // a call was abandoned and has not returned: no other call may start before
 	paused bool        // the backend said that it is down; owned by the state goroutine
 	until  time.Time   // when to probe it
-	idle   []int32     // objects that wait for the lane
+	idle   []plan.ID   // objects that wait for the lane
 	audit  []Kind      // kinds to be compared when the call that hangs has returned; owned by the state goroutine
 }
 
@@ -27,7 +29,7 @@ type job struct {
 	verb    Verb
 	level   int32
 	number  int
-	ids     []int32
+	ids     []plan.ID
 	items   []opItem
 	results []opResult
 	started bool
@@ -35,8 +37,8 @@ type job struct {
 	took    time.Duration
 }
 
-// dispatch runs the jobs of a level: lanes in parallel, the jobs of a lane one after the other. With stop set, nothing
-// is begun after a failure.
+// dispatch runs the jobs of a level: lanes in parallel, the jobs of a lane one after the other. With stop set, no job is started after a
+// failure.
 func (s *Scheduler) dispatch(ctx context.Context, jobs []*job, stop bool) {
 	var failed atomic.Bool
 	run := func(l *lane) {
@@ -77,8 +79,8 @@ func appendOnce(lanes []*lane, l *lane) []*lane {
 	return append(lanes, l)
 }
 
-// call makes one backend call with a deadline. A backend that does not return soon after it is left behind with its
-// copy of the batch; its lane stays closed until it does.
+// call makes one backend call with a deadline. A call that does not return soon after the deadline is abandoned with its copy of the batch;
+// its lane stays closed until the call returns.
 func (s *Scheduler) call(ctx context.Context, j *job) {
 	j.started, j.at = true, s.cfg.Now()
 	if !j.k.backed {
@@ -105,7 +107,7 @@ func (c *Config) limit(n int) time.Duration {
 	return c.OpTimeout + time.Duration(n-1)*c.OpTimeout/20
 }
 
-// bounded runs f beside and then what f returned, unless f overstays its deadline by a grace time.
+// bounded runs f on a goroutine of its own, and then the function that f returned, unless f exceeds its deadline by a grace time.
 func (s *Scheduler) bounded(ctx context.Context, l *lane, limit time.Duration, f func(context.Context) func()) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	const running, returned, abandoned = 0, 1, 2
@@ -145,7 +147,7 @@ func (s *Scheduler) bounded(ctx context.Context, l *lane, limit time.Duration, f
 	}
 }
 
-// laneFree is called when a call that had been given up returned after all.
+// laneFree is called when an abandoned call has returned.
 func (s *Scheduler) laneFree(l *lane) {
 	if l == nil {
 		return

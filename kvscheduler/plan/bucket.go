@@ -1,0 +1,190 @@
+package plan
+
+import "slices"
+
+type bucketKey struct {
+	kind Kind
+	name string
+}
+
+// bucket holds the objects that can serve an Any dependency, and the dependencies that they may serve.
+type bucket struct {
+	key     bucketKey
+	members []ID
+	waiters map[waiter]*Select
+}
+
+// waiter is an Any dependency of a node.
+type waiter struct {
+	node ID
+	dep  int32
+}
+
+func (g *Graph) bucketOf(kind Kind, name string) *bucket {
+	key := bucketKey{kind, name}
+	b := g.buckets[key]
+	if b == nil {
+		b = &bucket{key: key, waiters: make(map[waiter]*Select)}
+		g.buckets[key] = b
+	}
+	return b
+}
+
+func (g *Graph) trimBucket(b *bucket) {
+	if len(b.members) == 0 && len(b.waiters) == 0 {
+		delete(g.buckets, b.key)
+	}
+}
+
+// effective is the value by which a node can serve an Any dependency: what it will be, or what stays on the machine.
+func (n *Node) effective() any {
+	switch {
+	case n.Desired():
+		return n.Want
+	case n.State == Foreign || n.Orphan:
+		return n.Have
+	}
+	return nil
+}
+
+// resolve turns dependencies into edges (in memory that is used again) and returns the indexes of the Any dependencies.
+func (g *Graph) resolve(id ID, deps []Dep) (edges []edge, anyDeps []int32) {
+	n := g.nodes[id]
+	edges = g.edges[:0]
+	for i, d := range deps {
+		if d.Any == nil {
+			edges = append(edges, edge{to: g.Intern(d.On), dep: int32(i), mode: d.Mode})
+			continue
+		}
+		anyDeps = append(anyDeps, int32(i))
+		b := g.buckets[bucketKey{d.Any.Kind, d.Any.Bucket}]
+		if b == nil {
+			continue
+		}
+		for _, m := range b.members {
+			if m != id && g.matches(m, d.Any) {
+				edges = append(edges, edge{to: m, dep: int32(i), any: true, mode: d.Mode})
+			}
+		}
+	}
+	if n.Parent >= 0 {
+		edges = append(edges, edge{to: n.Parent, dep: -1})
+	}
+	g.edges = edges
+	return edges, anyDeps
+}
+
+func (g *Graph) matches(member ID, sel *Select) bool {
+	n := g.nodes[member]
+	v := n.effective()
+	return v != nil && (sel.Match == nil || sel.Match(n.Ref.Name, v))
+}
+
+// wantEdges sets the edges of the desired value, and its waiters.
+func (g *Graph) wantEdges(id ID, deps []Dep) {
+	n := g.nodes[id]
+	edges, anyDeps := g.resolve(id, deps)
+	g.setEdges(id, wanted, edges)
+	n.anyDeps[wanted], n.ndeps = anyDeps, int32(len(deps))
+	for _, i := range anyDeps {
+		sel := deps[i].Any
+		g.bucketOf(sel.Kind, sel.Bucket).waiters[waiter{id, i}] = sel
+	}
+}
+
+// stopWaiting removes the waiters of the present desired value.
+func (g *Graph) stopWaiting(id ID, deps []Dep) {
+	for _, i := range g.nodes[id].anyDeps[wanted] {
+		if b := g.buckets[bucketKey{deps[i].Any.Kind, deps[i].Any.Bucket}]; b != nil {
+			delete(b.waiters, waiter{id, i})
+			g.trimBucket(b)
+		}
+	}
+	g.nodes[id].anyDeps[wanted] = nil
+}
+
+// member moves a node to the bucket of its effective value, and matches it against the waiters there.
+func (g *Graph) member(id ID) {
+	n := g.nodes[id]
+	if n.Rules == nil {
+		return
+	}
+	v := n.effective()
+	var to *bucket
+	if v != nil {
+		name, has := n.Rules.Bucket(n.Ref.Name, v)
+		if !has {
+			return
+		}
+		to = g.bucketOf(n.Ref.Kind, name)
+	}
+	if from := n.bucket; from != nil && from != to {
+		from.members = slices.DeleteFunc(from.members, func(m ID) bool { return m == id })
+		n.bucket = nil
+		g.rematch(id, from)
+		g.trimBucket(from)
+	}
+	if to == nil {
+		return
+	}
+	if n.bucket == nil {
+		to.members = append(to.members, id)
+		n.bucket = to
+	}
+	g.rematch(id, to)
+}
+
+func (g *Graph) rematch(id ID, b *bucket) {
+	for w, sel := range b.waiters {
+		if w.node == id {
+			continue
+		}
+		d := g.nodes[w.node]
+		slot := slices.IndexFunc(d.deps[wanted], func(e edge) bool { return e.to == id && e.dep == w.dep })
+		serves := g.nodes[id].bucket != nil && g.matches(id, sel)
+		switch {
+		case serves && slot < 0:
+			mode := d.Rules.Deps(d.Ref.Name, d.Want)[w.dep].Mode
+			g.addEdge(w.node, wanted, edge{to: id, dep: w.dep, any: true, mode: mode})
+		case !serves && slot >= 0:
+			g.dropEdge(w.node, wanted, slot)
+		default:
+			continue
+		}
+		g.stirred = append(g.stirred, w.node)
+	}
+}
+
+// selected reports whether a value of t matches the Any dependency with this index of a value of n.
+func (n *Node) selected(value any, dep int32, t *Node, candidate any) bool {
+	sel := n.Rules.Deps(n.Ref.Name, value)[dep].Any
+	name, _ := t.Rules.Bucket(t.Ref.Name, candidate)
+	return name == sel.Bucket && (sel.Match == nil || sel.Match(t.Ref.Name, candidate))
+}
+
+// serves reports whether what an edge of the desired value leads to is applied, and matches as it is applied now.
+func (g *Graph) serves(n *Node, e edge) bool {
+	t := g.nodes[e.to]
+	switch {
+	case !t.There():
+		return false
+	case !e.any || t.State == Foreign || t.Orphan || t.HaveRev == t.WantRev && !t.Drifted:
+		return true
+	}
+	return n.selected(n.Want, e.dep, t, t.Have)
+}
+
+// bears reports whether an applied candidate still serves the applied value of n. The candidate may have been changed.
+func (g *Graph) bears(n *Node, e edge) bool {
+	t := g.nodes[e.to]
+	return t.There() && n.Have != nil && n.selected(n.Have, e.dep, t, t.Have)
+}
+
+// leaves reports whether the planned update of a candidate ends its service for the applied value of n.
+func (g *Graph) leaves(n *Node, e edge) bool {
+	t := g.nodes[e.to]
+	if !e.any || t.mark != g.epoch || t.act != update {
+		return false
+	}
+	return n.Have == nil || !n.selected(n.Have, e.dep, t, t.Want)
+}
