@@ -1,9 +1,14 @@
+// Package agent assembles Weft on a node: it is the only room that knows all the others.
+//
+// handlers.go holds the order in which rooms handle events, commit.go is the bridge from the event loop to the
+// scheduler, state.go the file that everything durable lives in, and agent.go the order of start and stop.
 package agent
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"path/filepath"
 	"slices"
@@ -19,7 +24,10 @@ import (
 	"github.com/weftnet/weft/dataplane/vpp"
 	"github.com/weftnet/weft/devicemanager"
 	"github.com/weftnet/weft/eventloop"
+	"github.com/weftnet/weft/internal/line"
+	"github.com/weftnet/weft/internal/version"
 	"github.com/weftnet/weft/ipnet"
+	"github.com/weftnet/weft/ipnet/ipam"
 	"github.com/weftnet/weft/k8s"
 	"github.com/weftnet/weft/k8s/blocks"
 	"github.com/weftnet/weft/kvscheduler"
@@ -330,4 +338,131 @@ func ended(part string, err error) error {
 		return nil
 	}
 	return fmt.Errorf("%s: %w", part, err)
+}
+
+// Main runs an agent until ctx ends, with its log on out.
+func Main(ctx context.Context, c config.Config, out io.Writer) error {
+	log := newLog(c.Log, out)
+	log.Info("agent starting", "version", version.String(), "dataplane", c.Dataplane.Type)
+	if err := openSettings(settings); err != nil {
+		log.Warn("settings of the kernel cannot be written", "err", err)
+	}
+	a, err := New(ctx, c, log)
+	switch {
+	case ctx.Err() != nil && errors.Is(err, context.Canceled):
+		log.Info("agent stopped before it had started")
+		return nil
+	case err != nil:
+		return err
+	}
+	return errors.Join(a.Run(ctx), a.Close())
+}
+
+func newLog(c config.Log, out io.Writer) *slog.Logger {
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(c.Level)); err != nil {
+		level = slog.LevelInfo
+	}
+	opts := &slog.HandlerOptions{Level: level, ReplaceAttr: line.Attr}
+	if c.Format == "json" {
+		return slog.New(slog.NewJSONHandler(out, opts))
+	}
+	return slog.New(slog.NewTextHandler(out, opts))
+}
+
+// again says at which ticks what was refused is tried again: ever more rarely, as long as nothing changes. The zero value
+// does at the next tick.
+type again struct {
+	pause int // ticks between the last try and the next one
+	left  int // of them
+}
+
+// longestPause is that of what stays refused, in ticks: 5 minutes.
+const longestPause = 30
+
+// tick reports whether it is time.
+func (g *again) tick() bool {
+	if g.left--; g.left > 0 {
+		return false
+	}
+	g.pause = min(max(2*g.pause, 1), longestPause)
+	g.left = g.pause
+	return true
+}
+
+// reset makes it the next tick.
+func (g *again) reset() { *g = again{} }
+
+// What one room asks of another it asks through a function that the agent hands it; these are they.
+
+// inspect says which network namespace is at a path.
+func inspect(_ context.Context, path string) (pod.Netns, error) {
+	inode, device, err := linux.Inspect(path)
+	return pod.Netns{Path: path, Inode: inode, Device: device}, err
+}
+
+// linkExists looks for a link in a sandbox, and for whose it is.
+func linkExists(_ context.Context, netns pod.Netns, name string) (alias string, exists bool, err error) {
+	return linux.LinkAlias(netns.Path, name)
+}
+
+// verify reads back what wires an attachment and finds what is not as it should be.
+func (a *Agent) verify(ctx context.Context, at *pod.Attachment) ([]podmanager.Difference, error) {
+	if err := a.quarantine.reasonOf(at.Key); err != nil {
+		return nil, err
+	}
+	keys := a.objects(at)
+	refs := make([]kvscheduler.Ref, len(keys))
+	for i, key := range keys {
+		ref, err := kvscheduler.ParseRef(key)
+		if err != nil {
+			return nil, err
+		}
+		refs[i] = ref
+	}
+	found, err := a.scheduler.Verify(ctx, refs...)
+	if err != nil {
+		return nil, err
+	}
+	var differences []podmanager.Difference
+	for _, d := range found {
+		differences = append(differences, differencesOf(d)...)
+	}
+	return differences, nil
+}
+
+// objects are the keys of all that an attachment needs, its devices among it.
+func (a *Agent) objects(at *pod.Attachment) []string {
+	keys := a.network.Objects(at)
+	if a.devices == nil {
+		return keys
+	}
+	for _, i := range at.Interfaces {
+		if i.Memif != nil {
+			keys = append(keys, a.devices.Objects(i.Memif.Allocation)...)
+		}
+	}
+	slices.Sort(keys)
+	return slices.Compact(keys)
+}
+
+// void takes a queued DEL back, because the same attachment is added again.
+func (a *Agent) void(ctx context.Context, key pod.Key) error {
+	return a.queue.Remove(ctx, deletequeue.Key{Network: key.Network, ContainerID: key.ContainerID, IfName: key.IfName})
+}
+
+func ipamPools(pools []config.Pool) []ipam.Pool {
+	out := make([]ipam.Pool, len(pools))
+	for i, p := range pools {
+		out[i] = ipam.Pool{Name: p.Name, Prefix: p.Prefix, Disabled: p.Disabled, Namespaces: p.Namespaces}
+	}
+	return out
+}
+
+// orNone says "none" as the rooms do: there, zero is the default.
+func orNone(d time.Duration) time.Duration {
+	if d == 0 {
+		return -1
+	}
+	return d
 }

@@ -2,10 +2,12 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/weftnet/weft/agent/config"
 	"github.com/weftnet/weft/agent/health"
@@ -225,4 +227,122 @@ func blocksOf(network string, held []pod.Block) []netip.Prefix {
 		}
 	}
 	return list
+}
+
+// refill gets the node the addresses that an ADD lacked: a block where none is free, or the static address that is in no block
+// of this node. It returns nil if the ADD is to be tried again, else the error of the ADD.
+func (a *Agent) refill(ctx context.Context, ev *pod.AddPod, refused error) error {
+	var exhausted ipam.ErrExhausted
+	var elsewhere ipam.ErrOutside
+	switch {
+	case a.keeper == nil:
+	case errors.As(refused, &exhausted):
+		return a.refillPool(ctx, ev, exhausted, refused)
+	case errors.As(refused, &elsewhere) && elsewhere.Elsewhere:
+		return a.claimStatic(ctx, ev, elsewhere, refused)
+	}
+	return refused
+}
+
+// claimStatic claims an address for a pod that asks for that very one.
+func (a *Agent) claimStatic(ctx context.Context, ev *pod.AddPod, e ipam.ErrOutside, refused error) error {
+	pools := a.claimedFrom()
+	at := slices.IndexFunc(pools, func(p blocks.Pool) bool {
+		return !p.Closed && nameOfPool(p) == e.Pool && p.Prefix.Contains(e.Address)
+	})
+	if at < 0 {
+		return refused
+	}
+	err := a.keeper.Claim(ctx, blocks.Static{Pool: pools[at], Address: e.Address, Namespace: ev.ID.Namespace, Pod: ev.ID.Name})
+	held, isHeld := errors.AsType[blocks.ErrHeld](err)
+	switch {
+	case err == nil:
+		return nil
+	case isHeld && held.Pod != "" && held.Pod == ev.ID.Name && held.Namespace == ev.ID.Namespace:
+		return pod.Errorf(pod.CodeTryAgain, "%s: %w, which has not released it yet; try again", ev, err)
+	case isHeld:
+		return pod.Errorf(pod.CodeAddressInUse, "%s: %w; ask for another address of %s, or for none", ev, err, pools[at])
+	}
+	return pod.Errorf(pod.CodeTryAgain, "%s: %w; try again", ev, err)
+}
+
+// takenBlock is a block that another node owns while pods of this node use its addresses. It happens if the Node object of this node was
+// missing for longer than the grace period after which the controller frees its blocks.
+type takenBlock struct {
+	blocks.Block
+	by string // the node that owns it now
+}
+
+// blockTaken queues a block for [Agent.isolating]. It reports whether the pods that use the block are isolated already, durably. The
+// keeper calls it at each step until then.
+func (a *Agent) blockTaken(b blocks.Block, by string) (isolated bool) {
+	t := takenBlock{b, by}
+	if len(a.replayer.exposed(t)) == 0 && a.quarantine.isDurable() && !a.network.WithholdsOthers(a.quarantine.keys()) {
+		return true
+	}
+	select {
+	case a.taken <- t:
+	default:
+	}
+	return false
+}
+
+// isolating disconnects pods whose addresses another node owns, until ctx ends. It starts after the first resync: the event loop holds
+// other events back until then.
+func (a *Agent) isolating(ctx context.Context) error {
+	if err := a.health.Await(ctx, health.Started); err != nil {
+		return err
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case t := <-a.taken:
+			a.replayer.isolate(ctx, t)
+		}
+	}
+}
+
+// isolate quarantines the attachments that use addresses of a taken block. Deleting their pods ends the quarantine.
+func (r *replayer) isolate(ctx context.Context, t takenBlock) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	a, q := r.agent, r.agent.quarantine
+	found := r.exposed(t)
+	q.put(ctx, found...)
+	if err := r.withhold(ctx, q.keys(), fmt.Sprintf("isolate %d pods whose addresses node %s owns", len(found), t.by)); err != nil {
+		a.log.Error("pods whose addresses another node owns are still connected", "block", t.Prefix, "node", t.by, "err", err)
+	}
+	select {
+	case a.blocksChanged <- struct{}{}: // the cluster is told
+	default:
+	}
+}
+
+// exposed returns a quarantine entry for each attachment that uses the block and is not quarantined yet.
+func (r *replayer) exposed(t takenBlock) (found []suspicion) {
+	for _, at := range r.agent.pods.Attachments() {
+		address := t.addressOf(&at)
+		if s, known := r.agent.quarantine.find(at.Key); !address.IsValid() || known && s.State == stateQuarantined {
+			continue
+		}
+		found = append(found, suspicion{
+			Key: at.Key, Pod: at.Pod, State: stateQuarantined, Taken: true, Since: time.Now().UTC(),
+			Reason: fmt.Sprintf("node %[3]s owns its address %[1]s (block %[2]s) now; delete the pod", address, t.Prefix, t.by),
+		})
+	}
+	return found
+}
+
+// addressOf returns the attachment's address from the block, or the zero address.
+func (t takenBlock) addressOf(at *pod.Attachment) netip.Addr {
+	for _, in := range at.Interfaces {
+		if in.Network != t.Network {
+			continue
+		}
+		if i := slices.IndexFunc(in.Addresses, func(p netip.Prefix) bool { return t.Prefix.Contains(p.Addr()) }); i >= 0 {
+			return in.Addresses[i].Addr()
+		}
+	}
+	return netip.Addr{}
 }

@@ -2,18 +2,28 @@ package agent
 
 import (
 	"context"
+	"fmt"
 	"maps"
+	"net/netip"
+	"path/filepath"
 	"reflect"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/weftnet/weft/agent/config"
 	"github.com/weftnet/weft/agent/health"
 	"github.com/weftnet/weft/agent/statefile"
+	"github.com/weftnet/weft/dataplane/linux"
 	"github.com/weftnet/weft/eventloop"
+	"github.com/weftnet/weft/ipnet"
+	"github.com/weftnet/weft/ipnet/ipam"
 	"github.com/weftnet/weft/k8s"
 	"github.com/weftnet/weft/k8s/announcement"
+	v1 "github.com/weftnet/weft/k8s/api/v1"
+	"github.com/weftnet/weft/kvscheduler"
 	"github.com/weftnet/weft/pod"
+	"github.com/weftnet/weft/wire"
 )
 
 // followed is what the cluster said that is in force. What was refused, or drains, is tried again.
@@ -228,4 +238,212 @@ func (a *Agent) networksOf(view k8s.View) []pod.Network {
 		networks = append(networks, n)
 	}
 	return networks
+}
+
+// wantsRanges reports whether pools are to be the node's ranges.
+func (a *Agent) wantsRanges() bool {
+	return len(a.config.Pools) == 0 && a.config.Kubernetes.Mode == config.InCluster && a.config.Kubernetes.Addresses == config.OfPodCIDR
+}
+
+// rangesOf are the pools that are a node's ranges. Their names are the prefixes', so that ranges of a node that joined again
+// are other pools than those it had: pods may have addresses of both.
+func rangesOf(node k8s.Node) []config.Pool {
+	var ranges []config.Pool
+	for _, r := range node.PodCIDRs {
+		ranges = append(ranges, config.Pool{Name: "pod-cidr-" + strings.NewReplacer(":", "-", "/", "-").Replace(r.String()), Prefix: r})
+	}
+	return ranges
+}
+
+// podPools are pools in the words of an event.
+func podPools(pools []config.Pool) []pod.Pool {
+	list := make([]pod.Pool, len(pools))
+	for i, p := range pools {
+		list[i] = pod.Pool{Name: p.Name, Prefix: p.Prefix, Disabled: p.Disabled, Namespaces: p.Namespaces}
+	}
+	return list
+}
+
+// besideRanges are the pools to start with: the node's ranges, and those of an earlier run that are its no more. These are
+// closed, and go when no pod has an address of them.
+func (a *Agent) besideRanges(kept ipnet.SavedPools) *ipnet.SavedPools {
+	pools := podPools(a.ranges)
+	for _, p := range kept.Pools {
+		isRange := slices.ContainsFunc(pools, func(o pod.Pool) bool { return o.Prefix == p.Prefix })
+		if !isRange && !p.Blocks {
+			p.Disabled = true
+			pools = append(pools, p)
+		}
+	}
+	return &ipnet.SavedPools{Pools: pools, NamespacePools: a.config.NamespacePools, NodePools: a.config.NodePools}
+}
+
+// inRanges are the prefixes by which others lead packets to pods with addresses of ranges: these, and of ranges that are the
+// node's no more each address that a pod has still.
+func (a *Agent) inRanges() []netip.Prefix {
+	addresses := a.network.Allocator("")
+	var list, closed []netip.Prefix
+	for _, p := range addresses.Pools() {
+		if p.Disabled {
+			closed = append(closed, p.Prefix)
+			continue
+		}
+		list = append(list, p.Prefix)
+	}
+	for _, l := range addresses.Leases() {
+		isClosed := slices.ContainsFunc(closed, func(p netip.Prefix) bool { return p.Contains(l.Address) })
+		if isClosed && (l.State == ipam.Used || l.State == ipam.Leased) {
+			list = append(list, netip.PrefixFrom(l.Address, l.Address.BitLen()))
+		}
+	}
+	return list
+}
+
+// settings are the configuration in force: as it was read at the start, with what became of it, and the networks of now.
+func (a *Agent) settings() config.Config {
+	c := a.config
+	c.Networks = *a.configured.Load()
+	return c
+}
+
+// setFirstNetworks sets those that are known when the agent starts. Where the cluster is still to say which there are,
+// those that it said last stay.
+func (a *Agent) setFirstNetworks(ctx context.Context) {
+	ev := &pod.SetNetworks{Networks: *a.configured.Load(), From: "configuration"}
+	if a.cluster != nil {
+		view := a.cluster.View()
+		ev.Networks, ev.Invalid = a.networksOf(view), invalidNetworks(view)
+	}
+	a.setNetworks(ctx, ev)
+}
+
+// setNetworks makes these networks those of the node. What is refused, because pods run on it, stays
+// as it was, and is logged when that or the reason is new; then it is false.
+func (a *Agent) setNetworks(ctx context.Context, ev *pod.SetNetworks) bool {
+	if _, err := a.loop.Do(ctx, ev); err != nil {
+		a.log.Error("networks not set", "err", err)
+		return false
+	}
+	told := *a.refusals.Swap(&ev.Refused)
+	for _, name := range slices.Sorted(maps.Keys(ev.Refused)) {
+		if reason := ev.Refused[name]; reason != told[name] {
+			a.log.Error("network left as it was", "network", name, "reason", reason)
+		}
+	}
+	return len(ev.Refused) == 0
+}
+
+// followConfig applies what may change while the agent runs, the networks, when the file of the configuration changes.
+func (a *Agent) followConfig(ctx context.Context) error {
+	if a.config.File == "" {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	known := a.config
+	return watch(ctx, filepath.Dir(a.config.File), a.log, func() {
+		next, err := a.config.Reload()
+		switch {
+		case err != nil:
+			a.log.Error("configuration not read again, the old one stays", "file", a.config.File, "err", err)
+			return
+		case reflect.DeepEqual(next.Networks, known.Networks):
+			return
+		}
+		a.log.Info("networks of the configuration changed", "file", a.config.File)
+		known = next
+		a.configured.Store(&next.Networks)
+		a.setFirstNetworks(ctx)
+	})
+}
+
+// followExternals sets the node's interfaces to the outside; again, when it is time, as long as some are not connected.
+func (a *Agent) followExternals(ctx context.Context, now *followed) {
+	next := &pod.SetExternals{From: "cluster"}
+	for _, e := range now.view.Externals {
+		next.Externals = append(next.Externals, e.External)
+	}
+	was, missing := now.externals, len(next.Externals)-len(a.network.Externals())
+	known := was != nil && reflect.DeepEqual(was.Externals, next.Externals)
+	switch {
+	case missing == 0 && (known || len(next.Externals) == 0):
+		now.externals = next
+	case known && missing == len(was.Refused) && !now.tryAgain: // it would be no other way
+	case a.set(ctx, next):
+		a.refused("external interface", next.Refused, now.told.externals)
+		now.externals, now.told.externals = next, next.Refused
+	}
+	a.repairLinks(ctx)
+}
+
+// repairLinks has the scheduler look at the links of the outside where one of them went away or came back: nobody tells of
+// links that others make.
+func (a *Agent) repairLinks(ctx context.Context) {
+	for _, e := range a.network.Externals() {
+		ref := kvscheduler.Ref{Kind: wire.KindLink, Name: e.Interface}
+		status, _ := a.scheduler.View().Status(ref)
+		failed, fault := status.Phase == kvscheduler.Failed, linux.LinkFault(e.Interface)
+		switch {
+		case fault == nil && status.Phase == kvscheduler.InSync, fault != nil && failed:
+			continue // the scheduler knows
+		case failed && status.RetryAt.IsZero():
+			continue // it is there, and of no use
+		}
+		a.log.Info("link to the outside is not as it was", "interface", e.Interface, "err", fault)
+		if _, err := a.scheduler.Resync(ctx, kvscheduler.ResyncOpt{Kinds: []kvscheduler.Kind{wire.KindLink, wire.KindVLAN}}); err != nil {
+			a.log.Warn("link to the outside not repaired yet", "interface", e.Interface, "err", err)
+		}
+		return
+	}
+}
+
+// observedExternals says of each interface to the outside that this node is to have how it stands.
+func (a *Agent) observedExternals(now *followed) (observed []v1.ObservedExternal) {
+	if now.externals == nil {
+		return nil
+	}
+	view := a.scheduler.View()
+	for _, e := range now.view.Externals {
+		isSet := func(o pod.External) bool { return reflect.DeepEqual(o, e.External) }
+		if !slices.ContainsFunc(now.externals.Externals, isSet) {
+			continue // nobody knows yet
+		}
+		reason := now.externals.Refused[e.Name]
+		if reason == "" {
+			reason = a.unsettled(view, e)
+		}
+		observed = append(observed, v1.ObservedExternal{Name: e.Name, Generation: e.Generation, Reason: shortened(reason)})
+	}
+	return observed
+}
+
+// unsettled says why an interface that was accepted is not connected; "": it is.
+func (a *Agent) unsettled(view kvscheduler.View, e k8s.External) string {
+	keys := a.network.ExternalObjects(e.Name)
+	if len(keys) == 0 {
+		return fmt.Sprintf("network %q is not on this node", e.Network)
+	}
+	for _, key := range keys { // the first is what the others stand on
+		ref, err := kvscheduler.ParseRef(key)
+		if err != nil {
+			return err.Error()
+		}
+		switch status, _ := view.Status(ref); {
+		case status.Phase == kvscheduler.InSync:
+			continue
+		case status.Err != nil:
+			return status.Err.Error()
+		default:
+			return fmt.Sprintf("%s is %s: %s", key, status.Phase, strings.Join(status.Missing, ", "))
+		}
+	}
+	return ""
+}
+
+// maxReason is how many bytes of a reason the API server takes.
+const maxReason = 1024
+
+// shortened is a reason in one line that is not too long.
+func shortened(reason string) string {
+	reason = strings.Join(strings.Fields(reason), " ")
+	return strings.ToValidUTF8(reason[:min(len(reason), maxReason)], "")
 }

@@ -4,25 +4,25 @@ import (
 	"github.com/weftnet/weft/eventloop"
 )
 
-// handler is a room that handles events.
+// handler is a package that handles events.
 type handler interface{ Register(l *eventloop.Loop) }
 
-// handlers are the rooms in THE ORDER in which they handle an event; a removal passes them in reverse.
+// handlers returns the packages in THE ORDER in which they handle an event; a removal passes them in reverse.
 //
-//	podmanager     knows the attachment: refuses or repeats it before anybody does work for it
+//	podmanager     knows the attachment: refuses or repeats it before the others spend work on it
 //	ipnet          gives it addresses, memifs and the values that connect it
-//	quarantine     forgets what is known of an attachment that is deleted
+//	quarantine     drops its record of a deleted attachment
 //	devicemanager  opens the directories of its memifs to its containers
 func (a *Agent) handlers() []handler {
-	rooms := []handler{a.pods, a.network, a.quarantine}
+	list := []handler{a.pods, a.network, a.quarantine}
 	if a.devices != nil {
-		rooms = append(rooms, a.devices)
+		list = append(list, a.devices)
 	}
-	return rooms
+	return list
 }
 
-func register(l *eventloop.Loop, rooms []handler) {
-	for _, h := range rooms {
+func register(l *eventloop.Loop, list []handler) {
+	for _, h := range list {
 		h.Register(l)
 	}
 }

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 
 	"golang.org/x/sync/errgroup"
 
@@ -11,6 +12,7 @@ import (
 	"github.com/weftnet/weft/ipnet"
 	"github.com/weftnet/weft/k8s"
 	"github.com/weftnet/weft/pod"
+	"github.com/weftnet/weft/podmanager"
 )
 
 // Keys of the cluster bucket.
@@ -119,4 +121,71 @@ func (a *Agent) paused() (reason string, paused bool) {
 		reason = a.health.Failure(health.State)
 	}
 	return reason, reason != ""
+}
+
+// selected is who looks up the networks that pods select; nil: it is Multus' business, or there is no cluster.
+func (a *Agent) selected() func(context.Context, *pod.AddPod) ([]pod.InterfaceRequest, error) {
+	if a.cluster == nil || a.config.Kubernetes.Multus {
+		return nil
+	}
+	return a.lookUp
+}
+
+// lookUp makes a pod's selections the interfaces that their definitions say.
+func (a *Agent) lookUp(ctx context.Context, ev *pod.AddPod) ([]pod.InterfaceRequest, error) {
+	selections, err := pod.Selections(ev.Annotations, ev.ID.Namespace)
+	if err != nil {
+		return nil, refusedSelection(ev, pod.CodeInvalidAnnotation, err)
+	}
+	var requests []pod.InterfaceRequest
+	for _, s := range selections {
+		found, err := a.cluster.Definition(ctx, s)
+		if err != nil {
+			return nil, refusedSelection(ev, pod.CodeTryAgain, err)
+		}
+		d, err := pod.ParseDefinition(found.Config)
+		switch {
+		case errors.Is(err, pod.ErrOtherPlugin):
+			return nil, pod.Errorf(pod.CodeUnknownNetwork, "%s: annotation %s: NetworkAttachmentDefinition %s: %w: "+
+				"such interfaces are made where Multus is on the node, with kubernetes.multus in the agent's configuration", ev, pod.AnnotationNetworks, s.Definition(), err)
+		case err != nil:
+			return nil, pod.Errorf(pod.CodeInvalidConfig, "%s: NetworkAttachmentDefinition %s: config: %w", ev, s.Definition(), err)
+		}
+		requests = append(requests, d.Request(s))
+	}
+	return requests, nil
+}
+
+// refusedSelection says which pod an error is about; its own code counts.
+func refusedSelection(ev *pod.AddPod, code uint, err error) error {
+	if own, ok := errors.AsType[*pod.Error](err); ok {
+		code = own.Code
+	}
+	return pod.Errorf(code, "%s: %w", ev, err)
+}
+
+// assembleNetworkStatus prepares to tell pods what they got, unless that is Multus' business, or nobody wants it.
+func (a *Agent) assembleNetworkStatus() (err error) {
+	if a.config.Kubernetes.Multus || !a.config.Kubernetes.NetworkStatus {
+		return nil
+	}
+	if a.annotator, err = a.cluster.NewAnnotator(k8s.AnnotationNetworkStatus, a.networkStatus); err != nil {
+		return err
+	}
+	a.observers = append(a.observers, func(o podmanager.Outcome) {
+		switch o.Happening {
+		case podmanager.Added:
+			a.annotator.Tell(o.Pod)
+		case podmanager.Removed:
+			if text, ours := k8s.PodStatus([]pod.Attachment{*o.Attachment}); ours {
+				a.annotator.Withdraw(o.Pod, text)
+			}
+		}
+	})
+	return nil
+}
+
+// networkStatus is the annotation of a pod; false: it is not ours.
+func (a *Agent) networkStatus(id pod.ID) (text string, ours bool) {
+	return k8s.PodStatus(a.pods.OfPod(id))
 }

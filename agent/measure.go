@@ -14,6 +14,7 @@ import (
 	"github.com/weftnet/weft/eventloop"
 	"github.com/weftnet/weft/kvscheduler"
 	"github.com/weftnet/weft/metrics"
+	"github.com/weftnet/weft/podmanager"
 	weftv1 "github.com/weftnet/weft/proto/weft/v1"
 	"github.com/weftnet/weft/wire"
 )
@@ -172,4 +173,19 @@ func (a *Agent) countObjects() map[string]map[string]int {
 		counts[kind] = of
 	}
 	return counts
+}
+
+// countChange counts pods that came or went.
+func (a *Agent) countChange(o podmanager.Outcome) {
+	if o.Happening != podmanager.Failed {
+		a.podChanges.Add(1)
+	}
+}
+
+// observe hands what happens to attachments to all who want to know. None of them may wait, and they are appended before
+// Run.
+func (a *Agent) observe(o podmanager.Outcome) {
+	for _, tell := range a.observers {
+		tell(o)
+	}
 }

@@ -9,6 +9,9 @@ import (
 	"strings"
 	"time"
 
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -262,4 +265,186 @@ func document(record any) []byte {
 		raw, _ = json.Marshal(map[string]string{"error": err.Error()})
 	}
 	return raw
+}
+
+// Counters reads what the dataplane has counted.
+func (o *operations) Counters(ctx context.Context, _ *weftv1.CountersRequest) (*weftv1.CountersReply, error) {
+	c, err := o.counters.read(ctx)
+	if err != nil {
+		return nil, status.Error(codes.FailedPrecondition, err.Error())
+	}
+	reply := &weftv1.CountersReply{}
+	for _, i := range podCounters(o.pods.Attachments(), c) {
+		info := attachmentInfo(i.at)
+		reply.Interfaces = append(reply.Interfaces, &weftv1.InterfaceCounters{
+			Attachment: info.Attachment, Pod: info.Pod, Interface: i.Name, Type: i.Type, Object: i.Object,
+			RxPackets: i.RxPackets, RxBytes: i.RxBytes, RxDrops: i.RxDrops,
+			TxPackets: i.TxPackets, TxBytes: i.TxBytes, TxDrops: i.TxDrops, Connected: i.connected,
+		})
+	}
+	for _, e := range c.Errors {
+		reply.Errors = append(reply.Errors, &weftv1.ErrorCounter{Node: e.Node, Reason: e.Reason, Count: e.Count})
+	}
+	return reply, nil
+}
+
+// Devices lists the allocations. A node without devices has none.
+func (o *operations) Devices(context.Context, *weftv1.DevicesRequest) (*weftv1.DevicesReply, error) {
+	if o.devices == nil {
+		return &weftv1.DevicesReply{}, nil
+	}
+	stats := o.devices.Stats()
+	reply := &weftv1.DevicesReply{Registered: stats.Registered, Free: uint32(stats.Devices["free"])}
+	for _, a := range o.devices.Allocations() {
+		row := &weftv1.Allocation{
+			Id: a.ID, Socket: a.Socket, Devices: a.Devices, Directory: a.Directory, Created: stamp(a.Created), Container: a.Container,
+		}
+		if !a.Pod.IsZero() {
+			row.Pod = &weftv1.Pod{Namespace: a.Pod.Namespace, Name: a.Pod.Name, Uid: a.Pod.UID}
+		}
+		reply.Allocations = append(reply.Allocations, row)
+	}
+	return reply, nil
+}
+
+// reasonForced is the reason of deletions that an operator forces.
+const reasonForced = "forced by weftctl gc"
+
+// CollectGarbage lists attachments whose sandboxes may be gone, and deletes them.
+func (o *operations) CollectGarbage(ctx context.Context, req *weftv1.CollectGarbageRequest) (*weftv1.CollectGarbageReply, error) {
+	found, err := o.garbage(ctx, req.Force)
+	if err != nil {
+		return nil, err
+	}
+	reply := &weftv1.CollectGarbageReply{}
+	for _, f := range found {
+		g := &weftv1.Garbage{
+			Key: f.at.Key.String(), Pod: &weftv1.Pod{Namespace: f.at.Pod.Namespace, Name: f.at.Pod.Name, Uid: f.at.Pod.UID},
+			Netns: f.at.Netns.Path, Reason: f.reason, Lacks: f.lacks,
+		}
+		if f.lacks == "" && !req.DryRun {
+			if err := o.vanished.delete(ctx, f.at, f.reason); err != nil {
+				g.Error = err.Error()
+			} else {
+				g.Deleted = true
+			}
+		}
+		reply.Garbage = append(reply.Garbage, g)
+	}
+	return reply, nil
+}
+
+// garbage returns what may be collected, or if keys are given the attachments of these.
+func (o *operations) garbage(ctx context.Context, keys []string) (found []finding, err error) {
+	all := o.pods.Attachments()
+	if len(keys) == 0 {
+		return o.vanished.look(ctx, all), nil
+	}
+	for _, key := range keys {
+		i := slices.IndexFunc(all, func(at pod.Attachment) bool { return at.Key.String() == key })
+		if i < 0 {
+			return nil, status.Errorf(codes.NotFound, "no attachment has the key %q; weftctl gc --dry-run and weftctl attachments -o json list them", key)
+		}
+		found = append(found, finding{at: &all[i], reason: reasonForced})
+	}
+	return found, nil
+}
+
+// Quarantine lists the attachments under suspicion.
+func (o *operations) Quarantine(context.Context, *weftv1.QuarantineRequest) (*weftv1.QuarantineReply, error) {
+	reply := &weftv1.QuarantineReply{}
+	for _, s := range o.replayer.agent.quarantine.all() {
+		reply.Entries = append(reply.Entries, &weftv1.QuarantineEntry{
+			Attachment: &weftv1.Attachment{Network: s.Key.Network, ContainerId: s.Key.ContainerID, IfName: s.Key.IfName},
+			Pod:        &weftv1.Pod{Namespace: s.Pod.Namespace, Name: s.Pod.Name, Uid: s.Pod.UID},
+			State:      s.State, Crashes: uint32(s.Crashes), Since: stamp(s.Since), Reason: s.Reason,
+		})
+	}
+	return reply, nil
+}
+
+// Release gives quarantined attachments back to the dataplane.
+func (o *operations) Release(ctx context.Context, req *weftv1.ReleaseRequest) (*weftv1.ReleaseReply, error) {
+	n, err := o.replayer.release(ctx, req.Name)
+	reply := &weftv1.ReleaseReply{Released: uint32(n)}
+	if err != nil {
+		reply.Error = err.Error()
+	}
+	return reply, nil
+}
+
+// Events streams the history of the event loop.
+func (o *operations) Events(req *weftv1.EventsRequest, stream grpc.ServerStreamingServer[weftv1.EventRecord]) error {
+	next := max(req.Since, 1) - 1 // the event before those wanted
+	records := o.loop.History(next)
+	if n := int(req.Last); n > 0 && len(records) > n {
+		records = records[len(records)-n:]
+	}
+	for _, r := range records {
+		if err := stream.Send(eventRecord(r)); err != nil {
+			return err
+		}
+		next = r.Seq
+	}
+	if !req.Follow {
+		return nil
+	}
+	ctx, cancel := context.WithCancel(stream.Context())
+	defer cancel()
+	go func() {
+		defer cancel()
+		select {
+		case <-o.stopping:
+		case <-ctx.Done():
+		}
+	}()
+	for r := range o.loop.Watch(ctx, next) {
+		if err := stream.Send(eventRecord(r)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func eventRecord(r eventloop.Record) *weftv1.EventRecord {
+	return &weftv1.EventRecord{
+		Seq: r.Seq, Cause: r.Cause, Event: r.Event, Kind: r.Kind,
+		Arrived: timestamppb.New(r.Arrived), Queued: took(r.Queued), Took: took(r.Took),
+		Operations: uint32(r.Operations), Transactions: r.Transactions, Undone: r.Undone, Error: r.Err,
+		Refused: r.Started.IsZero(), Repeats: uint32(r.Repeats),
+		Json: document(r),
+	}
+}
+
+// Transactions lists the scheduler's log.
+func (o *operations) Transactions(_ context.Context, req *weftv1.TransactionsRequest) (*weftv1.TransactionsReply, error) {
+	var records []*kvscheduler.Record
+	for r := range o.scheduler.Log(max(req.Since, 1) - 1) {
+		records = append(records, r)
+	}
+	if n := int(req.Last); n > 0 && len(records) > n {
+		records = records[len(records)-n:]
+	}
+	reply := &weftv1.TransactionsReply{}
+	for _, r := range records {
+		reply.Transactions = append(reply.Transactions, transactionRecord(r))
+	}
+	return reply, nil
+}
+
+func transactionRecord(r *kvscheduler.Record) *weftv1.TransactionRecord {
+	t := &weftv1.TransactionRecord{
+		Seq: r.Seq, Event: r.Event, Origin: r.Origin, Label: r.Label, Start: timestamppb.New(r.Start),
+		Queued: took(r.Queued), Took: took(r.Took), Undone: r.Undone, Error: r.Err, Json: document(r),
+	}
+	for _, op := range r.Ops {
+		t.Operations = append(t.Operations, &weftv1.Operation{
+			Ref: op.Ref, Verb: op.Verb, Why: op.Why, Level: uint32(op.Level), Batch: uint32(op.Batch),
+			At: took(op.At), Took: took(op.Took), Error: op.Err,
+		})
+	}
+	for _, w := range r.Pending {
+		t.Waiting = append(t.Waiting, &weftv1.Waiting{Ref: w.Ref, Missing: w.Missing})
+	}
+	return t
 }

@@ -2,14 +2,28 @@ package agent
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
 
 	"github.com/cenkalti/backoff/v5"
+	"golang.org/x/sys/unix"
 
+	"github.com/weftnet/weft/agent/config"
 	"github.com/weftnet/weft/agent/statefile"
+	"github.com/weftnet/weft/dataplane/linux"
 	"github.com/weftnet/weft/dataplane/vpp"
+	"github.com/weftnet/weft/devicemanager"
 	"github.com/weftnet/weft/eventloop"
 	"github.com/weftnet/weft/ipnet"
+	"github.com/weftnet/weft/ipnet/ipam"
+	"github.com/weftnet/weft/kvscheduler"
 	"github.com/weftnet/weft/pod"
+	"github.com/weftnet/weft/wire"
 )
 
 // A state file that was damaged, deleted or not there must not cost a pod its network. What such a file no longer knows,
@@ -138,4 +152,297 @@ func (a *Agent) rebuilt(attachments []*pod.Attachment) []eventloop.Saved {
 		}
 	}
 	return saved
+}
+
+// find collects what the machine knows of those interfaces that nobody knows yet; unknown are those where it knows too
+// little. Those of sandboxes that are gone are neither.
+func (a *Agent) find(ports []vpp.Port) (found, unknown []ipnet.Found) {
+	mounted, err := linux.FindMounted()
+	if err != nil {
+		a.log.Error("network namespaces not looked for: no veth is made anew", "err", err)
+	}
+	known := a.knownObjects()
+	for _, p := range ports {
+		if ipnet.IsNodes(p.Name) || known[wire.InterfaceKey(p.Name)] || ipnet.IsExternal(p.Name) {
+			continue // no pod's: the node's own links are desired in any case, those to the outside are set again
+		}
+		f, err := a.findPort(p, mounted)
+		switch {
+		case err == nil:
+			found = append(found, f)
+		case errors.Is(err, linux.ErrGone) && (f.Type == pod.TypeMemif || isMade(p)):
+			a.log.Info("interface of a sandbox that is gone is left to be pruned", "interface", p.Name, "link", f.Name, "netns", f.Netns.Path)
+		default:
+			unknown = append(unknown, f)
+			a.leaveAlone(f, err)
+		}
+	}
+	return found, unknown
+}
+
+// made is what an interface is made with but for its queues, as the dataplane reports it and, of one on a veth, as it follows
+// from its name.
+func made(p vpp.Port) wire.Interface {
+	v := p.Interface
+	if v.Type == wire.TypeAFPacket {
+		v.AFPacket.On = wire.VethKey(p.Name)
+	}
+	return v
+}
+
+// isMade tells whether an interface was made as the dataplane says.
+func isMade(p vpp.Port) bool {
+	_, _, is := p.Queues(made(p))
+	return is
+}
+
+// findPort collects what dataplane and kernel know of an interface; with an error, as far as it came.
+func (a *Agent) findPort(p vpp.Port, mounted linux.Mounted) (ipnet.Found, error) {
+	f := ipnet.Found{Object: p.Name, Neighbours: p.Addresses, Labels: p.Labels}
+	switch p.Interface.Type {
+	case wire.TypeTap:
+		return findTap(p, f)
+	case wire.TypeMemif:
+		return a.findMemif(p, f)
+	default:
+		return findVeth(p, f, mounted)
+	}
+}
+
+func findTap(p vpp.Port, f ipnet.Found) (ipnet.Found, error) {
+	f.Type, f.Netns.Path, f.Name = pod.TypeTap, p.Interface.Tap.Namespace, p.Interface.Tap.Name
+	link, err := inspectInto(&f)
+	if err != nil {
+		return f, err
+	}
+	if !link.Tap {
+		return f, fmt.Errorf("link %s is no tap", f.Name)
+	}
+	end, err := linuxEnd(p, link)
+	f.MAC, f.MTU, f.RxQueues, f.TxQueues = end.MAC, end.MTU, end.Queues, end.Queues
+	return f, err
+}
+
+// findVeth trusts the dataplane, which knows what was given, more than the link, which the pod may have changed.
+func findVeth(p vpp.Port, f ipnet.Found, mounted linux.Mounted) (ipnet.Found, error) {
+	host := p.Interface.AFPacket.Link
+	f.Type, f.Name = pod.TypeVeth, host
+	peer, err := mounted.Peer(host)
+	if err != nil {
+		return f, err
+	}
+	f.Netns.Path, f.Name = peer.Path, peer.Name
+	link, err := inspectInto(&f)
+	reads, writes, isMade := p.Queues(made(p))
+	switch {
+	case err != nil:
+		return f, err
+	case !link.Veth || link.Alias != peer.Alias:
+		return f, fmt.Errorf("link %s with alias %q is not the other end of %s with alias %q", f.Name, link.Alias, host, peer.Alias)
+	case !isMade:
+		return f, fmt.Errorf("the interface was not made for veth %s", host)
+	}
+	f.MAC, f.MTU, f.RxQueues, f.TxQueues = p.PeerMAC, p.Interface.MTU, writes, reads
+	if f.MAC.IsZero() {
+		f.MAC = link.MAC
+	}
+	return f, nil
+}
+
+// inspectInto adds what the Linux end of an interface says.
+func inspectInto(f *ipnet.Found) (linux.LinkState, error) {
+	link, err := linux.InspectLink(f.Netns.Path, f.Name)
+	if err == nil {
+		f.Netns.Inode, f.Netns.Device = link.Inode, link.Device
+		f.Alias, f.Addresses = link.Alias, link.Addresses
+	}
+	return link, err
+}
+
+// linuxEnd is what the tap was made with: as the dataplane reports it, or, where that says too little, as the link is. A
+// pod may have changed its link, so the link alone proves nothing.
+func linuxEnd(p vpp.Port, link linux.LinkState) (wire.Tap, error) {
+	as := p.Interface.Tap
+	for _, mac := range []wire.MAC{as.MAC, link.MAC} {
+		for _, mtu := range []int{as.MTU, link.MTU} {
+			end := wire.Tap{Namespace: as.Namespace, Name: as.Name, MAC: mac, MTU: mtu}
+			if queues, _, is := p.Queues(wire.Interface{Type: wire.TypeTap, Tap: end}); is {
+				end.Queues = queues
+				return end, nil
+			}
+		}
+	}
+	return wire.Tap{}, fmt.Errorf("the tap was not made as the dataplane and link %s say", as.Name)
+}
+
+// mostList bounds the list of a container's memifs, in bytes: a container of a node that lets it may have changed it.
+const mostList = 64 << 10
+
+// findMemif goes by the memif's socket to its allocation, which knows the attachment, and by the list that its container
+// was given to the rest.
+func (a *Agent) findMemif(p vpp.Port, f ipnet.Found) (ipnet.Found, error) {
+	f.Type = pod.TypeMemif
+	allocation, err := a.allocationOf(p)
+	if err != nil {
+		return f, err
+	}
+	f.Netns = allocation.Netns
+	inode, device, err := linux.Inspect(f.Netns.Path)
+	switch {
+	case err != nil:
+		return f, err
+	case inode != f.Netns.Inode || device != f.Netns.Device:
+		return f, fmt.Errorf("network namespace %s is another one by now: that of the memif is %w", f.Netns.Path, linux.ErrGone)
+	}
+	list, err := readList(ipnet.ListPath(allocation))
+	if err != nil {
+		return f, err
+	}
+	told, err := ipnet.FoundMemif(p.Name, allocation, list)
+	told.Labels, told.Neighbours = f.Labels, f.Neighbours
+	switch {
+	case err != nil:
+		return told, err
+	case !p.MadeAs(a.network.MemifAsMade(told)):
+		return told, fmt.Errorf("the memif was not made as its container was told")
+	case !p.PeerMAC.IsZero() && p.PeerMAC != told.MAC:
+		return told, fmt.Errorf("the dataplane knows MAC %s, and the container was told %s", p.PeerMAC, told.MAC)
+	}
+	return told, nil
+}
+
+// allocationOf is the allocation whose socket a memif is on.
+func (a *Agent) allocationOf(p vpp.Port) (pod.Allocation, error) {
+	if a.devices == nil {
+		return pod.Allocation{}, errors.New("the node has no devices by its configuration")
+	}
+	id := path.Base(path.Dir(p.Socket))
+	all := a.devices.Allocations()
+	at := slices.IndexFunc(all, func(o pod.Allocation) bool { return o.ID == id && o.SocketPath() == p.Socket })
+	if at < 0 || !all[at].Granted {
+		return pod.Allocation{}, fmt.Errorf("socket %s is of no allocation that a pod has", p.Socket)
+	}
+	return all[at], nil
+}
+
+// readList reads a file in its directory; a link that leads elsewhere is an error.
+func readList(name string) ([]byte, error) {
+	root, err := os.OpenRoot(filepath.Dir(name))
+	if err != nil {
+		return nil, fmt.Errorf("list of memifs: %w", err)
+	}
+	defer root.Close()
+	f, err := root.OpenFile(filepath.Base(name), os.O_RDONLY|unix.O_NONBLOCK, 0) // a pipe would have us wait
+	if err != nil {
+		return nil, fmt.Errorf("list of memifs: %w", err)
+	}
+	defer f.Close()
+	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("list of memifs: %s is no file", name)
+	}
+	return io.ReadAll(io.LimitReader(f, mostList))
+}
+
+// restore gives the rooms back what the state file kept. After a reboot the sandboxes are gone, and with them their
+// attachments and leases; what outlives a reboot (devices) stays.
+func (a *Agent) restore() error {
+	if err := a.forgetLastBoot(); err != nil {
+		return err
+	}
+	attachments, err := statefile.Load[*pod.Attachment](a.state, statefile.BucketAttachments, a.log)
+	if err != nil {
+		return err
+	}
+	leases, err := statefile.Load[ipam.Lease](a.state, statefile.BucketLeases, a.log)
+	if err != nil {
+		return err
+	}
+	devices, err := statefile.Load[devicemanager.Saved](a.state, statefile.BucketDevices, a.log)
+	if err != nil {
+		return err
+	}
+	networks, err := statefile.Load[ipnet.SavedNetwork](a.state, statefile.BucketNetworks, a.log)
+	if err != nil {
+		return err
+	}
+	suspicions, err := statefile.Load[suspicion](a.state, statefile.BucketQuarantine, a.log)
+	if err != nil {
+		return err
+	}
+	ends, err := statefile.Load[chainEnd](a.state, statefile.BucketChains, a.log)
+	if err != nil {
+		return err
+	}
+	records, err := statefile.Load[eventloop.Record](a.state, eventloop.RecordsBucket, a.log)
+	if err != nil {
+		return err
+	}
+	log, err := statefile.Load[*kvscheduler.Record](a.state, statefile.BucketTransactions, a.log)
+	if err != nil {
+		return err
+	}
+	a.scheduler.Restore(log)
+	if a.devices != nil { // first: networks ask for secrets
+		a.devices.Restore(devices, attachments)
+		if err := a.devices.Rebuild(); err != nil {
+			return err
+		}
+	}
+	saved, err := a.savedOfCluster()
+	if err != nil {
+		return err
+	}
+	saved.Attachments, saved.Leases, saved.Networks = attachments, leases, networks
+	a.network.Restore(saved)
+	a.pods.Restore(attachments)
+	a.quarantine.restore(suspicions, attachments)
+	a.chains.restore(ends, attachments)
+	a.network.SetWithheld(a.quarantine.keys())
+	a.loop.Restore(records)
+	a.log.Info("state restored", "attachments", len(attachments), "leases", len(leases), "devices", len(devices), "networks", len(networks), "records", len(records))
+	return nil
+}
+
+// savedOfCluster is what was kept of other nodes, and of this one's pools, blocks and interfaces to the outside. Without a cluster they are left out.
+func (a *Agent) savedOfCluster() (saved ipnet.Saved, err error) {
+	if a.cluster == nil {
+		return saved, nil
+	}
+	if saved.Nodes, err = statefile.Load[ipnet.SavedNode](a.state, statefile.BucketNodes, a.log); err != nil {
+		return saved, err
+	}
+	if saved.Blocks, err = statefile.Load[ipnet.SavedBlock](a.state, statefile.BucketBlocks, a.log); err != nil {
+		return saved, err
+	}
+	if saved.Externals, err = statefile.Load[pod.External](a.state, statefile.BucketExternals, a.log); err != nil {
+		return saved, err
+	}
+	if a.config.Kubernetes.Addresses != config.OfPools {
+		saved.Blocks = slices.DeleteFunc(saved.Blocks, func(b ipnet.SavedBlock) bool { return b.Block.Network == "" })
+	}
+	pools, err := statefile.Load[ipnet.SavedPools](a.state, statefile.BucketPools, a.log)
+	switch {
+	case err != nil || len(pools) == 0:
+	case a.config.Kubernetes.Addresses == config.OfPools:
+		saved.Pools = &pools[0]
+	case a.wantsRanges():
+		saved.Pools = a.besideRanges(pools[0])
+	}
+	return saved, err
+}
+
+func (a *Agent) forgetLastBoot() error {
+	boot, err := bootID(a.config.BootID)
+	if err != nil {
+		return err
+	}
+	before, err := a.state.SwapBootID(boot)
+	if err != nil {
+		return fmt.Errorf("store boot id: %w", err)
+	}
+	if before == "" || before == boot {
+		return nil
+	}
+	a.log.Info("node was rebooted, attachments and leases dropped", "boot", boot)
+	return a.state.Clear(statefile.BucketAttachments, statefile.BucketLeases, statefile.BucketApplied, statefile.BucketQuarantine, statefile.BucketChains)
 }

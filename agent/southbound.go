@@ -4,10 +4,15 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
+	"net"
+	"os"
+	"os/exec"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
@@ -17,6 +22,7 @@ import (
 	"github.com/weftnet/weft/agent/health"
 	"github.com/weftnet/weft/dataplane/vpp"
 	"github.com/weftnet/weft/ipnet"
+	"github.com/weftnet/weft/pod"
 )
 
 // southbound is the connection to the dataplane and, where that is the embedded one, what keeps it alive.
@@ -247,4 +253,286 @@ func (s *southbound) onLost(err error) {
 	case s.lost <- struct{}{}:
 	default: // a token is there already
 	}
+}
+
+// embedded finds or starts the weft-vswitch of this node. It is a process of its own, in its own session and with its
+// output in a file, so that it goes on forwarding when the agent stops, is killed, or is upgraded; one that answers
+// is never started again.
+type embedded struct {
+	config config.Dataplane
+	log    *slog.Logger
+	known  bool // it answered when it was looked for last
+}
+
+// startTimeout is how long a new weft-vswitch may take until its API answers; it needs a few milliseconds.
+const startTimeout = 10 * time.Second
+
+// ensure returns once a dataplane answers on the API socket.
+func (e *embedded) ensure(ctx context.Context) error {
+	if answers(e.config.Socket) {
+		if !e.known {
+			e.log.Info("dataplane found running", "socket", e.config.Socket)
+		}
+		e.known = true
+		return nil
+	}
+	e.known = false
+	program, err := e.program()
+	if err != nil {
+		return err
+	}
+	exited, pid, err := e.start(program)
+	if err != nil {
+		return fmt.Errorf("start %s: %w", program, err)
+	}
+	e.log.Info("dataplane started", "program", program, "pid", pid, "log", e.config.Log)
+	err = e.await(ctx, exited)
+	e.known = err == nil
+	return err
+}
+
+func (e *embedded) program() (string, error) {
+	if e.config.Program != "" {
+		return e.config.Program, nil
+	}
+	if self, err := os.Executable(); err == nil {
+		beside := filepath.Join(filepath.Dir(self), "weft-vswitch")
+		if _, err := os.Stat(beside); err == nil {
+			return beside, nil
+		}
+	}
+	program, err := exec.LookPath("weft-vswitch")
+	if err != nil {
+		return "", errors.New("weft-vswitch is neither beside weft-agent nor in PATH: set dataplane.program, or dataplane.type to vpp")
+	}
+	return program, nil
+}
+
+// start leaves a running weft-vswitch behind. The channel is closed when it ends, as long as this agent lives.
+func (e *embedded) start(program string) (exited <-chan struct{}, pid int, err error) {
+	if err := errors.Join(os.MkdirAll(filepath.Dir(e.config.Log), 0o755), os.MkdirAll(filepath.Dir(e.config.Socket), 0o700)); err != nil {
+		return nil, 0, err
+	}
+	out, err := os.OpenFile(e.config.Log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return nil, 0, err
+	}
+	defer out.Close()
+	cmd := exec.Command(program, "--api-socket", e.config.Socket, "--stats-socket", e.config.StatsSocket) //nolint:noctx // it is to outlive us
+	cmd.Stdout, cmd.Stderr = out, out
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := cmd.Start(); err != nil {
+		return nil, 0, err
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		err := cmd.Wait()
+		e.log.Warn("dataplane ended", "pid", cmd.Process.Pid, "err", err)
+	}()
+	return done, cmd.Process.Pid, nil
+}
+
+func (e *embedded) await(ctx context.Context, exited <-chan struct{}) error {
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for !answers(e.config.Socket) {
+		select {
+		case <-tick.C:
+		case <-exited:
+			return fmt.Errorf("weft-vswitch ended before it answered on %s; see %s", e.config.Socket, e.config.Log)
+		case <-ctx.Done():
+			return fmt.Errorf("weft-vswitch does not answer on %s: %w; see %s", e.config.Socket, context.Cause(ctx), e.config.Log)
+		}
+	}
+	return nil
+}
+
+func answers(socket string) bool {
+	c, err := net.DialTimeout("unix", socket, time.Second)
+	if err != nil {
+		return false
+	}
+	return c.Close() == nil
+}
+
+// linkTypes resolves the configured link types; noTap is why the dataplane cannot create taps, "" if it can. A type that the
+// operator chose stays, even where it will be refused.
+func linkTypes(c *config.Config, noTap string) ipnet.LinkTypes {
+	usual := pod.TypeTap
+	if noTap != "" {
+		usual = pod.TypeVeth
+	}
+	resolve := func(configured string) string {
+		if configured == config.Auto {
+			return usual
+		}
+		return configured
+	}
+	return ipnet.LinkTypes{Pod: resolve(c.PodInterface), Host: resolve(c.HostLinkType), NoTap: noTap}
+}
+
+// chooseLinkTypes asks the dataplane whether it can create taps, and has networks use what it can. weft-vswitch needs nothing
+// that a node might lack; VPP needs vhost-net. It asks until it gets an answer: a wrong guess would replace the host link.
+func (a *Agent) chooseLinkTypes(ctx context.Context) {
+	if a.config.Dataplane.Type != config.VPP {
+		return
+	}
+	reason := ""
+	noTap, err := backoff.Retry(ctx, func() (string, error) { return a.dataplane.client.WhyNoTap(ctx) },
+		backoff.WithBackOff(backoff.NewConstantBackOff(time.Second)), backoff.WithMaxElapsedTime(0),
+		backoff.WithNotify(func(err error, _ time.Duration) {
+			if err.Error() != reason {
+				reason = err.Error()
+				a.log.Warn("dataplane did not say whether it can create taps, asking again", "err", err)
+			}
+		}))
+	if err != nil {
+		return // the agent ends
+	}
+	types := linkTypes(&a.config, noTap)
+	if noTap != "" {
+		a.log.Warn("dataplane cannot create taps", "reason", noTap, "hostLink", types.Host, "podInterface", types.Pod)
+	}
+	if err := a.network.SetLinkTypes(types); err != nil {
+		a.log.Error("link types not changed", "err", err)
+	}
+}
+
+// maxSegment is the largest packet that veths carry in one piece; 0: the kernel's. weft-vswitch takes what the kernel gives.
+func maxSegment(c *config.Config) int {
+	if c.Dataplane.Type != config.VPP {
+		return 0
+	}
+	if c.Kubernetes.Mode == config.InCluster && c.Kubernetes.Tunnel != ipnet.TunnelNone {
+		return noSegment
+	}
+	return c.Dataplane.Rings().MaxSegment()
+}
+
+// noSegment has the kernel segment everything itself. VPP's af_packet input does not mark IPv4 for a header checksum, by which
+// VPP's segmentation tells IPv4 from IPv6 (25.10 and 26.06, af_packet/node.c and vnet/gso/gso.h): long packets from a veth
+// would leave a tunnel with wrong lengths. The value is above the kernel's room for TCP headers, which it subtracts.
+const noSegment = 512
+
+// countersAge is how long a reading serves: the dataplane is asked once a second at most, however many clients scrape.
+const countersAge = time.Second
+
+// checkCounters is the time between two checks whether the stats segment can be read.
+const checkCounters = 15 * time.Second
+
+// counters reads the dataplane's counters for metrics and operators, and keeps the condition that says whether they can be
+// read. Pods are served without them.
+type counters struct {
+	southbound *southbound
+	health     *health.Conditions
+	log        *slog.Logger
+
+	mu     sync.Mutex
+	last   *vpp.Counters
+	err    error // of the last reading
+	at     time.Time
+	warned string // about which error of the stats segment
+}
+
+func newCounters(s *southbound, h *health.Conditions, log *slog.Logger) *counters {
+	h.Advise(health.Stats)
+	return &counters{southbound: s, health: h, log: log}
+}
+
+// errNoDataplane is the error while there is no connection; the condition of the dataplane says why.
+var errNoDataplane = errors.New("the dataplane is not connected")
+
+// read returns the counters, which are up to a second old.
+func (c *counters) read(ctx context.Context) (*vpp.Counters, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.at.IsZero() && time.Since(c.at) < countersAge {
+		return c.last, c.err
+	}
+	c.last, c.err = nil, errNoDataplane
+	if c.southbound.up.Load() {
+		c.last, c.err = c.southbound.client.Counters(ctx)
+		c.judgeLocked(ctx, c.err)
+	}
+	c.at = time.Now()
+	return c.last, c.err
+}
+
+// run checks from time to time whether counters can be read, so that the condition is right even if no client reads them.
+func (c *counters) run(ctx context.Context) error {
+	if err := c.southbound.await(ctx); err != nil {
+		return err
+	}
+	tick := time.NewTicker(checkCounters)
+	defer tick.Stop()
+	for {
+		if c.southbound.up.Load() {
+			err := c.southbound.client.CheckStats(ctx)
+			c.mu.Lock()
+			c.judgeLocked(ctx, err)
+			c.mu.Unlock()
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// judgeLocked sets the condition after a reading. A lost connection and a caller that gave up say nothing about it.
+func (c *counters) judgeLocked(ctx context.Context, err error) {
+	if ctx.Err() != nil || err != nil && !errors.Is(err, vpp.ErrStats) {
+		return
+	}
+	if err != nil && !c.southbound.up.Load() {
+		return
+	}
+	if err == nil {
+		if c.warned != "" {
+			c.log.Info("counters of the dataplane are read again")
+		}
+		c.warned = ""
+		c.health.Set(health.Stats, true, "counters are read")
+		return
+	}
+	if c.warned != err.Error() {
+		c.log.Warn("counters of the dataplane cannot be read; pods are served without them", "err", err)
+	}
+	c.warned = err.Error()
+	c.health.Set(health.Stats, false, "no counters: "+err.Error())
+}
+
+// podInterface is an interface of a pod with what passed through it, as the pod sees it: received is what came to the pod.
+type podInterface struct {
+	at pod.Attachment
+	pod.Interface
+	vpp.Traffic
+	connected *bool // of a memif: whether the pod's program is there
+}
+
+// podCounters assigns counters to the interfaces of attachments. What comes from an interface of the dataplane is what its
+// pod sent.
+func podCounters(attachments []pod.Attachment, c *vpp.Counters) []podInterface {
+	var all []podInterface
+	for _, at := range attachments {
+		for _, in := range at.Interfaces {
+			t, ok := c.Interfaces[in.Object]
+			if !ok || in.Object == "" {
+				continue
+			}
+			i := podInterface{at: at, Interface: in, Traffic: vpp.Traffic{
+				RxPackets: t.TxPackets, RxBytes: t.TxBytes, RxDrops: t.TxDrops,
+				TxPackets: t.RxPackets, TxBytes: t.RxBytes, TxDrops: t.RxDrops,
+			}}
+			if in.Type == pod.TypeMemif {
+				i.connected = &t.LinkUp
+			}
+			all = append(all, i)
+		}
+	}
+	return all
 }

@@ -5,14 +5,22 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
 	"time"
 
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/weftnet/weft/agent/config"
 	"github.com/weftnet/weft/agent/health"
 	"github.com/weftnet/weft/dataplane/linux"
+	"github.com/weftnet/weft/eventloop"
 	"github.com/weftnet/weft/pod"
+	"github.com/weftnet/weft/proto/deletequeue"
 )
 
 // vanishedPoll is the time between two polls of the sandboxes. A poll costs one system call for each.
@@ -270,4 +278,108 @@ func isGone(n pod.Netns) bool {
 // /proc end with their processes.
 func isDirectoryVisible(path string) bool {
 	return strings.HasPrefix(path, "/proc/") || linux.HasNamespaces(filepath.Dir(path))
+}
+
+// runtimeSockets are where container runtimes have their CRI sockets.
+var runtimeSockets = []string{"/run/containerd/containerd.sock", "/run/crio/crio.sock", "/run/k3s/containerd/containerd.sock"}
+
+// runtimeTimeout is for one question to a container runtime, which takes milliseconds.
+const runtimeTimeout = 5 * time.Second
+
+// containerRuntime is the node's container runtime, asked by CRI. It is asked for nothing but its sandboxes.
+type containerRuntime struct {
+	socket string // a path, or as in the configuration
+}
+
+// sandboxes returns the IDs of all sandboxes, running or not; nil: the agent has no socket of a container runtime.
+func (r containerRuntime) sandboxes(ctx context.Context) (map[string]bool, error) {
+	socket := r.find()
+	if socket == "" {
+		return nil, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, runtimeTimeout)
+	defer cancel()
+	conn, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		return nil, fmt.Errorf("container runtime at %s: %w", socket, err)
+	}
+	defer conn.Close()
+	reply, err := cri.NewRuntimeServiceClient(conn).ListPodSandbox(ctx, &cri.ListPodSandboxRequest{})
+	if err != nil {
+		return nil, fmt.Errorf("container runtime at %s: list sandboxes: %w", socket, err)
+	}
+	all := make(map[string]bool, len(reply.GetItems()))
+	for _, s := range reply.GetItems() {
+		all[s.GetId()] = true
+	}
+	return all, nil
+}
+
+// find returns the path of the socket; "": there is none.
+func (r containerRuntime) find() string {
+	switch r.socket {
+	case config.NoRuntime, "":
+		return ""
+	case config.Auto:
+		for _, path := range runtimeSockets {
+			if info, err := os.Stat(path); err == nil && info.Mode().Type() == os.ModeSocket {
+				return path
+			}
+		}
+		return ""
+	}
+	return r.socket
+}
+
+// upkeep works off deletions that were queued while the agent was away, and collects sandboxes that vanished without a DEL.
+func (a *Agent) upkeep(ctx context.Context) error {
+	queued := a.queue.Watch(ctx)
+	polls := time.NewTicker(min(a.config.Audit, vanishedPoll))
+	defer polls.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-queued:
+			a.drain(ctx)
+		case <-polls.C:
+			a.vanished.poll(ctx, a.pods.Attachments())
+		}
+	}
+}
+
+// drain works off the delete queue. The plugin writes to it under a shared lock, so each entry is whole.
+func (a *Agent) drain(ctx context.Context) {
+	unlock, err := a.queue.Lock(ctx)
+	if err != nil {
+		a.log.Warn("delete queue not drained", "err", err)
+		return
+	}
+	defer unlock()
+	a.drainLocked(ctx)
+}
+
+func (a *Agent) drainLocked(ctx context.Context) {
+	done, failed, err := a.queue.Drain(ctx, func(e deletequeue.Entry) error {
+		_, err := a.loop.Do(ctx, &pod.DeletePod{
+			Key:    pod.Key{Network: e.Network, ContainerID: e.ContainerID, IfName: e.IfName},
+			Reason: "queued DEL",
+		})
+		if errors.Is(err, eventloop.ErrStopped) || errors.Is(err, eventloop.ErrNotReady) || ctx.Err() != nil {
+			return fmt.Errorf("%w: %w", deletequeue.ErrNotNow, err)
+		}
+		return err
+	})
+	switch {
+	case err != nil:
+		a.log.Error("delete queue not drained", "err", err)
+	case done+failed > 0:
+		a.log.Info("delete queue drained", "done", done, "failed", failed)
+	}
+}
+
+// deleteVanished deletes an attachment whose sandbox is gone.
+func (a *Agent) deleteVanished(ctx context.Context, at *pod.Attachment, reason string) error {
+	_, err := a.loop.Do(ctx, &pod.DeletePod{Key: at.Key, ID: at.Pod, Reason: reason})
+	return err
 }

@@ -1,11 +1,14 @@
 package cni
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"iter"
 	"maps"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -13,6 +16,9 @@ import (
 
 	"github.com/agext/levenshtein"
 	"github.com/containernetworking/cni/pkg/types"
+	types100 "github.com/containernetworking/cni/pkg/types/100"
+
+	weftv1 "github.com/weftnet/weft/proto/weft/v1"
 )
 
 // conf is the plugin object of a network configuration, with what the runtime injects.
@@ -308,5 +314,146 @@ func (d *duration) UnmarshalJSON(b []byte) error {
 		return fmt.Errorf("duration %q: a text like \"60s\" is expected", text)
 	}
 	*d = duration(parsed)
+	return nil
+}
+
+// Modes in which Weft does not make the main interface.
+const (
+	modeChained  = "chained"
+	modeDelegate = "delegate"
+)
+
+// earlier is what plugins before this one made. Only in a chain is it needed: the main plugin never fails because of it.
+func (c *call) earlier() (*types100.Result, error) {
+	if c.ipam {
+		return nil, nil
+	}
+	prev, err := c.conf.prevResult()
+	switch {
+	case c.mode() != modeChained && err != nil:
+		c.log.Warn("prevResult left out", "err", err)
+	case c.mode() != modeChained:
+	case err != nil:
+		return nil, types.NewError(types.ErrInvalidNetworkConfig, err.Error(), "")
+	case prev == nil:
+		return nil, types.NewError(types.ErrInvalidNetworkConfig,
+			"mode chained needs prevResult, the result of the plugin before: weft-cni cannot be the first of its list", "")
+	}
+	return prev, nil
+}
+
+// unchanged is prevResult to the letter, where an ADD in a chain had nothing to add: what this library does not know
+// of it is passed on as well. It is nil where there is something to add or to convert.
+func (c *call) unchanged(answer *weftv1.AddReply) *verbatim {
+	if c.mode() != modeChained || len(answer.GetInterfaces())+len(answer.GetIps())+len(answer.GetRoutes()) > 0 {
+		return nil
+	}
+	var conf struct {
+		Prev json.RawMessage `json:"prevResult"`
+	}
+	var prev struct {
+		CNIVersion string `json:"cniVersion"`
+	}
+	if json.Unmarshal(c.StdinData, &conf) != nil || json.Unmarshal(conf.Prev, &prev) != nil || prev.CNIVersion != c.conf.CNIVersion {
+		return nil
+	}
+	return &verbatim{conf.Prev, os.Stdout}
+}
+
+// verbatim is a document that is printed as it came.
+type verbatim struct {
+	document []byte
+	out      io.Writer
+}
+
+// Print prints it.
+func (v *verbatim) Print() error {
+	if _, err := v.out.Write(v.document); err != nil {
+		return fmt.Errorf("print prevResult: %w", err)
+	}
+	return nil
+}
+
+// Bounds of a configuration: a list of valid attachments of a large node has some tens of kilobytes.
+const (
+	maxConfBytes = 1 << 20
+	maxConfDepth = 32
+)
+
+// scan refuses what encoding/json would take in silence: keys given twice, of which
+// the last would win, and documents of absurd size or depth.
+func scan(document []byte) error {
+	if len(document) > maxConfBytes {
+		return fmt.Errorf("more than %d bytes", maxConfBytes)
+	}
+	decoder := json.NewDecoder(bytes.NewReader(document))
+	decoder.UseNumber()
+	var open nesting
+	for {
+		token, err := decoder.Token()
+		if errors.Is(err, io.EOF) && len(open) == 0 {
+			return nil
+		}
+		if errors.Is(err, io.EOF) {
+			return io.ErrUnexpectedEOF
+		}
+		if err != nil {
+			return err
+		}
+		if err := open.take(token); err != nil {
+			return err
+		}
+	}
+}
+
+// nesting are the objects and arrays that a token stands in.
+type nesting []*level
+
+type level struct {
+	seen  map[string]bool // keys so far; nil in an array
+	value bool            // the next token is the value of a key
+}
+
+func (n *nesting) take(token json.Token) error {
+	delimiter, _ := token.(json.Delim)
+	if delimiter == '}' || delimiter == ']' {
+		*n = (*n)[:len(*n)-1]
+		return nil
+	}
+	if err := n.place(token); err != nil {
+		return err
+	}
+	if delimiter == 0 {
+		return nil
+	}
+	if len(*n) == maxConfDepth {
+		return fmt.Errorf("nested deeper than %d", maxConfDepth)
+	}
+	inner := &level{}
+	if delimiter == '{' {
+		inner.seen = make(map[string]bool)
+	}
+	*n = append(*n, inner)
+	return nil
+}
+
+// place notes a token in what it stands in: in an object, keys and values take turns.
+func (n *nesting) place(token json.Token) error {
+	if len(*n) == 0 {
+		return nil
+	}
+	in := (*n)[len(*n)-1]
+	if in.seen == nil {
+		return nil
+	}
+	if in.value {
+		in.value = false
+		return nil
+	}
+	key, _ := token.(string)
+	if in.seen[key] {
+		return fmt.Errorf("key %q is given twice", key)
+	}
+	in.seen[key], in.value = true, true
 	return nil
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/weftnet/weft/internal/secret"
 	"github.com/weftnet/weft/ipnet/ipam"
+	"github.com/weftnet/weft/pod"
 	"github.com/weftnet/weft/wire"
 )
 
@@ -157,4 +158,82 @@ func familiesOf(prefixes []netip.Prefix) []wire.Family {
 		}
 	}
 	return families
+}
+
+// LinkTypes are the types of the links that neither a pod nor its runtime chooses.
+type LinkTypes struct {
+	Pod   string // of pods' main interfaces: pod.TypeTap, the default, or pod.TypeVeth
+	Host  string // of the link between the node and the dataplane, likewise
+	NoTap string // why the dataplane cannot make taps; "": it can
+}
+
+func (t LinkTypes) withDefaults() LinkTypes {
+	t.Pod, t.Host = cmp.Or(t.Pod, pod.TypeTap), cmp.Or(t.Host, pod.TypeTap)
+	return t
+}
+
+func (t LinkTypes) validate() error {
+	for what, kind := range map[string]string{"pod interface": t.Pod, "host link": t.Host} {
+		if kind != pod.TypeTap && kind != pod.TypeVeth {
+			return fmt.Errorf("%s %q is neither tap nor veth", what, kind)
+		}
+	}
+	return nil
+}
+
+// SetLinkTypes replaces the link types of the configuration, once the dataplane's abilities are known. Pods that are connected
+// keep their links; the host link changes with the next full resync.
+func (n *Network) SetLinkTypes(t LinkTypes) error {
+	t = t.withDefaults()
+	if err := t.validate(); err != nil {
+		return err
+	}
+	n.linkTypes.Store(&t)
+	return nil
+}
+
+// checkLinkType rejects an interface that the dataplane of this node cannot make.
+func (n *Network) checkLinkType(ev fmt.Stringer, w wish) error {
+	if why := n.linkTypes.Load().NoTap; w.kind == pod.TypeTap && why != "" {
+		return pod.Errorf(pod.CodeRefused, "%s: interface %s: the dataplane of this node cannot create taps: %s; request a veth instead", ev, w.name, why)
+	}
+	return nil
+}
+
+// option is one that a pod asks for, with the most that the node allows.
+type option struct {
+	name        string
+	asked, most int
+}
+
+// allowed refuses the first of the options of which more is asked for than the node allows.
+func allowed(ev *pod.AddPod, w wish, options ...option) error {
+	for _, o := range options {
+		if o.asked > o.most {
+			return pod.Errorf(pod.CodeInvalidAnnotation, "%s: annotation %s: interface %s: %s %d is more than this node allows, which is %d",
+				ev, pod.AnnotationOptions, w.name, o.name, o.asked, o.most)
+		}
+	}
+	return nil
+}
+
+// chooseQueues decides how many queues the pod's end of a tap or veth has. Those of a tap are pairs.
+func (n *Network) chooseQueues(ev *pod.AddPod, w *wish) error {
+	rx, tx, most := w.rxQueues, w.txQueues, n.config.MaxPodQueues
+	if err := allowed(ev, *w, option{"rxQueues", rx, most}, option{"txQueues", tx, most}); err != nil {
+		return err
+	}
+	if w.kind == pod.TypeTap {
+		rx, tx = cmp.Or(rx, tx), cmp.Or(tx, rx)
+	}
+	w.rxQueues, w.txQueues = several(cmp.Or(rx, n.config.PodQueues)), several(cmp.Or(tx, n.config.PodQueues))
+	return nil
+}
+
+// several is a number of queues as it is recorded: one is what every link has.
+func several(queues int) int {
+	if queues == 1 {
+		return 0
+	}
+	return queues
 }

@@ -1,3 +1,25 @@
+// Package ipnet turns what connects a pod into desired values of the machine.
+//
+//	         pod's namespace          |           dataplane, VRF weft:pods            |        node
+//	                                  |                                               |
+//	eth0 10.1.0.5/32 <------ tap ------> weft-<hash>-eth0        weft-host <---- tap ----> weft0 10.1.0.1/32
+//	default via 169.254.1.1           |  unnumbered: weft-gateway 169.254.1.1/32      |    10.1.0.0/24 via 169.254.1.1
+//	default via fe80::1               |  fe80::1 on each; 10.1.0.5/32 -> its tap      |
+//
+// Extra interfaces, tap or veth, are on the same VRF, on nothing, or on a custom network:
+//
+//	x1 10.5.0.2/32 <-- L3 blue ------> weft-<hash>-x1 in VRF weft:blue, unnumbered: weft-gw-blue 10.5.0.1/32
+//	10.5.0.0/24 via 10.5.0.1          |
+//	x2 10.6.0.2/24 <-- L2 red -------> weft-<hash>-x2 in bridge domain weft:red, BVI: weft-gw-red 10.6.0.1/24
+//
+// Pods of other nodes are reached, on the network default and on custom networks whose VNI was chosen, by a tunnel to each node.
+// A routed network enters them by a loopback, and all there is static; a bridged one has them as members:
+//
+//	VRF weft:pods -- weft-bvi-default -- bridge domain weft:vxlan:default -- weft-vx-default-2 <== VXLAN ==> node 2
+//	   10.1.2.0/26 via its address            its MAC: by its tunnel      \- weft-vx-default-3 <== VXLAN ==> node 3
+//
+// All neighbours that are routed to are static: no packet waits for ARP or ND. Everything here is pure: handlers make values and keep
+// which attachments are wired; others bring the machine there.
 package ipnet
 
 import (
@@ -5,6 +27,7 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
+	"reflect"
 	"slices"
 	"sync/atomic"
 
@@ -158,4 +181,63 @@ func (n *Network) allocator(network string) *ipam.Allocator {
 		return c.addresses
 	}
 	return nil
+}
+
+// values are desired values under their keys, in the order in which people read them.
+type values []eventloop.Setting
+
+func (v *values) add(key string, value any) {
+	*v = append(*v, eventloop.Setting{Key: key, Value: value})
+}
+
+func (v values) put(t *eventloop.Txn) {
+	for _, s := range v {
+		t.Put(s.Key, s.Value)
+	}
+}
+
+func (v values) keys() []string {
+	keys := make([]string, len(v))
+	for i, s := range v {
+		keys[i] = s.Key
+	}
+	return keys
+}
+
+// single is the prefix that holds nothing but a.
+func single(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
+
+// replace asks for what is another than it was: what is gone, and what is new or has another value.
+func replace(t *eventloop.Txn, was, is values) {
+	before := make(map[string]any, len(was))
+	for _, s := range was {
+		before[s.Key] = s.Value
+	}
+	after := make(map[string]bool, len(is))
+	for _, s := range is {
+		after[s.Key] = true
+	}
+	for _, s := range was {
+		if !after[s.Key] {
+			t.Delete(s.Key)
+		}
+	}
+	for _, s := range is {
+		if !reflect.DeepEqual(before[s.Key], s.Value) {
+			t.Put(s.Key, s.Value)
+		}
+	}
+}
+
+// IDs is a range of numbers of the dataplane, both ends included.
+type IDs struct{ First, Last uint32 }
+
+// lowest is the lowest number that is not taken; what says of what.
+func (r IDs) lowest(what string, taken map[uint32]bool) (uint32, error) {
+	for id := uint64(r.First); id <= uint64(r.Last); id++ {
+		if !taken[uint32(id)] {
+			return uint32(id), nil
+		}
+	}
+	return 0, fmt.Errorf("no %s from %d to %d is free: remove a network", what, r.First, r.Last)
 }

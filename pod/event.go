@@ -162,3 +162,16 @@ func describe(id ID, k Key) string {
 	}
 	return fmt.Sprintf("pod %s %s (%s, sandbox %s)", id, k.IfName, k.Network, ShortID(k.ContainerID))
 }
+
+// WithholdPods makes Keys the attachments whose objects in the dataplane are not desired, in place of those before. Their
+// objects in the kernel, addresses and memif directories stay.
+type WithholdPods struct {
+	Keys   []Key
+	Reason string // one line, which logs and records show
+}
+
+// String names the event as logs and records show it.
+func (e *WithholdPods) String() string { return e.Reason }
+
+// BestEffort keeps what was committed when the dataplane dies meanwhile.
+func (e *WithholdPods) BestEffort() bool { return true }

@@ -1,6 +1,7 @@
 package pod
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -108,3 +109,136 @@ func (n *Network) wrongCIDR() string {
 	}
 	return ""
 }
+
+// Pool is a range of addresses of the network default, of one family.
+type Pool struct {
+	Name       string       `json:"name"`
+	Prefix     netip.Prefix `json:"prefix"`
+	Blocks     bool         `json:"blocks,omitempty"`     // it is several nodes', and this one has blocks of it
+	Disabled   bool         `json:"disabled,omitempty"`   // no address is given out any more
+	Namespaces []string     `json:"namespaces,omitempty"` // of Kubernetes, whose pods may have its addresses; empty: all
+}
+
+// SetPools makes these the pools of the network default, in place of those before. One of which an address is used stays
+// as it was; it gives out no more if it is not wanted any more.
+type SetPools struct {
+	Pools          []Pool              // in the order in which they are tried
+	NamespacePools map[string][]string // by namespace of Kubernetes, the names of the pools for its pods
+	NodePools      []string            // names of the pools for pods whose namespace has none
+	From           string              // who says so
+
+	// Refused is filled in by the handlers: by pool, why it is not as the event wants it.
+	Refused map[string]string
+}
+
+// String names the event as logs and records show it.
+func (e *SetPools) String() string {
+	return fmt.Sprintf("set %d pools (from %s)", len(e.Pools), e.From)
+}
+
+// Key makes only the newest of those that wait count.
+func (e *SetPools) Key() string { return "pools" }
+
+// BestEffort lets the pools that can change change.
+func (e *SetPools) BestEffort() bool { return true }
+
+// Block is a part of a pool of several nodes, or of a custom network's addresses, that this node gives out addresses of; or
+// a single address that another node lends.
+type Block struct {
+	Network  string       `json:"network,omitempty"` // a custom network's name; "" or "default": it is of a pool of the network default
+	Prefix   netip.Prefix `json:"prefix"`
+	Withheld []netip.Addr `json:"withheld,omitempty"` // of its addresses, those that other nodes may give out
+}
+
+// String is what people call the block, and what it is kept under.
+func (b Block) String() string { return cmp.Or(b.Network, DefaultNetwork) + "/" + b.Prefix.String() }
+
+// SetBlocks makes these the blocks of this node, in place of those before. One of which an address is used, or cools down,
+// gives out no more of them and stays; a later event removes it.
+type SetBlocks struct {
+	Blocks []Block
+	From   string // who says so
+
+	// Filled in by the handlers: by the block's String, why it is not given out; and the blocks that stay though they
+	// are not wanted any more.
+	Refused  map[string]string
+	Draining []Block
+}
+
+// String names the event as logs and records show it.
+func (e *SetBlocks) String() string {
+	return fmt.Sprintf("set %d blocks (from %s)", len(e.Blocks), e.From)
+}
+
+// Key makes only the newest of those that wait count.
+func (e *SetBlocks) Key() string { return "blocks" }
+
+// BestEffort lets the blocks that can be given out be given out.
+func (e *SetBlocks) BestEffort() bool { return true }
+
+// Node is a node of the cluster as the others' tunnels and routes need it.
+type Node struct {
+	ID        uint32       `json:"id"`                  // 1 to 65535, of one node only; 0: not known yet, and nothing leads there
+	Name      string       `json:"name"`                // of Kubernetes
+	Addresses []netip.Addr `json:"addresses,omitempty"` // at which its dataplane is reached, at most one a family
+	Parts     []NodePart   `json:"parts,omitempty"`     // of networks, by name
+}
+
+// NodePart is what of a network is on a node.
+type NodePart struct {
+	Network string         `json:"network"`          // "default" or a custom network's name
+	Blocks  []netip.Prefix `json:"blocks,omitempty"` // addresses that its pods have
+}
+
+// SetNodes makes these the other nodes of the cluster, in place of those before. Nodes that cannot be reached cost nobody
+// but themselves.
+type SetNodes struct {
+	Self  Node
+	Nodes []Node // the others
+	From  string // who says so
+
+	// Refused is filled in by the handlers: by node, why it, or some block of it, was left out.
+	Refused map[string]string
+}
+
+// String names the event as logs and records show it.
+func (e *SetNodes) String() string {
+	return fmt.Sprintf("set %d other nodes (from %s)", len(e.Nodes), e.From)
+}
+
+// Key makes only the newest of those that wait count.
+func (e *SetNodes) Key() string { return "nodes" }
+
+// BestEffort lets the nodes that can be reached be reached.
+func (e *SetNodes) BestEffort() bool { return true }
+
+// External is an interface of this node that connects a network with what is outside of the cluster.
+type External struct {
+	Name      string         `json:"name"`
+	Node      string         `json:"node,omitempty"`      // name of this node: its MAC there is no other node's
+	Network   string         `json:"network"`             // "default" or a custom network's name
+	Interface string         `json:"interface"`           // name of the node's link
+	VLAN      int            `json:"vlan,omitempty"`      // 1 to 4094: of the link only its frames; 0: no VLAN
+	Addresses []netip.Prefix `json:"addresses,omitempty"` // the dataplane's own there, on a network that is routed
+}
+
+// SetExternals makes these the interfaces to the outside, in place of those before. One that cannot be costs the others
+// nothing.
+type SetExternals struct {
+	Externals []External
+	From      string // who says so
+
+	// Refused is filled in by the handlers: by name, why it was left out.
+	Refused map[string]string
+}
+
+// String names the event as logs and records show it.
+func (e *SetExternals) String() string {
+	return fmt.Sprintf("set %d external interfaces (from %s)", len(e.Externals), e.From)
+}
+
+// Key makes only the newest of those that wait count.
+func (e *SetExternals) Key() string { return "externals" }
+
+// BestEffort lets those interfaces be connected that can be.
+func (e *SetExternals) BestEffort() bool { return true }
