@@ -4,14 +4,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"log/slog"
 	"slices"
 	"strings"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 )
@@ -177,4 +181,145 @@ func (b *Backends) Close() {
 	for id := range b.pods {
 		b.Forget(id)
 	}
+}
+
+// Indexes of what a [Backends] keeps, both by namespace.
+const (
+	byMark   = "marked"    // of pods: those with the annotation
+	bySelect = "selecting" // of Services: those that select pods
+)
+
+// followMarked watches the metadata of all pods. A Service is told of pods with the annotation only, and not of their status.
+func (b *Backends) followMarked() (*watched[*metav1.PartialObjectMetadata], error) {
+	pods := b.config.Client.metadata.Resource(corev1.SchemeGroupVersion.WithResource("pods"))
+	w, err := follow[*metav1.PartialObjectMetadata]("metadata of pods", pods, narrow{lighten: b.lightenPod}, func(string) {})
+	if err != nil {
+		return nil, err
+	}
+	_, err = w.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: b.tellOfPod, DeleteFunc: b.tellOfPod,
+		UpdateFunc: func(before, now any) {
+			if !sameMark(before, now) {
+				b.tellOfPod(before)
+				b.tellOfPod(now)
+			}
+		},
+	})
+	return w, errors.Join(err,
+		w.informer.AddIndexers(cache.Indexers{byMark: b.markOf}), b.services.informer.AddIndexers(cache.Indexers{bySelect: selectionOf}))
+}
+
+// lightenPod keeps no more than the name of a pod without the annotation, and else also that and the labels.
+func (b *Backends) lightenPod(o any) (any, error) {
+	p, is := o.(*metav1.PartialObjectMetadata)
+	if !is {
+		return o, nil // a tombstone
+	}
+	light := &metav1.PartialObjectMetadata{}
+	light.Namespace, light.Name, light.ResourceVersion = p.Namespace, p.Name, p.ResourceVersion
+	if mark := p.Annotations[b.config.Marks]; mark != "" {
+		light.Labels, light.Annotations = p.Labels, map[string]string{b.config.Marks: mark}
+	}
+	return light, nil
+}
+
+func (b *Backends) markOf(o any) ([]string, error) {
+	if p, is := o.(*metav1.PartialObjectMetadata); is && len(p.Annotations) > 0 {
+		return []string{p.Namespace}, nil
+	}
+	return nil, nil
+}
+
+// sameMark reports whether two versions of a pod differ in nothing that is kept but the version.
+func sameMark(x, y any) bool {
+	before, is := x.(*metav1.PartialObjectMetadata)
+	after, are := y.(*metav1.PartialObjectMetadata)
+	return is && are && labels.Equals(before.Labels, after.Labels) && labels.Equals(before.Annotations, after.Annotations)
+}
+
+// selectionOf is the namespace of a Service for which Kubernetes makes endpoints.
+func selectionOf(o any) ([]string, error) {
+	if s, is := o.(*corev1.Service); is && len(s.Spec.Selector) > 0 && s.Spec.Type != corev1.ServiceTypeExternalName {
+		return []string{s.Namespace}, nil
+	}
+	return nil, nil
+}
+
+// tellOfPod tells the Services that select a pod with the annotation.
+func (b *Backends) tellOfPod(o any) {
+	if gone, is := o.(cache.DeletedFinalStateUnknown); is {
+		o = gone.Obj
+	}
+	p, is := o.(*metav1.PartialObjectMetadata)
+	if !is || len(p.Annotations) == 0 {
+		return
+	}
+	services, _ := b.services.informer.GetIndexer().ByIndex(bySelect, p.Namespace) // fails without that index only
+	for _, o := range services {
+		if s, is := o.(*corev1.Service); is && selects(s, p) {
+			b.config.Changed(types.NamespacedName{Namespace: s.Namespace, Name: s.Name})
+		}
+	}
+}
+
+func selects(s *corev1.Service, p *metav1.PartialObjectMetadata) bool {
+	return labels.SelectorFromSet(s.Spec.Selector).Matches(labels.Set(p.Labels))
+}
+
+// Marked are the pods with the annotation for which Kubernetes makes endpoints of a Service, in the order of their names: their names,
+// labels and that annotation.
+func (b *Backends) Marked(s *corev1.Service) []*metav1.PartialObjectMetadata {
+	if in, _ := selectionOf(s); len(in) == 0 {
+		return nil
+	}
+	var list []*metav1.PartialObjectMetadata
+	pods, _ := b.marked.informer.GetIndexer().ByIndex(byMark, s.Namespace) // fails without that index only
+	for _, o := range pods {
+		if p, is := o.(*metav1.PartialObjectMetadata); is && selects(s, p) {
+			list = append(list, p)
+		}
+	}
+	return byName(list)
+}
+
+// controllerName is the source of the controller's events.
+const controllerName = "weft-controller"
+
+// adviceTimeout bounds the request that writes one.
+const adviceTimeout = 15 * time.Second
+
+// Advice tells the author of an object that the object does not do what it seems to do.
+type Advice struct {
+	Object  corev1.ObjectReference
+	Reason  string // one word
+	Cause   string // identifies what is wrong with the object
+	Message string // may change while the cause stays
+}
+
+// Advise writes an advice of the controller as an Event of type Warning. The Event's name follows from object, reason and cause, so that a controller that
+// starts, and another replica, write none again while the API server has the Event (an hour, by default).
+func (c *Client) Advise(ctx context.Context, a Advice) error {
+	ctx, cancel := context.WithTimeout(ctx, adviceTimeout)
+	defer cancel()
+	hash := fnv.New64a()
+	for _, part := range []string{string(a.Object.UID), a.Reason, a.Cause} {
+		_, _ = fmt.Fprintf(hash, "%q", part) // a hash takes everything
+	}
+	suffix, now := fmt.Sprintf(".%016x", hash.Sum64()), metav1.Now()
+	_, err := c.Events(a.Object.Namespace).Create(ctx, &corev1.Event{
+		ObjectMeta:     metav1.ObjectMeta{Namespace: a.Object.Namespace, Name: nameWith(a.Object.Name, suffix)},
+		InvolvedObject: a.Object, Source: corev1.EventSource{Component: controllerName},
+		Type: corev1.EventTypeWarning, Reason: a.Reason, Message: cut(a.Message, longestMessage),
+		FirstTimestamp: now, LastTimestamp: now, Count: 1, ReportingController: controllerName,
+	}, metav1.CreateOptions{})
+	// An object or a namespace that is being deleted needs none.
+	if apierrors.IsAlreadyExists(err) || apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
+		return nil
+	}
+	return err
+}
+
+// nameWith is the name of an Event on an object.
+func nameWith(object, suffix string) string {
+	return strings.TrimRight(cut(object, longestName-len(suffix)), ".-") + suffix
 }

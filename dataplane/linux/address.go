@@ -1,11 +1,13 @@
 package linux
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/vishvananda/netlink"
@@ -248,4 +250,148 @@ func family(is4 bool) int {
 		return netlink.FAMILY_V4
 	}
 	return netlink.FAMILY_V6
+}
+
+// addressRange is all addresses from one to another, of one family. It may end at the family's highest.
+type addressRange struct{ first, last netip.Addr }
+
+// rangesOf are the ranges of one family that prefixes cover: in order, apart from each other by an address at least.
+func rangesOf(prefixes []netip.Prefix, is4 bool) []addressRange {
+	var all []addressRange
+	for _, p := range prefixes {
+		if p.Addr().Is4() == is4 {
+			all = append(all, addressRange{p.Addr(), lastOf(p)})
+		}
+	}
+	slices.SortFunc(all, func(a, b addressRange) int { return cmp.Or(a.first.Compare(b.first), a.last.Compare(b.last)) })
+	var merged []addressRange
+	for _, r := range all {
+		end := len(merged) - 1
+		if end < 0 || merged[end].last.Next().IsValid() && merged[end].last.Next().Less(r.first) {
+			merged = append(merged, r)
+		} else if merged[end].last.Less(r.last) {
+			merged[end].last = r.last
+		}
+	}
+	return merged
+}
+
+// lastOf is the highest address of a prefix.
+func lastOf(p netip.Prefix) netip.Addr {
+	raw := p.Addr().AsSlice()
+	for bit := p.Bits(); bit < p.Addr().BitLen(); bit++ {
+		raw[bit/8] |= 0x80 >> (bit % 8)
+	}
+	last, _ := netip.AddrFromSlice(raw) // it has the length of an address
+	return last
+}
+
+// prefixes are the fewest that cover just the range.
+func (r addressRange) prefixes() (list []netip.Prefix) {
+	for at := r.first; at.IsValid() && !r.last.Less(at); {
+		p := netip.PrefixFrom(at, at.BitLen())
+		for p.Bits() > 0 {
+			wider := netip.PrefixFrom(at, p.Bits()-1)
+			if wider.Masked().Addr() != at || r.last.Less(lastOf(wider)) {
+				break
+			}
+			p = wider
+		}
+		list = append(list, p)
+		at = lastOf(p).Next()
+	}
+	return list
+}
+
+func neighbourDescriptor() kvscheduler.Descriptor[wire.LinuxNeighbour, Place] {
+	return kvscheduler.Descriptor[wire.LinuxNeighbour, Place]{
+		Name: wire.KindLinuxNeighbour, Lane: Lane,
+		Equal:    func(want, have wire.LinuxNeighbour) bool { return want == have },
+		Validate: validateNeighbour,
+		Deps: func(_ string, v wire.LinuxNeighbour) []kvscheduler.Dep {
+			return dependencies(refOf(v.On), kvscheduler.Follow, v.Namespace)
+		},
+		Recreate: func(have, want wire.LinuxNeighbour) bool {
+			return have.Namespace != want.Namespace || have.Link != want.Link
+		},
+		After: []string{wire.KindNamespace, wire.KindTapPeer, wire.KindVeth},
+		Backend: resident[wire.LinuxNeighbour]{
+			kind:      wire.KindLinuxNeighbour,
+			namespace: func(v wire.LinuxNeighbour) string { return v.Namespace },
+			put:       setNeighbour,
+			remove:    deleteNeighbour,
+			find:      findNeighbour,
+			list:      listNeighbours,
+			link:      func(v wire.LinuxNeighbour) string { return v.Link },
+		},
+	}
+}
+
+func validateNeighbour(name string, v wire.LinuxNeighbour) error {
+	switch {
+	case !v.Address.IsValid() || v.Address.Is4In6() || v.Address.IsUnspecified() || v.Address.IsMulticast() || v.Address.Zone() != "":
+		return fmt.Errorf("address %s is not that of a neighbour", v.Address)
+	case !v.MAC.IsUnicast():
+		return fmt.Errorf("MAC %q is not that of one interface", v.MAC)
+	}
+	return validateOn(v.On, v.Link, name, wire.LinuxNeighbourKey(v.On, v.Address))
+}
+
+// setNeighbour also replaces what the kernel has learned.
+func setNeighbour(h *handle, _ string, v wire.LinuxNeighbour) error {
+	l, err := h.linkFor(v.Link, v.Address)
+	if err == nil {
+		err = h.NeighSet(kernelNeighbour(l, v))
+	}
+	if err != nil {
+		return refused(fmt.Errorf("set neighbour %s of %s: %w", v.Address, v.Link, err))
+	}
+	return nil
+}
+
+func deleteNeighbour(h *handle, v wire.LinuxNeighbour) error {
+	l, err := h.link(v.Link)
+	if err != nil {
+		return err
+	}
+	return h.NeighDel(kernelNeighbour(l, v))
+}
+
+func findNeighbour(h *handle, _ string, v wire.LinuxNeighbour) (wire.LinuxNeighbour, bool, error) {
+	l, err := h.link(v.Link)
+	if err != nil {
+		return v, false, err
+	}
+	list, err := whole(func() ([]netlink.Neigh, error) { return h.NeighList(l.Attrs().Index, family(v.Address.Is4())) })
+	for _, n := range list {
+		if addrOf(n.IP) == v.Address && n.State&netlink.NUD_PERMANENT != 0 && len(n.HardwareAddr) == len(v.MAC) {
+			v.MAC = wire.MAC(n.HardwareAddr)
+			return v, true, err
+		}
+	}
+	return v, false, err
+}
+
+// listNeighbours lists those that the kernel did not learn.
+func listNeighbours(h *handle, v wire.LinuxNeighbour) (map[string]wire.LinuxNeighbour, error) {
+	l, ours, err := h.nodeLink(v.Link)
+	if err != nil || !ours {
+		return nil, err
+	}
+	list, err := whole(func() ([]netlink.Neigh, error) { return h.NeighList(l.Attrs().Index, netlink.FAMILY_ALL) })
+	found := map[string]wire.LinuxNeighbour{}
+	for _, n := range list {
+		if n.State&netlink.NUD_PERMANENT != 0 && len(n.HardwareAddr) == len(v.MAC) {
+			v.Address, v.MAC = addrOf(n.IP), wire.MAC(n.HardwareAddr)
+			found[refOf(wire.LinuxNeighbourKey(v.On, v.Address)).Name] = v
+		}
+	}
+	return found, err
+}
+
+func kernelNeighbour(l netlink.Link, v wire.LinuxNeighbour) *netlink.Neigh {
+	return &netlink.Neigh{
+		LinkIndex: l.Attrs().Index, Family: family(v.Address.Is4()), State: netlink.NUD_PERMANENT,
+		IP: v.Address.AsSlice(), HardwareAddr: v.MAC[:],
+	}
 }

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"iter"
 	"math"
+	"os"
 	"path"
 	"strings"
 
@@ -192,4 +193,173 @@ func readKnown(name string, known []wire.File) (v wire.File, found bool, err err
 		found = found || k.Type == v.Type
 	}
 	return v, found, err
+}
+
+// putDirectory makes a directory, or takes the one that is there. It is closed until it has its owner.
+func (s spot) putDirectory(v wire.File) error {
+	err := unix.Mkdirat(s.dir, s.base, 0o700)
+	made := err == nil
+	if err != nil && !errors.Is(err, unix.EEXIST) {
+		return fmt.Errorf("make directory %s: %w", s.name, err)
+	}
+	fd, st, err := s.hold()
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	if mode := modeOf(st); !mode.IsDir() {
+		return s.inTheWay(mode, v.Type)
+	}
+	err = s.own(fd, v)
+	if err != nil && made {
+		_ = unix.Unlinkat(s.dir, s.base, unix.AT_REMOVEDIR)
+	}
+	return err
+}
+
+// unfinished starts the name of a regular file that is being written. One that is left of a crash is in nobody's way:
+// the next one of the same name replaces it.
+const unfinished = ".weft-unfinished-"
+
+// putRegular writes a new file beside the old one, with its owner and mode, and puts it in its place: who reads has all
+// of one or all of the other, and never what he may not have.
+func (s spot) putRegular(v wire.File) error {
+	if err := s.mayReplace(); err != nil {
+		return err
+	}
+	beside := spot{s.dir, unfinished + s.base, s.name}
+	fd, err := beside.begin()
+	if err != nil {
+		return err
+	}
+	if err = beside.write(fd, v); err == nil {
+		if err = unix.Renameat(s.dir, beside.base, s.dir, s.base); err == nil {
+			return nil
+		}
+		err = fmt.Errorf("put %s in its place: %w", s.name, err)
+	}
+	return errors.Join(err, beside.discard())
+}
+
+// mayReplace refuses to replace what nobody makes by mistake. A link at a name of ours is what a pod would plant: it is
+// replaced, and what it leads to is left alone.
+func (s spot) mayReplace() error {
+	mode, err := s.mode()
+	if errors.Is(err, unix.ENOENT) {
+		return nil
+	}
+	if err == nil && !mode.IsRegular() && mode&fs.ModeSymlink == 0 {
+		return s.inTheWay(mode, wire.RegularFile)
+	}
+	return err
+}
+
+// begin makes the empty file that only we can read.
+func (s spot) begin() (fd int, err error) {
+	const flags = unix.O_WRONLY | unix.O_CREAT | unix.O_EXCL | unix.O_NOFOLLOW | unix.O_CLOEXEC
+	fd, err = unix.Openat(s.dir, s.base, flags, 0o600)
+	if errors.Is(err, unix.EEXIST) {
+		if err = s.discard(); err == nil {
+			fd, err = unix.Openat(s.dir, s.base, flags, 0o600)
+		}
+	}
+	if err != nil {
+		return 0, fmt.Errorf("begin %s: %w", s.name, err)
+	}
+	return fd, nil
+}
+
+// write fills the file and closes it. It is on the disk before it gets its name, so that a crash leaves none empty.
+func (s spot) write(fd int, v wire.File) error {
+	f := os.NewFile(uintptr(fd), s.base)
+	_, err := f.WriteString(v.Content + string(v.Secret))
+	if err == nil {
+		err = s.own(fd, v)
+	}
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return fmt.Errorf("write %s: %w", s.name, err)
+	}
+	return nil
+}
+
+// discard removes an unfinished file.
+func (s spot) discard() error {
+	if err := unix.Unlinkat(s.dir, s.base, 0); err != nil && !errors.Is(err, unix.ENOENT) {
+		return fmt.Errorf("remove %s: %w", s.base, err)
+	}
+	return nil
+}
+
+// errNoSocket means that who makes a socket has not made it; it may still come.
+var errNoSocket = errors.New("is not there yet: no process listens on it")
+
+// putSocket sets mode and owner of a socket that another component made. Where the dataplane did, it finds nothing to do.
+func (s spot) putSocket(v wire.File) error {
+	fd, st, err := s.hold()
+	if errors.Is(err, unix.ENOENT) {
+		return fmt.Errorf("socket %s %w", s.name, errNoSocket)
+	}
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	if st.Mode&unix.S_IFMT != unix.S_IFSOCK {
+		return s.inTheWay(modeOf(st), v.Type)
+	}
+	if st.Nlink != 1 { // it has another name, which may be somebody else's
+		return fmt.Errorf("socket %s has %d names: it is not taken for the one that was made for it", s.name, st.Nlink)
+	}
+	return s.own(fd, v)
+}
+
+// own gives what a descriptor holds its owner, group and mode. It does nothing where they are right already.
+func (s spot) own(fd int, v wire.File) error {
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return fmt.Errorf("look at %s: %w", s.name, err)
+	}
+	if int(st.Uid) != v.UID || int(st.Gid) != v.GID {
+		if err := s.give(fd, v); err != nil {
+			return err
+		}
+	} else if permissions(&st) == bits(v.Mode) {
+		return nil
+	}
+	if err := unix.Chmod(held(fd), bits(v.Mode)); err != nil {
+		return fmt.Errorf("set mode %s of %s: %w", v.Mode, s.name, err)
+	}
+	// The kernel drops setgid without a word for who may not set it.
+	if err := unix.Fstat(fd, &st); err != nil {
+		return fmt.Errorf("look at %s: %w", s.name, err)
+	}
+	if got := permissions(&st); got != bits(v.Mode) {
+		return fmt.Errorf("set mode %s of %s: the kernel made it %#o", v.Mode, s.name, got)
+	}
+	return nil
+}
+
+// give changes owner and group. What the old group was allowed is taken away before, so that the new one never has it,
+// and the new mode comes after: a change of owner may cost mode bits.
+func (s spot) give(fd int, v wire.File) error {
+	if err := unix.Chmod(held(fd), bits(v.Mode)&0o700); err != nil {
+		return fmt.Errorf("close %s: %w", s.name, err)
+	}
+	if err := unix.Fchownat(fd, "", v.UID, v.GID, unix.AT_EMPTY_PATH); err != nil {
+		return fmt.Errorf("give %s to %d:%d: %w", s.name, v.UID, v.GID, err)
+	}
+	return nil
+}
+
+func permissions(st *unix.Stat_t) uint32 { return st.Mode & 0o7777 }
+
+// bits is a mode as the kernel has it.
+func bits(m fs.FileMode) uint32 {
+	b := uint32(m.Perm())
+	if m&fs.ModeSetgid != 0 {
+		b |= unix.S_ISGID
+	}
+	return b
 }

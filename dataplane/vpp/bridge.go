@@ -2,6 +2,7 @@ package vpp
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"strings"
@@ -189,4 +190,262 @@ func (d domains) nameOf(id Domain) string {
 		return name
 	}
 	return fmt.Sprintf("#%d", id)
+}
+
+type bridgeMemberItem = kvscheduler.Item[wire.BridgeMember, Index]
+
+type bridgeMembers struct{ c *Client }
+
+func bridgeMemberDescriptor(c *Client) kvscheduler.Descriptor[wire.BridgeMember, Index] {
+	return kvscheduler.Descriptor[wire.BridgeMember, Index]{
+		Name: wire.KindBridgeMember, Lane: Lane,
+		Equal:    sameBridgeMember,
+		Validate: validateBridgeMember,
+		// The dataplane would make a bridge domain that it does not know, with features of its own choice.
+		Deps: func(_ string, v wire.BridgeMember) []kvscheduler.Dep {
+			deps := judged(v.Judged, v.Interface,
+				kvscheduler.Dep{Label: "interface", On: ref(wire.KindInterface, v.Interface), Mode: kvscheduler.Follow},
+				kvscheduler.Dep{Label: "bridge domain", On: ref(wire.KindBridgeDomain, v.BridgeDomain)},
+			)
+			if v.Filtered {
+				deps = append(deps, kvscheduler.Dep{Label: "ACL", On: ref(wire.KindInterfaceACL, v.Interface)})
+			}
+			if end, err := kvscheduler.ParseRef(v.LinuxEnd); err == nil {
+				deps = append(deps, kvscheduler.Dep{Label: "Linux end", On: end})
+			}
+			return deps
+		},
+		Recreate: func(have, want wire.BridgeMember) bool {
+			return have.BridgeDomain != want.BridgeDomain || have.BVI != want.BVI
+		},
+		Bucket:  func(_ string, v wire.BridgeMember) string { return v.BridgeDomain },
+		After:   []string{wire.KindInterface, wire.KindBridgeDomain},
+		Backend: bridgeMembers{c},
+	}
+}
+
+// sameBridgeMember leaves out what the dataplane cannot report.
+func sameBridgeMember(want, have wire.BridgeMember) bool {
+	have.Judged, have.Filtered, have.LinuxEnd = want.Judged, want.Filtered, want.LinuxEnd
+	return want == have
+}
+
+func validateBridgeMember(name string, v wire.BridgeMember) error {
+	if _, err := kvscheduler.ParseRef(v.LinuxEnd); v.LinuxEnd != "" && err != nil {
+		return fmt.Errorf("object of the Linux end: %w", err)
+	}
+	switch {
+	case name != v.Interface:
+		return fmt.Errorf("the name is that of the interface, %s", v.Interface)
+	case v.BVI && v.SplitHorizonGroup != 0:
+		return fmt.Errorf("a BVI is in no split-horizon group, be it %d", v.SplitHorizonGroup)
+	}
+	return nil
+}
+
+// Create puts the interfaces into their bridge domains.
+func (b bridgeMembers) Create(ctx context.Context, batch []bridgeMemberItem) {
+	p, err := b.loopbacks(ctx, batch)
+	var s steps
+	for i := range batch {
+		it := &batch[i]
+		it.NewMeta = handle[Index](it, 0)
+		switch {
+		case it.Want.BVI && err != nil:
+			it.Err = kvscheduler.Refused(err)
+		case it.Want.BVI && !p[it.NewMeta]:
+			// The dataplane may take it and then lose what is sent to it.
+			it.Err = permanent(fmt.Errorf("interface %s is no loopback: it cannot be a BVI", it.Want.Interface))
+		default:
+			s.add(i, joinBridge(it.Want, it.NewMeta, handle[Domain](it, 1)))
+		}
+	}
+	take(ctx, b.c, &s, batch)
+}
+
+// loopbacks are looked up only if the batch has a BVI.
+func (b bridgeMembers) loopbacks(ctx context.Context, batch []bridgeMemberItem) (map[Index]bool, error) {
+	for i := range batch {
+		if !batch[i].Want.BVI {
+			continue
+		}
+		p, err := b.c.ports(ctx)
+		if err != nil {
+			return nil, err
+		}
+		found := map[Index]bool{}
+		for _, d := range p.list {
+			_, found[Index(d.SwIfIndex)] = loopbackInstance(d)
+		}
+		return found, nil
+	}
+	return nil, nil
+}
+
+// Update changes the split-horizon group, by joining again.
+func (b bridgeMembers) Update(ctx context.Context, batch []bridgeMemberItem) { b.Create(ctx, batch) }
+
+// Delete takes the interfaces back to layer 3.
+func (b bridgeMembers) Delete(ctx context.Context, batch []bridgeMemberItem) {
+	each(ctx, b.c, batch, func(it *bridgeMemberItem) *request {
+		what := fmt.Sprintf("sw_interface_set_l2_bridge: %s out of %s", it.Have.Interface, it.Have.BridgeDomain)
+		return ask(what, &l2.SwInterfaceSetL2Bridge{RxSwIfIndex: it.Meta.api()}, &l2.SwInterfaceSetL2BridgeReply{}).
+			fineIf(api.INVALID_SW_IF_INDEX)
+	})
+}
+
+func joinBridge(v wire.BridgeMember, i Index, d Domain) *request {
+	port := l2.L2_API_PORT_TYPE_NORMAL
+	if v.BVI {
+		port = l2.L2_API_PORT_TYPE_BVI
+	}
+	return ask(fmt.Sprintf("sw_interface_set_l2_bridge: %s into %s (%d)", v.Interface, v.BridgeDomain, d), &l2.SwInterfaceSetL2Bridge{
+		RxSwIfIndex: i.api(), BdID: uint32(d), PortType: port, Shg: v.SplitHorizonGroup, Enable: true,
+	}, &l2.SwInterfaceSetL2BridgeReply{})
+}
+
+// Dump lists our interfaces that are in a bridge domain.
+func (b bridgeMembers) Dump(ctx context.Context, _ kvscheduler.View) iter.Seq2[kvscheduler.Actual[wire.BridgeMember, Index], error] {
+	return yieldAll(b.dump(ctx))
+}
+
+func (b bridgeMembers) dump(ctx context.Context) ([]kvscheduler.Actual[wire.BridgeMember, Index], error) {
+	p, err := b.c.ports(ctx)
+	if err != nil {
+		return nil, err
+	}
+	there, err := b.c.bridges(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var found []kvscheduler.Actual[wire.BridgeMember, Index]
+	for id, d := range there.byID {
+		for _, m := range d.SwIfDetails {
+			name, ours := p.byIndex[Index(m.SwIfIndex)]
+			if !ours {
+				continue
+			}
+			v := wire.BridgeMember{
+				BridgeDomain: there.nameOf(id), Interface: name, SplitHorizonGroup: m.Shg, BVI: m.SwIfIndex == d.BviSwIfIndex,
+			}
+			found = append(found, kvscheduler.Actual[wire.BridgeMember, Index]{Name: name, V: v, Meta: Index(m.SwIfIndex)})
+		}
+	}
+	return found, nil
+}
+
+// L2Entry is what is remembered of an applied entry: the numbers of its bridge domain and its interface.
+type L2Entry struct {
+	Domain    Domain
+	Interface Index
+}
+
+type l2FIBItem = kvscheduler.Item[wire.L2FIB, L2Entry]
+
+type l2FIBs struct{ c *Client }
+
+func l2FIBDescriptor(c *Client) kvscheduler.Descriptor[wire.L2FIB, L2Entry] {
+	return kvscheduler.Descriptor[wire.L2FIB, L2Entry]{
+		Name: wire.KindL2FIB, Lane: Lane,
+		Equal:    func(want, have wire.L2FIB) bool { return want == have },
+		Validate: validateL2FIB,
+		// The dataplane takes an entry for a member of any bridge domain, and then forwards nothing by it.
+		Deps: func(_ string, v wire.L2FIB) []kvscheduler.Dep {
+			return []kvscheduler.Dep{
+				{Label: "bridge domain", On: ref(wire.KindBridgeDomain, v.BridgeDomain)},
+				{Label: "member", On: ref(wire.KindBridgeMember, v.Interface), Mode: kvscheduler.Follow},
+				{Label: "member of the bridge domain", Any: &kvscheduler.Select{
+					Kind: wire.KindBridgeMember, Bucket: v.BridgeDomain,
+					Match: func(name string, _ any) bool { return name == v.Interface },
+				}},
+			}
+		},
+		Recreate: func(have, want wire.L2FIB) bool { return true },
+		After:    []string{wire.KindInterface, wire.KindBridgeDomain, wire.KindBridgeMember},
+		Backend:  l2FIBs{c},
+	}
+}
+
+func validateL2FIB(name string, v wire.L2FIB) error {
+	switch {
+	case !v.MAC.IsUnicast():
+		return fmt.Errorf("MAC %q is not that of one interface", v.MAC)
+	case v.BVI:
+		return errors.New("the dataplane itself makes the entry of a BVI")
+	case name != wire.L2FIBName(v.BridgeDomain, v.MAC):
+		return fmt.Errorf("bridge domain and MAC make the name %s", wire.L2FIBName(v.BridgeDomain, v.MAC))
+	}
+	return nil
+}
+
+// Create adds static entries, or replaces what was learned.
+func (b l2FIBs) Create(ctx context.Context, batch []l2FIBItem) {
+	each(ctx, b.c, batch, func(it *l2FIBItem) *request {
+		it.NewMeta = L2Entry{handle[Domain](it, 0), handle[Index](it, 1)}
+		return addDelL2(it.Want, it.NewMeta, true)
+	})
+}
+
+// Update is never called: every difference recreates.
+func (b l2FIBs) Update(_ context.Context, batch []l2FIBItem) { refuseUpdates(batch) }
+
+// Delete removes the entries.
+func (b l2FIBs) Delete(ctx context.Context, batch []l2FIBItem) {
+	each(ctx, b.c, batch, func(it *l2FIBItem) *request {
+		return addDelL2(it.Have, it.Meta, false).fineIf(api.NO_SUCH_ENTRY, api.INVALID_SW_IF_INDEX)
+	})
+}
+
+func addDelL2(v wire.L2FIB, m L2Entry, add bool) *request {
+	verb := "delete"
+	if add {
+		verb = "add"
+	}
+	return ask(fmt.Sprintf("l2fib_add_del: %s %s by %s in %s", verb, v.MAC, v.Interface, v.BridgeDomain), &l2.L2fibAddDel{
+		Mac: [6]byte(v.MAC), BdID: uint32(m.Domain), SwIfIndex: m.Interface.api(), IsAdd: add, StaticMac: true,
+	}, &l2.L2fibAddDelReply{})
+}
+
+// Dump lists the static entries of our interfaces in our bridge domains.
+func (b l2FIBs) Dump(ctx context.Context, view kvscheduler.View) iter.Seq2[kvscheduler.Actual[wire.L2FIB, L2Entry], error] {
+	return b.Read(ctx, view, nil)
+}
+
+// Read is Dump for the bridge domains of the named objects.
+func (b l2FIBs) Read(ctx context.Context, _ kvscheduler.View, names []string) iter.Seq2[kvscheduler.Actual[wire.L2FIB, L2Entry], error] {
+	return yieldAll(b.read(ctx, names))
+}
+
+func (b l2FIBs) read(ctx context.Context, names []string) ([]kvscheduler.Actual[wire.L2FIB, L2Entry], error) {
+	p, err := b.c.ports(ctx)
+	if err != nil {
+		return nil, err
+	}
+	there, err := b.c.bridges(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var requests []*request
+	for id, name := range there.names {
+		if len(names) == 0 || concerns(name, names) {
+			requests = append(requests, askAll(&l2.L2FibTableDump{BdID: uint32(id)}, &l2.L2FibTableDetails{}))
+		}
+	}
+	if err := b.c.exchangeAll(ctx, requests); err != nil {
+		return nil, err
+	}
+	var found []kvscheduler.Actual[wire.L2FIB, L2Entry]
+	for _, r := range requests {
+		for _, d := range listOf[*l2.L2FibTableDetails](r) {
+			iface, ours := p.byIndex[Index(d.SwIfIndex)]
+			if !ours || !d.StaticMac || d.FilterMac || d.BviMac { // that of a BVI comes and goes with it
+				continue
+			}
+			v := wire.L2FIB{BridgeDomain: there.nameOf(Domain(d.BdID)), MAC: wire.MAC(d.Mac), Interface: iface}
+			found = append(found, kvscheduler.Actual[wire.L2FIB, L2Entry]{
+				Name: wire.L2FIBName(v.BridgeDomain, v.MAC), V: v, Meta: L2Entry{Domain(d.BdID), Index(d.SwIfIndex)},
+			})
+		}
+	}
+	return found, nil
 }

@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/fnv"
+	"io"
 	"iter"
 	"slices"
+	"strconv"
 	"strings"
 
 	"go.fd.io/govpp/api"
@@ -351,4 +354,183 @@ func (p *ports) value(d *interfaces.SwInterfaceDetails) wire.Interface {
 		v.Type = wire.TypeLoopback
 	}
 	return v
+}
+
+// adopt finds interfaces that were refused because they are there already, just as they should be or not yet finished.
+func (b ifaces) adopt(ctx context.Context, batch []interfaceItem, made []bool) {
+	var there *ports
+	for i := range batch {
+		it := &batch[i]
+		refusal := new(api.VPPApiError)
+		if it.Err == nil || !errors.As(it.Err, refusal) {
+			continue
+		}
+		if there == nil {
+			var err error
+			if there, err = b.c.ports(ctx); err != nil {
+				return
+			}
+		}
+		if there.has(it) || there.holds(it) || there.tunnels(it) {
+			it.Err = nil
+		} else if other, taken := there.memifAt(it); taken {
+			made[i] = b.replace(ctx, it, there, other)
+		}
+	}
+}
+
+// replace makes a memif in the place of one that got no tag. That one may have been made with another secret, which
+// nobody can read back, so it is not taken over. One with a tag is named and left alone.
+func (b ifaces) replace(ctx context.Context, it *interfaceItem, there *ports, other Index) (made bool) {
+	for _, d := range there.list {
+		if Index(d.SwIfIndex) == other && d.Tag != "" {
+			owner, _, _ := strings.Cut(d.Tag, "#")
+			it.Err = kvscheduler.Refused(fmt.Errorf("%w: they are those of %s, interface %s", strip(it.Err), owner, d.InterfaceName))
+			return false
+		}
+	}
+	gone, again := deleteMemif(it.Name, other), newMemif(it.Name, it.Want, handle[SocketID](it, 0))
+	b.c.exchange(ctx, gone, again)
+	if it.Err = again.fault(); it.Err != nil {
+		return false
+	}
+	it.NewMeta = numberIn(again.reply)
+	return true
+}
+
+// has tells whether the wanted interface is there, made just so, and notes its number.
+func (p *ports) has(it *interfaceItem) bool {
+	d := p.byName[it.Name]
+	if d == nil || d.Tag != interfaceTag(it.Name, it.Want) {
+		return false
+	}
+	it.NewMeta = Index(d.SwIfIndex)
+	return true
+}
+
+// holds tells whether the link that is wanted is held by an interface that got no tag, and notes its number: it is what
+// a creation left that was not finished.
+func (p *ports) holds(it *interfaceItem) bool {
+	for _, d := range p.list {
+		link, ok := p.links[Index(d.SwIfIndex)]
+		if ok && it.Want.Type == wire.TypeAFPacket && link == it.Want.AFPacket.Link && d.Tag == "" {
+			it.NewMeta = Index(d.SwIfIndex)
+			return true
+		}
+	}
+	return false
+}
+
+const (
+	// maxName leaves room for the hash: a tag has at most 63 bytes.
+	maxName = 48
+	// hashBits is what twelve hexadecimal digits hold.
+	hashBits   = 48
+	hashDigits = hashBits / 4
+)
+
+// interfaceHash sums up what an interface was made with and the dataplane cannot be trusted to report.
+func interfaceHash(v wire.Interface) uint64 {
+	h := fnv.New64a()
+	switch v.Type {
+	case wire.TypeAFPacket:
+		fmt.Fprintf(h, "%s|%q|%q", v.Type, v.AFPacket.Link, v.AFPacket.On)
+		addQueues(h, v.AFPacket.RxQueues, v.AFPacket.TxQueues)
+	case wire.TypeMemif:
+		m := v.Memif
+		// Anybody who may ask the dataplane sees the tag. 48 bits that have no key say nothing of a secret of 23 random
+		// characters, for which many millions of others have the same sum.
+		fmt.Fprintf(h, "%s|%q|%d|%q|%q|%d|%d|%d|%d", v.Type, m.Socket, m.ID, m.Mode, string(m.Secret), m.RingSize, m.BufferSize, m.RxQueues, m.TxQueues)
+	case wire.TypeVXLAN:
+		fmt.Fprintf(h, "%s|%s|%s|%d|%d", v.Type, v.VXLAN.Source, v.VXLAN.Destination, v.VXLAN.VNI, portOf(v.VXLAN))
+		if v.VXLAN.Table != 0 { // tunnels of the dataplane's own table keep the hash of earlier versions
+			fmt.Fprintf(h, "|%d", v.VXLAN.Table)
+		}
+	default:
+		fmt.Fprintf(h, "%s|%q|%q|%s|%d", v.Type, v.Tap.Namespace, v.Tap.Name, v.Tap.MAC, v.Tap.MTU)
+		addQueues(h, v.Tap.Queues, v.Tap.Queues)
+	}
+	if v.GSO {
+		fmt.Fprint(h, "|gso")
+	}
+	return folded(h.Sum64())
+}
+
+// addQueues leaves the sum of a link with one queue each way what it was before there were more.
+func addQueues(h io.Writer, rx, tx int) {
+	if rx > 1 || tx > 1 {
+		fmt.Fprintf(h, "|%d|%d", queuesOf(rx), queuesOf(tx))
+	}
+}
+
+// folded is a sum as a tag has room for.
+func folded(sum uint64) uint64 { return (sum>>hashBits ^ sum) & (1<<hashBits - 1) }
+
+// interfaceTag is what the dataplane keeps for us of an interface.
+func interfaceTag(name string, v wire.Interface) string { return newTag(name, interfaceHash(v)) }
+
+// newTag holds a name and a hash.
+func newTag(name string, hash uint64) string { return fmt.Sprintf("%s#%0*x", name, hashDigits, hash) }
+
+// parseTag is the inverse of newTag; ok is false for a foreign tag.
+func parseTag(tag string) (name string, hash uint64, ok bool) {
+	i := strings.LastIndexByte(tag, '#')
+	if i <= 0 || len(tag)-i-1 != hashDigits {
+		return "", 0, false
+	}
+	hash, err := strconv.ParseUint(tag[i+1:], 16, 64)
+	return tag[:i], hash, err == nil
+}
+
+// Delete looks first whether the number still means our interface: the dataplane may have been restarted meanwhile.
+func (b ifaces) Delete(ctx context.Context, batch []interfaceItem) {
+	looks := newRequests(batch, func(it *interfaceItem) *request {
+		return askAll(&interfaces.SwInterfaceDump{SwIfIndex: it.Meta.api()}, &interfaces.SwInterfaceDetails{})
+	})
+	memifs, sockets := dumpMemifs(), dumpSockets()
+	b.c.exchange(ctx, append(slices.Clone(looks), memifs, sockets)...)
+	there := &ports{memifs: memifsIn(memifs), sockets: socketsIn(sockets), socketsDir: b.c.options.Sockets}
+	var requests []*request
+	var items []*interfaceItem
+	for i, look := range looks {
+		it := &batch[i]
+		if err := errors.Join(look.fault(), memifs.fault(), sockets.fault()); err != nil {
+			it.Err = kvscheduler.Refused(err)
+			continue
+		}
+		if there.present(look, it) {
+			requests, items = append(requests, remove(it.Name, it.Have, it.Meta)), append(items, it)
+		}
+	}
+	b.exchange(ctx, batch, requests)
+	for i, r := range requests {
+		items[i].Err = r.fault()
+	}
+}
+
+// present tells whether a look found the item's interface, with its name.
+func (p *ports) present(look *request, it *interfaceItem) bool {
+	for _, d := range listOf[*interfaces.SwInterfaceDetails](look) {
+		name, _, ours := p.identity(d)
+		if Index(d.SwIfIndex) == it.Meta && ours && (name == it.Name || duplicate(name, it.Meta) == it.Name) {
+			return true
+		}
+	}
+	return false
+}
+
+func remove(name string, v wire.Interface, i Index) *request {
+	switch v.Type {
+	case wire.TypeTap:
+		return ask("tap_delete_v2 "+name, &tapv2.TapDeleteV2{SwIfIndex: i.api()}, &tapv2.TapDeleteV2Reply{}).
+			fineIf(api.INVALID_SW_IF_INDEX)
+	case wire.TypeAFPacket:
+		return deleteAFPacket(name, v)
+	case wire.TypeMemif:
+		return deleteMemif(name, i)
+	case wire.TypeVXLAN:
+		return deleteVXLAN(name, v)
+	}
+	return ask("delete_loopback "+name, &interfaces.DeleteLoopback{SwIfIndex: i.api()}, &interfaces.DeleteLoopbackReply{}).
+		fineIf(api.INVALID_SW_IF_INDEX)
 }

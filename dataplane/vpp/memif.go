@@ -2,10 +2,16 @@ package vpp
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
+	"iter"
 	"math/bits"
+	"os"
 	"path"
+	"strings"
 
 	"go.fd.io/govpp/api"
 	"go.fd.io/govpp/binapi/memif"
@@ -154,4 +160,213 @@ func decodeInterface(b []byte) (wire.Interface, error) {
 	stored.Interface.Memif = stored.Memif.Memif
 	stored.Interface.Memif.Secret = secret.Text(stored.Memif.Secret)
 	return stored.Interface, err
+}
+
+// SocketID is what is remembered of an applied memif socket: its number in the dataplane.
+type SocketID uint32
+
+// maxSocketPath is what a socket's address holds before its NUL.
+const maxSocketPath = 107
+
+type memifSocketItem = kvscheduler.Item[wire.MemifSocket, SocketID]
+
+// memifSockets have no name or tag in the dataplane: number and path are all that there is to know them by.
+type memifSockets struct{ c *Client }
+
+func memifSocketDescriptor(c *Client) kvscheduler.Descriptor[wire.MemifSocket, SocketID] {
+	return kvscheduler.Descriptor[wire.MemifSocket, SocketID]{
+		Name: wire.KindMemifSocket, Lane: Lane,
+		Equal:    func(want, have wire.MemifSocket) bool { return want == have },
+		Validate: validateMemifSocket,
+		Deps: func(_ string, v wire.MemifSocket) []kvscheduler.Dep {
+			directory, err := kvscheduler.ParseRef(v.Directory)
+			if err != nil {
+				return nil // validateMemifSocket has said so
+			}
+			return []kvscheduler.Dep{{Label: "directory", On: directory}}
+		},
+		Recreate: func(have, want wire.MemifSocket) bool { return true },
+		Merge: func(dumped, last wire.MemifSocket) wire.MemifSocket {
+			dumped.Directory = last.Directory
+			return dumped
+		},
+		Backend: memifSockets{c},
+	}
+}
+
+func validateMemifSocket(name string, v wire.MemifSocket) error {
+	switch {
+	case name == "" || strings.Contains(name, "#"):
+		return fmt.Errorf("name %q: it is not empty and has no #", name)
+	case v.ID == 0 || v.ID == ^uint32(0):
+		return fmt.Errorf("socket %d belongs to the dataplane", v.ID)
+	case !path.IsAbs(v.Path) || path.Clean(v.Path) != v.Path || strings.ContainsRune(v.Path, 0):
+		return fmt.Errorf("path %q is not absolute and clean", v.Path)
+	case len(v.Path) > maxSocketPath:
+		return fmt.Errorf("path %s: a socket's path has at most %d bytes", v.Path, maxSocketPath)
+	}
+	if _, err := kvscheduler.ParseRef(v.Directory); err != nil {
+		return fmt.Errorf("directory of %s: %w", v.Path, err)
+	}
+	return nil
+}
+
+// Create looks first: of one path under two numbers the later one would take the earlier one's peers.
+func (b memifSockets) Create(ctx context.Context, batch []memifSocketItem) {
+	there, err := b.c.sockets(ctx)
+	var s steps
+	for i := range batch {
+		it := &batch[i]
+		it.NewMeta = SocketID(it.Want.ID)
+		if err != nil {
+			it.Err = kvscheduler.Refused(err)
+			continue
+		}
+		if it.Err = inUse(there, it.Want); it.Err == nil && there[it.NewMeta] == "" {
+			there[it.NewMeta] = it.Want.Path
+			s.add(i, ask(fmt.Sprintf("memif_socket_filename_add_del_v2: %d %s", it.Want.ID, it.Want.Path), &memif.MemifSocketFilenameAddDelV2{
+				IsAdd: true, SocketID: it.Want.ID, SocketFilename: it.Want.Path,
+			}, &memif.MemifSocketFilenameAddDelV2Reply{}))
+		}
+	}
+	take(ctx, b.c, &s, batch)
+}
+
+// inUse tells whether the number or the path is another socket's.
+func inUse(there map[SocketID]string, v wire.MemifSocket) error {
+	for id, p := range there {
+		switch {
+		case id == SocketID(v.ID) && p != v.Path:
+			return kvscheduler.Refused(fmt.Errorf("create memif socket %d at %s: the number is that of the socket at %s", v.ID, v.Path, p))
+		case id != SocketID(v.ID) && p == v.Path:
+			return kvscheduler.Refused(fmt.Errorf("create memif socket %d at %s: the path is that of socket %d", v.ID, v.Path, id))
+		}
+	}
+	return nil
+}
+
+// Update is never called: every difference recreates.
+func (b memifSockets) Update(_ context.Context, batch []memifSocketItem) { refuseUpdates(batch) }
+
+// Delete leaves alone what is not ours any more. The dataplane refuses to forget a socket that has memifs.
+func (b memifSockets) Delete(ctx context.Context, batch []memifSocketItem) {
+	there, err := b.c.sockets(ctx)
+	var s steps
+	for i := range batch {
+		it := &batch[i]
+		if err != nil {
+			it.Err = kvscheduler.Refused(err)
+		} else if p := there[it.Meta]; p != "" && (p == it.Have.Path || it.Have.Path == "") {
+			s.add(i, ask(fmt.Sprintf("memif_socket_filename_add_del_v2: delete %d %s", it.Meta, p), &memif.MemifSocketFilenameAddDelV2{
+				SocketID: uint32(it.Meta),
+			}, &memif.MemifSocketFilenameAddDelV2Reply{}).fineIf(api.INVALID_ARGUMENT))
+		}
+	}
+	take(ctx, b.c, &s, batch)
+	for i := range batch {
+		if p := there[batch[i].Meta]; batch[i].Err == nil && p != "" && isBelow(p, b.c.options.Sockets) {
+			batch[i].Err = removeSocketFile(p)
+		}
+	}
+}
+
+// removeSocketFile removes the file of a socket that the dataplane has closed: VPP leaves it behind.
+func removeSocketFile(p string) error {
+	info, err := os.Lstat(p)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && info.Mode().Type() != fs.ModeSocket {
+		return nil
+	}
+	if err == nil {
+		err = os.Remove(p)
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("remove file of memif socket: %w", err)
+	}
+	return nil
+}
+
+// Dump lists the sockets that are known, and those below our directory. One whose file somebody took away has no path: only
+// when it is made anew, with its memifs, the dataplane makes the file again.
+func (b memifSockets) Dump(ctx context.Context, view kvscheduler.View) iter.Seq2[kvscheduler.Actual[wire.MemifSocket, SocketID], error] {
+	listed, memifs := dumpSockets(), dumpMemifs()
+	if err := b.c.exchangeAll(ctx, []*request{listed, memifs}); err != nil {
+		return yieldAll[wire.MemifSocket, SocketID](nil, err)
+	}
+	there, served := socketsIn(listed), map[SocketID]bool{}
+	for _, m := range memifsIn(memifs) {
+		served[SocketID(m.SocketID)] = true
+	}
+	known := knownSockets(view)
+	taken := map[string]bool{}
+	for id, p := range there {
+		taken[known[wire.MemifSocket{ID: uint32(id), Path: p}]] = true
+	}
+	var found []kvscheduler.Actual[wire.MemifSocket, SocketID]
+	for id, p := range there {
+		v := wire.MemifSocket{ID: uint32(id), Path: p}
+		name, isKnown := known[v]
+		if !isKnown && !isBelow(p, b.c.options.Sockets) {
+			continue
+		}
+		if !isKnown {
+			if name = socketName(p); taken[name] {
+				name = duplicate(name, Index(id))
+			}
+			taken[name] = true
+		}
+		if served[id] && isGone(p) {
+			v.Path = ""
+		}
+		found = append(found, kvscheduler.Actual[wire.MemifSocket, SocketID]{Name: name, V: v, Meta: id})
+	}
+	return yieldAll(found, nil)
+}
+
+// isGone tells whether the file of a socket is missing where its directory is to be seen.
+func isGone(p string) bool {
+	if _, err := os.Lstat(path.Dir(p)); err != nil {
+		return false
+	}
+	_, err := os.Lstat(p)
+	return errors.Is(err, fs.ErrNotExist)
+}
+
+// knownSockets are the names of the known sockets by what the dataplane knows of them.
+func knownSockets(view kvscheduler.View) map[wire.MemifSocket]string {
+	known := map[wire.MemifSocket]string{}
+	for name := range view.All(wire.KindMemifSocket) {
+		applied, _, _ := view.Applied(ref(wire.KindMemifSocket, name))
+		desired, _ := view.Desired(ref(wire.KindMemifSocket, name))
+		for _, v := range []any{applied, desired} {
+			if s, is := v.(wire.MemifSocket); is {
+				s.Directory = ""
+				known[s] = name
+			}
+		}
+	}
+	return known
+}
+
+// socketName is the name that follows from a socket's path: its directory's, which is the allocation's.
+func socketName(p string) string { return path.Base(path.Dir(p)) }
+
+// sockets are the paths of all memif sockets.
+func (c *Client) sockets(ctx context.Context) (map[SocketID]string, error) {
+	r := dumpSockets()
+	if err := c.exchangeAll(ctx, []*request{r}); err != nil {
+		return nil, err
+	}
+	return socketsIn(r), nil
+}
+
+func dumpSockets() *request {
+	return askAll(&memif.MemifSocketFilenameDump{}, &memif.MemifSocketFilenameDetails{})
+}
+
+func socketsIn(r *request) map[SocketID]string {
+	found := map[SocketID]string{}
+	for _, d := range listOf[*memif.MemifSocketFilenameDetails](r) {
+		found[SocketID(d.SocketID)] = d.SocketFilename
+	}
+	return found
 }

@@ -1,20 +1,28 @@
 package vpp
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"net/netip"
 	"path"
 	"reflect"
 	"sync"
 
 	"go.fd.io/govpp/api"
+	"go.fd.io/govpp/binapi/gso"
 	interfaces "go.fd.io/govpp/binapi/interface"
+	"go.fd.io/govpp/binapi/interface_types"
 	"go.fd.io/govpp/binapi/ip"
+	"go.fd.io/govpp/binapi/ip_types"
 	"go.fd.io/govpp/binapi/memclnt"
 	"go.fd.io/govpp/binapi/vlib"
 	"go.fd.io/govpp/binapi/vpe"
 	"go.fd.io/govpp/codec"
+
+	"github.com/weftnet/weft/kvscheduler"
+	"github.com/weftnet/weft/wire"
 )
 
 // request is a message on its way to the dataplane, with what comes back.
@@ -243,3 +251,201 @@ func pluginOf(m api.Message) string {
 func messageKey(m api.Message) string { return m.GetMessageName() + "_" + m.GetCrcString() }
 
 var errClosed = errors.New("connection closed by us")
+
+// each makes one request of each item, sends them all and sets Err where that failed.
+func each[V, M any](ctx context.Context, c *Client, batch []kvscheduler.Item[V, M], make func(*kvscheduler.Item[V, M]) *request) {
+	requests := newRequests(batch, make)
+	c.exchange(ctx, requests...)
+	for i, r := range requests {
+		batch[i].Err = r.fault()
+	}
+}
+
+func newRequests[V, M any](batch []kvscheduler.Item[V, M], make func(*kvscheduler.Item[V, M]) *request) []*request {
+	var requests []*request
+	for i := range batch {
+		requests = append(requests, make(&batch[i]))
+	}
+	return requests
+}
+
+// handle is what the item's dependency of that number left for us.
+func handle[H, V, M any](it *kvscheduler.Item[V, M], number int) H {
+	if number >= len(it.Handles) {
+		panic(fmt.Sprintf("%s: has no dependency %d", it.Name, number)) //nolint:forbidigo // impossible: the scheduler gives one for each
+	}
+	return it.Handles[number].(H)
+}
+
+// yieldAll makes an iterator of a finished dump.
+func yieldAll[V, M any](found []kvscheduler.Actual[V, M], err error) func(func(kvscheduler.Actual[V, M], error) bool) {
+	return func(yield func(kvscheduler.Actual[V, M], error) bool) {
+		if err != nil {
+			yield(kvscheduler.Actual[V, M]{}, err)
+			return
+		}
+		for _, a := range found {
+			if !yield(a, nil) {
+				return
+			}
+		}
+	}
+}
+
+// exchangeAll is exchange for requests of which all must succeed.
+func (c *Client) exchangeAll(ctx context.Context, requests []*request) error {
+	c.exchange(ctx, requests...)
+	return firstFault(requests)
+}
+
+func firstFault(requests []*request) error {
+	for _, r := range requests {
+		if err := r.fault(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// steps are requests that are sent together, of which each item of a batch may have none, one or several.
+type steps struct {
+	requests []*request
+	items    []int // whose request it is, by its place in the batch
+}
+
+func (s *steps) add(item int, r *request) {
+	s.requests, s.items = append(s.requests, r), append(s.items, item)
+}
+
+// take sends all and sets the items' errors. If a part of an item's steps was refused and a part was not, the outcome is
+// unknown as a whole.
+func take[V, M any](ctx context.Context, c *Client, s *steps, batch []kvscheduler.Item[V, M]) {
+	c.exchange(ctx, s.requests...)
+	applied := map[int]bool{}
+	for i, r := range s.requests {
+		it := &batch[s.items[i]]
+		err := r.fault()
+		switch {
+		case err == nil:
+			applied[s.items[i]] = true
+		case it.Err == nil:
+			it.Err = err
+		}
+	}
+	for n := range applied {
+		if batch[n].Err != nil {
+			batch[n].Err = strip(batch[n].Err)
+		}
+	}
+}
+
+// strip takes the knowledge of the outcome off an error.
+func strip(err error) error {
+	known := new(kvscheduler.OpError)
+	if errors.As(err, &known) {
+		return known.Err
+	}
+	return err
+}
+
+// settings are changes of interfaces.
+type settings struct{ steps }
+
+func (s *settings) tag(n int, it *interfaceItem) {
+	s.add(n, ask("sw_interface_tag_add_del "+it.Name, &interfaces.SwInterfaceTagAddDel{
+		IsAdd: true, SwIfIndex: it.NewMeta.api(), Tag: interfaceTag(it.Name, it.Want),
+	}, &interfaces.SwInterfaceTagAddDelReply{}))
+}
+
+func (s *settings) mac(n int, it *interfaceItem) {
+	s.add(n, ask(fmt.Sprintf("sw_interface_set_mac_address %s %s", it.Name, it.Want.MAC), &interfaces.SwInterfaceSetMacAddress{
+		SwIfIndex: it.NewMeta.api(), MacAddress: [6]byte(it.Want.MAC),
+	}, &interfaces.SwInterfaceSetMacAddressReply{}))
+}
+
+func (s *settings) mtu(n int, it *interfaceItem) {
+	s.add(n, ask(fmt.Sprintf("sw_interface_set_mtu %s %d", it.Name, it.Want.MTU), &interfaces.SwInterfaceSetMtu{
+		SwIfIndex: it.NewMeta.api(), Mtu: []uint32{uint32(it.Want.MTU), 0, 0, 0},
+	}, &interfaces.SwInterfaceSetMtuReply{}))
+}
+
+// gso has packets that are longer than the MTU segmented before they leave by a link that would not do it: VPP hands long
+// packets inside VXLAN to the kernel as they are, and these are lost.
+func (s *settings) gso(n int, it *interfaceItem) {
+	s.add(n, ask("feature_gso_enable_disable "+it.Name, &gso.FeatureGsoEnableDisable{
+		SwIfIndex: it.NewMeta.api(), EnableDisable: true,
+	}, &gso.FeatureGsoEnableDisableReply{}))
+}
+
+func (s *settings) flags(n int, it *interfaceItem) {
+	var flags interface_types.IfStatusFlags
+	what := "down"
+	if it.Want.Up {
+		flags, what = interface_types.IF_STATUS_API_FLAG_ADMIN_UP, "up"
+	}
+	s.add(n, ask(fmt.Sprintf("sw_interface_set_flags %s %s", it.Name, what), &interfaces.SwInterfaceSetFlags{
+		SwIfIndex: it.NewMeta.api(), Flags: flags,
+	}, &interfaces.SwInterfaceSetFlagsReply{}))
+}
+
+func (s *settings) send(ctx context.Context, c *Client, batch []interfaceItem) {
+	take(ctx, c, &s.steps, batch)
+}
+
+// apiAddress writes an address as the API has it.
+func apiAddress(a netip.Addr) ip_types.Address {
+	if a.Is4() {
+		return ip_types.Address{Af: ip_types.ADDRESS_IP4, Un: ip_types.AddressUnionIP4(a.As4())}
+	}
+	return ip_types.Address{Af: ip_types.ADDRESS_IP6, Un: ip_types.AddressUnionIP6(a.As16())}
+}
+
+// address is the inverse of apiAddress.
+func address(a ip_types.Address) netip.Addr {
+	if a.Af == ip_types.ADDRESS_IP4 {
+		return netip.AddrFrom4(a.Un.GetIP4())
+	}
+	return netip.AddrFrom16(a.Un.GetIP6())
+}
+
+func apiPrefix(p netip.Prefix) ip_types.Prefix {
+	return ip_types.Prefix{Address: apiAddress(p.Addr()), Len: uint8(p.Bits())}
+}
+
+func prefix(p ip_types.Prefix) netip.Prefix {
+	return netip.PrefixFrom(address(p.Address), int(p.Len))
+}
+
+// interfacePrefix is prefix for an interface's address, which is a type of its own in the API.
+func interfacePrefix(p ip_types.AddressWithPrefix) netip.Prefix { return prefix(ip_types.Prefix(p)) }
+
+// families in the order in which dumps ask for them.
+var families = []wire.Family{wire.IP4, wire.IP6}
+
+// isLinkLocal reports whether an address of an interface is the one that the API keeps apart from the others.
+func isLinkLocal(p netip.Prefix) bool {
+	return p.Addr().Is6() && p.Addr().IsLinkLocalUnicast() && p.Bits() == 128
+}
+
+// linkLocalOf is the link-local address that an interface makes from its MAC (RFC 4291, appendix A).
+func linkLocalOf(m wire.MAC) netip.Addr {
+	return netip.AddrFrom16([16]byte{0: 0xfe, 1: 0x80, 8: m[0] ^ 2, 9: m[1], 10: m[2], 11: 0xff, 12: 0xfe, 13: m[3], 14: m[4], 15: m[5]})
+}
+
+// prefixesOf are the addresses in an answer about an interface, without the link-local one that its MAC makes.
+func prefixesOf(r *request, own netip.Addr) []netip.Prefix {
+	var found []netip.Prefix
+	if reply, ok := r.reply.(*ip.SwInterfaceIP6GetLinkLocalAddressReply); ok {
+		a := netip.AddrFrom16(reply.IP)
+		if r.retval() == 0 && a.IsLinkLocalUnicast() && a != own {
+			found = append(found, netip.PrefixFrom(a, 128))
+		}
+		return found
+	}
+	for _, d := range listOf[*ip.IPAddressDetails](r) {
+		if p := interfacePrefix(d.Prefix); !isLinkLocal(p) {
+			found = append(found, p)
+		}
+	}
+	return found
+}

@@ -1,12 +1,18 @@
 package api
 
 import (
+	"maps"
+	"net/netip"
+	"slices"
+
 	"go.fd.io/govpp/binapi/acl"
 	"go.fd.io/govpp/binapi/acl_types"
+	"go.fd.io/govpp/binapi/ethernet_types"
 	"go.fd.io/govpp/binapi/interface_types"
 	"go.fd.io/govpp/binapi/ip_types"
 
 	"github.com/weftnet/weft/vswitch/forward"
+	"github.com/weftnet/weft/vswitch/frame"
 	"github.com/weftnet/weft/vswitch/model"
 )
 
@@ -93,4 +99,96 @@ func (s *Server) dumpInterfaceACLs(r *acl.ACLInterfaceListDump) ([]acl.ACLInterf
 		list = append(list, acl.ACLInterfaceListDetails{SwIfIndex: interface_types.InterfaceIndex(i.Interface), Count: n, NInput: n, Acls: i.Input})
 	}
 	return list, nil
+}
+
+// macipRuleLen is the length of a macip_acl_rule: action, MAC, mask, and a prefix of 18 bytes.
+const macipRuleLen = 31
+
+// addMACIPs adds those of the ACL plugin's messages that are about MACIP ACLs.
+func (s *Server) addMACIPs() {
+	handle(s, func(_ *client, r *acl.MacipACLAdd) (*acl.MacipACLAddReply, error) {
+		index, err := s.setMACIP(model.NoIndex, r.Tag, r.R)
+		return &acl.MacipACLAddReply{ACLIndex: index}, err
+	})
+	handle(s, func(_ *client, r *acl.MacipACLAddReplace) (*acl.MacipACLAddReplaceReply, error) {
+		index, err := s.setMACIP(r.ACLIndex, r.Tag, r.R)
+		return &acl.MacipACLAddReplaceReply{ACLIndex: index}, err
+	})
+	s.table.addList(&acl.MacipACLAdd{}, list{count: 64, item: macipRuleLen})
+	s.table.addList(&acl.MacipACLAddReplace{}, list{count: 68, item: macipRuleLen})
+	handle(s, func(_ *client, r *acl.MacipACLDel) (*acl.MacipACLDelReply, error) {
+		return nil, s.model.DeleteMACIP(r.ACLIndex)
+	})
+	handle(s, func(_ *client, r *acl.MacipACLInterfaceAddDel) (*acl.MacipACLInterfaceAddDelReply, error) {
+		if r.IsAdd {
+			return nil, s.model.ApplyMACIP(uint32(r.SwIfIndex), r.ACLIndex)
+		}
+		return nil, s.model.UnapplyMACIP(uint32(r.SwIfIndex))
+	})
+	handleDump(s, s.dumpMACIPs)
+	handleDump(s, s.dumpAppliedMACIPs)
+	handle(s, s.appliedMACIPs)
+}
+
+// setMACIP makes a list, or changes the one of that index.
+func (s *Server) setMACIP(index uint32, tag string, rules []acl_types.MacipACLRule) (uint32, error) {
+	a := model.MACIPACL{Tag: tag}
+	for _, r := range rules {
+		prefix, err := fromPrefix(r.SrcPrefix)
+		if err != nil || !prefix.IsValid() {
+			return index, model.InvalidValue
+		}
+		a.Rules = append(a.Rules, forward.MACIPRule{Permit: r.IsPermit != acl_types.ACL_ACTION_API_DENY,
+			MAC: frame.MAC(r.SrcMac), Mask: frame.MAC(r.SrcMacMask), Prefix: prefix})
+	}
+	if index == model.NoIndex {
+		return s.model.AddMACIP(a)
+	}
+	return index, s.model.ReplaceMACIP(index, a)
+}
+
+func (s *Server) dumpMACIPs(r *acl.MacipACLDump) ([]acl.MacipACLDetails, error) {
+	var list []acl.MacipACLDetails
+	for _, a := range s.model.MACIPs(r.ACLIndex) {
+		d := acl.MacipACLDetails{ACLIndex: a.Index, Tag: a.Tag, Count: uint32(len(a.Rules))}
+		for _, r := range a.Rules {
+			d.R = append(d.R, macipRule(r))
+		}
+		list = append(list, d)
+	}
+	return list, nil
+}
+
+func macipRule(r forward.MACIPRule) acl_types.MacipACLRule {
+	rule := acl_types.MacipACLRule{SrcMac: ethernet_types.MacAddress(r.MAC), SrcMacMask: ethernet_types.MacAddress(r.Mask),
+		SrcPrefix: toPrefix(netip.PrefixFrom(r.Prefix.Addr(), r.Prefix.Bits()))}
+	if r.Permit {
+		rule.IsPermit = acl_types.ACL_ACTION_API_PERMIT
+	}
+	return rule
+}
+
+func (s *Server) dumpAppliedMACIPs(r *acl.MacipACLInterfaceListDump) ([]acl.MacipACLInterfaceListDetails, error) {
+	applied := s.model.AppliedMACIPs(uint32(r.SwIfIndex))
+	var list []acl.MacipACLInterfaceListDetails
+	for _, index := range slices.Sorted(maps.Keys(applied)) {
+		list = append(list, acl.MacipACLInterfaceListDetails{SwIfIndex: interface_types.InterfaceIndex(index), Count: 1, Acls: []uint32{applied[index]}})
+	}
+	return list, nil
+}
+
+// appliedMACIPs answers with the lists by interface index, as far as the last interface that has one.
+func (s *Server) appliedMACIPs(*client, *acl.MacipACLInterfaceGet) (*acl.MacipACLInterfaceGetReply, error) {
+	applied := s.model.AppliedMACIPs(model.NoIndex)
+	reply := &acl.MacipACLInterfaceGetReply{}
+	for index := uint32(0); len(applied) > 0; index++ {
+		list, ok := applied[index]
+		if !ok {
+			list = model.NoIndex
+		}
+		reply.Acls = append(reply.Acls, list)
+		delete(applied, index)
+	}
+	reply.Count = uint32(len(reply.Acls))
+	return reply, nil
 }

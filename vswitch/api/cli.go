@@ -2,12 +2,16 @@ package api
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
+	"text/tabwriter"
 
 	"go.fd.io/govpp/binapi/vlib"
 
 	"github.com/weftnet/weft/vswitch/forward"
+	"github.com/weftnet/weft/vswitch/model"
 )
 
 // maxCommand bounds what of a command is said back to who sent one that is unknown.
@@ -71,4 +75,343 @@ func (s *Server) addTrace(words []string) string {
 	}
 	s.model.SetTrace(int(n))
 	return ""
+}
+
+// page writes a table whose columns are separated by tabs.
+func page(fill func(w *tabwriter.Writer)) string {
+	var b strings.Builder
+	w := tabwriter.NewWriter(&b, 0, 8, 2, ' ', 0)
+	fill(w)
+	_ = w.Flush() // a strings.Builder takes everything
+	return b.String()
+}
+
+func (s *Server) showInterfaces() string {
+	return page(func(w *tabwriter.Writer) {
+		fmt.Fprintln(w, "Name\tIdx\tState\tMTU (L3/IP4/IP6/MPLS)\tCounter\tCount")
+		for _, t := range s.model.Traffic() {
+			state := "down"
+			if t.AdminUp {
+				state = "up"
+			}
+			head := fmt.Sprintf("%s\t%d\t%s\t%d/%d/%d/%d", t.Name, t.Index, state, t.MTU[0], t.MTU[1], t.MTU[2], t.MTU[3])
+			for _, c := range counters(t.Counters) {
+				fmt.Fprintf(w, "%s\t%s\t%d\n", head, c.name, c.count)
+				head = "\t\t\t"
+			}
+			if head != "\t\t\t" {
+				fmt.Fprintln(w, head)
+			}
+		}
+	})
+}
+
+type counter struct {
+	name  string
+	count uint64
+}
+
+// counters are those that are not zero, named as VPP names them.
+func counters(c forward.Counters) []counter {
+	all := []counter{{"rx packets", c.RxPackets}, {"rx bytes", c.RxBytes}, {"tx packets", c.TxPackets}, {"tx bytes", c.TxBytes},
+		{"drops", c.Drops}, {"punt", c.Punts}, {"ip4", c.RxIP4}, {"ip6", c.RxIP6}, {"tx-error", c.TxErrors}}
+	return slices.DeleteFunc(all, func(c counter) bool { return c.count == 0 })
+}
+
+func (s *Server) showErrors() string {
+	drops := s.model.Drops()
+	return page(func(w *tabwriter.Writer) {
+		fmt.Fprintln(w, "Count\tNode\tReason")
+		for _, name := range slices.Sorted(maps.Keys(drops)) {
+			node, reason, _ := strings.Cut(name, "/")
+			fmt.Fprintf(w, "%d\t%s\t%s\n", drops[name], node, reason)
+		}
+	})
+}
+
+func (s *Server) showTrace() string {
+	var b strings.Builder
+	for _, t := range s.model.Traces() {
+		fmt.Fprintf(&b, "------------------- Start of trace on %s -------------------\n", t.Name)
+		for n, line := range t.Lines {
+			fmt.Fprintf(&b, "Packet %d\n\n  %s\n\n", n+1, line)
+		}
+	}
+	if b.Len() == 0 {
+		return "No packets in trace buffer\n"
+	}
+	return b.String()
+}
+
+func (s *Server) showNeighbours() string {
+	names := s.names()
+	return page(func(w *tabwriter.Writer) {
+		fmt.Fprintln(w, "Age\tIP\tFlags\tEthernet\tInterface")
+		for _, f := range []forward.Family{forward.IP4, forward.IP6} {
+			for _, n := range s.model.Neighbours(model.NoIndex, f) {
+				flags := "D"
+				if n.Static {
+					flags = "S"
+				}
+				fmt.Fprintf(w, "%.1f\t%s\t%s\t%s\t%s\n", n.Age.Seconds(), n.Addr, flags, n.MAC, names[n.Index])
+			}
+		}
+	})
+}
+
+// showFIB shows all tables of a family, or with the words "table <id>" one.
+func (s *Server) showFIB(f forward.Family, words []string) string {
+	only := ""
+	if len(words) == 2 && words[0] == "table" {
+		only = words[1]
+	} else if len(words) > 0 {
+		return unknownInput(words)
+	}
+	names := s.names()
+	var b strings.Builder
+	for _, t := range s.model.Tables() {
+		if t.Family != f || only != "" && only != strconv.FormatUint(uint64(t.ID), 10) {
+			continue
+		}
+		fmt.Fprintf(&b, "%s, table:%d\n", t.Name, t.ID)
+		for _, r := range s.model.Routes(t.TableKey, 0) {
+			fmt.Fprintf(&b, "%s src:%s\n", r.Prefix, sourceNames[r.Source])
+			for _, p := range r.Paths {
+				fmt.Fprintf(&b, "  %s\n", showPath(p, names))
+			}
+		}
+	}
+	return b.String()
+}
+
+// sourceNames are VPP's.
+var sourceNames = map[model.Source]string{
+	model.SourceSpecial: "special", model.SourceInterface: "interface", model.SourceAPI: "API",
+	model.SourceAdjacency: "adjacency", model.SourceProxyND: "IPv6-proxy-nd", model.SourceDefault: "default-route",
+}
+
+func showPath(p model.Path, names map[uint32]string) string {
+	switch p.Kind {
+	case model.PathLocal:
+		return "receive"
+	case model.PathDrop:
+		return "drop"
+	case model.PathUnreachable:
+		return "icmp unreachable"
+	case model.PathProhibit:
+		return "icmp prohibited"
+	}
+	to := "attached"
+	if p.NextHop.IsValid() {
+		to = "via " + p.NextHop.String()
+	}
+	if p.Interface == model.NoIndex {
+		return fmt.Sprintf("%s in table %d weight %d", to, p.Table, p.Weight)
+	}
+	name, ok := names[p.Interface]
+	if !ok {
+		name = "DELETED"
+	}
+	return fmt.Sprintf("%s %s weight %d", to, name, p.Weight)
+}
+
+// names are the interfaces' names by index.
+func (s *Server) names() map[uint32]string {
+	names := map[uint32]string{}
+	for _, i := range s.model.Interfaces(model.InterfaceFilter{Index: model.NoIndex}) {
+		names[i.Index] = i.Name
+	}
+	return names
+}
+
+// showBridges serves "show bridge-domain [<id> [detail|int]]".
+func (s *Server) showBridges(words []string) string {
+	id, members := model.NoIndex, false
+	if len(words) > 0 {
+		n, err := strconv.ParseUint(words[0], 10, 32)
+		if err != nil || len(words) > 2 {
+			return unknownInput(words)
+		}
+		id, members = uint32(n), len(words) == 2 && slices.Contains([]string{"detail", "det", "int"}, words[1])
+	}
+	list := s.model.Bridges(id)
+	switch {
+	case id == 0:
+		return "show bridge-domain: No operations on the default bridge domain are supported\n"
+	case len(list) == 0 && id != model.NoIndex:
+		return fmt.Sprintf("show bridge-domain: No such bridge domain %d\n", id)
+	case len(list) == 0:
+		return "no bridge-domains in use\n"
+	}
+	text := s.bridgeTable(list)
+	if members {
+		text += s.memberTable(list[0])
+		if list[0].Tag != "" && words[1] != "int" {
+			text += "\n  BD-Tag: " + list[0].Tag + "\n"
+		}
+	}
+	return text
+}
+
+func (s *Server) bridgeTable(list []model.BridgeDetails) string {
+	names := s.names()
+	return page(func(w *tabwriter.Writer) {
+		fmt.Fprintln(w, "BD-ID\tIndex\tAge(min)\tLearning\tU-Forwrd\tUU-Flood\tFlooding\tARP-Term\tarp-ufwd\tLearn-count\tBVI-Intf")
+		for _, b := range list {
+			age, uu := "off", "drop"
+			if b.Age > 0 {
+				age = strconv.Itoa(int(b.Age))
+			}
+			if b.Flags&model.BridgeUUFlood != 0 {
+				uu = "flood"
+			}
+			fmt.Fprintf(w, "%d\t%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%d\t%s\n", b.ID, b.Index, age, onOff(b.Flags, model.BridgeLearn),
+				onOff(b.Flags, model.BridgeForward), uu, onOff(b.Flags, model.BridgeFlood), "off", "off", b.Learned, nameOf(names, b.BVI))
+		}
+	})
+}
+
+func (s *Server) memberTable(b model.BridgeDetails) string {
+	if len(b.Members) == 0 {
+		return ""
+	}
+	names := s.names()
+	return "\n" + page(func(w *tabwriter.Writer) {
+		fmt.Fprintln(w, "Interface\tIf-idx\tSHG\tBVI\tTxFlood\tVLAN-Tag-Rewrite")
+		for _, m := range b.Members {
+			fmt.Fprintf(w, "%s\t%d\t%d\t%s\t*\tnone\n", nameOf(names, m.Interface), m.Interface, m.SplitHorizon, star(m.Interface == b.BVI))
+		}
+	})
+}
+
+func onOff(f, flag model.BridgeFlags) string {
+	if f&flag != 0 {
+		return "on"
+	}
+	return "off"
+}
+
+func star(is bool) string {
+	if is {
+		return "*"
+	}
+	return "-"
+}
+
+// nameOf is an interface's name as VPP's layer 2 commands write it.
+func nameOf(names map[uint32]string, index uint32) string {
+	if index == model.NoIndex {
+		return "N/A"
+	}
+	if name, ok := names[index]; ok {
+		return name
+	}
+	return "Stale"
+}
+
+// showL2FIB serves "show l2fib [all|verbose|learn|add|bd_id <id>]"; without a word it only counts.
+func (s *Server) showL2FIB(words []string) string {
+	id, shown := model.NoIndex, func(model.L2Entry) bool { return true }
+	switch {
+	case len(words) == 0:
+		shown = nil
+	case words[0] == "all", words[0] == "verbose":
+	case words[0] == "learn":
+		shown = func(e model.L2Entry) bool { return e.Learned }
+	case words[0] == "add":
+		shown = func(e model.L2Entry) bool { return !e.Learned }
+	case words[0] == "bd_id" && len(words) == 2:
+		n, err := strconv.ParseUint(words[1], 10, 32)
+		if err != nil || len(s.model.Bridges(uint32(n))) == 0 {
+			return fmt.Sprintf("show l2fib: bridge domain id %s doesn't exist\n", strings.ToValidUTF8(words[1], "?"))
+		}
+		id = uint32(n)
+	default:
+		return unknownInput(words)
+	}
+	all := s.model.L2Entries(model.NoIndex)
+	if len(all) == 0 {
+		return "no l2fib entries\n"
+	}
+	text := ""
+	if shown != nil {
+		text = s.macTable(slices.DeleteFunc(slices.Clone(all), func(e model.L2Entry) bool {
+			return !shown(e) || id != model.NoIndex && id != e.Bridge
+		}))
+	}
+	learned := 0
+	for _, e := range all {
+		if e.Learned {
+			learned++
+		}
+	}
+	return text + fmt.Sprintf("L2FIB total/learned entries: %d/%d\n", len(all), learned)
+}
+
+func (s *Server) macTable(list []model.L2Entry) string {
+	names := s.names()
+	indexes := map[uint32]int{}
+	ages := map[uint32]bool{}
+	for _, b := range s.model.Bridges(model.NoIndex) {
+		indexes[b.ID], ages[b.ID] = b.Index, b.Age > 0
+	}
+	return page(func(w *tabwriter.Writer) {
+		fmt.Fprintln(w, "Mac-Address\tBD-Idx\tIf-Idx\tAge(min)\tstatic\tfilter\tbvi\tInterface-Name")
+		for _, e := range list {
+			age := "-"
+			switch {
+			case !e.Learned:
+				age = "no"
+			case ages[e.Bridge]:
+				age = strconv.Itoa(int(e.Age.Minutes()))
+			}
+			fmt.Fprintf(w, "%s\t%d\t%d\t%s\t%s\t%s\t%s\t%s\n", e.MAC, indexes[e.Bridge], int32(e.Interface), age,
+				star(e.Static), star(e.Filter), star(e.BVI), nameOf(names, e.Interface))
+		}
+	})
+}
+
+// showMemifs shows sockets and memifs as VPP's "show memif" does, as far as there is something to show. No secrets.
+func (s *Server) showMemifs() string {
+	var b strings.Builder
+	b.WriteString("sockets\n")
+	b.WriteString(page(func(w *tabwriter.Writer) {
+		fmt.Fprintln(w, "  id\tlistener\tfilename")
+		for _, f := range s.model.MemifSockets() {
+			fmt.Fprintf(w, "  %d\t%s\t%s\n", f.ID, yesNo(f.Listening), f.Path)
+		}
+	}))
+	for _, m := range s.model.Memifs() {
+		showMemif(&b, m)
+	}
+	return b.String()
+}
+
+func showMemif(b *strings.Builder, m model.MemifDetails) {
+	mode, flags := "ethernet", ""
+	if m.Mode == model.MemifIP {
+		mode = "ip"
+	}
+	if m.AdminUp {
+		flags += " admin-up"
+	}
+	if m.Peer != nil {
+		flags += " connected"
+	}
+	fmt.Fprintf(b, "\ninterface %s\n", m.Name)
+	if m.Peer != nil {
+		fmt.Fprintf(b, "  remote-name %q\n  remote-interface %q\n", m.Peer.Name, m.Peer.Interface)
+	}
+	fmt.Fprintf(b, "  socket-id %d id %d mode %s secret %s\n  flags%s\n", m.Socket, m.ID, mode, yesNo(m.Secret != ""), flags)
+	if p := m.Peer; p != nil {
+		fmt.Fprintf(b, "  slave-to-master rings %d, master-to-slave rings %d, ring-size %d, regions %d\n",
+			p.RxQueues, p.TxQueues, p.RingSize, p.Regions)
+	}
+}
+
+func yesNo(b bool) string {
+	if b {
+		return "yes"
+	}
+	return "no"
 }

@@ -11,12 +11,17 @@ import (
 	"runtime/debug"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
 	"go.fd.io/govpp/api"
+	interfaces "go.fd.io/govpp/binapi/interface"
+	"go.fd.io/govpp/binapi/interface_types"
 	"go.fd.io/govpp/binapi/memclnt"
 	"go.fd.io/govpp/codec"
+
+	"github.com/weftnet/weft/vswitch/model"
 )
 
 var (
@@ -155,4 +160,313 @@ func (c *client) encode(m api.Message, context uint32) ([]byte, error) {
 func wentAway(err error) bool {
 	return errors.Is(err, io.EOF) || errors.Is(err, errGoodbye) || errors.Is(err, net.ErrClosed) ||
 		errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET)
+}
+
+// maxQueued bounds what waits for one client. A dump's writer then waits with it; events,
+// whose writer waits for nobody, cost the client its connection.
+const maxQueued = 1 << 20
+
+var errSlowReader = errors.New("client reads too slowly")
+
+// outbox carries messages to one connection in order, with a goroutine of its own,
+// so that neither the model nor another client ever waits for this one.
+//
+//	put --> queued --flush, or much of it--> run writes --> connection
+type outbox struct {
+	conn    net.Conn
+	timeout time.Duration // for one write
+
+	mu      sync.Mutex
+	changed *sync.Cond
+	queued  []byte
+	due     bool  // queued is to be written
+	err     error // set once: nothing more is taken
+}
+
+func newOutbox(conn net.Conn, timeout time.Duration) *outbox {
+	o := &outbox{conn: conn, timeout: timeout}
+	o.changed = sync.NewCond(&o.mu)
+	return o
+}
+
+// put queues one message, and waits while too much is queued already.
+func (o *outbox) put(data []byte) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for o.err == nil && len(o.queued) > maxQueued {
+		o.due = true
+		o.changed.Broadcast()
+		o.changed.Wait()
+	}
+	if o.err != nil {
+		return o.err
+	}
+	o.queued = appendFrame(o.queued, data)
+	return nil
+}
+
+// post queues one message and sends it soon; it never waits.
+func (o *outbox) post(data []byte) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.err == nil && len(o.queued) > maxQueued {
+		o.err = errSlowReader
+	}
+	if o.err == nil {
+		o.queued = appendFrame(o.queued, data)
+		o.due = true
+	}
+	o.changed.Broadcast()
+	return o.err
+}
+
+// flush sends what is queued.
+func (o *outbox) flush() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.due = true
+	o.changed.Broadcast()
+}
+
+// close ends run once what is due has been written.
+func (o *outbox) close(err error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.err == nil {
+		o.err = err
+	}
+	o.changed.Broadcast()
+}
+
+// run writes until the outbox is closed or a write fails; its error, never nil, says which.
+func (o *outbox) run() error {
+	var spare []byte
+	for {
+		batch, err := o.take(spare)
+		if len(batch) > 0 {
+			if werr := o.write(batch); werr != nil {
+				o.close(werr)
+				return werr
+			}
+		}
+		if err != nil {
+			return err
+		}
+		spare = batch[:0]
+	}
+}
+
+// take waits for something due and takes all that is queued, leaving spare in its place.
+func (o *outbox) take(spare []byte) ([]byte, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for o.err == nil && (!o.due || len(o.queued) == 0) {
+		o.changed.Wait()
+	}
+	batch := o.queued
+	if !o.due {
+		batch = nil
+	}
+	o.queued, o.due = spare, false
+	o.changed.Broadcast()
+	return batch, o.err
+}
+
+func (o *outbox) write(batch []byte) error {
+	if err := o.conn.SetWriteDeadline(time.Now().Add(o.timeout)); err != nil {
+		return err
+	}
+	_, err := o.conn.Write(batch)
+	if ne := net.Error(nil); errors.As(err, &ne) && ne.Timeout() {
+		return errSlowReader
+	}
+	return err
+}
+
+// subscriptions are the clients that asked for interface events, with the pid that each gave.
+type subscriptions struct {
+	mu   sync.Mutex
+	pids map[*client]uint32
+}
+
+// set subscribes or unsubscribes c. What is so already is an error, as in VPP.
+func (s *subscriptions) set(c *client, pid uint32, on bool) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, subscribed := s.pids[c]; subscribed == on {
+		return model.InvalidRegistration
+	}
+	if on {
+		s.pids[c] = pid
+	} else {
+		delete(s.pids, c)
+	}
+	return nil
+}
+
+func (s *subscriptions) remove(c *client) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.pids, c)
+}
+
+// InterfaceChanged tells the clients that want to know. It never waits for one of them.
+func (s *Server) InterfaceChanged(e model.InterfaceEvent) {
+	s.events.mu.Lock()
+	defer s.events.mu.Unlock()
+	for c, pid := range s.events.pids {
+		msg := &interfaces.SwInterfaceEvent{PID: pid, SwIfIndex: interface_types.InterfaceIndex(e.Index),
+			Flags: statusFlags(e.AdminUp, e.LinkUp), Deleted: e.Deleted}
+		data, err := c.encode(msg, 0)
+		if err == nil {
+			err = c.out.post(data)
+		}
+		if err != nil {
+			s.log.Debug("event not sent", "client", c.name, "err", err)
+		}
+	}
+}
+
+func statusFlags(adminUp, linkUp bool) interface_types.IfStatusFlags {
+	var flags interface_types.IfStatusFlags
+	if adminUp {
+		flags |= interface_types.IF_STATUS_API_FLAG_ADMIN_UP
+	}
+	if linkUp {
+		flags |= interface_types.IF_STATUS_API_FLAG_LINK_UP
+	}
+	return flags
+}
+
+// message is a pointer to T that is a message.
+type message[T any] interface {
+	*T
+	api.Message
+}
+
+// handle registers f as the answer to Req by one Reply. An error of f goes into the reply's retval;
+// a nil reply with or without error is an otherwise empty one.
+func handle[Req, Reply any, PReq message[Req], PReply message[Reply]](s *Server, f func(c *client, req *Req) (*Reply, error)) {
+	s.table.add(PReply(new(Reply)))
+	s.table.addRequest(PReq(new(Req)), func(c *client, req api.Message, send func(api.Message) error) error {
+		reply, err := f(c, (*Req)(req.(PReq)))
+		if reply == nil {
+			reply = new(Reply)
+		}
+		if err != nil {
+			setRetval(reply, s.retval(req, err))
+		}
+		return send(PReply(reply))
+	})
+}
+
+// handleDump registers f as the answer to Req by any number of Details. The client ends
+// the dump itself by the control_ping that follows, so nothing marks its end, and an error is no more than a shorter dump.
+func handleDump[Req, Details any, PReq message[Req], PDetails message[Details]](s *Server, f func(req *Req) ([]Details, error)) {
+	s.table.add(PDetails(new(Details)))
+	s.table.addRequest(PReq(new(Req)), func(_ *client, req api.Message, send func(api.Message) error) error {
+		list, err := f((*Req)(req.(PReq)))
+		if err != nil {
+			s.log.Debug("dump refused", "message", req.GetMessageName(), "err", err)
+		}
+		for i := range list {
+			if err := send(PDetails(&list[i])); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// retval is the number for err; what is not one of VPP's errors is our own fault and logged.
+func (s *Server) retval(req api.Message, err error) model.Retval {
+	var retval model.Retval
+	if !errors.As(err, &retval) {
+		s.log.Error("request failed", "message", req.GetMessageName(), "err", err)
+		return model.Unspecified
+	}
+	s.log.Debug("request refused", "message", req.GetMessageName(), "err", err)
+	return retval
+}
+
+// setRetval sets the field that all replies but a few of memclnt's have.
+func setRetval(reply any, retval model.Retval) {
+	if f := reflect.ValueOf(reply).Elem().FieldByName("Retval"); f.IsValid() {
+		f.SetInt(int64(retval))
+	}
+}
+
+// A message on the stream is a 16 byte header (VPP's msgbuf_t: a queue pointer, the length of the data
+// in network order, a garbage collector's mark; only the length means something here) and the data.
+const (
+	frameHeader = 16
+	// minMessage is the shortest message there is: message id and context.
+	minMessage = 6
+	// maxMessage bounds what one peer can make us hold; the longest message of use,
+	// a route of 255 paths, has 38 KiB.
+	maxMessage = 256 << 10
+)
+
+var errFrameLength = errors.New("message length out of range")
+
+// readFrame reads one message into buf, which grows as needed, and returns the message's bytes.
+// They are valid until the next call. At the end of the stream between two messages the error is io.EOF.
+func readFrame(r *bufio.Reader, buf []byte) ([]byte, error) {
+	var header [frameHeader]byte
+	if _, err := io.ReadFull(r, header[:]); err != nil {
+		return buf, err
+	}
+	n := binary.BigEndian.Uint32(header[8:])
+	if n < minMessage || n > maxMessage {
+		return buf, fmt.Errorf("%w: %d", errFrameLength, n)
+	}
+	if int(n) > cap(buf) {
+		buf = make([]byte, n)
+	}
+	buf = buf[:n]
+	if _, err := io.ReadFull(r, buf); err != nil {
+		return buf, fmt.Errorf("read message of %d bytes: %w", n, noEOF(err))
+	}
+	return buf, nil
+}
+
+// noEOF says that the end of the stream came where it is a fault.
+func noEOF(err error) error {
+	if errors.Is(err, io.EOF) {
+		return io.ErrUnexpectedEOF
+	}
+	return err
+}
+
+// appendFrame appends data with its header to b.
+func appendFrame(b, data []byte) []byte {
+	var header [frameHeader]byte
+	binary.BigEndian.PutUint32(header[8:], uint32(len(data)))
+	return append(append(b, header[:]...), data...)
+}
+
+// list is the part of a message that its sender says the length of. The codec makes room for as many items as a 32-bit
+// count says before it looks whether they are there: a message of a hundred bytes could ask for 100 GiB.
+type list struct {
+	count int // where in the message the count is, behind the header of a request
+	item  int // the length of an item
+}
+
+// addList says where the list of a request is that was added before.
+func (t *table) addList(m api.Message, l list) {
+	r := t.requests[t.id(m)]
+	r.list = l
+	t.requests[t.id(m)] = r
+}
+
+// fits says that a request's items are all there.
+func (l list) fits(data []byte) bool {
+	if l.item == 0 {
+		return true
+	}
+	at := requestHeader + l.count
+	if len(data) < at+4 {
+		return false
+	}
+	return uint64(binary.BigEndian.Uint32(data[at:]))*uint64(l.item) <= uint64(len(data)-at-4)
 }

@@ -1,13 +1,35 @@
+// Package api serves VPP's binary API on a unix stream socket, answering from the model.
 package api
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
+	"os"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
+
+	"go.fd.io/govpp/api"
+	"go.fd.io/govpp/binapi/acl"
+	"go.fd.io/govpp/binapi/af_packet"
+	"go.fd.io/govpp/binapi/arp"
+	interfaces "go.fd.io/govpp/binapi/interface"
+	"go.fd.io/govpp/binapi/ip"
+	"go.fd.io/govpp/binapi/ip6_nd"
+	"go.fd.io/govpp/binapi/ip_neighbor"
+	"go.fd.io/govpp/binapi/memclnt"
+	"go.fd.io/govpp/binapi/memif"
+	"go.fd.io/govpp/binapi/tapv2"
+	"go.fd.io/govpp/binapi/vlib"
+	"go.fd.io/govpp/binapi/vpe"
+	"go.fd.io/govpp/binapi/vpe_types"
 
 	"github.com/weftnet/weft/vswitch/model"
 )
@@ -171,3 +193,147 @@ func (s *Server) closeAll() {
 		_ = c.conn.Close()
 	}
 }
+
+// Version is what show_version says: whose API this is the likeness of, and that it is not VPP itself.
+const (
+	program = "weft-vswitch"
+	version = "25.10-weft"
+)
+
+func (s *Server) addVersion() {
+	handle(s, func(*client, *vpe.ShowVersion) (*vpe.ShowVersionReply, error) {
+		return &vpe.ShowVersionReply{Program: program, Version: version}, nil
+	})
+	handle(s, func(*client, *vpe.ShowVpeSystemTime) (*vpe.ShowVpeSystemTimeReply, error) {
+		now := float64(time.Now().UnixNano()) / float64(time.Second)
+		return &vpe.ShowVpeSystemTimeReply{VpeSystemTime: vpe_types.Timestamp(now)}, nil
+	})
+}
+
+// apiVersions are the versions of the .api files whose messages are here.
+func apiVersions() []memclnt.ModuleVersion {
+	return []memclnt.ModuleVersion{
+		moduleVersion(memclnt.APIFile, memclnt.APIVersion),
+		moduleVersion(vpe.APIFile, vpe.APIVersion),
+		moduleVersion(vlib.APIFile, vlib.APIVersion),
+		moduleVersion(interfaces.APIFile, interfaces.APIVersion),
+		moduleVersion(tapv2.APIFile, tapv2.APIVersion),
+		moduleVersion(af_packet.APIFile, af_packet.APIVersion),
+		moduleVersion(memif.APIFile, memif.APIVersion),
+		moduleVersion(acl.APIFile, acl.APIVersion),
+		moduleVersion(arp.APIFile, arp.APIVersion),
+		moduleVersion(ip6_nd.APIFile, ip6_nd.APIVersion),
+		moduleVersion(ip.APIFile, ip.APIVersion),
+		moduleVersion(ip_neighbor.APIFile, ip_neighbor.APIVersion),
+	}
+}
+
+// moduleVersion reads "1.2.3".
+func moduleVersion(file, version string) memclnt.ModuleVersion {
+	var n [3]uint32
+	for i, part := range strings.SplitN(version, ".", len(n)) {
+		v, err := strconv.ParseUint(part, 10, 32)
+		if err == nil {
+			n[i] = uint32(v)
+		}
+	}
+	return memclnt.ModuleVersion{Major: n[0], Minor: n[1], Patch: n[2], Name: file + ".api"}
+}
+
+// addMemclnt adds the messages about the connection itself.
+func (s *Server) addMemclnt() {
+	s.table.add(&memclnt.SockclntCreate{})
+	s.table.add(&memclnt.SockclntCreateReply{})
+	s.table.add(&memclnt.SockclntDeleteReply{})
+	s.table.addRequest(&memclnt.SockclntDelete{}, sayGoodbye)
+	handle(s, func(c *client, _ *memclnt.ControlPing) (*memclnt.ControlPingReply, error) {
+		return &memclnt.ControlPingReply{ClientIndex: c.index, VpePID: uint32(os.Getpid())}, nil
+	})
+	handle(s, func(*client, *memclnt.MemclntKeepalive) (*memclnt.MemclntKeepaliveReply, error) {
+		return nil, nil
+	})
+	handle(s, func(*client, *memclnt.APIVersions) (*memclnt.APIVersionsReply, error) {
+		return &memclnt.APIVersionsReply{APIVersions: apiVersions()}, nil
+	})
+}
+
+// sayGoodbye answers 1, as VPP does, and ends the connection. The client has often stopped reading by then.
+func sayGoodbye(_ *client, _ api.Message, send func(api.Message) error) error {
+	if err := send(&memclnt.SockclntDeleteReply{Response: 1}); err != nil {
+		return err
+	}
+	return errGoodbye
+}
+
+// fixedIDs are the numbers that memclnt.api has in every VPP; a client knows sockclnt_create's by heart.
+var fixedIDs = map[string]uint16{
+	"api_versions": 12, "api_versions_reply": 13,
+	"sockclnt_create": 15, "sockclnt_create_reply": 16,
+	"sockclnt_delete": 17, "sockclnt_delete_reply": 18,
+	"memclnt_keepalive": 21, "memclnt_keepalive_reply": 22,
+	"control_ping": 23, "control_ping_reply": 24,
+}
+
+// firstFreeID is the first number that memclnt.api leaves to others.
+const firstFreeID = 29
+
+// table numbers the messages that this server can receive or send, and nothing else:
+// what it does not list does not exist for a client, which then fails at once instead of waiting.
+type table struct {
+	ids      map[string]uint16 // name_crc -> number
+	requests map[uint16]request
+	next     uint16
+}
+
+// request is a message that clients may send.
+type request struct {
+	message reflect.Type // the struct, not the pointer
+	answer  answerFunc
+	list    list
+}
+
+// answerFunc answers one request by any number of messages given to send.
+// An error means that the peer is beyond help: its connection is closed.
+type answerFunc func(c *client, req api.Message, send func(api.Message) error) error
+
+func newTable() *table {
+	return &table{ids: map[string]uint16{}, requests: map[uint16]request{}, next: firstFreeID}
+}
+
+// add numbers m, once.
+func (t *table) add(m api.Message) uint16 {
+	key := messageKey(m)
+	if id, ok := t.ids[key]; ok {
+		return id
+	}
+	id, ok := fixedIDs[m.GetMessageName()]
+	if !ok {
+		id = t.next
+		t.next++
+	}
+	t.ids[key] = id
+	return id
+}
+
+// addRequest numbers m and says who answers it.
+func (t *table) addRequest(m api.Message, answer answerFunc) {
+	t.requests[t.add(m)] = request{message: reflect.TypeOf(m).Elem(), answer: answer}
+}
+
+// id is the number of m, which was added before.
+func (t *table) id(m api.Message) uint16 { return t.ids[messageKey(m)] }
+
+// entries are what sockclnt_create's reply tells the client, highest number first: govpp takes the last name that
+// begins with "sockclnt_delete_" for the request, and the reply's, with the higher number, begins so too.
+func (t *table) entries() []memclnt.MessageTableEntry {
+	list := make([]memclnt.MessageTableEntry, 0, len(t.ids))
+	for key, id := range t.ids {
+		list = append(list, memclnt.MessageTableEntry{Index: id, Name: key})
+	}
+	slices.SortFunc(list, func(a, b memclnt.MessageTableEntry) int { return cmp.Compare(b.Index, a.Index) })
+	return list
+}
+
+// messageKey is a message's name in the table: the number behind it, made from the message's definition, keeps
+// client and server from meaning different messages by one name.
+func messageKey(m api.Message) string { return m.GetMessageName() + "_" + m.GetCrcString() }

@@ -1,8 +1,14 @@
 package forward
 
 import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
 	"sync/atomic"
+	"time"
 
+	"github.com/weftnet/weft/memif"
 	"github.com/weftnet/weft/vswitch/frame"
 	"github.com/weftnet/weft/vswitch/port"
 )
@@ -135,4 +141,239 @@ func (a *attachment) silence() {
 	for _, i := range a.inlets {
 		i.owner.poll.remove(i.Descriptor())
 	}
+}
+
+// OpenTap makes a tap and lets interface index receive and send through it. The interface may be set before or after;
+// until SetInterface and Publish its frames are dropped. Errors: port.ErrNameInUse, port.ErrNamespaceGone, ErrPortExists,
+// and the kernel's; after an error nothing is left behind.
+func (e *Engine) OpenTap(index uint32, c port.TapConfig) (port.TapInfo, error) {
+	var info port.TapInfo
+	err := e.keeper.add(index, func() (vectorPort, error) {
+		t, err := port.OpenTap(c)
+		if err != nil {
+			return nil, err
+		}
+		info = t.Info()
+		return t, nil
+	})
+	return info, err
+}
+
+// ClosePort removes the interface's port, its memif, or its share of a tunnels' socket from the machine, after what waits there
+// has been taken in. It returns when no worker touches it any more, which needs Run to run or to have ended; ErrNoPort where
+// there is none.
+func (e *Engine) ClosePort(index uint32) error {
+	e.drain(index)
+	if served, err := e.memifs.close(index); served {
+		return err
+	}
+	return e.keeper.remove(index)
+}
+
+// OpenAFPacket attaches interface index to a link of the machine, which stays when the port is closed. Where the link goes
+// down or away the port breaks, and is attached again when the link is there and up; c.SetUp is for the first time only.
+// Errors: port.ErrNoLink, port.ErrLinkDown, ErrPortExists, and the kernel's; after an error nothing is left behind.
+func (e *Engine) OpenAFPacket(index uint32, c port.AFPacketConfig) (port.AFPacketInfo, error) {
+	var info port.AFPacketInfo
+	err := e.keeper.add(index, func() (vectorPort, error) {
+		p, err := port.OpenAFPacket(c)
+		if err != nil {
+			return nil, err
+		}
+		info, c.SetUp = p.Info(), false
+		return p, nil
+	})
+	return info, err
+}
+
+// OpenMemif serves a memif, whose client may come and go: the interface has a port while there is one, which PeerConnected
+// and PeerGone tell. The socket's file is made with the first memif on it and removed with the last. Errors:
+// ErrPortExists, and the kernel's, such as that of a missing directory; after an error nothing is left behind.
+func (e *Engine) OpenMemif(index uint32, c port.MemifConfig) error { return e.memifs.open(index, c) }
+
+// memifs are the sockets that memifs are served on. Their clients' connections are ports for the keeper.
+//
+//	served --client--> connected --client gone, memory given up--> served
+//	   \---------ClosePort----------\--> gone
+type memifs struct {
+	engine *Engine
+	log    *slog.Logger
+	broker *memif.Broker // nil: none
+
+	mu      sync.Mutex
+	stopped bool
+	sockets map[string]*memifSocket
+	served  map[uint32]*servedMemif
+}
+
+// memifSocket is a socket with the number of memifs on it.
+type memifSocket struct {
+	listener *memif.Listener
+	memifs   int
+}
+
+// servedMemif is one memif. Its attachment belongs to the goroutine of the connection, of which there is one at a time.
+type servedMemif struct {
+	engine     *Engine
+	log        *slog.Logger
+	index      uint32
+	config     port.MemifConfig
+	end        *memif.Interface
+	closing    chan struct{}
+	attachment *attachment
+}
+
+func newMemifs(e *Engine, log *slog.Logger, broker *memif.Broker) *memifs {
+	return &memifs{engine: e, log: log, broker: broker, sockets: map[string]*memifSocket{}, served: map[uint32]*servedMemif{}}
+}
+
+func (m *memifs) open(index uint32, c port.MemifConfig) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	switch {
+	case m.stopped:
+		return ErrStopped
+	case index >= MaxInterfaces:
+		return ErrNoInterface
+	case m.served[index] != nil:
+		return ErrPortExists
+	}
+	socket, err := m.socketLocked(c.Socket)
+	if err != nil {
+		return err
+	}
+	s := &servedMemif{engine: m.engine, log: m.log, index: index, config: c, closing: make(chan struct{})}
+	order := memif.Config{ID: c.ID, Secret: c.Secret, Name: c.Name, Connected: s.connected, Disconnected: s.disconnected,
+		RxQueues: c.RxQueues, TxQueues: c.TxQueues, RingSize: c.RingSize}
+	if c.Bare {
+		order.Mode = memif.IP
+	}
+	if s.end, err = socket.listener.Add(order); err != nil {
+		return errors.Join(fmt.Errorf("serve memif: %w", err), m.leaveLocked(c.Socket))
+	}
+	socket.memifs++
+	m.served[index] = s
+	return nil
+}
+
+// socketLocked finds a socket, or makes it.
+func (m *memifs) socketLocked(path string) (*memifSocket, error) {
+	if s := m.sockets[path]; s != nil {
+		return s, nil
+	}
+	refusals := &refusalLog{log: m.log, socket: path}
+	listener, err := memif.Listen(path, memif.ListenOptions{Name: "weft-vswitch", Refused: refusals.add, Broker: m.broker})
+	if err != nil {
+		return nil, fmt.Errorf("open socket: %w", err)
+	}
+	s := &memifSocket{listener: listener}
+	m.sockets[path] = s
+	return s, nil
+}
+
+// close ends a memif, its connection, and its socket if it was the last there. False: there is none.
+func (m *memifs) close(index uint32) (bool, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	s := m.served[index]
+	if s == nil {
+		return false, nil
+	}
+	return true, m.closeLocked(s)
+}
+
+// closeLocked waits for the connection's end, in which workers take part: nobody of them waits for m.
+func (m *memifs) closeLocked(s *servedMemif) error {
+	delete(m.served, s.index)
+	close(s.closing)
+	err := s.end.Close()
+	m.sockets[s.config.Socket].memifs--
+	return errors.Join(err, m.leaveLocked(s.config.Socket))
+}
+
+// leaveLocked ends a socket that nobody uses any more.
+func (m *memifs) leaveLocked(path string) error {
+	s := m.sockets[path]
+	if s.memifs > 0 {
+		return nil
+	}
+	delete(m.sockets, path)
+	return s.listener.Close()
+}
+
+func (m *memifs) closeAll() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.stopped = true
+	var errs []error
+	for _, s := range m.served {
+		errs = append(errs, m.closeLocked(s))
+	}
+	return errors.Join(errs...)
+}
+
+// connected makes a port of a connection. Where that fails the connection ends.
+func (s *servedMemif) connected(c *memif.Conn) {
+	p, err := port.NewMemif(c, s.config.Bare)
+	if err == nil {
+		s.attachment, err = s.engine.keeper.employ(s.index, p)
+	}
+	if err != nil {
+		s.log.Warn("memif not attached", "interface", s.config.Name, "err", err)
+		c.Close()
+		return
+	}
+	s.engine.settle() // who hears of the client may send to it
+	s.tell(Event{Kind: PeerConnected, Interface: s.index, Peer: p.Peer()})
+}
+
+// disconnected gives the memory up when no worker uses it any more, which lets the next client in.
+func (s *servedMemif) disconnected(c *memif.Conn, why error) {
+	if s.attachment == nil {
+		c.Release()
+		return
+	}
+	s.tell(Event{Kind: PeerGone, Interface: s.index, Err: why})
+	a := s.attachment
+	s.attachment = nil
+	if err := s.engine.keeper.dismiss(a); err != nil {
+		s.log.Warn("memif not closed", "interface", s.config.Name, "err", err)
+	}
+}
+
+// tell waits for room: control would not know otherwise whether there is a client. Control itself closes, so that nobody
+// waits for it then.
+func (s *servedMemif) tell(ev Event) {
+	select {
+	case s.engine.events <- ev:
+	case <-s.closing:
+	case <-s.engine.stopped:
+	}
+}
+
+// refusalPause is how long a socket's refusals are only counted after one was logged: who knocks ten thousand times a
+// minute must not fill the log.
+const refusalPause = 5 * time.Second
+
+// refusalLog tells of clients that a socket turned away.
+type refusalLog struct {
+	log    *slog.Logger
+	socket string
+
+	mu     sync.Mutex
+	last   time.Time
+	unsaid int
+}
+
+func (l *refusalLog) add(r memif.Refusal) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := time.Now()
+	if !l.last.IsZero() && now.Sub(l.last) < refusalPause {
+		l.unsaid++
+		return
+	}
+	l.log.Warn("memif client refused", "socket", l.socket, "id", r.ID, "peer", r.Peer, "pid", r.PID, "uid", r.UID,
+		"unsaid", l.unsaid, "err", r.Err)
+	l.last, l.unsaid = now, 0
 }

@@ -2,6 +2,8 @@ package forward
 
 import (
 	"encoding/binary"
+	"errors"
+	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
@@ -9,6 +11,7 @@ import (
 	"github.com/gaissmai/bart"
 
 	"github.com/weftnet/weft/vswitch/frame"
+	"github.com/weftnet/weft/vswitch/slow"
 )
 
 // snapshot is all a worker knows of the world. Published ones are never changed: control clones the arrays (pointers
@@ -191,3 +194,317 @@ func own4(all []netip.Addr) (own []uint32) {
 
 // holds says that a is one of the interface's own addresses.
 func (i *iface) holds(a netip.Addr) bool { return a == i.linkLocal || slices.Contains(i.addresses, a) }
+
+// Errors that control decides on.
+var (
+	ErrNoInterface = errors.New("no such interface")
+	ErrNoTable     = errors.New("no such table")
+	ErrNoPort      = errors.New("no such port")
+	ErrPortExists  = errors.New("the interface has a port")
+	ErrBadRoute    = errors.New("route cannot be forwarded")
+	ErrStopped     = errors.New("the forwarding engine has stopped")
+)
+
+// Family is an IP version.
+type Family uint8
+
+// The two families.
+const (
+	IP4 Family = 4
+	IP6 Family = 6
+)
+
+// FamilyOf returns the family of a, which must be valid; an IPv4-mapped address counts as IPv6.
+func FamilyOf(a netip.Addr) Family {
+	if a.Is4() {
+		return IP4
+	}
+	return IP6
+}
+
+// TableKey names a VRF's table of one family.
+type TableKey struct {
+	Family Family
+	ID     uint32
+}
+
+// Action says what becomes of packets that match a route.
+type Action uint8
+
+// The actions. The zero value forwards.
+const (
+	Forward     Action = iota // over one of the paths
+	Local                     // received by the dataplane itself
+	Drop                      // silently
+	Unreachable               // with ICMP host unreachable (IPv6: address unreachable)
+	Prohibit                  // with ICMP administratively prohibited
+)
+
+// Path is one way to a destination.
+type Path struct {
+	// Interface is where packets leave. NoInterface: look up NextHop (if invalid, the destination) in Table.
+	Interface uint32
+	NextHop   netip.Addr // whose MAC is asked for; invalid: attached, the destination itself is resolved
+	Table     uint32     // of the route's family; used with NoInterface only
+	Weight    uint8      // share among the route's paths; 0 counts as 1
+}
+
+// Route is what a table holds for a prefix.
+type Route struct {
+	Action Action
+	Paths  []Path // of a Forward route, at least one, at most 64; flows spread over them by hash and weight
+}
+
+// AddTable makes an empty table; one that exists is kept. Table 0 of both families exists from the start.
+func (e *Engine) AddTable(k TableKey) {
+	if d := e.edit(); d.slot(k) < 0 {
+		d.addTable(k)
+	}
+}
+
+// DelTable forgets the table and its routes; interfaces still in it find no route.
+func (e *Engine) DelTable(k TableKey) {
+	if d := e.edit(); d.slot(k) >= 0 {
+		d.delTable(k)
+	}
+}
+
+// SetRoute makes or replaces the route to a prefix. The engine keeps a copy.
+func (e *Engine) SetRoute(k TableKey, p netip.Prefix, r Route) error {
+	d := e.edit()
+	slot := d.slot(k)
+	if slot < 0 {
+		return ErrNoTable
+	}
+	if !p.IsValid() || FamilyOf(p.Addr()) != k.Family {
+		return ErrBadRoute
+	}
+	entry, err := newEntry(r)
+	if err != nil {
+		return err
+	}
+	if _, known := d.fibs[slot].Get(p.Masked()); !known {
+		d.refine(slot, p, 1)
+	}
+	d.fibs[slot] = d.fibs[slot].InsertPersist(p.Masked(), entry)
+	return nil
+}
+
+// DelRoute removes the route to exactly this prefix; one that is gone is no error.
+func (e *Engine) DelRoute(k TableKey, p netip.Prefix) {
+	d := e.edit()
+	if slot := d.slot(k); slot >= 0 {
+		if _, known := d.fibs[slot].Get(p.Masked()); known {
+			d.refine(slot, p, -1)
+		}
+		d.fibs[slot] = d.fibs[slot].DeletePersist(p.Masked())
+	}
+}
+
+// maxPaths bounds a route's paths and the buckets that weights are spread over.
+const maxPaths = 64
+
+// entry is a route as workers see it: paths repeated by weight, so that a flow's hash picks one by modulo.
+type entry struct {
+	action  Action
+	buckets []Path
+}
+
+func newEntry(r Route) (*entry, error) {
+	e := &entry{action: r.Action}
+	if r.Action > Prohibit {
+		return nil, fmt.Errorf("%w: action %d", ErrBadRoute, r.Action)
+	}
+	if r.Action != Forward {
+		return e, nil
+	}
+	if len(r.Paths) == 0 || len(r.Paths) > maxPaths {
+		return nil, fmt.Errorf("%w: %d paths", ErrBadRoute, len(r.Paths))
+	}
+	e.buckets = spread(r.Paths)
+	return e, nil
+}
+
+// spread repeats each path by its weight; where that is more than maxPaths the shares are scaled, each path keeping one.
+func spread(paths []Path) []Path {
+	sum := 0
+	for _, p := range paths {
+		sum += int(max(p.Weight, 1))
+	}
+	out := make([]Path, 0, min(sum, 2*maxPaths))
+	for _, p := range paths {
+		n := int(max(p.Weight, 1))
+		if sum > maxPaths {
+			n = max(1, n*maxPaths/sum)
+		}
+		for range n {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// NoInterface is the interface index that names none.
+const NoInterface = ^uint32(0)
+
+// MaxInterfaces bounds interface indexes: they are positions in a dense array.
+const MaxInterfaces = 1 << 16
+
+// Interface is the layer 3 state of an interface. A loopback is an interface without a port.
+type Interface struct {
+	Up  bool      // admin state: a down interface receives and sends nothing
+	MTU int       // layer 3: the longest IP packet sent; 0: 1500
+	MAC frame.MAC // the dataplane's end: received unicast frames must carry it, sent frames do
+
+	Table4, Table6 uint32 // the VRFs packets received here are looked up in
+
+	// Addresses are answered by ARP and ND, and are the sources of ICMP errors and solicitations, first of a
+	// family first. An unnumbered interface has its donor's. As in VPP an interface without an IPv4 address takes
+	// no IPv4. Receiving packets for them is the routes' matter: control sets a Local route for each.
+	Addresses []netip.Addr
+
+	LinkLocal  netip.Addr // IPv6 link-local address; answered by ND, and received without a route
+	IP6Enabled bool       // else IPv6 frames are dropped
+
+	Bare bool // carries IP packets without Ethernet headers: it has no neighbours to resolve, and MAC must be zero
+
+	Senders *MACIPFilter // judges what is received, in a bridge domain too, before anything else; nil: all may send
+
+	ACL *ACLFilter // decides about received IP packets that Senders admits, in a bridge domain too; nil: all pass
+
+	ProxyARP bool // requests for the addresses of the ranges of SetProxies are answered here, too
+	ProxyND  bool // solicitations for any address are answered here
+
+	Redirect4, Redirect6 *Redirect // of packets for the dataplane itself, by family; nil: none
+
+	Tunnel *Tunnel // nil: none
+}
+
+// SetInterface makes the interface or changes all of it; neighbours and counters stay.
+// Indexes of MaxInterfaces and above are refused with ErrNoInterface.
+func (e *Engine) SetInterface(index uint32, i Interface) error {
+	if index >= MaxInterfaces {
+		return ErrNoInterface
+	}
+	d := e.edit()
+	next := &iface{index: index, neighbours: noNeighbours}
+	if old := d.iface(index); old != nil {
+		*next = *old
+	} else {
+		next.counters, next.floods = newCounterSet(len(e.workers)), newFloodBudgets(e.workers)
+	}
+	next.set(i)
+	next.fib4, next.fib6 = d.slot(TableKey{IP4, i.Table4}), d.slot(TableKey{IP6, i.Table6})
+	d.setTunnel(next, i.Tunnel)
+	d.put(next)
+	return nil
+}
+
+// DelInterface forgets the interface, its neighbours and its counters. Its port, if any, is closed by ClosePort.
+func (e *Engine) DelInterface(index uint32) {
+	d := e.edit()
+	if i := d.iface(index); i != nil {
+		gone := *i
+		d.setTunnel(&gone, nil)
+		d.interfaces[index] = nil
+	}
+}
+
+// neighbour is an entry of an interface's neighbour table, which points to it: it is never changed.
+type neighbour struct {
+	mac    frame.MAC
+	static bool
+}
+
+// noNeighbours is the table every interface starts with; persistent tables are never changed in place.
+var noNeighbours = new(bart.Table[*neighbour])
+
+// SetNeighbour makes or replaces the entry of an address on an interface. A dynamic entry never replaces a static one:
+// such a call changes nothing and is no error.
+func (e *Engine) SetNeighbour(index uint32, a netip.Addr, m frame.MAC, static bool) error {
+	d := e.edit()
+	i := d.iface(index)
+	if i == nil {
+		return ErrNoInterface
+	}
+	if old, ok := i.neighbour(a); ok && old.static && !static {
+		return nil
+	}
+	next := *i
+	next.neighbours = i.neighbours.InsertPersist(hostPrefix(a), &neighbour{mac: m, static: static})
+	d.put(&next)
+	return nil
+}
+
+// DelNeighbour removes the entry; one that is gone is no error.
+func (e *Engine) DelNeighbour(index uint32, a netip.Addr) {
+	d := e.edit()
+	if i := d.iface(index); i != nil {
+		next := *i
+		next.neighbours = i.neighbours.DeletePersist(hostPrefix(a))
+		d.put(&next)
+	}
+}
+
+func (i *iface) neighbour(a netip.Addr) (*neighbour, bool) { return i.neighbours.Lookup(a) }
+
+func hostPrefix(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
+
+// Proxies are the addresses that interfaces answer for beside their own.
+type Proxies struct {
+	ARP []ProxyRange // by the interfaces with ProxyARP
+	ND  []ProxyHost  // by all interfaces
+}
+
+// ProxyRange is IPv4 addresses from Low to High, both included, for the interfaces of an IPv4 table.
+type ProxyRange struct {
+	Table     uint32
+	Low, High netip.Addr
+}
+
+// ProxyHost is an IPv6 host behind Interface, for the other interfaces of an IPv6 table.
+type ProxyHost struct {
+	Table     uint32
+	Addr      netip.Addr
+	Interface uint32
+}
+
+// proxies are Proxies by table, as the slow path needs them.
+type proxies struct {
+	ranges map[uint32][]slow.Range
+	hosts  map[uint32]map[netip.Addr]uint32
+}
+
+// SetProxies replaces all there were.
+func (e *Engine) SetProxies(p Proxies) {
+	next := &proxies{ranges: map[uint32][]slow.Range{}, hosts: map[uint32]map[netip.Addr]uint32{}}
+	for _, r := range p.ARP {
+		next.ranges[r.Table] = append(next.ranges[r.Table], slow.Range{Low: r.Low, High: r.High})
+	}
+	for _, h := range p.ND {
+		if next.hosts[h.Table] == nil {
+			next.hosts[h.Table] = map[netip.Addr]uint32{}
+		}
+		next.hosts[h.Table][h.Addr] = h.Interface
+	}
+	e.edit().proxies = next
+}
+
+// proxied is whom an interface answers for.
+func (s *snapshot) proxied(i *iface) slow.Proxied {
+	p := slow.Proxied{Everyone: i.proxyND}
+	if s.proxies == nil {
+		return p
+	}
+	if i.proxyARP {
+		p.Ranges = s.proxies.ranges[i.table4]
+	}
+	p.Hosts = s.proxies.hosts[i.table6]
+	return p
+}
+
+// solicitsProxied says that a solicitation to one host may be one that the interface answers for that host: its asker has
+// had such an answer before.
+func (s *snapshot) solicitsProxied(in *iface) bool {
+	return in.proxyND || s.proxies != nil && len(s.proxies.hosts) > 0
+}

@@ -1,6 +1,12 @@
 package forward
 
-import "github.com/weftnet/weft/vswitch/frame"
+import (
+	"fmt"
+	"strings"
+
+	"github.com/weftnet/weft/vswitch/frame"
+	"github.com/weftnet/weft/vswitch/slow"
+)
 
 // traceDepth is the number of frames remembered for each queue.
 const traceDepth = 64
@@ -61,4 +67,92 @@ func (e *Engine) Trace(index uint32, n int) []string {
 		out[i] = lines[i].String()
 	}
 	return out
+}
+
+// puntNames are what Trace calls the ways into the slow path.
+var puntNames = map[slow.Reason]string{
+	slow.ARP: "arp", slow.Discovery: "neighbour discovery", slow.Received: "local", slow.Unresolved: "neighbour unknown",
+	slow.Expired: "icmp time exceeded", slow.NoRoute: "icmp no route", slow.HostUnreached: "icmp host unreachable", slow.RouteUnreachable: "icmp route unreachable",
+	slow.Prohibited: "icmp prohibited", slow.TooBig: "icmp too big",
+}
+
+// String writes the line for a reader: the frame from outside in, then what became of it.
+func (l *traceLine) String() string {
+	var s strings.Builder
+	fmt.Fprintf(&s, "%d bytes", l.length)
+	if l.virtio.IsGSO() {
+		fmt.Fprintf(&s, " gso %d", l.virtio.GSOSize)
+	}
+	decodeEthernet(&s, l.head[:l.kept])
+	s.WriteString(" -> ")
+	d := l.result
+	switch {
+	case d.drop != kept:
+		fmt.Fprintf(&s, "dropped: %s", reasonNames[d.drop])
+	case d.punt != 0:
+		fmt.Fprintf(&s, "slow path: %s", puntNames[d.punt])
+	case l.how == byBVI:
+		s.WriteString("slow path by the BVI")
+	case l.how == byFlood:
+		s.WriteString("flooded")
+	case d.out != nil:
+		fmt.Fprintf(&s, "sent on interface %d", d.out.index)
+		if d.mtu != 0 {
+			s.WriteString(" in fragments")
+		}
+	}
+	return s.String()
+}
+
+func decodeEthernet(s *strings.Builder, b []byte) {
+	e, err := frame.ParseEthernet(b)
+	if err != nil {
+		return
+	}
+	fmt.Fprintf(s, ", %s > %s", e.Source(), e.Destination())
+	p := e.Payload()
+	switch {
+	case e.Type() == frame.TypeARP:
+		decodeARP(s, p)
+	case e.Type() == frame.TypeIPv4 && len(p) >= frame.IPv4Len:
+		ip := frame.IPv4(p)
+		fmt.Fprintf(s, ", ip4 %s > %s ttl %d", ip.Source(), ip.Destination(), ip.TTL())
+		decodeUpper(s, ip.Protocol(), p[min(ip.HeaderLen(), len(p)):])
+	case e.Type() == frame.TypeIPv6 && len(p) >= frame.IPv6Len:
+		ip := frame.IPv6(p)
+		fmt.Fprintf(s, ", ip6 %s > %s hop limit %d", ip.Source(), ip.Destination(), ip.HopLimit())
+		if u, ok := ip.Upper(); ok {
+			decodeUpper(s, u.Protocol, p[u.Offset:])
+		}
+	default:
+		fmt.Fprintf(s, ", type %#04x", e.Type())
+	}
+}
+
+func decodeARP(s *strings.Builder, b []byte) {
+	a, err := frame.ParseARP(b)
+	if err != nil {
+		s.WriteString(", arp malformed")
+		return
+	}
+	verb := "who has"
+	if a.Operation() == frame.ARPReply {
+		verb = "reply to"
+	}
+	fmt.Fprintf(s, ", arp %s %s, sender %s is at %s", verb, a.Target(), a.Sender(), a.SenderMAC())
+}
+
+func decodeUpper(s *strings.Builder, protocol uint8, b []byte) {
+	switch {
+	case (protocol == frame.ProtocolICMP || protocol == frame.ProtocolICMPv6) && len(b) >= frame.ICMPLen:
+		fmt.Fprintf(s, ", icmp type %d code %d", b[0], b[1])
+	case protocol == frame.ProtocolTCP && len(b) >= frame.TCPLen:
+		t := frame.TCP(b)
+		fmt.Fprintf(s, ", tcp %d > %d", t.SourcePort(), t.DestinationPort())
+	case protocol == frame.ProtocolUDP && len(b) >= frame.UDPLen:
+		u := frame.UDP(b)
+		fmt.Fprintf(s, ", udp %d > %d", u.SourcePort(), u.DestinationPort())
+	default:
+		fmt.Fprintf(s, ", protocol %d", protocol)
+	}
 }

@@ -214,3 +214,233 @@ func (m *Model) setBridgeLocked(b *bridge) error {
 }
 
 func compareMACs(a, b frame.MAC) int { return slices.Compare(a[:], b[:]) }
+
+// Join says what sw_interface_set_l2_bridge asks.
+type Join struct {
+	Interface    uint32
+	Bridge       uint32
+	SplitHorizon uint8
+	BVI          bool
+	UUForward    bool // refused
+}
+
+// JoinBridge puts an interface into a bridge domain, which is made if it does not exist, with all features on. The interface leaves
+// the one it was in, be it the same. Only a loopback can be a BVI; VPP takes any interface, and can do nothing with it.
+func (m *Model) JoinBridge(j Join) error {
+	defer m.change()()
+	i, err := m.interfaceLocked(j.Interface)
+	if err != nil {
+		return err
+	}
+	b := m.bridges[j.Bridge]
+	switch {
+	case j.Bridge > maxBridgeID:
+		return BDIDExceedMax
+	case j.Bridge == 0:
+		return BDNotModifiable
+	case !i.ethernet:
+		return NonEthernet
+	case j.UUForward || j.BVI && i.loopback == nil:
+		return Unsupported
+	case j.BVI && b != nil && b.bvi != NoIndex && b.bvi != i.Index:
+		return BDAlreadyHasBVI
+	}
+	if b == nil {
+		if b, err = m.makeBridgeLocked(Bridge{ID: j.Bridge, Flags: bridgeDefaults}); err != nil {
+			return err
+		}
+	}
+	// The flush comes last, as it shows the workers what has changed: they never see the interface in between, on layer 3.
+	old := m.detachLocked(i)
+	defer m.flushLocked(old, i)
+	return m.joinLocked(i, b, j)
+}
+
+// LeaveBridge takes an interface out of its bridge domain, back to layer 3; one that is in none is no error.
+func (m *Model) LeaveBridge(index uint32) error {
+	defer m.change()()
+	i, err := m.interfaceLocked(index)
+	if err != nil {
+		return err
+	}
+	m.leaveBridgeLocked(i)
+	return nil
+}
+
+// joinLocked adds a member. The BVI is the first, its MAC static.
+func (m *Model) joinLocked(i *iface, b *bridge, j Join) error {
+	member := BridgeMember{Interface: i.Index, SplitHorizon: j.SplitHorizon}
+	i.bridge = b
+	if !j.BVI {
+		b.members = append(b.members, member)
+		return m.setBridgeLocked(b)
+	}
+	b.bvi = i.Index
+	b.members = slices.Insert(b.members, 0, member)
+	return m.fixLocked(b, ownEntry(b, i))
+}
+
+// ownEntry is the entry of a BVI's MAC.
+func ownEntry(b *bridge, i *iface) L2Entry {
+	return L2Entry{Bridge: b.ID, MAC: i.MAC, Interface: i.Index, Static: true, BVI: true}
+}
+
+// leaveBridgeLocked takes the interface out of its bridge domain, if it is in one. What was learned on it is forgotten;
+// what is static stays, as in VPP, and leads nowhere.
+func (m *Model) leaveBridgeLocked(i *iface) { m.flushLocked(m.detachLocked(i), i) }
+
+// detachLocked takes the interface out of its bridge domain, if it is in one, and returns that.
+func (m *Model) detachLocked(i *iface) *bridge {
+	b := i.bridge
+	if b == nil {
+		return nil
+	}
+	i.bridge = nil
+	b.members = slices.DeleteFunc(b.members, func(member BridgeMember) bool { return member.Interface == i.Index })
+	if b.bvi == i.Index {
+		b.bvi = NoIndex
+		b.unfix(i, i.MAC)
+	}
+	if err := m.setBridgeLocked(b); err != nil {
+		m.log.Error("packet path refused a bridge domain", "bridge", b.ID, "err", err)
+	}
+	return b
+}
+
+// flushLocked forgets what a bridge domain, if it is one, has learned on an interface.
+func (m *Model) flushLocked(b *bridge, i *iface) {
+	if b != nil {
+		m.engine.FlushMACs(forward.MACFilter{Bridge: b.ID, Interface: i.Index})
+	}
+}
+
+// unfix removes the entry of a BVI's MAC.
+func (b *bridge) unfix(i *iface, mac frame.MAC) {
+	if b.fixed[mac].Interface == i.Index {
+		delete(b.fixed, mac)
+	}
+}
+
+// macChangedLocked gives a BVI's entry its new MAC.
+func (m *Model) macChangedLocked(i *iface, old frame.MAC) {
+	b := i.bridge
+	if b == nil || b.bvi != i.Index {
+		return
+	}
+	b.unfix(i, old)
+	if err := m.fixLocked(b, ownEntry(b, i)); err != nil {
+		m.log.Error("packet path refused a bridge domain", "bridge", b.ID, "err", err)
+	}
+}
+
+// L2Entry is an entry of a bridge domain's MAC table.
+type L2Entry struct {
+	Bridge    uint32
+	MAC       frame.MAC
+	Interface uint32 // NoIndex of a filter
+	Static    bool   // it never moves
+	Filter    bool   // frames from and to it are dropped; always static
+	BVI       bool
+	Learned   bool
+	Age       time.Duration // of a learned one, since it was seen last
+}
+
+// AddL2Entry sets an entry, in place of one that was set or learned. As in VPP the interface must be in a bridge domain; if
+// it is another one, nothing is forwarded there.
+func (m *Model) AddL2Entry(e L2Entry) error {
+	defer m.change()()
+	b := m.bridges[e.Bridge]
+	if b == nil {
+		return NoSuchEntry
+	}
+	if e.Filter {
+		e.Interface, e.Static, e.BVI = NoIndex, true, false
+	} else if i := m.interfaces[e.Interface]; i == nil || i.bridge == nil {
+		return InvalidSwIfIndex
+	}
+	return m.fixLocked(b, e)
+}
+
+// DeleteL2Entry removes an entry, a learned one too. An interface other than 0 must be the entry's.
+func (m *Model) DeleteL2Entry(e L2Entry) error {
+	defer m.change()()
+	b := m.bridges[e.Bridge]
+	if b == nil {
+		return NoSuchEntry
+	}
+	old, fixed := b.fixed[e.MAC]
+	forgotten := false
+	if !(fixed && old.Static) && e.Interface != NoIndex {
+		on := e.Interface
+		if on == 0 {
+			on = NoIndex
+		}
+		forgotten = m.engine.ForgetMAC(b.ID, e.MAC, on)
+	}
+	if !forgotten && (!fixed || e.Interface != 0 && e.Interface != old.Interface) {
+		return NoSuchEntry
+	}
+	delete(b.fixed, e.MAC)
+	return m.setBridgeLocked(b)
+}
+
+// L2Entries lists the MAC table of a bridge domain, or all for NoIndex, by bridge domain and MAC.
+func (m *Model) L2Entries(id uint32) []L2Entry {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	type key struct {
+		bridge uint32
+		mac    frame.MAC
+	}
+	all := map[key]L2Entry{}
+	for _, b := range m.bridges {
+		for mac, e := range b.fixed {
+			all[key{b.ID, mac}] = e
+		}
+	}
+	for _, l := range m.engine.LearnedMACs(0) {
+		if k := (key{l.Bridge, l.MAC}); !all[k].Static {
+			all[k] = L2Entry{Bridge: l.Bridge, MAC: l.MAC, Interface: l.Interface, Learned: true, Age: l.Age}
+		}
+	}
+	maps.DeleteFunc(all, func(k key, _ L2Entry) bool { return id != NoIndex && id != k.bridge })
+	return slices.SortedFunc(maps.Values(all), func(a, b L2Entry) int {
+		return cmp.Or(cmp.Compare(a.Bridge, b.Bridge), compareMACs(a.MAC, b.MAC))
+	})
+}
+
+// FlushBridge forgets what a bridge domain has learned.
+func (m *Model) FlushBridge(id uint32) error {
+	defer m.change()()
+	if m.bridges[id] == nil && id != 0 {
+		return NoSuchEntry
+	}
+	if id != 0 {
+		m.engine.FlushMACs(forward.MACFilter{Bridge: id, Interface: NoIndex})
+	}
+	return nil
+}
+
+// FlushInterface forgets what was learned on an interface.
+func (m *Model) FlushInterface(index uint32) error {
+	defer m.change()()
+	if _, err := m.interfaceLocked(index); err != nil {
+		return err
+	}
+	m.engine.FlushMACs(forward.MACFilter{Interface: index})
+	return nil
+}
+
+// FlushBridges forgets all that was learned.
+func (m *Model) FlushBridges() {
+	defer m.change()()
+	m.engine.FlushMACs(forward.MACFilter{Interface: NoIndex})
+}
+
+// fixLocked takes in an entry; what was learned of its MAC is forgotten.
+func (m *Model) fixLocked(b *bridge, e L2Entry) error {
+	b.fixed[e.MAC] = e
+	err := m.setBridgeLocked(b)
+	m.engine.ForgetMAC(b.ID, e.MAC, NoIndex)
+	return err
+}

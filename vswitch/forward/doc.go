@@ -1,2 +1,0 @@
-// Package forward moves frames between ports: workers that run to completion over snapshots made by one control goroutine.
-package forward

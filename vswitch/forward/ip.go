@@ -1,0 +1,374 @@
+package forward
+
+import (
+	"net/netip"
+
+	"github.com/weftnet/weft/vswitch/frame"
+	"github.com/weftnet/weft/vswitch/slow"
+)
+
+var limitedBroadcast = netip.AddrFrom4([4]byte{255, 255, 255, 255})
+
+// ip4 decides on a received IPv4 packet. The header's checksum is always verified: the virtio header speaks of L4 only.
+func (w *worker) ip4(in *iface, b *frame.Buffer) verdict {
+	if !in.ip4 {
+		return verdict{drop: dropNoIP4}
+	}
+	p, err := frame.ParseIPv4(b.Bytes()[frame.EthernetLen:])
+	if err != nil {
+		return verdict{drop: malformed4(err)}
+	}
+	if !p.ChecksumValid() {
+		return verdict{drop: dropChecksum4}
+	}
+	b.SetLen(frame.EthernetLen + len(p))
+	if !b.Virtio.Fits(b.Len()) {
+		return verdict{drop: dropVirtio}
+	}
+	source, destination := p.Source(), p.Destination()
+	if !unicast4(source) {
+		return verdict{drop: dropSource4}
+	}
+	if in.holds(source) {
+		return verdict{drop: dropSpoofed4}
+	}
+	if !unicast4(destination) {
+		return verdict{drop: dropMulticast4}
+	}
+	out, target, stop := find(w.snapshot, in.fib4, destination, p)
+	if out == nil {
+		if stop.punt == slow.Received {
+			return w.local4(in, b, p)
+		}
+		return stop
+	}
+	if p.TTL() <= 1 {
+		return verdict{drop: dropExpired4, punt: slow.Expired}
+	}
+	longest, ok := b.Virtio.LongestIP(p, p.HeaderLen(), p.Protocol())
+	if !ok {
+		return verdict{drop: dropVirtio}
+	}
+	if longest <= out.mtu {
+		p.DecrementTTL()
+		return w.rewrite(out, target, b)
+	}
+	if p.DontFragment() {
+		return verdict{drop: dropTooBig4, punt: slow.TooBig, mtu: uint32(out.mtu)}
+	}
+	if b.Virtio.IsGSO() && !b.Virtio.Shorten(longest-out.mtu) {
+		return verdict{drop: dropFragment4}
+	}
+	p.DecrementTTL()
+	d := w.rewrite(out, target, b)
+	if d.punt == 0 && !b.Virtio.IsGSO() {
+		d.mtu = uint32(out.mtu)
+	}
+	return d
+}
+
+// local4 decides on a packet for the dataplane itself.
+func (w *worker) local4(in *iface, b *frame.Buffer, p frame.IPv4) verdict {
+	if w.snapshot.takesEnvelopes() && p.Protocol() == frame.ProtocolUDP && !p.IsFragment() {
+		if d, taken := w.fromTunnel(b, p.HeaderLen(), routedKey(p.Source(), p.Destination(), in.table4)); taken {
+			return d
+		}
+	}
+	if d, taken := w.redirect(in.redirect4, b, p.Destination(), upperAt{p.Protocol(), p.HeaderLen(), p.FragmentOffset() != 0}); taken {
+		return d
+	}
+	return verdict{punt: slow.Received}
+}
+
+func malformed4(err error) reason {
+	switch err {
+	case frame.ErrVersion: //nolint:errorlint // frame never wraps: a worker allocates nothing
+		return dropVersion4
+	case frame.ErrLength:
+		return dropLength4
+	}
+	return dropShort4
+}
+
+// unicast4 says that a names one host: what else there is does not cross a router (RFC 1812 5.3.7).
+func unicast4(a netip.Addr) bool {
+	return !a.IsMulticast() && !a.IsLoopback() && !a.IsUnspecified() && a != limitedBroadcast
+}
+
+// ip6 decides on a received IPv6 packet.
+func (w *worker) ip6(in *iface, b *frame.Buffer) verdict {
+	if !in.ip6 {
+		return verdict{drop: dropNoIP6}
+	}
+	p, err := frame.ParseIPv6(b.Bytes()[frame.EthernetLen:])
+	if err != nil {
+		return verdict{drop: malformed6(err)}
+	}
+	b.SetLen(frame.EthernetLen + len(p))
+	if !b.Virtio.Fits(b.Len()) {
+		return verdict{drop: dropVirtio}
+	}
+	source, destination := p.Source(), p.Destination()
+	if source.IsMulticast() || source.IsLoopback() || destination.IsLoopback() || destination.IsUnspecified() {
+		return verdict{drop: dropSource6}
+	}
+	if in.holds(source) {
+		return verdict{drop: dropSpoofed6}
+	}
+	if destination.IsMulticast() {
+		return multicast6(p)
+	}
+	// A group's Ethernet address with one host's IP address is nobody's packet (RFC 1122 3.3.6 in spirit).
+	if frame.Ethernet(b.Bytes()).Destination().IsMulticast() || source.IsUnspecified() {
+		return verdict{drop: dropSource6}
+	}
+	if destination.IsLinkLocalUnicast() {
+		if in.holds(destination) {
+			return local6(p)
+		}
+		return verdict{drop: dropLinkLocal}
+	}
+	return w.forward6(in, b, p)
+}
+
+func (w *worker) forward6(in *iface, b *frame.Buffer, p frame.IPv6) verdict {
+	out, target, stop := find(w.snapshot, in.fib6, p.Destination(), p)
+	if stop.punt == slow.Received {
+		if d, taken := w.fromTunnel6(in, b, p); taken {
+			return d
+		}
+		if isDiscovery(p) {
+			return verdict{punt: slow.Discovery}
+		}
+		u, _ := p.Upper()
+		if d, taken := w.redirect(in.redirect6, b, p.Destination(), upperAt{u.Protocol, u.Offset, u.Later}); taken {
+			return d
+		}
+		return local6(p)
+	}
+	if isDiscovery(p) && w.snapshot.solicitsProxied(in) {
+		return verdict{punt: slow.Discovery}
+	}
+	if p.Source().IsLinkLocalUnicast() {
+		return verdict{drop: dropLinkLocal}
+	}
+	if out == nil {
+		return stop
+	}
+	if p.HopLimit() <= 1 {
+		return verdict{drop: dropExpired6, punt: slow.Expired}
+	}
+	longest := len(p)
+	if b.Virtio.IsGSO() {
+		u, whole := p.Upper()
+		n, ok := b.Virtio.LongestIP(p, u.Offset, u.Protocol)
+		if !whole || !ok {
+			return verdict{drop: dropVirtio}
+		}
+		longest = n
+	}
+	if longest > out.mtu {
+		return verdict{drop: dropTooBig6, punt: slow.TooBig, mtu: uint32(out.mtu)}
+	}
+	p.DecrementHopLimit()
+	return w.rewrite(out, target, b)
+}
+
+// fromTunnel6 looks for an envelope behind what extension headers there are.
+func (w *worker) fromTunnel6(in *iface, b *frame.Buffer, p frame.IPv6) (verdict, bool) {
+	if !w.snapshot.takesEnvelopes() {
+		return verdict{}, false
+	}
+	u, ok := p.Upper()
+	if !ok || u.Protocol != frame.ProtocolUDP || u.Later {
+		return verdict{}, false
+	}
+	return w.fromTunnel(b, u.Offset, routedKey(p.Source(), p.Destination(), in.table6))
+}
+
+// local6 tells neighbour discovery from what else is sent to the dataplane itself.
+func local6(p frame.IPv6) verdict {
+	if isDiscovery(p) {
+		return verdict{punt: slow.Discovery}
+	}
+	return verdict{punt: slow.Received}
+}
+
+// multicast6 keeps neighbour discovery only: groups are not forwarded.
+func multicast6(p frame.IPv6) verdict {
+	if isDiscovery(p) {
+		return verdict{punt: slow.Discovery}
+	}
+	return verdict{drop: dropMulticast6}
+}
+
+func isDiscovery(p frame.IPv6) bool {
+	if p[6] != frame.ProtocolICMPv6 || len(p) <= frame.IPv6Len {
+		return false
+	}
+	kind := p[frame.IPv6Len]
+	return kind == frame.ICMP6Solicit || kind == frame.ICMP6Advert
+}
+
+func malformed6(err error) reason {
+	switch err {
+	case frame.ErrVersion: //nolint:errorlint // frame never wraps: a worker allocates nothing
+		return dropVersion6
+	case frame.ErrLength:
+		return dropLength6
+	}
+	return dropShort6
+}
+
+// maxLookups bounds the way through tables: control may have made a circle of them.
+const maxLookups = 4
+
+// hasher is a packet that knows its flow.
+type hasher interface {
+	frame.IPv4 | frame.IPv6
+	Hash() uint32
+}
+
+// find follows the routes to destination from table slot on: to the way out and the address whose MAC is needed there. A
+// nil out means that stop says what becomes of the packet.
+func find[P hasher](s *snapshot, slot int, destination netip.Addr, p P) (out *iface, target netip.Addr, stop verdict) {
+	family := FamilyOf(destination)
+	for range maxLookups {
+		e := s.lookup(slot, destination)
+		if e == nil {
+			return nil, destination, noRoute(family)
+		}
+		if e.action != Forward {
+			return nil, destination, stops[e.action]
+		}
+		path := &e.buckets[0]
+		if len(e.buckets) > 1 {
+			path = &e.buckets[p.Hash()%uint32(len(e.buckets))]
+		}
+		if path.NextHop.IsValid() {
+			destination = path.NextHop
+		}
+		if path.Interface == NoInterface {
+			slot = s.slot(TableKey{family, path.Table})
+			continue
+		}
+		out = s.iface(path.Interface)
+		if out == nil || !out.up {
+			return nil, destination, verdict{drop: dropOutputDown}
+		}
+		return out, destination, verdict{}
+	}
+	return nil, destination, verdict{drop: dropRouteLoop}
+}
+
+// onlyWay is find for all packets to a destination; nil: they are not forwarded, or spread over several ways. One way is that of
+// all destinations with the same route.
+func (s *snapshot) onlyWay(slot int, destination netip.Addr) (out *iface, target netip.Addr, one bool) {
+	family := FamilyOf(destination)
+	for lookups := range maxLookups {
+		e := s.lookup(slot, destination)
+		if e == nil || e.action != Forward || len(e.buckets) != 1 {
+			return nil, destination, one || lookups == 0
+		}
+		path := &e.buckets[0]
+		if path.NextHop.IsValid() {
+			destination, one = path.NextHop, one || lookups == 0
+		}
+		if path.Interface != NoInterface {
+			if out = s.iface(path.Interface); out != nil && !out.up {
+				out = nil
+			}
+			return out, destination, one
+		}
+		slot = s.slot(TableKey{family, path.Table})
+	}
+	return nil, destination, one
+}
+
+func noRoute(f Family) verdict {
+	if f == IP4 {
+		return verdict{drop: dropNoRoute4, punt: slow.NoRoute}
+	}
+	return verdict{drop: dropNoRoute6, punt: slow.NoRoute}
+}
+
+// stops are the ends that routes name themselves.
+var stops = [...]verdict{
+	Local:       {punt: slow.Received},
+	Drop:        {drop: dropRoute},
+	Unreachable: {drop: dropUnreachable, punt: slow.RouteUnreachable},
+	Prohibit:    {drop: dropProhibited, punt: slow.Prohibited},
+}
+
+// lookup finds the route with the longest prefix, or nil.
+func (s *snapshot) lookup(slot int, a netip.Addr) *entry {
+	if slot < 0 || s.fibs[slot] == nil {
+		return nil
+	}
+	e, _ := s.fibs[slot].Lookup(a)
+	return e
+}
+
+// rewrite gives the frame its new Ethernet addresses, or asks for the neighbour's.
+func (w *worker) rewrite(out *iface, target netip.Addr, b *frame.Buffer) verdict {
+	if out.bare {
+		frame.Ethernet(b.Bytes()).Rewrite(frame.MAC{}, frame.MAC{})
+		return verdict{out: out}
+	}
+	n, ok := out.neighbour(target)
+	if !ok {
+		w.unresolved = target
+		return verdict{punt: slow.Unresolved, out: out}
+	}
+	frame.Ethernet(b.Bytes()).Rewrite(n.mac, out.mac)
+	return verdict{out: out}
+}
+
+// Redirect is where packets go that an interface receives for the dataplane itself and that the dataplane does not take: to the
+// kernel of a node whose network card the dataplane owns, for example. Taken are echo requests, neighbour discovery, envelopes
+// and, unless UDP is set, UDP, whose sender is told that no port is open. As in VPP the TTL stays: such a packet has arrived.
+type Redirect struct {
+	Interface uint32
+	NextHop   netip.Addr // not valid: the packet's destination is a neighbour there
+	UDP       bool
+}
+
+// upperAt is the header that follows the IP headers of a packet.
+type upperAt struct {
+	protocol uint8
+	offset   int // in the IP packet
+	later    bool
+}
+
+// redirect decides on a packet for the dataplane itself; false: it is the dataplane's to answer.
+func (w *worker) redirect(r *Redirect, b *frame.Buffer, destination netip.Addr, u upperAt) (verdict, bool) {
+	if r == nil || u.protocol == frame.ProtocolUDP && !r.UDP || isEchoRequest(b.Bytes()[frame.EthernetLen:], u) {
+		return verdict{}, false
+	}
+	out := w.snapshot.iface(r.Interface)
+	if out == nil || !out.up {
+		return verdict{drop: dropOutputDown}, true
+	}
+	target := r.NextHop
+	if !target.IsValid() {
+		target = destination
+	}
+	d := w.rewrite(out, target, b)
+	if d.punt == 0 {
+		d = fitted(out, b)
+	}
+	return d, true
+}
+
+func isEchoRequest(packet []byte, u upperAt) bool {
+	if u.later || u.offset >= len(packet) {
+		return false
+	}
+	switch u.protocol {
+	case frame.ProtocolICMP:
+		return packet[u.offset] == frame.ICMPEcho
+	case frame.ProtocolICMPv6:
+		return packet[u.offset] == frame.ICMP6Echo
+	}
+	return false
+}
