@@ -12,33 +12,28 @@ import (
 	"github.com/weftnet/weft/wire"
 )
 
-// inheritance is for how long after its making an allocation whose devices go to another one belongs to the same pod:
-// kubelet asks for all containers of a pod at once.
-const inheritance = 10 * time.Second
+// admissionTime bounds the time between the Allocate requests of one pod: kubelet sends them one after the other.
+const admissionTime = 10 * time.Second
 
-// Allocate is the handler of kubelet's Allocate: it makes an allocation for some container that kubelet does not name.
+// Allocate handles kubelet's Allocate for one container. Kubelet does not name the container.
 func (m *Manager) Allocate(_ context.Context, ev *pod.AllocateDevice, txn *eventloop.Txn) error {
-	devices, err := m.ours(ev.Devices)
+	devices, err := m.checkDevices(ev.Devices)
 	if err != nil {
 		return err
 	}
 	id, err := m.newID()
 	if err != nil {
-		return fmt.Errorf("name of the allocation: %w", err)
+		return fmt.Errorf("id of the allocation: %w", err)
 	}
-	text, err := m.newSecret()
+	a, err := m.newAllocation(id, devices)
 	if err != nil {
-		return fmt.Errorf("secret of the allocation: %w", err)
+		return err
 	}
-	a := &allocation{Allocation: pod.Allocation{
-		ID: id, Socket: m.freeSocket(), Devices: devices, Directory: filepath.Join(m.config.Root, id),
-		Created: m.config.Now().UTC().Round(0), Secret: text, GID: pod.UnknownGroup,
-	}}
-	if err := m.disinherit(a, txn); err != nil {
+	if err := m.takeDevices(a, txn); err != nil {
 		return err
 	}
 	m.put(id, a, txn)
-	if err := m.want(a, txn); err != nil {
+	if err := m.putValues(a, txn); err != nil {
 		return err
 	}
 	txn.Save(bucket, id, a.saved())
@@ -47,8 +42,20 @@ func (m *Manager) Allocate(_ context.Context, ev *pod.AllocateDevice, txn *event
 	return nil
 }
 
-// ours returns the devices sorted, each once, or says which is none of this node's.
-func (m *Manager) ours(devices []string) ([]string, error) {
+// newAllocation returns an allocation that no container has yet.
+func (m *Manager) newAllocation(id string, devices []string) (*allocation, error) {
+	text, err := m.newSecret()
+	if err != nil {
+		return nil, fmt.Errorf("secret of the allocation: %w", err)
+	}
+	return &allocation{Allocation: pod.Allocation{
+		ID: id, Socket: m.freeSocket(), Devices: devices, Directory: filepath.Join(m.config.Root, id),
+		Created: m.config.Now().UTC().Round(0), Secret: text, GID: pod.UnknownGroup,
+	}}, nil
+}
+
+// checkDevices returns the devices sorted and without duplicates. It rejects a device that this node does not have.
+func (m *Manager) checkDevices(devices []string) ([]string, error) {
 	for _, device := range devices {
 		if n, ok := deviceNumber(device); !ok || n >= m.config.Count {
 			return nil, fmt.Errorf("kubelet asks for device %q: %s has %s to %s", device, pod.Resource, deviceID(0), deviceID(m.config.Count-1))
@@ -59,7 +66,7 @@ func (m *Manager) ours(devices []string) ([]string, error) {
 	return slices.Compact(devices), nil
 }
 
-// freeSocket is the lowest number of a socket that no allocation has.
+// freeSocket returns the lowest unused socket number.
 func (m *Manager) freeSocket() uint32 {
 	taken := make(map[uint32]bool)
 	for _, a := range m.inOrder() {
@@ -72,20 +79,17 @@ func (m *Manager) freeSocket() uint32 {
 	return n
 }
 
-// disinherit takes the devices of heir from those who had them. Kubelet gives a device away when it knows that the pod
-// which had it is over; what stands on the node for that is collected in its time.
-func (m *Manager) disinherit(heir *allocation, txn *eventloop.Txn) error {
-	for _, had := range m.holders(heir.Devices) {
+// takeDevices removes the devices of the new allocation from their previous allocations. Kubelet gives a device to another
+// container after its pod has ended; the collector releases the previous allocation later.
+func (m *Manager) takeDevices(to *allocation, txn *eventloop.Txn) error {
+	for _, had := range m.holders(to.Devices) {
 		left := *had
-		left.Devices = slices.DeleteFunc(slices.Clone(had.Devices), func(d string) bool { return slices.Contains(heir.Devices, d) })
-		if len(left.Devices) == 0 {
-			left.Devices = nil
-		}
-		if !had.Granted && heir.Created.Sub(had.Created) < inheritance {
-			left.heir = heir.ID
+		left.Devices = without(had.Devices, to.Devices)
+		if !had.Granted && to.Created.Sub(had.Created) < admissionTime {
+			left.successor = to.ID
 		}
 		m.put(had.ID, &left, txn)
-		if err := m.want(&left, txn); err != nil {
+		if err := m.putValues(&left, txn); err != nil {
 			return err
 		}
 		txn.Save(bucket, left.ID, left.saved())
@@ -93,14 +97,24 @@ func (m *Manager) disinherit(heir *allocation, txn *eventloop.Txn) error {
 	return nil
 }
 
-// Release is the handler that takes an allocation away, with all that stands on the node for it.
+// without returns the devices that are not among taken, nil if there are none.
+func without(devices, taken []string) (left []string) {
+	for _, d := range devices {
+		if !slices.Contains(taken, d) {
+			left = append(left, d)
+		}
+	}
+	return left
+}
+
+// Release deletes an allocation and its files.
 func (m *Manager) Release(_ context.Context, ev *pod.ReleaseDevice, txn *eventloop.Txn) error {
 	a := m.find(ev.Allocation)
 	if a == nil {
 		return nil
 	}
 	if user, used := m.user(a.ID); used {
-		return fmt.Errorf("an attachment of pod %s still has a memif of it", user)
+		return fmt.Errorf("an attachment of pod %s still uses it", user)
 	}
 	files, err := m.config.files(a)
 	if err != nil {

@@ -3,43 +3,47 @@ package devicemanager
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 )
 
-// emptyPatience is how much longer a kubelet is asked that lists no pod at all: one that has just started and cannot
-// reach its API server does not know its pods yet, though it will give them the devices that they had.
-const emptyPatience = 10
+// emptyFactor multiplies CollectAfter while kubelet lists no pod at all: a kubelet that has just started and cannot reach
+// its API server does not know its pods yet.
+const emptyFactor = 10
 
-// collection releases what no pod has any more. It releases only after two looks, far enough apart, between which kubelet
-// never listed the allocation; what is young, or still used by an attachment, is left alone. Where kubelet does not answer
-// nothing was seen.
-type collection struct {
+// collector releases allocations that no pod has any more: kubelet must not list the allocation for CollectAfter, in at
+// least two polls. It skips young allocations and those that an attachment uses. A poll without an answer does not count.
+type collector struct {
 	manager *Manager
-	missing map[string]time.Time // since when no look found the allocation, by id
+	missing map[string]time.Time // time of the first poll that missed the allocation, by id
 }
 
-// run looks from time to time until ctx ends, and soon after a pod was deleted.
-func (c *collection) run(ctx context.Context) error {
+func newCollector(m *Manager) *collector {
+	return &collector{manager: m, missing: make(map[string]time.Time)}
+}
+
+// run collects periodically, and soon after each deleted pod, until ctx ends.
+func (c *collector) run(ctx context.Context) error {
 	tick := time.NewTicker(max(c.manager.config.CollectAfter/2, 10*time.Millisecond))
 	defer tick.Stop()
 	for {
 		select {
 		case <-tick.C:
-		case <-c.manager.nudge:
+		case <-c.manager.wake:
 		case <-ctx.Done():
 			return nil
 		}
-		if err := c.look(ctx); err != nil && ctx.Err() == nil {
-			c.manager.config.Log.Debug("kubelet does not say which allocations it knows", "err", err)
+		if err := c.collect(ctx); err != nil && ctx.Err() == nil {
+			c.manager.config.Log.Debug("kubelet did not list the devices of pods", "err", err)
 		}
 	}
 }
 
-// look asks kubelet once and releases what it has not known for long enough. While kubelet waits for an answer nothing is
-// judged: what is being made would seem to be missing since then.
-func (c *collection) look(ctx context.Context) error {
+// collect polls kubelet once and releases the allocations that were missing for long enough. It does nothing while an
+// Allocate request is in progress: a new allocation would count as missing.
+func (c *collector) collect(ctx context.Context) error {
 	m := c.manager
 	if m.unanswered.Load() > 0 {
 		return nil
@@ -52,9 +56,9 @@ func (c *collection) look(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	patience := m.config.CollectAfter
+	after := m.config.CollectAfter
 	if pods == 0 {
-		patience *= emptyPatience
+		after *= emptyFactor
 	}
 	now := m.config.Now()
 	seen := make(map[string]time.Time)
@@ -67,8 +71,8 @@ func (c *collection) look(ctx context.Context) error {
 			since = now
 		}
 		seen[a.ID] = since
-		if known && now.Sub(since) >= patience && now.Sub(a.Created) >= m.config.CollectMinAge {
-			if m.release(ctx, a.ID, "kubelet gave it to no pod that is there") {
+		if known && now.Sub(since) >= after && now.Sub(a.Created) >= m.config.CollectMinAge {
+			if m.release(ctx, a.ID, "kubelet lists no pod that has it") {
 				delete(seen, a.ID)
 			}
 		}
@@ -77,30 +81,28 @@ func (c *collection) look(ctx context.Context) error {
 	return nil
 }
 
-// isIdle reports whether nobody has the allocation.
+// isIdle reports whether no pod, attachment or successor needs the allocation.
 func (m *Manager) isIdle(a *allocation, listed map[string]bool) bool {
-	for _, device := range a.Devices {
-		if listed[device] {
-			return false
-		}
+	if slices.ContainsFunc(a.Devices, func(d string) bool { return listed[d] }) {
+		return false
 	}
 	if _, used := m.user(a.ID); used {
 		return false
 	}
-	return a.heir == "" || m.find(a.heir) == nil
+	return a.successor == "" || m.find(a.successor) == nil
 }
 
-// listed asks which of our devices pods have, and how many pods there are.
+// listed returns the devices that pods have and the number of pods.
 func (m *Manager) listed(ctx context.Context) (devices map[string]bool, pods int, err error) {
 	devices = make(map[string]bool)
-	err = m.ask(ctx, func(ctx context.Context, kubelet podresources.PodResourcesListerClient) error {
+	err = m.query(ctx, func(ctx context.Context, kubelet podresources.PodResourcesListerClient) error {
 		all, err := list(ctx, kubelet)
 		if err != nil {
-			return fmt.Errorf("look for unused allocations: %w", err)
+			return fmt.Errorf("collect unused allocations: %w", err)
 		}
 		pods = len(all)
 		for _, p := range all {
-			for _, o := range ownedBy(p) {
+			for _, o := range devicesIn(p) {
 				for _, device := range o.devices {
 					devices[device] = true
 				}
@@ -111,10 +113,10 @@ func (m *Manager) listed(ctx context.Context) (devices map[string]bool, pods int
 	return devices, pods, err
 }
 
-// wakeCollection has the collection look soon.
-func (m *Manager) wakeCollection() {
+// wakeCollector starts the next collection now.
+func (m *Manager) wakeCollector() {
 	select {
-	case m.nudge <- struct{}{}:
+	case m.wake <- struct{}{}:
 	default:
 	}
 }

@@ -11,19 +11,19 @@ import (
 	"github.com/weftnet/weft/pod"
 )
 
-// collect looks so often, each time long after the last.
-func (n *node) collect(t *testing.T, look func(context.Context) error, looks int) {
+// collect runs so many polls, a long time apart.
+func (n *node) collect(t *testing.T, poll func(context.Context) error, polls int) {
 	t.Helper()
-	for range looks {
+	for range polls {
 		n.clock.move(n.config.CollectAfter)
-		if err := look(t.Context()); err != nil {
+		if err := poll(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}
 }
 
-// TestWhatKubeletNoLongerListsIsReleased, but only if that is sure.
-func TestWhatKubeletNoLongerListsIsReleased(t *testing.T) {
+// TestAllocationIsReleasedWhenKubeletNoLongerListsIt, and only then.
+func TestAllocationIsReleasedWhenKubeletNoLongerListsIt(t *testing.T) {
 	type step = func(*testing.T, *node)
 	const after = 10 * time.Minute
 	admit := func(t *testing.T, n *node) { n.admit(t, podOf("a", 1)) }
@@ -49,13 +49,13 @@ func TestWhatKubeletNoLongerListsIsReleased(t *testing.T) {
 	answer := func(_ *testing.T, n *node) { n.unanswered.Add(-1) }
 	for _, tt := range []struct {
 		name   string
-		steps  []step // looks between them
-		lonely bool   // no other pod is there
+		steps  []step // polls between them
+		lonely bool   // no other pod exists
 		stays  bool
 	}{
 		{name: "of a pod that is there nothing", steps: []step{admit, wait(after), wait(after)}, stays: true},
 		{name: "of a pod that is gone, after two looks", steps: []step{admit, wait(after), remove, wait(after)}},
-		{name: "not after one look", steps: []step{admit, wait(after), remove}, stays: true},
+		{name: "not after one poll", steps: []step{admit, wait(after), remove}, stays: true},
 		{name: "not after two looks at once", steps: []step{admit, wait(after), remove, wait(after - time.Second)}, stays: true},
 		{name: "of a pod that was wired", steps: []step{admit, wire, remove, unwire, wait(after)}},
 		{name: "not while an attachment is there", steps: []step{admit, wire, remove, wait(after), wait(after)}, stays: true},
@@ -71,17 +71,17 @@ func TestWhatKubeletNoLongerListsIsReleased(t *testing.T) {
 			if !tt.lonely {
 				n.admit(t, kubelettest.Pod{Namespace: "kube-system", Name: "proxy"})
 			}
-			c := newCollection(n.Manager)
+			c := newCollector(n.Manager)
 			for _, step := range tt.steps {
 				step(t, n)
-				_ = c.look(t.Context()) // it fails while kubelet is stopped
+				_ = c.collect(t.Context()) // it fails while kubelet is stopped
 			}
 			n.expectAllocation(t, tt.stays)
 		})
 	}
 }
 
-// expectAllocation is there with all that belongs to it, or nothing of it is left.
+// expectAllocation checks that the allocation exists with all its files, or that nothing of it is left.
 func (n *node) expectAllocation(t *testing.T, want bool) {
 	t.Helper()
 	if stays := len(n.Allocations()) == 1; stays != want {
@@ -92,26 +92,26 @@ func (n *node) expectAllocation(t *testing.T, want bool) {
 	}
 }
 
-// TestAYoungAllocationIsNeverCollected: kubelet lists a pod's devices some time after it allocated them.
-func TestAYoungAllocationIsNeverCollected(t *testing.T) {
+// TestYoungAllocationIsNotCollected: kubelet lists a pod's devices some time after it allocated them.
+func TestYoungAllocationIsNotCollected(t *testing.T) {
 	n := newNode(t, func(n *node) { n.config.CollectAfter, n.config.CollectMinAge = time.Second, time.Minute })
 	n.admit(t, kubelettest.Pod{Namespace: "kube-system", Name: "proxy"})
 	n.admit(t, podOf("a", 1))
 	n.kubelet.Remove("shop", "a")
-	c := newCollection(n.Manager)
+	c := newCollector(n.Manager)
 	for elapsed := time.Duration(0); elapsed < time.Minute; elapsed += 2 * time.Second {
-		if err := c.look(t.Context()); err != nil || len(n.Allocations()) != 1 {
+		if err := c.collect(t.Context()); err != nil || len(n.Allocations()) != 1 {
 			t.Fatalf("after %s: %d allocations, %v", elapsed, len(n.Allocations()), err)
 		}
 		n.clock.move(2 * time.Second)
 	}
-	if err := c.look(t.Context()); err != nil || len(n.Allocations()) != 0 {
+	if err := c.collect(t.Context()); err != nil || len(n.Allocations()) != 0 {
 		t.Errorf("after a minute: %d allocations, %v", len(n.Allocations()), err)
 	}
 }
 
-// TestADeviceThatKubeletGivesAgainLeavesItsOldAllocation, which waits for its end without it.
-func TestADeviceThatKubeletGivesAgainLeavesItsOldAllocation(t *testing.T) {
+// TestReusedDeviceLeavesItsOldAllocation, which is collected later.
+func TestReusedDeviceLeavesItsOldAllocation(t *testing.T) {
 	n := newNode(t)
 	n.admit(t, podOf("a", 2))
 	if _, err := n.add(t.Context(), "a", "s1"); err != nil {
@@ -127,7 +127,7 @@ func TestADeviceThatKubeletGivesAgainLeavesItsOldAllocation(t *testing.T) {
 	if _, err := n.add(t.Context(), "b", "s2"); err != nil {
 		t.Fatal(err)
 	}
-	look := newCollection(n.Manager).look
+	look := newCollector(n.Manager).collect
 	n.collect(t, look, 3)
 	if len(n.Allocations()) != 2 {
 		t.Fatal("collected under an attachment")
@@ -142,8 +142,8 @@ func TestADeviceThatKubeletGivesAgainLeavesItsOldAllocation(t *testing.T) {
 	}
 }
 
-// TestAnAllocationInUseIsNotReleased whoever asks for it.
-func TestAnAllocationInUseIsNotReleased(t *testing.T) {
+// TestReleaseFailsWhileAnAttachmentUsesTheAllocation, also after a restart.
+func TestReleaseFailsWhileAnAttachmentUsesTheAllocation(t *testing.T) {
 	n := newNode(t)
 	n.admit(t, podOf("a", 1))
 	ev, err := n.add(t.Context(), "a", "s1")
@@ -164,8 +164,7 @@ func TestAnAllocationInUseIsNotReleased(t *testing.T) {
 	}
 }
 
-// TestTheCollectionRunsByItself soon after a pod is deleted.
-func TestTheCollectionRunsByItself(t *testing.T) {
+func TestCollectorRunsSoonAfterPodIsDeleted(t *testing.T) {
 	n := newNode(t, func(n *node) {
 		n.collects = true
 		n.config.CollectAfter, n.config.CollectMinAge, n.config.Now = 20*time.Millisecond, time.Millisecond, nil

@@ -19,33 +19,33 @@ const (
 	defaultCount = 100
 	MostDevices  = 1024
 
-	// LongestRoot leaves room for an allocation's id and the socket's name in the 107 bytes of a socket's path.
+	// LongestRoot leaves room for an allocation's id and the socket's name in a socket path of 107 bytes.
 	LongestRoot = 107 - idLength - len("//memif.sock")
 )
 
-// doer is the event loop, seen from here.
+// doer is the part of the event loop that the manager uses.
 type doer interface {
 	Do(ctx context.Context, ev eventloop.Event) (*eventloop.Record, error)
 }
 
-// Config is what a [Manager] is made of. Only Loop is needed.
+// Config configures a [Manager]. Only Loop is required.
 type Config struct {
 	Loop doer
 
-	PluginDir     string // where kubelet and its plugins have their sockets; default /var/lib/kubelet/device-plugins
-	PodResources  string // kubelet's socket for questions; default /var/lib/kubelet/pod-resources/kubelet.sock
-	Root          string // of the allocations' directories, at most 75 bytes; default /run/weft/memif
+	PluginDir     string // sockets of kubelet and its plugins; default /var/lib/kubelet/device-plugins
+	PodResources  string // kubelet's PodResources socket; default /var/lib/kubelet/pod-resources/kubelet.sock
+	Root          string // parent of the allocations' directories, at most 75 bytes; default /run/weft/memif
 	DeviceInfoDir string // default /var/run/k8s.cni.cncf.io/devinfo/dp
-	ContainerPath string // where a container finds its allocation; default /run/vpp
+	ContainerPath string // mount point of the allocation in the container; default /run/vpp
 
-	Count       int  // of devices, 1 to 1024; default 100
+	Count       int  // number of devices, 1 to 1024; default 100
 	Writable    bool // the container may write into its allocation's directory
-	NoSecretEnv bool // the secret is in the allocation's file only, not in the container's environment
+	NoSecretEnv bool // do not put the secret into the container's environment
 
-	AllocateTimeout time.Duration // for one container; default 10 s
-	Poll            time.Duration // of kubelet's directory, beside watching it; default 1 s
-	CollectAfter    time.Duration // kubelet must not list an allocation for so long before it is released; default 1 min
-	CollectMinAge   time.Duration // of an allocation that is released; default 1 min: kubelet lists one some time after Allocate
+	AllocateTimeout time.Duration // limit for one container; default 10 s
+	Poll            time.Duration // interval of checking kubelet's directory, in addition to watching it; default 1 s
+	CollectAfter    time.Duration // release an allocation that kubelet has not listed for this time; default 1 min
+	CollectMinAge   time.Duration // minimum age of a released allocation: kubelet lists it some time after Allocate; default 1 min
 
 	Rand io.Reader        // default crypto/rand.Reader
 	Now  func() time.Time // default time.Now
@@ -77,18 +77,18 @@ func (c Config) withDefaults() Config {
 
 func (c Config) validate() error {
 	if c.Loop == nil {
-		return errors.New("an event loop is needed")
+		return errors.New("an event loop is required")
 	}
 	if c.Count < 1 || c.Count > MostDevices {
 		return fmt.Errorf("count %d is not within 1 to %d", c.Count, MostDevices)
 	}
 	for _, p := range []string{c.PluginDir, c.PodResources, c.Root, c.DeviceInfoDir, c.ContainerPath} {
 		if !filepath.IsAbs(p) || filepath.Clean(p) != p {
-			return fmt.Errorf("%q is not an absolute path without detours", p)
+			return fmt.Errorf("%q is not a clean absolute path", p)
 		}
 	}
 	if len(c.Root) > LongestRoot {
-		return fmt.Errorf("root %s has %d bytes: sockets in it need one of at most %d", c.Root, len(c.Root), LongestRoot)
+		return fmt.Errorf("root %s has %d bytes, at most %d fit into a socket path", c.Root, len(c.Root), LongestRoot)
 	}
 	for name, d := range map[string]time.Duration{
 		"allocate timeout": c.AllocateTimeout, "poll": c.Poll, "collect after": c.CollectAfter, "collect min age": c.CollectMinAge,

@@ -23,7 +23,7 @@ import (
 	"github.com/weftnet/weft/wire"
 )
 
-// node is a machine with a kubelet and an agent's device manager: files are real.
+// node is a kubelet and a device manager with real files.
 type node struct {
 	*Manager
 	dir       string
@@ -34,11 +34,11 @@ type node struct {
 	saver     *eventlooptest.Saver
 	log       *syncBuffer
 	clock     *clock
-	collects  bool   // the agent, by itself; else the test does it
+	collects  bool   // the agent runs the collector; else the test does
 	stop      func() // the agent
 }
 
-// newNode starts kubelet and agent; the latter is present at kubelet, which has its devices.
+// newNode starts kubelet and an agent that is registered.
 func newNode(t *testing.T, change ...func(*node)) *node {
 	t.Helper()
 	n := bareNode(t, change...)
@@ -46,10 +46,10 @@ func newNode(t *testing.T, change ...func(*node)) *node {
 	return n
 }
 
-// bareNode has an agent that does not look for kubelet.
+// bareNode starts kubelet and an agent that does not register.
 func bareNode(t *testing.T, change ...func(*node)) *node {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "weft") // a socket's path is short, and t.TempDir is not
+	dir, err := os.MkdirTemp("", "weft") // t.TempDir is too long for a socket path
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,7 +73,7 @@ func bareNode(t *testing.T, change ...func(*node)) *node {
 	return n
 }
 
-// boot starts an agent with what the state file kept, for the pods that are wired.
+// boot starts an agent from the state file, with the given attachments.
 func (n *node) boot(t *testing.T, wired ...*pod.Attachment) {
 	t.Helper()
 	n.committer = &eventlooptest.Committer{}
@@ -98,7 +98,7 @@ func (n *node) boot(t *testing.T, wired ...*pod.Attachment) {
 	n.stop = eventlooptest.Ready(t, n.loop)
 }
 
-// connect stands in for who connects pods: a memif for each grant, owned by root and the grant's group.
+// connect replaces the handlers that connect pods: a memif for each grant, owned by root and the grant's group.
 func connect(_ context.Context, ev *pod.AddPod, _ *eventloop.Txn) error {
 	ev.Attachment = &pod.Attachment{Key: ev.Key, Pod: ev.ID}
 	for i, g := range ev.Grants {
@@ -110,7 +110,7 @@ func connect(_ context.Context, ev *pod.AddPod, _ *eventloop.Txn) error {
 	return nil
 }
 
-// present lets the agent look for kubelet, until the test or the agent ends, and waits until it has found it.
+// present runs the agent until the test ends and waits until it is registered.
 func (n *node) present(t *testing.T) {
 	t.Helper()
 	before := n.kubelet.Registrations()
@@ -120,12 +120,12 @@ func (n *node) present(t *testing.T) {
 	n.await(t, n.count())
 }
 
-// run lets the agent look for kubelet.
+// run starts the registration with kubelet.
 func (n *node) run(t *testing.T) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	run, loopStops := n.presence.run, n.stop
+	run, loopStops := n.registrar.run, n.stop
 	if n.collects {
 		run = n.Run
 	}
@@ -145,7 +145,7 @@ func (n *node) run(t *testing.T) {
 
 func (n *node) count() int { return n.Manager.config.Count }
 
-// await waits until kubelet has so many devices to give.
+// await waits until kubelet has so many allocatable devices.
 func (n *node) await(t *testing.T, allocatable int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -162,7 +162,7 @@ func (n *node) kill(t *testing.T, wired ...*pod.Attachment) {
 	n.boot(t, wired...)
 }
 
-// stateFile is what the state file holds, as it holds it.
+// stateFile returns the allocations of the state file.
 func (n *node) stateFile(t *testing.T) []Saved {
 	t.Helper()
 	var all []Saved
@@ -180,7 +180,7 @@ func (n *node) stateFile(t *testing.T) []Saved {
 	return all
 }
 
-// realise makes files what a change says, as linux.file does.
+// realise applies a change to files, as linux.file does.
 func (n *node) realise(_ context.Context, c eventloop.Change) error {
 	settings := c.Set
 	if c.Resync != eventloop.None {
@@ -227,7 +227,7 @@ func realise(path string, value any) error {
 	return os.Chmod(path, f.Mode)
 }
 
-// mode is that of a file, "" if there is none.
+// mode returns a file's mode, "" if it does not exist.
 func mode(path string) string {
 	info, err := os.Lstat(path)
 	if err != nil {
@@ -236,13 +236,13 @@ func mode(path string) string {
 	return info.Mode().String()
 }
 
-// leftovers are the files that allocations left.
+// leftovers returns the files that allocations left.
 func (n *node) leftovers(t *testing.T) []string {
 	t.Helper()
 	var left []string
 	for _, root := range []string{n.config.Root, n.config.DeviceInfoDir} {
 		err := filepath.WalkDir(root, func(path string, _ fs.DirEntry, err error) error {
-			if path == root || errors.Is(err, fs.ErrNotExist) { // the collection may be at work
+			if path == root || errors.Is(err, fs.ErrNotExist) { // the collector may be running
 				return nil
 			}
 			left = append(left, path)
@@ -255,7 +255,7 @@ func (n *node) leftovers(t *testing.T) []string {
 	return left
 }
 
-// podOf is a pod with one container for each limit.
+// podOf returns a pod with one container for each limit.
 func podOf(name string, limits ...int) kubelettest.Pod {
 	p := kubelettest.Pod{Namespace: "shop", Name: name}
 	for i, limit := range limits {
@@ -276,7 +276,7 @@ func (n *node) admit(t *testing.T, p kubelettest.Pod) []kubelettest.Container {
 	return containers
 }
 
-// add is what happens for an ADD: the devices are asked for, and the event is handled.
+// add performs an ADD: it queries the devices and handles the event.
 func (n *node) add(ctx context.Context, name, sandbox string) (*pod.AddPod, error) {
 	ev, err := n.addEvent(ctx, name, sandbox)
 	if err != nil {
@@ -286,7 +286,7 @@ func (n *node) add(ctx context.Context, name, sandbox string) (*pod.AddPod, erro
 	return ev, err
 }
 
-// mustAdd wires a sandbox that must be wired.
+// mustAdd connects a sandbox or fails the test.
 func (n *node) mustAdd(t *testing.T, name, sandbox string) *pod.Attachment {
 	t.Helper()
 	ev, err := n.add(t.Context(), name, sandbox)
@@ -312,7 +312,7 @@ func (n *node) delete(t *testing.T, sandbox string) {
 	}
 }
 
-// syncBuffer is what was logged.
+// syncBuffer collects the log.
 type syncBuffer struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
@@ -330,7 +330,7 @@ func (b *syncBuffer) String() string {
 	return b.buf.String()
 }
 
-// clock is moved by hand, and a nanosecond by each look at it: no two things happen at once.
+// clock is set by the test and advances a nanosecond per reading, so that all times differ.
 type clock struct {
 	mu  sync.Mutex
 	now time.Time
@@ -349,7 +349,7 @@ func (c *clock) move(d time.Duration) {
 	c.now = c.now.Add(d)
 }
 
-// soon waits until condition holds, which is to take no longer than limit, of the time that the machine gives.
+// soon waits until condition holds, and fails the test if that takes longer than limit.
 func soon(t *testing.T, limit time.Duration, what string, condition func() bool) {
 	t.Helper()
 	if took := stopwatch.Time(func() { eventually(t, what, condition) }); took > limit {

@@ -2,13 +2,46 @@ package devicemanager
 
 import (
 	"context"
+	"strings"
+
+	"google.golang.org/grpc/status"
 
 	"github.com/weftnet/weft/eventloop"
 	"github.com/weftnet/weft/pod"
 )
 
-// Grant is the handler of an ADD that runs after the pod got its memifs: it opens their allocations to the
-// pod's processes, and nobody else.
+// Devices returns the allocations of the pod's containers, in kubelet's order of containers. A sandbox that is not a
+// Kubernetes pod has none. Errors name the pod and have a CNI code. Devices recreates a lost directory, because the ADD
+// relies on it.
+func (m *Manager) Devices(ctx context.Context, id pod.ID) ([]pod.Grant, error) {
+	if id.IsZero() {
+		return nil, nil
+	}
+	found, err := m.devicesOf(ctx, id)
+	if err != nil {
+		return nil, pod.Errorf(pod.CodeTryAgain, "pod %s: ask kubelet at %s for its devices: %s: is kubelet running?",
+			id, m.config.PodResources, status.Convert(err).Message())
+	}
+	var grants []pod.Grant
+	for _, c := range found {
+		holders := m.holders(c.devices)
+		if len(holders) == 0 {
+			return nil, pod.Errorf(pod.CodeDeviceMissing,
+				"pod %s: container %s has device %s, but this node lost its allocation: delete the pod and create it again",
+				id, c.container, strings.Join(c.devices, ", "))
+		}
+		if err := m.ensure(ctx, holders); err != nil {
+			return nil, pod.Errorf(pod.CodeIO, "pod %s: container %s: %w", id, c.container, err)
+		}
+		for _, a := range holders {
+			grants = append(grants, pod.Grant{Container: c.container, GID: pod.UnknownGroup, Allocation: a.clone()})
+		}
+	}
+	return grants, nil
+}
+
+// Grant is the ADD handler that runs after the pod got its memifs. It lets the pod's processes, and no others, use the
+// directories of their allocations.
 func (m *Manager) Grant(_ context.Context, ev *pod.AddPod, txn *eventloop.Txn) error {
 	if ev.Repeated || ev.Attachment == nil {
 		return nil
@@ -21,7 +54,7 @@ func (m *Manager) Grant(_ context.Context, ev *pod.AddPod, txn *eventloop.Txn) e
 		if owner := owners[in.Memif.Allocation]; owner != nil {
 			if owner.UID != in.Memif.UID || owner.GID != in.Memif.GID || owner.Container != in.Memif.Container {
 				return pod.Errorf(pod.CodeInvalidAnnotation,
-					"%s: %s: memifs of container %s have one directory: give them the same uid and gid, interface %s has others",
+					"%s: %s: memifs of container %s share one directory: give them the same uid and gid, those of interface %s differ",
 					ev, pod.AnnotationOptions, owner.Container, in.Name)
 			}
 			continue
@@ -40,8 +73,8 @@ func (m *Manager) grantOne(ev *pod.AddPod, to *pod.Memif, txn *eventloop.Txn) er
 		return pod.Errorf(pod.CodeDeviceMissing,
 			"%s: container %s: allocation %s was released meanwhile: delete the pod and create it again", ev, to.Container, to.Allocation)
 	}
-	if isAnother(had.Pod, ev.ID) || had.Granted && had.Container != to.Container {
-		return pod.Errorf(pod.CodeDeviceMissing, "%s: container %s: allocation %s is that of container %s of pod %s",
+	if isOtherPod(had.Pod, ev.ID) || had.Granted && had.Container != to.Container {
+		return pod.Errorf(pod.CodeDeviceMissing, "%s: container %s: allocation %s belongs to container %s of pod %s",
 			ev, to.Container, had.ID, had.Container, had.Pod)
 	}
 	a := *had
@@ -50,29 +83,29 @@ func (m *Manager) grantOne(ev *pod.AddPod, to *pod.Memif, txn *eventloop.Txn) er
 	m.put(a.ID, &a, txn)
 	m.use(a.ID, ev.Key, ev.ID)
 	txn.OnRollback(func() error { m.leave(a.ID, ev.Key); return nil })
-	if err := m.want(&a, txn); err != nil {
+	if err := m.putValues(&a, txn); err != nil {
 		return err
 	}
 	txn.Save(bucket, a.ID, a.saved())
 	return nil
 }
 
-// isAnother reports whether b cannot be the pod a.
-func isAnother(a, b pod.ID) bool {
+// isOtherPod reports whether b is certainly not the pod a.
+func isOtherPod(a, b pod.ID) bool {
 	if a.IsZero() {
 		return false
 	}
 	return a.Namespace != b.Namespace || a.Name != b.Name || a.UID != b.UID && a.UID != "" && b.UID != ""
 }
 
-// Leave is the handler of a DEL: the allocation stays, for kubelet allocates once in a pod's life, but this attachment no
-// longer keeps it from being collected.
+// Leave is the DEL handler. The allocation stays, because kubelet allocates once in a pod's life, but the attachment no
+// longer protects it from the collector.
 func (m *Manager) Leave(_ context.Context, ev *pod.DeletePod, txn *eventloop.Txn) error {
 	for id, was := range m.usedBy(ev.Key) {
 		m.leave(id, ev.Key)
 		txn.OnRollback(func() error { m.use(id, ev.Key, was); return nil })
 	}
-	txn.OnCommit(m.wakeCollection)
+	txn.OnCommit(m.wakeCollector)
 	return nil
 }
 
@@ -104,7 +137,7 @@ func (m *Manager) user(id string) (by pod.ID, used bool) {
 	return pod.ID{}, false
 }
 
-// usedBy returns the allocations that an attachment uses, with its pod.
+// usedBy returns the allocations that an attachment uses, each with the attachment's pod.
 func (m *Manager) usedBy(key pod.Key) map[string]pod.ID {
 	m.mu.Lock()
 	defer m.mu.Unlock()

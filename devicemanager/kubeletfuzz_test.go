@@ -15,7 +15,7 @@ import (
 	"github.com/weftnet/weft/pod"
 )
 
-// FuzzPodResources reads what kubelet says of a pod's devices: those of other vendors are left out.
+// FuzzPodResources parses kubelet's list of a pod's devices: devices of other vendors are skipped.
 func FuzzPodResources(f *testing.F) {
 	add := func(resource string, ids ...string) {
 		raw, err := proto.Marshal(&podresources.PodResources{Containers: []*podresources.ContainerResources{{
@@ -41,7 +41,7 @@ func FuzzPodResources(f *testing.F) {
 				}
 			}
 		}
-		for _, o := range ownedBy(&p) {
+		for _, o := range devicesIn(&p) {
 			if len(o.devices) == 0 {
 				t.Errorf("container %q has no devices", o.container)
 			}
@@ -53,7 +53,7 @@ func FuzzPodResources(f *testing.F) {
 	})
 }
 
-// FuzzPreferred lets kubelet ask for any devices.
+// FuzzPreferred passes arbitrary device lists.
 func FuzzPreferred(f *testing.F) {
 	f.Add("memif-1,memif-10,memif-2", "memif-3", int32(2))
 	f.Add("memif-+1,memif-01,memif-99999999999999999999", "", int32(-1))
@@ -78,8 +78,7 @@ func FuzzPreferred(f *testing.F) {
 	})
 }
 
-// FuzzRestore restores allocations from anything that is JSON in the state file: none leaves its directory, and no two have
-// the same device or socket.
+// FuzzRestore restores allocations from any JSON: each stays in its own directory, and no two share a device or socket.
 func FuzzRestore(f *testing.F) {
 	one := whole().saved()
 	other := one

@@ -1,48 +1,35 @@
+// Package devicemanager offers memif sockets to kubelet as devices and records which container has which device.
 package devicemanager
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/weftnet/weft/eventloop"
 	"github.com/weftnet/weft/internal/secret"
 	"github.com/weftnet/weft/pod"
 )
 
-// Manager keeps the allocations, serves kubelet as a device plugin, and asks it who has which device.
+// Manager keeps the allocations, serves kubelet as a device plugin, and queries kubelet for the devices of pods.
 type Manager struct {
-	config   Config
-	health   *health
-	presence *presence
-	nudge    chan struct{} // wakes the collection; holds one
+	config    Config
+	health    *health
+	registrar *registrar
+	wake      chan struct{} // wakes the collector; holds one
 
-	unanswered atomic.Int64 // requests of kubelet's for allocations: it cannot list what these make
+	unanswered atomic.Int64 // Allocate requests in progress: kubelet does not list their devices yet
 
 	mu          sync.Mutex
-	allocations map[string]*allocation        // by id; nobody changes one that is in here
-	users       map[string]map[pod.Key]pod.ID // attachments with a memif of an allocation, by its id
-	unsaved     map[string]bool               // ids of allocations that the state file does not have as they are
-}
-
-// allocation is what the manager keeps of one: as kubelet was given it, and what became of it.
-//
-//	           AllocateDevice                 AddPod
-//	not there ----------------> allocated -------------> granted to a container (again for each sandbox of its pod)
-//	    ^                           |                        |
-//	    +------ ReleaseDevice ------+------------------------+
-//	       kubelet lists none of its devices any more, and no attachment uses it
-//
-// Devices that kubelet gives to somebody else leave it, and it waits without them for its end.
-type allocation struct {
-	pod.Allocation
-
-	// heir is the allocation that got the devices soon after this one had them: kubelet gives those of an init
-	// container to a later container of the same pod. The container's mount is needed as long as that pod is there.
-	heir string
+	allocations map[string]*allocation        // by id; an allocation in the map is immutable
+	users       map[string]map[pod.Key]pod.ID // attachments that use an allocation, by its id
+	unsaved     map[string]bool               // ids of allocations that differ from the state file
 }
 
 // New returns a Manager without allocations. Restore, Rebuild and Register come before the loop runs.
@@ -54,16 +41,16 @@ func New(config Config) (*Manager, error) {
 	m := &Manager{
 		config:      config,
 		health:      newHealth(config.Count),
-		nudge:       make(chan struct{}, 1),
+		wake:        make(chan struct{}, 1),
 		allocations: make(map[string]*allocation),
 		users:       make(map[string]map[pod.Key]pod.ID),
 		unsaved:     make(map[string]bool),
 	}
-	m.presence = newPresence(config, &plugin{manager: m})
+	m.registrar = newRegistrar(config, &plugin{manager: m})
 	return m, nil
 }
 
-// Register puts the manager's handlers into the loop, where they are to come after those that connect pods.
+// Register registers the manager's handlers. They must run after the handlers that connect pods.
 func (m *Manager) Register(l *eventloop.Loop) {
 	eventloop.On(l, "devicemanager", m.Allocate)
 	eventloop.On(l, "devicemanager", m.Grant)
@@ -72,10 +59,11 @@ func (m *Manager) Register(l *eventloop.Loop) {
 	l.OnResync("devicemanager", m.resync)
 }
 
-// SetHealthy tells kubelet whether new pods may get devices: not while the dataplane is away. Until it is called they may.
+// SetHealthy reports to kubelet whether new pods may get devices. The dataplane must be reachable for that. The devices
+// start healthy.
 func (m *Manager) SetHealthy(healthy bool) {
 	if m.health.set(healthy) {
-		m.config.Log.Info("devices changed their health", "healthy", healthy)
+		m.config.Log.Info("device health changed", "healthy", healthy)
 	}
 }
 
@@ -88,18 +76,18 @@ func (m *Manager) Allocations() []pod.Allocation {
 	return all
 }
 
-// Stats are numbers for operators.
+// Stats are the counters that the agent exports as metrics.
 type Stats struct {
-	Registered    bool              // with the kubelet that is running
-	Registrations map[string]uint64 // tried, by result: ok, error
+	Registered    bool              // with the running kubelet
+	Registrations map[string]uint64 // attempts by result: ok, error
 	Devices       map[string]int    // by state: free, allocated, granted
-	Allocations   int               // also those that lost their devices
+	Allocations   int               // including those without devices
 }
 
-// Stats returns the numbers as they are now.
+// Stats returns the current counters.
 func (m *Manager) Stats() Stats {
 	s := Stats{Devices: map[string]int{"free": 0, "allocated": 0, "granted": 0}}
-	s.Registered, s.Registrations = m.presence.stats()
+	s.Registered, s.Registrations = m.registrar.stats()
 	taken := 0
 	all := m.inOrder()
 	for _, a := range all {
@@ -124,14 +112,14 @@ func (m *Manager) inOrder() []*allocation {
 	})
 }
 
-// find returns the allocation of that id, nil if there is none.
+// find returns the allocation with the given id, or nil.
 func (m *Manager) find(id string) *allocation {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.allocations[id]
 }
 
-// holders returns who has the devices, in their order, each once.
+// holders returns the allocations that have the devices, each once, in the order of the devices.
 func (m *Manager) holders(devices []string) []*allocation {
 	all := m.inOrder()
 	var found []*allocation
@@ -145,7 +133,7 @@ func (m *Manager) holders(devices []string) []*allocation {
 	return found
 }
 
-// swap gives id another allocation, nil for none, and returns the one before.
+// swap stores a as the allocation of id, nil deletes it, and returns the previous one.
 func (m *Manager) swap(id string, a *allocation) *allocation {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -158,24 +146,26 @@ func (m *Manager) swap(id string, a *allocation) *allocation {
 	return before
 }
 
-// put swaps, until the event is undone.
+// put is swap with an undo when the event is rolled back.
 func (m *Manager) put(id string, a *allocation, txn *eventloop.Txn) {
 	before := m.swap(id, a)
 	txn.OnRollback(func() error { m.swap(id, before); return nil })
 }
 
-// clone is a copy for others, which shares nothing with the allocation.
-func (a *allocation) clone() pod.Allocation {
-	c := a.Allocation
-	c.Devices = slices.Clone(c.Devices)
-	return c
-}
-
-// Secret is the secret of an allocation; "" if there is no such allocation.
+// Secret returns the secret of an allocation, or "" if the allocation does not exist.
 func (m *Manager) Secret(allocation string) secret.Text {
 	a := m.find(allocation)
 	if a == nil {
 		return ""
 	}
 	return a.Secret
+}
+
+// Run registers the devices with kubelet and collects unused allocations until ctx ends. Call it after the first resync
+// of the loop: kubelet may send requests immediately.
+func (m *Manager) Run(ctx context.Context) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return m.registrar.run(ctx) })
+	group.Go(func() error { return newCollector(m).run(ctx) })
+	return group.Wait()
 }

@@ -1,9 +1,13 @@
 package devicemanager
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
+	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -13,34 +17,34 @@ import (
 	"github.com/weftnet/weft/pod"
 )
 
-// Annotations of a container that runtimes pass on where they are configured so. The secret is in none.
+// Container annotations, which a runtime forwards if it is configured to. They do not contain the secret.
 const (
 	annotationHostSocket      = "io.contivpp.memif.socket.host"
 	annotationContainerSocket = "io.contivpp.memif.socket.container"
 )
 
-// undoTimeout is for taking back what a request of kubelet's had before it failed.
+// undoTimeout bounds the release of the allocations of a failed request.
 const undoTimeout = 10 * time.Second
 
-// plugin is what kubelet calls.
+// plugin is the device plugin service that kubelet calls.
 type plugin struct {
 	v1beta1.UnimplementedDevicePluginServer
 	manager *Manager
 	streams *streams
 }
 
-// options ask kubelet to prefer our choice, and to call before each start of a container, for the directory that it
+// options asks kubelet to call GetPreferredAllocation, and PreStartContainer because the directory that the container
 // mounts may be lost.
 func options() *v1beta1.DevicePluginOptions {
 	return &v1beta1.DevicePluginOptions{PreStartRequired: true, GetPreferredAllocationAvailable: true}
 }
 
-// GetDevicePluginOptions answers the first question of a kubelet.
+// GetDevicePluginOptions returns the options. Kubelet asks for them first.
 func (p *plugin) GetDevicePluginOptions(context.Context, *v1beta1.Empty) (*v1beta1.DevicePluginOptions, error) {
 	return options(), nil
 }
 
-// ListAndWatch sends the devices, and again whenever they change, until kubelet or this server ends the stream.
+// ListAndWatch sends the device list initially and after each change, until kubelet or the server ends the stream.
 func (p *plugin) ListAndWatch(_ *v1beta1.Empty, stream v1beta1.DevicePlugin_ListAndWatchServer) error {
 	defer p.streams.open()()
 	for {
@@ -56,7 +60,7 @@ func (p *plugin) ListAndWatch(_ *v1beta1.Empty, stream v1beta1.DevicePlugin_List
 	}
 }
 
-// Allocate makes an allocation for each container of the request, or none.
+// Allocate makes an allocation for each container of the request. If one fails, it releases the others.
 func (p *plugin) Allocate(ctx context.Context, req *v1beta1.AllocateRequest) (*v1beta1.AllocateResponse, error) {
 	p.manager.unanswered.Add(1)
 	defer p.manager.unanswered.Add(-1)
@@ -75,7 +79,7 @@ func (p *plugin) Allocate(ctx context.Context, req *v1beta1.AllocateRequest) (*v
 	return resp, nil
 }
 
-// allocate has the loop make one allocation.
+// allocate makes one allocation in the event loop.
 func (m *Manager) allocate(ctx context.Context, devices []string) (*pod.Allocation, error) {
 	if err := m.prepare(); err != nil {
 		return nil, err
@@ -91,16 +95,16 @@ func (m *Manager) allocate(ctx context.Context, devices []string) (*pod.Allocati
 	return ev.Allocation, nil
 }
 
-// takeBack releases what earlier containers of a failed request got: kubelet is not told of it.
+// takeBack releases the allocations of a failed request, which kubelet does not learn.
 func (m *Manager) takeBack(ctx context.Context, made []*pod.Allocation) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
 	defer cancel()
 	for _, a := range made {
-		m.release(ctx, a.ID, "another container of the request got none")
+		m.release(ctx, a.ID, "the allocation of another container of the request failed")
 	}
 }
 
-// release has the loop release an allocation; one that is left is found by the collection.
+// release releases an allocation in the event loop. The collector finds it later if that fails.
 func (m *Manager) release(ctx context.Context, id, reason string) bool {
 	_, err := m.config.Loop.Do(ctx, &pod.ReleaseDevice{Allocation: id, Reason: reason})
 	if err != nil {
@@ -111,7 +115,7 @@ func (m *Manager) release(ctx context.Context, id, reason string) bool {
 	return true
 }
 
-// response is what kubelet makes of an allocation for its container.
+// response returns the environment, mount and annotations of the container.
 func (c Config) response(a *pod.Allocation) *v1beta1.ContainerAllocateResponse {
 	socket := c.ContainerPath + "/memif.sock"
 	resp := &v1beta1.ContainerAllocateResponse{
@@ -128,16 +132,102 @@ func (c Config) response(a *pod.Allocation) *v1beta1.ContainerAllocateResponse {
 	return resp
 }
 
-// PreStartContainer makes what the container is about to mount, should it be lost.
+// PreStartContainer recreates the directory that the container is about to mount if it is lost.
 func (p *plugin) PreStartContainer(ctx context.Context, req *v1beta1.PreStartContainerRequest) (*v1beta1.PreStartContainerResponse, error) {
 	m := p.manager
 	holders := m.holders(req.GetDevicesIds())
 	if len(holders) == 0 {
 		return nil, status.Errorf(codes.FailedPrecondition,
-			"devices %s: this node does not know who has them: delete the pod and create it again", strings.Join(req.GetDevicesIds(), ", "))
+			"devices %s: this node lost their allocation: delete the pod and create it again", strings.Join(req.GetDevicesIds(), ", "))
 	}
 	if err := m.ensure(ctx, holders); err != nil {
 		return nil, status.Error(codes.Unavailable, err.Error())
 	}
 	return &v1beta1.PreStartContainerResponse{}, nil
+}
+
+// GetPreferredAllocation prefers the lowest numbers. All devices are equal; low numbers make the choice predictable.
+func (p *plugin) GetPreferredAllocation(_ context.Context, req *v1beta1.PreferredAllocationRequest) (*v1beta1.PreferredAllocationResponse, error) {
+	resp := &v1beta1.PreferredAllocationResponse{}
+	for _, c := range req.GetContainerRequests() {
+		devices := preferred(c)
+		if len(devices) < int(c.GetAllocationSize()) {
+			return nil, status.Errorf(codes.InvalidArgument, "%d devices requested, %d available", c.GetAllocationSize(), len(devices))
+		}
+		resp.ContainerResponses = append(resp.ContainerResponses, &v1beta1.ContainerPreferredAllocationResponse{DeviceIDs: devices})
+	}
+	return resp, nil
+}
+
+// preferred returns the devices that must be included and the lowest available ones, up to the requested size.
+func preferred(c *v1beta1.ContainerPreferredAllocationRequest) []string {
+	devices := slices.Clone(c.GetMustIncludeDeviceIDs())
+	others := slices.SortedFunc(slices.Values(c.GetAvailableDeviceIDs()), byNumber)
+	for _, device := range others {
+		if len(devices) < int(c.GetAllocationSize()) && !slices.Contains(devices, device) {
+			devices = append(devices, device)
+		}
+	}
+	slices.SortFunc(devices, byNumber)
+	return devices
+}
+
+func byNumber(a, b string) int {
+	x, _ := deviceNumber(a)
+	y, _ := deviceNumber(b)
+	return cmp.Or(cmp.Compare(x, y), cmp.Compare(a, b))
+}
+
+// health is the common health of all devices. It notifies the streams of a change.
+type health struct {
+	count int
+
+	mu      sync.Mutex
+	healthy bool
+	changed chan struct{} // closed and replaced when healthy changes
+}
+
+func newHealth(count int) *health {
+	return &health{count: count, healthy: true, changed: make(chan struct{})}
+}
+
+// set sets the health and reports whether it changed.
+func (h *health) set(healthy bool) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.healthy == healthy {
+		return false
+	}
+	h.healthy = healthy
+	close(h.changed)
+	h.changed = make(chan struct{})
+	return true
+}
+
+// list returns the list of devices and a channel that is closed when the list changes. It always contains all devices:
+// kubelet would remove a missing one from the node.
+func (h *health) list() (*v1beta1.ListAndWatchResponse, <-chan struct{}) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	state := v1beta1.Unhealthy
+	if h.healthy {
+		state = v1beta1.Healthy
+	}
+	list := &v1beta1.ListAndWatchResponse{}
+	for n := range h.count {
+		list.Devices = append(list.Devices, &v1beta1.Device{ID: deviceID(n), Health: state})
+	}
+	return list, h.changed
+}
+
+const devicePrefix = "memif-"
+
+// deviceID returns the id of device n, counted from 0.
+func deviceID(n int) string { return devicePrefix + strconv.Itoa(n) }
+
+// deviceNumber is the inverse of deviceID.
+func deviceNumber(id string) (int, bool) {
+	digits, ok := strings.CutPrefix(id, devicePrefix)
+	n, err := strconv.Atoi(digits)
+	return n, ok && err == nil && n >= 0 && deviceID(n) == id
 }

@@ -15,9 +15,9 @@ import (
 	"github.com/weftnet/weft/pod"
 )
 
-// TestAContainerGetsADirectoryASocketAndASecret: what Allocate answers, and what stands on the node before it does.
+// TestAllocateReturnsDirectorySocketAndSecret: the answer, and the files that exist before it.
 // rows: MEM-03, MEM-22, MEM-23, MEM-24
-func TestAContainerGetsADirectoryASocketAndASecret(t *testing.T) {
+func TestAllocateReturnsDirectorySocketAndSecret(t *testing.T) {
 	n := newNode(t)
 	c := n.admit(t, podOf("a", 2))[0]
 	a := n.Allocations()[0]
@@ -61,8 +61,8 @@ func TestAContainerGetsADirectoryASocketAndASecret(t *testing.T) {
 	}
 }
 
-// TestTheDeviceInformationFileIsThatOfTheSpecification compares with device-info-spec 1.1.0.
-func TestTheDeviceInformationFileIsThatOfTheSpecification(t *testing.T) {
+// TestDeviceInformationFileFollowsTheSpecification compares with device-info-spec 1.1.0.
+func TestDeviceInformationFileFollowsTheSpecification(t *testing.T) {
 	n := newNode(t)
 	n.admit(t, podOf("a", 1))
 	a := n.Allocations()[0]
@@ -73,7 +73,7 @@ func TestTheDeviceInformationFileIsThatOfTheSpecification(t *testing.T) {
 	}
 }
 
-func TestWhatTheConfigurationSaysOfContainers(t *testing.T) {
+func TestAllocateFollowsTheConfig(t *testing.T) {
 	n := newNode(t, func(n *node) {
 		n.config.Writable, n.config.NoSecretEnv, n.config.ContainerPath = true, true, "/run/weft"
 	})
@@ -86,7 +86,7 @@ func TestWhatTheConfigurationSaysOfContainers(t *testing.T) {
 	}
 }
 
-func TestEachContainerHasAnAllocationOfItsOwn(t *testing.T) {
+func TestEachContainerHasItsOwnAllocation(t *testing.T) {
 	n := newNode(t)
 	containers := n.admit(t, podOf("a", 2, 0, 1))
 	all := n.Allocations()
@@ -98,8 +98,8 @@ func TestEachContainerHasAnAllocationOfItsOwn(t *testing.T) {
 	}
 }
 
-// TestAFailedContainerTakesTheEarlierOnesBack sends one request for several containers, as kubelet may.
-func TestAFailedContainerTakesTheEarlierOnesBack(t *testing.T) {
+// TestFailedContainerReleasesTheEarlierOnes in one request for several containers.
+func TestFailedContainerReleasesTheEarlierOnes(t *testing.T) {
 	n := newNode(t)
 	p := &plugin{manager: n.Manager}
 	_, err := p.Allocate(t.Context(), &v1beta1.AllocateRequest{ContainerRequests: []*v1beta1.ContainerAllocateRequest{
@@ -113,8 +113,8 @@ func TestAFailedContainerTakesTheEarlierOnesBack(t *testing.T) {
 	}
 }
 
-// TestALostDirectoryIsMadeAgainBeforeTheContainerStarts: with the same id and secret.
-func TestALostDirectoryIsMadeAgainBeforeTheContainerStarts(t *testing.T) {
+// TestLostDirectoryIsRecreatedBeforeContainerStarts with the same id and secret.
+func TestLostDirectoryIsRecreatedBeforeContainerStarts(t *testing.T) {
 	n := newNode(t)
 	n.admit(t, podOf("a", 1))
 	a := n.Allocations()[0]
@@ -131,12 +131,12 @@ func TestALostDirectoryIsMadeAgainBeforeTheContainerStarts(t *testing.T) {
 	}
 	changes := len(n.committer.Changes())
 	if err := n.kubelet.StartContainer(t.Context(), "shop", "a", "c0"); err != nil || len(n.committer.Changes()) != changes {
-		t.Errorf("a directory that is there: %v, %d changes", err, len(n.committer.Changes())-changes)
+		t.Errorf("an existing directory: %v, %d changes", err, len(n.committer.Changes())-changes)
 	}
 }
 
-// TestAnInitContainersDirectoryLivesAsLongAsThePod: kubelet gives its devices to a later container of the pod.
-func TestAnInitContainersDirectoryLivesAsLongAsThePod(t *testing.T) {
+// TestInitContainersDirectoryExistsAsLongAsThePod, although kubelet gives its devices to a later container.
+func TestInitContainersDirectoryExistsAsLongAsThePod(t *testing.T) {
 	n := newNode(t)
 	p := podOf("a", 1, 1)
 	p.Containers[0].Init = true
@@ -151,11 +151,11 @@ func TestAnInitContainersDirectoryLivesAsLongAsThePod(t *testing.T) {
 	if err := n.kubelet.StartContainer(t.Context(), "shop", "a", "c0"); err != nil || mode(first.Directory) == "" {
 		t.Errorf("start of the init container: %v, its directory %q", err, mode(first.Directory))
 	}
-	look := newCollection(n.Manager).look
+	look := newCollector(n.Manager).collect
 	n.kubelet.Remove("shop", "other")
 	n.collect(t, look, 2)
 	if len(n.Allocations()) != 2 {
-		t.Fatalf("collected while the pod is there: %+v", n.Allocations())
+		t.Fatalf("collected while the pod exists: %+v", n.Allocations())
 	}
 	n.kubelet.Remove("shop", "a")
 	n.admit(t, kubelettest.Pod{Namespace: "kube-system", Name: "proxy"})
@@ -165,8 +165,8 @@ func TestAnInitContainersDirectoryLivesAsLongAsThePod(t *testing.T) {
 	}
 }
 
-// TestPreferredAreTheLowestNumbers as far as kubelet leaves the choice.
-func TestPreferredAreTheLowestNumbers(t *testing.T) {
+// TestPreferredDevicesHaveTheLowestNumbers unless kubelet requires others.
+func TestPreferredDevicesHaveTheLowestNumbers(t *testing.T) {
 	for _, tt := range []struct {
 		name            string
 		available, must string
@@ -196,8 +196,8 @@ func TestPreferredAreTheLowestNumbers(t *testing.T) {
 	}
 }
 
-// TestTooFewDevicesFailThePodForGood as a real kubelet does, and what other pods have stays theirs.
-func TestTooFewDevicesFailThePodForGood(t *testing.T) {
+// TestAdmissionFailsWhenDevicesAreExhausted, and other pods keep their devices.
+func TestAdmissionFailsWhenDevicesAreExhausted(t *testing.T) {
 	n := newNode(t, func(n *node) { n.config.Count = 3 })
 	n.admit(t, podOf("a", 2))
 	if _, err := n.kubelet.Admit(t.Context(), pod.Resource, podOf("b", 1, 1)); err == nil {
@@ -208,10 +208,10 @@ func TestTooFewDevicesFailThePodForGood(t *testing.T) {
 	}
 }
 
-// TestKubeletWaitsNoLongerThanAllocateMayTake: a commit that hangs fails the container, and what becomes of it later is
+// TestAllocateFailsAfterItsTimeout: a hanging commit fails the container, and its later result is
 // collected.
 // rows: MEM-22
-func TestKubeletWaitsNoLongerThanAllocateMayTake(t *testing.T) {
+func TestAllocateFailsAfterItsTimeout(t *testing.T) {
 	n := newNode(t, func(n *node) { n.config.AllocateTimeout = time.Second })
 	hung := make(chan struct{})
 	n.committer.Before(func(context.Context, eventloop.Change) error { <-hung; return nil })
@@ -225,7 +225,7 @@ func TestKubeletWaitsNoLongerThanAllocateMayTake(t *testing.T) {
 	close(hung)
 	eventually(t, "the event ends", func() bool { return len(n.stateFile(t)) == 1 })
 	n.admit(t, kubelettest.Pod{Namespace: "kube-system", Name: "proxy"})
-	n.collect(t, newCollection(n.Manager).look, 3)
+	n.collect(t, newCollector(n.Manager).collect, 3)
 	if left := n.leftovers(t); len(left) != 0 || len(n.Allocations()) != 0 {
 		t.Errorf("left: %v", left)
 	}

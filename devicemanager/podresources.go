@@ -13,18 +13,18 @@ import (
 	"github.com/weftnet/weft/pod"
 )
 
-// askTimeout is for one question to kubelet, which takes milliseconds.
-const askTimeout = 5 * time.Second
+// queryTimeout bounds one query of kubelet, which usually takes milliseconds.
+const queryTimeout = 5 * time.Second
 
-// owned are devices of ours that kubelet gave to a container.
-type owned struct {
+// containerDevices are the memif devices that kubelet gave to a container.
+type containerDevices struct {
 	container string
 	devices   []string
 }
 
-// ask lets f put questions to kubelet.
-func (m *Manager) ask(ctx context.Context, f func(context.Context, podresources.PodResourcesListerClient) error) error {
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+// query connects to kubelet's PodResources service and calls f.
+func (m *Manager) query(ctx context.Context, f func(context.Context, podresources.PodResourcesListerClient) error) error {
+	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
 	conn, err := dial(m.config.PodResources)
 	if err != nil {
@@ -34,27 +34,27 @@ func (m *Manager) ask(ctx context.Context, f func(context.Context, podresources.
 	return f(ctx, podresources.NewPodResourcesListerClient(conn))
 }
 
-// devicesOf asks which of our devices the containers of a pod have, in kubelet's order.
-func (m *Manager) devicesOf(ctx context.Context, id pod.ID) (found []owned, err error) {
-	err = m.ask(ctx, func(ctx context.Context, kubelet podresources.PodResourcesListerClient) error {
+// devicesOf returns the devices of the pod's containers, in kubelet's order of containers.
+func (m *Manager) devicesOf(ctx context.Context, id pod.ID) (found []containerDevices, err error) {
+	err = m.query(ctx, func(ctx context.Context, kubelet podresources.PodResourcesListerClient) error {
 		resp, err := kubelet.Get(ctx, &podresources.GetPodResourcesRequest{PodName: id.Name, PodNamespace: id.Namespace})
 		if err == nil {
-			found = ownedBy(resp.GetPodResources())
+			found = devicesIn(resp.GetPodResources())
 			return nil
 		}
 		if isAway(err) {
 			return err
 		}
-		// An older kubelet has no Get, one where it is switched off answers with an error of no code of its own.
+		// An older kubelet has no Get, and a disabled Get fails without a specific code.
 		found, err = findInList(ctx, kubelet, id)
 		return err
 	})
 	return found, err
 }
 
-// Lists asks kubelet whether it has a pod.
+// Lists reports whether kubelet has the pod.
 func (m *Manager) Lists(ctx context.Context, id pod.ID) (listed bool, err error) {
-	err = m.ask(ctx, func(ctx context.Context, kubelet podresources.PodResourcesListerClient) error {
+	err = m.query(ctx, func(ctx context.Context, kubelet podresources.PodResourcesListerClient) error {
 		pods, err := list(ctx, kubelet)
 		listed = slices.ContainsFunc(pods, func(p *podresources.PodResources) bool {
 			return p.GetNamespace() == id.Namespace && p.GetName() == id.Name
@@ -67,14 +67,14 @@ func (m *Manager) Lists(ctx context.Context, id pod.ID) (listed bool, err error)
 	return listed, nil
 }
 
-func findInList(ctx context.Context, kubelet podresources.PodResourcesListerClient, id pod.ID) ([]owned, error) {
+func findInList(ctx context.Context, kubelet podresources.PodResourcesListerClient, id pod.ID) ([]containerDevices, error) {
 	pods, err := list(ctx, kubelet)
 	if err != nil {
 		return nil, err
 	}
 	for _, p := range pods {
 		if p.GetNamespace() == id.Namespace && p.GetName() == id.Name {
-			return ownedBy(p), nil
+			return devicesIn(p), nil
 		}
 	}
 	return nil, nil
@@ -88,7 +88,7 @@ func list(ctx context.Context, kubelet podresources.PodResourcesListerClient) ([
 	return resp.GetPodResources(), nil
 }
 
-// isAway reports whether no answer came, so that another question is no use.
+// isAway reports whether kubelet did not answer, so that another request is useless.
 func isAway(err error) bool {
 	switch status.Code(err) {
 	case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled:
@@ -98,11 +98,11 @@ func isAway(err error) bool {
 	}
 }
 
-// ownedBy leaves out the devices of other vendors and the containers without any of ours.
-func ownedBy(p *podresources.PodResources) []owned {
-	var found []owned
+// devicesIn returns the containers of a pod that have memif devices.
+func devicesIn(p *podresources.PodResources) []containerDevices {
+	var found []containerDevices
 	for _, c := range p.GetContainers() {
-		o := owned{container: c.GetName()}
+		o := containerDevices{container: c.GetName()}
 		for _, d := range c.GetDevices() {
 			if d.GetResourceName() == pod.Resource {
 				o.devices = append(o.devices, d.GetDeviceIds()...)

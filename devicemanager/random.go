@@ -3,21 +3,23 @@ package devicemanager
 import (
 	"fmt"
 	"io"
+	"slices"
+	"strings"
 
 	"github.com/weftnet/weft/internal/secret"
 )
 
 const (
 	idLength     = 20
-	secretLength = 23 // VPP's field holds these and a NUL
+	secretLength = 23 // plus a NUL this is the size of VPP's field
 
 	alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
 
-	// mostDraws bounds the search for what nobody has: more than one draw means that the reader is broken.
-	mostDraws = 8
+	// maxDraws bounds the search for an unused text: a duplicate means that the source is broken.
+	maxDraws = 8
 )
 
-// newID draws a name for an allocation that none has.
+// newID draws an id that no allocation has.
 func (m *Manager) newID() (string, error) {
 	return m.draw(idLength, func(a *allocation, text string) bool { return a.ID == text })
 }
@@ -29,23 +31,20 @@ func (m *Manager) newSecret() (secret.Text, error) {
 }
 
 func (m *Manager) draw(length int, has func(*allocation, string) bool) (string, error) {
-	for range mostDraws {
+	for range maxDraws {
 		text, err := randomText(m.config.Rand, length)
 		if err != nil {
 			return "", err
 		}
-		taken := false
-		for _, a := range m.inOrder() {
-			taken = taken || has(a, text)
-		}
-		if !taken {
+		taken := func(a *allocation) bool { return has(a, text) }
+		if !slices.ContainsFunc(m.inOrder(), taken) {
 			return text, nil
 		}
 	}
 	return "", fmt.Errorf("the source of randomness repeats itself")
 }
 
-// randomText reads letters and digits, each as likely as any other: bytes beyond the last whole alphabet are left out.
+// randomText reads uniformly distributed letters and digits: it skips bytes beyond the last whole multiple of the alphabet.
 func randomText(from io.Reader, length int) (string, error) {
 	const whole = 256 - 256%len(alphabet)
 	text := make([]byte, 0, length)
@@ -66,13 +65,7 @@ func randomText(from io.Reader, length int) (string, error) {
 	return "", fmt.Errorf("the source of randomness repeats itself")
 }
 
-// isRandomText reports whether text may have come from randomText.
+// isRandomText reports whether randomText can have returned text.
 func isRandomText(text string, length int) bool {
-	for _, c := range []byte(text) {
-		letter := c >= 'A' && c <= 'Z' || c >= 'a' && c <= 'z'
-		if !letter && (c < '0' || c > '9') {
-			return false
-		}
-	}
-	return len(text) == length
+	return len(text) == length && strings.Trim(text, alphabet) == ""
 }

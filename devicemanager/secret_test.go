@@ -13,7 +13,7 @@ import (
 	"github.com/weftnet/weft/pod"
 )
 
-// counter is a source of bytes that never repeats itself for long.
+// counter is a source of bytes that does not repeat long sequences.
 type counter struct{ n int }
 
 func (c *counter) Read(p []byte) (int, error) {
@@ -24,8 +24,8 @@ func (c *counter) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestASecretIsShownToNobody but the container that it is for: not in logs, events, errors, records or annotations.
-func TestASecretIsShownToNobody(t *testing.T) {
+// TestSecretIsNeverDisclosed: logs, events, errors, records and annotations do not contain it.
+func TestSecretIsNeverDisclosed(t *testing.T) {
 	n := newNode(t, func(n *node) { n.config.Rand = &counter{n: 1} })
 	containers := n.admit(t, podOf("a", 1, 1))
 	secrets := []string{containers[0].Envs["MEMIF_SECRET"], containers[1].Envs["MEMIF_SECRET"]}
@@ -59,17 +59,16 @@ func TestASecretIsShownToNobody(t *testing.T) {
 		shown.Write(raw)
 	}
 	if len(n.saver.Records()) < 4 {
-		t.Errorf("%d records were looked at", len(n.saver.Records()))
+		t.Errorf("%d records checked", len(n.saver.Records()))
 	}
 	for _, s := range secrets {
 		if at := strings.Index(shown.String(), s); at >= 0 {
-			t.Errorf("the secret is shown: ...%s...", shown.String()[max(0, at-200):at])
+			t.Errorf("the secret is disclosed: ...%s...", shown.String()[max(0, at-200):at])
 		}
 	}
 }
 
-// TestSecretsAndNamesAreOfLettersAndDigits all of them, about equally often.
-func TestSecretsAndNamesAreOfLettersAndDigits(t *testing.T) {
+func TestSecretsAndIDsAreUniformLettersAndDigits(t *testing.T) {
 	const texts = 2000
 	n := bareNode(t)
 	count := make(map[rune]int)
@@ -94,8 +93,8 @@ type source func([]byte) (int, error)
 
 func (s source) Read(p []byte) (int, error) { return s(p) }
 
-// TestABrokenSourceOfRandomnessAllocatesNothing twice: better no device than a secret that is known.
-func TestABrokenSourceOfRandomnessAllocatesNothing(t *testing.T) {
+// TestAllocateFailsWhenRandomSourceIsBroken or repeats itself: a predictable secret is worse than no device.
+func TestAllocateFailsWhenRandomSourceIsBroken(t *testing.T) {
 	for name, from := range map[string]source{
 		"it fails":             func([]byte) (int, error) { return 0, errors.New("no entropy") },
 		"it repeats itself":    func(p []byte) (int, error) { clear(p); return len(p), nil },
@@ -103,7 +102,7 @@ func TestABrokenSourceOfRandomnessAllocatesNothing(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := newNode(t, func(n *node) { n.config.Rand = from })
-			_, _ = n.kubelet.Admit(t.Context(), pod.Resource, podOf("a", 1)) // the first one may still be unique
+			_, _ = n.kubelet.Admit(t.Context(), pod.Resource, podOf("a", 1)) // the first secret may be unique
 			had := len(n.Allocations())
 			if _, err := n.kubelet.Admit(t.Context(), pod.Resource, podOf("b", 1)); err == nil || len(n.Allocations()) != had {
 				t.Errorf("allocated: %+v", n.Allocations())

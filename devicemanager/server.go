@@ -7,21 +7,22 @@ import (
 	"io/fs"
 	"net"
 	"os"
+	"sync"
 	"syscall"
 
 	"google.golang.org/grpc"
 	v1beta1 "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 )
 
-// server serves the plugin on one socket file, until it is stopped. A socket file that somebody removed needs another one.
+// server serves the plugin on one socket file until it is stopped. A removed socket file needs a new server.
 type server struct {
 	grpc  *grpc.Server
 	path  string
-	stamp stamp
+	file  fileID
 	ended chan struct{}
 }
 
-// serve takes the path over from any earlier socket.
+// serve replaces an earlier socket at path.
 func serve(path string, p v1beta1.DevicePluginServer) (*server, error) {
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("remove old socket: %w", err)
@@ -30,19 +31,19 @@ func serve(path string, p v1beta1.DevicePluginServer) (*server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("serve kubelet: %w", err)
 	}
-	// The file may be another's by the time this one is closed, so it is removed by stop, which looks.
+	// Another process may have replaced the file by then, so stop checks before it removes the file.
 	listener.SetUnlinkOnClose(false)
-	s := &server{grpc: grpc.NewServer(), path: path, stamp: stampOf(path), ended: make(chan struct{})}
+	s := &server{grpc: grpc.NewServer(), path: path, file: fileIDOf(path), ended: make(chan struct{})}
 	v1beta1.RegisterDevicePluginServer(s.grpc, p)
 	go func() {
 		defer close(s.ended)
-		_ = s.grpc.Serve(listener) // ends with stop; whatever else ends it, the next look finds it ended
+		_ = s.grpc.Serve(listener) // ends with stop; the next reconcile notices any other end
 	}()
 	return s, nil
 }
 
-// listenPrivately makes a socket that only root may connect to. Third-party plugins can write to the directory, so the mode is not set
-// by path: the file gets the mode that the socket has before bind, less the umask.
+// listenPrivately creates a socket that only root may connect to. Third-party plugins can write to the directory, so the
+// mode is not set by path: the file inherits the mode of the socket before bind, less the umask.
 func listenPrivately(path string) (*net.UnixListener, error) {
 	config := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
 		var failed error
@@ -58,45 +59,84 @@ func listenPrivately(path string) (*net.UnixListener, error) {
 	return listener.(*net.UnixListener), nil
 }
 
-// stands reports whether kubelet can reach the server.
-func (s *server) stands() bool {
+// isReachable reports whether kubelet can reach the server.
+func (s *server) isReachable() bool {
 	select {
 	case <-s.ended:
 		return false
 	default:
-		return s.hasFile()
+		return s.ownsFile()
 	}
 }
 
-// hasFile reports whether the socket file is the server's.
-func (s *server) hasFile() bool { return !s.stamp.isZero() && stampOf(s.path) == s.stamp }
+// ownsFile reports whether the socket file belongs to the server.
+func (s *server) ownsFile() bool { return !s.file.isZero() && fileIDOf(s.path) == s.file }
 
-// stop ends the server with all that it does, streams too, and waits for that.
+// stop ends the server with its streams and waits for the end.
 func (s *server) stop() {
 	s.grpc.Stop()
 	<-s.ended
-	if s.hasFile() {
-		_ = os.Remove(s.path) // kubelet forgives a socket that nobody serves
+	if s.ownsFile() {
+		_ = os.Remove(s.path) // kubelet tolerates a stale socket
 	}
 }
 
-// stamp tells whether a file is still the same one: the number alone does not, file systems use numbers again.
-type stamp struct {
+// fileID identifies a file. It has the modification time because file systems reuse inode numbers.
+type fileID struct {
 	device, inode uint64
 	modified      int64 // nanoseconds
 }
 
-// stampOf is that of the file at path; zero if there is none.
-func stampOf(path string) stamp {
+// fileIDOf returns the id of the file at path, zero if it does not exist.
+func fileIDOf(path string) fileID {
 	info, err := os.Lstat(path)
 	if err != nil {
-		return stamp{}
+		return fileID{}
 	}
 	s, ok := info.Sys().(*syscall.Stat_t)
 	if !ok {
-		return stamp{}
+		return fileID{}
 	}
-	return stamp{s.Dev, s.Ino, info.ModTime().UnixNano()}
+	return fileID{s.Dev, s.Ino, info.ModTime().UnixNano()}
 }
 
-func (s stamp) isZero() bool { return s == stamp{} }
+func (s fileID) isZero() bool { return s == fileID{} }
+
+// streams counts the open ListAndWatch streams. Without one kubelet does not know the devices.
+type streams struct {
+	ended chan struct{} // receives after the end of a stream; holds one
+
+	mu     sync.Mutex
+	count  int
+	opened uint64 // total
+}
+
+func newStreams() *streams { return &streams{ended: make(chan struct{}, 1)} }
+
+// open counts a stream until ended is called.
+func (s *streams) open() (ended func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.count++
+	s.opened++
+	return func() {
+		s.close()
+		select {
+		case s.ended <- struct{}{}:
+		default:
+		}
+	}
+}
+
+func (s *streams) close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.count--
+}
+
+// state returns the number of open streams and of all streams so far.
+func (s *streams) state() (open int, opened uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.count, s.opened
+}

@@ -13,16 +13,16 @@ import (
 	v1beta1 "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 )
 
-// registration serves plugins that come.
+// registration is kubelet's registration service.
 type registration struct {
 	v1beta1.UnimplementedRegistrationServer
 	kubelet *Kubelet
 }
 
-// connectTimeout is how long a plugin may take to be reached and to tell its options.
+// connectTimeout bounds connecting to a plugin and reading its options.
 const connectTimeout = 10 * time.Second
 
-// Register connects to the plugin, asks for its options, and only then answers; then it follows the plugin's devices.
+// Register connects to the plugin, reads its options and then answers. Then it watches the plugin's devices.
 func (r *registration) Register(ctx context.Context, req *v1beta1.RegisterRequest) (*v1beta1.Empty, error) {
 	k := r.kubelet
 	k.mu.Lock()
@@ -34,7 +34,7 @@ func (r *registration) Register(ctx context.Context, req *v1beta1.RegisterReques
 	case req.GetVersion() != v1beta1.Version:
 		return nil, status.Errorf(codes.InvalidArgument, "version %q is not supported", req.GetVersion())
 	case req.GetEndpoint() == "" || filepath.Base(req.GetEndpoint()) != req.GetEndpoint():
-		return nil, status.Errorf(codes.InvalidArgument, "endpoint %q is no name of a socket", req.GetEndpoint())
+		return nil, status.Errorf(codes.InvalidArgument, "endpoint %q is not a socket name", req.GetEndpoint())
 	}
 	e, err := connect(ctx, filepath.Join(k.pluginDir, req.GetEndpoint()))
 	if err != nil {
@@ -43,9 +43,9 @@ func (r *registration) Register(ctx context.Context, req *v1beta1.RegisterReques
 	return &v1beta1.Empty{}, k.adopt(req.GetResourceName(), e)
 }
 
-// endpoint is a plugin that registered. Its devices are the kubelet's to lock.
+// endpoint is a registered plugin. Kubelet.mu guards its devices.
 type endpoint struct {
-	conn    *grpc.ClientConn // nil: it is gone
+	conn    *grpc.ClientConn // nil when the plugin is gone
 	client  v1beta1.DevicePluginClient
 	options *v1beta1.DevicePluginOptions
 	cancel  context.CancelFunc
@@ -69,7 +69,7 @@ func connect(ctx context.Context, socket string) (*endpoint, error) {
 	return e, nil
 }
 
-// adopt takes the plugin in place of the one that served the resource before.
+// adopt replaces the previous plugin of the resource.
 func (k *Kubelet) adopt(resource string, e *endpoint) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	e.cancel = cancel
@@ -94,7 +94,7 @@ func (k *Kubelet) adopt(resource string, e *endpoint) error {
 	return nil
 }
 
-// follow keeps the devices of a plugin until its stream ends; then none of them is healthy any more.
+// follow updates the devices of a plugin until its stream ends, and then marks them unhealthy.
 func (k *Kubelet) follow(ctx context.Context, resource string, e *endpoint) {
 	defer close(e.ended)
 	stream, err := e.client.ListAndWatch(ctx, &v1beta1.Empty{})
@@ -119,14 +119,14 @@ func (k *Kubelet) offered(change func()) {
 	k.announceLocked()
 }
 
-// LeastOffered is how many devices the shortest list had that ever came for the resource.
+// LeastOffered returns the length of the shortest device list of the resource so far.
 func (k *Kubelet) LeastOffered(resource string) int {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.least[resource]
 }
 
-// Disconnect breaks the connection to the plugin, with no other sign; a real kubelet does not connect again by itself.
+// Disconnect breaks the connection to the plugin silently. A real kubelet does not reconnect by itself.
 func (k *Kubelet) Disconnect(resource string) error {
 	k.mu.Lock()
 	e := k.endpoints[resource]
@@ -139,7 +139,7 @@ func (k *Kubelet) Disconnect(resource string) error {
 	return e.close()
 }
 
-// withoutConnection is what is left of a plugin that went away: its devices, none of them healthy.
+// withoutConnection returns a disconnected endpoint with the same devices, all unhealthy.
 func (e *endpoint) withoutConnection() *endpoint {
 	left := &endpoint{options: e.options}
 	for _, d := range e.devices {

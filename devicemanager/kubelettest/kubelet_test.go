@@ -19,7 +19,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const resource = "example.com/thing"
 
-// plugin writes down what it is asked, as a plugin beside a real kubelet does.
+// plugin records its calls.
 type plugin struct {
 	v1beta1.UnimplementedDevicePluginServer
 
@@ -70,7 +70,7 @@ func (p *plugin) PreStartContainer(_ context.Context, req *v1beta1.PreStartConta
 	return &v1beta1.PreStartContainerResponse{}, nil
 }
 
-// serve serves the plugin beside a kubelet until the test ends.
+// serve serves the plugin until the test ends.
 func (p *plugin) serve(t *testing.T, k *Kubelet) {
 	t.Helper()
 	listener, err := net.Listen("unix", k.PluginDir()+"/thing.sock")
@@ -79,7 +79,7 @@ func (p *plugin) serve(t *testing.T, k *Kubelet) {
 	}
 	server := grpc.NewServer()
 	v1beta1.RegisterDevicePluginServer(server, p)
-	go server.Serve(listener) //nolint:errcheck // it ends when it is stopped
+	go server.Serve(listener) //nolint:errcheck // ends with Stop
 	t.Cleanup(server.Stop)
 }
 
@@ -98,7 +98,7 @@ func register(t *testing.T, k *Kubelet) error {
 
 func start(t *testing.T) (*Kubelet, *plugin) {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "kubelet") // a socket's path is short, and t.TempDir is not
+	dir, err := os.MkdirTemp("", "kubelet") // t.TempDir is too long for a socket path
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,8 +116,8 @@ func start(t *testing.T) (*Kubelet, *plugin) {
 	return k, p
 }
 
-// TestAPluginIsAskedInTheOrderOfARealKubelet and what it answered for a pod is not asked again.
-func TestAPluginIsAskedInTheOrderOfARealKubelet(t *testing.T) {
+// TestPluginIsCalledInTheOrderOfARealKubelet, and only once for a pod.
+func TestPluginIsCalledInTheOrderOfARealKubelet(t *testing.T) {
 	k, p := start(t)
 	pod := Pod{Namespace: "n", Name: "a", Containers: []Container{
 		{Name: "init", Init: true, Limit: 1}, {Name: "main", Limit: 2}, {Name: "side"},
@@ -137,8 +137,8 @@ func TestAPluginIsAskedInTheOrderOfARealKubelet(t *testing.T) {
 	}
 }
 
-// TestAPodThatAsksForTooMuchGetsNothing and leaves nothing.
-func TestAPodThatAsksForTooMuchGetsNothing(t *testing.T) {
+// TestAdmissionFailsWhenTooFewDevicesAreFree, and the pod is not listed.
+func TestAdmissionFailsWhenTooFewDevicesAreFree(t *testing.T) {
 	k, _ := start(t)
 	for range 2 {
 		_, err := k.Admit(t.Context(), resource, Pod{Name: "a", Containers: []Container{{Name: "c", Limit: 2}, {Name: "d", Limit: 2}}})
@@ -148,8 +148,7 @@ func TestAPodThatAsksForTooMuchGetsNothing(t *testing.T) {
 	}
 }
 
-// TestARestartTakesSocketsAndHealthButNotPods as a real kubelet's does.
-func TestARestartTakesSocketsAndHealthButNotPods(t *testing.T) {
+func TestRestartRemovesSocketsAndHealthButKeepsPods(t *testing.T) {
 	k, p := start(t)
 	pod := Pod{Namespace: "n", Name: "a", Containers: []Container{{Name: "c", Limit: 1}}}
 	before, err := k.Admit(t.Context(), resource, pod)
@@ -166,7 +165,7 @@ func TestARestartTakesSocketsAndHealthButNotPods(t *testing.T) {
 		t.Errorf("capacity %d, allocatable %d", capacity, allocatable)
 	}
 	if _, err := k.Admit(t.Context(), resource, Pod{Name: "b", Containers: []Container{{Name: "c", Limit: 1}}}); err == nil {
-		t.Error("a plugin that is away allocated")
+		t.Error("allocated by a disconnected plugin")
 	}
 	if err := k.StartContainer(t.Context(), "n", "a", "c"); err == nil {
 		t.Error("a container started without its plugin")

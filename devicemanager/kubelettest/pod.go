@@ -10,17 +10,17 @@ import (
 	v1beta1 "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 )
 
-// Pod is what kubelet is asked to run.
+// Pod is a pod for kubelet to run.
 type Pod struct {
 	Namespace, Name string
 	Containers      []Container // init containers first
 }
 
-// Container is one of a pod's. What a plugin answers is filled in by Admit.
+// Container is one container of a pod. Admit fills in the plugin's answer.
 type Container struct {
 	Name  string
-	Init  bool // ends before those after it start, which may have its devices
-	Limit int  // of devices
+	Init  bool // later containers may reuse its devices
+	Limit int  // number of devices
 
 	Devices     []string
 	Envs        map[string]string
@@ -36,15 +36,15 @@ type admitted struct {
 	resource string
 }
 
-// preStartTimeout is that of a real kubelet.
+// preStartTimeout is the timeout of a real kubelet.
 const preStartTimeout = v1beta1.KubeletPreStartContainerRPCTimeoutInSecs * time.Second
 
-// ErrUnexpectedAdmission is why a pod fails, for good, for which the node has too little.
+// ErrUnexpectedAdmission is the permanent failure of a pod when the node lacks devices.
 var ErrUnexpectedAdmission = errors.New("UnexpectedAdmissionError")
 
 // Admit allocates devices of the resource to each container of the pod that has a limit, as a real kubelet does before it
-// makes the sandbox, and returns the containers with what they got. A pod that was admitted already gets the same again,
-// and no plugin is asked.
+// creates the sandbox, and returns the containers with their devices. For an admitted pod it returns the same result
+// without calling the plugin.
 func (k *Kubelet) Admit(ctx context.Context, resource string, pod Pod) ([]Container, error) {
 	k.admission.Lock()
 	defer k.admission.Unlock()
@@ -54,7 +54,7 @@ func (k *Kubelet) Admit(ctx context.Context, resource string, pod Pod) ([]Contai
 	a := &admitted{Pod: pod, resource: resource}
 	a.Containers = nil
 	k.mu.Lock()
-	k.pods = append(k.pods, a) // kubelet lists it from now on, without devices
+	k.pods = append(k.pods, a) // kubelet lists the pod from now on, without devices
 	k.mu.Unlock()
 	var reusable []string
 	for _, c := range pod.Containers {
@@ -76,7 +76,7 @@ func (k *Kubelet) Admit(ctx context.Context, resource string, pod Pod) ([]Contai
 	return slices.Clone(a.Containers), nil
 }
 
-// allocate chooses devices for a container, those of init containers first, and asks the plugin for them.
+// allocate chooses devices for a container, reusable ones first, and calls the plugin.
 func (k *Kubelet) allocate(ctx context.Context, a *admitted, c *Container, reusable []string) error {
 	k.mu.Lock()
 	e := k.endpoints[a.resource]
@@ -104,14 +104,14 @@ func (k *Kubelet) allocate(ctx context.Context, a *admitted, c *Container, reusa
 		return fmt.Errorf("allocate: %w", err)
 	}
 	if n := len(resp.GetContainerResponses()); n != 1 {
-		return fmt.Errorf("allocate: the plugin answers for %d containers, not 1", n)
+		return fmt.Errorf("allocate: the plugin answered for %d containers, not 1", n)
 	}
 	r := resp.GetContainerResponses()[0]
 	c.Devices, c.Envs, c.Mounts, c.Annotations = devices, r.GetEnvs(), r.GetMounts(), r.GetAnnotations()
 	return nil
 }
 
-// choose asks the plugin what it prefers, and completes a choice that is too small.
+// choose returns the devices that the plugin prefers, and fills up to size.
 func (e *endpoint) choose(ctx context.Context, available, must []string, size int) ([]string, error) {
 	chosen := slices.Clone(must)
 	if e.options.GetGetPreferredAllocationAvailable() {
@@ -136,7 +136,7 @@ func (e *endpoint) choose(ctx context.Context, available, must []string, size in
 	return chosen, nil
 }
 
-// freeLocked are the healthy devices that no pod has.
+// freeLocked returns the healthy devices that no pod has.
 func (k *Kubelet) freeLocked(asking *admitted, e *endpoint) []string {
 	free := e.healthy()
 	for _, a := range k.pods {
@@ -149,7 +149,7 @@ func (k *Kubelet) freeLocked(asking *admitted, e *endpoint) []string {
 	return free
 }
 
-// StartContainer asks the plugin before the container starts, which it may do many times.
+// StartContainer calls PreStartContainer. A container may start many times.
 func (k *Kubelet) StartContainer(ctx context.Context, namespace, name, container string) error {
 	a := k.find(namespace, name)
 	if a == nil {
@@ -178,7 +178,7 @@ func (k *Kubelet) StartContainer(ctx context.Context, namespace, name, container
 	return nil
 }
 
-// Remove forgets a pod that has ended: its devices are free. It reports whether there was one.
+// Remove deletes a pod, which frees its devices, and reports whether the pod existed.
 func (k *Kubelet) Remove(namespace, name string) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -187,7 +187,7 @@ func (k *Kubelet) Remove(namespace, name string) bool {
 	return len(k.pods) < before
 }
 
-// Pods are those that are admitted, with what their containers got.
+// Pods returns the admitted pods with the devices of their containers.
 func (k *Kubelet) Pods() []Pod {
 	k.mu.Lock()
 	defer k.mu.Unlock()

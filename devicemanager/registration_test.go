@@ -3,10 +3,13 @@ package devicemanager
 import (
 	"errors"
 	"os"
+	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	v1beta1 "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
@@ -14,12 +17,12 @@ import (
 	"github.com/weftnet/weft/pod"
 )
 
-// within is how soon the devices are back, whatever happened to kubelet.
+// within is the limit for the devices to return.
 const within = 2 * time.Second
 
-// TestWhateverHappensToKubeletTheDevicesAreBackSoon both with the kernel's watch of the directory and without.
+// TestDevicesReturnAfterKubeletDisruptions with and without inotify.
 // rows: MEM-04
-func TestWhateverHappensToKubeletTheDevicesAreBackSoon(t *testing.T) {
+func TestDevicesReturnAfterKubeletDisruptions(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
 		happens func(*testing.T, *node) error
@@ -37,7 +40,7 @@ func TestWhateverHappensToKubeletTheDevicesAreBackSoon(t *testing.T) {
 		}},
 		{"its directory is wiped, then it restarts", func(_ *testing.T, n *node) error { return errors.Join(n.kubelet.Wipe(), n.kubelet.Restart()) }},
 		{"our socket is removed", func(_ *testing.T, n *node) error { return os.Remove(n.kubelet.PluginDir() + "/" + endpoint) }},
-		{"somebody else takes our socket's place", func(t *testing.T, n *node) error {
+		{"a foreign process replaces the plugin's socket", func(t *testing.T, n *node) error {
 			other := n.dir + "/other"
 			return errors.Join(os.WriteFile(other, nil, 0o600), os.Rename(other, n.kubelet.PluginDir()+"/"+endpoint))
 		}},
@@ -49,7 +52,7 @@ func TestWhateverHappensToKubeletTheDevicesAreBackSoon(t *testing.T) {
 			}
 			t.Run(name, func(t *testing.T) {
 				n := bareNode(t, func(n *node) { n.config.Count, n.config.Poll = 3, 0 }) // the default
-				n.presence.unwatched = unwatched
+				n.registrar.unwatched = unwatched
 				n.present(t)
 				n.admit(t, podOf("a", 1))
 				before := n.kubelet.Registrations()
@@ -66,8 +69,8 @@ func TestWhateverHappensToKubeletTheDevicesAreBackSoon(t *testing.T) {
 	}
 }
 
-// TestAKubeletThatLostUsWithoutASignIsToldAgain: a broken connection is all there is to see.
-func TestAKubeletThatLostUsWithoutASignIsToldAgain(t *testing.T) {
+// TestRegistersAgainAfterABrokenConnection without any other signal.
+func TestRegistersAgainAfterABrokenConnection(t *testing.T) {
 	n := newNode(t, func(n *node) { n.config.Count = 3 })
 	before := n.kubelet.Registrations()
 	if err := n.kubelet.Disconnect(pod.Resource); err != nil {
@@ -77,8 +80,8 @@ func TestAKubeletThatLostUsWithoutASignIsToldAgain(t *testing.T) {
 	n.await(t, 3)
 }
 
-// TestARefusedPluginTriesAgain with pauses, and says so once.
-func TestARefusedPluginTriesAgain(t *testing.T) {
+// TestRefusedRegistrationIsRetriedWithBackoff and logged once.
+func TestRefusedRegistrationIsRetriedWithBackoff(t *testing.T) {
 	n := bareNode(t, func(n *node) { n.config.Count = 3 })
 	n.kubelet.Refuse(errors.New("no plugins today"))
 	n.run(t)
@@ -88,29 +91,29 @@ func TestARefusedPluginTriesAgain(t *testing.T) {
 		s := n.Stats()
 		return s.Registrations["ok"] == 1 && s.Registered
 	})
-	if lines := strings.Count(n.log.String(), "not registered with kubelet"); lines != 1 {
+	if lines := strings.Count(n.log.String(), "registration with kubelet failed"); lines != 1 {
 		t.Errorf("%d lines:\n%s", lines, n.log)
 	}
 }
 
-// TestWhereThereIsNoKubeletTheAgentWaitsQuietly and serves one that comes later.
-func TestWhereThereIsNoKubeletTheAgentWaitsQuietly(t *testing.T) {
+// TestAgentWaitsQuietlyWithoutKubelet and registers with one that starts later.
+func TestAgentWaitsQuietlyWithoutKubelet(t *testing.T) {
 	n := bareNode(t, func(n *node) { n.config.Count, n.config.Poll = 3, time.Millisecond })
 	if err := errors.Join(n.kubelet.Stop(), os.Rename(n.kubelet.PluginDir(), n.dir+"/gone")); err != nil {
 		t.Fatal(err)
 	}
 	n.run(t)
-	eventually(t, "it says so", func() bool { return strings.Contains(n.log.String(), "no kubelet here") })
+	eventually(t, "it says so", func() bool { return strings.Contains(n.log.String(), "no kubelet found") })
 	if err := n.kubelet.Start(); err != nil {
 		t.Fatal(err)
 	}
 	n.await(t, 3)
-	if lines := strings.Count(n.log.String(), "no kubelet here"); lines != 1 || strings.Contains(n.log.String(), "level=WARN") {
+	if lines := strings.Count(n.log.String(), "no kubelet found"); lines != 1 || strings.Contains(n.log.String(), "level=WARN") {
 		t.Errorf("%d lines:\n%s", lines, n.log)
 	}
 }
 
-// TestHealthFollowsTheDataplane and no list is ever without a device, at an agent's restart neither.
+// TestHealthFollowsTheDataplane, and each list contains all devices, also after a restart.
 func TestHealthFollowsTheDataplane(t *testing.T) {
 	n := newNode(t, func(n *node) { n.config.Count = 3 })
 	n.SetHealthy(false)
@@ -128,7 +131,7 @@ func TestHealthFollowsTheDataplane(t *testing.T) {
 	}
 }
 
-// TestStreamsEndWithTheirKubeletAndWithTheServer: no goroutine is left, as TestMain sees.
+// TestStreamsEndWithTheirKubeletAndWithTheServer; TestMain checks for leaked goroutines.
 func TestStreamsEndWithTheirKubeletAndWithTheServer(t *testing.T) {
 	n := newNode(t)
 	conn, err := grpc.NewClient("unix://"+n.kubelet.PluginDir()+"/"+endpoint, grpc.WithTransportCredentials(insecure.NewCredentials()))
@@ -136,7 +139,7 @@ func TestStreamsEndWithTheirKubeletAndWithTheServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	streams := n.presence.plugin.streams
+	streams := n.registrar.plugin.streams
 	for range 50 {
 		stream, err := v1beta1.NewDevicePluginClient(conn).ListAndWatch(t.Context(), &v1beta1.Empty{})
 		if err != nil {
@@ -160,8 +163,8 @@ func TestStreamsEndWithTheirKubeletAndWithTheServer(t *testing.T) {
 	}
 }
 
-// TestARestartStorm restarts kubelet and agent, often and at the same time: what pods have stays theirs.
-func TestARestartStorm(t *testing.T) {
+// TestPodsKeepDevicesDuringConcurrentRestarts of kubelet and agent.
+func TestPodsKeepDevicesDuringConcurrentRestarts(t *testing.T) {
 	n := newNode(t, func(n *node) { n.config.Count = 5 })
 	n.admit(t, podOf("a", 2))
 	had := n.Allocations()[0]
@@ -184,4 +187,69 @@ func TestARestartStorm(t *testing.T) {
 	if err != nil || len(grants) != 1 || grants[0].Allocation.ID != had.ID || grants[0].Allocation.Secret != had.Secret {
 		t.Errorf("grants %v, %v", grants, err)
 	}
+}
+
+// TestDevicePluginSocketChangesNoModeThroughLinks: third-party plugins can write to the directory of the socket.
+func TestDevicePluginSocketChangesNoModeThroughLinks(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs to be root: the attacker is another user")
+	}
+	directory, err := os.MkdirTemp("", "plugins") // other users cannot enter t.TempDir
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(directory) })
+	victim := filepath.Join(t.TempDir(), "victim")
+	if err := errors.Join(os.Chmod(directory, 0o777), os.WriteFile(victim, nil, 0o600), os.Chmod(victim, 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	path, link := filepath.Join(directory, "weft.sock"), filepath.Join(directory, "link")
+	done, ended, replaced := make(chan struct{}), make(chan struct{}), 0
+	go func() {
+		defer close(ended)
+		runtime.LockOSThread() // the thread ends with the goroutine, and its user with it
+		if unix.Setfsuid(1234) != nil {
+			return
+		}
+		for {
+			select {
+			case <-done:
+				return
+			default:
+			}
+			if info, err := os.Lstat(path); err != nil || info.Mode().Type() != os.ModeSocket {
+				_ = os.Symlink(victim, link)
+			} else if os.Rename(link, path) == nil {
+				replaced++
+			}
+		}
+	}()
+	for range 1000 {
+		if s, err := serve(path, &v1beta1.UnimplementedDevicePluginServer{}); err == nil {
+			s.stop()
+		}
+		if info, err := os.Lstat(victim); err != nil || info.Mode() != 0o644 {
+			t.Errorf("the file of root is %v now, %v: its mode was changed through a link", info.Mode(), err)
+			break
+		}
+	}
+	close(done)
+	<-ended
+	if replaced == 0 {
+		t.Error("the attacker replaced no socket: the test proves nothing")
+	}
+}
+
+func TestOnlyRootMayConnectToTheDevicePlugin(t *testing.T) {
+	was := unix.Umask(0)
+	defer unix.Umask(was)
+	path := filepath.Join(t.TempDir(), "s")
+	s, err := serve(path, &v1beta1.UnimplementedDevicePluginServer{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Lstat(path); err != nil || info.Mode() != os.ModeSocket|0o600 {
+		t.Errorf("%v, %v", info.Mode(), err)
+	}
+	s.stop()
 }
