@@ -13,8 +13,8 @@ import (
 	weftv1 "github.com/weftnet/weft/proto/weft/v1"
 )
 
-// Add connects a sandbox, or repeats the reply that a complete attachment had. A request that is refused before it is queued is an
-// event too, so that the log tells of it.
+// Add connects a sandbox, or returns the same reply again for a complete attachment. A request that is rejected before the
+// queue becomes an event too and is in the event log.
 func (m *Manager) Add(ctx context.Context, req *weftv1.AddRequest) (*weftv1.AddReply, error) {
 	key, err := newKeyOf(req.GetAttachment())
 	if err != nil {
@@ -35,10 +35,10 @@ func (m *Manager) Add(ctx context.Context, req *weftv1.AddRequest) (*weftv1.AddR
 	return replyOf(ev.Attachment), nil
 }
 
-// refills is how often more addresses are asked for in one ADD, which may want some of several networks.
+// refills bounds the number of Refill calls of one ADD, which may need addresses of several networks.
 const refills = 20
 
-// connect has the event handled, and again if the node got addresses that it had been without.
+// connect handles the event, and retries it after a successful Refill.
 func (m *Manager) connect(ctx context.Context, req *weftv1.AddRequest, ev *pod.AddPod) (*pod.AddPod, *eventloop.Record, error) {
 	ev.Prepare = func(ctx context.Context, attempt *pod.AddPod) error {
 		err := m.prepare(ctx, req, attempt)
@@ -58,7 +58,7 @@ func (m *Manager) connect(ctx context.Context, req *weftv1.AddRequest, ev *pod.A
 	}
 }
 
-// prepare asks everything that is to be known before the event is queued.
+// prepare collects and checks all inputs of the event before it is queued.
 func (m *Manager) prepare(ctx context.Context, req *weftv1.AddRequest, ev *pod.AddPod) (err error) {
 	if err := m.admitNew(req.GetCaller()); err != nil {
 		return err
@@ -106,14 +106,14 @@ func (m *Manager) dropOlder(ctx context.Context, ev *pod.AddPod) error {
 	return nil
 }
 
-// modes are what Weft can be to a sandbox; a plugin of a later release may know more.
+// modes are the supported modes. A plugin of a later release may know more.
 var modes = []string{pod.ModePrimary, pod.ModeChained, pod.ModeDelegate, pod.ModeIPAM}
 
 func modeIsServed(ev *pod.AddPod) error {
 	if ev.Mode == "" || slices.Contains(modes, ev.Mode) {
 		return nil
 	}
-	return pod.Errorf(pod.CodeInvalidConfig, "%s: mode %q is none that this agent knows: use one of %s, or a newer agent",
+	return pod.Errorf(pod.CodeInvalidConfig, "%s: unknown mode %q: use one of %s, or a newer agent",
 		ev, ev.Mode, strings.Join(modes, ", "))
 }
 
@@ -131,7 +131,7 @@ func (m *Manager) inspect(ctx context.Context, ev *pod.AddPod, path string) (pod
 	return netns, pod.Errorf(pod.CodeInvalidNetns, "%s: network namespace: %w", ev, err)
 }
 
-// annotations takes those of the runtime if it gave any, else asks.
+// annotations returns the annotations of the request, or else those of Config.Annotations.
 func (m *Manager) annotations(ctx context.Context, id pod.ID, req *weftv1.AddRequest) (map[string]string, string, error) {
 	switch {
 	case req.GetHasAnnotations():
@@ -149,8 +149,7 @@ func (m *Manager) annotations(ctx context.Context, id pod.ID, req *weftv1.AddReq
 	return nil, "", pod.Errorf(pod.CodeTryAgain, "pod %s: ask for its annotations: %w", id, err)
 }
 
-// selected looks up the networks that a pod selects. Where another plugin calls Weft, or Weft stands behind one, that is
-// theirs to do.
+// selected returns the interfaces that a pod selects. In other modes than primary the calling plugin does that.
 func (m *Manager) selected(ctx context.Context, ev *pod.AddPod) ([]pod.InterfaceRequest, error) {
 	if m.config.Selected == nil || ev.ID.IsZero() || ev.Mode != "" && ev.Mode != pod.ModePrimary {
 		return nil, nil
@@ -170,4 +169,162 @@ func (m *Manager) underWay(key pod.Key) (ended func()) {
 			delete(m.adds, key)
 		}
 	}
+}
+
+// Address adds the awaited addresses to an attachment. If it has them, Address returns the same reply again. A failure
+// leaves the attachment unchanged.
+func (m *Manager) Address(ctx context.Context, req *weftv1.AddRequest) (*weftv1.AddReply, error) {
+	key, err := keyOf(req.GetAttachment())
+	if err != nil {
+		return &weftv1.AddReply{Error: replyError(err, nil)}, nil
+	}
+	ev := &pod.AddressPod{Key: key, ID: m.idOf(key, req.GetPod()), Prepare: func(ev *pod.AddressPod) error { return m.prepareAddress(req, ev) }}
+	defer m.underWay(ev.Key)()
+	rec, err := m.config.Loop.Do(ctx, ev)
+	if err != nil {
+		m.config.Log.Warn("pod got no addresses", "pod", ev.ID.String(), "container", ev.Key.ContainerID, "err", err)
+		m.failed(ev.Key, ev.ID, err, rec)
+		return &weftv1.AddReply{Error: replyError(err, rec)}, nil
+	}
+	m.config.Log.Info("pod got its addresses", "pod", ev.ID.String(), "container", ev.Key.ContainerID, "took", rec.Took)
+	return replyOf(ev.Attachment), nil
+}
+
+// prepareAddress completes the event. It works also while new pods are paused, because the ADD began before.
+func (m *Manager) prepareAddress(req *weftv1.AddRequest, ev *pod.AddressPod) error {
+	if err := m.admit(req.GetCaller()); err != nil {
+		return err
+	}
+	if err := delegate(&ev.Requested, req); err != nil {
+		return err
+	}
+	if len(ev.Requested.Delegated) == 0 {
+		return pod.Errorf(pod.CodeInvalidConfig, "%s: the IPAM plugin gave no address", ev)
+	}
+	return nil
+}
+
+// Find returns the reply of Add for a complete attachment that has its addresses. It rejects requests that Add would
+// reject, so that the caller does not prepare an ADD in vain.
+func (m *Manager) Find(ctx context.Context, req *weftv1.FindRequest) (*weftv1.FindReply, error) {
+	found, err := m.findReply(ctx, req)
+	if err != nil {
+		return &weftv1.FindReply{Error: replyError(err, nil)}, nil
+	}
+	return &weftv1.FindReply{Found: found}, nil
+}
+
+func (m *Manager) findReply(ctx context.Context, req *weftv1.FindRequest) (*weftv1.AddReply, error) {
+	if err := m.admitNew(req.GetCaller()); err != nil {
+		return nil, err
+	}
+	key, err := keyOf(req.GetAttachment())
+	if err != nil {
+		return nil, err
+	}
+	r := m.find(key)
+	if r == nil || r.complete && r.attachment.AwaitsAddresses {
+		return nil, nil
+	}
+	ev := &pod.AddPod{Key: key, ID: r.attachment.Pod}
+	if ev.Netns, err = m.inspect(ctx, ev, req.GetNetns()); err != nil {
+		return nil, err
+	}
+	if err := repeat(ev, r); err != nil {
+		return nil, err
+	}
+	return replyOf(ev.Attachment), nil
+}
+
+// refuseForeignLinks rejects the name of an existing foreign interface, as the CNI specification requires.
+func (m *Manager) refuseForeignLinks(ctx context.Context, ev *pod.AddPod) error {
+	if m.config.LinkExists == nil {
+		return nil
+	}
+	for _, name := range linksOf(ev) {
+		alias, exists, err := m.config.LinkExists(ctx, ev.Netns, name)
+		switch {
+		case err != nil:
+			return pod.Errorf(pod.CodeInvalidNetns, "%s: look for interface %s in the sandbox: %w", ev, name, err)
+		case !exists || isOurs(alias, ev.Key):
+		case name != ev.Key.IfName && strings.HasPrefix(alias, aliasPrefix): // another attachment of the sandbox may have made it
+		case name == ev.Key.IfName && ev.Mode == pod.ModeDelegate && strings.HasPrefix(alias, aliasPrefix):
+			return pod.Errorf(pod.CodeInvalidEnvironment,
+				"%s: interface %s exists already in the sandbox and belongs to another Weft attachment: if Multus calls Weft, set kubernetes.multus to true in the agent's configuration, so that the agent leaves annotation %s to Multus",
+				ev, name, pod.AnnotationNetworks)
+		case name == ev.Key.IfName:
+			return pod.Errorf(pod.CodeInvalidEnvironment,
+				"%s: interface %s exists already in the sandbox and is not Weft's: delete it or choose another CNI_IFNAME", ev, name)
+		default:
+			return pod.Errorf(pod.CodeInvalidAnnotation,
+				"%s: interface %s exists already in the sandbox and is not Weft's: choose another name in annotation %s",
+				ev, name, askedBy(ev, name))
+		}
+	}
+	return nil
+}
+
+// askedBy returns the annotation that requests an extra interface.
+func askedBy(ev *pod.AddPod, name string) string {
+	for _, r := range ev.Selected {
+		if r.Name == name {
+			return r.By()
+		}
+	}
+	return pod.AnnotationCustom
+}
+
+// linksOf returns the names of the links to create. It ignores invalid annotations: the handlers that create links report
+// them.
+func linksOf(ev *pod.AddPod) []string {
+	var names []string
+	if ev.HasMain() && ev.Requested.Type != pod.TypeMemif {
+		names = append(names, ev.Key.IfName)
+	}
+	if ev.Mode == pod.ModeIPAM {
+		return names
+	}
+	extra, err := ev.Extra()
+	if err != nil {
+		return names
+	}
+	for _, c := range extra {
+		if c.Type != pod.TypeMemif {
+			names = append(names, c.Name)
+		}
+	}
+	return names
+}
+
+// aliasPrefix begins the alias of each Weft link. The key follows, or a hash if the key exceeds the kernel's 255 bytes.
+const (
+	aliasPrefix = "weft:"
+	maxAlias    = 255
+)
+
+// isOurs reports whether alias marks a link of the attachment. Extra interfaces may have a suffix after the key.
+func isOurs(alias string, key pod.Key) bool {
+	whole := aliasPrefix + key.String()
+	return alias == whole || strings.HasPrefix(alias, whole+"/") || len(whole) > maxAlias && strings.HasPrefix(alias, aliasPrefix)
+}
+
+// grants returns the pod's devices if it requests a memif. It ignores invalid annotations: the handlers that create
+// interfaces report them.
+func (m *Manager) grants(ctx context.Context, ev *pod.AddPod) ([]pod.Grant, error) {
+	if m.config.Grants == nil || ev.ID.IsZero() || ev.Mode == pod.ModeIPAM {
+		return nil, nil
+	}
+	extra, err := ev.Extra()
+	isMemif := func(r pod.InterfaceRequest) bool { return r.Type == pod.TypeMemif }
+	if err != nil || ev.Requested.Type != pod.TypeMemif && !slices.ContainsFunc(extra, isMemif) {
+		return nil, nil //nolint:nilerr // see above
+	}
+	grants, err := m.config.Grants(ctx, ev.ID)
+	if err == nil {
+		return grants, nil
+	}
+	if _, ok := errors.AsType[*pod.Error](err); ok {
+		return nil, err
+	}
+	return nil, pod.Errorf(pod.CodeTryAgain, "%s: ask kubelet for its devices: %w", ev, err)
 }

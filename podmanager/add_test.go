@@ -3,6 +3,8 @@ package podmanager
 import (
 	"context"
 	"errors"
+	"net/netip"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -26,7 +28,7 @@ func bytesOf(t *testing.T, m proto.Message) string {
 	return string(b)
 }
 
-func TestARepeatedAddHasTheSameReplyAndChangesNothing(t *testing.T) {
+func TestRepeatedAddHasTheSameReplyAndChangesNothing(t *testing.T) {
 	n := newNode(t)
 	first := n.add(t, "c1", "/run/netns/a")
 	changes := len(n.committer.Changes())
@@ -41,7 +43,7 @@ func TestARepeatedAddHasTheSameReplyAndChangesNothing(t *testing.T) {
 	n.want(t, "c1")
 }
 
-func TestARepeatedAddAfterARestartHasTheSameReply(t *testing.T) {
+func TestRepeatedAddAfterRestartHasTheSameReply(t *testing.T) {
 	n := newNode(t)
 	first := n.add(t, "c1", "/run/netns/a")
 	kept := n.Attachments()
@@ -59,17 +61,17 @@ func newNodeWith(t *testing.T, attachments ...*pod.Attachment) *node {
 	return n
 }
 
-func TestAnAddOfAKnownKeyInAnotherNamespaceIsRefused(t *testing.T) {
+func TestAddFailsForKnownKeyInAnotherNamespace(t *testing.T) {
 	n := newNode(t)
 	n.add(t, "c1", "/run/netns/a")
-	wantError(t, n.refusedAdd(t, addOf("c1", "/run/netns/b")), 4, "it is wired already, in the network namespace that was /run/netns/a")
+	wantError(t, n.refusedAdd(t, addOf("c1", "/run/netns/b")), 4, "it is connected already, in the network namespace /run/netns/a")
 
 	n.set(func() { n.netns["/run/netns/a"] = 99 }) // the same path, mounted anew
-	wantError(t, n.refusedAdd(t, addOf("c1", "/run/netns/a")), 4, "it is wired already")
+	wantError(t, n.refusedAdd(t, addOf("c1", "/run/netns/a")), 4, "it is connected already")
 	n.want(t, "c1")
 }
 
-func TestASecondSandboxOfAPodLivesBesideTheFirst(t *testing.T) {
+func TestSecondSandboxOfPodCoexistsWithTheFirst(t *testing.T) {
 	n := newNode(t)
 	n.add(t, "old", "/run/netns/a")
 	n.add(t, "new", "/run/netns/b")
@@ -81,7 +83,7 @@ func TestASecondSandboxOfAPodLivesBesideTheFirst(t *testing.T) {
 	n.want(t, "new")
 }
 
-func TestAFailedAddLeavesNothing(t *testing.T) {
+func TestFailedAddLeavesNothing(t *testing.T) {
 	n := newNode(t)
 	n.wiring = func(context.Context, *pod.AddPod) error {
 		return pod.Errorf(pod.CodePoolExhausted, "pod shop/cart-0: pool default is exhausted")
@@ -96,7 +98,7 @@ func TestAFailedAddLeavesNothing(t *testing.T) {
 	n.add(t, "c1", "/run/netns/a")
 }
 
-func TestWhatAnAddFailsWith(t *testing.T) {
+func TestAddErrorCodes(t *testing.T) {
 	broken := errors.New("create tap: permission denied")
 	tests := map[string]struct {
 		spoil func(n *node)
@@ -137,7 +139,7 @@ func TestWhatAnAddFailsWith(t *testing.T) {
 }
 
 // rows: AWS-28
-func TestARequestThatIsWrongIsRefusedBeforeTheLoop(t *testing.T) {
+func TestAddRejectsInvalidRequestBeforeTheLoop(t *testing.T) {
 	tests := map[string]struct {
 		spoil func(req *weftv1.AddRequest)
 		code  uint
@@ -145,11 +147,11 @@ func TestARequestThatIsWrongIsRefusedBeforeTheLoop(t *testing.T) {
 	}{
 		"a protocol of the future":    {func(r *weftv1.AddRequest) { r.Caller.Protocol = 9 }, 107, "speaks protocol 9"},
 		"no protocol":                 {func(r *weftv1.AddRequest) { r.Caller = nil }, 107, "of unknown version"},
-		"a mode that is not served":   {func(r *weftv1.AddRequest) { r.Mode = "dance" }, 7, `mode "dance" is none that this agent knows`},
-		"a key with a slash":          {func(r *weftv1.AddRequest) { r.Attachment.ContainerId = "a/b" }, 4, "no legal name"},
+		"a mode that is not served":   {func(r *weftv1.AddRequest) { r.Mode = "dance" }, 7, `unknown mode "dance"`},
+		"a key with a slash":          {func(r *weftv1.AddRequest) { r.Attachment.ContainerId = "a/b" }, 4, "illegal name"},
 		"a key with a hole":           {func(r *weftv1.AddRequest) { r.Attachment.Network = "" }, 4, "are all needed"},
 		"a relative namespace":        {func(r *weftv1.AddRequest) { r.Netns = "netns/a" }, 4, "not an absolute path"},
-		"an address that is none":     {func(r *weftv1.AddRequest) { r.Ips = []string{"10.1.1"} }, 7, `requested address "10.1.1"`},
+		"an invalid address":          {func(r *weftv1.AddRequest) { r.Ips = []string{"10.1.1"} }, 7, `requested address "10.1.1"`},
 		"two addresses of one family": {func(r *weftv1.AddRequest) { r.Ips = []string{"10.1.1.1", "10.1.1.2/24"} }, 7, "one of this family"},
 		"a multicast MAC":             {func(r *weftv1.AddRequest) { r.Mac = "01:00:00:00:00:01" }, 7, "not a unicast"},
 	}
@@ -164,7 +166,7 @@ func TestARequestThatIsWrongIsRefusedBeforeTheLoop(t *testing.T) {
 	}
 }
 
-func TestAnAddBeforeTheAgentIsReadySaysStarting(t *testing.T) {
+func TestAddBeforeTheAgentIsReadyReportsStarting(t *testing.T) {
 	n := newNode(t)
 	n.set(func() { n.notReady = errors.New("dataplane: not connected yet") })
 	err := n.refusedAdd(t, addOf("c1", "/run/netns/a"))
@@ -175,7 +177,7 @@ func TestAnAddBeforeTheAgentIsReadySaysStarting(t *testing.T) {
 }
 
 // rows: AWS-41
-func TestWhoGivesTheAnnotations(t *testing.T) {
+func TestAddUsesAnnotationsOfRuntimeFirst(t *testing.T) {
 	n := newNode(t)
 	n.config.Annotations = func(context.Context, pod.ID) (map[string]string, string, error) {
 		return map[string]string{"contivpp.io/custom-if": "tap2/tap"}, "cache", nil
@@ -204,7 +206,7 @@ func TestWhoGivesTheAnnotations(t *testing.T) {
 	}
 }
 
-func TestAnAddDeletesOlderSandboxesOfThePodThatAreGone(t *testing.T) {
+func TestAddDeletesOlderSandboxesWhoseNamespacesAreGone(t *testing.T) {
 	n := newNode(t)
 	n.add(t, "c1", "/run/netns/a")
 	gone := false
@@ -222,12 +224,186 @@ func TestAnAddDeletesOlderSandboxesOfThePodThatAreGone(t *testing.T) {
 	}
 }
 
-func TestAnAddVoidsAQueuedDelete(t *testing.T) {
+func TestAddVoidsQueuedDelete(t *testing.T) {
 	n := newNode(t)
 	var voided []pod.Key
 	n.config.Void = func(_ context.Context, key pod.Key) error { voided = append(voided, key); return nil }
 	n.add(t, "c1", "/run/netns/a")
 	if len(voided) != 1 || voided[0] != keyOfContainer("c1") {
 		t.Errorf("voided %v", voided)
+	}
+}
+
+// asked wires one sandbox as req says and returns the event that the handlers saw.
+func (n *node) asked(t *testing.T, req *weftv1.AddRequest) (*pod.AddPod, *weftv1.AddReply) {
+	t.Helper()
+	var seen *pod.AddPod
+	n.wiring = func(_ context.Context, ev *pod.AddPod) error { seen = ev; return nil }
+	reply, err := n.Add(t.Context(), req)
+	if err != nil || reply.GetError() != nil {
+		t.Fatalf("ADD: %v, %v", reply.GetError(), err)
+	}
+	return seen, reply
+}
+
+func TestAddPassesItsMode(t *testing.T) {
+	for _, mode := range []string{"", "primary", "chained", "delegate", "ipam"} {
+		n := newNode(t)
+		req := addOf("c1", "/run/netns/a")
+		req.Mode = mode
+		if ev, _ := n.asked(t, req); ev.Mode != mode {
+			t.Errorf("mode %q became %q", mode, ev.Mode)
+		}
+	}
+}
+
+func TestForeignIPAMResultReachesHandlersAndReply(t *testing.T) {
+	n := newNode(t)
+	req := addOf("c1", "/run/netns/a")
+	req.DelegatedIps = []*weftv1.IP{{Address: "10.7.0.9/16", Gateway: "10.7.0.1"}, {Address: "fd07::9/64"}}
+	req.DelegatedRoutes = []*weftv1.Route{{Destination: "0.0.0.0/0"}, {Destination: "10.99.0.3/16", Gateway: "10.7.0.2"}}
+	req.DelegatedDns = &weftv1.DNS{Nameservers: []string{"10.7.0.53"}, Domain: "shop.example"}
+	ev, reply := n.asked(t, req)
+	want := pod.Requested{
+		Delegated:         []netip.Prefix{netip.MustParsePrefix("10.7.0.9/16"), netip.MustParsePrefix("fd07::9/64")},
+		DelegatedGateways: []netip.Addr{netip.MustParseAddr("10.7.0.1"), {}},
+		Delegation: pod.Delegation{
+			Routes: []pod.Route{
+				{Destination: netip.MustParsePrefix("0.0.0.0/0")},
+				{Destination: netip.MustParsePrefix("10.99.0.0/16"), Gateway: netip.MustParseAddr("10.7.0.2")},
+			},
+			DNS: pod.DNS{Nameservers: []string{"10.7.0.53"}, Domain: "shop.example"},
+		},
+	}
+	if !reflect.DeepEqual(ev.Requested, want) {
+		t.Errorf("the handlers saw %+v\nwant %+v", ev.Requested, want)
+	}
+	routes := reply.GetRoutes()
+	if len(routes) != 3 || routes[2].GetDestination() != "10.99.0.0/16" || routes[2].GetGateway() != "169.254.1.1" {
+		t.Errorf("routes of the reply are %v, want those of the interface and 10.99.0.0/16 by its gateway", routes)
+	}
+	if reply.GetDns().GetNameservers()[0] != "10.7.0.53" {
+		t.Errorf("dns of the reply is %v", reply.GetDns())
+	}
+	n.set(func() { n.alias["/run/netns/a"] = "weft:weft/c1/eth0" })
+	if again := n.add(t, "c1", "/run/netns/a"); bytesOf(t, again) != bytesOf(t, reply) {
+		t.Errorf("a repeated ADD has %v\nthe first had %v", again, reply)
+	}
+}
+
+func TestInvalidForeignIPAMResultIsRejected(t *testing.T) {
+	tests := map[string]struct {
+		spoil func(req *weftv1.AddRequest)
+		text  string
+	}{
+		"no prefix": {func(r *weftv1.AddRequest) { r.DelegatedIps = []*weftv1.IP{{Address: "10.1.1.1"}} }, "address of the IPAM plugin"},
+		"two of a family": {func(r *weftv1.AddRequest) {
+			r.DelegatedIps = []*weftv1.IP{{Address: "10.1.1.1/24"}, {Address: "10.1.1.2/24"}}
+		}, "the second one of its family"},
+		"a gateway":            {func(r *weftv1.AddRequest) { r.DelegatedIps = []*weftv1.IP{{Address: "10.1.1.1/24", Gateway: "x"}} }, "gateway of the IPAM plugin"},
+		"a route":              {func(r *weftv1.AddRequest) { r.DelegatedRoutes = []*weftv1.Route{{Destination: "x"}} }, "route of the IPAM plugin"},
+		"a gateway of a route": {func(r *weftv1.AddRequest) { r.DelegatedRoutes = []*weftv1.Route{{Destination: "::/0", Gateway: "x"}} }, "route ::/0 of the IPAM plugin"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			n := newNode(t)
+			req := addOf("c1", "/run/netns/a")
+			tt.spoil(req)
+			wantError(t, n.refusedAdd(t, req), 7, tt.text)
+		})
+	}
+}
+
+func TestAddRejectsExistingForeignLinks(t *testing.T) {
+	const custom = "contivpp.io/custom-if"
+	tests := map[string]struct {
+		mode, custom, alias string
+		code                uint
+		text                string
+	}{
+		"the main interface of another plugin, in a chain": {"chained", "", "", 0, ""},
+		"that of another plugin, which asks for addresses": {"ipam", "eth9/tap", "", 0, ""},
+		"the main interface":                  {"primary", "", "", 4, "interface eth0 exists already"},
+		"another attachment's main interface": {"primary", "", "weft:other/c1/eth0", 4, "interface eth0 exists already"},
+		"an extra interface":                  {"chained", "tap1/tap", "", 103, "interface tap1 exists already"},
+		"our own extra interface":             {"chained", "tap1/tap", "weft:weft/c1/eth0/tap1", 0, ""},
+		"one that another attachment made":    {"chained", "tap1/tap", "weft:other/c1/net1", 0, ""},
+		"one that is no link":                 {"chained", "tap1/memif", "", 0, ""},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			n := newNode(t)
+			n.config.LinkExists = func(context.Context, pod.Netns, string) (string, bool, error) { return tt.alias, true, nil }
+			req := addOf("c1", "/run/netns/a")
+			req.Mode, req.HasAnnotations, req.Annotations = tt.mode, true, map[string]string{custom: tt.custom}
+			if tt.code == 0 {
+				n.asked(t, req)
+				return
+			}
+			wantError(t, n.refusedAdd(t, req), tt.code, tt.text)
+		})
+	}
+}
+
+func TestFindReturnsTheReplyOfAddWithoutChanges(t *testing.T) {
+	n := newNode(t)
+	find := func(container, netns string) *weftv1.FindReply {
+		reply, err := n.Find(t.Context(), &weftv1.FindRequest{Caller: caller(), Attachment: attachment(container), Netns: netns})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return reply
+	}
+	if got := find("c1", "/run/netns/a"); got.GetError() != nil || got.GetFound() != nil {
+		t.Errorf("of nothing: %v", got)
+	}
+	n.want(t)
+	added := n.add(t, "c1", "/run/netns/a")
+	if got := find("c1", "/run/netns/a"); got.GetError() != nil || bytesOf(t, got.GetFound()) != bytesOf(t, added) {
+		t.Errorf("found %v\nadded %v", got, added)
+	}
+	wantError(t, find("c1", "/run/netns/b").GetError(), 4, "it is connected already")
+	wantError(t, find("c/1", "/run/netns/a").GetError(), 4, "illegal name")
+	n.set(func() { n.paused = "maintenance" })
+	wantError(t, find("c2", "/run/netns/a").GetError(), 11, "paused: maintenance")
+}
+
+func TestGrantsAreQueriedForMemifsOnly(t *testing.T) {
+	for _, tc := range []struct {
+		custom string
+		want   int
+	}{{"", 0}, {"t1/tap", 0}, {"t1/tap,m1/memif", 1}, {"not readable", 0}} {
+		n := newNode(t)
+		asked, seen := 0, 0
+		n.config.Grants = func(_ context.Context, id pod.ID) ([]pod.Grant, error) {
+			asked++
+			return []pod.Grant{{Container: id.Name}}, nil
+		}
+		n.wiring = func(_ context.Context, ev *pod.AddPod) error {
+			seen = len(ev.Grants)
+			return nil
+		}
+		req := addOf("c1", "/run/netns/a")
+		req.HasAnnotations, req.Annotations = true, map[string]string{pod.AnnotationCustom: tc.custom}
+		if reply, err := n.Add(context.Background(), req); err != nil || reply.GetError() != nil {
+			t.Fatalf("%q: %v, %v", tc.custom, reply, err)
+		}
+		if asked != tc.want || seen != tc.want {
+			t.Errorf("%q: asked %d times, %d grants in the event, want %d", tc.custom, asked, seen, tc.want)
+		}
+	}
+}
+
+func TestAddFailsWithTryAgainWhileKubeletIsAway(t *testing.T) {
+	n := newNode(t)
+	n.config.Grants = func(context.Context, pod.ID) ([]pod.Grant, error) { return nil, errors.New("no answer") }
+	req := addOf("c1", "/run/netns/a")
+	req.HasAnnotations, req.Annotations = true, map[string]string{pod.AnnotationCustom: "m1/memif"}
+	reply, err := n.Add(context.Background(), req)
+	if err != nil || reply.GetError().GetCode() != uint32(pod.CodeTryAgain) {
+		t.Errorf("reply %v, error %v", reply, err)
+	}
+	if refusals, _ := n.refusals(t); len(refusals) != 1 {
+		t.Errorf("the ADD was handled; refused are %q", refusals)
 	}
 }

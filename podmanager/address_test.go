@@ -45,7 +45,7 @@ func (n *node) finds(t *testing.T) bool {
 	return reply.GetFound() != nil
 }
 
-func TestAnAttachmentIsCompleteWhenItHasItsAddresses(t *testing.T) {
+func TestAttachmentIsCompleteAfterAddress(t *testing.T) {
 	n := newNode(t)
 	for range 2 { // the second is an ADD that the runtime repeats
 		if ev, _ := n.askedOrRepeated(t, awaiting()); ev != nil && !ev.Requested.AwaitsAddresses {
@@ -79,23 +79,23 @@ func (n *node) askedOrRepeated(t *testing.T, req *weftv1.AddRequest) (*pod.AddPo
 	return n.asked(t, req)
 }
 
-func TestWhatGivesNoAddressesLeavesTheAttachmentAwaitingThem(t *testing.T) {
+func TestFailedAddressLeavesTheAttachmentAwaitingAddresses(t *testing.T) {
 	broken := func(context.Context, eventloop.Change) error { return errors.New("no reply of the dataplane") }
 	for name, tt := range map[string]struct {
 		spoil func(t *testing.T, n *node, req *weftv1.AddRequest)
 		code  uint
 		text  string
 	}{
-		"none is given":      {func(_ *testing.T, _ *node, r *weftv1.AddRequest) { r.DelegatedIps = nil }, 7, "gave no address"},
-		"it is none":         {func(_ *testing.T, _ *node, r *weftv1.AddRequest) { r.DelegatedIps[0].Address = "10.9.0.2" }, 7, "address of the IPAM plugin"},
-		"the commit fails":   {func(_ *testing.T, n *node, _ *weftv1.AddRequest) { n.committer.Before(broken) }, 105, "no reply of the dataplane"},
-		"it is not saved":    {func(_ *testing.T, n *node, _ *weftv1.AddRequest) { n.saver.Before(unsaved) }, 5, "no space left"},
-		"the agent is new":   {func(_ *testing.T, n *node, _ *weftv1.AddRequest) { n.notReady = errors.New("resync") }, 11, "starting"},
-		"a key that is none": {func(_ *testing.T, _ *node, r *weftv1.AddRequest) { r.Attachment.IfName = "" }, 4, "interface name"},
-		"another contract's": {func(_ *testing.T, _ *node, r *weftv1.AddRequest) { r.Caller = nil }, 107, "speaks protocol 0"},
-		"a DEL came between": {func(t *testing.T, n *node, _ *weftv1.AddRequest) { n.del(t, "c1") }, 11, "a DEL came between"},
-		"it was never added": {func(_ *testing.T, _ *node, r *weftv1.AddRequest) { r.Attachment.ContainerId = "c9" }, 11, "not wired any more"},
-		"a route is none": {func(_ *testing.T, _ *node, r *weftv1.AddRequest) {
+		"none is given":              {func(_ *testing.T, _ *node, r *weftv1.AddRequest) { r.DelegatedIps = nil }, 7, "gave no address"},
+		"an invalid address":         {func(_ *testing.T, _ *node, r *weftv1.AddRequest) { r.DelegatedIps[0].Address = "10.9.0.2" }, 7, "address of the IPAM plugin"},
+		"the commit fails":           {func(_ *testing.T, n *node, _ *weftv1.AddRequest) { n.committer.Before(broken) }, 105, "no reply of the dataplane"},
+		"it is not saved":            {func(_ *testing.T, n *node, _ *weftv1.AddRequest) { n.saver.Before(unsaved) }, 5, "no space left"},
+		"the agent is new":           {func(_ *testing.T, n *node, _ *weftv1.AddRequest) { n.notReady = errors.New("resync") }, 11, "starting"},
+		"an invalid key":             {func(_ *testing.T, _ *node, r *weftv1.AddRequest) { r.Attachment.IfName = "" }, 4, "interface name"},
+		"another contract's":         {func(_ *testing.T, _ *node, r *weftv1.AddRequest) { r.Caller = nil }, 107, "speaks protocol 0"},
+		"a DEL removed it meanwhile": {func(t *testing.T, n *node, _ *weftv1.AddRequest) { n.del(t, "c1") }, 11, "a DEL removed it meanwhile"},
+		"it was never added":         {func(_ *testing.T, _ *node, r *weftv1.AddRequest) { r.Attachment.ContainerId = "c9" }, 11, "it is not connected"},
+		"an invalid route": {func(_ *testing.T, _ *node, r *weftv1.AddRequest) {
 			r.DelegatedRoutes = []*weftv1.Route{{Destination: "x"}}
 		}, 7, "route of the IPAM plugin"},
 	} {
@@ -128,7 +128,7 @@ func unsaved(_ context.Context, saved []eventloop.Saved) error {
 	return nil
 }
 
-func TestARestartedAgentKnowsWhoAwaitsAddresses(t *testing.T) {
+func TestAwaitedAddressesSurviveRestart(t *testing.T) {
 	n := newNode(t)
 	n.asked(t, awaiting())
 	saved := n.saver.Bucket(bucket)[keyOfContainer("c1").String()].(*pod.Attachment)
@@ -142,15 +142,36 @@ func TestARestartedAgentKnowsWhoAwaitsAddresses(t *testing.T) {
 	}
 }
 
-func TestWhatAwaitsAddressesGetsNoneInAnotherWay(t *testing.T) {
+func TestAwaitedAddressesComeFromTheIPAMPluginOnly(t *testing.T) {
 	n := newNode(t)
 	n.asked(t, awaiting())
 	n.set(func() { n.alias["/run/netns/a"] = "weft:weft/c1/eth0" })
 	other := awaiting()
 	other.AwaitsAddresses = false
-	wantError(t, n.refusedAdd(t, other), 4, "awaits addresses of another IPAM plugin than the configuration names now")
+	wantError(t, n.refusedAdd(t, other), 4, "awaits addresses of another IPAM plugin than the configured one")
 	if err := n.del(t, "c1"); err != nil {
 		t.Error(err)
 	}
 	n.want(t)
+}
+
+func TestOlderSandboxIsKeptWithoutHandedOverAddresses(t *testing.T) {
+	n := newNode(t)
+	if reply, err := n.Add(context.Background(), addOf("old", "/run/netns/a")); err != nil || reply.GetError() != nil {
+		t.Fatal(reply, err)
+	}
+	old := n.Attachments()[0]
+	n.wiring = func(_ context.Context, ev *pod.AddPod) error {
+		less := clone(&old)
+		less.Interfaces[0].Addresses = nil
+		ev.HandedOver = append(ev.HandedOver, less)
+		return nil
+	}
+	if reply, err := n.Add(context.Background(), addOf("new", "/run/netns/b")); err != nil || reply.GetError() != nil {
+		t.Fatal(reply, err)
+	}
+	got, ok := n.Attachment(old.Key)
+	if !ok || len(got.Interfaces) != 1 || len(got.Interfaces[0].Addresses) != 0 {
+		t.Errorf("the old sandbox is known as %+v", got)
+	}
 }

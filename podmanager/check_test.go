@@ -1,7 +1,9 @@
 package podmanager
 
 import (
+	"context"
 	"errors"
+	"net/netip"
 	"testing"
 	"testing/synctest"
 
@@ -26,7 +28,7 @@ func (n *node) check1(t *testing.T, req *weftv1.CheckRequest) *weftv1.Error {
 	return reply.GetError()
 }
 
-func TestACheckNamesWhatDiffersFromWhatTheRuntimeRemembers(t *testing.T) {
+func TestCheckReportsDifferencesFromPrevResult(t *testing.T) {
 	tests := map[string]struct {
 		spoil func(req *weftv1.CheckRequest)
 		text  string
@@ -36,7 +38,7 @@ func TestACheckNamesWhatDiffersFromWhatTheRuntimeRemembers(t *testing.T) {
 		"the MTU":       {func(r *weftv1.CheckRequest) { r.Interfaces[0].Mtu = 9000 }, "mtu of interface eth0 is 1450, and 9000 in prevResult"},
 		"an address":    {func(r *weftv1.CheckRequest) { r.Ips[1].Address = "fd00::6/128" }, "address fd00::5/128 of interface eth0 is missing"},
 		"a route":       {func(r *weftv1.CheckRequest) { r.Routes[0].Gateway = "10.0.0.1" }, "route 0.0.0.0/0 via 169.254.1.1 is missing"},
-		"the namespace": {func(r *weftv1.CheckRequest) { r.Netns = "/run/netns/b" }, "/run/netns/b is not the one that was wired"},
+		"the namespace": {func(r *weftv1.CheckRequest) { r.Netns = "/run/netns/b" }, "/run/netns/b is not the one of the ADD"},
 		"all of it":     {func(r *weftv1.CheckRequest) { r.Attachment.ContainerId = "c9" }, "no such attachment here"},
 	}
 	for name, tt := range tests {
@@ -49,7 +51,7 @@ func TestACheckNamesWhatDiffersFromWhatTheRuntimeRemembers(t *testing.T) {
 	}
 }
 
-func TestACheckToleratesWhatLaterPluginsAdded(t *testing.T) {
+func TestCheckToleratesAdditionsOfLaterPlugins(t *testing.T) {
 	n := newNode(t)
 	req := checkOf(n.add(t, "c1", "/run/netns/a"))
 	req.Interfaces = append([]*weftv1.Interface{{Name: "veth7"}, {Name: "eth0", Mac: "02:00:00:00:00:09"}}, req.Interfaces...)
@@ -66,7 +68,7 @@ func TestACheckToleratesWhatLaterPluginsAdded(t *testing.T) {
 	}
 }
 
-func TestACheckWaitsForTheMachineToConverge(t *testing.T) {
+func TestCheckWaitsForConvergence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode(t)
 		req := checkOf(n.add(t, "c1", "/run/netns/a"))
@@ -81,7 +83,7 @@ func TestACheckWaitsForTheMachineToConverge(t *testing.T) {
 }
 
 // rows: IPM-03
-func TestStatusSaysWhetherAnAddWouldBeServed(t *testing.T) {
+func TestStatusReportsWhetherAddWouldBeServed(t *testing.T) {
 	n := newNode(t)
 	status := func() *weftv1.Error {
 		reply, err := n.Status(t.Context(), &weftv1.StatusRequest{Caller: caller(), Network: "weft"})
@@ -101,4 +103,121 @@ func TestStatusSaysWhetherAnAddWouldBeServed(t *testing.T) {
 	wantError(t, status(), 50, "dataplane away")
 	n.set(func() { n.notReady = pod.Errorf(pod.CodeLimited, "dataplane lost") })
 	wantError(t, status(), 51, "dataplane lost")
+}
+
+func mac(have string) Difference {
+	return Difference{Text: "mac is " + have, Interface: "eth0", Field: FieldMAC, Have: have}
+}
+
+func mtu(have string) Difference {
+	return Difference{Text: "mtu is " + have, Interface: "eth0", Field: FieldMTU, Have: have}
+}
+
+// TestCheckComparesLinksWithPrevResult has a link that was promised 02:fe:00:00:00:01 and 1450, what prevResult
+// says, and what the kernel shows where it is not as promised.
+func TestCheckComparesLinksWithPrevResult(t *testing.T) {
+	const other = "02:00:00:00:00:77"
+	tests := map[string]struct {
+		mac   string // in prevResult; "" = as promised
+		mtu   uint32 // the same; 1 = prevResult has none
+		shown []Difference
+		later int    // MTU that a later plugin set
+		text  string // "" = it passes
+	}{
+		"as promised":                                   {"", 0, nil, 0, ""},
+		"a MAC that a later plugin set":                 {other, 0, []Difference{mac(other)}, 0, ""},
+		"a MAC that no plugin of the chain set":         {"", 0, []Difference{mac(other)}, 0, "mac is 02:00:00:00:00:77"},
+		"a MAC other than that which was set":           {other, 0, []Difference{mac("02:00:00:00:00:78")}, 0, "mac is 02:00:00:00:00:78"},
+		"a MAC that was set and then undone":            {other, 0, nil, 0, "mac of interface eth0 is 02:fe:00:00:00:01, and 02:00:00:00:00:77 in prevResult"},
+		"an MTU that a later plugin set":                {"", 1400, []Difference{mtu("1400")}, 0, ""},
+		"an MTU that no plugin of the chain set":        {"", 0, []Difference{mtu("1400")}, 0, "mtu is 1400"},
+		"an MTU that was set and then undone":           {"", 1400, nil, 0, "mtu of interface eth0 is 1450, and 1400 in prevResult"},
+		"an MTU that is drift, and a version without":   {"", 1, []Difference{mtu("1400")}, 0, "mtu is 1400"},
+		"an MTU of a later plugin that told of it":      {"", 1400, nil, 1400, ""},
+		"an MTU of a later plugin that did not":         {"", 0, nil, 1400, ""},
+		"an MTU other than the later plugin's":          {"", 0, []Difference{mtu("1300")}, 1400, "mtu is 1300"},
+		"an MTU that nothing shows":                     {"", 1350, nil, 1400, "mtu of interface eth0 is 1450, and 1350 in prevResult"},
+		"both, and one is wrong":                        {other, 1400, []Difference{mac(other), mtu("1300")}, 0, "mtu is 1300"},
+		"another field of the link":                     {"", 0, []Difference{{Text: "up is false", Interface: "eth0", Field: "up", Have: "false"}}, 0, "up is false"},
+		"a link that is gone, whatever was set":         {other, 0, []Difference{{Text: "eth0: missing", Interface: "eth0"}}, 0, "eth0: missing"},
+		"the MAC of a link that prevResult has nothing": {other, 0, []Difference{mac(other), {Text: "mac is x", Interface: "tap1", Field: FieldMAC, Have: other}}, 0, "mac is x"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				n := newNode(t)
+				req := checkOf(n.add(t, "c1", "/run/netns/a"))
+				if tt.mac != "" {
+					req.Interfaces[0].Mac = tt.mac
+				}
+				if tt.mtu != 0 {
+					req.Interfaces[0].Mtu = tt.mtu &^ 1
+				}
+				n.set(func() { n.links = tt.shown })
+				n.config.Later = func(*pod.Attachment) map[string]int { return map[string]int{"eth0": tt.later} }
+				err := n.check1(t, req)
+				if tt.text == "" && err != nil {
+					t.Errorf("it fails: %v", err)
+				}
+				if tt.text != "" {
+					wantError(t, err, 105, tt.text)
+				}
+				n.stopLoop()
+			})
+		})
+	}
+}
+
+// TestCheckOfIPAMAttachmentComparesAddressesOnly is that of an attachment whose interface is another plugin's.
+func TestCheckOfIPAMAttachmentComparesAddressesOnly(t *testing.T) {
+	tests := map[string]struct {
+		ips  []*weftv1.IP
+		text string
+	}{
+		"on whichever interface":     {[]*weftv1.IP{{Address: "10.9.0.1/24"}, {Address: "10.3.0.7/16", Interface: 1}}, ""},
+		"the other plugin is silent": {nil, ""},
+		"it has another address":     {[]*weftv1.IP{{Address: "10.3.0.8/16"}}, "address 10.3.0.7/16 is missing in prevResult"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			n := newNodeWith(t, &pod.Attachment{
+				Key: keyOfContainer("c1"), Netns: pod.Netns{Path: "/run/netns/a", Inode: 11, Device: 4},
+				Interfaces: []pod.Interface{{
+					Name: "eth0", Type: pod.TypeIPAM, Addresses: []netip.Prefix{netip.MustParsePrefix("10.3.0.7/16")},
+					Routes: []pod.Route{{Destination: netip.MustParsePrefix("0.0.0.0/0")}},
+				}},
+			})
+			err := n.check1(t, &weftv1.CheckRequest{
+				Caller: caller(), Attachment: attachment("c1"), Netns: "/run/netns/a", Mode: "ipam", Ips: tt.ips,
+				Interfaces: []*weftv1.Interface{{Name: "eth0", Mac: "aa:00:00:00:00:01", Mtu: 9000, Sandbox: "/run/netns/a"}},
+			})
+			if tt.text == "" && err != nil {
+				t.Errorf("it fails: %v", err)
+			}
+			if tt.text != "" {
+				wantError(t, err, 105, tt.text)
+			}
+		})
+	}
+}
+
+func TestChainedAttachmentWithoutInterfacesIsKept(t *testing.T) {
+	n := newNode(t)
+	n.config.LinkExists = nil
+	req := addOf("c1", "/run/netns/a")
+	req.Mode = pod.ModeChained
+	n.bare = true
+	if _, reply := n.asked(t, req); len(reply.GetInterfaces())+len(reply.GetIps()) != 0 {
+		t.Fatalf("reply %v", reply)
+	}
+	n.want(t, "c1")
+	if err := n.check1(t, &weftv1.CheckRequest{Caller: caller(), Attachment: attachment("c1"), Netns: "/run/netns/a", Mode: "chained"}); err != nil {
+		t.Errorf("CHECK: %v", err)
+	}
+	n.set(func() { n.now = n.now.Add(defaultGrace) })
+	reply, err := n.Collect(context.Background(), &weftv1.CollectRequest{Caller: caller(), Network: "weft"})
+	if err != nil || reply.GetError() != nil || len(reply.GetRemoved()) != 1 {
+		t.Errorf("GC: %v, %v", reply, err)
+	}
+	n.want(t)
 }

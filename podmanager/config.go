@@ -7,64 +7,64 @@ import (
 
 	"github.com/weftnet/weft/eventloop"
 	"github.com/weftnet/weft/pod"
+	weftv1 "github.com/weftnet/weft/proto/weft/v1"
 )
 
-// defaultGrace is for how long after its ADD a collection spares an attachment that
-// the runtime does not list: its list may be older than the attachment.
+// defaultGrace is the minimum age of an attachment that a GC deletes: the runtime's list may be older than the attachment.
 const defaultGrace = 30 * time.Second
 
-// doer is the event loop, seen from here.
+// doer is the part of the event loop that the manager uses.
 type doer interface {
 	Do(ctx context.Context, ev eventloop.Event) (*eventloop.Record, error)
 }
 
-// Config is what a [Manager] is made of. Inspect is needed; a nil function is asked nothing, and without Loop no
-// ADD is served.
+// Config configures a [Manager]. Only Inspect is required; other functions may be nil. Without Loop the manager serves no ADD.
 type Config struct {
 	Loop doer
 
-	// Inspect opens the network namespace once and says which one it is. It refuses a path that is no network namespace, and the agent's own.
+	// Inspect identifies a network namespace. It rejects other files and the agent's own namespace.
 	Inspect func(ctx context.Context, path string) (pod.Netns, error)
 	// LinkExists looks for a link in the namespace and returns its alias.
 	LinkExists func(ctx context.Context, netns pod.Netns, name string) (alias string, exists bool, err error)
-	// Annotations asks for a pod's annotations where the runtime did not give them; from names who answered.
+	// Annotations fetches a pod's annotations if the runtime did not send them; from names their source.
 	Annotations func(ctx context.Context, id pod.ID) (annotations map[string]string, from string, err error)
-	// Selected looks up what a pod selects by NetworkAttachmentDefinitions.
+	// Selected returns the interfaces that a pod selects by NetworkAttachmentDefinitions.
 	Selected func(ctx context.Context, ev *pod.AddPod) ([]pod.InterfaceRequest, error)
-	// Grants asks kubelet which devices it gave the pod's containers, where a memif is wanted.
+	// Grants returns the devices of the pod's containers. It is called if the pod requests a memif.
 	Grants func(ctx context.Context, id pod.ID) ([]pod.Grant, error)
 	// Verify compares the kernel and the dataplane with the attachment.
 	Verify func(ctx context.Context, a *pod.Attachment) ([]Difference, error)
-	// Later ends the chain of plugins that the attachment's ADD was part of, if it is not known to be at its end, and gives the
-	// MTUs that later plugins of it set, by interface.
+	// Later marks the plugin chain of the attachment's ADD as finished and returns the MTUs that later plugins of the chain
+	// set, by interface.
 	Later func(a *pod.Attachment) (mtus map[string]int)
 	// IsGone reports whether the network namespace of an attachment is gone.
 	IsGone func(pod.Netns) bool
-	// Void takes a queued DEL of the key back, before an ADD of it.
+	// Void deletes a queued DEL of the key before an ADD.
 	Void func(ctx context.Context, key pod.Key) error
-	// Refill gets the node the addresses for the lack of which an ADD failed. It returns nil if the ADD is to be tried again,
-	// else its error.
+	// Refill requests more addresses for the node after an ADD failed with refused. It returns nil if the ADD can be retried,
+	// else the error of the ADD.
 	Refill func(ctx context.Context, ev *pod.AddPod, refused error) error
-	// Ready says why pods cannot be served yet; nil when they can.
+	// Ready returns the reason why pods cannot be served yet, or nil.
 	Ready func() error
-	// Started says whether the first resync has ended.
+	// Started reports whether the first resync has ended.
 	Started func() bool
-	// Paused says whether, and why, new pods are held up.
+	// Paused reports whether new pods are paused, and why.
 	Paused func() (reason string, paused bool)
-	// Exhausted says why no pod can get an address of the network default; "" if one can. STATUS reports it. Nil: it does not.
+	// Exhausted returns the reason why the network default has no free address, or "". STATUS reports it.
 	Exhausted func() string
-	// Observe is told what happens to attachments. It must not wait: the loop or the runtime does meanwhile.
+	// Observe receives the outcomes of attachments. It must not block the loop or the runtime.
 	Observe func(Outcome)
 
-	Grace time.Duration // default 30 s; below 0 is none
+	Grace time.Duration // minimum age for a GC; default 30 s, negative: none
 	Now   func() time.Time
 	Log   *slog.Logger
 }
 
-// noLoop stands for the event loop of an agent that is not made yet: it refuses what cannot be prepared, and everything else.
+// noLoop replaces the event loop while the agent has none: it prepares an ADD, whose errors are more specific, and rejects
+// each event.
 type noLoop struct{}
 
-// Do refuses the event.
+// Do rejects the event.
 func (noLoop) Do(ctx context.Context, ev eventloop.Event) (*eventloop.Record, error) {
 	if add, is := ev.(*pod.AddPod); is {
 		if err := add.Load(ctx); err != nil {
@@ -115,4 +115,46 @@ func (c Config) withDefaults() Config {
 		c.Void = func(context.Context, pod.Key) error { return nil }
 	}
 	return c
+}
+
+// Happening is the kind of an Outcome.
+type Happening string
+
+// Kinds of outcomes.
+const (
+	Added   Happening = "added"   // the attachment is complete and durable
+	Removed Happening = "removed" // the attachment was deleted, for any reason
+	Failed  Happening = "failed"  // an ADD failed; an older attachment of the key may exist
+)
+
+// Outcome is a change of an attachment, or a failed ADD.
+type Outcome struct {
+	Happening Happening
+	Key       pod.Key
+	Pod       pod.ID
+
+	Attachment *pod.Attachment // of Added and Removed: a copy
+
+	// Of Failed: code and text of the reply, and the event's record, nil if the ADD was rejected before the loop.
+	Code   uint
+	Text   string
+	Record *eventloop.Record
+}
+
+// added reports a newly complete attachment.
+func (m *Manager) added(a *pod.Attachment) {
+	m.config.Observe(Outcome{Happening: Added, Key: a.Key, Pod: a.Pod, Attachment: clone(a)})
+}
+
+// failed reports a failed ADD with the reply of the runtime.
+func (m *Manager) failed(key pod.Key, id pod.ID, err error, rec *eventloop.Record) {
+	reply := replyError(err, rec)
+	m.config.Observe(Outcome{Happening: Failed, Key: key, Pod: id, Code: uint(reply.GetCode()), Text: reply.GetMsg(), Record: rec})
+}
+
+// refused reports an ADD that did not become an event.
+func (m *Manager) refused(req *weftv1.AddRequest, err error) {
+	if key, wrong := keyOf(req.GetAttachment()); wrong == nil {
+		m.failed(key, idOf(req.GetPod()), err, nil)
+	}
 }

@@ -7,11 +7,11 @@ import (
 	"github.com/weftnet/weft/pod"
 )
 
-// bucket is where the state file keeps attachments, by their key.
+// bucket is the state file's bucket of attachments, by key.
 const bucket = "attachments"
 
-// TrackPod is the first handler of an ADD. It makes the attachment that the others
-// complete, or finds the one that is complete already.
+// TrackPod is the first handler of an ADD. It creates the attachment, which later handlers complete, or finds a complete
+// one.
 func (m *Manager) TrackPod(_ context.Context, ev *pod.AddPod, txn *eventloop.Txn) error {
 	if r := m.find(ev.Key); r != nil {
 		return repeat(ev, r)
@@ -41,25 +41,24 @@ func (m *Manager) TrackPod(_ context.Context, ev *pod.AddPod, txn *eventloop.Txn
 func repeat(ev *pod.AddPod, r *record) error {
 	switch had := r.attachment.Netns; {
 	case !r.complete:
-		return pod.Errorf(pod.CodeTryAgain, "%s: it is being added already: try again", ev)
+		return pod.Errorf(pod.CodeTryAgain, "%s: an ADD of it is in progress: try again", ev)
 	case had.Inode != ev.Netns.Inode || had.Device != ev.Netns.Device:
 		return pod.Errorf(pod.CodeInvalidEnvironment,
-			"%s: it is wired already, in the network namespace that was %s then, and CNI_NETNS names another: delete it first",
+			"%s: it is connected already, in the network namespace %s, and CNI_NETNS names another one: delete it first",
 			ev, had.Path)
 	case r.attachment.AwaitsAddresses && !ev.Requested.AwaitsAddresses:
 		return pod.Errorf(pod.CodeInvalidEnvironment,
-			"%s: it is wired already and awaits addresses of another IPAM plugin than the configuration names now: delete it first", ev)
+			"%s: it is connected already and awaits addresses of another IPAM plugin than the configured one: delete it first", ev)
 	}
 	ev.Attachment, ev.Repeated = clone(r.attachment), true
 	return nil
 }
 
-// TrackAddresses is the first handler of an AddressPod: the attachment is complete when the others have given it its
-// addresses.
+// TrackAddresses is the first handler of an AddressPod. The later handlers add the addresses.
 func (m *Manager) TrackAddresses(_ context.Context, ev *pod.AddressPod, txn *eventloop.Txn) error {
 	r := m.find(ev.Key)
 	if r == nil || !r.complete {
-		return pod.Errorf(pod.CodeTryAgain, "%s: it is not wired any more, a DEL came between: try again", ev)
+		return pod.Errorf(pod.CodeTryAgain, "%s: it is not connected, a DEL removed it meanwhile: try again", ev)
 	}
 	ev.Attachment = clone(r.attachment)
 	if !ev.Attachment.AwaitsAddresses {

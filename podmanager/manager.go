@@ -1,3 +1,4 @@
+// Package podmanager keeps the attachments of the node: it serves the CNI plugin and turns its calls into events.
 package podmanager
 
 import (
@@ -21,7 +22,7 @@ type Manager struct {
 	adds map[pod.Key]int // ADD calls under way
 }
 
-// record is what the manager keeps of one attachment; one that awaits addresses is complete but for these:
+// record is the state of one attachment. An attachment that awaits addresses counts as complete:
 //
 //	                AddPod committed and durable
 //	being added ---------------------------------> complete
@@ -38,14 +39,14 @@ func New(config Config) *Manager {
 	return &Manager{config: config.withDefaults(), pods: make(map[pod.Key]*record), adds: make(map[pod.Key]int)}
 }
 
-// Register puts the manager's handlers into the loop, where they are to be the first.
+// Register registers the manager's handlers. They must be the first.
 func (m *Manager) Register(l *eventloop.Loop) {
 	eventloop.On(l, "podmanager", m.TrackPod)
 	eventloop.On(l, "podmanager", m.TrackAddresses)
 	eventloop.On(l, "podmanager", m.UntrackPod)
 }
 
-// Restore takes what the state file kept. It is to be called before the loop runs.
+// Restore adds the attachments of the state file. Call it before the loop runs.
 func (m *Manager) Restore(attachments []*pod.Attachment) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -70,7 +71,7 @@ func (m *Manager) Attachments() []pod.Attachment {
 	return all
 }
 
-// OfPod returns copies of the complete attachments of a pod, in no order; one of which the UID is not known may be its.
+// OfPod returns copies of the complete attachments of a pod in no particular order. An unknown UID matches each UID.
 func (m *Manager) OfPod(id pod.ID) []pod.Attachment {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -96,7 +97,7 @@ func (m *Manager) Attachment(key pod.Key) (pod.Attachment, bool) {
 	return *clone(r.attachment), true
 }
 
-// swap gives key another record, nil for none, and returns the one before.
+// swap stores r as the record of key, nil deletes it, and returns the previous one.
 func (m *Manager) swap(key pod.Key, r *record) *record {
 	m.mu.Lock()
 	defer m.mu.Unlock()

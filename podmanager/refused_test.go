@@ -24,7 +24,7 @@ func (n *node) refusals(t *testing.T) (refusals []string, repeats int) {
 	return refusals, repeats
 }
 
-func TestAnAddThatIsRefusedBeforeTheQueueIsInTheLog(t *testing.T) {
+func TestAddRefusedBeforeTheQueueIsInTheLog(t *testing.T) {
 	for name, tt := range map[string]struct {
 		netns, want string
 	}{
@@ -51,7 +51,7 @@ func TestAnAddThatIsRefusedBeforeTheQueueIsInTheLog(t *testing.T) {
 	}
 }
 
-func TestAddressesThatAreRefusedBeforeTheQueueAreInTheLog(t *testing.T) {
+func TestAddressRefusedBeforeTheQueueIsInTheLog(t *testing.T) {
 	n := newNode(t)
 	n.askedOrRepeated(t, awaiting())
 	for _, given := range [][]*weftv1.IP{nil, {{Address: "10.9.0.2"}}} {
@@ -67,7 +67,7 @@ func TestAddressesThatAreRefusedBeforeTheQueueAreInTheLog(t *testing.T) {
 	}
 }
 
-func TestARefusalForAnotherReasonIsARecordOfItsOwn(t *testing.T) {
+func TestRefusalForAnotherReasonHasItsOwnRecord(t *testing.T) {
 	n := newNode(t)
 	n.refusedAdd(t, addOf("c1", "netns"))
 	n.refusedAdd(t, addOf("c1", "/run/netns/nowhere"))
@@ -78,7 +78,7 @@ func TestARefusalForAnotherReasonIsARecordOfItsOwn(t *testing.T) {
 	}
 }
 
-func TestTheFirstStepOfAnAddHoldsTheTimeOfItsPreparation(t *testing.T) {
+func TestFirstStepOfAddIncludesItsPreparation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode(t)
 		inspect := n.config.Inspect
@@ -96,7 +96,7 @@ func TestTheFirstStepOfAnAddHoldsTheTimeOfItsPreparation(t *testing.T) {
 }
 
 // So is the manager of an agent that waits for the API server to say what its node is.
-func TestAManagerWithoutALoopRefusesAdds(t *testing.T) {
+func TestManagerWithoutLoopRejectsAdds(t *testing.T) {
 	for name, ready := range map[string]error{"not ready": errors.New("the node is not known"), "ready": nil} {
 		m := New(Config{
 			Ready: func() error { return ready },

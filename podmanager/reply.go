@@ -1,23 +1,29 @@
 package podmanager
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 
+	"github.com/weftnet/weft/eventloop"
+	"github.com/weftnet/weft/internal/line"
 	"github.com/weftnet/weft/pod"
 	weftv1 "github.com/weftnet/weft/proto/weft/v1"
 )
 
-// inSandbox are the interfaces of a reply that the pod has.
+// inSandbox returns the interfaces of a reply that are in the pod.
 func inSandbox(reply *weftv1.AddReply) []*weftv1.Interface {
 	isNodes := func(i *weftv1.Interface) bool { return i.GetSandbox() == "" }
 	return slices.DeleteFunc(slices.Clone(reply.GetInterfaces()), isNodes)
 }
 
-// replyOf makes the reply of an ADD from what is kept of it alone, so that a repeated ADD has the same one. An interface
-// of which Weft gave the addresses only is left out: it is not Weft's to tell of. So is the node's end of a veth: the
-// dataplane takes its packets before the kernel's traffic control, so the plugin bandwidth would limit nothing there. Without that
-// end in the result it refuses to limit the pod.
+// replyOf builds the reply of an ADD from the attachment alone, so that a repeated ADD gets the same reply. It omits an
+// interface of another plugin that got only its addresses from Weft. It also omits the host end of a veth: the dataplane
+// takes packets before the kernel's traffic control, so the bandwidth plugin would have no effect there. Without that end
+// the plugin fails instead.
 func replyOf(a *pod.Attachment) *weftv1.AddReply {
 	reply := &weftv1.AddReply{Dns: dnsOf(a.Delegation.DNS)}
 	for _, in := range a.Interfaces {
@@ -35,22 +41,22 @@ func replyOf(a *pod.Attachment) *weftv1.AddReply {
 			reply.Ips = append(reply.Ips, ip)
 		}
 		if in.Type == pod.TypeMemif {
-			continue // its routes are its program's: the kernel has none of them
+			continue // its program handles the routes, not the kernel
 		}
 		for _, r := range in.Routes {
 			reply.Routes = append(reply.Routes, routeOf(r))
 		}
 	}
 	for _, r := range a.Delegation.Routes {
-		leadsThere := func(other *weftv1.Route) bool { return samePrefix(other.GetDestination(), r.Destination.String()) }
-		if !slices.ContainsFunc(reply.Routes, leadsThere) {
+		sameDestination := func(other *weftv1.Route) bool { return samePrefix(other.GetDestination(), r.Destination.String()) }
+		if !slices.ContainsFunc(reply.Routes, sameDestination) {
 			reply.Routes = append(reply.Routes, &weftv1.Route{Destination: r.Destination.String(), Gateway: gatewayFor(reply, r)})
 		}
 	}
 	return reply
 }
 
-// gatewayFor is Weft's own gateway, which stands in for that of the IPAM plugin: everything of the main interface leads there.
+// gatewayFor returns Weft's own gateway, which replaces the one of the IPAM plugin for all routes of the main interface.
 func gatewayFor(reply *weftv1.AddReply, r pod.Route) string {
 	for _, ip := range reply.GetIps() {
 		gateway, err := netip.ParseAddr(ip.GetGateway())
@@ -82,3 +88,81 @@ func socketPath(in pod.Interface) string {
 	}
 	return in.Memif.SocketPath
 }
+
+// codeInternal is the code that the CNI library gives to errors without one.
+const codeInternal uint = 999
+
+// starting, as the details of an error, tells the plugin that the agent does not serve yet. The plugin waits or queues a DEL.
+const starting = "starting"
+
+// restoring, as the details of a STATUS, tells the plugin that the first resync, which takes seconds, is not finished.
+const restoring = "restoring"
+
+// replyError converts an error to one line and a code for the runtime.
+func replyError(err error, rec *eventloop.Record) *weftv1.Error {
+	reply := &weftv1.Error{Code: uint32(codeOf(err, rec)), Msg: line.Of(err.Error(), line.Error)}
+	own, ok := errors.AsType[*pod.Error](err)
+	if ok {
+		reply.Msg = line.Of(own.Error(), line.Error) // the text for operators
+	}
+	if isStarting(err) {
+		reply.Details = starting
+	} else if rec != nil {
+		reply.Details = details(rec)
+	}
+	return reply
+}
+
+// codeOf returns the most specific code of the wrapped errors.
+func codeOf(err error, rec *eventloop.Record) uint {
+	own, isOwn := errors.AsType[*pod.Error](err)
+	switch {
+	case isStarting(err), errors.Is(err, eventloop.ErrCancelled), errors.Is(err, eventloop.ErrQueueFull):
+		return pod.CodeTryAgain
+	case isOwn:
+		return own.Code
+	case errors.Is(err, eventloop.ErrNotSaved):
+		return pod.CodeIO
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
+		return pod.CodeTimeout
+	case refused(rec):
+		return pod.CodeRefused
+	}
+	return codeInternal
+}
+
+func isStarting(err error) bool {
+	_, ok := errors.AsType[*notReadyError](err)
+	return ok || errors.Is(err, eventloop.ErrNotReady) || errors.Is(err, eventloop.ErrStopped)
+}
+
+// refused reports whether the commit failed in the dataplane or the kernel.
+func refused(rec *eventloop.Record) bool {
+	if rec == nil {
+		return false
+	}
+	for _, s := range rec.Steps {
+		if s.Name == "commit" && s.Err != "" {
+			return true
+		}
+	}
+	return false
+}
+
+// details names the event, and the objects that are left behind.
+func details(rec *eventloop.Record) string {
+	d := fmt.Sprintf("event %d", rec.Seq)
+	if len(rec.Stuck) > 0 {
+		d += ", left behind: " + strings.Join(rec.Stuck, ", ")
+	}
+	return line.Of(d, line.Error)
+}
+
+// notReadyError means that the agent runs but does not serve yet.
+type notReadyError struct{ reason error }
+
+// Error returns the reason.
+func (e *notReadyError) Error() string { return "agent is starting: " + e.reason.Error() }
+
+// Unwrap returns the reason.
+func (e *notReadyError) Unwrap() error { return e.reason }

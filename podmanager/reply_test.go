@@ -15,8 +15,8 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files")
 
-// TestTheReplyOfAnAttachment holds what the runtime gets of a pod with a tap of both families, a veth and a memif.
-func TestTheReplyOfAnAttachment(t *testing.T) {
+// TestReplyOfAnAttachment holds what the runtime gets of a pod with a tap of both families, a veth and a memif.
+func TestReplyOfAnAttachment(t *testing.T) {
 	reply := replyOf(&pod.Attachment{
 		Netns: pod.Netns{Path: "/run/netns/a"},
 		Interfaces: []pod.Interface{{

@@ -1,14 +1,85 @@
 package podmanager
 
 import (
+	"context"
+	"errors"
 	"net"
 	"net/netip"
+	"strings"
 
 	"github.com/weftnet/weft/pod"
 	weftv1 "github.com/weftnet/weft/proto/weft/v1"
 )
 
-// requested reads what the runtime, and a foreign IPAM plugin, ask for the main interface.
+// Supported protocols: this one, the previous one and the next one.
+const (
+	oldestProtocol = max(weftv1.Protocol-1, 1)
+	newestProtocol = weftv1.Protocol + 1
+)
+
+// admit rejects a caller with an unsupported protocol, and all callers while the agent is not ready.
+func (m *Manager) admit(caller *weftv1.Caller) error {
+	if p := caller.GetProtocol(); p < oldestProtocol || p > newestProtocol {
+		return pod.Errorf(pod.CodeVersionMismatch,
+			"plugin %s speaks protocol %d, this agent speaks %d: install the plugin of the agent's release",
+			orUnknown(caller.GetVersion()), p, weftv1.Protocol)
+	}
+	if err := m.config.Ready(); err != nil {
+		return &notReadyError{err}
+	}
+	return nil
+}
+
+// admitNew also rejects new pods while they are paused.
+func (m *Manager) admitNew(caller *weftv1.Caller) error {
+	if err := m.admit(caller); err != nil {
+		return err
+	}
+	if reason, paused := m.config.Paused(); paused {
+		return pod.Errorf(pod.CodeTryAgain, "new pods are paused: %s", reason)
+	}
+	return nil
+}
+
+func orUnknown(version string) string {
+	if version == "" {
+		return "of unknown version"
+	}
+	return version
+}
+
+// keyOf returns the key of a request. Its parts become parts of names, so it rejects what the plugin rejects.
+func keyOf(a *weftv1.Attachment) (pod.Key, error) {
+	key := pod.Key{Network: a.GetNetwork(), ContainerID: a.GetContainerId(), IfName: a.GetIfName()}
+	if err := key.Validate(); err != nil {
+		return pod.Key{}, err
+	}
+	if len(key.IfName) > 15 || len(key.Network) > 256 || len(key.ContainerID) > 256 ||
+		strings.ContainsFunc(key.Network+key.ContainerID+key.IfName, illegal) {
+		return pod.Key{}, pod.Errorf(pod.CodeInvalidEnvironment, "attachment %.300q %w", key.String(), errIllegalName)
+	}
+	return key, nil
+}
+
+// errIllegalName means that no attachment can have the key.
+var errIllegalName = errors.New("has an illegal name")
+
+// newKeyOf returns the key of an ADD. It rejects more names than keyOf: older attachments may have them.
+func newKeyOf(a *weftv1.Attachment) (pod.Key, error) {
+	key, err := keyOf(a)
+	if err == nil && (pod.IsReservedLinkName(key.IfName) || strings.Contains(key.IfName, "%")) {
+		return pod.Key{}, pod.Errorf(pod.CodeInvalidEnvironment, "CNI_IFNAME %q cannot be the name of a pod's interface", key.IfName)
+	}
+	return key, err
+}
+
+func illegal(r rune) bool { return r <= ' ' || r == '/' || r == ':' || r > '~' }
+
+func idOf(p *weftv1.Pod) pod.ID {
+	return pod.ID{Namespace: p.GetNamespace(), Name: p.GetName(), UID: p.GetUid()}
+}
+
+// requested parses the request of the runtime, and of a foreign IPAM plugin, for the main interface.
 func requested(req *weftv1.AddRequest) (pod.Requested, error) {
 	r := pod.Requested{MAC: req.GetMac(), DeviceID: req.GetDeviceId(), Pools: req.GetPools(), AwaitsAddresses: req.GetAwaitsAddresses()}
 	families := make(map[bool]bool)
@@ -40,7 +111,7 @@ func requested(req *weftv1.AddRequest) (pod.Requested, error) {
 	return r, nil
 }
 
-// chosen reads what a delegate's interface is to be.
+// chosen parses the network, type and options of a delegate's interface.
 func chosen(r *pod.Requested, req *weftv1.AddRequest) (err error) {
 	r.Network, r.Type = req.GetInterfaceNetwork(), req.GetInterfaceType()
 	switch {
@@ -64,7 +135,7 @@ func chosen(r *pod.Requested, req *weftv1.AddRequest) (err error) {
 	return nil
 }
 
-// parseAddress takes an address with or without a prefix length: the interface has the whole length in any case.
+// parseAddress parses an address with or without a prefix length. The interface always gets the full length.
 func parseAddress(text string) (netip.Prefix, error) {
 	prefix, err := pod.ParseAddress(text)
 	if err == nil {
@@ -81,7 +152,7 @@ func parseAddress(text string) (netip.Prefix, error) {
 	return prefix, err
 }
 
-// delegate reads what a foreign IPAM plugin gave.
+// delegate parses the result of a foreign IPAM plugin.
 func delegate(r *pod.Requested, req *weftv1.AddRequest) error {
 	families := make(map[bool]bool)
 	for _, ip := range req.GetDelegatedIps() {
@@ -122,4 +193,24 @@ func gatewayOf(text string) (netip.Addr, error) {
 		return netip.Addr{}, nil
 	}
 	return netip.ParseAddr(text)
+}
+
+// Status reports whether an ADD would be served. It never waits.
+func (m *Manager) Status(_ context.Context, req *weftv1.StatusRequest) (*weftv1.StatusReply, error) {
+	err := m.admitNew(req.GetCaller())
+	if why := m.config.Exhausted(); err == nil && why != "" {
+		err = pod.Errorf(pod.CodeUnavailable, "%s", why)
+	}
+	if err == nil {
+		return &weftv1.StatusReply{}, nil
+	}
+	reply := replyError(err, nil)
+	reply.Code = uint32(pod.CodeUnavailable)
+	if own, ok := errors.AsType[*pod.Error](err); ok && own.Code == pod.CodeLimited {
+		reply.Code = uint32(pod.CodeLimited)
+	}
+	if reply.Details == starting && !m.config.Started() {
+		reply.Details = restoring
+	}
+	return &weftv1.StatusReply{Error: reply}, nil
 }

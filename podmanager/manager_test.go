@@ -1,6 +1,7 @@
 package podmanager
 
 import (
+	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -9,6 +10,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/weftnet/weft/eventloop"
 	"github.com/weftnet/weft/pod"
 	weftv1 "github.com/weftnet/weft/proto/weft/v1"
 )
@@ -100,4 +102,79 @@ func TestEachCallHasTheReplyOfItsOwnEvent(t *testing.T) {
 	}
 	calls.Wait()
 	n.want(t)
+}
+
+// happened lists what was observed, in its order.
+func (n *node) happened() []string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	var all []string
+	for _, o := range n.observed {
+		all = append(all, fmt.Sprintf("%s %s %s %d", o.Happening, o.Pod, o.Key.ContainerID, o.Code))
+	}
+	return all
+}
+
+func TestOutcomesOfAttachmentsAreObserved(t *testing.T) {
+	n := newNode(t)
+	n.add(t, "c1", "/run/netns/a")
+	n.add(t, "c1", "/run/netns/a") // again: nothing happens to it
+	n.committer.Before(refuseAtomic)
+	n.refusedAdd(t, addOf("c2", "/run/netns/b"))
+	n.committer.Before(nil)
+	n.refusedAdd(t, addOf("c3", "/run/netns/nowhere"))
+	n.del(t, "c2") // there is none
+	if _, err := n.loop.Do(t.Context(), &pod.DeletePod{Key: keyOfContainer("c1"), Reason: "network namespace is gone"}); err != nil {
+		t.Fatal(err)
+	}
+	want := "[added shop/cart-0 c1 0 failed shop/cart-0 c2 105 failed shop/cart-0 c3 8 removed shop/cart-0 c1 0]"
+	if got := fmt.Sprint(n.happened()); got != want {
+		t.Fatalf("observed %s, want %s", got, want)
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if a := n.observed[0].Attachment; a == nil || len(a.Interfaces) != 1 {
+		t.Errorf("added is %+v", a)
+	}
+	if rec := n.observed[1].Record; rec == nil || !hasStep(rec, "commit") {
+		t.Errorf("the record of the first failure is %v", rec)
+	}
+	if rec := n.observed[2].Record; rec == nil || !rec.Started.IsZero() {
+		t.Errorf("the record of the second failure is %v, want one of a refusal", rec)
+	}
+}
+
+func hasStep(rec *eventloop.Record, name string) bool {
+	for _, s := range rec.Steps {
+		if s.Name == name && s.Err != "" {
+			return true
+		}
+	}
+	return false
+}
+
+// FuzzRestore restores any attachment of a state file. A repeated ADD and a CHECK of it are answered, and a DEL removes it.
+func FuzzRestore(f *testing.F) {
+	f.Add([]byte(`{"key":{"network":"weft","containerID":"c1","ifName":"eth0"},"netns":{"path":"/run/netns/a","inode":11,"device":4},
+		"interfaces":[{"name":"eth0","type":"tap","addresses":["10.1.0.3/32"],"gateways":["169.254.1.1",""],"routes":[{"destination":"0.0.0.0/0"}]},
+		{"name":"m1","type":"memif","memif":{"ringSize":-1}}],"delegation":{"routes":[{"destination":"10.0.0.0/8"}]}}`))
+	f.Add([]byte(`{"interfaces":[{"type":"memif","hostLink":"x"}],"awaitsAddresses":true}`))
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		var a pod.Attachment
+		if json.Unmarshal(raw, &a) != nil {
+			return
+		}
+		a.Key = keyOfContainer("c1")
+		n := newNodeWith(t, &a)
+		if _, err := n.Add(t.Context(), addOf("c1", "/run/netns/a")); err != nil {
+			t.Error(err)
+		}
+		if _, err := n.Check(t.Context(), &weftv1.CheckRequest{Caller: caller(), Attachment: attachment("c1"), Netns: "/run/netns/a"}); err != nil {
+			t.Error(err)
+		}
+		if err := n.del(t, "c1"); err != nil {
+			t.Error(err)
+		}
+		n.want(t)
+	})
 }

@@ -1,11 +1,16 @@
 package podmanager
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
+	"path/filepath"
 	"runtime/debug"
+	"sync"
 	"syscall"
 	"time"
 
@@ -16,15 +21,98 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Limits of a call: callers are trusted but may be wrong.
+// Listen creates the agent's socket. From its creation only the owner may connect. Listen replaces a stale socket and fails
+// if path is another file. Closing the listener removes the socket.
+func Listen(path string) (net.Listener, error) {
+	if err := refuseOccupied(path); err != nil {
+		return nil, fmt.Errorf("listen on %s: %w", path, err)
+	}
+	listener, err := bindPrivately(path)
+	if err != nil {
+		return nil, fmt.Errorf("listen on %s: %w", path, err)
+	}
+	listener.SetUnlinkOnClose(false) // it only knows the name of the bind
+	made, err := os.Lstat(path)
+	if err != nil {
+		_ = listener.Close()
+		return nil, fmt.Errorf("listen on %s: %w", path, err)
+	}
+	return &socket{UnixListener: listener, path: path, made: made}, nil
+}
+
+// socket removes its file on Close unless the file was replaced.
+type socket struct {
+	*net.UnixListener
+	path   string
+	made   fs.FileInfo
+	remove sync.Once
+}
+
+// Close stops listening.
+func (s *socket) Close() error {
+	s.remove.Do(func() {
+		if now, err := os.Lstat(s.path); err == nil && os.SameFile(now, s.made) {
+			_ = os.Remove(s.path)
+		}
+	})
+	return s.UnixListener.Close()
+}
+
+// refuseOccupied returns nil if path does not exist or is a stale socket.
+func refuseOccupied(path string) error {
+	info, err := os.Lstat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return err
+	case info.Mode().Type() != fs.ModeSocket:
+		return fmt.Errorf("the path is not a socket: %s", info.Mode())
+	}
+	conn, err := net.DialTimeout("unix", path, time.Second)
+	switch {
+	case err == nil:
+		_ = conn.Close()
+		return errors.New("another process listens on it")
+	case errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, fs.ErrNotExist):
+		return nil
+	}
+	return err
+}
+
+// bindPrivately binds in a private directory and moves the socket into place after setting its mode. A umask would affect
+// all goroutines.
+func bindPrivately(path string) (*net.UnixListener, error) {
+	private, err := os.MkdirTemp(filepath.Dir(path), ".") // short: a socket path has at most 107 bytes
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = os.RemoveAll(private) }()
+	temp := filepath.Join(private, "s")
+	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: temp, Net: "unix"})
+	if err != nil {
+		return nil, err
+	}
+	err = os.Chmod(temp, 0o600)
+	if err == nil {
+		err = os.Rename(temp, path)
+	}
+	if err != nil {
+		_ = listener.Close()
+		return nil, err
+	}
+	return listener, nil
+}
+
+// Limits of a call: callers are trusted but may have bugs.
 const (
 	maxRequest        = 1 << 20 // all annotations of a pod are 256 KiB at most
 	maxStreams        = 1024    // of one connection
 	connectionTimeout = 5 * time.Second
 )
 
-// ServerOptions makes a server of the agent's socket that refuses peers other than
-// root (or the agent's own user) and survives a panic of a call.
+// ServerOptions returns the options of the agent's server: it rejects peers other than root and the agent's own user, and
+// survives a panic of a call.
 func ServerOptions() []grpc.ServerOption {
 	return []grpc.ServerOption{
 		grpc.Creds(peerCredentials{}),
@@ -36,20 +124,20 @@ func ServerOptions() []grpc.ServerOption {
 	}
 }
 
-// peerCredentials asks the kernel who is at the other end of a unix socket.
+// peerCredentials reads the credentials of a unix socket's peer from the kernel.
 type peerCredentials struct{}
 
-// process is the other end, as it was when it connected.
+// process is the peer at the time of its connect.
 type process struct {
 	credentials.CommonAuthInfo
 	uid uint32
 	pid int32
 }
 
-// AuthType names how the peer is known.
+// AuthType names the authentication method.
 func (process) AuthType() string { return "SO_PEERCRED" }
 
-// ServerHandshake learns who the peer is. It is refused call by call, so that it gets a clear answer.
+// ServerHandshake reads the peer's credentials. Each call checks them, so that the peer gets a clear error.
 func (peerCredentials) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	unix, ok := conn.(*net.UnixConn)
 	if !ok {
@@ -65,7 +153,7 @@ func (peerCredentials) ServerHandshake(conn net.Conn) (net.Conn, credentials.Aut
 		cred, credErr = syscall.GetsockoptUcred(int(fd), syscall.SOL_SOCKET, syscall.SO_PEERCRED)
 	})
 	if err != nil || credErr != nil {
-		return nil, nil, fmt.Errorf("peer credentials: %w", firstOf(err, credErr))
+		return nil, nil, fmt.Errorf("peer credentials: %w", cmp.Or(err, credErr))
 	}
 	level := credentials.CommonAuthInfo{SecurityLevel: credentials.PrivacyAndIntegrity}
 	return conn, process{level, cred.Uid, cred.Pid}, nil
@@ -87,13 +175,6 @@ func (c peerCredentials) Clone() credentials.TransportCredentials { return c }
 // OverrideServerName does nothing.
 func (peerCredentials) OverrideServerName(string) error { return nil }
 
-func firstOf(a, b error) error {
-	if a != nil {
-		return a
-	}
-	return b
-}
-
 func guardUnary(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (reply any, err error) {
 	if err := authorize(ctx); err != nil {
 		return nil, err
@@ -110,11 +191,11 @@ func guardStream(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, ha
 	return handle(srv, stream)
 }
 
-// authorize lets root pass, and the user that the agent itself runs as.
+// authorize accepts root and the agent's own user.
 func authorize(ctx context.Context) error {
 	p, ok := peer.FromContext(ctx)
 	if !ok {
-		return status.Error(codes.PermissionDenied, "it is not known who calls")
+		return status.Error(codes.PermissionDenied, "unknown caller")
 	}
 	caller, ok := p.AuthInfo.(process)
 	if !ok || caller.uid != 0 && int(caller.uid) != os.Geteuid() {
