@@ -29,7 +29,7 @@ var served = map[string]grpc.ServiceDesc{
 var listening = map[string]string{
 	"agent/endpoint.go":            "TCP 127.0.0.1:9465",
 	"cmd/weft-agent/controller.go": "TCP 127.0.0.1:9879",
-	"podmanager/socket.go":         "`/run/weft/agent.sock`",
+	"podmanager/server.go":         "`/run/weft/agent.sock`",
 	"devicemanager/server.go":      "kubelet's `device-plugins/weft-memif.sock`",
 	"vswitch/api/listen.go":        "`/run/weft/vswitch-api.sock`",
 	"vswitch/run.go":               "`/run/weft/vswitch-stats.sock`",

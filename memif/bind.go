@@ -13,13 +13,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// backlog is how many clients may wait to be accepted.
+// backlog bounds the clients that wait to be accepted.
 const backlog = 64
 
 // maxSocketPath is what a socket's address holds before its NUL.
 const maxSocketPath = 107
 
-// bind makes the listening socket. Its file has its mode, and accepts connections, before anyone can find it.
+// bind creates the listening socket. Its file has its mode and accepts connections before it is visible.
 func bind(path string, mode fs.FileMode) (*net.UnixListener, error) {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
@@ -108,7 +108,7 @@ type privateDirectory struct {
 	name string // in the socket's directory
 }
 
-// inPrivate is the socket's name there.
+// inPrivate is the socket's name in a private directory.
 const inPrivate = "s"
 
 func makePrivate(directory int) (*privateDirectory, error) {
@@ -135,7 +135,7 @@ func makePrivate(directory int) (*privateDirectory, error) {
 
 // listen binds the socket in the private directory.
 func (p *privateDirectory) listen(fd int, mode fs.FileMode) error {
-	if err := listenAs(fd, held(p.fd)+"/"+inPrivate); err != nil {
+	if err := listenAs(fd, fdPath(p.fd)+"/"+inPrivate); err != nil {
 		return err
 	}
 	// The mode that the socket had before bind would be that of the file less the umask, which all threads share.
@@ -167,8 +167,8 @@ func (p *privateDirectory) remove(directory int) error {
 	return nil
 }
 
-// held is a path to the file that a descriptor holds. No rename changes what it leads to.
-func held(fd int) string { return fmt.Sprintf("/proc/self/fd/%d", fd) }
+// fdPath returns a path to the file of an open descriptor. It stays valid after a rename.
+func fdPath(fd int) string { return fmt.Sprintf("/proc/self/fd/%d", fd) }
 
 // removeStale removes a socket of type SEQPACKET on which no process listens. Anything else there is an error.
 func removeStale(directory int, base string) error {
@@ -187,7 +187,7 @@ func removeStale(directory int, base string) error {
 	if st.Mode&unix.S_IFMT != unix.S_IFSOCK {
 		return fmt.Errorf("%w: not a socket", unix.EADDRINUSE)
 	}
-	if err := probe(held(fd)); !errors.Is(err, unix.ECONNREFUSED) {
+	if err := probe(fdPath(fd)); !errors.Is(err, unix.ECONNREFUSED) {
 		return fmt.Errorf("%w: another process listens on it", unix.EADDRINUSE)
 	}
 	if err := unix.Unlinkat(directory, base, 0); err != nil && !errors.Is(err, unix.ENOENT) {

@@ -33,15 +33,15 @@ type Broker struct {
 	cancel context.CancelFunc
 	done   chan struct{}
 
-	mu      sync.Mutex
-	channel *net.UnixConn // nil while there is no process
-	process *os.Process
-	last    uint32
-	doors   map[uint32]*brokeredListener
-	clients map[uint64]*brokeredClient
+	mu        sync.Mutex
+	channel   *net.UnixConn // nil while there is no process
+	process   *os.Process
+	last      uint32
+	listeners map[uint32]*brokeredListener
+	clients   map[uint64]*brokeredClient
 }
 
-// brokeredListener is a socket that a broker process accepts clients of.
+// brokeredListener is a listening socket of the broker process.
 type brokeredListener struct {
 	listener *Listener
 	closing  bool // the process closes it first
@@ -64,12 +64,12 @@ const (
 	// restartPause is the time between two starts of the process.
 	restartPause = 100 * time.Millisecond
 
-	// A process with so many clients that it could not close for so long is replaced, which ends what its threads wait for.
-	mostStuck  = 512
+	// A process that has so many clients whose close blocks for so long is replaced, which ends the blocked threads.
+	maxStuck   = 512
 	stuckAfter = time.Minute
 )
 
-// brokerVariable marks a broker process: a program that does not call ServeBroker there would start itself for ever.
+// brokerVariable marks a broker process: a program that does not call ServeBroker would start itself forever.
 const brokerVariable = "WEFT_MEMIF_BROKER"
 
 // StartBroker starts this program with the given arguments, with which its main function has to call ServeBroker, and again whenever
@@ -80,7 +80,7 @@ func StartBroker(log *slog.Logger, args ...string) (*Broker, error) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	b := &Broker{args: args, log: log, cancel: cancel, done: make(chan struct{}),
-		doors: map[uint32]*brokeredListener{}, clients: map[uint64]*brokeredClient{}}
+		listeners: map[uint32]*brokeredListener{}, clients: map[uint64]*brokeredClient{}}
 	process, channel, err := b.start()
 	if err != nil {
 		cancel()
@@ -90,7 +90,7 @@ func StartBroker(log *slog.Logger, args ...string) (*Broker, error) {
 	return b, nil
 }
 
-// PID is the process's; 0 while there is none.
+// PID returns the pid of the broker process, 0 while it does not run.
 func (b *Broker) PID() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -100,7 +100,7 @@ func (b *Broker) PID() int {
 	return b.process.Pid
 }
 
-// Close ends the process. Its listeners are closed before.
+// Close ends the process. Close its listeners first.
 func (b *Broker) Close() {
 	b.cancel()
 	<-b.done
@@ -196,12 +196,12 @@ func (b *Broker) serve(ctx context.Context, process *exec.Cmd, channel *net.Unix
 	}()
 }
 
-// adopt makes a process the present one and gives it all sockets.
+// adopt makes process the current one and sends it all sockets.
 func (b *Broker) adopt(process *os.Process, channel *net.UnixConn) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.process, b.channel = process, channel
-	for number, d := range b.doors {
+	for number, d := range b.listeners {
 		b.open(number, d)
 		if d.closing {
 			b.tell(note{kind: noteUnlisten, listener: number})
@@ -251,24 +251,24 @@ func (b *Broker) open(number uint32, d *brokeredListener) {
 	})
 }
 
-// listen has the process accept clients of a listener.
+// listen makes the process accept clients of a listener.
 func (b *Broker) listen(l *Listener) (number uint32) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.last++
-	b.doors[b.last] = &brokeredListener{listener: l}
-	b.open(b.last, b.doors[b.last])
+	b.listeners[b.last] = &brokeredListener{listener: l}
+	b.open(b.last, b.listeners[b.last])
 	return b.last
 }
 
-// unlisten has the process close a listener's socket.
+// unlisten makes the process close a listener's socket.
 func (b *Broker) unlisten(number uint32) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.doors[number] == nil {
+	if b.listeners[number] == nil {
 		return
 	}
-	b.doors[number].closing = true
+	b.listeners[number].closing = true
 	b.tell(note{kind: noteUnlisten, listener: number})
 }
 
@@ -277,24 +277,24 @@ func (b *Broker) handle(n note, fds []int) {
 	defer b.mu.Unlock()
 	switch {
 	case n.kind == noteClient && len(fds) == 2 && b.clients[n.client] == nil:
-		b.welcome(n, fds[0], fds[1])
+		b.handOver(n, fds[0], fds[1])
 	case n.kind == noteClosed && b.clients[n.client] != nil:
 		_ = unix.Close(b.clients[n.client].socket)
 		delete(b.clients, n.client)
-	case n.kind == noteUnlistened && b.doors[n.listener] != nil:
-		_ = b.doors[n.listener].listener.socket.Close()
-		delete(b.doors, n.listener)
+	case n.kind == noteUnlistened && b.listeners[n.listener] != nil:
+		_ = b.listeners[n.listener].listener.socket.Close()
+		delete(b.listeners, n.listener)
 	default:
 		closeAll(fds)
 	}
 }
 
 // welcome hands a client to its listener.
-func (b *Broker) welcome(n note, relay, socket int) {
+func (b *Broker) handOver(n note, relay, socket int) {
 	c := &brokeredClient{broker: b, number: n.client, socket: socket, relays: make(chan *net.UnixConn, 1), stop: make(chan struct{})}
 	b.clients[n.client] = c
 	own, err := socketOf(relay)
-	d := b.doors[n.listener]
+	d := b.listeners[n.listener]
 	switch {
 	case err != nil:
 		c.endLocked()
@@ -316,21 +316,21 @@ func (b *Broker) isStuck() bool {
 			stuck++
 		}
 	}
-	return stuck >= mostStuck
+	return stuck >= maxStuck
 }
 
-// forget closes what is left when the Broker is closed.
+// forget closes the remaining sockets when the Broker is closed.
 func (b *Broker) forget() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, c := range b.clients {
 		_ = unix.Close(c.socket)
 	}
-	for _, d := range b.doors {
+	for _, d := range b.listeners {
 		_ = d.listener.socket.Close()
 	}
 	clear(b.clients)
-	clear(b.doors)
+	clear(b.listeners)
 }
 
 // dropRelay closes a relay that was not taken: the process waits for its other end.
@@ -344,7 +344,7 @@ func (c *brokeredClient) dropRelay() {
 	}
 }
 
-// endLocked begins the end of the client, once: there are no more relays.
+// endLocked begins the end of the client, once. It gets no more relays.
 func (c *brokeredClient) endLocked() {
 	if !c.ended.IsZero() {
 		return
@@ -354,14 +354,14 @@ func (c *brokeredClient) endLocked() {
 	close(c.relays)
 }
 
-// establish says that a client is not pending any more.
+// establish marks the client as no longer pending.
 func (c *brokeredClient) establish() {
 	c.broker.mu.Lock()
 	defer c.broker.mu.Unlock()
 	c.established = true
 }
 
-// end says that nothing is expected of the client any more.
+// end marks the client as ended.
 func (c *brokeredClient) end() {
 	c.broker.mu.Lock()
 	defer c.broker.mu.Unlock()

@@ -45,7 +45,7 @@ func ServeBroker(confine func()) error {
 	if confine != nil {
 		confine()
 	}
-	p := &brokerProcess{channel: channel, null: null, doors: map[uint32]*door{}}
+	p := &brokerProcess{channel: channel, null: null, listeners: map[uint32]*acceptor{}}
 	for {
 		n, fds, err := receiveNote(channel)
 		if err != nil {
@@ -55,18 +55,18 @@ func ServeBroker(confine func()) error {
 	}
 }
 
-// brokerProcess is what a broker process has.
+// brokerProcess is the state of the broker process.
 type brokerProcess struct {
-	channel *net.UnixConn
-	null    int // what the Broker gets in place of a descriptor that is neither memory nor an eventfd
-	doors   map[uint32]*door
+	channel   *net.UnixConn
+	null      int // replaces a descriptor that is neither memory nor an eventfd
+	listeners map[uint32]*acceptor
 
 	mu   sync.Mutex
 	last uint64 // number of a client
 }
 
-// door is a listening socket.
-type door struct {
+// acceptor accepts the clients of one listening socket.
+type acceptor struct {
 	process *brokerProcess
 	number  uint32
 	socket  *net.UnixListener
@@ -81,8 +81,8 @@ type door struct {
 	most    int
 }
 
-// await waits for room for a client and takes it; false: the door is closing.
-func (d *door) await() bool {
+// await waits for room for a client and takes it; false: the socket is closing.
+func (d *acceptor) await() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for d.busy >= d.most && !d.closing {
@@ -95,14 +95,14 @@ func (d *door) await() bool {
 }
 
 // add counts clients that are pending or being closed. An established client whose end begins waits for no room.
-func (d *door) add(n int) {
+func (d *acceptor) add(n int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.busy += n
 	d.changed.Broadcast()
 }
 
-func (d *door) isClosing() bool {
+func (d *acceptor) isClosing() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.closing
@@ -112,9 +112,9 @@ func (p *brokerProcess) handle(n note, fds []int) {
 	switch {
 	case n.kind == noteListen && len(fds) == 1:
 		p.listen(n, fds[0])
-	case n.kind == noteUnlisten && p.doors[n.listener] != nil:
-		d := p.doors[n.listener]
-		delete(p.doors, n.listener)
+	case n.kind == noteUnlisten && p.listeners[n.listener] != nil:
+		d := p.listeners[n.listener]
+		delete(p.listeners, n.listener)
 		go d.close()
 	case n.kind == noteResume && len(fds) == 2:
 		p.resume(n, fds[0], fds[1])
@@ -155,10 +155,10 @@ func (p *brokerProcess) listen(n note, fd int) {
 	}
 	socket.SetUnlinkOnClose(false)
 	ctx, stop := context.WithCancel(context.Background())
-	d := &door{process: p, number: n.listener, socket: socket, rate: rate.NewLimiter(acceptRate, acceptBurst), stop: stop,
+	d := &acceptor{process: p, number: n.listener, socket: socket, rate: rate.NewLimiter(acceptRate, acceptBurst), stop: stop,
 		ended: make(chan struct{}), most: max(int(n.pending), 1)}
 	d.changed.L = &d.mu
-	p.doors[n.listener] = d
+	p.listeners[n.listener] = d
 	go d.accept(ctx)
 }
 
@@ -170,7 +170,7 @@ func (p *brokerProcess) nextClient() uint64 {
 }
 
 // accept takes clients while there is room; others wait in the kernel's backlog.
-func (d *door) accept(ctx context.Context) {
+func (d *acceptor) accept(ctx context.Context) {
 	defer close(d.ended)
 	for d.rate.Wait(ctx) == nil && d.await() {
 		socket, err := d.socket.AcceptUnix()
@@ -186,8 +186,8 @@ func (d *door) accept(ctx context.Context) {
 }
 
 // serve makes a relay for a client and tells the Broker.
-func (d *door) serve(socket *net.UnixConn) {
-	c := &relayed{process: d.process, number: d.process.nextClient(), socket: socket, door: d, counted: true}
+func (d *acceptor) serve(socket *net.UnixConn) {
+	c := &relayed{process: d.process, number: d.process.nextClient(), socket: socket, acceptor: d, counted: true}
 	relay, other, err := socketPair()
 	if err != nil {
 		c.dispose()
@@ -208,7 +208,7 @@ func (d *door) serve(socket *net.UnixConn) {
 }
 
 // close refuses new clients and closes those that wait to be accepted: their messages may hold descriptors.
-func (d *door) close() {
+func (d *acceptor) close() {
 	raw, err := d.socket.SyscallConn()
 	if err == nil {
 		_ = raw.Control(func(fd uintptr) { _ = unix.Shutdown(int(fd), unix.SHUT_RDWR) })
@@ -242,8 +242,8 @@ type relayed struct {
 	socket  *net.UnixConn
 	relay   *net.UnixConn
 
-	door    *door // nil: it was accepted by an earlier process, and is not counted
-	counted bool  // pending, or being closed
+	acceptor *acceptor // nil: it was accepted by an earlier process, and is not counted
+	counted  bool      // pending, or being closed
 }
 
 // run relays until both ends have hung up.
@@ -278,16 +278,16 @@ func (c *relayed) dispose() {
 	c.count(false)
 }
 
-// count says whether the client is pending or being closed. It is called by one goroutine at a time.
+// count sets whether the client is pending or being closed. One goroutine at a time may call it.
 func (c *relayed) count(on bool) {
-	if c.door == nil || c.counted == on {
+	if c.acceptor == nil || c.counted == on {
 		return
 	}
 	c.counted = on
 	if on {
-		c.door.add(1)
+		c.acceptor.add(1)
 	} else {
-		c.door.add(-1)
+		c.acceptor.add(-1)
 	}
 }
 
@@ -323,7 +323,7 @@ func (c *relayed) pass(m *message, fd int) error {
 		given = fd
 	}
 	err := relay.send(m, given)
-	_ = unix.Close(fd) // blocks at worst this thread
+	_ = unix.Close(fd) // may block, but only this thread
 	return err
 }
 

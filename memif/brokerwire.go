@@ -21,7 +21,7 @@ const (
 	noteDispose                        // to the process, with a client's socket: close it
 	noteClient                         // from the process, with a relay and the client's socket
 	noteClosed                         // from the process: the client's socket is empty, and closed there
-	noteUnlistened                     // from the process: so is the listening socket
+	noteUnlistened                     // from the process: the listening socket is closed there
 )
 
 // note is a message between a Broker and its process.
@@ -87,13 +87,13 @@ func receiveNote(channel *net.UnixConn) (note, []int, error) {
 	return decodeNote(buf), fds, nil
 }
 
-// Messages of a relay that are none of memif's have other sizes.
+// Sizes of a relay's own messages, which differ from memif messages.
 var (
 	// relayGone follows the last message of a client that hung up.
 	relayGone = make([]byte, 1)
 	// relayMalformed stands for a message of another size, or with more than one descriptor.
 	relayMalformed = make([]byte, 2)
-	// relayEstablished says that the client is not pending any more.
+	// relayEstablished means that the client is no longer pending.
 	relayEstablished = make([]byte, 3)
 )
 

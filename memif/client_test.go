@@ -1,14 +1,18 @@
 package memif
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"path/filepath"
+	"runtime"
 	"sync"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // dialLab connects a client and returns the server's end too.
@@ -258,5 +262,157 @@ func TestPacketsOfAClientAllocateNothing(t *testing.T) {
 	})
 	if n != 0 {
 		t.Errorf("%v allocations", n)
+	}
+}
+
+func TestPacketsBothWays(t *testing.T) {
+	l := newLab(t, ListenOptions{})
+	l.add(t, Config{ID: 7, Secret: "open sesame", Name: "node"})
+	server, client := connectPair(t, l, ClientConfig{ID: 7, Secret: "open sesame", Name: "pod", Program: "test"})
+	if i := server.Info(); i.PeerInterface != "pod" || i.Peer != "test" || i.RingSize != 1024 || i.BufferSize != 2048 || i.Guarded {
+		t.Errorf("server knows %+v", i)
+	}
+	if i := client.Info(); i.PeerInterface != "node" || i.Peer != "weft" || i.RingSize != 1024 {
+		t.Errorf("client knows %+v", i)
+	}
+	for name, way := range map[string]struct {
+		tx *TxQueue
+		rx *RxQueue
+	}{
+		"to server": {client.TxQueues()[0], server.RxQueues()[0]},
+		"to client": {server.TxQueues()[0], client.RxQueues()[0]},
+	} {
+		sent := [][]byte{[]byte("one"), bytes.Repeat([]byte("long"), 2000), []byte("three")}
+		if n := way.tx.Send(sent); n != len(sent) {
+			t.Fatalf("%s: sent %d", name, n)
+		}
+		got := [][]byte{make([]byte, 9000), make([]byte, 9000), make([]byte, 9000), make([]byte, 9000)}
+		n := way.rx.Receive(got)
+		if n != len(sent) {
+			t.Fatalf("%s: received %d", name, n)
+		}
+		for i := range sent {
+			if !bytes.Equal(sent[i], got[i]) {
+				t.Errorf("%s: packet %d is %d bytes", name, i, len(got[i]))
+			}
+		}
+	}
+}
+
+// TestBothRolesAtOnce lets four goroutines use a connection over heap memory, where the race detector sees what they
+// share: each of two directions has one who sends and one who receives, with interrupts asked for and not.
+func TestBothRolesAtOnce(t *testing.T) {
+	for _, bufferSize := range []uint32{64, 2048} {
+		t.Run(fmt.Sprintf("buffers of %d", bufferSize), func(t *testing.T) {
+			server, client := heapPair(layout{toServer: 1, toClient: 1, log2: 6, bufferSize: bufferSize})
+			var running sync.WaitGroup
+			for _, w := range ways(server, client) {
+				running.Go(func() { sendStream(w.tx) })
+				running.Go(func() { receiveStream(t, w) })
+			}
+			running.Wait()
+		})
+	}
+}
+
+const streamLength = 5000
+
+func streamSize(n int) int { return 1 + n*7%1500 }
+
+func sendStream(q *TxQueue) {
+	b := make([]byte, 1500)
+	for n := 0; n < streamLength; {
+		p := b[:streamSize(n)]
+		fillPattern(p, n)
+		if !q.Append(p) {
+			q.Flush()
+			runtime.Gosched()
+			continue
+		}
+		if n++; n%5 == 0 {
+			q.Flush()
+		}
+	}
+	q.Flush()
+}
+
+func receiveStream(t *testing.T, w way) {
+	v, shown := buffers(8), make([]Packet, 8)
+	for n := 0; n < streamLength; {
+		if n%3 == 0 {
+			w.rx.Arm()
+			w.rx.Disarm()
+		}
+		got := w.rx.Peek(shown)
+		for _, p := range shown[:got] {
+			v[0] = v[0][:p.Len()]
+			p.CopyTo(v[0])
+			if len(v[0]) != streamSize(n) || !hasPattern(v[0], n) {
+				t.Errorf("%s: packet %d is %d bytes", w.name, n, len(v[0]))
+				return
+			}
+			n++
+		}
+		w.rx.Release()
+		if got == 0 {
+			runtime.Gosched()
+		}
+	}
+}
+
+func readable(t *testing.T, fd int) bool {
+	t.Helper()
+	n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n == 1
+}
+
+// TestServerSleepsAndIsWoken goes the path of a worker: no ring while it polls, one when it sleeps, none lost in between.
+func TestServerSleepsAndIsWoken(t *testing.T) {
+	l := newLab(t, ListenOptions{})
+	l.add(t, Config{})
+	server, client := connectPair(t, l, ClientConfig{})
+	rx, tx := server.RxQueues()[0], client.TxQueues()[0]
+	w, err := NewWaiter()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	if err := w.Add(rx); err != nil {
+		t.Fatal(err)
+	}
+	tx.Send(packets(1, 64))
+	if readable(t, w.FD()) || tx.Stats().Rings != 0 {
+		t.Error("rung while polling")
+	}
+	if !rx.Arm() {
+		t.Error("armed without seeing what waits")
+	}
+	rx.Receive(buffers(1))
+	if rx.Arm() {
+		t.Error("sees packets where none wait")
+	}
+	for range 3 {
+		tx.Send(packets(1, 64))
+		if !readable(t, w.FD()) {
+			t.Error("not woken")
+		}
+		w.Clear()
+		if readable(t, w.FD()) {
+			t.Error("rings on")
+		}
+	}
+	if n := rx.Waiting(); n != 3 {
+		t.Errorf("%d wait", n)
+	}
+	rx.Disarm()
+	tx.Send(packets(1, 64))
+	w.Remove(rx)
+	rx.Arm()
+	tx.Send(packets(1, 64))
+	if readable(t, w.FD()) {
+		t.Error("rung after Disarm or Remove")
 	}
 }

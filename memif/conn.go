@@ -2,13 +2,14 @@ package memif
 
 import (
 	"errors"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 )
 
-// Mode is what an interface's packets are.
+// Mode is the packet format of an interface.
 type Mode uint8
 
 const (
@@ -16,11 +17,11 @@ const (
 	Ethernet Mode = iota
 	// IP packets begin with the header of IPv4 or IPv6.
 	IP
-	// Punt is VPP's third.
+	// Punt is VPP's punt mode.
 	Punt
 )
 
-// String is the mode's name in interfaces.json.
+// String returns the mode's name in interfaces.json.
 func (m Mode) String() string {
 	switch m {
 	case Ethernet:
@@ -32,7 +33,7 @@ func (m Mode) String() string {
 	}
 }
 
-// Info is what was agreed upon when a connection was made.
+// Info holds the negotiated parameters of a connection.
 type Info struct {
 	ID   uint32
 	Mode Mode
@@ -46,7 +47,7 @@ type Info struct {
 	// Regions and Memory are how many pieces of memory and how many bytes are shared.
 	Regions int
 	Memory  uint64
-	// Guarded says that the client's memory cannot be sealed: it is used more slowly, with a copy more in Peek.
+	// Guarded means that the client's memory cannot be sealed: access is slower, and Peek copies.
 	Guarded bool
 	// PID and UID are those of the peer's process; PID is 0 if it is in a namespace that cannot be seen.
 	PID, UID int
@@ -75,19 +76,19 @@ type Conn struct {
 
 func newConn(c *control) *Conn { return &Conn{control: c, gone: make(chan struct{})} }
 
-// Info tells what was agreed upon.
+// Info returns the negotiated parameters.
 func (c *Conn) Info() Info { return c.info }
 
-// RxQueues are the queues to receive from.
+// RxQueues returns the receive queues.
 func (c *Conn) RxQueues() []*RxQueue { return c.rx }
 
-// TxQueues are the queues to send to.
+// TxQueues returns the transmit queues.
 func (c *Conn) TxQueues() []*TxQueue { return c.tx }
 
 // Gone is closed when the connection has ended; the memory is still there.
 func (c *Conn) Gone() <-chan struct{} { return c.gone }
 
-// Err is why the connection ended, nil while it lasts.
+// Err returns the cause of the end, nil while connected.
 func (c *Conn) Err() error {
 	if cause := c.cause.Load(); cause != nil {
 		return *cause
@@ -98,9 +99,9 @@ func (c *Conn) Err() error {
 // Close ends the connection and tells the peer. The memory stays until Release.
 func (c *Conn) Close() { c.breakOff(ErrClosed) }
 
-// Release gives up the memory. Its caller says that nobody uses the queues any more, nor what Peek and Reserve lent, and
-// that no Waiter holds them; only then may it be called. It ends the connection if that lasts. It may be called again. Memory that is
-// emptied stays a moment longer: a client that was not told yet would find zeros in its rings.
+// Release unmaps the memory and ends the connection if needed. Before the call, stop using the queues and the memory of
+// Peek and Reserve, and remove the queues from each Waiter. It may be called again. Memory that is emptied stays mapped
+// briefly: otherwise a client that does not know the end yet would read zeros from its rings.
 func (c *Conn) Release() {
 	c.release.Do(func() {
 		c.breakOff(ErrClosed)
@@ -164,4 +165,81 @@ func (c *Conn) watch() error {
 		err = *c.cause.Load()
 	}
 	return err
+}
+
+// touch runs f, which accesses the peer's memory.
+func (c *Conn) touch(f func() error) error {
+	if err := c.guard(f); err != nil {
+		return err
+	}
+	if c.broken.Load() {
+		return c.Err()
+	}
+	return nil
+}
+
+func (c *Conn) guard(f func() error) error {
+	defer c.recoverFault(debug.SetPanicOnFault(true))
+	return f()
+}
+
+// describe completes the Info of the connection from its queues.
+func (c *Conn) describe() {
+	i := &c.info
+	i.RxQueues, i.TxQueues = len(c.rx), len(c.tx)
+	for _, q := range c.rx {
+		i.RingSize = max(i.RingSize, q.Size())
+	}
+	for _, q := range c.tx {
+		i.RingSize = max(i.RingSize, q.Size())
+	}
+	if len(c.tx) > 0 && i.BufferSize == 0 {
+		i.BufferSize = int(c.tx[0].ring.descriptor(0).length)
+	}
+	i.Regions, i.Memory, i.Guarded = len(c.memory.regions), c.memory.size(), c.memory.guarded
+}
+
+// ringAt checks and returns a ring of the client.
+func (c *Conn) ringAt(r newRing) (ring, error) {
+	at, verdict := c.memory.at(descriptor{region: r.region, offset: r.offset, length: uint32(ringBytes(1 << r.log2))})
+	switch {
+	case verdict == badRegion:
+		return ring{}, refusal("ring in unknown region")
+	case verdict != good:
+		return ring{}, refusal("ring out of region")
+	case uintptr(at)%ringAlignment != 0:
+		return ring{}, refusal("ring not aligned")
+	}
+	found := newRingAt(at, r.log2)
+	if *found.cookie() != ringCookie {
+		return ring{}, refusal("wrong cookie on ring")
+	}
+	c.memory.regions[r.region].ringed = true
+	return found, nil
+}
+
+func (c *Conn) addRx(r newRing, eventfd, maxPacket int) error {
+	at, err := c.ringAt(r)
+	if err != nil {
+		return err
+	}
+	at.setTail(0)
+	at.maskInterrupts(true)
+	c.rx = append(c.rx, &RxQueue{
+		ring: at, memory: &c.memory, conn: c, server: true, maxPacket: uint32(maxPacket), eventfd: eventfd,
+		segments: make([][]byte, 0, at.size),
+	})
+	return nil
+}
+
+func (c *Conn) addTx(r newRing, eventfd, maxPacket int) error {
+	at, err := c.ringAt(r)
+	if err != nil {
+		return err
+	}
+	at.setTail(0)
+	c.tx = append(c.tx, &TxQueue{
+		ring: at, memory: &c.memory, conn: c, server: true, maxPacket: uint32(maxPacket), eventfd: eventfd,
+	})
+	return nil
 }

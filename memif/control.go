@@ -42,7 +42,7 @@ type control struct {
 	interrupted bool
 }
 
-// peer tells the process at the other end.
+// peer returns the process and user of the peer.
 func (c *control) peer() (pid, uid int) {
 	uid = -1
 	c.use(func(fd int) {
@@ -139,12 +139,12 @@ func (c *control) send(m *message, fd int) error {
 
 // receive waits for one message. The descriptor that came with it, -1 if none, is the caller's.
 func (c *control) receive() (*message, int, error) {
-	// One byte more than a message has: a longer one is told from a right one.
+	// One byte more than a message, to detect longer messages.
 	buf := make([]byte, messageSize+1)
 	oob := make([]byte, controlRoom)
 	n, oobn, _, _, err := c.socket.ReadMsgUnix(buf, oob)
 	if errors.Is(err, unix.ECONNRESET) {
-		// The peer hung up on something that it had not read. It may have said why: that comes behind the error.
+		// The peer hung up with unread messages. Its reason, if any, follows the error.
 		n, oobn, _, _, err = c.socket.ReadMsgUnix(buf, oob)
 	}
 	// An empty message reads as the end of the connection, and may carry descriptors all the same.
@@ -192,15 +192,15 @@ func closeAll(fds []int) {
 	}
 }
 
-// part says why, and waits for the peer to hang up.
+// part sends the reason and waits for the peer to hang up.
 func (c *control) part(why *DisconnectError, patience time.Duration) {
 	if c.send(disconnection(why), -1) == nil && c.socket.SetReadDeadline(time.Now().Add(patience)) == nil {
 		c.drain()
 	}
 }
 
-// hangUp says why, unless why is nil, and closes the socket. What the peer sent meanwhile is read, or the reason would be
-// behind an error.
+// hangUp sends the reason, unless why is nil, and closes the socket. It reads pending messages first: otherwise the peer
+// would get an error before the reason.
 func (c *control) hangUp(why *DisconnectError) {
 	if why != nil {
 		_ = c.send(disconnection(why), -1)

@@ -10,15 +10,16 @@ import (
 	"os"
 	"path/filepath"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
 
-// ClientConfig is a client's interface.
+// ClientConfig configures a client's interface.
 type ClientConfig struct {
-	// Socket is the server's path, or "@name".
+	// Socket is the server's socket path, or "@name".
 	Socket string
-	// ID is the interface's on that socket.
+	// ID is the interface's id on that socket.
 	ID     uint32
 	Secret Secret
 	Mode   Mode
@@ -35,7 +36,7 @@ type ClientConfig struct {
 	MaxPacket int
 	// Timeout bounds the making of a connection; default 5 s.
 	Timeout time.Duration
-	// Spin is how long a Client looks for packets before it sleeps; default 20 us, negative: not at all.
+	// Spin is how long a Client polls for packets before it sleeps; default 20 us, negative: no polling.
 	Spin time.Duration
 }
 
@@ -61,7 +62,7 @@ func (c *ClientConfig) complete() error {
 	return nil
 }
 
-// Connect makes one connection as a client. The queues are the caller's until Conn.Release. A server that says no is a
+// Connect makes one connection as a client. The queues are the caller's until Conn.Release. A refusal of the server is a
 // DisconnectError.
 func Connect(ctx context.Context, c ClientConfig) (*Conn, error) {
 	if err := c.complete(); err != nil {
@@ -103,7 +104,7 @@ func connect(ctx context.Context, c *ClientConfig) (*Conn, error) {
 	return conn, nil
 }
 
-// greet is the client's side of the handshake.
+// greet runs the client's side of the handshake.
 func (c *Conn) greet(config *ClientConfig) error {
 	m, err := c.expect(helloMessage)
 	if err != nil {
@@ -208,4 +209,73 @@ func (c *Conn) expect(kind messageType) (*message, error) {
 func (c *Conn) decline(why *DisconnectError) error {
 	_ = c.control.send(disconnection(why), -1)
 	return why
+}
+
+// layout is a client's memory: one region with all rings, those to the server first, then their buffers in the same order.
+type layout struct {
+	toServer, toClient int
+	log2               uint8
+	bufferSize         uint32
+}
+
+func (l layout) rings() int { return l.toServer + l.toClient }
+
+func (l layout) ringOffset(i int) uint64 { return uint64(i) * ringBytes(1<<l.log2) }
+
+func (l layout) bufferOffset(i int) uint64 {
+	return l.ringOffset(l.rings()) + uint64(i)<<l.log2*uint64(l.bufferSize)
+}
+
+func (l layout) size() uint64 { return l.bufferOffset(l.rings()) }
+
+// allocate makes the region and returns its descriptor, sealed against shrinking.
+func (l layout) allocate(m *memory) (int, error) {
+	fd, err := unix.MemfdCreate("memif region 0", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	if err != nil {
+		return -1, fmt.Errorf("make region: %w", err)
+	}
+	err = unix.Ftruncate(fd, int64(l.size()))
+	if err == nil {
+		_, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK)
+	}
+	if err == nil {
+		err = m.add(fd, l.size())
+	}
+	if err != nil {
+		_ = unix.Close(fd)
+		return -1, fmt.Errorf("make region of %d bytes: %w", l.size(), err)
+	}
+	return fd, nil
+}
+
+// newRing writes ring i into fresh memory at base. What the client receives into is the server's from the beginning.
+func (l layout) newRing(base unsafe.Pointer, i int) ring {
+	r := newRingAt(unsafe.Add(base, uintptr(l.ringOffset(i))), l.log2)
+	*r.cookie() = ringCookie
+	for slot := range uint32(r.size) {
+		offset := l.bufferOffset(i) + uint64(slot)*uint64(l.bufferSize)
+		r.place(uint16(slot), descriptor{length: l.bufferSize, offset: uint32(offset)})
+	}
+	if i >= l.toServer {
+		r.maskInterrupts(true)
+		r.setHead(r.size)
+	}
+	return r
+}
+
+// addQueues makes the client's queues over the region.
+func (l layout) addQueues(c *Conn, eventfds []int, maxPacket int) {
+	base := c.memory.regions[0].base
+	for i := range l.toServer {
+		c.tx = append(c.tx, &TxQueue{
+			ring: l.newRing(base, i), memory: &c.memory, conn: c, maxPacket: uint32(maxPacket), eventfd: eventfds[i],
+			bufferSize: l.bufferSize, buffers: unsafe.Add(base, uintptr(l.bufferOffset(i))),
+		})
+	}
+	for i := l.toServer; i < l.rings(); i++ {
+		c.rx = append(c.rx, &RxQueue{
+			ring: l.newRing(base, i), memory: &c.memory, conn: c, maxPacket: uint32(maxPacket), eventfd: eventfds[i],
+			bufferSize: l.bufferSize, segments: make([][]byte, 0, 1<<l.log2),
+		})
+	}
 }

@@ -9,7 +9,7 @@
 //
 // # A program in a pod
 //
-// [FromEnv] connects to what the environment names; each [Client] reconnects by itself and has ReadPacket and
+// [FromEnv] connects to the interfaces of the environment; each [Client] reconnects by itself and has ReadPacket and
 // WritePacket, and the same for bursts. [Dial] does it for one interface with a configuration of its own.
 //
 // # A dataplane
@@ -23,7 +23,7 @@
 //	n := rx.Receive(bufs)        // copies packets into bufs[0:n] and gives the slots back
 //	tx.Send(bufs[:n])            // copies packets into the ring, publishes them, rings the peer if it sleeps
 //
-// Packets can be had without a copy: [RxQueue.Peek] and [RxQueue.Release], [TxQueue.Reserve] and [TxQueue.Commit].
+// Zero-copy access: [RxQueue.Peek] and [RxQueue.Release], [TxQueue.Reserve] and [TxQueue.Commit].
 //
 // A receiver that wants to sleep puts its queues into a [Waiter], calls [RxQueue.Arm] on each, looks at what Arm says, and
 // waits for [Waiter.FD] to be readable; awake again it calls [RxQueue.Disarm] and [Waiter.Clear].
@@ -31,9 +31,9 @@
 // # Trust
 //
 // A server trusts nothing of what a client wrote: regions, offsets, lengths, indexes and chains are checked where they are
-// used, on a copy. A packet that is wrong is dropped and counted ([QueueStats]); a ring that cannot be right ends the
+// used, on a copy. An invalid packet is dropped and counted ([QueueStats]); an impossible ring index ends the
 // connection. Regions must be shared memory of the kernel (tmpfs, memfd, hugetlbfs). They are sealed against shrinking;
-// those of a client that forbids it are used behind a guard that turns the fault into the end of that connection. Pages that a server
+// if a client forbids sealing, a guard turns a fault into the end of its connection. Pages that a server
 // touches first are accounted to it: a client may leave no more to it than its rings need, and regions with such pages and with
 // rings are emptied when the connection is released and the client has hung up, or half a second later.
 //

@@ -13,7 +13,7 @@ import (
 	"strings"
 )
 
-// What a container finds: variables, and files beside the socket.
+// Variables of a container, and files next to the socket.
 const (
 	SocketVariable  = "MEMIF_SOCKET"
 	SecretVariable  = "MEMIF_SECRET"
@@ -21,41 +21,41 @@ const (
 	DescriptionFile = "interfaces.json"
 )
 
-// descriptionVersion is the one that is read here.
+// descriptionVersion is the supported version of interfaces.json.
 const descriptionVersion = 1
 
-// Environment is what a container was given.
+// Environment describes the memifs of a container.
 type Environment struct {
 	Socket     string
 	Secret     Secret
 	Interfaces []Description
 }
 
-// Description is one memif of a container, as interfaces.json has it. Numbers that are 0 are left to the program.
+// Description is one memif of a container, as interfaces.json has it. The program chooses numbers that are 0.
 type Description struct {
 	Name    string
 	ID      uint32
 	Network string
-	// Role is the program's: "client" or "server".
+	// Role is the program's role: "client" or "server".
 	Role string
 	Mode Mode
 	MAC  net.HardwareAddr
 	// MTU is the longest IP packet, in bytes, without an Ethernet header.
 	MTU       int
 	Addresses []netip.Prefix
-	// Gateways are those of Addresses, in their order. GatewayMAC answers for them, where nobody is to be asked.
+	// Gateways are the gateways of Addresses, in the same order. GatewayMAC is their MAC if it is known without ARP.
 	Gateways   []netip.Addr
 	GatewayMAC net.HardwareAddr
-	// Routes are what is reached by this interface beside its own link.
+	// Routes are the destinations behind this interface, beyond its own link.
 	Routes               []Route
 	RingSize, BufferSize int
 	RxQueues, TxQueues   int
 }
 
-// Route leads to a destination.
+// Route is a route to a destination.
 type Route struct {
 	Destination netip.Prefix `json:"destination"`
-	Gateway     netip.Addr   `json:"gateway"` // not valid: on the link
+	Gateway     netip.Addr   `json:"gateway"` // invalid for an on-link route
 }
 
 // ReadEnvironment reads MEMIF_SOCKET and the secret, from MEMIF_SECRET or else from the file secret beside the socket, and
@@ -63,7 +63,7 @@ type Route struct {
 func ReadEnvironment() (*Environment, error) {
 	e := &Environment{Socket: os.Getenv(SocketVariable)}
 	if e.Socket == "" {
-		return nil, errors.New(SocketVariable + " is not set: this container was given no memif")
+		return nil, errors.New(SocketVariable + " is not set: this container has no memif")
 	}
 	directory := filepath.Dir(e.Socket)
 	var err error
@@ -92,7 +92,7 @@ func readSecret(path string) (Secret, error) {
 	return Secret(strings.TrimRight(string(data), "\n")), nil
 }
 
-// ParseDescriptions reads the content of interfaces.json. Fields that it does not know it passes over.
+// ParseDescriptions reads the content of interfaces.json. It ignores unknown fields.
 func ParseDescriptions(data []byte) ([]Description, error) {
 	var file struct {
 		Version    int           `json:"version"`
@@ -169,7 +169,7 @@ func parseMode(s string) (Mode, error) {
 	return 0, fmt.Errorf("mode %q is unknown", s)
 }
 
-// Client is the configuration to connect to one of the environment's interfaces.
+// Client returns the configuration of a client for one of the environment's interfaces.
 func (e *Environment) Client(d Description) ClientConfig {
 	return ClientConfig{
 		Socket: e.Socket, Secret: e.Secret, ID: d.ID, Mode: d.Mode, Name: d.Name,
@@ -177,9 +177,9 @@ func (e *Environment) Client(d Description) ClientConfig {
 	}
 }
 
-// FromEnv connects to each interface of the environment whose client the program is to be, in their order, and waits until
-// all are connected. After an error, which is also that ctx ended, none is. For what the interfaces' addresses are, or to
-// be told of connections, use ReadEnvironment and Dial.
+// FromEnv connects to each interface of the environment with the role client, in order, and waits until all are connected.
+// After an error, including the end of ctx, no client is left. Use ReadEnvironment and Dial for the interfaces' addresses or
+// for events.
 func FromEnv(ctx context.Context) ([]*Client, error) {
 	e, err := ReadEnvironment()
 	if err != nil {

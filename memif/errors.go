@@ -5,35 +5,35 @@ import (
 	"fmt"
 )
 
-// What ends a connection because the peer broke the protocol. They travel in a DisconnectError.
+// Causes of the end of a connection, wrapped in a DisconnectError.
 var (
-	// ErrIndex says that a ring's head or tail cannot be right.
+	// ErrIndex means that a ring's head or tail is impossible.
 	ErrIndex = errors.New("ring index out of range")
-	// ErrBuffer says that a client offered a buffer outside its memory, or one too small to be used.
+	// ErrBuffer means that a client offered a buffer outside its memory, or one that is too small.
 	ErrBuffer = errors.New("buffer out of range")
-	// ErrDescriptors says that most of what a peer sent had descriptors of no packet, for long.
+	// ErrDescriptors means that a peer kept sending mostly invalid descriptors.
 	ErrDescriptors = errors.New("too many wrong descriptors")
-	// ErrFault says that memory of the peer's could not be touched any more.
+	// ErrFault means that the peer's memory became inaccessible.
 	ErrFault = errors.New("memory fault in a region")
-	// ErrClosed says that this side closed the connection or the object.
+	// ErrClosed means that this side closed the connection or the object.
 	ErrClosed = errors.New("memif closed")
-	// ErrIDInUse says that the listener has an interface of that id.
+	// ErrIDInUse means that the listener has an interface with this id.
 	ErrIDInUse = errors.New("memif id in use")
 )
 
-// DisconnectError is why a connection ended or was refused.
+// DisconnectError is the reason of the end or refusal of a connection.
 type DisconnectError struct {
-	// Code is the protocol's; 0 nearly everywhere.
+	// Code is the protocol's code, usually 0.
 	Code uint32
 	// Reason is at most 95 bytes of text.
 	Reason string
-	// Remote says that the peer gave the reason.
+	// Remote means that the peer sent the reason.
 	Remote bool
-	// Err is what lies behind it, if this side knows more than it tells the peer.
+	// Err is the local cause, which is not sent to the peer.
 	Err error
 }
 
-// Error says who ended the connection and why.
+// Error names the side that ended the connection and the reason.
 func (e *DisconnectError) Error() string {
 	by := "disconnected"
 	if e.Remote {
@@ -45,7 +45,21 @@ func (e *DisconnectError) Error() string {
 	return by + ": " + e.Reason
 }
 
-// Unwrap gives what lies behind it.
+// Unwrap returns the local cause.
 func (e *DisconnectError) Unwrap() error { return e.Err }
 
 func refusal(reason string) *DisconnectError { return &DisconnectError{Reason: reason} }
+
+// reasonOf returns the reason for the peer.
+func reasonOf(err error) *DisconnectError {
+	var known *DisconnectError
+	if errors.As(err, &known) {
+		return &DisconnectError{Code: known.Code, Reason: known.Reason}
+	}
+	for _, e := range []error{ErrIndex, ErrBuffer, ErrDescriptors, ErrFault} {
+		if errors.Is(err, e) {
+			return refusal(e.Error())
+		}
+	}
+	return refusal("interface closed")
+}

@@ -53,7 +53,7 @@ func ExampleListen() {
 	for {
 		select {
 		case <-gone:
-			conn.Release() // nobody uses the queues any more
+			conn.Release() // no goroutine uses the queues now
 			return
 		default:
 		}

@@ -8,11 +8,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// handshake is a client's way to a connection, as the server goes it:
+// handshake is the server's side of the handshake:
 //
 //	hello -> INIT -> (ADD_REGION | ADD_RING)* -> CONNECT -> connected
 //
-// Whatever else comes ends it. Each message but CONNECT is acknowledged.
+// Any other message ends it. Each message except CONNECT is acknowledged.
 type handshake struct {
 	listener *Listener
 	control  *control
@@ -21,7 +21,7 @@ type handshake struct {
 	rings    [2][]newRing
 	eventfds [2][]int
 	refusal  Refusal
-	sparse   uint64 // bytes of the regions that had no pages when they came
+	sparse   uint64 // bytes of the regions without pages
 }
 
 const (
@@ -58,7 +58,7 @@ func (h *handshake) run() error {
 	}
 }
 
-// handle closes nothing: a descriptor that it keeps it sets to -1.
+// handle never closes fd. It sets fd to -1 if it keeps the descriptor.
 func (h *handshake) handle(m *message, fd *int) error {
 	kind := m.kind()
 	if (h.attached == nil) != (kind == initMessage) && kind != disconnectMessage {
@@ -126,7 +126,7 @@ func (h *handshake) addRegion(r newRegion, fd int) error {
 	if err != nil {
 		return err
 	}
-	if h.sparse += sparse; h.sparse > h.attached.config.mostSparse() {
+	if h.sparse += sparse; h.sparse > h.attached.config.maxSparse() {
 		return refusal("too much memory without pages")
 	}
 	memory.guarded = memory.guarded || !sealed
@@ -161,12 +161,12 @@ func (h *handshake) addRing(r newRing, fd *int) error {
 	return nil
 }
 
-// layOut makes the queues, once all rings are known to lie within the regions.
+// layOut creates the queues after the handshake named all rings.
 func (h *handshake) layOut() error {
 	if len(h.rings[fromClient]) == 0 && len(h.rings[fromServer]) == 0 {
 		return refusal("no rings")
 	}
-	// Until here the memory was not touched: whose pages are gone already costs this connection only.
+	// First access to the memory: a fault in it ends this connection only.
 	return h.conn.touch(func() error {
 		for i, r := range h.rings[fromClient] {
 			if err := h.conn.addRx(r, h.eventfds[fromClient][i], h.attached.config.MaxPacket); err != nil {
@@ -194,7 +194,7 @@ func (h *handshake) connected() error {
 	return nil
 }
 
-// refuse is the end of a handshake that failed.
+// refuse ends a failed handshake.
 func (h *handshake) refuse(why error) {
 	var known *DisconnectError
 	if !errors.As(why, &known) {

@@ -99,7 +99,7 @@ func TestAPeerWhoseDescriptorsGoOnBeingWrongIsDisconnected(t *testing.T) {
 					out.place(i, descriptor{region: 1, length: 64})
 				}
 			}
-			for sent := 16; sent < 4*mostErrors && server.Err() == nil; sent += 16 {
+			for sent := 16; sent < 4*maxErrors && server.Err() == nil; sent += 16 {
 				out.setHead(uint16(sent))
 				for rx.Waiting() > 0 {
 					rx.Receive(buffers(16))
@@ -283,7 +283,7 @@ func TestMemoryThatWasCutInTheHandshakeIsRefused(t *testing.T) {
 	l.stillServes(t)
 }
 
-// TestBellCannotBlock fills the counter of an eventfd and makes writing to it wait: whoever rings it must not.
+// TestBellCannotBlock fills the counter of an eventfd and makes writing to it wait: a notifier must not block on it.
 func TestBellCannotBlock(t *testing.T) {
 	_, liar, server := hostilePair(t, unix.MFD_ALLOW_SEALING)
 	eventfd := liar.fds[2]

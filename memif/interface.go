@@ -1,9 +1,12 @@
 package memif
 
 import (
+	"bytes"
 	"cmp"
+	"crypto/subtle"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/bits"
 	"sync"
 	"time"
@@ -12,15 +15,15 @@ import (
 // DefaultMaxPacket is the longest packet by default: 64 KiB of payload and its headers.
 const DefaultMaxPacket = 72 << 10
 
-// Config is an interface of a server.
+// Config configures an interface of a server.
 type Config struct {
 	// ID tells the interfaces of a socket apart.
 	ID uint32
-	// Secret must be known by the client; the empty one asks for nothing.
+	// Secret is required of the client unless it is empty.
 	Secret Secret
 	// Mode must be the client's.
 	Mode Mode
-	// Name is what the client is told, at most 31 bytes.
+	// Name is sent to the client, at most 31 bytes.
 	Name string
 	// RxQueues and TxQueues are how many queues a client may have in each direction as the server sees them; 0: 255, which
 	// is also the most.
@@ -32,8 +35,8 @@ type Config struct {
 	MaxPacket int
 	// Connected hands over a new connection. It must not block; the queues are the callee's until it calls Conn.Release.
 	Connected func(*Conn)
-	// Disconnected tells that it has ended, and why; nil only if Connected is nil. It comes once for each connection, and
-	// the interface takes no other one before Conn.Release.
+	// Disconnected reports the end of a connection, once for each. It may be nil only if Connected is nil. The interface
+	// accepts no other connection before Conn.Release.
 	Disconnected func(*Conn, error)
 }
 
@@ -52,17 +55,17 @@ func (c *Config) complete() error {
 	case c.MaxPacket < 1 || c.MaxPacket > maxPacket:
 		return fmt.Errorf("longest packet not within 1 and %d", maxPacket)
 	case (c.Connected == nil) != (c.Disconnected == nil):
-		return errors.New("who is told of connections must be told of their ends")
+		return errors.New("callback Connected is set without Disconnected")
 	}
 	return nil
 }
 
-// usualBuffer is a slot's room that a client may have in memory without pages, in bytes: more than a jumbo frame.
+// usualBuffer is the buffer size per slot, in bytes, that may have no pages yet: more than a jumbo frame.
 const usualBuffer = 16 << 10
 
-// mostSparse bounds the memory of a connection that has no pages yet, in bytes: the pages that this side touches first are
+// maxSparse bounds the memory of a connection that has no pages yet, in bytes: the pages that this side touches first are
 // accounted to it.
-func (c *Config) mostSparse() uint64 {
+func (c *Config) maxSparse() uint64 {
 	rings := uint64(c.RxQueues) + uint64(c.TxQueues)
 	return rings*(uint64(c.RingSize)*usualBuffer+ringBytes(uint32(c.RingSize))) + 1<<20
 }
@@ -83,11 +86,11 @@ type Interface struct {
 
 	mu      sync.Mutex
 	closed  bool
-	current *Conn         // until it is released
+	current *Conn         // until its release
 	vacated chan struct{} // closed when it is
 }
 
-// Add puts an interface on the socket; clients may connect to it at once. ErrIDInUse if there is one of that id.
+// Add adds an interface to the socket; clients may connect immediately. It fails with ErrIDInUse for a duplicate id.
 func (l *Listener) Add(c Config) (*Interface, error) {
 	if err := c.complete(); err != nil {
 		return nil, fmt.Errorf("memif %d on %s: %w", c.ID, l.path, err)
@@ -105,7 +108,7 @@ func (l *Listener) Add(c Config) (*Interface, error) {
 	return i, nil
 }
 
-// ID is the interface's on its socket.
+// ID returns the interface's id on its socket.
 func (i *Interface) ID() uint32 { return i.config.ID }
 
 // Close ends the connection, if there is one, with the reason "interface deleted", takes the interface off the socket and
@@ -139,16 +142,16 @@ func (i *Interface) Disconnect(reason string) {
 }
 
 var (
-	// errTaken refuses a client of an interface that has one.
+	// errTaken refuses a second client of an interface.
 	errTaken   = refusal("already connected")
 	errDeleted = refusal("interface deleted")
 )
 
-// succession is how long a client waits for the interface while the connection before it, whose client is gone, is released.
+// succession bounds the wait of a client for the release of the previous connection after its client is gone.
 const succession = time.Second
 
-// taken reports whether the interface has a connection. It waits for the end of one whose client has hung up: a program that is
-// restarted may be back before that was noticed.
+// taken reports whether the interface has a connection. It waits for a connection that is ending: a restarted program may
+// connect before the server noticed the end of the previous process.
 func (i *Interface) taken() bool {
 	i.mu.Lock()
 	current, vacated := i.current, i.vacated
@@ -181,7 +184,7 @@ func (i *Interface) claim(c *Conn) error {
 	return nil
 }
 
-// abandon is the end of a claim that did not become a connection.
+// abandon ends a claim that did not become a connection.
 func (i *Interface) abandon(c *Conn) {
 	c.Release()
 	i.vacate(c)
@@ -236,4 +239,42 @@ func (i *Interface) end(c *Conn, err error) {
 	default:
 		c.Release()
 	}
+}
+
+// secretSize is the size of the secret's field in INIT. VPP keeps the last byte for a NUL.
+const secretSize = 24
+
+// hidden replaces a secret in output.
+const hidden = "(secret)"
+
+// Secret authenticates the client of an interface: at most 24 bytes, 23 with VPP. The empty secret disables that. It prints
+// as "(secret)".
+type Secret string
+
+// String hides the secret.
+func (s Secret) String() string { return hidden }
+
+// GoString hides the secret.
+func (s Secret) GoString() string { return hidden }
+
+// LogValue hides the secret.
+func (s Secret) LogValue() slog.Value { return slog.StringValue(hidden) }
+
+// MarshalText hides the secret.
+func (s Secret) MarshalText() ([]byte, error) { return []byte(hidden), nil }
+
+// matches compares in constant time.
+func (s Secret) matches(got secretField) bool {
+	want := secretFieldOf([]byte(s))
+	return subtle.ConstantTimeCompare(want[:], got[:]) == 1
+}
+
+type secretField [secretSize]byte
+
+// secretFieldOf returns the bytes before the first NUL.
+func secretFieldOf(b []byte) secretField {
+	var f secretField
+	before, _, _ := bytes.Cut(b, []byte{0})
+	copy(f[:], before)
+	return f
 }

@@ -12,34 +12,34 @@ import (
 	"time"
 )
 
-// Refusal is a connection that was not made.
+// Refusal is a refused connection.
 type Refusal struct {
-	// ID is the interface that the client asked for, if it came so far.
+	// ID is the requested interface, if the client sent it.
 	ID      uint32
 	IDKnown bool
-	// Peer is the client's name of itself, PID its process (0: unseen), UID its user.
+	// Peer is the client's program name, PID its process (0 if it is not visible), UID its user.
 	Peer     string
 	PID, UID int
-	// Err says why, with a DisconnectError in it where the client was told.
+	// Err is the cause. It wraps a DisconnectError if the client got a reason.
 	Err error
 }
 
-// ListenOptions are all optional.
+// ListenOptions configures a Listener. All fields are optional.
 type ListenOptions struct {
 	// Mode is the socket file's; 0: it follows from the directory. Who may enter that may connect: the user always, the
 	// group and others if the directory has their x.
 	Mode fs.FileMode
-	// Name is how the server calls itself, at most 31 bytes.
+	// Name is the server's program name, at most 31 bytes.
 	Name string
-	// Refused is called for each client that was turned away, by the goroutine that served it.
+	// Refused is called for each refused client, by its goroutine.
 	Refused func(Refusal)
 	// HandshakeTimeout bounds the time from accept to connected; default 5 s.
 	HandshakeTimeout time.Duration
 	// MaxPending is how many clients may be between accept and connected, or between the end of a refused connection and the
 	// closing of its descriptors; more wait to be accepted. Default 16.
 	MaxPending int
-	// Broker holds the clients' sockets; nil: this process does, and a client may keep its threads. A server of clients that it
-	// does not trust has one.
+	// Broker holds the clients' sockets. Without it, clients can block threads of this process: use a Broker for untrusted
+	// clients.
 	Broker *Broker
 	// MaxMemory bounds the shared memory of a connection, in bytes; default 1 GiB. Pages that the server touches first may
 	// be accounted to it.
@@ -103,7 +103,7 @@ func Listen(path string, o ListenOptions) (*Listener, error) {
 	return l, nil
 }
 
-// Path is where the listener was bound.
+// Path returns the address of the listener.
 func (l *Listener) Path() string { return l.path }
 
 // Close closes all interfaces, removes the socket file if it is still the listener's, and returns when the callbacks of all
@@ -166,7 +166,7 @@ func (l *Listener) accept() {
 			return
 		}
 		<-l.pending
-		<-time.After(10 * time.Millisecond) // no descriptors left, most likely: others may close some
+		<-time.After(10 * time.Millisecond) // probably no descriptors left: other goroutines may close some
 	}
 }
 
@@ -217,7 +217,7 @@ func (l *Listener) find(id uint32) *Interface {
 	return l.interfaces[id]
 }
 
-// hello offers the most that any interface takes; which one the client wants is not known yet.
+// hello offers the maxima of all interfaces: the client has not named one yet.
 func (l *Listener) hello() hello {
 	l.mu.Lock()
 	defer l.mu.Unlock()

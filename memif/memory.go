@@ -2,6 +2,7 @@ package memif
 
 import (
 	"fmt"
+	"os"
 	"runtime/debug"
 	"slices"
 	"unsafe"
@@ -21,11 +22,11 @@ type region struct {
 // memory is a connection's regions.
 type memory struct {
 	regions []region
-	// guarded: the peer may take pages away under our feet.
+	// guarded memory is not sealed: the peer may remove pages at any time.
 	guarded bool
 }
 
-// at checks what a descriptor points at. Its bytes are valid as long as the regions are mapped.
+// at checks and returns the target of a descriptor. Its bytes are valid as long as the regions are mapped.
 func (m *memory) at(d descriptor) (unsafe.Pointer, verdict) {
 	if int(d.region) >= len(m.regions) {
 		return nil, badRegion
@@ -65,7 +66,8 @@ func (m *memory) add(fd int, size uint64) error {
 	return nil
 }
 
-// isEmptied reports whether the region's pages are given up in the end: the client may keep the memory, and they are ours to pay for.
+// isEmptied reports whether the region's pages are freed at the end: the client may keep the memory, and the pages are
+// accounted to this process.
 func (r *region) isEmptied() bool { return r.sparse && r.ringed }
 
 func (m *memory) isEmptied() bool {
@@ -96,5 +98,49 @@ func (c *Conn) recoverFault(old bool) {
 		c.breakOff(ErrFault)
 		return
 	}
-	panic(r) //nolint:forbidigo // not ours: it was on its way before
+	panic(r) //nolint:forbidigo // unrelated panic
+}
+
+// checkRegion validates memory that a client offers, and seals it against shrinking. sealed means that access cannot fault.
+// sparse is the number of bytes without pages, which are accounted to the process that touches them first. The seals are
+// read first, because that does not involve the file system, which may be the client's (FUSE) and never answer.
+func checkRegion(fd int, size uint64) (sealed bool, sparse uint64, err error) {
+	seals, ok := sealsOf(fd)
+	if !ok {
+		return false, 0, refusal("region is not shared memory")
+	}
+	if seals&unix.F_SEAL_SHRINK == 0 {
+		_, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK)
+	}
+	// After sealing the size cannot shrink.
+	var stat unix.Stat_t
+	if err := unix.Fstat(fd, &stat); err != nil {
+		return false, 0, fmt.Errorf("measure region: %w", err)
+	}
+	if stat.Size < 0 || uint64(stat.Size) < size {
+		return false, 0, refusal("region is shorter than announced")
+	}
+	return err == nil && !isHuge(fd), size - min(size, uint64(stat.Blocks)*blockSize), nil
+}
+
+// blockSize is the unit of Stat_t.Blocks, in bytes.
+const blockSize = 512
+
+// isHuge reports whether fd has huge pages, which may run out when a hole is touched.
+func isHuge(fd int) bool {
+	var fs unix.Statfs_t
+	err := unix.Fstatfs(fd, &fs)
+	return err != nil || fs.Type != unix.TMPFS_MAGIC
+}
+
+// isEventfd reports whether fd is an eventfd, without an operation on it.
+func isEventfd(fd int) bool {
+	kind, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd))
+	return err == nil && kind == "anon_inode:[eventfd]"
+}
+
+// sealsOf returns the seals of shared memory; ok is false for other files.
+func sealsOf(fd int) (seals int, ok bool) {
+	seals, err := unix.FcntlInt(uintptr(fd), unix.F_GET_SEALS, 0)
+	return seals, err == nil
 }

@@ -51,7 +51,7 @@ func (m *message) text(at, size int) string { return text(m[at : at+size]) }
 // putText leaves room for the NUL that ends every string.
 func (m *message) putText(at, size int, s string) { copy(m[at:at+size-1], s) }
 
-// text is what stands before the first NUL, printable: it ends in logs.
+// text returns the printable text before the first NUL. It is safe for logs.
 func text(field []byte) string {
 	before, _, _ := bytes.Cut(field, []byte{0})
 	return string(bytes.Map(func(r rune) rune {
@@ -62,7 +62,7 @@ func text(field []byte) string {
 	}, bytes.ToValidUTF8(before, []byte("?"))))
 }
 
-// hello is what a server offers. The maxima of queues and regions are the highest index.
+// hello is a server's HELLO. The maxima of queues and regions are the highest index.
 type hello struct {
 	name                     string
 	minVersion, maxVersion   uint16

@@ -2,10 +2,43 @@ package memif
 
 import (
 	"errors"
+	"fmt"
+	"os"
 	"path/filepath"
 	"testing"
 	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/weftnet/weft/vswitch/confine"
 )
+
+// brokerArgument makes this program a broker process.
+const brokerArgument = "memif-broker"
+
+func TestMain(m *testing.M) {
+	if len(os.Args) == 2 && os.Args[1] == brokerArgument {
+		err := ServeBroker(func() {
+			if err := confine.Broker(); err != nil {
+				fmt.Fprintln(os.Stderr, err)
+				os.Exit(1)
+			}
+		})
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	if len(os.Args) == 2 && os.Args[1] == hogArgument {
+		if err := hog(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // patience is how long a test waits for what must happen.
 const patience = time.Minute
@@ -34,7 +67,7 @@ func newLab(t *testing.T, o ListenOptions) *lab {
 	return l
 }
 
-// add puts an interface on the socket whose connections come on l.connected; whoever takes them releases them.
+// add puts an interface on the socket whose connections come on l.connected; the receiver releases them.
 func (l *lab) add(t *testing.T, c Config) *Interface {
 	t.Helper()
 	return l.addWith(t, c, func(*Conn) {})

@@ -113,3 +113,70 @@ func (r *ring) place(i uint16, d descriptor) {
 	_, second := r.slot(i)
 	*second = uint64(d.offset)
 }
+
+// verdict is the result of checking a packet or slot.
+type verdict uint8
+
+const (
+	good verdict = iota
+	badRegion
+	badOffset
+	badLength
+	tooLong
+	unfinished
+	full
+	verdicts
+)
+
+// QueueStats are the counters of a queue.
+type QueueStats struct {
+	Packets, Bytes uint64
+	// BadRegion counts packets dropped because a descriptor named an unknown region.
+	BadRegion uint64
+	// BadOffset counts packets dropped because a descriptor reached beyond its region.
+	BadOffset uint64
+	// BadLength counts empty packets.
+	BadLength uint64
+	// TooLong counts packets dropped because they were longer than the buffer, the limit or the whole ring.
+	TooLong uint64
+	// Unfinished counts packets dropped because their chain went on beyond what was published.
+	Unfinished uint64
+	// Full counts how often a transmit ring had no room for a packet.
+	Full uint64
+	// Rings counts the interrupts sent to the peer.
+	Rings uint64
+}
+
+// Dropped returns the number of dropped packets of a receive queue.
+func (s QueueStats) Dropped() uint64 {
+	return s.BadRegion + s.BadOffset + s.BadLength + s.TooLong + s.Unfinished
+}
+
+// counters has one writer, the queue's owner, and any number of readers.
+type counters struct {
+	packets, bytes, rings atomic.Uint64
+	dropped               [verdicts]atomic.Uint64
+}
+
+func (c *counters) drop(v verdict) { c.dropped[v].Add(1) }
+
+func (c *counters) add(packets, bytes uint64) {
+	if packets != 0 {
+		c.packets.Add(packets)
+		c.bytes.Add(bytes)
+	}
+}
+
+func (c *counters) stats() QueueStats {
+	return QueueStats{
+		Packets:    c.packets.Load(),
+		Bytes:      c.bytes.Load(),
+		BadRegion:  c.dropped[badRegion].Load(),
+		BadOffset:  c.dropped[badOffset].Load(),
+		BadLength:  c.dropped[badLength].Load(),
+		TooLong:    c.dropped[tooLong].Load(),
+		Unfinished: c.dropped[unfinished].Load(),
+		Full:       c.dropped[full].Load(),
+		Rings:      c.rings.Load(),
+	}
+}

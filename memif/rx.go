@@ -5,15 +5,15 @@ import (
 	"unsafe"
 )
 
-// RxQueue is where a connection's packets come from. It belongs to one goroutine at a time, but for Stats; after
-// Conn.Release nobody may use it.
+// RxQueue receives a connection's packets. One goroutine at a time may use it, except for Stats. Do not use it after
+// Conn.Release.
 type RxQueue struct {
 	ring   ring
 	memory *memory
 	conn   *Conn
 	server bool
 
-	next uint16 // the first slot that was not looked at
+	next uint16 // the first slot that was not read
 	held uint16 // the first slot that was not given back
 
 	bufferSize uint32 // the client's slots
@@ -23,22 +23,22 @@ type RxQueue struct {
 	arena      []byte   // what Peek shows of guarded memory
 	arenaUsed  int
 	counters   counters
-	errors     int // descriptors that no peer writes by mistake, less the packets that were right
+	errors     int // invalid descriptors less valid packets
 }
 
 const (
-	// slotsEach bounds the slots that a call looks at for each packet that was asked for. What is dropped is work too: a peer that
-	// sends nothing else takes no more time than one that sends packets.
+	// slotsEach bounds the slots that a call reads per requested packet, so that a peer that sends only invalid packets takes
+	// no more time than others.
 	slotsEach = 4
 
-	// mostErrors ends the connection of a peer whose descriptors go on being wrong.
-	mostErrors = 1 << 12
+	// maxErrors ends the connection of a peer that keeps sending invalid descriptors.
+	maxErrors = 1 << 12
 )
 
-// Size is the ring's, in slots.
+// Size returns the ring's size in slots.
 func (q *RxQueue) Size() int { return int(q.ring.size) }
 
-// Stats may be asked by any goroutine.
+// Stats returns the counters. Any goroutine may call it.
 func (q *RxQueue) Stats() QueueStats { return q.counters.stats() }
 
 // Receive copies waiting packets into v's slices, at most one into each, as far as their capacity reaches, and sets their
@@ -83,7 +83,7 @@ func (q *RxQueue) receive(v [][]byte) int {
 	return n
 }
 
-// waiting is how many slots the peer has published; an index that cannot be right ends the connection.
+// waiting is how many slots the peer has published; an impossible index ends the connection.
 func (q *RxQueue) waiting() uint16 {
 	if q.conn.broken.Load() {
 		return 0
@@ -100,7 +100,7 @@ func (q *RxQueue) waiting() uint16 {
 	return n
 }
 
-// waitingFor is how many slots wait, and how many of them are left to later calls.
+// waitingFor returns the number of waiting slots, and how many of them are left to later calls.
 func (q *RxQueue) waitingFor(packets int) (waiting, rest uint16) {
 	waiting = q.waiting()
 	if most := slotsEach * packets; int(waiting) > most {
@@ -117,13 +117,13 @@ func (q *RxQueue) accept(n int, bytes uint64) {
 	}
 }
 
-// reject counts a packet that is dropped. One that is only too long is no error of the protocol.
+// reject counts a dropped packet. A packet that is too long does not violate the protocol.
 func (q *RxQueue) reject(v verdict) {
 	q.counters.drop(v)
 	if v == tooLong {
 		return
 	}
-	if q.errors++; q.errors > mostErrors {
+	if q.errors++; q.errors > maxErrors {
 		q.conn.breakOff(ErrDescriptors)
 	}
 }
@@ -174,7 +174,7 @@ func (*RxQueue) checkChain(length uint32, found verdict) verdict {
 	return found
 }
 
-// giveBack lets the peer have all slots that were looked at.
+// giveBack returns all read slots to the peer.
 func (q *RxQueue) giveBack() {
 	if q.held == q.next {
 		return
@@ -188,4 +188,167 @@ func (q *RxQueue) giveBack() {
 		q.ring.fill(q.held, descriptor{length: q.bufferSize})
 	}
 	q.ring.setHead(q.held + q.ring.size)
+}
+
+// FD is the ring's eventfd, which the peer writes when it published packets and the queue is armed. The peer holds it too:
+// take it out of every epoll before Conn.Release, and do not read it where the peer is not trusted, because it can be made
+// to block; a Waiter does both.
+func (q *RxQueue) FD() int { return q.eventfd }
+
+// Arm enables the peer's interrupts. It returns true if packets wait already: do not sleep then.
+func (q *RxQueue) Arm() (waiting bool) {
+	if q.memory.guarded {
+		defer q.conn.recoverFault(debug.SetPanicOnFault(true))
+	}
+	q.ring.maskInterrupts(false)
+	return q.waiting() != 0
+}
+
+// Disarm disables the peer's interrupts, the initial state. One interrupt may still arrive.
+func (q *RxQueue) Disarm() {
+	if q.memory.guarded {
+		defer q.conn.recoverFault(debug.SetPanicOnFault(true))
+	}
+	q.ring.maskInterrupts(true)
+}
+
+// Waiting returns the number of slots with packets that were not read.
+func (q *RxQueue) Waiting() int {
+	if q.memory.guarded {
+		defer q.conn.recoverFault(debug.SetPanicOnFault(true))
+	}
+	return int(q.waiting())
+}
+
+// arenaSize bounds the bytes of guarded memory that Peek shows at a time.
+const arenaSize = 256 << 10
+
+// Packet is a packet in shared memory. Data and More are valid until RxQueue.Release or Receive, and may be changed by the
+// peer at any time: copy them before validating.
+type Packet struct {
+	// Data is the packet, or its beginning.
+	Data []byte
+	// More is the rest of a packet that came in several buffers.
+	More [][]byte
+}
+
+// Len is the packet's length.
+func (p *Packet) Len() int {
+	n := len(p.Data)
+	for _, s := range p.More {
+		n += len(s)
+	}
+	return n
+}
+
+// CopyTo copies the packet, or as much as there is room for, and returns how much.
+func (p *Packet) CopyTo(b []byte) int {
+	n := copy(b, p.Data)
+	for _, s := range p.More {
+		n += copy(b[n:], s)
+	}
+	return n
+}
+
+// Peek shows waiting packets, those that it has not shown before, and returns how many it put into v. Their slots stay
+// taken until Release. It shows fewer than wait where there are many to drop.
+func (q *RxQueue) Peek(v []Packet) int {
+	if q.memory.guarded {
+		return q.peekGuarded(v)
+	}
+	left, rest := q.waitingFor(len(v))
+	n, bytes := 0, uint64(0)
+	for n < len(v) && left > rest {
+		d := q.ring.descriptor(q.next)
+		if at, verdict := q.memory.at(d); verdict == good && d.flags&chained == 0 && d.length-1 < q.maxPacket {
+			p := &v[n]
+			p.Data = unsafe.Slice((*byte)(at), d.length)
+			p.More = nil
+			n++
+			q.next++
+			left--
+			bytes += uint64(d.length)
+			continue
+		}
+		slots, length, verdict := q.showChain(left, &v[n])
+		q.next += slots
+		left -= slots
+		if verdict != good {
+			q.reject(verdict)
+			continue
+		}
+		bytes += uint64(length)
+		n++
+	}
+	q.accept(n, bytes)
+	return n
+}
+
+// Release gives the slots of all packets that Peek showed back to the peer.
+func (q *RxQueue) Release() {
+	q.segments = q.segments[:0]
+	q.arenaUsed = 0
+	if q.memory.guarded {
+		defer q.conn.recoverFault(debug.SetPanicOnFault(true))
+	}
+	q.giveBack()
+}
+
+// showChain makes p of the packet at next, which may have several slots, and returns these and its length.
+func (q *RxQueue) showChain(left uint16, p *Packet) (slots uint16, length uint32, found verdict) {
+	first := len(q.segments)
+	for slots < left {
+		d := q.ring.descriptor(q.next + slots)
+		slots++
+		at, verdict := q.memory.at(d)
+		if verdict == good && uint64(length)+uint64(d.length) > uint64(q.maxPacket) {
+			verdict = tooLong
+		}
+		if found == good {
+			found = verdict
+		}
+		if found == good {
+			length += d.length
+			q.keep(p, slots, unsafe.Slice((*byte)(at), d.length))
+		}
+		if d.flags&chained == 0 {
+			p.More = q.segments[first:len(q.segments):len(q.segments)]
+			return slots, length, q.checkChain(length, found)
+		}
+	}
+	return slots, length, unfinished
+}
+
+func (q *RxQueue) keep(p *Packet, slot uint16, segment []byte) {
+	if slot == 1 {
+		p.Data = segment
+		return
+	}
+	q.segments = append(q.segments, segment) // within its capacity: the ring's size
+}
+
+// peekGuarded shows copies: what the caller reads cannot fault.
+func (q *RxQueue) peekGuarded(v []Packet) (n int) {
+	defer q.conn.recoverFault(debug.SetPanicOnFault(true))
+	if q.arena == nil {
+		q.arena = make([]byte, max(arenaSize, int(q.maxPacket)))
+	}
+	left, rest := q.waitingFor(len(v))
+	bytes := uint64(0)
+	for n < len(v) && left > rest && len(q.arena)-q.arenaUsed >= int(q.maxPacket) {
+		into := q.arena[q.arenaUsed:]
+		slots, length, verdict := q.copyChain(left, into)
+		q.next += slots
+		left -= slots
+		if verdict != good {
+			q.reject(verdict)
+			continue
+		}
+		v[n] = Packet{Data: into[:length:length]}
+		q.arenaUsed += int(length)
+		bytes += uint64(length)
+		n++
+	}
+	q.accept(n, bytes)
+	return n
 }

@@ -107,8 +107,8 @@ func startTestpmd(t *testing.T, options string, arguments ...string) *testpmd {
 	return p
 }
 
-// stop is the first command, and returns when it is done: when testpmd leaves the rings alone. DPDK's driver unmaps them when the
-// other end hangs up, whoever uses them.
+// stop is the first command, and returns when it is done: when testpmd leaves the rings alone. DPDK's driver unmaps them when
+// the other end hangs up, although they are in use.
 func (p *testpmd) stop(t *testing.T) {
 	t.Helper()
 	_, _ = io.WriteString(p.commands, "stop\n")

@@ -5,12 +5,11 @@ import (
 	"unsafe"
 )
 
-// minBuffer is the smallest buffer that a server fills: with smaller ones a client could make each packet cost thousands
-// of slots.
+// minBuffer is the smallest buffer that a server fills: with smaller ones each packet could cost thousands of slots.
 const minBuffer = 64
 
-// TxQueue is where a connection's packets go. It belongs to one goroutine at a time, but for Stats; after Conn.Release
-// nobody may use it.
+// TxQueue sends a connection's packets. One goroutine at a time may use it, except for Stats. Do not use it after
+// Conn.Release.
 type TxQueue struct {
 	ring   ring
 	memory *memory
@@ -31,10 +30,10 @@ type TxQueue struct {
 	counters   counters
 }
 
-// Size is the ring's, in slots.
+// Size returns the ring's size in slots.
 func (q *TxQueue) Size() int { return int(q.ring.size) }
 
-// Stats may be asked by any goroutine.
+// Stats returns the counters. Any goroutine may call it.
 func (q *TxQueue) Stats() QueueStats { return q.counters.stats() }
 
 // Send copies packets into the ring, publishes them and rings the peer if it wants that. It returns how many it took, in
@@ -178,7 +177,7 @@ func (q *TxQueue) took(slots uint16, length int) {
 	q.bytes += uint64(length)
 }
 
-// look asks the ring for room; false: there is none. An index that cannot be right ends the connection.
+// look reads the free slots of the ring and reports whether there are any. An impossible index ends the connection.
 func (q *TxQueue) look() bool {
 	q.free = 0
 	if q.conn.broken.Load() {
@@ -249,7 +248,7 @@ func copyParts(to, head, body []byte) (moreHead, moreBody []byte) {
 	return head[n:], body[m:]
 }
 
-// noRoom tells a packet that must wait from one that will never fit.
+// noRoom distinguishes a packet that must wait from one that never fits.
 func (q *TxQueue) noRoom(slots uint16) bool {
 	if slots == q.ring.size {
 		q.counters.drop(tooLong)
@@ -277,11 +276,66 @@ func (q *TxQueue) flush() {
 	}
 }
 
-// notify wakes the peer. A server uses nothing that a client could block.
+// notify wakes the peer. A server never blocks on the client's eventfd.
 func (q *TxQueue) notify() {
 	if q.server || theCompleter.Load() != nil {
 		notify(q.eventfd)
 		return
 	}
 	notifyByWrite(q.eventfd)
+}
+
+// Reserve lends the next slot's buffer to write a packet of up to n bytes into; nil: there is no room now, or not in one
+// buffer. It is valid until Commit, Append, Send or Flush, and lent again if it was not committed.
+func (q *TxQueue) Reserve(n int) []byte {
+	if n <= 0 || uint64(n) > uint64(q.maxPacket) {
+		return nil
+	}
+	if q.memory.guarded {
+		return q.reserveGuarded(n)
+	}
+	return q.reserve(n)
+}
+
+func (q *TxQueue) reserve(n int) []byte {
+	if q.free == 0 && !q.look() {
+		q.counters.drop(full)
+		return nil
+	}
+	to, room := q.buffer(q.next)
+	if uint64(n) > uint64(room.length) {
+		return nil
+	}
+	return unsafe.Slice((*byte)(to), n)
+}
+
+// reserveGuarded lends memory of this side: what the caller writes cannot fault.
+func (q *TxQueue) reserveGuarded(n int) (lent []byte) {
+	defer q.conn.recoverFault(debug.SetPanicOnFault(true))
+	if q.reserve(n) == nil {
+		return nil
+	}
+	if q.reserved == nil {
+		q.reserved = make([]byte, q.maxPacket)
+	}
+	return q.reserved[:n]
+}
+
+// Commit appends the first n bytes of what Reserve lent last, without publishing them. It does nothing if n is not
+// positive, or larger than the buffer.
+func (q *TxQueue) Commit(n int) {
+	if n <= 0 || q.free == 0 {
+		return
+	}
+	if q.memory.guarded {
+		q.appendGuarded(q.reserved[:min(n, len(q.reserved))], nil)
+		return
+	}
+	_, room := q.buffer(q.next)
+	if uint64(n) > uint64(room.length) {
+		return
+	}
+	room.flags, room.length = 0, uint32(n)
+	q.ring.fill(q.next, room)
+	q.took(1, n)
 }

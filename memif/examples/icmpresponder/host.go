@@ -15,7 +15,7 @@ const (
 	typeIPv6     = 0x86dd
 )
 
-// host is what the interface's addresses make of the program.
+// host answers for the interface's addresses.
 type host struct {
 	mode      memif.Mode
 	mac       [6]byte

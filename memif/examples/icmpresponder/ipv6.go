@@ -58,7 +58,7 @@ func (h *host) echo6(p, body []byte) []byte {
 	return p
 }
 
-// advertise tells who solicits, or all nodes when somebody without an address looks for duplicates of it.
+// advertise answers the soliciting node, or all nodes for duplicate address detection.
 func (h *host) advertise(p, body []byte) []byte {
 	if h.mode != memif.Ethernet || p[7] != 255 || len(body) < 24 || !h.owns(body[8:24]) {
 		return nil

@@ -71,7 +71,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	return nil
 }
 
-// serve is one interface's life.
+// serve answers on one interface until ctx ends.
 func serve(ctx context.Context, c memif.ClientConfig, h *host, out *lines) {
 	client, err := memif.Dial(ctx, c, out.events(c.Name))
 	if err != nil {
@@ -100,7 +100,7 @@ func serve(ctx context.Context, c memif.ClientConfig, h *host, out *lines) {
 	}
 }
 
-// lines prints what happens, a line each; the same failure again is no news.
+// lines prints what happens, a line each; it skips a repeated failure.
 type lines struct {
 	mu   sync.Mutex
 	to   io.Writer

@@ -88,7 +88,7 @@ func bridge(ctx context.Context, e *memif.Environment, chosen []memif.Descriptio
 	return nil
 }
 
-// say prints a line; each interface has its own goroutine to tell what happens to it.
+// say prints a line. Several goroutines call it.
 func say(lines *sync.Mutex, out io.Writer, name string, what any) {
 	lines.Lock()
 	defer lines.Unlock()

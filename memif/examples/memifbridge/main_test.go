@@ -100,11 +100,11 @@ func TestFramesCrossAndLocalOnesStay(t *testing.T) {
 
 func TestTableIsBounded(t *testing.T) {
 	s := segment{where: make(map[address]int)}
-	for i := range 3 * mostAddresses {
+	for i := range 3 * maxAddresses {
 		s.learn(address{2, 0, 0, byte(i >> 16), byte(i >> 8), byte(i)}, 0)
 	}
 	s.learn(address{1}, 0)
-	if _, multicast := s.where[address{1}]; len(s.where) > mostAddresses || multicast {
+	if _, multicast := s.where[address{1}]; len(s.where) > maxAddresses || multicast {
 		t.Errorf("%d addresses, multicast %v", len(s.where), multicast)
 	}
 }

@@ -9,8 +9,8 @@ import (
 
 const (
 	burstSize = 64
-	// mostAddresses bounds the table: when it is full it is learned anew.
-	mostAddresses = 4096
+	// maxAddresses bounds the table. A full table is cleared.
+	maxAddresses = 4096
 )
 
 type address [6]byte
@@ -68,7 +68,7 @@ func (s *segment) learn(a address, from int) {
 	if a[0]&1 != 0 {
 		return
 	}
-	if len(s.where) >= mostAddresses {
+	if len(s.where) >= maxAddresses {
 		clear(s.where)
 	}
 	s.where[a] = from
