@@ -23,7 +23,7 @@ type Selection struct {
 	Asked     Asked
 }
 
-// Asked are an address of each family and a MAC that somebody asks for, as far as he does.
+// Asked holds the requested addresses, at most one of each family, and the requested MAC.
 type Asked struct {
 	IPs []netip.Prefix // as in InterfaceOptions
 	MAC string
@@ -247,7 +247,7 @@ var definitionKeys = map[string]func(d *Definition, raw json.RawMessage) error{
 			CNI json.RawMessage `json:"cni"`
 		}
 		if json.Unmarshal(raw, &args) != nil || args.CNI == nil {
-			return nil // somebody else's
+			return nil // of another component
 		}
 		return d.Args.setArgs(args.CNI)
 	},
