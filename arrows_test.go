@@ -1,4 +1,4 @@
-// Package weft_test checks the shape of the whole repository: which room may import which.
+// Package weft_test checks properties of the whole repository, for example which package may import which.
 package weft_test
 
 import (
@@ -22,7 +22,7 @@ type pkg struct {
 	Imports    []string
 }
 
-// arrows holds for each room the rooms that it may import.
+// arrows holds for each package the packages that it may import.
 type arrows map[string][]string
 
 func TestArrowsAreThoseOfTheArchitecturePage(t *testing.T) {
@@ -32,10 +32,10 @@ func TestArrowsAreThoseOfTheArchitecturePage(t *testing.T) {
 	}
 }
 
-func TestRoomsOfTheArchitecturePageExist(t *testing.T) {
-	for room := range readArrows(t) {
-		if info, err := os.Stat(room); err != nil || !info.IsDir() {
-			t.Errorf("ARCHITECTURE.md speaks of the room %s, which is not there", room)
+func TestPackagesOfTheArchitecturePageExist(t *testing.T) {
+	for dir := range readArrows(t) {
+		if info, err := os.Stat(dir); err != nil || !info.IsDir() {
+			t.Errorf("ARCHITECTURE.md names the package %s, which does not exist", dir)
 		}
 	}
 }
@@ -46,13 +46,13 @@ func TestPlantedArrowsAreSeen(t *testing.T) {
 		name, from, to, fault string
 	}{
 		{"an arrow of the page is free", "ipnet", "pod", ""},
-		{"a room may use itself", "agent/state", "agent", ""},
-		{"a foreign package is not a room", "pod", "golang.org/x/sys/unix", ""},
+		{"a package may import packages below it", "agent/state", "agent", ""},
+		{"a third-party package has no rules here", "pod", "golang.org/x/sys/unix", ""},
 		{"a new arrow is refused", "pod", "ipnet", "pod must not import ipnet (arrow pod -> ipnet)"},
 		{"an arrow back is refused", "ipnet", "agent/state", "ipnet must not import agent/state (arrow ipnet -> agent)"},
-		{"a room within a room has arrows of its own", "ipnet/ipam", "pod", "ipnet/ipam must not import pod (arrow ipnet/ipam -> pod)"},
-		{"a folder that is no room is refused", "extra/thing", "", "extra/thing belongs to no room of ARCHITECTURE.md"},
-		{"a similar name is not the room", "podlike", "", "podlike belongs to no room of ARCHITECTURE.md"},
+		{"a package below another one has rules of its own", "ipnet/ipam", "pod", "ipnet/ipam must not import pod (arrow ipnet/ipam -> pod)"},
+		{"a package without rules is refused", "extra/thing", "", "extra/thing is not in the import rules of ARCHITECTURE.md"},
+		{"a similar name is another package", "podlike", "", "podlike is not in the import rules of ARCHITECTURE.md"},
 		{"a test package is for tests", "agent", "agent/agenttest", "agent must not import agent/agenttest, which is for tests"},
 		{"a test package may use another one", "agent/agenttest", "internal/netnstest", ""},
 	}
@@ -81,8 +81,8 @@ func (a arrows) faults(graph []pkg) []string {
 		if !ours {
 			continue
 		}
-		if a.room(from) == "" {
-			faults = append(faults, from+" belongs to no room of ARCHITECTURE.md")
+		if a.owner(from) == "" {
+			faults = append(faults, from+" is not in the import rules of ARCHITECTURE.md")
 			continue
 		}
 		for _, imported := range p.Imports {
@@ -96,7 +96,7 @@ func (a arrows) faults(graph []pkg) []string {
 
 // fault says what is wrong with the import of the package to by the package from: nothing, or one line.
 func (a arrows) fault(from, to string) []string {
-	source, target := a.room(from), a.room(to)
+	source, target := a.owner(from), a.owner(to)
 	switch {
 	case isForTests(to) && isForTests(from):
 		return nil
@@ -108,8 +108,8 @@ func (a arrows) fault(from, to string) []string {
 	return []string{fmt.Sprintf("%s must not import %s (arrow %s -> %s)", from, to, source, target)}
 }
 
-// room is the longest room that p stands in; "" if there is none.
-func (a arrows) room(p string) string {
+// owner returns the innermost directory with rules that p is in, or "".
+func (a arrows) owner(p string) string {
 	for ; p != "."; p = path.Dir(p) {
 		if _, ok := a[p]; ok {
 			return p
