@@ -55,7 +55,11 @@ modules: go
 	@$(GO) list -C test/chain -deps tool >/dev/null || echo "tests with programs of test/chain will be skipped"
 
 test: modules peers ## run all tests (PACKAGES=./... chooses; WEFT_REQUIRE=root,netns,dpdk,plugins forbids skips; WEFT_VPP=PREFIX: on VPP, one test at a time)
-	@$(if $(RACE),,echo "test: the race detector is left out, because there is no C compiler";) $(GO) test $(RACE) -count=1 $(if $(WEFT_VPP),-p 1 -parallel 1 -timeout 40m,-timeout 20m) $(PACKAGES)
+	@$(if $(RACE),,echo "test: the race detector is left out, because there is no C compiler";) out=$$(mktemp -d) && trap 'rm -rf "$$out"' EXIT && \
+	{ $(GO) test $(RACE) -count=1 $(if $(WEFT_VPP),-p 1 -parallel 1 -timeout 40m,-timeout 20m) $(PACKAGES); echo $$? >"$$out/status"; } | tee "$$out/log"; \
+	echo "test: the slowest packages:"; \
+	awk '($$1 == "ok" || $$1 == "FAIL") && $$3 ~ /s$$/ { printf "%8.1f s  %s\n", $$3, $$2 }' "$$out/log" | sort -rn | head -n 10; \
+	exit "$$(cat "$$out/status")"
 	@$(if $(filter ./...,$(PACKAGES)),$(GO) test -C test/admission -count=1 ./...)
 	@$(if $(and $(RACE),$(filter ./... ./vswitch/%,$(PACKAGES))),$(GO) test -count=1 -run TestLyingClients ./vswitch/forward) # cuts memory, which the detector cannot stand
 
