@@ -28,6 +28,8 @@ type AddPod struct {
 	Attachment *Attachment
 	Repeated   bool
 
+	extra func() ([]InterfaceRequest, error) // what Extra parsed; nil: nothing yet
+
 	// HandedOver are the attachments of the pod's older sandboxes that lost something to this one, as they are then.
 	HandedOver []*Attachment
 }
@@ -67,9 +69,18 @@ type Requested struct {
 // HasMain reports whether the main interface is Weft's to make.
 func (e *AddPod) HasMain() bool { return e.Mode != ModeChained && e.Mode != ModeIPAM }
 
-// Extra are the interfaces that the pod asks for beside the main one: those of its annotations in their order, then those
-// that it selected. Its errors have code 103.
+// Extra returns the interfaces that the pod requests in addition to the main one: those of its annotations in their order, then those of
+// its NetworkAttachmentDefinitions. Errors have code 103. The first call parses the annotations, so Annotations and Selected must be set
+// before. The caller must not change the result.
 func (e *AddPod) Extra() ([]InterfaceRequest, error) {
+	if e.extra == nil {
+		requests, err := e.parseExtra()
+		e.extra = func() ([]InterfaceRequest, error) { return requests, err }
+	}
+	return e.extra()
+}
+
+func (e *AddPod) parseExtra() ([]InterfaceRequest, error) {
 	requests, err := InterfaceRequests(e.Annotations, e.Key.IfName)
 	if err != nil {
 		return nil, err

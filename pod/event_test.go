@@ -21,3 +21,15 @@ func TestAnUnknownModeIsRefused(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 }
+
+func TestTheAnnotationsOfAnEventAreParsedOnce(t *testing.T) {
+	for text, want := range map[string]int{"m1/memif, t1/tap": 2, "no type": 0} {
+		ev := &AddPod{Key: Key{IfName: "eth0"}, Annotations: map[string]string{AnnotationCustom: text}}
+		first, firstErr := ev.Extra()
+		ev.Annotations[AnnotationCustom] = "t2/tap, t3/tap, t4/tap"
+		again, againErr := ev.Extra()
+		if len(first) != want || len(again) != want || (firstErr == nil) != (want > 0) || !errors.Is(againErr, firstErr) {
+			t.Errorf("%q: %v, %v, then %v, %v", text, first, firstErr, again, againErr)
+		}
+	}
+}
