@@ -26,7 +26,7 @@ import (
 	"github.com/weftnet/weft/wire"
 )
 
-// parts are this node's parts of the networks: blocks of addresses, by which the others lead packets here.
+// parts returns this node's address blocks by network. Other nodes route packets for them to this node.
 func (a *Agent) parts(now *followed) []pod.NodePart {
 	var held []pod.Block
 	if now.blocks != nil {
@@ -46,7 +46,7 @@ func (a *Agent) parts(now *followed) []pod.NodePart {
 	return parts
 }
 
-// announce hands on what the others are to know of this node. Only the newest counts.
+// announce queues the node's announcement to the other nodes, and replaces one that is not written yet.
 func (a *Agent) announce(now *followed) {
 	said := k8s.Announcement{UID: now.view.Node.UID, Version: version.String(), Spec: v1.NodeNetworkSpec{Tunnel: a.tunnel()}}
 	for _, address := range oneOfAFamily(now.view.Node.Addresses) {
@@ -72,7 +72,7 @@ func (a *Agent) announce(now *followed) {
 	a.announcements <- said
 }
 
-// tunnel says how packets get to this node.
+// tunnel returns how other nodes reach this node.
 func (a *Agent) tunnel() v1.Tunnel {
 	if a.config.Kubernetes.Tunnel == ipnet.TunnelNone {
 		return v1.Tunnel{Type: v1.TunnelNone, MTU: int32(a.uplink.mtu)}
@@ -80,7 +80,7 @@ func (a *Agent) tunnel() v1.Tunnel {
 	return v1.Tunnel{Type: v1.TunnelVXLAN, Port: wire.VXLANPort, MTU: int32(a.uplink.mtu)}
 }
 
-// oneOfAFamily are the first addresses of each family.
+// oneOfAFamily returns the first address of each family.
 func oneOfAFamily(addresses []netip.Addr) []netip.Addr {
 	var first []netip.Addr
 	for _, a := range addresses {
@@ -100,7 +100,7 @@ func vniOf(network string, networks []pod.Network) int32 {
 	return 0
 }
 
-// observed says which of the cluster's networks the node has as the cluster wants them, and which it has not, and why.
+// observed returns the state of the cluster's networks on this node: as specified, or the reason why not.
 func (a *Agent) observed(view k8s.View) (has []v1.Observed, refused []v1.Refusal) {
 	reasons := *a.refusals.Load()
 	for _, name := range view.Deleting {
@@ -145,30 +145,30 @@ func (a *Agent) lastPods(network string) (pods []string, closed bool) {
 	return pods[:min(len(pods), mostNamed)], true
 }
 
-// announceWait is how long pods of a node wait for the others to be told of it.
+// announceWait is how long pods wait until the node is announced to the other nodes.
 const announceWait = 15 * time.Second
 
-// expectAnnouncement has pods wait until the others are told of the node, unless they were by an earlier run: answers to
-// what they send would get lost.
+// expectAnnouncement makes pods wait until the node is announced, unless an earlier run announced it: other nodes could not route replies
+// to the pods.
 func (a *Agent) expectAnnouncement(uid string) {
 	var told string
 	if _, err := a.state.Get(statefile.BucketCluster, announcedKey, &told); err != nil {
-		a.log.Error("whether other nodes know of this one is not known", "err", err)
+		a.log.Error("state of the announcement not read", "err", err)
 	}
 	if told != uid {
 		a.health.Require(health.Announced, "the other nodes are not told of this one yet")
 	}
 }
 
-// announced has pods wait no longer, and the next agent's neither.
+// announced ends the wait of pods, also for the next agent.
 func (a *Agent) announced(ctx context.Context, uid string) {
 	if err := a.state.Save(ctx, []eventloop.Saved{{Bucket: statefile.BucketCluster, Key: announcedKey, Value: uid}}); err != nil {
-		a.log.Error("that other nodes know of this one is not saved: the next agent makes sure", "err", err)
+		a.log.Error("announcement not recorded, the next agent announces again", "err", err)
 	}
 	a.health.Set(health.Announced, true, "")
 }
 
-// awaitAnnouncement bounds how long pods wait once the agent can tell the others: pods of one node reach each other anyway.
+// awaitAnnouncement limits how long pods wait after the agent can write the announcement: pods of one node reach each other without it.
 func (a *Agent) awaitAnnouncement(ctx context.Context) error {
 	if err := a.health.Await(ctx, health.Started); err != nil {
 		return err
@@ -176,22 +176,22 @@ func (a *Agent) awaitAnnouncement(ctx context.Context) error {
 	bound, cancel := context.WithTimeout(ctx, announceWait)
 	defer cancel()
 	if a.health.Requires(health.Announced) && a.health.Await(bound, health.Announced) != nil && ctx.Err() == nil {
-		a.log.Error("node is not announced yet, serving pods all the same: pods of other nodes may not reach them", "waited", announceWait)
+		a.log.Error("node is not announced yet, serving pods without it: pods of other nodes may not reach them", "waited", announceWait)
 		a.health.Set(health.Announced, true, "")
 	}
 	return ctx.Err()
 }
 
-// announceAgain is the time after which what was written is looked at, though nothing new is to be said.
+// announceAgain is the period in which the written announcement is checked.
 const announceAgain = 5 * time.Minute
 
-// announcing writes what the others are to know of this node, and again where that fails.
+// announcing writes the node's announcement, and retries.
 func (a *Agent) announcing(ctx context.Context) error {
 	announcer := k8s.Announcer{Client: a.client, Node: a.config.Kubernetes.Node, Log: a.log.With("room", "k8s")}
 	pause := backoff.NewExponentialBackOff()
 	pause.InitialInterval, pause.MaxInterval = 100*time.Millisecond, 30*time.Second
 	var said, written k8s.Announcement
-	var told string // UID of the Node that the others know of
+	var told string // UID of the announced Node
 	timer := time.NewTimer(0)
 	<-timer.C
 	for {
@@ -200,10 +200,10 @@ func (a *Agent) announcing(ctx context.Context) error {
 			return ctx.Err()
 		case said = <-a.announcements:
 		case <-timer.C:
-			written = k8s.Announcement{} // somebody may have changed what stands there
+			written = k8s.Announcement{} // it may have been changed in the API server
 		}
 		if reflect.DeepEqual(said, written) && a.cluster.NodeID() != 0 {
-			continue // most news are of others; nothing is asked for them
+			continue // most changes concern other nodes and need no request
 		}
 		timer.Stop()
 		question, cancel := context.WithTimeout(ctx, oneQuestion)
@@ -211,7 +211,7 @@ func (a *Agent) announcing(ctx context.Context) error {
 		cancel()
 		if err != nil {
 			next := pause.NextBackOff()
-			a.log.Warn("the cluster is not told of this node, trying again", "err", err, "in", fmt.Sprint(next.Round(time.Millisecond)))
+			a.log.Warn("announcement not written, trying again", "err", err, "in", fmt.Sprint(next.Round(time.Millisecond)))
 			timer.Reset(next)
 			continue
 		}
@@ -225,24 +225,24 @@ func (a *Agent) announcing(ctx context.Context) error {
 	}
 }
 
-// uplink is the link by which other nodes are reached.
+// uplink is the link to other nodes.
 type uplink struct {
-	address netip.Addr // of the node, at which others reach it
+	address netip.Addr // of the node, known to the other nodes
 	name    string
 	mtu     int  // 0: not known
 	owned   bool // by the dataplane
 }
 
-// Bounds of the wait for the uplink, and time between looks at it later.
+// Limits of the wait for the uplink, and the poll interval afterwards.
 const (
 	uplinkWait = 15 * time.Second
 	uplinkLook = 30 * time.Second
 )
 
-// errUnreachable is the fault of a node of which the API server knows no such address.
+// errUnreachable is the error of a node without an address of the tunnels' family in the API server.
 var errUnreachable = errors.New("the node has no address at which the tunnels of others could reach it")
 
-// outerAddress is that at which other nodes reach this one: of the family of the tunnels.
+// outerAddress returns the node's address for tunnels, of the tunnels' family.
 func (a *Agent) outerAddress(addresses []netip.Addr) (netip.Addr, bool) {
 	for _, n := range addresses {
 		if a.config.Kubernetes.Tunnel == ipnet.TunnelNone || n.Is4() == (a.config.Kubernetes.Tunnel == ipnet.TunnelVXLAN4) {
@@ -252,8 +252,8 @@ func (a *Agent) outerAddress(addresses []netip.Addr) (netip.Addr, bool) {
 	return netip.Addr{}, false
 }
 
-// findUplink finds the link that has the node's address. One that is not there yet is waited for; in bounds, unless it is
-// required: then the node goes on without, for pods of one node need none.
+// findUplink returns the link with the node's address and waits for it. Unless the link is required, the wait is limited and the node starts
+// without it, because pods of one node do not need it.
 func (a *Agent) findUplink(ctx context.Context, addresses []netip.Addr) (uplink, error) {
 	address, has := a.outerAddress(addresses)
 	if !has {
@@ -279,14 +279,14 @@ func (a *Agent) findUplink(ctx context.Context, addresses []netip.Addr) (uplink,
 	case ctx.Err() != nil:
 		return found, ctx.Err()
 	case err != nil:
-		a.log.Error("uplink not found, going on without", "err", err)
+		a.log.Error("uplink not found, continuing without it", "err", err)
 		return uplink{address: address}, nil
 	}
 	a.log.Info("uplink", "link", found.name, "address", found.address.String(), "mtu", found.mtu)
 	return found, nil
 }
 
-// ownUplink is the card that the dataplane owns: it must have the address that other nodes know.
+// ownUplink returns the card that the dataplane owns. It must have the address that other nodes use.
 func (a *Agent) ownUplink(address netip.Addr) (uplink, error) {
 	card := a.card.Card
 	if !slices.ContainsFunc(card.Addresses, func(k wire.CardAddress) bool { return k.Prefix.Addr() == address }) {
@@ -295,7 +295,7 @@ func (a *Agent) ownUplink(address netip.Addr) (uplink, error) {
 	return uplink{address: address, name: card.Link, mtu: card.MTU, owned: true}, nil
 }
 
-// followUplink says in the node's health when the uplink is missing, or is another one than the agent started with.
+// followUplink sets a health condition when the uplink is missing or is another one than at the start of the agent.
 func (a *Agent) followUplink(ctx context.Context) error {
 	tick := time.NewTicker(uplinkLook)
 	defer tick.Stop()
@@ -310,7 +310,7 @@ func (a *Agent) followUplink(ctx context.Context) error {
 	}
 }
 
-// fault says what is wrong with the uplink now; "": nothing.
+// fault returns the problem with the uplink, or "".
 func (u uplink) fault() string {
 	if !u.address.IsValid() {
 		return errUnreachable.Error()
@@ -329,7 +329,7 @@ func (u uplink) fault() string {
 	return ""
 }
 
-// ownedFault says what is wrong with a card that the dataplane owns; "": nothing.
+// ownedFault returns the problem with a card that the dataplane owns, or "".
 func (u uplink) ownedFault() string {
 	now, err := linux.ReadCard(u.name)
 	if err == nil {
@@ -344,15 +344,14 @@ func (u uplink) ownedFault() string {
 	return ""
 }
 
-// How many rejections are shown at a time.
+// The maximum numbers of rejections that are shown at a time.
 const (
 	shownRejections = 8 // in a condition's message; of one node in a round of the log
 	shownOfNode     = 2 // of one node in a condition's message
 )
 
-// showRejections tells which parts of other nodes' announcements are not used: by a condition and a metric at once, and by the
-// log, once each, when some time has passed. An announcement may arrive before the Node or the IPBlock that grants it, and
-// is accepted then.
+// showRejections reports the parts of other nodes' announcements that are not used: in a condition and a metric at once, and in the log
+// once each after some time, because an announcement may arrive before the Node or the IPBlock that grants it.
 func (a *Agent) showRejections(rejected []announcement.Rejection, now *followed) {
 	a.rejections.Store(int64(len(rejected)))
 	a.health.Set(health.Announcements, len(rejected) == 0, summary(rejected))
@@ -374,7 +373,7 @@ func (a *Agent) showRejections(rejected []announcement.Rejection, now *followed)
 	now.rejected = logged
 }
 
-// summary is some of the rejections in one line; "" if there is none.
+// summary returns some of the rejections in one line, or "".
 func summary(rejected []announcement.Rejection) string {
 	var lines []string
 	of := make(map[string]int)

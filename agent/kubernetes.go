@@ -15,15 +15,15 @@ import (
 	"github.com/weftnet/weft/podmanager"
 )
 
-// Keys of the cluster bucket.
+// Keys in the bucket "cluster" of the state file.
 const (
-	viewKey   = "view"   // what is known of the cluster
-	blocksKey = "blocks" // which blocks of addresses the node has
+	viewKey   = "view"   // the last view of the cluster
+	blocksKey = "blocks" // the node's address blocks
 
-	announcedKey = "announced" // UID of the Node that the others were told of
+	announcedKey = "announced" // UID of the announced Node
 )
 
-// assembleCluster prepares for the API server; the one question that is sent before Run is for what the node is.
+// assembleCluster prepares the connection to the API server. It sends one request: for the Node.
 func (a *Agent) assembleCluster(ctx context.Context) error {
 	if a.config.Kubernetes.Mode == config.NoCluster {
 		return nil
@@ -44,7 +44,7 @@ func (a *Agent) assembleCluster(ctx context.Context) error {
 	var known k8s.View
 	was, err := a.state.Get(statefile.BucketCluster, viewKey, &known)
 	if err != nil {
-		a.log.Error("what was known of the cluster is left out", "err", err)
+		a.log.Error("saved view of the cluster not read", "err", err)
 	}
 	if was {
 		config.Known = &known
@@ -68,7 +68,7 @@ func (a *Agent) assembleCluster(ctx context.Context) error {
 	return a.serveWhile(ctx, a.learnNode)
 }
 
-// tunnelType is how packets get to other nodes.
+// tunnelType returns the type of the tunnels to other nodes.
 func (a *Agent) tunnelType() string {
 	if a.cluster == nil {
 		return ipnet.TunnelNone
@@ -76,7 +76,7 @@ func (a *Agent) tunnelType() string {
 	return a.config.Kubernetes.Tunnel
 }
 
-// runCluster does what being one of a cluster takes until ctx ends. Addresses are told of once all pods are known again.
+// runCluster runs the parts of the agent that use the API server until ctx ends. Addresses are announced when all pods are restored.
 func (a *Agent) runCluster(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return a.cluster.Run(ctx) })
@@ -103,7 +103,7 @@ func (a *Agent) runCluster(ctx context.Context) error {
 	return group.Wait()
 }
 
-// annotations is who knows pods' annotations where the runtime does not give them; nil: nobody.
+// annotations returns the source of pods' annotations if the runtime does not pass them; nil: there is none.
 func (a *Agent) annotations() func(context.Context, pod.ID) (map[string]string, string, error) {
 	if a.cluster == nil {
 		return nil
@@ -111,8 +111,7 @@ func (a *Agent) annotations() func(context.Context, pod.ID) (map[string]string, 
 	return a.cluster.Annotations
 }
 
-// paused reports whether, and why, no new pods are served: the cluster's administrator holds them up, or the state file takes no write. DELs
-// are served.
+// paused reports whether and why ADDs are refused: the administrator paused them, or the state file cannot be written. DELs are served.
 func (a *Agent) paused() (reason string, paused bool) {
 	if a.cluster != nil {
 		reason = a.cluster.View().Paused
@@ -123,7 +122,7 @@ func (a *Agent) paused() (reason string, paused bool) {
 	return reason, reason != ""
 }
 
-// selected is who looks up the networks that pods select; nil: it is Multus' business, or there is no cluster.
+// selected returns the function that resolves the networks that pods select; nil: Multus does, or there is no cluster.
 func (a *Agent) selected() func(context.Context, *pod.AddPod) ([]pod.InterfaceRequest, error) {
 	if a.cluster == nil || a.config.Kubernetes.Multus {
 		return nil
@@ -131,7 +130,7 @@ func (a *Agent) selected() func(context.Context, *pod.AddPod) ([]pod.InterfaceRe
 	return a.lookUp
 }
 
-// lookUp makes a pod's selections the interfaces that their definitions say.
+// lookUp resolves the NetworkAttachmentDefinitions that a pod selects to interface requests.
 func (a *Agent) lookUp(ctx context.Context, ev *pod.AddPod) ([]pod.InterfaceRequest, error) {
 	selections, err := pod.Selections(ev.Annotations, ev.ID.Namespace)
 	if err != nil {
@@ -156,7 +155,7 @@ func (a *Agent) lookUp(ctx context.Context, ev *pod.AddPod) ([]pod.InterfaceRequ
 	return requests, nil
 }
 
-// refusedSelection says which pod an error is about; its own code counts.
+// refusedSelection adds the pod to an error and keeps its code.
 func refusedSelection(ev *pod.AddPod, code uint, err error) error {
 	if own, ok := errors.AsType[*pod.Error](err); ok {
 		code = own.Code
@@ -164,7 +163,7 @@ func refusedSelection(ev *pod.AddPod, code uint, err error) error {
 	return pod.Errorf(code, "%s: %w", ev, err)
 }
 
-// assembleNetworkStatus prepares to tell pods what they got, unless that is Multus' business, or nobody wants it.
+// assembleNetworkStatus prepares the network-status annotation of pods, unless Multus writes it or it is disabled.
 func (a *Agent) assembleNetworkStatus() (err error) {
 	if a.config.Kubernetes.Multus || !a.config.Kubernetes.NetworkStatus {
 		return nil
@@ -185,7 +184,7 @@ func (a *Agent) assembleNetworkStatus() (err error) {
 	return nil
 }
 
-// networkStatus is the annotation of a pod; false: it is not ours.
+// networkStatus returns the annotation of a pod; false: the pod has no attachment of Weft.
 func (a *Agent) networkStatus(id pod.ID) (text string, ours bool) {
 	return k8s.PodStatus(a.pods.OfPod(id))
 }

@@ -45,7 +45,7 @@ func TestANodeWithoutItsUplinkServesPodsAndSaysSo(t *testing.T) {
 		}
 		return netlink.LinkDel(link)
 	})
-	if len(l.logged("uplink not found, going on without")) != 1 {
+	if len(l.logged("uplink not found, continuing without it")) != 1 {
 		t.Error("the agent does not say that it ended to wait for the uplink")
 	}
 	if said := l.uplinkSaid(); !strings.Contains(said, "10.200.0.11") {

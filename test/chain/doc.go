@@ -1,3 +1,3 @@
-// Package chain names programs of the CNI project and of Multus, which tests build and run: those of a distribution are older and do
-// not speak CNI 1.1.0. It is a module of its own, because nothing else of Weft needs what they need.
+// Package chain pins the CNI plugins and Multus that tests build and run, because distributions package versions without CNI 1.1.0. It is a
+// module of its own to keep their dependencies out of Weft's.
 package chain
