@@ -370,6 +370,20 @@ func newLog(c config.Log, out io.Writer) *slog.Logger {
 	return slog.New(slog.NewTextHandler(out, opts))
 }
 
+// every calls f now and periodically until ctx ends, one call at a time, and returns the error of ctx.
+func every(ctx context.Context, period time.Duration, f func()) error {
+	tick := time.NewTicker(period)
+	defer tick.Stop()
+	for {
+		f()
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+		}
+	}
+}
+
 // again says at which ticks what was refused is tried again: ever more rarely, as long as nothing changes. The zero value
 // does at the next tick.
 type again struct {

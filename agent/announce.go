@@ -240,7 +240,7 @@ const (
 )
 
 // errUnreachable is the error of a node without an address of the tunnels' family in the API server.
-var errUnreachable = errors.New("the node has no address at which the tunnels of others could reach it")
+var errUnreachable = errors.New("the API server knows no address of this node with the tunnels' family: set one on the Node, or choose the tunnel type of the family it has")
 
 // outerAddress returns the node's address for tunnels, of the tunnels' family.
 func (a *Agent) outerAddress(addresses []netip.Addr) (netip.Addr, bool) {
@@ -297,17 +297,10 @@ func (a *Agent) ownUplink(address netip.Addr) (uplink, error) {
 
 // followUplink sets a health condition when the uplink is missing or is another one than at the start of the agent.
 func (a *Agent) followUplink(ctx context.Context) error {
-	tick := time.NewTicker(uplinkLook)
-	defer tick.Stop()
-	for {
+	return every(ctx, uplinkLook, func() {
 		fault := a.uplink.fault()
 		a.health.Set(health.Uplink, fault == "", fault)
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-tick.C:
-		}
-	}
+	})
 }
 
 // fault returns the problem with the uplink, or "".

@@ -208,18 +208,11 @@ func (c *chains) ended(at *pod.Attachment, changes map[string]linux.Changes) {
 
 // followChains ends chains whose time is over.
 func (a *Agent) followChains(ctx context.Context) error {
-	tick := time.NewTicker(chainsLook)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-tick.C:
-		}
+	return every(ctx, chainsLook, func() {
 		if a.started() {
 			a.chains.endDue(a.pods.Attachment, time.Now())
 		}
-	}
+	})
 }
 
 // endDue ends the chains whose time is over by now. One that cannot be read has its time again.

@@ -136,7 +136,7 @@ func readExternal(name string) (map[string][]byte, error) {
 
 var errNotRegular = errors.New("it is not a regular file")
 
-// trusted refuses what somebody else than root (or who runs the agent) could have written.
+// trusted rejects a file that another user than root, or the agent's own, could have written.
 func trusted(info fs.FileInfo) error {
 	owner, ok := info.Sys().(*syscall.Stat_t)
 	switch {

@@ -375,8 +375,8 @@ func (a *Agent) followExternals(ctx context.Context, now *followed) {
 	a.repairLinks(ctx)
 }
 
-// repairLinks has the scheduler look at the links of the outside where one of them went away or came back: nobody tells of
-// links that others make.
+// repairLinks makes the scheduler check the link of an external interface that disappeared or appeared, because no component reports links
+// that third parties make.
 func (a *Agent) repairLinks(ctx context.Context) {
 	for _, e := range a.network.Externals() {
 		ref := kvscheduler.Ref{Kind: wire.KindLink, Name: e.Interface}
@@ -405,7 +405,7 @@ func (a *Agent) observedExternals(now *followed) (observed []v1.ObservedExternal
 	for _, e := range now.view.Externals {
 		isSet := func(o pod.External) bool { return reflect.DeepEqual(o, e.External) }
 		if !slices.ContainsFunc(now.externals.Externals, isSet) {
-			continue // nobody knows yet
+			continue // not decided yet
 		}
 		reason := now.externals.Refused[e.Name]
 		if reason == "" {

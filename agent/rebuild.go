@@ -91,7 +91,7 @@ func (a *Agent) look(ctx context.Context) (machine, error) {
 	return backoff.Retry(ctx, ask, backoff.WithMaxElapsedTime(0))
 }
 
-// reconstruct makes the attachments of those interfaces that nobody knows yet; unknown are those where that failed.
+// reconstruct makes attachments for the interfaces of no known attachment, and returns those for which it cannot.
 func (a *Agent) reconstruct(ports []vpp.Port) (attachments []*pod.Attachment, unknown []ipnet.Found) {
 	found, unknown := a.find(ports)
 	attachments, refused := a.network.Reconstruct(found, unknown)
@@ -154,12 +154,12 @@ func (a *Agent) rebuilt(attachments []*pod.Attachment) []eventloop.Saved {
 	return saved
 }
 
-// find collects what the machine knows of those interfaces that nobody knows yet; unknown are those where it knows too
-// little. Those of sandboxes that are gone are neither.
+// find returns the interfaces of the dataplane that belong to no known attachment, with everything that the machine tells of them; unknown
+// are those of which it tells too little. Interfaces of sandboxes that are gone are in neither list.
 func (a *Agent) find(ports []vpp.Port) (found, unknown []ipnet.Found) {
 	mounted, err := linux.FindMounted()
 	if err != nil {
-		a.log.Error("network namespaces not looked for: no veth is made anew", "err", err)
+		a.log.Error("network namespaces not listed: no veth is reconstructed", "err", err)
 	}
 	known := a.knownObjects()
 	for _, p := range ports {

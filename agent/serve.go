@@ -108,18 +108,11 @@ func (a *Agent) markServed() {
 
 // goOnMarking keeps the mark of an agent that is ready from growing old.
 func (a *Agent) goOnMarking(ctx context.Context) error {
-	tick := time.NewTicker(servedEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-tick.C:
-		}
+	return every(ctx, servedEvery, func() {
 		if a.health.Missing() == nil {
 			a.markServed()
 		}
-	}
+	})
 }
 
 // uninstalled is a file beside the socket that says that this agent will not be started again: weft-agent uninstall

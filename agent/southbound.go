@@ -466,21 +466,14 @@ func (c *counters) run(ctx context.Context) error {
 	if err := c.southbound.await(ctx); err != nil {
 		return err
 	}
-	tick := time.NewTicker(checkCounters)
-	defer tick.Stop()
-	for {
+	return every(ctx, checkCounters, func() {
 		if c.southbound.up.Load() {
 			err := c.southbound.client.CheckStats(ctx)
 			c.mu.Lock()
 			c.judgeLocked(ctx, err)
 			c.mu.Unlock()
 		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
+	})
 }
 
 // judgeLocked sets the condition after a reading. A lost connection and a caller that gave up say nothing about it.

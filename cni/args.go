@@ -160,12 +160,12 @@ func (c *call) requested(env *envArgs) (ips []string, mac string, err error) {
 	ips = firstList(c.conf.RuntimeConfig.IPs, args.CNI.IPs, splitList(string(env.IP)))
 	for _, ip := range ips {
 		if !isAddress(ip) {
-			return nil, "", types.NewError(types.ErrInvalidNetworkConfig, fmt.Sprintf("invalid address %.60q: give an IPv4 or IPv6 address, with or without a prefix length", ip), "")
+			return nil, "", types.NewError(types.ErrInvalidNetworkConfig, fmt.Sprintf("%s: requested address %.60q is invalid: give an IPv4 or IPv6 address, with or without a prefix length", c.name(env.pod()), ip), "")
 		}
 	}
 	mac = firstText(c.conf.RuntimeConfig.MAC, args.CNI.MAC, string(env.MAC))
 	if hw, err := net.ParseMAC(mac); mac != "" && (err != nil || len(hw) != 6) {
-		return nil, "", types.NewError(types.ErrInvalidNetworkConfig, fmt.Sprintf("invalid MAC %.60q: give six octets as 02:00:00:00:00:01", mac), "")
+		return nil, "", types.NewError(types.ErrInvalidNetworkConfig, fmt.Sprintf("%s: requested MAC %.60q is invalid: give six octets as 02:00:00:00:00:01", c.name(env.pod()), mac), "")
 	}
 	return ips, mac, nil
 }

@@ -60,7 +60,7 @@ func (t terminal) run(version string, args []string) int {
 	return exitUsage
 }
 
-// print writes to a stream of the terminal; there is nobody to tell if that fails.
+// print writes to a stream of the terminal. There is no way to report its failure.
 func (terminal) print(w io.Writer, text string) { _, _ = io.WriteString(w, text) }
 
 func specification() string {

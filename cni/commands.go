@@ -217,9 +217,9 @@ type delLimits struct {
 
 var defaultDelLimits = delLimits{call: 30 * time.Second, lock: 10 * time.Second, last: 5 * time.Second}
 
-// del gives an address back to a foreign IPAM plugin when nobody uses it any more, or nobody is there to say so. A
-// refusal of the agent leaves it: the runtime comes again. What was asked for by the interface is given back by it, so
-// before that goes, which it does whatever the plugin says.
+// del deletes the attachment, and then calls the foreign IPAM plugin to release its addresses, also if the DEL was only queued. If the agent
+// refuses the DEL, the addresses stay and the runtime retries. A plugin that asks by the interface (dhcp) is called first, while the
+// interface exists, and its failure does not keep the attachment.
 func del(c *call) error {
 	if f := c.foreign(); f != nil && asksByLink(f.kind) {
 		return both(c.giveBack(), c.deleteAttachment())

@@ -48,7 +48,7 @@ func (c *conf) foreignIsHeard(r role) error {
 		c.IPAM.Type, modeDelegate)
 }
 
-// foreign is the IPAM plugin of somebody else that the configuration names.
+// foreign returns the third-party IPAM plugin of the configuration.
 type foreign struct {
 	kind     string
 	stdin    []byte // the whole configuration, as the specification says
@@ -266,8 +266,7 @@ func (c *call) askFind(ctx context.Context, req *weftv1.AddRequest) (*weftv1.Fin
 	})
 }
 
-// isUnsure is true if the agent may have wired the sandbox, or may still do so: nobody else is to get the address then
-// until it has been told not to.
+// isUnsure reports whether the agent may have connected the sandbox, or may still do so. The address must not be released before a DEL.
 func isUnsure(err error) bool {
 	_, unreachable := errors.AsType[*unreachableError](err)
 	return err != nil && !unreachable

@@ -47,7 +47,7 @@ type poolRow struct {
 
 // nodeRow is what one node has of a pool.
 type nodeRow struct {
-	Node     string `json:"node"` // "": nobody's
+	Node     string `json:"node"` // "": no owner
 	Pool     string `json:"pool,omitempty"`
 	Network  string `json:"network,omitempty"`
 	Prefix   string `json:"prefix,omitempty"`

@@ -21,7 +21,7 @@ type request struct {
 
 	cause     uint64 // the event that this one follows up
 	depth     int    // of a chain of follow-ups
-	posted    bool   // nobody waits
+	posted    bool   // no caller waits
 	early     bool   // may run before the start-up resync
 	coalesced int
 	done      chan answer // of capacity 1; who takes the request out of the queue answers it

@@ -182,7 +182,7 @@ func (i *installer) healthy(ctx context.Context, network string) error {
 		return notYet{fmt.Errorf("the agent would not serve pods: %w", err)}
 	}
 	if errors.Is(err, fs.ErrNotExist) {
-		return notYet{err} // somebody took the program away just now
+		return notYet{err} // the program was removed just now
 	}
 	return fmt.Errorf("ask the agent: %w", err)
 }

@@ -22,7 +22,7 @@ type installer struct {
 
 	content []byte          // of the program to install
 	own     []byte          // Weft's list, as it was last composed
-	placed  map[string]bool // paths that were as they should be once: what they are now is somebody's wish
+	placed  map[string]bool // paths that were as they should be once: a later change is the administrator's
 	said    map[string]string
 	reached func(step string) // for tests, which pull the plug there
 }

@@ -32,7 +32,7 @@ func (i *installer) ensurePrograms(ctx context.Context) error {
 	return i.ensureLink(ctx)
 }
 
-// ensureLink makes the link; a file of that name that is no link is somebody's own.
+// ensureLink makes the link; another file of that name belongs to the administrator.
 func (i *installer) ensureLink(ctx context.Context) error {
 	path := i.installed(link)
 	there, err := os.Readlink(path)

@@ -33,7 +33,7 @@ func (f file) isThere() bool {
 	return err == nil && bytes.Equal(now, f.content)
 }
 
-// isLeft reports whether the file needs nothing: it is as it should be, or was once and somebody has changed it since.
+// isLeft reports whether the file needs no change: it is as it should be, or was once and the administrator changed it since.
 // Two versions that both put back their own would never come to an end.
 func (i *installer) isLeft(f file) bool {
 	if f.isThere() {
@@ -77,7 +77,7 @@ func (i *installer) put(ctx context.Context, f file, try func(ctx context.Contex
 	return nil
 }
 
-// draft writes the file under a name that nobody looks for, with the mode that it will have.
+// draft writes the file under a temporary name, with its final mode.
 func (i *installer) draft(f file) (name string, err error) {
 	w, err := os.CreateTemp(filepath.Dir(f.path), draftPattern(f.path))
 	if err != nil {
@@ -111,11 +111,11 @@ func (i *installer) name(draft, path string) error {
 
 func draftPattern(path string) string { return "." + filepath.Base(path) + ".*" + draftEnding }
 
-// sweep removes what an installer that was killed has left of its drafts. The directory is locked, so nobody is at work.
+// sweep removes what an installer that was killed has left of its drafts. The directory is locked, so no other installer runs.
 func sweep(path string) {
 	drafts, _ := filepath.Glob(filepath.Join(filepath.Dir(path), draftPattern(path))) // the pattern is sound
 	for _, draft := range drafts {
-		_ = os.Remove(draft) // it hurts nobody: the next one tries again
+		_ = os.Remove(draft) // harmless: the next installer tries again
 	}
 }
 

@@ -101,7 +101,7 @@ func (u *uninstaller) reduce(ctx context.Context) error {
 	return nil
 }
 
-// awaitLast returns when nobody needs the programs; the error says who does.
+// awaitLast waits until no pod needs the programs; the error names those that do.
 func (u *uninstaller) awaitLast(ctx context.Context, pods Pods) error {
 	for _, path := range neighbours(u.ConfDir) {
 		if callsWeft(path) {
@@ -179,7 +179,7 @@ func (u *uninstaller) removeProgram(ctx context.Context) error {
 	return u.remove(path)
 }
 
-// removeMark removes when the agent served last, which nobody reads any more. An agent that runs still makes it again.
+// removeMark removes the record of when the agent last served. A running agent writes it again.
 func (u *uninstaller) removeMark() error {
 	path := serving.File(u.Socket)
 	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {

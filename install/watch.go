@@ -104,7 +104,7 @@ func unmark(marker string) error {
 	return nil
 }
 
-// besideMarker runs f while nobody else makes the marker, or puts something back because there is none.
+// besideMarker runs f while no other installer makes the marker, or restores files because there is none.
 func besideMarker(ctx context.Context, marker string, f func() error) error {
 	dir := filepath.Dir(marker)
 	if err := os.MkdirAll(dir, 0o755); err != nil {

@@ -76,7 +76,7 @@ func (n *Network) grant(ev *pod.AddPod, w wish, r ipam.Request, t *eventloop.Txn
 }
 
 // holdDelegated takes what another plugin gave. It is not ours to give, but an address that is in one of the node's pools
-// all the same is held there, so that nobody else gets it.
+// all the same is held there, so that no other pod gets it.
 func (n *Network) holdDelegated(ev *pod.AddPod, w wish, r ipam.Request, t *eventloop.Txn) ([]ipam.Lease, error) {
 	r.Addresses, r.Pools = nil, []string{}
 	var leases []ipam.Lease

@@ -18,7 +18,7 @@ import (
 type SavedBlock struct {
 	Block    pod.Block  `json:"block"`
 	Node     netip.Addr `json:"node,omitzero"`      // of its addresses, the node's own
-	Draining bool       `json:"draining,omitempty"` // it is not wanted any more, but somebody has an address of it
+	Draining bool       `json:"draining,omitempty"` // not wanted any more, but still in use
 }
 
 // ChangeBlocks makes the blocks of the event those that addresses are given out of. The first one of a family holds the

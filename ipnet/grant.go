@@ -15,7 +15,7 @@ type MemifLimits struct {
 	Queues     int // in each direction; default 4
 }
 
-// What a memif has that nobody asked for more of.
+// Defaults of a memif.
 const (
 	defaultRingSize   = 1024
 	defaultBufferSize = 2048

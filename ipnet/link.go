@@ -27,7 +27,7 @@ type link struct {
 	maxSegment int // of a veth, bytes; 0 = the kernel's
 
 	addresses []netip.Prefix // of the Linux end
-	judged    bool           // only some sources may send, and nobody before the dataplane knows which
+	judged    bool           // anti-spoofed: nothing is forwarded before the dataplane has the permitted sources
 	gso       bool           // the dataplane segments long packets in tunnels before it sends them by the link
 	forwards  bool           // its namespace is to be a router for the families of addresses
 

@@ -138,7 +138,7 @@ func (n *Network) networkMesh(c *custom) values {
 	return v
 }
 
-// reachIfThere is the way to a node on a custom network: on a routed one that has no block there nobody is reached.
+// reachIfThere returns the values that lead to a node on a custom network; none for a routed network without a block on that node.
 func (o overlay) reachIfThere(t wire.VXLAN, node pod.Node) values {
 	if !o.isBridged() && len(o.blocksOf(node)) == 0 {
 		return nil

@@ -33,7 +33,7 @@ const (
 )
 
 // runtimesName is what runtimes call the interface that they ask for. Other names are given by plugins that call others,
-// which is how the interface of a delegate is told when nobody knows.
+// which identifies the interface of a delegate if no record exists.
 const runtimesName = "eth0"
 
 // How long names may be, in bytes.

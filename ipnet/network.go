@@ -38,7 +38,7 @@ import (
 )
 
 // Network connects the pods of one node. Its handlers belong to the event loop; Addresses, Networks and Objects may be
-// called by anybody.
+// called from any goroutine.
 type Network struct {
 	config    Config
 	addresses *ipam.Allocator                    // of the network default
@@ -52,7 +52,7 @@ type Network struct {
 
 	pools    atomic.Pointer[pools]                      // of the network default
 	own      atomic.Pointer[map[wire.Family]netip.Addr] // the node's, where no pool is the node's as a whole; the map never changes
-	withheld []ipam.Lease                               // addresses of interfaces that nobody knows
+	withheld []ipam.Lease                               // addresses of interfaces without a known attachment
 
 	refused      atomic.Pointer[map[string]string] // by network, why it is missing or not as the cluster specifies it; the map never changes
 	withheldPods atomic.Pointer[map[pod.Key]bool]  // attachments whose objects in the dataplane are not desired; the map never changes
@@ -60,7 +60,7 @@ type Network struct {
 
 // connection is a wired attachment.
 type connection struct {
-	*pod.Attachment      // a copy that nobody else has
+	*pod.Attachment      // a private copy
 	displaced       bool // its namespace is gone and another stands at its path: none of its values are desired
 }
 

@@ -76,7 +76,7 @@ func (ch *change) wanted() map[string]pod.Network {
 	return wanted
 }
 
-// sound says what is wrong with a network as somebody wants it on this node.
+// sound validates the specification of a network for this node.
 func (ch *change) sound(w pod.Network) error {
 	if err := sound(w); err != nil || w.VNI == 0 {
 		return err
@@ -410,7 +410,7 @@ func (c *custom) attach(l link) values {
 // isGuarded reports whether pods may neither be routers nor DHCP servers of the network: not if Weft assigns its addresses.
 func (c *custom) isGuarded() bool { return c.Network.Type == pod.L2 && len(c.Network.CIDRs) > 0 }
 
-// sound says what is wrong with a network as somebody wants it.
+// sound validates the specification of a network.
 func sound(w pod.Network) error {
 	if err := w.Validate(); err != nil {
 		return err

@@ -23,7 +23,7 @@ var encapsulation = map[string]int{TunnelNone: 0, TunnelVXLAN4: 14 + 8 + 8 + 20,
 // hasTunnels reports whether packets to other nodes are put into others.
 func (c Config) hasTunnels() bool { return c.Tunnel != TunnelNone }
 
-// mostMTU is the highest that gets to other nodes in one piece; 0: nobody said.
+// mostMTU returns the highest MTU that reaches other nodes without fragments; 0: not known.
 func (c Config) mostMTU() int {
 	if c.UplinkMTU == 0 && !c.hasTunnels() {
 		return 0

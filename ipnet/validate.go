@@ -93,7 +93,7 @@ func normalised(node pod.Node) pod.Node {
 	return node
 }
 
-// judgeSelf says why this node reaches nobody, and takes what it has.
+// judgeSelf takes over this node's own entry, and returns why the node cannot reach any other.
 func (j *judgement) judgeSelf(self pod.Node) {
 	switch {
 	case self.ID == 0:
@@ -145,7 +145,7 @@ func (j *judgement) unreachable(node pod.Node) string {
 	return ""
 }
 
-// withOwnBlocks is a node with those of its blocks that are nobody else's.
+// withOwnBlocks returns a node with those of its blocks that no other node has.
 func (j *judgement) withOwnBlocks(node pod.Node) pod.Node {
 	var faults []string
 	var parts []pod.NodePart

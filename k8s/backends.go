@@ -30,7 +30,7 @@ type BackendsConfig struct {
 	Log       *slog.Logger
 }
 
-// Backends is what watches show of Services, of the EndpointSlices that somebody made for them, and of pods that they
+// Backends is what watches show of Services, of the EndpointSlices that users made for them, and of pods that they
 // select: pods are watched for a Service, and by its selector. Of pods that have an annotation the metadata is watched in all
 // namespaces.
 type Backends struct {
@@ -114,7 +114,7 @@ func (b *Backends) Run(ctx context.Context) error {
 // Seen reports whether the API server has shown all Services and EndpointSlices once.
 func (b *Backends) Seen() bool { return b.services.synced() && b.slices.synced() }
 
-// Service finds a Service; nil: there is none of that name. It, as all that is given here, is shared: nobody changes it.
+// Service finds a Service; nil: there is none of that name. Like all results here it is shared: do not change it.
 func (b *Backends) Service(id types.NamespacedName) *corev1.Service {
 	s, _ := b.services.one(id.String())
 	return s

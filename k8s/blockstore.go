@@ -82,7 +82,7 @@ func (s *BlockStore) Delete(ctx context.Context, b *v1.IPBlock) error {
 
 // Local gives out the addresses of a keeper's blocks by the node's allocators.
 type Local struct {
-	// Allocator is who gives out the addresses of a custom network, or, for "", of the pools; nil: nobody yet.
+	// Allocator returns the allocator of a custom network, or of the pools for ""; nil: there is none yet.
 	Allocator func(network string) *ipam.Allocator
 }
 
@@ -95,7 +95,7 @@ func (l Local) Add(b blocks.Block) error {
 	return a.AddBlock(b.Prefix, b.Withheld...)
 }
 
-// Remove gives out no more of the block's addresses, and forgets it if nobody has one.
+// Remove closes a block for new addresses, and removes it if none is in use.
 func (l Local) Remove(b blocks.Block) bool {
 	a := l.Allocator(b.Network)
 	return a == nil || a.RemoveBlock(b.Prefix)

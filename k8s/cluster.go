@@ -134,7 +134,7 @@ func (c *Cluster) watch() error {
 	return errors.Join(errs[:]...)
 }
 
-// poke says that the view may be another one. Nobody is told twice of what he has not looked at yet.
+// poke notifies the reader that the view may have changed. Notifications before the next read are one.
 func (c *Cluster) poke(string) {
 	select {
 	case c.changed <- struct{}{}:
@@ -284,7 +284,7 @@ func follow[T runtime.Object, L runtime.Object](what string, s source[L], n narr
 	return w, err
 }
 
-// lighten drops what nobody here reads, and which is often half of an object.
+// lighten drops fields that the node does not read, often half of an object.
 func lighten(o any) (any, error) {
 	if m, err := meta.Accessor(o); err == nil {
 		m.SetManagedFields(nil)

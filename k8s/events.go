@@ -34,7 +34,7 @@ const (
 // eventSource is who events are said to come from.
 const eventSource = "weft-agent"
 
-// Warning is the type of an event that somebody should look at.
+// Warning is the type of events that need attention.
 const Warning = corev1.EventTypeWarning
 
 // Note is something that is told of a pod of this node.
@@ -46,7 +46,7 @@ type Note struct {
 	Text   func() string // is asked when the event is written
 }
 
-// Events writes Events on pods of this node. Nobody waits for it: what does not fit into its queue, or cannot be written,
+// Events writes Events on pods of this node, asynchronously: what does not fit into its queue, or cannot be written,
 // is dropped and counted. Events that say the same become one with a count; of many similar ones the later ones are
 // combined, and of one pod no more are written than 25 and then one in 5 minutes, as all components of Kubernetes do it.
 type Events struct {

@@ -18,7 +18,7 @@ import (
 	"github.com/weftnet/weft/pod"
 )
 
-// nobody is in a list of namespaces that would be empty otherwise: an empty one would mean all of them. No namespace can
+// nobody stands in an otherwise empty list of namespaces, because an empty list means all of them. No namespace can
 // have the name.
 const nobody = "(none)"
 

@@ -171,7 +171,7 @@ func servesPods(said *v1.NodeNetwork, node types.UID) bool {
 	return slices.ContainsFunc(said.OwnerReferences, ofNode) && meta.IsStatusConditionTrue(said.Status.Conditions, v1.ConditionReady)
 }
 
-// Untaint takes the taint off a node, and nothing else, if nobody changed the node meanwhile.
+// Untaint removes only the taint from a node, if the node was not changed meanwhile.
 func (c *Client) Untaint(ctx context.Context, n *corev1.Node) error {
 	patch, err := json.Marshal(map[string]any{
 		"metadata": map[string]any{"uid": n.UID, "resourceVersion": n.ResourceVersion},
@@ -321,7 +321,7 @@ type Announcement struct {
 	NotReady  string // why the node does not serve pods; "": it does
 }
 
-// Announcer writes the NodeNetwork of its node, and nobody else does. The node's number is chosen by writing it down and
+// Announcer is the only writer of the NodeNetwork of its node. The node's number is chosen by writing it down and
 // looking, afterwards, whether another node has written the same: of two that did, at least one sees the other, for it
 // looked after both had written. Who sees the other yields. A number that a node made sure of stays.
 type Announcer struct {

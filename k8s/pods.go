@@ -196,8 +196,8 @@ func (c *Cluster) Definition(ctx context.Context, s pod.Selection) (Definition, 
 	return Definition{Config: d.Spec.Config}, nil
 }
 
-// Annotator keeps an annotation of this node's pods as it is to be. Nobody waits for it: it is told which pods may need
-// another text, sees those whose text somebody changes, and tries again until a pod has its own, or is gone.
+// Annotator keeps an annotation of this node's pods up to date, asynchronously: it is notified of pods that may need another text, watches
+// for changes by third parties, and retries until a pod has its text or is gone.
 type Annotator struct {
 	cluster *Cluster
 	name    string // of the annotation

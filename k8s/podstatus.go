@@ -36,7 +36,7 @@ type PodReporter struct {
 // PodReporter makes a reporter that knows nothing yet.
 func (c *Cluster) PodReporter() *PodReporter { return &PodReporter{cluster: c} }
 
-// Forget makes the next report look at what there is: somebody else may have changed it.
+// Forget makes the next report read the object first, because a third party may have changed it.
 func (r *PodReporter) Forget() { r.there = nil }
 
 // Report writes what is missing or differs and removes the rest of this node's. Pods that the API server has not shown are
@@ -251,7 +251,7 @@ func deviceInfoOf(in *pod.Interface) *deviceInfo {
 	return &deviceInfo{Type: pod.TypeMemif, Version: "1.1.0", Memif: &memifInfo{Role: "slave", Path: in.Memif.SocketPath, Mode: in.Memif.Mode}}
 }
 
-// ErrNoNetworkStatus is that nobody has told yet what interfaces a pod got.
+// ErrNoNetworkStatus means that a pod has no network-status annotation yet.
 var ErrNoNetworkStatus = errors.New("no component has written its annotation " + AnnotationNetworkStatus)
 
 // AddressesOn are the addresses of a pod's interface, as the annotation says.

@@ -199,7 +199,7 @@ type Overview struct {
 	blocks    *watched[*v1.IPBlock]
 	nodes     *watched[*v1.NodeNetwork]
 	externals *watched[*v1.ExternalInterface]
-	machines  *watched[*corev1.Node] // nil: nobody asks for taints
+	machines  *watched[*corev1.Node] // nil: taints are not needed
 	watches   []follower
 }
 

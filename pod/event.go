@@ -49,7 +49,7 @@ type Requested struct {
 	Pools     []string       // that they come from; none: those of the pod
 	DeviceID  string         // of the device plugin, when another component chose the device
 
-	// Network, Type and Options are of mode delegate, where somebody else's configuration says what the interface is to be.
+	// Network, Type and Options are of mode delegate, where the configuration of another plugin specifies the interface.
 	Network string // "default", "stub", or a custom network's name; "" is default
 	Type    string // tap, veth or memif; "": that of main interfaces
 	Options InterfaceOptions

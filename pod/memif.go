@@ -110,7 +110,7 @@ func (o MemifOptions) first() string {
 // Resource is what a pod counts in its limits: one for each memif.
 const Resource = AnnotationPrefix + "memif"
 
-// UnknownGroup is the group of a container whose processes run with one that nobody told.
+// UnknownGroup is the group of a container if it is not known.
 const UnknownGroup = -1
 
 // Allocation is what kubelet was given for one container: a directory with a socket of the dataplane and its secret. It

@@ -125,7 +125,7 @@ func (l *lock) awaitTurn(ctx context.Context, c Config) error {
 // release releases the lock, if it is held, and closes the file. It may be repeated.
 func (l *lock) release() {
 	if l.held {
-		_ = l.file.Truncate(0) // a pid that is not ours any more helps nobody
+		_ = l.file.Truncate(0) // the pid is no longer that of the holder
 	}
 	l.held = false
 	_ = l.file.Close() // releases the flock

@@ -24,7 +24,7 @@ type File struct {
 	UID     int         `json:"uid"`               // owner
 	GID     int         `json:"gid"`               // group
 	Content string      `json:"content,omitempty"` // of a regular file ...
-	Secret  secret.Text `json:"secret,omitempty"`  // ... or this, which nobody is shown
+	Secret  secret.Text `json:"secret,omitempty"`  // ... or this, which is never shown
 	On      string      `json:"on,omitempty"`      // key of the object that it needs: its directory, or who makes the socket; "" = the directory is there
 }
 

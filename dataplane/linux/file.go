@@ -24,8 +24,8 @@ const FileLane = "files"
 
 type fileItem = kvscheduler.Item[wire.File, struct{}]
 
-// files are known by their names alone. What nobody knows any more is not found here: who makes directories of random
-// names looks there for those that nobody owns.
+// files is the backend of files. It finds a file only by its name: a component that makes directories with random names finds those without
+// an owner itself.
 type files struct{}
 
 func fileDescriptor() kvscheduler.Descriptor[wire.File, struct{}] {
@@ -217,8 +217,8 @@ func (s spot) putDirectory(v wire.File) error {
 	return err
 }
 
-// unfinished starts the name of a regular file that is being written. One that is left of a crash is in nobody's way:
-// the next one of the same name replaces it.
+// unfinished starts the name of a regular file that is being written. A leftover of a crash is
+// harmless: the next file of the same name replaces it.
 const unfinished = ".weft-unfinished-"
 
 // putRegular writes a new file beside the old one, with its owner and mode, and puts it in its place: who reads has all
@@ -241,8 +241,8 @@ func (s spot) putRegular(v wire.File) error {
 	return errors.Join(err, beside.discard())
 }
 
-// mayReplace refuses to replace what nobody makes by mistake. A link at a name of ours is what a pod would plant: it is
-// replaced, and what it leads to is left alone.
+// mayReplace rejects an existing file of a type that is not there by mistake. A symbolic link may have been planted by a pod: it is replaced,
+// and its target is not touched.
 func (s spot) mayReplace() error {
 	mode, err := s.mode()
 	if errors.Is(err, unix.ENOENT) {
@@ -309,8 +309,8 @@ func (s spot) putSocket(v wire.File) error {
 	if st.Mode&unix.S_IFMT != unix.S_IFSOCK {
 		return s.inTheWay(modeOf(st), v.Type)
 	}
-	if st.Nlink != 1 { // it has another name, which may be somebody else's
-		return fmt.Errorf("socket %s has %d names: it is not taken for the one that was made for it", s.name, st.Nlink)
+	if st.Nlink != 1 { // a hard link to it may belong to a third party
+		return fmt.Errorf("socket %s has %d names (hard links), expected 1: remove it", s.name, st.Nlink)
 	}
 	return s.own(fd, v)
 }

@@ -286,8 +286,8 @@ func equalTapPeers(want, have wire.TapPeer) bool {
 	return want == have
 }
 
-// finish gives a tap's Linux end, which the dataplane made, what it lacks. It touches no link that is marked as
-// somebody else's; was is the alias that we gave it before.
+// finish gives a tap's Linux end, which the dataplane made, what it lacks. It touches no link with the alias of another
+// object; was is the alias that Weft gave it before.
 func (p tapPeers) finish(h *handle, v wire.TapPeer, was string) error {
 	l, err := h.link(v.Name)
 	if err != nil {

@@ -185,9 +185,8 @@ const register1 = 1
 
 // rulesOf are the rules of the chain. Each counts what it translates.
 //
-//  1. From pods by the node to pods, which only happens to what somebody on the node redirected, such as from a pod to a
-//     Service of another pod or of itself, by whatever means: the reply would go from pod to pod, past the node, and be from
-//     an address that the sender has never heard of.
+//  1. From pods through the node to pods. Such packets were redirected on the node, for example from a Service to a pod. Without
+//     translation the reply would bypass the node, with a source address that the sender does not know.
 //  2. Redirected on the way from the node to pods: the node chose its source for the way to another place. On another
 //     node the reply would leave by that node's way to this one, and not come back by the dataplane. Not so redirected are
 //     late replies to pods, whose connection is forgotten and must not become another.

@@ -138,7 +138,7 @@ func inside(fd int, f func() error) error {
 	return err
 }
 
-// guard turns a panic into an error: on this goroutine nobody else would catch it.
+// guard turns a panic into an error: no other function on this goroutine recovers it.
 func guard(f func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -264,7 +264,7 @@ func known[V comparable](view kvscheduler.View, kind kvscheduler.Kind, name stri
 	return values
 }
 
-// placeOf is where the values say that a path leads; false if nobody knows.
+// placeOf returns the namespace of a path by the applied values; false: it is not known.
 func placeOf(view kvscheduler.View, path string) (Place, bool) {
 	if path == "" {
 		return Place{}, true

@@ -16,8 +16,7 @@ import (
 	"github.com/weftnet/weft/wire"
 )
 
-// spot is where a file stands: a descriptor of its directory and its name in it, so that nobody can bend the way to it
-// between two steps.
+// spot is a file as the descriptor of its directory and its name there, so that the path cannot be redirected between two steps.
 type spot struct {
 	dir  int
 	base string

@@ -211,7 +211,7 @@ type tableChain struct {
 // Prerouting, where the destination of received packets changes:
 //  1. tunnel packets of the dataplane are not tracked,
 //  2. nothing else leaves the dataplane by that link,
-//  3. nobody reaches the dataplane's end but by the node's address,
+//  3. packets to the dataplane's end are dropped unless they are for the node's address,
 //  4. tunnel packets of peers to the node's address go to the dataplane.
 //
 // Postrouting, where the source of sent packets changes, after the kernel has chosen their route:

@@ -314,8 +314,8 @@ func isPair(a, b netlink.Link) bool {
 	return a.Type() == b.Type() && a.Attrs().ParentIndex == b.Attrs().Index && b.Attrs().ParentIndex == a.Attrs().Index
 }
 
-// add makes both ends where they stay, in one message: a link that moves loses what it has, and for a while belongs
-// to nobody.
+// add makes both ends where they stay, in one message: a link that moves loses its settings, and for a
+// while is marked as no object's.
 func (p pair) add(home *handle, place Place) error {
 	v := p.Veth
 	attrs := netlink.NewLinkAttrs() // the kernel's length of a queue; the zero value would be none at all

@@ -52,7 +52,7 @@ func validateBridge(name string, v wire.BridgeDomain) error {
 	return nil
 }
 
-// Create looks first: one that is there already may be somebody else's. Of ours it changes what differs.
+// Create first lists the bridge domains, because an existing one may be foreign. It updates an existing one of Weft.
 func (b bridges) Create(ctx context.Context, batch []bridgeItem) {
 	there, err := b.c.bridges(ctx)
 	var s steps
@@ -176,7 +176,7 @@ func (c *Client) bridges(ctx context.Context) (domains, error) {
 		there.byID[id] = d
 		if name, ours := strings.CutPrefix(d.BdTag, bridgePrefix); ours {
 			if taken[name] {
-				name = fmt.Sprintf("%s#%d", name, id) // ours, but nobody's wish
+				name = fmt.Sprintf("%s#%d", name, id) // made by Weft, but not desired
 			}
 			there.names[id], taken[name] = name, true
 		}

@@ -379,8 +379,8 @@ func (b ifaces) adopt(ctx context.Context, batch []interfaceItem, made []bool) {
 	}
 }
 
-// replace makes a memif in the place of one that got no tag. That one may have been made with another secret, which
-// nobody can read back, so it is not taken over. One with a tag is named and left alone.
+// replace replaces a memif without a tag. It is not adopted, because its secret cannot be read back and may be another one. A memif with a tag
+// is reported and left alone.
 func (b ifaces) replace(ctx context.Context, it *interfaceItem, there *ports, other Index) (made bool) {
 	for _, d := range there.list {
 		if Index(d.SwIfIndex) == other && d.Tag != "" {
@@ -438,8 +438,8 @@ func interfaceHash(v wire.Interface) uint64 {
 		addQueues(h, v.AFPacket.RxQueues, v.AFPacket.TxQueues)
 	case wire.TypeMemif:
 		m := v.Memif
-		// Anybody who may ask the dataplane sees the tag. 48 bits that have no key say nothing of a secret of 23 random
-		// characters, for which many millions of others have the same sum.
+		// Every client of the API can read the tag. Its 48 bits do not reveal a secret of 23 random characters: millions of secrets have
+		// the same hash.
 		fmt.Fprintf(h, "%s|%q|%d|%q|%q|%d|%d|%d|%d", v.Type, m.Socket, m.ID, m.Mode, string(m.Secret), m.RingSize, m.BufferSize, m.RxQueues, m.TxQueues)
 	case wire.TypeVXLAN:
 		fmt.Fprintf(h, "%s|%s|%s|%d|%d", v.Type, v.VXLAN.Source, v.VXLAN.Destination, v.VXLAN.VNI, portOf(v.VXLAN))

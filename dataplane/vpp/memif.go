@@ -285,8 +285,8 @@ func removeSocketFile(p string) error {
 	return nil
 }
 
-// Dump lists the sockets that are known, and those below our directory. One whose file somebody took away has no path: only
-// when it is made anew, with its memifs, the dataplane makes the file again.
+// Dump lists the known sockets, and those below Weft's directory. A socket without its file has no path: the dataplane makes the file again
+// only when the socket and its memifs are recreated.
 func (b memifSockets) Dump(ctx context.Context, view kvscheduler.View) iter.Seq2[kvscheduler.Actual[wire.MemifSocket, SocketID], error] {
 	listed, memifs := dumpSockets(), dumpMemifs()
 	if err := b.c.exchangeAll(ctx, []*request{listed, memifs}); err != nil {

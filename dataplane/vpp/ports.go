@@ -96,7 +96,7 @@ func (p *ports) identity(d *interfaces.SwInterfaceDetails) (name string, hash ui
 	return "", 0, false
 }
 
-// duplicate names a second interface with the tag of another: ours, but nobody's wish.
+// duplicate names a second interface with the tag of another: made by Weft, but not desired.
 func duplicate(name string, i Index) string { return fmt.Sprintf("%s#%d", name, i) }
 
 // nameOf names an interface, in a form that no desired value has if it is not ours.

@@ -238,8 +238,7 @@ func (c *claims) drop(name string) {
 	delete(c.of, name)
 }
 
-// keep drops the claims of objects that nobody knows, two dumps in a row: one may run beside the transaction that makes
-// an object, and not know it yet.
+// keep drops the claims of objects that are unknown in two dumps in a row: one dump may run beside the transaction that creates an object.
 func (c *claims) keep(known map[string]wire.ProxyARP) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

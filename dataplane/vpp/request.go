@@ -131,7 +131,7 @@ func (s *session) enlistOne(r *request, frames []byte) ([]byte, error) {
 	return appendFrame(frames, data), nil
 }
 
-// abandon forgets requests whose answers nobody waits for any more.
+// abandon drops requests with answers that no caller waits for.
 func (s *session) abandon(requests []*request, err error) {
 	s.mu.Lock()
 	gone := make(map[*request]bool, len(requests))

@@ -187,7 +187,7 @@ func (b *book) giveBack(address netip.Addr) {
 	}
 }
 
-// forget makes nothing known of an address that nobody holds.
+// forget removes the entry of a free address.
 func (b *book) forget(address netip.Addr) {
 	if e := b.entries[address]; e != nil {
 		b.released.take(e)
@@ -230,7 +230,7 @@ func (b *book) release(holder string, now, freeAt time.Time) {
 	b.cool(e, e.cooled(now, freeAt))
 }
 
-// cool puts an entry that nobody holds into the queue.
+// cool puts a released entry into the cooling queue.
 func (b *book) cool(e *entry, l Lease) {
 	b.releases++
 	e.Lease, e.prior, e.order = l, nil, b.releases

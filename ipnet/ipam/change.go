@@ -57,7 +57,7 @@ func (s *stock) rename(p Pool) {
 	}
 }
 
-// isUsedLocked reports whether somebody has an address, or had one lately: a pod, or the node in a block.
+// isUsedLocked reports whether an address is in use or cooling down, by a pod, or by the node in a block.
 func (s *stock) isUsedLocked(a *Allocator) bool {
 	now := a.now()
 	return slices.ContainsFunc(s.books, func(b *book) bool {

@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// handles say in which books each holder has an address: what somebody has is found by it, however many blocks there are.
+// handles say in which books each holder has an address: a holder's addresses are found without a search of all blocks.
 type handles map[string][]*book
 
 // bind notes that a holder has an address of the book.

@@ -10,7 +10,7 @@ type State string
 
 // The states of an address.
 const (
-	Leased   State = "leased"   // granted to somebody who has not finished
+	Leased   State = "leased"   // granted to a holder that has not committed
 	Used     State = "used"     // granted
 	Cooling  State = "cooling"  // given back, not yet to be granted again; free once FreeAt has passed
 	Internal State = "internal" // the node's own
@@ -49,5 +49,5 @@ func (l Lease) cooled(now, freeAt time.Time) Lease {
 // isPods reports whether the lease is that of a pod.
 func (l Lease) isPods() bool { return l.State != Internal && l.State != Withheld }
 
-// held tells whether somebody may be using the address.
+// held reports whether the address may be in use.
 func (l Lease) held() bool { return l.State != Cooling }

@@ -99,7 +99,7 @@ func (a *Allocator) restorableLocked(address netip.Addr) (*book, error) {
 	return b, b.restorable(address)
 }
 
-// restorable says why nobody can have had an address of the block. One that is closed is so to others only.
+// restorable returns why no holder can have had an address of the block. A closed block is closed to new holders only.
 func (b *book) restorable(address netip.Addr) error {
 	err := b.grantable(address, nil)
 	if elsewhere := (ErrOutside{}); errors.As(err, &elsewhere) && elsewhere.Elsewhere {

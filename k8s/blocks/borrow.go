@@ -63,7 +63,7 @@ func (k *Keeper) borrow(ctx context.Context, p Pool) error {
 }
 
 // borrowFrom borrows one address of another node's block, and returns the block as it is then; nil: none is on offer, or
-// somebody was faster.
+// another node was faster.
 func (k *Keeper) borrowFrom(ctx context.Context, b *v1.IPBlock) (*v1.IPBlock, error) {
 	if string(b.Spec.Node) == k.config.Node {
 		return nil, nil

@@ -65,7 +65,7 @@ func (k *Keeper) create(ctx context.Context, p Pool, block netip.Prefix) (bool, 
 	return true, k.hold(b)
 }
 
-// claimListed claims a block that the list of the pool has not, or has as nobody's.
+// claimListed claims a block that is not in the pool's list, or is there without an owner.
 func (k *Keeper) claimListed(ctx context.Context, p Pool) error {
 	for _, fresh := range []bool{false, true} {
 		list, err := k.config.Store.List(ctx, p, fresh)

@@ -146,7 +146,7 @@ func (c *Collector) free(ctx context.Context, s suspicion, b *v1.IPBlock) (bool,
 	}
 	switch {
 	case apierrors.IsConflict(err):
-		return false, nil // somebody is alive there: the next look sees
+		return false, nil // the node is alive: the next poll sees it
 	case apierrors.IsNotFound(err):
 		return true, nil
 	case err != nil:

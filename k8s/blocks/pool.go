@@ -6,7 +6,7 @@ import (
 	"net/netip"
 )
 
-// Lengths of blocks' prefixes where nobody says otherwise: 64 addresses.
+// Default lengths of the prefixes of blocks: 64 addresses.
 const (
 	DefaultBits4 = 26
 	DefaultBits6 = 122
@@ -54,7 +54,7 @@ func (p Pool) Validate() error {
 	return nil
 }
 
-// most is the highest number of blocks that are counted: a larger pool has blocks that nobody ever claims.
+// most bounds the blocks of a pool: further blocks of a larger pool are never claimed.
 const most = 1 << 32
 
 // Blocks is the number of blocks of the pool, or 2^32 where it has more.

@@ -14,7 +14,7 @@ import (
 // then the very object that was seen is deleted.
 func (k *Keeper) release(ctx context.Context, h *held) error {
 	if !h.leaving && !k.config.Local.Remove(h.Block) {
-		return k.config.Local.Add(h.Block) // somebody got an address since the counting
+		return k.config.Local.Add(h.Block) // an address was allocated since the count
 	}
 	h.leaving = true
 	if err := k.keep(); err != nil {

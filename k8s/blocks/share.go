@@ -19,7 +19,7 @@ type Share struct {
 	Borrowed            int // from blocks of other nodes
 }
 
-// Shares lists what nodes have of the pools, in the order of the pools and by the nodes' names. Nobody's blocks are those
+// Shares lists what nodes have of the pools, in the order of the pools and by the nodes' names. Blocks without an owner are those
 // of the node "".
 func Shares(pools []Pool, list []v1.IPBlock) []Share {
 	byWhom := make(map[Share]*Share) // by a share that tells of pool and node only

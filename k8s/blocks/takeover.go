@@ -92,7 +92,7 @@ func (k *Keeper) refresh(h *held, b *v1.IPBlock) error {
 }
 
 // lose deals with a block that somebody took from this node: with the pods that have its addresses the node claims it
-// again. By is who has it now; without a name: nobody.
+// again. By is the present owner; without a name: none.
 func (k *Keeper) lose(ctx context.Context, h *held, by *v1.IPBlock) error {
 	if k.config.Local.Remove(h.Block) {
 		k.forget(h)

@@ -87,7 +87,7 @@ func addressesOf(p *corev1.Pod) (addresses []netip.Addr, err error) {
 				addresses = append(addresses, a)
 			}
 		}
-	case p.Spec.HostNetwork: // nobody but its author tells what it has
+	case p.Spec.HostNetwork: // only its annotations say which addresses it has
 		err = ErrHostNetwork
 	default:
 		addresses, err = k8s.AddressesOn(p.Annotations, name)

@@ -161,7 +161,7 @@ func (k *Keeper) write(ctx context.Context, have, want []*discovery.EndpointSlic
 	return errors.Join(errs...)
 }
 
-// foreignError is that somebody else has a slice of that name.
+// foreignError means that a third party has a slice of that name.
 type foreignError string
 
 // Error says what to do about it.

@@ -56,7 +56,7 @@ type plan struct {
 }
 
 // slicesOf gives the slices of a Service with those groups: an endpoint that is in a slice stays in it, so that a change of
-// one pod is one of one slice. A family without any has one empty slice, which says that somebody is in charge.
+// one pod is one of one slice. A family without any has one empty slice, which shows that the controller manages it.
 func slicesOf(s *corev1.Service, groups []group, have []*discovery.EndpointSlice) []*discovery.EndpointSlice {
 	p := plan{service: s, have: have}
 	var more []group // for which there is no slice yet
@@ -122,7 +122,7 @@ func has(m map[types.UID]discovery.Endpoint, uid types.UID) bool {
 
 func uidOf(e discovery.Endpoint) types.UID {
 	if e.TargetRef == nil {
-		return "" // somebody wrote it there
+		return "" // a user set it
 	}
 	return e.TargetRef.UID
 }

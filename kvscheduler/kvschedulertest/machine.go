@@ -52,7 +52,7 @@ type Machine struct {
 	fault   func(verb kvscheduler.Verb, ref kvscheduler.Ref) Fault
 	hold    map[kvscheduler.Kind]chan struct{}
 	entered chan kvscheduler.Kind
-	lost    map[kvscheduler.Ref]Thing // what somebody else took away: its dependents are excused
+	lost    map[kvscheduler.Ref]Thing // removed by a third party: their dependents are excused
 	blind   bool                      // Have may lack a secret: who asks has been restarted
 	reads   int
 	handles int
@@ -206,7 +206,7 @@ func (m *Machine) isLostLocked(r kvscheduler.Ref) bool {
 	return lost
 }
 
-// nearLocked reports whether a bucket has an even member, or had one that somebody else took away.
+// nearLocked reports whether a bucket has an even member, or had one that a third party removed.
 func (m *Machine) nearLocked(bucket string) bool {
 	isOne := func(r kvscheduler.Ref, v Thing) bool {
 		return string(r.Kind) == bucket[:1] && v.Bucket == bucket && v.Version%2 == 0

@@ -26,7 +26,8 @@ const noNode ID = -1
 //	      │ Foreign │ ◄───────────────────────┘
 //	      └─────────┘    FoundForeign (from each state)
 //
-// Found leads from each state to Applied, or to Unproven if the value has fields that cannot be read and is not proven by a stored hash.
+// Found leads from each state to Applied, or to Unproven if the value has fields that cannot be read back and no known value has the stored
+// hash; Prove leads from Unproven to Applied. See, a report of a third party's change, leads from Absent to Applied or Foreign.
 type State uint8
 
 const (
@@ -50,7 +51,7 @@ type Failure struct {
 	RetryAt   time.Time // zero: no retry by time
 }
 
-// Desire is what a source desires of one object.
+// Desire is what a source desires of one object, with the state that belongs to that value: a rolled back transaction restores all of it.
 type Desire struct {
 	Want     any // nil: nothing
 	WantRev  uint64
@@ -58,7 +59,7 @@ type Desire struct {
 	Parent   ID // the object that Want was derived from; -1: none
 	Children []ID
 	Invalid  error // why the value was refused
-	Orphan   bool  // see Node
+	Orphan   bool  // found on the machine, made by Weft, and not desired; no plan deletes it before pruning is allowed, except by a cascade
 	Failure
 }
 

@@ -95,7 +95,7 @@ func (q *Queue) openGate() (*os.File, error) {
 }
 
 // tryLock locks the directory itself. One that was replaced meanwhile is opened
-// anew, as a lock on the old one excludes nobody.
+// anew, because a lock on the old one excludes no process.
 func (q *Queue) tryLock(how int) (*os.File, error) {
 	dir, err := tryFlock(func() (*os.File, error) { return os.Open(q.dir) }, how)
 	if err == nil && !sameDir(dir, q.dir) {

@@ -12,7 +12,7 @@ import (
 const pollEvery = 30 * time.Second
 
 // Watch tells when there may be entries to drain, until ctx ends: then it closes
-// the channel. Notices that nobody takes are one. An entry that a drain left
+// the channel. Notices before the next read are one. An entry that a drain left
 // behind is told again only with the next poll.
 func (q *Queue) Watch(ctx context.Context) <-chan struct{} {
 	notices := make(chan struct{}, 1)

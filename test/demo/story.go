@@ -72,7 +72,7 @@ func (d *demo) tell(ctx context.Context, keep bool) error {
 
 const whereToLook = `Where to look next:
   make demo KEEP=1      the same, left running for weftctl
-  ARCHITECTURE.md       the rooms, and the way of one ADD through them
+  ARCHITECTURE.md       the packages, and the flow of one ADD
   make test             what proves it
 `
 

@@ -18,6 +18,7 @@ type mutation struct {
 	line     int    // of the list, for errors
 }
 
+// String names the file and the promise.
 func (m *mutation) String() string { return m.file + ": " + m.promise }
 
 // parse reads a list: records of lines that begin with "promise: ", "file: ", "- " (old text), "+ " (new text; without it the old text

@@ -118,7 +118,7 @@ func (w *worker) ip6(in *iface, b *frame.Buffer) verdict {
 	if destination.IsMulticast() {
 		return multicast6(p)
 	}
-	// A group's Ethernet address with one host's IP address is nobody's packet (RFC 1122 3.3.6 in spirit).
+	// A unicast IP packet with a multicast Ethernet address is for no host (compare RFC 1122 3.3.6).
 	if frame.Ethernet(b.Bytes()).Destination().IsMulticast() || source.IsUnspecified() {
 		return verdict{drop: dropSource6}
 	}

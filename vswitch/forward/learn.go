@@ -57,7 +57,7 @@ func (w *worker) stale(e *macEntry) bool {
 // learn takes in where a frame came from. What it returns is a reason to drop the frame, or kept.
 func (w *worker) learn(br *bridge, in *iface, key macKey) reason {
 	if key.isMulticast() || key.address() == 0 {
-		return kept // nobody's address: VPP, too, lets the frame pass
+		return kept // not a unicast address: VPP, too, lets the frame pass
 	}
 	if f, ok := br.fixedAt(key); ok {
 		switch {
@@ -168,7 +168,7 @@ type macEntry struct {
 }
 
 // macTable holds what a worker has learned. It is the worker's alone: open addressing with linear probing, and nothing left
-// behind by what is removed. Its hash is seeded, so that nobody can choose MACs that make the probing long.
+// behind by what is removed. Its hash is seeded, so that a sender cannot choose MACs that make the probing long.
 type macTable struct {
 	places   []macEntry
 	seed     uint64

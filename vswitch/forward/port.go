@@ -282,7 +282,7 @@ func (m *memifs) close(index uint32) (bool, error) {
 	return true, m.closeLocked(s)
 }
 
-// closeLocked waits for the connection's end, in which workers take part: nobody of them waits for m.
+// closeLocked waits for the connection's end, in which workers take part: none of them waits for m.
 func (m *memifs) closeLocked(s *servedMemif) error {
 	delete(m.served, s.index)
 	close(s.closing)
@@ -291,7 +291,7 @@ func (m *memifs) closeLocked(s *servedMemif) error {
 	return errors.Join(err, m.leaveLocked(s.config.Socket))
 }
 
-// leaveLocked ends a socket that nobody uses any more.
+// leaveLocked closes an unused socket.
 func (m *memifs) leaveLocked(path string) error {
 	s := m.sockets[path]
 	if s.memifs > 0 {

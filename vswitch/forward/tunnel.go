@@ -106,7 +106,7 @@ const (
 	tunnelPorts     = 1 << 14
 )
 
-// encapsulate sends a frame into a tunnel. A GSO frame goes as its segments: nobody behind us knows how to cut it in its
+// encapsulate sends a frame into a tunnel. A GSO frame goes as its segments: no component after this one can segment it in its
 // envelope.
 func (w *worker) encapsulate(out *iface, b *frame.Buffer) {
 	e := frame.Ethernet(b.Bytes())

@@ -38,7 +38,7 @@ type worker struct {
 	injects  *slow.Ring // from the slow path
 	mail     atomic.Pointer[letter]
 	stopping atomic.Bool
-	ended    chan struct{} // closed when the worker has ended: nobody reads its mail any more
+	ended    chan struct{} // closed when the worker has ended and reads no more mail
 	drops    dropCounters
 
 	snapshot *snapshot
@@ -204,7 +204,7 @@ func (w *worker) refresh() {
 	}
 }
 
-// begin looks at shared memory that nobody has looked at yet.
+// begin polls the shared memory of new inlets for the first time.
 func (w *worker) begin(inlets []*inlet) {
 	for _, i := range inlets {
 		if i.owner == w && !i.begun {

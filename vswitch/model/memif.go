@@ -43,7 +43,7 @@ type Memif struct {
 type MemifDetails struct {
 	Memif
 	Interface
-	Peer *port.MemifPeer // nil: nobody
+	Peer *port.MemifPeer // nil: no client
 }
 
 // AddMemif makes memif<socket>/<id>, with its socket if it is the first there, and returns its index. Its link is up while

@@ -149,7 +149,7 @@ func (m *Model) releaseTableLocked(k forward.TableKey) {
 	}
 }
 
-// collectTableLocked ends a table that nobody holds, with the routes left in it.
+// collectTableLocked removes an unused table with its remaining routes.
 func (m *Model) collectTableLocked(t *table) {
 	if t.ID == 0 || t.byAPI || t.users > 0 {
 		return

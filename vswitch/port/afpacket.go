@@ -12,7 +12,7 @@ import (
 	"github.com/weftnet/weft/vswitch/frame"
 )
 
-// afPacketQueue is how much memory the kernel may hold in frames that wait for us, and that we sent and nobody took: some
+// afPacketQueue bounds the kernel's memory for received frames that were not read, and for sent frames that were not transmitted: some
 // sixty frames of 64 KiB.
 const afPacketQueue = 4 << 20
 

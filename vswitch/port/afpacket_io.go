@@ -140,7 +140,7 @@ func (p *AFPacket) transmit(v []*frame.Buffer) (int, error) {
 		case errno == unix.ENETDOWN, errno == unix.ENXIO, errno == unix.EBADF:
 			return sent, errno
 		case errno == unix.ENOBUFS && v[i].Virtio.IsGSO() && p.bypass.Load():
-			// Where frames skip the queueing discipline nobody cuts what the link cannot: such a link needs the longer way.
+			// Frames that bypass the queueing discipline are not segmented in software: a link without segmentation needs the longer path.
 			if err := p.setBypass(false); err != nil {
 				return sent, err
 			}

@@ -143,7 +143,7 @@ func take(b *frame.Buffer, skip int, p *memif.Packet) bool {
 	return true
 }
 
-// putBareHeader makes a frame of an IP packet: to nobody, from nobody, of the type that its version says.
+// putBareHeader puts an Ethernet header with zero addresses before an IP packet. Its type is that of the IP version.
 func putBareHeader(b []byte) {
 	kind := uint16(0)
 	switch b[frame.EthernetLen] >> 4 {

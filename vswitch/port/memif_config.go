@@ -7,7 +7,7 @@ import "github.com/weftnet/weft/memif"
 type MemifConfig struct {
 	Socket string       // path of the unix socket, which several memifs may share
 	ID     uint32       // of the memif on its socket
-	Secret memif.Secret // empty: anybody who reaches the socket may connect
+	Secret memif.Secret // empty: clients need none
 	Bare   bool         // mode IP: packets come and go without Ethernet headers
 	Name   string       // of the interface, for the peer
 

@@ -10,7 +10,7 @@ import (
 const ownNamespace = "/proc/thread-self/ns/net"
 
 // inNamespace runs f on an OS thread inside the network namespace at path; an empty path is the caller's own. A thread
-// that cannot go home is thrown away: its goroutine ends without unlocking it, so that nobody else runs in the wrong
+// that cannot go home is thrown away: its goroutine ends without unlocking it, so that no other goroutine runs in the wrong
 // namespace.
 func inNamespace(path string, f func() error) error {
 	if path == "" {
