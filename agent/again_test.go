@@ -14,6 +14,7 @@ import (
 	"github.com/weftnet/weft/eventloop/eventlooptest"
 	"github.com/weftnet/weft/ipnet"
 	"github.com/weftnet/weft/ipnet/ipam"
+	"github.com/weftnet/weft/ipnet/networks"
 	"github.com/weftnet/weft/k8s"
 	"github.com/weftnet/weft/kvscheduler"
 	"github.com/weftnet/weft/pod"
@@ -74,7 +75,7 @@ func newRefuser(t *testing.T) *refuser {
 		return nil
 	})
 	eventlooptest.Ready(t, loop)
-	network, err := ipnet.New(ipnet.Config{Pools: []ipam.Pool{{Name: "p", Prefix: netip.MustParsePrefix("10.1.0.0/24")}}})
+	network, err := ipnet.New(ipnet.Config{Networks: networks.Config{Pools: []ipam.Pool{{Name: "p", Prefix: netip.MustParsePrefix("10.1.0.0/24")}}}})
 	if err != nil {
 		t.Fatal(err)
 	}

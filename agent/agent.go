@@ -27,7 +27,11 @@ import (
 	"github.com/weftnet/weft/internal/line"
 	"github.com/weftnet/weft/internal/version"
 	"github.com/weftnet/weft/ipnet"
+	"github.com/weftnet/weft/ipnet/attach"
+	"github.com/weftnet/weft/ipnet/desired"
 	"github.com/weftnet/weft/ipnet/ipam"
+	"github.com/weftnet/weft/ipnet/mesh"
+	"github.com/weftnet/weft/ipnet/networks"
 	"github.com/weftnet/weft/k8s"
 	"github.com/weftnet/weft/k8s/blocks"
 	"github.com/weftnet/weft/kvscheduler"
@@ -170,7 +174,7 @@ func (a *Agent) assembleScheduler() error {
 	if _, err := vpp.Register(a.scheduler, a.dataplane.client); err != nil {
 		return fmt.Errorf("kinds of the dataplane: %w", err)
 	}
-	if _, err := linux.Register(a.scheduler, linux.Options{VethName: ipnet.VethObject, Later: a.chains.later}); err != nil {
+	if _, err := linux.Register(a.scheduler, linux.Options{VethName: desired.VethObject, Later: a.chains.later}); err != nil {
 		return fmt.Errorf("kinds of the kernel: %w", err)
 	}
 	return nil
@@ -224,29 +228,35 @@ func (a *Agent) assembleRooms() (err error) {
 func (a *Agent) networkConfig() ipnet.Config {
 	m := a.config.Devices.Memif
 	return ipnet.Config{
-		Pools:             ipamPools(slices.Concat(a.config.Pools, a.ranges)),
-		NamespacePools:    a.config.NamespacePools,
-		NodePools:         a.config.NodePools,
-		LinkTypes:         linkTypes(&a.config, ""),
-		CoolDown:          orNone(a.config.CoolDown),
-		MTU:               a.config.MTU,
-		HostLink:          a.config.HostLink,
-		MaxSegment:        maxSegment(&a.config),
-		TunnelLink:        a.config.TunnelLink,
-		PodQueues:         a.config.PodQueues,
-		MaxPodQueues:      a.config.MaxPodQueues,
-		AllowIPForwarding: a.config.AllowIPForwarding,
-		NoDefaultRoutes:   !a.config.IncludeDefaultRoutes,
-		IPMasq:            a.config.IPMasq,
-		IPMasqExclude:     a.config.IPMasqExclude,
-		Memif:             ipnet.MemifLimits{RingSize: m.MaxRingSize, BufferSize: m.MaxBufferSize, Queues: m.MaxQueues},
-		Secret:            a.secret(),
-		Blocks:            a.cluster != nil,
-		Tunnel:            a.tunnelType(),
-		UplinkMTU:         a.uplink.mtu,
-		Uplink:            a.uplink.name,
-		Card:              a.card.of(),
-		Log:               a.log.With("room", "ipnet"),
+		Networks: networks.Config{
+			Pools:          ipamPools(slices.Concat(a.config.Pools, a.ranges)),
+			NamespacePools: a.config.NamespacePools,
+			NodePools:      a.config.NodePools,
+			CoolDown:       orNone(a.config.CoolDown),
+			MTU:            a.config.MTU,
+			Blocks:         a.cluster != nil,
+			Tunnel:         a.tunnelType(),
+			UplinkMTU:      a.uplink.mtu,
+			Log:            a.log.With("room", "ipnet"),
+		},
+		Mesh: mesh.Config{
+			LinkTypes:     linkTypes(&a.config, ""),
+			HostLink:      a.config.HostLink,
+			MaxSegment:    maxSegment(&a.config),
+			TunnelLink:    a.config.TunnelLink,
+			IPMasq:        a.config.IPMasq,
+			IPMasqExclude: a.config.IPMasqExclude,
+			Uplink:        a.uplink.name,
+			Card:          a.card.of(),
+		},
+		Pods: attach.Config{
+			PodQueues:         a.config.PodQueues,
+			MaxPodQueues:      a.config.MaxPodQueues,
+			AllowIPForwarding: a.config.AllowIPForwarding,
+			NoDefaultRoutes:   !a.config.IncludeDefaultRoutes,
+			Memif:             attach.MemifLimits{RingSize: m.MaxRingSize, BufferSize: m.MaxBufferSize, Queues: m.MaxQueues},
+			Secret:            a.secret(),
+		},
 	}
 }
 
@@ -447,7 +457,7 @@ func (a *Agent) verify(ctx context.Context, at *pod.Attachment) ([]podmanager.Di
 
 // objects are the keys of all that an attachment needs, its devices among it.
 func (a *Agent) objects(at *pod.Attachment) []string {
-	keys := a.network.Objects(at)
+	keys := a.network.Pods.Objects(at)
 	if a.devices == nil {
 		return keys
 	}

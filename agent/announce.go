@@ -18,7 +18,7 @@ import (
 	"github.com/weftnet/weft/dataplane/linux"
 	"github.com/weftnet/weft/eventloop"
 	"github.com/weftnet/weft/internal/version"
-	"github.com/weftnet/weft/ipnet"
+	"github.com/weftnet/weft/ipnet/networks"
 	"github.com/weftnet/weft/k8s"
 	"github.com/weftnet/weft/k8s/announcement"
 	v1 "github.com/weftnet/weft/k8s/api/v1"
@@ -74,7 +74,7 @@ func (a *Agent) announce(now *followed) {
 
 // tunnel returns how other nodes reach this node.
 func (a *Agent) tunnel() v1.Tunnel {
-	if a.config.Kubernetes.Tunnel == ipnet.TunnelNone {
+	if a.config.Kubernetes.Tunnel == networks.TunnelNone {
 		return v1.Tunnel{Type: v1.TunnelNone, MTU: int32(a.uplink.mtu)}
 	}
 	return v1.Tunnel{Type: v1.TunnelVXLAN, Port: wire.VXLANPort, MTU: int32(a.uplink.mtu)}
@@ -132,7 +132,7 @@ func (a *Agent) lastPods(network string) (pods []string, closed bool) {
 	if slices.ContainsFunc(*a.configured.Load(), func(n pod.Network) bool { return n.Name == network }) {
 		return nil, true // the configuration of this node has another network of that name
 	}
-	if !a.network.IsClosed(network) {
+	if !a.network.Networks.IsClosed(network) {
 		return nil, false
 	}
 	for _, at := range a.pods.Attachments() {
@@ -245,7 +245,7 @@ var errUnreachable = errors.New("the API server knows no address of this node wi
 // outerAddress returns the node's address for tunnels, of the tunnels' family.
 func (a *Agent) outerAddress(addresses []netip.Addr) (netip.Addr, bool) {
 	for _, n := range addresses {
-		if a.config.Kubernetes.Tunnel == ipnet.TunnelNone || n.Is4() == (a.config.Kubernetes.Tunnel == ipnet.TunnelVXLAN4) {
+		if a.config.Kubernetes.Tunnel == networks.TunnelNone || n.Is4() == (a.config.Kubernetes.Tunnel == networks.TunnelVXLAN4) {
 			return n, true
 		}
 	}

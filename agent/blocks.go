@@ -13,7 +13,7 @@ import (
 	"github.com/weftnet/weft/agent/health"
 	"github.com/weftnet/weft/agent/statefile"
 	"github.com/weftnet/weft/eventloop"
-	"github.com/weftnet/weft/ipnet"
+	"github.com/weftnet/weft/ipnet/desired"
 	"github.com/weftnet/weft/ipnet/ipam"
 	"github.com/weftnet/weft/k8s"
 	v1 "github.com/weftnet/weft/k8s/api/v1"
@@ -89,7 +89,7 @@ func (a *Agent) givesOut() givesOut {
 		if network == "" && noPools {
 			return nil
 		}
-		return a.network.Allocator(network)
+		return a.network.Networks.Allocator(network)
 	}}}
 }
 
@@ -117,7 +117,7 @@ func (a *Agent) claimedFrom() []blocks.Pool {
 		if p.Network == "" && a.config.Kubernetes.Addresses != config.OfPools {
 			p.Closed, p.Borrowing = true, false
 		}
-		if p.Network != "" && a.network.Allocator(p.Network) == nil {
+		if p.Network != "" && a.network.Networks.Allocator(p.Network) == nil {
 			continue // it was refused here, or comes soon
 		}
 		list = append(list, p)
@@ -140,7 +140,7 @@ func (a *Agent) keepBlocks(held []v1.IPBlock) error {
 
 // allocations are the addresses of a block that pods have.
 func (a *Agent) allocations(b blocks.Block) []v1.Allocation {
-	addresses := a.network.Allocator(b.Network)
+	addresses := a.network.Networks.Allocator(b.Network)
 	if addresses == nil {
 		return nil
 	}
@@ -209,7 +209,7 @@ func nameOfPool(p blocks.Pool) string {
 	if p.Network == "" {
 		return p.Name
 	}
-	return ipnet.PoolOfNetwork(p.Network, wire.FamilyOf(p.Prefix.Addr()))
+	return desired.PoolOfNetwork(p.Network, wire.FamilyOf(p.Prefix.Addr()))
 }
 
 // heldBlocks are the blocks that the node gives out addresses of.
@@ -277,7 +277,7 @@ type takenBlock struct {
 // keeper calls it at each step until then.
 func (a *Agent) blockTaken(b blocks.Block, by string) (isolated bool) {
 	t := takenBlock{b, by}
-	if len(a.replayer.exposed(t)) == 0 && a.quarantine.isDurable() && !a.network.WithholdsOthers(a.quarantine.keys()) {
+	if len(a.replayer.exposed(t)) == 0 && a.quarantine.isDurable() && !a.network.Pods.WithholdsOthers(a.quarantine.keys()) {
 		return true
 	}
 	select {

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/weftnet/weft/agent/health"
-	"github.com/weftnet/weft/ipnet"
+	"github.com/weftnet/weft/ipnet/desired"
 	"github.com/weftnet/weft/ipnet/ipam"
 	"github.com/weftnet/weft/k8s/blocks"
 	"github.com/weftnet/weft/kvscheduler"
@@ -21,7 +21,7 @@ import (
 // watchShared keeps the condition network: an object that all pods need must not be missing on a node that is ready.
 func (a *Agent) watchShared(ctx context.Context) error {
 	for ref, status := range a.scheduler.Watch(ctx) {
-		if ipnet.IsShared(ref.String()) && (isLacking(status) || !a.health.Holds(health.Network)) {
+		if desired.IsShared(ref.String()) && (isLacking(status) || !a.health.Holds(health.Network)) {
 			a.reportShared()
 		}
 	}
@@ -37,7 +37,7 @@ func (a *Agent) reportShared() {
 		for name, status := range view.All(kvscheduler.Kind(kind)) {
 			key := wire.Key(kind, name)
 			switch {
-			case !ipnet.IsShared(key) || !isLacking(status):
+			case !desired.IsShared(key) || !isLacking(status):
 			case status.Err != nil:
 				failed = append(failed, fmt.Sprintf("%s: %v", key, status.Err))
 			default:
@@ -80,7 +80,7 @@ func (a *Agent) exhausted() string {
 		return ""
 	}
 	byFamily := make(map[wire.Family][]ipam.Stats)
-	for _, s := range a.network.Allocator("").Stats() {
+	for _, s := range a.network.Networks.Allocator("").Stats() {
 		if !s.Disabled {
 			family := wire.FamilyOf(s.Prefix.Addr())
 			byFamily[family] = append(byFamily[family], s)

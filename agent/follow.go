@@ -16,8 +16,8 @@ import (
 	"github.com/weftnet/weft/agent/statefile"
 	"github.com/weftnet/weft/dataplane/linux"
 	"github.com/weftnet/weft/eventloop"
-	"github.com/weftnet/weft/ipnet"
 	"github.com/weftnet/weft/ipnet/ipam"
+	"github.com/weftnet/weft/ipnet/networks"
 	"github.com/weftnet/weft/k8s"
 	"github.com/weftnet/weft/k8s/announcement"
 	v1 "github.com/weftnet/weft/k8s/api/v1"
@@ -266,7 +266,7 @@ func podPools(pools []config.Pool) []pod.Pool {
 
 // besideRanges are the pools to start with: the node's ranges, and those of an earlier run that are its no more. These are
 // closed, and go when no pod has an address of them.
-func (a *Agent) besideRanges(kept ipnet.SavedPools) *ipnet.SavedPools {
+func (a *Agent) besideRanges(kept networks.SavedPools) *networks.SavedPools {
 	pools := podPools(a.ranges)
 	for _, p := range kept.Pools {
 		isRange := slices.ContainsFunc(pools, func(o pod.Pool) bool { return o.Prefix == p.Prefix })
@@ -275,13 +275,13 @@ func (a *Agent) besideRanges(kept ipnet.SavedPools) *ipnet.SavedPools {
 			pools = append(pools, p)
 		}
 	}
-	return &ipnet.SavedPools{Pools: pools, NamespacePools: a.config.NamespacePools, NodePools: a.config.NodePools}
+	return &networks.SavedPools{Pools: pools, NamespacePools: a.config.NamespacePools, NodePools: a.config.NodePools}
 }
 
 // inRanges are the prefixes by which others lead packets to pods with addresses of ranges: these, and of ranges that are the
 // node's no more each address that a pod has still.
 func (a *Agent) inRanges() []netip.Prefix {
-	addresses := a.network.Allocator("")
+	addresses := a.network.Networks.Allocator("")
 	var list, closed []netip.Prefix
 	for _, p := range addresses.Pools() {
 		if p.Disabled {
@@ -362,7 +362,7 @@ func (a *Agent) followExternals(ctx context.Context, now *followed) {
 	for _, e := range now.view.Externals {
 		next.Externals = append(next.Externals, e.External)
 	}
-	was, missing := now.externals, len(next.Externals)-len(a.network.Externals())
+	was, missing := now.externals, len(next.Externals)-len(a.network.Externals.All())
 	known := was != nil && reflect.DeepEqual(was.Externals, next.Externals)
 	switch {
 	case missing == 0 && (known || len(next.Externals) == 0):
@@ -378,7 +378,7 @@ func (a *Agent) followExternals(ctx context.Context, now *followed) {
 // repairLinks makes the scheduler check the link of an external interface that disappeared or appeared, because no component reports links
 // that third parties make.
 func (a *Agent) repairLinks(ctx context.Context) {
-	for _, e := range a.network.Externals() {
+	for _, e := range a.network.Externals.All() {
 		ref := kvscheduler.Ref{Kind: wire.KindLink, Name: e.Interface}
 		status, _ := a.scheduler.View().Status(ref)
 		failed, fault := status.Phase == kvscheduler.Failed, linux.LinkFault(e.Interface)
@@ -418,7 +418,7 @@ func (a *Agent) observedExternals(now *followed) (observed []v1.ObservedExternal
 
 // unsettled says why an interface that was accepted is not connected; "": it is.
 func (a *Agent) unsettled(view kvscheduler.View, e k8s.External) string {
-	keys := a.network.ExternalObjects(e.Name)
+	keys := a.network.Externals.Objects(e.Name)
 	if len(keys) == 0 {
 		return fmt.Sprintf("network %q is not on this node", e.Network)
 	}

@@ -14,8 +14,8 @@ import (
 	"github.com/weftnet/weft/agent/statefile"
 	"github.com/weftnet/weft/devicemanager"
 	"github.com/weftnet/weft/eventloop"
-	"github.com/weftnet/weft/ipnet"
 	"github.com/weftnet/weft/ipnet/ipam"
+	"github.com/weftnet/weft/ipnet/networks"
 	"github.com/weftnet/weft/kvscheduler"
 	"github.com/weftnet/weft/pod"
 )
@@ -151,7 +151,7 @@ func read(t *testing.T, s *statefile.File) int {
 	}
 	_, errLeases := statefile.Load[ipam.Lease](s, statefile.BucketLeases, quiet)
 	_, errDevices := statefile.Load[devicemanager.Saved](s, statefile.BucketDevices, quiet)
-	_, errNetworks := statefile.Load[ipnet.SavedNetwork](s, statefile.BucketNetworks, quiet)
+	_, errNetworks := statefile.Load[networks.SavedNetwork](s, statefile.BucketNetworks, quiet)
 	_, errQuarantine := statefile.Load[suspicion](s, statefile.BucketQuarantine, quiet)
 	_, errEvents := statefile.Load[eventloop.Record](s, eventloop.RecordsBucket, quiet)
 	if err := errors.Join(err, errRecords, errLeases, errDevices, errNetworks, errQuarantine, errEvents); err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/weftnet/weft/agent/config"
 	"github.com/weftnet/weft/agent/health"
 	"github.com/weftnet/weft/agent/statefile"
-	"github.com/weftnet/weft/ipnet"
+	"github.com/weftnet/weft/ipnet/networks"
 	"github.com/weftnet/weft/k8s"
 	"github.com/weftnet/weft/pod"
 	"github.com/weftnet/weft/podmanager"
@@ -71,7 +71,7 @@ func (a *Agent) assembleCluster(ctx context.Context) error {
 // tunnelType returns the type of the tunnels to other nodes.
 func (a *Agent) tunnelType() string {
 	if a.cluster == nil {
-		return ipnet.TunnelNone
+		return networks.TunnelNone
 	}
 	return a.config.Kubernetes.Tunnel
 }

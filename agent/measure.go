@@ -129,7 +129,7 @@ func (a *Agent) read(ctx context.Context) metrics.State {
 		dropped := a.events.Dropped()
 		s.EventsDropped = &dropped
 	}
-	pools, _ := a.network.Addresses()
+	pools, _ := a.network.Networks.Addresses()
 	for _, p := range pools {
 		s.Addresses[p.Name] = metrics.Addresses{Used: p.Used, Leased: p.Leased, Cooling: p.Cooling, Free: p.Free}
 	}

@@ -19,7 +19,7 @@ import (
 	"github.com/weftnet/weft/agent/config"
 	"github.com/weftnet/weft/agent/health"
 	"github.com/weftnet/weft/dataplane/linux"
-	"github.com/weftnet/weft/ipnet"
+	"github.com/weftnet/weft/ipnet/desired"
 	"github.com/weftnet/weft/k8s"
 	"github.com/weftnet/weft/kvscheduler"
 	"github.com/weftnet/weft/wire"
@@ -224,7 +224,7 @@ func (a *Agent) assembleCard(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	a.card = &heldCard{Boot: boot, Card: card, To: ipnet.UplinkLink}
+	a.card = &heldCard{Boot: boot, Card: card, To: desired.UplinkLink}
 	a.log.Info("uplink of the dataplane", "link", link, "addresses", len(card.Addresses), "routes", len(card.Routes), "mtu", card.MTU)
 	return nil
 }
@@ -314,7 +314,7 @@ func (a *Agent) settleCards() error {
 
 // dataplaneHasCard reports whether the dataplane has a card that it is not to have, as where nothing is pruned.
 func (a *Agent) dataplaneHasCard() bool {
-	ref, err := kvscheduler.ParseRef(ipnet.UplinkKey())
+	ref, err := kvscheduler.ParseRef(desired.UplinkKey())
 	if err != nil || a.card != nil {
 		return false
 	}

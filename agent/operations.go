@@ -128,7 +128,7 @@ func attachmentInfo(a pod.Attachment) *weftv1.AttachmentInfo {
 
 // Addresses lists the pools, and the addresses that are not free.
 func (o *operations) Addresses(context.Context, *weftv1.AddressesRequest) (*weftv1.AddressesReply, error) {
-	pools, leases := o.network.Addresses()
+	pools, leases := o.network.Networks.Addresses()
 	reply := &weftv1.AddressesReply{}
 	for _, p := range pools {
 		reply.Pools = append(reply.Pools, &weftv1.Pool{

@@ -42,7 +42,7 @@ func TestPodsHaveTheQueuesThatTheyAskFor(t *testing.T) {
 			if kind == "tap" {
 				dataplane.RequireTap(t)
 			}
-			l := newLabWith(t, dir, node.Options{PodInterface: kind, PodQueues: 3, Networks: networks})
+			l := newLabWith(t, dir, node.Options{PodInterface: kind, PodQueues: 3, Networks: customNetworks})
 			before := l.snapshot()
 			a, b := l.pod("a"), l.pod("b")
 			ofB := queued

@@ -20,7 +20,11 @@ import (
 	"github.com/weftnet/weft/devicemanager"
 	"github.com/weftnet/weft/eventloop"
 	"github.com/weftnet/weft/ipnet"
+	"github.com/weftnet/weft/ipnet/attach"
+	"github.com/weftnet/weft/ipnet/desired"
 	"github.com/weftnet/weft/ipnet/ipam"
+	"github.com/weftnet/weft/ipnet/mesh"
+	"github.com/weftnet/weft/ipnet/networks"
 	"github.com/weftnet/weft/kvscheduler"
 	"github.com/weftnet/weft/pod"
 	"github.com/weftnet/weft/wire"
@@ -46,7 +50,7 @@ func (a *Agent) rebuild(ctx context.Context) error {
 	attachments, unknown := a.reconstruct(there.ports)
 	a.network.Restore(ipnet.Saved{Attachments: attachments})
 	for _, f := range unknown { // last: an address that a pod is known to have is that pod's
-		a.network.Withhold(f)
+		a.network.Networks.WithholdAddresses(f.Object, f.All())
 	}
 	a.pods.Restore(attachments)
 	if a.devices != nil {
@@ -73,7 +77,7 @@ func (a *Agent) rebuild(ctx context.Context) error {
 // machine is what the dataplane knows of what is ours.
 type machine struct {
 	ports   []vpp.Port
-	numbers ipnet.Numbers
+	numbers networks.Numbers
 }
 
 // look asks until the dataplane answers.
@@ -92,9 +96,9 @@ func (a *Agent) look(ctx context.Context) (machine, error) {
 }
 
 // reconstruct makes attachments for the interfaces of no known attachment, and returns those for which it cannot.
-func (a *Agent) reconstruct(ports []vpp.Port) (attachments []*pod.Attachment, unknown []ipnet.Found) {
+func (a *Agent) reconstruct(ports []vpp.Port) (attachments []*pod.Attachment, unknown []attach.Found) {
 	found, unknown := a.find(ports)
-	attachments, refused := a.network.Reconstruct(found, unknown)
+	attachments, refused := a.network.Pods.Reconstruct(found, unknown)
 	for _, f := range found {
 		if err := refused[f.Object]; err != nil {
 			unknown = append(unknown, f)
@@ -104,14 +108,14 @@ func (a *Agent) reconstruct(ports []vpp.Port) (attachments []*pod.Attachment, un
 	return attachments, unknown
 }
 
-func (a *Agent) leaveAlone(f ipnet.Found, err error) {
+func (a *Agent) leaveAlone(f attach.Found, err error) {
 	a.log.Error("interface of an unknown attachment is left alone", "interface", f.Object, "link", f.Name, "netns", f.Netns.Path, "err", err)
 }
 
 // recognise makes the networks anew that are not known. Attachments whose interfaces on them could not be restored, for
 // want of them, are restored once more.
-func (a *Agent) recognise(numbers ipnet.Numbers) []ipnet.SavedNetwork {
-	networks := a.network.Recognise(a.config.Networks, numbers)
+func (a *Agent) recognise(numbers networks.Numbers) []networks.SavedNetwork {
+	networks := a.network.Networks.Recognise(a.config.Networks, numbers)
 	if len(networks) == 0 {
 		return nil
 	}
@@ -127,7 +131,7 @@ func (a *Agent) recognise(numbers ipnet.Numbers) []ipnet.SavedNetwork {
 func (a *Agent) knownObjects() map[string]bool {
 	known := make(map[string]bool)
 	for _, at := range a.pods.Attachments() {
-		for _, key := range a.network.Objects(&at) {
+		for _, key := range a.network.Pods.Objects(&at) {
 			known[key] = true
 		}
 	}
@@ -145,7 +149,7 @@ func (a *Agent) rebuilt(attachments []*pod.Attachment) []eventloop.Saved {
 		}
 		saved = append(saved, eventloop.Saved{Bucket: statefile.BucketAttachments, Key: at.Key.String(), Value: at})
 	}
-	_, leases := a.network.Addresses()
+	_, leases := a.network.Networks.Addresses()
 	for _, l := range leases {
 		if holders[l.Holder] {
 			saved = append(saved, eventloop.Saved{Bucket: statefile.BucketLeases, Key: l.Key(), Value: l})
@@ -156,14 +160,14 @@ func (a *Agent) rebuilt(attachments []*pod.Attachment) []eventloop.Saved {
 
 // find returns the interfaces of the dataplane that belong to no known attachment, with everything that the machine tells of them; unknown
 // are those of which it tells too little. Interfaces of sandboxes that are gone are in neither list.
-func (a *Agent) find(ports []vpp.Port) (found, unknown []ipnet.Found) {
+func (a *Agent) find(ports []vpp.Port) (found, unknown []attach.Found) {
 	mounted, err := linux.FindMounted()
 	if err != nil {
 		a.log.Error("network namespaces not listed: no veth is reconstructed", "err", err)
 	}
 	known := a.knownObjects()
 	for _, p := range ports {
-		if ipnet.IsNodes(p.Name) || known[wire.InterfaceKey(p.Name)] || ipnet.IsExternal(p.Name) {
+		if desired.IsNodes(p.Name) || known[wire.InterfaceKey(p.Name)] || desired.IsExternal(p.Name) {
 			continue // no pod's: the node's own links are desired in any case, those to the outside are set again
 		}
 		f, err := a.findPort(p, mounted)
@@ -197,8 +201,8 @@ func isMade(p vpp.Port) bool {
 }
 
 // findPort collects what dataplane and kernel know of an interface; with an error, as far as it came.
-func (a *Agent) findPort(p vpp.Port, mounted linux.Mounted) (ipnet.Found, error) {
-	f := ipnet.Found{Object: p.Name, Neighbours: p.Addresses, Labels: p.Labels}
+func (a *Agent) findPort(p vpp.Port, mounted linux.Mounted) (attach.Found, error) {
+	f := attach.Found{Object: p.Name, Neighbours: p.Addresses, Labels: p.Labels}
 	switch p.Interface.Type {
 	case wire.TypeTap:
 		return findTap(p, f)
@@ -209,7 +213,7 @@ func (a *Agent) findPort(p vpp.Port, mounted linux.Mounted) (ipnet.Found, error)
 	}
 }
 
-func findTap(p vpp.Port, f ipnet.Found) (ipnet.Found, error) {
+func findTap(p vpp.Port, f attach.Found) (attach.Found, error) {
 	f.Type, f.Netns.Path, f.Name = pod.TypeTap, p.Interface.Tap.Namespace, p.Interface.Tap.Name
 	link, err := inspectInto(&f)
 	if err != nil {
@@ -224,7 +228,7 @@ func findTap(p vpp.Port, f ipnet.Found) (ipnet.Found, error) {
 }
 
 // findVeth trusts the dataplane, which knows what was given, more than the link, which the pod may have changed.
-func findVeth(p vpp.Port, f ipnet.Found, mounted linux.Mounted) (ipnet.Found, error) {
+func findVeth(p vpp.Port, f attach.Found, mounted linux.Mounted) (attach.Found, error) {
 	host := p.Interface.AFPacket.Link
 	f.Type, f.Name = pod.TypeVeth, host
 	peer, err := mounted.Peer(host)
@@ -250,7 +254,7 @@ func findVeth(p vpp.Port, f ipnet.Found, mounted linux.Mounted) (ipnet.Found, er
 }
 
 // inspectInto adds what the Linux end of an interface says.
-func inspectInto(f *ipnet.Found) (linux.LinkState, error) {
+func inspectInto(f *attach.Found) (linux.LinkState, error) {
 	link, err := linux.InspectLink(f.Netns.Path, f.Name)
 	if err == nil {
 		f.Netns.Inode, f.Netns.Device = link.Inode, link.Device
@@ -280,7 +284,7 @@ const mostList = 64 << 10
 
 // findMemif goes by the memif's socket to its allocation, which knows the attachment, and by the list that its container
 // was given to the rest.
-func (a *Agent) findMemif(p vpp.Port, f ipnet.Found) (ipnet.Found, error) {
+func (a *Agent) findMemif(p vpp.Port, f attach.Found) (attach.Found, error) {
 	f.Type = pod.TypeMemif
 	allocation, err := a.allocationOf(p)
 	if err != nil {
@@ -294,16 +298,16 @@ func (a *Agent) findMemif(p vpp.Port, f ipnet.Found) (ipnet.Found, error) {
 	case inode != f.Netns.Inode || device != f.Netns.Device:
 		return f, fmt.Errorf("network namespace %s is another one by now: that of the memif is %w", f.Netns.Path, linux.ErrGone)
 	}
-	list, err := readList(ipnet.ListPath(allocation))
+	list, err := readList(attach.ListPath(allocation))
 	if err != nil {
 		return f, err
 	}
-	told, err := ipnet.FoundMemif(p.Name, allocation, list)
+	told, err := attach.FoundMemif(p.Name, allocation, list)
 	told.Labels, told.Neighbours = f.Labels, f.Neighbours
 	switch {
 	case err != nil:
 		return told, err
-	case !p.MadeAs(a.network.MemifAsMade(told)):
+	case !p.MadeAs(a.network.Pods.MemifAsMade(told)):
 		return told, fmt.Errorf("the memif was not made as its container was told")
 	case !p.PeerMAC.IsZero() && p.PeerMAC != told.MAC:
 		return told, fmt.Errorf("the dataplane knows MAC %s, and the container was told %s", p.PeerMAC, told.MAC)
@@ -361,7 +365,7 @@ func (a *Agent) restore() error {
 	if err != nil {
 		return err
 	}
-	networks, err := statefile.Load[ipnet.SavedNetwork](a.state, statefile.BucketNetworks, a.log)
+	networks, err := statefile.Load[networks.SavedNetwork](a.state, statefile.BucketNetworks, a.log)
 	if err != nil {
 		return err
 	}
@@ -397,7 +401,7 @@ func (a *Agent) restore() error {
 	a.pods.Restore(attachments)
 	a.quarantine.restore(suspicions, attachments)
 	a.chains.restore(ends, attachments)
-	a.network.SetWithheld(a.quarantine.keys())
+	a.network.Pods.SetWithheld(a.quarantine.keys())
 	a.loop.Restore(records)
 	a.log.Info("state restored", "attachments", len(attachments), "leases", len(leases), "devices", len(devices), "networks", len(networks), "records", len(records))
 	return nil
@@ -408,19 +412,19 @@ func (a *Agent) savedOfCluster() (saved ipnet.Saved, err error) {
 	if a.cluster == nil {
 		return saved, nil
 	}
-	if saved.Nodes, err = statefile.Load[ipnet.SavedNode](a.state, statefile.BucketNodes, a.log); err != nil {
+	if saved.Nodes, err = statefile.Load[mesh.SavedNode](a.state, statefile.BucketNodes, a.log); err != nil {
 		return saved, err
 	}
-	if saved.Blocks, err = statefile.Load[ipnet.SavedBlock](a.state, statefile.BucketBlocks, a.log); err != nil {
+	if saved.Blocks, err = statefile.Load[networks.SavedBlock](a.state, statefile.BucketBlocks, a.log); err != nil {
 		return saved, err
 	}
 	if saved.Externals, err = statefile.Load[pod.External](a.state, statefile.BucketExternals, a.log); err != nil {
 		return saved, err
 	}
 	if a.config.Kubernetes.Addresses != config.OfPools {
-		saved.Blocks = slices.DeleteFunc(saved.Blocks, func(b ipnet.SavedBlock) bool { return b.Block.Network == "" })
+		saved.Blocks = slices.DeleteFunc(saved.Blocks, func(b networks.SavedBlock) bool { return b.Block.Network == "" })
 	}
-	pools, err := statefile.Load[ipnet.SavedPools](a.state, statefile.BucketPools, a.log)
+	pools, err := statefile.Load[networks.SavedPools](a.state, statefile.BucketPools, a.log)
 	switch {
 	case err != nil || len(pools) == 0:
 	case a.config.Kubernetes.Addresses == config.OfPools:

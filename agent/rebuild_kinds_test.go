@@ -46,7 +46,7 @@ var mixed = map[string]any{"runtimeConfig": map[string]any{"io.kubernetes.cri.po
 	"contivpp.io/custom-if": "d1/veth,s1/veth/stub,t1/tap/blue,u1/tap/bare,v1/veth/red",
 }}}
 
-var networks = []node.Network{
+var customNetworks = []node.Network{
 	{Name: "red", Type: "L3", CIDRs: []netip.Prefix{netip.MustParsePrefix("10.6.0.0/24"), netip.MustParsePrefix("fd00:6::/64")}},
 	{Name: "bare", Type: "L2"},
 	{Name: "blue", Type: "L2", CIDRs: []netip.Prefix{netip.MustParsePrefix("10.5.0.0/24")}, AntiSpoof: true},
@@ -55,8 +55,8 @@ var networks = []node.Network{
 // networkLab is a node with networks whose numbers do not follow their names.
 func networkLab(t *testing.T, dir, kind string) *lab {
 	t.Helper()
-	l := newLabWith(t, dir, node.Options{PodInterface: kind, Networks: networks[:2]})
-	if err := l.SetNetworks(networks); err != nil {
+	l := newLabWith(t, dir, node.Options{PodInterface: kind, Networks: customNetworks[:2]})
+	if err := l.SetNetworks(customNetworks); err != nil {
 		t.Fatal(err)
 	}
 	l.restartAfter(func(string) error { return nil })
@@ -135,7 +135,7 @@ func TestAnInterfaceOfAnUnknownNetworkIsLeftAlone(t *testing.T) {
 	for _, operation := range l.resyncs() {
 		t.Errorf("the resync did %s", operation)
 	}
-	if err := l.SetNetworks(networks); err != nil {
+	if err := l.SetNetworks(customNetworks); err != nil {
 		t.Fatal(err)
 	}
 	l.restartAfter(func(string) error { return nil })

@@ -26,7 +26,7 @@ func TestALostStateFileCostsNoPodItsMemifs(t *testing.T) {
 		"the devices":     garble(statefile.BucketDevices),
 	} {
 		t.Run(name, func(t *testing.T) {
-			l := newLabWith(t, dir, node.Options{Memifs: 8, Networks: networks})
+			l := newLabWith(t, dir, node.Options{Memifs: 8, Networks: customNetworks})
 			before := l.snapshot()
 			a := l.pod("a")
 			a.Namespace = "lab"

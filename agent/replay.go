@@ -131,7 +131,7 @@ func (r *replayer) survives(ctx context.Context) bool {
 
 // withhold has the objects of these attachments, and no others, withheld from the dataplane.
 func (r *replayer) withhold(ctx context.Context, keys []pod.Key, reason string) error {
-	if !r.agent.network.WithholdsOthers(keys) {
+	if !r.agent.network.Pods.WithholdsOthers(keys) {
 		return nil
 	}
 	_, err := r.agent.loop.Do(ctx, &pod.WithholdPods{Keys: keys, Reason: reason})

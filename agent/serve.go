@@ -19,7 +19,7 @@ import (
 
 	"github.com/weftnet/weft/agent/health"
 	"github.com/weftnet/weft/dataplane/linux"
-	"github.com/weftnet/weft/ipnet"
+	"github.com/weftnet/weft/ipnet/desired"
 	"github.com/weftnet/weft/podmanager"
 	"github.com/weftnet/weft/proto/serving"
 	weftv1 "github.com/weftnet/weft/proto/weft/v1"
@@ -132,7 +132,7 @@ func (a *Agent) leave() error {
 			err = a.card.forget(a.config.StateDir)
 		}
 	}
-	return errors.Join(err, linux.RemoveMasquerade(), linux.RemoveTunnelNAT(), linux.RemoveVLANs(ipnet.ExternalAlias))
+	return errors.Join(err, linux.RemoveMasquerade(), linux.RemoveTunnelNAT(), linux.RemoveVLANs(desired.ExternalAliasPrefix))
 }
 
 // askLimit bounds a question to a running agent.

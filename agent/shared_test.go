@@ -8,7 +8,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/weftnet/weft/agent/config"
-	"github.com/weftnet/weft/ipnet"
+	"github.com/weftnet/weft/ipnet/mesh"
 	"github.com/weftnet/weft/pod"
 	"github.com/weftnet/weft/test/dataplane"
 	"github.com/weftnet/weft/test/programs"
@@ -58,12 +58,12 @@ func TestLinkTypesFollowWhatTheDataplaneCanCreate(t *testing.T) {
 	const reason = "no vhost-net"
 	for _, tt := range []struct {
 		pods, host, noTap string
-		want              ipnet.LinkTypes
+		want              mesh.LinkTypes
 	}{
-		{config.Auto, config.Auto, "", ipnet.LinkTypes{Pod: pod.TypeTap, Host: pod.TypeTap}},
-		{config.Auto, config.Auto, reason, ipnet.LinkTypes{Pod: pod.TypeVeth, Host: pod.TypeVeth, NoTap: reason}},
-		{pod.TypeVeth, config.Auto, "", ipnet.LinkTypes{Pod: pod.TypeVeth, Host: pod.TypeTap}},
-		{pod.TypeTap, pod.TypeVeth, reason, ipnet.LinkTypes{Pod: pod.TypeTap, Host: pod.TypeVeth, NoTap: reason}},
+		{config.Auto, config.Auto, "", mesh.LinkTypes{Pod: pod.TypeTap, Host: pod.TypeTap}},
+		{config.Auto, config.Auto, reason, mesh.LinkTypes{Pod: pod.TypeVeth, Host: pod.TypeVeth, NoTap: reason}},
+		{pod.TypeVeth, config.Auto, "", mesh.LinkTypes{Pod: pod.TypeVeth, Host: pod.TypeTap}},
+		{pod.TypeTap, pod.TypeVeth, reason, mesh.LinkTypes{Pod: pod.TypeTap, Host: pod.TypeVeth, NoTap: reason}},
 	} {
 		c := config.Config{PodInterface: tt.pods, HostLinkType: tt.host}
 		if got := linkTypes(&c, tt.noTap); got != tt.want {

@@ -21,7 +21,9 @@ import (
 	"github.com/weftnet/weft/agent/config"
 	"github.com/weftnet/weft/agent/health"
 	"github.com/weftnet/weft/dataplane/vpp"
-	"github.com/weftnet/weft/ipnet"
+	"github.com/weftnet/weft/ipnet/desired"
+	"github.com/weftnet/weft/ipnet/mesh"
+	"github.com/weftnet/weft/ipnet/networks"
 	"github.com/weftnet/weft/pod"
 )
 
@@ -75,7 +77,7 @@ func newSouthbound(c config.Config, log *slog.Logger, conditions *health.Conditi
 		Sockets:        c.Devices.Memif.Directory,
 		Rings:          c.Dataplane.Rings(),
 		VethsPerThread: cmp.Or(c.Dataplane.VethsPerThread, -1),
-		NodeLink:       ipnet.IsNodes,
+		NodeLink:       desired.IsNodes,
 		GracePeriods:   gracePeriods(c, log),
 		StatsSocket:    c.Dataplane.StatsSocket,
 		RunDir:         filepath.Dir(c.Socket),
@@ -360,7 +362,7 @@ func answers(socket string) bool {
 
 // linkTypes resolves the configured link types; noTap is why the dataplane cannot create taps, "" if it can. A type that the
 // operator chose stays, even where it will be refused.
-func linkTypes(c *config.Config, noTap string) ipnet.LinkTypes {
+func linkTypes(c *config.Config, noTap string) mesh.LinkTypes {
 	usual := pod.TypeTap
 	if noTap != "" {
 		usual = pod.TypeVeth
@@ -371,7 +373,7 @@ func linkTypes(c *config.Config, noTap string) ipnet.LinkTypes {
 		}
 		return configured
 	}
-	return ipnet.LinkTypes{Pod: resolve(c.PodInterface), Host: resolve(c.HostLinkType), NoTap: noTap}
+	return mesh.LinkTypes{Pod: resolve(c.PodInterface), Host: resolve(c.HostLinkType), NoTap: noTap}
 }
 
 // chooseLinkTypes asks the dataplane whether it can create taps, and has networks use what it can. weft-vswitch needs nothing
@@ -396,7 +398,7 @@ func (a *Agent) chooseLinkTypes(ctx context.Context) {
 	if noTap != "" {
 		a.log.Warn("dataplane cannot create taps", "reason", noTap, "hostLink", types.Host, "podInterface", types.Pod)
 	}
-	if err := a.network.SetLinkTypes(types); err != nil {
+	if err := a.network.Host.SetLinkTypes(types); err != nil {
 		a.log.Error("link types not changed", "err", err)
 	}
 }
@@ -406,7 +408,7 @@ func maxSegment(c *config.Config) int {
 	if c.Dataplane.Type != config.VPP {
 		return 0
 	}
-	if c.Kubernetes.Mode == config.InCluster && c.Kubernetes.Tunnel != ipnet.TunnelNone {
+	if c.Kubernetes.Mode == config.InCluster && c.Kubernetes.Tunnel != networks.TunnelNone {
 		return noSegment
 	}
 	return c.Dataplane.Rings().MaxSegment()

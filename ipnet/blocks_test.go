@@ -13,6 +13,7 @@ import (
 	"github.com/weftnet/weft/eventloop"
 	"github.com/weftnet/weft/ipnet"
 	"github.com/weftnet/weft/ipnet/ipam"
+	"github.com/weftnet/weft/ipnet/networks"
 	"github.com/weftnet/weft/pod"
 	"github.com/weftnet/weft/wire"
 )
@@ -24,7 +25,7 @@ var (
 
 // inCluster is a node that gives out addresses of blocks.
 func inCluster(pools ...ipam.Pool) ipnet.Config {
-	return ipnet.Config{Pools: pools, Blocks: true, Tunnel: ipnet.TunnelVXLAN4}
+	return ipnet.Config{Networks: networks.Config{Pools: pools, Blocks: true, Tunnel: networks.TunnelVXLAN4}}
 }
 
 func block(network, prefix string, withheld ...string) pod.Block {
@@ -104,7 +105,7 @@ func TestABlockGoesWhenNobodyHasAnAddressOfIt(t *testing.T) {
 	drains(true) // it cools down
 	n.now = n.now.Add(coolDown)
 	drains(false)
-	if _, there := n.Allocator("").Block(netip.MustParsePrefix("10.1.6.0/30")); there || len(n.kept().Blocks) != 1 {
+	if _, there := n.Networks.Allocator("").Block(netip.MustParsePrefix("10.1.6.0/30")); there || len(n.kept().Blocks) != 1 {
 		t.Errorf("kept %v", n.kept().Blocks)
 	}
 	for _, l := range n.kept().Leases {
@@ -176,14 +177,14 @@ func TestAPodAsksForAnAddressOfAnotherNode(t *testing.T) {
 			t.Errorf("%s: error %v, want %q", address, err, part)
 		}
 	}
-	if lent := n.Allocator("default").Withhold(netip.MustParsePrefix("10.1.5.0/26"), netip.Addr{}); lent.String() != "10.1.5.1" {
+	if lent := n.Networks.Allocator("default").Withhold(netip.MustParsePrefix("10.1.5.0/26"), netip.Addr{}); lent.String() != "10.1.5.1" {
 		t.Errorf("lent %s", lent)
 	}
 	if got := mainAddress(n.add(t, sandbox("a"))); got != "10.1.5.2" {
 		t.Errorf("the pod has %s", got)
 	}
-	n.Allocator("default").Return(netip.MustParseAddr("10.1.5.1"))
-	if b, _ := n.Allocator("default").Block(netip.MustParsePrefix("10.1.5.0/26")); b.Stats.Used != 1 || b.Stats.Cooling != 1 || b.Stats.Free != 60 {
+	n.Networks.Allocator("default").Return(netip.MustParseAddr("10.1.5.1"))
+	if b, _ := n.Networks.Allocator("default").Block(netip.MustParsePrefix("10.1.5.0/26")); b.Stats.Used != 1 || b.Stats.Cooling != 1 || b.Stats.Free != 60 {
 		t.Errorf("block %+v", b)
 	}
 }
@@ -218,7 +219,7 @@ func TestBlocksAndNodesStandThoughTheyAreNotDurableYet(t *testing.T) {
 	if got, want := list(t, again.committer.Values()), list(t, values); got != want {
 		t.Errorf("after a restart\n%s\nwant\n%s", got, want)
 	}
-	if b, there := again.Allocator("").Block(netip.MustParsePrefix("10.1.6.0/26")); there {
+	if b, there := again.Networks.Allocator("").Block(netip.MustParsePrefix("10.1.6.0/26")); there {
 		t.Errorf("the block that went is back: %+v", b)
 	}
 }

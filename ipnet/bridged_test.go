@@ -80,7 +80,7 @@ func TestNothingLetsPacketsInBeforeTheirSourcesAreKnown(t *testing.T) {
 
 func networksOf(n *node) []pod.Network {
 	var networks []pod.Network
-	for _, s := range n.Networks() {
+	for _, s := range n.Networks.Saved() {
 		networks = append(networks, s.Network)
 	}
 	return networks

@@ -10,6 +10,7 @@ import (
 
 	"github.com/weftnet/weft/ipnet"
 	"github.com/weftnet/weft/ipnet/ipam"
+	"github.com/weftnet/weft/ipnet/networks"
 	"github.com/weftnet/weft/pod"
 	"github.com/weftnet/weft/wire"
 )
@@ -21,14 +22,16 @@ func choosing(t *testing.T) *node {
 		return ipam.Pool{Name: name, Prefix: netip.MustParsePrefix(prefix)}
 	}
 	config := ipnet.Config{
-		Pools: []ipam.Pool{
-			pool("all", "10.1.0.0/28"), pool("asked", "10.2.0.0/28"), pool("space", "10.3.0.0/28"), pool("node", "10.4.0.0/28"),
-			pool("off", "10.5.0.0/28"), pool("theirs", "10.6.0.0/28"), pool("six", "fd00:1::/64"), pool("six2", "fd00:2::/64"),
+		Networks: networks.Config{
+			Pools: []ipam.Pool{
+				pool("all", "10.1.0.0/28"), pool("asked", "10.2.0.0/28"), pool("space", "10.3.0.0/28"), pool("node", "10.4.0.0/28"),
+				pool("off", "10.5.0.0/28"), pool("theirs", "10.6.0.0/28"), pool("six", "fd00:1::/64"), pool("six2", "fd00:2::/64"),
+			},
+			NamespacePools: map[string][]string{"lab": {"space"}, "broken": {"off"}},
 		},
-		NamespacePools: map[string][]string{"lab": {"space"}, "broken": {"off"}},
 	}
-	config.Pools[4].Disabled = true
-	config.Pools[5].Namespaces = []string{"team"}
+	config.Networks.Pools[4].Disabled = true
+	config.Networks.Pools[5].Namespaces = []string{"team"}
 	return nodeOf(t, config)
 }
 
@@ -50,7 +53,7 @@ func TestThePoolIsThatOfThePodThenItsNamespaceThenTheNodeThenAny(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			config := choosing(t).config
-			config.NodePools = tt.nodePools
+			config.Networks.NodePools = tt.nodePools
 			n := nodeOf(t, config).run(t)
 			ev := sandbox("a")
 			ev.ID.Namespace = tt.namespace
@@ -92,7 +95,7 @@ func TestAPoolThatCannotBeIsNamed(t *testing.T) {
 
 // rows: IPM-09
 func TestWithoutAnEnabledPoolThereIsNoAddress(t *testing.T) {
-	n := nodeOf(t, ipnet.Config{Pools: []ipam.Pool{{Name: "off", Prefix: four.Prefix, Disabled: true}}}).run(t)
+	n := nodeOf(t, ipnet.Config{Networks: networks.Config{Pools: []ipam.Pool{{Name: "off", Prefix: four.Prefix, Disabled: true}}}}).run(t)
 	checkRefusal(t, n.refuses(t, sandbox("a")), pod.CodeUnknownNetwork, `no pool of the node is enabled for namespace "default"`)
 }
 
@@ -102,7 +105,7 @@ func TestADisabledPoolKeepsWhatItGave(t *testing.T) {
 	off := four
 	off.Disabled = true
 	n = n.restarted(t, off, six)
-	for _, key := range n.Objects(a) {
+	for _, key := range n.Pods.Objects(a) {
 		if n.committer.Values()[key] == nil {
 			t.Errorf("%s is missing", key)
 		}
@@ -148,7 +151,7 @@ func TestAnAddressIsHandedOverToTheNewSandboxOfItsPod(t *testing.T) {
 		if route.Paths[0].Interface != a.Interfaces[0].Object {
 			t.Errorf("%s: the address leads to %s, want %s", when, route.Paths[0].Interface, a.Interfaces[0].Object)
 		}
-		for _, l := range ofPods(second(n.Addresses())) {
+		for _, l := range ofPods(second(n.Networks.Addresses())) {
 			if l.Address.String() == "10.1.0.7" && (l.Holder != young.Key.String() || l.State != ipam.Used) {
 				t.Errorf("%s: lease %+v", when, l)
 			}
@@ -159,7 +162,7 @@ func TestAnAddressIsHandedOverToTheNewSandboxOfItsPod(t *testing.T) {
 	check("restarted")
 	n.delete(t, old)
 	check("late DEL of the old one")
-	if stats, _ := n.Addresses(); stats[0].Used != 1 || stats[1].Used != 1 || stats[1].Cooling != 1 {
+	if stats, _ := n.Networks.Addresses(); stats[0].Used != 1 || stats[1].Used != 1 || stats[1].Cooling != 1 {
 		t.Errorf("stats %+v", stats)
 	}
 	n.delete(t, young)
@@ -238,7 +241,7 @@ func TestAForeignAddressIsTheMainInterfacesOnly(t *testing.T) {
 	if got := fmt.Sprint(main.Addresses, main.Pools, main.Gateways); got != "[10.7.0.5/32 fd00:7::5/128] [ ] [169.254.1.1 fe80::1]" {
 		t.Errorf("addresses, pools and gateways %s", got)
 	}
-	if stats, _ := n.Addresses(); stats[0].Used+stats[1].Used != 0 {
+	if stats, _ := n.Networks.Addresses(); stats[0].Used+stats[1].Used != 0 {
 		t.Errorf("stats %v", stats)
 	}
 	golden(t, "pod-foreign", list(t, without(n.committer.Values(), newNode(t, four, six).run(t).committer.Values())))
@@ -271,7 +274,7 @@ func TestAForeignAddressOfOurPoolsIsNobodyElses(t *testing.T) {
 	other.ID.Name = "d"
 	checkRefusal(t, n.refuses(t, other), pod.CodeAddressInUse, "address 10.1.0.2 is held by pod default/a on this node (weft/c0ffee-a/eth0)")
 	n.delete(t, foreign("a"))
-	if stats, _ := n.Addresses(); stats[0].Used != 1 || stats[0].Cooling != 1 {
+	if stats, _ := n.Networks.Addresses(); stats[0].Used != 1 || stats[0].Cooling != 1 {
 		t.Errorf("after the DEL: %+v", stats)
 	}
 }

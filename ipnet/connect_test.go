@@ -155,7 +155,7 @@ func TestASecondSandboxOfAPodStandsBesideTheFirst(t *testing.T) {
 	}
 	n.delete(t, first)
 	values := n.committer.Values()
-	for _, key := range n.Objects(young) {
+	for _, key := range n.Pods.Objects(young) {
 		if values[key] == nil {
 			t.Errorf("the late DEL of the old sandbox took %s of the new one", key)
 		}
@@ -170,13 +170,13 @@ func TestASecondInterfaceKeepsTheNamespaceTheyShare(t *testing.T) {
 	young := n.add(t, second)
 	n.delete(t, first)
 	values := n.committer.Values()
-	for _, key := range n.Objects(young) {
+	for _, key := range n.Pods.Objects(young) {
 		if values[key] == nil {
 			t.Errorf("DEL of one interface took %s of the other", key)
 		}
 	}
 	n.delete(t, second)
-	for _, key := range n.Objects(young) {
+	for _, key := range n.Pods.Objects(young) {
 		if n.committer.Values()[key] != nil {
 			t.Errorf("%s is left", key)
 		}
@@ -210,7 +210,7 @@ func TestANewNamespaceAtThePathOfAnOldOneDisplacesIt(t *testing.T) {
 	n.delete(t, first)
 	n.checkDisplaced(t, old, young)
 	n.delete(t, second)
-	for _, key := range n.Objects(young) {
+	for _, key := range n.Pods.Objects(young) {
 		if n.committer.Values()[key] != nil {
 			t.Errorf("%s is left", key)
 		}
@@ -219,13 +219,13 @@ func TestANewNamespaceAtThePathOfAnOldOneDisplacesIt(t *testing.T) {
 
 func (n *node) checkDisplaced(t *testing.T, old, young *pod.Attachment) {
 	t.Helper()
-	values, current := n.committer.Values(), n.Objects(young)
+	values, current := n.committer.Values(), n.Pods.Objects(young)
 	for _, key := range current {
 		if values[key] == nil {
 			t.Errorf("%s of the new sandbox is missing", key)
 		}
 	}
-	for _, key := range n.Objects(old) {
+	for _, key := range n.Pods.Objects(old) {
 		if values[key] != nil && !slices.Contains(current, key) {
 			t.Errorf("%s of the old sandbox is still desired", key)
 		}

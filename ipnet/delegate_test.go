@@ -6,7 +6,7 @@ import (
 	"reflect"
 	"testing"
 
-	"github.com/weftnet/weft/ipnet"
+	"github.com/weftnet/weft/ipnet/attach"
 	"github.com/weftnet/weft/pod"
 )
 
@@ -77,13 +77,13 @@ func TestAnInterfaceBesideADelegateIsNoSecondWay(t *testing.T) {
 
 func TestADelegateIsReconstructedAsItWas(t *testing.T) {
 	n := newNode(t, four, six).run(t)
-	var found []ipnet.Found
+	var found []attach.Found
 	primary, beside := n.add(t, sandbox("a")), n.add(t, delegated(sandbox("a")))
 	alone := n.add(t, delegated(sandbox("bb")))
 	for _, a := range []*pod.Attachment{alone, beside, primary} {
 		found = append(found, foundOf(t, n, a))
 	}
-	attachments, refused := newNode(t, four, six).Reconstruct(found, nil)
+	attachments, refused := newNode(t, four, six).Pods.Reconstruct(found, nil)
 	if len(refused) > 0 || len(attachments) != 3 {
 		t.Fatalf("%d attachments, refused %v", len(attachments), refused)
 	}

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/weftnet/weft/ipnet"
+	"github.com/weftnet/weft/ipnet/attach"
 	"github.com/weftnet/weft/pod"
 	"github.com/weftnet/weft/wire"
 )
@@ -136,7 +136,7 @@ func TestADelegateOfACustomNetworkIsReconstructedAsItWas(t *testing.T) {
 	fresh.set(t, blue)
 	found := foundOf(t, n, want)
 	found.Labels = []string{"weft:blue"}
-	attachments, refused := fresh.Reconstruct([]ipnet.Found{found}, nil)
+	attachments, refused := fresh.Pods.Reconstruct([]attach.Found{found}, nil)
 	if len(refused) > 0 || len(attachments) != 1 || !reflect.DeepEqual(attachments[0].Interfaces, want.Interfaces) {
 		t.Errorf("got %+v, refused %v, want %+v", attachments, refused, want)
 	}

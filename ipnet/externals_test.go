@@ -10,7 +10,10 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/weftnet/weft/ipnet"
+	"github.com/weftnet/weft/ipnet/desired"
 	"github.com/weftnet/weft/ipnet/ipam"
+	"github.com/weftnet/weft/ipnet/mesh"
+	"github.com/weftnet/weft/ipnet/networks"
 	"github.com/weftnet/weft/pod"
 )
 
@@ -41,7 +44,7 @@ func (n *node) open(t rapid.TB, externals ...pod.External) map[string]string {
 // outsideNode has a bridged and a routed network, and one pod on both.
 func outsideNode(t *testing.T) *node {
 	t.Helper()
-	n := nodeOf(t, ipnet.Config{Pools: []ipam.Pool{four, six}, Uplink: "eth9", HostLink: "host0"}).run(t)
+	n := nodeOf(t, ipnet.Config{Networks: networks.Config{Pools: []ipam.Pool{four, six}}, Mesh: mesh.Config{Uplink: "eth9", HostLink: "host0"}}).run(t)
 	if refused := n.set(t, custom("blue", pod.L2), custom("red", pod.L3, "10.6.0.0/24", "2001:db8:6::/64")); len(refused) > 0 {
 		t.Fatal(refused)
 	}
@@ -163,7 +166,7 @@ func TestInterfacesThatCannotBeConnectedCostNobodyElse(t *testing.T) {
 }
 
 func TestOneFamilyOnlyIsSaid(t *testing.T) {
-	n := nodeOf(t, ipnet.Config{Pools: []ipam.Pool{four}}).run(t)
+	n := nodeOf(t, ipnet.Config{Networks: networks.Config{Pools: []ipam.Pool{four}}}).run(t)
 	if refused := n.open(t, external("x", "default", "eth3", "2001:db8:2::1/64")); refused["x"] != "network default has no ip6" {
 		t.Errorf("refused %v", refused)
 	}
@@ -181,7 +184,7 @@ func TestAnInterfaceThatIsThereTwiceIsLeftOut(t *testing.T) {
 }
 
 func TestAnInterfaceGoesAndComesWithItsNetwork(t *testing.T) {
-	n := nodeOf(t, ipnet.Config{Pools: []ipam.Pool{four}}).run(t)
+	n := nodeOf(t, ipnet.Config{Networks: networks.Config{Pools: []ipam.Pool{four}}}).run(t)
 	bare := list(t, n.committer.Values())
 	out := external("out", "red", "eth1", "192.0.2.1/24")
 	if refused := n.open(t, out); !strings.Contains(refused["out"], "no network") {
@@ -196,7 +199,7 @@ func TestAnInterfaceGoesAndComesWithItsNetwork(t *testing.T) {
 		"the network goes": {}, "it is bridged now": {custom("red", pod.L2)}, "its pods have these addresses now": {custom("red", pod.L3, "192.0.0.0/16")},
 	} {
 		n.set(t, networks...)
-		if keys := n.ExternalObjects("out"); len(keys) > 0 || len(n.saver.Bucket("externals")) > 0 {
+		if keys := n.Externals.Objects("out"); len(keys) > 0 || len(n.saver.Bucket("externals")) > 0 {
 			t.Errorf("%s: it is still connected by %v", name, keys)
 		}
 		if len(networks) == 0 && list(t, n.committer.Values()) != bare {
@@ -204,7 +207,7 @@ func TestAnInterfaceGoesAndComesWithItsNetwork(t *testing.T) {
 		}
 		n.set(t, custom("red", pod.L3, "10.6.0.0/24"))
 		n.open(t, out)
-		if again := list(t, n.committer.Values()); len(n.ExternalObjects("out")) == 0 || len(again) != len(connected) {
+		if again := list(t, n.committer.Values()); len(n.Externals.Objects("out")) == 0 || len(again) != len(connected) {
 			t.Errorf("%s, and comes back: values\n%s\nwant\n%s", name, again, connected)
 		}
 	}
@@ -219,7 +222,7 @@ func TestNamesOfInterfacesToTheOutsideFit(t *testing.T) {
 	objects := make(map[string]bool)
 	for key := range n.committer.Values() {
 		name, is := strings.CutPrefix(key, "vpp.interface/")
-		if !is || !ipnet.IsExternal(name) {
+		if !is || !desired.IsExternal(name) {
 			continue
 		}
 		if objects[name] = true; len(name) > 48 {
@@ -245,7 +248,7 @@ func chosen[T any](of []T, which []int) (some []T) {
 // is told all at once.
 func TestExternalsAreWhatAFreshNodeWouldMake(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
-		n := nodeOf(t, ipnet.Config{Pools: []ipam.Pool{four, six}}).run(t)
+		n := nodeOf(t, ipnet.Config{Networks: networks.Config{Pools: []ipam.Pool{four, six}}}).run(t)
 		networks := []pod.Network{custom("blue", pod.L2), custom("red", pod.L3, "10.6.0.0/24"), custom("pink", pod.L3, "2001:db8:6::/64")}
 		all := []pod.External{
 			external("a", "blue", "eth1"), inVLAN(3, external("b", "red", "eth2", "192.0.2.1/24")), inVLAN(4, external("c", "pink", "eth2", "2001:db8:2::1/64")),
@@ -269,12 +272,12 @@ func TestExternalsAreWhatAFreshNodeWouldMake(t *testing.T) {
 		fresh := nodeOf(t, n.config).run(t)
 		fresh.set(r, set...)
 		again := fresh.open(r, open...)
-		if fmt.Sprint(refused) != fmt.Sprint(again) || len(n.Externals()) != len(fresh.Externals()) {
+		if fmt.Sprint(refused) != fmt.Sprint(again) || len(n.Externals.All()) != len(fresh.Externals.All()) {
 			r.Errorf("refused %v, by a fresh node %v", refused, again)
 		}
-		for _, e := range fresh.Externals() {
-			if fmt.Sprint(n.ExternalObjects(e.Name)) != fmt.Sprint(fresh.ExternalObjects(e.Name)) {
-				r.Errorf("%s has %v, on a fresh node %v", e.Name, n.ExternalObjects(e.Name), fresh.ExternalObjects(e.Name))
+		for _, e := range fresh.Externals.All() {
+			if fmt.Sprint(n.Externals.Objects(e.Name)) != fmt.Sprint(fresh.Externals.Objects(e.Name)) {
+				r.Errorf("%s has %v, on a fresh node %v", e.Name, n.Externals.Objects(e.Name), fresh.Externals.Objects(e.Name))
 			}
 		}
 	})

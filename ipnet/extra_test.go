@@ -9,6 +9,7 @@ import (
 
 	"github.com/weftnet/weft/ipnet"
 	"github.com/weftnet/weft/ipnet/ipam"
+	"github.com/weftnet/weft/ipnet/networks"
 	"github.com/weftnet/weft/pod"
 	"github.com/weftnet/weft/wire"
 )
@@ -195,18 +196,18 @@ func TestAddressesOnlyForAnotherPluginsInterface(t *testing.T) {
 		t.Errorf("got %+v, want %+v", a.Interfaces, want)
 	}
 	n = n.restarted(t)
-	if stats, _ := n.Addresses(); stats[0].Used != 1 || list(t, n.committer.Values()) != before {
+	if stats, _ := n.Networks.Addresses(); stats[0].Used != 1 || list(t, n.committer.Values()) != before {
 		t.Errorf("stats %v, values\n%s\nwant\n%s", stats, list(t, n.committer.Values()), before)
 	}
 	n.delete(t, ev)
-	if stats, _ := n.Addresses(); stats[0].Used != 0 || stats[1].Cooling != 1 {
+	if stats, _ := n.Networks.Addresses(); stats[0].Used != 0 || stats[1].Cooling != 1 {
 		t.Errorf("after the DEL: %v", stats)
 	}
 }
 
 // TestNoValueOfANetworkNamesAnothersObjects wires pods on networks of the same addresses.
 func TestNoValueOfANetworkNamesAnothersObjects(t *testing.T) {
-	n := nodeOf(t, ipnet.Config{Pools: []ipam.Pool{four, six}}).run(t)
+	n := nodeOf(t, ipnet.Config{Networks: networks.Config{Pools: []ipam.Pool{four, six}}}).run(t)
 	networks := []pod.Network{
 		custom("blue", pod.L3, "10.5.0.0/24", "fd00:5::/64"), custom("red", pod.L3, "10.5.0.0/24", "fd00:5::/64"),
 		custom("bridge", pod.L2, "10.5.0.0/24", "fd00:5::/64"),
@@ -228,7 +229,7 @@ func TestNoValueOfANetworkNamesAnothersObjects(t *testing.T) {
 // checkNames sees to it that no value of a pod names an object of another network than its own.
 func (n *node) checkNames(t *testing.T, a *pod.Attachment, own string, objects map[string][]string) {
 	t.Helper()
-	for _, key := range n.Objects(a) {
+	for _, key := range n.Pods.Objects(a) {
 		line := fmt.Sprintf("%s %+v", key, n.committer.Values()[key])
 		for network, names := range objects {
 			if network != own && slices.ContainsFunc(names, func(o string) bool { return strings.Contains(line, o) }) {

@@ -19,6 +19,8 @@ import (
 	"github.com/weftnet/weft/internal/secret"
 	"github.com/weftnet/weft/ipnet"
 	"github.com/weftnet/weft/ipnet/ipam"
+	"github.com/weftnet/weft/ipnet/mesh"
+	"github.com/weftnet/weft/ipnet/networks"
 	"github.com/weftnet/weft/pod"
 )
 
@@ -46,14 +48,14 @@ type node struct {
 
 func newNode(t testing.TB, pools ...ipam.Pool) *node {
 	t.Helper()
-	return nodeOf(t, ipnet.Config{Pools: pools})
+	return nodeOf(t, ipnet.Config{Networks: networks.Config{Pools: pools}})
 }
 
 func nodeOf(t testing.TB, config ipnet.Config) *node {
 	t.Helper()
 	n := &node{config: config, committer: &eventlooptest.Committer{}, saver: &eventlooptest.Saver{}, now: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)}
-	config.Secret = secretOf
-	config.CoolDown, config.Now = coolDown, func() time.Time { return n.now }
+	config.Pods.Secret = secretOf
+	config.Networks.CoolDown, config.Networks.Now = coolDown, func() time.Time { return n.now }
 	var err error
 	if n.Network, err = ipnet.New(config); err != nil {
 		t.Fatal(err)
@@ -143,17 +145,17 @@ func (n *node) kept() ipnet.Saved {
 		kept.Leases = append(kept.Leases, l.(ipam.Lease))
 	}
 	for _, s := range inOrder(n.saver.Bucket("networks")) {
-		kept.Networks = append(kept.Networks, s.(ipnet.SavedNetwork))
+		kept.Networks = append(kept.Networks, s.(networks.SavedNetwork))
 	}
 	for _, s := range inOrder(n.saver.Bucket("blocks")) {
-		kept.Blocks = append(kept.Blocks, s.(ipnet.SavedBlock))
+		kept.Blocks = append(kept.Blocks, s.(networks.SavedBlock))
 	}
 	for _, s := range inOrder(n.saver.Bucket("pools")) {
-		pools := s.(ipnet.SavedPools)
+		pools := s.(networks.SavedPools)
 		kept.Pools = &pools
 	}
 	for _, s := range inOrder(n.saver.Bucket("nodes")) {
-		kept.Nodes = append(kept.Nodes, s.(ipnet.SavedNode))
+		kept.Nodes = append(kept.Nodes, s.(mesh.SavedNode))
 	}
 	for _, e := range inOrder(n.saver.Bucket("externals")) {
 		kept.Externals = append(kept.Externals, e.(pod.External))
@@ -177,7 +179,7 @@ func inOrder(bucket map[string]any) []any {
 // state is all that an event can change: values, leases, and what is durable.
 func (n *node) state(t rapid.TB) string {
 	t.Helper()
-	stats, leases := n.Addresses()
+	stats, leases := n.Networks.Addresses()
 	all := list(t, n.committer.Values())
 	for _, bucket := range []string{"attachments", "leases", "networks", "nodes", "blocks", "pools", "externals"} {
 		all += list(t, n.saver.Bucket(bucket))

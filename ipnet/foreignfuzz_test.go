@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/weftnet/weft/ipnet"
+	"github.com/weftnet/weft/ipnet/attach"
+	"github.com/weftnet/weft/ipnet/desired"
 	"github.com/weftnet/weft/ipnet/ipam"
 	"github.com/weftnet/weft/pod"
 )
@@ -13,20 +15,20 @@ import (
 // FuzzFoundMemif reads interfaces.json from a directory that a container may be able to write.
 func FuzzFoundMemif(f *testing.F) {
 	allocation := pod.Allocation{ID: "a", Attachment: pod.Key{Network: "weft", ContainerID: "c1", IfName: "eth0"}, Directory: "/run/weft/memif/a"}
-	object := ipnet.ObjectName(allocation.Attachment, "m1")
+	object := desired.ObjectName(allocation.Attachment, "m1")
 	f.Add([]byte(`{"version":1,"interfaces":[{"name":"m1","id":1,"mode":"ip","mac":"02:00:00:00:00:01","mtu":1400,"addresses":["10.1.0.3/32","fd00::3/128"],"ringSize":1024,"rxQueues":1}]}`))
 	f.Add([]byte(`{"interfaces":[{"name":"m1","mac":"02:00:00:00:00:01","mtu":1400,"addresses":["","10.1.0.3/33"]}]}`))
 	f.Add([]byte(`{"interfaces":[{"name":"m1","mac":"02:00:00:00:00:01","mtu":-1,"addresses":[""]},null]}`))
 	f.Fuzz(func(t *testing.T, list []byte) {
 		n := newNode(t, four, six)
-		found, err := ipnet.FoundMemif(object, allocation, list)
+		found, err := attach.FoundMemif(object, allocation, list)
 		if err != nil {
 			if strings.ContainsAny(err.Error(), "\n\r") {
 				t.Errorf("the error is not one line: %q", err)
 			}
 			return
 		}
-		attachments, refused := n.Reconstruct([]ipnet.Found{found}, nil)
+		attachments, refused := n.Pods.Reconstruct([]attach.Found{found}, nil)
 		if len(attachments)+len(refused) != 1 {
 			t.Fatalf("%d attachments, refused %v", len(attachments), refused)
 		}
@@ -47,7 +49,7 @@ func FuzzVethObject(f *testing.F) {
 	f.Add("wx", "weft:weft//eth0")
 	f.Add("wx", "weft:sha256:00")
 	f.Fuzz(func(t *testing.T, host, alias string) {
-		object, ifName, ok := ipnet.VethObject(host, alias)
+		object, ifName, ok := desired.VethObject(host, alias)
 		if ok && (object == "" || ifName == "" || strings.Contains(ifName, "/") || len(host) > 15) {
 			t.Errorf("%q of link %q is interface %q of %q", alias, host, ifName, object)
 		}

@@ -15,6 +15,8 @@ import (
 
 	"github.com/weftnet/weft/ipnet"
 	"github.com/weftnet/weft/ipnet/ipam"
+	"github.com/weftnet/weft/ipnet/mesh"
+	"github.com/weftnet/weft/ipnet/networks"
 	"github.com/weftnet/weft/pod"
 	"github.com/weftnet/weft/wire"
 )
@@ -57,7 +59,7 @@ func TestValuesOfAPod(t *testing.T) {
 			values = without(values, before)
 			golden(t, "pod-"+name, list(t, values)+list(t, map[string]any{"record": a}))
 
-			objects := n.Objects(a)
+			objects := n.Pods.Objects(a)
 			if slices.Sort(objects); !slices.Equal(objects, slices.Sorted(maps.Keys(values))) {
 				t.Errorf("objects %v, want the keys of the values", objects)
 			}
@@ -128,7 +130,7 @@ func extraIsAsGolden(t *testing.T, name string, pools []ipam.Pool, network pod.N
 	a := n.add(t, ev)
 	values := n.committer.Values()
 	golden(t, name, list(t, without(values, before))+list(t, map[string]any{"record": a.Interfaces[1]}))
-	if objects := n.Objects(a); len(objects) != len(values)-len(empty) {
+	if objects := n.Pods.Objects(a); len(objects) != len(values)-len(empty) {
 		t.Errorf("objects %v, want the keys of the values", objects)
 	}
 	again := n.restarted(t)
@@ -143,7 +145,7 @@ func extraIsAsGolden(t *testing.T, name string, pools []ipam.Pool, network pod.N
 
 // rows: CAL-09, CAL-14
 func TestValuesOfAMainInterfaceOfTypeVeth(t *testing.T) {
-	n := nodeOf(t, ipnet.Config{Pools: []ipam.Pool{four, six}, LinkTypes: ipnet.LinkTypes{Pod: pod.TypeVeth}}).run(t)
+	n := nodeOf(t, ipnet.Config{Networks: networks.Config{Pools: []ipam.Pool{four, six}}, Mesh: mesh.Config{LinkTypes: mesh.LinkTypes{Pod: pod.TypeVeth}}}).run(t)
 	before := n.committer.Values()
 	a := n.add(t, sandbox("a"))
 	golden(t, "pod-veth-dual", list(t, without(n.committer.Values(), before))+list(t, map[string]any{"record": a}))

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/weftnet/weft/ipnet"
+	"github.com/weftnet/weft/ipnet/networks"
 	"github.com/weftnet/weft/wire"
 )
 
@@ -23,10 +23,10 @@ func (n *node) translation(t *testing.T) wire.Masquerade {
 func TestTheNetworkSaysWhatIsTranslated(t *testing.T) {
 	elsewhere := netip.MustParsePrefix("198.51.100.0/24")
 	for _, on := range []bool{true, false} {
-		config := meshed(ipnet.TunnelVXLAN4, four)
-		config.IPMasq, config.IPMasqExclude = on, []netip.Prefix{elsewhere}
+		config := meshed(networks.TunnelVXLAN4, four)
+		config.Mesh.IPMasq, config.Mesh.IPMasqExclude = on, []netip.Prefix{elsewhere}
 		n := nodeOf(t, config).run(t)
-		if v := n.translation(t); v.Egress != on || v.Link != "weft0" || !slices.Equal(v.Exclude, config.IPMasqExclude) || !slices.Equal(v.Pods, []netip.Prefix{four.Prefix}) {
+		if v := n.translation(t); v.Egress != on || v.Link != "weft0" || !slices.Equal(v.Exclude, config.Mesh.IPMasqExclude) || !slices.Equal(v.Pods, []netip.Prefix{four.Prefix}) {
 			t.Errorf("with %t: %+v", on, v)
 		}
 	}
@@ -36,8 +36,8 @@ func TestTheNetworkSaysWhatIsTranslated(t *testing.T) {
 // of a tunnel have none that their uplink's filters would trust.
 func TestOtherNodesPodsAreNotOutside(t *testing.T) {
 	for tunnel, excluded := range map[string][]netip.Prefix{
-		ipnet.TunnelVXLAN4: nil,
-		ipnet.TunnelNone:   {netip.MustParsePrefix("192.0.2.2/32"), netip.MustParsePrefix("2001:db8:ff::2/128")},
+		networks.TunnelVXLAN4: nil,
+		networks.TunnelNone:   {netip.MustParsePrefix("192.0.2.2/32"), netip.MustParsePrefix("2001:db8:ff::2/128")},
 	} {
 		n := nodeOf(t, meshed(tunnel, four)).run(t)
 		n.join(t, self(), other(2, "10.2.2.0/26"))

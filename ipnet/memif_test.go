@@ -10,6 +10,7 @@ import (
 
 	"github.com/weftnet/weft/ipnet"
 	"github.com/weftnet/weft/ipnet/ipam"
+	"github.com/weftnet/weft/ipnet/networks"
 	"github.com/weftnet/weft/pod"
 	"github.com/weftnet/weft/wire"
 )
@@ -83,7 +84,7 @@ func TestAMemifThatCannotBeLeavesNothingAndSaysWhy(t *testing.T) {
 
 func TestANodeWithoutMemifsSaysSo(t *testing.T) {
 	n := newNode(t, four)
-	config := ipnet.Config{Pools: []ipam.Pool{four}}
+	config := ipnet.Config{Networks: networks.Config{Pools: []ipam.Pool{four}}}
 	var err error
 	if n.Network, err = ipnet.New(config); err != nil {
 		t.Fatal(err)
@@ -161,7 +162,7 @@ func TestANewSandboxTakesOverTheSocketsOfTheOld(t *testing.T) {
 	}
 	n = n.restarted(t)
 	n.delete(t, first)
-	for _, key := range n.Objects(a) {
+	for _, key := range n.Pods.Objects(a) {
 		if n.committer.Values()[key] == nil {
 			t.Errorf("%s went with the old sandbox", key)
 		}

@@ -13,13 +13,15 @@ import (
 
 	"github.com/weftnet/weft/ipnet"
 	"github.com/weftnet/weft/ipnet/ipam"
+	"github.com/weftnet/weft/ipnet/mesh"
+	"github.com/weftnet/weft/ipnet/networks"
 	"github.com/weftnet/weft/pod"
 	"github.com/weftnet/weft/wire"
 )
 
 // meshed is a node of a cluster whose pods are reached by tunnels.
 func meshed(tunnel string, pools ...ipam.Pool) ipnet.Config {
-	return ipnet.Config{Pools: pools, Tunnel: tunnel, Uplink: "eth9"}
+	return ipnet.Config{Networks: networks.Config{Pools: pools, Tunnel: tunnel}, Mesh: mesh.Config{Uplink: "eth9"}}
 }
 
 // self is this node, with both families.
@@ -79,7 +81,7 @@ func (n *node) keysSince(changes int) []string {
 }
 
 func TestValuesOfTheMesh(t *testing.T) {
-	for _, tunnel := range []string{ipnet.TunnelVXLAN4, ipnet.TunnelVXLAN6, ipnet.TunnelNone} {
+	for _, tunnel := range []string{networks.TunnelVXLAN4, networks.TunnelVXLAN6, networks.TunnelNone} {
 		for family, pools := range families {
 			name := fmt.Sprintf("mesh-%s-%s", tunnel, family)
 			t.Run(name, func(t *testing.T) {
@@ -111,7 +113,7 @@ func TestValuesOfTheMesh(t *testing.T) {
 
 // rows: IPM-11
 func TestABorrowedAddressLeadsToWhoBorrowsIt(t *testing.T) {
-	n := nodeOf(t, meshed(ipnet.TunnelVXLAN4, families["ip4"]...)).run(t)
+	n := nodeOf(t, meshed(networks.TunnelVXLAN4, families["ip4"]...)).run(t)
 	if refused := n.join(t, self(), other(2, "10.1.2.0/26"), other(3, "10.1.2.7/32")); len(refused) > 0 {
 		t.Fatal(refused)
 	}
@@ -138,7 +140,7 @@ func TestValuesOfANetworkInTheMesh(t *testing.T) {
 			}
 			name := fmt.Sprintf("mesh-%s-%s", kind, family)
 			t.Run(name, func(t *testing.T) {
-				n := nodeOf(t, meshed(ipnet.TunnelVXLAN4, four, six)).run(t)
+				n := nodeOf(t, meshed(networks.TunnelVXLAN4, four, six)).run(t)
 				n.join(t, self(), with(other(2, "10.1.2.0/26"), "blue", blocks[family]...))
 				before := n.committer.Values()
 				blue := vni(custom("blue", kind, cidrs...), 500)
@@ -148,7 +150,7 @@ func TestValuesOfANetworkInTheMesh(t *testing.T) {
 				after := n.committer.Values()
 				golden(t, name, list(t, without(after, before)))
 
-				late := nodeOf(t, meshed(ipnet.TunnelVXLAN4, four, six)).run(t)
+				late := nodeOf(t, meshed(networks.TunnelVXLAN4, four, six)).run(t)
 				late.set(t, blue)
 				late.join(t, self(), with(other(2, "10.1.2.0/26"), "blue", blocks[family]...))
 				if got, want := list(t, late.committer.Values()), list(t, after); got != want {
@@ -166,7 +168,7 @@ func TestValuesOfANetworkInTheMesh(t *testing.T) {
 
 // TestANodeChangesItsOwnObjectsOnly counts what joins, leaves and changes cost among a hundred nodes and three networks.
 func TestANodeChangesItsOwnObjectsOnly(t *testing.T) {
-	n := nodeOf(t, meshed(ipnet.TunnelVXLAN4, four)).run(t)
+	n := nodeOf(t, meshed(networks.TunnelVXLAN4, four)).run(t)
 	n.set(t, vni(custom("blue", pod.L3, "10.5.0.0/16"), 500), vni(custom("red", pod.L2), 600), custom("here", pod.L3, "10.6.0.0/16"))
 	node := func(id uint32) pod.Node {
 		return with(other(id, fmt.Sprintf("10.2.%d.0/26", id)), "blue", fmt.Sprintf("10.5.%d.0/26", id))
@@ -263,7 +265,7 @@ func TestNodesThatCannotBeReachedCostNobodyElse(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			n := nodeOf(t, meshed(ipnet.TunnelVXLAN4, four)).run(t)
+			n := nodeOf(t, meshed(networks.TunnelVXLAN4, four)).run(t)
 			n.add(t, sandbox("a"))
 			me := with(self(), "default", "10.3.0.0/26")
 			n.join(t, me, good)
@@ -294,7 +296,7 @@ func TestNodesThatCannotBeReachedCostNobodyElse(t *testing.T) {
 func TestTheNodeThatWasThereStays(t *testing.T) {
 	early, late := other(9, "10.2.2.0/26"), other(3, "10.2.2.0/26")
 	late.ID = 9
-	n := nodeOf(t, meshed(ipnet.TunnelVXLAN4, four)).run(t)
+	n := nodeOf(t, meshed(networks.TunnelVXLAN4, four)).run(t)
 	n.join(t, self(), early)
 	before := list(t, n.committer.Values())
 	for range 2 {
@@ -321,10 +323,10 @@ func TestThisNodeIsNamedWhenItReachesNobody(t *testing.T) {
 		self   pod.Node
 		want   string
 	}{
-		{"no ID", meshed(ipnet.TunnelVXLAN4, four), pod.Node{Name: "self", Addresses: addrs("192.0.2.1")}, "has no ID yet"},
-		{"a high ID", meshed(ipnet.TunnelVXLAN4, four), pod.Node{ID: 70000, Name: "self", Addresses: addrs("192.0.2.1")}, "70000 is above"},
-		{"no address", meshed(ipnet.TunnelVXLAN6, four), pod.Node{ID: 1, Name: "self", Addresses: addrs("192.0.2.1")}, "that vxlan6 needs"},
-		{"no uplink", ipnet.Config{Pools: []ipam.Pool{four}}, self(), "neither tunnels nor an uplink"},
+		{"no ID", meshed(networks.TunnelVXLAN4, four), pod.Node{Name: "self", Addresses: addrs("192.0.2.1")}, "has no ID yet"},
+		{"a high ID", meshed(networks.TunnelVXLAN4, four), pod.Node{ID: 70000, Name: "self", Addresses: addrs("192.0.2.1")}, "70000 is above"},
+		{"no address", meshed(networks.TunnelVXLAN6, four), pod.Node{ID: 1, Name: "self", Addresses: addrs("192.0.2.1")}, "that vxlan6 needs"},
+		{"no uplink", ipnet.Config{Networks: networks.Config{Pools: []ipam.Pool{four}}}, self(), "neither tunnels nor an uplink"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -346,10 +348,10 @@ func TestThisNodeMovesAndAllItsTunnelsWithIt(t *testing.T) {
 	moved.Addresses, renumbered.ID = addrs("192.0.2.77"), 7
 	for name, is := range map[string]pod.Node{"another address": moved, "another ID": renumbered} {
 		t.Run(name, func(t *testing.T) {
-			n := nodeOf(t, meshed(ipnet.TunnelVXLAN4, four)).run(t)
+			n := nodeOf(t, meshed(networks.TunnelVXLAN4, four)).run(t)
 			n.join(t, self(), other(2, "10.2.2.0/26"), other(3, "10.2.3.0/26"))
 			n.join(t, is, other(2, "10.2.2.0/26"), other(3, "10.2.3.0/26"))
-			fresh := nodeOf(t, meshed(ipnet.TunnelVXLAN4, four)).run(t)
+			fresh := nodeOf(t, meshed(networks.TunnelVXLAN4, four)).run(t)
 			fresh.join(t, is, other(2, "10.2.2.0/26"), other(3, "10.2.3.0/26"))
 			if got, want := list(t, n.committer.Values()), list(t, fresh.committer.Values()); got != want {
 				t.Errorf("values\n%s\nwant\n%s", got, want)
@@ -361,7 +363,7 @@ func TestThisNodeMovesAndAllItsTunnelsWithIt(t *testing.T) {
 // TestNamesInTheMeshFit sees to it that the longest network and the highest ID have names, which no others have.
 func TestNamesInTheMeshFit(t *testing.T) {
 	long, longer := strings.Repeat("n", 62)+"a", strings.Repeat("n", 62)+"b"
-	n := nodeOf(t, meshed(ipnet.TunnelVXLAN4, four)).run(t)
+	n := nodeOf(t, meshed(networks.TunnelVXLAN4, four)).run(t)
 	n.set(t, vni(custom(long, pod.L3, "10.5.0.0/24"), 500), vni(custom(longer, pod.L2), 600))
 	last := with(other(200, "10.2.2.0/26"), long, "10.5.0.64/26")
 	last.ID = 65535

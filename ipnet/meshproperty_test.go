@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/weftnet/weft/ipnet"
+	"github.com/weftnet/weft/ipnet/networks"
 	"github.com/weftnet/weft/pod"
 	"github.com/weftnet/weft/wire"
 )
@@ -21,8 +22,8 @@ import (
 func TestWhateverHappensToTheMeshItIsOne(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		config := inCluster(cluster4, cluster6)
-		config.Tunnel = rapid.SampledFrom([]string{ipnet.TunnelVXLAN4, ipnet.TunnelVXLAN6, ipnet.TunnelNone}).Draw(r, "tunnel")
-		config.Uplink = "eth9"
+		config.Networks.Tunnel = rapid.SampledFrom([]string{networks.TunnelVXLAN4, networks.TunnelVXLAN6, networks.TunnelNone}).Draw(r, "tunnel")
+		config.Mesh.Uplink = "eth9"
 		n := nodeOf(t, config).run(t)
 		me := self()
 		var nodes []pod.Node

@@ -6,6 +6,7 @@ import (
 
 	"github.com/weftnet/weft/ipnet"
 	"github.com/weftnet/weft/ipnet/ipam"
+	"github.com/weftnet/weft/ipnet/networks"
 	"github.com/weftnet/weft/pod"
 )
 
@@ -20,21 +21,21 @@ func TestPodsHaveWhatTunnelsLeaveOfTheUplink(t *testing.T) {
 	}{
 		{"no tunnels", "", 0, 0, 1500, ""},
 		{"no tunnels, and nobody says what the uplink has", "", 0, 9000, 9000, ""},
-		{"no tunnels, and an uplink", ipnet.TunnelNone, 9000, 0, 9000, ""},
-		{"above the uplink", ipnet.TunnelNone, 1500, 9000, 0, "MTU 9000 of the node's interfaces is above 1500"},
-		{"over IPv4", ipnet.TunnelVXLAN4, 0, 0, 1450, ""},
-		{"over IPv6", ipnet.TunnelVXLAN6, 0, 0, 1430, ""},
-		{"over IPv4 on jumbo frames", ipnet.TunnelVXLAN4, 9000, 0, 8950, ""},
-		{"less than there is", ipnet.TunnelVXLAN4, 1500, 1400, 1400, ""},
-		{"all that there is", ipnet.TunnelVXLAN6, 1500, 1430, 1430, ""},
-		{"more than IPv4 leaves", ipnet.TunnelVXLAN4, 1500, 1451, 0, "MTU 1451 of the node's interfaces is above 1450, which is what vxlan4 leaves of the uplink's 1500"},
-		{"more than IPv6 leaves", ipnet.TunnelVXLAN6, 1500, 1431, 0, "above 1430, which is what vxlan6 leaves"},
-		{"too little for IPv6", ipnet.TunnelVXLAN4, 1300, 0, 0, "MTU 1250 is not within 1280"},
+		{"no tunnels, and an uplink", networks.TunnelNone, 9000, 0, 9000, ""},
+		{"above the uplink", networks.TunnelNone, 1500, 9000, 0, "MTU 9000 of the node's interfaces is above 1500"},
+		{"over IPv4", networks.TunnelVXLAN4, 0, 0, 1450, ""},
+		{"over IPv6", networks.TunnelVXLAN6, 0, 0, 1430, ""},
+		{"over IPv4 on jumbo frames", networks.TunnelVXLAN4, 9000, 0, 8950, ""},
+		{"less than there is", networks.TunnelVXLAN4, 1500, 1400, 1400, ""},
+		{"all that there is", networks.TunnelVXLAN6, 1500, 1430, 1430, ""},
+		{"more than IPv4 leaves", networks.TunnelVXLAN4, 1500, 1451, 0, "MTU 1451 of the node's interfaces is above 1450, which is what vxlan4 leaves of the uplink's 1500"},
+		{"more than IPv6 leaves", networks.TunnelVXLAN6, 1500, 1431, 0, "above 1430, which is what vxlan6 leaves"},
+		{"too little for IPv6", networks.TunnelVXLAN4, 1300, 0, 0, "MTU 1250 is not within 1280"},
 		{"another tunnel", "geneve", 1500, 0, 0, `tunnel "geneve" is none of vxlan4, vxlan6, none`},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			config := ipnet.Config{Pools: []ipam.Pool{four, six}, Tunnel: tt.tunnel, UplinkMTU: tt.uplink, MTU: tt.mtu}
+			config := ipnet.Config{Networks: networks.Config{Pools: []ipam.Pool{four, six}, Tunnel: tt.tunnel, UplinkMTU: tt.uplink, MTU: tt.mtu}}
 			if tt.refused != "" {
 				if _, err := ipnet.New(config); err == nil || !strings.Contains(err.Error(), tt.refused) {
 					t.Errorf("error %v, want %q", err, tt.refused)
@@ -49,7 +50,7 @@ func TestPodsHaveWhatTunnelsLeaveOfTheUplink(t *testing.T) {
 }
 
 func TestANetworkOfTheClusterHasNoLargerPacketsThanTunnelsCarry(t *testing.T) {
-	n := nodeOf(t, ipnet.Config{Pools: []ipam.Pool{four}, Tunnel: ipnet.TunnelVXLAN4}).run(t)
+	n := nodeOf(t, ipnet.Config{Networks: networks.Config{Pools: []ipam.Pool{four}, Tunnel: networks.TunnelVXLAN4}}).run(t)
 	mtu := func(n pod.Network, mtu int) pod.Network { n.MTU = mtu; return n }
 	ours, carried := custom("ours", pod.L2), vni(custom("carried", pod.L2), 500)
 	refused := n.set(t, mtu(ours, 9000), mtu(carried, 1450), mtu(vni(custom("large", pod.L2), 600), 1500), vni(custom("taken", pod.L2), 10))

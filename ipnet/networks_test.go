@@ -9,13 +9,14 @@ import (
 
 	"github.com/weftnet/weft/ipnet"
 	"github.com/weftnet/weft/ipnet/ipam"
+	"github.com/weftnet/weft/ipnet/networks"
 	"github.com/weftnet/weft/pod"
 )
 
 // numbers are those of the custom networks, by name: table, bridge domain, VNI.
 func (n *node) numbers() map[string][3]uint32 {
 	numbers := make(map[string][3]uint32)
-	for _, s := range n.Networks() {
+	for _, s := range n.Networks.Saved() {
 		numbers[s.Network.Name] = [3]uint32{s.Table, s.BridgeDomain, s.VNI}
 	}
 	return numbers
@@ -53,15 +54,15 @@ func TestExhaustedNumbersAreNamed(t *testing.T) {
 		config ipnet.Config
 		want   map[string]string
 	}{
-		{"tables", ipnet.Config{Tables: ipnet.IDs{First: 7, Last: 7}}, map[string]string{"z3": "no VRF table from 7 to 7 is free: remove a network"}},
-		{"bridge domains", ipnet.Config{BridgeDomains: ipnet.IDs{First: 1, Last: 1}}, map[string]string{"z2": "no bridge domain from 1 to 1 is free: remove a network"}},
-		{"VNIs", ipnet.Config{VNIs: ipnet.IDs{First: 8, Last: 9}}, map[string]string{
+		{"tables", ipnet.Config{Networks: networks.Config{Tables: networks.IDs{First: 7, Last: 7}}}, map[string]string{"z3": "no VRF table from 7 to 7 is free: remove a network"}},
+		{"bridge domains", ipnet.Config{Networks: networks.Config{BridgeDomains: networks.IDs{First: 1, Last: 1}}}, map[string]string{"z2": "no bridge domain from 1 to 1 is free: remove a network"}},
+		{"VNIs", ipnet.Config{Networks: networks.Config{VNIs: networks.IDs{First: 8, Last: 9}}}, map[string]string{
 			"z2": "no VNI from 8 to 9 is free: remove a network", "z3": "no VNI from 8 to 9 is free: remove a network",
 		}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			tt.config.Pools = []ipam.Pool{four}
+			tt.config.Networks.Pools = []ipam.Pool{four}
 			n := nodeOf(t, tt.config).run(t)
 			a, b := custom("a", pod.L3, "10.5.0.0/24"), custom("b", pod.L2)
 			if refused := n.set(t, a, b, l3, l2); !maps.Equal(refused, tt.want) {
@@ -76,7 +77,7 @@ func TestExhaustedNumbersAreNamed(t *testing.T) {
 }
 
 func TestTheTableOfThePodsIsNoNetworks(t *testing.T) {
-	n := nodeOf(t, ipnet.Config{Pools: []ipam.Pool{four}, PodVRFTable: 100}).run(t)
+	n := nodeOf(t, ipnet.Config{Networks: networks.Config{Pools: []ipam.Pool{four}, PodVRFTable: 100}}).run(t)
 	n.set(t, custom("a", pod.L3, "10.5.0.0/24"))
 	n.checkNumbers(t, map[string][3]uint32{"a": {101, 0, 100}})
 }
@@ -164,7 +165,7 @@ func TestWhatPodsNeedOfTheirNetworkStays(t *testing.T) {
 				len(tt.networks) == 0 && strings.Replace(n.state(t), `,"closed":true`, "", 1) != before: // it is removed: that closes it
 				t.Errorf("refused %v, want %q; before\n%s\nafter\n%s", refused, tt.want, before, n.state(t))
 			}
-			for _, key := range n.Objects(a) {
+			for _, key := range n.Pods.Objects(a) {
 				if fmt.Sprint(n.committer.Values()[key]) != fmt.Sprint(values[key]) {
 					t.Errorf("%s of a running pod has changed", key)
 				}
@@ -199,11 +200,11 @@ func TestANetworkWithPodsGetsTheVNIThatIsGivenLater(t *testing.T) {
 		}
 	}
 	// Other nodes have the network by its new VNI, and perhaps another one by the former.
-	if kept := n.saver.Bucket("networks")["blue"].(ipnet.SavedNetwork); kept.VNI != 0 || !kept.Network.Closed {
+	if kept := n.saver.Bucket("networks")["blue"].(networks.SavedNetwork); kept.VNI != 0 || !kept.Network.Closed {
 		t.Errorf("kept %+v", kept)
 	}
-	if refused := n.set(t, blue, red); len(refused) > 0 || n.IsClosed("blue") {
-		t.Errorf("tried again: refused %v, closed %v", refused, n.IsClosed("blue"))
+	if refused := n.set(t, blue, red); len(refused) > 0 || n.Networks.IsClosed("blue") {
+		t.Errorf("tried again: refused %v, closed %v", refused, n.Networks.IsClosed("blue"))
 	}
 }
 
@@ -219,12 +220,12 @@ func TestANetworkThatIsNoMoreHasNoTunnels(t *testing.T) {
 	if len(refused) != 1 || !strings.Contains(refused["blue"], "it cannot be removed: pod default/a") {
 		t.Errorf("refused %v", refused)
 	}
-	for _, key := range n.Objects(a) {
+	for _, key := range n.Pods.Objects(a) {
 		if fmt.Sprint(n.committer.Values()[key]) != fmt.Sprint(values[key]) {
 			t.Errorf("%s of the pod has changed", key)
 		}
 	}
-	if kept := n.saver.Bucket("networks")["blue"].(ipnet.SavedNetwork); kept.VNI != 0 || kept.Network.VNI != 0 {
+	if kept := n.saver.Bucket("networks")["blue"].(networks.SavedNetwork); kept.VNI != 0 || kept.Network.VNI != 0 {
 		t.Errorf("kept %+v", kept)
 	}
 }
@@ -252,13 +253,13 @@ func TestANetworkThatIsBeingDeletedGetsNoMorePods(t *testing.T) {
 	n := newNode(t, four).run(t)
 	blue := custom("blue", pod.L3, "10.5.0.0/24")
 	n.set(t, blue)
-	if n.IsClosed("blue") {
+	if n.Networks.IsClosed("blue") {
 		t.Error("it is closed from the beginning")
 	}
 	n.add(t, asking("a", "x1/tap/blue", ""))
 	blue.Closed, blue.CIDRs = true, custom("", "", "10.9.0.0/24").CIDRs // what was refused before is so still
-	if refused := n.set(t, blue); len(refused) > 0 || !n.IsClosed("blue") {
-		t.Errorf("refused %v, closed: %v", refused, n.IsClosed("blue"))
+	if refused := n.set(t, blue); len(refused) > 0 || !n.Networks.IsClosed("blue") {
+		t.Errorf("refused %v, closed: %v", refused, n.Networks.IsClosed("blue"))
 	}
 	err := n.refuses(t, asking("bb", "x1/tap/blue", ""))
 	if err == nil || !strings.Contains(err.Error(), "network blue is being deleted; no pod can be added to it") {

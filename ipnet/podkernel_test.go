@@ -9,6 +9,9 @@ import (
 	"testing"
 
 	"github.com/weftnet/weft/ipnet"
+	"github.com/weftnet/weft/ipnet/attach"
+	"github.com/weftnet/weft/ipnet/mesh"
+	"github.com/weftnet/weft/ipnet/networks"
 	"github.com/weftnet/weft/pod"
 	"github.com/weftnet/weft/wire"
 )
@@ -33,12 +36,12 @@ func TestPodsForwardWhereThatIsAllowed(t *testing.T) {
 	for name, want := range map[string][]string{"ip4": {ip4}, "ip6": {ip6}, "dual": {ip4, ip6}} {
 		for _, kind := range []string{pod.TypeTap, pod.TypeVeth} {
 			t.Run(name+"-"+kind, func(t *testing.T) {
-				n := nodeOf(t, ipnet.Config{Pools: families[name], LinkTypes: ipnet.LinkTypes{Pod: kind}, AllowIPForwarding: true}).run(t)
+				n := nodeOf(t, ipnet.Config{Networks: networks.Config{Pools: families[name]}, Mesh: mesh.Config{LinkTypes: mesh.LinkTypes{Pod: kind}}, Pods: attach.Config{AllowIPForwarding: true}}).run(t)
 				n.add(t, asking("a", "s1/tap/stub", ""))
 				if got := settingsOf(n); !slices.Equal(got, want) {
 					t.Errorf("got %v, want %v", got, want)
 				}
-				n.config.AllowIPForwarding = false
+				n.config.Pods.AllowIPForwarding = false
 				if got := settingsOf(n.restarted(t)); len(got) > 0 {
 					t.Errorf("not allowed any more, and there are %v", got)
 				}
@@ -54,7 +57,7 @@ func TestPodsForwardWhereThatIsAllowed(t *testing.T) {
 func TestWithoutDefaultRoutesPodsReachThePools(t *testing.T) {
 	n := newNode(t, four, six).run(t)
 	before := n.add(t, sandbox("before")).Interfaces
-	n.config.NoDefaultRoutes = true
+	n.config.Pods.NoDefaultRoutes = true
 	n = n.restarted(t)
 	if got := n.kept().Attachments[0].Interfaces; !reflect.DeepEqual(got, before) {
 		t.Errorf("wired before: %+v, want %+v", got, before)
@@ -75,7 +78,7 @@ func TestWithoutDefaultRoutesPodsReachThePools(t *testing.T) {
 			t.Errorf("the pod has %s", key)
 		}
 	}
-	fresh := nodeOf(t, ipnet.Config{Pools: n.config.Pools, NoDefaultRoutes: true})
+	fresh := nodeOf(t, ipnet.Config{Networks: networks.Config{Pools: n.config.Networks.Pools}, Pods: attach.Config{NoDefaultRoutes: true}})
 	again, err := reconstruct(fresh, foundOf(t, n, &pod.Attachment{Key: a.Key, Netns: a.Netns, Interfaces: a.Interfaces[:1]}))
 	if err != nil || !reflect.DeepEqual(again.Interfaces, a.Interfaces[:1]) {
 		t.Errorf("reconstructed %+v, %v, want %+v", again, err, a.Interfaces[:1])
@@ -84,7 +87,7 @@ func TestWithoutDefaultRoutesPodsReachThePools(t *testing.T) {
 
 // TestRoutesOfAnotherPluginAreThereWithoutDefaultRoutes: who writes them into its configuration means them.
 func TestRoutesOfAnotherPluginAreThereWithoutDefaultRoutes(t *testing.T) {
-	n := nodeOf(t, ipnet.Config{Pools: families["ip4"], NoDefaultRoutes: true}).run(t)
+	n := nodeOf(t, ipnet.Config{Networks: networks.Config{Pools: families["ip4"]}, Pods: attach.Config{NoDefaultRoutes: true}}).run(t)
 	ev := sandbox("a")
 	ev.Requested.Delegated = []netip.Prefix{netip.MustParsePrefix("192.0.2.7/24")}
 	asked := pod.Route{Destination: netip.MustParsePrefix("0.0.0.0/0"), Gateway: netip.MustParseAddr("192.0.2.1")}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/weftnet/weft/ipnet"
 	"github.com/weftnet/weft/ipnet/ipam"
+	"github.com/weftnet/weft/ipnet/networks"
 	"github.com/weftnet/weft/pod"
 )
 
@@ -27,7 +28,7 @@ func (n *node) setPools(t testing.TB, pools ...pod.Pool) map[string]string {
 
 func TestPoolsThatAreSetAreAsThoseOfTheConfiguration(t *testing.T) {
 	configured := nodeOf(t, inCluster(cluster4, cluster6)).run(t)
-	n := nodeOf(t, ipnet.Config{Blocks: true, Tunnel: ipnet.TunnelVXLAN4}).run(t)
+	n := nodeOf(t, ipnet.Config{Networks: networks.Config{Blocks: true, Tunnel: networks.TunnelVXLAN4}}).run(t)
 	n.join(t, self(), other(2, "10.1.9.0/26", "2001:db8:1::c0/122"))
 	if err := n.refuses(t, sandbox("a")); !strings.Contains(err.Error(), "no pool of the node") {
 		t.Errorf("without pools: %v", err)
@@ -69,7 +70,7 @@ func TestAPoolGoesWhenNobodyHasAnAddressOfIt(t *testing.T) {
 			t.Errorf("refused %v", refused)
 		}
 		n = n.restarted(t)
-		for _, key := range n.Objects(a) {
+		for _, key := range n.Pods.Objects(a) {
 			if n.committer.Values()[key] == nil {
 				t.Errorf("%s of the pod is gone", key)
 			}
@@ -91,7 +92,7 @@ func TestAPoolGoesWhenNobodyHasAnAddressOfIt(t *testing.T) {
 
 func TestPoolsThatCannotBeAreNamed(t *testing.T) {
 	pool := func(name, prefix string) pod.Pool { return pod.Pool{Name: name, Prefix: netip.MustParsePrefix(prefix)} }
-	n := nodeOf(t, ipnet.Config{Pools: []ipam.Pool{four}, MTU: 1000}).run(t)
+	n := nodeOf(t, ipnet.Config{Networks: networks.Config{Pools: []ipam.Pool{four}, MTU: 1000}}).run(t)
 	refused := n.setPools(t, poolOf(four), pool("within", "10.1.0.0/30"), pool("a:b", "10.2.0.0/24"), pool("bits", "10.2.0.1/24"),
 		pool("default4", "10.3.0.0/24"), pool("six", "fd00::/64"), pool("good", "10.4.0.0/24"))
 	want := map[string]string{"within": "overlap", "a:b": "without colons", "bits": "did you mean", "default4": "twice", "six": "below 1280"}
@@ -100,7 +101,7 @@ func TestPoolsThatCannotBeAreNamed(t *testing.T) {
 			t.Errorf("%s: refused with %q, want %q", name, refused[name], part)
 		}
 	}
-	if stats, _ := n.Addresses(); len(refused) != len(want) || len(stats) != 2 || stats[1].Name != "good" {
+	if stats, _ := n.Networks.Addresses(); len(refused) != len(want) || len(stats) != 2 || stats[1].Name != "good" {
 		t.Errorf("refused %v, pools %v", refused, stats)
 	}
 	ev := sandbox("a")

@@ -15,6 +15,8 @@ import (
 
 	"github.com/weftnet/weft/ipnet"
 	"github.com/weftnet/weft/ipnet/ipam"
+	"github.com/weftnet/weft/ipnet/mesh"
+	"github.com/weftnet/weft/ipnet/networks"
 	"github.com/weftnet/weft/pod"
 	"github.com/weftnet/weft/wire"
 )
@@ -39,8 +41,14 @@ func TestWhateverHappensTheNetworksStayApart(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		w := &world{
 			config: ipnet.Config{
-				Pools: []ipam.Pool{four, six}, Tables: ipnet.IDs{First: 100, Last: 102}, BridgeDomains: ipnet.IDs{First: 1, Last: 2},
-				LinkTypes: ipnet.LinkTypes{Pod: rapid.SampledFrom([]string{"tap", "veth"}).Draw(r, "main")},
+				Networks: networks.Config{
+					Pools:         []ipam.Pool{four, six},
+					Tables:        networks.IDs{First: 100, Last: 102},
+					BridgeDomains: networks.IDs{First: 1, Last: 2},
+				},
+				Mesh: mesh.Config{
+					LinkTypes: mesh.LinkTypes{Pod: rapid.SampledFrom([]string{"tap", "veth"}).Draw(r, "main")},
+				},
 			},
 			networks: map[string]pod.Network{}, numbers: map[string][3]uint32{}, pods: map[string]*pod.AddPod{}, lost: map[string]bool{},
 		}

@@ -8,7 +8,9 @@ import (
 	"testing"
 
 	"github.com/weftnet/weft/ipnet"
+	"github.com/weftnet/weft/ipnet/attach"
 	"github.com/weftnet/weft/ipnet/ipam"
+	"github.com/weftnet/weft/ipnet/networks"
 	"github.com/weftnet/weft/pod"
 	"github.com/weftnet/weft/wire"
 )
@@ -41,17 +43,17 @@ func TestLinksHaveTheQueuesThatThePodAsksForOrTheNodeGives(t *testing.T) {
 		1: {"eth0: 0", "t0: 0", "t1: 2", "t2: 4", "v1: 2/4, 4/2", "v2: 0/0, 0/0"},
 		3: {"eth0: 3", "t0: 3", "t1: 2", "t2: 4", "v1: 2/4, 4/2", "v2: 0/3, 3/0"},
 	} {
-		n := nodeOf(t, ipnet.Config{Pools: []ipam.Pool{four}, PodQueues: given}).run(t)
+		n := nodeOf(t, ipnet.Config{Networks: networks.Config{Pools: []ipam.Pool{four}}, Pods: attach.Config{PodQueues: given}}).run(t)
 		a := n.add(t, asking("a", "t0/tap,t1/tap,t2/tap,v1/veth,v2/veth", options))
 		if got := queuesOf(n); !slices.Equal(got, want) {
 			t.Errorf("of a node that gives %d: %v, want %v", given, got, want)
 		}
-		n.config.PodQueues = 4
+		n.config.Pods.PodQueues = 4
 		n = n.restarted(t)
 		if got := queuesOf(n); !slices.Equal(got, want) {
 			t.Errorf("after a restart: %v, want %v", got, want)
 		}
-		fresh := nodeOf(t, ipnet.Config{Pools: []ipam.Pool{four}})
+		fresh := nodeOf(t, ipnet.Config{Networks: networks.Config{Pools: []ipam.Pool{four}}})
 		again, err := reconstruct(fresh, foundOf(t, n, &pod.Attachment{Key: a.Key, Netns: a.Netns, Interfaces: a.Interfaces[:1]}))
 		if err != nil || !reflect.DeepEqual(again.Interfaces, a.Interfaces[:1]) {
 			t.Errorf("reconstructed %+v, %v; want %+v", again, err, a.Interfaces[:1])

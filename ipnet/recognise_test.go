@@ -7,17 +7,19 @@ import (
 	"testing"
 
 	"github.com/weftnet/weft/ipnet"
+	"github.com/weftnet/weft/ipnet/attach"
+	"github.com/weftnet/weft/ipnet/networks"
 	"github.com/weftnet/weft/pod"
 	"github.com/weftnet/weft/wire"
 )
 
 // everything is what the dataplane shows of a node: the numbers of its networks, and the interfaces of an attachment.
-func everything(t testing.TB, n *node, a *pod.Attachment) (ipnet.Numbers, []ipnet.Found) {
+func everything(t testing.TB, n *node, a *pod.Attachment) (networks.Numbers, []attach.Found) {
 	t.Helper()
-	numbers := ipnet.Numbers{Tables: map[string]uint32{}, BridgeDomains: map[string]uint32{}}
-	byObject := make(map[string]*ipnet.Found)
+	numbers := networks.Numbers{Tables: map[string]uint32{}, BridgeDomains: map[string]uint32{}}
+	byObject := make(map[string]*attach.Found)
 	for _, i := range a.Interfaces {
-		byObject[i.Object] = &ipnet.Found{Object: i.Object, Type: i.Type, Netns: a.Netns, Name: i.Name, MTU: i.MTU}
+		byObject[i.Object] = &attach.Found{Object: i.Object, Type: i.Type, Netns: a.Netns, Name: i.Name, MTU: i.MTU}
 	}
 	for _, value := range n.committer.Values() {
 		switch v := value.(type) {
@@ -34,7 +36,7 @@ func everything(t testing.TB, n *node, a *pod.Attachment) (ipnet.Numbers, []ipne
 			}
 		}
 	}
-	var found []ipnet.Found
+	var found []attach.Found
 	for _, f := range byObject { // in no order
 		found = append(found, *f)
 	}
@@ -42,7 +44,7 @@ func everything(t testing.TB, n *node, a *pod.Attachment) (ipnet.Numbers, []ipne
 }
 
 // show adds what one value puts on the machine.
-func show(f *ipnet.Found, value any) {
+func show(f *attach.Found, value any) {
 	switch v := value.(type) {
 	case wire.TapPeer:
 		f.Alias, f.MAC = v.Alias, v.MAC
@@ -71,7 +73,7 @@ func TestNetworksAndExtraInterfacesAreReconstructedAsTheyWere(t *testing.T) {
 	for _, kind := range []string{pod.TypeTap, pod.TypeVeth} {
 		t.Run(kind, func(t *testing.T) {
 			config := newNode(t, four, six).config
-			config.LinkTypes.Pod = kind
+			config.Mesh.LinkTypes.Pod = kind
 			n := nodeOf(t, config).run(t)
 			for i := range networksOfAllKinds() { // each gets its numbers when it comes
 				n.set(t, networksOfAllKinds()[:i+1]...)
@@ -80,13 +82,13 @@ func TestNetworksAndExtraInterfacesAreReconstructedAsTheyWere(t *testing.T) {
 			numbers, found := everything(t, n, was)
 
 			again := nodeOf(t, config)
-			recognised := again.Recognise(networksOfAllKinds(), numbers)
+			recognised := again.Networks.Recognise(networksOfAllKinds(), numbers)
 			for _, s := range recognised {
 				if s.VNI == 0 || (s.Network.Name == "red") != (s.VNI == 77) {
 					t.Errorf("network %s has VNI %d", s.Network.Name, s.VNI)
 				}
 			}
-			attachments, refused := again.Reconstruct(found, nil)
+			attachments, refused := again.Pods.Reconstruct(found, nil)
 			if len(attachments) != 1 || len(refused) > 0 {
 				t.Fatalf("attachments %v, refused %v", attachments, refused)
 			}
@@ -101,8 +103,8 @@ func TestNetworksAndExtraInterfacesAreReconstructedAsTheyWere(t *testing.T) {
 			if got, want := list(t, again.committer.Values()), list(t, n.committer.Values()); got != want {
 				t.Errorf("values\n%s\nwant\n%s", got, want)
 			}
-			stats, _ := n.Addresses()
-			if got, _ := again.Addresses(); !reflect.DeepEqual(got, stats) {
+			stats, _ := n.Networks.Addresses()
+			if got, _ := again.Networks.Addresses(); !reflect.DeepEqual(got, stats) {
 				t.Errorf("addresses %v, want %v", got, stats)
 			}
 		})
@@ -115,7 +117,7 @@ func TestWhatAnAttachmentLacksIsAddedToIt(t *testing.T) {
 	was := n.add(t, asking("a", "x/tap/blue", ""))
 	numbers, found := everything(t, n, was)
 	again := newNode(t, four)
-	again.Recognise([]pod.Network{custom("blue", pod.L2, "10.5.0.0/24")}, numbers)
+	again.Networks.Recognise([]pod.Network{custom("blue", pod.L2, "10.5.0.0/24")}, numbers)
 	known := *was
 	known.Interfaces = was.Interfaces[:1]
 	again.Restore(ipnet.Saved{Attachments: []*pod.Attachment{&known}})
@@ -123,7 +125,7 @@ func TestWhatAnAttachmentLacksIsAddedToIt(t *testing.T) {
 		if f.Name != "x" {
 			continue
 		}
-		attachments, refused := again.Reconstruct([]ipnet.Found{f}, nil)
+		attachments, refused := again.Pods.Reconstruct([]attach.Found{f}, nil)
 		if len(refused) > 0 || !reflect.DeepEqual(attachments[0].Interfaces, was.Interfaces) || attachments[0].Pod != was.Pod {
 			t.Errorf("got %+v, refused %v", attachments, refused)
 		}
@@ -141,25 +143,25 @@ func TestAnExtraInterfaceThatIsNotSureIsNotReconstructed(t *testing.T) {
 	prefix := netip.MustParsePrefix
 	for name, tt := range map[string]struct {
 		link   string
-		change func(*ipnet.Found)
+		change func(*attach.Found)
 		want   string // in the error; "" = none
 	}{
-		"in no network, but with addresses": {"l3", func(f *ipnet.Found) { f.Labels = nil }, "one network is possible"},
-		"in two networks":                   {"l3", func(f *ipnet.Found) { f.Labels = append(f.Labels, "weft:blue") }, "one network is possible"},
-		"in an unknown network":             {"l2", func(f *ipnet.Found) { f.Labels = []string{"weft:green"} }, "no network that is known"},
-		"two addresses on the link":         {"l2", func(f *ipnet.Found) { f.Addresses = append(f.Addresses, prefix("10.5.0.9/24")) }, "no telling which"},
-		"no address on the link":            {"l2", func(f *ipnet.Found) { f.Addresses = nil }, "no telling which"},
-		"the pod's own address":             {"l2", func(f *ipnet.Found) { f.Addresses = append(f.Addresses, prefix("10.9.0.9/24")) }, ""},
-		"an address of another length":      {"l2", func(f *ipnet.Found) { f.Addresses = append(f.Addresses, prefix("10.5.0.9/32")) }, ""},
-		"the pod's own, and a neighbour":    {"l3", func(f *ipnet.Found) { f.Addresses = append(f.Addresses, prefix("10.6.0.9/32")) }, ""},
-		"in another namespace":              {"l3", func(f *ipnet.Found) { f.Netns.Inode++ }, "in network namespace"},
-		"another's alias":                   {"l3", func(f *ipnet.Found) { f.Alias = strings.Replace(f.Alias, "l3", "l2", 1) }, "alias of another interface"},
-		"a main interface that is refused":  {"eth0", func(f *ipnet.Found) { f.MAC = wire.MAC{} }, "not what was given"},
+		"in no network, but with addresses": {"l3", func(f *attach.Found) { f.Labels = nil }, "one network is possible"},
+		"in two networks":                   {"l3", func(f *attach.Found) { f.Labels = append(f.Labels, "weft:blue") }, "one network is possible"},
+		"in an unknown network":             {"l2", func(f *attach.Found) { f.Labels = []string{"weft:green"} }, "no network that is known"},
+		"two addresses on the link":         {"l2", func(f *attach.Found) { f.Addresses = append(f.Addresses, prefix("10.5.0.9/24")) }, "no telling which"},
+		"no address on the link":            {"l2", func(f *attach.Found) { f.Addresses = nil }, "no telling which"},
+		"the pod's own address":             {"l2", func(f *attach.Found) { f.Addresses = append(f.Addresses, prefix("10.9.0.9/24")) }, ""},
+		"an address of another length":      {"l2", func(f *attach.Found) { f.Addresses = append(f.Addresses, prefix("10.5.0.9/32")) }, ""},
+		"the pod's own, and a neighbour":    {"l3", func(f *attach.Found) { f.Addresses = append(f.Addresses, prefix("10.6.0.9/32")) }, ""},
+		"in another namespace":              {"l3", func(f *attach.Found) { f.Netns.Inode++ }, "in network namespace"},
+		"another's alias":                   {"l3", func(f *attach.Found) { f.Alias = strings.Replace(f.Alias, "l3", "l2", 1) }, "alias of another interface"},
+		"a main interface that is refused":  {"eth0", func(f *attach.Found) { f.MAC = wire.MAC{} }, "not what was given"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			numbers, found := everything(t, n, was)
 			again := newNode(t, four)
-			again.Recognise(networks, numbers)
+			again.Networks.Recognise(networks, numbers)
 			object := ""
 			for i := range found {
 				if found[i].Name == tt.link {
@@ -167,7 +169,7 @@ func TestAnExtraInterfaceThatIsNotSureIsNotReconstructed(t *testing.T) {
 					object = found[i].Object
 				}
 			}
-			attachments, refused := again.Reconstruct(found, nil)
+			attachments, refused := again.Pods.Reconstruct(found, nil)
 			switch err := refused[object]; {
 			case tt.want == "" && (len(refused) > 0 || len(attachments[0].Interfaces) != 3):
 				t.Errorf("got %+v, refused %v", attachments, refused)
@@ -184,15 +186,15 @@ func TestOfALostMainInterfaceNothingIsReconstructed(t *testing.T) {
 	n := newNode(t, four).run(t)
 	was := n.add(t, asking("a", "x/tap/stub", ""))
 	_, found := everything(t, n, was)
-	var extra, lost []ipnet.Found
+	var extra, lost []attach.Found
 	for _, f := range found {
 		if f.Name == "x" {
 			extra = append(extra, f)
 		} else {
-			lost = append(lost, ipnet.Found{Object: f.Object})
+			lost = append(lost, attach.Found{Object: f.Object})
 		}
 	}
-	attachments, refused := newNode(t, four).Reconstruct(extra, lost)
+	attachments, refused := newNode(t, four).Pods.Reconstruct(extra, lost)
 	if len(attachments) > 0 || len(refused) != 1 || refused[extra[0].Object] == nil {
 		t.Errorf("got %+v, refused %v", attachments, refused)
 	}
@@ -201,26 +203,26 @@ func TestOfALostMainInterfaceNothingIsReconstructed(t *testing.T) {
 func TestANetworkThatStandsOtherwiseIsNotRecognised(t *testing.T) {
 	blue := custom("blue", pod.L2, "10.5.0.0/24")
 	for name, tt := range map[string]struct {
-		there  ipnet.Numbers
+		there  networks.Numbers
 		wanted pod.Network
 		want   int
 	}{
-		"as it is wanted":        {ipnet.Numbers{Tables: map[string]uint32{"weft:blue": 5}, BridgeDomains: map[string]uint32{"weft:blue": 7}}, blue, 1},
-		"nothing of it":          {ipnet.Numbers{}, blue, 0},
-		"without its table":      {ipnet.Numbers{BridgeDomains: map[string]uint32{"weft:blue": 7}}, blue, 0},
-		"of another type":        {ipnet.Numbers{Tables: map[string]uint32{"weft:blue": 5}, BridgeDomains: map[string]uint32{"weft:blue": 7}}, custom("blue", pod.L3, "10.5.0.0/24"), 0},
-		"a network of no reason": {ipnet.Numbers{Tables: map[string]uint32{"weft:blue": 5}}, custom("blue", pod.L3), 0},
+		"as it is wanted":        {networks.Numbers{Tables: map[string]uint32{"weft:blue": 5}, BridgeDomains: map[string]uint32{"weft:blue": 7}}, blue, 1},
+		"nothing of it":          {networks.Numbers{}, blue, 0},
+		"without its table":      {networks.Numbers{BridgeDomains: map[string]uint32{"weft:blue": 7}}, blue, 0},
+		"of another type":        {networks.Numbers{Tables: map[string]uint32{"weft:blue": 5}, BridgeDomains: map[string]uint32{"weft:blue": 7}}, custom("blue", pod.L3, "10.5.0.0/24"), 0},
+		"a network of no reason": {networks.Numbers{Tables: map[string]uint32{"weft:blue": 5}}, custom("blue", pod.L3), 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := newNode(t, four)
-			got := n.Recognise([]pod.Network{tt.wanted}, tt.there)
-			if len(got) != tt.want || len(n.Networks()) != tt.want {
-				t.Fatalf("recognised %+v, there are %+v", got, n.Networks())
+			got := n.Networks.Recognise([]pod.Network{tt.wanted}, tt.there)
+			if len(got) != tt.want || len(n.Networks.Saved()) != tt.want {
+				t.Fatalf("recognised %+v, there are %+v", got, n.Networks.Saved())
 			}
 			if tt.want > 0 && (got[0].Table != 5 || got[0].BridgeDomain != 7) {
 				t.Errorf("numbers %+v", got[0])
 			}
-			if again := n.Recognise([]pod.Network{tt.wanted}, tt.there); len(again) > 0 {
+			if again := n.Networks.Recognise([]pod.Network{tt.wanted}, tt.there); len(again) > 0 {
 				t.Errorf("what is known is recognised again: %+v", again)
 			}
 		})
@@ -230,8 +232,8 @@ func TestANetworkThatStandsOtherwiseIsNotRecognised(t *testing.T) {
 func TestWithheldAddressesAreNotGrantedByRecognisedNetworks(t *testing.T) {
 	n := newNode(t, four)
 	red := custom("red", pod.L3, "10.5.0.0/24")
-	n.Recognise([]pod.Network{red}, ipnet.Numbers{Tables: map[string]uint32{"weft:red": 5}})
-	n.Withhold(ipnet.Found{Object: "weft-lost", Addresses: []netip.Prefix{netip.MustParsePrefix("10.5.0.2/32")}})
+	n.Networks.Recognise([]pod.Network{red}, networks.Numbers{Tables: map[string]uint32{"weft:red": 5}})
+	n.Networks.WithholdAddresses("weft-lost", attach.Found{Addresses: []netip.Prefix{netip.MustParsePrefix("10.5.0.2/32")}}.All())
 	n.run(t)
 	if got := n.add(t, asking("a", "x/tap/red", "")).Interfaces[1].Addresses[0].String(); got != "10.5.0.3/32" {
 		t.Errorf("the next pod gets %s", got)

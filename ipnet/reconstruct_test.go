@@ -9,16 +9,17 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/weftnet/weft/ipnet"
+	"github.com/weftnet/weft/ipnet/attach"
 	"github.com/weftnet/weft/ipnet/ipam"
 	"github.com/weftnet/weft/pod"
 	"github.com/weftnet/weft/wire"
 )
 
 // foundOf is what the machine shows of a wired attachment, as its values made it.
-func foundOf(t testing.TB, n *node, a *pod.Attachment) ipnet.Found {
+func foundOf(t testing.TB, n *node, a *pod.Attachment) attach.Found {
 	t.Helper()
-	f := ipnet.Found{Netns: a.Netns, Type: pod.TypeTap}
-	for _, key := range n.Objects(a) {
+	f := attach.Found{Netns: a.Netns, Type: pod.TypeTap}
+	for _, key := range n.Pods.Objects(a) {
 		switch v := n.committer.Values()[key].(type) {
 		case wire.TapPeer:
 			f.Object, f.Name, f.Alias, f.MAC, f.MTU = v.Interface, v.Name, v.Alias, v.MAC, v.MTU
@@ -34,8 +35,8 @@ func foundOf(t testing.TB, n *node, a *pod.Attachment) ipnet.Found {
 }
 
 // reconstruct is Reconstruct for one interface.
-func reconstruct(n *node, f ipnet.Found) (*pod.Attachment, error) {
-	attachments, refused := n.Reconstruct([]ipnet.Found{f}, nil)
+func reconstruct(n *node, f attach.Found) (*pod.Attachment, error) {
+	attachments, refused := n.Pods.Reconstruct([]attach.Found{f}, nil)
 	if len(attachments) != 1 {
 		return nil, refused[f.Object]
 	}
@@ -69,8 +70,8 @@ func TestWhatIsReconstructedIsAsItWas(t *testing.T) {
 			if got, want := list(t, again.committer.Values()), list(t, n.committer.Values()); got != want {
 				t.Errorf("values\n%s\nwant\n%s", got, want)
 			}
-			stats, _ := n.Addresses()
-			if got, _ := again.Addresses(); !reflect.DeepEqual(got, stats) {
+			stats, _ := n.Networks.Addresses()
+			if got, _ := again.Networks.Addresses(); !reflect.DeepEqual(got, stats) {
 				t.Errorf("addresses %v, want %v", got, stats)
 			}
 			for _, name := range []string{"a", "b", "c"} {
@@ -88,30 +89,30 @@ func TestWhatIsNotSureIsNotReconstructed(t *testing.T) {
 	sound := foundOf(t, n, n.add(t, sandbox("a")))
 	prefix := netip.MustParsePrefix
 	for name, tt := range map[string]struct {
-		change func(*ipnet.Found)
+		change func(*attach.Found)
 		want   string // in the error; "" = none
 	}{
-		"no alias":                {func(f *ipnet.Found) { f.Alias = "" }, "does not name an attachment"},
-		"another's alias":         {func(f *ipnet.Found) { f.Alias = "eth0 of a" }, "does not name an attachment"},
-		"the node's alias":        {func(f *ipnet.Found) { f.Alias = "weft:host" }, "does not name an attachment"},
-		"only a hash":             {func(f *ipnet.Found) { f.Alias = "weft:sha256:00ff" }, "does not name an attachment"},
-		"an extra's alias":        {func(f *ipnet.Found) { f.Alias += "/more" }, "alias of another interface"},
-		"an alias of five parts":  {func(f *ipnet.Found) { f.Alias += "/more/still" }, "does not name an attachment"},
-		"an alias without a part": {func(f *ipnet.Found) { f.Alias = "weft:weft//eth0" }, "does not name an attachment"},
-		"another pod's alias":     {func(f *ipnet.Found) { f.Alias = "weft:weft/other/eth0" }, "alias of another interface"},
-		"a renamed link":          {func(f *ipnet.Found) { f.Name = "eth1" }, "alias of another interface"},
-		"no MAC":                  {func(f *ipnet.Found) { f.MAC = wire.MAC{} }, "not what was given"},
-		"no address":              {func(f *ipnet.Found) { f.Addresses, f.Neighbours = nil, nil }, "no address"},
-		"another of a pool":       {func(f *ipnet.Found) { f.Addresses = append(f.Addresses, prefix("10.1.0.9/32")) }, ""},
-		"none in the pod":         {func(f *ipnet.Found) { f.Addresses = nil }, ""},
-		"no neighbours":           {func(f *ipnet.Found) { f.Neighbours = nil }, ""},
-		"two of a pool, and no neighbours": {func(f *ipnet.Found) {
+		"no alias":                {func(f *attach.Found) { f.Alias = "" }, "does not name an attachment"},
+		"another's alias":         {func(f *attach.Found) { f.Alias = "eth0 of a" }, "does not name an attachment"},
+		"the node's alias":        {func(f *attach.Found) { f.Alias = "weft:host" }, "does not name an attachment"},
+		"only a hash":             {func(f *attach.Found) { f.Alias = "weft:sha256:00ff" }, "does not name an attachment"},
+		"an extra's alias":        {func(f *attach.Found) { f.Alias += "/more" }, "alias of another interface"},
+		"an alias of five parts":  {func(f *attach.Found) { f.Alias += "/more/still" }, "does not name an attachment"},
+		"an alias without a part": {func(f *attach.Found) { f.Alias = "weft:weft//eth0" }, "does not name an attachment"},
+		"another pod's alias":     {func(f *attach.Found) { f.Alias = "weft:weft/other/eth0" }, "alias of another interface"},
+		"a renamed link":          {func(f *attach.Found) { f.Name = "eth1" }, "alias of another interface"},
+		"no MAC":                  {func(f *attach.Found) { f.MAC = wire.MAC{} }, "not what was given"},
+		"no address":              {func(f *attach.Found) { f.Addresses, f.Neighbours = nil, nil }, "no address"},
+		"another of a pool":       {func(f *attach.Found) { f.Addresses = append(f.Addresses, prefix("10.1.0.9/32")) }, ""},
+		"none in the pod":         {func(f *attach.Found) { f.Addresses = nil }, ""},
+		"no neighbours":           {func(f *attach.Found) { f.Neighbours = nil }, ""},
+		"two of a pool, and no neighbours": {func(f *attach.Found) {
 			f.Addresses, f.Neighbours = append(f.Addresses, prefix("10.1.0.9/32")), nil
 		}, "no telling which"},
-		"the pod's own address": {func(f *ipnet.Found) {
+		"the pod's own address": {func(f *attach.Found) {
 			f.Addresses, f.Neighbours = append(f.Addresses, prefix("192.168.7.7/32")), nil
 		}, ""},
-		"the pod's own network": {func(f *ipnet.Found) { f.Addresses = append(f.Addresses, prefix("10.1.0.9/28")) }, ""},
+		"the pod's own network": {func(f *attach.Found) { f.Addresses = append(f.Addresses, prefix("10.1.0.9/28")) }, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := sound
@@ -133,7 +134,7 @@ func TestWithheldAddressesAreNotGranted(t *testing.T) {
 	f := foundOf(t, n, n.add(t, sandbox("a")))
 	again := newNode(t, four, six)
 	f.Addresses = append(f.Addresses, netip.MustParsePrefix("10.1.0.3/28"), netip.MustParsePrefix("192.168.7.7/32"))
-	again.Withhold(f)
+	again.Networks.WithholdAddresses(f.Object, f.All())
 	again.run(t)
 	if got := again.add(t, sandbox("b")).Interfaces[0].Addresses; got[0].String() != "10.1.0.4/32" || got[1] == f.Addresses[0] {
 		t.Errorf("the next pod gets %v, but %v are withheld", got, f.Addresses)
@@ -142,7 +143,7 @@ func TestWithheldAddressesAreNotGranted(t *testing.T) {
 
 func TestWithheldAddressesAreNotGrantedByNetworksEither(t *testing.T) {
 	n := newNode(t, four)
-	n.Withhold(ipnet.Found{Object: "weft-lost", Addresses: []netip.Prefix{netip.MustParsePrefix("10.5.0.2/24"), netip.MustParsePrefix("10.5.0.3/24")}})
+	n.Networks.WithholdAddresses("weft-lost", attach.Found{Addresses: []netip.Prefix{netip.MustParsePrefix("10.5.0.2/24"), netip.MustParsePrefix("10.5.0.3/24")}}.All())
 	n.run(t)
 	n.set(t, custom("blue", pod.L2, "10.5.0.0/24"), custom("red", pod.L3, "10.5.0.0/24"))
 	for name, want := range map[string]string{"blue": "10.5.0.4/24", "red": "10.5.0.4/32"} {

@@ -15,6 +15,7 @@ import (
 	"github.com/weftnet/weft/eventloop"
 	"github.com/weftnet/weft/ipnet"
 	"github.com/weftnet/weft/ipnet/ipam"
+	"github.com/weftnet/weft/ipnet/networks"
 	"github.com/weftnet/weft/pod"
 )
 
@@ -23,7 +24,7 @@ func (n *node) restarted(t testing.TB, pools ...ipam.Pool) *node {
 	t.Helper()
 	config := n.config
 	if len(pools) > 0 {
-		config.Pools = pools
+		config.Networks.Pools = pools
 	}
 	b, err := json.Marshal(n.kept())
 	if err != nil {
@@ -53,8 +54,8 @@ func TestRestartThenResyncIsAsBefore(t *testing.T) {
 			if got, want := list(t, again.committer.Values()), list(t, n.committer.Values()); got != want {
 				t.Errorf("values\n%s\nwant\n%s", got, want)
 			}
-			stats, leases := n.Addresses()
-			statsAgain, leasesAgain := again.Addresses()
+			stats, leases := n.Networks.Addresses()
+			statsAgain, leasesAgain := again.Networks.Addresses()
 			if !reflect.DeepEqual(stats, statsAgain) || !reflect.DeepEqual(ofPods(leases), ofPods(leasesAgain)) {
 				t.Errorf("addresses %v %v, want %v %v", statsAgain, leasesAgain, stats, leases)
 			}
@@ -75,7 +76,12 @@ func TestAttachmentsWinOverLeases(t *testing.T) {
 	log := &bytes.Buffer{}
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	network, err := ipnet.New(ipnet.Config{
-		Pools: []ipam.Pool{four}, CoolDown: coolDown, Now: func() time.Time { return now }, Log: slog.New(slog.NewTextHandler(log, nil)),
+		Networks: networks.Config{
+			Pools:    []ipam.Pool{four},
+			CoolDown: coolDown,
+			Now:      func() time.Time { return now },
+			Log:      slog.New(slog.NewTextHandler(log, nil)),
+		},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -105,7 +111,7 @@ func TestAttachmentsWinOverLeases(t *testing.T) {
 		"10.1.0.1": "internal node", "10.1.0.2": "used weft/unleased/eth0", "10.1.0.3": "used weft/cooling/eth0",
 		"10.1.0.4": "used weft/stolen/eth0", "10.1.0.5": "cooling weft/orphan/eth0", "10.1.0.6": "cooling weft/gone/eth0",
 	}
-	_, leases := network.Addresses()
+	_, leases := network.Networks.Addresses()
 	got := map[string]string{}
 	for _, l := range leases {
 		got[l.Address.String()] = l.State.String() + " " + l.Holder
@@ -123,7 +129,7 @@ func TestAPodWhosePoolIsGoneStaysWired(t *testing.T) {
 	a := n.add(t, sandbox("a"))
 	other := ipam.Pool{Name: "other", Prefix: netip.MustParsePrefix("10.7.0.0/28")}
 	again := n.restarted(t, other)
-	for _, key := range again.Objects(a) {
+	for _, key := range again.Pods.Objects(a) {
 		if again.committer.Values()[key] == nil {
 			t.Errorf("%s is missing", key)
 		}

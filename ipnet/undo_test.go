@@ -75,7 +75,7 @@ func (n *node) breakIn(where string) {
 }
 
 func (n *node) loopAddresses(r *rapid.T) int {
-	stats, _ := n.Addresses()
+	stats, _ := n.Networks.Addresses()
 	if stats[0].Leased+stats[1].Leased != 0 || stats[0].Used != stats[1].Used {
 		r.Fatalf("stats %+v", stats)
 	}
@@ -124,13 +124,13 @@ func TestAnAddressReturnsOnlyAfterTheCommit(t *testing.T) {
 	n.add(t, ev)
 	n.committer.Before(func(context.Context, eventloop.Change) error {
 		n.now = n.now.Add(time.Minute) // the dataplane takes its time
-		if stats, _ := n.Addresses(); stats[0].Used != 1 {
+		if stats, _ := n.Networks.Addresses(); stats[0].Used != 1 {
 			t.Errorf("while the commit runs: %+v", stats[0])
 		}
 		return nil
 	})
 	n.delete(t, ev)
-	stats, leases := n.Addresses()
+	stats, leases := n.Networks.Addresses()
 	if stats[0].Cooling != 1 || leases[1].FreeAt.Sub(n.now) != coolDown {
 		t.Errorf("after the commit: %+v, %v", stats[0], leases)
 	}

@@ -8,7 +8,9 @@ import (
 	"testing"
 
 	"github.com/weftnet/weft/ipnet"
+	"github.com/weftnet/weft/ipnet/desired"
 	"github.com/weftnet/weft/ipnet/ipam"
+	"github.com/weftnet/weft/ipnet/networks"
 	"github.com/weftnet/weft/wire"
 )
 
@@ -31,12 +33,12 @@ func card() *wire.Card {
 
 func owning(tunnel string, pools ...ipam.Pool) ipnet.Config {
 	c := meshed(tunnel, pools...)
-	c.Card = card()
+	c.Mesh.Card = card()
 	return c
 }
 
 func TestTunnelsBeginAtTheNodesAddressWhereTheDataplaneOwnsTheCard(t *testing.T) {
-	for tunnel, source := range map[string]string{ipnet.TunnelVXLAN4: "192.0.2.1", ipnet.TunnelVXLAN6: "2001:db8:ff::1"} {
+	for tunnel, source := range map[string]string{networks.TunnelVXLAN4: "192.0.2.1", networks.TunnelVXLAN6: "2001:db8:ff::1"} {
 		t.Run(tunnel, func(t *testing.T) {
 			n := nodeOf(t, owning(tunnel, four)).run(t)
 			n.join(t, self(), other(2, "10.2.2.0/26"))
@@ -55,7 +57,7 @@ func TestTunnelsBeginAtTheNodesAddressWhereTheDataplaneOwnsTheCard(t *testing.T)
 }
 
 func TestTheDataplaneHasTheRoutesOfTheCardItOwns(t *testing.T) {
-	n := nodeOf(t, owning(ipnet.TunnelVXLAN4, four)).run(t)
+	n := nodeOf(t, owning(networks.TunnelVXLAN4, four)).run(t)
 	values := n.committer.Values()
 	want := map[string]wire.Path{ // of two routes to a destination the better one; subnets of addresses need none
 		"ip4/0.0.0.0/0":    {Interface: "weft-uplink", NextHop: netip.MustParseAddr("192.0.2.254")},
@@ -74,10 +76,10 @@ func TestTheDataplaneHasTheRoutesOfTheCardItOwns(t *testing.T) {
 }
 
 func TestTheKernelGivesTheCardUpAfterAllByWhichItIsServed(t *testing.T) {
-	n := nodeOf(t, owning(ipnet.TunnelVXLAN4, four)).run(t)
+	n := nodeOf(t, owning(networks.TunnelVXLAN4, four)).run(t)
 	values := n.committer.Values()
 	u, is := values[wire.UplinkKey("eth9")].(wire.Uplink)
-	if !is || !u.Card.Equal(*card()) || u.To != ipnet.UplinkLink {
+	if !is || !u.Card.Equal(*card()) || u.To != desired.UplinkLink {
 		t.Fatalf("the uplink is %+v", u)
 	}
 	for _, key := range u.Needs {
@@ -92,7 +94,7 @@ func TestTheKernelGivesTheCardUpAfterAllByWhichItIsServed(t *testing.T) {
 			t.Errorf("it does not need %s", key)
 		}
 	}
-	if !ipnet.IsShared(wire.UplinkKey("eth9")) {
+	if !desired.IsShared(wire.UplinkKey("eth9")) {
 		t.Error("pods are served without it")
 	}
 	if v := values[wire.InterfaceKey("weft-uplink")].(wire.Interface); v.MAC != card().MAC || v.MTU != card().MTU || v.AFPacket.Link != "eth9" {
@@ -101,11 +103,11 @@ func TestTheKernelGivesTheCardUpAfterAllByWhichItIsServed(t *testing.T) {
 }
 
 func TestWithoutTunnelsOtherNodesAreReachedByTheCardOfTheDataplane(t *testing.T) {
-	n := nodeOf(t, owning(ipnet.TunnelNone, four)).run(t)
+	n := nodeOf(t, owning(networks.TunnelNone, four)).run(t)
 	n.join(t, self(), other(2, "10.2.2.0/26"))
 	values, block := n.committer.Values(), netip.MustParsePrefix("10.2.2.0/26")
 	kernel, is := values[wire.LinuxRouteKey(wire.VethKey("weft-punt"), block)].(wire.LinuxRoute)
-	if !is || kernel.Link != ipnet.UplinkLink || !kernel.Gateway.IsValid() {
+	if !is || kernel.Link != desired.UplinkLink || !kernel.Gateway.IsValid() {
 		t.Errorf("the kernel's route is %+v", kernel)
 	}
 	dataplane, is := values[wire.RouteKey("weft:vxlan:.ends/ip4", block)].(wire.Route)

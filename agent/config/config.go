@@ -16,7 +16,8 @@ import (
 	"github.com/weftnet/weft/agent/health"
 	"github.com/weftnet/weft/dataplane/vpp"
 	"github.com/weftnet/weft/devicemanager"
-	"github.com/weftnet/weft/ipnet"
+	"github.com/weftnet/weft/ipnet/desired"
+	"github.com/weftnet/weft/ipnet/networks"
 	"github.com/weftnet/weft/pod"
 	"github.com/weftnet/weft/wire"
 )
@@ -270,13 +271,13 @@ func (c *Config) validateLinks() error {
 		return fmt.Errorf("tunnelLink: %q is the name of the host link", c.TunnelLink)
 	}
 	err := errors.Join(linkName("hostLink", c.HostLink), linkName("tunnelLink", c.TunnelLink))
-	if c.HostLink == ipnet.UplinkLink || c.TunnelLink == ipnet.UplinkLink {
-		err = errors.Join(err, fmt.Errorf("hostLink, tunnelLink: %q is the link to a dataplane that owns the network card", ipnet.UplinkLink))
+	if c.HostLink == desired.UplinkLink || c.TunnelLink == desired.UplinkLink {
+		err = errors.Join(err, fmt.Errorf("hostLink, tunnelLink: %q is the link to a dataplane that owns the network card", desired.UplinkLink))
 	}
 	switch c.Dataplane.Uplink {
 	case "":
 		return err
-	case c.HostLink, c.TunnelLink, ipnet.UplinkLink:
+	case c.HostLink, c.TunnelLink, desired.UplinkLink:
 		return errors.Join(err, fmt.Errorf("dataplane.uplink: %q is a link between this node and the dataplane", c.Dataplane.Uplink))
 	}
 	return errors.Join(err, linkName("dataplane.uplink", c.Dataplane.Uplink))
@@ -427,7 +428,7 @@ func (k *Kubernetes) flags(fs *pflag.FlagSet) {
 	fs.StringVar(&k.Node, "kubernetes-node", "", "name of this node in Kubernetes; default: NODE_NAME of the environment, else the host's name")
 	fs.StringVar(&k.Kubeconfig, "kubernetes-kubeconfig", "", "how to reach the API server; default: as a pod does, by its service account")
 	fs.StringVar(&k.Addresses, "kubernetes-addresses", OfPodCIDR, "where addresses of pods' main interfaces come from: podCIDR (the node's ranges of Kubernetes) or pools (blocks of IPPools)")
-	fs.StringVar(&k.Tunnel, "kubernetes-tunnel", ipnet.TunnelVXLAN4, "how packets get to other nodes: vxlan4, vxlan6, or none (nodes share a subnet; custom networks end at the node then)")
+	fs.StringVar(&k.Tunnel, "kubernetes-tunnel", networks.TunnelVXLAN4, "how packets get to other nodes: vxlan4, vxlan6, or none (nodes share a subnet; custom networks end at the node then)")
 	fs.BoolVar(&k.RequireUplink, "kubernetes-require-uplink", false, "serve no pod before the link with the node's address is there, whose MTU pods' interfaces follow; off: go on without after 15s")
 	fs.BoolVar(&k.Multus, "kubernetes-multus", false, "Multus is on the node: pods' selections of networks and the annotation network-status are left to it")
 	fs.StringVar(&k.RuntimeSocket, "kubernetes-runtime-socket", Auto, "CRI socket of the container runtime, asked whether sandboxes of deleted pods are gone: a path, auto (the sockets of containerd and CRI-O) or none")
@@ -439,7 +440,7 @@ func (k *Kubernetes) validate() error {
 	return errors.Join(
 		oneOf("kubernetes.mode", k.Mode, NoCluster, InCluster), validateRuntime(k.RuntimeSocket), absoluteOrNone("kubernetes.kubeconfig", k.Kubeconfig),
 		oneOf("kubernetes.addresses", k.Addresses, OfPodCIDR, OfPools),
-		oneOf("kubernetes.tunnel", k.Tunnel, ipnet.TunnelVXLAN4, ipnet.TunnelVXLAN6, ipnet.TunnelNone),
+		oneOf("kubernetes.tunnel", k.Tunnel, networks.TunnelVXLAN4, networks.TunnelVXLAN6, networks.TunnelNone),
 	)
 }
 

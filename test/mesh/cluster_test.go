@@ -24,7 +24,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/weftnet/weft/internal/netnstest"
-	"github.com/weftnet/weft/ipnet"
+	"github.com/weftnet/weft/ipnet/desired"
 	v1 "github.com/weftnet/weft/k8s/api/v1"
 	"github.com/weftnet/weft/k8s/k8stest"
 	"github.com/weftnet/weft/test/node"
@@ -92,7 +92,7 @@ func (c *cluster) cable() {
 	must(c.t, netlink.LinkAdd(link))
 	c.t.Cleanup(func() {
 		_ = netlink.LinkDel(link)
-		if punting, err := netlink.LinkByName(ipnet.UplinkLink); err == nil { // it has the node's addresses, whatever ends
+		if punting, err := netlink.LinkByName(desired.UplinkLink); err == nil { // it has the node's addresses, whatever ends
 			must(c.t, netlink.LinkDel(punting))
 		}
 		// A card that is taken leaves a table behind, which newer kernels apply to the next card of that name.

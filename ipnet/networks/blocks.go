@@ -1,7 +1,6 @@
-package ipnet
+package networks
 
 import (
-	"context"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -9,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/weftnet/weft/eventloop"
+	"github.com/weftnet/weft/ipnet/desired"
 	"github.com/weftnet/weft/ipnet/ipam"
 	"github.com/weftnet/weft/pod"
 	"github.com/weftnet/weft/wire"
@@ -21,9 +21,9 @@ type SavedBlock struct {
 	Draining bool       `json:"draining,omitempty"` // not wanted any more, but still in use
 }
 
-// ChangeBlocks makes the blocks of the event those that addresses are given out of. The first one of a family holds the
-// node's own address from then on, and is never given up.
-func (n *Network) ChangeBlocks(_ context.Context, ev *pod.SetBlocks, t *eventloop.Txn) error {
+// SetBlocks replaces the blocks that addresses are allocated from by those of the event. The first block of a family holds the
+// node's own address from then on, and is never released.
+func (n *Networks) SetBlocks(ev *pod.SetBlocks, t *eventloop.Txn) {
 	ev.Refused, ev.Draining = make(map[string]string), nil
 	before := n.blocks
 	n.blocks = maps.Clone(before)
@@ -43,19 +43,18 @@ func (n *Network) ChangeBlocks(_ context.Context, ev *pod.SetBlocks, t *eventloo
 	}
 	n.claimOwn(ev, t)
 	n.saveBlocks(before, t)
-	return nil
 }
 
 // ofNetwork is a block with its network's name as it is kept.
 func ofNetwork(b pod.Block) pod.Block {
-	b.Network = networkOf(b.Network)
+	b.Network = desired.NetworkOf(b.Network)
 	return b
 }
 
 // open gives out a block's addresses. One of a network that is not there waits for it.
-func (n *Network) open(b pod.Block, t *eventloop.Txn) error {
+func (n *Networks) open(b pod.Block, t *eventloop.Txn) error {
 	was, known := n.blocks[b.String()]
-	addresses := n.allocator(b.Network)
+	addresses := n.Allocator(b.Network)
 	if addresses == nil {
 		n.blocks[b.String()] = SavedBlock{Block: b}
 		return fmt.Errorf("there is no network %q with addresses yet", b.Network)
@@ -74,9 +73,9 @@ func (n *Network) open(b pod.Block, t *eventloop.Txn) error {
 }
 
 // drain gives out no more of a block. When no pod has an address of it, it is removed; else it reports true.
-func (n *Network) drain(name string, t *eventloop.Txn) bool {
+func (n *Networks) drain(name string, t *eventloop.Txn) bool {
 	was := n.blocks[name]
-	addresses, prefix := n.allocator(was.Block.Network), was.Block.Prefix
+	addresses, prefix := n.Allocator(was.Block.Network), was.Block.Prefix
 	if addresses == nil {
 		delete(n.blocks, name)
 		return false
@@ -92,45 +91,43 @@ func (n *Network) drain(name string, t *eventloop.Txn) bool {
 	delete(n.blocks, name)
 	for _, l := range addresses.Remembered() {
 		if prefix.Contains(l.Address) {
-			t.Save(leasesBucket, l.Key(), nil)
+			t.Save(LeasesBucket, l.Key(), nil)
 		}
 	}
 	t.OnCommit(func() { addresses.RemoveBlock(prefix) })
 	return false
 }
 
-// claimOwn gives the node an address of its own in each family that has pools of several nodes only. All that leads by it
-// is made with it.
-func (n *Network) claimOwn(ev *pod.SetBlocks, t *eventloop.Txn) {
+// claimOwn gives the node an address of its own in each family whose pools are all shared with other nodes.
+func (n *Networks) claimOwn(ev *pod.SetBlocks, t *eventloop.Txn) {
 	for _, b := range ev.Blocks {
 		b = ofNetwork(b)
 		family := wire.FamilyOf(b.Prefix.Addr())
-		if b.Network != "" || b.Prefix.IsSingleIP() || ev.Refused[b.String()] != "" || n.nodeAddress(family).IsValid() {
+		if b.Network != "" || b.Prefix.IsSingleIP() || ev.Refused[b.String()] != "" || n.NodeAddress(family).IsValid() {
 			continue
 		}
 		own, err := n.addresses.ClaimInternal(b.Prefix, netip.Addr{})
 		if err != nil {
-			n.config.Log.Warn("the node has no address of its own yet", "block", b.Prefix.String(), "err", err)
+			n.Config.Log.Warn("the node has no address of its own yet", "block", b.Prefix.String(), "err", err)
 			continue
 		}
 		t.OnRollback(func() error { n.addresses.ReturnInternal(own); return nil })
 		n.blocks[b.String()] = SavedBlock{Block: b, Node: own}
-		was, before := n.everything(), n.own.Load()
+		before := n.own.Load()
 		n.setOwn(own)
 		t.OnRollback(func() error { n.own.Store(before); return nil })
-		replace(t, was, n.everything())
 	}
 }
 
 // setOwn makes an address the node's own in its family.
-func (n *Network) setOwn(a netip.Addr) {
+func (n *Networks) setOwn(a netip.Addr) {
 	own := maps.Clone(*n.own.Load())
 	own[wire.FamilyOf(a)] = a
 	n.own.Store(&own)
 }
 
 // saveBlocks keeps what is another than before.
-func (n *Network) saveBlocks(before map[string]SavedBlock, t *eventloop.Txn) {
+func (n *Networks) saveBlocks(before map[string]SavedBlock, t *eventloop.Txn) {
 	for _, name := range slices.Sorted(maps.Keys(before)) {
 		if _, stays := n.blocks[name]; !stays {
 			t.Save(blocksBucket, name, nil)
@@ -144,7 +141,7 @@ func (n *Network) saveBlocks(before map[string]SavedBlock, t *eventloop.Txn) {
 }
 
 // restoreBlocks takes over the blocks of an earlier run, before networks and leases.
-func (n *Network) restoreBlocks(saved []SavedBlock) {
+func (n *Networks) restoreBlocks(saved []SavedBlock) {
 	for _, s := range saved {
 		n.blocks[s.Block.String()] = s
 	}
@@ -154,7 +151,7 @@ func (n *Network) restoreBlocks(saved []SavedBlock) {
 			continue
 		}
 		if _, err := n.addresses.ClaimInternal(s.Block.Prefix, s.Node); err != nil {
-			n.config.Log.Warn("the node's own address not restored", "address", s.Node.String(), "err", err)
+			n.Config.Log.Warn("the node's own address not restored", "address", s.Node.String(), "err", err)
 			continue
 		}
 		n.setOwn(s.Node)
@@ -162,21 +159,17 @@ func (n *Network) restoreBlocks(saved []SavedBlock) {
 }
 
 // blocksOf gives an allocator its network's blocks.
-func (n *Network) blocksOf(network string, addresses *ipam.Allocator) {
+func (n *Networks) blocksOf(network string, addresses *ipam.Allocator) {
 	for _, name := range slices.Sorted(maps.Keys(n.blocks)) {
 		s := n.blocks[name]
 		if s.Block.Network != network {
 			continue
 		}
 		if err := addresses.AddBlock(s.Block.Prefix, s.Block.Withheld...); err != nil {
-			n.config.Log.Warn("block not given out", "block", name, "err", err)
+			n.Config.Log.Warn("block not given out", "block", name, "err", err)
 		}
 		if s.Draining {
 			addresses.CloseBlock(s.Block.Prefix)
 		}
 	}
 }
-
-// Allocator gives out the addresses of a network, "" or "default" being the network default; nil if it has none. Anybody may
-// call it, and it. What is added there directly is not kept, and brings the node no address of its own: SetBlocks does.
-func (n *Network) Allocator(network string) *ipam.Allocator { return n.allocator(networkOf(network)) }

@@ -1,4 +1,4 @@
-package ipnet
+package desired
 
 import (
 	"strings"
@@ -24,11 +24,11 @@ func TestNamesOfDifferentKeysDiffer(t *testing.T) {
 			cut := rapid.IntRange(0, len(a.ContainerID)-1).Draw(r, "cut")
 			b.Network, b.ContainerID = a.Network+a.ContainerID[:cut], a.ContainerID[cut:]
 		}
-		nameA, nameB := objectName(a, a.IfName), objectName(b, b.IfName)
-		if (a == b) != (nameA == nameB) || (a == b) != (aliasOf(a, a.IfName) == aliasOf(b, b.IfName)) {
-			r.Fatalf("%v and %v: names %s and %s, aliases %s and %s", a, b, nameA, nameB, aliasOf(a, a.IfName), aliasOf(b, b.IfName))
+		nameA, nameB := ObjectName(a, a.IfName), ObjectName(b, b.IfName)
+		if (a == b) != (nameA == nameB) || (a == b) != (AliasOf(a, a.IfName) == AliasOf(b, b.IfName)) {
+			r.Fatalf("%v and %v: names %s and %s, aliases %s and %s", a, b, nameA, nameB, AliasOf(a, a.IfName), AliasOf(b, b.IfName))
 		}
-		if a != b && macOf(nameA, linuxEnd) == macOf(nameB, linuxEnd) {
+		if a != b && MACOf(nameA, LinuxEnd) == MACOf(nameB, LinuxEnd) {
 			r.Fatalf("%v and %v: the same MAC", a, b)
 		}
 	})
@@ -38,14 +38,14 @@ func TestNamesFitWhereTheyGo(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		k := anyKey(r)
 		k.Network += strings.Repeat("n", rapid.IntRange(0, 300).Draw(r, "long"))
-		name := objectName(k, k.IfName)
+		name := ObjectName(k, k.IfName)
 		if len(name) > 48 || !strings.HasPrefix(name, "weft-") {
 			r.Errorf("object %q", name)
 		}
-		if alias := aliasOf(k, k.IfName); len(alias) > 255 || !strings.HasPrefix(alias, "weft:") {
+		if alias := AliasOf(k, k.IfName); len(alias) > 255 || !strings.HasPrefix(alias, "weft:") {
 			r.Errorf("alias %q", alias)
 		}
-		linux, dataplane := macOf(name, linuxEnd), macOf(name, dataplaneEnd)
+		linux, dataplane := MACOf(name, LinuxEnd), MACOf(name, DataplaneEnd)
 		for _, mac := range [][6]byte{linux, dataplane} {
 			if mac[0]&3 != 2 {
 				r.Errorf("MAC %v is not locally administered unicast", mac)
@@ -59,8 +59,8 @@ func TestNamesFitWhereTheyGo(t *testing.T) {
 
 func TestNamesAreThoseOfEarlierVersions(t *testing.T) {
 	k := pod.Key{Network: "weft", ContainerID: "0123456789ab", IfName: "eth0"}
-	name := objectName(k, k.IfName)
-	got := strings.Join([]string{name, aliasOf(k, k.IfName), macOf(name, linuxEnd).String(), macOf(name, dataplaneEnd).String()}, " ")
+	name := ObjectName(k, k.IfName)
+	got := strings.Join([]string{name, AliasOf(k, k.IfName), MACOf(name, LinuxEnd).String(), MACOf(name, DataplaneEnd).String()}, " ")
 	if want := "weft-06658372a50578ef-eth0 weft:weft/0123456789ab/eth0 02:8c:90:cf:64:60 06:8c:90:cf:64:60"; got != want {
 		t.Errorf("names %s, want %s", got, want)
 	}
@@ -74,20 +74,20 @@ func TestNamesOfNetworksDifferAndFit(t *testing.T) {
 		if rapid.Bool().Draw(r, "alike") {
 			b = a[:len(a)-1] + "x"
 		}
-		if len(labelOf(a)) > maxLabel || len(loopbackOf(a)) > maxObject || labelOf(a) == podVRF {
-			r.Fatalf("%s: label %s, loopback %s", a, labelOf(a), loopbackOf(a))
+		if len(LabelOf(a)) > maxLabel || len(LoopbackOf(a)) > maxObject || LabelOf(a) == PodsLabel {
+			r.Fatalf("%s: label %s, loopback %s", a, LabelOf(a), LoopbackOf(a))
 		}
-		if networkOfPool(PoolOfNetwork(a, "ip4")) != a || networkOfPool(a) != "" {
+		if NetworkOfPool(PoolOfNetwork(a, "ip4")) != a || NetworkOfPool(a) != "" {
 			r.Fatalf("%s: pool %s", a, PoolOfNetwork(a, "ip4"))
 		}
-		if (a == b) != (labelOf(a) == labelOf(b)) || (a == b) != (loopbackOf(a) == loopbackOf(b)) {
-			r.Fatalf("%s and %s: labels %s and %s, loopbacks %s and %s", a, b, labelOf(a), labelOf(b), loopbackOf(a), loopbackOf(b))
+		if (a == b) != (LabelOf(a) == LabelOf(b)) || (a == b) != (LoopbackOf(a) == LoopbackOf(b)) {
+			r.Fatalf("%s and %s: labels %s and %s, loopbacks %s and %s", a, b, LabelOf(a), LabelOf(b), LoopbackOf(a), LoopbackOf(b))
 		}
 	})
 }
 
 func TestANetworkCalledPodsIsNotThePods(t *testing.T) {
-	if label := labelOf("pods"); label == podVRF || !strings.HasPrefix(label, "weft:pods.") {
+	if label := LabelOf("pods"); label == PodsLabel || !strings.HasPrefix(label, "weft:pods.") {
 		t.Errorf("label %s", label)
 	}
 }
@@ -98,14 +98,14 @@ func TestNamesOfInterfacesDiffer(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		k, other := anyKey(r), anyKey(r)
 		name := rapid.StringMatching(`[a-z0-9._-]{1,15}`).Draw(r, "interface")
-		object := objectName(k, name)
-		if len(object) > maxObject || len(hostName(object)) != 15 || len(aliasOf(k, name)) > maxAlias {
-			r.Fatalf("object %s, host name %s, alias %s", object, hostName(object), aliasOf(k, name))
+		object := ObjectName(k, name)
+		if len(object) > maxObject || len(HostName(object)) != 15 || len(AliasOf(k, name)) > maxAlias {
+			r.Fatalf("object %s, host name %s, alias %s", object, HostName(object), AliasOf(k, name))
 		}
-		if name != k.IfName && (object == objectName(k, k.IfName) || holderOf(k, name) == holderOf(k, k.IfName) || hostName(object) == hostName(objectName(k, k.IfName))) {
+		if name != k.IfName && (object == ObjectName(k, k.IfName) || HolderOf(k, name) == HolderOf(k, k.IfName) || HostName(object) == HostName(ObjectName(k, k.IfName))) {
 			r.Fatalf("interface %s of %s is its main one", name, k)
 		}
-		if k != other && (object == objectName(other, name) || holderOf(k, name) == holderOf(other, name)) {
+		if k != other && (object == ObjectName(other, name) || HolderOf(k, name) == HolderOf(other, name)) {
 			r.Fatalf("interface %s of %s is that of %s", name, k, other)
 		}
 	})
@@ -116,7 +116,7 @@ func TestTheLinkLocalAddressIsTheKernels(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := linkLocalOf(mac).String(); got != "fe80::8c:90ff:fecf:6460" {
+	if got := LinkLocalOf(mac).String(); got != "fe80::8c:90ff:fecf:6460" {
 		t.Errorf("got %s", got)
 	}
 }

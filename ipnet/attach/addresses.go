@@ -1,0 +1,227 @@
+package attach
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/weftnet/weft/eventloop"
+	"github.com/weftnet/weft/ipnet/desired"
+	"github.com/weftnet/weft/ipnet/ipam"
+	"github.com/weftnet/weft/ipnet/networks"
+	"github.com/weftnet/weft/pod"
+	"github.com/weftnet/weft/wire"
+)
+
+// lease grants each spec its addresses; they are the pod's own once the event is durable. Those that were chosen are
+// granted first: no other spec gets them by chance.
+func (rq *request) lease(specs []spec) ([][]ipam.Lease, error) {
+	granted := make([][]ipam.Lease, len(specs))
+	for _, chosen := range []bool{true, false} {
+		for i, s := range specs {
+			if (len(s.wanted) > 0) != chosen {
+				continue
+			}
+			leases, err := rq.leaseOne(s)
+			if err != nil {
+				return nil, err
+			}
+			granted[i] = leases
+		}
+	}
+	return granted, nil
+}
+
+func (rq *request) leaseOne(s spec) ([]ipam.Lease, error) {
+	addresses := rq.networks.Allocator(s.network)
+	if addresses == nil {
+		if len(s.wanted) > 0 {
+			return nil, pod.Errorf(pod.CodeUnknownNetwork, "%s: interface %s: address %s asked for, but network %s has no addresses",
+				rq.ev, s.name, s.wanted[0], s.network)
+		}
+		return nil, nil // it has none, or brings its own
+	}
+	r := ipam.Request{Holder: desired.HolderOf(rq.ev.Key, s.name), Addresses: s.wanted, From: rq.olderHolders(s.network)}
+	if s.delegated {
+		return rq.holdDelegated(s, r)
+	}
+	if s.network != "" {
+		return rq.grant(s, r)
+	}
+	for _, a := range s.wanted {
+		if err := rq.networks.Pools().Usable(rq.ev, "address "+a.String(), a); err != nil {
+			return nil, err
+		}
+	}
+	var err error
+	if r.Pools, err = rq.networks.Pools().ForPod(rq.ev); err != nil {
+		return nil, err
+	}
+	return rq.grant(s, r)
+}
+
+// grant leases from the pools of a spec's network.
+func (rq *request) grant(s spec, r ipam.Request) ([]ipam.Lease, error) {
+	addresses := rq.networks.Allocator(s.network)
+	leases, err := addresses.Lease(r)
+	if err != nil {
+		return nil, rq.refusal(s, err)
+	}
+	rq.t.OnRollback(func() error { addresses.Undo(r.Holder); return nil })
+	for _, l := range leases {
+		l.State = ipam.Used
+		rq.t.Save(networks.LeasesBucket, l.Key(), l)
+	}
+	rq.t.OnCommit(func() { addresses.Commit(r.Holder) })
+	return leases, nil
+}
+
+// holdDelegated takes what another plugin gave. It is not ours to give, but an address that is in one of the node's pools
+// all the same is held there, so that no other pod gets it.
+func (rq *request) holdDelegated(s spec, r ipam.Request) ([]ipam.Lease, error) {
+	r.Addresses, r.Pools = nil, []string{}
+	var leases []ipam.Lease
+	for _, a := range s.wanted {
+		family := wire.FamilyOf(a)
+		if !rq.networks.NodeAddress(family).IsValid() {
+			return nil, pod.Errorf(pod.CodeUnknownNetwork, "%s: the IPAM plugin gave %s, but the node has no pool of %s, so no way there", rq.ev, a, family)
+		}
+		if rq.networks.Allocator("").Gives(a) {
+			r.Addresses = append(r.Addresses, a)
+		} else if c := rq.holderOfAddress(a); c != nil && !older(rq.ev, c) {
+			return nil, rq.refusal(s, ipam.ErrInUse{Address: a, Holder: c.Key.String()})
+		}
+		leases = append(leases, ipam.Lease{Address: a})
+	}
+	_, err := rq.grant(s, r)
+	return leases, err
+}
+
+// holderOfAddress is the attachment that has an address on the network default.
+func (ps *Pods) holderOfAddress(a netip.Addr) *connection {
+	for _, c := range ps.wired {
+		for _, i := range c.Interfaces {
+			if i.Network == "" && addressIn(i, a) >= 0 {
+				return c
+			}
+		}
+	}
+	return nil
+}
+
+// addressIn is where an interface has an address; -1 if it has not.
+func addressIn(i pod.Interface, a netip.Addr) int {
+	return slices.IndexFunc(i.Addresses, func(p netip.Prefix) bool { return p.Addr() == a })
+}
+
+// Address gives the main interface of an attachment that awaits addresses its addresses; all or nothing. On its L2 network
+// another plugin decides everything: prefixes, gateways and routes are those of that plugin.
+func (ps *Pods) Address(ev *pod.AddressPod, t *eventloop.Txn) error {
+	if ev.Repeated {
+		return nil
+	}
+	c, main := ps.wired[ev.Key], -1
+	if ev.Attachment != nil {
+		main = ev.Main()
+	}
+	if c == nil || c.displaced || main < 0 {
+		return fmt.Errorf("%s: there is no interface that awaits addresses", ev)
+	}
+	if err := checkDelegated(ev, &ev.Requested); err != nil {
+		return err
+	}
+	addressed(&ev.Attachment.Interfaces[main], &ev.Requested)
+	if err := unambiguous(ev, ev.Attachment.Interfaces); err != nil {
+		return err
+	}
+	before := ps.podValues(c.Attachment)
+	ps.remember(ev.Attachment, t)
+	desired.Replace(t, before, ps.podValues(ev.Attachment))
+	return nil
+}
+
+// addressed puts into an interface what another plugin gave, of each destination the first route.
+func addressed(i *pod.Interface, r *pod.Requested) {
+	i.Addresses, i.Gateways, i.Pools = r.Delegated, r.DelegatedGateways, make([]string, len(r.Delegated))
+	for _, route := range r.Delegation.Routes {
+		at := slices.IndexFunc(i.Addresses, func(p netip.Prefix) bool { return p.Addr().Is4() == route.Destination.Addr().Is4() })
+		isThere := func(o pod.Route) bool { return o.Destination == route.Destination }
+		if at < 0 || slices.ContainsFunc(i.Routes, isThere) {
+			continue
+		}
+		if !route.Gateway.IsValid() {
+			route.Gateway = i.Gateways[at]
+		}
+		i.Routes = append(i.Routes, route)
+	}
+}
+
+// refusal tells why the pod gets no address, with a code and advice.
+func (rq *request) refusal(s spec, err error) error {
+	what := rq.ev.String()
+	if s.name != rq.ev.Key.IfName {
+		what += ": interface " + s.name
+	}
+	var exhausted ipam.ErrExhausted
+	var inUse ipam.ErrInUse
+	var outside ipam.ErrOutside
+	switch {
+	case errors.As(err, &exhausted) && exhausted.Cooling > 0:
+		wait := exhausted.NextFree.Sub(rq.networks.Config.Now()).Round(100 * time.Millisecond)
+		return pod.Errorf(pod.CodeTryAgain, "%s: no address of pool %s is free, %d cooling down, the next is free in %s; try again then",
+			what, exhausted.Pool, exhausted.Cooling, wait)
+	case errors.As(err, &exhausted) && exhausted.NoBlock:
+		return pod.Errorf(pod.CodeTryAgain, "%s: %w, and none that it may have was given to it yet; try again", what, err)
+	case errors.As(err, &exhausted) && s.custom != nil:
+		return pod.Errorf(pod.CodePoolExhausted, "%s: %w, %d by this node; delete pods of network %s, or give it larger cidrs", what, err, rq.heldOf(s, exhausted), s.network)
+	case errors.As(err, &exhausted):
+		return pod.Errorf(pod.CodePoolExhausted, "%s: %w, %d by this node; delete pods, or give the node another pool", what, err, rq.heldOf(s, exhausted))
+	case errors.As(err, &inUse) && rq.isOfEarlierPod(inUse.Holder):
+		return pod.Errorf(pod.CodeTryAgain, "%s: %w, of the earlier pod of this name, which is not unwired yet; try again", what, err)
+	case errors.As(err, &inUse):
+		return pod.Errorf(pod.CodeAddressInUse, "%s: address %s is held by %s; ask for another one, or for none", what, inUse.Address, rq.holderName(inUse.Holder))
+	case errors.As(err, &outside):
+		return pod.Errorf(pod.CodeUnknownNetwork, "%s: %w; %s", what, err, rq.outsideAdvice(s, outside))
+	}
+	return pod.Errorf(pod.CodeInvalidConfig, "%s: %w", what, err)
+}
+
+// heldOf counts the addresses of exhausted pools that this node gave to pods.
+func (rq *request) heldOf(s spec, e ipam.ErrExhausted) (held uint64) {
+	for _, pool := range rq.networks.Allocator(s.network).Stats() {
+		if slices.Contains(e.Pools(), pool.Name) {
+			held += pool.Used + pool.Leased
+		}
+	}
+	return held
+}
+
+// holderName is the pod of a holder, if it has one, with the attachment.
+func (rq *request) holderName(holder string) string {
+	for _, c := range rq.wired {
+		if slices.ContainsFunc(c.Interfaces, func(i pod.Interface) bool { return desired.HolderOf(c.Key, i.Name) == holder }) {
+			return c.Name() + " on this node (" + holder + ")"
+		}
+	}
+	return holder
+}
+
+// outsideAdvice says which addresses a pod can ask for. An address that other nodes give out is in the right range.
+func (rq *request) outsideAdvice(s spec, e ipam.ErrOutside) string {
+	if e.Elsewhere {
+		return "other nodes give it out; ask for another one, or for none"
+	}
+	if s.custom != nil {
+		return fmt.Sprintf("ask for another one of %v, or for none", s.custom.Network.CIDRs)
+	}
+	var prefixes []string
+	for _, p := range rq.networks.Pools().All {
+		if !p.Disabled && p.Admits(rq.ev.ID.Namespace) {
+			prefixes = append(prefixes, fmt.Sprintf("%s (pool %s)", p.Prefix, p.Name))
+		}
+	}
+	return fmt.Sprintf("ask for another one of %s, or for none", strings.Join(prefixes, ", "))
+}

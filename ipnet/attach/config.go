@@ -1,0 +1,34 @@
+package attach
+
+import (
+	"cmp"
+	"fmt"
+
+	"github.com/weftnet/weft/internal/secret"
+	"github.com/weftnet/weft/wire"
+)
+
+// Config configures [Pods].
+type Config struct {
+	Memif  MemifLimits
+	Secret func(allocation string) secret.Text // of an allocation of memifs, "" if there is no such allocation; nil: the node has no memifs
+
+	PodQueues    int // pairs, of the links of pods that do not ask for a number; default 1
+	MaxPodQueues int // the most that a pod can ask for of a link; default 4
+
+	AllowIPForwarding bool // pods' kernels forward packets
+	NoDefaultRoutes   bool // pods reach only the node's pools by their main interface, and have no default route
+}
+
+func (c Config) withDefaults() Config {
+	c.PodQueues, c.MaxPodQueues = cmp.Or(c.PodQueues, 1), cmp.Or(c.MaxPodQueues, 4)
+	c.Memif = c.Memif.withDefaults()
+	return c
+}
+
+func (c Config) validate() error {
+	if c.PodQueues < 1 || c.PodQueues > c.MaxPodQueues || c.MaxPodQueues > wire.MaxQueues {
+		return fmt.Errorf("%d pairs of queues, at most %d: they are within 1 and %d", c.PodQueues, c.MaxPodQueues, wire.MaxQueues)
+	}
+	return nil
+}

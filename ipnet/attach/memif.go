@@ -1,0 +1,370 @@
+package attach
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/weftnet/weft/internal/secret"
+	"github.com/weftnet/weft/ipnet/desired"
+	"github.com/weftnet/weft/pod"
+	"github.com/weftnet/weft/wire"
+)
+
+// MemifLimits are the most that a pod can ask for of a memif.
+type MemifLimits struct {
+	RingSize   int // slots; default 4096
+	BufferSize int // bytes; default 16384
+	Queues     int // in each direction; default 4
+}
+
+// Defaults of a memif.
+const (
+	defaultRingSize   = 1024
+	defaultBufferSize = 2048
+	defaultQueues     = 1
+)
+
+func (l MemifLimits) withDefaults() MemifLimits {
+	return MemifLimits{
+		RingSize: cmp.Or(l.RingSize, 4096), BufferSize: cmp.Or(l.BufferSize, 16384), Queues: cmp.Or(l.Queues, 4),
+	}
+}
+
+// grantMemifs assigns each requested memif to a container: the container of the requested device, the container that the options
+// name, or the first container that has a device left, in this order. The memifs of a container are numbered from 1: those of other
+// attachments of the sandbox first, then in the order of the annotation.
+func (rq *request) grantMemifs(specs []spec) error {
+	others := memifsOf(rq.besides(rq.ev.Key, rq.ev.Netns))
+	left, ids := make([]int, len(rq.ev.Grants)), make(map[string]uint32)
+	for g := range rq.ev.Grants {
+		held := others[rq.ev.Grants[g].Allocation.ID]
+		left[g] = len(rq.ev.Grants[g].Allocation.Devices) - len(held)
+		for _, i := range held {
+			ids[rq.ev.Grants[g].Container] = max(ids[rq.ev.Grants[g].Container], i.Memif.ID)
+		}
+	}
+	chosen, err := chooseGrants(rq.ev, specs, left)
+	if err != nil {
+		return err
+	}
+	for at := range specs {
+		if g, ok := chosen[at]; ok {
+			grant := &rq.ev.Grants[g]
+			ids[grant.Container]++
+			specs[at].memif = specs[at].memifOf(grant, ids[grant.Container])
+		}
+	}
+	return sameOwner(rq.ev, specs, others)
+}
+
+// chooseGrants finds for each of the specs that is a memif the grant that it is of; left is how many more each may have.
+func chooseGrants(ev *pod.AddPod, specs []spec, left []int) (map[int]int, error) {
+	chosen := make(map[int]int)
+	if at, g, err := byDevice(ev, specs, left); err != nil {
+		return nil, err
+	} else if g >= 0 {
+		left[g]--
+		chosen[at] = g
+	}
+	for _, named := range []bool{true, false} {
+		for at, s := range specs {
+			if _, done := chosen[at]; done || s.kind != pod.TypeMemif || (s.options.Container != "") != named {
+				continue
+			}
+			g := firstWithRoom(ev.Grants, left, s.options.Container)
+			if g < 0 {
+				return nil, deviceMissing(ev, specs, s)
+			}
+			left[g]--
+			chosen[at] = g
+		}
+	}
+	return chosen, nil
+}
+
+// byDevice finds the grant of the device that the request names for the main interface, if it is a memif; -1 if it names none.
+func byDevice(ev *pod.AddPod, specs []spec, left []int) (at, g int, err error) {
+	device := ev.Requested.DeviceID
+	at = slices.IndexFunc(specs, func(s spec) bool { return s.name == ev.Key.IfName && s.kind == pod.TypeMemif })
+	if device == "" || at < 0 {
+		return at, -1, nil
+	}
+	g = slices.IndexFunc(ev.Grants, func(g pod.Grant) bool { return slices.Contains(g.Allocation.Devices, device) })
+	c := specs[at].options.Container
+	switch {
+	case g < 0:
+		return at, g, pod.Errorf(pod.CodeDeviceMissing, "%s: interface %s: deviceID %q is of no container of the pod; these have a %s: %s",
+			ev, specs[at].name, device, pod.Resource, containersOf(ev))
+	case c != "" && c != ev.Grants[g].Container:
+		return at, g, pod.Errorf(pod.CodeInvalidConfig, "%s: interface %s: deviceID %q is container %s's, and the option container says %s",
+			ev, specs[at].name, device, ev.Grants[g].Container, c)
+	case left[g] <= 0:
+		return at, g, deviceMissing(ev, specs, specs[at])
+	}
+	return at, g, nil
+}
+
+// memifsOf are the memifs of attachments, by their allocation.
+func memifsOf(attachments []*pod.Attachment) map[string][]pod.Interface {
+	memifs := make(map[string][]pod.Interface)
+	for _, a := range attachments {
+		for _, i := range a.Interfaces {
+			if i.Memif != nil {
+				memifs[i.Memif.Allocation] = append(memifs[i.Memif.Allocation], i)
+			}
+		}
+	}
+	return memifs
+}
+
+// firstWithRoom is the first grant that has a device left, of a container if that is said; -1 if there is none.
+func firstWithRoom(grants []pod.Grant, left []int, container string) int {
+	for g := range grants {
+		if left[g] > 0 && (container == "" || grants[g].Container == container) {
+			return g
+		}
+	}
+	return -1
+}
+
+// memifOf is a memif of a container.
+func (s spec) memifOf(g *pod.Grant, id uint32) *pod.Memif {
+	m := &pod.Memif{
+		Container: g.Container, Allocation: g.Allocation.ID, Socket: g.Allocation.Socket, SocketPath: g.Allocation.SocketPath(), ID: id,
+		Mode:     cmp.Or(s.options.Mode, pod.MemifEthernet),
+		RingSize: cmp.Or(s.options.RingSize, defaultRingSize), BufferSize: cmp.Or(s.options.BufferSize, defaultBufferSize),
+		RxQueues: cmp.Or(s.rxQueues, defaultQueues), TxQueues: cmp.Or(s.txQueues, defaultQueues),
+		GID: g.GID,
+	}
+	if s.options.UID != nil {
+		m.UID = int(*s.options.UID)
+	}
+	if s.options.GID != nil {
+		m.GID = int(*s.options.GID)
+	}
+	return m
+}
+
+// deviceMissing says which resource a pod lacks, and where.
+func deviceMissing(ev *pod.AddPod, specs []spec, s spec) error {
+	if ev.ID.IsZero() {
+		return pod.Errorf(pod.CodeDeviceMissing, "%s: interface %s: a memif is counted in the limits of a pod of Kubernetes as %s, and this is no such pod",
+			ev, s.name, pod.Resource)
+	}
+	if c := s.options.Container; c != "" && !slices.ContainsFunc(ev.Grants, func(g pod.Grant) bool { return g.Container == c }) {
+		return pod.Errorf(pod.CodeDeviceMissing, "%s: interface %s: container %s has no %s in its limits; these have: %s; set it there, or choose another container in annotation %s",
+			ev, s.name, c, pod.Resource, containersOf(ev), pod.AnnotationOptions)
+	}
+	needed, have, where := 0, 0, "the pod's containers have"
+	for _, o := range specs {
+		if o.kind == pod.TypeMemif && (s.options.Container == "" || o.options.Container == s.options.Container) {
+			needed++
+		}
+	}
+	for _, g := range ev.Grants {
+		if s.options.Container == "" || g.Container == s.options.Container {
+			have += len(g.Allocation.Devices)
+		}
+	}
+	if s.options.Container != "" {
+		where = "container " + s.options.Container + " has"
+	}
+	return pod.Errorf(pod.CodeDeviceMissing, "%s: interface %s: %s %d of %s and annotation %s asks for %d; raise the limits, or ask for fewer",
+		ev, s.name, where, have, pod.Resource, pod.AnnotationCustom, needed)
+}
+
+func containersOf(ev *pod.AddPod) string {
+	var names []string
+	for _, g := range ev.Grants {
+		names = append(names, g.Container)
+	}
+	return cmp.Or(strings.Join(names, ", "), "none")
+}
+
+// sameOwner refuses a container whose memifs are to have different owners: they share a socket. others are those that the
+// sandbox has already, by allocation.
+func sameOwner(ev *pod.AddPod, specs []spec, others map[string][]pod.Interface) error {
+	first := make(map[string]spec)
+	for _, held := range others {
+		first[held[0].Memif.Container] = spec{name: held[0].Name, memif: held[0].Memif}
+	}
+	for _, s := range specs {
+		if s.memif == nil {
+			continue
+		}
+		o, shared := first[s.memif.Container]
+		if shared && (o.memif.UID != s.memif.UID || o.memif.GID != s.memif.GID) {
+			return pod.Errorf(pod.CodeInvalidAnnotation, "%s: annotation %s: interfaces %s and %s of container %s share a socket, so their uid and gid must be the same",
+				ev, pod.AnnotationOptions, o.name, s.name, s.memif.Container)
+		}
+		if !shared {
+			first[s.memif.Container] = s
+		}
+	}
+	return nil
+}
+
+// memifPossible refuses a memif that this node does not have, or would not give.
+func (rq *request) memifPossible(s spec) error {
+	if rq.config.Secret == nil {
+		return pod.Errorf(pod.CodeDeviceMissing, "%s: interface %s: this node has no memifs: devices.memif.count in its configuration is 0", rq.ev, s.name)
+	}
+	if s.options.Mode == pod.MemifIP && s.custom != nil && (s.custom.Network.Type == pod.L2 || s.custom.Network.AntiSpoof) {
+		return pod.Errorf(pod.CodeInvalidAnnotation, "%s: interface %s: mode ip has no MACs, which network %s needs; use mode ethernet, or another network",
+			rq.ev, s.name, s.network)
+	}
+	most := rq.config.Memif
+	return allowed(rq.ev, s,
+		option{"ringSize", s.options.RingSize, most.RingSize}, option{"bufferSize", s.options.BufferSize, most.BufferSize},
+		option{"rxQueues", s.rxQueues, most.Queues}, option{"txQueues", s.txQueues, most.Queues},
+	)
+}
+
+// interfaceList is the file interfaces.json: what a program in a container needs to know of its memifs.
+type interfaceList struct {
+	Version    int           `json:"version"`
+	Interfaces []listedMemif `json:"interfaces"`
+}
+
+// listedMemif is a memif as the pod's program sees it.
+type listedMemif struct {
+	Name       string         `json:"name"`
+	ID         uint32         `json:"id"`
+	Network    string         `json:"network"`
+	Role       string         `json:"role"`
+	Mode       string         `json:"mode"`
+	MAC        string         `json:"mac"`
+	MTU        int            `json:"mtu"`
+	Addresses  []netip.Prefix `json:"addresses,omitempty"`
+	Gateways   []netip.Addr   `json:"gateways,omitempty"` // of Addresses, in the same order
+	GatewayMAC string         `json:"gatewayMAC,omitempty"`
+	Routes     []pod.Route    `json:"routes,omitempty"`
+	RingSize   int            `json:"ringSize"`
+	BufferSize int            `json:"bufferSize"`
+	RxQueues   int            `json:"rxQueues"`
+	TxQueues   int            `json:"txQueues"`
+}
+
+// interfacesFile lists the memifs of an allocation, which are in the order of their ids.
+func interfacesFile(members []member) string {
+	list := interfaceList{Version: 1}
+	for _, i := range members {
+		m := i.Memif
+		entry := listedMemif{
+			Name: i.Name, ID: m.ID, Network: cmp.Or(i.Network, pod.DefaultNetwork), Role: "client", Mode: m.Mode, MAC: i.MAC, MTU: i.MTU,
+			Addresses: i.Addresses, Gateways: i.Gateways, Routes: i.Routes,
+			RingSize: m.RingSize, BufferSize: m.BufferSize, RxQueues: m.RxQueues, TxQueues: m.TxQueues,
+		}
+		if l := linkOf(i.of, i.Interface); l.HasMACs() && len(i.Routes) > 0 {
+			entry.GatewayMAC = l.MAC.String()
+		}
+		list.Interfaces = append(list.Interfaces, entry)
+	}
+	text, err := json.MarshalIndent(list, "", "  ")
+	if err != nil {
+		panic(err) //nolint:forbidigo // impossible: all of it is plain data
+	}
+	return string(text) + "\n"
+}
+
+// secretOf is the secret of an allocation; "" if there is no such allocation.
+func (ps *Pods) secretOf(allocation string) secret.Text {
+	if ps.config.Secret == nil {
+		return ""
+	}
+	return ps.config.Secret(allocation)
+}
+
+// deviceValues are what the memifs of each container of an attachment share, with those too that other attachments of the
+// sandbox have: the dataplane's socket, and the list by which the container's program knows its interfaces. They are the
+// same for all of these attachments.
+func (ps *Pods) deviceValues(a *pod.Attachment) desired.Values {
+	var v desired.Values
+	done := make(map[string]bool)
+	for _, i := range a.Interfaces {
+		if i.Memif == nil || done[i.Memif.Allocation] || ps.secretOf(i.Memif.Allocation) == "" {
+			continue
+		}
+		done[i.Memif.Allocation] = true
+		members := ps.membersOf(a, i.Memif.Allocation)
+		m, directory := members[0].Memif, path.Dir(i.Memif.SocketPath)
+		v.Add(wire.MemifSocketKey(m.Allocation), wire.MemifSocket{ID: m.Socket, Path: m.SocketPath, Directory: wire.FileKey(directory)})
+		socket := wire.File{Type: wire.Socket, Mode: 0o660, UID: m.UID, GID: m.GID, On: wire.InterfaceKey(members[0].Object)}
+		list := wire.File{Type: wire.RegularFile, Mode: 0o440, UID: m.UID, GID: m.GID, On: wire.FileKey(directory), Content: interfacesFile(members)}
+		if m.GID == pod.UnknownGroup {
+			socket.Mode, socket.GID, list.Mode, list.GID = 0o666, 0, 0o444, 0
+		}
+		v.Add(wire.FileKey(m.SocketPath), socket)
+		v.Add(wire.FileKey(path.Join(directory, listName)), list)
+	}
+	return v
+}
+
+// member is a memif of an allocation, with what it is of.
+type member struct {
+	pod.Interface
+	of *pod.Attachment
+}
+
+// membersOf are the memifs of an allocation that an attachment and those beside it have, in the order of their ids. An
+// attachment that is displaced shares nothing any more.
+func (ps *Pods) membersOf(a *pod.Attachment, allocation string) []member {
+	var members []member
+	for _, o := range append(ps.besides(a.Key, a.Netns), a) {
+		for _, i := range o.Interfaces {
+			if i.Memif != nil && i.Memif.Allocation == allocation {
+				members = append(members, member{i, o})
+			}
+		}
+	}
+	slices.SortFunc(members, func(a, b member) int { return cmp.Compare(a.Memif.ID, b.Memif.ID) })
+	return members
+}
+
+// FoundMemif is the memif of that name in the dataplane as the list of its container's memifs has it, interfaces.json,
+// which ConnectPod once desired. Labels and Neighbours are the dataplane's to tell.
+func FoundMemif(object string, a pod.Allocation, list []byte) (Found, error) {
+	f := Found{Type: pod.TypeMemif, Object: object, Netns: a.Netns, Pod: a.Pod}
+	var read interfaceList
+	if err := json.Unmarshal(list, &read); err != nil {
+		return f, fmt.Errorf("list of the memifs of allocation %s: %w", a.ID, err)
+	}
+	for _, m := range read.Interfaces {
+		if desired.ObjectName(a.Attachment, m.Name) != object {
+			continue
+		}
+		f.Name, f.Alias, f.MTU = m.Name, desired.AliasOf(a.Attachment, m.Name), m.MTU
+		f.Memif = m.memif(a)
+		f.Addresses = m.Addresses
+		var err error
+		if f.MAC, err = wire.ParseMAC(m.MAC); err != nil {
+			return f, fmt.Errorf("list of the memifs of allocation %s: interface %s: %w", a.ID, m.Name, err)
+		}
+		return f, nil
+	}
+	return f, fmt.Errorf("list of the memifs of allocation %s has none that is %s", a.ID, object)
+}
+
+// memif is the inverse of what interfacesFile lists.
+func (m listedMemif) memif(a pod.Allocation) *pod.Memif {
+	return &pod.Memif{
+		Container: a.Container, Allocation: a.ID, Socket: a.Socket, SocketPath: a.SocketPath(), ID: m.ID, Mode: m.Mode,
+		RingSize: m.RingSize, BufferSize: m.BufferSize, RxQueues: m.RxQueues, TxQueues: m.TxQueues, UID: a.UID, GID: a.GID,
+	}
+}
+
+// MemifAsMade is what the dataplane made the memif with, as far as that cannot be changed later.
+func (ps *Pods) MemifAsMade(f Found) wire.Interface {
+	return wire.Interface{Type: wire.TypeMemif, Memif: desired.MemifOf(f.Memif, ps.secretOf(f.Memif.Allocation))}
+}
+
+// ListPath is where the list of an allocation's memifs is.
+func ListPath(a pod.Allocation) string { return path.Join(a.Directory, listName) }
+
+// listName is that of the list in an allocation's directory.
+const listName = "interfaces.json"

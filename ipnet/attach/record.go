@@ -1,0 +1,121 @@
+package attach
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/weftnet/weft/ipnet/desired"
+	"github.com/weftnet/weft/ipnet/ipam"
+	"github.com/weftnet/weft/pod"
+	"github.com/weftnet/weft/wire"
+)
+
+// interfaceOf is an interface of an attachment as it is recorded. Everything else about it follows from the record, the
+// attachment's key and the network.
+func (ps *Pods) interfaceOf(s spec, leases []ipam.Lease) pod.Interface {
+	i := pod.Interface{Name: s.name, Type: s.kind, Network: s.network, Object: s.object, MAC: s.mac.String(), MTU: s.mtu, Memif: s.memif, Definition: s.definition}
+	if s.memif == nil {
+		i.RxQueues, i.TxQueues = s.rxQueues, s.txQueues
+	}
+	if s.custom != nil {
+		i.AntiSpoof = s.custom.Network.AntiSpoof
+	}
+	for _, l := range leases {
+		i.Pools = append(i.Pools, l.Pool)
+		switch {
+		case s.kind == pod.TypeIPAM || s.custom != nil && s.custom.Network.Type == pod.L2:
+			onLink(&i, l.Address, ps.poolOfLease(s, l))
+		case s.defaults:
+			asDefault(&i, l.Address)
+		default:
+			ps.routed(&i, s, l)
+		}
+	}
+	i.Addresses = append(i.Addresses, s.brought...)
+	i.Pools = append(i.Pools, make([]string, len(s.brought))...)
+	routedBeside(&i, s.routes)
+	return i
+}
+
+// routedBeside adds the routes of another plugin, with Weft's gateway in place of that plugin's. A route of a family without an
+// address is skipped.
+func routedBeside(i *pod.Interface, routes []pod.Route) {
+	for _, r := range routes {
+		at := slices.IndexFunc(i.Gateways, func(g netip.Addr) bool { return g.Is4() == r.Destination.Addr().Is4() })
+		isThere := func(o pod.Route) bool { return o.Destination == r.Destination }
+		if at >= 0 && !slices.ContainsFunc(i.Routes, isThere) {
+			i.Routes = append(i.Routes, pod.Route{Destination: r.Destination, Gateway: i.Gateways[at]})
+		}
+	}
+}
+
+// asDefault gives an interface an address by which its pod reaches everything.
+func asDefault(i *pod.Interface, a netip.Addr) {
+	family := wire.FamilyOf(a)
+	gateway := desired.GatewayOf(family)
+	i.Addresses = append(i.Addresses, desired.Single(a))
+	i.Gateways = append(i.Gateways, gateway)
+	if family == wire.IP4 {
+		i.Routes = append(i.Routes, pod.Route{Destination: desired.Single(gateway)})
+	}
+	i.Routes = append(i.Routes, pod.Route{Destination: desired.DefaultOf(family), Gateway: gateway})
+}
+
+// onLink gives an interface an address among the others of its pool, which are its neighbours.
+func onLink(i *pod.Interface, a netip.Addr, p ipam.Pool) {
+	i.Addresses = append(i.Addresses, netip.PrefixFrom(a, p.Prefix.Bits()))
+	i.Gateways = append(i.Gateways, p.Node())
+}
+
+// routed gives an interface an address by which its pod reaches, if that leads anywhere, the network's others. The gateway
+// of IPv4 is not the main interface's: a pod has one route to that.
+func (ps *Pods) routed(i *pod.Interface, s spec, l ipam.Lease) {
+	family := wire.FamilyOf(l.Address)
+	gateway := desired.Gateway6
+	switch {
+	case family == wire.IP4 && s.kind == pod.TypeMemif && s.custom == nil:
+		gateway = desired.Gateway4 // the kernel, which has one route to it, is not asked
+	case family == wire.IP4:
+		gateway = ps.gatewayOfLease(s, l)
+	}
+	i.Addresses = append(i.Addresses, desired.Single(l.Address))
+	i.Gateways = append(i.Gateways, gateway)
+	if !s.leads {
+		return
+	}
+	if family == wire.IP4 {
+		i.Routes = append(i.Routes, pod.Route{Destination: desired.Single(gateway)})
+	}
+	for _, p := range ps.poolsOf(s) {
+		if wire.FamilyOf(p.Prefix.Addr()) == family {
+			i.Routes = append(i.Routes, pod.Route{Destination: p.Prefix, Gateway: gateway})
+		}
+	}
+}
+
+func (ps *Pods) poolsOf(s spec) []ipam.Pool {
+	if s.custom != nil {
+		return s.custom.Pools()
+	}
+	return ps.networks.Pools().All
+}
+
+// gatewayOfLease is the node's own address in the lease's pool; an address of no pool is routed by the node's first.
+func (ps *Pods) gatewayOfLease(s spec, l ipam.Lease) netip.Addr {
+	if p := ps.poolOfLease(s, l); p.Prefix.IsValid() && s.custom != nil {
+		return p.Node()
+	} else if p.Prefix.IsValid() {
+		return ps.networks.NodeIn(p)
+	}
+	return ps.networks.NodeAddress(wire.FamilyOf(l.Address))
+}
+
+// poolOfLease is the pool that a lease is from.
+func (ps *Pods) poolOfLease(s spec, l ipam.Lease) ipam.Pool {
+	for _, p := range ps.poolsOf(s) {
+		if p.Name == l.Pool {
+			return p
+		}
+	}
+	return ipam.Pool{}
+}

@@ -1,0 +1,115 @@
+package attach
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/weftnet/weft/ipnet/desired"
+	"github.com/weftnet/weft/ipnet/ipam"
+	"github.com/weftnet/weft/pod"
+)
+
+// Restore takes over the attachments and leases of an earlier run.
+func (ps *Pods) Restore(attachments []*pod.Attachment, leases []ipam.Lease) {
+	for _, a := range attachments {
+		ps.wired[a.Key] = ps.restored(a)
+	}
+	ps.displaceOlder()
+	ps.restoreLeases(attachments, leases)
+}
+
+// restored is a connection with those interfaces whose networks are known.
+func (ps *Pods) restored(a *pod.Attachment) *connection {
+	c := newConnection(a)
+	c.Interfaces = slices.DeleteFunc(c.Interfaces, func(i pod.Interface) bool {
+		unknown := desired.IsCustom(i.Network) && ps.networks.Custom(i.Network) == nil
+		if unknown {
+			ps.networks.Config.Log.Warn("interface of an unknown network not restored", "attachment", a.Key.String(), "interface", i.Name, "network", i.Network)
+		}
+		return unknown
+	})
+	return c
+}
+
+// restoreLeases gives each network its leases back: first those of the attachments' addresses, then those that were kept
+// and that no attachment stands behind.
+func (ps *Pods) restoreLeases(attachments []*pod.Attachment, kept []ipam.Lease) {
+	since := make(map[string]time.Time) // of kept leases, by holder and address
+	for _, l := range kept {
+		if l.State == ipam.Used {
+			since[l.Holder+" "+l.Address.String()] = l.Since
+		}
+	}
+	leases := make(map[string][]ipam.Lease) // by network
+	for _, a := range attachments {
+		for _, i := range ps.wired[a.Key].Interfaces {
+			leases[i.Network] = append(leases[i.Network], ps.leasesOf(a, i, since)...)
+		}
+	}
+	for _, l := range ps.orphans(kept) {
+		leases[desired.NetworkOfPool(l.Pool)] = append(leases[desired.NetworkOfPool(l.Pool)], l)
+	}
+	for _, network := range slices.Sorted(maps.Keys(leases)) {
+		addresses := ps.networks.Allocator(network)
+		if addresses == nil {
+			continue
+		}
+		if err := addresses.Restore(leases[network]); err != nil {
+			ps.networks.Config.Log.Warn("some leases not restored", "err", err)
+		}
+	}
+}
+
+// leasesOf are the leases of an interface's addresses, since the time that was kept, else since the attachment is. Those of
+// no pool, or of no block of this node, are another plugin's.
+func (ps *Pods) leasesOf(a *pod.Attachment, i pod.Interface, since map[string]time.Time) []ipam.Lease {
+	var leases []ipam.Lease
+	holder := desired.HolderOf(a.Key, i.Name)
+	for at, p := range i.Addresses {
+		if at < len(i.Pools) && i.Pools[at] == "" && !ps.networks.Allocator("").Gives(p.Addr()) {
+			continue
+		}
+		l := ipam.Lease{Address: p.Addr(), Holder: holder, State: ipam.Used, Since: a.Created}
+		if kept, ok := since[holder+" "+p.Addr().String()]; ok {
+			l.Since = kept
+		}
+		leases = append(leases, l)
+	}
+	return leases
+}
+
+// orphans returns the saved leases without an attachment. A lease that was used cools down first, because neighbours may still
+// send to its former holder.
+func (ps *Pods) orphans(kept []ipam.Lease) []ipam.Lease {
+	holders := make(map[string]bool)
+	for key, c := range ps.wired {
+		for _, i := range c.Interfaces {
+			holders[desired.HolderOf(key, i.Name)] = true
+		}
+	}
+	var orphans []ipam.Lease
+	for _, l := range kept {
+		switch {
+		case l.State == ipam.Cooling:
+			orphans = append(orphans, l)
+		case !holders[l.Holder]:
+			orphans = append(orphans, ps.networks.Allocator("").Cooled(l))
+		}
+	}
+	return orphans
+}
+
+// displaceOlder finds, of attachments whose namespaces stood at one path, those whose namespace is gone: all but the
+// latest's.
+func (ps *Pods) displaceOlder() {
+	latest := make(map[string]*connection)
+	for _, c := range ps.inOrder() {
+		if l := latest[c.Netns.Path]; l == nil || l.Created.Before(c.Created) {
+			latest[c.Netns.Path] = c
+		}
+	}
+	for _, c := range ps.wired {
+		c.displaced = latest[c.Netns.Path].Netns != c.Netns
+	}
+}

@@ -1,0 +1,448 @@
+package attach
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/weftnet/weft/eventloop"
+	"github.com/weftnet/weft/ipnet/desired"
+	"github.com/weftnet/weft/ipnet/ipam"
+	"github.com/weftnet/weft/ipnet/networks"
+	"github.com/weftnet/weft/pod"
+	"github.com/weftnet/weft/wire"
+)
+
+// checkLinkType rejects an interface that the dataplane of this node cannot make.
+func (rq *request) checkLinkType(s spec) error {
+	if why := rq.host.LinkTypes().NoTap; s.kind == pod.TypeTap && why != "" {
+		return pod.Errorf(pod.CodeRefused, "%s: interface %s: the dataplane of this node cannot create taps: %s; request a veth instead", rq.ev, s.name, why)
+	}
+	return nil
+}
+
+// option is one that a pod asks for, with the most that the node allows.
+type option struct {
+	name        string
+	asked, most int
+}
+
+// allowed refuses the first of the options of which more is asked for than the node allows.
+func allowed(ev *pod.AddPod, s spec, options ...option) error {
+	for _, o := range options {
+		if o.asked > o.most {
+			return pod.Errorf(pod.CodeInvalidAnnotation, "%s: annotation %s: interface %s: %s %d is more than this node allows, which is %d",
+				ev, pod.AnnotationOptions, s.name, o.name, o.asked, o.most)
+		}
+	}
+	return nil
+}
+
+// chooseQueues decides how many queues the pod's end of a tap or veth has. Those of a tap are pairs.
+func (rq *request) chooseQueues(s *spec) error {
+	rx, tx, most := s.rxQueues, s.txQueues, rq.config.MaxPodQueues
+	if err := allowed(rq.ev, *s, option{"rxQueues", rx, most}, option{"txQueues", tx, most}); err != nil {
+		return err
+	}
+	if s.kind == pod.TypeTap {
+		rx, tx = cmp.Or(rx, tx), cmp.Or(tx, rx)
+	}
+	s.rxQueues, s.txQueues = several(cmp.Or(rx, rq.config.PodQueues)), several(cmp.Or(tx, rq.config.PodQueues))
+	return nil
+}
+
+// several is a number of queues as it is recorded: one is what every link has.
+func several(queues int) int {
+	if queues == 1 {
+		return 0
+	}
+	return queues
+}
+
+// macFor is the MAC of the pod's end: the one asked for, else one that follows from the object's name.
+func (rq *request) macFor(s spec, asked string) (wire.MAC, error) {
+	if asked == "" {
+		return desired.MACOf(s.object, desired.LinuxEnd), nil
+	}
+	code, what := pod.CodeInvalidConfig, ""
+	if s.name != rq.ev.Key.IfName {
+		code, what = pod.CodeInvalidAnnotation, "interface "+s.name+": "
+	}
+	mac, err := wire.ParseMAC(asked)
+	if err != nil {
+		return wire.MAC{}, pod.Errorf(code, "%s: %sMAC asked for: %w", rq.ev, what, err)
+	}
+	if !mac.IsUnicast() {
+		return wire.MAC{}, pod.Errorf(code, "%s: %sMAC %s asked for is not one of a single interface: ask for a unicast MAC", rq.ev, what, asked)
+	}
+	if rq.isGateways(mac) || mac == desired.MACOf(s.object, desired.DataplaneEnd) || mac == desired.MACOf(s.object, desired.HostEnd) {
+		return wire.MAC{}, pod.Errorf(pod.CodeAddressInUse, "%s: %sMAC %s asked for is the gateway's or the node's; ask for another one, or for none",
+			rq.ev, what, mac)
+	}
+	if c := rq.holderOfMAC(mac.String()); c != nil && c.Key != rq.ev.Key {
+		return wire.MAC{}, pod.Errorf(pod.CodeAddressInUse, "%s: %sMAC %s asked for is held by %s (%s); ask for another one, or for none",
+			rq.ev, what, mac, c.Name(), c.Key)
+	}
+	return mac, nil
+}
+
+// distinct refuses a pod two of whose interfaces are to have one MAC.
+func distinct(ev *pod.AddPod, specs []spec) error {
+	seen := make(map[wire.MAC]string)
+	for _, s := range specs {
+		if other, taken := seen[s.mac]; taken {
+			return pod.Errorf(pod.CodeAddressInUse, "%s: interface %s: MAC %s is that of interface %s; ask for another one, or for none",
+				ev, s.name, s.mac, other)
+		}
+		seen[s.mac] = s.name
+		for _, o := range specs {
+			if s.mac == desired.MACOf(o.object, desired.DataplaneEnd) || s.mac == desired.MACOf(o.object, desired.HostEnd) {
+				return pod.Errorf(pod.CodeAddressInUse, "%s: interface %s: MAC %s is that of the gateway of interface %s; ask for another one, or for none",
+					ev, s.name, s.mac, o.name)
+			}
+		}
+	}
+	return nil
+}
+
+func (ps *Pods) holderOfMAC(mac string) *connection {
+	for _, c := range ps.wired {
+		for _, i := range c.Interfaces {
+			if i.MAC == mac {
+				return c
+			}
+		}
+	}
+	return nil
+}
+
+// isGateways reports whether a MAC is one that Weft gave to an interface of the dataplane or the node.
+func (ps *Pods) isGateways(mac wire.MAC) bool {
+	objects := []string{desired.GatewayObject, desired.HostObject, desired.TunnelObject}
+	for _, c := range ps.networks.Customs() {
+		objects = append(objects, c.Loopback)
+	}
+	for _, c := range ps.wired {
+		for _, i := range c.Interfaces {
+			objects = append(objects, i.Object)
+		}
+	}
+	for _, object := range objects {
+		if mac == desired.MACOf(object, desired.DataplaneEnd) || mac == desired.MACOf(object, desired.HostEnd) {
+			return true
+		}
+	}
+	return mac == desired.MACOf(desired.HostObject, desired.LinuxEnd) || mac == desired.MACOf(desired.TunnelObject, desired.LinuxEnd)
+}
+
+// spec is the resolved request for one interface of a pod, before its addresses are allocated.
+type spec struct {
+	name      string
+	kind      string           // pod.TypeTap, TypeVeth, TypeMemif or TypeIPAM
+	network   string           // "" = default
+	custom    *networks.Custom // of that network, if it is one
+	object    string
+	mac       wire.MAC // of the pod's end
+	mtu       int
+	wanted    []netip.Addr   // at most one a family
+	brought   []netip.Prefix // the pod's own, on a network without addresses; at most one a family
+	delegated bool           // wanted are another plugin's to give
+	leads     bool           // to the network's other addresses
+	defaults  bool           // it is the pod's way to everything
+	routes    []pod.Route    // another plugin's, by whatever gateways
+	options   pod.MemifOptions
+	rxQueues  int // of a memif what is asked for, else what the link is to have if that is several
+	txQueues  int
+	memif     *pod.Memif // of type memif: what its container has
+
+	definition string // the NetworkAttachmentDefinition that asks for it
+}
+
+// request resolves the interfaces of one AddPod event.
+type request struct {
+	*Pods
+	ev *pod.AddPod
+	t  *eventloop.Txn
+}
+
+// specs returns the interfaces that the event asks for, the main interface first, then in the order of the annotation.
+func (rq *request) specs() ([]spec, error) {
+	asked, err := mainAddresses(rq.ev)
+	if err != nil {
+		return nil, err
+	}
+	var specs []spec
+	switch {
+	case rq.ev.Mode == pod.ModeIPAM:
+		return []spec{{name: rq.ev.Key.IfName, kind: pod.TypeIPAM, wanted: addressesOf(asked)}}, nil
+	case rq.ev.HasMain():
+		main, err := rq.mainSpec(asked)
+		if err != nil {
+			return nil, err
+		}
+		specs = append(specs, main)
+	}
+	requests, err := rq.ev.Extra()
+	if err != nil {
+		return nil, networks.About(rq.ev, err)
+	}
+	for _, r := range requests {
+		if made, err := rq.madeAlready(r); made || err != nil {
+			if err != nil {
+				return nil, err
+			}
+			continue
+		}
+		s, err := rq.extra(r)
+		if err != nil {
+			return nil, err
+		}
+		s.leads = s.leadsBeside(specs, rq.besides(rq.ev.Key, rq.ev.Netns))
+		specs = append(specs, s)
+	}
+	if err := rq.grantMemifs(specs); err != nil {
+		return nil, err
+	}
+	if err := distinctAddresses(rq.ev, specs); err != nil {
+		return nil, err
+	}
+	return specs, distinct(rq.ev, specs)
+}
+
+// mainSpec is the interface that the runtime asks for; that of a delegate is what another plugin's configuration says.
+func (rq *request) mainSpec(addresses []netip.Prefix) (spec, error) {
+	r := &rq.ev.Requested
+	main, err := rq.extra(pod.InterfaceRequest{
+		Name: rq.ev.Key.IfName, Type: r.Type, Network: cmp.Or(r.Network, pod.DefaultNetwork), Options: optionsOf(r, addresses),
+	})
+	if err != nil {
+		return main, err
+	}
+	if r.AwaitsAddresses && !main.canAsk() {
+		return main, pod.Errorf(pod.CodeInvalidConfig,
+			"%s: interface %s: an IPAM plugin that asks by the interface needs a tap or veth on a network of type L2 without cidrs, and network %s is none; use another IPAM plugin, or none",
+			rq.ev, main.name, cmp.Or(r.Network, pod.DefaultNetwork))
+	}
+	main.delegated, main.routes = len(r.Delegated) > 0, r.Delegation.Routes
+	main.leads, main.defaults = main.leadsBeside(nil, rq.besides(rq.ev.Key, rq.ev.Netns)), rq.isDefault()
+	return main, nil
+}
+
+// canAsk reports whether an IPAM plugin can request addresses through the interface: the server must be on the same link, and Weft
+// must not allocate addresses there.
+func (s spec) canAsk() bool {
+	return s.kind != pod.TypeMemif && s.custom != nil && s.custom.Network.Type == pod.L2 && len(s.custom.Network.CIDRs) == 0
+}
+
+// optionsOf are those of the main interface: what the runtime asks for goes before what a configuration does.
+func optionsOf(r *pod.Requested, addresses []netip.Prefix) pod.InterfaceOptions {
+	o := r.Options
+	o.MAC = cmp.Or(r.MAC, o.MAC)
+	if len(addresses) > 0 {
+		o.IPs = addresses
+	}
+	return o
+}
+
+// isDefault reports whether the pod is to reach everything by its main interface. A delegate stands beside another plugin's
+// interface that leads there.
+func (rq *request) isDefault() bool {
+	return !rq.config.NoDefaultRoutes && rq.ev.Mode != pod.ModeDelegate
+}
+
+// leadsBeside reports whether an interface is to lead to its network's other addresses: the first one of the kernel's does,
+// and each memif, whose program has routes of its own.
+func (s spec) leadsBeside(others []spec, besides []*pod.Attachment) bool {
+	return s.kind == pod.TypeMemif || !leads(besides, s.network) && !slices.ContainsFunc(others, func(o spec) bool {
+		return o.network == s.network && o.kind != pod.TypeMemif
+	})
+}
+
+// extra is what a pod's author asks for, checked.
+func (rq *request) extra(r pod.InterfaceRequest) (spec, error) {
+	s := spec{
+		name: r.Name, kind: cmp.Or(r.Type, rq.host.LinkTypes().Pod), network: r.Network, object: desired.ObjectName(rq.ev.Key, r.Name),
+		wanted: addressesOf(r.Options.IPs), options: r.Options.Memif, definition: r.Definition,
+		rxQueues: r.Options.RxQueues, txQueues: r.Options.TxQueues,
+	}
+	if s.network == pod.DefaultNetwork {
+		s.network = ""
+	}
+	if err := rq.checkLinkType(s); err != nil {
+		return s, err
+	}
+	if desired.IsCustom(s.network) {
+		s.custom = rq.networks.Custom(s.network)
+		switch why := rq.networks.Refused(s.network); {
+		case rq.networks.IsClosed(s.network) && why != "":
+			return s, pod.Errorf(pod.CodeUnknownNetwork, "%s: interface %s: network %s cannot be used on this node: %s", rq.ev, r.Name, r.Network, why)
+		case s.custom == nil:
+			return s, pod.Errorf(pod.CodeUnknownNetwork, "%s: interface %s: there is no network %q; there are %s",
+				rq.ev, r.Name, r.Network, strings.Join(rq.networks.NetworksFor(""), ", "))
+		case s.custom.Network.Closed:
+			return s, pod.Errorf(pod.CodeUnknownNetwork, "%s: interface %s: network %s is being deleted; no pod can be added to it",
+				rq.ev, r.Name, r.Network)
+		}
+		if !s.custom.Network.Admits(rq.ev.ID.Namespace) {
+			return s, pod.Errorf(pod.CodeUnknownNetwork, "%s: interface %s: network %s does not admit pods of namespace %q; these do: %s",
+				rq.ev, r.Name, r.Network, rq.ev.ID.Namespace, strings.Join(rq.networks.NetworksFor(rq.ev.ID.Namespace), ", "))
+		}
+	}
+	if err := rq.judgeOptions(&s, r.Options); err != nil {
+		return s, err
+	}
+	if err := rq.bring(&s, r.Options.IPs); err != nil {
+		return s, err
+	}
+	most, least := rq.networks.MTUOf(s.custom), desired.LeastMTU(append(rq.networks.FamiliesIn(s.network), desired.FamiliesOf(s.brought)...))
+	if s.mtu = cmp.Or(r.Options.MTU, most); s.mtu < least || s.mtu > most {
+		return s, pod.Errorf(pod.CodeInvalidAnnotation, "%s: interface %s: MTU %d is not within %d to %d, which network %s allows",
+			rq.ev, r.Name, s.mtu, least, most, r.Network)
+	}
+	var err error
+	s.mac, err = rq.macFor(s, r.Options.MAC)
+	return s, err
+}
+
+// judgeOptions refuses options that do not suit the interface, or that this node would not give.
+func (rq *request) judgeOptions(s *spec, o pod.InterfaceOptions) error {
+	if err := o.Suit(s.kind); err != nil { // of a main interface it is not known before
+		return pod.Errorf(pod.CodeInvalidConfig, "%s: interface %s: %w", rq.ev, s.name, err)
+	}
+	if s.kind == pod.TypeMemif {
+		return rq.memifPossible(*s)
+	}
+	return rq.chooseQueues(s)
+}
+
+// mainAddresses are those that the main interface is to have: another plugin's, else those of the runtime, else, for the
+// families that it leaves open, those of the annotation.
+func mainAddresses(ev *pod.AddPod) ([]netip.Prefix, error) {
+	annotated, err := pod.AddressesAsked(ev.Annotations)
+	if err != nil {
+		return nil, networks.About(ev, err)
+	}
+	if len(annotated) > 0 && (ev.Mode == pod.ModeChained || ev.Requested.AwaitsAddresses || len(ev.Requested.Delegated) > 0) {
+		return nil, pod.Errorf(pod.CodeInvalidAnnotation,
+			"%s: annotation %s: the addresses of the main interface are another plugin's to give; remove the annotation", ev, pod.AnnotationIPs)
+	}
+	if len(ev.Requested.Delegated) > 0 {
+		return inOrder(desired.Singles(ev.Requested.Delegated)), checkDelegated(ev, &ev.Requested)
+	}
+	wanted := slices.Clone(ev.Requested.Addresses)
+	for _, a := range annotated {
+		if !slices.ContainsFunc(wanted, func(s netip.Prefix) bool { return wire.FamilyOf(s.Addr()) == wire.FamilyOf(a) }) {
+			wanted = append(wanted, desired.Single(a))
+		}
+	}
+	return wanted, nil
+}
+
+// checkDelegated refuses addresses of another plugin that cannot be a pod's.
+func checkDelegated(ev fmt.Stringer, r *pod.Requested) error {
+	families := make(map[wire.Family]bool)
+	for _, p := range r.Delegated {
+		a := p.Addr()
+		if !canBePods(a) {
+			return pod.Errorf(pod.CodeInvalidConfig, "%s: the IPAM plugin gave %s, which cannot be a pod's address", ev, p)
+		}
+		if families[wire.FamilyOf(a)] {
+			return pod.Errorf(pod.CodeInvalidConfig, "%s: the IPAM plugin gave several addresses of one family; one is possible", ev)
+		}
+		families[wire.FamilyOf(a)] = true
+	}
+	return nil
+}
+
+// madeAlready reports whether another attachment of the sandbox has made the interface: a pod's annotations are the same
+// for all of them.
+func (rq *request) madeAlready(r pod.InterfaceRequest) (bool, error) {
+	for _, a := range rq.besides(rq.ev.Key, rq.ev.Netns) {
+		for _, i := range a.Interfaces {
+			if i.Name != r.Name || i.Type == pod.TypeIPAM {
+				continue
+			}
+			if i.Name != a.Key.IfName && i.Type == cmp.Or(r.Type, rq.host.LinkTypes().Pod) && cmp.Or(i.Network, pod.DefaultNetwork) == r.Network {
+				return true, nil
+			}
+			return false, pod.Errorf(pod.CodeInvalidAnnotation,
+				"%s: annotation %s: interface %s is in the sandbox already, of attachment %s; choose another name", rq.ev, r.By(), r.Name, a.Key)
+		}
+	}
+	return false, nil
+}
+
+// bring takes the addresses of an interface from the pod, on a network of type L2 without cidrs: each has a prefix length. An
+// address that another interface of the network on this node has is refused; other nodes' are not known.
+func (rq *request) bring(s *spec, ips []netip.Prefix) error {
+	if s.custom == nil || len(s.custom.Network.CIDRs) > 0 || len(ips) == 0 {
+		return nil
+	}
+	for _, p := range ips {
+		a := p.Addr()
+		switch {
+		case p.IsSingleIP():
+			return pod.Errorf(pod.CodeInvalidAnnotation, "%s: interface %s: address %s needs a prefix length, as in \"%s/%d\": network %s has no cidrs",
+				rq.ev, s.name, a, a, map[bool]int{true: 24, false: 64}[a.Is4()], s.network)
+		case !canBePods(a) || a.Is4() && p.Bits() < 31 && (a == p.Masked().Addr() || a == lastOf(p)):
+			return pod.Errorf(pod.CodeInvalidAnnotation, "%s: interface %s: %s cannot be a pod's address", rq.ev, s.name, p)
+		}
+		if c := rq.holderOn(s.network, a); c != nil && !older(rq.ev, c) {
+			return rq.refusal(*s, ipam.ErrInUse{Address: a, Holder: desired.HolderOf(c.Key, nameOn(c, s.network, a))})
+		}
+	}
+	s.wanted, s.brought = nil, ips
+	return nil
+}
+
+// nameOn is the interface of a connection that has an address of a network.
+func nameOn(c *connection, network string, a netip.Addr) string {
+	at := slices.IndexFunc(c.Interfaces, func(i pod.Interface) bool { return i.Network == network && addressIn(i, a) >= 0 })
+	return c.Interfaces[at].Name
+}
+
+// canBePods reports whether an address can be that of one machine on a network.
+func canBePods(a netip.Addr) bool {
+	return a.IsValid() && !a.Is4In6() && !a.IsMulticast() && !a.IsLoopback() && !a.IsUnspecified() && !a.IsLinkLocalUnicast()
+}
+
+// lastOf is the highest address of a prefix of IPv4: its broadcast address.
+func lastOf(p netip.Prefix) netip.Addr {
+	last := p.Masked().Addr().As4()
+	for i := range last {
+		if free := 8*(i+1) - p.Bits(); free > 0 {
+			last[i] |= byte(1<<min(free, 8) - 1)
+		}
+	}
+	return netip.AddrFrom4(last)
+}
+
+func addressesOf(prefixes []netip.Prefix) []netip.Addr {
+	var addresses []netip.Addr
+	for _, p := range prefixes {
+		addresses = append(addresses, p.Addr())
+	}
+	return addresses
+}
+
+// inOrder lists addresses, IPv4 first.
+func inOrder(prefixes []netip.Prefix) []netip.Prefix {
+	return slices.SortedFunc(slices.Values(prefixes), func(x, y netip.Prefix) int { return x.Addr().Compare(y.Addr()) })
+}
+
+// distinctAddresses refuses two interfaces of a pod with one address of a network.
+func distinctAddresses(ev *pod.AddPod, specs []spec) error {
+	seen := make(map[string]string)
+	for _, s := range specs {
+		for _, p := range s.brought {
+			key := s.network + " " + p.Addr().String()
+			if other, taken := seen[key]; taken {
+				return pod.Errorf(pod.CodeAddressInUse, "%s: interfaces %s and %s of network %s have the same address %s", ev, other, s.name, s.network, p.Addr())
+			}
+			seen[key] = s.name
+		}
+	}
+	return nil
+}

@@ -1,0 +1,147 @@
+package desired
+
+import (
+	"net/netip"
+
+	"github.com/weftnet/weft/internal/secret"
+	"github.com/weftnet/weft/pod"
+	"github.com/weftnet/weft/wire"
+)
+
+// Link is a way between the dataplane and a namespace, a pod's or the node's.
+type Link struct {
+	Kind      string // pod.TypeTap, pod.TypeVeth or pod.TypeMemif
+	Object    string // name in the dataplane
+	Namespace string // path; "" = the node's
+	Name      string // in the namespace
+	Alias     string
+	MAC       wire.MAC // of the dataplane's end
+	PeerMAC   wire.MAC // of the Linux end
+	MTU       int
+
+	MaxSegment int // of a veth, bytes; 0 = the kernel's
+
+	Addresses   []netip.Prefix // of the Linux end
+	AntiSpoofed bool           // anti-spoofed: nothing is forwarded before the dataplane has the permitted sources
+	GSO         bool           // the dataplane segments long packets in tunnels before it sends them by the link
+	Forwards    bool           // its namespace is to be a router for the families of addresses
+
+	RxQueues, TxQueues int // of the Linux end; of a tap they are the same; 0 is one
+
+	Memif  *pod.Memif // of type memif
+	Secret secret.Text
+}
+
+// LinuxKey is the key of the object that makes the Linux end.
+func (l Link) LinuxKey() string {
+	if l.Kind == pod.TypeVeth {
+		return wire.VethKey(l.Object)
+	}
+	return wire.TapPeerKey(l.Object)
+}
+
+// LinuxEnd is the object that must be there before neighbours on a layer 2 network reach the link. The dataplane sets a tap up in
+// the pod when it makes the tap, and the kernel there follows router advertisements until the object has told it not to.
+func (l Link) LinuxEnd() string {
+	if l.Kind == pod.TypeTap {
+		return l.LinuxKey()
+	}
+	return ""
+}
+
+// Ends are both ends, up, and the addresses of the Linux end.
+func (l Link) Ends() Values {
+	var v Values
+	switch l.Kind {
+	case pod.TypeMemif:
+		return l.memifEnd()
+	case pod.TypeVeth:
+		v = l.veth()
+	default:
+		v = l.tap()
+	}
+	v.Add(wire.HardeningKey(l.LinuxKey()), wire.Hardening{On: l.LinuxKey(), Namespace: l.Namespace, Link: l.Name})
+	if HasFamily(l.Addresses, wire.IP6) {
+		l.Setting(&v, "net/ipv6/conf/"+l.Name+"/accept_dad", "0") // addresses are known to be unique
+	}
+	if l.Forwards {
+		for _, f := range FamiliesOf(l.Addresses) {
+			l.Setting(&v, Forwarding[f], "1")
+		}
+	}
+	for _, p := range l.Addresses {
+		v.Add(wire.LinuxAddressKey(l.LinuxKey(), p), wire.LinuxAddress{
+			On: l.LinuxKey(), Namespace: l.Namespace, Link: l.Name, Prefix: p,
+		})
+	}
+	return v
+}
+
+// Setting is one of the kernel for the Linux end's namespace.
+func (l Link) Setting(v *Values, name, value string) {
+	v.Add(wire.SysctlKey(l.LinuxKey(), name), wire.Sysctl{On: l.LinuxKey(), Namespace: l.Namespace, Name: name, Value: value})
+}
+
+// LinuxNeighbour is a neighbour of the Linux end, behind the dataplane's.
+func (l Link) LinuxNeighbour(v *Values, a netip.Addr) {
+	v.Add(wire.LinuxNeighbourKey(l.LinuxKey(), a), wire.LinuxNeighbour{
+		On: l.LinuxKey(), Namespace: l.Namespace, Link: l.Name, Address: a, MAC: l.MAC,
+	})
+}
+
+// LinuxRoute is a route of the namespace by the Linux end. Without a valid gateway the destination is on the link.
+func (l Link) LinuxRoute(v *Values, destination netip.Prefix, gateway, source netip.Addr) {
+	v.Add(wire.LinuxRouteKey(l.LinuxKey(), destination), wire.LinuxRoute{
+		On: l.LinuxKey(), Namespace: l.Namespace, Link: l.Name, Destination: destination, Gateway: gateway, Source: source,
+	})
+}
+
+// tap is both ends of a link of type tap: the dataplane makes them.
+func (l Link) tap() Values {
+	var v Values
+	v.Add(wire.InterfaceKey(l.Object), wire.Interface{
+		Type: wire.TypeTap, MAC: l.MAC, MTU: l.MTU, Up: true, GSO: l.GSO,
+		Tap: wire.Tap{Namespace: l.Namespace, Name: l.Name, MAC: l.PeerMAC, MTU: l.MTU, Queues: l.RxQueues},
+	})
+	v.Add(l.LinuxKey(), wire.TapPeer{
+		Interface: l.Object, Namespace: l.Namespace, Name: l.Name, MAC: l.PeerMAC, MTU: l.MTU, Alias: l.Alias, Up: true,
+	})
+	return v
+}
+
+// veth is both ends of a link of type veth: the kernel makes them, the dataplane reads and writes the node's.
+func (l Link) veth() Values {
+	var v Values
+	host := HostName(l.Object)
+	v.Add(wire.InterfaceKey(l.Object), wire.Interface{
+		Type: wire.TypeAFPacket, MAC: l.MAC, MTU: l.MTU, Up: true, GSO: l.GSO,
+		AFPacket: wire.AFPacket{Link: host, On: l.LinuxKey(), RxQueues: l.TxQueues, TxQueues: l.RxQueues},
+	})
+	v.Add(l.LinuxKey(), wire.Veth{
+		Namespace: l.Namespace, Name: l.Name, MAC: l.PeerMAC, HostName: host, HostMAC: MACOf(l.Object, HostEnd),
+		MTU: l.MTU, Alias: l.Alias, Up: true, RxQueues: l.RxQueues, TxQueues: l.TxQueues, MaxSegment: l.MaxSegment,
+	})
+	return v
+}
+
+// memifEnd is a link of type memif: the dataplane serves it, the pod's own program is the other end.
+func (l Link) memifEnd() (v Values) {
+	v.Add(wire.InterfaceKey(l.Object), wire.Interface{
+		Type: wire.TypeMemif, MAC: l.MAC, MTU: l.MTU, Up: true, Memif: MemifOf(l.Memif, l.Secret),
+	})
+	return v
+}
+
+// MemifOf is a memif as the dataplane has it, which reads what the pod writes.
+func MemifOf(m *pod.Memif, s secret.Text) wire.Memif {
+	return wire.Memif{
+		Socket: m.Allocation, ID: m.ID, Mode: wire.MemifMode(m.Mode), Secret: s,
+		RingSize: m.RingSize, BufferSize: m.BufferSize, RxQueues: m.TxQueues, TxQueues: m.RxQueues,
+	}
+}
+
+// IsLinux reports whether the pod's end is a link of the kernel's.
+func (l Link) IsLinux() bool { return l.Kind != pod.TypeMemif }
+
+// HasMACs reports whether packets on the link begin with an Ethernet header.
+func (l Link) HasMACs() bool { return l.Memif == nil || l.Memif.Mode != pod.MemifIP }

@@ -1,0 +1,99 @@
+// Package desired makes desired values: their names, and the values of a link between the dataplane and a namespace and of a VRF. It has
+// no state.
+package desired
+
+import (
+	"net/netip"
+	"reflect"
+	"slices"
+
+	"github.com/weftnet/weft/eventloop"
+	"github.com/weftnet/weft/wire"
+)
+
+// LeastMTU is the lowest that families bear.
+func LeastMTU(families []wire.Family) int {
+	if slices.Contains(families, wire.IP6) {
+		return 1280 // below that the kernel takes IPv6 off the link
+	}
+	return 576 // what every IPv4 host must take
+}
+
+// FamiliesOf are those of the prefixes, IPv4 first.
+func FamiliesOf(prefixes []netip.Prefix) []wire.Family {
+	var families []wire.Family
+	for _, f := range []wire.Family{wire.IP4, wire.IP6} {
+		if slices.ContainsFunc(prefixes, func(p netip.Prefix) bool { return wire.FamilyOf(p.Addr()) == f }) {
+			families = append(families, f)
+		}
+	}
+	return families
+}
+
+// Singles are the addresses of prefixes, each alone.
+func Singles(prefixes []netip.Prefix) []netip.Prefix {
+	var all []netip.Prefix
+	for _, p := range prefixes {
+		all = append(all, Single(p.Addr()))
+	}
+	return all
+}
+
+// HasFamily reports whether a prefix is of the family.
+func HasFamily(prefixes []netip.Prefix, f wire.Family) bool {
+	for _, p := range prefixes {
+		if wire.FamilyOf(p.Addr()) == f {
+			return true
+		}
+	}
+	return false
+}
+
+// Values are desired values under their keys, in the order in which people read them.
+type Values []eventloop.Setting
+
+// Add appends a value.
+func (v *Values) Add(key string, value any) {
+	*v = append(*v, eventloop.Setting{Key: key, Value: value})
+}
+
+// Put desires all values in the transaction.
+func (v Values) Put(t *eventloop.Txn) {
+	for _, s := range v {
+		t.Put(s.Key, s.Value)
+	}
+}
+
+// Keys lists the keys of the values.
+func (v Values) Keys() []string {
+	keys := make([]string, len(v))
+	for i, s := range v {
+		keys[i] = s.Key
+	}
+	return keys
+}
+
+// Single is the prefix that holds nothing but a.
+func Single(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
+
+// Replace asks for what is another than it was: what is gone, and what is new or has another value.
+func Replace(t *eventloop.Txn, was, is Values) {
+	before := make(map[string]any, len(was))
+	for _, s := range was {
+		before[s.Key] = s.Value
+	}
+	after := make(map[string]bool, len(is))
+	for _, s := range is {
+		after[s.Key] = true
+	}
+	for _, s := range was {
+		if !after[s.Key] {
+			t.Delete(s.Key)
+		}
+	}
+	for _, s := range is {
+		if !reflect.DeepEqual(before[s.Key], s.Value) {
+			t.Put(s.Key, s.Value)
+		}
+	}
+}

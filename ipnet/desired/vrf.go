@@ -1,0 +1,161 @@
+package desired
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/weftnet/weft/wire"
+)
+
+// VRF is a routing table of each family and the loopback that lends its address to the interfaces there.
+type VRF struct {
+	Label    string
+	Loopback string
+}
+
+// PodsVRF is that of the network default.
+var PodsVRF = VRF{Label: PodsLabel, Loopback: GatewayObject}
+
+// InterfaceOf is a loopback of the VRF's, up.
+func (r VRF) InterfaceOf(mtu int, families []wire.Family) Values {
+	var v Values
+	v.Add(wire.InterfaceKey(r.Loopback), wire.Interface{
+		Type: wire.TypeLoopback, MAC: MACOf(r.Loopback, DataplaneEnd), MTU: mtu, Up: true,
+	})
+	for _, f := range families {
+		v.Add(wire.InterfaceVRFKey(r.Loopback, f), r.Membership(r.Loopback, f, false))
+	}
+	return v
+}
+
+// Membership puts an interface into the VRF of a family.
+func (r VRF) Membership(object string, f wire.Family, judged bool) wire.InterfaceVRF {
+	return wire.InterfaceVRF{Interface: object, Family: f, VRF: wire.VRFName(r.Label, f), Judged: judged}
+}
+
+// Attach makes the dataplane's end of a link a gateway for, and the way to, the addresses of the Linux end. families are
+// those that the VRF has.
+func (r VRF) Attach(l Link, families []wire.Family) Values {
+	var v Values
+	// An interface that borrows from the loopback is in all of its VRFs, whatever addresses the link has.
+	v.Add(wire.UnnumberedKey(l.Object), r.Borrowed(l.Object, families))
+	for _, f := range families {
+		v.Add(wire.InterfaceVRFKey(l.Object, f), r.Membership(l.Object, f, l.AntiSpoofed))
+	}
+	if HasFamily(l.Addresses, wire.IP6) {
+		v.Add(wire.AddressKey(l.Object, Single(Gateway6)), wire.Address{Interface: l.Object, Prefix: Single(Gateway6)})
+	}
+	for _, p := range l.Addresses {
+		a := p.Addr()
+		if !l.HasMACs() {
+			r.Route(&v, Single(a), wire.Path{Interface: l.Object})
+			continue
+		}
+		v.Add(wire.NeighbourKey(l.Object, a), wire.Neighbour{Interface: l.Object, Address: a, MAC: l.PeerMAC})
+		r.Route(&v, Single(a), wire.Path{Interface: l.Object, NextHop: a})
+	}
+	return v
+}
+
+// Borrowed has an interface use the loopback's addresses.
+func (r VRF) Borrowed(object string, families []wire.Family) wire.Unnumbered {
+	return wire.Unnumbered{
+		Interface: object, Donor: r.Loopback, IP4: slices.Contains(families, wire.IP4), IP6: slices.Contains(families, wire.IP6),
+	}
+}
+
+// Unreachable adds the route for the unused addresses of a prefix. Without it packets to them would take the default route to the
+// node, whose route to the pool leads back, until their TTL ends.
+func (r VRF) Unreachable(v *Values, p netip.Prefix) {
+	r.Route(v, p, wire.Path{Type: wire.PathUnreachable})
+}
+
+// Route adds a route of the VRF.
+func (r VRF) Route(v *Values, p netip.Prefix, path wire.Path) {
+	name := wire.VRFName(r.Label, wire.FamilyOf(p.Addr()))
+	v.Add(wire.RouteKey(name, p), wire.Route{VRF: name, Prefix: p, Paths: []wire.Path{path}})
+}
+
+// MacAge is after how many minutes without a frame a bridge domain forgets where a MAC was.
+const MacAge = 5
+
+// OnlyFrom has the dataplane drop what comes by a link from another MAC than the Linux end's, or from another source than
+// these and the end's own IPv6 link-local address.
+func (l Link) OnlyFrom(v *Values, sources ...netip.Prefix) {
+	rules := wire.MACIP{Interface: l.Object}
+	for _, p := range append(sources, Single(LinkLocalOf(l.PeerMAC))) {
+		rules.Rules = append(rules.Rules, wire.MACIPRule{MAC: l.PeerMAC, Source: p})
+	}
+	v.Add(wire.MACIPKey(l.Object), rules)
+}
+
+// GuardACL is the ACL of the interfaces of pods on networks of type L2 with CIDRs. All of a node share it.
+const GuardACL = "weft:guard"
+
+// Protocols and types of ICMP that the rules of guardACL name.
+const (
+	protocolICMP   = 1
+	protocolUDP    = 17
+	protocolICMPv6 = 58
+
+	icmpRedirect       = 5   // RFC 792
+	icmpv6RouterAdvert = 134 // RFC 4861 4.2
+	icmpv6Redirect     = 137 // RFC 4861 4.5
+	portDHCPClient     = 68  // RFC 2131 4.1
+	portDHCPv6Client   = 546 // RFC 8415 7.2
+)
+
+// notExtensions are the protocols of IPv6 other than ICMPv6, UDP, and those behind which VPP looks for another header: 0, 43, 44, 60,
+// 135, 139, 140, 253 and 254.
+var notExtensions = []wire.Range{
+	{First: 1, Last: 16}, {First: 18, Last: 42}, {First: 45, Last: 57}, {First: 59, Last: 59}, {First: 61, Last: 134}, {First: 136, Last: 138},
+	{First: 141, Last: 252}, {First: 255, Last: 255},
+}
+
+// Guard has the dataplane drop what only routers and DHCP servers send: advertisements, redirects, and packets to the ports of DHCP
+// clients, whatever their source port, which clients do not check (RFC 7610 3).
+//
+// The first rule of a protocol decides about fragments that are not the first: it permits them, since they have no ports, and a packet
+// without its first fragment is never whole. There is no rule for any protocol of IPv6, because it would permit a first fragment whose
+// chain of headers ends in the next (RFC 7113 2).
+func Guard() wire.ACL {
+	icmp, icmpv6, udp := wire.Single(protocolICMP), wire.Single(protocolICMPv6), wire.Single(protocolUDP)
+	types := func(f wire.Family, protocol, types wire.Range, permit bool) wire.ACLRule {
+		return wire.ACLRule{Permit: permit, Family: f, Protocols: protocol, Sources: types, Destinations: allTypes}
+	}
+	ports := func(f wire.Family, protocols, destinations wire.Range, permit bool) wire.ACLRule {
+		return wire.ACLRule{Permit: permit, Family: f, Protocols: protocols, Sources: allPorts, Destinations: destinations}
+	}
+	rules := []wire.ACLRule{
+		types(wire.IP4, icmp, above(icmpRedirect, allTypes), true),
+		types(wire.IP4, icmp, below(icmpRedirect), true),
+		types(wire.IP4, icmp, allTypes, false),
+		ports(wire.IP4, udp, above(portDHCPClient, allPorts), true),
+		ports(wire.IP4, udp, below(portDHCPClient), true),
+		ports(wire.IP4, udp, allPorts, false),
+		{Permit: true, Family: wire.IP4},
+
+		types(wire.IP6, icmpv6, below(icmpv6RouterAdvert), true),
+		types(wire.IP6, icmpv6, wire.Range{First: icmpv6RouterAdvert + 1, Last: icmpv6Redirect - 1}, true),
+		types(wire.IP6, icmpv6, above(icmpv6Redirect, allTypes), true),
+		types(wire.IP6, icmpv6, allTypes, false),
+		ports(wire.IP6, udp, above(portDHCPv6Client, allPorts), true),
+		ports(wire.IP6, udp, below(portDHCPv6Client), true),
+		ports(wire.IP6, udp, allPorts, false),
+	}
+	for _, p := range notExtensions {
+		rules = append(rules, ports(wire.IP6, p, allPorts, true))
+	}
+	return wire.ACL{Label: GuardACL, Rules: rules}
+}
+
+var allPorts, allTypes = wire.Range{Last: 65535}, wire.Range{Last: 255}
+
+func below(n uint16) wire.Range { return wire.Range{Last: n - 1} }
+
+func above(n uint16, all wire.Range) wire.Range { return wire.Range{First: n + 1, Last: all.Last} }
+
+// Guarded has guardACL decide about what comes by the link.
+func (l Link) Guarded(v *Values) {
+	v.Add(wire.InterfaceACLKey(l.Object), wire.InterfaceACL{Interface: l.Object, ACL: GuardACL})
+}

@@ -1,0 +1,265 @@
+package mesh
+
+import (
+	"net/netip"
+	"slices"
+	"sync/atomic"
+
+	"github.com/weftnet/weft/ipnet/desired"
+	"github.com/weftnet/weft/ipnet/networks"
+	"github.com/weftnet/weft/pod"
+	"github.com/weftnet/weft/wire"
+)
+
+// Host makes the values of this node without pods and other nodes: the pods' VRF and gateway, the link between the node's kernel
+// and the dataplane, the link for tunnels, and the network card if the dataplane owns it.
+type Host struct {
+	Config    Config
+	networks  *networks.Networks
+	linkTypes atomic.Pointer[LinkTypes]
+}
+
+// NewHost validates the configuration.
+func NewHost(c Config, networks *networks.Networks) (*Host, error) {
+	c = c.withDefaults()
+	if err := c.validate(); err != nil {
+		return nil, err
+	}
+	h := &Host{Config: c, networks: networks}
+	h.linkTypes.Store(&c.LinkTypes)
+	return h, nil
+}
+
+// Values lists the values of the node without pods. Pods reach the networks of the node's kernel by the host link.
+func (h *Host) Values() desired.Values {
+	var v desired.Values
+	families := h.networks.Pools().Families()
+	for _, f := range families {
+		v.Add(wire.VRFKey(desired.PodsLabel, f), wire.VRF{ID: h.networks.Config.PodVRFTable, Family: f, Label: desired.PodsLabel})
+	}
+	v = append(v, desired.PodsVRF.InterfaceOf(h.networks.Config.MTU, families)...)
+	v.Add(wire.ACLKey(desired.GuardACL), desired.Guard())
+	for _, f := range families {
+		own := desired.Single(desired.Gateway4)
+		if f == wire.IP6 { // the gateway's address is on each interface
+			own = desired.Single(desired.ErrorSource6)
+		}
+		v.Add(wire.AddressKey(desired.GatewayObject, own), wire.Address{Interface: desired.GatewayObject, Prefix: own})
+	}
+	host := h.HostLink()
+	v = append(v, host.Ends()...)
+	v = append(v, desired.PodsVRF.Attach(host, families)...)
+	for _, f := range families {
+		host.Setting(&v, desired.Forwarding[f], "1") // the kernel routes between its link to the dataplane and the network
+	}
+	for _, f := range families {
+		if own := h.networks.NodeAddress(f); own.IsValid() {
+			desired.PodsVRF.Route(&v, desired.DefaultOf(f), wire.Path{Interface: host.Object, NextHop: own})
+			host.LinuxNeighbour(&v, desired.GatewayOf(f))
+		}
+	}
+	for _, p := range h.networks.Pools().All {
+		desired.PodsVRF.Unreachable(&v, p.Prefix)
+		if own := h.networks.NodeIn(p); own.IsValid() {
+			host.LinuxRoute(&v, p.Prefix, desired.GatewayOf(wire.FamilyOf(p.Prefix.Addr())), own)
+		}
+	}
+	return append(v, h.uplinkValues()...)
+}
+
+// HostLink is the link between the node's kernel and the dataplane.
+func (h *Host) HostLink() desired.Link {
+	var addresses []netip.Prefix
+	for _, p := range h.networks.Pools().All {
+		if own := h.networks.NodeIn(p); own.IsValid() && !slices.Contains(addresses, desired.Single(own)) {
+			addresses = append(addresses, desired.Single(own))
+		}
+	}
+	return desired.Link{
+		Kind: h.LinkTypes().Host, Object: desired.HostObject, Name: h.Config.HostLink, Alias: desired.HostAlias,
+		MAC: desired.MACOf(desired.HostObject, desired.DataplaneEnd), PeerMAC: desired.MACOf(desired.HostObject, desired.LinuxEnd),
+		MTU: h.networks.Config.MTU, MaxSegment: h.Config.MaxSegment, Addresses: addresses,
+	}
+}
+
+// A network card that the dataplane owns, and the way between it and the node's kernel:
+//
+//	pods' VRF - bridge domain - tunnel (node to peer) --- VRF of the tunnels --- uplinkObject (node) === network
+//	                                                              |
+//	                          node's kernel (node) === punting (cardGateway)
+//
+// The dataplane has the node's addresses on the card, answers ARP, neighbour discovery and echo requests there, and hands all
+// else that is for the node to the kernel. The kernel has the node's addresses at its end of the link, and its routes of the card
+// lead to the dataplane, which has the routes themselves. Nothing of the link is shared with the one that tunnels have where the
+// kernel keeps the card, so that a node can change from one to the other.
+const puntingAlias = wire.AliasPrefix + "punt"
+
+// The addresses of the link, as those of the tunnels' link are.
+var (
+	cardKernelEnd = map[wire.Family]netip.Addr{
+		wire.IP4: netip.AddrFrom4([4]byte{169, 254, 44, 1}), wire.IP6: netip.AddrFrom16([16]byte{0: 0xfd, 1: 'w', 2: 'e', 3: 'f', 4: 't', 5: 1, 15: 1}),
+	}
+	cardGateway = map[wire.Family]netip.Addr{
+		wire.IP4: netip.AddrFrom4([4]byte{169, 254, 44, 2}), wire.IP6: netip.AddrFrom16([16]byte{0: 0xfd, 1: 'w', 2: 'e', 3: 'f', 4: 't', 5: 1, 15: 2}),
+	}
+)
+
+// uplinkVRFs are the VRFs that the card is in: of the tunnels, one for each family.
+func (h *Host) uplinkVRFs(v *desired.Values, families []wire.Family) {
+	for _, f := range families {
+		v.Add(wire.VRFKey(desired.TunnelLabel, f), wire.VRF{ID: h.Config.TunnelVRFTable, Family: f, Label: desired.TunnelLabel})
+	}
+}
+
+// cardLink is the link between the card's VRF and the node's kernel. It is a veth, whatever other links are: the kernel's end
+// has the node's addresses, and must stay when the dataplane ends.
+func (h *Host) cardLink() desired.Link {
+	return desired.Link{
+		Kind: pod.TypeVeth, Object: desired.PuntingObject, Name: desired.UplinkLink, Alias: puntingAlias,
+		MAC: desired.MACOf(desired.PuntingObject, desired.DataplaneEnd), PeerMAC: desired.MACOf(desired.PuntingObject, desired.LinuxEnd), MTU: h.Config.Card.MTU,
+		GSO: true, MaxSegment: h.Config.MaxSegment,
+	}
+}
+
+// uplinkValues are what there is for the card; nothing where the kernel keeps it.
+func (h *Host) uplinkValues() desired.Values {
+	if !h.Config.ownsCard() {
+		return nil
+	}
+	card, l := *h.Config.Card, h.cardLink()
+	families := card.Families()
+	var v desired.Values
+	h.uplinkVRFs(&v, families)
+	v = append(v, l.Ends()...)
+	on := wire.LinkKey(card.Link)
+	v.Add(on, wire.Link{Name: card.Link, Up: true})
+	v.Add(wire.InterfaceKey(desired.UplinkObject), wire.Interface{
+		Type: wire.TypeAFPacket, MAC: card.MAC, MTU: card.MTU, Up: true, GSO: true, AFPacket: wire.AFPacket{Link: card.Link, On: on},
+	})
+	uplink := wire.Uplink{Card: card, On: l.LinuxKey(), To: l.Name, MAC: l.MAC}
+	for _, f := range families {
+		h.cardFamily(&v, f, &uplink)
+	}
+	for _, a := range card.Addresses {
+		key := wire.AddressKey(desired.UplinkObject, a.Prefix)
+		v.Add(key, wire.Address{Interface: desired.UplinkObject, Prefix: a.Prefix})
+		uplink.Needs = append(uplink.Needs, key)
+	}
+	for _, r := range cardRoutes(card) {
+		desired.TunnelVRF.Route(&v, r.Destination, wire.Path{Interface: desired.UplinkObject, NextHop: r.Gateway})
+		uplink.Needs = append(uplink.Needs, wire.RouteKey(wire.VRFName(desired.TunnelLabel, wire.FamilyOf(r.Destination.Addr())), r.Destination))
+	}
+	v.Add(wire.UplinkKey(card.Link), uplink)
+	return v
+}
+
+// cardFamily is what there is of one family between card and kernel.
+func (h *Host) cardFamily(v *desired.Values, f wire.Family, uplink *wire.Uplink) {
+	l, gateway, end := h.cardLink(), cardGateway[f], cardKernelEnd[f]
+	for _, object := range []string{desired.UplinkObject, l.Object} {
+		v.Add(wire.InterfaceVRFKey(object, f), desired.TunnelVRF.Membership(object, f, false))
+	}
+	v.Add(wire.AddressKey(l.Object, desired.Single(gateway)), wire.Address{Interface: l.Object, Prefix: desired.Single(gateway)})
+	v.Add(wire.NeighbourKey(l.Object, end), wire.Neighbour{Interface: l.Object, Address: end, MAC: l.PeerMAC})
+	v.Add(wire.PuntRedirectKey(desired.UplinkObject, f), wire.PuntRedirect{Interface: desired.UplinkObject, Family: f, Via: l.Object, NextHop: end})
+	uplink.Gateways = append(uplink.Gateways, gateway)
+	uplink.Needs = append(uplink.Needs, wire.AddressKey(l.Object, desired.Single(gateway)), wire.PuntRedirectKey(desired.UplinkObject, f))
+}
+
+// cardRoutes are the routes of a card that the dataplane needs, one for each destination: that of the lowest metric. Subnets of
+// addresses are the dataplane's without.
+func cardRoutes(card wire.Card) []wire.CardRoute {
+	best := make(map[netip.Prefix]wire.CardRoute)
+	for _, a := range card.Addresses {
+		best[a.Prefix.Masked()] = wire.CardRoute{Metric: -1}
+	}
+	var routes []wire.CardRoute
+	for _, r := range card.Routes {
+		other, there := best[r.Destination]
+		if there && other.Metric <= r.Metric {
+			continue
+		}
+		best[r.Destination] = r
+	}
+	for _, r := range card.Routes {
+		if best[r.Destination] == r {
+			routes = append(routes, r)
+		}
+	}
+	return routes
+}
+
+// cardRoute leads the node's kernel to a block of another node's pods, by the dataplane and the card.
+func (h *Host) cardRoute(v *desired.Values, block netip.Prefix, node netip.Addr) {
+	h.cardLink().LinuxRoute(v, block, cardGateway[wire.FamilyOf(block.Addr())], netip.Addr{})
+	desired.TunnelVRF.Route(v, block, wire.Path{Interface: desired.UplinkObject, NextHop: node})
+}
+
+// masquerade is how the node translates what pods send. Pods of other nodes see pods as they are, and so do those nodes
+// where routes lead back. Into tunnels no route of another node leads: its address is translated for, so that replies come
+// the same way, whatever filters are there.
+func (m *Mesh) masquerade() desired.Values {
+	is := wire.Masquerade{Link: m.config.HostLink, Egress: m.config.IPMasq, Exclude: slices.Clone(m.config.IPMasqExclude)}
+	for _, p := range m.networks.Pools().All {
+		is.Pods = append(is.Pods, p.Prefix)
+	}
+	for _, name := range m.others() {
+		is.Pods = append(is.Pods, m.defaultOverlay().blocksOf(m.nodes.peers[name])...)
+		if !m.networks.Config.HasTunnels() {
+			for _, a := range m.nodes.peers[name].Addresses {
+				is.Exclude = append(is.Exclude, desired.Single(a))
+			}
+		}
+	}
+	is.Pods = outermost(is.Pods)
+	is.Guard = m.tunnelGuard()
+	var v desired.Values
+	v.Add(wire.MasqueradeKey(), is)
+	return v
+}
+
+// tunnelGuard keeps pods' packets from the tunnels of all nodes. Pods of this dataplane are kept from the port whether or not the
+// other nodes are known yet.
+func (m *Mesh) tunnelGuard() wire.TunnelGuard {
+	if !m.networks.Config.HasTunnels() {
+		return wire.TunnelGuard{}
+	}
+	guard := wire.TunnelGuard{Port: m.config.VXLANPort}
+	if !m.config.ownsCard() {
+		guard.Link = m.config.TunnelLink
+	}
+	if !m.isPart() {
+		return guard
+	}
+	addresses := slices.Clone(m.nodes.self.Addresses)
+	for _, node := range m.nodes.peers {
+		addresses = append(addresses, node.Addresses...)
+	}
+	for _, a := range addresses {
+		if networks.IsHost(a) {
+			guard.Nodes = append(guard.Nodes, desired.Single(a))
+		}
+	}
+	slices.SortFunc(guard.Nodes, netip.Prefix.Compare)
+	guard.Nodes = slices.Compact(guard.Nodes)
+	return guard
+}
+
+// others are the names of the nodes that this one reaches.
+func (m *Mesh) others() []string {
+	if !m.isPart() {
+		return nil
+	}
+	return m.nodes.names(m.nodes)
+}
+
+// outermost are, in order, those prefixes that are in no other.
+func outermost(prefixes []netip.Prefix) (outer []netip.Prefix) {
+	slices.SortFunc(prefixes, netip.Prefix.Compare)
+	for _, p := range prefixes { // one that holds others comes before them
+		if end := len(outer) - 1; end < 0 || !outer[end].Overlaps(p) {
+			outer = append(outer, p)
+		}
+	}
+	return outer
+}

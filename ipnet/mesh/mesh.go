@@ -1,0 +1,224 @@
+// Package mesh makes the desired values of this node without pods (Host), of the tunnels and routes to other nodes (Mesh), and of the
+// interfaces that connect networks with the outside (Externals).
+package mesh
+
+import (
+	"maps"
+	"net/netip"
+	"reflect"
+	"slices"
+
+	"github.com/weftnet/weft/eventloop"
+	"github.com/weftnet/weft/ipnet/desired"
+	"github.com/weftnet/weft/ipnet/networks"
+	"github.com/weftnet/weft/pod"
+	"github.com/weftnet/weft/wire"
+)
+
+// Buckets of the state file, by the names of nodes and external interfaces.
+const (
+	nodesBucket     = "nodes"
+	externalsBucket = "externals"
+)
+
+// SavedNode is what is kept of a node: what of it this node reaches.
+type SavedNode struct {
+	Node pod.Node `json:"node"`
+	Self bool     `json:"self,omitempty"` // it is this node
+}
+
+// Mesh holds the nodes of the cluster and makes the tunnels and routes to them. It belongs to the event loop.
+type Mesh struct {
+	config   Config
+	networks *networks.Networks
+	host     *Host
+	nodes    *nodes
+}
+
+// New returns a mesh without other nodes.
+func New(host *Host, networks *networks.Networks) *Mesh {
+	return &Mesh{config: host.Config, networks: networks, host: host, nodes: &nodes{}}
+}
+
+// nodes are the nodes of the cluster. A value never changes: a new one replaces it.
+type nodes struct {
+	self  pod.Node
+	peers map[string]pod.Node // by name: the nodes that can be reached, with the blocks that only they have
+}
+
+// Holders knows which pods of this node have an address.
+type Holders interface {
+	// HolderOn names the pod of this node that has an address on a network; "" if no pod has it.
+	HolderOn(network string, a netip.Addr) string
+}
+
+// Set replaces the nodes that are reached by those of the event. An invalid or unreachable node is skipped, and Refused says why;
+// of nodes that exclude each other the one stays that was reached before, or has the lower name.
+func (m *Mesh) Set(ev *pod.SetNodes, holders Holders, t *eventloop.Txn) {
+	ev.Refused = make(map[string]string)
+	before, after := m.nodes, m.validate(ev, holders)
+	moved := before.self.ID != after.self.ID || m.networks.Config.EndOf(before.self) != m.networks.Config.EndOf(after.self)
+	changed := slices.DeleteFunc(before.names(after), func(name string) bool {
+		return !moved && reflect.DeepEqual(before.peers[name], after.peers[name])
+	})
+	was := m.valuesOf(changed)
+	m.nodes = after
+	t.OnRollback(func() error { m.nodes = before; return nil })
+	saveNodes(t, before, after)
+	desired.Replace(t, was, m.valuesOf(changed))
+}
+
+// saveNodes keeps what is another than before.
+func saveNodes(t *eventloop.Txn, before, after *nodes) {
+	if !reflect.DeepEqual(before.self, after.self) {
+		if before.self.Name != after.self.Name {
+			t.Save(nodesBucket, before.self.Name, nil)
+		}
+		t.Save(nodesBucket, after.self.Name, SavedNode{Node: after.self, Self: true})
+	}
+	for _, name := range before.names(after) {
+		was, had := before.peers[name]
+		is, has := after.peers[name]
+		switch {
+		case had && !has && name != after.self.Name:
+			t.Save(nodesBucket, name, nil)
+		case has && !reflect.DeepEqual(was, is):
+			t.Save(nodesBucket, name, SavedNode{Node: is})
+		}
+	}
+}
+
+// names are those of the nodes of both, in order.
+func (n *nodes) names(other *nodes) []string {
+	all := make(map[string]pod.Node)
+	maps.Copy(all, n.peers)
+	maps.Copy(all, other.peers)
+	return slices.Sorted(maps.Keys(all))
+}
+
+// isPart reports whether this node is a member of the mesh.
+func (m *Mesh) isPart() bool {
+	self := m.nodes.self
+	return self.ID != 0 && self.ID <= desired.MaxNode && m.networks.Config.EndOf(self).IsValid() && (m.networks.Config.HasTunnels() || m.config.Uplink != "")
+}
+
+// Values lists all values of the mesh.
+func (m *Mesh) Values() desired.Values { return m.valuesOf(m.nodes.names(m.nodes)) }
+
+// valuesOf lists the values of the mesh that do not depend on one peer, and those of the named peers.
+func (m *Mesh) valuesOf(peers []string) desired.Values {
+	overlays := m.overlays()
+	v := append(m.masquerade(), m.tunnelNAT()...)
+	v = append(v, m.enterValues(overlays)...)
+	for _, name := range peers {
+		v = append(v, m.reachValues(m.nodes.peers[name], overlays)...)
+	}
+	return v
+}
+
+// enterValues lists the values of the mesh without other nodes.
+func (m *Mesh) enterValues(overlays []overlay) desired.Values {
+	if !m.isPart() || !m.networks.Config.HasTunnels() {
+		return nil
+	}
+	self := m.nodes.self
+	v := append(m.host.tunnelEnd(m.networks.Config.EndOf(self)), m.defaultOverlay().enter(self)...)
+	for _, o := range overlays {
+		v = append(v, o.enter(self)...)
+	}
+	return v
+}
+
+// reachValues lists the values that lead to one node; none for the zero node.
+func (m *Mesh) reachValues(node pod.Node, overlays []overlay) desired.Values {
+	if node.ID == 0 || !m.isPart() {
+		return nil
+	}
+	if !m.networks.Config.HasTunnels() {
+		return m.kernelRoutes(node)
+	}
+	tunnel := m.tunnelTo(node)
+	v := append(m.host.routeToPeer(m.networks.Config.EndOf(node)), m.defaultOverlay().reach(tunnel, node)...)
+	v = append(v, m.hostRoutes(node)...)
+	for _, o := range overlays {
+		v = append(v, o.reachIfThere(tunnel, node)...)
+	}
+	return v
+}
+
+// reachIfThere returns the values that lead to a node on a custom network; none for a routed network without a block on that node.
+func (o overlay) reachIfThere(t wire.VXLAN, node pod.Node) desired.Values {
+	if !o.isBridged() && len(o.blocksOf(node)) == 0 {
+		return nil
+	}
+	return o.reach(t, node)
+}
+
+func (m *Mesh) tunnelTo(node pod.Node) wire.VXLAN {
+	return wire.VXLAN{
+		Source: m.host.tunnelSource(m.networks.Config.EndOf(m.nodes.self)), Destination: m.networks.Config.EndOf(node),
+		Port: m.config.VXLANPort, Table: m.config.TunnelVRFTable,
+	}
+}
+
+// hostRoutes lead the node itself to those blocks of another node that its routes to its pools do not lead to: into the
+// dataplane.
+func (m *Mesh) hostRoutes(node pod.Node) desired.Values {
+	var v desired.Values
+	host := m.host.HostLink()
+	for _, block := range m.defaultOverlay().blocksOf(node) {
+		family := wire.FamilyOf(block.Addr())
+		if own := m.networks.NodeAddress(family); own.IsValid() && m.networks.Pools().Of(block.Addr()) == "" {
+			host.LinuxRoute(&v, block, desired.GatewayOf(family), own)
+		}
+	}
+	return v
+}
+
+// kernelRoutes lead to a node without a tunnel: packets to its blocks leave the dataplane by the host link, and the node by
+// its uplink.
+func (m *Mesh) kernelRoutes(node pod.Node) desired.Values {
+	var v desired.Values
+	host := m.host.HostLink()
+	for _, block := range m.defaultOverlay().blocksOf(node) {
+		family := wire.FamilyOf(block.Addr())
+		own, gateway := m.networks.NodeAddress(family), addressOf(node, family)
+		if !own.IsValid() || !gateway.IsValid() {
+			continue
+		}
+		desired.PodsVRF.Route(&v, block, wire.Path{Interface: host.Object, NextHop: own})
+		if m.config.ownsCard() {
+			m.host.cardRoute(&v, block, gateway)
+			continue
+		}
+		v.Add(wire.LinuxRouteKey(host.LinuxKey(), block), wire.LinuxRoute{
+			On: host.LinuxKey(), Link: m.config.Uplink, Destination: block, Gateway: gateway,
+		})
+	}
+	return v
+}
+
+// addressOf is a node's address of a family; not valid if it has none.
+func addressOf(node pod.Node, f wire.Family) netip.Addr {
+	for _, a := range node.Addresses {
+		if networks.IsHost(a) && wire.FamilyOf(a) == f {
+			return a
+		}
+	}
+	return netip.Addr{}
+}
+
+// Restore takes over the nodes of an earlier run.
+func (m *Mesh) Restore(saved []SavedNode) {
+	if len(saved) == 0 {
+		return
+	}
+	m.nodes = &nodes{peers: make(map[string]pod.Node)}
+	for _, s := range saved {
+		if s.Self {
+			m.nodes.self = s.Node
+		} else {
+			m.nodes.peers[s.Node.Name] = s.Node
+		}
+	}
+}

@@ -1,0 +1,233 @@
+package mesh
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/weftnet/weft/ipnet/desired"
+	"github.com/weftnet/weft/ipnet/networks"
+	"github.com/weftnet/weft/pod"
+	"github.com/weftnet/weft/wire"
+)
+
+// overlay is a network as it goes on at other nodes.
+type overlay struct {
+	network string // "default" for the network default
+	label   string // of the bridge domain that the tunnels are in
+	bvi     string // that a routed network enters it by; "" for one that is bridged
+	domain  uint32
+	vni     uint32
+	mtu     int
+	vrf     desired.VRF
+	own     []netip.Prefix // that have routes of this node's already
+}
+
+// overlays are the networks that go on at other nodes, but for the network default.
+func (m *Mesh) overlays() []overlay {
+	var overlays []overlay
+	for _, s := range m.networks.Saved() {
+		if o, ok := m.overlayOf(m.networks.Custom(s.Network.Name)); ok {
+			overlays = append(overlays, o)
+		}
+	}
+	return overlays
+}
+
+// defaultOverlay is the network default as it goes on at other nodes.
+func (m *Mesh) defaultOverlay() overlay {
+	o := overlay{
+		network: pod.DefaultNetwork, label: desired.MeshLabelOf(pod.DefaultNetwork), bvi: desired.BVIOf(pod.DefaultNetwork),
+		domain: m.networks.Config.MeshDomain, vni: m.networks.Config.VNI, mtu: m.networks.Config.MTU, vrf: desired.PodsVRF,
+	}
+	for _, p := range m.networks.Pools().All {
+		o.own = append(o.own, p.Prefix)
+	}
+	return o
+}
+
+// overlayOf is a custom network as it goes on at other nodes; false if it does not.
+func (m *Mesh) overlayOf(c *networks.Custom) (overlay, bool) {
+	if c == nil || c.Network.VNI == 0 || c.BridgeDomain == 0 || !m.networks.Config.HasTunnels() {
+		return overlay{}, false
+	}
+	o := overlay{
+		network: c.Network.Name, label: c.Label, domain: c.BridgeDomain, vni: c.VNI, mtu: m.networks.MTUOf(c), vrf: c.VRF, own: c.Network.CIDRs,
+	}
+	if c.Network.Type == pod.L3 {
+		o.label, o.bvi = desired.MeshLabelOf(o.network), desired.BVIOf(o.network)
+	}
+	return o, true
+}
+
+func (o overlay) isBridged() bool { return o.bvi == "" }
+
+// enter is what there is of a network's mesh without other nodes.
+func (o overlay) enter(self pod.Node) desired.Values {
+	var v desired.Values
+	if o.isBridged() {
+		return v
+	}
+	v.Add(wire.BridgeDomainKey(o.label), wire.BridgeDomain{ID: o.domain, Label: o.label, Forward: true})
+	v.Add(wire.InterfaceKey(o.bvi), wire.Interface{Type: wire.TypeLoopback, MAC: desired.MeshMAC(self.ID), MTU: o.mtu, Up: true})
+	families := desired.FamiliesOf(o.own)
+	v.Add(wire.UnnumberedKey(o.bvi), o.vrf.Borrowed(o.bvi, families))
+	for _, f := range families {
+		v.Add(wire.InterfaceVRFKey(o.bvi, f), o.vrf.Membership(o.bvi, f, false))
+		if f == wire.IP4 {
+			continue
+		}
+		own := desired.Single(desired.MeshAddress(self.ID, f))
+		v.Add(wire.AddressKey(o.bvi, own), wire.Address{Interface: o.bvi, Prefix: own})
+	}
+	v.Add(wire.BridgeMemberKey(o.bvi), wire.BridgeMember{BridgeDomain: o.label, Interface: o.bvi, BVI: true})
+	return v
+}
+
+// split is the group of all tunnels: what came by one of them has reached all nodes, and leaves by no other.
+const split = 1
+
+// reach is the way to a node: a tunnel, and for a routed network what leads into it.
+func (o overlay) reach(t wire.VXLAN, node pod.Node) desired.Values {
+	var v desired.Values
+	object, mac := desired.TunnelOf(o.network, node.ID), desired.MeshMAC(node.ID)
+	t.VNI = o.vni
+	v.Add(wire.InterfaceKey(object), wire.Interface{Type: wire.TypeVXLAN, Up: true, VXLAN: t})
+	v.Add(wire.BridgeMemberKey(object), wire.BridgeMember{BridgeDomain: o.label, Interface: object, SplitHorizonGroup: split})
+	if o.isBridged() {
+		return v
+	}
+	v.Add(wire.L2FIBKey(o.label, mac), wire.L2FIB{BridgeDomain: o.label, MAC: mac, Interface: object})
+	for _, f := range desired.FamiliesOf(o.own) {
+		a := desired.MeshAddress(node.ID, f)
+		v.Add(wire.NeighbourKey(o.bvi, a), wire.Neighbour{Interface: o.bvi, Address: a, MAC: mac})
+	}
+	for _, block := range o.blocksOf(node) {
+		o.vrf.Route(&v, block, wire.Path{Interface: o.bvi, NextHop: desired.MeshAddress(node.ID, wire.FamilyOf(block.Addr()))})
+	}
+	return v
+}
+
+// blocksOf are the blocks of a network on a node that a route can lead to.
+func (o overlay) blocksOf(node pod.Node) []netip.Prefix {
+	var blocks []netip.Prefix
+	for _, part := range node.Parts {
+		for _, block := range part.Blocks {
+			if part.Network == o.network && o.unroutable(block) == "" {
+				blocks = append(blocks, block)
+			}
+		}
+	}
+	return blocks
+}
+
+// unroutable says why no route can lead to a block; "" if one can.
+func (o overlay) unroutable(block netip.Prefix) string {
+	sameFamily := false
+	for _, own := range o.own {
+		if own.Addr().Is4() != block.Addr().Is4() {
+			continue
+		}
+		sameFamily = true
+		if block.Overlaps(own) && block.Bits() <= own.Bits() {
+			return fmt.Sprintf("it is not a part of %s, but all of it", own)
+		}
+	}
+	if !sameFamily {
+		return fmt.Sprintf("this node has no %s there", wire.FamilyOf(block.Addr()))
+	}
+	return ""
+}
+
+// The addresses of the link. No other machine sees them, so they are the same on all nodes. The kernel's end has none that
+// the kernel knows: it could be chosen as a source, and is but a name for the dataplane's neighbour.
+var (
+	kernelEnd4    = netip.AddrFrom4([4]byte{169, 254, 43, 1})
+	dataplaneEnd4 = netip.AddrFrom4([4]byte{169, 254, 43, 2})
+	kernelEnd6    = netip.AddrFrom16([16]byte{0: 0xfd, 1: 'w', 2: 'e', 3: 'f', 4: 't', 15: 1})
+	dataplaneEnd6 = netip.AddrFrom16([16]byte{0: 0xfd, 1: 'w', 2: 'e', 3: 'f', 4: 't', 15: 2})
+)
+
+// innerEnd is the address of the dataplane's end that stands for a node's address. In IPv6 its last but one word makes the
+// sums of both addresses the same, so that no checksum changes when one takes the place of the other (RFC 6296, 3.1).
+func innerEnd(node netip.Addr) netip.Addr {
+	if node.Is4() {
+		return dataplaneEnd4
+	}
+	inner := dataplaneEnd6.As16()
+	const modulus = 1<<16 - 1 // of sums with end-around carry
+	word := (uint32(wire.AddressSum(node)) + modulus - uint32(wire.AddressSum(dataplaneEnd6))) % modulus
+	inner[12], inner[13] = byte(word>>8), byte(word)
+	return netip.AddrFrom16(inner)
+}
+
+// kernelEnd is the next hop of the tunnels' VRF.
+func kernelEnd(f wire.Family) netip.Addr {
+	if f == wire.IP4 {
+		return kernelEnd4
+	}
+	return kernelEnd6
+}
+
+// tunnelLink is the link that envelopes go by. They are as long as the uplink carries.
+func (h *Host) tunnelLink() desired.Link {
+	return desired.Link{
+		Kind: h.HostLink().Kind, Object: desired.TunnelObject, Name: h.Config.TunnelLink, Alias: desired.TunnelAlias,
+		MAC: desired.MACOf(desired.TunnelObject, desired.DataplaneEnd), PeerMAC: desired.MACOf(desired.TunnelObject, desired.LinuxEnd), MTU: h.networks.Config.PathMTU(),
+		GSO: true, MaxSegment: h.Config.MaxSegment,
+	}
+}
+
+// tunnelSource is the address that the dataplane sends tunnel packets from: the node's, or where the kernel has the card the one
+// that stands for it.
+func (h *Host) tunnelSource(self netip.Addr) netip.Addr {
+	if h.Config.ownsCard() {
+		return self
+	}
+	return innerEnd(self)
+}
+
+// tunnelEnd is the dataplane's end of the tunnels of a node, without other nodes; nothing where the dataplane owns the card,
+// which has the node's address.
+func (h *Host) tunnelEnd(self netip.Addr) desired.Values {
+	if h.Config.ownsCard() {
+		return nil
+	}
+	f, inner, l := wire.FamilyOf(self), innerEnd(self), h.tunnelLink()
+	var v desired.Values
+	v.Add(wire.VRFKey(desired.TunnelLabel, f), wire.VRF{ID: h.Config.TunnelVRFTable, Family: f, Label: desired.TunnelLabel})
+	v = append(v, l.Ends()...)
+	v.Add(wire.InterfaceVRFKey(l.Object, f), desired.TunnelVRF.Membership(l.Object, f, false))
+	v.Add(wire.AddressKey(l.Object, desired.Single(inner)), wire.Address{Interface: l.Object, Prefix: desired.Single(inner)})
+	v.Add(wire.NeighbourKey(l.Object, kernelEnd(f)), wire.Neighbour{Interface: l.Object, Address: kernelEnd(f), MAC: l.PeerMAC})
+	l.Setting(&v, desired.Forwarding[f], "1")
+	l.LinuxNeighbour(&v, inner)
+	l.LinuxRoute(&v, desired.Single(inner), netip.Addr{}, netip.Addr{})
+	return v
+}
+
+// routeToPeer leads envelopes to a peer; nothing where the dataplane has the routes of the card.
+func (h *Host) routeToPeer(peer netip.Addr) desired.Values {
+	var v desired.Values
+	if h.Config.ownsCard() {
+		return v
+	}
+	desired.TunnelVRF.Route(&v, desired.Single(peer), wire.Path{Interface: desired.TunnelObject, NextHop: kernelEnd(wire.FamilyOf(peer))})
+	return v
+}
+
+// tunnelNAT is the translation of all tunnels of a mesh; nothing where there are none, or the dataplane owns the card.
+func (m *Mesh) tunnelNAT() desired.Values {
+	if !m.isPart() || !m.networks.Config.HasTunnels() || m.config.ownsCard() {
+		return nil
+	}
+	self := m.networks.Config.EndOf(m.nodes.self)
+	is := wire.TunnelNAT{Link: m.config.TunnelLink, Port: m.config.VXLANPort, Inner: innerEnd(self), Node: self}
+	for _, node := range m.nodes.peers {
+		is.Peers = append(is.Peers, m.networks.Config.EndOf(node))
+	}
+	slices.SortFunc(is.Peers, netip.Addr.Compare)
+	var v desired.Values
+	v.Add(wire.TunnelNATKey(), is)
+	return v
+}

@@ -1,0 +1,165 @@
+package networks
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/weftnet/weft/ipnet/desired"
+	"github.com/weftnet/weft/ipnet/ipam"
+	"github.com/weftnet/weft/pod"
+)
+
+// Config configures [Networks]. Only Pools are needed, or Blocks: pods then wait for SetPools and SetBlocks.
+type Config struct {
+	Pools          []ipam.Pool         // a pod gets an address of each family that has pools
+	NamespacePools map[string][]string // by namespace of Kubernetes, the names of the pools for its pods
+	NodePools      []string            // names of the pools for pods whose namespace has none
+	Blocks         bool                // nodes share the addresses of custom networks, and this node allocates from blocks
+
+	// Ranges for the numbers of custom networks; default 100 to 2^32-2, 1 to 2^24-1, 100 to 2^24-1.
+	Tables, BridgeDomains, VNIs IDs
+
+	CoolDown    time.Duration // of released addresses; default 30 s, negative: none
+	MTU         int           // of all interfaces, bytes; default: what the tunnels leave of the uplink's
+	PodVRFTable uint32        // table of the pods' VRF; default 1
+
+	// How pods of other nodes are reached. Only custom networks whose VNI the cluster chose reach them: other nodes do not
+	// know a VNI that a node chooses for itself.
+	Tunnel     string // TunnelVXLAN4, TunnelVXLAN6, or TunnelNone, the default
+	UplinkMTU  int    // of the path to other nodes, bytes; default 1500
+	VNI        uint32 // of the network default; default 10
+	MeshDomain uint32 // the bridge domain of the network default's tunnels; default the last of BridgeDomains
+
+	Now func() time.Time // default time.Now
+	Log *slog.Logger     // default: none
+}
+
+func (c Config) withDefaults() Config {
+	c.Tunnel = cmp.Or(c.Tunnel, TunnelNone)
+	c.MTU = cmp.Or(c.MTU, c.PathMTU()-encapsulation[c.Tunnel])
+	c.VNI = cmp.Or(c.VNI, 10)
+	c.PodVRFTable = cmp.Or(c.PodVRFTable, 1)
+	c.Tables = cmp.Or(c.Tables, IDs{100, 1<<32 - 2})
+	c.BridgeDomains = cmp.Or(c.BridgeDomains, IDs{1, 1<<24 - 1})
+	c.VNIs = cmp.Or(c.VNIs, IDs{100, 1<<24 - 1})
+	c.MeshDomain = cmp.Or(c.MeshDomain, c.BridgeDomains.Last)
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	return c
+}
+
+func (c Config) validate() error {
+	if len(c.Pools) == 0 && !c.Blocks {
+		return errors.New("at least one pool of addresses is needed")
+	}
+	if least := desired.LeastMTU(c.pools().Families()); c.MTU < least || c.MTU > 65535 {
+		return fmt.Errorf("MTU %d is not within %d to 65535", c.MTU, least)
+	}
+	if err := c.validateTunnel(); err != nil {
+		return err
+	}
+	return c.validateChoices()
+}
+
+func (c Config) validateChoices() error {
+	for _, p := range c.Pools {
+		if strings.Contains(p.Name, ":") {
+			return fmt.Errorf("pool %s: a name without colons is needed", p.Name)
+		}
+	}
+	for _, namespace := range slices.Sorted(maps.Keys(c.NamespacePools)) {
+		for _, name := range c.NamespacePools[namespace] {
+			if c.pools().pool(name) == nil {
+				return fmt.Errorf("namespace %s: there is no pool %q", namespace, name)
+			}
+		}
+	}
+	for _, name := range c.NodePools {
+		if c.pools().pool(name) == nil {
+			return fmt.Errorf("node: there is no pool %q", name)
+		}
+	}
+	return nil
+}
+
+func (c Config) pools() *PoolSet {
+	return &PoolSet{All: c.Pools, ofNamespace: c.NamespacePools, ofNode: c.NodePools}
+}
+
+// numbered reports which numbers a network needs. A routed one has its tunnels in a bridge domain.
+func (c Config) numbered(n pod.Network) (table, bridge bool) {
+	return len(n.CIDRs) > 0, n.Type == pod.L2 || n.VNI != 0 && c.HasTunnels()
+}
+
+// How packets get to other nodes.
+const (
+	TunnelVXLAN4 = "vxlan4" // inside UDP over IPv4
+	TunnelVXLAN6 = "vxlan6" // inside UDP over IPv6
+	TunnelNone   = "none"   // as they are, by the node's kernel: nodes share a subnet. The network default only
+)
+
+// encapsulation is what a tunnel adds to a packet, in bytes: Ethernet, VXLAN, UDP and the outer IP.
+var encapsulation = map[string]int{TunnelNone: 0, TunnelVXLAN4: 14 + 8 + 8 + 20, TunnelVXLAN6: 14 + 8 + 8 + 40}
+
+// HasTunnels reports whether packets to other nodes are put into others.
+func (c Config) HasTunnels() bool { return c.Tunnel != TunnelNone }
+
+// mostMTU returns the highest MTU that reaches other nodes without fragments; 0: not known.
+func (c Config) mostMTU() int {
+	if c.UplinkMTU == 0 && !c.HasTunnels() {
+		return 0
+	}
+	return c.PathMTU() - encapsulation[c.Tunnel]
+}
+
+// PathMTU is what packets between nodes may be long.
+func (c Config) PathMTU() int { return cmp.Or(c.UplinkMTU, 1500) }
+
+func (c Config) validateTunnel() error {
+	if _, known := encapsulation[c.Tunnel]; !known {
+		return fmt.Errorf("tunnel %q is none of %s, %s, %s", c.Tunnel, TunnelVXLAN4, TunnelVXLAN6, TunnelNone)
+	}
+	if c.VNI >= 1<<24 {
+		return fmt.Errorf("VNI %d is above 16777215", c.VNI)
+	}
+	return c.carries("the node's interfaces", c.MTU)
+}
+
+// carries refuses an MTU of which larger packets would be than get to other nodes.
+func (c Config) carries(what string, mtu int) error {
+	most := c.mostMTU()
+	if most == 0 || mtu <= most {
+		return nil
+	}
+	return fmt.Errorf("MTU %d of %s is above %d, which is what %s leaves of the uplink's %d",
+		mtu, what, most, c.Tunnel, most+encapsulation[c.Tunnel])
+}
+
+// EndOf is the address of a node that tunnels lead to; not valid if it has none of their family. Without tunnels it is any.
+func (c Config) EndOf(n pod.Node) netip.Addr {
+	for _, a := range n.Addresses {
+		if !IsHost(a) {
+			continue
+		}
+		if !c.HasTunnels() || a.Is4() == (c.Tunnel == TunnelVXLAN4) {
+			return a
+		}
+	}
+	return netip.Addr{}
+}
+
+// IsHost reports whether an address can be that of one machine for others.
+func IsHost(a netip.Addr) bool {
+	return a.IsValid() && !a.Is4In6() && !a.IsUnspecified() && !a.IsMulticast() && !a.IsLoopback() && a.Zone() == ""
+}

@@ -1,0 +1,306 @@
+// Package networks holds the networks of one node: the pools of the network default, custom networks with their numbers, and the blocks
+// of addresses that this node allocates from.
+package networks
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"sync/atomic"
+
+	"github.com/weftnet/weft/ipnet/desired"
+	"github.com/weftnet/weft/ipnet/ipam"
+	"github.com/weftnet/weft/pod"
+	"github.com/weftnet/weft/wire"
+)
+
+// domain is the bridge domain of an L2 network.
+func (c *Custom) domain(v *desired.Values) {
+	v.Add(wire.BridgeDomainKey(c.Label), wire.BridgeDomain{
+		ID: c.BridgeDomain, Label: c.Label, Learn: true, Flood: true, UUFlood: true, Forward: true, Age: desired.MacAge,
+	})
+}
+
+// introduce adds static neighbours for the addresses of a member to the BVI, if there is one. So the BVI sends no ARP or ND
+// requests, and forgets a member that is gone.
+func (c *Custom) introduce(v *desired.Values, l desired.Link) {
+	if len(c.Network.CIDRs) == 0 {
+		return
+	}
+	addresses := desired.Singles(l.Addresses)
+	if desired.HasFamily(l.Addresses, wire.IP6) {
+		addresses = append(addresses, desired.Single(desired.LinkLocalOf(l.PeerMAC))) // neighbours are asked after by that one
+	}
+	for _, p := range addresses {
+		v.Add(wire.NeighbourKey(c.Loopback, p.Addr()), wire.Neighbour{Interface: c.Loopback, Address: p.Addr(), MAC: l.PeerMAC})
+	}
+}
+
+// Buckets of the state file. Leases are stored under their own keys, networks under their names, blocks under network and prefix.
+const (
+	LeasesBucket   = "leases"
+	networksBucket = "networks"
+	blocksBucket   = "blocks"
+	poolsBucket    = "pools" // one record
+	poolsKey       = "default"
+)
+
+// Networks holds the pools of the network default, the custom networks, and the blocks that this node allocates from. Its Set
+// methods belong to the event loop; the methods that read may be called from any goroutine.
+type Networks struct {
+	Config    Config
+	addresses *ipam.Allocator       // of the network default
+	blocks    map[string]SavedBlock // by name; the event loop's own
+	withheld  []ipam.Lease          // addresses of interfaces without a known attachment
+
+	// Each value behind a pointer never changes: a new one replaces it.
+	customs atomic.Pointer[map[string]*Custom]         // by name
+	pools   atomic.Pointer[PoolSet]                    // of the network default
+	own     atomic.Pointer[map[wire.Family]netip.Addr] // the node's addresses in families whose pools are all shared with other nodes
+	refused atomic.Pointer[map[string]string]          // by network, why it is missing or not as the cluster specifies it
+}
+
+// New returns the network default with the pools of the configuration. Each pool's node address is the node's from now on.
+func New(c Config) (*Networks, error) {
+	c = c.withDefaults()
+	if err := c.validate(); err != nil {
+		return nil, err
+	}
+	addresses, err := ipam.New(ipam.Config{Pools: c.Pools, CoolDown: c.CoolDown, Now: c.Now})
+	if err != nil {
+		return nil, fmt.Errorf("addresses: %w", err)
+	}
+	n := &Networks{Config: c, addresses: addresses, blocks: make(map[string]SavedBlock)}
+	n.customs.Store(&map[string]*Custom{})
+	n.pools.Store(c.pools())
+	n.own.Store(&map[wire.Family]netip.Addr{})
+	n.refused.Store(new(map[string]string))
+	return n, nil
+}
+
+// Values lists the values of all custom networks without pods.
+func (n *Networks) Values() desired.Values {
+	var v desired.Values
+	customs := n.Customs()
+	for _, name := range slices.Sorted(maps.Keys(customs)) {
+		v = append(v, customs[name].values(n.MTUOf(customs[name]))...)
+	}
+	return v
+}
+
+// Addresses gives the counts of each pool and the addresses that are not free: the node's, then each custom network's.
+func (n *Networks) Addresses() ([]ipam.Stats, []ipam.Lease) {
+	stats, leases := n.addresses.Stats(), n.addresses.Leases()
+	for _, s := range n.Saved() {
+		if addresses := n.Allocator(s.Network.Name); addresses != nil {
+			stats, leases = append(stats, addresses.Stats()...), append(leases, addresses.Leases()...)
+		}
+	}
+	return stats, leases
+}
+
+// Pools returns the pools of the network default.
+func (n *Networks) Pools() *PoolSet { return n.pools.Load() }
+
+// Refused says why a network is missing or not as the cluster specifies it; "" if it is.
+func (n *Networks) Refused(network string) string { return (*n.refused.Load())[network] }
+
+// Saved lists the custom networks with their numbers, by name.
+func (n *Networks) Saved() []SavedNetwork {
+	customs := n.Customs()
+	var networks []SavedNetwork
+	for _, name := range slices.Sorted(maps.Keys(customs)) {
+		networks = append(networks, customs[name].SavedNetwork)
+	}
+	return networks
+}
+
+// Customs returns the custom networks by name. The map never changes.
+func (n *Networks) Customs() map[string]*Custom { return *n.customs.Load() }
+
+// Custom is the custom network of that name; nil if there is none.
+func (n *Networks) Custom(network string) *Custom { return n.Customs()[network] }
+
+// IsClosed reports whether no pod can be added to a network, because it is closed or missing.
+func (n *Networks) IsClosed(network string) bool {
+	c := n.Custom(network)
+	return c == nil || c.Network.Closed
+}
+
+// Allocator allocates the addresses of a network, "" or "default" being the network default; nil if the network has no addresses.
+// Any goroutine may call it. Blocks that are added to it directly are not saved, and give the node no address of its own: SetBlocks does.
+func (n *Networks) Allocator(network string) *ipam.Allocator {
+	if network = desired.NetworkOf(network); network == "" {
+		return n.addresses
+	}
+	if c := n.Custom(network); c != nil {
+		return c.addresses
+	}
+	return nil
+}
+
+// SavedNetwork is what is kept of a custom network: as it was set, and its numbers, which stay its own until it is
+// removed.
+type SavedNetwork struct {
+	Network      pod.Network `json:"network"`
+	Table        uint32      `json:"table,omitempty"` // of its VRFs; 0: it has none
+	BridgeDomain uint32      `json:"bd,omitempty"`    // of type L2, or of its tunnels
+	VNI          uint32      `json:"vni"`
+}
+
+// Custom is a network of SavedNetwork that stands. It never changes: another one takes its place.
+type Custom struct {
+	SavedNetwork
+	desired.VRF
+	addresses *ipam.Allocator // nil: it has no CIDRs
+}
+
+// newCustom makes a network whose addresses are all free.
+func (n *Networks) newCustom(s SavedNetwork) (*Custom, error) {
+	c := &Custom{SavedNetwork: s, VRF: desired.VRF{Label: desired.LabelOf(s.Network.Name), Loopback: desired.LoopbackOf(s.Network.Name)}}
+	if len(s.Network.CIDRs) == 0 {
+		return c, nil
+	}
+	var err error
+	c.addresses, err = ipam.New(ipam.Config{Pools: c.shared(n.Config.Blocks), CoolDown: n.Config.CoolDown, Now: n.Config.Now})
+	if err != nil {
+		return nil, err
+	}
+	n.blocksOf(s.Network.Name, c.addresses)
+	for _, l := range n.withheld {
+		n.withhold(c, l)
+	}
+	return c, nil
+}
+
+// shared are the pools, of several nodes or of this one alone.
+func (c *Custom) shared(blocks bool) []ipam.Pool {
+	pools := c.Pools()
+	for i := range pools {
+		pools[i].Blocks = blocks
+	}
+	return pools
+}
+
+// Pools are one for each CIDR.
+func (c *Custom) Pools() []ipam.Pool {
+	var pools []ipam.Pool
+	for _, cidr := range c.Network.CIDRs {
+		pools = append(pools, ipam.Pool{Name: desired.PoolOfNetwork(c.Network.Name, wire.FamilyOf(cidr.Addr())), Prefix: cidr})
+	}
+	return pools
+}
+
+// values are what is there of a network without pods.
+func (c *Custom) values(mtu int) desired.Values {
+	var v desired.Values
+	if c.Network.Type == pod.L2 {
+		c.domain(&v)
+	}
+	families := desired.FamiliesOf(c.Network.CIDRs)
+	if len(families) == 0 {
+		return v
+	}
+	for _, f := range families {
+		v.Add(wire.VRFKey(c.Label, f), wire.VRF{ID: c.Table, Family: f, Label: c.Label})
+	}
+	v = append(v, c.InterfaceOf(mtu, families)...)
+	if c.Network.Type == pod.L2 {
+		v.Add(wire.BridgeMemberKey(c.Loopback), wire.BridgeMember{BridgeDomain: c.Label, Interface: c.Loopback, BVI: true})
+	}
+	for _, p := range c.Pools() {
+		own := desired.Single(p.Node())
+		if c.Network.Type == pod.L2 {
+			own = netip.PrefixFrom(p.Node(), p.Prefix.Bits())
+		} else {
+			c.Unreachable(&v, p.Prefix)
+		}
+		v.Add(wire.AddressKey(c.Loopback, own), wire.Address{Interface: c.Loopback, Prefix: own})
+	}
+	return v
+}
+
+// Attach makes a link one of the network's.
+func (c *Custom) Attach(l desired.Link) desired.Values {
+	var v desired.Values
+	if c.Network.Type == pod.L2 {
+		v.Add(wire.BridgeMemberKey(l.Object), wire.BridgeMember{
+			BridgeDomain: c.Label, Interface: l.Object, Judged: l.AntiSpoofed, Filtered: c.isGuarded(), LinuxEnd: l.LinuxEnd(),
+		})
+		c.introduce(&v, l)
+		if c.isGuarded() {
+			l.Guarded(&v)
+		}
+	} else {
+		v = c.VRF.Attach(l, desired.FamiliesOf(c.Network.CIDRs))
+	}
+	switch {
+	case l.AntiSpoofed && len(c.Network.CIDRs) == 0: // only its MAC is known of a pod
+		l.OnlyFrom(&v, desired.DefaultOf(wire.IP4), desired.DefaultOf(wire.IP6))
+	case l.AntiSpoofed:
+		l.OnlyFrom(&v, desired.Singles(l.Addresses)...)
+	}
+	return v
+}
+
+// isGuarded reports whether pods may neither be routers nor DHCP servers of the network: not if Weft assigns its addresses.
+func (c *Custom) isGuarded() bool { return c.Network.Type == pod.L2 && len(c.Network.CIDRs) > 0 }
+
+// sound validates the specification of a network.
+func sound(w pod.Network) error {
+	if err := w.Validate(); err != nil {
+		return err
+	}
+	for _, cidr := range w.CIDRs {
+		if err := (ipam.Pool{Name: w.Name, Prefix: cidr}).Validate(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// IDs is a range of numbers of the dataplane, both ends included.
+type IDs struct{ First, Last uint32 }
+
+// lowest is the lowest number that is not taken; what says of what.
+func (r IDs) lowest(what string, taken map[uint32]bool) (uint32, error) {
+	for id := uint64(r.First); id <= uint64(r.Last); id++ {
+		if !taken[uint32(id)] {
+			return uint32(id), nil
+		}
+	}
+	return 0, fmt.Errorf("no %s from %d to %d is free: remove a network", what, r.First, r.Last)
+}
+
+// NetworksFor lists the networks that pods of a namespace can name; all, if it is "".
+func (n *Networks) NetworksFor(namespace string) []string {
+	names := []string{pod.DefaultNetwork, pod.StubNetwork}
+	customs := n.Customs()
+	for _, name := range slices.Sorted(maps.Keys(customs)) {
+		if of := &customs[name].Network; !of.Closed && (namespace == "" || of.Admits(namespace)) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// MTUOf is the highest MTU of a network.
+func (n *Networks) MTUOf(c *Custom) int {
+	if c == nil {
+		return n.Config.MTU
+	}
+	return cmp.Or(c.Network.MTU, n.Config.MTU)
+}
+
+// FamiliesIn are those that interfaces of a network have addresses of.
+func (n *Networks) FamiliesIn(network string) []wire.Family {
+	if c := n.Custom(network); c != nil {
+		return desired.FamiliesOf(c.Network.CIDRs)
+	}
+	if network == "" {
+		return n.pools.Load().Families()
+	}
+	return nil
+}

@@ -1,0 +1,258 @@
+package networks
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/weftnet/weft/eventloop"
+	"github.com/weftnet/weft/ipnet/desired"
+	"github.com/weftnet/weft/ipnet/ipam"
+	"github.com/weftnet/weft/pod"
+	"github.com/weftnet/weft/wire"
+)
+
+// About says which pod an error is about, and keeps its code.
+func About(ev *pod.AddPod, err error) error {
+	if coded, ok := errors.AsType[*pod.Error](err); ok {
+		return pod.Errorf(coded.Code, "%s: %w", ev, err)
+	}
+	return fmt.Errorf("%s: %w", ev, err)
+}
+
+// SavedPools is what is kept of the pools of the network default, if they were set.
+type SavedPools struct {
+	Pools          []pod.Pool          `json:"pools"`
+	NamespacePools map[string][]string `json:"namespacePools,omitempty"`
+	NodePools      []string            `json:"nodePools,omitempty"`
+}
+
+// PoolSet holds the pools of the network default, and which namespaces use which. It never changes: a new one replaces it.
+type PoolSet struct {
+	All         []ipam.Pool
+	ofNamespace map[string][]string // by namespace of Kubernetes, names
+	ofNode      []string            // names
+}
+
+// SetPools replaces the pools of the node by those of the event, as far as their addresses allow it; Refused says why not.
+// The blocks of a new pool are set after it.
+func (n *Networks) SetPools(ev *pod.SetPools, t *eventloop.Txn) {
+	ev.Refused = make(map[string]string)
+	t.Save(poolsBucket, poolsKey, n.setPools(ev))
+}
+
+// setPools takes over the pools of an event, and gives what is to be kept of them.
+func (n *Networks) setPools(ev *pod.SetPools) SavedPools {
+	var wanted []ipam.Pool
+	for _, p := range ev.Pools {
+		if err := n.Config.possible(p, wanted); err != nil {
+			ev.Refused[p.Name] = err.Error()
+			continue
+		}
+		wanted = append(wanted, ipam.Pool{Name: p.Name, Prefix: p.Prefix, Disabled: p.Disabled, Namespaces: p.Namespaces, Blocks: p.Blocks})
+	}
+	for name, err := range n.addresses.SetPools(wanted) {
+		ev.Refused[name] = err.Error()
+	}
+	set := &PoolSet{All: n.addresses.Pools(), ofNamespace: ev.NamespacePools, ofNode: ev.NodePools}
+	n.pools.Store(set)
+	saved := SavedPools{NamespacePools: set.ofNamespace, NodePools: set.ofNode}
+	for _, p := range set.All {
+		saved.Pools = append(saved.Pools, pod.Pool{Name: p.Name, Prefix: p.Prefix, Disabled: p.Disabled, Namespaces: p.Namespaces, Blocks: p.Blocks})
+	}
+	return saved
+}
+
+// possible refuses a pool that this node cannot have beside others.
+func (c Config) possible(p pod.Pool, others []ipam.Pool) error {
+	pool := ipam.Pool{Name: p.Name, Prefix: p.Prefix}
+	if err := pool.Validate(); err != nil {
+		return err
+	}
+	if slices.ContainsFunc(others, func(o ipam.Pool) bool { return o.Name == p.Name }) {
+		return errors.New("it is there twice")
+	}
+	if strings.Contains(p.Name, ":") {
+		return fmt.Errorf("pool %s: a name without colons is needed", p.Name)
+	}
+	if least := desired.LeastMTU(desired.FamiliesOf([]netip.Prefix{p.Prefix})); c.MTU < least {
+		return fmt.Errorf("the node's MTU %d is below %d, which its family needs", c.MTU, least)
+	}
+	return nil
+}
+
+// restorePools takes over the pools of an earlier run.
+func (n *Networks) restorePools(saved *SavedPools) {
+	if saved == nil {
+		return
+	}
+	ev := &pod.SetPools{Pools: saved.Pools, NamespacePools: saved.NamespacePools, NodePools: saved.NodePools, Refused: make(map[string]string)}
+	n.setPools(ev)
+	for name, why := range ev.Refused {
+		n.Config.Log.Warn("pool not restored", "pool", name, "err", why)
+	}
+}
+
+// pool is the pool of that name; nil if there is none.
+func (p *PoolSet) pool(name string) *ipam.Pool {
+	for i := range p.All {
+		if p.All[i].Name == name {
+			return &p.All[i]
+		}
+	}
+	return nil
+}
+
+// Families are those that have pools, IPv4 first.
+func (p *PoolSet) Families() []wire.Family {
+	var prefixes []netip.Prefix
+	for _, pool := range p.All {
+		prefixes = append(prefixes, pool.Prefix)
+	}
+	return desired.FamiliesOf(prefixes)
+}
+
+// choice is a list of pools, and who says so.
+type choice struct {
+	from  string
+	names []string
+}
+
+// ForPod lists the names of the pools for the pod of an event. For each family the first choice counts that names a pool of the
+// family: the pod, its namespace, the node, and all pools that are enabled and for all namespaces.
+func (p *PoolSet) ForPod(ev *pod.AddPod) ([]string, error) {
+	asked, err := pod.PoolsAsked(ev.Annotations)
+	if err != nil {
+		return nil, About(ev, err)
+	}
+	if len(ev.Requested.Pools) > 0 {
+		return p.configuredPools(ev)
+	}
+	choices := []choice{
+		{"annotation " + pod.AnnotationPools, asked},
+		{"namespace " + ev.ID.Namespace, p.namesFor(ev.ID.Namespace)},
+		{"the node", p.ofNode},
+		{"the configuration", p.unrestricted()},
+	}
+	names := []string{} // not nil: an allocator would choose
+	for _, family := range p.Families() {
+		for _, c := range choices {
+			chosen, err := p.chosen(ev, c, family)
+			if err != nil {
+				return nil, err
+			}
+			if len(chosen) > 0 {
+				names = append(names, chosen...)
+				break
+			}
+		}
+	}
+	if len(names) == 0 {
+		return nil, pod.Errorf(pod.CodeUnknownNetwork, "%s: no pool of the node is enabled for namespace %q", ev, ev.ID.Namespace)
+	}
+	return names, nil
+}
+
+// configuredPools lists the pools that the configuration of an IPAM plugin names. No other pool gives an address.
+func (p *PoolSet) configuredPools(ev *pod.AddPod) ([]string, error) {
+	names := []string{}
+	for _, family := range p.Families() {
+		chosen, err := p.chosen(ev, choice{"pool of the IPAM configuration", ev.Requested.Pools}, family)
+		if err != nil {
+			return nil, err
+		}
+		names = append(names, chosen...)
+	}
+	for _, asked := range ev.Requested.Addresses {
+		if name := p.Of(asked.Addr()); !slices.Contains(names, name) {
+			return nil, pod.Errorf(pod.CodeUnknownNetwork, "%s: address %s is not in the pools of the IPAM configuration, %v", ev, asked.Addr(), names)
+		}
+	}
+	return names, nil
+}
+
+// chosen lists the pools of a family in a choice. A choice that names a pool which the pod may not use is an error.
+func (p *PoolSet) chosen(ev *pod.AddPod, c choice, family wire.Family) ([]string, error) {
+	var names []string
+	for _, name := range c.names {
+		pool := p.pool(name)
+		if pool == nil {
+			return nil, pod.Errorf(pod.CodeUnknownNetwork, "%s: %s: there is no pool %q; there are %v", ev, c.from, name, p.unrestricted())
+		}
+		if err := p.Usable(ev, c.from, pool.Node()); err != nil {
+			return nil, err
+		}
+		if wire.FamilyOf(pool.Prefix.Addr()) == family {
+			names = append(names, name)
+		}
+	}
+	return names, nil
+}
+
+// Usable rejects an address whose pool does not serve the pod. An address outside all pools passes; the allocator rejects it with
+// more detail.
+func (p *PoolSet) Usable(ev *pod.AddPod, from string, a netip.Addr) error {
+	pool := p.pool(p.Of(a))
+	switch {
+	case pool == nil:
+		return nil
+	case pool.Disabled:
+		return pod.Errorf(pod.CodeUnknownNetwork, "%s: %s: pool %s is disabled, or not for this node", ev, from, pool.Name)
+	case !pool.Admits(ev.ID.Namespace):
+		return pod.Errorf(pod.CodeUnknownNetwork, "%s: %s: pool %s is not for namespace %q", ev, from, pool.Name, ev.ID.Namespace)
+	}
+	return nil
+}
+
+// namesFor lists the pools that are configured for a namespace, then the pools that are restricted to some namespaces and admit it.
+func (p *PoolSet) namesFor(namespace string) []string {
+	names := slices.Clone(p.ofNamespace[namespace])
+	for _, pool := range p.All {
+		if len(pool.Namespaces) > 0 && !pool.Disabled && pool.Admits(namespace) && !slices.Contains(names, pool.Name) {
+			names = append(names, pool.Name)
+		}
+	}
+	return names
+}
+
+// unrestricted lists the pools that are enabled and for all namespaces.
+func (p *PoolSet) unrestricted() []string {
+	var names []string
+	for _, pool := range p.All {
+		if !pool.Disabled && len(pool.Namespaces) == 0 {
+			names = append(names, pool.Name)
+		}
+	}
+	return names
+}
+
+// Of returns the name of the pool that contains an address; "" if no pool does.
+func (p *PoolSet) Of(a netip.Addr) string {
+	for _, pool := range p.All {
+		if pool.Prefix.Contains(a) {
+			return pool.Name
+		}
+	}
+	return ""
+}
+
+// NodeAddress is the node's own address of a family: in the first pool that is the node's as a whole, else in a block; not
+// valid if there is none.
+func (n *Networks) NodeAddress(f wire.Family) netip.Addr {
+	for _, p := range n.pools.Load().All {
+		if !p.Blocks && wire.FamilyOf(p.Prefix.Addr()) == f {
+			return p.Node()
+		}
+	}
+	return (*n.own.Load())[f]
+}
+
+// NodeIn is the address of the node's own by which it reaches a pool; not valid if it has none yet.
+func (n *Networks) NodeIn(p ipam.Pool) netip.Addr {
+	if p.Blocks {
+		return n.NodeAddress(wire.FamilyOf(p.Prefix.Addr()))
+	}
+	return p.Node()
+}
