@@ -15,7 +15,7 @@ import (
 	"github.com/weftnet/weft/ipnet"
 	"github.com/weftnet/weft/ipnet/ipam"
 	"github.com/weftnet/weft/ipnet/networks"
-	"github.com/weftnet/weft/k8s"
+	"github.com/weftnet/weft/k8s/nodeview"
 	"github.com/weftnet/weft/kvscheduler"
 	"github.com/weftnet/weft/pod"
 )
@@ -95,7 +95,7 @@ func (r *refuser) round(t *testing.T, now *followed) {
 
 func TestWhatIsRefusedIsNeitherSetNorLoggedAtEachLook(t *testing.T) {
 	r := newRefuser(t)
-	now := &followed{view: k8s.View{Externals: []k8s.External{{External: pod.External{Name: "out", Interface: "eth1"}}}}}
+	now := &followed{view: nodeview.View{Externals: []nodeview.External{{External: pod.External{Name: "out", Interface: "eth1"}}}}}
 	for range 5 {
 		r.round(t, now)
 	}

@@ -32,8 +32,12 @@ import (
 	"github.com/weftnet/weft/ipnet/ipam"
 	"github.com/weftnet/weft/ipnet/mesh"
 	"github.com/weftnet/weft/ipnet/networks"
-	"github.com/weftnet/weft/k8s"
+	"github.com/weftnet/weft/k8s/announcement"
 	"github.com/weftnet/weft/k8s/blocks"
+	"github.com/weftnet/weft/k8s/client"
+	"github.com/weftnet/weft/k8s/events"
+	"github.com/weftnet/weft/k8s/nodeview"
+	"github.com/weftnet/weft/k8s/pods"
 	"github.com/weftnet/weft/kvscheduler"
 	"github.com/weftnet/weft/metrics"
 	"github.com/weftnet/weft/pod"
@@ -57,21 +61,21 @@ type Agent struct {
 	network   *ipnet.Network
 	devices   *devicemanager.Manager // nil: the node has none
 
-	client        *k8s.Client  // of the API server; nil, like the rest of this: the node is in no cluster
-	cluster       *k8s.Cluster // what the API server shows
-	events        *k8s.Events  // on pods of this node
-	edits         edits        // of their annotations
-	podReport     *podReport   // what they got
+	client        *client.Client    // of the API server; nil, like the rest of this: the node is in no cluster
+	cluster       *nodeview.Cluster // what the API server shows
+	events        *events.Writer    // on pods of this node
+	edits         edits             // of their annotations
+	podReport     *podReport        // what they got
 	uplink        uplink
 	card          *heldCard      // the network card that the dataplane owns; nil: the kernel keeps it
 	released      []*heldCard    // those that are to be given back to the kernel
 	ranges        []config.Pool  // the node's when the agent started, where pools are its ranges
 	keeper        *blocks.Keeper // of the node's blocks of addresses
 	publisher     *blocks.Publisher
-	blocksChanged chan struct{}         // holds a token when the node has other blocks than before
-	taken         chan takenBlock       // blocks that another node owns while pods of this node use them
-	announcements chan k8s.Announcement // the newest that was not written yet
-	annotator     *k8s.Annotator        // of pods, with what they got; nil: they are not
+	blocksChanged chan struct{}                  // holds a token when the node has other blocks than before
+	taken         chan takenBlock                // blocks that another node owns while pods of this node use them
+	announcements chan announcement.Announcement // the newest that was not written yet
+	annotator     *pods.Annotator                // of pods, with what they got; nil: they are not
 
 	podChanges atomic.Uint64                     // how often pods came or went
 	observers  []func(podmanager.Outcome)        // of what happens to attachments
@@ -100,7 +104,7 @@ const stateWait = 15 * time.Second
 func New(ctx context.Context, c config.Config, log *slog.Logger) (a *Agent, err error) {
 	a = &Agent{
 		config: c, log: log, health: health.New(c.HealthFile, log),
-		blocksChanged: make(chan struct{}, 1), taken: make(chan takenBlock, 64), announcements: make(chan k8s.Announcement, 1),
+		blocksChanged: make(chan struct{}, 1), taken: make(chan takenBlock, 64), announcements: make(chan announcement.Announcement, 1),
 	}
 	a.health.Served = a.markServed
 	if len(c.ReadinessGates) > 0 {

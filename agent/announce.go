@@ -19,9 +19,9 @@ import (
 	"github.com/weftnet/weft/eventloop"
 	"github.com/weftnet/weft/internal/version"
 	"github.com/weftnet/weft/ipnet/networks"
-	"github.com/weftnet/weft/k8s"
 	"github.com/weftnet/weft/k8s/announcement"
 	v1 "github.com/weftnet/weft/k8s/api/v1"
+	"github.com/weftnet/weft/k8s/nodeview"
 	"github.com/weftnet/weft/pod"
 	"github.com/weftnet/weft/wire"
 )
@@ -48,7 +48,7 @@ func (a *Agent) parts(now *followed) []pod.NodePart {
 
 // announce queues the node's announcement to the other nodes, and replaces one that is not written yet.
 func (a *Agent) announce(now *followed) {
-	said := k8s.Announcement{UID: now.view.Node.UID, Version: version.String(), Spec: v1.NodeNetworkSpec{Tunnel: a.tunnel()}}
+	said := announcement.Announcement{UID: now.view.Node.UID, Version: version.String(), Spec: v1.NodeNetworkSpec{Tunnel: a.tunnel()}}
 	for _, address := range oneOfAFamily(now.view.Node.Addresses) {
 		said.Spec.Addresses = append(said.Spec.Addresses, v1.IP(address.String()))
 	}
@@ -101,7 +101,7 @@ func vniOf(network string, networks []pod.Network) int32 {
 }
 
 // observed returns the state of the cluster's networks on this node: as specified, or the reason why not.
-func (a *Agent) observed(view k8s.View) (has []v1.Observed, refused []v1.Refusal) {
+func (a *Agent) observed(view nodeview.View) (has []v1.Observed, refused []v1.Refusal) {
 	reasons := *a.refusals.Load()
 	for _, name := range view.Deleting {
 		if pods, closed := a.lastPods(name); closed {
@@ -187,10 +187,10 @@ const announceAgain = 5 * time.Minute
 
 // announcing writes the node's announcement, and retries.
 func (a *Agent) announcing(ctx context.Context) error {
-	announcer := k8s.Announcer{Client: a.client, Node: a.config.Kubernetes.Node, Log: a.log.With("room", "k8s")}
+	announcer := announcement.Announcer{Client: a.client, Node: a.config.Kubernetes.Node, Log: a.log.With("room", "k8s")}
 	pause := backoff.NewExponentialBackOff()
 	pause.InitialInterval, pause.MaxInterval = 100*time.Millisecond, 30*time.Second
-	var said, written k8s.Announcement
+	var said, written announcement.Announcement
 	var told string // UID of the announced Node
 	timer := time.NewTimer(0)
 	<-timer.C
@@ -200,7 +200,7 @@ func (a *Agent) announcing(ctx context.Context) error {
 			return ctx.Err()
 		case said = <-a.announcements:
 		case <-timer.C:
-			written = k8s.Announcement{} // it may have been changed in the API server
+			written = announcement.Announcement{} // it may have been changed in the API server
 		}
 		if reflect.DeepEqual(said, written) && a.cluster.NodeID() != 0 {
 			continue // most changes concern other nodes and need no request

@@ -15,9 +15,9 @@ import (
 	"github.com/weftnet/weft/eventloop"
 	"github.com/weftnet/weft/ipnet/desired"
 	"github.com/weftnet/weft/ipnet/ipam"
-	"github.com/weftnet/weft/k8s"
 	v1 "github.com/weftnet/weft/k8s/api/v1"
 	"github.com/weftnet/weft/k8s/blocks"
+	"github.com/weftnet/weft/k8s/nodeview"
 	"github.com/weftnet/weft/pod"
 	"github.com/weftnet/weft/wire"
 )
@@ -36,7 +36,7 @@ func (a *Agent) assembleBlocks() error {
 	store := a.client.BlockStore()
 	if a.config.Kubernetes.Addresses == config.OfPools && len(a.config.Pools) == 0 {
 		a.health.Require(health.Addresses, "the node has no block of the cluster's pools yet")
-		a.knowAddresses(k8s.PodBlocks(a.config.Kubernetes.Node, known))
+		a.knowAddresses(nodeview.PodBlocks(a.config.Kubernetes.Node, known))
 	}
 	var err error
 	a.keeper, err = blocks.New(blocks.Config{
@@ -71,7 +71,7 @@ func (a *Agent) knowAddresses(held []pod.Block) {
 // givesOut is who gives out the addresses of the node's blocks. Where pods' main addresses are of podCIDRs, blocks of pools
 // that the node had before are of no use: no pod has an address of them, so the keeper releases them.
 type givesOut struct {
-	k8s.Local
+	nodeview.Local
 	noPools bool
 }
 
@@ -85,7 +85,7 @@ func (g givesOut) Add(b blocks.Block) error {
 
 func (a *Agent) givesOut() givesOut {
 	noPools := a.config.Kubernetes.Addresses != config.OfPools
-	return givesOut{noPools: noPools, Local: k8s.Local{Allocator: func(network string) *ipam.Allocator {
+	return givesOut{noPools: noPools, Local: nodeview.Local{Allocator: func(network string) *ipam.Allocator {
 		if network == "" && noPools {
 			return nil
 		}
@@ -214,7 +214,7 @@ func nameOfPool(p blocks.Pool) string {
 
 // heldBlocks are the blocks that the node gives out addresses of.
 func (a *Agent) heldBlocks() []pod.Block {
-	held := k8s.PodBlocks(a.config.Kubernetes.Node, a.keeper.Blocks())
+	held := nodeview.PodBlocks(a.config.Kubernetes.Node, a.keeper.Blocks())
 	return slices.DeleteFunc(held, func(b pod.Block) bool { return b.Network == "" && a.config.Kubernetes.Addresses != config.OfPools })
 }
 

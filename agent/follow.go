@@ -18,9 +18,9 @@ import (
 	"github.com/weftnet/weft/eventloop"
 	"github.com/weftnet/weft/ipnet/ipam"
 	"github.com/weftnet/weft/ipnet/networks"
-	"github.com/weftnet/weft/k8s"
 	"github.com/weftnet/weft/k8s/announcement"
 	v1 "github.com/weftnet/weft/k8s/api/v1"
+	"github.com/weftnet/weft/k8s/nodeview"
 	"github.com/weftnet/weft/kvscheduler"
 	"github.com/weftnet/weft/pod"
 	"github.com/weftnet/weft/wire"
@@ -28,7 +28,7 @@ import (
 
 // followed is what the cluster said that is in force. What was refused, or drains, is tried again.
 type followed struct {
-	view   k8s.View
+	view   nodeview.View
 	pools  *pod.SetPools
 	blocks *pod.SetBlocks
 	nodes  *pod.SetNodes
@@ -94,7 +94,7 @@ func (f *followed) tick(pods uint64) {
 }
 
 // follow makes what the cluster says now what is in force.
-func (a *Agent) follow(ctx context.Context, view k8s.View, now *followed) {
+func (a *Agent) follow(ctx context.Context, view nodeview.View, now *followed) {
 	before := now.view
 	isNew := !reflect.DeepEqual(view, before)
 	if isNew {
@@ -134,7 +134,7 @@ func (a *Agent) followPools(ctx context.Context, now *followed) {
 }
 
 // poolsOf are the pools that a view wants; nil: it says nothing of them.
-func (a *Agent) poolsOf(view *k8s.View) *pod.SetPools {
+func (a *Agent) poolsOf(view *nodeview.View) *pod.SetPools {
 	switch {
 	case a.config.Kubernetes.Addresses == config.OfPools:
 		next := &pod.SetPools{NamespacePools: view.NamespacePools, NodePools: view.Node.Pools, From: "cluster"}
@@ -196,7 +196,7 @@ func (a *Agent) refused(what string, reasons, told map[string]string) {
 }
 
 // keepView makes a view durable, and then tells of the pause and the faults that are new in it. False: it is not durable.
-func (a *Agent) keepView(ctx context.Context, view, before k8s.View) bool {
+func (a *Agent) keepView(ctx context.Context, view, before nodeview.View) bool {
 	err := a.state.Save(ctx, []eventloop.Saved{{Bucket: statefile.BucketCluster, Key: viewKey, Value: view}})
 	if err != nil {
 		a.log.Error("what is known of the cluster is not saved, trying again", "err", err)
@@ -216,7 +216,7 @@ func (a *Agent) keepView(ctx context.Context, view, before k8s.View) bool {
 }
 
 // invalidNetworks returns the reason why no node can have a CustomNetwork, by its name.
-func invalidNetworks(view k8s.View) map[string]string {
+func invalidNetworks(view nodeview.View) map[string]string {
 	invalid := make(map[string]string)
 	for _, f := range view.Faults {
 		if f.Kind == "CustomNetwork" {
@@ -227,7 +227,7 @@ func invalidNetworks(view k8s.View) map[string]string {
 }
 
 // networksOf are those of the configuration, and of the cluster those of other names.
-func (a *Agent) networksOf(view k8s.View) []pod.Network {
+func (a *Agent) networksOf(view nodeview.View) []pod.Network {
 	configured := *a.configured.Load()
 	networks := slices.Clone(configured)
 	for _, n := range view.Networks {
@@ -247,7 +247,7 @@ func (a *Agent) wantsRanges() bool {
 
 // rangesOf are the pools that are a node's ranges. Their names are the prefixes', so that ranges of a node that joined again
 // are other pools than those it had: pods may have addresses of both.
-func rangesOf(node k8s.Node) []config.Pool {
+func rangesOf(node nodeview.Node) []config.Pool {
 	var ranges []config.Pool
 	for _, r := range node.PodCIDRs {
 		ranges = append(ranges, config.Pool{Name: "pod-cidr-" + strings.NewReplacer(":", "-", "/", "-").Replace(r.String()), Prefix: r})
@@ -417,7 +417,7 @@ func (a *Agent) observedExternals(now *followed) (observed []v1.ObservedExternal
 }
 
 // unsettled says why an interface that was accepted is not connected; "": it is.
-func (a *Agent) unsettled(view kvscheduler.View, e k8s.External) string {
+func (a *Agent) unsettled(view kvscheduler.View, e nodeview.External) string {
 	keys := a.network.Externals.Objects(e.Name)
 	if len(keys) == 0 {
 		return fmt.Sprintf("network %q is not on this node", e.Network)

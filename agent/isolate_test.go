@@ -40,7 +40,7 @@ func TestPodsWithAddressesOfAnotherNodeAreIsolated(t *testing.T) {
 		return err == nil && strings.Contains(listed, `"lab"`) && strings.Contains(listed, "node n2 owns its address 10.9.0.")
 	})
 	l.eventually("an event on the pod says it too", func() bool {
-		for _, e := range events(t, server) {
+		for _, e := range eventsOf(t, server) {
 			if e.Type == corev1.EventTypeWarning && e.Reason == "WeftQuarantined" && e.InvolvedObject.Name == "a" {
 				return true
 			}

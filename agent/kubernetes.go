@@ -10,7 +10,11 @@ import (
 	"github.com/weftnet/weft/agent/health"
 	"github.com/weftnet/weft/agent/statefile"
 	"github.com/weftnet/weft/ipnet/networks"
-	"github.com/weftnet/weft/k8s"
+	"github.com/weftnet/weft/k8s/client"
+	"github.com/weftnet/weft/k8s/events"
+	"github.com/weftnet/weft/k8s/networkstatus"
+	"github.com/weftnet/weft/k8s/nodeview"
+	"github.com/weftnet/weft/k8s/pods"
 	"github.com/weftnet/weft/pod"
 	"github.com/weftnet/weft/podmanager"
 )
@@ -28,20 +32,20 @@ func (a *Agent) assembleCluster(ctx context.Context) error {
 	if a.config.Kubernetes.Mode == config.NoCluster {
 		return nil
 	}
-	connection, err := k8s.Connection(a.config.Kubernetes.Kubeconfig)
+	connection, err := client.Connection(a.config.Kubernetes.Kubeconfig)
 	if err != nil {
 		return err
 	}
-	if a.client, err = k8s.NewClient(connection); err != nil {
+	if a.client, err = client.New(connection); err != nil {
 		return err
 	}
 	if a.config.Kubernetes.Node, err = a.config.Kubernetes.Name(); err != nil {
 		return err
 	}
-	config := k8s.Config{
-		Node: a.config.Kubernetes.Node, Client: a.client, Log: a.log.With("room", "k8s"), OnPod: k8s.Annotated(a.noticeEdit),
+	config := nodeview.Config{
+		Node: a.config.Kubernetes.Node, Client: a.client, Log: a.log.With("room", "k8s"), OnPod: pods.Annotated(a.noticeEdit),
 	}
-	var known k8s.View
+	var known nodeview.View
 	was, err := a.state.Get(statefile.BucketCluster, viewKey, &known)
 	if err != nil {
 		a.log.Error("saved view of the cluster not read", "err", err)
@@ -49,10 +53,10 @@ func (a *Agent) assembleCluster(ctx context.Context) error {
 	if was {
 		config.Known = &known
 	}
-	if a.cluster, err = k8s.New(config); err != nil {
+	if a.cluster, err = nodeview.New(config); err != nil {
 		return err
 	}
-	a.events, a.podReport = a.cluster.Events(), newPodReport()
+	a.events, a.podReport = events.NewWriter(a.client, config.Node, a.cluster, config.Log), newPodReport()
 	a.observers = append(a.observers, a.reportFailure, a.reportUnknown, a.podReport.observe, a.countChange)
 	if err = a.assembleNetworkStatus(); err != nil {
 		return err
@@ -168,7 +172,7 @@ func (a *Agent) assembleNetworkStatus() (err error) {
 	if a.config.Kubernetes.Multus || !a.config.Kubernetes.NetworkStatus {
 		return nil
 	}
-	if a.annotator, err = a.cluster.NewAnnotator(k8s.AnnotationNetworkStatus, a.networkStatus); err != nil {
+	if a.annotator, err = a.cluster.NewAnnotator(networkstatus.Annotation, a.networkStatus); err != nil {
 		return err
 	}
 	a.observers = append(a.observers, func(o podmanager.Outcome) {
@@ -176,7 +180,7 @@ func (a *Agent) assembleNetworkStatus() (err error) {
 		case podmanager.Added:
 			a.annotator.Tell(o.Pod)
 		case podmanager.Removed:
-			if text, ours := k8s.PodStatus([]pod.Attachment{*o.Attachment}); ours {
+			if text, ours := networkstatus.Of([]pod.Attachment{*o.Attachment}); ours {
 				a.annotator.Withdraw(o.Pod, text)
 			}
 		}
@@ -186,5 +190,5 @@ func (a *Agent) assembleNetworkStatus() (err error) {
 
 // networkStatus returns the annotation of a pod; false: the pod has no attachment of Weft.
 func (a *Agent) networkStatus(id pod.ID) (text string, ours bool) {
-	return k8s.PodStatus(a.pods.OfPod(id))
+	return networkstatus.Of(a.pods.OfPod(id))
 }

@@ -12,9 +12,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/weftnet/weft/k8s"
 	"github.com/weftnet/weft/k8s/api/npwg"
 	"github.com/weftnet/weft/k8s/k8stest"
+	"github.com/weftnet/weft/k8s/networkstatus"
 	"github.com/weftnet/weft/pod"
 	"github.com/weftnet/weft/test/netns"
 	"github.com/weftnet/weft/test/node"
@@ -41,7 +41,7 @@ func (l *lab) status(server *k8stest.Server, p *node.Pod) (list []told, text str
 	if !server.Object("pods", "lab", p.Name, &o) {
 		l.Fatalf("there is no pod %s", p.Name)
 	}
-	if text = o.Annotations[k8s.AnnotationNetworkStatus]; text == "" {
+	if text = o.Annotations[networkstatus.Annotation]; text == "" {
 		return nil, ""
 	}
 	if err := json.Unmarshal([]byte(text), &list); err != nil {
@@ -54,7 +54,7 @@ func (l *lab) status(server *k8stest.Server, p *node.Pod) (list []told, text str
 func (l *lab) forget(server *k8stest.Server, p *node.Pod) {
 	var o corev1.Pod
 	server.Object("pods", "lab", p.Name, &o)
-	delete(o.Annotations, k8s.AnnotationNetworkStatus)
+	delete(o.Annotations, networkstatus.Annotation)
 	server.Put("pods", &o)
 }
 

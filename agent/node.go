@@ -20,7 +20,7 @@ import (
 	"github.com/weftnet/weft/agent/health"
 	"github.com/weftnet/weft/dataplane/linux"
 	"github.com/weftnet/weft/ipnet/desired"
-	"github.com/weftnet/weft/k8s"
+	"github.com/weftnet/weft/k8s/nodeview"
 	"github.com/weftnet/weft/kvscheduler"
 	"github.com/weftnet/weft/wire"
 )
@@ -35,7 +35,7 @@ const nodePatience = 5 * time.Second
 // learnNode asks what the node is, until it is known, and finds its uplink: pods get their addresses and MTU from these.
 func (a *Agent) learnNode(ctx context.Context) error {
 	name, until := a.config.Kubernetes.Node, time.Now().Add(nodePatience)
-	ask := func() (k8s.Node, error) { return a.askForNode(ctx, name, until) }
+	ask := func() (nodeview.Node, error) { return a.askForNode(ctx, name, until) }
 	pause := backoff.NewExponentialBackOff()
 	pause.InitialInterval, pause.MaxInterval = 100*time.Millisecond, nodePatience
 	node, err := backoff.Retry(ctx, ask, backoff.WithBackOff(pause), backoff.WithMaxElapsedTime(0))
@@ -58,17 +58,17 @@ func (a *Agent) learnNode(ctx context.Context) error {
 
 // askForNode asks once. Where the API server is away for longer, what was known before serves: but not if the API server says
 // that the node is gone or another one, for its ranges may be another node's by now.
-func (a *Agent) askForNode(ctx context.Context, name string, until time.Time) (k8s.Node, error) {
+func (a *Agent) askForNode(ctx context.Context, name string, until time.Time) (nodeview.Node, error) {
 	question, cancel := context.WithTimeout(ctx, oneQuestion)
 	defer cancel()
-	node, err := a.client.Node(question, name)
+	node, err := nodeview.ReadNode(question, a.client, name)
 	known := a.cluster.View().Node
 	isKnown := known.UID != "" && a.suffices(name, known) == nil
 	switch {
 	case err == nil:
 		err = a.suffices(name, node)
 		isKnown = isKnown && node.UID == known.UID
-	case errors.Is(err, k8s.ErrNoNode):
+	case errors.Is(err, nodeview.ErrNoNode):
 		isKnown = false
 	default:
 		isKnown = isKnown && !time.Now().Before(until)
@@ -86,7 +86,7 @@ func (a *Agent) askForNode(ctx context.Context, name string, until time.Time) (k
 }
 
 // suffices says what is not known of the node, and is needed.
-func (a *Agent) suffices(name string, n k8s.Node) error {
+func (a *Agent) suffices(name string, n nodeview.Node) error {
 	if _, has := a.outerAddress(n.Addresses); !has && a.config.Kubernetes.RequireUplink {
 		return errUnreachable
 	}

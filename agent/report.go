@@ -12,8 +12,9 @@ import (
 
 	"github.com/cenkalti/backoff/v5"
 
-	"github.com/weftnet/weft/k8s"
 	v1 "github.com/weftnet/weft/k8s/api/v1"
+	"github.com/weftnet/weft/k8s/events"
+	"github.com/weftnet/weft/k8s/pods"
 	"github.com/weftnet/weft/kvscheduler"
 	"github.com/weftnet/weft/pod"
 	"github.com/weftnet/weft/podmanager"
@@ -28,8 +29,8 @@ func (a *Agent) reportFailure(o podmanager.Outcome) {
 	if o.Happening != podmanager.Failed || o.Pod.IsZero() {
 		return
 	}
-	a.events.Tell(k8s.Note{
-		Pod: o.Pod, Type: k8s.Warning, Reason: reasonAddFailed, At: time.Now(),
+	a.events.Tell(events.Note{
+		Pod: o.Pod, Type: events.Warning, Reason: reasonAddFailed, At: time.Now(),
 		Text: func() string { return failureText(o, a.failedOperation(o)) },
 	})
 }
@@ -47,13 +48,13 @@ func (a *Agent) reportUnknown(o podmanager.Outcome) {
 		return
 	}
 	for _, fault := range pod.UnknownAnnotations(o.Attachment.Annotations) {
-		a.events.Tell(k8s.Note{Pod: o.Pod, Type: k8s.Warning, Reason: reasonUnknown, At: time.Now(), Text: fault.Error})
+		a.events.Tell(events.Note{Pod: o.Pod, Type: events.Warning, Reason: reasonUnknown, At: time.Now(), Text: fault.Error})
 	}
 	if mode := o.Attachment.Mode; mode != "" && mode != pod.ModePrimary {
 		return
 	}
 	for _, fault := range pod.UnservedLimits(o.Attachment.Annotations) {
-		a.events.Tell(k8s.Note{Pod: o.Pod, Type: k8s.Warning, Reason: reasonUnlimited, At: time.Now(), Text: fault.Error})
+		a.events.Tell(events.Note{Pod: o.Pod, Type: events.Warning, Reason: reasonUnlimited, At: time.Now(), Text: fault.Error})
 	}
 }
 
@@ -66,7 +67,7 @@ func (a *Agent) reportQuarantine(s suspicion) {
 		return
 	}
 	text := fmt.Sprintf("interface %s of network %s is withheld from the dataplane: %s", s.Key.IfName, s.Key.Network, s.Reason)
-	a.events.Tell(k8s.Note{Pod: s.Pod, Type: k8s.Warning, Reason: reasonQuarantined, At: time.Now(), Text: func() string { return text }})
+	a.events.Tell(events.Note{Pod: s.Pod, Type: events.Warning, Reason: reasonQuarantined, At: time.Now(), Text: func() string { return text }})
 }
 
 // failedOperation is the operation by which the transaction of an ADD failed, as the log of transactions has it; nil: it
@@ -193,7 +194,7 @@ func (r *podReport) observe(o podmanager.Outcome) {
 // reportPods keeps the PodInterfaces of this node's pods as what they got, while the cluster's switch is on, and removes
 // them when it is turned off. All pods are known again when it begins.
 func (a *Agent) reportPods(ctx context.Context) error {
-	reporter, pauses := a.cluster.PodReporter(), backoff.NewExponentialBackOff()
+	reporter, pauses := a.cluster.NewReporter(), backoff.NewExponentialBackOff()
 	pauses.MaxInterval = reportBounds
 	next := time.NewTimer(0)
 	defer next.Stop()
@@ -238,7 +239,7 @@ func pause(ctx context.Context, d time.Duration) {
 }
 
 // reports are those of all pods that have an attachment; none where they are not wanted.
-func (a *Agent) reports(wanted bool) []k8s.PodReport {
+func (a *Agent) reports(wanted bool) []pods.Report {
 	if !wanted {
 		return nil
 	}
@@ -246,19 +247,19 @@ func (a *Agent) reports(wanted bool) []k8s.PodReport {
 }
 
 // reportsOf is what each pod got in its newest sandbox, by attachments in the order of their age.
-func reportsOf(attachments []pod.Attachment) []k8s.PodReport {
-	var reports []k8s.PodReport
+func reportsOf(attachments []pod.Attachment) []pods.Report {
+	var reports []pods.Report
 	for _, at := range attachments {
 		if at.Pod.IsZero() {
 			continue
 		}
-		i := slices.IndexFunc(reports, func(r k8s.PodReport) bool { return r.Pod.String() == at.Pod.String() })
+		i := slices.IndexFunc(reports, func(r pods.Report) bool { return r.Pod.String() == at.Pod.String() })
 		switch {
 		case i < 0:
-			reports = append(reports, k8s.PodReport{Pod: at.Pod, Sandbox: at.Key.ContainerID})
+			reports = append(reports, pods.Report{Pod: at.Pod, Sandbox: at.Key.ContainerID})
 			i = len(reports) - 1
 		case reports[i].Sandbox != at.Key.ContainerID:
-			reports[i] = k8s.PodReport{Pod: at.Pod, Sandbox: at.Key.ContainerID}
+			reports[i] = pods.Report{Pod: at.Pod, Sandbox: at.Key.ContainerID}
 		}
 		for _, in := range at.Interfaces {
 			if slices.ContainsFunc(reports[i].Interfaces, func(r v1.PodInterface) bool { return r.Name == in.Name }) {
@@ -326,7 +327,7 @@ func (a *Agent) noticeEdit(id pod.ID, annotations map[string]string) {
 	if !a.edits.once(id, text) {
 		return
 	}
-	a.events.Tell(k8s.Note{Pod: id, Type: k8s.Warning, Reason: reasonEdited, At: time.Now(), Text: func() string {
+	a.events.Tell(events.Note{Pod: id, Type: events.Warning, Reason: reasonEdited, At: time.Now(), Text: func() string {
 		return fmt.Sprintf("%s takes effect when the pod is created again", text)
 	}})
 }

@@ -12,8 +12,8 @@ import (
 
 	"github.com/weftnet/weft/eventloop"
 	"github.com/weftnet/weft/internal/netnstest"
-	"github.com/weftnet/weft/k8s"
 	v1 "github.com/weftnet/weft/k8s/api/v1"
+	"github.com/weftnet/weft/k8s/client"
 	"github.com/weftnet/weft/k8s/k8stest"
 	"github.com/weftnet/weft/kvscheduler"
 	"github.com/weftnet/weft/pod"
@@ -85,10 +85,10 @@ func TestAReportIsOfThePodsNewestSandbox(t *testing.T) {
 	}
 }
 
-// events are those that the API server has on pods of the lab.
-func events(t *testing.T, server *k8stest.Server) []corev1.Event {
+// eventsOf are those that the API server has on pods of the lab.
+func eventsOf(t *testing.T, server *k8stest.Server) []corev1.Event {
 	t.Helper()
-	client, err := k8s.NewClient(server.Connection())
+	client, err := client.New(server.Connection())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -113,7 +113,7 @@ func TestAPodSaysWhyItHasNoNetwork(t *testing.T) {
 	l.fails(taken)
 	var said map[string]corev1.Event
 	l.eventually("both pods have their event", func() bool {
-		list := events(t, server)
+		list := eventsOf(t, server)
 		said = map[string]corev1.Event{}
 		for _, e := range list {
 			said[e.InvolvedObject.Name] = e
@@ -182,7 +182,7 @@ func TestAnUnknownAnnotationIsReportedAsAnEvent(t *testing.T) {
 	}
 	l.eventually("each is told of", func() bool {
 		var texts []string
-		for _, e := range events(t, server) {
+		for _, e := range eventsOf(t, server) {
 			if e.Reason == reasonUnknown && e.InvolvedObject.Name == "a" {
 				texts = append(texts, e.Message)
 			}
@@ -210,7 +210,7 @@ func TestALimitOfTheBandwidthIsReportedAsAnEvent(t *testing.T) {
 	}
 	l.eventually("each is told of", func() bool {
 		var texts []string
-		for _, e := range events(t, server) {
+		for _, e := range eventsOf(t, server) {
 			if e.Reason == reasonUnlimited {
 				texts = append(texts, e.InvolvedObject.Name+": "+e.Message)
 			}
@@ -234,7 +234,7 @@ func TestAnEditOfAPodThatRunsIsAnswered(t *testing.T) {
 	l.put(server, a, map[string]string{"contivpp.io/custom-if": "t1/tap", "other": "x"})
 	l.cni("ADD", a, nil)
 	told := func() (texts []string) {
-		for _, e := range events(t, server) {
+		for _, e := range eventsOf(t, server) {
 			if e.Reason == reasonEdited {
 				texts = append(texts, e.InvolvedObject.Name+": "+e.Message)
 			}

@@ -10,10 +10,10 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/weftnet/weft/k8s"
 	v1 "github.com/weftnet/weft/k8s/api/v1"
 	"github.com/weftnet/weft/k8s/blocks"
 	"github.com/weftnet/weft/k8s/blocks/blockstest"
+	"github.com/weftnet/weft/k8s/client"
 	"github.com/weftnet/weft/k8s/k8stest"
 	"github.com/weftnet/weft/test/node"
 )
@@ -21,7 +21,7 @@ import (
 // secondNode is a node without a machine: it keeps its blocks, and gives out their addresses.
 func secondNode(t *testing.T, server *k8stest.Server, name string, pool blocks.Pool) *blockstest.Node {
 	t.Helper()
-	client, err := k8s.NewClient(server.Connection())
+	client, err := client.New(server.Connection())
 	if err != nil {
 		t.Fatal(err)
 	}

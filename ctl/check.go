@@ -13,8 +13,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/weftnet/weft/k8s"
 	"github.com/weftnet/weft/k8s/blocks"
+	k8sclient "github.com/weftnet/weft/k8s/client"
 	weftv1 "github.com/weftnet/weft/proto/weft/v1"
 )
 
@@ -114,7 +114,7 @@ func nodeName(name string, nodes blocks.Nodes) (string, error) {
 }
 
 // judge looks at what a node's agent gave out.
-func (v *verdict) judge(node string, reply *weftv1.AddressesReply, there k8s.Addresses) {
+func (v *verdict) judge(node string, reply *weftv1.AddressesReply, there k8sclient.Addresses) {
 	var leases []blocks.Lease
 	for _, l := range reply.GetLeases() {
 		address, err := netip.ParseAddr(l.Address)

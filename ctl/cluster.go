@@ -6,8 +6,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/weftnet/weft/k8s"
 	"github.com/weftnet/weft/k8s/blocks"
+	k8sclient "github.com/weftnet/weft/k8s/client"
 )
 
 // kubeconfigFlag is how a command that asks the API server, and not the agent, reaches it.
@@ -16,16 +16,16 @@ func kubeconfigFlag(cmd *cobra.Command, file *string) {
 }
 
 // readCluster asks the API server, for as long as the client waits for answers.
-func (c *client) readCluster(ctx context.Context, kubeconfig string) (k8s.Addresses, error) {
+func (c *client) readCluster(ctx context.Context, kubeconfig string) (k8sclient.Addresses, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
-	connection, err := k8s.OperatorConnection(kubeconfig)
+	connection, err := k8sclient.OperatorConnection(kubeconfig)
 	if err != nil {
-		return k8s.Addresses{}, err
+		return k8sclient.Addresses{}, err
 	}
-	cluster, err := k8s.NewClient(connection)
+	cluster, err := k8sclient.New(connection)
 	if err != nil {
-		return k8s.Addresses{}, err
+		return k8sclient.Addresses{}, err
 	}
 	there, err := cluster.Addresses(ctx)
 	if err != nil && ctx.Err() != nil {
@@ -91,7 +91,7 @@ time ago, free ones are allocated without a request to the API server. Those on 
 	return cmd
 }
 
-func (c *client) showBlocks(there k8s.Addresses) error {
+func (c *client) showBlocks(there k8sclient.Addresses) error {
 	shares := blocks.Shares(there.Pools, there.Blocks)
 	pools, nodes := poolRows(there.Pools, shares), nodeRows(shares)
 	if c.format != "table" {

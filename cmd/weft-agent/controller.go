@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/weftnet/weft/internal/version"
-	"github.com/weftnet/weft/k8s"
+	"github.com/weftnet/weft/k8s/client"
 	"github.com/weftnet/weft/k8s/controller"
 )
 
@@ -35,7 +35,7 @@ func (o *controllerOptions) flags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.kubeconfig, "kubeconfig", "", "how to reach the API server; default: as a pod does, by its service account")
 	fs.StringVar(&o.namespace, "namespace", cmp.Or(os.Getenv("POD_NAMESPACE"), "weft-system"), "where its lease and its ledger are; default: POD_NAMESPACE of the environment")
 	fs.StringVar(&o.health, "health-address", "127.0.0.1:9879", "where /livez and /readyz are answered")
-	fs.BoolVar(&o.untaint, "untaint-nodes", false, "take the taint "+k8s.TaintNotReady+" off nodes that serve pods; needs the right to watch and patch nodes")
+	fs.BoolVar(&o.untaint, "untaint-nodes", false, "take the taint "+controller.TaintNotReady+" off nodes that serve pods; needs the right to watch and patch nodes")
 	fs.BoolVar(&o.endpoints, "service-endpoints", false, "keep EndpointSlices for Services with the annotation contivpp.io/endpoint-selector; needs the rights of endpoints.yaml")
 	fs.BoolVar(&o.policies, "report-network-policies", true, "tell the authors of NetworkPolicies by events that Weft enforces none; off where another component enforces them")
 	fs.TextVar(&o.level, "log-level", slog.LevelInfo, "debug, info, warn or error")
@@ -75,11 +75,11 @@ func controllerCommand() *cobra.Command {
 }
 
 func (o *controllerOptions) run(ctx context.Context, log *slog.Logger) error {
-	connection, err := k8s.Connection(o.kubeconfig)
+	connection, err := client.Connection(o.kubeconfig)
 	if err != nil {
 		return err
 	}
-	client, err := k8s.NewClient(connection)
+	client, err := client.New(connection)
 	if err != nil {
 		return err
 	}

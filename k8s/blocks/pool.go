@@ -1,9 +1,12 @@
 package blocks
 
 import (
+	"cmp"
 	"fmt"
 	"math/big"
 	"net/netip"
+
+	v1 "github.com/weftnet/weft/k8s/api/v1"
 )
 
 // Default lengths of the prefixes of blocks: 64 addresses.
@@ -11,6 +14,33 @@ const (
 	DefaultBits4 = 26
 	DefaultBits6 = 122
 )
+
+// Sizes are the prefix lengths of a network's blocks.
+type Sizes struct {
+	V4 int `json:"v4"`
+	V6 int `json:"v6"`
+}
+
+// SizesOf returns the sizes that a network asks for.
+func SizesOf(n *v1.CustomNetwork) Sizes {
+	return Sizes{V4: int(n.Spec.BlockSize), V6: int(n.Spec.BlockSizeV6)}
+}
+
+// Of is the prefix length of a block with the prefix' family; those that say none have the default.
+func (s Sizes) Of(prefix netip.Prefix) int {
+	if prefix.Addr().Is4() {
+		return cmp.Or(s.V4, DefaultBits4)
+	}
+	return cmp.Or(s.V6, DefaultBits6)
+}
+
+// BitsOf is the prefix length of a pool's blocks.
+func BitsOf(p *v1.IPPool, prefix netip.Prefix) int {
+	if p.Spec.BlockSize != nil {
+		return int(*p.Spec.BlockSize)
+	}
+	return Sizes{}.Of(prefix)
+}
 
 // Pool is a range of addresses of one family that is cut into blocks.
 type Pool struct {

@@ -17,7 +17,7 @@ import (
 	"github.com/weftnet/weft/agent/config"
 	"github.com/weftnet/weft/install"
 	"github.com/weftnet/weft/internal/version"
-	"github.com/weftnet/weft/k8s"
+	"github.com/weftnet/weft/k8s/controller"
 )
 
 const ours = "weft"
@@ -194,7 +194,7 @@ func TestWhatTheControllerDoesWhereItIsToldToComesWithItsRights(t *testing.T) {
 			if told := slices.Contains(pod.Containers[0].Args, tt.flag); told != is {
 				t.Errorf("with %s %v the controller's arguments are %q", tt.value, is, pod.Containers[0].Args)
 			}
-			if !slices.ContainsFunc(pod.Tolerations, func(t corev1.Toleration) bool { return t.Key == k8s.TaintNotReady }) {
+			if !slices.ContainsFunc(pod.Tolerations, func(t corev1.Toleration) bool { return t.Key == controller.TaintNotReady }) {
 				t.Error("the taint keeps away who takes it off")
 			}
 		}

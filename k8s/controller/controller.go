@@ -15,9 +15,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/weftnet/weft/k8s"
 	v1 "github.com/weftnet/weft/k8s/api/v1"
 	"github.com/weftnet/weft/k8s/blocks"
+	"github.com/weftnet/weft/k8s/client"
 	"github.com/weftnet/weft/k8s/endpoints"
 )
 
@@ -35,11 +35,11 @@ const (
 
 // Config is what a [Controller] is made of. Client, Namespace and Identity are needed.
 type Config struct {
-	Client    *k8s.Client
+	Client    *client.Client
 	Namespace string // of the lease and the ledger
 	Identity  string // of this replica, unlike those of all others
 
-	Untaint bool // nodes lose the taint [k8s.TaintNotReady] once they serve pods
+	Untaint bool // nodes lose the taint [TaintNotReady] once they serve pods
 	// ServiceEndpoints is whether slices are kept for Services that ask for them, which needs rights of their own.
 	ServiceEndpoints bool
 	// ReportPolicies is whether the authors of NetworkPolicies are told that Weft enforces none.
@@ -52,14 +52,14 @@ type Config struct {
 
 // Controller is one replica of the cluster's writer of status.
 type Controller struct {
-	client    *k8s.Client
+	client    *client.Client
 	namespace string
 	collect   time.Duration
 	endpoints bool
 	policies  bool
 	log       *slog.Logger
 
-	overview  *k8s.Overview
+	overview  *overview
 	collector blocks.Collector
 	election  election
 	beaten    atomic.Pointer[time.Time] // when the lease was looked at last
@@ -77,7 +77,7 @@ func New(c Config) (*Controller, error) {
 	if c.Collect == 0 {
 		c.Collect = collectEvery
 	}
-	overview, err := k8s.NewOverview(c.Client, c.Untaint, c.Log)
+	overview, err := newOverview(c.Client, c.Untaint, c.Log)
 	if err != nil {
 		return nil, err
 	}
@@ -126,7 +126,7 @@ func (c *Controller) lead(ctx context.Context) error {
 
 // reportPolicies watches only while this replica leads.
 func (c *Controller) reportPolicies(ctx context.Context) error {
-	reporter, err := k8s.NewPolicyReporter(c.client, c.log)
+	reporter, err := newPolicyReporter(c.client, c.log)
 	if err != nil {
 		return err
 	}
@@ -203,14 +203,14 @@ func (c *Controller) round(ctx context.Context) error {
 		}
 	}
 	for _, n := range networks {
-		errs = append(errs, c.writeNetwork(ctx, n, k8s.NetworkStatus(n, networks, nodes)))
+		errs = append(errs, c.writeNetwork(ctx, n, networkStatus(n, networks, nodes)))
 	}
 	pools, claimed := c.overview.Pools(), c.overview.Blocks()
 	for _, p := range pools {
-		errs = append(errs, c.writePool(ctx, p, k8s.PoolStatus(p, pools, claimed)))
+		errs = append(errs, c.writePool(ctx, p, poolStatus(p, pools, claimed)))
 	}
 	for _, e := range c.overview.Externals() {
-		errs = append(errs, c.writeExternal(ctx, e, k8s.ExternalStatus(e, nodes)))
+		errs = append(errs, c.writeExternal(ctx, e, externalStatus(e, nodes)))
 	}
 	for _, n := range c.overview.TaintedInVain() {
 		errs = append(errs, c.untaint(ctx, n))
@@ -260,10 +260,10 @@ func (c *Controller) writeExternal(ctx context.Context, e *v1.ExternalInterface,
 func (c *Controller) untaint(ctx context.Context, n *corev1.Node) error {
 	ctx, cancel := context.WithTimeout(ctx, requestLimit)
 	defer cancel()
-	err := c.client.Untaint(ctx, n)
+	err := untaint(ctx, c.client, n)
 	switch {
 	case err == nil:
-		c.log.Info("node serves pods, its taint is taken off", "node", n.Name, "taint", k8s.TaintNotReady)
+		c.log.Info("node serves pods, its taint is taken off", "node", n.Name, "taint", TaintNotReady)
 	case apierrors.IsConflict(err), apierrors.IsNotFound(err):
 		return nil // the watch shows it
 	}

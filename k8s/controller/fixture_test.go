@@ -10,8 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/weftnet/weft/k8s"
 	v1 "github.com/weftnet/weft/k8s/api/v1"
+	"github.com/weftnet/weft/k8s/client"
 	"github.com/weftnet/weft/k8s/k8stest"
 )
 
@@ -42,14 +42,19 @@ func (l *lab) network(name string, set func(*v1.CustomNetworkSpec)) {
 	l.Put(networks, n)
 }
 
-// replica is one that does nothing yet.
-func (l *lab) replica(name string, set func(*Config)) *Controller {
+func (l *lab) client() *client.Client {
 	l.t.Helper()
-	client, err := k8s.NewClient(l.Connection())
+	c, err := client.New(l.Connection())
 	if err != nil {
 		l.t.Fatal(err)
 	}
-	config := Config{Client: client, Namespace: room, Identity: name, Log: slog.New(slog.NewTextHandler(l.t.Output(), nil)).With("replica", name)}
+	return c
+}
+
+// replica is one that does nothing yet.
+func (l *lab) replica(name string, set func(*Config)) *Controller {
+	l.t.Helper()
+	config := Config{Client: l.client(), Namespace: room, Identity: name, Log: slog.New(slog.NewTextHandler(l.t.Output(), nil)).With("replica", name)}
 	if set != nil {
 		set(&config)
 	}

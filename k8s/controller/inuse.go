@@ -8,7 +8,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/weftnet/weft/k8s"
 	v1 "github.com/weftnet/weft/k8s/api/v1"
 )
 
@@ -17,7 +16,7 @@ import (
 func (c *Controller) keepInUse(ctx context.Context, n *v1.CustomNetwork, nodes []*v1.NodeNetwork) error {
 	has, deleting := slices.Contains(n.Finalizers, v1.FinalizerInUse), n.DeletionTimestamp != nil
 	switch {
-	case has != deleting || deleting && !k8s.UsageOf(n, nodes).IsNone():
+	case has != deleting || deleting && !usageOf(n, nodes).IsNone():
 		return nil
 	case deleting:
 		unused, err := c.isUnused(ctx, n)
@@ -57,5 +56,5 @@ func (c *Controller) isUnused(ctx context.Context, n *v1.CustomNetwork) (bool, e
 	for i := range list.Items {
 		nodes[i] = &list.Items[i]
 	}
-	return k8s.UsageOf(n, nodes).IsNone(), nil
+	return usageOf(n, nodes).IsNone(), nil
 }

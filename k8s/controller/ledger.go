@@ -12,7 +12,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/weftnet/weft/k8s"
 	v1 "github.com/weftnet/weft/k8s/api/v1"
 )
 
@@ -42,7 +41,7 @@ func (c *Controller) giveVNIs(ctx context.Context) error {
 	for i := range list.Items {
 		networks[i] = &list.Items[i]
 	}
-	now := k8s.GiveVNIs(given, networks)
+	now := assignVNIs(given, networks)
 	if !maps.Equal(now, given) {
 		if err := c.writeLedger(ctx, ledger, now); err != nil {
 			return err
@@ -72,15 +71,15 @@ func (c *Controller) giveVNI(ctx context.Context, n *v1.CustomNetwork, vni int32
 }
 
 // readLedger gives the ledger's object, nil if there is none, and what is in it.
-func (c *Controller) readLedger(ctx context.Context) (*corev1.ConfigMap, k8s.VNIs, error) {
+func (c *Controller) readLedger(ctx context.Context) (*corev1.ConfigMap, vnis, error) {
 	ledger, err := c.client.ConfigMaps(c.namespace).Get(ctx, ledgerName, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
-		return nil, k8s.VNIs{}, nil
+		return nil, vnis{}, nil
 	case err != nil:
 		return nil, nil, fmt.Errorf("read the VNIs that are given: %w", err)
 	}
-	given := make(k8s.VNIs, len(ledger.Data))
+	given := make(vnis, len(ledger.Data))
 	for key, uid := range ledger.Data {
 		vni, err := strconv.ParseInt(key, 10, 32)
 		if err != nil {
@@ -92,7 +91,7 @@ func (c *Controller) readLedger(ctx context.Context) (*corev1.ConfigMap, k8s.VNI
 }
 
 // writeLedger replaces the content of the ledger if it is still of the version that was read.
-func (c *Controller) writeLedger(ctx context.Context, ledger *corev1.ConfigMap, now k8s.VNIs) error {
+func (c *Controller) writeLedger(ctx context.Context, ledger *corev1.ConfigMap, now vnis) error {
 	store, isNew := c.client.ConfigMaps(c.namespace), ledger == nil
 	if isNew {
 		ledger = &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: ledgerName}}

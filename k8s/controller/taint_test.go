@@ -10,7 +10,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/weftnet/weft/k8s"
 	v1 "github.com/weftnet/weft/k8s/api/v1"
 )
 
@@ -50,12 +49,12 @@ func TestANodeLosesItsTaintWhenItServesPods(t *testing.T) {
 	l := newLab(t)
 	n := &corev1.Node{ObjectMeta: named("n1"), Spec: corev1.NodeSpec{PodCIDR: "10.8.0.0/24", Taints: []corev1.Taint{
 		{Key: "theirs", Effect: corev1.TaintEffectNoSchedule},
-		{Key: k8s.TaintNotReady, Effect: corev1.TaintEffectNoSchedule},
-		{Key: k8s.TaintNotReady, Effect: corev1.TaintEffectNoExecute},
+		{Key: TaintNotReady, Effect: corev1.TaintEffectNoSchedule},
+		{Key: TaintNotReady, Effect: corev1.TaintEffectNoExecute},
 	}}}
 	n.UID, n.Labels = "new", map[string]string{"zone": "a"}
 	l.Put("nodes", n)
-	both := []string{"theirs", k8s.TaintNotReady, k8s.TaintNotReady}
+	both := []string{"theirs", TaintNotReady, TaintNotReady}
 
 	c := l.replica("a", func(c *Config) { c.Untaint = true })
 	l.start("a", c.overview.Run)
@@ -79,7 +78,7 @@ func TestANodeLosesItsTaintWhenItServesPods(t *testing.T) {
 
 func TestATaintIsNotTakenOffANodeThatSomebodyChangedMeanwhile(t *testing.T) {
 	l := newLab(t)
-	n := &corev1.Node{ObjectMeta: named("n1"), Spec: corev1.NodeSpec{Taints: []corev1.Taint{{Key: k8s.TaintNotReady}}}}
+	n := &corev1.Node{ObjectMeta: named("n1"), Spec: corev1.NodeSpec{Taints: []corev1.Taint{{Key: TaintNotReady}}}}
 	l.Put("nodes", n)
 	var seen corev1.Node
 	l.Object("nodes", "", "n1", &seen)
@@ -97,7 +96,7 @@ func TestATaintIsNotTakenOffANodeThatSomebodyChangedMeanwhile(t *testing.T) {
 func TestNodesAreNotWatchedWhereNobodyAskedForIt(t *testing.T) {
 	l := newLab(t)
 	c, _ := l.watching("a")
-	l.Put("nodes", &corev1.Node{ObjectMeta: named("n1"), Spec: corev1.NodeSpec{Taints: []corev1.Taint{{Key: k8s.TaintNotReady}}}})
+	l.Put("nodes", &corev1.Node{ObjectMeta: named("n1"), Spec: corev1.NodeSpec{Taints: []corev1.Taint{{Key: TaintNotReady}}}})
 	if err := c.round(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
-	"github.com/weftnet/weft/k8s"
+	"github.com/weftnet/weft/k8s/networkstatus"
 	"github.com/weftnet/weft/pod"
 )
 
@@ -37,7 +37,7 @@ func groupsOf(s *corev1.Service, pods []*corev1.Pod) (groups []group, faults []s
 		}
 		addresses, err := addressesOf(p)
 		switch {
-		case errors.Is(err, k8s.ErrNoNetworkStatus) && !isReady(p): // it may come yet
+		case errors.Is(err, networkstatus.ErrNone) && !isReady(p): // it may come yet
 		case err != nil:
 			faults = append(faults, fmt.Sprintf("pod %s: %v", p.Name, err))
 		case !hasAny(addresses, s):
@@ -90,7 +90,7 @@ func addressesOf(p *corev1.Pod) (addresses []netip.Addr, err error) {
 	case p.Spec.HostNetwork: // only its annotations say which addresses it has
 		err = ErrHostNetwork
 	default:
-		addresses, err = k8s.AddressesOn(p.Annotations, name)
+		addresses, err = networkstatus.AddressesOn(p.Annotations, name)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %s: %w", pod.AnnotationEndpoint, interfaceOf(p), err)

@@ -9,7 +9,7 @@ import (
 	discovery "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
-	"github.com/weftnet/weft/k8s"
+	"github.com/weftnet/weft/k8s/networkstatus"
 	"github.com/weftnet/weft/pod"
 )
 
@@ -59,16 +59,16 @@ func TestABackendHasTheAddressesOfItsInterface(t *testing.T) {
 		{"one that is not there", service("a"), backend("a", 1, interfaceIs("t9")), nil,
 			"pod a-1: contivpp.io/service-endpoint-if: t9: it has no interface t9"},
 		{"one that nobody told of yet", service("a"), backend("a", 1, notReady, func(p *corev1.Pod) {
-			delete(p.Annotations, k8s.AnnotationNetworkStatus)
+			delete(p.Annotations, networkstatus.Annotation)
 		}), nil, ""},
-		{"one that nobody tells of", service("a"), backend("a", 1, func(p *corev1.Pod) { delete(p.Annotations, k8s.AnnotationNetworkStatus) }), nil,
+		{"one that nobody tells of", service("a"), backend("a", 1, func(p *corev1.Pod) { delete(p.Annotations, networkstatus.Annotation) }), nil,
 			"pod a-1: contivpp.io/service-endpoint-if: t1: no component has written its annotation k8s.v1.cni.cncf.io/network-status"},
-		{"what is no JSON", service("a"), backend("a", 1, func(p *corev1.Pod) { p.Annotations[k8s.AnnotationNetworkStatus] = "t1" }), nil,
+		{"what is no JSON", service("a"), backend("a", 1, func(p *corev1.Pod) { p.Annotations[networkstatus.Annotation] = "t1" }), nil,
 			"pod a-1: contivpp.io/service-endpoint-if: t1: its annotation k8s.v1.cni.cncf.io/network-status: invalid character"},
 		{"in the node's network it is the author's word", service("a"), backend("a", 1, func(p *corev1.Pod) { p.Spec.HostNetwork = true }), nil,
 			"pod a-1: contivpp.io/service-endpoint-if: t1: it is in the network of its node"},
 		{"which the API server would not take", service("a"), backend("a", 1, func(p *corev1.Pod) {
-			p.Annotations[k8s.AnnotationNetworkStatus] = `[{"interface": "t1", "ips": ["127.0.0.1", "fe80::1"]}]`
+			p.Annotations[networkstatus.Annotation] = `[{"interface": "t1", "ips": ["127.0.0.1", "fe80::1"]}]`
 		}), nil, "pod a-1: its interface t1 has no address of [IPv4 IPv6]"},
 	} {
 		t.Run(r.name, r.check)

@@ -15,8 +15,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
-	"github.com/weftnet/weft/k8s"
+	"github.com/weftnet/weft/k8s/client"
 	"github.com/weftnet/weft/k8s/k8stest"
+	"github.com/weftnet/weft/k8s/networkstatus"
 	"github.com/weftnet/weft/pod"
 )
 
@@ -46,7 +47,7 @@ func backend(app string, i int, change ...func(*corev1.Pod)) *corev1.Pod {
 	p := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: "here", Name: name, UID: types.UID("uid-of-" + name), Labels: map[string]string{"app": app},
-			Annotations: map[string]string{pod.AnnotationEndpoint: "t1", k8s.AnnotationNetworkStatus: status(i)},
+			Annotations: map[string]string{pod.AnnotationEndpoint: "t1", networkstatus.Annotation: status(i)},
 		},
 		Spec: corev1.PodSpec{NodeName: "n1", Containers: []corev1.Container{{
 			Name: "c", Ports: []corev1.ContainerPort{{Name: "http", ContainerPort: 8080, Protocol: corev1.ProtocolTCP}},
@@ -97,14 +98,14 @@ func lines(list []*discovery.EndpointSlice) (all []string) {
 type lab struct {
 	*k8stest.Server
 	t      *testing.T
-	client *k8s.Client
+	client *client.Client
 }
 
 func newLab(t *testing.T) *lab {
 	t.Helper()
 	l := &lab{Server: k8stest.New(t), t: t}
 	var err error
-	if l.client, err = k8s.NewClient(l.Connection()); err != nil {
+	if l.client, err = client.New(l.Connection()); err != nil {
 		t.Fatal(err)
 	}
 	return l

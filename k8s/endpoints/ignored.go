@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/weftnet/weft/k8s"
+	"github.com/weftnet/weft/k8s/events"
 	"github.com/weftnet/weft/pod"
 )
 
@@ -32,7 +32,7 @@ func (k *Keeper) tellIgnored(ctx context.Context, id types.NamespacedName, s *co
 	for _, name := range k.news(id, slices.Sorted(maps.Keys(pods))) {
 		text := ignoredText(s, name, pods[name])
 		k.log.Warn("endpoints are not on the interface that pods name", "service", id.String(), "interface", name, "err", text)
-		k.advise(ctx, s, k8s.Advice{Reason: reasonIgnored, Cause: name, Message: text})
+		k.advise(ctx, s, events.Advice{Reason: reasonIgnored, Cause: name, Message: text})
 	}
 }
 

@@ -16,7 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 
-	"github.com/weftnet/weft/k8s"
+	"github.com/weftnet/weft/k8s/client"
 	"github.com/weftnet/weft/pod"
 )
 
@@ -32,19 +32,19 @@ const (
 // Keeper keeps the slices of all Services that ask. One may run at a time in a cluster: two would do no harm, but the
 // same twice.
 type Keeper struct {
-	client   *k8s.Client
+	client   *client.Client
 	log      *slog.Logger
-	backends *k8s.Backends
+	backends *backends
 	services workqueue.TypedRateLimitingInterface[types.NamespacedName] // that may need a look
 	told     map[types.NamespacedName][]string                          // the causes that events tell of
 }
 
 // NewKeeper makes a keeper, which runs once. Nothing is sent before Run.
-func NewKeeper(client *k8s.Client, log *slog.Logger) (k *Keeper, err error) {
+func NewKeeper(client *client.Client, log *slog.Logger) (k *Keeper, err error) {
 	k = &Keeper{client: client, log: log, told: make(map[types.NamespacedName][]string)}
 	k.services = workqueue.NewTypedRateLimitingQueue(
 		workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](soonAgain, atLast))
-	k.backends, err = k8s.NewBackends(k8s.BackendsConfig{
+	k.backends, err = newBackends(backendsConfig{
 		Client: client, ManagedBy: managedBy, Asks: asks, Marks: pod.AnnotationEndpoint, Log: log,
 		Changed: func(service types.NamespacedName) { k.services.AddAfter(service, gather) },
 	})

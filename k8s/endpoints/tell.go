@@ -8,7 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/weftnet/weft/k8s"
+	"github.com/weftnet/weft/k8s/events"
 )
 
 // Reasons of the events of a Service.
@@ -22,7 +22,7 @@ func (k *Keeper) tell(ctx context.Context, s *corev1.Service, faults []string) {
 	if news := k.news(idOf(s), faults); len(news) > 0 {
 		text := strings.Join(news, "; ")
 		k.log.Warn("endpoints are left out", "service", idOf(s).String(), "err", text)
-		k.advise(ctx, s, k8s.Advice{Reason: reasonNoEndpoint, Cause: text, Message: text})
+		k.advise(ctx, s, events.Advice{Reason: reasonNoEndpoint, Cause: text, Message: text})
 	}
 }
 
@@ -38,9 +38,9 @@ func (k *Keeper) news(id types.NamespacedName, causes []string) []string {
 }
 
 // advise writes an event of a Service. One that cannot be written is lost: the log has it.
-func (k *Keeper) advise(ctx context.Context, s *corev1.Service, a k8s.Advice) {
+func (k *Keeper) advise(ctx context.Context, s *corev1.Service, a events.Advice) {
 	a.Object = corev1.ObjectReference{APIVersion: "v1", Kind: "Service", Namespace: s.Namespace, Name: s.Name, UID: s.UID}
-	if err := k.client.Advise(ctx, a); err != nil {
+	if err := events.Advise(ctx, k.client, a); err != nil {
 		k.log.Debug("event not written", "service", idOf(s).String(), "err", err)
 	}
 }

@@ -13,8 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/weftnet/weft/k8s"
 	v1 "github.com/weftnet/weft/k8s/api/v1"
+	"github.com/weftnet/weft/k8s/client"
 	"github.com/weftnet/weft/k8s/controller"
 	"github.com/weftnet/weft/k8s/k8stest"
 	"github.com/weftnet/weft/test/node"
@@ -73,7 +73,7 @@ func TestPodsOfADeletedNetworkReachNoOtherNetwork(t *testing.T) {
 // control runs the cluster's controller until the test ends.
 func (c *cluster) control() {
 	c.t.Helper()
-	client, err := k8s.NewClient(c.server.Connection())
+	client, err := client.New(c.server.Connection())
 	must(c.t, err)
 	it, err := controller.New(controller.Config{
 		Client: client, Namespace: "weft-system", Identity: "it", Log: slog.New(slog.NewTextHandler(c.t.Output(), nil)),

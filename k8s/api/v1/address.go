@@ -1,5 +1,7 @@
 package v1
 
+import "net/netip"
+
 // CIDR is a range of IPv4 or IPv6 addresses in its canonical text form, without bits set behind its length.
 //
 // +kubebuilder:validation:MinLength=4
@@ -24,3 +26,12 @@ type NodeName string
 //
 // +kubebuilder:validation:MaxLength=63
 type NetworkName string
+
+// Prefix returns the CIDR as a prefix, an invalid one if the text is none.
+func (c CIDR) Prefix() netip.Prefix {
+	p, err := netip.ParsePrefix(string(c))
+	if err != nil {
+		return netip.Prefix{}
+	}
+	return p
+}

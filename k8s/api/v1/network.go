@@ -31,6 +31,14 @@ type CustomNetwork struct {
 	Status CustomNetworkStatus `json:"status,omitempty"`
 }
 
+// VNI is the VXLAN identifier that nodes use for the network: the one of its spec, else the one that its status gave it.
+func (n *CustomNetwork) VNI() int32 {
+	if n.Spec.VNI != nil {
+		return *n.Spec.VNI
+	}
+	return n.Status.VNI
+}
+
 // FinalizerInUse keeps a deleted CustomNetwork, and thereby its VNI, until no pod uses it.
 const FinalizerInUse = "contivpp.io/in-use"
 

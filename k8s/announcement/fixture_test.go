@@ -1,0 +1,16 @@
+package announcement_test
+
+import (
+	"testing"
+
+	"github.com/weftnet/weft/k8s/nodeview/nodeviewtest"
+)
+
+const (
+	nodeNets = "nodenetworks.contivpp.io"
+)
+
+// lab is an API server with a node n1.
+type lab struct{ *nodeviewtest.Lab }
+
+func newLab(t *testing.T) *lab { return &lab{nodeviewtest.New(t)} }

@@ -1,0 +1,16 @@
+package v1
+
+import (
+	"cmp"
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// ByAge orders objects: the oldest first, and of the same second by name.
+func ByAge[T metav1.Object](objects []T) []T {
+	slices.SortFunc(objects, func(x, y T) int {
+		return cmp.Or(x.GetCreationTimestamp().Compare(y.GetCreationTimestamp().Time), cmp.Compare(x.GetName(), y.GetName()))
+	})
+	return objects
+}

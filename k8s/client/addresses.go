@@ -1,0 +1,117 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	v1 "github.com/weftnet/weft/k8s/api/v1"
+	"github.com/weftnet/weft/k8s/blocks"
+)
+
+// Addresses are all that the cluster says of its addresses.
+type Addresses struct {
+	Pools  []blocks.Pool // those too that no node may use
+	Blocks []v1.IPBlock
+	Nodes  blocks.Nodes
+	// Taken lists, by node, the pods of the node whose addresses another node owns.
+	Taken map[string]string
+	// Unseen lists nodes whose current addresses are unknown, with the reason.
+	Unseen []string
+}
+
+// Addresses asks the API server for its pools, blocks and nodes as they are now, in the order in which [blocks.Check] wants
+// them.
+func (c *Client) Addresses(ctx context.Context) (Addresses, error) {
+	var a Addresses
+	claimed, err := c.Blocks().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return a, c.why(ctx, "ipblocks."+v1.Group, err)
+	}
+	pools, err := c.Pools().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return a, c.why(ctx, "ippools."+v1.Group, err)
+	}
+	networks, err := c.Networks().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return a, c.why(ctx, "customnetworks."+v1.Group, err)
+	}
+	nodes, err := c.Nodes().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return a, c.why(ctx, "nodes", err)
+	}
+	announced, err := c.NodeNetworks().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return a, c.why(ctx, "nodenetworks."+v1.Group, err)
+	}
+	a.Blocks, a.Pools, a.Nodes = claimed.Items, poolsOf(pools.Items, networks.Items), make(blocks.Nodes)
+	a.Taken = make(map[string]string)
+	said := make(map[string]bool)
+	for i := range announced.Items {
+		n := &announced.Items[i]
+		said[n.Name] = true
+		if c := meta.FindStatusCondition(n.Status.Conditions, v1.ConditionAddresses); c != nil && c.Status == metav1.ConditionFalse {
+			a.Taken[n.Name] = c.Message
+		}
+	}
+	for i := range nodes.Items {
+		n := &nodes.Items[i]
+		a.Nodes[n.Name] = string(n.UID)
+		switch {
+		case !said[n.Name]:
+			a.Unseen = append(a.Unseen, n.Name+": its agent has not announced it")
+		case !isReady(n):
+			a.Unseen = append(a.Unseen, n.Name+": Kubernetes does not report it as ready")
+		}
+	}
+	return a, nil
+}
+
+// isReady reports whether kubelet says that a node is ready.
+func isReady(n *corev1.Node) bool {
+	return slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+	})
+}
+
+// poolsOf is what blocks are claimed from. A range that cannot be read is not valid in its pool, for the check to say so.
+func poolsOf(pools []v1.IPPool, networks []v1.CustomNetwork) []blocks.Pool {
+	var all []blocks.Pool
+	for i := range pools {
+		prefix := pools[i].Spec.CIDR.Prefix()
+		all = append(all, blocks.Pool{Name: pools[i].Name, Prefix: prefix, Bits: blocks.BitsOf(&pools[i], prefix)})
+	}
+	for i := range networks {
+		sizes := blocks.SizesOf(&networks[i])
+		for _, text := range networks[i].Spec.CIDRs {
+			prefix := text.Prefix()
+			all = append(all, blocks.Pool{Network: networks[i].Name, Prefix: prefix, Bits: sizes.Of(prefix)})
+		}
+	}
+	return all
+}
+
+// why says what an operator can do about a list that was not given.
+func (c *Client) why(ctx context.Context, what string, err error) error {
+	host := c.core.Get().URL().Host
+	unsent, isUnsent := errors.AsType[*url.Error](err)
+	if isUnsent {
+		err = unsent.Err // without the address, which is long
+	}
+	switch {
+	case ctx.Err() != nil:
+		return fmt.Errorf("list %s: no answer of the API server at %s: %w", what, host, OneLine(err))
+	case apierrors.IsNotFound(err):
+		return fmt.Errorf("list %s: the API server at %s has no such kind: are Weft's custom resource definitions installed?", what, host)
+	case isUnsent:
+		return fmt.Errorf("list %s: the API server at %s cannot be asked: %w", what, host, OneLine(err))
+	}
+	return fmt.Errorf("list %s: %w", what, OneLine(err))
+}

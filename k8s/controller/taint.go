@@ -1,0 +1,58 @@
+package controller
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	v1 "github.com/weftnet/weft/k8s/api/v1"
+	"github.com/weftnet/weft/k8s/client"
+)
+
+// TaintNotReady is the key of a taint, with any effect, with which kubelet may register a node, so that no pod is put there
+// before the agent serves pods.
+const TaintNotReady = v1.Group + "/agent-not-ready"
+
+func isTainted(n *corev1.Node) bool {
+	return slices.ContainsFunc(n.Spec.Taints, isNotReady)
+}
+
+func isNotReady(t corev1.Taint) bool { return t.Key == TaintNotReady }
+
+// TaintedInVain are the nodes that have the taint still, though their agents serve pods. What an agent said of an earlier
+// node of the same name does not count.
+func (o *overview) TaintedInVain() []*corev1.Node {
+	if o.machines == nil {
+		return nil
+	}
+	return slices.DeleteFunc(o.machines.All(), func(n *corev1.Node) bool {
+		said, exists := o.nodes.One(n.Name)
+		return !isTainted(n) || !exists || !servesPods(said, n.UID)
+	})
+}
+
+func servesPods(said *v1.NodeNetwork, node types.UID) bool {
+	ofNode := func(o metav1.OwnerReference) bool { return o.UID == node }
+	return slices.ContainsFunc(said.OwnerReferences, ofNode) && meta.IsStatusConditionTrue(said.Status.Conditions, v1.ConditionReady)
+}
+
+// untaint removes only the taint from a node, if the node was not changed meanwhile.
+func untaint(ctx context.Context, c *client.Client, n *corev1.Node) error {
+	patch, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{"uid": n.UID, "resourceVersion": n.ResourceVersion},
+		"spec":     map[string]any{"taints": slices.DeleteFunc(slices.Clone(n.Spec.Taints), isNotReady)},
+	})
+	if err != nil {
+		return err
+	}
+	if _, err := c.Nodes().Patch(ctx, n.Name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+		return fmt.Errorf("take the taint %s off node %s: %w", TaintNotReady, n.Name, err)
+	}
+	return nil
+}

@@ -1,0 +1,134 @@
+// Package networkstatus is the annotation of pods that lists their interfaces: it is written for pods of Weft and read for endpoints.
+package networkstatus
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"github.com/weftnet/weft/pod"
+)
+
+// Annotation tells what interfaces a pod got, as the multi-net specification of the Network Plumbing Working
+// Group says (version 1.3, section 4.1.3).
+const Annotation = "k8s.v1.cni.cncf.io/network-status"
+
+// networkStatus is one interface in the annotation.
+type networkStatus struct {
+	Name       string       `json:"name"` // of the NetworkAttachmentDefinition, the CNI network, or Weft's network
+	Interface  string       `json:"interface"`
+	IPs        []netip.Addr `json:"ips,omitempty"`
+	MAC        string       `json:"mac,omitempty"`
+	MTU        int          `json:"mtu,omitempty"`
+	Default    bool         `json:"default,omitempty"`
+	DNS        statusDNS    `json:"dns"` // an empty object where there is none: that is what others write, and read
+	DeviceInfo *deviceInfo  `json:"device-info,omitempty"`
+	Gateways   []netip.Addr `json:"gateway,omitempty"`
+}
+
+type statusDNS struct {
+	Nameservers []string `json:"nameservers,omitempty"`
+	Domain      string   `json:"domain,omitempty"`
+	Search      []string `json:"search,omitempty"`
+	Options     []string `json:"options,omitempty"`
+}
+
+// deviceInfo is a device as the device information specification, 1.1.0, describes it.
+type deviceInfo struct {
+	Type    string     `json:"type"`
+	Version string     `json:"version"`
+	Memif   *memifInfo `json:"memif,omitempty"`
+}
+
+type memifInfo struct {
+	Role string `json:"role"` // of the pod's end
+	Path string `json:"path"` // of the socket, on the node
+	Mode string `json:"mode"`
+}
+
+// runtimesName is what kubelet's runtimes call the interface that they ask for.
+const runtimesName = "eth0"
+
+// Of is the annotation for a pod with these attachments; false: it is not Weft's to write. It is not where
+// another plugin calls Weft for some network, for that one tells of all, and where Weft made none of the pod's interfaces.
+func Of(attachments []pod.Attachment) (text string, ours bool) {
+	var main *pod.Attachment
+	for i := range attachments {
+		a := &attachments[i]
+		switch {
+		case a.Mode == pod.ModeDelegate, a.Mode == "" && a.Key.IfName != runtimesName:
+			return "", false
+		case a.Mode == pod.ModeIPAM, len(a.Interfaces) == 0:
+		case main == nil || main.Created.Before(a.Created):
+			main = a
+		}
+	}
+	if main == nil {
+		return "", false
+	}
+	raw, err := json.MarshalIndent(statusesOf(main), "", "    ")
+	return string(raw), err == nil
+}
+
+// statusesOf lists an attachment's interfaces, the pod's main one first: of another plugin's there is no more to say than
+// its name.
+func statusesOf(a *pod.Attachment) []networkStatus {
+	var list []networkStatus
+	if a.Mode == pod.ModeChained {
+		list = append(list, networkStatus{Name: a.Key.Network, Interface: a.Key.IfName, Default: true})
+	}
+	for i := range a.Interfaces {
+		in := &a.Interfaces[i]
+		s := networkStatus{
+			Name: cmp.Or(in.Definition, in.Network, pod.DefaultNetwork), Interface: in.Name, MAC: in.MAC, MTU: in.MTU, DeviceInfo: deviceInfoOf(in),
+		}
+		if in.Name == a.Key.IfName {
+			s.Name, s.Default, s.DNS = a.Key.Network, true, statusDNS(a.Delegation.DNS)
+		}
+		for _, p := range in.Addresses {
+			s.IPs = append(s.IPs, p.Addr())
+		}
+		for _, g := range in.Gateways {
+			if g.IsValid() {
+				s.Gateways = append(s.Gateways, g)
+			}
+		}
+		list = append(list, s)
+	}
+	return list
+}
+
+// deviceInfoOf says how a memif is reached; nil for other types. The node makes the socket and the container connects: that
+// is the role slave.
+func deviceInfoOf(in *pod.Interface) *deviceInfo {
+	if in.Memif == nil {
+		return nil
+	}
+	return &deviceInfo{Type: pod.TypeMemif, Version: "1.1.0", Memif: &memifInfo{Role: "slave", Path: in.Memif.SocketPath, Mode: in.Memif.Mode}}
+}
+
+// ErrNone means that a pod has no network-status annotation yet.
+var ErrNone = errors.New("no component has written its annotation " + Annotation)
+
+// AddressesOn are the addresses of a pod's interface, as the annotation says.
+func AddressesOn(annotations map[string]string, name string) ([]netip.Addr, error) {
+	text, has := annotations[Annotation]
+	if !has {
+		return nil, ErrNone
+	}
+	var told []struct {
+		Interface string       `json:"interface"`
+		IPs       []netip.Addr `json:"ips"`
+	}
+	if err := json.Unmarshal([]byte(text), &told); err != nil {
+		return nil, fmt.Errorf("its annotation %s: %w", Annotation, err)
+	}
+	for _, s := range told {
+		if s.Interface == name {
+			return s.IPs, nil
+		}
+	}
+	return nil, fmt.Errorf("it has no interface %s", name)
+}

@@ -1,0 +1,114 @@
+package nodeview_test
+
+import (
+	"fmt"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/weftnet/weft/ipnet/ipam"
+	v1 "github.com/weftnet/weft/k8s/api/v1"
+	"github.com/weftnet/weft/k8s/blocks"
+	"github.com/weftnet/weft/k8s/blocks/blockstest"
+	"github.com/weftnet/weft/k8s/nodeview"
+)
+
+// TestAKeepersBlocksFeedTheAllocator is a node's life: addresses without an API call, the next block before the first is
+// full, and back.
+func TestAKeepersBlocksFeedTheAllocator(t *testing.T) {
+	now := time.Unix(1_700_000_000, 0)
+	clock := func() time.Time { return now }
+	prefix := netip.MustParsePrefix("10.1.0.0/16")
+	a, err := ipam.New(ipam.Config{Pools: []ipam.Pool{{Name: "pods", Prefix: prefix, Blocks: true}}, Now: clock})
+	if err != nil {
+		t.Fatal(err)
+	}
+	store := blockstest.NewStore()
+	k, err := blocks.New(blocks.Config{
+		Node: "n1", Owner: func() string { return "1" }, Store: store, Now: clock,
+		Local: nodeview.Local{Allocator: func(network string) *ipam.Allocator {
+			if network == "" {
+				return a
+			}
+			return nil
+		}},
+		Pools:    func() []blocks.Pool { return []blocks.Pool{{Name: "pods", Prefix: prefix, Bits: 26, Borrowing: true}} },
+		Observed: func() ([]*v1.IPBlock, bool) { return store.Of("n1"), true },
+		Foreign:  func(string) *v1.IPBlock { return nil },
+		Keep:     func([]v1.IPBlock) error { return nil },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	step := func() {
+		t.Helper()
+		if err := k.Step(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	step()
+	var holders []string
+	for i := range 200 {
+		holder := string(rune('a'+i%26)) + time.Duration(i).String()
+		if _, err := a.Lease(ipam.Request{Holder: holder}); err != nil {
+			t.Fatalf("pod %d: %v", i, err)
+		}
+		a.Commit(holder)
+		holders = append(holders, holder)
+		step()
+	}
+	if n := len(store.All()); n < 4 {
+		t.Errorf("%d blocks for 200 pods", n)
+	}
+	for _, h := range holders {
+		a.Release(h)
+	}
+	for range 3 {
+		now = now.Add(10 * time.Minute)
+		step()
+	}
+	if n := len(store.All()); n != 1 {
+		t.Errorf("%d blocks without pods, want the one that is kept warm", n)
+	}
+	for _, v := range blocks.Check([]blocks.Pool{{Name: "pods", Prefix: prefix, Bits: 26}}, store.All(), blocks.Nodes{"n1": "1"}) {
+		t.Error(v)
+	}
+}
+
+func TestABlockOfANetworkThatIsNotThere(t *testing.T) {
+	l := nodeview.Local{Allocator: func(string) *ipam.Allocator { return nil }}
+	b := blocks.Block{Network: "blue", Prefix: netip.MustParsePrefix("10.1.0.0/26")}
+	if err := l.Add(b); err == nil {
+		t.Error("it was added")
+	}
+	if !l.Remove(b) || l.Usage(b) != (blocks.Usage{}) || l.Withhold(b, netip.Addr{}).IsValid() {
+		t.Error("it has addresses")
+	}
+}
+
+// rows: IPM-15
+func TestTheAllocatorGivesOutAsKeepersSay(t *testing.T) {
+	now := time.Unix(1_700_000_000, 0)
+	a, err := ipam.New(ipam.Config{
+		Pools: []ipam.Pool{{Name: "pods", Prefix: netip.MustParsePrefix("10.1.0.0/16"), Blocks: true}}, Now: func() time.Time { return now },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pods := make(map[netip.Addr]string)
+	blockstest.ConformGiver(t, blockstest.Giver{
+		Local: nodeview.Local{Allocator: func(string) *ipam.Allocator { return a }},
+		Lease: func() netip.Addr {
+			holder := fmt.Sprint("pod ", len(pods))
+			leases, err := a.Lease(ipam.Request{Holder: holder})
+			if err != nil {
+				return netip.Addr{}
+			}
+			a.Commit(holder)
+			pods[leases[0].Address] = holder
+			return leases[0].Address
+		},
+		Release: func(address netip.Addr) { a.Release(pods[address]) },
+		Wait:    func(d time.Duration) { now = now.Add(d) },
+	})
+}

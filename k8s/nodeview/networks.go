@@ -1,0 +1,150 @@
+package nodeview
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	v1 "github.com/weftnet/weft/k8s/api/v1"
+	"github.com/weftnet/weft/k8s/blocks"
+	"github.com/weftnet/weft/k8s/client"
+	"github.com/weftnet/weft/pod"
+)
+
+// noNamespace stands in an otherwise empty list of namespaces, because an empty list means all of them. No namespace can
+// have the name.
+const noNamespace = "(none)"
+
+// namespacesOf names the namespaces that a selector selects; nil: all of them, those too that come later.
+func (c *Cluster) namespacesOf(s *metav1.LabelSelector) ([]string, error) {
+	if s == nil || len(s.MatchLabels)+len(s.MatchExpressions) == 0 {
+		return nil, nil
+	}
+	selector, err := metav1.LabelSelectorAsSelector(s)
+	if err != nil {
+		return nil, fmt.Errorf("namespaceSelector: %w", err)
+	}
+	var names []string
+	for _, n := range c.namespaces.All() {
+		if selector.Matches(labels.Set(n.Labels)) {
+			names = append(names, n.Name)
+		}
+	}
+	if len(names) == 0 {
+		return []string{noNamespace}, nil
+	}
+	slices.Sort(names)
+	return names, nil
+}
+
+func (c *Cluster) customNetworks(v *View) {
+	taken := make(map[uint32]string)
+	for _, o := range v1.ByAge(c.networks.All()) {
+		n, err := c.network(o)
+		v.Generations[o.Name] = o.Generation
+		if o.DeletionTimestamp != nil {
+			v.Deleting = append(v.Deleting, o.Name)
+		}
+		if other := taken[n.VNI]; err == nil && n.VNI != 0 && other != "" {
+			err = fmt.Errorf("VNI %d is that of the older network %s", n.VNI, other)
+		}
+		if err != nil {
+			v.Faults = append(v.Faults, Fault{"CustomNetwork", o.Name, err.Error()})
+			continue
+		}
+		taken[n.VNI] = n.Name
+		v.Networks = append(v.Networks, n)
+		v.BlockSizes[n.Name] = blocks.SizesOf(o)
+	}
+}
+
+// network is a CustomNetwork in the words of the node.
+func (c *Cluster) network(o *v1.CustomNetwork) (pod.Network, error) {
+	n := pod.Network{Name: o.Name, Type: pod.NetworkType(o.Spec.Type), AntiSpoof: o.Spec.AntiSpoof, VNI: uint32(o.VNI()), Closed: o.DeletionTimestamp != nil}
+	if o.Spec.MTU != nil {
+		n.MTU = int(*o.Spec.MTU)
+	}
+	for _, text := range o.Spec.CIDRs {
+		p, err := netip.ParsePrefix(string(text))
+		if err != nil {
+			return n, fmt.Errorf("cidrs: %w", err)
+		}
+		n.CIDRs = append(n.CIDRs, p)
+	}
+	var err error
+	if n.Namespaces, err = c.namespacesOf(o.Spec.NamespaceSelector); err != nil {
+		return n, err
+	}
+	return n, n.Validate()
+}
+
+func (c *Cluster) externalInterfaces(v *View) {
+	for _, o := range v1.ByAge(c.externals.All()) {
+		for _, n := range o.Spec.Nodes {
+			if string(n.Node) != c.config.Node {
+				continue
+			}
+			e, err := externalOf(o, n)
+			if err != nil {
+				v.Faults = append(v.Faults, Fault{"ExternalInterface", o.Name, err.Error()})
+				continue
+			}
+			v.Externals = append(v.Externals, e)
+		}
+	}
+}
+
+// externalOf is one node's part of an ExternalInterface in the words of the node.
+func externalOf(o *v1.ExternalInterface, n v1.ExternalNode) (External, error) {
+	e := External{External: pod.External{Name: o.Name, Node: string(n.Node), Network: o.Spec.Network, Interface: n.Interface}, Generation: o.Generation}
+	if n.VLAN != nil {
+		e.VLAN = int(*n.VLAN)
+	}
+	for _, text := range n.IPs {
+		p, err := netip.ParsePrefix(text)
+		if err != nil {
+			return e, fmt.Errorf("ips: %w", err)
+		}
+		e.Addresses = append(e.Addresses, p)
+	}
+	return e, nil
+}
+
+func (c *Cluster) attachmentDefinitions(v *View) {
+	for _, d := range c.definitions.All() {
+		if v.Definitions == nil {
+			v.Definitions = make(map[string]Definition)
+		}
+		v.Definitions[d.Namespace+"/"+d.Name] = Definition{Config: d.Spec.Config}
+	}
+}
+
+// Definition gives the NetworkAttachmentDefinition that a pod selects: from the watch, from an earlier run while the API
+// server has not shown all, or, where neither knows it, by one question to the API server. Its errors are of code 102, or
+// 11: the runtime asks again with the next sandbox.
+func (c *Cluster) Definition(ctx context.Context, s pod.Selection) (Definition, error) {
+	if d, known := c.definitions.One(s.Definition()); known {
+		return Definition{Config: d.Spec.Config}, nil
+	}
+	if c.config.Known != nil && !c.definitions.Synced() {
+		if d, known := c.config.Known.Definitions[s.Definition()]; known {
+			return d, nil
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, c.config.Question)
+	defer cancel()
+	d, err := c.config.Client.Definitions(s.Namespace).Get(ctx, s.Name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return Definition{}, pod.Errorf(pod.CodeUnknownNetwork, "there is no NetworkAttachmentDefinition %s", s.Definition())
+	case err != nil:
+		return Definition{}, pod.Errorf(pod.CodeTryAgain, "NetworkAttachmentDefinition %s: no answer of the API server within %v, and no watch has shown it: %w",
+			s.Definition(), c.config.Question, client.OneLine(err))
+	}
+	return Definition{Config: d.Spec.Config}, nil
+}

@@ -1,0 +1,132 @@
+package nodeview
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	v1 "github.com/weftnet/weft/k8s/api/v1"
+	"github.com/weftnet/weft/k8s/blocks"
+	"github.com/weftnet/weft/k8s/client"
+	"github.com/weftnet/weft/pod"
+)
+
+// thisNode is what the API server says of this node.
+func (c *Cluster) thisNode() Node {
+	n, exists := c.machines.One(c.config.Node)
+	if !exists {
+		return Node{}
+	}
+	return nodeOf(n)
+}
+
+// ErrNoNode says that the API server was asked for a node and has none of that name.
+var ErrNoNode = errors.New("the API server has no such node")
+
+// ReadNode asks what a node is.
+func ReadNode(ctx context.Context, c *client.Client, name string) (Node, error) {
+	n, err := c.Nodes().Get(ctx, name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return Node{}, fmt.Errorf("ask for node %s: %w", name, ErrNoNode)
+	case err != nil:
+		return Node{}, fmt.Errorf("ask for node %s: %w", name, client.OneLine(err))
+	}
+	return nodeOf(n), nil
+}
+
+// nodeOf is a node in the words of the view.
+func nodeOf(n *corev1.Node) Node {
+	node := Node{UID: string(n.UID), Labels: n.Labels, Pools: poolNames(n.Annotations[pod.AnnotationPools])}
+	for _, text := range n.Spec.PodCIDRs {
+		if p, err := netip.ParsePrefix(text); err == nil {
+			node.PodCIDRs = append(node.PodCIDRs, p.Masked())
+		}
+	}
+	for _, a := range n.Status.Addresses {
+		if address, err := netip.ParseAddr(a.Address); err == nil && a.Type == corev1.NodeInternalIP {
+			node.Addresses = append(node.Addresses, address.Unmap())
+		}
+	}
+	return node
+}
+
+// HasRanges refuses a node without ranges of addresses: it gets them soon after it joins, if at all.
+func (n Node) HasRanges(name string) error {
+	if len(n.PodCIDRs) == 0 {
+		return fmt.Errorf("node %s has no podCIDRs: does kube-controller-manager run with --allocate-node-cidrs?", name)
+	}
+	return nil
+}
+
+// poolNames reads a list of pools from an annotation of a node or a namespace; one that cannot be read names none.
+func poolNames(text string) []string {
+	var names []string
+	if text == "" || json.Unmarshal([]byte(text), &names) != nil {
+		return nil
+	}
+	return slices.DeleteFunc(names, func(n string) bool { return n == "" })
+}
+
+func (c *Cluster) switches(v *View) {
+	v.Switches.Marks = blocks.DefaultMarks()
+	config, exists := c.configs.One(v1.WeftConfigName)
+	if !exists {
+		return
+	}
+	spec := config.Spec
+	if spec.Paused {
+		if v.Paused = spec.PausedReason; v.Paused == "" {
+			v.Paused = "the cluster is paused"
+		}
+	}
+	v.Switches.Borrowing, v.Switches.PodInterfaces = spec.Addresses.Borrowing, spec.PodInterfaces
+	marks := v.Switches.Marks
+	for _, set := range []struct {
+		to   *int
+		from *int32
+	}{{&marks.Low, spec.Addresses.LowWater}, {&marks.High, spec.Addresses.HighWater}, {&marks.MaxBlocks, spec.Addresses.MaxBlocks}} {
+		if set.from != nil {
+			*set.to = int(*set.from)
+		}
+	}
+	if w := spec.Addresses.WarmBlocks; w != nil && spec.Addresses.LowWater == nil {
+		marks.WarmBlocks = int(*w)
+	}
+	if d := spec.Addresses.ReleaseAfter; d != nil {
+		marks.Grace = d.Duration
+	}
+	marks.High = max(marks.High, marks.Low) // where only one of them is said
+	if err := marks.Validate(); err != nil {
+		v.Faults = append(v.Faults, Fault{"WeftConfig", config.Name, err.Error()})
+		return
+	}
+	v.Switches.Marks = marks
+}
+
+// prefixes reads what the API server has checked; invalid entries are skipped.
+func prefixes(list []v1.CIDR) []netip.Prefix {
+	var read []netip.Prefix
+	for _, text := range list {
+		if p := text.Prefix(); p.IsValid() {
+			read = append(read, p.Masked())
+		}
+	}
+	return read
+}
+
+// NodeID is the number that this node made sure of; 0: it has none yet.
+func (c *Cluster) NodeID() uint32 {
+	own, there := c.nodes.One(c.config.Node)
+	if !there || !own.Spec.NodeIDConfirmed {
+		return 0
+	}
+	return uint32(own.Spec.NodeID)
+}

@@ -1,0 +1,108 @@
+package nodeview
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/weftnet/weft/ipnet/ipam"
+	v1 "github.com/weftnet/weft/k8s/api/v1"
+	"github.com/weftnet/weft/k8s/blocks"
+	"github.com/weftnet/weft/pod"
+)
+
+// ipPools are the pools of the cluster. One that overlaps an older one is not used: all nodes see the same order.
+func (c *Cluster) ipPools(v *View) {
+	for _, o := range v1.ByAge(c.pools.All()) {
+		p, err := c.pool(o, v.Node)
+		for _, older := range v.Pools {
+			if err == nil && older.Prefix.Overlaps(p.Prefix) {
+				err = fmt.Errorf("%s overlaps %s of the older pool %s", p.Prefix, older.Prefix, older.Name)
+			}
+		}
+		if err == nil {
+			err = c.outside(v, p)
+		}
+		if err != nil {
+			p.Why = err.Error()
+			v.Faults = append(v.Faults, Fault{"IPPool", o.Name, p.Why})
+		}
+		if p.Prefix.IsValid() {
+			v.Pools = append(v.Pools, p)
+		}
+	}
+}
+
+// outside refuses a pool that is not within the cluster's ranges, or only says so, as the WeftConfig demands.
+func (c *Cluster) outside(v *View, p Pool) error {
+	config, exists := c.configs.One(v1.WeftConfigName)
+	if !exists {
+		return nil
+	}
+	spec, judged := config.Spec.Addresses, false
+	for _, r := range prefixes(spec.ClusterCIDRs) {
+		if r.Bits() <= p.Prefix.Bits() && r.Contains(p.Prefix.Addr()) {
+			return nil
+		}
+		judged = judged || r.Addr().Is4() == p.Prefix.Addr().Is4()
+	}
+	if !judged {
+		return nil
+	}
+	err := fmt.Errorf("%s is not within the cluster's ranges %v", p.Prefix, spec.ClusterCIDRs)
+	if spec.OutsideClusterCIDRs == v1.OutsideRefuse {
+		return err
+	}
+	v.Faults = append(v.Faults, Fault{"IPPool", p.Name, err.Error() + "; it is used all the same"})
+	return nil
+}
+
+// pool is an IPPool in the words of the node.
+func (c *Cluster) pool(o *v1.IPPool, node Node) (Pool, error) {
+	prefix, err := netip.ParsePrefix(string(o.Spec.CIDR))
+	if err != nil {
+		return Pool{}, fmt.Errorf("cidr: %w", err)
+	}
+	p := Pool{Pool: ipam.Pool{Name: o.Name, Prefix: prefix, Disabled: o.Spec.Disabled}, Bits: blocks.BitsOf(o, prefix), Strict: true}
+	if o.Spec.StrictAffinity != nil {
+		p.Strict = *o.Spec.StrictAffinity
+	}
+	var namespaces, nodes error
+	p.Namespaces, namespaces = c.namespacesOf(o.Spec.NamespaceSelector)
+	p.Foreign, nodes = isForeign(o.Spec.NodeSelector, node)
+	return p, errors.Join(p.Validate(), blocks.Pool{Name: p.Name, Prefix: prefix, Bits: p.Bits}.Validate(), namespaces, nodes)
+}
+
+// isForeign reports whether a pool's selector leaves the node out.
+func isForeign(s *metav1.LabelSelector, node Node) (bool, error) {
+	if s == nil {
+		return false, nil
+	}
+	selector, err := metav1.LabelSelectorAsSelector(s)
+	if err != nil {
+		return true, fmt.Errorf("nodeSelector: %w", err)
+	}
+	return !selector.Matches(labels.Set(node.Labels)), nil
+}
+
+// namespacePools are the pools that namespaces' annotations name.
+func (c *Cluster) namespacePools(v *View) {
+	for _, n := range c.namespaces.All() {
+		text := n.Annotations[pod.AnnotationPools]
+		names := poolNames(text)
+		if text != "" && names == nil {
+			v.Faults = append(v.Faults, Fault{"Namespace", n.Name, fmt.Sprintf("annotation %s: expected a JSON list of names of pools, not %q", pod.AnnotationPools, text)})
+			continue
+		}
+		if names == nil {
+			continue
+		}
+		if v.NamespacePools == nil {
+			v.NamespacePools = make(map[string][]string)
+		}
+		v.NamespacePools[n.Name] = names
+	}
+}
