@@ -58,9 +58,7 @@ func (a *Agent) assembleCluster(ctx context.Context) error {
 	}
 	a.events, a.podReport = events.NewWriter(a.client, config.Node, a.cluster, config.Log), newPodReport()
 	a.observers = append(a.observers, a.reportFailure, a.reportUnknown, a.podReport.observe, a.countChange)
-	if err = a.assembleNetworkStatus(); err != nil {
-		return err
-	}
+	a.assembleNetworkStatus()
 	if a.config.Kubernetes.ReportPolicies {
 		a.health.Advise(health.Policies)
 		a.policies = &policies{
@@ -168,13 +166,11 @@ func refusedSelection(ev *pod.AddPod, code uint, err error) error {
 }
 
 // assembleNetworkStatus prepares the network-status annotation of pods, unless Multus writes it or it is disabled.
-func (a *Agent) assembleNetworkStatus() (err error) {
+func (a *Agent) assembleNetworkStatus() {
 	if a.config.Kubernetes.Multus || !a.config.Kubernetes.NetworkStatus {
-		return nil
+		return
 	}
-	if a.annotator, err = a.cluster.NewAnnotator(networkstatus.Annotation, a.networkStatus); err != nil {
-		return err
-	}
+	a.annotator = a.cluster.NewAnnotator(networkstatus.Annotation, a.networkStatus)
 	a.observers = append(a.observers, func(o podmanager.Outcome) {
 		switch o.Happening {
 		case podmanager.Added:
@@ -185,7 +181,6 @@ func (a *Agent) assembleNetworkStatus() (err error) {
 			}
 		}
 	})
-	return nil
 }
 
 // networkStatus returns the annotation of a pod; false: the pod has no attachment of Weft.

@@ -16,47 +16,43 @@ import (
 	"github.com/weftnet/weft/k8s/blocks"
 )
 
-// Addresses are all that the cluster says of its addresses.
+// Addresses is the state of the cluster's addresses.
 type Addresses struct {
-	Pools  []blocks.Pool // those too that no node may use
+	Pools  []blocks.Pool // all, including pools that no node may use
 	Blocks []v1.IPBlock
 	Nodes  blocks.Nodes
-	// Taken lists, by node, the pods of the node whose addresses another node owns.
-	Taken map[string]string
-	// Unseen lists nodes whose current addresses are unknown, with the reason.
-	Unseen []string
+	Taken  map[string]string // by node, its pods with addresses that another node owns
+	Unseen []string          // nodes whose current addresses are unknown, with the reason
 }
 
-// Addresses asks the API server for its pools, blocks and nodes as they are now, in the order in which [blocks.Check] wants
-// them.
+// Addresses reads pools, blocks and nodes from the API server, in the order that [blocks.Check] expects.
 func (c *Client) Addresses(ctx context.Context) (Addresses, error) {
-	var a Addresses
+	a := Addresses{Nodes: make(blocks.Nodes), Taken: make(map[string]string)}
 	claimed, err := c.Blocks().List(ctx, metav1.ListOptions{})
 	if err != nil {
-		return a, c.why(ctx, "ipblocks."+v1.Group, err)
+		return a, c.listError(ctx, "ipblocks."+v1.Group, err)
 	}
 	pools, err := c.Pools().List(ctx, metav1.ListOptions{})
 	if err != nil {
-		return a, c.why(ctx, "ippools."+v1.Group, err)
+		return a, c.listError(ctx, "ippools."+v1.Group, err)
 	}
 	networks, err := c.Networks().List(ctx, metav1.ListOptions{})
 	if err != nil {
-		return a, c.why(ctx, "customnetworks."+v1.Group, err)
+		return a, c.listError(ctx, "customnetworks."+v1.Group, err)
 	}
 	nodes, err := c.Nodes().List(ctx, metav1.ListOptions{})
 	if err != nil {
-		return a, c.why(ctx, "nodes", err)
+		return a, c.listError(ctx, "nodes", err)
 	}
 	announced, err := c.NodeNetworks().List(ctx, metav1.ListOptions{})
 	if err != nil {
-		return a, c.why(ctx, "nodenetworks."+v1.Group, err)
+		return a, c.listError(ctx, "nodenetworks."+v1.Group, err)
 	}
-	a.Blocks, a.Pools, a.Nodes = claimed.Items, poolsOf(pools.Items, networks.Items), make(blocks.Nodes)
-	a.Taken = make(map[string]string)
-	said := make(map[string]bool)
+	a.Blocks, a.Pools = claimed.Items, poolsOf(pools.Items, networks.Items)
+	hasAnnounced := make(map[string]bool)
 	for i := range announced.Items {
 		n := &announced.Items[i]
-		said[n.Name] = true
+		hasAnnounced[n.Name] = true
 		if c := meta.FindStatusCondition(n.Status.Conditions, v1.ConditionAddresses); c != nil && c.Status == metav1.ConditionFalse {
 			a.Taken[n.Name] = c.Message
 		}
@@ -65,7 +61,7 @@ func (c *Client) Addresses(ctx context.Context) (Addresses, error) {
 		n := &nodes.Items[i]
 		a.Nodes[n.Name] = string(n.UID)
 		switch {
-		case !said[n.Name]:
+		case !hasAnnounced[n.Name]:
 			a.Unseen = append(a.Unseen, n.Name+": its agent has not announced it")
 		case !isReady(n):
 			a.Unseen = append(a.Unseen, n.Name+": Kubernetes does not report it as ready")
@@ -74,14 +70,14 @@ func (c *Client) Addresses(ctx context.Context) (Addresses, error) {
 	return a, nil
 }
 
-// isReady reports whether kubelet says that a node is ready.
+// isReady reports whether Kubernetes considers a node ready.
 func isReady(n *corev1.Node) bool {
 	return slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
 		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
 	})
 }
 
-// poolsOf is what blocks are claimed from. A range that cannot be read is not valid in its pool, for the check to say so.
+// poolsOf lists all pools and networks that blocks are claimed from. The prefix of an unreadable CIDR is invalid; the check reports it.
 func poolsOf(pools []v1.IPPool, networks []v1.CustomNetwork) []blocks.Pool {
 	var all []blocks.Pool
 	for i := range pools {
@@ -98,12 +94,12 @@ func poolsOf(pools []v1.IPPool, networks []v1.CustomNetwork) []blocks.Pool {
 	return all
 }
 
-// why says what an operator can do about a list that was not given.
-func (c *Client) why(ctx context.Context, what string, err error) error {
+// listError says what an operator can do about a list that failed.
+func (c *Client) listError(ctx context.Context, what string, err error) error {
 	host := c.core.Get().URL().Host
 	unsent, isUnsent := errors.AsType[*url.Error](err)
 	if isUnsent {
-		err = unsent.Err // without the address, which is long
+		err = unsent.Err // without the long URL
 	}
 	switch {
 	case ctx.Err() != nil:

@@ -11,33 +11,37 @@ import (
 	"github.com/weftnet/weft/k8s/blocks"
 )
 
-// RequestTimeout bounds one request of those that no caller waits for.
+// RequestTimeout bounds a request that no caller waits for.
 const RequestTimeout = 15 * time.Second
 
-// BlockStore is the API server as a keeper of blocks sees it. Each request has a deadline of its own.
+// BlockStore is access to blocks for [blocks.Keeper] and [blocks.Collector]. Each request has a timeout of its own.
 type BlockStore struct {
 	blocks *Typed[*v1.IPBlock, *v1.IPBlockList]
 }
 
-// BlockStore gives access to blocks for [blocks.Keeper] and [blocks.Collector].
+// BlockStore gives access to blocks.
 func (c *Client) BlockStore() *BlockStore { return &BlockStore{c.Blocks()} }
 
-// Get reads one block as the API server has it now.
-func (s *BlockStore) Get(ctx context.Context, name string) (*v1.IPBlock, error) {
+// bounded calls a method of a typed client with [RequestTimeout].
+func bounded[A, O, R any](ctx context.Context, request func(context.Context, A, O) (R, error), a A, o O) (R, error) {
 	ctx, cancel := context.WithTimeout(ctx, RequestTimeout)
 	defer cancel()
-	return s.blocks.Get(ctx, name, metav1.GetOptions{})
+	return request(ctx, a, o)
 }
 
-// List lists the blocks of a pool; those that need not be fresh come from the API server's cache.
+// Get reads the current state of a block.
+func (s *BlockStore) Get(ctx context.Context, name string) (*v1.IPBlock, error) {
+	return bounded(ctx, s.blocks.Get, name, metav1.GetOptions{})
+}
+
+// List lists the blocks of a pool: their current state if fresh, else that of the API server's cache.
 func (s *BlockStore) List(ctx context.Context, p blocks.Pool, fresh bool) ([]v1.IPBlock, error) {
 	ctx, cancel := context.WithTimeout(ctx, RequestTimeout)
 	defer cancel()
-	o := metav1.ListOptions{ResourceVersion: "0"}
+	o := metav1.ListOptions{ResourceVersion: "0", FieldSelector: fields.OneTermEqualSelector("spec.pool", p.Name).String()}
 	if fresh {
 		o.ResourceVersion = ""
 	}
-	o.FieldSelector = fields.OneTermEqualSelector("spec.pool", p.Name).String()
 	if p.Network != "" {
 		o.FieldSelector = fields.OneTermEqualSelector("spec.network", p.Network).String()
 	}
@@ -48,31 +52,24 @@ func (s *BlockStore) List(ctx context.Context, p blocks.Pool, fresh bool) ([]v1.
 	return list.Items, nil
 }
 
-// Create makes a block.
+// Create creates a block.
 func (s *BlockStore) Create(ctx context.Context, b *v1.IPBlock) (*v1.IPBlock, error) {
-	ctx, cancel := context.WithTimeout(ctx, RequestTimeout)
-	defer cancel()
-	return s.blocks.Create(ctx, b, metav1.CreateOptions{})
+	return bounded(ctx, s.blocks.Create, b, metav1.CreateOptions{})
 }
 
-// Update writes a block that is still of b's resource version.
+// Update writes a block if it still has b's resource version.
 func (s *BlockStore) Update(ctx context.Context, b *v1.IPBlock) (*v1.IPBlock, error) {
-	ctx, cancel := context.WithTimeout(ctx, RequestTimeout)
-	defer cancel()
-	return s.blocks.Update(ctx, b, metav1.UpdateOptions{})
+	return bounded(ctx, s.blocks.Update, b, metav1.UpdateOptions{})
 }
 
-// UpdateStatus writes the status of a block that is still of b's resource version.
+// UpdateStatus writes the status of a block if the block still has b's resource version.
 func (s *BlockStore) UpdateStatus(ctx context.Context, b *v1.IPBlock) (*v1.IPBlock, error) {
-	ctx, cancel := context.WithTimeout(ctx, RequestTimeout)
-	defer cancel()
-	return s.blocks.UpdateStatus(ctx, b, metav1.UpdateOptions{})
+	return bounded(ctx, s.blocks.UpdateStatus, b, metav1.UpdateOptions{})
 }
 
-// Delete deletes the block that b is, if it is still of b's resource version.
+// Delete deletes a block if it still has b's UID and resource version.
 func (s *BlockStore) Delete(ctx context.Context, b *v1.IPBlock) error {
 	ctx, cancel := context.WithTimeout(ctx, RequestTimeout)
 	defer cancel()
-	uid, version := b.UID, b.ResourceVersion
-	return s.blocks.Delete(ctx, b.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid, ResourceVersion: &version}})
+	return s.blocks.Delete(ctx, b.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &b.UID, ResourceVersion: &b.ResourceVersion}})
 }

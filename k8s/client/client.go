@@ -2,8 +2,10 @@
 package client
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -23,18 +25,17 @@ import (
 	v1 "github.com/weftnet/weft/k8s/api/v1"
 )
 
-// Requests a second that one agent sends at most, and in a burst. Its work is done by watches: this is for the claims and
-// reports of a node that starts.
+// Limits of the requests of one agent, a second and in a burst. Most of its work needs only watches; a node that starts claims and reports.
 const (
 	requestRate  = 20
 	requestBurst = 40
 )
 
-// Client is typed access to the kinds that Weft uses, and to no others: client-go's own set of clients has those of all
-// groups of Kubernetes, and the linker could drop none of them.
+// Client is typed access to the kinds that Weft uses. The clientset of client-go has the kinds of all groups of Kubernetes, and the linker
+// can drop none of them.
 type Client struct {
 	core, weft, npwg, coordination, discovery, networking rest.Interface
-	metadata                                              metadata.Interface // of any kind, without spec and status
+	metadata                                              metadata.Interface // any kind, without spec and status
 	codec                                                 runtime.ParameterCodec
 }
 
@@ -44,7 +45,19 @@ type Typed[T interface {
 	metav1.Object
 }, L runtime.Object] = gentype.ClientWithList[T, L]
 
-// Connection reads how to reach the API server: from a kubeconfig file, or as a pod does if file is "". Nothing is sent.
+// typed makes access to the objects of a kind; namespace "" is all of them.
+func typed[T, L any, PT interface {
+	*T
+	runtime.Object
+	metav1.Object
+}, PL interface {
+	*L
+	runtime.Object
+}](c *Client, group rest.Interface, resource, namespace string) *Typed[PT, PL] {
+	return gentype.NewClientWithList(resource, group, c.codec, namespace, func() PT { return new(T) }, func() PL { return new(L) })
+}
+
+// Connection reads how to reach the API server: from a kubeconfig file, or as a pod if file is "". It sends nothing.
 func Connection(file string) (*rest.Config, error) {
 	if file == "" {
 		c, err := rest.InClusterConfig()
@@ -60,7 +73,24 @@ func Connection(file string) (*rest.Config, error) {
 	return c, nil
 }
 
-// New makes a client. Nothing is sent.
+// OperatorConnection reads how an operator reaches the API server, like kubectl: from the file, else from the files in KUBECONFIG, else from
+// ~/.kube/config, else as a pod. It sends nothing.
+func OperatorConnection(file string) (*rest.Config, error) {
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath = file
+	rules.WarnIfAllMissing = false
+	c, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{}).ClientConfig()
+	switch {
+	case clientcmd.IsEmptyConfig(err):
+		return nil, errors.New("no API server to ask: there is neither a kubeconfig (--kubeconfig, KUBECONFIG, ~/.kube/config) nor a pod's service account")
+	case err != nil:
+		return nil, fmt.Errorf("read kubeconfig: %w", OneLine(err))
+	}
+	c.UserAgent = "weftctl/" + version.String()
+	return c, nil
+}
+
+// New makes a client. It sends nothing.
 func New(connection *rest.Config) (*Client, error) {
 	scheme := runtime.NewScheme()
 	if err := errors.Join(corev1.AddToScheme(scheme), coordinationv1.AddToScheme(scheme), discoveryv1.AddToScheme(scheme),
@@ -99,7 +129,7 @@ func New(connection *rest.Config) (*Client, error) {
 	return c, nil
 }
 
-// Host is the API server's, without port.
+// Host is the host of the API server, without port.
 func (c *Client) Host() string { return c.core.Get().URL().Hostname() }
 
 // PodMetadata is access to the metadata of all pods.
@@ -107,126 +137,117 @@ func (c *Client) PodMetadata() metadata.Getter {
 	return c.metadata.Resource(corev1.SchemeGroupVersion.WithResource("pods"))
 }
 
-// Pods is access to the pods of a namespace; "" is all of them.
+// Pods is access to the pods of a namespace; "": of all namespaces.
 func (c *Client) Pods(namespace string) *Typed[*corev1.Pod, *corev1.PodList] {
-	return gentype.NewClientWithList("pods", c.core, c.codec, namespace,
-		func() *corev1.Pod { return &corev1.Pod{} }, func() *corev1.PodList { return &corev1.PodList{} })
+	return typed[corev1.Pod, corev1.PodList](c, c.core, "pods", namespace)
 }
 
-// Namespaces is access to namespaces.
+// Namespaces is access to the Namespaces.
 func (c *Client) Namespaces() *Typed[*corev1.Namespace, *corev1.NamespaceList] {
-	return gentype.NewClientWithList("namespaces", c.core, c.codec, "",
-		func() *corev1.Namespace { return &corev1.Namespace{} }, func() *corev1.NamespaceList { return &corev1.NamespaceList{} })
+	return typed[corev1.Namespace, corev1.NamespaceList](c, c.core, "namespaces", "")
 }
 
-// Nodes is access to nodes.
+// Nodes is access to the Nodes.
 func (c *Client) Nodes() *Typed[*corev1.Node, *corev1.NodeList] {
-	return gentype.NewClientWithList("nodes", c.core, c.codec, "",
-		func() *corev1.Node { return &corev1.Node{} }, func() *corev1.NodeList { return &corev1.NodeList{} })
+	return typed[corev1.Node, corev1.NodeList](c, c.core, "nodes", "")
 }
 
-// ConfigMaps is access to the configuration maps of a namespace.
+// ConfigMaps is access to the ConfigMaps of a namespace.
 func (c *Client) ConfigMaps(namespace string) *Typed[*corev1.ConfigMap, *corev1.ConfigMapList] {
-	return gentype.NewClientWithList("configmaps", c.core, c.codec, namespace,
-		func() *corev1.ConfigMap { return &corev1.ConfigMap{} }, func() *corev1.ConfigMapList { return &corev1.ConfigMapList{} })
+	return typed[corev1.ConfigMap, corev1.ConfigMapList](c, c.core, "configmaps", namespace)
 }
 
-// Events is access to the events of a namespace.
+// Events is access to the Events of a namespace.
 func (c *Client) Events(namespace string) *Typed[*corev1.Event, *corev1.EventList] {
-	return gentype.NewClientWithList("events", c.core, c.codec, namespace,
-		func() *corev1.Event { return &corev1.Event{} }, func() *corev1.EventList { return &corev1.EventList{} })
+	return typed[corev1.Event, corev1.EventList](c, c.core, "events", namespace)
 }
 
-// Leases is access to the leases of a namespace.
+// Leases is access to the Leases of a namespace.
 func (c *Client) Leases(namespace string) *Typed[*coordinationv1.Lease, *coordinationv1.LeaseList] {
-	return gentype.NewClientWithList("leases", c.coordination, c.codec, namespace,
-		func() *coordinationv1.Lease { return &coordinationv1.Lease{} },
-		func() *coordinationv1.LeaseList { return &coordinationv1.LeaseList{} })
+	return typed[coordinationv1.Lease, coordinationv1.LeaseList](c, c.coordination, "leases", namespace)
 }
 
-// Services is access to the Services of a namespace; "" is all of them.
+// Services is access to the Services of a namespace; "": of all namespaces.
 func (c *Client) Services(namespace string) *Typed[*corev1.Service, *corev1.ServiceList] {
-	return gentype.NewClientWithList("services", c.core, c.codec, namespace,
-		func() *corev1.Service { return &corev1.Service{} }, func() *corev1.ServiceList { return &corev1.ServiceList{} })
+	return typed[corev1.Service, corev1.ServiceList](c, c.core, "services", namespace)
 }
 
-// EndpointSlices is access to the EndpointSlices of a namespace; "" is all of them.
+// EndpointSlices is access to the EndpointSlices of a namespace; "": of all namespaces.
 func (c *Client) EndpointSlices(namespace string) *Typed[*discoveryv1.EndpointSlice, *discoveryv1.EndpointSliceList] {
-	return gentype.NewClientWithList("endpointslices", c.discovery, c.codec, namespace,
-		func() *discoveryv1.EndpointSlice { return &discoveryv1.EndpointSlice{} },
-		func() *discoveryv1.EndpointSliceList { return &discoveryv1.EndpointSliceList{} })
+	return typed[discoveryv1.EndpointSlice, discoveryv1.EndpointSliceList](c, c.discovery, "endpointslices", namespace)
 }
 
-// ServiceRanges is access to the ranges of Services. Kubernetes before 1.33 does not have the kind.
+// ServiceRanges is access to the ServiceCIDRs. Kubernetes before 1.33 does not have the kind.
 func (c *Client) ServiceRanges() *Typed[*networkingv1.ServiceCIDR, *networkingv1.ServiceCIDRList] {
-	return gentype.NewClientWithList("servicecidrs", c.networking, c.codec, "",
-		func() *networkingv1.ServiceCIDR { return &networkingv1.ServiceCIDR{} },
-		func() *networkingv1.ServiceCIDRList { return &networkingv1.ServiceCIDRList{} })
+	return typed[networkingv1.ServiceCIDR, networkingv1.ServiceCIDRList](c, c.networking, "servicecidrs", "")
 }
 
-// Networks is access to custom networks.
+// Networks is access to the CustomNetworks.
 func (c *Client) Networks() *Typed[*v1.CustomNetwork, *v1.CustomNetworkList] {
-	return gentype.NewClientWithList("customnetworks", c.weft, c.codec, "",
-		func() *v1.CustomNetwork { return &v1.CustomNetwork{} }, func() *v1.CustomNetworkList { return &v1.CustomNetworkList{} })
+	return typed[v1.CustomNetwork, v1.CustomNetworkList](c, c.weft, "customnetworks", "")
 }
 
-// Pools is access to pools of addresses.
+// Pools is access to the IPPools.
 func (c *Client) Pools() *Typed[*v1.IPPool, *v1.IPPoolList] {
-	return gentype.NewClientWithList("ippools", c.weft, c.codec, "",
-		func() *v1.IPPool { return &v1.IPPool{} }, func() *v1.IPPoolList { return &v1.IPPoolList{} })
+	return typed[v1.IPPool, v1.IPPoolList](c, c.weft, "ippools", "")
 }
 
-// Blocks is access to blocks of addresses.
+// Blocks is access to the IPBlocks.
 func (c *Client) Blocks() *Typed[*v1.IPBlock, *v1.IPBlockList] {
-	return gentype.NewClientWithList("ipblocks", c.weft, c.codec, "",
-		func() *v1.IPBlock { return &v1.IPBlock{} }, func() *v1.IPBlockList { return &v1.IPBlockList{} })
+	return typed[v1.IPBlock, v1.IPBlockList](c, c.weft, "ipblocks", "")
 }
 
-// NodeNetworks is access to what nodes tell each other.
+// NodeNetworks is access to the NodeNetworks.
 func (c *Client) NodeNetworks() *Typed[*v1.NodeNetwork, *v1.NodeNetworkList] {
-	return gentype.NewClientWithList("nodenetworks", c.weft, c.codec, "",
-		func() *v1.NodeNetwork { return &v1.NodeNetwork{} }, func() *v1.NodeNetworkList { return &v1.NodeNetworkList{} })
+	return typed[v1.NodeNetwork, v1.NodeNetworkList](c, c.weft, "nodenetworks", "")
 }
 
-// Externals is access to external interfaces.
+// Externals is access to the ExternalInterfaces.
 func (c *Client) Externals() *Typed[*v1.ExternalInterface, *v1.ExternalInterfaceList] {
-	return gentype.NewClientWithList("externalinterfaces", c.weft, c.codec, "",
-		func() *v1.ExternalInterface { return &v1.ExternalInterface{} },
-		func() *v1.ExternalInterfaceList { return &v1.ExternalInterfaceList{} })
+	return typed[v1.ExternalInterface, v1.ExternalInterfaceList](c, c.weft, "externalinterfaces", "")
 }
 
-// PodInterfaces is access to what pods of a namespace got.
+// PodInterfaces is access to the PodInterfaces of a namespace; "": of all namespaces.
 func (c *Client) PodInterfaces(namespace string) *Typed[*v1.PodInterfaces, *v1.PodInterfacesList] {
-	return gentype.NewClientWithList("podinterfaces", c.weft, c.codec, namespace,
-		func() *v1.PodInterfaces { return &v1.PodInterfaces{} }, func() *v1.PodInterfacesList { return &v1.PodInterfacesList{} })
+	return typed[v1.PodInterfaces, v1.PodInterfacesList](c, c.weft, "podinterfaces", namespace)
 }
 
-// Configs is access to the cluster's switches.
+// Configs is access to the WeftConfig.
 func (c *Client) Configs() *Typed[*v1.WeftConfig, *v1.WeftConfigList] {
-	return gentype.NewClientWithList("weftconfigs", c.weft, c.codec, "",
-		func() *v1.WeftConfig { return &v1.WeftConfig{} }, func() *v1.WeftConfigList { return &v1.WeftConfigList{} })
+	return typed[v1.WeftConfig, v1.WeftConfigList](c, c.weft, "weftconfigs", "")
 }
 
-// Definitions is access to the NetworkAttachmentDefinitions of a namespace; "" is all of them.
+// Definitions is access to the NetworkAttachmentDefinitions of a namespace; "": of all namespaces.
 func (c *Client) Definitions(namespace string) *Typed[*npwg.NetworkAttachmentDefinition, *npwg.NetworkAttachmentDefinitionList] {
-	return gentype.NewClientWithList("network-attachment-definitions", c.npwg, c.codec, namespace,
-		func() *npwg.NetworkAttachmentDefinition { return &npwg.NetworkAttachmentDefinition{} },
-		func() *npwg.NetworkAttachmentDefinitionList { return &npwg.NetworkAttachmentDefinitionList{} })
+	return typed[npwg.NetworkAttachmentDefinition, npwg.NetworkAttachmentDefinitionList](c, c.npwg, "network-attachment-definitions", namespace)
 }
 
-// OperatorConnection reads how an operator reaches the API server, as kubectl does: the file, else those that KUBECONFIG
-// names, else ~/.kube/config, else as a pod. Nothing is sent.
-func OperatorConnection(file string) (*rest.Config, error) {
-	rules := clientcmd.NewDefaultClientConfigLoadingRules()
-	rules.ExplicitPath = file
-	rules.WarnIfAllMissing = false
-	c, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{}).ClientConfig()
-	switch {
-	case clientcmd.IsEmptyConfig(err):
-		return nil, errors.New("no API server to ask: there is neither a kubeconfig (--kubeconfig, KUBECONFIG, ~/.kube/config) nor a pod's service account")
-	case err != nil:
-		return nil, fmt.Errorf("read kubeconfig: %w", OneLine(err))
-	}
-	c.UserAgent = "weftctl/" + version.String()
-	return c, nil
+// NetworkPolicies is access to the metadata of all NetworkPolicies.
+func (c *Client) NetworkPolicies() metadata.Getter {
+	return c.metadata.Resource(networkingv1.SchemeGroupVersion.WithResource("networkpolicies"))
 }
+
+// CountPolicies returns the number of NetworkPolicies. The API server counts them; its answer has at most one object.
+func (c *Client) CountPolicies(ctx context.Context) (int, error) {
+	list, err := c.NetworkPolicies().List(ctx, metav1.ListOptions{Limit: 1})
+	if err != nil {
+		return 0, fmt.Errorf("count NetworkPolicies: %w", OneLine(err))
+	}
+	n := len(list.Items)
+	if more := list.RemainingItemCount; more != nil {
+		n += int(*more)
+	}
+	return n, nil
+}
+
+// oneLine is an error with its text in one line.
+type oneLine struct{ error }
+
+// Error returns the text without line breaks.
+func (e oneLine) Error() string { return strings.Join(strings.Fields(e.error.Error()), " ") }
+
+// Unwrap returns the original error.
+func (e oneLine) Unwrap() error { return e.error }
+
+// OneLine returns err with its text in one line.
+func OneLine(err error) error { return oneLine{err} }

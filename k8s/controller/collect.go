@@ -33,7 +33,7 @@ func (c *Controller) keepCollecting(ctx context.Context) error {
 // claimedFrom lists all pools and networks that own blocks, including deleted ones.
 func (c *Controller) claimedFrom() []blocks.Pool {
 	var pools []blocks.Pool
-	for _, b := range c.overview.Blocks() {
+	for _, b := range c.overview.blocks.All() {
 		p := blocks.Pool{Name: b.Spec.Pool, Network: string(b.Spec.Network)}
 		if !slices.Contains(pools, p) {
 			pools = append(pools, p)

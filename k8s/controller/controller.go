@@ -77,13 +77,9 @@ func New(c Config) (*Controller, error) {
 	if c.Collect == 0 {
 		c.Collect = collectEvery
 	}
-	overview, err := newOverview(c.Client, c.Untaint, c.Log)
-	if err != nil {
-		return nil, err
-	}
 	w := &Controller{
 		client: c.Client, namespace: c.Namespace, collect: c.Collect, endpoints: c.ServiceEndpoints, policies: c.ReportPolicies,
-		log: c.Log, overview: overview,
+		log: c.Log, overview: newOverview(c.Client, c.Untaint, c.Log),
 	}
 	w.collector = blocks.Collector{
 		Store: c.Client.BlockStore(), Pools: w.claimedFrom, NodeUID: w.nodeUID, Grace: c.Grace, Now: time.Now, Log: c.Log,
@@ -115,31 +111,14 @@ func (c *Controller) lead(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return c.keepStatus(ctx) })
 	group.Go(func() error { return c.keepCollecting(ctx) })
+	// Only the leader needs the watches of these two.
 	if c.endpoints {
-		group.Go(func() error { return c.keepEndpoints(ctx) })
+		group.Go(func() error { return endpoints.NewKeeper(c.client, c.log).Run(ctx) })
 	}
 	if c.policies {
-		group.Go(func() error { return c.reportPolicies(ctx) })
+		group.Go(func() error { return newPolicyReporter(c.client, c.log).Run(ctx) })
 	}
 	return group.Wait()
-}
-
-// reportPolicies watches only while this replica leads.
-func (c *Controller) reportPolicies(ctx context.Context) error {
-	reporter, err := newPolicyReporter(c.client, c.log)
-	if err != nil {
-		return err
-	}
-	return reporter.Run(ctx)
-}
-
-// keepEndpoints watches only while this replica leads: another one needs none of it.
-func (c *Controller) keepEndpoints(ctx context.Context) error {
-	keeper, err := endpoints.NewKeeper(c.client, c.log)
-	if err != nil {
-		return err
-	}
-	return keeper.Run(ctx)
 }
 
 // keepStatus does a round at first, whenever something changed, and again after an error.
@@ -153,7 +132,7 @@ func (c *Controller) keepStatus(ctx context.Context) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-next.C:
-		case <-c.overview.Changed():
+		case <-c.overview.changed:
 		}
 		rest, again := pause, resyncEvery
 		switch err := c.round(ctx); {
@@ -191,7 +170,7 @@ func (c *Controller) round(ctx context.Context) error {
 	if len(c.overview.Missing()) > 0 {
 		return errNotYet
 	}
-	networks, nodes := c.overview.Networks(), c.overview.Nodes()
+	networks, nodes := c.overview.networks.All(), c.overview.nodes.All()
 	var errs []error
 	for _, n := range networks {
 		errs = append(errs, c.keepInUse(ctx, n, nodes))
@@ -205,14 +184,14 @@ func (c *Controller) round(ctx context.Context) error {
 	for _, n := range networks {
 		errs = append(errs, c.writeNetwork(ctx, n, networkStatus(n, networks, nodes)))
 	}
-	pools, claimed := c.overview.Pools(), c.overview.Blocks()
+	pools, claimed := c.overview.pools.All(), c.overview.blocks.All()
 	for _, p := range pools {
 		errs = append(errs, c.writePool(ctx, p, poolStatus(p, pools, claimed)))
 	}
-	for _, e := range c.overview.Externals() {
+	for _, e := range c.overview.externals.All() {
 		errs = append(errs, c.writeExternal(ctx, e, externalStatus(e, nodes)))
 	}
-	for _, n := range c.overview.TaintedInVain() {
+	for _, n := range c.overview.wronglyTainted() {
 		errs = append(errs, c.untaint(ctx, n))
 	}
 	return errors.Join(errs...)

@@ -213,7 +213,7 @@ func TestALostLedgerIsMadeAnewFromWhatNetworksHave(t *testing.T) {
 	before := l.sound([]string{"blue"}, nil)
 	l.Remove("configmaps", room, ledgerName)
 	l.network("green", nil)
-	l.eventually("green is seen", func() bool { return len(c.overview.Networks()) == 2 })
+	l.eventually("green is seen", func() bool { return len(c.overview.networks.All()) == 2 })
 	if err := c.round(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -233,8 +233,8 @@ func TestWhatIsAsItShouldBeIsNotWritten(t *testing.T) {
 		if err := c.round(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		seen := c.overview.Networks()[0]
-		return seen.Status.VNI != 0 && reason(seen.Status.Conditions) != "" && reason(c.overview.Pools()[0].Status.Conditions) != ""
+		seen := c.overview.networks.All()[0]
+		return seen.Status.VNI != 0 && reason(seen.Status.Conditions) != "" && reason(c.overview.pools.All()[0].Status.Conditions) != ""
 	})
 	asked := len(l.Requests())
 	for range 3 {
@@ -379,7 +379,7 @@ func TestAWriteThatArrivesLateGivesNoVNITwice(t *testing.T) {
 	})
 	<-held
 	l.network("amber", nil) // before blue, in the order of choosing
-	l.eventually("amber is seen", func() bool { return len(next.overview.Networks()) == 2 })
+	l.eventually("amber is seen", func() bool { return len(next.overview.networks.All()) == 2 })
 	if err := next.round(t.Context()); err == nil {
 		t.Error("the status of blue was written")
 	}

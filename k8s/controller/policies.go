@@ -2,7 +2,6 @@ package controller
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"strconv"
 	"time"
@@ -19,97 +18,71 @@ import (
 	"github.com/weftnet/weft/k8s/informer"
 )
 
-// reasonNotEnforced is the reason of the event of a NetworkPolicy.
+// reasonNotEnforced is the reason of the Event on a NetworkPolicy.
 const reasonNotEnforced = "WeftPolicyNotEnforced"
 
-// notEnforced is for the author of a NetworkPolicy.
+// notEnforced is the message to the author of a NetworkPolicy.
 const notEnforced = "not enforced: Weft makes the main interface of the cluster's pods and enforces no NetworkPolicy, so traffic that this policy " +
 	"forbids is forwarded. Run Weft in chained mode behind a CNI that enforces it (docs/networking.md)"
 
-// Pauses between the tries of an event that the API server did not take.
+// Pauses between the tries to write an Event.
 const (
 	policyRetry    = time.Second
 	policyRetryMax = 5 * time.Minute
 )
 
-// policyReporter writes one event on each NetworkPolicy, and one more when its spec changes: Weft enforces none. It reads their metadata.
+// policyReporter writes an Event on each NetworkPolicy, and another one when its spec changes: Weft enforces none.
 type policyReporter struct {
 	client   *client.Client
 	log      *slog.Logger
+	watches  *informer.Group
 	policies *informer.Informer[*metav1.PartialObjectMetadata]
 	keys     workqueue.TypedRateLimitingInterface[string]
 	limit    flowcontrol.RateLimiter
 }
 
-// newPolicyReporter makes a reporter, which runs once. Nothing is sent before Run.
-func newPolicyReporter(client *client.Client, log *slog.Logger) (*policyReporter, error) {
-	r := &policyReporter{client: client, log: log, limit: flowcontrol.NewTokenBucketRateLimiter(events.Rate, events.Burst)}
+// newPolicyReporter makes a reporter, which runs once. It sends nothing before Run.
+func newPolicyReporter(client *client.Client, log *slog.Logger) *policyReporter {
+	r := &policyReporter{client: client, log: log, watches: informer.NewGroup(log), limit: events.NewLimit()}
 	r.keys = workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](policyRetry, policyRetryMax))
-	var err error
-	r.policies, err = informer.New[*metav1.PartialObjectMetadata]("network policies", client.NetworkPolicies(),
-		informer.Options{Lighten: lightenPolicy, Same: samePolicy}, func(key string) { r.keys.Add(key) })
-	if err == nil {
-		err = r.policies.LogErrors(log)
-	}
-	if err != nil {
-		r.keys.ShutDown()
-		return nil, fmt.Errorf("controller: watch network policies: %w", err)
-	}
-	return r, nil
+	r.policies = informer.Add(r.watches, "network policies", client.NetworkPolicies(), informer.Options[*metav1.PartialObjectMetadata]{
+		Lighten: lightenPolicy, Same: samePolicy, Changed: func(key string) { r.keys.Add(key) },
+	})
+	return r
 }
 
-// lightenPolicy keeps what tells a NetworkPolicy from all others.
-func lightenPolicy(o any) (any, error) {
-	p, is := o.(*metav1.PartialObjectMetadata)
-	if !is {
-		return o, nil // a tombstone
-	}
+// lightenPolicy keeps the identity of a NetworkPolicy.
+func lightenPolicy(p *metav1.PartialObjectMetadata) *metav1.PartialObjectMetadata {
 	light := &metav1.PartialObjectMetadata{}
 	light.Namespace, light.Name, light.UID = p.Namespace, p.Name, p.UID
 	light.Generation, light.ResourceVersion = p.Generation, p.ResourceVersion
-	return light, nil
+	return light
 }
 
 // samePolicy reports whether two versions of a NetworkPolicy have the same spec.
-func samePolicy(x, y any) bool {
-	before, is := x.(*metav1.PartialObjectMetadata)
-	after, are := y.(*metav1.PartialObjectMetadata)
-	return is && are && before.UID == after.UID && before.Generation == after.Generation
+func samePolicy(x, y *metav1.PartialObjectMetadata) bool {
+	return x.UID == y.UID && x.Generation == y.Generation
 }
 
-// Run writes events until ctx ends.
+// Run writes Events until ctx ends.
 func (r *policyReporter) Run(ctx context.Context) error {
-	group, ctx := errgroup.WithContext(informer.Quiet(ctx, r.log))
-	stop := context.AfterFunc(ctx, r.keys.ShutDown)
-	defer stop()
-	group.Go(func() error {
-		r.policies.Run(ctx)
-		return ctx.Err()
-	})
-	group.Go(func() error {
-		for r.next(ctx) {
-			continue
-		}
-		return ctx.Err()
-	})
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return r.watches.Run(ctx) })
+	group.Go(func() error { return informer.Work(ctx, r.keys, r.handle) })
 	return group.Wait()
 }
 
-func (r *policyReporter) next(ctx context.Context) bool {
-	key, over := r.keys.Get()
-	if over {
-		return false
-	}
-	defer r.keys.Done(key)
-	if err := r.report(ctx, key); err != nil && !events.IsFinal(err) {
-		r.log.Debug("event not written, trying again", "policy", key, "err", err)
-		r.keys.AddRateLimited(key)
-		return true
-	} else if err != nil {
+func (r *policyReporter) handle(ctx context.Context, key string) error {
+	err := r.report(ctx, key)
+	switch {
+	case err == nil:
+	case events.IsFinal(err):
 		r.log.Warn("event not written", "policy", key, "err", err)
+		return nil
+	default:
+		r.log.Debug("event not written, retrying", "policy", key, "err", err)
 	}
-	r.keys.Forget(key)
-	return true
+	return err
 }
 
 func (r *policyReporter) report(ctx context.Context, key string) error {

@@ -31,10 +31,7 @@ func (l *lab) policy(name string, generation int64, set ...func(*networkingv1.Ne
 // reportPolicies runs a reporter until the returned function is called, or the test ends.
 func (l *lab) reportPolicies() (stop func()) {
 	l.t.Helper()
-	r, err := newPolicyReporter(l.client(), slog.New(slog.NewTextHandler(l.t.Output(), nil)))
-	if err != nil {
-		l.t.Fatal(err)
-	}
+	r := newPolicyReporter(l.client(), slog.New(slog.NewTextHandler(l.t.Output(), nil)))
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() {

@@ -15,34 +15,32 @@ import (
 	"github.com/weftnet/weft/k8s/client"
 )
 
-// TaintNotReady is the key of a taint, with any effect, with which kubelet may register a node, so that no pod is put there
-// before the agent serves pods.
+// TaintNotReady is the key of a taint, with any effect, that kubelet may register a node with, so that no pod is scheduled to the node before
+// its agent serves pods.
 const TaintNotReady = v1.Group + "/agent-not-ready"
 
-func isTainted(n *corev1.Node) bool {
-	return slices.ContainsFunc(n.Spec.Taints, isNotReady)
-}
+func isTainted(n *corev1.Node) bool { return slices.ContainsFunc(n.Spec.Taints, isNotReady) }
 
 func isNotReady(t corev1.Taint) bool { return t.Key == TaintNotReady }
 
-// TaintedInVain are the nodes that have the taint still, though their agents serve pods. What an agent said of an earlier
-// node of the same name does not count.
-func (o *overview) TaintedInVain() []*corev1.Node {
+// wronglyTainted lists the nodes that have the taint although their agents serve pods. Announcements for an earlier node of the same name do
+// not count.
+func (o *overview) wronglyTainted() []*corev1.Node {
 	if o.machines == nil {
 		return nil
 	}
 	return slices.DeleteFunc(o.machines.All(), func(n *corev1.Node) bool {
-		said, exists := o.nodes.One(n.Name)
-		return !isTainted(n) || !exists || !servesPods(said, n.UID)
+		announced, exists := o.nodes.One(n.Name)
+		return !isTainted(n) || !exists || !servesPods(announced, n.UID)
 	})
 }
 
-func servesPods(said *v1.NodeNetwork, node types.UID) bool {
+func servesPods(announced *v1.NodeNetwork, node types.UID) bool {
 	ofNode := func(o metav1.OwnerReference) bool { return o.UID == node }
-	return slices.ContainsFunc(said.OwnerReferences, ofNode) && meta.IsStatusConditionTrue(said.Status.Conditions, v1.ConditionReady)
+	return slices.ContainsFunc(announced.OwnerReferences, ofNode) && meta.IsStatusConditionTrue(announced.Status.Conditions, v1.ConditionReady)
 }
 
-// untaint removes only the taint from a node, if the node was not changed meanwhile.
+// untaint removes the taint from a node, if the node has not changed.
 func untaint(ctx context.Context, c *client.Client, n *corev1.Node) error {
 	patch, err := json.Marshal(map[string]any{
 		"metadata": map[string]any{"uid": n.UID, "resourceVersion": n.ResourceVersion},
@@ -52,7 +50,7 @@ func untaint(ctx context.Context, c *client.Client, n *corev1.Node) error {
 		return err
 	}
 	if _, err := c.Nodes().Patch(ctx, n.Name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
-		return fmt.Errorf("take the taint %s off node %s: %w", TaintNotReady, n.Name, err)
+		return fmt.Errorf("remove taint %s from node %s: %w", TaintNotReady, n.Name, err)
 	}
 	return nil
 }

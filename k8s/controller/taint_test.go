@@ -21,7 +21,7 @@ func (l *lab) says(c *Controller, node types.UID, ready metav1.ConditionStatus) 
 	said.Status.Conditions = v1.Conditions{{Type: v1.ConditionReady, Status: ready}}
 	l.Put(nodeNets, said)
 	l.eventually("what the agent says is seen", func() bool {
-		return slices.ContainsFunc(c.overview.Nodes(), func(n *v1.NodeNetwork) bool {
+		return slices.ContainsFunc(c.overview.nodes.All(), func(n *v1.NodeNetwork) bool {
 			return n.OwnerReferences[0].UID == node && meta.IsStatusConditionPresentAndEqual(n.Status.Conditions, v1.ConditionReady, ready)
 		})
 	})

@@ -114,10 +114,7 @@ func newLab(t *testing.T) *lab {
 // start runs a keeper until the returned function is called, or the test ends.
 func (l *lab) start() (stop func()) {
 	l.t.Helper()
-	k, err := NewKeeper(l.client, slog.New(slog.NewTextHandler(l.t.Output(), nil)))
-	if err != nil {
-		l.t.Fatal(err)
-	}
+	k := NewKeeper(l.client, slog.New(slog.NewTextHandler(l.t.Output(), nil)))
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() {

@@ -17,41 +17,38 @@ import (
 	"k8s.io/client-go/util/workqueue"
 
 	"github.com/weftnet/weft/k8s/client"
+	"github.com/weftnet/weft/k8s/informer"
 	"github.com/weftnet/weft/pod"
 )
 
 // The pace of the keeper.
 const (
 	gather       = 100 * time.Millisecond // changes of pods come in bursts
-	soonAgain    = 200 * time.Millisecond
-	atLast       = time.Minute
+	minPause     = 200 * time.Millisecond
+	maxPause     = time.Minute
 	requestLimit = 15 * time.Second // of one request
 	warnAfter    = 30 * time.Second // without an answer of the API server
 )
 
-// Keeper keeps the slices of all Services that ask. One may run at a time in a cluster: two would do no harm, but the
-// same twice.
+// Keeper keeps the EndpointSlices of all Services that ask for them. One keeper in a cluster is enough; two do the same work twice.
 type Keeper struct {
 	client   *client.Client
 	log      *slog.Logger
 	backends *backends
-	services workqueue.TypedRateLimitingInterface[types.NamespacedName] // that may need a look
-	told     map[types.NamespacedName][]string                          // the causes that events tell of
+	services workqueue.TypedRateLimitingInterface[types.NamespacedName]
+	told     map[types.NamespacedName][]string // by Service, the causes of its Events
 }
 
-// NewKeeper makes a keeper, which runs once. Nothing is sent before Run.
-func NewKeeper(client *client.Client, log *slog.Logger) (k *Keeper, err error) {
-	k = &Keeper{client: client, log: log, told: make(map[types.NamespacedName][]string)}
+// NewKeeper makes a keeper, which runs once. It sends nothing before Run.
+func NewKeeper(client *client.Client, log *slog.Logger) *Keeper {
+	k := &Keeper{client: client, log: log, told: make(map[types.NamespacedName][]string)}
 	k.services = workqueue.NewTypedRateLimitingQueue(
-		workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](soonAgain, atLast))
-	k.backends, err = newBackends(backendsConfig{
+		workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](minPause, maxPause))
+	k.backends = newBackends(backendsConfig{
 		Client: client, ManagedBy: managedBy, Asks: asks, Marks: pod.AnnotationEndpoint, Log: log,
 		Changed: func(service types.NamespacedName) { k.services.AddAfter(service, gather) },
 	})
-	if err != nil {
-		k.services.ShutDown()
-	}
-	return k, err
+	return k
 }
 
 // Run keeps slices until ctx ends.
@@ -65,56 +62,45 @@ func (k *Keeper) Run(ctx context.Context) error {
 		if err := k.awaitAll(ctx); err != nil {
 			return err
 		}
-		for k.next(ctx) {
-			continue
-		}
-		return ctx.Err()
+		return informer.Work(ctx, k.services, k.handle)
 	})
 	return group.Wait()
 }
 
-// awaitAll waits until all that there is has been shown: what is not shown would be taken for gone.
+// awaitAll waits until the API server has shown all Services and slices: a missing one would count as deleted.
 func (k *Keeper) awaitAll(ctx context.Context) error {
-	look := time.NewTicker(gather)
-	defer look.Stop()
+	poll := time.NewTicker(gather)
+	defer poll.Stop()
 	warn := time.NewTicker(warnAfter)
 	defer warn.Stop()
-	for !k.backends.Seen() {
+	for len(k.backends.Missing()) > 0 {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-warn.C:
 			k.log.Warn("the API server does not show Services and EndpointSlices (endpoints.yaml gives the right)")
-		case <-look.C:
+		case <-poll.C:
 		}
 	}
 	return nil
 }
 
-func (k *Keeper) next(ctx context.Context) bool {
-	id, over := k.services.Get()
-	if over {
-		return false
-	}
-	defer k.services.Done(id)
-	switch seen, err := k.look(ctx, id); {
+func (k *Keeper) handle(ctx context.Context, id types.NamespacedName) error {
+	seen, err := k.look(ctx, id)
+	switch {
 	case err != nil:
 		log := k.log.Debug
 		if k.services.NumRequeues(id) == 0 {
 			log = k.log.Warn
 		}
-		log("endpoints not written, trying again", "service", id.String(), "err", err)
-		k.services.AddRateLimited(id)
+		log("endpoints not written, retrying", "service", id.String(), "err", err)
 	case !seen:
 		k.services.AddAfter(id, gather)
-	default:
-		k.services.Forget(id)
 	}
-	return true
+	return err
 }
 
-// look makes the slices of a Service be as they should. Seen is whether its pods have been shown: until then nothing is
-// done.
+// look updates the slices of a Service. Until the watch has shown its pods it does nothing and seen is false.
 func (k *Keeper) look(ctx context.Context, id types.NamespacedName) (seen bool, err error) {
 	s, have := k.backends.Service(id), k.backends.Slices(id)
 	if s == nil || !asks(s) {
@@ -128,20 +114,20 @@ func (k *Keeper) look(ctx context.Context, id types.NamespacedName) (seen bool, 
 		k.tell(ctx, s, []string{fault.Error()})
 		return true, k.write(ctx, have, nil)
 	}
-	pods, seen, err := k.backends.Pods(ctx, id, selector)
-	if err != nil || !seen {
-		return seen, err
+	pods, seen := k.backends.Pods(ctx, id, selector)
+	if !seen {
+		return false, nil
 	}
 	groups, faults := groupsOf(s, pods)
 	err = k.write(ctx, have, slicesOf(s, groups, have))
-	if foreign := foreignError(""); errors.As(err, &foreign) { // tried again: no watch shows that it is removed
+	if foreign := foreignError(""); errors.As(err, &foreign) { // retried: no watch shows its removal
 		faults = append(faults, foreign.Error())
 	}
 	k.tell(ctx, s, faults)
 	return true, err
 }
 
-// write makes the slices that there are those that are wanted.
+// write creates, updates and deletes slices.
 func (k *Keeper) write(ctx context.Context, have, want []*discovery.EndpointSlice) error {
 	var errs []error
 	for _, s := range want {
@@ -161,7 +147,7 @@ func (k *Keeper) write(ctx context.Context, have, want []*discovery.EndpointSlic
 	return errors.Join(errs...)
 }
 
-// foreignError means that a third party has a slice of that name.
+// foreignError means that the slice of that name belongs to a third party.
 type foreignError string
 
 // Error says what to do about it.
@@ -202,7 +188,7 @@ func (k *Keeper) remove(ctx context.Context, s *discovery.EndpointSlice) error {
 	return wrap("delete", s, err)
 }
 
-// wrap says what was being done. That another write overtook it is no error: the watch shows that one.
+// wrap adds the operation to an error. A conflict is no error: the watch shows the other write.
 func wrap(doing string, s *discovery.EndpointSlice, err error) error {
 	if err == nil || apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 		return nil

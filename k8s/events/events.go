@@ -1,4 +1,4 @@
-// Package events writes Events of Kubernetes on objects for which Weft works.
+// Package events writes Events of Kubernetes.
 package events
 
 import (
@@ -22,35 +22,36 @@ import (
 	"github.com/weftnet/weft/pod"
 )
 
-// How many events a node writes at most: what a pod's author needs is there long before.
+// Limits. The first Events of a pod tell its author the cause.
 const (
-	eventQueue = 256 // that wait; more are dropped
-	Rate       = 2   // a second, for all pods of the node
-	Burst      = 20
-	eventTries = 3
+	queueLength = 256
+	rate        = 2 // a second, for all pods of a node
+	burst       = 20
+	tries       = 3
 
-	longestMessage = 1024 // bytes that the API server takes
+	// Bytes that the API server accepts.
+	longestMessage = 1024
 	longestName    = 253
 )
 
-// eventSource is who events are said to come from.
-const eventSource = "weft-agent"
+// agentName is the source of the Events of agents.
+const agentName = "weft-agent"
 
-// Warning is the type of events that need attention.
+// Warning is the type of Events that need attention.
 const Warning = corev1.EventTypeWarning
 
-// Note is something that is told of a pod of this node.
+// Note is the content of an Event on a pod of this node.
 type Note struct {
 	Pod    pod.ID
-	Type   string // [Warning], or another one of Kubernetes
+	Type   string // [Warning], or another type of Kubernetes
 	Reason string // one word
 	At     time.Time
-	Text   func() string // is asked when the event is written
+	Text   func() string // is called when the Event is written
 }
 
-// Writer writes Events on pods of this node, asynchronously: what does not fit into its queue, or cannot be written,
-// is dropped and counted. Events that say the same become one with a count; of many similar ones the later ones are
-// combined, and of one pod no more are written than 25 and then one in 5 minutes, as all components of Kubernetes do it.
+// Writer writes Events on pods of this node, asynchronously: it drops and counts Events that do not fit into its queue or fail. As in all
+// components of Kubernetes, repeats increment an Event's count, many similar Events are combined, and a pod gets 25 Events and then one in
+// 5 minutes.
 type Writer struct {
 	client  *client.Client
 	node    string
@@ -63,37 +64,40 @@ type Writer struct {
 	limit      flowcontrol.RateLimiter
 }
 
-// pods finds a pod of this node; nil: it is not known.
+// pods finds a pod of this node; nil: it is unknown.
 type pods interface {
 	Pod(id pod.ID) *corev1.Pod
 }
 
-// NewWriter makes a writer of events on pods of a node. Nothing is sent before Run.
+// NewWriter makes a writer of Events on pods of a node. It sends nothing before Run.
 func NewWriter(c *client.Client, node string, known pods, log *slog.Logger) *Writer {
 	return &Writer{
-		client: c, node: node, pods: known, log: log, queue: make(chan Note, eventQueue),
+		client: c, node: node, pods: known, log: log, queue: make(chan Note, queueLength),
 		correlator: record.NewEventCorrelatorWithOptions(record.CorrelatorOptions{}),
-		limit:      flowcontrol.NewTokenBucketRateLimiter(Rate, Burst),
+		limit:      NewLimit(),
 	}
 }
 
-// Tell queues an event and returns at once.
+// NewLimit returns the limit of one kind of Events.
+func NewLimit() flowcontrol.RateLimiter { return flowcontrol.NewTokenBucketRateLimiter(rate, burst) }
+
+// Tell queues an Event. It does not block.
 func (w *Writer) Tell(n Note) {
 	select {
 	case w.queue <- n:
 	default:
-		w.drop(n, errors.New("too many wait"))
+		w.drop(n, errors.New("the queue is full"))
 	}
 }
 
-// Dropped is how many events were never written.
+// Dropped returns the number of dropped Events.
 func (w *Writer) Dropped() uint64 { return w.dropped.Load() }
 
 func (w *Writer) drop(n Note, why error) {
-	w.log.Debug("event on a pod dropped", "pod", n.Pod.String(), "reason", n.Reason, "dropped", w.dropped.Add(1), "err", why)
+	w.log.Debug("event dropped", "pod", n.Pod.String(), "reason", n.Reason, "dropped", w.dropped.Add(1), "err", why)
 }
 
-// Run writes events until ctx ends.
+// Run writes Events until ctx ends.
 func (w *Writer) Run(ctx context.Context) error {
 	for {
 		select {
@@ -107,14 +111,14 @@ func (w *Writer) Run(ctx context.Context) error {
 	}
 }
 
-// write makes an event, or counts one up that says the same.
+// write creates an Event, or increments the count of its repeat.
 func (w *Writer) write(ctx context.Context, n Note) error {
 	result, err := w.correlator.EventCorrelate(w.event(n))
 	if err != nil {
 		return fmt.Errorf("compare with earlier events: %w", err)
 	}
 	if result.Skip {
-		return errors.New("there are too many of this pod")
+		return errors.New("the pod has too many events")
 	}
 	if err := w.limit.Wait(ctx); err != nil {
 		return err
@@ -128,7 +132,7 @@ func (w *Writer) write(ctx context.Context, n Note) error {
 		}
 		return written, err
 	}
-	written, err := backoff.Retry(ctx, send, backoff.WithMaxTries(eventTries))
+	written, err := backoff.Retry(ctx, send, backoff.WithMaxTries(tries))
 	if err != nil {
 		return err
 	}
@@ -144,17 +148,17 @@ func (w *Writer) send(ctx context.Context, r *record.EventCorrelateResult) (*cor
 			return written, err
 		}
 	}
-	r.Event.ResourceVersion = "" // the API server forgets events after an hour or so
+	r.Event.ResourceVersion = "" // the API server deletes Events after an hour
 	return events.Create(ctx, r.Event, metav1.CreateOptions{})
 }
 
-// IsFinal reports whether the API server refused an event and would do so again.
+// IsFinal reports whether the API server refuses an Event for good.
 func IsFinal(err error) bool {
 	return apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsNotFound(err) || apierrors.IsAlreadyExists(err) ||
 		apierrors.IsBadRequest(err)
 }
 
-// event is a note as the API server takes it. The pod is named by the UID that the API server knows it by.
+// event converts a note. It has the UID of the pod in the API server.
 func (w *Writer) event(n Note) *corev1.Event {
 	at := metav1.NewTime(n.At)
 	uid := types.UID(n.Pod.UID)
@@ -163,12 +167,12 @@ func (w *Writer) event(n Note) *corev1.Event {
 	}
 	suffix := fmt.Sprintf(".%x", n.At.UnixNano())
 	return &corev1.Event{
-		ObjectMeta:     metav1.ObjectMeta{Namespace: n.Pod.Namespace, Name: cut(n.Pod.Name, longestName-len(suffix)) + suffix},
+		ObjectMeta:     metav1.ObjectMeta{Namespace: n.Pod.Namespace, Name: nameWith(n.Pod.Name, suffix)},
 		InvolvedObject: corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: n.Pod.Namespace, Name: n.Pod.Name, UID: uid},
-		Source:         corev1.EventSource{Component: eventSource, Host: w.node},
+		Source:         corev1.EventSource{Component: agentName, Host: w.node},
 		Type:           n.Type, Reason: n.Reason, Message: cut(n.Text(), longestMessage),
 		FirstTimestamp: at, LastTimestamp: at, Count: 1,
-		ReportingController: eventSource, ReportingInstance: w.node,
+		ReportingController: agentName, ReportingInstance: w.node,
 	}
 }
 

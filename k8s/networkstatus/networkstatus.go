@@ -1,4 +1,4 @@
-// Package networkstatus is the annotation of pods that lists their interfaces: it is written for pods of Weft and read for endpoints.
+// Package networkstatus formats and parses the annotation that lists the interfaces of a pod.
 package networkstatus
 
 import (
@@ -11,19 +11,18 @@ import (
 	"github.com/weftnet/weft/pod"
 )
 
-// Annotation tells what interfaces a pod got, as the multi-net specification of the Network Plumbing Working
-// Group says (version 1.3, section 4.1.3).
+// Annotation lists the interfaces of a pod: multi-net specification of the Network Plumbing Working Group, version 1.3, section 4.1.3.
 const Annotation = "k8s.v1.cni.cncf.io/network-status"
 
 // networkStatus is one interface in the annotation.
 type networkStatus struct {
-	Name       string       `json:"name"` // of the NetworkAttachmentDefinition, the CNI network, or Weft's network
+	Name       string       `json:"name"` // of the NetworkAttachmentDefinition, the CNI network, or the network of Weft
 	Interface  string       `json:"interface"`
 	IPs        []netip.Addr `json:"ips,omitempty"`
 	MAC        string       `json:"mac,omitempty"`
 	MTU        int          `json:"mtu,omitempty"`
 	Default    bool         `json:"default,omitempty"`
-	DNS        statusDNS    `json:"dns"` // an empty object where there is none: that is what others write, and read
+	DNS        statusDNS    `json:"dns"` // an empty object if there is none, like other implementations
 	DeviceInfo *deviceInfo  `json:"device-info,omitempty"`
 	Gateways   []netip.Addr `json:"gateway,omitempty"`
 }
@@ -35,7 +34,7 @@ type statusDNS struct {
 	Options     []string `json:"options,omitempty"`
 }
 
-// deviceInfo is a device as the device information specification, 1.1.0, describes it.
+// deviceInfo is a device: device information specification 1.1.0.
 type deviceInfo struct {
 	Type    string     `json:"type"`
 	Version string     `json:"version"`
@@ -48,11 +47,11 @@ type memifInfo struct {
 	Mode string `json:"mode"`
 }
 
-// runtimesName is what kubelet's runtimes call the interface that they ask for.
+// runtimesName is the interface that container runtimes of kubelet request.
 const runtimesName = "eth0"
 
-// Of is the annotation for a pod with these attachments; false: it is not Weft's to write. It is not where
-// another plugin calls Weft for some network, for that one tells of all, and where Weft made none of the pod's interfaces.
+// Of returns the annotation of a pod with these attachments; false: Weft must not write it. If another plugin calls Weft for a network, that
+// plugin writes it. Weft does not write it for a pod without an interface of Weft.
 func Of(attachments []pod.Attachment) (text string, ours bool) {
 	var main *pod.Attachment
 	for i := range attachments {
@@ -72,8 +71,7 @@ func Of(attachments []pod.Attachment) (text string, ours bool) {
 	return string(raw), err == nil
 }
 
-// statusesOf lists an attachment's interfaces, the pod's main one first: of another plugin's there is no more to say than
-// its name.
+// statusesOf lists an attachment's interfaces, the pod's main one first. Of another plugin's interface only the name is known.
 func statusesOf(a *pod.Attachment) []networkStatus {
 	var list []networkStatus
 	if a.Mode == pod.ModeChained {
@@ -100,8 +98,7 @@ func statusesOf(a *pod.Attachment) []networkStatus {
 	return list
 }
 
-// deviceInfoOf says how a memif is reached; nil for other types. The node makes the socket and the container connects: that
-// is the role slave.
+// deviceInfoOf describes a memif; nil for other types. The node creates the socket and the container connects: its role is slave.
 func deviceInfoOf(in *pod.Interface) *deviceInfo {
 	if in.Memif == nil {
 		return nil
@@ -109,23 +106,23 @@ func deviceInfoOf(in *pod.Interface) *deviceInfo {
 	return &deviceInfo{Type: pod.TypeMemif, Version: "1.1.0", Memif: &memifInfo{Role: "slave", Path: in.Memif.SocketPath, Mode: in.Memif.Mode}}
 }
 
-// ErrNone means that a pod has no network-status annotation yet.
+// ErrNone means that a pod does not have the annotation yet.
 var ErrNone = errors.New("no component has written its annotation " + Annotation)
 
-// AddressesOn are the addresses of a pod's interface, as the annotation says.
+// AddressesOn returns the addresses of an interface in the annotation.
 func AddressesOn(annotations map[string]string, name string) ([]netip.Addr, error) {
 	text, has := annotations[Annotation]
 	if !has {
 		return nil, ErrNone
 	}
-	var told []struct {
+	var list []struct {
 		Interface string       `json:"interface"`
 		IPs       []netip.Addr `json:"ips"`
 	}
-	if err := json.Unmarshal([]byte(text), &told); err != nil {
+	if err := json.Unmarshal([]byte(text), &list); err != nil {
 		return nil, fmt.Errorf("its annotation %s: %w", Annotation, err)
 	}
-	for _, s := range told {
+	for _, s := range list {
 		if s.Interface == name {
 			return s.IPs, nil
 		}

@@ -10,7 +10,7 @@ import (
 	"github.com/weftnet/weft/pod"
 )
 
-// PodBlocks are a keeper's blocks in the words of the node: its own, and of other nodes' the addresses that they lend it.
+// PodBlocks converts a keeper's blocks: the node's own, and of other nodes' blocks the addresses that it borrows.
 func PodBlocks(node string, held []v1.IPBlock) []pod.Block {
 	var list []pod.Block
 	for i := range held {
@@ -20,7 +20,7 @@ func PodBlocks(node string, held []v1.IPBlock) []pod.Block {
 			continue
 		}
 		if string(b.Spec.Node) == node {
-			list = append(list, pod.Block{Network: string(b.Spec.Network), Prefix: prefix, Withheld: addresses(b.Spec.Offered)})
+			list = append(list, pod.Block{Network: string(b.Spec.Network), Prefix: prefix, Withheld: v1.Addresses(b.Spec.Offered)})
 			continue
 		}
 		for _, l := range b.Spec.Borrowed {
@@ -32,24 +32,13 @@ func PodBlocks(node string, held []v1.IPBlock) []pod.Block {
 	return list
 }
 
-// addresses reads what the API server has checked; invalid entries are skipped.
-func addresses(texts []v1.IP) []netip.Addr {
-	var read []netip.Addr
-	for _, text := range texts {
-		if a, err := netip.ParseAddr(string(text)); err == nil {
-			read = append(read, a)
-		}
-	}
-	return read
-}
-
-// Local gives out the addresses of a keeper's blocks by the node's allocators.
+// Local allocates the addresses of a keeper's blocks with the node's allocators.
 type Local struct {
-	// Allocator returns the allocator of a custom network, or of the pools for ""; nil: there is none yet.
+	// Allocator returns the allocator of a custom network, or of the pools for ""; nil: it does not exist yet.
 	Allocator func(network string) *ipam.Allocator
 }
 
-// Add lets the block's addresses be given out but for those withheld.
+// Add allows the allocation of the block's addresses except those withheld.
 func (l Local) Add(b blocks.Block) error {
 	a := l.Allocator(b.Network)
 	if a == nil {
@@ -64,16 +53,13 @@ func (l Local) Remove(b blocks.Block) bool {
 	return a == nil || a.RemoveBlock(b.Prefix)
 }
 
-// Usage counts the block's addresses. One that is the node's own is held too.
+// Usage counts the block's addresses. The node's own address counts as held.
 func (l Local) Usage(b blocks.Block) blocks.Usage {
 	a := l.Allocator(b.Network)
 	if a == nil {
 		return blocks.Usage{}
 	}
-	known, there := a.Block(b.Prefix)
-	if !there {
-		return blocks.Usage{}
-	}
+	known, _ := a.Block(b.Prefix)
 	u := blocks.Usage{Held: int(known.Stats.Leased + known.Stats.Used), Cooling: int(known.Stats.Cooling)}
 	if known.Internal.IsValid() {
 		u.Held++
@@ -84,8 +70,8 @@ func (l Local) Usage(b blocks.Block) blocks.Usage {
 	return u
 }
 
-// Withhold takes an address out, to be lent: the wanted one if no pod has it, or any free one if wanted is not valid. It
-// returns an invalid address if there is none.
+// Withhold reserves an address to be lent: the wanted one if no pod has it, or any free one if wanted is invalid. It returns an invalid
+// address if there is none.
 func (l Local) Withhold(b blocks.Block, wanted netip.Addr) netip.Addr {
 	if a := l.Allocator(b.Network); a != nil {
 		return a.Withhold(b.Prefix, wanted)
@@ -93,7 +79,7 @@ func (l Local) Withhold(b blocks.Block, wanted netip.Addr) netip.Addr {
 	return netip.Addr{}
 }
 
-// Return lets an address that was withheld be given out again, once it has rested.
+// Return allows the allocation of a withheld address again, after its cooling time.
 func (l Local) Return(b blocks.Block, address netip.Addr) {
 	if a := l.Allocator(b.Network); a != nil {
 		a.Return(address)

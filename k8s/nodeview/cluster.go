@@ -1,15 +1,13 @@
-// Package nodeview is the node's view of the cluster: what the API server says about this node, its pods, and the networks and
-// pools of all.
+// Package nodeview is what the API server says about this node, its pods, and all networks and pools.
 //
-// Everything comes from watches, so that no caller waits for the API server; the exception is a pod whose annotations no
-// watch has shown yet. What is handed on is always the whole state, never a change of it.
+// It comes from watches, so that no caller waits for the API server; the exception is a pod that no watch has shown yet. A view is
+// always complete and not a difference.
 package nodeview
 
 import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"reflect"
 	"time"
@@ -28,18 +26,17 @@ import (
 	"github.com/weftnet/weft/pod"
 )
 
-// Config is what a [Cluster] is made of. Node and Client are needed.
+// Config configures a [Cluster]. Node and Client are required.
 type Config struct {
 	Node   string // name of this node
 	Client *client.Client
 
-	// Known is the view of an earlier run. It stands in until the API server has shown everything.
+	// Known is the view of an earlier run. It is used until the API server has shown all objects.
 	Known *View
-	// OnPod is called for each pod of this node that is new, changed or gone, one after the other; with nil for one that
-	// is gone. Several changes of a pod may be one call. After an error it is called again, later each time. Pods in the
-	// node's own network are none of it.
+	// OnPod is called for each pod of this node that is new, changed or gone (p is nil), one call at a time. Several changes of a pod may
+	// be one call. After an error it is called again, later each time. Pods in the node's network namespace are ignored.
 	OnPod func(ctx context.Context, id pod.ID, p *corev1.Pod) error
-	// Question bounds the one question to the API server that a pod may wait for; default 3 s.
+	// Question bounds a request that a pod waits for; default 3 s.
 	Question time.Duration
 	Log      *slog.Logger
 }
@@ -50,8 +47,10 @@ type Cluster struct {
 
 	config  Config
 	changed chan struct{}
+	watches *informer.Group
+	mesh    meshView
 
-	machines    *informer.Informer[*corev1.Node] // of all nodes
+	machines    *informer.Informer[*corev1.Node]
 	namespaces  *informer.Informer[*corev1.Namespace]
 	networks    *informer.Informer[*v1.CustomNetwork]
 	pools       *informer.Informer[*v1.IPPool]
@@ -62,12 +61,9 @@ type Cluster struct {
 	externals   *informer.Informer[*v1.ExternalInterface]
 	configs     *informer.Informer[*v1.WeftConfig]
 	definitions *informer.Informer[*npwg.NetworkAttachmentDefinition]
-	watches     []informer.Follower
-
-	mesh meshView
 }
 
-// New makes a cluster of which nothing is known yet but what an earlier run knew. Nothing is sent before Run.
+// New makes a cluster that knows only what an earlier run knew. It sends nothing before Run.
 func New(c Config) (*Cluster, error) {
 	if c.Node == "" || c.Client == nil {
 		return nil, errors.New("nodeview: Node and Client are needed")
@@ -76,46 +72,34 @@ func New(c Config) (*Cluster, error) {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	cluster := &Cluster{config: c, changed: make(chan struct{}, 1)}
+	cluster := &Cluster{config: c, changed: make(chan struct{}, 1), watches: informer.NewGroup(c.Log)}
 	cluster.mesh.stale.Store(true)
 	if c.Known != nil {
 		cluster.mesh.former = c.Known.Former
 	}
-	if err := cluster.watch(); err != nil {
-		return nil, fmt.Errorf("nodeview: watch: %w", err)
-	}
+	cluster.Pods = pods.New(pods.Config{Node: c.Node, Client: c.Client, OnPod: c.OnPod, Question: c.Question, Log: c.Log})
+	cluster.watch()
 	return cluster, nil
 }
 
-// watch says what is watched: of pods those of this node only, of other nodes what their announcements are validated against.
-func (c *Cluster) watch() error {
-	var errs [12]error
-	named, all := func(field string) informer.Options {
-		return informer.Options{Fields: fields.OneTermEqualSelector(field, c.config.Node).String()}
-	}, informer.Options{}
-	client := c.config.Client
-	c.Pods, errs[11] = pods.New(pods.Config{Node: c.config.Node, Client: client, OnPod: c.config.OnPod, Question: c.config.Question, Log: c.config.Log})
-	c.machines, errs[0] = informer.New[*corev1.Node]("nodes", client.Nodes(), informer.Options{Lighten: c.lightenNode, Same: sameNode}, c.pokeMesh)
-	c.namespaces, errs[1] = informer.New[*corev1.Namespace]("namespaces", client.Namespaces(), all, c.poke)
-	c.networks, errs[2] = informer.New[*v1.CustomNetwork]("custom networks", client.Networks(), all, c.pokeMesh)
-	c.pools, errs[3] = informer.New[*v1.IPPool]("pools", client.Pools(), all, c.pokeMesh)
-	c.blocks, errs[4] = informer.New[*v1.IPBlock]("blocks", client.Blocks(), named("spec.node"), c.pokeMesh)
-	c.nodes, errs[5] = informer.New[*v1.NodeNetwork]("node networks", client.NodeNetworks(), all, c.pokeMesh)
-	c.externals, errs[6] = informer.New[*v1.ExternalInterface]("external interfaces", client.Externals(), all, c.poke)
-	c.configs, errs[7] = informer.New[*v1.WeftConfig]("configuration", client.Configs(), all, c.pokeMesh)
-	c.definitions, errs[8] = informer.New[*npwg.NetworkAttachmentDefinition]("network attachment definitions", client.Definitions(""), informer.Options{Optional: true, NoWait: true}, c.poke)
-	others := informer.Options{Fields: fields.OneTermNotEqualSelector("spec.node", c.config.Node).String(), Lighten: lightenBlock, Same: sameBlock}
-	c.foreign, errs[9] = informer.New[*v1.IPBlock]("blocks of other nodes", client.Blocks(), others, c.pokeMesh)
-	c.services, errs[10] = informer.New[*networkingv1.ServiceCIDR]("service ranges", client.ServiceRanges(), informer.Options{Optional: true}, c.pokeMesh)
-	c.watches = []informer.Follower{
-		c.machines, c.namespaces, c.networks, c.pools, c.blocks, c.nodes, c.externals, c.configs, c.definitions, c.foreign, c.services,
-	}
-	for i, w := range c.watches {
-		if errs[i] == nil {
-			errs[i] = w.LogErrors(c.config.Log)
-		}
-	}
-	return errors.Join(errs[:]...)
+// watch adds the informers. Of other nodes' objects it watches those that announcements are validated against.
+func (c *Cluster) watch() {
+	g, client, own := c.watches, c.config.Client, fields.OneTermEqualSelector("spec.node", c.config.Node).String()
+	others := fields.OneTermNotEqualSelector("spec.node", c.config.Node).String()
+	c.machines = informer.Add(g, "nodes", client.Nodes(), informer.Options[*corev1.Node]{Lighten: c.lightenNode, Same: sameNode, Changed: c.pokeMesh})
+	c.namespaces = informer.Add(g, "namespaces", client.Namespaces(), informer.Options[*corev1.Namespace]{Changed: c.poke})
+	c.networks = informer.Add(g, "custom networks", client.Networks(), informer.Options[*v1.CustomNetwork]{Changed: c.pokeMesh})
+	c.pools = informer.Add(g, "pools", client.Pools(), informer.Options[*v1.IPPool]{Changed: c.pokeMesh})
+	c.blocks = informer.Add(g, "blocks", client.Blocks(), informer.Options[*v1.IPBlock]{Fields: own, Changed: c.pokeMesh})
+	c.nodes = informer.Add(g, "node networks", client.NodeNetworks(), informer.Options[*v1.NodeNetwork]{Changed: c.pokeMesh})
+	c.externals = informer.Add(g, "external interfaces", client.Externals(), informer.Options[*v1.ExternalInterface]{Changed: c.poke})
+	c.configs = informer.Add(g, "configuration", client.Configs(), informer.Options[*v1.WeftConfig]{Changed: c.pokeMesh})
+	c.definitions = informer.Add(g, "network attachment definitions", client.Definitions(""),
+		informer.Options[*npwg.NetworkAttachmentDefinition]{Optional: true, NoWait: true, Changed: c.poke})
+	c.foreign = informer.Add(g, "blocks of other nodes", client.Blocks(),
+		informer.Options[*v1.IPBlock]{Fields: others, Lighten: lightenBlock, Same: sameBlock, Changed: c.pokeMesh})
+	c.services = informer.Add(g, "service ranges", client.ServiceRanges(),
+		informer.Options[*networkingv1.ServiceCIDR]{Optional: true, Changed: c.pokeMesh})
 }
 
 // poke notifies the reader that the view may have changed. Notifications before the next read are one.
@@ -126,34 +110,28 @@ func (c *Cluster) poke(string) {
 	}
 }
 
-// pokeMesh says that other nodes may be reached another way.
+// pokeMesh is poke for objects that the mesh depends on.
 func (c *Cluster) pokeMesh(key string) {
 	c.mesh.stale.Store(true)
 	c.poke(key)
 }
 
-// Changed is where something arrives when the view may have changed since it was looked at last. It has one reader.
+// Changed receives a token when the view may have changed since the last read. It has one reader.
 func (c *Cluster) Changed() <-chan struct{} { return c.changed }
 
-// Run watches until ctx ends. Without an API server it tries again and again; what is known stays known.
+// Run watches until ctx ends. It retries while the API server does not answer, and keeps its view meanwhile.
 func (c *Cluster) Run(ctx context.Context) error {
-	ctx = informer.Quiet(ctx, c.config.Log)
 	running, ctx := errgroup.WithContext(ctx)
-	for _, w := range c.watches {
-		running.Go(func() error {
-			w.Run(ctx)
-			return ctx.Err()
-		})
-	}
+	running.Go(func() error { return c.watches.Run(ctx) })
 	running.Go(func() error { return c.Pods.Run(ctx) })
-	running.Go(func() error { return c.announce(ctx) })
+	running.Go(func() error { return c.awaitAll(ctx) })
 	return running.Wait()
 }
 
-// announce says when everything has been seen once, and while it has not, what is missing.
-func (c *Cluster) announce(ctx context.Context) error {
-	look := time.NewTicker(100 * time.Millisecond)
-	defer look.Stop()
+// awaitAll notifies the reader when the view is complete, and logs the missing kinds until then.
+func (c *Cluster) awaitAll(ctx context.Context) error {
+	poll := time.NewTicker(100 * time.Millisecond)
+	defer poll.Stop()
 	warn := time.NewTicker(30 * time.Second)
 	defer warn.Stop()
 	for {
@@ -162,69 +140,44 @@ func (c *Cluster) announce(ctx context.Context) error {
 			return ctx.Err()
 		case <-warn.C:
 			c.config.Log.Warn("the API server has not shown all objects yet", "missing", c.Missing())
-		case <-look.C:
+		case <-poll.C:
 			if len(c.Missing()) == 0 {
 				c.config.Log.Info("the cluster is known")
-				c.poke("") // the view is complete, be it without any object
+				c.poke("") // also if there is no object
 				return nil
 			}
 		}
 	}
 }
 
-// Missing names what the API server has not shown yet and the view needs; nil: the view is complete.
-func (c *Cluster) Missing() []string {
-	var missing []string
-	for _, w := range c.watches {
-		if w.Needed() && !w.Synced() {
-			missing = append(missing, w.Name())
-		}
-	}
-	return missing
-}
+// Missing lists the kinds that the API server has not shown yet and the view needs; nil: the view is complete.
+func (c *Cluster) Missing() []string { return c.watches.Missing() }
 
-// Blocks are this node's blocks as the watch shows them; false: it has not shown all yet.
+// Blocks lists this node's blocks; false: the watch has not shown all yet.
 func (c *Cluster) Blocks() ([]*v1.IPBlock, bool) { return c.blocks.All(), c.blocks.Synced() }
 
-// ForeignBlock is another node's block, without its status, as the watch shows it; nil if it shows none of that name.
+// ForeignBlock returns another node's block without its status, or nil.
 func (c *Cluster) ForeignBlock(name string) *v1.IPBlock {
 	b, _ := c.foreign.One(name)
 	return b
 }
 
-// lightenNode drops all of a Node but what is read of it: of other nodes their addresses and podCIDRs.
-func (c *Cluster) lightenNode(o any) (any, error) {
-	n, is := o.(*corev1.Node)
-	if !is {
-		return o, nil // a tombstone
-	}
+// lightenNode keeps of a Node what is read: of other nodes addresses and podCIDRs.
+func (c *Cluster) lightenNode(n *corev1.Node) *corev1.Node {
 	light := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.Name, UID: n.UID, ResourceVersion: n.ResourceVersion}}
 	if n.Name == c.config.Node {
 		light.Labels, light.Annotations = n.Labels, n.Annotations
 	}
 	light.Spec.PodCIDRs, light.Status.Addresses = n.Spec.PodCIDRs, n.Status.Addresses
-	return light, nil
+	return light
 }
 
-// sameNode reports whether two versions of a Node differ in nothing that is read.
-func sameNode(x, y any) bool {
-	before, is := x.(*corev1.Node)
-	after, are := y.(*corev1.Node)
-	return is && are && reflect.DeepEqual(nodeOf(before), nodeOf(after))
-}
+func sameNode(x, y *corev1.Node) bool { return reflect.DeepEqual(nodeOf(x), nodeOf(y)) }
 
 // lightenBlock drops the status of a block, which changes with each pod.
-func lightenBlock(o any) (any, error) {
-	b, is := o.(*v1.IPBlock)
-	if is {
-		b.ManagedFields, b.Status = nil, v1.IPBlockStatus{}
-	}
-	return o, nil
+func lightenBlock(b *v1.IPBlock) *v1.IPBlock {
+	b.ManagedFields, b.Status = nil, v1.IPBlockStatus{}
+	return b
 }
 
-// sameBlock reports whether two versions of a block differ in their status only.
-func sameBlock(x, y any) bool {
-	before, is := x.(*v1.IPBlock)
-	after, are := y.(*v1.IPBlock)
-	return is && are && before.UID == after.UID && reflect.DeepEqual(before.Spec, after.Spec)
-}
+func sameBlock(x, y *v1.IPBlock) bool { return x.UID == y.UID && reflect.DeepEqual(x.Spec, y.Spec) }

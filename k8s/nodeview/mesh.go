@@ -12,36 +12,30 @@ import (
 	"github.com/weftnet/weft/pod"
 )
 
-// NodeNetworks lists what the other nodes say of themselves.
-func (c *Cluster) NodeNetworks() []*v1.NodeNetwork {
-	return slices.DeleteFunc(c.nodes.All(), func(n *v1.NodeNetwork) bool { return n.Name == c.config.Node })
-}
-
 // Mesh is what this node uses of the other nodes' announcements.
 type Mesh struct {
-	Nodes    []pod.Node               // those that are there, by name
-	Rejected []announcement.Rejection // the parts of announcements that are not used
+	Nodes    []pod.Node               // by name
+	Rejected []announcement.Rejection // ignored parts of announcements
 }
 
-// meshView keeps the mesh until an object changes that it depends on.
+// meshView caches the mesh until one of its objects changes.
 type meshView struct {
 	stale atomic.Bool // set after an informer has the change
 
 	mu     sync.Mutex
 	now    Mesh
-	former announcement.Former // all that is remembered
-	used   announcement.Former // what of it is needed
+	former announcement.Former // all former grants
+	used   announcement.Former // those still in use
 }
 
-// inUse are the grants that are gone and still in use.
+// inUse returns the former grants that are still in use.
 func (m *meshView) inUse() announcement.Former {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.used
 }
 
-// Mesh validates the other nodes' announcements. Until the API server has shown all that they are validated against it is
-// empty.
+// Mesh validates the other nodes' announcements. It is empty until the API server has shown all objects that this needs.
 func (c *Cluster) Mesh() Mesh {
 	c.mesh.mu.Lock()
 	defer c.mesh.mu.Unlock()
@@ -55,7 +49,7 @@ func (c *Cluster) Mesh() Mesh {
 	c.mesh.former = c.mesh.former.Learn(state)
 	state.Former = c.mesh.former
 	validator, mesh := announcement.NewValidator(state), Mesh{}
-	announced := c.NodeNetworks()
+	announced := slices.DeleteFunc(c.nodes.All(), func(n *v1.NodeNetwork) bool { return n.Name == c.config.Node })
 	slices.SortFunc(announced, func(x, y *v1.NodeNetwork) int { return strings.Compare(x.Name, y.Name) })
 	for _, n := range announced {
 		node, rejected := validator.Accept(n)
@@ -68,12 +62,9 @@ func (c *Cluster) Mesh() Mesh {
 	return mesh
 }
 
-// grants are the objects that announcements are validated against.
+// grants returns the objects that announcements are validated against.
 func (c *Cluster) grants() announcement.Cluster {
-	v := emptyView()
-	v.Node = c.thisNode()
-	c.customNetworks(&v)
-	c.ipPools(&v)
+	v := c.networksAndPools()
 	state := announcement.Cluster{
 		Nodes: make(map[string]announcement.Node), Pools: v.ClaimedFrom(), Blocks: slices.Concat(c.blocks.All(), c.foreign.All()),
 	}

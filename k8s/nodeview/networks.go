@@ -16,11 +16,10 @@ import (
 	"github.com/weftnet/weft/pod"
 )
 
-// noNamespace stands in an otherwise empty list of namespaces, because an empty list means all of them. No namespace can
-// have the name.
+// noNamespace is the list's only entry if a selector selects no namespace: an empty list means all. It is no valid name of a namespace.
 const noNamespace = "(none)"
 
-// namespacesOf names the namespaces that a selector selects; nil: all of them, those too that come later.
+// namespacesOf lists the namespaces that a selector selects; nil: all.
 func (c *Cluster) namespacesOf(s *metav1.LabelSelector) ([]string, error) {
 	if s == nil || len(s.MatchLabels)+len(s.MatchExpressions) == 0 {
 		return nil, nil
@@ -63,7 +62,7 @@ func (c *Cluster) customNetworks(v *View) {
 	}
 }
 
-// network is a CustomNetwork in the words of the node.
+// network converts a CustomNetwork.
 func (c *Cluster) network(o *v1.CustomNetwork) (pod.Network, error) {
 	n := pod.Network{Name: o.Name, Type: pod.NetworkType(o.Spec.Type), AntiSpoof: o.Spec.AntiSpoof, VNI: uint32(o.VNI()), Closed: o.DeletionTimestamp != nil}
 	if o.Spec.MTU != nil {
@@ -99,7 +98,7 @@ func (c *Cluster) externalInterfaces(v *View) {
 	}
 }
 
-// externalOf is one node's part of an ExternalInterface in the words of the node.
+// externalOf converts one node's part of an ExternalInterface.
 func externalOf(o *v1.ExternalInterface, n v1.ExternalNode) (External, error) {
 	e := External{External: pod.External{Name: o.Name, Node: string(n.Node), Network: o.Spec.Network, Interface: n.Interface}, Generation: o.Generation}
 	if n.VLAN != nil {
@@ -124,9 +123,8 @@ func (c *Cluster) attachmentDefinitions(v *View) {
 	}
 }
 
-// Definition gives the NetworkAttachmentDefinition that a pod selects: from the watch, from an earlier run while the API
-// server has not shown all, or, where neither knows it, by one question to the API server. Its errors are of code 102, or
-// 11: the runtime asks again with the next sandbox.
+// Definition returns the NetworkAttachmentDefinition that a pod selects: from the watch, until that is complete from an earlier run, else
+// by one request to the API server. Its errors have code 102, or 11: the runtime retries with the next sandbox.
 func (c *Cluster) Definition(ctx context.Context, s pod.Selection) (Definition, error) {
 	if d, known := c.definitions.One(s.Definition()); known {
 		return Definition{Config: d.Spec.Config}, nil

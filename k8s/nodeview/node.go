@@ -1,6 +1,7 @@
 package nodeview
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -18,7 +19,7 @@ import (
 	"github.com/weftnet/weft/pod"
 )
 
-// thisNode is what the API server says of this node.
+// thisNode returns this node, empty if the API server does not have it.
 func (c *Cluster) thisNode() Node {
 	n, exists := c.machines.One(c.config.Node)
 	if !exists {
@@ -27,10 +28,10 @@ func (c *Cluster) thisNode() Node {
 	return nodeOf(n)
 }
 
-// ErrNoNode says that the API server was asked for a node and has none of that name.
+// ErrNoNode means that the API server has no node of that name.
 var ErrNoNode = errors.New("the API server has no such node")
 
-// ReadNode asks what a node is.
+// ReadNode reads a node from the API server.
 func ReadNode(ctx context.Context, c *client.Client, name string) (Node, error) {
 	n, err := c.Nodes().Get(ctx, name, metav1.GetOptions{})
 	switch {
@@ -42,7 +43,7 @@ func ReadNode(ctx context.Context, c *client.Client, name string) (Node, error) 
 	return nodeOf(n), nil
 }
 
-// nodeOf is a node in the words of the view.
+// nodeOf converts a Node.
 func nodeOf(n *corev1.Node) Node {
 	node := Node{UID: string(n.UID), Labels: n.Labels, Pools: poolNames(n.Annotations[pod.AnnotationPools])}
 	for _, text := range n.Spec.PodCIDRs {
@@ -58,7 +59,7 @@ func nodeOf(n *corev1.Node) Node {
 	return node
 }
 
-// HasRanges refuses a node without ranges of addresses: it gets them soon after it joins, if at all.
+// HasRanges refuses a node without podCIDRs: a node gets them soon after it joins, or never.
 func (n Node) HasRanges(name string) error {
 	if len(n.PodCIDRs) == 0 {
 		return fmt.Errorf("node %s has no podCIDRs: does kube-controller-manager run with --allocate-node-cidrs?", name)
@@ -66,7 +67,7 @@ func (n Node) HasRanges(name string) error {
 	return nil
 }
 
-// poolNames reads a list of pools from an annotation of a node or a namespace; one that cannot be read names none.
+// poolNames parses a list of pools from an annotation of a node or a namespace; nil if it is invalid.
 func poolNames(text string) []string {
 	var names []string
 	if text == "" || json.Unmarshal([]byte(text), &names) != nil {
@@ -83,9 +84,7 @@ func (c *Cluster) switches(v *View) {
 	}
 	spec := config.Spec
 	if spec.Paused {
-		if v.Paused = spec.PausedReason; v.Paused == "" {
-			v.Paused = "the cluster is paused"
-		}
+		v.Paused = cmp.Or(spec.PausedReason, "the cluster is paused")
 	}
 	v.Switches.Borrowing, v.Switches.PodInterfaces = spec.Addresses.Borrowing, spec.PodInterfaces
 	marks := v.Switches.Marks
@@ -103,7 +102,7 @@ func (c *Cluster) switches(v *View) {
 	if d := spec.Addresses.ReleaseAfter; d != nil {
 		marks.Grace = d.Duration
 	}
-	marks.High = max(marks.High, marks.Low) // where only one of them is said
+	marks.High = max(marks.High, marks.Low) // if only one of them is set
 	if err := marks.Validate(); err != nil {
 		v.Faults = append(v.Faults, Fault{"WeftConfig", config.Name, err.Error()})
 		return
@@ -111,18 +110,7 @@ func (c *Cluster) switches(v *View) {
 	v.Switches.Marks = marks
 }
 
-// prefixes reads what the API server has checked; invalid entries are skipped.
-func prefixes(list []v1.CIDR) []netip.Prefix {
-	var read []netip.Prefix
-	for _, text := range list {
-		if p := text.Prefix(); p.IsValid() {
-			read = append(read, p.Masked())
-		}
-	}
-	return read
-}
-
-// NodeID is the number that this node made sure of; 0: it has none yet.
+// NodeID returns the confirmed number of this node, or 0.
 func (c *Cluster) NodeID() uint32 {
 	own, there := c.nodes.One(c.config.Node)
 	if !there || !own.Spec.NodeIDConfirmed {

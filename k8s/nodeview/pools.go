@@ -14,7 +14,7 @@ import (
 	"github.com/weftnet/weft/pod"
 )
 
-// ipPools are the pools of the cluster. One that overlaps an older one is not used: all nodes see the same order.
+// ipPools adds the IPPools. A pool that overlaps an older one is not used; all nodes see the same order.
 func (c *Cluster) ipPools(v *View) {
 	for _, o := range v1.ByAge(c.pools.All()) {
 		p, err := c.pool(o, v.Node)
@@ -36,20 +36,21 @@ func (c *Cluster) ipPools(v *View) {
 	}
 }
 
-// outside refuses a pool that is not within the cluster's ranges, or only says so, as the WeftConfig demands.
+// outside refuses a pool that is not within the clusterCIDRs, or only reports it, as the WeftConfig demands.
 func (c *Cluster) outside(v *View, p Pool) error {
 	config, exists := c.configs.One(v1.WeftConfigName)
 	if !exists {
 		return nil
 	}
-	spec, judged := config.Spec.Addresses, false
-	for _, r := range prefixes(spec.ClusterCIDRs) {
+	spec, applies := config.Spec.Addresses, false
+	for _, text := range spec.ClusterCIDRs {
+		r := text.Prefix()
 		if r.Bits() <= p.Prefix.Bits() && r.Contains(p.Prefix.Addr()) {
 			return nil
 		}
-		judged = judged || r.Addr().Is4() == p.Prefix.Addr().Is4()
+		applies = applies || r.IsValid() && r.Addr().Is4() == p.Prefix.Addr().Is4()
 	}
-	if !judged {
+	if !applies {
 		return nil
 	}
 	err := fmt.Errorf("%s is not within the cluster's ranges %v", p.Prefix, spec.ClusterCIDRs)
@@ -60,7 +61,7 @@ func (c *Cluster) outside(v *View, p Pool) error {
 	return nil
 }
 
-// pool is an IPPool in the words of the node.
+// pool converts an IPPool.
 func (c *Cluster) pool(o *v1.IPPool, node Node) (Pool, error) {
 	prefix, err := netip.ParsePrefix(string(o.Spec.CIDR))
 	if err != nil {
@@ -76,7 +77,7 @@ func (c *Cluster) pool(o *v1.IPPool, node Node) (Pool, error) {
 	return p, errors.Join(p.Validate(), blocks.Pool{Name: p.Name, Prefix: prefix, Bits: p.Bits}.Validate(), namespaces, nodes)
 }
 
-// isForeign reports whether a pool's selector leaves the node out.
+// isForeign reports whether a pool's selector excludes the node.
 func isForeign(s *metav1.LabelSelector, node Node) (bool, error) {
 	if s == nil {
 		return false, nil
@@ -88,7 +89,7 @@ func isForeign(s *metav1.LabelSelector, node Node) (bool, error) {
 	return !selector.Matches(labels.Set(node.Labels)), nil
 }
 
-// namespacePools are the pools that namespaces' annotations name.
+// namespacePools adds the pools that annotations of namespaces name.
 func (c *Cluster) namespacePools(v *View) {
 	for _, n := range c.namespaces.All() {
 		text := n.Annotations[pod.AnnotationPools]

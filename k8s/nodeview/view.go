@@ -10,45 +10,44 @@ import (
 	"github.com/weftnet/weft/pod"
 )
 
-// View is what the cluster says at one time, in the shapes that the node works with. As JSON it is what is kept of it
-// over a restart.
+// View is the state of the cluster at one time, converted for the node. Its JSON is stored over a restart.
 type View struct {
-	// Complete is whether the API server has shown everything; else the view is that of an earlier run, or empty.
+	// Complete reports whether the API server has shown all objects; else the view is that of an earlier run, or empty.
 	Complete bool `json:"-"`
 
-	Paused   string        `json:"paused,omitempty"` // why no pod is to be wired; "": they are
+	Paused   string        `json:"paused,omitempty"` // why no pod may be connected; "": pods are connected
 	Switches Switches      `json:"switches,omitzero"`
 	Node     Node          `json:"node"`
-	Networks []pod.Network `json:"networks,omitempty"` // by age, so that of two that exclude each other the older one stays
-	Pools    []Pool        `json:"pools,omitempty"`    // by age too
+	Networks []pod.Network `json:"networks,omitempty"` // by age: the older one of two conflicting networks is used
+	Pools    []Pool        `json:"pools,omitempty"`    // by age
 
-	NamespacePools map[string][]string     `json:"namespacePools,omitempty"` // by namespace, the pools that its annotation names
+	NamespacePools map[string][]string     `json:"namespacePools,omitempty"` // by namespace, the pools in its annotation
 	Externals      []External              `json:"externals,omitempty"`      // of this node
 	Definitions    map[string]Definition   `json:"definitions,omitempty"`    // by namespace/name
 	Generations    map[string]int64        `json:"generations,omitempty"`    // of Networks, by name
 	BlockSizes     map[string]blocks.Sizes `json:"blockSizes,omitempty"`     // of Networks, by name
-	Deleting       []string                `json:"deleting,omitempty"`       // names of networks that are being deleted, including invalid ones
+	Deleting       []string                `json:"deleting,omitempty"`       // names, including invalid networks
 
-	Former announcement.Former `json:"former,omitzero"` // what grants of other nodes are gone and still in use
+	Former announcement.Former `json:"former,omitzero"` // former grants of other nodes that are still in use
 
-	// Faults are the objects that are not as they should be, and why. Most of them are not used.
+	// Faults are invalid objects. Most of them are not used.
 	Faults []Fault `json:"faults,omitempty"`
 }
 
-// Switches are those of the WeftConfig that the node obeys.
+// Switches are the settings of the WeftConfig for nodes.
 type Switches struct {
 	Marks         blocks.Marks `json:"marks"`
 	Borrowing     bool         `json:"borrowing,omitempty"`
 	PodInterfaces bool         `json:"podInterfaces,omitempty"`
 }
 
-// Pool is an IPPool as this node may use it.
+// Pool is an IPPool with its restrictions for this node.
 type Pool struct {
-	ipam.Pool        // as a whole: of a node's own addresses are its blocks
+	ipam.Pool        // the whole prefix; the node allocates from its blocks
 	Bits      int    `json:"bits"`             // of its blocks
 	Strict    bool   `json:"strict,omitempty"` // never borrow
 	Foreign   bool   `json:"foreign,omitempty"`
-	Why       string `json:"why,omitempty"` // it is not used at all
+	Why       string `json:"why,omitempty"` // why it is not used; "": it is
 }
 
 // Node is this node.
@@ -56,14 +55,14 @@ type Node struct {
 	UID       string            `json:"uid,omitempty"` // "": the API server has no such node
 	Labels    map[string]string `json:"labels,omitempty"`
 	PodCIDRs  []netip.Prefix    `json:"podCIDRs,omitempty"`
-	Addresses []netip.Addr      `json:"addresses,omitempty"` // at which others reach it
-	Pools     []string          `json:"pools,omitempty"`     // that its annotation names
+	Addresses []netip.Addr      `json:"addresses,omitempty"` // InternalIPs
+	Pools     []string          `json:"pools,omitempty"`     // in its annotation
 }
 
-// External is an interface of this node that connects a network with the outside.
+// External is an external interface of this node.
 type External struct {
-	pod.External       // by the name of the ExternalInterface
-	Generation   int64 `json:"generation,omitempty"` // of that
+	pod.External
+	Generation int64 `json:"generation,omitempty"` // of the ExternalInterface
 }
 
 // Definition is a NetworkAttachmentDefinition.
@@ -71,17 +70,17 @@ type Definition struct {
 	Config string `json:"config,omitempty"` // JSON of CNI
 }
 
-// Fault is an object that is not as it should be.
+// Fault is an invalid object.
 type Fault struct {
 	Kind string `json:"kind"`
 	Name string `json:"name"`
 	Why  string `json:"why"`
 }
 
-// String is the fault in one line.
+// String returns one line.
 func (f Fault) String() string { return fmt.Sprintf("%s %s: %s", f.Kind, f.Name, f.Why) }
 
-// View is what the cluster says now. While the API server has not shown everything it is what an earlier run knew.
+// View returns the current view, or that of an earlier run until the API server has shown all objects.
 func (c *Cluster) View() View {
 	if len(c.Missing()) > 0 {
 		if c.config.Known == nil {
@@ -89,12 +88,9 @@ func (c *Cluster) View() View {
 		}
 		return *c.config.Known
 	}
-	v := emptyView()
+	v := c.networksAndPools()
 	v.Complete = true
-	v.Node = c.thisNode()
 	c.switches(&v)
-	c.customNetworks(&v)
-	c.ipPools(&v)
 	c.namespacePools(&v)
 	c.externalInterfaces(&v)
 	c.attachmentDefinitions(&v)
@@ -102,21 +98,24 @@ func (c *Cluster) View() View {
 	return v
 }
 
-func emptyView() View {
-	return View{Generations: make(map[string]int64), BlockSizes: make(map[string]blocks.Sizes)}
+// networksAndPools is the part of the view that announcements are validated against.
+func (c *Cluster) networksAndPools() View {
+	v := View{Generations: make(map[string]int64), BlockSizes: make(map[string]blocks.Sizes), Node: c.thisNode()}
+	c.customNetworks(&v)
+	c.ipPools(&v)
+	return v
 }
 
-// ClaimedFrom lists what blocks are claimed from: each pool that this node uses, and the addresses of each network, of
-// which a node claims blocks when the first of its pods needs one.
+// ClaimedFrom lists the pools that blocks are claimed from: the IPPools of this node, and the CIDRs of networks, whose blocks are claimed on
+// demand.
 func (v *View) ClaimedFrom() []blocks.Pool {
 	var pools []blocks.Pool
 	for _, p := range v.Pools {
-		if p.Why != "" {
-			continue
+		if p.Why == "" {
+			pools = append(pools, blocks.Pool{
+				Name: p.Name, Prefix: p.Prefix, Bits: p.Bits, Closed: p.Disabled || p.Foreign, Borrowing: v.Switches.Borrowing && !p.Strict,
+			})
 		}
-		pools = append(pools, blocks.Pool{
-			Name: p.Name, Prefix: p.Prefix, Bits: p.Bits, Closed: p.Disabled || p.Foreign, Borrowing: v.Switches.Borrowing && !p.Strict,
-		})
 	}
 	for _, n := range v.Networks {
 		for _, p := range n.CIDRs {
@@ -126,8 +125,7 @@ func (v *View) ClaimedFrom() []blocks.Pool {
 	return pools
 }
 
-// AllocatorPools are the pools of the node's allocator, in the order in which they are tried: their addresses are given
-// out as blocks of them come, see [Local].
+// AllocatorPools lists the pools of the node's allocator in the order of their use. Their addresses come with blocks, see [Local].
 func (v *View) AllocatorPools() []ipam.Pool {
 	var pools []ipam.Pool
 	for _, p := range v.Pools {

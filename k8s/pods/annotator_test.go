@@ -41,12 +41,7 @@ const noted = "k8s.v1.cni.cncf.io/network-status"
 // annotator runs one until the test ends.
 func (l *lab) annotator(w *texts) *pods.Annotator {
 	l.T.Helper()
-	var a *pods.Annotator
-	c := l.Cluster(nil)
-	a, err := c.NewAnnotator(noted, w.want)
-	if err != nil {
-		l.T.Fatal(err)
-	}
+	a := l.Cluster(nil).NewAnnotator(noted, w.want)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- a.Run(ctx) }()

@@ -68,7 +68,7 @@ func TestAnnotationsOfAnUnknownPodCostOneRequest(t *testing.T) {
 	for _, tt := range []struct{ name, uid, want string }{
 		{"web", "1", ""},
 		{"web", "", ""},
-		{"web", "0", "it was made again: this sandbox is of UID 0, the pod of today has 1"},
+		{"web", "0", "the pod was created again: this sandbox has UID 0, the current pod 1"},
 		{"static", "of kubelet", ""},
 		{"moved", "3", "it is on node n2"},
 		{"gone", "4", "knows no such pod"},

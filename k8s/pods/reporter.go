@@ -18,32 +18,32 @@ import (
 	"github.com/weftnet/weft/pod"
 )
 
-// Report is what a pod got, as its PodInterfaces says.
+// Report is the content of a pod's PodInterfaces.
 type Report struct {
 	Pod        pod.ID
 	Sandbox    string
 	Interfaces []v1.PodInterface
 }
 
-// Reporter makes the PodInterfaces of a node's pods be what is reported. It is used by one goroutine.
+// Reporter writes the PodInterfaces of a node's pods. One goroutine uses it.
 type Reporter struct {
 	pods  *Pods
-	there map[string]*v1.PodInterfaces // of this node, by namespace/name, as they were written or read last; nil: not known
+	there map[string]*v1.PodInterfaces // of this node, by namespace/name, as last read or written; nil: unknown
 }
 
-// NewReporter makes a reporter that knows nothing yet.
+// NewReporter makes a reporter.
 func (ps *Pods) NewReporter() *Reporter { return &Reporter{pods: ps} }
 
-// Forget makes the next report read the object first, because a third party may have changed it.
+// Forget makes the next report read the objects first, because a third party may have changed them.
 func (r *Reporter) Forget() { r.there = nil }
 
-// Report writes what is missing or differs and removes the rest of this node's. Pods that the API server has not shown are
-// left as they are, and the error says that they wait. After an error it is to be called again.
+// Report writes missing and different objects, and removes the others of this node. It fails until the API server has shown all pods.
+// Call it again after an error.
 func (r *Reporter) Report(ctx context.Context, reports []Report) error {
 	if !r.pods.informer.Synced() {
-		return errors.New("report what pods got: the API server has not shown this node's pods yet")
+		return errors.New("report PodInterfaces: the API server has not shown this node's pods yet")
 	}
-	if err := r.look(ctx); err != nil {
+	if err := r.read(ctx); err != nil {
 		return err
 	}
 	wanted := make(map[string]*v1.PodInterfaces)
@@ -51,7 +51,7 @@ func (r *Reporter) Report(ctx context.Context, reports []Report) error {
 	for _, report := range reports {
 		p := r.pods.Pod(report.Pod)
 		if p == nil {
-			continue // it was made again, or is gone, and the sandbox is about to follow it
+			continue // the pod is gone or has another UID; its sandbox will be deleted
 		}
 		o := &v1.PodInterfaces{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name, OwnerReferences: []metav1.OwnerReference{
 			{APIVersion: "v1", Kind: "Pod", Name: p.Name, UID: p.UID},
@@ -82,8 +82,8 @@ func summaryOf(interfaces []v1.PodInterface) string {
 	return strings.Join(texts, ", ")
 }
 
-// look reads what there is of this node, unless it is known.
-func (r *Reporter) look(ctx context.Context) error {
+// read reads the objects of this node, unless they are known.
+func (r *Reporter) read(ctx context.Context) error {
 	if r.there != nil {
 		return nil
 	}
@@ -93,7 +93,7 @@ func (r *Reporter) look(ctx context.Context) error {
 		FieldSelector: fields.OneTermEqualSelector("node", r.pods.config.Node).String(),
 	})
 	if err != nil {
-		return fmt.Errorf("list what pods got: %w", client.OneLine(err))
+		return fmt.Errorf("list PodInterfaces: %w", client.OneLine(err))
 	}
 	r.there = make(map[string]*v1.PodInterfaces, len(list.Items))
 	for i := range list.Items {
@@ -103,7 +103,7 @@ func (r *Reporter) look(ctx context.Context) error {
 	return nil
 }
 
-// write makes one be as wanted.
+// write creates or updates an object.
 func (r *Reporter) write(ctx context.Context, o *v1.PodInterfaces) error {
 	ctx, cancel := context.WithTimeout(ctx, client.RequestTimeout)
 	defer cancel()
@@ -125,7 +125,7 @@ func (r *Reporter) write(ctx context.Context, o *v1.PodInterfaces) error {
 		written, err = store.Update(ctx, o, metav1.UpdateOptions{})
 	}
 	if err != nil {
-		return fmt.Errorf("write what pod %s got: %w", key, client.OneLine(err))
+		return fmt.Errorf("write PodInterfaces %s: %w", key, client.OneLine(err))
 	}
 	r.there[key] = written
 	return nil
@@ -136,7 +136,7 @@ func alike(x, y *v1.PodInterfaces) bool {
 		x.Summary == y.Summary && equality.Semantic.DeepEqual(x.Interfaces, y.Interfaces) && equality.Semantic.DeepEqual(x.OwnerReferences, y.OwnerReferences)
 }
 
-// remove deletes the very object that was seen. That of a pod made again on another node is that node's by now.
+// remove deletes an object in the version that was seen: the object may belong to another node by now.
 func (r *Reporter) remove(ctx context.Context, key string) error {
 	ctx, cancel := context.WithTimeout(ctx, client.RequestTimeout)
 	defer cancel()
@@ -145,7 +145,7 @@ func (r *Reporter) remove(ctx context.Context, key string) error {
 		Preconditions: &metav1.Preconditions{UID: &o.UID, ResourceVersion: &o.ResourceVersion},
 	})
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
-		return fmt.Errorf("remove what pod %s got: %w", key, client.OneLine(err))
+		return fmt.Errorf("delete PodInterfaces %s: %w", key, client.OneLine(err))
 	}
 	delete(r.there, key)
 	return nil

@@ -27,11 +27,19 @@ type NodeName string
 // +kubebuilder:validation:MaxLength=63
 type NetworkName string
 
-// Prefix returns the CIDR as a prefix, an invalid one if the text is none.
+// Prefix returns the parsed CIDR, or an invalid prefix.
 func (c CIDR) Prefix() netip.Prefix {
-	p, err := netip.ParsePrefix(string(c))
-	if err != nil {
-		return netip.Prefix{}
-	}
+	p, _ := netip.ParsePrefix(string(c)) // with an error p is invalid
 	return p
+}
+
+// Addresses parses addresses that the API server has validated; invalid ones are skipped.
+func Addresses(list []IP) []netip.Addr {
+	var parsed []netip.Addr
+	for _, text := range list {
+		if a, err := netip.ParseAddr(string(text)); err == nil {
+			parsed = append(parsed, a)
+		}
+	}
+	return parsed
 }
