@@ -9,7 +9,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -20,38 +19,38 @@ import (
 // lastNodeID is the highest number of a node.
 const lastNodeID = 1<<16 - 1
 
-// Announcement is what a node tells the others of itself.
+// Announcement is the content of the NodeNetwork of a node.
 type Announcement struct {
-	UID  string // of the Node, which owns what is written
+	UID  string // of the Node, the owner of the object
 	Spec v1.NodeNetworkSpec
 
 	Version   string
 	Refused   []v1.Refusal
 	Networks  []v1.Observed
 	Externals []v1.ObservedExternal
-	Taken     string // its pods whose addresses another node owns; "": none
+	Taken     string // pods with addresses that another node owns; "": none
 	NotReady  string // why the node does not serve pods; "": it does
 }
 
-// Announcer is the only writer of the NodeNetwork of its node. The node's number is chosen by writing it down and
-// looking, afterwards, whether another node has written the same: of two that did, at least one sees the other, for it
-// looked after both had written. Who sees the other yields. A number that a node made sure of stays.
+// Announcer is the only writer of the NodeNetwork of its node. It chooses the node's number by a write and a read: if two nodes write the
+// same number, at least one of them reads the other's, because it reads after both writes, and chooses another one. A confirmed number is
+// final.
 type Announcer struct {
 	Client *client.Client
 	Node   string
 	Log    *slog.Logger
 }
 
-// errYield says that a number was another's, and that a next one was written down.
-var errYield = errors.New("the number is another node's")
+// errYield means that another node has the number, and that the next one was written.
+var errYield = errors.New("another node has the number")
 
-// Announce makes the API server have what is announced. It is to be called again after an error.
-func (a *Announcer) Announce(ctx context.Context, said Announcement) error {
-	if said.UID == "" {
+// Announce writes the NodeNetwork if it differs. Call it again after an error.
+func (a *Announcer) Announce(ctx context.Context, content Announcement) error {
+	if content.UID == "" {
 		return fmt.Errorf("announce node %s: the API server has no such node", a.Node)
 	}
 	for {
-		there, err := a.write(ctx, said)
+		there, err := a.write(ctx, content)
 		if err == nil && !there.Spec.NodeIDConfirmed {
 			there, err = a.confirm(ctx, there)
 		}
@@ -59,7 +58,7 @@ func (a *Announcer) Announce(ctx context.Context, said Announcement) error {
 			continue
 		}
 		if err == nil {
-			err = a.tell(ctx, there, said)
+			err = a.writeStatus(ctx, there, content)
 		}
 		if err != nil {
 			return fmt.Errorf("announce node %s: %w", a.Node, client.OneLine(err))
@@ -68,8 +67,8 @@ func (a *Announcer) Announce(ctx context.Context, said Announcement) error {
 	}
 }
 
-// write makes the spec what is announced, with the number that the node has or tries to have.
-func (a *Announcer) write(ctx context.Context, said Announcement) (*v1.NodeNetwork, error) {
+// write writes the spec, with the number that the node has or tries to get.
+func (a *Announcer) write(ctx context.Context, content Announcement) (*v1.NodeNetwork, error) {
 	there, err := a.Client.NodeNetworks().Get(ctx, a.Node, metav1.GetOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return nil, err
@@ -80,8 +79,8 @@ func (a *Announcer) write(ctx context.Context, said Announcement) (*v1.NodeNetwo
 		next = there.DeepCopy()
 	}
 	id, confirmed := next.Spec.NodeID, next.Spec.NodeIDConfirmed
-	next.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: a.Node, UID: types.UID(said.UID)}}
-	next.Spec = *said.Spec.DeepCopy()
+	next.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: a.Node, UID: types.UID(content.UID)}}
+	next.Spec = *content.Spec.DeepCopy()
 	if next.Spec.NodeID, next.Spec.NodeIDConfirmed = id, confirmed; id == 0 {
 		if next.Spec.NodeID, err = a.choose(ctx); err != nil {
 			return nil, err
@@ -96,10 +95,10 @@ func (a *Announcer) write(ctx context.Context, said Announcement) (*v1.NodeNetwo
 	return a.Client.NodeNetworks().Update(ctx, next, metav1.UpdateOptions{})
 }
 
-// choices is among how many of the lowest free numbers one is chosen, so that nodes that join together rarely meet.
+// choices is the number of lowest free numbers to choose from, so that nodes that join together rarely choose the same.
 const choices = 64
 
-// choose picks a number that no node has.
+// choose returns a free number.
 func (a *Announcer) choose(ctx context.Context) (int32, error) {
 	taken, err := a.taken(ctx)
 	if err != nil {
@@ -117,7 +116,7 @@ func (a *Announcer) choose(ctx context.Context) (int32, error) {
 	return free[rand.IntN(len(free))], nil
 }
 
-// taken are the numbers of the other nodes, as the API server has them now.
+// taken reads the numbers of the other nodes.
 func (a *Announcer) taken(ctx context.Context) (map[int32]string, error) {
 	list, err := a.Client.NodeNetworks().List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -132,7 +131,7 @@ func (a *Announcer) taken(ctx context.Context) (map[int32]string, error) {
 	return taken, nil
 }
 
-// confirm makes sure of the number that is written down, or writes another one down.
+// confirm confirms the written number, or writes another one.
 func (a *Announcer) confirm(ctx context.Context, there *v1.NodeNetwork) (*v1.NodeNetwork, error) {
 	taken, err := a.taken(ctx)
 	if err != nil {
@@ -142,10 +141,10 @@ func (a *Announcer) confirm(ctx context.Context, there *v1.NodeNetwork) (*v1.Nod
 	other := taken[there.Spec.NodeID]
 	if other == "" {
 		next.Spec.NodeIDConfirmed = true
-		a.Log.Info("the node has a number", "node", a.Node, "id", next.Spec.NodeID)
+		a.Log.Info("number of the node confirmed", "node", a.Node, "id", next.Spec.NodeID)
 		return a.Client.NodeNetworks().Update(ctx, next, metav1.UpdateOptions{})
 	}
-	a.Log.Info("number of the node is another's too, trying the next", "id", there.Spec.NodeID, "node", other)
+	a.Log.Info("another node has the number, trying the next", "id", there.Spec.NodeID, "node", other)
 	if next.Spec.NodeID, err = a.choose(ctx); err != nil {
 		return nil, err
 	}
@@ -155,26 +154,21 @@ func (a *Announcer) confirm(ctx context.Context, there *v1.NodeNetwork) (*v1.Nod
 	return nil, errYield
 }
 
-// tell writes the status.
-func (a *Announcer) tell(ctx context.Context, there *v1.NodeNetwork, said Announcement) error {
+// writeStatus writes the status if it differs.
+func (a *Announcer) writeStatus(ctx context.Context, there *v1.NodeNetwork, content Announcement) error {
 	next := there.DeepCopy()
-	next.Status.Version, next.Status.Refused, next.Status.Networks = said.Version, said.Refused, said.Networks
-	next.Status.Externals = said.Externals
-	ready := metav1.Condition{
-		Type: v1.ConditionReady, Status: metav1.ConditionTrue, Reason: "ServesPods", Message: "the node serves pods", ObservedGeneration: there.Generation,
+	next.Status.Version, next.Status.Refused, next.Status.Networks, next.Status.Externals = content.Version, content.Refused, content.Networks, content.Externals
+	ready := metav1.Condition{Type: v1.ConditionReady, Status: metav1.ConditionTrue, Reason: "ServesPods", Message: "the node serves pods"}
+	if content.NotReady != "" {
+		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, "NotServing", content.NotReady
 	}
-	if said.NotReady != "" {
-		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, "NotServing", said.NotReady
-	}
-	meta.SetStatusCondition((*[]metav1.Condition)(&next.Status.Conditions), ready)
 	addresses := metav1.Condition{
 		Type: v1.ConditionAddresses, Status: metav1.ConditionTrue, Reason: v1.ReasonInUse, Message: "all addresses of pods belong to blocks of this node",
-		ObservedGeneration: there.Generation,
 	}
-	if said.Taken != "" {
-		addresses.Status, addresses.Reason, addresses.Message = metav1.ConditionFalse, v1.ReasonOverlap, said.Taken
+	if content.Taken != "" {
+		addresses.Status, addresses.Reason, addresses.Message = metav1.ConditionFalse, v1.ReasonOverlap, content.Taken
 	}
-	meta.SetStatusCondition((*[]metav1.Condition)(&next.Status.Conditions), addresses)
+	next.Status.Conditions.Set(there.Generation, ready, addresses)
 	if equality.Semantic.DeepEqual(there.Status, next.Status) {
 		return nil
 	}

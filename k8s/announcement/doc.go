@@ -1,13 +1,12 @@
-// Package announcement decides what this node accepts of the NodeNetworks of other nodes.
+// Package announcement writes the NodeNetwork of this node, and decides what this node accepts of the NodeNetworks of other nodes.
 //
-// A NodeNetwork is written by the agent of its node, so a stolen agent token announces what it wants. A route needs a grant
-// by an object that the agent's token cannot write, or cannot write in another node's name:
+// The agent of a node writes its NodeNetwork, so with a stolen token of an agent an attacker announces anything. A route needs a grant by an
+// object that this token cannot write, or cannot write in another node's name:
 //
 //	tunnel endpoint   an InternalIP of the Node
 //	default network   the Node's podCIDRs, or an IPBlock of the node that is cut from a known IPPool
 //	custom network    an IPBlock of the node that is cut from the known CustomNetwork
 //	single address    an IPBlock of another node that offers the address and lends it to the node
 //
-// Addresses that no pod can have are rejected whatever grants them. The package has no clock and no I/O: the same cluster
-// gives the same answer, in whichever order its objects arrived.
+// Addresses that no pod can have are always rejected. Validation has no clock and no I/O: it does not depend on the order of the objects.
 package announcement

@@ -10,15 +10,15 @@ import (
 	"github.com/weftnet/weft/k8s/blocks"
 )
 
-// Former are grants of objects that are gone, which pods still use: a pool that was deleted leaves its blocks until they are
-// empty, and a node that joined again with other podCIDRs still has pods of the earlier ones. Only this node's own
-// observation gets something in here, never an announcement.
+// Former is the grants of deleted objects that pods still use: the blocks of a deleted pool exist until they are empty, and a node that joined
+// again with other podCIDRs still has pods with addresses of the earlier ones. Only this node's own observations add grants, announcements
+// never do.
 type Former struct {
-	Blocks map[string]string         `json:"blocks,omitempty"` // by name of an IPBlock, its UID: it was a block of a pool
-	Ranges map[string][]netip.Prefix `json:"ranges,omitempty"` // by node, podCIDRs that its Node had
+	Blocks map[string]string         `json:"blocks,omitempty"` // UIDs of former blocks of a pool, by name of the IPBlock
+	Ranges map[string][]netip.Prefix `json:"ranges,omitempty"` // former podCIDRs, by node
 }
 
-// Learn adds what a state of the cluster grants now to what is remembered, and drops what has become useless or another's.
+// Learn adds the current grants, and drops those that are useless or belong to another node now.
 func (f Former) Learn(c Cluster) Former {
 	next := Former{Blocks: make(map[string]string), Ranges: make(map[string][]netip.Prefix)}
 	for _, b := range c.Blocks {
@@ -26,10 +26,8 @@ func (f Former) Learn(c Cluster) Former {
 		if err != nil {
 			continue
 		}
-		isBlock := slices.ContainsFunc(c.Pools, func(p blocks.Pool) bool {
-			return p.Name == b.Spec.Pool && p.Network == string(b.Spec.Network) && p.Has(prefix)
-		})
-		if isBlock || f.Blocks[b.Name] == string(b.UID) {
+		isBlock := func(p blocks.Pool) bool { return p.Owns(b, prefix) }
+		if slices.ContainsFunc(c.Pools, isBlock) || f.Blocks[b.Name] == string(b.UID) {
 			next.Blocks[b.Name] = string(b.UID)
 		}
 	}
@@ -39,7 +37,7 @@ func (f Former) Learn(c Cluster) Former {
 			current.Insert(r)
 		}
 	}
-	for name, ranges := range f.Ranges { // of nodes that are gone too: they may join again
+	for name, ranges := range f.Ranges { // also of deleted nodes, which may join again
 		for _, r := range ranges {
 			if !current.OverlapsPrefix(r) {
 				next.Ranges[name] = append(next.Ranges[name], r)
@@ -54,11 +52,10 @@ func (f Former) Learn(c Cluster) Former {
 	return next
 }
 
-// Used are the remembered grants that the accepted announcements rest on.
+// Used returns the former grants that the accepted announcements depend on.
 func (v *Validator) Used() Former { return v.used }
 
-// wasBlock reports whether a block of a pool that is gone was a block of that pool when it was there, and overlaps no pool
-// that is there now.
+// wasBlock reports whether a block was a block of its deleted pool, and overlaps no current pool.
 func (v *Validator) wasBlock(b *v1.IPBlock, prefix netip.Prefix) bool {
 	uid, known := v.cluster.Former.Blocks[b.Name]
 	if !known || uid != string(b.UID) || v.isPooled(string(b.Spec.Network), prefix) {
@@ -71,7 +68,7 @@ func (v *Validator) wasBlock(b *v1.IPBlock, prefix netip.Prefix) bool {
 	return true
 }
 
-// wasRange reports whether an address is of a former podCIDR of a node, which no other node and no pool has now.
+// wasRange reports whether an address is in a former podCIDR of a node, and in no current podCIDR or pool.
 func (v *Validator) wasRange(node string, address netip.Prefix) bool {
 	i := slices.IndexFunc(v.cluster.Former.Ranges[node], func(r netip.Prefix) bool { return r.Contains(address.Addr()) })
 	if i < 0 || v.isPooled("", address) {
@@ -91,7 +88,7 @@ func (v *Validator) wasRange(node string, address netip.Prefix) bool {
 	return true
 }
 
-// isPooled reports whether a prefix overlaps a pool or a network that is there.
+// isPooled reports whether a prefix overlaps a pool or a network.
 func (v *Validator) isPooled(network string, p netip.Prefix) bool {
 	return slices.ContainsFunc(v.cluster.Pools, func(o blocks.Pool) bool { return o.Network == network && o.Prefix.Overlaps(p) })
 }

@@ -2,7 +2,7 @@ package announcement
 
 import "net/netip"
 
-// special are the addresses that belong to no pod, in any network.
+// special lists the addresses that no pod can have, in any network.
 var special = []struct {
 	prefix netip.Prefix
 	name   string
@@ -19,7 +19,7 @@ var special = []struct {
 	{netip.MustParsePrefix("ff00::/8"), "multicast"},
 }
 
-// specialIn names the kind of special addresses that a prefix has; "" if it has none.
+// specialIn returns the kind of special addresses in a prefix, or "".
 func specialIn(p netip.Prefix) string {
 	for _, s := range special {
 		if s.prefix.Overlaps(p) {

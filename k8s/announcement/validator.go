@@ -13,24 +13,24 @@ import (
 	"github.com/weftnet/weft/pod"
 )
 
-// Cluster is what announcements are validated against.
+// Cluster is the objects that announcements are validated against.
 type Cluster struct {
 	Nodes    map[string]Node // the Node objects, by name
 	Pools    []blocks.Pool   // the valid IPPools, and the CIDRs of the valid CustomNetworks
 	Blocks   []*v1.IPBlock   // of all nodes
-	Services []netip.Prefix  // the Service ranges, as far as they are known
+	Services []netip.Prefix  // the known Service ranges
 	Servers  []netip.Addr    // addresses of the API server
 
 	Former Former
 }
 
-// Node is what a Node object grants.
+// Node is the grants of a Node object.
 type Node struct {
 	Ranges    []netip.Prefix // its podCIDRs
 	Addresses []netip.Addr   // its InternalIPs
 }
 
-// Rejection is one part of an announcement that is not used.
+// Rejection is an ignored part of an announcement.
 type Rejection struct {
 	Node    string
 	Network string // "" for a tunnel endpoint, and for a whole announcement
@@ -38,7 +38,7 @@ type Rejection struct {
 	Reason  string
 }
 
-// String is the rejection in one line.
+// String returns one line.
 func (r Rejection) String() string {
 	switch {
 	case r.What == "":
@@ -54,9 +54,9 @@ type Validator struct {
 	cluster  Cluster
 	pools    map[poolName][]blocks.Pool
 	holders  map[place]*v1.IPBlock // the block of each prefix
-	loans    map[place]*v1.IPBlock // the block of each address that is lent; Bits is that of a single address
+	loans    map[place]*v1.IPBlock // the block of each lent address, as a prefix
 	machines bart.Table[string]    // the node of each InternalIP
-	used     Former                // of what is remembered, what was needed
+	used     Former                // former grants that were needed
 }
 
 // poolName is the name of an IPPool, or of a CustomNetwork.
@@ -89,7 +89,7 @@ func NewValidator(c Cluster) *Validator {
 	return v
 }
 
-// index records what a block grants, if it is well-formed: its name is that of its prefix, so there is one of each.
+// index records the grants of a valid block. Its name follows from its prefix, so there is one block of each.
 func (v *Validator) index(b *v1.IPBlock) {
 	prefix, err := blocks.Parse(b)
 	if err != nil {
@@ -105,8 +105,7 @@ func (v *Validator) index(b *v1.IPBlock) {
 	}
 }
 
-// Accept returns the part of an announcement that is used, and the parts that are not. Without a Node object nothing is
-// used, and the node has no address.
+// Accept returns the accepted and the rejected parts of an announcement. Without a Node object it accepts nothing.
 func (v *Validator) Accept(n *v1.NodeNetwork) (pod.Node, []Rejection) {
 	accepted := pod.Node{Name: n.Name}
 	machine, exists := v.cluster.Nodes[n.Name]
@@ -140,7 +139,7 @@ func (v *Validator) Accept(n *v1.NodeNetwork) (pod.Node, []Rejection) {
 	return accepted, rejected
 }
 
-// endpoint validates an address that tunnels are to lead to.
+// endpoint validates the address of a tunnel.
 func endpoint(machine Node, text string) (netip.Addr, string) {
 	a, err := netip.ParseAddr(text)
 	if err != nil {
@@ -155,7 +154,7 @@ func endpoint(machine Node, text string) (netip.Addr, string) {
 	return a, ""
 }
 
-// prefix validates a prefix that routes are to lead to.
+// prefix validates the prefix of a route.
 func (v *Validator) prefix(node, network, text string) (netip.Prefix, string) {
 	p, err := netip.ParsePrefix(text)
 	if err != nil || p != p.Masked() {
@@ -165,10 +164,10 @@ func (v *Validator) prefix(node, network, text string) (netip.Prefix, string) {
 		return p, "it has " + kind + " addresses"
 	}
 	if network == "" {
-		return p, "it is of no network"
+		return p, "it has no network"
 	}
 	if network == pod.DefaultNetwork {
-		network = "" // as blocks and pools name it
+		network = "" // its name in blocks and pools
 		if reason := v.reserved(p); reason != "" {
 			return p, reason
 		}
@@ -176,8 +175,8 @@ func (v *Validator) prefix(node, network, text string) (netip.Prefix, string) {
 	return p, v.grant(node, network, p)
 }
 
-// reserved says which addresses of nodes, Services or the API server a prefix has. They are addresses of the default network:
-// custom networks are separate, and may use the same ones.
+// reserved says which addresses of nodes, Services or the API server a prefix of the default network contains. Custom networks are separate
+// and may use the same addresses.
 func (v *Validator) reserved(p netip.Prefix) string {
 	for _, s := range v.cluster.Services {
 		if s.Overlaps(p) {
@@ -195,7 +194,7 @@ func (v *Validator) reserved(p netip.Prefix) string {
 	return ""
 }
 
-// grant says why a node has no right to a prefix of a network; "" if it has.
+// grant says why no object grants a node a prefix of a network; "" if one does.
 func (v *Validator) grant(node, network string, p netip.Prefix) string {
 	if network == "" && within(v.cluster.Nodes[node].Ranges, p) {
 		return ""
@@ -220,7 +219,7 @@ func (v *Validator) grant(node, network string, p netip.Prefix) string {
 	return "it is not in the Node's podCIDRs, and no IPBlock lends it to the node"
 }
 
-// ofPool says why a block is none of a pool that the administrator made; "" if it is.
+// ofPool says why a block belongs to no pool of the administrator; "" if it does.
 func (v *Validator) ofPool(b *v1.IPBlock, prefix netip.Prefix) string {
 	name := poolName{b.Spec.Pool, string(b.Spec.Network)}
 	pools, known := v.pools[name]
@@ -249,8 +248,8 @@ func within(ranges []netip.Prefix, p netip.Prefix) bool {
 
 func single(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
 
-// longest is the length of the longest CIDR's text. The API server's schema has no longer ones.
+// longest is the length of the longest CIDR that the schema of the API server allows.
 const longest = 43
 
-// shortened is text of another node as logs show it.
+// shortened bounds the text of another node for logs.
 func shortened(text string) string { return text[:min(len(text), longest)] }

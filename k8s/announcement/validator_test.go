@@ -99,7 +99,7 @@ var attacks = []struct{ name, network, cidr, reason string }{
 	{"the Service range", "default", "10.96.0.0/16", "it overlaps the Service range 10.96.0.0/16"},
 	{"a Service", "default", "10.96.0.10/32", "it overlaps the Service range"},
 	{"a part of the Service range in a pool", "default", "10.96.0.0/26", "it overlaps the Service range"},
-	{"a part of the Service range in a pool, of no network", "", "10.96.0.0/26", "it is of no network"},
+	{"a part of the Service range in a pool, of no network", "", "10.96.0.0/26", "it has no network"},
 	{"an IPv6 Service", "default", "fd00:96::a/128", "it overlaps the Service range"},
 	{"the API server", "default", "203.0.113.6/32", "it has the API server's address"},
 	{"the API server in a pool", "default", "10.100.0.0/26", "it has the API server's address 10.100.0.5"},

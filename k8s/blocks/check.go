@@ -9,41 +9,41 @@ import (
 	v1 "github.com/weftnet/weft/k8s/api/v1"
 )
 
-// Rule is what a violation violates.
+// Rule names what a violation violates.
 type Rule string
 
-// The rules, the worst ones first: those by which two pods could have one address, then those that lose addresses.
+// The rules, most severe first: two pods may have one address, then addresses are lost.
 const (
 	RuleOverlap    Rule = "blocks-overlap"      // an address is in two blocks of a network
-	RuleTwice      Rule = "address-twice"       // an address is told of twice
-	RuleLease      Rule = "address-of-no-block" // a node gives out an address of which it has no block
-	RuleOutside    Rule = "address-outside"     // a block tells of an address that it has not
-	RuleLoan       Rule = "loan"                // what is borrowed was not offered, or is borrowed by its own node
-	RuleNamed      Rule = "block-named"         // a block is not named by its addresses: it could be claimed twice
+	RuleTwice      Rule = "address-twice"       // two blocks list an address
+	RuleLease      Rule = "address-of-no-block" // a node allocated an address without a block
+	RuleOutside    Rule = "address-outside"     // a block lists an address outside of it
+	RuleLoan       Rule = "loan"                // an address was not offered, or its own node borrows it
+	RuleNamed      Rule = "block-named"         // the name of a block does not follow from its CIDR: it could be claimed twice
 	RulePools      Rule = "pools-overlap"       // an address is in two pools
-	RulePool       Rule = "block-of-no-pool"    // a block is of no pool, or not one of its pool's
-	RuleNode       Rule = "block-of-no-node"    // a block's node is no more: a leak
+	RulePool       Rule = "block-of-no-pool"    // a block is not a block of its pool
+	RuleNode       Rule = "block-of-no-node"    // a block's node is deleted: a leak
 	RuleOwner      Rule = "block-owned"         // a block has an owner: Kubernetes deletes it with the owner, while pods use it
 	RuleTaken      Rule = "address-taken"       // pods of a node use addresses that another node owns
-	RuleBorrower   Rule = "loan-of-no-node"     // a borrower is no more: a leak
-	RuleAccounting Rule = "count-of-addresses"  // the counts of a block are not those of its list
+	RuleBorrower   Rule = "loan-of-no-node"     // a borrower is deleted: a leak
+	RuleAccounting Rule = "count-of-addresses"  // the counts of a block differ from its list
 )
 
-// Violation is something that must not be.
+// Violation is a violated rule.
 type Violation struct {
 	Rule   Rule   `json:"rule"`
 	Object string `json:"object"` // kind and name
 	Text   string `json:"text"`
 }
 
-// String is the violation in one line.
+// String returns one line.
 func (v Violation) String() string { return fmt.Sprintf("%s: %s: %s", v.Rule, v.Object, v.Text) }
 
-// Nodes are the nodes that exist: the UID of each, by name.
+// Nodes holds the UIDs of the existing nodes, by name.
 type Nodes map[string]string
 
-// Check says what is wrong with the cluster's addresses. Nothing is written or asked; nil is a sound cluster. Blocks that
-// a claim or a release is just under way for are sound too, if the lists were read in the order blocks, nodes.
+// Check returns the violations in the cluster's addresses; nil: all are valid. It does no I/O. A claim or a release in progress is no violation if
+// the lists were read in the order blocks, nodes.
 func Check(pools []Pool, blocks []v1.IPBlock, nodes Nodes) []Violation {
 	c := checker{pools: pools, nodes: nodes, holders: make(map[holding]string)}
 	c.overlappingPools()
@@ -68,7 +68,7 @@ type checker struct {
 	pools   []Pool
 	nodes   Nodes
 	placed  []placed
-	holders map[holding]string // name of the block that tells of it
+	holders map[holding]string // name of the block that lists it
 	found   []Violation
 }
 
@@ -99,9 +99,7 @@ func (c *checker) block(b *v1.IPBlock) {
 		}
 	}
 	c.placed = append(c.placed, placed{b.Name, string(b.Spec.Network), prefix.Masked()})
-	if !slices.ContainsFunc(c.pools, func(p Pool) bool {
-		return p.Name == b.Spec.Pool && p.Network == string(b.Spec.Network) && p.Has(prefix)
-	}) {
+	if !slices.ContainsFunc(c.pools, func(p Pool) bool { return p.Owns(b, prefix) }) {
 		c.add(RulePool, object, "%s has no block %s", Pool{Name: b.Spec.Pool, Network: string(b.Spec.Network)}, prefix)
 	}
 	c.node(b, object)
@@ -160,8 +158,8 @@ func (c *checker) allocations(b *v1.IPBlock, object string, prefix netip.Prefix)
 	}
 }
 
-// overlappingBlocks needs neighbours only: of prefixes in the order of their addresses, the shorter first, one overlaps
-// an earlier one only if it lies within the last that is not within another.
+// overlappingBlocks compares neighbours only: of prefixes sorted by address, the shorter first, one overlaps an earlier one only if it is within
+// the last one that is not within another.
 func (c *checker) overlappingBlocks() {
 	slices.SortFunc(c.placed, func(x, y placed) int {
 		return cmp.Or(cmp.Compare(x.network, y.network), x.prefix.Addr().Compare(y.prefix.Addr()),

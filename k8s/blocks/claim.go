@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
+	"maps"
+	"math/rand/v2"
 	"net/netip"
 	"slices"
 
@@ -13,14 +16,13 @@ import (
 	v1 "github.com/weftnet/weft/k8s/api/v1"
 )
 
-// probes is how many blocks are tried blindly before the pool is listed: in a pool that is half full at most one in
-// sixteen nodes has to list it.
+// probes is the number of blocks to try before the pool is listed: in a half full pool at most one in sixteen nodes has to list it.
 const probes = 4
 
-// tries is how many blocks of a list are tried before the list is thought too old.
+// tries is the number of blocks of a list to try before the list counts as outdated.
 const tries = 8
 
-// ErrNoBlocks says that all blocks of a pool are other nodes'.
+// ErrNoBlocks means that other nodes have all blocks of a pool.
 type ErrNoBlocks struct{ Pool Pool }
 
 // Error names the pool.
@@ -28,89 +30,95 @@ func (e ErrNoBlocks) Error() string { return fmt.Sprintf("%s: all of its blocks 
 
 var errContended = errors.New("other nodes were faster each time")
 
-// claim makes one more block of the pool this node's. Creating the object is the claim: its name is the block's, so the
-// API server lets one node only do it.
-func (k *Keeper) claim(ctx context.Context, p Pool) error {
+// claimer claims blocks for a node in the API server. It returns nil if other nodes have the block.
+type claimer struct {
+	store  store
+	node   string
+	held   map[string]*held // the keeper's
+	seed   uint64           // from the node's name
+	random *rand.Rand
+}
+
+// claim claims one more block of a pool. Creating the object is the claim: its name is the block's, so the API server lets only one node
+// create it.
+func (c *claimer) claim(ctx context.Context, p Pool) (*v1.IPBlock, error) {
 	for i := range probes {
-		// The first one is the same each time, so that nodes tend to get the blocks that they had.
-		number := k.seed % p.Blocks()
+		// The first one is the same each time, so that nodes tend to get their earlier blocks.
+		number := c.seed % p.Blocks()
 		if i > 0 {
-			number = k.random.Uint64N(p.Blocks())
+			number = c.random.Uint64N(p.Blocks())
 		}
-		claimed, err := k.create(ctx, p, p.Block(number))
-		if claimed || err != nil {
-			return err
+		if claimed, err := c.create(ctx, p, p.Block(number)); claimed != nil || err != nil {
+			return claimed, err
 		}
 	}
-	return k.claimListed(ctx, p)
-}
-
-// create tries to claim a block; false: it is taken.
-func (k *Keeper) create(ctx context.Context, p Pool, block netip.Prefix) (bool, error) {
-	if _, ours := k.held[Name(p.Network, block)]; ours {
-		return false, nil
-	}
-	b, err := k.config.Store.Create(ctx, &v1.IPBlock{
-		ObjectMeta: metav1.ObjectMeta{Name: Name(p.Network, block)},
-		Spec: v1.IPBlockSpec{
-			CIDR: v1.CIDR(block.String()), Pool: p.Name, Network: v1.NetworkName(p.Network), Node: v1.NodeName(k.config.Node),
-		},
-	})
-	switch {
-	case apierrors.IsAlreadyExists(err):
-		return false, nil
-	case err != nil:
-		return false, err // if it was made all the same, the watch shows it
-	}
-	return true, k.hold(b)
-}
-
-// claimListed claims a block that is not in the pool's list, or is there without an owner.
-func (k *Keeper) claimListed(ctx context.Context, p Pool) error {
 	for _, fresh := range []bool{false, true} {
-		list, err := k.config.Store.List(ctx, p, fresh)
+		list, err := c.store.List(ctx, p, fresh)
 		if err != nil {
-			return fmt.Errorf("list blocks: %w", err)
+			return nil, fmt.Errorf("list blocks: %w", err)
 		}
-		claimed, contended, err := k.claimFree(ctx, p, list)
-		if claimed || err != nil {
-			return err
-		}
-		if contended {
-			return errContended
+		if claimed, err := c.claimFree(ctx, p, list); claimed != nil || err != nil {
+			return claimed, err
 		}
 	}
-	return ErrNoBlocks{Pool: p}
+	return nil, ErrNoBlocks{Pool: p}
 }
 
-func (k *Keeper) claimFree(ctx context.Context, p Pool, list []v1.IPBlock) (claimed, contended bool, err error) {
+func (c *claimer) create(ctx context.Context, p Pool, block netip.Prefix) (*v1.IPBlock, error) {
+	name := Name(p.Network, block)
+	if c.held[name] != nil {
+		return nil, nil
+	}
+	b, err := c.store.Create(ctx, &v1.IPBlock{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1.IPBlockSpec{
+		CIDR: v1.CIDR(block.String()), Pool: p.Name, Network: v1.NetworkName(p.Network), Node: v1.NodeName(c.node),
+	}})
+	if err != nil {
+		return nil, ignoring(apierrors.IsAlreadyExists, err) // if an error left it created, the watch shows it
+	}
+	return b, nil
+}
+
+// ignoring returns err, or nil if is reports true for it.
+func ignoring(is func(error) bool, err error) error {
+	if is(err) {
+		return nil
+	}
+	return err
+}
+
+// isOvertaken reports whether an error says that the object changed or is gone.
+func isOvertaken(err error) bool { return apierrors.IsConflict(err) || apierrors.IsNotFound(err) }
+
+// claimFree claims a block without an owner, or one that is not in the pool's list.
+func (c *claimer) claimFree(ctx context.Context, p Pool, list []v1.IPBlock) (*v1.IPBlock, error) {
 	taken := make(map[netip.Prefix]bool, len(list))
 	for i := range list {
 		b := &list[i]
 		if b.Spec.Node == "" && b.DeletionTimestamp == nil {
-			if claimed, err = k.adopt(ctx, b); claimed || err != nil {
-				return claimed, false, err
+			if claimed, err := c.adopt(ctx, b); claimed != nil || err != nil {
+				return claimed, err
 			}
 		}
-		if prefix, err := netip.ParsePrefix(string(b.Spec.CIDR)); err == nil {
-			taken[prefix] = true
-		}
+		taken[b.Spec.CIDR.Prefix()] = true
 	}
 	tried := 0
-	for block := range k.untaken(p, taken) {
-		if claimed, err = k.create(ctx, p, block); claimed || err != nil {
-			return claimed, false, err
+	for block := range c.untaken(p, taken) {
+		if claimed, err := c.create(ctx, p, block); claimed != nil || err != nil {
+			return claimed, err
 		}
 		if tried++; tried == tries {
-			return false, true, nil
+			break
 		}
 	}
-	return false, tried > 0, nil
+	if tried > 0 {
+		return nil, errContended
+	}
+	return nil, nil
 }
 
-// untaken goes through the blocks of a pool that are not taken, from a random one on.
-func (k *Keeper) untaken(p Pool, taken map[netip.Prefix]bool) func(yield func(netip.Prefix) bool) {
-	start := k.random.Uint64N(p.Blocks())
+// untaken iterates over the blocks of a pool that are not taken, from a random one on.
+func (c *claimer) untaken(p Pool, taken map[netip.Prefix]bool) iter.Seq[netip.Prefix] {
+	start := c.random.Uint64N(p.Blocks())
 	return func(yield func(netip.Prefix) bool) {
 		for i := range p.Blocks() {
 			block := p.Block((start + i) % p.Blocks())
@@ -121,41 +129,42 @@ func (k *Keeper) untaken(p Pool, taken map[netip.Prefix]bool) func(yield func(ne
 	}
 }
 
-// adopt claims a block whose object exists and is unclaimed; false: another node was faster. A block that lends this node an
-// address is for other nodes to claim: no node borrows from itself.
-func (k *Keeper) adopt(ctx context.Context, b *v1.IPBlock) (bool, error) {
-	lent := slices.ContainsFunc(b.Spec.Borrowed, func(l v1.Loan) bool { return string(l.Node) == k.config.Node })
+// adopt claims a block whose object exists without an owner. A node does not adopt a block that it borrows from.
+func (c *claimer) adopt(ctx context.Context, b *v1.IPBlock) (*v1.IPBlock, error) {
+	lent := slices.ContainsFunc(b.Spec.Borrowed, func(l v1.Loan) bool { return string(l.Node) == c.node })
 	if _, err := Parse(b); err != nil || lent {
-		return false, nil //nolint:nilerr // an object that no block is made from is not claimed
+		return nil, nil //nolint:nilerr // an invalid object is not claimed
 	}
 	b = b.DeepCopy()
-	b.Spec.Node, b.OwnerReferences = v1.NodeName(k.config.Node), nil
-	updated, err := k.config.Store.Update(ctx, b)
-	switch {
-	case apierrors.IsConflict(err), apierrors.IsNotFound(err):
-		return false, nil
-	case err != nil:
-		return false, err
+	b.Spec.Node, b.OwnerReferences = v1.NodeName(c.node), nil
+	updated, err := c.store.Update(ctx, b)
+	if err != nil {
+		return nil, ignoring(isOvertaken, err)
 	}
-	return true, k.hold(updated)
+	return updated, nil
 }
 
-// hold lets addresses of a block be given out that is this node's.
+// holdClaimed uses the result of a claim; false: other nodes have the block.
+func (k *Keeper) holdClaimed(b *v1.IPBlock, err error) (bool, error) {
+	if b == nil || err != nil {
+		return false, err
+	}
+	return true, k.hold(b)
+}
+
+// hold allows the allocation of addresses of this node's block.
 func (k *Keeper) hold(b *v1.IPBlock) error {
 	prefix, err := Parse(b)
 	if err != nil {
 		return err
 	}
 	h := &held{
-		Block: Block{Pool: b.Spec.Pool, Network: string(b.Spec.Network), Prefix: prefix, Withheld: addresses(b.Spec.Offered)},
+		Block: Block{Pool: b.Spec.Pool, Network: string(b.Spec.Network), Prefix: prefix, Withheld: v1.Addresses(b.Spec.Offered)},
 		name:  b.Name, object: b,
 	}
 	k.held[b.Name] = h
-	for _, l := range k.loans {
-		if l.name == b.Name {
-			delete(k.loans, l.key()) // its address is one of this node's block now
-		}
-	}
+	// Addresses of the block that were lent to this node are its own now.
+	maps.DeleteFunc(k.loans.all, func(_ loanKey, l *loan) bool { return l.name == b.Name })
 	if err := k.keep(); err != nil { // before a pod can have an address of it
 		delete(k.held, b.Name)
 		return err

@@ -15,16 +15,15 @@ import (
 	v1 "github.com/weftnet/weft/k8s/api/v1"
 )
 
-// DefaultLeakGrace is how long a block's or a loan's node is missing before it counts as gone: longer than an API server
-// or a cloud needs to show a Node again.
+// DefaultLeakGrace is the time after which a missing node of a block or loan counts as deleted: longer than an API server or a cloud needs to show
+// a Node again.
 const DefaultLeakGrace = 15 * time.Minute
 
-// Collector frees what nodes left behind that are no more: their blocks, where the API server's own collector did not,
-// and what they had borrowed. It writes objects of others, so it is for who may: a controller or an operator.
+// Collector frees blocks and loans of deleted nodes. It writes objects of all nodes, so it runs in the controller.
 type Collector struct {
 	Store store
 	Pools func() []Pool
-	// NodeUID asks the API server for a node's UID; "": there is none.
+	// NodeUID reads a node's UID from the API server; "": the node does not exist.
 	NodeUID func(ctx context.Context, name string) (string, error)
 	Grace   time.Duration // default [DefaultLeakGrace]
 	Now     func() time.Time
@@ -33,13 +32,12 @@ type Collector struct {
 	first map[suspicion]time.Time
 }
 
-// suspicion is what may be a leak. It is no longer the same one when the object was made again.
+// suspicion is a possible leak, of one object.
 type suspicion struct {
 	uid, block, node, address string
 }
 
-// Collect looks once. What was first seen a grace ago or longer, and at this look too, is looked at again by itself and
-// then freed; names of what was freed are returned.
+// Collect checks all pools once. It frees, after another check, leaks that it first saw at least a grace ago, and returns their names.
 func (c *Collector) Collect(ctx context.Context) ([]string, error) {
 	seen := make(map[suspicion]*v1.IPBlock)
 	var errs []error
@@ -74,12 +72,12 @@ func (c *Collector) Collect(ctx context.Context) ([]string, error) {
 	return freed, errors.Join(errs...)
 }
 
-// sortKey orders leaks: loans come before their block, which stays as long as it lends addresses.
+// sortKey orders leaks: loans come before their block, which stays while it lends addresses.
 func (s suspicion) sortKey() string {
 	return s.block + "/" + cmp.Or(s.address, "~") + "/" + s.node
 }
 
-// String names what is freed.
+// String names the leak.
 func (s suspicion) String() string {
 	if s.address == "" {
 		return "block " + s.block + " of node " + s.node
@@ -87,12 +85,7 @@ func (s suspicion) String() string {
 	return "address " + s.address + " lent to node " + s.node
 }
 
-func (c *Collector) grace() time.Duration {
-	if c.Grace == 0 {
-		return DefaultLeakGrace
-	}
-	return c.Grace
-}
+func (c *Collector) grace() time.Duration { return cmp.Or(c.Grace, DefaultLeakGrace) }
 
 func (c *Collector) suspect(ctx context.Context, list []v1.IPBlock, seen map[suspicion]*v1.IPBlock) error {
 	uids := map[string]string{}
@@ -108,7 +101,7 @@ func (c *Collector) suspect(ctx context.Context, list []v1.IPBlock, seen map[sus
 			}
 			uid, err := c.NodeUID(ctx, name)
 			if err != nil {
-				return fmt.Errorf("look for node %s: %w", name, err)
+				return fmt.Errorf("get node %s: %w", name, err)
 			}
 			uids[name] = uid
 		}
@@ -124,14 +117,14 @@ func (c *Collector) suspect(ctx context.Context, list []v1.IPBlock, seen map[sus
 	return nil
 }
 
-// free looks at a leak again and ends it; only if its object is still the one that was seen.
+// free checks a leak again and frees it, if its object has not changed.
 func (c *Collector) free(ctx context.Context, s suspicion, b *v1.IPBlock) (bool, error) {
 	uid, err := c.NodeUID(ctx, s.node)
 	if err != nil || uid != "" {
 		return false, err
 	}
 	switch {
-	case s.address == "" && len(b.Spec.Borrowed) > 0: // pods of other nodes use its addresses: the node that claims it lends them on
+	case s.address == "" && len(b.Spec.Borrowed) > 0: // pods of other nodes use its addresses: its next node continues the loans
 		b = b.DeepCopy()
 		b.Spec.Node, b.Spec.Requested = "", nil
 		_, err = c.Store.Update(ctx, b)
@@ -153,7 +146,7 @@ func (c *Collector) free(ctx context.Context, s suspicion, b *v1.IPBlock) (bool,
 		return false, fmt.Errorf("free %s: %w", s, err)
 	}
 	if c.Log != nil {
-		c.Log.Warn("addresses of a node that is gone are freed", "block", s.block, "node", s.node, "address", s.address)
+		c.Log.Warn("addresses of a deleted node freed", "block", s.block, "node", s.node, "address", s.address)
 	}
 	return true, nil
 }

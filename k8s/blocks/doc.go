@@ -1,11 +1,11 @@
 // Package blocks cuts the cluster's pools into blocks that nodes claim, each for itself and ahead of need.
 //
-// A block is an object whose name is made from its network and CIDR, so the API server lets one node only create it.
-// A node gives out addresses of a block only while the API server has it as the node's:
+// The name of a block's object follows from its network and CIDR, so the API server lets only one node create it. A node allocates addresses
+// of a block only while the block belongs to it in the API server:
 //
-//	            claim: create, or compare and swap             Local.Add
-//	nobody's ------------------------------------> the node's -----------> given out
+//	           claim: create, or compare and swap              Local.Add
+//	unclaimed ------------------------------------> the node's -----------> in use
 //	   ^                                               |  ^                    |
-//	   |        delete this very incarnation           |  |  somebody has one  |
+//	   |         delete, if UID and version match      |  |  an address is held |
 //	   +-----------------------------------------------+  +--------------------+  Local.Remove: all are free
 package blocks

@@ -264,7 +264,7 @@ func TestABlockThatIsAnothersIsGivenOutNoMore(t *testing.T) {
 	taken.Name = "10.1.0.0-26"
 	l.store.Put(taken)
 	err := n.Step(t.Context())
-	if err == nil || !strings.Contains(err.Error(), "of node n2") {
+	if err == nil || !strings.Contains(err.Error(), "belongs to node n2") {
 		t.Errorf("error %v, want one that names the other node", err)
 	}
 	if a := n.local.Lease(); a.IsValid() {

@@ -1,6 +1,7 @@
 package blocks
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,58 +19,58 @@ import (
 	v1 "github.com/weftnet/weft/k8s/api/v1"
 )
 
-// store is where the cluster keeps its blocks. Its errors are those of the API server: IsNotFound, IsAlreadyExists and
-// IsConflict say that nothing was written, any other one leaves it open.
+// store is the cluster's blocks. Its errors are those of the API server: after IsNotFound, IsAlreadyExists and IsConflict nothing was written,
+// after other errors that is unknown.
 type store interface {
 	Get(ctx context.Context, name string) (*v1.IPBlock, error)
-	// List lists the blocks of a pool. Fresh ones are what the API server has now, others may be a little old.
+	// List lists the blocks of a pool: their current state if fresh, else one that may be a little old.
 	List(ctx context.Context, p Pool, fresh bool) ([]v1.IPBlock, error)
 	Create(ctx context.Context, b *v1.IPBlock) (*v1.IPBlock, error)
-	// Update writes b if the object is still of its resource version.
+	// Update writes b if the object still has its resource version.
 	Update(ctx context.Context, b *v1.IPBlock) (*v1.IPBlock, error)
-	// Delete deletes the object if it is still of b's UID and resource version.
+	// Delete deletes the object if it still has b's UID and resource version.
 	Delete(ctx context.Context, b *v1.IPBlock) error
 }
 
-// local is who gives out the addresses on this node. Blocks are told apart by network and prefix.
+// local allocates the addresses on this node. Network and prefix identify a block.
 type local interface {
-	// Add lets the block's addresses be given out but for those withheld, also of a block that Remove left closed.
+	// Add allows the allocation of the block's addresses except those withheld, also after Remove.
 	Add(b Block) error
-	// Remove gives out no more of the block's addresses. When none is held or cools down it forgets the block and
-	// reports true; else the block stays, closed. A single address may cool down: its lender lets it rest.
+	// Remove stops the allocation of the block's addresses. If none is held or cooling it forgets the block and returns true; else the block
+	// stays, closed. A single address may be cooling: it rests with its lender.
 	Remove(b Block) bool
 	Usage(b Block) Usage
-	// Withhold takes an address out of what is given out, to be lent: the wanted one if no pod has it, also while it cools
-	// down, or any free one if wanted is not valid. It returns an invalid address if there is none.
+	// Withhold reserves an address to be lent: the wanted one if no pod has it, also while it is cooling, or any free one if wanted is
+	// invalid. It returns an invalid address if there is none.
 	Withhold(b Block, wanted netip.Addr) netip.Addr
-	// Return lets an address that was withheld be given out again.
+	// Return allows the allocation of a withheld address again.
 	Return(b Block, address netip.Addr)
 }
 
-// Config is what a [Keeper] is made of. Node, Owner, Store, Local, Pools, Observed and Foreign are needed.
+// Config configures a [Keeper]. Node, Owner, Store, Local, Pools, Observed and Foreign are required.
 type Config struct {
 	Node  string
 	Owner func() string // UID of the Node object; "": it is missing; no block is claimed and no address allocated
 	Store store
 	Local local
-	Pools func() []Pool // in the order in which they are tried
-	All   func() bool   // whether a pool that is not among them is gone, and not only unknown yet; default always
+	Pools func() []Pool // in the order of their use
+	All   func() bool   // whether a pool that Pools omits is deleted, and not just unknown yet; default always
 	Marks func() Marks  // default [DefaultMarks]
 
-	// Observed are the blocks of this node that a watch sees; false: it has not seen all of them yet.
+	// Observed returns the blocks of this node that a watch shows; false: it has not shown all yet.
 	Observed func() ([]*v1.IPBlock, bool)
-	// Foreign is what a watch shows of another node's block, or nil.
+	// Foreign returns another node's block that a watch shows, or nil.
 	Foreign func(name string) *v1.IPBlock
 	// Taken is called at each step for a block that another node owns while pods of this node use its addresses. It reports whether these
 	// pods are isolated durably. Until then the keeper stores the block, so that a restarted keeper calls Taken too. Optional.
 	Taken func(b Block, by string) (isolated bool)
-	// Known is what an earlier run kept: it is given out from before the API server answers.
+	// Known is what an earlier run stored: addresses are allocated from it before the API server answers.
 	Known []v1.IPBlock
-	// Keep makes what is held durable. It is called after each change, and before an address is offered to others: a
-	// restart without an API server must not give it out. Nil: nothing is offered.
+	// Keep stores the blocks durably. It is called after each change, and before an address is offered to others: a restart without an API
+	// server must not allocate it. Nil: nothing is offered.
 	Keep func([]v1.IPBlock) error
 
-	Interval time.Duration // between looks, default 5 s
+	Interval time.Duration // between steps, default 5 s
 	Now      func() time.Time
 	Log      *slog.Logger
 }
@@ -96,26 +97,20 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Keeper sees to it that a node has the blocks that its pods need: some ahead of need, none for long without.
+// Keeper provides a node with the blocks that its pods need: some ahead of need, and none for long without need.
 type Keeper struct {
 	config Config
-	random *rand.Rand
-	seed   uint64
 	poke   chan struct{}
 	asks   chan ask
 
-	mu        sync.Mutex // held during a step: a step is one at a time
+	mu        sync.Mutex // held during a step
 	held      map[string]*held
-	gone      map[string]bool // UIDs of blocks that were this node's once, and never are again
-	loans     map[loanKey]*loan
-	scanned   map[string]bool      // by pool: loans of an earlier life were looked for
-	owes      bool                 // an earlier life had some
+	gone      map[string]bool // UIDs of former blocks of this node, which never belong to it again
+	claims    claimer
+	loans     loans
 	exhausted map[string]time.Time // by pool, when it was seen without a block for this node
 	wanted    map[string]bool      // by pool: a pod waits
 	kept      []v1.IPBlock
-
-	began      time.Time
-	unanswered map[string]time.Time // by pool, when a write of a loan got no answer
 }
 
 // New makes a keeper that has the known blocks.
@@ -126,16 +121,20 @@ func New(c Config) (*Keeper, error) {
 	}
 	h := fnv.New64a()
 	h.Write([]byte(c.Node))
+	random := rand.New(rand.NewPCG(h.Sum64(), uint64(c.Now().UnixNano())))
 	k := &Keeper{
-		config: c, seed: h.Sum64(), random: rand.New(rand.NewPCG(h.Sum64(), uint64(c.Now().UnixNano()))),
-		poke: make(chan struct{}, 1), asks: make(chan ask),
-		held: make(map[string]*held), gone: make(map[string]bool), loans: make(map[loanKey]*loan),
-		began: c.Now(), unanswered: make(map[string]time.Time),
-		exhausted: make(map[string]time.Time), scanned: make(map[string]bool), wanted: make(map[string]bool),
+		config: c, poke: make(chan struct{}, 1), asks: make(chan ask),
+		held: make(map[string]*held), gone: make(map[string]bool),
+		exhausted: make(map[string]time.Time), wanted: make(map[string]bool),
 	}
-	k.config.Keep = nil // what is known is kept already
+	k.claims = claimer{store: c.Store, node: c.Node, held: k.held, seed: h.Sum64(), random: random}
+	k.loans = loans{
+		config: &k.config, random: random, keep: k.keep, all: make(map[loanKey]*loan),
+		began: c.Now(), scanned: make(map[string]bool), unanswered: make(map[string]time.Time),
+	}
+	k.config.Keep = nil // the known blocks are stored already
 	for _, b := range c.Known {
-		if err := errors.Join(k.know(&b)...); err != nil {
+		if err := k.know(&b); err != nil {
 			return nil, err
 		}
 	}
@@ -143,7 +142,7 @@ func New(c Config) (*Keeper, error) {
 	return k, nil
 }
 
-// Poke makes the keeper look soon: an address was given out or came back, or what it was made from changed.
+// Poke triggers a step soon: an address was allocated or released, or the configuration changed.
 func (k *Keeper) Poke() {
 	select {
 	case k.poke <- struct{}{}:
@@ -151,48 +150,53 @@ func (k *Keeper) Poke() {
 	}
 }
 
-// know holds a block of an earlier run, or what it lends this node.
-func (k *Keeper) know(b *v1.IPBlock) []error {
+// know holds a block of an earlier run, or uses its loans to this node.
+func (k *Keeper) know(b *v1.IPBlock) error {
 	if !k.isOurs(b) {
-		k.owes = true
-		return k.takeLoans(b)
+		k.loans.owes = true
+		return k.loans.take(b)
 	}
 	if err := k.hold(b); err != nil {
-		return []error{err}
+		return err
 	}
 	k.held[b.Name].unsure = true
 	return nil
 }
 
-// Blocks lists what addresses may be given out from, by name: this node's, then those that lend it some.
+// Blocks lists the blocks whose addresses may be allocated, by name: this node's, then those that lend it some.
 func (k *Keeper) Blocks() []v1.IPBlock {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.blocksLocked()
 }
 
+// sortedHeld lists the held blocks by name.
+func (k *Keeper) sortedHeld() []*held {
+	return slices.SortedFunc(maps.Values(k.held), func(x, y *held) int { return cmp.Compare(x.name, y.name) })
+}
+
 func (k *Keeper) blocksLocked() []v1.IPBlock {
 	var blocks []v1.IPBlock
-	for _, name := range slices.Sorted(maps.Keys(k.held)) {
-		if h := k.held[name]; h.isOurs() {
+	for _, h := range k.sortedHeld() {
+		if h.isOurs() {
 			b := h.object.DeepCopy()
 			b.Spec.Offered = texts(h.Withheld)
 			blocks = append(blocks, *b)
 		}
 	}
 	lenders := make(map[string]*v1.IPBlock)
-	for _, l := range k.loans {
+	for _, l := range k.loans.all {
 		if !l.taken {
 			lenders[l.object.Name] = l.object
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(lenders)) {
-		blocks = append(blocks, *k.lender(lenders[name]))
+		blocks = append(blocks, *k.loans.used(lenders[name]))
 	}
 	return blocks
 }
 
-// Step looks once: it takes over what the API server says, then claims and releases as the water marks demand.
+// Step takes over the state of the API server, then claims and releases blocks up to the water marks.
 func (k *Keeper) Step(ctx context.Context) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -206,9 +210,10 @@ func (k *Keeper) Step(ctx context.Context) error {
 	}
 	err := k.takeOver(ctx, observed)
 	k.count()
-	all, pools := k.config.All(), k.config.Pools() // in this order: pools that are all stay all
+	all, pools := k.config.All(), k.config.Pools() // in this order: a complete list stays complete
 	for _, p := range pools {
-		err = errors.Join(err, k.level(ctx, p), k.lend(ctx, p), k.repay(ctx, p))
+		err = errors.Join(err, k.level(ctx, p), k.lend(ctx, p))
+		err = errors.Join(err, k.loans.repay(ctx, p, k.levelOf(p), k.marks()))
 	}
 	return errors.Join(err, k.leave(ctx, pools, all), k.keep())
 }
@@ -222,7 +227,7 @@ func (k *Keeper) close() {
 			k.config.Local.Remove(h.Block)
 		}
 	}
-	for _, l := range k.loans {
+	for _, l := range k.loans.all {
 		if !l.leaving && !l.closed {
 			l.closed = true
 			k.config.Local.Remove(l.Block)
@@ -230,14 +235,14 @@ func (k *Keeper) close() {
 	}
 }
 
-// keep makes durable what changed since it was kept last.
+// keep stores the blocks durably if they changed.
 func (k *Keeper) keep() error {
 	blocks := k.blocksLocked()
 	if k.config.Keep == nil || equality.Semantic.DeepEqual(blocks, k.kept) {
 		return nil
 	}
 	if err := k.config.Keep(blocks); err != nil {
-		return fmt.Errorf("keep the blocks of addresses: %w", err)
+		return fmt.Errorf("store the blocks of addresses: %w", err)
 	}
 	k.kept = blocks
 	return nil
@@ -247,19 +252,19 @@ func (k *Keeper) count() {
 	for _, h := range k.held {
 		h.count(k.config.Local.Usage(h.Block), k.config.Now())
 	}
-	for _, l := range k.loans {
+	for _, l := range k.loans.all {
 		l.count(k.config.Local.Usage(l.Block), k.config.Now())
 	}
 }
 
-// level claims or releases blocks of a pool until it stands between the water marks.
+// level claims or releases blocks of a pool until it is between the water marks.
 func (k *Keeper) level(ctx context.Context, p Pool) error {
 	marks := k.marks()
 	for marks.short(p, k.levelOf(p)) && k.hopeful(p) {
-		err := k.claim(ctx, p)
+		_, err := k.holdClaimed(k.claims.claim(ctx, p))
 		if exhausted := (ErrNoBlocks{}); errors.As(err, &exhausted) {
 			k.exhausted[p.Key()] = k.config.Now()
-			return k.borrow(ctx, p)
+			return k.loans.borrow(ctx, p)
 		}
 		if err != nil {
 			return fmt.Errorf("claim a block of %s: %w", p, err)
@@ -277,43 +282,36 @@ func (k *Keeper) level(ctx context.Context, p Pool) error {
 	}
 }
 
-// marks are today's water marks, or the default where today's make no sense.
+// marks returns the current water marks, or the default if they are invalid.
 func (k *Keeper) marks() Marks {
 	m := k.config.Marks()
 	if err := m.Validate(); err != nil {
-		k.config.Log.Warn("water marks are not used", "err", err)
+		k.config.Log.Warn("water marks invalid, using the default", "err", err)
 		return DefaultMarks()
 	}
 	return m
 }
 
-// relook is the time after which a pool without blocks is looked at again.
+// relook is the time after which a pool without blocks is tried again.
 const relook = 30 * time.Second
 
-// hopeful reports whether it makes sense to look for a block of the pool.
+// hopeful reports whether to try to claim a block of the pool.
 func (k *Keeper) hopeful(p Pool) bool {
 	since, empty := k.exhausted[p.Key()]
 	return !empty || k.wanted[p.Key()] || k.config.Now().Sub(since) >= relook
 }
 
 func (k *Keeper) levelOf(p Pool) level {
-	l := level{wanted: k.wanted[p.Key()], borrowed: k.borrowedFree(p)}
-	for _, name := range slices.Sorted(maps.Keys(k.held)) {
-		h := k.held[name]
-		if h.isOurs() && h.isOf(p) {
-			l.blocks = append(l.blocks, h)
-		}
-	}
-	return l
+	notOf := func(h *held) bool { return !h.isOurs() || !h.isOf(p) }
+	return level{wanted: k.wanted[p.Key()], borrowed: k.loans.free(p), blocks: slices.DeleteFunc(k.sortedHeld(), notOf)}
 }
 
-// leave releases the empty blocks of pools that are no more, and goes on with what is being released. If pools are all that
-// there are, a block of an IPPool does not wait for the grace: nobody gets an address of it any more. A network may be unknown
-// for a moment only.
+// leave releases the empty blocks of deleted pools, and continues pending releases. If the list of pools is complete, a block of an IPPool does
+// not wait for the grace: no pod gets an address of it any more. A network may be unknown for a moment only.
 func (k *Keeper) leave(ctx context.Context, pools []Pool, all bool) error {
 	var errs []error
-	for _, name := range slices.Sorted(maps.Keys(k.held)) {
-		h, marks := k.held[name], k.marks()
+	for _, h := range k.sortedHeld() {
+		marks := k.marks()
 		if h.Network == "" && all {
 			marks.Grace = 0
 		}

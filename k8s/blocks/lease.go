@@ -8,7 +8,7 @@ import (
 	v1 "github.com/weftnet/weft/k8s/api/v1"
 )
 
-// Lease is an address of an IPPool, or of a custom network, that a node gave out, as the node itself says.
+// Lease is an address of an IPPool or a custom network that a node reports as allocated.
 type Lease struct {
 	Pool    string
 	Network string
@@ -16,8 +16,8 @@ type Lease struct {
 	Holder  string
 }
 
-// CheckLeases says which leases of a node are of no block that the node has, and not lent to it: another node could give
-// them out too. They must have been read before the blocks. Addresses that are of none of the pools are not of blocks.
+// CheckLeases returns the leases of a node that are neither in its blocks nor lent to it: another node could allocate them too. Leases must be read
+// before the blocks. Addresses outside of the pools need no block.
 func CheckLeases(pools []Pool, list []v1.IPBlock, node string, leases []Lease) []Violation {
 	var found []Violation
 	for _, l := range leases {
@@ -34,10 +34,9 @@ func CheckLeases(pools []Pool, list []v1.IPBlock, node string, leases []Lease) [
 	return found
 }
 
-// gives reports whether a block lets a node give out an address.
+// gives reports whether a block allows a node to allocate an address.
 func gives(b *v1.IPBlock, node string, address netip.Addr) bool {
-	prefix, err := netip.ParsePrefix(string(b.Spec.CIDR))
-	if err != nil || !prefix.Contains(address) {
+	if !b.Spec.CIDR.Prefix().Contains(address) {
 		return false
 	}
 	return string(b.Spec.Node) == node || slices.ContainsFunc(b.Spec.Borrowed, func(l v1.Loan) bool {

@@ -9,13 +9,11 @@ import (
 	v1 "github.com/weftnet/weft/k8s/api/v1"
 )
 
-// offers is how many addresses of a pool a node has on offer: enough that a node in need finds one at its first or
-// second neighbour, few enough that the owner does not miss them.
+// offers is the number of addresses of a pool that a node offers: enough for a node that asks one or two others, and few enough for the owner.
 const offers = 8
 
-// lend offers addresses of this node to nodes for which no block is left, and to nodes that requested them, or takes back
-// what no node borrowed. An address on offer is withheld here before a node can see the offer, and until it is certain
-// that no node can take it.
+// lend offers addresses of this node to nodes that get no block, and to nodes that requested them, or takes back those that no node borrowed.
+// An offered address is withheld here before a node can see the offer, and until no node can borrow it.
 func (k *Keeper) lend(ctx context.Context, p Pool) error {
 	l := k.levelOf(p)
 	for i, h := range l.blocks {
@@ -30,8 +28,7 @@ func (k *Keeper) lend(ctx context.Context, p Pool) error {
 	return nil
 }
 
-// offer brings the number of the block's addresses that others borrow, or may, to wanted; never below those borrowed or
-// requested.
+// offer brings the number of the block's offered addresses to wanted, but not below those borrowed or requested.
 func (k *Keeper) offer(ctx context.Context, h *held, wanted int) error {
 	requests := k.openRequests(h)
 	for len(h.Withheld) < wanted {
@@ -45,23 +42,23 @@ func (k *Keeper) offer(ctx context.Context, h *held, wanted int) error {
 	for _, address := range h.Withheld {
 		r := requestOf(h.object, address)
 		own := r != nil && string(r.Node) == k.config.Node
-		if (len(keep) > wanted || own) && !isBorrowed(h.object, address) && !slices.ContainsFunc(requests, isOf(address)) {
+		if (len(keep) > wanted || own) && loanOf(h.object, address) == nil && !slices.ContainsFunc(requests, isOf(address)) {
 			keep = slices.DeleteFunc(keep, func(a netip.Addr) bool { return a == address })
 		}
 	}
-	if same(addresses(h.object.Spec.Offered), keep) && same(h.Withheld, keep) && len(requests) == len(h.object.Spec.Requested) {
+	if same(v1.Addresses(h.object.Spec.Offered), keep) && same(h.Withheld, keep) && len(requests) == len(h.object.Spec.Requested) {
 		return nil
 	}
-	// Also written where nothing would change, but more is withheld: an offer that nobody answered may be under way.
+	// If more is withheld it is written again although it may be equal: an earlier offer may be written without an answer.
 	if err := k.keep(); err != nil {
 		return err
 	}
 	b := h.object.DeepCopy()
 	b.Spec.Offered, b.Spec.Requested = texts(keep), requests
 	if err := k.write(ctx, h, b); err != nil {
-		return err // it is open whether others see the offer: the next look writes it again
+		return err // other nodes may see the offer: the next step writes it again
 	}
-	if !same(addresses(h.object.Spec.Offered), keep) {
+	if !same(v1.Addresses(h.object.Spec.Offered), keep) {
 		k.Poke()
 		return nil // another node wrote meanwhile: the next step writes again
 	}
@@ -74,9 +71,9 @@ func (k *Keeper) offer(ctx context.Context, h *held, wanted int) error {
 	return nil
 }
 
-// openRequests returns the requests for single addresses of the block that stay in its object: those for addresses that this node
-// withholds, or withholds from now on. An address that a pod of this node has is refused, by removing the request. So is a
-// request that its node did not follow up, and one of this node for an address that no node borrows any more.
+// openRequests returns the requests that stay in the block's object: those for addresses that this node withholds, or withholds from now on.
+// It removes a request to refuse an address that a pod of this node has. It also removes expired requests, and those of this node for
+// addresses that no node borrows any more.
 func (k *Keeper) openRequests(h *held) []v1.AddressRequest {
 	var open []v1.AddressRequest
 	since := make(map[v1.AddressRequest]time.Time)
@@ -87,7 +84,7 @@ func (k *Keeper) openRequests(h *held) []v1.AddressRequest {
 			first = k.config.Now()
 		}
 		since[r] = first
-		own := string(r.Node) == k.config.Node && !isBorrowed(h.object, address)
+		own := string(r.Node) == k.config.Node && loanOf(h.object, address) == nil
 		if err == nil && !own && k.config.Now().Sub(first) < requestTime && k.reserve(h, address) {
 			open = append(open, r)
 		}
@@ -96,7 +93,7 @@ func (k *Keeper) openRequests(h *held) []v1.AddressRequest {
 	return open
 }
 
-// reserve withholds an address for another node; false: a pod of this node has it, or the block offers as many as it can.
+// reserve withholds an address for another node; false: a pod of this node has it, or the block offers the maximum.
 func (k *Keeper) reserve(h *held, address netip.Addr) bool {
 	if slices.Contains(h.Withheld, address) {
 		return true
@@ -110,21 +107,6 @@ func (k *Keeper) reserve(h *held, address netip.Addr) bool {
 
 func isOf(address netip.Addr) func(v1.AddressRequest) bool {
 	return func(r v1.AddressRequest) bool { return string(r.Address) == address.String() }
-}
-
-func isBorrowed(b *v1.IPBlock, address netip.Addr) bool {
-	return slices.ContainsFunc(b.Spec.Borrowed, func(l v1.Loan) bool { return string(l.Address) == address.String() })
-}
-
-// addresses reads what the API server has checked; invalid entries are skipped.
-func addresses(list []v1.IP) []netip.Addr {
-	var read []netip.Addr
-	for _, text := range list {
-		if a, err := netip.ParseAddr(string(text)); err == nil {
-			read = append(read, a)
-		}
-	}
-	return read
 }
 
 func texts(list []netip.Addr) []v1.IP {

@@ -7,26 +7,25 @@ import (
 	"time"
 )
 
-// Marks are the water marks of a node: how many addresses of a pool it has ready. They hold for each pool.
+// Marks are the water marks of a node for each pool: how many addresses it has ready.
 type Marks struct {
-	Low       int           // with fewer free addresses a block is claimed
-	High      int           // with this many free ones beside it an empty block is released
-	Grace     time.Duration // for how long a block is empty before
+	Low       int           // a block is claimed below this number of free addresses
+	High      int           // an empty block is released if this many free addresses remain
+	Grace     time.Duration // a released block must be empty for this time
 	MaxBlocks int           // of one pool
 
-	WarmBlocks int // if not 0 both marks are as many addresses as so many blocks have, and Low and High do not count
+	WarmBlocks int // if not 0 both marks are the addresses of this number of blocks, and Low and High are ignored
 }
 
-// maxSizeBits bounds the size of a block that marks count with, which may be of IPv6.
+// maxSizeBits bounds the size of a block in marks: blocks of IPv6 may be larger.
 const maxSizeBits = 24
 
-// DefaultMarks are those of a cluster that says nothing: a burst of pods as large as a node usually starts at once is
-// served without asking the API server.
+// DefaultMarks serve a usual burst of pods on a node without a request to the API server.
 func DefaultMarks() Marks {
 	return Marks{Low: 16, High: 48, Grace: 5 * time.Minute, MaxBlocks: 64}
 }
 
-// Validate refuses marks with which blocks would come and go without end.
+// Validate refuses marks with which blocks would be claimed and released forever.
 func (m Marks) Validate() error {
 	switch {
 	case m.Low < 0 || m.High < m.Low:
@@ -41,15 +40,14 @@ func (m Marks) Validate() error {
 	return nil
 }
 
-// Usage counts the addresses of a block for pods. Cooling ones are neither free nor held: a block is empty when none
-// is held and none cools down.
+// Usage counts the addresses of a block for pods. Cooling addresses are neither free nor held; a block is empty without held and cooling ones.
 type Usage struct {
 	Held, Cooling, Free int
 }
 
 func (u Usage) empty() bool { return u.Held == 0 && u.Cooling == 0 }
 
-// level is how a pool stands on a node.
+// level is the state of a pool on a node.
 type level struct {
 	blocks   []*held
 	borrowed int  // free addresses that other nodes lend
@@ -64,7 +62,7 @@ func (l level) free() int {
 	return sum
 }
 
-// of are the marks for a pool.
+// of returns the marks for a pool.
 func (m Marks) of(p Pool) (low, high int) {
 	if m.WarmBlocks == 0 {
 		return m.Low, m.High
@@ -73,8 +71,8 @@ func (m Marks) of(p Pool) (low, high int) {
 	return m.WarmBlocks << bits, m.WarmBlocks << bits
 }
 
-// short reports whether a block is to be claimed. Never together with surplus: a claim needs less than the low
-// mark of free addresses, a release leaves the high mark at least.
+// short reports whether to claim a block. It excludes surplus: a claim needs fewer free addresses than the low mark, a release leaves at least the
+// high mark.
 func (m Marks) short(p Pool, l level) bool {
 	switch {
 	case p.Closed || len(l.blocks) >= m.MaxBlocks:
@@ -88,15 +86,12 @@ func (m Marks) short(p Pool, l level) bool {
 	return l.free() < low
 }
 
-// surplus is the block that is to be released, nil if none is: the one that has been empty longest.
+// surplus returns the block to release, the one that has been empty longest, or nil.
 func (m Marks) surplus(p Pool, l level, now time.Time) *held {
 	_, high := m.of(p)
-	var idle []*held
-	for _, b := range l.blocks {
-		if b.usage.empty() && now.Sub(b.emptySince) >= m.Grace && !b.lent() {
-			idle = append(idle, b)
-		}
-	}
+	idle := slices.DeleteFunc(slices.Clone(l.blocks), func(b *held) bool {
+		return !b.usage.empty() || now.Sub(b.emptySince) < m.Grace || b.lent()
+	})
 	slices.SortFunc(idle, func(x, y *held) int {
 		return cmp.Or(x.emptySince.Compare(y.emptySince), cmp.Compare(x.name, y.name))
 	})

@@ -8,8 +8,7 @@ import (
 	v1 "github.com/weftnet/weft/k8s/api/v1"
 )
 
-// Name is the name of the object of a block. Two blocks have the same name only if they are the same: names of IPv4 have
-// four labels, names of IPv6 one, and a network puts its own label in front.
+// Name returns the name of the object of a block. It is unique: names of IPv4 have four labels, names of IPv6 one, after the label of a network.
 func Name(network string, block netip.Prefix) string {
 	address := block.Addr().StringExpanded()
 	name := fmt.Sprintf("%s-%d", strings.ReplaceAll(address, ":", "-"), block.Bits())
@@ -19,7 +18,7 @@ func Name(network string, block netip.Prefix) string {
 	return network + "." + name
 }
 
-// Parse reads the addresses of a block's object; the error names the object.
+// Parse returns the prefix of a block's object; the error names the object.
 func Parse(b *v1.IPBlock) (netip.Prefix, error) {
 	prefix, err := netip.ParsePrefix(string(b.Spec.CIDR))
 	if err != nil {

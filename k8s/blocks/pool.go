@@ -9,7 +9,7 @@ import (
 	v1 "github.com/weftnet/weft/k8s/api/v1"
 )
 
-// Default lengths of the prefixes of blocks: 64 addresses.
+// Default prefix lengths of blocks: 64 addresses.
 const (
 	DefaultBits4 = 26
 	DefaultBits6 = 122
@@ -21,12 +21,12 @@ type Sizes struct {
 	V6 int `json:"v6"`
 }
 
-// SizesOf returns the sizes that a network asks for.
+// SizesOf returns the block sizes of a network.
 func SizesOf(n *v1.CustomNetwork) Sizes {
 	return Sizes{V4: int(n.Spec.BlockSize), V6: int(n.Spec.BlockSizeV6)}
 }
 
-// Of is the prefix length of a block with the prefix' family; those that say none have the default.
+// Of returns the prefix length for the family of a prefix, or the default.
 func (s Sizes) Of(prefix netip.Prefix) int {
 	if prefix.Addr().Is4() {
 		return cmp.Or(s.V4, DefaultBits4)
@@ -34,7 +34,7 @@ func (s Sizes) Of(prefix netip.Prefix) int {
 	return cmp.Or(s.V6, DefaultBits6)
 }
 
-// BitsOf is the prefix length of a pool's blocks.
+// BitsOf returns the prefix length of the blocks of an IPPool.
 func BitsOf(p *v1.IPPool, prefix netip.Prefix) int {
 	if p.Spec.BlockSize != nil {
 		return int(*p.Spec.BlockSize)
@@ -42,25 +42,25 @@ func BitsOf(p *v1.IPPool, prefix netip.Prefix) int {
 	return Sizes{}.Of(prefix)
 }
 
-// Pool is a range of addresses of one family that is cut into blocks.
+// Pool is a prefix that is cut into blocks.
 type Pool struct {
-	Name    string       // of the IPPool; "" for the addresses of a custom network
-	Network string       // the custom network; "" for an IPPool
-	Prefix  netip.Prefix // what is cut
-	Bits    int          // prefix length of its blocks
+	Name    string // of the IPPool; "" for the addresses of a custom network
+	Network string // the custom network; "" for an IPPool
+	Prefix  netip.Prefix
+	Bits    int // prefix length of its blocks
 
-	// Closed: no block is claimed any more, and empty ones are released: the pool is disabled, or not for this node.
+	// Closed: no block is claimed any more, and empty ones are released, because the pool is disabled or not for this node.
 	Closed bool
-	// OnDemand: a first block is claimed only when a pod needs it, and the last one is released when it is empty.
+	// OnDemand: the first block is claimed when a pod needs it, and the last one is released when it is empty.
 	OnDemand bool
-	// Borrowing: where no block is left single addresses of other nodes' blocks are used, and lent to others.
+	// Borrowing: if no block is left nodes lend each other single addresses.
 	Borrowing bool
 }
 
-// Key tells pools apart, those of custom networks too.
+// Key identifies a pool, also of a custom network.
 func (p Pool) Key() string { return p.Network + "/" + p.Name + "/" + p.Prefix.String() }
 
-// String is what people call the pool.
+// String names the pool for users.
 func (p Pool) String() string {
 	if p.Network == "" {
 		return "pool " + p.Name
@@ -68,7 +68,7 @@ func (p Pool) String() string {
 	return "network " + p.Network
 }
 
-// Validate refuses a pool that has no block.
+// Validate refuses a pool without blocks.
 func (p Pool) Validate() error {
 	width := p.Prefix.Addr().BitLen()
 	switch {
@@ -84,10 +84,10 @@ func (p Pool) Validate() error {
 	return nil
 }
 
-// most bounds the blocks of a pool: further blocks of a larger pool are never claimed.
+// most bounds the blocks of a pool: those beyond it are never claimed.
 const most = 1 << 32
 
-// Blocks is the number of blocks of the pool, or 2^32 where it has more.
+// Blocks returns the number of blocks, at most 2^32.
 func (p Pool) Blocks() uint64 {
 	if bits := p.Bits - p.Prefix.Bits(); bits < 32 {
 		return 1 << bits
@@ -95,7 +95,7 @@ func (p Pool) Blocks() uint64 {
 	return most
 }
 
-// Block is the block of number i, from 0.
+// Block returns block number i, from 0.
 func (p Pool) Block(i uint64) netip.Prefix {
 	base := p.Prefix.Addr()
 	offset := new(big.Int).Lsh(new(big.Int).SetUint64(i), uint(base.BitLen()-p.Bits))
@@ -104,7 +104,12 @@ func (p Pool) Block(i uint64) netip.Prefix {
 	return netip.PrefixFrom(address, p.Bits)
 }
 
-// Has reports whether block is one of the pool's.
+// Owns reports whether an IPBlock with this prefix names the pool and is one of its blocks.
+func (p Pool) Owns(b *v1.IPBlock, prefix netip.Prefix) bool {
+	return p.Name == b.Spec.Pool && p.Network == string(b.Spec.Network) && p.Has(prefix)
+}
+
+// Has reports whether a prefix is a block of the pool.
 func (p Pool) Has(block netip.Prefix) bool {
 	return block.Bits() == p.Bits && block == block.Masked() && p.Prefix.Contains(block.Addr())
 }

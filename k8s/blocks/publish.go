@@ -1,6 +1,7 @@
 package blocks
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,20 +17,18 @@ import (
 	v1 "github.com/weftnet/weft/k8s/api/v1"
 )
 
-// statuses is where the status of blocks is written.
+// statuses is access to the status of blocks.
 type statuses interface {
 	Get(ctx context.Context, name string) (*v1.IPBlock, error)
-	// UpdateStatus writes b's status if the object is still of b's resource version.
+	// UpdateStatus writes b's status if the object still has b's resource version.
 	UpdateStatus(ctx context.Context, b *v1.IPBlock) (*v1.IPBlock, error)
 }
 
-// Publisher tells the cluster who has which address: what the node knows goes to the API server, later and never the
-// other way. Changes that come faster than Every are one write a block.
+// Publisher writes the allocations of the node to the status of its blocks, at most one write of a block in Every.
 type Publisher struct {
 	Store  statuses
 	Blocks func() []v1.IPBlock // of this node: those of [Keeper.Blocks]
-	// Allocations are those of a block, and Usage its counts. They are complete: nothing is published before the node has
-	// restored what it knew.
+	// Allocations returns the allocations of a block, and Usage its counts. They are complete: run it after the node has restored its state.
 	Allocations func(b Block) []v1.Allocation
 	Usage       func(b Block) Usage
 	Node        string
@@ -39,13 +38,9 @@ type Publisher struct {
 	written map[string]v1.IPBlockStatus // by the UID of the block
 }
 
-// Run publishes until ctx ends: first everything once, then what changed. What fails is tried again, less and less
-// often.
+// Run publishes until ctx ends: first all blocks, then changes. It retries with growing pauses.
 func (p *Publisher) Run(ctx context.Context) error {
-	every := p.Every
-	if every == 0 {
-		every = time.Second
-	}
+	every := cmp.Or(p.Every, time.Second)
 	pause := every
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -67,25 +62,25 @@ func (p *Publisher) Run(ctx context.Context) error {
 	}
 }
 
-// Publish writes the status of each block whose addresses are not those that were written last.
+// Publish writes the status of each block whose allocations changed.
 func (p *Publisher) Publish(ctx context.Context) error {
 	var errs []error
 	next := make(map[string]v1.IPBlockStatus)
 	for _, b := range p.Blocks() {
 		prefix, err := Parse(&b)
 		if err != nil || string(b.Spec.Node) != p.Node {
-			continue // a block of which this node only borrows
+			continue // this node only borrows from it
 		}
 		wanted := p.status(Block{Pool: b.Spec.Pool, Network: string(b.Spec.Network), Prefix: prefix}, b.Status)
 		if last, known := p.written[string(b.UID)]; known && equality.Semantic.DeepEqual(last, wanted) {
 			next[string(b.UID)] = last
 			continue
 		}
-		if err := p.write(ctx, &b, wanted); err != nil {
-			errs = append(errs, err)
-			continue
+		err = p.write(ctx, &b, wanted)
+		errs = append(errs, err)
+		if err == nil {
+			next[string(b.UID)] = wanted
 		}
-		next[string(b.UID)] = wanted
 	}
 	p.written = next
 	return errors.Join(errs...)
@@ -114,7 +109,7 @@ func (p *Publisher) write(ctx context.Context, b *v1.IPBlock, status v1.IPBlockS
 		_, err = p.Store.UpdateStatus(ctx, there)
 	}
 	if apierrors.IsNotFound(err) {
-		return nil // it is no more
+		return nil // the block is deleted
 	}
 	if err != nil {
 		return fmt.Errorf("publish addresses of block %s: %w", b.Name, err)

@@ -15,7 +15,7 @@ type ask struct {
 	done  chan<- error
 }
 
-// Run looks again and again, until ctx ends: at each poke, each interval, and after an error with growing pauses.
+// Run steps until ctx ends: at each poke, each interval, and after an error with growing pauses.
 func (k *Keeper) Run(ctx context.Context) error {
 	pause := backoff.NewExponentialBackOff()
 	pause.InitialInterval, pause.MaxInterval = 100*time.Millisecond, 30*time.Second
@@ -33,7 +33,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 		}
 		next := k.config.Interval
 		if err := k.look(ctx, asked); err != nil {
-			k.config.Log.Warn("blocks of addresses are not as they should be", "err", err)
+			k.config.Log.Warn("blocks of addresses not updated, retrying", "err", err)
 			next = max(pause.NextBackOff(), 0)
 		} else {
 			pause.Reset()
@@ -42,7 +42,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 	}
 }
 
-// look steps once, with what a pod asks for, and answers it.
+// look steps once, and answers a waiting pod.
 func (k *Keeper) look(ctx context.Context, asked *ask) error {
 	if asked == nil {
 		return k.Step(ctx)
@@ -64,8 +64,8 @@ func (k *Keeper) want(pools []string, wanted bool) {
 	}
 }
 
-// Need claims a block for a pod that no address is left for, and returns when there is one; pools are tried together.
-// It is the one call that makes a pod wait for the API server, and only when nothing is free.
+// Need claims a block of one of the pools for a pod without a free address, and returns when there is one. Only this call makes a pod wait for
+// the API server.
 func (k *Keeper) Need(ctx context.Context, pools ...Pool) error {
 	done := make(chan error, 1)
 	a := ask{done: done}
@@ -85,7 +85,7 @@ func (k *Keeper) Need(ctx context.Context, pools ...Pool) error {
 	}
 }
 
-// Exhausted reports whether a pool had no block left for this node when it needed one last, and this node has no free address.
+// Exhausted reports whether a pool had no block left for this node when it last needed one, and this node has no free address.
 func (k *Keeper) Exhausted(p Pool) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -93,7 +93,7 @@ func (k *Keeper) Exhausted(p Pool) bool {
 	return exhausted && k.levelOf(p).free() == 0
 }
 
-// answer is what became of the pools that a pod needs an address of, whatever became of others.
+// answer returns nil if one of the pools has a free address, whatever failed for other pools.
 func (k *Keeper) answer(err error, pools []Pool) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -103,7 +103,7 @@ func (k *Keeper) answer(err error, pools []Pool) error {
 		}
 	}
 	if err == nil {
-		err = errors.New("none is free, and the API server has not answered yet")
+		err = errors.New("no address is free, and the API server has not answered yet")
 	}
 	return err
 }

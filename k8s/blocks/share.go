@@ -2,33 +2,31 @@ package blocks
 
 import (
 	"cmp"
-	"net/netip"
 	"slices"
 
 	v1 "github.com/weftnet/weft/k8s/api/v1"
 )
 
-// Share is what a node has of a pool, as the nodes told last.
+// Share is the part of a pool that a node has, as last published.
 type Share struct {
-	Pool Pool // of a block that is of no pool: the names that it says, and no prefix
+	Pool Pool // for a block without a pool: the names in the block, and no prefix
 	Node string
 
 	Blocks              int
-	Used, Cooling, Free int // of the addresses of its blocks; what is offered to other nodes is none of them
-	Offered             int // to other nodes, whether they borrow it or not
+	Used, Cooling, Free int // addresses of its blocks, without those offered to other nodes
+	Offered             int // to other nodes, borrowed or not
 	Borrowed            int // from blocks of other nodes
 }
 
-// Shares lists what nodes have of the pools, in the order of the pools and by the nodes' names. Blocks without an owner are those
-// of the node "".
+// Shares lists the shares of all nodes, in the order of the pools and by the nodes' names. Blocks without an owner belong to the node "".
 func Shares(pools []Pool, list []v1.IPBlock) []Share {
-	byWhom := make(map[Share]*Share) // by a share that tells of pool and node only
+	found := make(map[Share]*Share) // by a share with pool and node only
 	of := func(p Pool, node string) *Share {
 		key := Share{Pool: p, Node: node}
-		if byWhom[key] == nil {
-			byWhom[key] = &Share{Pool: p, Node: node}
+		if found[key] == nil {
+			found[key] = &Share{Pool: p, Node: node}
 		}
-		return byWhom[key]
+		return found[key]
 	}
 	for i := range list {
 		b := &list[i]
@@ -42,37 +40,23 @@ func Shares(pools []Pool, list []v1.IPBlock) []Share {
 		}
 	}
 	var shares []Share
-	for _, s := range byWhom {
+	for _, s := range found {
 		shares = append(shares, *s)
 	}
-	rank := ranks(pools)
+	rank := func(p Pool) int { // other pools come last
+		return cmp.Or(slices.Index(pools, p)+1, len(pools)+1)
+	}
 	slices.SortFunc(shares, func(x, y Share) int {
 		return cmp.Or(cmp.Compare(rank(x.Pool), rank(y.Pool)), cmp.Compare(x.Pool.Key(), y.Pool.Key()), cmp.Compare(x.Node, y.Node))
 	})
 	return shares
 }
 
-// ranks orders pools as they are listed; others come last.
-func ranks(pools []Pool) func(Pool) int {
-	rank := make(map[Pool]int, len(pools))
-	for i, p := range pools {
-		rank[p] = i
-	}
-	return func(p Pool) int {
-		if at, listed := rank[p]; listed {
-			return at
-		}
-		return len(pools)
-	}
-}
-
-// poolOf is the pool that a block is of.
+// poolOf returns the pool of a block.
 func poolOf(b *v1.IPBlock, pools []Pool) Pool {
-	prefix, _ := netip.ParsePrefix(string(b.Spec.CIDR)) // one that is not valid is in no pool
-	for _, p := range pools {
-		if p.Name == b.Spec.Pool && p.Network == string(b.Spec.Network) && p.Has(prefix) {
-			return p
-		}
+	owns := func(p Pool) bool { return p.Owns(b, b.Spec.CIDR.Prefix()) } // false for an invalid prefix
+	if i := slices.IndexFunc(pools, owns); i >= 0 {
+		return pools[i]
 	}
 	return Pool{Name: b.Spec.Pool, Network: string(b.Spec.Network)}
 }

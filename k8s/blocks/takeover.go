@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -12,8 +11,7 @@ import (
 	v1 "github.com/weftnet/weft/k8s/api/v1"
 )
 
-// takeOver makes what is held what the API server has. A watch may be old, so where it differs from what is held the
-// API server itself is asked.
+// takeOver takes over the state of the API server. A watch may be old, so a difference is confirmed by a request.
 func (k *Keeper) takeOver(ctx context.Context, observed []*v1.IPBlock) error {
 	var errs []error
 	seen := make(map[string]*v1.IPBlock, len(observed))
@@ -24,47 +22,46 @@ func (k *Keeper) takeOver(ctx context.Context, observed []*v1.IPBlock) error {
 			errs = append(errs, k.find(ctx, b.Name))
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(k.held)) {
-		if h := k.held[name]; !h.leaving && (h.closed || h.isDoubtful(seen[name])) {
+	for _, h := range k.sortedHeld() {
+		if !h.leaving && (h.closed || h.isDoubtful(seen[h.name])) {
 			errs = append(errs, k.confirm(ctx, h))
 		}
 	}
-	for _, l := range k.sortedLoans() {
-		if !l.leaving && (l.closed || l.taken || !k.isLent(k.config.Foreign(l.name), l)) {
+	for _, l := range k.loans.sorted() {
+		if !l.leaving && (l.closed || l.taken || !k.loans.isLent(k.config.Foreign(l.name), l)) {
 			errs = append(errs, k.confirmLoan(ctx, l))
 		}
 	}
 	for uid := range k.gone {
 		if !uids[uid] {
-			delete(k.gone, uid) // no watch can show it again: a watch does not go back
+			delete(k.gone, uid) // no watch shows it again
 		}
 	}
 	return errors.Join(append(errs, k.disown(ctx))...)
 }
 
-// isDoubtful reports whether a watch that shows b, or nil, leaves open what the API server has of the block. Other
-// nodes also write a block that is lent, or whose addresses they request.
+// isDoubtful reports whether the API server must be asked for a block that a watch shows as b, or not at all. Other nodes also write blocks that
+// lend addresses, or whose addresses they request.
 func (h *held) isDoubtful(b *v1.IPBlock) bool {
 	return b == nil || b.UID != h.object.UID ||
 		(h.unsure || h.lent() || len(b.Spec.Requested) > 0) && b.ResourceVersion != h.object.ResourceVersion
 }
 
-// find holds a block of this node that it did not know of: claimed in an earlier life, or by a request whose answer was
-// lost.
+// find holds an unknown block of this node: an earlier run claimed it, or the answer to the claim was lost.
 func (k *Keeper) find(ctx context.Context, name string) error {
 	b, err := k.config.Store.Get(ctx, name)
 	switch {
 	case apierrors.IsNotFound(err):
 		return nil
 	case err != nil:
-		return fmt.Errorf("look at block %s: %w", name, err)
+		return fmt.Errorf("read block %s: %w", name, err)
 	case !k.isOurs(b):
 		return nil
 	}
 	return k.hold(b)
 }
 
-// confirm asks whether a block is still this node's that the watch does not show.
+// confirm reads a block, and loses it if it does not belong to this node any more.
 func (k *Keeper) confirm(ctx context.Context, h *held) error {
 	b, err := k.config.Store.Get(ctx, h.name)
 	switch {
@@ -73,14 +70,14 @@ func (k *Keeper) confirm(ctx context.Context, h *held) error {
 	case err == nil || apierrors.IsNotFound(err):
 		return k.lose(ctx, h, b)
 	}
-	return fmt.Errorf("look at block %s: %w", h.name, err)
+	return fmt.Errorf("read block %s: %w", h.name, err)
 }
 
-// refresh takes over what the API server has of a block. What others may have borrowed of it is not given out.
+// refresh takes over the object of a block. Addresses that other nodes may have borrowed are withheld.
 func (k *Keeper) refresh(h *held, b *v1.IPBlock) error {
 	more := h.closed || h.taken
 	h.object, h.unsure, h.closed, h.taken, h.told = b, false, false, false, false
-	for _, a := range addresses(b.Spec.Offered) {
+	for _, a := range v1.Addresses(b.Spec.Offered) {
 		if !slices.Contains(h.Withheld, a) {
 			h.Withheld, more = append(h.Withheld, a), true
 		}
@@ -91,8 +88,8 @@ func (k *Keeper) refresh(h *held, b *v1.IPBlock) error {
 	return k.config.Local.Add(h.Block)
 }
 
-// lose deals with a block that somebody took from this node: with the pods that have its addresses the node claims it
-// again. By is the present owner; without a name: none.
+// lose handles a block that does not belong to this node any more. If pods have its addresses the node claims it again, or isolates them if
+// another node owns it. By is the current object, or nil.
 func (k *Keeper) lose(ctx context.Context, h *held, by *v1.IPBlock) error {
 	if k.config.Local.Remove(h.Block) {
 		k.forget(h)
@@ -102,46 +99,37 @@ func (k *Keeper) lose(ctx context.Context, h *held, by *v1.IPBlock) error {
 	switch owner := nodeOf(by); owner {
 	case "":
 	case k.config.Node:
-		return nil // it is being deleted; once it is gone this node claims it again
+		return nil // it is being deleted; then this node claims it again
 	default:
-		h.taken = k.config.Taken(h.Block, owner) // once it is true the block is not stored any more, and a restarted keeper does not allocate from it
+		h.taken = k.config.Taken(h.Block, owner) // if true the block is not stored any more, and a restarted keeper does not allocate from it
 		if h.told {
 			return nil
 		}
 		h.told = true
-		return fmt.Errorf("block %s is of node %s, but pods of this node use its addresses: delete these pods", h.name, owner)
+		return fmt.Errorf("block %s belongs to node %s, but pods of this node use its addresses: delete these pods", h.name, owner)
 	}
 	if by != nil && by.Name != "" {
-		_, err := k.adopt(ctx, by)
+		_, err := k.holdClaimed(k.claims.adopt(ctx, by))
 		return err
 	}
 	again := h.object.DeepCopy()
 	again.ResourceVersion, again.UID, again.OwnerReferences = "", "", nil
 	b, err := k.config.Store.Create(ctx, again)
 	if apierrors.IsAlreadyExists(err) {
-		return nil // whose it is shows the next look
+		return nil // the next step shows its owner
 	}
 	if err != nil {
 		return fmt.Errorf("claim block %s again: %w", h.name, err)
 	}
-	k.config.Log.Warn("block was lost and is claimed again", "block", h.name)
+	k.config.Log.Warn("lost block claimed again", "block", h.name)
 	return k.hold(b)
 }
 
-// isLent reports whether a block lends this node an address. Without its offer the address is its node's again.
-func (k *Keeper) isLent(b *v1.IPBlock, l *loan) bool {
-	if b == nil || b.DeletionTimestamp != nil || !slices.Contains(addresses(b.Spec.Offered), l.address) {
-		return false
-	}
-	is := loanOf(b, l.address)
-	return is != nil && string(is.Node) == k.config.Node
-}
-
-// confirmLoan asks whether an address is still lent to this node. The controller frees loans to nodes that were gone for long.
+// confirmLoan reads whether an address is still lent to this node. The controller frees loans of nodes that were gone for long.
 func (k *Keeper) confirmLoan(ctx context.Context, l *loan) error {
 	b, err := k.config.Store.Get(ctx, l.name)
 	switch {
-	case err == nil && k.isLent(b, l):
+	case err == nil && k.loans.isLent(b, l):
 		l.object = b
 		if !l.closed && !l.taken {
 			return nil
@@ -151,14 +139,14 @@ func (k *Keeper) confirmLoan(ctx context.Context, l *loan) error {
 	case err == nil || apierrors.IsNotFound(err):
 		return k.loseLoan(ctx, l, b)
 	}
-	return fmt.Errorf("look at block %s: %w", l.name, err)
+	return fmt.Errorf("read block %s: %w", l.name, err)
 }
 
-// loseLoan deals with an address that is not lent to this node any more, b being its block. Pods that have it are isolated,
-// unless the block is free: then this node claims it.
+// loseLoan handles an address of block b that is not lent to this node any more. Its pods are isolated, unless the block is free: then this node
+// claims it.
 func (k *Keeper) loseLoan(ctx context.Context, l *loan, b *v1.IPBlock) error {
 	if k.config.Local.Remove(l.Block) {
-		delete(k.loans, l.key())
+		delete(k.loans.all, l.key())
 		return nil
 	}
 	l.closed = true
@@ -170,10 +158,10 @@ func (k *Keeper) loseLoan(ctx context.Context, l *loan, b *v1.IPBlock) error {
 		l.taken = k.config.Taken(l.Block, owner)
 		return nil
 	case b != nil && b.Name != "":
-		_, err := k.adopt(ctx, b)
+		_, err := k.holdClaimed(k.claims.adopt(ctx, b))
 		return err
 	}
-	_, err := k.create(ctx, Pool{Name: l.Pool, Network: l.Network}, l.around)
+	_, err := k.holdClaimed(k.claims.create(ctx, Pool{Name: l.Pool, Network: l.Network}, l.around))
 	return err
 }
 
@@ -189,8 +177,8 @@ func nodeOf(b *v1.IPBlock) string {
 // nodes then allocated addresses that running pods still used.
 func (k *Keeper) disown(ctx context.Context) error {
 	var errs []error
-	for _, name := range slices.Sorted(maps.Keys(k.held)) {
-		if h := k.held[name]; h.isOurs() && len(h.object.OwnerReferences) > 0 {
+	for _, h := range k.sortedHeld() {
+		if h.isOurs() && len(h.object.OwnerReferences) > 0 {
 			b := h.object.DeepCopy()
 			b.OwnerReferences = nil
 			errs = append(errs, k.write(ctx, h, b))
@@ -199,10 +187,10 @@ func (k *Keeper) disown(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// write updates the object of a block. After a conflict the next look sees what there is.
+// write updates the object of a block, or reads it after a conflict.
 func (k *Keeper) write(ctx context.Context, h *held, b *v1.IPBlock) error {
 	updated, err := k.config.Store.Update(ctx, b)
-	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
+	if isOvertaken(err) {
 		return k.confirm(ctx, h)
 	}
 	if err != nil {

@@ -9,17 +9,17 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/weftnet/weft/k8s/blocks"
+	"github.com/weftnet/weft/k8s/client"
 )
 
-// keepCollecting frees, again and again, what nodes left behind that are no more. A leader that is new begins to count the
-// grace anew.
+// keepCollecting frees blocks and loans of deleted nodes periodically. The grace begins again with each leader.
 func (c *Controller) keepCollecting(ctx context.Context) error {
 	tick := time.NewTicker(c.collect)
 	defer tick.Stop()
 	for {
 		if len(c.overview.Missing()) == 0 {
 			if _, err := c.collector.Collect(ctx); err != nil && ctx.Err() == nil {
-				c.log.Warn("addresses of nodes that are gone not collected, trying again", "after", c.collect, "err", err)
+				c.log.Warn("addresses of deleted nodes not collected, retrying", "after", c.collect, "err", err)
 			}
 		}
 		select {
@@ -42,9 +42,9 @@ func (c *Controller) claimedFrom() []blocks.Pool {
 	return pools
 }
 
-// nodeUID asks the API server for a node's UID; "": there is none.
+// nodeUID reads a node's UID from the API server; "": the node does not exist.
 func (c *Controller) nodeUID(ctx context.Context, name string) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, requestLimit)
+	ctx, cancel := context.WithTimeout(ctx, client.RequestTimeout)
 	defer cancel()
 	n, err := c.client.Nodes().Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {

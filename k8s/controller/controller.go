@@ -5,12 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"reflect"
 	"sync/atomic"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
 	"golang.org/x/sync/errgroup"
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -21,36 +21,36 @@ import (
 	"github.com/weftnet/weft/k8s/endpoints"
 )
 
-// leaseName is the lease of the replica that leads.
+// leaseName is the lease of the leader.
 const leaseName = "weft-controller"
 
-// The pace of the writer.
+// Intervals of the status writer.
 const (
-	pause         = time.Second      // between two rounds: nodes write their blocks' counts once a second
+	pause         = time.Second      // between two rounds; nodes publish their blocks once a second
 	resyncEvery   = 30 * time.Second // a round without a change
 	collectEvery  = 5 * time.Minute
 	longestPause  = 30 * time.Second // after errors
 	shortestPause = 100 * time.Millisecond
 )
 
-// Config is what a [Controller] is made of. Client, Namespace and Identity are needed.
+// Config configures a [Controller]. Client, Namespace and Identity are required.
 type Config struct {
 	Client    *client.Client
 	Namespace string // of the lease and the ledger
-	Identity  string // of this replica, unlike those of all others
+	Identity  string // unique for each replica
 
-	Untaint bool // nodes lose the taint [TaintNotReady] once they serve pods
-	// ServiceEndpoints is whether slices are kept for Services that ask for them, which needs rights of their own.
+	Untaint bool // remove the taint [TaintNotReady] from nodes that serve pods
+	// ServiceEndpoints keeps EndpointSlices for Services that ask for them; it needs additional rights.
 	ServiceEndpoints bool
-	// ReportPolicies is whether the authors of NetworkPolicies are told that Weft enforces none.
+	// ReportPolicies tells the authors of NetworkPolicies that Weft enforces none.
 	ReportPolicies bool
 
-	Collect time.Duration // between two looks for what nodes left behind; default 5 min
-	Grace   time.Duration // for how long such a thing must have been seen; default [blocks.DefaultLeakGrace]
+	Collect time.Duration // interval of the search for leaked blocks and loans; default 5 min
+	Grace   time.Duration // minimum age of a leak; default [blocks.DefaultLeakGrace]
 	Log     *slog.Logger
 }
 
-// Controller is one replica of the cluster's writer of status.
+// Controller is one replica of the controller.
 type Controller struct {
 	client    *client.Client
 	namespace string
@@ -62,11 +62,11 @@ type Controller struct {
 	overview  *overview
 	collector blocks.Collector
 	election  election
-	beaten    atomic.Pointer[time.Time] // when the lease was looked at last
+	beaten    atomic.Pointer[time.Time] // last check of the lease
 	leading   atomic.Bool
 }
 
-// New makes a replica. Nothing is sent before Run.
+// New makes a replica. It sends nothing before Run.
 func New(c Config) (*Controller, error) {
 	if c.Client == nil || c.Namespace == "" || c.Identity == "" {
 		return nil, errors.New("controller: Client, Namespace and Identity are needed")
@@ -121,7 +121,7 @@ func (c *Controller) lead(ctx context.Context) error {
 	return group.Wait()
 }
 
-// keepStatus does a round at first, whenever something changed, and again after an error.
+// keepStatus does a round at the start, after each change, and again after an error.
 func (c *Controller) keepStatus(ctx context.Context) error {
 	pauses := backoff.NewExponentialBackOff()
 	pauses.InitialInterval, pauses.MaxInterval = shortestPause, longestPause
@@ -140,7 +140,7 @@ func (c *Controller) keepStatus(ctx context.Context) error {
 			rest, again = shortestPause, 0
 		case err != nil && ctx.Err() == nil:
 			rest, again = max(pauses.NextBackOff(), 0), 0
-			c.log.Warn("status not written, trying again", "after", rest, "err", err)
+			c.log.Warn("status not written, retrying", "after", rest, "err", err)
 		default:
 			pauses.Reset()
 		}
@@ -151,7 +151,7 @@ func (c *Controller) keepStatus(ctx context.Context) error {
 	}
 }
 
-// sleep waits, in vain if ctx ends before.
+// sleep waits for d, or until ctx ends.
 func sleep(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -165,7 +165,7 @@ func sleep(ctx context.Context, d time.Duration) error {
 
 var errNotYet = errors.New("the API server has not shown all objects yet")
 
-// round writes every status, and takes off every taint, that is not as it should be. One that cannot be written keeps no other from it.
+// round writes each status that differs, and removes taints. A failed write does not prevent the others.
 func (c *Controller) round(ctx context.Context) error {
 	if len(c.overview.Missing()) > 0 {
 		return errNotYet
@@ -182,14 +182,17 @@ func (c *Controller) round(ctx context.Context) error {
 		}
 	}
 	for _, n := range networks {
-		errs = append(errs, c.writeNetwork(ctx, n, networkStatus(n, networks, nodes)))
+		set := func(o *v1.CustomNetwork) { o.Status = networkStatus(n, networks, nodes) }
+		errs = append(errs, writeStatus(ctx, n, set, c.client.Networks().UpdateStatus))
 	}
 	pools, claimed := c.overview.pools.All(), c.overview.blocks.All()
 	for _, p := range pools {
-		errs = append(errs, c.writePool(ctx, p, poolStatus(p, pools, claimed)))
+		set := func(o *v1.IPPool) { o.Status = poolStatus(p, pools, claimed) }
+		errs = append(errs, writeStatus(ctx, p, set, c.client.Pools().UpdateStatus))
 	}
 	for _, e := range c.overview.externals.All() {
-		errs = append(errs, c.writeExternal(ctx, e, externalStatus(e, nodes)))
+		set := func(o *v1.ExternalInterface) { o.Status = externalStatus(e, nodes) }
+		errs = append(errs, writeStatus(ctx, e, set, c.client.Externals().UpdateStatus))
 	}
 	for _, n := range c.overview.wronglyTainted() {
 		errs = append(errs, c.untaint(ctx, n))
@@ -197,57 +200,22 @@ func (c *Controller) round(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// write writes the status of an object. That another write overtook it is no error: the watch shows it, and the next round
-// sees.
-func write[T metav1.Object](ctx context.Context, kind string, o T, update func(context.Context, T, metav1.UpdateOptions) (T, error)) error {
-	ctx, cancel := context.WithTimeout(ctx, requestLimit)
+// writeStatus writes the status that set puts into an object, if it differs. A conflict is no error: the watch shows the other write, and
+// the next round decides again.
+func writeStatus[T interface {
+	metav1.Object
+	DeepCopy() T
+}](ctx context.Context, o T, set func(T), update func(context.Context, T, metav1.UpdateOptions) (T, error)) error {
+	next := o.DeepCopy()
+	set(next)
+	if equality.Semantic.DeepEqual(o, next) {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, client.RequestTimeout)
 	defer cancel()
-	_, err := update(ctx, o, metav1.UpdateOptions{})
+	_, err := update(ctx, next, metav1.UpdateOptions{})
 	if err == nil || apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 		return nil
 	}
-	return fmt.Errorf("write the status of %s %s: %w", kind, o.GetName(), err)
+	return fmt.Errorf("write the status of %s %s: %w", reflect.TypeFor[T]().Elem().Name(), o.GetName(), err)
 }
-
-func (c *Controller) writeNetwork(ctx context.Context, n *v1.CustomNetwork, status v1.CustomNetworkStatus) error {
-	if same(n.Status, status) {
-		return nil
-	}
-	n = n.DeepCopy()
-	n.Status = status
-	return write(ctx, "CustomNetwork", n, c.client.Networks().UpdateStatus)
-}
-
-func (c *Controller) writePool(ctx context.Context, p *v1.IPPool, status v1.IPPoolStatus) error {
-	if same(p.Status, status) {
-		return nil
-	}
-	p = p.DeepCopy()
-	p.Status = status
-	return write(ctx, "IPPool", p, c.client.Pools().UpdateStatus)
-}
-
-func (c *Controller) writeExternal(ctx context.Context, e *v1.ExternalInterface, status v1.ExternalInterfaceStatus) error {
-	if same(e.Status, status) {
-		return nil
-	}
-	e = e.DeepCopy()
-	e.Status = status
-	return write(ctx, "ExternalInterface", e, c.client.Externals().UpdateStatus)
-}
-
-func (c *Controller) untaint(ctx context.Context, n *corev1.Node) error {
-	ctx, cancel := context.WithTimeout(ctx, requestLimit)
-	defer cancel()
-	err := untaint(ctx, c.client, n)
-	switch {
-	case err == nil:
-		c.log.Info("node serves pods, its taint is taken off", "node", n.Name, "taint", TaintNotReady)
-	case apierrors.IsConflict(err), apierrors.IsNotFound(err):
-		return nil // the watch shows it
-	}
-	return err
-}
-
-// same reports whether a status needs no write.
-func same(x, y any) bool { return equality.Semantic.DeepEqual(x, y) }

@@ -327,7 +327,7 @@ func TestProbesAreAnswered(t *testing.T) {
 	if got := ask("/livez"); got != "200 ok\n" {
 		t.Errorf("alive: %s", got)
 	}
-	if got := ask("/readyz"); got != "503 not seen yet: custom networks, pools, blocks, node networks, external interfaces\n" {
+	if got := ask("/readyz"); got != "503 the API server has not shown yet: custom networks, pools, blocks, node networks, external interfaces\n" {
 		t.Errorf("ready: %s", got)
 	}
 	l.Come()

@@ -1,13 +1,10 @@
-// Package controller writes what the cluster says of its networks and pools: there is one writer in the whole cluster, the
-// replica that holds a lease.
+// Package controller writes the status of the cluster's networks, pools and external interfaces. The replica that holds a lease leads.
 //
-// The API server does not know which replica leads, and a request of one that led before may arrive late. So nothing
-// relies on there being one: each write is of the version that was read, and a VXLAN identifier belongs to a network once
-// it is in the ledger, which is one object:
+// The API server does not know the leader, and a request of an earlier leader may arrive late. So correctness does not depend on the lease:
+// each write has the resource version that was read, and a network owns a VNI once it is in the ledger, which is one object:
 //
-//	ledger (ConfigMap) --read--> fresh list of networks --choose--> ledger, if it is still of that version --> status.vni
+//	ledger (ConfigMap) --read--> fresh list of networks --choose--> ledger, if its version has not changed --> status.vni
 //
-// Where it is asked to, it also takes a taint off nodes that serve pods, of which their agents have no right to.
-//
-// Nodes take a network's identifier from spec.vni, else from status.vni.
+// Nodes use spec.vni of a network, else status.vni. The controller optionally removes a taint from nodes that serve pods: their agents have
+// no right to.
 package controller

@@ -12,11 +12,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Terms of an election, as other controllers of Kubernetes have them.
+// Times of an election, like those of other controllers of Kubernetes.
 const (
-	term         = 15 * time.Second // how long others wait for a sign of life of the leader
+	term         = 15 * time.Second // followers wait for a renewal by the leader
 	renewEvery   = 2 * time.Second
-	renewWithin  = 10 * time.Second // a leader that gave no sign for so long stops: before others may begin
+	renewWithin  = 10 * time.Second // a leader without a renewal stops before another one may begin
 	releaseLimit = 3 * time.Second
 )
 
@@ -27,31 +27,31 @@ type leases interface {
 	Update(ctx context.Context, l *coordinationv1.Lease, o metav1.UpdateOptions) (*coordinationv1.Lease, error)
 }
 
-// election lets one of several replicas lead at a time. The protocol is that of client-go's leaderelection, so that its
-// lease reads as others' do; that package itself would bring the clients of all kinds of Kubernetes into the program.
+// election elects a leader of several replicas. It has the protocol of client-go's leaderelection; that package would link the clients of
+// all kinds of Kubernetes.
 //
-//	follows --nobody leads, or no sign of the leader for a term--> leads --no sign could be given, or ended--> follows
+//	follower --no leader, or no renewal for a term--> leader --no renewal possible, or ended--> follower
 //
-// Clocks of different machines are never compared: what counts is for how long this replica has seen the lease unchanged.
+// It never compares clocks of different machines: a replica measures for how long it has seen the lease unchanged.
 type election struct {
 	leases leases
 	name   string // of the lease
 	me     string
 	log    *slog.Logger
-	beat   func() // told of each attempt
+	beat   func() // called for each check of the lease
 
-	seen   string // the version of the lease that was seen last
+	seen   string // last version of the lease
 	seenAt time.Time
 }
 
-// run calls lead whenever this replica leads, with a context that ends when it does not any more, until ctx ends.
+// run calls lead whenever this replica leads, with a context that ends with its leadership, until ctx ends.
 func (e *election) run(ctx context.Context, lead func(ctx context.Context) error) error {
 	tick := time.NewTicker(renewEvery)
 	defer tick.Stop()
 	for {
 		won, err := e.try(ctx)
 		if err != nil {
-			e.log.Warn("lease not looked at, trying again", "lease", e.name, "err", err)
+			e.log.Warn("lease not checked, retrying", "lease", e.name, "err", err)
 		}
 		if won {
 			e.log.Info("this replica leads", "lease", e.name, "replica", e.me)
@@ -67,7 +67,7 @@ func (e *election) run(ctx context.Context, lead func(ctx context.Context) error
 	}
 }
 
-// hold leads and gives signs of life, until either ends.
+// hold leads and renews the lease, until either ends.
 func (e *election) hold(ctx context.Context, tick *time.Ticker, lead func(ctx context.Context) error) error {
 	leading, stop := context.WithCancel(ctx)
 	defer stop()
@@ -81,13 +81,13 @@ func (e *election) hold(ctx context.Context, tick *time.Ticker, lead func(ctx co
 	err := <-ended
 	e.release(context.WithoutCancel(ctx))
 	if ctx.Err() == nil && errors.Is(err, context.Canceled) {
-		e.log.Warn("this replica leads no more", "lease", e.name, "replica", e.me)
+		e.log.Warn("this replica does not lead any more", "lease", e.name, "replica", e.me)
 		return nil
 	}
 	return err
 }
 
-// renew gives signs of life and returns when it could give none for too long, another replica leads, or ctx has ended.
+// renew renews the lease until that fails for too long, another replica leads, or ctx ends.
 func (e *election) renew(ctx context.Context, tick *time.Ticker) {
 	for last := time.Now(); ; {
 		select {
@@ -108,13 +108,13 @@ func (e *election) renew(ctx context.Context, tick *time.Ticker) {
 	}
 }
 
-// try takes the lease, or says again that it is this replica's; false: it is another's.
+// try acquires or renews the lease; false: another replica has it.
 func (e *election) try(ctx context.Context) (bool, error) {
 	e.beat()
 	l, err := e.leases.Get(ctx, e.name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		_, err = e.leases.Create(ctx, e.mine(&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: e.name}}), metav1.CreateOptions{})
-		return e.verdict("make", err)
+		return e.result("create", err)
 	}
 	if err != nil {
 		return false, fmt.Errorf("read lease %s: %w", e.name, err)
@@ -127,11 +127,11 @@ func (e *election) try(ctx context.Context) (bool, error) {
 		return false, nil
 	}
 	_, err = e.leases.Update(ctx, e.mine(l), metav1.UpdateOptions{})
-	return e.verdict("write", err)
+	return e.result("write", err)
 }
 
-// verdict is whether a write made the lease this replica's; another replica may have been faster.
-func (e *election) verdict(verb string, err error) (bool, error) {
+// result reports whether a write got the lease; another replica may have been faster.
+func (e *election) result(verb string, err error) (bool, error) {
 	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
 		return false, nil
 	}
@@ -141,7 +141,7 @@ func (e *election) verdict(verb string, err error) (bool, error) {
 	return true, nil
 }
 
-// mine is the lease as this replica's, from now on.
+// mine makes this replica the holder of the lease from now on.
 func (e *election) mine(l *coordinationv1.Lease) *coordinationv1.Lease {
 	now, seconds, changes := metav1.NowMicro(), int32(term/time.Second), int32(0)
 	if before := l.Spec.LeaseTransitions; before != nil {
@@ -168,11 +168,10 @@ func (e *election) release(ctx context.Context) {
 	defer cancel()
 	l, err := e.leases.Get(ctx, e.name, metav1.GetOptions{})
 	if err != nil || holderOf(l) != e.me {
-		return // it ends by itself, or is another's already
+		return // it expires, or another replica has it
 	}
-	nobody := ""
-	l.Spec.HolderIdentity = &nobody
+	l.Spec.HolderIdentity = new("")
 	if _, err := e.leases.Update(ctx, l, metav1.UpdateOptions{}); err != nil {
-		e.log.Debug("lease not given back: it ends by itself", "lease", e.name, "err", err)
+		e.log.Debug("lease not released, it expires", "lease", e.name, "err", err)
 	}
 }

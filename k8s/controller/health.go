@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// deaf is how long a replica may look at no lease before it counts as hung. Looking in vain counts as looking: an API
-// server that is away is no reason to start the replica anew.
+// deaf is the time without a check of the lease after which a replica counts as hung. A failed check counts: if the API server does not
+// answer, a restart does not help.
 const deaf = 2 * time.Minute
 
 func (c *Controller) beat() {
@@ -19,18 +19,18 @@ func (c *Controller) beat() {
 	c.beaten.Store(&now)
 }
 
-// Alive says why the replica should be started anew; nil: it should not.
+// Alive returns an error if the replica must be restarted.
 func (c *Controller) Alive() error {
 	if since := time.Since(*c.beaten.Load()); since > deaf {
-		return fmt.Errorf("the lease was looked at %v ago", since.Round(time.Second))
+		return fmt.Errorf("the last check of the lease was %v ago", since.Round(time.Second))
 	}
 	return nil
 }
 
-// Ready says why the replica could not lead; nil: it could.
+// Ready returns an error if the replica could not lead.
 func (c *Controller) Ready() error {
 	if missing := c.overview.Missing(); len(missing) > 0 {
-		return errors.New("not seen yet: " + strings.Join(missing, ", "))
+		return errors.New("the API server has not shown yet: " + strings.Join(missing, ", "))
 	}
 	return nil
 }
@@ -41,7 +41,7 @@ func (c *Controller) ServeHealth(ctx context.Context, listener net.Listener) err
 	mux.HandleFunc("GET /livez", answer(c.Alive))
 	mux.HandleFunc("GET /readyz", answer(c.Ready))
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second, WriteTimeout: 5 * time.Second}
-	stop := context.AfterFunc(ctx, func() { _ = server.Close() }) // probes have nothing to lose
+	stop := context.AfterFunc(ctx, func() { _ = server.Close() }) // probes need no graceful end
 	defer stop()
 	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serve health: %w", err)

@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	v1 "github.com/weftnet/weft/k8s/api/v1"
+	"github.com/weftnet/weft/k8s/client"
 )
 
 // keepInUse adds the finalizer to a network, and removes it when the network is being deleted and no pod uses it. Without the finalizer
@@ -30,7 +31,7 @@ func (c *Controller) keepInUse(ctx context.Context, n *v1.CustomNetwork, nodes [
 	} else {
 		next.Finalizers = append(next.Finalizers, v1.FinalizerInUse)
 	}
-	ctx, cancel := context.WithTimeout(ctx, requestLimit)
+	ctx, cancel := context.WithTimeout(ctx, client.RequestTimeout)
 	defer cancel()
 	_, err := c.client.Networks().Update(ctx, next, metav1.UpdateOptions{})
 	switch {
@@ -46,7 +47,7 @@ func (c *Controller) keepInUse(ctx context.Context, n *v1.CustomNetwork, nodes [
 
 // isUnused reads the NodeNetworks from the API server: the watch may not show a node yet that has just joined.
 func (c *Controller) isUnused(ctx context.Context, n *v1.CustomNetwork) (bool, error) {
-	ctx, cancel := context.WithTimeout(ctx, requestLimit)
+	ctx, cancel := context.WithTimeout(ctx, client.RequestTimeout)
 	defer cancel()
 	list, err := c.client.NodeNetworks().List(ctx, metav1.ListOptions{})
 	if err != nil {

@@ -6,36 +6,32 @@ import (
 	"fmt"
 	"maps"
 	"strconv"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	v1 "github.com/weftnet/weft/k8s/api/v1"
+	"github.com/weftnet/weft/k8s/client"
 )
 
-// ledgerName is the ConfigMap that says which network has which VXLAN identifier: identifiers are its keys, and the
-// networks' UIDs their values.
+// ledgerName is the ConfigMap of the VNIs: its keys are VNIs, its values the networks' UIDs.
 const ledgerName = "weft-vnis"
 
-// requestLimit bounds one request.
-const requestLimit = 15 * time.Second
-
-// giveVNIs gives identifiers to the networks that need one: first in the ledger, which only one of several writers can
-// change from what all of them read, then in their status. What is not done here is done at the next round.
+// giveVNIs assigns VNIs: first in the ledger, whose resource version admits only one of several writers, then in the networks' status. The
+// next round does what fails.
 func (c *Controller) giveVNIs(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, 4*requestLimit)
+	ctx, cancel := context.WithTimeout(ctx, 4*client.RequestTimeout)
 	defer cancel()
 	ledger, given, err := c.readLedger(ctx)
 	if err != nil {
 		return err
 	}
-	// Read after the ledger, and from the API server itself: a network that this list does not have is no more, and what a
-	// watch shows may be older than what another writer gave.
+	// This list is read after the ledger, and not from a watch, which may be older than another writer's assignment: a network that is
+	// missing here is deleted.
 	list, err := c.client.Networks().List(ctx, metav1.ListOptions{})
 	if err != nil {
-		return fmt.Errorf("list the networks: %w", err)
+		return fmt.Errorf("list CustomNetworks: %w", err)
 	}
 	networks := make([]*v1.CustomNetwork, len(list.Items))
 	for i := range list.Items {
@@ -64,33 +60,33 @@ func (c *Controller) giveVNI(ctx context.Context, n *v1.CustomNetwork, vni int32
 	}
 	n.Status.VNI = vni
 	if _, err := c.client.Networks().UpdateStatus(ctx, n, metav1.UpdateOptions{}); err != nil {
-		return fmt.Errorf("give network %s the VNI %d: %w", n.Name, vni, err)
+		return fmt.Errorf("assign VNI %d to network %s: %w", vni, n.Name, err)
 	}
 	c.log.Info("network has a VNI", "network", n.Name, "vni", vni)
 	return nil
 }
 
-// readLedger gives the ledger's object, nil if there is none, and what is in it.
+// readLedger returns the ledger's object, nil if there is none, and its content.
 func (c *Controller) readLedger(ctx context.Context) (*corev1.ConfigMap, vnis, error) {
 	ledger, err := c.client.ConfigMaps(c.namespace).Get(ctx, ledgerName, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
 		return nil, vnis{}, nil
 	case err != nil:
-		return nil, nil, fmt.Errorf("read the VNIs that are given: %w", err)
+		return nil, nil, fmt.Errorf("read ConfigMap %s: %w", ledgerName, err)
 	}
 	given := make(vnis, len(ledger.Data))
 	for key, uid := range ledger.Data {
 		vni, err := strconv.ParseInt(key, 10, 32)
 		if err != nil {
-			return nil, nil, fmt.Errorf("ConfigMap %s: %q is no VNI: remove it", ledgerName, key)
+			return nil, nil, fmt.Errorf("ConfigMap %s: %q is no VNI: remove this key", ledgerName, key)
 		}
 		given[int32(vni)] = uid
 	}
 	return ledger, given, nil
 }
 
-// writeLedger replaces the content of the ledger if it is still of the version that was read.
+// writeLedger replaces the content of the ledger if its version has not changed.
 func (c *Controller) writeLedger(ctx context.Context, ledger *corev1.ConfigMap, now vnis) error {
 	store, isNew := c.client.ConfigMaps(c.namespace), ledger == nil
 	if isNew {
@@ -107,7 +103,7 @@ func (c *Controller) writeLedger(ctx context.Context, ledger *corev1.ConfigMap, 
 		_, err = store.Update(ctx, ledger, metav1.UpdateOptions{})
 	}
 	if err != nil {
-		return fmt.Errorf("write the VNIs that are given: %w", err)
+		return fmt.Errorf("write ConfigMap %s: %w", ledgerName, err)
 	}
 	return nil
 }

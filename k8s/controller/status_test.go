@@ -117,7 +117,7 @@ func TestOfTwoNetworksWithOneVNITheYoungerHasAConflict(t *testing.T) {
 	all := []*v1.CustomNetwork{asks, older}
 	got := networkStatus(asks, all, nil)
 	conflict := meta.FindStatusCondition(got.Conditions, v1.ConditionConflict)
-	if conflict.Status != "True" || conflict.Message != "VNI 1048576 is that of the older network older" || got.VNI != 1<<20 {
+	if conflict.Status != "True" || conflict.Message != "VNI 1048576 belongs to the older network older" || got.VNI != 1<<20 {
 		t.Errorf("status %+v", got)
 	}
 	if !meta.IsStatusConditionFalse(got.Conditions, v1.ConditionReady) {
@@ -140,8 +140,8 @@ func TestAnInterfaceToTheOutsideIsReadyWhenItsNodesHaveIt(t *testing.T) {
 	}{
 		{"all have it", []v1.NodeNetworkStatus{said(2, ""), said(2, "")}, "True", v1.ReasonInUse, "all nodes of the list have the interface"},
 		{"nodes that are not of the list do not count", []v1.NodeNetworkStatus{said(2, ""), said(2, ""), said(2, "no such link")}, "True", v1.ReasonInUse, "all nodes of the list have the interface"},
-		{"one says nothing", []v1.NodeNetworkStatus{said(2, "")}, "False", v1.ReasonPending, "node n2: it has said nothing of generation 2 yet"},
-		{"one is behind", []v1.NodeNetworkStatus{said(1, ""), said(2, "")}, "False", v1.ReasonPending, "node n1: it has said nothing of generation 2 yet"},
+		{"one says nothing", []v1.NodeNetworkStatus{said(2, "")}, "False", v1.ReasonPending, "node n2: it has not reported generation 2 yet"},
+		{"one is behind", []v1.NodeNetworkStatus{said(1, ""), said(2, "")}, "False", v1.ReasonPending, "node n1: it has not reported generation 2 yet"},
 		{"a refusal says more than a delay", []v1.NodeNetworkStatus{said(1, ""), said(2, "no such link")}, "False", v1.ReasonRefused, "node n2: no such link"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

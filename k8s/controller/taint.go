@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -41,7 +42,7 @@ func servesPods(announced *v1.NodeNetwork, node types.UID) bool {
 }
 
 // untaint removes the taint from a node, if the node has not changed.
-func untaint(ctx context.Context, c *client.Client, n *corev1.Node) error {
+func (c *Controller) untaint(ctx context.Context, n *corev1.Node) error {
 	patch, err := json.Marshal(map[string]any{
 		"metadata": map[string]any{"uid": n.UID, "resourceVersion": n.ResourceVersion},
 		"spec":     map[string]any{"taints": slices.DeleteFunc(slices.Clone(n.Spec.Taints), isNotReady)},
@@ -49,8 +50,15 @@ func untaint(ctx context.Context, c *client.Client, n *corev1.Node) error {
 	if err != nil {
 		return err
 	}
-	if _, err := c.Nodes().Patch(ctx, n.Name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+	ctx, cancel := context.WithTimeout(ctx, client.RequestTimeout)
+	defer cancel()
+	_, err = c.client.Nodes().Patch(ctx, n.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+	switch {
+	case apierrors.IsConflict(err), apierrors.IsNotFound(err):
+		return nil // the watch shows it
+	case err != nil:
 		return fmt.Errorf("remove taint %s from node %s: %w", TaintNotReady, n.Name, err)
 	}
+	c.log.Info("node serves pods, taint removed", "node", n.Name, "taint", TaintNotReady)
 	return nil
 }

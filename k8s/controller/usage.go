@@ -1,7 +1,6 @@
 package controller
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -11,13 +10,13 @@ import (
 	v1 "github.com/weftnet/weft/k8s/api/v1"
 )
 
-// usage says why a deleted network cannot go yet.
+// usage is what keeps a deleted network.
 type usage struct {
-	Pods    []string // that use it: namespace/name and node
+	Pods    []string // namespace/name and node
 	Unheard []string // nodes that may have pods on it and have not closed it
 }
 
-// IsNone reports whether the network can go.
+// IsNone reports whether the network can be removed.
 func (u usage) IsNone() bool { return len(u.Pods)+len(u.Unheard) == 0 }
 
 // String describes the usage in one line of bounded length.
@@ -44,7 +43,7 @@ func some(names []string) string {
 // usageOf returns the usage of a network that is being deleted. A node that reports the network as closed adds no more pods to it. Older
 // agents do not report that; the network then stays until they are upgraded.
 func usageOf(n *v1.CustomNetwork, nodes []*v1.NodeNetwork) (u usage) {
-	for _, node := range slices.SortedFunc(slices.Values(nodes), func(x, y *v1.NodeNetwork) int { return cmp.Compare(x.Name, y.Name) }) {
+	for _, node := range v1.ByName(slices.Clone(nodes)) {
 		i := slices.IndexFunc(node.Status.Networks, func(o v1.Observed) bool { return o.Name == n.Name })
 		switch {
 		case i >= 0 && node.Status.Networks[i].Generation >= n.Generation && node.Status.Networks[i].Closed:

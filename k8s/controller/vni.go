@@ -6,18 +6,17 @@ import (
 	v1 "github.com/weftnet/weft/k8s/api/v1"
 )
 
-// Identifiers of VXLAN that are given to networks which ask for none: above those that people like to choose.
+// Range of the VNIs that the controller assigns, above those that users choose.
 const (
 	firstVNI = 1 << 20
 	lastVNI  = 1<<24 - 1
 )
 
-// VNIs is who has which identifier of VXLAN, by the UID of the network.
+// vnis holds the UID of the network of each VNI.
 type vnis map[int32]string
 
-// assignVNIs gives each network that has none yet, and asks for none, an identifier that no network has or asks for; the
-// oldest network chooses first. Given is who has which so far; what is returned is who has which from now on, without
-// networks that are no more. Networks must have been read after given. An identifier that a network has stays its own.
+// assignVNIs assigns an unused VNI to each network without one, the oldest network first. It returns the new assignments, without deleted
+// networks. The networks must have been read after given, the previous assignments, which stay.
 func assignVNIs(given vnis, networks []*v1.CustomNetwork) vnis {
 	known, taken := make(map[string]int32), make(map[int32]bool)
 	for vni, uid := range given {
@@ -39,7 +38,7 @@ func assignVNIs(given vnis, networks []*v1.CustomNetwork) vnis {
 		case n.Spec.VNI != nil:
 			continue
 		case n.Status.VNI != 0 && now[n.Status.VNI] == "" && given[n.Status.VNI] == "":
-			now[n.Status.VNI] = uid // it was given, and the record of it is lost
+			now[n.Status.VNI] = uid // its record is lost
 			continue
 		}
 		for taken[next] && next < lastVNI {

@@ -16,10 +16,10 @@ import (
 	"github.com/weftnet/weft/pod"
 )
 
-// mainInterface is the one whose addresses are in a pod's status.
+// mainInterface is the interface with the addresses in a pod's status.
 const mainInterface = "eth0"
 
-// ErrHostNetwork is that a pod, which is to serve by an interface of its own, has none.
+// ErrHostNetwork means that a pod in its node's network namespace has no interface of its own.
 var ErrHostNetwork = errors.New("it is in the network of its node")
 
 // group is endpoints of one family with the same ports.
@@ -29,7 +29,7 @@ type group struct {
 	endpoints []discovery.Endpoint
 }
 
-// groupsOf makes endpoints of a Service of the pods that can be any, and says which cannot, and why.
+// groupsOf makes the endpoints of a Service, and says which pods cannot be endpoints and why.
 func groupsOf(s *corev1.Service, pods []*corev1.Pod) (groups []group, faults []string) {
 	for _, p := range pods {
 		if isOver(p) || len(p.Status.PodIPs) == 0 {
@@ -37,7 +37,7 @@ func groupsOf(s *corev1.Service, pods []*corev1.Pod) (groups []group, faults []s
 		}
 		addresses, err := addressesOf(p)
 		switch {
-		case errors.Is(err, networkstatus.ErrNone) && !isReady(p): // it may come yet
+		case errors.Is(err, networkstatus.ErrNone) && !isReady(p): // it will be written
 		case err != nil:
 			faults = append(faults, fmt.Sprintf("pod %s: %v", p.Name, err))
 		case !hasAny(addresses, s):
@@ -52,7 +52,7 @@ func groupsOf(s *corev1.Service, pods []*corev1.Pod) (groups []group, faults []s
 	return groups, faults
 }
 
-// add adds a group of one to those there are.
+// add adds a group with one endpoint.
 func add(groups []group, one group) []group {
 	i := slices.IndexFunc(groups, func(g group) bool {
 		return g.family == one.family && equality.Semantic.DeepEqual(g.ports, one.ports)
@@ -78,7 +78,7 @@ func interfaceOf(p *corev1.Pod) string {
 	return cmp.Or(p.Annotations[pod.AnnotationEndpoint], mainInterface)
 }
 
-// addressesOf are the addresses by which a pod serves.
+// addressesOf returns the addresses at which a pod serves.
 func addressesOf(p *corev1.Pod) (addresses []netip.Addr, err error) {
 	switch name := interfaceOf(p); {
 	case name == mainInterface:
@@ -87,7 +87,7 @@ func addressesOf(p *corev1.Pod) (addresses []netip.Addr, err error) {
 				addresses = append(addresses, a)
 			}
 		}
-	case p.Spec.HostNetwork: // only its annotations say which addresses it has
+	case p.Spec.HostNetwork: // only its annotation has addresses
 		err = ErrHostNetwork
 	default:
 		addresses, err = networkstatus.AddressesOn(p.Annotations, name)
@@ -95,11 +95,11 @@ func addressesOf(p *corev1.Pod) (addresses []netip.Addr, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %s: %w", pod.AnnotationEndpoint, interfaceOf(p), err)
 	}
-	// The API server takes no others as endpoints.
+	// The API server accepts only these as endpoints.
 	return slices.DeleteFunc(addresses, func(a netip.Addr) bool { return !a.IsGlobalUnicast() }), nil
 }
 
-// families are those of a Service. The API server writes them into all but those of type ExternalName.
+// families lists the address families of a Service. The API server sets them except for type ExternalName.
 func families(s *corev1.Service) []discovery.AddressType {
 	var list []discovery.AddressType
 	for _, f := range s.Spec.IPFamilies {
@@ -116,7 +116,7 @@ func hasAny(addresses []netip.Addr, s *corev1.Service) bool {
 	return slices.ContainsFunc(families(s), func(f discovery.AddressType) bool { return slices.ContainsFunc(addresses, isOf(f)) })
 }
 
-// endpointOf is a pod as Kubernetes' own controller describes it. There is no zone, for that is the node's to say.
+// endpointOf describes a pod like the controller of Kubernetes, without the zone, which is on the Node.
 func endpointOf(s *corev1.Service, p *corev1.Pod, address netip.Addr) discovery.Endpoint {
 	serving, terminating := isReady(p), p.DeletionTimestamp != nil
 	ready := s.Spec.PublishNotReadyAddresses || serving && !terminating
@@ -134,7 +134,7 @@ func endpointOf(s *corev1.Service, p *corev1.Pod, address netip.Addr) discovery.
 	return e
 }
 
-// portsOf are the ports at which a pod serves; one that it does not have by that name is left out.
+// portsOf returns the ports at which a pod serves, without named ports that the pod does not have.
 func portsOf(s *corev1.Service, p *corev1.Pod) []discovery.EndpointPort {
 	var ports []discovery.EndpointPort
 	for i := range s.Spec.Ports {
@@ -146,7 +146,7 @@ func portsOf(s *corev1.Service, p *corev1.Pod) []discovery.EndpointPort {
 	return ports
 }
 
-// target is where a pod listens for a port of a Service.
+// target returns the port of a pod for a port of a Service.
 func target(of *corev1.ServicePort, p *corev1.Pod) (port int32, has bool) {
 	if of.TargetPort.Type == intstr.Int {
 		return of.TargetPort.IntVal, true

@@ -1,5 +1,3 @@
-// Package endpoints keeps the EndpointSlices of Services that ask for backends on interfaces which their pods choose.
-//
-// Kubernetes makes none for a Service without a selector, so a controller may: these are as its own would be, but for the
-// addresses, which are those of the interface that a pod's annotation names.
+// Package endpoints keeps the EndpointSlices of Services that select pods by an annotation, with the addresses of an interface that the pods
+// name. Kubernetes makes no slices for a Service without a selector. Except for the addresses, these slices are like those of Kubernetes.
 package endpoints

@@ -5,12 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	discovery "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -23,11 +23,10 @@ import (
 
 // The pace of the keeper.
 const (
-	gather       = 100 * time.Millisecond // changes of pods come in bursts
-	minPause     = 200 * time.Millisecond
-	maxPause     = time.Minute
-	requestLimit = 15 * time.Second // of one request
-	warnAfter    = 30 * time.Second // without an answer of the API server
+	gather    = 100 * time.Millisecond // changes of pods come in bursts
+	minPause  = 200 * time.Millisecond
+	maxPause  = time.Minute
+	warnAfter = 30 * time.Second // without an answer of the API server
 )
 
 // Keeper keeps the EndpointSlices of all Services that ask for them. One keeper in a cluster is enough; two do the same work twice.
@@ -131,16 +130,16 @@ func (k *Keeper) look(ctx context.Context, id types.NamespacedName) (seen bool, 
 func (k *Keeper) write(ctx context.Context, have, want []*discovery.EndpointSlice) error {
 	var errs []error
 	for _, s := range want {
-		i := slices.IndexFunc(have, func(h *discovery.EndpointSlice) bool { return h.Name == s.Name })
+		existing := sliceNamed(have, s.Name)
 		switch {
-		case i < 0:
+		case existing == nil:
 			errs = append(errs, k.create(ctx, s))
-		case !same(have[i], s):
+		case !equality.Semantic.DeepEqual(existing, s):
 			errs = append(errs, k.update(ctx, s))
 		}
 	}
 	for _, s := range have {
-		if !slices.ContainsFunc(want, func(w *discovery.EndpointSlice) bool { return w.Name == s.Name }) {
+		if sliceNamed(want, s.Name) == nil {
 			errs = append(errs, k.remove(ctx, s))
 		}
 	}
@@ -150,13 +149,13 @@ func (k *Keeper) write(ctx context.Context, have, want []*discovery.EndpointSlic
 // foreignError means that the slice of that name belongs to a third party.
 type foreignError string
 
-// Error says what to do about it.
+// Error says what to do.
 func (e foreignError) Error() string {
 	return "EndpointSlice " + string(e) + " has another owner: remove it"
 }
 
 func (k *Keeper) create(ctx context.Context, s *discovery.EndpointSlice) error {
-	ctx, cancel := context.WithTimeout(ctx, requestLimit)
+	ctx, cancel := context.WithTimeout(ctx, client.RequestTimeout)
 	defer cancel()
 	in := k.client.EndpointSlices(s.Namespace)
 	_, err := in.Create(ctx, s, metav1.CreateOptions{})
@@ -173,14 +172,14 @@ func (k *Keeper) create(ctx context.Context, s *discovery.EndpointSlice) error {
 }
 
 func (k *Keeper) update(ctx context.Context, s *discovery.EndpointSlice) error {
-	ctx, cancel := context.WithTimeout(ctx, requestLimit)
+	ctx, cancel := context.WithTimeout(ctx, client.RequestTimeout)
 	defer cancel()
 	_, err := k.client.EndpointSlices(s.Namespace).Update(ctx, s, metav1.UpdateOptions{})
 	return wrap("update", s, err)
 }
 
 func (k *Keeper) remove(ctx context.Context, s *discovery.EndpointSlice) error {
-	ctx, cancel := context.WithTimeout(ctx, requestLimit)
+	ctx, cancel := context.WithTimeout(ctx, client.RequestTimeout)
 	defer cancel()
 	err := k.client.EndpointSlices(s.Namespace).Delete(ctx, s.Name, metav1.DeleteOptions{
 		Preconditions: &metav1.Preconditions{UID: &s.UID, ResourceVersion: &s.ResourceVersion},

@@ -18,13 +18,13 @@ import (
 	"github.com/weftnet/weft/pod"
 )
 
-// AnnotationSelector is on a Service that asks: a label selector for the pods of its namespace that are its backends.
+// AnnotationSelector on a Service is a label selector for its backends, pods of its namespace.
 const AnnotationSelector = pod.AnnotationPrefix + "endpoint-selector"
 
-// managedBy is who keeps a slice: those of others are left alone.
+// managedBy labels the slices of the controller. It does not change third-party slices.
 const managedBy = "weft-controller.contivpp.io"
 
-// most is how many endpoints Kubernetes' own slices have at most, and those here.
+// most is the maximum number of endpoints of a slice, like in slices of Kubernetes.
 const most = 100
 
 func asks(s *corev1.Service) bool {
@@ -32,7 +32,7 @@ func asks(s *corev1.Service) bool {
 	return has
 }
 
-// Selector is what a Service that asks wants: labels of pods. An error says why it gets no endpoints.
+// Selector returns the label selector in the annotation of a Service. An error says why the Service gets no endpoints.
 func Selector(s *corev1.Service) (string, error) {
 	selector, err := labels.Parse(s.Annotations[AnnotationSelector])
 	switch {
@@ -41,25 +41,25 @@ func Selector(s *corev1.Service) (string, error) {
 	case selector.Empty():
 		return "", errors.New(AnnotationSelector + ": it is empty: expected labels of pods, such as app=router")
 	case len(s.Spec.Selector) > 0:
-		return "", errors.New(AnnotationSelector + ": the Service has spec.selector, for which Kubernetes makes endpoints: leave that out")
+		return "", errors.New(AnnotationSelector + ": the Service has spec.selector, for which Kubernetes makes endpoints: remove it")
 	case s.Spec.Type == corev1.ServiceTypeExternalName:
 		return "", errors.New(AnnotationSelector + ": a Service of type ExternalName has no endpoints")
 	}
 	return selector.String(), nil
 }
 
-// plan is how the slices of a Service are to be.
+// plan is the desired slices of a Service.
 type plan struct {
 	service *corev1.Service
 	have    []*discovery.EndpointSlice
 	want    []*discovery.EndpointSlice
 }
 
-// slicesOf gives the slices of a Service with those groups: an endpoint that is in a slice stays in it, so that a change of
-// one pod is one of one slice. A family without any has one empty slice, which shows that the controller manages it.
+// slicesOf returns the desired slices of a Service. An endpoint stays in its slice, so that a change of one pod changes one slice. A family
+// without endpoints has one empty slice, which shows that the controller manages it.
 func slicesOf(s *corev1.Service, groups []group, have []*discovery.EndpointSlice) []*discovery.EndpointSlice {
 	p := plan{service: s, have: have}
-	var more []group // for which there is no slice yet
+	var more []group // without a slice yet
 	for _, family := range families(s) {
 		mine := slices.DeleteFunc(slices.Clone(groups), func(g group) bool { return g.family != family })
 		if len(mine) == 0 {
@@ -72,11 +72,10 @@ func slicesOf(s *corev1.Service, groups []group, have []*discovery.EndpointSlice
 	for _, g := range more {
 		p.put(p.name(g.family), g)
 	}
-	slices.SortFunc(p.want, func(x, y *discovery.EndpointSlice) int { return strings.Compare(x.Name, y.Name) })
-	return p.want
+	return byName(p.want)
 }
 
-// keep puts a group's endpoints where they are, those that are new where there is room, and gives the rest.
+// keep leaves the endpoints of a group in their slices, fills slices with new ones, and returns the rest.
 func (p *plan) keep(g group) (rest []group) {
 	left := make(map[types.UID]discovery.Endpoint, len(g.endpoints))
 	for _, e := range g.endpoints {
@@ -127,49 +126,51 @@ func uidOf(e discovery.Endpoint) types.UID {
 	return e.TargetRef.UID
 }
 
-// name is one for a slice that there is no place for yet: that of a slice which nothing is left in, or a new one.
+// name returns the name of an emptied slice, or a new name.
 func (p *plan) name(family discovery.AddressType) string {
-	isTaken := func(name string) bool {
-		return slices.ContainsFunc(p.want, func(s *discovery.EndpointSlice) bool { return s.Name == name })
-	}
 	for _, s := range p.have {
-		if s.AddressType == family && !isTaken(s.Name) {
+		if s.AddressType == family && sliceNamed(p.want, s.Name) == nil {
 			return s.Name
 		}
 	}
 	for i := 0; ; i++ {
 		name := fmt.Sprintf("%s-weft-%s-%d", p.service.Name, strings.ToLower(string(family)), i)
-		isThere := slices.ContainsFunc(p.have, func(s *discovery.EndpointSlice) bool { return s.Name == name })
-		if !isThere && !isTaken(name) {
+		if sliceNamed(p.have, name) == nil && sliceNamed(p.want, name) == nil {
 			return name
 		}
 	}
 }
 
-// put adds a slice: the one of that name if there is one, else a new one.
+// sliceNamed finds a slice by its name, or returns nil.
+func sliceNamed(list []*discovery.EndpointSlice, name string) *discovery.EndpointSlice {
+	i := slices.IndexFunc(list, func(s *discovery.EndpointSlice) bool { return s.Name == name })
+	if i < 0 {
+		return nil
+	}
+	return list[i]
+}
+
+// put adds a slice, with the metadata of the existing one of that name.
 func (p *plan) put(name string, g group) {
 	s := &discovery.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Namespace: p.service.Namespace, Name: name}, AddressType: g.family}
-	if i := slices.IndexFunc(p.have, func(s *discovery.EndpointSlice) bool { return s.Name == name }); i >= 0 {
-		s = p.have[i].DeepCopy()
+	if existing := sliceNamed(p.have, name); existing != nil {
+		s = existing.DeepCopy()
 	}
 	s.Labels = labelsOf(p.service)
-	controls := true
 	s.OwnerReferences = []metav1.OwnerReference{{
-		APIVersion: "v1", Kind: "Service", Name: p.service.Name, UID: p.service.UID, Controller: &controls,
+		APIVersion: "v1", Kind: "Service", Name: p.service.Name, UID: p.service.UID, Controller: new(true),
 	}}
 	s.Ports, s.Endpoints = g.ports, g.endpoints
 	if s.Endpoints == nil {
-		s.Endpoints = []discovery.Endpoint{} // the API server wants a list
+		s.Endpoints = []discovery.Endpoint{} // the API server requires a list
 	}
 	p.want = append(p.want, s)
 }
 
-// labelsOf are those of a Service's slices: its own, by which proxies choose what is theirs, and those of all slices.
+// labelsOf returns the labels of a Service's slices: those of the Service, by which proxies select, and those of all slices.
 func labelsOf(s *corev1.Service) map[string]string {
-	list := maps.Clone(s.Labels)
-	if list == nil {
-		list = make(map[string]string)
-	}
+	list := make(map[string]string)
+	maps.Copy(list, s.Labels)
 	delete(list, corev1.IsHeadlessService)
 	if cmp.Or(s.Spec.ClusterIP, corev1.ClusterIPNone) == corev1.ClusterIPNone {
 		list[corev1.IsHeadlessService] = ""
@@ -177,6 +178,3 @@ func labelsOf(s *corev1.Service) map[string]string {
 	list[discovery.LabelServiceName], list[discovery.LabelManagedBy] = s.Name, managedBy
 	return list
 }
-
-// same reports whether a slice needs no write.
-func same(x, y *discovery.EndpointSlice) bool { return equality.Semantic.DeepEqual(x, y) }

@@ -7,7 +7,7 @@ import (
 	"github.com/weftnet/weft/k8s/lint"
 )
 
-// FuzzRead reads what is no manifest, or an odd one: it ends, and what it says has a place.
+// FuzzRead reads invalid and odd manifests: Read ends, and each problem has a file and a reason.
 func FuzzRead(f *testing.F) {
 	for _, seed := range []string{
 		"kind: Pod\nmetadata: {name: p, annotations: {contivpp.io/custom-if: t1/tub}}\nspec: {containers: [{name: a}]}\n---\n",

@@ -10,20 +10,20 @@ import (
 	"github.com/weftnet/weft/pod"
 )
 
-// mainInterface is how runtimes call a pod's first interface.
+// mainInterface is the first interface of a pod.
 const mainInterface = "eth0"
 
-// template is what matters of a pod, or of a pod that is to be made.
+// template is a pod, or the template of pods.
 type template struct {
 	annotations map[string]string
-	memifs      map[string]int64 // that are in the limits of the containers
+	memifs      map[string]int64 // in the limits of the containers, by name
 	hostNetwork bool
 }
 
-// templates are where an object may have a pod: itself, what a Deployment and its like have, and a CronJob.
+// templates lists where an object has a pod: itself, a Deployment and similar kinds, a CronJob.
 var templates = [][]string{nil, {"spec", "template"}, {"spec", "jobTemplate", "spec", "template"}}
 
-// podOf returns the pod that o is, or makes.
+// podOf returns the pod or template of an object.
 func podOf(o map[string]any) (template, bool) {
 	for _, path := range templates {
 		p := o
@@ -42,7 +42,7 @@ func podOf(o map[string]any) (template, bool) {
 	return template{}, false
 }
 
-// memifsOf reads the containers' limits.
+// memifsOf reads the limits of containers.
 func memifsOf(containers []any) map[string]int64 {
 	memifs := make(map[string]int64)
 	for _, c := range containers {
@@ -59,8 +59,7 @@ func memifsOf(containers []any) map[string]int64 {
 	return memifs
 }
 
-// faults are what the pod's ADD would refuse, and the controller would say of the pod as a backend of Services, as far as it
-// can be known without the cluster.
+// faults lists what an ADD would refuse, and the controller would report on a backend of Services, as far as that is known without a cluster.
 func (p template) faults(namespace string) []error {
 	faults := pod.AnnotationFaults(p.annotations, namespace, mainInterface)
 	if name := p.annotations[pod.AnnotationEndpoint]; p.hostNetwork && name != "" && name != mainInterface {
@@ -76,7 +75,7 @@ func (p template) faults(namespace string) []error {
 	return faults
 }
 
-// devicesMissing compares the memifs that are asked for with those in the limits.
+// devicesMissing compares the requested memifs with the limits.
 func (p template) devicesMissing(requests []pod.InterfaceRequest) error {
 	var asked, have int64
 	of := make(map[string]int64)

@@ -3,7 +3,6 @@ package nodeview
 import (
 	"net/netip"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -50,8 +49,7 @@ func (c *Cluster) Mesh() Mesh {
 	state.Former = c.mesh.former
 	validator, mesh := announcement.NewValidator(state), Mesh{}
 	announced := slices.DeleteFunc(c.nodes.All(), func(n *v1.NodeNetwork) bool { return n.Name == c.config.Node })
-	slices.SortFunc(announced, func(x, y *v1.NodeNetwork) int { return strings.Compare(x.Name, y.Name) })
-	for _, n := range announced {
+	for _, n := range v1.ByName(announced) {
 		node, rejected := validator.Accept(n)
 		mesh.Rejected = append(mesh.Rejected, rejected...)
 		if _, exists := state.Nodes[n.Name]; exists {

@@ -1,6 +1,9 @@
 package v1
 
-import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+import (
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
 
 // Types of conditions.
 const (
@@ -32,3 +35,11 @@ const (
 // +listMapKey=type
 // +kubebuilder:validation:MaxItems=8
 type Conditions []metav1.Condition
+
+// Set sets conditions that were observed of a generation of the object. Unchanged ones keep their times.
+func (c *Conditions) Set(generation int64, conditions ...metav1.Condition) {
+	for _, condition := range conditions {
+		condition.ObservedGeneration = generation
+		meta.SetStatusCondition((*[]metav1.Condition)(c), condition)
+	}
+}

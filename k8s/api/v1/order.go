@@ -7,10 +7,16 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// ByAge orders objects: the oldest first, and of the same second by name.
+// ByAge sorts objects, the oldest first; of two that conflict the older one is used.
 func ByAge[T metav1.Object](objects []T) []T {
 	slices.SortFunc(objects, func(x, y T) int {
 		return cmp.Or(x.GetCreationTimestamp().Compare(y.GetCreationTimestamp().Time), cmp.Compare(x.GetName(), y.GetName()))
 	})
+	return objects
+}
+
+// ByName sorts objects by name.
+func ByName[T metav1.Object](objects []T) []T {
+	slices.SortFunc(objects, func(x, y T) int { return cmp.Compare(x.GetName(), y.GetName()) })
 	return objects
 }
