@@ -27,8 +27,8 @@ func (l *lab) nodeNetwork(node string) v1.NodeNetwork {
 	return n
 }
 
-// Nodes that join at once, and are hindered, have a number each in the end.
-func TestNodesThatJoinAtOnceHaveNumbersOfTheirOwn(t *testing.T) {
+// Nodes that join together get different numbers although requests fail.
+func TestNodesThatJoinTogetherGetDifferentNumbers(t *testing.T) {
 	const nodes = 40 // choose among the lowest 64: many meet
 	l := newLab(t)
 	var mu sync.Mutex
@@ -63,7 +63,7 @@ func TestNodesThatJoinAtOnceHaveNumbersOfTheirOwn(t *testing.T) {
 	}
 }
 
-func TestANodeTellsWhatItIs(t *testing.T) {
+func TestAnnouncementIsWrittenIfItDiffers(t *testing.T) {
 	l := newLab(t)
 	a := l.announcer("n1")
 	said := announcement.Announcement{

@@ -12,7 +12,7 @@ import (
 	"github.com/weftnet/weft/k8s/blocks"
 )
 
-// BenchmarkCluster is what a change costs an agent where there are 1000 nodes with 5 blocks each.
+// BenchmarkCluster measures a change in a cluster of 1000 nodes with 5 blocks each.
 func BenchmarkCluster(b *testing.B) {
 	pool := blocks.Pool{Name: "pods", Prefix: prefix("10.0.0.0/8"), Bits: 26}
 	c := announcement.Cluster{Nodes: make(map[string]announcement.Node), Pools: []blocks.Pool{pool}}

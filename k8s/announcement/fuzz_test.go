@@ -12,7 +12,7 @@ import (
 	"github.com/weftnet/weft/pod"
 )
 
-// FuzzAccept lets node n2 of the cluster known() announce anything. Only what this list has is used.
+// FuzzAccept makes node n2 of the cluster known() announce anything. Only the prefixes of this list are accepted.
 func FuzzAccept(f *testing.F) {
 	granted := map[string][]netip.Prefix{ // by network; of single addresses of podCIDRs also every part
 		"default": {prefix("10.244.2.0/24"), prefix("fd00:244:2::/64"), prefix("10.9.2.0/26"), prefix("fd00:9::40/122"), prefix("10.9.3.7/32")},

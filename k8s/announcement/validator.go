@@ -1,3 +1,14 @@
+// Package announcement writes the NodeNetwork of this node, and decides what this node accepts of the NodeNetworks of other nodes.
+//
+// The agent of a node writes its NodeNetwork, so with a stolen token of an agent an attacker announces anything. A route needs a grant by an
+// object that this token cannot write, or cannot write in another node's name:
+//
+//	tunnel endpoint   an InternalIP of the Node
+//	default network   the Node's podCIDRs, or an IPBlock of the node that is cut from a known IPPool
+//	custom network    an IPBlock of the node that is cut from the known CustomNetwork
+//	single address    an IPBlock of another node that offers the address and lends it to the node
+//
+// Addresses that no pod can have are always rejected. Validation has no clock and no I/O: it does not depend on the order of the objects.
 package announcement
 
 import (
@@ -116,23 +127,24 @@ func (v *Validator) Accept(n *v1.NodeNetwork) (pod.Node, []Rejection) {
 		accepted.ID = uint32(n.Spec.NodeID)
 	}
 	var rejected []Rejection
+	reject := func(network, text, reason string) {
+		rejected = append(rejected, Rejection{Node: n.Name, Network: network, What: shortened(text), Reason: reason})
+	}
 	for _, text := range n.Spec.Addresses {
-		a, reason := endpoint(machine, string(text))
-		if reason != "" {
-			rejected = append(rejected, Rejection{Node: n.Name, What: shortened(string(text)), Reason: reason})
-			continue
+		if a, reason := endpoint(machine, string(text)); reason != "" {
+			reject("", string(text), reason)
+		} else {
+			accepted.Addresses = append(accepted.Addresses, a)
 		}
-		accepted.Addresses = append(accepted.Addresses, a)
 	}
 	for _, p := range n.Spec.Networks {
 		part := pod.NodePart{Network: p.Name}
 		for _, text := range p.CIDRs {
-			prefix, reason := v.prefix(n.Name, p.Name, string(text))
-			if reason != "" {
-				rejected = append(rejected, Rejection{Node: n.Name, Network: p.Name, What: shortened(string(text)), Reason: reason})
-				continue
+			if prefix, reason := v.prefix(n.Name, p.Name, string(text)); reason != "" {
+				reject(p.Name, string(text), reason)
+			} else {
+				part.Blocks = append(part.Blocks, prefix)
 			}
-			part.Blocks = append(part.Blocks, prefix)
 		}
 		accepted.Parts = append(accepted.Parts, part)
 	}
@@ -253,3 +265,30 @@ const longest = 43
 
 // shortened bounds the text of another node for logs.
 func shortened(text string) string { return text[:min(len(text), longest)] }
+
+// special lists the addresses that no pod can have, in any network.
+var special = []struct {
+	prefix netip.Prefix
+	name   string
+}{
+	{netip.MustParsePrefix("0.0.0.0/8"), "unspecified"},
+	{netip.MustParsePrefix("127.0.0.0/8"), "loopback"},
+	{netip.MustParsePrefix("169.254.0.0/16"), "link-local"},
+	{netip.MustParsePrefix("224.0.0.0/4"), "multicast"},
+	{netip.MustParsePrefix("255.255.255.255/32"), "broadcast"},
+	{netip.MustParsePrefix("::/128"), "unspecified"},
+	{netip.MustParsePrefix("::1/128"), "loopback"},
+	{netip.MustParsePrefix("::ffff:0:0/96"), "IPv4-mapped"},
+	{netip.MustParsePrefix("fe80::/10"), "link-local"},
+	{netip.MustParsePrefix("ff00::/8"), "multicast"},
+}
+
+// specialIn returns the kind of special addresses in a prefix, or "".
+func specialIn(p netip.Prefix) string {
+	for _, s := range special {
+		if s.prefix.Overlaps(p) {
+			return s.name
+		}
+	}
+	return ""
+}

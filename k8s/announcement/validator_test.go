@@ -17,7 +17,7 @@ import (
 
 func prefix(text string) netip.Prefix { return netip.MustParsePrefix(text) }
 
-// block is a well-formed IPBlock of a pool, or of "network NAME".
+// block is a valid IPBlock of a pool, or of "network NAME".
 func block(of, cidr, node string, set func(*v1.IPBlockSpec)) *v1.IPBlock {
 	network, pool := "", of
 	if name, is := strings.CutPrefix(of, "network "); is {
@@ -88,7 +88,7 @@ func announced(network string, cidrs ...v1.CIDR) *v1.NodeNetwork {
 	}}
 }
 
-// attacks are prefixes that n2 announces, and why they are rejected.
+// attacks lists prefixes that n2 announces, and the reasons for their rejection.
 var attacks = []struct{ name, network, cidr, reason string }{
 	{"the metadata service", "default", "169.254.169.254/32", "it has link-local addresses"},
 	{"half of the Internet", "default", "128.0.0.0/1", "it has link-local addresses"},
@@ -140,7 +140,7 @@ var attacks = []struct{ name, network, cidr, reason string }{
 	{"no prefix", "default", "all of them", "it is not a CIDR"},
 }
 
-// Finding 6 of issue 12: prefixes that a stolen agent token announced, and that got routes on all other nodes.
+// Finding 6 of issue 12: all other nodes made routes for prefixes that were announced with a stolen token.
 func TestStolenTokenDivertsNoPrefix(t *testing.T) {
 	for _, tt := range attacks {
 		t.Run(tt.name, func(t *testing.T) {
@@ -162,7 +162,7 @@ func TestStolenTokenDivertsNoPrefix(t *testing.T) {
 	}
 }
 
-// good is a prefix of n2 that counts whatever else it announces.
+// good is a prefix of n2 that is accepted whatever else n2 announces.
 func good(network string) v1.CIDR {
 	return map[string]v1.CIDR{"default": "10.244.2.0/24", "blue": "10.5.2.0/26", "ghost": "10.66.1.0/26"}[network]
 }
@@ -277,7 +277,7 @@ func TestBlocksOfADeletedPoolServeUntilTheyGo(t *testing.T) {
 	}
 }
 
-func TestPodsOfFormerPodCIDRsAreReachedUntilTheRangeIsAnothers(t *testing.T) {
+func TestFormerPodCIDRsAreAcceptedUntilAnotherNodeHasThem(t *testing.T) {
 	c := known()
 	c.Former = announcement.Former{}.Learn(c)
 	delete(c.Nodes, "n2")

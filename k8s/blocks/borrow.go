@@ -28,20 +28,20 @@ type loan struct {
 	around    netip.Prefix // the lender's block
 }
 
-// loanKey identifies a loan: networks may have the same addresses.
-type loanKey struct {
+// addressKey identifies an address: networks may have the same ones.
+type addressKey struct {
 	network string
 	address netip.Addr
 }
 
-func (l *loan) key() loanKey { return loanKey{l.Network, l.address} }
+func (l *loan) key() addressKey { return addressKey{l.Network, l.address} }
 
 // loans are the addresses that other nodes lend this one.
 type loans struct {
 	config *Config
 	random *rand.Rand
 	keep   func() error // stores blocks and loans
-	all    map[loanKey]*loan
+	all    map[addressKey]*loan
 
 	began      time.Time
 	scanned    map[string]bool      // by pool: loans of an earlier run were searched
@@ -101,7 +101,7 @@ func (ls *loans) take(b *v1.IPBlock) error {
 		if err != nil || string(l.Node) != ls.config.Node {
 			continue
 		}
-		if known := ls.all[loanKey{string(b.Spec.Network), address}]; known != nil {
+		if known := ls.all[addressKey{string(b.Spec.Network), address}]; known != nil {
 			known.object = b
 			continue
 		}
@@ -231,7 +231,7 @@ func (ls *loans) used(b *v1.IPBlock) *v1.IPBlock {
 	b = b.DeepCopy()
 	b.Spec.Borrowed = slices.DeleteFunc(b.Spec.Borrowed, func(o v1.Loan) bool {
 		address, err := netip.ParseAddr(string(o.Address))
-		l := ls.all[loanKey{string(b.Spec.Network), address}]
+		l := ls.all[addressKey{string(b.Spec.Network), address}]
 		return err == nil && string(o.Node) == ls.config.Node && (l == nil || !l.isOurs())
 	})
 	return b

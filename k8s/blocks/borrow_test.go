@@ -37,7 +37,7 @@ func TestANodeWithoutABlockBorrowsAddresses(t *testing.T) {
 	}
 }
 
-func TestWhatWasBorrowedGoesBackWhenItHasRested(t *testing.T) {
+func TestABorrowedAddressIsReturnedAfterTheGrace(t *testing.T) {
 	l := newLab(t, borrowable("10.1.0.0/26", 26))
 	lender, borrower := l.node("n1"), l.node("n2")
 	l.step(lender)
@@ -79,12 +79,12 @@ func TestStrictAffinityRefusesToBorrow(t *testing.T) {
 	l.sound(lender, other)
 }
 
-func TestAnOfferWhoseAnswerIsLostIsKept(t *testing.T) {
+func TestAnOfferStaysWithheldWhenTheAnswerIsLost(t *testing.T) {
 	l := newLab(t, borrowable("10.1.0.0/26", 26))
 	lender, borrower := l.node("n1"), l.node("n2")
 	l.fail("update", blockstest.Lost)
 	if err := lender.Step(t.Context()); err == nil {
-		t.Error("no error for an offer that nobody answered")
+		t.Error("no error for an offer without an answer")
 	}
 	l.store.Fault = nil
 	l.step(borrower)
@@ -97,7 +97,7 @@ func TestAnOfferWhoseAnswerIsLostIsKept(t *testing.T) {
 	l.sound(lender, borrower)
 }
 
-func TestLoansOfAnEarlierLifeAreFound(t *testing.T) {
+func TestLoansOfAnEarlierRunAreFound(t *testing.T) {
 	l := newLab(t, borrowable("10.1.0.0/26", 26))
 	lender, borrower := l.node("n1"), l.node("n2")
 	l.step(lender)
@@ -121,7 +121,7 @@ func TestLoansAreKnownOverARestart(t *testing.T) {
 	l.sound(lender, borrower)
 }
 
-func TestAnOfferIsKeptBeforeAnybodyCanSeeIt(t *testing.T) {
+func TestAnOfferIsStoredBeforeItIsWritten(t *testing.T) {
 	l := newLab(t, borrowable("10.1.0.0/26", 26))
 	lender, borrower := l.node("n1"), l.node("n2")
 	l.fail("update", blockstest.Lost)
@@ -139,7 +139,7 @@ func TestAnOfferIsKeptBeforeAnybodyCanSeeIt(t *testing.T) {
 }
 
 // A borrower that restarts without an API server uses what it has kept, so the lender must not have the address back before.
-func TestALoanIsNotGivenBackBeforeThatIsKept(t *testing.T) {
+func TestALoanIsNotReturnedBeforeThatIsStored(t *testing.T) {
 	l := newLab(t, borrowable("10.1.0.0/26", 26))
 	lender, borrower := l.node("n1"), l.node("n2")
 	l.step(lender)

@@ -45,18 +45,13 @@ type Nodes map[string]string
 // Check returns the violations in the cluster's addresses; nil: all are valid. It does no I/O. A claim or a release in progress is no violation if
 // the lists were read in the order blocks, nodes.
 func Check(pools []Pool, blocks []v1.IPBlock, nodes Nodes) []Violation {
-	c := checker{pools: pools, nodes: nodes, holders: make(map[holding]string)}
+	c := checker{pools: pools, nodes: nodes, holders: make(map[addressKey]string)}
 	c.overlappingPools()
 	for i := range blocks {
 		c.block(&blocks[i])
 	}
 	c.overlappingBlocks()
 	return c.found
-}
-
-type holding struct {
-	network string
-	address netip.Addr
 }
 
 type placed struct {
@@ -68,7 +63,7 @@ type checker struct {
 	pools   []Pool
 	nodes   Nodes
 	placed  []placed
-	holders map[holding]string // name of the block that lists it
+	holders map[addressKey]string // name of the block that lists it
 	found   []Violation
 }
 
@@ -147,7 +142,7 @@ func (c *checker) allocations(b *v1.IPBlock, object string, prefix netip.Prefix)
 		if slices.Contains(b.Spec.Offered, a.Address) {
 			c.add(RuleTwice, object, "address %s of %s is on offer to other nodes", address, a.Attachment)
 		}
-		h := holding{string(b.Spec.Network), address}
+		h := addressKey{string(b.Spec.Network), address}
 		if other, twice := c.holders[h]; twice {
 			c.add(RuleTwice, object, "address %s of %s is told of by block %s too", address, a.Attachment, other)
 		}
@@ -173,4 +168,94 @@ func (c *checker) overlappingBlocks() {
 		}
 		last = p
 	}
+}
+
+// Lease is an address of an IPPool or a custom network that a node reports as allocated.
+type Lease struct {
+	Pool    string
+	Network string
+	Address netip.Addr
+	Holder  string
+}
+
+// CheckLeases returns the leases of a node that are neither in its blocks nor lent to it: another node could allocate them too. Leases must be read
+// before the blocks. Addresses outside of the pools need no block.
+func CheckLeases(pools []Pool, list []v1.IPBlock, node string, leases []Lease) []Violation {
+	var found []Violation
+	for _, l := range leases {
+		inBlocks := slices.ContainsFunc(pools, func(p Pool) bool {
+			return p.Name == l.Pool && p.Network == l.Network && p.Prefix.Contains(l.Address)
+		})
+		has := func(b v1.IPBlock) bool { return string(b.Spec.Network) == l.Network && gives(&b, node, l.Address) }
+		if inBlocks && !slices.ContainsFunc(list, has) {
+			found = append(found, Violation{
+				Rule: RuleLease, Object: "node " + node, Text: fmt.Sprintf("address %s of %s is of no block of the node", l.Address, l.Holder),
+			})
+		}
+	}
+	return found
+}
+
+// gives reports whether a block allows a node to allocate an address.
+func gives(b *v1.IPBlock, node string, address netip.Addr) bool {
+	if !b.Spec.CIDR.Prefix().Contains(address) {
+		return false
+	}
+	return string(b.Spec.Node) == node || slices.ContainsFunc(b.Spec.Borrowed, func(l v1.Loan) bool {
+		return string(l.Node) == node && string(l.Address) == address.String()
+	})
+}
+
+// Share is the part of a pool that a node has, as last published.
+type Share struct {
+	Pool Pool // for a block without a pool: the names in the block, and no prefix
+	Node string
+
+	Blocks              int
+	Used, Cooling, Free int // addresses of its blocks, without those offered to other nodes
+	Offered             int // to other nodes, borrowed or not
+	Borrowed            int // from blocks of other nodes
+}
+
+// Shares lists the shares of all nodes, in the order of the pools and by the nodes' names. Blocks without an owner belong to the node "".
+func Shares(pools []Pool, list []v1.IPBlock) []Share {
+	found := make(map[Share]*Share) // by a share with pool and node only
+	of := func(p Pool, node string) *Share {
+		key := Share{Pool: p, Node: node}
+		if found[key] == nil {
+			found[key] = &Share{Pool: p, Node: node}
+		}
+		return found[key]
+	}
+	for i := range list {
+		b := &list[i]
+		p := poolOf(b, pools)
+		own := of(p, string(b.Spec.Node))
+		own.Blocks++
+		own.Offered += len(b.Spec.Offered)
+		own.Used, own.Cooling, own.Free = own.Used+int(b.Status.Used), own.Cooling+int(b.Status.Cooling), own.Free+int(b.Status.Free)
+		for _, l := range b.Spec.Borrowed {
+			of(p, string(l.Node)).Borrowed++
+		}
+	}
+	var shares []Share
+	for _, s := range found {
+		shares = append(shares, *s)
+	}
+	rank := func(p Pool) int { // other pools come last
+		return cmp.Or(slices.Index(pools, p)+1, len(pools)+1)
+	}
+	slices.SortFunc(shares, func(x, y Share) int {
+		return cmp.Or(cmp.Compare(rank(x.Pool), rank(y.Pool)), cmp.Compare(x.Pool.Key(), y.Pool.Key()), cmp.Compare(x.Node, y.Node))
+	})
+	return shares
+}
+
+// poolOf returns the pool of a block.
+func poolOf(b *v1.IPBlock, pools []Pool) Pool {
+	owns := func(p Pool) bool { return p.Owns(b, b.Spec.CIDR.Prefix()) } // false for an invalid prefix
+	if i := slices.IndexFunc(pools, owns); i >= 0 {
+		return pools[i]
+	}
+	return Pool{Name: b.Spec.Pool, Network: string(b.Spec.Network)}
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/weftnet/weft/k8s/blocks"
 )
 
-// sound is a cluster without a fault; each case of the test breaks one thing.
+// sound is a valid cluster; each case of the test breaks one thing.
 func sound() ([]blocks.Pool, []v1.IPBlock) {
 	block := v1.IPBlock{
 		ObjectMeta: metav1.ObjectMeta{Name: "10.1.0.0-26"},
@@ -85,7 +85,7 @@ func TestNetworksMayUseTheSameAddresses(t *testing.T) {
 	}
 }
 
-func TestAnAddressOfNoBlockIsFound(t *testing.T) {
+func TestALeaseWithoutABlockIsFound(t *testing.T) {
 	pools, list := sound()
 	pools = append(pools, blocks.Pool{Network: "blue", Prefix: netip.MustParsePrefix("10.5.0.0/16"), Bits: 26})
 	other := *list[1].DeepCopy()
@@ -102,7 +102,7 @@ func TestAnAddressOfNoBlockIsFound(t *testing.T) {
 		{"n2", "pods", "10.1.0.9", "lent to the node", false, ""},
 		{"n2", "pods", "10.1.0.10", "of the lender", true, ""},
 		{"n1", "pods", "10.1.0.130", "of another node's block", true, ""},
-		{"n1", "pods", "10.1.9.1", "of a block that nobody has", true, ""},
+		{"n1", "pods", "10.1.9.1", "of an unclaimed block", true, ""},
 		{"n1", "pods", "10.5.1.1", "of a block of another network", false, ""},
 		{"n1", "", "10.5.1.1", "of a network's block", false, "blue"},
 		{"n2", "", "10.5.1.1", "of another node's block of a network", true, "blue"},
@@ -119,7 +119,7 @@ func TestAnAddressOfNoBlockIsFound(t *testing.T) {
 	}
 }
 
-func TestSharesAreThoseOfThePoolsInOrder(t *testing.T) {
+func TestSharesAreInTheOrderOfThePools(t *testing.T) {
 	pools, list := sound()
 	lost := *list[1].DeepCopy()
 	lost.Name, lost.Spec.CIDR, lost.Spec.Pool, lost.Spec.Node = "10.9.0.0-26", "10.9.0.0/26", "gone", ""

@@ -73,9 +73,7 @@ func (c *Collector) Collect(ctx context.Context) ([]string, error) {
 }
 
 // sortKey orders leaks: loans come before their block, which stays while it lends addresses.
-func (s suspicion) sortKey() string {
-	return s.block + "/" + cmp.Or(s.address, "~") + "/" + s.node
-}
+func (s suspicion) sortKey() string { return s.block + "/" + cmp.Or(s.address, "~") + "/" + s.node }
 
 // String names the leak.
 func (s suspicion) String() string {

@@ -24,7 +24,7 @@ func (l *lab) collect(c *blocks.Collector, want int, when string) {
 	}
 }
 
-func TestABlockOfANodeThatIsGoneIsFreedAfterTheGrace(t *testing.T) {
+func TestABlockOfADeletedNodeIsFreedAfterTheGrace(t *testing.T) {
 	l := newLab(t, pool("10.1.0.0/16", 26))
 	gone, there := l.node("n1"), l.node("n2")
 	l.step(gone)
@@ -55,7 +55,7 @@ func TestANodeThatComesBackKeepsItsBlock(t *testing.T) {
 	l.want(n, 1, "in the end")
 }
 
-func TestTheNodeIsLookedAtAgainJustBefore(t *testing.T) {
+func TestTheNodeIsCheckedAgainJustBeforeItsBlockIsFreed(t *testing.T) {
 	l := newLab(t, pool("10.1.0.0/16", 26))
 	n := l.node("n1")
 	l.step(n)
@@ -72,11 +72,11 @@ func TestTheNodeIsLookedAtAgainJustBefore(t *testing.T) {
 	l.collect(c, 0, "when it comes back between two questions")
 	c.NodeUID = func(context.Context, string) (string, error) { return "", nil }
 	l.fail("delete", blockstest.Conflict)
-	l.collect(c, 0, "when somebody writes the block")
+	l.collect(c, 0, "when another client writes the block")
 	l.want(n, 1, "in the end")
 }
 
-func TestALoanOfANodeThatIsGoneIsFreed(t *testing.T) {
+func TestALoanOfADeletedNodeIsFreed(t *testing.T) {
 	l := newLab(t, borrowable("10.1.0.0/26", 26))
 	lender, borrower := l.node("n1"), l.node("n2")
 	l.step(lender)

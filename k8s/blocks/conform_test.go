@@ -8,12 +8,12 @@ import (
 )
 
 // rows: IPM-15
-func TestTheStoreInMemoryIsWhatKeepersNeed(t *testing.T) {
+func TestTheStoreInMemoryConforms(t *testing.T) {
 	blockstest.Conform(t, blockstest.NewStore())
 }
 
 // rows: IPM-15
-func TestTheNodeOfTheTestsGivesOutAsKeepersSay(t *testing.T) {
+func TestTheNodeOfTheTestsConforms(t *testing.T) {
 	l := newLab(t)
 	n := l.node("n1").local
 	blockstest.ConformGiver(t, blockstest.Giver{

@@ -10,7 +10,7 @@ import (
 	"github.com/weftnet/weft/k8s/blocks/blockstest"
 )
 
-// life is all that nodes do with blocks, with one write that does not go well and at which the node ends that makes it.
+// life is a sequence of all operations of nodes on blocks. One write fails, and the node that makes it ends.
 type life struct {
 	*lab
 	nodes  []*node
@@ -33,8 +33,8 @@ func newLife(t *testing.T, at int, fault blockstest.Fault) *life {
 	return l
 }
 
-// look is a step of a node. At the write that does not go well the node ends: nothing that it does after it has an effect.
-// It starts again at its next look, before which it gives out addresses without having asked the API server.
+// look is a step of a node. At the failing write the node ends: nothing after it has an effect. It restarts at its next look, and before that it
+// allocates addresses without the API server.
 func (l *life) look(n *node) {
 	l.t.Helper()
 	if l.down == n { // the others had their time meanwhile
@@ -114,13 +114,13 @@ func (l *life) empty() {
 	}
 }
 
-// faults are what an API server may do to a write.
+// faults lists the failures of a write.
 var faults = map[string]blockstest.Fault{
 	"conflict": blockstest.Conflict, "not written": blockstest.Unavailable, "written without an answer": blockstest.Lost, "written later": blockstest.Late,
 }
 
 // rows: IPM-16, IPM-17
-func TestANodeThatEndsAtAnyWriteGoesOnWhereItWas(t *testing.T) {
+func TestANodeThatEndsAtAnyWriteContinuesAfterARestart(t *testing.T) {
 	for name, fault := range faults {
 		t.Run(name, func(t *testing.T) {
 			at := 1
@@ -144,7 +144,7 @@ func TestANodeThatEndsAtAnyWriteGoesOnWhereItWas(t *testing.T) {
 }
 
 // rows: IPM-17
-func TestWhatANodeLeavesThatEndsForEverIsALeakAndCollected(t *testing.T) {
+func TestLeaksOfADeletedNodeAreCollected(t *testing.T) {
 	for name, fault := range faults {
 		t.Run(name, func(t *testing.T) {
 			leaks := 0
@@ -163,7 +163,7 @@ func TestWhatANodeLeavesThatEndsForEverIsALeakAndCollected(t *testing.T) {
 	}
 }
 
-// bury lets the second node fill up and be no more. What it leaves is freed, and the others have it.
+// bury fills and deletes the second node. Its blocks and loans are freed, and other nodes get them.
 func (l *life) bury(at int) (leaks int) {
 	l.t.Helper()
 	gone := l.nodes[1]

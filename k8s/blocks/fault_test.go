@@ -16,7 +16,7 @@ import (
 	"github.com/weftnet/weft/k8s/blocks/blockstest"
 )
 
-// need runs the keeper for as long as it takes to answer a pod.
+// need runs the keeper until it answers a pod.
 func need(t *testing.T, n *node, p blocks.Pool) error {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -39,12 +39,12 @@ func (l *lab) fail(verb string, fault blockstest.Fault) {
 	}
 }
 
-func TestAClaimWhoseAnswerIsLostIsFoundByTheWatch(t *testing.T) {
+func TestTheWatchFindsAClaimWhenTheAnswerIsLost(t *testing.T) {
 	l := newLab(t, pool("10.1.0.0/16", 26))
 	n := l.node("n1")
 	l.fail("create", blockstest.Lost)
 	if err := n.Step(t.Context()); err == nil {
-		t.Error("no error for a claim that nobody answered")
+		t.Error("no error for a claim without an answer")
 	}
 	l.store.Fault = nil
 	l.step(n)
@@ -53,7 +53,7 @@ func TestAClaimWhoseAnswerIsLostIsFoundByTheWatch(t *testing.T) {
 	l.sound(n)
 }
 
-func TestABlockWhoseReleaseIsNotAnsweredIsNotGivenOutAgain(t *testing.T) {
+func TestABlockIsNotUsedAgainWhenTheAnswerToItsReleaseIsLost(t *testing.T) {
 	for _, fault := range []blockstest.Fault{blockstest.Lost, blockstest.Unavailable} {
 		l := newLab(t, pool("10.1.0.0/26", 26))
 		n, other := l.node("n1"), l.node("n2")
@@ -62,7 +62,7 @@ func TestABlockWhoseReleaseIsNotAnsweredIsNotGivenOutAgain(t *testing.T) {
 		l.now = l.now.Add(time.Hour)
 		l.fail("delete", fault)
 		if err := n.Step(t.Context()); err == nil {
-			t.Error("no error for a release that nobody answered")
+			t.Error("no error for a release without an answer")
 		}
 		l.pools[0].Closed = false
 		if a := n.local.Lease(); a.IsValid() {
@@ -77,7 +77,7 @@ func TestABlockWhoseReleaseIsNotAnsweredIsNotGivenOutAgain(t *testing.T) {
 	}
 }
 
-func TestABlockThatIsBeingReleasedIsNotTheNextRuns(t *testing.T) {
+func TestABlockThatIsBeingReleasedIsNotStored(t *testing.T) {
 	l := newLab(t, pool("10.1.0.0/26", 26))
 	n, other := l.node("n1"), l.node("n2")
 	l.step(n)
@@ -156,7 +156,7 @@ func TestBlocksOfAnEarlierNodeOfTheSameName(t *testing.T) {
 	l.sound(n)
 }
 
-// A block that is being deleted, and held by a finalizer, is no other node's.
+// No other node claims a block that is being deleted while it has a finalizer.
 func TestABlockThatIsBeingDeletedIsNotTaken(t *testing.T) {
 	l := newLab(t, pool("10.1.0.0/16", 26))
 	n := l.node("n1")
@@ -174,7 +174,7 @@ func TestABlockThatIsBeingDeletedIsNotTaken(t *testing.T) {
 	l.sound(n)
 }
 
-// Kubernetes removes a block with the Node that owns it, within seconds, while the node's pods run.
+// Kubernetes deletes a block within seconds after its owner, the Node, while the node's pods run.
 func TestBlocksHaveNoOwner(t *testing.T) {
 	l := newLab(t, pool("10.1.0.0/16", 26))
 	n := l.node("n1")
@@ -191,7 +191,7 @@ func TestBlocksHaveNoOwner(t *testing.T) {
 	l.sound(n)
 }
 
-func TestABlockThatWasTakenIsToldOfAsLongAsPodsHaveAddressesOfIt(t *testing.T) {
+func TestATakenBlockIsReportedAsLongAsPodsUseIt(t *testing.T) {
 	l := newLab(t, pool("10.1.0.0/16", 26))
 	n := l.node("n1")
 	told := 0
@@ -242,7 +242,7 @@ func TestWithoutANodeObjectNothingIsClaimed(t *testing.T) {
 	}
 }
 
-func TestABlockThatSomebodyDeletedIsClaimedAgainForItsPods(t *testing.T) {
+func TestADeletedBlockIsClaimedAgainForItsPods(t *testing.T) {
 	l := newLab(t, pool("10.1.0.0/26", 26))
 	n := l.node("n1")
 	l.step(n)
@@ -254,7 +254,7 @@ func TestABlockThatSomebodyDeletedIsClaimedAgainForItsPods(t *testing.T) {
 	l.sound(n)
 }
 
-func TestABlockThatIsAnothersIsGivenOutNoMore(t *testing.T) {
+func TestABlockOfAnotherNodeIsNotAllocatedAnyMore(t *testing.T) {
 	l := newLab(t, pool("10.1.0.0/26", 26))
 	n := l.node("n1")
 	l.step(n)
@@ -327,7 +327,7 @@ func TestNamesAndNumbersOfBlocks(t *testing.T) {
 	}
 }
 
-func TestNoAddressOfABlockThatCannotBeKept(t *testing.T) {
+func TestABlockIsNotUsedWhenItCannotBeStored(t *testing.T) {
 	l := newLab(t, pool("10.1.0.0/16", 26))
 	n := l.node("n1")
 	n.keepFails = true

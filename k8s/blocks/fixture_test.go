@@ -53,7 +53,7 @@ func (l *lab) node(name string) *node {
 
 func (l *lab) clock() time.Time { return l.now }
 
-// restart gives the node a new keeper, which knows what is in known.
+// restart gives the node a new keeper with the known blocks.
 func (l *lab) restart(n *node, known ...v1.IPBlock) *node {
 	l.t.Helper()
 	k, err := blocks.New(blocks.Config{
@@ -96,7 +96,7 @@ func (l *lab) restart(n *node, known ...v1.IPBlock) *node {
 	return n
 }
 
-// wire is what a node reaches the store by.
+// wire is the connection of a node to the store.
 type wire struct {
 	*blockstest.Store
 	of *node
@@ -160,14 +160,14 @@ func (l *lab) lease(n *node, count int) []netip.Addr {
 	return leased
 }
 
-// end takes the addresses of pods back.
+// end releases the addresses of pods.
 func (n *node) end(pods []netip.Addr) {
 	for _, a := range pods {
 		n.local.Release(a)
 	}
 }
 
-// idles lets time pass in which nothing happens, and fails the test if the node claims or releases a block meanwhile.
+// idles lets time pass, and fails the test if the node claims or releases a block meanwhile.
 func (l *lab) idles(n *node) {
 	l.t.Helper()
 	calls := l.store.Calls()[""]
@@ -192,7 +192,7 @@ func (l *lab) want(n *node, count int, when string) {
 	}
 }
 
-// sound fails the test if two nodes could give out one address, or the store is not as it should be.
+// sound fails the test if two nodes can allocate one address, or the store is invalid.
 func (l *lab) sound(nodes ...*node) {
 	l.t.Helper()
 	for _, fault := range l.judge.Faults() {

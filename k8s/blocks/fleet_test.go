@@ -45,7 +45,7 @@ type machine struct {
 	static *blocks.Static // that it claims
 }
 
-// TestNoAddressIsEverTwoPodsOfAFleet is what a cluster of 50 nodes may go through. The seed replays it.
+// TestNoAddressIsEverTwoPodsOfAFleet simulates a cluster of 50 nodes. The seed replays a run.
 func TestNoAddressIsEverTwoPodsOfAFleet(t *testing.T) {
 	seed := *fleetSeed
 	if seed == 0 {
@@ -98,8 +98,7 @@ func (f *fleet) named(name string) *machine {
 	return f.machines[slices.IndexFunc(f.machines, func(m *machine) bool { return m.local.Name == name })]
 }
 
-// pass lets time pass, in which the controller looks for what nodes left behind. A node that was back between two looks only was away for
-// the controller.
+// pass lets time pass while the controller searches for leaks. To the controller a node that was back only between two polls was away.
 func (f *fleet) pass(d time.Duration) {
 	f.now = f.now.Add(d)
 	if f.now.Sub(f.collected) < time.Minute {
@@ -118,7 +117,7 @@ func (f *fleet) pass(d time.Duration) {
 	_, _ = f.collector.Collect(f.t.Context()) // conflicts are for the next look
 }
 
-// look is a step of the node's keeper: its errors are what is cut, and pools without blocks.
+// look is a step of the node's keeper. It may fail because of the cut connection or a pool without blocks.
 func (f *fleet) look(m *machine) {
 	_ = m.Step(f.t.Context())
 	if !m.cut && m.uid != "" {
@@ -126,8 +125,7 @@ func (f *fleet) look(m *machine) {
 	}
 }
 
-// start gives some pods an address. Kubernetes starts them on nodes that it has and that reach it; others make sandboxes of their own
-// pods anew at times.
+// start gives some pods an address. Kubernetes starts them on nodes that it has and that reach it; other nodes recreate sandboxes of their own pods.
 func (f *fleet) start(m *machine) {
 	if (m.cut || m.uid == "") && f.dice.IntN(10) > 0 {
 		return
@@ -157,7 +155,7 @@ func (f *fleet) give(m *machine, a netip.Addr) {
 	}
 }
 
-// startStatic starts a pod with a static address, at times one that a pod had elsewhere a moment ago, or has.
+// startStatic starts a pod with a static address, sometimes one that a pod on another node has or had a moment ago.
 func (f *fleet) startStatic(m *machine) {
 	if m.static == nil {
 		p := f.pools[f.dice.IntN(len(f.pools))]
@@ -216,7 +214,7 @@ func (f *fleet) remove(m *machine, a netip.Addr) {
 	}
 }
 
-// isolate takes the network from pods of the machine.
+// isolate isolates pods of the machine.
 func (f *fleet) isolate(m *machine, b blocks.Block) {
 	for a := range m.pods {
 		if !b.Prefix.Contains(a) || m.isolated[a] {
@@ -230,7 +228,7 @@ func (f *fleet) isolate(m *machine, b blocks.Block) {
 	}
 }
 
-// leave removes the Node; the machine and its pods go on.
+// leave deletes the Node; the machine and its pods continue.
 func (f *fleet) leave(m *machine) {
 	m.uid = ""
 }
@@ -250,7 +248,7 @@ func (f *fleet) crash(m *machine) {
 	f.restart(m.node, m.kept...)
 }
 
-// removePool makes and removes a pool.
+// removePool creates and deletes a pool.
 func (f *fleet) removePool(*machine) {
 	if len(f.pools) == 2 {
 		f.pools = f.pools[:1]
@@ -259,7 +257,7 @@ func (f *fleet) removePool(*machine) {
 	}
 }
 
-// settle has everybody come back: then no two pods that have a network have one address.
+// settle brings all nodes back: then no two pods with a network have the same address.
 func (f *fleet) settle() {
 	for range 3 {
 		for _, m := range f.machines {

@@ -9,7 +9,7 @@ import (
 	"github.com/weftnet/weft/k8s/blocks"
 )
 
-// FuzzCheck reads any IPBlocks: a well-formed one has the name of its prefix, and a checked list has each address once.
+// FuzzCheck reads any IPBlocks: the name of a valid one follows from its prefix, and a valid list has each address once.
 func FuzzCheck(f *testing.F) {
 	for _, text := range []string{
 		`[{"metadata":{"name":"10.9.2.0-26"},"spec":{"cidr":"10.9.2.0/26","pool":"pods","node":"n1"},"status":{"used":1,"allocations":[{"address":"10.9.2.5","attachment":"a"}]}}]`,

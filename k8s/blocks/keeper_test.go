@@ -31,7 +31,7 @@ func TestANodeClaimsABlockAheadOfNeedInOneCall(t *testing.T) {
 }
 
 // rows: AWS-16, AWS-17, IPM-10
-func TestTheNextBlockIsThereBeforeTheFirstOneIsFull(t *testing.T) {
+func TestTheNextBlockIsClaimedBeforeTheFirstOneIsFull(t *testing.T) {
 	l := newLab(t, pool("10.1.0.0/16", 26))
 	n := l.node("n1")
 	l.step(n)
@@ -72,7 +72,7 @@ func TestWholeBlocksCanBeKeptReady(t *testing.T) {
 }
 
 // rows: AWS-16
-func TestEmptyBlocksGoBackAfterTheGraceAndNoneGoesToAndFro(t *testing.T) {
+func TestEmptyBlocksAreReleasedOnceAfterTheGrace(t *testing.T) {
 	l := newLab(t, pool("10.1.0.0/16", 26))
 	n := l.node("n1")
 	l.step(n)
@@ -96,7 +96,7 @@ func TestEmptyBlocksGoBackAfterTheGraceAndNoneGoesToAndFro(t *testing.T) {
 	l.sound(n)
 }
 
-func TestARestingAddressKeepsItsBlock(t *testing.T) {
+func TestACoolingAddressKeepsItsBlock(t *testing.T) {
 	l := newLab(t, pool("10.1.0.0/16", 26))
 	l.marks.Grace, l.marks.Low, l.marks.High = 0, 1, 1
 	n := l.node("n1")
@@ -112,7 +112,7 @@ func TestARestingAddressKeepsItsBlock(t *testing.T) {
 }
 
 // rows: AWS-09
-func TestAClosedPoolClaimsNothingAndGivesBackWhatIsEmpty(t *testing.T) {
+func TestAClosedPoolReleasesEmptyBlocksAndClaimsNone(t *testing.T) {
 	l := newLab(t, pool("10.1.0.0/16", 26))
 	n := l.node("n1")
 	l.step(n)
@@ -128,7 +128,7 @@ func TestAClosedPoolClaimsNothingAndGivesBackWhatIsEmpty(t *testing.T) {
 	l.want(n, 0, "without pods")
 }
 
-func TestBlocksOfAPoolThatIsGoneGoToo(t *testing.T) {
+func TestBlocksOfADeletedPoolAreReleased(t *testing.T) {
 	l := newLab(t, pool("10.1.0.0/16", 26))
 	n := l.node("n1")
 	l.step(n)
@@ -138,7 +138,7 @@ func TestBlocksOfAPoolThatIsGoneGoToo(t *testing.T) {
 	l.want(n, 0, "without the pool")
 }
 
-func TestAPoolThatIsGoneKeepsNoBlockButThoseInUse(t *testing.T) {
+func TestADeletedPoolKeepsOnlyBlocksInUse(t *testing.T) {
 	l := newLab(t, pool("10.1.0.0/16", 26))
 	n := l.node("n1")
 	l.step(n)
@@ -162,7 +162,7 @@ func TestAPoolThatIsGoneKeepsNoBlockButThoseInUse(t *testing.T) {
 	}
 }
 
-func TestAPoolThatIsNotKnownYetKeepsItsBlocksForTheGrace(t *testing.T) {
+func TestAnUnknownPoolKeepsItsBlocksForTheGrace(t *testing.T) {
 	l := newLab(t, pool("10.1.0.0/16", 26))
 	n := l.node("n1")
 	l.step(n)
@@ -174,8 +174,8 @@ func TestAPoolThatIsNotKnownYetKeepsItsBlocksForTheGrace(t *testing.T) {
 	l.want(n, 0, "when it is known to be gone")
 }
 
-// A network may be unknown for a moment, with its pods there: see what the agent claims from.
-func TestANetworkThatIsGoneKeepsItsBlocksForTheGrace(t *testing.T) {
+// A network may be unknown for a moment while its pods run.
+func TestADeletedNetworkKeepsItsBlocksForTheGrace(t *testing.T) {
 	p := blocks.Pool{Network: "blue", Prefix: netip.MustParsePrefix("10.5.0.0/16"), Bits: 26}
 	l := newLab(t, p)
 	n := l.node("n1")
@@ -189,7 +189,7 @@ func TestANetworkThatIsGoneKeepsItsBlocksForTheGrace(t *testing.T) {
 	l.want(n, 0, "after the grace")
 }
 
-func TestAnObjectThatIsNobodysIsClaimedByCompareAndSwap(t *testing.T) {
+func TestAnUnclaimedObjectIsClaimedByCompareAndSwap(t *testing.T) {
 	l := newLab(t, pool("10.1.0.0/26", 26))
 	block := netip.MustParsePrefix("10.1.0.0/26")
 	b := v1.IPBlock{Spec: v1.IPBlockSpec{CIDR: "10.1.0.0/26", Pool: "pods"}}
@@ -212,7 +212,7 @@ func TestAnObjectThatIsNobodysIsClaimedByCompareAndSwap(t *testing.T) {
 	l.sound(n, faster)
 }
 
-func TestAPoolWithoutBlocksIsSaidAndLookedAtSeldom(t *testing.T) {
+func TestAPoolWithoutBlocksIsReportedAndRarelyTried(t *testing.T) {
 	l := newLab(t, pool("10.1.0.0/25", 26))
 	a, b, c := l.node("n1"), l.node("n2"), l.node("n3")
 	l.step(a)
@@ -236,7 +236,7 @@ func TestAPoolWithoutBlocksIsSaidAndLookedAtSeldom(t *testing.T) {
 	l.sound(a, b, c)
 }
 
-// Other nodes that are faster each time do not exhaust a pool: the next look is soon, and claims.
+// A pool is not exhausted if other nodes are faster each time: the next step comes soon, and claims.
 func TestAContendedPoolIsNotExhausted(t *testing.T) {
 	l := newLab(t, borrowable("10.1.0.0/16", 26))
 	n := l.node("n1")
@@ -258,7 +258,7 @@ func TestAContendedPoolIsNotExhausted(t *testing.T) {
 	l.want(n, 1, "at the next look")
 }
 
-func TestAPoolOnDemandCostsNothingUntilAPodNeedsIt(t *testing.T) {
+func TestAPoolOnDemandClaimsNoBlockUntilAPodNeedsIt(t *testing.T) {
 	p := blocks.Pool{Network: "blue", Prefix: netip.MustParsePrefix("fd00:5::/64"), Bits: 122, OnDemand: true}
 	l := newLab(t, p)
 	n := l.node("n1")
@@ -270,6 +270,6 @@ func TestAPoolOnDemandCostsNothingUntilAPodNeedsIt(t *testing.T) {
 	l.want(n, 1, "when a pod needs it")
 	l.now = l.now.Add(time.Hour)
 	l.step(n)
-	l.want(n, 0, "when nobody used it")
+	l.want(n, 0, "when no pod used it")
 	l.sound(n)
 }

@@ -21,9 +21,7 @@ type Marks struct {
 const maxSizeBits = 24
 
 // DefaultMarks serve a usual burst of pods on a node without a request to the API server.
-func DefaultMarks() Marks {
-	return Marks{Low: 16, High: 48, Grace: 5 * time.Minute, MaxBlocks: 64}
-}
+func DefaultMarks() Marks { return Marks{Low: 16, High: 48, Grace: 5 * time.Minute, MaxBlocks: 64} }
 
 // Validate refuses marks with which blocks would be claimed and released forever.
 func (m Marks) Validate() error {

@@ -10,7 +10,7 @@ import (
 	"github.com/weftnet/weft/k8s/blocks"
 )
 
-// A node has as many blocks as the low mark demands and no more, and gives back each empty one that the high mark does not.
+// A node has only the blocks that the low mark demands, and releases each empty one above the high mark.
 //
 // rows: AWS-16, AWS-35
 func TestANodeHasTheBlocksThatItsMarksDemand(t *testing.T) {
@@ -45,7 +45,7 @@ func TestANodeHasTheBlocksThatItsMarksDemand(t *testing.T) {
 	})
 }
 
-// judgeLevel wants enough free addresses, and no empty block that the high mark does not need.
+// judgeLevel checks that there are enough free addresses, and no empty block above the high mark.
 func judgeLevel(r *rapid.T, l *lab, n *node, pods []netip.Addr) {
 	held := l.store.Of(n.local.Name)
 	size := 1 << (32 - l.pools[0].Bits)

@@ -5,6 +5,10 @@ import (
 	"fmt"
 	"math/big"
 	"net/netip"
+	"strings"
+	"time"
+
+	"k8s.io/utils/ptr"
 
 	v1 "github.com/weftnet/weft/k8s/api/v1"
 )
@@ -36,10 +40,7 @@ func (s Sizes) Of(prefix netip.Prefix) int {
 
 // BitsOf returns the prefix length of the blocks of an IPPool.
 func BitsOf(p *v1.IPPool, prefix netip.Prefix) int {
-	if p.Spec.BlockSize != nil {
-		return int(*p.Spec.BlockSize)
-	}
-	return Sizes{}.Of(prefix)
+	return int(ptr.Deref(p.Spec.BlockSize, int32(Sizes{}.Of(prefix))))
 }
 
 // Pool is a prefix that is cut into blocks.
@@ -112,4 +113,70 @@ func (p Pool) Owns(b *v1.IPBlock, prefix netip.Prefix) bool {
 // Has reports whether a prefix is a block of the pool.
 func (p Pool) Has(block netip.Prefix) bool {
 	return block.Bits() == p.Bits && block == block.Masked() && p.Prefix.Contains(block.Addr())
+}
+
+// Name returns the name of the object of a block. It is unique: names of IPv4 have four labels, names of IPv6 one, after the label of a network.
+func Name(network string, block netip.Prefix) string {
+	address := block.Addr().StringExpanded()
+	name := fmt.Sprintf("%s-%d", strings.ReplaceAll(address, ":", "-"), block.Bits())
+	if network == "" {
+		return name
+	}
+	return network + "." + name
+}
+
+// Parse returns the prefix of a block's object; the error names the object.
+func Parse(b *v1.IPBlock) (netip.Prefix, error) {
+	prefix, err := netip.ParsePrefix(string(b.Spec.CIDR))
+	if err != nil {
+		return netip.Prefix{}, fmt.Errorf("block %s: %w", b.Name, err)
+	}
+	if want := Name(string(b.Spec.Network), prefix); prefix != prefix.Masked() || b.Name != want {
+		return netip.Prefix{}, fmt.Errorf("block %s: its cidr is %s, whose block is named %s", b.Name, prefix, want)
+	}
+	return prefix, nil
+}
+
+// Block is a block of this node, or a single address that another node lends it.
+type Block struct {
+	Pool     string // of an IPPool
+	Network  string // of a custom network
+	Prefix   netip.Prefix
+	Withheld []netip.Addr // addresses that are lent or offered to other nodes
+}
+
+// held is a block of this node with its state.
+type held struct {
+	Block
+	name       string
+	object     *v1.IPBlock // its last known state in the API server
+	usage      Usage
+	emptySince time.Time
+	leaving    bool // removed from Local, not yet from the API server
+	unsure     bool // known from an earlier run: the API server may have another version
+	closed     bool // no address is allocated from it: the Node object was missing
+	taken      bool // another node owns it, and all pods of this node that use it are isolated
+	told       bool // the other owner was reported
+
+	requested map[v1.AddressRequest]time.Time // when each request of the object was first seen
+}
+
+// isOurs reports whether the block counts as one of this node.
+func (h *held) isOurs() bool { return !h.leaving && !h.taken }
+
+// lent reports whether other nodes use addresses of the block, or may borrow them.
+func (h *held) lent() bool { return len(h.object.Spec.Offered)+len(h.object.Spec.Borrowed) > 0 }
+
+func (h *held) isOf(p Pool) bool {
+	return h.Pool == p.Name && h.Network == p.Network && p.Has(h.Prefix)
+}
+
+func (h *held) count(u Usage, now time.Time) {
+	switch {
+	case !u.empty():
+		h.emptySince = time.Time{}
+	case h.emptySince.IsZero():
+		h.emptySince = now
+	}
+	h.usage = u
 }

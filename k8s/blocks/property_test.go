@@ -12,8 +12,8 @@ import (
 	"github.com/weftnet/weft/k8s/blocks/blockstest"
 )
 
-// world is a small cluster to which anything may happen: pods come and go, each write may meet a conflict, fail, or
-// succeed without an answer or later; nodes crash and watches stand still.
+// world is a small cluster with random events: pods start and end; a write conflicts, fails, or succeeds late or without an answer; nodes crash and
+// watches stop.
 type world struct {
 	*lab
 	nodes []*node
@@ -35,7 +35,7 @@ func TestNoAddressIsEverTwoNodes(t *testing.T) {
 			w.nodes = append(w.nodes, n)
 		}
 		w.fault(r)
-		// Most of what happens is ordinary, so that the world gets far enough for the rest to hurt.
+		// Most events are ordinary, so that the world reaches states in which the others matter.
 		actions := slices.Concat(
 			slices.Repeat([]func(*rapid.T){w.step}, 10), slices.Repeat([]func(*rapid.T){w.start}, 6),
 			slices.Repeat([]func(*rapid.T){w.end}, 6), slices.Repeat([]func(*rapid.T){w.wait}, 5),
@@ -56,7 +56,7 @@ func (w *world) wait(r *rapid.T) {
 	w.now = w.now.Add(time.Duration(rapid.IntRange(1, 40).Draw(r, "seconds")) * time.Second)
 }
 
-// fault decides what becomes of the next writes, one after the other; those after them are well.
+// fault decides about the next writes; later ones succeed.
 func (w *world) fault(r *rapid.T) {
 	faults := rapid.SliceOfN(rapid.SampledFrom([]blockstest.Fault{
 		blockstest.None, blockstest.Conflict, blockstest.Unavailable, blockstest.Lost, blockstest.Late,
@@ -107,7 +107,7 @@ func (w *world) give(r *rapid.T, n *node, a netip.Addr) {
 	w.pods[n] = append(w.pods[n], a)
 }
 
-// static has a node try once to get the static address of a pod that waits, or of another one.
+// static makes a node try once to claim a static address, of a waiting pod or another one.
 func (w *world) static(r *rapid.T) {
 	n := w.any(r)
 	s := w.statics[n]
@@ -150,7 +150,7 @@ func (w *world) check(r *rapid.T) {
 	}
 }
 
-// settle lets all pods end and the faults too: then no node has more than the water marks allow, and nothing is lent.
+// settle ends all pods and faults: then no node has more blocks than the water marks allow, and nothing is lent.
 func (w *world) settle(r *rapid.T) {
 	w.store.Arrive()
 	w.store.Fault = nil

@@ -13,7 +13,7 @@ import (
 	"github.com/weftnet/weft/k8s/blocks"
 )
 
-// statuses records what is published.
+// statuses records the published statuses.
 type statuses struct {
 	blocks []v1.IPBlock
 	there  v1.IPBlock // what the API server has; default: the first block
@@ -94,7 +94,7 @@ func TestChangesAreWrittenAtMostOnceASecond(t *testing.T) {
 }
 
 // rows: CIL-05, CIL-12
-func TestWhatCouldNotBeWrittenIsWrittenLater(t *testing.T) {
+func TestAFailedWriteIsRetried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &statuses{}
 		pods := v1.Allocation{Address: "10.1.0.3", Attachment: "weft/c/eth0"}
@@ -121,7 +121,7 @@ func TestWhatCouldNotBeWrittenIsWrittenLater(t *testing.T) {
 	})
 }
 
-func TestAnEmptyBlockOfAnEarlierLifeIsPublishedAsSuch(t *testing.T) {
+func TestAnEmptyBlockOfAnEarlierRunIsPublished(t *testing.T) {
 	s := &statuses{}
 	p := publisher(s)
 	s.blocks[0].Status = v1.IPBlockStatus{Used: 1, Allocations: []v1.Allocation{{Address: "10.1.0.9", Attachment: "weft/old/eth0"}}}
@@ -133,7 +133,7 @@ func TestAnEmptyBlockOfAnEarlierLifeIsPublishedAsSuch(t *testing.T) {
 	}
 }
 
-// A pod a tenth of a second is a few writes, and not one a pod.
+// Ten pods a second cause a few writes, and not one for each pod.
 func TestAddressesThatChangeAllTheTimeAreWrittenOnceASecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &statuses{}

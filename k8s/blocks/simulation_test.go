@@ -9,7 +9,7 @@ import (
 	"github.com/weftnet/weft/k8s/blocks"
 )
 
-// TestAThousandNodesClaimAtOnce is a cluster that starts: all nodes claim a block at the same time, and then a second.
+// TestAThousandNodesClaimAtOnce starts a cluster: all nodes claim a block at the same time, and then a second one.
 func TestAThousandNodesClaimAtOnce(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
@@ -46,7 +46,7 @@ func TestAThousandNodesClaimAtOnce(t *testing.T) {
 	}
 }
 
-// TestMoreNodesThanBlocks is a pool that is too small: each block has one node, and the others are told.
+// TestMoreNodesThanBlocks has a pool that is too small: each block has one node, and the other nodes get an error.
 func TestMoreNodesThanBlocks(t *testing.T) {
 	l := newLab(t, pool("10.0.0.0/20", 26))
 	var nodes []*node
@@ -76,7 +76,7 @@ func TestMoreNodesThanBlocks(t *testing.T) {
 	l.sound(nodes...)
 }
 
-// all steps all nodes at the same time, again where others were faster.
+// all steps all nodes at the same time, and again those that were overtaken.
 func (l *lab) all(nodes []*node) {
 	l.t.Helper()
 	var wg sync.WaitGroup

@@ -102,7 +102,7 @@ type staticClaim struct {
 
 // foreign claims the block of the address, or requests the address from the block's node.
 func (c staticClaim) foreign(ctx context.Context, block netip.Prefix) (bool, error) {
-	if l := c.loans.all[loanKey{c.Pool.Network, c.Address}]; l != nil && l.isOurs() && !l.closed {
+	if l := c.loans.all[addressKey{c.Pool.Network, c.Address}]; l != nil && l.isOurs() && !l.closed {
 		return true, nil
 	}
 	b, err := c.config.Store.Get(ctx, Name(c.Pool.Network, block))
@@ -192,7 +192,7 @@ func (c staticClaim) useLoan(b *v1.IPBlock) (bool, error) {
 	if err := c.loans.take(b); err != nil {
 		return false, err
 	}
-	l := c.loans.all[loanKey{c.Pool.Network, c.Address}]
+	l := c.loans.all[addressKey{c.Pool.Network, c.Address}]
 	if l == nil || !l.isOurs() || l.closed {
 		return false, nil // Step decides
 	}

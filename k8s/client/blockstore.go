@@ -22,8 +22,8 @@ type BlockStore struct {
 // BlockStore gives access to blocks.
 func (c *Client) BlockStore() *BlockStore { return &BlockStore{c.Blocks()} }
 
-// bounded calls a method of a typed client with [RequestTimeout].
-func bounded[A, O, R any](ctx context.Context, request func(context.Context, A, O) (R, error), a A, o O) (R, error) {
+// Bounded calls a method of a typed client with [RequestTimeout].
+func Bounded[A, O, R any](ctx context.Context, request func(context.Context, A, O) (R, error), a A, o O) (R, error) {
 	ctx, cancel := context.WithTimeout(ctx, RequestTimeout)
 	defer cancel()
 	return request(ctx, a, o)
@@ -31,7 +31,7 @@ func bounded[A, O, R any](ctx context.Context, request func(context.Context, A, 
 
 // Get reads the current state of a block.
 func (s *BlockStore) Get(ctx context.Context, name string) (*v1.IPBlock, error) {
-	return bounded(ctx, s.blocks.Get, name, metav1.GetOptions{})
+	return Bounded(ctx, s.blocks.Get, name, metav1.GetOptions{})
 }
 
 // List lists the blocks of a pool: their current state if fresh, else that of the API server's cache.
@@ -54,17 +54,17 @@ func (s *BlockStore) List(ctx context.Context, p blocks.Pool, fresh bool) ([]v1.
 
 // Create creates a block.
 func (s *BlockStore) Create(ctx context.Context, b *v1.IPBlock) (*v1.IPBlock, error) {
-	return bounded(ctx, s.blocks.Create, b, metav1.CreateOptions{})
+	return Bounded(ctx, s.blocks.Create, b, metav1.CreateOptions{})
 }
 
 // Update writes a block if it still has b's resource version.
 func (s *BlockStore) Update(ctx context.Context, b *v1.IPBlock) (*v1.IPBlock, error) {
-	return bounded(ctx, s.blocks.Update, b, metav1.UpdateOptions{})
+	return Bounded(ctx, s.blocks.Update, b, metav1.UpdateOptions{})
 }
 
 // UpdateStatus writes the status of a block if the block still has b's resource version.
 func (s *BlockStore) UpdateStatus(ctx context.Context, b *v1.IPBlock) (*v1.IPBlock, error) {
-	return bounded(ctx, s.blocks.UpdateStatus, b, metav1.UpdateOptions{})
+	return Bounded(ctx, s.blocks.UpdateStatus, b, metav1.UpdateOptions{})
 }
 
 // Delete deletes a block if it still has b's UID and resource version.

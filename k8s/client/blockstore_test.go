@@ -18,7 +18,7 @@ import (
 	"github.com/weftnet/weft/k8s/nodeview"
 )
 
-// TestNodesClaimBlocksOfTheAPIServer is the whole road: objects, watches and writes, by several nodes at a time.
+// TestNodesClaimBlocksOfTheAPIServer covers objects, watches and writes of several concurrent nodes.
 func TestNodesClaimBlocksOfTheAPIServer(t *testing.T) {
 	l := newLab(t)
 	l.Pool("pods", "10.1.0.0/24", 0, nil)
@@ -63,7 +63,7 @@ func TestNodesClaimBlocksOfTheAPIServer(t *testing.T) {
 	}
 }
 
-func TestWritesAreOfTheVersionThatWasRead(t *testing.T) {
+func TestWritesFailWhenTheVersionHasChanged(t *testing.T) {
 	l := newLab(t)
 	s := l.Client().BlockStore()
 	made, err := s.Create(t.Context(), &v1.IPBlock{Spec: v1.IPBlockSpec{CIDR: "10.1.0.0/26", Pool: "pods", Node: "n1"}, ObjectMeta: named("10.1.0.0-26")})
@@ -87,7 +87,7 @@ func TestWritesAreOfTheVersionThatWasRead(t *testing.T) {
 }
 
 // rows: IPM-15
-func TestTheAPIServerIsWhatKeepersNeed(t *testing.T) {
+func TestTheAPIServerConforms(t *testing.T) {
 	blockstest.Conform(t, newLab(t).Client().BlockStore())
 }
 

@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/utils/ptr"
 
 	"github.com/weftnet/weft/internal/version"
 	"github.com/weftnet/weft/k8s/api/npwg"
@@ -233,11 +234,7 @@ func (c *Client) CountPolicies(ctx context.Context) (int, error) {
 	if err != nil {
 		return 0, fmt.Errorf("count NetworkPolicies: %w", OneLine(err))
 	}
-	n := len(list.Items)
-	if more := list.RemainingItemCount; more != nil {
-		n += int(*more)
-	}
-	return n, nil
+	return len(list.Items) + int(ptr.Deref(list.RemainingItemCount, 0)), nil
 }
 
 // oneLine is an error with its text in one line.

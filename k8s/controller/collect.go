@@ -14,12 +14,12 @@ import (
 
 // keepCollecting frees blocks and loans of deleted nodes periodically. The grace begins again with each leader.
 func (c *Controller) keepCollecting(ctx context.Context) error {
-	tick := time.NewTicker(c.collect)
+	tick := time.NewTicker(c.config.Collect)
 	defer tick.Stop()
 	for {
 		if len(c.overview.Missing()) == 0 {
 			if _, err := c.collector.Collect(ctx); err != nil && ctx.Err() == nil {
-				c.log.Warn("addresses of deleted nodes not collected, retrying", "after", c.collect, "err", err)
+				c.config.Log.Warn("addresses of deleted nodes not collected, retrying", "after", c.config.Collect, "err", err)
 			}
 		}
 		select {
@@ -44,13 +44,11 @@ func (c *Controller) claimedFrom() []blocks.Pool {
 
 // nodeUID reads a node's UID from the API server; "": the node does not exist.
 func (c *Controller) nodeUID(ctx context.Context, name string) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, client.RequestTimeout)
-	defer cancel()
-	n, err := c.client.Nodes().Get(ctx, name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
+	n, err := client.Bounded(ctx, c.config.Client.Nodes().Get, name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
 		return "", nil
-	}
-	if err != nil {
+	case err != nil:
 		return "", err
 	}
 	return string(n.UID), nil

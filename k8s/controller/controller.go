@@ -1,6 +1,16 @@
+// Package controller writes the status of the cluster's networks, pools and external interfaces. The replica that holds a lease leads.
+//
+// The API server does not know the leader, and a request of an earlier leader may arrive late. So correctness does not depend on the lease:
+// each write has the resource version that was read, and a network owns a VNI once it is in the ledger, which is one object:
+//
+//	ledger (ConfigMap) --read--> fresh list of networks --choose--> ledger, if its version has not changed --> status.vni
+//
+// Nodes use spec.vni of a network, else status.vni. The controller optionally removes a taint from nodes that serve pods: their agents have
+// no right to.
 package controller
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +21,7 @@ import (
 
 	"github.com/cenkalti/backoff/v5"
 	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -19,6 +30,7 @@ import (
 	"github.com/weftnet/weft/k8s/blocks"
 	"github.com/weftnet/weft/k8s/client"
 	"github.com/weftnet/weft/k8s/endpoints"
+	"github.com/weftnet/weft/k8s/informer"
 )
 
 // leaseName is the lease of the leader.
@@ -52,13 +64,7 @@ type Config struct {
 
 // Controller is one replica of the controller.
 type Controller struct {
-	client    *client.Client
-	namespace string
-	collect   time.Duration
-	endpoints bool
-	policies  bool
-	log       *slog.Logger
-
+	config    Config
 	overview  *overview
 	collector blocks.Collector
 	election  election
@@ -74,13 +80,8 @@ func New(c Config) (*Controller, error) {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	if c.Collect == 0 {
-		c.Collect = collectEvery
-	}
-	w := &Controller{
-		client: c.Client, namespace: c.Namespace, collect: c.Collect, endpoints: c.ServiceEndpoints, policies: c.ReportPolicies,
-		log: c.Log, overview: newOverview(c.Client, c.Untaint, c.Log),
-	}
+	c.Collect = cmp.Or(c.Collect, collectEvery)
+	w := &Controller{config: c, overview: newOverview(c.Client, c.Untaint, c.Log)}
 	w.collector = blocks.Collector{
 		Store: c.Client.BlockStore(), Pools: w.claimedFrom, NodeUID: w.nodeUID, Grace: c.Grace, Now: time.Now, Log: c.Log,
 	}
@@ -112,11 +113,11 @@ func (c *Controller) lead(ctx context.Context) error {
 	group.Go(func() error { return c.keepStatus(ctx) })
 	group.Go(func() error { return c.keepCollecting(ctx) })
 	// Only the leader needs the watches of these two.
-	if c.endpoints {
-		group.Go(func() error { return endpoints.NewKeeper(c.client, c.log).Run(ctx) })
+	if c.config.ServiceEndpoints {
+		group.Go(func() error { return endpoints.NewKeeper(c.config.Client, c.config.Log).Run(ctx) })
 	}
-	if c.policies {
-		group.Go(func() error { return newPolicyReporter(c.client, c.log).Run(ctx) })
+	if c.config.ReportPolicies {
+		group.Go(func() error { return newPolicyReporter(c.config.Client, c.config.Log).Run(ctx) })
 	}
 	return group.Wait()
 }
@@ -140,26 +141,16 @@ func (c *Controller) keepStatus(ctx context.Context) error {
 			rest, again = shortestPause, 0
 		case err != nil && ctx.Err() == nil:
 			rest, again = max(pauses.NextBackOff(), 0), 0
-			c.log.Warn("status not written, retrying", "after", rest, "err", err)
+			c.config.Log.Warn("status not written, retrying", "after", rest, "err", err)
 		default:
 			pauses.Reset()
 		}
-		if err := sleep(ctx, rest); err != nil {
-			return err
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(rest):
 		}
 		next.Reset(again)
-	}
-}
-
-// sleep waits for d, or until ctx ends.
-func sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-timer.C:
-		return nil
 	}
 }
 
@@ -183,16 +174,16 @@ func (c *Controller) round(ctx context.Context) error {
 	}
 	for _, n := range networks {
 		set := func(o *v1.CustomNetwork) { o.Status = networkStatus(n, networks, nodes) }
-		errs = append(errs, writeStatus(ctx, n, set, c.client.Networks().UpdateStatus))
+		errs = append(errs, writeStatus(ctx, n, set, c.config.Client.Networks().UpdateStatus))
 	}
 	pools, claimed := c.overview.pools.All(), c.overview.blocks.All()
 	for _, p := range pools {
 		set := func(o *v1.IPPool) { o.Status = poolStatus(p, pools, claimed) }
-		errs = append(errs, writeStatus(ctx, p, set, c.client.Pools().UpdateStatus))
+		errs = append(errs, writeStatus(ctx, p, set, c.config.Client.Pools().UpdateStatus))
 	}
 	for _, e := range c.overview.externals.All() {
 		set := func(o *v1.ExternalInterface) { o.Status = externalStatus(e, nodes) }
-		errs = append(errs, writeStatus(ctx, e, set, c.client.Externals().UpdateStatus))
+		errs = append(errs, writeStatus(ctx, e, set, c.config.Client.Externals().UpdateStatus))
 	}
 	for _, n := range c.overview.wronglyTainted() {
 		errs = append(errs, c.untaint(ctx, n))
@@ -211,11 +202,46 @@ func writeStatus[T interface {
 	if equality.Semantic.DeepEqual(o, next) {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, client.RequestTimeout)
-	defer cancel()
-	_, err := update(ctx, next, metav1.UpdateOptions{})
+	_, err := client.Bounded(ctx, update, next, metav1.UpdateOptions{})
 	if err == nil || apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 		return nil
 	}
 	return fmt.Errorf("write the status of %s %s: %w", reflect.TypeFor[T]().Elem().Name(), o.GetName(), err)
+}
+
+// overview is the objects of all nodes that the controller works on. They are shared and must not be changed.
+type overview struct {
+	*informer.Group
+	changed chan struct{} // holds a token if an object may have changed since the last read
+
+	networks  *informer.Informer[*v1.CustomNetwork]
+	pools     *informer.Informer[*v1.IPPool]
+	blocks    *informer.Informer[*v1.IPBlock]
+	nodes     *informer.Informer[*v1.NodeNetwork]
+	externals *informer.Informer[*v1.ExternalInterface]
+	machines  *informer.Informer[*corev1.Node] // nil: taints are not removed
+}
+
+// newOverview makes an overview that knows nothing yet, with Nodes if taints are removed. It sends nothing before Run.
+func newOverview(client *client.Client, taints bool, log *slog.Logger) *overview {
+	o := &overview{Group: informer.NewGroup(log), changed: make(chan struct{}, 1)}
+	poke := func(string) {
+		select {
+		case o.changed <- struct{}{}:
+		default:
+		}
+	}
+	o.networks = informer.Add(o.Group, "custom networks", client.Networks(), informer.Options[*v1.CustomNetwork]{Changed: poke})
+	o.pools = informer.Add(o.Group, "pools", client.Pools(), informer.Options[*v1.IPPool]{Changed: poke})
+	o.blocks = informer.Add(o.Group, "blocks", client.Blocks(), informer.Options[*v1.IPBlock]{Changed: poke})
+	o.nodes = informer.Add(o.Group, "node networks", client.NodeNetworks(), informer.Options[*v1.NodeNetwork]{Changed: poke})
+	o.externals = informer.Add(o.Group, "external interfaces", client.Externals(), informer.Options[*v1.ExternalInterface]{Changed: poke})
+	if taints {
+		o.machines = informer.Add(o.Group, "nodes", client.Nodes(), informer.Options[*corev1.Node]{Changed: func(name string) {
+			if n, exists := o.machines.One(name); exists && isTainted(n) { // other Nodes change all the time
+				poke(name)
+			}
+		}})
+	}
+	return o
 }

@@ -23,7 +23,7 @@ import (
 	"github.com/weftnet/weft/k8s/endpoints"
 )
 
-func TestStatusFollowsWhatNodesSay(t *testing.T) {
+func TestStatusFollowsTheAnnouncements(t *testing.T) {
 	l := newLab(t)
 	l.start("replica", l.replica("a", nil).Run)
 	l.Put(pools, &v1.IPPool{ObjectMeta: named("pods"), Spec: v1.IPPoolSpec{CIDR: "10.1.0.0/24"}})
@@ -54,7 +54,7 @@ func TestStatusFollowsWhatNodesSay(t *testing.T) {
 	})
 }
 
-func TestTheStatusOfAnInterfaceToTheOutsideFollowsItsNodes(t *testing.T) {
+func TestTheStatusOfAnExternalInterfaceFollowsItsNodes(t *testing.T) {
 	l := newLab(t)
 	l.start("replica", l.replica("a", nil).Run)
 	l.Put(externals, &v1.ExternalInterface{ObjectMeta: named("out"), Spec: v1.ExternalInterfaceSpec{
@@ -78,7 +78,7 @@ func TestTheStatusOfAnInterfaceToTheOutsideFollowsItsNodes(t *testing.T) {
 	l.eventually("it is ready", is(v1.ReasonInUse))
 }
 
-// A VNI of a network that was deleted while pods used it was given to the next network, and the pods of both reached each other.
+// The VNI of a network that was deleted while pods used it was assigned to the next network, and pods of both reached each other.
 func TestANetworkInUseKeepsItsVNI(t *testing.T) {
 	l := newLab(t)
 	l.start("replica", l.replica("a", nil).Run)
@@ -112,7 +112,7 @@ func TestANetworkInUseKeepsItsVNI(t *testing.T) {
 	l.eventually("shop-a is gone with its last pod", func() bool { return l.get("shop-a").Name == "" })
 }
 
-// sound fails the test unless all networks have identifiers of their own, and those that had one have it still.
+// sound fails the test unless each network has a VNI of its own, and the same one as before.
 func (l *lab) sound(names []string, before map[string]int32) map[string]int32 {
 	l.t.Helper()
 	now, owner := map[string]int32{}, map[int32]string{}
@@ -134,7 +134,7 @@ func (l *lab) sound(names []string, before map[string]int32) map[string]int32 {
 }
 
 // rows: CIL-24
-func TestTwoWritersAtOnceGiveNoVNITwiceWhateverFails(t *testing.T) {
+func TestTwoWritersAssignNoVNITwiceWhateverFails(t *testing.T) {
 	l := newLab(t)
 	var names []string
 	for i := range 30 {
@@ -184,7 +184,7 @@ func TestTwoWritersAtOnceGiveNoVNITwiceWhateverFails(t *testing.T) {
 	l.sound(names, given)
 }
 
-func TestAWriterThatSawNothingSinceLongGivesNoVNITwice(t *testing.T) {
+func TestAWriterWithAnOldWatchAssignsNoVNITwice(t *testing.T) {
 	l := newLab(t)
 	l.network("blue", nil)
 	stale, stop := l.watching("stale")
@@ -203,7 +203,7 @@ func TestAWriterThatSawNothingSinceLongGivesNoVNITwice(t *testing.T) {
 	}
 }
 
-func TestALostLedgerIsMadeAnewFromWhatNetworksHave(t *testing.T) {
+func TestALostLedgerIsRestoredFromTheNetworks(t *testing.T) {
 	l := newLab(t)
 	l.network("blue", nil)
 	c, _ := l.watching("a")
@@ -224,7 +224,7 @@ func TestALostLedgerIsMadeAnewFromWhatNetworksHave(t *testing.T) {
 	}
 }
 
-func TestWhatIsAsItShouldBeIsNotWritten(t *testing.T) {
+func TestAnUnchangedStatusIsNotWritten(t *testing.T) {
 	l := newLab(t)
 	l.network("blue", nil)
 	l.Put(pools, &v1.IPPool{ObjectMeta: named("pods"), Spec: v1.IPPoolSpec{CIDR: "10.1.0.0/24"}})
@@ -263,7 +263,7 @@ func TestAReplicaOutlivesAnAPIServerThatIsAway(t *testing.T) {
 }
 
 // rows: AWS-26, IPM-17
-func TestWhatANodeLeftBehindIsCollected(t *testing.T) {
+func TestLeaksOfANodeAreCollected(t *testing.T) {
 	l := newLab(t)
 	l.Put("nodes", &corev1.Node{ObjectMeta: named("n1")})
 	for _, node := range []string{"n1", "gone"} {
@@ -279,7 +279,7 @@ func TestWhatANodeLeftBehindIsCollected(t *testing.T) {
 	}
 }
 
-func TestTheLeaderMakesEndpointsWhereItIsToldTo(t *testing.T) {
+func TestTheLeaderMakesEndpointsIfConfigured(t *testing.T) {
 	for _, on := range []bool{false, true} {
 		l := newLab(t)
 		l.Put("services", &corev1.Service{
@@ -335,7 +335,7 @@ func TestProbesAreAnswered(t *testing.T) {
 	http.DefaultClient.CloseIdleConnections()
 }
 
-func TestAnotherReplicaGoesOnWhereTheLeaderEnded(t *testing.T) {
+func TestAnotherReplicaContinuesTheWorkOfTheLeader(t *testing.T) {
 	l := newLab(t)
 	a, b := l.replica("a", nil), l.replica("b", nil)
 	stop := l.start("a", a.Run)
@@ -353,9 +353,9 @@ func TestAnotherReplicaGoesOnWhereTheLeaderEnded(t *testing.T) {
 	l.sound([]string{"blue", "green"}, before)
 }
 
-// TestAWriteThatArrivesLateGivesNoVNITwice is a leader that was held up between choosing and writing: another one chose
+// TestALateWriteAssignsNoVNITwice is a leader that was held up between choosing and writing: another one chose
 // meanwhile, among more networks, and another order of them.
-func TestAWriteThatArrivesLateGivesNoVNITwice(t *testing.T) {
+func TestALateWriteAssignsNoVNITwice(t *testing.T) {
 	l := newLab(t)
 	l.network("blue", nil)
 	late, _ := l.watching("late")

@@ -10,6 +10,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 )
 
 // Times of an election, like those of other controllers of Kubernetes.
@@ -122,7 +123,7 @@ func (e *election) try(ctx context.Context) (bool, error) {
 	if l.ResourceVersion != e.seen {
 		e.seen, e.seenAt = l.ResourceVersion, time.Now()
 	}
-	holder := holderOf(l)
+	holder := ptr.Deref(l.Spec.HolderIdentity, "")
 	if holder != "" && holder != e.me && time.Since(e.seenAt) < term {
 		return false, nil
 	}
@@ -143,11 +144,8 @@ func (e *election) result(verb string, err error) (bool, error) {
 
 // mine makes this replica the holder of the lease from now on.
 func (e *election) mine(l *coordinationv1.Lease) *coordinationv1.Lease {
-	now, seconds, changes := metav1.NowMicro(), int32(term/time.Second), int32(0)
-	if before := l.Spec.LeaseTransitions; before != nil {
-		changes = *before
-	}
-	if holderOf(l) != e.me {
+	now, seconds, changes := metav1.NowMicro(), int32(term/time.Second), ptr.Deref(l.Spec.LeaseTransitions, 0)
+	if ptr.Deref(l.Spec.HolderIdentity, "") != e.me {
 		l.Spec.AcquireTime = &now
 		changes++
 	}
@@ -155,19 +153,12 @@ func (e *election) mine(l *coordinationv1.Lease) *coordinationv1.Lease {
 	return l
 }
 
-func holderOf(l *coordinationv1.Lease) string {
-	if l.Spec.HolderIdentity == nil {
-		return ""
-	}
-	return *l.Spec.HolderIdentity
-}
-
 // release lets another replica lead at once.
 func (e *election) release(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, releaseLimit)
 	defer cancel()
 	l, err := e.leases.Get(ctx, e.name, metav1.GetOptions{})
-	if err != nil || holderOf(l) != e.me {
+	if err != nil || ptr.Deref(l.Spec.HolderIdentity, "") != e.me {
 		return // it expires, or another replica has it
 	}
 	l.Spec.HolderIdentity = new("")

@@ -16,11 +16,12 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/utils/ptr"
 )
 
 var leaseKind = schema.GroupResource{Group: "coordination.k8s.io", Resource: "leases"}
 
-// shelf keeps one lease. Those who are cut off cannot reach it.
+// shelf stores one lease. Replicas that are cut off cannot reach it.
 type shelf struct {
 	mu      sync.Mutex
 	version int
@@ -28,7 +29,7 @@ type shelf struct {
 	cutOff  []string
 }
 
-// seat is the shelf as one replica reaches it.
+// seat is the access of one replica to the shelf.
 type seat struct {
 	*shelf
 	me string
@@ -87,7 +88,7 @@ func (s *shelf) cut(names ...string) {
 	s.cutOff = names
 }
 
-// parliament is some replicas and who of them leads.
+// parliament is a set of replicas with their leaders.
 type parliament struct {
 	t      *testing.T
 	shelf  *shelf
@@ -133,7 +134,7 @@ func (p *parliament) leads(name string) func(context.Context) error {
 	}
 }
 
-// after lets time pass and tells who leads then.
+// after lets time pass and returns the leaders.
 func (p *parliament) after(d time.Duration) string {
 	<-time.After(d)
 	synctest.Wait()
@@ -166,7 +167,7 @@ func TestOneReplicaLeadsAndAnotherFollowsIt(t *testing.T) {
 	})
 }
 
-func TestALeaderThatIsCutOffStopsBeforeAnotherOneBegins(t *testing.T) {
+func TestALeaderWithoutAPIServerStopsBeforeAnotherOneBegins(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newParliament(t, "a", "b")
 		defer p.end()
@@ -199,7 +200,7 @@ func TestAReplicaWhoseWorkFailsEnds(t *testing.T) {
 		if err := e.run(t.Context(), func(context.Context) error { return broken }); !errors.Is(err, broken) {
 			t.Errorf("it ended with %v", err)
 		}
-		if holderOf(s.lease) != "" {
+		if ptr.Deref(s.lease.Spec.HolderIdentity, "") != "" {
 			t.Error("the lease is still its own")
 		}
 	})

@@ -51,7 +51,7 @@ func (l *lab) client() *client.Client {
 	return c
 }
 
-// replica is one that does nothing yet.
+// replica makes a replica that does not run yet.
 func (l *lab) replica(name string, set func(*Config)) *Controller {
 	l.t.Helper()
 	config := Config{Client: l.client(), Namespace: room, Identity: name, Log: slog.New(slog.NewTextHandler(l.t.Output(), nil)).With("replica", name)}
@@ -65,7 +65,7 @@ func (l *lab) replica(name string, set func(*Config)) *Controller {
 	return c
 }
 
-// start runs something until the returned function is called, or the test ends.
+// start runs a function until the returned function is called, or the test ends.
 func (l *lab) start(what string, run func(ctx context.Context) error) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
@@ -90,7 +90,7 @@ func (l *lab) start(what string, run func(ctx context.Context) error) (stop func
 	return stop
 }
 
-// watching is a replica that sees everything and does nothing.
+// watching is a replica that watches and does not lead.
 func (l *lab) watching(name string) (c *Controller, stop func()) {
 	l.t.Helper()
 	c = l.replica(name, nil)
@@ -104,7 +104,7 @@ func (l *lab) eventually(what string, is func() bool) {
 	k8stest.Eventually(l.t, what, is)
 }
 
-// get reads a network as the API server has it.
+// get reads a network from the API server.
 func (l *lab) get(name string) v1.CustomNetwork {
 	var n v1.CustomNetwork
 	l.Object(networks, "", name, &n)

@@ -114,7 +114,7 @@ func (f *fleet) control(*fleetNode) {
 		switch {
 		case n.DeletionTimestamp == nil:
 			n.Finalizers = []string{v1.FinalizerInUse}
-		case usageOf(n, said).IsNone():
+		case usageOf(n, said) == "":
 			delete(f.networks, name)
 		default:
 			f.waited++
@@ -130,7 +130,7 @@ func (f *fleet) control(*fleetNode) {
 	}
 }
 
-// follow has a node take in what the API server has, and say what it has itself.
+// follow makes a node take over the networks of the API server, and announce its own.
 func (f *fleet) follow(n *fleetNode) {
 	if n.cut || !n.exists {
 		return
@@ -178,7 +178,7 @@ func vniOf(o *v1.CustomNetwork) int32 {
 func (f *fleet) start(n *fleetNode) {
 	var names []string
 	for name, o := range n.seen {
-		// The controller sees a network within a second; that one is used, and deleted, before is left out here.
+		// The controller sees a network within a second; earlier use and deletion are not simulated.
 		if len(o.Finalizers) > 0 && vniOf(o) != 0 && o.DeletionTimestamp == nil && !n.isYounger(o) {
 			names = append(names, name)
 		}
@@ -204,7 +204,7 @@ func (f *fleet) end(n *fleetNode) {
 	}
 }
 
-// leave removes the Node, and with it what it has said; its pods run on.
+// leave deletes the Node and its announcement; its pods continue.
 func (f *fleet) leave(n *fleetNode) {
 	n.exists = false
 	delete(f.said, n.name)

@@ -4,8 +4,10 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	v1 "github.com/weftnet/weft/k8s/api/v1"
@@ -17,7 +19,7 @@ import (
 func (c *Controller) keepInUse(ctx context.Context, n *v1.CustomNetwork, nodes []*v1.NodeNetwork) error {
 	has, deleting := slices.Contains(n.Finalizers, v1.FinalizerInUse), n.DeletionTimestamp != nil
 	switch {
-	case has != deleting || deleting && !usageOf(n, nodes).IsNone():
+	case has != deleting || deleting && usageOf(n, nodes) != "":
 		return nil
 	case deleting:
 		unused, err := c.isUnused(ctx, n)
@@ -31,16 +33,14 @@ func (c *Controller) keepInUse(ctx context.Context, n *v1.CustomNetwork, nodes [
 	} else {
 		next.Finalizers = append(next.Finalizers, v1.FinalizerInUse)
 	}
-	ctx, cancel := context.WithTimeout(ctx, client.RequestTimeout)
-	defer cancel()
-	_, err := c.client.Networks().Update(ctx, next, metav1.UpdateOptions{})
+	_, err := client.Bounded(ctx, c.config.Client.Networks().Update, next, metav1.UpdateOptions{})
 	switch {
 	case apierrors.IsConflict(err), apierrors.IsNotFound(err):
 		return nil // the watch shows the change, and the next round decides again
 	case err != nil:
 		return fmt.Errorf("write the finalizer of network %s: %w", n.Name, err)
 	case deleting:
-		c.log.Info("network is unused and its finalizer removed", "network", n.Name)
+		c.config.Log.Info("network is unused and its finalizer removed", "network", n.Name)
 	}
 	return nil
 }
@@ -49,7 +49,7 @@ func (c *Controller) keepInUse(ctx context.Context, n *v1.CustomNetwork, nodes [
 func (c *Controller) isUnused(ctx context.Context, n *v1.CustomNetwork) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, client.RequestTimeout)
 	defer cancel()
-	list, err := c.client.NodeNetworks().List(ctx, metav1.ListOptions{})
+	list, err := c.config.Client.NodeNetworks().List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return false, fmt.Errorf("list NodeNetworks: %w", err)
 	}
@@ -57,5 +57,46 @@ func (c *Controller) isUnused(ctx context.Context, n *v1.CustomNetwork) (bool, e
 	for i := range list.Items {
 		nodes[i] = &list.Items[i]
 	}
-	return usageOf(n, nodes).IsNone(), nil
+	return usageOf(n, nodes) == "", nil
+}
+
+// some joins at most five names, and counts the others.
+func some(names []string) string {
+	const most = 5
+	if len(names) <= most {
+		return strings.Join(names, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
+}
+
+// usageOf says in one line of bounded length what keeps a deleted network; "": it can be removed. A node that reports the network as closed adds
+// no more pods to it. Older agents do not report that; the network then stays until they are upgraded.
+func usageOf(n *v1.CustomNetwork, nodes []*v1.NodeNetwork) string {
+	var pods, unheard []string
+	for _, node := range v1.ByName(slices.Clone(nodes)) {
+		i := slices.IndexFunc(node.Status.Networks, func(o v1.Observed) bool { return o.Name == n.Name })
+		switch {
+		case i >= 0 && node.Status.Networks[i].Generation >= n.Generation && node.Status.Networks[i].Closed:
+			for _, pod := range node.Status.Networks[i].Pods {
+				pods = append(pods, pod+" on "+node.Name)
+			}
+		case i >= 0 || mayHave(n, node):
+			unheard = append(unheard, node.Name)
+		}
+	}
+	var parts []string
+	if len(pods) > 0 {
+		parts = append(parts, "it is used by "+some(pods))
+	}
+	if len(unheard) > 0 {
+		parts = append(parts, "waiting for nodes to report their pods: "+some(unheard))
+	}
+	return strings.Join(parts, "; ")
+}
+
+// mayHave reports whether a node that does not list the network may have pods on it: the node could not apply the network, has just
+// joined, or is ready and will list the network soon.
+func mayHave(n *v1.CustomNetwork, node *v1.NodeNetwork) bool {
+	return slices.ContainsFunc(node.Status.Refused, func(r v1.Refusal) bool { return r.Name == n.Name }) ||
+		node.Status.Version == "" || meta.IsStatusConditionTrue(node.Status.Conditions, v1.ConditionReady)
 }

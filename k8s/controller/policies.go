@@ -25,12 +25,6 @@ const reasonNotEnforced = "WeftPolicyNotEnforced"
 const notEnforced = "not enforced: Weft makes the main interface of the cluster's pods and enforces no NetworkPolicy, so traffic that this policy " +
 	"forbids is forwarded. Run Weft in chained mode behind a CNI that enforces it (docs/networking.md)"
 
-// Pauses between the tries to write an Event.
-const (
-	policyRetry    = time.Second
-	policyRetryMax = 5 * time.Minute
-)
-
 // policyReporter writes an Event on each NetworkPolicy, and another one when its spec changes: Weft enforces none.
 type policyReporter struct {
 	client   *client.Client
@@ -44,7 +38,7 @@ type policyReporter struct {
 // newPolicyReporter makes a reporter, which runs once. It sends nothing before Run.
 func newPolicyReporter(client *client.Client, log *slog.Logger) *policyReporter {
 	r := &policyReporter{client: client, log: log, watches: informer.NewGroup(log), limit: events.NewLimit()}
-	r.keys = workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](policyRetry, policyRetryMax))
+	r.keys = informer.NewQueue[string](time.Second, 5*time.Minute)
 	r.policies = informer.Add(r.watches, "network policies", client.NetworkPolicies(), informer.Options[*metav1.PartialObjectMetadata]{
 		Lighten: lightenPolicy, Same: samePolicy, Changed: func(key string) { r.keys.Add(key) },
 	})

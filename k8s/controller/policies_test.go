@@ -9,7 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-func TestTheLeaderReportsNetworkPoliciesWhereItIsToldTo(t *testing.T) {
+func TestTheLeaderReportsNetworkPoliciesIfConfigured(t *testing.T) {
 	for _, on := range []bool{false, true} {
 		l := newLab(t)
 		l.Put("networkpolicies.networking.k8s.io", &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "deny"}})

@@ -48,7 +48,7 @@ func (l *lab) reportPolicies() (stop func()) {
 	return stop
 }
 
-// policyEvents are the events of NetworkPolicies, by the name of the object.
+// policyEvents lists the Events on NetworkPolicies, by the name of the object.
 func (l *lab) policyEvents() []string {
 	l.t.Helper()
 	list, err := l.client().Events("").List(l.t.Context(), metav1.ListOptions{})
@@ -63,7 +63,7 @@ func (l *lab) policyEvents() []string {
 	return names
 }
 
-// awaitEvents waits until these NetworkPolicies have an event, one of them as often as it is named.
+// awaitEvents waits until these NetworkPolicies have Events, one for each time they are named.
 func (l *lab) awaitEvents(names ...string) {
 	l.t.Helper()
 	l.eventually(fmt.Sprintf("the events are of %v", names), func() bool { return slices.Equal(l.policyEvents(), names) })

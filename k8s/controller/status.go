@@ -45,8 +45,8 @@ func networkStatus(n *v1.CustomNetwork, networks []*v1.CustomNetwork, nodes []*v
 	}
 	if n.DeletionTimestamp != nil {
 		ready = notReady(v1.ReasonDeleting, "the network is being deleted; no pod can be added to it")
-		if usage := usageOf(n, nodes); !usage.IsNone() {
-			ready.Message += "; " + usage.String()
+		if usage := usageOf(n, nodes); usage != "" {
+			ready.Message += "; " + usage
 		}
 	}
 	conflict := conflicts("", "no older network has its VNI")

@@ -52,13 +52,13 @@ func (c *Controller) untaint(ctx context.Context, n *corev1.Node) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, client.RequestTimeout)
 	defer cancel()
-	_, err = c.client.Nodes().Patch(ctx, n.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+	_, err = c.config.Client.Nodes().Patch(ctx, n.Name, types.MergePatchType, patch, metav1.PatchOptions{})
 	switch {
 	case apierrors.IsConflict(err), apierrors.IsNotFound(err):
 		return nil // the watch shows it
 	case err != nil:
 		return fmt.Errorf("remove taint %s from node %s: %w", TaintNotReady, n.Name, err)
 	}
-	c.log.Info("node serves pods, taint removed", "node", n.Name, "taint", TaintNotReady)
+	c.config.Log.Info("node serves pods, taint removed", "node", n.Name, "taint", TaintNotReady)
 	return nil
 }

@@ -13,7 +13,7 @@ import (
 	v1 "github.com/weftnet/weft/k8s/api/v1"
 )
 
-// says makes the agent of n1 say whether it serves pods, as the agent of the node with the UID.
+// says makes the agent of the node n1 with the UID announce whether it serves pods.
 func (l *lab) says(c *Controller, node types.UID, ready metav1.ConditionStatus) {
 	l.t.Helper()
 	said := &v1.NodeNetwork{ObjectMeta: named("n1")}
@@ -27,7 +27,7 @@ func (l *lab) says(c *Controller, node types.UID, ready metav1.ConditionStatus) 
 	})
 }
 
-// taints are those of n1 after a round.
+// taints returns the taints of n1 after a round.
 func (l *lab) taints(c *Controller) (keys []string) {
 	l.t.Helper()
 	if err := c.round(l.t.Context()); err != nil {
@@ -60,7 +60,7 @@ func TestANodeLosesItsTaintWhenItServesPods(t *testing.T) {
 	l.start("a", c.overview.Run)
 	l.eventually("everything is seen", func() bool { return c.Ready() == nil })
 	if got := l.taints(c); !slices.Equal(got, both) {
-		t.Errorf("nobody has said anything, and the taints are %q", got)
+		t.Errorf("no node has announced anything, and the taints are %q", got)
 	}
 	l.says(c, "old", metav1.ConditionTrue)
 	if got := l.taints(c); !slices.Equal(got, both) {
@@ -76,7 +76,7 @@ func TestANodeLosesItsTaintWhenItServesPods(t *testing.T) {
 	}
 }
 
-func TestATaintIsNotTakenOffANodeThatSomebodyChangedMeanwhile(t *testing.T) {
+func TestATaintIsNotRemovedWhenTheNodeChangedMeanwhile(t *testing.T) {
 	l := newLab(t)
 	n := &corev1.Node{ObjectMeta: named("n1"), Spec: corev1.NodeSpec{Taints: []corev1.Taint{{Key: TaintNotReady}}}}
 	l.Put("nodes", n)
@@ -93,7 +93,7 @@ func TestATaintIsNotTakenOffANodeThatSomebodyChangedMeanwhile(t *testing.T) {
 	}
 }
 
-func TestNodesAreNotWatchedWhereNobodyAskedForIt(t *testing.T) {
+func TestNodesAreNotWatchedWithoutUntaint(t *testing.T) {
 	l := newLab(t)
 	c, _ := l.watching("a")
 	l.Put("nodes", &corev1.Node{ObjectMeta: named("n1"), Spec: corev1.NodeSpec{Taints: []corev1.Taint{{Key: TaintNotReady}}}})

@@ -1,9 +1,19 @@
 package controller
 
 import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
 	"slices"
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	v1 "github.com/weftnet/weft/k8s/api/v1"
+	"github.com/weftnet/weft/k8s/client"
 )
 
 // Range of the VNIs that the controller assigns, above those that users choose.
@@ -49,4 +59,97 @@ func assignVNIs(given vnis, networks []*v1.CustomNetwork) vnis {
 		}
 	}
 	return now
+}
+
+// ledgerName is the ConfigMap of the VNIs: its keys are VNIs, its values the networks' UIDs.
+const ledgerName = "weft-vnis"
+
+// giveVNIs assigns VNIs: first in the ledger, whose resource version admits only one of several writers, then in the networks' status. The
+// next round does what fails.
+func (c *Controller) giveVNIs(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 4*client.RequestTimeout)
+	defer cancel()
+	ledger, given, err := c.readLedger(ctx)
+	if err != nil {
+		return err
+	}
+	// This list is read after the ledger, and not from a watch, which may be older than another writer's assignment: a network that is
+	// missing here is deleted.
+	list, err := c.config.Client.Networks().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return fmt.Errorf("list CustomNetworks: %w", err)
+	}
+	networks := make([]*v1.CustomNetwork, len(list.Items))
+	for i := range list.Items {
+		networks[i] = &list.Items[i]
+	}
+	now := assignVNIs(given, networks)
+	if !maps.Equal(now, given) {
+		if err := c.writeLedger(ctx, ledger, now); err != nil {
+			return err
+		}
+	}
+	has := make(map[string]int32, len(now))
+	for vni, uid := range now {
+		has[uid] = vni
+	}
+	var errs []error
+	for _, n := range networks {
+		errs = append(errs, c.giveVNI(ctx, n, has[string(n.UID)]))
+	}
+	return errors.Join(errs...)
+}
+
+func (c *Controller) giveVNI(ctx context.Context, n *v1.CustomNetwork, vni int32) error {
+	if n.Spec.VNI != nil || vni == 0 || n.Status.VNI == vni {
+		return nil
+	}
+	n.Status.VNI = vni
+	if _, err := c.config.Client.Networks().UpdateStatus(ctx, n, metav1.UpdateOptions{}); err != nil {
+		return fmt.Errorf("assign VNI %d to network %s: %w", vni, n.Name, err)
+	}
+	c.config.Log.Info("network has a VNI", "network", n.Name, "vni", vni)
+	return nil
+}
+
+// readLedger returns the ledger's object, nil if there is none, and its content.
+func (c *Controller) readLedger(ctx context.Context) (*corev1.ConfigMap, vnis, error) {
+	ledger, err := c.config.Client.ConfigMaps(c.config.Namespace).Get(ctx, ledgerName, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, vnis{}, nil
+	case err != nil:
+		return nil, nil, fmt.Errorf("read ConfigMap %s: %w", ledgerName, err)
+	}
+	given := make(vnis, len(ledger.Data))
+	for key, uid := range ledger.Data {
+		vni, err := strconv.ParseInt(key, 10, 32)
+		if err != nil {
+			return nil, nil, fmt.Errorf("ConfigMap %s: %q is no VNI: remove this key", ledgerName, key)
+		}
+		given[int32(vni)] = uid
+	}
+	return ledger, given, nil
+}
+
+// writeLedger replaces the content of the ledger if its version has not changed.
+func (c *Controller) writeLedger(ctx context.Context, ledger *corev1.ConfigMap, now vnis) error {
+	store, isNew := c.config.Client.ConfigMaps(c.config.Namespace), ledger == nil
+	if isNew {
+		ledger = &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: ledgerName}}
+	}
+	ledger.Data = make(map[string]string, len(now))
+	for vni, uid := range now {
+		ledger.Data[strconv.Itoa(int(vni))] = uid
+	}
+	var err error
+	if isNew {
+		_, err = store.Create(ctx, ledger, metav1.CreateOptions{})
+	} else {
+		_, err = store.Update(ctx, ledger, metav1.UpdateOptions{})
+	}
+	if err != nil {
+		return fmt.Errorf("write ConfigMap %s: %w", ledgerName, err)
+	}
+	return nil
 }

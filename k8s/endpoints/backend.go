@@ -16,8 +16,8 @@ import (
 	"github.com/weftnet/weft/pod"
 )
 
-// mainInterface is the interface with the addresses in a pod's status.
-const mainInterface = "eth0"
+// MainInterface is the interface with the addresses in a pod's status.
+const MainInterface = "eth0"
 
 // ErrHostNetwork means that a pod in its node's network namespace has no interface of its own.
 var ErrHostNetwork = errors.New("it is in the network of its node")
@@ -75,13 +75,13 @@ func isReady(p *corev1.Pod) bool {
 }
 
 func interfaceOf(p *corev1.Pod) string {
-	return cmp.Or(p.Annotations[pod.AnnotationEndpoint], mainInterface)
+	return cmp.Or(p.Annotations[pod.AnnotationEndpoint], MainInterface)
 }
 
 // addressesOf returns the addresses at which a pod serves.
 func addressesOf(p *corev1.Pod) (addresses []netip.Addr, err error) {
 	switch name := interfaceOf(p); {
-	case name == mainInterface:
+	case name == MainInterface:
 		for _, ip := range p.Status.PodIPs {
 			if a, err := netip.ParseAddr(ip.IP); err == nil {
 				addresses = append(addresses, a)

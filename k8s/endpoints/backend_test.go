@@ -19,7 +19,7 @@ func interfaceIs(name string) func(*corev1.Pod) {
 
 func onlyV6(s *corev1.Service) { s.Spec.IPFamilies = []corev1.IPFamily{corev1.IPv6Protocol} }
 
-// rule is what becomes of one pod.
+// rule is a test case for one pod.
 type rule struct {
 	name    string
 	service *corev1.Service
@@ -58,10 +58,10 @@ func TestABackendHasTheAddressesOfItsInterface(t *testing.T) {
 		{"without addresses", service("a"), backend("a", 1, interfaceIs("s1")), nil, "pod a-1: its interface s1 has no address of [IPv4 IPv6]"},
 		{"one that is not there", service("a"), backend("a", 1, interfaceIs("t9")), nil,
 			"pod a-1: contivpp.io/service-endpoint-if: t9: it has no interface t9"},
-		{"one that nobody told of yet", service("a"), backend("a", 1, notReady, func(p *corev1.Pod) {
+		{"one without a network status yet", service("a"), backend("a", 1, notReady, func(p *corev1.Pod) {
 			delete(p.Annotations, networkstatus.Annotation)
 		}), nil, ""},
-		{"one that nobody tells of", service("a"), backend("a", 1, func(p *corev1.Pod) { delete(p.Annotations, networkstatus.Annotation) }), nil,
+		{"a ready one without a network status", service("a"), backend("a", 1, func(p *corev1.Pod) { delete(p.Annotations, networkstatus.Annotation) }), nil,
 			"pod a-1: contivpp.io/service-endpoint-if: t1: no component has written its annotation k8s.v1.cni.cncf.io/network-status"},
 		{"what is no JSON", service("a"), backend("a", 1, func(p *corev1.Pod) { p.Annotations[networkstatus.Annotation] = "t1" }), nil,
 			"pod a-1: contivpp.io/service-endpoint-if: t1: its annotation k8s.v1.cni.cncf.io/network-status: invalid character"},
@@ -75,7 +75,7 @@ func TestABackendHasTheAddressesOfItsInterface(t *testing.T) {
 	}
 }
 
-func TestABackendIsWhatKubernetesWouldMakeOfIt(t *testing.T) {
+func TestABackendIsLikeThatOfKubernetes(t *testing.T) {
 	always := corev1.ContainerRestartPolicyAlways
 	for _, r := range []rule{
 		{"not ready", service("a", onlyV6), backend("a", 1, notReady), []string{
@@ -104,7 +104,7 @@ func TestABackendIsWhatKubernetesWouldMakeOfIt(t *testing.T) {
 	}
 }
 
-func TestASliceIsWhatKubernetesWouldMake(t *testing.T) {
+func TestASliceIsLikeThatOfKubernetes(t *testing.T) {
 	https := "kubernetes.io/wss"
 	s := service("a", onlyV6, func(s *corev1.Service) {
 		s.Spec.ClusterIP, s.Spec.Ports[0].AppProtocol = corev1.ClusterIPNone, &https

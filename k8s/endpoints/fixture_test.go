@@ -23,7 +23,7 @@ import (
 
 const slicesOfServer = "endpointslices.discovery.k8s.io"
 
-// service is one of both families that asks for the pods with the label app=name, at their port http.
+// service makes a dual-stack Service that asks for the pods with the label app=name, at their port http.
 func service(name string, change ...func(*corev1.Service)) *corev1.Service {
 	s := &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{
@@ -41,7 +41,7 @@ func service(name string, change ...func(*corev1.Service)) *corev1.Service {
 	return s
 }
 
-// backend is a pod that is ready, with the label app, the number i, and the interface t1 beside eth0, by which it serves.
+// backend makes a ready pod with the label app, the number i, and the interface t1 beside eth0, on which it serves.
 func backend(app string, i int, change ...func(*corev1.Pod)) *corev1.Pod {
 	name := fmt.Sprintf("%s-%d", app, i)
 	p := &corev1.Pod{
@@ -64,7 +64,7 @@ func backend(app string, i int, change ...func(*corev1.Pod)) *corev1.Pod {
 	return p
 }
 
-// status is what the pod with number i got.
+// status is the network status of the pod with number i.
 func status(i int) string {
 	return fmt.Sprintf(`[{"name": "weft", "interface": "eth0", "ips": ["10.1.0.%[1]d", "fd00:1::%[1]x"], "default": true, "dns": {}},
 		{"name": "default", "interface": "t1", "ips": ["10.2.0.%[1]d", "fd00:2::%[1]x"], "dns": {}},
@@ -78,7 +78,7 @@ func leaving(p *corev1.Pod) {
 	p.DeletionTimestamp = &now
 }
 
-// lines are endpoints in words, sorted: family, slices' ports, address, conditions.
+// lines formats endpoints, sorted: family, ports of the slice, address, conditions.
 func lines(list []*discovery.EndpointSlice) (all []string) {
 	for _, s := range list {
 		var ports []string
@@ -131,7 +131,7 @@ func (l *lab) start() (stop func()) {
 	return stop
 }
 
-// of are the slices of a Service, as the API server has them.
+// of reads the slices of a Service from the API server.
 func (l *lab) of(service string) (list []*discovery.EndpointSlice) {
 	l.t.Helper()
 	all, err := l.client.EndpointSlices("").List(l.t.Context(), metav1.ListOptions{LabelSelector: discovery.LabelServiceName + "=" + service})
@@ -155,7 +155,7 @@ func (l *lab) becomes(service string, want ...string) {
 	l.eventually(fmt.Sprintf("%s has %q", service, want), func() bool { return slices.Equal(lines(l.of(service)), want) })
 }
 
-// events are what is told of Services.
+// events lists the Events on Services.
 func (l *lab) events() (all []string) {
 	l.t.Helper()
 	list, err := l.client.Events("").List(l.t.Context(), metav1.ListOptions{})

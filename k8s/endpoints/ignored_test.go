@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// plain makes a Service one of Kubernetes alone, which selects the pods with the label app=name.
+// plain makes a Service without the annotation, which selects the pods with the label app=name.
 func plain(s *corev1.Service) {
 	s.Annotations, s.Spec.Selector = nil, map[string]string{"app": s.Name}
 }
@@ -21,7 +21,7 @@ func labelled(app string) func(*corev1.Pod) {
 	return func(p *corev1.Pod) { p.Labels = map[string]string{"app": app} }
 }
 
-// ignored is the event of a Service whose pods name t1.
+// ignored is the Event on a Service with pods that name t1.
 func ignored(service, pods string) string {
 	return fmt.Sprintf("Warning WeftEndpointInterfaceIgnored %[1]s: the endpoints of this Service are on eth0, not on t1, which "+
 		"contivpp.io/service-endpoint-if of %[2]s names: Kubernetes makes the endpoints of a Service with spec.selector. If clients are to "+
@@ -36,7 +36,7 @@ func (l *lab) settle(name string) {
 	l.becomes(name, "IPv6 web=8080/TCP "+name+"-9 fd00:2::9 ready=true serving=true terminating=false")
 }
 
-// told waits until there are these events and no others.
+// told waits until exactly these Events exist.
 func (l *lab) told(want ...string) {
 	l.t.Helper()
 	slices.Sort(want)
@@ -142,7 +142,7 @@ func TestAnInterfaceThatIsNoLongerIgnoredIsNotReported(t *testing.T) {
 	}
 }
 
-// forgetEvents deletes all events, as the API server does in time.
+// forgetEvents deletes all Events, as the API server does after an hour.
 func (l *lab) forgetEvents() {
 	l.t.Helper()
 	list, err := l.client.Events("").List(l.t.Context(), metav1.ListOptions{})
@@ -166,7 +166,7 @@ func TestSlicesAreKeptWhileTheMetadataOfAllPodsCannotBeRead(t *testing.T) {
 	l.settle("z")
 }
 
-func TestACauseIsToldOnceUntilItEnds(t *testing.T) {
+func TestACauseIsReportedOnceUntilItEnds(t *testing.T) {
 	k := &Keeper{told: make(map[types.NamespacedName][]string)}
 	id := types.NamespacedName{Namespace: "here", Name: "a"}
 	steps := []struct{ causes, want []string }{

@@ -1,3 +1,5 @@
+// Package endpoints keeps the EndpointSlices of Services that select pods by an annotation, with the addresses of an interface that the pods
+// name. Kubernetes makes no slices for a Service without a selector. Except for the addresses, these slices are like those of Kubernetes.
 package endpoints
 
 import (
@@ -21,13 +23,8 @@ import (
 	"github.com/weftnet/weft/pod"
 )
 
-// The pace of the keeper.
-const (
-	gather    = 100 * time.Millisecond // changes of pods come in bursts
-	minPause  = 200 * time.Millisecond
-	maxPause  = time.Minute
-	warnAfter = 30 * time.Second // without an answer of the API server
-)
+// gather is the time for which changes of a Service and its pods are gathered: they come in bursts.
+const gather = 100 * time.Millisecond
 
 // Keeper keeps the EndpointSlices of all Services that ask for them. One keeper in a cluster is enough; two do the same work twice.
 type Keeper struct {
@@ -41,8 +38,7 @@ type Keeper struct {
 // NewKeeper makes a keeper, which runs once. It sends nothing before Run.
 func NewKeeper(client *client.Client, log *slog.Logger) *Keeper {
 	k := &Keeper{client: client, log: log, told: make(map[types.NamespacedName][]string)}
-	k.services = workqueue.NewTypedRateLimitingQueue(
-		workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](minPause, maxPause))
+	k.services = informer.NewQueue[types.NamespacedName](200*time.Millisecond, time.Minute)
 	k.backends = newBackends(backendsConfig{
 		Client: client, ManagedBy: managedBy, Asks: asks, Marks: pod.AnnotationEndpoint, Log: log,
 		Changed: func(service types.NamespacedName) { k.services.AddAfter(service, gather) },
@@ -58,30 +54,15 @@ func (k *Keeper) Run(ctx context.Context) error {
 	group.Go(func() error { return k.backends.Run(ctx) })
 	group.Go(func() error {
 		defer k.backends.Close()
-		if err := k.awaitAll(ctx); err != nil {
+		err := k.backends.Await(ctx, func([]string) { // a missing Service or slice would count as deleted
+			k.log.Warn("the API server does not show Services and EndpointSlices (endpoints.yaml gives the right)")
+		})
+		if err != nil {
 			return err
 		}
 		return informer.Work(ctx, k.services, k.handle)
 	})
 	return group.Wait()
-}
-
-// awaitAll waits until the API server has shown all Services and slices: a missing one would count as deleted.
-func (k *Keeper) awaitAll(ctx context.Context) error {
-	poll := time.NewTicker(gather)
-	defer poll.Stop()
-	warn := time.NewTicker(warnAfter)
-	defer warn.Stop()
-	for len(k.backends.Missing()) > 0 {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-warn.C:
-			k.log.Warn("the API server does not show Services and EndpointSlices (endpoints.yaml gives the right)")
-		case <-poll.C:
-		}
-	}
-	return nil
 }
 
 func (k *Keeper) handle(ctx context.Context, id types.NamespacedName) error {
@@ -172,9 +153,7 @@ func (k *Keeper) create(ctx context.Context, s *discovery.EndpointSlice) error {
 }
 
 func (k *Keeper) update(ctx context.Context, s *discovery.EndpointSlice) error {
-	ctx, cancel := context.WithTimeout(ctx, client.RequestTimeout)
-	defer cancel()
-	_, err := k.client.EndpointSlices(s.Namespace).Update(ctx, s, metav1.UpdateOptions{})
+	_, err := client.Bounded(ctx, k.client.EndpointSlices(s.Namespace).Update, s, metav1.UpdateOptions{})
 	return wrap("update", s, err)
 }
 

@@ -61,7 +61,7 @@ func TestPodsAreWatchedOnlyForAServiceAndByItsSelector(t *testing.T) {
 		if strings.Contains(r, "/pods") && !strings.HasPrefix(r, "GET /api/v1/pods?") && (!strings.Contains(r, "/namespaces/here/pods?") || !strings.Contains(r, "labelSelector=app%3Da")) {
 			t.Errorf("it asked %s", r)
 		}
-		// A create that meets its own object, which the watch has not shown yet, reads that.
+		// A create that conflicts with its own object, which the watch has not shown yet, reads the object.
 		byLabel, own := strings.Contains(r, "labelSelector="), strings.Contains(r, "/namespaces/here/endpointslices/a-weft-")
 		if strings.Contains(r, "/endpointslices") && strings.HasPrefix(r, "GET") && !byLabel && !own {
 			t.Errorf("it asked %s", r)
@@ -69,7 +69,7 @@ func TestPodsAreWatchedOnlyForAServiceAndByItsSelector(t *testing.T) {
 	}
 }
 
-func TestSlicesOfAServiceThatWentMeanwhileAreDeleted(t *testing.T) {
+func TestSlicesOfADeletedServiceAreDeleted(t *testing.T) {
 	l := newLab(t)
 	l.Put("services", service("a", onlyV6))
 	l.Put("pods", backend("a", 1))
@@ -81,7 +81,7 @@ func TestSlicesOfAServiceThatWentMeanwhileAreDeleted(t *testing.T) {
 	l.eventually("its slices are gone", func() bool { return len(l.of("a")) == 0 })
 }
 
-func TestSlicesOfOthersAreLeftAlone(t *testing.T) {
+func TestThirdPartySlicesAreNotChanged(t *testing.T) {
 	l := newLab(t)
 	theirs := &discovery.EndpointSlice{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "here", Name: "a-weft-ipv6-0", Labels: map[string]string{
@@ -107,7 +107,7 @@ func TestSlicesOfOthersAreLeftAlone(t *testing.T) {
 	})
 }
 
-func TestWhatSomebodyChangesIsPutRight(t *testing.T) {
+func TestAChangedSliceIsRestored(t *testing.T) {
 	l := newLab(t)
 	l.Put("services", service("a", onlyV6))
 	l.Put("pods", backend("a", 1))
@@ -122,7 +122,7 @@ func TestWhatSomebodyChangesIsPutRight(t *testing.T) {
 	l.becomes("a", first)
 }
 
-func TestWhatCannotBeServedIsTold(t *testing.T) {
+func TestPodsThatCannotBeEndpointsAreReported(t *testing.T) {
 	ask := func(selector string, change ...func(*corev1.Service)) *corev1.Service {
 		return service("a", slices.Concat(change, []func(*corev1.Service){func(s *corev1.Service) { s.Annotations[AnnotationSelector] = selector }})...)
 	}
@@ -158,7 +158,7 @@ func TestWhatCannotBeServedIsTold(t *testing.T) {
 	}
 }
 
-func TestWithoutAChangeNothingIsWritten(t *testing.T) {
+func TestUnchangedSlicesAreNotWritten(t *testing.T) {
 	l := newLab(t)
 	l.Put("services", service("a"))
 	l.Put("services", service("b", func(s *corev1.Service) { s.Annotations[AnnotationSelector] = "app=a" }))
@@ -186,7 +186,7 @@ func TestWithoutAChangeNothingIsWritten(t *testing.T) {
 	}
 }
 
-// world is what a test has put onto the server.
+// world is the objects that a test has put onto the server.
 type world struct {
 	*lab
 	dice     *rand.Rand
@@ -196,7 +196,7 @@ type world struct {
 
 var names = []string{"a", "b", "c"}
 
-// change does one of the things that happen to a cluster.
+// change makes a random change to the cluster.
 func (w *world) change() {
 	name, i := names[w.dice.IntN(len(names))], 1+w.dice.IntN(6)
 	pod := fmt.Sprintf("%s-%d", name, i)
@@ -238,7 +238,7 @@ func (w *world) run(p *corev1.Pod) {
 	w.pods[p.Name] = p
 }
 
-// want are the endpoints of a Service by what the test knows.
+// want returns the expected endpoints of a Service.
 func (w *world) want(name string) (all []string) {
 	s := w.services[name]
 	if s == nil || s.Annotations == nil {
@@ -271,9 +271,9 @@ func (w *world) address(p *corev1.Pod, f corev1.IPFamily) string {
 	return both[1]
 }
 
-// TestWhateverHappensTheSlicesAreRightInTheEnd compares with what the test knows, after changes that come faster than they
-// are handled, writes that fail, and watches that break.
-func TestWhateverHappensTheSlicesAreRightInTheEnd(t *testing.T) {
+// TestSlicesConvergeAfterRandomChanges compares slices with the expected ones after changes that come faster than they are handled, failed
+// writes and broken watches.
+func TestSlicesConvergeAfterRandomChanges(t *testing.T) {
 	l := newLab(t)
 	var mu sync.Mutex
 	faults := rand.New(rand.NewPCG(3, 4))

@@ -13,7 +13,7 @@ import (
 	"github.com/weftnet/weft/pod"
 )
 
-// crowd draws pods of which some are ready, some listen at another port, and some have one family only.
+// crowd generates pods: some are ready, some listen at another port, and some have one family only.
 func crowd(r *rapid.T) (pods []*corev1.Pod) {
 	for _, i := range rapid.SliceOfNDistinct(rapid.IntRange(1, 250), 0, 250, rapid.ID[int]).Draw(r, "pods") {
 		pods = append(pods, backend("a", i, func(p *corev1.Pod) {
@@ -31,7 +31,7 @@ func crowd(r *rapid.T) (pods []*corev1.Pod) {
 	return pods
 }
 
-// placesOf says in which slice an endpoint is.
+// placesOf returns the slice of each endpoint.
 func placesOf(list []*discovery.EndpointSlice) map[string]string {
 	places := map[string]string{}
 	for _, s := range list {
@@ -42,7 +42,7 @@ func placesOf(list []*discovery.EndpointSlice) map[string]string {
 	return places
 }
 
-func TestSlicesFollowWhateverHappens(t *testing.T) {
+func TestSlicesAreStableUnderRandomChanges(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		s := service("a")
 		var have []*discovery.EndpointSlice

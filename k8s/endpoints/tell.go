@@ -58,7 +58,7 @@ func (k *Keeper) tellIgnored(ctx context.Context, id types.NamespacedName, s *co
 	pods := make(map[string][]string) // by the interface that they name
 	if s != nil {
 		for _, p := range k.backends.Marked(s) {
-			if name := p.Annotations[pod.AnnotationEndpoint]; name != mainInterface {
+			if name := p.Annotations[pod.AnnotationEndpoint]; name != MainInterface {
 				pods[name] = append(pods[name], p.Name)
 			}
 		}
@@ -78,7 +78,7 @@ func ignoredText(s *corev1.Service, name string, pods []string) string {
 	}
 	return fmt.Sprintf("the endpoints of this Service are on %s, not on %s, which %s of %s names: Kubernetes makes the endpoints of a Service with "+
 		"spec.selector. If clients are to reach %s, replace the Service by one without spec.selector and with the annotation %s: %q",
-		mainInterface, name, pod.AnnotationEndpoint, list, name, AnnotationSelector, labels.SelectorFromSet(s.Spec.Selector).String())
+		MainInterface, name, pod.AnnotationEndpoint, list, name, AnnotationSelector, labels.SelectorFromSet(s.Spec.Selector).String())
 }
 
 func idOf(s *corev1.Service) types.NamespacedName {

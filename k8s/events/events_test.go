@@ -17,7 +17,7 @@ import (
 	"github.com/weftnet/weft/pod"
 )
 
-// events runs a writer of events, beside a view of the cluster that knows the pod a.
+// events runs a writer of Events beside a view that knows the pod a.
 func (l *lab) events() *events.Writer {
 	l.T.Helper()
 	l.Pod("a", "uid-a", "n1", nil)
@@ -51,7 +51,7 @@ func (l *lab) written() []corev1.Event {
 	return list.Items
 }
 
-func TestAnEventIsOnThePodAndCountsWhatIsSaidAgain(t *testing.T) {
+func TestAnEventIsOnThePodAndCountsRepeats(t *testing.T) {
 	l := newLab(t)
 	e := l.events()
 	for range 5 {
@@ -71,7 +71,7 @@ func TestAnEventIsOnThePodAndCountsWhatIsSaidAgain(t *testing.T) {
 	l.Eventually("it is made anew", func() bool { w := l.written(); return len(w) == 1 && w[0].Count == 6 })
 }
 
-// An author needs the first event, which says what went wrong, and not the last of many.
+// The first Event tells an author the cause, and must not be dropped for later ones.
 func TestEventsThatDoNotFitIntoTheQueueAreDroppedAndCounted(t *testing.T) {
 	l := newLab(t)
 	e := events.NewWriter(l.Client(), "n1", l.Known(nil), slog.New(slog.DiscardHandler))
@@ -103,7 +103,7 @@ func TestEventsThatDifferByLittleAreCombined(t *testing.T) {
 	}
 }
 
-func TestNobodyWaitsForEventsWhileTheAPIServerIsAway(t *testing.T) {
+func TestTellDoesNotBlockWhileTheAPIServerIsAway(t *testing.T) {
 	l := newLab(t)
 	e := l.events()
 	l.Go()

@@ -4,6 +4,7 @@ package informer
 import (
 	"context"
 	"log/slog"
+	"time"
 
 	"github.com/go-logr/logr"
 	"golang.org/x/sync/errgroup"
@@ -17,6 +18,9 @@ import (
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
 )
+
+// warnAfter is the time without an answer of the API server until a warning.
+const warnAfter = 30 * time.Second
 
 // Group is informers that run together.
 type Group struct {
@@ -55,6 +59,27 @@ func (g *Group) Missing() []string {
 		}
 	}
 	return missing
+}
+
+// Await waits until Missing lists no kind. It calls warn every 30 s.
+func (g *Group) Await(ctx context.Context, warn func(missing []string)) error {
+	poll := time.NewTicker(100 * time.Millisecond)
+	defer poll.Stop()
+	for next := time.Now().Add(warnAfter); ; {
+		missing := g.Missing()
+		if len(missing) == 0 {
+			return nil
+		}
+		if time.Now().After(next) {
+			warn(missing)
+			next = next.Add(warnAfter)
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-poll.C:
+		}
+	}
 }
 
 // Options select and reduce the objects that are watched. All are optional.
@@ -202,6 +227,11 @@ func (in *Informer[T]) One(key string) (T, bool) {
 	o, exists, err := in.shared.GetStore().GetByKey(key)
 	object, ok := o.(T)
 	return object, exists && ok && err == nil
+}
+
+// NewQueue makes a queue for [Work] with the pauses between the tries of a key.
+func NewQueue[K comparable](minPause, maxPause time.Duration) workqueue.TypedRateLimitingInterface[K] {
+	return workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[K](minPause, maxPause))
 }
 
 // Work handles the keys of a queue one after another until ctx ends, which shuts the queue down. After an error it handles the key again,

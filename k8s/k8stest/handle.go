@@ -12,12 +12,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
-	numbers "k8s.io/apimachinery/pkg/util/json" // whole ones stay whole
+	numbers "k8s.io/apimachinery/pkg/util/json" // integers stay integers
 )
 
 func uid(version int) types.UID { return types.UID(fmt.Sprintf("uid-%d", version)) }
 
-// target is what a request is about.
+// target is the object or collection of a request.
 type target struct {
 	resource, namespace, name, subresource string
 }
@@ -85,7 +85,7 @@ func refuse(w http.ResponseWriter, code int, reason metav1.StatusReason, text st
 func answer(w http.ResponseWriter, code int, body any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)
-	_ = json.NewEncoder(w).Encode(body) // the client may have gone away
+	_ = json.NewEncoder(w).Encode(body) // the client may be gone
 }
 
 func (s *Server) list(w http.ResponseWriter, r *http.Request, t target) {
@@ -106,13 +106,13 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request, t target) {
 	}
 	meta := map[string]any{"resourceVersion": strconv.Itoa(s.version)}
 	if limit, _ := strconv.Atoi(r.URL.Query().Get("limit")); limit > 0 && limit < len(items) {
-		meta["remainingItemCount"], meta["continue"] = len(items)-limit, "more" // no test reads on
+		meta["remainingItemCount"], meta["continue"] = len(items)-limit, "more" // no test reads the rest
 		items = items[:limit]
 	}
 	answer(w, http.StatusOK, map[string]any{"kind": kind + "List", "apiVersion": version, "metadata": meta, "items": items})
 }
 
-// one does what a request wants of one object.
+// one serves a request for one object.
 func (s *Server) one(w http.ResponseWriter, r *http.Request, t target) {
 	var body unstructured.Unstructured
 	if r.Method != http.MethodGet {
@@ -131,7 +131,7 @@ func (s *Server) one(w http.ResponseWriter, r *http.Request, t target) {
 		t.name = body.GetName()
 	}
 	there := s.objects[t.key()]
-	if code, reason := verdict(r.Method, there, &body); code != 0 {
+	if code, reason := refusal(r.Method, there, &body); code != 0 {
 		refuse(w, code, reason, fmt.Sprintf("%s %q: %s", t.resource, t.name, reason))
 		return
 	}
@@ -152,8 +152,8 @@ func (s *Server) one(w http.ResponseWriter, r *http.Request, t target) {
 	}
 }
 
-// verdict says why a request cannot be served; 0: it can.
-func verdict(method string, there, body object) (int, metav1.StatusReason) {
+// refusal says why a request fails; 0: it succeeds.
+func refusal(method string, there, body object) (int, metav1.StatusReason) {
 	wantUID, wantVersion := string(body.GetUID()), body.GetResourceVersion()
 	if method == http.MethodDelete {
 		wantUID, _, _ = unstructured.NestedString(body.Object, "preconditions", "uid")
@@ -174,7 +174,7 @@ func verdict(method string, there, body object) (int, metav1.StatusReason) {
 	return 0, ""
 }
 
-// patched is an object with the fields of a merge patch (RFC 7396).
+// patched applies a merge patch (RFC 7396).
 func patched(there, patch object) object {
 	to := there.DeepCopy()
 	mergeFields(to.Object, patch.Object)
@@ -196,7 +196,7 @@ func mergeFields(to, from map[string]any) {
 	}
 }
 
-// merged is the object that a write leaves: the status changes with the subresource only, all else only without it.
+// merged returns the written object: the subresource changes the status only, other writes change the rest.
 func merged(t target, there, body object) object {
 	from, to := body, there.DeepCopy()
 	if t.subresource == "status" {
@@ -211,4 +211,41 @@ func merged(t target, there, body object) object {
 		result.Object["status"] = status
 	}
 	return result
+}
+
+// The kind of an object with metadata only.
+const (
+	metadataVersion = "meta.k8s.io/v1"
+	metadataKind    = "PartialObjectMetadata"
+)
+
+// wantsMetadata reports whether a client reads metadata only.
+func wantsMetadata(r *http.Request) bool {
+	return strings.Contains(r.Header.Get("Accept"), "as="+metadataKind)
+}
+
+// shape returns an object, or a copy with its metadata only.
+func shape(o object, partial bool) object {
+	if !partial {
+		return o
+	}
+	o = o.DeepCopy()
+	o.Object = map[string]any{"apiVersion": metadataVersion, "kind": metadataKind, "metadata": o.Object["metadata"]}
+	return o
+}
+
+// kindOf returns the version and the kind of a resource's objects, which clients expect in objects.
+func kindOf(resource string) (version, kind string) {
+	name, group, custom := strings.Cut(resource, ".")
+	kinds := map[string]string{
+		"pods": "Pod", "nodes": "Node", "namespaces": "Namespace", "customnetworks": "CustomNetwork", "ippools": "IPPool",
+		"ipblocks": "IPBlock", "nodenetworks": "NodeNetwork", "externalinterfaces": "ExternalInterface",
+		"podinterfaces": "PodInterfaces", "weftconfigs": "WeftConfig", "network-attachment-definitions": "NetworkAttachmentDefinition",
+		"configmaps": "ConfigMap", "events": "Event", "leases": "Lease", "services": "Service", "endpointslices": "EndpointSlice",
+		"servicecidrs": "ServiceCIDR", "networkpolicies": "NetworkPolicy",
+	}
+	if !custom {
+		return "v1", kinds[name]
+	}
+	return group + "/v1", kinds[name]
 }

@@ -1,3 +1,6 @@
+// Package k8stest serves the part of Kubernetes' API that Weft uses in the test's process: objects of any kind, lists, watches, selectors,
+// resource versions, preconditions, and the failures of a real API server. It has no schema: only a real API server validates and
+// authorises.
 package k8stest
 
 import (
@@ -24,7 +27,7 @@ type Server struct {
 
 	mu       sync.Mutex
 	version  int
-	oldest   int               // the lowest version from which a watch can go on
+	oldest   int               // the lowest version from which a watch can continue
 	objects  map[string]object // by resource/namespace/name
 	history  []event
 	watchers map[*watcher]bool
@@ -57,10 +60,10 @@ func New(t *testing.T) *Server {
 	return s
 }
 
-// Connection is how to reach the server.
+// Connection returns the connection to the server.
 func (s *Server) Connection() *rest.Config { return &rest.Config{Host: s.http.URL} }
 
-// Put makes an object of the resource ("pods", "ippools.contivpp.io") be as given, as another client would.
+// Put creates or replaces an object of a resource ("pods", "ippools.contivpp.io").
 func (s *Server) Put(resource string, o runtime.Object) {
 	s.t.Helper()
 	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o)
@@ -76,14 +79,14 @@ func (s *Server) Put(resource string, o runtime.Object) {
 	s.writeLocked(resource, u)
 }
 
-// Remove deletes an object, as another client would.
+// Remove deletes an object.
 func (s *Server) Remove(resource, namespace, name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.removeLocked(resource, strings.Join([]string{resource, namespace, name}, "/"))
 }
 
-// Go makes the server unreachable, as often as it is asked: it cuts all connections, until Come.
+// Go makes the server unreachable until Come: it closes all connections.
 func (s *Server) Go() {
 	s.mu.Lock()
 	s.away = true
@@ -115,28 +118,28 @@ func (s *Server) DropWatches() {
 	}
 }
 
-// Compact forgets what happened so far: a watch from before has to begin with a list.
+// Compact drops the history: earlier watches must begin with a list.
 func (s *Server) Compact() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.oldest, s.history = s.version, nil
 }
 
-// Fail makes requests fail for which f gives a status; 0 is well. Nil lets all be well.
+// Fail makes requests fail with the status that f returns; with 0, and if f is nil, they succeed.
 func (s *Server) Fail(f func(r *http.Request) int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.fail = f
 }
 
-// Requests lists what was asked so far: method, path and query.
+// Requests lists method, path and query of all requests so far.
 func (s *Server) Requests() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.requests)
 }
 
-// Object reads an object; false: there is none.
+// Object reads an object; false: it does not exist.
 func (s *Server) Object(resource, namespace, name string, into any) bool {
 	s.t.Helper()
 	s.mu.Lock()
@@ -208,6 +211,25 @@ func (s *Server) tellLocked(e event) {
 	for w := range s.watchers {
 		if seen, wanted := w.sees(e); wanted {
 			w.events <- seen
+		}
+	}
+}
+
+// Patience bounds a wait. It takes milliseconds on an idle machine; after several errors client-go waits up to 30 s.
+const Patience = 90 * time.Second
+
+// Eventually waits for a condition, and fails the test if it does not become true.
+func Eventually(t testing.TB, what string, is func() bool) {
+	t.Helper()
+	deadline := time.NewTimer(Patience)
+	defer deadline.Stop()
+	poll := time.NewTicker(5 * time.Millisecond)
+	defer poll.Stop()
+	for !is() {
+		select {
+		case <-poll.C:
+		case <-deadline.C:
+			t.Fatalf("not within %v: %s", Patience, what)
 		}
 	}
 }

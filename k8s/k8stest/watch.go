@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// selected is which objects a list or a watch is about.
+// selected is the selection of a list or a watch.
 type selected struct {
 	resource, namespace string
 	fields              fields.Selector
@@ -55,7 +55,7 @@ func (s *Server) chosenLocked(c selected) []object {
 	return chosen
 }
 
-// shown is an event as a watch sees it.
+// shown is an event of a watch.
 type shown struct {
 	Type   string `json:"type"`
 	Object any    `json:"object"`
@@ -67,7 +67,7 @@ type watcher struct {
 	events  chan shown
 }
 
-// sees is how the watch shows an event: an object that enters or leaves the selection comes or goes for it.
+// sees converts an event: an object that enters or leaves the selection is added or deleted.
 func (w *watcher) sees(e event) (shown, bool) {
 	is, was := w.has(e.resource, e.object), w.has(e.resource, e.before)
 	if !is && !was {
@@ -83,7 +83,7 @@ func (w *watcher) sees(e event) (shown, bool) {
 	return shown{e.kind, object}, is
 }
 
-// backlog is how many events a watch may be behind.
+// backlog is the number of events that a watch may be behind.
 const backlog = 10000
 
 func (s *Server) watch(w http.ResponseWriter, r *http.Request, t target) {
@@ -117,7 +117,7 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, t target) {
 	}
 }
 
-// begin queues what happened since the version that the watch is from, or all objects, and lets it see the rest.
+// begin queues the events since the version of the watch, or all objects, and registers the watch.
 func (s *Server) begin(w *watcher, r *http.Request) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -148,7 +148,7 @@ func (s *Server) replayLocked(w *watcher, from int) {
 	}
 }
 
-// bookmarkLocked ends the objects that a watch begins with.
+// bookmarkLocked returns the bookmark after the initial objects of a watch.
 func (s *Server) bookmarkLocked(w *watcher) any {
 	version, kind := kindOf(w.resource)
 	if w.partial {

@@ -10,9 +10,6 @@ import (
 	"github.com/weftnet/weft/pod"
 )
 
-// mainInterface is the first interface of a pod.
-const mainInterface = "eth0"
-
 // template is a pod, or the template of pods.
 type template struct {
 	annotations map[string]string
@@ -61,11 +58,11 @@ func memifsOf(containers []any) map[string]int64 {
 
 // faults lists what an ADD would refuse, and the controller would report on a backend of Services, as far as that is known without a cluster.
 func (p template) faults(namespace string) []error {
-	faults := pod.AnnotationFaults(p.annotations, namespace, mainInterface)
-	if name := p.annotations[pod.AnnotationEndpoint]; p.hostNetwork && name != "" && name != mainInterface {
+	faults := pod.AnnotationFaults(p.annotations, namespace, endpoints.MainInterface)
+	if name := p.annotations[pod.AnnotationEndpoint]; p.hostNetwork && name != "" && name != endpoints.MainInterface {
 		faults = append(faults, fmt.Errorf("%s: %s: %w", pod.AnnotationEndpoint, name, endpoints.ErrHostNetwork))
 	}
-	requests, err := pod.InterfaceRequests(p.annotations, mainInterface)
+	requests, err := pod.InterfaceRequests(p.annotations, endpoints.MainInterface)
 	if err != nil {
 		return faults
 	}

@@ -22,7 +22,7 @@ import (
 	"github.com/weftnet/weft/k8s/nodeview/nodeviewtest"
 )
 
-// documents reads the documents of a file and what kind each is of.
+// documents reads the documents of a file, by kind.
 func documents(t *testing.T, file string) map[string][][]byte {
 	t.Helper()
 	text, err := os.ReadFile(file)
@@ -40,7 +40,7 @@ func documents(t *testing.T, file string) map[string][][]byte {
 	return kinds
 }
 
-func TestManifestsAreWhatKubernetesReads(t *testing.T) {
+func TestManifestsAreValid(t *testing.T) {
 	into := map[string]func() any{
 		"Namespace": func() any { return &corev1.Namespace{} }, "ServiceAccount": func() any { return &corev1.ServiceAccount{} },
 		"ClusterRole": func() any { return &rbac.ClusterRole{} }, "ClusterRoleBinding": func() any { return &rbac.ClusterRoleBinding{} },
@@ -69,7 +69,7 @@ func readAll(documents [][]byte, into func() any) error {
 }
 
 // rows: AWS-26
-func TestAgentsHaveNoRightThatTheyDoNotNeed(t *testing.T) {
+func TestAgentsHaveOnlyTheRightsThatTheyNeed(t *testing.T) {
 	var role rbac.ClusterRole
 	if err := yaml.Unmarshal(documents(t, "rbac.yaml")["ClusterRole"][0], &role); err != nil {
 		t.Fatal(err)
@@ -115,10 +115,10 @@ func TestAgentsMayReadAllThatTheyWatch(t *testing.T) {
 	}
 }
 
-// watchedKinds is how many kinds an agent watches.
+// watchedKinds is the number of kinds that an agent watches.
 const watchedKinds = 11
 
-// watchedIn is the kind that a request watches, as group/resource; the group of core is "".
+// watchedIn returns the kind that a request watches, as group/resource; the group of core is "".
 func watchedIn(t *testing.T, request string) (kind string, is bool) {
 	t.Helper()
 	method, target, _ := strings.Cut(request, " ")
@@ -141,8 +141,8 @@ func allowsRead(rules []rbac.PolicyRule, verb, kind string) bool {
 	})
 }
 
-// TestTheControllerHasNoRightThatItDoesNotNeed lists what it may write: who takes it over can do no more than that.
-func TestTheControllerHasNoRightThatItDoesNotNeed(t *testing.T) {
+// TestTheControllerHasOnlyTheRightsThatItNeeds lists the writes that the controller, or an attacker with its token, may do.
+func TestTheControllerHasOnlyTheRightsThatItNeeds(t *testing.T) {
 	rights := documents(t, "rbac.yaml")
 	var everywhere rbac.ClusterRole
 	var own rbac.Role
@@ -169,7 +169,7 @@ func TestTheControllerHasNoRightThatItDoesNotNeed(t *testing.T) {
 	}
 }
 
-// writesOf are the verbs of rules that change something, with what they change.
+// writesOf lists the writing verbs of rules with their resources.
 func writesOf(rules []rbac.PolicyRule) (writes []string) {
 	for _, rule := range rules {
 		for _, verb := range rule.Verbs {
@@ -205,14 +205,13 @@ func TestTheControllerMayChangeNodesByTheOptionalRightOnly(t *testing.T) {
 	}
 }
 
-// areAgents reports whether agents are those who write the resources.
+// areAgents reports whether agents write the resources.
 func areAgents(resources []string) bool {
 	own := []string{"ipblocks", "nodenetworks", "podinterfaces", "ipblocks/status", "nodenetworks/status", "events"}
 	return !slices.ContainsFunc(resources, func(r string) bool { return !slices.Contains(own, r) })
 }
 
-// TestEachWritableKindHasAPolicy keeps RBAC and the policies together: what agents of all nodes may write is judged by
-// node.
+// TestEachWritableKindHasAPolicy compares RBAC with the policies: each resource that agents may write has a policy that checks the node.
 func TestEachWritableKindHasAPolicy(t *testing.T) {
 	judged := judgedByNode(t)
 	var role rbac.ClusterRole
@@ -230,7 +229,7 @@ func TestEachWritableKindHasAPolicy(t *testing.T) {
 	}
 }
 
-// judgedByNode is what policies judge by the node of a token: resource and operation.
+// judgedByNode lists what policies check by the node of a token: resource and operation.
 func judgedByNode(t *testing.T) map[string]bool {
 	t.Helper()
 	judged := map[string]bool{}

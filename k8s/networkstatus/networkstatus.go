@@ -22,16 +22,9 @@ type networkStatus struct {
 	MAC        string       `json:"mac,omitempty"`
 	MTU        int          `json:"mtu,omitempty"`
 	Default    bool         `json:"default,omitempty"`
-	DNS        statusDNS    `json:"dns"` // an empty object if there is none, like other implementations
+	DNS        pod.DNS      `json:"dns"` // an empty object if there is none, like other implementations
 	DeviceInfo *deviceInfo  `json:"device-info,omitempty"`
 	Gateways   []netip.Addr `json:"gateway,omitempty"`
-}
-
-type statusDNS struct {
-	Nameservers []string `json:"nameservers,omitempty"`
-	Domain      string   `json:"domain,omitempty"`
-	Search      []string `json:"search,omitempty"`
-	Options     []string `json:"options,omitempty"`
 }
 
 // deviceInfo is a device: device information specification 1.1.0.
@@ -83,7 +76,7 @@ func statusesOf(a *pod.Attachment) []networkStatus {
 			Name: cmp.Or(in.Definition, in.Network, pod.DefaultNetwork), Interface: in.Name, MAC: in.MAC, MTU: in.MTU, DeviceInfo: deviceInfoOf(in),
 		}
 		if in.Name == a.Key.IfName {
-			s.Name, s.Default, s.DNS = a.Key.Network, true, statusDNS(a.Delegation.DNS)
+			s.Name, s.Default, s.DNS = a.Key.Network, true, a.Delegation.DNS
 		}
 		for _, p := range in.Addresses {
 			s.IPs = append(s.IPs, p.Addr())

@@ -85,14 +85,14 @@ const wiredStatus = `[
     }
 ]`
 
-func TestTheStatusOfAPodSaysWhatItGot(t *testing.T) {
+func TestTheStatusListsThePodsInterfaces(t *testing.T) {
 	text, ours := networkstatus.Of([]pod.Attachment{wired("primary")})
 	if diff := cmp.Diff(wiredStatus, text); !ours || diff != "" {
 		t.Errorf("ours: %v (-want +got):\n%s", ours, diff)
 	}
 }
 
-func TestTheStatusIsThatOfThePodsNewestSandbox(t *testing.T) {
+func TestTheStatusHasThePodsNewestSandbox(t *testing.T) {
 	old, fresh := wired("primary"), wired("primary")
 	fresh.Key.ContainerID, fresh.Created, fresh.Interfaces = "c2", fresh.Created.Add(time.Second), fresh.Interfaces[:1]
 	for _, list := range [][]pod.Attachment{{old, fresh}, {fresh, old}} {
@@ -104,7 +104,7 @@ func TestTheStatusIsThatOfThePodsNewestSandbox(t *testing.T) {
 	}
 }
 
-func TestAStatusIsWrittenByWhoMadeTheInterfaces(t *testing.T) {
+func TestTheStatusIsNotWrittenWhenAnotherPluginWritesIt(t *testing.T) {
 	chained, delegate, unknown, alone, bare := wired("chained"), wired("delegate"), wired(""), wired("ipam"), wired("chained")
 	chained.Interfaces, bare.Interfaces = chained.Interfaces[1:2], nil
 	delegate.Key.IfName, unknown.Key.IfName = "net1", "net1"

@@ -130,24 +130,14 @@ func (c *Cluster) Run(ctx context.Context) error {
 
 // awaitAll notifies the reader when the view is complete, and logs the missing kinds until then.
 func (c *Cluster) awaitAll(ctx context.Context) error {
-	poll := time.NewTicker(100 * time.Millisecond)
-	defer poll.Stop()
-	warn := time.NewTicker(30 * time.Second)
-	defer warn.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-warn.C:
-			c.config.Log.Warn("the API server has not shown all objects yet", "missing", c.Missing())
-		case <-poll.C:
-			if len(c.Missing()) == 0 {
-				c.config.Log.Info("the cluster is known")
-				c.poke("") // also if there is no object
-				return nil
-			}
-		}
+	err := c.watches.Await(ctx, func(missing []string) {
+		c.config.Log.Warn("the API server has not shown all objects yet", "missing", missing)
+	})
+	if err == nil {
+		c.config.Log.Info("the cluster is known")
+		c.poke("") // also if there is no object
 	}
+	return err
 }
 
 // Missing lists the kinds that the API server has not shown yet and the view needs; nil: the view is complete.

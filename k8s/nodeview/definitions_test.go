@@ -36,7 +36,7 @@ func TestADefinitionThatTheWatchHasShownCostsNoRequest(t *testing.T) {
 	}
 }
 
-func TestADefinitionThatNobodyKnowsCostsOneRequest(t *testing.T) {
+func TestAnUnknownDefinitionCostsOneRequest(t *testing.T) {
 	l := newLab(t)
 	c, err := nodeview.New(nodeview.Config{
 		Node: "n1", Client: l.Client(), Question: 5 * time.Second, // nothing is watched
@@ -71,7 +71,7 @@ func TestADefinitionThatNobodyKnowsCostsOneRequest(t *testing.T) {
 	isCoded(t, err, pod.CodeTryAgain, "NetworkAttachmentDefinition shop/blue: no answer of the API server")
 }
 
-// isCoded expects an error of that code with that text; of code 0, none.
+// isCoded expects an error with a code and a text; code 0: no error.
 func isCoded(t *testing.T, err error, code uint, want string) {
 	t.Helper()
 	var coded *pod.Error

@@ -1,6 +1,6 @@
 package nodeview
 
-// Sees reports whether the watch of a kind of grant has an object that a test made.
+// Sees reports whether the watch of a kind of grant shows an object of the test.
 func (c *Cluster) Sees(kind string) bool {
 	switch kind {
 	case "node":

@@ -12,7 +12,7 @@ import (
 	"github.com/weftnet/weft/pod"
 )
 
-// FuzzObjects reads any CustomNetwork, IPPool, ExternalInterface and Node as the API server may show it.
+// FuzzObjects reads any CustomNetwork, IPPool, ExternalInterface and Node.
 func FuzzObjects(f *testing.F) {
 	for _, text := range []string{
 		`{"spec":{"type":"L2","cidrs":["10.7.0.0/24","fd00:7::/64"],"mtu":1400,"vni":7,"antiSpoof":true},"metadata":{"name":"blue"}}`,

@@ -13,8 +13,8 @@ import (
 	"github.com/weftnet/weft/k8s/nodeview"
 )
 
-// TestAKeepersBlocksFeedTheAllocator is a node's life: addresses without an API call, the next block before the first is
-// full, and back.
+// TestAKeepersBlocksFeedTheAllocator allocates addresses without a request, claims the next block before the first one is full, and releases
+// it.
 func TestAKeepersBlocksFeedTheAllocator(t *testing.T) {
 	now := time.Unix(1_700_000_000, 0)
 	clock := func() time.Time { return now }
@@ -75,7 +75,7 @@ func TestAKeepersBlocksFeedTheAllocator(t *testing.T) {
 	}
 }
 
-func TestABlockOfANetworkThatIsNotThere(t *testing.T) {
+func TestABlockOfAnUnknownNetworkIsRefused(t *testing.T) {
 	l := nodeview.Local{Allocator: func(string) *ipam.Allocator { return nil }}
 	b := blocks.Block{Network: "blue", Prefix: netip.MustParsePrefix("10.1.0.0/26")}
 	if err := l.Add(b); err == nil {
@@ -87,7 +87,7 @@ func TestABlockOfANetworkThatIsNotThere(t *testing.T) {
 }
 
 // rows: IPM-15
-func TestTheAllocatorGivesOutAsKeepersSay(t *testing.T) {
+func TestTheAllocatorConforms(t *testing.T) {
 	now := time.Unix(1_700_000_000, 0)
 	a, err := ipam.New(ipam.Config{
 		Pools: []ipam.Pool{{Name: "pods", Prefix: netip.MustParsePrefix("10.1.0.0/16"), Blocks: true}}, Now: func() time.Time { return now },

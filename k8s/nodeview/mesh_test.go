@@ -41,7 +41,7 @@ func (l *lab) block(cidr v1.CIDR, pool string, node v1.NodeName) {
 	l.Put(ipblocks, &v1.IPBlock{ObjectMeta: named(name), Spec: v1.IPBlockSpec{CIDR: cidr, Pool: pool, Node: node}})
 }
 
-// reached are the prefixes of other nodes that are used.
+// reached lists the accepted prefixes of other nodes.
 func reached(c *nodeview.Cluster) string {
 	var list []string
 	for _, n := range c.Mesh().Nodes {
@@ -52,8 +52,8 @@ func reached(c *nodeview.Cluster) string {
 	return strings.Join(list, " ")
 }
 
-// Nothing is used before all that grants it is there, and everything is then, in whichever order it came.
-func TestAnnouncementsCountOnceAllThatGrantsThemIsThere(t *testing.T) {
+// No announcement is used before all objects that grant it are known, in any order.
+func TestAnnouncementsAreUsedWhenAllGrantsAreKnown(t *testing.T) {
 	steps := map[string]func(*lab){
 		"node":         func(l *lab) { l.Node("n2", grants([]string{"10.200.0.12"})) },
 		"block":        func(l *lab) { l.block("10.9.0.64/26", "pods", "n2") },
@@ -103,7 +103,7 @@ func permutations(of ...string) (all [][]string) {
 	return all
 }
 
-func TestABlockThatBecomesAnotherNodesIsNotReachedAtTheFirst(t *testing.T) {
+func TestABlockIsNotReachedAtItsFormerNode(t *testing.T) {
 	l := newLab(t)
 	l.Node("n2", grants([]string{"10.200.0.12"}))
 	l.Pool("pods", "10.9.0.0/16", 0, nil)
@@ -121,7 +121,7 @@ func TestABlockThatBecomesAnotherNodesIsNotReachedAtTheFirst(t *testing.T) {
 	l.Eventually("it is a Service range", func() bool { return reached(c) == "n2[]" })
 }
 
-func TestBlocksOfACustomNetworkAreReachedOnIt(t *testing.T) {
+func TestBlocksOfACustomNetworkAreReached(t *testing.T) {
 	l := newLab(t)
 	l.Node("n2", grants([]string{"10.200.0.12"}))
 	l.Network("blue", v1.CustomNetworkSpec{Type: v1.L3, CIDRs: []v1.CIDR{"10.5.0.0/16"}})
@@ -164,7 +164,7 @@ func TestServiceRangesAreAwaited(t *testing.T) {
 	}
 }
 
-// A restart of the agent must not cut off pods whose pool is gone.
+// A restart of the agent must not cut off pods of a deleted pool.
 func TestBlocksOfADeletedPoolAreReachedByTheNextAgent(t *testing.T) {
 	l := newLab(t)
 	l.Node("n2", grants([]string{"10.200.0.12"}))
@@ -187,8 +187,8 @@ func TestBlocksOfADeletedPoolAreReachedByTheNextAgent(t *testing.T) {
 	}
 }
 
-// What pods do on other nodes is not this node's business: the status of blocks and heartbeats of nodes change nothing here.
-func TestNewsOfOtherNodesThatNobodyReadsAreNoChange(t *testing.T) {
+// The status of blocks and heartbeats of other nodes change nothing on this node.
+func TestIrrelevantChangesOfOtherNodesAreIgnored(t *testing.T) {
 	l := newLab(t)
 	l.Node("n2", grants([]string{"10.200.0.12"}))
 	l.block("10.9.0.64/26", "pods", "n2")
@@ -228,7 +228,7 @@ func TestNewsOfOtherNodesThatNobodyReadsAreNoChange(t *testing.T) {
 	}
 }
 
-func TestNodesAreReadAsTheyAnnounced(t *testing.T) {
+func TestTheMeshHasTheAnnouncedNodes(t *testing.T) {
 	l := newLab(t)
 	l.Node("n2", grants([]string{"10.200.0.12", "fd00::12"}, "10.1.0.64/26"))
 	c := l.Known(nil)

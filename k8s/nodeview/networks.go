@@ -9,6 +9,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/utils/ptr"
 
 	v1 "github.com/weftnet/weft/k8s/api/v1"
 	"github.com/weftnet/weft/k8s/blocks"
@@ -64,22 +65,30 @@ func (c *Cluster) customNetworks(v *View) {
 
 // network converts a CustomNetwork.
 func (c *Cluster) network(o *v1.CustomNetwork) (pod.Network, error) {
-	n := pod.Network{Name: o.Name, Type: pod.NetworkType(o.Spec.Type), AntiSpoof: o.Spec.AntiSpoof, VNI: uint32(o.VNI()), Closed: o.DeletionTimestamp != nil}
-	if o.Spec.MTU != nil {
-		n.MTU = int(*o.Spec.MTU)
-	}
-	for _, text := range o.Spec.CIDRs {
-		p, err := netip.ParsePrefix(string(text))
-		if err != nil {
-			return n, fmt.Errorf("cidrs: %w", err)
-		}
-		n.CIDRs = append(n.CIDRs, p)
+	n := pod.Network{
+		Name: o.Name, Type: pod.NetworkType(o.Spec.Type), AntiSpoof: o.Spec.AntiSpoof, VNI: uint32(o.VNI()), MTU: int(ptr.Deref(o.Spec.MTU, 0)),
+		Closed: o.DeletionTimestamp != nil,
 	}
 	var err error
+	if n.CIDRs, err = parsePrefixes(o.Spec.CIDRs); err != nil {
+		return n, fmt.Errorf("cidrs: %w", err)
+	}
 	if n.Namespaces, err = c.namespacesOf(o.Spec.NamespaceSelector); err != nil {
 		return n, err
 	}
 	return n, n.Validate()
+}
+
+func parsePrefixes[T ~string](list []T) ([]netip.Prefix, error) {
+	var prefixes []netip.Prefix
+	for _, text := range list {
+		p, err := netip.ParsePrefix(string(text))
+		if err != nil {
+			return prefixes, err
+		}
+		prefixes = append(prefixes, p)
+	}
+	return prefixes, nil
 }
 
 func (c *Cluster) externalInterfaces(v *View) {
@@ -88,12 +97,11 @@ func (c *Cluster) externalInterfaces(v *View) {
 			if string(n.Node) != c.config.Node {
 				continue
 			}
-			e, err := externalOf(o, n)
-			if err != nil {
+			if e, err := externalOf(o, n); err != nil {
 				v.Faults = append(v.Faults, Fault{"ExternalInterface", o.Name, err.Error()})
-				continue
+			} else {
+				v.Externals = append(v.Externals, e)
 			}
-			v.Externals = append(v.Externals, e)
 		}
 	}
 }
@@ -101,15 +109,10 @@ func (c *Cluster) externalInterfaces(v *View) {
 // externalOf converts one node's part of an ExternalInterface.
 func externalOf(o *v1.ExternalInterface, n v1.ExternalNode) (External, error) {
 	e := External{External: pod.External{Name: o.Name, Node: string(n.Node), Network: o.Spec.Network, Interface: n.Interface}, Generation: o.Generation}
-	if n.VLAN != nil {
-		e.VLAN = int(*n.VLAN)
-	}
-	for _, text := range n.IPs {
-		p, err := netip.ParsePrefix(text)
-		if err != nil {
-			return e, fmt.Errorf("ips: %w", err)
-		}
-		e.Addresses = append(e.Addresses, p)
+	var err error
+	e.VLAN = int(ptr.Deref(n.VLAN, 0))
+	if e.Addresses, err = parsePrefixes(n.IPs); err != nil {
+		return e, fmt.Errorf("ips: %w", err)
 	}
 	return e, nil
 }

@@ -7,6 +7,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/utils/ptr"
 
 	"github.com/weftnet/weft/ipnet/ipam"
 	v1 "github.com/weftnet/weft/k8s/api/v1"
@@ -67,10 +68,8 @@ func (c *Cluster) pool(o *v1.IPPool, node Node) (Pool, error) {
 	if err != nil {
 		return Pool{}, fmt.Errorf("cidr: %w", err)
 	}
-	p := Pool{Pool: ipam.Pool{Name: o.Name, Prefix: prefix, Disabled: o.Spec.Disabled}, Bits: blocks.BitsOf(o, prefix), Strict: true}
-	if o.Spec.StrictAffinity != nil {
-		p.Strict = *o.Spec.StrictAffinity
-	}
+	p := Pool{Pool: ipam.Pool{Name: o.Name, Prefix: prefix, Disabled: o.Spec.Disabled}, Bits: blocks.BitsOf(o, prefix)}
+	p.Strict = ptr.Deref(o.Spec.StrictAffinity, true)
 	var namespaces, nodes error
 	p.Namespaces, namespaces = c.namespacesOf(o.Spec.NamespaceSelector)
 	p.Foreign, nodes = isForeign(o.Spec.NodeSelector, node)
@@ -98,12 +97,11 @@ func (c *Cluster) namespacePools(v *View) {
 			v.Faults = append(v.Faults, Fault{"Namespace", n.Name, fmt.Sprintf("annotation %s: expected a JSON list of names of pools, not %q", pod.AnnotationPools, text)})
 			continue
 		}
-		if names == nil {
-			continue
-		}
-		if v.NamespacePools == nil {
+		if names != nil && v.NamespacePools == nil {
 			v.NamespacePools = make(map[string][]string)
 		}
-		v.NamespacePools[n.Name] = names
+		if names != nil {
+			v.NamespacePools[n.Name] = names
+		}
 	}
 }

@@ -14,14 +14,14 @@ import (
 	"github.com/weftnet/weft/k8s/nodeview"
 )
 
-// without selects what does not have a value of a label.
+// without selects objects without a value of a label.
 func without(label, value string) *metav1.LabelSelector {
 	return &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{
 		{Key: label, Operator: metav1.LabelSelectorOpNotIn, Values: []string{value}},
 	}}
 }
 
-// admitted says which pools a pod of the namespace on this node may have addresses of.
+// admitted lists the pools for a pod of the namespace on this node.
 func admitted(c *nodeview.Cluster, namespace string) string {
 	v := c.View()
 	var names []string
@@ -74,7 +74,7 @@ func TestPoolsAreChosenByLabelsOfNodesAndNamespaces(t *testing.T) {
 	is("when no namespace is selected", "later", "any")
 }
 
-func TestASelectorThatIsNoneIsNamedAndSelectsNobody(t *testing.T) {
+func TestAnInvalidSelectorIsReportedAndSelectsNothing(t *testing.T) {
 	l := newLab(t)
 	wrong := &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "zone", Operator: "Near", Values: []string{"a"}}}}
 	l.Pool("nodes", "10.1.0.0/16", time.Hour, func(s *v1.IPPoolSpec) { s.NodeSelector = wrong })
@@ -92,7 +92,7 @@ func TestASelectorThatIsNoneIsNamedAndSelectsNobody(t *testing.T) {
 }
 
 // rows: IPM-08
-func TestAPoolOutsideOfTheClustersRangesIsToldOfOrRefused(t *testing.T) {
+func TestAPoolOutsideOfTheClusterCIDRsIsReportedOrRefused(t *testing.T) {
 	l := newLab(t)
 	l.Pool("p0", "10.1.0.0/17", time.Hour, nil)
 	l.Pool("p1", "10.2.0.0/16", time.Hour, nil)

@@ -24,8 +24,8 @@ func selects(label, value string) *metav1.LabelSelector {
 
 func ptr[T any](v T) *T { return &v }
 
-// A node says of each network that is being deleted that it is closed, also of one that it never had: else the network stays.
-func TestNetworksThatAreBeingDeletedAreNamedWhateverTheirFault(t *testing.T) {
+// A node reports each deleted network as closed, also one that it never had: otherwise the network stays.
+func TestDeletingListsInvalidNetworksToo(t *testing.T) {
 	l := newLab(t)
 	for name, spec := range map[string]v1.CustomNetworkSpec{"sound": {Type: v1.L2}, "wrong": {Type: v1.L3}} {
 		l.Put(networks, &v1.CustomNetwork{
@@ -38,7 +38,7 @@ func TestNetworksThatAreBeingDeletedAreNamedWhateverTheirFault(t *testing.T) {
 	}
 }
 
-func TestNetworksAreReadInTheNodesWords(t *testing.T) {
+func TestNetworksAreConverted(t *testing.T) {
 	l := newLab(t)
 	l.Namespace("a", map[string]string{"team": "x"}, nil)
 	l.Namespace("b", map[string]string{"team": "x"}, nil)
@@ -75,7 +75,7 @@ func TestNetworksAreReadInTheNodesWords(t *testing.T) {
 	}
 }
 
-func TestAChangeOfANamespaceChangesWhoIsAdmitted(t *testing.T) {
+func TestAChangedNamespaceChangesTheAdmittedNamespaces(t *testing.T) {
 	l := newLab(t)
 	l.Network("blue", v1.CustomNetworkSpec{Type: v1.L2, NamespaceSelector: selects("team", "x")})
 	c := l.Known(nil)
@@ -90,7 +90,7 @@ func TestAChangeOfANamespaceChangesWhoIsAdmitted(t *testing.T) {
 }
 
 // rows: AWS-09, IPM-10
-func TestPoolsAreReadInTheNodesWords(t *testing.T) {
+func TestPoolsAreConverted(t *testing.T) {
 	l := newLab(t)
 	l.Node("n1", func(n *corev1.Node) { n.Annotations = map[string]string{pod.AnnotationPools: `["fast"]`} })
 	l.Namespace("a", nil, map[string]string{pod.AnnotationPools: `["slow","fast"]`})
@@ -160,7 +160,7 @@ func TestThePauseAndItsReason(t *testing.T) {
 	l.Eventually("not paused", func() bool { return c.View().Paused == "" })
 }
 
-func TestANodeIsAskedFor(t *testing.T) {
+func TestReadNode(t *testing.T) {
 	l := newLab(t)
 	n, err := nodeview.ReadNode(t.Context(), l.Client(), "n1")
 	if err != nil || n.UID != "uid of n1" || len(n.Addresses) != 1 || n.Addresses[0].String() != "10.200.0.11" {
@@ -199,7 +199,7 @@ func TestAClusterWithoutMultusIsComplete(t *testing.T) {
 	l.Known(nil)
 }
 
-func TestWhatIsMissingIsNamed(t *testing.T) {
+func TestMissingListsKinds(t *testing.T) {
 	l := newLab(t)
 	l.Uninstall(pools)
 	c := l.Cluster(nil)
@@ -233,7 +233,7 @@ func TestAViewOutlivesTheAgent(t *testing.T) {
 	l.Eventually("the view is complete", func() bool { return c.View().Complete && len(c.View().Networks) == 2 })
 }
 
-func TestWhatIsKnownStaysWhileTheAPIServerIsAway(t *testing.T) {
+func TestTheViewStaysWhileTheAPIServerIsAway(t *testing.T) {
 	l := newLab(t)
 	l.Network("blue", v1.CustomNetworkSpec{Type: v1.L2})
 	c := l.Known(nil)

@@ -32,16 +32,10 @@ type Annotator struct {
 // written is a text with the version of the pod before the write.
 type written struct{ over, text string }
 
-// Pauses between the writes of one pod.
-const (
-	minPause = 200 * time.Millisecond
-	maxPause = 5 * time.Minute
-)
-
 // NewAnnotator makes an annotator. Want returns the annotation of a pod; false: the annotation is not Weft's.
 func (ps *Pods) NewAnnotator(name string, want func(id pod.ID) (text string, ours bool)) *Annotator {
 	a := &Annotator{pods: ps, name: name, want: want, written: make(map[string]written)}
-	a.keys = workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](minPause, maxPause))
+	a.keys = informer.NewQueue[string](200*time.Millisecond, 5*time.Minute)
 	ps.informer.OnChange(func(key string) { a.keys.Add(key) })
 	return a
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/weftnet/weft/pod"
 )
 
-// texts are what annotations are to be, by pod.
+// texts holds the wanted annotations, by pod.
 type texts struct {
 	mu sync.Mutex
 	of map[string]string
@@ -54,7 +54,7 @@ func (l *lab) annotator(w *texts) *pods.Annotator {
 	return a
 }
 
-// note is the annotation of a pod as the API server has it.
+// note reads the annotation of a pod from the API server.
 func (l *lab) note(name string) string {
 	var p corev1.Pod
 	l.Object("pods", "default", name, &p)
@@ -71,7 +71,7 @@ func (l *lab) patches() (n int) {
 }
 
 // rows: AWS-42
-func TestAPodIsAnnotatedOnceAndAgainWhenSomebodyChangesIt(t *testing.T) {
+func TestAPodIsAnnotatedOnceAndAgainAfterAThirdPartyChange(t *testing.T) {
 	l := newLab(t)
 	w := &texts{of: map[string]string{"web 1": "[1]", "static of kubelet": "[7]"}}
 	l.Pod("web", "1", "n1", nil)
@@ -102,7 +102,7 @@ func TestAPodIsAnnotatedOnceAndAgainWhenSomebodyChangesIt(t *testing.T) {
 }
 
 // rows: AWS-42
-func TestAnAnnotationThatIsTrueNoMoreIsEmptiedWhereThePodStays(t *testing.T) {
+func TestAnObsoleteAnnotationIsEmptiedIfThePodStays(t *testing.T) {
 	l := newLab(t)
 	w := &texts{of: map[string]string{"again 4": "[5]", "last 9": "[9]"}}
 	told := func(text string) func(*corev1.Pod) { return func(p *corev1.Pod) { p.Annotations[noted] = text } }
@@ -136,7 +136,7 @@ func TestAnAnnotationThatIsTrueNoMoreIsEmptiedWhereThePodStays(t *testing.T) {
 	}
 }
 
-func TestAnAnnotationIsTriedAgainUntilItIsThere(t *testing.T) {
+func TestAnAnnotationIsRetriedUntilItIsWritten(t *testing.T) {
 	for name, code := range map[string]int{"it fails": http.StatusInternalServerError, "there is no right to": http.StatusForbidden, "too much": http.StatusTooManyRequests} {
 		t.Run(name, func(t *testing.T) {
 			l := newLab(t)
@@ -157,7 +157,7 @@ func TestAnAnnotationIsTriedAgainUntilItIsThere(t *testing.T) {
 	}
 }
 
-func TestAnAnnotationThatWasDueWhileTheAPIServerWasAwayIsWritten(t *testing.T) {
+func TestAnAnnotationIsWrittenWhenTheAPIServerIsBack(t *testing.T) {
 	l := newLab(t)
 	w := &texts{of: map[string]string{}}
 	l.Pod("web", "1", "n1", nil)
@@ -176,8 +176,8 @@ func TestAnAnnotationThatWasDueWhileTheAPIServerWasAwayIsWritten(t *testing.T) {
 	l.Eventually("the pod is annotated", func() bool { return l.note("web") == "[1]" })
 }
 
-// A pod that was made again under the same name is another one: what is to be told of the old one is not told of it.
-func TestAPodThatWasMadeAgainIsNotToldOfTheOneBefore(t *testing.T) {
+// A pod that was created again under the same name does not get the annotation of the old one.
+func TestAPodDoesNotGetTheAnnotationOfItsPredecessor(t *testing.T) {
 	l := newLab(t)
 	w := &texts{of: map[string]string{"web old": "[old]", "web new": "[new]"}}
 	l.Pod("web", "old", "n1", nil)

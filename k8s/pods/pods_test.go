@@ -119,7 +119,7 @@ func TestAPodIsDeletedOnlyIfTheAPIServerSaysSo(t *testing.T) {
 	}
 }
 
-func TestTheQuestionForAnnotationsIsBounded(t *testing.T) {
+func TestTheRequestForAnnotationsIsBounded(t *testing.T) {
 	l := newLab(t)
 	release := make(chan struct{})
 	l.Fail(func(*http.Request) int { <-release; return 0 })
@@ -139,7 +139,7 @@ func TestTheQuestionForAnnotationsIsBounded(t *testing.T) {
 }
 
 // rows: AWS-07
-func TestAPodMadeAgainIsNotTakenForTheOldOne(t *testing.T) {
+func TestAPodIsNotMistakenForItsPredecessor(t *testing.T) {
 	l := newLab(t)
 	l.Pod("db-0", "1", "n1", nil)
 	c := l.Known(nil)
@@ -158,7 +158,7 @@ func TestAPodMadeAgainIsNotTakenForTheOldOne(t *testing.T) {
 	}
 }
 
-// seen records what OnPod was called with.
+// seen records the calls of OnPod.
 type seen struct {
 	mu    sync.Mutex
 	calls []string
@@ -189,7 +189,7 @@ func (s *seen) last(want string) func() bool {
 }
 
 // rows: AWS-05, AWS-07
-func TestAPodIsHandledAsItIsAndAgainAfterAnError(t *testing.T) {
+func TestAPodIsHandledInItsCurrentStateAndAgainAfterAnError(t *testing.T) {
 	l := newLab(t)
 	s := &seen{fails: 3}
 	c := l.Known(func(c *nodeview.Config) { c.OnPod = s.onPod })
@@ -210,10 +210,10 @@ func TestAPodIsHandledAsItIsAndAgainAfterAnError(t *testing.T) {
 	}
 }
 
-// While one pod is being handled others change: each is handled once then, as it is.
+// While one pod is being handled others change: each is handled once afterwards, in its current state.
 //
 // rows: AWS-05, AWS-08
-func TestWhatHappensToAPodMeanwhileIsHandledOnce(t *testing.T) {
+func TestChangesOfAPodDuringACallAreHandledOnce(t *testing.T) {
 	const updates = 10000
 	l := newLab(t)
 	s := &seen{}
@@ -246,7 +246,7 @@ func TestWhatHappensToAPodMeanwhileIsHandledOnce(t *testing.T) {
 }
 
 // rows: AWS-06
-func TestADeleteThatNoWatchSawIsHandled(t *testing.T) {
+func TestAMissedDeleteIsHandled(t *testing.T) {
 	l := newLab(t)
 	s := &seen{}
 	c := l.Known(func(c *nodeview.Config) { c.OnPod = s.onPod })

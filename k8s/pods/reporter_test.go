@@ -25,7 +25,7 @@ func report(name, uid, address string) pods.Report {
 	}
 }
 
-// got says whose pods' interfaces the API server has, and which.
+// got formats the PodInterfaces of the API server.
 func (l *lab) got(names ...string) string {
 	var all []string
 	for _, name := range names {
@@ -42,7 +42,7 @@ func (l *lab) got(names ...string) string {
 	return strings.Join(all, "; ")
 }
 
-// reporter knows the pods a and b of its node, and that there are no others, which a watch says later than it shows the pods.
+// reporter makes a reporter that knows the pods a and b of its node, and that there are no others, which the watch shows later.
 func (l *lab) reporter() *pods.Reporter {
 	l.T.Helper()
 	l.Pod("a", "u1", "n1", nil)
@@ -55,7 +55,7 @@ func (l *lab) reporter() *pods.Reporter {
 }
 
 // rows: CAL-16
-func TestPodInterfacesAreWhatPodsGot(t *testing.T) {
+func TestPodInterfacesAreReported(t *testing.T) {
 	l := newLab(t)
 	r := l.reporter()
 	tell := func(reports ...pods.Report) {
@@ -80,7 +80,7 @@ func TestPodInterfacesAreWhatPodsGot(t *testing.T) {
 	}
 }
 
-// kubectl get showed the first interface, and the first node of an ExternalInterface, only.
+// kubectl get showed only the first interface, and the first node of an ExternalInterface.
 func TestColumnsShowAllElementsOfAList(t *testing.T) {
 	crds, err := filepath.Glob("../manifests/crds/*.yaml")
 	if err != nil || len(crds) == 0 {
@@ -107,7 +107,7 @@ func TestColumnsShowAllElementsOfAList(t *testing.T) {
 	}
 }
 
-func TestPodInterfacesAfterARestartAreWhatTheyShouldBe(t *testing.T) {
+func TestPodInterfacesAreCorrectedAfterARestart(t *testing.T) {
 	l := newLab(t)
 	r := l.reporter()
 	for name, node := range map[string]string{"a": "n1", "left": "n1", "b": "n2", "other": "n2"} {
@@ -130,7 +130,7 @@ func TestPodInterfacesAfterARestartAreWhatTheyShouldBe(t *testing.T) {
 }
 
 // rows: CIL-12
-func TestAReportThatCouldNotBeWrittenIsWrittenLater(t *testing.T) {
+func TestAFailedReportIsRetried(t *testing.T) {
 	l := newLab(t)
 	r := l.reporter()
 	one := report("a", "u1", "10.1.0.2/32")

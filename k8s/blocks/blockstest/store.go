@@ -120,7 +120,7 @@ func (s *Store) Drop(name string) {
 func (s *Store) allLocked() []v1.IPBlock {
 	var all []v1.IPBlock
 	for _, b := range s.objects {
-		all = append(all, *b) // nobody changes what is stored, and who lists does not either
+		all = append(all, *b) // neither the store nor its callers change stored objects
 	}
 	slices.SortFunc(all, func(x, y v1.IPBlock) int {
 		if x.Name < y.Name {
@@ -224,7 +224,7 @@ func (s *Store) write(verb string, b *v1.IPBlock, do func() (*v1.IPBlock, error)
 	case fault == Unavailable:
 		return &v1.IPBlock{}, ErrTimeout
 	case fault == Late:
-		s.late = append(s.late, func() { _, _ = do() }) // nobody waits for its answer
+		s.late = append(s.late, func() { _, _ = do() }) // no caller waits for the answer
 		return &v1.IPBlock{}, ErrTimeout
 	case fault == Conflict && there != nil:
 		s.writeLocked(there)

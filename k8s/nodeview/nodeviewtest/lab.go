@@ -1,4 +1,4 @@
-// Package nodeviewtest runs a node's view of an API server that has what a test puts.
+// Package nodeviewtest runs a node's view of an API server with objects of a test.
 package nodeviewtest
 
 import (
@@ -111,7 +111,7 @@ func (l *Lab) Cluster(set func(*nodeview.Config)) *nodeview.Cluster {
 	return c
 }
 
-// Known is a view that is complete.
+// Known runs a view until it is complete.
 func (l *Lab) Known(set func(*nodeview.Config)) *nodeview.Cluster {
 	l.T.Helper()
 	c := l.Cluster(set)

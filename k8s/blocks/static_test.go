@@ -14,7 +14,7 @@ import (
 	"github.com/weftnet/weft/k8s/blocks/blockstest"
 )
 
-// static has nodes act until one of them has an address for a pod of that name, or is refused.
+// static steps nodes until one of them has an address for a pod of that name, or is refused.
 func (l *lab) static(n *node, address, pod string, others ...*node) error {
 	l.t.Helper()
 	s := &blocks.Static{Pool: l.pools[0], Address: netip.MustParseAddr(address), Namespace: "shop", Pod: pod}
@@ -36,7 +36,7 @@ func (l *lab) static(n *node, address, pod string, others ...*node) error {
 	return errors.New("it is not answered")
 }
 
-// contextThatEnds has a claim give up soon.
+// contextThatEnds makes a claim give up soon.
 func contextThatEnds(t *testing.T) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(t.Context(), 300*time.Millisecond)
 }
@@ -125,7 +125,7 @@ func TestStaticAddressOfAnotherNodesPodNamesPodAndNode(t *testing.T) {
 	l.sound(owner, n, third)
 }
 
-func TestStaticAddressOfANodeThatDoesNotAnswerIsRefusedAndTheRequestWithdrawn(t *testing.T) {
+func TestClaimWithdrawsItsRequestWhenTheNodeDoesNotAnswer(t *testing.T) {
 	l := newLab(t, pool("10.1.0.0/26", 26))
 	owner, n := l.node("n1"), l.node("n2")
 	l.step(owner)
@@ -141,7 +141,7 @@ func TestStaticAddressOfANodeThatDoesNotAnswerIsRefusedAndTheRequestWithdrawn(t 
 	}
 }
 
-func TestRequestThatItsNodeDoesNotFollowUpExpires(t *testing.T) {
+func TestUnusedRequestExpires(t *testing.T) {
 	l := newLab(t, pool("10.1.0.0/26", 26))
 	owner, n := l.node("n1"), l.node("n2")
 	l.step(owner)
@@ -177,7 +177,7 @@ func TestStaticAddressIsNotGivenBackBeforeItsPodHasStarted(t *testing.T) {
 	}
 }
 
-func TestStaticAddressBeyondTheMostBlocksIsRefused(t *testing.T) {
+func TestStaticAddressBeyondMaxBlocksIsRefused(t *testing.T) {
 	l := newLab(t, pool("10.1.0.0/24", 26))
 	l.marks.MaxBlocks = 1
 	n := l.node("n1")
@@ -192,7 +192,7 @@ func TestStaticAddressBeyondTheMostBlocksIsRefused(t *testing.T) {
 	}
 }
 
-// lendTo has the owner lend an address to a node, for a pod.
+// lendTo makes the owner lend an address to a node, for a pod.
 func (l *lab) lendTo(n *node, address string, owner *node) {
 	l.t.Helper()
 	l.step(owner)
@@ -232,7 +232,7 @@ func TestNodeThatLostABorrowedAddressIsolatesItsPod(t *testing.T) {
 	}
 }
 
-func TestNodeWithoutANodeObjectGivesOutNoBorrowedAddress(t *testing.T) {
+func TestNodeWithoutANodeObjectAllocatesNoBorrowedAddress(t *testing.T) {
 	l := newLab(t, pool("10.1.0.0/26", 26))
 	owner, n := l.node("n1"), l.node("n2")
 	l.lendTo(n, "10.1.0.7", owner)
@@ -252,7 +252,7 @@ func TestNodeWithoutANodeObjectGivesOutNoBorrowedAddress(t *testing.T) {
 	}
 }
 
-func TestBlockOfALostNodeStaysWhileOtherNodesBorrowOfIt(t *testing.T) {
+func TestBlockOfADeletedNodeStaysWhileOtherNodesBorrowFromIt(t *testing.T) {
 	l := newLab(t, pool("10.1.0.0/26", 26))
 	owner, n, heir := l.node("n1"), l.node("n2"), l.node("n3")
 	l.lendTo(n, "10.1.0.7", owner)
@@ -280,7 +280,7 @@ func TestBlockOfALostNodeStaysWhileOtherNodesBorrowOfIt(t *testing.T) {
 	l.sound(n, heir)
 }
 
-func TestLoansOfNetworksWithTheSameAddressesAreApart(t *testing.T) {
+func TestLoansOfNetworksWithTheSameAddressesAreSeparate(t *testing.T) {
 	of := func(network string) blocks.Pool {
 		return blocks.Pool{Network: network, Prefix: netip.MustParsePrefix("10.1.0.0/26"), Bits: 26}
 	}
@@ -304,7 +304,7 @@ func TestLoansOfNetworksWithTheSameAddressesAreApart(t *testing.T) {
 	}
 }
 
-func TestRequestedAddressIsNotLentToANodeThatOnlyNeedsSome(t *testing.T) {
+func TestRequestedAddressIsNotLentToAnotherNode(t *testing.T) {
 	l := newLab(t, borrowable("10.1.0.0/26", 26))
 	l.marks.Low, l.marks.High = 64, 64 // the owner has none to spare, and offers what is requested only
 	owner, n, other := l.node("n1"), l.node("n2"), l.node("n3")
@@ -326,7 +326,7 @@ func TestRequestedAddressIsNotLentToANodeThatOnlyNeedsSome(t *testing.T) {
 	}
 }
 
-func TestLoanWhoseAnswerWasLostIsGivenBack(t *testing.T) {
+func TestLoanIsReturnedWhenTheAnswerWasLost(t *testing.T) {
 	l := newLab(t, pool("10.1.0.0/26", 26))
 	owner, n := l.node("n1"), l.node("n2")
 	l.step(owner)
