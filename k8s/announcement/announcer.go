@@ -157,7 +157,8 @@ func (a *Announcer) confirm(ctx context.Context, there *v1.NodeNetwork) (*v1.Nod
 // writeStatus writes the status if it differs.
 func (a *Announcer) writeStatus(ctx context.Context, there *v1.NodeNetwork, content Announcement) error {
 	next := there.DeepCopy()
-	next.Status.Version, next.Status.Refused, next.Status.Networks, next.Status.Externals = content.Version, content.Refused, content.Networks, content.Externals
+	next.Status.Version, next.Status.Refused = content.Version, content.Refused
+	next.Status.Networks, next.Status.Externals = content.Networks, content.Externals
 	ready := metav1.Condition{Type: v1.ConditionReady, Status: metav1.ConditionTrue, Reason: "ServesPods", Message: "the node serves pods"}
 	if content.NotReady != "" {
 		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, "NotServing", content.NotReady

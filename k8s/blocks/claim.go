@@ -203,13 +203,13 @@ func (k *Keeper) release(ctx context.Context, h *held) error {
 
 // reconsider reads a block whose object changed before the delete: no earlier request can delete it any more.
 func (k *Keeper) reconsider(ctx context.Context, h *held) error {
-	b, err := k.config.Store.Get(ctx, h.name)
-	switch {
-	case apierrors.IsNotFound(err), err == nil && (b.UID != h.object.UID || !k.isOurs(b)):
+	b, err := k.read(ctx, h.name)
+	if err != nil {
+		return err
+	}
+	if !k.isOurs(b) || b.UID != h.object.UID {
 		k.forget(h)
 		return nil
-	case err != nil:
-		return fmt.Errorf("release block %s: %w", h.name, err)
 	}
 	h.leaving = false
 	return errors.Join(k.refresh(h, b), k.config.Local.Add(h.Block))
@@ -222,6 +222,7 @@ func (k *Keeper) forget(h *held) {
 	k.gone[string(h.object.UID)] = true
 }
 
+// isOurs reports whether a block, which may be nil, belongs to this node.
 func (k *Keeper) isOurs(b *v1.IPBlock) bool {
-	return string(b.Spec.Node) == k.config.Node && b.DeletionTimestamp == nil
+	return nodeOf(b) == k.config.Node && b.DeletionTimestamp == nil
 }

@@ -85,30 +85,28 @@ func (s suspicion) String() string {
 
 func (c *Collector) grace() time.Duration { return cmp.Or(c.Grace, DefaultLeakGrace) }
 
+// suspect adds the possible leaks of a list to seen.
 func (c *Collector) suspect(ctx context.Context, list []v1.IPBlock, seen map[suspicion]*v1.IPBlock) error {
-	uids := map[string]string{}
+	uids := make(map[string]string)
 	for i := range list {
 		b := &list[i]
-		names := []string{string(b.Spec.Node)}
-		for _, l := range b.Spec.Borrowed {
-			names = append(names, string(l.Node))
-		}
-		for _, name := range names {
-			if _, asked := uids[name]; asked || name == "" {
-				continue
-			}
-			uid, err := c.NodeUID(ctx, name)
-			if err != nil {
-				return fmt.Errorf("get node %s: %w", name, err)
-			}
-			uids[name] = uid
-		}
-		if b.Spec.Node != "" && uids[names[0]] == "" {
-			seen[suspicion{string(b.UID), b.Name, names[0], ""}] = b
+		var possible []suspicion
+		if b.Spec.Node != "" {
+			possible = append(possible, suspicion{string(b.UID), b.Name, string(b.Spec.Node), ""})
 		}
 		for _, l := range b.Spec.Borrowed {
-			if uids[string(l.Node)] == "" {
-				seen[suspicion{string(b.UID), b.Name, string(l.Node), string(l.Address)}] = b
+			possible = append(possible, suspicion{string(b.UID), b.Name, string(l.Node), string(l.Address)})
+		}
+		for _, s := range possible {
+			if _, asked := uids[s.node]; !asked && s.node != "" {
+				uid, err := c.NodeUID(ctx, s.node)
+				if err != nil {
+					return fmt.Errorf("get node %s: %w", s.node, err)
+				}
+				uids[s.node] = uid
+			}
+			if uids[s.node] == "" {
+				seen[s] = b
 			}
 		}
 	}

@@ -8,8 +8,6 @@ import (
 	"slices"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-
 	v1 "github.com/weftnet/weft/k8s/api/v1"
 )
 
@@ -105,19 +103,19 @@ func (c staticClaim) foreign(ctx context.Context, block netip.Prefix) (bool, err
 	if l := c.loans.all[addressKey{c.Pool.Network, c.Address}]; l != nil && l.isOurs() && !l.closed {
 		return true, nil
 	}
-	b, err := c.config.Store.Get(ctx, Name(c.Pool.Network, block))
+	b, err := c.read(ctx, Name(c.Pool.Network, block))
 	switch {
-	case err != nil && !apierrors.IsNotFound(err):
+	case err != nil:
 		return false, err
-	case err == nil && b.DeletionTimestamp != nil:
+	case b != nil && b.DeletionTimestamp != nil:
 		return false, nil
-	case err == nil && b.Spec.Node != "":
+	case nodeOf(b) != "":
 		return c.single(ctx, b)
 	}
 	if most := c.marks().MaxBlocks; len(c.levelOf(c.Pool).blocks) >= most {
 		return false, fmt.Errorf("its block %s is free, but this node has %d blocks of %s, which is the most (maxBlocks)", block, most, c.Pool)
 	}
-	if err == nil {
+	if b != nil {
 		return c.holdClaimed(c.claims.adopt(ctx, b))
 	}
 	return c.holdClaimed(c.claims.create(ctx, c.Pool, block))

@@ -47,30 +47,37 @@ func (h *held) isDoubtful(b *v1.IPBlock) bool {
 		(h.unsure || h.lent() || len(b.Spec.Requested) > 0) && b.ResourceVersion != h.object.ResourceVersion
 }
 
-// find holds an unknown block of this node: an earlier run claimed it, or the answer to the claim was lost.
-func (k *Keeper) find(ctx context.Context, name string) error {
+// read reads the object of a block; nil: it does not exist.
+func (k *Keeper) read(ctx context.Context, name string) (*v1.IPBlock, error) {
 	b, err := k.config.Store.Get(ctx, name)
 	switch {
 	case apierrors.IsNotFound(err):
-		return nil
+		return nil, nil
 	case err != nil:
-		return fmt.Errorf("read block %s: %w", name, err)
-	case !k.isOurs(b):
-		return nil
+		return nil, fmt.Errorf("read block %s: %w", name, err)
+	}
+	return b, nil
+}
+
+// find holds an unknown block of this node: an earlier run claimed it, or the answer to the claim was lost.
+func (k *Keeper) find(ctx context.Context, name string) error {
+	b, err := k.read(ctx, name)
+	if err != nil || !k.isOurs(b) {
+		return err
 	}
 	return k.hold(b)
 }
 
 // confirm reads a block, and loses it if it does not belong to this node any more.
 func (k *Keeper) confirm(ctx context.Context, h *held) error {
-	b, err := k.config.Store.Get(ctx, h.name)
+	b, err := k.read(ctx, h.name)
 	switch {
-	case err == nil && k.isOurs(b):
+	case err != nil:
+		return err
+	case k.isOurs(b):
 		return k.refresh(h, b)
-	case err == nil || apierrors.IsNotFound(err):
-		return k.lose(ctx, h, b)
 	}
-	return fmt.Errorf("read block %s: %w", h.name, err)
+	return k.lose(ctx, h, b)
 }
 
 // refresh takes over the object of a block. Addresses that other nodes may have borrowed are withheld.
@@ -108,7 +115,7 @@ func (k *Keeper) lose(ctx context.Context, h *held, by *v1.IPBlock) error {
 		h.told = true
 		return fmt.Errorf("block %s belongs to node %s, but pods of this node use its addresses: delete these pods", h.name, owner)
 	}
-	if by != nil && by.Name != "" {
+	if by != nil {
 		_, err := k.holdClaimed(k.claims.adopt(ctx, by))
 		return err
 	}
@@ -127,19 +134,19 @@ func (k *Keeper) lose(ctx context.Context, h *held, by *v1.IPBlock) error {
 
 // confirmLoan reads whether an address is still lent to this node. The controller frees loans of nodes that were gone for long.
 func (k *Keeper) confirmLoan(ctx context.Context, l *loan) error {
-	b, err := k.config.Store.Get(ctx, l.name)
-	switch {
-	case err == nil && k.loans.isLent(b, l):
-		l.object = b
-		if !l.closed && !l.taken {
-			return nil
-		}
-		l.closed, l.taken = false, false
-		return k.config.Local.Add(l.Block)
-	case err == nil || apierrors.IsNotFound(err):
+	b, err := k.read(ctx, l.name)
+	if err != nil {
+		return err
+	}
+	if !k.loans.isLent(b, l) {
 		return k.loseLoan(ctx, l, b)
 	}
-	return fmt.Errorf("read block %s: %w", l.name, err)
+	l.object = b
+	if !l.closed && !l.taken {
+		return nil
+	}
+	l.closed, l.taken = false, false
+	return k.config.Local.Add(l.Block)
 }
 
 // loseLoan handles an address of block b that is not lent to this node any more. Its pods are isolated, unless the block is free: then this node
@@ -157,7 +164,7 @@ func (k *Keeper) loseLoan(ctx context.Context, l *loan, b *v1.IPBlock) error {
 	case owner != "":
 		l.taken = k.config.Taken(l.Block, owner)
 		return nil
-	case b != nil && b.Name != "":
+	case b != nil:
 		_, err := k.holdClaimed(k.claims.adopt(ctx, b))
 		return err
 	}

@@ -95,7 +95,6 @@ func (c *Cluster) namespacePools(v *View) {
 		names := poolNames(text)
 		if text != "" && names == nil {
 			v.Faults = append(v.Faults, Fault{"Namespace", n.Name, fmt.Sprintf("annotation %s: expected a JSON list of names of pools, not %q", pod.AnnotationPools, text)})
-			continue
 		}
 		if names != nil && v.NamespacePools == nil {
 			v.NamespacePools = make(map[string][]string)
