@@ -11,7 +11,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/tools/cache"
 
 	"github.com/weftnet/weft/k8s/client"
 	"github.com/weftnet/weft/k8s/informer"
@@ -79,9 +78,8 @@ func (b *backends) lightenService(s *corev1.Service) *corev1.Service {
 }
 
 func (b *backends) tell(key string) {
-	if namespace, name, err := cache.SplitMetaNamespaceKey(key); err == nil {
-		b.config.Changed(types.NamespacedName{Namespace: namespace, Name: name})
-	}
+	namespace, name, _ := strings.Cut(key, "/")
+	b.config.Changed(types.NamespacedName{Namespace: namespace, Name: name})
 }
 
 // serviceOf returns the Service of a slice.
