@@ -12,28 +12,28 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Machine is what the configuration depends on of a node.
+// Machine describes the resources of a node that VPP may use.
 type Machine struct {
 	CPUs     []CPU  // that this process may use, ascending
 	Confined bool   // the node has more processors than this process may use
 	Nodes    []Node // with memory, ascending
 	VhostNet bool   // taps are possible
 
-	Limit map[string]int // hugepages that the container may have on all nodes together, by their size; none: any number
+	Limit map[string]int // maximum number of hugepages of the container on all nodes, by size; missing: unlimited
 
 	files fs.FS // the root directory, for network cards
 }
 
-// CPU is a processor with the NUMA node that it is of.
+// CPU is a processor with its NUMA node.
 type CPU struct{ ID, Node int }
 
-// Node is a NUMA node with its free hugepages, by their size.
+// Node is a NUMA node with its free hugepages by size.
 type Node struct {
 	ID   int
 	Free map[string]int
 }
 
-// pageSizes are the hugepages that VPP knows, with the kernel's names: in sysfs, and in a cgroup.
+// pageSizes are the hugepages that VPP supports, with their names in sysfs and in a cgroup.
 var pageSizes = []struct {
 	name          string
 	bytes         int
@@ -43,11 +43,11 @@ var pageSizes = []struct {
 	{Giga, 1 << 30, "hugepages-1048576kB", "hugetlb.1GB"},
 }
 
-// AllowedCPUs lists the processors that this process may use: those of its container, where it is in one.
+// AllowedCPUs lists the processors that this process may use. In a container these are the processors of the container.
 func AllowedCPUs() ([]int, error) {
 	var set unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &set); err != nil {
-		return nil, fmt.Errorf("read the processors of this process: %w", err)
+		return nil, fmt.Errorf("read the CPU affinity of this process: %w", err)
 	}
 	var allowed []int
 	for id := 0; len(allowed) < set.Count(); id++ {
@@ -58,7 +58,7 @@ func AllowedCPUs() ([]int, error) {
 	return allowed, nil
 }
 
-// Detect looks at the node whose root directory is given, as a process sees it that may use the allowed processors.
+// Detect reads the resources of the node with the given root directory, for a process that may use the allowed processors.
 func Detect(root fs.FS, allowed []int) (Machine, error) {
 	m := Machine{files: root, Limit: map[string]int{}}
 	online, err := readList(root, "sys/devices/system/cpu/online")
@@ -79,7 +79,7 @@ func Detect(root fs.FS, allowed []int) (Machine, error) {
 	return m, errors.Join(m.detectLimits(), m.detectNodes())
 }
 
-// detectNodes finds NUMA nodes, and makes one of a machine that has none.
+// detectNodes reads the NUMA nodes. A machine without NUMA is one node.
 func (m *Machine) detectNodes() error {
 	const dir = "sys/devices/system/node"
 	nodes, err := readList(m.files, dir+"/has_memory")
@@ -123,12 +123,11 @@ func (m *Machine) addNode(id int, hugepages string, cpus []int) error {
 	return nil
 }
 
-// detectLimits reads how many hugepages the container may have, in cgroup v2 or v1.
+// detectLimits reads the hugepage limits of the container, from cgroup v2 or v1.
 func (m *Machine) detectLimits() error {
 	for _, size := range pageSizes {
 		for _, file := range []string{"sys/fs/cgroup/" + size.cgroup + ".max", "sys/fs/cgroup/hugetlb/" + size.cgroup + ".limit_in_bytes"} {
-			text, err := fs.ReadFile(m.files, file)
-			word := strings.TrimSpace(string(text))
+			word, err := readWord(m.files, file)
 			if errors.Is(err, fs.ErrNotExist) || word == "max" {
 				continue
 			}
@@ -145,7 +144,7 @@ func (m *Machine) detectLimits() error {
 	return nil
 }
 
-// pciAddress finds the PCI address of a network card that the kernel has; a PCI address is returned as it is.
+// pciAddress returns the PCI address of a network card. The card is a PCI address or the name of a kernel interface.
 func (m *Machine) pciAddress(card string) (string, error) {
 	if strings.Count(card, ":") == 2 {
 		return card, nil
@@ -156,19 +155,24 @@ func (m *Machine) pciAddress(card string) (string, error) {
 		return "", fmt.Errorf("find the PCI address of %s: %w", card, err)
 	}
 	for line := range strings.Lines(string(text)) {
-		if address, is := strings.CutPrefix(strings.TrimSpace(line), "PCI_SLOT_NAME="); is {
+		if address, ok := strings.CutPrefix(strings.TrimSpace(line), "PCI_SLOT_NAME="); ok {
 			return address, nil
 		}
 	}
 	return "", fmt.Errorf("find the PCI address of %s: /%s has no PCI_SLOT_NAME, so the card is not a PCI device", card, file)
 }
 
-func readNumber(root fs.FS, file string) (int, error) {
+func readWord(root fs.FS, file string) (string, error) {
 	text, err := fs.ReadFile(root, file)
+	return strings.TrimSpace(string(text)), err
+}
+
+func readNumber(root fs.FS, file string) (int, error) {
+	word, err := readWord(root, file)
 	if err != nil {
 		return 0, err
 	}
-	return number(file, strings.TrimSpace(string(text)))
+	return number(file, word)
 }
 
 func number(file, word string) (int, error) {
@@ -179,27 +183,25 @@ func number(file, word string) (int, error) {
 	return int(n), nil
 }
 
-// readList reads a list of the kernel such as 0-3,8.
+// readList reads a list in the kernel's format, such as 0-3,8.
 func readList(root fs.FS, file string) ([]int, error) {
-	text, err := fs.ReadFile(root, file)
-	if err != nil {
+	words, err := readWord(root, file)
+	if err != nil || words == "" {
 		return nil, err
 	}
 	var list []int
-	for word := range strings.SplitSeq(strings.TrimSpace(string(text)), ",") {
-		if word == "" {
-			continue
-		}
+	for word := range strings.SplitSeq(words, ",") {
 		low, high, isRange := strings.Cut(word, "-")
+		if !isRange {
+			high = low
+		}
 		first, err := number(file, low)
 		if err != nil {
 			return nil, err
 		}
-		last := first
-		if isRange {
-			if last, err = number(file, high); err != nil {
-				return nil, err
-			}
+		last, err := number(file, high)
+		if err != nil {
+			return nil, err
 		}
 		for id := first; id <= last; id++ {
 			list = append(list, id)

@@ -10,7 +10,7 @@ import (
 	"testing/fstest"
 )
 
-// files makes a root directory of paths and contents.
+// files creates a root directory with the given contents by path.
 func files(contents map[string]string) fs.FS {
 	root := fstest.MapFS{}
 	for name, text := range contents {
@@ -19,7 +19,7 @@ func files(contents map[string]string) fs.FS {
 	return root
 }
 
-// numaNode is what sysfs has of a NUMA node: its processors and free hugepages of 2M and 1G.
+// numaNode returns the sysfs files of a NUMA node with its processors and free hugepages of 2M and 1G.
 func numaNode(id int, cpus string, huge, giga int) map[string]string {
 	at := fmt.Sprintf("sys/devices/system/node/node%d/", id)
 	return map[string]string{
@@ -29,7 +29,7 @@ func numaNode(id int, cpus string, huge, giga int) map[string]string {
 	}
 }
 
-// node makes a root directory with the given processors.
+// node creates a root directory with the given processors.
 func node(online, memory string, parts ...map[string]string) fs.FS {
 	all := map[string]string{"sys/devices/system/cpu/online": online, "sys/devices/system/node/has_memory": memory}
 	for _, part := range parts {
@@ -45,7 +45,7 @@ func upTo(n int) (cpus []int) {
 	return cpus
 }
 
-func TestDetectReadsWhatTheProcessMayUse(t *testing.T) {
+func TestDetectReadsTheResourcesOfTheProcess(t *testing.T) {
 	single := map[string]string{
 		"sys/devices/system/cpu/online":                                "0",
 		"sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages":      "30",
@@ -82,7 +82,7 @@ func TestDetectReadsWhatTheProcessMayUse(t *testing.T) {
 	}
 }
 
-func TestDetectNamesWhatItCannotRead(t *testing.T) {
+func TestDetectNamesUnreadableFiles(t *testing.T) {
 	for want, root := range map[string]fs.FS{
 		"open sys/devices/system/cpu/online":                           files(nil),
 		`read /sys/devices/system/cpu/online: strconv.ParseUint: pars`: node("many", "0"),
@@ -95,7 +95,7 @@ func TestDetectNamesWhatItCannotRead(t *testing.T) {
 	}
 }
 
-func TestAllowedCPUsAreThoseOfThisProcess(t *testing.T) {
+func TestAllowedCPUsAreSorted(t *testing.T) {
 	allowed, err := AllowedCPUs()
 	if err != nil || len(allowed) == 0 || !slices.IsSorted(allowed) {
 		t.Errorf("allowed: %v (%v)", allowed, err)

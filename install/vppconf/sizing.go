@@ -8,16 +8,16 @@ import (
 )
 
 const (
-	dataSize     = 2048 // of a packet buffer: a packet of the usual MTUs in one
+	dataSize     = 2048 // of a packet buffer: holds a packet of 1500 bytes
 	headers      = 256  // before the data of each buffer: VPP's header and room for encapsulation
-	dpdkHeader   = 128  // before that, where the DPDK plugin is loaded
+	dpdkHeader   = 128  // before that, if the DPDK plugin is loaded
 	cacheLine    = 64
 	ordinaryPage = 4 << 10
 
-	baseBuffers   = 16384 // what VPP asks for by default with hugepages
+	baseBuffers   = 16384 // VPP's default with hugepages
 	workerBuffers = 4096  // in frames and in the cache of a worker
-	tapRing       = 256   // buffers that wait in the ring of a tap
-	cardRings     = 2048  // buffers that wait in the rings of a network card, for each of its queues
+	tapRing       = 256   // buffers in the ring of a tap
+	cardRings     = 2048  // buffers in the rings of a network card, for each queue
 
 	baseHeap      = 512 << 20 // VPP 25.10 without interfaces uses 36 MiB; the rest is for routes and traces of packets
 	interfaceHeap = 128 << 10 // a memif with an address uses 22 KiB; the rest is for neighbours, filters and other routes
@@ -31,8 +31,8 @@ type cores struct {
 	workers []CPU
 }
 
-// chooseCores gives the main thread the second processor, because the kernel's interrupts go to the node's first one as a
-// rule, and the workers others of the same NUMA node as far as there are enough.
+// chooseCores gives the main thread the second processor, because most of the kernel's interrupts go to the first one. The
+// workers get processors of the same NUMA node first.
 func chooseCores(o *Options, m *Machine) (cores, error) {
 	c := cores{main: m.CPUs[0]}
 	if len(m.CPUs) > 1 && !m.Confined {
@@ -41,7 +41,7 @@ func chooseCores(o *Options, m *Machine) (cores, error) {
 	if o.MainCore != choose {
 		i := slices.IndexFunc(m.CPUs, func(cpu CPU) bool { return cpu.ID == o.MainCore })
 		if i < 0 {
-			return c, fmt.Errorf("--main-core %d: VPP may use the processors %s only", o.MainCore, listed(m.CPUs))
+			return c, fmt.Errorf("--main-core %d: VPP may use the processors %s only", o.MainCore, listed(m.CPUs, byID))
 		}
 		c.main = m.CPUs[i]
 	}
@@ -53,12 +53,11 @@ func chooseCores(o *Options, m *Machine) (cores, error) {
 	if count > len(rest) {
 		return c, fmt.Errorf("--workers %d: beside the main thread's processor VPP may use %d", count, len(rest))
 	}
-	first := m.CPUs[0]
 	rank := func(cpu CPU) int {
 		switch {
 		case cpu.Node != c.main.Node:
 			return 1
-		case cpu == first:
+		case cpu == m.CPUs[0]:
 			return 2
 		}
 		return 0
@@ -69,7 +68,7 @@ func chooseCores(o *Options, m *Machine) (cores, error) {
 	return c, nil
 }
 
-// defaultWorkers leaves most processors to pods: a worker that polls takes all of its own.
+// defaultWorkers leaves most processors to pods: a polling worker uses all of its processor.
 func defaultWorkers(cpus int) int {
 	switch {
 	case cpus < 4:
@@ -82,44 +81,46 @@ func defaultWorkers(cpus int) int {
 	return 4
 }
 
-// threads counts those that forward.
+// threads is the number of forwarding threads.
 func (c cores) threads() int { return max(1, len(c.workers)) }
 
-// listed writes processors as the kernel does without ranges.
-func listed(cpus []CPU) string {
+// listed joins the numbers of processors with commas.
+func listed(cpus []CPU, number func(CPU) int) string {
 	words := make([]string, len(cpus))
 	for i, cpu := range cpus {
-		words[i] = strconv.Itoa(cpu.ID)
+		words[i] = strconv.Itoa(number(cpu))
 	}
 	return strings.Join(words, ",")
 }
 
-// buffersFor counts the packet buffers that each NUMA node needs, and says for what.
+func byID(cpu CPU) int { return cpu.ID }
+
+// buffersFor returns the number of packet buffers that each NUMA node needs, with the reason.
 func buffersFor(o *Options, m *Machine, c cores) (count int, reason string) {
 	if o.Buffers != 0 {
-		return o.Buffers, "as --buffers says"
+		return o.Buffers, "set by --buffers"
 	}
-	count, reason = baseBuffers, fmt.Sprintf("%d as VPP has by default", baseBuffers)
+	count, reason = baseBuffers, fmt.Sprintf("%d by VPP's default", baseBuffers)
 	add := func(n int, what string) {
 		if n > 0 {
 			count += n
 			reason += fmt.Sprintf(" + %d %s", n, what)
 		}
 	}
-	add(workerBuffers*len(c.workers), "in the workers' hands")
+	add(workerBuffers*len(c.workers), "in use by workers")
 	if m.VhostNet {
-		add(tapRing*(o.Pods+1), fmt.Sprintf("in the rings of %d pods' taps and the node's own", o.Pods))
+		add(tapRing*(o.Pods+1), fmt.Sprintf("in the rings of the taps of %d pods and of the node", o.Pods))
 	}
 	if o.ownsCard(DPDK) || o.ownsCard(AFXDP) {
 		add(cardRings*c.threads(), "in the rings of "+o.Uplink)
 	}
 	if count > maxBuffers {
-		return maxBuffers, fmt.Sprintf("the most that VPP has room for; wanted: %s", reason)
+		return maxBuffers, fmt.Sprintf("the maximum that VPP has room for; wanted: %s", reason)
 	}
 	return count, reason
 }
 
-// bufferBytes is what VPP allocates for a buffer: an odd number of cache lines, which spreads buffers over the cache.
+// bufferBytes is the size of a buffer in VPP: an odd number of cache lines, which spreads buffers over the cache.
 func (o *Options) bufferBytes() int {
 	size := headers + dataSize
 	if o.ownsCard(DPDK) {
@@ -128,19 +129,19 @@ func (o *Options) bufferBytes() int {
 	return (size/cacheLine | 1) * cacheLine
 }
 
-// pages says which pages VPP's memory is on.
+// pages are the pages of VPP's memory.
 type pages struct {
 	buffers, heap string // Huge, Giga, or None
-	ask           int    // buffers that VPP must be asked for to have those needed
+	ask           int    // value of buffers-per-numa with which VPP has the needed buffers
 	count         int    // of pages of the buffers, on each NUMA node
+	bytes         int    // of a page of the buffers
 	reason        string
 }
 
-// choosePages takes hugepages only where all that is needed is free: VPP ends at start, or gets SIGBUS, where they do not
-// suffice.
+// choosePages uses hugepages only if enough are free: without them VPP fails at start or gets SIGBUS.
 func choosePages(o *Options, m *Machine, c cores, buffers int) (pages, error) {
 	asked := askOrdinary(o.bufferBytes(), buffers)
-	ordinary := pages{buffers: None, heap: None, ask: asked, count: asked, reason: "as --hugepages says"}
+	ordinary := pages{buffers: None, heap: None, ask: asked, count: asked, bytes: ordinaryPage, reason: "set by --hugepages"}
 	if o.Hugepages == None {
 		return ordinary, o.forbidOrdinary("with --hugepages none")
 	}
@@ -150,7 +151,7 @@ func choosePages(o *Options, m *Machine, c cores, buffers int) (pages, error) {
 			continue
 		}
 		perPage := size.bytes / o.bufferBytes()
-		p := pages{buffers: size.name, heap: None, ask: buffers, count: (buffers-1)/perPage + 1}
+		p := pages{buffers: size.name, heap: None, ask: buffers, count: (buffers-1)/perPage + 1, bytes: size.bytes}
 		lack := m.lacking(size.name, p.count)
 		if lack == "" {
 			p.reason = fmt.Sprintf("hugepages, %d on each NUMA node: fewer TLB misses than with ordinary pages", p.count)
@@ -168,15 +169,15 @@ func choosePages(o *Options, m *Machine, c cores, buffers int) (pages, error) {
 	return ordinary, o.forbidOrdinary(missing[0])
 }
 
-// askOrdinary counts the buffers that VPP must be asked for on ordinary pages. It takes a page for each, lays buffers of the given
-// size end to end, and leaves out those that cross from one page into the next.
+// askOrdinary returns the value of buffers-per-numa for ordinary pages. VPP takes a page for each buffer, lays buffers of the
+// given size end to end, and skips those that cross a page boundary.
 func askOrdinary(size, needed int) int {
 	const lines = ordinaryPage / cacheLine
 	size /= cacheLine
 	return (needed*size + lines - size - 1) / (lines - size)
 }
 
-// forbidOrdinary is an error where a network card needs hugepages.
+// forbidOrdinary returns an error if the network card needs hugepages.
 func (o *Options) forbidOrdinary(why string) error {
 	if o.ownsCard(DPDK) {
 		return fmt.Errorf("--uplink-mode dpdk needs hugepages: %s", why)
@@ -184,28 +185,28 @@ func (o *Options) forbidOrdinary(why string) error {
 	return nil
 }
 
-// lacking says why each NUMA node cannot have the wanted hugepages; "" if it can.
+// lacking says why VPP cannot have the wanted hugepages on each NUMA node; "" if it can.
 func (m *Machine) lacking(size string, wanted int) string {
 	for _, node := range m.Nodes {
 		if free := node.Free[size]; free < wanted {
 			return fmt.Sprintf("NUMA node %d has %d free hugepages of %s, %d are needed", node.ID, free, size, wanted)
 		}
 	}
-	if limit, is := m.Limit[size]; is && limit < wanted*len(m.Nodes) {
+	if limit, ok := m.Limit[size]; ok && limit < wanted*len(m.Nodes) {
 		return fmt.Sprintf("this container may have %d hugepages of %s, %d are needed", limit, size, wanted*len(m.Nodes))
 	}
 	return ""
 }
 
-// hasRoom reports whether a NUMA node has hugepages of 2M for the heap beside those that each node has for buffers.
+// hasRoom reports whether a NUMA node has enough hugepages of 2M for its buffers and the heap.
 func (m *Machine) hasRoom(node, buffers, heap int) bool {
-	if limit, is := m.Limit[Huge]; is && limit < buffers*len(m.Nodes)+heap {
+	if limit, ok := m.Limit[Huge]; ok && limit < buffers*len(m.Nodes)+heap {
 		return false
 	}
 	return slices.ContainsFunc(m.Nodes, func(n Node) bool { return n.ID == node && n.Free[Huge] >= buffers+heap })
 }
 
-// interfaces counts what VPP may have: pods have one on the average beside memifs, and some are the node's own.
+// interfaces estimates the number of interfaces: one for each pod beside its memifs, and some of the node.
 func (o *Options) interfaces() int { return o.Pods + o.Memifs + 16 }
 
 func heapFor(o *Options) int { return roundUp(baseHeap+o.interfaces()*interfaceHeap, 64<<20) }

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Config is a startup configuration. VPP reads the result of String.
+// Config is a startup configuration. String returns its text.
 type Config struct {
 	summary  []string
 	sections []section
@@ -19,10 +19,9 @@ type section struct {
 	lines []line
 }
 
-// line is a directive of VPP with its reason.
-type line struct{ text, reason string }
+type line struct{ directive, reason string }
 
-// New sizes VPP for a machine. The options are valid.
+// New sizes VPP for a machine. The options must be valid.
 func New(o *Options, m *Machine) (Config, error) {
 	c, err := chooseCores(o, m)
 	if err != nil {
@@ -34,10 +33,11 @@ func New(o *Options, m *Machine) (Config, error) {
 		return Config{}, err
 	}
 	sections := []section{
-		{"unix", unixLines(o)}, {"socksvr", []line{{"socket-name " + o.file("api.sock"), "where the agent connects (dataplane.socket); owner and group of VPP only (0775)"}}},
+		{"unix", unixLines(o)},
+		{"socksvr", []line{{"socket-name " + o.file("api.sock"), "API socket of the agent (dataplane.socket); owner and group of VPP only (0775)"}}},
 		{"statseg", statsLines(o, c)},
-		{"api-trace", []line{{"on nitems 16384", "vppctl api trace dump shows what the agent asked for last; after a crash it is in /tmp/api_post_mortem.PID, with memifs' secrets"}}},
-		{"api-segment", []line{{"prefix " + filepath.Base(o.RuntimeDir), "name of the shared memory of other API clients; another VPP on this node has another one"}}},
+		{"api-trace", []line{{"on nitems 16384", "vppctl api trace dump shows the agent's last requests; after a crash they are in /tmp/api_post_mortem.PID, with memif secrets"}}},
+		{"api-segment", []line{{"prefix " + filepath.Base(o.RuntimeDir), "name of the shared memory of other API clients, unique for each VPP on this node"}}},
 		{"memory", memoryLines(o, p)}, {"buffers", bufferLines(p, buffers, why)},
 		{"cpu", cpuLines(m, c)}, {"plugins", pluginLines(o)},
 	}
@@ -55,69 +55,65 @@ func (o *Options) file(name string) string { return filepath.Join(o.RuntimeDir, 
 
 func unixLines(o *Options) []line {
 	return []line{
-		{"nodaemon", "kubelet or systemd supervises VPP and sees how it ends"},
-		{"nosyslog", "messages go to standard error, which the supervisor keeps"},
-		{"nocolor", "without colours in the supervisor's log"},
-		{"runtime-dir " + o.RuntimeDir, "for root only (0700) if weft-agent vpp-config -o made it; VPP makes a missing one open to all"},
-		{"cli-listen " + o.file("cli.sock"), "for vppctl; write access to it is control of the node's network"},
-		{"pidfile " + o.file("vpp.pid"), "VPP does not start with one outside of runtime-dir"},
+		{"nodaemon", "kubelet or systemd supervises VPP and sees its exit code"},
+		{"nosyslog", "log to standard error, which the supervisor keeps"},
+		{"nocolor", "no colours in the supervisor's log"},
+		{"runtime-dir " + o.RuntimeDir, "for root only (0700) if weft-agent vpp-config -o created it; VPP would create it open to all users"},
+		{"cli-listen " + o.file("cli.sock"), "for vppctl; write access to it controls the node's network"},
+		{"pidfile " + o.file("vpp.pid"), "must be in runtime-dir, otherwise VPP does not start"},
 	}
 }
 
 func statsLines(o *Options, c cores) []line {
 	return []line{
-		{"socket-name " + o.file("stats.sock"), "where the agent reads the counters of interfaces and drops"},
-		{"size " + mebibytes(statsFor(o, c)), fmt.Sprintf("counters of %d interfaces, threads: %d; VPP ends when they do not fit", o.interfaces(), 1+len(c.workers))},
+		{"socket-name " + o.file("stats.sock"), "the agent reads counters of interfaces and drops here"},
+		{"size " + mebibytes(statsFor(o, c)), fmt.Sprintf("counters of %d interfaces, threads: %d; VPP ends if they do not fit", o.interfaces(), 1+len(c.workers))},
 	}
 }
 
 func memoryLines(o *Options, p pages) []line {
-	reason := "takes memory when it is used, and needs no hugepages"
+	reason := "allocated when used, without hugepages"
 	if p.heap != None {
-		reason = "enough hugepages are free for the heap too"
+		reason = "enough hugepages are free for the heap, too"
 	}
 	return []line{
-		{"main-heap-size " + mebibytes(heapFor(o)), fmt.Sprintf("routes, neighbours and filters of %d interfaces; VPP ends when it is full", o.interfaces())},
+		{"main-heap-size " + mebibytes(heapFor(o)), fmt.Sprintf("routes, neighbours and filters of %d interfaces; VPP ends if it is full", o.interfaces())},
 		{"main-heap-page-size " + pageSize(p.heap), reason},
 	}
 }
 
 func bufferLines(p pages, buffers int, why string) []line {
 	if p.buffers == None {
-		why = fmt.Sprintf("for %d, because VPP leaves out those that would cross a page: %s", buffers, why)
+		why = fmt.Sprintf("%d usable, because VPP skips those that would cross a page: %s", buffers, why)
 	}
 	return []line{
 		{"page-size " + pageSize(p.buffers), p.reason},
 		{"buffers-per-numa " + strconv.Itoa(p.ask), why},
-		{"default data-size " + strconv.Itoa(dataSize), "a packet of 1500 bytes is in one buffer, one of 9000 in five"},
+		{"default data-size " + strconv.Itoa(dataSize), "a packet of 1500 bytes takes one buffer, one of 9000 takes five"},
 	}
 }
 
 func cpuLines(m *Machine, c cores) []line {
 	var lines []line
-	number := func(cpu CPU) string { return strconv.Itoa(cpu.ID) }
+	number := byID
 	if m.Confined {
-		lines = append(lines, line{"relative", fmt.Sprintf("VPP may use the processors %s only; numbers below count within these, so that the file stays right if they change", listed(m.CPUs))})
-		number = func(cpu CPU) string { return strconv.Itoa(slices.Index(m.CPUs, cpu)) }
+		lines = append(lines, line{"relative", fmt.Sprintf("VPP may use the processors %s only; the numbers below are indexes into these, so the file stays valid if they change", listed(m.CPUs, byID))})
+		number = func(cpu CPU) int { return slices.Index(m.CPUs, cpu) }
 	}
 	reason := "API, CLI and timers"
 	if c.main != m.CPUs[0] && m.CPUs[0].ID == 0 {
-		reason += "; processor 0 is left to the kernel's interrupts"
+		reason += "; processor 0 serves the kernel's interrupts"
 	}
 	if len(c.workers) == 0 {
-		reason += "; forwards too, because there are no workers"
+		reason += "; also forwards, because there are no workers"
 	}
-	lines = append(lines, line{"main-core " + number(c.main), reason})
+	lines = append(lines, line{"main-core " + strconv.Itoa(number(c.main)), reason})
 	if len(c.workers) > 0 {
-		numbers := make([]string, len(c.workers))
-		for i, cpu := range c.workers {
-			numbers[i] = number(cpu)
-		}
 		where := "of the main thread's NUMA node"
 		if slices.ContainsFunc(c.workers, func(cpu CPU) bool { return cpu.Node != c.main.Node }) {
-			where = "of several NUMA nodes, because the main thread's has too few"
+			where = "of several NUMA nodes, because that of the main thread has too few"
 		}
-		lines = append(lines, line{"corelist-workers " + strings.Join(numbers, ","), "to forward packets, " + where + "; a worker that polls uses all of its processor"})
+		lines = append(lines, line{"corelist-workers " + listed(c.workers, number), "to forward packets, " + where + "; a polling worker uses all of its processor"})
 	}
 	return lines
 }
@@ -125,16 +121,16 @@ func cpuLines(m *Machine, c cores) []line {
 func pluginLines(o *Options) []line {
 	var lines []line
 	if o.PluginPath != "" {
-		lines = append(lines, line{"path " + o.PluginPath, "as --plugin-path says"})
+		lines = append(lines, line{"path " + o.PluginPath, "set by --plugin-path"})
 	}
 	lines = append(lines,
-		line{"vat-path " + o.file("none"), "a directory that does not exist: VPP's test plugins would complain at start that their plugins are disabled"},
-		line{"plugin default { disable }", "the agent needs few; each other one takes memory and may be attacked"},
-		enabled("acl", "pods' interfaces send from their own MAC and addresses only"),
-		enabled("af_packet", "pods' veths, the node's own link where there are no taps, network cards in mode af_packet"),
-		enabled("memif", "pods' shared-memory interfaces"),
+		line{"vat-path " + o.file("none"), "a missing directory, because VPP's test plugins log errors if their plugins are disabled"},
+		line{"plugin default { disable }", "the agent needs few; every other one uses memory and is attack surface"},
+		enabled("acl", "anti-spoofing: pods send from their own MAC and addresses only"),
+		enabled("af_packet", "veths of pods, the node's own link if there are no taps, network cards in mode af_packet"),
+		enabled("memif", "shared-memory interfaces of pods"),
 		enabled("ping", "answers echo requests to VPP's addresses, such as the gateways of networks"),
-		enabled("tap", "pods' taps; a plugin since VPP 26.06, part of VPP before, where this line does nothing"),
+		enabled("tap", "taps of pods; a plugin since VPP 26.06, before that a part of VPP, and this line has no effect"),
 		enabled("vxlan", "tunnels to other nodes"),
 	)
 	if o.ownsCard(AFXDP) {
@@ -160,12 +156,12 @@ func dpdkLines(o *Options, m *Machine, c cores) ([]line, error) {
 		name = "uplink"
 	}
 	return []line{
-		{"uio-driver vfio-pci", "the kernel's driver that gives a card to a program; it needs an IOMMU"},
-		{fmt.Sprintf("dev %s { name %s num-rx-queues %d }", address, name, c.threads()), "the node's network card, with a queue for each thread that forwards; no other card is touched"},
+		{"uio-driver vfio-pci", "the kernel's driver for cards that programs own; needs an IOMMU"},
+		{fmt.Sprintf("dev %s { name %s num-rx-queues %d }", address, name, c.threads()), "the node's network card, with a queue for each forwarding thread; no other card is touched"},
 	}, nil
 }
 
-// describe describes the machine and what VPP takes of it.
+// describe describes the machine and VPP's share of its memory.
 func describe(o *Options, m *Machine, p pages) []string {
 	taps := "with /dev/vhost-net (taps are possible)"
 	if !m.VhostNet {
@@ -178,32 +174,22 @@ func describe(o *Options, m *Machine, p pages) []string {
 	memory := 170 << 20 // the process and the heap of a VPP 25.10 without interfaces
 	memory += o.interfaces() * interfaceHeap
 	huge := 0
-	switch p.buffers {
-	case None:
-		memory += p.count * ordinaryPage * len(m.Nodes)
-	default:
-		huge = p.count * bytesOf(p.buffers) * len(m.Nodes)
+	if buffers := p.count * p.bytes * len(m.Nodes); p.buffers == None {
+		memory += buffers
+	} else {
+		huge = buffers
 	}
 	if p.heap != None {
 		huge += heapFor(o)
 	}
 	return []string{
 		"VPP's startup configuration, written by weft-agent vpp-config for this machine:",
-		fmt.Sprintf("processors %s; %s; free hugepages: %s", listed(m.CPUs), taps, strings.Join(nodes, "; ")),
-		fmt.Sprintf("VPP will take %s of hugepages and, with all interfaces, about %s of other memory besides the rings of veths.", mebibytes(huge), mebibytes(memory)),
+		fmt.Sprintf("processors %s; %s; free hugepages: %s", listed(m.CPUs, byID), taps, strings.Join(nodes, "; ")),
+		fmt.Sprintf("VPP takes %s of hugepages and, with all interfaces, about %s of other memory, without the rings of veths.", mebibytes(huge), mebibytes(memory)),
 	}
 }
 
-func bytesOf(size string) int {
-	for _, s := range pageSizes {
-		if s.name == size {
-			return s.bytes
-		}
-	}
-	return ordinaryPage
-}
-
-// pageSize is a size of pages as VPP reads it.
+// pageSize is a page size in VPP's format.
 func pageSize(size string) string {
 	if size == None {
 		return "4k"
@@ -213,7 +199,7 @@ func pageSize(size string) string {
 
 func mebibytes(n int) string { return strconv.Itoa(n>>20) + "M" }
 
-// String is the text of the file.
+// String returns the text of the file.
 func (c Config) String() string {
 	var b strings.Builder
 	for _, s := range c.summary {
@@ -223,10 +209,10 @@ func (c Config) String() string {
 		b.WriteString("\n" + s.name + " {\n")
 		width := 0
 		for _, l := range s.lines {
-			width = max(width, len(l.text))
+			width = max(width, len(l.directive))
 		}
 		for _, l := range s.lines {
-			fmt.Fprintf(&b, "  %-*s # %s\n", width, l.text, l.reason)
+			fmt.Fprintf(&b, "  %-*s # %s\n", width, l.directive, l.reason)
 		}
 		b.WriteString("}\n")
 	}

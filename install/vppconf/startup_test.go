@@ -14,7 +14,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-var update = flag.Bool("update", false, "write the expected configurations anew")
+var update = flag.Bool("update", false, "write the expected configurations")
 
 // options parses flags on top of the defaults.
 func options(t *testing.T, args ...string) *Options {
@@ -94,7 +94,7 @@ func compare(t *testing.T, file, got string) {
 	}
 }
 
-// TestEveryLineHasAReason also keeps to what VPP's parser takes: words of at most 1023 bytes, lines of at most 4095.
+// TestEveryLineHasAReason also checks the limits of VPP's parser: words of at most 1023 bytes, lines of at most 4095.
 func TestEveryLineHasAReason(t *testing.T) {
 	printed, err := filepath.Glob("testdata/*.conf")
 	if err != nil || len(printed) < 8 {
@@ -114,12 +114,12 @@ func TestEveryLineHasAReason(t *testing.T) {
 			}
 		}
 		if opened, closed := bytes.Count(text, []byte("{")), bytes.Count(text, []byte("}")); opened != closed {
-			t.Errorf("%s: %d braces are opened and %d are closed", file, opened, closed)
+			t.Errorf("%s: %d opening and %d closing braces", file, opened, closed)
 		}
 	}
 }
 
-func TestWhatTheMachineCannotGiveIsRefused(t *testing.T) {
+func TestNewFailsIfTheMachineLacksResources(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
 		root    fs.FS
@@ -152,7 +152,7 @@ func TestWhatTheMachineCannotGiveIsRefused(t *testing.T) {
 	}
 }
 
-func TestWrongFlagsAreNamed(t *testing.T) {
+func TestValidateNamesInvalidFlags(t *testing.T) {
 	for arg, want := range map[string]string{
 		"--workers=255": "--workers 255 is not within -1 and 254", "--hugepages=4M": `--hugepages "4M" is not one of auto, none, 2M, 1G`,
 		"--uplink-mode=netmap": `--uplink-mode "netmap" is not one of af_packet, af_xdp, dpdk`, "--buffers=10": "--buffers 10 is not within 4096 and 2097152",
@@ -166,7 +166,7 @@ func TestWrongFlagsAreNamed(t *testing.T) {
 	}
 }
 
-func TestAFileIsWrittenForItsOwnerOnly(t *testing.T) {
+func TestRunRestrictsFilesToTheirOwner(t *testing.T) {
 	dir := t.TempDir()
 	o := options(t, "--runtime-dir="+dir+"/run", "--output="+dir+"/etc/startup.conf")
 	if err := os.Mkdir(o.RuntimeDir, 0o755); err != nil {

@@ -49,7 +49,7 @@ func (i installation) command(ctx context.Context, name string, args ...string) 
 	return cmd
 }
 
-// runtimeDir is a directory whose name is short enough for sockets, and unique on the machine.
+// runtimeDir creates a directory with a unique name that is short enough for sockets.
 func runtimeDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "weft-conf-")
@@ -70,14 +70,14 @@ func runtimeDir(t *testing.T) string {
 	return dir
 }
 
-// running is a VPP that was started with what vpp-config prints.
+// running is a VPP that runs with the configuration of vpp-config.
 type running struct {
 	installation
 	dir string
 	pid int
 }
 
-// start runs VPP until the end of the test, in which it must end by SIGTERM without a complaint.
+// start runs VPP until the end of the test. VPP must end by SIGTERM without errors in its output.
 func start(t *testing.T, i installation, args ...string) running {
 	t.Helper()
 	dir := runtimeDir(t)
@@ -131,7 +131,7 @@ func (r running) cli(t *testing.T, words ...string) string {
 	return string(out)
 }
 
-func TestVPPRunsWithWhatIsPrinted(t *testing.T) {
+func TestVPPRunsWithThePrintedConfiguration(t *testing.T) {
 	r := start(t, requireVPP(t), "--hugepages=none", "--buffers=8192", "--workers=0")
 	t.Log(strings.TrimSpace(r.cli(t, "show", "version")))
 	want := []string{"acl", "af_packet", "memif", "ping", "vxlan"}
@@ -157,7 +157,7 @@ func TestVPPRunsWithWhatIsPrinted(t *testing.T) {
 	r.isClosed(t)
 }
 
-// buffers counts those of NUMA node 0.
+// buffers returns the number of buffers of NUMA node 0.
 func (r running) buffers(t *testing.T) int {
 	t.Helper()
 	shown := r.cli(t, "show", "buffers")
@@ -172,7 +172,7 @@ func (r running) buffers(t *testing.T) int {
 	return n
 }
 
-// isClosed checks that only root reaches VPP's sockets.
+// isClosed checks that only root can connect to VPP's sockets.
 func (r running) isClosed(t *testing.T) {
 	t.Helper()
 	if info, err := os.Stat(r.dir); err != nil || info.Mode() != fs.ModeDir|0o700 {
@@ -243,7 +243,7 @@ func TestVPPRunsInAContainerWithFewerProcessors(t *testing.T) {
 	}
 }
 
-// TestVPPRunsOnHugepages compares what the file says with what the kernel gave.
+// TestVPPRunsOnHugepages compares the file with the hugepages that the kernel allocated.
 func TestVPPRunsOnHugepages(t *testing.T) {
 	i := requireVPP(t)
 	const pool = "/sys/devices/system/node/node0/hugepages/hugepages-2048kB/free_hugepages"
@@ -270,8 +270,8 @@ func TestVPPRunsOnHugepages(t *testing.T) {
 	}
 }
 
-// TestVPPRefusesWhatTheReasonsSay keeps the reasons of lines true that are there because VPP is as it is.
-func TestVPPRefusesWhatTheReasonsSay(t *testing.T) {
+// TestVPPFailsAsTheReasonsSay checks reasons in the file against VPP.
+func TestVPPFailsAsTheReasonsSay(t *testing.T) {
 	i := requireVPP(t)
 	for _, tt := range []struct{ name, unix, rest, want string }{
 		{"a pidfile outside of runtime-dir", "pidfile /tmp/elsewhere/vpp.pid", "", "is not in runtime directory"},

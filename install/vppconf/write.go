@@ -11,8 +11,8 @@ import (
 	"github.com/google/renameio/v2"
 )
 
-// Run writes the configuration for this node to o.Output, or to stdout. A file appears whole or not at all, and its
-// directory and the runtime directory belong to the caller only afterwards (0700): who enters them controls VPP.
+// Run writes the configuration for this node to o.Output, or to stdout. It replaces the file atomically, and restricts the runtime
+// directory to the caller (0700): its sockets control VPP.
 func Run(o *Options, stdout io.Writer) error {
 	allowed, err := AllowedCPUs()
 	if err != nil {
@@ -30,7 +30,7 @@ func Run(o *Options, stdout io.Writer) error {
 		_, err := io.WriteString(stdout, config.String())
 		return err
 	}
-	if err := closeDir(o.RuntimeDir); err != nil {
+	if err := restrictDir(o.RuntimeDir); err != nil {
 		return err
 	}
 	if err := os.MkdirAll(filepath.Dir(o.Output), 0o700); err != nil {
@@ -39,8 +39,8 @@ func Run(o *Options, stdout io.Writer) error {
 	return renameio.WriteFile(o.Output, []byte(config.String()), 0o600)
 }
 
-// closeDir makes a directory, if it is missing, that only its owner may enter.
-func closeDir(dir string) error {
+// restrictDir creates a directory that only its owner may enter, or restricts an existing one.
+func restrictDir(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
