@@ -175,7 +175,7 @@ func (a *Agent) assembleScheduler() error {
 	a.replayer = &replayer{agent: a}
 	a.dataplane.replay = a.replayer.replay
 	a.assembleChains()
-	if _, err := vpp.Register(a.scheduler, a.dataplane.client); err != nil {
+	if err := vpp.Register(a.scheduler, a.dataplane.client); err != nil {
 		return fmt.Errorf("kinds of the dataplane: %w", err)
 	}
 	if _, err := linux.Register(a.scheduler, linux.Options{VethName: desired.VethObject, Later: a.chains.later}); err != nil {

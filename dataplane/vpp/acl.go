@@ -22,7 +22,7 @@ import (
 // ACLIndex is the dataplane's number of an IP ACL. MACIP ACLs have numbers of their own.
 type ACLIndex uint32
 
-// noACLIndex makes a new ACL, and is all ACLs in a dump.
+// noACLIndex requests a new ACL, or all ACLs in a dump.
 const noACLIndex = ^ACLIndex(0)
 
 // maxProtocol is the largest protocol number of IP.
@@ -30,7 +30,6 @@ const maxProtocol = 255
 
 type aclItem = kvscheduler.Item[wire.ACL, ACLIndex]
 
-// acls are IP ACLs, each with a tag.
 type acls struct{ c *Client }
 
 func aclDescriptor(c *Client) kvscheduler.Descriptor[wire.ACL, ACLIndex] {
@@ -43,12 +42,12 @@ func aclDescriptor(c *Client) kvscheduler.Descriptor[wire.ACL, ACLIndex] {
 	}
 }
 
-// sameACL compares what the dataplane is told: it has a rule for each protocol.
+// sameACL compares the rules as the dataplane has them, each for one protocol.
 func sameACL(want, have wire.ACL) bool {
 	return want.Label == have.Label && slices.Equal(byProtocol(want.Rules), byProtocol(have.Rules))
 }
 
-// byProtocol replaces each rule for several protocols by one for each.
+// byProtocol replaces each rule for several protocols by one rule for each protocol.
 func byProtocol(rules []wire.ACLRule) []wire.ACLRule {
 	var all []wire.ACLRule
 	for _, r := range rules {
@@ -96,7 +95,7 @@ func validateACLRule(r wire.ACLRule) error {
 	return nil
 }
 
-// aclHash sums up the rules.
+// aclHash returns a hash of the rules.
 func aclHash(v wire.ACL) uint64 {
 	h := fnv.New64a()
 	for _, r := range byProtocol(v.Rules) {
@@ -105,15 +104,14 @@ func aclHash(v wire.ACL) uint64 {
 	return folded(h.Sum64())
 }
 
-// Create makes the ACLs, or replaces those that are there already.
+// Create creates ACLs, or replaces existing ones with our tags.
 func (b acls) Create(ctx context.Context, batch []aclItem) {
 	there, err := b.c.acls(ctx)
+	if unread(batch, err) {
+		return
+	}
 	for i := range batch {
 		it := &batch[i]
-		if err != nil {
-			it.Err = kvscheduler.Refused(err)
-			continue
-		}
 		it.NewMeta = noACLIndex
 		for _, a := range there {
 			if a.Name == it.Name {
@@ -121,15 +119,11 @@ func (b acls) Create(ctx context.Context, batch []aclItem) {
 			}
 		}
 	}
-	if err == nil {
-		b.set(ctx, batch)
-	}
+	b.Update(ctx, batch)
 }
 
 // Update replaces the rules at once, also for the interfaces that have the ACL.
-func (b acls) Update(ctx context.Context, batch []aclItem) { b.set(ctx, batch) }
-
-func (b acls) set(ctx context.Context, batch []aclItem) {
+func (b acls) Update(ctx context.Context, batch []aclItem) {
 	requests := newRequests(batch, func(it *aclItem) *request { return setACL(it.Want, it.NewMeta) })
 	b.c.exchange(ctx, requests...)
 	for i, r := range requests {
@@ -139,22 +133,22 @@ func (b acls) set(ctx context.Context, batch []aclItem) {
 	}
 }
 
-// Delete removes the ACLs from the dataplane.
 func (b acls) Delete(ctx context.Context, batch []aclItem) {
-	removal[wire.ACL, ACLIndex, *acl.ACLDetails]{dumpACLs, func(d *acl.ACLDetails) string { return d.Tag }, removeACL}.of(ctx, b.c, batch)
+	removal[wire.ACL, ACLIndex, *acl.ACLDetails]{b.c, dumpACLs, func(d *acl.ACLDetails) string { return d.Tag }, removeACL}.of(ctx, batch)
 }
 
 // removal removes objects by their index. It checks the tag first: a restarted dataplane may use the index for another object.
 type removal[V any, M ~uint32, D api.Message] struct {
+	c      *Client
 	dump   func(M) *request // of one object
 	tag    func(D) string
 	remove func(name string, index M) *request
 }
 
-// of removes each object of the batch whose index still has the object's tag.
-func (r removal[V, M, D]) of(ctx context.Context, c *Client, batch []kvscheduler.Item[V, M]) {
+// of removes the objects of the batch if their indexes still have their tags.
+func (r removal[V, M, D]) of(ctx context.Context, batch []kvscheduler.Item[V, M]) {
 	dumps := newRequests(batch, func(it *kvscheduler.Item[V, M]) *request { return r.dump(it.Meta) })
-	c.exchange(ctx, dumps...)
+	r.c.exchange(ctx, dumps...)
 	var s steps
 	for i, found := range dumps {
 		it := &batch[i]
@@ -168,7 +162,7 @@ func (r removal[V, M, D]) of(ctx context.Context, c *Client, batch []kvscheduler
 			}
 		}
 	}
-	take(ctx, c, &s, batch)
+	take(ctx, r.c, &s, batch)
 }
 
 func setACL(v wire.ACL, index ACLIndex) *request {
@@ -193,7 +187,7 @@ var everywhere = map[wire.Family]netip.Prefix{
 	wire.IP4: netip.PrefixFrom(netip.IPv4Unspecified(), 0), wire.IP6: netip.PrefixFrom(netip.IPv6Unspecified(), 0),
 }
 
-// apiACLRule writes a rule for one protocol, or for any.
+// apiACLRule converts a rule for one protocol, or for any protocol, to the API.
 func apiACLRule(r wire.ACLRule) acl_types.ACLRule {
 	all := apiPrefix(everywhere[r.Family])
 	rule := acl_types.ACLRule{
@@ -207,7 +201,7 @@ func apiACLRule(r wire.ACLRule) acl_types.ACLRule {
 	return rule
 }
 
-// aclRule reads a rule. One that apiACLRule would not write is zero, which no valid ACL has.
+// aclRule is the inverse of apiACLRule. It returns the zero rule, which is invalid, if there is no such rule.
 func aclRule(d acl_types.ACLRule) wire.ACLRule {
 	r := wire.ACLRule{
 		Permit: d.IsPermit == acl_types.ACL_ACTION_API_PERMIT, Family: wire.FamilyOf(prefix(d.SrcPrefix).Addr()), Protocols: wire.Single(uint16(d.Proto)),
@@ -222,8 +216,7 @@ func aclRule(d acl_types.ACLRule) wire.ACLRule {
 
 // Dump lists the ACLs with our tags, with and without interfaces that have them.
 func (b acls) Dump(ctx context.Context, _ kvscheduler.View) iter.Seq2[kvscheduler.Actual[wire.ACL, ACLIndex], error] {
-	found, err := b.c.acls(ctx)
-	return yieldAll(found, err)
+	return yieldAll(b.c.acls(ctx))
 }
 
 // acls lists our ACLs. Of two with one tag the first is the object.
@@ -255,13 +248,11 @@ func (c *Client) acls(ctx context.Context) ([]kvscheduler.Actual[wire.ACL, ACLIn
 
 type interfaceACLItem = kvscheduler.Item[wire.InterfaceACL, Index]
 
-// interfaceACLs are the lists of ACLs of interfaces. Ours have one ACL, for received packets.
-type interfaceACLs struct{ c *Client }
-
+// interfaceACLDescriptor describes the lists of ACLs of interfaces. Our interfaces have one ACL, for received packets.
 func interfaceACLDescriptor(c *Client) kvscheduler.Descriptor[wire.InterfaceACL, Index] {
 	return kvscheduler.Descriptor[wire.InterfaceACL, Index]{
 		Name: wire.KindInterfaceACL, Lane: Lane,
-		Equal:    func(want, have wire.InterfaceACL) bool { return want == have },
+		Equal:    equal[wire.InterfaceACL],
 		Validate: validateInterfaceACL,
 		Deps: func(_ string, v wire.InterfaceACL) []kvscheduler.Dep {
 			return []kvscheduler.Dep{
@@ -269,8 +260,18 @@ func interfaceACLDescriptor(c *Client) kvscheduler.Descriptor[wire.InterfaceACL,
 				{Label: "ACL", On: ref(wire.KindACL, v.ACL)},
 			}
 		},
-		After:   []string{wire.KindInterface, wire.KindACL},
-		Backend: interfaceACLs{c},
+		After: []string{wire.KindInterface, wire.KindACL},
+		Backend: simple[wire.InterfaceACL, Index]{
+			c: c,
+			create: func(it *interfaceACLItem) *request { // replaces any list, so an interface never lacks its ACL
+				it.NewMeta = handle[Index](it, 0)
+				return setACLsOf(it.Want.Interface, it.NewMeta, handle[ACLIndex](it, 1))
+			},
+			delete: func(it *interfaceACLItem) *request {
+				return setACLsOf(it.Have.Interface, it.Meta).fineIf(api.INVALID_SW_IF_INDEX)
+			},
+			list: c.interfaceACLs,
+		},
 	}
 }
 
@@ -281,24 +282,6 @@ func validateInterfaceACL(name string, v wire.InterfaceACL) error {
 	return nil
 }
 
-// Create sets the lists, whatever they were.
-func (b interfaceACLs) Create(ctx context.Context, batch []interfaceACLItem) {
-	each(ctx, b.c, batch, func(it *interfaceACLItem) *request {
-		it.NewMeta = handle[Index](it, 0)
-		return setACLsOf(it.Want.Interface, it.NewMeta, handle[ACLIndex](it, 1))
-	})
-}
-
-// Update sets the lists: at no time an interface has none.
-func (b interfaceACLs) Update(ctx context.Context, batch []interfaceACLItem) { b.Create(ctx, batch) }
-
-// Delete empties the lists.
-func (b interfaceACLs) Delete(ctx context.Context, batch []interfaceACLItem) {
-	each(ctx, b.c, batch, func(it *interfaceACLItem) *request {
-		return setACLsOf(it.Have.Interface, it.Meta).fineIf(api.INVALID_SW_IF_INDEX)
-	})
-}
-
 func setACLsOf(name string, i Index, list ...ACLIndex) *request {
 	m := &acl.ACLInterfaceSetACLList{SwIfIndex: i.api(), Count: uint8(len(list)), NInput: uint8(len(list))}
 	for _, a := range list {
@@ -307,17 +290,13 @@ func setACLsOf(name string, i Index, list ...ACLIndex) *request {
 	return ask(fmt.Sprintf("acl_interface_set_acl_list of %s: %v", name, list), m, &acl.ACLInterfaceSetACLListReply{})
 }
 
-// Dump lists our interfaces that have an ACL of ours.
-func (b interfaceACLs) Dump(ctx context.Context, _ kvscheduler.View) iter.Seq2[kvscheduler.Actual[wire.InterfaceACL, Index], error] {
-	return yieldAll(b.dump(ctx))
-}
-
-func (b interfaceACLs) dump(ctx context.Context) ([]kvscheduler.Actual[wire.InterfaceACL, Index], error) {
-	p, err := b.c.ports(ctx)
+// interfaceACLs lists our interfaces that have an ACL of ours.
+func (c *Client) interfaceACLs(ctx context.Context, _ []string) ([]kvscheduler.Actual[wire.InterfaceACL, Index], error) {
+	p, err := c.ports(ctx)
 	if err != nil {
 		return nil, err
 	}
-	ours, err := b.c.acls(ctx)
+	ours, err := c.acls(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -326,7 +305,7 @@ func (b interfaceACLs) dump(ctx context.Context) ([]kvscheduler.Actual[wire.Inte
 		names[uint32(a.Meta)] = a.Name
 	}
 	lists := askAll(&acl.ACLInterfaceListDump{SwIfIndex: noIndex.api()}, &acl.ACLInterfaceListDetails{})
-	if err := b.c.exchangeAll(ctx, []*request{lists}); err != nil {
+	if err := c.exchangeAll(ctx, []*request{lists}); err != nil {
 		return nil, err
 	}
 	var found []kvscheduler.Actual[wire.InterfaceACL, Index]
@@ -342,8 +321,8 @@ func (b interfaceACLs) dump(ctx context.Context) ([]kvscheduler.Actual[wire.Inte
 	return found, nil
 }
 
-// listName names the ACLs of an interface in a form that is an ACL's name only if it is the one ACL, for received packets. It returns
-// false if none of them is ours.
+// listName names the ACLs of an interface. The result is the name of an ACL only if that is the one ACL, for received packets.
+// listName returns false if all of them are foreign.
 func listName(d *acl.ACLInterfaceListDetails, names map[uint32]string) (string, bool) {
 	var list []string
 	has := false

@@ -18,12 +18,15 @@ import (
 
 type addressItem = kvscheduler.Item[wire.Address, Index]
 
-type addresses struct{ c *Client }
+type addresses struct {
+	recreated[wire.Address, Index]
+	c *Client
+}
 
 func addressDescriptor(c *Client) kvscheduler.Descriptor[wire.Address, Index] {
 	return kvscheduler.Descriptor[wire.Address, Index]{
 		Name: wire.KindAddress, Lane: Lane,
-		Equal:    func(want, have wire.Address) bool { return want == have },
+		Equal:    equal[wire.Address],
 		Validate: validateAddress,
 		Deps: func(_ string, v wire.Address) []kvscheduler.Dep {
 			return []kvscheduler.Dep{
@@ -31,10 +34,10 @@ func addressDescriptor(c *Client) kvscheduler.Descriptor[wire.Address, Index] {
 				{Label: "VRF of the interface", On: ref(wire.KindInterfaceVRF, wire.InterfaceVRFName(v.Interface, wire.FamilyOf(v.Prefix.Addr())))},
 			}
 		},
-		Recreate: func(have, want wire.Address) bool { return true },
+		Recreate: always[wire.Address],
 		Bucket:   func(_ string, v wire.Address) string { return v.Interface },
 		After:    []string{wire.KindInterface},
-		Backend:  addresses{c},
+		Backend:  addresses{c: c},
 	}
 }
 
@@ -51,7 +54,7 @@ func validateAddress(name string, v wire.Address) error {
 	return nil
 }
 
-// Create adds the addresses. What the dataplane refuses because it is there is looked for.
+// Create adds the addresses. An address that the dataplane refuses as a duplicate is fine if the interface has it.
 func (b addresses) Create(ctx context.Context, batch []addressItem) {
 	requests := newRequests(batch, func(it *addressItem) *request {
 		it.NewMeta = handle[Index](it, 0)
@@ -81,10 +84,7 @@ func (b addresses) present(ctx context.Context, it *addressItem) bool {
 	return false
 }
 
-// Update is never called: every difference recreates.
-func (b addresses) Update(_ context.Context, batch []addressItem) { refuseUpdates(batch) }
-
-// Delete takes the addresses away; a link-local one makes room for that of the MAC.
+// Delete removes the addresses. There is no message to remove a link-local address: that of the MAC replaces it.
 func (b addresses) Delete(ctx context.Context, batch []addressItem) {
 	macs := b.macs(ctx, batch)
 	each(ctx, b.c, batch, func(it *addressItem) *request {
@@ -96,8 +96,7 @@ func (b addresses) Delete(ctx context.Context, batch []addressItem) {
 	})
 }
 
-// macs are those of the interfaces that lose their link-local address: they get the one back that the MAC makes, since
-// there is no message to take it away.
+// macs returns the MACs of the interfaces that lose their link-local address.
 func (b addresses) macs(ctx context.Context, batch []addressItem) map[Index]wire.MAC {
 	var requests []*request
 	for i := range batch {
@@ -119,11 +118,7 @@ func (b addresses) macs(ctx context.Context, batch []addressItem) map[Index]wire
 }
 
 func addDelAddress(v wire.Address, i Index, add bool) *request {
-	verb := "delete"
-	if add {
-		verb = "add"
-	}
-	return ask(fmt.Sprintf("sw_interface_add_del_address: %s %s on %s", verb, v.Prefix, v.Interface), &interfaces.SwInterfaceAddDelAddress{
+	return ask(fmt.Sprintf("sw_interface_add_del_address: %s %s on %s", verb(add), v.Prefix, v.Interface), &interfaces.SwInterfaceAddDelAddress{
 		SwIfIndex: i.api(), IsAdd: add, Prefix: ip_types.AddressWithPrefix(apiPrefix(v.Prefix)),
 	}, &interfaces.SwInterfaceAddDelAddressReply{})
 }
@@ -145,14 +140,14 @@ func (b addresses) Dump(ctx context.Context, view kvscheduler.View) iter.Seq2[kv
 
 // Read is Dump for the interfaces of the named objects.
 func (b addresses) Read(ctx context.Context, _ kvscheduler.View, names []string) iter.Seq2[kvscheduler.Actual[wire.Address, Index], error] {
-	p, err := b.c.ports(ctx)
-	if err != nil {
-		return yieldAll[wire.Address, Index](nil, err)
-	}
-	return yieldAll(b.read(ctx, p, names))
+	return yieldAll(b.read(ctx, names))
 }
 
-func (b addresses) read(ctx context.Context, p *ports, names []string) ([]kvscheduler.Actual[wire.Address, Index], error) {
+func (b addresses) read(ctx context.Context, names []string) ([]kvscheduler.Actual[wire.Address, Index], error) {
+	p, err := b.c.ports(ctx)
+	if err != nil {
+		return nil, err
+	}
 	borrowings, err := b.c.borrowings(ctx)
 	if err != nil {
 		return nil, err
@@ -163,7 +158,7 @@ func (b addresses) read(ctx context.Context, p *ports, names []string) ([]kvsche
 		linkLocal := ask("sw_interface_ip6_get_link_local_address "+name,
 			&ip.SwInterfaceIP6GetLinkLocalAddress{SwIfIndex: i.api()}, &ip.SwInterfaceIP6GetLinkLocalAddressReply{})
 		requests, owners = append(requests, linkLocal), append(owners, name)
-		if _, borrows := borrowings[i]; !borrows { // what it has is the donor's
+		if _, borrows := borrowings[i]; !borrows { // the addresses of a borrower are those of the donor
 			requests = append(requests, dumpAddresses(i, wire.IP4), dumpAddresses(i, wire.IP6))
 			owners = append(owners, name, name)
 		}
@@ -171,7 +166,7 @@ func (b addresses) read(ctx context.Context, p *ports, names []string) ([]kvsche
 	b.c.exchange(ctx, requests...)
 	var found []kvscheduler.Actual[wire.Address, Index]
 	for i, r := range requests {
-		// A refusal means that the interface went away meanwhile, or has no IPv6.
+		// A refusal means that the interface was deleted meanwhile, or has no IPv6.
 		if err := r.fault(); err != nil && (r.err != nil || r.dump) {
 			return nil, err
 		}
@@ -184,7 +179,7 @@ func (b addresses) read(ctx context.Context, p *ports, names []string) ([]kvsche
 	return found, nil
 }
 
-// Borrowing is what is remembered of an applied unnumbered interface: the numbers of the two.
+// Borrowing identifies an applied unnumbered interface and its donor.
 type Borrowing struct {
 	Borrower Index
 	Donor    Index
@@ -192,22 +187,30 @@ type Borrowing struct {
 
 type unnumberedItem = kvscheduler.Item[wire.Unnumbered, Borrowing]
 
-type unnumbereds struct{ c *Client }
-
 func unnumberedDescriptor(c *Client) kvscheduler.Descriptor[wire.Unnumbered, Borrowing] {
 	return kvscheduler.Descriptor[wire.Unnumbered, Borrowing]{
 		Name: wire.KindUnnumbered, Lane: Lane,
-		Equal:    func(want, have wire.Unnumbered) bool { return want == have },
+		Equal:    equal[wire.Unnumbered],
 		Validate: validateUnnumbered,
 		Deps:     unnumberedDeps,
-		Recreate: func(have, want wire.Unnumbered) bool { return true },
-		// The families only say what must be there before; the dataplane does not know them.
+		Recreate: always[wire.Unnumbered],
+		// The families only select dependencies; the dataplane does not know them.
 		Merge: func(dumped, last wire.Unnumbered) wire.Unnumbered {
 			dumped.IP4, dumped.IP6 = last.IP4, last.IP6
 			return dumped
 		},
-		After:   []string{wire.KindInterface, wire.KindAddress},
-		Backend: unnumbereds{c},
+		After: []string{wire.KindInterface, wire.KindAddress},
+		Backend: simple[wire.Unnumbered, Borrowing]{
+			c: c,
+			create: func(it *unnumberedItem) *request {
+				it.NewMeta = Borrowing{Borrower: handle[Index](it, 0), Donor: handle[Index](it, 1)}
+				return setUnnumbered(it.Want, it.NewMeta, true)
+			},
+			delete: func(it *unnumberedItem) *request {
+				return setUnnumbered(it.Have, it.Meta, false).fineIf(api.INVALID_SW_IF_INDEX, api.INVALID_SW_IF_INDEX_2, api.NO_SUCH_ENTRY)
+			},
+			list: c.unnumbered,
+		},
 	}
 }
 
@@ -239,24 +242,6 @@ func unnumberedDeps(_ string, v wire.Unnumbered) []kvscheduler.Dep {
 	return deps
 }
 
-// Create lets the interfaces borrow.
-func (b unnumbereds) Create(ctx context.Context, batch []unnumberedItem) {
-	each(ctx, b.c, batch, func(it *unnumberedItem) *request {
-		it.NewMeta = Borrowing{Borrower: handle[Index](it, 0), Donor: handle[Index](it, 1)}
-		return setUnnumbered(it.Want, it.NewMeta, true)
-	})
-}
-
-// Update is never called: every difference recreates.
-func (b unnumbereds) Update(_ context.Context, batch []unnumberedItem) { refuseUpdates(batch) }
-
-// Delete ends the borrowing.
-func (b unnumbereds) Delete(ctx context.Context, batch []unnumberedItem) {
-	each(ctx, b.c, batch, func(it *unnumberedItem) *request {
-		return setUnnumbered(it.Have, it.Meta, false).fineIf(api.INVALID_SW_IF_INDEX, api.INVALID_SW_IF_INDEX_2, api.NO_SUCH_ENTRY)
-	})
-}
-
 func setUnnumbered(v wire.Unnumbered, m Borrowing, add bool) *request {
 	what := fmt.Sprintf("sw_interface_set_unnumbered: %s of %s", v.Interface, v.Donor)
 	if !add {
@@ -267,25 +252,21 @@ func setUnnumbered(v wire.Unnumbered, m Borrowing, add bool) *request {
 	}, &interfaces.SwInterfaceSetUnnumberedReply{})
 }
 
-// Dump lists our interfaces that borrow.
-func (b unnumbereds) Dump(ctx context.Context, _ kvscheduler.View) iter.Seq2[kvscheduler.Actual[wire.Unnumbered, Borrowing], error] {
-	return yieldAll(b.dump(ctx))
-}
-
-func (b unnumbereds) dump(ctx context.Context) ([]kvscheduler.Actual[wire.Unnumbered, Borrowing], error) {
-	p, err := b.c.ports(ctx)
+// unnumbered lists our interfaces that borrow an address.
+func (c *Client) unnumbered(ctx context.Context, _ []string) ([]kvscheduler.Actual[wire.Unnumbered, Borrowing], error) {
+	p, err := c.ports(ctx)
 	if err != nil {
 		return nil, err
 	}
-	borrowings, err := b.c.borrowings(ctx)
+	borrowings, err := c.borrowings(ctx)
 	if err != nil {
 		return nil, err
 	}
 	var found []kvscheduler.Actual[wire.Unnumbered, Borrowing]
 	for _, m := range borrowings {
 		if name, ours := p.byIndex[m.Borrower]; ours {
-			// VPP does not say which families are meant. It moves no interface that borrows into another table, so that the
-			// deletion of an unknown one precedes that of both memberships.
+			// VPP does not report the families. It moves no borrowing interface into another table, so an orphan is deleted
+			// before both memberships.
 			v := wire.Unnumbered{Interface: name, Donor: p.nameOf(m.Donor), IP4: true, IP6: true}
 			found = append(found, kvscheduler.Actual[wire.Unnumbered, Borrowing]{Name: name, V: v, Meta: m})
 		}
@@ -293,27 +274,23 @@ func (b unnumbereds) dump(ctx context.Context) ([]kvscheduler.Actual[wire.Unnumb
 	return found, nil
 }
 
-// borrowings are all unnumbered interfaces by borrower.
+// borrowings returns all unnumbered interfaces by borrower.
 func (c *Client) borrowings(ctx context.Context) (map[Index]Borrowing, error) {
 	r := askAll(&ip.IPUnnumberedDump{SwIfIndex: noIndex.api()}, &ip.IPUnnumberedDetails{})
 	if err := c.exchangeAll(ctx, []*request{r}); err != nil {
 		return nil, err
 	}
-	found := map[Index]Borrowing{}
-	for _, d := range listOf[*ip.IPUnnumberedDetails](r) {
-		found[Index(d.SwIfIndex)] = Borrowing{Borrower: Index(d.SwIfIndex), Donor: Index(d.IPSwIfIndex)}
-	}
-	return found, nil
+	return mapOf(r, func(d *ip.IPUnnumberedDetails) (Index, Borrowing) {
+		return Index(d.SwIfIndex), Borrowing{Borrower: Index(d.SwIfIndex), Donor: Index(d.IPSwIfIndex)}
+	}), nil
 }
 
 type neighbourItem = kvscheduler.Item[wire.Neighbour, Index]
 
-type neighbours struct{ c *Client }
-
 func neighbourDescriptor(c *Client) kvscheduler.Descriptor[wire.Neighbour, Index] {
 	return kvscheduler.Descriptor[wire.Neighbour, Index]{
 		Name: wire.KindNeighbour, Lane: Lane,
-		Equal:    func(want, have wire.Neighbour) bool { return want == have },
+		Equal:    equal[wire.Neighbour],
 		Validate: validateNeighbour,
 		Deps: func(_ string, v wire.Neighbour) []kvscheduler.Dep {
 			return []kvscheduler.Dep{
@@ -324,8 +301,18 @@ func neighbourDescriptor(c *Client) kvscheduler.Descriptor[wire.Neighbour, Index
 		Recreate: func(have, want wire.Neighbour) bool {
 			return have.Interface != want.Interface || have.Address != want.Address
 		},
-		After:   []string{wire.KindInterface},
-		Backend: neighbours{c},
+		After: []string{wire.KindInterface},
+		Backend: simple[wire.Neighbour, Index]{
+			c: c,
+			create: func(it *neighbourItem) *request { // also replaces a learned entry, and the MAC
+				it.NewMeta = handle[Index](it, 0)
+				return addDelNeighbour(it.Want, it.NewMeta, true)
+			},
+			delete: func(it *neighbourItem) *request {
+				return addDelNeighbour(it.Have, it.Meta, false).fineIf(api.INVALID_SW_IF_INDEX, api.NO_SUCH_ENTRY)
+			},
+			list: c.neighbours,
+		},
 	}
 }
 
@@ -341,30 +328,8 @@ func validateNeighbour(name string, v wire.Neighbour) error {
 	return nil
 }
 
-// Create adds static entries, or replaces what was learned.
-func (b neighbours) Create(ctx context.Context, batch []neighbourItem) {
-	each(ctx, b.c, batch, func(it *neighbourItem) *request {
-		it.NewMeta = handle[Index](it, 0)
-		return addDelNeighbour(it.Want, it.NewMeta, true)
-	})
-}
-
-// Update replaces the MAC, which is what adding does to an entry that is there.
-func (b neighbours) Update(ctx context.Context, batch []neighbourItem) { b.Create(ctx, batch) }
-
-// Delete removes the entries.
-func (b neighbours) Delete(ctx context.Context, batch []neighbourItem) {
-	each(ctx, b.c, batch, func(it *neighbourItem) *request {
-		return addDelNeighbour(it.Have, it.Meta, false).fineIf(api.INVALID_SW_IF_INDEX, api.NO_SUCH_ENTRY)
-	})
-}
-
 func addDelNeighbour(v wire.Neighbour, i Index, add bool) *request {
-	verb := "delete"
-	if add {
-		verb = "add"
-	}
-	return ask(fmt.Sprintf("ip_neighbor_add_del: %s %s on %s", verb, v.Address, v.Interface), &ip_neighbor.IPNeighborAddDel{
+	return ask(fmt.Sprintf("ip_neighbor_add_del: %s %s on %s", verb(add), v.Address, v.Interface), &ip_neighbor.IPNeighborAddDel{
 		IsAdd: add,
 		Neighbor: ip_neighbor.IPNeighbor{
 			SwIfIndex: i.api(), Flags: ip_neighbor.IP_API_NEIGHBOR_FLAG_STATIC, MacAddress: [6]byte(v.MAC), IPAddress: apiAddress(v.Address),
@@ -372,22 +337,17 @@ func addDelNeighbour(v wire.Neighbour, i Index, add bool) *request {
 	}, &ip_neighbor.IPNeighborAddDelReply{})
 }
 
-// Dump lists the static entries of our interfaces.
-func (b neighbours) Dump(ctx context.Context, _ kvscheduler.View) iter.Seq2[kvscheduler.Actual[wire.Neighbour, Index], error] {
-	return yieldAll(b.dump(ctx))
-}
-
-// dump leaves out what the dataplane has learned by itself.
-func (b neighbours) dump(ctx context.Context) ([]kvscheduler.Actual[wire.Neighbour, Index], error) {
-	p, err := b.c.ports(ctx)
+// neighbours lists the static entries of our interfaces.
+func (c *Client) neighbours(ctx context.Context, _ []string) ([]kvscheduler.Actual[wire.Neighbour, Index], error) {
+	p, err := c.ports(ctx)
 	if err != nil {
 		return nil, err
 	}
 	var requests []*request
-	for _, family := range []ip_types.AddressFamily{ip_types.ADDRESS_IP4, ip_types.ADDRESS_IP6} {
-		requests = append(requests, askAll(&ip_neighbor.IPNeighborDump{SwIfIndex: noIndex.api(), Af: family}, &ip_neighbor.IPNeighborDetails{}))
+	for _, family := range families {
+		requests = append(requests, askAll(&ip_neighbor.IPNeighborDump{SwIfIndex: noIndex.api(), Af: addressFamily(family)}, &ip_neighbor.IPNeighborDetails{}))
 	}
-	if err := b.c.exchangeAll(ctx, requests); err != nil {
+	if err := c.exchangeAll(ctx, requests); err != nil {
 		return nil, err
 	}
 	var found []kvscheduler.Actual[wire.Neighbour, Index]

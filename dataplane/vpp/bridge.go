@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
 	"strings"
 
 	"go.fd.io/govpp/api"
@@ -14,10 +15,10 @@ import (
 	"github.com/weftnet/weft/wire"
 )
 
-// Domain is what is remembered of an applied bridge domain: its number in the dataplane.
+// Domain is the dataplane's number of a bridge domain.
 type Domain uint32
 
-// noDomain is all bridge domains in a dump.
+// noDomain requests all bridge domains in a dump.
 const noDomain = ^Domain(0)
 
 // bridgePrefix starts the tags of our bridge domains in the dataplane.
@@ -33,7 +34,7 @@ type bridges struct{ c *Client }
 func bridgeDescriptor(c *Client) kvscheduler.Descriptor[wire.BridgeDomain, Domain] {
 	return kvscheduler.Descriptor[wire.BridgeDomain, Domain]{
 		Name: wire.KindBridgeDomain, Lane: Lane,
-		Equal:    func(want, have wire.BridgeDomain) bool { return want == have },
+		Equal:    equal[wire.BridgeDomain],
 		Validate: validateBridge,
 		Recreate: func(have, want wire.BridgeDomain) bool { return have.ID != want.ID || have.Label != want.Label },
 		Backend:  bridges{c},
@@ -55,14 +56,15 @@ func validateBridge(name string, v wire.BridgeDomain) error {
 // Create first lists the bridge domains, because an existing one may be foreign. It updates an existing one of Weft.
 func (b bridges) Create(ctx context.Context, batch []bridgeItem) {
 	there, err := b.c.bridges(ctx)
+	if unread(batch, err) {
+		return
+	}
 	var s steps
 	for i := range batch {
 		it := &batch[i]
 		it.NewMeta = Domain(it.Want.ID)
 		d, taken := there.byID[it.NewMeta]
 		switch {
-		case err != nil:
-			it.Err = kvscheduler.Refused(err)
 		case !taken:
 			s.add(i, addBridge(it.Want))
 		case d.BdTag != bridgePrefix+it.Want.Label:
@@ -83,15 +85,15 @@ func (b bridges) Update(ctx context.Context, batch []bridgeItem) {
 	take(ctx, b.c, &s, batch)
 }
 
-// Delete leaves alone what is not ours any more.
+// Delete deletes the bridge domains that still have our tags.
 func (b bridges) Delete(ctx context.Context, batch []bridgeItem) {
 	there, err := b.c.bridges(ctx)
+	if unread(batch, err) {
+		return
+	}
 	var s steps
-	for i := range batch {
-		it := &batch[i]
-		if err != nil {
-			it.Err = kvscheduler.Refused(err)
-		} else if d, found := there.byID[it.Meta]; found && d.BdTag == bridgePrefix+it.Have.Label {
+	for i, it := range batch {
+		if d, found := there.byID[it.Meta]; found && d.BdTag == bridgePrefix+it.Have.Label {
 			s.add(i, ask(fmt.Sprintf("bridge_domain_add_del_v2: delete %d %q", it.Meta, d.BdTag), &l2.BridgeDomainAddDelV2{
 				BdID: uint32(it.Meta),
 			}, &l2.BridgeDomainAddDelV2Reply{}).fineIf(api.NO_SUCH_ENTRY))
@@ -108,7 +110,7 @@ func addBridge(v wire.BridgeDomain) *request {
 	return ask(fmt.Sprintf("bridge_domain_add_del_v2: create %d %q", v.ID, m.BdTag), m, &l2.BridgeDomainAddDelV2Reply{})
 }
 
-// changeBridge adds what turns have into want. Features are switched on by one message and off by another.
+// changeBridge adds the requests that turn have into want. One message enables features, another one disables them.
 func (s *steps) changeBridge(item int, have, want wire.BridgeDomain) {
 	is, be := features(have), features(want)
 	for _, change := range []struct {
@@ -150,7 +152,7 @@ func (b bridges) Dump(ctx context.Context, _ kvscheduler.View) iter.Seq2[kvsched
 	return yieldAll(found, err)
 }
 
-// bridgeOf is a bridge domain as the dataplane reports it.
+// bridgeOf converts a bridge domain from the API.
 func bridgeOf(d *l2.BridgeDomainDetails) wire.BridgeDomain {
 	return wire.BridgeDomain{
 		ID: d.BdID, Label: strings.TrimPrefix(d.BdTag, bridgePrefix),
@@ -158,7 +160,7 @@ func bridgeOf(d *l2.BridgeDomainDetails) wire.BridgeDomain {
 	}
 }
 
-// domains are the bridge domains of the dataplane as one dump found them.
+// domains are the bridge domains of the dataplane.
 type domains struct {
 	byID  map[Domain]*l2.BridgeDomainDetails
 	names map[Domain]string // of ours
@@ -184,7 +186,7 @@ func (c *Client) bridges(ctx context.Context) (domains, error) {
 	return there, nil
 }
 
-// nameOf names a bridge domain, in a form that no desired value has if it is not ours.
+// nameOf names a bridge domain. The name of a foreign one is invalid for desired values.
 func (d domains) nameOf(id Domain) string {
 	if name, ours := d.names[id]; ours {
 		return name
@@ -201,7 +203,7 @@ func bridgeMemberDescriptor(c *Client) kvscheduler.Descriptor[wire.BridgeMember,
 		Name: wire.KindBridgeMember, Lane: Lane,
 		Equal:    sameBridgeMember,
 		Validate: validateBridgeMember,
-		// The dataplane would make a bridge domain that it does not know, with features of its own choice.
+		// The dataplane would create a missing bridge domain, with other features.
 		Deps: func(_ string, v wire.BridgeMember) []kvscheduler.Dep {
 			deps := judged(v.Judged, v.Interface,
 				kvscheduler.Dep{Label: "interface", On: ref(wire.KindInterface, v.Interface), Mode: kvscheduler.Follow},
@@ -224,7 +226,7 @@ func bridgeMemberDescriptor(c *Client) kvscheduler.Descriptor[wire.BridgeMember,
 	}
 }
 
-// sameBridgeMember leaves out what the dataplane cannot report.
+// sameBridgeMember ignores fields that the dataplane does not report.
 func sameBridgeMember(want, have wire.BridgeMember) bool {
 	have.Judged, have.Filtered, have.LinuxEnd = want.Judged, want.Filtered, want.LinuxEnd
 	return want == have
@@ -245,7 +247,11 @@ func validateBridgeMember(name string, v wire.BridgeMember) error {
 
 // Create puts the interfaces into their bridge domains.
 func (b bridgeMembers) Create(ctx context.Context, batch []bridgeMemberItem) {
-	p, err := b.loopbacks(ctx, batch)
+	isBVI := func(it bridgeMemberItem) bool { return it.Want.BVI }
+	p, err := &ports{}, error(nil)
+	if slices.ContainsFunc(batch, isBVI) {
+		p, err = b.c.ports(ctx)
+	}
 	var s steps
 	for i := range batch {
 		it := &batch[i]
@@ -253,8 +259,8 @@ func (b bridgeMembers) Create(ctx context.Context, batch []bridgeMemberItem) {
 		switch {
 		case it.Want.BVI && err != nil:
 			it.Err = kvscheduler.Refused(err)
-		case it.Want.BVI && !p[it.NewMeta]:
-			// The dataplane may take it and then lose what is sent to it.
+		case it.Want.BVI && !p.isLoopback(it.NewMeta):
+			// The dataplane may accept it and then drop packets to it.
 			it.Err = permanent(fmt.Errorf("interface %s is no loopback: it cannot be a BVI", it.Want.Interface))
 		default:
 			s.add(i, joinBridge(it.Want, it.NewMeta, handle[Domain](it, 1)))
@@ -263,29 +269,10 @@ func (b bridgeMembers) Create(ctx context.Context, batch []bridgeMemberItem) {
 	take(ctx, b.c, &s, batch)
 }
 
-// loopbacks are looked up only if the batch has a BVI.
-func (b bridgeMembers) loopbacks(ctx context.Context, batch []bridgeMemberItem) (map[Index]bool, error) {
-	for i := range batch {
-		if !batch[i].Want.BVI {
-			continue
-		}
-		p, err := b.c.ports(ctx)
-		if err != nil {
-			return nil, err
-		}
-		found := map[Index]bool{}
-		for _, d := range p.list {
-			_, found[Index(d.SwIfIndex)] = loopbackInstance(d)
-		}
-		return found, nil
-	}
-	return nil, nil
-}
-
-// Update changes the split-horizon group, by joining again.
+// Update joins again, which changes the split-horizon group.
 func (b bridgeMembers) Update(ctx context.Context, batch []bridgeMemberItem) { b.Create(ctx, batch) }
 
-// Delete takes the interfaces back to layer 3.
+// Delete returns the interfaces to layer 3.
 func (b bridgeMembers) Delete(ctx context.Context, batch []bridgeMemberItem) {
 	each(ctx, b.c, batch, func(it *bridgeMemberItem) *request {
 		what := fmt.Sprintf("sw_interface_set_l2_bridge: %s out of %s", it.Have.Interface, it.Have.BridgeDomain)
@@ -304,17 +291,17 @@ func joinBridge(v wire.BridgeMember, i Index, d Domain) *request {
 	}, &l2.SwInterfaceSetL2BridgeReply{})
 }
 
-// Dump lists our interfaces that are in a bridge domain.
 func (b bridgeMembers) Dump(ctx context.Context, _ kvscheduler.View) iter.Seq2[kvscheduler.Actual[wire.BridgeMember, Index], error] {
-	return yieldAll(b.dump(ctx))
+	return yieldAll(b.c.bridgeMembers(ctx))
 }
 
-func (b bridgeMembers) dump(ctx context.Context) ([]kvscheduler.Actual[wire.BridgeMember, Index], error) {
-	p, err := b.c.ports(ctx)
+// bridgeMembers lists our interfaces that are in a bridge domain.
+func (c *Client) bridgeMembers(ctx context.Context) ([]kvscheduler.Actual[wire.BridgeMember, Index], error) {
+	p, err := c.ports(ctx)
 	if err != nil {
 		return nil, err
 	}
-	there, err := b.c.bridges(ctx)
+	there, err := c.bridges(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -334,7 +321,7 @@ func (b bridgeMembers) dump(ctx context.Context) ([]kvscheduler.Actual[wire.Brid
 	return found, nil
 }
 
-// L2Entry is what is remembered of an applied entry: the numbers of its bridge domain and its interface.
+// L2Entry identifies the bridge domain and the interface of an applied entry.
 type L2Entry struct {
 	Domain    Domain
 	Interface Index
@@ -342,14 +329,12 @@ type L2Entry struct {
 
 type l2FIBItem = kvscheduler.Item[wire.L2FIB, L2Entry]
 
-type l2FIBs struct{ c *Client }
-
 func l2FIBDescriptor(c *Client) kvscheduler.Descriptor[wire.L2FIB, L2Entry] {
 	return kvscheduler.Descriptor[wire.L2FIB, L2Entry]{
 		Name: wire.KindL2FIB, Lane: Lane,
-		Equal:    func(want, have wire.L2FIB) bool { return want == have },
+		Equal:    equal[wire.L2FIB],
 		Validate: validateL2FIB,
-		// The dataplane takes an entry for a member of any bridge domain, and then forwards nothing by it.
+		// The dataplane accepts an entry for a member of any bridge domain, and then does not forward by it.
 		Deps: func(_ string, v wire.L2FIB) []kvscheduler.Dep {
 			return []kvscheduler.Dep{
 				{Label: "bridge domain", On: ref(wire.KindBridgeDomain, v.BridgeDomain)},
@@ -360,9 +345,19 @@ func l2FIBDescriptor(c *Client) kvscheduler.Descriptor[wire.L2FIB, L2Entry] {
 				}},
 			}
 		},
-		Recreate: func(have, want wire.L2FIB) bool { return true },
+		Recreate: always[wire.L2FIB],
 		After:    []string{wire.KindInterface, wire.KindBridgeDomain, wire.KindBridgeMember},
-		Backend:  l2FIBs{c},
+		Backend: readable[wire.L2FIB, L2Entry]{simple[wire.L2FIB, L2Entry]{
+			c: c,
+			create: func(it *l2FIBItem) *request { // also replaces a learned entry
+				it.NewMeta = L2Entry{handle[Domain](it, 0), handle[Index](it, 1)}
+				return addDelL2(it.Want, it.NewMeta, true)
+			},
+			delete: func(it *l2FIBItem) *request {
+				return addDelL2(it.Have, it.Meta, false).fineIf(api.NO_SUCH_ENTRY, api.INVALID_SW_IF_INDEX)
+			},
+			list: c.l2FIB,
+		}},
 	}
 }
 
@@ -378,50 +373,19 @@ func validateL2FIB(name string, v wire.L2FIB) error {
 	return nil
 }
 
-// Create adds static entries, or replaces what was learned.
-func (b l2FIBs) Create(ctx context.Context, batch []l2FIBItem) {
-	each(ctx, b.c, batch, func(it *l2FIBItem) *request {
-		it.NewMeta = L2Entry{handle[Domain](it, 0), handle[Index](it, 1)}
-		return addDelL2(it.Want, it.NewMeta, true)
-	})
-}
-
-// Update is never called: every difference recreates.
-func (b l2FIBs) Update(_ context.Context, batch []l2FIBItem) { refuseUpdates(batch) }
-
-// Delete removes the entries.
-func (b l2FIBs) Delete(ctx context.Context, batch []l2FIBItem) {
-	each(ctx, b.c, batch, func(it *l2FIBItem) *request {
-		return addDelL2(it.Have, it.Meta, false).fineIf(api.NO_SUCH_ENTRY, api.INVALID_SW_IF_INDEX)
-	})
-}
-
 func addDelL2(v wire.L2FIB, m L2Entry, add bool) *request {
-	verb := "delete"
-	if add {
-		verb = "add"
-	}
-	return ask(fmt.Sprintf("l2fib_add_del: %s %s by %s in %s", verb, v.MAC, v.Interface, v.BridgeDomain), &l2.L2fibAddDel{
+	return ask(fmt.Sprintf("l2fib_add_del: %s %s by %s in %s", verb(add), v.MAC, v.Interface, v.BridgeDomain), &l2.L2fibAddDel{
 		Mac: [6]byte(v.MAC), BdID: uint32(m.Domain), SwIfIndex: m.Interface.api(), IsAdd: add, StaticMac: true,
 	}, &l2.L2fibAddDelReply{})
 }
 
-// Dump lists the static entries of our interfaces in our bridge domains.
-func (b l2FIBs) Dump(ctx context.Context, view kvscheduler.View) iter.Seq2[kvscheduler.Actual[wire.L2FIB, L2Entry], error] {
-	return b.Read(ctx, view, nil)
-}
-
-// Read is Dump for the bridge domains of the named objects.
-func (b l2FIBs) Read(ctx context.Context, _ kvscheduler.View, names []string) iter.Seq2[kvscheduler.Actual[wire.L2FIB, L2Entry], error] {
-	return yieldAll(b.read(ctx, names))
-}
-
-func (b l2FIBs) read(ctx context.Context, names []string) ([]kvscheduler.Actual[wire.L2FIB, L2Entry], error) {
-	p, err := b.c.ports(ctx)
+// l2FIB lists the static entries of our interfaces in our bridge domains. With names it lists the bridge domains of these objects.
+func (c *Client) l2FIB(ctx context.Context, names []string) ([]kvscheduler.Actual[wire.L2FIB, L2Entry], error) {
+	p, err := c.ports(ctx)
 	if err != nil {
 		return nil, err
 	}
-	there, err := b.c.bridges(ctx)
+	there, err := c.bridges(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -431,14 +395,14 @@ func (b l2FIBs) read(ctx context.Context, names []string) ([]kvscheduler.Actual[
 			requests = append(requests, askAll(&l2.L2FibTableDump{BdID: uint32(id)}, &l2.L2FibTableDetails{}))
 		}
 	}
-	if err := b.c.exchangeAll(ctx, requests); err != nil {
+	if err := c.exchangeAll(ctx, requests); err != nil {
 		return nil, err
 	}
 	var found []kvscheduler.Actual[wire.L2FIB, L2Entry]
 	for _, r := range requests {
 		for _, d := range listOf[*l2.L2FibTableDetails](r) {
 			iface, ours := p.byIndex[Index(d.SwIfIndex)]
-			if !ours || !d.StaticMac || d.FilterMac || d.BviMac { // that of a BVI comes and goes with it
+			if !ours || !d.StaticMac || d.FilterMac || d.BviMac { // the dataplane manages the entry of a BVI
 				continue
 			}
 			v := wire.L2FIB{BridgeDomain: there.nameOf(Domain(d.BdID)), MAC: wire.MAC(d.Mac), Interface: iface}

@@ -1,8 +1,8 @@
-// Package vpp realises the desired values of a VPP-like dataplane over its binary API.
+// Package vpp realises the desired values of a dataplane over VPP's binary API.
 //
-// A Client owns the connection; Register ties the kinds of package wire to it. Messages are those of govpp's bindings.
-// They are matched to requests by their context, so that an answer that comes after its request's deadline is dropped
-// and never taken for another's (govpp's own streams hand channels with late answers on to the next stream).
+// A Client owns the connection; Register adds the kinds of package wire with their backends. Messages are those of govpp's bindings.
+// The client matches answers to requests by their context and drops an answer that comes after the deadline of its request (govpp's
+// streams would pass it to the next stream).
 package vpp
 
 import (
@@ -20,33 +20,32 @@ import (
 	"syscall"
 	"time"
 
-	"go.fd.io/govpp/binapi/memclnt"
 	"go.fd.io/govpp/binapi/vpe"
 
 	"github.com/weftnet/weft/kvscheduler"
 )
 
-// Options tune a Client. The zero value is usable. The callbacks are called in order, from Connect and from Run.
+// Options tune a Client. The zero value is usable. Run calls the callbacks one at a time.
 type Options struct {
 	Logger  *slog.Logger  // default: discard
-	Limit   time.Duration // of the wait for one answer; 5 s
-	Probe   time.Duration // between two probes of the dataplane's health; 1 s
-	Redial  time.Duration // between two attempts to connect; 100 ms
-	Sockets string        // directory below which all memif sockets are ours; /run/weft/memif
+	Limit   time.Duration // of the wait for one answer; default 5 s
+	Probe   time.Duration // between two probes of the dataplane's health; default 1 s
+	Redial  time.Duration // between two attempts to connect; default 100 ms
+	Sockets string        // directory of our memif sockets; default /run/weft/memif
 	Rings   Rings         // of interfaces of type af_packet
-	// VethsPerThread is the number of receive queues of type af_packet that one thread of VPP is given; default MaxVethsPerThread,
-	// and less than 0 is any number. weft-vswitch has no limit.
+	// VethsPerThread limits the receive queues of type af_packet of each thread of VPP; default MaxVethsPerThread, negative: unlimited.
+	// weft-vswitch has no limit.
 	VethsPerThread int
-	// NodeLink says of the name of an interface of type af_packet that the node itself needs it: it gets room before pods'.
+	// NodeLink reports whether the node itself needs the named interface of type af_packet: it gets room before those of pods.
 	NodeLink     func(name string) bool
 	GracePeriods *GracePeriods        // expedited for interfaces of type af_packet; nil: never
 	StatsSocket  string               // of the stats segment; default: StatsSocket of the API socket
-	RunDir       string               // a directory that only root can write to; os.TempDir()
-	Connected    func(version string) // a connection is usable: what is there must be read back
-	NotConnected func(error)          // Run could not connect, for another reason than the time before
-	Hold         bool                 // after a reconnection changes are refused until Hold's function is called: what is there was not compared yet
-	Lost         func(error)          // the connection broke; operations under way have an unknown outcome
-	Disturbed    func(Index)          // an interface was deleted or set down; called by the reader of answers, so it must not wait
+	RunDir       string               // a directory that only root can write to; default os.TempDir()
+	Connected    func(version string) // a connection is usable: read the dataplane back
+	NotConnected func(error)          // Run could not connect, for a new reason
+	Hold         bool                 // refuse changes after a reconnection until Client.Hold's function is called
+	Lost         func(error)          // the connection broke; the outcome of pending operations is unknown
+	Disturbed    func(Index)          // an interface was deleted or set down; must not block
 }
 
 // Client is the connection to a dataplane. It survives the dataplane's restarts as long as Run runs. Its methods may be
@@ -58,43 +57,21 @@ type Client struct {
 
 	mu      sync.Mutex
 	session *session  // nil: not connected
-	version string    // of the dataplane connected last
+	version string    // of the last dataplane
 	reason  error     // why there is no session
-	urgent  time.Time // until when attempts to connect are at short intervals
+	urgent  time.Time // end of short redial intervals
 	held    bool      // changes are refused
 }
 
-// New makes a client of the dataplane at socket, for Run to connect.
+// New returns a client of the dataplane at socket. Run connects it.
 func New(socket string, o Options) *Client {
 	o.defaults()
-	if o.StatsSocket == "" {
-		o.StatsSocket = StatsSocket(socket)
-	}
+	o.StatsSocket = cmp.Or(o.StatsSocket, StatsSocket(socket))
 	return &Client{socket: socket, options: o, stats: &stats{socket: o.StatsSocket, dir: o.RunDir}, reason: errors.New("never connected")}
 }
 
-// Connect connects to the dataplane's socket, trying until ctx ends. It refuses a dataplane that lacks a needed message at
-// once, with a *MissingMessages. Run keeps the connection; Close ends it.
-func Connect(ctx context.Context, socket string, o Options) (*Client, error) {
-	c := New(socket, o)
-	for {
-		err := c.connect(ctx)
-		if err == nil {
-			return c, nil
-		}
-		if missing := new(MissingMessages); errors.As(err, &missing) {
-			return nil, fmt.Errorf("dataplane at %s: %w", socket, err)
-		}
-		select {
-		case <-ctx.Done():
-			return nil, fmt.Errorf("%w: %w", err, ctx.Err())
-		case <-time.After(c.options.Redial):
-		}
-	}
-}
-
-// Run connects to the dataplane where Connect has not, probes it and connects anew when the connection breaks, until ctx
-// ends. A dataplane that lacks a needed message stays unconnected until it is restarted with the plugin.
+// Run connects to the dataplane, probes it, and reconnects after the connection breaks, until ctx ends. It does not use a dataplane
+// that lacks a needed message.
 func (c *Client) Run(ctx context.Context) error {
 	tick := time.NewTicker(c.options.Probe)
 	defer tick.Stop()
@@ -132,21 +109,21 @@ func StatsSocket(socket string) string {
 	return socket + ".stats"
 }
 
-// Version is what the dataplane called itself: program and version.
+// Version returns the program and version of the dataplane.
 func (c *Client) Version() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.version
 }
 
-// Health is nil while the dataplane is connected, else why it is not. It wraps kvscheduler.ErrDown.
+// Health returns nil while the dataplane is connected, else the reason, which wraps kvscheduler.ErrDown.
 func (c *Client) Health() error {
 	_, err := c.current()
 	return err
 }
 
-// Hold gives the function that lets changes pass over the present connection, once what is there was read back: see
-// Options.Hold. It returns false if that connection is not the present one any more.
+// Hold returns the function that admits changes over the current connection: call it after reading the dataplane back, see
+// Options.Hold. That function returns false if the connection has been replaced.
 func (c *Client) Hold() (resume func() bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -163,9 +140,9 @@ func (c *Client) Hold() (resume func() bool) {
 }
 
 // errHeld refuses changes of a dataplane that may be a new process.
-var errHeld = errors.New("connected again, and not compared with what is desired yet")
+var errHeld = errors.New("reconnected, and not yet compared with the desired state")
 
-// admit is the session for the requests, or why they cannot be sent.
+// admit returns the session for the requests, or the reason why they cannot be sent.
 func (c *Client) admit(ctx context.Context, requests []*request) (*session, error) {
 	s, err := c.current()
 	if err == nil {
@@ -179,11 +156,9 @@ func (c *Client) admit(ctx context.Context, requests []*request) (*session, erro
 	return s, err
 }
 
-// Ping returns when the dataplane has answered, which it does behind all that it was asked before.
+// Ping waits until the dataplane has answered all earlier requests.
 func (c *Client) Ping(ctx context.Context) error {
-	ping := ask("control_ping", &memclnt.ControlPing{}, &memclnt.ControlPingReply{})
-	c.exchange(ctx, ping)
-	return ping.fault()
+	return c.exchangeAll(ctx, []*request{newPing()})
 }
 
 // exchange sends the requests over the present connection, see session.exchange.
@@ -207,7 +182,7 @@ func (c *Client) exchange(ctx context.Context, requests ...*request) {
 	}
 }
 
-// current is the session that lives, or why there is none.
+// current returns the session, or the reason why it cannot be used.
 func (c *Client) current() (*session, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -220,7 +195,7 @@ func (c *Client) current() (*session, error) {
 	return c.session, nil
 }
 
-// connect makes a session that has all messages.
+// connect opens a session with all needed messages.
 func (c *Client) connect(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, c.options.Limit)
 	defer cancel()
@@ -228,7 +203,7 @@ func (c *Client) connect(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	version, err := s.ask(ctx, c.options.Limit)
+	version, err := s.version(ctx, c.options.Limit)
 	if err == nil {
 		s.facts = factsOf(version)
 		err = s.check(version, neededBy(version))
@@ -237,7 +212,7 @@ func (c *Client) connect(ctx context.Context) error {
 		err = s.watchInterfaces(ctx, c.options.Limit, c.options.Disturbed)
 	}
 	if err == nil {
-		// An agent that was killed may have left queues where VPP put them.
+		// An agent that was killed may not have moved its queues yet.
 		err = c.options.spreadQueues(ctx, version, func(ctx context.Context, requests []*request) error {
 			s.exchange(ctx, c.options.Limit, requests)
 			return firstFault(requests)
@@ -248,7 +223,7 @@ func (c *Client) connect(ctx context.Context) error {
 		return err
 	}
 	c.mu.Lock()
-	c.held = c.options.Hold && c.version != "" // with the first connection there is nothing that could be out of date
+	c.held = c.options.Hold && c.version != "" // the first connection has no earlier state
 	c.session, c.version, c.reason = s, version, nil
 	c.mu.Unlock()
 	c.options.Logger.Info("dataplane connected", "socket", c.socket, "version", version, "messages", len(s.ids))
@@ -259,8 +234,8 @@ func (c *Client) connect(ctx context.Context) error {
 	return nil
 }
 
-// ask asks for the version.
-func (s *session) ask(ctx context.Context, limit time.Duration) (string, error) {
+// version reads the program and version of the dataplane.
+func (s *session) version(ctx context.Context, limit time.Duration) (string, error) {
 	reply := &vpe.ShowVersionReply{}
 	r := ask("show_version", &vpe.ShowVersion{}, reply)
 	s.exchange(ctx, limit, []*request{r})
@@ -277,7 +252,7 @@ const (
 	urgency    = 2 * time.Second
 )
 
-// reconnect tries once and then waits.
+// reconnect tries to connect once, and waits after a failure.
 func (c *Client) reconnect(ctx context.Context) {
 	err := c.connect(ctx)
 	if err == nil {
@@ -297,7 +272,7 @@ func (c *Client) reconnect(ctx context.Context) {
 		pause = min(pause, redialSoon)
 	}
 	if missing := new(MissingMessages); errors.As(err, &missing) {
-		pause = max(pause, c.options.Probe) // only a restart of the dataplane changes what it lacks
+		pause = max(pause, c.options.Probe) // the dataplane gets the messages by a restart only
 	}
 	select {
 	case <-ctx.Done():
@@ -305,7 +280,7 @@ func (c *Client) reconnect(ctx context.Context) {
 	}
 }
 
-// watch returns when the session is over or ctx ends; dead says that it is over.
+// watch returns when the session or ctx ends; dead reports the end of the session.
 func (c *Client) watch(ctx context.Context, s *session, tick <-chan time.Time) (dead bool) {
 	for {
 		select {
@@ -315,7 +290,7 @@ func (c *Client) watch(ctx context.Context, s *session, tick <-chan time.Time) (
 			return true
 		case <-tick:
 		}
-		probe := ask("control_ping", &memclnt.ControlPing{}, &memclnt.ControlPingReply{})
+		probe := newPing()
 		s.exchange(ctx, c.options.Limit, []*request{probe})
 		if probe.err != nil && ctx.Err() == nil {
 			s.end(fmt.Errorf("probe: %w", probe.err))
@@ -324,7 +299,7 @@ func (c *Client) watch(ctx context.Context, s *session, tick <-chan time.Time) (
 	}
 }
 
-// drop takes a session that is over out of use.
+// drop removes an ended session.
 func (c *Client) drop(s *session) {
 	s.close()
 	c.mu.Lock()
@@ -338,18 +313,9 @@ func (o *Options) defaults() {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	for _, d := range []struct {
-		value *time.Duration
-		usual time.Duration
-	}{{&o.Limit, 5 * time.Second}, {&o.Probe, time.Second}, {&o.Redial, 100 * time.Millisecond}} {
-		if *d.value <= 0 {
-			*d.value = d.usual
-		}
-	}
+	o.Limit, o.Probe, o.Redial = cmp.Or(o.Limit, 5*time.Second), cmp.Or(o.Probe, time.Second), cmp.Or(o.Redial, 100*time.Millisecond)
 	o.Rings, o.VethsPerThread = o.Rings.withDefaults(), cmp.Or(o.VethsPerThread, MaxVethsPerThread)
-	if o.Sockets == "" {
-		o.Sockets = "/run/weft/memif"
-	}
+	o.Sockets = cmp.Or(o.Sockets, "/run/weft/memif")
 	if o.Disturbed == nil {
 		o.Disturbed = func(Index) {}
 	}
@@ -367,8 +333,8 @@ func (o *Options) defaults() {
 	}
 }
 
-// exposure says which users besides root may connect to the API socket. They could configure the dataplane and read its secrets. It
-// returns "" if only root can, or if that cannot be found out.
+// exposure names the users besides root that may connect to the API socket. They could configure the dataplane and read its secrets.
+// It returns "" if only root can, or if that is unknown.
 func exposure(socket string) string {
 	info, err := os.Stat(socket)
 	if err != nil {
@@ -394,14 +360,14 @@ func exposure(socket string) string {
 	return ""
 }
 
-// writers are the classes of users, 0o070 and 0o007, that may connect to a socket. A group of root's own is root.
+// writers returns the classes of users, 0o070 and 0o007, that may connect to a socket. Group 0 counts as root.
 func writers(info fs.FileInfo) fs.FileMode { return class(info, 0o020, 0o002) }
 
-// searchers are the classes that may pass a directory.
+// searchers returns the classes that may enter a directory.
 func searchers(info fs.FileInfo) fs.FileMode {
 	who := class(info, 0o010, 0o001)
 	if who&0o007 != 0 {
-		who |= 0o070 // a group that is not the directory's is among the others
+		who |= 0o070 // for a directory of another group, the socket's group is in the class of others
 	}
 	return who
 }

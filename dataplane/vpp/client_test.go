@@ -61,7 +61,7 @@ func TestDataplaneThatLacksAMessageIsRefused(t *testing.T) {
 	p.listen()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	c, err := Connect(ctx, p.socket, Options{})
+	c, err := connectWithin(ctx, p.socket, Options{})
 	missing := new(MissingMessages)
 	if c != nil || !errors.As(err, &missing) || len(missing.Messages) != 1 || missing.Messages[0].Name != "ip_route_add_del" {
 		t.Fatalf("got %v", err)
@@ -111,7 +111,7 @@ func TestConnectEndsWithItsContext(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 			defer cancel()
-			if _, err := Connect(ctx, socket, Options{Redial: time.Millisecond}); err == nil {
+			if _, err := connectWithin(ctx, socket, Options{Redial: time.Millisecond}); err == nil {
 				t.Error("connected")
 			}
 		})

@@ -16,9 +16,6 @@ func (r release) before(o release) bool {
 	return r.year < o.year || r.year == o.year && r.month < o.month
 }
 
-// String is the release as VPP writes it.
-func (r release) String() string { return fmt.Sprintf("%d.%02d", r.year, r.month) }
-
 // releaseOf reads the release from what a VPP answers to show_version; false for another program, such as weft-vswitch.
 func releaseOf(version string) (r release, ok bool) {
 	n, err := fmt.Sscanf(version, vppProgram+" %d.%d", &r.year, &r.month)
@@ -28,18 +25,18 @@ func releaseOf(version string) (r release, ok bool) {
 // vppProgram is what VPP calls itself in show_version.
 const vppProgram = "vpe"
 
-// fact is a defect of some releases of VPP: a message that ends the process. It is never sent to them.
+// fact is a defect of some releases of VPP: a message that ends the process. The agent never sends it to them.
 type fact struct {
 	message string                        // its name
 	fixed   release                       // the first release without the defect
-	harms   func(api.Message) bool        // whether this very message has the harmful form
-	instead func(api.Message) api.Message // a form with the same effect; nil: there is none, and the request is refused
-	effect  string                        // what VPP does
-	source  string                        // where the defect is described or mended
+	harms   func(api.Message) bool        // whether this message has the harmful form
+	instead func(api.Message) api.Message // a harmless form with the same effect
 }
 
 // allFacts is the table of known defects.
 var allFacts = []fact{{
+	// VPP dies of SIGSEGV: the decoded path keeps interface 0, counts as attached to local0 and is exported to a table that does not
+	// exist. Fixed by commit 2d25978a8c5 of VPP, which is in stable/2602 and not in stable/2510.
 	message: (&ip.IPRouteAddDel{}).GetMessageName(),
 	fixed:   release{26, 2},
 	harms: func(m api.Message) bool {
@@ -47,16 +44,14 @@ var allFacts = []fact{{
 		return r.TableID != 0 && len(r.Paths) > 0 && isUnreachable(r.Paths[len(r.Paths)-1])
 	},
 	instead: withBackupDrop,
-	effect:  "dies of SIGSEGV: the decoded path keeps interface 0, counts as attached to local0 and is exported to a table that does not exist",
-	source:  "commit 2d25978a8c5 of VPP, in stable/2602, not in stable/2510",
 }}
 
 func isUnreachable(p fib_types.FibPath) bool {
 	return p.Type == fib_types.FIB_API_PATH_TYPE_ICMP_UNREACH
 }
 
-// withBackupDrop adds a path of type DROP that is never preferred. As the last path it decides that VPP does not export
-// the route (fib_entry_flags_update in fib_entry_src.c), and packets still take the path before it.
+// withBackupDrop adds a path of type DROP that is never preferred. VPP does not export a route with this last path
+// (fib_entry_flags_update in fib_entry_src.c), and packets still take the path before it.
 func withBackupDrop(m api.Message) api.Message {
 	spared := *m.(*ip.IPRouteAddDel)
 	last := spared.Route.Paths[len(spared.Route.Paths)-1]
@@ -74,7 +69,7 @@ func backupDrop(proto fib_types.FibPathNhProto) fib_types.FibPath {
 	}
 }
 
-// withoutBackupDrop removes what withBackupDrop added from the paths of a dump.
+// withoutBackupDrop removes the path of withBackupDrop from the paths of a dump.
 func withoutBackupDrop(paths []fib_types.FibPath) []fib_types.FibPath {
 	unreachable := slices.ContainsFunc(paths, isUnreachable)
 	return slices.DeleteFunc(slices.Clone(paths), func(p fib_types.FibPath) bool {
@@ -94,16 +89,12 @@ func factsOf(version string) facts {
 	return slices.DeleteFunc(slices.Clone(allFacts), func(f fact) bool { return !r.before(f.fixed) })
 }
 
-// spare returns a message with the effect of m that the dataplane survives, which is m itself nearly always.
-func (fs facts) spare(m api.Message) (api.Message, error) {
+// spare returns a message with the effect of m that the dataplane survives, nearly always m itself.
+func (fs facts) spare(m api.Message) api.Message {
 	for _, f := range fs {
-		if f.message != m.GetMessageName() || !f.harms(m) {
-			continue
+		if f.message == m.GetMessageName() && f.harms(m) {
+			m = f.instead(m)
 		}
-		if f.instead == nil {
-			return nil, fmt.Errorf("%w: VPP before %s %s (%s)", errHarmful, f.fixed, f.effect, f.source)
-		}
-		m = f.instead(m)
 	}
-	return m, nil
+	return m
 }

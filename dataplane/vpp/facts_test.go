@@ -33,11 +33,7 @@ func TestVPPIsSparedMessagesOfWhichItDies(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			before := len(tt.sent.Route.Paths)
-			spared, err := factsOf(tt.version).spare(tt.sent)
-			if err != nil {
-				t.Fatal(err)
-			}
-			sent := spared.(*ip.IPRouteAddDel).Route
+			sent := factsOf(tt.version).spare(tt.sent).(*ip.IPRouteAddDel).Route
 			var got []fib_types.FibPathType
 			for _, p := range sent.Paths {
 				got = append(got, p.Type)

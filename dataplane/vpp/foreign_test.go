@@ -82,7 +82,7 @@ func TestWhatIsNotOursIsNeverTouched(t *testing.T) {
 	if after := l.there(); !slices.Equal(after, before) {
 		t.Errorf("interfaces %v, want %v", after, before)
 	}
-	if owners, err := (vrfs{l.client}).owners(t.Context()); err != nil || owners[Table{55, wire.IP4}] != "theirs" {
+	if owners, err := l.client.tableOwners(t.Context()); err != nil || owners[Table{55, wire.IP4}] != "theirs" {
 		t.Errorf("tables %v, %v", owners, err)
 	}
 	blue := object{wire.VRFKey("blue", wire.IP4), wire.VRF{ID: 55, Family: wire.IP4, Label: "blue"}}

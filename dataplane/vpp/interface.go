@@ -35,7 +35,7 @@ func interfaceDescriptor(c *Client) kvscheduler.Descriptor[wire.Interface, Index
 		Deps:     interfaceDeps,
 		Recreate: func(have, want wire.Interface) bool { return !madeAlike(want, have) },
 		Hash:     interfaceHash,
-		// The hash agrees, so the end in Linux was made as the last value says.
+		// The hash agrees, so the Linux end was made from the last value.
 		Merge: func(dumped, last wire.Interface) wire.Interface {
 			dumped.Tap, dumped.AFPacket, dumped.Memif, dumped.VXLAN = last.Tap, last.AFPacket, last.Memif, last.VXLAN
 			dumped.GSO = last.GSO // VPP does not report it
@@ -75,7 +75,7 @@ func validateType(v wire.Interface) error {
 	case memif && v.Type != wire.TypeMemif:
 		return errors.New("only an interface of type memif has a socket")
 	case tunnel && v.Type != wire.TypeVXLAN:
-		return errOnlyVXLAN
+		return errors.New("only an interface of type vxlan is a tunnel")
 	case v.Type == wire.TypeTap:
 		return validateTap(v.Tap)
 	case v.Type == wire.TypeAFPacket:
@@ -102,17 +102,17 @@ func interfaceDeps(_ string, v wire.Interface) []kvscheduler.Dep {
 	return nil
 }
 
-// equalInterfaces leaves to the dataplane what want does not say.
+// equalInterfaces ignores fields that want leaves to the dataplane.
 func equalInterfaces(want, have wire.Interface) bool {
 	return madeAlike(want, have) && want.Up == have.Up && !otherMAC(want, have) && (want.MTU == 0 || want.MTU == have.MTU)
 }
 
-// otherMAC tells whether the MAC is not the wanted one. Where packets begin with IP there is none to have.
+// otherMAC reports whether the MAC differs from the wanted one. A memif in mode ip has no MAC.
 func otherMAC(want, have wire.Interface) bool {
 	return !want.MAC.IsZero() && want.MAC != have.MAC && want.Memif.Mode != wire.MemifIP
 }
 
-// madeAlike tells whether nothing differs that is decided when an interface is made.
+// madeAlike compares the fields that cannot change after creation.
 func madeAlike(want, have wire.Interface) bool {
 	return want.Type == have.Type && want.GSO == have.GSO && equalLinks(want.AFPacket, have.AFPacket) && want.Memif == have.Memif && equalTaps(want.Tap, have.Tap) &&
 		equalVXLANs(want.VXLAN, have.VXLAN)
@@ -128,8 +128,7 @@ func equalLinks(want, have wire.AFPacket) bool {
 		queuesOf(want.RxQueues) == queuesOf(have.RxQueues) && queuesOf(want.TxQueues) == queuesOf(have.TxQueues)
 }
 
-// Create makes the interfaces, then gives them what could not be said in one message, then takes back those that did
-// not get it all.
+// Create creates the interfaces, then configures them by further messages, then deletes those that it could not configure.
 func (b ifaces) Create(ctx context.Context, batch []interfaceItem) {
 	made := b.make(ctx, batch)
 	b.adopt(ctx, batch, made)
@@ -137,19 +136,18 @@ func (b ifaces) Create(ctx context.Context, batch []interfaceItem) {
 	b.undo(ctx, batch, made)
 }
 
-// make tells which items it made itself. Of loopbacks, unlike links and tunnels, the dataplane would make a second one, and so
-// would VPP of taps, by another queue of the same link: those that are there are not made. Loopbacks and tunnels get numbers
-// that are free.
+// make reports which items it created. It skips existing loopbacks and taps: the dataplane would create a second loopback, and VPP
+// another queue of the same tap. Loopbacks and tunnels get free numbers.
 func (b ifaces) make(ctx context.Context, batch []interfaceItem) []bool {
 	readers := b.admitVeths(ctx, batch)
 	there, err := b.numbered(ctx, batch)
-	loops, tunnels := there.takenInstances(loopbackInstance), there.takenInstances(vxlanInstance)
-	requests, items := make([]*request, 0, len(batch)), make([]int, 0, len(batch))
+	loops, tunnels := there.takenInstances(loopbackPrefix), there.takenInstances(tunnelPrefix)
+	var s steps
 	for i := range batch {
 		it := &batch[i]
 		var r *request
 		switch {
-		case it.Err != nil: // no room for it
+		case it.Err != nil: // refused by admitVeths
 		case it.Want.Type == wire.TypeTap && err != nil:
 			it.Err = err
 		case it.Want.Type == wire.TypeTap && there.has(it):
@@ -170,16 +168,14 @@ func (b ifaces) make(ctx context.Context, batch []interfaceItem) []bool {
 			r = newLoopback(it.Name, it.Want, loops)
 		}
 		if r != nil && it.Err == nil {
-			requests, items = append(requests, r), append(items, i)
+			s.add(i, r)
 		}
 	}
-	b.exchange(ctx, batch, requests)
+	b.take(ctx, &s, batch)
 	made := make([]bool, len(batch))
-	for n, r := range requests {
-		it := &batch[items[n]]
-		it.Err = r.fault()
-		it.NewMeta = numberIn(r.reply)
-		made[items[n]] = it.Err == nil
+	for n, i := range s.items {
+		batch[i].NewMeta = numberIn(s.requests[n].reply)
+		made[i] = batch[i].Err == nil
 	}
 	if readers != nil && len(readers.queues) > 1 {
 		b.spreadVeths(ctx, batch)
@@ -187,8 +183,8 @@ func (b ifaces) make(ctx context.Context, batch []interfaceItem) []bool {
 	return made
 }
 
-// exchange sends the requests for a batch. It expedites the kernel's part of interfaces of type af_packet.
-func (b ifaces) exchange(ctx context.Context, batch []interfaceItem, requests []*request) {
+// take is the function take, with expedited grace periods for interfaces of type af_packet.
+func (b ifaces) take(ctx context.Context, s *steps, batch []interfaceItem) {
 	isLink := func(it interfaceItem) bool {
 		return it.Want.Type == wire.TypeAFPacket || it.Have.Type == wire.TypeAFPacket
 	}
@@ -199,11 +195,10 @@ func (b ifaces) exchange(ctx context.Context, batch []interfaceItem, requests []
 			b.c.options.Logger.Debug("veths take longer", "err", err)
 		}
 	}
-	b.c.exchange(ctx, requests...)
+	take(ctx, b.c, s, batch)
 }
 
-// spreadVeths moves receive queues to workers that can read them. Interfaces whose queues could not be moved could hang VPP and
-// fail.
+// spreadVeths moves receive queues to workers that can read them. It fails the interfaces if that fails, because VPP could hang.
 func (b ifaces) spreadVeths(ctx context.Context, batch []interfaceItem) {
 	err := b.c.options.spreadQueues(ctx, b.c.Version(), b.c.exchangeAll)
 	for _, it := range afPacketItems(batch) {
@@ -213,7 +208,7 @@ func (b ifaces) spreadVeths(ctx context.Context, batch []interfaceItem) {
 	}
 }
 
-// numberIn is the number of the interface that was made.
+// numberIn returns the number of the created interface.
 func numberIn(reply api.Message) Index {
 	switch reply := reply.(type) {
 	case *tapv2.TapCreateV3Reply:
@@ -230,23 +225,23 @@ func numberIn(reply api.Message) Index {
 	return noIndex
 }
 
-// numbered are what is there, looked up only if the batch has what gets a number.
+// numbered returns the existing interfaces if the batch has a loopback, a tunnel or a tap.
 func (b ifaces) numbered(ctx context.Context, batch []interfaceItem) (*ports, error) {
-	for i := range batch {
-		if t := batch[i].Want.Type; t == wire.TypeLoopback || t == wire.TypeVXLAN || t == wire.TypeTap {
-			p, err := b.c.ports(ctx)
-			if err != nil {
-				return &ports{}, kvscheduler.Refused(err)
-			}
-			return p, nil
-		}
+	if !slices.ContainsFunc(batch, func(it interfaceItem) bool {
+		return it.Want.Type == wire.TypeLoopback || it.Want.Type == wire.TypeVXLAN || it.Want.Type == wire.TypeTap
+	}) {
+		return &ports{}, nil
 	}
-	return &ports{}, nil
+	p, err := b.c.ports(ctx)
+	if err != nil {
+		return &ports{}, kvscheduler.Refused(err)
+	}
+	return p, nil
 }
 
-// finish sets what creation could not.
+// finish sends the settings that the message of creation lacks.
 func (b ifaces) finish(ctx context.Context, batch []interfaceItem, made []bool) {
-	s := settings{}
+	var s steps
 	for i := range batch {
 		it := &batch[i]
 		if it.Err != nil {
@@ -255,14 +250,14 @@ func (b ifaces) finish(ctx context.Context, batch []interfaceItem, made []bool) 
 		if it.Want.Type != wire.TypeTap && !it.Want.GSO {
 			s.tag(i, it)
 		}
-		tunnel := it.Want.Type == wire.TypeVXLAN // which is made up, and with a MAC that it chooses
+		tunnel := it.Want.Type == wire.TypeVXLAN // the dataplane creates it up, with a MAC of its own
 		if (tunnel || it.Want.Type == wire.TypeAFPacket && !made[i]) && !it.Want.MAC.IsZero() {
 			s.mac(i, it)
 		}
 		if it.Want.MTU != 0 {
 			s.mtu(i, it)
 		}
-		if it.Want.GSO { // VPP does not report it, so the tag that says it comes after
+		if it.Want.GSO { // VPP does not report it, so the tag follows
 			s.gso(i, it)
 			s.tag(i, it)
 		}
@@ -270,11 +265,10 @@ func (b ifaces) finish(ctx context.Context, batch []interfaceItem, made []bool) 
 			s.flags(i, it)
 		}
 	}
-	s.send(ctx, b.c, batch)
+	take(ctx, b.c, &s, batch)
 }
 
-// undo deletes what was made and then not finished, so that the refusal is the whole truth. It does so after the end of ctx
-// too: the interface may have been created since.
+// undo deletes interfaces that were created but not configured, also after the end of ctx. Then the object is refused as a whole.
 func (b ifaces) undo(ctx context.Context, batch []interfaceItem, made []bool) {
 	ctx = context.WithoutCancel(ctx)
 	for i := range batch {
@@ -294,9 +288,9 @@ func (b ifaces) undo(ctx context.Context, batch []interfaceItem, made []bool) {
 	}
 }
 
-// Update sets what differs.
+// Update sends the settings that differ.
 func (b ifaces) Update(ctx context.Context, batch []interfaceItem) {
-	s := settings{}
+	var s steps
 	for i := range batch {
 		it := &batch[i]
 		want, have := it.Want, it.Have
@@ -310,10 +304,10 @@ func (b ifaces) Update(ctx context.Context, batch []interfaceItem) {
 			s.flags(i, it)
 		}
 	}
-	s.send(ctx, b.c, batch)
+	take(ctx, b.c, &s, batch)
 }
 
-// Dump lists the interfaces with our tags, and those that died before they got one.
+// Dump lists the interfaces with our tags, and those of interrupted creations.
 func (b ifaces) Dump(ctx context.Context, _ kvscheduler.View) iter.Seq2[kvscheduler.Actual[wire.Interface, Index], error] {
 	p, err := b.c.ports(ctx)
 	if err != nil {
@@ -330,7 +324,7 @@ func (b ifaces) Dump(ctx context.Context, _ kvscheduler.View) iter.Seq2[kvschedu
 	return yieldAll(found, nil)
 }
 
-// value is an interface as the dataplane reports it.
+// value converts an interface from the API.
 func (p *ports) value(d *interfaces.SwInterfaceDetails) wire.Interface {
 	v := wire.Interface{MAC: mac(d), Up: d.Flags&interface_types.IF_STATUS_API_FLAG_ADMIN_UP != 0}
 	if len(d.Mtu) > 0 {
@@ -340,7 +334,7 @@ func (p *ports) value(d *interfaces.SwInterfaceDetails) wire.Interface {
 	link, isLink := p.links[Index(d.SwIfIndex)]
 	m, isMemif := p.memifs[Index(d.SwIfIndex)]
 	tunnel, isTunnel := p.vxlans[Index(d.SwIfIndex)]
-	_, isLoopback := loopbackInstance(d)
+	_, isLoopback := instanceIn(d, loopbackPrefix)
 	switch {
 	case isTap:
 		v.Type, v.Tap = wire.TypeTap, tapOf(t)
@@ -356,7 +350,7 @@ func (p *ports) value(d *interfaces.SwInterfaceDetails) wire.Interface {
 	return v
 }
 
-// adopt finds interfaces that were refused because they are there already, just as they should be or not yet finished.
+// adopt accepts refused interfaces that exist already, as wanted or left by an interrupted creation.
 func (b ifaces) adopt(ctx context.Context, batch []interfaceItem, made []bool) {
 	var there *ports
 	for i := range batch {
@@ -379,8 +373,8 @@ func (b ifaces) adopt(ctx context.Context, batch []interfaceItem, made []bool) {
 	}
 }
 
-// replace replaces a memif without a tag. It is not adopted, because its secret cannot be read back and may be another one. A memif with a tag
-// is reported and left alone.
+// replace replaces a memif without a tag. Its secret cannot be read back and may differ, so it is not adopted. A memif with a tag is an
+// error and stays.
 func (b ifaces) replace(ctx context.Context, it *interfaceItem, there *ports, other Index) (made bool) {
 	for _, d := range there.list {
 		if Index(d.SwIfIndex) == other && d.Tag != "" {
@@ -398,7 +392,7 @@ func (b ifaces) replace(ctx context.Context, it *interfaceItem, there *ports, ot
 	return true
 }
 
-// has tells whether the wanted interface is there, made just so, and notes its number.
+// has reports whether the wanted interface exists with the wanted tag. It sets NewMeta then.
 func (p *ports) has(it *interfaceItem) bool {
 	d := p.byName[it.Name]
 	if d == nil || d.Tag != interfaceTag(it.Name, it.Want) {
@@ -408,8 +402,7 @@ func (p *ports) has(it *interfaceItem) bool {
 	return true
 }
 
-// holds tells whether the link that is wanted is held by an interface that got no tag, and notes its number: it is what
-// a creation left that was not finished.
+// holds reports whether an interface without a tag has the wanted link, left by an interrupted creation. It sets NewMeta then.
 func (p *ports) holds(it *interfaceItem) bool {
 	for _, d := range p.list {
 		link, ok := p.links[Index(d.SwIfIndex)]
@@ -423,13 +416,12 @@ func (p *ports) holds(it *interfaceItem) bool {
 
 const (
 	// maxName leaves room for the hash: a tag has at most 63 bytes.
-	maxName = 48
-	// hashBits is what twelve hexadecimal digits hold.
+	maxName    = 48
 	hashBits   = 48
 	hashDigits = hashBits / 4
 )
 
-// interfaceHash sums up what an interface was made with and the dataplane cannot be trusted to report.
+// interfaceHash returns a hash of the fields of creation that dataplanes do not report reliably.
 func interfaceHash(v wire.Interface) uint64 {
 	h := fnv.New64a()
 	switch v.Type {
@@ -456,20 +448,20 @@ func interfaceHash(v wire.Interface) uint64 {
 	return folded(h.Sum64())
 }
 
-// addQueues leaves the sum of a link with one queue each way what it was before there were more.
+// addQueues keeps the hash of earlier versions for a link with one queue in each direction.
 func addQueues(h io.Writer, rx, tx int) {
 	if rx > 1 || tx > 1 {
 		fmt.Fprintf(h, "|%d|%d", queuesOf(rx), queuesOf(tx))
 	}
 }
 
-// folded is a sum as a tag has room for.
+// folded folds a hash to the bits that a tag has room for.
 func folded(sum uint64) uint64 { return (sum>>hashBits ^ sum) & (1<<hashBits - 1) }
 
-// interfaceTag is what the dataplane keeps for us of an interface.
+// interfaceTag is the tag of an interface.
 func interfaceTag(name string, v wire.Interface) string { return newTag(name, interfaceHash(v)) }
 
-// newTag holds a name and a hash.
+// newTag combines a name and a hash.
 func newTag(name string, hash uint64) string { return fmt.Sprintf("%s#%0*x", name, hashDigits, hash) }
 
 // parseTag is the inverse of newTag; ok is false for a foreign tag.
@@ -482,7 +474,7 @@ func parseTag(tag string) (name string, hash uint64, ok bool) {
 	return tag[:i], hash, err == nil
 }
 
-// Delete looks first whether the number still means our interface: the dataplane may have been restarted meanwhile.
+// Delete first checks that the number still belongs to our interface: the dataplane may have restarted.
 func (b ifaces) Delete(ctx context.Context, batch []interfaceItem) {
 	looks := newRequests(batch, func(it *interfaceItem) *request {
 		return askAll(&interfaces.SwInterfaceDump{SwIfIndex: it.Meta.api()}, &interfaces.SwInterfaceDetails{})
@@ -490,8 +482,7 @@ func (b ifaces) Delete(ctx context.Context, batch []interfaceItem) {
 	memifs, sockets := dumpMemifs(), dumpSockets()
 	b.c.exchange(ctx, append(slices.Clone(looks), memifs, sockets)...)
 	there := &ports{memifs: memifsIn(memifs), sockets: socketsIn(sockets), socketsDir: b.c.options.Sockets}
-	var requests []*request
-	var items []*interfaceItem
+	var s steps
 	for i, look := range looks {
 		it := &batch[i]
 		if err := errors.Join(look.fault(), memifs.fault(), sockets.fault()); err != nil {
@@ -499,16 +490,13 @@ func (b ifaces) Delete(ctx context.Context, batch []interfaceItem) {
 			continue
 		}
 		if there.present(look, it) {
-			requests, items = append(requests, remove(it.Name, it.Have, it.Meta)), append(items, it)
+			s.add(i, remove(it.Name, it.Have, it.Meta))
 		}
 	}
-	b.exchange(ctx, batch, requests)
-	for i, r := range requests {
-		items[i].Err = r.fault()
-	}
+	b.take(ctx, &s, batch)
 }
 
-// present tells whether a look found the item's interface, with its name.
+// present reports whether a dump has the item's interface with its name.
 func (p *ports) present(look *request, it *interfaceItem) bool {
 	for _, d := range listOf[*interfaces.SwInterfaceDetails](look) {
 		name, _, ours := p.identity(d)

@@ -16,7 +16,6 @@ import (
 	"go.fd.io/govpp/api"
 	"go.fd.io/govpp/binapi/af_packet"
 	interfaces "go.fd.io/govpp/binapi/interface"
-	"go.fd.io/govpp/binapi/ip_types"
 	"go.fd.io/govpp/binapi/tapv2"
 	"go.fd.io/govpp/binapi/vxlan"
 	"golang.org/x/sys/unix"
@@ -25,14 +24,14 @@ import (
 	"github.com/weftnet/weft/wire"
 )
 
-// maxNamespace is what the API takes of a namespace's path.
+// maxNamespace is the API's limit of a namespace's path.
 const maxNamespace = 63
 
-// maxLinkName is what the kernel takes as a link's name.
+// maxLinkName is the kernel's limit of a link's name.
 const maxLinkName = 15
 
-// newTap makes the request for a tap. A path that is too long for the API is opened and named by our descriptor for it,
-// which the dataplane can open as long as it sees our processes: release it after the exchange.
+// newTap requests a tap. It opens a namespace with a path that is too long for the API and names it by the file descriptor, which the
+// dataplane can open if it sees our processes. Call release after the exchange.
 func newTap(name string, v wire.Interface) (r *request, release func(), err error) {
 	namespace, release := v.Tap.Namespace, func() {}
 	if len(namespace) > maxNamespace {
@@ -43,7 +42,7 @@ func newTap(name string, v wire.Interface) (r *request, release func(), err erro
 		namespace, release = fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), f.Fd()), func() { _ = f.Close() }
 	}
 	ungrouped := v
-	ungrouped.GSO = false // until it is set
+	ungrouped.GSO = false // until finish enables it
 	what := fmt.Sprintf("tap_create_v3 %s (%s) in the dataplane's own namespace", name, v.Tap.Name)
 	if namespace != "" {
 		what = fmt.Sprintf("tap_create_v3 %s (%s in network namespace %s)", name, v.Tap.Name, v.Tap.Namespace)
@@ -56,13 +55,13 @@ func newTap(name string, v wire.Interface) (r *request, release func(), err erro
 		HostMacAddrSet: !v.Tap.MAC.IsZero(), HostMacAddr: [6]byte(v.Tap.MAC),
 		HostNamespaceSet: namespace != "", HostNamespace: namespace,
 		HostIfNameSet: true, HostIfName: v.Tap.Name,
-		// Without these each packet of a pod is segmented and summed one by one.
+		// Without these the kernel segments and checksums each packet of a pod.
 		TapFlags: tapv2.TAP_API_FLAG_GSO | tapv2.TAP_API_FLAG_CSUM_OFFLOAD,
 		Tag:      interfaceTag(name, ungrouped),
 	}, &tapv2.TapCreateV3Reply{}), release, nil
 }
 
-// openNamespace opens a namespace, and nothing else: the open of a FIFO waits for a writer, here and in the dataplane.
+// openNamespace opens a namespace and refuses other files. The open of a FIFO would wait for a writer.
 func openNamespace(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
 	if err != nil {
@@ -78,7 +77,7 @@ func openNamespace(path string) (*os.File, error) {
 	return f, nil
 }
 
-// queuesOf is a number of queues as the API says it.
+// queuesOf converts a number of queues to the API; 0 is one queue.
 func queuesOf(n int) uint16 { return uint16(max(n, 1)) }
 
 func validateQueues(n int) error {
@@ -88,7 +87,7 @@ func validateQueues(n int) error {
 	return nil
 }
 
-// tapOf is what the dataplane reports of a tap's Linux end.
+// tapOf converts the Linux end of a tap from the API.
 func tapOf(d *tapv2.SwInterfaceTapV2Details) wire.Tap {
 	return wire.Tap{Namespace: d.HostNamespace, Name: d.HostIfName, MAC: wire.MAC(d.HostMacAddr), MTU: int(d.HostMtuSize)}
 }
@@ -133,19 +132,18 @@ func (c *Client) WhyNoTap(ctx context.Context) (string, error) {
 	return "", remove.fault()
 }
 
-// hostLinkPrefix starts the dataplane's names of interfaces that hold a link of ours: one that has no tag yet is
-// recognised by its name, however we died.
+// hostLinkPrefix starts the dataplane's names of interfaces on our links. It identifies those that have no tag yet.
 const hostLinkPrefix = "host-weft"
 
 // Rings are the sizes of the rings that VPP shares with the kernel for an interface of type af_packet. VPP takes their memory
 // when it creates the interface: its own defaults of 32 and 1024 frames cost 76 MiB and 65 ms each. weft-vswitch has no rings.
 type Rings struct {
-	RxFrames int // of 2 KiB in a receive block, of which VPP has 160, an even number; a block bounds the largest packet received
-	TxFrames int // of 66 KiB in the transmit ring, an even number; what VPP sends at once beyond it is dropped
+	RxFrames int // of 2 KiB in each of VPP's 160 receive blocks; even; a block bounds the largest received packet
+	TxFrames int // of 66 KiB in the transmit ring; even; VPP drops larger bursts
 }
 
 // The default rings take 7.6 MiB. A receive block holds a packet of an MTU of 9000 bytes. The transmit frames cannot be smaller:
-// VPP copies packets into them without looking at their size.
+// VPP does not check the size of packets that it copies into them.
 const (
 	defaultRxFrames = 6
 	defaultTxFrames = 88
@@ -167,24 +165,23 @@ func (r Rings) Bytes() int {
 	return r.RxFrames*rxFrameBytes*rxBlocks + r.TxFrames*txFrameBytes
 }
 
-// MaxSegment is the largest packet that fits into a receive block beside the kernel's headers. The kernel cuts off what is
-// larger.
+// MaxSegment is the largest packet that fits into a receive block with the kernel's headers. The kernel truncates larger packets.
 func (r Rings) MaxSegment() int { return r.withDefaults().RxFrames*rxFrameBytes - 256 }
 
-// newAFPacket makes the request for an interface that reads and writes a link of the dataplane's namespace.
+// newAFPacket requests an interface on a link of the dataplane's namespace.
 func newAFPacket(name string, v wire.Interface, rings Rings) *request {
 	return ask(fmt.Sprintf("af_packet_create_v3 %s (%s)", name, v.AFPacket.Link), &af_packet.AfPacketCreateV3{
 		Mode:            af_packet.AF_PACKET_API_MODE_ETHERNET,
 		UseRandomHwAddr: v.MAC.IsZero(), HwAddr: [6]byte(v.MAC), HostIfName: v.AFPacket.Link,
 		RxFramesPerBlock: uint32(rings.RxFrames), TxFramesPerBlock: uint32(rings.TxFrames),
 		NumRxQueues: queuesOf(v.AFPacket.RxQueues), NumTxQueues: queuesOf(v.AFPacket.TxQueues),
-		// Without the first each packet of a pod is segmented and summed one by one; a veth has no queue to bypass, and
-		// looking for one takes time.
+		// Without the first flag the kernel segments and checksums each packet of a pod. A veth has no queueing discipline, and
+		// the second flag avoids the lookup.
 		Flags: af_packet.AF_PACKET_API_FLAG_CKSUM_GSO | af_packet.AF_PACKET_API_FLAG_QDISC_BYPASS,
 	}, &af_packet.AfPacketCreateV3Reply{})
 }
 
-// deleteAFPacket takes a link that the dataplane does not hold, which is VPP's system call error, for let go.
+// deleteAFPacket ignores VPP's system call error, which means that the dataplane does not have the link.
 func deleteAFPacket(name string, v wire.Interface) *request {
 	return ask(fmt.Sprintf("af_packet_delete %s (%s)", name, v.AFPacket.Link), &af_packet.AfPacketDelete{
 		HostIfName: v.AFPacket.Link,
@@ -201,28 +198,25 @@ func validateAFPacket(p wire.AFPacket) error {
 	return errors.Join(validateQueues(p.RxQueues), validateQueues(p.TxQueues))
 }
 
-// linkOf is the dependency on the object that makes the link.
+// linkOf returns the dependency on the object of the link.
 func linkOf(p wire.AFPacket) []kvscheduler.Dep {
 	on, err := kvscheduler.ParseRef(p.On)
 	if err != nil {
-		return nil // validateAFPacket has said so
+		return nil // refused by validateAFPacket
 	}
 	return []kvscheduler.Dep{{Label: "link", On: on, Mode: kvscheduler.Follow}}
 }
 
-// diedUntagged tells whether an interface has no tag and holds a link that is named like ours.
-func diedUntagged(d *interfaces.SwInterfaceDetails) bool {
-	return d.Tag == "" && strings.HasPrefix(d.InterfaceName, hostLinkPrefix)
-}
-
-// Loopbacks of ours have numbers from firstInstance to maxInstance (VPP's limit): one that has no tag yet is
-// recognised by its number, however we died.
+// Our loopbacks and tunnels have numbers from firstInstance to maxInstance (VPP's limit), which identify those that have no tag yet.
 const (
 	firstInstance = 8192
 	maxInstance   = 16383
+
+	loopbackPrefix = "loop"
+	tunnelPrefix   = "vxlan_tunnel"
 )
 
-// instanceOf is the number that a loopback's name leads to; the next one that is not taken is its own.
+// instanceOf derives a free number from the name of a loopback or tunnel.
 func instanceOf(name string, taken map[uint32]bool) uint32 {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(name))
@@ -233,12 +227,12 @@ func instanceOf(name string, taken map[uint32]bool) uint32 {
 			return instance
 		}
 	}
-	return firstInstance + start // all taken: the dataplane will say so
+	return firstInstance + start // all taken: the dataplane refuses it
 }
 
-// loopbackInstance is the number of a loopback; false for another interface.
-func loopbackInstance(d *interfaces.SwInterfaceDetails) (uint32, bool) {
-	digits, ok := strings.CutPrefix(d.InterfaceName, "loop")
+// instanceIn returns the number in the dataplane's name of a loopback or tunnel; false for another interface.
+func instanceIn(d *interfaces.SwInterfaceDetails, prefix string) (uint32, bool) {
+	digits, ok := strings.CutPrefix(d.InterfaceName, prefix)
 	if !ok {
 		return 0, false
 	}
@@ -246,7 +240,7 @@ func loopbackInstance(d *interfaces.SwInterfaceDetails) (uint32, bool) {
 	return uint32(n), err == nil
 }
 
-// newLoopback makes the request for a loopback and takes its number.
+// newLoopback requests a loopback and adds its number to the taken ones.
 func newLoopback(name string, v wire.Interface, taken map[uint32]bool) *request {
 	instance := instanceOf(name, taken)
 	taken[instance] = true
@@ -255,11 +249,11 @@ func newLoopback(name string, v wire.Interface, taken map[uint32]bool) *request 
 	}, &interfaces.CreateLoopbackInstanceReply{})
 }
 
-// takenInstances are the numbers of all interfaces of a kind.
-func (p *ports) takenInstances(of func(*interfaces.SwInterfaceDetails) (uint32, bool)) map[uint32]bool {
+// takenInstances returns the numbers of all loopbacks or tunnels.
+func (p *ports) takenInstances(prefix string) map[uint32]bool {
 	taken := map[uint32]bool{}
 	for _, d := range p.list {
-		if n, ok := of(d); ok {
+		if n, ok := instanceIn(d, prefix); ok {
 			taken[n] = true
 		}
 	}
@@ -267,14 +261,12 @@ func (p *ports) takenInstances(of func(*interfaces.SwInterfaceDetails) (uint32, 
 }
 
 const (
-	// maxVNI is what 24 bits hold.
 	maxVNI = 1<<24 - 1
-	// decapToBridge leaves the way of what is in an envelope to the dataplane, which is the bridge domain. 0 drops it.
+	// decapToBridge passes decapsulated packets to the bridge domain. 0 would drop them.
 	decapToBridge = ^uint32(0)
 )
 
-// newVXLAN makes the request for a tunnel and takes its number, which is one that a loopback of ours could have: one that
-// got no tag is recognised by it.
+// newVXLAN requests a tunnel and adds its number to the taken ones.
 func newVXLAN(name string, v wire.Interface, taken map[uint32]bool) *request {
 	instance := instanceOf(name, taken)
 	taken[instance] = true
@@ -288,87 +280,55 @@ func deleteVXLAN(name string, v wire.Interface) *request {
 		fineIf(api.NO_SUCH_ENTRY)
 }
 
-// tunnelWords name a tunnel in an error.
+// tunnelWords describes a tunnel for errors.
 func tunnelWords(name string, v wire.Interface) string {
 	return fmt.Sprintf("%s (%s to %s, VNI %d)", name, v.VXLAN.Source, v.VXLAN.Destination, v.VXLAN.VNI)
 }
 
-// tableOf is the dependency on the VRF that routes a tunnel's envelopes.
+// tableOf returns the dependency on the VRF that routes the outer packets of a tunnel.
 func tableOf(v wire.VXLAN) []kvscheduler.Dep {
 	if v.Table == 0 {
-		return nil // the dataplane's own table is always there
+		return nil // table 0 always exists
 	}
 	vrf := tableBucket(wire.VRF{ID: v.Table, Family: wire.FamilyOf(v.Source)})
 	return []kvscheduler.Dep{{Label: "VRF of the tunnel", Any: &kvscheduler.Select{Kind: wire.KindVRF, Bucket: vrf}}}
 }
 
-// tunnelMessage names a tunnel to the dataplane.
+// tunnelMessage returns a message that identifies a tunnel.
 func tunnelMessage(v wire.VXLAN) *vxlan.VxlanAddDelTunnelV3 {
 	return &vxlan.VxlanAddDelTunnelV3{
-		SrcAddress: addressMessage(v.Source), DstAddress: addressMessage(v.Destination), SrcPort: portOf(v), DstPort: portOf(v),
+		SrcAddress: apiAddress(v.Source), DstAddress: apiAddress(v.Destination), SrcPort: portOf(v), DstPort: portOf(v),
 		McastSwIfIndex: noIndex.api(), EncapVrfID: v.Table, DecapNextIndex: decapToBridge, Vni: v.VNI, Instance: ^uint32(0),
 	}
 }
 
-func addressMessage(a netip.Addr) ip_types.Address {
-	if a.Is4() {
-		return ip_types.Address{Af: ip_types.ADDRESS_IP4, Un: ip_types.AddressUnionIP4(a.As4())}
-	}
-	return ip_types.Address{Af: ip_types.ADDRESS_IP6, Un: ip_types.AddressUnionIP6(a.As16())}
-}
-
-func addressIn(a ip_types.Address) netip.Addr {
-	if a.Af == ip_types.ADDRESS_IP4 {
-		return netip.AddrFrom4(a.Un.GetIP4())
-	}
-	return netip.AddrFrom16(a.Un.GetIP6())
-}
-
-// portOf is the port that a tunnel has.
-func portOf(v wire.VXLAN) uint16 {
-	if v.Port == 0 {
-		return wire.VXLANPort
-	}
-	return v.Port
-}
+func portOf(v wire.VXLAN) uint16 { return cmp.Or(v.Port, wire.VXLANPort) }
 
 func dumpVXLANs() *request {
 	return askAll(&vxlan.VxlanTunnelV2Dump{SwIfIndex: noIndex.api()}, &vxlan.VxlanTunnelV2Details{})
 }
 
 func vxlansIn(r *request) map[Index]wire.VXLAN {
-	found := map[Index]wire.VXLAN{}
-	for _, d := range listOf[*vxlan.VxlanTunnelV2Details](r) {
-		found[Index(d.SwIfIndex)] = wire.VXLAN{
-			Source: addressIn(d.SrcAddress), Destination: addressIn(d.DstAddress), VNI: d.Vni, Port: d.SrcPort, Table: d.EncapVrfID,
+	return mapOf(r, func(d *vxlan.VxlanTunnelV2Details) (Index, wire.VXLAN) {
+		return Index(d.SwIfIndex), wire.VXLAN{
+			Source: address(d.SrcAddress), Destination: address(d.DstAddress), VNI: d.Vni, Port: d.SrcPort, Table: d.EncapVrfID,
 		}
-	}
-	return found
+	})
 }
 
-// equalVXLANs takes the port that is not said for the one that it means.
+// equalVXLANs treats port 0 as the default port.
 func equalVXLANs(want, have wire.VXLAN) bool {
 	want.Port, have.Port = portOf(want), portOf(have)
 	return want == have
 }
 
-// vxlanInstance is the number of a tunnel; false for another interface.
-func vxlanInstance(d *interfaces.SwInterfaceDetails) (uint32, bool) {
-	digits, ok := strings.CutPrefix(d.InterfaceName, "vxlan_tunnel")
-	if !ok {
-		return 0, false
-	}
-	n, err := strconv.ParseUint(digits, 10, 32)
-	return uint32(n), err == nil
-}
-
-// tunnels tells whether the wanted tunnel is there without a tag, but with a number of ours, and notes its number: it is
-// what a creation left that was not finished.
+// tunnels reports whether the wanted tunnel exists without a tag but with a number of ours, left by an interrupted creation. It sets
+// NewMeta then.
 func (p *ports) tunnels(it *interfaceItem) bool {
 	for _, d := range p.list {
-		v, is := p.vxlans[Index(d.SwIfIndex)]
-		n, numbered := vxlanInstance(d)
-		if is && it.Want.Type == wire.TypeVXLAN && d.Tag == "" && numbered && n >= firstInstance && equalVXLANs(it.Want.VXLAN, v) {
+		v, isTunnel := p.vxlans[Index(d.SwIfIndex)]
+		n, numbered := instanceIn(d, tunnelPrefix)
+		if isTunnel && it.Want.Type == wire.TypeVXLAN && d.Tag == "" && numbered && n >= firstInstance && equalVXLANs(it.Want.VXLAN, v) {
 			it.NewMeta = Index(d.SwIfIndex)
 			return true
 		}
@@ -393,10 +353,7 @@ func validateVXLAN(v wire.VXLAN) error {
 	return nil
 }
 
-// errOnlyVXLAN says that another type has what only tunnels have.
-var errOnlyVXLAN = errors.New("only an interface of type vxlan is a tunnel")
-
-// RCUExpedited is the kernel's setting by which RCU grace periods are expedited (Documentation/RCU in the kernel's sources).
+// RCUExpedited is the kernel's setting that expedites RCU grace periods (Documentation/RCU in the kernel's sources).
 const RCUExpedited = "/sys/kernel/rcu_expedited"
 
 // GracePeriods expedites the kernel's RCU grace periods while the dataplane creates or deletes interfaces of type af_packet. The kernel
@@ -405,15 +362,15 @@ const RCUExpedited = "/sys/kernel/rcu_expedited"
 // rcupdate.rcu_normal=1, as real-time kernels are, ignores the setting.
 type GracePeriods struct {
 	setting string // file
-	marker  string // file that exists while the setting is ours
+	marker  string // file that exists while the agent has changed the setting
 
 	mu    sync.Mutex
 	users int
 	ours  bool
 }
 
-// NewGracePeriods checks that the setting can be written, and takes it back if an agent that was killed left it. The marker is a
-// file that only root can write.
+// NewGracePeriods checks that the setting can be written, and restores it after an agent that was killed. The marker is a file that
+// only root can write.
 func NewGracePeriods(setting, marker string) (*GracePeriods, error) {
 	f, err := os.OpenFile(setting, os.O_WRONLY, 0)
 	if err != nil {
@@ -426,7 +383,7 @@ func NewGracePeriods(setting, marker string) (*GracePeriods, error) {
 	return g, g.restoreLeft()
 }
 
-// RestoreGracePeriods takes the setting back if an agent that was killed left it, for one that does not use it.
+// RestoreGracePeriods restores the setting after an agent that was killed.
 func RestoreGracePeriods(setting, marker string) error {
 	return (&GracePeriods{setting: setting, marker: marker}).restoreLeft()
 }
@@ -438,7 +395,7 @@ func (g *GracePeriods) restoreLeft() error {
 	return g.restore()
 }
 
-// expedite returns the function that ends it. A setting that is on already stays as it is. With an error interfaces take longer.
+// expedite returns the function that restores the setting. It leaves a setting that is on already. On error interfaces take longer.
 func (g *GracePeriods) expedite() (end func(), err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -3,6 +3,7 @@ package vpp
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"testing"
@@ -19,7 +20,6 @@ type lab struct {
 	socket string
 	client *Client
 	s      *kvscheduler.Scheduler
-	kinds  Kinds
 }
 
 func newLab(t *testing.T) *lab {
@@ -33,8 +33,7 @@ func newLabOn(t *testing.T, socket string) *lab {
 	l := &lab{T: t, socket: socket}
 	l.client = connect(t, l.socket, Options{})
 	l.s = kvscheduler.New(kvscheduler.Config{Sources: []string{"test"}})
-	var err error
-	if l.kinds, err = Register(l.s, l.client); err != nil {
+	if err := Register(l.s, l.client); err != nil {
 		t.Fatal(err)
 	}
 	// The namespaces are dataplane/linux's; here it is enough that they are desired.
@@ -53,12 +52,31 @@ func connect(t *testing.T, socket string, o Options) *Client {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	o.Logger = testLogger(t)
-	c, err := Connect(ctx, socket, o)
+	c, err := connectWithin(ctx, socket, o)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = c.Close() })
 	return c
+}
+
+// connectWithin connects to the dataplane's socket and retries until ctx ends. It does not retry after *MissingMessages.
+func connectWithin(ctx context.Context, socket string, o Options) (*Client, error) {
+	c := New(socket, o)
+	for {
+		err := c.connect(ctx)
+		if err == nil {
+			return c, nil
+		}
+		if missing := new(MissingMessages); errors.As(err, &missing) {
+			return nil, fmt.Errorf("dataplane at %s: %w", socket, err)
+		}
+		select {
+		case <-ctx.Done():
+			return nil, fmt.Errorf("%w: %w", err, ctx.Err())
+		case <-time.After(c.options.Redial):
+		}
+	}
 }
 
 // background runs f until the test ends.
@@ -164,6 +182,13 @@ func dumped[V, M any](l *lab, d kvscheduler.Descriptor[V, M]) []string {
 		refs = append(refs, d.Name+"/"+a.Name)
 	}
 	return refs
+}
+
+// kinds are the kinds of this package.
+var kinds = []kvscheduler.Kind{
+	wire.KindVRF, wire.KindMemifSocket, wire.KindInterface, wire.KindInterfaceVRF, wire.KindAddress, wire.KindUnnumbered, wire.KindRoute,
+	wire.KindNeighbour, wire.KindBridgeDomain, wire.KindBridgeMember, wire.KindL2FIB, wire.KindMACIP, wire.KindACL, wire.KindInterfaceACL,
+	wire.KindProxyARP, wire.KindPuntRedirect,
 }
 
 // behind calls a backend directly for an object that is applied, with what the scheduler would give it.

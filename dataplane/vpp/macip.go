@@ -15,10 +15,10 @@ import (
 	"github.com/weftnet/weft/wire"
 )
 
-// ACL is what is remembered of applied rules: the number of their list in the dataplane.
+// ACL is the dataplane's number of a MACIP ACL.
 type ACL uint32
 
-// noACL makes a new list, and is all lists in a dump.
+// noACL requests a new list, or all lists in a dump.
 const noACL = ^ACL(0)
 
 // allOctets is the mask under which a MAC is compared as a whole.
@@ -26,7 +26,7 @@ var allOctets = [6]byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
 
 type macipItem = kvscheduler.Item[wire.MACIP, ACL]
 
-// macips are lists that judge one interface each. A list is a thing of its own in the dataplane, with a tag.
+// macips are lists of the sources that an interface may send from. Each interface has a list of its own, with a tag.
 type macips struct{ c *Client }
 
 func macipDescriptor(c *Client) kvscheduler.Descriptor[wire.MACIP, ACL] {
@@ -44,7 +44,7 @@ func macipDescriptor(c *Client) kvscheduler.Descriptor[wire.MACIP, ACL] {
 	}
 }
 
-// judged adds to the dependencies of what lets packets in by an interface that its rules are there before.
+// judged adds the source rules of an anti-spoofed interface to dependencies, so that no packet enters before the rules exist.
 func judged(is bool, name string, deps ...kvscheduler.Dep) []kvscheduler.Dep {
 	if is {
 		deps = append(deps, kvscheduler.Dep{Label: "source rules", On: ref(wire.KindMACIP, name)})
@@ -70,7 +70,7 @@ func validateMACIP(name string, v wire.MACIP) error {
 	return nil
 }
 
-// macipHash sums up the rules.
+// macipHash returns a hash of the rules.
 func macipHash(v wire.MACIP) uint64 {
 	h := fnv.New64a()
 	for _, r := range v.Rules {
@@ -79,21 +79,19 @@ func macipHash(v wire.MACIP) uint64 {
 	return folded(h.Sum64())
 }
 
-// Create makes the lists, or replaces those that judge the interfaces already, then applies them, then takes back what
-// could not be applied.
+// Create creates the lists, or replaces the applied ones, then applies new lists, then deletes those that it could not apply.
 func (b macips) Create(ctx context.Context, batch []macipItem) {
 	ports := make([]Index, len(batch))
 	for i := range batch {
 		ports[i] = handle[Index](&batch[i], 0)
 	}
 	there, err := b.applied(ctx, ports)
+	if unread(batch, err) {
+		return
+	}
 	var lists, applications steps
 	for i := range batch {
 		it := &batch[i]
-		if err != nil {
-			it.Err = kvscheduler.Refused(err)
-			continue
-		}
 		it.NewMeta = noACL
 		if d := there[ports[i]]; d != nil && ownerOf(d.Tag) == it.Name {
 			it.NewMeta = ACL(d.ACLIndex)
@@ -111,7 +109,7 @@ func (b macips) Create(ctx context.Context, batch []macipItem) {
 	b.undo(ctx, batch, applications.items)
 }
 
-// undo removes the lists that could not be applied, after the end of ctx too.
+// undo deletes the lists that could not be applied, also after the end of ctx.
 func (b macips) undo(ctx context.Context, batch []macipItem, items []int) {
 	ctx = context.WithoutCancel(ctx)
 	for _, i := range items {
@@ -127,12 +125,12 @@ func (b macips) undo(ctx context.Context, batch []macipItem, items []int) {
 	}
 }
 
-// Update replaces the rules at once: at no time the interface is judged by others or by none.
+// Update replaces the rules atomically.
 func (b macips) Update(ctx context.Context, batch []macipItem) { b.Create(ctx, batch) }
 
-// Delete removes the lists, which ends their application to interfaces.
+// Delete removes the lists, also from their interfaces.
 func (b macips) Delete(ctx context.Context, batch []macipItem) {
-	removal[wire.MACIP, ACL, *acl.MacipACLDetails]{dumpLists, func(d *acl.MacipACLDetails) string { return d.Tag }, removeList}.of(ctx, b.c, batch)
+	removal[wire.MACIP, ACL, *acl.MacipACLDetails]{b.c, dumpLists, func(d *acl.MacipACLDetails) string { return d.Tag }, removeList}.of(ctx, batch)
 }
 
 func setList(v wire.MACIP, list ACL) *request {
@@ -166,7 +164,7 @@ func ownerOf(tag string) string {
 	return name
 }
 
-// applied are the lists that judge these interfaces. Only those are looked up: a node has one for each pod.
+// applied returns the lists of these interfaces. It reads only those, because a node has one for each pod.
 func (b macips) applied(ctx context.Context, ports []Index) (map[Index]*acl.MacipACLDetails, error) {
 	looks := make([]*request, len(ports))
 	for i, port := range ports {
@@ -196,7 +194,7 @@ func (b macips) applied(ctx context.Context, ports []Index) (map[Index]*acl.Maci
 	return found, nil
 }
 
-// Dump lists the lists with our tags, be they applied or not.
+// Dump lists the lists with our tags, applied or not.
 func (b macips) Dump(ctx context.Context, _ kvscheduler.View) iter.Seq2[kvscheduler.Actual[wire.MACIP, ACL], error] {
 	return yieldAll(b.dump(ctx))
 }
@@ -220,8 +218,7 @@ func (b macips) dump(ctx context.Context) ([]kvscheduler.Actual[wire.MACIP, ACL]
 	return actualLists(listOf[*acl.MacipACLDetails](lists), judged), nil
 }
 
-// actualLists are our lists by the names in their tags. Of two with one tag the one that is applied is the object; judged
-// are the names of the interfaces that a list is applied to.
+// actualLists converts our lists. If two have the same tag, the applied one is the object. judged are the interfaces of each list.
 func actualLists(lists []*acl.MacipACLDetails, judged map[ACL][]string) []kvscheduler.Actual[wire.MACIP, ACL] {
 	isApplied := func(d *acl.MacipACLDetails) bool { return slices.Contains(judged[ACL(d.ACLIndex)], ownerOf(d.Tag)) }
 	first := slices.DeleteFunc(slices.Clone(lists), func(d *acl.MacipACLDetails) bool { return !isApplied(d) })
@@ -246,7 +243,7 @@ func actualLists(lists []*acl.MacipACLDetails, judged map[ACL][]string) []kvsche
 	return found
 }
 
-// rulesOf are a list's rules; one that we would not make has no source.
+// rulesOf returns the rules of a list. A rule that Weft would not write has no source.
 func rulesOf(d *acl.MacipACLDetails) []wire.MACIPRule {
 	rules := make([]wire.MACIPRule, len(d.R))
 	for i, r := range d.R {

@@ -139,7 +139,7 @@ func TestDataplaneWithoutAPluginIsRefusedWithItsName(t *testing.T) {
 		return strings.HasPrefix(m.GetMessageName(), "macip_")
 	})}
 	p.listen()
-	_, err := Connect(t.Context(), p.socket, Options{})
+	_, err := connectWithin(t.Context(), p.socket, Options{})
 	if err == nil || !strings.Contains(err.Error(), other.GetMessageName()) || !strings.Contains(err.Error(), "acl_plugin.so is not loaded") {
 		t.Errorf("got %v", err)
 	}

@@ -22,13 +22,13 @@ import (
 )
 
 const (
-	// maxSecret is what the API's field holds before its NUL.
+	// maxSecret is the size of the API's field without its NUL.
 	maxSecret = 23
 	// maxRing is VPP's limit of a memif's ring, in slots.
 	maxRing = 1 << 14
 )
 
-// newMemif makes the request for a memif that the dataplane serves. Zero copy would be the client's affair.
+// newMemif requests a memif with the dataplane as server. Zero copy is an option of clients.
 func newMemif(name string, v wire.Interface, socket SocketID) *request {
 	what := fmt.Sprintf("memif_create_v2 %s (id %d on socket %s)", name, v.Memif.ID, v.Memif.Socket)
 	return ask(what, &memif.MemifCreateV2{
@@ -53,14 +53,10 @@ func apiMemifMode(m wire.MemifMode) memif.MemifMode {
 func dumpMemifs() *request { return askAll(&memif.MemifDump{}, &memif.MemifDetails{}) }
 
 func memifsIn(r *request) map[Index]*memif.MemifDetails {
-	found := map[Index]*memif.MemifDetails{}
-	for _, d := range listOf[*memif.MemifDetails](r) {
-		found[Index(d.SwIfIndex)] = d
-	}
-	return found
+	return mapOf(r, func(d *memif.MemifDetails) (Index, *memif.MemifDetails) { return Index(d.SwIfIndex), d })
 }
 
-// memifOf is what the dataplane reports of a memif that can be relied on: of a server it knows its client's sizes only.
+// memifOf returns the reliable fields of a memif. The sizes that the dataplane reports are those of the client.
 func (p *ports) memifOf(d *memif.MemifDetails) wire.Memif {
 	v := wire.Memif{Socket: socketName(p.sockets[SocketID(d.SocketID)]), ID: d.ID, Mode: wire.MemifMode(d.Mode.String())}
 	switch d.Mode {
@@ -90,25 +86,20 @@ func validateMemif(m wire.Memif) error {
 	return nil
 }
 
-// socketOf is the dependency on the socket.
+// socketOf returns the dependency on the socket.
 func socketOf(m wire.Memif) []kvscheduler.Dep {
 	return []kvscheduler.Dep{{Label: "memif socket", On: ref(wire.KindMemifSocket, m.Socket)}}
 }
 
-// socketPath is the path of a memif's socket; "" of another interface.
+// socketPath is the path of a memif's socket; "" for another interface.
 func (p *ports) socketPath(i Index) string {
-	if m, is := p.memifs[i]; is {
+	if m, ok := p.memifs[i]; ok {
 		return p.sockets[SocketID(m.SocketID)]
 	}
 	return ""
 }
 
-// diedAsMemif tells whether an interface is a memif on a socket below our directory: without a tag it can only be ours.
-func (p *ports) diedAsMemif(i Index) bool {
-	return isBelow(p.socketPath(i), p.socketsDir)
-}
-
-// memifAt is the memif that has the wanted id on the wanted socket.
+// memifAt returns the memif with the wanted id on the wanted socket.
 func (p *ports) memifAt(it *interfaceItem) (Index, bool) {
 	for i, m := range p.memifs {
 		if it.Want.Type == wire.TypeMemif && m.ID == it.Want.Memif.ID && SocketID(m.SocketID) == handle[SocketID](it, 0) {
@@ -118,7 +109,7 @@ func (p *ports) memifAt(it *interfaceItem) (Index, bool) {
 	return 0, false
 }
 
-// isBelow tells whether a path leads to something in dir, however deep.
+// isBelow reports whether a path is in dir or its subdirectories.
 func isBelow(name, dir string) bool {
 	for dir != "" && len(name) > len(dir) {
 		if name = path.Dir(name); name == dir {
@@ -162,35 +153,38 @@ func decodeInterface(b []byte) (wire.Interface, error) {
 	return stored.Interface, err
 }
 
-// SocketID is what is remembered of an applied memif socket: its number in the dataplane.
+// SocketID is the dataplane's number of a memif socket.
 type SocketID uint32
 
-// maxSocketPath is what a socket's address holds before its NUL.
+// maxSocketPath is the size of a socket address without its NUL.
 const maxSocketPath = 107
 
 type memifSocketItem = kvscheduler.Item[wire.MemifSocket, SocketID]
 
-// memifSockets have no name or tag in the dataplane: number and path are all that there is to know them by.
-type memifSockets struct{ c *Client }
+// memifSockets have no name or tag in the dataplane, only a number and a path.
+type memifSockets struct {
+	recreated[wire.MemifSocket, SocketID]
+	c *Client
+}
 
 func memifSocketDescriptor(c *Client) kvscheduler.Descriptor[wire.MemifSocket, SocketID] {
 	return kvscheduler.Descriptor[wire.MemifSocket, SocketID]{
 		Name: wire.KindMemifSocket, Lane: Lane,
-		Equal:    func(want, have wire.MemifSocket) bool { return want == have },
+		Equal:    equal[wire.MemifSocket],
 		Validate: validateMemifSocket,
 		Deps: func(_ string, v wire.MemifSocket) []kvscheduler.Dep {
 			directory, err := kvscheduler.ParseRef(v.Directory)
 			if err != nil {
-				return nil // validateMemifSocket has said so
+				return nil // refused by validateMemifSocket
 			}
 			return []kvscheduler.Dep{{Label: "directory", On: directory}}
 		},
-		Recreate: func(have, want wire.MemifSocket) bool { return true },
+		Recreate: always[wire.MemifSocket],
 		Merge: func(dumped, last wire.MemifSocket) wire.MemifSocket {
 			dumped.Directory = last.Directory
 			return dumped
 		},
-		Backend: memifSockets{c},
+		Backend: memifSockets{c: c},
 	}
 }
 
@@ -211,17 +205,16 @@ func validateMemifSocket(name string, v wire.MemifSocket) error {
 	return nil
 }
 
-// Create looks first: of one path under two numbers the later one would take the earlier one's peers.
+// Create first lists the sockets: a second socket with the same path would get the clients of the first one.
 func (b memifSockets) Create(ctx context.Context, batch []memifSocketItem) {
 	there, err := b.c.sockets(ctx)
+	if unread(batch, err) {
+		return
+	}
 	var s steps
 	for i := range batch {
 		it := &batch[i]
 		it.NewMeta = SocketID(it.Want.ID)
-		if err != nil {
-			it.Err = kvscheduler.Refused(err)
-			continue
-		}
 		if it.Err = inUse(there, it.Want); it.Err == nil && there[it.NewMeta] == "" {
 			there[it.NewMeta] = it.Want.Path
 			s.add(i, ask(fmt.Sprintf("memif_socket_filename_add_del_v2: %d %s", it.Want.ID, it.Want.Path), &memif.MemifSocketFilenameAddDelV2{
@@ -232,7 +225,7 @@ func (b memifSockets) Create(ctx context.Context, batch []memifSocketItem) {
 	take(ctx, b.c, &s, batch)
 }
 
-// inUse tells whether the number or the path is another socket's.
+// inUse returns an error if another socket has the number or the path.
 func inUse(there map[SocketID]string, v wire.MemifSocket) error {
 	for id, p := range there {
 		switch {
@@ -245,18 +238,15 @@ func inUse(there map[SocketID]string, v wire.MemifSocket) error {
 	return nil
 }
 
-// Update is never called: every difference recreates.
-func (b memifSockets) Update(_ context.Context, batch []memifSocketItem) { refuseUpdates(batch) }
-
-// Delete leaves alone what is not ours any more. The dataplane refuses to forget a socket that has memifs.
+// Delete deletes the sockets that still have our paths. The dataplane refuses to delete a socket with memifs.
 func (b memifSockets) Delete(ctx context.Context, batch []memifSocketItem) {
 	there, err := b.c.sockets(ctx)
+	if unread(batch, err) {
+		return
+	}
 	var s steps
-	for i := range batch {
-		it := &batch[i]
-		if err != nil {
-			it.Err = kvscheduler.Refused(err)
-		} else if p := there[it.Meta]; p != "" && (p == it.Have.Path || it.Have.Path == "") {
+	for i, it := range batch {
+		if p := there[it.Meta]; p != "" && (p == it.Have.Path || it.Have.Path == "") {
 			s.add(i, ask(fmt.Sprintf("memif_socket_filename_add_del_v2: delete %d %s", it.Meta, p), &memif.MemifSocketFilenameAddDelV2{
 				SocketID: uint32(it.Meta),
 			}, &memif.MemifSocketFilenameAddDelV2Reply{}).fineIf(api.INVALID_ARGUMENT))
@@ -270,7 +260,7 @@ func (b memifSockets) Delete(ctx context.Context, batch []memifSocketItem) {
 	}
 }
 
-// removeSocketFile removes the file of a socket that the dataplane has closed: VPP leaves it behind.
+// removeSocketFile removes the file of a closed socket, which VPP leaves behind.
 func removeSocketFile(p string) error {
 	info, err := os.Lstat(p)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && info.Mode().Type() != fs.ModeSocket {
@@ -322,7 +312,7 @@ func (b memifSockets) Dump(ctx context.Context, view kvscheduler.View) iter.Seq2
 	return yieldAll(found, nil)
 }
 
-// isGone tells whether the file of a socket is missing where its directory is to be seen.
+// isGone reports whether the file of a socket is missing although its directory is visible.
 func isGone(p string) bool {
 	if _, err := os.Lstat(path.Dir(p)); err != nil {
 		return false
@@ -331,7 +321,7 @@ func isGone(p string) bool {
 	return errors.Is(err, fs.ErrNotExist)
 }
 
-// knownSockets are the names of the known sockets by what the dataplane knows of them.
+// knownSockets returns the names of the known sockets by the fields that the dataplane has.
 func knownSockets(view kvscheduler.View) map[wire.MemifSocket]string {
 	known := map[wire.MemifSocket]string{}
 	for name := range view.All(wire.KindMemifSocket) {
@@ -347,10 +337,10 @@ func knownSockets(view kvscheduler.View) map[wire.MemifSocket]string {
 	return known
 }
 
-// socketName is the name that follows from a socket's path: its directory's, which is the allocation's.
+// socketName is the name of a socket's directory, which is the name of the allocation.
 func socketName(p string) string { return path.Base(path.Dir(p)) }
 
-// sockets are the paths of all memif sockets.
+// sockets returns the paths of all memif sockets.
 func (c *Client) sockets(ctx context.Context) (map[SocketID]string, error) {
 	r := dumpSockets()
 	if err := c.exchangeAll(ctx, []*request{r}); err != nil {
@@ -364,9 +354,7 @@ func dumpSockets() *request {
 }
 
 func socketsIn(r *request) map[SocketID]string {
-	found := map[SocketID]string{}
-	for _, d := range listOf[*memif.MemifSocketFilenameDetails](r) {
-		found[SocketID(d.SocketID)] = d.SocketFilename
-	}
-	return found
+	return mapOf(r, func(d *memif.MemifSocketFilenameDetails) (SocketID, string) {
+		return SocketID(d.SocketID), d.SocketFilename
+	})
 }

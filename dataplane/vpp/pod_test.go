@@ -68,8 +68,7 @@ func newWholeLab(t *testing.T, socket string, connected func(string)) *lab {
 	netnstest.RequireTap(t)
 	l := &lab{T: t, s: kvscheduler.New(kvscheduler.Config{Sources: []string{"test"}})}
 	l.client = connect(t, socket, Options{Connected: connected, Redial: 5 * time.Millisecond})
-	var err error
-	if l.kinds, err = Register(l.s, l.client); err != nil {
+	if err := Register(l.s, l.client); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := linux.Register(l.s, linux.Options{}); err != nil {
@@ -91,7 +90,7 @@ func (l *lab) revive(d *ruins, connected <-chan string, objects []object) {
 	case <-time.After(time.Minute):
 		l.Fatal("not connected again")
 	}
-	l.s.Lost(l.kinds.All()...)
+	l.s.Lost(kinds...)
 	l.resync()
 	l.wait(objects)
 	l.quiet()

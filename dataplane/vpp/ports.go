@@ -24,23 +24,23 @@ import (
 // Index is the dataplane's number of an interface (sw_if_index).
 type Index uint32
 
-// noIndex is all interfaces in a dump.
+// noIndex requests all interfaces in a dump.
 const noIndex = ^Index(0)
 
 func (i Index) api() interface_types.InterfaceIndex { return interface_types.InterfaceIndex(i) }
 
-// ports are the interfaces of the dataplane as one dump found them.
+// ports are the interfaces of the dataplane.
 type ports struct {
 	list    []*interfaces.SwInterfaceDetails
 	taps    map[Index]*tapv2.SwInterfaceTapV2Details
-	links   map[Index]string // of Linux, that interfaces of type af_packet hold
+	links   map[Index]string // Linux links of interfaces of type af_packet
 	memifs  map[Index]*memif.MemifDetails
 	vxlans  map[Index]wire.VXLAN
-	sockets map[SocketID]string // that memifs are on
-	byIndex map[Index]string    // names of ours
+	sockets map[SocketID]string // paths of memif sockets
+	byIndex map[Index]string    // names of our interfaces
 	byName  map[string]*interfaces.SwInterfaceDetails
 
-	socketsDir string // a memif on a socket below it is ours
+	socketsDir string // directory of our memif sockets
 }
 
 // ports dumps all interfaces.
@@ -53,22 +53,14 @@ func (c *Client) ports(ctx context.Context) (*ports, error) {
 		return nil, err
 	}
 	p := &ports{
-		list: listOf[*interfaces.SwInterfaceDetails](all), taps: map[Index]*tapv2.SwInterfaceTapV2Details{},
-		links: map[Index]string{}, memifs: memifsIn(memifs), sockets: socketsIn(sockets), vxlans: vxlansIn(vxlans),
+		list: listOf[*interfaces.SwInterfaceDetails](all),
+		taps: mapOf(taps, func(d *tapv2.SwInterfaceTapV2Details) (Index, *tapv2.SwInterfaceTapV2Details) {
+			return Index(d.SwIfIndex), d
+		}),
+		links:  mapOf(links, func(d *af_packet.AfPacketDetails) (Index, string) { return Index(d.SwIfIndex), d.HostIfName }),
+		memifs: memifsIn(memifs), sockets: socketsIn(sockets), vxlans: vxlansIn(vxlans),
 		byIndex: map[Index]string{}, byName: map[string]*interfaces.SwInterfaceDetails{}, socketsDir: c.options.Sockets,
 	}
-	for _, t := range listOf[*tapv2.SwInterfaceTapV2Details](taps) {
-		p.taps[Index(t.SwIfIndex)] = t
-	}
-	for _, l := range listOf[*af_packet.AfPacketDetails](links) {
-		p.links[Index(l.SwIfIndex)] = l.HostIfName
-	}
-	p.index()
-	return p, nil
-}
-
-// index names our interfaces.
-func (p *ports) index() {
 	for _, d := range p.list {
 		name, _, ours := p.identity(d)
 		if _, taken := p.byName[name]; taken {
@@ -78,28 +70,37 @@ func (p *ports) index() {
 			p.byIndex[Index(d.SwIfIndex)], p.byName[name] = name, d
 		}
 	}
+	return p, nil
 }
 
-// identity tells whose an interface is: by its tag, or, of one that died before it got one, by its number, its link or
-// its socket.
+// isLoopback reports whether an interface is a loopback.
+func (p *ports) isLoopback(i Index) bool {
+	return slices.ContainsFunc(p.list, func(d *interfaces.SwInterfaceDetails) bool {
+		_, ok := instanceIn(d, loopbackPrefix)
+		return ok && Index(d.SwIfIndex) == i
+	})
+}
+
+// identity returns the name and the hash in the tag of an interface. An interface whose creation was interrupted has no tag: ours are
+// recognised by their number, link or socket.
 func (p *ports) identity(d *interfaces.SwInterfaceDetails) (name string, hash uint64, ours bool) {
 	if name, hash, ours = parseTag(d.Tag); ours || d.Tag != "" {
 		return name, hash, ours
 	}
-	instance, ok := loopbackInstance(d)
+	instance, ok := instanceIn(d, loopbackPrefix)
 	if !ok {
-		instance, ok = vxlanInstance(d)
+		instance, ok = instanceIn(d, tunnelPrefix)
 	}
-	if ok && instance >= firstInstance || diedUntagged(d) || p.diedAsMemif(Index(d.SwIfIndex)) {
+	if ok && instance >= firstInstance || strings.HasPrefix(d.InterfaceName, hostLinkPrefix) || isBelow(p.socketPath(Index(d.SwIfIndex)), p.socketsDir) {
 		return "untagged-" + d.InterfaceName, 0, true
 	}
 	return "", 0, false
 }
 
-// duplicate names a second interface with the tag of another: made by Weft, but not desired.
+// duplicate names a second interface with the same tag. It was made by Weft, but is not desired.
 func duplicate(name string, i Index) string { return fmt.Sprintf("%s#%d", name, i) }
 
-// nameOf names an interface, in a form that no desired value has if it is not ours.
+// nameOf names an interface. The name of a foreign one is invalid for desired values.
 func (p *ports) nameOf(i Index) string {
 	if name, ok := p.byIndex[i]; ok {
 		return name
@@ -107,7 +108,7 @@ func (p *ports) nameOf(i Index) string {
 	return fmt.Sprintf("#%d", i)
 }
 
-// named are our interfaces by name; if there are names of objects, only those that one of these names begins with.
+// named returns our interfaces by name. With names of objects it returns only the interfaces of these objects.
 func (p *ports) named(names []string) map[string]Index {
 	chosen := map[string]Index{}
 	for name, d := range p.byName {
@@ -118,7 +119,7 @@ func (p *ports) named(names []string) map[string]Index {
 	return chosen
 }
 
-// concerns reports whether one of the objects' names is that of the interface, or goes on behind it.
+// concerns reports whether an object is named after the interface: its name, or its name with a slash and more.
 func concerns(iface string, names []string) bool {
 	for _, n := range names {
 		if rest, ok := strings.CutPrefix(n, iface); ok && (rest == "" || rest[0] == '/') {
@@ -130,22 +131,22 @@ func concerns(iface string, names []string) bool {
 
 func mac(d *interfaces.SwInterfaceDetails) wire.MAC { return wire.MAC(d.L2Address) }
 
-// Port is an interface of ours that leads to a pod, as the dataplane has it.
+// Port is an interface of ours to a pod, as the dataplane reports it.
 type Port struct {
 	Name      string         // of the vpp.interface
-	Interface wire.Interface // without the key of the object that makes the link
-	Addresses []netip.Addr   // that the dataplane has as static neighbours there: its Linux end's
-	PeerMAC   wire.MAC       // of these neighbours; zero if there are none
-	Socket    string         // of a memif: the path of its socket; the id on it and the mode are in Interface.Memif, no more
-	Labels    []string       // of the VRFs and of the bridge domain that it is in, each once
+	Interface wire.Interface // without the key of the link's object
+	Addresses []netip.Addr   // of its static neighbours, which are the addresses of its Linux end
+	PeerMAC   wire.MAC       // of these neighbours; zero without neighbours
+	Socket    string         // of a memif: the path of its socket; Interface.Memif has only id and mode
+	Labels    []string       // of its VRFs and its bridge domain, each once
 	hash      uint64
 }
 
-// MadeAs tells whether the interface was made with just this Linux end or memif; a dataplane may report it otherwise.
+// MadeAs reports whether the interface was created from this value, which the dataplane may report differently.
 func (p Port) MadeAs(v wire.Interface) bool { return p.hash == interfaceHash(v) }
 
-// Queues finds out how many queues the interface reads from and writes to, which no dataplane reports; made says that it was
-// made just as v says but for them.
+// Queues finds the numbers of receive and transmit queues, which no dataplane reports. made reports whether the interface was created
+// from v with these numbers.
 func (p Port) Queues(v wire.Interface) (rx, tx int, made bool) {
 	for n := range wire.MaxQueues * wire.MaxQueues {
 		rx, tx = 1+n/wire.MaxQueues, 1+n%wire.MaxQueues
@@ -157,15 +158,14 @@ func (p Port) Queues(v wire.Interface) (rx, tx int, made bool) {
 	return 0, 0, false
 }
 
-// OwnPorts lists the taps, the interfaces of type af_packet and the memifs whose tag is ours, by name: what is known of
-// them when everything else is lost. A namespace whose path was too long for the API has another path here, which may lead
-// nowhere by now; see MadeAs.
+// OwnPorts lists the taps, the interfaces of type af_packet and the memifs with our tags, sorted by name, to rebuild lost state.
+// A namespace with a path that is too long for the API has another path here, which may be invalid; see MadeAs.
 func (c *Client) OwnPorts(ctx context.Context) ([]Port, error) {
 	p, err := c.ports(ctx)
 	if err != nil {
 		return nil, err
 	}
-	found, err := neighbours{c}.dump(ctx)
+	found, err := c.neighbours(ctx, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -191,13 +191,13 @@ func (c *Client) OwnPorts(ctx context.Context) ([]Port, error) {
 	return own, nil
 }
 
-// memberLabels are the labels of what our interfaces are in, by interface.
+// memberLabels returns the labels of the VRFs and bridge domains of our interfaces, by interface.
 func (c *Client) memberLabels(ctx context.Context) (map[string][]string, error) {
-	routed, err := memberships{c}.read(ctx, nil)
+	routed, err := c.memberships(ctx, nil)
 	if err != nil {
 		return nil, err
 	}
-	bridged, err := bridgeMembers{c}.dump(ctx)
+	bridged, err := c.bridgeMembers(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -216,7 +216,7 @@ func (c *Client) memberLabels(ctx context.Context) (map[string][]string, error) 
 	return labels, nil
 }
 
-// OwnNumbers are the numbers of our tables and bridge domains, by label.
+// OwnNumbers returns the numbers of our tables and bridge domains, by label.
 func (c *Client) OwnNumbers(ctx context.Context) (tables, domains map[string]uint32, err error) {
 	byName, _, err := c.tables(ctx)
 	if err != nil {
@@ -236,7 +236,7 @@ func (c *Client) OwnNumbers(ctx context.Context) (tables, domains map[string]uin
 	return tables, domains, nil
 }
 
-// watchInterfaces asks the dataplane for events, and passes on those of interfaces that were deleted or set down.
+// watchInterfaces subscribes to events, and calls disturbed for interfaces that were deleted or set down.
 func (s *session) watchInterfaces(ctx context.Context, limit time.Duration, disturbed func(Index)) error {
 	id, err := s.id(&interfaces.SwInterfaceEvent{})
 	if err != nil {
@@ -258,7 +258,7 @@ func (s *session) watchInterfaces(ctx context.Context, limit time.Duration, dist
 // InterfaceOf returns the object of an interface of the dataplane.
 func InterfaceOf(view kvscheduler.View, i Index) (kvscheduler.Ref, bool) {
 	for name := range view.All(wire.KindInterface) {
-		ref := kvscheduler.Ref{Kind: wire.KindInterface, Name: name}
+		ref := ref(wire.KindInterface, name)
 		if _, meta, ok := view.Applied(ref); ok && meta == any(i) {
 			return ref, true
 		}

@@ -15,8 +15,8 @@ import (
 	"github.com/weftnet/weft/wire"
 )
 
-// Proxy is what is remembered of applied proxy ARP: the dataplane's range and interface, of which several objects may
-// share either. Of what is left over from an object one of them is none: a range that is not valid, or noIndex.
+// Proxy identifies the range and the interface of applied proxy ARP. Several objects may share either. The remainder of an
+// object has only one of them; the other one is an invalid range or noIndex.
 type Proxy struct {
 	Range     ProxyRange
 	Interface Index
@@ -31,6 +31,7 @@ type ProxyRange struct {
 type proxyItem = kvscheduler.Item[wire.ProxyARP, Proxy]
 
 type proxyARPs struct {
+	recreated[wire.ProxyARP, Proxy]
 	c      *Client
 	claims *claims
 }
@@ -38,7 +39,7 @@ type proxyARPs struct {
 func proxyARPDescriptor(c *Client) kvscheduler.Descriptor[wire.ProxyARP, Proxy] {
 	return kvscheduler.Descriptor[wire.ProxyARP, Proxy]{
 		Name: wire.KindProxyARP, Lane: Lane,
-		Equal:    func(want, have wire.ProxyARP) bool { return want == have },
+		Equal:    equal[wire.ProxyARP],
 		Validate: validateProxyARP,
 		Deps: func(_ string, v wire.ProxyARP) []kvscheduler.Dep {
 			return []kvscheduler.Dep{
@@ -47,9 +48,9 @@ func proxyARPDescriptor(c *Client) kvscheduler.Descriptor[wire.ProxyARP, Proxy] 
 				{Label: "VRF of the interface", On: ref(wire.KindInterfaceVRF, wire.InterfaceVRFName(v.Interface, wire.IP4))},
 			}
 		},
-		Recreate: func(have, want wire.ProxyARP) bool { return true },
+		Recreate: always[wire.ProxyARP],
 		After:    []string{wire.KindInterface, wire.KindVRF},
-		Backend:  proxyARPs{c, &claims{of: map[string]claim{}}},
+		Backend:  proxyARPs{c: c, claims: &claims{of: map[string]claim{}}},
 	}
 }
 
@@ -63,8 +64,7 @@ func validateProxyARP(name string, v wire.ProxyARP) error {
 	return nil
 }
 
-// Create adds the ranges to their tables and lets the interfaces answer, for all ranges of their table: the dataplane
-// knows no range of one interface alone.
+// Create adds the ranges to their tables and enables the interfaces. An enabled interface answers for all ranges of its table.
 func (b proxyARPs) Create(ctx context.Context, batch []proxyItem) {
 	var s steps
 	for i := range batch {
@@ -77,10 +77,7 @@ func (b proxyARPs) Create(ctx context.Context, batch []proxyItem) {
 	take(ctx, b.c, &s, batch)
 }
 
-// Update is never called: every difference recreates.
-func (b proxyARPs) Update(_ context.Context, batch []proxyItem) { refuseUpdates(batch) }
-
-// Delete removes the ranges, and keeps the interfaces from answering, as far as no other object needs them.
+// Delete removes ranges and disables interfaces that no other object needs.
 func (b proxyARPs) Delete(ctx context.Context, batch []proxyItem) {
 	for i := range batch {
 		b.claims.drop(batch[i].Name)
@@ -100,11 +97,7 @@ func (b proxyARPs) Delete(ctx context.Context, batch []proxyItem) {
 }
 
 func addDelProxy(r ProxyRange, add bool) *request {
-	verb := "delete"
-	if add {
-		verb = "add"
-	}
-	return ask(fmt.Sprintf("proxy_arp_add_del: %s %s to %s in table %d", verb, r.First, r.Last, r.Table), &arp.ProxyArpAddDel{
+	return ask(fmt.Sprintf("proxy_arp_add_del: %s %s to %s in table %d", verb(add), r.First, r.Last, r.Table), &arp.ProxyArpAddDel{
 		IsAdd: add, Proxy: arp.ProxyArp{TableID: r.Table, Low: ip_types.IP4Address(r.First.As4()), Hi: ip_types.IP4Address(r.Last.As4())},
 	}, &arp.ProxyArpAddDelReply{})
 }
@@ -115,7 +108,7 @@ func enableProxy(i Index, enable bool) *request {
 	}, &arp.ProxyArpIntfcEnableDisableReply{})
 }
 
-// Dump finds the known objects of which the dataplane has both parts, and what is left over of others.
+// Dump lists known objects with both parts in the dataplane, and remainders of other objects.
 func (b proxyARPs) Dump(ctx context.Context, view kvscheduler.View) iter.Seq2[kvscheduler.Actual[wire.ProxyARP, Proxy], error] {
 	return yieldAll(b.dump(ctx, view))
 }
@@ -153,7 +146,7 @@ func (b proxyARPs) dump(ctx context.Context, view kvscheduler.View) ([]kvschedul
 	return append(found, b.unclaimed(p, vrfs, there)...), nil
 }
 
-// unclaimed is what is there in our tables and on our interfaces that no known object needs.
+// unclaimed lists ranges of our tables and our interfaces that no known object needs.
 func (b proxyARPs) unclaimed(p *ports, vrfs map[Table]string, there proxyParts) []kvscheduler.Actual[wire.ProxyARP, Proxy] {
 	var found []kvscheduler.Actual[wire.ProxyARP, Proxy]
 	for r := range there.ranges {
@@ -173,7 +166,7 @@ func (b proxyARPs) unclaimed(p *ports, vrfs map[Table]string, there proxyParts) 
 	return found
 }
 
-// known are the objects by name, as they are desired or else as they were applied. Claims of others are forgotten.
+// known returns the objects by name with their desired values, or else the applied ones. It drops claims of other objects.
 func (b proxyARPs) known(view kvscheduler.View) map[string]wire.ProxyARP {
 	all := map[string]wire.ProxyARP{}
 	for name := range view.All(wire.KindProxyARP) {
@@ -189,7 +182,7 @@ func (b proxyARPs) known(view kvscheduler.View) map[string]wire.ProxyARP {
 	return all
 }
 
-// proxyParts are the ranges of the dataplane and the interfaces that answer for those of their tables.
+// proxyParts are the ranges and the enabled interfaces of the dataplane.
 type proxyParts struct {
 	ranges     map[ProxyRange]bool
 	interfaces map[Index]bool
@@ -213,17 +206,17 @@ func (b proxyARPs) parts(ctx context.Context) (proxyParts, error) {
 	return p, nil
 }
 
-// claims say which object needs which parts of the dataplane's proxy ARP: the dataplane does not know, and the last one
-// of them takes the part along. A claim too many leaves a part behind until the next dump.
+// claims record which objects need which parts of the dataplane's proxy ARP, which the dataplane does not know: the last object
+// deletes the part. A stale claim keeps a part until the next dump.
 type claims struct {
 	mu sync.Mutex
 	of map[string]claim // by object
 }
 
-// claim is what an object needs; doubted: the last dump did not know the object.
+// claim is the claim of one object.
 type claim struct {
 	Proxy
-	doubted bool
+	doubted bool // the object was unknown in the last dump
 }
 
 func (c *claims) set(name string, m Proxy) {
@@ -254,7 +247,7 @@ func (c *claims) keep(known map[string]wire.ProxyARP) {
 	}
 }
 
-// need tells whether an object needs the range, and whether one needs the interface.
+// need reports whether any object needs the range, and whether any object needs the interface.
 func (c *claims) need(m Proxy) (needsRange, needsInterface bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -15,7 +15,7 @@ import (
 	"github.com/weftnet/weft/wire"
 )
 
-// allPorts is what set_punt calls all UDP ports on which the dataplane does not listen.
+// allPorts means all unused UDP ports in set_punt.
 const allPorts = 0xffff
 
 type puntRedirectItem = kvscheduler.Item[wire.PuntRedirect, Index]
@@ -25,7 +25,7 @@ type puntRedirects struct{ c *Client }
 func puntRedirectDescriptor(c *Client) kvscheduler.Descriptor[wire.PuntRedirect, Index] {
 	return kvscheduler.Descriptor[wire.PuntRedirect, Index]{
 		Name: wire.KindPuntRedirect, Lane: Lane,
-		Equal:    func(want, have wire.PuntRedirect) bool { return want == have },
+		Equal:    equal[wire.PuntRedirect],
 		Validate: validatePuntRedirect,
 		Deps: func(_ string, v wire.PuntRedirect) []kvscheduler.Dep {
 			return []kvscheduler.Dep{
@@ -57,8 +57,7 @@ func validatePuntRedirect(name string, v wire.PuntRedirect) error {
 	return nil
 }
 
-// Create asks for datagrams to unused ports first: they cannot be dumped, so that a redirect that is there proves that they
-// were asked for.
+// Create punts datagrams to unused ports first. That cannot be dumped, so an existing redirect is the proof of it.
 func (b puntRedirects) Create(ctx context.Context, batch []puntRedirectItem) {
 	var s steps
 	for i := range batch {
@@ -73,7 +72,7 @@ func (b puntRedirects) Create(ctx context.Context, batch []puntRedirectItem) {
 // Update replaces the redirects.
 func (b puntRedirects) Update(ctx context.Context, batch []puntRedirectItem) { b.Create(ctx, batch) }
 
-// Delete removes the redirects, and then no longer asks for datagrams to unused ports.
+// Delete removes the redirects and then the punting of datagrams to unused ports.
 func (b puntRedirects) Delete(ctx context.Context, batch []puntRedirectItem) {
 	var s steps
 	for i := range batch {
@@ -98,12 +97,10 @@ func puntUDP(f wire.Family, add bool) *request {
 	}}, &punt.SetPuntReply{})
 }
 
-// redirect makes the request for a redirect by the interface via, or without one for its removal.
+// redirect requests a redirect by the interface via. Without an interface it requests its deletion.
 func redirect(v wire.PuntRedirect, rx Index, via []Index) *request {
 	r := ip.PuntRedirectV2{RxSwIfIndex: rx.api(), Af: addressFamily(v.Family)}
-	verb := "delete"
 	for _, i := range via {
-		verb = "add"
 		path := fib_types.FibPath{SwIfIndex: uint32(i), Weight: 1, Proto: fib_types.FIB_API_PATH_NH_PROTO_IP4}
 		if v.Family == wire.IP6 {
 			path.Proto = fib_types.FIB_API_PATH_NH_PROTO_IP6
@@ -112,7 +109,7 @@ func redirect(v wire.PuntRedirect, rx Index, via []Index) *request {
 		r.Paths = append(r.Paths, path)
 	}
 	r.NPaths = uint32(len(r.Paths))
-	return ask(fmt.Sprintf("add_del_ip_punt_redirect_v2: %s %s of %s", verb, v.Family, v.Interface), &ip.AddDelIPPuntRedirectV2{
+	return ask(fmt.Sprintf("add_del_ip_punt_redirect_v2: %s %s of %s", verb(len(via) > 0), v.Family, v.Interface), &ip.AddDelIPPuntRedirectV2{
 		IsAdd: len(via) > 0, Punt: r,
 	}, &ip.AddDelIPPuntRedirectV2Reply{})
 }
@@ -123,7 +120,6 @@ func (b puntRedirects) Dump(ctx context.Context, _ kvscheduler.View) iter.Seq2[k
 	if err != nil {
 		return yieldAll[wire.PuntRedirect, Index](nil, err)
 	}
-	families := []wire.Family{wire.IP4, wire.IP6}
 	var requests []*request
 	for _, f := range families {
 		requests = append(requests, askAll(&ip.IPPuntRedirectV2Dump{SwIfIndex: noIndex.api(), Af: addressFamily(f)}, &ip.IPPuntRedirectV2Details{}))

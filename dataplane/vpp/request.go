@@ -21,49 +21,52 @@ import (
 	"go.fd.io/govpp/binapi/vpe"
 	"go.fd.io/govpp/codec"
 
-	"github.com/weftnet/weft/kvscheduler"
 	"github.com/weftnet/weft/wire"
 )
 
-// request is a message on its way to the dataplane, with what comes back.
+// request is a message to the dataplane with its answers.
 //
-// A plain request has one answer, reply. A dump has any number of answers of the type of reply, gathered in details,
-// and is followed by a ping, whose answer says that there are no more.
+// A plain request has one answer, reply. A dump has any number of answers of the type of reply, collected in details. A ping follows
+// it, and the answer to the ping ends the dump.
 type request struct {
-	what  string      // the operation and its object, for errors
-	msg   api.Message // what is asked
-	reply api.Message // where the answer goes; of a dump: its type
+	what  string // the operation and its object, for errors
+	msg   api.Message
+	reply api.Message // receives the answer; of a dump: only its type matters
 	dump  bool
-	fine  []api.VPPApiError // refusals that mean: it is so already
+	fine  []api.VPPApiError // refusals that count as success
 
 	details []api.Message
 	sent    bool
-	err     error // of the exchange or, for a plain request, what the dataplane refused
+	err     error // of the exchange
 	done    chan struct{}
 
 	once    sync.Once
 	context uint32
 	replyID uint16
-	pingOf  *request // this is the ping that ends that dump
+	pingOf  *request // the dump that this ping ends
 }
 
-// ask makes a plain request.
+// ask returns a plain request. The operation and its object are in what, for errors.
 func ask(what string, msg, reply api.Message) *request {
 	return &request{what: what, msg: msg, reply: reply}
 }
 
-// fineIf names refusals that mean that things are already as they should be.
+func newPing() *request {
+	return ask("control_ping", &memclnt.ControlPing{}, &memclnt.ControlPingReply{})
+}
+
+// fineIf sets refusals that count as success, because the dataplane has the wanted state.
 func (r *request) fineIf(retvals ...api.VPPApiError) *request {
 	r.fine = retvals
 	return r
 }
 
-// askAll makes a dump.
+// askAll returns a dump.
 func askAll(msg, details api.Message) *request {
 	return &request{what: msg.GetMessageName(), msg: msg, reply: details, dump: true}
 }
 
-// reads are the plain requests that change nothing in the dataplane.
+// reads are the plain requests that do not change the dataplane.
 var reads = map[string]bool{
 	(&memclnt.ControlPing{}).GetMessageName():                  true,
 	(&interfaces.WantInterfaceEvents{}).GetMessageName():       true,
@@ -76,13 +79,23 @@ var reads = map[string]bool{
 // changes reports whether the request may change the dataplane.
 func (r *request) changes() bool { return !r.dump && !reads[r.msg.GetMessageName()] }
 
-// listOf gives the details of a dump in their type.
+// listOf returns the details of a dump with their type.
 func listOf[D api.Message](r *request) []D {
 	list := make([]D, len(r.details))
 	for i, d := range r.details {
 		list[i] = d.(D)
 	}
 	return list
+}
+
+// mapOf makes a map of the details of a dump.
+func mapOf[D api.Message, K comparable, V any](r *request, entry func(D) (K, V)) map[K]V {
+	found := make(map[K]V, len(r.details))
+	for _, d := range listOf[D](r) {
+		k, v := entry(d)
+		found[k] = v
+	}
+	return found
 }
 
 // enlist gives the request a context in the session and appends its frames.
@@ -92,7 +105,8 @@ func (s *session) enlist(r *request, frames []byte) ([]byte, error) {
 	if err != nil || !r.dump {
 		return frames, err
 	}
-	ping := &request{msg: &memclnt.ControlPing{}, reply: &memclnt.ControlPingReply{}, done: make(chan struct{}), pingOf: r}
+	ping := newPing()
+	ping.done, ping.pingOf = make(chan struct{}), r
 	return s.enlistOne(ping, frames)
 }
 
@@ -104,11 +118,7 @@ func (s *session) enlistOne(r *request, frames []byte) ([]byte, error) {
 	if r.replyID, err = s.id(r.reply); err != nil {
 		return frames, err
 	}
-	msg, err := s.facts.spare(r.msg)
-	if err != nil {
-		return frames, err
-	}
-	data, err := codec.EncodeMsg(msg, id)
+	data, err := codec.EncodeMsg(s.facts.spare(r.msg), id)
 	if err != nil {
 		return frames, fmt.Errorf("encode %s: %w", r.msg.GetMessageName(), err)
 	}
@@ -149,11 +159,10 @@ func (s *session) abandon(requests []*request, err error) {
 	}
 }
 
-// last tells whether the message of that number is the one that the context was waiting for. A dump's context is done
-// when its ping is: it waits for more.
+// last reports whether a message with that number is the only answer to the request. A dump ends with its ping.
 func (r *request) last(id uint16) bool { return id == r.replyID && !r.dump }
 
-// answer takes a message that came with the request's context. It runs on the session's reader alone.
+// answer handles a message with the request's context. Only the session's reader calls it.
 func (r *request) answer(id uint16, data []byte) {
 	if id != r.replyID {
 		return // an event, whose layout has no context
@@ -181,7 +190,7 @@ func (r *request) detail(data []byte) {
 	}
 }
 
-// lists are the messages with a list whose length has 32 bits: where that length stands, and how long an item is.
+// lists are the messages with a list that has a length of 32 bits: the offset of the length, and the size of an item.
 var lists = map[string]struct{ count, item int }{
 	"bridge_domain_details": {89, 9},
 	"acl_details":           {74, 48},
@@ -192,7 +201,7 @@ var lists = map[string]struct{ count, item int }{
 var errList = errors.New("a list is longer than its message")
 
 func decode(data []byte, m api.Message) error {
-	// The codec makes room for a list before it looks whether it is there.
+	// The codec allocates a list before it checks the length of the message.
 	if l, ok := lists[m.GetMessageName()]; ok && len(data) >= l.count+4 {
 		if items := binary.BigEndian.Uint32(data[l.count:]); uint64(items)*uint64(l.item) > uint64(len(data)-l.count-4) {
 			return fmt.Errorf("read %s: %w", m.GetMessageName(), errList)
@@ -212,7 +221,7 @@ func (r *request) finish(err error) {
 	})
 }
 
-// retval is what the dataplane answered; 0 is success.
+// retval is the result in the reply; 0 is success.
 func (r *request) retval() api.VPPApiError {
 	field := reflect.ValueOf(r.reply).Elem().FieldByName("Retval")
 	if r.dump || !field.IsValid() {
@@ -225,7 +234,7 @@ func (r *request) retval() api.VPPApiError {
 type MissingMessage struct {
 	Name   string
 	CRC    string
-	Plugin string // of VPP, that has the message; "" if none
+	Plugin string // of VPP, with this message; "" if VPP itself has it
 }
 
 func newMissingMessage(m api.Message) *MissingMessage {
@@ -237,7 +246,7 @@ func (e *MissingMessage) Error() string {
 	return fmt.Sprintf("the dataplane lacks the API message %s with CRC %s", e.Name, e.CRC)
 }
 
-// pluginOf is the plugin of VPP whose message m is.
+// pluginOf returns the plugin of VPP that has message m.
 func pluginOf(m api.Message) string {
 	switch file := path.Base(reflect.TypeOf(m).Elem().PkgPath()); file {
 	case "acl", "af_packet", "memif", "vxlan":
@@ -252,47 +261,7 @@ func messageKey(m api.Message) string { return m.GetMessageName() + "_" + m.GetC
 
 var errClosed = errors.New("connection closed by us")
 
-// each makes one request of each item, sends them all and sets Err where that failed.
-func each[V, M any](ctx context.Context, c *Client, batch []kvscheduler.Item[V, M], make func(*kvscheduler.Item[V, M]) *request) {
-	requests := newRequests(batch, make)
-	c.exchange(ctx, requests...)
-	for i, r := range requests {
-		batch[i].Err = r.fault()
-	}
-}
-
-func newRequests[V, M any](batch []kvscheduler.Item[V, M], make func(*kvscheduler.Item[V, M]) *request) []*request {
-	var requests []*request
-	for i := range batch {
-		requests = append(requests, make(&batch[i]))
-	}
-	return requests
-}
-
-// handle is what the item's dependency of that number left for us.
-func handle[H, V, M any](it *kvscheduler.Item[V, M], number int) H {
-	if number >= len(it.Handles) {
-		panic(fmt.Sprintf("%s: has no dependency %d", it.Name, number)) //nolint:forbidigo // impossible: the scheduler gives one for each
-	}
-	return it.Handles[number].(H)
-}
-
-// yieldAll makes an iterator of a finished dump.
-func yieldAll[V, M any](found []kvscheduler.Actual[V, M], err error) func(func(kvscheduler.Actual[V, M], error) bool) {
-	return func(yield func(kvscheduler.Actual[V, M], error) bool) {
-		if err != nil {
-			yield(kvscheduler.Actual[V, M]{}, err)
-			return
-		}
-		for _, a := range found {
-			if !yield(a, nil) {
-				return
-			}
-		}
-	}
-}
-
-// exchangeAll is exchange for requests of which all must succeed.
+// exchangeAll sends the requests and returns their first error.
 func (c *Client) exchangeAll(ctx context.Context, requests []*request) error {
 	c.exchange(ctx, requests...)
 	return firstFault(requests)
@@ -307,77 +276,32 @@ func firstFault(requests []*request) error {
 	return nil
 }
 
-// steps are requests that are sent together, of which each item of a batch may have none, one or several.
-type steps struct {
-	requests []*request
-	items    []int // whose request it is, by its place in the batch
-}
-
-func (s *steps) add(item int, r *request) {
-	s.requests, s.items = append(s.requests, r), append(s.items, item)
-}
-
-// take sends all and sets the items' errors. If a part of an item's steps was refused and a part was not, the outcome is
-// unknown as a whole.
-func take[V, M any](ctx context.Context, c *Client, s *steps, batch []kvscheduler.Item[V, M]) {
-	c.exchange(ctx, s.requests...)
-	applied := map[int]bool{}
-	for i, r := range s.requests {
-		it := &batch[s.items[i]]
-		err := r.fault()
-		switch {
-		case err == nil:
-			applied[s.items[i]] = true
-		case it.Err == nil:
-			it.Err = err
-		}
-	}
-	for n := range applied {
-		if batch[n].Err != nil {
-			batch[n].Err = strip(batch[n].Err)
-		}
-	}
-}
-
-// strip takes the knowledge of the outcome off an error.
-func strip(err error) error {
-	known := new(kvscheduler.OpError)
-	if errors.As(err, &known) {
-		return known.Err
-	}
-	return err
-}
-
-// settings are changes of interfaces.
-type settings struct{ steps }
-
-func (s *settings) tag(n int, it *interfaceItem) {
+func (s *steps) tag(n int, it *interfaceItem) {
 	s.add(n, ask("sw_interface_tag_add_del "+it.Name, &interfaces.SwInterfaceTagAddDel{
 		IsAdd: true, SwIfIndex: it.NewMeta.api(), Tag: interfaceTag(it.Name, it.Want),
 	}, &interfaces.SwInterfaceTagAddDelReply{}))
 }
 
-func (s *settings) mac(n int, it *interfaceItem) {
+func (s *steps) mac(n int, it *interfaceItem) {
 	s.add(n, ask(fmt.Sprintf("sw_interface_set_mac_address %s %s", it.Name, it.Want.MAC), &interfaces.SwInterfaceSetMacAddress{
 		SwIfIndex: it.NewMeta.api(), MacAddress: [6]byte(it.Want.MAC),
 	}, &interfaces.SwInterfaceSetMacAddressReply{}))
 }
 
-func (s *settings) mtu(n int, it *interfaceItem) {
+func (s *steps) mtu(n int, it *interfaceItem) {
 	s.add(n, ask(fmt.Sprintf("sw_interface_set_mtu %s %d", it.Name, it.Want.MTU), &interfaces.SwInterfaceSetMtu{
 		SwIfIndex: it.NewMeta.api(), Mtu: []uint32{uint32(it.Want.MTU), 0, 0, 0},
 	}, &interfaces.SwInterfaceSetMtuReply{}))
 }
 
-// gso has packets that are longer than the MTU segmented before they leave by a link that would not do it: VPP hands long
-// packets inside VXLAN to the kernel as they are, and these are lost.
-func (s *settings) gso(n int, it *interfaceItem) {
+// gso segments packets that are longer than the MTU. Without it VPP sends long packets inside VXLAN to the kernel, which drops them.
+func (s *steps) gso(n int, it *interfaceItem) {
 	s.add(n, ask("feature_gso_enable_disable "+it.Name, &gso.FeatureGsoEnableDisable{
 		SwIfIndex: it.NewMeta.api(), EnableDisable: true,
 	}, &gso.FeatureGsoEnableDisableReply{}))
 }
 
-func (s *settings) flags(n int, it *interfaceItem) {
+func (s *steps) flags(n int, it *interfaceItem) {
 	var flags interface_types.IfStatusFlags
 	what := "down"
 	if it.Want.Up {
@@ -388,11 +312,7 @@ func (s *settings) flags(n int, it *interfaceItem) {
 	}, &interfaces.SwInterfaceSetFlagsReply{}))
 }
 
-func (s *settings) send(ctx context.Context, c *Client, batch []interfaceItem) {
-	take(ctx, c, &s.steps, batch)
-}
-
-// apiAddress writes an address as the API has it.
+// apiAddress converts an address to the API.
 func apiAddress(a netip.Addr) ip_types.Address {
 	if a.Is4() {
 		return ip_types.Address{Af: ip_types.ADDRESS_IP4, Un: ip_types.AddressUnionIP4(a.As4())}
@@ -416,23 +336,23 @@ func prefix(p ip_types.Prefix) netip.Prefix {
 	return netip.PrefixFrom(address(p.Address), int(p.Len))
 }
 
-// interfacePrefix is prefix for an interface's address, which is a type of its own in the API.
+// interfacePrefix is prefix for the API's type of interface addresses.
 func interfacePrefix(p ip_types.AddressWithPrefix) netip.Prefix { return prefix(ip_types.Prefix(p)) }
 
-// families in the order in which dumps ask for them.
+// families in the order of the dumps.
 var families = []wire.Family{wire.IP4, wire.IP6}
 
-// isLinkLocal reports whether an address of an interface is the one that the API keeps apart from the others.
+// isLinkLocal reports whether an address is the link-local address, which has messages of its own.
 func isLinkLocal(p netip.Prefix) bool {
 	return p.Addr().Is6() && p.Addr().IsLinkLocalUnicast() && p.Bits() == 128
 }
 
-// linkLocalOf is the link-local address that an interface makes from its MAC (RFC 4291, appendix A).
+// linkLocalOf derives a link-local address from a MAC (RFC 4291, appendix A).
 func linkLocalOf(m wire.MAC) netip.Addr {
 	return netip.AddrFrom16([16]byte{0: 0xfe, 1: 0x80, 8: m[0] ^ 2, 9: m[1], 10: m[2], 11: 0xff, 12: 0xfe, 13: m[3], 14: m[4], 15: m[5]})
 }
 
-// prefixesOf are the addresses in an answer about an interface, without the link-local one that its MAC makes.
+// prefixesOf returns the addresses in an answer, without the link-local address own of the MAC.
 func prefixesOf(r *request, own netip.Addr) []netip.Prefix {
 	var found []netip.Prefix
 	if reply, ok := r.reply.(*ip.SwInterfaceIP6GetLinkLocalAddressReply); ok {

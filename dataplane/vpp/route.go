@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"net/netip"
 	"slices"
 
@@ -19,19 +18,17 @@ import (
 	"github.com/weftnet/weft/wire"
 )
 
-// sourceName is what the dataplane calls routes that came over the API: ours, in tables of ours. Those that it makes
-// itself from addresses, neighbours and tables have other sources.
+// sourceName is the dataplane's name of routes from the API. Routes that it derives from addresses, neighbours and tables have
+// other sources.
 const (
 	sourceName  = "API"
 	usualSource = 8 // FIB_SOURCE_API of VPP 25.10
 )
 
-// maxPaths is what fits into a message.
+// maxPaths is the limit of a message.
 const maxPaths = 255
 
 type routeItem = kvscheduler.Item[wire.Route, Table]
-
-type routes struct{ c *Client }
 
 func routeDescriptor(c *Client) kvscheduler.Descriptor[wire.Route, Table] {
 	return kvscheduler.Descriptor[wire.Route, Table]{
@@ -41,7 +38,7 @@ func routeDescriptor(c *Client) kvscheduler.Descriptor[wire.Route, Table] {
 		Deps:     routeDeps,
 		Recreate: func(have, want wire.Route) bool { return have.VRF != want.VRF || have.Prefix != want.Prefix },
 		After:    []string{wire.KindVRF, wire.KindInterface},
-		Backend:  routes{c},
+		Backend:  readable[wire.Route, Table]{simple[wire.Route, Table]{c: c, create: addRoute, delete: deleteRoute, list: c.routes}},
 	}
 }
 
@@ -74,12 +71,12 @@ func validatePath(p wire.Path, alone bool) error {
 	return nil
 }
 
-// routeDeps are the VRF and, in the order of the paths, the interfaces.
+// routeDeps returns the VRF and the interfaces in the order of the paths.
 func routeDeps(_ string, v wire.Route) []kvscheduler.Dep {
 	deps := []kvscheduler.Dep{{Label: "VRF", On: ref(wire.KindVRF, v.VRF)}}
 	for _, p := range v.Paths {
 		if p.Type == wire.PathUnreachable {
-			continue // it is alone: no path's handle changes its place
+			continue // the only path: no handle moves
 		}
 		deps = append(deps, kvscheduler.Dep{Label: "interface", On: ref(wire.KindInterface, p.Interface), Mode: kvscheduler.Follow})
 	}
@@ -91,9 +88,8 @@ func equalRoutes(want, have wire.Route) bool {
 	return want.VRF == have.VRF && want.Prefix == have.Prefix && slices.Equal(canonicalPaths(want), canonicalPaths(have))
 }
 
-// canonicalPaths are the paths of a route in a form that compares. A host route that is attached to an interface and one
-// whose next hop is the host itself are the same adjacency; VPP reports both in the second form (fib_table.c,
-// fib_table_route_path_fixup).
+// canonicalPaths returns the paths of a route in comparable form. A host route attached to an interface and one with the host
+// itself as next hop are the same adjacency; VPP reports both in the second form (fib_table.c, fib_table_route_path_fixup).
 func canonicalPaths(r wire.Route) []wire.Path {
 	paths := slices.Clone(r.Paths)
 	for i := range paths {
@@ -108,16 +104,7 @@ func canonicalPaths(r wire.Route) []wire.Path {
 	return paths
 }
 
-// Create adds the routes, or replaces what they were.
-func (b routes) Create(ctx context.Context, batch []routeItem) {
-	each(ctx, b.c, batch, addRoute)
-}
-
-// Update replaces all paths at once.
-func (b routes) Update(ctx context.Context, batch []routeItem) {
-	each(ctx, b.c, batch, addRoute)
-}
-
+// addRoute adds a route, or replaces all paths of an existing one.
 func addRoute(it *routeItem) *request {
 	it.NewMeta = handle[Table](it, 0)
 	paths := make([]fib_types.FibPath, len(it.Want.Paths))
@@ -134,16 +121,13 @@ func addRoute(it *routeItem) *request {
 	}, &ip.IPRouteAddDelReply{})
 }
 
-// Delete removes the routes with all their paths.
-func (b routes) Delete(ctx context.Context, batch []routeItem) {
-	each(ctx, b.c, batch, func(it *routeItem) *request {
-		return ask(fmt.Sprintf("ip_route_add_del: delete %s from %s", it.Have.Prefix, it.Have.VRF), &ip.IPRouteAddDel{
-			Route: ip.IPRoute{TableID: it.Meta.ID, Prefix: apiPrefix(it.Have.Prefix)}, // no paths: the whole entry
-		}, &ip.IPRouteAddDelReply{}).fineIf(api.NO_SUCH_ENTRY, api.NO_SUCH_FIB, api.UNKNOWN_DESTINATION)
-	})
+func deleteRoute(it *routeItem) *request {
+	return ask(fmt.Sprintf("ip_route_add_del: delete %s from %s", it.Have.Prefix, it.Have.VRF), &ip.IPRouteAddDel{
+		Route: ip.IPRoute{TableID: it.Meta.ID, Prefix: apiPrefix(it.Have.Prefix)}, // no paths: the whole entry
+	}, &ip.IPRouteAddDelReply{}).fineIf(api.NO_SUCH_ENTRY, api.NO_SUCH_FIB, api.UNKNOWN_DESTINATION)
 }
 
-// pathTypes are the dataplane's words for ours.
+// pathTypes maps path types to those of the API.
 var pathTypes = map[wire.PathType]fib_types.FibPathType{
 	wire.PathForward:     fib_types.FIB_API_PATH_TYPE_NORMAL,
 	wire.PathUnreachable: fib_types.FIB_API_PATH_TYPE_ICMP_UNREACH,
@@ -164,10 +148,10 @@ func apiPath(p wire.Path, destination netip.Prefix, i Index) fib_types.FibPath {
 	return path
 }
 
-// path is the inverse of apiPath; a path that we would not make gets a name that no desired value has.
+// path is the inverse of apiPath. A path of another type gets an interface name that is invalid for desired values.
 func (p *ports) path(f fib_types.FibPath) wire.Path {
 	if f.Type == pathTypes[wire.PathUnreachable] {
-		return wire.Path{Type: wire.PathUnreachable} // what else it is said to have means nothing
+		return wire.Path{Type: wire.PathUnreachable} // its other fields mean nothing
 	}
 	path := wire.Path{Interface: p.nameOf(Index(f.SwIfIndex)), Weight: f.Weight}
 	if f.Type != fib_types.FIB_API_PATH_TYPE_NORMAL {
@@ -183,26 +167,17 @@ func (p *ports) path(f fib_types.FibPath) wire.Path {
 	return path
 }
 
-// Dump lists the routes that came over the API into our VRFs.
-func (b routes) Dump(ctx context.Context, view kvscheduler.View) iter.Seq2[kvscheduler.Actual[wire.Route, Table], error] {
-	return b.Read(ctx, view, nil)
-}
-
-// Read is Dump for the VRFs of the named objects.
-func (b routes) Read(ctx context.Context, _ kvscheduler.View, names []string) iter.Seq2[kvscheduler.Actual[wire.Route, Table], error] {
-	return yieldAll(b.read(ctx, names))
-}
-
-func (b routes) read(ctx context.Context, names []string) ([]kvscheduler.Actual[wire.Route, Table], error) {
-	p, err := b.c.ports(ctx)
+// routes lists the routes from the API in our VRFs. With names it lists the VRFs of these objects.
+func (c *Client) routes(ctx context.Context, names []string) ([]kvscheduler.Actual[wire.Route, Table], error) {
+	p, err := c.ports(ctx)
 	if err != nil {
 		return nil, err
 	}
-	tables, _, err := b.c.tables(ctx)
+	tables, _, err := c.tables(ctx)
 	if err != nil {
 		return nil, err
 	}
-	source, err := b.source(ctx)
+	source, err := c.routeSource(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -216,7 +191,7 @@ func (b routes) read(ctx context.Context, names []string) ([]kvscheduler.Actual[
 			vrfs = append(vrfs, vrf)
 		}
 	}
-	if err := b.c.exchangeAll(ctx, requests); err != nil {
+	if err := c.exchangeAll(ctx, requests); err != nil {
 		return nil, err
 	}
 	var found []kvscheduler.Actual[wire.Route, Table]
@@ -233,10 +208,10 @@ func (b routes) read(ctx context.Context, names []string) ([]kvscheduler.Actual[
 	return found, nil
 }
 
-// source is the dataplane's number of the API as a source of routes. A dataplane that has no message for it has VPP's.
-func (b routes) source(ctx context.Context) (uint8, error) {
+// routeSource is the dataplane's number of the API as a source of routes. A dataplane without a message for it uses that of VPP.
+func (c *Client) routeSource(ctx context.Context) (uint8, error) {
 	r := askAll(&fib.FibSourceDump{}, &fib.FibSourceDetails{})
-	err := b.c.exchangeAll(ctx, []*request{r})
+	err := c.exchangeAll(ctx, []*request{r})
 	missing := new(MissingMessage)
 	if errors.As(err, &missing) {
 		return usualSource, nil
@@ -246,5 +221,5 @@ func (b routes) source(ctx context.Context) (uint8, error) {
 			return d.Src.ID, nil
 		}
 	}
-	return 0, errors.Join(err, fmt.Errorf("the dataplane names no source of routes %s", sourceName))
+	return 0, errors.Join(err, fmt.Errorf("the dataplane has no route source %s", sourceName))
 }

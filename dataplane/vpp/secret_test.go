@@ -47,8 +47,7 @@ func (l memifLab) restarted(j *journal, log *bytes.Buffer) memifLab {
 	logger := slog.New(slog.NewJSONHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	next := memifLab{ruins: l.ruins, root: l.root, lab: &lab{T: l.T, client: l.client}}
 	next.s = kvscheduler.New(kvscheduler.Config{Sources: []string{"test"}, Journal: j, Logger: logger})
-	var err error
-	if next.kinds, err = Register(next.s, l.client); err != nil {
+	if err := Register(next.s, l.client); err != nil {
 		l.Fatal(err)
 	}
 	if _, err := linux.Register(next.s, linux.Options{}); err != nil {
@@ -221,7 +220,7 @@ func TestMemifIsMadeInTheOrderThatVPPNeeds(t *testing.T) {
 	p.listen()
 	c := connect(t, p.socket, Options{})
 	socket := []memifSocketItem{{Name: "a", Want: wire.MemifSocket{ID: 5, Path: "/run/weft/memif/a/memif.sock"}}}
-	memifSockets{c}.Create(t.Context(), socket)
+	memifSockets{c: c}.Create(t.Context(), socket)
 	v := memifOn("m1", "a", 1).with(func(v *wire.Interface) { v.Memif.Secret, v.Memif.RxQueues = marker, 2 }).value.(wire.Interface)
 	on := []interfaceItem{{Name: "m1", Want: v, Handles: []any{socket[0].NewMeta}}}
 	ifaces{c}.Create(t.Context(), on)

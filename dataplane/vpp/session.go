@@ -234,7 +234,6 @@ const window = 64
 var (
 	errNoAnswer = errors.New("no answer from the dataplane")
 	errUnsent   = errors.New("not sent")
-	errHarmful  = errors.New("not sent because it ends this dataplane")
 )
 
 // exchange sends the requests in order, pipelined, and returns when each is answered or has failed; limit bounds the
@@ -353,7 +352,7 @@ func (r *request) fault() error {
 		missing := new(MissingMessage)
 		return &kvscheduler.OpError{
 			Err: fmt.Errorf("%s: %w", r.what, r.err), Outcome: kvscheduler.NotApplied,
-			Permanent: errors.As(r.err, &missing) || errors.Is(r.err, errHarmful),
+			Permanent: errors.As(r.err, &missing),
 		}
 	case retval != 0 && !slices.Contains(r.fine, retval):
 		return &kvscheduler.OpError{

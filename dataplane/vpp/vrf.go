@@ -2,7 +2,6 @@ package vpp
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"iter"
 	"strings"
@@ -15,7 +14,7 @@ import (
 	"github.com/weftnet/weft/wire"
 )
 
-// Table is what is remembered of an applied VRF: the number and family of its table.
+// Table identifies the table of an applied VRF.
 type Table struct {
 	ID     uint32
 	Family wire.Family
@@ -26,20 +25,23 @@ const vrfPrefix = "weft:"
 
 const maxLabel = 63 - len(vrfPrefix)
 
-type vrfs struct{ c *Client }
+type vrfs struct {
+	recreated[wire.VRF, Table]
+	c *Client
+}
 
 func vrfDescriptor(c *Client) kvscheduler.Descriptor[wire.VRF, Table] {
 	return kvscheduler.Descriptor[wire.VRF, Table]{
 		Name: wire.KindVRF, Lane: Lane,
-		Equal:    func(want, have wire.VRF) bool { return want == have },
+		Equal:    equal[wire.VRF],
 		Validate: validateVRF,
-		Recreate: func(have, want wire.VRF) bool { return true },
+		Recreate: always[wire.VRF],
 		Bucket:   func(_ string, v wire.VRF) string { return tableBucket(v) },
-		Backend:  vrfs{c},
+		Backend:  vrfs{c: c},
 	}
 }
 
-// tableBucket names the table of a VRF, for objects that know the table's ID only.
+// tableBucket names the table of a VRF, for objects that know only the ID of the table.
 func tableBucket(v wire.VRF) string { return fmt.Sprintf("%s table %d", v.Family, v.ID) }
 
 func validateVRF(name string, v wire.VRF) error {
@@ -58,109 +60,74 @@ func validateVRF(name string, v wire.VRF) error {
 
 // Create looks first: the dataplane would use a foreign table without an error.
 func (b vrfs) Create(ctx context.Context, batch []kvscheduler.Item[wire.VRF, Table]) {
-	owners, err := b.owners(ctx)
+	owners, err := b.c.tableOwners(ctx)
+	if unread(batch, err) {
+		return
+	}
+	var s steps
 	for i := range batch {
 		it := &batch[i]
 		it.NewMeta = Table{it.Want.ID, it.Want.Family}
-		label, taken := owners[it.NewMeta]
-		switch {
-		case err != nil:
-			it.Err = kvscheduler.Refused(err)
-		case taken && label != vrfPrefix+it.Want.Label:
+		if label, taken := owners[it.NewMeta]; taken && label != vrfPrefix+it.Want.Label {
 			it.Err = permanent(fmt.Errorf("create %s table %d: it exists and belongs to %q", it.Want.Family, it.Want.ID, label))
+			continue
 		}
+		s.add(i, addDelTable("create", it.Want))
 	}
-	set(ctx, b.c, batch, true)
+	take(ctx, b.c, &s, batch)
 }
 
-// Update is never called: every difference recreates.
-func (b vrfs) Update(_ context.Context, batch []kvscheduler.Item[wire.VRF, Table]) {
-	refuseUpdates(batch)
-}
-
-// Delete leaves alone what is not ours any more.
+// Delete deletes the tables that still have our names.
 func (b vrfs) Delete(ctx context.Context, batch []kvscheduler.Item[wire.VRF, Table]) {
-	owners, err := b.owners(ctx)
-	for i := range batch {
-		it := &batch[i]
-		if err != nil {
-			it.Err = kvscheduler.Refused(err)
-		} else if owners[it.Meta] != vrfPrefix+it.Have.Label {
-			it.Err = errDone // gone, or another's by now
+	owners, err := b.c.tableOwners(ctx)
+	if unread(batch, err) {
+		return
+	}
+	var s steps
+	for i, it := range batch {
+		if owners[it.Meta] == vrfPrefix+it.Have.Label {
+			s.add(i, addDelTable("delete", it.Have).fineIf(api.NO_SUCH_FIB, api.NO_SUCH_ENTRY))
 		}
 	}
-	set(ctx, b.c, batch, false)
+	take(ctx, b.c, &s, batch)
 }
 
-// errDone marks an item for which nothing is left to do.
-var errDone = errors.New("nothing to do")
-
-// set sends what has no error yet.
-func set(ctx context.Context, c *Client, batch []kvscheduler.Item[wire.VRF, Table], add bool) {
-	var requests []*request
-	var items []*kvscheduler.Item[wire.VRF, Table]
-	for i := range batch {
-		it := &batch[i]
-		v, verb := it.Want, "create"
-		if !add {
-			v, verb = it.Have, "delete"
-		}
-		if errors.Is(it.Err, errDone) {
-			it.Err = nil
-			continue
-		}
-		if it.Err != nil {
-			continue
-		}
-		table := ip.IPTable{TableID: v.ID, IsIP6: v.Family == wire.IP6, Name: vrfPrefix + v.Label}
-		what := fmt.Sprintf("ip_table_add_del_v2: %s %s table %d %q", verb, v.Family, v.ID, table.Name)
-		r := ask(what, &ip.IPTableAddDelV2{Table: table, CreateMfib: true, IsAdd: add}, &ip.IPTableAddDelV2Reply{})
-		if !add {
-			r.fineIf(api.NO_SUCH_FIB, api.NO_SUCH_ENTRY)
-		}
-		requests = append(requests, r)
-		items = append(items, it)
-	}
-	c.exchange(ctx, requests...)
-	for i, r := range requests {
-		items[i].Err = r.fault()
-	}
+func addDelTable(verb string, v wire.VRF) *request {
+	table := ip.IPTable{TableID: v.ID, IsIP6: v.Family == wire.IP6, Name: vrfPrefix + v.Label}
+	return ask(fmt.Sprintf("ip_table_add_del_v2: %s %s table %d %q", verb, v.Family, v.ID, table.Name), &ip.IPTableAddDelV2{
+		Table: table, CreateMfib: true, IsAdd: verb == "create",
+	}, &ip.IPTableAddDelV2Reply{})
 }
 
 // Dump lists the tables with our names.
 func (b vrfs) Dump(ctx context.Context, _ kvscheduler.View) iter.Seq2[kvscheduler.Actual[wire.VRF, Table], error] {
-	owners, err := b.owners(ctx)
+	_, names, err := b.c.tables(ctx)
 	var found []kvscheduler.Actual[wire.VRF, Table]
-	for table, owner := range owners {
-		if label, ours := strings.CutPrefix(owner, vrfPrefix); ours {
-			found = append(found, kvscheduler.Actual[wire.VRF, Table]{
-				Name: wire.VRFName(label, table.Family), V: wire.VRF{ID: table.ID, Family: table.Family, Label: label}, Meta: table,
-			})
-		}
+	for table, name := range names {
+		label := strings.TrimSuffix(name, wire.VRFName("", table.Family))
+		found = append(found, kvscheduler.Actual[wire.VRF, Table]{Name: name, V: wire.VRF{ID: table.ID, Family: table.Family, Label: label}, Meta: table})
 	}
 	return yieldAll(found, err)
 }
 
-// owners are the names of all tables.
-func (b vrfs) owners(ctx context.Context) (map[Table]string, error) {
+// tableOwners returns the names of all tables.
+func (c *Client) tableOwners(ctx context.Context) (map[Table]string, error) {
 	r := askAll(&ip.IPTableDump{}, &ip.IPTableDetails{})
-	if err := b.c.exchangeAll(ctx, []*request{r}); err != nil {
+	if err := c.exchangeAll(ctx, []*request{r}); err != nil {
 		return nil, err
 	}
-	owners := map[Table]string{}
-	for _, d := range listOf[*ip.IPTableDetails](r) {
+	return mapOf(r, func(d *ip.IPTableDetails) (Table, string) {
 		family := wire.IP4
 		if d.Table.IsIP6 {
 			family = wire.IP6
 		}
-		owners[Table{d.Table.TableID, family}] = d.Table.Name
-	}
-	return owners, nil
+		return Table{d.Table.TableID, family}, d.Table.Name
+	}), nil
 }
 
-// tables are our tables by the names of their VRFs, and back.
+// tables returns our tables by the names of their VRFs, and these names by table.
 func (c *Client) tables(ctx context.Context) (byName map[string]Table, names map[Table]string, err error) {
-	owners, err := vrfs{c}.owners(ctx)
+	owners, err := c.tableOwners(ctx)
 	byName, names = map[string]Table{}, map[Table]string{}
 	for table, owner := range owners {
 		if label, ours := strings.CutPrefix(owner, vrfPrefix); ours {
@@ -171,16 +138,7 @@ func (c *Client) tables(ctx context.Context) (byName map[string]Table, names map
 	return byName, names, err
 }
 
-// refuseUpdates is for kinds whose every change is a recreation.
-func refuseUpdates[V, M any](batch []kvscheduler.Item[V, M]) {
-	for i := range batch {
-		batch[i].Err = permanent(fmt.Errorf("%s cannot be changed in place", batch[i].Name))
-	}
-}
-
 type membershipItem = kvscheduler.Item[wire.InterfaceVRF, Index]
-
-type memberships struct{ c *Client }
 
 func membershipDescriptor(c *Client) kvscheduler.Descriptor[wire.InterfaceVRF, Index] {
 	return kvscheduler.Descriptor[wire.InterfaceVRF, Index]{
@@ -193,14 +151,24 @@ func membershipDescriptor(c *Client) kvscheduler.Descriptor[wire.InterfaceVRF, I
 				kvscheduler.Dep{Label: "VRF", On: ref(wire.KindVRF, v.VRF)},
 			)
 		},
-		// The dataplane moves no interface that has addresses: recreation takes them away before and puts them back.
-		Recreate: func(have, want wire.InterfaceVRF) bool { return true },
+		// The dataplane moves no interface that has addresses: recreation removes them before and adds them again.
+		Recreate: always[wire.InterfaceVRF],
 		After:    []string{wire.KindInterface, wire.KindVRF},
-		Backend:  memberships{c},
+		Backend: readable[wire.InterfaceVRF, Index]{simple[wire.InterfaceVRF, Index]{
+			c: c,
+			create: func(it *membershipItem) *request {
+				it.NewMeta = handle[Index](it, 0)
+				return setTable(it.Want, it.NewMeta, handle[Table](it, 1).ID)
+			},
+			delete: func(it *membershipItem) *request {
+				return setTable(it.Have, it.Meta, 0).fineIf(api.INVALID_SW_IF_INDEX)
+			},
+			list: c.memberships,
+		}},
 	}
 }
 
-// sameMembership leaves out what the dataplane cannot report.
+// sameMembership ignores fields that the dataplane does not report.
 func sameMembership(want, have wire.InterfaceVRF) bool {
 	have.Judged = want.Judged
 	return want == have
@@ -216,24 +184,6 @@ func validateMembership(name string, v wire.InterfaceVRF) error {
 	return nil
 }
 
-// Create moves the interfaces into their VRFs.
-func (b memberships) Create(ctx context.Context, batch []membershipItem) {
-	each(ctx, b.c, batch, func(it *membershipItem) *request {
-		it.NewMeta = handle[Index](it, 0)
-		return setTable(it.Want, it.NewMeta, handle[Table](it, 1).ID)
-	})
-}
-
-// Update is never called: every difference recreates.
-func (b memberships) Update(_ context.Context, batch []membershipItem) { refuseUpdates(batch) }
-
-// Delete puts the interfaces back into the dataplane's own table.
-func (b memberships) Delete(ctx context.Context, batch []membershipItem) {
-	each(ctx, b.c, batch, func(it *membershipItem) *request {
-		return setTable(it.Have, it.Meta, 0).fineIf(api.INVALID_SW_IF_INDEX)
-	})
-}
-
 func setTable(v wire.InterfaceVRF, i Index, table uint32) *request {
 	what := fmt.Sprintf("sw_interface_set_table: %s into %s table %d", v.Interface, v.Family, table)
 	return ask(what, &interfaces.SwInterfaceSetTable{
@@ -241,22 +191,13 @@ func setTable(v wire.InterfaceVRF, i Index, table uint32) *request {
 	}, &interfaces.SwInterfaceSetTableReply{})
 }
 
-// Dump lists our interfaces that are in another table than the dataplane's own.
-func (b memberships) Dump(ctx context.Context, view kvscheduler.View) iter.Seq2[kvscheduler.Actual[wire.InterfaceVRF, Index], error] {
-	return b.Read(ctx, view, nil)
-}
-
-// Read is Dump for the interfaces of the named objects.
-func (b memberships) Read(ctx context.Context, _ kvscheduler.View, names []string) iter.Seq2[kvscheduler.Actual[wire.InterfaceVRF, Index], error] {
-	return yieldAll(b.read(ctx, names))
-}
-
-func (b memberships) read(ctx context.Context, names []string) ([]kvscheduler.Actual[wire.InterfaceVRF, Index], error) {
-	p, err := b.c.ports(ctx)
+// memberships lists our interfaces that are in another table than 0. With names it lists the interfaces of these objects.
+func (c *Client) memberships(ctx context.Context, names []string) ([]kvscheduler.Actual[wire.InterfaceVRF, Index], error) {
+	p, err := c.ports(ctx)
 	if err != nil {
 		return nil, err
 	}
-	_, vrfs, err := b.c.tables(ctx)
+	_, vrfs, err := c.tables(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -272,7 +213,7 @@ func (b memberships) read(ctx context.Context, names []string) ([]kvscheduler.Ac
 			})
 		}
 	}
-	b.c.exchange(ctx, requests...)
+	c.exchange(ctx, requests...)
 	var found []kvscheduler.Actual[wire.InterfaceVRF, Index]
 	for i, r := range requests {
 		if r.refused(api.INVALID_SW_IF_INDEX) {
@@ -290,7 +231,7 @@ func (b memberships) read(ctx context.Context, names []string) ([]kvscheduler.Ac
 	return found, nil
 }
 
-// tableName names the VRF of a table, in a form that no desired value has if it is not ours.
+// tableName names the VRF of a table. The name of a foreign table is invalid for desired values.
 func tableName(names map[Table]string, t Table) string {
 	if name, ok := names[t]; ok {
 		return name

@@ -3,6 +3,7 @@ package vppconf
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -109,16 +110,25 @@ func start(t *testing.T, i installation, args ...string) running {
 			}
 		}
 	})
+	connect(t, filepath.Join(dir, "api.sock"))
+	return running{i, dir, cmd.Process.Pid}
+}
+
+// connect connects the agent's client to VPP.
+func connect(t *testing.T, socket string) {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	client, err := vpp.Connect(ctx, filepath.Join(dir, "api.sock"), vpp.Options{})
-	if err != nil {
-		t.Fatalf("the agent's client: %v", err)
+	client := vpp.New(socket, vpp.Options{
+		Connected:    func(string) { cancel() },
+		NotConnected: func(err error) { t.Log("the agent's client: ", err) },
+	})
+	if err := client.Run(ctx); !errors.Is(err, context.Canceled) {
+		t.Fatal("the agent's client: ", err)
 	}
 	if err := client.Close(); err != nil {
 		t.Error(err)
 	}
-	return running{i, dir, cmd.Process.Pid}
 }
 
 // cli runs a command of VPP.
