@@ -25,7 +25,6 @@ type ACLIndex uint32
 // noACLIndex requests a new ACL, or all ACLs in a dump.
 const noACLIndex = ^ACLIndex(0)
 
-// maxProtocol is the largest protocol number of IP.
 const maxProtocol = 255
 
 type aclItem = kvscheduler.Item[wire.ACL, ACLIndex]
@@ -95,7 +94,6 @@ func validateACLRule(r wire.ACLRule) error {
 	return nil
 }
 
-// aclHash returns a hash of the rules.
 func aclHash(v wire.ACL) uint64 {
 	h := fnv.New64a()
 	for _, r := range byProtocol(v.Rules) {
@@ -145,7 +143,6 @@ type removal[V any, M ~uint32, D api.Message] struct {
 	remove func(name string, index M) *request
 }
 
-// of removes the objects of the batch if their indexes still have their tags.
 func (r removal[V, M, D]) of(ctx context.Context, batch []kvscheduler.Item[V, M]) {
 	dumps := newRequests(batch, func(it *kvscheduler.Item[V, M]) *request { return r.dump(it.Meta) })
 	r.c.exchange(ctx, dumps...)
@@ -225,23 +222,20 @@ func (c *Client) acls(ctx context.Context) ([]kvscheduler.Actual[wire.ACL, ACLIn
 	if err := c.exchangeAll(ctx, []*request{all}); err != nil {
 		return nil, err
 	}
-	taken := map[string]bool{}
+	names := unique{}
 	var found []kvscheduler.Actual[wire.ACL, ACLIndex]
 	for _, d := range listOf[*acl.ACLDetails](all) {
 		label, hash, ours := parseTag(d.Tag)
 		if !ours {
 			continue
 		}
-		name := label
-		if taken[name] {
-			name = duplicate(name, Index(d.ACLIndex))
-		}
-		taken[name] = true
 		v := wire.ACL{Label: label}
 		for _, r := range d.R {
 			v.Rules = append(v.Rules, aclRule(r))
 		}
-		found = append(found, kvscheduler.Actual[wire.ACL, ACLIndex]{Name: name, V: v, Meta: ACLIndex(d.ACLIndex), Hash: hash, HasHash: true})
+		found = append(found, kvscheduler.Actual[wire.ACL, ACLIndex]{
+			Name: names.add(label, Index(d.ACLIndex)), V: v, Meta: ACLIndex(d.ACLIndex), Hash: hash, HasHash: true,
+		})
 	}
 	return found, nil
 }
@@ -290,13 +284,8 @@ func setACLsOf(name string, i Index, list ...ACLIndex) *request {
 	return ask(fmt.Sprintf("acl_interface_set_acl_list of %s: %v", name, list), m, &acl.ACLInterfaceSetACLListReply{})
 }
 
-// interfaceACLs lists our interfaces that have an ACL of ours.
 func (c *Client) interfaceACLs(ctx context.Context, _ []string) ([]kvscheduler.Actual[wire.InterfaceACL, Index], error) {
-	p, err := c.ports(ctx)
-	if err != nil {
-		return nil, err
-	}
-	ours, err := c.acls(ctx)
+	p, ours, err := both(ctx, c.ports, c.acls)
 	if err != nil {
 		return nil, err
 	}

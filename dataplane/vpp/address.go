@@ -96,7 +96,6 @@ func (b addresses) Delete(ctx context.Context, batch []addressItem) {
 	})
 }
 
-// macs returns the MACs of the interfaces that lose their link-local address.
 func (b addresses) macs(ctx context.Context, batch []addressItem) map[Index]wire.MAC {
 	var requests []*request
 	for i := range batch {
@@ -133,7 +132,6 @@ func dumpAddresses(i Index, f wire.Family) *request {
 	return askAll(&ip.IPAddressDump{SwIfIndex: i.api(), IsIPv6: f == wire.IP6}, &ip.IPAddressDetails{})
 }
 
-// Dump lists the addresses of our interfaces.
 func (b addresses) Dump(ctx context.Context, view kvscheduler.View) iter.Seq2[kvscheduler.Actual[wire.Address, Index], error] {
 	return b.Read(ctx, view, nil)
 }
@@ -144,11 +142,7 @@ func (b addresses) Read(ctx context.Context, _ kvscheduler.View, names []string)
 }
 
 func (b addresses) read(ctx context.Context, names []string) ([]kvscheduler.Actual[wire.Address, Index], error) {
-	p, err := b.c.ports(ctx)
-	if err != nil {
-		return nil, err
-	}
-	borrowings, err := b.c.borrowings(ctx)
+	p, borrowings, err := both(ctx, b.c.ports, b.c.borrowings)
 	if err != nil {
 		return nil, err
 	}
@@ -252,13 +246,8 @@ func setUnnumbered(v wire.Unnumbered, m Borrowing, add bool) *request {
 	}, &interfaces.SwInterfaceSetUnnumberedReply{})
 }
 
-// unnumbered lists our interfaces that borrow an address.
 func (c *Client) unnumbered(ctx context.Context, _ []string) ([]kvscheduler.Actual[wire.Unnumbered, Borrowing], error) {
-	p, err := c.ports(ctx)
-	if err != nil {
-		return nil, err
-	}
-	borrowings, err := c.borrowings(ctx)
+	p, borrowings, err := both(ctx, c.ports, c.borrowings)
 	if err != nil {
 		return nil, err
 	}

@@ -93,7 +93,7 @@ func TestInterfaceWaitsForItsVeth(t *testing.T) {
 	}
 }
 
-func TestLinkThatIsHeldWithoutATagIsTakenOver(t *testing.T) {
+func TestLinkOfAnInterfaceWithoutATagIsAdopted(t *testing.T) {
 	l := newWholeLab(t, newRuins(t).socket, nil)
 	path := netnstest.New(t)
 	l.mustCommit(vethOf(t, path, "a")...)
@@ -105,7 +105,7 @@ func TestLinkThatIsHeldWithoutATagIsTakenOver(t *testing.T) {
 	}
 }
 
-func TestLinksThatNobodyWantsAreLetGoAndThoseOfOthersKept(t *testing.T) {
+func TestOrphanedLinksAreReleasedAndForeignOnesKept(t *testing.T) {
 	l := newWholeLab(t, newRuins(t).socket, nil)
 	for _, name := range []string{"weftold", "other0"} {
 		pair := netlink.NewVeth(netlink.NewLinkAttrs())
@@ -161,7 +161,7 @@ func TestPodOnAVethIsRouted(t *testing.T) {
 	}
 }
 
-func TestVethThatWasLostIsHeldAnew(t *testing.T) {
+func TestLostVethIsAttachedAgain(t *testing.T) {
 	l := newWholeLab(t, newRuins(t).socket, nil)
 	a, b := netnstest.New(t), netnstest.New(t)
 	l.mustCommit(append(append(bridgedPodOf(t, a, "a", "10.7.0.1/24"), bridgedPodOf(t, b, "b", "10.7.0.2/24")...),

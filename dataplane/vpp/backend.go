@@ -56,6 +56,14 @@ func always[V any](have, want V) bool { return true }
 // equal is Descriptor.Equal of kinds that the dataplane reports completely.
 func equal[V comparable](want, have V) bool { return want == have }
 
+// both reads two parts of the dataplane's state.
+func both[A, B any](ctx context.Context, first func(context.Context) (A, error), second func(context.Context) (B, error)) (a A, b B, err error) {
+	if a, err = first(ctx); err == nil {
+		b, err = second(ctx)
+	}
+	return a, b, err
+}
+
 // verb names an operation of an add_del message in errors.
 func verb(add bool) string {
 	if add {
@@ -91,6 +99,17 @@ func newRequests[V, M any](batch []kvscheduler.Item[V, M], make func(*kvschedule
 	return requests
 }
 
+// several sends any number of requests for each item and sets the errors of the items, see take.
+func several[V, M any](ctx context.Context, c *Client, batch []kvscheduler.Item[V, M], make func(*kvscheduler.Item[V, M]) []*request) {
+	var s steps
+	for i := range batch {
+		for _, r := range make(&batch[i]) {
+			s.add(i, r)
+		}
+	}
+	take(ctx, c, &s, batch)
+}
+
 // handle returns the Meta of the item's dependency with that number.
 func handle[H, V, M any](it *kvscheduler.Item[V, M], number int) H {
 	if number >= len(it.Handles) {
@@ -99,7 +118,6 @@ func handle[H, V, M any](it *kvscheduler.Item[V, M], number int) H {
 	return it.Handles[number].(H)
 }
 
-// yieldAll returns an iterator over a finished dump.
 func yieldAll[V, M any](found []kvscheduler.Actual[V, M], err error) func(func(kvscheduler.Actual[V, M], error) bool) {
 	return func(yield func(kvscheduler.Actual[V, M], error) bool) {
 		if err != nil {

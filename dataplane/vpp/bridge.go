@@ -18,7 +18,6 @@ import (
 // Domain is the dataplane's number of a bridge domain.
 type Domain uint32
 
-// noDomain requests all bridge domains in a dump.
 const noDomain = ^Domain(0)
 
 // bridgePrefix starts the tags of our bridge domains in the dataplane.
@@ -59,30 +58,22 @@ func (b bridges) Create(ctx context.Context, batch []bridgeItem) {
 	if unread(batch, err) {
 		return
 	}
-	var s steps
-	for i := range batch {
-		it := &batch[i]
+	several(ctx, b.c, batch, func(it *bridgeItem) []*request {
 		it.NewMeta = Domain(it.Want.ID)
 		d, taken := there.byID[it.NewMeta]
-		switch {
-		case !taken:
-			s.add(i, addBridge(it.Want))
-		case d.BdTag != bridgePrefix+it.Want.Label:
-			it.Err = permanent(fmt.Errorf("create bridge domain %d: it exists and belongs to %q", it.Want.ID, d.BdTag))
-		default:
-			s.changeBridge(i, bridgeOf(d), it.Want)
+		if !taken {
+			return []*request{addBridge(it.Want)}
 		}
-	}
-	take(ctx, b.c, &s, batch)
+		if d.BdTag != bridgePrefix+it.Want.Label {
+			it.Err = permanent(fmt.Errorf("create bridge domain %d: it exists and belongs to %q", it.Want.ID, d.BdTag))
+			return nil
+		}
+		return changeBridge(bridgeOf(d), it.Want)
+	})
 }
 
-// Update sets the features and the age that differ.
 func (b bridges) Update(ctx context.Context, batch []bridgeItem) {
-	var s steps
-	for i := range batch {
-		s.changeBridge(i, batch[i].Have, batch[i].Want)
-	}
-	take(ctx, b.c, &s, batch)
+	several(ctx, b.c, batch, func(it *bridgeItem) []*request { return changeBridge(it.Have, it.Want) })
 }
 
 // Delete deletes the bridge domains that still have our tags.
@@ -91,15 +82,15 @@ func (b bridges) Delete(ctx context.Context, batch []bridgeItem) {
 	if unread(batch, err) {
 		return
 	}
-	var s steps
-	for i, it := range batch {
-		if d, found := there.byID[it.Meta]; found && d.BdTag == bridgePrefix+it.Have.Label {
-			s.add(i, ask(fmt.Sprintf("bridge_domain_add_del_v2: delete %d %q", it.Meta, d.BdTag), &l2.BridgeDomainAddDelV2{
-				BdID: uint32(it.Meta),
-			}, &l2.BridgeDomainAddDelV2Reply{}).fineIf(api.NO_SUCH_ENTRY))
+	several(ctx, b.c, batch, func(it *bridgeItem) []*request {
+		d, found := there.byID[it.Meta]
+		if !found || d.BdTag != bridgePrefix+it.Have.Label {
+			return nil
 		}
-	}
-	take(ctx, b.c, &s, batch)
+		return []*request{ask(fmt.Sprintf("bridge_domain_add_del_v2: delete %d %q", it.Meta, d.BdTag), &l2.BridgeDomainAddDelV2{
+			BdID: uint32(it.Meta),
+		}, &l2.BridgeDomainAddDelV2Reply{}).fineIf(api.NO_SUCH_ENTRY)}
+	})
 }
 
 func addBridge(v wire.BridgeDomain) *request {
@@ -110,24 +101,25 @@ func addBridge(v wire.BridgeDomain) *request {
 	return ask(fmt.Sprintf("bridge_domain_add_del_v2: create %d %q", v.ID, m.BdTag), m, &l2.BridgeDomainAddDelV2Reply{})
 }
 
-// changeBridge adds the requests that turn have into want. One message enables features, another one disables them.
-func (s *steps) changeBridge(item int, have, want wire.BridgeDomain) {
+// changeBridge returns the requests that turn have into want. One message enables features, another one disables them.
+func changeBridge(have, want wire.BridgeDomain) (requests []*request) {
 	is, be := features(have), features(want)
 	for _, change := range []struct {
 		flags l2.BdFlags
 		on    bool
 	}{{be &^ is, true}, {is &^ be, false}} {
 		if change.flags != 0 {
-			s.add(item, ask(fmt.Sprintf("bridge_flags %d: %s %v", want.ID, change.flags, change.on), &l2.BridgeFlags{
+			requests = append(requests, ask(fmt.Sprintf("bridge_flags %d: %s %v", want.ID, change.flags, change.on), &l2.BridgeFlags{
 				BdID: want.ID, Flags: change.flags, IsSet: change.on,
 			}, &l2.BridgeFlagsReply{}))
 		}
 	}
 	if have.Age != want.Age {
-		s.add(item, ask(fmt.Sprintf("bridge_domain_set_mac_age %d: %d min", want.ID, want.Age), &l2.BridgeDomainSetMacAge{
+		requests = append(requests, ask(fmt.Sprintf("bridge_domain_set_mac_age %d: %d min", want.ID, want.Age), &l2.BridgeDomainSetMacAge{
 			BdID: want.ID, MacAge: want.Age,
 		}, &l2.BridgeDomainSetMacAgeReply{}))
 	}
+	return requests
 }
 
 func features(v wire.BridgeDomain) (flags l2.BdFlags) {
@@ -142,7 +134,6 @@ func features(v wire.BridgeDomain) (flags l2.BdFlags) {
 	return flags
 }
 
-// Dump lists the bridge domains with our tags.
 func (b bridges) Dump(ctx context.Context, _ kvscheduler.View) iter.Seq2[kvscheduler.Actual[wire.BridgeDomain, Domain], error] {
 	there, err := b.c.bridges(ctx)
 	var found []kvscheduler.Actual[wire.BridgeDomain, Domain]
@@ -152,7 +143,6 @@ func (b bridges) Dump(ctx context.Context, _ kvscheduler.View) iter.Seq2[kvsched
 	return yieldAll(found, err)
 }
 
-// bridgeOf converts a bridge domain from the API.
 func bridgeOf(d *l2.BridgeDomainDetails) wire.BridgeDomain {
 	return wire.BridgeDomain{
 		ID: d.BdID, Label: strings.TrimPrefix(d.BdTag, bridgePrefix),
@@ -160,7 +150,6 @@ func bridgeOf(d *l2.BridgeDomainDetails) wire.BridgeDomain {
 	}
 }
 
-// domains are the bridge domains of the dataplane.
 type domains struct {
 	byID  map[Domain]*l2.BridgeDomainDetails
 	names map[Domain]string // of ours
@@ -172,15 +161,12 @@ func (c *Client) bridges(ctx context.Context) (domains, error) {
 		return domains{}, err
 	}
 	there := domains{byID: map[Domain]*l2.BridgeDomainDetails{}, names: map[Domain]string{}}
-	taken := map[string]bool{}
+	taken := unique{}
 	for _, d := range listOf[*l2.BridgeDomainDetails](r) {
 		id := Domain(d.BdID)
 		there.byID[id] = d
 		if name, ours := strings.CutPrefix(d.BdTag, bridgePrefix); ours {
-			if taken[name] {
-				name = fmt.Sprintf("%s#%d", name, id) // made by Weft, but not desired
-			}
-			there.names[id], taken[name] = name, true
+			there.names[id] = taken.add(name, Index(id))
 		}
 	}
 	return there, nil
@@ -245,16 +231,13 @@ func validateBridgeMember(name string, v wire.BridgeMember) error {
 	return nil
 }
 
-// Create puts the interfaces into their bridge domains.
 func (b bridgeMembers) Create(ctx context.Context, batch []bridgeMemberItem) {
 	isBVI := func(it bridgeMemberItem) bool { return it.Want.BVI }
 	p, err := &ports{}, error(nil)
 	if slices.ContainsFunc(batch, isBVI) {
 		p, err = b.c.ports(ctx)
 	}
-	var s steps
-	for i := range batch {
-		it := &batch[i]
+	several(ctx, b.c, batch, func(it *bridgeMemberItem) []*request {
 		it.NewMeta = handle[Index](it, 0)
 		switch {
 		case it.Want.BVI && err != nil:
@@ -263,10 +246,10 @@ func (b bridgeMembers) Create(ctx context.Context, batch []bridgeMemberItem) {
 			// The dataplane may accept it and then drop packets to it.
 			it.Err = permanent(fmt.Errorf("interface %s is no loopback: it cannot be a BVI", it.Want.Interface))
 		default:
-			s.add(i, joinBridge(it.Want, it.NewMeta, handle[Domain](it, 1)))
+			return []*request{joinBridge(it.Want, it.NewMeta, handle[Domain](it, 1))}
 		}
-	}
-	take(ctx, b.c, &s, batch)
+		return nil
+	})
 }
 
 // Update joins again, which changes the split-horizon group.
@@ -295,13 +278,8 @@ func (b bridgeMembers) Dump(ctx context.Context, _ kvscheduler.View) iter.Seq2[k
 	return yieldAll(b.c.bridgeMembers(ctx))
 }
 
-// bridgeMembers lists our interfaces that are in a bridge domain.
 func (c *Client) bridgeMembers(ctx context.Context) ([]kvscheduler.Actual[wire.BridgeMember, Index], error) {
-	p, err := c.ports(ctx)
-	if err != nil {
-		return nil, err
-	}
-	there, err := c.bridges(ctx)
+	p, there, err := both(ctx, c.ports, c.bridges)
 	if err != nil {
 		return nil, err
 	}
@@ -381,11 +359,7 @@ func addDelL2(v wire.L2FIB, m L2Entry, add bool) *request {
 
 // l2FIB lists the static entries of our interfaces in our bridge domains. With names it lists the bridge domains of these objects.
 func (c *Client) l2FIB(ctx context.Context, names []string) ([]kvscheduler.Actual[wire.L2FIB, L2Entry], error) {
-	p, err := c.ports(ctx)
-	if err != nil {
-		return nil, err
-	}
-	there, err := c.bridges(ctx)
+	p, there, err := both(ctx, c.ports, c.bridges)
 	if err != nil {
 		return nil, err
 	}

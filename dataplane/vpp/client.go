@@ -182,7 +182,6 @@ func (c *Client) exchange(ctx context.Context, requests ...*request) {
 	}
 }
 
-// current returns the session, or the reason why it cannot be used.
 func (c *Client) current() (*session, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -234,7 +233,6 @@ func (c *Client) connect(ctx context.Context) error {
 	return nil
 }
 
-// version reads the program and version of the dataplane.
 func (s *session) version(ctx context.Context, limit time.Duration) (string, error) {
 	reply := &vpe.ShowVersionReply{}
 	r := ask("show_version", &vpe.ShowVersion{}, reply)
@@ -363,7 +361,6 @@ func exposure(socket string) string {
 // writers returns the classes of users, 0o070 and 0o007, that may connect to a socket. Group 0 counts as root.
 func writers(info fs.FileInfo) fs.FileMode { return class(info, 0o020, 0o002) }
 
-// searchers returns the classes that may enter a directory.
 func searchers(info fs.FileInfo) fs.FileMode {
 	who := class(info, 0o010, 0o001)
 	if who&0o007 != 0 {

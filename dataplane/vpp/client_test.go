@@ -21,7 +21,7 @@ import (
 	"github.com/weftnet/weft/wire"
 )
 
-// outcome names what an item's error says.
+// outcome names the outcome in an item's error.
 func outcome(err error) string {
 	known := new(kvscheduler.OpError)
 	switch {
@@ -71,7 +71,7 @@ func TestDataplaneThatLacksAMessageIsRefused(t *testing.T) {
 	}
 }
 
-// The agent must outlive a VPP without acl_plugin.so and use it once it is back with the plugin.
+// The agent must survive a VPP without acl_plugin.so, and use it after a restart with the plugin.
 func TestRunWaitsForADataplaneWithAllPlugins(t *testing.T) {
 	lacking := slices.DeleteFunc(slices.Clone(needed), func(m api.Message) bool { return pluginOf(m) == "acl_plugin.so" })
 	socket := filepath.Join(t.TempDir(), "s")
@@ -107,7 +107,7 @@ func TestConnectEndsWithItsContext(t *testing.T) {
 	mute := &peer{t: t, messages: []api.Message{}}
 	mute.answer = func(*call) ([]api.Message, bool) { return nil, false }
 	mute.listen()
-	for name, socket := range map[string]string{"nobody listens": mute.socket + "-none", "nobody answers": mute.socket} {
+	for name, socket := range map[string]string{"no listener": mute.socket + "-none", "no answer": mute.socket} {
 		t.Run(name, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 			defer cancel()
@@ -146,14 +146,14 @@ func TestLateAnswerIsNotTakenForAnother(t *testing.T) {
 	}
 }
 
-func TestRequestsOfABatchAreOnTheirWayTogether(t *testing.T) {
+func TestRequestsOfABatchArePipelined(t *testing.T) {
 	var held []*call
 	p := &peer{t: t, answer: func(c *call) ([]api.Message, bool) {
 		if _, ok := c.msg.(*interfaces.SwInterfaceSetFlags); !ok {
 			return obliging(c)
 		}
 		held = append(held, c)
-		if len(held) == window { // nobody is answered before so many are there
+		if len(held) == window { // the peer answers when the window is full
 			for _, h := range held {
 				h.reply(&interfaces.SwInterfaceSetFlagsReply{})
 			}
@@ -200,7 +200,7 @@ func TestConnectionLostInMidBatch(t *testing.T) {
 	}
 }
 
-func TestCancelledBatchIsUnknownAsFarAsItWasSent(t *testing.T) {
+func TestSentPartOfACancelledBatchIsUnknown(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	p := &peer{t: t, answer: func(c *call) ([]api.Message, bool) {
 		if _, ok := c.msg.(*interfaces.SwInterfaceSetFlags); ok {
@@ -223,7 +223,7 @@ func TestCancelledBatchIsUnknownAsFarAsItWasSent(t *testing.T) {
 	}
 }
 
-func TestRefusalsSayWhatWasRefusedAndForHowLong(t *testing.T) {
+func TestRefusalNamesTheRequestAndWhetherItIsPermanent(t *testing.T) {
 	var retval api.VPPApiError
 	p := &peer{t: t, answer: func(c *call) ([]api.Message, bool) {
 		if _, ok := c.msg.(*tapv2.TapCreateV3); ok {
@@ -282,7 +282,7 @@ func TestInterfaceThatCannotBeFinishedIsRemoved(t *testing.T) {
 	}
 }
 
-func TestLostConnectionIsMadeAnew(t *testing.T) {
+func TestLostConnectionIsReestablished(t *testing.T) {
 	p := &peer{t: t, answer: obliging}
 	p.listen()
 	events := make(chan string, 10)

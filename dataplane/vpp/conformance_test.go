@@ -146,7 +146,7 @@ func (l *lab) try(ground []object, trial trial) {
 	}
 }
 
-// disturb repeats operations behind the scheduler's back and sees that they are idempotent and that the loss is seen.
+// disturb repeats operations without the scheduler, and checks that they are idempotent and that a loss is found.
 func (l *lab) disturb(key string, b behind) {
 	l.Helper()
 	kind, name, _ := strings.Cut(key, "/")

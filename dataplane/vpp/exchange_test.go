@@ -16,7 +16,7 @@ import (
 	"github.com/weftnet/weft/wire"
 )
 
-func TestChangesThatWereSentAreAwaitedWhenTheCallerIsGone(t *testing.T) {
+func TestSentChangesAreAwaitedAfterTheEndOfTheContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var held []*call
 	p := &peer{t: t, answer: func(c *call) ([]api.Message, bool) {
@@ -57,7 +57,7 @@ func TestChangesThatWereSentAreAwaitedWhenTheCallerIsGone(t *testing.T) {
 	}
 }
 
-func TestInterfaceThatIsCreatedAfterItsCallerIsGoneIsRemoved(t *testing.T) {
+func TestInterfaceCreatedAfterTheEndOfTheContextIsRemoved(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var removed atomic.Value
 	p := &peer{t: t, answer: func(c *call) ([]api.Message, bool) {
@@ -79,7 +79,7 @@ func TestInterfaceThatIsCreatedAfterItsCallerIsGoneIsRemoved(t *testing.T) {
 	}
 }
 
-func TestChangesAreHeldOverANewConnectionUntilItIsCompared(t *testing.T) {
+func TestChangesAreRefusedAfterAReconnectionUntilTheComparison(t *testing.T) {
 	p := &peer{t: t, answer: func(c *call) ([]api.Message, bool) {
 		if _, ok := c.msg.(*memclnt.ControlPing); ok {
 			return []api.Message{&memclnt.ControlPingReply{}}, false
@@ -122,7 +122,7 @@ func TestChangesAreHeldOverANewConnectionUntilItIsCompared(t *testing.T) {
 }
 
 // A dataplane answers one request after the other: a probe behind long work is not the end of the connection.
-func TestARequestBehindLongWorkIsAwaitedAsLongAsThatGoesOn(t *testing.T) {
+func TestRequestBehindLongWorkIsAwaited(t *testing.T) {
 	const limit = 2 * time.Second
 	asked := make(chan struct{})
 	p := &peer{t: t, answer: func(c *call) ([]api.Message, bool) {

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-func TestASocketThatOthersMayConnectToIsExposed(t *testing.T) {
+func TestSocketThatOtherUsersMayConnectToIsExposed(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root, to give files to a group")
 	}

@@ -55,19 +55,15 @@ func isUnreachable(p fib_types.FibPath) bool {
 func withBackupDrop(m api.Message) api.Message {
 	spared := *m.(*ip.IPRouteAddDel)
 	last := spared.Route.Paths[len(spared.Route.Paths)-1]
-	spared.Route.Paths = append(slices.Clone(spared.Route.Paths), backupDrop(last.Proto))
+	spared.Route.Paths = append(slices.Clone(spared.Route.Paths), fib_types.FibPath{
+		SwIfIndex: uint32(noIndex), Weight: 1, Preference: leastPreferred, Type: fib_types.FIB_API_PATH_TYPE_DROP, Proto: last.Proto,
+	})
 	spared.Route.NPaths++
 	return &spared
 }
 
 // leastPreferred is the highest value of a path's preference: lower ones are used first.
 const leastPreferred = 255
-
-func backupDrop(proto fib_types.FibPathNhProto) fib_types.FibPath {
-	return fib_types.FibPath{
-		SwIfIndex: uint32(noIndex), Weight: 1, Preference: leastPreferred, Type: fib_types.FIB_API_PATH_TYPE_DROP, Proto: proto,
-	}
-}
 
 // withoutBackupDrop removes the path of withBackupDrop from the paths of a dump.
 func withoutBackupDrop(paths []fib_types.FibPath) []fib_types.FibPath {
@@ -77,7 +73,6 @@ func withoutBackupDrop(paths []fib_types.FibPath) []fib_types.FibPath {
 	})
 }
 
-// facts are the defects of one version.
 type facts []fact
 
 // factsOf selects the defects of a dataplane by its version.

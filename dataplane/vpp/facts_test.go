@@ -9,7 +9,7 @@ import (
 )
 
 // A VPP that dies takes the network of all pods of the node.
-func TestVPPIsSparedMessagesOfWhichItDies(t *testing.T) {
+func TestVPPIsSparedFatalMessages(t *testing.T) {
 	route := func(table uint32, paths ...fib_types.FibPathType) *ip.IPRouteAddDel {
 		r := ip.IPRoute{TableID: table, NPaths: uint8(len(paths))}
 		for _, kind := range paths {

@@ -26,14 +26,14 @@ const MaxVethsPerThread = 15
 // ErrVeths is wrapped in the refusal of an interface of type af_packet that could hang VPP.
 var ErrVeths = errors.New("VPP has no room for another veth")
 
-// neededOfVPP are the messages that only VPP is sent.
+// neededOfVPP are messages that the agent sends to VPP only.
 var neededOfVPP = []api.Message{
 	&vlib.ShowThreads{}, &vlib.ShowThreadsReply{},
 	&interfaces.SwInterfaceRxPlacementDump{}, &interfaces.SwInterfaceRxPlacementDetails{},
 	&interfaces.SwInterfaceSetRxPlacement{}, &interfaces.SwInterfaceSetRxPlacementReply{},
 }
 
-// neededBy are the messages that a dataplane of that version has to serve.
+// neededBy returns the messages that a dataplane of that version must have.
 func neededBy(version string) []api.Message {
 	if _, isVPP := releaseOf(version); isVPP {
 		return slices.Concat(needed, neededOfVPP)
@@ -41,13 +41,12 @@ func neededBy(version string) []api.Message {
 	return needed
 }
 
-// queue is a receive queue of an interface.
 type queue struct {
 	port   Index
 	number uint32
 }
 
-// pollers are the threads of a VPP that read interfaces, with the af_packet queues of each.
+// pollers are VPP's threads that read interfaces, with their af_packet queues.
 type pollers struct {
 	queues [][]queue
 	main   bool // there is only the main thread
@@ -57,7 +56,7 @@ type pollers struct {
 // exchangeAll sends requests and returns the first error of their replies.
 type exchangeAll func(context.Context, []*request) error
 
-// pollers returns nil if the dataplane is not VPP or the limit is switched off.
+// pollers returns nil if the dataplane is not VPP or has no limit.
 func (o Options) pollers(ctx context.Context, version string, exchange exchangeAll) (*pollers, error) {
 	if _, isVPP := releaseOf(version); !isVPP || o.VethsPerThread < 0 {
 		return nil, nil
@@ -72,7 +71,7 @@ func (o Options) pollers(ctx context.Context, version string, exchange exchangeA
 		listOf[*interfaces.SwInterfaceRxPlacementDetails](placed), o.VethsPerThread), nil
 }
 
-// spreadQueues moves queues away from workers that VPP gave more than they can read.
+// spreadQueues moves queues away from workers with more than they can read.
 func (o Options) spreadQueues(ctx context.Context, version string, exchange exchangeAll) error {
 	p, err := o.pollers(ctx, version, exchange)
 	if err != nil || p == nil {
@@ -87,7 +86,7 @@ func (o Options) spreadQueues(ctx context.Context, version string, exchange exch
 	return exchange(ctx, requests)
 }
 
-// newPollers sorts queues by thread. VPP numbers the workers from 1 on, and the main thread reads only if there are none.
+// newPollers groups queues by thread. VPP numbers the workers from 1, and the main thread reads only if there are no workers.
 func newPollers(threads *vlib.ShowThreadsReply, links []*af_packet.AfPacketDetails, placed []*interfaces.SwInterfaceRxPlacementDetails,
 	limit int,
 ) *pollers {
@@ -114,7 +113,6 @@ func newPollers(threads *vlib.ShowThreadsReply, links []*af_packet.AfPacketDetai
 	return p
 }
 
-// free is the number of queues for which there is room.
 func (p *pollers) free() int {
 	n := 0
 	for _, q := range p.queues {
@@ -123,7 +121,6 @@ func (p *pollers) free() int {
 	return n
 }
 
-// refusal says why there is no room.
 func (p *pollers) refusal() error {
 	readers := fmt.Sprintf("each of its %d workers", len(p.queues))
 	if p.main {
@@ -135,14 +132,13 @@ func (p *pollers) refusal() error {
 		ErrVeths, readers, p.limit)
 }
 
-// move is a queue that another thread is to read.
+// move assigns a queue to another thread.
 type move struct {
 	queue
 	to int
 }
 
-// overload lists what to move so that no thread has more queues than it can read. VPP deals new queues out in turn, whatever
-// each thread has.
+// overload lists moves after which no thread has more queues than it can read. VPP assigns new queues round robin.
 func (p *pollers) overload() []move {
 	var moves []move
 	for from := range p.queues {
@@ -161,7 +157,6 @@ func (p *pollers) overload() []move {
 	return moves
 }
 
-// leastLoaded is the thread with the fewest queues.
 func (p *pollers) leastLoaded() int {
 	least := 0
 	for i := range p.queues {
@@ -172,8 +167,8 @@ func (p *pollers) leastLoaded() int {
 	return least
 }
 
-// admitVeths sets Err of the interfaces of type af_packet for which VPP has no room. It returns nil if the batch has none or
-// the dataplane has no limit.
+// admitVeths refuses interfaces of type af_packet that VPP has no room for. It returns nil if the batch has no such type or the
+// dataplane has no limit.
 func (b ifaces) admitVeths(ctx context.Context, batch []interfaceItem) *pollers {
 	items := afPacketItems(batch)
 	if len(items) == 0 {
@@ -191,8 +186,7 @@ func (b ifaces) admitVeths(ctx context.Context, batch []interfaceItem) *pollers 
 	return p
 }
 
-// admit refuses the items for which there is no room. The links that the node itself needs come first: without them a node serves no
-// pod at all.
+// admit refuses items without room. The node's own links come first: without them the node cannot serve pods.
 func admit(items []*interfaceItem, isNodeLink func(name string) bool, free int, refusal error) {
 	for _, nodeLinks := range []bool{true, false} {
 		for _, it := range items {

@@ -24,7 +24,7 @@ import (
 	"github.com/weftnet/weft/wire"
 )
 
-// threadsOf is what VPP says of its threads.
+// threadsOf returns VPP's report of its threads.
 func threadsOf(workers int) *vlib.ShowThreadsReply {
 	reply := &vlib.ShowThreadsReply{ThreadData: []vlib.ThreadData{{Name: "vpp_main"}}}
 	for i := range workers {
@@ -47,7 +47,7 @@ func linksOf(ports ...int) (links []*af_packet.AfPacketDetails) {
 	return links
 }
 
-func TestOnlyVethsTakeRoom(t *testing.T) {
+func TestOnlyVethsCountAgainstTheLimit(t *testing.T) {
 	placed := []*interfaces.SwInterfaceRxPlacementDetails{placement(1, 0, 0), placement(1, 1, 0), placement(2, 0, 0), placement(3, 0, 0)}
 	if got := newPollers(threadsOf(0), linksOf(1, 2), placed, 15).free(); got != 12 {
 		t.Errorf("main thread with 3 queues of veths and a memif: room for %d, want 12", got)
@@ -58,7 +58,7 @@ func TestOnlyVethsTakeRoom(t *testing.T) {
 	}
 }
 
-// Whatever VPP gave each worker, no worker has more than it can read afterwards, if they can do so together.
+// No worker has more queues than it can read afterwards, if all workers together can read them.
 func TestQueuesAreSpreadOverWorkers(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		workers, limit := rapid.IntRange(1, 8).Draw(t, "workers"), rapid.IntRange(1, 15).Draw(t, "limit")
@@ -108,7 +108,7 @@ func TestLinksOfTheNodeGetRoomBeforeThoseOfPods(t *testing.T) {
 	}
 }
 
-func TestARefusedVethTakesNoRoom(t *testing.T) {
+func TestRefusedVethDoesNotCountAgainstTheLimit(t *testing.T) {
 	large := &interfaceItem{Name: "large", Want: wire.Interface{Type: wire.TypeAFPacket, AFPacket: wire.AFPacket{RxQueues: 4}}}
 	small := &interfaceItem{Name: "small", Want: wire.Interface{Type: wire.TypeAFPacket}}
 	admit([]*interfaceItem{large, small}, func(string) bool { return false }, 3, ErrVeths)
@@ -117,8 +117,8 @@ func TestARefusedVethTakesNoRoom(t *testing.T) {
 	}
 }
 
-// A dataplane that says nothing of GSO is taken at the tag's word, so that must not come before GSO is on.
-func TestTheTagOfATapSaysNothingOfGSOBeforeItIsSet(t *testing.T) {
+// The tag is the only evidence of GSO on a dataplane that does not report it, so it must follow GSO.
+func TestTagOfATapLacksGSOBeforeItIsEnabled(t *testing.T) {
 	v := wire.Interface{Type: wire.TypeTap, GSO: true, Tap: wire.Tap{Name: "eth0"}}
 	r, release, err := newTap("a", v)
 	must(t, err)
@@ -188,8 +188,8 @@ func newFloodLab(t *testing.T, workers int) *lab {
 	return l
 }
 
-// VPP lives with as many busy veths as it is given, and is given no more.
-func TestVPPAnswersWithAllTheVethsThatItIsGiven(t *testing.T) {
+// VPP survives the maximum of busy veths, and gets no more.
+func TestVPPAnswersWithTheMaximumOfVeths(t *testing.T) {
 	for workers := range min(3, runtime.NumCPU()) { // VPP needs a core for each thread
 		t.Run(fmt.Sprint(workers, " workers"), func(t *testing.T) {
 			l := newFloodLab(t, workers)

@@ -30,7 +30,7 @@ func (l *lab) send(msg, reply api.Message) {
 	}
 }
 
-// looped makes a loopback of that number, tagged if tag is not empty.
+// looped creates a loopback with that number, tagged if tag is not empty.
 func (l *lab) looped(instance uint32, tag string) Index {
 	l.Helper()
 	reply := &interfaces.CreateLoopbackInstanceReply{}
@@ -62,7 +62,7 @@ func (l *lab) resync() {
 	}
 }
 
-func TestWhatIsNotOursIsNeverTouched(t *testing.T) {
+func TestForeignObjectsAreNeverTouched(t *testing.T) {
 	l := newLab(t)
 	l.mustCommit(ground()...)
 	far, ok := l.s.View().Status(ref(wire.KindInterface, "far"))
@@ -71,7 +71,7 @@ func TestWhatIsNotOursIsNeverTouched(t *testing.T) {
 	}
 	_, meta, _ := l.s.View().Applied(ref(wire.KindInterface, "far"))
 	l.looped(3, "")
-	l.looped(4, "somebody else")
+	l.looped(4, "a third party")
 	l.looped(5, "almost#ours")
 	l.send(&ip.IPTableAddDelV2{Table: ip.IPTable{TableID: 55, Name: "theirs"}, IsAdd: true}, &ip.IPTableAddDelV2Reply{})
 	learned := ip_neighbor.IPNeighbor{SwIfIndex: meta.(Index).api(), MacAddress: [6]byte(mac3), IPAddress: apiAddress(linkLocalOf(mac3))}
@@ -91,13 +91,13 @@ func TestWhatIsNotOursIsNeverTouched(t *testing.T) {
 	}
 }
 
-// A dataplane that was restarted gives the number to the next interface, whoever makes that.
-func TestAnInterfaceWhoseNumberIsAnotherProgramsNowIsNotDeleted(t *testing.T) {
+// A restarted dataplane gives the number to the next interface of any client.
+func TestAnInterfaceWhoseNumberAnotherProgramUsesIsNotDeleted(t *testing.T) {
 	l := newLab(t)
 	gate := loopback("gate", wire.Interface{MAC: mac1})
 	l.mustCommit(gate)
 	_, meta, _ := l.s.View().Applied(ref(wire.KindInterface, "gate"))
-	theirs := &interfaces.SwInterfaceTagAddDel{IsAdd: true, SwIfIndex: meta.(Index).api(), Tag: "somebody else"}
+	theirs := &interfaces.SwInterfaceTagAddDel{IsAdd: true, SwIfIndex: meta.(Index).api(), Tag: "a third party"}
 	l.send(theirs, &interfaces.SwInterfaceTagAddDelReply{})
 	before := l.there()
 	l.mustCommit(object{gate.key, nil})
@@ -106,7 +106,7 @@ func TestAnInterfaceWhoseNumberIsAnotherProgramsNowIsNotDeleted(t *testing.T) {
 	}
 }
 
-func TestWhatDiedHalfMadeIsRemoved(t *testing.T) {
+func TestInterruptedCreationsAreRemoved(t *testing.T) {
 	l := newLab(t)
 	before := l.there()
 	l.looped(firstInstance+1, "")                                                    // died between creation and tag
@@ -122,9 +122,8 @@ func TestWhatDiedHalfMadeIsRemoved(t *testing.T) {
 	}
 }
 
-// A dataplane that still had requests of a lost connection to do may have made an interface twice and given its addresses to the
-// second one.
-func TestASecondInterfaceGivesUpItsAddresses(t *testing.T) {
+// A dataplane with pending requests of a lost connection may have created an interface twice and given its addresses to the second one.
+func TestDuplicateInterfaceLosesItsAddresses(t *testing.T) {
 	l := newLab(t)
 	before := l.there()
 	prefix := netip.MustParsePrefix("192.0.2.1/32")

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// rcu is a file like the kernel's setting, and the marker's path.
+// rcu returns a file like the kernel's setting, and the path of the marker.
 func rcu(t *testing.T, value string) (setting, marker string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -25,7 +25,7 @@ func mustBe(t *testing.T, setting, want string) {
 	}
 }
 
-func TestGracePeriodsAreExpeditedWhileAnyoneNeedsThem(t *testing.T) {
+func TestGracePeriodsAreExpeditedWhileNeeded(t *testing.T) {
 	setting, marker := rcu(t, "0")
 	g, err := NewGracePeriods(setting, marker)
 	must(t, err)
@@ -45,7 +45,7 @@ func TestGracePeriodsAreExpeditedWhileAnyoneNeedsThem(t *testing.T) {
 	}
 }
 
-func TestGracePeriodsThatTheAdministratorExpeditedStaySo(t *testing.T) {
+func TestGracePeriodsExpeditedByTheAdministratorStayExpedited(t *testing.T) {
 	setting, marker := rcu(t, "1")
 	g, err := NewGracePeriods(setting, marker)
 	must(t, err)
@@ -55,7 +55,7 @@ func TestGracePeriodsThatTheAdministratorExpeditedStaySo(t *testing.T) {
 	mustBe(t, setting, "1")
 }
 
-func TestGracePeriodsThatAKilledAgentExpeditedEndWithTheNext(t *testing.T) {
+func TestGracePeriodsExpeditedByAKilledAgentAreRestored(t *testing.T) {
 	setting, marker := rcu(t, "0")
 	killed, err := NewGracePeriods(setting, marker)
 	must(t, err)

@@ -7,17 +7,15 @@ import (
 	"hash/fnv"
 	"io"
 	"iter"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
 
 	"go.fd.io/govpp/api"
-	"go.fd.io/govpp/binapi/af_packet"
 	interfaces "go.fd.io/govpp/binapi/interface"
 	"go.fd.io/govpp/binapi/interface_types"
-	"go.fd.io/govpp/binapi/memif"
 	"go.fd.io/govpp/binapi/tapv2"
-	"go.fd.io/govpp/binapi/vxlan"
 
 	"github.com/weftnet/weft/kvscheduler"
 	"github.com/weftnet/weft/wire"
@@ -167,7 +165,7 @@ func (b ifaces) make(ctx context.Context, batch []interfaceItem) []bool {
 		case !there.has(it):
 			r = newLoopback(it.Name, it.Want, loops)
 		}
-		if r != nil && it.Err == nil {
+		if r != nil {
 			s.add(i, r)
 		}
 	}
@@ -208,21 +206,8 @@ func (b ifaces) spreadVeths(ctx context.Context, batch []interfaceItem) {
 	}
 }
 
-// numberIn returns the number of the created interface.
-func numberIn(reply api.Message) Index {
-	switch reply := reply.(type) {
-	case *tapv2.TapCreateV3Reply:
-		return Index(reply.SwIfIndex)
-	case *interfaces.CreateLoopbackInstanceReply:
-		return Index(reply.SwIfIndex)
-	case *af_packet.AfPacketCreateV3Reply:
-		return Index(reply.SwIfIndex)
-	case *memif.MemifCreateV2Reply:
-		return Index(reply.SwIfIndex)
-	case *vxlan.VxlanAddDelTunnelV3Reply:
-		return Index(reply.SwIfIndex)
-	}
-	return noIndex
+func numberIn(created api.Message) Index {
+	return Index(reflect.ValueOf(created).Elem().FieldByName("SwIfIndex").Uint())
 }
 
 // numbered returns the existing interfaces if the batch has a loopback, a tunnel or a tap.
@@ -283,12 +268,11 @@ func (b ifaces) undo(ctx context.Context, batch []interfaceItem, made []bool) {
 			continue
 		}
 		refusal := new(api.VPPApiError)
-		hopeless := errors.As(it.Err, refusal) && hopeless[*refusal]
-		it.Err = &kvscheduler.OpError{Err: strip(it.Err), Outcome: kvscheduler.NotApplied, Permanent: hopeless}
+		forever := errors.As(it.Err, refusal) && isPermanent(*refusal)
+		it.Err = &kvscheduler.OpError{Err: strip(it.Err), Outcome: kvscheduler.NotApplied, Permanent: forever}
 	}
 }
 
-// Update sends the settings that differ.
 func (b ifaces) Update(ctx context.Context, batch []interfaceItem) {
 	var s steps
 	for i := range batch {
@@ -324,7 +308,6 @@ func (b ifaces) Dump(ctx context.Context, _ kvscheduler.View) iter.Seq2[kvschedu
 	return yieldAll(found, nil)
 }
 
-// value converts an interface from the API.
 func (p *ports) value(d *interfaces.SwInterfaceDetails) wire.Interface {
 	v := wire.Interface{MAC: mac(d), Up: d.Flags&interface_types.IF_STATUS_API_FLAG_ADMIN_UP != 0}
 	if len(d.Mtu) > 0 {
@@ -365,7 +348,7 @@ func (b ifaces) adopt(ctx context.Context, batch []interfaceItem, made []bool) {
 				return
 			}
 		}
-		if there.has(it) || there.holds(it) || there.tunnels(it) {
+		if there.has(it) || there.leftover(it) {
 			it.Err = nil
 		} else if other, taken := there.memifAt(it); taken {
 			made[i] = b.replace(ctx, it, there, other)
@@ -402,12 +385,21 @@ func (p *ports) has(it *interfaceItem) bool {
 	return true
 }
 
-// holds reports whether an interface without a tag has the wanted link, left by an interrupted creation. It sets NewMeta then.
-func (p *ports) holds(it *interfaceItem) bool {
+// leftover reports whether an interrupted creation left the wanted link or tunnel without a tag. It sets NewMeta then.
+func (p *ports) leftover(it *interfaceItem) bool {
 	for _, d := range p.list {
-		link, ok := p.links[Index(d.SwIfIndex)]
-		if ok && it.Want.Type == wire.TypeAFPacket && link == it.Want.AFPacket.Link && d.Tag == "" {
-			it.NewMeta = Index(d.SwIfIndex)
+		i, found := Index(d.SwIfIndex), false
+		switch it.Want.Type {
+		case wire.TypeAFPacket:
+			link, isLink := p.links[i]
+			found = isLink && link == it.Want.AFPacket.Link
+		case wire.TypeVXLAN:
+			tunnel, isTunnel := p.vxlans[i]
+			n, numbered := instanceIn(d, tunnelPrefix)
+			found = isTunnel && numbered && n >= firstInstance && equalVXLANs(it.Want.VXLAN, tunnel)
+		}
+		if found && d.Tag == "" {
+			it.NewMeta = i
 			return true
 		}
 	}
@@ -458,10 +450,8 @@ func addQueues(h io.Writer, rx, tx int) {
 // folded folds a hash to the bits that a tag has room for.
 func folded(sum uint64) uint64 { return (sum>>hashBits ^ sum) & (1<<hashBits - 1) }
 
-// interfaceTag is the tag of an interface.
 func interfaceTag(name string, v wire.Interface) string { return newTag(name, interfaceHash(v)) }
 
-// newTag combines a name and a hash.
 func newTag(name string, hash uint64) string { return fmt.Sprintf("%s#%0*x", name, hashDigits, hash) }
 
 // parseTag is the inverse of newTag; ok is false for a foreign tag.

@@ -87,7 +87,6 @@ func validateQueues(n int) error {
 	return nil
 }
 
-// tapOf converts the Linux end of a tap from the API.
 func tapOf(d *tapv2.SwInterfaceTapV2Details) wire.Tap {
 	return wire.Tap{Namespace: d.HostNamespace, Name: d.HostIfName, MAC: wire.MAC(d.HostMacAddr), MTU: int(d.HostMtuSize)}
 }
@@ -168,7 +167,6 @@ func (r Rings) Bytes() int {
 // MaxSegment is the largest packet that fits into a receive block with the kernel's headers. The kernel truncates larger packets.
 func (r Rings) MaxSegment() int { return r.withDefaults().RxFrames*rxFrameBytes - 256 }
 
-// newAFPacket requests an interface on a link of the dataplane's namespace.
 func newAFPacket(name string, v wire.Interface, rings Rings) *request {
 	return ask(fmt.Sprintf("af_packet_create_v3 %s (%s)", name, v.AFPacket.Link), &af_packet.AfPacketCreateV3{
 		Mode:            af_packet.AF_PACKET_API_MODE_ETHERNET,
@@ -198,7 +196,6 @@ func validateAFPacket(p wire.AFPacket) error {
 	return errors.Join(validateQueues(p.RxQueues), validateQueues(p.TxQueues))
 }
 
-// linkOf returns the dependency on the object of the link.
 func linkOf(p wire.AFPacket) []kvscheduler.Dep {
 	on, err := kvscheduler.ParseRef(p.On)
 	if err != nil {
@@ -249,7 +246,6 @@ func newLoopback(name string, v wire.Interface, taken map[uint32]bool) *request 
 	}, &interfaces.CreateLoopbackInstanceReply{})
 }
 
-// takenInstances returns the numbers of all loopbacks or tunnels.
 func (p *ports) takenInstances(prefix string) map[uint32]bool {
 	taken := map[uint32]bool{}
 	for _, d := range p.list {
@@ -322,20 +318,6 @@ func equalVXLANs(want, have wire.VXLAN) bool {
 	return want == have
 }
 
-// tunnels reports whether the wanted tunnel exists without a tag but with a number of ours, left by an interrupted creation. It sets
-// NewMeta then.
-func (p *ports) tunnels(it *interfaceItem) bool {
-	for _, d := range p.list {
-		v, isTunnel := p.vxlans[Index(d.SwIfIndex)]
-		n, numbered := instanceIn(d, tunnelPrefix)
-		if isTunnel && it.Want.Type == wire.TypeVXLAN && d.Tag == "" && numbered && n >= firstInstance && equalVXLANs(it.Want.VXLAN, v) {
-			it.NewMeta = Index(d.SwIfIndex)
-			return true
-		}
-	}
-	return false
-}
-
 func validateVXLAN(v wire.VXLAN) error {
 	for _, a := range []netip.Addr{v.Source, v.Destination} {
 		if !a.IsValid() || a.IsUnspecified() || a.IsMulticast() || a.Is4In6() || a.Zone() != "" {
@@ -379,20 +361,15 @@ func NewGracePeriods(setting, marker string) (*GracePeriods, error) {
 	if err := f.Close(); err != nil {
 		return nil, err
 	}
-	g := &GracePeriods{setting: setting, marker: marker}
-	return g, g.restoreLeft()
+	return &GracePeriods{setting: setting, marker: marker}, RestoreGracePeriods(setting, marker)
 }
 
 // RestoreGracePeriods restores the setting after an agent that was killed.
 func RestoreGracePeriods(setting, marker string) error {
-	return (&GracePeriods{setting: setting, marker: marker}).restoreLeft()
-}
-
-func (g *GracePeriods) restoreLeft() error {
-	if _, err := os.Stat(g.marker); errors.Is(err, fs.ErrNotExist) {
+	if _, err := os.Stat(marker); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	return g.restore()
+	return (&GracePeriods{setting: setting, marker: marker}).restore()
 }
 
 // expedite returns the function that restores the setting. It leaves a setting that is on already. On error interfaces take longer.

@@ -121,7 +121,7 @@ func TestOnlyALoopbackIsABVI(t *testing.T) {
 	l.quiet()
 }
 
-func TestBridgeDomainsOfOthersAreNotTouched(t *testing.T) {
+func TestForeignBridgeDomainsAreNotTouched(t *testing.T) {
 	l := newLab(t)
 	l.mustCommit(l2Ground()...)
 	theirs := l.looped(3, "")
@@ -164,7 +164,7 @@ func (l *lab) allBridges() (found []string) {
 	return found
 }
 
-func TestBridgeDomainsThatNobodyWantsAreRemoved(t *testing.T) {
+func TestOrphanedBridgeDomainsAreRemoved(t *testing.T) {
 	l := newLab(t)
 	l.mustCommit(l2Ground()...)
 	for id, label := range map[uint32]string{70: "weft:old", 71: "weft:blue"} { // forgotten, and made twice

@@ -101,7 +101,7 @@ type object struct {
 	value any
 }
 
-// commit makes a transaction, all or nothing, that waits for nothing.
+// commit commits an atomic transaction without pending objects.
 func (l *lab) commit(objects ...object) error {
 	l.Helper()
 	t := kvscheduler.Txn{Source: "test", Mode: kvscheduler.Atomic, NoPending: true}
@@ -133,7 +133,7 @@ func (l *lab) differences(refs ...kvscheduler.Ref) []kvscheduler.Difference {
 	return found
 }
 
-// quiet fails the test if a resync would do anything.
+// quiet fails the test if a resync would change anything.
 func (l *lab) quiet() {
 	l.Helper()
 	for _, d := range l.differences() {
@@ -148,7 +148,7 @@ func (l *lab) quiet() {
 	}
 }
 
-// ours lists the refs of everything of ours in the dataplane.
+// ours lists the refs of all our objects in the dataplane.
 func (l *lab) ours() []string {
 	l.Helper()
 	var refs []string
@@ -191,7 +191,7 @@ var kinds = []kvscheduler.Kind{
 	wire.KindProxyARP, wire.KindPuntRedirect,
 }
 
-// behind calls a backend directly for an object that is applied, with what the scheduler would give it.
+// behind calls a backend directly for an applied object, with the arguments of the scheduler.
 type behind struct {
 	create func(l *lab, name string) error
 	delete func(l *lab, name string) error

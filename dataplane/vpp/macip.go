@@ -70,7 +70,6 @@ func validateMACIP(name string, v wire.MACIP) error {
 	return nil
 }
 
-// macipHash returns a hash of the rules.
 func macipHash(v wire.MACIP) uint64 {
 	h := fnv.New64a()
 	for _, r := range v.Rules {
@@ -223,7 +222,7 @@ func actualLists(lists []*acl.MacipACLDetails, judged map[ACL][]string) []kvsche
 	isApplied := func(d *acl.MacipACLDetails) bool { return slices.Contains(judged[ACL(d.ACLIndex)], ownerOf(d.Tag)) }
 	first := slices.DeleteFunc(slices.Clone(lists), func(d *acl.MacipACLDetails) bool { return !isApplied(d) })
 	rest := slices.DeleteFunc(lists, isApplied)
-	taken := map[string]bool{}
+	names := unique{}
 	var found []kvscheduler.Actual[wire.MACIP, ACL]
 	for _, d := range append(first, rest...) {
 		name, hash, ours := parseTag(d.Tag)
@@ -234,11 +233,9 @@ func actualLists(lists []*acl.MacipACLDetails, judged map[ACL][]string) []kvsche
 		if isApplied(d) {
 			v.Interface = name
 		}
-		if taken[name] {
-			name = duplicate(name, Index(d.ACLIndex))
-		}
-		taken[name] = true
-		found = append(found, kvscheduler.Actual[wire.MACIP, ACL]{Name: name, V: v, Meta: ACL(d.ACLIndex), Hash: hash, HasHash: true})
+		found = append(found, kvscheduler.Actual[wire.MACIP, ACL]{
+			Name: names.add(name, Index(d.ACLIndex)), V: v, Meta: ACL(d.ACLIndex), Hash: hash, HasHash: true,
+		})
 	}
 	return found
 }

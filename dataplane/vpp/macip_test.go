@@ -58,7 +58,7 @@ func (l *lab) lists() (tags []string) {
 	return tags
 }
 
-func TestListsThatNobodyWantsAreRemovedAndThoseOfOthersKept(t *testing.T) {
+func TestOrphanedListsAreRemovedAndForeignOnesKept(t *testing.T) {
 	l := newLab(t)
 	a := macipOn("a", "10.0.0.1/32")
 	tag := newTag("a", macipHash(a.value.(wire.MACIP)))
@@ -78,7 +78,7 @@ func TestListsThatNobodyWantsAreRemovedAndThoseOfOthersKept(t *testing.T) {
 	}
 }
 
-func TestInterfaceThatIsJudgedByAnotherListIsRepaired(t *testing.T) {
+func TestInterfaceWithAForeignListIsRepaired(t *testing.T) {
 	l := newLab(t)
 	a := macipOn("a", "10.0.0.1/32")
 	l.mustCommit(loopback("a", wire.Interface{}), a)
@@ -145,8 +145,8 @@ func TestDataplaneWithoutAPluginIsRefusedWithItsName(t *testing.T) {
 	}
 }
 
-// TestNobodySendsUnjudged looks at the order of what is done: rules come before what lets packets in, and go after it.
-func TestNobodySendsUnjudged(t *testing.T) {
+// TestSourceRulesPrecedeForwarding checks the order of operations: rules are created before objects that admit packets, and deleted after them.
+func TestSourceRulesPrecedeForwarding(t *testing.T) {
 	l := newMemifLab(t)
 	routed := member("m1", wire.IP4).value.(wire.InterfaceVRF)
 	routed.Judged = true
@@ -169,8 +169,8 @@ func TestNobodySendsUnjudged(t *testing.T) {
 	l.alwaysBefore(0, rules[1].key, lets[1].key)
 }
 
-// alwaysBefore fails the test if at any time after the given record the second object was there without the first. At that record
-// neither is: the log does not tell what goes with a dataplane that ends.
+// alwaysBefore fails the test if after the given record the second object ever existed without the first. At that record neither
+// exists: the log does not have the objects that end with a dataplane.
 func (l *lab) alwaysBefore(since uint64, first, second string) {
 	l.Helper()
 	there := map[string]bool{}

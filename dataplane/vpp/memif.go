@@ -32,7 +32,7 @@ const (
 func newMemif(name string, v wire.Interface, socket SocketID) *request {
 	what := fmt.Sprintf("memif_create_v2 %s (id %d on socket %s)", name, v.Memif.ID, v.Memif.Socket)
 	return ask(what, &memif.MemifCreateV2{
-		Role: memif.MEMIF_ROLE_API_MASTER, Mode: apiMemifMode(v.Memif.Mode), SocketID: uint32(socket), ID: v.Memif.ID,
+		Role: memif.MEMIF_ROLE_API_MASTER, Mode: memifModes[v.Memif.Mode], SocketID: uint32(socket), ID: v.Memif.ID,
 		RxQueues: uint8(v.Memif.RxQueues), TxQueues: uint8(v.Memif.TxQueues),
 		RingSize: uint32(v.Memif.RingSize), BufferSize: uint16(v.Memif.BufferSize), NoZeroCopy: true,
 		HwAddr: [6]byte(v.MAC), Secret: string(v.Memif.Secret),
@@ -43,11 +43,9 @@ func deleteMemif(name string, i Index) *request {
 	return ask("memif_delete "+name, &memif.MemifDelete{SwIfIndex: i.api()}, &memif.MemifDeleteReply{}).fineIf(api.INVALID_SW_IF_INDEX)
 }
 
-func apiMemifMode(m wire.MemifMode) memif.MemifMode {
-	if m == wire.MemifIP {
-		return memif.MEMIF_MODE_API_IP
-	}
-	return memif.MEMIF_MODE_API_ETHERNET
+var memifModes = map[wire.MemifMode]memif.MemifMode{
+	wire.MemifEthernet: memif.MEMIF_MODE_API_ETHERNET,
+	wire.MemifIP:       memif.MEMIF_MODE_API_IP,
 }
 
 func dumpMemifs() *request { return askAll(&memif.MemifDump{}, &memif.MemifDetails{}) }
@@ -59,11 +57,10 @@ func memifsIn(r *request) map[Index]*memif.MemifDetails {
 // memifOf returns the reliable fields of a memif. The sizes that the dataplane reports are those of the client.
 func (p *ports) memifOf(d *memif.MemifDetails) wire.Memif {
 	v := wire.Memif{Socket: socketName(p.sockets[SocketID(d.SocketID)]), ID: d.ID, Mode: wire.MemifMode(d.Mode.String())}
-	switch d.Mode {
-	case memif.MEMIF_MODE_API_ETHERNET:
-		v.Mode = wire.MemifEthernet
-	case memif.MEMIF_MODE_API_IP:
-		v.Mode = wire.MemifIP
+	for mode, api := range memifModes {
+		if d.Mode == api {
+			v.Mode = mode
+		}
 	}
 	return v
 }
@@ -86,7 +83,6 @@ func validateMemif(m wire.Memif) error {
 	return nil
 }
 
-// socketOf returns the dependency on the socket.
 func socketOf(m wire.Memif) []kvscheduler.Dep {
 	return []kvscheduler.Dep{{Label: "memif socket", On: ref(wire.KindMemifSocket, m.Socket)}}
 }
@@ -99,7 +95,6 @@ func (p *ports) socketPath(i Index) string {
 	return ""
 }
 
-// memifAt returns the memif with the wanted id on the wanted socket.
 func (p *ports) memifAt(it *interfaceItem) (Index, bool) {
 	for i, m := range p.memifs {
 		if it.Want.Type == wire.TypeMemif && m.ID == it.Want.Memif.ID && SocketID(m.SocketID) == handle[SocketID](it, 0) {
@@ -109,7 +104,6 @@ func (p *ports) memifAt(it *interfaceItem) (Index, bool) {
 	return 0, false
 }
 
-// isBelow reports whether a path is in dir or its subdirectories.
 func isBelow(name, dir string) bool {
 	for dir != "" && len(name) > len(dir) {
 		if name = path.Dir(name); name == dir {
@@ -287,7 +281,7 @@ func (b memifSockets) Dump(ctx context.Context, view kvscheduler.View) iter.Seq2
 		served[SocketID(m.SocketID)] = true
 	}
 	known := knownSockets(view)
-	taken := map[string]bool{}
+	taken := unique{}
 	for id, p := range there {
 		taken[known[wire.MemifSocket{ID: uint32(id), Path: p}]] = true
 	}
@@ -299,10 +293,7 @@ func (b memifSockets) Dump(ctx context.Context, view kvscheduler.View) iter.Seq2
 			continue
 		}
 		if !isKnown {
-			if name = socketName(p); taken[name] {
-				name = duplicate(name, Index(id))
-			}
-			taken[name] = true
+			name = taken.add(socketName(p), Index(id))
 		}
 		if served[id] && isGone(p) {
 			v.Path = ""
@@ -340,7 +331,6 @@ func knownSockets(view kvscheduler.View) map[wire.MemifSocket]string {
 // socketName is the name of a socket's directory, which is the name of the allocation.
 func socketName(p string) string { return path.Base(path.Dir(p)) }
 
-// sockets returns the paths of all memif sockets.
 func (c *Client) sockets(ctx context.Context) (map[SocketID]string, error) {
 	r := dumpSockets()
 	if err := c.exchangeAll(ctx, []*request{r}); err != nil {

@@ -57,7 +57,7 @@ func memifOn(name, allocation string, id uint32) object {
 	}}}
 }
 
-// with is the object with its interface changed.
+// with returns the object with a changed interface.
 func (o object) with(change func(*wire.Interface)) object {
 	v := o.value.(wire.Interface)
 	change(&v)
@@ -95,7 +95,7 @@ func (l memifLab) mustHave(memifs, sockets string) {
 	}
 }
 
-// connect connects as a pod's program does.
+// connect connects like a program in a pod.
 func (l memifLab) connect(allocation string, c memif.ClientConfig) error {
 	l.Helper()
 	c.Socket, c.Name, c.Timeout = filepath.Join(l.root, allocation, "memif.sock"), "test", time.Minute
@@ -134,7 +134,7 @@ func TestMemifSocketIsMadeReadBackChangedAndRemoved(t *testing.T) {
 	l.try([]object{dir}, trial{backendOf(memifSocketDescriptor), first, moved})
 }
 
-func TestMemifIsServedWithItsSecretAlone(t *testing.T) {
+func TestMemifRefusesClientsWithAnotherSecret(t *testing.T) {
 	l, on := newMemifLab(t), memifOn("m1", "a", 1)
 	if err := l.commit(on); err == nil || !strings.Contains(err.Error(), wire.MemifSocketKey("a")) {
 		t.Errorf("without a socket: %v", err)
@@ -155,7 +155,7 @@ func TestMemifIsServedWithItsSecretAlone(t *testing.T) {
 	mustConnect("another")
 }
 
-func TestSocketIsOnlyOfWhoMayLookIntoItsDirectory(t *testing.T) {
+func TestSocketIsReachableOnlyThroughItsDirectory(t *testing.T) {
 	l := newMemifLab(t)
 	all := append(l.allocation("a", 5), memifOn("m1", "a", 1))
 	socket := filepath.Join(l.root, "a", "memif.sock")
@@ -173,7 +173,7 @@ func TestSocketIsOnlyOfWhoMayLookIntoItsDirectory(t *testing.T) {
 	}
 }
 
-func TestNumberAndPathOfASocketAreOfOne(t *testing.T) {
+func TestNumberAndPathOfASocketAreUnique(t *testing.T) {
 	l := newMemifLab(t)
 	l.mustCommit(append(l.allocation("a", 5), l.allocation("b", 6)[0])...)
 	err := l.commit(l.allocation("b", 5)[1])
@@ -188,7 +188,7 @@ func TestNumberAndPathOfASocketAreOfOne(t *testing.T) {
 	l.mustHave("", "5 a")
 }
 
-func TestSocketInUseIsNotForgotten(t *testing.T) {
+func TestSocketInUseIsNotDeleted(t *testing.T) {
 	l := newMemifLab(t)
 	l.mustCommit(l.allocation("a", 5)...)
 	made := &binapi.MemifCreateV2Reply{}
@@ -199,7 +199,7 @@ func TestSocketInUseIsNotForgotten(t *testing.T) {
 		t.Errorf("delete: %v", err)
 	}
 	if err := l.commit(memifOn("m1", "a", 9)); err == nil || !strings.Contains(err.Error(), "theirs") {
-		t.Errorf("an id that is somebody else's: %v", err)
+		t.Errorf("an id of a third party: %v", err)
 	}
 	l.mustHave("theirs 5/9", "5 a")
 }
@@ -212,7 +212,7 @@ func TestMemifOfAnOldSandboxMakesRoomForTheNewOne(t *testing.T) {
 	l.mustHave("new 5/1", "5 a")
 }
 
-func TestMemifThatDiedUntaggedIsMadeAnew(t *testing.T) {
+func TestUntaggedMemifIsReplaced(t *testing.T) {
 	l := newMemifLab(t)
 	l.mustCommit(l.allocation("a", 5)...)
 	l.send(&binapi.MemifCreateV2{SocketID: 5, ID: 1, RxQueues: 1, TxQueues: 1, RingSize: 1024, BufferSize: 2048, Secret: "an older one"}, &binapi.MemifCreateV2Reply{})
@@ -224,7 +224,7 @@ func TestMemifThatDiedUntaggedIsMadeAnew(t *testing.T) {
 	}
 }
 
-func TestMemifsAndSocketsThatNobodyWantsGoAndThoseOfOthersStay(t *testing.T) {
+func TestOrphanedMemifsAndSocketsAreRemovedAndForeignOnesKept(t *testing.T) {
 	l := newMemifLab(t)
 	other, err := os.MkdirTemp("", "o")
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/weftnet/weft/memif"
 )
 
-func TestASocketWhoseFileIsTakenAwayIsServedAgain(t *testing.T) {
+func TestSocketWithARemovedFileIsServedAgain(t *testing.T) {
 	l := newMemifLab(t)
 	l.mustCommit(append(l.allocation("a", 5), memifOn("m1", "a", 1), memifOn("m2", "a", 2))...)
 	l.mustCommit(l.allocation("b", 6)...) // nothing is served there yet

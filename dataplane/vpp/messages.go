@@ -23,8 +23,7 @@ import (
 	"go.fd.io/govpp/binapi/vxlan"
 )
 
-// needed is every message that this package sends or reads, but for neededOfVPP. A dataplane that lacks one is refused at connect, with the
-// message named, and not in the middle of a pod.
+// needed are all messages of this package except neededOfVPP. The client refuses to connect to a dataplane that lacks one.
 var needed = []api.Message{
 	&memclnt.ControlPing{}, &memclnt.ControlPingReply{},
 	&vpe.ShowVersion{}, &vpe.ShowVersionReply{},
@@ -102,10 +101,10 @@ var needed = []api.Message{
 	&arp.ProxyArpIntfcDump{}, &arp.ProxyArpIntfcDetails{},
 }
 
-// Needed lists the messages that this package sends to every dataplane, or reads.
+// Needed lists the messages that every dataplane must have.
 func Needed() []api.Message { return slices.Clone(needed) }
 
-// check returns a *MissingMessages that names every message that the peer does not have in this very form.
+// check returns a *MissingMessages with every message that the dataplane lacks or has with another CRC.
 func (s *session) check(version string, messages []api.Message) error {
 	missing := &MissingMessages{Version: version}
 	for _, m := range messages {
@@ -119,7 +118,7 @@ func (s *session) check(version string, messages []api.Message) error {
 	return missing
 }
 
-// MissingMessages says which needed messages a dataplane lacks.
+// MissingMessages lists the needed messages that a dataplane lacks.
 type MissingMessages struct {
 	Version  string // of the dataplane
 	Messages []*MissingMessage

@@ -85,7 +85,7 @@ func TestAnInterfaceOnAVethIsAPortToo(t *testing.T) {
 	}
 }
 
-func TestWhatAPortIsInIsTold(t *testing.T) {
+func TestPortsHaveLabelsOfTheirNetworks(t *testing.T) {
 	l := newWholeLab(t, newRuins(t).socket, nil)
 	a, b := netnstest.New(t), netnstest.New(t)
 	routed := append(append(ground(), vethOf(t, b, "b")...), afPacket("b", wire.Interface{MTU: 1500}), member("b", wire.IP4), member("b", wire.IP6))
@@ -106,7 +106,7 @@ func TestWhatAPortIsInIsTold(t *testing.T) {
 	}
 }
 
-// strangersTap makes a tap that somebody else tagged.
+// strangersTap creates a tap with a foreign tag.
 func (l *lab) strangersTap(path string) {
 	l.Helper()
 	r := ask("tap_create_v3", &tapv2.TapCreateV3{

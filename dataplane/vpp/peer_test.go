@@ -15,7 +15,7 @@ import (
 	"go.fd.io/govpp/codec"
 )
 
-// peer is a dataplane that does as a test says, for what a good one never does.
+// peer is a dataplane with the behaviour that a test sets, also a faulty one.
 type peer struct {
 	t        *testing.T
 	socket   string

@@ -36,8 +36,7 @@ func podOf(t *testing.T, path string) []object {
 		object{on, wire.TapPeer{Interface: name, Namespace: path, Name: link, MAC: mac2, MTU: 1500, Alias: "weft:a", Up: true}})
 }
 
-// routedPod is everything on both ends of the interface of that name, whose dataplane's end has mac1 and whose Linux end
-// has mac2 and is where at says.
+// routedPod returns all objects on both ends of the named interface. The dataplane's end has mac1; the Linux end has mac2 and is at at.
 func routedPod(name string, at wire.LinuxAddress) []object {
 	on, path, link := at.On, at.Namespace, at.Link
 	own4, own6 := netip.MustParsePrefix("10.1.0.1/32"), netip.MustParsePrefix("fd00:1::1/128")
@@ -62,7 +61,7 @@ func routedPod(name string, at wire.LinuxAddress) []object {
 	return objects
 }
 
-// newWholeLab has the kernel's kinds too, and a client that connects anew.
+// newWholeLab also has the kernel's kinds, and a client that reconnects.
 func newWholeLab(t *testing.T, socket string, connected func(string)) *lab {
 	t.Helper()
 	netnstest.RequireTap(t)

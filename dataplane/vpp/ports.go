@@ -24,7 +24,6 @@ import (
 // Index is the dataplane's number of an interface (sw_if_index).
 type Index uint32
 
-// noIndex requests all interfaces in a dump.
 const noIndex = ^Index(0)
 
 func (i Index) api() interface_types.InterfaceIndex { return interface_types.InterfaceIndex(i) }
@@ -43,7 +42,6 @@ type ports struct {
 	socketsDir string // directory of our memif sockets
 }
 
-// ports dumps all interfaces.
 func (c *Client) ports(ctx context.Context) (*ports, error) {
 	all := askAll(&interfaces.SwInterfaceDump{SwIfIndex: noIndex.api()}, &interfaces.SwInterfaceDetails{})
 	taps := askAll(&tapv2.SwInterfaceTapV2Dump{SwIfIndex: noIndex.api()}, &tapv2.SwInterfaceTapV2Details{})
@@ -73,7 +71,6 @@ func (c *Client) ports(ctx context.Context) (*ports, error) {
 	return p, nil
 }
 
-// isLoopback reports whether an interface is a loopback.
 func (p *ports) isLoopback(i Index) bool {
 	return slices.ContainsFunc(p.list, func(d *interfaces.SwInterfaceDetails) bool {
 		_, ok := instanceIn(d, loopbackPrefix)
@@ -95,6 +92,18 @@ func (p *ports) identity(d *interfaces.SwInterfaceDetails) (name string, hash ui
 		return "untagged-" + d.InterfaceName, 0, true
 	}
 	return "", 0, false
+}
+
+// unique are the names of the objects of a dump.
+type unique map[string]bool
+
+// add returns the name of the next object, which differs if an object with the same tag precedes.
+func (u unique) add(name string, i Index) string {
+	if u[name] {
+		name = duplicate(name, i)
+	}
+	u[name] = true
+	return name
 }
 
 // duplicate names a second interface with the same tag. It was made by Weft, but is not desired.
@@ -218,16 +227,12 @@ func (c *Client) memberLabels(ctx context.Context) (map[string][]string, error) 
 
 // OwnNumbers returns the numbers of our tables and bridge domains, by label.
 func (c *Client) OwnNumbers(ctx context.Context) (tables, domains map[string]uint32, err error) {
-	byName, _, err := c.tables(ctx)
-	if err != nil {
-		return nil, nil, err
-	}
-	there, err := c.bridges(ctx)
+	vrfs, there, err := both(ctx, c.tables, c.bridges)
 	if err != nil {
 		return nil, nil, err
 	}
 	tables, domains = map[string]uint32{}, map[string]uint32{}
-	for name, t := range byName {
+	for name, t := range vrfs.byName {
 		tables[strings.TrimSuffix(name, wire.VRFName("", t.Family))] = t.ID
 	}
 	for id, name := range there.names {

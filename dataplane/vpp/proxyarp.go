@@ -66,15 +66,11 @@ func validateProxyARP(name string, v wire.ProxyARP) error {
 
 // Create adds the ranges to their tables and enables the interfaces. An enabled interface answers for all ranges of its table.
 func (b proxyARPs) Create(ctx context.Context, batch []proxyItem) {
-	var s steps
-	for i := range batch {
-		it := &batch[i]
+	several(ctx, b.c, batch, func(it *proxyItem) []*request {
 		it.NewMeta = Proxy{ProxyRange{handle[Table](it, 1).ID, it.Want.First, it.Want.Last}, handle[Index](it, 0)}
 		b.claims.set(it.Name, it.NewMeta)
-		s.add(i, addDelProxy(it.NewMeta.Range, true))
-		s.add(i, enableProxy(it.NewMeta.Interface, true))
-	}
-	take(ctx, b.c, &s, batch)
+		return []*request{addDelProxy(it.NewMeta.Range, true), enableProxy(it.NewMeta.Interface, true)}
+	})
 }
 
 // Delete removes ranges and disables interfaces that no other object needs.
@@ -82,18 +78,17 @@ func (b proxyARPs) Delete(ctx context.Context, batch []proxyItem) {
 	for i := range batch {
 		b.claims.drop(batch[i].Name)
 	}
-	var s steps
-	for i := range batch {
-		m := batch[i].Meta
+	several(ctx, b.c, batch, func(it *proxyItem) (requests []*request) {
+		m := it.Meta
 		needsRange, needsInterface := b.claims.need(m)
 		if m.Range.First.IsValid() && !needsRange {
-			s.add(i, addDelProxy(m.Range, false).fineIf(api.NO_SUCH_ENTRY, api.NO_SUCH_FIB))
+			requests = append(requests, addDelProxy(m.Range, false).fineIf(api.NO_SUCH_ENTRY, api.NO_SUCH_FIB))
 		}
 		if m.Interface != noIndex && !needsInterface {
-			s.add(i, enableProxy(m.Interface, false).fineIf(api.NO_SUCH_ENTRY, api.INVALID_SW_IF_INDEX))
+			requests = append(requests, enableProxy(m.Interface, false).fineIf(api.NO_SUCH_ENTRY, api.INVALID_SW_IF_INDEX))
 		}
-	}
-	take(ctx, b.c, &s, batch)
+		return requests
+	})
 }
 
 func addDelProxy(r ProxyRange, add bool) *request {
@@ -114,11 +109,7 @@ func (b proxyARPs) Dump(ctx context.Context, view kvscheduler.View) iter.Seq2[kv
 }
 
 func (b proxyARPs) dump(ctx context.Context, view kvscheduler.View) ([]kvscheduler.Actual[wire.ProxyARP, Proxy], error) {
-	p, err := b.c.ports(ctx)
-	if err != nil {
-		return nil, err
-	}
-	tables, vrfs, err := b.c.tables(ctx)
+	p, tables, err := both(ctx, b.c.ports, b.c.tables)
 	if err != nil {
 		return nil, err
 	}
@@ -129,7 +120,7 @@ func (b proxyARPs) dump(ctx context.Context, view kvscheduler.View) ([]kvschedul
 	var found []kvscheduler.Actual[wire.ProxyARP, Proxy]
 	for name, v := range b.known(view) {
 		port := p.byName[v.Interface]
-		table, ok := tables[v.VRF]
+		table, ok := tables.byName[v.VRF]
 		if port == nil || !ok {
 			continue
 		}
@@ -143,7 +134,7 @@ func (b proxyARPs) dump(ctx context.Context, view kvscheduler.View) ([]kvschedul
 			b.claims.drop(name)
 		}
 	}
-	return append(found, b.unclaimed(p, vrfs, there)...), nil
+	return append(found, b.unclaimed(p, tables.names, there)...), nil
 }
 
 // unclaimed lists ranges of our tables and our interfaces that no known object needs.
@@ -182,7 +173,6 @@ func (b proxyARPs) known(view kvscheduler.View) map[string]wire.ProxyARP {
 	return all
 }
 
-// proxyParts are the ranges and the enabled interfaces of the dataplane.
 type proxyParts struct {
 	ranges     map[ProxyRange]bool
 	interfaces map[Index]bool
@@ -213,7 +203,6 @@ type claims struct {
 	of map[string]claim // by object
 }
 
-// claim is the claim of one object.
 type claim struct {
 	Proxy
 	doubted bool // the object was unknown in the last dump

@@ -75,7 +75,7 @@ func TestProxyARPIsMadeReadBackChangedAndRemoved(t *testing.T) {
 	}
 }
 
-func TestPartsOfProxyARPAreSharedAndGoWithTheLast(t *testing.T) {
+func TestSharedPartsOfProxyARPAreRemovedWithTheLastObject(t *testing.T) {
 	l := newLab(t)
 	l.mustCommit(ground()...)
 	onFar, onGate := proxyOn("far", "10.5.0.0", "10.5.0.255"), proxyOn("gate", "10.5.0.0", "10.5.0.255")
@@ -92,7 +92,7 @@ func TestPartsOfProxyARPAreSharedAndGoWithTheLast(t *testing.T) {
 	l.mustProxy()
 }
 
-func TestProxyARPThatNobodyWantsIsRemovedAndThatOfOthersKept(t *testing.T) {
+func TestOrphanedProxyARPIsRemovedAndForeignOneKept(t *testing.T) {
 	l := newLab(t)
 	l.mustCommit(append(ground(), proxyOn("far", "10.5.0.0", "10.5.0.255"))...)
 	add := func(table uint32, n byte) {
@@ -113,7 +113,7 @@ func TestProxyARPThatNobodyWantsIsRemovedAndThatOfOthersKept(t *testing.T) {
 	l.mustProxy(fmt.Sprintf("#%d", theirs), "100:10.5.0.0-10.5.0.255", "55:10.8.0.0-10.8.0.9", "far")
 }
 
-func TestClaimsOfObjectsThatNobodyKnowsEnd(t *testing.T) {
+func TestClaimsOfUnknownObjectsEnd(t *testing.T) {
 	c := &claims{of: map[string]claim{}}
 	m := Proxy{ProxyRange{1, netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.2")}, 7}
 	c.set("a", m)

@@ -59,28 +59,20 @@ func validatePuntRedirect(name string, v wire.PuntRedirect) error {
 
 // Create punts datagrams to unused ports first. That cannot be dumped, so an existing redirect is the proof of it.
 func (b puntRedirects) Create(ctx context.Context, batch []puntRedirectItem) {
-	var s steps
-	for i := range batch {
-		it := &batch[i]
+	several(ctx, b.c, batch, func(it *puntRedirectItem) []*request {
 		it.NewMeta = handle[Index](it, 0)
-		s.add(i, puntUDP(it.Want.Family, true))
-		s.add(i, redirect(it.Want, it.NewMeta, []Index{handle[Index](it, 1)}))
-	}
-	take(ctx, b.c, &s, batch)
+		return []*request{puntUDP(it.Want.Family, true), redirect(it.Want, it.NewMeta, []Index{handle[Index](it, 1)})}
+	})
 }
 
-// Update replaces the redirects.
 func (b puntRedirects) Update(ctx context.Context, batch []puntRedirectItem) { b.Create(ctx, batch) }
 
 // Delete removes the redirects and then the punting of datagrams to unused ports.
 func (b puntRedirects) Delete(ctx context.Context, batch []puntRedirectItem) {
-	var s steps
-	for i := range batch {
-		it := &batch[i]
-		s.add(i, redirect(it.Have, it.Meta, nil).fineIf(api.NO_SUCH_ENTRY, api.INVALID_SW_IF_INDEX))
-		s.add(i, puntUDP(it.Have.Family, false))
-	}
-	take(ctx, b.c, &s, batch)
+	several(ctx, b.c, batch, func(it *puntRedirectItem) []*request {
+		gone := redirect(it.Have, it.Meta, nil).fineIf(api.NO_SUCH_ENTRY, api.INVALID_SW_IF_INDEX)
+		return []*request{gone, puntUDP(it.Have.Family, false)}
+	})
 }
 
 func addressFamily(f wire.Family) ip_types.AddressFamily {
@@ -114,7 +106,6 @@ func redirect(v wire.PuntRedirect, rx Index, via []Index) *request {
 	}, &ip.AddDelIPPuntRedirectV2Reply{})
 }
 
-// Dump lists the redirects of our interfaces.
 func (b puntRedirects) Dump(ctx context.Context, _ kvscheduler.View) iter.Seq2[kvscheduler.Actual[wire.PuntRedirect, Index], error] {
 	p, err := b.c.ports(ctx)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/weftnet/weft/wire"
 )
 
-func TestTheDataplaneIsAskedForTheQueues(t *testing.T) {
+func TestRequestsHaveTheNumbersOfQueues(t *testing.T) {
 	for _, want := range []uint16{1, 3} {
 		r, release, err := newTap("a", wire.Interface{Type: wire.TypeTap, Tap: wire.Tap{Name: "eth0", Queues: int(want)}})
 		if err != nil {
@@ -29,7 +29,7 @@ func TestTheDataplaneIsAskedForTheQueues(t *testing.T) {
 	}
 }
 
-func TestATapIsMadeAnewForOtherQueues(t *testing.T) {
+func TestTapIsRecreatedForOtherQueues(t *testing.T) {
 	netnstest.RequireTap(t)
 	dataplane.RequireTap(t)
 	l := newLab(t)

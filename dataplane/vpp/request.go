@@ -61,12 +61,10 @@ func (r *request) fineIf(retvals ...api.VPPApiError) *request {
 	return r
 }
 
-// askAll returns a dump.
 func askAll(msg, details api.Message) *request {
 	return &request{what: msg.GetMessageName(), msg: msg, reply: details, dump: true}
 }
 
-// reads are the plain requests that do not change the dataplane.
 var reads = map[string]bool{
 	(&memclnt.ControlPing{}).GetMessageName():                  true,
 	(&interfaces.WantInterfaceEvents{}).GetMessageName():       true,
@@ -76,10 +74,8 @@ var reads = map[string]bool{
 	(&ip.SwInterfaceIP6GetLinkLocalAddress{}).GetMessageName(): true,
 }
 
-// changes reports whether the request may change the dataplane.
 func (r *request) changes() bool { return !r.dump && !reads[r.msg.GetMessageName()] }
 
-// listOf returns the details of a dump with their type.
 func listOf[D api.Message](r *request) []D {
 	list := make([]D, len(r.details))
 	for i, d := range r.details {
@@ -261,7 +257,6 @@ func messageKey(m api.Message) string { return m.GetMessageName() + "_" + m.GetC
 
 var errClosed = errors.New("connection closed by us")
 
-// exchangeAll sends the requests and returns their first error.
 func (c *Client) exchangeAll(ctx context.Context, requests []*request) error {
 	c.exchange(ctx, requests...)
 	return firstFault(requests)
@@ -312,7 +307,6 @@ func (s *steps) flags(n int, it *interfaceItem) {
 	}, &interfaces.SwInterfaceSetFlagsReply{}))
 }
 
-// apiAddress converts an address to the API.
 func apiAddress(a netip.Addr) ip_types.Address {
 	if a.Is4() {
 		return ip_types.Address{Af: ip_types.ADDRESS_IP4, Un: ip_types.AddressUnionIP4(a.As4())}
@@ -320,7 +314,6 @@ func apiAddress(a netip.Addr) ip_types.Address {
 	return ip_types.Address{Af: ip_types.ADDRESS_IP6, Un: ip_types.AddressUnionIP6(a.As16())}
 }
 
-// address is the inverse of apiAddress.
 func address(a ip_types.Address) netip.Addr {
 	if a.Af == ip_types.ADDRESS_IP4 {
 		return netip.AddrFrom4(a.Un.GetIP4())

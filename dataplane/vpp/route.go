@@ -25,7 +25,6 @@ const (
 	usualSource = 8 // FIB_SOURCE_API of VPP 25.10
 )
 
-// maxPaths is the limit of a message.
 const maxPaths = 255
 
 type routeItem = kvscheduler.Item[wire.Route, Table]
@@ -127,7 +126,6 @@ func deleteRoute(it *routeItem) *request {
 	}, &ip.IPRouteAddDelReply{}).fineIf(api.NO_SUCH_ENTRY, api.NO_SUCH_FIB, api.UNKNOWN_DESTINATION)
 }
 
-// pathTypes maps path types to those of the API.
 var pathTypes = map[wire.PathType]fib_types.FibPathType{
 	wire.PathForward:     fib_types.FIB_API_PATH_TYPE_NORMAL,
 	wire.PathUnreachable: fib_types.FIB_API_PATH_TYPE_ICMP_UNREACH,
@@ -169,11 +167,7 @@ func (p *ports) path(f fib_types.FibPath) wire.Path {
 
 // routes lists the routes from the API in our VRFs. With names it lists the VRFs of these objects.
 func (c *Client) routes(ctx context.Context, names []string) ([]kvscheduler.Actual[wire.Route, Table], error) {
-	p, err := c.ports(ctx)
-	if err != nil {
-		return nil, err
-	}
-	tables, _, err := c.tables(ctx)
+	p, tables, err := both(ctx, c.ports, c.tables)
 	if err != nil {
 		return nil, err
 	}
@@ -183,7 +177,7 @@ func (c *Client) routes(ctx context.Context, names []string) ([]kvscheduler.Actu
 	}
 	var requests []*request
 	var vrfs []string
-	for vrf, table := range tables {
+	for vrf, table := range tables.byName {
 		if len(names) == 0 || concerns(vrf, names) {
 			requests = append(requests, askAll(&ip.IPRouteV2Dump{
 				Src: source, Table: ip.IPTable{TableID: table.ID, IsIP6: table.Family == wire.IP6},
@@ -202,7 +196,7 @@ func (c *Client) routes(ctx context.Context, names []string) ([]kvscheduler.Actu
 			for _, f := range withoutBackupDrop(d.Route.Paths) {
 				v.Paths = append(v.Paths, p.path(f))
 			}
-			found = append(found, kvscheduler.Actual[wire.Route, Table]{Name: wire.RouteName(v.VRF, v.Prefix), V: v, Meta: tables[v.VRF]})
+			found = append(found, kvscheduler.Actual[wire.Route, Table]{Name: wire.RouteName(v.VRF, v.Prefix), V: v, Meta: tables.byName[v.VRF]})
 		}
 	}
 	return found, nil

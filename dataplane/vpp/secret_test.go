@@ -73,7 +73,7 @@ func (l memifLab) stage(objects ...object) {
 	}
 }
 
-// shown is everything that leaves the scheduler for the eyes of others.
+// shown returns everything that the scheduler publishes.
 func (l memifLab) shown() string {
 	l.Helper()
 	var all bytes.Buffer
@@ -118,7 +118,7 @@ func (l memifLab) guarded() []object {
 	return append(all, object{wire.FileKey(name), wire.File{Type: wire.RegularFile, Mode: 0o400, Secret: marker, On: dir.key}})
 }
 
-func TestSecretIsShownToNobodyAndKeptInTheJournal(t *testing.T) {
+func TestSecretIsOnlyInTheJournal(t *testing.T) {
 	var log bytes.Buffer
 	j := &journal{}
 	l := newMemifLab(t).restarted(j, &log)
@@ -157,7 +157,7 @@ func TestSecretIsShownToNobodyAndKeptInTheJournal(t *testing.T) {
 	}
 }
 
-func TestMemifIsKnownAgainByTheJournalAlone(t *testing.T) {
+func TestMemifIsRecognisedByTheJournal(t *testing.T) {
 	var log bytes.Buffer
 	l, j := newMemifLab(t), &journal{}
 	first := l.restarted(j, &log)

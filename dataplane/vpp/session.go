@@ -21,33 +21,33 @@ import (
 
 const (
 	clientName = "weft-agent"
-	// createID is the number of sockclnt_create, the only one that a client knows before it has the table.
+	// createID is the number of sockclnt_create, the only number that is known before the handshake.
 	createID = 15
-	// requestHeader is what stands before a request's fields: message id, client index, context.
+	// requestHeader is the size of a request's header: message id, client index, context.
 	requestHeader = 10
-	// writeLimit bounds how long a dataplane that does not read may hold a writer up.
+	// writeLimit bounds a write to a dataplane that does not read.
 	writeLimit = 5 * time.Second
 )
 
-// session is one connection to the dataplane, from its handshake to its end. It is not used again after that.
+// session is one connection to the dataplane, from its handshake to its end.
 type session struct {
 	conn  net.Conn
 	read  *bufio.Reader
-	index uint32            // ours, in each request
-	ids   map[string]uint16 // the peer's numbers, by name_crc
-	facts facts             // what the peer's version must be spared
+	index uint32            // client index, in each request
+	ids   map[string]uint16 // the dataplane's message numbers by name_crc
+	facts facts             // defects of the dataplane
 	ended chan struct{}     // closed when the reader has returned
 
-	writing sync.Mutex // a frame is written whole
+	writing sync.Mutex // held while frames are written
 
 	mu      sync.Mutex
-	event   uint16 // the peer's number of an interface's event; 0: not asked for
+	event   uint16 // message number of interface events; 0: not subscribed
 	onEvent func([]byte)
 	waiting map[uint32]*request // by context
-	shifted map[uint16]bool     // numbers of answers that have the header of a request
+	shifted map[uint16]bool     // message numbers of answers with the header of a request
 	context uint32              // of the last request
-	heard   time.Time           // when the last answer came
-	err     error               // why the session is over; nil while it lives
+	heard   time.Time           // time of the last answer
+	err     error               // why the session ended; nil before
 }
 
 // dial connects to the socket and shakes hands. Afterwards the session reads until close.
@@ -71,7 +71,7 @@ func dial(ctx context.Context, socket string) (*session, error) {
 	return s, nil
 }
 
-// shakeHands asks for the table of messages. The request has the header of a reply and the reply that of a request.
+// shakeHands reads the table of messages. The request has the header of a reply, and the reply has that of a request.
 func (s *session) shakeHands() error {
 	data, err := codec.EncodeMsg(&memclnt.SockclntCreate{Name: clientName}, createID)
 	if err != nil {
@@ -102,13 +102,12 @@ func (s *session) shakeHands() error {
 	return nil
 }
 
-// close ends the session and waits for its reader.
 func (s *session) close() {
 	s.end(errClosed)
 	<-s.ended
 }
 
-// end makes err the reason of all that waits, the first time.
+// end closes the session and fails all pending requests. The first call sets the reason.
 func (s *session) end(err error) {
 	s.mu.Lock()
 	first := s.err == nil
@@ -126,14 +125,14 @@ func (s *session) end(err error) {
 	}
 }
 
-// lost is why the session ended.
+// lost returns the reason of the session's end; nil before.
 func (s *session) lost() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.err
 }
 
-// receive hands answers to those who wait for them.
+// receive passes answers to their requests until the session ends.
 func (s *session) receive() {
 	defer close(s.ended)
 	for {
@@ -167,7 +166,6 @@ func (s *session) receive() {
 	}
 }
 
-// id is the peer's number of m.
 func (s *session) id(m api.Message) (uint16, error) {
 	id, ok := s.ids[messageKey(m)]
 	if !ok {
@@ -176,7 +174,7 @@ func (s *session) id(m api.Message) (uint16, error) {
 	return id, nil
 }
 
-// write sends frames. A frame that was cut off would garble all that follow, so any error ends the session.
+// write sends frames. An error ends the session, because a partial frame garbles the next ones.
 func (s *session) write(frames []byte) error {
 	s.writing.Lock()
 	defer s.writing.Unlock()
@@ -194,17 +192,16 @@ func (s *session) write(frames []byte) error {
 }
 
 const (
-	// frameHeader is VPP's msgbuf_t; of it only the length of the message means something.
+	// frameHeader is the size of VPP's msgbuf_t, which contains the length of the message.
 	frameHeader = 16
-	// minMessage is a message id and a context.
+	// minMessage is the size of a message id and a context.
 	minMessage = 6
-	// maxMessage bounds what a garbled length can cost; VPP's longest message is its table of messages, 82 KB.
+	// maxMessage bounds the memory for a garbled length; VPP's longest message is its table of messages, 82 KB.
 	maxMessage = 4 << 20
 )
 
 var errFrame = errors.New("message length out of range")
 
-// readFrame reads one message.
 func readFrame(r *bufio.Reader) ([]byte, error) {
 	var header [frameHeader]byte
 	if _, err := io.ReadFull(r, header[:]); err != nil {
@@ -221,14 +218,13 @@ func readFrame(r *bufio.Reader) ([]byte, error) {
 	return data, nil
 }
 
-// appendFrame adds a message with its header.
 func appendFrame(to, data []byte) []byte {
 	var header [frameHeader]byte
 	binary.BigEndian.PutUint32(header[8:], uint32(len(data)))
 	return append(append(to, header[:]...), data...)
 }
 
-// window is how many requests are on their way at once: VPP gains nothing from more.
+// window limits the pending requests of an exchange. VPP gains nothing from more.
 const window = 64
 
 var (
@@ -236,11 +232,11 @@ var (
 	errUnsent   = errors.New("not sent")
 )
 
-// exchange sends the requests in order, pipelined, and returns when each is answered or has failed; limit bounds the
-// wait for any one of them. What an error says of a request's outcome is in its type (see fault).
+// exchange sends the requests in order, pipelined, and returns when each has an answer or an error (see fault); limit bounds the wait
+// for each answer.
 //
-// When ctx ends, no further request is sent and reads are abandoned. Changes that were sent are awaited for the rest of the
-// limit: their outcome decides what a rollback must remove, and VPP may create an interface for longer than a caller waits.
+// After the end of ctx exchange sends no request and abandons reads. It awaits sent changes for the rest of the limit: a rollback
+// depends on their outcome, and VPP may need longer to create an interface than a caller waits.
 func (s *session) exchange(ctx context.Context, limit time.Duration, requests []*request) {
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
@@ -259,7 +255,7 @@ func (s *session) exchange(ctx context.Context, limit time.Duration, requests []
 			case answered:
 				continue
 			case stopped:
-				ended = true // the timer goes on
+				ended = true // without a reset of the timer
 			case silent:
 				s.giveUp(requests[i:], sent-i, fmt.Errorf("%w within %s", errNoAnswer, limit))
 				return
@@ -275,7 +271,6 @@ func (s *session) exchange(ctx context.Context, limit time.Duration, requests []
 	}
 }
 
-// awaited is how the wait for an answer ended.
 type awaited uint8
 
 const (
@@ -284,8 +279,8 @@ const (
 	silent
 )
 
-// await waits for a request's answer until the timer fires, and for the limit again as long as the dataplane answers what it was
-// asked before: it takes one after the other, and a hundred interfaces may take longer than the limit.
+// await waits for the answer to a request until the timer fires, and for the limit again while the dataplane answers earlier requests:
+// it handles one after the other, and a hundred interfaces may take longer than the limit.
 func (s *session) await(stop <-chan struct{}, r *request, timer *time.Timer, limit time.Duration) awaited {
 	for {
 		select {
@@ -302,7 +297,7 @@ func (s *session) await(stop <-chan struct{}, r *request, timer *time.Timer, lim
 	}
 }
 
-// isAtEarlier reports whether the dataplane has said something within the limit and has older requests than r to answer.
+// isAtEarlier reports whether the dataplane has answered within the limit and requests older than r are pending.
 func (s *session) isAtEarlier(r *request, limit time.Duration) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -317,7 +312,7 @@ func (s *session) isAtEarlier(r *request, limit time.Duration) bool {
 	return false
 }
 
-// send fills the window, of which requests[oldest] is the first, and returns the index of the first request not sent.
+// send fills the window that starts at requests[oldest], and returns the index of the first unsent request.
 func (s *session) send(requests []*request, oldest, next int) int {
 	var frames []byte
 	for next < len(requests) && next-oldest < window {
@@ -333,7 +328,7 @@ func (s *session) send(requests []*request, oldest, next int) int {
 	return next
 }
 
-// giveUp ends requests without an answer: the first n were sent, the others never will be.
+// giveUp fails requests without an answer. The first n were sent.
 func (s *session) giveUp(requests []*request, n int, err error) {
 	s.abandon(requests[:n], err)
 	for _, r := range requests[n:] {
@@ -342,8 +337,8 @@ func (s *session) giveUp(requests []*request, n int, err error) {
 	}
 }
 
-// fault is what a request's end means for the object that it was for: nil, or an error that says whether the dataplane
-// may have done it.
+// fault returns the error of a request for its object: an *OpError if the dataplane has not changed, another error if the outcome is
+// unknown.
 func (r *request) fault() error {
 	switch retval := r.retval(); {
 	case r.err != nil && r.sent:
@@ -356,32 +351,28 @@ func (r *request) fault() error {
 		}
 	case retval != 0 && !slices.Contains(r.fine, retval):
 		return &kvscheduler.OpError{
-			Err: fmt.Errorf("%s: %w", r.what, retval), Outcome: kvscheduler.NotApplied, Permanent: hopeless[retval],
+			Err: fmt.Errorf("%s: %w", r.what, retval), Outcome: kvscheduler.NotApplied, Permanent: isPermanent(retval),
 		}
 	}
 	return nil
 }
 
-// refused tells whether the dataplane answered with one of the retvals.
+// refused reports whether the dataplane answered with one of the retvals.
 func (r *request) refused(retvals ...api.VPPApiError) bool {
 	return r.err == nil && slices.Contains(retvals, r.retval())
 }
 
-// hopeless are the refusals that the same value meets again whatever else changes.
-var hopeless = map[api.VPPApiError]bool{
-	api.INVALID_VALUE:                 true,
-	api.INVALID_VALUE_2:               true,
-	api.UNIMPLEMENTED:                 true,
-	api.ADDRESS_LENGTH_MISMATCH:       true,
-	api.INVALID_ARGUMENT:              true,
-	api.INVALID_ADDRESS_FAMILY:        true,
-	api.UNSUPPORTED:                   true,
-	api.ILLEGAL_NAME:                  true,
-	api.FIB_PATH_UNSUPPORTED_NH_PROTO: true,
-	api.INVALID_PREFIX_LENGTH:         true,
+// isPermanent reports whether the dataplane refuses the same value for ever.
+func isPermanent(retval api.VPPApiError) bool {
+	switch retval {
+	case api.INVALID_VALUE, api.INVALID_VALUE_2, api.UNIMPLEMENTED, api.ADDRESS_LENGTH_MISMATCH, api.INVALID_ARGUMENT,
+		api.INVALID_ADDRESS_FAMILY, api.UNSUPPORTED, api.ILLEGAL_NAME, api.FIB_PATH_UNSUPPORTED_NH_PROTO, api.INVALID_PREFIX_LENGTH:
+		return true
+	}
+	return false
 }
 
-// permanent is an error of ours, found before anything was sent.
+// permanent returns an error from before any request was sent.
 func permanent(err error) error {
 	return &kvscheduler.OpError{Err: err, Outcome: kvscheduler.NotApplied, Permanent: true}
 }

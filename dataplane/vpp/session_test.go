@@ -13,7 +13,7 @@ import (
 	"go.fd.io/govpp/codec"
 )
 
-// FuzzReceive gives a session whatever a broken dataplane may send: it ends, and all requests with it.
+// FuzzReceive sends arbitrary data to a session: it ends, with all requests.
 func FuzzReceive(f *testing.F) {
 	message := func(m api.Message, id, context byte) []byte {
 		data, err := codec.EncodeMsg(m, uint16(id))

@@ -14,31 +14,31 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Counters is what the dataplane has counted.
+// Counters are the counters of the dataplane.
 type Counters struct {
-	Interfaces map[string]Traffic // ours, by name
-	Errors     []ErrorCount       // those that have occurred
+	Interfaces map[string]Traffic // of our interfaces, by name
+	Errors     []ErrorCount       // without zero counters
 }
 
-// Traffic is what passed through an interface since it was created, as the dataplane sees it.
+// Traffic counts the packets of an interface since its creation, from the view of the dataplane.
 type Traffic struct {
-	RxPackets, RxBytes uint64 // came from the interface
-	TxPackets, TxBytes uint64 // went to it
-	RxDrops            uint64 // came from it and were dropped, or were lost on the way in
-	TxDrops            uint64 // were to go to it and could not
+	RxPackets, RxBytes uint64 // received from the interface
+	TxPackets, TxBytes uint64 // sent to it
+	RxDrops            uint64 // received and dropped, or lost before
+	TxDrops            uint64 // not sent
 
 	LinkUp bool // of a memif: its client is connected
 }
 
-// ErrorCount is a counter of a graph node: what the node did with packets other than passing them on. Counters of the
-// nodes of single interfaces are summed: interface-output, and TYPE-tx by type of interface.
+// ErrorCount is an error counter of a graph node. The counters of nodes of single interfaces are summed: interface-output, and TYPE-tx
+// by type of interface.
 type ErrorCount struct {
 	Node, Reason string
 	Count        uint64
 }
 
-// Counters reads what the dataplane has counted. The numbers are up to a second old with weft-vswitch, and current with
-// VPP. An error of the stats segment wraps ErrStats.
+// Counters reads the counters. They are up to a second old with weft-vswitch, and current with VPP. An error of the stats segment
+// wraps ErrStats.
 func (c *Client) Counters(ctx context.Context) (*Counters, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.options.Limit)
 	defer cancel()
@@ -46,7 +46,7 @@ func (c *Client) Counters(ctx context.Context) (*Counters, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrStats, err)
 	}
-	there, err := c.ports(ctx) // afterwards: what has been deleted by then has no name, and what is new no counters
+	there, err := c.ports(ctx) // afterwards: deleted interfaces have no name then, and new ones have no counters
 	if err != nil {
 		return nil, err
 	}
@@ -62,7 +62,7 @@ func (c *Client) Counters(ctx context.Context) (*Counters, error) {
 	return all, nil
 }
 
-// CheckStats reads the stats segment and discards what it says. Its error wraps ErrStats.
+// CheckStats checks that the stats segment is readable. Its error wraps ErrStats.
 func (c *Client) CheckStats(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, c.options.Limit)
 	defer cancel()
@@ -75,23 +75,23 @@ func (c *Client) CheckStats(ctx context.Context) error {
 // ErrStats means that the dataplane's stats segment cannot be read.
 var ErrStats = errors.New("stats segment not readable")
 
-// stats reads the stats segment of whatever dataplane answers on a socket.
+// stats reads the stats segment of the dataplane at a socket.
 type stats struct {
 	socket string
-	dir    string // for a socket of our own
+	dir    string // for the mirror's socket
 
 	mu     sync.Mutex
-	mirror *mirror // of the segment that was read last; nil: none
+	mirror *mirror // of the last segment, or nil
 }
 
-// The entries that are read.
+// Patterns of the entries.
 const (
 	errorsPrefix    = "/err/"
 	errorsPattern   = "^/err/"
 	countersPattern = "^/if/(names|rx|tx|drops|rx-miss|rx-no-buf|tx-error)$"
 )
 
-// read reads the segment. Each time it asks the socket for the segment, so the dataplane may have restarted.
+// read reads the segment. It gets the segment from the socket each time, because the dataplane may have restarted.
 func (s *stats) read(ctx context.Context) (*counted, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -113,7 +113,6 @@ func (s *stats) read(ctx context.Context) (*counted, error) {
 	return newCounted(entries), nil
 }
 
-// follow makes the mirror one of the segment.
 func (s *stats) follow(segment int) error {
 	var stat unix.Stat_t
 	if err := unix.Fstat(segment, &stat); err != nil {
@@ -141,7 +140,6 @@ func (s *stats) closeLocked() {
 	}
 }
 
-// counted is what a segment says.
 type counted struct {
 	names    []adapter.Name
 	simple   map[string]adapter.SimpleCounterStat   // by the name below /if
@@ -201,7 +199,7 @@ func (c *counted) sumErrors(entries []adapter.StatEntry) {
 	}
 }
 
-// splitError splits NODE/REASON. The nodes of an interface, whose name may have a slash, stand for those of its kind.
+// splitError splits NODE/REASON. It replaces a node of one interface, with a name that may have a slash, by the node of its kind.
 func splitError(path string, interfaces map[string]bool) (node, reason string) {
 	for _, side := range []string{"output", "tx"} {
 		name, reason, ok := strings.Cut(path, "-"+side+"/")
@@ -217,7 +215,7 @@ func splitError(path string, interfaces map[string]bool) (node, reason string) {
 	return node, reason
 }
 
-// kindOfInterface is what the dataplane calls an interface of a kind, without its number.
+// kindOfInterface returns the dataplane's name of an interface without its number.
 func kindOfInterface(name string) string {
 	if strings.HasPrefix(name, "host-") {
 		return "host"
@@ -228,7 +226,7 @@ func kindOfInterface(name string) string {
 	return strings.TrimRight(name, "-_")
 }
 
-// traffic is what was counted on an interface; nothing if by then the index had another interface.
+// traffic returns the counters of an interface; zero if another interface had the index.
 func (c *counted) traffic(i Index, name string) Traffic {
 	if int(i) >= len(c.names) || string(c.names[i]) != name {
 		return Traffic{}
@@ -242,7 +240,6 @@ func (c *counted) traffic(i Index, name string) Traffic {
 	return t
 }
 
-// simpleOf sums a counter over all threads.
 func (c *counted) simpleOf(i Index, name string) (sum uint64) {
 	for _, thread := range c.simple[name] {
 		if int(i) < len(thread) {
@@ -262,7 +259,7 @@ func (c *counted) combinedOf(i Index, name string) (packets, bytes uint64) {
 	return packets, bytes
 }
 
-// The layout of VPP's stats segment (src/vlib/stats/shared.h), as far as govpp's client reads it.
+// The part of the layout of VPP's stats segment (src/vlib/stats/shared.h) that govpp's client reads.
 const (
 	segmentBase      = 8
 	segmentEpoch     = 16
@@ -281,11 +278,10 @@ const (
 	segmentSymlink  = 6
 )
 
-// errSegment means that a stats segment contradicts itself.
 var errSegment = errors.New("invalid stats segment")
 
-// checkSegment checks everything that govpp's client follows while it reads a segment: it trusts every pointer, index and
-// length, and an invalid one would end the process. It may only read a private copy, which does not change after the check.
+// checkSegment checks every pointer, index and length that govpp's client follows: an invalid one would end the process. mem must be a
+// private copy, which does not change after the check.
 func checkSegment(mem []byte) error {
 	if len(mem) < segmentHeader {
 		return fmt.Errorf("%w: %d bytes", errSegment, len(mem))
@@ -310,12 +306,11 @@ func checkSegment(mem []byte) error {
 	return nil
 }
 
-// segmentBudget bounds what one reading may copy and step over, in lengths of the segment: entries can share a vector.
+// segmentBudget bounds the work of one reading, in lengths of the segment: entries can share a vector.
 const segmentBudget = 8
 
-// inGoHeap reports whether an address may be in Go's heap. govpp keeps two addresses of the dataplane's as Go pointers, and
-// the garbage collector ends the process if such a one points into an unused part of the heap. The heap begins at
-// 0xc000000000; VPP maps its segment elsewhere.
+// inGoHeap reports whether an address may be in Go's heap, which begins at 0xc000000000. govpp keeps two addresses of the dataplane as
+// Go pointers, and the garbage collector ends the process if one points into an unused part of the heap. VPP maps its segment elsewhere.
 func inGoHeap(address uint64) bool { return address >= 0xc0<<32 && address < 0xd0<<32 }
 
 type segmentCheck struct {
@@ -325,7 +320,7 @@ type segmentCheck struct {
 	budget             int
 }
 
-// offset resolves the pointer at offset at; ok is false for one that govpp takes for a null pointer.
+// offset resolves the pointer at offset at; ok is false for a pointer that govpp treats as null.
 func (c *segmentCheck) offset(at int) (offset int, ok bool) {
 	o := binary.LittleEndian.Uint64(c.mem[at:]) - c.base
 	return int(o), o > 0 && o < uint64(len(c.mem)-1)
@@ -356,21 +351,21 @@ func (c *segmentCheck) spend(cost int) error {
 }
 
 func (c *segmentCheck) entry(at int) error {
-	switch kind := binary.LittleEndian.Uint32(c.mem[at:]); kind {
-	case segmentSimple:
-		return c.matrix(at+segmentEntryValue, 8)
-	case segmentCombined:
-		return c.matrix(at+segmentEntryValue, 16)
-	case segmentNames:
-		return c.matrix(at+segmentEntryValue, 1)
-	case segmentSymlink:
+	kind := binary.LittleEndian.Uint32(c.mem[at:])
+	if kind == segmentSymlink {
 		return c.symlink(at)
+	}
+	if size, isMatrix := elementSizes[kind]; isMatrix {
+		return c.matrix(at+segmentEntryValue, size, func(length int) int { return length * size })
 	}
 	return nil
 }
 
-// matrix checks a vector of pointers to vectors.
-func (c *segmentCheck) matrix(pointer, size int) error {
+// elementSizes are the sizes of the elements of matrices by the type of entry.
+var elementSizes = map[uint32]int{segmentSimple: 8, segmentCombined: 16, segmentNames: 1}
+
+// matrix checks a vector of pointers to vectors, each with the given cost.
+func (c *segmentCheck) matrix(pointer, size int, cost func(length int) int) error {
 	at, n, err := c.vector(pointer, 8)
 	if err != nil {
 		return err
@@ -378,7 +373,7 @@ func (c *segmentCheck) matrix(pointer, size int) error {
 	for i := range n {
 		_, length, err := c.vector(at+i*8, size)
 		if err == nil {
-			err = c.spend(matrixRow + length*size)
+			err = c.spend(matrixRow + cost(length))
 		}
 		if err != nil {
 			return err
@@ -387,11 +382,11 @@ func (c *segmentCheck) matrix(pointer, size int) error {
 	return nil
 }
 
-// matrixRow is what govpp allocates for a vector in a vector, beside its elements.
+// matrixRow is the size of govpp's allocation for a vector in a vector, without its elements.
 const matrixRow = 24
 
-// symlink checks a link to an element of another entry. govpp follows it once, searches the element from the first one on,
-// and takes the highest number for no element at all.
+// symlink checks a link to an element of another entry. govpp follows it once, searches linearly for the element, and treats the
+// highest number as no element.
 func (c *segmentCheck) symlink(at int) error {
 	entry := binary.LittleEndian.Uint32(c.mem[at+segmentEntryValue:])
 	element := binary.LittleEndian.Uint32(c.mem[at+segmentEntryValue+4:])
@@ -406,18 +401,5 @@ func (c *segmentCheck) symlink(at int) error {
 	if kind != segmentSimple && kind != segmentCombined || !bytes.HasPrefix(c.mem[at+segmentEntryName:], []byte(errorsPrefix)) {
 		return nil // govpp does not follow it, or is not asked to
 	}
-	threads, n, err := c.vector(target+segmentEntryValue, 8)
-	if err != nil {
-		return err
-	}
-	for i := range n {
-		_, length, err := c.vector(threads+i*8, 1)
-		if err == nil {
-			err = c.spend(matrixRow + min(int(element), length))
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+	return c.matrix(target+segmentEntryValue, 1, func(length int) int { return min(int(element), length) })
 }

@@ -105,7 +105,7 @@ func TestCountersAreReadByNameAndIndex(t *testing.T) {
 	}
 }
 
-func TestCountersOfARestartedDataplaneAreItsOwn(t *testing.T) {
+func TestCountersAreThoseOfTheRestartedDataplane(t *testing.T) {
 	socket := filepath.Join(shortDir(t), "stats.sock")
 	stop := newSource(t, socket, oneInterface)
 	s := newStats(t, socket)
@@ -206,7 +206,7 @@ func memfd(t *testing.T, content []byte, size int64) int {
 	return fd
 }
 
-func TestStrangeStatsSocketsAreErrors(t *testing.T) {
+func TestInvalidStatsSocketsAreErrors(t *testing.T) {
 	good := snapshot(t)
 	with := func(at int, value uint64) []byte {
 		b := slices.Clone(good)

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// snapshot is a segment as weft-vswitch writes it, cut off behind what it uses.
+// snapshot is a segment of weft-vswitch, truncated to its used part.
 func snapshot(t testing.TB) []byte {
 	t.Helper()
 	socket := filepath.Join(shortDir(t), "stats.sock")
@@ -74,7 +74,7 @@ func entryOf(t testing.TB, mem []byte, name string) []byte {
 	return mem[at+1-segmentEntryName:][:segmentEntry]
 }
 
-// lies are ways to spoil a segment that govpp's client would not survive.
+// lies are damages of a segment that govpp's client would not survive.
 var lies = []struct {
 	rule  string
 	spoil func(t *testing.T, mem []byte)
@@ -145,7 +145,7 @@ func TestInvalidSegmentsAreRefused(t *testing.T) {
 	}
 }
 
-// FuzzSegment spoils a segment: either the check refuses it, or govpp's client reads it and the process lives.
+// FuzzSegment damages a segment: the check refuses it, or govpp's client reads it and the process survives.
 func FuzzSegment(f *testing.F) {
 	mem := snapshot(f)
 	m := newTestMirror(f, len(mem))
@@ -163,7 +163,7 @@ func FuzzSegment(f *testing.F) {
 	})
 }
 
-func TestRandomlySpoiledSegmentsDoNoHarm(t *testing.T) {
+func TestRandomlyDamagedSegmentsAreHarmless(t *testing.T) {
 	mem := snapshot(t)
 	m := newTestMirror(t, len(mem))
 	refused := 0

@@ -16,13 +16,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mirror is a private copy of a dataplane's stats segment, which govpp's client reads in the segment's place.
+// mirror is a private copy of a dataplane's stats segment, which govpp's client reads instead of the segment.
 //
-// The client follows every pointer and length that it finds in the segment. The segment is the dataplane's, which moves
-// vectors while the client reads them and may be damaged: the client would end the process with a fault that Go cannot
-// recover from. So each reading copies the segment, checks the copy, and then lets the client read it.
+// The client follows every pointer and length in the segment. The dataplane moves vectors while the client reads them, and may be
+// damaged: the client would end the process with a fault that Go cannot recover from. So each reading copies the segment, checks the
+// copy, and then lets the client read it.
 type mirror struct {
-	source  unix.Stat_t // whose copy it is
+	source  unix.Stat_t // of the segment
 	mem     []byte      // writable; the client has a mapping of its own
 	client  *statsclient.StatsClient
 	private *os.File
@@ -31,7 +31,7 @@ type mirror struct {
 // segmentLimit bounds the size of a segment; VPP's default is 32 MiB.
 const segmentLimit = 1 << 30
 
-// newMirror makes an empty copy of a segment, and a client of it. Directory dir gets a socket for a moment.
+// newMirror creates an empty copy of a segment with a client. It uses a temporary socket in dir.
 func newMirror(source unix.Stat_t, dir string) (_ *mirror, err error) {
 	if source.Size < segmentHeader || source.Size > segmentLimit {
 		return nil, fmt.Errorf("%w: %d bytes", errSegment, source.Size)
@@ -62,7 +62,7 @@ func newMirror(source unix.Stat_t, dir string) (_ *mirror, err error) {
 
 const segmentVersion = 2
 
-// serveTo makes govpp's client map the file. The client takes a socket's path, so there is one until it has connected.
+// serveTo makes govpp's client map the file, by a socket that exists until the client has connected.
 func serveTo(file *os.File, dir string) (_ *statsclient.StatsClient, err error) {
 	dir, err = os.MkdirTemp(dir, "stats-")
 	if err != nil {
@@ -77,8 +77,8 @@ func serveTo(file *os.File, dir string) (_ *statsclient.StatsClient, err error) 
 	sent := make(chan error, 1)
 	go func() { sent <- sendOnce(l, file) }()
 	statsclient.Log.SetOutput(io.Discard) // it logs to standard output; its errors are returned too
-	// The client connects again when the path that it was given is removed. Watches report clean paths, so this one never
-	// is: the mapping stays.
+	// The client reconnects when a watch reports that its socket's path was removed. Watches report clean paths, so this path
+	// never matches, and the mapping stays.
 	client := statsclient.NewStatsClient(dir + "/./s")
 	err = client.Connect()
 	err = errors.Join(err, l.Close(), <-sent)
@@ -113,7 +113,7 @@ const (
 	copyPause = 5 * time.Millisecond
 )
 
-// copy copies the segment as it is between two changes of its directory, and checks the copy.
+// copy copies the segment between two changes of its directory, and checks the copy.
 func (m *mirror) copy(ctx context.Context, segment *os.File) error {
 	var err error
 	for range copyTries {
@@ -146,7 +146,7 @@ func (m *mirror) tryCopy(segment *os.File) error {
 	if before != after || binary.LittleEndian.Uint64(m.mem[segmentBusy:]) != 0 {
 		return errChanging
 	}
-	// Older versions of VPP have a pointer there; now it is nothing, and means another set of types to govpp.
+	// Older versions of VPP have a pointer there, from which govpp infers other types. Now the field is unused.
 	binary.LittleEndian.PutUint64(m.mem[segmentErrors:], 0)
 	if v := binary.LittleEndian.Uint64(m.mem); v != segmentVersion {
 		return fmt.Errorf("%w: layout version %d, want %d", errSegment, v, segmentVersion)
@@ -154,7 +154,7 @@ func (m *mirror) tryCopy(segment *os.File) error {
 	return checkSegment(m.mem)
 }
 
-// epochOf reads the number of changes of the directory; there is an error while one is under way.
+// epochOf reads the number of changes of the directory. It fails during a change.
 func epochOf(segment *os.File) (uint64, error) {
 	var header [segmentHeader]byte
 	if _, err := segment.ReadAt(header[:], 0); err != nil {
@@ -166,7 +166,7 @@ func epochOf(segment *os.File) (uint64, error) {
 	return binary.LittleEndian.Uint64(header[segmentEpoch:]), nil
 }
 
-// copyData copies what the segment has memory for. Most of a segment is a hole, which must not cost memory here either.
+// copyData copies the allocated parts of the segment. Most of a segment is a hole, which stays a hole in the copy.
 func (m *mirror) copyData(segment *os.File) error {
 	fd, size := int(segment.Fd()), int64(len(m.mem))
 	for at := int64(0); at < size; {
@@ -176,7 +176,7 @@ func (m *mirror) copyData(segment *os.File) error {
 		}
 		end := size
 		if err != nil {
-			begin = at // the file system knows no holes: huge pages
+			begin = at // hugetlbfs does not support holes
 		} else if end, err = unix.Seek(fd, begin, unix.SEEK_HOLE); err != nil {
 			end = size
 		}
@@ -189,7 +189,6 @@ func (m *mirror) copyData(segment *os.File) error {
 	return nil
 }
 
-// read gives the entries whose names match one of the patterns.
 func (m *mirror) read(patterns ...string) ([]adapter.StatEntry, error) {
 	entries, err := m.client.DumpStats(patterns...)
 	if err != nil {
@@ -211,14 +210,14 @@ func openSegment(ctx context.Context, socket string) (*os.File, error) {
 	room := make([]byte, unix.CmsgSpace(4))
 	var b [1]byte
 	_, n, _, _, err := conn.(*net.UnixConn).ReadMsgUnix(b[:], room)
-	if err != nil && (n == 0 || !errors.Is(err, io.EOF)) { // VPP's message has no bytes, which Go takes for the end
+	if err != nil && (n == 0 || !errors.Is(err, io.EOF)) { // VPP's message has no bytes, which Go reports as EOF
 		return nil, fmt.Errorf("receive stats segment from %s: %w", socket, err)
 	}
 	messages, err := unix.ParseSocketControlMessage(room[:n])
-	if err != nil || len(messages) != 1 {
-		return nil, fmt.Errorf("%s sent no stats segment", socket)
+	var fds []int
+	if err == nil && len(messages) == 1 {
+		fds, err = unix.ParseUnixRights(&messages[0])
 	}
-	fds, err := unix.ParseUnixRights(&messages[0])
 	if err != nil || len(fds) != 1 {
 		return nil, fmt.Errorf("%s sent no stats segment", socket)
 	}

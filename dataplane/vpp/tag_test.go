@@ -32,7 +32,7 @@ func TestATagOfAnotherProgramIsNotWefts(t *testing.T) {
 	}
 }
 
-func TestHashChangesWithEachThingThatCannotBeReadBack(t *testing.T) {
+func TestHashChangesWithEachFieldThatCannotBeReadBack(t *testing.T) {
 	base := wire.Interface{Type: wire.TypeTap, Tap: wire.Tap{Namespace: "/n", Name: "eth0", MAC: mac1, MTU: 1500}}
 	changes := map[string]func(*wire.Interface){
 		"type":      func(v *wire.Interface) { v.Type = wire.TypeLoopback },
@@ -71,7 +71,7 @@ func TestHashOfAnInterfaceOnALink(t *testing.T) {
 	}
 }
 
-func TestHashOfAMemifChangesWithAllThatItWasMadeWith(t *testing.T) {
+func TestHashOfAMemifChangesWithEachField(t *testing.T) {
 	base := memifOn("m1", "a", 1)
 	seen := map[uint64]string{interfaceHash(base.value.(wire.Interface)): "none"}
 	for name, change := range map[string]func(*wire.Memif){
@@ -96,7 +96,7 @@ func TestHashOfAMemifChangesWithAllThatItWasMadeWith(t *testing.T) {
 	}
 }
 
-func TestHashesStayWhatTheyWere(t *testing.T) {
+func TestHashesStayTheSame(t *testing.T) {
 	tap := wire.Interface{Type: wire.TypeTap, Tap: wire.Tap{Namespace: "/n", Name: "eth0", MAC: mac1, MTU: 1500}}
 	if got := interfaceTag("a", tap); got != "a#7e8f417f9fec" { // else a new agent makes every pod's interface anew
 		t.Errorf("tag %s", got)

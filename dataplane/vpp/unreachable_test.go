@@ -17,7 +17,7 @@ import (
 	"github.com/weftnet/weft/wire"
 )
 
-func TestAPingToWhatIsUnreachableIsAnsweredAtOnce(t *testing.T) {
+func TestPingToAnUnreachableAddressIsAnsweredAtOnce(t *testing.T) {
 	l := newWholeLab(t, newRuins(t).socket, nil)
 	path := netnstest.New(t)
 	l.mustCommit(append(append(ground(), podOf(t, path)...),
@@ -65,7 +65,7 @@ func answerWithin(t *testing.T, path string, to netip.Addr, limit time.Duration)
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	b, err := (&icmp.Message{Type: request, Body: &icmp.Echo{ID: 7, Data: []byte("is anybody there?")}}).Marshal(nil)
+	b, err := (&icmp.Message{Type: request, Body: &icmp.Echo{ID: 7, Data: []byte("is a host there?")}}).Marshal(nil)
 	if err != nil {
 		t.Fatal(err)
 	}

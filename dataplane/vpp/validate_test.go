@@ -8,7 +8,7 @@ import (
 	"github.com/weftnet/weft/wire"
 )
 
-// fault is what a descriptor's Validate says.
+// fault is the error of a descriptor's Validate.
 func fault[V any](validate func(string, V) error, name string, v V) string {
 	if err := validate(name, v); err != nil {
 		return err.Error()
@@ -16,7 +16,7 @@ func fault[V any](validate func(string, V) error, name string, v V) string {
 	return ""
 }
 
-// verdict is what a Validate says, and a part of what it should say; "": nothing.
+// verdict is the error of a Validate, and a part of the expected text; "": no error.
 type verdict struct{ name, got, want string }
 
 func (v verdict) judge(t *testing.T) {
@@ -26,7 +26,7 @@ func (v verdict) judge(t *testing.T) {
 	}
 }
 
-func TestInvalidValuesAreFoundBeforeTheDataplaneSeesThem(t *testing.T) {
+func TestInvalidValuesAreRefused(t *testing.T) {
 	tap := func(change func(*wire.Interface)) string {
 		v := wire.Interface{Type: wire.TypeTap, Tap: wire.Tap{Name: "eth0"}}
 		change(&v)
@@ -45,7 +45,7 @@ func TestInvalidValuesAreFoundBeforeTheDataplaneSeesThem(t *testing.T) {
 		{"a loopback with a Linux end", tap(func(v *wire.Interface) { v.Type = wire.TypeLoopback }), "only an interface of type tap"},
 		{"a good interface on a link", fault(validateInterface, "a", afPacket("a", wire.Interface{}).value.(wire.Interface)), ""},
 		{"an interface on no link", fault(validateInterface, "a", wire.Interface{Type: wire.TypeAFPacket}), "1 to 15 bytes"},
-		{"an interface on nobody's link", fault(validateInterface, "a",
+		{"an interface on a link without an object", fault(validateInterface, "a",
 			wire.Interface{Type: wire.TypeAFPacket, AFPacket: wire.AFPacket{Link: "eth0"}}), "object of link eth0"},
 		{"a tap with a link", tap(func(v *wire.Interface) { v.AFPacket.Link = "eth0" }), "only an interface of type af_packet"},
 		{"a multicast MAC", tap(func(v *wire.Interface) { v.MAC[0] = 1 }), "not that of one interface"},
@@ -76,7 +76,7 @@ func TestInvalidValuesAreFoundBeforeTheDataplaneSeesThem(t *testing.T) {
 	}
 }
 
-func TestInvalidMemifsAreFoundBeforeTheDataplaneSeesThem(t *testing.T) {
+func TestInvalidMemifsAreRefused(t *testing.T) {
 	on := func(change func(*wire.Memif)) string {
 		return fault(validateInterface, "m1", memifOn("m1", "a", 1).with(func(v *wire.Interface) { change(&v.Memif) }).value.(wire.Interface))
 	}
@@ -113,7 +113,7 @@ func TestInvalidMemifsAreFoundBeforeTheDataplaneSeesThem(t *testing.T) {
 	}
 }
 
-func TestInvalidValuesOfLayer2AndItsFiltersAreFoundBeforeTheDataplaneSeesThem(t *testing.T) {
+func TestInvalidValuesOfLayer2AndItsFiltersAreRefused(t *testing.T) {
 	for _, tt := range []verdict{
 		{"a good bridge domain", fault(validateBridge, "a", wire.BridgeDomain{ID: 1, Label: "a"}), ""},
 		{"the dataplane's own bridge domain", fault(validateBridge, "a", wire.BridgeDomain{Label: "a"}), "not within 1 and"},

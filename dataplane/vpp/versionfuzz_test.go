@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// FuzzVersion reads any version text. A release reads as itself, and what a VPP has to serve is asked of a VPP only.
+// FuzzVersion parses any version. A release parses as itself, and only VPP must have VPP's messages.
 func FuzzVersion(f *testing.F) {
 	for _, version := range []string{"vpe 25.10-release", "vpe 26.02-rc0~12-g0", "vpe 25.", "vpe", "weft-vswitch v0.1.0", "vpe -1.-2", "vpe 1e9.3"} {
 		f.Add(version)

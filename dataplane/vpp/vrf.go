@@ -64,17 +64,14 @@ func (b vrfs) Create(ctx context.Context, batch []kvscheduler.Item[wire.VRF, Tab
 	if unread(batch, err) {
 		return
 	}
-	var s steps
-	for i := range batch {
-		it := &batch[i]
+	several(ctx, b.c, batch, func(it *kvscheduler.Item[wire.VRF, Table]) []*request {
 		it.NewMeta = Table{it.Want.ID, it.Want.Family}
 		if label, taken := owners[it.NewMeta]; taken && label != vrfPrefix+it.Want.Label {
 			it.Err = permanent(fmt.Errorf("create %s table %d: it exists and belongs to %q", it.Want.Family, it.Want.ID, label))
-			continue
+			return nil
 		}
-		s.add(i, addDelTable("create", it.Want))
-	}
-	take(ctx, b.c, &s, batch)
+		return []*request{addDelTable("create", it.Want)}
+	})
 }
 
 // Delete deletes the tables that still have our names.
@@ -83,13 +80,12 @@ func (b vrfs) Delete(ctx context.Context, batch []kvscheduler.Item[wire.VRF, Tab
 	if unread(batch, err) {
 		return
 	}
-	var s steps
-	for i, it := range batch {
-		if owners[it.Meta] == vrfPrefix+it.Have.Label {
-			s.add(i, addDelTable("delete", it.Have).fineIf(api.NO_SUCH_FIB, api.NO_SUCH_ENTRY))
+	several(ctx, b.c, batch, func(it *kvscheduler.Item[wire.VRF, Table]) []*request {
+		if owners[it.Meta] != vrfPrefix+it.Have.Label {
+			return nil
 		}
-	}
-	take(ctx, b.c, &s, batch)
+		return []*request{addDelTable("delete", it.Have).fineIf(api.NO_SUCH_FIB, api.NO_SUCH_ENTRY)}
+	})
 }
 
 func addDelTable(verb string, v wire.VRF) *request {
@@ -99,18 +95,16 @@ func addDelTable(verb string, v wire.VRF) *request {
 	}, &ip.IPTableAddDelV2Reply{})
 }
 
-// Dump lists the tables with our names.
 func (b vrfs) Dump(ctx context.Context, _ kvscheduler.View) iter.Seq2[kvscheduler.Actual[wire.VRF, Table], error] {
-	_, names, err := b.c.tables(ctx)
+	ours, err := b.c.tables(ctx)
 	var found []kvscheduler.Actual[wire.VRF, Table]
-	for table, name := range names {
+	for table, name := range ours.names {
 		label := strings.TrimSuffix(name, wire.VRFName("", table.Family))
 		found = append(found, kvscheduler.Actual[wire.VRF, Table]{Name: name, V: wire.VRF{ID: table.ID, Family: table.Family, Label: label}, Meta: table})
 	}
 	return yieldAll(found, err)
 }
 
-// tableOwners returns the names of all tables.
 func (c *Client) tableOwners(ctx context.Context) (map[Table]string, error) {
 	r := askAll(&ip.IPTableDump{}, &ip.IPTableDetails{})
 	if err := c.exchangeAll(ctx, []*request{r}); err != nil {
@@ -125,17 +119,30 @@ func (c *Client) tableOwners(ctx context.Context) (map[Table]string, error) {
 	}), nil
 }
 
-// tables returns our tables by the names of their VRFs, and these names by table.
-func (c *Client) tables(ctx context.Context) (byName map[string]Table, names map[Table]string, err error) {
+// tables are our tables, with the names of their VRFs.
+type tables struct {
+	byName map[string]Table
+	names  map[Table]string
+}
+
+func (c *Client) tables(ctx context.Context) (tables, error) {
 	owners, err := c.tableOwners(ctx)
-	byName, names = map[string]Table{}, map[Table]string{}
+	t := tables{map[string]Table{}, map[Table]string{}}
 	for table, owner := range owners {
 		if label, ours := strings.CutPrefix(owner, vrfPrefix); ours {
 			name := wire.VRFName(label, table.Family)
-			byName[name], names[table] = table, name
+			t.byName[name], t.names[table] = table, name
 		}
 	}
-	return byName, names, err
+	return t, err
+}
+
+// nameOf names the VRF of a table. The name of a foreign table is invalid for desired values.
+func (t tables) nameOf(table Table) string {
+	if name, ok := t.names[table]; ok {
+		return name
+	}
+	return fmt.Sprintf("#%d/%s", table.ID, table.Family)
 }
 
 type membershipItem = kvscheduler.Item[wire.InterfaceVRF, Index]
@@ -193,11 +200,7 @@ func setTable(v wire.InterfaceVRF, i Index, table uint32) *request {
 
 // memberships lists our interfaces that are in another table than 0. With names it lists the interfaces of these objects.
 func (c *Client) memberships(ctx context.Context, names []string) ([]kvscheduler.Actual[wire.InterfaceVRF, Index], error) {
-	p, err := c.ports(ctx)
-	if err != nil {
-		return nil, err
-	}
-	_, vrfs, err := c.tables(ctx)
+	p, vrfs, err := both(ctx, c.ports, c.tables)
 	if err != nil {
 		return nil, err
 	}
@@ -224,17 +227,9 @@ func (c *Client) memberships(ctx context.Context, names []string) ([]kvscheduler
 		}
 		if id := r.reply.(*interfaces.SwInterfaceGetTableReply).VrfID; id != 0 {
 			a := asked[i]
-			a.V.VRF = tableName(vrfs, Table{id, a.V.Family})
+			a.V.VRF = vrfs.nameOf(Table{id, a.V.Family})
 			found = append(found, a)
 		}
 	}
 	return found, nil
-}
-
-// tableName names the VRF of a table. The name of a foreign table is invalid for desired values.
-func tableName(names map[Table]string, t Table) string {
-	if name, ok := names[t]; ok {
-		return name
-	}
-	return fmt.Sprintf("#%d/%s", t.ID, t.Family)
 }

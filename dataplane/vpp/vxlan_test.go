@@ -53,7 +53,7 @@ func TestATunnelIsAMemberOfABridgeDomain(t *testing.T) {
 	l.quiet()
 }
 
-func TestATunnelThatGotNoTagIsTakenOver(t *testing.T) {
+func TestTunnelWithoutATagIsAdopted(t *testing.T) {
 	l := newLab(t)
 	m := tunnelMessage(tunnelTo("vx", nil).value.(wire.Interface).VXLAN)
 	m.IsAdd, m.Instance = true, firstInstance+5
@@ -66,7 +66,7 @@ func TestATunnelThatGotNoTagIsTakenOver(t *testing.T) {
 	}
 }
 
-func TestATunnelOfSomebodyElseIsLeftAlone(t *testing.T) {
+func TestForeignTunnelIsKept(t *testing.T) {
 	l := newLab(t)
 	m := tunnelMessage(tunnelTo("vx", nil).value.(wire.Interface).VXLAN)
 	m.IsAdd, m.Instance = true, 3
@@ -82,7 +82,7 @@ func TestATunnelOfSomebodyElseIsLeftAlone(t *testing.T) {
 	l.send(m, &vxlan.VxlanAddDelTunnelV3Reply{})
 }
 
-func TestInvalidTunnelsAreFoundBeforeTheDataplaneSeesThem(t *testing.T) {
+func TestInvalidTunnelsAreRefused(t *testing.T) {
 	of := func(change func(*wire.VXLAN)) string {
 		return fault(validateInterface, "vx", tunnelTo("vx", func(v *wire.Interface) { change(&v.VXLAN) }).value.(wire.Interface))
 	}

@@ -13,6 +13,7 @@ const (
 	dpdkHeader   = 128  // before that, if the DPDK plugin is loaded
 	cacheLine    = 64
 	ordinaryPage = 4 << 10
+	ordinary     = "4k" // VPP's name of ordinaryPage
 
 	baseBuffers   = 16384 // VPP's default with hugepages
 	workerBuffers = 4096  // in frames and in the cache of a worker
@@ -131,7 +132,7 @@ func (o *Options) bufferBytes() int {
 
 // pages are the pages of VPP's memory.
 type pages struct {
-	buffers, heap string // Huge, Giga, or None
+	buffers, heap string // page sizes: Huge, Giga or ordinary
 	ask           int    // value of buffers-per-numa with which VPP has the needed buffers
 	count         int    // of pages of the buffers, on each NUMA node
 	bytes         int    // of a page of the buffers
@@ -141,9 +142,9 @@ type pages struct {
 // choosePages uses hugepages only if enough are free: without them VPP fails at start or gets SIGBUS.
 func choosePages(o *Options, m *Machine, c cores, buffers int) (pages, error) {
 	asked := askOrdinary(o.bufferBytes(), buffers)
-	ordinary := pages{buffers: None, heap: None, ask: asked, count: asked, bytes: ordinaryPage, reason: "set by --hugepages"}
+	none := pages{buffers: ordinary, heap: ordinary, ask: asked, count: asked, bytes: ordinaryPage, reason: "set by --hugepages"}
 	if o.Hugepages == None {
-		return ordinary, o.forbidOrdinary("with --hugepages none")
+		return none, o.forbidOrdinary("with --hugepages none")
 	}
 	var missing []string
 	for _, size := range pageSizes {
@@ -151,7 +152,7 @@ func choosePages(o *Options, m *Machine, c cores, buffers int) (pages, error) {
 			continue
 		}
 		perPage := size.bytes / o.bufferBytes()
-		p := pages{buffers: size.name, heap: None, ask: buffers, count: (buffers-1)/perPage + 1, bytes: size.bytes}
+		p := pages{buffers: size.name, heap: ordinary, ask: buffers, count: (buffers-1)/perPage + 1, bytes: size.bytes}
 		lack := m.lacking(size.name, p.count)
 		if lack == "" {
 			p.reason = fmt.Sprintf("hugepages, %d on each NUMA node: fewer TLB misses than with ordinary pages", p.count)
@@ -165,8 +166,8 @@ func choosePages(o *Options, m *Machine, c cores, buffers int) (pages, error) {
 	if o.Hugepages != Auto {
 		return pages{}, fmt.Errorf("--hugepages %s: %s; reserve more (sysctl vm.nr_hugepages, or hugepages= of the kernel), or use --hugepages auto", o.Hugepages, missing[0])
 	}
-	ordinary.reason = missing[0]
-	return ordinary, o.forbidOrdinary(missing[0])
+	none.reason = missing[0]
+	return none, o.forbidOrdinary(missing[0])
 }
 
 // askOrdinary returns the value of buffers-per-numa for ordinary pages. VPP takes a page for each buffer, lays buffers of the

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Config is a startup configuration. String returns its text.
+// Config is a startup configuration.
 type Config struct {
 	summary  []string
 	sections []section
@@ -73,21 +73,21 @@ func statsLines(o *Options, c cores) []line {
 
 func memoryLines(o *Options, p pages) []line {
 	reason := "allocated when used, without hugepages"
-	if p.heap != None {
+	if p.heap != ordinary {
 		reason = "enough hugepages are free for the heap, too"
 	}
 	return []line{
 		{"main-heap-size " + mebibytes(heapFor(o)), fmt.Sprintf("routes, neighbours and filters of %d interfaces; VPP ends if it is full", o.interfaces())},
-		{"main-heap-page-size " + pageSize(p.heap), reason},
+		{"main-heap-page-size " + p.heap, reason},
 	}
 }
 
 func bufferLines(p pages, buffers int, why string) []line {
-	if p.buffers == None {
+	if p.buffers == ordinary {
 		why = fmt.Sprintf("%d usable, because VPP skips those that would cross a page: %s", buffers, why)
 	}
 	return []line{
-		{"page-size " + pageSize(p.buffers), p.reason},
+		{"page-size " + p.buffers, p.reason},
 		{"buffers-per-numa " + strconv.Itoa(p.ask), why},
 		{"default data-size " + strconv.Itoa(dataSize), "a packet of 1500 bytes takes one buffer, one of 9000 takes five"},
 	}
@@ -174,12 +174,12 @@ func describe(o *Options, m *Machine, p pages) []string {
 	memory := 170 << 20 // the process and the heap of a VPP 25.10 without interfaces
 	memory += o.interfaces() * interfaceHeap
 	huge := 0
-	if buffers := p.count * p.bytes * len(m.Nodes); p.buffers == None {
+	if buffers := p.count * p.bytes * len(m.Nodes); p.buffers == ordinary {
 		memory += buffers
 	} else {
 		huge = buffers
 	}
-	if p.heap != None {
+	if p.heap != ordinary {
 		huge += heapFor(o)
 	}
 	return []string{
@@ -187,14 +187,6 @@ func describe(o *Options, m *Machine, p pages) []string {
 		fmt.Sprintf("processors %s; %s; free hugepages: %s", listed(m.CPUs, byID), taps, strings.Join(nodes, "; ")),
 		fmt.Sprintf("VPP takes %s of hugepages and, with all interfaces, about %s of other memory, without the rings of veths.", mebibytes(huge), mebibytes(memory)),
 	}
-}
-
-// pageSize is a page size in VPP's format.
-func pageSize(size string) string {
-	if size == None {
-		return "4k"
-	}
-	return size
 }
 
 func mebibytes(n int) string { return strconv.Itoa(n>>20) + "M" }
