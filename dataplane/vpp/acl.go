@@ -211,7 +211,6 @@ func aclRule(d acl_types.ACLRule) wire.ACLRule {
 	return r
 }
 
-// Dump lists the ACLs with our tags, with and without interfaces that have them.
 func (b acls) Dump(ctx context.Context, _ kvscheduler.View) iter.Seq2[kvscheduler.Actual[wire.ACL, ACLIndex], error] {
 	return yieldAll(b.c.acls(ctx))
 }

@@ -263,7 +263,6 @@ func (c *Client) unnumbered(ctx context.Context, _ []string) ([]kvscheduler.Actu
 	return found, nil
 }
 
-// borrowings returns all unnumbered interfaces by borrower.
 func (c *Client) borrowings(ctx context.Context) (map[Index]Borrowing, error) {
 	r := askAll(&ip.IPUnnumberedDump{SwIfIndex: noIndex.api()}, &ip.IPUnnumberedDetails{})
 	if err := c.exchangeAll(ctx, []*request{r}); err != nil {
@@ -326,7 +325,6 @@ func addDelNeighbour(v wire.Neighbour, i Index, add bool) *request {
 	}, &ip_neighbor.IPNeighborAddDelReply{})
 }
 
-// neighbours lists the static entries of our interfaces.
 func (c *Client) neighbours(ctx context.Context, _ []string) ([]kvscheduler.Actual[wire.Neighbour, Index], error) {
 	p, err := c.ports(ctx)
 	if err != nil {

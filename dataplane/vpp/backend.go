@@ -163,6 +163,16 @@ func take[V, M any](ctx context.Context, c *Client, s *steps, batch []kvschedule
 	}
 }
 
+// undo sends the request that undoes a part of a failed item, also after the end of ctx. It returns false if that fails, too.
+func undo[V, M any](ctx context.Context, c *Client, it *kvscheduler.Item[V, M], r *request) bool {
+	c.exchange(context.WithoutCancel(ctx), r)
+	err := r.fault()
+	if err != nil {
+		it.Err = fmt.Errorf("%w, and removing it again: %w", strip(it.Err), strip(err))
+	}
+	return err == nil
+}
+
 // strip removes the outcome from an error.
 func strip(err error) error {
 	known := new(kvscheduler.OpError)

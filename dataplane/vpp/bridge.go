@@ -23,7 +23,6 @@ const noDomain = ^Domain(0)
 // bridgePrefix starts the tags of our bridge domains in the dataplane.
 const bridgePrefix = "weft:"
 
-// maxBridgeID is VPP's limit.
 const maxBridgeID = 1<<24 - 1
 
 type bridgeItem = kvscheduler.Item[wire.BridgeDomain, Domain]
@@ -255,7 +254,6 @@ func (b bridgeMembers) Create(ctx context.Context, batch []bridgeMemberItem) {
 // Update joins again, which changes the split-horizon group.
 func (b bridgeMembers) Update(ctx context.Context, batch []bridgeMemberItem) { b.Create(ctx, batch) }
 
-// Delete returns the interfaces to layer 3.
 func (b bridgeMembers) Delete(ctx context.Context, batch []bridgeMemberItem) {
 	each(ctx, b.c, batch, func(it *bridgeMemberItem) *request {
 		what := fmt.Sprintf("sw_interface_set_l2_bridge: %s out of %s", it.Have.Interface, it.Have.BridgeDomain)

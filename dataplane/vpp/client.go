@@ -194,7 +194,6 @@ func (c *Client) current() (*session, error) {
 	return c.session, nil
 }
 
-// connect opens a session with all needed messages.
 func (c *Client) connect(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, c.options.Limit)
 	defer cancel()
@@ -297,7 +296,6 @@ func (c *Client) watch(ctx context.Context, s *session, tick <-chan time.Time) (
 	}
 }
 
-// drop removes an ended session.
 func (c *Client) drop(s *session) {
 	s.close()
 	c.mu.Lock()
@@ -338,7 +336,7 @@ func exposure(socket string) string {
 	if err != nil {
 		return ""
 	}
-	who := writers(info)
+	who := class(info, 0o020, 0o002)
 	for dir := filepath.Dir(socket); who != 0; dir = filepath.Dir(dir) {
 		info, err := os.Stat(dir)
 		if err != nil {
@@ -358,9 +356,6 @@ func exposure(socket string) string {
 	return ""
 }
 
-// writers returns the classes of users, 0o070 and 0o007, that may connect to a socket. Group 0 counts as root.
-func writers(info fs.FileInfo) fs.FileMode { return class(info, 0o020, 0o002) }
-
 func searchers(info fs.FileInfo) fs.FileMode {
 	who := class(info, 0o010, 0o001)
 	if who&0o007 != 0 {
@@ -369,6 +364,7 @@ func searchers(info fs.FileInfo) fs.FileMode {
 	return who
 }
 
+// class returns the classes of users, 0o070 and 0o007, with one of the permissions. Group 0 counts as root.
 func class(info fs.FileInfo, group, other fs.FileMode) (who fs.FileMode) {
 	st, ok := info.Sys().(*syscall.Stat_t)
 	if info.Mode()&group != 0 && ok && st.Gid != 0 {

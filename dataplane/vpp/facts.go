@@ -33,7 +33,6 @@ type fact struct {
 	instead func(api.Message) api.Message // a harmless form with the same effect
 }
 
-// allFacts is the table of known defects.
 var allFacts = []fact{{
 	// VPP dies of SIGSEGV: the decoded path keeps interface 0, counts as attached to local0 and is exported to a table that does not
 	// exist. Fixed by commit 2d25978a8c5 of VPP, which is in stable/2602 and not in stable/2510.
@@ -75,7 +74,6 @@ func withoutBackupDrop(paths []fib_types.FibPath) []fib_types.FibPath {
 
 type facts []fact
 
-// factsOf selects the defects of a dataplane by its version.
 func factsOf(version string) facts {
 	r, isVPP := releaseOf(version)
 	if !isVPP {

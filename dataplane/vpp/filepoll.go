@@ -53,7 +53,6 @@ type pollers struct {
 	limit  int
 }
 
-// exchangeAll sends requests and returns the first error of their replies.
 type exchangeAll func(context.Context, []*request) error
 
 // pollers returns nil if the dataplane is not VPP or has no limit.
@@ -132,7 +131,6 @@ func (p *pollers) refusal() error {
 		ErrVeths, readers, p.limit)
 }
 
-// move assigns a queue to another thread.
 type move struct {
 	queue
 	to int

@@ -255,16 +255,9 @@ func (b ifaces) finish(ctx context.Context, batch []interfaceItem, made []bool) 
 
 // undo deletes interfaces that were created but not configured, also after the end of ctx. Then the object is refused as a whole.
 func (b ifaces) undo(ctx context.Context, batch []interfaceItem, made []bool) {
-	ctx = context.WithoutCancel(ctx)
 	for i := range batch {
 		it := &batch[i]
-		if it.Err == nil || !made[i] {
-			continue
-		}
-		r := remove(it.Name, it.Want, it.NewMeta)
-		b.c.exchange(ctx, r)
-		if err := r.fault(); err != nil {
-			it.Err = fmt.Errorf("%w, and removing it again: %w", strip(it.Err), strip(err))
+		if it.Err == nil || !made[i] || !undo(ctx, b.c, it, remove(it.Name, it.Want, it.NewMeta)) {
 			continue
 		}
 		refusal := new(api.VPPApiError)
@@ -486,7 +479,6 @@ func (b ifaces) Delete(ctx context.Context, batch []interfaceItem) {
 	b.take(ctx, &s, batch)
 }
 
-// present reports whether a dump has the item's interface with its name.
 func (p *ports) present(look *request, it *interfaceItem) bool {
 	for _, d := range listOf[*interfaces.SwInterfaceDetails](look) {
 		name, _, ours := p.identity(d)

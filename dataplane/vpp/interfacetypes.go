@@ -24,10 +24,8 @@ import (
 	"github.com/weftnet/weft/wire"
 )
 
-// maxNamespace is the API's limit of a namespace's path.
 const maxNamespace = 63
 
-// maxLinkName is the kernel's limit of a link's name.
 const maxLinkName = 15
 
 // newTap requests a tap. It opens a namespace with a path that is too long for the API and names it by the file descriptor, which the
@@ -276,7 +274,6 @@ func deleteVXLAN(name string, v wire.Interface) *request {
 		fineIf(api.NO_SUCH_ENTRY)
 }
 
-// tunnelWords describes a tunnel for errors.
 func tunnelWords(name string, v wire.Interface) string {
 	return fmt.Sprintf("%s (%s to %s, VNI %d)", name, v.VXLAN.Source, v.VXLAN.Destination, v.VXLAN.VNI)
 }

@@ -105,21 +105,9 @@ func (b macips) Create(ctx context.Context, batch []macipItem) {
 		}
 	}
 	take(ctx, b.c, &applications, batch)
-	b.undo(ctx, batch, applications.items)
-}
-
-// undo deletes the lists that could not be applied, also after the end of ctx.
-func (b macips) undo(ctx context.Context, batch []macipItem, items []int) {
-	ctx = context.WithoutCancel(ctx)
-	for _, i := range items {
-		it := &batch[i]
-		if it.Err == nil {
-			continue
-		}
-		r := removeList(it.Name, it.NewMeta)
-		b.c.exchange(ctx, r)
-		if err := r.fault(); err != nil {
-			it.Err = fmt.Errorf("%w, and removing it again: %w", strip(it.Err), strip(err))
+	for _, i := range applications.items {
+		if it := &batch[i]; it.Err != nil {
+			undo(ctx, b.c, it, removeList(it.Name, it.NewMeta))
 		}
 	}
 }
@@ -193,7 +181,6 @@ func (b macips) applied(ctx context.Context, ports []Index) (map[Index]*acl.Maci
 	return found, nil
 }
 
-// Dump lists the lists with our tags, applied or not.
 func (b macips) Dump(ctx context.Context, _ kvscheduler.View) iter.Seq2[kvscheduler.Actual[wire.MACIP, ACL], error] {
 	return yieldAll(b.dump(ctx))
 }

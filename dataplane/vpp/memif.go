@@ -219,7 +219,6 @@ func (b memifSockets) Create(ctx context.Context, batch []memifSocketItem) {
 	take(ctx, b.c, &s, batch)
 }
 
-// inUse returns an error if another socket has the number or the path.
 func inUse(there map[SocketID]string, v wire.MemifSocket) error {
 	for id, p := range there {
 		switch {

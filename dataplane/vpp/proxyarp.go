@@ -225,14 +225,13 @@ func (c *claims) keep(known map[string]wire.ProxyARP) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for name, old := range c.of {
-		if _, ok := known[name]; ok {
-			continue
-		}
-		if old.doubted {
+		switch _, ok := known[name]; {
+		case ok:
+		case old.doubted:
 			delete(c.of, name)
-			continue
+		default:
+			c.of[name] = claim{old.Proxy, true}
 		}
-		c.of[name] = claim{old.Proxy, true}
 	}
 }
 

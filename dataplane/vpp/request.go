@@ -84,7 +84,6 @@ func listOf[D api.Message](r *request) []D {
 	return list
 }
 
-// mapOf makes a map of the details of a dump.
 func mapOf[D api.Message, K comparable, V any](r *request, entry func(D) (K, V)) map[K]V {
 	found := make(map[K]V, len(r.details))
 	for _, d := range listOf[D](r) {
@@ -209,7 +208,6 @@ func decode(data []byte, m api.Message) error {
 	return nil
 }
 
-// finish ends the request, once.
 func (r *request) finish(err error) {
 	r.once.Do(func() {
 		r.err = err
@@ -217,7 +215,6 @@ func (r *request) finish(err error) {
 	})
 }
 
-// retval is the result in the reply; 0 is success.
 func (r *request) retval() api.VPPApiError {
 	field := reflect.ValueOf(r.reply).Elem().FieldByName("Retval")
 	if r.dump || !field.IsValid() {

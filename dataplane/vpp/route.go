@@ -74,10 +74,9 @@ func validatePath(p wire.Path, alone bool) error {
 func routeDeps(_ string, v wire.Route) []kvscheduler.Dep {
 	deps := []kvscheduler.Dep{{Label: "VRF", On: ref(wire.KindVRF, v.VRF)}}
 	for _, p := range v.Paths {
-		if p.Type == wire.PathUnreachable {
-			continue // the only path: no handle moves
+		if p.Type != wire.PathUnreachable { // which is the only path
+			deps = append(deps, kvscheduler.Dep{Label: "interface", On: ref(wire.KindInterface, p.Interface), Mode: kvscheduler.Follow})
 		}
-		deps = append(deps, kvscheduler.Dep{Label: "interface", On: ref(wire.KindInterface, p.Interface), Mode: kvscheduler.Follow})
 	}
 	return deps
 }

@@ -84,7 +84,6 @@ type stats struct {
 	mirror *mirror // of the last segment, or nil
 }
 
-// Patterns of the entries.
 const (
 	errorsPrefix    = "/err/"
 	errorsPattern   = "^/err/"

@@ -197,7 +197,6 @@ func (m *mirror) read(patterns ...string) ([]adapter.StatEntry, error) {
 	return entries, nil
 }
 
-// openSegment connects to a stats socket and receives the segment's descriptor.
 func openSegment(ctx context.Context, socket string) (*os.File, error) {
 	var d net.Dialer
 	conn, err := d.DialContext(ctx, "unixpacket", socket)

@@ -82,10 +82,8 @@ func defaultWorkers(cpus int) int {
 	return 4
 }
 
-// threads is the number of forwarding threads.
 func (c cores) threads() int { return max(1, len(c.workers)) }
 
-// listed joins the numbers of processors with commas.
 func listed(cpus []CPU, number func(CPU) int) string {
 	words := make([]string, len(cpus))
 	for i, cpu := range cpus {
@@ -178,7 +176,6 @@ func askOrdinary(size, needed int) int {
 	return (needed*size + lines - size - 1) / (lines - size)
 }
 
-// forbidOrdinary returns an error if the network card needs hugepages.
 func (o *Options) forbidOrdinary(why string) error {
 	if o.ownsCard(DPDK) {
 		return fmt.Errorf("--uplink-mode dpdk needs hugepages: %s", why)

@@ -161,7 +161,6 @@ func dpdkLines(o *Options, m *Machine, c cores) ([]line, error) {
 	}, nil
 }
 
-// describe describes the machine and VPP's share of its memory.
 func describe(o *Options, m *Machine, p pages) []string {
 	taps := "with /dev/vhost-net (taps are possible)"
 	if !m.VhostNet {
