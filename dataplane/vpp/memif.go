@@ -238,16 +238,18 @@ func (b memifSockets) Delete(ctx context.Context, batch []memifSocketItem) {
 		return
 	}
 	var s steps
+	closed := make([]string, len(batch)) // the path of each item, if its number is still that of its socket
 	for i, it := range batch {
 		if p := there[it.Meta]; p != "" && (p == it.Have.Path || it.Have.Path == "") {
+			closed[i] = p
 			s.add(i, ask(fmt.Sprintf("memif_socket_filename_add_del_v2: delete %d %s", it.Meta, p), &memif.MemifSocketFilenameAddDelV2{
 				SocketID: uint32(it.Meta),
 			}, &memif.MemifSocketFilenameAddDelV2Reply{}).fineIf(api.INVALID_ARGUMENT))
 		}
 	}
 	take(ctx, b.c, &s, batch)
-	for i := range batch {
-		if p := there[batch[i].Meta]; batch[i].Err == nil && p != "" && isBelow(p, b.c.options.Sockets) {
+	for i, p := range closed {
+		if batch[i].Err == nil && p != "" && isBelow(p, b.c.options.Sockets) {
 			batch[i].Err = removeSocketFile(p)
 		}
 	}

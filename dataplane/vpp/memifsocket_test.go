@@ -3,9 +3,13 @@ package vpp
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
+	binapi "go.fd.io/govpp/binapi/memif"
+
 	"github.com/weftnet/weft/memif"
+	"github.com/weftnet/weft/wire"
 )
 
 func TestSocketWithARemovedFileIsServedAgain(t *testing.T) {
@@ -26,5 +30,21 @@ func TestSocketWithARemovedFileIsServedAgain(t *testing.T) {
 		if err := l.connect("a", memif.ClientConfig{ID: 1 + id, Secret: "open sesame"}); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+func TestDeleteKeepsTheFileOfASocketThatHasTheNumberNow(t *testing.T) {
+	l := newMemifLab(t)
+	l.mustCommit(append(l.allocation("a", 5), l.allocation("b", 6)[0])...)
+	other := filepath.Join(l.root, "b", "memif.sock")
+	l.send(&binapi.MemifSocketFilenameAddDelV2{SocketID: 5}, &binapi.MemifSocketFilenameAddDelV2Reply{})
+	l.send(&binapi.MemifSocketFilenameAddDelV2{IsAdd: true, SocketID: 5, SocketFilename: other}, &binapi.MemifSocketFilenameAddDelV2Reply{})
+	l.send(&binapi.MemifCreateV2{SocketID: 5, ID: 9, RxQueues: 1, TxQueues: 1, RingSize: 1024, BufferSize: 2048}, &binapi.MemifCreateV2Reply{})
+	l.mustCommit(object{wire.MemifSocketKey("a"), nil})
+	if _, err := os.Lstat(other); err != nil {
+		t.Errorf("file of the other socket: %v", err)
+	}
+	if _, sockets := l.memifs(); !slices.Equal(sockets, []string{"5 b"}) {
+		t.Errorf("sockets %v, want that of b", sockets)
 	}
 }
