@@ -39,7 +39,7 @@ func (l MemifLimits) withDefaults() MemifLimits {
 // name, or the first container that has a device left, in this order. The memifs of a container are numbered from 1: those of other
 // attachments of the sandbox first, then in the order of the annotation.
 func (rq *request) grantMemifs(specs []spec) error {
-	others := memifsOf(rq.besides(rq.ev.Key, rq.ev.Netns))
+	others := memifsOf(rq.siblings(rq.ev.Key, rq.ev.Netns))
 	left, ids := make([]int, len(rq.ev.Grants)), make(map[string]uint32)
 	for g := range rq.ev.Grants {
 		held := others[rq.ev.Grants[g].Allocation.ID]
@@ -315,7 +315,7 @@ type member struct {
 // attachment that is displaced shares nothing any more.
 func (ps *Pods) membersOf(a *pod.Attachment, allocation string) []member {
 	var members []member
-	for _, o := range append(ps.besides(a.Key, a.Netns), a) {
+	for _, o := range append(ps.siblings(a.Key, a.Netns), a) {
 		for _, i := range o.Interfaces {
 			if i.Memif != nil && i.Memif.Allocation == allocation {
 				members = append(members, member{i, o})

@@ -168,8 +168,8 @@ func (ps *Pods) remember(a *pod.Attachment, t *eventloop.Txn) {
 	})
 }
 
-// displace gives up the values of attachments whose namespace's path now leads to this pod's namespace. Their own is
-// gone, or nothing else could stand there; they keep their addresses until their DEL.
+// displace deletes the values of attachments whose namespace path is that of this pod's namespace now. Their own namespace is gone; they
+// keep their addresses until their DEL.
 func (ps *Pods) displace(ev *pod.AddPod, t *eventloop.Txn) {
 	for _, c := range ps.wired {
 		if c.displaced || c.Key == ev.Key || c.Netns.Path != ev.Netns.Path || c.Netns == ev.Netns {
@@ -197,7 +197,7 @@ func (ps *Pods) Disconnect(ev *pod.DeletePod, t *eventloop.Txn) {
 	delete(ps.wired, ev.Key)
 	t.OnRollback(func() error { ps.wired[ev.Key] = c; return nil })
 	ps.forget(ev.Key, t)
-	values := ps.podValues(c.Attachment) // c is wired no more, so those that it shares are without what is its own
+	values := ps.podValues(c.Attachment) // without the memifs of c in shared lists, because c is deleted from wired
 	shared := ps.shared(c)
 	shared.Put(t)
 	for _, key := range values.Keys() {
@@ -207,7 +207,7 @@ func (ps *Pods) Disconnect(ev *pod.DeletePod, t *eventloop.Txn) {
 	}
 }
 
-// release gives back what a holder has on a network, once the event is durable.
+// release releases the addresses of a holder on a network, after the commit.
 func (ps *Pods) release(network, holder string, t *eventloop.Txn) {
 	addresses := ps.networks.Allocator(network)
 	if addresses == nil {
@@ -222,17 +222,17 @@ func (ps *Pods) release(network, holder string, t *eventloop.Txn) {
 	}
 }
 
-// older reports whether an attachment is of an older sandbox of the pod that an event is about.
+// older reports whether an attachment belongs to an older sandbox of the event's pod.
 func older(ev *pod.AddPod, c *connection) bool {
 	same := !ev.ID.IsZero() && c.Pod.String() == ev.ID.String()
 	if c.Pod.UID != "" && ev.ID.UID != "" && c.Pod.UID != ev.ID.UID {
-		same = false // made again, under the same name
+		same = false // another pod with the same name
 	}
 	return same && c.Key.ContainerID != ev.Key.ContainerID
 }
 
-// isOfEarlierPod reports whether a holder is of a pod that was made again since, under the same name, as that of the event: one
-// of a StatefulSet that keeps its addresses. Its DEL comes soon.
+// isOfEarlierPod reports whether a holder belongs to an earlier pod with the name of the event's pod, such as a pod of a StatefulSet with
+// static addresses. The DEL of the earlier pod comes soon.
 func (rq *request) isOfEarlierPod(holder string) bool {
 	for _, c := range rq.wired {
 		again := !rq.ev.ID.IsZero() && c.Pod.String() == rq.ev.ID.String() && c.Pod.UID != "" && rq.ev.ID.UID != "" && c.Pod.UID != rq.ev.ID.UID
@@ -243,7 +243,7 @@ func (rq *request) isOfEarlierPod(holder string) bool {
 	return false
 }
 
-// olderHolders are the holders, on a network, in older sandboxes of the pod: what they have may be asked for anew.
+// olderHolders lists the holders of older sandboxes of the pod on a network: the new sandbox may request their addresses.
 func (rq *request) olderHolders(network string) []string {
 	var holders []string
 	for _, c := range rq.wired {
@@ -259,8 +259,8 @@ func (rq *request) olderHolders(network string) []string {
 	return holders
 }
 
-// handOver takes from older sandboxes the addresses, and the memifs, that their pod's new one has. The attachments stay,
-// and what is left of them is theirs until their DEL; that they lost something is durable, or a restart would give it back.
+// handOver removes from older sandboxes of the pod the addresses and memifs that the new sandbox has. The older attachments stay until
+// their DEL. The loss is durable, or a restart would undo it.
 func (ps *Pods) handOver(ev *pod.AddPod, t *eventloop.Txn) {
 	for _, c := range ps.wired {
 		if !older(ev, c) {
@@ -284,7 +284,7 @@ func (ps *Pods) handOver(ev *pod.AddPod, t *eventloop.Txn) {
 	}
 }
 
-// without is a connection without the addresses that another attachment has on the same networks.
+// without returns a connection without the addresses and memifs that another attachment has.
 func without(c *connection, other *pod.Attachment) (less *connection, lost bool) {
 	less = newConnection(c.Attachment)
 	less.displaced = c.displaced
@@ -304,15 +304,15 @@ func without(c *connection, other *pod.Attachment) (less *connection, lost bool)
 	return less, lost
 }
 
-// sharesAllocation reports whether a memif is on the socket of another attachment's: kubelet allocates once in a pod's
-// life, so its new sandbox takes over the sockets of the old one.
+// sharesAllocation reports whether another attachment has a memif on the same socket. Kubelet allocates once in a pod's life, so a new
+// sandbox takes over the sockets of the old one.
 func sharesAllocation(i pod.Interface, other *pod.Attachment) bool {
 	return slices.ContainsFunc(other.Interfaces, func(o pod.Interface) bool {
 		return o.Memif != nil && o.Memif.Allocation == i.Memif.Allocation
 	})
 }
 
-// drop takes an address from an interface, and the routes of its family with it.
+// drop removes an address from an interface, with the routes of its family.
 func drop(i *pod.Interface, a netip.Addr) bool {
 	at := addressIn(*i, a)
 	if at < 0 {
@@ -331,8 +331,8 @@ func drop(i *pod.Interface, a netip.Addr) bool {
 	return true
 }
 
-// besides are the attachments that a sandbox has beside one of them.
-func (ps *Pods) besides(key pod.Key, netns pod.Netns) []*pod.Attachment {
+// siblings lists the other attachments of a sandbox.
+func (ps *Pods) siblings(key pod.Key, netns pod.Netns) []*pod.Attachment {
 	var others []*pod.Attachment
 	for _, c := range ps.wired {
 		if !c.displaced && c.Netns == netns && c.Key != key {
@@ -342,8 +342,9 @@ func (ps *Pods) besides(key pod.Key, netns pod.Netns) []*pod.Attachment {
 	return others
 }
 
-// leads reports whether one of the attachments has the way to a network's other addresses: a sandbox has one at most.
-func leads(attachments []*pod.Attachment, network string) bool {
+// hasNetworkRoute reports whether an attachment has the routes to the other addresses of a network. A sandbox has one such attachment at
+// most.
+func hasNetworkRoute(attachments []*pod.Attachment, network string) bool {
 	return slices.ContainsFunc(attachments, func(a *pod.Attachment) bool {
 		return slices.ContainsFunc(a.Interfaces, func(i pod.Interface) bool {
 			return i.Type != pod.TypeIPAM && i.Type != pod.TypeMemif && i.Network == network
@@ -351,7 +352,7 @@ func leads(attachments []*pod.Attachment, network string) bool {
 	})
 }
 
-// holderOn is the attachment of this node that has an address on a network.
+// holderOn returns the attachment that has an address on a network; nil if there is none.
 func (ps *Pods) holderOn(network string, a netip.Addr) *connection {
 	network = desired.NetworkOf(network)
 	for _, c := range ps.wired {

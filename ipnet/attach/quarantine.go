@@ -37,7 +37,7 @@ func (ps *Pods) forget(key pod.Key, t *eventloop.Txn) {
 	t.OnRollback(func() error { ps.withheld.Store(before); return nil })
 }
 
-// desirable are the values of an attachment without those that are withheld.
+// desirable returns the values of an attachment without those that are withheld.
 func (ps *Pods) desirable(key pod.Key, v desired.Values) desired.Values {
 	if !(*ps.withheld.Load())[key] {
 		return v

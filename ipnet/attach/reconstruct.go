@@ -15,22 +15,22 @@ import (
 	"github.com/weftnet/weft/wire"
 )
 
-// Found is an interface that was found on the machine when what was kept of it is lost.
+// Found is an interface of the machine whose record is lost.
 type Found struct {
 	Object     string    // name in the dataplane
 	Type       string    // pod.TypeTap, pod.TypeVeth or pod.TypeMemif
-	Labels     []string  // of what the interface is in, in the dataplane
-	Netns      pod.Netns // that its Linux end is in
+	Labels     []string  // of its VRF or bridge domain in the dataplane
+	Netns      pod.Netns // of the Linux end
 	Name       string    // of the Linux end
 	Alias      string    // of the Linux end
 	MAC        wire.MAC  // of the Linux end
 	MTU        int       // bytes
 	RxQueues   int       // of the Linux end
 	TxQueues   int
-	Neighbours []netip.Addr   // that the dataplane knows there: the addresses that were given to the Linux end
-	Memif      *pod.Memif     // of a memif, whose Linux end is its program
-	Pod        pod.ID         // if that is known
-	Addresses  []netip.Prefix // of the Linux end; asked where there are no neighbours, for the pod may have changed them
+	Neighbours []netip.Addr   // of the dataplane: the addresses that were allocated to the Linux end
+	Memif      *pod.Memif     // of a memif, whose other end is a program
+	Pod        pod.ID         // if known
+	Addresses  []netip.Prefix // of the Linux end; used without Neighbours only, because the pod may have changed them
 }
 
 // All lists every address that the interface may have.
@@ -56,11 +56,10 @@ func (f Found) whole() []netip.Addr {
 	return addresses
 }
 
-// Reconstruct makes the attachments of interfaces anew, or, of those that are known, what they lack: as they were, but for
-// what the machine does not know. That is the pod's name unless it has memifs, its annotations, when it was added, which is now, and in which
-// order it asked for its extra interfaces, which is now that of their names. Restore then takes the attachments over. What
-// it cannot be sure of it refuses, by object; so it does with extra interfaces where the main one, lost or refused, is not
-// known.
+// Reconstruct returns attachments for interfaces without a record, or adds missing interfaces to known attachments. The machine does not
+// know the name of a pod without memifs, its annotations, the time of its ADD (now), and the order of its extra interfaces (that of their
+// names). Restore adopts the attachments. Reconstruct refuses, by object, an ambiguous interface, and extra interfaces whose main
+// interface is lost or refused.
 func (ps *Pods) Reconstruct(found []Found, lost []Found) ([]*pod.Attachment, map[string]error) {
 	refused := make(map[string]error)
 	for _, f := range lost {
@@ -77,7 +76,7 @@ func (ps *Pods) Reconstruct(found []Found, lost []Found) ([]*pod.Attachment, map
 			a = ps.reconstructed(key, f)
 		}
 		if err == nil {
-			err = ps.reconstruct(f, a, slices.AppendSeq(ps.besides(key, a.Netns), maps.Values(attachments)))
+			err = ps.reconstruct(f, a, slices.AppendSeq(ps.siblings(key, a.Netns), maps.Values(attachments)))
 		}
 		if err != nil {
 			refused[f.Object] = err
@@ -91,13 +90,13 @@ func (ps *Pods) Reconstruct(found []Found, lost []Found) ([]*pod.Attachment, map
 	return slices.SortedFunc(maps.Values(attachments), func(a, b *pod.Attachment) int { return cmp.Compare(a.Key.String(), b.Key.String()) }), refused
 }
 
-// mainFirst orders by name what belongs to attachments, behind their main interfaces.
+// mainFirst orders main interfaces before extra ones, then by name.
 func mainFirst(a, b Found) int {
 	isExtra := func(f Found) int { return strings.Count(f.Alias, "/") }
 	return cmp.Or(cmp.Compare(isExtra(a), isExtra(b)), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Object, b.Object))
 }
 
-// reconstructed is what is known of an attachment.
+// reconstructed returns a copy of a known attachment, or a new one.
 func (ps *Pods) reconstructed(key pod.Key, f Found) *pod.Attachment {
 	if c := ps.wired[key]; c != nil {
 		return newConnection(c.Attachment).Attachment
@@ -105,7 +104,7 @@ func (ps *Pods) reconstructed(key pod.Key, f Found) *pod.Attachment {
 	return &pod.Attachment{Key: key, Netns: f.Netns, Created: ps.networks.Config.Now().UTC()}
 }
 
-// reconstruct adds an interface to its attachment. others are those that may be of the same sandbox.
+// reconstruct adds an interface to its attachment. others may belong to the same sandbox.
 func (ps *Pods) reconstruct(f Found, a *pod.Attachment, others []*pod.Attachment) error {
 	if f.Netns.Inode != a.Netns.Inode || f.Netns.Device != a.Netns.Device {
 		return fmt.Errorf("link %s is in network namespace %s, and the attachment in %s", f.Name, f.Netns.Path, a.Netns.Path)
@@ -118,7 +117,7 @@ func (ps *Pods) reconstruct(f Found, a *pod.Attachment, others []*pod.Attachment
 	}
 	s := spec{name: f.Name, kind: f.Type, object: f.Object, mac: f.MAC, mtu: f.MTU, memif: f.Memif}
 	s.rxQueues, s.txQueues = several(f.RxQueues), several(f.TxQueues)
-	delegates := f.Name != desired.RuntimesName && (len(f.Labels) > 0 || len(f.Neighbours) == 0) // and may be of any network too
+	delegates := f.Name != desired.RuntimesName && (len(f.Labels) > 0 || len(f.Neighbours) == 0) // which may be on any network
 	if f.Name != a.Key.IfName || delegates {
 		if err := ps.locate(&s, f); err != nil {
 			return err
@@ -126,7 +125,7 @@ func (ps *Pods) reconstruct(f Found, a *pod.Attachment, others []*pod.Attachment
 	}
 	s.defaults = !ps.config.NoDefaultRoutes && f.Name == a.Key.IfName && f.Name == desired.RuntimesName
 	others = slices.DeleteFunc(others, func(o *pod.Attachment) bool { return o.Netns != a.Netns })
-	s.leads = s.kind == pod.TypeMemif || !leads(append(others, a), s.network)
+	s.leads = s.kind == pod.TypeMemif || !hasNetworkRoute(append(others, a), s.network)
 	leases, err := ps.leasesFound(s, f)
 	if err != nil {
 		return err
@@ -147,7 +146,7 @@ func keyOf(f Found) (pod.Key, error) {
 	return key, nil
 }
 
-// locate says which network an extra interface is on.
+// locate finds the network of an extra interface.
 func (ps *Pods) locate(s *spec, f Found) error {
 	switch {
 	case len(f.Labels) == 0 && len(f.Neighbours) == 0:
@@ -167,7 +166,7 @@ func (ps *Pods) locate(s *spec, f Found) error {
 	return fmt.Errorf("link %s is in %s, which is of no network that is known", f.Name, f.Labels[0])
 }
 
-// leasesFound are the addresses that were given to an interface, IPv4 first.
+// leasesFound returns the addresses that were allocated to an interface, IPv4 first.
 func (ps *Pods) leasesFound(s spec, f Found) ([]ipam.Lease, error) {
 	switch {
 	case s.network == "":
@@ -190,7 +189,7 @@ func (ps *Pods) leasesFound(s spec, f Found) ([]ipam.Lease, error) {
 	return leases, nil
 }
 
-// onLinkOf are the addresses of the length of a pool. A bridge domain knows none, so that there is only the pod to ask.
+// onLinkOf lists the addresses of the pod with the prefix length of a pool. A bridge domain has no addresses.
 func onLinkOf(f Found, p ipam.Pool) []netip.Addr {
 	var addresses []netip.Addr
 	for _, a := range f.Addresses {
@@ -201,7 +200,7 @@ func onLinkOf(f Found, p ipam.Pool) []netip.Addr {
 	return addresses
 }
 
-// leased are the addresses of the network default that were given to an interface, IPv4 first.
+// leased returns the addresses of the network default that were allocated to an interface, IPv4 first.
 func (ps *Pods) leased(f Found) ([]ipam.Lease, error) {
 	var leases []ipam.Lease
 	for _, family := range []wire.Family{wire.IP4, wire.IP6} {
@@ -219,8 +218,8 @@ func (ps *Pods) leased(f Found) ([]ipam.Lease, error) {
 	return leases, nil
 }
 
-// given is the one address of a family that can be ours: one of a pool, or, since pools change, the only one; not valid
-// if there is none.
+// given returns the one address of a family that Weft can have allocated: an address of a pool, or, since pools change, the only address;
+// not valid if there is none.
 func (ps *Pods) given(family wire.Family, addresses []netip.Addr) (netip.Addr, error) {
 	var ofPools, all []netip.Addr
 	for _, a := range addresses {

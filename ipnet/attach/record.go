@@ -10,8 +10,7 @@ import (
 	"github.com/weftnet/weft/wire"
 )
 
-// interfaceOf is an interface of an attachment as it is recorded. Everything else about it follows from the record, the
-// attachment's key and the network.
+// interfaceOf returns the record of an interface. Its values follow from the record, the key of the attachment, and the network.
 func (ps *Pods) interfaceOf(s spec, leases []ipam.Lease) pod.Interface {
 	i := pod.Interface{Name: s.name, Type: s.kind, Network: s.network, Object: s.object, MAC: s.mac.String(), MTU: s.mtu, Memif: s.memif, Definition: s.definition}
 	if s.memif == nil {
@@ -49,7 +48,7 @@ func routedBeside(i *pod.Interface, routes []pod.Route) {
 	}
 }
 
-// asDefault gives an interface an address by which its pod reaches everything.
+// asDefault adds an address with a default route.
 func asDefault(i *pod.Interface, a netip.Addr) {
 	family := wire.FamilyOf(a)
 	gateway := desired.GatewayOf(family)
@@ -61,20 +60,20 @@ func asDefault(i *pod.Interface, a netip.Addr) {
 	i.Routes = append(i.Routes, pod.Route{Destination: desired.DefaultOf(family), Gateway: gateway})
 }
 
-// onLink gives an interface an address among the others of its pool, which are its neighbours.
+// onLink adds an address with the prefix length of its pool: all other addresses of the pool are neighbours.
 func onLink(i *pod.Interface, a netip.Addr, p ipam.Pool) {
 	i.Addresses = append(i.Addresses, netip.PrefixFrom(a, p.Prefix.Bits()))
 	i.Gateways = append(i.Gateways, p.Node())
 }
 
-// routed gives an interface an address by which its pod reaches, if that leads anywhere, the network's others. The gateway
-// of IPv4 is not the main interface's: a pod has one route to that.
+// routed adds an address with routes to the network, if the interface has the network route. The IPv4 gateway differs from that of the
+// main interface: a pod has one route to a gateway.
 func (ps *Pods) routed(i *pod.Interface, s spec, l ipam.Lease) {
 	family := wire.FamilyOf(l.Address)
 	gateway := desired.Gateway6
 	switch {
 	case family == wire.IP4 && s.kind == pod.TypeMemif && s.custom == nil:
-		gateway = desired.Gateway4 // the kernel, which has one route to it, is not asked
+		gateway = desired.Gateway4 // the kernel does not route for it
 	case family == wire.IP4:
 		gateway = ps.gatewayOfLease(s, l)
 	}
@@ -100,7 +99,7 @@ func (ps *Pods) poolsOf(s spec) []ipam.Pool {
 	return ps.networks.Pools().All
 }
 
-// gatewayOfLease is the node's own address in the lease's pool; an address of no pool is routed by the node's first.
+// gatewayOfLease returns the node's own address in the pool of a lease, or its first address for a lease outside all pools.
 func (ps *Pods) gatewayOfLease(s spec, l ipam.Lease) netip.Addr {
 	if p := ps.poolOfLease(s, l); p.Prefix.IsValid() && s.custom != nil {
 		return p.Node()
@@ -110,7 +109,7 @@ func (ps *Pods) gatewayOfLease(s spec, l ipam.Lease) netip.Addr {
 	return ps.networks.NodeAddress(wire.FamilyOf(l.Address))
 }
 
-// poolOfLease is the pool that a lease is from.
+// poolOfLease returns the pool of a lease.
 func (ps *Pods) poolOfLease(s spec, l ipam.Lease) ipam.Pool {
 	for _, p := range ps.poolsOf(s) {
 		if p.Name == l.Pool {

@@ -19,7 +19,7 @@ func (ps *Pods) Restore(attachments []*pod.Attachment, leases []ipam.Lease) {
 	ps.restoreLeases(attachments, leases)
 }
 
-// restored is a connection with those interfaces whose networks are known.
+// restored returns a connection with the interfaces whose networks are known.
 func (ps *Pods) restored(a *pod.Attachment) *connection {
 	c := newConnection(a)
 	c.Interfaces = slices.DeleteFunc(c.Interfaces, func(i pod.Interface) bool {
@@ -32,8 +32,7 @@ func (ps *Pods) restored(a *pod.Attachment) *connection {
 	return c
 }
 
-// restoreLeases gives each network its leases back: first those of the attachments' addresses, then those that were kept
-// and that no attachment stands behind.
+// restoreLeases restores the leases of each network: first those of attachments, then those without an attachment.
 func (ps *Pods) restoreLeases(attachments []*pod.Attachment, kept []ipam.Lease) {
 	since := make(map[string]time.Time) // of kept leases, by holder and address
 	for _, l := range kept {
@@ -61,8 +60,8 @@ func (ps *Pods) restoreLeases(attachments []*pod.Attachment, kept []ipam.Lease) 
 	}
 }
 
-// leasesOf are the leases of an interface's addresses, since the time that was kept, else since the attachment is. Those of
-// no pool, or of no block of this node, are another plugin's.
+// leasesOf returns the leases of an interface, with the time of their record or of the attachment. Addresses outside the pools and
+// blocks of this node belong to another plugin.
 func (ps *Pods) leasesOf(a *pod.Attachment, i pod.Interface, since map[string]time.Time) []ipam.Lease {
 	var leases []ipam.Lease
 	holder := desired.HolderOf(a.Key, i.Name)
@@ -100,8 +99,7 @@ func (ps *Pods) orphans(kept []ipam.Lease) []ipam.Lease {
 	return orphans
 }
 
-// displaceOlder finds, of attachments whose namespaces stood at one path, those whose namespace is gone: all but the
-// latest's.
+// displaceOlder marks attachments whose namespace is gone: of all attachments with one namespace path the latest has the namespace.
 func (ps *Pods) displaceOlder() {
 	latest := make(map[string]*connection)
 	for _, c := range ps.inOrder() {

@@ -15,128 +15,6 @@ import (
 	"github.com/weftnet/weft/wire"
 )
 
-// checkLinkType rejects an interface that the dataplane of this node cannot make.
-func (rq *request) checkLinkType(s spec) error {
-	if why := rq.host.LinkTypes().NoTap; s.kind == pod.TypeTap && why != "" {
-		return pod.Errorf(pod.CodeRefused, "%s: interface %s: the dataplane of this node cannot create taps: %s; request a veth instead", rq.ev, s.name, why)
-	}
-	return nil
-}
-
-// option is one that a pod asks for, with the most that the node allows.
-type option struct {
-	name        string
-	asked, most int
-}
-
-// allowed refuses the first of the options of which more is asked for than the node allows.
-func allowed(ev *pod.AddPod, s spec, options ...option) error {
-	for _, o := range options {
-		if o.asked > o.most {
-			return pod.Errorf(pod.CodeInvalidAnnotation, "%s: annotation %s: interface %s: %s %d is more than this node allows, which is %d",
-				ev, pod.AnnotationOptions, s.name, o.name, o.asked, o.most)
-		}
-	}
-	return nil
-}
-
-// chooseQueues decides how many queues the pod's end of a tap or veth has. Those of a tap are pairs.
-func (rq *request) chooseQueues(s *spec) error {
-	rx, tx, most := s.rxQueues, s.txQueues, rq.config.MaxPodQueues
-	if err := allowed(rq.ev, *s, option{"rxQueues", rx, most}, option{"txQueues", tx, most}); err != nil {
-		return err
-	}
-	if s.kind == pod.TypeTap {
-		rx, tx = cmp.Or(rx, tx), cmp.Or(tx, rx)
-	}
-	s.rxQueues, s.txQueues = several(cmp.Or(rx, rq.config.PodQueues)), several(cmp.Or(tx, rq.config.PodQueues))
-	return nil
-}
-
-// several is a number of queues as it is recorded: one is what every link has.
-func several(queues int) int {
-	if queues == 1 {
-		return 0
-	}
-	return queues
-}
-
-// macFor is the MAC of the pod's end: the one asked for, else one that follows from the object's name.
-func (rq *request) macFor(s spec, asked string) (wire.MAC, error) {
-	if asked == "" {
-		return desired.MACOf(s.object, desired.LinuxEnd), nil
-	}
-	code, what := pod.CodeInvalidConfig, ""
-	if s.name != rq.ev.Key.IfName {
-		code, what = pod.CodeInvalidAnnotation, "interface "+s.name+": "
-	}
-	mac, err := wire.ParseMAC(asked)
-	if err != nil {
-		return wire.MAC{}, pod.Errorf(code, "%s: %sMAC asked for: %w", rq.ev, what, err)
-	}
-	if !mac.IsUnicast() {
-		return wire.MAC{}, pod.Errorf(code, "%s: %sMAC %s asked for is not one of a single interface: ask for a unicast MAC", rq.ev, what, asked)
-	}
-	if rq.isGateways(mac) || mac == desired.MACOf(s.object, desired.DataplaneEnd) || mac == desired.MACOf(s.object, desired.HostEnd) {
-		return wire.MAC{}, pod.Errorf(pod.CodeAddressInUse, "%s: %sMAC %s asked for is the gateway's or the node's; ask for another one, or for none",
-			rq.ev, what, mac)
-	}
-	if c := rq.holderOfMAC(mac.String()); c != nil && c.Key != rq.ev.Key {
-		return wire.MAC{}, pod.Errorf(pod.CodeAddressInUse, "%s: %sMAC %s asked for is held by %s (%s); ask for another one, or for none",
-			rq.ev, what, mac, c.Name(), c.Key)
-	}
-	return mac, nil
-}
-
-// distinct refuses a pod two of whose interfaces are to have one MAC.
-func distinct(ev *pod.AddPod, specs []spec) error {
-	seen := make(map[wire.MAC]string)
-	for _, s := range specs {
-		if other, taken := seen[s.mac]; taken {
-			return pod.Errorf(pod.CodeAddressInUse, "%s: interface %s: MAC %s is that of interface %s; ask for another one, or for none",
-				ev, s.name, s.mac, other)
-		}
-		seen[s.mac] = s.name
-		for _, o := range specs {
-			if s.mac == desired.MACOf(o.object, desired.DataplaneEnd) || s.mac == desired.MACOf(o.object, desired.HostEnd) {
-				return pod.Errorf(pod.CodeAddressInUse, "%s: interface %s: MAC %s is that of the gateway of interface %s; ask for another one, or for none",
-					ev, s.name, s.mac, o.name)
-			}
-		}
-	}
-	return nil
-}
-
-func (ps *Pods) holderOfMAC(mac string) *connection {
-	for _, c := range ps.wired {
-		for _, i := range c.Interfaces {
-			if i.MAC == mac {
-				return c
-			}
-		}
-	}
-	return nil
-}
-
-// isGateways reports whether a MAC is one that Weft gave to an interface of the dataplane or the node.
-func (ps *Pods) isGateways(mac wire.MAC) bool {
-	objects := []string{desired.GatewayObject, desired.HostObject, desired.TunnelObject}
-	for _, c := range ps.networks.Customs() {
-		objects = append(objects, c.Loopback)
-	}
-	for _, c := range ps.wired {
-		for _, i := range c.Interfaces {
-			objects = append(objects, i.Object)
-		}
-	}
-	for _, object := range objects {
-		if mac == desired.MACOf(object, desired.DataplaneEnd) || mac == desired.MACOf(object, desired.HostEnd) {
-			return true
-		}
-	}
-	return mac == desired.MACOf(desired.HostObject, desired.LinuxEnd) || mac == desired.MACOf(desired.TunnelObject, desired.LinuxEnd)
-}
-
 // spec is the resolved request for one interface of a pod, before its addresses are allocated.
 type spec struct {
 	name      string
@@ -147,17 +25,17 @@ type spec struct {
 	mac       wire.MAC // of the pod's end
 	mtu       int
 	wanted    []netip.Addr   // at most one a family
-	brought   []netip.Prefix // the pod's own, on a network without addresses; at most one a family
-	delegated bool           // wanted are another plugin's to give
-	leads     bool           // to the network's other addresses
-	defaults  bool           // it is the pod's way to everything
-	routes    []pod.Route    // another plugin's, by whatever gateways
+	brought   []netip.Prefix // requested by the pod on a network without addresses; at most one a family
+	delegated bool           // another plugin allocated wanted
+	leads     bool           // it has the routes to the other addresses of the network
+	defaults  bool           // it has the default routes
+	routes    []pod.Route    // of another plugin
 	options   pod.MemifOptions
-	rxQueues  int // of a memif what is asked for, else what the link is to have if that is several
+	rxQueues  int // of a memif as requested, else as recorded
 	txQueues  int
-	memif     *pod.Memif // of type memif: what its container has
+	memif     *pod.Memif // of type memif
 
-	definition string // the NetworkAttachmentDefinition that asks for it
+	definition string // name of its NetworkAttachmentDefinition
 }
 
 // request resolves the interfaces of one AddPod event.
@@ -199,7 +77,7 @@ func (rq *request) specs() ([]spec, error) {
 		if err != nil {
 			return nil, err
 		}
-		s.leads = s.leadsBeside(specs, rq.besides(rq.ev.Key, rq.ev.Netns))
+		s.leads = s.leadsBeside(specs, rq.siblings(rq.ev.Key, rq.ev.Netns))
 		specs = append(specs, s)
 	}
 	if err := rq.grantMemifs(specs); err != nil {
@@ -211,7 +89,7 @@ func (rq *request) specs() ([]spec, error) {
 	return specs, distinct(rq.ev, specs)
 }
 
-// mainSpec is the interface that the runtime asks for; that of a delegate is what another plugin's configuration says.
+// mainSpec returns the interface that the runtime requests; for a delegate the other plugin's configuration describes it.
 func (rq *request) mainSpec(addresses []netip.Prefix) (spec, error) {
 	r := &rq.ev.Requested
 	main, err := rq.extra(pod.InterfaceRequest{
@@ -226,7 +104,7 @@ func (rq *request) mainSpec(addresses []netip.Prefix) (spec, error) {
 			rq.ev, main.name, cmp.Or(r.Network, pod.DefaultNetwork))
 	}
 	main.delegated, main.routes = len(r.Delegated) > 0, r.Delegation.Routes
-	main.leads, main.defaults = main.leadsBeside(nil, rq.besides(rq.ev.Key, rq.ev.Netns)), rq.isDefault()
+	main.leads, main.defaults = main.leadsBeside(nil, rq.siblings(rq.ev.Key, rq.ev.Netns)), rq.isDefault()
 	return main, nil
 }
 
@@ -236,7 +114,7 @@ func (s spec) canAsk() bool {
 	return s.kind != pod.TypeMemif && s.custom != nil && s.custom.Network.Type == pod.L2 && len(s.custom.Network.CIDRs) == 0
 }
 
-// optionsOf are those of the main interface: what the runtime asks for goes before what a configuration does.
+// optionsOf returns the options of the main interface. The request of the runtime precedes the configuration.
 func optionsOf(r *pod.Requested, addresses []netip.Prefix) pod.InterfaceOptions {
 	o := r.Options
 	o.MAC = cmp.Or(r.MAC, o.MAC)
@@ -246,21 +124,21 @@ func optionsOf(r *pod.Requested, addresses []netip.Prefix) pod.InterfaceOptions 
 	return o
 }
 
-// isDefault reports whether the pod is to reach everything by its main interface. A delegate stands beside another plugin's
-// interface that leads there.
+// isDefault reports whether the main interface has the default routes. The interface of a delegate has none, because another plugin's
+// interface has them.
 func (rq *request) isDefault() bool {
 	return !rq.config.NoDefaultRoutes && rq.ev.Mode != pod.ModeDelegate
 }
 
-// leadsBeside reports whether an interface is to lead to its network's other addresses: the first one of the kernel's does,
-// and each memif, whose program has routes of its own.
-func (s spec) leadsBeside(others []spec, besides []*pod.Attachment) bool {
-	return s.kind == pod.TypeMemif || !leads(besides, s.network) && !slices.ContainsFunc(others, func(o spec) bool {
+// leadsBeside reports whether an interface gets the routes to its network: the first kernel interface does, and each memif, whose program
+// has routes of its own.
+func (s spec) leadsBeside(others []spec, siblings []*pod.Attachment) bool {
+	return s.kind == pod.TypeMemif || !hasNetworkRoute(siblings, s.network) && !slices.ContainsFunc(others, func(o spec) bool {
 		return o.network == s.network && o.kind != pod.TypeMemif
 	})
 }
 
-// extra is what a pod's author asks for, checked.
+// extra validates the request for an interface.
 func (rq *request) extra(r pod.InterfaceRequest) (spec, error) {
 	s := spec{
 		name: r.Name, kind: cmp.Or(r.Type, rq.host.LinkTypes().Pod), network: r.Network, object: desired.ObjectName(rq.ev.Key, r.Name),
@@ -290,7 +168,7 @@ func (rq *request) extra(r pod.InterfaceRequest) (spec, error) {
 				rq.ev, r.Name, r.Network, rq.ev.ID.Namespace, strings.Join(rq.networks.NetworksFor(rq.ev.ID.Namespace), ", "))
 		}
 	}
-	if err := rq.judgeOptions(&s, r.Options); err != nil {
+	if err := rq.validateOptions(&s, r.Options); err != nil {
 		return s, err
 	}
 	if err := rq.bring(&s, r.Options.IPs); err != nil {
@@ -306,9 +184,9 @@ func (rq *request) extra(r pod.InterfaceRequest) (spec, error) {
 	return s, err
 }
 
-// judgeOptions refuses options that do not suit the interface, or that this node would not give.
-func (rq *request) judgeOptions(s *spec, o pod.InterfaceOptions) error {
-	if err := o.Suit(s.kind); err != nil { // of a main interface it is not known before
+// validateOptions rejects options that do not suit the interface, or that this node does not allow.
+func (rq *request) validateOptions(s *spec, o pod.InterfaceOptions) error {
+	if err := o.Suit(s.kind); err != nil { // the type of a main interface was not known before
 		return pod.Errorf(pod.CodeInvalidConfig, "%s: interface %s: %w", rq.ev, s.name, err)
 	}
 	if s.kind == pod.TypeMemif {
@@ -317,8 +195,8 @@ func (rq *request) judgeOptions(s *spec, o pod.InterfaceOptions) error {
 	return rq.chooseQueues(s)
 }
 
-// mainAddresses are those that the main interface is to have: another plugin's, else those of the runtime, else, for the
-// families that it leaves open, those of the annotation.
+// mainAddresses returns the addresses of the main interface: those of another plugin, else those of the runtime and, for other families,
+// of the annotation.
 func mainAddresses(ev *pod.AddPod) ([]netip.Prefix, error) {
 	annotated, err := pod.AddressesAsked(ev.Annotations)
 	if err != nil {
@@ -340,7 +218,7 @@ func mainAddresses(ev *pod.AddPod) ([]netip.Prefix, error) {
 	return wanted, nil
 }
 
-// checkDelegated refuses addresses of another plugin that cannot be a pod's.
+// checkDelegated rejects addresses of another plugin that are invalid for a pod.
 func checkDelegated(ev fmt.Stringer, r *pod.Requested) error {
 	families := make(map[wire.Family]bool)
 	for _, p := range r.Delegated {
@@ -356,10 +234,9 @@ func checkDelegated(ev fmt.Stringer, r *pod.Requested) error {
 	return nil
 }
 
-// madeAlready reports whether another attachment of the sandbox has made the interface: a pod's annotations are the same
-// for all of them.
+// madeAlready reports whether another attachment of the sandbox has the interface: all attachments of a pod see its annotations.
 func (rq *request) madeAlready(r pod.InterfaceRequest) (bool, error) {
-	for _, a := range rq.besides(rq.ev.Key, rq.ev.Netns) {
+	for _, a := range rq.siblings(rq.ev.Key, rq.ev.Netns) {
 		for _, i := range a.Interfaces {
 			if i.Name != r.Name || i.Type == pod.TypeIPAM {
 				continue
@@ -374,8 +251,8 @@ func (rq *request) madeAlready(r pod.InterfaceRequest) (bool, error) {
 	return false, nil
 }
 
-// bring takes the addresses of an interface from the pod, on a network of type L2 without cidrs: each has a prefix length. An
-// address that another interface of the network on this node has is refused; other nodes' are not known.
+// bring accepts the addresses that a pod requests with prefix lengths on a network of type L2 without cidrs. It rejects an address of
+// another interface on this node; interfaces of other nodes are unknown.
 func (rq *request) bring(s *spec, ips []netip.Prefix) error {
 	if s.custom == nil || len(s.custom.Network.CIDRs) > 0 || len(ips) == 0 {
 		return nil
@@ -397,18 +274,18 @@ func (rq *request) bring(s *spec, ips []netip.Prefix) error {
 	return nil
 }
 
-// nameOn is the interface of a connection that has an address of a network.
+// nameOn returns the name of the interface that has an address on a network.
 func nameOn(c *connection, network string, a netip.Addr) string {
 	at := slices.IndexFunc(c.Interfaces, func(i pod.Interface) bool { return i.Network == network && addressIn(i, a) >= 0 })
 	return c.Interfaces[at].Name
 }
 
-// canBePods reports whether an address can be that of one machine on a network.
+// canBePods reports whether an address can be the address of a pod.
 func canBePods(a netip.Addr) bool {
 	return a.IsValid() && !a.Is4In6() && !a.IsMulticast() && !a.IsLoopback() && !a.IsUnspecified() && !a.IsLinkLocalUnicast()
 }
 
-// lastOf is the highest address of a prefix of IPv4: its broadcast address.
+// lastOf returns the broadcast address of an IPv4 prefix.
 func lastOf(p netip.Prefix) netip.Addr {
 	last := p.Masked().Addr().As4()
 	for i := range last {
@@ -432,7 +309,7 @@ func inOrder(prefixes []netip.Prefix) []netip.Prefix {
 	return slices.SortedFunc(slices.Values(prefixes), func(x, y netip.Prefix) int { return x.Addr().Compare(y.Addr()) })
 }
 
-// distinctAddresses refuses two interfaces of a pod with one address of a network.
+// distinctAddresses rejects two interfaces of a pod with the same address on a network.
 func distinctAddresses(ev *pod.AddPod, specs []spec) error {
 	seen := make(map[string]string)
 	for _, s := range specs {
@@ -445,4 +322,126 @@ func distinctAddresses(ev *pod.AddPod, specs []spec) error {
 		}
 	}
 	return nil
+}
+
+// checkLinkType rejects an interface that the dataplane of this node cannot make.
+func (rq *request) checkLinkType(s spec) error {
+	if why := rq.host.LinkTypes().NoTap; s.kind == pod.TypeTap && why != "" {
+		return pod.Errorf(pod.CodeRefused, "%s: interface %s: the dataplane of this node cannot create taps: %s; request a veth instead", rq.ev, s.name, why)
+	}
+	return nil
+}
+
+// option is a requested number with the maximum of the node.
+type option struct {
+	name        string
+	asked, most int
+}
+
+// allowed rejects the first option above its maximum.
+func allowed(ev *pod.AddPod, s spec, options ...option) error {
+	for _, o := range options {
+		if o.asked > o.most {
+			return pod.Errorf(pod.CodeInvalidAnnotation, "%s: annotation %s: interface %s: %s %d is more than this node allows, which is %d",
+				ev, pod.AnnotationOptions, s.name, o.name, o.asked, o.most)
+		}
+	}
+	return nil
+}
+
+// chooseQueues sets the queues of the pod's end of a tap or veth. A tap has queue pairs.
+func (rq *request) chooseQueues(s *spec) error {
+	rx, tx, most := s.rxQueues, s.txQueues, rq.config.MaxPodQueues
+	if err := allowed(rq.ev, *s, option{"rxQueues", rx, most}, option{"txQueues", tx, most}); err != nil {
+		return err
+	}
+	if s.kind == pod.TypeTap {
+		rx, tx = cmp.Or(rx, tx), cmp.Or(tx, rx)
+	}
+	s.rxQueues, s.txQueues = several(cmp.Or(rx, rq.config.PodQueues)), several(cmp.Or(tx, rq.config.PodQueues))
+	return nil
+}
+
+// several returns a number of queues as in records, where 0 is the default of one queue.
+func several(queues int) int {
+	if queues == 1 {
+		return 0
+	}
+	return queues
+}
+
+// macFor returns the MAC of the pod's end: the requested one, else one that is derived from the name of the object.
+func (rq *request) macFor(s spec, asked string) (wire.MAC, error) {
+	if asked == "" {
+		return desired.MACOf(s.object, desired.LinuxEnd), nil
+	}
+	code, what := pod.CodeInvalidConfig, ""
+	if s.name != rq.ev.Key.IfName {
+		code, what = pod.CodeInvalidAnnotation, "interface "+s.name+": "
+	}
+	mac, err := wire.ParseMAC(asked)
+	if err != nil {
+		return wire.MAC{}, pod.Errorf(code, "%s: %sMAC asked for: %w", rq.ev, what, err)
+	}
+	if !mac.IsUnicast() {
+		return wire.MAC{}, pod.Errorf(code, "%s: %sMAC %s asked for is not one of a single interface: ask for a unicast MAC", rq.ev, what, asked)
+	}
+	if rq.isGateways(mac) || mac == desired.MACOf(s.object, desired.DataplaneEnd) || mac == desired.MACOf(s.object, desired.HostEnd) {
+		return wire.MAC{}, pod.Errorf(pod.CodeAddressInUse, "%s: %sMAC %s asked for is the gateway's or the node's; ask for another one, or for none",
+			rq.ev, what, mac)
+	}
+	if c := rq.holderOfMAC(mac.String()); c != nil && c.Key != rq.ev.Key {
+		return wire.MAC{}, pod.Errorf(pod.CodeAddressInUse, "%s: %sMAC %s asked for is held by %s (%s); ask for another one, or for none",
+			rq.ev, what, mac, c.Name(), c.Key)
+	}
+	return mac, nil
+}
+
+// distinct rejects two interfaces of a pod with the same MAC.
+func distinct(ev *pod.AddPod, specs []spec) error {
+	seen := make(map[wire.MAC]string)
+	for _, s := range specs {
+		if other, taken := seen[s.mac]; taken {
+			return pod.Errorf(pod.CodeAddressInUse, "%s: interface %s: MAC %s is that of interface %s; ask for another one, or for none",
+				ev, s.name, s.mac, other)
+		}
+		seen[s.mac] = s.name
+		for _, o := range specs {
+			if s.mac == desired.MACOf(o.object, desired.DataplaneEnd) || s.mac == desired.MACOf(o.object, desired.HostEnd) {
+				return pod.Errorf(pod.CodeAddressInUse, "%s: interface %s: MAC %s is that of the gateway of interface %s; ask for another one, or for none",
+					ev, s.name, s.mac, o.name)
+			}
+		}
+	}
+	return nil
+}
+
+func (ps *Pods) holderOfMAC(mac string) *connection {
+	for _, c := range ps.wired {
+		for _, i := range c.Interfaces {
+			if i.MAC == mac {
+				return c
+			}
+		}
+	}
+	return nil
+}
+
+// isGateways reports whether an interface of the dataplane or the node has the MAC.
+func (ps *Pods) isGateways(mac wire.MAC) bool {
+	objects := []string{desired.GatewayObject, desired.HostObject, desired.TunnelObject}
+	for _, c := range ps.networks.Customs() {
+		objects = append(objects, c.Loopback)
+	}
+	for _, c := range ps.wired {
+		for _, i := range c.Interfaces {
+			objects = append(objects, i.Object)
+		}
+	}
+	for _, object := range objects {
+		if mac == desired.MACOf(object, desired.DataplaneEnd) || mac == desired.MACOf(object, desired.HostEnd) {
+			return true
+		}
+	}
+	return mac == desired.MACOf(desired.HostObject, desired.LinuxEnd) || mac == desired.MACOf(desired.TunnelObject, desired.LinuxEnd)
 }

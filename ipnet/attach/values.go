@@ -9,12 +9,12 @@ import (
 	"github.com/weftnet/weft/wire"
 )
 
-// podValues is what wires an attachment, but for what is withheld.
+// podValues lists the values of an attachment that are desired.
 func (ps *Pods) podValues(a *pod.Attachment) desired.Values {
 	return ps.desirable(a.Key, ps.allValues(a))
 }
 
-// allValues is what wires an attachment. It follows from what is kept of it and from its networks.
+// allValues lists the values of an attachment. They follow from its record and its networks.
 func (ps *Pods) allValues(a *pod.Attachment) desired.Values {
 	var v desired.Values
 	for _, i := range a.Interfaces {
@@ -28,7 +28,7 @@ func (ps *Pods) allValues(a *pod.Attachment) desired.Values {
 	return v
 }
 
-// interfaceValues is what makes one interface; nothing for one that is not ours, or whose network is not known.
+// interfaceValues lists the values of one interface; none for an interface of another plugin or of an unknown network.
 func (ps *Pods) interfaceValues(a *pod.Attachment, i pod.Interface) desired.Values {
 	c := ps.networks.Custom(i.Network)
 	if i.Type == pod.TypeIPAM || c == nil && desired.IsCustom(i.Network) {
@@ -39,7 +39,7 @@ func (ps *Pods) interfaceValues(a *pod.Attachment, i pod.Interface) desired.Valu
 	l.Forwards = ps.config.AllowIPForwarding
 	if i.Memif != nil {
 		if l.Secret = ps.secretOf(i.Memif.Allocation); l.Secret == "" {
-			return nil // never without a secret
+			return nil // a memif is never served without a secret
 		}
 	}
 	v := l.Ends()
@@ -63,8 +63,8 @@ func (ps *Pods) interfaceValues(a *pod.Attachment, i pod.Interface) desired.Valu
 	return v
 }
 
-// attachToDefault makes a link one of the network default. By the main interface a pod may send from all the addresses that
-// it has there: its default route leads there.
+// attachToDefault connects a link to the network default. Through its main interface, which has the default route, a pod may send from
+// all its addresses on the network.
 func (ps *Pods) attachToDefault(a *pod.Attachment, l desired.Link) desired.Values {
 	v := desired.PodsVRF.Attach(l, ps.networks.Pools().Families())
 	if l.AntiSpoofed {
@@ -79,15 +79,14 @@ func (ps *Pods) attachToDefault(a *pod.Attachment, l desired.Link) desired.Value
 	host := ps.host.HostLink()
 	for _, p := range l.Addresses {
 		family := wire.FamilyOf(p.Addr())
-		if node := ps.networks.NodeAddress(family); node.IsValid() && ps.networks.Pools().Of(p.Addr()) == "" { // no route of the node's leads there
+		if node := ps.networks.NodeAddress(family); node.IsValid() && ps.networks.Pools().Of(p.Addr()) == "" { // the routes to pools do not cover it
 			host.LinuxRoute(&v, desired.Single(p.Addr()), desired.GatewayOf(family), node)
 		}
 	}
 	return v
 }
 
-// routesOutside lead a pod to what is behind the interfaces of its routed networks, but where another route of its leads
-// there, or its default route does.
+// routesOutside lists the routes of a pod to the subnets of external interfaces, unless the pod has a route there.
 func (ps *Pods) routesOutside(a *pod.Attachment) desired.Values {
 	if len(ps.externals.All()) == 0 {
 		return nil
@@ -115,8 +114,7 @@ func (ps *Pods) routesOutside(a *pod.Attachment) desired.Values {
 	return v
 }
 
-// towards is the gateway by which an interface of a pod leads to a subnet; not valid where none is needed, or where the
-// interface is no way to its network.
+// towards returns the gateway of an interface to a subnet; not valid if no route is needed, or the interface has no network route.
 func towards(i pod.Interface, subnet netip.Prefix) netip.Addr {
 	at := slices.IndexFunc(i.Gateways, func(g netip.Addr) bool { return g.Is4() == subnet.Addr().Is4() })
 	byDefault := slices.ContainsFunc(i.Routes, func(r pod.Route) bool { return r.Destination == desired.DefaultOf(wire.FamilyOf(subnet.Addr())) })
@@ -133,7 +131,7 @@ func linkOf(a *pod.Attachment, i pod.Interface) desired.Link {
 		AntiSpoofed: i.AntiSpoof || i.Network == "" && i.Name == a.Key.IfName, Memif: i.Memif,
 		RxQueues: i.RxQueues, TxQueues: i.TxQueues,
 	}
-	if mac, err := wire.ParseMAC(i.MAC); err == nil { // as the pod asked for
+	if mac, err := wire.ParseMAC(i.MAC); err == nil { // as requested
 		l.PeerMAC = mac
 	}
 	return l

@@ -8,7 +8,7 @@ import (
 	"github.com/weftnet/weft/wire"
 )
 
-// Link is a way between the dataplane and a namespace, a pod's or the node's.
+// Link connects the dataplane with the network namespace of a pod or of the node.
 type Link struct {
 	Kind      string // pod.TypeTap, pod.TypeVeth or pod.TypeMemif
 	Object    string // name in the dataplane
@@ -22,9 +22,9 @@ type Link struct {
 	MaxSegment int // of a veth, bytes; 0 = the kernel's
 
 	Addresses   []netip.Prefix // of the Linux end
-	AntiSpoofed bool           // anti-spoofed: nothing is forwarded before the dataplane has the permitted sources
+	AntiSpoofed bool           // the dataplane forwards no packet before it has the permitted sources
 	GSO         bool           // the dataplane segments long packets in tunnels before it sends them by the link
-	Forwards    bool           // its namespace is to be a router for the families of addresses
+	Forwards    bool           // its namespace forwards packets of the families of Addresses
 
 	RxQueues, TxQueues int // of the Linux end; of a tap they are the same; 0 is one
 
@@ -40,8 +40,9 @@ func (l Link) LinuxKey() string {
 	return wire.TapPeerKey(l.Object)
 }
 
-// LinuxEnd is the object that must be there before neighbours on a layer 2 network reach the link. The dataplane sets a tap up in
-// the pod when it makes the tap, and the kernel there follows router advertisements until the object has told it not to.
+// LinuxEnd is the key of the object that must exist before neighbours on a layer 2 network reach the link; "" if there is none. The
+// dataplane sets a tap up in the pod when it creates the tap, and the kernel there accepts router advertisements until the object
+// disables them.
 func (l Link) LinuxEnd() string {
 	if l.Kind == pod.TypeTap {
 		return l.LinuxKey()
@@ -49,7 +50,7 @@ func (l Link) LinuxEnd() string {
 	return ""
 }
 
-// Ends are both ends, up, and the addresses of the Linux end.
+// Ends lists the values of both ends and of the addresses of the Linux end.
 func (l Link) Ends() Values {
 	var v Values
 	switch l.Kind {
@@ -77,26 +78,26 @@ func (l Link) Ends() Values {
 	return v
 }
 
-// Setting is one of the kernel for the Linux end's namespace.
+// Setting adds a sysctl of the Linux end's namespace.
 func (l Link) Setting(v *Values, name, value string) {
 	v.Add(wire.SysctlKey(l.LinuxKey(), name), wire.Sysctl{On: l.LinuxKey(), Namespace: l.Namespace, Name: name, Value: value})
 }
 
-// LinuxNeighbour is a neighbour of the Linux end, behind the dataplane's.
+// LinuxNeighbour adds a static neighbour of the Linux end with the MAC of the dataplane's end.
 func (l Link) LinuxNeighbour(v *Values, a netip.Addr) {
 	v.Add(wire.LinuxNeighbourKey(l.LinuxKey(), a), wire.LinuxNeighbour{
 		On: l.LinuxKey(), Namespace: l.Namespace, Link: l.Name, Address: a, MAC: l.MAC,
 	})
 }
 
-// LinuxRoute is a route of the namespace by the Linux end. Without a valid gateway the destination is on the link.
+// LinuxRoute adds a route through the Linux end. Without a valid gateway the destination is on the link.
 func (l Link) LinuxRoute(v *Values, destination netip.Prefix, gateway, source netip.Addr) {
 	v.Add(wire.LinuxRouteKey(l.LinuxKey(), destination), wire.LinuxRoute{
 		On: l.LinuxKey(), Namespace: l.Namespace, Link: l.Name, Destination: destination, Gateway: gateway, Source: source,
 	})
 }
 
-// tap is both ends of a link of type tap: the dataplane makes them.
+// tap lists both ends of a tap, which the dataplane creates.
 func (l Link) tap() Values {
 	var v Values
 	v.Add(wire.InterfaceKey(l.Object), wire.Interface{
@@ -109,7 +110,7 @@ func (l Link) tap() Values {
 	return v
 }
 
-// veth is both ends of a link of type veth: the kernel makes them, the dataplane reads and writes the node's.
+// veth lists both ends of a veth, which the kernel creates; the dataplane reads and writes the node's end.
 func (l Link) veth() Values {
 	var v Values
 	host := HostName(l.Object)
@@ -124,7 +125,7 @@ func (l Link) veth() Values {
 	return v
 }
 
-// memifEnd is a link of type memif: the dataplane serves it, the pod's own program is the other end.
+// memifEnd lists the end of a memif that the dataplane serves; the other end is the pod's program.
 func (l Link) memifEnd() (v Values) {
 	v.Add(wire.InterfaceKey(l.Object), wire.Interface{
 		Type: wire.TypeMemif, MAC: l.MAC, MTU: l.MTU, Up: true, Memif: MemifOf(l.Memif, l.Secret),
@@ -132,7 +133,7 @@ func (l Link) memifEnd() (v Values) {
 	return v
 }
 
-// MemifOf is a memif as the dataplane has it, which reads what the pod writes.
+// MemifOf returns a memif from the side of the dataplane, whose receive queues are the pod's transmit queues.
 func MemifOf(m *pod.Memif, s secret.Text) wire.Memif {
 	return wire.Memif{
 		Socket: m.Allocation, ID: m.ID, Mode: wire.MemifMode(m.Mode), Secret: s,
@@ -140,7 +141,7 @@ func MemifOf(m *pod.Memif, s secret.Text) wire.Memif {
 	}
 }
 
-// IsLinux reports whether the pod's end is a link of the kernel's.
+// IsLinux reports whether the pod's end is a link of the kernel.
 func (l Link) IsLinux() bool { return l.Kind != pod.TypeMemif }
 
 // HasMACs reports whether packets on the link begin with an Ethernet header.

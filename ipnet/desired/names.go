@@ -13,15 +13,15 @@ import (
 	"github.com/weftnet/weft/wire"
 )
 
-// IsLinkName reports whether Linux takes the name for a link.
+// IsLinkName reports whether Linux accepts the name for a link.
 func IsLinkName(name string) bool {
 	return len(name) <= 15 && !strings.ContainsAny(name, "/: \t\n") && name != "." && name != ".."
 }
 
-// externalPrefix begins the names of the dataplane's interfaces to the outside; no pod's begins so.
+// externalPrefix begins the names of external interfaces in the dataplane, and of no others.
 const externalPrefix = "weft-ext-"
 
-// ExternalOf names the dataplane's interface of an external interface.
+// ExternalOf returns the name of an external interface in the dataplane.
 func ExternalOf(name string) string {
 	if object := externalPrefix + name; len(object) <= maxObject {
 		return object
@@ -29,13 +29,13 @@ func ExternalOf(name string) string {
 	return shortened(externalPrefix, name, maxObject)
 }
 
-// IsExternal reports whether an interface of the dataplane leads to the outside, and to no pod.
+// IsExternal reports whether an interface of the dataplane is an external interface.
 func IsExternal(object string) bool { return strings.HasPrefix(object, externalPrefix) }
 
 // ExternalAliasPrefix begins the alias of each link that is made for an external interface.
 const ExternalAliasPrefix = "weft:external:"
 
-// ExternalAlias marks a link with the external interface that it belongs to.
+// ExternalAlias returns the alias of a link that is made for an external interface.
 func ExternalAlias(name string) string {
 	if alias := ExternalAliasPrefix + name; len(alias) <= maxAlias {
 		return alias
@@ -43,7 +43,7 @@ func ExternalAlias(name string) string {
 	return shortened(ExternalAliasPrefix, name, maxAlias)
 }
 
-// Names that each node has once. All of ours begin with weft, so that what is left over is never taken for foreign.
+// Names of objects that each node has once. All names of Weft begin with weft, so that leftovers are recognised.
 const (
 	PodsLabel     = "weft:pods"
 	GatewayObject = "weft-gateway"
@@ -54,26 +54,26 @@ const (
 	PuntingObject = "weft-punt"
 )
 
-// RuntimesName is what runtimes call the interface that they ask for. Other names are given by plugins that call others,
-// which identifies the interface of a delegate if no record exists.
+// RuntimesName is the name that runtimes choose for an interface. Plugins that delegate choose other names; so a name identifies the
+// interface of a delegate if no record exists.
 const RuntimesName = "eth0"
 
-// How long names may be, in bytes.
+// Lengths of names, bytes.
 const (
-	maxAlias  = 255 // what the kernel keeps of a link's alias
-	maxObject = 48  // what the tag of an interface has room for
-	maxLabel  = 58  // what the name of a table has room for
+	maxAlias  = 255 // of the alias of a link in the kernel
+	maxObject = 48  // of the tag of an interface in VPP
+	maxLabel  = 58  // of the name of a table in VPP
 )
 
-// The gateways that every pod has. They are link-local and stand behind each interface, so no address of a pool is
-// spent on them and a pod's routes never change.
+// The gateways of every pod. They are link-local and the same on each interface, so they need no address of a pool and the routes of a
+// pod never change.
 var (
 	Gateway4 = netip.AddrFrom4([4]byte{169, 254, 1, 1})
 	Gateway6 = netip.AddrFrom16([16]byte{0xfe, 0x80, 15: 1})
 )
 
-// ErrorSource6 is the address of the gateway's loopback from which the dataplane sends ICMPv6 errors to pods. VPP takes no
-// link-local address as their source. It is the same on each node, as the gateways are, and of a unique local prefix.
+// ErrorSource6 is the source of the ICMPv6 errors that the dataplane sends to pods, an address of the gateway's loopback. VPP does not
+// use a link-local address as source. Like the gateways it is the same on each node; it is from a unique local prefix.
 var ErrorSource6 = netip.AddrFrom16([16]byte{0: 0xfd, 1: 'w', 2: 'e', 3: 'f', 4: 't', 5: 2, 15: 1})
 
 // GatewayOf is the gateway of every pod for a family.
@@ -92,20 +92,20 @@ func DefaultOf(f wire.Family) netip.Prefix {
 	return netip.PrefixFrom(netip.IPv6Unspecified(), 0)
 }
 
-// ObjectName names the dataplane's interface behind one interface of an attachment: at most 37 bytes.
+// ObjectName returns the name of an attachment's interface in the dataplane, at most 37 bytes.
 func ObjectName(k pod.Key, ifName string) string {
 	sum := sha256.Sum256([]byte(k.String()))
 	return "weft-" + hex.EncodeToString(sum[:8]) + "-" + ifName
 }
 
-// HostName names the node's end of a veth: as long as a name of a link can be.
+// HostName returns the name of the node's end of a veth, 15 bytes.
 func HostName(object string) string {
 	sum := sha256.Sum256([]byte(object))
 	return "weft" + hex.EncodeToString(sum[:])[:11]
 }
 
-// AliasOf marks a link with the attachment that it belongs to, and with its name if it is not the main interface. What is
-// too long for the kernel is marked by its hash: the link is still known as ours, but not whose it is.
+// AliasOf returns the alias of a link: its attachment, and its name if it is not the main interface. A hash replaces an alias that is
+// too long for the kernel; it identifies a link of Weft but not its attachment.
 func AliasOf(k pod.Key, ifName string) string {
 	alias := wire.AliasPrefix + HolderOf(k, ifName)
 	if len(alias) > maxAlias {
@@ -115,7 +115,7 @@ func AliasOf(k pod.Key, ifName string) string {
 	return alias
 }
 
-// LabelOf names the VRFs and the bridge domain of a custom network.
+// LabelOf returns the label of the VRFs and the bridge domain of a custom network.
 func LabelOf(network string) string {
 	if label := "weft:" + network; label != PodsLabel && len(label) <= maxLabel {
 		return label
@@ -141,12 +141,12 @@ func IsShared(key string) bool {
 	return object == HostObject || object == GatewayObject || object == UplinkObject || object == PuntingObject || strings.HasPrefix(object, LoopbackOf(""))
 }
 
-// IsNodes reports whether an interface of the dataplane is one that each node has once: a link to its kernel, or its network card.
+// IsNodes reports whether an interface of the dataplane is a link to the node's kernel, or the node's network card.
 func IsNodes(object string) bool {
 	return object == HostObject || object == TunnelObject || object == UplinkObject || object == PuntingObject
 }
 
-// LoopbackOf names the loopback that stands for a custom network: its gateway or its BVI.
+// LoopbackOf returns the name of the loopback of a custom network, its gateway or BVI.
 func LoopbackOf(network string) string {
 	if name := "weft-gw-" + network; len(name) <= maxObject {
 		return name
@@ -154,7 +154,7 @@ func LoopbackOf(network string) string {
 	return shortened("weft-gw-", network, maxObject)
 }
 
-// MeshLabelOf names the bridge domain in which a routed network reaches other nodes.
+// MeshLabelOf returns the label of the bridge domain with the tunnels of a routed network.
 func MeshLabelOf(network string) string {
 	if label := "weft:vxlan:" + network; len(label) <= maxLabel {
 		return label
@@ -162,7 +162,7 @@ func MeshLabelOf(network string) string {
 	return shortened("weft:vxlan:", network, maxLabel)
 }
 
-// BVIOf names the loopback by which a routed network enters that bridge domain.
+// BVIOf returns the name of the loopback that connects a routed network to the bridge domain of its tunnels.
 func BVIOf(network string) string {
 	if name := "weft-bvi-" + network; len(name) <= maxObject {
 		return name
@@ -170,7 +170,7 @@ func BVIOf(network string) string {
 	return shortened("weft-bvi-", network, maxObject)
 }
 
-// TunnelOf names the tunnel of a network to a node.
+// TunnelOf returns the name of the tunnel of a network to a node.
 func TunnelOf(network string, node uint32) string {
 	const prefix = "weft-vx-"
 	end := "-" + strconv.FormatUint(uint64(node), 10)
@@ -183,13 +183,13 @@ func TunnelOf(network string, node uint32) string {
 // MaxNode is the highest ID of a node that has addresses in the mesh.
 const MaxNode = 1<<16 - 1
 
-// MeshMAC is the MAC of a node's loopbacks in the mesh: locally administered unicast, and no other end's.
+// MeshMAC is the MAC of a node's loopbacks in the mesh: locally administered, unicast and unique.
 func MeshMAC(node uint32) wire.MAC {
 	return wire.MAC{0x12, 0x2b, byte(node >> 24), byte(node >> 16), byte(node >> 8), byte(node)}
 }
 
-// MeshAddress is a node's own address among the nodes of a network. They are link-local: none of a pool is spent on them,
-// and that of IPv4 is a name for a neighbour only. The pods' gateway is none of them.
+// MeshAddress is the address of a node on the bridge domains of tunnels. It is link-local, so it needs no address of a pool; that of
+// IPv4 only identifies a neighbour. It never equals the gateway of pods.
 func MeshAddress(node uint32, f wire.Family) netip.Addr {
 	high, low := byte(node>>8), byte(node)
 	if f == wire.IP6 {
@@ -197,23 +197,22 @@ func MeshAddress(node uint32, f wire.Family) netip.Addr {
 	}
 	a := netip.AddrFrom4([4]byte{169, 254, high, low})
 	if a == Gateway4 {
-		return netip.AddrFrom4([4]byte{169, 254, 0, 0}) // which would be that of node 0
+		return netip.AddrFrom4([4]byte{169, 254, 0, 0}) // the address of node 0, which does not exist
 	}
 	return a
 }
 
-// shortened is a name with a hash in place of its end. The dot, which no name of a network holds, keeps it apart from
-// those that are whole.
+// shortened replaces the end of a name by a hash. No name of a network contains a dot, so a shortened name equals no other name.
 func shortened(prefix, name string, most int) string {
 	sum := sha256.Sum256([]byte(name))
 	end := "." + hex.EncodeToString(sum[:8])
 	return prefix + name[:min(len(name), most-len(prefix)-len(end))] + end
 }
 
-// PoolOfNetwork names the pool of a custom network; the colon keeps it apart from the node's pools.
+// PoolOfNetwork returns the name of the pool of a custom network. Names of the node's pools contain no colon.
 func PoolOfNetwork(network string, f wire.Family) string { return network + ":" + string(f) }
 
-// NetworkOfPool is the custom network that a pool belongs to; "" for those of the node.
+// NetworkOfPool returns the custom network of a pool; "" for a pool of the node.
 func NetworkOfPool(pool string) string {
 	network, _, found := strings.Cut(pool, ":")
 	if !found {
@@ -222,18 +221,17 @@ func NetworkOfPool(pool string) string {
 	return network
 }
 
-// An end of a link. Its value is the first octet of the end's MAC: locally administered unicast, and never equal to
-// that of another end.
+// An end of a link. The value is the first octet of the end's MAC, locally administered and unicast; it differs from those of the other
+// ends.
 type end byte
 
 const (
 	LinuxEnd     end = 0x02
 	DataplaneEnd end = 0x06
-	HostEnd      end = 0x0a // of a veth; were it the dataplane's, the kernel would take the pod's packets for its own
+	HostEnd      end = 0x0a // of a veth; with the dataplane's MAC the kernel would receive the packets of the pod itself
 )
 
-// MACOf derives the MAC of one end of the interface that the dataplane calls object. It depends on nothing else, so a
-// pod's gateway has the same one after every restart.
+// MACOf derives the MAC of one end of an interface from its name in the dataplane. So a pod's gateway has the same MAC after a restart.
 func MACOf(object string, e end) wire.MAC {
 	sum := sha256.Sum256([]byte(object))
 	mac := wire.MAC(sum[:6])
@@ -246,7 +244,7 @@ func LinkLocalOf(m wire.MAC) netip.Addr {
 	return netip.AddrFrom16([16]byte{0: 0xfe, 1: 0x80, 8: m[0] ^ 2, 9: m[1], 10: m[2], 11: 0xff, 12: 0xfe, 13: m[3], 14: m[4], 15: m[5]})
 }
 
-// HolderOf is who holds the addresses of one interface of an attachment.
+// HolderOf returns the holder of the addresses of one interface of an attachment.
 func HolderOf(k pod.Key, ifName string) string {
 	if ifName == k.IfName {
 		return k.String()
@@ -254,12 +252,12 @@ func HolderOf(k pod.Key, ifName string) string {
 	return k.String() + "/" + ifName
 }
 
-// IsCustom tells custom networks from those that always exist.
+// IsCustom reports whether a network is a custom network; all other networks always exist.
 func IsCustom(network string) bool {
 	return network != "" && network != pod.DefaultNetwork && network != pod.StubNetwork
 }
 
-// NetworkOf is a network's name as interfaces have it.
+// NetworkOf returns the name of a network in interfaces, "" for the network default.
 func NetworkOf(network string) string {
 	if network == pod.DefaultNetwork {
 		return ""
@@ -267,21 +265,20 @@ func NetworkOf(network string) string {
 	return network
 }
 
-// UplinkLink is the name of the kernel's end of the link to a dataplane that owns the node's network card.
+// UplinkLink is the name of the kernel's end of the link to a dataplane that owns the network card.
 const UplinkLink = "weft-uplink0"
 
 // UplinkKey is the key of the dataplane's interface on the card.
 func UplinkKey() string { return wire.InterfaceKey(UplinkObject) }
 
-// Forwarding are the settings by which a kernel's namespace, the node's or a pod's, forwards packets of a family.
+// Forwarding holds the sysctl of a namespace that enables the forwarding of a family.
 var Forwarding = map[wire.Family]string{
 	wire.IP4: "net/ipv4/ip_forward",
 	wire.IP6: "net/ipv6/conf/all/forwarding",
 }
 
 // VethObject returns the name of the dataplane's interface that the veth of a pod or of the tunnels belongs to, from the name and
-// the alias of the end that the dataplane has; ok is false for any other link. The alias of a long name is a hash, which does not
-// tell.
+// the alias of the dataplane's end; ok is false for any other link, and for an alias that is a hash.
 func VethObject(host, alias string) (object, ifName string, ok bool) {
 	if alias == TunnelAlias {
 		return TunnelObject, DefaultTunnelLink, host == HostName(TunnelObject)
@@ -294,7 +291,7 @@ func VethObject(host, alias string) (object, ifName string, ok bool) {
 	return object, ifName, host == HostName(object)
 }
 
-// ParseAlias is the inverse of aliasOf.
+// ParseAlias is the inverse of AliasOf.
 func ParseAlias(alias string) (key pod.Key, ifName string, err error) {
 	text, ours := strings.CutPrefix(alias, wire.AliasPrefix)
 	parts := strings.Split(text, "/")
@@ -311,13 +308,13 @@ func ParseAlias(alias string) (key pod.Key, ifName string, err error) {
 //	                    uplink (node) - node's kernel, which translates - TunnelLink
 //
 // The dataplane sends from an address that it has (VPP drops everything else), and the kernel, which keeps the uplink, puts
-// the node's address in its place (wire.TunnelNAT). Peers see tunnels between the addresses of nodes. The VRF has nothing but
-// the way to each peer: pods are in other VRFs, and a packet to a machine that is no peer is dropped.
+// the node's address in its place (wire.TunnelNAT). Peers see tunnels between the addresses of nodes. The VRF has only the routes to
+// the peers: pods are in other VRFs, and a packet to any other machine is dropped.
 const (
 	DefaultTunnelLink = "weft-vtep0"
 	TunnelAlias       = wire.AliasPrefix + "vtep"
 	TunnelLabel       = "weft:vxlan:.ends" // begins as meshLabelOf does; no name of a network begins with a dot
 )
 
-// TunnelVRF routes the envelopes of all tunnels.
+// TunnelVRF routes the packets of all tunnels.
 var TunnelVRF = VRF{Label: TunnelLabel}

@@ -11,15 +11,15 @@ import (
 	"github.com/weftnet/weft/wire"
 )
 
-// LeastMTU is the lowest that families bear.
+// LeastMTU is the lowest MTU that the families permit.
 func LeastMTU(families []wire.Family) int {
 	if slices.Contains(families, wire.IP6) {
-		return 1280 // below that the kernel takes IPv6 off the link
+		return 1280 // the kernel disables IPv6 on a link with a lower MTU
 	}
-	return 576 // what every IPv4 host must take
+	return 576 // every IPv4 host accepts such packets
 }
 
-// FamiliesOf are those of the prefixes, IPv4 first.
+// FamiliesOf lists the families of prefixes, IPv4 first.
 func FamiliesOf(prefixes []netip.Prefix) []wire.Family {
 	var families []wire.Family
 	for _, f := range []wire.Family{wire.IP4, wire.IP6} {
@@ -30,7 +30,7 @@ func FamiliesOf(prefixes []netip.Prefix) []wire.Family {
 	return families
 }
 
-// Singles are the addresses of prefixes, each alone.
+// Singles returns the addresses of prefixes as prefixes of full length.
 func Singles(prefixes []netip.Prefix) []netip.Prefix {
 	var all []netip.Prefix
 	for _, p := range prefixes {
@@ -49,7 +49,7 @@ func HasFamily(prefixes []netip.Prefix, f wire.Family) bool {
 	return false
 }
 
-// Values are desired values under their keys, in the order in which people read them.
+// Values are desired values under their keys, in the order of the log.
 type Values []eventloop.Setting
 
 // Add appends a value.
@@ -73,10 +73,10 @@ func (v Values) Keys() []string {
 	return keys
 }
 
-// Single is the prefix that holds nothing but a.
+// Single is the prefix that contains only a.
 func Single(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
 
-// Replace asks for what is another than it was: what is gone, and what is new or has another value.
+// Replace adds the difference of two lists to the transaction.
 func Replace(t *eventloop.Txn, was, is Values) {
 	before := make(map[string]any, len(was))
 	for _, s := range was {

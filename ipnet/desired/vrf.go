@@ -7,16 +7,16 @@ import (
 	"github.com/weftnet/weft/wire"
 )
 
-// VRF is a routing table of each family and the loopback that lends its address to the interfaces there.
+// VRF is one routing table for each family, and the loopback whose address unnumbered interfaces use.
 type VRF struct {
 	Label    string
 	Loopback string
 }
 
-// PodsVRF is that of the network default.
+// PodsVRF is the VRF of the network default.
 var PodsVRF = VRF{Label: PodsLabel, Loopback: GatewayObject}
 
-// InterfaceOf is a loopback of the VRF's, up.
+// InterfaceOf lists the values of the loopback.
 func (r VRF) InterfaceOf(mtu int, families []wire.Family) Values {
 	var v Values
 	v.Add(wire.InterfaceKey(r.Loopback), wire.Interface{
@@ -33,11 +33,11 @@ func (r VRF) Membership(object string, f wire.Family, judged bool) wire.Interfac
 	return wire.InterfaceVRF{Interface: object, Family: f, VRF: wire.VRFName(r.Label, f), Judged: judged}
 }
 
-// Attach makes the dataplane's end of a link a gateway for, and the way to, the addresses of the Linux end. families are
-// those that the VRF has.
+// Attach makes the dataplane's end of a link the gateway of the addresses of the Linux end, and routes these addresses to it. families
+// are the families of the VRF.
 func (r VRF) Attach(l Link, families []wire.Family) Values {
 	var v Values
-	// An interface that borrows from the loopback is in all of its VRFs, whatever addresses the link has.
+	// An unnumbered interface is in all VRFs of its donor, whatever addresses the link has.
 	v.Add(wire.UnnumberedKey(l.Object), r.Borrowed(l.Object, families))
 	for _, f := range families {
 		v.Add(wire.InterfaceVRFKey(l.Object, f), r.Membership(l.Object, f, l.AntiSpoofed))
@@ -57,7 +57,7 @@ func (r VRF) Attach(l Link, families []wire.Family) Values {
 	return v
 }
 
-// Borrowed has an interface use the loopback's addresses.
+// Borrowed makes an interface use the addresses of the loopback.
 func (r VRF) Borrowed(object string, families []wire.Family) wire.Unnumbered {
 	return wire.Unnumbered{
 		Interface: object, Donor: r.Loopback, IP4: slices.Contains(families, wire.IP4), IP6: slices.Contains(families, wire.IP6),
@@ -76,11 +76,11 @@ func (r VRF) Route(v *Values, p netip.Prefix, path wire.Path) {
 	v.Add(wire.RouteKey(name, p), wire.Route{VRF: name, Prefix: p, Paths: []wire.Path{path}})
 }
 
-// MacAge is after how many minutes without a frame a bridge domain forgets where a MAC was.
+// MacAge is the number of minutes without a frame after which a bridge domain forgets a learned MAC.
 const MacAge = 5
 
-// OnlyFrom has the dataplane drop what comes by a link from another MAC than the Linux end's, or from another source than
-// these and the end's own IPv6 link-local address.
+// OnlyFrom makes the dataplane drop packets from the link unless they have the MAC of the Linux end, and one of these sources or the
+// IPv6 link-local address of the end.
 func (l Link) OnlyFrom(v *Values, sources ...netip.Prefix) {
 	rules := wire.MACIP{Interface: l.Object}
 	for _, p := range append(sources, Single(LinkLocalOf(l.PeerMAC))) {
@@ -89,10 +89,10 @@ func (l Link) OnlyFrom(v *Values, sources ...netip.Prefix) {
 	v.Add(wire.MACIPKey(l.Object), rules)
 }
 
-// GuardACL is the ACL of the interfaces of pods on networks of type L2 with CIDRs. All of a node share it.
+// GuardACL is the ACL that all interfaces of pods on networks of type L2 with CIDRs share.
 const GuardACL = "weft:guard"
 
-// Protocols and types of ICMP that the rules of guardACL name.
+// Protocols and types of ICMP in the rules of GuardACL.
 const (
 	protocolICMP   = 1
 	protocolUDP    = 17
@@ -105,19 +105,18 @@ const (
 	portDHCPv6Client   = 546 // RFC 8415 7.2
 )
 
-// notExtensions are the protocols of IPv6 other than ICMPv6, UDP, and those behind which VPP looks for another header: 0, 43, 44, 60,
-// 135, 139, 140, 253 and 254.
+// notExtensions are the protocols of IPv6 without ICMPv6, UDP, and the extension headers of VPP: 0, 43, 44, 60, 135, 139, 140, 253, 254.
 var notExtensions = []wire.Range{
 	{First: 1, Last: 16}, {First: 18, Last: 42}, {First: 45, Last: 57}, {First: 59, Last: 59}, {First: 61, Last: 134}, {First: 136, Last: 138},
 	{First: 141, Last: 252}, {First: 255, Last: 255},
 }
 
-// Guard has the dataplane drop what only routers and DHCP servers send: advertisements, redirects, and packets to the ports of DHCP
+// Guard makes the dataplane drop packets that only routers and DHCP servers send: advertisements, redirects, and packets to the ports of DHCP
 // clients, whatever their source port, which clients do not check (RFC 7610 3).
 //
-// The first rule of a protocol decides about fragments that are not the first: it permits them, since they have no ports, and a packet
-// without its first fragment is never whole. There is no rule for any protocol of IPv6, because it would permit a first fragment whose
-// chain of headers ends in the next (RFC 7113 2).
+// The first rule of a protocol applies to later fragments, which have no ports. It permits them: a packet without its first fragment is
+// never reassembled. No rule permits all protocols of IPv6, because it would permit a first fragment whose chain of headers ends in the
+// next fragment (RFC 7113 2).
 func Guard() wire.ACL {
 	icmp, icmpv6, udp := wire.Single(protocolICMP), wire.Single(protocolICMPv6), wire.Single(protocolUDP)
 	types := func(f wire.Family, protocol, types wire.Range, permit bool) wire.ACLRule {
@@ -155,7 +154,7 @@ func below(n uint16) wire.Range { return wire.Range{Last: n - 1} }
 
 func above(n uint16, all wire.Range) wire.Range { return wire.Range{First: n + 1, Last: all.Last} }
 
-// Guarded has guardACL decide about what comes by the link.
+// Guarded applies GuardACL to packets from the link.
 func (l Link) Guarded(v *Values) {
 	v.Add(wire.InterfaceACLKey(l.Object), wire.InterfaceACL{Interface: l.Object, ACL: GuardACL})
 }

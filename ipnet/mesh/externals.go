@@ -173,7 +173,7 @@ func (es *Externals) validate(wanted []pod.External, refused map[string]string) 
 	return joined
 }
 
-// unconnectable says why an interface cannot be connected beside others; "" if it can.
+// unconnectable says why an interface cannot be connected together with others; "" if it can.
 func (es *Externals) unconnectable(e pod.External, others map[string]pod.External) string {
 	c := es.networks.Custom(desired.NetworkOf(e.Network))
 	switch {
@@ -214,7 +214,7 @@ func (es *Externals) unusable(e pod.External) string {
 	return ""
 }
 
-// collides says why an interface cannot be beside another one.
+// collides says why two interfaces exclude each other.
 func (es *Externals) collides(e, other pod.External) string {
 	switch {
 	case e.Interface != other.Interface:
@@ -224,7 +224,7 @@ func (es *Externals) collides(e, other pod.External) string {
 	case e.VLAN == other.VLAN:
 		return fmt.Sprintf("VLAN %d of interface %s is that of external interface %s", e.VLAN, e.Interface, other.Name)
 	case e.VLAN == 0 && es.isBridged(e) || other.VLAN == 0 && es.isBridged(other):
-		// A bridge takes all frames of its link, those of VLANs with their tags.
+		// A bridge receives all frames of its link, including tagged ones.
 		return fmt.Sprintf("interface %s is that of external interface %s too: of a bridged network it is the only one, or all have a VLAN", e.Interface, other.Name)
 	}
 	return ""
@@ -235,8 +235,7 @@ func (es *Externals) isBridged(e pod.External) bool {
 	return c != nil && c.Network.Type == pod.L2
 }
 
-// wrongAddresses says what is wrong with the addresses of an interface of a routed network, c being nil for the network
-// default.
+// wrongAddresses says what is wrong with the addresses of an interface of a routed network; c is nil for the network default.
 func (es *Externals) wrongAddresses(e pod.External, c *networks.Custom, others map[string]pod.External) string {
 	if len(e.Addresses) == 0 {
 		return fmt.Sprintf("network %s is routed: the interface needs an address", e.Network)
@@ -274,7 +273,7 @@ func (es *Externals) wrongAddresses(e pod.External, c *networks.Custom, others m
 	return ""
 }
 
-// rangesOfPods are those of the network default, on all nodes.
+// rangesOfPods lists the address ranges of the network default on all nodes.
 func (es *Externals) rangesOfPods() []netip.Prefix {
 	var ranges []netip.Prefix
 	for _, p := range es.networks.Pools().All {

@@ -11,7 +11,7 @@ import (
 	"github.com/weftnet/weft/wire"
 )
 
-// Host makes the values of this node without pods and other nodes: the pods' VRF and gateway, the link between the node's kernel
+// Host makes the values of this node without pods and other nodes: the VRF and gateway of pods, the link between the node's kernel
 // and the dataplane, the link for tunnels, and the network card if the dataplane owns it.
 type Host struct {
 	Config    Config
@@ -82,19 +82,19 @@ func (h *Host) HostLink() desired.Link {
 	}
 }
 
-// A network card that the dataplane owns, and the way between it and the node's kernel:
+// The path between a network card that the dataplane owns and the node's kernel:
 //
 //	pods' VRF - bridge domain - tunnel (node to peer) --- VRF of the tunnels --- uplinkObject (node) === network
 //	                                                              |
 //	                          node's kernel (node) === punting (cardGateway)
 //
-// The dataplane has the node's addresses on the card, answers ARP, neighbour discovery and echo requests there, and hands all
-// else that is for the node to the kernel. The kernel has the node's addresses at its end of the link, and its routes of the card
-// lead to the dataplane, which has the routes themselves. Nothing of the link is shared with the one that tunnels have where the
-// kernel keeps the card, so that a node can change from one to the other.
+// The dataplane has the node's addresses on the card, answers ARP, neighbour discovery and echo requests there, and passes all other
+// packets for the node to the kernel. The kernel has the node's addresses at its end of the link, and its routes of the card lead to
+// the dataplane, which has the routes themselves. The link shares nothing with the link for tunnels where the kernel keeps the card, so
+// a node can change from one to the other.
 const puntingAlias = wire.AliasPrefix + "punt"
 
-// The addresses of the link, as those of the tunnels' link are.
+// The addresses of the link, chosen like those of the link for tunnels.
 var (
 	cardKernelEnd = map[wire.Family]netip.Addr{
 		wire.IP4: netip.AddrFrom4([4]byte{169, 254, 44, 1}), wire.IP6: netip.AddrFrom16([16]byte{0: 0xfd, 1: 'w', 2: 'e', 3: 'f', 4: 't', 5: 1, 15: 1}),
@@ -104,15 +104,15 @@ var (
 	}
 )
 
-// uplinkVRFs are the VRFs that the card is in: of the tunnels, one for each family.
+// uplinkVRFs adds the VRFs of the card and the tunnels, one for each family.
 func (h *Host) uplinkVRFs(v *desired.Values, families []wire.Family) {
 	for _, f := range families {
 		v.Add(wire.VRFKey(desired.TunnelLabel, f), wire.VRF{ID: h.Config.TunnelVRFTable, Family: f, Label: desired.TunnelLabel})
 	}
 }
 
-// cardLink is the link between the card's VRF and the node's kernel. It is a veth, whatever other links are: the kernel's end
-// has the node's addresses, and must stay when the dataplane ends.
+// cardLink is the link between the card's VRF and the node's kernel. It is always a veth: the kernel's end has the node's addresses, and
+// must stay when the dataplane ends.
 func (h *Host) cardLink() desired.Link {
 	return desired.Link{
 		Kind: pod.TypeVeth, Object: desired.PuntingObject, Name: desired.UplinkLink, Alias: puntingAlias,
@@ -121,7 +121,7 @@ func (h *Host) cardLink() desired.Link {
 	}
 }
 
-// uplinkValues are what there is for the card; nothing where the kernel keeps it.
+// uplinkValues lists the values of the card; none if the kernel keeps it.
 func (h *Host) uplinkValues() desired.Values {
 	if !h.Config.ownsCard() {
 		return nil
@@ -153,7 +153,7 @@ func (h *Host) uplinkValues() desired.Values {
 	return v
 }
 
-// cardFamily is what there is of one family between card and kernel.
+// cardFamily adds the values of one family between card and kernel.
 func (h *Host) cardFamily(v *desired.Values, f wire.Family, uplink *wire.Uplink) {
 	l, gateway, end := h.cardLink(), cardGateway[f], cardKernelEnd[f]
 	for _, object := range []string{desired.UplinkObject, l.Object} {
@@ -166,8 +166,8 @@ func (h *Host) cardFamily(v *desired.Values, f wire.Family, uplink *wire.Uplink)
 	uplink.Needs = append(uplink.Needs, wire.AddressKey(l.Object, desired.Single(gateway)), wire.PuntRedirectKey(desired.UplinkObject, f))
 }
 
-// cardRoutes are the routes of a card that the dataplane needs, one for each destination: that of the lowest metric. Subnets of
-// addresses are the dataplane's without.
+// cardRoutes lists the routes of a card that the dataplane needs, for each destination the route with the lowest metric. The dataplane
+// has the subnets of its addresses already.
 func cardRoutes(card wire.Card) []wire.CardRoute {
 	best := make(map[netip.Prefix]wire.CardRoute)
 	for _, a := range card.Addresses {
@@ -189,15 +189,15 @@ func cardRoutes(card wire.Card) []wire.CardRoute {
 	return routes
 }
 
-// cardRoute leads the node's kernel to a block of another node's pods, by the dataplane and the card.
+// cardRoute routes a block of another node from the node's kernel through the dataplane and the card.
 func (h *Host) cardRoute(v *desired.Values, block netip.Prefix, node netip.Addr) {
 	h.cardLink().LinuxRoute(v, block, cardGateway[wire.FamilyOf(block.Addr())], netip.Addr{})
 	desired.TunnelVRF.Route(v, block, wire.Path{Interface: desired.UplinkObject, NextHop: node})
 }
 
-// masquerade is how the node translates what pods send. Pods of other nodes see pods as they are, and so do those nodes
-// where routes lead back. Into tunnels no route of another node leads: its address is translated for, so that replies come
-// the same way, whatever filters are there.
+// masquerade translates the sources of packets that leave the cluster. Pods of other nodes see the addresses of pods. Without tunnels the
+// nodes see them too, because they have routes back. With tunnels no route of a node leads into a tunnel, so packets to nodes are
+// translated and replies return the same way.
 func (m *Mesh) masquerade() desired.Values {
 	is := wire.Masquerade{Link: m.config.HostLink, Egress: m.config.IPMasq, Exclude: slices.Clone(m.config.IPMasqExclude)}
 	for _, p := range m.networks.Pools().All {
@@ -218,8 +218,8 @@ func (m *Mesh) masquerade() desired.Values {
 	return v
 }
 
-// tunnelGuard keeps pods' packets from the tunnels of all nodes. Pods of this dataplane are kept from the port whether or not the
-// other nodes are known yet.
+// tunnelGuard drops packets of pods to the tunnels of all nodes. Pods of this dataplane cannot reach the port even before the other
+// nodes are known.
 func (m *Mesh) tunnelGuard() wire.TunnelGuard {
 	if !m.networks.Config.HasTunnels() {
 		return wire.TunnelGuard{}
@@ -245,7 +245,7 @@ func (m *Mesh) tunnelGuard() wire.TunnelGuard {
 	return guard
 }
 
-// others are the names of the nodes that this one reaches.
+// others lists the names of the nodes that this node reaches.
 func (m *Mesh) others() []string {
 	if !m.isPart() {
 		return nil
@@ -253,10 +253,10 @@ func (m *Mesh) others() []string {
 	return m.nodes.names(m.nodes)
 }
 
-// outermost are, in order, those prefixes that are in no other.
+// outermost lists, in order, the prefixes that no other prefix contains.
 func outermost(prefixes []netip.Prefix) (outer []netip.Prefix) {
 	slices.SortFunc(prefixes, netip.Prefix.Compare)
-	for _, p := range prefixes { // one that holds others comes before them
+	for _, p := range prefixes { // a prefix precedes those that it contains
 		if end := len(outer) - 1; end < 0 || !outer[end].Overlaps(p) {
 			outer = append(outer, p)
 		}

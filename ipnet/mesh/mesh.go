@@ -21,7 +21,7 @@ const (
 	externalsBucket = "externals"
 )
 
-// SavedNode is what is kept of a node: what of it this node reaches.
+// SavedNode is the record of a node, with the blocks that this node reaches.
 type SavedNode struct {
 	Node pod.Node `json:"node"`
 	Self bool     `json:"self,omitempty"` // it is this node
@@ -68,7 +68,7 @@ func (m *Mesh) Set(ev *pod.SetNodes, holders Holders, t *eventloop.Txn) {
 	desired.Replace(t, was, m.valuesOf(changed))
 }
 
-// saveNodes keeps what is another than before.
+// saveNodes saves the nodes that changed.
 func saveNodes(t *eventloop.Txn, before, after *nodes) {
 	if !reflect.DeepEqual(before.self, after.self) {
 		if before.self.Name != after.self.Name {
@@ -88,7 +88,7 @@ func saveNodes(t *eventloop.Txn, before, after *nodes) {
 	}
 }
 
-// names are those of the nodes of both, in order.
+// names lists the names of the peers of both, in order.
 func (n *nodes) names(other *nodes) []string {
 	all := make(map[string]pod.Node)
 	maps.Copy(all, n.peers)
@@ -161,8 +161,7 @@ func (m *Mesh) tunnelTo(node pod.Node) wire.VXLAN {
 	}
 }
 
-// hostRoutes lead the node itself to those blocks of another node that its routes to its pools do not lead to: into the
-// dataplane.
+// hostRoutes routes blocks of another node from the node's kernel into the dataplane, unless the routes to its pools do.
 func (m *Mesh) hostRoutes(node pod.Node) desired.Values {
 	var v desired.Values
 	host := m.host.HostLink()
@@ -175,8 +174,8 @@ func (m *Mesh) hostRoutes(node pod.Node) desired.Values {
 	return v
 }
 
-// kernelRoutes lead to a node without a tunnel: packets to its blocks leave the dataplane by the host link, and the node by
-// its uplink.
+// kernelRoutes routes the blocks of a node without a tunnel: packets leave the dataplane through the host link, and the node through its
+// uplink.
 func (m *Mesh) kernelRoutes(node pod.Node) desired.Values {
 	var v desired.Values
 	host := m.host.HostLink()
@@ -198,7 +197,7 @@ func (m *Mesh) kernelRoutes(node pod.Node) desired.Values {
 	return v
 }
 
-// addressOf is a node's address of a family; not valid if it has none.
+// addressOf returns a node's address of a family; not valid if it has none.
 func addressOf(node pod.Node, f wire.Family) netip.Addr {
 	for _, a := range node.Addresses {
 		if networks.IsHost(a) && wire.FamilyOf(a) == f {

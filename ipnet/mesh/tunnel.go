@@ -11,19 +11,19 @@ import (
 	"github.com/weftnet/weft/wire"
 )
 
-// overlay is a network as it goes on at other nodes.
+// overlay is a network that spans several nodes.
 type overlay struct {
 	network string // "default" for the network default
 	label   string // of the bridge domain that the tunnels are in
-	bvi     string // that a routed network enters it by; "" for one that is bridged
+	bvi     string // loopback that connects a routed network to it; "" for a bridged network
 	domain  uint32
 	vni     uint32
 	mtu     int
 	vrf     desired.VRF
-	own     []netip.Prefix // that have routes of this node's already
+	own     []netip.Prefix // prefixes that this node has routes for
 }
 
-// overlays are the networks that go on at other nodes, but for the network default.
+// overlays lists the custom networks that span several nodes.
 func (m *Mesh) overlays() []overlay {
 	var overlays []overlay
 	for _, s := range m.networks.Saved() {
@@ -34,7 +34,7 @@ func (m *Mesh) overlays() []overlay {
 	return overlays
 }
 
-// defaultOverlay is the network default as it goes on at other nodes.
+// defaultOverlay is the overlay of the network default.
 func (m *Mesh) defaultOverlay() overlay {
 	o := overlay{
 		network: pod.DefaultNetwork, label: desired.MeshLabelOf(pod.DefaultNetwork), bvi: desired.BVIOf(pod.DefaultNetwork),
@@ -46,7 +46,7 @@ func (m *Mesh) defaultOverlay() overlay {
 	return o
 }
 
-// overlayOf is a custom network as it goes on at other nodes; false if it does not.
+// overlayOf returns the overlay of a custom network; false if the network is local to the node.
 func (m *Mesh) overlayOf(c *networks.Custom) (overlay, bool) {
 	if c == nil || c.Network.VNI == 0 || c.BridgeDomain == 0 || !m.networks.Config.HasTunnels() {
 		return overlay{}, false
@@ -62,7 +62,7 @@ func (m *Mesh) overlayOf(c *networks.Custom) (overlay, bool) {
 
 func (o overlay) isBridged() bool { return o.bvi == "" }
 
-// enter is what there is of a network's mesh without other nodes.
+// enter lists the values of an overlay without other nodes.
 func (o overlay) enter(self pod.Node) desired.Values {
 	var v desired.Values
 	if o.isBridged() {
@@ -84,10 +84,10 @@ func (o overlay) enter(self pod.Node) desired.Values {
 	return v
 }
 
-// split is the group of all tunnels: what came by one of them has reached all nodes, and leaves by no other.
+// split is the split-horizon group of all tunnels: a packet from one tunnel has reached all nodes, and leaves through no other tunnel.
 const split = 1
 
-// reach is the way to a node: a tunnel, and for a routed network what leads into it.
+// reach lists the values that lead to a node: a tunnel, and for a routed network the routes into it.
 func (o overlay) reach(t wire.VXLAN, node pod.Node) desired.Values {
 	var v desired.Values
 	object, mac := desired.TunnelOf(o.network, node.ID), desired.MeshMAC(node.ID)
@@ -108,7 +108,7 @@ func (o overlay) reach(t wire.VXLAN, node pod.Node) desired.Values {
 	return v
 }
 
-// blocksOf are the blocks of a network on a node that a route can lead to.
+// blocksOf lists the blocks of the network on a node that can be routed.
 func (o overlay) blocksOf(node pod.Node) []netip.Prefix {
 	var blocks []netip.Prefix
 	for _, part := range node.Parts {
@@ -139,8 +139,8 @@ func (o overlay) unroutable(block netip.Prefix) string {
 	return ""
 }
 
-// The addresses of the link. No other machine sees them, so they are the same on all nodes. The kernel's end has none that
-// the kernel knows: it could be chosen as a source, and is but a name for the dataplane's neighbour.
+// The addresses of the link. No other machine sees them, so they are the same on all nodes. The kernel does not have the address of its
+// end, which it could choose as a source; it only identifies the dataplane's neighbour.
 var (
 	kernelEnd4    = netip.AddrFrom4([4]byte{169, 254, 43, 1})
 	dataplaneEnd4 = netip.AddrFrom4([4]byte{169, 254, 43, 2})
@@ -148,8 +148,8 @@ var (
 	dataplaneEnd6 = netip.AddrFrom16([16]byte{0: 0xfd, 1: 'w', 2: 'e', 3: 'f', 4: 't', 15: 2})
 )
 
-// innerEnd is the address of the dataplane's end that stands for a node's address. In IPv6 its last but one word makes the
-// sums of both addresses the same, so that no checksum changes when one takes the place of the other (RFC 6296, 3.1).
+// innerEnd is the address of the dataplane's end for a node's address. In IPv6 its last but one word makes the sums of both addresses
+// equal, so that the translation changes no checksum (RFC 6296, 3.1).
 func innerEnd(node netip.Addr) netip.Addr {
 	if node.Is4() {
 		return dataplaneEnd4
@@ -169,7 +169,7 @@ func kernelEnd(f wire.Family) netip.Addr {
 	return kernelEnd6
 }
 
-// tunnelLink is the link that envelopes go by. They are as long as the uplink carries.
+// tunnelLink is the link for tunnel packets. It has the MTU of the uplink.
 func (h *Host) tunnelLink() desired.Link {
 	return desired.Link{
 		Kind: h.HostLink().Kind, Object: desired.TunnelObject, Name: h.Config.TunnelLink, Alias: desired.TunnelAlias,
@@ -178,8 +178,7 @@ func (h *Host) tunnelLink() desired.Link {
 	}
 }
 
-// tunnelSource is the address that the dataplane sends tunnel packets from: the node's, or where the kernel has the card the one
-// that stands for it.
+// tunnelSource is the source of the dataplane's tunnel packets: the node's address, or innerEnd where the kernel has the card.
 func (h *Host) tunnelSource(self netip.Addr) netip.Addr {
 	if h.Config.ownsCard() {
 		return self
@@ -187,8 +186,7 @@ func (h *Host) tunnelSource(self netip.Addr) netip.Addr {
 	return innerEnd(self)
 }
 
-// tunnelEnd is the dataplane's end of the tunnels of a node, without other nodes; nothing where the dataplane owns the card,
-// which has the node's address.
+// tunnelEnd lists the values of the dataplane's end of all tunnels; none where the dataplane owns the card, which has the node's address.
 func (h *Host) tunnelEnd(self netip.Addr) desired.Values {
 	if h.Config.ownsCard() {
 		return nil
@@ -206,7 +204,7 @@ func (h *Host) tunnelEnd(self netip.Addr) desired.Values {
 	return v
 }
 
-// routeToPeer leads envelopes to a peer; nothing where the dataplane has the routes of the card.
+// routeToPeer routes tunnel packets to a peer; nothing where the dataplane has the routes of the card.
 func (h *Host) routeToPeer(peer netip.Addr) desired.Values {
 	var v desired.Values
 	if h.Config.ownsCard() {
@@ -216,7 +214,7 @@ func (h *Host) routeToPeer(peer netip.Addr) desired.Values {
 	return v
 }
 
-// tunnelNAT is the translation of all tunnels of a mesh; nothing where there are none, or the dataplane owns the card.
+// tunnelNAT translates the addresses of all tunnels; nothing where there are none, or the dataplane owns the card.
 func (m *Mesh) tunnelNAT() desired.Values {
 	if !m.isPart() || !m.networks.Config.HasTunnels() || m.config.ownsCard() {
 		return nil

@@ -17,8 +17,8 @@ type validation struct {
 	*Mesh
 	ev        *pod.SetNodes
 	holders   Holders
-	ids       map[uint32]string     // the node that has each
-	addresses map[netip.Addr]string // the node that has each
+	ids       map[uint32]string     // name of the node by ID
+	addresses map[netip.Addr]string // name of the node by address
 	claims    map[string]*claims    // of blocks, by network
 	overlays  map[string]overlay    // by network
 }
@@ -69,7 +69,7 @@ func (v *validation) wanted() []pod.Node {
 	})
 }
 
-// age is 0 for a node that was reached before by what it has now.
+// age is 0 for a node that was reached before with the same ID and addresses.
 func (v *validation) age(node pod.Node) int {
 	was, there := v.nodes.peers[node.Name]
 	if there && was.ID == node.ID && slices.Equal(was.Addresses, node.Addresses) {
@@ -78,7 +78,7 @@ func (v *validation) age(node pod.Node) int {
 	return 1
 }
 
-// normalised is a node with its parts and what they hold in one order, each once.
+// normalised returns a node with sorted parts, blocks and addresses, without duplicates.
 func normalised(node pod.Node) pod.Node {
 	blocks := make(map[string][]netip.Prefix)
 	for _, part := range node.Parts {
@@ -95,7 +95,7 @@ func normalised(node pod.Node) pod.Node {
 	return node
 }
 
-// validateSelf takes over this node's own entry, and returns why the node cannot reach any other.
+// validateSelf adds this node's own entry, and records why this node cannot reach any other.
 func (v *validation) validateSelf(self pod.Node) {
 	switch {
 	case self.ID == 0:
@@ -147,7 +147,7 @@ func (v *validation) unreachable(node pod.Node) string {
 	return ""
 }
 
-// withOwnBlocks returns a node with those of its blocks that no other node has.
+// withOwnBlocks returns a node without the blocks that another node has.
 func (v *validation) withOwnBlocks(node pod.Node) pod.Node {
 	var faults []string
 	var parts []pod.NodePart
@@ -192,7 +192,7 @@ func (v *validation) wrongBlock(network string, block netip.Prefix) string {
 	return ""
 }
 
-// unroutable says why no route leads to a block as pools and networks are now; "" if one does. When they change, one may.
+// unroutable says why no route leads to a block with the current pools and networks; "" if one does.
 func (v *validation) unroutable(network string, block netip.Prefix) string {
 	if o, known := v.overlays[network]; known && !o.isBridged() {
 		return o.unroutable(block)
@@ -200,7 +200,7 @@ func (v *validation) unroutable(network string, block netip.Prefix) string {
 	return ""
 }
 
-// measure makes room for the claims of a node.
+// measure records the prefix lengths of the blocks of a node.
 func (v *validation) measure(node pod.Node) {
 	for _, part := range node.Parts {
 		c := v.claims[part.Network]
@@ -214,12 +214,11 @@ func (v *validation) measure(node pod.Node) {
 	}
 }
 
-// claims are the blocks of a network and whose they are. A single address inside a block is not in its way: one node lends
-// it to another.
+// claims records the owners of the blocks of a network. A single address inside a block is no conflict: one node lends it to another.
 type claims struct {
-	lengths map[int]bool            // of all prefixes that will come
-	taken   map[netip.Prefix]string // the node of each
-	around  map[netip.Prefix]string // prefixes with a taken one inside, and its node
+	lengths map[int]bool            // of all prefixes that are claimed later
+	taken   map[netip.Prefix]string // by block, its node
+	around  map[netip.Prefix]string // by prefix that contains a taken block, the node of that block
 }
 
 func newClaims() *claims {
@@ -236,7 +235,7 @@ func (c *claims) take(block netip.Prefix, node string) {
 	}
 }
 
-// holder is a node with a block in whose way another one is; "" if there is none.
+// holder returns the node of a block that overlaps; "" if there is none.
 func (c *claims) holder(block netip.Prefix) string {
 	if node := c.taken[block]; node != "" {
 		return node
@@ -252,7 +251,7 @@ func (c *claims) holder(block netip.Prefix) string {
 	return c.around[block]
 }
 
-// outer are the prefixes of shorter lengths that a block is in.
+// outer iterates over the shorter prefixes that contain a block.
 func (c *claims) outer(block netip.Prefix) func(yield func(netip.Prefix) bool) {
 	return func(yield func(netip.Prefix) bool) {
 		for length := range c.lengths {

@@ -14,11 +14,11 @@ import (
 	"github.com/weftnet/weft/wire"
 )
 
-// SavedBlock is what is kept of a block of this node.
+// SavedBlock is the record of a block of this node.
 type SavedBlock struct {
 	Block    pod.Block  `json:"block"`
-	Node     netip.Addr `json:"node,omitzero"`      // of its addresses, the node's own
-	Draining bool       `json:"draining,omitempty"` // not wanted any more, but still in use
+	Node     netip.Addr `json:"node,omitzero"`      // the node's own address, if it is from this block
+	Draining bool       `json:"draining,omitempty"` // to be released, but still in use
 }
 
 // SetBlocks replaces the blocks that addresses are allocated from by those of the event. The first block of a family holds the
@@ -45,13 +45,13 @@ func (n *Networks) SetBlocks(ev *pod.SetBlocks, t *eventloop.Txn) {
 	n.saveBlocks(before, t)
 }
 
-// ofNetwork is a block with its network's name as it is kept.
+// ofNetwork returns a block with the name of its network as in records.
 func ofNetwork(b pod.Block) pod.Block {
 	b.Network = desired.NetworkOf(b.Network)
 	return b
 }
 
-// open gives out a block's addresses. One of a network that is not there waits for it.
+// open allows the allocation from a block. A block of an unknown network waits for the network.
 func (n *Networks) open(b pod.Block, t *eventloop.Txn) error {
 	was, known := n.blocks[b.String()]
 	addresses := n.Allocator(b.Network)
@@ -72,7 +72,7 @@ func (n *Networks) open(b pod.Block, t *eventloop.Txn) error {
 	return nil
 }
 
-// drain gives out no more of a block. When no pod has an address of it, it is removed; else it reports true.
+// drain stops the allocation from a block, and removes a block without pods. It reports whether the block still has pods.
 func (n *Networks) drain(name string, t *eventloop.Txn) bool {
 	was := n.blocks[name]
 	addresses, prefix := n.Allocator(was.Block.Network), was.Block.Prefix
@@ -126,7 +126,7 @@ func (n *Networks) setOwn(a netip.Addr) {
 	n.own.Store(&own)
 }
 
-// saveBlocks keeps what is another than before.
+// saveBlocks saves the blocks that changed.
 func (n *Networks) saveBlocks(before map[string]SavedBlock, t *eventloop.Txn) {
 	for _, name := range slices.Sorted(maps.Keys(before)) {
 		if _, stays := n.blocks[name]; !stays {
@@ -158,7 +158,7 @@ func (n *Networks) restoreBlocks(saved []SavedBlock) {
 	}
 }
 
-// blocksOf gives an allocator its network's blocks.
+// blocksOf adds the blocks of a network to its allocator.
 func (n *Networks) blocksOf(network string, addresses *ipam.Allocator) {
 	for _, name := range slices.Sorted(maps.Keys(n.blocks)) {
 		s := n.blocks[name]

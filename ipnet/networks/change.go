@@ -59,7 +59,7 @@ type change struct {
 	users         Users
 	t             *eventloop.Txn
 	before, after map[string]*Custom
-	taken         map[string]map[uint32]bool // by what they number; made when first asked for
+	taken         map[string]map[uint32]bool // by kind of number; created on first use
 }
 
 // wanted returns the valid networks of the event by name. A network that is there twice stays as it was.
@@ -68,7 +68,7 @@ func (ch *change) wanted() map[string]pod.Network {
 	for _, w := range ch.ev.Networks {
 		if _, twice := wanted[w.Name]; twice {
 			ch.ev.Refused[w.Name] = "it is there twice"
-		} else if err := ch.sound(w); err != nil && !(w.Closed && ch.before[w.Name] != nil) {
+		} else if err := ch.validate(w); err != nil && !(w.Closed && ch.before[w.Name] != nil) {
 			ch.ev.Refused[w.Name] = err.Error()
 		}
 		wanted[w.Name] = ordered(w)
@@ -79,15 +79,15 @@ func (ch *change) wanted() map[string]pod.Network {
 	return wanted
 }
 
-// sound validates the specification of a network for this node.
-func (ch *change) sound(w pod.Network) error {
-	if err := sound(w); err != nil || w.VNI == 0 {
+// validate checks the specification of a network for this node.
+func (ch *change) validate(w pod.Network) error {
+	if err := validate(w); err != nil || w.VNI == 0 {
 		return err
 	}
 	return ch.Config.carries("network "+w.Name, w.MTU)
 }
 
-// ordered is a network with its CIDRs in the order that is kept, IPv4 first.
+// ordered returns a network with its CIDRs in the order of records, IPv4 first.
 func ordered(w pod.Network) pod.Network {
 	w.CIDRs = slices.SortedFunc(slices.Values(w.CIDRs), func(a, b netip.Prefix) int { return a.Addr().Compare(b.Addr()) })
 	return w
@@ -116,7 +116,7 @@ func (ch *change) isolate(was *Custom) {
 	ch.t.Save(networksBucket, c.Network.Name, c.SavedNetwork)
 }
 
-// set makes a network, or makes it another.
+// set creates or changes a network.
 func (ch *change) set(w pod.Network) error {
 	was := ch.before[w.Name]
 	if w.Closed && was != nil {
@@ -150,7 +150,7 @@ func (ch *change) set(w pod.Network) error {
 	return nil
 }
 
-// close keeps a network as it is for the pods that use it. No pod is added to it.
+// close refuses further pods on a network; its pods stay connected.
 func (ch *change) close(was *Custom) {
 	if was.Network.Closed {
 		return
@@ -161,7 +161,8 @@ func (ch *change) close(was *Custom) {
 	ch.t.Save(networksBucket, c.Network.Name, c.SavedNetwork)
 }
 
-// alter changes what pods do not depend on. That includes a VNI that only this node has chosen: the network has no tunnels yet.
+// alter changes properties of a network that its pods do not depend on. A VNI of the node's own choice is one of them, because such a
+// network has no tunnels yet.
 func (ch *change) alter(was *Custom, w pod.Network) (err error) {
 	s := was.SavedNetwork
 	s.Network = w
@@ -185,7 +186,7 @@ func (ch *change) bridgeDomain(had uint32) (uint32, error) {
 	return ch.number("bridge domain", had, ch.Config.BridgeDomains, func(c *Custom) uint32 { return c.BridgeDomain })
 }
 
-// build makes a network that has no pods; numbers that it had stay its own.
+// build returns a network without pods. It keeps the numbers that it had.
 func (ch *change) build(w pod.Network, had SavedNetwork) (c *Custom, err error) {
 	s := SavedNetwork{Network: w, VNI: w.VNI}
 	needsTable, needsBridge := ch.Config.numbered(w)
@@ -207,7 +208,7 @@ func (ch *change) build(w pod.Network, had SavedNetwork) (c *Custom, err error) 
 	return ch.newCustom(s)
 }
 
-// number is the one that a network had, else the lowest that no network has, or had before the event.
+// number returns the number that a network had, else the lowest number that no network has or had before the event.
 func (ch *change) number(what string, had uint32, from IDs, of func(*Custom) uint32) (uint32, error) {
 	if had != 0 {
 		return had, nil
@@ -227,7 +228,7 @@ func (ch *change) number(what string, had uint32, from IDs, of func(*Custom) uin
 	return id, err
 }
 
-// ofDefault are the numbers of the network default.
+// ofDefault returns the numbers of the network default.
 func (n *Networks) ofDefault() SavedNetwork {
 	s := SavedNetwork{Table: n.Config.PodVRFTable}
 	if n.Config.HasTunnels() {

@@ -97,22 +97,22 @@ func (c Config) pools() *PoolSet {
 	return &PoolSet{All: c.Pools, ofNamespace: c.NamespacePools, ofNode: c.NodePools}
 }
 
-// numbered reports which numbers a network needs. A routed one has its tunnels in a bridge domain.
+// numbered reports which numbers a network needs. The tunnels of a routed network are in a bridge domain.
 func (c Config) numbered(n pod.Network) (table, bridge bool) {
 	return len(n.CIDRs) > 0, n.Type == pod.L2 || n.VNI != 0 && c.HasTunnels()
 }
 
-// How packets get to other nodes.
+// How packets reach other nodes.
 const (
 	TunnelVXLAN4 = "vxlan4" // inside UDP over IPv4
 	TunnelVXLAN6 = "vxlan6" // inside UDP over IPv6
-	TunnelNone   = "none"   // as they are, by the node's kernel: nodes share a subnet. The network default only
+	TunnelNone   = "none"   // routed by the node's kernel on a shared subnet; the network default only
 )
 
-// encapsulation is what a tunnel adds to a packet, in bytes: Ethernet, VXLAN, UDP and the outer IP.
+// encapsulation is the size of the headers of a tunnel, bytes: Ethernet, VXLAN, UDP and the outer IP.
 var encapsulation = map[string]int{TunnelNone: 0, TunnelVXLAN4: 14 + 8 + 8 + 20, TunnelVXLAN6: 14 + 8 + 8 + 40}
 
-// HasTunnels reports whether packets to other nodes are put into others.
+// HasTunnels reports whether packets to other nodes are encapsulated.
 func (c Config) HasTunnels() bool { return c.Tunnel != TunnelNone }
 
 // mostMTU returns the highest MTU that reaches other nodes without fragments; 0: not known.
@@ -123,7 +123,7 @@ func (c Config) mostMTU() int {
 	return c.PathMTU() - encapsulation[c.Tunnel]
 }
 
-// PathMTU is what packets between nodes may be long.
+// PathMTU is the MTU between nodes, bytes.
 func (c Config) PathMTU() int { return cmp.Or(c.UplinkMTU, 1500) }
 
 func (c Config) validateTunnel() error {
@@ -136,7 +136,7 @@ func (c Config) validateTunnel() error {
 	return c.carries("the node's interfaces", c.MTU)
 }
 
-// carries refuses an MTU of which larger packets would be than get to other nodes.
+// carries rejects an MTU that does not fit into the tunnels.
 func (c Config) carries(what string, mtu int) error {
 	most := c.mostMTU()
 	if most == 0 || mtu <= most {
@@ -146,7 +146,8 @@ func (c Config) carries(what string, mtu int) error {
 		mtu, what, most, c.Tunnel, most+encapsulation[c.Tunnel])
 }
 
-// EndOf is the address of a node that tunnels lead to; not valid if it has none of their family. Without tunnels it is any.
+// EndOf returns the tunnel endpoint of a node; not valid if the node has no address of that family. Without tunnels it is any address
+// of the node.
 func (c Config) EndOf(n pod.Node) netip.Addr {
 	for _, a := range n.Addresses {
 		if !IsHost(a) {
@@ -159,7 +160,7 @@ func (c Config) EndOf(n pod.Node) netip.Addr {
 	return netip.Addr{}
 }
 
-// IsHost reports whether an address can be that of one machine for others.
+// IsHost reports whether an address can be the address of one machine on a network.
 func IsHost(a netip.Addr) bool {
 	return a.IsValid() && !a.Is4In6() && !a.IsUnspecified() && !a.IsMulticast() && !a.IsLoopback() && a.Zone() == ""
 }

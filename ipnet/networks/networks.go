@@ -16,28 +16,6 @@ import (
 	"github.com/weftnet/weft/wire"
 )
 
-// domain is the bridge domain of an L2 network.
-func (c *Custom) domain(v *desired.Values) {
-	v.Add(wire.BridgeDomainKey(c.Label), wire.BridgeDomain{
-		ID: c.BridgeDomain, Label: c.Label, Learn: true, Flood: true, UUFlood: true, Forward: true, Age: desired.MacAge,
-	})
-}
-
-// introduce adds static neighbours for the addresses of a member to the BVI, if there is one. So the BVI sends no ARP or ND
-// requests, and forgets a member that is gone.
-func (c *Custom) introduce(v *desired.Values, l desired.Link) {
-	if len(c.Network.CIDRs) == 0 {
-		return
-	}
-	addresses := desired.Singles(l.Addresses)
-	if desired.HasFamily(l.Addresses, wire.IP6) {
-		addresses = append(addresses, desired.Single(desired.LinkLocalOf(l.PeerMAC))) // neighbours are asked after by that one
-	}
-	for _, p := range addresses {
-		v.Add(wire.NeighbourKey(c.Loopback, p.Addr()), wire.Neighbour{Interface: c.Loopback, Address: p.Addr(), MAC: l.PeerMAC})
-	}
-}
-
 // Buckets of the state file. Leases are stored under their own keys, networks under their names, blocks under network and prefix.
 const (
 	LeasesBucket   = "leases"
@@ -90,7 +68,8 @@ func (n *Networks) Values() desired.Values {
 	return v
 }
 
-// Addresses gives the counts of each pool and the addresses that are not free: the node's, then each custom network's.
+// Addresses returns the counts of each pool and the addresses that are not free, of the network default and then of each custom
+// network.
 func (n *Networks) Addresses() ([]ipam.Stats, []ipam.Lease) {
 	stats, leases := n.addresses.Stats(), n.addresses.Leases()
 	for _, s := range n.Saved() {
@@ -120,7 +99,7 @@ func (n *Networks) Saved() []SavedNetwork {
 // Customs returns the custom networks by name. The map never changes.
 func (n *Networks) Customs() map[string]*Custom { return *n.customs.Load() }
 
-// Custom is the custom network of that name; nil if there is none.
+// Custom returns the custom network of that name; nil if there is none.
 func (n *Networks) Custom(network string) *Custom { return n.Customs()[network] }
 
 // IsClosed reports whether no pod can be added to a network, because it is closed or missing.
@@ -141,8 +120,7 @@ func (n *Networks) Allocator(network string) *ipam.Allocator {
 	return nil
 }
 
-// SavedNetwork is what is kept of a custom network: as it was set, and its numbers, which stay its own until it is
-// removed.
+// SavedNetwork is the record of a custom network: its specification, and the numbers that it has until it is removed.
 type SavedNetwork struct {
 	Network      pod.Network `json:"network"`
 	Table        uint32      `json:"table,omitempty"` // of its VRFs; 0: it has none
@@ -150,14 +128,14 @@ type SavedNetwork struct {
 	VNI          uint32      `json:"vni"`
 }
 
-// Custom is a network of SavedNetwork that stands. It never changes: another one takes its place.
+// Custom is a custom network with its allocator. It never changes: a new one replaces it.
 type Custom struct {
 	SavedNetwork
 	desired.VRF
 	addresses *ipam.Allocator // nil: it has no CIDRs
 }
 
-// newCustom makes a network whose addresses are all free.
+// newCustom returns a network whose addresses are all free.
 func (n *Networks) newCustom(s SavedNetwork) (*Custom, error) {
 	c := &Custom{SavedNetwork: s, VRF: desired.VRF{Label: desired.LabelOf(s.Network.Name), Loopback: desired.LoopbackOf(s.Network.Name)}}
 	if len(s.Network.CIDRs) == 0 {
@@ -175,7 +153,7 @@ func (n *Networks) newCustom(s SavedNetwork) (*Custom, error) {
 	return c, nil
 }
 
-// shared are the pools, of several nodes or of this one alone.
+// shared lists the pools; with blocks other nodes share their addresses.
 func (c *Custom) shared(blocks bool) []ipam.Pool {
 	pools := c.Pools()
 	for i := range pools {
@@ -184,7 +162,7 @@ func (c *Custom) shared(blocks bool) []ipam.Pool {
 	return pools
 }
 
-// Pools are one for each CIDR.
+// Pools lists one pool for each CIDR.
 func (c *Custom) Pools() []ipam.Pool {
 	var pools []ipam.Pool
 	for _, cidr := range c.Network.CIDRs {
@@ -193,7 +171,7 @@ func (c *Custom) Pools() []ipam.Pool {
 	return pools
 }
 
-// values are what is there of a network without pods.
+// values lists the values of a network without pods.
 func (c *Custom) values(mtu int) desired.Values {
 	var v desired.Values
 	if c.Network.Type == pod.L2 {
@@ -222,7 +200,7 @@ func (c *Custom) values(mtu int) desired.Values {
 	return v
 }
 
-// Attach makes a link one of the network's.
+// Attach connects a link to the network.
 func (c *Custom) Attach(l desired.Link) desired.Values {
 	var v desired.Values
 	if c.Network.Type == pod.L2 {
@@ -237,7 +215,7 @@ func (c *Custom) Attach(l desired.Link) desired.Values {
 		v = c.VRF.Attach(l, desired.FamiliesOf(c.Network.CIDRs))
 	}
 	switch {
-	case l.AntiSpoofed && len(c.Network.CIDRs) == 0: // only its MAC is known of a pod
+	case l.AntiSpoofed && len(c.Network.CIDRs) == 0: // only the MAC of the pod is known
 		l.OnlyFrom(&v, desired.DefaultOf(wire.IP4), desired.DefaultOf(wire.IP6))
 	case l.AntiSpoofed:
 		l.OnlyFrom(&v, desired.Singles(l.Addresses)...)
@@ -245,11 +223,33 @@ func (c *Custom) Attach(l desired.Link) desired.Values {
 	return v
 }
 
+// domain adds the bridge domain of an L2 network.
+func (c *Custom) domain(v *desired.Values) {
+	v.Add(wire.BridgeDomainKey(c.Label), wire.BridgeDomain{
+		ID: c.BridgeDomain, Label: c.Label, Learn: true, Flood: true, UUFlood: true, Forward: true, Age: desired.MacAge,
+	})
+}
+
+// introduce adds static neighbours for the addresses of a member to the BVI, if there is one. So the BVI sends no ARP or ND
+// requests, and forgets a member that is gone.
+func (c *Custom) introduce(v *desired.Values, l desired.Link) {
+	if len(c.Network.CIDRs) == 0 {
+		return
+	}
+	addresses := desired.Singles(l.Addresses)
+	if desired.HasFamily(l.Addresses, wire.IP6) {
+		addresses = append(addresses, desired.Single(desired.LinkLocalOf(l.PeerMAC))) // the source of neighbour solicitations
+	}
+	for _, p := range addresses {
+		v.Add(wire.NeighbourKey(c.Loopback, p.Addr()), wire.Neighbour{Interface: c.Loopback, Address: p.Addr(), MAC: l.PeerMAC})
+	}
+}
+
 // isGuarded reports whether pods may neither be routers nor DHCP servers of the network: not if Weft assigns its addresses.
 func (c *Custom) isGuarded() bool { return c.Network.Type == pod.L2 && len(c.Network.CIDRs) > 0 }
 
-// sound validates the specification of a network.
-func sound(w pod.Network) error {
+// validate checks the specification of a network.
+func validate(w pod.Network) error {
 	if err := w.Validate(); err != nil {
 		return err
 	}
@@ -261,10 +261,10 @@ func sound(w pod.Network) error {
 	return nil
 }
 
-// IDs is a range of numbers of the dataplane, both ends included.
+// IDs is a range of numbers in the dataplane, both ends included.
 type IDs struct{ First, Last uint32 }
 
-// lowest is the lowest number that is not taken; what says of what.
+// lowest returns the lowest number that is not taken. The error names the kind of number, what.
 func (r IDs) lowest(what string, taken map[uint32]bool) (uint32, error) {
 	for id := uint64(r.First); id <= uint64(r.Last); id++ {
 		if !taken[uint32(id)] {
@@ -274,7 +274,7 @@ func (r IDs) lowest(what string, taken map[uint32]bool) (uint32, error) {
 	return 0, fmt.Errorf("no %s from %d to %d is free: remove a network", what, r.First, r.Last)
 }
 
-// NetworksFor lists the networks that pods of a namespace can name; all, if it is "".
+// NetworksFor lists the networks that admit pods of a namespace; all networks if it is "".
 func (n *Networks) NetworksFor(namespace string) []string {
 	names := []string{pod.DefaultNetwork, pod.StubNetwork}
 	customs := n.Customs()
@@ -294,7 +294,7 @@ func (n *Networks) MTUOf(c *Custom) int {
 	return cmp.Or(c.Network.MTU, n.Config.MTU)
 }
 
-// FamiliesIn are those that interfaces of a network have addresses of.
+// FamiliesIn lists the families of the addresses of a network.
 func (n *Networks) FamiliesIn(network string) []wire.Family {
 	if c := n.Custom(network); c != nil {
 		return desired.FamiliesOf(c.Network.CIDRs)

@@ -14,7 +14,7 @@ import (
 	"github.com/weftnet/weft/wire"
 )
 
-// About says which pod an error is about, and keeps its code.
+// About prefixes an error with the pod of the event. The error keeps its code.
 func About(ev *pod.AddPod, err error) error {
 	if coded, ok := errors.AsType[*pod.Error](err); ok {
 		return pod.Errorf(coded.Code, "%s: %w", ev, err)
@@ -22,7 +22,7 @@ func About(ev *pod.AddPod, err error) error {
 	return fmt.Errorf("%s: %w", ev, err)
 }
 
-// SavedPools is what is kept of the pools of the network default, if they were set.
+// SavedPools is the record of the pools of the network default.
 type SavedPools struct {
 	Pools          []pod.Pool          `json:"pools"`
 	NamespacePools map[string][]string `json:"namespacePools,omitempty"`
@@ -43,7 +43,7 @@ func (n *Networks) SetPools(ev *pod.SetPools, t *eventloop.Txn) {
 	t.Save(poolsBucket, poolsKey, n.setPools(ev))
 }
 
-// setPools takes over the pools of an event, and gives what is to be kept of them.
+// setPools replaces the pools, and returns their record.
 func (n *Networks) setPools(ev *pod.SetPools) SavedPools {
 	var wanted []ipam.Pool
 	for _, p := range ev.Pools {
@@ -65,7 +65,7 @@ func (n *Networks) setPools(ev *pod.SetPools) SavedPools {
 	return saved
 }
 
-// possible refuses a pool that this node cannot have beside others.
+// possible rejects a pool that is invalid on this node, or beside the others.
 func (c Config) possible(p pod.Pool, others []ipam.Pool) error {
 	pool := ipam.Pool{Name: p.Name, Prefix: p.Prefix}
 	if err := pool.Validate(); err != nil {
@@ -95,7 +95,7 @@ func (n *Networks) restorePools(saved *SavedPools) {
 	}
 }
 
-// pool is the pool of that name; nil if there is none.
+// pool returns the pool of that name; nil if there is none.
 func (p *PoolSet) pool(name string) *ipam.Pool {
 	for i := range p.All {
 		if p.All[i].Name == name {
@@ -105,7 +105,7 @@ func (p *PoolSet) pool(name string) *ipam.Pool {
 	return nil
 }
 
-// Families are those that have pools, IPv4 first.
+// Families lists the families that have pools, IPv4 first.
 func (p *PoolSet) Families() []wire.Family {
 	var prefixes []netip.Prefix
 	for _, pool := range p.All {
@@ -114,7 +114,7 @@ func (p *PoolSet) Families() []wire.Family {
 	return desired.FamiliesOf(prefixes)
 }
 
-// choice is a list of pools, and who says so.
+// choice is a list of pools with its source.
 type choice struct {
 	from  string
 	names []string
@@ -136,7 +136,7 @@ func (p *PoolSet) ForPod(ev *pod.AddPod) ([]string, error) {
 		{"the node", p.ofNode},
 		{"the configuration", p.unrestricted()},
 	}
-	names := []string{} // not nil: an allocator would choose
+	names := []string{} // not nil, which lets the allocator choose
 	for _, family := range p.Families() {
 		for _, c := range choices {
 			chosen, err := p.chosen(ev, c, family)
@@ -238,8 +238,8 @@ func (p *PoolSet) Of(a netip.Addr) string {
 	return ""
 }
 
-// NodeAddress is the node's own address of a family: in the first pool that is the node's as a whole, else in a block; not
-// valid if there is none.
+// NodeAddress returns the node's own address of a family: from the first pool that only this node has, else from a block; not valid if
+// there is none.
 func (n *Networks) NodeAddress(f wire.Family) netip.Addr {
 	for _, p := range n.pools.Load().All {
 		if !p.Blocks && wire.FamilyOf(p.Prefix.Addr()) == f {
@@ -249,7 +249,7 @@ func (n *Networks) NodeAddress(f wire.Family) netip.Addr {
 	return (*n.own.Load())[f]
 }
 
-// NodeIn is the address of the node's own by which it reaches a pool; not valid if it has none yet.
+// NodeIn returns the node's own address for its route to a pool; not valid if there is none yet.
 func (n *Networks) NodeIn(p ipam.Pool) netip.Addr {
 	if p.Blocks {
 		return n.NodeAddress(wire.FamilyOf(p.Prefix.Addr()))

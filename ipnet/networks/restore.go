@@ -47,7 +47,7 @@ func (n *Networks) WithholdAddresses(object string, addresses []netip.Addr) {
 	}
 }
 
-// withhold keeps an address of an unknown interface from a network: it may be the network's own.
+// withhold prevents the allocation of an address of an unknown interface, which may be on the network.
 func (n *Networks) withhold(c *Custom, l ipam.Lease) {
 	if !slices.ContainsFunc(c.Network.CIDRs, func(p netip.Prefix) bool { return p.Contains(l.Address) }) {
 		return
@@ -57,12 +57,11 @@ func (n *Networks) withhold(c *Custom, l ipam.Lease) {
 	}
 }
 
-// Numbers are those that the dataplane has, by label.
+// Numbers are the numbers of tables and bridge domains in the dataplane, by label.
 type Numbers struct{ Tables, BridgeDomains map[string]uint32 }
 
-// Recognise takes over the networks that are not known and that stand in the dataplane as they are wanted, with the
-// numbers that they have there, and gives what is to be kept of them. The dataplane knows no VNI: one that was not chosen
-// is given anew. What stands otherwise is not recognised.
+// Recognise adopts the wanted networks that have no record and that exist in the dataplane as specified, with their numbers there, and
+// returns their records. The dataplane has no VNI: a VNI of the node's own choice is allocated again.
 func (n *Networks) Recognise(wanted []pod.Network, there Numbers) []SavedNetwork {
 	taken := make(map[uint32]bool)
 	for _, c := range n.Customs() {
@@ -73,7 +72,7 @@ func (n *Networks) Recognise(wanted []pod.Network, there Numbers) []SavedNetwork
 	}
 	var recognised []SavedNetwork
 	for _, w := range slices.SortedFunc(slices.Values(wanted), chosenVNIFirst) {
-		if n.Custom(w.Name) != nil || sound(w) != nil {
+		if n.Custom(w.Name) != nil || validate(w) != nil {
 			continue
 		}
 		s, err := n.recognise(ordered(w), there, taken)
@@ -104,7 +103,7 @@ func (n *Networks) recognise(w pod.Network, there Numbers, taken map[uint32]bool
 	if needsTable != (s.Table != 0) || (w.Type == pod.L2) != (s.BridgeDomain != 0) {
 		return s, fmt.Errorf("it has VRF table %d and bridge domain %d there", s.Table, s.BridgeDomain)
 	}
-	if needsBridge && w.Type == pod.L3 { // none there: it is numbered when it is set
+	if needsBridge && w.Type == pod.L3 { // 0 if it is missing: SetNetworks allocates it then
 		s.BridgeDomain = there.BridgeDomains[desired.MeshLabelOf(w.Name)]
 	}
 	if s.VNI == 0 {
