@@ -1,7 +1,7 @@
-// Package agent assembles Weft on a node: it is the only room that knows all the others.
+// Package agent assembles Weft on a node. It is the only package that imports all others.
 //
-// handlers.go holds the order in which rooms handle events, commit.go is the bridge from the event loop to the
-// scheduler, state.go the file that everything durable lives in, and agent.go the order of start and stop.
+// handlers.go has the order of the handlers, commit.go connects the event loop with the scheduler, and agent.go has the order of start
+// and stop.
 package agent
 
 import (
@@ -46,7 +46,7 @@ import (
 	"github.com/weftnet/weft/wire"
 )
 
-// Agent is one node's agent. New assembles it, Run lives its life.
+// Agent is the agent of one node. New assembles it, Run runs it.
 type Agent struct {
 	config config.Config
 	log    *slog.Logger
@@ -61,27 +61,27 @@ type Agent struct {
 	network   *ipnet.Network
 	devices   *devicemanager.Manager // nil: the node has none
 
-	client        *client.Client    // of the API server; nil, like the rest of this: the node is in no cluster
+	client        *client.Client    // of the API server; nil without a cluster, like the next fields
 	cluster       *nodeview.Cluster // what the API server shows
 	events        *events.Writer    // on pods of this node
-	edits         edits             // of their annotations
-	podReport     *podReport        // what they got
+	edits         edits             // of the annotations of pods
+	podReport     *podReport        // what pods got
 	uplink        uplink
 	card          *heldCard      // the network card that the dataplane owns; nil: the kernel keeps it
-	released      []*heldCard    // those that are to be given back to the kernel
-	ranges        []config.Pool  // the node's when the agent started, where pools are its ranges
-	keeper        *blocks.Keeper // of the node's blocks of addresses
+	released      []*heldCard    // network cards to return to the kernel
+	ranges        []config.Pool  // the ranges of the node at the start of the agent, if pools are its ranges
+	keeper        *blocks.Keeper // address blocks of the node
 	publisher     *blocks.Publisher
-	blocksChanged chan struct{}                  // holds a token when the node has other blocks than before
+	blocksChanged chan struct{}                  // holds a token if the blocks of the node changed
 	taken         chan takenBlock                // blocks that another node owns while pods of this node use them
-	announcements chan announcement.Announcement // the newest that was not written yet
-	annotator     *pods.Annotator                // of pods, with what they got; nil: they are not
+	announcements chan announcement.Announcement // the latest that is not written yet
+	annotator     *pods.Annotator                // writes annotations of pods; nil: none
 
-	podChanges atomic.Uint64                     // how often pods came or went
-	observers  []func(podmanager.Outcome)        // of what happens to attachments
-	configured atomic.Pointer[[]pod.Network]     // the configuration's networks, which may change
-	refusals   atomic.Pointer[map[string]string] // by network, why it is not as it is wanted
-	rebuildErr atomic.Pointer[string]            // why nothing that the agent desires could be desired; nil: it is
+	podChanges atomic.Uint64                     // number of added and deleted pods
+	observers  []func(podmanager.Outcome)        // of outcomes of attachments
+	configured atomic.Pointer[[]pod.Network]     // networks of the configuration, which may change
+	refusals   atomic.Pointer[map[string]string] // by network, why it differs from its specification
+	rebuildErr atomic.Pointer[string]            // why the scheduler refused all desired values; nil if it did not
 	health     *health.Conditions
 	quarantine *quarantine
 	monitor    *statefile.Monitor
@@ -89,18 +89,18 @@ type Agent struct {
 	vanished   *vanished
 	policies   *policies // nil: NetworkPolicies are not reported
 	chains     *chains
-	rejections atomic.Int64 // parts of other nodes' announcements that are not used
+	rejections atomic.Int64 // rejected parts of other nodes' announcements
 	drift      *driftMonitor
-	replayer   *replayer // belongs to who replays: start, and then the southbound
+	replayer   *replayer // used by start, then by the southbound
 
 	metrics  *metrics.Metrics
 	counters *counters
 }
 
-// stateWait is how long a starting agent waits for another one to let go of the state file.
+// stateWait is how long a starting agent waits until another agent closes the state file.
 const stateWait = 15 * time.Second
 
-// New assembles an agent and restores what it knew; nothing of the machine is touched before Run. Close it in any case.
+// New assembles an agent and restores its state. It changes nothing on the machine before Run. Close it in any case.
 func New(ctx context.Context, c config.Config, log *slog.Logger) (a *Agent, err error) {
 	a = &Agent{
 		config: c, log: log, health: health.New(c.HealthFile, log),
@@ -148,7 +148,7 @@ func New(ctx context.Context, c config.Config, log *slog.Logger) (a *Agent, err 
 	return a, a.assembleBlocks()
 }
 
-// Close lets go of the state file.
+// Close closes the state file.
 func (a *Agent) Close() error {
 	if a.state == nil {
 		return nil
@@ -185,7 +185,7 @@ func (a *Agent) assembleScheduler() error {
 }
 
 func (a *Agent) assembleRooms() (err error) {
-	a.committer = &committer{scheduler: a.scheduler, keepUnknown: true, onRefused: a.noteRefusedRebuild, onRepair: a.measureDrift, client: a.dataplane.client} // until it is known what is wired
+	a.committer = &committer{scheduler: a.scheduler, keepUnknown: true, onRefused: a.noteRefusedRebuild, onRepair: a.measureDrift, client: a.dataplane.client} // until all attachments are known
 	a.loop = eventloop.New(eventloop.Config{
 		Committer: a.committer,
 		Saver:     a.state,
@@ -228,7 +228,7 @@ func (a *Agent) assembleRooms() (err error) {
 	return nil
 }
 
-// networkConfig is what connects pods, as configured and found.
+// networkConfig returns the configuration of ipnet, from the agent's configuration and the machine.
 func (a *Agent) networkConfig() ipnet.Config {
 	m := a.config.Devices.Memif
 	return ipnet.Config{
@@ -264,10 +264,10 @@ func (a *Agent) networkConfig() ipnet.Config {
 	}
 }
 
-// Run does an agent's work until ctx ends. The dataplane goes on when it returns.
+// Run runs the agent until ctx ends. The dataplane continues after it returns.
 func (a *Agent) Run(ctx context.Context) error {
 	web := &endpoint{address: a.config.HTTP.Listen, handler: a.routes(), log: a.log}
-	web.openFirst(ctx) // before the socket is there: who looks sees why pods are not served yet
+	web.openFirst(ctx) // before the socket: the page says why pods are not served yet
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return ended("metrics and health", web.run(ctx)) })
 	group.Go(func() error { return ended("scheduler", a.scheduler.Run(ctx)) })
@@ -309,8 +309,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	return err
 }
 
-// start makes anew what a lost state file knew, makes the machine what the restored state says, settles deletions that
-// came in meanwhile, and only then opens the gate for new pods.
+// start rebuilds a lost state, resyncs the machine with the state, handles queued deletions, and then accepts new pods.
 func (a *Agent) start(ctx context.Context) error {
 	if err := a.holdCard(); err != nil {
 		return err
@@ -326,7 +325,7 @@ func (a *Agent) start(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return err
 		}
-		// What could not be repaired is retried by the scheduler and healed by the loop; it must not keep the rest down.
+		// The scheduler and the loop retry failed repairs; they must not prevent the start.
 		a.log.Error("first resync left something to repair", "err", err)
 	}
 	if err := a.settleCards(); err != nil {
@@ -346,7 +345,7 @@ func (a *Agent) start(ctx context.Context) error {
 	return nil
 }
 
-// ended is nil for a part that ended because it was asked to.
+// ended returns nil for a part that ended because ctx did.
 func ended(part string, err error) error {
 	if err == nil || errors.Is(err, context.Canceled) {
 		return nil
@@ -405,10 +404,10 @@ type again struct {
 	left  int // of them
 }
 
-// longestPause is that of what stays refused, in ticks: 5 minutes.
+// longestPause is the longest pause in ticks: 5 minutes.
 const longestPause = 30
 
-// tick reports whether it is time.
+// tick reports whether to try now.
 func (g *again) tick() bool {
 	if g.left--; g.left > 0 {
 		return false
@@ -421,20 +420,18 @@ func (g *again) tick() bool {
 // reset makes it the next tick.
 func (g *again) reset() { *g = again{} }
 
-// What one room asks of another it asks through a function that the agent hands it; these are they.
-
-// inspect says which network namespace is at a path.
+// inspect identifies the network namespace at a path.
 func inspect(_ context.Context, path string) (pod.Netns, error) {
 	inode, device, err := linux.Inspect(path)
 	return pod.Netns{Path: path, Inode: inode, Device: device}, err
 }
 
-// linkExists looks for a link in a sandbox, and for whose it is.
+// linkExists looks for a link in a sandbox, and returns its alias.
 func linkExists(_ context.Context, netns pod.Netns, name string) (alias string, exists bool, err error) {
 	return linux.LinkAlias(netns.Path, name)
 }
 
-// verify reads back what wires an attachment and finds what is not as it should be.
+// verify reads the objects of an attachment and returns the differences.
 func (a *Agent) verify(ctx context.Context, at *pod.Attachment) ([]podmanager.Difference, error) {
 	if err := a.quarantine.reasonOf(at.Key); err != nil {
 		return nil, err
@@ -459,7 +456,7 @@ func (a *Agent) verify(ctx context.Context, at *pod.Attachment) ([]podmanager.Di
 	return differences, nil
 }
 
-// objects are the keys of all that an attachment needs, its devices among it.
+// objects lists the keys of all objects that an attachment needs, including its devices.
 func (a *Agent) objects(at *pod.Attachment) []string {
 	keys := a.network.Pods.Objects(at)
 	if a.devices == nil {
@@ -474,7 +471,7 @@ func (a *Agent) objects(at *pod.Attachment) []string {
 	return slices.Compact(keys)
 }
 
-// void takes a queued DEL back, because the same attachment is added again.
+// void removes a queued DEL, because the same attachment is added again.
 func (a *Agent) void(ctx context.Context, key pod.Key) error {
 	return a.queue.Remove(ctx, deletequeue.Key{Network: key.Network, ContainerID: key.ContainerID, IfName: key.IfName})
 }
@@ -487,7 +484,7 @@ func ipamPools(pools []config.Pool) []ipam.Pool {
 	return out
 }
 
-// orNone says "none" as the rooms do: there, zero is the default.
+// orNone says "none" as other packages do, where 0 is the default.
 func orNone(d time.Duration) time.Duration {
 	if d == 0 {
 		return -1

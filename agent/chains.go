@@ -18,17 +18,17 @@ import (
 )
 
 const (
-	// chainTime is how long after an ADD the plugins behind weft-cni may change what it made. No runtime says when the last of them
-	// has ended; most need some milliseconds.
+	// chainTime is how long after an ADD later plugins of the chain may change its interfaces. Runtimes do not report the end of the last
+	// plugin; most plugins need some milliseconds.
 	chainTime = 10 * time.Second
-	// chainsLook is the time between two looks for chains whose time is over.
+	// chainsLook is the interval of the polls for chains to end.
 	chainsLook = time.Second
 )
 
-// chains keeps what later plugins of a chain changed of pods' interfaces, tuning and sbr for example: it belongs to them. The
-// state that the interfaces have at the first CHECK, or chainTime after the ADD, is what the chain left, and is durable:
+// chains preserves the changes of interfaces by later plugins of a chain, such as tuning and sbr. The state of the interfaces at the first
+// CHECK, or chainTime after the ADD, is the result of the chain, and is durable:
 //
-//	ADD --> open: MTU and moved routes are left alone --> ended: they are kept as they are, anything else is drift
+//	ADD --> open: MTU and moved routes may change --> ended: they stay as they are, any other state is drift
 type chains struct {
 	later   *linux.Later
 	ends    *statefile.Buffer[chainEnd]
@@ -37,11 +37,11 @@ type chains struct {
 	log     *slog.Logger
 
 	mu   sync.Mutex
-	open map[pod.Key]time.Time // when their time is over
+	open map[pod.Key]time.Time // when they end
 	over map[pod.Key]map[string]linux.Changes
 }
 
-// chainEnd is what a chain left of an attachment's interfaces, by the name of the dataplane's interface.
+// chainEnd is the result of a chain, by the name of the interface in the dataplane.
 type chainEnd struct {
 	Key     pod.Key                  `json:"key"`
 	Changes map[string]linux.Changes `json:"changes,omitempty"`
@@ -88,7 +88,7 @@ func (c *chains) restore(ends []chainEnd, attachments []*pod.Attachment) {
 	}
 }
 
-// begin leaves alone what later plugins may change.
+// begin permits the changes of later plugins.
 func (c *chains) begin(at *pod.Attachment, until time.Time) {
 	c.open[at.Key] = until
 	for _, i := range at.Interfaces {
@@ -107,7 +107,7 @@ func (c *chains) observe(o podmanager.Outcome) {
 	_, isOpen := c.open[o.Key]
 	_, isOver := c.over[o.Key]
 	switch {
-	case o.Happening == podmanager.Added && !isOpen && !isOver: // an older sandbox that lost a memif is told of again
+	case o.Happening == podmanager.Added && !isOpen && !isOver: // repeated for an older sandbox that lost a memif
 		c.begin(o.Attachment, time.Now().Add(chainTime))
 	case o.Happening == podmanager.Removed:
 		delete(c.open, o.Key)
@@ -121,8 +121,8 @@ func (c *chains) observe(o podmanager.Outcome) {
 	}
 }
 
-// end takes the state that an attachment's interfaces have now for what the chain left, unless that is known already, and
-// gives the MTUs that later plugins set, by interface. A chain whose interfaces cannot be read stays open.
+// end records the current state of an attachment's interfaces as the result of the chain, unless there is a record, and returns the MTUs
+// that later plugins set, by interface. A chain whose interfaces cannot be read stays open.
 func (c *chains) end(at *pod.Attachment) (mtus map[string]int) {
 	if c.isOpen(at.Key) {
 		changes, err := c.read(at)
@@ -150,7 +150,7 @@ func (c *chains) isOpen(key pod.Key) bool {
 	return isOpen
 }
 
-// read compares the interfaces of an attachment with what they were made as.
+// read compares the interfaces of an attachment with their desired values.
 func (c *chains) read(at *pod.Attachment) (map[string]linux.Changes, error) {
 	routes := c.routes(at)
 	all := make(map[string]linux.Changes)
@@ -169,7 +169,7 @@ func (c *chains) read(at *pod.Attachment) (map[string]linux.Changes, error) {
 	return all, nil
 }
 
-// routes are those that are desired in the pod, by the dataplane's interface.
+// routes lists the desired routes in the pod, by interface in the dataplane.
 func (c *chains) routes(at *pod.Attachment) map[string][]wire.LinuxRoute {
 	view, routes := c.view(), make(map[string][]wire.LinuxRoute)
 	for _, key := range c.objects(at) {
@@ -206,7 +206,7 @@ func (c *chains) ended(at *pod.Attachment, changes map[string]linux.Changes) {
 	}
 }
 
-// followChains ends chains whose time is over.
+// followChains ends chains after chainTime.
 func (a *Agent) followChains(ctx context.Context) error {
 	return every(ctx, chainsLook, func() {
 		if a.started() {
@@ -215,7 +215,7 @@ func (a *Agent) followChains(ctx context.Context) error {
 	})
 }
 
-// endDue ends the chains whose time is over by now. One that cannot be read has its time again.
+// endDue ends the chains that are due. A chain that cannot be read gets another chainTime.
 func (c *chains) endDue(attachment func(pod.Key) (pod.Attachment, bool), now time.Time) {
 	for _, key := range c.due(now) {
 		if at, known := attachment(key); known {

@@ -11,25 +11,24 @@ import (
 	"github.com/weftnet/weft/pod"
 )
 
-// Sources of desired values, as the scheduler knows them.
+// Sources of desired values in the scheduler.
 const (
 	ownSource      = "weft"
 	externalSource = "external"
 )
 
-// committer is the bridge between two rooms that do not know each other: what the event loop wants committed becomes
-// transactions of the scheduler.
+// committer turns the changes of the event loop into transactions of the scheduler. The two packages do not import each other.
 type committer struct {
 	scheduler *kvscheduler.Scheduler
 
-	// keepUnknown forbids pruning: after the state file was lost, an undesired object may belong to a running pod. It is
-	// settled before the first resync.
+	// keepUnknown forbids pruning: after the loss of the state file an undesired object may belong to a running pod. It is set before
+	// the first resync.
 	keepUnknown bool
 
 	client *vpp.Client // of the dataplane
 
-	onRefused func(error)               // told of each rebuild of what is desired: nil, or why it was refused as a whole
-	onRepair  func(*kvscheduler.Record) // told of each look at the machine that an event asked for, but the first
+	onRefused func(error)               // called after each rebuild of the desired values: nil, or why it was refused as a whole
+	onRepair  func(*kvscheduler.Record) // called after each resync with the machine but the first
 }
 
 // Commit applies one event's change: an atomic one whole or not at all.
@@ -44,10 +43,11 @@ func (c *committer) Commit(ctx context.Context, ch eventloop.Change) (eventloop.
 	}
 }
 
-// apply commits ours, and then, as a source of its own that never fails ours, what only external configuration wants.
+// apply commits the values of Weft, then those of external configuration as a source of its own, whose failures do not matter to the
+// first.
 func (c *committer) apply(ctx context.Context, ch eventloop.Change) (eventloop.Outcome, error) {
 	if given := withoutValue(ch.External); len(given) > 0 && ch.Resync == eventloop.None {
-		// A key has one owner: what becomes ours is given up first. A failure shows when ours is refused for it.
+		// A key has one source: external configuration loses it first. If that fails, the commit is refused.
 		_, _ = c.commit(ctx, externalSource, ch, given)
 	}
 	out, err := c.commit(ctx, ownSource, ch, ch.Set)
@@ -61,9 +61,9 @@ func (c *committer) apply(ctx context.Context, ch eventloop.Change) (eventloop.O
 	return out, err
 }
 
-// commitExternal commits what only external configuration wants; failures are in the records of the transactions. The scheduler
-// refuses a transaction as a whole for one value with a dependency cycle, or with the key of another source's object. The values are
-// committed one by one then, so that only such a value is refused.
+// commitExternal commits the values of external configuration; failures are in the records of the transactions. The scheduler refuses a
+// whole transaction for one value with a dependency cycle, or with the key of another source's object. Then the values are committed one
+// by one, so that only such a value is refused.
 func (c *committer) commitExternal(ctx context.Context, ch eventloop.Change) eventloop.Outcome {
 	out, err := c.commit(ctx, externalSource, ch, ch.External)
 	if !isRefusal(err) {
@@ -86,14 +86,14 @@ func (c *committer) commitExternal(ctx context.Context, ch eventloop.Change) eve
 		}
 		accepted = append(accepted, s)
 	}
-	if ch.Resync != eventloop.None { // External is all that is desired: objects that it does not name are removed
+	if ch.Resync != eventloop.None { // External is complete: objects that it does not name are removed
 		made, _ := c.commit(ctx, externalSource, ch, accepted)
 		add(made)
 	}
 	return out
 }
 
-// errNoObject refuses a value that the scheduler can make no object of.
+// errNoObject rejects a value without an object of the scheduler.
 var errNoObject = errors.New("value")
 
 // isRefusal reports whether a transaction was refused as a whole.
@@ -101,9 +101,9 @@ func isRefusal(err error) bool {
 	return errors.Is(err, kvscheduler.ErrConflict) || errors.Is(err, kvscheduler.ErrCycle) || errors.Is(err, kvscheduler.ErrUnknownKind) || errors.Is(err, errNoObject)
 }
 
-// rebuild makes the change all that is desired, reads everything back, and brings the one to the other.
+// rebuild replaces all desired values by the change, and resyncs with the machine.
 func (c *committer) rebuild(ctx context.Context, ch eventloop.Change) (eventloop.Outcome, error) {
-	_ = c.stage(ctx, externalSource, ch, nil) // ours may have a key that only external configuration wanted before
+	_ = c.stage(ctx, externalSource, ch, nil) // Weft may have a key now that external configuration had before
 	invalid := c.stage(ctx, ownSource, ch, ch.Set)
 	if isRefusal(invalid) {
 		c.onRefused(invalid)
@@ -112,7 +112,7 @@ func (c *committer) rebuild(ctx context.Context, ch eventloop.Change) (eventloop
 	c.onRefused(nil)
 	refused := c.stageExternal(ctx, ch)
 	if !c.keepUnknown {
-		// All that the sources desire is known now, so that what no source desires may go.
+		// All sources are complete now, so orphans may be pruned.
 		c.scheduler.Ready(ownSource)
 		c.scheduler.Ready(externalSource)
 	}
@@ -129,7 +129,7 @@ func (c *committer) stage(ctx context.Context, source string, ch eventloop.Chang
 	return c.scheduler.Stage(ctx, txn)
 }
 
-// stageExternal stages what only external configuration wants, and returns the keys that are refused, as commitExternal does.
+// stageExternal stages the values of external configuration, and returns the refused keys, like commitExternal.
 func (c *committer) stageExternal(ctx context.Context, ch eventloop.Change) (refused map[string]string) {
 	if err := c.stage(ctx, externalSource, ch, ch.External); !isRefusal(err) {
 		return nil // an invalid value is Invalid
@@ -148,7 +148,7 @@ func (c *committer) stageExternal(ctx context.Context, ch eventloop.Change) (ref
 func (c *committer) resync(ctx context.Context, ch eventloop.Change) (eventloop.Outcome, error) {
 	opt := kvscheduler.ResyncOpt{Label: ch.Label, Event: ch.Event, DryRun: ch.Scope.DryRun, Force: ch.Scope.Force}
 	if len(ch.Scope.Keys) == 0 {
-		opt.Reopen = c.client.Hold() // all is read back
+		opt.Reopen = c.client.Hold() // everything is read back
 	}
 	for _, key := range ch.Scope.Keys {
 		ref, err := kvscheduler.ParseRef(key)
@@ -173,7 +173,7 @@ func (c *committer) commit(ctx context.Context, source string, ch eventloop.Chan
 	return outcome(rec, err), c.explain(ch, err)
 }
 
-// explain makes the failure of an atomic change of a dataplane that died one that the runtime repeats.
+// explain turns the failure of an atomic change into an error that the runtime retries, if the dataplane ended.
 func (c *committer) explain(ch eventloop.Change, err error) error {
 	if err == nil || !ch.Atomic {
 		return err
@@ -193,7 +193,7 @@ func (c *committer) transaction(source string, ch eventloop.Change, set []eventl
 		Replace: ch.Resync != eventloop.None,
 	}
 	if ch.Atomic && source == ownSource {
-		// A pod that would have to wait for something must not start.
+		// A pod with pending objects must not start.
 		txn.Mode, txn.NoPending = kvscheduler.Atomic, true
 	}
 	for _, s := range set {
@@ -206,7 +206,7 @@ func (c *committer) transaction(source string, ch eventloop.Change, set []eventl
 	return txn, nil
 }
 
-// Drift is what a downstream resync would do, one line an operation; nothing when the machine is as desired.
+// Drift lists the operations that a resync with the machine would do, one line each; none if the machine is as desired.
 func (c *committer) Drift(ctx context.Context) ([]string, error) {
 	rec, err := c.scheduler.Resync(ctx, kvscheduler.ResyncOpt{DryRun: true})
 	if err != nil {
@@ -249,7 +249,7 @@ func outcome(rec *kvscheduler.Record, err error) eventloop.Outcome {
 	return out
 }
 
-// stuck lists what the way back could not put back.
+// stuck lists what the rollback could not restore.
 func stuck(rec *kvscheduler.Record) []string {
 	var keys []string
 	for _, op := range rec.Ops {

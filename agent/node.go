@@ -25,14 +25,14 @@ import (
 	"github.com/weftnet/weft/wire"
 )
 
-// oneQuestion bounds a question for the node to the API server.
+// oneQuestion bounds one request for the Node.
 const oneQuestion = 5 * time.Second
 
-// nodePatience is how long the API server may take to say what the node is, before what an earlier run knew serves. Pods
-// that run do not notice; and a node that has just booted may reach its services a little later than it starts the agent.
+// nodePatience is how long the agent waits for its Node before it uses the state of an earlier run. Running pods are not affected; a node
+// that has just booted may reach its services a little later than it starts the agent.
 const nodePatience = 5 * time.Second
 
-// learnNode asks what the node is, until it is known, and finds its uplink: pods get their addresses and MTU from these.
+// learnNode requests the Node until it is known, and finds the uplink: they determine the addresses and the MTU of pods.
 func (a *Agent) learnNode(ctx context.Context) error {
 	name, until := a.config.Kubernetes.Node, time.Now().Add(nodePatience)
 	ask := func() (nodeview.Node, error) { return a.askForNode(ctx, name, until) }
@@ -56,8 +56,8 @@ func (a *Agent) learnNode(ctx context.Context) error {
 	return config.ValidatePools(a.ranges)
 }
 
-// askForNode asks once. Where the API server is away for longer, what was known before serves: but not if the API server says
-// that the node is gone or another one, for its ranges may be another node's by now.
+// askForNode requests the Node once. While the API server is away the state of an earlier run serves, but not if the API server says that
+// the Node is deleted or has another UID: another node may have its ranges now.
 func (a *Agent) askForNode(ctx context.Context, name string, until time.Time) (nodeview.Node, error) {
 	question, cancel := context.WithTimeout(ctx, oneQuestion)
 	defer cancel()
@@ -85,7 +85,7 @@ func (a *Agent) askForNode(ctx context.Context, name string, until time.Time) (n
 	return node, err
 }
 
-// suffices says what is not known of the node, and is needed.
+// suffices says what is missing of the node.
 func (a *Agent) suffices(name string, n nodeview.Node) error {
 	if _, has := a.outerAddress(n.Addresses); !has && a.config.Kubernetes.RequireUplink {
 		return errUnreachable
@@ -102,20 +102,19 @@ func (a *Agent) suffices(name string, n nodeview.Node) error {
 //	                                                            |
 //	    key removed, uninstalled, weft-agent release-uplink: linux.GiveUplinkBack, remove the file
 //
-// The file is durable before anything is moved, and is removed after all is given back. An agent that was killed in between
-// finds what the card had in the file, and completes the one or the other: both can be repeated. After a reboot the kernel has
-// everything on the card again, and the file says nothing. It stands beside the state file, which may get lost: then an address
-// of the node must not.
+// The file is durable before the first move, and is removed after everything is returned. After a kill in between the agent completes
+// either by the file; both can be repeated. After a reboot the kernel has everything on the card again, and the file is outdated. It is
+// separate from the state file, whose loss must not cost the node an address.
 const cardFiles = "card-*.json"
 
-// heldCard is what the file of a card says.
+// heldCard is the content of the file of a card.
 type heldCard struct {
 	Boot string    `json:"boot"` // in which the card was taken
 	Card wire.Card `json:"card"`
 	To   string    `json:"to"` // where its addresses and routes are
 }
 
-// readHeldCards reads the files of this boot, and removes those of earlier ones.
+// readHeldCards reads the files of this boot, and removes those of earlier boots.
 func readHeldCards(dir, boot string) (cards []*heldCard, _ error) {
 	paths, err := filepath.Glob(filepath.Join(dir, cardFiles))
 	if err != nil {
@@ -158,10 +157,10 @@ func (h *heldCard) write(dir string) error {
 	return nil
 }
 
-// uplink is as much of the card's object as giving it back takes.
+// uplink returns the part of the card's object that is needed to return it.
 func (h *heldCard) uplink() wire.Uplink { return wire.Uplink{Card: h.Card, To: h.To} }
 
-// of is the card; nil if there is none.
+// of returns the card; nil if there is none.
 func (h *heldCard) of() *wire.Card {
 	if h == nil {
 		return nil
@@ -169,7 +168,7 @@ func (h *heldCard) of() *wire.Card {
 	return &h.Card
 }
 
-// giveBack gives the card back to the kernel.
+// giveBack returns the card to the kernel.
 func (h *heldCard) giveBack() error {
 	if err := linux.GiveUplinkBack(h.uplink()); err != nil {
 		return fmt.Errorf("give uplink %s back: %w", h.Card.Link, err)
@@ -177,7 +176,7 @@ func (h *heldCard) giveBack() error {
 	return nil
 }
 
-// forget removes the file, after the card was given back.
+// forget removes the file after the card was returned.
 func (h *heldCard) forget(dir string) error {
 	if err := os.Remove(h.file(dir)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -193,8 +192,8 @@ func bootID(file string) (string, error) {
 	return strings.TrimSpace(string(raw)), nil
 }
 
-// assembleCard finds out what the network card has that the dataplane is to own; it waits for a card without addresses, which a
-// node has that has just booted.
+// assembleCard reads the network card that the dataplane will own. It waits until the card has addresses, because a node may have just
+// booted.
 func (a *Agent) assembleCard(ctx context.Context) error {
 	boot, err := bootID(a.config.BootID)
 	if err != nil {
@@ -249,7 +248,7 @@ func (a *Agent) awaitCard(ctx context.Context, held *heldCard) (wire.Card, error
 	return card, err
 }
 
-// readCard is what a card has, or if it is taken, what it had, and what came since.
+// readCard returns the addresses and routes of a card; of a card of the dataplane those that it had, and later ones.
 func readCard(link string, held *heldCard) (wire.Card, error) {
 	now, err := linux.ReadCard(link)
 	if err != nil || held == nil {
@@ -274,8 +273,7 @@ func readCard(link string, held *heldCard) (wire.Card, error) {
 	return card, nil
 }
 
-// holdCard makes durable what the card has, before the first resync moves it, and gives back cards that are no longer the
-// dataplane's.
+// holdCard saves the state of the card before the first resync moves it, and returns cards that the dataplane no longer owns.
 func (a *Agent) holdCard() error {
 	for _, c := range a.released {
 		if err := c.giveBack(); err != nil {
@@ -289,13 +287,13 @@ func (a *Agent) holdCard() error {
 	return a.card.write(a.config.StateDir)
 }
 
-// settleCards gives cards back once more, after the dataplane has let go of them: VPP sets a card down when it does, and the
-// kernel forgets what a card has that is down.
+// settleCards returns cards once more after the dataplane released them: VPP sets a card down, and the kernel then drops its addresses and
+// routes.
 func (a *Agent) settleCards() error {
 	held := a.dataplaneHasCard()
 	for _, c := range a.released {
 		again := c.giveBack
-		if a.card != nil { // the link to the dataplane and its rules are another card's now
+		if a.card != nil { // another card has the link to the dataplane and its rules now
 			again = func() error { return linux.RestoreCard(c.Card) }
 		}
 		if err := again(); err != nil {
@@ -312,7 +310,7 @@ func (a *Agent) settleCards() error {
 	return nil
 }
 
-// dataplaneHasCard reports whether the dataplane has a card that it is not to have, as where nothing is pruned.
+// dataplaneHasCard reports whether the dataplane has a card that it should not own, for example while nothing is pruned.
 func (a *Agent) dataplaneHasCard() bool {
 	ref, err := kvscheduler.ParseRef(desired.UplinkKey())
 	if err != nil || a.card != nil {
@@ -322,8 +320,7 @@ func (a *Agent) dataplaneHasCard() bool {
 	return known && status.Phase != kvscheduler.Absent
 }
 
-// ReleaseUplink gives the network cards that the dataplane owned back to the kernel, for a node whose agent does not run, and
-// says which.
+// ReleaseUplink returns the network cards of the dataplane to the kernel, on a node whose agent does not run, and lists them.
 func ReleaseUplink(c config.Config) (links []string, err error) {
 	if answers(c.Socket) {
 		return nil, errors.New("the agent runs and would take the network card again: stop it first, or remove dataplane.uplink from its configuration and start it anew")
@@ -345,11 +342,11 @@ func ReleaseUplink(c config.Config) (links []string, err error) {
 	return links, err
 }
 
-// settings is where the kernel's settings are. Those of interfaces are written there, in pods' namespaces and the node's.
+// settings is the directory of sysctls. The agent writes those of interfaces, in the namespaces of pods and of the node.
 const settings = "/proc/sys"
 
-// openSettings makes a read-only file system of settings writable: a runtime mounts it so for containers that are not
-// privileged. Only this container's view of it changes.
+// openSettings makes the file system of sysctls writable, which runtimes mount read-only in unprivileged containers. Only the mount of
+// this container changes.
 func openSettings(at string) error {
 	var fs unix.Statfs_t
 	if err := unix.Statfs(at, &fs); err != nil {

@@ -30,13 +30,12 @@ import (
 	"github.com/weftnet/weft/wire"
 )
 
-// A state file that was damaged, deleted or not there must not cost a pod its network. What such a file no longer knows,
-// the machine does: the dataplane has the interfaces, and their Linux ends say whose they are. So the attachments are made
-// anew from that, before the first resync, which then finds all of it desired; so are the networks that the configuration
-// names, with their numbers. The debt stands in the new file until
-// nothing is left to be made anew; until then nothing is pruned.
+// The loss of the state file must not disconnect a pod. The machine has what the file lost: the dataplane has the interfaces, and the
+// aliases of their Linux ends name the attachments. So the attachments are rebuilt from these before the first resync, which then finds
+// all of it desired; so are the networks of the configuration, with their numbers. The new file records the debt until nothing is left
+// to rebuild; until then nothing is pruned.
 
-// rebuild pays the debt of a state file that does not know what is wired. It is an error only if ctx ends.
+// rebuild rebuilds the attachments that a state file lost. It fails only if ctx ends.
 func (a *Agent) rebuild(ctx context.Context) error {
 	if !a.state.Owes {
 		a.committer.keepUnknown = false
@@ -49,7 +48,7 @@ func (a *Agent) rebuild(ctx context.Context) error {
 	networks := a.recognise(there.numbers)
 	attachments, unknown := a.reconstruct(there.ports)
 	a.network.Restore(ipnet.Saved{Attachments: attachments})
-	for _, f := range unknown { // last: an address that a pod is known to have is that pod's
+	for _, f := range unknown { // last, because the addresses of known pods precede
 		a.network.Networks.WithholdAddresses(f.Object, f.All())
 	}
 	a.pods.Restore(attachments)
@@ -74,13 +73,13 @@ func (a *Agent) rebuild(ctx context.Context) error {
 	return nil
 }
 
-// machine is what the dataplane knows of what is ours.
+// machine reads the objects of Weft in the dataplane.
 type machine struct {
 	ports   []vpp.Port
 	numbers networks.Numbers
 }
 
-// look asks until the dataplane answers.
+// look retries until the dataplane answers.
 func (a *Agent) look(ctx context.Context) (machine, error) {
 	ask := func() (m machine, err error) {
 		m.ports, err = a.dataplane.client.OwnPorts(ctx)
@@ -95,7 +94,7 @@ func (a *Agent) look(ctx context.Context) (machine, error) {
 	return backoff.Retry(ctx, ask, backoff.WithMaxElapsedTime(0))
 }
 
-// reconstruct makes attachments for the interfaces of no known attachment, and returns those for which it cannot.
+// reconstruct makes attachments for interfaces without one, and returns the interfaces for which that fails.
 func (a *Agent) reconstruct(ports []vpp.Port) (attachments []*pod.Attachment, unknown []attach.Found) {
 	found, unknown := a.find(ports)
 	attachments, refused := a.network.Pods.Reconstruct(found, unknown)
@@ -112,8 +111,7 @@ func (a *Agent) leaveAlone(f attach.Found, err error) {
 	a.log.Error("interface of an unknown attachment is left alone", "interface", f.Object, "link", f.Name, "netns", f.Netns.Path, "err", err)
 }
 
-// recognise makes the networks anew that are not known. Attachments whose interfaces on them could not be restored, for
-// want of them, are restored once more.
+// recognise rebuilds unknown networks. Attachments with interfaces on them are restored once more.
 func (a *Agent) recognise(numbers networks.Numbers) []networks.SavedNetwork {
 	networks := a.network.Networks.Recognise(a.config.Networks, numbers)
 	if len(networks) == 0 {
@@ -127,7 +125,7 @@ func (a *Agent) recognise(numbers networks.Numbers) []networks.SavedNetwork {
 	return networks
 }
 
-// knownObjects are the dataplane's interfaces of attachments that will be desired: not those on a network that is not known.
+// knownObjects lists the interfaces of attachments in the dataplane, without those on unknown networks.
 func (a *Agent) knownObjects() map[string]bool {
 	known := make(map[string]bool)
 	for _, at := range a.pods.Attachments() {
@@ -138,7 +136,7 @@ func (a *Agent) knownObjects() map[string]bool {
 	return known
 }
 
-// rebuilt is what is to be kept of attachments and of the leases of their addresses.
+// rebuilt returns the records of attachments and of the leases of their addresses.
 func (a *Agent) rebuilt(attachments []*pod.Attachment) []eventloop.Saved {
 	var saved []eventloop.Saved
 	holders := make(map[string]bool)
@@ -158,8 +156,8 @@ func (a *Agent) rebuilt(attachments []*pod.Attachment) []eventloop.Saved {
 	return saved
 }
 
-// find returns the interfaces of the dataplane that belong to no known attachment, with everything that the machine tells of them; unknown
-// are those of which it tells too little. Interfaces of sandboxes that are gone are in neither list.
+// find returns the interfaces of the dataplane without a known attachment; unknown are those that the machine does not describe
+// completely. Interfaces of sandboxes that are gone are in neither list.
 func (a *Agent) find(ports []vpp.Port) (found, unknown []attach.Found) {
 	mounted, err := linux.FindMounted()
 	if err != nil {
@@ -168,7 +166,7 @@ func (a *Agent) find(ports []vpp.Port) (found, unknown []attach.Found) {
 	known := a.knownObjects()
 	for _, p := range ports {
 		if desired.IsNodes(p.Name) || known[wire.InterfaceKey(p.Name)] || desired.IsExternal(p.Name) {
-			continue // no pod's: the node's own links are desired in any case, those to the outside are set again
+			continue // of no pod: the node's own links are always desired, external interfaces are set again
 		}
 		f, err := a.findPort(p, mounted)
 		switch {
@@ -184,8 +182,7 @@ func (a *Agent) find(ports []vpp.Port) (found, unknown []attach.Found) {
 	return found, unknown
 }
 
-// made is what an interface is made with but for its queues, as the dataplane reports it and, of one on a veth, as it follows
-// from its name.
+// made returns the value of an interface without its queues, as the dataplane reports it and, for a veth, as it follows from its name.
 func made(p vpp.Port) wire.Interface {
 	v := p.Interface
 	if v.Type == wire.TypeAFPacket {
@@ -194,13 +191,13 @@ func made(p vpp.Port) wire.Interface {
 	return v
 }
 
-// isMade tells whether an interface was made as the dataplane says.
+// isMade reports whether an interface was created as the dataplane reports it.
 func isMade(p vpp.Port) bool {
 	_, _, is := p.Queues(made(p))
 	return is
 }
 
-// findPort collects what dataplane and kernel know of an interface; with an error, as far as it came.
+// findPort collects what dataplane and kernel report of an interface; with an error the result is incomplete.
 func (a *Agent) findPort(p vpp.Port, mounted linux.Mounted) (attach.Found, error) {
 	f := attach.Found{Object: p.Name, Neighbours: p.Addresses, Labels: p.Labels}
 	switch p.Interface.Type {
@@ -227,7 +224,7 @@ func findTap(p vpp.Port, f attach.Found) (attach.Found, error) {
 	return f, err
 }
 
-// findVeth trusts the dataplane, which knows what was given, more than the link, which the pod may have changed.
+// findVeth prefers the dataplane's report to the link, which the pod may have changed.
 func findVeth(p vpp.Port, f attach.Found, mounted linux.Mounted) (attach.Found, error) {
 	host := p.Interface.AFPacket.Link
 	f.Type, f.Name = pod.TypeVeth, host
@@ -253,7 +250,7 @@ func findVeth(p vpp.Port, f attach.Found, mounted linux.Mounted) (attach.Found, 
 	return f, nil
 }
 
-// inspectInto adds what the Linux end of an interface says.
+// inspectInto adds the properties of the Linux end of an interface.
 func inspectInto(f *attach.Found) (linux.LinkState, error) {
 	link, err := linux.InspectLink(f.Netns.Path, f.Name)
 	if err == nil {
@@ -263,8 +260,8 @@ func inspectInto(f *attach.Found) (linux.LinkState, error) {
 	return link, err
 }
 
-// linuxEnd is what the tap was made with: as the dataplane reports it, or, where that says too little, as the link is. A
-// pod may have changed its link, so the link alone proves nothing.
+// linuxEnd returns the properties that the tap was created with: as the dataplane reports them, else as the link has them. A pod may have
+// changed its link, so the link alone proves nothing.
 func linuxEnd(p vpp.Port, link linux.LinkState) (wire.Tap, error) {
 	as := p.Interface.Tap
 	for _, mac := range []wire.MAC{as.MAC, link.MAC} {
@@ -279,11 +276,10 @@ func linuxEnd(p vpp.Port, link linux.LinkState) (wire.Tap, error) {
 	return wire.Tap{}, fmt.Errorf("the tap was not made as the dataplane and link %s say", as.Name)
 }
 
-// mostList bounds the list of a container's memifs, in bytes: a container of a node that lets it may have changed it.
+// mostList bounds the list of a container's memifs, bytes: a container may have changed it.
 const mostList = 64 << 10
 
-// findMemif goes by the memif's socket to its allocation, which knows the attachment, and by the list that its container
-// was given to the rest.
+// findMemif finds the attachment by the allocation of the memif's socket, and the other properties in the list of the container's memifs.
 func (a *Agent) findMemif(p vpp.Port, f attach.Found) (attach.Found, error) {
 	f.Type = pod.TypeMemif
 	allocation, err := a.allocationOf(p)
@@ -315,7 +311,7 @@ func (a *Agent) findMemif(p vpp.Port, f attach.Found) (attach.Found, error) {
 	return told, nil
 }
 
-// allocationOf is the allocation whose socket a memif is on.
+// allocationOf returns the allocation of a memif's socket.
 func (a *Agent) allocationOf(p vpp.Port) (pod.Allocation, error) {
 	if a.devices == nil {
 		return pod.Allocation{}, errors.New("the node has no devices by its configuration")
@@ -329,14 +325,14 @@ func (a *Agent) allocationOf(p vpp.Port) (pod.Allocation, error) {
 	return all[at], nil
 }
 
-// readList reads a file in its directory; a link that leads elsewhere is an error.
+// readList reads a file in its directory; a symbolic link out of it is an error.
 func readList(name string) ([]byte, error) {
 	root, err := os.OpenRoot(filepath.Dir(name))
 	if err != nil {
 		return nil, fmt.Errorf("list of memifs: %w", err)
 	}
 	defer root.Close()
-	f, err := root.OpenFile(filepath.Base(name), os.O_RDONLY|unix.O_NONBLOCK, 0) // a pipe would have us wait
+	f, err := root.OpenFile(filepath.Base(name), os.O_RDONLY|unix.O_NONBLOCK, 0) // a pipe would block
 	if err != nil {
 		return nil, fmt.Errorf("list of memifs: %w", err)
 	}
@@ -347,8 +343,8 @@ func readList(name string) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, mostList))
 }
 
-// restore gives the rooms back what the state file kept. After a reboot the sandboxes are gone, and with them their
-// attachments and leases; what outlives a reboot (devices) stays.
+// restore restores all packages from the state file. After a reboot the sandboxes are gone with their attachments and leases; devices
+// stay.
 func (a *Agent) restore() error {
 	if err := a.forgetLastBoot(); err != nil {
 		return err
@@ -386,7 +382,7 @@ func (a *Agent) restore() error {
 		return err
 	}
 	a.scheduler.Restore(log)
-	if a.devices != nil { // first: networks ask for secrets
+	if a.devices != nil { // first, because networks need secrets
 		a.devices.Restore(devices, attachments)
 		if err := a.devices.Rebuild(); err != nil {
 			return err
@@ -407,7 +403,7 @@ func (a *Agent) restore() error {
 	return nil
 }
 
-// savedOfCluster is what was kept of other nodes, and of this one's pools, blocks and interfaces to the outside. Without a cluster they are left out.
+// savedOfCluster restores the records of other nodes and of this node's pools, blocks and external interfaces, if there is a cluster.
 func (a *Agent) savedOfCluster() (saved ipnet.Saved, err error) {
 	if a.cluster == nil {
 		return saved, nil

@@ -16,35 +16,35 @@ import (
 )
 
 const (
-	// settling is how long after a replay a crash of the dataplane is still attributed to it: a packet or a timer
-	// of its own may be what it dies of.
+	// settling is how long after a replay a crash of the dataplane is still attributed to it, because a packet or a timer of the
+	// dataplane may cause the crash.
 	settling = 500 * time.Millisecond
-	// lateCrashes is how many crashes in a row, each soon after a replay, make suspects of all that was replayed. They are
-	// then watched for the settling time, each alone.
+	// lateCrashes is the number of consecutive crashes, each soon after a replay, that make all replayed attachments suspects. Each
+	// suspect is then watched alone for the settling time.
 	lateCrashes = 2
 )
 
-// replayer brings a dataplane that was connected anew to what is desired:
+// replayer resyncs a dataplane after each reconnection:
 //
 //	connected --> blame --> all but suspects --> suspect 1 --> suspect 2 ... --> ready
 //	    ^                        |                   |             |               |
 //	    |<--------- the dataplane dies, then or within the settling time ----------|
 //
-// blame finds whom the crash before is to be attributed to: in a replay of many, those with operations under way; after it,
-// if that happens again, all whose objects were made; in a replay of one, that one. A dataplane that is killed from outside
-// at random moments rarely dies twice in a row of the same one.
+// blame attributes the last crash: during a replay of several attachments to those with operations in progress; soon after a replay, if it
+// repeats, to all with created objects; in a replay of one attachment to that one. A dataplane that is killed at random moments rarely
+// ends twice in a row because of the same attachment.
 type replayer struct {
 	agent *Agent
 
 	mu    sync.Mutex  // one replay at a time
 	conn  *connection // of the last replay; nil before the first
 	since uint64      // number of the scheduler's last record before the last replay
-	alone *pod.Key    // the attachment that was being replayed alone when the last replay ended; nil: many
+	alone *pod.Key    // the attachment that the last replay replayed alone at its end; nil: several
 	ended time.Time   // when the last replay ended; zero: it did not
 	late  int         // crashes in a row that came soon after a replay
 }
 
-// first is the replay at the agent's start, when all that is desired is known anew.
+// first is the replay at the start of the agent, after which the desired state is complete.
 func (r *replayer) first(ctx context.Context) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -53,7 +53,7 @@ func (r *replayer) first(ctx context.Context) error {
 	return errors.Join(err, r.replaySuspects(ctx))
 }
 
-// replay runs for each connection but the first.
+// replay runs for each connection after the first.
 func (r *replayer) replay(ctx context.Context, c *connection) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -65,21 +65,21 @@ func (r *replayer) replay(ctx context.Context, c *connection) error {
 	return errors.Join(err, resyncErr, r.replaySuspects(ctx))
 }
 
-// begin notes that a replay over the connection begins.
+// begin records the begin of a replay over the connection.
 func (r *replayer) begin(c *connection) {
 	r.conn, r.alone, r.ended = c, nil, time.Time{}
 	r.mark()
 }
 
-// mark notes that what the scheduler does from now on belongs to the replay.
+// mark records that the scheduler's next transactions belong to the replay.
 func (r *replayer) mark() {
 	for rec := range r.agent.scheduler.Log(0) {
 		r.since = max(r.since, rec.Seq)
 	}
 }
 
-// unlessReplaying calls f, and holds replays off meanwhile. It does not if the dataplane is away or not replayed yet: what is sent to
-// it then would be made outside of the replay, which finds out what the dataplane dies of.
+// unlessReplaying calls f, and prevents replays meanwhile. It does not call f if the dataplane is away or not replayed yet: the objects
+// of f would be created outside of the replay, which attributes crashes.
 func (r *replayer) unlessReplaying(f func()) bool {
 	if !r.mu.TryLock() {
 		return false
@@ -92,7 +92,7 @@ func (r *replayer) unlessReplaying(f func()) bool {
 	return true
 }
 
-// replaySuspects replays the suspects one at a time, until the dataplane dies.
+// replaySuspects replays the suspects one at a time, until the dataplane ends.
 func (r *replayer) replaySuspects(ctx context.Context) error {
 	q := r.agent.quarantine
 	defer func() { r.ended = time.Now() }()
@@ -115,7 +115,7 @@ func (r *replayer) replaySuspects(ctx context.Context) error {
 	return nil
 }
 
-// survives waits until the dataplane answers behind the replay of a suspect, which is watched for a while if crashes came late.
+// survives waits until the dataplane answers after the replay of a suspect, and watches the suspect if crashes came late.
 func (r *replayer) survives(ctx context.Context) bool {
 	if r.late >= lateCrashes {
 		timer := time.NewTimer(settling)
@@ -129,7 +129,7 @@ func (r *replayer) survives(ctx context.Context) bool {
 	return r.agent.dataplane.client.Ping(ctx) == nil && !r.conn.isLost() && ctx.Err() == nil
 }
 
-// withhold has the objects of these attachments, and no others, withheld from the dataplane.
+// withhold withholds the objects of exactly these attachments from the dataplane.
 func (r *replayer) withhold(ctx context.Context, keys []pod.Key, reason string) error {
 	if !r.agent.network.Pods.WithholdsOthers(keys) {
 		return nil
@@ -164,7 +164,7 @@ func (r *replayer) blame(ctx context.Context) {
 	}
 }
 
-// acquit takes back the crashes of suspects other than one: the dataplane died of something else than them.
+// acquit resets the crashes of all suspects but one.
 func (r *replayer) acquit(ctx context.Context, but *pod.Key) {
 	for _, s := range r.agent.quarantine.suspects() {
 		if s.Crashes > 0 && (but == nil || s.Key != *but) {
@@ -174,7 +174,7 @@ func (r *replayer) acquit(ctx context.Context, but *pod.Key) {
 	}
 }
 
-// suspect makes suspects of attachments that the last replay made; those that had operations under way are flying.
+// suspect makes suspects of the attachments of the last replay; those with operations in progress are flying.
 func (r *replayer) suspect(ctx context.Context, isSuspect func(flying bool) bool) {
 	made := r.made()
 	var changed []suspicion
@@ -193,7 +193,7 @@ func (r *replayer) suspect(ctx context.Context, isSuspect func(flying bool) bool
 	}
 }
 
-// strike counts a crash of which an attachment is the only culprit.
+// strike counts a crash with only one suspect.
 func (r *replayer) strike(ctx context.Context, at *pod.Attachment) {
 	s, known := r.agent.quarantine.find(at.Key)
 	if !known {
@@ -207,7 +207,7 @@ func (r *replayer) strike(ctx context.Context, at *pod.Attachment) {
 	r.agent.quarantine.put(ctx, s)
 }
 
-// made are the attachments with objects that the last replay made; true: one was under way when the dataplane died.
+// made returns the attachments with objects of the last replay; true: an operation was in progress when the dataplane ended.
 func (r *replayer) made() map[pod.Key]bool {
 	owners := make(map[string]pod.Key)
 	for _, at := range r.agent.pods.Attachments() {
@@ -233,7 +233,7 @@ func wasSent(op kvscheduler.OpRecord) bool {
 	return op.Verb != kvscheduler.Delete.String() && op.Outcome != "skipped" && op.Outcome != kvscheduler.NotApplied.String()
 }
 
-// release gives quarantined attachments back to the dataplane, as replays of their own.
+// release replays quarantined attachments, each alone.
 func (r *replayer) release(ctx context.Context, name string) (int, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
