@@ -5,7 +5,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"io/fs"
+	"net/netip"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/weftnet/weft/ipnet"
@@ -186,4 +189,33 @@ func TestNoSecretIsWrittenDown(t *testing.T) {
 	if all := string(text) + n.state(t) + fmt.Sprintf("%+v", n.committer.Values()); strings.Contains(all, "secret of") {
 		t.Errorf("a secret is in %s", all)
 	}
+}
+
+// A CHECK asks for the objects of a pod in a goroutine of its own.
+func TestObjectsOfAPodWithMemifsCanBeListedWhileOtherPodsComeAndGo(t *testing.T) {
+	n := newNode(t, ipam.Pool{Name: "large", Prefix: netip.MustParsePrefix("10.1.0.0/24")}).run(t)
+	a := n.add(t, asking("a", "m1/memif", ""))
+	want := n.Pods.Objects(a)
+	var checks sync.WaitGroup
+	stop := make(chan struct{})
+	checks.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			if got := n.Pods.Objects(a); !slices.Equal(got, want) {
+				t.Errorf("objects %v, want %v", got, want)
+				return
+			}
+		}
+	})
+	for i := range 20 {
+		other := sandbox(fmt.Sprint("other", i))
+		n.add(t, other)
+		n.delete(t, other)
+	}
+	close(stop)
+	checks.Wait()
 }

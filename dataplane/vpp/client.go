@@ -359,7 +359,7 @@ func exposure(socket string) string {
 func searchers(info fs.FileInfo) fs.FileMode {
 	who := class(info, 0o010, 0o001)
 	if who&0o007 != 0 {
-		who |= 0o070 // for a directory of another group, the socket's group is in the class of others
+		who |= 0o070 // members of the socket's group can be "others" of a directory with another group
 	}
 	return who
 }

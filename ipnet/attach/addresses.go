@@ -16,8 +16,8 @@ import (
 	"github.com/weftnet/weft/wire"
 )
 
-// lease grants each spec its addresses; they are the pod's own once the event is durable. Those that were chosen are
-// granted first: no other spec gets them by chance.
+// lease allocates the addresses of each spec, which the pod has once the event is durable. Requested addresses are allocated first, so that
+// no other spec gets them.
 func (rq *request) lease(specs []spec) ([][]ipam.Lease, error) {
 	granted := make([][]ipam.Lease, len(specs))
 	for _, chosen := range []bool{true, false} {
@@ -42,7 +42,7 @@ func (rq *request) leaseOne(s spec) ([]ipam.Lease, error) {
 			return nil, pod.Errorf(pod.CodeUnknownNetwork, "%s: interface %s: address %s asked for, but network %s has no addresses",
 				rq.ev, s.name, s.wanted[0], s.network)
 		}
-		return nil, nil // it has none, or brings its own
+		return nil, nil // no addresses, or those that the pod requests with prefix lengths
 	}
 	r := ipam.Request{Holder: desired.HolderOf(rq.ev.Key, s.name), Addresses: s.wanted, From: rq.olderHolders(s.network)}
 	if s.delegated {
@@ -63,7 +63,7 @@ func (rq *request) leaseOne(s spec) ([]ipam.Lease, error) {
 	return rq.grant(s, r)
 }
 
-// grant leases from the pools of a spec's network.
+// grant allocates from the pools of a spec's network.
 func (rq *request) grant(s spec, r ipam.Request) ([]ipam.Lease, error) {
 	addresses := rq.networks.Allocator(s.network)
 	leases, err := addresses.Lease(r)
@@ -79,8 +79,8 @@ func (rq *request) grant(s spec, r ipam.Request) ([]ipam.Lease, error) {
 	return leases, nil
 }
 
-// holdDelegated takes what another plugin gave. It is not ours to give, but an address that is in one of the node's pools
-// all the same is held there, so that no other pod gets it.
+// holdDelegated records the addresses that another plugin allocated. An address that is also in a pool of the node is held there, so that
+// no other pod gets it.
 func (rq *request) holdDelegated(s spec, r ipam.Request) ([]ipam.Lease, error) {
 	r.Addresses, r.Pools = nil, []string{}
 	var leases []ipam.Lease
@@ -100,7 +100,7 @@ func (rq *request) holdDelegated(s spec, r ipam.Request) ([]ipam.Lease, error) {
 	return leases, err
 }
 
-// holderOfAddress is the attachment that has an address on the network default.
+// holderOfAddress returns the attachment that has an address on the network default; nil if there is none.
 func (ps *Pods) holderOfAddress(a netip.Addr) *connection {
 	for _, c := range ps.wired {
 		for _, i := range c.Interfaces {
@@ -112,7 +112,7 @@ func (ps *Pods) holderOfAddress(a netip.Addr) *connection {
 	return nil
 }
 
-// addressIn is where an interface has an address; -1 if it has not.
+// addressIn returns the index of an address of an interface; -1 if the interface does not have it.
 func addressIn(i pod.Interface, a netip.Addr) int {
 	return slices.IndexFunc(i.Addresses, func(p netip.Prefix) bool { return p.Addr() == a })
 }
@@ -143,7 +143,7 @@ func (ps *Pods) Address(ev *pod.AddressPod, t *eventloop.Txn) error {
 	return nil
 }
 
-// addressed puts into an interface what another plugin gave, of each destination the first route.
+// addressed sets the addresses, gateways and routes of another plugin, for each destination the first route.
 func addressed(i *pod.Interface, r *pod.Requested) {
 	i.Addresses, i.Gateways, i.Pools = r.Delegated, r.DelegatedGateways, make([]string, len(r.Delegated))
 	for _, route := range r.Delegation.Routes {
@@ -159,7 +159,7 @@ func addressed(i *pod.Interface, r *pod.Requested) {
 	}
 }
 
-// refusal tells why the pod gets no address, with a code and advice.
+// refusal says why the pod gets no address, with a code and advice.
 func (rq *request) refusal(s spec, err error) error {
 	what := rq.ev.String()
 	if s.name != rq.ev.Key.IfName {
@@ -199,7 +199,7 @@ func (rq *request) heldOf(s spec, e ipam.ErrExhausted) (held uint64) {
 	return held
 }
 
-// holderName is the pod of a holder, if it has one, with the attachment.
+// holderName returns the pod of a holder with its attachment, or the holder if its pod is unknown.
 func (rq *request) holderName(holder string) string {
 	for _, c := range rq.wired {
 		if slices.ContainsFunc(c.Interfaces, func(i pod.Interface) bool { return desired.HolderOf(c.Key, i.Name) == holder }) {
@@ -209,7 +209,7 @@ func (rq *request) holderName(holder string) string {
 	return holder
 }
 
-// outsideAdvice says which addresses a pod can ask for. An address that other nodes give out is in the right range.
+// outsideAdvice says which addresses a pod can request.
 func (rq *request) outsideAdvice(s spec, e ipam.ErrOutside) string {
 	if e.Elsewhere {
 		return "other nodes give it out; ask for another one, or for none"

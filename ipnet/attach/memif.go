@@ -62,7 +62,7 @@ func (rq *request) grantMemifs(specs []spec) error {
 	return sameOwner(rq.ev, specs, others)
 }
 
-// chooseGrants finds for each of the specs that is a memif the grant that it is of; left is how many more each may have.
+// chooseGrants assigns a device grant to each requested memif, by the index of its spec; left counts the free devices of each grant.
 func chooseGrants(ev *pod.AddPod, specs []spec, left []int) (map[int]int, error) {
 	chosen := make(map[int]int)
 	if at, g, err := byDevice(ev, specs, left); err != nil {
@@ -109,7 +109,7 @@ func byDevice(ev *pod.AddPod, specs []spec, left []int) (at, g int, err error) {
 	return at, g, nil
 }
 
-// memifsOf are the memifs of attachments, by their allocation.
+// memifsOf returns the memifs of attachments by allocation.
 func memifsOf(attachments []*pod.Attachment) map[string][]pod.Interface {
 	memifs := make(map[string][]pod.Interface)
 	for _, a := range attachments {
@@ -122,7 +122,7 @@ func memifsOf(attachments []*pod.Attachment) map[string][]pod.Interface {
 	return memifs
 }
 
-// firstWithRoom is the first grant that has a device left, of a container if that is said; -1 if there is none.
+// firstWithRoom returns the first grant with a free device, of a container unless that is ""; -1 if there is none.
 func firstWithRoom(grants []pod.Grant, left []int, container string) int {
 	for g := range grants {
 		if left[g] > 0 && (container == "" || grants[g].Container == container) {
@@ -132,7 +132,7 @@ func firstWithRoom(grants []pod.Grant, left []int, container string) int {
 	return -1
 }
 
-// memifOf is a memif of a container.
+// memifOf returns the memif with an id of a container.
 func (s spec) memifOf(g *pod.Grant, id uint32) *pod.Memif {
 	m := &pod.Memif{
 		Container: g.Container, Allocation: g.Allocation.ID, Socket: g.Allocation.Socket, SocketPath: g.Allocation.SocketPath(), ID: id,
@@ -186,8 +186,8 @@ func containersOf(ev *pod.AddPod) string {
 	return cmp.Or(strings.Join(names, ", "), "none")
 }
 
-// sameOwner refuses a container whose memifs are to have different owners: they share a socket. others are those that the
-// sandbox has already, by allocation.
+// sameOwner rejects different owners of the memifs of a container, because they share a socket. others are the memifs of sibling
+// attachments, by allocation.
 func sameOwner(ev *pod.AddPod, specs []spec, others map[string][]pod.Interface) error {
 	first := make(map[string]spec)
 	for _, held := range others {
@@ -209,7 +209,7 @@ func sameOwner(ev *pod.AddPod, specs []spec, others map[string][]pod.Interface) 
 	return nil
 }
 
-// memifPossible refuses a memif that this node does not have, or would not give.
+// memifPossible rejects a memif that this node or its network does not allow.
 func (rq *request) memifPossible(s spec) error {
 	if rq.config.Secret == nil {
 		return pod.Errorf(pod.CodeDeviceMissing, "%s: interface %s: this node has no memifs: devices.memif.count in its configuration is 0", rq.ev, s.name)
@@ -225,7 +225,7 @@ func (rq *request) memifPossible(s spec) error {
 	)
 }
 
-// interfaceList is the file interfaces.json: what a program in a container needs to know of its memifs.
+// interfaceList is the file interfaces.json, from which a program in a container learns its memifs.
 type interfaceList struct {
 	Version    int           `json:"version"`
 	Interfaces []listedMemif `json:"interfaces"`
@@ -250,7 +250,7 @@ type listedMemif struct {
 	TxQueues   int            `json:"txQueues"`
 }
 
-// interfacesFile lists the memifs of an allocation, which are in the order of their ids.
+// interfacesFile returns the content of interfaces.json. members are in the order of their ids.
 func interfacesFile(members []member) string {
 	list := interfaceList{Version: 1}
 	for _, i := range members {
@@ -272,7 +272,7 @@ func interfacesFile(members []member) string {
 	return string(text) + "\n"
 }
 
-// secretOf is the secret of an allocation; "" if there is no such allocation.
+// secretOf returns the secret of an allocation; "" if there is no such allocation.
 func (ps *Pods) secretOf(allocation string) secret.Text {
 	if ps.config.Secret == nil {
 		return ""
@@ -280,10 +280,12 @@ func (ps *Pods) secretOf(allocation string) secret.Text {
 	return ps.config.Secret(allocation)
 }
 
-// deviceValues are what the memifs of each container of an attachment share, with those too that other attachments of the
-// sandbox have: the dataplane's socket, and the list by which the container's program knows its interfaces. They are the
-// same for all of these attachments.
-func (ps *Pods) deviceValues(a *pod.Attachment) desired.Values {
+// siblingsFunc lists the other attachments of a sandbox.
+type siblingsFunc func(pod.Key, pod.Netns) []*pod.Attachment
+
+// deviceValues lists the values that all memifs of a container share, including those of sibling attachments: the dataplane's socket, and
+// the list of the interfaces for the container's program. They are the same for each of these attachments.
+func (ps *Pods) deviceValues(a *pod.Attachment, siblings siblingsFunc) desired.Values {
 	var v desired.Values
 	done := make(map[string]bool)
 	for _, i := range a.Interfaces {
@@ -291,7 +293,7 @@ func (ps *Pods) deviceValues(a *pod.Attachment) desired.Values {
 			continue
 		}
 		done[i.Memif.Allocation] = true
-		members := ps.membersOf(a, i.Memif.Allocation)
+		members := membersOf(append(siblings(a.Key, a.Netns), a), i.Memif.Allocation)
 		m, directory := members[0].Memif, path.Dir(i.Memif.SocketPath)
 		v.Add(wire.MemifSocketKey(m.Allocation), wire.MemifSocket{ID: m.Socket, Path: m.SocketPath, Directory: wire.FileKey(directory)})
 		socket := wire.File{Type: wire.Socket, Mode: 0o660, UID: m.UID, GID: m.GID, On: wire.InterfaceKey(members[0].Object)}
@@ -305,17 +307,16 @@ func (ps *Pods) deviceValues(a *pod.Attachment) desired.Values {
 	return v
 }
 
-// member is a memif of an allocation, with what it is of.
+// member is a memif of an allocation, with its attachment.
 type member struct {
 	pod.Interface
 	of *pod.Attachment
 }
 
-// membersOf are the memifs of an allocation that an attachment and those beside it have, in the order of their ids. An
-// attachment that is displaced shares nothing any more.
-func (ps *Pods) membersOf(a *pod.Attachment, allocation string) []member {
+// membersOf lists the memifs of an allocation, in the order of their ids.
+func membersOf(attachments []*pod.Attachment, allocation string) []member {
 	var members []member
-	for _, o := range append(ps.siblings(a.Key, a.Netns), a) {
+	for _, o := range attachments {
 		for _, i := range o.Interfaces {
 			if i.Memif != nil && i.Memif.Allocation == allocation {
 				members = append(members, member{i, o})
@@ -326,8 +327,7 @@ func (ps *Pods) membersOf(a *pod.Attachment, allocation string) []member {
 	return members
 }
 
-// FoundMemif is the memif of that name in the dataplane as the list of its container's memifs has it, interfaces.json,
-// which ConnectPod once desired. Labels and Neighbours are the dataplane's to tell.
+// FoundMemif finds a memif, by its name in the dataplane, in interfaces.json of its container. Labels and Neighbours are not in the file.
 func FoundMemif(object string, a pod.Allocation, list []byte) (Found, error) {
 	f := Found{Type: pod.TypeMemif, Object: object, Netns: a.Netns, Pod: a.Pod}
 	var read interfaceList
@@ -350,7 +350,7 @@ func FoundMemif(object string, a pod.Allocation, list []byte) (Found, error) {
 	return f, fmt.Errorf("list of the memifs of allocation %s has none that is %s", a.ID, object)
 }
 
-// memif is the inverse of what interfacesFile lists.
+// memif is the inverse of an entry of interfacesFile.
 func (m listedMemif) memif(a pod.Allocation) *pod.Memif {
 	return &pod.Memif{
 		Container: a.Container, Allocation: a.ID, Socket: a.Socket, SocketPath: a.SocketPath(), ID: m.ID, Mode: m.Mode,
@@ -358,13 +358,13 @@ func (m listedMemif) memif(a pod.Allocation) *pod.Memif {
 	}
 }
 
-// MemifAsMade is what the dataplane made the memif with, as far as that cannot be changed later.
+// MemifAsMade returns the properties that the dataplane created a memif with and cannot change.
 func (ps *Pods) MemifAsMade(f Found) wire.Interface {
 	return wire.Interface{Type: wire.TypeMemif, Memif: desired.MemifOf(f.Memif, ps.secretOf(f.Memif.Allocation))}
 }
 
-// ListPath is where the list of an allocation's memifs is.
+// ListPath returns the path of interfaces.json of an allocation.
 func ListPath(a pod.Allocation) string { return path.Join(a.Directory, listName) }
 
-// listName is that of the list in an allocation's directory.
+// listName is the name of interfaceList in the directory of an allocation.
 const listName = "interfaces.json"

@@ -62,8 +62,9 @@ func (ps *Pods) Values() desired.Values {
 	return v
 }
 
-// Objects lists the keys of the values that connect an attachment, withheld or not.
-func (ps *Pods) Objects(a *pod.Attachment) []string { return ps.allValues(a).Keys() }
+// Objects lists the keys of the values that connect an attachment, withheld or not. Only the content of these values depends on sibling
+// attachments, which belong to the event loop.
+func (ps *Pods) Objects(a *pod.Attachment) []string { return ps.valuesOf(a, noSiblings).Keys() }
 
 // Connect gives a pod its addresses, its main interface and those that its annotations ask for; all or nothing.
 func (ps *Pods) Connect(ev *pod.AddPod, t *eventloop.Txn) error {
@@ -119,7 +120,7 @@ func (ps *Pods) shared(c *connection) desired.Values {
 			continue
 		}
 		v.Add(wire.NamespaceKey(c.Netns.Path), wire.Namespace(other.Netns))
-		v = append(v, ps.deviceValues(other.Attachment)...)
+		v = append(v, ps.deviceValues(other.Attachment, ps.siblings)...)
 	}
 	return v
 }
@@ -330,6 +331,9 @@ func drop(i *pod.Interface, a netip.Addr) bool {
 	})
 	return true
 }
+
+// noSiblings takes the place of siblings where only keys matter.
+func noSiblings(pod.Key, pod.Netns) []*pod.Attachment { return nil }
 
 // siblings lists the other attachments of a sandbox.
 func (ps *Pods) siblings(key pod.Key, netns pod.Netns) []*pod.Attachment {

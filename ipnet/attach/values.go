@@ -11,17 +11,17 @@ import (
 
 // podValues lists the values of an attachment that are desired.
 func (ps *Pods) podValues(a *pod.Attachment) desired.Values {
-	return ps.desirable(a.Key, ps.allValues(a))
+	return ps.desirable(a.Key, ps.valuesOf(a, ps.siblings))
 }
 
-// allValues lists the values of an attachment. They follow from its record and its networks.
-func (ps *Pods) allValues(a *pod.Attachment) desired.Values {
+// valuesOf lists the values of an attachment. They follow from its record, its networks, and the memifs of its siblings.
+func (ps *Pods) valuesOf(a *pod.Attachment, siblings siblingsFunc) desired.Values {
 	var v desired.Values
 	for _, i := range a.Interfaces {
 		v = append(v, ps.interfaceValues(a, i)...)
 	}
 	v = append(v, ps.routesOutside(a)...)
-	v = append(v, ps.deviceValues(a)...)
+	v = append(v, ps.deviceValues(a, siblings)...)
 	if len(v) > 0 {
 		v.Add(wire.NamespaceKey(a.Netns.Path), wire.Namespace(a.Netns))
 	}
