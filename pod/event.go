@@ -2,6 +2,7 @@ package pod
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -104,6 +105,14 @@ func (e *AddPod) parseExtra() ([]InterfaceRequest, error) {
 
 // String names the event as logs and records show it.
 func (e *AddPod) String() string { return "add " + describe(e.ID, e.Key) }
+
+// Failed prefixes an error with the pod of the event. The error keeps its code.
+func (e *AddPod) Failed(err error) error {
+	if coded, ok := errors.AsType[*Error](err); ok {
+		return Errorf(coded.Code, "%s: %w", e, err)
+	}
+	return fmt.Errorf("%s: %w", e, err)
+}
 
 // Subject is the attachment: a DeletePod of the same one cancels this event.
 func (e *AddPod) Subject() string { return e.Key.String() }

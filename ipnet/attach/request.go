@@ -64,7 +64,7 @@ func (rq *request) specs() ([]spec, error) {
 	}
 	requests, err := rq.ev.Extra()
 	if err != nil {
-		return nil, networks.About(rq.ev, err)
+		return nil, rq.ev.Failed(err)
 	}
 	for _, r := range requests {
 		if made, err := rq.madeAlready(r); made || err != nil {
@@ -200,7 +200,7 @@ func (rq *request) validateOptions(s *spec, o pod.InterfaceOptions) error {
 func mainAddresses(ev *pod.AddPod) ([]netip.Prefix, error) {
 	annotated, err := pod.AddressesAsked(ev.Annotations)
 	if err != nil {
-		return nil, networks.About(ev, err)
+		return nil, ev.Failed(err)
 	}
 	if len(annotated) > 0 && (ev.Mode == pod.ModeChained || ev.Requested.AwaitsAddresses || len(ev.Requested.Delegated) > 0) {
 		return nil, pod.Errorf(pod.CodeInvalidAnnotation,

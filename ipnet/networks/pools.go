@@ -14,14 +14,6 @@ import (
 	"github.com/weftnet/weft/wire"
 )
 
-// About prefixes an error with the pod of the event. The error keeps its code.
-func About(ev *pod.AddPod, err error) error {
-	if coded, ok := errors.AsType[*pod.Error](err); ok {
-		return pod.Errorf(coded.Code, "%s: %w", ev, err)
-	}
-	return fmt.Errorf("%s: %w", ev, err)
-}
-
 // SavedPools is the record of the pools of the network default.
 type SavedPools struct {
 	Pools          []pod.Pool          `json:"pools"`
@@ -125,7 +117,7 @@ type choice struct {
 func (p *PoolSet) ForPod(ev *pod.AddPod) ([]string, error) {
 	asked, err := pod.PoolsAsked(ev.Annotations)
 	if err != nil {
-		return nil, About(ev, err)
+		return nil, ev.Failed(err)
 	}
 	if len(ev.Requested.Pools) > 0 {
 		return p.configuredPools(ev)
