@@ -18,7 +18,12 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/weftnet/weft/agent/config"
+	"github.com/weftnet/weft/agent/drift"
+	"github.com/weftnet/weft/agent/external"
+	"github.com/weftnet/weft/agent/garbage"
 	"github.com/weftnet/weft/agent/health"
+	"github.com/weftnet/weft/agent/recovery"
+	"github.com/weftnet/weft/agent/southbound"
 	"github.com/weftnet/weft/agent/statefile"
 	"github.com/weftnet/weft/dataplane/linux"
 	"github.com/weftnet/weft/dataplane/vpp"
@@ -55,7 +60,7 @@ type Agent struct {
 	queue     *deletequeue.Queue
 	scheduler *kvscheduler.Scheduler
 	committer *committer
-	dataplane *southbound
+	dataplane *southbound.Dataplane
 	loop      *eventloop.Loop
 	pods      *podmanager.Manager
 	network   *ipnet.Network
@@ -73,7 +78,7 @@ type Agent struct {
 	keeper        *blocks.Keeper // address blocks of the node
 	publisher     *blocks.Publisher
 	blocksChanged chan struct{}                  // holds a token if the blocks of the node changed
-	taken         chan takenBlock                // blocks that another node owns while pods of this node use them
+	taken         chan recovery.Taken            // blocks that another node owns while pods of this node use them
 	announcements chan announcement.Announcement // the latest that is not written yet
 	annotator     *pods.Annotator                // writes annotations of pods; nil: none
 
@@ -83,18 +88,18 @@ type Agent struct {
 	refusals   atomic.Pointer[map[string]string] // by network, why it differs from its specification
 	rebuildErr atomic.Pointer[string]            // why the scheduler refused all desired values; nil if it did not
 	health     *health.Conditions
-	quarantine *quarantine
+	quarantine *recovery.Quarantine
 	monitor    *statefile.Monitor
-	external   *externalFiles
-	vanished   *vanished
+	external   *external.Files
+	vanished   *garbage.Collector
 	policies   *policies // nil: NetworkPolicies are not reported
 	chains     *chains
 	rejections atomic.Int64 // rejected parts of other nodes' announcements
-	drift      *driftMonitor
-	replayer   *replayer // used by start, then by the southbound
+	drift      *drift.Monitor
+	replayer   *recovery.Replayer // used by start, then by the southbound
 
 	metrics  *metrics.Metrics
-	counters *counters
+	counters *southbound.Counters
 }
 
 // stateWait is how long a starting agent waits until another agent closes the state file.
@@ -104,7 +109,7 @@ const stateWait = 15 * time.Second
 func New(ctx context.Context, c config.Config, log *slog.Logger) (a *Agent, err error) {
 	a = &Agent{
 		config: c, log: log, health: health.New(c.HealthFile, log),
-		blocksChanged: make(chan struct{}, 1), taken: make(chan takenBlock, 64), announcements: make(chan announcement.Announcement, 1),
+		blocksChanged: make(chan struct{}, 1), taken: make(chan recovery.Taken, 64), announcements: make(chan announcement.Announcement, 1),
 	}
 	a.health.Served = a.markServed
 	if len(c.ReadinessGates) > 0 {
@@ -126,7 +131,6 @@ func New(ctx context.Context, c config.Config, log *slog.Logger) (a *Agent, err 
 	a.state.OnSave = a.metrics.Committed
 	a.health.Advise(health.State)
 	a.monitor = statefile.NewMonitor(a.state, a.health.SetErr(health.State), log)
-	a.external = a.newExternalFiles()
 	if err := a.assembleCard(ctx); err != nil {
 		return a, err
 	}
@@ -163,19 +167,17 @@ func (a *Agent) assembleScheduler() error {
 		OnDone:  func(r *kvscheduler.Record) { a.state.Transactions.Add(r); a.measureTransaction(r) },
 		Logger:  a.log.With("room", "kvscheduler"),
 	})
-	a.dataplane = newSouthbound(a.config, a.log, a.health)
-	a.dataplane.onReconnect, a.dataplane.onReplay = a.metrics.Reconnected, a.metrics.Replayed
-	a.counters = newCounters(a.dataplane, a.health, a.log)
-	a.quarantine = newQuarantine(a.state, a.health, a.log)
-	a.vanished = newVanished(a.health, a.log, a.deleteVanished)
+	a.dataplane = southbound.New(a.config, a.log, a.health)
+	a.dataplane.OnReconnect, a.dataplane.OnReplay = a.metrics.Reconnected, a.metrics.Replayed
+	a.counters = southbound.NewCounters(a.dataplane, a.health, a.log)
+	a.quarantine = recovery.NewQuarantine(a.state, a.health, a.log)
+	a.vanished = garbage.New(a.health, a.log, a.deleteVanished)
 	if a.cluster != nil {
-		a.vanished.isDeleted, a.vanished.sandboxes = a.cluster.IsDeleted, containerRuntime{a.config.Kubernetes.RuntimeSocket}.sandboxes
+		a.vanished.IsDeleted, a.vanished.Sandboxes = a.cluster.IsDeleted, garbage.ContainerRuntime{Socket: a.config.Kubernetes.RuntimeSocket}.Sandboxes
 	}
-	a.quarantine.tell = a.reportQuarantine
-	a.replayer = &replayer{agent: a}
-	a.dataplane.replay = a.replayer.replay
+	a.quarantine.Tell = a.reportQuarantine
 	a.assembleChains()
-	if err := vpp.Register(a.scheduler, a.dataplane.client); err != nil {
+	if err := vpp.Register(a.scheduler, a.dataplane.Client); err != nil {
 		return fmt.Errorf("kinds of the dataplane: %w", err)
 	}
 	if _, err := linux.Register(a.scheduler, linux.Options{VethName: desired.VethObject, Later: a.chains.later}); err != nil {
@@ -185,17 +187,16 @@ func (a *Agent) assembleScheduler() error {
 }
 
 func (a *Agent) assembleRooms() (err error) {
-	a.committer = &committer{scheduler: a.scheduler, keepUnknown: true, onRefused: a.noteRefusedRebuild, onRepair: a.measureDrift, client: a.dataplane.client} // until all attachments are known
+	a.committer = &committer{scheduler: a.scheduler, keepUnknown: true, onRefused: a.noteRefusedRebuild, onRepair: a.measureDrift, client: a.dataplane.Client} // until all attachments are known
 	a.loop = eventloop.New(eventloop.Config{
 		Committer: a.committer,
 		Saver:     a.state,
-		External:  externalCodec{a.scheduler},
+		External:  external.Codec{Scheduler: a.scheduler},
 		Log:       a.log.With("room", "eventloop"),
 		Verify:    a.config.Verify,
 		OnRecord:  a.measureEvent,
 	})
-	a.drift = a.newDriftMonitor()
-	a.dataplane.onDisturbed = a.drift.interfaceChanged
+	a.external = external.New(a.config.External, a.loop, a.log)
 	if err := a.assembleDevices(); err != nil {
 		return err
 	}
@@ -217,15 +218,29 @@ func (a *Agent) assembleRooms() (err error) {
 		Observe:     a.observe,
 		Verify:      a.verify,
 		Later:       a.chains.end,
-		IsGone:      isGone,
+		IsGone:      garbage.IsGone,
 		Void:        a.void,
 		Grace:       orNone(a.config.GCGrace),
 		Ready:       a.health.Missing,
 		Started:     a.started,
 		Log:         a.log.With("room", "podmanager"),
 	})
+	a.assembleRecovery()
 	register(a.loop, a.handlers())
 	return nil
+}
+
+// assembleRecovery prepares the replays of the dataplane and the search for drift, which pauses during replays.
+func (a *Agent) assembleRecovery() {
+	a.replayer = &recovery.Replayer{Config: recovery.Config{
+		Dataplane: a.dataplane, Loop: a.loop, Scheduler: a.scheduler, Pods: a.pods, Wiring: a.network.Pods, Objects: a.objects,
+		Quarantine: a.quarantine, Health: a.health, Log: a.log,
+	}}
+	a.dataplane.Replay = a.replayer.Replay
+	a.drift = drift.New(drift.Config{
+		Scheduler: a.scheduler, Loop: a.loop, Replays: a.replayer, Log: a.log, Period: a.config.Audit, Repairs: a.config.Drift == config.DriftRepair,
+	})
+	a.dataplane.OnDisturbed = a.drift.InterfaceChanged
 }
 
 // networkConfig returns the configuration of ipnet, from the agent's configuration and the machine.
@@ -273,15 +288,15 @@ func (a *Agent) Run(ctx context.Context) error {
 	group.Go(func() error { return ended("scheduler", a.scheduler.Run(ctx)) })
 	group.Go(func() error { return ended("event loop", a.loop.Run(ctx)) })
 	group.Go(func() error { return ended("server", a.serve(ctx)) })
-	group.Go(func() error { return ended("dataplane", a.dataplane.run(ctx)) })
-	group.Go(func() error { return ended("counters", a.counters.run(ctx)) })
+	group.Go(func() error { return ended("dataplane", a.dataplane.Run(ctx)) })
+	group.Go(func() error { return ended("counters", a.counters.Run(ctx)) })
 	group.Go(func() error { return ended("state file", a.monitor.Run(ctx)) })
 	group.Go(func() error { return ended("write-behind buffers", a.state.FlushSoon(ctx)) })
 	group.Go(func() error { return ended("configuration", a.followConfig(ctx)) })
-	group.Go(func() error { return ended("external configuration", a.followExternal(ctx)) })
+	group.Go(func() error { return ended("external configuration", a.external.Run(ctx)) })
 	group.Go(func() error { return ended("mark that pods are served", a.goOnMarking(ctx)) })
 	group.Go(func() error { return ended("network", a.watchShared(ctx)) })
-	group.Go(func() error { return ended("chains", a.followChains(ctx)) })
+	group.Go(func() error { return ended("chains", a.chains.run(ctx, a.started, a.pods.Attachment)) })
 	if len(a.config.ReadinessGates) > 0 {
 		group.Go(func() error {
 			return ended("readiness gates", health.NewGates(a.config.ReadinessGates, a.health, health.GatesPoll).Run(ctx))
@@ -299,7 +314,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		}
 		upkeep, ctx := errgroup.WithContext(ctx)
 		upkeep.Go(func() error { return ended("upkeep", a.upkeep(ctx)) })
-		upkeep.Go(func() error { return ended("drift", a.drift.run(ctx)) })
+		upkeep.Go(func() error { return ended("drift", a.drift.Run(ctx)) })
 		return upkeep.Wait()
 	})
 	err := group.Wait()
@@ -314,14 +329,19 @@ func (a *Agent) start(ctx context.Context) error {
 	if err := a.holdCard(); err != nil {
 		return err
 	}
-	if err := a.dataplane.await(ctx); err != nil {
+	if err := a.dataplane.Await(ctx); err != nil {
 		return err
 	}
 	a.chooseLinkTypes(ctx)
-	if err := a.rebuild(ctx); err != nil {
+	rebuilder := &recovery.Rebuilder{
+		State: a.state, Dataplane: a.dataplane.Client, Network: a.network, Pods: a.pods, Devices: a.devices, Networks: a.config.Networks, Log: a.log,
+	}
+	isComplete, err := rebuilder.Rebuild(ctx)
+	if err != nil {
 		return err
 	}
-	if err := a.replayer.first(ctx); err != nil {
+	a.committer.keepUnknown = !isComplete
+	if err := a.replayer.First(ctx); err != nil {
 		if ctx.Err() != nil {
 			return err
 		}
@@ -338,10 +358,10 @@ func (a *Agent) start(ctx context.Context) error {
 	}
 	defer unlock()
 	a.drainLocked(ctx)
-	a.vanished.poll(ctx, a.pods.Attachments())
+	a.vanished.Poll(ctx, a.pods.Attachments())
 	a.reportShared()
 	a.health.Set(health.Started, true, "")
-	a.log.Info("agent started", "attachments", len(a.pods.Attachments()), "dataplane", a.dataplane.client.Version())
+	a.log.Info("agent started", "attachments", len(a.pods.Attachments()), "dataplane", a.dataplane.Client.Version())
 	return nil
 }
 
@@ -357,7 +377,7 @@ func ended(part string, err error) error {
 func Main(ctx context.Context, c config.Config, out io.Writer) error {
 	log := newLog(c.Log, out)
 	log.Info("agent starting", "version", version.String(), "dataplane", c.Dataplane.Type)
-	if err := openSettings(settings); err != nil {
+	if err := southbound.MakeWritable(southbound.Sysctls); err != nil {
 		log.Warn("settings of the kernel cannot be written", "err", err)
 	}
 	a, err := New(ctx, c, log)
@@ -381,20 +401,6 @@ func newLog(c config.Log, out io.Writer) *slog.Logger {
 		return slog.New(slog.NewJSONHandler(out, opts))
 	}
 	return slog.New(slog.NewTextHandler(out, opts))
-}
-
-// every calls f now and periodically until ctx ends, one call at a time, and returns the error of ctx.
-func every(ctx context.Context, period time.Duration, f func()) error {
-	tick := time.NewTicker(period)
-	defer tick.Stop()
-	for {
-		f()
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-tick.C:
-		}
-	}
 }
 
 // again says at which ticks what was refused is tried again: ever more rarely, as long as nothing changes. The zero value
@@ -433,7 +439,7 @@ func linkExists(_ context.Context, netns pod.Netns, name string) (alias string, 
 
 // verify reads the objects of an attachment and returns the differences.
 func (a *Agent) verify(ctx context.Context, at *pod.Attachment) ([]podmanager.Difference, error) {
-	if err := a.quarantine.reasonOf(at.Key); err != nil {
+	if err := a.quarantine.ReasonOf(at.Key); err != nil {
 		return nil, err
 	}
 	keys := a.objects(at)
@@ -451,7 +457,7 @@ func (a *Agent) verify(ctx context.Context, at *pod.Attachment) ([]podmanager.Di
 	}
 	var differences []podmanager.Difference
 	for _, d := range found {
-		differences = append(differences, differencesOf(d)...)
+		differences = append(differences, drift.Differences(d)...)
 	}
 	return differences, nil
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
+	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/weftnet/weft/agent/health"
 	"github.com/weftnet/weft/agent/statefile"
@@ -61,7 +62,7 @@ func (a *Agent) announce(now *followed) {
 	}
 	said.Networks, said.Refused = a.observed(now.view)
 	said.Externals = a.observedExternals(now)
-	said.Taken = a.quarantine.taken()
+	said.Taken = a.quarantine.Taken()
 	if err := a.health.MissingBut(health.Announced); err != nil {
 		said.NotReady = err.Error()
 	}
@@ -297,10 +298,11 @@ func (a *Agent) ownUplink(address netip.Addr) (uplink, error) {
 
 // followUplink sets a health condition when the uplink is missing or is another one than at the start of the agent.
 func (a *Agent) followUplink(ctx context.Context) error {
-	return every(ctx, uplinkLook, func() {
+	wait.UntilWithContext(ctx, func(ctx context.Context) {
 		fault := a.uplink.fault()
 		a.health.Set(health.Uplink, fault == "", fault)
-	})
+	}, uplinkLook)
+	return ctx.Err()
 }
 
 // fault returns the problem with the uplink, or "".

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/wait"
+
 	"github.com/weftnet/weft/agent/statefile"
 	"github.com/weftnet/weft/dataplane/linux"
 	"github.com/weftnet/weft/eventloop"
@@ -206,13 +208,14 @@ func (c *chains) ended(at *pod.Attachment, changes map[string]linux.Changes) {
 	}
 }
 
-// followChains ends chains after chainTime.
-func (a *Agent) followChains(ctx context.Context) error {
-	return every(ctx, chainsLook, func() {
-		if a.started() {
-			a.chains.endDue(a.pods.Attachment, time.Now())
+// run ends chains after chainTime. Before the first resync the scheduler has no desired values to compare with.
+func (c *chains) run(ctx context.Context, isStarted func() bool, attachment func(pod.Key) (pod.Attachment, bool)) error {
+	wait.UntilWithContext(ctx, func(ctx context.Context) {
+		if isStarted() {
+			c.endDue(attachment, time.Now())
 		}
-	})
+	}, chainsLook)
+	return ctx.Err()
 }
 
 // endDue ends the chains that are due. A chain that cannot be read gets another chainTime.

@@ -7,11 +7,12 @@ import (
 	"github.com/weftnet/weft/dataplane/vpp"
 	"github.com/weftnet/weft/eventloop"
 	"github.com/weftnet/weft/kvscheduler"
+	"github.com/weftnet/weft/kvscheduler/kvschedulertest"
 )
 
 // A pod whose route waits for a VRF that is not there would start without that route.
 func TestAPodDoesNotStartWithUnmadeObjects(t *testing.T) {
-	s, vrfs, routes := markers(t)
+	s, vrfs, routes := kvschedulertest.Markers(t)
 	c := &committer{onRefused: func(error) {}, scheduler: s, client: vpp.New("/nowhere", vpp.Options{})}
 	waiting := eventloop.Setting{Key: routes.Ref("far").String(), Value: "away"}
 	there := eventloop.Setting{Key: vrfs.Ref("a").String(), Value: ""}
@@ -19,7 +20,10 @@ func TestAPodDoesNotStartWithUnmadeObjects(t *testing.T) {
 	if !errors.Is(err, kvscheduler.ErrPending) || !out.Undone {
 		t.Errorf("%v, undone: %v; expected that the ADD fails", err, out.Undone)
 	}
-	if left := matching(s.View(), "vpp."); len(left) > 0 {
-		t.Errorf("%v is left", left)
+	for name := range s.View().All(vrfs.Ref("a").Kind) {
+		t.Errorf("%s is left", name)
+	}
+	for name := range s.View().All(routes.Ref("far").Kind) {
+		t.Errorf("%s is left", name)
 	}
 }

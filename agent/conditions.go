@@ -21,7 +21,7 @@ import (
 // watchShared keeps the condition network: an object that all pods need must not be missing on a node that is ready.
 func (a *Agent) watchShared(ctx context.Context) error {
 	for ref, status := range a.scheduler.Watch(ctx) {
-		if desired.IsShared(ref.String()) && (isLacking(status) || !a.health.Holds(health.Network)) {
+		if desired.IsShared(ref.String()) && (status.IsLacking() || !a.health.Holds(health.Network)) {
 			a.reportShared()
 		}
 	}
@@ -37,7 +37,7 @@ func (a *Agent) reportShared() {
 		for name, status := range view.All(kvscheduler.Kind(kind)) {
 			key := wire.Key(kind, name)
 			switch {
-			case !desired.IsShared(key) || !isLacking(status):
+			case !desired.IsShared(key) || !status.IsLacking():
 			case status.Err != nil:
 				failed = append(failed, fmt.Sprintf("%s: %v", key, status.Err))
 			default:
@@ -66,11 +66,6 @@ func (a *Agent) noteRefusedRebuild(err error) {
 	text := "nothing is desired: " + err.Error()
 	a.rebuildErr.Store(&text)
 	a.health.Set(health.Network, false, text)
-}
-
-// isLacking reports whether an object is desired and not there.
-func isLacking(s kvscheduler.Status) bool {
-	return s.Phase == kvscheduler.Failed || s.Phase == kvscheduler.Invalid || s.Phase == kvscheduler.Pending
 }
 
 // exhausted says which pools of one family have no address for another pod, where that is to make the node unavailable. An

@@ -1,20 +1,14 @@
 package agent
 
 import (
-	"bytes"
-	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
-	"github.com/weftnet/weft/agent/health"
-	"github.com/weftnet/weft/dataplane/vpp"
 	"github.com/weftnet/weft/internal/netnstest"
 	"github.com/weftnet/weft/test/dataplane"
 	"github.com/weftnet/weft/test/node"
@@ -93,36 +87,4 @@ func TestCountersAreToldToOperatorsAndComeBackWithTheDataplane(t *testing.T) {
 	l.metric(`weft_condition{condition="stats"}`, is(1))
 	l.mustReach(a, ofB[0])
 	until(t, "counters of a behind the restart", func() error { return l.counts("a") })
-}
-
-func TestMissingStatsSocketIsSaidOnceAndIsNoReasonForUnreadiness(t *testing.T) {
-	var out bytes.Buffer
-	log := slog.New(slog.NewTextHandler(&out, nil))
-	h := health.New("", slog.New(slog.DiscardHandler))
-	h.Set(health.Started, true, "")
-	h.Set(health.Dataplane, true, "")
-	s := &southbound{client: vpp.New(filepath.Join(t.TempDir(), "api.sock"), vpp.Options{})}
-	s.up.Store(true)
-	c := newCounters(s, h, log)
-	for range 3 {
-		err := s.client.CheckStats(t.Context())
-		if !errors.Is(err, vpp.ErrStats) || !errors.Is(err, unix.ENOENT) {
-			t.Fatal(err)
-		}
-		c.judgeLocked(t.Context(), err)
-	}
-	if n := strings.Count(out.String(), "\n"); n != 1 || !strings.Contains(out.String(), "stats.sock") {
-		t.Errorf("%d lines: %s", n, out.String())
-	}
-	if ready, _ := h.Snapshot(); !ready || h.Holds(health.Stats) || h.Requires(health.Stats) {
-		t.Errorf("ready %t, stats %t, required %t", ready, h.Holds(health.Stats), h.Requires(health.Stats))
-	}
-	gone, cancel := context.WithCancel(t.Context())
-	cancel()
-	c.judgeLocked(t.Context(), nil)
-	c.judgeLocked(gone, fmt.Errorf("%w: %w", vpp.ErrStats, context.Canceled))
-	c.judgeLocked(t.Context(), errors.New("no answer from the API"))
-	if !h.Holds(health.Stats) {
-		t.Error("a caller that gave up, or another error, is taken for a missing stats segment")
-	}
 }

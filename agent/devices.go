@@ -36,7 +36,7 @@ func (a *Agent) assembleDevices() (err error) {
 	if err != nil {
 		return err
 	}
-	a.vanished.isListed = a.devices.Lists
+	a.vanished.IsListed = a.devices.Lists
 	a.devices.SetHealthy(false) // until the dataplane is connected
 	a.health.Watch(health.Dataplane, a.devices.SetHealthy)
 	return nil

@@ -340,7 +340,7 @@ func (a *Agent) followConfig(ctx context.Context) error {
 		return ctx.Err()
 	}
 	known := a.config
-	return watch(ctx, filepath.Dir(a.config.File), a.log, func() {
+	return config.Watch(ctx, filepath.Dir(a.config.File), a.log, func() {
 		next, err := a.config.Reload()
 		switch {
 		case err != nil:

@@ -11,6 +11,7 @@ import (
 
 	"go.etcd.io/bbolt"
 
+	"github.com/weftnet/weft/agent/recovery"
 	"github.com/weftnet/weft/agent/statefile"
 	"github.com/weftnet/weft/devicemanager"
 	"github.com/weftnet/weft/eventloop"
@@ -152,7 +153,7 @@ func read(t *testing.T, s *statefile.File) int {
 	_, errLeases := statefile.Load[ipam.Lease](s, statefile.BucketLeases, quiet)
 	_, errDevices := statefile.Load[devicemanager.Saved](s, statefile.BucketDevices, quiet)
 	_, errNetworks := statefile.Load[networks.SavedNetwork](s, statefile.BucketNetworks, quiet)
-	_, errQuarantine := statefile.Load[suspicion](s, statefile.BucketQuarantine, quiet)
+	_, errQuarantine := statefile.Load[recovery.Suspicion](s, statefile.BucketQuarantine, quiet)
 	_, errEvents := statefile.Load[eventloop.Record](s, eventloop.RecordsBucket, quiet)
 	if err := errors.Join(err, errRecords, errLeases, errDevices, errNetworks, errQuarantine, errEvents); err != nil {
 		t.Error(err)

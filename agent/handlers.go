@@ -1,8 +1,6 @@
 package agent
 
-import (
-	"github.com/weftnet/weft/eventloop"
-)
+import "github.com/weftnet/weft/eventloop"
 
 // handler is a package that handles events.
 type handler interface{ Register(l *eventloop.Loop) }

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/weftnet/weft/agent/southbound"
 	"github.com/weftnet/weft/eventloop"
 	"github.com/weftnet/weft/kvscheduler"
 	"github.com/weftnet/weft/metrics"
@@ -110,9 +111,9 @@ func resultOf(op kvscheduler.OpRecord) string {
 func (a *Agent) read(ctx context.Context) metrics.State {
 	s := metrics.State{
 		QueueDepth:  a.loop.Stats().Queue,
-		Quarantined: a.quarantine.count(),
+		Quarantined: a.quarantine.Count(),
 		Rejections:  int(a.rejections.Load()),
-		Connected:   a.dataplane.up.Load(),
+		Connected:   a.dataplane.IsConnected(),
 		Conditions:  make(map[string]bool),
 		Objects:     a.countObjects(),
 		Addresses:   make(map[string]metrics.Addresses),
@@ -142,15 +143,15 @@ func (a *Agent) read(ctx context.Context) metrics.State {
 
 // readCounters adds the dataplane's counters; none while it does not tell them.
 func (a *Agent) readCounters(ctx context.Context, s *metrics.State) {
-	c, err := a.counters.read(ctx)
+	c, err := a.counters.Read(ctx)
 	if err != nil {
 		return // a condition says so
 	}
-	for _, i := range podCounters(a.pods.Attachments(), c) {
+	for _, i := range southbound.PodCounters(a.pods.Attachments(), c) {
 		s.Interfaces = append(s.Interfaces, metrics.Interface{
-			Namespace: i.at.Pod.Namespace, Pod: i.at.Pod.Name, Name: i.Name, Type: i.Type,
+			Namespace: i.At.Pod.Namespace, Pod: i.At.Pod.Name, Name: i.Name, Type: i.Type,
 			RxPackets: i.RxPackets, RxBytes: i.RxBytes, RxDrops: i.RxDrops,
-			TxPackets: i.TxPackets, TxBytes: i.TxBytes, TxDrops: i.TxDrops, Connected: i.connected,
+			TxPackets: i.TxPackets, TxBytes: i.TxBytes, TxDrops: i.TxDrops, Connected: i.Connected,
 		})
 	}
 	for _, e := range c.Errors {

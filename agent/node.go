@@ -14,10 +14,10 @@ import (
 
 	"github.com/cenkalti/backoff/v5"
 	"github.com/google/renameio/v2"
-	"golang.org/x/sys/unix"
 
 	"github.com/weftnet/weft/agent/config"
 	"github.com/weftnet/weft/agent/health"
+	"github.com/weftnet/weft/agent/southbound"
 	"github.com/weftnet/weft/dataplane/linux"
 	"github.com/weftnet/weft/ipnet/desired"
 	"github.com/weftnet/weft/k8s/nodeview"
@@ -322,7 +322,7 @@ func (a *Agent) dataplaneHasCard() bool {
 
 // ReleaseUplink returns the network cards of the dataplane to the kernel, on a node whose agent does not run, and lists them.
 func ReleaseUplink(c config.Config) (links []string, err error) {
-	if answers(c.Socket) {
+	if southbound.Answers(c.Socket) {
 		return nil, errors.New("the agent runs and would take the network card again: stop it first, or remove dataplane.uplink from its configuration and start it anew")
 	}
 	boot, err := bootID(c.BootID)
@@ -340,24 +340,4 @@ func ReleaseUplink(c config.Config) (links []string, err error) {
 		links = append(links, held.Card.Link)
 	}
 	return links, err
-}
-
-// settings is the directory of sysctls. The agent writes those of interfaces, in the namespaces of pods and of the node.
-const settings = "/proc/sys"
-
-// openSettings makes the file system of sysctls writable, which runtimes mount read-only in unprivileged containers. Only the mount of
-// this container changes.
-func openSettings(at string) error {
-	var fs unix.Statfs_t
-	if err := unix.Statfs(at, &fs); err != nil {
-		return fmt.Errorf("look at %s: %w", at, err)
-	}
-	if fs.Flags&unix.ST_RDONLY == 0 {
-		return nil
-	}
-	const kept = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
-	if err := unix.Mount("", at, "", unix.MS_REMOUNT|unix.MS_BIND|kept, ""); err != nil {
-		return fmt.Errorf("make %s writable: %w; it needs the capability SYS_ADMIN and no AppArmor profile that forbids mounts", at, err)
-	}
-	return nil
 }

@@ -3,37 +3,14 @@ package agent
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
-	"github.com/weftnet/weft/kvscheduler"
 	"github.com/weftnet/weft/test/node"
 	"github.com/weftnet/weft/test/programs"
 )
-
-func TestStatusSaysWhatIsNotAsDesired(t *testing.T) {
-	for _, tc := range []struct {
-		name     string
-		degraded []string
-		objects  map[string]uint32
-		down     error
-		want     string
-	}{
-		{"all is well", nil, map[string]uint32{"InSync": 7, "Observed": 2}, nil, ""},
-		{"something could not be undone", []string{"a/b"}, nil, nil, "could not be undone or applied: a/b"},
-		{"something failed and waits", nil, map[string]uint32{"Failed": 1, "Pending": 2}, nil, "objects not as desired: 1 Failed, 2 Pending; weftctl objects lists them"},
-		{"the dataplane is down", nil, map[string]uint32{"InSync": 3, "Unknown": 5}, errors.New("lost"), "5 Unknown: the dataplane is not connected"},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			if c := repaired(tc.degraded, tc.objects, tc.down); c.Message != tc.want || c.Ok != (tc.want == "") {
-				t.Errorf("got %v, %q", c.Ok, c.Message)
-			}
-		})
-	}
-}
 
 // An operator who looks while the dataplane is down must not read that its objects are in sync, and kubelet must not give out devices.
 func TestStatusAndDevicesFollowTheDataplane(t *testing.T) {
@@ -75,7 +52,7 @@ func TestStatusAndDevicesFollowTheDataplane(t *testing.T) {
 	}
 	shows("all is in sync", func(s status) bool {
 		ok, _ := repaired(s)
-		return ok && s.Objects[phaseUnknown] == 0 && !strings.Contains(s.Dataplane, "not connected")
+		return ok && s.Objects["Unknown"] == 0 && !strings.Contains(s.Dataplane, "not connected")
 	})
 	pid := l.DataplanePID()
 	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
@@ -84,7 +61,7 @@ func TestStatusAndDevicesFollowTheDataplane(t *testing.T) {
 	t.Cleanup(func() { _ = syscall.Kill(pid, syscall.SIGCONT) })
 	shows("the dataplane's objects are unknown", func(s status) bool {
 		ok, message := repaired(s)
-		return !ok && strings.Contains(message, "the dataplane is not connected") && s.Objects[phaseUnknown] > 0 && strings.HasSuffix(s.Dataplane, "(not connected)")
+		return !ok && strings.Contains(message, "the dataplane is not connected") && s.Objects["Unknown"] > 0 && strings.HasSuffix(s.Dataplane, "(not connected)")
 	})
 	l.listsUnknownInterfaces()
 	devices(0)
@@ -94,30 +71,15 @@ func TestStatusAndDevicesFollowTheDataplane(t *testing.T) {
 	devices(memifs)
 	shows("all is in sync again", func(s status) bool {
 		ok, _ := repaired(s)
-		return ok && s.Objects[phaseUnknown] == 0
+		return ok && s.Objects["Unknown"] == 0
 	})
 	l.cni("DEL", a, nil)
-}
-
-func TestSeveralObjectsAreCountedByPhase(t *testing.T) {
-	s, vrfs, routes := markers(t)
-	set := []kvscheduler.Object{vrfs.Put("a", ""), routes.Put("fine", "a"), routes.Put("far", "c")}
-	if _, err := s.Commit(t.Context(), kvscheduler.Txn{Source: ownSource, Set: set}); err != nil {
-		t.Fatal(err)
-	}
-	refs := matching(s.View(), "vpp.")
-	if got := countsOf(s.View(), refs); got != "1 Pending, 2 InSync; the first that is not in sync is vpp.route/far" {
-		t.Error(got)
-	}
-	if got := phasesOf(s.View(), true); got[phaseUnknown] != 2 || got["InSync"] != 0 || got["Pending"] != 1 {
-		t.Errorf("while the dataplane is down: %v", got)
-	}
 }
 
 func (l *lab) listsUnknownInterfaces() {
 	l.Helper()
 	listed, err := l.Weftctl(l.Context(), "objects", "vpp.interface")
-	if err != nil || !strings.Contains(listed, phaseUnknown) || strings.Contains(listed, "InSync") {
+	if err != nil || !strings.Contains(listed, "Unknown") || strings.Contains(listed, "InSync") {
 		l.Errorf("weftctl objects: %v\n%s", err, listed)
 	}
 }

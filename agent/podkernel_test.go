@@ -18,7 +18,7 @@ func (l *lab) forwards(p *node.Pod) (values []string) {
 	l.Helper()
 	netnstest.Do(l, p.Netns, func() {
 		for _, name := range []string{"net/ipv4/ip_forward", "net/ipv6/conf/all/forwarding"} {
-			text, err := os.ReadFile(settings + "/" + name)
+			text, err := os.ReadFile("/proc/sys/" + name)
 			if err != nil {
 				l.Error(err)
 			}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/cenkalti/backoff/v5"
 
+	"github.com/weftnet/weft/agent/recovery"
 	v1 "github.com/weftnet/weft/k8s/api/v1"
 	"github.com/weftnet/weft/k8s/events"
 	"github.com/weftnet/weft/k8s/pods"
@@ -62,7 +63,7 @@ func (a *Agent) reportUnknown(o podmanager.Outcome) {
 const reasonQuarantined = "WeftQuarantined"
 
 // reportQuarantine tells of a quarantined attachment by an event on its pod.
-func (a *Agent) reportQuarantine(s suspicion) {
+func (a *Agent) reportQuarantine(s recovery.Suspicion) {
 	if a.events == nil || s.Pod.IsZero() {
 		return
 	}

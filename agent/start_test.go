@@ -33,7 +33,7 @@ func (l *lab) startHere(before func(a *Agent)) *Agent {
 	before(a)
 	ctx, cancel := context.WithCancel(l.Context())
 	var group errgroup.Group
-	for _, run := range []func(context.Context) error{a.scheduler.Run, a.loop.Run, a.dataplane.run} {
+	for _, run := range []func(context.Context) error{a.scheduler.Run, a.loop.Run, a.dataplane.Run} {
 		group.Go(func() error { return run(ctx) })
 	}
 	l.Cleanup(func() {
@@ -90,7 +90,7 @@ func TestSandboxesThatVanishedWhileTheAgentWasAwayAreMissedAtItsStart(t *testing
 	if n := len(started.pods.Attachments()); n != 2 {
 		t.Errorf("after one poll there are %d attachments, expected both", n)
 	}
-	started.vanished.poll(t.Context(), started.pods.Attachments())
+	started.vanished.Poll(t.Context(), started.pods.Attachments())
 	if left := started.pods.Attachments(); len(left) != 1 || left[0].Pod.Name != "b" {
 		t.Errorf("the first poll after the start leaves %v, expected pod b only", left)
 	}

@@ -51,6 +51,11 @@ type Status struct {
 	Children []Ref     // what was derived from it
 }
 
+// IsLacking reports whether the object is desired and not there.
+func (s *Status) IsLacking() bool {
+	return s.Phase == Failed || s.Phase == Invalid || s.Phase == Pending
+}
+
 // View is an immutable snapshot of the state. It never waits for a backend.
 type View interface {
 	// Applied returns the value and the backend's meta of an applied or observed object.
@@ -213,10 +218,10 @@ func (s *state) put(v *snapshot, n *plan.Node) bool {
 	return true
 }
 
-func (a *Status) equal(b *Status) bool {
-	return a.Phase == b.Phase && a.Attempt == b.Attempt && a.RetryAt.Equal(b.RetryAt) && a.Want == b.Want &&
-		a.Have == b.Have && (a.Err == nil) == (b.Err == nil) &&
-		slices.Equal(a.Missing, b.Missing) && slices.Equal(a.Children, b.Children)
+func (s *Status) equal(o *Status) bool {
+	return s.Phase == o.Phase && s.Attempt == o.Attempt && s.RetryAt.Equal(o.RetryAt) && s.Want == o.Want &&
+		s.Have == o.Have && (s.Err == nil) == (o.Err == nil) &&
+		slices.Equal(s.Missing, o.Missing) && slices.Equal(s.Children, o.Children)
 }
 
 func (s *state) status(n *plan.Node) Status {

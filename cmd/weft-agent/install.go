@@ -6,7 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/weftnet/weft/agent"
+	"github.com/weftnet/weft/agent/operations"
 	"github.com/weftnet/weft/install"
 )
 
@@ -48,7 +48,7 @@ func uninstallCommand() *cobra.Command {
 			if err := o.Validate(); err != nil {
 				return usageError{err}
 			}
-			pods := func(ctx context.Context) ([]string, error) { return agent.WiredPods(ctx, o.Socket) }
+			pods := func(ctx context.Context) ([]string, error) { return operations.WiredPods(ctx, o.Socket) }
 			return install.Uninstall(cmd.Context(), o, pods, cmd.OutOrStdout())
 		},
 	}

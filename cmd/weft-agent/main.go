@@ -13,6 +13,7 @@ import (
 
 	"github.com/weftnet/weft/agent"
 	"github.com/weftnet/weft/agent/config"
+	"github.com/weftnet/weft/agent/operations"
 	"github.com/weftnet/weft/internal/version"
 )
 
@@ -115,12 +116,12 @@ func healthCommand() *cobra.Command {
 		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if alive {
-				return agent.Alive(cmd.Context(), socket)
+				return operations.Alive(cmd.Context(), socket)
 			}
-			if err := agent.Healthy(cmd.Context(), socket); err != nil {
+			if err := operations.Healthy(cmd.Context(), socket); err != nil {
 				return err
 			}
-			faults, err := agent.Faults(cmd.Context(), socket)
+			faults, err := operations.Faults(cmd.Context(), socket)
 			if err != nil {
 				cmd.PrintErrln(err) // the answer stands: it is ready
 			}

@@ -1,4 +1,5 @@
-package agent
+// Package drift finds and repairs objects that another program changed.
+package drift
 
 import (
 	"context"
@@ -14,7 +15,6 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/weftnet/weft/agent/config"
 	"github.com/weftnet/weft/dataplane/linux"
 	"github.com/weftnet/weft/dataplane/vpp"
 	"github.com/weftnet/weft/eventloop"
@@ -31,20 +31,28 @@ const (
 	driftPause = time.Second
 )
 
-// driftMonitor finds objects that are not as desired although no operation failed: another program changed them. It checks an object
+// Config is what a monitor of drift works with.
+type Config struct {
+	Scheduler *kvscheduler.Scheduler
+	Loop      *eventloop.Loop
+	Replays   interface {
+		// Unless calls f, and prevents replays of the dataplane meanwhile. It does not call f during a replay.
+		Unless(f func()) bool
+	}
+	Log     *slog.Logger
+	Period  time.Duration // of the audit
+	Repairs bool          // else drift is reported only
+}
+
+// Monitor finds objects that are not as desired although no operation failed: another program changed them. It checks an object
 //
 //   - soon after the kernel or the dataplane notified that something it stands on was deleted or set down, and
 //   - in the audit, which reads each kind once in a period, one after another.
 //
 // A check is a dry run of a resync. What it finds is repaired as an event of its own, or reported. There is no check while the dataplane
 // is away: all that stands on it is missing then, and its replay compares and repairs everything.
-type driftMonitor struct {
-	scheduler *kvscheduler.Scheduler
-	loop      *eventloop.Loop
-	replayer  *replayer
-	log       *slog.Logger
-	period    time.Duration // of the audit
-	repairs   bool          // else drift is reported only
+type Monitor struct {
+	Config
 
 	mu        sync.Mutex
 	changes   map[linux.Change]bool    // of the kernel, to be checked; a pod can make very many of one kind
@@ -64,19 +72,20 @@ type checkPause struct {
 	isQueued bool // the object is to be checked at the end
 }
 
-func (a *Agent) newDriftMonitor() *driftMonitor {
-	return &driftMonitor{
-		scheduler: a.scheduler, loop: a.loop, replayer: a.replayer, log: a.log, period: a.config.Audit, repairs: a.config.Drift == config.DriftRepair,
+// New returns a monitor. Run checks.
+func New(c Config) *Monitor {
+	return &Monitor{
+		Config:  c,
 		changes: make(map[linux.Change]bool), disturbed: make(map[kvscheduler.Ref]bool), wake: make(chan struct{}, 1),
 		known: make(map[string]bool), pauses: make(map[kvscheduler.Ref]checkPause), failures: make(map[string]string),
 	}
 }
 
-// run checks until ctx ends.
-func (d *driftMonitor) run(ctx context.Context) error {
+// Run checks until ctx ends.
+func (d *Monitor) Run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	if n, err := linux.Notify(); err != nil {
-		d.log.Warn("changes of the kernel are found by the audit only", "period", d.period, "err", err)
+		d.Log.Warn("changes of the kernel are found by the audit only", "period", d.Period, "err", err)
 	} else {
 		group.Go(func() error { return n.Run(ctx, d.kernelChanged) })
 		group.Go(func() error { return d.followNamespaces(ctx, n) })
@@ -86,21 +95,21 @@ func (d *driftMonitor) run(ctx context.Context) error {
 }
 
 // followNamespaces has the kernel notify of changes in the namespaces of pods.
-func (d *driftMonitor) followNamespaces(ctx context.Context, n *linux.Notifications) error {
-	for ref, status := range d.scheduler.Watch(ctx, wire.KindNamespace) {
+func (d *Monitor) followNamespaces(ctx context.Context, n *linux.Notifications) error {
+	for ref, status := range d.Scheduler.Watch(ctx, wire.KindNamespace) {
 		if status.Phase != kvscheduler.InSync {
 			n.Forget(ref.Name)
 		} else if err := n.Follow(ref.Name); err != nil && !errors.Is(err, linux.ErrGone) {
-			d.log.Warn("changes in a pod are found by the audit only", "netns", ref.Name, "period", d.period, "err", err)
+			d.Log.Warn("changes in a pod are found by the audit only", "netns", ref.Name, "period", d.Period, "err", err)
 		}
 	}
 	return ctx.Err()
 }
 
 // checks audits one kind after another, so that each has its turn once in a period, and checks what was disturbed.
-func (d *driftMonitor) checks(ctx context.Context) error {
+func (d *Monitor) checks(ctx context.Context) error {
 	kinds := wire.Kinds()
-	tick := time.NewTicker(d.period / time.Duration(len(kinds)))
+	tick := time.NewTicker(d.Period / time.Duration(len(kinds)))
 	defer tick.Stop()
 	for round := 0; ; {
 		select {
@@ -108,7 +117,7 @@ func (d *driftMonitor) checks(ctx context.Context) error {
 			return ctx.Err()
 		case <-tick.C:
 			kind := kvscheduler.Kind(kinds[round%len(kinds)])
-			if d.replayer.unlessReplaying(func() { d.check(ctx, string(kind), kvscheduler.ResyncOpt{Kinds: []kvscheduler.Kind{kind}}) }) {
+			if d.Replays.Unless(func() { d.check(ctx, string(kind), kvscheduler.ResyncOpt{Kinds: []kvscheduler.Kind{kind}}) }) {
 				round++
 			}
 		case <-d.wake:
@@ -117,7 +126,7 @@ func (d *driftMonitor) checks(ctx context.Context) error {
 				return ctx.Err()
 			case <-time.After(driftSettle):
 			}
-			if !d.replayer.unlessReplaying(func() { d.checkDisturbed(ctx) }) {
+			if !d.Replays.Unless(func() { d.checkDisturbed(ctx) }) {
 				time.AfterFunc(driftPause, d.nudge)
 			}
 		}
@@ -128,7 +137,7 @@ func (d *driftMonitor) checks(ctx context.Context) error {
 var everything = kvscheduler.Ref{}
 
 // kernelChanged notes a change. It is called for each notification, so it does no more.
-func (d *driftMonitor) kernelChanged(c linux.Change) {
+func (d *Monitor) kernelChanged(c linux.Change) {
 	d.mu.Lock()
 	d.changes[c] = true
 	d.mu.Unlock()
@@ -136,7 +145,7 @@ func (d *driftMonitor) kernelChanged(c linux.Change) {
 }
 
 // takeDisturbed returns the objects that are to be checked, and begins to gather others.
-func (d *driftMonitor) takeDisturbed() map[kvscheduler.Ref]bool {
+func (d *Monitor) takeDisturbed() map[kvscheduler.Ref]bool {
 	d.mu.Lock()
 	changes, disturbed := d.changes, d.disturbed
 	d.changes, d.disturbed = make(map[linux.Change]bool), make(map[kvscheduler.Ref]bool)
@@ -144,7 +153,7 @@ func (d *driftMonitor) takeDisturbed() map[kvscheduler.Ref]bool {
 	if len(changes) == 0 {
 		return disturbed
 	}
-	view := d.scheduler.View()
+	view := d.Scheduler.View()
 	for _, kind := range []kvscheduler.Kind{wire.KindVeth, wire.KindTapPeer, wire.KindLink, wire.KindVLAN} {
 		for name := range view.All(kind) {
 			ref := kvscheduler.Ref{Kind: kind, Name: name}
@@ -179,21 +188,21 @@ func isChanged(value any, changes map[linux.Change]bool) bool {
 	return false
 }
 
-// interfaceChanged notes the object of an interface of the dataplane.
-func (d *driftMonitor) interfaceChanged(i vpp.Index) {
-	if ref, ok := vpp.InterfaceOf(d.scheduler.View(), i); ok {
+// InterfaceChanged notes the object of an interface of the dataplane.
+func (d *Monitor) InterfaceChanged(i vpp.Index) {
+	if ref, ok := vpp.InterfaceOf(d.Scheduler.View(), i); ok {
 		d.disturb(ref)
 	}
 }
 
-func (d *driftMonitor) disturb(ref kvscheduler.Ref) {
+func (d *Monitor) disturb(ref kvscheduler.Ref) {
 	d.mu.Lock()
 	d.disturbed[ref] = true
 	d.mu.Unlock()
 	d.nudge()
 }
 
-func (d *driftMonitor) nudge() {
+func (d *Monitor) nudge() {
 	select {
 	case d.wake <- struct{}{}:
 	default: // there is a token
@@ -201,14 +210,14 @@ func (d *driftMonitor) nudge() {
 }
 
 // checkDisturbed checks all that notifications were about, in one dry run.
-func (d *driftMonitor) checkDisturbed(ctx context.Context) {
+func (d *Monitor) checkDisturbed(ctx context.Context) {
 	now := time.Now()
 	for ref, p := range d.pauses {
-		if now.Sub(p.until) > d.period {
+		if now.Sub(p.until) > d.Period {
 			delete(d.pauses, ref)
 		}
 	}
-	view := d.scheduler.View()
+	view := d.Scheduler.View()
 	var refs []kvscheduler.Ref
 	for ref := range d.takeDisturbed() {
 		if _, desired := view.Desired(ref); (desired || ref == everything) && !d.isPaused(ref, now) {
@@ -226,7 +235,7 @@ func (d *driftMonitor) checkDisturbed(ctx context.Context) {
 }
 
 // isPaused reports whether an object was found drifted a short time ago. It is checked at the end of its pause then.
-func (d *driftMonitor) isPaused(ref kvscheduler.Ref, now time.Time) bool {
+func (d *Monitor) isPaused(ref kvscheduler.Ref, now time.Time) bool {
 	p, known := d.pauses[ref]
 	if !known || !now.Before(p.until) {
 		return false
@@ -240,19 +249,19 @@ func (d *driftMonitor) isPaused(ref kvscheduler.Ref, now time.Time) bool {
 }
 
 // pause begins a pause for each object, twice as long as its last one.
-func (d *driftMonitor) pause(refs ...kvscheduler.Ref) {
+func (d *Monitor) pause(refs ...kvscheduler.Ref) {
 	for _, ref := range refs {
-		length := min(max(driftPause, 2*d.pauses[ref].length), d.period)
+		length := min(max(driftPause, 2*d.pauses[ref].length), d.Period)
 		d.pauses[ref] = checkPause{until: time.Now().Add(length), length: length}
 	}
 }
 
 // check compares objects with what is desired, and repairs or reports those that drifted since the last check. It returns whether
 // there were any.
-func (d *driftMonitor) check(ctx context.Context, cause string, opt kvscheduler.ResyncOpt) bool {
-	before := d.scheduler.View()
+func (d *Monitor) check(ctx context.Context, cause string, opt kvscheduler.ResyncOpt) bool {
+	before := d.Scheduler.View()
 	opt.DryRun = true
-	rec, err := d.scheduler.Resync(ctx, opt)
+	rec, err := d.Scheduler.Resync(ctx, opt)
 	if ctx.Err() != nil || rec == nil && errors.Is(err, kvscheduler.ErrStopped) {
 		return false
 	}
@@ -278,23 +287,23 @@ func (d *driftMonitor) check(ctx context.Context, cause string, opt kvscheduler.
 // isUnsettled reports whether the scheduler has something to do for an object already.
 func isUnsettled(view kvscheduler.View, ref kvscheduler.Ref) bool {
 	status, _ := view.Status(ref)
-	return isLacking(status) || status.Phase == kvscheduler.Removing
+	return status.IsLacking() || status.Phase == kvscheduler.Removing
 }
 
 // noteFailure logs why a check failed, once.
-func (d *driftMonitor) noteFailure(cause string, err error) {
+func (d *Monitor) noteFailure(cause string, err error) {
 	text := ""
 	if err != nil {
 		text = err.Error()
 	}
 	if text != "" && text != d.failures[cause] {
-		d.log.Warn("check for drift failed", "check", cause, "err", err)
+		d.Log.Warn("check for drift failed", "check", cause, "err", err)
 	}
 	d.failures[cause] = text
 }
 
 // forget drops known drift of audited kinds that is over.
-func (d *driftMonitor) forget(kinds []kvscheduler.Kind, found []kvscheduler.OpRecord) {
+func (d *Monitor) forget(kinds []kvscheduler.Kind, found []kvscheduler.OpRecord) {
 	for key := range d.known {
 		still := slices.ContainsFunc(found, func(op kvscheduler.OpRecord) bool { return op.Ref == key })
 		ref, err := kvscheduler.ParseRef(key)
@@ -305,7 +314,7 @@ func (d *driftMonitor) forget(kinds []kvscheduler.Kind, found []kvscheduler.OpRe
 }
 
 // handle repairs drift, or reports it, as an event.
-func (d *driftMonitor) handle(ctx context.Context, found []kvscheduler.OpRecord) {
+func (d *Monitor) handle(ctx context.Context, found []kvscheduler.OpRecord) {
 	keys := make([]string, 0, len(found))
 	for _, op := range found {
 		d.known[op.Ref] = true
@@ -314,18 +323,18 @@ func (d *driftMonitor) handle(ctx context.Context, found []kvscheduler.OpRecord)
 		}
 	}
 	drift := describeDrift(found)
-	label := map[bool]string{true: "drift repaired: ", false: "drift reported: "}[d.repairs] + drift
-	_, err := d.loop.Do(ctx, eventloop.Resynchronize{
-		Kind: eventloop.Downstream, Reason: label, Scope: eventloop.Scope{Keys: keys, DryRun: !d.repairs},
+	label := map[bool]string{true: "drift repaired: ", false: "drift reported: "}[d.Repairs] + drift
+	_, err := d.Loop.Do(ctx, eventloop.Resynchronize{
+		Kind: eventloop.Downstream, Reason: label, Scope: eventloop.Scope{Keys: keys, DryRun: !d.Repairs},
 	})
 	switch {
 	case ctx.Err() != nil:
 	case err != nil:
-		d.log.Warn("drift is not repaired", "drift", drift, "err", err)
-	case !d.repairs:
-		d.log.Warn("drift is reported, not repaired", "drift", drift, "objects", len(keys))
+		d.Log.Warn("drift is not repaired", "drift", drift, "err", err)
+	case !d.Repairs:
+		d.Log.Warn("drift is reported, not repaired", "drift", drift, "objects", len(keys))
 	default:
-		d.log.Warn("drift repaired", "drift", drift, "objects", len(keys))
+		d.Log.Warn("drift repaired", "drift", drift, "objects", len(keys))
 		for _, key := range keys {
 			delete(d.known, key)
 		}
@@ -381,9 +390,9 @@ func describe(d kvscheduler.Difference) string {
 	return text
 }
 
-// differencesOf makes of a difference what CHECK judges: later plugins of a chain may change some fields of the links in
+// Differences makes of a difference what CHECK judges: later plugins of a chain may change some fields of the links in
 // a sandbox, so of these each field stands alone. Any other object is one difference.
-func differencesOf(d kvscheduler.Difference) []podmanager.Difference {
+func Differences(d kvscheduler.Difference) []podmanager.Difference {
 	link := linkOf(d.Want)
 	w, errW := fieldsOf(d.Want)
 	h, errH := fieldsOf(d.Have)

@@ -1,19 +1,26 @@
-package agent
+package operations
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"path/filepath"
 	"testing"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/weftnet/weft/agent/garbage"
 	"github.com/weftnet/weft/agent/health"
+	"github.com/weftnet/weft/dataplane/linux"
+	"github.com/weftnet/weft/internal/netnstest"
 	"github.com/weftnet/weft/pod"
 	"github.com/weftnet/weft/podmanager"
 	weftv1 "github.com/weftnet/weft/proto/weft/v1"
 )
+
+var quiet = slog.New(slog.DiscardHandler)
 
 func TestAnOperatorCollectsGarbageOnEvidenceOrByForce(t *testing.T) {
 	const a, b, c = "weft/a/eth0", "weft/b/eth0", "weft/c/eth0"
@@ -23,7 +30,7 @@ func TestAnOperatorCollectsGarbageOnEvidenceOrByForce(t *testing.T) {
 		want    string // key, lacks, deleted
 		deleted string
 	}{
-		"before a poll":       {0, &weftv1.CollectGarbageRequest{}, "[" + b + " " + lacksPoll + " false]", "[]"},
+		"before a poll":       {0, &weftv1.CollectGarbageRequest{}, "[" + b + " " + "the network namespace must be missing in two polls" + " false]", "[]"},
 		"after a poll":        {1, &weftv1.CollectGarbageRequest{}, "[" + b + "  true]", "[b: network namespace is gone]"},
 		"a dry run":           {1, &weftv1.CollectGarbageRequest{DryRun: true}, "[" + b + "  false]", "[]"},
 		"by force":            {0, &weftv1.CollectGarbageRequest{Force: []string{a, c}}, "[" + a + "  true " + c + "  true]", "[a: forced by weftctl gc c: forced by weftctl gc]"},
@@ -32,7 +39,7 @@ func TestAnOperatorCollectsGarbageOnEvidenceOrByForce(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			o, deleted := garbageWorld(t)
 			for range tt.polls {
-				o.vanished.poll(t.Context(), o.pods.Attachments())
+				o.config.Garbage.Poll(t.Context(), o.config.Pods.Attachments())
 			}
 			reply, err := o.CollectGarbage(t.Context(), tt.req)
 			if err != nil {
@@ -50,17 +57,28 @@ func TestAnOperatorCollectsGarbageOnEvidenceOrByForce(t *testing.T) {
 }
 
 // garbageWorld has the attachments a, b and c, the second without a network namespace.
-func garbageWorld(t *testing.T) (o *operations, deleted *[]string) {
+func garbageWorld(t *testing.T) (o *Server, deleted *[]string) {
 	t.Helper()
-	all := evidence{all: []string{"a", "b", "c"}, missing: []string{"b"}}.make(t)
+	visible := netnstest.New(t)
+	var all []*pod.Attachment
+	for id, path := range map[string]string{"a": visible, "b": filepath.Join(filepath.Dir(visible), "weft-test-missing"), "c": netnstest.New(t)} {
+		at := &pod.Attachment{Key: pod.Key{Network: "weft", ContainerID: id, IfName: "eth0"}, Pod: pod.ID{Namespace: "lab", Name: id}, Netns: pod.Netns{Path: path}}
+		if id != "b" {
+			var err error
+			if at.Netns.Inode, at.Netns.Device, err = linux.Inspect(path); err != nil {
+				t.Fatal(err)
+			}
+		}
+		all = append(all, at)
+	}
 	pods := podmanager.New(podmanager.Config{})
-	pods.Restore([]*pod.Attachment{&all[0], &all[1], &all[2]})
+	pods.Restore(all)
 	deleted = new([]string)
-	v := newVanished(health.New("", quiet), quiet, func(_ context.Context, at *pod.Attachment, reason string) error {
+	v := garbage.New(health.New("", quiet), quiet, func(_ context.Context, at *pod.Attachment, reason string) error {
 		*deleted = append(*deleted, at.Key.ContainerID+": "+reason)
 		return nil
 	})
-	return &operations{pods: pods, vanished: v}, deleted
+	return New(Config{Pods: pods, Garbage: v}), deleted
 }
 
 func TestAForcedDeletionOfAnUnknownAttachmentDeletesNothing(t *testing.T) {
@@ -73,7 +91,7 @@ func TestAForcedDeletionOfAnUnknownAttachmentDeletesNothing(t *testing.T) {
 
 func TestAFailedDeletionOfGarbageIsReported(t *testing.T) {
 	o, _ := garbageWorld(t)
-	o.vanished.delete = func(context.Context, *pod.Attachment, string) error { return errors.New("event queue is full") }
+	o.config.Garbage.Delete = func(context.Context, *pod.Attachment, string) error { return errors.New("event queue is full") }
 	reply, err := o.CollectGarbage(t.Context(), &weftv1.CollectGarbageRequest{Force: []string{"weft/a/eth0"}})
 	if err != nil || reply.Garbage[0].Deleted || reply.Garbage[0].Error != "event queue is full" {
 		t.Errorf("%v, %v", reply, err)

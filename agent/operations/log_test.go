@@ -1,4 +1,4 @@
-package agent
+package operations
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 
 	"github.com/weftnet/weft/k8s/k8stest"
 	"github.com/weftnet/weft/kvscheduler"
+	"github.com/weftnet/weft/kvscheduler/kvschedulertest"
 	weftv1 "github.com/weftnet/weft/proto/weft/v1"
 )
 
@@ -29,7 +30,7 @@ func (f *follower) Send(r *weftv1.EventRecord) error {
 
 // The first event after those that were shown at once was left out.
 func TestFollowingEventsOmitsNoEvent(t *testing.T) {
-	o, _ := outsiders(t)
+	o, _ := newConfigured(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	f := &follower{ctx: ctx, got: make(chan uint64)}
 	ended := make(chan error)
@@ -58,7 +59,7 @@ func TestFollowingEventsOmitsNoEvent(t *testing.T) {
 }
 
 func TestEventsAreThoseFromANumberOnAndTheLastOnes(t *testing.T) {
-	o, _ := outsiders(t) // its start is event 1
+	o, _ := newConfigured(t) // its start is event 1
 	for range 4 {
 		o.configured(t, "lab", fineKey+": {'on': linux.veth/x, name: net/a, value: '0'}\n")
 	}
@@ -93,13 +94,13 @@ func TestEventsAreThoseFromANumberOnAndTheLastOnes(t *testing.T) {
 }
 
 func TestTransactionsAreThoseFromANumberOnAndTheLastOnes(t *testing.T) {
-	s, vrfs, _ := markers(t)
+	s, vrfs, _ := kvschedulertest.Markers(t)
 	for _, name := range []string{"a", "b", "c", "d"} {
-		if _, err := s.Commit(t.Context(), kvscheduler.Txn{Source: ownSource, Set: []kvscheduler.Object{vrfs.Put(name, "")}}); err != nil {
+		if _, err := s.Commit(t.Context(), kvscheduler.Txn{Source: "weft", Set: []kvscheduler.Object{vrfs.Put(name, "")}}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	o := &operations{scheduler: s}
+	o := New(Config{Scheduler: s})
 	for name, tt := range map[string]struct {
 		asked *weftv1.TransactionsRequest
 		want  []uint64

@@ -1,10 +1,11 @@
-package agent
+package operations
 
 import (
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/weftnet/weft/agent/external"
 	"github.com/weftnet/weft/dataplane/linux"
 	"github.com/weftnet/weft/eventloop"
 	"github.com/weftnet/weft/eventloop/eventlooptest"
@@ -12,19 +13,19 @@ import (
 	weftv1 "github.com/weftnet/weft/proto/weft/v1"
 )
 
-// outsiders is an agent's loop for values of others: they are read as the kinds of the kernel, and applied nowhere.
-func outsiders(t *testing.T) (*operations, *eventlooptest.Committer) {
+// newConfigured returns a server whose event loop decodes external values as kinds of the kernel, and applies none of them to a machine.
+func newConfigured(t *testing.T) (*Server, *eventlooptest.Committer) {
 	s := kvscheduler.New(kvscheduler.Config{})
 	if _, err := linux.Register(s, linux.Options{}); err != nil {
 		t.Fatal(err)
 	}
 	committer := &eventlooptest.Committer{}
-	loop := eventloop.New(eventloop.Config{Committer: committer, External: externalCodec{s}})
+	loop := eventloop.New(eventloop.Config{Committer: committer, External: external.Codec{Scheduler: s}})
 	eventlooptest.Ready(t, loop)
-	return &operations{loop: loop, scheduler: s}, committer
+	return New(Config{Loop: loop, Scheduler: s}), committer
 }
 
-func (o *operations) configured(t *testing.T, source, document string) []string {
+func (o *Server) configured(t *testing.T, source, document string) []string {
 	t.Helper()
 	reply, err := o.Configure(t.Context(), &weftv1.ConfigureRequest{Source: source, Document: []byte(document)})
 	if err != nil || reply.Error != "" {
@@ -57,7 +58,7 @@ func TestAWrongValueIsNamedAndDoesNotStopTheOthers(t *testing.T) {
 		"an invalid value":        {key + ": {'on': linux.veth/x, name: ../b}", key + ": invalid: "},
 	} {
 		t.Run(name, func(t *testing.T) {
-			o, committer := outsiders(t)
+			o, committer := newConfigured(t)
 			dropped := o.configured(t, "lab", fine+tc.value)
 			if len(dropped) != 1 || !strings.HasPrefix(dropped[0], tc.want) {
 				t.Errorf("dropped %q, want %q", dropped, tc.want)
@@ -69,8 +70,8 @@ func TestAWrongValueIsNamedAndDoesNotStopTheOthers(t *testing.T) {
 	}
 }
 
-func TestWhatOthersSaidWronglyIsNotCounted(t *testing.T) {
-	o, _ := outsiders(t)
+func TestValuesOfOtherSourcesAreNotReportedAsDropped(t *testing.T) {
+	o, _ := newConfigured(t)
 	if dropped := o.configured(t, "theirs", key+": {"+right+", others: '1'}"); len(dropped) != 1 {
 		t.Errorf("dropped %q", dropped)
 	}

@@ -1,4 +1,5 @@
-package agent
+// Package garbage collects attachments whose sandboxes are gone although no DEL came.
+package garbage
 
 import (
 	"context"
@@ -18,13 +19,11 @@ import (
 	"github.com/weftnet/weft/agent/config"
 	"github.com/weftnet/weft/agent/health"
 	"github.com/weftnet/weft/dataplane/linux"
-	"github.com/weftnet/weft/eventloop"
 	"github.com/weftnet/weft/pod"
-	"github.com/weftnet/weft/proto/deletequeue"
 )
 
-// vanishedPoll is the time between two polls of the sandboxes. A poll costs one system call for each.
-const vanishedPoll = 20 * time.Second
+// PollPeriod is the time between two polls of the sandboxes. A poll costs one system call for each.
+const PollPeriod = 20 * time.Second
 
 // Times for which all sources must say that a deleted pod has no sandbox, before its attachment is deleted although the network namespace
 // is there. A DEL may still come: kubelet reports a pod as deleted before the runtime has stopped its sandbox.
@@ -33,7 +32,7 @@ const (
 	kubeletGrace = 10 * time.Minute // kubelet may have given the pod up while its sandbox stops
 )
 
-// vanished collects attachments whose sandboxes are gone although no DEL came: their runtime was killed. A wrong decision takes the network
+// Collector collects attachments whose sandboxes are gone although no DEL came: their runtime was killed. A wrong decision takes the network
 // from a running pod, and an agent that cannot see the directory of the namespaces finds none of them. So an attachment without a network
 // namespace is collected only if the namespace is missing in two polls, and
 //
@@ -45,11 +44,11 @@ const (
 //
 // An attachment whose network namespace is there is collected only if the API server says that the pod is deleted, and for some time the
 // container runtime does not have the sandbox or, if there is no container runtime to ask, kubelet does not list the pod.
-type vanished struct {
-	delete    func(ctx context.Context, at *pod.Attachment, reason string) error
-	isDeleted func(ctx context.Context, id pod.ID) (bool, error) // asks the API server; nil: there is no cluster
-	isListed  func(ctx context.Context, id pod.ID) (bool, error) // asks kubelet whether it has a pod; nil: it cannot be asked
-	sandboxes func(ctx context.Context) (map[string]bool, error) // asks the container runtime for its sandboxes; nil, as its map: there is none
+type Collector struct {
+	Delete    func(ctx context.Context, at *pod.Attachment, reason string) error
+	IsDeleted func(ctx context.Context, id pod.ID) (bool, error) // asks the API server; nil: there is no cluster
+	IsListed  func(ctx context.Context, id pod.ID) (bool, error) // asks kubelet whether it has a pod; nil: it cannot be asked
+	Sandboxes func(ctx context.Context) (map[string]bool, error) // asks the container runtime for its sandboxes; nil, as its map: there is none
 	now       func() time.Time
 	health    *health.Conditions
 	log       *slog.Logger
@@ -59,49 +58,50 @@ type vanished struct {
 	since   map[pod.Key]time.Time // of attachments with a namespace: since when all sources say that the sandbox is gone
 }
 
-func newVanished(h *health.Conditions, log *slog.Logger, remove func(ctx context.Context, at *pod.Attachment, reason string) error) *vanished {
+// New returns a collector that deletes attachments by remove. Without a container runtime it has no sandboxes to compare with.
+func New(h *health.Conditions, log *slog.Logger, remove func(ctx context.Context, at *pod.Attachment, reason string) error) *Collector {
 	h.Advise(health.Sandboxes)
-	return &vanished{
-		delete: remove, now: time.Now, health: h, log: log,
-		sandboxes: func(context.Context) (map[string]bool, error) { return nil, nil },
+	return &Collector{
+		Delete: remove, now: time.Now, health: h, log: log,
+		Sandboxes: func(context.Context) (map[string]bool, error) { return nil, nil },
 	}
 }
 
-// finding is an attachment whose sandbox may be gone.
-type finding struct {
-	at        *pod.Attachment
+// Finding is an attachment whose sandbox may be gone.
+type Finding struct {
+	At        *pod.Attachment
 	isMissing bool   // the network namespace
-	reason    string // why the sandbox may be gone
-	lacks     string // evidence without which the attachment is kept; "": it may be deleted
+	Reason    string // why the sandbox may be gone
+	Lacks     string // evidence without which the attachment is kept; "": it may be deleted
 }
 
-// poll looks for the sandboxes of all attachments, and collects those that it may.
-func (v *vanished) poll(ctx context.Context, all []pod.Attachment) {
-	var kept []finding
-	found := v.look(ctx, all)
+// Poll looks for the sandboxes of all attachments, and collects those that it may.
+func (v *Collector) Poll(ctx context.Context, all []pod.Attachment) {
+	var kept []Finding
+	found := v.Look(ctx, all)
 	v.remember(found)
 	for _, f := range found {
-		if f.lacks != "" {
-			if f.isMissing && f.lacks != lacksPoll {
+		if f.Lacks != "" {
+			if f.isMissing && f.Lacks != lacksPoll {
 				kept = append(kept, f)
 			}
 			continue
 		}
-		if err := v.delete(ctx, f.at, f.reason); err != nil {
-			v.log.Warn("attachment of a sandbox that is gone not deleted", "pod", f.at.Pod.String(), "container", f.at.Key.ContainerID, "err", err)
+		if err := v.Delete(ctx, f.At, f.Reason); err != nil {
+			v.log.Warn("attachment of a sandbox that is gone not deleted", "pod", f.At.Pod.String(), "container", f.At.Key.ContainerID, "err", err)
 		}
 	}
 	v.report(kept, len(all))
 }
 
 // remember makes this poll the last one.
-func (v *vanished) remember(found []finding) {
+func (v *Collector) remember(found []Finding) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.missing = make(map[pod.Key]bool, len(found))
 	for _, f := range found {
 		if f.isMissing {
-			v.missing[f.at.Key] = true
+			v.missing[f.At.Key] = true
 		}
 	}
 }
@@ -115,14 +115,14 @@ const (
 	lacksSource  = "neither the container runtime nor kubelet can be asked for the sandbox"
 )
 
-// look finds the attachments whose sandboxes may be gone.
-func (v *vanished) look(ctx context.Context, all []pod.Attachment) (found []finding) {
+// Look finds the attachments whose sandboxes may be gone.
+func (v *Collector) Look(ctx context.Context, all []pod.Attachment) (found []Finding) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	q := &questions{ctx: ctx, vanished: v, all: all, apiServer: v.isDeleted}
+	q := &questions{ctx: ctx, Collector: v, all: all, apiServer: v.IsDeleted}
 	missing := make(map[pod.Key]bool)
 	for i := range all {
-		if isGone(all[i].Netns) {
+		if IsGone(all[i].Netns) {
 			missing[all[i].Key] = true
 		}
 	}
@@ -131,9 +131,9 @@ func (v *vanished) look(ctx context.Context, all []pod.Attachment) (found []find
 	for i := range all {
 		switch at := &all[i]; {
 		case missing[at.Key]:
-			found = append(found, finding{at: at, isMissing: true, reason: "network namespace is gone", lacks: v.doubt(q, at, most)})
+			found = append(found, Finding{At: at, isMissing: true, Reason: "network namespace is gone", Lacks: v.doubt(q, at, most)})
 		case v.missing != nil && q.isDeleted(at.Pod): // the first poll is part of the start of the agent, and could not collect it
-			found = append(found, finding{at: at, reason: "pod is deleted", lacks: v.wait(q, at, since)})
+			found = append(found, Finding{At: at, Reason: "pod is deleted", Lacks: v.wait(q, at, since)})
 		}
 	}
 	v.since = since
@@ -141,7 +141,7 @@ func (v *vanished) look(ctx context.Context, all []pod.Attachment) (found []find
 }
 
 // doubt returns the evidence that lacks for a missing network namespace; most says that more than half of all are missing.
-func (v *vanished) doubt(q *questions, at *pod.Attachment, most bool) (lacks string) {
+func (v *Collector) doubt(q *questions, at *pod.Attachment, most bool) (lacks string) {
 	if !v.missing[at.Key] { // it may be back at the next poll
 		return lacksPoll
 	}
@@ -152,7 +152,7 @@ func (v *vanished) doubt(q *questions, at *pod.Attachment, most bool) (lacks str
 }
 
 // wait returns the evidence that lacks of the end of the sandbox of a deleted pod. The time of those with evidence goes into since.
-func (v *vanished) wait(q *questions, at *pod.Attachment, since map[pod.Key]time.Time) (lacks string) {
+func (v *Collector) wait(q *questions, at *pod.Attachment, since map[pod.Key]time.Time) (lacks string) {
 	lacks, grace := q.secondSource(at)
 	if lacks != "" {
 		return lacks
@@ -169,12 +169,12 @@ func (v *vanished) wait(q *questions, at *pod.Attachment, since map[pod.Key]time
 }
 
 // report sets the condition, and logs it when it begins.
-func (v *vanished) report(kept []finding, all int) {
+func (v *Collector) report(kept []Finding, all int) {
 	if len(kept) == 0 {
 		v.health.Set(health.Sandboxes, true, "")
 		return
 	}
-	at := kept[0].at
+	at := kept[0].At
 	message := fmt.Sprintf("%d of %d attachments have lost their network namespaces (%s at %s); they are kept, because the agent may not see the "+
 		"directory of the namespaces; a DEL or GC of the runtime, or weftctl gc --force, removes them", len(kept), all, at.Name(), at.Netns.Path)
 	if v.health.Holds(health.Sandboxes) {
@@ -186,7 +186,7 @@ func (v *vanished) report(kept []finding, all int) {
 // questions are those of one look. A source that does not answer is not asked again in this look: each question may take seconds.
 type questions struct {
 	ctx context.Context
-	*vanished
+	*Collector
 	all []pod.Attachment
 
 	apiServer func(ctx context.Context, id pod.ID) (bool, error)
@@ -216,7 +216,7 @@ func (q *questions) askRuntime() {
 		return
 	}
 	q.asked = true
-	sandboxes, err := q.sandboxes(q.ctx)
+	sandboxes, err := q.Sandboxes(q.ctx)
 	if err != nil {
 		q.log.Warn("container runtime not asked for sandboxes", "err", err)
 		q.failed = err
@@ -246,12 +246,12 @@ func (q *questions) secondSource(at *pod.Attachment) (lacks string, grace time.D
 		return lacksRuntime, 0
 	case q.runtime != nil:
 		return "", runtimeGrace
-	case q.isListed == nil:
+	case q.IsListed == nil:
 		return lacksSource, 0
 	case q.kubelet != nil:
 		return q.kubelet.Error(), 0
 	}
-	listed, err := q.isListed(q.ctx, at.Pod)
+	listed, err := q.IsListed(q.ctx, at.Pod)
 	switch {
 	case err != nil:
 		q.log.Warn("kubelet not asked for pods", "pod", at.Pod.String(), "err", err)
@@ -263,9 +263,9 @@ func (q *questions) secondSource(at *pod.Attachment) (lacks string, grace time.D
 	return "", kubeletGrace
 }
 
-// isGone reports whether a path no longer leads to the network namespace that it led to. A path that cannot be inspected, because too
+// IsGone reports whether a path no longer leads to the network namespace that it led to. A path that cannot be inspected, because too
 // many files are open for example, is not gone.
-func isGone(n pod.Netns) bool {
+func IsGone(n pod.Netns) bool {
 	inode, device, err := linux.Inspect(n.Path)
 	if err != nil {
 		return errors.Is(err, linux.ErrGone) || errors.Is(err, linux.ErrHost)
@@ -286,13 +286,13 @@ var runtimeSockets = []string{"/run/containerd/containerd.sock", "/run/crio/crio
 // runtimeTimeout is for one question to a container runtime, which takes milliseconds.
 const runtimeTimeout = 5 * time.Second
 
-// containerRuntime is the node's container runtime, asked by CRI. It is asked for nothing but its sandboxes.
-type containerRuntime struct {
-	socket string // a path, or as in the configuration
+// ContainerRuntime is the node's container runtime, asked by CRI. It is asked for nothing but its sandboxes.
+type ContainerRuntime struct {
+	Socket string // a path, or as in the configuration
 }
 
-// sandboxes returns the IDs of all sandboxes, running or not; nil: the agent has no socket of a container runtime.
-func (r containerRuntime) sandboxes(ctx context.Context) (map[string]bool, error) {
+// Sandboxes returns the IDs of all sandboxes, running or not; nil: the agent has no socket of a container runtime.
+func (r ContainerRuntime) Sandboxes(ctx context.Context) (map[string]bool, error) {
 	socket := r.find()
 	if socket == "" {
 		return nil, nil
@@ -316,8 +316,8 @@ func (r containerRuntime) sandboxes(ctx context.Context) (map[string]bool, error
 }
 
 // find returns the path of the socket; "": there is none.
-func (r containerRuntime) find() string {
-	switch r.socket {
+func (r ContainerRuntime) find() string {
+	switch r.Socket {
 	case config.NoRuntime, "":
 		return ""
 	case config.Auto:
@@ -328,58 +328,5 @@ func (r containerRuntime) find() string {
 		}
 		return ""
 	}
-	return r.socket
-}
-
-// upkeep works off deletions that were queued while the agent was away, and collects sandboxes that vanished without a DEL.
-func (a *Agent) upkeep(ctx context.Context) error {
-	queued := a.queue.Watch(ctx)
-	polls := time.NewTicker(min(a.config.Audit, vanishedPoll))
-	defer polls.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-queued:
-			a.drain(ctx)
-		case <-polls.C:
-			a.vanished.poll(ctx, a.pods.Attachments())
-		}
-	}
-}
-
-// drain works off the delete queue. The plugin writes to it under a shared lock, so each entry is whole.
-func (a *Agent) drain(ctx context.Context) {
-	unlock, err := a.queue.Lock(ctx)
-	if err != nil {
-		a.log.Warn("delete queue not drained", "err", err)
-		return
-	}
-	defer unlock()
-	a.drainLocked(ctx)
-}
-
-func (a *Agent) drainLocked(ctx context.Context) {
-	done, failed, err := a.queue.Drain(ctx, func(e deletequeue.Entry) error {
-		_, err := a.loop.Do(ctx, &pod.DeletePod{
-			Key:    pod.Key{Network: e.Network, ContainerID: e.ContainerID, IfName: e.IfName},
-			Reason: "queued DEL",
-		})
-		if errors.Is(err, eventloop.ErrStopped) || errors.Is(err, eventloop.ErrNotReady) || ctx.Err() != nil {
-			return fmt.Errorf("%w: %w", deletequeue.ErrNotNow, err)
-		}
-		return err
-	})
-	switch {
-	case err != nil:
-		a.log.Error("delete queue not drained", "err", err)
-	case done+failed > 0:
-		a.log.Info("delete queue drained", "done", done, "failed", failed)
-	}
-}
-
-// deleteVanished deletes an attachment whose sandbox is gone.
-func (a *Agent) deleteVanished(ctx context.Context, at *pod.Attachment, reason string) error {
-	_, err := a.loop.Do(ctx, &pod.DeletePod{Key: at.Key, ID: at.Pod, Reason: reason})
-	return err
+	return r.Socket
 }

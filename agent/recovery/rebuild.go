@@ -1,10 +1,11 @@
-package agent
+package recovery
 
 import (
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"path"
 	"path/filepath"
@@ -13,7 +14,6 @@ import (
 	"github.com/cenkalti/backoff/v5"
 	"golang.org/x/sys/unix"
 
-	"github.com/weftnet/weft/agent/config"
 	"github.com/weftnet/weft/agent/statefile"
 	"github.com/weftnet/weft/dataplane/linux"
 	"github.com/weftnet/weft/dataplane/vpp"
@@ -22,11 +22,9 @@ import (
 	"github.com/weftnet/weft/ipnet"
 	"github.com/weftnet/weft/ipnet/attach"
 	"github.com/weftnet/weft/ipnet/desired"
-	"github.com/weftnet/weft/ipnet/ipam"
-	"github.com/weftnet/weft/ipnet/mesh"
 	"github.com/weftnet/weft/ipnet/networks"
-	"github.com/weftnet/weft/kvscheduler"
 	"github.com/weftnet/weft/pod"
+	"github.com/weftnet/weft/podmanager"
 	"github.com/weftnet/weft/wire"
 )
 
@@ -35,42 +33,52 @@ import (
 // all of it desired; so are the networks of the configuration, with their numbers. The new file records the debt until nothing is left
 // to rebuild; until then nothing is pruned.
 
-// rebuild rebuilds the attachments that a state file lost. It fails only if ctx ends.
-func (a *Agent) rebuild(ctx context.Context) error {
-	if !a.state.Owes {
-		a.committer.keepUnknown = false
-		return nil
+// Rebuilder rebuilds what a state file lost.
+type Rebuilder struct {
+	State     *statefile.File
+	Dataplane *vpp.Client
+	Network   *ipnet.Network
+	Pods      *podmanager.Manager
+	Devices   *devicemanager.Manager // nil: the node has none
+	Networks  []pod.Network          // of the configuration
+	Log       *slog.Logger
+}
+
+// Rebuild rebuilds the attachments that a state file lost. isComplete reports whether nothing is left to rebuild: else no object may be
+// pruned. It fails only if ctx ends.
+func (r *Rebuilder) Rebuild(ctx context.Context) (isComplete bool, _ error) {
+	if !r.State.Owes {
+		return true, nil
 	}
-	there, err := a.look(ctx)
+	there, err := r.look(ctx)
 	if err != nil {
-		return err
+		return false, err
 	}
-	networks := a.recognise(there.numbers)
-	attachments, unknown := a.reconstruct(there.ports)
-	a.network.Restore(ipnet.Saved{Attachments: attachments})
+	networks := r.recognise(there.numbers)
+	attachments, unknown := r.reconstruct(there.ports)
+	r.Network.Restore(ipnet.Saved{Attachments: attachments})
 	for _, f := range unknown { // last, because the addresses of known pods precede
-		a.network.Networks.WithholdAddresses(f.Object, f.All())
+		r.Network.Networks.WithholdAddresses(f.Object, f.All())
 	}
-	a.pods.Restore(attachments)
-	if a.devices != nil {
-		a.devices.Restore(nil, attachments)
+	r.Pods.Restore(attachments)
+	if r.Devices != nil {
+		r.Devices.Restore(nil, attachments)
 	}
-	saved := a.rebuilt(attachments)
+	saved := r.rebuilt(attachments)
 	for _, n := range networks {
 		saved = append(saved, eventloop.Saved{Bucket: statefile.BucketNetworks, Key: n.Network.Name, Value: n})
 	}
 	if len(unknown) == 0 {
 		saved = append(saved, eventloop.Saved{Bucket: statefile.BucketMeta, Key: statefile.KeyOwes})
 	}
-	if err := a.state.Save(ctx, saved); err != nil {
-		a.log.Error("attachments that were made anew are not saved", "err", err)
-		return ctx.Err()
+	if err := r.State.Save(ctx, saved); err != nil {
+		r.Log.Error("attachments that were made anew are not saved", "err", err)
+		return false, ctx.Err()
 	}
-	a.committer.keepUnknown = len(unknown) > 0
 	if len(attachments)+len(unknown) > 0 {
-		a.log.Warn("attachments made anew from what the machine knows", "attachments", len(attachments), "networks", len(networks), "unknown", len(unknown))
+		r.Log.Warn("attachments made anew from what the machine knows", "attachments", len(attachments), "networks", len(networks), "unknown", len(unknown))
 	}
-	return nil
+	return len(unknown) == 0, nil
 }
 
 // machine reads the objects of Weft in the dataplane.
@@ -80,14 +88,14 @@ type machine struct {
 }
 
 // look retries until the dataplane answers.
-func (a *Agent) look(ctx context.Context) (machine, error) {
+func (r *Rebuilder) look(ctx context.Context) (machine, error) {
 	ask := func() (m machine, err error) {
-		m.ports, err = a.dataplane.client.OwnPorts(ctx)
+		m.ports, err = r.Dataplane.OwnPorts(ctx)
 		if err == nil {
-			m.numbers.Tables, m.numbers.BridgeDomains, err = a.dataplane.client.OwnNumbers(ctx)
+			m.numbers.Tables, m.numbers.BridgeDomains, err = r.Dataplane.OwnNumbers(ctx)
 		}
 		if err != nil && ctx.Err() == nil {
-			a.log.Warn("interfaces of the dataplane not read, trying again", "err", err)
+			r.Log.Warn("interfaces of the dataplane not read, trying again", "err", err)
 		}
 		return m, err
 	}
@@ -95,41 +103,41 @@ func (a *Agent) look(ctx context.Context) (machine, error) {
 }
 
 // reconstruct makes attachments for interfaces without one, and returns the interfaces for which that fails.
-func (a *Agent) reconstruct(ports []vpp.Port) (attachments []*pod.Attachment, unknown []attach.Found) {
-	found, unknown := a.find(ports)
-	attachments, refused := a.network.Pods.Reconstruct(found, unknown)
+func (r *Rebuilder) reconstruct(ports []vpp.Port) (attachments []*pod.Attachment, unknown []attach.Found) {
+	found, unknown := r.find(ports)
+	attachments, refused := r.Network.Pods.Reconstruct(found, unknown)
 	for _, f := range found {
 		if err := refused[f.Object]; err != nil {
 			unknown = append(unknown, f)
-			a.leaveAlone(f, err)
+			r.leaveAlone(f, err)
 		}
 	}
 	return attachments, unknown
 }
 
-func (a *Agent) leaveAlone(f attach.Found, err error) {
-	a.log.Error("interface of an unknown attachment is left alone", "interface", f.Object, "link", f.Name, "netns", f.Netns.Path, "err", err)
+func (r *Rebuilder) leaveAlone(f attach.Found, err error) {
+	r.Log.Error("interface of an unknown attachment is left alone", "interface", f.Object, "link", f.Name, "netns", f.Netns.Path, "err", err)
 }
 
 // recognise rebuilds unknown networks. Attachments with interfaces on them are restored once more.
-func (a *Agent) recognise(numbers networks.Numbers) []networks.SavedNetwork {
-	networks := a.network.Networks.Recognise(a.config.Networks, numbers)
+func (r *Rebuilder) recognise(numbers networks.Numbers) []networks.SavedNetwork {
+	networks := r.Network.Networks.Recognise(r.Networks, numbers)
 	if len(networks) == 0 {
 		return nil
 	}
 	var again []*pod.Attachment
-	for _, at := range a.pods.Attachments() {
+	for _, at := range r.Pods.Attachments() {
 		again = append(again, &at)
 	}
-	a.network.Restore(ipnet.Saved{Attachments: again})
+	r.Network.Restore(ipnet.Saved{Attachments: again})
 	return networks
 }
 
 // knownObjects lists the interfaces of attachments in the dataplane, without those on unknown networks.
-func (a *Agent) knownObjects() map[string]bool {
+func (r *Rebuilder) knownObjects() map[string]bool {
 	known := make(map[string]bool)
-	for _, at := range a.pods.Attachments() {
-		for _, key := range a.network.Pods.Objects(&at) {
+	for _, at := range r.Pods.Attachments() {
+		for _, key := range r.Network.Pods.Objects(&at) {
 			known[key] = true
 		}
 	}
@@ -137,7 +145,7 @@ func (a *Agent) knownObjects() map[string]bool {
 }
 
 // rebuilt returns the records of attachments and of the leases of their addresses.
-func (a *Agent) rebuilt(attachments []*pod.Attachment) []eventloop.Saved {
+func (r *Rebuilder) rebuilt(attachments []*pod.Attachment) []eventloop.Saved {
 	var saved []eventloop.Saved
 	holders := make(map[string]bool)
 	for _, at := range attachments {
@@ -147,7 +155,7 @@ func (a *Agent) rebuilt(attachments []*pod.Attachment) []eventloop.Saved {
 		}
 		saved = append(saved, eventloop.Saved{Bucket: statefile.BucketAttachments, Key: at.Key.String(), Value: at})
 	}
-	_, leases := a.network.Networks.Addresses()
+	_, leases := r.Network.Networks.Addresses()
 	for _, l := range leases {
 		if holders[l.Holder] {
 			saved = append(saved, eventloop.Saved{Bucket: statefile.BucketLeases, Key: l.Key(), Value: l})
@@ -158,25 +166,25 @@ func (a *Agent) rebuilt(attachments []*pod.Attachment) []eventloop.Saved {
 
 // find returns the interfaces of the dataplane without a known attachment; unknown are those that the machine does not describe
 // completely. Interfaces of sandboxes that are gone are in neither list.
-func (a *Agent) find(ports []vpp.Port) (found, unknown []attach.Found) {
+func (r *Rebuilder) find(ports []vpp.Port) (found, unknown []attach.Found) {
 	mounted, err := linux.FindMounted()
 	if err != nil {
-		a.log.Error("network namespaces not listed: no veth is reconstructed", "err", err)
+		r.Log.Error("network namespaces not listed: no veth is reconstructed", "err", err)
 	}
-	known := a.knownObjects()
+	known := r.knownObjects()
 	for _, p := range ports {
 		if desired.IsNodes(p.Name) || known[wire.InterfaceKey(p.Name)] || desired.IsExternal(p.Name) {
 			continue // of no pod: the node's own links are always desired, external interfaces are set again
 		}
-		f, err := a.findPort(p, mounted)
+		f, err := r.findPort(p, mounted)
 		switch {
 		case err == nil:
 			found = append(found, f)
 		case errors.Is(err, linux.ErrGone) && (f.Type == pod.TypeMemif || isMade(p)):
-			a.log.Info("interface of a sandbox that is gone is left to be pruned", "interface", p.Name, "link", f.Name, "netns", f.Netns.Path)
+			r.Log.Info("interface of a sandbox that is gone is left to be pruned", "interface", p.Name, "link", f.Name, "netns", f.Netns.Path)
 		default:
 			unknown = append(unknown, f)
-			a.leaveAlone(f, err)
+			r.leaveAlone(f, err)
 		}
 	}
 	return found, unknown
@@ -198,13 +206,13 @@ func isMade(p vpp.Port) bool {
 }
 
 // findPort collects what dataplane and kernel report of an interface; with an error the result is incomplete.
-func (a *Agent) findPort(p vpp.Port, mounted linux.Mounted) (attach.Found, error) {
+func (r *Rebuilder) findPort(p vpp.Port, mounted linux.Mounted) (attach.Found, error) {
 	f := attach.Found{Object: p.Name, Neighbours: p.Addresses, Labels: p.Labels}
 	switch p.Interface.Type {
 	case wire.TypeTap:
 		return findTap(p, f)
 	case wire.TypeMemif:
-		return a.findMemif(p, f)
+		return r.findMemif(p, f)
 	default:
 		return findVeth(p, f, mounted)
 	}
@@ -280,9 +288,9 @@ func linuxEnd(p vpp.Port, link linux.LinkState) (wire.Tap, error) {
 const mostList = 64 << 10
 
 // findMemif finds the attachment by the allocation of the memif's socket, and the other properties in the list of the container's memifs.
-func (a *Agent) findMemif(p vpp.Port, f attach.Found) (attach.Found, error) {
+func (r *Rebuilder) findMemif(p vpp.Port, f attach.Found) (attach.Found, error) {
 	f.Type = pod.TypeMemif
-	allocation, err := a.allocationOf(p)
+	allocation, err := r.allocationOf(p)
 	if err != nil {
 		return f, err
 	}
@@ -303,7 +311,7 @@ func (a *Agent) findMemif(p vpp.Port, f attach.Found) (attach.Found, error) {
 	switch {
 	case err != nil:
 		return told, err
-	case !p.MadeAs(a.network.Pods.MemifAsMade(told)):
+	case !p.MadeAs(r.Network.Pods.MemifAsMade(told)):
 		return told, fmt.Errorf("the memif was not made as its container was told")
 	case !p.PeerMAC.IsZero() && p.PeerMAC != told.MAC:
 		return told, fmt.Errorf("the dataplane knows MAC %s, and the container was told %s", p.PeerMAC, told.MAC)
@@ -312,12 +320,12 @@ func (a *Agent) findMemif(p vpp.Port, f attach.Found) (attach.Found, error) {
 }
 
 // allocationOf returns the allocation of a memif's socket.
-func (a *Agent) allocationOf(p vpp.Port) (pod.Allocation, error) {
-	if a.devices == nil {
+func (r *Rebuilder) allocationOf(p vpp.Port) (pod.Allocation, error) {
+	if r.Devices == nil {
 		return pod.Allocation{}, errors.New("the node has no devices by its configuration")
 	}
 	id := path.Base(path.Dir(p.Socket))
-	all := a.devices.Allocations()
+	all := r.Devices.Allocations()
 	at := slices.IndexFunc(all, func(o pod.Allocation) bool { return o.ID == id && o.SocketPath() == p.Socket })
 	if at < 0 || !all[at].Granted {
 		return pod.Allocation{}, fmt.Errorf("socket %s is of no allocation that a pod has", p.Socket)
@@ -341,108 +349,4 @@ func readList(name string) ([]byte, error) {
 		return nil, fmt.Errorf("list of memifs: %s is no file", name)
 	}
 	return io.ReadAll(io.LimitReader(f, mostList))
-}
-
-// restore restores all packages from the state file. After a reboot the sandboxes are gone with their attachments and leases; devices
-// stay.
-func (a *Agent) restore() error {
-	if err := a.forgetLastBoot(); err != nil {
-		return err
-	}
-	attachments, err := statefile.Load[*pod.Attachment](a.state, statefile.BucketAttachments, a.log)
-	if err != nil {
-		return err
-	}
-	leases, err := statefile.Load[ipam.Lease](a.state, statefile.BucketLeases, a.log)
-	if err != nil {
-		return err
-	}
-	devices, err := statefile.Load[devicemanager.Saved](a.state, statefile.BucketDevices, a.log)
-	if err != nil {
-		return err
-	}
-	networks, err := statefile.Load[networks.SavedNetwork](a.state, statefile.BucketNetworks, a.log)
-	if err != nil {
-		return err
-	}
-	suspicions, err := statefile.Load[suspicion](a.state, statefile.BucketQuarantine, a.log)
-	if err != nil {
-		return err
-	}
-	ends, err := statefile.Load[chainEnd](a.state, statefile.BucketChains, a.log)
-	if err != nil {
-		return err
-	}
-	records, err := statefile.Load[eventloop.Record](a.state, eventloop.RecordsBucket, a.log)
-	if err != nil {
-		return err
-	}
-	log, err := statefile.Load[*kvscheduler.Record](a.state, statefile.BucketTransactions, a.log)
-	if err != nil {
-		return err
-	}
-	a.scheduler.Restore(log)
-	if a.devices != nil { // first, because networks need secrets
-		a.devices.Restore(devices, attachments)
-		if err := a.devices.Rebuild(); err != nil {
-			return err
-		}
-	}
-	saved, err := a.savedOfCluster()
-	if err != nil {
-		return err
-	}
-	saved.Attachments, saved.Leases, saved.Networks = attachments, leases, networks
-	a.network.Restore(saved)
-	a.pods.Restore(attachments)
-	a.quarantine.restore(suspicions, attachments)
-	a.chains.restore(ends, attachments)
-	a.network.Pods.SetWithheld(a.quarantine.keys())
-	a.loop.Restore(records)
-	a.log.Info("state restored", "attachments", len(attachments), "leases", len(leases), "devices", len(devices), "networks", len(networks), "records", len(records))
-	return nil
-}
-
-// savedOfCluster restores the records of other nodes and of this node's pools, blocks and external interfaces, if there is a cluster.
-func (a *Agent) savedOfCluster() (saved ipnet.Saved, err error) {
-	if a.cluster == nil {
-		return saved, nil
-	}
-	if saved.Nodes, err = statefile.Load[mesh.SavedNode](a.state, statefile.BucketNodes, a.log); err != nil {
-		return saved, err
-	}
-	if saved.Blocks, err = statefile.Load[networks.SavedBlock](a.state, statefile.BucketBlocks, a.log); err != nil {
-		return saved, err
-	}
-	if saved.Externals, err = statefile.Load[pod.External](a.state, statefile.BucketExternals, a.log); err != nil {
-		return saved, err
-	}
-	if a.config.Kubernetes.Addresses != config.OfPools {
-		saved.Blocks = slices.DeleteFunc(saved.Blocks, func(b networks.SavedBlock) bool { return b.Block.Network == "" })
-	}
-	pools, err := statefile.Load[networks.SavedPools](a.state, statefile.BucketPools, a.log)
-	switch {
-	case err != nil || len(pools) == 0:
-	case a.config.Kubernetes.Addresses == config.OfPools:
-		saved.Pools = &pools[0]
-	case a.wantsRanges():
-		saved.Pools = a.besideRanges(pools[0])
-	}
-	return saved, err
-}
-
-func (a *Agent) forgetLastBoot() error {
-	boot, err := bootID(a.config.BootID)
-	if err != nil {
-		return err
-	}
-	before, err := a.state.SwapBootID(boot)
-	if err != nil {
-		return fmt.Errorf("store boot id: %w", err)
-	}
-	if before == "" || before == boot {
-		return nil
-	}
-	a.log.Info("node was rebooted, attachments and leases dropped", "boot", boot)
-	return a.state.Clear(statefile.BucketAttachments, statefile.BucketLeases, statefile.BucketApplied, statefile.BucketQuarantine, statefile.BucketChains)
 }

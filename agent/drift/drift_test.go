@@ -1,21 +1,25 @@
-package agent
+package drift
 
 import (
+	"context"
 	"log/slog"
+	"sync"
 	"testing"
 	"time"
 
-	"github.com/weftnet/weft/agent/config"
 	"github.com/weftnet/weft/dataplane/linux"
 	"github.com/weftnet/weft/kvscheduler"
 )
 
 // newIdleMonitor returns a monitor of a scheduler without links. It finds no drift.
-func newIdleMonitor(t *testing.T) *driftMonitor {
+func newIdleMonitor(t *testing.T) *Monitor {
 	t.Helper()
-	s, _, _ := markers(t)
-	a := &Agent{scheduler: s, dataplane: &southbound{}, log: slog.New(slog.DiscardHandler), config: config.Config{Audit: time.Hour, Drift: config.DriftRepair}}
-	return a.newDriftMonitor()
+	s := kvscheduler.New(kvscheduler.Config{})
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { _ = s.Run(ctx) })
+	t.Cleanup(func() { cancel(); running.Wait() })
+	return New(Config{Scheduler: s, Log: slog.New(slog.DiscardHandler), Period: time.Hour, Repairs: true})
 }
 
 // A pod can cause any number of notifications.
@@ -69,31 +73,6 @@ func TestDriftIsNamedByTheObjectThatDrifted(t *testing.T) {
 	} {
 		if got := describeDrift(tt.found); got != tt.want {
 			t.Errorf("%s: %q, want %q", name, got, tt.want)
-		}
-	}
-}
-
-func TestDriftIsNotCheckedBeforeAReplayNorDuringIt(t *testing.T) {
-	replayed := &connection{ended: make(chan struct{})}
-	lost := &connection{ended: make(chan struct{})}
-	close(lost.ended)
-	for name, tt := range map[string]struct {
-		current, replayed *connection
-		isReplaying, want bool
-	}{
-		"before the first replay":       {current: replayed},
-		"a connection that is lost":     {current: lost, replayed: lost},
-		"a new one, not replayed yet":   {current: &connection{}, replayed: replayed},
-		"during a replay":               {current: replayed, replayed: replayed, isReplaying: true},
-		"after the connection's replay": {current: replayed, replayed: replayed, want: true},
-	} {
-		r := &replayer{agent: &Agent{dataplane: &southbound{current: tt.current}}, conn: tt.replayed}
-		if tt.isReplaying {
-			r.mu.Lock()
-		}
-		called := false
-		if got := r.unlessReplaying(func() { called = true }); got != tt.want || called != tt.want {
-			t.Errorf("%s: returned %t, called %t, want %t", name, got, called, tt.want)
 		}
 	}
 }

@@ -1,10 +1,11 @@
-package agent
+package external
 
 import (
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -15,7 +16,7 @@ import (
 
 // outside is a directory of external configuration and what came of it.
 type outside struct {
-	*externalFiles
+	*Files
 	applied []string
 	faults  []string
 	refuse  error
@@ -23,15 +24,24 @@ type outside struct {
 
 func newOutside(t *testing.T) *outside {
 	o := &outside{}
-	o.externalFiles = &externalFiles{
-		dir: t.TempDir(), known: map[string]map[string][]byte{}, bad: map[string]string{},
-		apply: func(_ context.Context, source string, values map[string][]byte) error {
-			o.applied = append(o.applied, fmt.Sprintf("%s %s", source, values))
-			return o.refuse
-		},
-		fault: func(file string, err error) { o.faults = append(o.faults, filepath.Base(file)+": "+err.Error()) },
-	}
+	o.Files = New(t.TempDir(), o, slog.New(slog.NewJSONHandler(o, nil)))
 	return o
+}
+
+// SetExternal is what the event loop does for the files.
+func (o *outside) SetExternal(_ context.Context, source string, values map[string][]byte) (*eventloop.Record, error) {
+	o.applied = append(o.applied, fmt.Sprintf("%s %s", source, values))
+	return nil, o.refuse
+}
+
+// Write takes a line of the log: each is about a fault of a file.
+func (o *outside) Write(line []byte) (int, error) {
+	var fault struct{ File, Err string }
+	if err := json.Unmarshal(line, &fault); err != nil {
+		return 0, err
+	}
+	o.faults = append(o.faults, filepath.Base(fault.File)+": "+fault.Err)
+	return len(line), nil
 }
 
 func (o *outside) write(t *testing.T, name, text string, mode os.FileMode) {
@@ -136,7 +146,7 @@ func TestTheConditionNamesFilesThatAreNotReadAndValuesThatAreLeftOut(t *testing.
 	want := func(when, message string, drops ...eventloop.Drop) {
 		t.Helper()
 		o.look(t.Context())
-		if c := o.condition(drops); c.Ok != (message == "") || c.Name != "external" || !strings.HasPrefix(strings.ReplaceAll(c.Message, o.dir+"/", ""), message) {
+		if c := o.Condition(drops); c.Ok != (message == "") || c.Name != "external" || !strings.HasPrefix(strings.ReplaceAll(c.Message, o.dir+"/", ""), message) {
 			t.Errorf("%s: %v, want %q", when, c, message)
 		}
 	}
@@ -159,7 +169,7 @@ func TestTheConditionNamesFilesThatAreNotReadAndValuesThatAreLeftOut(t *testing.
 func FuzzParseExternal(f *testing.F) {
 	f.Add([]byte("vpp.route/x: {vrf: blue}"))
 	f.Fuzz(func(t *testing.T, raw []byte) {
-		values, err := parseExternal(raw)
+		values, err := Parse(raw)
 		for key, value := range values {
 			if err != nil || !json.Valid(value) {
 				t.Errorf("took %q of key %q, %v", value, key, err)

@@ -1,4 +1,4 @@
-package agent
+package drift
 
 import (
 	"net/netip"
@@ -25,7 +25,7 @@ func TestADifferenceIsNamedFieldByField(t *testing.T) {
 		"one field":                {oak, desk{Legs: 3, Wood: "oak"}, "legs is 3, not 4"},
 		"several, in order":        {oak, desk{Legs: 3, Wood: "ash"}, "legs is 3, not 4; wood is ash, not oak"},
 		"one that is left out":     {oak, desk{Wood: "oak"}, "legs is missing, not 4"},
-		"one that nobody wanted":   {desk{Wood: "oak"}, oak, "legs is 4, not missing"},
+		"one that is not desired":  {desk{Wood: "oak"}, oak, "legs is 4, not missing"},
 		"a list":                   {desk{Owner: []netip.Addr{netip.IPv6Loopback()}}, desk{}, `owner is missing, not ["::1"]`},
 		"no difference to be seen": {oak, oak, ""},
 		"values without fields":    {"oak", "ash", "it is ash, not oak"},
@@ -66,7 +66,7 @@ func TestALinksFieldsDifferEachByItself(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			if got := differencesOf(tt.difference); !slices.Equal(got, tt.found) {
+			if got := Differences(tt.difference); !slices.Equal(got, tt.found) {
 				t.Errorf("got %+v\nwant %+v", got, tt.found)
 			}
 		})

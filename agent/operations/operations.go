@@ -1,4 +1,5 @@
-package agent
+// Package operations is the gRPC service behind weftctl, and the questions that weft-agent asks of a running agent.
+package operations
 
 import (
 	"context"
@@ -16,7 +17,11 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/weftnet/weft/agent/config"
+	"github.com/weftnet/weft/agent/external"
+	"github.com/weftnet/weft/agent/garbage"
 	"github.com/weftnet/weft/agent/health"
+	"github.com/weftnet/weft/agent/recovery"
+	"github.com/weftnet/weft/agent/southbound"
 	"github.com/weftnet/weft/dataplane/vpp"
 	"github.com/weftnet/weft/devicemanager"
 	"github.com/weftnet/weft/eventloop"
@@ -28,50 +33,60 @@ import (
 	weftv1 "github.com/weftnet/weft/proto/weft/v1"
 )
 
-// operations answers operators from snapshots: none of its answers waits for the dataplane, but Resync's and
-// Counters'.
-type operations struct {
+// Config is what operators are answered from.
+type Config struct {
+	Loop       *eventloop.Loop
+	Scheduler  *kvscheduler.Scheduler
+	Pods       *podmanager.Manager
+	Network    *ipnet.Network
+	Devices    *devicemanager.Manager // nil: the node has none
+	Health     *health.Conditions
+	Replayer   *recovery.Replayer
+	Quarantine *recovery.Quarantine
+	Garbage    *garbage.Collector
+	Dataplane  *vpp.Client
+	Counters   *southbound.Counters
+	External   *external.Files
+	Settings   func() config.Config                // in force
+	Paused     func() (reason string, paused bool) // of ADDs
+	Stopping   <-chan struct{}                     // closed when the agent stops
+}
+
+// Server answers operators from snapshots. Only Resync, Configure, Release, CollectGarbage and Counters wait for the dataplane.
+type Server struct {
 	weftv1.UnimplementedOperationsServer
 
-	loop      *eventloop.Loop
-	scheduler *kvscheduler.Scheduler
-	pods      *podmanager.Manager
-	network   *ipnet.Network
-	devices   *devicemanager.Manager // nil: the node has none
-	health    *health.Conditions
-	replayer  *replayer
-	vanished  *vanished
-	dataplane *vpp.Client
-	counters  *counters
-	settings  func() config.Config
-	external  *externalFiles
-	paused    func() (reason string, paused bool)
-	started   time.Time
-	stopping  <-chan struct{} // closed when the agent stops
+	config  Config
+	started time.Time
+}
+
+// New returns a server that is registered with gRPC.
+func New(c Config) *Server {
+	return &Server{config: c, started: time.Now()}
 }
 
 // State says how the agent and the dataplane are.
-func (o *operations) State(context.Context, *weftv1.StateRequest) (*weftv1.StateReply, error) {
-	ready, conditions := o.health.Snapshot()
-	stats := o.loop.Stats()
+func (o *Server) State(context.Context, *weftv1.StateRequest) (*weftv1.StateReply, error) {
+	ready, conditions := o.config.Health.Snapshot()
+	stats := o.config.Loop.Stats()
 	reply := &weftv1.StateReply{
 		Version: version.String(), Started: stamp(o.started), Ready: ready,
-		Attachments: uint32(len(o.pods.Attachments())), Events: stats.Handled, Queue: uint32(stats.Queue),
-		Running: stats.Running, Dataplane: o.dataplane.Version(), Objects: o.phases(),
+		Attachments: uint32(len(o.config.Pods.Attachments())), Events: stats.Handled, Queue: uint32(stats.Queue),
+		Running: stats.Running, Dataplane: o.config.Dataplane.Version(), Objects: o.phases(),
 	}
-	down := o.dataplane.Health()
+	down := o.config.Dataplane.Health()
 	if down != nil && reply.Dataplane != "" {
 		reply.Dataplane += " (not connected)"
 	}
 	for _, c := range conditions {
 		reply.Conditions = append(reply.Conditions, &weftv1.Condition{Name: c.Name, Ok: c.OK, Message: c.Message})
 	}
-	reason, paused := o.paused()
+	reason, paused := o.config.Paused()
 	if paused {
 		reply.Ready = false
 	}
 	reply.Conditions = append(reply.Conditions, &weftv1.Condition{Name: "new-pods", Ok: !paused, Message: reason},
-		o.external.condition(stats.Drops), repaired(stats.Degraded, reply.Objects, down))
+		o.config.External.Condition(stats.Drops), repaired(stats.Degraded, reply.Objects, down))
 	return reply, nil
 }
 
@@ -99,9 +114,9 @@ func repaired(degraded []string, objects map[string]uint32, down error) *weftv1.
 }
 
 // Attachments lists the wired pods.
-func (o *operations) Attachments(context.Context, *weftv1.AttachmentsRequest) (*weftv1.AttachmentsReply, error) {
+func (o *Server) Attachments(context.Context, *weftv1.AttachmentsRequest) (*weftv1.AttachmentsReply, error) {
 	reply := &weftv1.AttachmentsReply{}
-	for _, a := range o.pods.Attachments() {
+	for _, a := range o.config.Pods.Attachments() {
 		reply.Attachments = append(reply.Attachments, attachmentInfo(a))
 	}
 	return reply, nil
@@ -127,8 +142,8 @@ func attachmentInfo(a pod.Attachment) *weftv1.AttachmentInfo {
 }
 
 // Addresses lists the pools, and the addresses that are not free.
-func (o *operations) Addresses(context.Context, *weftv1.AddressesRequest) (*weftv1.AddressesReply, error) {
-	pools, leases := o.network.Networks.Addresses()
+func (o *Server) Addresses(context.Context, *weftv1.AddressesRequest) (*weftv1.AddressesReply, error) {
+	pools, leases := o.config.Network.Networks.Addresses()
 	reply := &weftv1.AddressesReply{}
 	for _, p := range pools {
 		reply.Pools = append(reply.Pools, &weftv1.Pool{
@@ -146,12 +161,12 @@ func (o *operations) Addresses(context.Context, *weftv1.AddressesRequest) (*weft
 }
 
 // Settings gives the configuration in force.
-func (o *operations) Settings(context.Context, *weftv1.SettingsRequest) (*weftv1.SettingsReply, error) {
-	return &weftv1.SettingsReply{Yaml: o.settings().String()}, nil
+func (o *Server) Settings(context.Context, *weftv1.SettingsRequest) (*weftv1.SettingsReply, error) {
+	return &weftv1.SettingsReply{Yaml: o.config.Settings().String()}, nil
 }
 
 // Resync asks for a resync and waits for it.
-func (o *operations) Resync(ctx context.Context, req *weftv1.ResyncRequest) (*weftv1.ResyncReply, error) {
+func (o *Server) Resync(ctx context.Context, req *weftv1.ResyncRequest) (*weftv1.ResyncReply, error) {
 	kinds := map[string]eventloop.Resync{
 		"": eventloop.Full, "full": eventloop.Full, "upstream": eventloop.Upstream, "downstream": eventloop.Downstream,
 	}
@@ -159,7 +174,7 @@ func (o *operations) Resync(ctx context.Context, req *weftv1.ResyncRequest) (*we
 	if !ok {
 		return &weftv1.ResyncReply{Error: "resync is full, upstream or downstream, not " + req.Kind}, nil
 	}
-	if !o.health.Holds(health.Started) {
+	if !o.config.Health.Holds(health.Started) {
 		return &weftv1.ResyncReply{Error: "the agent is starting: its first resync has not ended; weftctl status says why"}, nil
 	}
 	reason := req.Reason
@@ -169,7 +184,7 @@ func (o *operations) Resync(ctx context.Context, req *weftv1.ResyncRequest) (*we
 	if req.DryRun {
 		return o.dryResync(ctx, req.Force)
 	}
-	rec, err := o.loop.Do(ctx, eventloop.Resynchronize{Kind: kind, Reason: reason, Scope: eventloop.Scope{Force: req.Force}})
+	rec, err := o.config.Loop.Do(ctx, eventloop.Resynchronize{Kind: kind, Reason: reason, Scope: eventloop.Scope{Force: req.Force}})
 	reply := &weftv1.ResyncReply{}
 	if rec != nil {
 		reply.Event = rec.Seq
@@ -181,8 +196,8 @@ func (o *operations) Resync(ctx context.Context, req *weftv1.ResyncRequest) (*we
 }
 
 // dryResync reports what a downstream resync would do.
-func (o *operations) dryResync(ctx context.Context, force bool) (*weftv1.ResyncReply, error) {
-	rec, err := o.scheduler.Resync(ctx, kvscheduler.ResyncOpt{DryRun: true, Force: force})
+func (o *Server) dryResync(ctx context.Context, force bool) (*weftv1.ResyncReply, error) {
+	rec, err := o.config.Scheduler.Resync(ctx, kvscheduler.ResyncOpt{DryRun: true, Force: force})
 	reply := &weftv1.ResyncReply{}
 	if rec != nil {
 		for _, op := range rec.Ops {
@@ -201,15 +216,15 @@ func (o *operations) dryResync(ctx context.Context, force bool) (*weftv1.ResyncR
 }
 
 // Configure replaces the values of an external source.
-func (o *operations) Configure(ctx context.Context, req *weftv1.ConfigureRequest) (*weftv1.ConfigureReply, error) {
+func (o *Server) Configure(ctx context.Context, req *weftv1.ConfigureRequest) (*weftv1.ConfigureReply, error) {
 	if req.Source == "" {
 		return &weftv1.ConfigureReply{Error: "a source needs a name"}, nil
 	}
-	values, err := parseExternal(req.Document)
+	values, err := external.Parse(req.Document)
 	if err != nil {
 		return &weftv1.ConfigureReply{Error: err.Error()}, nil //nolint:nilerr // it is the caller's to see, not the call's
 	}
-	rec, err := o.loop.SetExternal(ctx, req.Source, values)
+	rec, err := o.config.Loop.SetExternal(ctx, req.Source, values)
 	reply := &weftv1.ConfigureReply{}
 	if rec != nil {
 		reply.Event, reply.Dropped = rec.Seq, droppedOf(rec, req.Source)
@@ -222,8 +237,8 @@ func (o *operations) Configure(ctx context.Context, req *weftv1.ConfigureRequest
 }
 
 // addUnsettled adds the values that wait or failed to a reply.
-func (o *operations) addUnsettled(reply *weftv1.ConfigureReply, values map[string][]byte) {
-	view := o.scheduler.View()
+func (o *Server) addUnsettled(reply *weftv1.ConfigureReply, values map[string][]byte) {
+	view := o.config.Scheduler.View()
 	for _, key := range slices.Sorted(maps.Keys(values)) {
 		ref, err := kvscheduler.ParseRef(key)
 		if err != nil {
@@ -268,18 +283,18 @@ func document(record any) []byte {
 }
 
 // Counters reads what the dataplane has counted.
-func (o *operations) Counters(ctx context.Context, _ *weftv1.CountersRequest) (*weftv1.CountersReply, error) {
-	c, err := o.counters.read(ctx)
+func (o *Server) Counters(ctx context.Context, _ *weftv1.CountersRequest) (*weftv1.CountersReply, error) {
+	c, err := o.config.Counters.Read(ctx)
 	if err != nil {
 		return nil, status.Error(codes.FailedPrecondition, err.Error())
 	}
 	reply := &weftv1.CountersReply{}
-	for _, i := range podCounters(o.pods.Attachments(), c) {
-		info := attachmentInfo(i.at)
+	for _, i := range southbound.PodCounters(o.config.Pods.Attachments(), c) {
+		info := attachmentInfo(i.At)
 		reply.Interfaces = append(reply.Interfaces, &weftv1.InterfaceCounters{
 			Attachment: info.Attachment, Pod: info.Pod, Interface: i.Name, Type: i.Type, Object: i.Object,
 			RxPackets: i.RxPackets, RxBytes: i.RxBytes, RxDrops: i.RxDrops,
-			TxPackets: i.TxPackets, TxBytes: i.TxBytes, TxDrops: i.TxDrops, Connected: i.connected,
+			TxPackets: i.TxPackets, TxBytes: i.TxBytes, TxDrops: i.TxDrops, Connected: i.Connected,
 		})
 	}
 	for _, e := range c.Errors {
@@ -289,13 +304,13 @@ func (o *operations) Counters(ctx context.Context, _ *weftv1.CountersRequest) (*
 }
 
 // Devices lists the allocations. A node without devices has none.
-func (o *operations) Devices(context.Context, *weftv1.DevicesRequest) (*weftv1.DevicesReply, error) {
-	if o.devices == nil {
+func (o *Server) Devices(context.Context, *weftv1.DevicesRequest) (*weftv1.DevicesReply, error) {
+	if o.config.Devices == nil {
 		return &weftv1.DevicesReply{}, nil
 	}
-	stats := o.devices.Stats()
+	stats := o.config.Devices.Stats()
 	reply := &weftv1.DevicesReply{Registered: stats.Registered, Free: uint32(stats.Devices["free"])}
-	for _, a := range o.devices.Allocations() {
+	for _, a := range o.config.Devices.Allocations() {
 		row := &weftv1.Allocation{
 			Id: a.ID, Socket: a.Socket, Devices: a.Devices, Directory: a.Directory, Created: stamp(a.Created), Container: a.Container,
 		}
@@ -311,7 +326,7 @@ func (o *operations) Devices(context.Context, *weftv1.DevicesRequest) (*weftv1.D
 const reasonForced = "forced by weftctl gc"
 
 // CollectGarbage lists attachments whose sandboxes may be gone, and deletes them.
-func (o *operations) CollectGarbage(ctx context.Context, req *weftv1.CollectGarbageRequest) (*weftv1.CollectGarbageReply, error) {
+func (o *Server) CollectGarbage(ctx context.Context, req *weftv1.CollectGarbageRequest) (*weftv1.CollectGarbageReply, error) {
 	found, err := o.garbage(ctx, req.Force)
 	if err != nil {
 		return nil, err
@@ -319,11 +334,11 @@ func (o *operations) CollectGarbage(ctx context.Context, req *weftv1.CollectGarb
 	reply := &weftv1.CollectGarbageReply{}
 	for _, f := range found {
 		g := &weftv1.Garbage{
-			Key: f.at.Key.String(), Pod: &weftv1.Pod{Namespace: f.at.Pod.Namespace, Name: f.at.Pod.Name, Uid: f.at.Pod.UID},
-			Netns: f.at.Netns.Path, Reason: f.reason, Lacks: f.lacks,
+			Key: f.At.Key.String(), Pod: &weftv1.Pod{Namespace: f.At.Pod.Namespace, Name: f.At.Pod.Name, Uid: f.At.Pod.UID},
+			Netns: f.At.Netns.Path, Reason: f.Reason, Lacks: f.Lacks,
 		}
-		if f.lacks == "" && !req.DryRun {
-			if err := o.vanished.delete(ctx, f.at, f.reason); err != nil {
+		if f.Lacks == "" && !req.DryRun {
+			if err := o.config.Garbage.Delete(ctx, f.At, f.Reason); err != nil {
 				g.Error = err.Error()
 			} else {
 				g.Deleted = true
@@ -335,25 +350,25 @@ func (o *operations) CollectGarbage(ctx context.Context, req *weftv1.CollectGarb
 }
 
 // garbage returns what may be collected, or if keys are given the attachments of these.
-func (o *operations) garbage(ctx context.Context, keys []string) (found []finding, err error) {
-	all := o.pods.Attachments()
+func (o *Server) garbage(ctx context.Context, keys []string) (found []garbage.Finding, err error) {
+	all := o.config.Pods.Attachments()
 	if len(keys) == 0 {
-		return o.vanished.look(ctx, all), nil
+		return o.config.Garbage.Look(ctx, all), nil
 	}
 	for _, key := range keys {
 		i := slices.IndexFunc(all, func(at pod.Attachment) bool { return at.Key.String() == key })
 		if i < 0 {
 			return nil, status.Errorf(codes.NotFound, "no attachment has the key %q; weftctl gc --dry-run and weftctl attachments -o json list them", key)
 		}
-		found = append(found, finding{at: &all[i], reason: reasonForced})
+		found = append(found, garbage.Finding{At: &all[i], Reason: reasonForced})
 	}
 	return found, nil
 }
 
 // Quarantine lists the attachments under suspicion.
-func (o *operations) Quarantine(context.Context, *weftv1.QuarantineRequest) (*weftv1.QuarantineReply, error) {
+func (o *Server) Quarantine(context.Context, *weftv1.QuarantineRequest) (*weftv1.QuarantineReply, error) {
 	reply := &weftv1.QuarantineReply{}
-	for _, s := range o.replayer.agent.quarantine.all() {
+	for _, s := range o.config.Quarantine.All() {
 		reply.Entries = append(reply.Entries, &weftv1.QuarantineEntry{
 			Attachment: &weftv1.Attachment{Network: s.Key.Network, ContainerId: s.Key.ContainerID, IfName: s.Key.IfName},
 			Pod:        &weftv1.Pod{Namespace: s.Pod.Namespace, Name: s.Pod.Name, Uid: s.Pod.UID},
@@ -364,8 +379,8 @@ func (o *operations) Quarantine(context.Context, *weftv1.QuarantineRequest) (*we
 }
 
 // Release gives quarantined attachments back to the dataplane.
-func (o *operations) Release(ctx context.Context, req *weftv1.ReleaseRequest) (*weftv1.ReleaseReply, error) {
-	n, err := o.replayer.release(ctx, req.Name)
+func (o *Server) Release(ctx context.Context, req *weftv1.ReleaseRequest) (*weftv1.ReleaseReply, error) {
+	n, err := o.config.Replayer.Release(ctx, req.Name)
 	reply := &weftv1.ReleaseReply{Released: uint32(n)}
 	if err != nil {
 		reply.Error = err.Error()
@@ -374,9 +389,9 @@ func (o *operations) Release(ctx context.Context, req *weftv1.ReleaseRequest) (*
 }
 
 // Events streams the history of the event loop.
-func (o *operations) Events(req *weftv1.EventsRequest, stream grpc.ServerStreamingServer[weftv1.EventRecord]) error {
+func (o *Server) Events(req *weftv1.EventsRequest, stream grpc.ServerStreamingServer[weftv1.EventRecord]) error {
 	next := max(req.Since, 1) - 1 // the event before those wanted
-	records := o.loop.History(next)
+	records := o.config.Loop.History(next)
 	if n := int(req.Last); n > 0 && len(records) > n {
 		records = records[len(records)-n:]
 	}
@@ -394,11 +409,11 @@ func (o *operations) Events(req *weftv1.EventsRequest, stream grpc.ServerStreami
 	go func() {
 		defer cancel()
 		select {
-		case <-o.stopping:
+		case <-o.config.Stopping:
 		case <-ctx.Done():
 		}
 	}()
-	for r := range o.loop.Watch(ctx, next) {
+	for r := range o.config.Loop.Watch(ctx, next) {
 		if err := stream.Send(eventRecord(r)); err != nil {
 			return err
 		}
@@ -417,9 +432,9 @@ func eventRecord(r eventloop.Record) *weftv1.EventRecord {
 }
 
 // Transactions lists the scheduler's log.
-func (o *operations) Transactions(_ context.Context, req *weftv1.TransactionsRequest) (*weftv1.TransactionsReply, error) {
+func (o *Server) Transactions(_ context.Context, req *weftv1.TransactionsRequest) (*weftv1.TransactionsReply, error) {
 	var records []*kvscheduler.Record
-	for r := range o.scheduler.Log(max(req.Since, 1) - 1) {
+	for r := range o.config.Scheduler.Log(max(req.Since, 1) - 1) {
 		records = append(records, r)
 	}
 	if n := int(req.Last); n > 0 && len(records) > n {

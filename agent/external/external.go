@@ -1,4 +1,5 @@
-package agent
+// Package external follows the directory of external configuration: values for the machine that other programs than Weft set.
+package external
 
 import (
 	"context"
@@ -16,9 +17,7 @@ import (
 	"strings"
 	"sync"
 	"syscall"
-	"time"
 
-	"github.com/fsnotify/fsnotify"
 	sigsjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 
@@ -28,31 +27,34 @@ import (
 	weftv1 "github.com/weftnet/weft/proto/weft/v1"
 )
 
-// externalFiles follows the directory in which others leave values for the machine: each file YAML, key -> value, and a
+// Files follows the directory in which others leave values for the machine: each file YAML, key -> value, and a
 // source of its own. A file that cannot be read or is not root's leaves what it said before as it was; one that goes takes
 // its values along.
-type externalFiles struct {
+type Files struct {
 	dir   string
-	apply func(ctx context.Context, source string, values map[string][]byte) error
-	fault func(file string, err error) // is told of a fault once
+	loop  setter
+	log   *slog.Logger
 	known map[string]map[string][]byte // by file
 
 	mu  sync.Mutex
 	bad map[string]string // by file, why it is not applied
 }
 
-func (a *Agent) newExternalFiles() *externalFiles {
-	return &externalFiles{
-		dir: a.config.External, apply: a.applyExternal, known: make(map[string]map[string][]byte), bad: make(map[string]string),
-		fault: func(file string, err error) { a.log.Error("external configuration refused", "file", file, "err", err) },
-	}
+// New returns the files of a directory. Run applies them to the loop.
+func New(dir string, loop setter, log *slog.Logger) *Files {
+	return &Files{dir: dir, loop: loop, log: log, known: make(map[string]map[string][]byte), bad: make(map[string]string)}
+}
+
+// setter replaces the values of a source: the event loop.
+type setter interface {
+	SetExternal(ctx context.Context, source string, values map[string][]byte) (*eventloop.Record, error)
 }
 
 // maxExternalFile bounds a file, in bytes.
 const maxExternalFile = 1 << 20
 
 // look applies what changed since the last look.
-func (e *externalFiles) look(ctx context.Context) {
+func (e *Files) look(ctx context.Context) {
 	names, err := filepath.Glob(filepath.Join(e.dir, "*.yaml"))
 	if err != nil {
 		e.report(e.dir, err)
@@ -80,8 +82,8 @@ func (e *externalFiles) look(ctx context.Context) {
 	maps.DeleteFunc(e.bad, func(name, _ string) bool { return !slices.Contains(names, name) })
 }
 
-func (e *externalFiles) set(ctx context.Context, name string, values map[string][]byte) {
-	if err := e.apply(ctx, "file "+filepath.Base(name), values); err != nil {
+func (e *Files) set(ctx context.Context, name string, values map[string][]byte) {
+	if _, err := e.loop.SetExternal(ctx, "file "+filepath.Base(name), values); err != nil {
 		e.report(name, err)
 		return
 	}
@@ -94,19 +96,19 @@ func (e *externalFiles) set(ctx context.Context, name string, values map[string]
 }
 
 // clear notes that a file has no fault.
-func (e *externalFiles) clear(name string) {
+func (e *Files) clear(name string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	delete(e.bad, name)
 }
 
 // report notes a fault, and logs it once.
-func (e *externalFiles) report(name string, err error) {
+func (e *Files) report(name string, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.bad[name] != err.Error() {
 		e.bad[name] = err.Error()
-		e.fault(name, err)
+		e.log.Error("external configuration refused", "file", name, "err", err)
 	}
 }
 
@@ -131,7 +133,7 @@ func readExternal(name string) (map[string][]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return parseExternal(raw)
+	return Parse(raw)
 }
 
 var errNotRegular = errors.New("it is not a regular file")
@@ -152,9 +154,9 @@ func trusted(info fs.FileInfo) error {
 	return nil
 }
 
-// parseExternal reads key -> value from all documents of a YAML text, or from JSON. What the keys and values say is judged
+// Parse reads key -> value from all documents of a YAML text, or from JSON. What the keys and values say is judged
 // one by one, by the loop.
-func parseExternal(raw []byte) (map[string][]byte, error) {
+func Parse(raw []byte) (map[string][]byte, error) {
 	documents, err := config.Documents(raw)
 	if err != nil {
 		return nil, err
@@ -186,8 +188,8 @@ func parseDocument(raw []byte, values map[string][]byte) error {
 	return nil
 }
 
-// condition reports whether all external configuration is applied, as far as the scheduler has it; drops are the values that it has not.
-func (e *externalFiles) condition(drops []eventloop.Drop) *weftv1.Condition {
+// Condition reports whether all external configuration is applied, as far as the scheduler has it; drops are the values that it has not.
+func (e *Files) Condition(drops []eventloop.Drop) *weftv1.Condition {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	var faults []string
@@ -200,18 +202,12 @@ func (e *externalFiles) condition(drops []eventloop.Drop) *weftv1.Condition {
 	return &weftv1.Condition{Name: "external", Ok: len(faults) == 0, Message: strings.Join(faults, "; ")}
 }
 
-// applyExternal gives external configuration to the loop, which skips and logs invalid values.
-func (a *Agent) applyExternal(ctx context.Context, source string, values map[string][]byte) error {
-	_, err := a.loop.SetExternal(ctx, source, values)
-	return err
-}
-
-// externalCodec reads external configuration. The scheduler reads what the agent itself stored and passes over what it does not
+// Codec reads external configuration. The scheduler reads what the agent itself stored and passes over what it does not
 // know; here a field that the kind has not, in just that spelling, is a mistake.
-type externalCodec struct{ *kvscheduler.Scheduler }
+type Codec struct{ *kvscheduler.Scheduler }
 
 // Decode refuses unknown fields by their paths.
-func (c externalCodec) Decode(key string, doc []byte) (any, error) {
+func (c Codec) Decode(key string, doc []byte) (any, error) {
 	v, err := c.Scheduler.Decode(key, doc)
 	if err != nil {
 		return nil, err
@@ -220,48 +216,12 @@ func (c externalCodec) Decode(key string, doc []byte) (any, error) {
 	return v, errors.Join(err, errors.Join(unknown...))
 }
 
-// followExternal applies the directory now and whenever it changes.
-func (a *Agent) followExternal(ctx context.Context) error {
-	if a.config.External == "" {
+// Run applies the directory now and whenever it changes, until ctx ends.
+func (e *Files) Run(ctx context.Context) error {
+	if e.dir == "" {
 		<-ctx.Done()
 		return ctx.Err()
 	}
-	a.external.look(ctx)
-	return watch(ctx, a.config.External, a.log, func() { a.external.look(ctx) })
-}
-
-// The pauses of watch: a file that is being written changes several times, and notifications get lost on some file
-// systems.
-const (
-	settleTime = 100 * time.Millisecond
-	lookTime   = 10 * time.Second
-)
-
-// watch calls look whenever something in dir may have changed, until ctx ends. It calls it too often rather than too
-// rarely, so look compares with what it knows.
-func watch(ctx context.Context, dir string, log *slog.Logger, look func()) error {
-	notify, err := fsnotify.NewWatcher()
-	if err != nil {
-		return err
-	}
-	defer notify.Close()
-	if err := notify.Add(dir); err != nil {
-		log.Warn("changes are looked for, not notified", "dir", dir, "every", lookTime, "err", err)
-	}
-	timer := time.NewTimer(lookTime)
-	defer timer.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-notify.Events:
-			timer.Reset(settleTime)
-		case err := <-notify.Errors:
-			log.Warn("notification of changes failed", "dir", dir, "err", err)
-			timer.Reset(settleTime)
-		case <-timer.C:
-			look()
-			timer.Reset(lookTime)
-		}
-	}
+	e.look(ctx)
+	return config.Watch(ctx, e.dir, e.log, func() { e.look(ctx) })
 }

@@ -1,4 +1,4 @@
-package agent
+package recovery
 
 import (
 	"cmp"
@@ -28,7 +28,10 @@ const (
 // may be a coincidence.
 const fatalReplays = 2
 
-// suspicion is what is kept of an attachment that was being replayed when the dataplane died. It is durable.
+// mostListed limits the attachments that one line lists.
+const mostListed = 16
+
+// Suspicion is what is kept of an attachment that was being replayed when the dataplane died. It is durable.
 //
 //	      died while it was replayed with others          died while it was replayed alone, twice
 //	(none) -----------------------------------> suspect -----------------------------------> quarantined
@@ -39,7 +42,7 @@ const fatalReplays = 2
 // An attachment is quarantined at once if another node owns one of its addresses (see [replayer.isolate]).
 //
 // The replay of suspects begins after that of all others and is one at a time, so that a crash has one culprit.
-type suspicion struct {
+type Suspicion struct {
 	Key     pod.Key   `json:"key"`
 	Pod     pod.ID    `json:"pod"`
 	State   string    `json:"state"`
@@ -51,36 +54,37 @@ type suspicion struct {
 }
 
 // name is what people call the attachment.
-func (s *suspicion) name() string { return (&pod.Attachment{Key: s.Key, Pod: s.Pod}).Name() }
+func (s *Suspicion) name() string { return (&pod.Attachment{Key: s.Key, Pod: s.Pod}).Name() }
 
 // saver makes values durable.
 type saver interface {
 	Save(ctx context.Context, saved []eventloop.Saved) error
 }
 
-// quarantine keeps the suspicions. Its methods may be called from anywhere.
-type quarantine struct {
+// Quarantine keeps the suspicions. Its methods may be called from anywhere.
+type Quarantine struct {
 	saver  saver
 	health *health.Conditions
 	log    *slog.Logger
-	tell   func(suspicion) // is called when an attachment is quarantined
+	Tell   func(Suspicion) // is called when an attachment is quarantined
 
 	saving sync.Mutex // one save at a time
 	mu     sync.Mutex
-	of     map[pod.Key]suspicion
+	of     map[pod.Key]Suspicion
 	dirty  map[pod.Key]bool // changes that the state file does not have
 }
 
-func newQuarantine(s saver, h *health.Conditions, log *slog.Logger) *quarantine {
+// NewQuarantine returns an empty quarantine.
+func NewQuarantine(s saver, h *health.Conditions, log *slog.Logger) *Quarantine {
 	h.Advise(health.Quarantine)
-	return &quarantine{saver: s, health: h, log: log, tell: func(suspicion) {}, of: make(map[pod.Key]suspicion), dirty: make(map[pod.Key]bool)}
+	return &Quarantine{saver: s, health: h, log: log, Tell: func(Suspicion) {}, of: make(map[pod.Key]Suspicion), dirty: make(map[pod.Key]bool)}
 }
 
 // Register adds the handler that ends what is known of an attachment with its DEL.
-func (q *quarantine) Register(l *eventloop.Loop) { eventloop.On(l, "quarantine", q.Forget) }
+func (q *Quarantine) Register(l *eventloop.Loop) { eventloop.On(l, "quarantine", q.Forget) }
 
 // Forget ends the suspicion of an attachment that is deleted.
-func (q *quarantine) Forget(_ context.Context, ev *pod.DeletePod, t *eventloop.Txn) error {
+func (q *Quarantine) Forget(_ context.Context, ev *pod.DeletePod, t *eventloop.Txn) error {
 	if _, ok := q.find(ev.Key); ok {
 		t.Save(statefile.BucketQuarantine, ev.Key.String(), nil)
 		t.OnCommit(func() { q.drop(ev.Key) })
@@ -88,8 +92,8 @@ func (q *quarantine) Forget(_ context.Context, ev *pod.DeletePod, t *eventloop.T
 	return nil
 }
 
-// restore takes over what an earlier run kept of attachments that are still there.
-func (q *quarantine) restore(kept []suspicion, attachments []*pod.Attachment) {
+// Restore takes over what an earlier run kept of attachments that are still there.
+func (q *Quarantine) Restore(kept []Suspicion, attachments []*pod.Attachment) {
 	q.mu.Lock()
 	for _, s := range kept {
 		if slices.ContainsFunc(attachments, func(a *pod.Attachment) bool { return a.Key == s.Key }) {
@@ -100,16 +104,16 @@ func (q *quarantine) restore(kept []suspicion, attachments []*pod.Attachment) {
 	q.report()
 }
 
-// all lists the suspicions: the quarantined ones first, then in the order of their replay.
-func (q *quarantine) all() []suspicion {
+// All lists the suspicions: the quarantined ones first, then in the order of their replay.
+func (q *Quarantine) All() []Suspicion {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	all := make([]suspicion, 0, len(q.of))
+	all := make([]Suspicion, 0, len(q.of))
 	for _, s := range q.of {
 		all = append(all, s)
 	}
 	// Those that are the least likely culprits are replayed first, so that most pods are connected when the dataplane dies again.
-	rank := func(s suspicion) int {
+	rank := func(s Suspicion) int {
 		switch {
 		case s.State == stateQuarantined:
 			return -1
@@ -118,24 +122,24 @@ func (q *quarantine) all() []suspicion {
 		}
 		return 2 * s.Crashes
 	}
-	slices.SortFunc(all, func(a, b suspicion) int {
+	slices.SortFunc(all, func(a, b Suspicion) int {
 		return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(a.Key.String(), b.Key.String()))
 	})
 	return all
 }
 
 // find returns the suspicion of an attachment.
-func (q *quarantine) find(key pod.Key) (suspicion, bool) {
+func (q *Quarantine) find(key pod.Key) (Suspicion, bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	s, ok := q.of[key]
 	return s, ok
 }
 
-// count is the number of quarantined attachments.
-func (q *quarantine) count() int {
+// Count is the number of quarantined attachments.
+func (q *Quarantine) Count() int {
 	n := 0
-	for _, s := range q.all() {
+	for _, s := range q.All() {
 		if s.State == stateQuarantined {
 			n++
 		}
@@ -143,22 +147,22 @@ func (q *quarantine) count() int {
 	return n
 }
 
-// keys are the attachments under suspicion, which no replay of all makes.
-func (q *quarantine) keys() []pod.Key {
+// Keys are the attachments under suspicion, which no replay of all makes.
+func (q *Quarantine) Keys() []pod.Key {
 	var keys []pod.Key
-	for _, s := range q.all() {
+	for _, s := range q.All() {
 		keys = append(keys, s.Key)
 	}
 	return keys
 }
 
 // suspects are those that are to be replayed, one at a time.
-func (q *quarantine) suspects() []suspicion {
-	return slices.DeleteFunc(q.all(), func(s suspicion) bool { return s.State != stateSuspect })
+func (q *Quarantine) suspects() []Suspicion {
+	return slices.DeleteFunc(q.All(), func(s Suspicion) bool { return s.State != stateSuspect })
 }
 
 // put stores suspicions and makes them durable, with all earlier changes that are not.
-func (q *quarantine) put(ctx context.Context, changed ...suspicion) {
+func (q *Quarantine) put(ctx context.Context, changed ...Suspicion) {
 	q.mu.Lock()
 	for _, s := range changed {
 		q.of[s.Key], q.dirty[s.Key] = s, true
@@ -169,13 +173,13 @@ func (q *quarantine) put(ctx context.Context, changed ...suspicion) {
 	for _, s := range changed {
 		if s.State == stateQuarantined {
 			q.log.Error("attachment quarantined", "pod", s.Pod.String(), "container", s.Key.ContainerID, "reason", s.Reason)
-			q.tell(s)
+			q.Tell(s)
 		}
 	}
 }
 
 // clear removes the suspicion of an attachment, durably.
-func (q *quarantine) clear(ctx context.Context, key pod.Key) {
+func (q *Quarantine) clear(ctx context.Context, key pod.Key) {
 	q.mu.Lock()
 	q.dirty[key] = true
 	q.mu.Unlock()
@@ -183,7 +187,7 @@ func (q *quarantine) clear(ctx context.Context, key pod.Key) {
 	q.save(ctx)
 }
 
-func (q *quarantine) drop(key pod.Key) {
+func (q *Quarantine) drop(key pod.Key) {
 	q.mu.Lock()
 	delete(q.of, key)
 	q.mu.Unlock()
@@ -191,7 +195,7 @@ func (q *quarantine) drop(key pod.Key) {
 }
 
 // save writes all changes that the state file does not have. A change that cannot be written is written with the next one.
-func (q *quarantine) save(ctx context.Context) {
+func (q *Quarantine) save(ctx context.Context) {
 	q.saving.Lock()
 	defer q.saving.Unlock()
 	var saved []eventloop.Saved
@@ -217,8 +221,8 @@ func (q *quarantine) save(ctx context.Context) {
 	}
 }
 
-// isDurable reports whether the state file has all changes.
-func (q *quarantine) isDurable() bool {
+// IsDurable reports whether the state file has all changes.
+func (q *Quarantine) IsDurable() bool {
 	q.saving.Lock()
 	defer q.saving.Unlock()
 	q.mu.Lock()
@@ -227,9 +231,9 @@ func (q *quarantine) isDurable() bool {
 }
 
 // report sets the condition by which operators see quarantined attachments.
-func (q *quarantine) report() {
+func (q *Quarantine) report() {
 	var names []string
-	for _, s := range q.all() {
+	for _, s := range q.All() {
 		if s.State == stateQuarantined {
 			names = append(names, s.name())
 		}
@@ -241,8 +245,8 @@ func (q *quarantine) report() {
 	q.health.Set(health.Quarantine, len(names) == 0, message)
 }
 
-// reasonOf is why an attachment is not served; nil if it is not quarantined.
-func (q *quarantine) reasonOf(key pod.Key) error {
+// ReasonOf is why an attachment is not served; nil if it is not quarantined.
+func (q *Quarantine) ReasonOf(key pod.Key) error {
 	s, ok := q.find(key)
 	if !ok || s.State != stateQuarantined {
 		return nil
@@ -251,23 +255,23 @@ func (q *quarantine) reasonOf(key pod.Key) error {
 		s.Since.Format(time.RFC3339), s.Reason, cmp.Or(s.Pod.String(), s.Key.ContainerID))
 }
 
-// taken lists, in one line, the attachments that have addresses which other nodes own.
-func (q *quarantine) taken() string {
+// Taken lists, in one line, the attachments that have addresses which other nodes own.
+func (q *Quarantine) Taken() string {
 	var texts []string
-	for _, s := range q.all() {
+	for _, s := range q.All() {
 		if s.Taken {
 			texts = append(texts, s.name()+": "+s.Reason)
 		}
 	}
-	if more := len(texts) - mostNamed; more > 0 {
-		texts = append(texts[:mostNamed], fmt.Sprintf("and %d more", more))
+	if more := len(texts) - mostListed; more > 0 {
+		texts = append(texts[:mostListed], fmt.Sprintf("and %d more", more))
 	}
 	return strings.Join(texts, "; ")
 }
 
 // named are the quarantined attachments of a pod, namespace/name, or of a container.
-func (q *quarantine) named(name string) ([]suspicion, error) {
-	found := slices.DeleteFunc(q.all(), func(s suspicion) bool {
+func (q *Quarantine) named(name string) ([]Suspicion, error) {
+	found := slices.DeleteFunc(q.All(), func(s Suspicion) bool {
 		return s.State != stateQuarantined || name == "" || s.Pod.String() != name && !strings.HasPrefix(s.Key.ContainerID, name)
 	})
 	if len(found) == 0 {

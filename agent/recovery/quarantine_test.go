@@ -1,8 +1,9 @@
-package agent
+package recovery
 
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"testing"
 
 	"github.com/weftnet/weft/agent/health"
@@ -11,6 +12,8 @@ import (
 	"github.com/weftnet/weft/eventloop/eventlooptest"
 	"github.com/weftnet/weft/pod"
 )
+
+var quiet = slog.New(slog.DiscardHandler)
 
 // A full disk must not lose a quarantine: the next agent would connect the pod again.
 func TestAQuarantineThatCouldNotBeSavedIsSavedWithTheNextChange(t *testing.T) {
@@ -22,17 +25,17 @@ func TestAQuarantineThatCouldNotBeSavedIsSavedWithTheNextChange(t *testing.T) {
 		}
 		return nil
 	})
-	q := newQuarantine(saver, health.New("", quiet), quiet)
+	q := NewQuarantine(saver, health.New("", quiet), quiet)
 	a, b := pod.Key{Network: "weft", ContainerID: "a", IfName: "eth0"}, pod.Key{Network: "weft", ContainerID: "b", IfName: "eth0"}
-	q.put(t.Context(), suspicion{Key: a, State: stateQuarantined}, suspicion{Key: b, State: stateQuarantined})
-	if _, there := q.find(a); !there || q.isDurable() || len(saver.Bucket(statefile.BucketQuarantine)) != 0 {
-		t.Errorf("on a full disk: there %v, durable %v, saved %v", there, q.isDurable(), saver.Bucket(statefile.BucketQuarantine))
+	q.put(t.Context(), Suspicion{Key: a, State: stateQuarantined}, Suspicion{Key: b, State: stateQuarantined})
+	if _, there := q.find(a); !there || q.IsDurable() || len(saver.Bucket(statefile.BucketQuarantine)) != 0 {
+		t.Errorf("on a full disk: there %v, durable %v, saved %v", there, q.IsDurable(), saver.Bucket(statefile.BucketQuarantine))
 	}
 	q.clear(t.Context(), b)
 	full = false
 	q.put(t.Context())
 	saved := saver.Bucket(statefile.BucketQuarantine)
-	if !q.isDurable() || len(saved) != 1 || saved[a.String()] == nil {
-		t.Errorf("with space: durable %v, saved %v", q.isDurable(), saved)
+	if !q.IsDurable() || len(saved) != 1 || saved[a.String()] == nil {
+		t.Errorf("with space: durable %v, saved %v", q.IsDurable(), saved)
 	}
 }

@@ -1,4 +1,4 @@
-package agent
+package southbound
 
 import (
 	"context"
@@ -27,16 +27,16 @@ func supervised(t *testing.T, socket string) (started string) {
 	}
 	log := slog.New(slog.DiscardHandler)
 	dataplane := config.Dataplane{Type: config.Embedded, Socket: socket, Program: program, Log: filepath.Join(dir, "log")}
-	run(t, newSouthbound(config.Config{Dataplane: dataplane}, log, health.New("", log)))
+	run(t, New(config.Config{Dataplane: dataplane}, log, health.New("", log)))
 	return started
 }
 
 // run runs a southbound until the test ends.
-func run(t *testing.T, s *southbound) {
+func run(t *testing.T, s *Dataplane) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
-	go func() { done <- s.run(ctx) }()
+	go func() { done <- s.Run(ctx) }()
 	t.Cleanup(func() {
 		cancel()
 		if err := <-done; err != nil && !errors.Is(err, context.Canceled) {
@@ -86,12 +86,12 @@ func TestWhyThereIsNoDataplaneIsSaidInOneLine(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = deaf.Close() }) // and nobody accepts
+	t.Cleanup(func() { _ = deaf.Close() }) // it accepts no connection
 	for socket, why := range map[string]string{"/nowhere/api.sock": "no such file", deaf.Addr().String(): "shake hands"} {
 		t.Run(why, func(t *testing.T) {
 			log := slog.New(slog.DiscardHandler)
 			h := health.New("", log)
-			run(t, newSouthbound(config.Config{Dataplane: config.Dataplane{Type: config.VPP, Socket: socket}}, log, h))
+			run(t, New(config.Config{Dataplane: config.Dataplane{Type: config.VPP, Socket: socket}}, log, h))
 			deadline := time.After(time.Minute)
 			tick := time.NewTicker(10 * time.Millisecond)
 			defer tick.Stop()
@@ -122,7 +122,7 @@ func TestOnlyTheEmbeddedDataplaneOfOnesOwnIsStarted(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			log := slog.New(slog.DiscardHandler)
-			if s := newSouthbound(config.Config{Dataplane: tt.config}, log, health.New("", log)); (s.embedded != nil) != tt.starts {
+			if s := New(config.Config{Dataplane: tt.config}, log, health.New("", log)); (s.embedded != nil) != tt.starts {
 				t.Errorf("the agent starts a dataplane: %v, want %v", !tt.starts, tt.starts)
 			}
 		})

@@ -1,4 +1,4 @@
-package agent
+package operations
 
 import (
 	"context"
@@ -13,8 +13,8 @@ import (
 )
 
 // Objects lists what is desired of the machine and how it stands, by kind and name.
-func (o *operations) Objects(_ context.Context, req *weftv1.ObjectsRequest) (*weftv1.ObjectsReply, error) {
-	view, down := o.scheduler.View(), o.dataplane.Health() != nil
+func (o *Server) Objects(_ context.Context, req *weftv1.ObjectsRequest) (*weftv1.ObjectsReply, error) {
+	view, down := o.config.Scheduler.View(), o.config.Dataplane.Health() != nil
 	reply := &weftv1.ObjectsReply{}
 	for _, ref := range matching(view, req.Prefix) {
 		if status, ok := view.Status(ref); ok {
@@ -27,8 +27,8 @@ func (o *operations) Objects(_ context.Context, req *weftv1.ObjectsRequest) (*we
 }
 
 // phases counts the objects by phase.
-func (o *operations) phases() map[string]uint32 {
-	return phasesOf(o.scheduler.View(), o.dataplane.Health() != nil)
+func (o *Server) phases() map[string]uint32 {
+	return phasesOf(o.config.Scheduler.View(), o.config.Dataplane.Health() != nil)
 }
 
 // phaseUnknown is shown and counted instead of InSync for objects of a dataplane that is not connected: it may have none of them.
@@ -52,7 +52,7 @@ func phasesOf(view kvscheduler.View, down bool) map[string]uint32 {
 	return counts
 }
 
-func (o *operations) object(view kvscheduler.View, ref kvscheduler.Ref, status kvscheduler.Status) *weftv1.Object {
+func (o *Server) object(view kvscheduler.View, ref kvscheduler.Ref, status kvscheduler.Status) *weftv1.Object {
 	obj := &weftv1.Object{
 		Ref: ref.String(), Since: stamp(status.Since),
 		Missing: status.Missing, Attempt: uint32(status.Attempt), RetryAt: stamp(status.RetryAt),
@@ -61,18 +61,18 @@ func (o *operations) object(view kvscheduler.View, ref kvscheduler.Ref, status k
 		obj.Error = status.Err.Error()
 	}
 	if v, ok := view.Desired(ref); ok {
-		obj.Desired = document(o.scheduler.Redacted(ref, v))
+		obj.Desired = document(o.config.Scheduler.Redacted(ref, v))
 	}
 	if v, _, ok := view.Applied(ref); ok {
-		obj.Applied = document(o.scheduler.Redacted(ref, v))
+		obj.Applied = document(o.config.Scheduler.Redacted(ref, v))
 	}
 	return obj
 }
 
 // Why explains the objects whose key is, or begins with, what was asked for. Of several it names those that are not in
 // sync.
-func (o *operations) Why(_ context.Context, req *weftv1.WhyRequest) (*weftv1.WhyReply, error) {
-	view := o.scheduler.View()
+func (o *Server) Why(_ context.Context, req *weftv1.WhyRequest) (*weftv1.WhyReply, error) {
+	view := o.config.Scheduler.View()
 	refs := matching(view, req.Ref)
 	if exact, err := kvscheduler.ParseRef(req.Ref); err == nil && (len(refs) == 0 || slices.Contains(refs, exact)) {
 		refs = []kvscheduler.Ref{exact}
@@ -84,7 +84,7 @@ func (o *operations) Why(_ context.Context, req *weftv1.WhyRequest) (*weftv1.Why
 	}
 	reply := &weftv1.WhyReply{}
 	for _, ref := range refs {
-		reply.Lines = append(reply.Lines, o.scheduler.Why(ref)...)
+		reply.Lines = append(reply.Lines, o.config.Scheduler.Why(ref)...)
 	}
 	if len(reply.Lines) == 0 {
 		reply.Lines = settled(view, refs)

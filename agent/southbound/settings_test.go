@@ -1,4 +1,4 @@
-package agent
+package southbound
 
 import (
 	"os"
@@ -17,7 +17,7 @@ func TestReadOnlySettingsBecomeWritable(t *testing.T) {
 	}
 	at := t.TempDir()
 	for _, step := range []error{
-		unix.Mount(settings, at, "", unix.MS_BIND, ""),
+		unix.Mount(Sysctls, at, "", unix.MS_BIND, ""),
 		unix.Mount("", at, "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""),
 	} {
 		if step != nil {
@@ -31,10 +31,10 @@ func TestReadOnlySettingsBecomeWritable(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := os.WriteFile(setting, before, 0); err == nil {
-		t.Fatal("the settings are not read-only at all")
+		t.Fatal("the Sysctls are not read-only at all")
 	}
 	for range 2 { // nor does a second time hurt
-		if err := openSettings(at); err != nil {
+		if err := MakeWritable(at); err != nil {
 			t.Fatal(err)
 		}
 		if err := os.WriteFile(setting, before, 0); err != nil {
@@ -44,7 +44,7 @@ func TestReadOnlySettingsBecomeWritable(t *testing.T) {
 }
 
 func TestSettingsThatAreNotThereAreNamed(t *testing.T) {
-	if err := openSettings("/proc/no-settings"); err == nil || !strings.Contains(err.Error(), "/proc/no-settings") {
+	if err := MakeWritable("/proc/no-Sysctls"); err == nil || !strings.Contains(err.Error(), "/proc/no-Sysctls") {
 		t.Errorf("error %v", err)
 	}
 }
