@@ -17,6 +17,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/weftnet/weft/agent/cluster"
 	"github.com/weftnet/weft/agent/config"
 	"github.com/weftnet/weft/agent/drift"
 	"github.com/weftnet/weft/agent/external"
@@ -37,12 +38,6 @@ import (
 	"github.com/weftnet/weft/ipnet/ipam"
 	"github.com/weftnet/weft/ipnet/mesh"
 	"github.com/weftnet/weft/ipnet/networks"
-	"github.com/weftnet/weft/k8s/announcement"
-	"github.com/weftnet/weft/k8s/blocks"
-	"github.com/weftnet/weft/k8s/client"
-	"github.com/weftnet/weft/k8s/events"
-	"github.com/weftnet/weft/k8s/nodeview"
-	"github.com/weftnet/weft/k8s/pods"
 	"github.com/weftnet/weft/kvscheduler"
 	"github.com/weftnet/weft/metrics"
 	"github.com/weftnet/weft/pod"
@@ -66,35 +61,19 @@ type Agent struct {
 	network   *ipnet.Network
 	devices   *devicemanager.Manager // nil: the node has none
 
-	client        *client.Client    // of the API server; nil without a cluster, like the next fields
-	cluster       *nodeview.Cluster // what the API server shows
-	events        *events.Writer    // on pods of this node
-	edits         edits             // of the annotations of pods
-	podReport     *podReport        // what pods got
-	uplink        uplink
-	card          *heldCard      // the network card that the dataplane owns; nil: the kernel keeps it
-	released      []*heldCard    // network cards to return to the kernel
-	ranges        []config.Pool  // the ranges of the node at the start of the agent, if pools are its ranges
-	keeper        *blocks.Keeper // address blocks of the node
-	publisher     *blocks.Publisher
-	blocksChanged chan struct{}                  // holds a token if the blocks of the node changed
-	taken         chan recovery.Taken            // blocks that another node owns while pods of this node use them
-	announcements chan announcement.Announcement // the latest that is not written yet
-	annotator     *pods.Annotator                // writes annotations of pods; nil: none
+	member   *cluster.Member // nil without a cluster
+	card     *heldCard       // the network card that the dataplane owns; nil: the kernel keeps it
+	released []*heldCard     // network cards to return to the kernel
+	networks *cluster.NodeNetworks
 
-	podChanges atomic.Uint64                     // number of added and deleted pods
-	observers  []func(podmanager.Outcome)        // of outcomes of attachments
-	configured atomic.Pointer[[]pod.Network]     // networks of the configuration, which may change
-	refusals   atomic.Pointer[map[string]string] // by network, why it differs from its specification
-	rebuildErr atomic.Pointer[string]            // why the scheduler refused all desired values; nil if it did not
+	observers  []func(podmanager.Outcome) // of outcomes of attachments
+	rebuildErr atomic.Pointer[string]     // why the scheduler refused all desired values; nil if it did not
 	health     *health.Conditions
 	quarantine *recovery.Quarantine
 	monitor    *statefile.Monitor
 	external   *external.Files
 	vanished   *garbage.Collector
-	policies   *policies // nil: NetworkPolicies are not reported
 	chains     *chains
-	rejections atomic.Int64 // rejected parts of other nodes' announcements
 	drift      *drift.Monitor
 	replayer   *recovery.Replayer // used by start, then by the southbound
 
@@ -107,16 +86,11 @@ const stateWait = 15 * time.Second
 
 // New assembles an agent and restores its state. It changes nothing on the machine before Run. Close it in any case.
 func New(ctx context.Context, c config.Config, log *slog.Logger) (a *Agent, err error) {
-	a = &Agent{
-		config: c, log: log, health: health.New(c.HealthFile, log),
-		blocksChanged: make(chan struct{}, 1), taken: make(chan recovery.Taken, 64), announcements: make(chan announcement.Announcement, 1),
-	}
+	a = &Agent{config: c, log: log, health: health.New(c.HealthFile, log)}
 	a.health.Served = a.markServed
 	if len(c.ReadinessGates) > 0 {
 		a.health.Require(health.Gates, "none was asked yet")
 	}
-	a.configured.Store(&c.Networks)
-	a.refusals.Store(new(map[string]string))
 	a.metrics = metrics.New(metrics.Config{Kinds: wire.Kinds(), Read: a.read, Log: log.With("room", "metrics")})
 	defer func() {
 		if err != nil {
@@ -149,7 +123,7 @@ func New(ctx context.Context, c config.Config, log *slog.Logger) (a *Agent, err 
 	if err := a.restore(); err != nil {
 		return a, err
 	}
-	return a, a.assembleBlocks()
+	return a, a.join()
 }
 
 // Close closes the state file.
@@ -172,10 +146,10 @@ func (a *Agent) assembleScheduler() error {
 	a.counters = southbound.NewCounters(a.dataplane, a.health, a.log)
 	a.quarantine = recovery.NewQuarantine(a.state, a.health, a.log)
 	a.vanished = garbage.New(a.health, a.log, a.deleteVanished)
-	if a.cluster != nil {
-		a.vanished.IsDeleted, a.vanished.Sandboxes = a.cluster.IsDeleted, garbage.ContainerRuntime{Socket: a.config.Kubernetes.RuntimeSocket}.Sandboxes
+	if a.member != nil {
+		a.quarantine.Tell = a.member.Events.Quarantined
+		a.vanished.IsDeleted, a.vanished.Sandboxes = a.member.View.IsDeleted, garbage.ContainerRuntime{Socket: a.config.Kubernetes.RuntimeSocket}.Sandboxes
 	}
-	a.quarantine.Tell = a.reportQuarantine
 	a.assembleChains()
 	if err := vpp.Register(a.scheduler, a.dataplane.Client); err != nil {
 		return fmt.Errorf("kinds of the dataplane: %w", err)
@@ -196,6 +170,7 @@ func (a *Agent) assembleRooms() (err error) {
 		Verify:    a.config.Verify,
 		OnRecord:  a.measureEvent,
 	})
+	a.networks = cluster.NewNodeNetworks(a.config.Networks, a.loop, a.log)
 	a.external = external.New(a.config.External, a.loop, a.log)
 	if err := a.assembleDevices(); err != nil {
 		return err
@@ -246,16 +221,21 @@ func (a *Agent) assembleRecovery() {
 // networkConfig returns the configuration of ipnet, from the agent's configuration and the machine.
 func (a *Agent) networkConfig() ipnet.Config {
 	m := a.config.Devices.Memif
+	var uplink cluster.Uplink
+	pools := a.config.Pools
+	if a.member != nil {
+		uplink, pools = a.member.Uplink, slices.Concat(pools, a.member.Ranges)
+	}
 	return ipnet.Config{
 		Networks: networks.Config{
-			Pools:          ipamPools(slices.Concat(a.config.Pools, a.ranges)),
+			Pools:          ipamPools(pools),
 			NamespacePools: a.config.NamespacePools,
 			NodePools:      a.config.NodePools,
 			CoolDown:       orNone(a.config.CoolDown),
 			MTU:            a.config.MTU,
-			Blocks:         a.cluster != nil,
+			Blocks:         a.member != nil,
 			Tunnel:         a.tunnelType(),
-			UplinkMTU:      a.uplink.mtu,
+			UplinkMTU:      uplink.MTU,
 			Log:            a.log.With("room", "ipnet"),
 		},
 		Mesh: mesh.Config{
@@ -265,7 +245,7 @@ func (a *Agent) networkConfig() ipnet.Config {
 			TunnelLink:    a.config.TunnelLink,
 			IPMasq:        a.config.IPMasq,
 			IPMasqExclude: a.config.IPMasqExclude,
-			Uplink:        a.uplink.name,
+			Uplink:        uplink.Name,
 			Card:          a.card.of(),
 		},
 		Pods: attach.Config{
@@ -292,7 +272,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	group.Go(func() error { return ended("counters", a.counters.Run(ctx)) })
 	group.Go(func() error { return ended("state file", a.monitor.Run(ctx)) })
 	group.Go(func() error { return ended("write-behind buffers", a.state.FlushSoon(ctx)) })
-	group.Go(func() error { return ended("configuration", a.followConfig(ctx)) })
+	group.Go(func() error { return ended("configuration", a.networks.FollowConfig(ctx, a.config, a.view)) })
 	group.Go(func() error { return ended("external configuration", a.external.Run(ctx)) })
 	group.Go(func() error { return ended("mark that pods are served", a.goOnMarking(ctx)) })
 	group.Go(func() error { return ended("network", a.watchShared(ctx)) })
@@ -302,8 +282,8 @@ func (a *Agent) Run(ctx context.Context) error {
 			return ended("readiness gates", health.NewGates(a.config.ReadinessGates, a.health, health.GatesPoll).Run(ctx))
 		})
 	}
-	if a.cluster != nil {
-		group.Go(func() error { return ended("cluster", a.runCluster(ctx)) })
+	if a.member != nil {
+		group.Go(func() error { return ended("cluster", a.member.Run(ctx)) })
 	}
 	if a.devices != nil {
 		group.Go(func() error { return ended("devices", a.runDevices(ctx)) })
@@ -351,7 +331,7 @@ func (a *Agent) start(ctx context.Context) error {
 	if err := a.settleCards(); err != nil {
 		return err
 	}
-	a.setFirstNetworks(ctx)
+	a.networks.SetFirst(ctx, a.view())
 	unlock, err := a.queue.Lock(ctx)
 	if err != nil {
 		return fmt.Errorf("lock the delete queue: %w", err)
@@ -402,29 +382,6 @@ func newLog(c config.Log, out io.Writer) *slog.Logger {
 	}
 	return slog.New(slog.NewTextHandler(out, opts))
 }
-
-// again says at which ticks what was refused is tried again: ever more rarely, as long as nothing changes. The zero value
-// does at the next tick.
-type again struct {
-	pause int // ticks between the last try and the next one
-	left  int // of them
-}
-
-// longestPause is the longest pause in ticks: 5 minutes.
-const longestPause = 30
-
-// tick reports whether to try now.
-func (g *again) tick() bool {
-	if g.left--; g.left > 0 {
-		return false
-	}
-	g.pause = min(max(2*g.pause, 1), longestPause)
-	g.left = g.pause
-	return true
-}
-
-// reset makes it the next tick.
-func (g *again) reset() { *g = again{} }
 
 // inspect identifies the network namespace at a path.
 func inspect(_ context.Context, path string) (pod.Netns, error) {

@@ -3,18 +3,13 @@ package agent
 import (
 	"context"
 	"fmt"
-	"log/slog"
-	"math/rand/v2"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/weftnet/weft/agent/health"
 	"github.com/weftnet/weft/ipnet/desired"
 	"github.com/weftnet/weft/ipnet/ipam"
-	"github.com/weftnet/weft/k8s/blocks"
 	"github.com/weftnet/weft/kvscheduler"
-	"github.com/weftnet/weft/pod"
 	"github.com/weftnet/weft/wire"
 )
 
@@ -92,12 +87,7 @@ func (a *Agent) exhausted() string {
 
 // hasMore reports whether a pool has, or can soon get, an address for another pod.
 func (a *Agent) hasMore(s ipam.Stats) bool {
-	if s.Free+s.Cooling > 0 {
-		return true
-	}
-	return s.Blocks && !slices.ContainsFunc(a.claimedFrom(), func(p blocks.Pool) bool {
-		return nameOfPool(p) == s.Name && p.Prefix == s.Prefix && a.keeper.Exhausted(p)
-	})
+	return s.Free+s.Cooling > 0 || a.member != nil && a.member.Blocks.CanGrow(s)
 }
 
 func heldOf(stats []ipam.Stats) string {
@@ -106,59 +96,4 @@ func heldOf(stats []ipam.Stats) string {
 		texts = append(texts, fmt.Sprintf("all %d addresses that this node has of pool %s (%s) are held", s.Used+s.Leased, s.Name, s.Prefix))
 	}
 	return strings.Join(texts, ", ")
-}
-
-// policiesPoll is the time between two counts of the cluster's NetworkPolicies. A count is one small request of each node.
-const policiesPoll = 10 * time.Minute
-
-// mainInterface is how container runtimes name the interface that NetworkPolicies are about.
-const mainInterface = "eth0"
-
-// policies keeps the condition that no NetworkPolicy is left unenforced. Weft enforces none, which matters where Weft makes pods' main
-// interface: another CNI may enforce them on its own.
-type policies struct {
-	count       func(ctx context.Context) (int, error) // asks the API server
-	attachments func() []pod.Attachment
-	health      *health.Conditions
-	log         *slog.Logger
-}
-
-// run polls until ctx ends.
-func (p *policies) run(ctx context.Context) error {
-	for {
-		p.poll(ctx)
-		// Agents that start at the same time spread their requests.
-		timer := time.NewTimer(policiesPoll + rand.N(policiesPoll/10))
-		select {
-		case <-ctx.Done():
-			timer.Stop()
-			return ctx.Err()
-		case <-timer.C:
-		}
-	}
-}
-
-// poll sets the condition. While the API server does not answer, the condition stays.
-func (p *policies) poll(ctx context.Context) {
-	if !slices.ContainsFunc(p.attachments(), isMain) {
-		p.health.Set(health.Policies, true, "")
-		return
-	}
-	ctx, cancel := context.WithTimeout(ctx, oneQuestion)
-	defer cancel()
-	n, err := p.count(ctx)
-	if err != nil {
-		p.log.Debug("network policies not counted", "err", err)
-		return
-	}
-	message := ""
-	if n > 0 {
-		message = fmt.Sprintf("network policies: %d are not enforced (Weft enforces none); kubernetes.reportNetworkPolicies: false where another component does", n)
-	}
-	p.health.Set(health.Policies, n == 0, message)
-}
-
-// isMain reports whether Weft made the main interface of a pod.
-func isMain(a pod.Attachment) bool {
-	return !a.Pod.IsZero() && (a.Mode == "" || a.Mode == pod.ModePrimary) && a.Key.IfName == mainInterface
 }

@@ -58,8 +58,8 @@ func (a *Agent) grants() func(context.Context, pod.ID) ([]pod.Grant, error) {
 	return func(ctx context.Context, id pod.ID) ([]pod.Grant, error) {
 		grants, err := a.devices.Devices(ctx, id)
 		for i := range grants {
-			if a.cluster != nil && grants[i].GID == pod.UnknownGroup {
-				grants[i].GID = a.cluster.Group(id, grants[i].Container)
+			if a.member != nil && grants[i].GID == pod.UnknownGroup {
+				grants[i].GID = a.member.View.Group(id, grants[i].Container)
 			}
 		}
 		return grants, err

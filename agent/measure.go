@@ -112,7 +112,6 @@ func (a *Agent) read(ctx context.Context) metrics.State {
 	s := metrics.State{
 		QueueDepth:  a.loop.Stats().Queue,
 		Quarantined: a.quarantine.Count(),
-		Rejections:  int(a.rejections.Load()),
 		Connected:   a.dataplane.IsConnected(),
 		Conditions:  make(map[string]bool),
 		Objects:     a.countObjects(),
@@ -126,9 +125,9 @@ func (a *Agent) read(ctx context.Context) metrics.State {
 	if n, err := a.queue.Len(); err == nil {
 		s.DeleteQueue = &n
 	}
-	if a.events != nil {
-		dropped := a.events.Dropped()
-		s.EventsDropped = &dropped
+	if a.member != nil {
+		dropped := a.member.Events.Writer.Dropped()
+		s.EventsDropped, s.Rejections = &dropped, a.member.Rejections()
 	}
 	pools, _ := a.network.Networks.Addresses()
 	for _, p := range pools {
@@ -174,13 +173,6 @@ func (a *Agent) countObjects() map[string]map[string]int {
 		counts[kind] = of
 	}
 	return counts
-}
-
-// countChange counts pods that came or went.
-func (a *Agent) countChange(o podmanager.Outcome) {
-	if o.Happening != podmanager.Failed {
-		a.podChanges.Add(1)
-	}
 }
 
 // observe hands what happens to attachments to all who want to know. None of them may wait, and they are appended before

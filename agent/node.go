@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/cenkalti/backoff/v5"
 	"github.com/google/renameio/v2"
@@ -20,81 +19,9 @@ import (
 	"github.com/weftnet/weft/agent/southbound"
 	"github.com/weftnet/weft/dataplane/linux"
 	"github.com/weftnet/weft/ipnet/desired"
-	"github.com/weftnet/weft/k8s/nodeview"
 	"github.com/weftnet/weft/kvscheduler"
 	"github.com/weftnet/weft/wire"
 )
-
-// oneQuestion bounds one request for the Node.
-const oneQuestion = 5 * time.Second
-
-// nodePatience is how long the agent waits for its Node before it uses the state of an earlier run. Running pods are not affected; a node
-// that has just booted may reach its services a little later than it starts the agent.
-const nodePatience = 5 * time.Second
-
-// learnNode requests the Node until it is known, and finds the uplink: they determine the addresses and the MTU of pods.
-func (a *Agent) learnNode(ctx context.Context) error {
-	name, until := a.config.Kubernetes.Node, time.Now().Add(nodePatience)
-	ask := func() (nodeview.Node, error) { return a.askForNode(ctx, name, until) }
-	pause := backoff.NewExponentialBackOff()
-	pause.InitialInterval, pause.MaxInterval = 100*time.Millisecond, nodePatience
-	node, err := backoff.Retry(ctx, ask, backoff.WithBackOff(pause), backoff.WithMaxElapsedTime(0))
-	if err != nil {
-		return fmt.Errorf("node %s: %w", name, err)
-	}
-	if a.uplink, err = a.findUplink(ctx, node.Addresses); err != nil {
-		return err
-	}
-	a.health.Advise(health.Uplink)
-	a.health.Advise(health.Announcements)
-	a.expectAnnouncement(node.UID)
-	if !a.wantsRanges() {
-		return nil
-	}
-	a.ranges = rangesOf(node)
-	a.log.Info("pools are the node's ranges", "node", name, "pools", fmt.Sprint(a.ranges))
-	return config.ValidatePools(a.ranges)
-}
-
-// askForNode requests the Node once. While the API server is away the state of an earlier run serves, but not if the API server says that
-// the Node is deleted or has another UID: another node may have its ranges now.
-func (a *Agent) askForNode(ctx context.Context, name string, until time.Time) (nodeview.Node, error) {
-	question, cancel := context.WithTimeout(ctx, oneQuestion)
-	defer cancel()
-	node, err := nodeview.ReadNode(question, a.client, name)
-	known := a.cluster.View().Node
-	isKnown := known.UID != "" && a.suffices(name, known) == nil
-	switch {
-	case err == nil:
-		err = a.suffices(name, node)
-		isKnown = isKnown && node.UID == known.UID
-	case errors.Is(err, nodeview.ErrNoNode):
-		isKnown = false
-	default:
-		isKnown = isKnown && !time.Now().Before(until)
-	}
-	switch {
-	case err == nil:
-		return node, nil
-	case isKnown:
-		a.log.Warn("the API server was not asked what the node is, what was known serves", "node", name, "err", err)
-		return known, nil
-	}
-	a.log.Warn("what the node is in the cluster is not known yet, trying again", "node", name, "err", err)
-	a.health.Set(health.Started, false, "starting: waits for the API server to say what the node is: "+err.Error())
-	return node, err
-}
-
-// suffices says what is missing of the node.
-func (a *Agent) suffices(name string, n nodeview.Node) error {
-	if _, has := a.outerAddress(n.Addresses); !has && a.config.Kubernetes.RequireUplink {
-		return errUnreachable
-	}
-	if !a.wantsRanges() {
-		return nil
-	}
-	return n.HasRanges(name)
-}
 
 // A network card that the dataplane owns (dataplane.uplink), and what the kernel had on it:
 //

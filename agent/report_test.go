@@ -1,8 +1,6 @@
 package agent
 
 import (
-	"fmt"
-	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -10,80 +8,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/weftnet/weft/eventloop"
 	"github.com/weftnet/weft/internal/netnstest"
 	v1 "github.com/weftnet/weft/k8s/api/v1"
 	"github.com/weftnet/weft/k8s/client"
 	"github.com/weftnet/weft/k8s/k8stest"
-	"github.com/weftnet/weft/kvscheduler"
 	"github.com/weftnet/weft/pod"
-	"github.com/weftnet/weft/podmanager"
 	"github.com/weftnet/weft/test/node"
-	"github.com/weftnet/weft/wire"
 )
-
-const container = "0123456789abcdef0123"
-
-func TestAFailureIsToldInTheWordsOfThePodsAuthor(t *testing.T) {
-	key := pod.Key{Network: "weft", ContainerID: container, IfName: "eth0"}
-	route := &kvscheduler.OpRecord{
-		Ref: "linux.route/weft/" + container + "/eth0/0.0.0.0/0", Verb: "create",
-		Err: "create linux.route/weft/" + container + "/eth0/0.0.0.0/0: other0 has it already",
-	}
-	for _, tt := range []struct {
-		name string
-		text string
-		rec  *eventloop.Record
-		op   *kvscheduler.OpRecord
-		want string
-	}{
-		{
-			"an operation of the transaction", "commit: ...", &eventloop.Record{Undone: true}, route,
-			"interface eth0 of network weft: making a route in the pod failed: other0 has it already; everything of it was undone",
-		}, {
-			"what a handler refuses", "pod shop/a eth0 (weft, sandbox 0123456789ab): pool default is exhausted", &eventloop.Record{Undone: true}, nil,
-			"interface eth0 of network weft: pod shop/a eth0 (weft): pool default is exhausted; everything of it was undone",
-		}, {
-			"what is refused before it is an event", "new pods are paused: upgrade", nil, nil,
-			"interface eth0 of network weft: new pods are paused: upgrade",
-		}, {
-			"what is left behind", "commit: no reply", &eventloop.Record{Stuck: []string{"a", "b"}}, nil,
-			"interface eth0 of network weft: commit: no reply; 2 objects of it could not be undone yet",
-		}, {
-			"a kind without a word of its own", "", nil, &kvscheduler.OpRecord{Ref: "vpp.new/x", Verb: "update", Err: "no"},
-			"interface eth0 of network weft: changing vpp.new failed: no",
-		},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			got := failureText(podmanager.Outcome{Key: key, Text: tt.text, Record: tt.rec}, tt.op)
-			if got != tt.want {
-				t.Errorf("got  %s\nwant %s", got, tt.want)
-			}
-		})
-	}
-}
-
-func TestAReportIsOfThePodsNewestSandbox(t *testing.T) {
-	at := func(name, sandbox, network string, interfaces ...pod.Interface) pod.Attachment {
-		return pod.Attachment{
-			Key: pod.Key{Network: network, ContainerID: sandbox, IfName: interfaces[0].Name},
-			Pod: pod.ID{Namespace: "lab", Name: name}, Interfaces: interfaces,
-		}
-	}
-	eth0 := pod.Interface{Name: "eth0", Type: pod.TypeTap, MTU: 1450, Addresses: []netip.Prefix{netip.MustParsePrefix("10.1.0.2/32")}}
-	memif := pod.Interface{Name: "m0", Type: pod.TypeMemif, Network: "blue", Memif: &pod.Memif{Container: "app"}}
-	bare := at("", "c9", "weft", eth0)
-	bare.Pod = pod.ID{}
-	got := fmt.Sprint(reportsOf([]pod.Attachment{
-		at("a", "c1", "weft", eth0), at("a", "c2", "weft", eth0, memif), at("b", "c3", "weft", eth0), bare,
-		at("a", "c2", "other", pod.Interface{Name: "net1", Type: pod.TypeVeth, Network: "blue"}, memif),
-	}))
-	want := "[{lab/a c2 [{eth0 tap default  1450 [10.1.0.2/32] } {m0 memif blue  0 [] app} {net1 veth blue  0 [] }]} " +
-		"{lab/b c3 [{eth0 tap default  1450 [10.1.0.2/32] }]}]"
-	if got != want {
-		t.Errorf("got  %s\nwant %s", got, want)
-	}
-}
 
 // eventsOf are those that the API server has on pods of the lab.
 func eventsOf(t *testing.T, server *k8stest.Server) []corev1.Event {
@@ -183,7 +114,7 @@ func TestAnUnknownAnnotationIsReportedAsAnEvent(t *testing.T) {
 	l.eventually("each is told of", func() bool {
 		var texts []string
 		for _, e := range eventsOf(t, server) {
-			if e.Reason == reasonUnknown && e.InvolvedObject.Name == "a" {
+			if e.Reason == "WeftUnknownAnnotation" && e.InvolvedObject.Name == "a" {
 				texts = append(texts, e.Message)
 			}
 		}
@@ -211,21 +142,13 @@ func TestALimitOfTheBandwidthIsReportedAsAnEvent(t *testing.T) {
 	l.eventually("each is told of", func() bool {
 		var texts []string
 		for _, e := range eventsOf(t, server) {
-			if e.Reason == reasonUnlimited {
+			if e.Reason == "WeftBandwidthNotLimited" {
 				texts = append(texts, e.InvolvedObject.Name+": "+e.Message)
 			}
 		}
 		slices.Sort(texts)
 		return slices.EqualFunc(texts, want, strings.HasPrefix)
 	})
-}
-
-func TestEachKindOfObjectHasAWordForThePodsAuthor(t *testing.T) {
-	for _, kind := range wire.Kinds() {
-		if words[kind] == "" {
-			t.Errorf("%s has none", kind)
-		}
-	}
 }
 
 func TestAnEditOfAPodThatRunsIsAnswered(t *testing.T) {
@@ -235,7 +158,7 @@ func TestAnEditOfAPodThatRunsIsAnswered(t *testing.T) {
 	l.cni("ADD", a, nil)
 	told := func() (texts []string) {
 		for _, e := range eventsOf(t, server) {
-			if e.Reason == reasonEdited {
+			if e.Reason == "WeftAnnotationsEdited" {
 				texts = append(texts, e.InvolvedObject.Name+": "+e.Message)
 			}
 		}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/weftnet/weft/agent/cluster"
 	"github.com/weftnet/weft/agent/config"
 	"github.com/weftnet/weft/agent/recovery"
 	"github.com/weftnet/weft/agent/statefile"
@@ -79,7 +80,7 @@ func (a *Agent) restore() error {
 
 // savedOfCluster restores the records of other nodes and of this node's pools, blocks and external interfaces, if there is a cluster.
 func (a *Agent) savedOfCluster() (saved ipnet.Saved, err error) {
-	if a.cluster == nil {
+	if a.member == nil {
 		return saved, nil
 	}
 	if saved.Nodes, err = statefile.Load[mesh.SavedNode](a.state, statefile.BucketNodes, a.log); err != nil {
@@ -99,8 +100,8 @@ func (a *Agent) savedOfCluster() (saved ipnet.Saved, err error) {
 	case err != nil || len(pools) == 0:
 	case a.config.Kubernetes.Addresses == config.OfPools:
 		saved.Pools = &pools[0]
-	case a.wantsRanges():
-		saved.Pools = a.besideRanges(pools[0])
+	case a.config.HasRanges():
+		saved.Pools = cluster.WithRanges(a.config, a.member.Ranges, pools[0])
 	}
 	return saved, err
 }

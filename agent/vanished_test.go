@@ -1,8 +1,6 @@
 package agent
 
 import (
-	testcri "github.com/weftnet/weft/test/cri"
-
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -10,6 +8,7 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/weftnet/weft/k8s/k8stest"
+	testcri "github.com/weftnet/weft/test/cri"
 	"github.com/weftnet/weft/test/node"
 )
 
@@ -37,7 +36,7 @@ func TestWeftctlShowsWhatEvidenceLacksOfTheEndOfASandbox(t *testing.T) {
 	l.eventually("the runtime does not have it", func() bool { return strings.Contains(gc(), " of 1m0s without a sandbox") })
 	listed.Store(&[]*cri.PodSandbox{{Id: a.ContainerID}, {Id: b.ContainerID}})
 	l.eventually("the runtime has the sandbox", func() bool {
-		return strings.Contains(gc("--dry-run"), "kept: "+"the container runtime still has the sandbox")
+		return strings.Contains(gc("--dry-run"), "kept: the container runtime still has the sandbox")
 	})
 	if out := gc("--force", "weft/"+a.ContainerID+"/eth0"); !strings.Contains(out, "deleted") {
 		t.Errorf("by force: %s", out)

@@ -507,3 +507,8 @@ func validateRuntime(socket string) error {
 func (d Dataplane) Rings() vpp.Rings {
 	return vpp.Rings{RxFrames: d.VethRxFrames, TxFrames: d.VethTxFrames}
 }
+
+// HasRanges reports whether the pools are the node's ranges (podCIDRs).
+func (c *Config) HasRanges() bool {
+	return len(c.Pools) == 0 && c.Kubernetes.Mode == InCluster && c.Kubernetes.Addresses == OfPodCIDR
+}

@@ -1,4 +1,4 @@
-package agent
+package cluster
 
 import (
 	"bytes"
@@ -48,9 +48,9 @@ func TestWhatIsRefusedIsTriedEverMoreRarelyAsLongAsNothingChanges(t *testing.T) 
 	}
 }
 
-// refuser is an agent that refuses what the cluster says, and counts how often it is asked to do that.
+// refuser refuses all that the cluster wants, and counts the events.
 type refuser struct {
-	*Agent
+	*Follower
 	reason string
 	asked  map[string]int
 	log    bytes.Buffer
@@ -79,17 +79,17 @@ func newRefuser(t *testing.T) *refuser {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.Agent = &Agent{
-		config: config.Config{Kubernetes: config.Kubernetes{Addresses: config.OfPools}},
-		loop:   loop, network: network, scheduler: kvscheduler.New(kvscheduler.Config{}), log: slog.New(slog.NewTextHandler(&r.log, nil)),
-	}
-	r.refusals.Store(&map[string]string{})
+	log := slog.New(slog.NewTextHandler(&r.log, nil))
+	r.Follower = NewFollower(FollowerConfig{
+		Parts:  Parts{Loop: loop, Network: network, Networks: NewNodeNetworks(nil, loop, log), Scheduler: kvscheduler.New(kvscheduler.Config{})},
+		Config: config.Config{Kubernetes: config.Kubernetes{Addresses: config.OfPools}}, Log: log,
+	})
 	return r
 }
 
 func (r *refuser) round(t *testing.T, now *followed) {
 	r.followPools(t.Context(), now)
-	r.setNetworks(t.Context(), &pod.SetNetworks{From: "cluster"})
+	r.Networks.Set(t.Context(), &pod.SetNetworks{From: "cluster"})
 	r.followExternals(t.Context(), now)
 }
 

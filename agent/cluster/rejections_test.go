@@ -1,4 +1,4 @@
-package agent
+package cluster
 
 import (
 	"bytes"
@@ -13,8 +13,8 @@ import (
 
 func TestRejectionsAreLoggedOnceAndShownAtOnce(t *testing.T) {
 	var log bytes.Buffer
-	a := &Agent{log: slog.New(slog.NewTextHandler(&log, nil)), health: health.New("", slog.New(slog.DiscardHandler))}
-	a.health.Advise(health.Announcements)
+	a := NewFollower(FollowerConfig{Log: slog.New(slog.NewTextHandler(&log, nil)), Health: health.New("", slog.New(slog.DiscardHandler))})
+	a.Health.Advise(health.Announcements)
 	var rejected []announcement.Rejection
 	for i := range 10 {
 		rejected = append(rejected, announcement.Rejection{Node: "n2", Network: "default", What: fmt.Sprintf("8.8.8.%d/32", i), Reason: "no"})
@@ -23,7 +23,7 @@ func TestRejectionsAreLoggedOnceAndShownAtOnce(t *testing.T) {
 	var now followed
 	lines := func() int { return strings.Count(log.String(), "\n") }
 	a.showRejections(rejected, &now)
-	if lines() > 0 || a.health.Holds(health.Announcements) || a.rejections.Load() != 11 {
+	if lines() > 0 || a.Health.Holds(health.Announcements) || a.rejections.Load() != 11 {
 		t.Errorf("at first: log %q, %d rejections", log.String(), a.rejections.Load())
 	}
 	now.ticked = true
@@ -37,7 +37,7 @@ func TestRejectionsAreLoggedOnceAndShownAtOnce(t *testing.T) {
 		t.Errorf("summary %q, want %q", got, want)
 	}
 	a.showRejections(nil, &now)
-	if !a.health.Holds(health.Announcements) || a.rejections.Load() != 0 {
+	if !a.Health.Holds(health.Announcements) || a.rejections.Load() != 0 {
 		t.Error("the condition stays although nothing is rejected")
 	}
 	a.showRejections(rejected[:1], &now)

@@ -1,0 +1,350 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/weftnet/weft/agent/health"
+	"github.com/weftnet/weft/agent/recovery"
+	"github.com/weftnet/weft/agent/statefile"
+	"github.com/weftnet/weft/eventloop"
+	"github.com/weftnet/weft/ipnet/attach"
+	"github.com/weftnet/weft/ipnet/desired"
+	"github.com/weftnet/weft/ipnet/ipam"
+	"github.com/weftnet/weft/ipnet/networks"
+	v1 "github.com/weftnet/weft/k8s/api/v1"
+	"github.com/weftnet/weft/k8s/blocks"
+	"github.com/weftnet/weft/k8s/client"
+	"github.com/weftnet/weft/k8s/nodeview"
+	"github.com/weftnet/weft/pod"
+	"github.com/weftnet/weft/podmanager"
+	"github.com/weftnet/weft/wire"
+)
+
+// Blocks is this node's part of the cluster's address blocks: which ones it has, the ADDs that need another one, and those that another
+// node owns while pods of this node use them.
+type Blocks struct {
+	BlocksConfig
+
+	keeper    *blocks.Keeper
+	publisher *blocks.Publisher
+	changed   chan struct{}       // holds a token if the blocks of the node changed
+	taken     chan recovery.Taken // blocks that another node owns while pods of this node use them
+}
+
+// BlocksConfig is what the blocks of a node work with.
+type BlocksConfig struct {
+	Node       string
+	OfPools    bool // pods' main addresses come from the cluster's pools
+	Required   bool // pods cannot be served without a block
+	Cluster    *nodeview.Cluster
+	Networks   *networks.Networks
+	State      *statefile.File
+	Pods       *podmanager.Manager
+	Replayer   *recovery.Replayer
+	Quarantine *recovery.Quarantine
+	Wiring     *attach.Pods
+	Health     *health.Conditions
+	Log        *slog.Logger
+}
+
+// blocksKey is the key of the node's address blocks in the bucket "cluster" of the state file.
+const blocksKey = "blocks"
+
+// NewBlocks claims nothing before Run. The networks are restored: they have blocks.
+func NewBlocks(c BlocksConfig, store *client.BlockStore) (*Blocks, error) {
+	bs := &Blocks{BlocksConfig: c, changed: make(chan struct{}, 1), taken: make(chan recovery.Taken, 64)}
+	var known []v1.IPBlock
+	if _, err := bs.State.Get(statefile.BucketCluster, blocksKey, &known); err != nil {
+		bs.Log.Error("which blocks of addresses the node has is left out", "err", err)
+	}
+	local := bs.givesOut()
+	if bs.Required {
+		bs.Health.Require(health.Addresses, "the node has no block of the cluster's pools yet")
+		bs.Know(nodeview.PodBlocks(bs.Node, known))
+	}
+	var err error
+	bs.keeper, err = blocks.New(blocks.Config{
+		Node:     bs.Node,
+		Owner:    func() string { return bs.Cluster.View().Node.UID },
+		Store:    store,
+		Local:    local,
+		Pools:    bs.claimedFrom,
+		All:      func() bool { return bs.Cluster.View().Complete },
+		Marks:    func() blocks.Marks { return bs.Cluster.View().Switches.Marks },
+		Observed: bs.Cluster.Blocks,
+		Foreign:  bs.Cluster.ForeignBlock,
+		Taken:    bs.onTaken,
+		Known:    bs.usable(known, local),
+		Keep:     bs.keep,
+		Log:      bs.Log.With("room", "blocks"),
+	})
+	bs.publisher = &blocks.Publisher{
+		Store: store, Node: bs.Node, Blocks: bs.keeper.Blocks, Usage: local.Usage, Allocations: bs.allocations,
+		Log: bs.Log.With("room", "blocks"),
+	}
+	return bs, err
+}
+
+// Run claims and releases blocks, and isolates pods, until ctx ends.
+func (bs *Blocks) Run(ctx context.Context) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return bs.keeper.Run(ctx) })
+	group.Go(func() error { return bs.isolate(ctx) })
+	return group.Wait()
+}
+
+// Publish writes which pods have which addresses of the blocks, until ctx ends.
+func (bs *Blocks) Publish(ctx context.Context) error { return bs.publisher.Run(ctx) }
+
+// Know has the node serve pods once it has addresses for them. That all may be in use later is the pods' error.
+func (bs *Blocks) Know(held []pod.Block) {
+	if len(blocksOf("", held)) > 0 {
+		bs.Health.Set(health.Addresses, true, "")
+	}
+}
+
+// givesOut is who gives out the addresses of the node's blocks. Where pods' main addresses are of podCIDRs, blocks of pools
+// that the node had before are of no use: no pod has an address of them, so the keeper releases them.
+type givesOut struct {
+	nodeview.Local
+	noPools bool
+}
+
+// Add lets the block's addresses be given out.
+func (g givesOut) Add(b blocks.Block) error {
+	if g.noPools && b.Network == "" {
+		return nil
+	}
+	return g.Local.Add(b)
+}
+
+func (bs *Blocks) givesOut() givesOut {
+	noPools := !bs.OfPools
+	return givesOut{noPools: noPools, Local: nodeview.Local{Allocator: func(network string) *ipam.Allocator {
+		if network == "" && noPools {
+			return nil
+		}
+		return bs.Networks.Allocator(network)
+	}}}
+}
+
+// usable are the blocks of pools and networks that the node has still: others are claimed anew, or released, by what the
+// API server says of them.
+func (bs *Blocks) usable(known []v1.IPBlock, local givesOut) []v1.IPBlock {
+	return slices.DeleteFunc(known, func(b v1.IPBlock) bool {
+		prefix, err := blocks.Parse(&b)
+		if err == nil {
+			err = local.Add(blocks.Block{Pool: b.Spec.Pool, Network: string(b.Spec.Network), Prefix: prefix})
+		}
+		if err != nil {
+			bs.Log.Warn("block of an earlier run left out", "block", b.Name, "err", err)
+		}
+		return err != nil
+	})
+}
+
+// claimedFrom lists what the node claims blocks of. Where its addresses do not come from pools these are closed: they are not
+// gone.
+func (bs *Blocks) claimedFrom() []blocks.Pool {
+	view := bs.Cluster.View()
+	var list []blocks.Pool
+	for _, p := range view.ClaimedFrom() {
+		if p.Network == "" && !bs.OfPools {
+			p.Closed, p.Borrowing = true, false
+		}
+		if p.Network != "" && bs.Networks.Allocator(p.Network) == nil {
+			continue // it was refused here, or comes soon
+		}
+		list = append(list, p)
+	}
+	return list
+}
+
+// keep makes durable which blocks the node has, and has the networks follow.
+func (bs *Blocks) keep(held []v1.IPBlock) error {
+	saved := []eventloop.Saved{{Bucket: statefile.BucketCluster, Key: blocksKey, Value: held}}
+	if err := bs.State.Save(context.Background(), saved); err != nil {
+		return err
+	}
+	select {
+	case bs.changed <- struct{}{}:
+	default: // who follows has not looked yet
+	}
+	return nil
+}
+
+// allocations are the addresses of a block that pods have.
+func (bs *Blocks) allocations(b blocks.Block) []v1.Allocation {
+	addresses := bs.Networks.Allocator(b.Network)
+	if addresses == nil {
+		return nil
+	}
+	pods := make(map[string]pod.ID)
+	for _, at := range bs.Pods.Attachments() {
+		pods[at.Key.String()] = at.Pod
+	}
+	var list []v1.Allocation
+	for _, l := range addresses.Leases() {
+		if l.State == ipam.Cooling || l.State == ipam.Withheld || !b.Prefix.Contains(l.Address) {
+			continue // no pod of this node has it
+		}
+		id := pods[attachmentOf(l.Holder)]
+		list = append(list, v1.Allocation{
+			Address: v1.IP(l.Address.String()), Namespace: id.Namespace, Pod: id.Name, UID: id.UID, Attachment: l.Holder,
+		})
+	}
+	return list
+}
+
+// attachmentOf is the attachment in the name of who holds an address: behind it that has the interface, if it is not the main
+// one.
+func attachmentOf(holder string) string {
+	parts := strings.SplitN(holder, "/", 4)
+	return strings.Join(parts[:min(len(parts), 3)], "/")
+}
+
+// Refill gets the node the addresses that an ADD lacked: a block where none is free, or the static address that is in no block
+// of this node. It returns nil if the ADD is to be tried again, else the error of the ADD.
+func (bs *Blocks) Refill(ctx context.Context, ev *pod.AddPod, refused error) error {
+	var exhausted ipam.ErrExhausted
+	var elsewhere ipam.ErrOutside
+	switch {
+	case errors.As(refused, &exhausted):
+		return bs.refillPool(ctx, ev, exhausted, refused)
+	case errors.As(refused, &elsewhere) && elsewhere.Elsewhere:
+		return bs.claimStatic(ctx, ev, elsewhere, refused)
+	}
+	return refused
+}
+
+// refillPool claims a block of the pools in which a pod found no address. It returns nil if there is an address now, else
+// refused.
+func (bs *Blocks) refillPool(ctx context.Context, ev *pod.AddPod, exhausted ipam.ErrExhausted, refused error) error {
+	var wanted []blocks.Pool
+	for _, p := range bs.claimedFrom() {
+		for _, tried := range exhausted.Pools() {
+			if !p.Closed && nameOfPool(p) == tried {
+				wanted = append(wanted, p)
+			}
+		}
+	}
+	if len(wanted) == 0 {
+		return refused
+	}
+	err := bs.keeper.Need(ctx, wanted...)
+	if err == nil {
+		return nil
+	}
+	bs.Log.Warn("no block of addresses for a pod that waits", "pools", exhausted.Pool, "err", err)
+	if left := func(p blocks.Pool) bool { return !bs.keeper.Exhausted(p) }; exhausted.Cooling > 0 || slices.ContainsFunc(wanted, left) {
+		return refused
+	}
+	return pod.Errorf(pod.CodePoolExhausted, "%s: pool exhausted: all blocks of %s are claimed, and this node has no free address; "+
+		"delete pods, add an IPPool, or give the network larger cidrs", ev, sizesOf(wanted))
+}
+
+// sizesOf lists pools with the number of their blocks and addresses.
+func sizesOf(pools []blocks.Pool) string {
+	var texts []string
+	for _, p := range pools {
+		block := p.Block(0)
+		texts = append(texts, fmt.Sprintf("%s (%s, %d blocks of %d addresses)", p, p.Prefix, p.Blocks(), 1<<min(block.Addr().BitLen()-block.Bits(), 62)))
+	}
+	return strings.Join(texts, " and ")
+}
+
+// nameOfPool is what allocators call what blocks are claimed of.
+func nameOfPool(p blocks.Pool) string {
+	if p.Network == "" {
+		return p.Name
+	}
+	return desired.PoolOfNetwork(p.Network, wire.FamilyOf(p.Prefix.Addr()))
+}
+
+// claimStatic claims an address for a pod that asks for that very one.
+func (bs *Blocks) claimStatic(ctx context.Context, ev *pod.AddPod, e ipam.ErrOutside, refused error) error {
+	pools := bs.claimedFrom()
+	at := slices.IndexFunc(pools, func(p blocks.Pool) bool {
+		return !p.Closed && nameOfPool(p) == e.Pool && p.Prefix.Contains(e.Address)
+	})
+	if at < 0 {
+		return refused
+	}
+	err := bs.keeper.Claim(ctx, blocks.Static{Pool: pools[at], Address: e.Address, Namespace: ev.ID.Namespace, Pod: ev.ID.Name})
+	held, isHeld := errors.AsType[blocks.ErrHeld](err)
+	switch {
+	case err == nil:
+		return nil
+	case isHeld && held.Pod != "" && held.Pod == ev.ID.Name && held.Namespace == ev.ID.Namespace:
+		return pod.Errorf(pod.CodeTryAgain, "%s: %w, which has not released it yet; try again", ev, err)
+	case isHeld:
+		return pod.Errorf(pod.CodeAddressInUse, "%s: %w; ask for another address of %s, or for none", ev, err, pools[at])
+	}
+	return pod.Errorf(pod.CodeTryAgain, "%s: %w; try again", ev, err)
+}
+
+// Held returns the blocks that the node gives out addresses of.
+func (bs *Blocks) Held() []pod.Block {
+	held := nodeview.PodBlocks(bs.Node, bs.keeper.Blocks())
+	return slices.DeleteFunc(held, func(b pod.Block) bool { return b.Network == "" && !bs.OfPools })
+}
+
+// blocksOf are the blocks of a network that this node has, as the others are told.
+func blocksOf(network string, held []pod.Block) []netip.Prefix {
+	var list []netip.Prefix
+	for _, b := range held {
+		if b.Network == network {
+			list = append(list, b.Prefix)
+		}
+	}
+	return list
+}
+
+// onTaken queues a block for [Agent.isolate]. It reports whether the pods that use the block are isolated already, durably. The
+// keeper calls it at each step until then.
+func (bs *Blocks) onTaken(b blocks.Block, by string) (isolated bool) {
+	t := recovery.Taken{Network: b.Network, Prefix: b.Prefix, By: by}
+	if len(bs.Replayer.Exposed(t)) == 0 && bs.Quarantine.IsDurable() && !bs.Wiring.WithholdsOthers(bs.Quarantine.Keys()) {
+		return true
+	}
+	select {
+	case bs.taken <- t:
+	default:
+	}
+	return false
+}
+
+// isolate disconnects pods whose addresses another node owns, until ctx ends. It starts after the first resync: the event loop holds
+// other events back until then.
+func (bs *Blocks) isolate(ctx context.Context) error {
+	if err := bs.Health.Await(ctx, health.Started); err != nil {
+		return err
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case t := <-bs.taken:
+			bs.Replayer.Isolate(ctx, t)
+			select {
+			case bs.changed <- struct{}{}: // the cluster is told
+			default:
+			}
+		}
+	}
+}
+
+// CanGrow reports whether the node can claim another block of a pool.
+func (bs *Blocks) CanGrow(s ipam.Stats) bool {
+	return s.Blocks && !slices.ContainsFunc(bs.claimedFrom(), func(p blocks.Pool) bool {
+		return nameOfPool(p) == s.Name && p.Prefix == s.Prefix && bs.keeper.Exhausted(p)
+	})
+}

@@ -1,0 +1,220 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/weftnet/weft/agent/config"
+	"github.com/weftnet/weft/agent/health"
+	"github.com/weftnet/weft/agent/recovery"
+	"github.com/weftnet/weft/agent/statefile"
+	"github.com/weftnet/weft/eventloop"
+	"github.com/weftnet/weft/ipnet"
+	"github.com/weftnet/weft/k8s/client"
+	"github.com/weftnet/weft/k8s/events"
+	"github.com/weftnet/weft/k8s/networkstatus"
+	"github.com/weftnet/weft/k8s/nodeview"
+	"github.com/weftnet/weft/k8s/pods"
+	"github.com/weftnet/weft/kvscheduler"
+	"github.com/weftnet/weft/pod"
+	"github.com/weftnet/weft/podmanager"
+	"github.com/weftnet/weft/wire"
+)
+
+// Member is a node as a member of its cluster:
+//
+//	New --> Learn: the Node, its uplink --> Join: the parts that need the restored state --> Run
+type Member struct {
+	View   *nodeview.Cluster // what the API server shows
+	Uplink Uplink
+	Ranges []config.Pool // the ranges of the node at the start of the agent, if pools are its ranges
+	Events *PodEvents
+	Blocks *Blocks // nil before Join
+
+	MemberConfig
+	client    *client.Client
+	announcer *Announcer
+	follower  *Follower
+	report    *PodReport
+	policies  *Policies       // nil: NetworkPolicies are not reported
+	annotator *pods.Annotator // of the annotation network-status; nil: none
+}
+
+// MemberConfig is what a member works with from the start.
+type MemberConfig struct {
+	Config config.Config
+	State  *statefile.File
+	Health *health.Conditions
+	Log    *slog.Logger
+}
+
+// New prepares the connection to the API server and sends no request.
+func New(c MemberConfig) (m *Member, err error) {
+	m = &Member{MemberConfig: c, Events: &PodEvents{Multus: c.Config.Kubernetes.Multus}}
+	connection, err := client.Connection(c.Config.Kubernetes.Kubeconfig)
+	if err != nil {
+		return nil, err
+	}
+	if m.client, err = client.New(connection); err != nil {
+		return nil, err
+	}
+	view := nodeview.Config{
+		Node: c.Config.Kubernetes.Node, Client: m.client, Log: c.Log.With("room", "k8s"), OnPod: pods.Annotated(m.Events.Edited),
+	}
+	var known nodeview.View
+	isKnown, err := c.State.Get(statefile.BucketCluster, viewKey, &known)
+	if err != nil {
+		c.Log.Error("saved view of the cluster not read", "err", err)
+	}
+	if isKnown {
+		view.Known = &known
+	}
+	if m.View, err = nodeview.New(view); err != nil {
+		return nil, err
+	}
+	m.Events.Writer = events.NewWriter(m.client, view.Node, m.View, view.Log)
+	m.announcer = NewAnnouncer(AnnouncerConfig{
+		Node: view.Node, Client: m.client, Cluster: m.View, State: c.State, Health: c.Health, Log: c.Log,
+	})
+	return m, nil
+}
+
+// Learn waits for what the cluster knows of the node. card is the network card that the dataplane owns; nil: none.
+func (m *Member) Learn(ctx context.Context, card *wire.Card) error {
+	source := NodeSource{Config: m.Config, Client: m.client, Cluster: m.View, Card: card, Health: m.Health, Log: m.Log}
+	node, uplink, err := source.Learn(ctx)
+	if err != nil {
+		return err
+	}
+	m.Uplink = uplink
+	m.Health.Advise(health.Uplink)
+	m.Health.Advise(health.Announcements)
+	m.announcer.Expect(node.UID)
+	if !m.Config.HasRanges() {
+		return nil
+	}
+	m.Ranges = RangesOf(node)
+	m.Log.Info("pools are the node's ranges", "node", m.Config.Kubernetes.Node, "pools", fmt.Sprint(m.Ranges))
+	return config.ValidatePools(m.Ranges)
+}
+
+// Parts are the parts of the agent that a member works with once the state is restored: address blocks are parts of networks.
+type Parts struct {
+	Loop       *eventloop.Loop
+	Scheduler  *kvscheduler.Scheduler
+	Network    *ipnet.Network
+	Networks   *NodeNetworks
+	Pods       *podmanager.Manager
+	Replayer   *recovery.Replayer
+	Quarantine *recovery.Quarantine
+}
+
+// Join prepares what Run does.
+func (m *Member) Join(p Parts) (err error) {
+	c := m.Config.Kubernetes
+	ofPools := c.Addresses == config.OfPools
+	m.Blocks, err = NewBlocks(BlocksConfig{
+		Node: c.Node, OfPools: ofPools, Required: ofPools && len(m.Config.Pools) == 0, Cluster: m.View, Networks: p.Network.Networks,
+		State: m.State, Pods: p.Pods, Replayer: p.Replayer, Quarantine: p.Quarantine, Wiring: p.Network.Pods, Health: m.Health, Log: m.Log,
+	}, m.client.BlockStore())
+	if err != nil {
+		return err
+	}
+	m.follower = NewFollower(FollowerConfig{
+		Parts: p, Config: m.Config, Cluster: m.View, Blocks: m.Blocks, Announcer: m.announcer, State: m.State, Health: m.Health,
+		UplinkMTU: m.Uplink.MTU, Log: m.Log,
+	})
+	m.Events.Scheduler, m.Events.Pods = p.Scheduler, p.Pods
+	m.report = NewPodReport(m.View, p.Pods, m.Log)
+	if c.ReportPolicies {
+		m.Health.Advise(health.Policies)
+		m.policies = &Policies{Count: m.client.CountPolicies, Health: m.Health, Log: m.Log, Attachments: p.Pods.Attachments}
+	}
+	if !c.Multus && c.NetworkStatus { // else Multus writes it, or it is disabled
+		m.annotator = m.View.NewAnnotator(networkstatus.Annotation, func(id pod.ID) (string, bool) { return networkstatus.Of(p.Pods.OfPod(id)) })
+	}
+	return nil
+}
+
+// Observe takes what happened to an attachment. It does not block.
+func (m *Member) Observe(o podmanager.Outcome) {
+	m.Events.Failed(o)
+	m.Events.Unknown(o)
+	m.report.Observe(o)
+	m.follower.CountChange(o)
+	switch {
+	case m.annotator == nil:
+	case o.Happening == podmanager.Added:
+		m.annotator.Tell(o.Pod)
+	case o.Happening == podmanager.Removed:
+		if text, ours := networkstatus.Of([]pod.Attachment{*o.Attachment}); ours {
+			m.annotator.Withdraw(o.Pod, text)
+		}
+	}
+}
+
+// Rejections returns the number of rejected parts of other nodes' announcements.
+func (m *Member) Rejections() int { return int(m.follower.rejections.Load()) }
+
+// Run runs the parts that use the API server until ctx ends. Addresses are published when all pods are restored.
+func (m *Member) Run(ctx context.Context) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return m.View.Run(ctx) })
+	group.Go(func() error { return m.follower.Run(ctx) })
+	group.Go(func() error { return m.Uplink.follow(ctx, m.Health) })
+	group.Go(func() error { return m.announcer.Run(ctx) })
+	group.Go(func() error { return m.announcer.Await(ctx) })
+	group.Go(func() error { return m.Events.Writer.Run(ctx) })
+	group.Go(func() error { return m.Blocks.Run(ctx) })
+	group.Go(func() error {
+		if err := m.Health.Await(ctx, health.Started); err != nil {
+			return err
+		}
+		group.Go(func() error { return m.report.Run(ctx) })
+		if m.policies != nil {
+			group.Go(func() error { return m.policies.Run(ctx) })
+		}
+		if m.annotator != nil {
+			group.Go(func() error { return m.annotator.Run(ctx) })
+		}
+		return m.Blocks.Publish(ctx)
+	})
+	return group.Wait()
+}
+
+// Selected resolves the NetworkAttachmentDefinitions that a pod selects to interface requests.
+func (m *Member) Selected(ctx context.Context, ev *pod.AddPod) ([]pod.InterfaceRequest, error) {
+	selections, err := pod.Selections(ev.Annotations, ev.ID.Namespace)
+	if err != nil {
+		return nil, refusedSelection(ev, pod.CodeInvalidAnnotation, err)
+	}
+	var requests []pod.InterfaceRequest
+	for _, s := range selections {
+		found, err := m.View.Definition(ctx, s)
+		if err != nil {
+			return nil, refusedSelection(ev, pod.CodeTryAgain, err)
+		}
+		d, err := pod.ParseDefinition(found.Config)
+		switch {
+		case errors.Is(err, pod.ErrOtherPlugin):
+			return nil, pod.Errorf(pod.CodeUnknownNetwork, "%s: annotation %s: NetworkAttachmentDefinition %s: %w: "+
+				"such interfaces are made where Multus is on the node, with kubernetes.multus in the agent's configuration", ev, pod.AnnotationNetworks, s.Definition(), err)
+		case err != nil:
+			return nil, pod.Errorf(pod.CodeInvalidConfig, "%s: NetworkAttachmentDefinition %s: config: %w", ev, s.Definition(), err)
+		}
+		requests = append(requests, d.Request(s))
+	}
+	return requests, nil
+}
+
+// refusedSelection adds the pod to an error and keeps its code.
+func refusedSelection(ev *pod.AddPod, code uint, err error) error {
+	if own, ok := errors.AsType[*pod.Error](err); ok {
+		code = own.Code
+	}
+	return pod.Errorf(code, "%s: %w", ev, err)
+}
