@@ -28,8 +28,8 @@ import (
 	"github.com/weftnet/weft/wire"
 )
 
-// Blocks is this node's part of the cluster's address blocks: which ones it has, the ADDs that need another one, and those that another
-// node owns while pods of this node use them.
+// Blocks claims and releases the address blocks of this node, claims another one for an ADD without a free address, and isolates pods that use
+// a block of another node.
 type Blocks struct {
 	BlocksConfig
 
@@ -104,21 +104,21 @@ func (bs *Blocks) Run(ctx context.Context) error {
 // Publish writes which pods have which addresses of the blocks, until ctx ends.
 func (bs *Blocks) Publish(ctx context.Context) error { return bs.publisher.Run(ctx) }
 
-// Know has the node serve pods once it has addresses for them. That all may be in use later is the pods' error.
+// Know makes the node ready when it has a block. Later it stays ready, even if all addresses are in use: then each ADD fails.
 func (bs *Blocks) Know(held []pod.Block) {
 	if len(blocksOf("", held)) > 0 {
 		bs.Health.Set(health.Addresses, true, "")
 	}
 }
 
-// givesOut is who gives out the addresses of the node's blocks. Where pods' main addresses are of podCIDRs, blocks of pools
-// that the node had before are of no use: no pod has an address of them, so the keeper releases them.
+// givesOut allocates addresses from the node's blocks. If the main addresses of pods are from podCIDRs, it ignores blocks of pools, which the
+// node may have from an earlier configuration: no pod uses them, so the keeper releases them.
 type givesOut struct {
 	nodeview.Local
 	noPools bool
 }
 
-// Add lets the block's addresses be given out.
+// Add makes the addresses of a block available.
 func (g givesOut) Add(b blocks.Block) error {
 	if g.noPools && b.Network == "" {
 		return nil
@@ -136,8 +136,7 @@ func (bs *Blocks) givesOut() givesOut {
 	}}}
 }
 
-// usable are the blocks of pools and networks that the node has still: others are claimed anew, or released, by what the
-// API server says of them.
+// usable returns the blocks whose pools and networks the node still has. The keeper decides on the others when it has read the API server.
 func (bs *Blocks) usable(known []v1.IPBlock, local givesOut) []v1.IPBlock {
 	return slices.DeleteFunc(known, func(b v1.IPBlock) bool {
 		prefix, err := blocks.Parse(&b)
@@ -151,8 +150,8 @@ func (bs *Blocks) usable(known []v1.IPBlock, local givesOut) []v1.IPBlock {
 	})
 }
 
-// claimedFrom lists what the node claims blocks of. Where its addresses do not come from pools these are closed: they are not
-// gone.
+// claimedFrom lists the pools that the node claims blocks of. If its addresses do not come from pools, these are closed, but
+// not deleted.
 func (bs *Blocks) claimedFrom() []blocks.Pool {
 	view := bs.Cluster.View()
 	var list []blocks.Pool
@@ -161,14 +160,14 @@ func (bs *Blocks) claimedFrom() []blocks.Pool {
 			p.Closed, p.Borrowing = true, false
 		}
 		if p.Network != "" && bs.Networks.Allocator(p.Network) == nil {
-			continue // it was refused here, or comes soon
+			continue // the node refused the network, or will have it soon
 		}
 		list = append(list, p)
 	}
 	return list
 }
 
-// keep makes durable which blocks the node has, and has the networks follow.
+// keep makes the node's blocks durable, and wakes the follower.
 func (bs *Blocks) keep(held []v1.IPBlock) error {
 	saved := []eventloop.Saved{{Bucket: statefile.BucketCluster, Key: blocksKey, Value: held}}
 	if err := bs.State.Save(context.Background(), saved); err != nil {
@@ -176,12 +175,12 @@ func (bs *Blocks) keep(held []v1.IPBlock) error {
 	}
 	select {
 	case bs.changed <- struct{}{}:
-	default: // who follows has not looked yet
+	default: // there is a token
 	}
 	return nil
 }
 
-// allocations are the addresses of a block that pods have.
+// allocations lists the addresses of a block in use by pods.
 func (bs *Blocks) allocations(b blocks.Block) []v1.Allocation {
 	addresses := bs.Networks.Allocator(b.Network)
 	if addresses == nil {
@@ -204,15 +203,14 @@ func (bs *Blocks) allocations(b blocks.Block) []v1.Allocation {
 	return list
 }
 
-// attachmentOf is the attachment in the name of who holds an address: behind it that has the interface, if it is not the main
-// one.
+// attachmentOf returns the attachment in the name of an address's holder, which ends with the interface unless it is the main one.
 func attachmentOf(holder string) string {
 	parts := strings.SplitN(holder, "/", 4)
 	return strings.Join(parts[:min(len(parts), 3)], "/")
 }
 
-// Refill gets the node the addresses that an ADD lacked: a block where none is free, or the static address that is in no block
-// of this node. It returns nil if the ADD is to be tried again, else the error of the ADD.
+// Refill claims the address that an ADD could not get: another block if none is free, or a static address that is in no block of this node.
+// It returns nil if the ADD can be retried, else the error of the ADD.
 func (bs *Blocks) Refill(ctx context.Context, ev *pod.AddPod, refused error) error {
 	var exhausted ipam.ErrExhausted
 	var elsewhere ipam.ErrOutside
@@ -225,8 +223,7 @@ func (bs *Blocks) Refill(ctx context.Context, ev *pod.AddPod, refused error) err
 	return refused
 }
 
-// refillPool claims a block of the pools in which a pod found no address. It returns nil if there is an address now, else
-// refused.
+// refillPool claims a block of the exhausted pools. It returns nil if there is an address now, else the error of the ADD.
 func (bs *Blocks) refillPool(ctx context.Context, ev *pod.AddPod, exhausted ipam.ErrExhausted, refused error) error {
 	var wanted []blocks.Pool
 	for _, p := range bs.claimedFrom() {
@@ -261,7 +258,7 @@ func sizesOf(pools []blocks.Pool) string {
 	return strings.Join(texts, " and ")
 }
 
-// nameOfPool is what allocators call what blocks are claimed of.
+// nameOfPool returns the name of a pool in allocators.
 func nameOfPool(p blocks.Pool) string {
 	if p.Network == "" {
 		return p.Name
@@ -269,7 +266,7 @@ func nameOfPool(p blocks.Pool) string {
 	return desired.PoolOfNetwork(p.Network, wire.FamilyOf(p.Prefix.Addr()))
 }
 
-// claimStatic claims an address for a pod that asks for that very one.
+// claimStatic claims the static address that a pod requests.
 func (bs *Blocks) claimStatic(ctx context.Context, ev *pod.AddPod, e ipam.ErrOutside, refused error) error {
 	pools := bs.claimedFrom()
 	at := slices.IndexFunc(pools, func(p blocks.Pool) bool {
@@ -291,13 +288,13 @@ func (bs *Blocks) claimStatic(ctx context.Context, ev *pod.AddPod, e ipam.ErrOut
 	return pod.Errorf(pod.CodeTryAgain, "%s: %w; try again", ev, err)
 }
 
-// Held returns the blocks that the node gives out addresses of.
+// Held returns the blocks that the node allocates addresses from.
 func (bs *Blocks) Held() []pod.Block {
 	held := nodeview.PodBlocks(bs.Node, bs.keeper.Blocks())
 	return slices.DeleteFunc(held, func(b pod.Block) bool { return b.Network == "" && !bs.OfPools })
 }
 
-// blocksOf are the blocks of a network that this node has, as the others are told.
+// blocksOf returns the prefixes of a network's blocks.
 func blocksOf(network string, held []pod.Block) []netip.Prefix {
 	var list []netip.Prefix
 	for _, b := range held {
@@ -308,7 +305,7 @@ func blocksOf(network string, held []pod.Block) []netip.Prefix {
 	return list
 }
 
-// onTaken queues a block for [Agent.isolate]. It reports whether the pods that use the block are isolated already, durably. The
+// onTaken queues a block of another node for [Blocks.isolate]. It reports whether the pods that use the block are isolated already, durably. The
 // keeper calls it at each step until then.
 func (bs *Blocks) onTaken(b blocks.Block, by string) (isolated bool) {
 	t := recovery.Taken{Network: b.Network, Prefix: b.Prefix, By: by}

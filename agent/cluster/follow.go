@@ -1,5 +1,5 @@
-// Package cluster is the part of a node in its cluster: it applies what the API server shows as events of the event loop, and writes what other
-// nodes, operators and authors of pods need to know of the node.
+// Package cluster makes the node a member of its Kubernetes cluster: it applies objects of the API server as events of the event loop, and
+// writes the state of the node for other nodes, operators and authors of pods.
 package cluster
 
 import (
@@ -32,7 +32,7 @@ import (
 	"github.com/weftnet/weft/wire"
 )
 
-// Follower applies what the cluster says as events, and announces what this node has of it.
+// Follower applies the view of the cluster by events, and announces the result.
 type Follower struct {
 	FollowerConfig
 
@@ -56,7 +56,7 @@ type FollowerConfig struct {
 // viewKey is the key of the last view of the cluster in the bucket "cluster" of the state file.
 const viewKey = "view"
 
-// followed is what the cluster said that is in force. What was refused, or drains, is tried again.
+// followed is the applied part of the cluster's view. Refused and draining objects are retried.
 type followed struct {
 	view   nodeview.View
 	pools  *pod.SetPools
@@ -65,34 +65,34 @@ type followed struct {
 
 	externals *pod.SetExternals
 
-	networksSettled bool // all networks of view are the node's
+	networksSettled bool // no network of view was refused
 	kept            bool // view is durable
 
-	ticked   bool   // some time has passed
-	tryAgain bool   // it is time to set again what was refused
-	again    again  // when that is, where nothing changes
-	pods     uint64 // how often pods had changed when that was looked at last
+	ticked   bool   // followTick has passed
+	tryAgain bool   // refused objects are set again
+	again    again  // when that happens if nothing changes
+	pods     uint64 // changes of pods at the last tick
 
 	rejected map[announcement.Rejection]bool // parts of announcements that are not used, as logged
 
-	told struct{ pools, blocks, nodes, externals map[string]string } // by name, why something is not as the cluster wants it
+	told struct{ pools, blocks, nodes, externals map[string]string } // by name, the logged reason of a refusal
 }
 
-// followTick is the time after which what was refused is set again, at first, and links to the outside are looked at.
+// followTick is the first pause before refused objects are retried, and the poll interval of external links.
 const followTick = 10 * time.Second
 
 // NewFollower follows nothing before Run.
 func NewFollower(c FollowerConfig) *Follower { return &Follower{FollowerConfig: c} }
 
-// CountChange takes what happened to an attachment: added and deleted pods may make possible what was refused.
+// CountChange takes what happened to an attachment: a refused object may be possible after a pod was added or deleted.
 func (f *Follower) CountChange(o podmanager.Outcome) {
 	if o.Happening != podmanager.Failed {
 		f.podChanges.Add(1)
 	}
 }
 
-// Run applies what the cluster says, whenever that changes: pools, then networks, then this node's blocks of
-// both, then the other nodes with theirs, then the interfaces to the outside. What is applied is told to them.
+// Run applies the view of the cluster whenever it changes, until ctx ends: pools, networks, this node's blocks of both, the other nodes with
+// theirs, external interfaces. Then it announces the result to the other nodes.
 func (f *Follower) Run(ctx context.Context) error {
 	if err := f.Health.Await(ctx, health.Started); err != nil {
 		return err
@@ -117,13 +117,13 @@ func (f *Follower) Run(ctx context.Context) error {
 	}
 }
 
-// changed says that what was refused may be possible now.
+// changed records a change that may make refused objects possible.
 func (f *followed) changed() {
 	f.tryAgain = true
 	f.again.reset()
 }
 
-// tick says that some time has passed, and how often pods have changed: what is refused is so because pods use something.
+// tick records that followTick has passed. pods counts the changes of pods: most refusals are because pods use an object.
 func (f *followed) tick(pods uint64) {
 	if f.pods != pods {
 		f.pods = pods
@@ -133,7 +133,7 @@ func (f *followed) tick(pods uint64) {
 	f.tryAgain = f.again.tick() || f.tryAgain
 }
 
-// follow makes what the cluster says now what is in force.
+// follow applies a view.
 func (f *Follower) follow(ctx context.Context, view nodeview.View, now *followed) {
 	before := now.view
 	isNew := !reflect.DeepEqual(view, before)
@@ -148,7 +148,7 @@ func (f *Follower) follow(ctx context.Context, view nodeview.View, now *followed
 	if !before.Complete || now.tryAgain && !now.networksSettled || !reflect.DeepEqual(view.Networks, before.Networks) ||
 		!maps.Equal(invalidNetworks(view), invalidNetworks(before)) {
 		now.networksSettled = f.Networks.Set(ctx, &pod.SetNetworks{Networks: f.Networks.Of(view), Invalid: invalidNetworks(view), From: "cluster"})
-		now.blocks = nil // some may wait for their network
+		now.blocks = nil // a block may wait for its network
 	}
 	f.followBlocks(ctx, now)
 	f.followNodes(ctx, now)
@@ -157,7 +157,7 @@ func (f *Follower) follow(ctx context.Context, view nodeview.View, now *followed
 	f.Blocks.keeper.Poke()
 }
 
-// followPools sets the pools of the cluster, or the node's ranges of it, where the node's are these.
+// followPools sets the pools of the cluster, or the node's podCIDRs if these are its pools.
 func (f *Follower) followPools(ctx context.Context, now *followed) {
 	next := f.poolsOf(&now.view)
 	if next == nil {
@@ -169,11 +169,11 @@ func (f *Follower) followPools(ctx context.Context, now *followed) {
 	}
 	if f.set(ctx, next) {
 		f.refused("pool", next.Refused, now.told.pools)
-		now.pools, now.blocks, now.told.pools = next, nil, next.Refused // blocks of a new pool wait for it
+		now.pools, now.blocks, now.told.pools = next, nil, next.Refused // a block may wait for its pool
 	}
 }
 
-// poolsOf are the pools that a view wants; nil: it says nothing of them.
+// poolsOf returns the pools of a view; nil: pools do not come from the cluster.
 func (f *Follower) poolsOf(view *nodeview.View) *pod.SetPools {
 	switch {
 	case f.Config.Kubernetes.Addresses == config.OfPools:
@@ -188,7 +188,7 @@ func (f *Follower) poolsOf(view *nodeview.View) *pod.SetPools {
 	return nil
 }
 
-// followBlocks sets the blocks that the keeper has.
+// followBlocks sets the blocks of this node.
 func (f *Follower) followBlocks(ctx context.Context, now *followed) {
 	next := &pod.SetBlocks{Blocks: f.Blocks.Held(), From: "cluster"}
 	if was := now.blocks; was != nil && (!now.tryAgain || len(was.Refused)+len(was.Draining) == 0) && reflect.DeepEqual(was.Blocks, next.Blocks) {
@@ -201,7 +201,7 @@ func (f *Follower) followBlocks(ctx context.Context, now *followed) {
 	}
 }
 
-// followNodes sets the other nodes, and what this one is among them.
+// followNodes sets the other nodes, and this node as they see it.
 func (f *Follower) followNodes(ctx context.Context, now *followed) {
 	self := pod.Node{Name: f.Config.Kubernetes.Node, ID: f.Cluster.NodeID(), Addresses: now.view.Node.Addresses, Parts: f.parts(now)}
 	mesh := f.Cluster.Mesh()
@@ -217,7 +217,7 @@ func (f *Follower) followNodes(ctx context.Context, now *followed) {
 	}
 }
 
-// set has the loop handle an event.
+// set submits an event to the loop. It returns false if the event failed.
 func (f *Follower) set(ctx context.Context, ev eventloop.Event) bool {
 	if _, err := f.Loop.Do(ctx, ev); err != nil {
 		f.Log.Error("what the cluster says is not set", "event", ev.String(), "err", err)
@@ -226,7 +226,7 @@ func (f *Follower) set(ctx context.Context, ev eventloop.Event) bool {
 	return true
 }
 
-// refused tells what the cluster says that cannot be, once.
+// refused logs new refusals.
 func (f *Follower) refused(what string, reasons, told map[string]string) {
 	for _, name := range slices.Sorted(maps.Keys(reasons)) {
 		if told[name] != reasons[name] {
@@ -235,11 +235,11 @@ func (f *Follower) refused(what string, reasons, told map[string]string) {
 	}
 }
 
-// keepView makes a view durable, and then tells of the pause and the faults that are new in it. False: it is not durable.
+// keepView makes a view durable, and logs its new faults and changes of the pause. It returns false if the view is not durable.
 func (f *Follower) keepView(ctx context.Context, view, before nodeview.View) bool {
 	err := f.State.Save(ctx, []eventloop.Saved{{Bucket: statefile.BucketCluster, Key: viewKey, Value: view}})
 	if err != nil {
-		f.Log.Error("what is known of the cluster is not saved, trying again", "err", err)
+		f.Log.Error("view of the cluster not saved, trying again", "err", err)
 	}
 	switch {
 	case view.Paused != "" && view.Paused != before.Paused:
@@ -374,8 +374,7 @@ func (f *Follower) lastPods(network string) (pods []string, closed bool) {
 	return pods[:min(len(pods), mostNamed)], true
 }
 
-// inRanges are the prefixes by which others lead packets to pods with addresses of ranges: these, and of ranges that are the
-// node's no more each address that a pod has still.
+// inRanges returns the prefixes that other nodes route to this node: its ranges, and each address in use of a range that it no longer has.
 func (f *Follower) inRanges() []netip.Prefix {
 	addresses := f.Network.Networks.Allocator("")
 	var list, closed []netip.Prefix
@@ -395,7 +394,7 @@ func (f *Follower) inRanges() []netip.Prefix {
 	return list
 }
 
-// followExternals sets the node's interfaces to the outside; again, when it is time, as long as some are not connected.
+// followExternals sets the external interfaces of the node, and retries those that are not connected.
 func (f *Follower) followExternals(ctx context.Context, now *followed) {
 	next := &pod.SetExternals{From: "cluster"}
 	for _, e := range now.view.Externals {
@@ -406,7 +405,7 @@ func (f *Follower) followExternals(ctx context.Context, now *followed) {
 	switch {
 	case missing == 0 && (known || len(next.Externals) == 0):
 		now.externals = next
-	case known && missing == len(was.Refused) && !now.tryAgain: // it would be no other way
+	case known && missing == len(was.Refused) && !now.tryAgain: // the result would be the same
 	case f.set(ctx, next):
 		f.refused("external interface", next.Refused, now.told.externals)
 		now.externals, now.told.externals = next, next.Refused
@@ -435,7 +434,7 @@ func (f *Follower) repairLinks(ctx context.Context) {
 	}
 }
 
-// observedExternals says of each interface to the outside that this node is to have how it stands.
+// observedExternals returns the state of each external interface of this node.
 func (f *Follower) observedExternals(now *followed) (observed []v1.ObservedExternal) {
 	if now.externals == nil {
 		return nil
@@ -455,13 +454,13 @@ func (f *Follower) observedExternals(now *followed) (observed []v1.ObservedExter
 	return observed
 }
 
-// unsettled says why an interface that was accepted is not connected; "": it is.
+// unsettled returns the reason why an accepted external interface is not connected, or "".
 func (f *Follower) unsettled(view kvscheduler.View, e nodeview.External) string {
 	keys := f.Network.Externals.Objects(e.Name)
 	if len(keys) == 0 {
 		return fmt.Sprintf("network %q is not on this node", e.Network)
 	}
-	for _, key := range keys { // the first is what the others stand on
+	for _, key := range keys { // the others depend on the first
 		ref, err := kvscheduler.ParseRef(key)
 		if err != nil {
 			return err.Error()
@@ -478,10 +477,10 @@ func (f *Follower) unsettled(view kvscheduler.View, e nodeview.External) string 
 	return ""
 }
 
-// maxReason is how many bytes of a reason the API server takes.
+// maxReason is the largest reason that the API server accepts, in bytes.
 const maxReason = 1024
 
-// shortened is a reason in one line that is not too long.
+// shortened returns a reason as one line of at most maxReason bytes.
 func shortened(reason string) string {
 	reason = strings.Join(strings.Fields(reason), " ")
 	return strings.ToValidUTF8(reason[:min(len(reason), maxReason)], "")
@@ -531,17 +530,17 @@ func summary(rejected []announcement.Rejection) string {
 	return strings.Join(lines, "; ")
 }
 
-// again says at which ticks what was refused is tried again: ever more rarely, as long as nothing changes. The zero value
-// does at the next tick.
+// again counts the ticks between two retries of refused objects. Pauses double as long as nothing changes. The zero value retries at the next
+// tick.
 type again struct {
-	pause int // ticks between the last try and the next one
-	left  int // of them
+	pause int // ticks between the last retry and the next one
+	left  int // remaining ticks
 }
 
 // longestPause is the longest pause in ticks: 5 minutes.
 const longestPause = 30
 
-// tick reports whether to try now.
+// tick counts a tick, and reports whether to retry now.
 func (g *again) tick() bool {
 	if g.left--; g.left > 0 {
 		return false
@@ -551,5 +550,5 @@ func (g *again) tick() bool {
 	return true
 }
 
-// reset makes it the next tick.
+// reset makes the next tick a retry.
 func (g *again) reset() { *g = again{} }

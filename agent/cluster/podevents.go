@@ -42,7 +42,7 @@ type PodEvents struct {
 	edits edits
 }
 
-// Failed tells of a failed ADD by an event on its pod.
+// Failed writes an Event on the pod of a failed ADD.
 func (e *PodEvents) Failed(o podmanager.Outcome) {
 	if o.Happening != podmanager.Failed || o.Pod.IsZero() {
 		return
@@ -53,8 +53,7 @@ func (e *PodEvents) Failed(o podmanager.Outcome) {
 	})
 }
 
-// failedOperation is the operation by which the transaction of an ADD failed, as the log of transactions has it; nil: it
-// failed otherwise.
+// failedOperation returns the operation that failed the transaction of an ADD; nil: the ADD failed for another reason.
 func (e *PodEvents) failedOperation(o podmanager.Outcome) *kvscheduler.OpRecord {
 	if o.Record == nil {
 		return nil
@@ -73,8 +72,8 @@ func hasFailed(op kvscheduler.OpRecord) bool {
 	return op.Err != "" && op.Why != "undo" && op.Outcome != "skipped"
 }
 
-// failureText says what failed in the words of a pod's author: which interface, at which step, why, and what is left. It
-// says the same of each sandbox of the pod, so that events of one failure are one.
+// failureText describes a failure to the author of the pod: the interface, the step, the reason, and what is left behind. The text is the
+// same for each sandbox of the pod, so that Kubernetes counts one Event instead of making several.
 func failureText(o podmanager.Outcome, op *kvscheduler.OpRecord) string {
 	text := fmt.Sprintf("interface %s of network %s: %s", o.Key.IfName, o.Key.Network, stepAndReason(o, op))
 	switch {
@@ -96,7 +95,7 @@ func stepAndReason(o podmanager.Outcome, op *kvscheduler.OpRecord) string {
 	return withoutIDs(o.Text, o.Key)
 }
 
-// withoutIDs leaves out of a text what is another thing with each try.
+// withoutIDs removes the IDs that differ with each attempt.
 func withoutIDs(text string, key pod.Key) string {
 	text = strings.ReplaceAll(text, ", sandbox "+pod.ShortID(key.ContainerID), "")
 	text = strings.ReplaceAll(text, key.ContainerID, "(sandbox)")
@@ -115,7 +114,7 @@ func inWords(verb string) string {
 	return verb
 }
 
-// words are what a pod's author calls the kinds of objects.
+// words are names of the kinds of objects for authors of pods.
 var words = map[string]string{
 	wire.KindVRF:            "the network's routing table",
 	wire.KindInterface:      "the interface in the dataplane",
@@ -149,8 +148,8 @@ var words = map[string]string{
 	wire.KindFile:           "a file for the pod",
 }
 
-// Unknown writes an event for each annotation of a pod that has been added that has no effect: unknown ones contivpp.io/..., and
-// limits of the bandwidth of a main interface that Weft made.
+// Unknown writes an Event for each annotation of an added pod without effect: unknown annotations contivpp.io/..., and bandwidth limits of a
+// main interface of Weft.
 func (e *PodEvents) Unknown(o podmanager.Outcome) {
 	if o.Happening != podmanager.Added || o.Pod.IsZero() {
 		return
@@ -166,7 +165,7 @@ func (e *PodEvents) Unknown(o podmanager.Outcome) {
 	}
 }
 
-// Quarantined tells of a quarantined attachment by an event on its pod.
+// Quarantined writes an Event on the pod of a quarantined attachment.
 func (e *PodEvents) Quarantined(s recovery.Suspicion) {
 	if s.Pod.IsZero() {
 		return
@@ -175,10 +174,10 @@ func (e *PodEvents) Quarantined(s recovery.Suspicion) {
 	e.Writer.Tell(events.Note{Pod: s.Pod, Type: events.Warning, Reason: reasonQuarantined, At: time.Now(), Text: func() string { return text }})
 }
 
-// edits are the annotations that were edited on pods that run, and told of.
+// edits are the edited annotations of running pods with an Event.
 type edits struct {
 	mu   sync.Mutex
-	told map[string]edit // by namespace and name, for a pod that is gone has no more than that
+	told map[string]edit // by namespace and name: the UID of a deleted pod is not known
 }
 
 type edit struct{ uid, keys string }
@@ -201,8 +200,8 @@ func (e *edits) once(id pod.ID, keys string) bool {
 	return true
 }
 
-// Edited tells who edits the annotations of a pod that runs that they are read when a pod is wired, and not later.
-// Annotations are nil when the pod is gone.
+// Edited writes an Event on a running pod whose annotations were edited: they take effect only at ADD. Annotations are nil if the pod is
+// deleted.
 func (e *PodEvents) Edited(id pod.ID, annotations map[string]string) {
 	var keys []string
 	for _, at := range e.Pods.Attachments() {

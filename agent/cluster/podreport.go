@@ -16,15 +16,15 @@ import (
 	"github.com/weftnet/weft/podmanager"
 )
 
-// The pace of reports of what pods got.
+// The times of reports.
 const (
-	reportEvery  = 10 * time.Second // looks at the switch, and at pods that were not shown yet
-	reportAnew   = 10 * time.Minute // asks the API server for what there is
-	reportPause  = time.Second      // between two reports: pods come in bursts
+	reportEvery  = 10 * time.Second // poll of the switch in the cluster
+	reportAnew   = 10 * time.Minute // compare with the API server
+	reportPause  = time.Second      // between two reports, because pods come in bursts
 	reportBounds = 30 * time.Second // the longest pause after errors
 )
 
-// PodReport knows when there is something new to report.
+// PodReport keeps the PodInterfaces of this node in the API server.
 type PodReport struct {
 	cluster *nodeview.Cluster
 	pods    *podmanager.Manager
@@ -48,8 +48,8 @@ func (r *PodReport) Observe(o podmanager.Outcome) {
 	}
 }
 
-// Run keeps the PodInterfaces of this node's pods as what they got, while the cluster's switch is on, and removes
-// them when it is turned off. All pods are known again when it begins.
+// Run writes the interfaces of this node's pods as PodInterfaces while the switch of the cluster is on, and deletes them when it is turned
+// off, until ctx ends. All attachments are restored.
 func (r *PodReport) Run(ctx context.Context) error {
 	reporter, pauses := r.cluster.NewReporter(), backoff.NewExponentialBackOff()
 	pauses.MaxInterval = reportBounds
@@ -85,7 +85,7 @@ func (r *PodReport) Run(ctx context.Context) error {
 	}
 }
 
-// pause waits, or until ctx ends.
+// pause waits until the time has passed or ctx ends.
 func pause(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -95,7 +95,7 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// reports are those of all pods that have an attachment; none where they are not wanted.
+// reports returns the reports of all pods with an attachment; none if they are not wanted.
 func (r *PodReport) reports(wanted bool) []pods.Report {
 	if !wanted {
 		return nil
@@ -103,7 +103,7 @@ func (r *PodReport) reports(wanted bool) []pods.Report {
 	return reportsOf(r.pods.Attachments())
 }
 
-// reportsOf is what each pod got in its newest sandbox, by attachments in the order of their age.
+// reportsOf returns the interfaces of each pod in its newest sandbox. The attachments are in the order of their age.
 func reportsOf(attachments []pod.Attachment) []pods.Report {
 	var reports []pods.Report
 	for _, at := range attachments {
@@ -120,7 +120,7 @@ func reportsOf(attachments []pod.Attachment) []pods.Report {
 		}
 		for _, in := range at.Interfaces {
 			if slices.ContainsFunc(reports[i].Interfaces, func(r v1.PodInterface) bool { return r.Name == in.Name }) {
-				continue // one name is one interface for the API server
+				continue // names are unique in a PodInterfaces
 			}
 			reports[i].Interfaces = append(reports[i].Interfaces, reportOf(in))
 		}

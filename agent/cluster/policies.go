@@ -12,14 +12,14 @@ import (
 	"github.com/weftnet/weft/pod"
 )
 
-// policiesPoll is the time between two counts of the cluster's NetworkPolicies. A count is one small request of each node.
+// policiesPoll is the interval of counts of the cluster's NetworkPolicies. A count is one small request of each node.
 const policiesPoll = 10 * time.Minute
 
 // mainInterface is how container runtimes name the interface that NetworkPolicies are about.
 const mainInterface = "eth0"
 
-// Policies keeps the condition that no NetworkPolicy is left unenforced. Weft enforces none, which matters where Weft makes pods' main
-// interface: another CNI may enforce them on its own.
+// Policies sets the condition that no NetworkPolicy is left unenforced. Weft enforces none. The condition matters only if Weft makes the main
+// interfaces of pods: otherwise another CNI plugin may enforce them.
 type Policies struct {
 	Count       func(ctx context.Context) (int, error) // asks the API server
 	Attachments func() []pod.Attachment

@@ -8,15 +8,13 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
-// The pauses of Watch: a file that is being written changes several times, and notifications get lost on some file
-// systems.
+// The pauses of Watch: a file changes several times while it is written, and some file systems lose notifications.
 const (
 	settleTime = 100 * time.Millisecond
 	lookTime   = 10 * time.Second
 )
 
-// Watch calls look whenever something in dir may have changed, until ctx ends. It calls it too often rather than too
-// rarely, so look compares with what it knows.
+// Watch calls look whenever a file in dir may have changed, until ctx ends. Not each call means a change.
 func Watch(ctx context.Context, dir string, log *slog.Logger, look func()) error {
 	notify, err := fsnotify.NewWatcher()
 	if err != nil {
@@ -24,7 +22,7 @@ func Watch(ctx context.Context, dir string, log *slog.Logger, look func()) error
 	}
 	defer notify.Close()
 	if err := notify.Add(dir); err != nil {
-		log.Warn("changes are looked for, not notified", "dir", dir, "every", lookTime, "err", err)
+		log.Warn("changes are polled, not notified", "dir", dir, "every", lookTime, "err", err)
 	}
 	timer := time.NewTimer(lookTime)
 	defer timer.Stop()

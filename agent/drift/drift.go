@@ -24,10 +24,10 @@ import (
 )
 
 const (
-	// driftSettle is the time between a notification and the check: one cause makes several notifications.
+	// driftSettle is the time between a notification and the check, because one cause makes several notifications.
 	driftSettle = 200 * time.Millisecond
-	// driftPause is the shortest time between two checks of an object that keeps drifting; it doubles with each, up to the period
-	// of the audit. Otherwise a pod that sets its links down all the time would keep the agent busy.
+	// driftPause is the shortest time between two checks of an object that keeps drifting. It doubles with each check, up to the period of the
+	// audit, so that a pod that sets its links down all the time does not keep the agent busy.
 	driftPause = time.Second
 )
 
@@ -46,11 +46,11 @@ type Config struct {
 
 // Monitor finds objects that are not as desired although no operation failed: another program changed them. It checks an object
 //
-//   - soon after the kernel or the dataplane notified that something it stands on was deleted or set down, and
+//   - soon after a notification of the kernel or the dataplane that its link or interface was deleted or set down, and
 //   - in the audit, which reads each kind once in a period, one after another.
 //
-// A check is a dry run of a resync. What it finds is repaired as an event of its own, or reported. There is no check while the dataplane
-// is away: all that stands on it is missing then, and its replay compares and repairs everything.
+// A check is a dry run of a resync. Drift is repaired by an event of its own, or reported. While the dataplane is away nothing is checked:
+// its replay compares and repairs everything.
 type Monitor struct {
 	Config
 
@@ -65,11 +65,11 @@ type Monitor struct {
 	failures map[string]string // by cause, why the last check failed
 }
 
-// checkPause is the time during which notifications do not have an object checked.
+// checkPause is a time in which notifications about an object cause no check.
 type checkPause struct {
 	until    time.Time
 	length   time.Duration
-	isQueued bool // the object is to be checked at the end
+	isQueued bool // the object is checked at the end
 }
 
 // New returns a monitor. Run checks.
@@ -94,7 +94,7 @@ func (d *Monitor) Run(ctx context.Context) error {
 	return group.Wait()
 }
 
-// followNamespaces has the kernel notify of changes in the namespaces of pods.
+// followNamespaces subscribes to the kernel's notifications in the namespaces of pods.
 func (d *Monitor) followNamespaces(ctx context.Context, n *linux.Notifications) error {
 	for ref, status := range d.Scheduler.Watch(ctx, wire.KindNamespace) {
 		if status.Phase != kvscheduler.InSync {
@@ -106,7 +106,7 @@ func (d *Monitor) followNamespaces(ctx context.Context, n *linux.Notifications) 
 	return ctx.Err()
 }
 
-// checks audits one kind after another, so that each has its turn once in a period, and checks what was disturbed.
+// checks audits each kind once in a period, one after another, and checks objects that notifications were about.
 func (d *Monitor) checks(ctx context.Context) error {
 	kinds := wire.Kinds()
 	tick := time.NewTicker(d.Period / time.Duration(len(kinds)))
@@ -133,10 +133,10 @@ func (d *Monitor) checks(ctx context.Context) error {
 	}
 }
 
-// everything stands for all objects among those to be checked: notifications were lost.
+// everything stands for all objects, because notifications were lost.
 var everything = kvscheduler.Ref{}
 
-// kernelChanged notes a change. It is called for each notification, so it does no more.
+// kernelChanged records a change. It is called for each notification, so it does nothing else.
 func (d *Monitor) kernelChanged(c linux.Change) {
 	d.mu.Lock()
 	d.changes[c] = true
@@ -144,7 +144,7 @@ func (d *Monitor) kernelChanged(c linux.Change) {
 	d.nudge()
 }
 
-// takeDisturbed returns the objects that are to be checked, and begins to gather others.
+// takeDisturbed returns the objects to check, and clears the record.
 func (d *Monitor) takeDisturbed() map[kvscheduler.Ref]bool {
 	d.mu.Lock()
 	changes, disturbed := d.changes, d.disturbed
@@ -170,7 +170,7 @@ func (d *Monitor) takeDisturbed() map[kvscheduler.Ref]bool {
 	return disturbed
 }
 
-// isChanged reports whether a value stands for the link of a change.
+// isChanged reports whether the link of a value changed.
 func isChanged(value any, changes map[linux.Change]bool) bool {
 	is := func(namespace, name string) bool {
 		return changes[linux.Change{Namespace: namespace, Link: name}] || namespace != "" && changes[linux.Change{Namespace: namespace}]
@@ -209,7 +209,7 @@ func (d *Monitor) nudge() {
 	}
 }
 
-// checkDisturbed checks all that notifications were about, in one dry run.
+// checkDisturbed checks all objects that notifications were about, in one dry run.
 func (d *Monitor) checkDisturbed(ctx context.Context) {
 	now := time.Now()
 	for ref, p := range d.pauses {
@@ -226,7 +226,7 @@ func (d *Monitor) checkDisturbed(ctx context.Context) {
 	}
 	switch {
 	case len(refs) == 0:
-	case slices.Contains(refs, everything): // which costs as much as an audit, whatever it finds
+	case slices.Contains(refs, everything): // it costs as much as an audit, with or without drift
 		d.check(ctx, "all", kvscheduler.ResyncOpt{})
 		d.pause(refs...)
 	case d.check(ctx, "notified", kvscheduler.ResyncOpt{Refs: refs}):
@@ -234,7 +234,7 @@ func (d *Monitor) checkDisturbed(ctx context.Context) {
 	}
 }
 
-// isPaused reports whether an object was found drifted a short time ago. It is checked at the end of its pause then.
+// isPaused reports whether the object is in a pause. Then it is checked at the end of the pause.
 func (d *Monitor) isPaused(ref kvscheduler.Ref, now time.Time) bool {
 	p, known := d.pauses[ref]
 	if !known || !now.Before(p.until) {
@@ -248,7 +248,7 @@ func (d *Monitor) isPaused(ref kvscheduler.Ref, now time.Time) bool {
 	return true
 }
 
-// pause begins a pause for each object, twice as long as its last one.
+// pause begins a pause for each object, twice as long as its last pause.
 func (d *Monitor) pause(refs ...kvscheduler.Ref) {
 	for _, ref := range refs {
 		length := min(max(driftPause, 2*d.pauses[ref].length), d.Period)
@@ -256,7 +256,7 @@ func (d *Monitor) pause(refs ...kvscheduler.Ref) {
 	}
 }
 
-// check compares objects with what is desired, and repairs or reports those that drifted since the last check. It returns whether
+// check compares objects with their desired values, and repairs or reports those that drifted since the last check. It reports whether
 // there were any.
 func (d *Monitor) check(ctx context.Context, cause string, opt kvscheduler.ResyncOpt) bool {
 	before := d.Scheduler.View()
@@ -284,7 +284,7 @@ func (d *Monitor) check(ctx context.Context, cause string, opt kvscheduler.Resyn
 	return true
 }
 
-// isUnsettled reports whether the scheduler has something to do for an object already.
+// isUnsettled reports whether the scheduler already has an operation to do for an object.
 func isUnsettled(view kvscheduler.View, ref kvscheduler.Ref) bool {
 	status, _ := view.Status(ref)
 	return status.IsLacking() || status.Phase == kvscheduler.Removing
@@ -341,11 +341,11 @@ func (d *Monitor) handle(ctx context.Context, found []kvscheduler.OpRecord) {
 	}
 }
 
-// describeDrift names the object that drifted first in the order of the repair, and counts the others.
+// describeDrift names the object that drifted, the first in the order of the repair, and counts the others.
 func describeDrift(found []kvscheduler.OpRecord) string {
 	first := found[0].Ref
 	if at := slices.IndexFunc(found, func(op kvscheduler.OpRecord) bool { return op.Why == "drift" }); at >= 0 {
-		first = found[at].Ref // and not one that is recreated because of it
+		first = found[at].Ref // not an object that is recreated because of it
 	}
 	others := make(map[string]bool)
 	verbs := make(map[string]bool) // of the first
@@ -381,7 +381,7 @@ func describeDrift(found []kvscheduler.OpRecord) string {
 	return text
 }
 
-// describe tells an operator what of an object is not as it should be.
+// describe returns the difference of an object in words.
 func describe(d kvscheduler.Difference) string {
 	text := fmt.Sprintf("%s: %s", d.Ref, d.Reason)
 	if fields := differing(d.Want, d.Have); fields != "" {
@@ -390,8 +390,8 @@ func describe(d kvscheduler.Difference) string {
 	return text
 }
 
-// Differences makes of a difference what CHECK judges: later plugins of a chain may change some fields of the links in
-// a sandbox, so of these each field stands alone. Any other object is one difference.
+// Differences converts a difference for CHECK. A link in a sandbox has one difference for each field, because later plugins of a chain may
+// change some of its fields. Any other object has one difference.
 func Differences(d kvscheduler.Difference) []podmanager.Difference {
 	link := linkOf(d.Want)
 	w, errW := fieldsOf(d.Want)
@@ -412,7 +412,7 @@ func Differences(d kvscheduler.Difference) []podmanager.Difference {
 	return differences
 }
 
-// linkOf is the name of the link in the pod that a value makes; "" if it makes none.
+// linkOf returns the name of the link in the pod that a value stands for, or "".
 func linkOf(value any) string {
 	switch v := value.(type) {
 	case wire.TapPeer:
@@ -423,8 +423,7 @@ func linkOf(value any) string {
 	return ""
 }
 
-// differing names the fields of two values that differ, with both sides: "mtu is 1300, not 1500". It is empty where
-// there is nothing to compare.
+// differing describes the fields of two values that differ: "mtu is 1300, not 1500". It returns "" if a value is missing.
 func differing(want, have any) string {
 	if want == nil || have == nil {
 		return ""
@@ -444,7 +443,7 @@ func differing(want, have any) string {
 	return strings.Join(parts, "; ")
 }
 
-// unequal names the fields that two values do not share.
+// unequal returns the names of the fields that differ.
 func unequal(w, h map[string]string) []string {
 	all := maps.Clone(w)
 	maps.Copy(all, h)
@@ -455,7 +454,7 @@ func sides(key string, w, h map[string]string) string {
 	return fmt.Sprintf("%s is %s, not %s", key, orMissing(h[key]), orMissing(w[key]))
 }
 
-// fieldsOf is the text of each field of a value, as it is shown elsewhere; a value without fields has one.
+// fieldsOf returns the text of each field of a value. A value without fields has one field "it".
 func fieldsOf(v any) (map[string]string, error) {
 	raw, err := json.Marshal(v)
 	if err != nil {

@@ -27,9 +27,8 @@ import (
 	weftv1 "github.com/weftnet/weft/proto/weft/v1"
 )
 
-// Files follows the directory in which others leave values for the machine: each file YAML, key -> value, and a
-// source of its own. A file that cannot be read or is not root's leaves what it said before as it was; one that goes takes
-// its values along.
+// Files follows the directory of external configuration. Each file is YAML, key -> value, and a source of its own. The values of a file stay
+// if it becomes unreadable or is not owned by root; they are removed with the file.
 type Files struct {
 	dir   string
 	loop  setter
@@ -53,7 +52,7 @@ type setter interface {
 // maxExternalFile bounds a file, in bytes.
 const maxExternalFile = 1 << 20
 
-// look applies what changed since the last look.
+// look applies the files that changed since the last call.
 func (e *Files) look(ctx context.Context) {
 	names, err := filepath.Glob(filepath.Join(e.dir, "*.yaml"))
 	if err != nil {
@@ -113,7 +112,7 @@ func (e *Files) report(name string, err error) {
 }
 
 func readExternal(name string) (map[string][]byte, error) {
-	// What is checked is what is read: another user may be able to rename files in the directory.
+	// The checks are on the open file, not on its name: another user may be able to rename files in the directory.
 	f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 	if errors.Is(err, syscall.ELOOP) {
 		return nil, errNotRegular
@@ -138,7 +137,7 @@ func readExternal(name string) (map[string][]byte, error) {
 
 var errNotRegular = errors.New("it is not a regular file")
 
-// trusted rejects a file that another user than root, or the agent's own, could have written.
+// trusted rejects a file that a user other than root, or the agent's, could have written.
 func trusted(info fs.FileInfo) error {
 	owner, ok := info.Sys().(*syscall.Stat_t)
 	switch {
@@ -154,8 +153,7 @@ func trusted(info fs.FileInfo) error {
 	return nil
 }
 
-// Parse reads key -> value from all documents of a YAML text, or from JSON. What the keys and values say is judged
-// one by one, by the loop.
+// Parse reads key -> value from all documents of a YAML text, or from JSON. The event loop validates each key and value.
 func Parse(raw []byte) (map[string][]byte, error) {
 	documents, err := config.Documents(raw)
 	if err != nil {
@@ -188,7 +186,7 @@ func parseDocument(raw []byte, values map[string][]byte) error {
 	return nil
 }
 
-// Condition reports whether all external configuration is applied, as far as the scheduler has it; drops are the values that it has not.
+// Condition returns the condition that all files are read and no value was dropped; drops are the dropped values.
 func (e *Files) Condition(drops []eventloop.Drop) *weftv1.Condition {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -202,11 +200,11 @@ func (e *Files) Condition(drops []eventloop.Drop) *weftv1.Condition {
 	return &weftv1.Condition{Name: "external", Ok: len(faults) == 0, Message: strings.Join(faults, "; ")}
 }
 
-// Codec reads external configuration. The scheduler reads what the agent itself stored and passes over what it does not
-// know; here a field that the kind has not, in just that spelling, is a mistake.
+// Codec decodes values of external configuration. The scheduler ignores unknown fields, because it reads what other releases stored; in external
+// configuration an unknown field, or one in another spelling, is an error.
 type Codec struct{ *kvscheduler.Scheduler }
 
-// Decode refuses unknown fields by their paths.
+// Decode rejects unknown fields by their paths.
 func (c Codec) Decode(key string, doc []byte) (any, error) {
 	v, err := c.Scheduler.Decode(key, doc)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/weftnet/weft/wire"
 )
 
-// Objects lists what is desired of the machine and how it stands, by kind and name.
+// Objects lists desired and found objects with their phases, by kind and name.
 func (o *Server) Objects(_ context.Context, req *weftv1.ObjectsRequest) (*weftv1.ObjectsReply, error) {
 	view, down := o.config.Scheduler.View(), o.config.Dataplane.Health() != nil
 	reply := &weftv1.ObjectsReply{}
@@ -69,8 +69,7 @@ func (o *Server) object(view kvscheduler.View, ref kvscheduler.Ref, status kvsch
 	return obj
 }
 
-// Why explains the objects whose key is, or begins with, what was asked for. Of several it names those that are not in
-// sync.
+// Why explains the object with the requested key, or all objects whose keys begin with it: then those that are not in sync.
 func (o *Server) Why(_ context.Context, req *weftv1.WhyRequest) (*weftv1.WhyReply, error) {
 	view := o.config.Scheduler.View()
 	refs := matching(view, req.Ref)
@@ -92,7 +91,7 @@ func (o *Server) Why(_ context.Context, req *weftv1.WhyRequest) (*weftv1.WhyRepl
 	return reply, nil
 }
 
-// settled says how objects stand that there is nothing to explain of: one alone by its phase, several by their number.
+// settled describes objects that need no explanation: one by its phase, several by their number.
 func settled(view kvscheduler.View, refs []kvscheduler.Ref) []string {
 	if len(refs) > 1 {
 		return []string{countsOf(view, refs)}
@@ -102,7 +101,7 @@ func settled(view kvscheduler.View, refs []kvscheduler.Ref) []string {
 		return []string{fmt.Sprintf("%s is in sync", refs[0])}
 	case kvscheduler.Observed:
 		return []string{fmt.Sprintf("%s is there: it is seen, and not ours to make", refs[0])}
-	default: // it became so just now, and is worked on
+	default: // the scheduler works on it
 		return []string{fmt.Sprintf("%s is %s", refs[0], status.Phase)}
 	}
 }

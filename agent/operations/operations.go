@@ -65,7 +65,7 @@ func New(c Config) *Server {
 	return &Server{config: c, started: time.Now()}
 }
 
-// State says how the agent and the dataplane are.
+// State returns the conditions of the agent, and the version of the dataplane.
 func (o *Server) State(context.Context, *weftv1.StateRequest) (*weftv1.StateReply, error) {
 	ready, conditions := o.config.Health.Snapshot()
 	stats := o.config.Loop.Stats()
@@ -90,7 +90,7 @@ func (o *Server) State(context.Context, *weftv1.StateRequest) (*weftv1.StateRepl
 	return reply, nil
 }
 
-// repaired reports whether the machine is as desired; pods are served while it is not. down is why the dataplane is not connected.
+// repaired returns the condition that the machine is as desired. Pods are served without it. down is why the dataplane is not connected.
 func repaired(degraded []string, objects map[string]uint32, down error) *weftv1.Condition {
 	c := &weftv1.Condition{Name: "repaired", Ok: true}
 	if down != nil {
@@ -160,12 +160,12 @@ func (o *Server) Addresses(context.Context, *weftv1.AddressesRequest) (*weftv1.A
 	return reply, nil
 }
 
-// Settings gives the configuration in force.
+// Settings returns the configuration in force.
 func (o *Server) Settings(context.Context, *weftv1.SettingsRequest) (*weftv1.SettingsReply, error) {
 	return &weftv1.SettingsReply{Yaml: o.config.Settings().String()}, nil
 }
 
-// Resync asks for a resync and waits for it.
+// Resync runs a resync.
 func (o *Server) Resync(ctx context.Context, req *weftv1.ResyncRequest) (*weftv1.ResyncReply, error) {
 	kinds := map[string]eventloop.Resync{
 		"": eventloop.Full, "full": eventloop.Full, "upstream": eventloop.Upstream, "downstream": eventloop.Downstream,
@@ -195,7 +195,7 @@ func (o *Server) Resync(ctx context.Context, req *weftv1.ResyncRequest) (*weftv1
 	return reply, nil
 }
 
-// dryResync reports what a downstream resync would do.
+// dryResync lists the operations that a downstream resync would do.
 func (o *Server) dryResync(ctx context.Context, force bool) (*weftv1.ResyncReply, error) {
 	rec, err := o.config.Scheduler.Resync(ctx, kvscheduler.ResyncOpt{DryRun: true, Force: force})
 	reply := &weftv1.ResyncReply{}
@@ -222,7 +222,7 @@ func (o *Server) Configure(ctx context.Context, req *weftv1.ConfigureRequest) (*
 	}
 	values, err := external.Parse(req.Document)
 	if err != nil {
-		return &weftv1.ConfigureReply{Error: err.Error()}, nil //nolint:nilerr // it is the caller's to see, not the call's
+		return &weftv1.ConfigureReply{Error: err.Error()}, nil //nolint:nilerr // an error of the request, not of the call
 	}
 	rec, err := o.config.Loop.SetExternal(ctx, req.Source, values)
 	reply := &weftv1.ConfigureReply{}
@@ -242,7 +242,7 @@ func (o *Server) addUnsettled(reply *weftv1.ConfigureReply, values map[string][]
 	for _, key := range slices.Sorted(maps.Keys(values)) {
 		ref, err := kvscheduler.ParseRef(key)
 		if err != nil {
-			continue // it was dropped
+			continue // it is in Dropped
 		}
 		switch status, _ := view.Status(ref); {
 		case status.Err != nil:
@@ -253,7 +253,7 @@ func (o *Server) addUnsettled(reply *weftv1.ConfigureReply, values map[string][]
 	}
 }
 
-// droppedOf are the source's own values that the event left out: what others said of the same keys is not its fault.
+// droppedOf lists the values of the source that the event dropped. Values of other sources are not its fault.
 func droppedOf(rec *eventloop.Record, source string) []string {
 	var dropped []string
 	for _, d := range rec.Drops {
@@ -273,7 +273,7 @@ func stamp(t time.Time) *timestamppb.Timestamp {
 
 func took(d time.Duration) *durationpb.Duration { return durationpb.New(d) }
 
-// document is the whole record as JSON, for -o json and for people who look closer.
+// document returns a record as JSON, for -o json.
 func document(record any) []byte {
 	raw, err := json.Marshal(record)
 	if err != nil {
@@ -282,7 +282,7 @@ func document(record any) []byte {
 	return raw
 }
 
-// Counters reads what the dataplane has counted.
+// Counters reads the counters of the dataplane.
 func (o *Server) Counters(ctx context.Context, _ *weftv1.CountersRequest) (*weftv1.CountersReply, error) {
 	c, err := o.config.Counters.Read(ctx)
 	if err != nil {
@@ -349,7 +349,7 @@ func (o *Server) CollectGarbage(ctx context.Context, req *weftv1.CollectGarbageR
 	return reply, nil
 }
 
-// garbage returns what may be collected, or if keys are given the attachments of these.
+// garbage returns the attachments that may be collected; with keys, those attachments.
 func (o *Server) garbage(ctx context.Context, keys []string) (found []garbage.Finding, err error) {
 	all := o.config.Pods.Attachments()
 	if len(keys) == 0 {
@@ -365,7 +365,7 @@ func (o *Server) garbage(ctx context.Context, keys []string) (found []garbage.Fi
 	return found, nil
 }
 
-// Quarantine lists the attachments under suspicion.
+// Quarantine lists suspected and quarantined attachments.
 func (o *Server) Quarantine(context.Context, *weftv1.QuarantineRequest) (*weftv1.QuarantineReply, error) {
 	reply := &weftv1.QuarantineReply{}
 	for _, s := range o.config.Quarantine.All() {
@@ -378,7 +378,7 @@ func (o *Server) Quarantine(context.Context, *weftv1.QuarantineRequest) (*weftv1
 	return reply, nil
 }
 
-// Release gives quarantined attachments back to the dataplane.
+// Release ends the quarantine of attachments.
 func (o *Server) Release(ctx context.Context, req *weftv1.ReleaseRequest) (*weftv1.ReleaseReply, error) {
 	n, err := o.config.Replayer.Release(ctx, req.Name)
 	reply := &weftv1.ReleaseReply{Released: uint32(n)}
@@ -390,7 +390,7 @@ func (o *Server) Release(ctx context.Context, req *weftv1.ReleaseRequest) (*weft
 
 // Events streams the history of the event loop.
 func (o *Server) Events(req *weftv1.EventsRequest, stream grpc.ServerStreamingServer[weftv1.EventRecord]) error {
-	next := max(req.Since, 1) - 1 // the event before those wanted
+	next := max(req.Since, 1) - 1 // the number before the first requested event
 	records := o.config.Loop.History(next)
 	if n := int(req.Last); n > 0 && len(records) > n {
 		records = records[len(records)-n:]

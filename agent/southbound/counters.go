@@ -14,14 +14,14 @@ import (
 	"github.com/weftnet/weft/pod"
 )
 
-// countersAge is how long a reading serves: the dataplane is asked once a second at most, however many clients scrape.
+// countersAge is how long a reading is used: the dataplane is read at most once a second, regardless of the number of clients.
 const countersAge = time.Second
 
-// checkCounters is the time between two checks whether the stats segment can be read.
+// checkCounters is the interval of checks whether the stats segment can be read.
 const checkCounters = 15 * time.Second
 
-// Counters reads the dataplane's counters for metrics and operators, and keeps the condition that says whether they can be
-// read. Pods are served without them.
+// Counters reads the dataplane's counters for metrics and operators, and sets the condition "stats" while it cannot. Pods are served without
+// counters.
 type Counters struct {
 	southbound *Dataplane
 	health     *health.Conditions
@@ -31,7 +31,7 @@ type Counters struct {
 	last   *vpp.Counters
 	err    error // of the last reading
 	at     time.Time
-	warned string // about which error of the stats segment
+	warned string // the error of the stats segment in the last warning
 }
 
 // NewCounters returns the counters of a dataplane.
@@ -40,7 +40,7 @@ func NewCounters(s *Dataplane, h *health.Conditions, log *slog.Logger) *Counters
 	return &Counters{southbound: s, health: h, log: log}
 }
 
-// errNoDataplane is the error while there is no connection; the condition of the dataplane says why.
+// errNoDataplane is the error without a connection; the condition "dataplane" has the reason.
 var errNoDataplane = errors.New("the dataplane is not connected")
 
 // Read returns the counters, which are up to a second old.
@@ -59,7 +59,7 @@ func (c *Counters) Read(ctx context.Context) (*vpp.Counters, error) {
 	return c.last, c.err
 }
 
-// Run checks from time to time whether counters can be read, so that the condition is right even if no client reads them.
+// Run checks periodically whether counters can be read, so that the condition is right even if no client reads them.
 func (c *Counters) Run(ctx context.Context) error {
 	if err := c.southbound.Await(ctx); err != nil {
 		return err
@@ -75,7 +75,7 @@ func (c *Counters) Run(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// judgeLocked sets the condition after a reading. A lost connection and a caller that gave up say nothing about it.
+// judgeLocked sets the condition after a reading. A lost connection, or a cancelled call, does not change it.
 func (c *Counters) judgeLocked(ctx context.Context, err error) {
 	if ctx.Err() != nil || err != nil && !errors.Is(err, vpp.ErrStats) {
 		return
@@ -98,16 +98,15 @@ func (c *Counters) judgeLocked(ctx context.Context, err error) {
 	c.health.Set(health.Stats, false, "no counters: "+err.Error())
 }
 
-// PodInterface is an interface of a pod with what passed through it, as the pod sees it: received is what came to the pod.
+// PodInterface is an interface of a pod with its traffic from the view of the pod: received packets are those that came to the pod.
 type PodInterface struct {
 	At pod.Attachment
 	pod.Interface
 	vpp.Traffic
-	Connected *bool // of a memif: whether the pod's program is there
+	Connected *bool // of a memif: whether the program in the pod is connected
 }
 
-// PodCounters assigns counters to the interfaces of attachments. What comes from an interface of the dataplane is what its
-// pod sent.
+// PodCounters assigns counters to the interfaces of attachments. It swaps the directions: what the dataplane received, the pod sent.
 func PodCounters(attachments []pod.Attachment, c *vpp.Counters) []PodInterface {
 	var all []PodInterface
 	for _, at := range attachments {

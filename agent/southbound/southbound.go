@@ -25,25 +25,25 @@ import (
 	"github.com/weftnet/weft/ipnet/desired"
 )
 
-// Dataplane is the connection to the dataplane and, where that is the embedded one, what keeps it alive.
+// Dataplane is the connection to the dataplane. It starts the embedded dataplane if no process serves the API socket.
 type Dataplane struct {
 	Client   *vpp.Client
 	embedded *embedded // nil: another component runs the dataplane
 	health   *health.Conditions
 	log      *slog.Logger
 
-	Replay    func(context.Context, *Connection) error // the dataplane may be a new process: read it back and repair it
+	Replay    func(context.Context, *Connection) error // of the desired state: the dataplane may be a new process
 	connected chan struct{}                            // closed by the first connection
-	again     chan struct{}                            // holds a token when a connection was made anew
+	again     chan struct{}                            // holds a token after a reconnection
 	lost      chan struct{}                            // holds a token when the connection broke
 	up        atomic.Bool                              // there is a connection
 
 	mu      sync.Mutex
 	current *Connection // the last one that was made; nil before the first
 
-	OnReconnect func()                   // told of each connection but the first
-	OnReplay    func(took time.Duration) // told of each replay
-	OnDisturbed func(vpp.Index)          // told of each interface that was deleted or set down
+	OnReconnect func()                   // called for each connection but the first
+	OnReplay    func(took time.Duration) // called after each replay
+	OnDisturbed func(vpp.Index)          // called for each interface that was deleted or set down
 }
 
 // Connection is one connection to the dataplane, which may be another process than that of the connection before.
@@ -90,7 +90,7 @@ func New(c config.Config, log *slog.Logger, conditions *health.Conditions) *Data
 	return s
 }
 
-// gracePeriods returns nil if RCU grace periods are not to be expedited, or cannot be. weft-vswitch waits for none.
+// gracePeriods returns nil if RCU grace periods are not expedited by configuration, or cannot be. weft-vswitch does not wait for them.
 func gracePeriods(c config.Config, log *slog.Logger) *vpp.GracePeriods {
 	marker := filepath.Join(filepath.Dir(c.Socket), "rcu-expedited")
 	if !c.Dataplane.ExpediteRCU || c.Dataplane.Type == config.Embedded {
@@ -122,12 +122,10 @@ func (s *Dataplane) Run(ctx context.Context) error {
 	return errors.Join(err, s.Client.Close())
 }
 
-// lookAgain is the time between two looks for a dataplane while there is no connection: one may have answered and died
-// before there was any that could break.
+// lookAgain is the poll interval without a connection: a dataplane may die after it answered and before it is connected.
 const lookAgain = time.Second
 
-// supervise starts the embedded dataplane where none answers: now, whenever the connection broke, and for as long as
-// there is none.
+// supervise starts the embedded dataplane if no process answers: at first, after each lost connection, and in each poll without a connection.
 func (s *Dataplane) supervise(ctx context.Context) error {
 	tick := time.NewTicker(lookAgain)
 	defer tick.Stop()
@@ -141,7 +139,7 @@ func (s *Dataplane) supervise(ctx context.Context) error {
 	}
 }
 
-// awaitNeed returns when it is time to look for a dataplane.
+// awaitNeed returns when the dataplane must be checked.
 func (s *Dataplane) awaitNeed(ctx context.Context, tick <-chan time.Time) error {
 	for {
 		select {
@@ -157,7 +155,7 @@ func (s *Dataplane) awaitNeed(ctx context.Context, tick <-chan time.Time) error 
 	}
 }
 
-// ensure tries until a dataplane answers; one that cannot be started must not become a busy loop.
+// ensure retries, with growing pauses, until a dataplane answers.
 func (s *Dataplane) ensure(ctx context.Context) error {
 	delay := backoff.NewExponentialBackOff()
 	delay.InitialInterval, delay.MaxInterval = 200*time.Millisecond, 30*time.Second
@@ -173,7 +171,7 @@ func (s *Dataplane) ensure(ctx context.Context) error {
 	return err
 }
 
-// Await returns once there was a connection.
+// Await returns after the first connection.
 func (s *Dataplane) Await(ctx context.Context) error {
 	select {
 	case <-s.connected:
@@ -183,8 +181,8 @@ func (s *Dataplane) Await(ctx context.Context) error {
 	}
 }
 
-// replays brings a dataplane that was connected anew to what is desired, and only then calls it well: until then new pods
-// are told to come again.
+// replays applies the desired state after each reconnection. The dataplane is healthy only after that; until then ADDs get "try again
+// later".
 func (s *Dataplane) replays(ctx context.Context) error {
 	for {
 		select {
@@ -214,7 +212,7 @@ func (s *Dataplane) IsConnected() bool { return s.up.Load() }
 // Ping returns nil if the dataplane answers.
 func (s *Dataplane) Ping(ctx context.Context) error { return s.Client.Ping(ctx) }
 
-// Connection is the last connection that was made.
+// Connection returns the last connection.
 func (s *Dataplane) Connection() *Connection {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -238,7 +236,7 @@ func (s *Dataplane) onConnected(version string) {
 	s.up.Store(true)
 	if first {
 		s.health.Set(health.Dataplane, true, version)
-		close(s.connected) // the first resync is waiting for it, and reads everything back anyway
+		close(s.connected) // the first resync waits for it, and reads everything back
 		return
 	}
 	s.OnReconnect()
@@ -258,20 +256,19 @@ func (s *Dataplane) onLost(err error) {
 	s.health.Set(health.Dataplane, false, "connection lost: "+err.Error())
 	select {
 	case s.lost <- struct{}{}:
-	default: // a token is there already
+	default: // there is a token
 	}
 }
 
-// embedded finds or starts the weft-vswitch of this node. It is a process of its own, in its own session and with its
-// output in a file, so that it goes on forwarding when the agent stops, is killed, or is upgraded; one that answers
-// is never started again.
+// embedded finds or starts the weft-vswitch of this node. weft-vswitch is a process in a session of its own that logs to a file, so that it
+// continues to forward when the agent stops, is killed, or is upgraded. While one answers, none is started.
 type embedded struct {
 	config config.Dataplane
 	log    *slog.Logger
-	known  bool // it answered when it was looked for last
+	known  bool // it answered at the last check
 }
 
-// startTimeout is how long a new weft-vswitch may take until its API answers; it needs a few milliseconds.
+// startTimeout limits the time from the start of weft-vswitch to the first answer of its API, which takes a few milliseconds.
 const startTimeout = 10 * time.Second
 
 // ensure returns once a dataplane answers on the API socket.
@@ -315,7 +312,7 @@ func (e *embedded) program() (string, error) {
 	return program, nil
 }
 
-// start leaves a running weft-vswitch behind. The channel is closed when it ends, as long as this agent lives.
+// start starts a weft-vswitch that outlives the agent. The channel is closed when it ends.
 func (e *embedded) start(program string) (exited <-chan struct{}, pid int, err error) {
 	if err := errors.Join(os.MkdirAll(filepath.Dir(e.config.Log), 0o755), os.MkdirAll(filepath.Dir(e.config.Socket), 0o700)); err != nil {
 		return nil, 0, err
@@ -325,7 +322,7 @@ func (e *embedded) start(program string) (exited <-chan struct{}, pid int, err e
 		return nil, 0, err
 	}
 	defer out.Close()
-	cmd := exec.Command(program, "--api-socket", e.config.Socket, "--stats-socket", e.config.StatsSocket) //nolint:noctx // it is to outlive us
+	cmd := exec.Command(program, "--api-socket", e.config.Socket, "--stats-socket", e.config.StatsSocket) //nolint:noctx // it outlives the agent
 	cmd.Stdout, cmd.Stderr = out, out
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := cmd.Start(); err != nil {
