@@ -1,4 +1,3 @@
-// Package kvschedulertest has schedulers for the tests of other packages.
 package kvschedulertest
 
 import (
