@@ -81,7 +81,7 @@ format: go ## check the format of the sources
 
 lint: go ## check the rules of CONVENTIONS.md
 	@echo "verify: lint"
-	@$(TOOL) golangci-lint run
+	@$(TOOL) golangci-lint run --allow-parallel-runners
 
 vet: go ## run go vet
 	@echo "verify: vet"

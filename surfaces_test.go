@@ -27,7 +27,7 @@ var served = map[string]grpc.ServiceDesc{
 
 // listening are the files that listen on sockets, with the beginnings of their rows in the table of sockets.
 var listening = map[string]string{
-	"agent/endpoint.go":            "TCP 127.0.0.1:9465",
+	"agent/web/web.go":             "TCP 127.0.0.1:9465",
 	"cmd/weft-agent/controller.go": "TCP 127.0.0.1:9879",
 	"podmanager/server.go":         "`/run/weft/agent.sock`",
 	"devicemanager/server.go":      "kubelet's `device-plugins/weft-memif.sock`",

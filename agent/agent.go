@@ -17,15 +17,19 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/weftnet/weft/agent/chain"
 	"github.com/weftnet/weft/agent/cluster"
 	"github.com/weftnet/weft/agent/config"
 	"github.com/weftnet/weft/agent/drift"
 	"github.com/weftnet/weft/agent/external"
 	"github.com/weftnet/weft/agent/garbage"
 	"github.com/weftnet/weft/agent/health"
+	"github.com/weftnet/weft/agent/measure"
 	"github.com/weftnet/weft/agent/recovery"
 	"github.com/weftnet/weft/agent/southbound"
 	"github.com/weftnet/weft/agent/statefile"
+	"github.com/weftnet/weft/agent/uplink"
+	"github.com/weftnet/weft/agent/web"
 	"github.com/weftnet/weft/dataplane/linux"
 	"github.com/weftnet/weft/dataplane/vpp"
 	"github.com/weftnet/weft/devicemanager"
@@ -62,8 +66,7 @@ type Agent struct {
 	devices   *devicemanager.Manager // nil: the node has none
 
 	member   *cluster.Member // nil without a cluster
-	card     *heldCard       // the network card that the dataplane owns; nil: the kernel keeps it
-	released []*heldCard     // network cards to return to the kernel
+	uplink   *uplink.Keeper
 	networks *cluster.NodeNetworks
 
 	observers  []func(podmanager.Outcome) // of outcomes of attachments
@@ -73,11 +76,12 @@ type Agent struct {
 	monitor    *statefile.Monitor
 	external   *external.Files
 	vanished   *garbage.Collector
-	chains     *chains
+	chains     *chain.Tracker
 	drift      *drift.Monitor
 	replayer   *recovery.Replayer // used by start, then by the southbound
 
 	metrics  *metrics.Metrics
+	source   measure.Source
 	counters *southbound.Counters
 }
 
@@ -89,9 +93,9 @@ func New(ctx context.Context, c config.Config, log *slog.Logger) (a *Agent, err 
 	a = &Agent{config: c, log: log, health: health.New(c.HealthFile, log)}
 	a.health.Served = a.markServed
 	if len(c.ReadinessGates) > 0 {
-		a.health.Require(health.Gates, "none was asked yet")
+		a.health.Require(health.Gates, "no gate was polled yet")
 	}
-	a.metrics = metrics.New(metrics.Config{Kinds: wire.Kinds(), Read: a.read, Log: log.With("room", "metrics")})
+	a.metrics = metrics.New(metrics.Config{Kinds: wire.Kinds(), Read: func(ctx context.Context) metrics.State { return a.source.Read(ctx) }, Log: log.With("component", "metrics")})
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, a.Close())
@@ -105,7 +109,7 @@ func New(ctx context.Context, c config.Config, log *slog.Logger) (a *Agent, err 
 	a.state.OnSave = a.metrics.Committed
 	a.health.Advise(health.State)
 	a.monitor = statefile.NewMonitor(a.state, a.health.SetErr(health.State), log)
-	if err := a.assembleCard(ctx); err != nil {
+	if err := a.assembleUplink(ctx); err != nil {
 		return a, err
 	}
 	if err := a.assembleCluster(ctx); err != nil {
@@ -117,14 +121,23 @@ func New(ctx context.Context, c config.Config, log *slog.Logger) (a *Agent, err 
 	if err := a.assembleScheduler(); err != nil {
 		return a, err
 	}
-	if err := a.assembleRooms(); err != nil {
+	if err := a.assemblePackages(); err != nil {
 		return a, err
 	}
 	if err := a.restore(); err != nil {
 		return a, err
 	}
-	return a, a.join()
+	if err := a.join(); err != nil {
+		return a, err
+	}
+	a.source = measure.Source{
+		Loop: a.loop, Scheduler: a.scheduler, Pods: a.pods, Networks: a.network.Networks, Dataplane: a.dataplane, Counters: a.counters,
+		Quarantine: a.quarantine, Health: a.health, Queue: a.queue, Devices: a.devices, Member: a.member,
+	}
+	return a, nil
 }
+
+func (a *Agent) recorder() measure.Recorder { return measure.Recorder{Metrics: a.metrics} }
 
 // Close closes the state file.
 func (a *Agent) Close() error {
@@ -134,12 +147,20 @@ func (a *Agent) Close() error {
 	return a.state.Close()
 }
 
+// assembleUplink finds the network card that the dataplane will own.
+func (a *Agent) assembleUplink(ctx context.Context) (err error) {
+	if a.uplink, err = uplink.Open(a.config, a.health, a.log); err != nil || !a.uplink.IsConfigured() {
+		return err
+	}
+	return a.serveWhile(ctx, a.uplink.Find)
+}
+
 func (a *Agent) assembleScheduler() error {
 	a.scheduler = kvscheduler.New(kvscheduler.Config{
 		Sources: []string{ownSource, externalSource},
 		Journal: a.state.Journal,
-		OnDone:  func(r *kvscheduler.Record) { a.state.Transactions.Add(r); a.measureTransaction(r) },
-		Logger:  a.log.With("room", "kvscheduler"),
+		OnDone:  func(r *kvscheduler.Record) { a.state.Transactions.Add(r); a.recorder().Transaction(r) },
+		Logger:  a.log.With("component", "kvscheduler"),
 	})
 	a.dataplane = southbound.New(a.config, a.log, a.health)
 	a.dataplane.OnReconnect, a.dataplane.OnReplay = a.metrics.Reconnected, a.metrics.Replayed
@@ -150,25 +171,26 @@ func (a *Agent) assembleScheduler() error {
 		a.quarantine.Tell = a.member.Events.Quarantined
 		a.vanished.IsDeleted, a.vanished.Sandboxes = a.member.View.IsDeleted, garbage.ContainerRuntime{Socket: a.config.Kubernetes.RuntimeSocket}.Sandboxes
 	}
-	a.assembleChains()
+	a.chains = chain.New(chain.Config{State: a.state, View: a.scheduler.View, Objects: a.objects, Log: a.log.With("component", "chains")})
+	a.observers = append(a.observers, a.chains.Observe)
 	if err := vpp.Register(a.scheduler, a.dataplane.Client); err != nil {
 		return fmt.Errorf("kinds of the dataplane: %w", err)
 	}
-	if _, err := linux.Register(a.scheduler, linux.Options{VethName: desired.VethObject, Later: a.chains.later}); err != nil {
+	if _, err := linux.Register(a.scheduler, linux.Options{VethName: desired.VethObject, Later: a.chains.Later}); err != nil {
 		return fmt.Errorf("kinds of the kernel: %w", err)
 	}
 	return nil
 }
 
-func (a *Agent) assembleRooms() (err error) {
-	a.committer = &committer{scheduler: a.scheduler, keepUnknown: true, onRefused: a.noteRefusedRebuild, onRepair: a.measureDrift, client: a.dataplane.Client} // until all attachments are known
+func (a *Agent) assemblePackages() (err error) {
+	a.committer = &committer{scheduler: a.scheduler, keepUnknown: true, onRefused: a.noteRefusedRebuild, onRepair: a.recorder().Drift, client: a.dataplane.Client} // until all attachments are known
 	a.loop = eventloop.New(eventloop.Config{
 		Committer: a.committer,
 		Saver:     a.state,
 		External:  external.Codec{Scheduler: a.scheduler},
-		Log:       a.log.With("room", "eventloop"),
+		Log:       a.log.With("component", "eventloop"),
 		Verify:    a.config.Verify,
-		OnRecord:  a.measureEvent,
+		OnRecord:  a.recorder().Event,
 	})
 	a.networks = cluster.NewNodeNetworks(a.config.Networks, a.loop, a.log)
 	a.external = external.New(a.config.External, a.loop, a.log)
@@ -192,13 +214,13 @@ func (a *Agent) assembleRooms() (err error) {
 		Paused:      a.paused,
 		Observe:     a.observe,
 		Verify:      a.verify,
-		Later:       a.chains.end,
+		Later:       a.chains.End,
 		IsGone:      garbage.IsGone,
 		Void:        a.void,
 		Grace:       orNone(a.config.GCGrace),
 		Ready:       a.health.Missing,
 		Started:     a.started,
-		Log:         a.log.With("room", "podmanager"),
+		Log:         a.log.With("component", "podmanager"),
 	})
 	a.assembleRecovery()
 	register(a.loop, a.handlers())
@@ -221,10 +243,10 @@ func (a *Agent) assembleRecovery() {
 // networkConfig returns the configuration of ipnet, from the agent's configuration and the machine.
 func (a *Agent) networkConfig() ipnet.Config {
 	m := a.config.Devices.Memif
-	var uplink cluster.Uplink
+	var node cluster.Uplink
 	pools := a.config.Pools
 	if a.member != nil {
-		uplink, pools = a.member.Uplink, slices.Concat(pools, a.member.Ranges)
+		node, pools = a.member.Uplink, slices.Concat(pools, a.member.Ranges)
 	}
 	return ipnet.Config{
 		Networks: networks.Config{
@@ -235,8 +257,8 @@ func (a *Agent) networkConfig() ipnet.Config {
 			MTU:            a.config.MTU,
 			Blocks:         a.member != nil,
 			Tunnel:         a.tunnelType(),
-			UplinkMTU:      uplink.MTU,
-			Log:            a.log.With("room", "ipnet"),
+			UplinkMTU:      node.MTU,
+			Log:            a.log.With("component", "ipnet"),
 		},
 		Mesh: mesh.Config{
 			LinkTypes:     linkTypes(&a.config, ""),
@@ -245,8 +267,8 @@ func (a *Agent) networkConfig() ipnet.Config {
 			TunnelLink:    a.config.TunnelLink,
 			IPMasq:        a.config.IPMasq,
 			IPMasqExclude: a.config.IPMasqExclude,
-			Uplink:        uplink.Name,
-			Card:          a.card.of(),
+			Uplink:        node.Name,
+			Card:          a.uplink.Card(),
 		},
 		Pods: attach.Config{
 			PodQueues:         a.config.PodQueues,
@@ -261,10 +283,10 @@ func (a *Agent) networkConfig() ipnet.Config {
 
 // Run runs the agent until ctx ends. The dataplane continues after it returns.
 func (a *Agent) Run(ctx context.Context) error {
-	web := &endpoint{address: a.config.HTTP.Listen, handler: a.routes(), log: a.log}
-	web.openFirst(ctx) // before the socket: the page says why pods are not served yet
+	endpoint := &web.Endpoint{Address: a.config.HTTP.Listen, Handler: web.Routes(a.metrics, a.health), Log: a.log}
+	endpoint.Listen(ctx) // before the socket: the page says why pods are not served yet
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return ended("metrics and health", web.run(ctx)) })
+	group.Go(func() error { return ended("metrics and health", endpoint.Run(ctx)) })
 	group.Go(func() error { return ended("scheduler", a.scheduler.Run(ctx)) })
 	group.Go(func() error { return ended("event loop", a.loop.Run(ctx)) })
 	group.Go(func() error { return ended("server", a.serve(ctx)) })
@@ -274,9 +296,9 @@ func (a *Agent) Run(ctx context.Context) error {
 	group.Go(func() error { return ended("write-behind buffers", a.state.FlushSoon(ctx)) })
 	group.Go(func() error { return ended("configuration", a.networks.FollowConfig(ctx, a.config, a.view)) })
 	group.Go(func() error { return ended("external configuration", a.external.Run(ctx)) })
-	group.Go(func() error { return ended("mark that pods are served", a.goOnMarking(ctx)) })
+	group.Go(func() error { return ended("time of last service", a.keepMarking(ctx)) })
 	group.Go(func() error { return ended("network", a.watchShared(ctx)) })
-	group.Go(func() error { return ended("chains", a.chains.run(ctx, a.started, a.pods.Attachment)) })
+	group.Go(func() error { return ended("chains", a.chains.Run(ctx, a.started, a.pods.Attachment)) })
 	if len(a.config.ReadinessGates) > 0 {
 		group.Go(func() error {
 			return ended("readiness gates", health.NewGates(a.config.ReadinessGates, a.health, health.GatesPoll).Run(ctx))
@@ -306,7 +328,7 @@ func (a *Agent) Run(ctx context.Context) error {
 
 // start rebuilds a lost state, resyncs the machine with the state, handles queued deletions, and then accepts new pods.
 func (a *Agent) start(ctx context.Context) error {
-	if err := a.holdCard(); err != nil {
+	if err := a.uplink.Take(); err != nil {
 		return err
 	}
 	if err := a.dataplane.Await(ctx); err != nil {
@@ -328,7 +350,7 @@ func (a *Agent) start(ctx context.Context) error {
 		// The scheduler and the loop retry failed repairs; they must not prevent the start.
 		a.log.Error("first resync left something to repair", "err", err)
 	}
-	if err := a.settleCards(); err != nil {
+	if err := a.uplink.Settle(a.scheduler.View()); err != nil {
 		return err
 	}
 	a.networks.SetFirst(ctx, a.view())
@@ -358,7 +380,7 @@ func Main(ctx context.Context, c config.Config, out io.Writer) error {
 	log := newLog(c.Log, out)
 	log.Info("agent starting", "version", version.String(), "dataplane", c.Dataplane.Type)
 	if err := southbound.MakeWritable(southbound.Sysctls); err != nil {
-		log.Warn("settings of the kernel cannot be written", "err", err)
+		log.Warn("sysctls of the kernel are read-only", "err", err)
 	}
 	a, err := New(ctx, c, log)
 	switch {
@@ -381,6 +403,13 @@ func newLog(c config.Log, out io.Writer) *slog.Logger {
 		return slog.New(slog.NewJSONHandler(out, opts))
 	}
 	return slog.New(slog.NewTextHandler(out, opts))
+}
+
+// observe passes outcomes of attachments to all observers. Observers must not block; they are registered before Run.
+func (a *Agent) observe(o podmanager.Outcome) {
+	for _, tell := range a.observers {
+		tell(o)
+	}
 }
 
 // inspect identifies the network namespace at a path.
@@ -447,7 +476,7 @@ func ipamPools(pools []config.Pool) []ipam.Pool {
 	return out
 }
 
-// orNone says "none" as other packages do, where 0 is the default.
+// orNone converts 0, which means "none" in the configuration, to -1: other packages take 0 as "default".
 func orNone(d time.Duration) time.Duration {
 	if d == 0 {
 		return -1

@@ -13,7 +13,7 @@ import (
 	"github.com/weftnet/weft/wire"
 )
 
-// watchShared keeps the condition network: an object that all pods need must not be missing on a node that is ready.
+// watchShared updates the condition network: a node is not ready while an object that all pods need is missing.
 func (a *Agent) watchShared(ctx context.Context) error {
 	for ref, status := range a.scheduler.Watch(ctx) {
 		if desired.IsShared(ref.String()) && (status.IsLacking() || !a.health.Holds(health.Network)) {
@@ -63,8 +63,8 @@ func (a *Agent) noteRefusedRebuild(err error) {
 	a.health.Set(health.Network, false, text)
 }
 
-// exhausted says which pools of one family have no address for another pod, where that is to make the node unavailable. An
-// address that cools down will be free soon.
+// exhausted returns the pools of a family that have no address for another pod, if the configuration says that the node is unavailable
+// then. A cooling address counts as free.
 func (a *Agent) exhausted() string {
 	if !a.config.ExhaustedIsUnavailable {
 		return ""

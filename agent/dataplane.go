@@ -13,7 +13,7 @@ import (
 )
 
 // linkTypes resolves the configured link types; noTap is why the dataplane cannot create taps, "" if it can. A type that the
-// operator chose stays, even where it will be refused.
+// operator chose stays, even if the dataplane will refuse it.
 func linkTypes(c *config.Config, noTap string) mesh.LinkTypes {
 	usual := pod.TypeTap
 	if noTap != "" {
@@ -28,8 +28,8 @@ func linkTypes(c *config.Config, noTap string) mesh.LinkTypes {
 	return mesh.LinkTypes{Pod: resolve(c.PodInterface), Host: resolve(c.HostLinkType), NoTap: noTap}
 }
 
-// chooseLinkTypes asks the dataplane whether it can create taps, and has networks use what it can. weft-vswitch needs nothing
-// that a node might lack; VPP needs vhost-net. It asks until it gets an answer: a wrong guess would replace the host link.
+// chooseLinkTypes asks the dataplane whether it can create taps, and sets the link types accordingly. VPP needs vhost-net for taps;
+// weft-vswitch needs nothing that a node may lack. It retries until it gets a reply: a wrong guess would replace the host link.
 func (a *Agent) chooseLinkTypes(ctx context.Context) {
 	if a.config.Dataplane.Type != config.VPP {
 		return
@@ -40,7 +40,7 @@ func (a *Agent) chooseLinkTypes(ctx context.Context) {
 		backoff.WithNotify(func(err error, _ time.Duration) {
 			if err.Error() != reason {
 				reason = err.Error()
-				a.log.Warn("dataplane did not say whether it can create taps, asking again", "err", err)
+				a.log.Warn("dataplane did not report whether it can create taps, retrying", "err", err)
 			}
 		}))
 	if err != nil {
@@ -55,7 +55,7 @@ func (a *Agent) chooseLinkTypes(ctx context.Context) {
 	}
 }
 
-// maxSegment is the largest packet that veths carry in one piece; 0: the kernel's. weft-vswitch takes what the kernel gives.
+// maxSegment returns the size of the largest packet that a veth carries unsegmented; 0 is the kernel's limit, which weft-vswitch accepts.
 func maxSegment(c *config.Config) int {
 	if c.Dataplane.Type != config.VPP {
 		return 0
@@ -66,7 +66,7 @@ func maxSegment(c *config.Config) int {
 	return c.Dataplane.Rings().MaxSegment()
 }
 
-// noSegment has the kernel segment everything itself. VPP's af_packet input does not mark IPv4 for a header checksum, by which
+// noSegment makes the kernel segment every packet. VPP's af_packet input does not mark IPv4 for a header checksum, by which
 // VPP's segmentation tells IPv4 from IPv6 (25.10 and 26.06, af_packet/node.c and vnet/gso/gso.h): long packets from a veth
-// would leave a tunnel with wrong lengths. The value is above the kernel's room for TCP headers, which it subtracts.
+// would leave a tunnel with wrong lengths. The value is above the space for TCP headers, which the kernel subtracts.
 const noSegment = 512

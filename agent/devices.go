@@ -10,7 +10,7 @@ import (
 	"github.com/weftnet/weft/pod"
 )
 
-// assembleDevices makes the manager of devices; the node may have none.
+// assembleDevices creates the device manager, if the node has devices.
 func (a *Agent) assembleDevices() (err error) {
 	d := a.config.Devices
 	if d.Memif.Count == 0 {
@@ -31,7 +31,7 @@ func (a *Agent) assembleDevices() (err error) {
 		NoSecretEnv:   !d.Memif.SecretInEnv,
 		CollectAfter:  d.Memif.CollectAfter,
 		CollectMinAge: d.Memif.CollectAfter,
-		Log:           a.log.With("room", "devicemanager"),
+		Log:           a.log.With("component", "devicemanager"),
 	})
 	if err != nil {
 		return err
@@ -42,7 +42,7 @@ func (a *Agent) assembleDevices() (err error) {
 	return nil
 }
 
-// secret is how networks learn the secret of an allocation; nil where there are no memifs.
+// secret returns the function that looks up the secret of an allocation; nil without memifs.
 func (a *Agent) secret() func(string) secret.Text {
 	if a.devices == nil {
 		return nil
@@ -50,7 +50,7 @@ func (a *Agent) secret() func(string) secret.Text {
 	return a.devices.Secret
 }
 
-// grants is how pods' devices are learned; nil where there are none.
+// grants returns the function that lists the devices granted to a pod; nil without devices.
 func (a *Agent) grants() func(context.Context, pod.ID) ([]pod.Grant, error) {
 	if a.devices == nil {
 		return nil
@@ -66,7 +66,7 @@ func (a *Agent) grants() func(context.Context, pod.ID) ([]pod.Grant, error) {
 	}
 }
 
-// runDevices serves kubelet once pods can be served: it takes what it is told for what is there.
+// runDevices serves kubelet once pods can be served, because kubelet takes the first list of devices as complete.
 func (a *Agent) runDevices(ctx context.Context) error {
 	if err := a.health.Await(ctx, health.Started); err != nil {
 		return err

@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"encoding/json"
 	"errors"
 	"io/fs"
 	"os"
@@ -162,26 +161,4 @@ func read(t *testing.T, s *statefile.File) int {
 		_, _ = e, err
 	}
 	return len(attachments)
-}
-
-// FuzzHeldCard reads the file of a network card: what is taken names the file that it was read from.
-func FuzzHeldCard(f *testing.F) {
-	f.Add([]byte(`{"boot":"b","card":{"link":"eth0","addresses":["10.0.0.1/24"]},"to":"weft-uplink"}`))
-	f.Add([]byte(`{"boot":"b","card":{"link":"../x"}}`))
-	f.Add([]byte("null"))
-	dir := f.TempDir()
-	f.Fuzz(func(t *testing.T, raw []byte) {
-		if err := os.WriteFile(filepath.Join(dir, "card-eth0.json"), raw, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		cards, err := readHeldCards(dir, "b")
-		if err != nil && len(cards) > 0 {
-			t.Errorf("%d cards with an error", len(cards))
-		}
-		for _, c := range cards {
-			if !json.Valid(raw) || c.file(dir) != filepath.Join(dir, "card-eth0.json") {
-				t.Errorf("%q is accepted as the card of %q", raw, c.file(dir))
-			}
-		}
-	})
 }

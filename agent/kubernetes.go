@@ -11,7 +11,7 @@ import (
 	"github.com/weftnet/weft/pod"
 )
 
-// assembleCluster connects to the API server, and waits for what it knows of the node.
+// assembleCluster connects to the API server and reads this node.
 func (a *Agent) assembleCluster(ctx context.Context) (err error) {
 	if a.config.Kubernetes.Mode == config.NoCluster {
 		return nil
@@ -23,7 +23,7 @@ func (a *Agent) assembleCluster(ctx context.Context) (err error) {
 		return err
 	}
 	defer a.health.Set(health.Started, false, health.FirstResync)
-	return a.serveWhile(ctx, func(ctx context.Context) error { return a.member.Learn(ctx, a.card.of()) })
+	return a.serveWhile(ctx, func(ctx context.Context) error { return a.member.Learn(ctx, a.uplink.Card()) })
 }
 
 // join prepares the node's part in its cluster. The state is restored.

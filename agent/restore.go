@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/weftnet/weft/agent/chain"
 	"github.com/weftnet/weft/agent/cluster"
 	"github.com/weftnet/weft/agent/config"
 	"github.com/weftnet/weft/agent/recovery"
@@ -44,7 +45,7 @@ func (a *Agent) restore() error {
 	if err != nil {
 		return err
 	}
-	ends, err := statefile.Load[chainEnd](a.state, statefile.BucketChains, a.log)
+	chains, err := statefile.Load[chain.Result](a.state, statefile.BucketChains, a.log)
 	if err != nil {
 		return err
 	}
@@ -71,7 +72,7 @@ func (a *Agent) restore() error {
 	a.network.Restore(saved)
 	a.pods.Restore(attachments)
 	a.quarantine.Restore(suspicions, attachments)
-	a.chains.restore(ends, attachments)
+	a.chains.Restore(chains, attachments)
 	a.network.Pods.SetWithheld(a.quarantine.Keys())
 	a.loop.Restore(records)
 	a.log.Info("state restored", "attachments", len(attachments), "leases", len(leases), "devices", len(devices), "networks", len(networks), "records", len(records))
@@ -107,7 +108,7 @@ func (a *Agent) savedOfCluster() (saved ipnet.Saved, err error) {
 }
 
 func (a *Agent) forgetLastBoot() error {
-	boot, err := bootID(a.config.BootID)
+	boot, err := statefile.ReadBootID(a.config.BootID)
 	if err != nil {
 		return err
 	}
@@ -118,6 +119,6 @@ func (a *Agent) forgetLastBoot() error {
 	if before == "" || before == boot {
 		return nil
 	}
-	a.log.Info("node was rebooted, attachments and leases dropped", "boot", boot)
+	a.log.Info("node was rebooted, deleting attachments and leases", "boot", boot)
 	return a.state.Clear(statefile.BucketAttachments, statefile.BucketLeases, statefile.BucketApplied, statefile.BucketQuarantine, statefile.BucketChains)
 }

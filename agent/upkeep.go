@@ -12,7 +12,7 @@ import (
 	"github.com/weftnet/weft/proto/deletequeue"
 )
 
-// upkeep works off deletions that were queued while the agent was away, and collects sandboxes that vanished without a DEL.
+// upkeep handles deletions that were queued while the agent was not running, and collects sandboxes that vanished without a DEL.
 func (a *Agent) upkeep(ctx context.Context) error {
 	queued := a.queue.Watch(ctx)
 	polls := time.NewTicker(min(a.config.Audit, garbage.PollPeriod))
@@ -29,7 +29,7 @@ func (a *Agent) upkeep(ctx context.Context) error {
 	}
 }
 
-// drain works off the delete queue. The plugin writes to it under a shared lock, so each entry is whole.
+// drain handles the delete queue. The plugin writes under a shared lock, so each entry is complete.
 func (a *Agent) drain(ctx context.Context) {
 	unlock, err := a.queue.Lock(ctx)
 	if err != nil {

@@ -153,7 +153,7 @@ func (p *registrar) registerIfNeeded(ctx context.Context) {
 		p.failures++
 		// A starting kubelet has a socket before it answers.
 		if ctx.Err() == nil && p.failures > 1 && p.isNew("not registered") {
-			p.config.Log.Warn("registration with kubelet failed, trying again", "err", err)
+			p.config.Log.Warn("registration with kubelet failed, retrying", "err", err)
 		}
 		return
 	}

@@ -161,7 +161,7 @@ func (b *Broker) run(ctx context.Context, process *exec.Cmd, channel *net.UnixCo
 		}
 		var err error
 		if process, channel, err = b.start(); err != nil && !failing {
-			b.log.Error("memif broker not started, trying again: no memif client can connect", "err", err)
+			b.log.Error("memif broker not started, retrying: memif clients cannot connect", "err", err)
 		}
 		failing = err != nil
 	}

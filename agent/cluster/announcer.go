@@ -84,7 +84,7 @@ const announceAgain = 5 * time.Minute
 
 // Run writes the node's announcement, and retries.
 func (a *Announcer) Run(ctx context.Context) error {
-	announcer := announcement.Announcer{Client: a.Client, Node: a.Node, Log: a.Log.With("room", "k8s")}
+	announcer := announcement.Announcer{Client: a.Client, Node: a.Node, Log: a.Log.With("component", "k8s")}
 	pause := backoff.NewExponentialBackOff()
 	pause.InitialInterval, pause.MaxInterval = 100*time.Millisecond, 30*time.Second
 	var said, written announcement.Announcement
@@ -108,7 +108,7 @@ func (a *Announcer) Run(ctx context.Context) error {
 		cancel()
 		if err != nil {
 			next := pause.NextBackOff()
-			a.Log.Warn("announcement not written, trying again", "err", err, "in", fmt.Sprint(next.Round(time.Millisecond)))
+			a.Log.Warn("announcement not written, retrying", "err", err, "in", fmt.Sprint(next.Round(time.Millisecond)))
 			timer.Reset(next)
 			continue
 		}

@@ -84,11 +84,11 @@ func NewBlocks(c BlocksConfig, store *client.BlockStore) (*Blocks, error) {
 		Taken:    bs.onTaken,
 		Known:    bs.usable(known, local),
 		Keep:     bs.keep,
-		Log:      bs.Log.With("room", "blocks"),
+		Log:      bs.Log.With("component", "blocks"),
 	})
 	bs.publisher = &blocks.Publisher{
 		Store: store, Node: bs.Node, Blocks: bs.keeper.Blocks, Usage: local.Usage, Allocations: bs.allocations,
-		Log: bs.Log.With("room", "blocks"),
+		Log: bs.Log.With("component", "blocks"),
 	}
 	return bs, err
 }

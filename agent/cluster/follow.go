@@ -239,7 +239,7 @@ func (f *Follower) refused(what string, reasons, told map[string]string) {
 func (f *Follower) keepView(ctx context.Context, view, before nodeview.View) bool {
 	err := f.State.Save(ctx, []eventloop.Saved{{Bucket: statefile.BucketCluster, Key: viewKey, Value: view}})
 	if err != nil {
-		f.Log.Error("view of the cluster not saved, trying again", "err", err)
+		f.Log.Error("view of the cluster not saved, retrying", "err", err)
 	}
 	switch {
 	case view.Paused != "" && view.Paused != before.Paused:

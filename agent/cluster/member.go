@@ -63,7 +63,7 @@ func New(c MemberConfig) (m *Member, err error) {
 		return nil, err
 	}
 	view := nodeview.Config{
-		Node: c.Config.Kubernetes.Node, Client: m.client, Log: c.Log.With("room", "k8s"), OnPod: pods.Annotated(m.Events.Edited),
+		Node: c.Config.Kubernetes.Node, Client: m.client, Log: c.Log.With("component", "k8s"), OnPod: pods.Annotated(m.Events.Edited),
 	}
 	var known nodeview.View
 	isKnown, err := c.State.Get(statefile.BucketCluster, viewKey, &known)

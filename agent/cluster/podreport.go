@@ -76,7 +76,7 @@ func (r *PodReport) Run(ctx context.Context) error {
 		cleared = !on && err == nil
 		if err != nil && ctx.Err() == nil {
 			after := max(pauses.NextBackOff(), 0)
-			r.log.Warn("what pods got is not written, trying again", "after", after, "err", err)
+			r.log.Warn("objects of kind PodInterfaces not written, retrying", "after", after, "err", err)
 			next.Reset(after)
 		} else {
 			pauses.Reset()

@@ -136,7 +136,7 @@ func (s *NodeSource) askForNode(ctx context.Context, name string, until time.Tim
 		s.Log.Warn("the API server was not asked what the node is, what was known serves", "node", name, "err", err)
 		return known, nil
 	}
-	s.Log.Warn("what the node is in the cluster is not known yet, trying again", "node", name, "err", err)
+	s.Log.Warn("node not read from the API server, retrying", "node", name, "err", err)
 	s.Health.Set(health.Started, false, "starting: waits for the API server to say what the node is: "+err.Error())
 	return node, err
 }

@@ -32,7 +32,7 @@ func gate(t *testing.T, status int) (at string, answers *atomic.Int64) {
 func readyBut(t *testing.T) (*Conditions, <-chan bool) {
 	t.Helper()
 	h := New("", slog.New(slog.DiscardHandler))
-	h.Require(Gates, "none was asked yet")
+	h.Require(Gates, "no gate was polled yet")
 	h.Set(Started, true, "")
 	h.Set(Dataplane, true, "")
 	changes := make(chan bool, 16)
@@ -47,7 +47,7 @@ func TestPodsAreServedWhileAllGatesAreOpen(t *testing.T) {
 	one, oneAnswers := gate(t, http.StatusOK)
 	other, otherAnswers := gate(t, http.StatusServiceUnavailable)
 	h, changes := readyBut(t)
-	if err := h.Missing(); err == nil || !strings.Contains(err.Error(), "gates: none was asked yet") {
+	if err := h.Missing(); err == nil || !strings.Contains(err.Error(), "gates: no gate was polled yet") {
 		t.Errorf("before the first look: %v", err)
 	}
 	g := NewGates([]string{one, other}, h, 10*time.Millisecond)

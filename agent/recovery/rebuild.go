@@ -95,7 +95,7 @@ func (r *Rebuilder) look(ctx context.Context) (machine, error) {
 			m.numbers.Tables, m.numbers.BridgeDomains, err = r.Dataplane.OwnNumbers(ctx)
 		}
 		if err != nil && ctx.Err() == nil {
-			r.Log.Warn("interfaces of the dataplane not read, trying again", "err", err)
+			r.Log.Warn("interfaces of the dataplane not read, retrying", "err", err)
 		}
 		return m, err
 	}

@@ -80,7 +80,7 @@ func New(c config.Config, log *slog.Logger, conditions *health.Conditions) *Data
 		GracePeriods:   gracePeriods(c, log),
 		StatsSocket:    c.Dataplane.StatsSocket,
 		RunDir:         filepath.Dir(c.Socket),
-		Logger:         log.With("room", "dataplane"),
+		Logger:         log.With("component", "dataplane"),
 		Hold:           true,
 		Connected:      s.onConnected,
 		NotConnected:   func(err error) { s.health.Set(health.Dataplane, false, "not connected: "+err.Error()) },
@@ -163,7 +163,7 @@ func (s *Dataplane) ensure(ctx context.Context) error {
 		err := s.embedded.ensure(ctx)
 		if err != nil && ctx.Err() == nil {
 			s.health.Set(health.Dataplane, false, err.Error())
-			s.log.Error("dataplane cannot be started, trying again", "err", err)
+			s.log.Error("dataplane not started, retrying", "err", err)
 		}
 		return struct{}{}, err
 	}

@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"runtime/debug"
 	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -271,6 +272,15 @@ func (f *File) Clear(buckets ...string) error {
 		}
 		return nil
 	})
+}
+
+// ReadBootID reads the ID of this boot from a file of the kernel.
+func ReadBootID(path string) (string, error) {
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		return "", fmt.Errorf("boot ID: %w", err)
+	}
+	return strings.TrimSpace(string(raw)), nil
 }
 
 // SwapBootID stores the boot ID and returns the earlier one; "" for a new file.

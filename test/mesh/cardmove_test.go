@@ -80,7 +80,7 @@ func TestTheCardIsGivenBackWithoutTheAgent(t *testing.T) {
 	n.wantCard("weft-uplink0", "up0")
 	reach(t, "", n.other.own(false)) // the dataplane goes on
 	out, err := release()
-	if err != nil || !strings.Contains(out, "gave up0 back") {
+	if err != nil || !strings.Contains(out, "returned up0 to the kernel") {
 		t.Fatalf("%v, %s", err, out)
 	}
 	wantState(t, n.card, before)

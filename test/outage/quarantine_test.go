@@ -207,7 +207,7 @@ func TestTheProbeForTapsIsRepeatedUntilItIsAnswered(t *testing.T) {
 	f.add("a")
 	log, err := os.ReadFile(f.AgentLog())
 	try(t, err)
-	if !strings.Contains(string(log), "did not say whether it can create taps, asking again") {
+	if !strings.Contains(string(log), "did not report whether it can create taps, retrying") {
 		t.Error("the proxy held no probe back, so this test shows nothing")
 	}
 	link, err := netlink.LinkByName(node.HostLink)

@@ -1,11 +1,10 @@
-package agent
+package web
 
 import (
 	"bufio"
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -15,39 +14,39 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/wait"
+
 	"github.com/weftnet/weft/agent/health"
 )
 
-// journalOf is a log that tests read while it is written.
-type journalOf struct {
+// logBuffer is a log that a test reads while it is written.
+type logBuffer struct {
 	mu   sync.Mutex
 	text bytes.Buffer
 }
 
-func (j *journalOf) Write(b []byte) (int, error) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.text.Write(b)
+func (b *logBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(p)
 }
 
-func (j *journalOf) String() string {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.text.String()
+func (b *logBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.String()
 }
 
-// runEndpoint runs one until the test ends or stop is called.
-func runEndpoint(t *testing.T, address string) (log *journalOf, stop func()) {
+// runEndpoint runs an endpoint until the test ends or stop is called.
+func runEndpoint(t *testing.T, address string) (log *logBuffer, stop func()) {
 	t.Helper()
-	log = &journalOf{}
-	a := &Agent{health: health.New("", slog.New(slog.DiscardHandler))}
-	mux := http.NewServeMux()
-	mux.HandleFunc("GET /readyz", a.answerHealth)
-	e := &endpoint{address: address, handler: mux, log: slog.New(slog.NewTextHandler(log, nil))}
+	log = &logBuffer{}
+	handler := Routes(http.NotFoundHandler(), health.New("", slog.New(slog.DiscardHandler)))
+	e := &Endpoint{Address: address, Handler: handler, Log: slog.New(slog.NewTextHandler(log, nil))}
 	ctx, cancel := context.WithCancel(t.Context())
-	e.openFirst(ctx)
+	e.Listen(ctx)
 	done := make(chan error, 1)
-	go func() { done <- e.run(ctx) }()
+	go func() { done <- e.Run(ctx) }()
 	stop = sync.OnceFunc(func() {
 		cancel()
 		if err := <-done; err != nil && !errors.Is(err, context.Canceled) {
@@ -74,7 +73,7 @@ func ask(t *testing.T, method, address, path string) (int, string, error) {
 	return reply.StatusCode, string(text), err
 }
 
-func TestATakenPortIsTriedAgain(t *testing.T) {
+func TestEndpointRetriesAnAddressInUse(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -87,13 +86,13 @@ func TestATakenPortIsTriedAgain(t *testing.T) {
 	if err := taken.Close(); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "the endpoint", func() error {
+	answers := func(context.Context) (bool, error) {
 		code, text, err := ask(t, http.MethodGet, address, "/readyz")
-		if code != http.StatusServiceUnavailable || !strings.Contains(text, "started: starting") {
-			return fmt.Errorf("%d %q %w", code, text, err)
-		}
-		return nil
-	})
+		return err == nil && code == http.StatusServiceUnavailable && strings.Contains(text, "started: starting"), nil
+	}
+	if err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, 30*time.Second, true, answers); err != nil {
+		t.Errorf("the endpoint does not answer: %v", err)
+	}
 	stop()
 	again, err := net.Listen("tcp", address)
 	if err != nil {
@@ -105,12 +104,12 @@ func TestATakenPortIsTriedAgain(t *testing.T) {
 // serveOnAnyPort runs an endpoint until the test ends.
 func serveOnAnyPort(t *testing.T, handler http.Handler) (address string) {
 	t.Helper()
-	e := &endpoint{address: "127.0.0.1:0", handler: handler, log: slog.New(slog.DiscardHandler)}
+	e := &Endpoint{Address: "127.0.0.1:0", Handler: handler, Log: slog.New(slog.DiscardHandler)}
 	ctx, cancel := context.WithCancel(t.Context())
-	e.openFirst(ctx)
+	e.Listen(ctx)
 	address = e.listener.Addr().String()
 	done := make(chan error, 1)
-	go func() { done <- e.run(ctx) }()
+	go func() { done <- e.Run(ctx) }()
 	t.Cleanup(func() {
 		cancel()
 		if err := <-done; !errors.Is(err, context.Canceled) {
@@ -120,9 +119,9 @@ func serveOnAnyPort(t *testing.T, handler http.Handler) (address string) {
 	return address
 }
 
-func TestNothingElseIsServed(t *testing.T) {
-	a := &Agent{health: health.New("", slog.New(slog.DiscardHandler))}
-	address := serveOnAnyPort(t, a.routes())
+func TestUnknownPathsAndMethodsAreRefused(t *testing.T) {
+	conditions := health.New("", slog.New(slog.DiscardHandler))
+	address := serveOnAnyPort(t, Routes(http.NotFoundHandler(), conditions))
 	for _, tt := range []struct {
 		method, path string
 		code         int
@@ -137,8 +136,8 @@ func TestNothingElseIsServed(t *testing.T) {
 			t.Errorf("%s %s: %d, %v, want %d", tt.method, tt.path, code, err, tt.code)
 		}
 	}
-	a.health.Set(health.Started, true, "")
-	a.health.Set(health.Dataplane, true, "vpp")
+	conditions.Set(health.Started, true, "")
+	conditions.Set(health.Dataplane, true, "vpp")
 	for _, path := range []string{"/healthz", "/readyz"} {
 		if code, text, err := ask(t, http.MethodGet, address, path); code != http.StatusOK || text != "ready\n" || err != nil {
 			t.Errorf("%s: %d %q, %v", path, code, text, err)
@@ -146,7 +145,7 @@ func TestNothingElseIsServed(t *testing.T) {
 	}
 }
 
-func TestAnEmptyAddressSwitchesTheEndpointOff(t *testing.T) {
+func TestEmptyAddressServesNothing(t *testing.T) {
 	log, stop := runEndpoint(t, "")
 	stop()
 	if text := log.String(); text != "" {
@@ -154,7 +153,7 @@ func TestAnEmptyAddressSwitchesTheEndpointOff(t *testing.T) {
 	}
 }
 
-func TestAClientThatSaysNothingIsCutOff(t *testing.T) {
+func TestClientThatStallsInTheHeaderIsDisconnected(t *testing.T) {
 	address := serveOnAnyPort(t, http.NotFoundHandler())
 	conn, err := net.Dial("tcp", address)
 	if err != nil {
@@ -169,6 +168,6 @@ func TestAClientThatSaysNothingIsCutOff(t *testing.T) {
 	}
 	_, err = io.Copy(io.Discard, bufio.NewReader(conn))
 	if timeout, ok := errors.AsType[net.Error](err); ok && timeout.Timeout() {
-		t.Error("it is still waited for")
+		t.Error("the connection is still open")
 	}
 }
