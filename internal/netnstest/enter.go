@@ -18,8 +18,11 @@ import (
 // marker is set in the environment of a process that was started by Enter, and of its children.
 const marker = "WEFT_NETNSTEST"
 
-// errUnable says why this process is not in namespaces of its own; nil once Enter succeeded.
-var errUnable = errors.New("TestMain does not call netnstest.Main")
+// errNotEntered fails a test: its package lacks a TestMain that calls Main or Enter.
+var errNotEntered = errors.New("TestMain does not call netnstest.Main")
+
+// errUnable is the reason why this process is not in namespaces of its own; nil after Enter succeeded.
+var errUnable = errNotEntered
 
 // Main is the whole of a TestMain: it enters namespaces (see Enter), runs the tests and fails them if goroutines leak.
 func Main(m *testing.M, options ...goleak.Option) {

@@ -19,6 +19,9 @@ const threadNamespace = "/proc/thread-self/ns/net"
 // separated by commas, holds netns.
 func Require(t testing.TB) {
 	t.Helper()
+	if errors.Is(errUnable, errNotEntered) {
+		t.Fatal(errUnable)
+	}
 	need(t, "netns", "network namespaces", errUnable)
 }
 
