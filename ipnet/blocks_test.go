@@ -152,7 +152,7 @@ func TestBlocksThatAreNotGivenOutAreNamed(t *testing.T) {
 	n := nodeOf(t, inCluster(cluster4, ipam.Pool{Name: "own", Prefix: netip.MustParsePrefix("10.7.0.0/24")})).run(t)
 	ev := n.give(t, block("", "10.1.5.0/26"), block("", "10.1.5.0/28"), block("", "10.9.0.0/26"), block("", "10.7.0.0/26"))
 	want := map[string]string{
-		"default/10.1.5.0/28": "overlaps", "default/10.9.0.0/26": "in no pool", "default/10.7.0.0/26": "this node's as a whole",
+		"default/10.1.5.0/28": "overlaps", "default/10.9.0.0/26": "in no pool", "default/10.7.0.0/26": "this node owns the whole prefix",
 	}
 	for name, part := range want {
 		if !strings.Contains(ev.Refused[name], part) {
@@ -170,7 +170,7 @@ func TestAPodAsksForAnAddressOfAnotherNode(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 	n.give(t, block("", "10.1.5.0/26", "10.1.5.9"))
-	for address, part := range map[string]string{"10.1.9.9": "in no block that this node gives out", "10.1.5.9": "in no block that this node gives out", "10.1.5.0": "held by node"} {
+	for address, part := range map[string]string{"10.1.9.9": "in no open block of this node", "10.1.5.9": "in no open block of this node", "10.1.5.0": "held by node"} {
 		ev := sandbox("a")
 		ev.Requested.Addresses = prefixes(address)
 		if err := n.refuses(t, ev); !strings.Contains(err.Error(), part) {

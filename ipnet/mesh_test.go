@@ -258,7 +258,7 @@ func TestNodesThatCannotBeReachedCostNobodyElse(t *testing.T) {
 		{"this node's block", bad("10.3.0.0/26"), "it overlaps one of node self", true},
 		{"this node's pool", bad("10.1.0.0/28"), "it is not a part of 10.1.0.0/28, but all of it", true},
 		{"a family that is not here", bad("2001:db8::/122"), "this node has no ip6 there", true},
-		{"bits behind the length", bad("10.2.3.1/26"), "has bits set behind its length", true},
+		{"bits behind the length", bad("10.2.3.1/26"), "has host bits set", true},
 		{"the address of a pod here", bad("10.1.0.2/32"), "it is the address of pod default/a on this node", true},
 		{"an address that this node gives out", bad("10.1.0.9/32"), "this node gives it out itself", true},
 		{"an address that another lends", bad("10.2.2.7/32"), "", true},

@@ -66,7 +66,7 @@ func TestAPoolGoesWhenNobodyHasAnAddressOfIt(t *testing.T) {
 	moved.Prefix = netip.MustParsePrefix("10.8.0.0/28")
 	for _, wanted := range [][]pod.Pool{{poolOf(next)}, {poolOf(next), moved}} {
 		refused := n.setPools(t, wanted...)
-		if !strings.Contains(refused["default4"], "its addresses are used: it stays 10.1.0.0/28") || len(refused) != 1 {
+		if !strings.Contains(refused["default4"], "addresses are in use: the pool stays 10.1.0.0/28") || len(refused) != 1 {
 			t.Errorf("refused %v", refused)
 		}
 		n = n.restarted(t)

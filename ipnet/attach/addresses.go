@@ -89,7 +89,7 @@ func (rq *request) holdDelegated(s spec, r ipam.Request) ([]ipam.Lease, error) {
 		if !rq.networks.NodeAddress(family).IsValid() {
 			return nil, pod.Errorf(pod.CodeUnknownNetwork, "%s: the IPAM plugin gave %s, but the node has no pool of %s, so no way there", rq.ev, a, family)
 		}
-		if rq.networks.Allocator("").Gives(a) {
+		if rq.networks.Allocator("").Allocates(a) {
 			r.Addresses = append(r.Addresses, a)
 		} else if c := rq.holderOfAddress(a); c != nil && !older(rq.ev, c) {
 			return nil, rq.refusal(s, ipam.ErrInUse{Address: a, Holder: c.Key.String()})

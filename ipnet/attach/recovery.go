@@ -66,7 +66,7 @@ func (ps *Pods) leasesOf(a *pod.Attachment, i pod.Interface, since map[string]ti
 	var leases []ipam.Lease
 	holder := desired.HolderOf(a.Key, i.Name)
 	for at, p := range i.Addresses {
-		if at < len(i.Pools) && i.Pools[at] == "" && !ps.networks.Allocator("").Gives(p.Addr()) {
+		if at < len(i.Pools) && i.Pools[at] == "" && !ps.networks.Allocator("").Allocates(p.Addr()) {
 			continue
 		}
 		l := ipam.Lease{Address: p.Addr(), Holder: holder, State: ipam.Used, Since: a.Created}

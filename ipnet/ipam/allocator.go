@@ -1,3 +1,14 @@
+// Package ipam allocates addresses of a node's pools to holders. A released address is reused only after its cool-down.
+//
+// States of an address; Restore sets the recorded state:
+//
+//	         Lease            Commit           Release
+//	free  ----------> leased --------> used -----------> cooling
+//	  ^                 |                                    |
+//	  |<---- Undo ------+                                    |
+//	  +<------------------- end of the cool-down -------------+
+//
+// The node's own address has the state Internal.
 package ipam
 
 import (
@@ -11,28 +22,28 @@ import (
 	"time"
 )
 
-// DefaultCoolDown is how long an address rests after its release: others need that long to forget who had it.
+// DefaultCoolDown is the time between the release of an address and its reuse: caches of other hosts keep the old holder that long.
 const DefaultCoolDown = 30 * time.Second
 
-// Config is what an [Allocator] is made of.
+// Config configures an [Allocator].
 type Config struct {
 	Pools    []Pool           // in the order in which they are tried
 	CoolDown time.Duration    // default [DefaultCoolDown]; negative: none
 	Now      func() time.Time // default time.Now
 }
 
-// Allocator gives out addresses. Its methods may be called by several goroutines.
+// Allocator allocates addresses. It is safe for concurrent use.
 type Allocator struct {
 	coolDown time.Duration
 	now      func() time.Time
 
 	mu      sync.Mutex
-	stocks  []*stock // in the order of the pools
+	pools   []*poolState // in the order in which they are tried
 	handles handles
 }
 
-// New makes an allocator whose pools are free, but for each pool's node address, which is claimed here: before any
-// pod can ask. A pool of several nodes has no addresses before AddBlock.
+// New returns an allocator whose addresses are free, except the node's own address of each pool. A pool that nodes share has no addresses
+// before AddBlock.
 func New(c Config) (*Allocator, error) {
 	if err := validPools(c.Pools); err != nil {
 		return nil, err
@@ -46,24 +57,24 @@ func New(c Config) (*Allocator, error) {
 		a.now = time.Now
 	}
 	for _, p := range c.Pools {
-		a.stocks = append(a.stocks, newStock(p, a.handles, a.now()))
+		a.pools = append(a.pools, newPoolState(p, a.handles, a.now()))
 	}
 	return a, nil
 }
 
-// Request asks for one address of each family that has pools.
+// Request requests one address of each family that has pools.
 type Request struct {
 	Holder    string
-	Addresses []netip.Addr // those wanted, at most one a family; a family without one gets any
-	Pools     []string     // where any is taken from, best first; nil: from all that are enabled and for all namespaces
-	From      []string     // holders that a wanted address may be taken from; they lose it with the Commit
+	Addresses []netip.Addr // static addresses, at most one per family; a family without one gets any address
+	Pools     []string     // for any address, best first; nil: all enabled pools without namespaces
+	From      []string     // holders whose static address may be taken over; they lose it at the Commit
 }
 
-// Lease grants all that r asks for, IPv4 first, or nothing. Addresses that the holder has already are granted again.
-// A lease is pending until Commit or Undo of its holder.
+// Lease grants all requested addresses, IPv4 first, or none. A holder gets the addresses that it already has. A lease is pending until
+// Commit or Undo of its holder.
 //
-// The error is an [ErrExhausted], [ErrInUse] or [ErrOutside], or says that r makes no sense. An address that cools
-// down is granted only to who asks for that very one.
+// The error is an [ErrExhausted], [ErrInUse] or [ErrOutside], or the request is invalid. A cooling address is granted only as a static
+// address.
 func (a *Allocator) Lease(r Request) ([]Lease, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -77,11 +88,11 @@ func (a *Allocator) Lease(r Request) ([]Lease, error) {
 	var granted []Lease
 	var undo []func()
 	for _, is4 := range []bool{true, false} {
-		stocks := a.familyLocked(is4, r.Pools)
-		if len(stocks) == 0 && !wanted[is4].IsValid() {
+		pools := a.familyLocked(is4, r.Pools)
+		if len(pools) == 0 && !wanted[is4].IsValid() {
 			continue
 		}
-		l, back, err := a.grantLocked(stocks, r, wanted[is4])
+		l, back, err := a.grantLocked(pools, r, wanted[is4])
 		if err != nil {
 			for _, f := range undo {
 				f()
@@ -93,15 +104,15 @@ func (a *Allocator) Lease(r Request) ([]Lease, error) {
 	return granted, nil
 }
 
-// grantLocked gives the holder an address: the wanted one, else one of stocks. The function it returns takes back what was
-// not the holder's before. Blocks are filled one after the other, so that the last ones can be given up.
-func (a *Allocator) grantLocked(stocks []*stock, r Request, wanted netip.Addr) (Lease, func(), error) {
+// grantLocked grants the wanted address, or any address of pools. The returned function undoes the grant. Blocks are filled one after the
+// other, so that the last ones become empty and can be released.
+func (a *Allocator) grantLocked(pools []*poolState, r Request, wanted netip.Addr) (Lease, func(), error) {
 	now := a.now()
-	books := booksOf(stocks)
+	blocks := blocksOf(pools)
 	if wanted.IsValid() {
-		s := a.stockOfLocked(wanted)
-		b := s.bookOf(wanted)
-		if held, ok := heldIn(append(slices.Clip(books), s.books...), r.Holder); ok {
+		s := a.poolOfLocked(wanted)
+		b := s.blockOf(wanted)
+		if held, ok := heldIn(append(slices.Clip(blocks), s.blocks...), r.Holder); ok {
 			return held.Lease, func() {}, held.unless(wanted)
 		}
 		if b == nil {
@@ -115,19 +126,19 @@ func (a *Allocator) grantLocked(stocks []*stock, r Request, wanted netip.Addr) (
 		}
 		return b.grant(wanted, r.Holder, now), func() { b.undo(r.Holder) }, nil
 	}
-	if held, ok := heldIn(books, r.Holder); ok {
+	if held, ok := heldIn(blocks, r.Holder); ok {
 		return held.Lease, func() {}, nil
 	}
-	for _, b := range books {
+	for _, b := range blocks {
 		if address, ok := b.pick(now); ok {
 			return b.grant(address, r.Holder, now), func() { b.undo(r.Holder) }, nil
 		}
 	}
-	return Lease{}, nil, exhausted(stocks)
+	return Lease{}, nil, exhausted(pools)
 }
 
-func heldIn(books []*book, holder string) (*entry, bool) {
-	for _, b := range books {
+func heldIn(blocks []*blockState, holder string) (*entry, bool) {
+	for _, b := range blocks {
 		if e := b.heldBy(holder); e != nil {
 			return e, true
 		}
@@ -135,7 +146,7 @@ func heldIn(books []*book, holder string) (*entry, bool) {
 	return nil, false
 }
 
-// Commit makes what the holder leased its own.
+// Commit commits the holder's pending leases.
 func (a *Allocator) Commit(holder string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -144,7 +155,7 @@ func (a *Allocator) Commit(holder string) {
 	}
 }
 
-// Undo takes back what the holder leased and did not commit: all is as it was before the lease, without cooling down.
+// Undo restores the state before the holder's pending leases, without a cool-down.
 func (a *Allocator) Undo(holder string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -153,7 +164,7 @@ func (a *Allocator) Undo(holder string) {
 	}
 }
 
-// Release takes back all that the holder has; it cools down from now on. Releasing nothing is no error.
+// Release releases all addresses of the holder; their cool-down begins. A holder may have none.
 func (a *Allocator) Release(holder string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -163,7 +174,7 @@ func (a *Allocator) Release(holder string) {
 	}
 }
 
-// Released is what Release would leave of the holder's leases if it came now.
+// Released returns the holder's leases as Release would leave them now.
 func (a *Allocator) Released(holder string) []Lease {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -175,7 +186,7 @@ func (a *Allocator) Released(holder string) []Lease {
 	return leases
 }
 
-// Cooled is a lease as its release now would leave it.
+// Cooled returns a lease as its release would leave it now.
 func (a *Allocator) Cooled(l Lease) Lease {
 	now := a.now()
 	return l.cooled(now, now.Add(a.coolDown))
@@ -184,40 +195,40 @@ func (a *Allocator) Cooled(l Lease) Lease {
 func (a *Allocator) wantedLocked(addresses []netip.Addr) (map[bool]netip.Addr, error) {
 	wanted := make(map[bool]netip.Addr)
 	for _, address := range addresses {
-		if a.stockOfLocked(address) == nil {
+		if a.poolOfLocked(address) == nil {
 			return nil, ErrOutside{Address: address}
 		}
 		if wanted[address.Is4()].IsValid() {
-			return nil, errors.New("more than one address of a family is asked for")
+			return nil, errors.New("more than one address of a family is requested")
 		}
 		wanted[address.Is4()] = address
 	}
 	return wanted, nil
 }
 
-// familyLocked are the pools of a family: the named ones in that order, else those that are for everybody.
-func (a *Allocator) familyLocked(is4 bool, names []string) []*stock {
-	var stocks []*stock
-	for _, s := range a.stocks {
+// familyLocked returns the pools of a family: the named ones in that order, or all enabled pools without namespaces.
+func (a *Allocator) familyLocked(is4 bool, names []string) []*poolState {
+	var pools []*poolState
+	for _, s := range a.pools {
 		if s.Prefix.Addr().Is4() != is4 {
 			continue
 		}
 		if slices.Contains(names, s.Name) || names == nil && !s.Disabled && len(s.Namespaces) == 0 {
-			stocks = append(stocks, s)
+			pools = append(pools, s)
 		}
 	}
-	slices.SortStableFunc(stocks, func(x, y *stock) int {
+	slices.SortStableFunc(pools, func(x, y *poolState) int {
 		return cmp.Compare(slices.Index(names, x.Name), slices.Index(names, y.Name))
 	})
-	return stocks
+	return pools
 }
 
-func exhausted(stocks []*stock) ErrExhausted {
+func exhausted(pools []*poolState) ErrExhausted {
 	e := ErrExhausted{NoBlock: true}
 	var names []string
-	for _, s := range stocks {
+	for _, s := range pools {
 		names = append(names, s.Name)
-		for _, b := range s.books {
+		for _, b := range s.blocks {
 			e.NoBlock = e.NoBlock && b.closed
 			if b.closed || len(b.released) == 0 {
 				continue
@@ -230,4 +241,104 @@ func exhausted(stocks []*stock) ErrExhausted {
 	}
 	e.Pool = strings.Join(names, ", ")
 	return e
+}
+
+// Restore restores the leases of an earlier run, before the first Lease. Of leases of one address the first wins. Used and leased addresses
+// are used afterwards. Cooling addresses are free after at most one cool-down from now, even if the clock was changed. The pool of an
+// address is the one whose prefix contains it now. The error lists leases that are skipped because they are invalid.
+func (a *Allocator) Restore(leases []Lease) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	var errs []error
+	var cooling []Lease
+	for _, l := range leases {
+		switch l.State {
+		case Used, Leased:
+			errs = append(errs, a.restoreUsedLocked(l))
+		case Cooling:
+			cooling = append(cooling, l)
+		case Internal, Withheld: // set by ClaimInternal and Withhold
+		default:
+			errs = append(errs, fmt.Errorf("restore %s: unknown state %q", l.Address, l.State))
+		}
+	}
+	slices.SortStableFunc(cooling, func(x, y Lease) int { return x.FreeAt.Compare(y.FreeAt) })
+	for _, l := range cooling {
+		errs = append(errs, a.restoreCoolingLocked(l))
+	}
+	return errors.Join(errs...)
+}
+
+func (a *Allocator) restoreUsedLocked(l Lease) error {
+	if s := a.poolOfLocked(l.Address); s != nil && s.blockOf(l.Address) == nil {
+		return s.stray(l)
+	}
+	b, err := a.restorableLocked(l.Address)
+	if err != nil {
+		return fmt.Errorf("restore lease of %s: %w", l.Holder, err)
+	}
+	if held, ok := b.holders[l.Holder]; ok || l.Holder == "" {
+		return fmt.Errorf("restore lease of %q on %s: it holds %s", l.Holder, l.Address, held)
+	}
+	b.grant(l.Address, l.Holder, l.Since)
+	b.commit(l.Holder)
+	return nil
+}
+
+func (a *Allocator) restoreCoolingLocked(l Lease) error {
+	b, err := a.restorableLocked(l.Address)
+	if inUse := (ErrInUse{}); errors.As(err, &inUse) {
+		return nil // granted since
+	}
+	if err != nil {
+		return fmt.Errorf("restore cooling lease of %s: %w", l.Holder, err)
+	}
+	if _, known := b.entries[l.Address]; known {
+		return nil
+	}
+	l.Pool = b.Name
+	if latest := a.now().Add(a.coolDown); l.FreeAt.After(latest) {
+		l.FreeAt = latest
+	}
+	e := &entry{}
+	b.entries[l.Address] = e
+	b.cool(e, l)
+	return nil
+}
+
+// stray records a used address whose block is not known yet, as a closed block of one address.
+func (s *poolState) stray(l Lease) error {
+	if l.Holder == "" {
+		return fmt.Errorf("restore lease of %s: it has no holder", l.Address)
+	}
+	if held, ok := heldIn(s.blocks, l.Holder); ok {
+		return fmt.Errorf("restore lease of %q on %s: it holds %s", l.Holder, l.Address, held.Address)
+	}
+	b := newBlockState(s.Pool, netip.PrefixFrom(l.Address, l.Address.BitLen()), s.handles)
+	b.closed = true
+	b.grant(l.Address, l.Holder, l.Since)
+	b.commit(l.Holder)
+	s.blocks = append(s.blocks, b)
+	return nil
+}
+
+func (a *Allocator) restorableLocked(address netip.Addr) (*blockState, error) {
+	s := a.poolOfLocked(address)
+	if s == nil {
+		return nil, ErrOutside{Address: address}
+	}
+	b := s.blockOf(address)
+	if b == nil {
+		return nil, ErrOutside{Address: address, Pool: s.Name, Elsewhere: true}
+	}
+	return b, b.restorable(address)
+}
+
+// restorable returns an error if no holder can have had the address. A closed block is closed to new holders only.
+func (b *blockState) restorable(address netip.Addr) error {
+	err := b.grantable(address, nil)
+	if elsewhere := (ErrOutside{}); errors.As(err, &elsewhere) && elsewhere.Elsewhere {
+		return nil
+	}
+	return err
 }

@@ -13,7 +13,7 @@ import (
 )
 
 // rows: CIL-04
-func TestAddressesNeverUsedComeFirst(t *testing.T) {
+func TestNeverUsedAddressesAreGrantedFirst(t *testing.T) {
 	c := newClock()
 	a := newAllocator(t, c, four)
 	if got := use(t, a, "a")[0]; got != "10.1.0.2" {
@@ -29,7 +29,7 @@ func TestAddressesNeverUsedComeFirst(t *testing.T) {
 }
 
 // rows: CIL-04
-func TestThenTheLongestIdleComesFirst(t *testing.T) {
+func TestLongestIdleAddressIsReusedFirst(t *testing.T) {
 	c := newClock()
 	a := newAllocator(t, c, four)
 	for _, h := range []string{"a", "b", "c", "d", "e"} {
@@ -48,7 +48,7 @@ func TestThenTheLongestIdleComesFirst(t *testing.T) {
 }
 
 // rows: AWS-19
-func TestCoolingAddressIsNotGrantedEvenWhenItIsTheOnlyOne(t *testing.T) {
+func TestCoolingAddressIsNotGrantedEvenIfItIsTheOnlyOne(t *testing.T) {
 	c := newClock()
 	a := newAllocator(t, c, next)
 	use(t, a, "old")
@@ -68,7 +68,7 @@ func TestCoolingAddressIsNotGrantedEvenWhenItIsTheOnlyOne(t *testing.T) {
 }
 
 // rows: AWS-20
-func TestExhaustedPoolIsSkippedAndAllAreNamedInTheEnd(t *testing.T) {
+func TestExhaustedPoolIsSkippedAndTheErrorNamesAllPools(t *testing.T) {
 	c := newClock()
 	other := ipam.Pool{Name: "other", Prefix: netip.MustParsePrefix("10.3.0.0/30")}
 	a := newAllocator(t, c, next, other)
@@ -89,7 +89,7 @@ func TestExhaustedPoolIsSkippedAndAllAreNamedInTheEnd(t *testing.T) {
 }
 
 // rows: CAL-19
-func TestWantedAddress(t *testing.T) {
+func TestStaticAddressIsGrantedOrRefused(t *testing.T) {
 	tests := []struct {
 		name   string
 		wanted []string
@@ -128,7 +128,7 @@ func TestWantedAddress(t *testing.T) {
 	}
 }
 
-func TestRequestsThatMakeNoSense(t *testing.T) {
+func TestInvalidRequestsAreRefused(t *testing.T) {
 	a := newAllocator(t, newClock(), four)
 	for want, r := range map[string]ipam.Request{
 		"more than one address of a family": request("a", "10.1.0.3", "10.1.0.4"),
@@ -141,7 +141,7 @@ func TestRequestsThatMakeNoSense(t *testing.T) {
 	}
 }
 
-func TestSameHolderGetsTheSameAgain(t *testing.T) {
+func TestHolderGetsItsAddressAgain(t *testing.T) {
 	a := newAllocator(t, newClock(), four, six)
 	first := lease(t, a, "a")
 	if again := lease(t, a, "a"); !slices.Equal(first, again) {
@@ -157,11 +157,11 @@ func TestSameHolderGetsTheSameAgain(t *testing.T) {
 	}
 	want := ipam.ErrInUse{Address: netip.MustParseAddr(first[0]), Holder: "a"}
 	if _, err := a.Lease(request("a", "10.1.0.6")); !errors.Is(err, want) {
-		t.Errorf("another one for the same holder: error %v, want %v", err, want)
+		t.Errorf("a second address for the same holder: error %v, want %v", err, want)
 	}
 }
 
-func TestOneFamilyExhaustedLeavesNothingOfTheOther(t *testing.T) {
+func TestExhaustedFamilyUndoesTheGrantOfTheOther(t *testing.T) {
 	for _, order := range [][]ipam.Pool{{four, tiny}, {tiny, four}} {
 		c := newClock()
 		a := newAllocator(t, c, order...)
@@ -177,12 +177,12 @@ func TestOneFamilyExhaustedLeavesNothingOfTheOther(t *testing.T) {
 		a.Release("a")
 		c.pass(coolDown)
 		if got := lease(t, a, "c"); got[0] != "10.1.0.4" {
-			t.Errorf("the family that had room went on to %s", got[0])
+			t.Errorf("the other family continued with %s", got[0])
 		}
 	}
 }
 
-func TestUndoPutsAnAddressBackAtTheHead(t *testing.T) {
+func TestUndoRestoresThePlaceInTheQueue(t *testing.T) {
 	c := newClock()
 	a := newAllocator(t, c, four)
 	first := lease(t, a, "a")
@@ -204,7 +204,7 @@ func TestUndoPutsAnAddressBackAtTheHead(t *testing.T) {
 	}
 }
 
-func TestUndoOfACoolingOneThatWasAskedForLetsItCoolOn(t *testing.T) {
+func TestUndoOfAStaticCoolingAddressContinuesItsCoolDown(t *testing.T) {
 	c := newClock()
 	a := newAllocator(t, c, next)
 	use(t, a, "old")
@@ -218,23 +218,23 @@ func TestUndoOfACoolingOneThatWasAskedForLetsItCoolOn(t *testing.T) {
 	}
 }
 
-func TestReleasedForetellsRelease(t *testing.T) {
+func TestReleasedReturnsTheLeasesThatReleaseLeaves(t *testing.T) {
 	a := newAllocator(t, newClock(), four, six)
 	use(t, a, "a")
-	foretold := a.Released("a")
+	predicted := a.Released("a")
 	if held := a.Held("a"); len(held) != 2 {
-		t.Fatalf("foretelling changed what is held to %v", held)
+		t.Fatalf("Released changed what is held to %v", held)
 	}
 	a.Release("a")
-	if got := ofPods(a); !reflect.DeepEqual(got, foretold) {
-		t.Errorf("released %v, foretold %v", got, foretold)
+	if got := ofPods(a); !reflect.DeepEqual(got, predicted) {
+		t.Errorf("released %v, Released returned %v", got, predicted)
 	}
 	if again := a.Released("a"); again != nil {
 		t.Errorf("released twice: %v", again)
 	}
 }
 
-func TestAPoolTooLargeToWalkReusesAddressesInTheEnd(t *testing.T) {
+func TestHugePoolReusesReleasedAddresses(t *testing.T) {
 	c := newClock()
 	a := newAllocator(t, c, huge)
 	seen := map[string]bool{}

@@ -8,25 +8,25 @@ import (
 	"time"
 )
 
-// A block passes these states; an address that is withheld is given out by other nodes meanwhile:
+// States of a block; other nodes allocate its withheld addresses:
 //
-//	      AddBlock         CloseBlock           RemoveBlock, once no pod has an address
+//	      AddBlock         CloseBlock           RemoveBlock, if no pod has an address
 //	none ----------> open <----------> closed ----------------------------------------> none
 //	                       AddBlock
 
-// AddBlock gives out the addresses of a block of a pool of several nodes, but for those withheld; it may be called again. A
-// block that was closed is open again. Addresses that were restored before are their holders' still.
+// AddBlock opens a block of a pool that nodes share, and withholds addresses. It may be repeated, and reopens a closed block. Restored
+// addresses stay with their holders.
 func (a *Allocator) AddBlock(block netip.Prefix, withheld ...netip.Addr) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	s := a.stockOfLocked(block.Addr())
+	s := a.poolOfLocked(block.Addr())
 	if err := s.takes(block); err != nil {
 		return fmt.Errorf("block %s: %w", block, err)
 	}
-	b := s.book(block)
+	b := s.blockAt(block)
 	if b == nil {
-		b = newBook(s.Pool, block, s.handles)
-		s.books = append(s.books, b)
+		b = newBlockState(s.Pool, block, s.handles)
+		s.blocks = append(s.blocks, b)
 		s.adopt(b)
 	}
 	b.closed = false
@@ -37,17 +37,17 @@ func (a *Allocator) AddBlock(block netip.Prefix, withheld ...netip.Addr) error {
 	return errors.Join(errs...)
 }
 
-// takes says why a block cannot be one of the pool's.
-func (s *stock) takes(block netip.Prefix) error {
+// takes returns an error if a block cannot be added to the pool.
+func (s *poolState) takes(block netip.Prefix) error {
 	switch {
 	case s == nil:
 		return errors.New("it is in no pool")
 	case !s.Blocks:
-		return fmt.Errorf("pool %s is this node's as a whole", s.Name)
+		return fmt.Errorf("pool %s has no blocks: this node owns the whole prefix", s.Name)
 	case block != block.Masked() || block.Bits() < s.Prefix.Bits():
-		return fmt.Errorf("it is none of pool %s, which is %s", s.Name, s.Prefix)
+		return fmt.Errorf("it is not a block of pool %s (%s)", s.Name, s.Prefix)
 	}
-	for _, b := range s.books {
+	for _, b := range s.blocks {
 		if b.block != block && b.block.Overlaps(block) && !b.block.IsSingleIP() {
 			return fmt.Errorf("it overlaps block %s", b.block)
 		}
@@ -55,9 +55,9 @@ func (s *stock) takes(block netip.Prefix) error {
 	return nil
 }
 
-// adopt moves what is known of single addresses into the book of the block around them: strays, or what another node lent.
-func (s *stock) adopt(b *book) {
-	s.books = slices.DeleteFunc(s.books, func(stray *book) bool {
+// adopt moves the entries of single addresses, stray or borrowed, into the block that contains them.
+func (s *poolState) adopt(b *blockState) {
+	s.blocks = slices.DeleteFunc(s.blocks, func(stray *blockState) bool {
 		if stray == b || !stray.block.IsSingleIP() || !b.block.Overlaps(stray.block) {
 			return false
 		}
@@ -79,7 +79,7 @@ func (s *stock) adopt(b *book) {
 	})
 }
 
-// CloseBlock gives out no more of a block's addresses; those that are used stay. It reports whether the block is there.
+// CloseBlock stops grants from a block; used addresses stay. It reports whether the block exists.
 func (a *Allocator) CloseBlock(block netip.Prefix) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -90,8 +90,8 @@ func (a *Allocator) CloseBlock(block netip.Prefix) bool {
 	return false
 }
 
-// RemoveBlock forgets a block of which no address is held or cools down, or that is not there, and reports true. Any other
-// one is closed. A single address may cool down: the node that lent it lets it rest.
+// RemoveBlock removes a block without addresses that are held or cool down, and reports whether it is gone. A block with such addresses is
+// closed. A borrowed single address may cool down: its owner applies the cool-down.
 func (a *Allocator) RemoveBlock(block netip.Prefix) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -103,22 +103,22 @@ func (a *Allocator) RemoveBlock(block netip.Prefix) bool {
 	if b.block.IsSingleIP() && b.leased+b.used > 0 || !b.block.IsSingleIP() && !b.isEmpty(a.now()) {
 		return false
 	}
-	s := a.stockOfLocked(block.Addr())
-	s.books = slices.DeleteFunc(s.books, func(o *book) bool { return o == b })
+	s := a.poolOfLocked(block.Addr())
+	s.blocks = slices.DeleteFunc(s.blocks, func(o *blockState) bool { return o == b })
 	return true
 }
 
-// Block is a part of a pool that this node gives out addresses of.
+// Block is a part of a pool from which this node allocates addresses.
 type Block struct {
 	Pool     string
 	Prefix   netip.Prefix
-	Closed   bool       // no address is given out any more
-	Empty    bool       // no address is held or cools down: RemoveBlock forgets it
-	Internal netip.Addr // the node's own; not valid if it is not in this block
+	Closed   bool       // grants no address
+	Empty    bool       // no address is held or cools down: RemoveBlock removes it
+	Internal netip.Addr // the node's own address; invalid if it is not in this block
 	Stats    Stats      // of pods' addresses
 }
 
-// Block says how a block stands; false: it is not there.
+// Block returns a block; false if it does not exist.
 func (a *Allocator) Block(block netip.Prefix) (Block, bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -129,14 +129,14 @@ func (a *Allocator) Block(block netip.Prefix) (Block, bool) {
 	return b.standing(a.now()), true
 }
 
-// Blocks lists the blocks of all pools of several nodes, in the order in which they came.
+// Blocks lists the blocks of pools that nodes share, in the order in which they were added.
 func (a *Allocator) Blocks() []Block {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	now := a.now()
 	var blocks []Block
-	for _, s := range a.stocks {
-		for _, b := range s.books {
+	for _, s := range a.pools {
+		for _, b := range s.blocks {
 			if s.Blocks {
 				blocks = append(blocks, b.standing(now))
 			}
@@ -145,12 +145,12 @@ func (a *Allocator) Blocks() []Block {
 	return blocks
 }
 
-func (b *book) standing(now time.Time) Block {
+func (b *blockState) standing(now time.Time) Block {
 	return Block{Pool: b.Name, Prefix: b.block, Closed: b.closed, Empty: b.isEmpty(now), Internal: b.internal(), Stats: b.stats(now)}
 }
 
-// ClaimInternal makes an address of a block the node's own: that one, also of a closed block, or, if it is not valid, the
-// lowest that was never used. It is never given out, and its block never removed.
+// ClaimInternal makes an address of a block the node's own: the given one, also of a closed block, or, if it is invalid, the lowest that
+// was never used. The address is never granted, and its block is never removed.
 func (a *Allocator) ClaimInternal(block netip.Prefix, address netip.Addr) (netip.Addr, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -178,8 +178,8 @@ func (a *Allocator) ReturnInternal(address netip.Addr) {
 	a.unreserveLocked(address, Internal)
 }
 
-// Withhold takes an address of a block out of what is given out: the wanted one, if no pod has it, also while it cools
-// down, or any free one if wanted is not valid. It returns an invalid address if there is none.
+// Withhold excludes an address of a block from allocation: the wanted one, unless a pod has it, or any free one if wanted is invalid. It
+// returns an invalid address if there is none.
 func (a *Allocator) Withhold(block netip.Prefix, wanted netip.Addr) netip.Addr {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -196,7 +196,7 @@ func (a *Allocator) Withhold(block netip.Prefix, wanted netip.Addr) netip.Addr {
 	return wanted
 }
 
-func (a *Allocator) withholdLocked(b *book, address netip.Addr) error {
+func (a *Allocator) withholdLocked(b *blockState, address netip.Addr) error {
 	if e, known := b.entries[address]; known && e.State == Withheld {
 		return nil
 	}
@@ -211,8 +211,7 @@ func (a *Allocator) withholdLocked(b *book, address netip.Addr) error {
 	return nil
 }
 
-// Return lets an address that was withheld be given out again. Who had it elsewhere is remembered a while, so it cools down
-// first.
+// Return ends the withholding of an address. Caches still have its holder on the other node, so it cools down first.
 func (a *Allocator) Return(address netip.Addr) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -225,13 +224,13 @@ func (a *Allocator) Return(address netip.Addr) {
 	}
 }
 
-// unreserveLocked makes an address one that was never used, if it is in that state.
-func (a *Allocator) unreserveLocked(address netip.Addr, state State) *book {
-	s := a.stockOfLocked(address)
+// unreserveLocked removes the entry of an address that is in the given state.
+func (a *Allocator) unreserveLocked(address netip.Addr, state State) *blockState {
+	s := a.poolOfLocked(address)
 	if s == nil {
 		return nil
 	}
-	b := s.bookOf(address)
+	b := s.blockOf(address)
 	if b == nil || b.entries[address] == nil || b.entries[address].State != state {
 		return nil
 	}
@@ -241,22 +240,22 @@ func (a *Allocator) unreserveLocked(address netip.Addr, state State) *book {
 	return b
 }
 
-func (a *Allocator) blockLocked(block netip.Prefix) *book {
-	s := a.stockOfLocked(block.Addr())
+func (a *Allocator) blockLocked(block netip.Prefix) *blockState {
+	s := a.poolOfLocked(block.Addr())
 	if s == nil || !s.Blocks {
 		return nil
 	}
-	return s.book(block)
+	return s.blockAt(block)
 }
 
-// Gives reports whether an address is of those that this node gives out, now or later.
-func (a *Allocator) Gives(address netip.Addr) bool {
+// Allocates reports whether this node allocates an address, now or later.
+func (a *Allocator) Allocates(address netip.Addr) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	s := a.stockOfLocked(address)
-	if s == nil || s.bookOf(address) == nil {
+	s := a.poolOfLocked(address)
+	if s == nil || s.blockOf(address) == nil {
 		return false
 	}
-	e := s.bookOf(address).entries[address]
+	e := s.blockOf(address).entries[address]
 	return e == nil || e.State != Withheld
 }

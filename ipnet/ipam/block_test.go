@@ -13,7 +13,7 @@ import (
 	"github.com/weftnet/weft/ipnet/ipam"
 )
 
-// cluster is a pool of several nodes; the blocks are of it.
+// cluster is a pool that nodes share; the blocks are its.
 var (
 	cluster = ipam.Pool{Name: "cluster", Prefix: netip.MustParsePrefix("10.8.0.0/16"), Blocks: true}
 	lowest  = netip.MustParsePrefix("10.8.0.0/30")     // pods: .2, .3
@@ -28,7 +28,7 @@ func addBlock(t fataler, a *ipam.Allocator, block netip.Prefix, withheld ...neti
 	}
 }
 
-func TestAPoolOfSeveralNodesGivesOutItsBlocksOnly(t *testing.T) {
+func TestSharedPoolGrantsAddressesOfItsBlocksOnly(t *testing.T) {
 	a := newAllocator(t, newClock(), cluster)
 	_, err := a.Lease(request("early"))
 	if want := (ipam.ErrExhausted{Pool: "cluster", NoBlock: true}); !errors.Is(err, want) {
@@ -53,12 +53,12 @@ func TestAPoolOfSeveralNodesGivesOutItsBlocksOnly(t *testing.T) {
 	}
 }
 
-func TestBlocksThatCannotBeAreRefused(t *testing.T) {
+func TestInvalidBlocksAreRefused(t *testing.T) {
 	tests := []struct{ name, block, want string }{
 		{"in no pool", "10.9.0.0/26", "it is in no pool"},
-		{"of a pool of this node alone", "10.1.0.0/30", "this node's as a whole"},
+		{"of a pool of this node alone", "10.1.0.0/30", "this node owns the whole prefix"},
 		{"larger than the pool", "10.0.0.0/8", "it is in no pool"},
-		{"bits behind its length", "10.8.7.5/30", "it is none of pool cluster"},
+		{"bits behind its length", "10.8.7.5/30", "it is not a block of pool cluster"},
 		{"inside another", "10.8.7.0/31", "it overlaps block 10.8.7.0/30"},
 		{"around another", "10.8.0.0/20", "it overlaps block 10.8.7.0/30"},
 		{"one that is there", "10.8.7.0/30", ""},
@@ -76,19 +76,19 @@ func TestBlocksThatCannotBeAreRefused(t *testing.T) {
 	}
 }
 
-func TestABlockDrainsBeforeItGoes(t *testing.T) {
+func TestBlockWithAddressesInUseIsNotRemoved(t *testing.T) {
 	c := newClock()
 	a := newAllocator(t, c, cluster)
 	addBlock(t, a, middle)
 	use(t, a, "a")
 	if a.RemoveBlock(middle) {
-		t.Error("a block of which an address is used is gone")
+		t.Error("a block with a used address was removed")
 	}
 	if _, err := a.Lease(request("b")); !errors.Is(err, ipam.ErrExhausted{Pool: "cluster", NoBlock: true}) {
-		t.Errorf("a closed block gives an address: %v", err)
+		t.Errorf("a closed block grants an address: %v", err)
 	}
 	if _, err := a.Lease(request("b", "10.8.7.3")); !errors.Is(err, ipam.ErrOutside{Address: netip.MustParseAddr("10.8.7.3"), Pool: "cluster", Elsewhere: true}) {
-		t.Errorf("a closed block gives the address that is asked for: %v", err)
+		t.Errorf("a closed block grants a static address: %v", err)
 	}
 	handed := request("again", "10.8.7.0")
 	handed.From = []string{"a"}
@@ -98,7 +98,7 @@ func TestABlockDrainsBeforeItGoes(t *testing.T) {
 	a.Commit("again")
 	a.Release("again")
 	if a.RemoveBlock(middle) {
-		t.Error("a block of which an address cools down is gone")
+		t.Error("a block with a cooling address was removed")
 	}
 	c.pass(coolDown)
 	if first, again := a.RemoveBlock(middle), a.RemoveBlock(middle); !first || !again {
@@ -110,7 +110,7 @@ func TestABlockDrainsBeforeItGoes(t *testing.T) {
 	}
 }
 
-func TestWithheldAddressesAreNotGivenOut(t *testing.T) {
+func TestWithheldAddressesAreNotGranted(t *testing.T) {
 	c := newClock()
 	a := newAllocator(t, c, cluster)
 	addBlock(t, a, middle, netip.MustParseAddr("10.8.7.0"))
@@ -123,10 +123,10 @@ func TestWithheldAddressesAreNotGivenOut(t *testing.T) {
 		t.Errorf("given out: %v", got)
 	}
 	if a.Withhold(middle, netip.Addr{}).IsValid() {
-		t.Error("withheld one that is used")
+		t.Error("a used address was withheld")
 	}
 	if err := a.AddBlock(middle, netip.MustParseAddr("10.8.7.2")); !errors.As(err, &ipam.ErrInUse{}) {
-		t.Errorf("an address that is used is withheld: %v", err)
+		t.Errorf("a used address was withheld: %v", err)
 	}
 	checkStats(t, a, ipam.Stats{Pool: cluster, Used: 2})
 	a.Return(lent)
@@ -143,7 +143,7 @@ func TestWithheldAddressesAreNotGivenOut(t *testing.T) {
 	}
 	c.pass(coolDown)
 	if !a.RemoveBlock(middle) {
-		t.Error("what other nodes give out keeps the block")
+		t.Error("withheld addresses keep the block")
 	}
 }
 
@@ -162,15 +162,15 @@ func TestSingleAddressThatCoolsDownCanBeRemoved(t *testing.T) {
 	}
 	a.Commit("a")
 	if a.RemoveBlock(lent) {
-		t.Error("it goes although a pod has it")
+		t.Error("the borrowed address was removed although a pod has it")
 	}
 	a.Release("a")
 	if !a.RemoveBlock(lent) {
-		t.Error("it stays although its lender lets it rest")
+		t.Error("the borrowed address was not removed")
 	}
 }
 
-func TestTheNodesOwnAddressKeepsItsBlock(t *testing.T) {
+func TestInternalAddressKeepsItsBlock(t *testing.T) {
 	a := newAllocator(t, newClock(), cluster)
 	addBlock(t, a, lowest)
 	own, err := a.ClaimInternal(lowest, netip.Addr{})
@@ -181,14 +181,14 @@ func TestTheNodesOwnAddressKeepsItsBlock(t *testing.T) {
 		t.Errorf("block %+v", b)
 	}
 	if _, err := a.Lease(request("a", own.String())); !errors.Is(err, ipam.ErrInUse{Address: own, Holder: ipam.InternalHolder}) {
-		t.Errorf("a pod gets it: %v", err)
+		t.Errorf("a pod got the internal address: %v", err)
 	}
 	if a.RemoveBlock(lowest) {
-		t.Error("its block is gone")
+		t.Error("the block was removed")
 	}
 	a.ReturnInternal(own)
 	if !a.RemoveBlock(lowest) {
-		t.Error("its block stays though the address was given back")
+		t.Error("the block was not removed although the internal address was returned")
 	}
 	addBlock(t, a, lowest)
 	a.CloseBlock(lowest)
@@ -200,7 +200,7 @@ func TestTheNodesOwnAddressKeepsItsBlock(t *testing.T) {
 	}
 }
 
-func TestAnAddressThatIsUsedOutsideOfAllBlocksIsItsHoldersStill(t *testing.T) {
+func TestUsedAddressOutsideOfBlocksStaysWithItsHolder(t *testing.T) {
 	c := newClock()
 	a := newAllocator(t, c, cluster)
 	if err := a.Restore([]ipam.Lease{{Address: netip.MustParseAddr("10.8.7.1"), Holder: "old", State: ipam.Used}}); err != nil {
@@ -219,7 +219,7 @@ func TestAnAddressThatIsUsedOutsideOfAllBlocksIsItsHoldersStill(t *testing.T) {
 	}
 }
 
-// tenants are pods that have addresses of blocks.
+// tenants are pods with addresses of blocks.
 type tenants struct {
 	*ipam.Allocator
 	open     map[netip.Prefix]bool
@@ -227,9 +227,9 @@ type tenants struct {
 	withheld map[netip.Addr]bool
 }
 
-// TestBlocksComeAndGo adds, closes and removes blocks, and withholds, under pods that come and go. No address is given twice, or
-// out of a block that is not open, and a block with pods never goes.
-func TestBlocksComeAndGo(t *testing.T) {
+// TestBlockProperties adds, closes and removes blocks, and withholds addresses, while pods lease and release. No address is granted twice, or
+// from a block that is not open, and a block with pods is never removed.
+func TestBlockProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := newClock()
 		a := &tenants{newAllocator(t, c, cluster), map[netip.Prefix]bool{}, map[string]netip.Addr{}, map[netip.Addr]bool{}}

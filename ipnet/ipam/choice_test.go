@@ -9,7 +9,7 @@ import (
 	"github.com/weftnet/weft/ipnet/ipam"
 )
 
-func TestAddressesComeFromThePoolsThatAreNamed(t *testing.T) {
+func TestAddressesComeFromNamedPools(t *testing.T) {
 	pools := []ipam.Pool{
 		{Name: "a", Prefix: netip.MustParsePrefix("10.1.0.0/29")},
 		{Name: "off", Prefix: netip.MustParsePrefix("10.2.0.0/29"), Disabled: true},
@@ -48,8 +48,8 @@ func TestAddressesComeFromThePoolsThatAreNamed(t *testing.T) {
 	}
 }
 
-// A full pool for all leads to no pool that is for some namespaces, or switched off.
-func TestWithoutANamePoolsForSomeAreNotUsed(t *testing.T) {
+// A full pool does not make disabled pools or pools with namespaces eligible.
+func TestPoolsWithNamespacesAreNotUsedUnlessNamed(t *testing.T) {
 	a := newAllocator(t, newClock(),
 		ipam.Pool{Name: "off", Prefix: netip.MustParsePrefix("10.2.0.0/29"), Disabled: true},
 		ipam.Pool{Name: "theirs", Prefix: netip.MustParsePrefix("10.4.0.0/29"), Namespaces: []string{"blue"}},
@@ -64,7 +64,7 @@ func TestWithoutANamePoolsForSomeAreNotUsed(t *testing.T) {
 	}
 }
 
-func TestANamedPoolThatIsFullLeadsToTheNext(t *testing.T) {
+func TestFullNamedPoolIsSkipped(t *testing.T) {
 	a := newAllocator(t, newClock(), four, next)
 	for i, want := range []string{"10.2.0.2", "10.1.0.2"} {
 		r := request(string(rune('a' + i)))
@@ -75,7 +75,7 @@ func TestANamedPoolThatIsFullLeadsToTheNext(t *testing.T) {
 	}
 }
 
-func TestAnAddressIsTakenOverAtTheCommit(t *testing.T) {
+func TestAddressIsTakenOverAtTheCommit(t *testing.T) {
 	for _, committed := range []bool{true, false} {
 		a := newAllocator(t, newClock(), four)
 		use(t, a, "old")
@@ -102,7 +102,7 @@ func TestAnAddressIsTakenOverAtTheCommit(t *testing.T) {
 	}
 }
 
-func TestAPendingAddressAndTheNodesAreNotTakenOver(t *testing.T) {
+func TestPendingAndInternalAddressesAreNotTakenOver(t *testing.T) {
 	a := newAllocator(t, newClock(), four)
 	lease(t, a, "pending")
 	for address, holder := range map[string]string{"10.1.0.1": ipam.InternalHolder, "10.1.0.2": "pending"} {
@@ -114,7 +114,7 @@ func TestAPendingAddressAndTheNodesAreNotTakenOver(t *testing.T) {
 	}
 }
 
-func TestIdleAddressesAreRememberedToo(t *testing.T) {
+func TestLeasesOfIdleAddressesAreStored(t *testing.T) {
 	c := newClock()
 	a := newAllocator(t, c, four)
 	use(t, a, "a")

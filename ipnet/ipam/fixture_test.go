@@ -19,7 +19,7 @@ var (
 	tiny = ipam.Pool{Name: "tiny", Prefix: netip.MustParsePrefix("2001:db8:2::/126")} // pods: ::2, ::3
 )
 
-// clock is a clock that stands until it is moved.
+// clock is a manual clock.
 type clock struct{ now time.Time }
 
 func newClock() *clock { return &clock{time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)} }
@@ -42,7 +42,7 @@ func newAllocator(t fataler, c *clock, pools ...ipam.Pool) *ipam.Allocator {
 	return a
 }
 
-// lease leases for holder and gives the addresses as text.
+// lease leases addresses for a holder, and returns them as text.
 func lease(t fataler, a *ipam.Allocator, holder string, wanted ...string) []string {
 	t.Helper()
 	leases, err := a.Lease(request(holder, wanted...))

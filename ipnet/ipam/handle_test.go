@@ -7,11 +7,11 @@ import (
 	"time"
 )
 
-// Faults compares what is known by holder with what the books say.
+// Faults compares the handles with the holders of the blocks.
 func (a *Allocator) Faults() []string {
 	var faults []string
 	count := 0
-	for _, b := range a.booksLocked() {
+	for _, b := range a.blocksLocked() {
 		count += len(b.holders)
 		for holder := range b.holders {
 			if there := times(a.ofHolderLocked(holder), b); there != 1 {
@@ -29,8 +29,8 @@ func (a *Allocator) Faults() []string {
 	return faults
 }
 
-func times(books []*book, b *book) (n int) {
-	for _, o := range books {
+func times(blocks []*blockState, b *blockState) (n int) {
+	for _, o := range blocks {
 		if o == b {
 			n++
 		}
@@ -39,7 +39,7 @@ func times(books []*book, b *book) (n int) {
 }
 
 // rows: IPM-12, IPM-14
-func TestAReleaseLooksAtTheBlocksOfItsHolderOnly(t *testing.T) {
+func TestReleaseSearchesOnlyTheBlocksOfItsHolder(t *testing.T) {
 	now := time.Unix(1_700_000_000, 0)
 	a, err := New(Config{Now: func() time.Time { return now }, Pools: []Pool{
 		{Name: "four", Prefix: netip.MustParsePrefix("10.1.0.0/16"), Blocks: true}, {Name: "six", Prefix: netip.MustParsePrefix("2001:db8::/64"), Blocks: true},
@@ -85,16 +85,16 @@ func TestAReleaseLooksAtTheBlocksOfItsHolderOnly(t *testing.T) {
 	sound("with an address that changes hands")
 	a.Undo("young")
 	sound("with one that did not")
-	if books := a.ofHolderLocked("pod 1"); len(books) != 2 || books[0].Name != "four" || books[1].Name != "six" {
-		t.Errorf("pod 1 has addresses in %d books, want one of each family", len(books))
+	if blocks := a.ofHolderLocked("pod 1"); len(blocks) != 2 || blocks[0].Name != "four" || blocks[1].Name != "six" {
+		t.Errorf("pod 1 has addresses in %d blocks, want one of each family", len(blocks))
 	}
 	if got := a.Held("early"); len(got) != 1 || got[0].Address != stray.Address {
 		t.Errorf("early has %v", got)
 	}
 	a.Release("pod 1")
 	a.Release("early")
-	if books := a.ofHolderLocked("pod 1"); len(books) != 0 || len(a.Held("early")) != 0 {
-		t.Errorf("%d books after the release", len(books))
+	if blocks := a.ofHolderLocked("pod 1"); len(blocks) != 0 || len(a.Held("early")) != 0 {
+		t.Errorf("%d blocks after the release", len(blocks))
 	}
 	sound("after releases")
 }

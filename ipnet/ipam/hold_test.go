@@ -13,12 +13,11 @@ import (
 	"github.com/weftnet/weft/ipnet/ipam"
 )
 
-// TestTheLockIsHeldShortly measures calls that nobody else is in the way of: each holds the lock for all of its time but
-// what it takes to lock it. The time is the processor's, so that it is the same on a machine that has much else to do. The
-// node has ten times the pods that nodes have, and so many addresses that cool down.
+// TestLockIsHeldForAShortTime measures uncontended calls, which hold the lock for nearly all of their time. It measures CPU time, which does
+// not depend on other load. The node has ten times the usual number of pods, and as many cooling addresses.
 //
 // rows: AWS-18
-func TestTheLockIsHeldShortly(t *testing.T) {
+func TestLockIsHeldForAShortTime(t *testing.T) {
 	const pods, rounds, most = 1000, 5000, time.Millisecond
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -39,9 +38,9 @@ func TestTheLockIsHeldShortly(t *testing.T) {
 	}
 	var held []time.Duration
 	measure := func(call func()) {
-		began := onProcessor(t)
+		began := cpuTime(t)
 		call()
-		held = append(held, onProcessor(t)-began)
+		held = append(held, cpuTime(t)-began)
 	}
 	for i := range rounds {
 		holder, asked := "young", ipam.Request{Holder: "young"}
@@ -54,7 +53,7 @@ func TestTheLockIsHeldShortly(t *testing.T) {
 			continue
 		}
 		measure(func() { a.Commit(holder) })
-		if i < 2*pods { // the pool is large, and not endless
+		if i < 2*pods { // the pool is large, but finite
 			measure(func() { a.Release(holder) })
 		}
 		measure(func() { a.Stats() })
@@ -67,8 +66,8 @@ func TestTheLockIsHeldShortly(t *testing.T) {
 	}
 }
 
-// onProcessor is how long this thread has had a processor.
-func onProcessor(t *testing.T) time.Duration {
+// cpuTime returns the CPU time of this thread.
+func cpuTime(t *testing.T) time.Duration {
 	t.Helper()
 	var ts unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &ts); err != nil {

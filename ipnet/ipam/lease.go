@@ -1,53 +1,106 @@
 package ipam
 
 import (
+	"fmt"
 	"net/netip"
+	"strings"
 	"time"
 )
 
-// State is how an address that is not free stands.
+// State is the state of an address that is not free.
 type State string
 
 // The states of an address.
 const (
-	Leased   State = "leased"   // granted to a holder that has not committed
-	Used     State = "used"     // granted
-	Cooling  State = "cooling"  // given back, not yet to be granted again; free once FreeAt has passed
+	Leased   State = "leased"   // granted to a holder, not committed
+	Used     State = "used"     // committed
+	Cooling  State = "cooling"  // released; free after FreeAt
 	Internal State = "internal" // the node's own
-	Withheld State = "withheld" // in a block of this node, for other nodes to give out
+	Withheld State = "withheld" // in a block of this node, allocated by other nodes
 )
 
-// String is the state as it is kept and shown.
+// String returns the state as it is stored and shown.
 func (s State) String() string { return string(s) }
 
-// Who holds addresses that are not for pods of this node.
+// Holders of addresses that are not for pods of this node.
 const (
-	InternalHolder = "node"  // keeps them for itself
-	OtherHolder    = "other" // nodes, to which they are lent or offered
+	InternalHolder = "node"  // this node itself
+	OtherHolder    = "other" // another node that borrows the address or may borrow it
 )
 
-// Lease says who has an address, or had it last. As JSON it is what is kept of it over restarts: those of free
-// addresses too, for they say which address has been idle longest.
+// Lease names the holder of an address, or its last holder. Leases are stored as JSON, also those of free addresses, because they order
+// addresses by idle time.
 type Lease struct {
 	Pool    string     `json:"pool"`
 	Address netip.Addr `json:"address"`
 	Holder  string     `json:"holder"`
 	State   State      `json:"state"`
 	Since   time.Time  `json:"since"`
-	FreeAt  time.Time  `json:"freeAt,omitzero"` // of a cooling one
+	FreeAt  time.Time  `json:"freeAt,omitzero"` // of a cooling address
 }
 
-// Key is what a lease is kept under.
+// Key returns the key under which the lease is stored.
 func (l Lease) Key() string { return l.Pool + "/" + l.Address.String() }
 
-// cooled is the lease as its release leaves it.
+// cooled returns the lease after its release.
 func (l Lease) cooled(now, freeAt time.Time) Lease {
 	l.State, l.Since, l.FreeAt = Cooling, now, freeAt
 	return l
 }
 
-// isPods reports whether the lease is that of a pod.
+// isPods reports whether a pod has or had the address.
 func (l Lease) isPods() bool { return l.State != Internal && l.State != Withheld }
 
 // held reports whether the address may be in use.
 func (l Lease) held() bool { return l.State != Cooling }
+
+// ErrExhausted means that the pools have no free address of a family.
+type ErrExhausted struct {
+	Pool     string    // the pools that were tried
+	Cooling  uint64    // number of cooling addresses; 0: all addresses are held
+	NextFree time.Time // when the first cooling address is free
+	NoBlock  bool      // the pools are shared by nodes, and this node has no open block of them
+}
+
+// Error names the exhausted pools and whether an address will be free soon.
+func (e ErrExhausted) Error() string {
+	if e.NoBlock {
+		return fmt.Sprintf("pool %s: this node has no block of it", e.Pool)
+	}
+	if e.Cooling == 0 {
+		return fmt.Sprintf("pool exhausted: all addresses of pool %s are held", e.Pool)
+	}
+	return fmt.Sprintf("pool %s: no address is free, %d cool down, the next is free at %s",
+		e.Pool, e.Cooling, e.NextFree.Format(time.RFC3339))
+}
+
+// Pools returns the names of the pools that were tried.
+func (e ErrExhausted) Pools() []string { return strings.Split(e.Pool, ", ") }
+
+// ErrInUse means that the address has another holder, or its holder requests a second address.
+type ErrInUse struct {
+	Address netip.Addr
+	Holder  string
+}
+
+// Error names the holder.
+func (e ErrInUse) Error() string { return fmt.Sprintf("address %s is held by %s", e.Address, e.Holder) }
+
+// ErrOutside means that this node cannot grant the address to pods.
+type ErrOutside struct {
+	Address netip.Addr
+	Pool    string // the pool of the address; "" if there is none
+
+	Elsewhere bool // not reserved, but in no open block of this node
+}
+
+// Error names the pool and the reason.
+func (e ErrOutside) Error() string {
+	if e.Pool == "" {
+		return fmt.Sprintf("address %s is in no pool", e.Address)
+	}
+	if e.Elsewhere {
+		return fmt.Sprintf("address %s of pool %s is in no open block of this node", e.Address, e.Pool)
+	}
+	return fmt.Sprintf("address %s of pool %s is reserved", e.Address, e.Pool)
+}

@@ -6,18 +6,19 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 )
 
-// Pool is a block of addresses of one family. Not for pods are its first address (the network's), the next one (the
-// node's own) and in IPv4 the last one (broadcast).
+// Pool is a prefix of one address family. Its first address (the network's), the next one (the node's own) and in IPv4 the last one
+// (broadcast) are not for pods.
 type Pool struct {
 	Name   string       `json:"name"` // unique, no slash
 	Prefix netip.Prefix `json:"prefix"`
 
-	Disabled   bool     `json:"disabled,omitempty"`   // no address is granted any more, but those that are stay
-	Namespaces []string `json:"namespaces,omitempty"` // for pods of these only; empty: for all
+	Disabled   bool     `json:"disabled,omitempty"`   // no address is granted; granted addresses stay
+	Namespaces []string `json:"namespaces,omitempty"` // namespaces of the pods; empty: all
 
-	// Blocks: the prefix is that of several nodes, and this one gives out addresses of its own blocks only.
+	// Blocks: nodes share the prefix, and each node allocates addresses of its own blocks.
 	Blocks bool `json:"blocks,omitempty"`
 }
 
@@ -26,13 +27,13 @@ func (p Pool) Admits(namespace string) bool {
 	return len(p.Namespaces) == 0 || slices.Contains(p.Namespaces, namespace)
 }
 
-// Node is the address that the node keeps for itself; of a pool of several nodes, one that no pod has.
+// Node returns the node's own address; in a pool that nodes share, an address that no pod has.
 func (p Pool) Node() netip.Addr { return p.Prefix.Masked().Addr().Next() }
 
-// Validate refuses a pool that has no address for a pod, or whose addresses cannot be a pod's.
+// Validate rejects a pool without a usable address for pods.
 func (p Pool) Validate() error {
 	if p.Name == "" || strings.ContainsAny(p.Name, "/ \t\n") {
-		return fmt.Errorf("pool %q: a name without slashes and blanks is needed", p.Name)
+		return fmt.Errorf("pool %q: the name is empty or has a slash or blank", p.Name)
 	}
 	if err := validPrefix(p.Prefix); err != nil {
 		return fmt.Errorf("pool %s: prefix %s: %w", p.Name, p.Prefix, err)
@@ -44,23 +45,23 @@ func validPrefix(p netip.Prefix) error {
 	a := p.Addr()
 	switch {
 	case !p.IsValid() || a.Is4In6() || a.Zone() != "":
-		return errors.New("not a prefix of IPv4 or IPv6")
+		return errors.New("not an IPv4 or IPv6 prefix")
 	case p != p.Masked():
-		return fmt.Errorf("has bits set behind its length: did you mean %s?", p.Masked())
+		return fmt.Errorf("has host bits set: did you mean %s?", p.Masked())
 	case hostBits(p) < 2:
-		return errors.New("too small: two bits at least are needed for the network, the node and a pod")
+		return errors.New("too small: the network, the node and a pod need at least two host bits")
 	case a.IsMulticast() || a.IsLoopback() || a.IsLinkLocalUnicast() || a.IsUnspecified():
-		return errors.New("not of unicast addresses that can be routed")
+		return errors.New("not routable unicast addresses")
 	}
 	return nil
 }
 
 func hostBits(p netip.Prefix) int { return p.Addr().BitLen() - p.Bits() }
 
-// first is the lowest address for pods.
+// first returns the lowest address for pods.
 func (p Pool) first() netip.Addr { return p.Node().Next() }
 
-// last is the highest address for pods.
+// last returns the highest address for pods.
 func (p Pool) last() netip.Addr {
 	highest := lastOf(p.Prefix)
 	if highest.Is4() {
@@ -69,7 +70,7 @@ func (p Pool) last() netip.Addr {
 	return highest
 }
 
-// lastOf is the highest address of a prefix.
+// lastOf returns the highest address of a prefix.
 func lastOf(p netip.Prefix) netip.Addr {
 	bytes := p.Addr().AsSlice()
 	for i := range bytes {
@@ -96,4 +97,156 @@ func validPools(pools []Pool) error {
 		}
 	}
 	return nil
+}
+
+// poolState is a pool and its blocks. A pool of one node is a single block.
+type poolState struct {
+	Pool
+	blocks  []*blockState // in the order in which they were added
+	handles handles       // of all pools
+}
+
+func newPoolState(p Pool, h handles, now time.Time) *poolState {
+	s := &poolState{Pool: p, handles: h}
+	if !p.Blocks {
+		b := newBlockState(p, p.Prefix, h)
+		b.reserve(Lease{Pool: p.Name, Address: p.Node(), Holder: InternalHolder, State: Internal, Since: now})
+		s.blocks = append(s.blocks, b)
+	}
+	return s
+}
+
+// isForPods reports whether pods can have an address of the pool.
+func (s *poolState) isForPods(a netip.Addr) bool { return !a.Less(s.first()) && !s.last().Less(a) }
+
+// poolOfLocked returns the pool that contains an address; nil if there is none.
+func (a *Allocator) poolOfLocked(address netip.Addr) *poolState {
+	for _, s := range a.pools {
+		if s.Prefix.Contains(address) {
+			return s
+		}
+	}
+	return nil
+}
+
+// blockOf returns the smallest block that contains an address; nil if there is none. A block of one address is borrowed from another node
+// and takes precedence over a block around it.
+func (s *poolState) blockOf(address netip.Addr) *blockState {
+	var found *blockState
+	for _, b := range s.blocks {
+		if b.block.Contains(address) && (found == nil || found.block.Bits() < b.block.Bits()) {
+			found = b
+		}
+	}
+	return found
+}
+
+// blockAt returns the block with a prefix; nil if there is none.
+func (s *poolState) blockAt(block netip.Prefix) *blockState {
+	for _, b := range s.blocks {
+		if b.block == block {
+			return b
+		}
+	}
+	return nil
+}
+
+// blocksLocked returns the blocks of all pools.
+func (a *Allocator) blocksLocked() []*blockState { return blocksOf(a.pools) }
+
+func blocksOf(pools []*poolState) []*blockState {
+	if len(pools) == 1 {
+		return pools[0].blocks
+	}
+	var blocks []*blockState
+	for _, s := range pools {
+		blocks = append(blocks, s.blocks...)
+	}
+	return blocks
+}
+
+// SetPools replaces the pools. A pool with used addresses keeps its prefix; if it was removed or its prefix changed, it stays as the last
+// one, disabled. The result has an error for each pool that was refused, by name.
+func (a *Allocator) SetPools(pools []Pool) map[string]error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	refused := make(map[string]error)
+	var after, leaving []*poolState
+	for _, s := range a.pools {
+		if at := slices.IndexFunc(pools, func(p Pool) bool { return p.Name == s.Name }); at >= 0 && s.fits(pools[at]) {
+			continue
+		}
+		if s.isUsedLocked(a) {
+			refused[s.Name] = fmt.Errorf("addresses are in use: the pool stays %s, disabled", s.Prefix)
+			leaving = append(leaving, s)
+		}
+	}
+	for _, p := range pools {
+		if refused[p.Name] != nil {
+			continue
+		}
+		s := a.poolNamedLocked(p.Name)
+		if s == nil || !s.fits(p) {
+			if err := admissible(p, after, leaving); err != nil {
+				refused[p.Name] = err
+				continue
+			}
+			s = newPoolState(p, a.handles, a.now())
+		}
+		s.update(p)
+		after = append(after, s)
+	}
+	for _, s := range leaving {
+		p := s.Pool
+		p.Disabled = true
+		s.update(p)
+	}
+	a.pools = append(after, leaving...)
+	return refused
+}
+
+// fits reports whether two pools have the same addresses.
+func (p Pool) fits(o Pool) bool { return p.Prefix == o.Prefix && p.Blocks == o.Blocks }
+
+// update changes a pool except its addresses.
+func (s *poolState) update(p Pool) {
+	s.Pool = p
+	for _, b := range s.blocks {
+		b.Pool = p
+	}
+}
+
+// isUsedLocked reports whether a pod, or the node in a block, has an address that is in use or cools down.
+func (s *poolState) isUsedLocked(a *Allocator) bool {
+	now := a.now()
+	return slices.ContainsFunc(s.blocks, func(b *blockState) bool {
+		if s.Blocks {
+			return !b.isEmpty(now)
+		}
+		counts := b.stats(now)
+		return counts.Leased+counts.Used+counts.Cooling > 0
+	})
+}
+
+func (a *Allocator) poolNamedLocked(name string) *poolState {
+	for _, s := range a.pools {
+		if s.Name == name {
+			return s
+		}
+	}
+	return nil
+}
+
+// admissible rejects a pool that is invalid or overlaps accepted ones.
+func admissible(p Pool, lists ...[]*poolState) error {
+	all := []Pool{p}
+	seen := map[string]bool{p.Name: true}
+	for _, pools := range lists {
+		for _, s := range pools {
+			if !seen[s.Name] {
+				seen[s.Name], all = true, append(all, s.Pool)
+			}
+		}
+	}
+	return validPools(all)
 }

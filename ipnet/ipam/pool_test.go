@@ -9,7 +9,7 @@ import (
 	"github.com/weftnet/weft/ipnet/ipam"
 )
 
-func TestPoolsThatCannotWorkAreRefused(t *testing.T) {
+func TestInvalidPoolsAreRefused(t *testing.T) {
 	pool := func(name, prefix string) ipam.Pool {
 		p, _ := netip.ParsePrefix(prefix)
 		return ipam.Pool{Name: name, Prefix: p}
@@ -24,9 +24,9 @@ func TestPoolsThatCannotWorkAreRefused(t *testing.T) {
 		{"one pool of each family", []ipam.Pool{four, six}, ""},
 		{"the pool needs a name", []ipam.Pool{pool("", "10.0.0.0/24")}, "name"},
 		{"a slash would break the keys of leases", []ipam.Pool{pool("a/b", "10.0.0.0/24")}, "slash"},
-		{"no prefix", []ipam.Pool{pool("a", "")}, "not a prefix"},
-		{"an IPv4-mapped prefix is neither family", []ipam.Pool{pool("a", "::ffff:10.0.0.0/120")}, "not a prefix"},
-		{"bits behind the length name the right prefix", []ipam.Pool{pool("a", "10.0.0.5/24")}, "did you mean 10.0.0.0/24?"},
+		{"no prefix", []ipam.Pool{pool("a", "")}, "not an IPv4 or IPv6 prefix"},
+		{"an IPv4-mapped prefix is neither family", []ipam.Pool{pool("a", "::ffff:10.0.0.0/120")}, "not an IPv4 or IPv6 prefix"},
+		{"host bits name the right prefix", []ipam.Pool{pool("a", "10.0.0.5/24")}, "did you mean 10.0.0.0/24?"},
 		{"a /31 has no room for a pod", []ipam.Pool{pool("a", "10.0.0.0/31")}, "too small"},
 		{"a /127 has no room for a pod", []ipam.Pool{pool("a", "2001:db8::/127")}, "too small"},
 		{"multicast", []ipam.Pool{pool("a", "224.0.0.0/24")}, "unicast"},
@@ -50,7 +50,7 @@ func TestPoolsThatCannotWorkAreRefused(t *testing.T) {
 	}
 }
 
-func TestNetworkNodeAndBroadcastAreNotForPods(t *testing.T) {
+func TestNetworkNodeAndBroadcastAddressesAreNotForPods(t *testing.T) {
 	tests := []struct {
 		pool ipam.Pool
 		node string
@@ -73,7 +73,7 @@ func TestNetworkNodeAndBroadcastAreNotForPods(t *testing.T) {
 	}
 }
 
-func TestEveryAddressForPodsIsGrantedOnce(t *testing.T) {
+func TestEachAddressForPodsIsGrantedOnce(t *testing.T) {
 	for _, pool := range []ipam.Pool{four, six, next, tiny, {Name: "top", Prefix: netip.MustParsePrefix("255.255.255.248/29")}} {
 		a := newAllocator(t, newClock(), pool)
 		seen := map[string]bool{pool.Node().String(): true, pool.Prefix.Addr().String(): true}

@@ -13,7 +13,7 @@ import (
 	"github.com/weftnet/weft/ipnet/ipam"
 )
 
-// model is what one pool ought to look like, kept as simply as can be.
+// model is the expected state of one pool, in the simplest form.
 type model struct {
 	clock     *clock
 	pool      ipam.Pool
@@ -45,7 +45,7 @@ func (m *model) neverUsed() []netip.Addr {
 	})
 }
 
-// expected is what an unspecific lease gives, or the error.
+// expected returns the address or the error of a lease without a static address.
 func (m *model) expected(now time.Time) (netip.Addr, error) {
 	if fresh := m.neverUsed(); len(fresh) > 0 {
 		return fresh[0], nil
@@ -113,8 +113,8 @@ func (m *model) stats(now time.Time) ipam.Stats {
 	return s
 }
 
-// TestAllocatorProperties drives an allocator and its model with the same operations. No address has two holders, the
-// counters are a recount's, the longest idle is granted first, and none that cools down is granted unasked.
+// TestAllocatorProperties applies the same operations to an allocator and its model. No address has two holders, the counters are correct,
+// the longest idle address is granted first, and a cooling address is granted only as a static address.
 func TestAllocatorProperties(t *testing.T) {
 	pods := make([]netip.Addr, 0, 6)
 	for a := six.Node().Next(); six.Prefix.Contains(a); a = a.Next() {
@@ -144,7 +144,7 @@ func TestAllocatorProperties(t *testing.T) {
 			},
 			"release": func(t *rapid.T) {
 				h := holder.Draw(t, "holder")
-				c.pass(time.Millisecond) // so that the order of releases is that of their times
+				c.pass(time.Millisecond) // so that each release has its own time
 				a.Release(h)
 				m.release(h, c.now.Add(coolDown))
 			},
@@ -212,7 +212,7 @@ func (m *model) leaseThis(t *rapid.T, a *ipam.Allocator, r ipam.Request) {
 	}
 }
 
-// takeOver hands the address of one holder to another, who has none; or the undo gives it back.
+// takeOver moves the address of one holder to a holder without an address, or undoes it.
 func (m *model) takeOver(t *rapid.T, a *ipam.Allocator, from, to string) {
 	address, ok := m.of(from)
 	if _, has := m.of(to); !ok || has || !m.committed[from] {

@@ -10,7 +10,7 @@ import (
 	"github.com/weftnet/weft/ipnet/ipam"
 )
 
-// owners says who uses an address now, seen from outside the allocator.
+// owners records who uses an address, as seen from outside the allocator.
 type owners struct{ byAddress sync.Map }
 
 func (o *owners) take(l ipam.Lease) error {
@@ -22,9 +22,9 @@ func (o *owners) take(l ipam.Lease) error {
 
 func (o *owners) leave(l ipam.Lease) { o.byAddress.Delete(l.Address) }
 
-// TestManyAtOnceNeverShareAnAddress has 64 goroutines assign and release 10 000 times each, in a pool that holds 61.
+// TestConcurrentLeasesNeverShareAnAddress runs 64 goroutines that lease and release 10 000 times each, in a pool of 61 addresses.
 // rows: AWS-18
-func TestManyAtOnceNeverShareAnAddress(t *testing.T) {
+func TestConcurrentLeasesNeverShareAnAddress(t *testing.T) {
 	const workers, rounds = 64, 10_000
 	pool := ipam.Pool{Name: "p", Prefix: netip.MustParsePrefix("10.1.0.0/26")}
 	a, err := ipam.New(ipam.Config{Pools: []ipam.Pool{pool}, CoolDown: -1})

@@ -12,7 +12,7 @@ import (
 	"github.com/weftnet/weft/ipnet/ipam"
 )
 
-// throughJSON gives leases as they come back from where they are kept.
+// throughJSON returns leases as the state file returns them.
 func throughJSON(t *testing.T, leases []ipam.Lease) []ipam.Lease {
 	t.Helper()
 	b, err := json.Marshal(leases)
@@ -41,7 +41,7 @@ func TestRestoreKeepsAddressesStatesAndOrder(t *testing.T) {
 	a.Release("a")   // a cools
 	c.pass(time.Second)
 	kept := a.Leases()
-	for _, address := range []string{"10.1.0.4", "2001:db8::4"} { // the records of idle ones are kept too
+	for _, address := range []string{"10.1.0.4", "2001:db8::4"} { // leases of idle addresses are stored too
 		kept = append(kept, ipam.Lease{Address: netip.MustParseAddr(address), Holder: "c", State: ipam.Cooling, FreeAt: c.now.Add(-time.Second)})
 	}
 	slices.Reverse(kept)
@@ -65,7 +65,7 @@ func TestRestoreKeepsAddressesStatesAndOrder(t *testing.T) {
 }
 
 // rows: CIL-08
-func TestRestoreLeavesOutWhatCannotBe(t *testing.T) {
+func TestRestoreSkipsInvalidLeases(t *testing.T) {
 	c := newClock()
 	at := func(address, holder string, state ipam.State) ipam.Lease {
 		return ipam.Lease{Address: netip.MustParseAddr(address), Holder: holder, State: state, Since: c.now, FreeAt: c.now.Add(time.Second)}
@@ -97,7 +97,7 @@ func TestRestoreLeavesOutWhatCannotBe(t *testing.T) {
 	}
 }
 
-func TestAClockThatWentBackDoesNotCoolForEver(t *testing.T) {
+func TestClockSetBackDoesNotProlongTheCoolDown(t *testing.T) {
 	c := newClock()
 	a := newAllocator(t, c, next)
 	tomorrow := c.now.Add(24 * time.Hour)

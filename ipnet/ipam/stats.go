@@ -10,28 +10,27 @@ import (
 	"time"
 )
 
-// Stats are the counts of one pool, or of one block; their sum is the number of its addresses for pods. Where that is more than a
-// number can hold, Free stays at the highest.
+// Stats has the counts of one pool or block; their sum is the number of its addresses for pods. Free saturates at the largest uint64.
 type Stats struct {
 	Pool
 	Free, Leased, Used, Cooling uint64
 }
 
-// Stats counts, pool by pool in the order of the configuration.
+// Stats returns the counts of all pools, in the order of the configuration.
 func (a *Allocator) Stats() []Stats {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	now := a.now()
-	stats := make([]Stats, 0, len(a.stocks))
-	for _, s := range a.stocks {
+	stats := make([]Stats, 0, len(a.pools))
+	for _, s := range a.pools {
 		stats = append(stats, s.stats(now))
 	}
 	return stats
 }
 
-func (s *stock) stats(now time.Time) Stats {
+func (s *poolState) stats(now time.Time) Stats {
 	sum := Stats{Pool: s.Pool}
-	for _, b := range s.books {
+	for _, b := range s.blocks {
 		of := b.stats(now)
 		sum.Leased, sum.Used, sum.Cooling = sum.Leased+of.Leased, sum.Used+of.Used, sum.Cooling+of.Cooling
 		if sum.Free+of.Free < sum.Free {
@@ -43,8 +42,8 @@ func (s *stock) stats(now time.Time) Stats {
 	return sum
 }
 
-// stats are those of one block; a closed one has no free addresses.
-func (b *book) stats(now time.Time) Stats {
+// stats returns the counts of a block; a closed block has no free addresses.
+func (b *blockState) stats(now time.Time) Stats {
 	s := Stats{Pool: b.Pool, Leased: b.leased, Used: b.used}
 	for _, e := range b.released {
 		if e.FreeAt.After(now) {
@@ -62,8 +61,8 @@ func (b *book) stats(now time.Time) Stats {
 	return s
 }
 
-// size is the number of addresses from the lowest to the highest; not counted where that is more than a number can hold.
-func (b *book) size() (n uint64, counted bool) {
+// size returns the number of addresses for pods; counted is false if a uint64 cannot hold it.
+func (b *blockState) size() (n uint64, counted bool) {
 	if b.highest.Less(b.lowest) {
 		return 0, true
 	}
@@ -74,7 +73,7 @@ func (b *book) size() (n uint64, counted bool) {
 	return n, true
 }
 
-// lower64 are the lower 64 bits of an address.
+// lower64 returns the lower 64 bits of an address.
 func lower64(a netip.Addr) uint64 {
 	bytes := a.As16()
 	return binary.BigEndian.Uint64(bytes[8:])
@@ -86,13 +85,13 @@ func (a *Allocator) Leases() []Lease {
 	defer a.mu.Unlock()
 	now := a.now()
 	var leases []Lease
-	for _, b := range a.booksLocked() {
+	for _, b := range a.blocksLocked() {
 		leases = append(leases, b.leases(now)...)
 	}
 	return leases
 }
 
-// Held lists what the holder has, in the order of the pools.
+// Held lists the leases of a holder, in the order of the pools.
 func (a *Allocator) Held(holder string) []Lease {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -105,20 +104,19 @@ func (a *Allocator) Held(holder string) []Lease {
 
 // Pools lists the pools in the order of the configuration.
 func (a *Allocator) Pools() []Pool {
-	pools := make([]Pool, 0, len(a.stocks))
-	for _, s := range a.stocks {
+	pools := make([]Pool, 0, len(a.pools))
+	for _, s := range a.pools {
 		pools = append(pools, s.Pool)
 	}
 	return pools
 }
 
-// Remembered lists every lease of pods that is remembered, those of idle addresses too: all that may be kept of the
-// pools.
+// Remembered lists all leases of pods, including those of idle addresses: all leases that may be stored.
 func (a *Allocator) Remembered() []Lease {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	var leases []Lease
-	for _, b := range a.booksLocked() {
+	for _, b := range a.blocksLocked() {
 		for _, e := range b.entries {
 			if e.isPods() {
 				leases = append(leases, e.Lease)

@@ -176,7 +176,7 @@ func (v *validation) withOwnBlocks(node pod.Node) pod.Node {
 // wrongBlock says why a block of another node cannot be reached; "" if it can.
 func (v *validation) wrongBlock(network string, block netip.Prefix) string {
 	if !block.IsValid() || block != block.Masked() {
-		return "it is no prefix, or has bits set behind its length"
+		return "it is not a prefix, or has host bits set"
 	}
 	if other := v.claims[network].holder(block); other != "" {
 		return "it overlaps one of node " + other
@@ -185,7 +185,7 @@ func (v *validation) wrongBlock(network string, block netip.Prefix) string {
 		if holder := v.holders.HolderOn(network, block.Addr()); holder != "" {
 			return "it is the address of " + holder + " on this node"
 		}
-		if addresses := v.networks.Allocator(network); addresses != nil && addresses.Gives(block.Addr()) {
+		if addresses := v.networks.Allocator(network); addresses != nil && addresses.Allocates(block.Addr()) {
 			return "this node gives it out itself"
 		}
 	}

@@ -170,7 +170,7 @@ func endpoint(machine Node, text string) (netip.Addr, string) {
 func (v *Validator) prefix(node, network, text string) (netip.Prefix, string) {
 	p, err := netip.ParsePrefix(text)
 	if err != nil || p != p.Masked() {
-		return p, "it is not a CIDR, or has bits set behind its length"
+		return p, "it is not a CIDR, or has host bits set"
 	}
 	if kind := specialIn(p); kind != "" {
 		return p, "it has " + kind + " addresses"

@@ -74,7 +74,7 @@ func (p Pool) Validate() error {
 	width := p.Prefix.Addr().BitLen()
 	switch {
 	case !p.Prefix.IsValid() || p.Prefix != p.Prefix.Masked():
-		return fmt.Errorf("%s: %q is no prefix, or has bits set behind its length", p, p.Prefix)
+		return fmt.Errorf("%s: %q is not a prefix, or has host bits set", p, p.Prefix)
 	case (p.Name == "") == (p.Network == ""):
 		return fmt.Errorf("pool %q of network %q: exactly one of the names is needed", p.Name, p.Network)
 	case p.Bits < p.Prefix.Bits():

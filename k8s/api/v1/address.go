@@ -2,12 +2,12 @@ package v1
 
 import "net/netip"
 
-// CIDR is a range of IPv4 or IPv6 addresses in its canonical text form, without bits set behind its length.
+// CIDR is a range of IPv4 or IPv6 addresses in its canonical text form, without host bits.
 //
 // +kubebuilder:validation:MinLength=4
 // +kubebuilder:validation:MaxLength=43
 // +kubebuilder:validation:XValidation:rule="isCIDR(self)",message="expected a CIDR, for example 10.1.0.0/16 or fd00:1::/48"
-// +kubebuilder:validation:XValidation:rule="!isCIDR(self) || string(cidr(self).masked()) == self",message="expected the canonical text of the CIDR, without bits set behind its length"
+// +kubebuilder:validation:XValidation:rule="!isCIDR(self) || string(cidr(self).masked()) == self",message="expected the canonical text of the CIDR, without host bits"
 type CIDR string
 
 // IP is an IPv4 or IPv6 address in its canonical text form.

@@ -1,0 +1,338 @@
+package ipam
+
+import (
+	"cmp"
+	"container/heap"
+	"net/netip"
+	"slices"
+	"time"
+)
+
+// reuseAfter is the number of released addresses at which a block reuses them before addresses that were never used. It bounds the memory
+// for a large IPv6 pool. At one pod per second an address is still idle for more than an hour.
+const reuseAfter = 4096
+
+// blockState has the addresses of one block. Its memory grows with the addresses that were used, not with the size of the block.
+type blockState struct {
+	Pool
+	block           netip.Prefix
+	lowest, highest netip.Addr // for pods; if there are none, highest is below lowest
+	closed          bool       // grants no address
+
+	entries  map[netip.Addr]*entry // addresses that are or were held
+	holders  map[string]netip.Addr // addresses by holder
+	handles  handles               // of all blocks
+	released queue                 // cooling and idle entries, idle longest first
+	next     netip.Addr            // lower addresses for pods are in entries or in returned
+	returned []netip.Addr          // below next, never used because their leases were undone; ascending
+	releases uint64                // count, orders releases at the same time
+	leased   uint64
+	used     uint64
+	reserved uint64 // between lowest and highest: internal and withheld
+}
+
+// entry is the state of one address.
+type entry struct {
+	Lease
+	prior *Lease // lease before the pending one; nil if the address was never used
+	order uint64 // of its release among releases at the same time
+	index int    // in released
+}
+
+func newBlockState(p Pool, block netip.Prefix, h handles) *blockState {
+	b := &blockState{
+		Pool: p, block: block, lowest: block.Addr(), highest: lastOf(block),
+		entries: make(map[netip.Addr]*entry), holders: make(map[string]netip.Addr), handles: h,
+	}
+	if b.lowest.Less(p.first()) {
+		b.lowest = p.first()
+	}
+	if p.last().Less(b.highest) {
+		b.highest = p.last()
+	}
+	b.next = b.lowest
+	return b
+}
+
+// reserve makes an address internal or withheld.
+func (b *blockState) reserve(l Lease) {
+	b.entries[l.Address] = &entry{Lease: l}
+	b.returned = slices.DeleteFunc(b.returned, func(r netip.Addr) bool { return r == l.Address })
+	if b.isForPods(l.Address) {
+		b.reserved++
+	}
+}
+
+func (b *blockState) isForPods(a netip.Addr) bool { return !a.Less(b.lowest) && !b.highest.Less(a) }
+
+// pick returns an address that was never used, or the one that is idle longest; never a cooling one.
+func (b *blockState) pick(now time.Time) (netip.Addr, bool) {
+	if b.closed {
+		return netip.Addr{}, false
+	}
+	idle := len(b.released) > 0 && !b.released[0].FreeAt.After(now)
+	if idle && len(b.released) >= reuseAfter {
+		return b.released[0].Address, true
+	}
+	if address, ok := b.fresh(); ok {
+		return address, true
+	}
+	if idle {
+		return b.released[0].Address, true
+	}
+	return netip.Addr{}, false
+}
+
+// fresh returns the lowest address that was never used.
+func (b *blockState) fresh() (netip.Addr, bool) {
+	if len(b.returned) > 0 {
+		return b.returned[0], true
+	}
+	for b.next.Compare(b.highest) <= 0 {
+		if _, known := b.entries[b.next]; !known {
+			return b.next, true
+		}
+		b.next = b.next.Next()
+	}
+	return netip.Addr{}, false
+}
+
+// grantable returns an error if an address cannot be granted. An address used by a holder in from can.
+func (b *blockState) grantable(address netip.Addr, from []string) error {
+	e, known := b.entries[address]
+	handedOver := known && e.State == Used && slices.Contains(from, e.Holder)
+	switch {
+	case handedOver:
+		return nil
+	case known && e.held():
+		return ErrInUse{Address: address, Holder: e.Holder}
+	case !b.isForPods(address):
+		return ErrOutside{Address: address, Pool: b.Name}
+	case b.closed:
+		return ErrOutside{Address: address, Pool: b.Name, Elsewhere: true}
+	}
+	return nil
+}
+
+// grant creates a pending lease of a grantable address.
+func (b *blockState) grant(address netip.Addr, holder string, now time.Time) Lease {
+	e := b.entries[address]
+	if e == nil {
+		e = &entry{}
+		b.entries[address] = e
+		b.returned = slices.DeleteFunc(b.returned, func(r netip.Addr) bool { return r == address })
+	} else {
+		b.unplace(e)
+		prior := e.Lease
+		e.prior = &prior
+	}
+	e.Lease = Lease{Pool: b.Name, Address: address, Holder: holder, State: Leased, Since: now}
+	b.bind(holder, address)
+	b.leased++
+	return e.Lease
+}
+
+// unplace removes an entry from its holder, or from the queue of released entries.
+func (b *blockState) unplace(e *entry) {
+	if e.State != Used {
+		b.released.take(e)
+		return
+	}
+	b.unbind(e.Holder)
+	b.used--
+}
+
+// place is the inverse of unplace.
+func (b *blockState) place(e *entry) {
+	if e.State != Used {
+		b.released.put(e)
+		return
+	}
+	b.bind(e.Holder, e.Address)
+	b.used++
+}
+
+func (b *blockState) commit(holder string) {
+	e := b.heldBy(holder)
+	if e == nil || e.State != Leased {
+		return
+	}
+	e.State, e.prior = Used, nil
+	b.leased--
+	b.used++
+}
+
+// undo restores the state before the grant, including the place in the queue.
+func (b *blockState) undo(holder string) {
+	e := b.heldBy(holder)
+	if e == nil || e.State != Leased {
+		return
+	}
+	b.unbind(holder)
+	b.leased--
+	if e.prior != nil {
+		e.Lease, e.prior = *e.prior, nil
+		b.place(e)
+		return
+	}
+	delete(b.entries, e.Address)
+	b.giveBack(e.Address)
+}
+
+// giveBack records an address without an entry as never used.
+func (b *blockState) giveBack(address netip.Addr) {
+	if address.Less(b.next) {
+		at, _ := slices.BinarySearchFunc(b.returned, address, netip.Addr.Compare)
+		b.returned = slices.Insert(b.returned, at, address)
+	}
+}
+
+// forget removes the entry of a free address.
+func (b *blockState) forget(address netip.Addr) {
+	if e := b.entries[address]; e != nil {
+		b.released.take(e)
+		delete(b.entries, address)
+		b.giveBack(address)
+	}
+}
+
+// isEmpty reports whether no address is held or cools down.
+func (b *blockState) isEmpty(now time.Time) bool {
+	for _, e := range b.entries {
+		if e.State != Withheld && (e.held() || e.FreeAt.After(now)) {
+			return false
+		}
+	}
+	return true
+}
+
+// internal returns the node's own address; the zero value if it is not in this block.
+func (b *blockState) internal() netip.Addr {
+	for address, e := range b.entries {
+		if e.State == Internal {
+			return address
+		}
+	}
+	return netip.Addr{}
+}
+
+func (b *blockState) release(holder string, now, freeAt time.Time) {
+	e := b.heldBy(holder)
+	if e == nil {
+		return
+	}
+	if e.State == Leased {
+		b.leased--
+	} else {
+		b.used--
+	}
+	b.unbind(holder)
+	b.cool(e, e.cooled(now, freeAt))
+}
+
+// cool adds an entry to the queue of released entries.
+func (b *blockState) cool(e *entry, l Lease) {
+	b.releases++
+	e.Lease, e.prior, e.order = l, nil, b.releases
+	b.released.put(e)
+}
+
+// unless returns an error if the holder has another address than the wanted one.
+func (e *entry) unless(wanted netip.Addr) error {
+	if e.Address == wanted {
+		return nil
+	}
+	return ErrInUse{Address: e.Address, Holder: e.Holder}
+}
+
+func (b *blockState) heldBy(holder string) *entry {
+	if address, ok := b.holders[holder]; ok {
+		return b.entries[address]
+	}
+	return nil
+}
+
+// leases lists the leases of addresses that are not free, by address.
+func (b *blockState) leases(now time.Time) []Lease {
+	var leases []Lease
+	for _, e := range b.entries {
+		if e.held() || e.FreeAt.After(now) {
+			leases = append(leases, e.Lease)
+		}
+	}
+	slices.SortFunc(leases, func(x, y Lease) int { return x.Address.Compare(y.Address) })
+	return leases
+}
+
+// queue is a heap of released entries, the first one to be free at the head. An undone lease gets its old place back.
+type queue []*entry
+
+// Len returns the number of entries. Len, Less, Swap, Push and Pop implement heap.Interface.
+func (q queue) Len() int { return len(q) }
+
+// Less orders by FreeAt, then by the order of release.
+func (q queue) Less(i, j int) bool {
+	if !q[i].FreeAt.Equal(q[j].FreeAt) {
+		return q[i].FreeAt.Before(q[j].FreeAt)
+	}
+	return q[i].order < q[j].order
+}
+
+// Swap swaps two entries and their indexes.
+func (q queue) Swap(i, j int) {
+	q[i], q[j] = q[j], q[i]
+	q[i].index, q[j].index = i, j
+}
+
+// Push is for container/heap; use put.
+func (q *queue) Push(x any) {
+	e := x.(*entry)
+	e.index = len(*q)
+	*q = append(*q, e)
+}
+
+// Pop is for container/heap; use take.
+func (q *queue) Pop() any {
+	last := len(*q) - 1
+	e := (*q)[last]
+	(*q)[last] = nil
+	*q = (*q)[:last]
+	return e
+}
+
+func (q *queue) put(e *entry) { heap.Push(q, e) }
+
+func (q *queue) take(e *entry) { heap.Remove(q, e.index) }
+
+// handles lists the blocks in which each holder has an address, so that no call searches all blocks.
+type handles map[string][]*blockState
+
+// bind records that a holder has an address.
+func (b *blockState) bind(holder string, address netip.Addr) {
+	b.holders[holder] = address
+	if !slices.Contains(b.handles[holder], b) {
+		b.handles[holder] = append(b.handles[holder], b)
+	}
+}
+
+// unbind is the inverse of bind.
+func (b *blockState) unbind(holder string) {
+	delete(b.holders, holder)
+	left := slices.DeleteFunc(b.handles[holder], func(o *blockState) bool { return o == b })
+	if b.handles[holder] = left; len(left) == 0 {
+		delete(b.handles, holder)
+	}
+}
+
+// ofHolderLocked returns the blocks in which a holder has an address, in the order of the pools.
+func (a *Allocator) ofHolderLocked(holder string) []*blockState {
+	blocks := slices.Clone(a.handles[holder])
+	if len(blocks) < 2 {
+		return blocks
+	}
+	place := func(b *blockState) int {
+		return slices.IndexFunc(a.pools, func(s *poolState) bool { return s.Prefix.Contains(b.block.Addr()) })
+	}
+	slices.SortStableFunc(blocks, func(x, y *blockState) int { return cmp.Compare(place(x), place(y)) })
+	return blocks
+}
