@@ -16,10 +16,10 @@ import (
 	"github.com/weftnet/weft/vswitch/model"
 )
 
-// aclRuleLen is the length of an acl_rule: action, two prefixes of 18 bytes, protocol, four ports, and two bytes of TCP flags.
+// aclRuleLen is the length of an acl_rule: action, two prefixes of 18 bytes, protocol, four ports, two bytes of TCP flags.
 const aclRuleLen = 48
 
-// addACLs adds those of the ACL plugin's messages that are about IP ACLs.
+// addACLs registers the messages of IP ACLs.
 func (s *Server) addACLs() {
 	handle(s, func(_ *client, r *acl.ACLAddReplace) (*acl.ACLAddReplaceReply, error) {
 		index, err := s.setACL(r)
@@ -30,7 +30,7 @@ func (s *Server) addACLs() {
 		return nil, s.model.DeleteACL(r.ACLIndex)
 	})
 	handle(s, func(_ *client, r *acl.ACLInterfaceSetACLList) (*acl.ACLInterfaceSetACLListReply, error) {
-		if int(r.NInput) < len(r.Acls) { // the rest is for what is sent
+		if int(r.NInput) < len(r.Acls) { // the others are output ACLs
 			return nil, model.Unimplemented
 		}
 		return nil, s.model.SetACLs(uint32(r.SwIfIndex), r.Acls)
@@ -39,11 +39,11 @@ func (s *Server) addACLs() {
 	handleDump(s, s.dumpInterfaceACLs)
 }
 
-// setACL makes an ACL, or replaces the one of the request's index.
+// setACL creates an ACL, or replaces the one of the given index.
 func (s *Server) setACL(r *acl.ACLAddReplace) (uint32, error) {
 	a := model.ACL{Tag: r.Tag}
 	for _, rule := range r.R {
-		if rule.IsPermit > acl_types.ACL_ACTION_API_PERMIT { // there are no sessions
+		if rule.IsPermit > acl_types.ACL_ACTION_API_PERMIT { // permit+reflect needs sessions
 			return r.ACLIndex, model.Unimplemented
 		}
 		source, err := fromPrefix(rule.SrcPrefix)
@@ -91,7 +91,7 @@ func aclRule(r forward.ACLRule) acl_types.ACLRule {
 	return rule
 }
 
-// dumpInterfaceACLs lists every interface, as VPP does, also those without an ACL.
+// dumpInterfaceACLs lists all interfaces, as VPP does, including those without ACLs.
 func (s *Server) dumpInterfaceACLs(r *acl.ACLInterfaceListDump) ([]acl.ACLInterfaceListDetails, error) {
 	var list []acl.ACLInterfaceListDetails
 	for _, i := range s.model.InterfaceACLs(uint32(r.SwIfIndex)) {
@@ -101,10 +101,10 @@ func (s *Server) dumpInterfaceACLs(r *acl.ACLInterfaceListDump) ([]acl.ACLInterf
 	return list, nil
 }
 
-// macipRuleLen is the length of a macip_acl_rule: action, MAC, mask, and a prefix of 18 bytes.
+// macipRuleLen is the length of a macip_acl_rule: action, MAC, mask, a prefix of 18 bytes.
 const macipRuleLen = 31
 
-// addMACIPs adds those of the ACL plugin's messages that are about MACIP ACLs.
+// addMACIPs registers the messages of MACIP ACLs.
 func (s *Server) addMACIPs() {
 	handle(s, func(_ *client, r *acl.MacipACLAdd) (*acl.MacipACLAddReply, error) {
 		index, err := s.setMACIP(model.NoIndex, r.Tag, r.R)
@@ -130,7 +130,7 @@ func (s *Server) addMACIPs() {
 	handle(s, s.appliedMACIPs)
 }
 
-// setMACIP makes a list, or changes the one of that index.
+// setMACIP creates a MACIP ACL, or replaces the one of the given index.
 func (s *Server) setMACIP(index uint32, tag string, rules []acl_types.MacipACLRule) (uint32, error) {
 	a := model.MACIPACL{Tag: tag}
 	for _, r := range rules {
@@ -177,7 +177,7 @@ func (s *Server) dumpAppliedMACIPs(r *acl.MacipACLInterfaceListDump) ([]acl.Maci
 	return list, nil
 }
 
-// appliedMACIPs answers with the lists by interface index, as far as the last interface that has one.
+// appliedMACIPs replies with the MACIP ACL of each interface index, up to the last interface that has one.
 func (s *Server) appliedMACIPs(*client, *acl.MacipACLInterfaceGet) (*acl.MacipACLInterfaceGetReply, error) {
 	applied := s.model.AppliedMACIPs(model.NoIndex)
 	reply := &acl.MacipACLInterfaceGetReply{}

@@ -14,19 +14,18 @@ import (
 	"github.com/weftnet/weft/vswitch/model/modeltest"
 )
 
-// aclRules are one rule with an action, for all packets of IPv4.
+// aclRules returns one rule for all IPv4 packets.
 func aclRules(action acl_types.ACLAction) []acl_types.ACLRule {
 	return []acl_types.ACLRule{{IsPermit: action}} // zero prefixes are 0.0.0.0/0
 }
 
-// TestACLsThatOnlyVPPCanAreRefused tests what VPP can and weft-vswitch cannot. What both can, and what both refuse, is compared in
-// test/conformance.
-func TestACLsThatOnlyVPPCanAreRefused(t *testing.T) {
+// test/conformance compares the ACLs that both dataplanes support or reject.
+func TestUnsupportedACLsAreRejected(t *testing.T) {
 	r := start(t, Limits{})
-	a := newAsker(t.Context(), r.connect(t))
+	a := newTestClient(t.Context(), r.connect(t))
 	loop := a.loopback(t)
 	set := func(action acl_types.ACLAction) (*acl.ACLAddReplaceReply, error) {
-		return ask(t, a, a.acls().ACLAddReplace, &acl.ACLAddReplace{ACLIndex: model.NoIndex, Tag: "x", R: aclRules(action)})
+		return invoke(t, a, a.acls().ACLAddReplace, &acl.ACLAddReplace{ACLIndex: model.NoIndex, Tag: "x", R: aclRules(action)})
 	}
 	if _, err := set(acl_types.ACL_ACTION_API_PERMIT_REFLECT); !errors.Is(err, api.UNIMPLEMENTED) {
 		t.Errorf("permit+reflect: %v", err)
@@ -35,20 +34,19 @@ func TestACLsThatOnlyVPPCanAreRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = ask(t, a, a.acls().ACLInterfaceSetACLList, &acl.ACLInterfaceSetACLList{SwIfIndex: loop, NInput: 0, Acls: []uint32{reply.ACLIndex}})
+	_, err = invoke(t, a, a.acls().ACLInterfaceSetACLList, &acl.ACLInterfaceSetACLList{SwIfIndex: loop, NInput: 0, Acls: []uint32{reply.ACLIndex}})
 	if !errors.Is(err, api.UNIMPLEMENTED) {
-		t.Errorf("a list for what is sent: %v", err)
+		t.Errorf("output ACL: %v", err)
 	}
 }
 
-// TestACLsOfInterfacesReachThePacketPath looks at the filter of an interface as its list changes.
-func TestACLsOfInterfacesReachThePacketPath(t *testing.T) {
+func TestInterfaceACLsReachThePacketPath(t *testing.T) {
 	r := start(t, Limits{})
-	a := newAsker(t.Context(), r.connect(t))
+	a := newTestClient(t.Context(), r.connect(t))
 	one, two := a.loopback(t), a.loopback(t)
 	add := func(index uint32, action acl_types.ACLAction) uint32 {
 		t.Helper()
-		reply, err := ask(t, a, a.acls().ACLAddReplace, &acl.ACLAddReplace{ACLIndex: index, R: aclRules(action)})
+		reply, err := invoke(t, a, a.acls().ACLAddReplace, &acl.ACLAddReplace{ACLIndex: index, R: aclRules(action)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -57,7 +55,7 @@ func TestACLsOfInterfacesReachThePacketPath(t *testing.T) {
 	set := func(acls ...uint32) {
 		t.Helper()
 		for _, i := range []interface_types.InterfaceIndex{one, two} {
-			_, err := ask(t, a, a.acls().ACLInterfaceSetACLList, &acl.ACLInterfaceSetACLList{SwIfIndex: i, NInput: uint8(len(acls)), Acls: acls})
+			_, err := invoke(t, a, a.acls().ACLInterfaceSetACLList, &acl.ACLInterfaceSetACLList{SwIfIndex: i, NInput: uint8(len(acls)), Acls: acls})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -71,18 +69,18 @@ func TestACLsOfInterfacesReachThePacketPath(t *testing.T) {
 	set(x)
 	first := filter(one)
 	if first == nil || first != filter(two) {
-		t.Error("two interfaces with one ACL do not share its filter")
+		t.Error("two interfaces with the same ACL do not share its filter")
 	}
 	add(x, acl_types.ACL_ACTION_API_PERMIT)
 	if filter(one) == first {
-		t.Error("a replaced ACL does not reach its interface")
+		t.Error("the interface has the filter of the replaced ACL")
 	}
 	set(x, y)
 	if filter(one) == nil || filter(one) == filter(two) {
-		t.Error("a list of two has the filter of one")
+		t.Error("an interface with two ACLs has the filter of one")
 	}
 	set()
 	if filter(one) != nil {
-		t.Error("an empty list has a filter")
+		t.Error("an interface without ACLs has a filter")
 	}
 }

@@ -14,10 +14,9 @@ import (
 	"github.com/weftnet/weft/vswitch/port"
 )
 
-// links asks about af_packet interfaces.
-func (a *asker) links() af_packet.RPCService { return af_packet.NewServiceClient(a.conn) }
+func (a *testClient) links() af_packet.RPCService { return af_packet.NewServiceClient(a.conn) }
 
-func (a *asker) attached(t failer) []af_packet.AfPacketDetails {
+func (a *testClient) attached(t testingT) []af_packet.AfPacketDetails {
 	t.Helper()
 	s, err := a.links().AfPacketDump(a.context, &af_packet.AfPacketDump{})
 	var list []af_packet.AfPacketDetails
@@ -27,16 +26,16 @@ func (a *asker) attached(t failer) []af_packet.AfPacketDetails {
 	return list
 }
 
-func TestALinkIsAttachedAndLetGo(t *testing.T) {
+func TestAFPacketCreateAndDelete(t *testing.T) {
 	r := start(t, Limits{})
-	a := newAsker(t.Context(), r.connect(t))
+	a := newTestClient(t.Context(), r.connect(t))
 	mac := ethernet_types.MacAddress{2, 1, 2, 3, 4, 5}
-	one, err := ask(t, a, a.links().AfPacketCreateV3, &af_packet.AfPacketCreateV3{Mode: af_packet.AF_PACKET_API_MODE_ETHERNET,
+	one, err := invoke(t, a, a.links().AfPacketCreateV3, &af_packet.AfPacketCreateV3{Mode: af_packet.AF_PACKET_API_MODE_ETHERNET,
 		HostIfName: "weft0", HwAddr: mac, Flags: af_packet.AF_PACKET_API_FLAG_CKSUM_GSO | af_packet.AF_PACKET_API_FLAG_VERSION_2})
 	if err != nil {
 		t.Fatal(err)
 	}
-	two, err := ask(t, a, a.links().AfPacketCreateV3, &af_packet.AfPacketCreateV3{Mode: af_packet.AF_PACKET_API_MODE_ETHERNET,
+	two, err := invoke(t, a, a.links().AfPacketCreateV3, &af_packet.AfPacketCreateV3{Mode: af_packet.AF_PACKET_API_MODE_ETHERNET,
 		HostIfName: "weft1", UseRandomHwAddr: true, HwAddr: mac, Flags: af_packet.AF_PACKET_API_FLAG_QDISC_BYPASS, NumRxQueues: 1, NumTxQueues: 16})
 	if err != nil {
 		t.Fatal(err)
@@ -61,7 +60,7 @@ func TestALinkIsAttachedAndLetGo(t *testing.T) {
 	if second.L2Address == mac || second.L2Address[0] != 2 || second.L2Address[1] != 0xfe {
 		t.Errorf("random MAC %v", second.L2Address)
 	}
-	if _, err := ask(t, a, a.links().AfPacketDelete, &af_packet.AfPacketDelete{HostIfName: "weft0"}); err != nil {
+	if _, err := invoke(t, a, a.links().AfPacketDelete, &af_packet.AfPacketDelete{HostIfName: "weft0"}); err != nil {
 		t.Fatal(err)
 	}
 	if got := a.attached(t); !slices.Equal(got, want[1:]) {
@@ -69,11 +68,11 @@ func TestALinkIsAttachedAndLetGo(t *testing.T) {
 	}
 }
 
-func TestRetvalsOfAFPacket(t *testing.T) {
+func TestAFPacketRetvals(t *testing.T) {
 	r := start(t, Limits{})
-	a := newAsker(t.Context(), r.connect(t))
+	a := newTestClient(t.Context(), r.connect(t))
 	ethernet := af_packet.AF_PACKET_API_MODE_ETHERNET
-	taken, err := ask(t, a, a.links().AfPacketCreateV3, &af_packet.AfPacketCreateV3{Mode: ethernet, HostIfName: "taken"})
+	taken, err := invoke(t, a, a.links().AfPacketCreateV3, &af_packet.AfPacketCreateV3{Mode: ethernet, HostIfName: "taken"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -84,25 +83,25 @@ func TestRetvalsOfAFPacket(t *testing.T) {
 		want    api.VPPApiError
 		index   interface_types.InterfaceIndex
 	}{
-		{"a link attached already", af_packet.AfPacketCreateV3{Mode: ethernet, HostIfName: "taken"}, nil, api.IF_ALREADY_EXISTS, taken.SwIfIndex},
+		{"a link that is already attached", af_packet.AfPacketCreateV3{Mode: ethernet, HostIfName: "taken"}, nil, api.IF_ALREADY_EXISTS, taken.SwIfIndex},
 		{"mode IP", af_packet.AfPacketCreateV3{Mode: af_packet.AF_PACKET_API_MODE_IP, HostIfName: "x"}, nil, api.UNSUPPORTED, noInterface},
 		{"no mode", af_packet.AfPacketCreateV3{HostIfName: "x"}, nil, api.INVALID_VALUE, noInterface},
 		{"no name", af_packet.AfPacketCreateV3{Mode: ethernet}, nil, api.INVALID_INTERFACE, noInterface},
-		{"a name that no link has", af_packet.AfPacketCreateV3{Mode: ethernet, HostIfName: "sixteen-bytes-xx"}, nil, api.INVALID_INTERFACE, noInterface},
+		{"a name that is too long", af_packet.AfPacketCreateV3{Mode: ethernet, HostIfName: "sixteen-bytes-xx"}, nil, api.INVALID_INTERFACE, noInterface},
 		{"seventeen queues", af_packet.AfPacketCreateV3{Mode: ethernet, HostIfName: "x", NumTxQueues: 17}, nil, api.UNSUPPORTED, noInterface},
 		{"no such link", af_packet.AfPacketCreateV3{Mode: ethernet, HostIfName: "x"}, port.ErrNoLink, api.INVALID_INTERFACE, noInterface},
 		{"the kernel refuses", af_packet.AfPacketCreateV3{Mode: ethernet, HostIfName: "x"}, errors.New("no"), api.SYSCALL_ERROR_1, noInterface},
 	} {
 		t.Run(c.rule, func(t *testing.T) {
 			r.engine.FailTap(c.fail)
-			reply, err := ask(t, a, a.links().AfPacketCreateV3, &c.request)
+			reply, err := invoke(t, a, a.links().AfPacketCreateV3, &c.request)
 			if !errors.Is(err, c.want) || reply.SwIfIndex != c.index {
 				t.Errorf("got %v, index %d", err, reply.SwIfIndex)
 			}
 		})
 	}
-	if _, err := ask(t, a, a.links().AfPacketDelete, &af_packet.AfPacketDelete{HostIfName: "x"}); !errors.Is(err, api.SYSCALL_ERROR_1) {
-		t.Errorf("delete of a stranger: %v", err)
+	if _, err := invoke(t, a, a.links().AfPacketDelete, &af_packet.AfPacketDelete{HostIfName: "x"}); !errors.Is(err, api.SYSCALL_ERROR_1) {
+		t.Errorf("delete of an unknown link: %v", err)
 	}
 	if list := a.attached(t); len(list) != 1 {
 		t.Errorf("left: %+v", list)

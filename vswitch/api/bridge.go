@@ -63,7 +63,7 @@ func (s *Server) bridgeInterface(_ *client, r *l2.SwInterfaceSetL2Bridge) (*l2.S
 		BVI: r.PortType == l2.L2_API_PORT_TYPE_BVI, UUForward: r.PortType == l2.L2_API_PORT_TYPE_UU_FWD})
 }
 
-// dumpBridges answers, as VPP does, nothing at all to a request for one interface's bridge domain or for bridge domain 0.
+// dumpBridges returns no details for a request by interface or for bridge domain 0, as VPP does.
 func (s *Server) dumpBridges(r *l2.BridgeDomainDump) ([]l2.BridgeDomainDetails, error) {
 	if r.SwIfIndex != noInterface || r.BdID == 0 {
 		return nil, nil

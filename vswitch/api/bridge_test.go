@@ -18,9 +18,9 @@ import (
 	"github.com/weftnet/weft/vswitch/model/modeltest"
 )
 
-// bridger asks about bridge domains.
+// bridger is a client for the messages of bridge domains.
 type bridger struct {
-	*asker
+	*testClient
 	l2     l2.RPCService
 	engine *modeltest.Engine
 }
@@ -29,50 +29,50 @@ func newBridger(t *testing.T) *bridger {
 	t.Helper()
 	r := start(t, Limits{})
 	conn := r.connect(t)
-	return &bridger{newAsker(t.Context(), conn), l2.NewServiceClient(conn), r.engine}
+	return &bridger{newTestClient(t.Context(), conn), l2.NewServiceClient(conn), r.engine}
 }
 
-func (b *bridger) add(t failer, id uint32) (uint32, error) {
+func (b *bridger) add(t testingT, id uint32) (uint32, error) {
 	t.Helper()
-	reply, err := ask(t, b.asker, b.l2.BridgeDomainAddDelV2, &l2.BridgeDomainAddDelV2{IsAdd: true, BdID: id, Learn: true, Forward: true,
+	reply, err := invoke(t, b.testClient, b.l2.BridgeDomainAddDelV2, &l2.BridgeDomainAddDelV2{IsAdd: true, BdID: id, Learn: true, Forward: true,
 		Flood: true, UuFlood: true, MacAge: 5, BdTag: "a network"})
 	return reply.BdID, err
 }
 
-func (b *bridger) del(t failer, id uint32) error {
+func (b *bridger) del(t testingT, id uint32) error {
 	t.Helper()
-	_, err := ask(t, b.asker, b.l2.BridgeDomainAddDelV2, &l2.BridgeDomainAddDelV2{BdID: id})
+	_, err := invoke(t, b.testClient, b.l2.BridgeDomainAddDelV2, &l2.BridgeDomainAddDelV2{BdID: id})
 	return err
 }
 
-func (b *bridger) join(t failer, req l2.SwInterfaceSetL2Bridge) error {
+func (b *bridger) join(t testingT, req l2.SwInterfaceSetL2Bridge) error {
 	t.Helper()
 	req.Enable = true
-	_, err := ask(t, b.asker, b.l2.SwInterfaceSetL2Bridge, &req)
+	_, err := invoke(t, b.testClient, b.l2.SwInterfaceSetL2Bridge, &req)
 	return err
 }
 
-func (b *bridger) leave(t failer, index interface_types.InterfaceIndex) error {
+func (b *bridger) leave(t testingT, index interface_types.InterfaceIndex) error {
 	t.Helper()
-	_, err := ask(t, b.asker, b.l2.SwInterfaceSetL2Bridge, &l2.SwInterfaceSetL2Bridge{RxSwIfIndex: index})
+	_, err := invoke(t, b.testClient, b.l2.SwInterfaceSetL2Bridge, &l2.SwInterfaceSetL2Bridge{RxSwIfIndex: index})
 	return err
 }
 
-func (b *bridger) bridges(t failer, id uint32) []*l2.BridgeDomainDetails {
+func (b *bridger) bridges(t testingT, id uint32) []*l2.BridgeDomainDetails {
 	t.Helper()
 	s, err := b.l2.BridgeDomainDump(b.context, &l2.BridgeDomainDump{BdID: id, SwIfIndex: allInterfaces})
 	return dump[*l2.BridgeDomainDetails](t, s, err)
 }
 
-func (b *bridger) macs(t failer, id uint32) []*l2.L2FibTableDetails {
+func (b *bridger) macs(t testingT, id uint32) []*l2.L2FibTableDetails {
 	t.Helper()
 	s, err := b.l2.L2FibTableDump(b.context, &l2.L2FibTableDump{BdID: id})
 	return dump[*l2.L2FibTableDetails](t, s, err)
 }
 
-func (b *bridger) tap(t failer) interface_types.InterfaceIndex {
+func (b *bridger) tap(t testingT) interface_types.InterfaceIndex {
 	t.Helper()
-	reply, err := ask(t, b.asker, b.taps.TapCreateV3, &tapv2.TapCreateV3{ID: ^uint32(0), UseRandomMac: true})
+	reply, err := invoke(t, b.testClient, b.taps.TapCreateV3, &tapv2.TapCreateV3{ID: ^uint32(0), UseRandomMac: true})
 	if err != nil {
 		t.Fatalf("create tap: %v", err)
 	}
@@ -80,11 +80,11 @@ func (b *bridger) tap(t failer) interface_types.InterfaceIndex {
 	return reply.SwIfIndex
 }
 
-func TestABridgeDomainComesBackFromTheDumpAsItWasMade(t *testing.T) {
+func TestBridgeDumpReturnsWhatWasAdded(t *testing.T) {
 	b := newBridger(t)
 	tap, loop := b.tap(t), b.loopback(t)
 	if id, err := b.add(t, ^uint32(0)); id != 1 || err != nil {
-		t.Fatalf("the first free id: %d, %v", id, err)
+		t.Fatalf("lowest free id: %d, %v", id, err)
 	}
 	for _, req := range []l2.SwInterfaceSetL2Bridge{{RxSwIfIndex: tap, BdID: 1, Shg: 4}, {RxSwIfIndex: loop, BdID: 1, PortType: l2.L2_API_PORT_TYPE_BVI}} {
 		if err := b.join(t, req); err != nil {
@@ -108,7 +108,7 @@ func TestABridgeDomainComesBackFromTheDumpAsItWasMade(t *testing.T) {
 	}
 }
 
-func TestJoiningABridgeDomainThatDoesNotExistMakesIt(t *testing.T) {
+func TestJoinCreatesMissingBridgeDomain(t *testing.T) {
 	b := newBridger(t)
 	if err := b.join(t, l2.SwInterfaceSetL2Bridge{RxSwIfIndex: b.tap(t), BdID: 70}); err != nil {
 		t.Fatal(err)
@@ -117,11 +117,11 @@ func TestJoiningABridgeDomainThatDoesNotExistMakesIt(t *testing.T) {
 		t.Errorf("%+v", d)
 	}
 	if _, err := b.add(t, 70); err != api.BD_ALREADY_EXISTS { //nolint:errorlint // the number itself
-		t.Errorf("made again: %v", err)
+		t.Errorf("second add: %v", err)
 	}
 }
 
-func TestBridgeCallsAnswerVPPsErrors(t *testing.T) {
+func TestBridgeRetvals(t *testing.T) {
 	b := newBridger(t)
 	tap, loop, second := b.tap(t), b.loopback(t), b.loopback(t)
 	if _, err := b.add(t, 1); err != nil {
@@ -135,35 +135,35 @@ func TestBridgeCallsAnswerVPPsErrors(t *testing.T) {
 	deleting := func(id uint32) func() error { return func() error { return b.del(t, id) } }
 	joining := func(req l2.SwInterfaceSetL2Bridge) func() error { return func() error { return b.join(t, req) } }
 	checkRefusals(t, map[string]refusal{
-		"one that exists":           {adding(1), api.BD_ALREADY_EXISTS},
-		"bridge domain 0":           {adding(0), api.BD_ALREADY_EXISTS},
-		"an id above 16M":           {adding(1 << 24), api.BD_ID_EXCEED_MAX},
-		"deleting 0":                {deleting(0), api.BD_NOT_MODIFIABLE},
-		"deleting an unknown one":   {deleting(9), api.NO_SUCH_ENTRY},
-		"deleting any":              {deleting(^uint32(0)), api.NO_SUCH_ENTRY},
-		"deleting one with members": {deleting(1), api.BD_IN_USE},
+		"an existing bridge domain":             {adding(1), api.BD_ALREADY_EXISTS},
+		"bridge domain 0":                       {adding(0), api.BD_ALREADY_EXISTS},
+		"an id above 16M":                       {adding(1 << 24), api.BD_ID_EXCEED_MAX},
+		"deleting 0":                            {deleting(0), api.BD_NOT_MODIFIABLE},
+		"deleting an unknown bridge domain":     {deleting(9), api.NO_SUCH_ENTRY},
+		"deleting id ~0":                        {deleting(^uint32(0)), api.NO_SUCH_ENTRY},
+		"deleting a bridge domain with members": {deleting(1), api.BD_IN_USE},
 		"ARP termination": {func() error {
-			_, err := ask(t, b.asker, b.l2.BridgeDomainAddDelV2, &l2.BridgeDomainAddDelV2{IsAdd: true, BdID: 3, ArpTerm: true})
+			_, err := invoke(t, b.testClient, b.l2.BridgeDomainAddDelV2, &l2.BridgeDomainAddDelV2{IsAdd: true, BdID: 3, ArpTerm: true})
 			return err
 		}, api.UNSUPPORTED},
-		"an unknown interface":       {joining(l2.SwInterfaceSetL2Bridge{RxSwIfIndex: unknown, BdID: 1}), api.INVALID_SW_IF_INDEX},
-		"joining above 16M":          {joining(l2.SwInterfaceSetL2Bridge{RxSwIfIndex: tap, BdID: 1 << 24}), api.BD_ID_EXCEED_MAX},
-		"joining 0":                  {joining(l2.SwInterfaceSetL2Bridge{RxSwIfIndex: tap}), api.BD_NOT_MODIFIABLE},
-		"local0":                     {joining(l2.SwInterfaceSetL2Bridge{BdID: 1}), api.NON_ETHERNET},
-		"a port type there is not":   {joining(l2.SwInterfaceSetL2Bridge{RxSwIfIndex: tap, BdID: 1, PortType: 3}), api.INVALID_VALUE},
-		"unknown unicast forwarding": {joining(l2.SwInterfaceSetL2Bridge{RxSwIfIndex: tap, BdID: 1, PortType: l2.L2_API_PORT_TYPE_UU_FWD}), api.UNSUPPORTED},
-		"a tap as BVI":               {joining(l2.SwInterfaceSetL2Bridge{RxSwIfIndex: tap, BdID: 8, PortType: l2.L2_API_PORT_TYPE_BVI}), api.UNSUPPORTED},
-		"a second BVI":               {joining(l2.SwInterfaceSetL2Bridge{RxSwIfIndex: second, BdID: 1, PortType: l2.L2_API_PORT_TYPE_BVI}), api.BD_ALREADY_HAS_BVI},
-		"the same BVI again":         {joining(bvi), nil},
-		"leaving what one is not in": {func() error { return b.leave(t, tap) }, nil},
-		"leaving as unknown":         {func() error { return b.leave(t, unknown) }, api.INVALID_SW_IF_INDEX},
+		"an unknown interface":              {joining(l2.SwInterfaceSetL2Bridge{RxSwIfIndex: unknown, BdID: 1}), api.INVALID_SW_IF_INDEX},
+		"joining an id above 16M":           {joining(l2.SwInterfaceSetL2Bridge{RxSwIfIndex: tap, BdID: 1 << 24}), api.BD_ID_EXCEED_MAX},
+		"joining 0":                         {joining(l2.SwInterfaceSetL2Bridge{RxSwIfIndex: tap}), api.BD_NOT_MODIFIABLE},
+		"local0":                            {joining(l2.SwInterfaceSetL2Bridge{BdID: 1}), api.NON_ETHERNET},
+		"an unknown port type":              {joining(l2.SwInterfaceSetL2Bridge{RxSwIfIndex: tap, BdID: 1, PortType: 3}), api.INVALID_VALUE},
+		"unknown unicast forwarding":        {joining(l2.SwInterfaceSetL2Bridge{RxSwIfIndex: tap, BdID: 1, PortType: l2.L2_API_PORT_TYPE_UU_FWD}), api.UNSUPPORTED},
+		"a tap as BVI":                      {joining(l2.SwInterfaceSetL2Bridge{RxSwIfIndex: tap, BdID: 8, PortType: l2.L2_API_PORT_TYPE_BVI}), api.UNSUPPORTED},
+		"a second BVI":                      {joining(l2.SwInterfaceSetL2Bridge{RxSwIfIndex: second, BdID: 1, PortType: l2.L2_API_PORT_TYPE_BVI}), api.BD_ALREADY_HAS_BVI},
+		"the same BVI again":                {joining(bvi), nil},
+		"leaving without membership":        {func() error { return b.leave(t, tap) }, nil},
+		"leaving with an unknown interface": {func() error { return b.leave(t, unknown) }, api.INVALID_SW_IF_INDEX},
 	})
 	if list := b.bridges(t, ^uint32(0)); len(list) != 1 || len(list[0].SwIfDetails) != 1 {
-		t.Errorf("what was refused has left %+v", list)
+		t.Errorf("rejected calls left %+v", list)
 	}
 }
 
-func TestMACTableCallsAnswerVPPsErrors(t *testing.T) {
+func TestL2FIBRetvals(t *testing.T) {
 	b := newBridger(t)
 	tap, routed := b.tap(t), b.tap(t)
 	if err := b.join(t, l2.SwInterfaceSetL2Bridge{RxSwIfIndex: tap, BdID: 1}); err != nil {
@@ -171,19 +171,19 @@ func TestMACTableCallsAnswerVPPsErrors(t *testing.T) {
 	}
 	change := func(req l2.L2fibAddDel) func() error {
 		return func() error {
-			_, err := ask(t, b.asker, b.l2.L2fibAddDel, &req)
+			_, err := invoke(t, b.testClient, b.l2.L2fibAddDel, &req)
 			return err
 		}
 	}
 	age := func(id uint32) func() error {
 		return func() error {
-			_, err := ask(t, b.asker, b.l2.BridgeDomainSetMacAge, &l2.BridgeDomainSetMacAge{BdID: id, MacAge: 1})
+			_, err := invoke(t, b.testClient, b.l2.BridgeDomainSetMacAge, &l2.BridgeDomainSetMacAge{BdID: id, MacAge: 1})
 			return err
 		}
 	}
 	flags := func(id uint32, f l2.BdFlags) func() error {
 		return func() error {
-			_, err := ask(t, b.asker, b.l2.BridgeFlags, &l2.BridgeFlags{BdID: id, IsSet: true, Flags: f})
+			_, err := invoke(t, b.testClient, b.l2.BridgeFlags, &l2.BridgeFlags{BdID: id, IsSet: true, Flags: f})
 			return err
 		}
 	}
@@ -191,31 +191,34 @@ func TestMACTableCallsAnswerVPPsErrors(t *testing.T) {
 		"a filter needs no interface, and is deleted without one": func() error {
 			return cmp.Or(change(l2.L2fibAddDel{IsAdd: true, BdID: 1, SwIfIndex: unknown, FilterMac: true})(), change(l2.L2fibAddDel{BdID: 1})())
 		},
-		"0 has nothing to flush": func() error { _, err := ask(t, b.asker, b.l2.L2fibFlushBd, &l2.L2fibFlushBd{}); return err },
+		"0 has nothing to flush": func() error { _, err := invoke(t, b.testClient, b.l2.L2fibFlushBd, &l2.L2fibFlushBd{}); return err },
 	} {
 		if err := call(); err != nil {
 			t.Errorf("%s: %v", rule, err)
 		}
 	}
 	checkRefusals(t, map[string]refusal{
-		"an entry of an unknown bridge domain":    {change(l2.L2fibAddDel{IsAdd: true, BdID: 9, SwIfIndex: tap}), api.NO_SUCH_ENTRY},
-		"an entry on an unknown interface":        {change(l2.L2fibAddDel{IsAdd: true, BdID: 1, SwIfIndex: unknown}), api.INVALID_SW_IF_INDEX},
-		"an entry on an interface that is routed": {change(l2.L2fibAddDel{IsAdd: true, BdID: 1, SwIfIndex: routed}), api.INVALID_SW_IF_INDEX},
-		"deleting what is not there":              {change(l2.L2fibAddDel{BdID: 1, Mac: [6]byte{7}}), api.NO_SUCH_ENTRY},
-		"the age of 0":                            {age(0), api.BD_NOT_MODIFIABLE},
-		"the age of an unknown one":               {age(9), api.NO_SUCH_ENTRY},
-		"flags of 0":                              {flags(0, 1), api.BD_NOT_MODIFIABLE},
-		"flags of an unknown one":                 {flags(9, 1), api.NO_SUCH_ENTRY},
-		"the flag of ARP termination":             {flags(1, l2.BRIDGE_API_FLAG_ARP_TERM), api.UNSUPPORTED},
-		"flushing an unknown one":                 {func() error { _, err := ask(t, b.asker, b.l2.L2fibFlushBd, &l2.L2fibFlushBd{BdID: 9}); return err }, api.NO_SUCH_ENTRY},
+		"an entry of an unknown bridge domain": {change(l2.L2fibAddDel{IsAdd: true, BdID: 9, SwIfIndex: tap}), api.NO_SUCH_ENTRY},
+		"an entry on an unknown interface":     {change(l2.L2fibAddDel{IsAdd: true, BdID: 1, SwIfIndex: unknown}), api.INVALID_SW_IF_INDEX},
+		"an entry on a layer 3 interface":      {change(l2.L2fibAddDel{IsAdd: true, BdID: 1, SwIfIndex: routed}), api.INVALID_SW_IF_INDEX},
+		"deleting an unknown entry":            {change(l2.L2fibAddDel{BdID: 1, Mac: [6]byte{7}}), api.NO_SUCH_ENTRY},
+		"the age of 0":                         {age(0), api.BD_NOT_MODIFIABLE},
+		"the age of an unknown bridge domain":  {age(9), api.NO_SUCH_ENTRY},
+		"flags of 0":                           {flags(0, 1), api.BD_NOT_MODIFIABLE},
+		"flags of an unknown bridge domain":    {flags(9, 1), api.NO_SUCH_ENTRY},
+		"the flag of ARP termination":          {flags(1, l2.BRIDGE_API_FLAG_ARP_TERM), api.UNSUPPORTED},
+		"flushing an unknown bridge domain": {func() error {
+			_, err := invoke(t, b.testClient, b.l2.L2fibFlushBd, &l2.L2fibFlushBd{BdID: 9})
+			return err
+		}, api.NO_SUCH_ENTRY},
 		"flushing on an unknown interface": {func() error {
-			_, err := ask(t, b.asker, b.l2.L2fibFlushInt, &l2.L2fibFlushInt{SwIfIndex: unknown})
+			_, err := invoke(t, b.testClient, b.l2.L2fibFlushInt, &l2.L2fibFlushInt{SwIfIndex: unknown})
 			return err
 		}, api.INVALID_SW_IF_INDEX},
 	})
 }
 
-func TestFlagsAndAgeAreChangedAndShown(t *testing.T) {
+func TestBridgeFlagsAndAgeAreSetAndDumped(t *testing.T) {
 	b := newBridger(t)
 	if _, err := b.add(t, 1); err != nil {
 		t.Fatal(err)
@@ -226,12 +229,12 @@ func TestFlagsAndAgeAreChangedAndShown(t *testing.T) {
 		want  uint32 // as VPP 25.10 computes it: all ones but for what is off
 	}{{false, l2.BRIDGE_API_FLAG_FLOOD, ^uint32(0x58 | 0x4)}, {true, l2.BRIDGE_API_FLAG_FLOOD, ^uint32(0x58)},
 		{false, l2.BRIDGE_API_FLAG_LEARN | l2.BRIDGE_API_FLAG_UU_FLOOD, ^uint32(0x58 | 0x200 | 0x20)}, {false, l2.BRIDGE_API_FLAG_FWD, ^uint32(0x58 | 0x200 | 0x20 | 0x80)}} {
-		reply, err := ask(t, b.asker, b.l2.BridgeFlags, &l2.BridgeFlags{BdID: 1, IsSet: c.set, Flags: c.flags})
+		reply, err := invoke(t, b.testClient, b.l2.BridgeFlags, &l2.BridgeFlags{BdID: 1, IsSet: c.set, Flags: c.flags})
 		if err != nil || reply.ResultingFeatureBitmap != c.want {
 			t.Errorf("%+v: %#x, %v", c, reply.ResultingFeatureBitmap, err)
 		}
 	}
-	if _, err := ask(t, b.asker, b.l2.BridgeDomainSetMacAge, &l2.BridgeDomainSetMacAge{BdID: 1, MacAge: 9}); err != nil {
+	if _, err := invoke(t, b.testClient, b.l2.BridgeDomainSetMacAge, &l2.BridgeDomainSetMacAge{BdID: 1, MacAge: 9}); err != nil {
 		t.Fatal(err)
 	}
 	if d := b.bridges(t, 1)[0]; !d.Flood || d.Learn || d.UuFlood || d.Forward || d.MacAge != 9 {
@@ -244,7 +247,7 @@ func TestFlagsAndAgeAreChangedAndShown(t *testing.T) {
 	})
 }
 
-func TestABVIsMACIsStaticAndFollowsIt(t *testing.T) {
+func TestBVIHasStaticL2FIBEntryThatFollowsItsMAC(t *testing.T) {
 	b := newBridger(t)
 	loop := b.loopback(t)
 	if err := b.join(t, l2.SwInterfaceSetL2Bridge{RxSwIfIndex: loop, BdID: 1, PortType: l2.L2_API_PORT_TYPE_BVI}); err != nil {
@@ -252,7 +255,7 @@ func TestABVIsMACIsStaticAndFollowsIt(t *testing.T) {
 	}
 	for _, mac := range [][6]byte{{0xde, 0xad}, {2, 0, 0, 0, 0, 5}} {
 		if mac[0] == 2 {
-			if _, err := ask(t, b.asker, b.ifs.SwInterfaceSetMacAddress, &interfaces.SwInterfaceSetMacAddress{SwIfIndex: loop, MacAddress: mac}); err != nil {
+			if _, err := invoke(t, b.testClient, b.ifs.SwInterfaceSetMacAddress, &interfaces.SwInterfaceSetMacAddress{SwIfIndex: loop, MacAddress: mac}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -272,12 +275,12 @@ func TestABVIsMACIsStaticAndFollowsIt(t *testing.T) {
 	}
 }
 
-func TestTheBridgeCommandsAnswer(t *testing.T) {
+func TestBridgeCommands(t *testing.T) {
 	b := newBridger(t)
 	cli := vlib.NewServiceClient(b.conn)
 	check := func(command string, want ...string) {
 		t.Helper()
-		reply, err := ask(t, b.asker, cli.CliInband, &vlib.CliInband{Cmd: command})
+		reply, err := invoke(t, b.testClient, cli.CliInband, &vlib.CliInband{Cmd: command})
 		for _, w := range want {
 			if err != nil || !strings.Contains(strings.Join(strings.Fields(reply.Reply), " "), w) {
 				t.Errorf("%q: no %q, %v\n%s", command, w, err, reply.Reply)

@@ -19,7 +19,7 @@ import (
 
 type index = interface_types.InterfaceIndex
 
-// bridgeMachine drives a server and a reference of bridge domains side by side.
+// bridgeMachine applies the same calls to a server and to a reference model of bridge domains.
 type bridgeMachine struct {
 	*bridger
 	taps    map[index]bool
@@ -27,7 +27,7 @@ type bridgeMachine struct {
 	bridges map[uint32]*refBridge
 }
 
-// refBridge is what the dumps should say of a bridge domain.
+// refBridge is the expected state of a bridge domain.
 type refBridge struct {
 	learn   bool
 	age     uint8
@@ -41,7 +41,7 @@ type refMAC struct {
 	static, filter, bvi, learned bool
 }
 
-func TestBridgeDumpsSayWhatRandomCallsHaveMade(t *testing.T) {
+func TestBridgeDumpsMatchReferenceAfterRandomCalls(t *testing.T) {
 	b := newBridger(t)
 	rapid.Check(t, func(t *rapid.T) {
 		m := &bridgeMachine{bridger: b, taps: map[index]bool{}, loops: map[index]frame.MAC{}, bridges: map[uint32]*refBridge{}}
@@ -49,7 +49,7 @@ func TestBridgeDumpsSayWhatRandomCallsHaveMade(t *testing.T) {
 		for range 3 {
 			m.taps[b.tap(t)] = true
 			loop := b.loopback(t)
-			mac, err := ask(t, b.asker, b.ifs.SwInterfaceGetMacAddress, &interfaces.SwInterfaceGetMacAddress{SwIfIndex: loop})
+			mac, err := invoke(t, b.testClient, b.ifs.SwInterfaceGetMacAddress, &interfaces.SwInterfaceGetMacAddress{SwIfIndex: loop})
 			if err != nil {
 				t.Fatalf("MAC: %v", err)
 			}
@@ -82,7 +82,7 @@ func (m *bridgeMachine) mac(t *rapid.T) frame.MAC {
 	return rapid.SampledFrom(all).Draw(t, "mac")
 }
 
-// of is the bridge domain that an interface is in, or nil.
+// of returns the bridge domain of an interface, or nil.
 func (m *bridgeMachine) of(i index) *refBridge {
 	for _, b := range m.bridges {
 		if slices.ContainsFunc(b.members, func(s l2.BridgeDomainSwIf) bool { return s.SwIfIndex == i }) {
@@ -111,8 +111,8 @@ func (m *bridgeMachine) delBridge(t *rapid.T) {
 func (m *bridgeMachine) setBridge(t *rapid.T) {
 	id, age, learn := m.id(t), rapid.Uint8().Draw(t, "age"), rapid.Bool().Draw(t, "learn")
 	b := m.bridges[id]
-	_, errAge := ask(t, m.asker, m.l2.BridgeDomainSetMacAge, &l2.BridgeDomainSetMacAge{BdID: id, MacAge: age})
-	_, errFlags := ask(t, m.asker, m.l2.BridgeFlags, &l2.BridgeFlags{BdID: id, IsSet: learn, Flags: l2.BRIDGE_API_FLAG_LEARN})
+	_, errAge := invoke(t, m.testClient, m.l2.BridgeDomainSetMacAge, &l2.BridgeDomainSetMacAge{BdID: id, MacAge: age})
+	_, errFlags := invoke(t, m.testClient, m.l2.BridgeFlags, &l2.BridgeFlags{BdID: id, IsSet: learn, Flags: l2.BRIDGE_API_FLAG_LEARN})
 	if agree(t, "age", errAge, b != nil) && agree(t, "flags", errFlags, b != nil) {
 		b.age, b.learn = age, learn
 	}
@@ -143,7 +143,7 @@ func (m *bridgeMachine) joinBridge(t *rapid.T) {
 	b.macs[m.loops[i]] = refMAC{on: i, static: true, bvi: true}
 }
 
-// left is what leaving does.
+// left updates the reference after an interface has left its bridge domain.
 func (m *bridgeMachine) left(i index) {
 	b := m.of(i)
 	if b == nil {
@@ -167,8 +167,8 @@ func (m *bridgeMachine) leaveBridge(t *rapid.T) {
 
 func (m *bridgeMachine) deleteInterface(t *rapid.T) {
 	i := m.index(t)
-	_, errTap := ask(t, m.asker, m.asker.taps.TapDeleteV2, &tapv2.TapDeleteV2{SwIfIndex: i})
-	_, errLoop := ask(t, m.asker, m.ifs.DeleteLoopback, &interfaces.DeleteLoopback{SwIfIndex: i})
+	_, errTap := invoke(t, m.testClient, m.testClient.taps.TapDeleteV2, &tapv2.TapDeleteV2{SwIfIndex: i})
+	_, errLoop := invoke(t, m.testClient, m.ifs.DeleteLoopback, &interfaces.DeleteLoopback{SwIfIndex: i})
 	agree(t, "delete tap", errTap, m.taps[i])
 	agree(t, "delete loopback", errLoop, m.loops[i] != frame.MAC{})
 	m.left(i)
@@ -176,7 +176,7 @@ func (m *bridgeMachine) deleteInterface(t *rapid.T) {
 	delete(m.loops, i)
 }
 
-// learn lets the packet path see a MAC, as it would: on a member, and not one that is fixed.
+// learn makes the packet path learn a MAC without a static entry on a member.
 func (m *bridgeMachine) learn(t *rapid.T) {
 	i, id, mac := m.index(t), m.id(t), m.mac(t)
 	b := m.bridges[id]
@@ -189,8 +189,8 @@ func (m *bridgeMachine) learn(t *rapid.T) {
 
 func (m *bridgeMachine) flush(t *rapid.T) {
 	i, id := m.index(t), m.id(t)
-	_, errBD := ask(t, m.asker, m.l2.L2fibFlushBd, &l2.L2fibFlushBd{BdID: id})
-	_, errInt := ask(t, m.asker, m.l2.L2fibFlushInt, &l2.L2fibFlushInt{SwIfIndex: i})
+	_, errBD := invoke(t, m.testClient, m.l2.L2fibFlushBd, &l2.L2fibFlushBd{BdID: id})
+	_, errInt := invoke(t, m.testClient, m.l2.L2fibFlushInt, &l2.L2fibFlushInt{SwIfIndex: i})
 	agree(t, "flush bridge domain", errBD, m.bridges[id] != nil)
 	agree(t, "flush interface", errInt, m.exists(i))
 	for other, b := range m.bridges {
@@ -201,7 +201,7 @@ func (m *bridgeMachine) flush(t *rapid.T) {
 func (m *bridgeMachine) addMAC(t *rapid.T) {
 	i, id, mac := m.index(t), m.id(t), m.mac(t)
 	filter := rapid.Bool().Draw(t, "filter")
-	_, err := ask(t, m.asker, m.l2.L2fibAddDel, &l2.L2fibAddDel{IsAdd: true, BdID: id, Mac: [6]byte(mac), SwIfIndex: i, StaticMac: true, FilterMac: filter})
+	_, err := invoke(t, m.testClient, m.l2.L2fibAddDel, &l2.L2fibAddDel{IsAdd: true, BdID: id, Mac: [6]byte(mac), SwIfIndex: i, StaticMac: true, FilterMac: filter})
 	b := m.bridges[id]
 	if !agree(t, "add MAC", err, b != nil && (filter || m.of(i) != nil)) {
 		return
@@ -217,7 +217,7 @@ func (m *bridgeMachine) delMAC(t *rapid.T) {
 	if rapid.Bool().Draw(t, "any interface") {
 		i = 0
 	}
-	_, err := ask(t, m.asker, m.l2.L2fibAddDel, &l2.L2fibAddDel{BdID: id, Mac: [6]byte(mac), SwIfIndex: i})
+	_, err := invoke(t, m.testClient, m.l2.L2fibAddDel, &l2.L2fibAddDel{BdID: id, Mac: [6]byte(mac), SwIfIndex: i})
 	b := m.bridges[id]
 	there := false
 	if b != nil {
@@ -229,7 +229,7 @@ func (m *bridgeMachine) delMAC(t *rapid.T) {
 	}
 }
 
-// check compares the dumps with the reference, and the packet path with the dumps.
+// check compares the dumps and the packet path with the reference.
 func (m *bridgeMachine) check(t *rapid.T) {
 	got, want := map[string]bool{}, map[string]bool{}
 	for _, d := range m.bridger.bridges(t, ^uint32(0)) {
@@ -274,11 +274,11 @@ func (m *bridgeMachine) checkEngine(t *rapid.T, s modeltest.State) {
 	}
 }
 
-// wipe deletes all and looks that nothing is left.
+// wipe deletes all and checks that no state is left.
 func (m *bridgeMachine) wipe(t *rapid.T) {
 	for _, i := range append(slices.Collect(maps.Keys(m.taps)), slices.Collect(maps.Keys(m.loops))...) {
-		_, _ = ask(t, m.asker, m.asker.taps.TapDeleteV2, &tapv2.TapDeleteV2{SwIfIndex: i})
-		_, _ = ask(t, m.asker, m.ifs.DeleteLoopback, &interfaces.DeleteLoopback{SwIfIndex: i})
+		_, _ = invoke(t, m.testClient, m.testClient.taps.TapDeleteV2, &tapv2.TapDeleteV2{SwIfIndex: i})
+		_, _ = invoke(t, m.testClient, m.ifs.DeleteLoopback, &interfaces.DeleteLoopback{SwIfIndex: i})
 	}
 	for id := range m.bridges {
 		if err := m.del(t, id); err != nil {

@@ -14,17 +14,17 @@ import (
 	"github.com/weftnet/weft/vswitch/model"
 )
 
-// maxCommand bounds what of a command is said back to who sent one that is unknown.
+// maxCommand bounds the part of an unknown command that the reply quotes.
 const maxCommand = 200
 
-// addCLI adds cli_inband: a few of VPP's debug commands, for people.
+// addCLI registers cli_inband, which serves some of VPP's debug commands.
 func (s *Server) addCLI() {
 	handle(s, func(_ *client, r *vlib.CliInband) (*vlib.CliInbandReply, error) {
 		return &vlib.CliInbandReply{Reply: s.command(r.Cmd)}, nil
 	})
 }
 
-// command runs one command. As VPP's CLI it says what is wrong with one in its output.
+// command runs one command and returns its output, which includes errors, as in VPP.
 func (s *Server) command(line string) string {
 	line, _, _ = strings.Cut(line, "\x00")
 	words := strings.Fields(line)
@@ -58,13 +58,13 @@ func (s *Server) command(line string) string {
 	return unknownInput(words)
 }
 
-// unknownInput is what VPP says of a command that it does not know.
+// unknownInput returns VPP's output for an unknown command.
 func unknownInput(words []string) string {
 	joined := strings.ToValidUTF8(strings.Join(words, " "), "?")
 	return fmt.Sprintf("unknown input `%.*s'\n", maxCommand, joined)
 }
 
-// addTrace serves "trace add <node> <n>"; every port is an input node here, so any node's name will do.
+// addTrace runs "trace add <node> <n>". It traces all ports, whatever the name of the node.
 func (s *Server) addTrace(words []string) string {
 	if len(words) != 2 {
 		return unknownInput(append([]string{"trace", "add"}, words...))
@@ -77,12 +77,12 @@ func (s *Server) addTrace(words []string) string {
 	return ""
 }
 
-// page writes a table whose columns are separated by tabs.
+// page formats a table with tab-separated columns.
 func page(fill func(w *tabwriter.Writer)) string {
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 8, 2, ' ', 0)
 	fill(w)
-	_ = w.Flush() // a strings.Builder takes everything
+	_ = w.Flush() // a strings.Builder never fails
 	return b.String()
 }
 
@@ -111,7 +111,7 @@ type counter struct {
 	count uint64
 }
 
-// counters are those that are not zero, named as VPP names them.
+// counters returns the counters that are not zero, with VPP's names.
 func counters(c forward.Counters) []counter {
 	all := []counter{{"rx packets", c.RxPackets}, {"rx bytes", c.RxBytes}, {"tx packets", c.TxPackets}, {"tx bytes", c.TxBytes},
 		{"drops", c.Drops}, {"punt", c.Punts}, {"ip4", c.RxIP4}, {"ip6", c.RxIP6}, {"tx-error", c.TxErrors}}
@@ -159,7 +159,7 @@ func (s *Server) showNeighbours() string {
 	})
 }
 
-// showFIB shows all tables of a family, or with the words "table <id>" one.
+// showFIB runs "show ip fib [table <id>]".
 func (s *Server) showFIB(f forward.Family, words []string) string {
 	only := ""
 	if len(words) == 2 && words[0] == "table" {
@@ -184,7 +184,7 @@ func (s *Server) showFIB(f forward.Family, words []string) string {
 	return b.String()
 }
 
-// sourceNames are VPP's.
+// sourceNames are VPP's names of route sources.
 var sourceNames = map[model.Source]string{
 	model.SourceSpecial: "special", model.SourceInterface: "interface", model.SourceAPI: "API",
 	model.SourceAdjacency: "adjacency", model.SourceProxyND: "IPv6-proxy-nd", model.SourceDefault: "default-route",
@@ -215,7 +215,7 @@ func showPath(p model.Path, names map[uint32]string) string {
 	return fmt.Sprintf("%s %s weight %d", to, name, p.Weight)
 }
 
-// names are the interfaces' names by index.
+// names returns the names of the interfaces by index.
 func (s *Server) names() map[uint32]string {
 	names := map[uint32]string{}
 	for _, i := range s.model.Interfaces(model.InterfaceFilter{Index: model.NoIndex}) {
@@ -224,7 +224,7 @@ func (s *Server) names() map[uint32]string {
 	return names
 }
 
-// showBridges serves "show bridge-domain [<id> [detail|int]]".
+// showBridges runs "show bridge-domain [<id> [detail|int]]".
 func (s *Server) showBridges(words []string) string {
 	id, members := model.NoIndex, false
 	if len(words) > 0 {
@@ -298,7 +298,7 @@ func star(is bool) string {
 	return "-"
 }
 
-// nameOf is an interface's name as VPP's layer 2 commands write it.
+// nameOf returns the name of an interface in VPP's layer 2 commands.
 func nameOf(names map[uint32]string, index uint32) string {
 	if index == model.NoIndex {
 		return "N/A"
@@ -309,7 +309,7 @@ func nameOf(names map[uint32]string, index uint32) string {
 	return "Stale"
 }
 
-// showL2FIB serves "show l2fib [all|verbose|learn|add|bd_id <id>]"; without a word it only counts.
+// showL2FIB runs "show l2fib [all|verbose|learn|add|bd_id <id>]". Without an argument it only counts the entries.
 func (s *Server) showL2FIB(words []string) string {
 	id, shown := model.NoIndex, func(model.L2Entry) bool { return true }
 	switch {
@@ -371,7 +371,7 @@ func (s *Server) macTable(list []model.L2Entry) string {
 	})
 }
 
-// showMemifs shows sockets and memifs as VPP's "show memif" does, as far as there is something to show. No secrets.
+// showMemifs runs "show memif". It shows no secrets.
 func (s *Server) showMemifs() string {
 	var b strings.Builder
 	b.WriteString("sockets\n")

@@ -5,7 +5,7 @@ import (
 	"unicode/utf8"
 )
 
-// FuzzCommand runs any line of the debug CLI: the answer is text of bounded length.
+// FuzzCommand checks that the output of any command is bounded UTF-8 text.
 func FuzzCommand(f *testing.F) {
 	for _, line := range []string{
 		"show version", "show int", "show errors", "show memif", "show trace", "clear trace", "trace add x 5", "trace add  x",
@@ -17,7 +17,7 @@ func FuzzCommand(f *testing.F) {
 	r := prepare(f, Limits{})
 	f.Fuzz(func(t *testing.T, line string) {
 		if answer := r.command(line); !utf8.ValidString(answer) || len(answer) > 16<<10 {
-			t.Errorf("%q is answered by %d bytes: %.200q", line, len(answer), answer)
+			t.Errorf("%q returns %d bytes: %.200q", line, len(answer), answer)
 		}
 	})
 }

@@ -26,17 +26,17 @@ import (
 
 var (
 	errNotRegistered = errors.New("request before sockclnt_create")
-	errClientIndex   = errors.New("request with another client's index")
-	errUnknownID     = errors.New("message id that was never advertised")
-	errShortRequest  = errors.New("request shorter than its header or its list")
-	errPanic         = errors.New("a handler panicked")
-	errGoodbye       = errors.New("client said goodbye")
+	errClientIndex   = errors.New("request with the client index of another connection")
+	errUnknownID     = errors.New("message id is not in the message table")
+	errShortRequest  = errors.New("request is shorter than its header or its list")
+	errPanic         = errors.New("handler panicked")
+	errDisconnect    = errors.New("client sent sockclnt_delete")
 )
 
-// requestHeader is what precedes a request's fields: message id, client index, context.
+// requestHeader is the length of a request's header: message id, client index, context.
 const requestHeader = 10
 
-// client is one connection. Its requests are answered in order by the goroutine of serve.
+// client is one connection. The goroutine of serve answers its requests in order.
 type client struct {
 	server *Server
 	conn   net.Conn
@@ -45,7 +45,7 @@ type client struct {
 	name   string
 }
 
-// serve answers the client until it goes away, errs, or the connection is closed under it.
+// serve answers requests until the client disconnects, the connection is closed, or an error occurs.
 func (c *client) serve() error {
 	r := bufio.NewReaderSize(c.conn, 64<<10)
 	if err := c.conn.SetReadDeadline(time.Now().Add(c.server.limits.Handshake)); err != nil {
@@ -60,16 +60,16 @@ func (c *client) serve() error {
 		if err = c.answer(buf); err != nil {
 			return err
 		}
-		// Replies to requests that came together leave together.
+		// Replies to requests that arrived together are sent together.
 		if r.Buffered() == 0 {
 			c.out.flush()
 		}
 	}
 }
 
-// answer answers one message.
+// answer handles one message.
 func (c *client) answer(data []byte) error {
-	// The codec slices up to the capacity: what was left there by an earlier message is not this one's.
+	// The codec slices up to the capacity, which can hold bytes of an earlier message.
 	data = slices.Clip(data)
 	id := binary.BigEndian.Uint16(data)
 	if id == fixedIDs["sockclnt_create"] {
@@ -97,8 +97,8 @@ func (c *client) answer(data []byte) error {
 	})
 }
 
-// register answers sockclnt_create. That message has a reply's header and its reply a request's:
-// its own context stands where other requests have the client index.
+// register handles sockclnt_create. This message has the header of a reply, with its context in place of the client index,
+// and its reply has the header of a request.
 func (c *client) register(data []byte) error {
 	var req memclnt.SockclntCreate
 	if err := codec.DecodeMsg(data, &req); err != nil {
@@ -117,7 +117,7 @@ func (c *client) register(data []byte) error {
 	return c.send(reply, binary.BigEndian.Uint32(data[2:]))
 }
 
-// guard runs f and turns a panic into an error, so that one request that we cannot stand costs one connection.
+// guard runs f and converts a panic into an error, so that a panic of a handler closes one connection only.
 func (c *client) guard(req api.Message, f func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -129,7 +129,7 @@ func (c *client) guard(req api.Message, f func() error) (err error) {
 	return f()
 }
 
-// send queues m for the client; it waits while the client is slow to read.
+// send queues m for the client. It blocks while the client's queue is full.
 func (c *client) send(m api.Message, context uint32) error {
 	data, err := c.encode(m, context)
 	if err != nil {
@@ -138,7 +138,7 @@ func (c *client) send(m api.Message, context uint32) error {
 	return c.out.put(data)
 }
 
-// encode makes m's bytes. The codec writes what follows the header, the header is ours.
+// encode encodes m. The codec writes the fields, encode the header.
 func (c *client) encode(m api.Message, context uint32) ([]byte, error) {
 	data, err := codec.EncodeMsg(m, c.server.table.id(m))
 	if err != nil {
@@ -156,22 +156,22 @@ func (c *client) encode(m api.Message, context uint32) ([]byte, error) {
 	return data, nil
 }
 
-// wentAway says whether err is only the other side's going.
-func wentAway(err error) bool {
-	return errors.Is(err, io.EOF) || errors.Is(err, errGoodbye) || errors.Is(err, net.ErrClosed) ||
+// isDisconnect reports whether err means that the client has closed the connection.
+func isDisconnect(err error) bool {
+	return errors.Is(err, io.EOF) || errors.Is(err, errDisconnect) || errors.Is(err, net.ErrClosed) ||
 		errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET)
 }
 
-// maxQueued bounds what waits for one client. A dump's writer then waits with it; events,
-// whose writer waits for nobody, cost the client its connection.
+// maxQueued bounds the bytes queued for one client. At the limit a handler blocks, and an event, which must not block,
+// closes the client's connection.
 const maxQueued = 1 << 20
 
 var errSlowReader = errors.New("client reads too slowly")
 
-// outbox carries messages to one connection in order, with a goroutine of its own,
-// so that neither the model nor another client ever waits for this one.
+// outbox sends messages to one connection in order. It has its own goroutine, so that a slow client blocks neither the
+// model nor other clients.
 //
-//	put --> queued --flush, or much of it--> run writes --> connection
+//	put --> queued --flush, or queue full--> run writes --> connection
 type outbox struct {
 	conn    net.Conn
 	timeout time.Duration // for one write
@@ -179,8 +179,8 @@ type outbox struct {
 	mu      sync.Mutex
 	changed *sync.Cond
 	queued  []byte
-	due     bool  // queued is to be written
-	err     error // set once: nothing more is taken
+	due     bool  // run shall write queued
+	err     error // set once; then the outbox accepts no more messages
 }
 
 func newOutbox(conn net.Conn, timeout time.Duration) *outbox {
@@ -189,7 +189,7 @@ func newOutbox(conn net.Conn, timeout time.Duration) *outbox {
 	return o
 }
 
-// put queues one message, and waits while too much is queued already.
+// put queues one message. It blocks while the queue is full.
 func (o *outbox) put(data []byte) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -205,7 +205,7 @@ func (o *outbox) put(data []byte) error {
 	return nil
 }
 
-// post queues one message and sends it soon; it never waits.
+// post queues one message and flushes. It never blocks.
 func (o *outbox) post(data []byte) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -220,7 +220,7 @@ func (o *outbox) post(data []byte) error {
 	return o.err
 }
 
-// flush sends what is queued.
+// flush makes run write the queue.
 func (o *outbox) flush() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -228,7 +228,7 @@ func (o *outbox) flush() {
 	o.changed.Broadcast()
 }
 
-// close ends run once what is due has been written.
+// close ends run after it has written what is due.
 func (o *outbox) close(err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -238,7 +238,7 @@ func (o *outbox) close(err error) {
 	o.changed.Broadcast()
 }
 
-// run writes until the outbox is closed or a write fails; its error, never nil, says which.
+// run writes until the outbox is closed or a write fails. It returns the reason, never nil.
 func (o *outbox) run() error {
 	var spare []byte
 	for {
@@ -256,7 +256,7 @@ func (o *outbox) run() error {
 	}
 }
 
-// take waits for something due and takes all that is queued, leaving spare in its place.
+// take waits until the queue is due and replaces it by spare.
 func (o *outbox) take(spare []byte) ([]byte, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -283,13 +283,13 @@ func (o *outbox) write(batch []byte) error {
 	return err
 }
 
-// subscriptions are the clients that asked for interface events, with the pid that each gave.
+// subscriptions holds the clients that want interface events, with the PID of each subscription.
 type subscriptions struct {
 	mu   sync.Mutex
 	pids map[*client]uint32
 }
 
-// set subscribes or unsubscribes c. What is so already is an error, as in VPP.
+// set subscribes or unsubscribes c. As in VPP it fails if c is in that state already.
 func (s *subscriptions) set(c *client, pid uint32, on bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -310,7 +310,7 @@ func (s *subscriptions) remove(c *client) {
 	delete(s.pids, c)
 }
 
-// InterfaceChanged tells the clients that want to know. It never waits for one of them.
+// InterfaceChanged sends an event to the subscribed clients. It never blocks.
 func (s *Server) InterfaceChanged(e model.InterfaceEvent) {
 	s.events.mu.Lock()
 	defer s.events.mu.Unlock()
@@ -338,14 +338,14 @@ func statusFlags(adminUp, linkUp bool) interface_types.IfStatusFlags {
 	return flags
 }
 
-// message is a pointer to T that is a message.
+// message is the type *T of a message.
 type message[T any] interface {
 	*T
 	api.Message
 }
 
-// handle registers f as the answer to Req by one Reply. An error of f goes into the reply's retval;
-// a nil reply with or without error is an otherwise empty one.
+// handle registers f as the handler of Req. An error of f becomes the retval of the reply.
+// A nil reply means an empty one.
 func handle[Req, Reply any, PReq message[Req], PReply message[Reply]](s *Server, f func(c *client, req *Req) (*Reply, error)) {
 	s.table.add(PReply(new(Reply)))
 	s.table.addRequest(PReq(new(Req)), func(c *client, req api.Message, send func(api.Message) error) error {
@@ -360,8 +360,8 @@ func handle[Req, Reply any, PReq message[Req], PReply message[Reply]](s *Server,
 	})
 }
 
-// handleDump registers f as the answer to Req by any number of Details. The client ends
-// the dump itself by the control_ping that follows, so nothing marks its end, and an error is no more than a shorter dump.
+// handleDump registers f as the handler of a dump. Clients detect the end of a dump by a control_ping that they send after it;
+// a dump has no retval, so an error only shortens it.
 func handleDump[Req, Details any, PReq message[Req], PDetails message[Details]](s *Server, f func(req *Req) ([]Details, error)) {
 	s.table.add(PDetails(new(Details)))
 	s.table.addRequest(PReq(new(Req)), func(_ *client, req api.Message, send func(api.Message) error) error {
@@ -378,7 +378,7 @@ func handleDump[Req, Details any, PReq message[Req], PDetails message[Details]](
 	})
 }
 
-// retval is the number for err; what is not one of VPP's errors is our own fault and logged.
+// retval returns the retval of err. An error that is not a Retval is a bug or a failure of the machine: retval logs it.
 func (s *Server) retval(req api.Message, err error) model.Retval {
 	var retval model.Retval
 	if !errors.As(err, &retval) {
@@ -389,28 +389,27 @@ func (s *Server) retval(req api.Message, err error) model.Retval {
 	return retval
 }
 
-// setRetval sets the field that all replies but a few of memclnt's have.
+// setRetval sets the retval of a reply. Some replies of memclnt have none.
 func setRetval(reply any, retval model.Retval) {
 	if f := reflect.ValueOf(reply).Elem().FieldByName("Retval"); f.IsValid() {
 		f.SetInt(int64(retval))
 	}
 }
 
-// A message on the stream is a 16 byte header (VPP's msgbuf_t: a queue pointer, the length of the data
-// in network order, a garbage collector's mark; only the length means something here) and the data.
+// A message on the stream is a 16 byte header and the data. The header is VPP's msgbuf_t: a queue pointer, the length of
+// the data in network order, and a garbage collection mark. A socket uses only the length.
 const (
 	frameHeader = 16
-	// minMessage is the shortest message there is: message id and context.
+	// minMessage is the length of the shortest message: message id and context.
 	minMessage = 6
-	// maxMessage bounds what one peer can make us hold; the longest message of use,
-	// a route of 255 paths, has 38 KiB.
+	// maxMessage bounds the memory for one message. The longest useful message, a route with 255 paths, has 38 KiB.
 	maxMessage = 256 << 10
 )
 
 var errFrameLength = errors.New("message length out of range")
 
-// readFrame reads one message into buf, which grows as needed, and returns the message's bytes.
-// They are valid until the next call. At the end of the stream between two messages the error is io.EOF.
+// readFrame reads one message into buf, or a larger buffer, and returns it. The message is valid until the next call.
+// The error is io.EOF if the stream ends between two messages.
 func readFrame(r *bufio.Reader, buf []byte) ([]byte, error) {
 	var header [frameHeader]byte
 	if _, err := io.ReadFull(r, header[:]); err != nil {
@@ -425,41 +424,41 @@ func readFrame(r *bufio.Reader, buf []byte) ([]byte, error) {
 	}
 	buf = buf[:n]
 	if _, err := io.ReadFull(r, buf); err != nil {
-		return buf, fmt.Errorf("read message of %d bytes: %w", n, noEOF(err))
+		return buf, fmt.Errorf("read message of %d bytes: %w", n, unexpectedEOF(err))
 	}
 	return buf, nil
 }
 
-// noEOF says that the end of the stream came where it is a fault.
-func noEOF(err error) error {
+// unexpectedEOF replaces io.EOF by io.ErrUnexpectedEOF.
+func unexpectedEOF(err error) error {
 	if errors.Is(err, io.EOF) {
 		return io.ErrUnexpectedEOF
 	}
 	return err
 }
 
-// appendFrame appends data with its header to b.
+// appendFrame appends the header and data to b.
 func appendFrame(b, data []byte) []byte {
 	var header [frameHeader]byte
 	binary.BigEndian.PutUint32(header[8:], uint32(len(data)))
 	return append(append(b, header[:]...), data...)
 }
 
-// list is the part of a message that its sender says the length of. The codec makes room for as many items as a 32-bit
-// count says before it looks whether they are there: a message of a hundred bytes could ask for 100 GiB.
+// list locates the variable-length list of a request. The codec allocates as many items as the 32-bit count says before it
+// checks the length of the message: without a check, 100 bytes could allocate 100 GiB.
 type list struct {
-	count int // where in the message the count is, behind the header of a request
-	item  int // the length of an item
+	count int // offset of the count after the request header
+	item  int // length of an item
 }
 
-// addList says where the list of a request is that was added before.
+// addList sets the list of the registered request m.
 func (t *table) addList(m api.Message, l list) {
 	r := t.requests[t.id(m)]
 	r.list = l
 	t.requests[t.id(m)] = r
 }
 
-// fits says that a request's items are all there.
+// fits reports whether data contains all items of the list.
 func (l list) fits(data []byte) bool {
 	if l.item == 0 {
 		return true

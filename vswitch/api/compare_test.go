@@ -18,7 +18,7 @@ import (
 	"github.com/weftnet/weft/vswitch/model/modeltest"
 )
 
-// check compares all dumps with the reference, and the engine with the dumps.
+// check compares all dumps and the engine with the reference.
 func (m *machine) check(t *rapid.T) {
 	t.Helper()
 	m.checkInterfaces(t)
@@ -102,7 +102,7 @@ func (m *machine) checkRoutes(t *rapid.T, table uint32) {
 		inEngine := slices.Collect(maps.Keys(s.Tables[key(table)]))
 		for _, p := range inEngine {
 			if _, ok := got[p]; !ok {
-				t.Fatalf("the engine has a route to %s too many", p)
+				t.Fatalf("the engine has an extra route to %s", p)
 			}
 		}
 		if len(inEngine) != len(got) {
@@ -129,7 +129,7 @@ func (m *machine) checkNeighbours(t *rapid.T) {
 		for _, n := range m.neighbours(t, af) {
 			addr, err := fromAddress(n.IPAddress)
 			if i := m.ref.interfaces[n.SwIfIndex]; err != nil || i == nil || !i.neighbours[addr] {
-				t.Fatalf("neighbour %v too many", n)
+				t.Fatalf("extra neighbour %v", n)
 			}
 			count++
 		}
@@ -142,24 +142,24 @@ func (m *machine) checkNeighbours(t *rapid.T) {
 	}
 }
 
-// wipe deletes what the dumps list and looks that nothing is left, in the dumps and in the engine.
+// wipe deletes what the dumps list and checks that neither the dumps nor the engine have state left.
 func (m *machine) wipe(t *rapid.T) {
 	for _, af := range []ip_types.AddressFamily{ip_types.ADDRESS_IP4, ip_types.ADDRESS_IP6} {
-		_, _ = ask(t, m.asker, m.nbrs.IPNeighborFlush, &ip_neighbor.IPNeighborFlush{SwIfIndex: allInterfaces, Af: af})
+		_, _ = invoke(t, m.testClient, m.nbrs.IPNeighborFlush, &ip_neighbor.IPNeighborFlush{SwIfIndex: allInterfaces, Af: af})
 	}
 	for _, d := range m.interfaces(t) {
-		_, _ = ask(t, m.asker, m.ifs.SwInterfaceSetTable, &interfaces.SwInterfaceSetTable{SwIfIndex: d.SwIfIndex})
-		_, _ = ask(t, m.asker, m.ifs.SwInterfaceSetFlags, &interfaces.SwInterfaceSetFlags{SwIfIndex: d.SwIfIndex})
-		_, _ = ask(t, m.asker, m.ifs.SwInterfaceTagAddDel, &interfaces.SwInterfaceTagAddDel{SwIfIndex: d.SwIfIndex})
-		_, _ = ask(t, m.asker, m.ifs.DeleteLoopback, &interfaces.DeleteLoopback{SwIfIndex: d.SwIfIndex})
-		_, _ = ask(t, m.asker, m.taps.TapDeleteV2, &tapv2.TapDeleteV2{SwIfIndex: d.SwIfIndex})
+		_, _ = invoke(t, m.testClient, m.ifs.SwInterfaceSetTable, &interfaces.SwInterfaceSetTable{SwIfIndex: d.SwIfIndex})
+		_, _ = invoke(t, m.testClient, m.ifs.SwInterfaceSetFlags, &interfaces.SwInterfaceSetFlags{SwIfIndex: d.SwIfIndex})
+		_, _ = invoke(t, m.testClient, m.ifs.SwInterfaceTagAddDel, &interfaces.SwInterfaceTagAddDel{SwIfIndex: d.SwIfIndex})
+		_, _ = invoke(t, m.testClient, m.ifs.DeleteLoopback, &interfaces.DeleteLoopback{SwIfIndex: d.SwIfIndex})
+		_, _ = invoke(t, m.testClient, m.taps.TapDeleteV2, &tapv2.TapDeleteV2{SwIfIndex: d.SwIfIndex})
 	}
 	for _, table := range m.tables(t) {
-		// Now, and not before: a dump does not show the API's routes that an interface's hide.
+		// A dump shows only the best source of a route: routes of the API can appear after those of interfaces are deleted.
 		for _, r := range m.routes(t, table, 8) {
-			_, _ = ask(t, m.asker, m.ips.IPRouteAddDelV2, &ip.IPRouteAddDelV2{Route: ip.IPRouteV2{TableID: table.TableID, Prefix: r.Prefix}})
+			_, _ = invoke(t, m.testClient, m.ips.IPRouteAddDelV2, &ip.IPRouteAddDelV2{Route: ip.IPRouteV2{TableID: table.TableID, Prefix: r.Prefix}})
 		}
-		_, _ = ask(t, m.asker, m.ips.IPTableAddDelV2, &ip.IPTableAddDelV2{Table: table})
+		_, _ = invoke(t, m.testClient, m.ips.IPTableAddDelV2, &ip.IPTableAddDelV2{Table: table})
 	}
 	m.ref = newReference()
 	m.check(t)

@@ -13,12 +13,12 @@ import (
 	"github.com/weftnet/weft/vswitch/model/modeltest"
 )
 
-func TestManyClientsAndThePacketPathsEventsAtOnceLeaveNothingBehind(t *testing.T) {
+func TestConcurrentClientsAndEventsLeaveNoState(t *testing.T) {
 	r := start(t, Limits{})
 	var wg sync.WaitGroup
 	for n := range 6 {
-		a := newAsker(t.Context(), r.connect(t))
-		if _, err := ask(t, a, a.ifs.WantInterfaceEvents, &interfaces.WantInterfaceEvents{EnableDisable: 1}); err != nil {
+		a := newTestClient(t.Context(), r.connect(t))
+		if _, err := invoke(t, a, a.ifs.WantInterfaceEvents, &interfaces.WantInterfaceEvents{EnableDisable: 1}); err != nil {
 			t.Fatal(err)
 		}
 		wg.Go(func() { comeAndGo(t, a, n) })
@@ -40,31 +40,31 @@ func TestManyClientsAndThePacketPathsEventsAtOnceLeaveNothingBehind(t *testing.T
 	})
 }
 
-// comeAndGo makes and deletes what one client may, in a VRF of its own.
-func comeAndGo(t *testing.T, a *asker, n int) {
+// comeAndGo creates and deletes objects in the VRF of client n.
+func comeAndGo(t *testing.T, a *testClient, n int) {
 	table := ip.IPTable{TableID: uint32(n + 1)}
 	for range 20 {
-		_, err := ask(errorer{t}, a, a.ips.IPTableAddDelV2, &ip.IPTableAddDelV2{IsAdd: true, Table: table})
-		loop, err2 := ask(errorer{t}, a, a.ifs.CreateLoopback, &interfaces.CreateLoopback{})
+		_, err := invoke(errorer{t}, a, a.ips.IPTableAddDelV2, &ip.IPTableAddDelV2{IsAdd: true, Table: table})
+		loop, err2 := invoke(errorer{t}, a, a.ifs.CreateLoopback, &interfaces.CreateLoopback{})
 		if err != nil || err2 != nil {
 			t.Error(err, err2)
 			return
 		}
-		_, err = ask(errorer{t}, a, a.ifs.SwInterfaceSetTable, &interfaces.SwInterfaceSetTable{SwIfIndex: loop.SwIfIndex, VrfID: table.TableID})
+		_, err = invoke(errorer{t}, a, a.ifs.SwInterfaceSetTable, &interfaces.SwInterfaceSetTable{SwIfIndex: loop.SwIfIndex, VrfID: table.TableID})
 		a.setUp(errorer{t}, loop.SwIfIndex, true)
 		err2 = a.address(errorer{t}, loop.SwIfIndex, fmt.Sprintf("10.%d.0.1/24", n), true)
 		if list := a.interfaces(errorer{t}); err != nil || err2 != nil || len(list) < 2 {
 			t.Error(err, err2, len(list))
 		}
-		_, err = ask(errorer{t}, a, a.ifs.DeleteLoopback, &interfaces.DeleteLoopback{SwIfIndex: loop.SwIfIndex})
-		_, err2 = ask(errorer{t}, a, a.ips.IPTableAddDelV2, &ip.IPTableAddDelV2{Table: table})
+		_, err = invoke(errorer{t}, a, a.ifs.DeleteLoopback, &interfaces.DeleteLoopback{SwIfIndex: loop.SwIfIndex})
+		_, err2 = invoke(errorer{t}, a, a.ips.IPTableAddDelV2, &ip.IPTableAddDelV2{Table: table})
 		if err != nil || err2 != nil {
 			t.Error(err, err2)
 		}
 	}
 }
 
-// errorer fails a test from a goroutine, where Fatalf may not be called.
+// errorer is a testingT for goroutines, which may not call Fatalf.
 type errorer struct{ *testing.T }
 
 func (e errorer) Fatalf(format string, args ...any) { e.Errorf(format, args...) }

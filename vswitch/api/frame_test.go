@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-func TestAFrameIsReadWholeOrRefused(t *testing.T) {
+func TestReadFrameReturnsWholeFrameOrError(t *testing.T) {
 	header := func(n uint32) []byte {
 		b := make([]byte, frameHeader)
 		binary.BigEndian.PutUint32(b[8:], n)
@@ -20,13 +20,13 @@ func TestAFrameIsReadWholeOrRefused(t *testing.T) {
 		input []byte
 		want  error
 	}{
-		{"nothing is the end", nil, io.EOF},
+		{"end of stream", nil, io.EOF},
 		{"half a header", header(6)[:9], io.ErrUnexpectedEOF},
 		{"no data", header(6), io.ErrUnexpectedEOF},
 		{"half the data", append(header(6), 1, 2, 3), io.ErrUnexpectedEOF},
 		{"shorter than any message", append(header(5), 1, 2, 3, 4, 5), errFrameLength},
 		{"longer than any message", header(maxMessage + 1), errFrameLength},
-		{"as long as can be said", header(^uint32(0)), errFrameLength},
+		{"maximum length", header(^uint32(0)), errFrameLength},
 		{"whole", append(header(6), 1, 2, 3, 4, 5, 6), nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -60,7 +60,7 @@ func FuzzReadFrame(f *testing.F) {
 		for at := 0; at < len(again); at += frameHeader + int(binary.BigEndian.Uint32(again[at+8:])) {
 			data := again[at+frameHeader:][:binary.BigEndian.Uint32(again[at+8:])]
 			if !bytes.Equal(data, input[at+frameHeader:][:len(data)]) {
-				t.Fatal("the message is not what was sent")
+				t.Fatal("the message differs from the one sent")
 			}
 		}
 	})

@@ -20,7 +20,7 @@ import (
 	"github.com/weftnet/weft/vswitch/model"
 )
 
-// addInterfaces adds the messages that all interfaces have in common.
+// addInterfaces registers the messages for all kinds of interfaces.
 func (s *Server) addInterfaces() {
 	s.table.add(&interfaces.SwInterfaceEvent{})
 	handleDump(s, s.dumpInterfaces)
@@ -113,10 +113,10 @@ func (s *Server) addTap(_ *client, r *tapv2.TapCreateV3) (*tapv2.TapCreateV3Repl
 	return &tapv2.TapCreateV3Reply{SwIfIndex: interface_types.InterfaceIndex(index)}, err
 }
 
-// noInterface is the index in a reply that has none to tell.
+// noInterface is the interface index of a reply without an interface.
 const noInterface = interface_types.InterfaceIndex(model.NoIndex)
 
-// hostEnd reads the fields about the kernel's side: each counts if it is marked as set.
+// hostEnd reads the fields of the kernel's side. A field is valid if its ...Set field is true.
 func hostEnd(r *tapv2.TapCreateV3) (model.HostEnd, error) {
 	var h model.HostEnd
 	if r.HostIfNameSet {
@@ -175,7 +175,7 @@ func (s *Server) addLoopbacks() {
 	})
 }
 
-// maxMemifSecret is what VPP keeps of a secret: its field's last byte is a NUL.
+// maxMemifSecret is the length to which VPP truncates secrets: the last byte of the field is a NUL.
 const maxMemifSecret = 23
 
 func (s *Server) addMemifs() {
@@ -195,7 +195,7 @@ func (s *Server) addMemifs() {
 	handleDump(s, s.dumpMemifs)
 }
 
-// setMemifSocket answers with the number that was asked for where it refuses, as VPP does.
+// setMemifSocket replies with the requested socket id if it fails, as VPP does.
 func (s *Server) setMemifSocket(_ *client, r *binapi.MemifSocketFilenameAddDelV2) (*binapi.MemifSocketFilenameAddDelV2Reply, error) {
 	if !r.IsAdd {
 		return &binapi.MemifSocketFilenameAddDelV2Reply{SocketID: r.SocketID}, s.model.DeleteMemifSocket(r.SocketID)
@@ -204,7 +204,7 @@ func (s *Server) setMemifSocket(_ *client, r *binapi.MemifSocketFilenameAddDelV2
 	return &binapi.MemifSocketFilenameAddDelV2Reply{SocketID: id}, err
 }
 
-// addMemif ignores numbers of queues, sizes of buffers, zero copy and DMA, as VPP does for a server or where it has none.
+// addMemif ignores buffer size, zero copy and DMA, as VPP does for a server.
 func (s *Server) addMemif(_ *client, r *binapi.MemifCreateV2) (*binapi.MemifCreateV2Reply, error) {
 	secret, _, _ := strings.Cut(r.Secret, "\x00")
 	c := model.Memif{Socket: r.SocketID, ID: r.ID, Client: r.Role != binapi.MEMIF_ROLE_API_MASTER, Mode: uint32(r.Mode),
@@ -217,7 +217,7 @@ func (s *Server) addMemif(_ *client, r *binapi.MemifCreateV2) (*binapi.MemifCrea
 	return &binapi.MemifCreateV2Reply{SwIfIndex: interface_types.InterfaceIndex(index)}, err
 }
 
-// dumpMemifs tells the sizes of rings and buffers that VPP tells of a server, connected or not.
+// dumpMemifs returns the ring and buffer sizes that VPP returns for a server, connected or not.
 func (s *Server) dumpMemifs(*binapi.MemifDump) ([]binapi.MemifDetails, error) {
 	var list []binapi.MemifDetails
 	for _, m := range s.model.Memifs() {
@@ -246,7 +246,7 @@ func (s *Server) addVXLANs() {
 	})
 }
 
-// changeVXLAN answers with the index in both cases, as VPP does.
+// changeVXLAN replies with the interface index for add and delete, as VPP does.
 func (s *Server) changeVXLAN(_ *client, r *vxlan.VxlanAddDelTunnelV3) (*vxlan.VxlanAddDelTunnelV3Reply, error) {
 	reply := &vxlan.VxlanAddDelTunnelV3Reply{SwIfIndex: noInterface}
 	source, err := fromAddress(r.SrcAddress)
@@ -282,7 +282,7 @@ func (s *Server) addAFPackets() {
 	})
 }
 
-// addAFPacket ignores the sizes of rings: there are none.
+// addAFPacket ignores ring sizes: a socket has no rings here.
 func (s *Server) addAFPacket(_ *client, r *af_packet.AfPacketCreateV3) (*af_packet.AfPacketCreateV3Reply, error) {
 	p := model.AFPacket{HostName: r.HostIfName, Mode: uint32(r.Mode), Flags: model.AFPacketFlags(r.Flags),
 		Queues: int(max(r.NumRxQueues, r.NumTxQueues))}

@@ -48,8 +48,8 @@ func (s *Server) changeAddress(_ *client, r *interfaces.SwInterfaceAddDelAddress
 	return nil, s.model.DeleteAddress(index, prefix)
 }
 
-// addUnnumbered adds the messages about interfaces that use another's addresses. In the request
-// the fields' names are the wrong way round, as VPP's source remarks: sw_if_index is the donor.
+// addUnnumbered registers the messages of unnumbered interfaces. The field names of the request are
+// misleading, as VPP's source remarks: sw_if_index is the donor.
 func (s *Server) addUnnumbered() {
 	handle(s, func(_ *client, r *interfaces.SwInterfaceSetUnnumbered) (*interfaces.SwInterfaceSetUnnumberedReply, error) {
 		if r.IsAdd {
@@ -86,7 +86,7 @@ func (s *Server) addIP6() {
 	})
 }
 
-// family reads a message's address family.
+// family converts an address family.
 func family(af ip_types.AddressFamily) (forward.Family, error) {
 	switch af {
 	case ip_types.ADDRESS_IP4:
@@ -97,7 +97,7 @@ func family(af ip_types.AddressFamily) (forward.Family, error) {
 	return 0, model.InvalidAddressFamily
 }
 
-// familyOf is the family that a message's is_ipv6 means.
+// familyOf returns the family for an is_ipv6 field.
 func familyOf(isIP6 bool) forward.Family {
 	if isIP6 {
 		return forward.IP6
@@ -134,8 +134,8 @@ func toAddress(a netip.Addr) ip_types.Address {
 	return ip_types.Address{Af: ip_types.ADDRESS_IP6, Un: toUnion(a)}
 }
 
-// fromPrefix keeps the host bits. A length that the family does not have makes an invalid prefix, not an
-// error: what VPP answers to it differs between messages.
+// fromPrefix converts a prefix with its host bits. An invalid length makes an invalid prefix, not an error, because
+// VPP's retval for it depends on the message.
 func fromPrefix(p ip_types.Prefix) (netip.Prefix, error) {
 	a, err := fromAddress(p.Address)
 	if err != nil {
@@ -176,7 +176,7 @@ func (s *Server) addRoutes() {
 	})
 }
 
-// changeRoute serves both versions of ip_route_add_del. Routes of other sources than the API are not ours to change.
+// changeRoute handles both versions of ip_route_add_del. Only routes of the source API can change.
 func (s *Server) changeRoute(r *ip.IPRouteAddDelV2) (uint32, error) {
 	prefix, err := fromPrefix(r.Route.Prefix)
 	if err != nil {
@@ -201,7 +201,7 @@ func (s *Server) changeRoute(r *ip.IPRouteAddDelV2) (uint32, error) {
 	return model.NoIndex, s.model.DeleteRoute(c)
 }
 
-// pathKinds are the path types that are served.
+// pathKinds are the supported path types.
 var pathKinds = map[fib_types.FibPathType]model.PathKind{
 	fib_types.FIB_API_PATH_TYPE_NORMAL:        model.PathNormal,
 	fib_types.FIB_API_PATH_TYPE_LOCAL:         model.PathLocal,
@@ -239,7 +239,7 @@ func toPaths(f forward.Family, paths []model.Path) []fib_types.FibPath {
 		out := fib_types.FibPath{SwIfIndex: p.Interface, TableID: p.Table, Weight: p.Weight, Preference: p.Preference}
 		for t, kind := range pathKinds {
 			if kind == p.Kind {
-				out.Type = t // VPP tells a path of kind PathLinkLocal as a normal one
+				out.Type = t // as in VPP the type of PathLinkLocal is normal
 			}
 		}
 		if f == forward.IP6 {
@@ -373,10 +373,10 @@ func (s *Server) dumpProxyNDs(*ip6_nd.IP6ndProxyDump) ([]ip6_nd.IP6ndProxyDetail
 	return list, nil
 }
 
-// allPorts is what set_punt calls all ports that nothing listens on.
+// allPorts is the port number of set_punt for all ports without a listener.
 const allPorts = 0xffff
 
-// addPunts adds the messages for packets that are sent to the dataplane itself.
+// addPunts registers the messages for packets that are addressed to the dataplane itself.
 func (s *Server) addPunts() {
 	handle(s, s.changeRedirect)
 	empty := &ip.AddDelIPPuntRedirectV2{}
@@ -415,8 +415,8 @@ func (s *Server) changeRedirect(_ *client, r *ip.AddDelIPPuntRedirectV2) (*ip.Ad
 	return nil, nil
 }
 
-// setPunt takes what VPP takes of all ports: UDP, and TCP, which is punted without it where VPP's host stack is off. Single
-// ports and reasons of exceptions are not served.
+// setPunt accepts all ports of UDP, and of TCP, which the dataplane always punts, as VPP does without its host stack.
+// Single ports and exception reasons are not supported.
 func (s *Server) setPunt(_ *client, r *punt.SetPunt) (*punt.SetPuntReply, error) {
 	l4 := r.Punt.Punt.GetL4()
 	isL4 := r.Punt.Type == punt.PUNT_API_TYPE_L4 && (l4.Af == ip_types.ADDRESS_IP4 || l4.Af == ip_types.ADDRESS_IP6)

@@ -14,17 +14,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrInUse means that another server answers on the socket.
-var ErrInUse = errors.New("another server answers on the socket")
+// ErrInUse means that another server listens on the socket.
+var ErrInUse = errors.New("another server listens on the socket")
 
-// Listen opens the unix socket at path for root alone. A socket that a dead server left is replaced; anything else
-// at that path is an error. Who finds the socket can connect: it gets its name when it listens already.
-// Closing the listener removes the socket.
+// Listen listens on the unix socket at path, which only the owner can access. It replaces the socket of a process that has
+// ended; any other file at that path is an error. The socket appears at path when it accepts connections already.
+// Close removes it.
 func Listen(ctx context.Context, path string) (net.Listener, error) {
 	return ListenOn(ctx, "unix", path)
 }
 
-// ListenOn does what Listen does on a socket of the given network, unix or unixpacket.
+// ListenOn is Listen for the given network, unix or unixpacket.
 func ListenOn(ctx context.Context, network, path string) (net.Listener, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, fmt.Errorf("make directory of %s: %w", path, err)
@@ -32,8 +32,8 @@ func ListenOn(ctx context.Context, network, path string) (net.Listener, error) {
 	if err := removeStale(ctx, network, path); err != nil {
 		return nil, err
 	}
-	// The mode that the socket has before bind is the mode of its file, less the umask: nobody
-	// can connect between bind and a later chmod.
+	// The mode of the socket before bind, less the umask, becomes the mode of the file: a chmod after bind would
+	// let other users connect in between.
 	config := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
 		var failed error
 		if err := c.Control(func(fd uintptr) { failed = unix.Fchmod(int(fd), 0o600) }); err != nil {
@@ -41,18 +41,18 @@ func ListenOn(ctx context.Context, network, path string) (net.Listener, error) {
 		}
 		return failed
 	}}
-	unnamed := path + ".new"
-	if err := removeStale(ctx, network, unnamed); err != nil {
+	temporary := path + ".new"
+	if err := removeStale(ctx, network, temporary); err != nil {
 		return nil, err
 	}
-	l, err := config.Listen(ctx, network, unnamed)
+	l, err := config.Listen(ctx, network, temporary)
 	if err != nil {
 		return nil, fmt.Errorf("listen on %s: %w", path, err)
 	}
-	if err := os.Rename(unnamed, path); err != nil {
-		return nil, errors.Join(fmt.Errorf("name %s: %w", path, err), l.Close())
+	if err := os.Rename(temporary, path); err != nil {
+		return nil, errors.Join(fmt.Errorf("rename socket to %s: %w", path, err), l.Close())
 	}
-	l.(*net.UnixListener).SetUnlinkOnClose(false) // it would remove the former name
+	l.(*net.UnixListener).SetUnlinkOnClose(false) // it would unlink the temporary path
 	return &listener{Listener: l, path: path}, nil
 }
 
@@ -63,7 +63,7 @@ type listener struct {
 	remove sync.Once
 }
 
-// Close removes the socket first: who finds it can connect.
+// Close removes the socket first, so that clients do not find a closed socket.
 func (l *listener) Close() error {
 	var err error
 	l.remove.Do(func() { err = os.Remove(l.path) })
@@ -87,7 +87,7 @@ func removeStale(ctx context.Context, network, path string) error {
 		return errors.Join(fmt.Errorf("%s: %w", path, ErrInUse), conn.Close())
 	}
 	if !errors.Is(err, syscall.ECONNREFUSED) {
-		return fmt.Errorf("check whether a server answers on %s: %w", path, err)
+		return fmt.Errorf("check whether a server listens on %s: %w", path, err)
 	}
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("remove stale %s: %w", path, err)

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-func TestTheSocketIsForItsOwnerAlone(t *testing.T) {
+func TestListenSocketIsPrivateToOwner(t *testing.T) {
 	old := syscall.Umask(0)
 	defer syscall.Umask(old)
 	path := filepath.Join(t.TempDir(), "made", "api.sock")
@@ -27,7 +27,7 @@ func TestTheSocketIsForItsOwnerAlone(t *testing.T) {
 	}
 }
 
-func TestADeadServersSocketIsReplaced(t *testing.T) {
+func TestListenReplacesSocketOfDeadServer(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "api.sock")
 	dead, err := net.Listen("unix", path)
 	if err != nil {
@@ -42,7 +42,7 @@ func TestADeadServersSocketIsReplaced(t *testing.T) {
 	l.Close()
 }
 
-func TestALiveServersSocketIsLeftToIt(t *testing.T) {
+func TestListenFailsOnSocketOfRunningServer(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "api.sock")
 	first, err := Listen(t.Context(), path)
 	if err != nil {
@@ -54,12 +54,12 @@ func TestALiveServersSocketIsLeftToIt(t *testing.T) {
 	}
 	conn, err := net.Dial("unix", path)
 	if err != nil {
-		t.Fatal("the first is unreachable:", err)
+		t.Fatal("the first server is unreachable:", err)
 	}
 	conn.Close()
 }
 
-func TestAFileInTheSocketsPlaceIsLeftAlone(t *testing.T) {
+func TestListenSocketPathOfOtherFileIsAnError(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "api.sock")
 	if err := os.WriteFile(path, nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -72,7 +72,7 @@ func TestAFileInTheSocketsPlaceIsLeftAlone(t *testing.T) {
 	}
 }
 
-func TestWhoFindsTheSocketCanConnectAndClosingRemovesIt(t *testing.T) {
+func TestListenSocketAcceptsOnceVisibleAndCloseRemovesIt(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "api.sock")
 	for range 50 {
@@ -94,7 +94,7 @@ func TestWhoFindsTheSocketCanConnectAndClosingRemovesIt(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := <-found; err != nil {
-			t.Fatal("found, but", err)
+			t.Fatal("socket exists, but:", err)
 		}
 		if err := l.Close(); err != nil {
 			t.Fatal(err)

@@ -20,10 +20,10 @@ import (
 	"github.com/weftnet/weft/vswitch/model/modeltest"
 )
 
-func (a *asker) acls() acl.RPCService { return acl.NewServiceClient(a.conn) }
+func (a *testClient) acls() acl.RPCService { return acl.NewServiceClient(a.conn) }
 
-// lists are the MACIP ACLs of an index, or all for NoIndex.
-func (a *asker) lists(t failer, index uint32) []acl.MacipACLDetails {
+// macipACLs returns the MACIP ACL of an index, or for NoIndex all.
+func (a *testClient) macipACLs(t testingT, index uint32) []acl.MacipACLDetails {
 	t.Helper()
 	s, err := a.acls().MacipACLDump(a.context, &acl.MacipACLDump{ACLIndex: index})
 	var list []acl.MacipACLDetails
@@ -33,7 +33,7 @@ func (a *asker) lists(t failer, index uint32) []acl.MacipACLDetails {
 	return list
 }
 
-func (a *asker) applied(t failer, index interface_types.InterfaceIndex) []acl.MacipACLInterfaceListDetails {
+func (a *testClient) applied(t testingT, index interface_types.InterfaceIndex) []acl.MacipACLInterfaceListDetails {
 	t.Helper()
 	s, err := a.acls().MacipACLInterfaceListDump(a.context, &acl.MacipACLInterfaceListDump{SwIfIndex: index})
 	var list []acl.MacipACLInterfaceListDetails
@@ -43,10 +43,10 @@ func (a *asker) applied(t failer, index interface_types.InterfaceIndex) []acl.Ma
 	return list
 }
 
-// apply lets a list judge an interface, or ends that, and returns VPP's error.
-func (a *asker) apply(t failer, index interface_types.InterfaceIndex, list uint32, add bool) error {
+// apply applies a MACIP ACL to an interface or removes it, and returns VPP's error.
+func (a *testClient) apply(t testingT, index interface_types.InterfaceIndex, list uint32, add bool) error {
 	t.Helper()
-	_, err := ask(t, a, a.acls().MacipACLInterfaceAddDel, &acl.MacipACLInterfaceAddDel{IsAdd: add, SwIfIndex: index, ACLIndex: list})
+	_, err := invoke(t, a, a.acls().MacipACLInterfaceAddDel, &acl.MacipACLInterfaceAddDel{IsAdd: add, SwIfIndex: index, ACLIndex: list})
 	return err
 }
 
@@ -63,64 +63,64 @@ func macipRules(prefixes ...string) []acl_types.MacipACLRule {
 	return rules
 }
 
-// judged says whether the packet path has a filter for an interface.
-func (r running) judged(index interface_types.InterfaceIndex) (judged bool) {
-	r.engine.Look(func(s modeltest.State) { judged = s.Interfaces[uint32(index)].Senders != nil })
-	return judged
+// filtered reports whether the packet path has a MACIP filter for an interface.
+func (r testServer) filtered(index interface_types.InterfaceIndex) (filtered bool) {
+	r.engine.Look(func(s modeltest.State) { filtered = s.Interfaces[uint32(index)].Senders != nil })
+	return filtered
 }
 
-func TestMACIPListsAreKeptAndApplied(t *testing.T) {
+func TestMACIPACLsAreStoredAndApplied(t *testing.T) {
 	r := start(t, Limits{})
-	a := newAsker(t.Context(), r.connect(t))
+	a := newTestClient(t.Context(), r.connect(t))
 	one, two := a.loopback(t), a.loopback(t)
 	rules := macipRules("10.1.1.7/32", "fd00::7/128", "fe80::/10")
-	added, err := ask(t, a, a.acls().MacipACLAdd, &acl.MacipACLAdd{Tag: "pod", R: rules})
+	added, err := invoke(t, a, a.acls().MacipACLAdd, &acl.MacipACLAdd{Tag: "pod", R: rules})
 	if err != nil {
 		t.Fatal(err)
 	}
 	list := added.ACLIndex
 	for _, index := range []interface_types.InterfaceIndex{one, two} {
-		if err := a.apply(t, index, list, true); err != nil || !r.judged(index) {
+		if err := a.apply(t, index, list, true); err != nil || !r.filtered(index) {
 			t.Fatalf("apply to %d: %v", index, err)
 		}
 	}
 	want := []acl.MacipACLDetails{{ACLIndex: list, Tag: "pod", Count: 3, R: rules}}
-	if diff := cmp.Diff(want, a.lists(t, list)); diff != "" {
+	if diff := cmp.Diff(want, a.macipACLs(t, list)); diff != "" {
 		t.Error(diff)
 	}
-	replaced, err := ask(t, a, a.acls().MacipACLAddReplace, &acl.MacipACLAddReplace{ACLIndex: list, Tag: "new", R: rules[:1]})
+	replaced, err := invoke(t, a, a.acls().MacipACLAddReplace, &acl.MacipACLAddReplace{ACLIndex: list, Tag: "new", R: rules[:1]})
 	if err != nil || replaced.ACLIndex != list {
 		t.Fatalf("replace: %+v, %v", replaced, err)
 	}
 	want = []acl.MacipACLDetails{{ACLIndex: list, Tag: "new", Count: 1, R: rules[:1]}}
-	if diff := cmp.Diff(want, a.lists(t, model.NoIndex)); diff != "" {
+	if diff := cmp.Diff(want, a.macipACLs(t, model.NoIndex)); diff != "" {
 		t.Error(diff)
 	}
 	on := []acl.MacipACLInterfaceListDetails{{SwIfIndex: one, Count: 1, Acls: []uint32{list}}, {SwIfIndex: two, Count: 1, Acls: []uint32{list}}}
 	if diff := cmp.Diff(on, a.applied(t, allInterfaces)); diff != "" {
 		t.Error(diff)
 	}
-	get, err := ask(t, a, a.acls().MacipACLInterfaceGet, &acl.MacipACLInterfaceGet{})
+	get, err := invoke(t, a, a.acls().MacipACLInterfaceGet, &acl.MacipACLInterfaceGet{})
 	if err != nil || len(get.Acls) != int(two)+1 || get.Acls[one] != list || get.Acls[0] != model.NoIndex {
 		t.Errorf("macip_acl_interface_get: %+v, %v", get, err)
 	}
-	if err := a.apply(t, one, 0, false); err != nil || r.judged(one) {
+	if err := a.apply(t, one, 0, false); err != nil || r.filtered(one) {
 		t.Errorf("unapply: %v", err)
 	}
 	if diff := cmp.Diff(on[1:], a.applied(t, two)); diff != "" {
 		t.Error(diff)
 	}
-	if _, err := ask(t, a, a.acls().MacipACLDel, &acl.MacipACLDel{ACLIndex: list}); err != nil || r.judged(two) {
+	if _, err := invoke(t, a, a.acls().MacipACLDel, &acl.MacipACLDel{ACLIndex: list}); err != nil || r.filtered(two) {
 		t.Errorf("delete: %v", err)
 	}
-	if lists, on := a.lists(t, model.NoIndex), a.applied(t, allInterfaces); len(lists) != 0 || len(on) != 0 {
+	if lists, on := a.macipACLs(t, model.NoIndex), a.applied(t, allInterfaces); len(lists) != 0 || len(on) != 0 {
 		t.Errorf("left: %+v %+v", lists, on)
 	}
 }
 
-func TestRetvalsOfMACIP(t *testing.T) {
+func TestMACIPRetvals(t *testing.T) {
 	r := start(t, Limits{})
-	a := newAsker(t.Context(), r.connect(t))
+	a := newTestClient(t.Context(), r.connect(t))
 	loop := a.loopback(t)
 	long := macipRules("10.0.0.0/8")
 	long[0].SrcPrefix.Len = 33
@@ -128,23 +128,23 @@ func TestRetvalsOfMACIP(t *testing.T) {
 		do   func() error
 		want api.VPPApiError
 	}{
-		"replace of a stranger": {func() error {
-			_, err := ask(t, a, a.acls().MacipACLAddReplace, &acl.MacipACLAddReplace{ACLIndex: 77})
+		"replacing an unknown ACL": {func() error {
+			_, err := invoke(t, a, a.acls().MacipACLAddReplace, &acl.MacipACLAddReplace{ACLIndex: 77})
 			return err
 		}, api.NO_SUCH_ENTRY},
-		"delete of a stranger": {func() error {
-			_, err := ask(t, a, a.acls().MacipACLDel, &acl.MacipACLDel{ACLIndex: 77})
+		"deleting an unknown ACL": {func() error {
+			_, err := invoke(t, a, a.acls().MacipACLDel, &acl.MacipACLDel{ACLIndex: 77})
 			return err
 		}, api.NO_SUCH_ENTRY},
-		"a stranger applied": {func() error { return a.apply(t, loop, 77, true) }, api.NO_SUCH_ENTRY},
-		"nothing to unapply": {func() error { return a.apply(t, loop, 77, false) }, api.NO_SUCH_ENTRY},
-		"no such interface":  {func() error { return a.apply(t, 4711, 77, false) }, api.INVALID_SW_IF_INDEX},
+		"applying an unknown ACL": {func() error { return a.apply(t, loop, 77, true) }, api.NO_SUCH_ENTRY},
+		"nothing to unapply":      {func() error { return a.apply(t, loop, 77, false) }, api.NO_SUCH_ENTRY},
+		"unknown interface":       {func() error { return a.apply(t, 4711, 77, false) }, api.INVALID_SW_IF_INDEX},
 		"a prefix of 33 bits": {func() error {
-			_, err := ask(t, a, a.acls().MacipACLAdd, &acl.MacipACLAdd{R: long})
+			_, err := invoke(t, a, a.acls().MacipACLAdd, &acl.MacipACLAdd{R: long})
 			return err
 		}, api.INVALID_VALUE},
-		"a tag without an end": {func() error {
-			_, err := ask(t, a, a.acls().MacipACLAdd, &acl.MacipACLAdd{Tag: strings.Repeat("x", 64)})
+		"a tag without terminating NUL": {func() error {
+			_, err := invoke(t, a, a.acls().MacipACLAdd, &acl.MacipACLAdd{Tag: strings.Repeat("x", 64)})
 			return err
 		}, api.INVALID_VALUE},
 	} {
@@ -154,30 +154,29 @@ func TestRetvalsOfMACIP(t *testing.T) {
 	}
 }
 
-// The index of a list that has gone soon means nothing else, and an interface that has gone is judged by nobody.
-func TestMACIPIndexesAndInterfacesThatGo(t *testing.T) {
+func TestMACIPIndexIsNotReusedAndDeletedInterfaceHasNoACL(t *testing.T) {
 	r := start(t, Limits{})
-	a := newAsker(t.Context(), r.connect(t))
+	a := newTestClient(t.Context(), r.connect(t))
 	add := func() uint32 {
-		reply, err := ask(t, a, a.acls().MacipACLAddReplace, &acl.MacipACLAddReplace{ACLIndex: model.NoIndex})
+		reply, err := invoke(t, a, a.acls().MacipACLAddReplace, &acl.MacipACLAddReplace{ACLIndex: model.NoIndex})
 		if err != nil {
 			t.Fatal(err)
 		}
 		return reply.ACLIndex
 	}
 	first := add()
-	if _, err := ask(t, a, a.acls().MacipACLDel, &acl.MacipACLDel{ACLIndex: first}); err != nil {
+	if _, err := invoke(t, a, a.acls().MacipACLDel, &acl.MacipACLDel{ACLIndex: first}); err != nil {
 		t.Fatal(err)
 	}
 	second := add()
 	if second == first {
-		t.Errorf("index %d twice", first)
+		t.Errorf("index %d is reused", first)
 	}
 	loop := a.loopback(t)
 	if err := a.apply(t, loop, second, true); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := ask(t, a, a.ifs.DeleteLoopback, &interfaces.DeleteLoopback{SwIfIndex: loop}); err != nil {
+	if _, err := invoke(t, a, a.ifs.DeleteLoopback, &interfaces.DeleteLoopback{SwIfIndex: loop}); err != nil {
 		t.Fatal(err)
 	}
 	if on := a.applied(t, allInterfaces); len(on) != 0 {
@@ -185,8 +184,7 @@ func TestMACIPIndexesAndInterfacesThatGo(t *testing.T) {
 	}
 }
 
-// A count that the message does not hold costs the connection, not the server's memory.
-func TestAListLongerThanItsMessageIsRefused(t *testing.T) {
+func TestListLongerThanItsMessageClosesTheConnection(t *testing.T) {
 	r := start(t, Limits{})
 	for name, m := range map[string]struct {
 		message api.Message

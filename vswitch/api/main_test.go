@@ -16,15 +16,15 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// running is a server with the model and engine behind it.
-type running struct {
+// testServer is a server on a fake engine.
+type testServer struct {
 	*Server
 	engine *modeltest.Engine
 	path   string
 }
 
-// prepare makes a server that does not serve yet.
-func prepare(t testing.TB, limits Limits) running {
+// prepare creates a server; serve starts it.
+func prepare(t testing.TB, limits Limits) testServer {
 	t.Helper()
 	engine := modeltest.New()
 	log := slog.New(slog.DiscardHandler)
@@ -32,12 +32,12 @@ func prepare(t testing.TB, limits Limits) running {
 		log = slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug}))
 	}
 	m := model.New(engine, log)
-	r := running{Server: New(m, log, limits), engine: engine, path: filepath.Join(t.TempDir(), "api.sock")}
+	r := testServer{Server: New(m, log, limits), engine: engine, path: filepath.Join(t.TempDir(), "api.sock")}
 	m.Notify(r.InterfaceChanged)
 	return r
 }
 
-func (r running) serve(t testing.TB) {
+func (r testServer) serve(t testing.TB) {
 	t.Helper()
 	l, err := Listen(context.Background(), r.path)
 	if err != nil {
@@ -54,15 +54,15 @@ func (r running) serve(t testing.TB) {
 	})
 }
 
-func start(t testing.TB, limits Limits) running {
+func start(t testing.TB, limits Limits) testServer {
 	t.Helper()
 	r := prepare(t, limits)
 	r.serve(t)
 	return r
 }
 
-// connect connects an unmodified govpp client.
-func (r running) connect(t testing.TB) *core.Connection {
+// connect connects a govpp client.
+func (r testServer) connect(t testing.TB) *core.Connection {
 	t.Helper()
 	conn, err := core.Connect(socketclient.NewVppClient(r.path))
 	if err != nil {

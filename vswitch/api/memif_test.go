@@ -20,35 +20,34 @@ import (
 	"github.com/weftnet/weft/vswitch/port"
 )
 
-// memifs asks about memifs.
-func (a *asker) memifs() binapi.RPCService { return binapi.NewServiceClient(a.conn) }
+func (a *testClient) memifs() binapi.RPCService { return binapi.NewServiceClient(a.conn) }
 
-func (a *asker) socket(t failer, id uint32, path string) (uint32, error) {
+func (a *testClient) socket(t testingT, id uint32, path string) (uint32, error) {
 	t.Helper()
-	reply, err := ask(t, a, a.memifs().MemifSocketFilenameAddDelV2,
+	reply, err := invoke(t, a, a.memifs().MemifSocketFilenameAddDelV2,
 		&binapi.MemifSocketFilenameAddDelV2{IsAdd: true, SocketID: id, SocketFilename: path})
 	return reply.SocketID, err
 }
 
-func (a *asker) deleteSocket(t failer, id uint32) error {
+func (a *testClient) deleteSocket(t testingT, id uint32) error {
 	t.Helper()
-	_, err := ask(t, a, a.memifs().MemifSocketFilenameAddDelV2, &binapi.MemifSocketFilenameAddDelV2{SocketID: id})
+	_, err := invoke(t, a, a.memifs().MemifSocketFilenameAddDelV2, &binapi.MemifSocketFilenameAddDelV2{SocketID: id})
 	return err
 }
 
-func (a *asker) memif(t failer, c binapi.MemifCreateV2) (interface_types.InterfaceIndex, error) {
+func (a *testClient) memif(t testingT, c binapi.MemifCreateV2) (interface_types.InterfaceIndex, error) {
 	t.Helper()
-	reply, err := ask(t, a, a.memifs().MemifCreateV2, &c)
+	reply, err := invoke(t, a, a.memifs().MemifCreateV2, &c)
 	return reply.SwIfIndex, err
 }
 
-func (a *asker) deleteMemif(t failer, index interface_types.InterfaceIndex) error {
+func (a *testClient) deleteMemif(t testingT, index interface_types.InterfaceIndex) error {
 	t.Helper()
-	_, err := ask(t, a, a.memifs().MemifDelete, &binapi.MemifDelete{SwIfIndex: index})
+	_, err := invoke(t, a, a.memifs().MemifDelete, &binapi.MemifDelete{SwIfIndex: index})
 	return err
 }
 
-func (a *asker) sockets(t failer) []binapi.MemifSocketFilenameDetails {
+func (a *testClient) sockets(t testingT) []binapi.MemifSocketFilenameDetails {
 	t.Helper()
 	s, err := a.memifs().MemifSocketFilenameDump(a.context, &binapi.MemifSocketFilenameDump{})
 	var list []binapi.MemifSocketFilenameDetails
@@ -58,7 +57,7 @@ func (a *asker) sockets(t failer) []binapi.MemifSocketFilenameDetails {
 	return list
 }
 
-func (a *asker) memifDetails(t failer) []binapi.MemifDetails {
+func (a *testClient) memifDetails(t testingT) []binapi.MemifDetails {
 	t.Helper()
 	s, err := a.memifs().MemifDump(a.context, &binapi.MemifDump{})
 	var list []binapi.MemifDetails
@@ -68,10 +67,10 @@ func (a *asker) memifDetails(t failer) []binapi.MemifDetails {
 	return list
 }
 
-func TestAMemifIsMadeOnASocketAndDeleted(t *testing.T) {
+func TestMemifCreateAndDelete(t *testing.T) {
 	r := start(t, Limits{})
 	r.model.SetRunDir("/run/here")
-	a := newAsker(t.Context(), r.connect(t))
+	a := newTestClient(t.Context(), r.connect(t))
 	if id, err := a.socket(t, 5, "/run/pod/memif.sock"); err != nil || id != 5 {
 		t.Fatal(id, err)
 	}
@@ -121,9 +120,9 @@ func TestAMemifIsMadeOnASocketAndDeleted(t *testing.T) {
 	})
 }
 
-func TestSocketsOfMemifsHaveNumbers(t *testing.T) {
+func TestMemifSocketIDs(t *testing.T) {
 	r := start(t, Limits{})
-	a := newAsker(t.Context(), r.connect(t))
+	a := newTestClient(t.Context(), r.connect(t))
 	if _, err := a.socket(t, 1, "relative"); !errors.Is(err, api.SYSCALL_ERROR_1) {
 		t.Errorf("a relative name without a run directory: %v", err)
 	}
@@ -150,22 +149,22 @@ func TestSocketsOfMemifsHaveNumbers(t *testing.T) {
 	}
 }
 
-// bridgeBareMemif makes a memif without Ethernet on a socket and tries to put it into a bridge domain.
-func (a *asker) bridgeBareMemif(t failer, socket uint32) error {
+// bridgeBareMemif creates a memif in mode IP and returns the error of adding it to a bridge domain.
+func (a *testClient) bridgeBareMemif(t testingT, socket uint32) error {
 	t.Helper()
 	index, err := a.memif(t, binapi.MemifCreateV2{SocketID: socket, Mode: binapi.MEMIF_MODE_API_IP})
 	if err != nil {
 		t.Fatalf("create: %v", err)
 	}
-	_, err = ask(t, a, l2.NewServiceClient(a.conn).SwInterfaceSetL2Bridge, &l2.SwInterfaceSetL2Bridge{RxSwIfIndex: index, BdID: 1, Enable: true})
+	_, err = invoke(t, a, l2.NewServiceClient(a.conn).SwInterfaceSetL2Bridge, &l2.SwInterfaceSetL2Bridge{RxSwIfIndex: index, BdID: 1, Enable: true})
 	return err
 }
 
-// The numbers are those of VPP 25.10: memif_socket_filename_add_del, memif_create_if and memif_delete's handler.
-func TestRetvalsOfMemifs(t *testing.T) {
+// The retvals are those of VPP 25.10: memif_socket_filename_add_del, memif_create_if and the handler of memif_delete.
+func TestMemifRetvals(t *testing.T) {
 	r := start(t, Limits{})
 	r.model.SetRunDir("/run/here")
-	a := newAsker(t.Context(), r.connect(t))
+	a := newTestClient(t.Context(), r.connect(t))
 	for id, path := range map[uint32]string{1: "/run/one.sock", 2: "/run/two.sock", 3: "/run/one.sock", 4: "/run/four.sock"} {
 		if _, err := a.socket(t, id, path); err != nil {
 			t.Fatal(err)
@@ -191,39 +190,40 @@ func TestRetvalsOfMemifs(t *testing.T) {
 	}
 	slave := binapi.MEMIF_ROLE_API_SLAVE
 	checkRefusals(t, map[string]refusal{
-		"socket 0 is not to be added":           {add(0, "/run/x.sock"), api.INVALID_ARGUMENT},
-		"a socket without a name":               {add(9, ""), api.INVALID_ARGUMENT},
-		"an abstract socket":                    {add(9, "abstract:x"), api.UNSUPPORTED},
-		"a number that has another name":        {add(1, "/run/x.sock"), api.ENTRY_ALREADY_EXISTS},
-		"the same again":                        {add(1, "/run/one.sock"), nil},
-		"an unknown socket is not deleted":      {func() error { return a.deleteSocket(t, 99) }, api.INVALID_ARGUMENT},
-		"socket 0 is not deleted":               {func() error { return a.deleteSocket(t, 0) }, api.INVALID_ARGUMENT},
-		"a socket in use is not deleted":        {func() error { return a.deleteSocket(t, 1) }, api.UNEXPECTED_INTF_STATE},
-		"a ring that is no power of two":        {create(binapi.MemifCreateV2{SocketID: 1, ID: 8, RingSize: 1000}), api.INVALID_ARGUMENT},
-		"a memif on an unknown socket":          {create(binapi.MemifCreateV2{SocketID: 99}), api.INVALID_ARGUMENT},
-		"an id that is taken":                   {create(binapi.MemifCreateV2{SocketID: 1, ID: 7}), api.SUBIF_ALREADY_EXISTS},
-		"a slave on a master's socket":          {create(binapi.MemifCreateV2{SocketID: 1, ID: 8, Role: slave}), api.SUBIF_ALREADY_EXISTS},
-		"a slave":                               {create(binapi.MemifCreateV2{SocketID: 2, Role: slave}), api.UNSUPPORTED},
-		"mode punt":                             {create(binapi.MemifCreateV2{SocketID: 2, Mode: 2}), api.SYSCALL_ERROR_2},
-		"another number's path with memifs":     {create(binapi.MemifCreateV2{SocketID: 3}), api.SYSCALL_ERROR_4},
-		"an unknown memif is not deleted":       {func() error { return a.deleteMemif(t, unknown) }, api.INVALID_SW_IF_INDEX},
-		"what is no memif is not deleted":       {func() error { return a.deleteMemif(t, a.loopback(t)) }, api.INVALID_SW_IF_INDEX},
-		"a memif without Ethernet is no member": {func() error { return a.bridgeBareMemif(t, 4) }, api.NON_ETHERNET},
+		"socket 0 cannot be added":                     {add(0, "/run/x.sock"), api.INVALID_ARGUMENT},
+		"a socket without a name":                      {add(9, ""), api.INVALID_ARGUMENT},
+		"an abstract socket":                           {add(9, "abstract:x"), api.UNSUPPORTED},
+		"an id with another path":                      {add(1, "/run/x.sock"), api.ENTRY_ALREADY_EXISTS},
+		"the same id and path again":                   {add(1, "/run/one.sock"), nil},
+		"an unknown socket is not deleted":             {func() error { return a.deleteSocket(t, 99) }, api.INVALID_ARGUMENT},
+		"socket 0 is not deleted":                      {func() error { return a.deleteSocket(t, 0) }, api.INVALID_ARGUMENT},
+		"a socket in use is not deleted":               {func() error { return a.deleteSocket(t, 1) }, api.UNEXPECTED_INTF_STATE},
+		"a ring size that is not a power of two":       {create(binapi.MemifCreateV2{SocketID: 1, ID: 8, RingSize: 1000}), api.INVALID_ARGUMENT},
+		"a memif on an unknown socket":                 {create(binapi.MemifCreateV2{SocketID: 99}), api.INVALID_ARGUMENT},
+		"an id in use":                                 {create(binapi.MemifCreateV2{SocketID: 1, ID: 7}), api.SUBIF_ALREADY_EXISTS},
+		"a slave on a master's socket":                 {create(binapi.MemifCreateV2{SocketID: 1, ID: 8, Role: slave}), api.SUBIF_ALREADY_EXISTS},
+		"a slave":                                      {create(binapi.MemifCreateV2{SocketID: 2, Role: slave}), api.UNSUPPORTED},
+		"mode punt":                                    {create(binapi.MemifCreateV2{SocketID: 2, Mode: 2}), api.SYSCALL_ERROR_2},
+		"a path with memifs of another socket id":      {create(binapi.MemifCreateV2{SocketID: 3}), api.SYSCALL_ERROR_4},
+		"an unknown memif is not deleted":              {func() error { return a.deleteMemif(t, unknown) }, api.INVALID_SW_IF_INDEX},
+		"a loopback is not deleted as memif":           {func() error { return a.deleteMemif(t, a.loopback(t)) }, api.INVALID_SW_IF_INDEX},
+		"a memif in mode IP cannot be a bridge member": {func() error { return a.bridgeBareMemif(t, 4) }, api.NON_ETHERNET},
 	})
 	r.engine.FailTap(errors.New("no such directory"))
 	checkRefusals(t, map[string]refusal{"a socket that cannot be bound": {create(binapi.MemifCreateV2{SocketID: 1, ID: 8}), api.SYSCALL_ERROR_4}})
 	r.engine.FailTap(nil)
 	if index, err := a.memif(t, binapi.MemifCreateV2{SocketID: 1, ID: 8}); err != nil {
-		t.Error("it left something behind:", err)
+		t.Error("the rejected memif left state:", err)
 	} else if err := a.deleteMemif(t, index); err != nil {
 		t.Error(err)
 	}
 }
 
-// A memif's link is up while a client is there, admin up or not; setting it down takes the link down, and up again.
-func TestTheLinkOfAMemifFollowsItsClient(t *testing.T) {
+// The link is up while a client is connected, even while the interface is admin down. Setting the interface down sets the link
+// down, and setting it up sets the link up again.
+func TestMemifLinkFollowsItsClient(t *testing.T) {
 	r := start(t, Limits{})
-	a := newAsker(t.Context(), r.connect(t))
+	a := newTestClient(t.Context(), r.connect(t))
 	if _, err := a.socket(t, 1, "/run/one.sock"); err != nil {
 		t.Fatal(err)
 	}
@@ -236,7 +236,7 @@ func TestTheLinkOfAMemifFollowsItsClient(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer events.Close()
-	if _, err := ask(t, a, a.ifs.WantInterfaceEvents, &interfaces.WantInterfaceEvents{EnableDisable: 1, PID: 1}); err != nil {
+	if _, err := invoke(t, a, a.ifs.WantInterfaceEvents, &interfaces.WantInterfaceEvents{EnableDisable: 1, PID: 1}); err != nil {
 		t.Fatal(err)
 	}
 	const up, link = interface_types.IF_STATUS_API_FLAG_ADMIN_UP, interface_types.IF_STATUS_API_FLAG_LINK_UP
@@ -250,12 +250,12 @@ func TestTheLinkOfAMemifFollowsItsClient(t *testing.T) {
 		do          func()
 		event, flag interface_types.IfStatusFlags
 	}{
-		{"a client connects while it is down", client(forward.PeerConnected), link, link},
-		{"it is set up", func() { a.setUp(t, index, true) }, up, up | link},
-		{"the client goes", client(forward.PeerGone), 0, up},
-		{"another comes", client(forward.PeerConnected), link, up | link},
-		{"it is set down", func() { a.setUp(t, index, false) }, 0, 0},
-		{"it is set up again", func() { a.setUp(t, index, true) }, up | link, up | link},
+		{"client connects while interface is down", client(forward.PeerConnected), link, link},
+		{"interface is set up", func() { a.setUp(t, index, true) }, up, up | link},
+		{"client disconnects", client(forward.PeerGone), 0, up},
+		{"another client connects", client(forward.PeerConnected), link, up | link},
+		{"interface is set down", func() { a.setUp(t, index, false) }, 0, 0},
+		{"interface is set up again", func() { a.setUp(t, index, true) }, up | link, up | link},
 	} {
 		step.do()
 		e := (<-events.Events()).(*interfaces.SwInterfaceEvent)
@@ -271,7 +271,7 @@ func TestTheLinkOfAMemifFollowsItsClient(t *testing.T) {
 	}
 }
 
-func TestAPathLongerThanItsMessageIsRefused(t *testing.T) {
+func TestMemifSocketPathLongerThanItsMessageClosesTheConnection(t *testing.T) {
 	r := start(t, Limits{})
 	c, good := r.register(t), r.register(t)
 	m := c.request(r.Server, &binapi.MemifSocketFilenameAddDelV2{IsAdd: true, SocketID: 1, SocketFilename: filepath.Join("/run", strings.Repeat("x", 40))}, 1)
@@ -281,6 +281,6 @@ func TestAPathLongerThanItsMessageIsRefused(t *testing.T) {
 		t.Error("the connection is still open")
 	}
 	if !good.answers(t, r.Server) {
-		t.Error("another connection suffered")
+		t.Error("another connection was affected")
 	}
 }

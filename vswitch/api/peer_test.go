@@ -14,20 +14,20 @@ import (
 	"go.fd.io/govpp/codec"
 )
 
-func TestAMalformedMessageCostsItsConnectionOnly(t *testing.T) {
+func TestMalformedMessageClosesOnlyItsConnection(t *testing.T) {
 	r := start(t, Limits{})
 	good := r.register(t)
 	for name, send := range map[string]func(c *rawClient) []byte{
 		"a length out of range":        func(*rawClient) []byte { return make([]byte, frameHeader) },
 		"an id that is not advertised": func(c *rawClient) []byte { return appendFrame(nil, []byte{0xff, 0xff, 0, 0, 0, 0, 0, 0, 0, 0}) },
-		"an id of a reply": func(c *rawClient) []byte {
+		"the id of a reply": func(c *rawClient) []byte {
 			return appendFrame(nil, []byte{0, 18, 0, 0, 0, 0, 0, 0, 0, 0})
 		},
 		"a request without a header": func(c *rawClient) []byte { return appendFrame(nil, []byte{0, 23, 0, 0, 0, 0}) },
-		"another's client index": func(c *rawClient) []byte {
+		"the client index of another connection": func(c *rawClient) []byte {
 			return appendFrame(nil, (&rawClient{index: good.index}).request(r.Server, &memclnt.ControlPing{}, 1))
 		},
-		"fields that end early": func(c *rawClient) []byte {
+		"truncated fields": func(c *rawClient) []byte {
 			return appendFrame(nil, c.request(r.Server, &vlib.CliInband{Cmd: "show version"}, 1)[:20])
 		},
 		"a string longer than the message": func(c *rawClient) []byte {
@@ -42,16 +42,16 @@ func TestAMalformedMessageCostsItsConnectionOnly(t *testing.T) {
 				t.Fatal(err)
 			}
 			if !bad.closed() {
-				t.Fatal("the connection is still open, or something was answered")
+				t.Fatal("the connection is still open, or the server sent a reply")
 			}
 			if !good.answers(t, r.Server) {
-				t.Fatal("another connection suffered")
+				t.Fatal("another connection was affected")
 			}
 		})
 	}
 }
 
-func TestARequestBeforeTheHandshakeEndsTheConnection(t *testing.T) {
+func TestRequestBeforeHandshakeClosesTheConnection(t *testing.T) {
 	r := start(t, Limits{})
 	c := r.dial(t)
 	c.sendFrame(t, c.request(r.Server, &memclnt.ControlPing{}, 1))
@@ -60,21 +60,21 @@ func TestARequestBeforeTheHandshakeEndsTheConnection(t *testing.T) {
 	}
 }
 
-func TestAClientThatSaysNothingIsDropped(t *testing.T) {
+func TestSilentClientIsDroppedAfterHandshakeTimeout(t *testing.T) {
 	c := start(t, Limits{Handshake: 20 * time.Millisecond}).dial(t)
 	if !c.closed() {
 		t.Fatal("still open")
 	}
 }
 
-func TestMoreClientsThanTheLimitAreTurnedAwayUntilOneGoes(t *testing.T) {
+func TestClientsAboveTheLimitAreRejectedUntilOneDisconnects(t *testing.T) {
 	r := start(t, Limits{Clients: 2})
 	first, second := r.register(t), r.register(t)
 	if !r.dial(t).closed() {
-		t.Fatal("a third client was let in")
+		t.Fatal("a third client was accepted")
 	}
 	if !first.answers(t, r.Server) || !second.answers(t, r.Server) {
-		t.Fatal("those inside suffered")
+		t.Fatal("the accepted clients were affected")
 	}
 	first.Close()
 	eventually(t, func() bool {
@@ -85,7 +85,7 @@ func TestMoreClientsThanTheLimitAreTurnedAwayUntilOneGoes(t *testing.T) {
 		}
 		_, err := c.r.Peek(1)
 		var timeout net.Error
-		return errors.As(err, &timeout) && timeout.Timeout() // let in: the server waits for the handshake
+		return errors.As(err, &timeout) && timeout.Timeout() // accepted: the server waits for the handshake
 	})
 }
 
@@ -101,7 +101,7 @@ func TestPipelinedRequestsAreAnsweredInOrder(t *testing.T) {
 		}
 		all = appendFrame(all, m)
 	}
-	go c.Write(all) //nolint:errcheck // a failure shows below
+	go c.Write(all) //nolint:errcheck // receive below detects a failure
 	for i := range uint32(n) {
 		if got := binary.BigEndian.Uint32(c.receive(t)[2:]); got != i {
 			t.Fatalf("reply %d has context %d", i, got)
@@ -109,7 +109,7 @@ func TestPipelinedRequestsAreAnsweredInOrder(t *testing.T) {
 	}
 }
 
-func TestSayingGoodbyeIsAnsweredAndEndsTheConnection(t *testing.T) {
+func TestSockclntDeleteIsAnsweredAndClosesTheConnection(t *testing.T) {
 	r := start(t, Limits{})
 	c := r.register(t)
 	c.sendFrame(t, c.request(r.Server, &memclnt.SockclntDelete{Index: c.index}, 9))
@@ -122,7 +122,7 @@ func TestSayingGoodbyeIsAnsweredAndEndsTheConnection(t *testing.T) {
 	}
 }
 
-func TestGovppFindsTheRequestAndNotTheReplyForItsGoodbye(t *testing.T) {
+func TestGovppFindsSockclntDeleteAndNotItsReply(t *testing.T) {
 	last := ""
 	for _, e := range start(t, Limits{}).table.entries() {
 		if strings.HasPrefix(e.Name, "sockclnt_delete_") {
@@ -134,9 +134,9 @@ func TestGovppFindsTheRequestAndNotTheReplyForItsGoodbye(t *testing.T) {
 	}
 }
 
-func TestAPanicCostsTheConnectionAndNotTheProcess(t *testing.T) {
+func TestPanicOfAHandlerClosesOnlyItsConnection(t *testing.T) {
 	r := prepare(t, Limits{})
-	handle(r.Server, func(*client, *vpe.ShowVersion) (*vpe.ShowVersionReply, error) { panic("of a handler") })
+	handle(r.Server, func(*client, *vpe.ShowVersion) (*vpe.ShowVersionReply, error) { panic("test") })
 	r.serve(t)
 	bad, good := r.register(t), r.register(t)
 	bad.sendFrame(t, bad.request(r.Server, &vpe.ShowVersion{}, 1))
@@ -144,19 +144,19 @@ func TestAPanicCostsTheConnectionAndNotTheProcess(t *testing.T) {
 		t.Fatal("still open")
 	}
 	if !good.answers(t, r.Server) {
-		t.Fatal("another connection suffered")
+		t.Fatal("another connection was affected")
 	}
 }
 
-func TestAClientThatDoesNotReadIsDroppedAndHoldsUpNobody(t *testing.T) {
+func TestSlowReaderIsDroppedAndBlocksNoOtherClient(t *testing.T) {
 	r := start(t, Limits{Write: 100 * time.Millisecond})
-	deaf, good := r.register(t), r.register(t)
-	dump := deaf.request(r.Server, &memclnt.APIVersions{}, 1)
+	slow, good := r.register(t), r.register(t)
+	dump := slow.request(r.Server, &memclnt.APIVersions{}, 1)
 	written := make(chan error, 1)
 	go func() {
 		var err error
 		for batch := appendFrame(nil, dump); err == nil; {
-			_, err = deaf.Write(batch)
+			_, err = slow.Write(batch)
 		}
 		written <- err
 	}()
@@ -170,11 +170,11 @@ func TestAClientThatDoesNotReadIsDroppedAndHoldsUpNobody(t *testing.T) {
 		t.Fatal("not dropped in time")
 	}
 	if !good.answers(t, r.Server) {
-		t.Fatal("another connection suffered")
+		t.Fatal("another connection was affected")
 	}
 }
 
-// eventually fails the test if what is expected does not come true in time.
+// eventually waits until expected returns true, and fails the test after a minute.
 func eventually(t *testing.T, expected func() bool) {
 	t.Helper()
 	deadline := time.After(time.Minute)
@@ -184,7 +184,7 @@ func eventually(t *testing.T, expected func() bool) {
 		select {
 		case <-tick.C:
 		case <-deadline:
-			t.Fatal("not in time")
+			t.Fatal("condition not met in time")
 		}
 	}
 }

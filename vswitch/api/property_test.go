@@ -18,18 +18,18 @@ import (
 	"github.com/weftnet/weft/vswitch/model/modeltest"
 )
 
-// machine drives a server and the reference side by side.
+// machine applies the same calls to a server and to the reference.
 type machine struct {
-	*asker
+	*testClient
 	engine *modeltest.Engine
 	ref    *reference
 }
 
-func TestDumpsSayWhatRandomCallsHaveMadeAndAfterDeletingAllNothing(t *testing.T) {
+func TestDumpsMatchReferenceAfterRandomCallsAndAreEmptyAfterDelete(t *testing.T) {
 	r := start(t, Limits{})
-	a := newAsker(t.Context(), r.connect(t))
+	a := newTestClient(t.Context(), r.connect(t))
 	rapid.Check(t, func(t *rapid.T) {
-		m := &machine{asker: a, engine: r.engine, ref: newReference()}
+		m := &machine{testClient: a, engine: r.engine, ref: newReference()}
 		defer m.wipe(t)
 		t.Repeat(map[string]func(*rapid.T){
 			"":          m.check,
@@ -47,7 +47,7 @@ func TestDumpsSayWhatRandomCallsHaveMadeAndAfterDeletingAllNothing(t *testing.T)
 	})
 }
 
-// index draws one of the interfaces, sometimes one that does not exist.
+// index draws an interface index, sometimes an unknown one.
 func (m *machine) index(t *rapid.T) interface_types.InterfaceIndex {
 	list := []interface_types.InterfaceIndex{65000}
 	for i := range m.ref.interfaces {
@@ -57,7 +57,7 @@ func (m *machine) index(t *rapid.T) interface_types.InterfaceIndex {
 	return rapid.SampledFrom(list).Draw(t, "interface")
 }
 
-// agree fails the test unless the server and the reference agree on whether a call succeeds.
+// agree fails the test unless the call succeeds as the reference expects. It returns that.
 func agree(t *rapid.T, what string, err error, want bool) bool {
 	t.Helper()
 	if (err == nil) != want {
@@ -69,7 +69,7 @@ func agree(t *rapid.T, what string, err error, want bool) bool {
 func (m *machine) addLoopback(t *rapid.T) {
 	instance := rapid.Uint32Range(0, 3).Draw(t, "instance")
 	name := fmt.Sprintf("loop%d", instance)
-	reply, err := ask(t, m.asker, m.ifs.CreateLoopbackInstance, &interfaces.CreateLoopbackInstance{IsSpecified: true, UserInstance: instance})
+	reply, err := invoke(t, m.testClient, m.ifs.CreateLoopbackInstance, &interfaces.CreateLoopbackInstance{IsSpecified: true, UserInstance: instance})
 	if agree(t, name, err, !m.named(name)) {
 		m.made(t, reply.SwIfIndex, &refInterface{name: name})
 	}
@@ -78,7 +78,7 @@ func (m *machine) addLoopback(t *rapid.T) {
 func (m *machine) addTap(t *rapid.T) {
 	id := rapid.Uint32Range(0, 3).Draw(t, "id")
 	name := fmt.Sprintf("tap%d", id)
-	reply, err := ask(t, m.asker, m.taps.TapCreateV3, &tapv2.TapCreateV3{ID: id, UseRandomMac: true, Tag: "a tap"})
+	reply, err := invoke(t, m.testClient, m.taps.TapCreateV3, &tapv2.TapCreateV3{ID: id, UseRandomMac: true, Tag: "a tap"})
 	if agree(t, name, err, !m.named(name)) {
 		m.made(t, reply.SwIfIndex, &refInterface{name: name, tag: "a tap"})
 	}
@@ -95,7 +95,7 @@ func (m *machine) named(name string) bool {
 
 func (m *machine) made(t *rapid.T, index interface_types.InterfaceIndex, i *refInterface) {
 	if m.ref.interfaces[index] != nil {
-		t.Fatalf("index %d is given twice", index)
+		t.Fatalf("index %d is in use", index)
 	}
 	i.neighbours = map[netip.Addr]bool{}
 	m.ref.interfaces[index] = i
@@ -104,8 +104,8 @@ func (m *machine) made(t *rapid.T, index interface_types.InterfaceIndex, i *refI
 func (m *machine) deleteInterface(t *rapid.T) {
 	index := m.index(t)
 	i := m.ref.interfaces[index]
-	_, errLoop := ask(t, m.asker, m.ifs.DeleteLoopback, &interfaces.DeleteLoopback{SwIfIndex: index})
-	_, errTap := ask(t, m.asker, m.taps.TapDeleteV2, &tapv2.TapDeleteV2{SwIfIndex: index})
+	_, errLoop := invoke(t, m.testClient, m.ifs.DeleteLoopback, &interfaces.DeleteLoopback{SwIfIndex: index})
+	_, errTap := invoke(t, m.testClient, m.taps.TapDeleteV2, &tapv2.TapDeleteV2{SwIfIndex: index})
 	agree(t, "delete loopback", errLoop, i != nil && i.name[0] == 'l' && index != 0)
 	agree(t, "delete tap", errTap, i != nil && i.name[0] == 't')
 	if i != nil && index != 0 {
@@ -116,7 +116,7 @@ func (m *machine) deleteInterface(t *rapid.T) {
 
 func (m *machine) flags(t *rapid.T) {
 	index, up := m.index(t), rapid.Bool().Draw(t, "up")
-	_, err := ask(t, m.asker, m.ifs.SwInterfaceSetFlags, &interfaces.SwInterfaceSetFlags{SwIfIndex: index, Flags: statusFlags(up, false)})
+	_, err := invoke(t, m.testClient, m.ifs.SwInterfaceSetFlags, &interfaces.SwInterfaceSetFlags{SwIfIndex: index, Flags: statusFlags(up, false)})
 	if i := m.ref.interfaces[index]; agree(t, "set flags", err, i != nil) {
 		i.up = up
 	}
@@ -124,7 +124,7 @@ func (m *machine) flags(t *rapid.T) {
 
 func (m *machine) tag(t *rapid.T) {
 	index, tag := m.index(t), rapid.StringMatching(`[a-z]{0,70}`).Draw(t, "tag")
-	_, err := ask(t, m.asker, m.ifs.SwInterfaceTagAddDel, &interfaces.SwInterfaceTagAddDel{IsAdd: true, SwIfIndex: index, Tag: tag})
+	_, err := invoke(t, m.testClient, m.ifs.SwInterfaceTagAddDel, &interfaces.SwInterfaceTagAddDel{IsAdd: true, SwIfIndex: index, Tag: tag})
 	if i := m.ref.interfaces[index]; agree(t, "tag", err, i != nil && tag != "") {
 		i.tag = tag[:min(63, len(tag))]
 	}
@@ -132,7 +132,7 @@ func (m *machine) tag(t *rapid.T) {
 
 func (m *machine) changeTable(t *rapid.T) {
 	id, add := rapid.Uint32Range(0, 2).Draw(t, "table"), rapid.Bool().Draw(t, "add")
-	_, err := ask(t, m.asker, m.ips.IPTableAddDelV2, &ip.IPTableAddDelV2{IsAdd: add, Table: ip.IPTable{TableID: id}})
+	_, err := invoke(t, m.testClient, m.ips.IPTableAddDelV2, &ip.IPTableAddDelV2{IsAdd: add, Table: ip.IPTable{TableID: id}})
 	agree(t, "table", err, true)
 	m.ref.tables[id] = add || id == 0
 	m.ref.sweep()
@@ -140,7 +140,7 @@ func (m *machine) changeTable(t *rapid.T) {
 
 func (m *machine) bind(t *rapid.T) {
 	index, id := m.index(t), rapid.Uint32Range(0, 2).Draw(t, "table")
-	_, err := ask(t, m.asker, m.ifs.SwInterfaceSetTable, &interfaces.SwInterfaceSetTable{SwIfIndex: index, VrfID: id})
+	_, err := invoke(t, m.testClient, m.ifs.SwInterfaceSetTable, &interfaces.SwInterfaceSetTable{SwIfIndex: index, VrfID: id})
 	i := m.ref.interfaces[index]
 	free := i != nil && !slices.ContainsFunc(i.addresses, func(p netip.Prefix) bool { return p.Addr().Is4() })
 	if agree(t, "bind", err, free && m.ref.exists(id)) {
@@ -167,7 +167,7 @@ func (m *machine) changeAddress(t *rapid.T) {
 	}
 }
 
-// conflicts counts IPv6 addresses as all in one table: the test binds IPv4 only.
+// conflicts assumes one table for IPv6: the test binds only IPv4 tables.
 func (m *machine) conflicts(i *refInterface, p netip.Prefix) bool {
 	if p.Addr().Is4() {
 		return m.ref.conflicts(i, p)
@@ -188,7 +188,7 @@ func (m *machine) changeRoute(t *rapid.T) {
 	path := refPath{uint32(m.index(t)), rapid.SampledFrom([]string{"0.0.0.0", "10.0.0.9", "10.0.0.10"}).Draw(t, "next hop")}
 	add, multipath := rapid.Bool().Draw(t, "add"), rapid.Bool().Draw(t, "multipath")
 	nh, _ := ip_types.ParseAddress(path.nextHop)
-	_, err := ask(t, m.asker, m.ips.IPRouteAddDelV2, &ip.IPRouteAddDelV2{IsAdd: add, IsMultipath: multipath, Route: ip.IPRouteV2{
+	_, err := invoke(t, m.testClient, m.ips.IPRouteAddDelV2, &ip.IPRouteAddDelV2{IsAdd: add, IsMultipath: multipath, Route: ip.IPRouteV2{
 		TableID: k.table, Prefix: toPrefix(k.prefix), Paths: []fib_types.FibPath{{SwIfIndex: path.index, Nh: fib_types.FibPathNh{Address: nh.Un}}}}})
 	if !agree(t, "route", err, m.ref.exists(k.table) && m.ref.interfaces[interface_types.InterfaceIndex(path.index)] != nil) {
 		return
@@ -229,5 +229,5 @@ func (m *machine) changeNeighbour(t *rapid.T) {
 	}
 }
 
-// key is forward's name of an IPv4 table.
+// key returns the key of an IPv4 table.
 func key(table uint32) forward.TableKey { return forward.TableKey{Family: forward.IP4, ID: table} }

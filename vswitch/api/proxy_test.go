@@ -19,10 +19,10 @@ import (
 	"github.com/weftnet/weft/vswitch/model/modeltest"
 )
 
-func (a *asker) arps() arp.RPCService   { return arp.NewServiceClient(a.conn) }
-func (a *asker) nds() ip6_nd.RPCService { return ip6_nd.NewServiceClient(a.conn) }
+func (a *testClient) arps() arp.RPCService   { return arp.NewServiceClient(a.conn) }
+func (a *testClient) nds() ip6_nd.RPCService { return ip6_nd.NewServiceClient(a.conn) }
 
-func (a *asker) ranges(t failer) []arp.ProxyArp {
+func (a *testClient) ranges(t testingT) []arp.ProxyArp {
 	t.Helper()
 	s, err := a.arps().ProxyArpDump(a.context, &arp.ProxyArpDump{})
 	var list []arp.ProxyArp
@@ -32,22 +32,22 @@ func (a *asker) ranges(t failer) []arp.ProxyArp {
 	return list
 }
 
-// rangeOf adds or removes a range and returns VPP's error.
-func (a *asker) rangeOf(t failer, p arp.ProxyArp, add bool) error {
+// rangeOf adds or deletes a range and returns VPP's error.
+func (a *testClient) rangeOf(t testingT, p arp.ProxyArp, add bool) error {
 	t.Helper()
-	_, err := ask(t, a, a.arps().ProxyArpAddDel, &arp.ProxyArpAddDel{IsAdd: add, Proxy: p})
+	_, err := invoke(t, a, a.arps().ProxyArpAddDel, &arp.ProxyArpAddDel{IsAdd: add, Proxy: p})
 	return err
 }
 
-// host adds or removes a proxied host and returns VPP's error.
-func (a *asker) host(t failer, index interface_types.InterfaceIndex, addr string, add bool) error {
+// host adds or deletes a proxied host and returns VPP's error.
+func (a *testClient) host(t testingT, index interface_types.InterfaceIndex, addr string, add bool) error {
 	t.Helper()
 	raw := netip.MustParseAddr(addr).As16()
-	_, err := ask(t, a, a.nds().IP6ndProxyAddDel, &ip6_nd.IP6ndProxyAddDel{SwIfIndex: index, IsAdd: add, IP: raw})
+	_, err := invoke(t, a, a.nds().IP6ndProxyAddDel, &ip6_nd.IP6ndProxyAddDel{SwIfIndex: index, IsAdd: add, IP: raw})
 	return err
 }
 
-func (a *asker) hosts(t failer) []ip6_nd.IP6ndProxyDetails {
+func (a *testClient) hosts(t testingT) []ip6_nd.IP6ndProxyDetails {
 	t.Helper()
 	s, err := a.nds().IP6ndProxyDump(a.context, &ip6_nd.IP6ndProxyDump{})
 	var list []ip6_nd.IP6ndProxyDetails
@@ -57,11 +57,11 @@ func (a *asker) hosts(t failer) []ip6_nd.IP6ndProxyDetails {
 	return list
 }
 
-func TestProxyARPIsKeptAndAnswered(t *testing.T) {
+func TestProxyARPRanges(t *testing.T) {
 	r := start(t, Limits{})
-	a := newAsker(t.Context(), r.connect(t))
+	a := newTestClient(t.Context(), r.connect(t))
 	table := ip.IPTable{TableID: 7}
-	if _, err := ask(t, a, a.ips.IPTableAddDelV2, &ip.IPTableAddDelV2{IsAdd: true, Table: table}); err != nil {
+	if _, err := invoke(t, a, a.ips.IPTableAddDelV2, &ip.IPTableAddDelV2{IsAdd: true, Table: table}); err != nil {
 		t.Fatal(err)
 	}
 	one := arp.ProxyArp{Low: ip_types.IP4Address{10, 1, 1, 2}, Hi: ip_types.IP4Address{10, 1, 1, 9}}
@@ -82,7 +82,7 @@ func TestProxyARPIsKeptAndAnswered(t *testing.T) {
 	}
 	for _, add := range []bool{true, false} {
 		if err := a.rangeOf(t, arp.ProxyArp{TableID: 8}, add); !errors.Is(err, api.NO_SUCH_FIB) {
-			t.Errorf("no such table: %v", err)
+			t.Errorf("unknown table: %v", err)
 		}
 	}
 	want := forward.ProxyRange{Table: 7, Low: netip.MustParseAddr("10.1.1.2"), High: netip.MustParseAddr("10.1.1.9")}
@@ -91,20 +91,20 @@ func TestProxyARPIsKeptAndAnswered(t *testing.T) {
 			t.Errorf("packet path: %+v", s.Proxies)
 		}
 	})
-	if _, err := ask(t, a, a.ips.IPTableAddDelV2, &ip.IPTableAddDelV2{Table: table}); err != nil {
+	if _, err := invoke(t, a, a.ips.IPTableAddDelV2, &ip.IPTableAddDelV2{Table: table}); err != nil {
 		t.Fatal(err)
 	}
 	if got := a.ranges(t); len(got) != 0 {
-		t.Errorf("after their tables: %+v", got)
+		t.Errorf("after the delete of their tables: %+v", got)
 	}
 }
 
-func TestProxyARPOfInterfaces(t *testing.T) {
+func TestProxyARPInterfaces(t *testing.T) {
 	r := start(t, Limits{})
-	a := newAsker(t.Context(), r.connect(t))
+	a := newTestClient(t.Context(), r.connect(t))
 	one, two := a.loopback(t), a.loopback(t)
 	set := func(index interface_types.InterfaceIndex, on bool) error {
-		_, err := ask(t, a, a.arps().ProxyArpIntfcEnableDisable, &arp.ProxyArpIntfcEnableDisable{SwIfIndex: index, Enable: on})
+		_, err := invoke(t, a, a.arps().ProxyArpIntfcEnableDisable, &arp.ProxyArpIntfcEnableDisable{SwIfIndex: index, Enable: on})
 		return err
 	}
 	listed := func() (list []uint32) {
@@ -126,18 +126,18 @@ func TestProxyARPOfInterfaces(t *testing.T) {
 		t.Errorf("off: %v, %v", err, listed())
 	}
 	if err := set(4711, true); !errors.Is(err, api.INVALID_SW_IF_INDEX) {
-		t.Errorf("no such interface: %v", err)
+		t.Errorf("unknown interface: %v", err)
 	}
 	r.engine.Look(func(s modeltest.State) {
 		if s.Interfaces[uint32(one)].ProxyARP || !s.Interfaces[uint32(two)].ProxyARP {
-			t.Error("the packet path was told otherwise")
+			t.Error("the packet path has another state")
 		}
 	})
 }
 
-func TestProxyNDMakesARouteAndGoesWithItsInterface(t *testing.T) {
+func TestProxyNDAddsRouteAndEndsWithItsInterface(t *testing.T) {
 	r := start(t, Limits{})
-	a := newAsker(t.Context(), r.connect(t))
+	a := newTestClient(t.Context(), r.connect(t))
 	one, two := a.loopback(t), a.loopback(t)
 	const addr = "fd00::7"
 	for _, index := range []interface_types.InterfaceIndex{one, two, one} {
@@ -165,28 +165,28 @@ func TestProxyNDMakesARouteAndGoesWithItsInterface(t *testing.T) {
 	if n := a.neighbours(t, ip_types.ADDRESS_IP6); len(n) != 0 || !slices.Equal(a.hosts(t), want[1:]) {
 		t.Errorf("neighbours %+v, hosts %+v", n, a.hosts(t))
 	}
-	if _, err := ask(t, a, a.ifs.DeleteLoopback, &interfaces.DeleteLoopback{SwIfIndex: two}); err != nil {
+	if _, err := invoke(t, a, a.ifs.DeleteLoopback, &interfaces.DeleteLoopback{SwIfIndex: two}); err != nil {
 		t.Fatal(err)
 	}
 	if got := a.routes(t, ip.IPTable{IsIP6: true}, uint8(model.SourceProxyND)); len(got) != 0 || len(a.hosts(t)) != 0 {
 		t.Errorf("left: %+v %+v", got, a.hosts(t))
 	}
 	if err := a.host(t, 4711, addr, true); !errors.Is(err, api.INVALID_SW_IF_INDEX) {
-		t.Errorf("no such interface: %v", err)
+		t.Errorf("unknown interface: %v", err)
 	}
 }
 
-func TestProxyNDForEveryone(t *testing.T) {
+func TestProxyNDForAllAddresses(t *testing.T) {
 	r := start(t, Limits{})
-	a := newAsker(t.Context(), r.connect(t))
+	a := newTestClient(t.Context(), r.connect(t))
 	loop := a.loopback(t)
 	for _, on := range []bool{true, false} {
-		if _, err := ask(t, a, a.nds().IP6ndProxyEnableDisable, &ip6_nd.IP6ndProxyEnableDisable{SwIfIndex: loop, IsEnable: on}); err != nil {
+		if _, err := invoke(t, a, a.nds().IP6ndProxyEnableDisable, &ip6_nd.IP6ndProxyEnableDisable{SwIfIndex: loop, IsEnable: on}); err != nil {
 			t.Fatal(err)
 		}
 		r.engine.Look(func(s modeltest.State) {
 			if s.Interfaces[uint32(loop)].ProxyND != on {
-				t.Errorf("the packet path was not told %v", on)
+				t.Errorf("the packet path does not have %v", on)
 			}
 		})
 	}

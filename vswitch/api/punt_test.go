@@ -11,20 +11,20 @@ import (
 	"go.fd.io/govpp/binapi/punt"
 )
 
-func (a *asker) redirect(t failer, m ip.AddDelIPPuntRedirectV2) error {
+func (a *testClient) redirect(t testingT, m ip.AddDelIPPuntRedirectV2) error {
 	t.Helper()
-	_, err := ask(t, a, ip.NewServiceClient(a.conn).AddDelIPPuntRedirectV2, &m)
+	_, err := invoke(t, a, ip.NewServiceClient(a.conn).AddDelIPPuntRedirectV2, &m)
 	return err
 }
 
-func (a *asker) redirects(t failer, rx interface_types.InterfaceIndex, af ip_types.AddressFamily) []*ip.IPPuntRedirectV2Details {
+func (a *testClient) redirects(t testingT, rx interface_types.InterfaceIndex, af ip_types.AddressFamily) []*ip.IPPuntRedirectV2Details {
 	t.Helper()
 	s, err := ip.NewServiceClient(a.conn).IPPuntRedirectV2Dump(a.context, &ip.IPPuntRedirectV2Dump{SwIfIndex: rx, Af: af})
 	return dump[*ip.IPPuntRedirectV2Details](t, s, err)
 }
 
-func TestPuntRedirectsAreMadeReplacedDumpedAndDeleted(t *testing.T) {
-	a := newAsker(t.Context(), start(t, Limits{}).connect(t))
+func TestPuntRedirectCreateReplaceDumpDelete(t *testing.T) {
+	a := newTestClient(t.Context(), start(t, Limits{}).connect(t))
 	to := func(rx interface_types.InterfaceIndex, last byte) ip.AddDelIPPuntRedirectV2 {
 		path := fib_types.FibPath{SwIfIndex: 0, Weight: 1, Proto: fib_types.FIB_API_PATH_NH_PROTO_IP4}
 		path.Nh.Address = ip_types.AddressUnionIP4(ip_types.IP4Address{192, 0, 2, last})
@@ -62,10 +62,10 @@ func TestPuntRedirectsAreMadeReplacedDumpedAndDeleted(t *testing.T) {
 	})
 }
 
-func TestOnlyAllPortsOfUDPAndTCPArePunted(t *testing.T) {
-	a := newAsker(t.Context(), start(t, Limits{}).connect(t))
+func TestSetPuntAcceptsOnlyAllPortsOfUDPAndTCP(t *testing.T) {
+	a := newTestClient(t.Context(), start(t, Limits{}).connect(t))
 	set := func(protocol ip_types.IPProto, port uint16) error {
-		_, err := ask(t, a, punt.NewServiceClient(a.conn).SetPunt, &punt.SetPunt{IsAdd: true, Punt: punt.Punt{
+		_, err := invoke(t, a, punt.NewServiceClient(a.conn).SetPunt, &punt.SetPunt{IsAdd: true, Punt: punt.Punt{
 			Type: punt.PUNT_API_TYPE_L4, Punt: punt.PuntUnionL4(punt.PuntL4{Protocol: protocol, Port: port}),
 		}})
 		return err
@@ -76,7 +76,7 @@ func TestOnlyAllPortsOfUDPAndTCPArePunted(t *testing.T) {
 		}
 	}
 	checkRefusals(t, map[string]refusal{
-		"ICMP":         {func() error { return set(ip_types.IP_API_PROTO_ICMP, 0xffff) }, api.UNSPECIFIED},
-		"one of TCP's": {func() error { return set(ip_types.IP_API_PROTO_TCP, 22) }, api.UNSPECIFIED},
+		"ICMP":              {func() error { return set(ip_types.IP_API_PROTO_ICMP, 0xffff) }, api.UNSPECIFIED},
+		"a single TCP port": {func() error { return set(ip_types.IP_API_PROTO_TCP, 22) }, api.UNSPECIFIED},
 	})
 }

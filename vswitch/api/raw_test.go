@@ -15,14 +15,14 @@ import (
 	"go.fd.io/govpp/codec"
 )
 
-// rawClient speaks the protocol byte by byte.
+// rawClient sends and receives encoded messages.
 type rawClient struct {
 	net.Conn
 	r     *bufio.Reader
 	index uint32
 }
 
-func (r running) dial(t testing.TB) *rawClient {
+func (r testServer) dial(t testing.TB) *rawClient {
 	t.Helper()
 	conn, err := net.Dial("unix", r.path)
 	if err != nil {
@@ -35,8 +35,8 @@ func (r running) dial(t testing.TB) *rawClient {
 	return &rawClient{Conn: conn, r: bufio.NewReader(conn)}
 }
 
-// register does the handshake.
-func (r running) register(t testing.TB) *rawClient {
+// register connects and sends sockclnt_create.
+func (r testServer) register(t testing.TB) *rawClient {
 	t.Helper()
 	c := r.dial(t)
 	c.sendFrame(t, must(codec.EncodeMsg(&memclnt.SockclntCreate{Name: "raw"}, 15)))
@@ -71,7 +71,7 @@ func (c *rawClient) receive(t testing.TB) []byte {
 	return data
 }
 
-// request makes a request's bytes.
+// request encodes a request.
 func (c *rawClient) request(s *Server, m api.Message, context uint32) []byte {
 	data := must(codec.EncodeMsg(m, s.table.id(m)))
 	binary.BigEndian.PutUint32(data[2:], c.index)
@@ -79,13 +79,13 @@ func (c *rawClient) request(s *Server, m api.Message, context uint32) []byte {
 	return data
 }
 
-// closed says whether the server ends the connection without a further word.
+// closed reports whether the server closes the connection without sending more.
 func (c *rawClient) closed() bool {
 	n, err := io.Copy(io.Discard, c.r)
 	return n == 0 && (err == nil || errors.Is(err, syscall.ECONNRESET))
 }
 
-// answers says whether the server answers a ping here.
+// answers reports whether the server answers a control_ping.
 func (c *rawClient) answers(t testing.TB, s *Server) bool {
 	t.Helper()
 	if _, err := c.Write(appendFrame(nil, c.request(s, &memclnt.ControlPing{}, 77))); err != nil {

@@ -8,11 +8,10 @@ import (
 	"go.fd.io/govpp/binapi/interface_types"
 )
 
-// reference is what the dumps should say after a sequence of calls: plain facts, from which
-// everything else is worked out anew each time.
+// reference is the expected state after a sequence of calls. It stores only what the calls set; expected dumps are derived.
 type reference struct {
 	interfaces map[interface_types.InterfaceIndex]*refInterface
-	tables     map[uint32]bool // IPv4 tables that the API holds, and 0
+	tables     map[uint32]bool // IPv4 tables that the API has added, and 0
 	routes     map[refPrefix][]refPath
 }
 
@@ -39,7 +38,7 @@ func newReference() *reference {
 		tables: map[uint32]bool{0: true}, routes: map[refPrefix][]refPath{}}
 }
 
-// exists says whether a table is there: the API or an interface holds it.
+// exists reports whether the API or an interface holds a table.
 func (r *reference) exists(table uint32) bool {
 	if r.tables[table] {
 		return true
@@ -52,7 +51,7 @@ func (r *reference) exists(table uint32) bool {
 	return false
 }
 
-// sweep forgets the routes of tables that are gone.
+// sweep deletes the routes of deleted tables.
 func (r *reference) sweep() {
 	for k := range r.routes {
 		if !r.exists(k.table) {
@@ -61,7 +60,7 @@ func (r *reference) sweep() {
 	}
 }
 
-// conflicts says whether p may not be added to the interface.
+// conflicts reports whether p cannot be added to the interface.
 func (r *reference) conflicts(on *refInterface, p netip.Prefix) bool {
 	for _, i := range r.interfaces {
 		for _, q := range i.addresses {
@@ -74,7 +73,7 @@ func (r *reference) conflicts(on *refInterface, p netip.Prefix) bool {
 	return false
 }
 
-// prefixes are those of all routes of an IPv4 table, by source.
+// prefixes returns the route prefixes of an IPv4 table with their sources.
 func (r *reference) prefixes(table uint32) map[netip.Prefix]uint8 {
 	all := map[netip.Prefix]uint8{}
 	put := func(p netip.Prefix, source uint8) {
@@ -105,7 +104,7 @@ func (r *reference) prefixes(table uint32) map[netip.Prefix]uint8 {
 	return all
 }
 
-// connected tells the prefixes that the interface's IPv4 addresses make routes to.
+// connected calls put for the prefixes of the interface's connected routes.
 func (i *refInterface) connected(put func(netip.Prefix)) {
 	for _, p := range i.addresses {
 		if !p.Addr().Is4() {
@@ -119,7 +118,7 @@ func (i *refInterface) connected(put func(netip.Prefix)) {
 	}
 }
 
-// endsByHand are the first and last addresses of the prefixes that the property test uses.
+// endsByHand returns the first and last address of the prefixes in the property test.
 var endsByHand = map[string][]string{
 	"10.0.0.0/24": {"10.0.0.0/32", "10.0.0.255/32"},
 	"10.0.1.0/24": {"10.0.1.0/32", "10.0.1.255/32"},
@@ -127,7 +126,7 @@ var endsByHand = map[string][]string{
 	"10.0.2.0/31": {"10.0.2.0/32", "10.0.2.1/32"},
 }
 
-// covered says whether the longest prefix around a host is attached to the interface.
+// covered reports whether the longest prefix that contains a host is attached to the interface.
 func (r *reference) covered(index uint32, all map[netip.Prefix]uint8, host refPrefix) bool {
 	var cover netip.Prefix
 	for p := range all {

@@ -18,7 +18,7 @@ import (
 
 const unknown = interface_types.InterfaceIndex(4711)
 
-// refusal is a call and the error that it should get.
+// refusal is a call and the error that it should return.
 type refusal struct {
 	call func() error
 	want error
@@ -35,70 +35,70 @@ func checkRefusals(t *testing.T, calls map[string]refusal) {
 	}
 }
 
-func TestInterfaceCallsAnswerVPPsErrors(t *testing.T) {
-	a := newAsker(t.Context(), start(t, Limits{}).connect(t))
+func TestInterfaceRetvals(t *testing.T) {
+	a := newTestClient(t.Context(), start(t, Limits{}).connect(t))
 	loop := a.loopback(t)
 	checkRefusals(t, map[string]refusal{
 		"flags of an unknown interface": {func() error {
-			_, err := ask(t, a, a.ifs.SwInterfaceSetFlags, &interfaces.SwInterfaceSetFlags{SwIfIndex: unknown})
+			_, err := invoke(t, a, a.ifs.SwInterfaceSetFlags, &interfaces.SwInterfaceSetFlags{SwIfIndex: unknown})
 			return err
 		}, api.INVALID_SW_IF_INDEX},
 		"an empty tag": {func() error {
-			_, err := ask(t, a, a.ifs.SwInterfaceTagAddDel, &interfaces.SwInterfaceTagAddDel{IsAdd: true, SwIfIndex: loop})
+			_, err := invoke(t, a, a.ifs.SwInterfaceTagAddDel, &interfaces.SwInterfaceTagAddDel{IsAdd: true, SwIfIndex: loop})
 			return err
 		}, api.INVALID_VALUE},
 		"a MAC for local0": {func() error {
-			_, err := ask(t, a, a.ifs.SwInterfaceSetMacAddress, &interfaces.SwInterfaceSetMacAddress{})
+			_, err := invoke(t, a, a.ifs.SwInterfaceSetMacAddress, &interfaces.SwInterfaceSetMacAddress{})
 			return err
 		}, api.UNIMPLEMENTED},
 		"a link MTU for local0": {func() error {
-			_, err := ask(t, a, a.ifs.HwInterfaceSetMtu, &interfaces.HwInterfaceSetMtu{Mtu: 1500})
+			_, err := invoke(t, a, a.ifs.HwInterfaceSetMtu, &interfaces.HwInterfaceSetMtu{Mtu: 1500})
 			return err
 		}, api.FEATURE_DISABLED},
 		"a link MTU for a loopback": {func() error {
-			_, err := ask(t, a, a.ifs.HwInterfaceSetMtu, &interfaces.HwInterfaceSetMtu{SwIfIndex: loop, Mtu: 1500})
+			_, err := invoke(t, a, a.ifs.HwInterfaceSetMtu, &interfaces.HwInterfaceSetMtu{SwIfIndex: loop, Mtu: 1500})
 			return err
 		}, api.UNSUPPORTED},
 		"MTUs that differ between IPv4 and IPv6": {func() error {
-			_, err := ask(t, a, a.ifs.SwInterfaceSetMtu, &interfaces.SwInterfaceSetMtu{SwIfIndex: loop, Mtu: []uint32{9000, 1500, 1400, 0}})
+			_, err := invoke(t, a, a.ifs.SwInterfaceSetMtu, &interfaces.SwInterfaceSetMtu{SwIfIndex: loop, Mtu: []uint32{9000, 1500, 1400, 0}})
 			return err
 		}, api.UNSUPPORTED},
 	})
 }
 
-func TestVRFLoopbackAndIPv6CallsAnswerVPPsErrors(t *testing.T) {
-	a := newAsker(t.Context(), start(t, Limits{}).connect(t))
+func TestVRFLoopbackAndIPv6Retvals(t *testing.T) {
+	a := newTestClient(t.Context(), start(t, Limits{}).connect(t))
 	loop := a.loopback(t)
 	checkRefusals(t, map[string]refusal{
 		"a VRF that does not exist": {func() error {
-			_, err := ask(t, a, a.ifs.SwInterfaceSetTable, &interfaces.SwInterfaceSetTable{SwIfIndex: loop, VrfID: 7})
+			_, err := invoke(t, a, a.ifs.SwInterfaceSetTable, &interfaces.SwInterfaceSetTable{SwIfIndex: loop, VrfID: 7})
 			return err
 		}, api.NO_SUCH_FIB},
-		"a loopback instance that is taken": {func() error {
-			_, err := ask(t, a, a.ifs.CreateLoopbackInstance, &interfaces.CreateLoopbackInstance{IsSpecified: true})
+		"a loopback instance in use": {func() error {
+			_, err := invoke(t, a, a.ifs.CreateLoopbackInstance, &interfaces.CreateLoopbackInstance{IsSpecified: true})
 			return err
 		}, api.INVALID_REGISTRATION},
 		"deleting local0 as a loopback": {func() error {
-			_, err := ask(t, a, a.ifs.DeleteLoopback, &interfaces.DeleteLoopback{})
+			_, err := invoke(t, a, a.ifs.DeleteLoopback, &interfaces.DeleteLoopback{})
 			return err
 		}, api.INVALID_SW_IF_INDEX},
-		"not being subscribed and ending it": {func() error {
-			_, err := ask(t, a, a.ifs.WantInterfaceEvents, &interfaces.WantInterfaceEvents{})
+		"unsubscribing without a subscription": {func() error {
+			_, err := invoke(t, a, a.ifs.WantInterfaceEvents, &interfaces.WantInterfaceEvents{})
 			return err
 		}, api.INVALID_REGISTRATION},
 		"IPv6 off where it is not on": {func() error {
-			_, err := ask(t, a, a.ips.SwInterfaceIP6EnableDisable, &ip.SwInterfaceIP6EnableDisable{SwIfIndex: loop})
+			_, err := invoke(t, a, a.ips.SwInterfaceIP6EnableDisable, &ip.SwInterfaceIP6EnableDisable{SwIfIndex: loop})
 			return err
 		}, api.IP6_NOT_ENABLED},
 		"an unknown donor": {func() error {
-			_, err := ask(t, a, a.ifs.SwInterfaceSetUnnumbered, &interfaces.SwInterfaceSetUnnumbered{SwIfIndex: unknown, UnnumberedSwIfIndex: loop, IsAdd: true})
+			_, err := invoke(t, a, a.ifs.SwInterfaceSetUnnumbered, &interfaces.SwInterfaceSetUnnumbered{SwIfIndex: unknown, UnnumberedSwIfIndex: loop, IsAdd: true})
 			return err
 		}, api.INVALID_SW_IF_INDEX_2},
 	})
 }
 
-func TestAddressCallsAnswerVPPsErrors(t *testing.T) {
-	a := newAsker(t.Context(), start(t, Limits{}).connect(t))
+func TestAddressRetvals(t *testing.T) {
+	a := newTestClient(t.Context(), start(t, Limits{}).connect(t))
 	one, two := a.loopback(t), a.loopback(t)
 	for _, p := range []string{"10.0.0.1/24", "fd00::1/64", "fe80::5/128"} {
 		if err := a.address(t, one, p, true); err != nil {
@@ -111,20 +111,20 @@ func TestAddressCallsAnswerVPPsErrors(t *testing.T) {
 		add    bool
 		want   error
 	}{
-		"the same again":                      {one, "10.0.0.1/24", true, api.ADDRESS_IN_USE},
-		"another of the prefix":               {one, "10.0.0.2/24", true, nil},
-		"an overlapping prefix":               {one, "10.0.0.9/32", true, api.ADDRESS_IN_USE},
-		"the prefix on another interface":     {two, "10.0.0.3/24", true, api.ADDRESS_IN_USE},
-		"the same again, IPv6":                {one, "fd00::1/64", true, api.DUPLICATE_IF_ADDRESS},
-		"the prefix on another, IPv6":         {two, "fd00::2/64", true, api.DUPLICATE_IF_ADDRESS},
-		"no length":                           {two, "10.9.0.1/0", true, api.ADDRESS_LENGTH_MISMATCH},
-		"local0":                              {0, "10.9.0.1/24", true, api.UNSUPPORTED},
-		"unknown interface":                   {unknown, "10.9.0.1/24", true, api.INVALID_SW_IF_INDEX},
-		"link-local that is no /128":          {one, "fe80::1/64", true, api.ADDRESS_LENGTH_MISMATCH},
-		"deleting what is not there":          {two, "10.0.0.1/24", false, api.ADDRESS_NOT_FOUND_FOR_INTERFACE},
-		"deleting with another length":        {one, "10.0.0.1/25", false, api.ADDRESS_NOT_FOUND_FOR_INTERFACE},
-		"deleting the link-local address":     {one, "fe80::5/128", false, api.ADDRESS_NOT_DELETABLE},
-		"deleting another link-local address": {one, "fe80::6/128", false, api.ADDRESS_NOT_FOUND_FOR_INTERFACE},
+		"the same address again":                {one, "10.0.0.1/24", true, api.ADDRESS_IN_USE},
+		"another address of the prefix":         {one, "10.0.0.2/24", true, nil},
+		"an overlapping prefix":                 {one, "10.0.0.9/32", true, api.ADDRESS_IN_USE},
+		"the prefix on another interface":       {two, "10.0.0.3/24", true, api.ADDRESS_IN_USE},
+		"the same address again, IPv6":          {one, "fd00::1/64", true, api.DUPLICATE_IF_ADDRESS},
+		"the prefix on another interface, IPv6": {two, "fd00::2/64", true, api.DUPLICATE_IF_ADDRESS},
+		"no length":                             {two, "10.9.0.1/0", true, api.ADDRESS_LENGTH_MISMATCH},
+		"local0":                                {0, "10.9.0.1/24", true, api.UNSUPPORTED},
+		"unknown interface":                     {unknown, "10.9.0.1/24", true, api.INVALID_SW_IF_INDEX},
+		"link-local that is not a /128":         {one, "fe80::1/64", true, api.ADDRESS_LENGTH_MISMATCH},
+		"deleting an unknown address":           {two, "10.0.0.1/24", false, api.ADDRESS_NOT_FOUND_FOR_INTERFACE},
+		"deleting with another length":          {one, "10.0.0.1/25", false, api.ADDRESS_NOT_FOUND_FOR_INTERFACE},
+		"deleting the link-local address":       {one, "fe80::5/128", false, api.ADDRESS_NOT_DELETABLE},
+		"deleting another link-local address":   {one, "fe80::6/128", false, api.ADDRESS_NOT_FOUND_FOR_INTERFACE},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if err := a.address(t, c.index, c.prefix, c.add); err != c.want { //nolint:errorlint // the number itself is the answer
@@ -134,35 +134,35 @@ func TestAddressCallsAnswerVPPsErrors(t *testing.T) {
 	}
 }
 
-func TestTapCallsRefuseWhatIsNotServed(t *testing.T) {
+func TestTapRetvals(t *testing.T) {
 	r := start(t, Limits{})
-	a := newAsker(t.Context(), r.connect(t))
-	if _, err := ask(t, a, a.taps.TapCreateV3, &tapv2.TapCreateV3{ID: 5}); err != nil {
+	a := newTestClient(t.Context(), r.connect(t))
+	if _, err := invoke(t, a, a.taps.TapCreateV3, &tapv2.TapCreateV3{ID: 5}); err != nil {
 		t.Fatal(err)
 	}
 	for name, c := range map[string]struct {
 		tap  tapv2.TapCreateV3
 		want error
 	}{
-		"an id that is taken":     {tapv2.TapCreateV3{ID: 5}, api.INVALID_INTERFACE},
-		"an id out of range":      {tapv2.TapCreateV3{ID: 8193}, api.UNSPECIFIED},
-		"a ring not 2^n":          {tapv2.TapCreateV3{ID: 6, RxRingSz: 300}, api.INIT_FAILED},
-		"seventeen queues":        {tapv2.TapCreateV3{ID: 6, NumRxQueues: 17}, api.SYSCALL_ERROR_2},
-		"a tun":                   {tapv2.TapCreateV3{ID: 6, TapFlags: tapv2.TAP_API_FLAG_TUN}, api.UNSUPPORTED},
-		"attaching":               {tapv2.TapCreateV3{ID: 6, TapFlags: tapv2.TAP_API_FLAG_ATTACH}, api.UNSUPPORTED},
-		"persistence":             {tapv2.TapCreateV3{ID: 6, TapFlags: tapv2.TAP_API_FLAG_PERSIST}, api.UNSUPPORTED},
-		"a flag unknown to VPP":   {tapv2.TapCreateV3{ID: 6, TapFlags: 1 << 30}, api.UNSUPPORTED},
-		"a bridge":                {tapv2.TapCreateV3{ID: 6, HostBridgeSet: true, HostBridge: "br0"}, api.UNSUPPORTED},
-		"a gateway":               {tapv2.TapCreateV3{ID: 6, HostIP4GwSet: true}, api.UNSUPPORTED},
-		"a name too long":         {tapv2.TapCreateV3{ID: 6, HostIfNameSet: true, HostIfName: "sixteen-letters-"}, api.SYSCALL_ERROR_3},
-		"a multicast host MAC":    {tapv2.TapCreateV3{ID: 6, HostMacAddrSet: true, HostMacAddr: [6]byte{1}}, api.NETLINK_ERROR},
-		"an MTU too long":         {tapv2.TapCreateV3{ID: 6, HostMtuSet: true, HostMtuSize: 1 << 20}, api.NETLINK_ERROR},
-		"a prefix too long":       {tapv2.TapCreateV3{ID: 6, HostIP4PrefixSet: true, HostIP4Prefix: ip_types.IP4AddressWithPrefix{Len: 33}}, api.NETLINK_ERROR},
-		"a namespace outside":     {tapv2.TapCreateV3{ID: 6, HostNamespaceSet: true, HostNamespace: "../x"}, api.SYSCALL_ERROR_2},
-		"a pid that is no number": {tapv2.TapCreateV3{ID: 6, HostNamespaceSet: true, HostNamespace: "pid:x"}, api.SYSCALL_ERROR_2},
+		"an id in use":             {tapv2.TapCreateV3{ID: 5}, api.INVALID_INTERFACE},
+		"an id out of range":       {tapv2.TapCreateV3{ID: 8193}, api.UNSPECIFIED},
+		"a ring size not 2^n":      {tapv2.TapCreateV3{ID: 6, RxRingSz: 300}, api.INIT_FAILED},
+		"seventeen queues":         {tapv2.TapCreateV3{ID: 6, NumRxQueues: 17}, api.SYSCALL_ERROR_2},
+		"a tun":                    {tapv2.TapCreateV3{ID: 6, TapFlags: tapv2.TAP_API_FLAG_TUN}, api.UNSUPPORTED},
+		"attaching":                {tapv2.TapCreateV3{ID: 6, TapFlags: tapv2.TAP_API_FLAG_ATTACH}, api.UNSUPPORTED},
+		"persistence":              {tapv2.TapCreateV3{ID: 6, TapFlags: tapv2.TAP_API_FLAG_PERSIST}, api.UNSUPPORTED},
+		"a flag unknown to VPP":    {tapv2.TapCreateV3{ID: 6, TapFlags: 1 << 30}, api.UNSUPPORTED},
+		"a bridge":                 {tapv2.TapCreateV3{ID: 6, HostBridgeSet: true, HostBridge: "br0"}, api.UNSUPPORTED},
+		"a gateway":                {tapv2.TapCreateV3{ID: 6, HostIP4GwSet: true}, api.UNSUPPORTED},
+		"a name too long":          {tapv2.TapCreateV3{ID: 6, HostIfNameSet: true, HostIfName: "sixteen-letters-"}, api.SYSCALL_ERROR_3},
+		"a multicast host MAC":     {tapv2.TapCreateV3{ID: 6, HostMacAddrSet: true, HostMacAddr: [6]byte{1}}, api.NETLINK_ERROR},
+		"an MTU too long":          {tapv2.TapCreateV3{ID: 6, HostMtuSet: true, HostMtuSize: 1 << 20}, api.NETLINK_ERROR},
+		"a prefix too long":        {tapv2.TapCreateV3{ID: 6, HostIP4PrefixSet: true, HostIP4Prefix: ip_types.IP4AddressWithPrefix{Len: 33}}, api.NETLINK_ERROR},
+		"a namespace path with ..": {tapv2.TapCreateV3{ID: 6, HostNamespaceSet: true, HostNamespace: "../x"}, api.SYSCALL_ERROR_2},
+		"an invalid pid":           {tapv2.TapCreateV3{ID: 6, HostNamespaceSet: true, HostNamespace: "pid:x"}, api.SYSCALL_ERROR_2},
 	} {
 		t.Run(name, func(t *testing.T) {
-			reply, err := ask(t, a, a.taps.TapCreateV3, &c.tap)
+			reply, err := invoke(t, a, a.taps.TapCreateV3, &c.tap)
 			if err != c.want || reply.SwIfIndex != allInterfaces { //nolint:errorlint // the number itself is the answer
 				t.Fatalf("want %v, got %v and index %d", c.want, err, reply.SwIfIndex)
 			}
@@ -170,29 +170,29 @@ func TestTapCallsRefuseWhatIsNotServed(t *testing.T) {
 	}
 	r.engine.Look(func(s modeltest.State) {
 		if len(s.Taps) != 1 || len(s.Interfaces) != 2 {
-			t.Fatalf("refused taps were made: %+v", s.Taps)
+			t.Fatalf("rejected taps exist: %+v", s.Taps)
 		}
 	})
 }
 
-func TestATapThatThePacketPathRefusesLeavesNothing(t *testing.T) {
+func TestTapRejectedByThePacketPathLeavesNoState(t *testing.T) {
 	r := start(t, Limits{})
-	a := newAsker(t.Context(), r.connect(t))
+	a := newTestClient(t.Context(), r.connect(t))
 	r.engine.FailTap(forward.ErrNoPort)
-	if _, err := ask(t, a, a.taps.TapCreateV3, &tapv2.TapCreateV3{ID: 1}); err != api.SYSCALL_ERROR_3 { //nolint:errorlint // the number itself
+	if _, err := invoke(t, a, a.taps.TapCreateV3, &tapv2.TapCreateV3{ID: 1}); err != api.SYSCALL_ERROR_3 { //nolint:errorlint // the number itself
 		t.Fatal(err)
 	}
 	if list := a.interfaces(t); len(list) != 1 {
 		t.Fatalf("interfaces: %v", list)
 	}
 	r.engine.FailTap(nil)
-	if _, err := ask(t, a, a.taps.TapCreateV3, &tapv2.TapCreateV3{ID: 1}); err != nil {
-		t.Fatal("its id is still taken:", err)
+	if _, err := invoke(t, a, a.taps.TapCreateV3, &tapv2.TapCreateV3{ID: 1}); err != nil {
+		t.Fatal("its id is still in use:", err)
 	}
 }
 
-func TestRouteAndNeighbourCallsAnswerVPPsErrors(t *testing.T) {
-	a := newAsker(t.Context(), start(t, Limits{}).connect(t))
+func TestRouteAndNeighbourRetvals(t *testing.T) {
+	a := newTestClient(t.Context(), start(t, Limits{}).connect(t))
 	loop := uint32(a.loopback(t))
 	via := func(p fib_types.FibPath) ip.IPRouteV2 {
 		return ip.IPRouteV2{Prefix: toPrefix(prefix("10.1.0.0/16")), Paths: []fib_types.FibPath{p}}
@@ -201,24 +201,24 @@ func TestRouteAndNeighbourCallsAnswerVPPsErrors(t *testing.T) {
 		route ip.IPRouteV2
 		want  error
 	}{
-		"no paths":                {ip.IPRouteV2{Prefix: toPrefix(prefix("10.1.0.0/16"))}, api.VPPApiError(-52)},
-		"unknown table":           {ip.IPRouteV2{TableID: 9, Paths: []fib_types.FibPath{{SwIfIndex: loop}}}, api.NO_SUCH_FIB},
-		"unknown interface":       {via(fib_types.FibPath{SwIfIndex: 4711}), api.NO_MATCHING_INTERFACE},
-		"unknown next table":      {via(fib_types.FibPath{SwIfIndex: ^uint32(0), TableID: 9}), api.NO_SUCH_FIB},
-		"labels":                  {via(fib_types.FibPath{SwIfIndex: loop, NLabels: 1}), api.UNSUPPORTED},
-		"a flag":                  {via(fib_types.FibPath{SwIfIndex: loop, Flags: fib_types.FIB_API_PATH_FLAG_RESOLVE_VIA_HOST}), api.UNSUPPORTED},
-		"a kind that is not":      {via(fib_types.FibPath{SwIfIndex: loop, Type: fib_types.FIB_API_PATH_TYPE_DVR}), api.UNSUPPORTED},
-		"MPLS":                    {via(fib_types.FibPath{SwIfIndex: loop, Proto: fib_types.FIB_API_PATH_NH_PROTO_MPLS}), api.FIB_PATH_UNSUPPORTED_NH_PROTO},
-		"another source":          {ip.IPRouteV2{Src: 12, Paths: []fib_types.FibPath{{SwIfIndex: loop}}}, api.UNSUPPORTED},
-		"a family that is not":    {ip.IPRouteV2{Prefix: ip_types.Prefix{Address: ip_types.Address{Af: 9}}, Paths: []fib_types.FibPath{{SwIfIndex: loop}}}, api.INVALID_ADDRESS_FAMILY},
-		"a length that is not":    {ip.IPRouteV2{Prefix: ip_types.Prefix{Len: 33}, Paths: []fib_types.FibPath{{SwIfIndex: loop}}}, api.INVALID_PREFIX_LENGTH},
-		"dropping and more":       {ip.IPRouteV2{Paths: []fib_types.FibPath{{SwIfIndex: loop}, {Type: fib_types.FIB_API_PATH_TYPE_DROP}}}, api.UNSUPPORTED},
-		"what can be done":        {via(fib_types.FibPath{SwIfIndex: loop}), nil},
-		"what leads to nowhere":   {via(fib_types.FibPath{Type: fib_types.FIB_API_PATH_TYPE_ICMP_UNREACH}), nil},
-		"a lookup somewhere else": {via(fib_types.FibPath{SwIfIndex: ^uint32(0)}), nil},
+		"no paths":                   {ip.IPRouteV2{Prefix: toPrefix(prefix("10.1.0.0/16"))}, api.VPPApiError(-52)},
+		"unknown table":              {ip.IPRouteV2{TableID: 9, Paths: []fib_types.FibPath{{SwIfIndex: loop}}}, api.NO_SUCH_FIB},
+		"unknown interface":          {via(fib_types.FibPath{SwIfIndex: 4711}), api.NO_MATCHING_INTERFACE},
+		"unknown next table":         {via(fib_types.FibPath{SwIfIndex: ^uint32(0), TableID: 9}), api.NO_SUCH_FIB},
+		"labels":                     {via(fib_types.FibPath{SwIfIndex: loop, NLabels: 1}), api.UNSUPPORTED},
+		"a flag":                     {via(fib_types.FibPath{SwIfIndex: loop, Flags: fib_types.FIB_API_PATH_FLAG_RESOLVE_VIA_HOST}), api.UNSUPPORTED},
+		"an unsupported path type":   {via(fib_types.FibPath{SwIfIndex: loop, Type: fib_types.FIB_API_PATH_TYPE_DVR}), api.UNSUPPORTED},
+		"MPLS":                       {via(fib_types.FibPath{SwIfIndex: loop, Proto: fib_types.FIB_API_PATH_NH_PROTO_MPLS}), api.FIB_PATH_UNSUPPORTED_NH_PROTO},
+		"another source":             {ip.IPRouteV2{Src: 12, Paths: []fib_types.FibPath{{SwIfIndex: loop}}}, api.UNSUPPORTED},
+		"an invalid family":          {ip.IPRouteV2{Prefix: ip_types.Prefix{Address: ip_types.Address{Af: 9}}, Paths: []fib_types.FibPath{{SwIfIndex: loop}}}, api.INVALID_ADDRESS_FAMILY},
+		"an invalid prefix length":   {ip.IPRouteV2{Prefix: ip_types.Prefix{Len: 33}, Paths: []fib_types.FibPath{{SwIfIndex: loop}}}, api.INVALID_PREFIX_LENGTH},
+		"a drop path beside another": {ip.IPRouteV2{Paths: []fib_types.FibPath{{SwIfIndex: loop}, {Type: fib_types.FIB_API_PATH_TYPE_DROP}}}, api.UNSUPPORTED},
+		"a valid route":              {via(fib_types.FibPath{SwIfIndex: loop}), nil},
+		"an unreachable route":       {via(fib_types.FibPath{Type: fib_types.FIB_API_PATH_TYPE_ICMP_UNREACH}), nil},
+		"a lookup in another table":  {via(fib_types.FibPath{SwIfIndex: ^uint32(0)}), nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := ask(t, a, a.ips.IPRouteAddDelV2, &ip.IPRouteAddDelV2{IsAdd: true, Route: c.route})
+			_, err := invoke(t, a, a.ips.IPRouteAddDelV2, &ip.IPRouteAddDelV2{IsAdd: true, Route: c.route})
 			if err != c.want { //nolint:errorlint // the number itself is the answer
 				t.Fatalf("want %v, got %v", c.want, err)
 			}
@@ -230,7 +230,7 @@ func TestRouteAndNeighbourCallsAnswerVPPsErrors(t *testing.T) {
 	if err := a.neighbour(t, 1, "10.0.0.9", false); err != api.NO_SUCH_ENTRY { //nolint:errorlint // the number itself
 		t.Error("unknown neighbour:", err)
 	}
-	if _, err := ask(t, a, a.nbrs.IPNeighborFlush, &ip_neighbor.IPNeighborFlush{Af: 9}); err != api.INVALID_ADDRESS_FAMILY { //nolint:errorlint // the number itself
-		t.Error("flush of no family:", err)
+	if _, err := invoke(t, a, a.nbrs.IPNeighborFlush, &ip_neighbor.IPNeighborFlush{Af: 9}); err != api.INVALID_ADDRESS_FAMILY { //nolint:errorlint // the number itself
+		t.Error("flush with an invalid family:", err)
 	}
 }

@@ -16,19 +16,19 @@ import (
 
 func prefix(s string) netip.Prefix { return netip.MustParsePrefix(s) }
 
-func TestEventsSayWhatHasJustChangedWithTheSubscribersPID(t *testing.T) {
+func TestEventsHaveChangedFlagsAndPIDOfSubscriber(t *testing.T) {
 	r := start(t, Limits{})
 	conn := r.connect(t)
-	a := newAsker(t.Context(), conn)
+	a := newTestClient(t.Context(), conn)
 	watcher, err := conn.WatchEvent(t.Context(), &interfaces.SwInterfaceEvent{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer watcher.Close()
-	if _, err := ask(t, a, a.ifs.WantInterfaceEvents, &interfaces.WantInterfaceEvents{EnableDisable: 1, PID: 42}); err != nil {
+	if _, err := invoke(t, a, a.ifs.WantInterfaceEvents, &interfaces.WantInterfaceEvents{EnableDisable: 1, PID: 42}); err != nil {
 		t.Fatal(err)
 	}
-	tap, err := ask(t, a, a.taps.TapCreateV3, &tapv2.TapCreateV3{ID: 1})
+	tap, err := invoke(t, a, a.taps.TapCreateV3, &tapv2.TapCreateV3{ID: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -36,7 +36,7 @@ func TestEventsSayWhatHasJustChangedWithTheSubscribersPID(t *testing.T) {
 	a.setUp(t, tap.SwIfIndex, true) // changes nothing
 	a.setUp(t, tap.SwIfIndex, false)
 	a.setUp(t, tap.SwIfIndex, true)
-	if _, err := ask(t, a, a.taps.TapDeleteV2, &tapv2.TapDeleteV2{SwIfIndex: tap.SwIfIndex}); err != nil {
+	if _, err := invoke(t, a, a.taps.TapDeleteV2, &tapv2.TapDeleteV2{SwIfIndex: tap.SwIfIndex}); err != nil {
 		t.Fatal(err)
 	}
 	up, link := interface_types.IF_STATUS_API_FLAG_ADMIN_UP, interface_types.IF_STATUS_API_FLAG_LINK_UP
@@ -50,19 +50,19 @@ func TestEventsSayWhatHasJustChangedWithTheSubscribersPID(t *testing.T) {
 	}
 }
 
-func TestASecondSubscriptionIsRefused(t *testing.T) {
-	a := newAsker(t.Context(), start(t, Limits{}).connect(t))
+func TestSecondSubscriptionIsRejected(t *testing.T) {
+	a := newTestClient(t.Context(), start(t, Limits{}).connect(t))
 	on := &interfaces.WantInterfaceEvents{EnableDisable: 1}
-	if _, err := ask(t, a, a.ifs.WantInterfaceEvents, on); err != nil {
+	if _, err := invoke(t, a, a.ifs.WantInterfaceEvents, on); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := ask(t, a, a.ifs.WantInterfaceEvents, on); err != api.INVALID_REGISTRATION { //nolint:errorlint // the number itself
+	if _, err := invoke(t, a, a.ifs.WantInterfaceEvents, on); err != api.INVALID_REGISTRATION { //nolint:errorlint // the number itself
 		t.Fatal(err)
 	}
 }
 
-func TestTheDumpFiltersAsVPPDoes(t *testing.T) {
-	a := newAsker(t.Context(), start(t, Limits{}).connect(t))
+func TestInterfaceDumpFiltersAsVPPDoes(t *testing.T) {
+	a := newTestClient(t.Context(), start(t, Limits{}).connect(t))
 	a.loopback(t)
 	second := a.loopback(t)
 	for name, c := range map[string]struct {
@@ -89,41 +89,41 @@ func TestTheDumpFiltersAsVPPDoes(t *testing.T) {
 	}
 }
 
-func TestAnIndexIsNotGivenAgainAtOnce(t *testing.T) {
-	a := newAsker(t.Context(), start(t, Limits{}).connect(t))
+func TestInterfaceIndexIsNotReusedAtOnce(t *testing.T) {
+	a := newTestClient(t.Context(), start(t, Limits{}).connect(t))
 	seen := map[interface_types.InterfaceIndex]bool{}
 	for range 20 {
 		index := a.loopback(t)
 		if seen[index] {
-			t.Fatalf("index %d again", index)
+			t.Fatalf("index %d is reused", index)
 		}
 		seen[index] = true
-		if _, err := ask(t, a, a.ifs.DeleteLoopback, &interfaces.DeleteLoopback{SwIfIndex: index}); err != nil {
+		if _, err := invoke(t, a, a.ifs.DeleteLoopback, &interfaces.DeleteLoopback{SwIfIndex: index}); err != nil {
 			t.Fatal(err)
 		}
 	}
 }
 
-func TestALinkLocalAddressWith128BitsBecomesTheInterfaces(t *testing.T) {
-	a := newAsker(t.Context(), start(t, Limits{}).connect(t))
+func TestLinkLocalSlash128BecomesTheLinkLocalAddress(t *testing.T) {
+	a := newTestClient(t.Context(), start(t, Limits{}).connect(t))
 	loop := a.loopback(t)
 	if err := a.address(t, loop, "fe80::77/128", true); err != nil {
 		t.Fatal(err)
 	}
-	reply, err := ask(t, a, a.ips.SwInterfaceIP6GetLinkLocalAddress, &ip.SwInterfaceIP6GetLinkLocalAddress{SwIfIndex: loop})
+	reply, err := invoke(t, a, a.ips.SwInterfaceIP6GetLinkLocalAddress, &ip.SwInterfaceIP6GetLinkLocalAddress{SwIfIndex: loop})
 	if err != nil || reply.IP.String() != "fe80::77" {
 		t.Fatalf("%v, %v", reply, err)
 	}
 	if list := a.addresses(t, loop, true); len(list) != 0 {
-		t.Fatal("it is among the addresses:", list)
+		t.Fatal("it is in the address dump:", list)
 	}
 }
 
-func TestATableCannotBeSetWhileThereAreAddressesOfItsFamily(t *testing.T) {
-	a := newAsker(t.Context(), start(t, Limits{}).connect(t))
+func TestSetTableFailsWhileInterfaceHasAddressesOfTheFamily(t *testing.T) {
+	a := newTestClient(t.Context(), start(t, Limits{}).connect(t))
 	loop := a.loopback(t)
 	for _, isIP6 := range []bool{false, true} {
-		if _, err := ask(t, a, a.ips.IPTableAddDelV2, &ip.IPTableAddDelV2{IsAdd: true, Table: ip.IPTable{TableID: 3, IsIP6: isIP6}}); err != nil {
+		if _, err := invoke(t, a, a.ips.IPTableAddDelV2, &ip.IPTableAddDelV2{IsAdd: true, Table: ip.IPTable{TableID: 3, IsIP6: isIP6}}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -131,7 +131,7 @@ func TestATableCannotBeSetWhileThereAreAddressesOfItsFamily(t *testing.T) {
 		t.Fatal(err)
 	}
 	set := func(isIP6 bool) error {
-		_, err := ask(t, a, a.ifs.SwInterfaceSetTable, &interfaces.SwInterfaceSetTable{SwIfIndex: loop, IsIPv6: isIP6, VrfID: 3})
+		_, err := invoke(t, a, a.ifs.SwInterfaceSetTable, &interfaces.SwInterfaceSetTable{SwIfIndex: loop, IsIPv6: isIP6, VrfID: 3})
 		return err
 	}
 	if err := set(false); err != api.ADDRESS_FOUND_FOR_INTERFACE { //nolint:errorlint // the number itself
@@ -140,19 +140,19 @@ func TestATableCannotBeSetWhileThereAreAddressesOfItsFamily(t *testing.T) {
 	if err := set(true); err != nil {
 		t.Fatal("IPv6:", err)
 	}
-	got, err := ask(t, a, a.ifs.SwInterfaceGetTable, &interfaces.SwInterfaceGetTable{SwIfIndex: loop, IsIPv6: true})
+	got, err := invoke(t, a, a.ifs.SwInterfaceGetTable, &interfaces.SwInterfaceGetTable{SwIfIndex: loop, IsIPv6: true})
 	if err != nil || got.VrfID != 3 {
 		t.Fatalf("%v, %v", got, err)
 	}
 }
 
-func TestARouteComesBackFromTheDumpAsItWasMade(t *testing.T) {
-	a := newAsker(t.Context(), start(t, Limits{}).connect(t))
+func TestRouteDumpReturnsWhatWasAdded(t *testing.T) {
+	a := newTestClient(t.Context(), start(t, Limits{}).connect(t))
 	loop := uint32(a.loopback(t))
 	route := ip.IPRouteV2{Prefix: toPrefix(prefix("fd01::/48")), Paths: []fib_types.FibPath{
 		{SwIfIndex: loop, Weight: 3, Proto: fib_types.FIB_API_PATH_NH_PROTO_IP6, Nh: fib_types.FibPathNh{Address: toUnion(netip.MustParseAddr("fd00::2"))}},
 		{SwIfIndex: ^uint32(0), Weight: 1, Preference: 1, Proto: fib_types.FIB_API_PATH_NH_PROTO_IP6, Nh: fib_types.FibPathNh{Address: toUnion(netip.MustParseAddr("fd00::3"))}}}}
-	if _, err := ask(t, a, a.ips.IPRouteAddDelV2, &ip.IPRouteAddDelV2{IsAdd: true, Route: route}); err != nil {
+	if _, err := invoke(t, a, a.ips.IPRouteAddDelV2, &ip.IPRouteAddDelV2{IsAdd: true, Route: route}); err != nil {
 		t.Fatal(err)
 	}
 	list := a.routes(t, ip.IPTable{IsIP6: true}, 8)
@@ -166,14 +166,14 @@ func TestARouteComesBackFromTheDumpAsItWasMade(t *testing.T) {
 	}
 }
 
-func TestAnUnnumberedInterfaceUsesItsDonorsAddresses(t *testing.T) {
-	a := newAsker(t.Context(), start(t, Limits{}).connect(t))
+func TestUnnumberedInterfaceUsesAddressesOfItsDonor(t *testing.T) {
+	a := newTestClient(t.Context(), start(t, Limits{}).connect(t))
 	donor, borrower := a.loopback(t), a.loopback(t)
 	if err := a.address(t, donor, "10.0.0.1/32", true); err != nil {
 		t.Fatal(err)
 	}
 	req := &interfaces.SwInterfaceSetUnnumbered{SwIfIndex: donor, UnnumberedSwIfIndex: borrower, IsAdd: true}
-	if _, err := ask(t, a, a.ifs.SwInterfaceSetUnnumbered, req); err != nil {
+	if _, err := invoke(t, a, a.ifs.SwInterfaceSetUnnumbered, req); err != nil {
 		t.Fatal(err)
 	}
 	s, err := a.ips.IPUnnumberedDump(t.Context(), &ip.IPUnnumberedDump{SwIfIndex: allInterfaces})
@@ -182,13 +182,13 @@ func TestAnUnnumberedInterfaceUsesItsDonorsAddresses(t *testing.T) {
 		t.Fatalf("%+v", list)
 	}
 	if err := a.address(t, borrower, "10.0.5.1/24", true); err != api.UNEXPECTED_INTF_STATE { //nolint:errorlint // the number itself
-		t.Fatal("an address of its own beside:", err)
+		t.Fatal("adding an own address:", err)
 	}
 }
 
-func TestATapComesBackFromTheDumpAsItWasMade(t *testing.T) {
-	a := newAsker(t.Context(), start(t, Limits{}).connect(t))
-	reply, err := ask(t, a, a.taps.TapCreateV3, &tapv2.TapCreateV3{ID: ^uint32(0), HostIfNameSet: true, HostIfName: "eth0", RxRingSz: 512,
+func TestTapDumpReturnsWhatWasCreated(t *testing.T) {
+	a := newTestClient(t.Context(), start(t, Limits{}).connect(t))
+	reply, err := invoke(t, a, a.taps.TapCreateV3, &tapv2.TapCreateV3{ID: ^uint32(0), HostIfNameSet: true, HostIfName: "eth0", RxRingSz: 512,
 		HostMtuSet: true, HostMtuSize: 1400, HostMacAddrSet: true, HostMacAddr: [6]byte{2, 1}, TapFlags: tapv2.TAP_API_FLAG_GSO,
 		HostNamespaceSet: true, HostNamespace: "/run/netns/x", Tag: strings.Repeat("t", 70)})
 	if err != nil {
@@ -206,10 +206,10 @@ func TestATapComesBackFromTheDumpAsItWasMade(t *testing.T) {
 	}
 }
 
-func TestTheCommandsAnswerAndAnUnknownOneIsSaidToBe(t *testing.T) {
+func TestCommandsAndUnknownCommand(t *testing.T) {
 	r := start(t, Limits{})
-	a := newAsker(t.Context(), r.connect(t))
-	if _, err := ask(t, a, a.taps.TapCreateV3, &tapv2.TapCreateV3{ID: 0}); err != nil {
+	a := newTestClient(t.Context(), r.connect(t))
+	if _, err := invoke(t, a, a.taps.TapCreateV3, &tapv2.TapCreateV3{ID: 0}); err != nil {
 		t.Fatal(err)
 	}
 	cli := vlib.NewServiceClient(a.conn)
@@ -229,7 +229,7 @@ func TestTheCommandsAnswerAndAnUnknownOneIsSaidToBe(t *testing.T) {
 		{"destroy everything", "unknown input `destroy everything'"},
 		{"", "unknown input"},
 	} {
-		reply, err := ask(t, a, cli.CliInband, &vlib.CliInband{Cmd: c.command})
+		reply, err := invoke(t, a, cli.CliInband, &vlib.CliInband{Cmd: c.command})
 		if err != nil || !strings.Contains(reply.Reply, c.want) {
 			t.Errorf("%q: %v\n%s", c.command, err, reply.Reply)
 		}

@@ -1,4 +1,4 @@
-// Package api serves VPP's binary API on a unix stream socket, answering from the model.
+// Package api serves VPP's binary API on a unix stream socket. The model executes the requests.
 package api
 
 import (
@@ -34,11 +34,11 @@ import (
 	"github.com/weftnet/weft/vswitch/model"
 )
 
-// Limits bound what clients can cost; a zero field means its default.
+// Limits bounds the resources of clients. A zero field selects the default.
 type Limits struct {
-	Clients   int           // connections at once, 64
-	Handshake time.Duration // from connect to sockclnt_create, 10 s
-	Write     time.Duration // one write to a client that does not read, 10 s
+	Clients   int           // concurrent connections, default 64
+	Handshake time.Duration // from connect to sockclnt_create, default 10 s
+	Write     time.Duration // one blocked write, default 10 s
 }
 
 func (l *Limits) setDefaults() {
@@ -53,7 +53,7 @@ func (l *Limits) setDefaults() {
 	}
 }
 
-// Server answers VPP's binary API. Requests of one connection are answered strictly in order.
+// Server serves VPP's binary API. It answers the requests of one connection in order.
 type Server struct {
 	model  *model.Model
 	log    *slog.Logger
@@ -63,10 +63,10 @@ type Server struct {
 
 	mu      sync.Mutex
 	clients map[uint32]*client
-	last    uint32 // last index given away
+	last    uint32 // last allocated client index
 }
 
-// New makes a server that answers from m.
+// New returns a server for m.
 func New(m *model.Model, log *slog.Logger, limits Limits) *Server {
 	limits.setDefaults()
 	s := &Server{model: m, log: log, limits: limits, table: newTable(), clients: map[uint32]*client{}}
@@ -92,8 +92,8 @@ func New(m *model.Model, log *slog.Logger, limits Limits) *Server {
 	return s
 }
 
-// Serve answers the clients of l until ctx ends, then closes l and all connections
-// and returns nil when every goroutine has gone.
+// Serve accepts clients on l until ctx ends. Then it closes l and all connections,
+// and returns nil when all its goroutines have ended.
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -126,7 +126,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	}
 }
 
-// pause waits before the next Accept after one that failed for want of something, descriptors most likely.
+// pause waits before the next Accept after one failed for lack of resources, usually file descriptors.
 func (s *Server) pause(ctx context.Context, err error) error {
 	if ne := net.Error(nil); !errors.As(err, &ne) {
 		return fmt.Errorf("accept API client: %w", err)
@@ -139,7 +139,7 @@ func (s *Server) pause(ctx context.Context, err error) error {
 	return nil
 }
 
-// admit gives conn an index, which is not used again soon.
+// admit allocates a client index for conn. Indexes are not reused soon.
 func (s *Server) admit(ctx context.Context, conn net.Conn) (*client, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -147,7 +147,7 @@ func (s *Server) admit(ctx context.Context, conn net.Conn) (*client, error) {
 		return nil, ctx.Err()
 	}
 	if len(s.clients) >= s.limits.Clients {
-		return nil, fmt.Errorf("%d clients are connected already", len(s.clients))
+		return nil, fmt.Errorf("connect API client: the limit of %d clients is reached", len(s.clients))
 	}
 	s.last = (s.last + 1) &^ socketClient
 	c := &client{server: s, conn: conn, out: newOutbox(conn, s.limits.Write), index: s.last | socketClient}
@@ -155,16 +155,16 @@ func (s *Server) admit(ctx context.Context, conn net.Conn) (*client, error) {
 	return c, nil
 }
 
-// socketClient marks the index of a client on a socket, as VPP does.
+// socketClient is the bit that VPP sets in the index of a socket client.
 const socketClient = 1 << 31
 
-// serve runs one client to its end.
+// serve serves one client until its connection ends.
 func (s *Server) serve(c *client) {
 	written := make(chan error, 1)
 	go func() {
 		err := c.out.run()
-		if !errors.Is(err, errGoodbye) {
-			_ = c.conn.Close() // ends the reading side
+		if !errors.Is(err, errDisconnect) {
+			_ = c.conn.Close() // unblocks the reader
 		}
 		written <- err
 	}()
@@ -179,8 +179,8 @@ func (s *Server) serve(c *client) {
 	s.mu.Lock()
 	delete(s.clients, c.index)
 	s.mu.Unlock()
-	if wentAway(err) {
-		s.log.Debug("client gone", "client", c.name, "index", c.index)
+	if isDisconnect(err) {
+		s.log.Debug("client disconnected", "client", c.name, "index", c.index)
 		return
 	}
 	s.log.Warn("client dropped", "client", c.name, "index", c.index, "err", err)
@@ -194,7 +194,7 @@ func (s *Server) closeAll() {
 	}
 }
 
-// Version is what show_version says: whose API this is the likeness of, and that it is not VPP itself.
+// The reply to show_version: the VPP release of the API, with a suffix that tells weft-vswitch from VPP.
 const (
 	program = "weft-vswitch"
 	version = "25.10-weft"
@@ -210,7 +210,7 @@ func (s *Server) addVersion() {
 	})
 }
 
-// apiVersions are the versions of the .api files whose messages are here.
+// apiVersions returns the versions of the served .api files.
 func apiVersions() []memclnt.ModuleVersion {
 	return []memclnt.ModuleVersion{
 		moduleVersion(memclnt.APIFile, memclnt.APIVersion),
@@ -228,7 +228,7 @@ func apiVersions() []memclnt.ModuleVersion {
 	}
 }
 
-// moduleVersion reads "1.2.3".
+// moduleVersion parses a version such as "1.2.3".
 func moduleVersion(file, version string) memclnt.ModuleVersion {
 	var n [3]uint32
 	for i, part := range strings.SplitN(version, ".", len(n)) {
@@ -240,12 +240,12 @@ func moduleVersion(file, version string) memclnt.ModuleVersion {
 	return memclnt.ModuleVersion{Major: n[0], Minor: n[1], Patch: n[2], Name: file + ".api"}
 }
 
-// addMemclnt adds the messages about the connection itself.
+// addMemclnt registers the messages of the connection itself.
 func (s *Server) addMemclnt() {
 	s.table.add(&memclnt.SockclntCreate{})
 	s.table.add(&memclnt.SockclntCreateReply{})
 	s.table.add(&memclnt.SockclntDeleteReply{})
-	s.table.addRequest(&memclnt.SockclntDelete{}, sayGoodbye)
+	s.table.addRequest(&memclnt.SockclntDelete{}, disconnect)
 	handle(s, func(c *client, _ *memclnt.ControlPing) (*memclnt.ControlPingReply, error) {
 		return &memclnt.ControlPingReply{ClientIndex: c.index, VpePID: uint32(os.Getpid())}, nil
 	})
@@ -257,15 +257,15 @@ func (s *Server) addMemclnt() {
 	})
 }
 
-// sayGoodbye answers 1, as VPP does, and ends the connection. The client has often stopped reading by then.
-func sayGoodbye(_ *client, _ api.Message, send func(api.Message) error) error {
+// disconnect replies 1, as VPP does, and ends the connection. Clients often do not read the reply.
+func disconnect(_ *client, _ api.Message, send func(api.Message) error) error {
 	if err := send(&memclnt.SockclntDeleteReply{Response: 1}); err != nil {
 		return err
 	}
-	return errGoodbye
+	return errDisconnect
 }
 
-// fixedIDs are the numbers that memclnt.api has in every VPP; a client knows sockclnt_create's by heart.
+// fixedIDs are the message ids of memclnt.api, equal in all VPP releases. Clients hard-code the id of sockclnt_create.
 var fixedIDs = map[string]uint16{
 	"api_versions": 12, "api_versions_reply": 13,
 	"sockclnt_create": 15, "sockclnt_create_reply": 16,
@@ -274,33 +274,32 @@ var fixedIDs = map[string]uint16{
 	"control_ping": 23, "control_ping_reply": 24,
 }
 
-// firstFreeID is the first number that memclnt.api leaves to others.
+// firstFreeID is the first id after those of memclnt.api.
 const firstFreeID = 29
 
-// table numbers the messages that this server can receive or send, and nothing else:
-// what it does not list does not exist for a client, which then fails at once instead of waiting.
+// table assigns ids to the messages that this server can receive or send. A client that needs another message
+// finds it missing in the table and fails at once instead of waiting for a reply.
 type table struct {
-	ids      map[string]uint16 // name_crc -> number
+	ids      map[string]uint16 // name_crc -> id
 	requests map[uint16]request
 	next     uint16
 }
 
-// request is a message that clients may send.
+// request is a message that clients can send, with its handler.
 type request struct {
 	message reflect.Type // the struct, not the pointer
 	answer  answerFunc
 	list    list
 }
 
-// answerFunc answers one request by any number of messages given to send.
-// An error means that the peer is beyond help: its connection is closed.
+// answerFunc handles one request and passes its replies to send. After an error the server closes the connection.
 type answerFunc func(c *client, req api.Message, send func(api.Message) error) error
 
 func newTable() *table {
 	return &table{ids: map[string]uint16{}, requests: map[uint16]request{}, next: firstFreeID}
 }
 
-// add numbers m, once.
+// add assigns an id to m, if it has none, and returns the id.
 func (t *table) add(m api.Message) uint16 {
 	key := messageKey(m)
 	if id, ok := t.ids[key]; ok {
@@ -315,16 +314,16 @@ func (t *table) add(m api.Message) uint16 {
 	return id
 }
 
-// addRequest numbers m and says who answers it.
+// addRequest registers the handler of m.
 func (t *table) addRequest(m api.Message, answer answerFunc) {
 	t.requests[t.add(m)] = request{message: reflect.TypeOf(m).Elem(), answer: answer}
 }
 
-// id is the number of m, which was added before.
+// id returns the id of m, which add has registered.
 func (t *table) id(m api.Message) uint16 { return t.ids[messageKey(m)] }
 
-// entries are what sockclnt_create's reply tells the client, highest number first: govpp takes the last name that
-// begins with "sockclnt_delete_" for the request, and the reply's, with the higher number, begins so too.
+// entries returns the message table of sockclnt_create_reply, highest id first: govpp searches sockclnt_delete as the last
+// name that begins with "sockclnt_delete_", and the name of its reply, which has a higher id, begins so too.
 func (t *table) entries() []memclnt.MessageTableEntry {
 	list := make([]memclnt.MessageTableEntry, 0, len(t.ids))
 	for key, id := range t.ids {
@@ -334,6 +333,6 @@ func (t *table) entries() []memclnt.MessageTableEntry {
 	return list
 }
 
-// messageKey is a message's name in the table: the number behind it, made from the message's definition, keeps
-// client and server from meaning different messages by one name.
+// messageKey returns the key of a message in the table: its name and the CRC of its definition, so that client and server
+// detect different versions of a message.
 func messageKey(m api.Message) string { return m.GetMessageName() + "_" + m.GetCrcString() }

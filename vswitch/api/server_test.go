@@ -10,7 +10,7 @@ import (
 	"go.fd.io/govpp/binapi/vxlan"
 )
 
-func TestGovppConnectsAndAsks(t *testing.T) {
+func TestGovppClientConnectsAndSendsRequests(t *testing.T) {
 	conn := start(t, Limits{}).connect(t)
 	ping, err := memclnt.NewServiceClient(conn).ControlPing(t.Context(), &memclnt.ControlPing{})
 	if err != nil || ping.VpePID == 0 {
@@ -20,13 +20,13 @@ func TestGovppConnectsAndAsks(t *testing.T) {
 	if err != nil || v.Program != program || v.Version != version {
 		t.Fatalf("show_version: %+v, %v", v, err)
 	}
-	list := newAsker(t.Context(), conn).interfaces(t)
+	list := newTestClient(t.Context(), conn).interfaces(t)
 	if len(list) != 1 || list[0].InterfaceName != "local0" {
 		t.Fatalf("interfaces: %+v", list)
 	}
 }
 
-func TestAMessageThatIsNotServedIsUnknownToTheClient(t *testing.T) {
+func TestUnsupportedMessageIsUnknownToTheClient(t *testing.T) {
 	conn := start(t, Limits{}).connect(t)
 	_, err := vxlan.NewServiceClient(conn).SwInterfaceSetVxlanBypass(t.Context(), &vxlan.SwInterfaceSetVxlanBypass{})
 	var unknown *adapter.UnknownMsgError

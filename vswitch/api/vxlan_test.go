@@ -9,13 +9,13 @@ import (
 	"go.fd.io/govpp/binapi/vxlan"
 )
 
-func (a *asker) tunnel(t failer, m vxlan.VxlanAddDelTunnelV3) (interface_types.InterfaceIndex, error) {
+func (a *testClient) tunnel(t testingT, m vxlan.VxlanAddDelTunnelV3) (interface_types.InterfaceIndex, error) {
 	t.Helper()
-	reply, err := ask(t, a, vxlan.NewServiceClient(a.conn).VxlanAddDelTunnelV3, &m)
+	reply, err := invoke(t, a, vxlan.NewServiceClient(a.conn).VxlanAddDelTunnelV3, &m)
 	return reply.SwIfIndex, err
 }
 
-func (a *asker) tunnels(t failer, index interface_types.InterfaceIndex) []*vxlan.VxlanTunnelV2Details {
+func (a *testClient) tunnels(t testingT, index interface_types.InterfaceIndex) []*vxlan.VxlanTunnelV2Details {
 	t.Helper()
 	s, err := vxlan.NewServiceClient(a.conn).VxlanTunnelV2Dump(a.context, &vxlan.VxlanTunnelV2Dump{SwIfIndex: index})
 	return dump[*vxlan.VxlanTunnelV2Details](t, s, err)
@@ -26,8 +26,8 @@ func between(source, destination string) vxlan.VxlanAddDelTunnelV3 {
 		DstAddress: toAddress(netip.MustParseAddr(destination)), McastSwIfIndex: noInterface, DecapNextIndex: ^uint32(0), Vni: 77}
 }
 
-func TestATunnelIsMadeDumpedAndDeleted(t *testing.T) {
-	a := newAsker(t.Context(), start(t, Limits{}).connect(t))
+func TestVXLANCreateDumpDelete(t *testing.T) {
+	a := newTestClient(t.Context(), start(t, Limits{}).connect(t))
 	four, six := between("192.0.2.1", "192.0.2.2"), between("2001:db8::1", "2001:db8::2")
 	six.Instance, six.SrcPort, six.DstPort = 9000, 8472, 8473
 	first, err := a.tunnel(t, four)
@@ -60,8 +60,8 @@ func TestATunnelIsMadeDumpedAndDeleted(t *testing.T) {
 	}
 }
 
-func TestTunnelCallsAnswerVPPsErrors(t *testing.T) {
-	a := newAsker(t.Context(), start(t, Limits{}).connect(t))
+func TestVXLANRetvals(t *testing.T) {
+	a := newTestClient(t.Context(), start(t, Limits{}).connect(t))
 	if _, err := a.tunnel(t, between("192.0.2.1", "192.0.2.2")); err != nil {
 		t.Fatal(err)
 	}
@@ -71,19 +71,19 @@ func TestTunnelCallsAnswerVPPsErrors(t *testing.T) {
 			change(&m)
 			index, err := a.tunnel(t, m)
 			if index != noInterface {
-				t.Errorf("index %d beside an error", index)
+				t.Errorf("index %d with an error", index)
 			}
 			return err
 		}
 	}
 	checkRefusals(t, map[string]refusal{
-		"a tunnel that exists":   {call(func(*vxlan.VxlanAddDelTunnelV3) {}), api.TUNNEL_EXIST},
-		"one that does not":      {call(func(m *vxlan.VxlanAddDelTunnelV3) { m.IsAdd, m.Vni = false, 1 }), api.NO_SUCH_ENTRY},
+		"an existing tunnel":     {call(func(*vxlan.VxlanAddDelTunnelV3) {}), api.TUNNEL_EXIST},
+		"an unknown tunnel":      {call(func(m *vxlan.VxlanAddDelTunnelV3) { m.IsAdd, m.Vni = false, 1 }), api.NO_SUCH_ENTRY},
 		"the same address twice": {call(func(m *vxlan.VxlanAddDelTunnelV3) { m.DstAddress = m.SrcAddress }), api.SAME_SRC_DST},
 		"an unknown VRF":         {call(func(m *vxlan.VxlanAddDelTunnelV3) { m.EncapVrfID = 5 }), api.NO_SUCH_FIB},
 		"two families": {call(func(m *vxlan.VxlanAddDelTunnelV3) { m.SrcAddress = toAddress(netip.MustParseAddr("::1")) }),
 			api.INVALID_VALUE},
-		"no family":                 {call(func(m *vxlan.VxlanAddDelTunnelV3) { m.SrcAddress.Af = 9 }), api.INVALID_ADDRESS_FAMILY},
-		"an instance that is taken": {call(func(m *vxlan.VxlanAddDelTunnelV3) { m.Instance, m.Vni = 0, 5 }), api.INSTANCE_IN_USE},
+		"an invalid family":  {call(func(m *vxlan.VxlanAddDelTunnelV3) { m.SrcAddress.Af = 9 }), api.INVALID_ADDRESS_FAMILY},
+		"an instance in use": {call(func(m *vxlan.VxlanAddDelTunnelV3) { m.Instance, m.Vni = 0, 5 }), api.INSTANCE_IN_USE},
 	})
 }

@@ -20,29 +20,29 @@ import (
 
 const allInterfaces = ^interface_types.InterfaceIndex(0)
 
-// failer is the part of a test that asking needs, of package testing's and of rapid's.
-type failer interface {
+// testingT is implemented by *testing.T and *rapid.T.
+type testingT interface {
 	Helper()
 	Fatalf(format string, args ...any)
 }
 
-// asker asks the server by a govpp client and fails the test where the answer does not come.
-type asker struct {
+// testClient is a govpp client that fails the test if a reply is missing.
+type testClient struct {
 	conn    *core.Connection
 	ifs     interfaces.RPCService
 	taps    tapv2.RPCService
 	ips     ip.RPCService
 	nbrs    ip_neighbor.RPCService
-	context context.Context //nolint:containedctx // a test's
+	context context.Context //nolint:containedctx // context of a test
 }
 
-func newAsker(ctx context.Context, conn *core.Connection) *asker {
-	return &asker{conn: conn, ifs: interfaces.NewServiceClient(conn), taps: tapv2.NewServiceClient(conn),
+func newTestClient(ctx context.Context, conn *core.Connection) *testClient {
+	return &testClient{conn: conn, ifs: interfaces.NewServiceClient(conn), taps: tapv2.NewServiceClient(conn),
 		ips: ip.NewServiceClient(conn), nbrs: ip_neighbor.NewServiceClient(conn), context: ctx}
 }
 
-// ask sends a request of one reply and returns VPP's error, if that is the answer.
-func ask[Req, Reply any](t failer, a *asker, send func(context.Context, Req) (Reply, error), req Req) (Reply, error) {
+// invoke sends a request with one reply and returns the reply's retval as error.
+func invoke[Req, Reply any](t testingT, a *testClient, send func(context.Context, Req) (Reply, error), req Req) (Reply, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(a.context, time.Minute)
 	defer cancel()
@@ -54,8 +54,8 @@ func ask[Req, Reply any](t failer, a *asker, send func(context.Context, Req) (Re
 	return reply, err
 }
 
-// dump collects a stream.
-func dump[Details any, Stream interface{ Recv() (Details, error) }](t failer, s Stream, err error) []Details {
+// dump returns all details of a stream.
+func dump[Details any, Stream interface{ Recv() (Details, error) }](t testingT, s Stream, err error) []Details {
 	t.Helper()
 	if err != nil {
 		t.Fatalf("dump: %v", err)
@@ -73,13 +73,13 @@ func dump[Details any, Stream interface{ Recv() (Details, error) }](t failer, s 
 	}
 }
 
-func (a *asker) interfaces(t failer) []*interfaces.SwInterfaceDetails {
+func (a *testClient) interfaces(t testingT) []*interfaces.SwInterfaceDetails {
 	t.Helper()
 	s, err := a.ifs.SwInterfaceDump(a.context, &interfaces.SwInterfaceDump{SwIfIndex: allInterfaces})
 	return dump[*interfaces.SwInterfaceDetails](t, s, err)
 }
 
-func (a *asker) tables(t failer) []ip.IPTable {
+func (a *testClient) tables(t testingT) []ip.IPTable {
 	t.Helper()
 	s, err := a.ips.IPTableDump(a.context, &ip.IPTableDump{})
 	var list []ip.IPTable
@@ -90,8 +90,8 @@ func (a *asker) tables(t failer) []ip.IPTable {
 	return list
 }
 
-// routes are a table's, of one source or of all for 0.
-func (a *asker) routes(t failer, table ip.IPTable, src uint8) []ip.IPRouteV2 {
+// routes returns the routes of a table, of one source or for 0 of all sources.
+func (a *testClient) routes(t testingT, table ip.IPTable, src uint8) []ip.IPRouteV2 {
 	t.Helper()
 	s, err := a.ips.IPRouteV2Dump(a.context, &ip.IPRouteV2Dump{Src: src, Table: table})
 	var list []ip.IPRouteV2
@@ -101,7 +101,7 @@ func (a *asker) routes(t failer, table ip.IPTable, src uint8) []ip.IPRouteV2 {
 	return list
 }
 
-func (a *asker) addresses(t failer, index interface_types.InterfaceIndex, isIP6 bool) []string {
+func (a *testClient) addresses(t testingT, index interface_types.InterfaceIndex, isIP6 bool) []string {
 	t.Helper()
 	s, err := a.ips.IPAddressDump(a.context, &ip.IPAddressDump{SwIfIndex: index, IsIPv6: isIP6})
 	var list []string
@@ -111,7 +111,7 @@ func (a *asker) addresses(t failer, index interface_types.InterfaceIndex, isIP6 
 	return list
 }
 
-func (a *asker) neighbours(t failer, af ip_types.AddressFamily) []ip_neighbor.IPNeighbor {
+func (a *testClient) neighbours(t testingT, af ip_types.AddressFamily) []ip_neighbor.IPNeighbor {
 	t.Helper()
 	s, err := a.nbrs.IPNeighborDump(a.context, &ip_neighbor.IPNeighborDump{SwIfIndex: allInterfaces, Af: af})
 	var list []ip_neighbor.IPNeighbor
@@ -121,10 +121,10 @@ func (a *asker) neighbours(t failer, af ip_types.AddressFamily) []ip_neighbor.IP
 	return list
 }
 
-// loopback makes one that is up.
-func (a *asker) loopback(t failer) interface_types.InterfaceIndex {
+// loopback creates a loopback and sets it up.
+func (a *testClient) loopback(t testingT) interface_types.InterfaceIndex {
 	t.Helper()
-	reply, err := ask(t, a, a.ifs.CreateLoopback, &interfaces.CreateLoopback{})
+	reply, err := invoke(t, a, a.ifs.CreateLoopback, &interfaces.CreateLoopback{})
 	if err != nil {
 		t.Fatalf("create loopback: %v", err)
 	}
@@ -132,32 +132,32 @@ func (a *asker) loopback(t failer) interface_types.InterfaceIndex {
 	return reply.SwIfIndex
 }
 
-func (a *asker) setUp(t failer, index interface_types.InterfaceIndex, up bool) {
+func (a *testClient) setUp(t testingT, index interface_types.InterfaceIndex, up bool) {
 	t.Helper()
-	if _, err := ask(t, a, a.ifs.SwInterfaceSetFlags, &interfaces.SwInterfaceSetFlags{SwIfIndex: index, Flags: statusFlags(up, false)}); err != nil {
+	if _, err := invoke(t, a, a.ifs.SwInterfaceSetFlags, &interfaces.SwInterfaceSetFlags{SwIfIndex: index, Flags: statusFlags(up, false)}); err != nil {
 		t.Fatalf("set flags: %v", err)
 	}
 }
 
-// address adds or removes one and returns VPP's error.
-func (a *asker) address(t failer, index interface_types.InterfaceIndex, prefix string, add bool) error {
+// address adds or deletes an address and returns VPP's error.
+func (a *testClient) address(t testingT, index interface_types.InterfaceIndex, prefix string, add bool) error {
 	t.Helper()
 	p, err := ip_types.ParseAddressWithPrefix(prefix)
 	if err != nil {
 		t.Fatalf("%v", err)
 	}
-	_, err = ask(t, a, a.ifs.SwInterfaceAddDelAddress, &interfaces.SwInterfaceAddDelAddress{SwIfIndex: index, IsAdd: add, Prefix: p})
+	_, err = invoke(t, a, a.ifs.SwInterfaceAddDelAddress, &interfaces.SwInterfaceAddDelAddress{SwIfIndex: index, IsAdd: add, Prefix: p})
 	return err
 }
 
-// neighbour adds or removes a static one and returns VPP's error.
-func (a *asker) neighbour(t failer, index interface_types.InterfaceIndex, addr string, add bool) error {
+// neighbour adds or deletes a static neighbour and returns VPP's error.
+func (a *testClient) neighbour(t testingT, index interface_types.InterfaceIndex, addr string, add bool) error {
 	t.Helper()
 	parsed, err := ip_types.ParseAddress(addr)
 	if err != nil {
 		t.Fatalf("%v", err)
 	}
-	_, err = ask(t, a, a.nbrs.IPNeighborAddDel, &ip_neighbor.IPNeighborAddDel{IsAdd: add, Neighbor: ip_neighbor.IPNeighbor{
+	_, err = invoke(t, a, a.nbrs.IPNeighborAddDel, &ip_neighbor.IPNeighborAddDel{IsAdd: add, Neighbor: ip_neighbor.IPNeighbor{
 		SwIfIndex: index, Flags: ip_neighbor.IP_API_NEIGHBOR_FLAG_STATIC, MacAddress: [6]byte{2, 0, 0, 0, 0, 9}, IPAddress: parsed}})
 	return err
 }
