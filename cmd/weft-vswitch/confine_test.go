@@ -22,7 +22,7 @@ import (
 	"github.com/weftnet/weft/vswitch/forward"
 )
 
-// output is what a process writes.
+// output collects the output of a process.
 type output struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -40,7 +40,7 @@ func (o *output) String() string {
 	return o.text.String()
 }
 
-// start runs the program, as it is shipped, until the test ends.
+// start runs the released program until the test ends.
 func start(t *testing.T, args ...string) (pid int, log *output) {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "weft")
@@ -60,7 +60,7 @@ func start(t *testing.T, args ...string) (pid int, log *output) {
 		_ = cmd.Process.Signal(syscall.SIGTERM)
 		_ = cmd.Wait()
 	})
-	expect(t, "a dataplane that is ready", func() bool { return strings.Contains(log.String(), "dataplane ready") })
+	expect(t, "dataplane ready", func() bool { return strings.Contains(log.String(), "dataplane ready") })
 	return cmd.Process.Pid, log
 }
 
@@ -73,12 +73,12 @@ func expect(t *testing.T, what string, is func() bool) {
 		select {
 		case <-tick.C:
 		case <-deadline:
-			t.Fatalf("%s: not in time", what)
+			t.Fatalf("%s: timeout", what)
 		}
 	}
 }
 
-// statuses are the status files of a process's threads, each as its lines.
+// statuses returns the fields of /proc/<pid>/status for each thread.
 func statuses(t *testing.T, pid int) (threads []map[string]string) {
 	t.Helper()
 	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", pid))
@@ -100,10 +100,10 @@ func statuses(t *testing.T, pid int) (threads []map[string]string) {
 	return threads
 }
 
-// broker is the child process that holds memif sockets, once it is confined.
+// broker waits until the memif broker process is confined and returns its PID.
 func broker(t *testing.T, pid int) (child int) {
 	t.Helper()
-	expect(t, "a broker process that is confined", func() bool {
+	expect(t, "confined broker process", func() bool {
 		children, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
 		for _, file := range children {
 			text, _ := os.ReadFile(file)
@@ -111,14 +111,14 @@ func broker(t *testing.T, pid int) (child int) {
 				child, _ = strconv.Atoi(fields[0])
 			}
 		}
-		// The dataplane's own filter is inherited. A process that has just ended has no file.
+		// The broker inherits the filter of the dataplane. The file of an ended process is missing.
 		status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", child))
 		return strings.Contains(string(status), "Seccomp_filters:\t2\n")
 	})
 	return child
 }
 
-// mask writes capabilities as the kernel does.
+// mask formats capabilities as in /proc.
 func mask(values []cap.Value) string {
 	var bits uint64
 	for _, value := range values {
@@ -127,7 +127,7 @@ func mask(values []cap.Value) string {
 	return fmt.Sprintf("%016x", bits)
 }
 
-// kept are the dataplane's capabilities, of those that the test has.
+// kept returns the dataplane's capabilities that the test has.
 func kept(t *testing.T) (values []cap.Value) {
 	t.Helper()
 	own := cap.GetProc()
@@ -143,7 +143,7 @@ func kept(t *testing.T) (values []cap.Value) {
 	return values
 }
 
-// bounds is the bounding set of a process that empties it if it may.
+// bounds returns the expected bounding set: empty if the process may empty it.
 func bounds(t *testing.T) string {
 	t.Helper()
 	if may, _ := cap.GetProc().GetFlag(cap.Permitted, cap.SETPCAP); may {
@@ -152,7 +152,7 @@ func bounds(t *testing.T) string {
 	return statuses(t, os.Getpid())[0]["CapBnd"]
 }
 
-func TestTheDataplaneIsConfined(t *testing.T) {
+func TestDataplaneAndBrokerAreConfined(t *testing.T) {
 	pid, log := start(t)
 	holder := broker(t, pid)
 	for process, want := range map[int]map[string]string{
@@ -194,13 +194,13 @@ func hasAllUsers(t *testing.T) bool {
 	return len(strings.Fields(string(users))) == 3 && strings.Fields(string(users))[2] == "4294967295"
 }
 
-func TestABrokerThatIsStartedAgainIsConfined(t *testing.T) {
+func TestRestartedBrokerIsConfined(t *testing.T) {
 	pid, _ := start(t)
 	first := broker(t, pid)
 	if err := syscall.Kill(first, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	expect(t, "another broker process", func() bool { return broker(t, pid) != first })
+	expect(t, "new broker process", func() bool { return broker(t, pid) != first })
 	for _, status := range statuses(t, broker(t, pid)) {
 		if status["NoNewPrivs"] != "1" || status["CapEff"] != mask(nil) {
 			t.Errorf("thread %s: no_new_privs %s, capabilities %s", status["Pid"], status["NoNewPrivs"], status["CapEff"])
@@ -208,7 +208,7 @@ func TestABrokerThatIsStartedAgainIsConfined(t *testing.T) {
 	}
 }
 
-func TestConfinementCanBeTurnedOff(t *testing.T) {
+func TestConfineFalseDisablesConfinement(t *testing.T) {
 	pid, log := start(t, "--confine=false")
 	own := statuses(t, os.Getpid())[0]
 	for _, status := range statuses(t, pid) {
@@ -221,9 +221,9 @@ func TestConfinementCanBeTurnedOff(t *testing.T) {
 	expect(t, "warnings of both processes", func() bool { return strings.Count(log.String(), "process is not confined") == 2 })
 }
 
-func TestWorkersHaveThreadsOfTheirOwnWithNames(t *testing.T) {
+func TestWorkersHaveNamedThreads(t *testing.T) {
 	pid, _ := start(t) // with three workers
-	expect(t, "the workers' threads", func() bool {
+	expect(t, "worker threads", func() bool {
 		var names []string
 		for _, status := range statuses(t, pid) {
 			if strings.HasPrefix(status["Name"], forward.WorkerThreads) {

@@ -1,8 +1,7 @@
-// Command weft-vswitch is the embedded dataplane as a process: flags and signals around package vswitch.
+// Command weft-vswitch runs the embedded dataplane of package vswitch.
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,27 +20,27 @@ import (
 	"github.com/weftnet/weft/vswitch/confine"
 )
 
-// Exit codes: 1 the dataplane failed or could not start, 2 the command line is wrong.
+// Exit codes: 1 the dataplane failed or did not start, 2 invalid command line.
 const (
 	exitFailed = 1
 	exitUsage  = 2
 )
 
-// The main goroutine keeps the main thread, so that each worker has a thread that it can name.
-func init() { runtime.LockOSThread() } //nolint:gochecknoinits // only initialization runs on the main thread for certain
+// The main goroutine keeps the main thread, so that each worker gets a thread that it can name.
+func init() { runtime.LockOSThread() } //nolint:gochecknoinits // only initialization is guaranteed to run on the main thread
 
 func main() {
 	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
 }
 
-// errUsage marks an error of the command line.
+// errUsage marks an error in the command line.
 var errUsage = errors.New("wrong usage")
 
 func run(args []string, stdout, stderr io.Writer) int {
 	if len(args) > 0 && args[0] == brokerArgument {
 		return exitCode(serveBroker(args[1:], stderr), stderr)
 	}
-	// A terminal that closes and a log pipe whose reader dies must not end forwarding.
+	// Forwarding continues when the terminal closes or the reader of the log pipe ends.
 	signal.Ignore(syscall.SIGHUP, syscall.SIGPIPE)
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
@@ -63,7 +62,7 @@ func exitCode(err error, stderr io.Writer) int {
 	return exitFailed
 }
 
-// options are the flags.
+// options holds the flags.
 type options struct {
 	socket      string
 	statsSocket string
@@ -80,9 +79,9 @@ func command(stderr io.Writer) *cobra.Command {
 	var o options
 	cmd := &cobra.Command{
 		Use:   "weft-vswitch",
-		Short: "A userspace dataplane that serves VPP's binary API",
-		Long: "weft-vswitch forwards packets between the interfaces that its clients make over VPP's binary API.\n" +
-			"It logs to standard error, ends on SIGTERM or SIGINT taking its interfaces with it, and ignores SIGHUP.",
+		Short: "Run a userspace dataplane that serves VPP's binary API",
+		Long: "weft-vswitch forwards packets between the interfaces that its clients create with VPP's binary API.\n" +
+			"It logs to standard error and ignores SIGHUP. On SIGTERM and SIGINT it deletes its interfaces and ends.",
 		Version:       version.String(),
 		SilenceUsage:  true,
 		SilenceErrors: true,
@@ -93,13 +92,13 @@ func command(stderr io.Writer) *cobra.Command {
 	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return fmt.Errorf("%w: %w", errUsage, err) })
 	f := cmd.Flags()
 	p := cmd.PersistentFlags()
-	p.StringVar(&o.socket, "api-socket", "/run/weft/vswitch-api.sock", "where to serve the binary API")
-	p.StringVar(&o.name, "name", os.Getenv(nameVariable), "what the lock file calls this process beside its pid, such as its pod; default: $"+nameVariable)
-	f.BoolVar(&o.standby, "standby", false, "if another dataplane runs on the API socket wait until it ends, then take its place; default: fail")
-	f.StringVar(&o.statsSocket, "stats-socket", "", "where to serve the stats segment; default: beside the API socket, with stats.sock for api.sock")
+	p.StringVar(&o.socket, "api-socket", "/run/weft/vswitch-api.sock", "socket of the binary API")
+	p.StringVar(&o.name, "name", os.Getenv(nameVariable), "name of this process in the lock file, such as its pod; default: $"+nameVariable)
+	f.BoolVar(&o.standby, "standby", false, "if another dataplane serves the API socket, wait until it ends, then take over; default: fail")
+	f.StringVar(&o.statsSocket, "stats-socket", "", "socket of the stats segment; default: the API socket with stats.sock in place of api.sock")
 	f.IntVar(&o.workers, "workers", 1, "forwarding threads")
 	f.IntVar(&o.stormLimit, "storm-limit", vswitch.DefaultStormLimit,
-		"copies a second that each thread makes of one interface's broadcasts, multicasts and frames to unknown MACs; 0: no limit")
+		"flooded copies per second, per thread and receiving interface, of broadcast, multicast and unknown unicast frames; 0: no limit")
 	o.addCommon(f)
 	cmd.CompletionOptions.DisableDefaultCmd = true
 	cmd.AddCommand(o.statusCommand())
@@ -113,15 +112,15 @@ func noArguments(_ *cobra.Command, args []string) error {
 	return nil
 }
 
-// nameVariable names the environment variable that has the default of --name.
+// nameVariable is the environment variable with the default of --name.
 const nameVariable = "WEFT_VSWITCH_NAME"
 
 func (o *options) statusCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "status",
-		Short: "Print which process serves the API socket and which one waits to take over",
-		Long: "status prints the process that serves the API socket and the standby that takes over when it ends, each with its pid, in its\n" +
-			"own PID namespace, and its name. With --name it fails unless one of them has that name; without, unless the socket is served.",
+		Short: "Print the processes that serve the API socket and stand by for it",
+		Long: "status prints the process that serves the API socket and the standby process, each with its name and its PID in its own\n" +
+			"PID namespace. It fails if no process serves the socket or, with --name, if neither process has that name.",
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.status(cmd) },
 	}
@@ -131,28 +130,31 @@ func (o *options) status(cmd *cobra.Command) error {
 	s := vswitch.StatusOf(cmd.Context(), o.socket)
 	found := o.name == "" && s.Active != nil
 	for _, process := range []struct {
-		role string
-		is   *vswitch.Holder
+		role   string
+		holder *vswitch.Holder
 	}{{"active", s.Active}, {"standby", s.Standby}} {
-		if process.is != nil {
-			fmt.Fprintf(cmd.OutOrStdout(), "%-7s %s\n", process.role, process.is)
-			found = found || o.name != "" && process.is.Name == o.name
+		if process.holder != nil {
+			fmt.Fprintf(cmd.OutOrStdout(), "%-7s %s\n", process.role, process.holder)
+			found = found || o.name != "" && process.holder.Name == o.name
 		}
 	}
-	if !found {
-		return fmt.Errorf("%s is neither served nor waited for by %s", o.socket, cmp.Or(o.name, "a dataplane"))
+	switch {
+	case found:
+		return nil
+	case o.name == "":
+		return fmt.Errorf("no dataplane serves %s", o.socket)
 	}
-	return nil
+	return fmt.Errorf("dataplane %s neither serves %s nor stands by for it", o.name, o.socket)
 }
 
-// addCommon adds the flags that the broker process has too.
+// addCommon adds the flags that the broker process shares.
 func (o *options) addCommon(f *pflag.FlagSet) {
-	f.BoolVar(&o.confine, "confine", true, "give up the capabilities and system calls that it does not need; what the kernel refuses is a warning")
+	f.BoolVar(&o.confine, "confine", true, "drop unneeded capabilities and system calls; a refusal of the kernel is logged as a warning")
 	f.StringVar(&o.logFormat, "log-format", "text", "text or json")
 	f.StringVar(&o.logLevel, "log-level", "info", "debug, info, warn or error")
 }
 
-// brokerArgument makes the program the process that holds the sockets of memif clients.
+// brokerArgument selects the broker process, which holds the sockets of memif clients.
 const brokerArgument = "memif-broker"
 
 func (o *options) run(ctx context.Context, stderr io.Writer) error {
@@ -167,7 +169,7 @@ func (o *options) run(ctx context.Context, stderr io.Writer) error {
 		return fmt.Errorf("%w: --storm-limit %d is below 0", errUsage, o.stormLimit)
 	}
 	if o.stormLimit == 0 {
-		o.stormLimit = -1 // no limit; the zero value is the default
+		o.stormLimit = -1 // no limit; zero selects the default
 	}
 	vswitch.TuneMemory()
 	vswitch.TuneThreads(o.workers)
@@ -178,7 +180,7 @@ func (o *options) run(ctx context.Context, stderr io.Writer) error {
 	})
 }
 
-// serveBroker is the process of the memif broker. Its command line is that of run.
+// serveBroker runs the memif broker, with the command line that run passes.
 func serveBroker(args []string, stderr io.Writer) error {
 	var o options
 	f := pflag.NewFlagSet(brokerArgument, pflag.ContinueOnError)
@@ -193,7 +195,7 @@ func serveBroker(args []string, stderr io.Writer) error {
 	return vswitch.ServeMemifBroker(func() { o.confineAs("memif broker", confine.Broker, log) })
 }
 
-// confineAs confines the process. What the kernel refuses is no reason to leave the node's pods without network.
+// confineAs confines the process. If the kernel refuses that, it only warns: pods need their network.
 func (o *options) confineAs(process string, confine func() error, log *slog.Logger) {
 	if !o.confine {
 		log.Warn("process is not confined: --confine=false", "process", process)
@@ -207,7 +209,7 @@ func (o *options) confineAs(process string, confine func() error, log *slog.Logg
 func (o *options) logger(stderr io.Writer) (*slog.Logger, error) {
 	var level slog.Level
 	if err := level.UnmarshalText([]byte(o.logLevel)); err != nil {
-		return nil, fmt.Errorf("%w: --log-level %q: want debug, info, warn or error", errUsage, o.logLevel)
+		return nil, fmt.Errorf("%w: --log-level %q: must be debug, info, warn or error", errUsage, o.logLevel)
 	}
 	config := &slog.HandlerOptions{Level: level}
 	switch o.logFormat {
@@ -216,5 +218,5 @@ func (o *options) logger(stderr io.Writer) (*slog.Logger, error) {
 	case "json":
 		return slog.New(slog.NewJSONHandler(stderr, config)), nil
 	}
-	return nil, fmt.Errorf("%w: --log-format %q: want text or json", errUsage, o.logFormat)
+	return nil, fmt.Errorf("%w: --log-format %q: must be text or json", errUsage, o.logFormat)
 }

@@ -33,7 +33,7 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// await waits until a file exists, or with ! does not.
+// await waits until a file exists, with ! until it does not exist.
 func await(ts *testscript.TestScript, neg bool, args []string) {
 	eventually(ts, args[0], func() bool {
 		_, err := os.Lstat(ts.MkAbs(args[0]))
@@ -41,7 +41,7 @@ func await(ts *testscript.TestScript, neg bool, args []string) {
 	})
 }
 
-// answers waits until somebody listens on a socket.
+// answers waits until a process listens on a socket.
 func answers(ts *testscript.TestScript, _ bool, args []string) {
 	eventually(ts, args[0], func() bool {
 		conn, err := net.Dial("unix", ts.MkAbs(args[0]))
@@ -49,7 +49,7 @@ func answers(ts *testscript.TestScript, _ bool, args []string) {
 	})
 }
 
-// is waits until the active dataplane or the standby of a socket has a name.
+// is waits until the active or standby process of a socket has the given name.
 func is(ts *testscript.TestScript, _ bool, args []string) {
 	role, socket, name := args[0], ts.MkAbs(args[1]), args[2]
 	eventually(ts, name+" is "+role, func() bool {
@@ -67,12 +67,12 @@ func eventually(ts *testscript.TestScript, what string, expected func() bool) {
 		select {
 		case <-tick.C:
 		case <-deadline:
-			ts.Fatalf("%s: not in time", what)
+			ts.Fatalf("%s: timeout", what)
 		}
 	}
 }
 
-// signalHolder sends a signal to the process whose pid a lock file says.
+// signalHolder sends a signal to the process in a lock file.
 func signalHolder(ts *testscript.TestScript, _ bool, args []string) {
 	signals := map[string]syscall.Signal{"HUP": syscall.SIGHUP, "PIPE": syscall.SIGPIPE, "TERM": syscall.SIGTERM, "KILL": syscall.SIGKILL}
 	text, _, _ := strings.Cut(ts.ReadFile(args[1]), "\n")
