@@ -2,13 +2,11 @@ package api
 
 import (
 	"maps"
-	"net/netip"
 	"slices"
 
 	"go.fd.io/govpp/binapi/acl"
 	"go.fd.io/govpp/binapi/acl_types"
 	"go.fd.io/govpp/binapi/ethernet_types"
-	"go.fd.io/govpp/binapi/interface_types"
 	"go.fd.io/govpp/binapi/ip_types"
 
 	"github.com/weftnet/weft/vswitch/forward"
@@ -16,31 +14,71 @@ import (
 	"github.com/weftnet/weft/vswitch/model"
 )
 
-// aclRuleLen is the length of an acl_rule: action, two prefixes of 18 bytes, protocol, four ports, two bytes of TCP flags.
-const aclRuleLen = 48
+const (
+	// aclRuleLen is the length of an acl_rule: action, two prefixes of 18 bytes, protocol, four ports, two bytes of TCP flags.
+	aclRuleLen = 48
+	// macipRuleLen is the length of a macip_acl_rule: action, MAC, mask, a prefix of 18 bytes.
+	macipRuleLen = 31
+)
 
-// addACLs registers the messages of IP ACLs.
-func (s *Server) addACLs() {
-	handle(s, func(_ *client, r *acl.ACLAddReplace) (*acl.ACLAddReplaceReply, error) {
-		index, err := s.setACL(r)
-		return &acl.ACLAddReplaceReply{ACLIndex: index}, err
-	})
-	s.table.addList(&acl.ACLAddReplace{}, list{count: 68, item: aclRuleLen})
-	handle(s, func(_ *client, r *acl.ACLDel) (*acl.ACLDelReply, error) {
-		return nil, s.model.DeleteACL(r.ACLIndex)
-	})
-	handle(s, func(_ *client, r *acl.ACLInterfaceSetACLList) (*acl.ACLInterfaceSetACLListReply, error) {
-		if int(r.NInput) < len(r.Acls) { // the others are output ACLs
-			return nil, model.Unimplemented
+// aclHandlers serve the ACL plugin.
+var aclHandlers = []handler{
+	call(func(m *model.Model, r *acl.MacipACLAdd) (*acl.MacipACLAddReply, error) {
+		index, err := setMACIP(m, model.NoIndex, r.Tag, r.R)
+		return &acl.MacipACLAddReply{ACLIndex: index}, err
+	}).withList(64, macipRuleLen),
+	call(func(m *model.Model, r *acl.MacipACLAddReplace) (*acl.MacipACLAddReplaceReply, error) {
+		index, err := setMACIP(m, r.ACLIndex, r.Tag, r.R)
+		return &acl.MacipACLAddReplaceReply{ACLIndex: index}, err
+	}).withList(68, macipRuleLen),
+	set[acl.MacipACLDelReply](func(m *model.Model, r *acl.MacipACLDel) error { return m.DeleteMACIP(r.ACLIndex) }),
+	set[acl.MacipACLInterfaceAddDelReply](func(m *model.Model, r *acl.MacipACLInterfaceAddDel) error {
+		if r.IsAdd {
+			return m.ApplyMACIP(uint32(r.SwIfIndex), r.ACLIndex)
 		}
-		return nil, s.model.SetACLs(uint32(r.SwIfIndex), r.Acls)
-	})
-	handleDump(s, s.dumpACLs)
-	handleDump(s, s.dumpInterfaceACLs)
+		return m.UnapplyMACIP(uint32(r.SwIfIndex))
+	}),
+	dump(func(m *model.Model, r *acl.MacipACLDump) ([]model.MACIPDetails, error) {
+		return m.MACIPs(r.ACLIndex), nil
+	},
+		func(_ *acl.MacipACLDump, a model.MACIPDetails) acl.MacipACLDetails {
+			return acl.MacipACLDetails{ACLIndex: a.Index, Tag: a.Tag, Count: uint32(len(a.Rules)), R: convert(a.Rules, macipRule)}
+		}),
+	dump(func(m *model.Model, r *acl.MacipACLInterfaceListDump) ([]acl.MacipACLInterfaceListDetails, error) {
+		applied := m.AppliedMACIPs(uint32(r.SwIfIndex))
+		return convert(slices.Sorted(maps.Keys(applied)), func(index uint32) acl.MacipACLInterfaceListDetails {
+			return acl.MacipACLInterfaceListDetails{SwIfIndex: swIfIndex(index), Count: 1, Acls: []uint32{applied[index]}}
+		}), nil
+	}, func(_ *acl.MacipACLInterfaceListDump, d acl.MacipACLInterfaceListDetails) acl.MacipACLInterfaceListDetails {
+		return d
+	}),
+	call(appliedMACIPs),
+	call(func(m *model.Model, r *acl.ACLAddReplace) (*acl.ACLAddReplaceReply, error) {
+		index, err := setACL(m, r)
+		return &acl.ACLAddReplaceReply{ACLIndex: index}, err
+	}).withList(68, aclRuleLen),
+	set[acl.ACLDelReply](func(m *model.Model, r *acl.ACLDel) error { return m.DeleteACL(r.ACLIndex) }),
+	set[acl.ACLInterfaceSetACLListReply](func(m *model.Model, r *acl.ACLInterfaceSetACLList) error {
+		if int(r.NInput) < len(r.Acls) { // the others are output ACLs
+			return model.Unimplemented
+		}
+		return m.SetACLs(uint32(r.SwIfIndex), r.Acls)
+	}),
+	dump(func(m *model.Model, r *acl.ACLDump) ([]model.ACLDetails, error) { return m.ACLs(r.ACLIndex), nil },
+		func(_ *acl.ACLDump, a model.ACLDetails) acl.ACLDetails {
+			return acl.ACLDetails{ACLIndex: a.Index, Tag: a.Tag, Count: uint32(len(a.Rules)), R: convert(a.Rules, aclRule)}
+		}),
+	// As in VPP the dump includes interfaces without ACLs.
+	dump(func(m *model.Model, r *acl.ACLInterfaceListDump) ([]model.InterfaceACLs, error) {
+		return m.InterfaceACLs(uint32(r.SwIfIndex)), nil
+	}, func(_ *acl.ACLInterfaceListDump, i model.InterfaceACLs) acl.ACLInterfaceListDetails {
+		n := uint8(len(i.Input))
+		return acl.ACLInterfaceListDetails{SwIfIndex: swIfIndex(i.Interface), Count: n, NInput: n, Acls: i.Input}
+	}),
 }
 
 // setACL creates an ACL, or replaces the one of the given index.
-func (s *Server) setACL(r *acl.ACLAddReplace) (uint32, error) {
+func setACL(m *model.Model, r *acl.ACLAddReplace) (uint32, error) {
 	a := model.ACL{Tag: r.Tag}
 	for _, rule := range r.R {
 		if rule.IsPermit > acl_types.ACL_ACTION_API_PERMIT { // permit+reflect needs sessions
@@ -62,76 +100,23 @@ func (s *Server) setACL(r *acl.ACLAddReplace) (uint32, error) {
 		})
 	}
 	if r.ACLIndex == model.NoIndex {
-		return s.model.AddACL(a)
+		return m.AddACL(a)
 	}
-	return r.ACLIndex, s.model.ReplaceACL(r.ACLIndex, a)
-}
-
-func (s *Server) dumpACLs(r *acl.ACLDump) ([]acl.ACLDetails, error) {
-	var list []acl.ACLDetails
-	for _, a := range s.model.ACLs(r.ACLIndex) {
-		d := acl.ACLDetails{ACLIndex: a.Index, Tag: a.Tag, Count: uint32(len(a.Rules))}
-		for _, r := range a.Rules {
-			d.R = append(d.R, aclRule(r))
-		}
-		list = append(list, d)
-	}
-	return list, nil
+	return r.ACLIndex, m.ReplaceACL(r.ACLIndex, a)
 }
 
 func aclRule(r forward.ACLRule) acl_types.ACLRule {
-	rule := acl_types.ACLRule{
-		SrcPrefix: toPrefix(r.Source), DstPrefix: toPrefix(r.Destination),
+	return acl_types.ACLRule{IsPermit: aclAction(r.Permit), SrcPrefix: toPrefix(r.Source), DstPrefix: toPrefix(r.Destination),
 		Proto: ip_types.IPProto(r.Protocol), SrcportOrIcmptypeFirst: r.Sources.First, SrcportOrIcmptypeLast: r.Sources.Last,
-		DstportOrIcmpcodeFirst: r.Destinations.First, DstportOrIcmpcodeLast: r.Destinations.Last, TCPFlagsMask: r.TCPMask, TCPFlagsValue: r.TCPFlags,
-	}
-	if r.Permit {
-		rule.IsPermit = acl_types.ACL_ACTION_API_PERMIT
-	}
-	return rule
+		DstportOrIcmpcodeFirst: r.Destinations.First, DstportOrIcmpcodeLast: r.Destinations.Last, TCPFlagsMask: r.TCPMask, TCPFlagsValue: r.TCPFlags}
 }
 
-// dumpInterfaceACLs lists all interfaces, as VPP does, including those without ACLs.
-func (s *Server) dumpInterfaceACLs(r *acl.ACLInterfaceListDump) ([]acl.ACLInterfaceListDetails, error) {
-	var list []acl.ACLInterfaceListDetails
-	for _, i := range s.model.InterfaceACLs(uint32(r.SwIfIndex)) {
-		n := uint8(len(i.Input))
-		list = append(list, acl.ACLInterfaceListDetails{SwIfIndex: interface_types.InterfaceIndex(i.Interface), Count: n, NInput: n, Acls: i.Input})
-	}
-	return list, nil
-}
-
-// macipRuleLen is the length of a macip_acl_rule: action, MAC, mask, a prefix of 18 bytes.
-const macipRuleLen = 31
-
-// addMACIPs registers the messages of MACIP ACLs.
-func (s *Server) addMACIPs() {
-	handle(s, func(_ *client, r *acl.MacipACLAdd) (*acl.MacipACLAddReply, error) {
-		index, err := s.setMACIP(model.NoIndex, r.Tag, r.R)
-		return &acl.MacipACLAddReply{ACLIndex: index}, err
-	})
-	handle(s, func(_ *client, r *acl.MacipACLAddReplace) (*acl.MacipACLAddReplaceReply, error) {
-		index, err := s.setMACIP(r.ACLIndex, r.Tag, r.R)
-		return &acl.MacipACLAddReplaceReply{ACLIndex: index}, err
-	})
-	s.table.addList(&acl.MacipACLAdd{}, list{count: 64, item: macipRuleLen})
-	s.table.addList(&acl.MacipACLAddReplace{}, list{count: 68, item: macipRuleLen})
-	handle(s, func(_ *client, r *acl.MacipACLDel) (*acl.MacipACLDelReply, error) {
-		return nil, s.model.DeleteMACIP(r.ACLIndex)
-	})
-	handle(s, func(_ *client, r *acl.MacipACLInterfaceAddDel) (*acl.MacipACLInterfaceAddDelReply, error) {
-		if r.IsAdd {
-			return nil, s.model.ApplyMACIP(uint32(r.SwIfIndex), r.ACLIndex)
-		}
-		return nil, s.model.UnapplyMACIP(uint32(r.SwIfIndex))
-	})
-	handleDump(s, s.dumpMACIPs)
-	handleDump(s, s.dumpAppliedMACIPs)
-	handle(s, s.appliedMACIPs)
+func aclAction(permit bool) acl_types.ACLAction {
+	return choose(permit, acl_types.ACL_ACTION_API_PERMIT, acl_types.ACL_ACTION_API_DENY)
 }
 
 // setMACIP creates a MACIP ACL, or replaces the one of the given index.
-func (s *Server) setMACIP(index uint32, tag string, rules []acl_types.MacipACLRule) (uint32, error) {
+func setMACIP(m *model.Model, index uint32, tag string, rules []acl_types.MacipACLRule) (uint32, error) {
 	a := model.MACIPACL{Tag: tag}
 	for _, r := range rules {
 		prefix, err := fromPrefix(r.SrcPrefix)
@@ -142,51 +127,23 @@ func (s *Server) setMACIP(index uint32, tag string, rules []acl_types.MacipACLRu
 			MAC: frame.MAC(r.SrcMac), Mask: frame.MAC(r.SrcMacMask), Prefix: prefix})
 	}
 	if index == model.NoIndex {
-		return s.model.AddMACIP(a)
+		return m.AddMACIP(a)
 	}
-	return index, s.model.ReplaceMACIP(index, a)
-}
-
-func (s *Server) dumpMACIPs(r *acl.MacipACLDump) ([]acl.MacipACLDetails, error) {
-	var list []acl.MacipACLDetails
-	for _, a := range s.model.MACIPs(r.ACLIndex) {
-		d := acl.MacipACLDetails{ACLIndex: a.Index, Tag: a.Tag, Count: uint32(len(a.Rules))}
-		for _, r := range a.Rules {
-			d.R = append(d.R, macipRule(r))
-		}
-		list = append(list, d)
-	}
-	return list, nil
+	return index, m.ReplaceMACIP(index, a)
 }
 
 func macipRule(r forward.MACIPRule) acl_types.MacipACLRule {
-	rule := acl_types.MacipACLRule{SrcMac: ethernet_types.MacAddress(r.MAC), SrcMacMask: ethernet_types.MacAddress(r.Mask),
-		SrcPrefix: toPrefix(netip.PrefixFrom(r.Prefix.Addr(), r.Prefix.Bits()))}
-	if r.Permit {
-		rule.IsPermit = acl_types.ACL_ACTION_API_PERMIT
-	}
-	return rule
-}
-
-func (s *Server) dumpAppliedMACIPs(r *acl.MacipACLInterfaceListDump) ([]acl.MacipACLInterfaceListDetails, error) {
-	applied := s.model.AppliedMACIPs(uint32(r.SwIfIndex))
-	var list []acl.MacipACLInterfaceListDetails
-	for _, index := range slices.Sorted(maps.Keys(applied)) {
-		list = append(list, acl.MacipACLInterfaceListDetails{SwIfIndex: interface_types.InterfaceIndex(index), Count: 1, Acls: []uint32{applied[index]}})
-	}
-	return list, nil
+	return acl_types.MacipACLRule{IsPermit: aclAction(r.Permit), SrcMac: ethernet_types.MacAddress(r.MAC),
+		SrcMacMask: ethernet_types.MacAddress(r.Mask), SrcPrefix: toPrefix(r.Prefix)}
 }
 
 // appliedMACIPs replies with the MACIP ACL of each interface index, up to the last interface that has one.
-func (s *Server) appliedMACIPs(*client, *acl.MacipACLInterfaceGet) (*acl.MacipACLInterfaceGetReply, error) {
-	applied := s.model.AppliedMACIPs(model.NoIndex)
+func appliedMACIPs(m *model.Model, _ *acl.MacipACLInterfaceGet) (*acl.MacipACLInterfaceGetReply, error) {
+	applied := m.AppliedMACIPs(model.NoIndex)
 	reply := &acl.MacipACLInterfaceGetReply{}
 	for index := uint32(0); len(applied) > 0; index++ {
 		list, ok := applied[index]
-		if !ok {
-			list = model.NoIndex
-		}
-		reply.Acls = append(reply.Acls, list)
+		reply.Acls = append(reply.Acls, choose(ok, list, model.NoIndex))
 		delete(applied, index)
 	}
 	reply.Count = uint32(len(reply.Acls))

@@ -20,7 +20,7 @@ func (a *testClient) attached(t testingT) []af_packet.AfPacketDetails {
 	t.Helper()
 	s, err := a.links().AfPacketDump(a.context, &af_packet.AfPacketDump{})
 	var list []af_packet.AfPacketDetails
-	for _, d := range dump[*af_packet.AfPacketDetails](t, s, err) {
+	for _, d := range collect[*af_packet.AfPacketDetails](t, s, err) {
 		list = append(list, *d)
 	}
 	return list

@@ -61,13 +61,13 @@ func (b *bridger) leave(t testingT, index interface_types.InterfaceIndex) error 
 func (b *bridger) bridges(t testingT, id uint32) []*l2.BridgeDomainDetails {
 	t.Helper()
 	s, err := b.l2.BridgeDomainDump(b.context, &l2.BridgeDomainDump{BdID: id, SwIfIndex: allInterfaces})
-	return dump[*l2.BridgeDomainDetails](t, s, err)
+	return collect[*l2.BridgeDomainDetails](t, s, err)
 }
 
 func (b *bridger) macs(t testingT, id uint32) []*l2.L2FibTableDetails {
 	t.Helper()
 	s, err := b.l2.L2FibTableDump(b.context, &l2.L2FibTableDump{BdID: id})
-	return dump[*l2.L2FibTableDetails](t, s, err)
+	return collect[*l2.L2FibTableDetails](t, s, err)
 }
 
 func (b *bridger) tap(t testingT) interface_types.InterfaceIndex {
@@ -102,7 +102,7 @@ func TestBridgeDumpReturnsWhatWasAdded(t *testing.T) {
 	}
 	for _, req := range []l2.BridgeDomainDump{{SwIfIndex: allInterfaces}, {BdID: 1}, {BdID: 9, SwIfIndex: allInterfaces}} {
 		s, err := b.l2.BridgeDomainDump(t.Context(), &req)
-		if list := dump[*l2.BridgeDomainDetails](t, s, err); len(list) != 0 {
+		if list := collect[*l2.BridgeDomainDetails](t, s, err); len(list) != 0 {
 			t.Errorf("%+v: %+v", req, list)
 		}
 	}

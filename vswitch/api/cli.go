@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -17,43 +18,43 @@ import (
 // maxCommand bounds the part of an unknown command that the reply quotes.
 const maxCommand = 200
 
-// addCLI registers cli_inband, which serves some of VPP's debug commands.
-func (s *Server) addCLI() {
-	handle(s, func(_ *client, r *vlib.CliInband) (*vlib.CliInbandReply, error) {
-		return &vlib.CliInbandReply{Reply: s.command(r.Cmd)}, nil
-	})
+// cliHandlers serve some of VPP's debug commands.
+var cliHandlers = []handler{
+	call(func(m *model.Model, r *vlib.CliInband) (*vlib.CliInbandReply, error) {
+		return &vlib.CliInbandReply{Reply: command(m, r.Cmd)}, nil
+	}),
 }
 
 // command runs one command and returns its output, which includes errors, as in VPP.
-func (s *Server) command(line string) string {
+func command(m *model.Model, line string) string {
 	line, _, _ = strings.Cut(line, "\x00")
 	words := strings.Fields(line)
 	switch joined := strings.Join(words, " "); {
 	case joined == "show version":
 		return fmt.Sprintf("%s v%s\n", program, version)
 	case joined == "show interface" || joined == "show int":
-		return s.showInterfaces()
+		return showInterfaces(m)
 	case joined == "show errors" || joined == "show error":
-		return s.showErrors()
+		return showErrors(m)
 	case joined == "show memif":
-		return s.showMemifs()
+		return showMemifs(m)
 	case joined == "show trace":
-		return s.showTrace()
+		return showTrace(m)
 	case joined == "clear trace":
-		s.model.SetTrace(0)
+		m.SetTrace(0)
 		return ""
 	case strings.HasPrefix(joined, "trace add "):
-		return s.addTrace(words[2:])
+		return addTrace(m, words[2:])
 	case strings.HasPrefix(joined, "show bridge-domain"):
-		return s.showBridges(words[2:])
+		return showBridges(m, words[2:])
 	case strings.HasPrefix(joined, "show l2fib"):
-		return s.showL2FIB(words[2:])
+		return showL2FIB(m, words[2:])
 	case strings.HasPrefix(joined, "show ip neighbors"), strings.HasPrefix(joined, "show ip neighbor"):
-		return s.showNeighbours()
+		return showNeighbours(m)
 	case strings.HasPrefix(joined, "show ip fib"):
-		return s.showFIB(forward.IP4, words[3:])
+		return showFIB(m, forward.IP4, words[3:])
 	case strings.HasPrefix(joined, "show ip6 fib"):
-		return s.showFIB(forward.IP6, words[3:])
+		return showFIB(m, forward.IP6, words[3:])
 	}
 	return unknownInput(words)
 }
@@ -65,7 +66,7 @@ func unknownInput(words []string) string {
 }
 
 // addTrace runs "trace add <node> <n>". It traces all ports, whatever the name of the node.
-func (s *Server) addTrace(words []string) string {
+func addTrace(m *model.Model, words []string) string {
 	if len(words) != 2 {
 		return unknownInput(append([]string{"trace", "add"}, words...))
 	}
@@ -73,7 +74,7 @@ func (s *Server) addTrace(words []string) string {
 	if err != nil {
 		return unknownInput(words[1:])
 	}
-	s.model.SetTrace(int(n))
+	m.SetTrace(int(n))
 	return ""
 }
 
@@ -86,15 +87,11 @@ func page(fill func(w *tabwriter.Writer)) string {
 	return b.String()
 }
 
-func (s *Server) showInterfaces() string {
+func showInterfaces(m *model.Model) string {
 	return page(func(w *tabwriter.Writer) {
 		fmt.Fprintln(w, "Name\tIdx\tState\tMTU (L3/IP4/IP6/MPLS)\tCounter\tCount")
-		for _, t := range s.model.Traffic() {
-			state := "down"
-			if t.AdminUp {
-				state = "up"
-			}
-			head := fmt.Sprintf("%s\t%d\t%s\t%d/%d/%d/%d", t.Name, t.Index, state, t.MTU[0], t.MTU[1], t.MTU[2], t.MTU[3])
+		for _, t := range m.Traffic() {
+			head := fmt.Sprintf("%s\t%d\t%s\t%d/%d/%d/%d", t.Name, t.Index, choose(t.AdminUp, "up", "down"), t.MTU[0], t.MTU[1], t.MTU[2], t.MTU[3])
 			for _, c := range counters(t.Counters) {
 				fmt.Fprintf(w, "%s\t%s\t%d\n", head, c.name, c.count)
 				head = "\t\t\t"
@@ -118,8 +115,8 @@ func counters(c forward.Counters) []counter {
 	return slices.DeleteFunc(all, func(c counter) bool { return c.count == 0 })
 }
 
-func (s *Server) showErrors() string {
-	drops := s.model.Drops()
+func showErrors(m *model.Model) string {
+	drops := m.Drops()
 	return page(func(w *tabwriter.Writer) {
 		fmt.Fprintln(w, "Count\tNode\tReason")
 		for _, name := range slices.Sorted(maps.Keys(drops)) {
@@ -129,9 +126,9 @@ func (s *Server) showErrors() string {
 	})
 }
 
-func (s *Server) showTrace() string {
+func showTrace(m *model.Model) string {
 	var b strings.Builder
-	for _, t := range s.model.Traces() {
+	for _, t := range m.Traces() {
 		fmt.Fprintf(&b, "------------------- Start of trace on %s -------------------\n", t.Name)
 		for n, line := range t.Lines {
 			fmt.Fprintf(&b, "Packet %d\n\n  %s\n\n", n+1, line)
@@ -143,38 +140,34 @@ func (s *Server) showTrace() string {
 	return b.String()
 }
 
-func (s *Server) showNeighbours() string {
-	names := s.names()
+func showNeighbours(m *model.Model) string {
+	names := names(m)
 	return page(func(w *tabwriter.Writer) {
 		fmt.Fprintln(w, "Age\tIP\tFlags\tEthernet\tInterface")
 		for _, f := range []forward.Family{forward.IP4, forward.IP6} {
-			for _, n := range s.model.Neighbours(model.NoIndex, f) {
-				flags := "D"
-				if n.Static {
-					flags = "S"
-				}
-				fmt.Fprintf(w, "%.1f\t%s\t%s\t%s\t%s\n", n.Age.Seconds(), n.Addr, flags, n.MAC, names[n.Index])
+			for _, n := range m.Neighbours(model.NoIndex, f) {
+				fmt.Fprintf(w, "%.1f\t%s\t%s\t%s\t%s\n", n.Age.Seconds(), n.Addr, choose(n.Static, "S", "D"), n.MAC, names[n.Index])
 			}
 		}
 	})
 }
 
 // showFIB runs "show ip fib [table <id>]".
-func (s *Server) showFIB(f forward.Family, words []string) string {
+func showFIB(m *model.Model, f forward.Family, words []string) string {
 	only := ""
 	if len(words) == 2 && words[0] == "table" {
 		only = words[1]
 	} else if len(words) > 0 {
 		return unknownInput(words)
 	}
-	names := s.names()
+	names := names(m)
 	var b strings.Builder
-	for _, t := range s.model.Tables() {
+	for _, t := range m.Tables() {
 		if t.Family != f || only != "" && only != strconv.FormatUint(uint64(t.ID), 10) {
 			continue
 		}
 		fmt.Fprintf(&b, "%s, table:%d\n", t.Name, t.ID)
-		for _, r := range s.model.Routes(t.TableKey, 0) {
+		for _, r := range m.Routes(t.TableKey, 0) {
 			fmt.Fprintf(&b, "%s src:%s\n", r.Prefix, sourceNames[r.Source])
 			for _, p := range r.Paths {
 				fmt.Fprintf(&b, "  %s\n", showPath(p, names))
@@ -208,24 +201,20 @@ func showPath(p model.Path, names map[uint32]string) string {
 	if p.Interface == model.NoIndex {
 		return fmt.Sprintf("%s in table %d weight %d", to, p.Table, p.Weight)
 	}
-	name, ok := names[p.Interface]
-	if !ok {
-		name = "DELETED"
-	}
-	return fmt.Sprintf("%s %s weight %d", to, name, p.Weight)
+	return fmt.Sprintf("%s %s weight %d", to, cmp.Or(names[p.Interface], "DELETED"), p.Weight)
 }
 
 // names returns the names of the interfaces by index.
-func (s *Server) names() map[uint32]string {
+func names(m *model.Model) map[uint32]string {
 	names := map[uint32]string{}
-	for _, i := range s.model.Interfaces(model.InterfaceFilter{Index: model.NoIndex}) {
+	for _, i := range m.Interfaces(model.InterfaceFilter{Index: model.NoIndex}) {
 		names[i.Index] = i.Name
 	}
 	return names
 }
 
 // showBridges runs "show bridge-domain [<id> [detail|int]]".
-func (s *Server) showBridges(words []string) string {
+func showBridges(m *model.Model, words []string) string {
 	id, members := model.NoIndex, false
 	if len(words) > 0 {
 		n, err := strconv.ParseUint(words[0], 10, 32)
@@ -234,7 +223,7 @@ func (s *Server) showBridges(words []string) string {
 		}
 		id, members = uint32(n), len(words) == 2 && slices.Contains([]string{"detail", "det", "int"}, words[1])
 	}
-	list := s.model.Bridges(id)
+	list := m.Bridges(id)
 	switch {
 	case id == 0:
 		return "show bridge-domain: No operations on the default bridge domain are supported\n"
@@ -243,9 +232,9 @@ func (s *Server) showBridges(words []string) string {
 	case len(list) == 0:
 		return "no bridge-domains in use\n"
 	}
-	text := s.bridgeTable(list)
+	text := bridgeTable(m, list)
 	if members {
-		text += s.memberTable(list[0])
+		text += memberTable(m, list[0])
 		if list[0].Tag != "" && words[1] != "int" {
 			text += "\n  BD-Tag: " + list[0].Tag + "\n"
 		}
@@ -253,29 +242,23 @@ func (s *Server) showBridges(words []string) string {
 	return text
 }
 
-func (s *Server) bridgeTable(list []model.BridgeDetails) string {
-	names := s.names()
+func bridgeTable(m *model.Model, list []model.BridgeDetails) string {
+	names := names(m)
 	return page(func(w *tabwriter.Writer) {
 		fmt.Fprintln(w, "BD-ID\tIndex\tAge(min)\tLearning\tU-Forwrd\tUU-Flood\tFlooding\tARP-Term\tarp-ufwd\tLearn-count\tBVI-Intf")
 		for _, b := range list {
-			age, uu := "off", "drop"
-			if b.Age > 0 {
-				age = strconv.Itoa(int(b.Age))
-			}
-			if b.Flags&model.BridgeUUFlood != 0 {
-				uu = "flood"
-			}
-			fmt.Fprintf(w, "%d\t%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%d\t%s\n", b.ID, b.Index, age, onOff(b.Flags, model.BridgeLearn),
-				onOff(b.Flags, model.BridgeForward), uu, onOff(b.Flags, model.BridgeFlood), "off", "off", b.Learned, nameOf(names, b.BVI))
+			fmt.Fprintf(w, "%d\t%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%d\t%s\n", b.ID, b.Index, choose(b.Age > 0, strconv.Itoa(int(b.Age)), "off"),
+				onOff(b.Flags, model.BridgeLearn), onOff(b.Flags, model.BridgeForward), choose(b.Flags&model.BridgeUUFlood != 0, "flood", "drop"),
+				onOff(b.Flags, model.BridgeFlood), "off", "off", b.Learned, nameOf(names, b.BVI))
 		}
 	})
 }
 
-func (s *Server) memberTable(b model.BridgeDetails) string {
+func memberTable(m *model.Model, b model.BridgeDetails) string {
 	if len(b.Members) == 0 {
 		return ""
 	}
-	names := s.names()
+	names := names(m)
 	return "\n" + page(func(w *tabwriter.Writer) {
 		fmt.Fprintln(w, "Interface\tIf-idx\tSHG\tBVI\tTxFlood\tVLAN-Tag-Rewrite")
 		for _, m := range b.Members {
@@ -285,17 +268,11 @@ func (s *Server) memberTable(b model.BridgeDetails) string {
 }
 
 func onOff(f, flag model.BridgeFlags) string {
-	if f&flag != 0 {
-		return "on"
-	}
-	return "off"
+	return choose(f&flag != 0, "on", "off")
 }
 
 func star(is bool) string {
-	if is {
-		return "*"
-	}
-	return "-"
+	return choose(is, "*", "-")
 }
 
 // nameOf returns the name of an interface in VPP's layer 2 commands.
@@ -303,14 +280,11 @@ func nameOf(names map[uint32]string, index uint32) string {
 	if index == model.NoIndex {
 		return "N/A"
 	}
-	if name, ok := names[index]; ok {
-		return name
-	}
-	return "Stale"
+	return cmp.Or(names[index], "Stale")
 }
 
 // showL2FIB runs "show l2fib [all|verbose|learn|add|bd_id <id>]". Without an argument it only counts the entries.
-func (s *Server) showL2FIB(words []string) string {
+func showL2FIB(m *model.Model, words []string) string {
 	id, shown := model.NoIndex, func(model.L2Entry) bool { return true }
 	switch {
 	case len(words) == 0:
@@ -322,20 +296,20 @@ func (s *Server) showL2FIB(words []string) string {
 		shown = func(e model.L2Entry) bool { return !e.Learned }
 	case words[0] == "bd_id" && len(words) == 2:
 		n, err := strconv.ParseUint(words[1], 10, 32)
-		if err != nil || len(s.model.Bridges(uint32(n))) == 0 {
+		if err != nil || len(m.Bridges(uint32(n))) == 0 {
 			return fmt.Sprintf("show l2fib: bridge domain id %s doesn't exist\n", strings.ToValidUTF8(words[1], "?"))
 		}
 		id = uint32(n)
 	default:
 		return unknownInput(words)
 	}
-	all := s.model.L2Entries(model.NoIndex)
+	all := m.L2Entries(model.NoIndex)
 	if len(all) == 0 {
 		return "no l2fib entries\n"
 	}
 	text := ""
 	if shown != nil {
-		text = s.macTable(slices.DeleteFunc(slices.Clone(all), func(e model.L2Entry) bool {
+		text = macTable(m, slices.DeleteFunc(slices.Clone(all), func(e model.L2Entry) bool {
 			return !shown(e) || id != model.NoIndex && id != e.Bridge
 		}))
 	}
@@ -348,11 +322,11 @@ func (s *Server) showL2FIB(words []string) string {
 	return text + fmt.Sprintf("L2FIB total/learned entries: %d/%d\n", len(all), learned)
 }
 
-func (s *Server) macTable(list []model.L2Entry) string {
-	names := s.names()
+func macTable(m *model.Model, list []model.L2Entry) string {
+	names := names(m)
 	indexes := map[uint32]int{}
 	ages := map[uint32]bool{}
-	for _, b := range s.model.Bridges(model.NoIndex) {
+	for _, b := range m.Bridges(model.NoIndex) {
 		indexes[b.ID], ages[b.ID] = b.Index, b.Age > 0
 	}
 	return page(func(w *tabwriter.Writer) {
@@ -372,32 +346,24 @@ func (s *Server) macTable(list []model.L2Entry) string {
 }
 
 // showMemifs runs "show memif". It shows no secrets.
-func (s *Server) showMemifs() string {
+func showMemifs(m *model.Model) string {
 	var b strings.Builder
 	b.WriteString("sockets\n")
 	b.WriteString(page(func(w *tabwriter.Writer) {
 		fmt.Fprintln(w, "  id\tlistener\tfilename")
-		for _, f := range s.model.MemifSockets() {
+		for _, f := range m.MemifSockets() {
 			fmt.Fprintf(w, "  %d\t%s\t%s\n", f.ID, yesNo(f.Listening), f.Path)
 		}
 	}))
-	for _, m := range s.model.Memifs() {
+	for _, m := range m.Memifs() {
 		showMemif(&b, m)
 	}
 	return b.String()
 }
 
 func showMemif(b *strings.Builder, m model.MemifDetails) {
-	mode, flags := "ethernet", ""
-	if m.Mode == model.MemifIP {
-		mode = "ip"
-	}
-	if m.AdminUp {
-		flags += " admin-up"
-	}
-	if m.Peer != nil {
-		flags += " connected"
-	}
+	mode := choose(m.Mode == model.MemifIP, "ip", "ethernet")
+	flags := choose(m.AdminUp, " admin-up", "") + choose(m.Peer != nil, " connected", "")
 	fmt.Fprintf(b, "\ninterface %s\n", m.Name)
 	if m.Peer != nil {
 		fmt.Fprintf(b, "  remote-name %q\n  remote-interface %q\n", m.Peer.Name, m.Peer.Interface)
@@ -410,8 +376,5 @@ func showMemif(b *strings.Builder, m model.MemifDetails) {
 }
 
 func yesNo(b bool) string {
-	if b {
-		return "yes"
-	}
-	return "no"
+	return choose(b, "yes", "no")
 }

@@ -16,7 +16,7 @@ func FuzzCommand(f *testing.F) {
 	}
 	r := prepare(f, Limits{})
 	f.Fuzz(func(t *testing.T, line string) {
-		if answer := r.command(line); !utf8.ValidString(answer) || len(answer) > 16<<10 {
+		if answer := command(r.model, line); !utf8.ValidString(answer) || len(answer) > 16<<10 {
 			t.Errorf("%q returns %d bytes: %.200q", line, len(answer), answer)
 		}
 	})

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"reflect"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -17,7 +16,6 @@ import (
 
 	"go.fd.io/govpp/api"
 	interfaces "go.fd.io/govpp/binapi/interface"
-	"go.fd.io/govpp/binapi/interface_types"
 	"go.fd.io/govpp/binapi/memclnt"
 	"go.fd.io/govpp/codec"
 
@@ -87,7 +85,7 @@ func (c *client) answer(data []byte) error {
 	case binary.BigEndian.Uint32(data[2:]) != c.index:
 		return errClientIndex
 	}
-	msg := reflect.New(req.message).Interface().(api.Message)
+	msg := req.newRequest()
 	if err := codec.DecodeMsg(data, msg); err != nil {
 		return fmt.Errorf("decode %s: %w", msg.GetMessageName(), err)
 	}
@@ -315,7 +313,7 @@ func (s *Server) InterfaceChanged(e model.InterfaceEvent) {
 	s.events.mu.Lock()
 	defer s.events.mu.Unlock()
 	for c, pid := range s.events.pids {
-		msg := &interfaces.SwInterfaceEvent{PID: pid, SwIfIndex: interface_types.InterfaceIndex(e.Index),
+		msg := &interfaces.SwInterfaceEvent{PID: pid, SwIfIndex: swIfIndex(e.Index),
 			Flags: statusFlags(e.AdminUp, e.LinkUp), Deleted: e.Deleted}
 		data, err := c.encode(msg, 0)
 		if err == nil {
@@ -324,75 +322,6 @@ func (s *Server) InterfaceChanged(e model.InterfaceEvent) {
 		if err != nil {
 			s.log.Debug("event not sent", "client", c.name, "err", err)
 		}
-	}
-}
-
-func statusFlags(adminUp, linkUp bool) interface_types.IfStatusFlags {
-	var flags interface_types.IfStatusFlags
-	if adminUp {
-		flags |= interface_types.IF_STATUS_API_FLAG_ADMIN_UP
-	}
-	if linkUp {
-		flags |= interface_types.IF_STATUS_API_FLAG_LINK_UP
-	}
-	return flags
-}
-
-// message is the type *T of a message.
-type message[T any] interface {
-	*T
-	api.Message
-}
-
-// handle registers f as the handler of Req. An error of f becomes the retval of the reply.
-// A nil reply means an empty one.
-func handle[Req, Reply any, PReq message[Req], PReply message[Reply]](s *Server, f func(c *client, req *Req) (*Reply, error)) {
-	s.table.add(PReply(new(Reply)))
-	s.table.addRequest(PReq(new(Req)), func(c *client, req api.Message, send func(api.Message) error) error {
-		reply, err := f(c, (*Req)(req.(PReq)))
-		if reply == nil {
-			reply = new(Reply)
-		}
-		if err != nil {
-			setRetval(reply, s.retval(req, err))
-		}
-		return send(PReply(reply))
-	})
-}
-
-// handleDump registers f as the handler of a dump. Clients detect the end of a dump by a control_ping that they send after it;
-// a dump has no retval, so an error only shortens it.
-func handleDump[Req, Details any, PReq message[Req], PDetails message[Details]](s *Server, f func(req *Req) ([]Details, error)) {
-	s.table.add(PDetails(new(Details)))
-	s.table.addRequest(PReq(new(Req)), func(_ *client, req api.Message, send func(api.Message) error) error {
-		list, err := f((*Req)(req.(PReq)))
-		if err != nil {
-			s.log.Debug("dump refused", "message", req.GetMessageName(), "err", err)
-		}
-		for i := range list {
-			if err := send(PDetails(&list[i])); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-}
-
-// retval returns the retval of err. An error that is not a Retval is a bug or a failure of the machine: retval logs it.
-func (s *Server) retval(req api.Message, err error) model.Retval {
-	var retval model.Retval
-	if !errors.As(err, &retval) {
-		s.log.Error("request failed", "message", req.GetMessageName(), "err", err)
-		return model.Unspecified
-	}
-	s.log.Debug("request refused", "message", req.GetMessageName(), "err", err)
-	return retval
-}
-
-// setRetval sets the retval of a reply. Some replies of memclnt have none.
-func setRetval(reply any, retval model.Retval) {
-	if f := reflect.ValueOf(reply).Elem().FieldByName("Retval"); f.IsValid() {
-		f.SetInt(int64(retval))
 	}
 }
 
@@ -424,17 +353,9 @@ func readFrame(r *bufio.Reader, buf []byte) ([]byte, error) {
 	}
 	buf = buf[:n]
 	if _, err := io.ReadFull(r, buf); err != nil {
-		return buf, fmt.Errorf("read message of %d bytes: %w", n, unexpectedEOF(err))
+		return buf, fmt.Errorf("read message of %d bytes: %w", n, choose(errors.Is(err, io.EOF), io.ErrUnexpectedEOF, err))
 	}
 	return buf, nil
-}
-
-// unexpectedEOF replaces io.EOF by io.ErrUnexpectedEOF.
-func unexpectedEOF(err error) error {
-	if errors.Is(err, io.EOF) {
-		return io.ErrUnexpectedEOF
-	}
-	return err
 }
 
 // appendFrame appends the header and data to b.
@@ -442,30 +363,4 @@ func appendFrame(b, data []byte) []byte {
 	var header [frameHeader]byte
 	binary.BigEndian.PutUint32(header[8:], uint32(len(data)))
 	return append(append(b, header[:]...), data...)
-}
-
-// list locates the variable-length list of a request. The codec allocates as many items as the 32-bit count says before it
-// checks the length of the message: without a check, 100 bytes could allocate 100 GiB.
-type list struct {
-	count int // offset of the count after the request header
-	item  int // length of an item
-}
-
-// addList sets the list of the registered request m.
-func (t *table) addList(m api.Message, l list) {
-	r := t.requests[t.id(m)]
-	r.list = l
-	t.requests[t.id(m)] = r
-}
-
-// fits reports whether data contains all items of the list.
-func (l list) fits(data []byte) bool {
-	if l.item == 0 {
-		return true
-	}
-	at := requestHeader + l.count
-	if len(data) < at+4 {
-		return false
-	}
-	return uint64(binary.BigEndian.Uint32(data[at:]))*uint64(l.item) <= uint64(len(data)-at-4)
 }

@@ -54,8 +54,8 @@ func invoke[Req, Reply any](t testingT, a *testClient, send func(context.Context
 	return reply, err
 }
 
-// dump returns all details of a stream.
-func dump[Details any, Stream interface{ Recv() (Details, error) }](t testingT, s Stream, err error) []Details {
+// collect returns all details of a stream.
+func collect[Details any, Stream interface{ Recv() (Details, error) }](t testingT, s Stream, err error) []Details {
 	t.Helper()
 	if err != nil {
 		t.Fatalf("dump: %v", err)
@@ -76,14 +76,14 @@ func dump[Details any, Stream interface{ Recv() (Details, error) }](t testingT, 
 func (a *testClient) interfaces(t testingT) []*interfaces.SwInterfaceDetails {
 	t.Helper()
 	s, err := a.ifs.SwInterfaceDump(a.context, &interfaces.SwInterfaceDump{SwIfIndex: allInterfaces})
-	return dump[*interfaces.SwInterfaceDetails](t, s, err)
+	return collect[*interfaces.SwInterfaceDetails](t, s, err)
 }
 
 func (a *testClient) tables(t testingT) []ip.IPTable {
 	t.Helper()
 	s, err := a.ips.IPTableDump(a.context, &ip.IPTableDump{})
 	var list []ip.IPTable
-	for _, d := range dump[*ip.IPTableDetails](t, s, err) {
+	for _, d := range collect[*ip.IPTableDetails](t, s, err) {
 		list = append(list, d.Table)
 	}
 	slices.SortFunc(list, func(a, b ip.IPTable) int { return cmp.Compare(a.TableID, b.TableID) })
@@ -95,7 +95,7 @@ func (a *testClient) routes(t testingT, table ip.IPTable, src uint8) []ip.IPRout
 	t.Helper()
 	s, err := a.ips.IPRouteV2Dump(a.context, &ip.IPRouteV2Dump{Src: src, Table: table})
 	var list []ip.IPRouteV2
-	for _, d := range dump[*ip.IPRouteV2Details](t, s, err) {
+	for _, d := range collect[*ip.IPRouteV2Details](t, s, err) {
 		list = append(list, d.Route)
 	}
 	return list
@@ -105,7 +105,7 @@ func (a *testClient) addresses(t testingT, index interface_types.InterfaceIndex,
 	t.Helper()
 	s, err := a.ips.IPAddressDump(a.context, &ip.IPAddressDump{SwIfIndex: index, IsIPv6: isIP6})
 	var list []string
-	for _, d := range dump[*ip.IPAddressDetails](t, s, err) {
+	for _, d := range collect[*ip.IPAddressDetails](t, s, err) {
 		list = append(list, d.Prefix.String())
 	}
 	return list
@@ -115,7 +115,7 @@ func (a *testClient) neighbours(t testingT, af ip_types.AddressFamily) []ip_neig
 	t.Helper()
 	s, err := a.nbrs.IPNeighborDump(a.context, &ip_neighbor.IPNeighborDump{SwIfIndex: allInterfaces, Af: af})
 	var list []ip_neighbor.IPNeighbor
-	for _, d := range dump[*ip_neighbor.IPNeighborDetails](t, s, err) {
+	for _, d := range collect[*ip_neighbor.IPNeighborDetails](t, s, err) {
 		list = append(list, d.Neighbor)
 	}
 	return list

@@ -7,7 +7,6 @@ import (
 	"go.fd.io/govpp/binapi/ethernet_types"
 	"go.fd.io/govpp/binapi/fib_types"
 	interfaces "go.fd.io/govpp/binapi/interface"
-	"go.fd.io/govpp/binapi/interface_types"
 	"go.fd.io/govpp/binapi/ip"
 	"go.fd.io/govpp/binapi/ip6_nd"
 	"go.fd.io/govpp/binapi/ip_neighbor"
@@ -19,71 +18,49 @@ import (
 	"github.com/weftnet/weft/vswitch/model"
 )
 
-func (s *Server) addAddresses() {
-	handle(s, s.changeAddress)
-	handleDump(s, func(r *ip.IPAddressDump) ([]ip.IPAddressDetails, error) {
-		prefixes, err := s.model.Addresses(uint32(r.SwIfIndex), familyOf(r.IsIPv6))
-		var list []ip.IPAddressDetails
-		for _, p := range prefixes {
-			list = append(list, ip.IPAddressDetails{SwIfIndex: r.SwIfIndex, Prefix: ip_types.AddressWithPrefix(toPrefix(p))})
+// addressHandlers serve the addresses of interfaces.
+var addressHandlers = []handler{
+	set[interfaces.SwInterfaceAddDelAddressReply](func(m *model.Model, r *interfaces.SwInterfaceAddDelAddress) error {
+		if r.DelAll {
+			return m.DeleteAddresses(uint32(r.SwIfIndex))
 		}
-		return list, err
-	})
-	s.addUnnumbered()
-	s.addIP6()
-}
-
-func (s *Server) changeAddress(_ *client, r *interfaces.SwInterfaceAddDelAddress) (*interfaces.SwInterfaceAddDelAddressReply, error) {
-	index := uint32(r.SwIfIndex)
-	if r.DelAll {
-		return nil, s.model.DeleteAddresses(index)
-	}
-	prefix, err := fromPrefix(ip_types.Prefix(r.Prefix))
-	if err != nil {
-		return nil, err
-	}
-	if r.IsAdd {
-		return nil, s.model.AddAddress(index, prefix)
-	}
-	return nil, s.model.DeleteAddress(index, prefix)
-}
-
-// addUnnumbered registers the messages of unnumbered interfaces. The field names of the request are
-// misleading, as VPP's source remarks: sw_if_index is the donor.
-func (s *Server) addUnnumbered() {
-	handle(s, func(_ *client, r *interfaces.SwInterfaceSetUnnumbered) (*interfaces.SwInterfaceSetUnnumberedReply, error) {
+		prefix, err := fromPrefix(ip_types.Prefix(r.Prefix))
+		if err != nil {
+			return err
+		}
+		return choose(r.IsAdd, m.AddAddress, m.DeleteAddress)(uint32(r.SwIfIndex), prefix)
+	}),
+	dump(func(m *model.Model, r *ip.IPAddressDump) ([]netip.Prefix, error) {
+		return m.Addresses(uint32(r.SwIfIndex), familyOf(r.IsIPv6))
+	}, func(r *ip.IPAddressDump, p netip.Prefix) ip.IPAddressDetails {
+		return ip.IPAddressDetails{SwIfIndex: r.SwIfIndex, Prefix: ip_types.AddressWithPrefix(toPrefix(p))}
+	}),
+	// The field names of this request are misleading, as VPP's source remarks: sw_if_index is the donor.
+	set[interfaces.SwInterfaceSetUnnumberedReply](func(m *model.Model, r *interfaces.SwInterfaceSetUnnumbered) error {
 		if r.IsAdd {
-			return nil, s.model.SetUnnumbered(uint32(r.UnnumberedSwIfIndex), uint32(r.SwIfIndex))
+			return m.SetUnnumbered(uint32(r.UnnumberedSwIfIndex), uint32(r.SwIfIndex))
 		}
-		return nil, s.model.ClearUnnumbered(uint32(r.UnnumberedSwIfIndex))
-	})
-	handleDump(s, func(r *ip.IPUnnumberedDump) ([]ip.IPUnnumberedDetails, error) {
-		var list []ip.IPUnnumberedDetails
-		for _, u := range s.model.Unnumbered(uint32(r.SwIfIndex)) {
-			list = append(list, ip.IPUnnumberedDetails{SwIfIndex: interface_types.InterfaceIndex(u.Index),
-				IPSwIfIndex: interface_types.InterfaceIndex(u.Donor)})
-		}
-		return list, nil
-	})
-}
-
-func (s *Server) addIP6() {
-	handle(s, func(_ *client, r *ip.SwInterfaceIP6EnableDisable) (*ip.SwInterfaceIP6EnableDisableReply, error) {
-		if r.Enable {
-			return nil, s.model.EnableIP6(uint32(r.SwIfIndex))
-		}
-		return nil, s.model.DisableIP6(uint32(r.SwIfIndex))
-	})
-	handle(s, func(_ *client, r *ip.SwInterfaceIP6SetLinkLocalAddress) (*ip.SwInterfaceIP6SetLinkLocalAddressReply, error) {
-		return nil, s.model.SetLinkLocal(uint32(r.SwIfIndex), netip.AddrFrom16(r.IP))
-	})
-	handle(s, func(_ *client, r *ip.SwInterfaceIP6GetLinkLocalAddress) (*ip.SwInterfaceIP6GetLinkLocalAddressReply, error) {
-		a, err := s.model.LinkLocal(uint32(r.SwIfIndex))
+		return m.ClearUnnumbered(uint32(r.UnnumberedSwIfIndex))
+	}),
+	dump(func(m *model.Model, r *ip.IPUnnumberedDump) ([]model.Unnumbered, error) {
+		return m.Unnumbered(uint32(r.SwIfIndex)), nil
+	},
+		func(_ *ip.IPUnnumberedDump, u model.Unnumbered) ip.IPUnnumberedDetails {
+			return ip.IPUnnumberedDetails{SwIfIndex: swIfIndex(u.Index), IPSwIfIndex: swIfIndex(u.Donor)}
+		}),
+	set[ip.SwInterfaceIP6EnableDisableReply](func(m *model.Model, r *ip.SwInterfaceIP6EnableDisable) error {
+		return choose(r.Enable, m.EnableIP6, m.DisableIP6)(uint32(r.SwIfIndex))
+	}),
+	set[ip.SwInterfaceIP6SetLinkLocalAddressReply](func(m *model.Model, r *ip.SwInterfaceIP6SetLinkLocalAddress) error {
+		return m.SetLinkLocal(uint32(r.SwIfIndex), netip.AddrFrom16(r.IP))
+	}),
+	call(func(m *model.Model, r *ip.SwInterfaceIP6GetLinkLocalAddress) (*ip.SwInterfaceIP6GetLinkLocalAddressReply, error) {
+		a, err := m.LinkLocal(uint32(r.SwIfIndex))
 		if err != nil {
 			return nil, err
 		}
 		return &ip.SwInterfaceIP6GetLinkLocalAddressReply{IP: a.As16()}, nil
-	})
+	}),
 }
 
 // family converts an address family.
@@ -99,10 +76,7 @@ func family(af ip_types.AddressFamily) (forward.Family, error) {
 
 // familyOf returns the family for an is_ipv6 field.
 func familyOf(isIP6 bool) forward.Family {
-	if isIP6 {
-		return forward.IP6
-	}
-	return forward.IP4
+	return choose(isIP6, forward.IP6, forward.IP4)
 }
 
 func fromUnion(f forward.Family, u ip_types.AddressUnion) netip.Addr {
@@ -128,10 +102,7 @@ func fromAddress(a ip_types.Address) (netip.Addr, error) {
 }
 
 func toAddress(a netip.Addr) ip_types.Address {
-	if a.Is4() {
-		return ip_types.Address{Af: ip_types.ADDRESS_IP4, Un: toUnion(a)}
-	}
-	return ip_types.Address{Af: ip_types.ADDRESS_IP6, Un: toUnion(a)}
+	return ip_types.Address{Af: choose(a.Is4(), ip_types.ADDRESS_IP4, ip_types.ADDRESS_IP6), Un: toUnion(a)}
 }
 
 // fromPrefix converts a prefix with its host bits. An invalid length makes an invalid prefix, not an error, because
@@ -148,36 +119,50 @@ func toPrefix(p netip.Prefix) ip_types.Prefix {
 	return ip_types.Prefix{Address: toAddress(p.Addr()), Len: uint8(p.Bits())}
 }
 
-func (s *Server) addRoutes() {
-	handle(s, func(_ *client, r *ip.IPRouteAddDelV2) (*ip.IPRouteAddDelV2Reply, error) {
-		number, err := s.changeRoute(r)
+// routeHandlers serve VRFs and their routes.
+var routeHandlers = []handler{
+	set[ip.IPTableAddDelV2Reply](func(m *model.Model, r *ip.IPTableAddDelV2) error {
+		if r.IsAdd {
+			m.AddTable(tableKey(r.Table), r.Table.Name)
+		} else {
+			m.DeleteTable(tableKey(r.Table))
+		}
+		return nil
+	}),
+	dump(func(m *model.Model, _ *ip.IPTableDump) ([]model.Table, error) { return m.Tables(), nil },
+		func(_ *ip.IPTableDump, t model.Table) ip.IPTableDetails {
+			return ip.IPTableDetails{Table: ip.IPTable{TableID: t.ID, IsIP6: t.Family == forward.IP6, Name: t.Name}}
+		}),
+	call(func(m *model.Model, r *ip.IPRouteAddDelV2) (*ip.IPRouteAddDelV2Reply, error) {
+		number, err := changeRoute(m, r)
 		return &ip.IPRouteAddDelV2Reply{StatsIndex: number}, err
-	})
-	handle(s, func(_ *client, r *ip.IPRouteAddDel) (*ip.IPRouteAddDelReply, error) {
-		number, err := s.changeRoute(&ip.IPRouteAddDelV2{IsAdd: r.IsAdd, IsMultipath: r.IsMultipath,
+	}),
+	call(func(m *model.Model, r *ip.IPRouteAddDel) (*ip.IPRouteAddDelReply, error) {
+		number, err := changeRoute(m, &ip.IPRouteAddDelV2{IsAdd: r.IsAdd, IsMultipath: r.IsMultipath,
 			Route: ip.IPRouteV2{TableID: r.Route.TableID, Prefix: r.Route.Prefix, Paths: r.Route.Paths}})
 		return &ip.IPRouteAddDelReply{StatsIndex: number}, err
-	})
-	handleDump(s, func(r *ip.IPRouteV2Dump) ([]ip.IPRouteV2Details, error) {
-		var list []ip.IPRouteV2Details
-		for _, e := range s.model.Routes(tableKey(r.Table), model.Source(r.Src)) {
-			list = append(list, ip.IPRouteV2Details{Route: ip.IPRouteV2{TableID: r.Table.TableID, StatsIndex: e.Number,
-				Prefix: toPrefix(e.Prefix), Src: uint8(e.Source), Paths: toPaths(tableKey(r.Table).Family, e.Paths)}})
-		}
-		return list, nil
-	})
-	handleDump(s, func(r *ip.IPRouteDump) ([]ip.IPRouteDetails, error) {
-		var list []ip.IPRouteDetails
-		for _, e := range s.model.Routes(tableKey(r.Table), 0) {
-			list = append(list, ip.IPRouteDetails{Route: ip.IPRoute{TableID: r.Table.TableID, StatsIndex: e.Number,
-				Prefix: toPrefix(e.Prefix), Paths: toPaths(tableKey(r.Table).Family, e.Paths)}})
-		}
-		return list, nil
-	})
+	}),
+	dump(func(m *model.Model, r *ip.IPRouteV2Dump) ([]model.Route, error) {
+		return m.Routes(tableKey(r.Table), model.Source(r.Src)), nil
+	}, func(r *ip.IPRouteV2Dump, e model.Route) ip.IPRouteV2Details {
+		return ip.IPRouteV2Details{Route: ip.IPRouteV2{TableID: r.Table.TableID, StatsIndex: e.Number, Prefix: toPrefix(e.Prefix),
+			Src: uint8(e.Source), Paths: toPaths(tableKey(r.Table).Family, e.Paths)}}
+	}),
+	dump(func(m *model.Model, r *ip.IPRouteDump) ([]model.Route, error) {
+		return m.Routes(tableKey(r.Table), 0), nil
+	},
+		func(r *ip.IPRouteDump, e model.Route) ip.IPRouteDetails {
+			return ip.IPRouteDetails{Route: ip.IPRoute{TableID: r.Table.TableID, StatsIndex: e.Number, Prefix: toPrefix(e.Prefix),
+				Paths: toPaths(tableKey(r.Table).Family, e.Paths)}}
+		}),
+}
+
+func tableKey(t ip.IPTable) forward.TableKey {
+	return forward.TableKey{Family: familyOf(t.IsIP6), ID: t.TableID}
 }
 
 // changeRoute handles both versions of ip_route_add_del. Only routes of the source API can change.
-func (s *Server) changeRoute(r *ip.IPRouteAddDelV2) (uint32, error) {
+func changeRoute(m *model.Model, r *ip.IPRouteAddDelV2) (uint32, error) {
 	prefix, err := fromPrefix(r.Route.Prefix)
 	if err != nil {
 		return model.NoIndex, err
@@ -185,20 +170,16 @@ func (s *Server) changeRoute(r *ip.IPRouteAddDelV2) (uint32, error) {
 	if src := model.Source(r.Route.Src); src != 0 && src != model.SourceAPI {
 		return model.NoIndex, model.Unsupported
 	}
-	isIP6 := r.Route.Prefix.Address.Af == ip_types.ADDRESS_IP6
-	c := model.RouteChange{Table: forward.TableKey{Family: familyOf(isIP6), ID: r.Route.TableID},
-		Prefix: prefix, Multipath: r.IsMultipath}
-	for _, p := range r.Route.Paths {
-		path, err := fromPath(p)
-		if err != nil {
-			return model.NoIndex, err
-		}
-		c.Paths = append(c.Paths, path)
+	paths, err := fromPaths(r.Route.Paths)
+	if err != nil {
+		return model.NoIndex, err
 	}
+	c := model.RouteChange{Table: forward.TableKey{Family: forward.FamilyOf(prefix.Addr()), ID: r.Route.TableID},
+		Prefix: prefix, Paths: paths, Multipath: r.IsMultipath}
 	if r.IsAdd {
-		return s.model.AddRoute(c)
+		return m.AddRoute(c)
 	}
-	return model.NoIndex, s.model.DeleteRoute(c)
+	return model.NoIndex, m.DeleteRoute(c)
 }
 
 // pathKinds are the supported path types.
@@ -234,60 +215,78 @@ func fromPath(p fib_types.FibPath) (model.Path, error) {
 }
 
 func toPaths(f forward.Family, paths []model.Path) []fib_types.FibPath {
-	list := make([]fib_types.FibPath, 0, len(paths))
-	for _, p := range paths {
-		out := fib_types.FibPath{SwIfIndex: p.Interface, TableID: p.Table, Weight: p.Weight, Preference: p.Preference}
+	return convert(paths, func(p model.Path) fib_types.FibPath {
+		out := fib_types.FibPath{SwIfIndex: p.Interface, TableID: p.Table, Weight: p.Weight, Preference: p.Preference,
+			Proto: choose(f == forward.IP6, fib_types.FIB_API_PATH_NH_PROTO_IP6, fib_types.FIB_API_PATH_NH_PROTO_IP4)}
 		for t, kind := range pathKinds {
 			if kind == p.Kind {
 				out.Type = t // as in VPP the type of PathLinkLocal is normal
 			}
 		}
-		if f == forward.IP6 {
-			out.Proto = fib_types.FIB_API_PATH_NH_PROTO_IP6
-		}
 		if p.NextHop.IsValid() {
 			out.Nh.Address = toUnion(p.NextHop)
 		}
-		list = append(list, out)
+		return out
+	})
+}
+
+func fromPaths(list []fib_types.FibPath) ([]model.Path, error) {
+	var paths []model.Path
+	for _, p := range list {
+		path, err := fromPath(p)
+		if err != nil {
+			return nil, err
+		}
+		paths = append(paths, path)
 	}
-	return list
+	return paths, nil
 }
 
-func (s *Server) addTables() {
-	handle(s, func(_ *client, r *ip.IPTableAddDelV2) (*ip.IPTableAddDelV2Reply, error) {
-		if r.IsAdd {
-			s.model.AddTable(tableKey(r.Table), r.Table.Name)
-		} else {
-			s.model.DeleteTable(tableKey(r.Table))
+// neighbourHandlers serve ARP and IPv6 neighbours and the proxies for them.
+var neighbourHandlers = []handler{
+	call(changeNeighbour),
+	set[ip_neighbor.IPNeighborFlushReply](func(m *model.Model, r *ip_neighbor.IPNeighborFlush) error {
+		f, err := family(r.Af)
+		if err != nil {
+			return err
 		}
-		return nil, nil
-	})
-	handleDump(s, func(*ip.IPTableDump) ([]ip.IPTableDetails, error) {
-		var list []ip.IPTableDetails
-		for _, t := range s.model.Tables() {
-			list = append(list, ip.IPTableDetails{Table: ip.IPTable{TableID: t.ID, IsIP6: t.Family == forward.IP6, Name: t.Name}})
-		}
-		return list, nil
-	})
-}
-
-func tableKey(t ip.IPTable) forward.TableKey {
-	return forward.TableKey{Family: familyOf(t.IsIP6), ID: t.TableID}
-}
-
-func (s *Server) addNeighbours() {
-	handle(s, s.changeNeighbour)
-	handle(s, func(_ *client, r *ip_neighbor.IPNeighborFlush) (*ip_neighbor.IPNeighborFlushReply, error) {
+		return m.FlushNeighbours(uint32(r.SwIfIndex), f)
+	}),
+	dump(func(m *model.Model, r *ip_neighbor.IPNeighborDump) ([]model.Neighbour, error) {
 		f, err := family(r.Af)
 		if err != nil {
 			return nil, err
 		}
-		return nil, s.model.FlushNeighbours(uint32(r.SwIfIndex), f)
-	})
-	handleDump(s, s.dumpNeighbours)
+		return m.Neighbours(uint32(r.SwIfIndex), f), nil
+	}, neighbourDetails),
+	set[arp.ProxyArpAddDelReply](func(m *model.Model, r *arp.ProxyArpAddDel) error {
+		return choose(r.IsAdd, m.AddProxyARP, m.DeleteProxyARP)(
+			forward.ProxyRange{Table: r.Proxy.TableID, Low: netip.AddrFrom4(r.Proxy.Low), High: netip.AddrFrom4(r.Proxy.Hi)})
+	}),
+	set[arp.ProxyArpIntfcEnableDisableReply](func(m *model.Model, r *arp.ProxyArpIntfcEnableDisable) error {
+		return m.SetProxyARP(uint32(r.SwIfIndex), r.Enable)
+	}),
+	dump(func(m *model.Model, _ *arp.ProxyArpDump) ([]forward.ProxyRange, error) { return m.ProxyARPs(), nil },
+		func(_ *arp.ProxyArpDump, p forward.ProxyRange) arp.ProxyArpDetails {
+			return arp.ProxyArpDetails{Proxy: arp.ProxyArp{TableID: p.Table, Low: p.Low.As4(), Hi: p.High.As4()}}
+		}),
+	dump(func(m *model.Model, _ *arp.ProxyArpIntfcDump) ([]uint32, error) { return m.ProxyARPInterfaces(), nil },
+		func(_ *arp.ProxyArpIntfcDump, index uint32) arp.ProxyArpIntfcDetails {
+			return arp.ProxyArpIntfcDetails{SwIfIndex: index}
+		}),
+	set[ip6_nd.IP6ndProxyAddDelReply](func(m *model.Model, r *ip6_nd.IP6ndProxyAddDel) error {
+		return choose(r.IsAdd, m.AddProxyND, m.DeleteProxyND)(uint32(r.SwIfIndex), netip.AddrFrom16(r.IP))
+	}),
+	set[ip6_nd.IP6ndProxyEnableDisableReply](func(m *model.Model, r *ip6_nd.IP6ndProxyEnableDisable) error {
+		return m.SetProxyND(uint32(r.SwIfIndex), r.IsEnable)
+	}),
+	dump(func(m *model.Model, _ *ip6_nd.IP6ndProxyDump) ([]forward.ProxyHost, error) { return m.ProxyNDs(), nil },
+		func(_ *ip6_nd.IP6ndProxyDump, p forward.ProxyHost) ip6_nd.IP6ndProxyDetails {
+			return ip6_nd.IP6ndProxyDetails{SwIfIndex: swIfIndex(p.Interface), IP: p.Addr.As16()}
+		}),
 }
 
-func (s *Server) changeNeighbour(_ *client, r *ip_neighbor.IPNeighborAddDel) (*ip_neighbor.IPNeighborAddDelReply, error) {
+func changeNeighbour(m *model.Model, r *ip_neighbor.IPNeighborAddDel) (*ip_neighbor.IPNeighborAddDelReply, error) {
 	reply := &ip_neighbor.IPNeighborAddDelReply{StatsIndex: model.NoIndex}
 	n := r.Neighbor
 	a, err := fromAddress(n.IPAddress)
@@ -295,137 +294,68 @@ func (s *Server) changeNeighbour(_ *client, r *ip_neighbor.IPNeighborAddDel) (*i
 		return reply, err
 	}
 	if !r.IsAdd {
-		return reply, s.model.DeleteNeighbour(uint32(n.SwIfIndex), a)
+		return reply, m.DeleteNeighbour(uint32(n.SwIfIndex), a)
 	}
-	return reply, s.model.AddNeighbour(model.Neighbour{Index: uint32(n.SwIfIndex), Addr: a, MAC: frame.MAC(n.MacAddress),
+	return reply, m.AddNeighbour(model.Neighbour{Index: uint32(n.SwIfIndex), Addr: a, MAC: frame.MAC(n.MacAddress),
 		Static:  n.Flags&ip_neighbor.IP_API_NEIGHBOR_FLAG_STATIC != 0,
 		NoRoute: n.Flags&ip_neighbor.IP_API_NEIGHBOR_FLAG_NO_FIB_ENTRY != 0})
 }
 
-func (s *Server) dumpNeighbours(r *ip_neighbor.IPNeighborDump) ([]ip_neighbor.IPNeighborDetails, error) {
-	f, err := family(r.Af)
-	if err != nil {
-		return nil, err
-	}
-	var list []ip_neighbor.IPNeighborDetails
-	for _, n := range s.model.Neighbours(uint32(r.SwIfIndex), f) {
-		var flags ip_neighbor.IPNeighborFlags
-		if n.Static {
-			flags |= ip_neighbor.IP_API_NEIGHBOR_FLAG_STATIC
-		}
-		if n.NoRoute {
-			flags |= ip_neighbor.IP_API_NEIGHBOR_FLAG_NO_FIB_ENTRY
-		}
-		list = append(list, ip_neighbor.IPNeighborDetails{Age: n.Age.Seconds(), Neighbor: ip_neighbor.IPNeighbor{
-			SwIfIndex: interface_types.InterfaceIndex(n.Index), Flags: flags,
-			MacAddress: ethernet_types.MacAddress(n.MAC), IPAddress: toAddress(n.Addr)}})
-	}
-	return list, nil
-}
-
-func (s *Server) addProxies() {
-	handle(s, s.changeProxyARP)
-	handle(s, func(_ *client, r *arp.ProxyArpIntfcEnableDisable) (*arp.ProxyArpIntfcEnableDisableReply, error) {
-		return nil, s.model.SetProxyARP(uint32(r.SwIfIndex), r.Enable)
-	})
-	handleDump(s, s.dumpProxyARPs)
-	handleDump(s, func(*arp.ProxyArpIntfcDump) ([]arp.ProxyArpIntfcDetails, error) {
-		var list []arp.ProxyArpIntfcDetails
-		for _, index := range s.model.ProxyARPInterfaces() {
-			list = append(list, arp.ProxyArpIntfcDetails{SwIfIndex: index})
-		}
-		return list, nil
-	})
-	handle(s, func(_ *client, r *ip6_nd.IP6ndProxyAddDel) (*ip6_nd.IP6ndProxyAddDelReply, error) {
-		host := netip.AddrFrom16(r.IP)
-		if r.IsAdd {
-			return nil, s.model.AddProxyND(uint32(r.SwIfIndex), host)
-		}
-		return nil, s.model.DeleteProxyND(uint32(r.SwIfIndex), host)
-	})
-	handle(s, func(_ *client, r *ip6_nd.IP6ndProxyEnableDisable) (*ip6_nd.IP6ndProxyEnableDisableReply, error) {
-		return nil, s.model.SetProxyND(uint32(r.SwIfIndex), r.IsEnable)
-	})
-	handleDump(s, s.dumpProxyNDs)
-}
-
-func (s *Server) changeProxyARP(_ *client, r *arp.ProxyArpAddDel) (*arp.ProxyArpAddDelReply, error) {
-	p := forward.ProxyRange{Table: r.Proxy.TableID, Low: netip.AddrFrom4(r.Proxy.Low), High: netip.AddrFrom4(r.Proxy.Hi)}
-	if r.IsAdd {
-		return nil, s.model.AddProxyARP(p)
-	}
-	return nil, s.model.DeleteProxyARP(p)
-}
-
-func (s *Server) dumpProxyARPs(*arp.ProxyArpDump) ([]arp.ProxyArpDetails, error) {
-	var list []arp.ProxyArpDetails
-	for _, p := range s.model.ProxyARPs() {
-		list = append(list, arp.ProxyArpDetails{Proxy: arp.ProxyArp{TableID: p.Table, Low: p.Low.As4(), Hi: p.High.As4()}})
-	}
-	return list, nil
-}
-
-func (s *Server) dumpProxyNDs(*ip6_nd.IP6ndProxyDump) ([]ip6_nd.IP6ndProxyDetails, error) {
-	var list []ip6_nd.IP6ndProxyDetails
-	for _, p := range s.model.ProxyNDs() {
-		list = append(list, ip6_nd.IP6ndProxyDetails{SwIfIndex: interface_types.InterfaceIndex(p.Interface), IP: ip_types.IP6Address(p.Addr.As16())})
-	}
-	return list, nil
+func neighbourDetails(_ *ip_neighbor.IPNeighborDump, n model.Neighbour) ip_neighbor.IPNeighborDetails {
+	return ip_neighbor.IPNeighborDetails{Age: n.Age.Seconds(), Neighbor: ip_neighbor.IPNeighbor{SwIfIndex: swIfIndex(n.Index),
+		Flags:      choose(n.Static, ip_neighbor.IP_API_NEIGHBOR_FLAG_STATIC, 0) | choose(n.NoRoute, ip_neighbor.IP_API_NEIGHBOR_FLAG_NO_FIB_ENTRY, 0),
+		MacAddress: ethernet_types.MacAddress(n.MAC), IPAddress: toAddress(n.Addr)}}
 }
 
 // allPorts is the port number of set_punt for all ports without a listener.
 const allPorts = 0xffff
 
-// addPunts registers the messages for packets that are addressed to the dataplane itself.
-func (s *Server) addPunts() {
-	handle(s, s.changeRedirect)
-	empty := &ip.AddDelIPPuntRedirectV2{}
-	one := &ip.AddDelIPPuntRedirectV2{Punt: ip.PuntRedirectV2{Paths: make([]fib_types.FibPath, 1)}}
-	s.table.addList(empty, list{count: empty.Size() - 4, item: one.Size() - empty.Size()}) // the count is the last field before the paths
-	handle(s, s.setPunt)
-	handleDump(s, func(r *ip.IPPuntRedirectV2Dump) ([]ip.IPPuntRedirectV2Details, error) {
-		var list []ip.IPPuntRedirectV2Details
-		for _, d := range s.model.PuntRedirects(uint32(r.SwIfIndex), familyOf(r.Af == ip_types.ADDRESS_IP6)) {
-			paths := toPaths(d.Family, []model.Path{d.Path})
-			list = append(list, ip.IPPuntRedirectV2Details{Punt: ip.PuntRedirectV2{
-				RxSwIfIndex: interface_types.InterfaceIndex(d.Rx), Af: r.Af, NPaths: uint32(len(paths)), Paths: paths,
-			}})
-		}
-		return list, nil
-	})
+// puntHandlers serve the packets that are addressed to the dataplane itself.
+var puntHandlers = []handler{
+	set[ip.AddDelIPPuntRedirectV2Reply](changeRedirect).withList(redirectList()),
+	set[punt.SetPuntReply](setPunt),
+	dump(func(m *model.Model, r *ip.IPPuntRedirectV2Dump) ([]model.PuntRedirect, error) {
+		return m.PuntRedirects(uint32(r.SwIfIndex), familyOf(r.Af == ip_types.ADDRESS_IP6)), nil
+	}, func(r *ip.IPPuntRedirectV2Dump, d model.PuntRedirect) ip.IPPuntRedirectV2Details {
+		paths := toPaths(d.Family, []model.Path{d.Path})
+		return ip.IPPuntRedirectV2Details{Punt: ip.PuntRedirectV2{RxSwIfIndex: swIfIndex(d.Rx), Af: r.Af, NPaths: uint32(len(paths)), Paths: paths}}
+	}),
 }
 
-func (s *Server) changeRedirect(_ *client, r *ip.AddDelIPPuntRedirectV2) (*ip.AddDelIPPuntRedirectV2Reply, error) {
-	if r.Punt.Af != ip_types.ADDRESS_IP4 && r.Punt.Af != ip_types.ADDRESS_IP6 {
-		return nil, model.InvalidAddressFamily
+// redirectList returns the position of the path count, the last field before the paths, and the length of a path.
+func redirectList() (count, item int) {
+	empty := &ip.AddDelIPPuntRedirectV2{}
+	one := &ip.AddDelIPPuntRedirectV2{Punt: ip.PuntRedirectV2{Paths: make([]fib_types.FibPath, 1)}}
+	return empty.Size() - 4, one.Size() - empty.Size()
+}
+
+func changeRedirect(m *model.Model, r *ip.AddDelIPPuntRedirectV2) error {
+	f, err := family(r.Punt.Af)
+	if err != nil {
+		return err
 	}
-	family := familyOf(r.Punt.Af == ip_types.ADDRESS_IP6)
-	var paths []model.Path
-	for _, p := range r.Punt.Paths {
-		path, err := fromPath(p)
-		if err != nil {
-			return nil, err
-		}
-		paths = append(paths, path)
+	paths, err := fromPaths(r.Punt.Paths)
+	if err != nil {
+		return err
 	}
 	if r.IsAdd {
-		return nil, s.model.SetPuntRedirect(uint32(r.Punt.RxSwIfIndex), family, paths)
+		return m.SetPuntRedirect(uint32(r.Punt.RxSwIfIndex), f, paths)
 	}
-	s.model.DeletePuntRedirect(uint32(r.Punt.RxSwIfIndex), family)
-	return nil, nil
+	m.DeletePuntRedirect(uint32(r.Punt.RxSwIfIndex), f)
+	return nil
 }
 
 // setPunt accepts all ports of UDP, and of TCP, which the dataplane always punts, as VPP does without its host stack.
 // Single ports and exception reasons are not supported.
-func (s *Server) setPunt(_ *client, r *punt.SetPunt) (*punt.SetPuntReply, error) {
+func setPunt(m *model.Model, r *punt.SetPunt) error {
 	l4 := r.Punt.Punt.GetL4()
 	isL4 := r.Punt.Type == punt.PUNT_API_TYPE_L4 && (l4.Af == ip_types.ADDRESS_IP4 || l4.Af == ip_types.ADDRESS_IP6)
 	isUDP, isTCP := l4.Protocol == ip_types.IP_API_PROTO_UDP, l4.Protocol == ip_types.IP_API_PROTO_TCP
 	switch {
 	case !isL4 || !isUDP && !isTCP || l4.Port != allPorts:
-		return nil, model.Unspecified
+		return model.Unspecified
 	case isUDP:
-		s.model.SetPuntUDP(familyOf(l4.Af == ip_types.ADDRESS_IP6), r.IsAdd)
+		m.SetPuntUDP(familyOf(l4.Af == ip_types.ADDRESS_IP6), r.IsAdd)
 	}
-	return nil, nil
+	return nil
 }

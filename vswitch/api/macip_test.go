@@ -27,7 +27,7 @@ func (a *testClient) macipACLs(t testingT, index uint32) []acl.MacipACLDetails {
 	t.Helper()
 	s, err := a.acls().MacipACLDump(a.context, &acl.MacipACLDump{ACLIndex: index})
 	var list []acl.MacipACLDetails
-	for _, d := range dump[*acl.MacipACLDetails](t, s, err) {
+	for _, d := range collect[*acl.MacipACLDetails](t, s, err) {
 		list = append(list, *d)
 	}
 	return list
@@ -37,7 +37,7 @@ func (a *testClient) applied(t testingT, index interface_types.InterfaceIndex) [
 	t.Helper()
 	s, err := a.acls().MacipACLInterfaceListDump(a.context, &acl.MacipACLInterfaceListDump{SwIfIndex: index})
 	var list []acl.MacipACLInterfaceListDetails
-	for _, d := range dump[*acl.MacipACLInterfaceListDetails](t, s, err) {
+	for _, d := range collect[*acl.MacipACLInterfaceListDetails](t, s, err) {
 		list = append(list, *d)
 	}
 	return list

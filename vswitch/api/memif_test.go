@@ -51,7 +51,7 @@ func (a *testClient) sockets(t testingT) []binapi.MemifSocketFilenameDetails {
 	t.Helper()
 	s, err := a.memifs().MemifSocketFilenameDump(a.context, &binapi.MemifSocketFilenameDump{})
 	var list []binapi.MemifSocketFilenameDetails
-	for _, d := range dump[*binapi.MemifSocketFilenameDetails](t, s, err) {
+	for _, d := range collect[*binapi.MemifSocketFilenameDetails](t, s, err) {
 		list = append(list, *d)
 	}
 	return list
@@ -61,7 +61,7 @@ func (a *testClient) memifDetails(t testingT) []binapi.MemifDetails {
 	t.Helper()
 	s, err := a.memifs().MemifDump(a.context, &binapi.MemifDump{})
 	var list []binapi.MemifDetails
-	for _, d := range dump[*binapi.MemifDetails](t, s, err) {
+	for _, d := range collect[*binapi.MemifDetails](t, s, err) {
 		list = append(list, *d)
 	}
 	return list
@@ -263,7 +263,7 @@ func TestMemifLinkFollowsItsClient(t *testing.T) {
 			t.Errorf("%s: event %v, then %v", step.what, e.Flags, got)
 		}
 	}
-	shown := r.command("show memif")
+	shown := command(r.model, "show memif")
 	for _, want := range []string{"  1   yes       /run/one.sock", "interface memif1/7", `remote-name "pod"`, "flags admin-up connected", "ring-size 512"} {
 		if !strings.Contains(shown, want) {
 			t.Errorf("%q is not in\n%s", want, shown)

@@ -12,6 +12,8 @@ import (
 	"go.fd.io/govpp/binapi/vlib"
 	"go.fd.io/govpp/binapi/vpe"
 	"go.fd.io/govpp/codec"
+
+	"github.com/weftnet/weft/vswitch/model"
 )
 
 func TestMalformedMessageClosesOnlyItsConnection(t *testing.T) {
@@ -136,7 +138,7 @@ func TestGovppFindsSockclntDeleteAndNotItsReply(t *testing.T) {
 
 func TestPanicOfAHandlerClosesOnlyItsConnection(t *testing.T) {
 	r := prepare(t, Limits{})
-	handle(r.Server, func(*client, *vpe.ShowVersion) (*vpe.ShowVersionReply, error) { panic("test") })
+	r.table.register(set[vpe.ShowVersionReply](func(*model.Model, *vpe.ShowVersion) error { panic("test") }))
 	r.serve(t)
 	bad, good := r.register(t), r.register(t)
 	bad.sendFrame(t, bad.request(r.Server, &vpe.ShowVersion{}, 1))

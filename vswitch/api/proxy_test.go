@@ -26,7 +26,7 @@ func (a *testClient) ranges(t testingT) []arp.ProxyArp {
 	t.Helper()
 	s, err := a.arps().ProxyArpDump(a.context, &arp.ProxyArpDump{})
 	var list []arp.ProxyArp
-	for _, d := range dump[*arp.ProxyArpDetails](t, s, err) {
+	for _, d := range collect[*arp.ProxyArpDetails](t, s, err) {
 		list = append(list, d.Proxy)
 	}
 	return list
@@ -51,7 +51,7 @@ func (a *testClient) hosts(t testingT) []ip6_nd.IP6ndProxyDetails {
 	t.Helper()
 	s, err := a.nds().IP6ndProxyDump(a.context, &ip6_nd.IP6ndProxyDump{})
 	var list []ip6_nd.IP6ndProxyDetails
-	for _, d := range dump[*ip6_nd.IP6ndProxyDetails](t, s, err) {
+	for _, d := range collect[*ip6_nd.IP6ndProxyDetails](t, s, err) {
 		list = append(list, *d)
 	}
 	return list
@@ -109,7 +109,7 @@ func TestProxyARPInterfaces(t *testing.T) {
 	}
 	listed := func() (list []uint32) {
 		s, err := a.arps().ProxyArpIntfcDump(a.context, &arp.ProxyArpIntfcDump{})
-		for _, d := range dump[*arp.ProxyArpIntfcDetails](t, s, err) {
+		for _, d := range collect[*arp.ProxyArpIntfcDetails](t, s, err) {
 			list = append(list, d.SwIfIndex)
 		}
 		return list

@@ -20,7 +20,7 @@ func (a *testClient) redirect(t testingT, m ip.AddDelIPPuntRedirectV2) error {
 func (a *testClient) redirects(t testingT, rx interface_types.InterfaceIndex, af ip_types.AddressFamily) []*ip.IPPuntRedirectV2Details {
 	t.Helper()
 	s, err := ip.NewServiceClient(a.conn).IPPuntRedirectV2Dump(a.context, &ip.IPPuntRedirectV2Dump{SwIfIndex: rx, Af: af})
-	return dump[*ip.IPPuntRedirectV2Details](t, s, err)
+	return collect[*ip.IPPuntRedirectV2Details](t, s, err)
 }
 
 func TestPuntRedirectCreateReplaceDumpDelete(t *testing.T) {

@@ -79,7 +79,7 @@ func TestInterfaceDumpFiltersAsVPPDoes(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s, err := a.ifs.SwInterfaceDump(t.Context(), &c.req)
 			var names []string
-			for _, d := range dump[*interfaces.SwInterfaceDetails](t, s, err) {
+			for _, d := range collect[*interfaces.SwInterfaceDetails](t, s, err) {
 				names = append(names, d.InterfaceName)
 			}
 			if got := strings.Join(names, " "); got != c.want {
@@ -177,7 +177,7 @@ func TestUnnumberedInterfaceUsesAddressesOfItsDonor(t *testing.T) {
 		t.Fatal(err)
 	}
 	s, err := a.ips.IPUnnumberedDump(t.Context(), &ip.IPUnnumberedDump{SwIfIndex: allInterfaces})
-	list := dump[*ip.IPUnnumberedDetails](t, s, err)
+	list := collect[*ip.IPUnnumberedDetails](t, s, err)
 	if len(list) != 1 || list[0].SwIfIndex != borrower || list[0].IPSwIfIndex != donor {
 		t.Fatalf("%+v", list)
 	}
@@ -195,7 +195,7 @@ func TestTapDumpReturnsWhatWasCreated(t *testing.T) {
 		t.Fatal(err)
 	}
 	s, err := a.taps.SwInterfaceTapV2Dump(t.Context(), &tapv2.SwInterfaceTapV2Dump{SwIfIndex: allInterfaces})
-	list := dump[*tapv2.SwInterfaceTapV2Details](t, s, err)
+	list := collect[*tapv2.SwInterfaceTapV2Details](t, s, err)
 	want := tapv2.SwInterfaceTapV2Details{SwIfIndex: uint32(reply.SwIfIndex), DevName: "tap0", HostIfName: "eth0", RxRingSz: 512, TxRingSz: 256,
 		HostMtuSize: 1400, HostMacAddr: [6]byte{2, 1}, TapFlags: tapv2.TAP_API_FLAG_GSO, HostNamespace: "/run/netns/x"}
 	if len(list) != 1 || *list[0] != want {

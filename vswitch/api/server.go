@@ -9,7 +9,6 @@ import (
 	"log/slog"
 	"net"
 	"os"
-	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -71,24 +70,13 @@ func New(m *model.Model, log *slog.Logger, limits Limits) *Server {
 	limits.setDefaults()
 	s := &Server{model: m, log: log, limits: limits, table: newTable(), clients: map[uint32]*client{}}
 	s.events.pids = map[*client]uint32{}
-	s.addMemclnt()
-	s.addVersion()
-	s.addInterfaces()
-	s.addLoopbacks()
-	s.addTaps()
-	s.addAFPackets()
-	s.addMemifs()
-	s.addVXLANs()
-	s.addPunts()
-	s.addMACIPs()
-	s.addACLs()
-	s.addProxies()
-	s.addTables()
-	s.addRoutes()
-	s.addAddresses()
-	s.addNeighbours()
-	s.addBridges()
-	s.addCLI()
+	for _, m := range []api.Message{&memclnt.SockclntCreate{}, &memclnt.SockclntCreateReply{}, &interfaces.SwInterfaceEvent{}} {
+		s.table.add(m)
+	}
+	for _, h := range slices.Concat(connectionHandlers, interfaceHandlers, tapHandlers, afPacketHandlers, memifHandlers, vxlanHandlers,
+		puntHandlers, aclHandlers, neighbourHandlers, routeHandlers, addressHandlers, bridgeHandlers, cliHandlers) {
+		s.table.register(h)
+	}
 	return s
 }
 
@@ -200,14 +188,31 @@ const (
 	version = "25.10-weft"
 )
 
-func (s *Server) addVersion() {
-	handle(s, func(*client, *vpe.ShowVersion) (*vpe.ShowVersionReply, error) {
+// connectionHandlers serve the connection itself, and the version and the time of the dataplane.
+var connectionHandlers = []handler{
+	{newRequest: newMessage[memclnt.SockclntDelete], reply: &memclnt.SockclntDeleteReply{}, answer: disconnect},
+	handle(func(c *client, _ *memclnt.ControlPing) (*memclnt.ControlPingReply, error) {
+		return &memclnt.ControlPingReply{ClientIndex: c.index, VpePID: uint32(os.Getpid())}, nil
+	}),
+	set[memclnt.MemclntKeepaliveReply](func(*model.Model, *memclnt.MemclntKeepalive) error { return nil }),
+	call(func(*model.Model, *memclnt.APIVersions) (*memclnt.APIVersionsReply, error) {
+		return &memclnt.APIVersionsReply{APIVersions: apiVersions()}, nil
+	}),
+	call(func(*model.Model, *vpe.ShowVersion) (*vpe.ShowVersionReply, error) {
 		return &vpe.ShowVersionReply{Program: program, Version: version}, nil
-	})
-	handle(s, func(*client, *vpe.ShowVpeSystemTime) (*vpe.ShowVpeSystemTimeReply, error) {
+	}),
+	call(func(*model.Model, *vpe.ShowVpeSystemTime) (*vpe.ShowVpeSystemTimeReply, error) {
 		now := float64(time.Now().UnixNano()) / float64(time.Second)
 		return &vpe.ShowVpeSystemTimeReply{VpeSystemTime: vpe_types.Timestamp(now)}, nil
-	})
+	}),
+}
+
+// disconnect replies 1, as VPP does, and ends the connection. Clients often do not read the reply.
+func disconnect(_ *client, _ api.Message, send func(api.Message) error) error {
+	if err := send(&memclnt.SockclntDeleteReply{Response: 1}); err != nil {
+		return err
+	}
+	return errDisconnect
 }
 
 // apiVersions returns the versions of the served .api files.
@@ -240,31 +245,6 @@ func moduleVersion(file, version string) memclnt.ModuleVersion {
 	return memclnt.ModuleVersion{Major: n[0], Minor: n[1], Patch: n[2], Name: file + ".api"}
 }
 
-// addMemclnt registers the messages of the connection itself.
-func (s *Server) addMemclnt() {
-	s.table.add(&memclnt.SockclntCreate{})
-	s.table.add(&memclnt.SockclntCreateReply{})
-	s.table.add(&memclnt.SockclntDeleteReply{})
-	s.table.addRequest(&memclnt.SockclntDelete{}, disconnect)
-	handle(s, func(c *client, _ *memclnt.ControlPing) (*memclnt.ControlPingReply, error) {
-		return &memclnt.ControlPingReply{ClientIndex: c.index, VpePID: uint32(os.Getpid())}, nil
-	})
-	handle(s, func(*client, *memclnt.MemclntKeepalive) (*memclnt.MemclntKeepaliveReply, error) {
-		return nil, nil
-	})
-	handle(s, func(*client, *memclnt.APIVersions) (*memclnt.APIVersionsReply, error) {
-		return &memclnt.APIVersionsReply{APIVersions: apiVersions()}, nil
-	})
-}
-
-// disconnect replies 1, as VPP does, and ends the connection. Clients often do not read the reply.
-func disconnect(_ *client, _ api.Message, send func(api.Message) error) error {
-	if err := send(&memclnt.SockclntDeleteReply{Response: 1}); err != nil {
-		return err
-	}
-	return errDisconnect
-}
-
 // fixedIDs are the message ids of memclnt.api, equal in all VPP releases. Clients hard-code the id of sockclnt_create.
 var fixedIDs = map[string]uint16{
 	"api_versions": 12, "api_versions_reply": 13,
@@ -281,22 +261,12 @@ const firstFreeID = 29
 // finds it missing in the table and fails at once instead of waiting for a reply.
 type table struct {
 	ids      map[string]uint16 // name_crc -> id
-	requests map[uint16]request
+	requests map[uint16]handler
 	next     uint16
 }
 
-// request is a message that clients can send, with its handler.
-type request struct {
-	message reflect.Type // the struct, not the pointer
-	answer  answerFunc
-	list    list
-}
-
-// answerFunc handles one request and passes its replies to send. After an error the server closes the connection.
-type answerFunc func(c *client, req api.Message, send func(api.Message) error) error
-
 func newTable() *table {
-	return &table{ids: map[string]uint16{}, requests: map[uint16]request{}, next: firstFreeID}
+	return &table{ids: map[string]uint16{}, requests: map[uint16]handler{}, next: firstFreeID}
 }
 
 // add assigns an id to m, if it has none, and returns the id.
@@ -314,9 +284,10 @@ func (t *table) add(m api.Message) uint16 {
 	return id
 }
 
-// addRequest registers the handler of m.
-func (t *table) addRequest(m api.Message, answer answerFunc) {
-	t.requests[t.add(m)] = request{message: reflect.TypeOf(m).Elem(), answer: answer}
+// register adds a request with its handler, and the reply.
+func (t *table) register(h handler) {
+	t.add(h.reply)
+	t.requests[t.add(h.newRequest())] = h
 }
 
 // id returns the id of m, which add has registered.

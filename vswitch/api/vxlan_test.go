@@ -18,7 +18,7 @@ func (a *testClient) tunnel(t testingT, m vxlan.VxlanAddDelTunnelV3) (interface_
 func (a *testClient) tunnels(t testingT, index interface_types.InterfaceIndex) []*vxlan.VxlanTunnelV2Details {
 	t.Helper()
 	s, err := vxlan.NewServiceClient(a.conn).VxlanTunnelV2Dump(a.context, &vxlan.VxlanTunnelV2Dump{SwIfIndex: index})
-	return dump[*vxlan.VxlanTunnelV2Details](t, s, err)
+	return collect[*vxlan.VxlanTunnelV2Details](t, s, err)
 }
 
 func between(source, destination string) vxlan.VxlanAddDelTunnelV3 {
