@@ -19,16 +19,20 @@ import (
 	"go.fd.io/govpp/binapi/acl"
 	"go.fd.io/govpp/binapi/af_packet"
 	"go.fd.io/govpp/binapi/arp"
+	"go.fd.io/govpp/binapi/gso"
 	interfaces "go.fd.io/govpp/binapi/interface"
 	"go.fd.io/govpp/binapi/ip"
 	"go.fd.io/govpp/binapi/ip6_nd"
 	"go.fd.io/govpp/binapi/ip_neighbor"
+	"go.fd.io/govpp/binapi/l2"
 	"go.fd.io/govpp/binapi/memclnt"
 	"go.fd.io/govpp/binapi/memif"
+	"go.fd.io/govpp/binapi/punt"
 	"go.fd.io/govpp/binapi/tapv2"
 	"go.fd.io/govpp/binapi/vlib"
 	"go.fd.io/govpp/binapi/vpe"
 	"go.fd.io/govpp/binapi/vpe_types"
+	"go.fd.io/govpp/binapi/vxlan"
 
 	"github.com/weftnet/weft/vswitch/model"
 )
@@ -215,21 +219,25 @@ func disconnect(_ *client, _ api.Message, send func(api.Message) error) error {
 	return errDisconnect
 }
 
-// apiVersions returns the versions of the served .api files.
+// apiVersions returns the versions of the .api files of all handlers.
 func apiVersions() []memclnt.ModuleVersion {
 	return []memclnt.ModuleVersion{
 		moduleVersion(memclnt.APIFile, memclnt.APIVersion),
 		moduleVersion(vpe.APIFile, vpe.APIVersion),
 		moduleVersion(vlib.APIFile, vlib.APIVersion),
 		moduleVersion(interfaces.APIFile, interfaces.APIVersion),
+		moduleVersion(gso.APIFile, gso.APIVersion),
 		moduleVersion(tapv2.APIFile, tapv2.APIVersion),
 		moduleVersion(af_packet.APIFile, af_packet.APIVersion),
 		moduleVersion(memif.APIFile, memif.APIVersion),
+		moduleVersion(vxlan.APIFile, vxlan.APIVersion),
+		moduleVersion(l2.APIFile, l2.APIVersion),
 		moduleVersion(acl.APIFile, acl.APIVersion),
 		moduleVersion(arp.APIFile, arp.APIVersion),
 		moduleVersion(ip6_nd.APIFile, ip6_nd.APIVersion),
 		moduleVersion(ip.APIFile, ip.APIVersion),
 		moduleVersion(ip_neighbor.APIFile, ip_neighbor.APIVersion),
+		moduleVersion(punt.APIFile, punt.APIVersion),
 	}
 }
 

@@ -2,6 +2,9 @@ package api
 
 import (
 	"errors"
+	"path"
+	"reflect"
+	"slices"
 	"testing"
 
 	"go.fd.io/govpp/adapter"
@@ -32,5 +35,18 @@ func TestUnsupportedMessageIsUnknownToTheClient(t *testing.T) {
 	var unknown *adapter.UnknownMsgError
 	if !errors.As(err, &unknown) {
 		t.Fatalf("want UnknownMsgError, got %v", err)
+	}
+}
+
+func TestAPIVersionsListTheModuleOfEachMessage(t *testing.T) {
+	var modules []string
+	for _, v := range apiVersions() {
+		modules = append(modules, v.Name)
+	}
+	for _, h := range prepare(t, Limits{}).table.requests {
+		m := h.newRequest()
+		if module := path.Base(reflect.TypeOf(m).Elem().PkgPath()) + ".api"; !slices.Contains(modules, module) {
+			t.Errorf("api_versions has no %s, the module of %s", module, m.GetMessageName())
+		}
 	}
 }
