@@ -44,9 +44,9 @@ func TestTheAddressesOfANodeThatLendsSomeAreSound(t *testing.T) {
 	l.eventually("the cluster is told of the pod", func() bool { return block().Status.Used == 2 })
 	// The node's own address and the pod's two; of the custom network there is one block more.
 	// Used are the node's own address and the pod's two; of the custom network there is a block.
-	want := "looked at 2 pools, 2 blocks, 3 addresses in use, 1 node\nthe agent of node n1 has "
+	want := "2 pools, 2 blocks, 3 addresses in use, 1 node checked\n"
 	l.eventually("the block of the network is told of", func() bool { return strings.HasPrefix(check(), want) })
-	if said := check(); !strings.HasSuffix(said, " addresses\nsound\n") {
+	if said := check(); !strings.HasSuffix(said, " leases of node n1 checked\nno problems\n") {
 		t.Errorf("the check says %s", said)
 	}
 	l.cni("DEL", a, nil)

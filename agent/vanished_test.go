@@ -41,7 +41,7 @@ func TestWeftctlShowsWhatEvidenceLacksOfTheEndOfASandbox(t *testing.T) {
 	if out := gc("--force", "weft/"+a.ContainerID+"/eth0"); !strings.Contains(out, "deleted") {
 		t.Errorf("by force: %s", out)
 	}
-	if out := gc("--dry-run"); !strings.Contains(out, "all attachments have their sandboxes") {
+	if out := gc("--dry-run"); !strings.Contains(out, "all attachments have sandboxes") {
 		t.Errorf("in the end: %s", out)
 	}
 	l.cni("DEL", b, nil)

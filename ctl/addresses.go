@@ -13,7 +13,7 @@ import (
 func (c *client) addressesCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "addresses",
-		Short:   "Lists the node's pools, and the addresses that are not free with who holds them",
+		Short:   "Lists the node's address pools and the addresses in use, with their holders",
 		Example: "  weftctl addresses -o json | jq '.pools[] | {name, free}'",
 		Args:    usage(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -32,9 +32,9 @@ func (c *client) addresses(ctx context.Context, agent weftv1.OperationsClient) e
 	return c.show(reply, func() {
 		pools := newGrid("pool", "prefix", "free", "leased", "used", "cooling")
 		for _, p := range reply.Pools {
-			pools.row(p.Name, p.Prefix, plenty(p.Free), p.Leased, p.Used, p.Cooling)
+			pools.row(p.Name, p.Prefix, approximate(p.Free), p.Leased, p.Used, p.Cooling)
 		}
-		c.printGrid(pools, "there is no pool")
+		c.printGrid(pools, "no pools")
 		leases := newGrid("address", "pool", "state", "since", "free in", "holder")
 		for _, l := range reply.Leases {
 			leases.row(l.Address, l.Pool, l.State, c.age(l.Since), orDash(c.until(l.FreeAt)), l.Holder)
@@ -44,8 +44,8 @@ func (c *client) addresses(ctx context.Context, agent weftv1.OperationsClient) e
 	})
 }
 
-// plenty writes a count that people compare with pods; the exact number of a large IPv6 pool tells them nothing.
-func plenty(n uint64) string {
+// approximate formats a number of addresses. The exact number is useless for large IPv6 pools.
+func approximate(n uint64) string {
 	if n > math.MaxUint32 {
 		return "> 4 billion"
 	}

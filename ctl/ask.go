@@ -17,22 +17,22 @@ import (
 	weftv1 "github.com/weftnet/weft/proto/weft/v1"
 )
 
-// maxReply bounds an answer: a node with a thousand pods has some 20,000 objects of a kilobyte or two.
+// maxReply limits the size of a reply: a node with 1,000 pods has about 20,000 objects of 1 to 2 KiB.
 const maxReply = 256 << 20
 
-// question is what one command wants of the agent.
-type question func(ctx context.Context, agent weftv1.OperationsClient) error
+// request calls the agent.
+type request func(ctx context.Context, agent weftv1.OperationsClient) error
 
-// ask puts a question that is answered at once.
-func (c *client) ask(ctx context.Context, q question) error {
-	return c.askFor(ctx, c.timeout, q)
+// ask runs a request with the timeout of --timeout.
+func (c *client) ask(ctx context.Context, r request) error {
+	return c.askFor(ctx, c.timeout, r)
 }
 
-// askFor puts a question that may take as long as patience; 0 is for ever.
-func (c *client) askFor(ctx context.Context, patience time.Duration, q question) error {
-	if patience > 0 {
+// askFor runs a request with a timeout; 0 is no timeout.
+func (c *client) askFor(ctx context.Context, timeout time.Duration, r request) error {
+	if timeout > 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, patience)
+		ctx, cancel = context.WithTimeout(ctx, timeout)
 		defer cancel()
 	}
 	d := &dialer{socket: c.socket}
@@ -43,32 +43,32 @@ func (c *client) askFor(ctx context.Context, patience time.Duration, q question)
 		return fmt.Errorf("agent at %s: %w", c.socket, err)
 	}
 	defer conn.Close()
-	err = q(ctx, weftv1.NewOperationsClient(conn))
-	return c.explain(err, d.failure(), patience)
+	err = r(ctx, weftv1.NewOperationsClient(conn))
+	return c.explain(err, d.failure(), timeout)
 }
 
-// explain makes an error of gRPC one line that says what to do.
-func (c *client) explain(err, dialing error, patience time.Duration) error {
+// explain converts a gRPC error into one line that says what to do.
+func (c *client) explain(err, dialing error, timeout time.Duration) error {
 	s, ok := status.FromError(err)
 	if err == nil || !ok {
 		return err
 	}
 	switch s.Code() {
 	case codes.Unavailable:
-		reason := "it hung up: " + s.Message()
+		reason := "connection closed: " + s.Message()
 		if dialing != nil {
 			reason = dialing.Error()
 		}
 		return fmt.Errorf("no agent answers at %s: %s; is weft-agent running? (needs root)", c.socket, reason)
 	case codes.DeadlineExceeded:
-		return fmt.Errorf("the agent at %s gave no answer within %s; --timeout waits longer", c.socket, patience)
+		return fmt.Errorf("the agent at %s did not answer within %s; set a longer --timeout", c.socket, timeout)
 	case codes.Unimplemented:
-		return fmt.Errorf("the agent at %s does not know this command: is it of another version? weftctl status shows it", c.socket)
+		return fmt.Errorf("the agent at %s does not implement this command: compare its version (weftctl status) with weftctl --version", c.socket)
 	}
 	return fmt.Errorf("the agent at %s: %s", c.socket, s.Message())
 }
 
-// dialer connects to the agent's socket and remembers why it could not.
+// dialer connects to the agent's socket and keeps the last error, which gRPC reports only as text.
 type dialer struct {
 	socket string
 
@@ -84,7 +84,7 @@ func (d *dialer) dial(ctx context.Context, _ string) (net.Conn, error) {
 	return conn, err
 }
 
-// failure is the reason alone, as the kernel puts it.
+// failure returns the last error, reduced to the errno.
 func (d *dialer) failure() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -14,7 +14,7 @@ func (c *client) attachmentsCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:     "attachments",
 		Aliases: []string{"pods"},
-		Short:   "Lists the wired pods, interface by interface",
+		Short:   "Lists the attachments of pods and their interfaces",
 		Example: "  weftctl attachments -o json | jq -r '.attachments[].pod.name'",
 		Args:    usage(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -33,11 +33,11 @@ func (c *client) attachments(ctx context.Context, agent weftv1.OperationsClient)
 		for _, a := range reply.Attachments {
 			c.attachmentRows(g, a)
 		}
-		c.printGrid(g, "no pod is wired")
+		c.printGrid(g, "no attachments")
 	})
 }
 
-// attachmentRows has a row for each interface; what is the attachment's own stands in the first.
+// attachmentRows adds a row for each interface. Only the first row has the columns of the attachment.
 func (c *client) attachmentRows(g grid, a *weftv1.AttachmentInfo) {
 	pod, key := orDash(""), a.GetAttachment()
 	if a.GetPod().GetName() != "" {
@@ -48,14 +48,14 @@ func (c *client) attachmentRows(g grid, a *weftv1.AttachmentInfo) {
 		interfaces = []*weftv1.InterfaceInfo{{Name: key.GetIfName()}}
 	}
 	for i, nic := range interfaces {
-		wired := []any{nic.Name, orDash(nic.Type), orDash(strings.Join(nic.Addresses, ", ")), orDash(nic.Mac), orDash(nic.Object)}
+		columns := []any{nic.Name, orDash(nic.Type), orDash(strings.Join(nic.Addresses, ", ")), orDash(nic.Mac), orDash(nic.Object)}
 		if i == 0 {
-			g.row(append([]any{pod, shortID(key.GetContainerId()), key.GetNetwork()}, append(wired, c.age(a.Created))...)...)
+			g.row(append([]any{pod, shortID(key.GetContainerId()), key.GetNetwork()}, append(columns, c.age(a.Created))...)...)
 			continue
 		}
-		g.row(append([]any{"", "", nic.Network}, wired...)...)
+		g.row(append([]any{"", "", nic.Network}, columns...)...)
 	}
 }
 
-// shortID shortens a container id to what runtimes show.
+// shortID returns the first 12 characters of a container ID, as container runtimes print it.
 func shortID(id string) string { return fmt.Sprintf("%.12s", id) }

@@ -10,12 +10,12 @@ import (
 	k8sclient "github.com/weftnet/weft/k8s/client"
 )
 
-// kubeconfigFlag is how a command that asks the API server, and not the agent, reaches it.
+// kubeconfigFlag adds the flag --kubeconfig to a command that queries the API server.
 func kubeconfigFlag(cmd *cobra.Command, file *string) {
-	cmd.Flags().StringVar(file, "kubeconfig", "", "how to reach the API server; default: KUBECONFIG of the environment, ~/.kube/config, else as a pod")
+	cmd.Flags().StringVar(file, "kubeconfig", "", "kubeconfig file; default: environment variable KUBECONFIG, ~/.kube/config, else the pod's service account")
 }
 
-// readCluster asks the API server, for as long as the client waits for answers.
+// readCluster reads pools, blocks and nodes from the API server.
 func (c *client) readCluster(ctx context.Context, kubeconfig string) (k8sclient.Addresses, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
@@ -23,31 +23,31 @@ func (c *client) readCluster(ctx context.Context, kubeconfig string) (k8sclient.
 	if err != nil {
 		return k8sclient.Addresses{}, err
 	}
-	cluster, err := k8sclient.New(connection)
+	client, err := k8sclient.New(connection)
 	if err != nil {
 		return k8sclient.Addresses{}, err
 	}
-	there, err := cluster.Addresses(ctx)
+	cluster, err := client.Addresses(ctx)
 	if err != nil && ctx.Err() != nil {
-		return there, fmt.Errorf("%w (within %s; --timeout waits longer)", err, c.timeout)
+		return cluster, fmt.Errorf("%w (within %s; set a longer --timeout)", err, c.timeout)
 	}
-	return there, err
+	return cluster, err
 }
 
-// poolRow is a pool as all nodes together have it.
+// poolRow is the cluster-wide state of a pool.
 type poolRow struct {
 	Pool        string `json:"pool,omitempty"`
 	Network     string `json:"network,omitempty"`
-	Prefix      string `json:"prefix,omitempty"` // of a block that is of no pool: none
+	Prefix      string `json:"prefix,omitempty"` // empty for blocks without a pool
 	BlockLength int    `json:"blockLength,omitempty"`
-	Blocks      uint64 `json:"blocks"` // in all
+	Blocks      uint64 `json:"blocks"` // size of the pool
 	Claimed     int    `json:"claimed"`
 	counts
 }
 
-// nodeRow is what one node has of a pool.
+// nodeRow is one node's share of a pool.
 type nodeRow struct {
-	Node     string `json:"node"` // "": no owner
+	Node     string `json:"node"` // empty for blocks without an owner
 	Pool     string `json:"pool,omitempty"`
 	Network  string `json:"network,omitempty"`
 	Prefix   string `json:"prefix,omitempty"`
@@ -57,14 +57,14 @@ type nodeRow struct {
 	counts
 }
 
-// counts are those of addresses in claimed blocks.
+// counts are numbers of addresses in claimed blocks.
 type counts struct {
 	Used    int `json:"used"`
 	Cooling int `json:"cooling"`
 	Free    int `json:"free"`
 }
 
-func (n counts) and(s blocks.Share) counts {
+func (n counts) add(s blocks.Share) counts {
 	return counts{n.Used + s.Used, n.Cooling + s.Cooling, n.Free + s.Free}
 }
 
@@ -72,28 +72,29 @@ func (c *client) blocksCommand() *cobra.Command {
 	var kubeconfig string
 	cmd := &cobra.Command{
 		Use:   "blocks",
-		Short: "Lists the cluster's pools, and what each node has of them; asks the API server",
-		Long: `Lists the cluster's pools, and what each node has of them. It asks the API server, not the agent.
+		Short: "Lists the cluster's pools and each node's share; reads from the API server",
+		Long: `Lists the cluster's pools and each node's share of them. The command reads from the API server, not from the agent.
 
-Addresses are counted in claimed blocks, as the nodes told last: used ones are pods', cooling ones were given back a short
-time ago, free ones are allocated without a request to the API server. Those on offer to other nodes are none of them.`,
+The columns used, cooling and free count addresses in claimed blocks, as the nodes reported them last. Pods have the used addresses.
+Cooling addresses were released a short time ago. A node allocates free addresses without a request to the API server. Addresses
+that are offered to other nodes are not counted.`,
 		Example: "  weftctl addresses blocks -o json | jq '.nodes[] | select(.free == 0)'",
 		Args:    usage(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			there, err := c.readCluster(cmd.Context(), kubeconfig)
+			cluster, err := c.readCluster(cmd.Context(), kubeconfig)
 			if err != nil {
 				return err
 			}
-			return c.showBlocks(there)
+			return c.showBlocks(cluster)
 		},
 	}
 	kubeconfigFlag(cmd, &kubeconfig)
 	return cmd
 }
 
-func (c *client) showBlocks(there k8sclient.Addresses) error {
-	shares := blocks.Shares(there.Pools, there.Blocks)
-	pools, nodes := poolRows(there.Pools, shares), nodeRows(shares)
+func (c *client) showBlocks(cluster k8sclient.Addresses) error {
+	shares := blocks.Shares(cluster.Pools, cluster.Blocks)
+	pools, nodes := poolRows(cluster.Pools, shares), nodeRows(shares)
 	if c.format != "table" {
 		return c.document(map[string]any{"pools": pools, "nodes": nodes})
 	}
@@ -103,19 +104,19 @@ func (c *client) showBlocks(there k8sclient.Addresses) error {
 		if p.BlockLength > 0 {
 			length = fmt.Sprintf("/%d", p.BlockLength)
 		}
-		g.row(poolName(p.Pool, p.Network), orDash(p.Prefix), length, plenty(p.Blocks), p.Claimed, p.Used, p.Cooling, p.Free)
+		g.row(poolName(p.Pool, p.Network), orDash(p.Prefix), length, approximate(p.Blocks), p.Claimed, p.Used, p.Cooling, p.Free)
 	}
-	c.printGrid(g, "there is no pool")
+	c.printGrid(g, "no pools")
 	g = newGrid("node", "pool", "prefix", "blocks", "used", "cooling", "free", "offered", "borrowed")
 	for _, n := range nodes {
 		g.row(orDash(n.Node), poolName(n.Pool, n.Network), orDash(n.Prefix), n.Blocks, n.Used, n.Cooling, n.Free, n.Offered, n.Borrowed)
 	}
 	c.printf("\n")
-	c.printGrid(g, "no node has a block")
+	c.printGrid(g, "no blocks")
 	return nil
 }
 
-// poolName is what people call an IPPool, or the addresses of a custom network.
+// poolName names an IPPool or the addresses of a custom network.
 func poolName(pool, network string) string {
 	if network != "" {
 		return "network " + network
@@ -134,7 +135,7 @@ func poolRows(pools []blocks.Pool, shares []blocks.Share) []poolRow {
 			if s.Pool != p {
 				continue
 			}
-			row.counts = row.and(s)
+			row.counts = row.add(s)
 			if s.Node != "" {
 				row.Claimed += s.Blocks
 			}
@@ -149,7 +150,7 @@ func nodeRows(shares []blocks.Share) []nodeRow {
 	for _, s := range shares {
 		rows = append(rows, nodeRow{
 			Node: s.Node, Pool: s.Pool.Name, Network: s.Pool.Network, Prefix: prefixText(s.Pool), Blocks: s.Blocks,
-			Offered: s.Offered, Borrowed: s.Borrowed, counts: counts{}.and(s),
+			Offered: s.Offered, Borrowed: s.Borrowed, counts: counts{}.add(s),
 		})
 	}
 	return rows

@@ -24,14 +24,14 @@ import (
 	weftv1 "github.com/weftnet/weft/proto/weft/v1"
 )
 
-// cluster is an API server with two nodes, of which the second borrows, and somebody who asks about it.
+// cluster is an API server with two nodes. The second node borrows an address.
 type cluster struct {
 	*k8stest.Server
 	t                        *testing.T
 	host, kubeconfig, socket string
 }
 
-// writeKubeconfig makes a file that says where an API server is.
+// writeKubeconfig writes a kubeconfig for the API server at host.
 func writeKubeconfig(name, host string) error {
 	return os.WriteFile(name, []byte("apiVersion: v1\nkind: Config\ncurrent-context: a\n"+
 		"contexts: [{name: a, context: {cluster: a, user: a}}]\nusers: [{name: a}]\n"+
@@ -71,7 +71,7 @@ func newCluster(t *testing.T) *cluster {
 	return c
 }
 
-// block puts a block of n1, with the addresses by which it is named unless set says others.
+// block stores a block of n1. Its prefix is its name unless set changes it.
 func (c *cluster) block(name string, set func(*v1.IPBlock)) {
 	b := &v1.IPBlock{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	b.Spec = v1.IPBlockSpec{CIDR: v1.CIDR(strings.ReplaceAll(name, "-", "/")), Pool: "pods", Node: "n1"}
@@ -79,7 +79,7 @@ func (c *cluster) block(name string, set func(*v1.IPBlock)) {
 	c.Put("ipblocks.contivpp.io", b)
 }
 
-// agent answers at the socket, with pods that have these addresses: those of IPv6 on the custom network.
+// agent serves leases of these addresses at the socket. IPv6 addresses belong to the custom network.
 func (c *cluster) agent(addresses ...string) {
 	reply := &weftv1.AddressesReply{}
 	for _, a := range addresses {
@@ -96,8 +96,8 @@ func (c *cluster) agent(addresses ...string) {
 	c.t.Cleanup(stop)
 }
 
-// says is what weftctl says, with its exit code.
-func (c *cluster) says(args ...string) (string, int) {
+// run runs weftctl and returns its output and exit code.
+func (c *cluster) run(args ...string) (string, int) {
 	var out bytes.Buffer
 	env := ctl.Env{Out: &out, Err: &out, Now: func() time.Time { return now }}
 	code := ctl.Main(context.Background(), env, append(args, "--socket", c.socket))
@@ -105,8 +105,8 @@ func (c *cluster) says(args ...string) (string, int) {
 	return strings.ReplaceAll(text, strings.TrimPrefix(c.host, "http://"), "SERVER"), code
 }
 
-// leaves makes nobody listen where the kubeconfig says.
-func (c *cluster) leaves() {
+// unreachable points the kubeconfig to a port without a listener.
+func (c *cluster) unreachable() {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err == nil {
 		c.host = "http://" + listener.Addr().String()
@@ -117,17 +117,17 @@ func (c *cluster) leaves() {
 	}
 }
 
-func (c *cluster) asks(args ...string) (string, int) {
-	return c.says(append(args, "--kubeconfig", c.kubeconfig)...)
+func (c *cluster) query(args ...string) (string, int) {
+	return c.run(append(args, "--kubeconfig", c.kubeconfig)...)
 }
 
 // rows: IPM-07
-func TestWhatOperatorsSeeOfTheClustersAddresses(t *testing.T) {
+func TestAddressesOfTheClusterArePrinted(t *testing.T) {
 	c := newCluster(t)
 	c.agent("10.1.0.2", "10.1.0.64")
 	var b strings.Builder
 	for _, command := range []string{"addresses blocks", "addresses blocks -o json", "addresses check", "addresses check -o json"} {
-		got, code := c.asks(strings.Fields(command)...)
+		got, code := c.query(strings.Fields(command)...)
 		if code != 0 {
 			t.Errorf("%s: exit code %d", command, code)
 		}
@@ -137,17 +137,17 @@ func TestWhatOperatorsSeeOfTheClustersAddresses(t *testing.T) {
 }
 
 // rows: IPM-13
-func TestEachViolationIsALineAndAnExitCode(t *testing.T) {
+func TestAddressesCheckPrintsViolationsAndFails(t *testing.T) {
 	c := newCluster(t)
 	c.agent("10.1.0.2", "10.1.4.1", "10.1.9.9", "fd00:5::7")
 	c.Remove("nodes", "", "n2")
 	c.block("10.1.0.64-27", func(b *v1.IPBlock) { b.Status = v1.IPBlockStatus{Used: 1} })
-	got, code := c.asks("addresses", "check")
+	got, code := c.query("addresses", "check")
 	if code != 1 {
 		t.Errorf("exit code %d, want 1", code)
 	}
 	golden(t, "violations", got)
-	got, code = c.asks("addresses", "check", "-o", "json")
+	got, code = c.query("addresses", "check", "-o", "json")
 	document, _, _ := strings.Cut(got, "weftctl:")
 	var v struct {
 		Violations []struct{ Rule, Object, Text string }
@@ -157,34 +157,34 @@ func TestEachViolationIsALineAndAnExitCode(t *testing.T) {
 	}
 }
 
-func TestWithoutAnAgentTheClusterIsCheckedAlone(t *testing.T) {
+func TestAddressesCheckWithoutAgentSkipsLeases(t *testing.T) {
 	c := newCluster(t)
-	got, code := c.asks("addresses", "check")
-	if code != 0 || !strings.Contains(got, "no agent was asked: no agent answers at SOCKET\n") || !strings.Contains(got, "sound") {
+	got, code := c.query("addresses", "check")
+	if code != 0 || !strings.Contains(got, "leases not checked: no agent answers at SOCKET\n") || !strings.Contains(got, "no problems") {
 		t.Errorf("exit code %d:\n%s", code, got)
 	}
-	if got, code = c.asks("addresses", "check", "--node", "n1"); code != 1 || got != "weftctl: no agent answers at SOCKET\n" {
+	if got, code = c.query("addresses", "check", "--node", "n1"); code != 1 || got != "weftctl: no agent answers at SOCKET\n" {
 		t.Errorf("with --node: exit code %d:\n%s", code, got)
 	}
 	c.agent("10.1.9.9")
 	t.Setenv("NODE_NAME", "elsewhere")
-	const unknown = `the cluster has no node "elsewhere"; --node names the one of the agent at the socket`
-	if got, code = c.asks("addresses", "check"); code != 0 || !strings.Contains(got, "no agent was asked: "+unknown) {
-		t.Errorf("on no node of the cluster: exit code %d:\n%s", code, got)
+	const unknown = `the cluster has no node "elsewhere"; set --node to the name of this node`
+	if got, code = c.query("addresses", "check"); code != 0 || !strings.Contains(got, "leases not checked: "+unknown) {
+		t.Errorf("with NODE_NAME of a missing node: exit code %d:\n%s", code, got)
 	}
-	if got, code = c.asks("addresses", "check", "--node", "elsewhere"); code != 1 || got != "weftctl: "+unknown+"\n" {
-		t.Errorf("with a node that is none: exit code %d:\n%s", code, got)
+	if got, code = c.query("addresses", "check", "--node", "elsewhere"); code != 1 || got != "weftctl: "+unknown+"\n" {
+		t.Errorf("with --node of a missing node: exit code %d:\n%s", code, got)
 	}
 }
 
-func TestTroubleWithTheAPIServerIsOneLineThatSaysWhatToDo(t *testing.T) {
+func TestAPIServerErrorsAreOneLineThatSaysWhatToDo(t *testing.T) {
 	const refused = "weftctl: list ipblocks.contivpp.io: the API server at SERVER "
 	for name, tt := range map[string]struct {
-		trouble func(*cluster)
+		breakIt func(*cluster)
 		args    []string
 		want    string
 	}{
-		"away":           {func(c *cluster) { c.leaves() }, nil, refused + "cannot be asked: dial tcp SERVER: connect: connection refused\n"},
+		"unreachable":    {func(c *cluster) { c.unreachable() }, nil, refused + "cannot be asked: dial tcp SERVER: connect: connection refused\n"},
 		"without CRDs":   {func(c *cluster) { c.Uninstall("ipblocks.contivpp.io") }, nil, refused + "has no such kind: are Weft's custom resource definitions installed?\n"},
 		"without rights": {func(c *cluster) { c.Fail(func(*http.Request) int { return http.StatusForbidden }) }, nil, "weftctl: list ipblocks.contivpp.io: so it was asked for\n"},
 		"silent": {
@@ -193,7 +193,7 @@ func TestTroubleWithTheAPIServerIsOneLineThatSaysWhatToDo(t *testing.T) {
 				c.t.Cleanup(func() { close(released) })
 				c.Fail(func(*http.Request) int { <-released; return 0 })
 			}, []string{"--timeout", "100ms"},
-			"weftctl: list ipblocks.contivpp.io: no answer of the API server at SERVER: context deadline exceeded (within 100ms; --timeout waits longer)\n",
+			"weftctl: list ipblocks.contivpp.io: no answer of the API server at SERVER: context deadline exceeded (within 100ms; set a longer --timeout)\n",
 		},
 		"no file": {
 			func(c *cluster) { c.kubeconfig = "/nowhere/kubeconfig" }, nil,
@@ -202,9 +202,9 @@ func TestTroubleWithTheAPIServerIsOneLineThatSaysWhatToDo(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := newCluster(t)
-			tt.trouble(c)
+			tt.breakIt(c)
 			for _, command := range []string{"check", "blocks"} {
-				if got, code := c.asks(append([]string{"addresses", command}, tt.args...)...); got != tt.want || code != 1 {
+				if got, code := c.query(append([]string{"addresses", command}, tt.args...)...); got != tt.want || code != 1 {
 					t.Errorf("%s: exit code %d, %q, want 1 and %q", command, code, got, tt.want)
 				}
 			}
@@ -212,14 +212,14 @@ func TestTroubleWithTheAPIServerIsOneLineThatSaysWhatToDo(t *testing.T) {
 	}
 }
 
-// The check reported no problem while two pods had the same address.
+// Regression test: the check reported no problem while two pods had the same address.
 func TestAddressesCheckListsTakenAddressesAndUncheckedNodes(t *testing.T) {
 	c := newCluster(t)
 	c.agent()
 	c.Put("nodes", &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n3"}})
 	c.Put("nodes", &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n2"}})
-	got, code := c.asks("addresses", "check")
-	for _, want := range []string{"node n2: Kubernetes does not report it as ready", "node n3: its agent has not announced it", "sound, but 2 nodes not checked"} {
+	got, code := c.query("addresses", "check")
+	for _, want := range []string{"node n2: Kubernetes does not report it as ready", "node n3: its agent has not announced it", "no problems, but 2 nodes not checked"} {
 		if code != 0 || !strings.Contains(got, want) {
 			t.Errorf("exit code %d, want %q in\n%s", code, want, got)
 		}
@@ -227,15 +227,15 @@ func TestAddressesCheckListsTakenAddressesAndUncheckedNodes(t *testing.T) {
 	c.Put("nodenetworks.contivpp.io", &v1.NodeNetwork{ObjectMeta: metav1.ObjectMeta{Name: "n1"}, Status: v1.NodeNetworkStatus{Conditions: v1.Conditions{
 		{Type: v1.ConditionAddresses, Status: metav1.ConditionFalse, Message: "pod default/a: its address 10.1.9.9 is of block 10.1.9.0/26, which is node n2's now: delete the pod"},
 	}}})
-	got, code = c.asks("addresses", "check")
+	got, code = c.query("addresses", "check")
 	if want := "address-taken: node n1: pod default/a: its address 10.1.9.9 is of block"; code != 1 || !strings.Contains(got, want) {
 		t.Errorf("exit code %d, want %q in\n%s", code, want, got)
 	}
 }
 
-func TestACheckReadsLeasesThenBlocksThenNodes(t *testing.T) {
+func TestAddressesCheckReadsBlocksBeforeNodes(t *testing.T) {
 	c := newCluster(t)
-	if _, code := c.asks("addresses", "check"); code != 0 {
+	if _, code := c.query("addresses", "check"); code != 0 {
 		t.Fatalf("exit code %d", code)
 	}
 	want := []string{

@@ -15,13 +15,14 @@ import (
 func (c *client) configureCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "configure SOURCE [FILE]",
-		Short: "Replaces the values that an external source has on this node",
-		Long: `Replaces the values that an external source has on this node by those of FILE (YAML or JSON, "-" is standard input).
+		Short: "Replaces the external configuration of a source on this node",
+		Long: `Replaces the external configuration of SOURCE on this node by the values in FILE (YAML or JSON, "-" is standard input).
+Without FILE, the command removes the values of SOURCE.
 
-Each key is that of an object, as weftctl objects shows it. Where Weft has that object the value is a merge patch over it
-(RFC 7396), else it is an object of its own. Without FILE the source's values are taken away. Values that are wrong are
-left out and named, values that fail or wait for another object are named too; no pod fails because of them. The values last until the agent stops: what is to last belongs into
-the agent's directory of external configuration.`,
+Each key is the key of an object, as weftctl objects prints it. If Weft has an object with this key, the value is a merge patch
+for it (RFC 7396). Otherwise the value is a new object. The agent skips invalid values. The command lists skipped, failed and
+pending values; none of them makes a pod fail. The values last until the agent stops. For permanent values use the agent's
+directory externalConfig.`,
 		Example: "  weftctl configure lab routes.yaml\n  weftctl configure lab",
 		Args:    usage(cobra.RangeArgs(1, 2)),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -32,7 +33,7 @@ the agent's directory of external configuration.`,
 					return err
 				}
 			}
-			return c.askFor(cmd.Context(), resyncPatience, func(ctx context.Context, agent weftv1.OperationsClient) error {
+			return c.askFor(cmd.Context(), resyncTimeout, func(ctx context.Context, agent weftv1.OperationsClient) error {
 				return c.configure(ctx, agent, &weftv1.ConfigureRequest{Source: args[0], Document: document})
 			})
 		},
@@ -53,10 +54,10 @@ func (c *client) configure(ctx context.Context, agent weftv1.OperationsClient, r
 	}
 	err = c.show(reply, func() {
 		for _, dropped := range reply.Dropped {
-			c.printf("left out: %s\n", oneLine(dropped))
+			c.printf("skipped: %s\n", oneLine(dropped))
 		}
 		for _, failed := range reply.Failed {
-			c.printf("failed, and tried again: %s\n", oneLine(failed))
+			c.printf("failed, retrying: %s\n", oneLine(failed))
 		}
 		for _, waiting := range reply.Waiting {
 			c.printf("waiting: %s\n", oneLine(waiting))
@@ -71,9 +72,9 @@ func (c *client) configure(ctx context.Context, agent weftv1.OperationsClient, r
 	case reply.Error != "":
 		return errors.New(oneLine(reply.Error))
 	case len(reply.Dropped) > 0:
-		return fmt.Errorf("left out: %s", counted(len(reply.Dropped), "value"))
+		return fmt.Errorf("%s skipped", counted(len(reply.Dropped), "value"))
 	case len(reply.Failed) > 0:
-		return fmt.Errorf("failed: %s", counted(len(reply.Failed), "value"))
+		return fmt.Errorf("%s failed", counted(len(reply.Failed), "value"))
 	}
 	return nil
 }

@@ -15,20 +15,20 @@ func (c *client) countersCommand() *cobra.Command {
 	var pod string
 	cmd := &cobra.Command{
 		Use:   "counters",
-		Short: "Shows what passed through pods' interfaces, and the dataplane's error counters",
+		Short: "Shows the counters of pods' interfaces and the dataplane's error counters",
 		Example: "  weftctl counters --pod shop/cart\n" +
 			"  weftctl counters -o json | jq '.errors[] | select(.node == \"ip4-input\")'",
 		Args: usage(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if namespace, name, ok := strings.Cut(pod, "/"); pod != "" && (!ok || namespace == "" || name == "") {
-				return usageError{fmt.Errorf("--pod %q: want NAMESPACE/NAME", pod)}
+				return usageError{fmt.Errorf("--pod %q: must be NAMESPACE/NAME", pod)}
 			}
 			return c.ask(cmd.Context(), func(ctx context.Context, agent weftv1.OperationsClient) error {
 				return c.counters(ctx, agent, pod)
 			})
 		},
 	}
-	cmd.Flags().StringVar(&pod, "pod", "", "only the interfaces of this pod, NAMESPACE/NAME, and no errors")
+	cmd.Flags().StringVar(&pod, "pod", "", "show only the interfaces of this pod, NAMESPACE/NAME, without error counters")
 	return cmd
 }
 
@@ -49,7 +49,7 @@ func (c *client) counters(ctx context.Context, agent weftv1.OperationsClient, po
 			interfaces.row(podName(i.Pod), shortID(i.Attachment.GetContainerId()), i.Interface, i.Type,
 				i.RxPackets, i.RxBytes, i.RxDrops, i.TxPackets, i.TxBytes, i.TxDrops, connected(i.Connected))
 		}
-		c.printGrid(interfaces, "no interface of a pod is counted")
+		c.printGrid(interfaces, "no interface counters")
 		if pod != "" {
 			return
 		}
@@ -58,7 +58,7 @@ func (c *client) counters(ctx context.Context, agent weftv1.OperationsClient, po
 			errors.row(e.Count, e.Node, e.Reason)
 		}
 		c.printf("\n")
-		c.printGrid(errors, "the dataplane has counted no error")
+		c.printGrid(errors, "no error counters")
 	})
 }
 
@@ -69,7 +69,7 @@ func podName(p *weftv1.Pod) string {
 	return p.Namespace + "/" + p.Name
 }
 
-// connected says whether a memif is; other interfaces are neither.
+// connected formats the state of a memif; it is nil for other interfaces.
 func connected(yes *bool) string {
 	switch {
 	case yes == nil:

@@ -12,7 +12,7 @@ import (
 func (c *client) devicesCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:     "devices",
-		Short:   "Lists the memifs that kubelet allocated, with who has them",
+		Short:   "Lists the memif devices that kubelet allocated, with their pods",
 		Example: "  weftctl devices -o json | jq '.allocations[] | select(.pod == null)'",
 		Args:    usage(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -27,11 +27,11 @@ func (c *client) devices(ctx context.Context, agent weftv1.OperationsClient) err
 		return err
 	}
 	return c.show(reply, func() {
-		kubelet := "kubelet does not know them"
+		kubelet := "not registered with kubelet"
 		if reply.Registered {
-			kubelet = "kubelet knows them"
+			kubelet = "registered with kubelet"
 		}
-		c.printf("memifs: %d free, %s\n\n", reply.Free, kubelet)
+		c.printf("memif devices: %d free, %s\n\n", reply.Free, kubelet)
 		allocations := newGrid("pod", "container", "devices", "age", "socket", "directory")
 		for _, a := range reply.Allocations {
 			name := ""
@@ -40,6 +40,6 @@ func (c *client) devices(ctx context.Context, agent weftv1.OperationsClient) err
 			}
 			allocations.row(orDash(name), orDash(a.Container), orDash(strings.Join(a.Devices, " ")), c.age(a.Created), a.Socket, a.Directory)
 		}
-		c.printGrid(allocations, "nothing is allocated")
+		c.printGrid(allocations, "no allocations")
 	})
 }

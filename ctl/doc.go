@@ -1,2 +1,2 @@
-// Package ctl is the operator's client: it asks the agent of this node, or the API server of the cluster, and shows the answers.
+// Package ctl implements weftctl: it queries the agent of this node or the cluster's API server, and prints the replies.
 package ctl

@@ -10,8 +10,8 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 )
 
-// documentOf is a message as tools want it. It differs from the JSON mapping of protobuf in three things: zero values
-// are there, numbers of 64 bits are numbers, and bytes, which hold JSON in this API, are that JSON.
+// documentOf converts a message into the value that -o json prints. It differs from protobuf's JSON mapping: zero values
+// are present, 64-bit numbers are numbers, and bytes fields, which hold JSON in this API, are embedded as JSON.
 func documentOf(m protoreflect.Message) map[string]any {
 	doc := make(map[string]any)
 	fields := m.Descriptor().Fields()
@@ -61,7 +61,7 @@ func single(v protoreflect.Value) any {
 	}
 }
 
-// rawDocument is the JSON in b as it is; null if there is none.
+// rawDocument returns b as raw JSON: nil if b is empty, a string if b is not valid JSON.
 func rawDocument(b []byte) any {
 	if len(b) == 0 {
 		return nil
@@ -72,7 +72,7 @@ func rawDocument(b []byte) any {
 	return json.RawMessage(b)
 }
 
-// recordOf is the whole record, as the agent keeps it, or else what is known of it.
+// recordOf returns the agent's complete record, or the message m if the agent sent none.
 func recordOf(whole []byte, m protoreflect.ProtoMessage) any {
 	if len(whole) > 0 {
 		return rawDocument(whole)

@@ -16,7 +16,7 @@ func (c *client) eventsCommand() *cobra.Command {
 	req := &weftv1.EventsRequest{}
 	cmd := &cobra.Command{
 		Use:   "events",
-		Short: "Lists what the event loop handled, oldest first",
+		Short: "Lists the events of the agent's event loop, oldest first",
 		Example: `  weftctl events --last 5
   weftctl events -f -o json | jq -r 'select(.err) | .event'`,
 		Args: usage(cobra.NoArgs),
@@ -31,8 +31,8 @@ func (c *client) eventsCommand() *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().BoolVarP(&req.Follow, "follow", "f", false, "go on with what comes, until interrupted")
-	cmd.Flags().Uint32Var(&req.Last, "last", 20, "show at most so many of those kept; 0 is all")
+	cmd.Flags().BoolVarP(&req.Follow, "follow", "f", false, "print new events until interrupted")
+	cmd.Flags().Uint32Var(&req.Last, "last", 20, "maximum number of recorded events to show; 0 shows all")
 	return cmd
 }
 
@@ -50,12 +50,12 @@ func (c *client) events(ctx context.Context, agent weftv1.OperationsClient, req 
 		return nil
 	})
 	if err == nil && c.format == "table" {
-		c.printGrid(g, "no event was handled")
+		c.printGrid(g, "no events")
 	}
 	return err
 }
 
-// followEvents shows each event when it comes, so a line has no table around it. To be interrupted is its normal end.
+// followEvents prints each event when it arrives, as a line outside of a table. An interrupt is not an error.
 func (c *client) followEvents(ctx context.Context, agent weftv1.OperationsClient, req *weftv1.EventsRequest) error {
 	stream, err := agent.Events(ctx, req)
 	if err != nil {
@@ -101,15 +101,15 @@ func (c *client) eventResult(e *weftv1.EventRecord) string {
 		result = c.bad("refused: ") + oneLine(e.Error)
 	}
 	if e.Repeats > 0 {
-		result += fmt.Sprintf(" (and %d times again)", e.Repeats)
+		result += fmt.Sprintf(" (repeated %d times)", e.Repeats)
 	}
 	if e.Cause != 0 {
-		result += fmt.Sprintf(" (follows #%d)", e.Cause)
+		result += fmt.Sprintf(" (caused by #%d)", e.Cause)
 	}
 	return result
 }
 
-// result says in a few words how something ended.
+// result formats the result of an event or a transaction.
 func (c *client) result(undone bool, failure string) string {
 	switch {
 	case undone:

@@ -14,15 +14,15 @@ import (
 	weftv1 "github.com/weftnet/weft/proto/weft/v1"
 )
 
-// seen is called with what is written.
-type seen func(string)
+// writerFunc is an io.Writer that calls a function.
+type writerFunc func(string)
 
-func (s seen) Write(p []byte) (int, error) {
-	s(string(p))
+func (w writerFunc) Write(p []byte) (int, error) {
+	w(string(p))
 	return len(p), nil
 }
 
-func TestFollowingEndsWellWhenInterrupted(t *testing.T) {
+func TestFollowEventsSucceedsWhenInterrupted(t *testing.T) {
 	replies := ctltest.Sample(now)
 	replies.Live = []*weftv1.EventRecord{{Seq: 3, Event: "something live"}}
 	socket := filepath.Join(t.TempDir(), "agent.sock")
@@ -34,7 +34,7 @@ func TestFollowingEndsWellWhenInterrupted(t *testing.T) {
 	ctx, interrupt := context.WithCancel(context.Background())
 	defer interrupt()
 	live := false
-	out := seen(func(s string) {
+	out := writerFunc(func(s string) {
 		if strings.Contains(s, "something live") {
 			live = true
 			interrupt()
@@ -45,7 +45,7 @@ func TestFollowingEndsWellWhenInterrupted(t *testing.T) {
 	}
 }
 
-func TestQuestionsCarryTheArguments(t *testing.T) {
+func TestRequestsHaveTheArguments(t *testing.T) {
 	tests := []struct {
 		command string
 		want    proto.Message
@@ -63,8 +63,8 @@ func TestQuestionsCarryTheArguments(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.command, func(t *testing.T) {
 			_, code, agent := answer(t, ctltest.Sample(now), strings.Fields(tt.command)...)
-			if asked := agent.Asked(); code != 0 || len(asked) != 1 || !proto.Equal(asked[0], tt.want) {
-				t.Errorf("exit code %d, asked %v, want %v", code, asked, tt.want)
+			if requests := agent.Requests(); code != 0 || len(requests) != 1 || !proto.Equal(requests[0], tt.want) {
+				t.Errorf("exit code %d, requests %v, want %v", code, requests, tt.want)
 			}
 		})
 	}

@@ -14,16 +14,16 @@ func (c *client) garbageCommand() *cobra.Command {
 	req := &weftv1.CollectGarbageRequest{}
 	cmd := &cobra.Command{
 		Use:   "gc",
-		Short: "Deletes the attachments of sandboxes that are gone, and shows which are kept and why",
-		Example: `  weftctl gc --dry-run                     what would be deleted, and what evidence lacks
-  weftctl gc --force weft/0123456789ab.../eth0  delete this one in any case`,
+		Short: "Deletes attachments of deleted sandboxes, and lists those that are kept with the reason",
+		Example: `  weftctl gc --dry-run                     list the candidates and the missing evidence
+  weftctl gc --force weft/0123456789ab.../eth0  delete this attachment unconditionally`,
 		Args: usage(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return c.ask(cmd.Context(), func(ctx context.Context, agent weftv1.OperationsClient) error { return c.collect(ctx, agent, req) })
 		},
 	}
-	cmd.Flags().BoolVar(&req.DryRun, "dry-run", false, "delete nothing")
-	cmd.Flags().StringArrayVar(&req.Force, "force", nil, "delete only the attachment of this key, NETWORK/CONTAINER/INTERFACE, also if its pod runs: it loses its network; may be repeated")
+	cmd.Flags().BoolVar(&req.DryRun, "dry-run", false, "only list attachments, delete none")
+	cmd.Flags().StringArrayVar(&req.Force, "force", nil, "delete only this attachment, NETWORK/CONTAINER/INTERFACE, even if its pod runs and loses its network; can be repeated")
 	return cmd
 }
 
@@ -42,7 +42,7 @@ func (c *client) collect(ctx context.Context, agent weftv1.OperationsClient, req
 			}
 			g.row(x.Key, orDash(name), x.Reason, c.garbageResult(x))
 		}
-		c.printGrid(g, "all attachments have their sandboxes")
+		c.printGrid(g, "all attachments have sandboxes")
 	})
 	for _, x := range reply.Garbage {
 		if x.Error != "" {

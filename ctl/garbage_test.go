@@ -10,7 +10,7 @@ import (
 	weftv1 "github.com/weftnet/weft/proto/weft/v1"
 )
 
-func TestTheCollectionOfGarbageFailsWhenADeletionFails(t *testing.T) {
+func TestGarbageCollectionFailsWhenADeleteFails(t *testing.T) {
 	replies := ctltest.Sample(now)
 	replies.Garbage = &weftv1.CollectGarbageReply{Garbage: []*weftv1.Garbage{
 		{Key: "weft/a/eth0", Reason: "pod is deleted", Deleted: true}, {Key: "weft/b/eth0", Reason: "pod is deleted", Error: "event queue is full"},
@@ -21,10 +21,10 @@ func TestTheCollectionOfGarbageFailsWhenADeletionFails(t *testing.T) {
 	}
 }
 
-func TestTheCollectionOfGarbageAsksForWhatItIsTold(t *testing.T) {
+func TestGarbageCollectionSendsItsFlags(t *testing.T) {
 	_, _, agent := answer(t, ctltest.Sample(now), "gc", "--dry-run", "--force", "weft/a/eth0", "--force", "weft/b/eth0")
 	want := &weftv1.CollectGarbageRequest{DryRun: true, Force: []string{"weft/a/eth0", "weft/b/eth0"}}
-	if asked := agent.Asked(); len(asked) != 1 || !proto.Equal(asked[0], want) {
-		t.Errorf("asked %v, want %v", asked, want)
+	if requests := agent.Requests(); len(requests) != 1 || !proto.Equal(requests[0], want) {
+		t.Errorf("requests %v, want %v", requests, want)
 	}
 }

@@ -16,11 +16,11 @@ import (
 	"github.com/weftnet/weft/ctl/ctltest"
 )
 
-var update = flag.Bool("update", false, "write the golden files anew")
+var update = flag.Bool("update", false, "rewrite the golden files")
 
 var now = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
-// answer is what a client says to args, with its exit code if that is not 0.
+// answer runs weftctl against an agent with these replies, and returns its output and exit code.
 func answer(t *testing.T, replies ctltest.Replies, args ...string) (string, int, *ctltest.Agent) {
 	t.Helper()
 	socket := filepath.Join(t.TempDir(), "agent.sock")
@@ -36,7 +36,7 @@ func answer(t *testing.T, replies ctltest.Replies, args ...string) (string, int,
 }
 
 // rows: AWS-25, MEM-13
-func TestWhatOperatorsSee(t *testing.T) {
+func TestTables(t *testing.T) {
 	commands := []string{
 		"status", "attachments", "events", "transactions", "transactions 1", "transactions 2", "transactions 3 --ops",
 		"objects", "why vpp.route/x", "addresses", "devices", "counters", "counters --pod default/a", "settings", "resync", "gc --dry-run",
@@ -52,7 +52,7 @@ func TestWhatOperatorsSee(t *testing.T) {
 	golden(t, "tables", b.String())
 }
 
-func TestWhatToolsRead(t *testing.T) {
+func TestJSONAndYAML(t *testing.T) {
 	for _, format := range []string{"json", "yaml"} {
 		var b strings.Builder
 		for _, command := range []string{"status", "attachments", "events", "transactions", "objects", "why x", "addresses", "devices", "counters", "settings", "resync", "gc"} {
@@ -66,20 +66,20 @@ func TestWhatToolsRead(t *testing.T) {
 	}
 }
 
-func TestAnIdleAgentSaysSo(t *testing.T) {
+func TestEmptyRepliesPrintAPhrase(t *testing.T) {
 	empty := ctltest.Sample(now)
 	empty.Attachments, empty.Events, empty.Transactions = nil, nil, nil
 	empty.Objects, empty.Addresses, empty.Devices, empty.State.Conditions = nil, nil, nil, nil
 	empty.Counters = nil
 	for command, want := range map[string]string{
-		"attachments":    "no pod is wired\n",
-		"events":         "no event was handled\n",
-		"transactions 1": "no transaction is in the log\n",
-		"objects":        "no object is desired\n",
-		"objects x":      "no object has a key that begins with \"x\"\n",
-		"addresses":      "there is no pool\n\nall addresses are free\n",
-		"devices":        "memifs: 0 free, kubelet does not know them\n\nnothing is allocated\n",
-		"counters":       "no interface of a pod is counted\n\nthe dataplane has counted no error\n",
+		"attachments":    "no attachments\n",
+		"events":         "no events\n",
+		"transactions 1": "no transactions\n",
+		"objects":        "no objects\n",
+		"objects x":      "no objects with prefix \"x\"\n",
+		"addresses":      "no pools\n\nall addresses are free\n",
+		"devices":        "memif devices: 0 free, not registered with kubelet\n\nno allocations\n",
+		"counters":       "no interface counters\n\nno error counters\n",
 	} {
 		replies := empty
 		replies.Attachments = ctltest.Replies{}.Attachments

@@ -10,7 +10,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 )
 
-// age says how long ago t was, in two units at most: 5s, 3m20s, 5h12m, 3d4h.
+// age formats the time since t with at most two units: 5s, 3m20s, 5h12m, 3d4h.
 func (c *client) age(t *timestamppb.Timestamp) string {
 	if t == nil {
 		return "-"
@@ -18,7 +18,7 @@ func (c *client) age(t *timestamppb.Timestamp) string {
 	return span(c.env.Now().Sub(t.AsTime()))
 }
 
-// until says how far ahead t is; "" if there is none, "now" once it has come.
+// until formats the time until t: "" if t is nil, "now" if t has passed.
 func (c *client) until(t *timestamppb.Timestamp) string {
 	if t == nil {
 		return ""
@@ -46,7 +46,7 @@ func span(d time.Duration) string {
 	return fmt.Sprintf("%dd%dh", days, hours%24)
 }
 
-// took says how long something lasted, with three digits or so: 340ns, 12.3µs, 1.25ms, 3.4s.
+// took formats a duration with about three digits: 340ns, 12.3µs, 1.25ms, 3.4s.
 func took(d *durationpb.Duration) string {
 	if d == nil {
 		return "-"
@@ -60,7 +60,7 @@ func took(d *durationpb.Duration) string {
 	return v.Round(time.Second).String()
 }
 
-// clock is the time of t where the operator is, with the day where the time alone could be today's.
+// clock formats t in the local time zone, with the date if t is more than 20 hours old.
 func (c *client) clock(t *timestamppb.Timestamp) string {
 	if t == nil {
 		return "-"
@@ -73,10 +73,10 @@ func (c *client) clock(t *timestamppb.Timestamp) string {
 	return at.Format("15:04:05.000")
 }
 
-// oneLine keeps a text that others wrote from breaking a table, or the terminal.
+// oneLine joins the lines of untrusted text and replaces its control characters.
 func oneLine(s string) string { return strings.Join(strings.Fields(printable(s)), " ") }
 
-// printable shows control characters as �: a terminal would obey them.
+// printable replaces control characters with �: a terminal would interpret them.
 func printable(s string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) && !unicode.IsSpace(r) {
@@ -86,7 +86,7 @@ func printable(s string) string {
 	}, s)
 }
 
-// orDash marks an empty cell.
+// orDash replaces an empty cell by a dash.
 func orDash(s string) string {
 	if s == "" {
 		return "-"
@@ -94,7 +94,7 @@ func orDash(s string) string {
 	return s
 }
 
-// counted puts a noun behind a number, in the plural where that is due.
+// counted returns n with the singular or plural of noun.
 func counted(n int, noun string) string {
 	if n == 1 {
 		return "1 " + noun

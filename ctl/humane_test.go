@@ -9,7 +9,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-func TestSpansHaveTwoUnitsAtMost(t *testing.T) {
+func TestSpansHaveAtMostTwoUnits(t *testing.T) {
 	for d, want := range map[time.Duration]string{
 		-time.Second:                   "0s",
 		999 * time.Millisecond:         "0s",
@@ -37,11 +37,11 @@ func TestDurationsHaveThreeDigits(t *testing.T) {
 		}
 	}
 	if got := took(nil); got != "-" {
-		t.Errorf("none: %s", got)
+		t.Errorf("nil: %s", got)
 	}
 }
 
-func TestTimesOfOtherDaysHaveTheDay(t *testing.T) {
+func TestTimesOfOtherDaysHaveTheDate(t *testing.T) {
 	now := time.Date(2026, 3, 2, 12, 0, 0, 0, time.Local)
 	c := &client{env: Env{Now: func() time.Time { return now }}}
 	for ago, want := range map[time.Duration]string{time.Hour: "11:00:00.000", 23 * time.Hour: "2026-03-01 13:00:00"} {
@@ -50,16 +50,16 @@ func TestTimesOfOtherDaysHaveTheDay(t *testing.T) {
 		}
 	}
 	if got := c.until(timestamppb.New(now.Add(-time.Second))); got != "now" {
-		t.Errorf("a time that has come: %s", got)
+		t.Errorf("a time that has passed: %s", got)
 	}
 }
 
-func TestNoTextBreaksALine(t *testing.T) {
+func TestOneLineHasNoControlCharacters(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
-		s := oneLine(rapid.String().Draw(r, "text") + rapid.SampledFrom([]string{"", "\x1b[2J", "\n", "\r", "\x00", "\u009b"}).Draw(r, "evil"))
+		s := oneLine(rapid.String().Draw(r, "text") + rapid.SampledFrom([]string{"", "\x1b[2J", "\n", "\r", "\x00", "\u009b"}).Draw(r, "suffix"))
 		for _, c := range s {
 			if c < ' ' || c >= 0x7f && c < 0xa0 {
-				r.Fatalf("%q holds %q", s, c)
+				r.Fatalf("%q contains %q", s, c)
 			}
 		}
 	})
@@ -68,6 +68,6 @@ func TestNoTextBreaksALine(t *testing.T) {
 func TestColoursAreOnlyForTerminals(t *testing.T) {
 	plain, coloured := &client{}, &client{colour: true}
 	if plain.bad("x") != "x" || coloured.bad("x") == "x" || coloured.good("") != "" {
-		t.Errorf("plain %q, coloured %q, nothing %q", plain.bad("x"), coloured.bad("x"), coloured.good(""))
+		t.Errorf("plain %q, coloured %q, empty %q", plain.bad("x"), coloured.bad("x"), coloured.good(""))
 	}
 }

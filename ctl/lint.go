@@ -15,11 +15,10 @@ import (
 func (c *client) lintCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "lint FILE...",
-		Short: "Checks the annotations in manifests offline; exit code 1 if one is invalid",
-		Long: `Says what is wrong with annotations in files for kubectl (YAML or JSON, "-" is standard input): of pods, of what makes pods
-(Deployment, DaemonSet, StatefulSet, Job, CronJob and their like), and of namespaces, in the words in which the pod's ADD would
-refuse it; of Services and of pods as their backends, in those of the controller. Whether the cluster has such networks and
-pools, and who may use them, it does not know.`,
+		Short: "Checks Weft's annotations in manifests offline; exit code 1 if one is invalid",
+		Long: `Checks the annotations in manifests (YAML or JSON, "-" is standard input) of pods, workloads (Deployment, DaemonSet, StatefulSet,
+Job, CronJob and similar kinds), namespaces and Services. Problems have the text of the error that the pod's ADD or the controller
+would report. The command does not check that networks and pools exist in the cluster, or that the namespace may use them.`,
 		Example: "  weftctl lint router.yaml\n  helm template . | weftctl lint -",
 		Args:    usage(cobra.MinimumNArgs(1)),
 		RunE:    func(cmd *cobra.Command, args []string) error { return c.lint(cmd.InOrStdin(), args) },
@@ -35,21 +34,21 @@ func (c *client) lint(in io.Reader, files []string) error {
 		}
 	}
 	if len(report.Faults) > 0 {
-		wrong = append(wrong, fmt.Sprintf("%s in %s", counted(len(report.Faults), "fault"), counted(report.Pods, "pod")))
+		wrong = append(wrong, fmt.Sprintf("%s in %s", counted(len(report.Faults), "problem"), counted(report.Pods, "pod")))
 	}
-	if err := c.showFaults(&report); err != nil {
+	if err := c.showProblems(&report); err != nil {
 		return err
 	}
 	if len(wrong) > 0 {
 		return errors.New(strings.Join(wrong, "; "))
 	}
 	if c.format == "table" {
-		c.printf("looked at %s: sound\n", counted(report.Pods, "pod"))
+		c.printf("%s checked, no problems\n", counted(report.Pods, "pod"))
 	}
 	return nil
 }
 
-func (c *client) showFaults(report *lint.Report) error {
+func (c *client) showProblems(report *lint.Report) error {
 	if c.format != "table" {
 		return c.document(report)
 	}

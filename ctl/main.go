@@ -20,19 +20,19 @@ const (
 	exitUsage  = 2
 )
 
-// defaultSocket is where an agent listens that was not told otherwise.
+// defaultSocket is the default of the agent's setting socket.
 const defaultSocket = "/run/weft/agent.sock"
 
-// Env is the process around the client.
+// Env is the environment of a run.
 type Env struct {
 	Out, Err io.Writer
 	Now      func() time.Time // default time.Now
 }
 
-// usageError marks what the caller got wrong on the command line.
+// usageError marks an invalid command line: Main returns exitUsage.
 type usageError struct{ error }
 
-// client is one run of the program.
+// client is one run of weftctl.
 type client struct {
 	env     Env
 	socket  string
@@ -41,7 +41,7 @@ type client struct {
 	colour  bool
 }
 
-// Main does what args say until ctx ends, and returns the exit code: 0 done, 1 failed, 2 wrong usage.
+// Main runs the command in args until ctx ends, and returns the exit code: 0 success, 1 failure, 2 invalid usage.
 func Main(ctx context.Context, env Env, args []string) int {
 	if env.Now == nil {
 		env.Now = time.Now
@@ -63,17 +63,17 @@ func Main(ctx context.Context, env Env, args []string) int {
 func (c *client) command() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "weftctl",
-		Short: "Shows what the agent of this node did and why, and asks it to resync",
-		Example: `  weftctl status                     is all well?
-  weftctl events -f                  what happens, as it happens
-  weftctl transactions 1             the last transaction, operation by operation
-  weftctl objects vpp.route          the routes of the dataplane and how they stand
-  weftctl counters --pod NS/NAME     what passed through a pod's interfaces
-  weftctl why vpp.interface/weft-    what one object, or several, wait for`,
+		Short: "Inspects and controls the Weft agent of this node",
+		Example: `  weftctl status                     readiness of the agent and the dataplane
+  weftctl events -f                  follow the events of the agent
+  weftctl transactions 1             the operations of the last transaction
+  weftctl objects vpp.route          the routes of the dataplane, with their phases
+  weftctl counters --pod NS/NAME     the counters of a pod's interfaces
+  weftctl why vpp.interface/weft-    why objects with this prefix are not in sync`,
 		Version:           version.String(),
 		SilenceUsage:      true,
 		SilenceErrors:     true,
-		Args:              cobra.ArbitraryArgs, // so that RunE names an unknown command
+		Args:              cobra.ArbitraryArgs, // RunE reports unknown commands
 		RunE:              unknownCommand,
 		PersistentPreRunE: func(*cobra.Command, []string) error { return c.checkFlags() },
 	}
@@ -84,8 +84,8 @@ func (c *client) command() *cobra.Command {
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	flags := root.PersistentFlags()
 	flags.StringVar(&c.socket, "socket", cmp.Or(os.Getenv("WEFT_SOCKET"), defaultSocket), "socket of the agent (env WEFT_SOCKET)")
-	flags.DurationVar(&c.timeout, "timeout", 10*time.Second, "how long to wait for the agent")
-	flags.StringVarP(&c.format, "output", "o", "table", "format of the output: "+formats)
+	flags.DurationVar(&c.timeout, "timeout", 10*time.Second, "timeout of a request")
+	flags.StringVarP(&c.format, "output", "o", "table", "output format: "+formats)
 	root.AddCommand(c.statusCommand(), c.attachmentsCommand(), c.eventsCommand(), c.transactionsCommand(),
 		c.objectsCommand(), c.whyCommand(), c.addressesCommand(), c.devicesCommand(), c.countersCommand(), c.settingsCommand(), c.resyncCommand(),
 		c.configureCommand(), c.quarantineCommand(), c.garbageCommand(), c.lintCommand())
@@ -94,7 +94,7 @@ func (c *client) command() *cobra.Command {
 
 func (c *client) checkFlags() error {
 	if c.timeout <= 0 {
-		return usageError{fmt.Errorf("--timeout %s: must be more than nothing", c.timeout)}
+		return usageError{fmt.Errorf("--timeout %s: must be positive", c.timeout)}
 	}
 	return checkFormat(c.format)
 }
@@ -110,7 +110,7 @@ func unknownCommand(cmd *cobra.Command, args []string) error {
 	return usageError{err}
 }
 
-// usage makes a wrong number of arguments, or a wrong argument, an error of usage.
+// usage makes the errors of check usage errors.
 func usage(check cobra.PositionalArgs) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if err := check(cmd, args); err != nil {

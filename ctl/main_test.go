@@ -14,10 +14,10 @@ import (
 	"github.com/weftnet/weft/ctl"
 )
 
-// checked runs the tests and then looks for goroutines that are left.
-type checked struct{ *testing.M }
+// leakChecked runs the tests and fails if goroutines are left.
+type leakChecked struct{ *testing.M }
 
-func (c checked) Run() int {
+func (c leakChecked) Run() int {
 	code := c.M.Run()
 	if err := goleak.Find(); code == 0 && err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -27,7 +27,7 @@ func (c checked) Run() int {
 }
 
 func TestMain(m *testing.M) {
-	testscript.Main(checked{m}, map[string]func(){
+	testscript.Main(leakChecked{m}, map[string]func(){
 		"weftctl": func() {
 			ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT)
 			code := ctl.Main(ctx, ctl.Env{Out: os.Stdout, Err: os.Stderr}, os.Args[1:])

@@ -13,9 +13,9 @@ import (
 func (c *client) objectsCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "objects [PREFIX]",
-		Short: "Lists what is desired of the machine and how it stands",
+		Short: "Lists the scheduler's objects and their phases",
 		Example: `  weftctl objects vpp.route            the routes of the dataplane
-  weftctl objects vpp.vrf -o yaml      desired and applied values too`,
+  weftctl objects vpp.vrf -o yaml      with desired and applied values`,
 		Args:              usage(cobra.MaximumNArgs(1)),
 		ValidArgsFunction: c.completeRefs,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -36,22 +36,22 @@ func (c *client) objects(ctx context.Context, agent weftv1.OperationsClient, pre
 		for _, o := range reply.Objects {
 			g.row(o.Ref, o.Phase, c.age(o.Since), c.detail(o))
 		}
-		empty := "no object is desired"
+		empty := "no objects"
 		if prefix != "" {
-			empty = fmt.Sprintf("no object has a key that begins with %q", prefix)
+			empty = fmt.Sprintf("no objects with prefix %q", prefix)
 		}
 		c.printGrid(g, empty)
 	})
 }
 
-// detail says what is wrong with an object; "" if nothing is.
+// detail returns an object's error, missing dependencies and next retry, or "".
 func (c *client) detail(o *weftv1.Object) string {
 	var parts []string
 	if o.Error != "" {
 		parts = append(parts, c.bad(oneLine(o.Error)))
 	}
 	if len(o.Missing) > 0 {
-		parts = append(parts, "waits for "+strings.Join(o.Missing, ", "))
+		parts = append(parts, "waiting for "+strings.Join(o.Missing, ", "))
 	}
 	if retry := c.until(o.RetryAt); retry != "" {
 		parts = append(parts, fmt.Sprintf("attempt %d, next in %s", o.Attempt, retry))
@@ -59,7 +59,7 @@ func (c *client) detail(o *weftv1.Object) string {
 	return strings.Join(parts, "; ")
 }
 
-// completeRefs offers the keys of objects to the shell.
+// completeRefs completes keys of objects.
 func (c *client) completeRefs(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp

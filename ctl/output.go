@@ -23,16 +23,16 @@ func checkFormat(format string) error {
 	return nil
 }
 
-// show shows a whole reply: as a document, or as people are to see it.
-func (c *client) show(reply proto.Message, people func()) error {
+// show prints a reply: with the function table, or as one JSON or YAML document.
+func (c *client) show(reply proto.Message, table func()) error {
 	if c.format == "table" {
-		people()
+		table()
 		return nil
 	}
 	return c.document(documentOf(reply.ProtoReflect()))
 }
 
-// document writes one value in the format asked for; several of them stay apart.
+// document prints one value as JSON or YAML.
 func (c *client) document(v any) error {
 	b, err := json.MarshalIndent(v, "", "  ")
 	if err != nil {
@@ -47,7 +47,7 @@ func (c *client) document(v any) error {
 	return nil
 }
 
-// streamed writes one of a stream of values: JSON a line each, YAML with a mark between them.
+// streamed prints one value of a stream: a line of JSON, or a YAML document.
 func (c *client) streamed(v any) error {
 	if c.format == "yaml" {
 		fmt.Fprintln(c.env.Out, "---")
@@ -63,7 +63,7 @@ func (c *client) streamed(v any) error {
 
 func (c *client) printf(format string, args ...any) { fmt.Fprintf(c.env.Out, format, args...) }
 
-// grid is a table that is being filled in.
+// grid is a table without borders.
 type grid struct{ table.Writer }
 
 func newGrid(header ...any) grid {
@@ -81,7 +81,7 @@ func newGrid(header ...any) grid {
 
 func (g grid) row(cells ...any) { g.AppendRow(cells) }
 
-// printGrid writes a table, or instead of an empty one what that means.
+// printGrid prints a table, or the text empty if the table has no rows.
 func (c *client) printGrid(g grid, empty string) {
 	if g.Length() == 0 {
 		c.printf("%s\n", empty)
@@ -90,7 +90,7 @@ func (c *client) printGrid(g grid, empty string) {
 	c.printf("%s\n", g.Render())
 }
 
-// wantsColour tells whether out is a terminal whose owner did not forbid colours (https://no-color.org).
+// wantsColour reports whether out is a terminal and the environment allows colours (https://no-color.org).
 func wantsColour(out io.Writer) bool {
 	f, ok := out.(*os.File)
 	if !ok || os.Getenv("NO_COLOR") != "" || os.Getenv("TERM") == "dumb" {

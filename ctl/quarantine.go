@@ -13,18 +13,18 @@ import (
 func (c *client) quarantineCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "quarantine",
-		Short: "Shows the pods that are withheld from the dataplane because it died of them, and releases them",
+		Short: "Lists and releases attachments that are not replayed because they crashed the dataplane",
 		Args:  usage(cobra.NoArgs),
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	command.AddCommand(&cobra.Command{
 		Use:   "list",
-		Short: "Lists attachments that are quarantined, and suspects that are replayed one at a time",
+		Short: "Lists quarantined attachments, and suspects, which are replayed one at a time",
 		Args:  usage(cobra.NoArgs),
 		RunE:  func(cmd *cobra.Command, _ []string) error { return c.ask(cmd.Context(), c.quarantine) },
 	}, &cobra.Command{
 		Use:     "release NAMESPACE/NAME",
-		Short:   "Gives the attachments of a pod, or of a container by its id, back to the dataplane",
+		Short:   "Releases the attachments of a pod, or of a container by its ID",
 		Example: "  weftctl quarantine release shop/web-0",
 		Args:    usage(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -48,7 +48,7 @@ func (c *client) quarantine(ctx context.Context, agent weftv1.OperationsClient) 
 			}
 			entries.row(name, e.GetAttachment().GetIfName(), e.State, fmt.Sprint(e.Crashes), c.age(e.Since), e.Reason)
 		}
-		c.printGrid(entries, "nothing is quarantined")
+		c.printGrid(entries, "no quarantined attachments")
 	})
 }
 

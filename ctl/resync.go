@@ -11,44 +11,45 @@ import (
 	weftv1 "github.com/weftnet/weft/proto/weft/v1"
 )
 
-// resyncPatience is how long a resync may take unless --timeout says otherwise: a full one of a large node reads back
-// and compares some 20,000 objects, behind whatever was queued before it.
-const resyncPatience = 2 * time.Minute
+// resyncTimeout is the default timeout of a resync: on a large node it reads and compares about 20,000 objects, after the
+// events that are already queued.
+const resyncTimeout = 2 * time.Minute
 
 func (c *client) resyncCommand() *cobra.Command {
 	req := &weftv1.ResyncRequest{Reason: "weftctl"}
 	cmd := &cobra.Command{
 		Use:   "resync [full|upstream|downstream]",
-		Short: "Asks for a resync and waits for it",
-		Long: `Asks for a resync and waits for it.
+		Short: "Starts a resync and waits for its end",
+		Long: `Starts a resync and waits for its end.
 
-  full        rebuild what is desired, read back what is applied, repair the difference (the default)
-  upstream    rebuild what is desired, compare it with what is known to be applied
-  downstream  read back what is applied, repair the difference
+  full        rebuild the desired state, read the actual state, repair differences (the default)
+  upstream    rebuild the desired state, compare it with the cached actual state
+  downstream  read the actual state, repair differences
 
-Objects of Weft that are not desired any more are deleted. If they are more than 16 and more than half of a kind, they are kept, and the
-resync fails with "prune guard": it may be that what desires them is missing by mistake. --dry-run shows them, --force deletes them.`,
-		Example:   "  weftctl resync downstream && weftctl transactions 1\n  weftctl resync --dry-run --force    what would a forced resync delete?",
+A resync deletes objects of Weft that are no longer desired. If these are more than 16 and more than half of a kind, the resync
+keeps them and fails with "prune guard", because the desired state may be incomplete by mistake. --dry-run lists them, --force
+deletes them.`,
+		Example:   "  weftctl resync downstream && weftctl transactions 1\n  weftctl resync --dry-run --force    list the objects that a forced resync deletes",
 		Args:      usage(cobra.MatchAll(cobra.MaximumNArgs(1), cobra.OnlyValidArgs)),
 		ValidArgs: []string{"full", "upstream", "downstream"},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			patience := resyncPatience
+			timeout := resyncTimeout
 			if req.Kind = "full"; len(args) == 1 {
 				req.Kind = args[0]
 			}
 			if req.DryRun && len(args) == 1 && req.Kind != "downstream" {
-				return fmt.Errorf("a dry run compares what is applied with what is desired: use weftctl resync downstream --dry-run, not %s", req.Kind)
+				return fmt.Errorf("--dry-run supports only kind downstream, not %s", req.Kind)
 			}
 			if cmd.Flags().Changed("timeout") {
-				patience = c.timeout
+				timeout = c.timeout
 			}
-			return c.askFor(cmd.Context(), patience, func(ctx context.Context, agent weftv1.OperationsClient) error {
+			return c.askFor(cmd.Context(), timeout, func(ctx context.Context, agent weftv1.OperationsClient) error {
 				return c.resync(ctx, agent, req)
 			})
 		},
 	}
-	cmd.Flags().BoolVar(&req.Force, "force", false, "delete objects that are not desired, however many")
-	cmd.Flags().BoolVar(&req.DryRun, "dry-run", false, "change nothing, and print what a downstream resync would do")
+	cmd.Flags().BoolVar(&req.Force, "force", false, "delete all objects that are not desired, without the prune guard")
+	cmd.Flags().BoolVar(&req.DryRun, "dry-run", false, "print the operations of a downstream resync without running them")
 	return cmd
 }
 

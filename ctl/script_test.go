@@ -16,9 +16,9 @@ import (
 	weftv1 "github.com/weftnet/weft/proto/weft/v1"
 )
 
-// scenarios are the agents that a script can have, by the argument of its command "agent".
+// scenarios change the replies of the agent, by the argument of the script command "agent".
 var scenarios = map[string]func(*ctltest.Replies){
-	"well": func(*ctltest.Replies) {},
+	"normal": func(*ctltest.Replies) {},
 	"not-ready": func(r *ctltest.Replies) {
 		r.State.Ready = false
 		r.State.Conditions[1] = &weftv1.Condition{Name: "dataplane", Message: "connecting to /run/weft/api.sock"}
@@ -29,18 +29,18 @@ var scenarios = map[string]func(*ctltest.Replies){
 		})
 	},
 	"silent":        func(r *ctltest.Replies) { r.Silent = true },
-	"leaving":       func(r *ctltest.Replies) { r.Leaves = true },
+	"stopping":      func(r *ctltest.Replies) { r.Stops = true },
 	"other-version": func(r *ctltest.Replies) { r.Err = status.Error(codes.Unimplemented, "unknown method") },
-	"uncounted": func(r *ctltest.Replies) {
+	"no-counters": func(r *ctltest.Replies) {
 		r.Err = status.Error(codes.FailedPrecondition, "stats segment not readable: connect to stats socket: no such file or directory")
 	},
 	"refusing": func(r *ctltest.Replies) { r.Err = errors.New("peer is not root") },
 	"failing": func(r *ctltest.Replies) {
 		r.Resync = &weftv1.ResyncReply{Event: 7, Error: "commit:\n2 objects stuck"}
 	},
-	"liking-all": func(r *ctltest.Replies) { r.Configure = &weftv1.ConfigureReply{Event: 4} },
-	"illiterate": func(r *ctltest.Replies) { r.Configure = &weftv1.ConfigureReply{Error: "no YAML\nat all"} },
-	"busy":       func(r *ctltest.Replies) { r.Resync = &weftv1.ResyncReply{Error: "event queue is full"} },
+	"accepting": func(r *ctltest.Replies) { r.Configure = &weftv1.ConfigureReply{Event: 4} },
+	"rejecting": func(r *ctltest.Replies) { r.Configure = &weftv1.ConfigureReply{Error: "no YAML\nat all"} },
+	"busy":      func(r *ctltest.Replies) { r.Resync = &weftv1.ResyncReply{Error: "event queue is full"} },
 }
 
 func TestScripts(t *testing.T) {
@@ -53,7 +53,7 @@ func TestScripts(t *testing.T) {
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"agent": startAgent,
-			"apiserver": func(ts *testscript.TestScript, _ bool, files []string) { // where it is says each of the files
+			"apiserver": func(ts *testscript.TestScript, _ bool, files []string) { // apiserver KUBECONFIG...
 				server := k8stest.New(t)
 				for _, name := range files {
 					ts.Check(os.MkdirAll(filepath.Dir(ts.MkAbs(name)), 0o700))
@@ -64,7 +64,7 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// startAgent is the script command "agent SCENARIO": it answers at $WEFT_SOCKET until the script ends.
+// startAgent is the script command "agent SCENARIO": it starts a fake agent at $WEFT_SOCKET until the script ends.
 func startAgent(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 || scenarios[args[0]] == nil {
 		ts.Fatalf("usage: agent SCENARIO")

@@ -12,7 +12,7 @@ import (
 func (c *client) settingsCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:     "settings",
-		Short:   "Shows the configuration that the agent runs with, as YAML",
+		Short:   "Shows the agent's effective configuration as YAML",
 		Example: "  weftctl settings | grep coolDown",
 		Args:    usage(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -15,7 +15,7 @@ import (
 func (c *client) statusCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:     "status",
-		Short:   "Says how the agent and the dataplane are; exit code 1 when not ready",
+		Short:   "Shows the state of the agent and the dataplane; exit code 1 if not ready",
 		Example: "  weftctl status || journalctl -u weft-agent",
 		Args:    usage(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -50,9 +50,9 @@ func (c *client) printStatus(s *weftv1.StateReply) {
 	facts.row("agent", fmt.Sprintf("%s, %s, up %s", ready, s.Version, c.age(s.Started)))
 	facts.row("dataplane", orDash(s.Dataplane))
 	facts.row("attachments", s.Attachments)
-	events := fmt.Sprintf("%d handled, %d waiting", s.Events, s.Queue)
+	events := fmt.Sprintf("%d handled, %d queued", s.Events, s.Queue)
 	if s.Running != "" {
-		events += ", under way: " + s.Running
+		events += ", running: " + s.Running
 	}
 	facts.row("events", events)
 	var phases []string

@@ -11,7 +11,7 @@ import (
 	weftv1 "github.com/weftnet/weft/proto/weft/v1"
 )
 
-// lastTransactions is how many are shown unless another number is asked for.
+// lastTransactions is the default number of transactions to show.
 const lastTransactions = 20
 
 func (c *client) transactionsCommand() *cobra.Command {
@@ -19,8 +19,8 @@ func (c *client) transactionsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "transactions [N]",
 		Aliases: []string{"txns"},
-		Short:   "Shows the last N transactions of the scheduler, oldest first",
-		Example: `  weftctl transactions          the last 20, a line each
+		Short:   "Lists the last N transactions of the scheduler, oldest first",
+		Example: `  weftctl transactions          the last 20, one line each
   weftctl transactions 1        the last one with its operations
   weftctl transactions 5 --ops  the last five with their operations`,
 		Args: usage(cobra.MatchAll(cobra.MaximumNArgs(1), isNumber)),
@@ -37,7 +37,7 @@ func (c *client) transactionsCommand() *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().BoolVar(&operations, "ops", false, "show the operations of each (default when N is 1)")
+	cmd.Flags().BoolVar(&operations, "ops", false, "show the operations (default if N is 1)")
 	return cmd
 }
 
@@ -46,7 +46,7 @@ func isNumber(_ *cobra.Command, args []string) error {
 		return nil
 	}
 	if n, err := strconv.ParseUint(args[0], 10, 32); err != nil || n == 0 {
-		return fmt.Errorf("%q is not a number of transactions", args[0])
+		return fmt.Errorf("invalid number of transactions %q", args[0])
 	}
 	return nil
 }
@@ -81,10 +81,10 @@ func (c *client) printTransactions(transactions []*weftv1.TransactionRecord) {
 	for _, t := range transactions {
 		g.row(t.Seq, eventNumber(t.Event), c.clock(t.Start), t.Origin, t.Label, len(t.Operations), took(t.Took), c.transactionResult(t))
 	}
-	c.printGrid(g, "no transaction is in the log")
+	c.printGrid(g, "no transactions")
 }
 
-// printTransaction shows one as a line, then its operations in the order in which they were made.
+// printTransaction prints a line about the transaction, then its operations in order of execution.
 func (c *client) printTransaction(t *weftv1.TransactionRecord) {
 	c.printf("transaction %d  event %s  %s  %s  %s  %s  took %s  %s\n", t.Seq, eventNumber(t.Event), c.clock(t.Start),
 		t.Origin, t.Label, counted(len(t.Operations), "operation"), took(t.Took), c.transactionResult(t))
@@ -96,7 +96,7 @@ func (c *client) printTransaction(t *weftv1.TransactionRecord) {
 		c.printGrid(g, "")
 	}
 	for _, w := range t.Waiting {
-		c.printf("waits: %s for %s\n", w.Ref, strings.Join(w.Missing, ", "))
+		c.printf("waiting: %s for %s\n", w.Ref, strings.Join(w.Missing, ", "))
 	}
 }
 
@@ -108,7 +108,7 @@ func (c *client) transactionResult(t *weftv1.TransactionRecord) string {
 	return result
 }
 
-// eventNumber names the event that asked for a transaction.
+// eventNumber formats the number of the event that caused a transaction.
 func eventNumber(seq uint64) string {
 	if seq == 0 {
 		return "-"

@@ -11,7 +11,7 @@ import (
 func (c *client) whyCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:               "why REF",
-		Short:             "Explains an object: what it waits for, what failed, when it is tried again",
+		Short:             "Explains an object: missing dependencies, last error, next retry",
 		Example:           "  weftctl why vpp.unnumbered/weft-host",
 		Args:              usage(cobra.ExactArgs(1)),
 		ValidArgsFunction: c.completeRefs,

@@ -10,7 +10,7 @@ import (
 	weftv1 "github.com/weftnet/weft/proto/weft/v1"
 )
 
-// Sample is what an agent with one pod, one failed pod and one waiting object answers at a time.
+// Sample returns the replies of an agent with one pod, one failed pod and one pending object.
 func Sample(now time.Time) Replies {
 	ago := func(d time.Duration) *timestamppb.Timestamp { return timestamppb.New(now.Add(-d)) }
 	return Replies{

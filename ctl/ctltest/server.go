@@ -1,4 +1,4 @@
-// Package ctltest has an agent that answers operators with what a test prepared.
+// Package ctltest provides a fake agent for tests of weftctl.
 package ctltest
 
 import (
@@ -15,12 +15,12 @@ import (
 	weftv1 "github.com/weftnet/weft/proto/weft/v1"
 )
 
-// Replies are the answers that an [Agent] gives.
+// Replies are the replies of an [Agent].
 type Replies struct {
 	State        *weftv1.StateReply
 	Attachments  *weftv1.AttachmentsReply
 	Events       []*weftv1.EventRecord
-	Live         []*weftv1.EventRecord // what follows the others for who follows
+	Live         []*weftv1.EventRecord // sent after Events to clients that follow
 	Transactions []*weftv1.TransactionRecord
 	Objects      *weftv1.ObjectsReply
 	Why          *weftv1.WhyReply
@@ -32,21 +32,21 @@ type Replies struct {
 	Configure    *weftv1.ConfigureReply
 	Garbage      *weftv1.CollectGarbageReply
 
-	Err    error // fails every question
-	Silent bool  // no question is answered before its asker gives up
-	Leaves bool  // the stream of events ends although it is followed
+	Err    error // fails every request
+	Silent bool  // requests block until the client gives up
+	Stops  bool  // ends a followed stream of events
 }
 
-// Agent serves weft.v1.Operations and remembers what it was asked.
+// Agent serves weft.v1.Operations and records the requests.
 type Agent struct {
 	weftv1.UnimplementedOperationsServer
 	replies Replies
 
-	mu    sync.Mutex
-	asked []proto.Message
+	mu       sync.Mutex
+	requests []proto.Message
 }
 
-// Serve answers at a unix socket until stop is called.
+// Serve starts an Agent at a Unix socket. It runs until stop is called.
 func Serve(socket string, replies Replies) (agent *Agent, stop func(), err error) {
 	listener, err := net.Listen("unix", socket)
 	if err != nil {
@@ -58,22 +58,22 @@ func Serve(socket string, replies Replies) (agent *Agent, stop func(), err error
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		_ = server.Serve(listener) // ends with Stop
+		_ = server.Serve(listener) // returns after Stop
 	}()
 	return agent, func() { server.Stop(); <-ended }, nil
 }
 
-// Asked lists the questions so far.
-func (a *Agent) Asked() []proto.Message {
+// Requests returns the requests so far.
+func (a *Agent) Requests() []proto.Message {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return slices.Clone(a.asked)
+	return slices.Clone(a.requests)
 }
 
-// hear notes a question; an error is its answer.
-func (a *Agent) hear(ctx context.Context, question proto.Message) error {
+// record records a request, and returns the error of the reply.
+func (a *Agent) record(ctx context.Context, req proto.Message) error {
 	a.mu.Lock()
-	a.asked = append(a.asked, question)
+	a.requests = append(a.requests, req)
 	a.mu.Unlock()
 	if a.replies.Silent {
 		<-ctx.Done()
@@ -82,19 +82,19 @@ func (a *Agent) hear(ctx context.Context, question proto.Message) error {
 	return a.replies.Err
 }
 
-// State answers.
+// State returns the prepared reply.
 func (a *Agent) State(ctx context.Context, req *weftv1.StateRequest) (*weftv1.StateReply, error) {
-	return a.replies.State, a.hear(ctx, req)
+	return a.replies.State, a.record(ctx, req)
 }
 
-// Attachments answers.
+// Attachments returns the prepared reply.
 func (a *Agent) Attachments(ctx context.Context, req *weftv1.AttachmentsRequest) (*weftv1.AttachmentsReply, error) {
-	return a.replies.Attachments, a.hear(ctx, req)
+	return a.replies.Attachments, a.record(ctx, req)
 }
 
-// Events streams the events, then the live ones for who follows.
+// Events streams the recorded events, then the live ones if the client follows.
 func (a *Agent) Events(req *weftv1.EventsRequest, stream grpc.ServerStreamingServer[weftv1.EventRecord]) error {
-	if err := a.hear(stream.Context(), req); err != nil {
+	if err := a.record(stream.Context(), req); err != nil {
 		return err
 	}
 	events := a.replies.Events
@@ -108,62 +108,62 @@ func (a *Agent) Events(req *weftv1.EventsRequest, stream grpc.ServerStreamingSer
 	for _, e := range events {
 		errs = append(errs, stream.Send(e))
 	}
-	if req.Follow && !a.replies.Leaves {
+	if req.Follow && !a.replies.Stops {
 		<-stream.Context().Done()
 	}
 	return errors.Join(errs...)
 }
 
-// Transactions answers.
+// Transactions returns the prepared reply.
 func (a *Agent) Transactions(ctx context.Context, req *weftv1.TransactionsRequest) (*weftv1.TransactionsReply, error) {
 	transactions := a.replies.Transactions
 	if n := int(req.Last); n > 0 && len(transactions) > n {
 		transactions = transactions[len(transactions)-n:]
 	}
-	return &weftv1.TransactionsReply{Transactions: transactions}, a.hear(ctx, req)
+	return &weftv1.TransactionsReply{Transactions: transactions}, a.record(ctx, req)
 }
 
-// Objects answers.
+// Objects returns the prepared reply.
 func (a *Agent) Objects(ctx context.Context, req *weftv1.ObjectsRequest) (*weftv1.ObjectsReply, error) {
-	return a.replies.Objects, a.hear(ctx, req)
+	return a.replies.Objects, a.record(ctx, req)
 }
 
-// Why answers.
+// Why returns the prepared reply.
 func (a *Agent) Why(ctx context.Context, req *weftv1.WhyRequest) (*weftv1.WhyReply, error) {
-	return a.replies.Why, a.hear(ctx, req)
+	return a.replies.Why, a.record(ctx, req)
 }
 
-// Addresses answers.
+// Addresses returns the prepared reply.
 func (a *Agent) Addresses(ctx context.Context, req *weftv1.AddressesRequest) (*weftv1.AddressesReply, error) {
-	return a.replies.Addresses, a.hear(ctx, req)
+	return a.replies.Addresses, a.record(ctx, req)
 }
 
-// Devices answers.
+// Devices returns the prepared reply.
 func (a *Agent) Devices(ctx context.Context, req *weftv1.DevicesRequest) (*weftv1.DevicesReply, error) {
-	return a.replies.Devices, a.hear(ctx, req)
+	return a.replies.Devices, a.record(ctx, req)
 }
 
-// Counters answers.
+// Counters returns the prepared reply.
 func (a *Agent) Counters(ctx context.Context, req *weftv1.CountersRequest) (*weftv1.CountersReply, error) {
-	return a.replies.Counters, a.hear(ctx, req)
+	return a.replies.Counters, a.record(ctx, req)
 }
 
-// Settings answers.
+// Settings returns the prepared reply.
 func (a *Agent) Settings(ctx context.Context, req *weftv1.SettingsRequest) (*weftv1.SettingsReply, error) {
-	return a.replies.Settings, a.hear(ctx, req)
+	return a.replies.Settings, a.record(ctx, req)
 }
 
-// Configure answers.
+// Configure returns the prepared reply.
 func (a *Agent) Configure(ctx context.Context, req *weftv1.ConfigureRequest) (*weftv1.ConfigureReply, error) {
-	return a.replies.Configure, a.hear(ctx, req)
+	return a.replies.Configure, a.record(ctx, req)
 }
 
-// Resync answers.
+// Resync returns the prepared reply.
 func (a *Agent) Resync(ctx context.Context, req *weftv1.ResyncRequest) (*weftv1.ResyncReply, error) {
-	return a.replies.Resync, a.hear(ctx, req)
+	return a.replies.Resync, a.record(ctx, req)
 }
 
-// CollectGarbage answers.
+// CollectGarbage returns the prepared reply.
 func (a *Agent) CollectGarbage(ctx context.Context, req *weftv1.CollectGarbageRequest) (*weftv1.CollectGarbageReply, error) {
-	return a.replies.Garbage, a.hear(ctx, req)
+	return a.replies.Garbage, a.record(ctx, req)
 }
