@@ -1,7 +1,6 @@
 package ctl
 
 import (
-	"context"
 	"math"
 	"strconv"
 
@@ -10,38 +9,30 @@ import (
 	weftv1 "github.com/weftnet/weft/proto/weft/v1"
 )
 
-func (c *client) addressesCommand() *cobra.Command {
+func addressesCommand(c *client) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "addresses",
 		Short:   "Lists the node's address pools and the addresses in use, with their holders",
 		Example: "  weftctl addresses -o json | jq '.pools[] | {name, free}'",
 		Args:    usage(cobra.NoArgs),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return c.ask(cmd.Context(), c.addresses)
-		},
+		RunE:    query(c, weftv1.OperationsClient.Addresses, &weftv1.AddressesRequest{}, printAddresses),
 	}
-	cmd.AddCommand(c.blocksCommand(), c.checkCommand())
+	cmd.AddCommand(blocksCommand(c), checkCommand(c))
 	return cmd
 }
 
-func (c *client) addresses(ctx context.Context, agent weftv1.OperationsClient) error {
-	reply, err := agent.Addresses(ctx, &weftv1.AddressesRequest{})
-	if err != nil {
-		return err
+func printAddresses(p *printer, reply *weftv1.AddressesReply) {
+	pools := newGrid("pool", "prefix", "free", "leased", "used", "cooling")
+	for _, pool := range reply.Pools {
+		pools.row(pool.Name, pool.Prefix, approximate(pool.Free), pool.Leased, pool.Used, pool.Cooling)
 	}
-	return c.show(reply, func() {
-		pools := newGrid("pool", "prefix", "free", "leased", "used", "cooling")
-		for _, p := range reply.Pools {
-			pools.row(p.Name, p.Prefix, approximate(p.Free), p.Leased, p.Used, p.Cooling)
-		}
-		c.printGrid(pools, "no pools")
-		leases := newGrid("address", "pool", "state", "since", "free in", "holder")
-		for _, l := range reply.Leases {
-			leases.row(l.Address, l.Pool, l.State, c.age(l.Since), orDash(c.until(l.FreeAt)), l.Holder)
-		}
-		c.printf("\n")
-		c.printGrid(leases, "all addresses are free")
-	})
+	p.printGrid(pools, "no pools")
+	leases := newGrid("address", "pool", "state", "since", "free in", "holder")
+	for _, l := range reply.Leases {
+		leases.row(l.Address, l.Pool, l.State, p.age(l.Since), orDash(p.until(l.FreeAt)), l.Holder)
+	}
+	p.printf("\n")
+	p.printGrid(leases, "all addresses are free")
 }
 
 // approximate formats a number of addresses. The exact number is useless for large IPv6 pools.

@@ -3,7 +3,6 @@ package ctl
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -34,7 +33,7 @@ type checkResult struct {
 	Violations []blocks.Violation `json:"violations"`
 }
 
-func (c *client) checkCommand() *cobra.Command {
+func checkCommand(c *client) *cobra.Command {
 	var kubeconfig, node string
 	cmd := &cobra.Command{
 		Use:   "check",
@@ -48,7 +47,15 @@ until nodes release the empty blocks (releaseAfter). Repeat the check: real erro
 		Example: "  weftctl addresses check || weftctl addresses check -o json | jq '.violations[]'",
 		Args:    usage(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return c.check(cmd.Context(), kubeconfig, node)
+			r, err := checkAddresses(cmd.Context(), c, kubeconfig, node)
+			if err != nil {
+				return err
+			}
+			err = c.show(r, func() { printCheck(&c.printer, r) })
+			if err == nil && len(r.Violations) > 0 {
+				return fmt.Errorf("addresses check: %s", counted(len(r.Violations), "violation"))
+			}
+			return err
 		},
 	}
 	kubeconfigFlag(cmd, &kubeconfig)
@@ -56,50 +63,46 @@ until nodes release the empty blocks (releaseAfter). Repeat the check: real erro
 	return cmd
 }
 
-// check reads leases before blocks: the node has claimed the block of every lease before it leases the address. With --node
-// an agent that does not answer is an error.
-func (c *client) check(ctx context.Context, kubeconfig, node string) error {
+// checkAddresses reads leases before blocks: the node has claimed the block of every lease before it leases the address. If the
+// caller names the node, an agent that does not answer is an error.
+func checkAddresses(ctx context.Context, c *client, kubeconfig, node string) (*checkResult, error) {
 	required := node != ""
-	reply, notAsked := c.leases(ctx)
-	if required && notAsked != nil {
-		return notAsked
+	reply, agentErr := leases(ctx, c.agent)
+	if required && agentErr != nil {
+		return nil, agentErr
 	}
-	cluster, err := c.readCluster(ctx, kubeconfig)
+	cluster, err := readCluster(ctx, kubeconfig, c.agent.timeout)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	v := checkResult{Pools: len(cluster.Pools), Blocks: len(cluster.Blocks), Nodes: len(cluster.Nodes), Unseen: cluster.Unseen}
+	r := &checkResult{Pools: len(cluster.Pools), Blocks: len(cluster.Blocks), Nodes: len(cluster.Nodes), Unseen: cluster.Unseen}
 	for i := range cluster.Blocks {
-		v.Addresses += len(cluster.Blocks[i].Status.Allocations)
+		r.Addresses += len(cluster.Blocks[i].Status.Allocations)
 	}
-	v.Violations = append([]blocks.Violation{}, blocks.Check(cluster.Pools, cluster.Blocks, cluster.Nodes)...)
+	r.Violations = append([]blocks.Violation{}, blocks.Check(cluster.Pools, cluster.Blocks, cluster.Nodes)...)
 	for _, name := range slices.Sorted(maps.Keys(cluster.Taken)) {
-		v.Violations = append(v.Violations, blocks.Violation{Rule: blocks.RuleTaken, Object: "node " + name, Text: cluster.Taken[name]})
+		r.Violations = append(r.Violations, blocks.Violation{Rule: blocks.RuleTaken, Object: "node " + name, Text: cluster.Taken[name]})
 	}
-	if node, err = nodeName(node, cluster.Nodes); notAsked == nil && err != nil {
-		if notAsked = err; required {
-			return err
-		}
+	if agentErr == nil {
+		node, agentErr = nodeName(node, cluster.Nodes)
 	}
-	if notAsked == nil {
-		v.addLeases(node, reply, cluster)
-	} else {
-		v.NotAsked = notAsked.Error()
+	switch {
+	case agentErr == nil:
+		r.addLeases(node, reply, cluster)
+	case required:
+		return nil, agentErr
+	default:
+		r.NotAsked = agentErr.Error()
 	}
-	return c.showCheck(v)
+	return r, nil
 }
 
 // leases returns the agent's leases.
-func (c *client) leases(ctx context.Context) (*weftv1.AddressesReply, error) {
-	if _, err := os.Stat(c.socket); err != nil {
-		return nil, fmt.Errorf("no agent answers at %s", c.socket)
+func leases(ctx context.Context, a agent) (*weftv1.AddressesReply, error) {
+	if _, err := os.Stat(a.socket); err != nil {
+		return nil, fmt.Errorf("no agent answers at %s", a.socket)
 	}
-	var reply *weftv1.AddressesReply
-	err := c.ask(ctx, func(ctx context.Context, agent weftv1.OperationsClient) (err error) {
-		reply, err = agent.Addresses(ctx, &weftv1.AddressesRequest{})
-		return err
-	})
-	return reply, err
+	return call(ctx, a, weftv1.OperationsClient.Addresses, &weftv1.AddressesRequest{})
 }
 
 // nodeName returns the name of this node in the cluster.
@@ -114,7 +117,7 @@ func nodeName(name string, nodes blocks.Nodes) (string, error) {
 }
 
 // addLeases checks the leases of a node's agent.
-func (v *checkResult) addLeases(node string, reply *weftv1.AddressesReply, cluster k8sclient.Addresses) {
+func (r *checkResult) addLeases(node string, reply *weftv1.AddressesReply, cluster k8sclient.Addresses) {
 	var leases []blocks.Lease
 	for _, l := range reply.GetLeases() {
 		address, err := netip.ParseAddr(l.Address)
@@ -127,44 +130,29 @@ func (v *checkResult) addLeases(node string, reply *weftv1.AddressesReply, clust
 		}
 		leases = append(leases, lease)
 	}
-	v.Node, v.Leases = node, len(leases)
-	v.Violations = append(v.Violations, blocks.CheckLeases(cluster.Pools, cluster.Blocks, node, leases)...)
+	r.Node, r.Leases = node, len(leases)
+	r.Violations = append(r.Violations, blocks.CheckLeases(cluster.Pools, cluster.Blocks, node, leases)...)
 }
 
-// showCheck prints a result. It returns an error if there are violations.
-func (c *client) showCheck(v checkResult) error {
-	if c.format != "table" {
-		if err := c.document(v); err != nil {
-			return err
-		}
+func printCheck(p *printer, r *checkResult) {
+	for _, violation := range r.Violations {
+		p.printf("%s\n", p.bad(oneLine(violation.String())))
+	}
+	p.printf("%s, %s, %s in use, %s checked\n", counted(r.Pools, "pool"), counted(r.Blocks, "block"),
+		counted(r.Addresses, "address"), counted(r.Nodes, "node"))
+	if r.NotAsked != "" {
+		p.printf("leases not checked: %s\n", oneLine(r.NotAsked))
 	} else {
-		c.printCheck(v)
+		p.printf("%s of node %s checked\n", counted(r.Leases, "lease"), r.Node)
 	}
-	if len(v.Violations) > 0 {
-		return errors.New("addresses check: " + counted(len(v.Violations), "violation"))
-	}
-	return nil
-}
-
-func (c *client) printCheck(v checkResult) {
-	for _, violation := range v.Violations {
-		c.printf("%s\n", c.bad(oneLine(violation.String())))
-	}
-	c.printf("%s, %s, %s in use, %s checked\n", counted(v.Pools, "pool"), counted(v.Blocks, "block"),
-		counted(v.Addresses, "address"), counted(v.Nodes, "node"))
-	if v.NotAsked != "" {
-		c.printf("leases not checked: %s\n", oneLine(v.NotAsked))
-	} else {
-		c.printf("%s of node %s checked\n", counted(v.Leases, "lease"), v.Node)
-	}
-	for _, node := range v.Unseen {
-		c.printf("not checked, last report used: node %s\n", oneLine(node))
+	for _, node := range r.Unseen {
+		p.printf("not checked, last report used: node %s\n", oneLine(node))
 	}
 	switch {
-	case len(v.Violations) > 0:
-	case len(v.Unseen) > 0:
-		c.printf("%s, but %s not checked\n", c.good("no problems"), counted(len(v.Unseen), "node"))
+	case len(r.Violations) > 0:
+	case len(r.Unseen) > 0:
+		p.printf("%s, but %s not checked\n", p.good("no problems"), counted(len(r.Unseen), "node"))
 	default:
-		c.printf("%s\n", c.good("no problems"))
+		p.printf("%s\n", p.good("no problems"))
 	}
 }

@@ -12,7 +12,7 @@ import (
 	weftv1 "github.com/weftnet/weft/proto/weft/v1"
 )
 
-func (c *client) configureCommand() *cobra.Command {
+func configureCommand(c *client) *cobra.Command {
 	return &cobra.Command{
 		Use:   "configure SOURCE [FILE]",
 		Short: "Replaces the external configuration of a source on this node",
@@ -33,9 +33,7 @@ directory externalConfig.`,
 					return err
 				}
 			}
-			return c.askFor(cmd.Context(), resyncTimeout, func(ctx context.Context, agent weftv1.OperationsClient) error {
-				return c.configure(ctx, agent, &weftv1.ConfigureRequest{Source: args[0], Document: document})
-			})
+			return configure(cmd.Context(), c, &weftv1.ConfigureRequest{Source: args[0], Document: document})
 		},
 	}
 }
@@ -47,8 +45,10 @@ func readDocument(in io.Reader, name string) ([]byte, error) {
 	return os.ReadFile(name)
 }
 
-func (c *client) configure(ctx context.Context, agent weftv1.OperationsClient, req *weftv1.ConfigureRequest) error {
-	reply, err := agent.Configure(ctx, req)
+func configure(ctx context.Context, c *client, req *weftv1.ConfigureRequest) error {
+	a := c.agent
+	a.timeout = resyncTimeout
+	reply, err := call(ctx, a, weftv1.OperationsClient.Configure, req)
 	if err != nil {
 		return err
 	}

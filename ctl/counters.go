@@ -1,7 +1,6 @@
 package ctl
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -11,7 +10,7 @@ import (
 	weftv1 "github.com/weftnet/weft/proto/weft/v1"
 )
 
-func (c *client) countersCommand() *cobra.Command {
+func countersCommand(c *client) *cobra.Command {
 	var pod string
 	cmd := &cobra.Command{
 		Use:   "counters",
@@ -23,50 +22,37 @@ func (c *client) countersCommand() *cobra.Command {
 			if namespace, name, ok := strings.Cut(pod, "/"); pod != "" && (!ok || namespace == "" || name == "") {
 				return usageError{fmt.Errorf("--pod %q: must be NAMESPACE/NAME", pod)}
 			}
-			return c.ask(cmd.Context(), func(ctx context.Context, agent weftv1.OperationsClient) error {
-				return c.counters(ctx, agent, pod)
-			})
+			reply, err := call(cmd.Context(), c.agent, weftv1.OperationsClient.Counters, &weftv1.CountersRequest{})
+			if err != nil {
+				return err
+			}
+			if pod != "" {
+				reply.Errors = nil
+				reply.Interfaces = slices.DeleteFunc(reply.Interfaces, func(i *weftv1.InterfaceCounters) bool { return podName(i.Pod) != pod })
+			}
+			return c.show(reply, func() { printCounters(&c.printer, reply, pod == "") })
 		},
 	}
 	cmd.Flags().StringVar(&pod, "pod", "", "show only the interfaces of this pod, NAMESPACE/NAME, without error counters")
 	return cmd
 }
 
-func (c *client) counters(ctx context.Context, agent weftv1.OperationsClient, pod string) error {
-	reply, err := agent.Counters(ctx, &weftv1.CountersRequest{})
-	if err != nil {
-		return err
+func printCounters(p *printer, reply *weftv1.CountersReply, errors bool) {
+	g := newGrid("pod", "container", "interface", "type", "rx packets", "rx bytes", "rx drops", "tx packets", "tx bytes", "tx drops", "connected")
+	for _, i := range reply.Interfaces {
+		g.row(podName(i.Pod), shortID(i.Attachment.GetContainerId()), i.Interface, i.Type,
+			i.RxPackets, i.RxBytes, i.RxDrops, i.TxPackets, i.TxBytes, i.TxDrops, connected(i.Connected))
 	}
-	if pod != "" {
-		reply.Errors = nil
-		reply.Interfaces = slices.DeleteFunc(reply.Interfaces, func(i *weftv1.InterfaceCounters) bool {
-			return i.GetPod().GetNamespace()+"/"+i.GetPod().GetName() != pod
-		})
+	p.printGrid(g, "no interface counters")
+	if !errors {
+		return
 	}
-	return c.show(reply, func() {
-		interfaces := newGrid("pod", "container", "interface", "type", "rx packets", "rx bytes", "rx drops", "tx packets", "tx bytes", "tx drops", "connected")
-		for _, i := range reply.Interfaces {
-			interfaces.row(podName(i.Pod), shortID(i.Attachment.GetContainerId()), i.Interface, i.Type,
-				i.RxPackets, i.RxBytes, i.RxDrops, i.TxPackets, i.TxBytes, i.TxDrops, connected(i.Connected))
-		}
-		c.printGrid(interfaces, "no interface counters")
-		if pod != "" {
-			return
-		}
-		errors := newGrid("count", "node", "reason")
-		for _, e := range reply.Errors {
-			errors.row(e.Count, e.Node, e.Reason)
-		}
-		c.printf("\n")
-		c.printGrid(errors, "no error counters")
-	})
-}
-
-func podName(p *weftv1.Pod) string {
-	if p.GetName() == "" {
-		return orDash("")
+	g = newGrid("count", "node", "reason")
+	for _, e := range reply.Errors {
+		g.row(e.Count, e.Node, e.Reason)
 	}
-	return p.Namespace + "/" + p.Name
+	p.printf("\n")
+	p.printGrid(g, "no error counters")
 }
 
 // connected formats the state of a memif; it is nil for other interfaces.

@@ -1,7 +1,6 @@
 package ctl
 
 import (
-	"context"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -9,37 +8,25 @@ import (
 	weftv1 "github.com/weftnet/weft/proto/weft/v1"
 )
 
-func (c *client) devicesCommand() *cobra.Command {
+func devicesCommand(c *client) *cobra.Command {
 	return &cobra.Command{
 		Use:     "devices",
 		Short:   "Lists the memif devices that kubelet allocated, with their pods",
 		Example: "  weftctl devices -o json | jq '.allocations[] | select(.pod == null)'",
 		Args:    usage(cobra.NoArgs),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return c.ask(cmd.Context(), c.devices)
-		},
+		RunE:    query(c, weftv1.OperationsClient.Devices, &weftv1.DevicesRequest{}, printDevices),
 	}
 }
 
-func (c *client) devices(ctx context.Context, agent weftv1.OperationsClient) error {
-	reply, err := agent.Devices(ctx, &weftv1.DevicesRequest{})
-	if err != nil {
-		return err
+func printDevices(p *printer, reply *weftv1.DevicesReply) {
+	kubelet := "not registered with kubelet"
+	if reply.Registered {
+		kubelet = "registered with kubelet"
 	}
-	return c.show(reply, func() {
-		kubelet := "not registered with kubelet"
-		if reply.Registered {
-			kubelet = "registered with kubelet"
-		}
-		c.printf("memif devices: %d free, %s\n\n", reply.Free, kubelet)
-		allocations := newGrid("pod", "container", "devices", "age", "socket", "directory")
-		for _, a := range reply.Allocations {
-			name := ""
-			if p := a.Pod; p != nil {
-				name = p.Namespace + "/" + p.Name
-			}
-			allocations.row(orDash(name), orDash(a.Container), orDash(strings.Join(a.Devices, " ")), c.age(a.Created), a.Socket, a.Directory)
-		}
-		c.printGrid(allocations, "no allocations")
-	})
+	p.printf("memif devices: %d free, %s\n\n", reply.Free, kubelet)
+	g := newGrid("pod", "container", "devices", "age", "socket", "directory")
+	for _, a := range reply.Allocations {
+		g.row(podName(a.Pod), orDash(a.Container), orDash(strings.Join(a.Devices, " ")), p.age(a.Created), a.Socket, a.Directory)
+	}
+	p.printGrid(g, "no allocations")
 }

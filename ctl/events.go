@@ -12,7 +12,7 @@ import (
 	weftv1 "github.com/weftnet/weft/proto/weft/v1"
 )
 
-func (c *client) eventsCommand() *cobra.Command {
+func eventsCommand(c *client) *cobra.Command {
 	req := &weftv1.EventsRequest{}
 	cmd := &cobra.Command{
 		Use:   "events",
@@ -21,13 +21,16 @@ func (c *client) eventsCommand() *cobra.Command {
   weftctl events -f -o json | jq -r 'select(.err) | .event'`,
 		Args: usage(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			agent, list := c.agent, listEvents
 			if req.Follow {
-				return c.askFor(cmd.Context(), 0, func(ctx context.Context, agent weftv1.OperationsClient) error {
-					return c.followEvents(ctx, agent, req)
-				})
+				agent.timeout, list = 0, followEvents
 			}
-			return c.ask(cmd.Context(), func(ctx context.Context, agent weftv1.OperationsClient) error {
-				return c.events(ctx, agent, req)
+			return agent.connect(cmd.Context(), func(ctx context.Context, api weftv1.OperationsClient) error {
+				stream, err := api.Events(ctx, req)
+				if err != nil {
+					return err
+				}
+				return list(ctx, c, stream)
 			})
 		},
 	}
@@ -36,18 +39,13 @@ func (c *client) eventsCommand() *cobra.Command {
 	return cmd
 }
 
-func (c *client) events(ctx context.Context, agent weftv1.OperationsClient, req *weftv1.EventsRequest) error {
-	stream, err := agent.Events(ctx, req)
-	if err != nil {
-		return err
-	}
+type eventStream = grpc.ServerStreamingClient[weftv1.EventRecord]
+
+// listEvents prints the recorded events as a table.
+func listEvents(_ context.Context, c *client, stream eventStream) error {
 	g := newGrid("seq", "time", "event", "kind", "ops", "queued", "took", "result")
-	err = receive(stream, func(e *weftv1.EventRecord) error {
-		if c.format != "table" {
-			return c.streamed(recordOf(e.Json, e))
-		}
-		g.row(e.Seq, c.clock(e.Arrived), e.Event, e.Kind, e.Operations, took(e.Queued), took(e.Took), c.eventResult(e))
-		return nil
+	err := receiveEvents(c, stream, func(e *weftv1.EventRecord) {
+		g.row(e.Seq, c.clock(e.Arrived), e.Event, e.Kind, e.Operations, took(e.Queued), took(e.Took), eventResult(&c.printer, e))
 	})
 	if err == nil && c.format == "table" {
 		c.printGrid(g, "no events")
@@ -56,18 +54,10 @@ func (c *client) events(ctx context.Context, agent weftv1.OperationsClient, req 
 }
 
 // followEvents prints each event when it arrives, as a line outside of a table. An interrupt is not an error.
-func (c *client) followEvents(ctx context.Context, agent weftv1.OperationsClient, req *weftv1.EventsRequest) error {
-	stream, err := agent.Events(ctx, req)
-	if err != nil {
-		return err
-	}
-	err = receive(stream, func(e *weftv1.EventRecord) error {
-		if c.format != "table" {
-			return c.streamed(recordOf(e.Json, e))
-		}
+func followEvents(ctx context.Context, c *client, stream eventStream) error {
+	err := receiveEvents(c, stream, func(e *weftv1.EventRecord) {
 		c.printf("%s  #%d  %s  (%s, took %s)  %s\n",
-			c.clock(e.Arrived), e.Seq, e.Event, counted(int(e.Operations), "operation"), took(e.Took), c.eventResult(e))
-		return nil
+			c.clock(e.Arrived), e.Seq, e.Event, counted(int(e.Operations), "operation"), took(e.Took), eventResult(&c.printer, e))
 	})
 	select {
 	case <-ctx.Done():
@@ -75,12 +65,13 @@ func (c *client) followEvents(ctx context.Context, agent weftv1.OperationsClient
 	default:
 	}
 	if err == nil {
-		return fmt.Errorf("the agent at %s has stopped", c.socket)
+		return fmt.Errorf("the agent at %s has stopped", c.agent.socket)
 	}
 	return err
 }
 
-func receive(stream grpc.ServerStreamingClient[weftv1.EventRecord], each func(*weftv1.EventRecord) error) error {
+// receiveEvents prints the events of a stream: with the function table, or as JSON or YAML.
+func receiveEvents(c *client, stream eventStream, table func(*weftv1.EventRecord)) error {
 	for {
 		e, err := stream.Recv()
 		if errors.Is(err, io.EOF) {
@@ -89,33 +80,35 @@ func receive(stream grpc.ServerStreamingClient[weftv1.EventRecord], each func(*w
 		if err != nil {
 			return err
 		}
-		if err := each(e); err != nil {
+		if c.format == "table" {
+			table(e)
+		} else if err := c.streamed(recordOf(e.Json, e)); err != nil {
 			return err
 		}
 	}
 }
 
-func (c *client) eventResult(e *weftv1.EventRecord) string {
-	result := c.result(e.Undone, e.Error)
+func eventResult(p *printer, e *weftv1.EventRecord) string {
+	text := result(p, e.Undone, e.Error)
 	if e.Refused {
-		result = c.bad("refused: ") + oneLine(e.Error)
+		text = p.bad("refused: ") + oneLine(e.Error)
 	}
 	if e.Repeats > 0 {
-		result += fmt.Sprintf(" (repeated %d times)", e.Repeats)
+		text += fmt.Sprintf(" (repeated %d times)", e.Repeats)
 	}
 	if e.Cause != 0 {
-		result += fmt.Sprintf(" (caused by #%d)", e.Cause)
+		text += fmt.Sprintf(" (caused by #%d)", e.Cause)
 	}
-	return result
+	return text
 }
 
 // result formats the result of an event or a transaction.
-func (c *client) result(undone bool, failure string) string {
+func result(p *printer, undone bool, failure string) string {
 	switch {
 	case undone:
-		return c.bad("undone: ") + oneLine(failure)
+		return p.bad("undone: ") + oneLine(failure)
 	case failure != "":
-		return c.bad("failed: ") + oneLine(failure)
+		return p.bad("failed: ") + oneLine(failure)
 	}
-	return c.good("ok")
+	return p.good("ok")
 }

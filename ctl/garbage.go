@@ -1,8 +1,6 @@
 package ctl
 
 import (
-	"cmp"
-	"context"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -10,7 +8,7 @@ import (
 	weftv1 "github.com/weftnet/weft/proto/weft/v1"
 )
 
-func (c *client) garbageCommand() *cobra.Command {
+func garbageCommand(c *client) *cobra.Command {
 	req := &weftv1.CollectGarbageRequest{}
 	cmd := &cobra.Command{
 		Use:   "gc",
@@ -19,7 +17,21 @@ func (c *client) garbageCommand() *cobra.Command {
   weftctl gc --force weft/0123456789ab.../eth0  delete this attachment unconditionally`,
 		Args: usage(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return c.ask(cmd.Context(), func(ctx context.Context, agent weftv1.OperationsClient) error { return c.collect(ctx, agent, req) })
+			reply, err := call(cmd.Context(), c.agent, weftv1.OperationsClient.CollectGarbage, req)
+			if err != nil {
+				return err
+			}
+			failed := 0
+			for _, x := range reply.Garbage {
+				if x.Error != "" {
+					failed++
+				}
+			}
+			err = c.show(reply, func() { printGarbage(&c.printer, reply) })
+			if err == nil && failed > 0 {
+				return fmt.Errorf("%s not deleted", counted(failed, "attachment"))
+			}
+			return err
 		},
 	}
 	cmd.Flags().BoolVar(&req.DryRun, "dry-run", false, "only list attachments, delete none")
@@ -27,46 +39,22 @@ func (c *client) garbageCommand() *cobra.Command {
 	return cmd
 }
 
-func (c *client) collect(ctx context.Context, agent weftv1.OperationsClient, req *weftv1.CollectGarbageRequest) error {
-	reply, err := agent.CollectGarbage(ctx, req)
-	if err != nil {
-		return err
-	}
-	failed := 0
-	err = c.show(reply, func() {
-		g := newGrid("attachment", "pod", "reason", "result")
-		for _, x := range reply.Garbage {
-			name := ""
-			if p := x.Pod; p.GetName() != "" {
-				name = p.Namespace + "/" + p.Name
-			}
-			g.row(x.Key, orDash(name), x.Reason, c.garbageResult(x))
-		}
-		c.printGrid(g, "all attachments have sandboxes")
-	})
+func printGarbage(p *printer, reply *weftv1.CollectGarbageReply) {
+	g := newGrid("attachment", "pod", "reason", "result")
 	for _, x := range reply.Garbage {
-		if x.Error != "" {
-			failed++
-		}
+		g.row(x.Key, podName(x.Pod), x.Reason, garbageResult(p, x))
 	}
-	return cmp.Or(err, failures(failed))
+	p.printGrid(g, "all attachments have sandboxes")
 }
 
-func (c *client) garbageResult(x *weftv1.Garbage) string {
+func garbageResult(p *printer, x *weftv1.Garbage) string {
 	switch {
 	case x.Error != "":
-		return c.bad("failed: ") + oneLine(x.Error)
+		return p.bad("failed: ") + oneLine(x.Error)
 	case x.Deleted:
-		return c.good("deleted")
+		return p.good("deleted")
 	case x.Lacks != "":
 		return "kept: " + oneLine(x.Lacks)
 	}
 	return "would be deleted"
-}
-
-func failures(n int) error {
-	if n == 0 {
-		return nil
-	}
-	return fmt.Errorf("%s not deleted", counted(n, "attachment"))
 }

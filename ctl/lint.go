@@ -12,7 +12,7 @@ import (
 	"github.com/weftnet/weft/k8s/lint"
 )
 
-func (c *client) lintCommand() *cobra.Command {
+func lintCommand(c *client) *cobra.Command {
 	return &cobra.Command{
 		Use:   "lint FILE...",
 		Short: "Checks Weft's annotations in manifests offline; exit code 1 if one is invalid",
@@ -21,41 +21,33 @@ Job, CronJob and similar kinds), namespaces and Services. Problems have the text
 would report. The command does not check that networks and pools exist in the cluster, or that the namespace may use them.`,
 		Example: "  weftctl lint router.yaml\n  helm template . | weftctl lint -",
 		Args:    usage(cobra.MinimumNArgs(1)),
-		RunE:    func(cmd *cobra.Command, args []string) error { return c.lint(cmd.InOrStdin(), args) },
+		RunE:    func(cmd *cobra.Command, args []string) error { return lintFiles(c, cmd.InOrStdin(), args) },
 	}
 }
 
-func (c *client) lint(in io.Reader, files []string) error {
+func lintFiles(c *client, in io.Reader, files []string) error {
 	report := lint.Report{Faults: []lint.Fault{}}
-	var wrong []string
+	var failures []string
 	for _, name := range files {
 		if err := lintFile(&report, in, name); err != nil {
-			wrong = append(wrong, err.Error())
+			failures = append(failures, err.Error())
 		}
 	}
 	if len(report.Faults) > 0 {
-		wrong = append(wrong, fmt.Sprintf("%s in %s", counted(len(report.Faults), "problem"), counted(report.Pods, "pod")))
+		failures = append(failures, fmt.Sprintf("%s in %s", counted(len(report.Faults), "problem"), counted(report.Pods, "pod")))
 	}
-	if err := c.showProblems(&report); err != nil {
-		return err
+	err := c.show(report, func() {
+		for _, f := range report.Faults {
+			c.printf("%s\n", oneLine(f.String()))
+		}
+		if len(failures) == 0 {
+			c.printf("%s checked, no problems\n", counted(report.Pods, "pod"))
+		}
+	})
+	if err == nil && len(failures) > 0 {
+		return errors.New(strings.Join(failures, "; "))
 	}
-	if len(wrong) > 0 {
-		return errors.New(strings.Join(wrong, "; "))
-	}
-	if c.format == "table" {
-		c.printf("%s checked, no problems\n", counted(report.Pods, "pod"))
-	}
-	return nil
-}
-
-func (c *client) showProblems(report *lint.Report) error {
-	if c.format != "table" {
-		return c.document(report)
-	}
-	for _, f := range report.Faults {
-		c.printf("%s\n", oneLine(f.String()))
-	}
-	return nil
+	return err
 }
 
 func lintFile(report *lint.Report, in io.Reader, name string) error {

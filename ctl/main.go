@@ -1,3 +1,4 @@
+// Package ctl implements weftctl: it queries the agent of this node or the cluster's API server, and prints the replies.
 package ctl
 
 import (
@@ -32,13 +33,10 @@ type Env struct {
 // usageError marks an invalid command line: Main returns exitUsage.
 type usageError struct{ error }
 
-// client is one run of weftctl.
+// client has what all commands of a run share: the connection to the agent and the output.
 type client struct {
-	env     Env
-	socket  string
-	timeout time.Duration
-	format  string
-	colour  bool
+	printer
+	agent agent
 }
 
 // Main runs the command in args until ctx ends, and returns the exit code: 0 success, 1 failure, 2 invalid usage.
@@ -46,8 +44,9 @@ func Main(ctx context.Context, env Env, args []string) int {
 	if env.Now == nil {
 		env.Now = time.Now
 	}
-	c := &client{env: env, colour: wantsColour(env.Out)}
-	root := c.command()
+	root := rootCommand(&client{printer: printer{out: env.Out, now: env.Now, colour: wantsColour(env.Out)}})
+	root.SetOut(env.Out)
+	root.SetErr(env.Err)
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)
 	if err == nil {
@@ -60,7 +59,7 @@ func Main(ctx context.Context, env Env, args []string) int {
 	return exitFailed
 }
 
-func (c *client) command() *cobra.Command {
+func rootCommand(c *client) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "weftctl",
 		Short: "Inspects and controls the Weft agent of this node",
@@ -75,26 +74,27 @@ func (c *client) command() *cobra.Command {
 		SilenceErrors:     true,
 		Args:              cobra.ArbitraryArgs, // RunE reports unknown commands
 		RunE:              unknownCommand,
-		PersistentPreRunE: func(*cobra.Command, []string) error { return c.checkFlags() },
+		PersistentPreRunE: func(*cobra.Command, []string) error { return checkFlags(c) },
 	}
 	root.SuggestionsMinimumDistance = 2
-	root.SetOut(c.env.Out)
-	root.SetErr(c.env.Err)
 	root.SetVersionTemplate("{{.Version}}\n")
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	flags := root.PersistentFlags()
-	flags.StringVar(&c.socket, "socket", cmp.Or(os.Getenv("WEFT_SOCKET"), defaultSocket), "socket of the agent (env WEFT_SOCKET)")
-	flags.DurationVar(&c.timeout, "timeout", 10*time.Second, "timeout of a request")
+	flags.StringVar(&c.agent.socket, "socket", cmp.Or(os.Getenv("WEFT_SOCKET"), defaultSocket), "socket of the agent (env WEFT_SOCKET)")
+	flags.DurationVar(&c.agent.timeout, "timeout", 10*time.Second, "timeout of a request")
 	flags.StringVarP(&c.format, "output", "o", "table", "output format: "+formats)
-	root.AddCommand(c.statusCommand(), c.attachmentsCommand(), c.eventsCommand(), c.transactionsCommand(),
-		c.objectsCommand(), c.whyCommand(), c.addressesCommand(), c.devicesCommand(), c.countersCommand(), c.settingsCommand(), c.resyncCommand(),
-		c.configureCommand(), c.quarantineCommand(), c.garbageCommand(), c.lintCommand())
+	for _, command := range []func(*client) *cobra.Command{
+		statusCommand, attachmentsCommand, eventsCommand, transactionsCommand, objectsCommand, whyCommand, addressesCommand, devicesCommand,
+		countersCommand, settingsCommand, resyncCommand, configureCommand, quarantineCommand, garbageCommand, lintCommand,
+	} {
+		root.AddCommand(command(c))
+	}
 	return root
 }
 
-func (c *client) checkFlags() error {
-	if c.timeout <= 0 {
-		return usageError{fmt.Errorf("--timeout %s: must be positive", c.timeout)}
+func checkFlags(c *client) error {
+	if c.agent.timeout <= 0 {
+		return usageError{fmt.Errorf("--timeout %s: must be positive", c.agent.timeout)}
 	}
 	return checkFormat(c.format)
 }

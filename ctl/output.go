@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/jedib0t/go-pretty/v6/table"
 	"golang.org/x/sys/unix"
@@ -23,45 +24,56 @@ func checkFormat(format string) error {
 	return nil
 }
 
-// show prints a reply: with the function table, or as one JSON or YAML document.
-func (c *client) show(reply proto.Message, table func()) error {
-	if c.format == "table" {
+// printer writes the output of a command.
+type printer struct {
+	out    io.Writer
+	now    func() time.Time // ages are relative to it; its time zone is the operator's
+	format string           // one of formats
+	colour bool
+}
+
+// show prints a reply or another value: with the function table, or as one JSON or YAML document.
+func (p *printer) show(v any, table func()) error {
+	if p.format == "table" {
 		table()
 		return nil
 	}
-	return c.document(documentOf(reply.ProtoReflect()))
+	if m, ok := v.(proto.Message); ok {
+		v = documentOf(m.ProtoReflect())
+	}
+	return p.document(v)
 }
 
 // document prints one value as JSON or YAML.
-func (c *client) document(v any) error {
+func (p *printer) document(v any) error {
 	b, err := json.MarshalIndent(v, "", "  ")
 	if err != nil {
 		return fmt.Errorf("output: %w", err)
 	}
-	if c.format == "yaml" {
+	if p.format == "yaml" {
 		if b, err = yaml.JSONToYAML(b); err != nil {
 			return fmt.Errorf("output: %w", err)
 		}
 	}
-	fmt.Fprintln(c.env.Out, strings.TrimSuffix(string(b), "\n"))
+	p.printf("%s\n", strings.TrimSuffix(string(b), "\n"))
 	return nil
 }
 
 // streamed prints one value of a stream: a line of JSON, or a YAML document.
-func (c *client) streamed(v any) error {
-	if c.format == "yaml" {
-		fmt.Fprintln(c.env.Out, "---")
-		return c.document(v)
+func (p *printer) streamed(v any) error {
+	if p.format == "yaml" {
+		p.printf("---\n")
+		return p.document(v)
 	}
 	b, err := json.Marshal(v)
 	if err != nil {
 		return fmt.Errorf("output: %w", err)
 	}
-	fmt.Fprintln(c.env.Out, string(b))
+	p.printf("%s\n", b)
 	return nil
 }
 
-func (c *client) printf(format string, args ...any) { fmt.Fprintf(c.env.Out, format, args...) }
+func (p *printer) printf(format string, args ...any) { fmt.Fprintf(p.out, format, args...) }
 
 // grid is a table without borders.
 type grid struct{ table.Writer }
@@ -82,12 +94,12 @@ func newGrid(header ...any) grid {
 func (g grid) row(cells ...any) { g.AppendRow(cells) }
 
 // printGrid prints a table, or the text empty if the table has no rows.
-func (c *client) printGrid(g grid, empty string) {
+func (p *printer) printGrid(g grid, empty string) {
 	if g.Length() == 0 {
-		c.printf("%s\n", empty)
+		p.printf("%s\n", empty)
 		return
 	}
-	c.printf("%s\n", g.Render())
+	p.printf("%s\n", g.Render())
 }
 
 // wantsColour reports whether out is a terminal and the environment allows colours (https://no-color.org).
@@ -100,11 +112,11 @@ func wantsColour(out io.Writer) bool {
 	return err == nil
 }
 
-func (c *client) good(s string) string { return c.coloured("32", s) }
-func (c *client) bad(s string) string  { return c.coloured("31", s) }
+func (p *printer) good(s string) string { return p.coloured("32", s) }
+func (p *printer) bad(s string) string  { return p.coloured("31", s) }
 
-func (c *client) coloured(code, s string) string {
-	if !c.colour || s == "" {
+func (p *printer) coloured(code, s string) string {
+	if !p.colour || s == "" {
 		return s
 	}
 	return "\x1b[" + code + "m" + s + "\x1b[0m"

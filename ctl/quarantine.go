@@ -1,16 +1,14 @@
 package ctl
 
 import (
-	"context"
 	"errors"
-	"fmt"
 
 	"github.com/spf13/cobra"
 
 	weftv1 "github.com/weftnet/weft/proto/weft/v1"
 )
 
-func (c *client) quarantineCommand() *cobra.Command {
+func quarantineCommand(c *client) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "quarantine",
 		Short: "Lists and releases attachments that are not replayed because they crashed the dataplane",
@@ -21,49 +19,39 @@ func (c *client) quarantineCommand() *cobra.Command {
 		Use:   "list",
 		Short: "Lists quarantined attachments, and suspects, which are replayed one at a time",
 		Args:  usage(cobra.NoArgs),
-		RunE:  func(cmd *cobra.Command, _ []string) error { return c.ask(cmd.Context(), c.quarantine) },
+		RunE:  query(c, weftv1.OperationsClient.Quarantine, &weftv1.QuarantineRequest{}, printQuarantine),
 	}, &cobra.Command{
 		Use:     "release NAMESPACE/NAME",
 		Short:   "Releases the attachments of a pod, or of a container by its ID",
 		Example: "  weftctl quarantine release shop/web-0",
 		Args:    usage(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return c.ask(cmd.Context(), func(ctx context.Context, agent weftv1.OperationsClient) error { return c.release(ctx, agent, args[0]) })
+			reply, err := call(cmd.Context(), c.agent, weftv1.OperationsClient.Release, &weftv1.ReleaseRequest{Name: args[0]})
+			if err != nil {
+				return err
+			}
+			err = c.show(reply, func() {
+				if reply.Released > 0 {
+					c.printf("%s of %s released\n", counted(int(reply.Released), "attachment"), args[0])
+				}
+			})
+			if err == nil && reply.Error != "" {
+				return errors.New(oneLine(reply.Error))
+			}
+			return err
 		},
 	})
 	return command
 }
 
-func (c *client) quarantine(ctx context.Context, agent weftv1.OperationsClient) error {
-	reply, err := agent.Quarantine(ctx, &weftv1.QuarantineRequest{})
-	if err != nil {
-		return err
-	}
-	return c.show(reply, func() {
-		entries := newGrid("pod", "interface", "state", "crashes", "age", "reason")
-		for _, e := range reply.Entries {
-			name := e.GetAttachment().GetContainerId()
-			if p := e.Pod; p.GetName() != "" {
-				name = p.Namespace + "/" + p.Name
-			}
-			entries.row(name, e.GetAttachment().GetIfName(), e.State, fmt.Sprint(e.Crashes), c.age(e.Since), e.Reason)
+func printQuarantine(p *printer, reply *weftv1.QuarantineReply) {
+	g := newGrid("pod", "interface", "state", "crashes", "age", "reason")
+	for _, e := range reply.Entries {
+		pod := e.GetAttachment().GetContainerId()
+		if e.Pod.GetName() != "" {
+			pod = podName(e.Pod)
 		}
-		c.printGrid(entries, "no quarantined attachments")
-	})
-}
-
-func (c *client) release(ctx context.Context, agent weftv1.OperationsClient, name string) error {
-	reply, err := agent.Release(ctx, &weftv1.ReleaseRequest{Name: name})
-	if err != nil {
-		return err
+		g.row(pod, e.GetAttachment().GetIfName(), e.State, e.Crashes, p.age(e.Since), e.Reason)
 	}
-	err = c.show(reply, func() {
-		if reply.Released > 0 {
-			c.printf("%d attachments of %s released\n", reply.Released, name)
-		}
-	})
-	if err == nil && reply.Error != "" {
-		return errors.New(oneLine(reply.Error))
-	}
-	return err
+	p.printGrid(g, "no quarantined attachments")
 }

@@ -1,7 +1,6 @@
 package ctl
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -15,7 +14,7 @@ import (
 // events that are already queued.
 const resyncTimeout = 2 * time.Minute
 
-func (c *client) resyncCommand() *cobra.Command {
+func resyncCommand(c *client) *cobra.Command {
 	req := &weftv1.ResyncRequest{Reason: "weftctl"}
 	cmd := &cobra.Command{
 		Use:   "resync [full|upstream|downstream]",
@@ -33,19 +32,13 @@ deletes them.`,
 		Args:      usage(cobra.MatchAll(cobra.MaximumNArgs(1), cobra.OnlyValidArgs)),
 		ValidArgs: []string{"full", "upstream", "downstream"},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			timeout := resyncTimeout
 			if req.Kind = "full"; len(args) == 1 {
 				req.Kind = args[0]
 			}
 			if req.DryRun && len(args) == 1 && req.Kind != "downstream" {
 				return fmt.Errorf("--dry-run supports only kind downstream, not %s", req.Kind)
 			}
-			if cmd.Flags().Changed("timeout") {
-				timeout = c.timeout
-			}
-			return c.askFor(cmd.Context(), timeout, func(ctx context.Context, agent weftv1.OperationsClient) error {
-				return c.resync(ctx, agent, req)
-			})
+			return resync(cmd, c, req)
 		},
 	}
 	cmd.Flags().BoolVar(&req.Force, "force", false, "delete all objects that are not desired, without the prune guard")
@@ -53,9 +46,9 @@ deletes them.`,
 	return cmd
 }
 
-func (c *client) resync(ctx context.Context, agent weftv1.OperationsClient, req *weftv1.ResyncRequest) error {
-	began, kind := c.env.Now(), req.Kind
-	reply, err := agent.Resync(ctx, req)
+func resync(cmd *cobra.Command, c *client, req *weftv1.ResyncRequest) error {
+	began := c.now()
+	reply, err := call(cmd.Context(), c.agent.within(cmd, resyncTimeout), weftv1.OperationsClient.Resync, req)
 	if err != nil {
 		return err
 	}
@@ -68,7 +61,7 @@ func (c *client) resync(ctx context.Context, agent weftv1.OperationsClient, req 
 		case req.DryRun:
 			c.printf("dry run: %s, nothing was changed\n", counted(len(reply.Operations), "operation"))
 		default:
-			c.printf("%s resync done in %s (event #%d)\n", kind, c.env.Now().Sub(began).Round(time.Millisecond), reply.Event)
+			c.printf("%s resync done in %s (event #%d)\n", req.Kind, c.now().Sub(began).Round(time.Millisecond), reply.Event)
 		}
 	})
 	switch {
@@ -77,5 +70,5 @@ func (c *client) resync(ctx context.Context, agent weftv1.OperationsClient, req 
 	case reply.Event == 0:
 		return errors.New(oneLine(reply.Error))
 	}
-	return fmt.Errorf("%s resync (event #%d): %s", kind, reply.Event, oneLine(reply.Error))
+	return fmt.Errorf("%s resync (event #%d): %s", req.Kind, reply.Event, oneLine(reply.Error))
 }

@@ -1,7 +1,6 @@
 package ctl
 
 import (
-	"context"
 	"fmt"
 	"strconv"
 	"strings"
@@ -14,7 +13,7 @@ import (
 // lastTransactions is the default number of transactions to show.
 const lastTransactions = 20
 
-func (c *client) transactionsCommand() *cobra.Command {
+func transactionsCommand(c *client) *cobra.Command {
 	var operations bool
 	cmd := &cobra.Command{
 		Use:     "transactions [N]",
@@ -32,9 +31,15 @@ func (c *client) transactionsCommand() *cobra.Command {
 			if !cmd.Flags().Changed("ops") {
 				operations = last == 1
 			}
-			return c.ask(cmd.Context(), func(ctx context.Context, agent weftv1.OperationsClient) error {
-				return c.transactions(ctx, agent, uint32(last), operations)
-			})
+			reply, err := call(cmd.Context(), c.agent, weftv1.OperationsClient.Transactions, &weftv1.TransactionsRequest{Last: uint32(last)})
+			if err != nil {
+				return err
+			}
+			records := make([]any, 0, len(reply.Transactions))
+			for _, t := range reply.Transactions {
+				records = append(records, recordOf(t.Json, t))
+			}
+			return c.show(map[string]any{"transactions": records}, func() { printTransactions(&c.printer, reply.Transactions, operations) })
 		},
 	}
 	cmd.Flags().BoolVar(&operations, "ops", false, "show the operations (default if N is 1)")
@@ -51,61 +56,46 @@ func isNumber(_ *cobra.Command, args []string) error {
 	return nil
 }
 
-func (c *client) transactions(ctx context.Context, agent weftv1.OperationsClient, last uint32, operations bool) error {
-	reply, err := agent.Transactions(ctx, &weftv1.TransactionsRequest{Last: last})
-	if err != nil {
-		return err
-	}
-	switch {
-	case c.format != "table":
-		records := make([]any, 0, len(reply.Transactions))
-		for _, t := range reply.Transactions {
-			records = append(records, recordOf(t.Json, t))
-		}
-		return c.document(map[string]any{"transactions": records})
-	case operations && len(reply.Transactions) > 0:
-		for i, t := range reply.Transactions {
-			if i > 0 {
-				c.printf("\n")
-			}
-			c.printTransaction(t)
-		}
-	default:
-		c.printTransactions(reply.Transactions)
-	}
-	return nil
-}
-
-func (c *client) printTransactions(transactions []*weftv1.TransactionRecord) {
+func printTransactions(p *printer, transactions []*weftv1.TransactionRecord, operations bool) {
 	g := newGrid("seq", "event", "time", "origin", "label", "ops", "took", "result")
-	for _, t := range transactions {
-		g.row(t.Seq, eventNumber(t.Event), c.clock(t.Start), t.Origin, t.Label, len(t.Operations), took(t.Took), c.transactionResult(t))
+	for i, t := range transactions {
+		switch {
+		case !operations:
+			g.row(t.Seq, eventNumber(t.Event), p.clock(t.Start), t.Origin, t.Label, len(t.Operations), took(t.Took), transactionResult(p, t))
+		case i > 0:
+			p.printf("\n")
+			fallthrough
+		default:
+			printTransaction(p, t)
+		}
 	}
-	c.printGrid(g, "no transactions")
+	if !operations || len(transactions) == 0 {
+		p.printGrid(g, "no transactions")
+	}
 }
 
 // printTransaction prints a line about the transaction, then its operations in order of execution.
-func (c *client) printTransaction(t *weftv1.TransactionRecord) {
-	c.printf("transaction %d  event %s  %s  %s  %s  %s  took %s  %s\n", t.Seq, eventNumber(t.Event), c.clock(t.Start),
-		t.Origin, t.Label, counted(len(t.Operations), "operation"), took(t.Took), c.transactionResult(t))
+func printTransaction(p *printer, t *weftv1.TransactionRecord) {
+	p.printf("transaction %d  event %s  %s  %s  %s  %s  took %s  %s\n", t.Seq, eventNumber(t.Event), p.clock(t.Start),
+		t.Origin, t.Label, counted(len(t.Operations), "operation"), took(t.Took), transactionResult(p, t))
 	if len(t.Operations) > 0 {
 		g := newGrid("level", "batch", "verb", "object", "at", "took", "why", "error")
 		for _, op := range t.Operations {
-			g.row(op.Level, op.Batch, op.Verb, op.Ref, took(op.At), took(op.Took), op.Why, c.bad(oneLine(op.Error)))
+			g.row(op.Level, op.Batch, op.Verb, op.Ref, took(op.At), took(op.Took), op.Why, p.bad(oneLine(op.Error)))
 		}
-		c.printGrid(g, "")
+		p.printGrid(g, "")
 	}
 	for _, w := range t.Waiting {
-		c.printf("waiting: %s for %s\n", w.Ref, strings.Join(w.Missing, ", "))
+		p.printf("waiting: %s for %s\n", w.Ref, strings.Join(w.Missing, ", "))
 	}
 }
 
-func (c *client) transactionResult(t *weftv1.TransactionRecord) string {
-	result := c.result(t.Undone, t.Error)
+func transactionResult(p *printer, t *weftv1.TransactionRecord) string {
+	text := result(p, t.Undone, t.Error)
 	if len(t.Waiting) > 0 {
-		result += ", " + counted(len(t.Waiting), "object") + " waiting"
+		text += ", " + counted(len(t.Waiting), "object") + " waiting"
 	}
-	return result
+	return text
 }
 
 // eventNumber formats the number of the event that caused a transaction.

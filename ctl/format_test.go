@@ -43,7 +43,7 @@ func TestDurationsHaveThreeDigits(t *testing.T) {
 
 func TestTimesOfOtherDaysHaveTheDate(t *testing.T) {
 	now := time.Date(2026, 3, 2, 12, 0, 0, 0, time.Local)
-	c := &client{env: Env{Now: func() time.Time { return now }}}
+	c := &printer{now: func() time.Time { return now }}
 	for ago, want := range map[time.Duration]string{time.Hour: "11:00:00.000", 23 * time.Hour: "2026-03-01 13:00:00"} {
 		if got := c.clock(timestamppb.New(now.Add(-ago))); got != want {
 			t.Errorf("%s ago: %s, want %s", ago, got, want)
@@ -66,7 +66,7 @@ func TestOneLineHasNoControlCharacters(t *testing.T) {
 }
 
 func TestColoursAreOnlyForTerminals(t *testing.T) {
-	plain, coloured := &client{}, &client{colour: true}
+	plain, coloured := &printer{}, &printer{colour: true}
 	if plain.bad("x") != "x" || coloured.bad("x") == "x" || coloured.good("") != "" {
 		t.Errorf("plain %q, coloured %q, empty %q", plain.bad("x"), coloured.bad("x"), coloured.good(""))
 	}

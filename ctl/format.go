@@ -11,19 +11,19 @@ import (
 )
 
 // age formats the time since t with at most two units: 5s, 3m20s, 5h12m, 3d4h.
-func (c *client) age(t *timestamppb.Timestamp) string {
+func (p *printer) age(t *timestamppb.Timestamp) string {
 	if t == nil {
 		return "-"
 	}
-	return span(c.env.Now().Sub(t.AsTime()))
+	return span(p.now().Sub(t.AsTime()))
 }
 
 // until formats the time until t: "" if t is nil, "now" if t has passed.
-func (c *client) until(t *timestamppb.Timestamp) string {
+func (p *printer) until(t *timestamppb.Timestamp) string {
 	if t == nil {
 		return ""
 	}
-	left := t.AsTime().Sub(c.env.Now())
+	left := t.AsTime().Sub(p.now())
 	if left <= 0 {
 		return "now"
 	}
@@ -61,11 +61,11 @@ func took(d *durationpb.Duration) string {
 }
 
 // clock formats t in the local time zone, with the date if t is more than 20 hours old.
-func (c *client) clock(t *timestamppb.Timestamp) string {
+func (p *printer) clock(t *timestamppb.Timestamp) string {
 	if t == nil {
 		return "-"
 	}
-	now := c.env.Now()
+	now := p.now()
 	at := t.AsTime().In(now.Location())
 	if now.Sub(at) > 20*time.Hour {
 		return at.Format("2006-01-02 15:04:05")

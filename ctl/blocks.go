@@ -3,6 +3,7 @@ package ctl
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -16,8 +17,8 @@ func kubeconfigFlag(cmd *cobra.Command, file *string) {
 }
 
 // readCluster reads pools, blocks and nodes from the API server.
-func (c *client) readCluster(ctx context.Context, kubeconfig string) (k8sclient.Addresses, error) {
-	ctx, cancel := context.WithTimeout(ctx, c.timeout)
+func readCluster(ctx context.Context, kubeconfig string, timeout time.Duration) (k8sclient.Addresses, error) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	connection, err := k8sclient.OperatorConnection(kubeconfig)
 	if err != nil {
@@ -29,7 +30,7 @@ func (c *client) readCluster(ctx context.Context, kubeconfig string) (k8sclient.
 	}
 	cluster, err := client.Addresses(ctx)
 	if err != nil && ctx.Err() != nil {
-		return cluster, fmt.Errorf("%w (within %s; set a longer --timeout)", err, c.timeout)
+		return cluster, fmt.Errorf("%w (within %s; set a longer --timeout)", err, timeout)
 	}
 	return cluster, err
 }
@@ -68,7 +69,7 @@ func (n counts) add(s blocks.Share) counts {
 	return counts{n.Used + s.Used, n.Cooling + s.Cooling, n.Free + s.Free}
 }
 
-func (c *client) blocksCommand() *cobra.Command {
+func blocksCommand(c *client) *cobra.Command {
 	var kubeconfig string
 	cmd := &cobra.Command{
 		Use:   "blocks",
@@ -81,39 +82,35 @@ that are offered to other nodes are not counted.`,
 		Example: "  weftctl addresses blocks -o json | jq '.nodes[] | select(.free == 0)'",
 		Args:    usage(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			cluster, err := c.readCluster(cmd.Context(), kubeconfig)
+			cluster, err := readCluster(cmd.Context(), kubeconfig, c.agent.timeout)
 			if err != nil {
 				return err
 			}
-			return c.showBlocks(cluster)
+			shares := blocks.Shares(cluster.Pools, cluster.Blocks)
+			pools, nodes := poolRows(cluster.Pools, shares), nodeRows(shares)
+			return c.show(map[string]any{"pools": pools, "nodes": nodes}, func() { printBlocks(&c.printer, pools, nodes) })
 		},
 	}
 	kubeconfigFlag(cmd, &kubeconfig)
 	return cmd
 }
 
-func (c *client) showBlocks(cluster k8sclient.Addresses) error {
-	shares := blocks.Shares(cluster.Pools, cluster.Blocks)
-	pools, nodes := poolRows(cluster.Pools, shares), nodeRows(shares)
-	if c.format != "table" {
-		return c.document(map[string]any{"pools": pools, "nodes": nodes})
-	}
+func printBlocks(p *printer, pools []poolRow, nodes []nodeRow) {
 	g := newGrid("pool", "prefix", "block", "blocks", "claimed", "used", "cooling", "free")
-	for _, p := range pools {
+	for _, pool := range pools {
 		length := orDash("")
-		if p.BlockLength > 0 {
-			length = fmt.Sprintf("/%d", p.BlockLength)
+		if pool.BlockLength > 0 {
+			length = fmt.Sprintf("/%d", pool.BlockLength)
 		}
-		g.row(poolName(p.Pool, p.Network), orDash(p.Prefix), length, approximate(p.Blocks), p.Claimed, p.Used, p.Cooling, p.Free)
+		g.row(poolName(pool.Pool, pool.Network), orDash(pool.Prefix), length, approximate(pool.Blocks), pool.Claimed, pool.Used, pool.Cooling, pool.Free)
 	}
-	c.printGrid(g, "no pools")
+	p.printGrid(g, "no pools")
 	g = newGrid("node", "pool", "prefix", "blocks", "used", "cooling", "free", "offered", "borrowed")
 	for _, n := range nodes {
 		g.row(orDash(n.Node), poolName(n.Pool, n.Network), orDash(n.Prefix), n.Blocks, n.Used, n.Cooling, n.Free, n.Offered, n.Borrowed)
 	}
-	c.printf("\n")
-	c.printGrid(g, "no blocks")
-	return nil
+	p.printf("\n")
+	p.printGrid(g, "no blocks")
 }
 
 // poolName names an IPPool or the addresses of a custom network.

@@ -1,0 +1,126 @@
+package ctl
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	weftv1 "github.com/weftnet/weft/proto/weft/v1"
+)
+
+// maxReply limits the size of a reply: a node with 1,000 pods has about 20,000 objects of 1 to 2 KiB.
+const maxReply = 256 << 20
+
+// agent is the agent of this node.
+type agent struct {
+	socket  string
+	timeout time.Duration // of a request; 0 is no timeout
+}
+
+// method is a method of the agent that returns one reply, for example weftv1.OperationsClient.State.
+type method[Request any, Reply proto.Message] func(weftv1.OperationsClient, context.Context, Request, ...grpc.CallOption) (Reply, error)
+
+// call calls a method of the agent.
+func call[Request any, Reply proto.Message](ctx context.Context, a agent, m method[Request, Reply], req Request) (reply Reply, err error) {
+	err = a.connect(ctx, func(ctx context.Context, api weftv1.OperationsClient) (err error) {
+		reply, err = m(api, ctx, req)
+		return err
+	})
+	return reply, err
+}
+
+// query returns the function of a command that calls a method and prints the reply.
+func query[Request any, Reply proto.Message](c *client, m method[Request, Reply], req Request, table func(*printer, Reply)) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, _ []string) error {
+		reply, err := call(cmd.Context(), c.agent, m, req)
+		if err != nil {
+			return err
+		}
+		return c.show(reply, func() { table(&c.printer, reply) })
+	}
+}
+
+// within returns the agent with another timeout, unless the command line has one.
+func (a agent) within(cmd *cobra.Command, timeout time.Duration) agent {
+	if !cmd.Flags().Changed("timeout") {
+		a.timeout = timeout
+	}
+	return a
+}
+
+// connect calls use with a connection to the agent. The timeout includes use.
+func (a agent) connect(ctx context.Context, use func(context.Context, weftv1.OperationsClient) error) error {
+	if a.timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, a.timeout)
+		defer cancel()
+	}
+	d := &dialer{socket: a.socket}
+	conn, err := grpc.NewClient("passthrough:///weft-agent", grpc.WithContextDialer(d.dial), grpc.WithNoProxy(),
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxReply)))
+	if err != nil {
+		return fmt.Errorf("agent at %s: %w", a.socket, err)
+	}
+	defer conn.Close()
+	err = use(ctx, weftv1.NewOperationsClient(conn))
+	return a.explain(err, d.failure())
+}
+
+// explain converts a gRPC error into one line that says what to do.
+func (a agent) explain(err, dialing error) error {
+	s, ok := status.FromError(err)
+	if err == nil || !ok {
+		return err
+	}
+	switch s.Code() {
+	case codes.Unavailable:
+		reason := "connection closed: " + s.Message()
+		if dialing != nil {
+			reason = dialing.Error()
+		}
+		return fmt.Errorf("no agent answers at %s: %s; is weft-agent running? (needs root)", a.socket, reason)
+	case codes.DeadlineExceeded:
+		return fmt.Errorf("the agent at %s did not answer within %s; set a longer --timeout", a.socket, a.timeout)
+	case codes.Unimplemented:
+		return fmt.Errorf("the agent at %s does not implement this command: compare its version (weftctl status) with weftctl --version", a.socket)
+	}
+	return fmt.Errorf("the agent at %s: %s", a.socket, s.Message())
+}
+
+// dialer connects to the agent's socket and keeps the last error, which gRPC reports only as text.
+type dialer struct {
+	socket string
+
+	mu  sync.Mutex
+	err error
+}
+
+func (d *dialer) dial(ctx context.Context, _ string) (net.Conn, error) {
+	conn, err := new(net.Dialer).DialContext(ctx, "unix", d.socket)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.err = err
+	return conn, err
+}
+
+// failure returns the last error, reduced to the errno.
+func (d *dialer) failure() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if errno, ok := errors.AsType[syscall.Errno](d.err); ok {
+		return errno
+	}
+	return d.err
+}
