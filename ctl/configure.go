@@ -1,7 +1,6 @@
 package ctl
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -33,7 +32,7 @@ directory externalConfig.`,
 					return err
 				}
 			}
-			return configure(cmd.Context(), c, &weftv1.ConfigureRequest{Source: args[0], Document: document})
+			return configure(cmd, c, &weftv1.ConfigureRequest{Source: args[0], Document: document})
 		},
 	}
 }
@@ -45,10 +44,8 @@ func readDocument(in io.Reader, name string) ([]byte, error) {
 	return os.ReadFile(name)
 }
 
-func configure(ctx context.Context, c *client, req *weftv1.ConfigureRequest) error {
-	a := c.agent
-	a.timeout = resyncTimeout
-	reply, err := call(ctx, a, weftv1.OperationsClient.Configure, req)
+func configure(cmd *cobra.Command, c *client, req *weftv1.ConfigureRequest) error {
+	reply, err := call(cmd.Context(), c.agent.within(cmd, resyncTimeout), weftv1.OperationsClient.Configure, req)
 	if err != nil {
 		return err
 	}
