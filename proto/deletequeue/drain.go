@@ -11,18 +11,16 @@ import (
 	"syscall"
 )
 
-// maxAttempts is after how many failures an entry is given up.
+// maxAttempts is the number of failures after which an entry moves to the directory poison.
 const maxAttempts = 10
 
-// ErrNotNow ends a drain, when what Drain calls wraps it: it is not the entry's fault, and no attempt is counted.
-var ErrNotNow = errors.New("deletes cannot be done now")
+// ErrNotNow ends a drain if the function that Drain calls returns it. The entry's attempts do not increase.
+var ErrNotNow = errors.New("deletes are not possible now")
 
-// Drain calls do for each entry, oldest first, under the exclusive lock, and
-// removes those that succeed. One that fails stays, until it has failed ten times:
-// then, as what is no entry at once, it goes to the directory poison with the
-// reason beside it. failed counts both. err names what was poisoned, what was
-// wrong with the directory, or why the drain ended early; failures of do alone are
-// not in it.
+// Drain calls do for each entry, oldest first, under the exclusive lock, and removes the entries that succeed. An entry that
+// fails stays for the next drain. Entries that failed ten times and invalid files move to the directory poison, with the reason
+// in a file beside. failed is the number of failed entries and invalid files. err has the moved files, errors of the
+// directory, and the reason why the drain ended early, but not the errors of do.
 func (q *Queue) Drain(ctx context.Context, do func(Entry) error) (done, failed int, err error) {
 	q.drain.Lock()
 	defer q.drain.Unlock()
@@ -48,24 +46,24 @@ func (q *Queue) Drain(ctx context.Context, do func(Entry) error) (done, failed i
 			done++
 		case failedOnce:
 			failed++
-		case refused:
+		case postponed:
 			return done, failed, errors.Join(errs...)
 		}
 	}
 	return done, failed, errors.Join(errs...)
 }
 
-// outcome is what became of one entry in one drain.
+// outcome is the result of one entry in one drain.
 type outcome int
 
 const (
-	voided outcome = iota // removed since it was read
+	removed outcome = iota // by Remove, after it was read
 	succeeded
 	failedOnce
-	refused // with ErrNotNow
+	postponed // by ErrNotNow
 )
 
-// load reads the entries, oldest first, and moves invalid files away.
+// load reads the entries, oldest first, and moves invalid files to the directory poison.
 func (q *Queue) load() (entries []Entry, failed int, err error) {
 	names, err := q.names()
 	if err != nil {
@@ -77,7 +75,7 @@ func (q *Queue) load() (entries []Entry, failed int, err error) {
 		switch {
 		case err == nil:
 			entries = append(entries, e)
-		case errors.Is(err, fs.ErrNotExist): // voided
+		case errors.Is(err, fs.ErrNotExist): // removed
 		case isIO(err):
 			failed++
 			errs = append(errs, err)
@@ -92,26 +90,26 @@ func (q *Queue) load() (entries []Entry, failed int, err error) {
 	return entries, failed, errors.Join(errs...)
 }
 
-// isIO is true where the file system failed, which says nothing about the entry. A symbolic link (ELOOP) is no entry.
+// isIO reports an error of the file system. The entry may be valid, except for a symbolic link (ELOOP).
 func isIO(err error) bool {
 	_, ok := errors.AsType[*fs.PathError](err)
 	return ok && !errors.Is(err, syscall.ELOOP)
 }
 
-// doOne does one entry, if it has not been voided since it was read.
+// doOne calls do for one entry unless Remove removed it after load.
 func (q *Queue) doOne(ctx context.Context, e Entry, do func(Entry) error) (outcome, error) {
 	name := e.Key().fileName()
 	if !q.begin(name) {
-		return voided, nil
+		return removed, nil
 	}
 	defer q.end(name)
 	switch err := do(e); {
 	case err == nil:
 		return succeeded, removeFile(filepath.Join(q.dir, name))
 	case errors.Is(err, ErrNotNow):
-		return refused, fmt.Errorf("drain delete queue: %w", err)
+		return postponed, fmt.Errorf("drain delete queue: %w", err)
 	case ctx.Err() != nil:
-		return failedOnce, nil // the agent stops: the next one tries again
+		return failedOnce, nil // the agent stops; the next agent retries
 	default:
 		return failedOnce, q.countAttempt(e, err)
 	}
@@ -121,7 +119,7 @@ func (q *Queue) countAttempt(e Entry, failure error) error {
 	name := e.Key().fileName()
 	e.Attempts++
 	if e.Attempts >= maxAttempts {
-		return q.poison(name, fmt.Errorf("failed %d times, at last: %w", e.Attempts, failure))
+		return q.poison(name, fmt.Errorf("failed %d times, last error: %w", e.Attempts, failure))
 	}
 	content, err := e.encode()
 	if err != nil {
@@ -130,7 +128,7 @@ func (q *Queue) countAttempt(e Entry, failure error) error {
 	return writeDurably(q.dir, name, content)
 }
 
-// begin marks the entry as being done; it is false if the entry has gone.
+// begin marks the entry as busy. It returns false if the entry is removed.
 func (q *Queue) begin(name string) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -13,8 +13,8 @@ import (
 
 var errBroken = errors.New("dataplane refused")
 
-// does returns what Drain is to call: it notes containers and fails for those of fail.
-func does(seen *[]string, fail ...string) func(Entry) error {
+// recordTo returns a function for Drain that records containers, and fails for the containers in fail.
+func recordTo(seen *[]string, fail ...string) func(Entry) error {
 	return func(e Entry) error {
 		*seen = append(*seen, e.ContainerID)
 		if slices.Contains(fail, e.ContainerID) {
@@ -24,7 +24,7 @@ func does(seen *[]string, fail ...string) func(Entry) error {
 	}
 }
 
-// counts are what a drain says that it did.
+// counts are the results of a drain.
 type counts struct{ done, failed int }
 
 func drain(t *testing.T, q *Queue, do func(Entry) error, want counts) error {
@@ -36,24 +36,24 @@ func drain(t *testing.T, q *Queue, do func(Entry) error, want counts) error {
 	return err
 }
 
-func TestEntriesAreDoneOldestFirstAndRemoved(t *testing.T) {
+func TestDrainHandlesOldestEntriesFirstAndRemovesThem(t *testing.T) {
 	q := open(t, t.TempDir())
 	add(t, q, NewEntry(keyOf("late"), start.Add(time.Minute)), entryOf("early"))
 	var seen []string
-	if err := drain(t, q, does(&seen), counts{2, 0}); err != nil {
+	if err := drain(t, q, recordTo(&seen), counts{2, 0}); err != nil {
 		t.Error(err)
 	}
 	if !slices.Equal(seen, []string{"early", "late"}) {
-		t.Errorf("done in the order %v", seen)
+		t.Errorf("order %v", seen)
 	}
 	wantLen(t, q, 0)
 }
 
-func TestAFailedEntryStaysAndDoesNotStopOthers(t *testing.T) {
+func TestFailedEntryStaysAndOtherEntriesAreDrained(t *testing.T) {
 	q := open(t, t.TempDir())
 	add(t, q, entryOf("a"), entryOf("b"))
 	var seen []string
-	if err := drain(t, q, does(&seen, "a"), counts{1, 1}); err != nil {
+	if err := drain(t, q, recordTo(&seen, "a"), counts{1, 1}); err != nil {
 		t.Error(err)
 	}
 	e, err := readEntry(filepath.Join(q.dir, keyOf("a").fileName()))
@@ -63,17 +63,17 @@ func TestAFailedEntryStaysAndDoesNotStopOthers(t *testing.T) {
 	wantLen(t, q, 1)
 }
 
-func TestAfterTenFailuresAnEntryIsPoisoned(t *testing.T) {
+func TestEntryIsPoisonedAfterTenFailures(t *testing.T) {
 	q := open(t, t.TempDir())
 	add(t, q, entryOf("a"))
 	var seen []string
 	for range maxAttempts - 1 {
-		if err := drain(t, q, does(&seen, "a"), counts{0, 1}); err != nil {
+		if err := drain(t, q, recordTo(&seen, "a"), counts{0, 1}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	wantLen(t, q, 1)
-	if err := drain(t, q, does(&seen, "a"), counts{0, 1}); !errors.Is(err, errBroken) {
+	if err := drain(t, q, recordTo(&seen, "a"), counts{0, 1}); !errors.Is(err, errBroken) {
 		t.Errorf("poisoned with %v", err)
 	}
 	wantLen(t, q, 0)
@@ -83,7 +83,7 @@ func TestAfterTenFailuresAnEntryIsPoisoned(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoEntryIsPoisonedAndBlocksNobody(t *testing.T) {
+func TestInvalidFileIsPoisonedAndOtherEntriesAreDrained(t *testing.T) {
 	plant := map[string]func(t *testing.T, path string){
 		"garbage":       func(t *testing.T, path string) { write(t, path, "{", 0o600) },
 		"newer version": func(t *testing.T, path string) { write(t, path, `{"version":9}`, 0o600) },
@@ -104,8 +104,8 @@ func TestWhatIsNoEntryIsPoisonedAndBlocksNobody(t *testing.T) {
 			plant(t, filepath.Join(q.dir, keyOf("bad").fileName()))
 			add(t, q, entryOf("good"))
 			var seen []string
-			if err := drain(t, q, does(&seen), counts{1, 1}); err == nil {
-				t.Error("nothing says that a file was poisoned")
+			if err := drain(t, q, recordTo(&seen), counts{1, 1}); err == nil {
+				t.Error("no error about the poisoned file")
 			}
 			wantLen(t, q, 0)
 			if !exists(filepath.Join(q.dir, poisonDir, keyOf("bad").fileName())) {
@@ -115,7 +115,7 @@ func TestWhatIsNoEntryIsPoisonedAndBlocksNobody(t *testing.T) {
 	}
 }
 
-func TestNotNowEndsTheDrainAndCountsNoAttempt(t *testing.T) {
+func TestErrNotNowEndsTheDrainAndCountsNoAttempt(t *testing.T) {
 	q := open(t, t.TempDir())
 	add(t, q, entryOf("a"), entryOf("b"))
 	calls := 0
@@ -128,7 +128,7 @@ func TestNotNowEndsTheDrainAndCountsNoAttempt(t *testing.T) {
 	}
 }
 
-func TestACancelledDrainLeavesTheRestUncounted(t *testing.T) {
+func TestCancelledDrainCountsNoAttempts(t *testing.T) {
 	q := open(t, t.TempDir())
 	add(t, q, entryOf("a"), entryOf("b"))
 	ctx, cancel := context.WithCancel(t.Context())
@@ -142,16 +142,16 @@ func TestACancelledDrainLeavesTheRestUncounted(t *testing.T) {
 	}
 }
 
-func TestADrainRemovesWhatCrashedWritersLeft(t *testing.T) {
+func TestDrainRemovesIncompleteFilesOfCrashedWriters(t *testing.T) {
 	q := open(t, t.TempDir())
 	half := filepath.Join(q.dir, tempPrefix+"123")
 	write(t, half, "{", 0o600)
 	var seen []string
-	if err := drain(t, q, does(&seen), counts{0, 0}); err != nil {
+	if err := drain(t, q, recordTo(&seen), counts{0, 0}); err != nil {
 		t.Error(err)
 	}
 	if exists(half) {
-		t.Error("half written file is still there")
+		t.Error("the incomplete file still exists")
 	}
 }
 

@@ -30,7 +30,7 @@ type (
 	}
 )
 
-// observeSyncs calls do, and look at each fsync and fdatasync of do with the path of the file, before it is executed.
+// observeSyncs calls do. Before each fsync and fdatasync of do it calls look with the path of the file.
 func observeSyncs(t *testing.T, do func() error, look func(path string)) error {
 	t.Helper()
 	type listener struct {
@@ -39,7 +39,7 @@ func observeSyncs(t *testing.T, do func() error, look func(path string)) error {
 	}
 	ready, done := make(chan listener, 1), make(chan error, 1)
 	go func() {
-		runtime.LockOSThread() // for ever: the filter is the thread's, which ends with this goroutine
+		runtime.LockOSThread() // never unlocked: the thread keeps the filter and ends with this goroutine
 		fd, err := filterSyncs()
 		ready <- listener{fd, err}
 		if err == nil {
@@ -48,7 +48,7 @@ func observeSyncs(t *testing.T, do func() error, look func(path string)) error {
 	}()
 	l := <-ready
 	if l.err != nil {
-		t.Skip("system calls cannot be observed here: ", l.err)
+		t.Skip("seccomp notifications are not available: ", l.err)
 	}
 	defer unix.Close(l.fd)
 	for {
@@ -87,7 +87,7 @@ func control(fd int, request uintptr, value unsafe.Pointer) error {
 	return nil
 }
 
-// filterSyncs makes the kernel ask the file that it returns before each fsync and fdatasync of this thread.
+// filterSyncs installs a seccomp filter that notifies the returned file before each fsync and fdatasync of this thread.
 func filterSyncs() (int, error) {
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return 0, err
@@ -107,12 +107,12 @@ func filterSyncs() (int, error) {
 	return int(fd), nil
 }
 
-// A power cut loses what was not synced: an entry's content is synced before it has its name, and the directory with the name before
-// the plugin tells the runtime that the DEL is done.
-func TestAnEntryIsSyncedBeforeItHasItsNameAndTheDirectoryAfter(t *testing.T) {
+// A power failure loses data that is not synced. The content must be synced before the rename, and the directory before the plugin
+// reports success to the runtime.
+func TestEntryIsSyncedBeforeTheRenameAndTheDirectoryAfter(t *testing.T) {
 	q := open(t, t.TempDir())
 	var syncs []string
-	err := observeSyncs(t, func() error { return q.Add(t.Context(), entryOf("a")) }, func(path string) {
+	err := observeSyncs(t, func() error { return q.add(t.Context(), entryOf("a")) }, func(path string) {
 		what := "directory"
 		if path != q.dir {
 			what = "file in " + filepath.Base(filepath.Dir(path))

@@ -10,13 +10,13 @@ import (
 	"time"
 )
 
-// Version is the version of the entries that this package writes, and the newest that it reads.
-const Version = 1
+// version is the version of the written entries, and the newest supported version.
+const version = 1
 
-// maxEntryBytes bounds a file: three names of at most 256 bytes each, some time and braces.
+// maxEntryBytes limits the size of a file: three names of at most 256 bytes, a time and the JSON syntax.
 const maxEntryBytes = 4 << 10
 
-// maxName bounds the network's name and the container id, maxIfName is the kernel's.
+// maxName limits the network's name and the container ID. maxIfName is the kernel's limit.
 const (
 	maxName   = 256
 	maxIfName = 15
@@ -29,10 +29,10 @@ type Key struct {
 	Network, ContainerID, IfName string
 }
 
-// String joins the parts with slashes; none of them may hold one.
+// String returns NETWORK/CONTAINER/INTERFACE. The parts contain no slashes.
 func (k Key) String() string { return k.Network + "/" + k.ContainerID + "/" + k.IfName }
 
-// fileName is the same for every DEL of one attachment, so that a repeated DEL is one entry.
+// fileName depends only on the attachment: repeated DELs are one entry.
 func (k Key) fileName() string {
 	sum := sha256.Sum256([]byte(k.String()))
 	return hex.EncodeToString(sum[:]) + ".json"
@@ -41,34 +41,34 @@ func (k Key) fileName() string {
 func (k Key) validate() error {
 	switch {
 	case len(k.Network) > maxName || !nameForm.MatchString(k.Network):
-		return fmt.Errorf("network %.40q is no legal name", k.Network)
+		return fmt.Errorf("invalid network name %.40q", k.Network)
 	case len(k.ContainerID) > maxName || !nameForm.MatchString(k.ContainerID):
-		return fmt.Errorf("container id %.40q is no legal id", k.ContainerID)
+		return fmt.Errorf("invalid container ID %.40q", k.ContainerID)
 	case k.IfName == "" || len(k.IfName) > maxIfName || strings.ContainsAny(k.IfName, "/: \t\r\n\x00"):
-		return fmt.Errorf("interface name %.40q is no legal name", k.IfName)
+		return fmt.Errorf("invalid interface name %.40q", k.IfName)
 	}
 	return nil
 }
 
-// Entry is one DEL that is still to be done.
+// Entry is one queued DEL.
 type Entry struct {
 	Version     int       `json:"version"`
 	Network     string    `json:"network"`
 	ContainerID string    `json:"containerID"`
 	IfName      string    `json:"ifName"`
 	Time        time.Time `json:"time"`               // of the DEL
-	Attempts    int       `json:"attempts,omitempty"` // of the agent, that failed
+	Attempts    int       `json:"attempts,omitempty"` // failed attempts of the agent
 }
 
-// NewEntry makes the entry of a DEL of key.
+// NewEntry returns the entry of a DEL of key at the time now.
 func NewEntry(key Key, now time.Time) Entry {
-	return Entry{Version: Version, Network: key.Network, ContainerID: key.ContainerID, IfName: key.IfName, Time: now.UTC()}
+	return Entry{Version: version, Network: key.Network, ContainerID: key.ContainerID, IfName: key.IfName, Time: now.UTC()}
 }
 
-// Key returns the attachment that is to go.
+// Key returns the attachment to delete.
 func (e Entry) Key() Key { return Key{e.Network, e.ContainerID, e.IfName} }
 
-// encode gives the file's content.
+// encode returns the file's content.
 func (e Entry) encode() ([]byte, error) {
 	if err := e.Key().validate(); err != nil {
 		return nil, err
@@ -80,7 +80,7 @@ func (e Entry) encode() ([]byte, error) {
 	return append(b, '\n'), nil
 }
 
-// parse reads what encode wrote. Keys that it does not know are ignored, an unknown version is an error.
+// parse decodes an entry. It ignores unknown keys and rejects unknown versions.
 func parse(b []byte) (Entry, error) {
 	if len(b) > maxEntryBytes {
 		return Entry{}, fmt.Errorf("entry has more than %d bytes", maxEntryBytes)
@@ -89,11 +89,11 @@ func parse(b []byte) (Entry, error) {
 	if err := json.Unmarshal(b, &e); err != nil {
 		return Entry{}, fmt.Errorf("decode entry: %w", err)
 	}
-	if e.Version < 1 || e.Version > Version {
-		return Entry{}, fmt.Errorf("version %d is not known, only 1 to %d are", e.Version, Version)
+	if e.Version < 1 || e.Version > version {
+		return Entry{}, fmt.Errorf("unsupported version %d; supported are 1 to %d", e.Version, version)
 	}
 	if e.Attempts < 0 {
-		return Entry{}, fmt.Errorf("%d attempts", e.Attempts)
+		return Entry{}, fmt.Errorf("invalid number of attempts %d", e.Attempts)
 	}
 	return e, e.Key().validate()
 }

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-func TestTheFormatOfAnEntry(t *testing.T) {
+func TestFormatOfAnEntry(t *testing.T) {
 	b, err := entryOf("c1").encode()
 	if err != nil {
 		t.Fatal(err)
@@ -22,7 +22,7 @@ func TestTheFormatOfAnEntry(t *testing.T) {
 	}
 }
 
-func TestAnEntryThatIsNoneIsRefused(t *testing.T) {
+func TestInvalidEntriesAreRejected(t *testing.T) {
 	tests := map[string]string{
 		"empty file":              ``,
 		"half a file":             `{"version":1,"network":"we`,
@@ -44,7 +44,7 @@ func TestAnEntryThatIsNoneIsRefused(t *testing.T) {
 	}
 }
 
-func TestAnEntryOfALaterReleaseOfThisVersionIsRead(t *testing.T) {
+func TestUnknownFieldsOfAnEntryAreIgnored(t *testing.T) {
 	e, err := parse([]byte(`{"version":1,"network":"weft","containerID":"c1","ifName":"eth0","reason":"drain"}`))
 	if err != nil || e.Key() != keyOf("c1") {
 		t.Errorf("got %+v, %v", e, err)

@@ -9,17 +9,17 @@ import (
 	"syscall"
 )
 
-// tempPrefix marks files that are not complete; what a crash leaves of them goes with the next drain.
+// tempPrefix marks incomplete files. The next drain removes those that a crash left.
 const tempPrefix = ".tmp-"
 
 func makeDir(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return fmt.Errorf("make delete queue: %w", err)
+		return fmt.Errorf("create delete queue: %w", err)
 	}
 	return nil
 }
 
-// writeDurably replaces the file by one that survives a power cut from when it returns, and is never seen half.
+// writeDurably replaces a file atomically. When it returns, the new file survives a power failure.
 func writeDurably(dir, name string, content []byte) error {
 	temp, err := os.CreateTemp(dir, tempPrefix) // 0600
 	if err != nil {
@@ -54,8 +54,8 @@ func syncDir(path string) error {
 	return nil
 }
 
-// readEntry reads an entry that only we can have written: a regular file of ours
-// that nobody else may write, with the name that belongs to its key.
+// readEntry reads an entry. Only this user can have written it: it is a regular file of this user that no other user may write,
+// and its name matches its key.
 func readEntry(path string) (Entry, error) {
 	file, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 	if err != nil {
@@ -71,7 +71,7 @@ func readEntry(path string) (Entry, error) {
 	}
 	e, err := parse(content)
 	if err == nil && e.Key().fileName() != filepath.Base(path) {
-		return Entry{}, fmt.Errorf("the name of the file does not belong to its key %s", e.Key())
+		return Entry{}, fmt.Errorf("the file name does not match the key %s", e.Key())
 	}
 	return e, err
 }
@@ -84,16 +84,16 @@ func trusted(file *os.File) error {
 	owner := info.Sys().(*syscall.Stat_t).Uid
 	switch {
 	case !info.Mode().IsRegular():
-		return fmt.Errorf("not a regular file but %s", info.Mode().Type())
+		return fmt.Errorf("not a regular file: %s", info.Mode().Type())
 	case int(owner) != os.Geteuid():
-		return fmt.Errorf("owned by user %d, not by %d", owner, os.Geteuid())
+		return fmt.Errorf("owned by user %d, not %d", owner, os.Geteuid())
 	case info.Mode().Perm()&0o022 != 0:
-		return fmt.Errorf("mode %04o lets others write it", info.Mode().Perm())
+		return fmt.Errorf("mode %04o allows other users to write", info.Mode().Perm())
 	}
 	return nil
 }
 
-// removeTemps removes what crashed writers left; under the exclusive lock there is no other.
+// removeTemps removes the incomplete files of crashed writers. The caller holds the exclusive lock, so no writer is active.
 func removeTemps(dir string) error {
 	files, err := os.ReadDir(dir)
 	if err != nil {

@@ -10,17 +10,16 @@ import (
 	"time"
 )
 
-// lockPoll is how often a lock that others hold is tried: writers hold it for a few milliseconds.
+// lockPoll is the interval of attempts to lock: writers hold the lock for a few milliseconds.
 const lockPoll = 5 * time.Millisecond
 
-// Lock takes the queue's exclusive lock until unlock is called, which may be
-// called more than once. The other methods of the same Queue work under it; other
-// processes, and other Queues of this one, wait.
+// Lock takes the queue's exclusive lock until unlock is called; unlock may be called more than once. The methods of this Queue
+// use the same lock. Other processes, and other Queues of this process, wait.
 func (q *Queue) Lock(ctx context.Context) (unlock func(), err error) {
 	return q.lock(ctx, syscall.LOCK_EX)
 }
 
-// lock takes the directory's flock. What this Queue holds exclusively already is only counted.
+// lock takes the directory's flock. If this Queue already holds it exclusively, lock only counts another user.
 func (q *Queue) lock(ctx context.Context, how int) (func(), error) {
 	if q.joinHeld() {
 		return once(q.leaveHeld), nil
@@ -47,7 +46,7 @@ func (q *Queue) joinHeld() bool {
 	return q.held != nil
 }
 
-// leaveHeld gives the lock up with the last of its holders: closing the only descriptor releases the flock.
+// leaveHeld releases the lock after its last user: closing the only descriptor releases the flock.
 func (q *Queue) leaveHeld() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -57,8 +56,8 @@ func (q *Queue) leaveHeld() {
 	}
 }
 
-// flock locks the directory. Who waits for it holds the gate, so that a stream of
-// writers, who share the lock, cannot keep the drain out for ever.
+// flock locks the directory. A waiting process holds the file .gate: otherwise a stream of writers, which share the lock, could
+// block the drain forever.
 func (q *Queue) flock(ctx context.Context, how int) (*os.File, error) {
 	gate, err := q.retry(ctx, func() (*os.File, error) { return tryFlock(q.openGate, syscall.LOCK_EX) })
 	if err != nil {
@@ -70,7 +69,7 @@ func (q *Queue) flock(ctx context.Context, how int) (*os.File, error) {
 
 var errBusy = errors.New("lock is held")
 
-// retry calls try until it does not find the lock held, or ctx ends.
+// retry calls try until the lock is free or ctx ends.
 func (q *Queue) retry(ctx context.Context, try func() (*os.File, error)) (*os.File, error) {
 	tick := time.NewTicker(lockPoll)
 	defer tick.Stop()
@@ -94,8 +93,8 @@ func (q *Queue) openGate() (*os.File, error) {
 	return os.OpenFile(filepath.Join(q.dir, ".gate"), os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW, 0o600)
 }
 
-// tryLock locks the directory itself. One that was replaced meanwhile is opened
-// anew, because a lock on the old one excludes no process.
+// tryLock locks the directory. If another process replaced the directory meanwhile, the lock excludes no process: the caller
+// retries.
 func (q *Queue) tryLock(how int) (*os.File, error) {
 	dir, err := tryFlock(func() (*os.File, error) { return os.Open(q.dir) }, how)
 	if err == nil && !sameDir(dir, q.dir) {
@@ -127,7 +126,7 @@ func sameDir(open *os.File, path string) bool {
 	return errA == nil && errB == nil && os.SameFile(a, b)
 }
 
-// once makes f safe to be called again, as deferred unlocks often are.
+// once returns a function that calls f only the first time.
 func once(f func()) func() {
 	done := false
 	return func() {

@@ -15,13 +15,13 @@ import (
 	"time"
 )
 
-// writerDir, in the environment, makes the test binary a plugin that deletes in this queue until the agent serves.
+// writerDir is an environment variable. It makes the test binary a plugin that adds entries to this queue until the agent serves.
 const writerDir = "WEFT_TEST_QUEUE"
 
-// serving stands for the agent's socket.
+// serving is the name of a file that represents the agent's socket.
 const serving = "serving"
 
-// writer queues deletes one after another, prints each that it queued, and ends when it finds the agent serving.
+// writer adds entries and prints them until the agent serves.
 func writer(dir string) int {
 	q, err := Open(dir)
 	if err != nil {
@@ -81,7 +81,7 @@ func TestNoDeleteIsLostWhenTheAgentStarts(t *testing.T) {
 			unlock, err := q.Lock(t.Context())
 			must(t, err)
 			var drained []string
-			if _, failed, err := q.Drain(t.Context(), does(&drained)); err != nil || failed > 0 {
+			if _, failed, err := q.Drain(t.Context(), recordTo(&drained)); err != nil || failed > 0 {
 				t.Error(failed, err)
 			}
 			write(t, filepath.Join(q.dir, serving), "", 0o600)
@@ -101,14 +101,14 @@ func TestNoDeleteIsLostWhenTheAgentStarts(t *testing.T) {
 	}
 }
 
-func TestAWriterWaitsForTheExclusiveLockUntilItsDeadline(t *testing.T) {
+func TestWriterWaitsForTheExclusiveLockUntilItsDeadline(t *testing.T) {
 	dir := t.TempDir()
 	agent, plugin := open(t, dir), open(t, dir)
 	unlock, err := agent.Lock(t.Context())
 	must(t, err)
 	ctx, cancel := context.WithTimeout(t.Context(), 5*lockPoll)
 	defer cancel()
-	err = plugin.Add(ctx, entryOf("a"))
+	err = plugin.add(ctx, entryOf("a"))
 	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "another process holds it") {
 		t.Errorf("got %v", err)
 	}
@@ -128,7 +128,7 @@ func TestWritersDoNotExcludeEachOther(t *testing.T) {
 	wantLen(t, first, 2)
 }
 
-func TestTheHolderOfTheLockMayDoEverything(t *testing.T) {
+func TestLockHolderCanUseAllMethods(t *testing.T) {
 	dir := t.TempDir()
 	q, other := open(t, dir), open(t, dir)
 	unlock, err := q.Lock(t.Context())
@@ -136,18 +136,18 @@ func TestTheHolderOfTheLockMayDoEverything(t *testing.T) {
 	add(t, q, entryOf("a"), entryOf("b"))
 	must(t, q.Remove(t.Context(), keyOf("b")))
 	var seen []string
-	must(t, drain(t, q, does(&seen), counts{1, 0}))
+	must(t, drain(t, q, recordTo(&seen), counts{1, 0}))
 
 	ctx, cancel := context.WithTimeout(t.Context(), 3*lockPoll)
 	defer cancel()
-	if err := other.Add(ctx, entryOf("c")); err == nil {
+	if err := other.add(ctx, entryOf("c")); err == nil {
 		t.Error("the end of the drain released the lock that was taken before")
 	}
 	unlock()
 	add(t, other, entryOf("c"))
 }
 
-func TestADirectoryThatWasRemovedIsMadeAgain(t *testing.T) {
+func TestRemovedDirectoryIsCreatedAgain(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "queue")
 	q := open(t, dir)
 	must(t, os.RemoveAll(dir))
@@ -155,26 +155,26 @@ func TestADirectoryThatWasRemovedIsMadeAgain(t *testing.T) {
 	wantLen(t, q, 1)
 }
 
-func TestADirectoryThatWasReplacedIsNotTheSame(t *testing.T) {
+func TestSameDirDetectsAReplacedDirectory(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "queue")
 	must(t, os.Mkdir(dir, 0o700))
 	opened, err := os.Open(dir)
 	must(t, err)
 	defer func() { _ = opened.Close() }()
 	if !sameDir(opened, dir) {
-		t.Error("it is not the same though nothing happened")
+		t.Error("not the same directory before the rename")
 	}
 	must(t, os.Rename(dir, dir+".old"))
 	if sameDir(opened, dir) {
-		t.Error("it is the same though it is gone")
+		t.Error("the same directory after the rename")
 	}
 	must(t, os.Mkdir(dir, 0o700))
 	if sameDir(opened, dir) {
-		t.Error("it is the same though another one is there")
+		t.Error("the same directory after another one was created")
 	}
 }
 
-// eventually polls, as another process gives no other sign.
+// eventually polls a condition that depends on another process.
 func eventually(t *testing.T, condition func() bool) {
 	t.Helper()
 	deadline := time.After(time.Minute)
@@ -183,7 +183,7 @@ func eventually(t *testing.T, condition func() bool) {
 	for !condition() {
 		select {
 		case <-deadline:
-			t.Fatal("it did not happen within a minute")
+			t.Fatal("the condition did not become true within a minute")
 		case <-tick.C:
 		}
 	}

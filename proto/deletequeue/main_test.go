@@ -1,6 +1,7 @@
 package deletequeue
 
 import (
+	"context"
 	"os"
 	"testing"
 	"time"
@@ -8,7 +9,7 @@ import (
 	"go.uber.org/goleak"
 )
 
-// TestMain lets the test binary play a plugin's process, see lock_test.go.
+// TestMain can run the test binary as a plugin's process; see lock_test.go.
 func TestMain(m *testing.M) {
 	if dir := os.Getenv(writerDir); dir != "" {
 		os.Exit(writer(dir))
@@ -24,6 +25,11 @@ func keyOf(container string) Key {
 
 func entryOf(container string) Entry { return NewEntry(keyOf(container), start) }
 
+// add adds an entry unconditionally.
+func (q *Queue) add(ctx context.Context, e Entry) error {
+	return q.AddUnless(ctx, e, func() bool { return false })
+}
+
 func open(t *testing.T, dir string) *Queue {
 	t.Helper()
 	q, err := Open(dir)
@@ -36,7 +42,7 @@ func open(t *testing.T, dir string) *Queue {
 func add(t *testing.T, q *Queue, entries ...Entry) {
 	t.Helper()
 	for _, e := range entries {
-		if err := q.Add(t.Context(), e); err != nil {
+		if err := q.add(t.Context(), e); err != nil {
 			t.Fatal(err)
 		}
 	}

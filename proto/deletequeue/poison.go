@@ -6,13 +6,13 @@ import (
 	"path/filepath"
 )
 
-// poisonDir holds entries that were given up, each with a file NAME.reason beside it.
+// poisonDir holds invalid files and entries that failed too often, each with a file NAME.reason.
 const poisonDir = "poison"
 
-// maxPoisoned bounds that directory; beyond it the entry itself is dropped, and only the error tells of it.
+// maxPoisoned limits the number of files in poisonDir. More files are deleted; only the error reports them.
 const maxPoisoned = 4096
 
-// poison moves the file out of the way and returns an error that says so.
+// poison moves a file to poisonDir and returns an error that says so.
 func (q *Queue) poison(name string, reason error) error {
 	dir := filepath.Join(q.dir, poisonDir)
 	if err := makeDir(dir); err != nil {
@@ -23,7 +23,7 @@ func (q *Queue) poison(name string, reason error) error {
 		return fmt.Errorf("poison %s: %w", name, err)
 	}
 	if len(kept) >= 2*maxPoisoned {
-		return fmt.Errorf("entry %s dropped, as %s is full: %w", name, dir, dropAll(filepath.Join(q.dir, name), reason))
+		return fmt.Errorf("entry %s deleted because %s is full: %w", name, dir, dropAll(filepath.Join(q.dir, name), reason))
 	}
 	if err := os.Rename(filepath.Join(q.dir, name), filepath.Join(dir, name)); err != nil {
 		return fmt.Errorf("poison %s: %w", name, err)
@@ -34,7 +34,7 @@ func (q *Queue) poison(name string, reason error) error {
 	return fmt.Errorf("entry %s moved to %s: %w", name, dir, reason)
 }
 
-// dropAll removes path, whatever it is, and returns the reason.
+// dropAll removes path, which may be a directory, and returns the reason.
 func dropAll(path string, reason error) error {
 	if err := os.RemoveAll(path); err != nil {
 		return err

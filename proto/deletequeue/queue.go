@@ -1,3 +1,8 @@
+// Package deletequeue is a directory of CNI DELs that the plugin queues while the agent does not answer.
+//
+// Writers hold the directory's flock shared. The reader holds it exclusive while it drains the queue. A writer calls the agent again
+// under its lock (AddUnless). An agent that starts drains the queue and opens its socket under one lock (Lock). Thus this drain
+// sees every entry, or the agent has answered the writer and the entry is not written.
 package deletequeue
 
 import (
@@ -12,13 +17,13 @@ import (
 	"syscall"
 )
 
-// MaxEntries bounds the queue: a drained node of 250 pods with many repeated sandboxes stays far below it.
+// MaxEntries limits the queue. The DELs of a node with 250 pods and many repeated sandboxes are far fewer.
 const MaxEntries = 4096
 
-// ErrFull refuses an entry because MaxEntries are there.
+// ErrFull means that the queue has MaxEntries.
 var ErrFull = errors.New("delete queue is full")
 
-// Queue is the queue in one directory. Its methods may be called by several goroutines.
+// Queue is the queue in one directory. Its methods are safe for concurrent use.
 type Queue struct {
 	dir string
 
@@ -26,11 +31,11 @@ type Queue struct {
 
 	mu      sync.Mutex
 	held    *os.File                 // the directory under its exclusive lock
-	holders int                      // of held
-	busy    map[string]chan struct{} // files whose entry is being done; closed at its end
+	holders int                      // number of users of held
+	busy    map[string]chan struct{} // by file name: closed when the entry's delete ends
 }
 
-// Open returns the queue in dir, and makes the directory (0700) where it is missing.
+// Open returns the queue in dir. It creates a missing directory with mode 0700.
 func Open(dir string) (*Queue, error) {
 	if err := makeDir(dir); err != nil {
 		return nil, err
@@ -38,13 +43,8 @@ func Open(dir string) (*Queue, error) {
 	return &Queue{dir: dir, busy: make(map[string]chan struct{})}, nil
 }
 
-// Add makes e durable, in place of an older one of the same key.
-func (q *Queue) Add(ctx context.Context, e Entry) error {
-	return q.AddUnless(ctx, e, func() bool { return false })
-}
-
-// AddUnless asks served, under the lock, whether the DEL has been done after all,
-// and makes e durable only if it has not.
+// AddUnless calls served under the lock: served retries the DEL. If it returns false, AddUnless stores e durably and replaces
+// an entry with the same key.
 func (q *Queue) AddUnless(ctx context.Context, e Entry, served func() bool) error {
 	content, err := e.encode()
 	if err != nil {
@@ -69,9 +69,8 @@ func (q *Queue) AddUnless(ctx context.Context, e Entry, served func() bool) erro
 	return writeDurably(q.dir, name, content)
 }
 
-// Remove voids the entry of key, if there is one: the attachment is added again.
-// If that entry is being done at this moment, Remove waits for its end, so that
-// what follows is not deleted by it.
+// Remove removes the entry of key, if any: the attachment is added again. If Drain is processing this entry, Remove waits until
+// that delete ends, which otherwise could delete the new attachment.
 func (q *Queue) Remove(ctx context.Context, key Key) error {
 	name := key.fileName()
 	for {
@@ -90,13 +89,13 @@ func (q *Queue) Remove(ctx context.Context, key Key) error {
 	}
 }
 
-// Len counts the entries.
+// Len returns the number of entries.
 func (q *Queue) Len() (int, error) {
 	names, err := q.names()
 	return len(names), err
 }
 
-// names lists the files that are entries.
+// names returns the file names of the entries.
 func (q *Queue) names() ([]string, error) {
 	files, err := os.ReadDir(q.dir)
 	if errors.Is(err, fs.ErrNotExist) {

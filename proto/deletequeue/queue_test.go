@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-func TestOpenMakesAPrivateDirectory(t *testing.T) {
+func TestOpenCreatesAPrivateDirectory(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "var", "queue")
 	q := open(t, dir)
 	add(t, q, entryOf("a"))
@@ -22,26 +22,26 @@ func TestOpenMakesAPrivateDirectory(t *testing.T) {
 	}
 }
 
-func TestARepeatedDeleteIsOneEntry(t *testing.T) {
+func TestRepeatedDeleteIsOneEntry(t *testing.T) {
 	q := open(t, t.TempDir())
 	add(t, q, entryOf("a"), NewEntry(keyOf("a"), start.Add(time.Hour)))
 	wantLen(t, q, 1)
 }
 
-func TestAFullQueueRefusesButForKnownKeys(t *testing.T) {
+func TestFullQueueAcceptsOnlyKnownKeys(t *testing.T) {
 	q := open(t, t.TempDir())
 	add(t, q, entryOf("known"))
 	for i := range MaxEntries - 1 {
 		write(t, filepath.Join(q.dir, fmt.Sprintf("%d.json", i)), "", 0o600)
 	}
-	if err := q.Add(t.Context(), entryOf("new")); !errors.Is(err, ErrFull) {
+	if err := q.add(t.Context(), entryOf("new")); !errors.Is(err, ErrFull) {
 		t.Errorf("a new entry gives %v", err)
 	}
 	add(t, q, entryOf("known"))
 	wantLen(t, q, MaxEntries)
 }
 
-func TestWhatIsServedAfterAllIsNotQueued(t *testing.T) {
+func TestAddUnlessAddsNoEntryIfServed(t *testing.T) {
 	q := open(t, t.TempDir())
 	if err := q.AddUnless(t.Context(), entryOf("a"), func() bool { return true }); err != nil {
 		t.Fatal(err)
@@ -49,29 +49,29 @@ func TestWhatIsServedAfterAllIsNotQueued(t *testing.T) {
 	wantLen(t, q, 0)
 }
 
-func TestAnIllegalKeyIsNotQueued(t *testing.T) {
+func TestInvalidKeyIsRejected(t *testing.T) {
 	q := open(t, t.TempDir())
-	if err := q.Add(t.Context(), NewEntry(Key{"weft", "../c", "eth0"}, start)); err == nil {
+	if err := q.add(t.Context(), NewEntry(Key{"weft", "../c", "eth0"}, start)); err == nil {
 		t.Error("accepted")
 	}
 	wantLen(t, q, 0)
 }
 
-func TestALaterAddVoidsTheEntry(t *testing.T) {
+func TestRemovedEntryIsNotDrained(t *testing.T) {
 	q := open(t, t.TempDir())
 	add(t, q, entryOf("a"), entryOf("b"))
 	must(t, q.Remove(t.Context(), keyOf("a")))
-	must(t, q.Remove(t.Context(), keyOf("never there")))
+	must(t, q.Remove(t.Context(), keyOf("missing")))
 	var seen []string
-	if err := drain(t, q, does(&seen), counts{1, 0}); err != nil {
+	if err := drain(t, q, recordTo(&seen), counts{1, 0}); err != nil {
 		t.Error(err)
 	}
 	if len(seen) != 1 || seen[0] != "b" {
-		t.Errorf("done: %v", seen)
+		t.Errorf("drained: %v", seen)
 	}
 }
 
-func TestAnEntryVoidedDuringTheDrainIsNotDone(t *testing.T) {
+func TestEntryRemovedDuringTheDrainIsSkipped(t *testing.T) {
 	q := open(t, t.TempDir())
 	add(t, q, entryOf("a"), entryOf("b"))
 	var seen []string
@@ -80,11 +80,11 @@ func TestAnEntryVoidedDuringTheDrainIsNotDone(t *testing.T) {
 		return q.Remove(t.Context(), keyOf("b"))
 	}, counts{1, 0})
 	if len(seen) != 1 {
-		t.Errorf("done: %v", seen)
+		t.Errorf("drained: %v", seen)
 	}
 }
 
-func TestRemoveWaitsForTheDeleteThatRuns(t *testing.T) {
+func TestRemoveWaitsForTheRunningDelete(t *testing.T) {
 	q := open(t, t.TempDir())
 	add(t, q, entryOf("a"))
 	began, finish, removed := make(chan struct{}), make(chan struct{}), make(chan error, 1)
@@ -95,7 +95,7 @@ func TestRemoveWaitsForTheDeleteThatRuns(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := q.Remove(ctx, keyOf("a")); !errors.Is(err, context.Canceled) {
-		t.Errorf("with a context that has ended it gives %v, not waiting", err)
+		t.Errorf("Remove returned %v for an ended context", err)
 	}
 	go func() { removed <- q.Remove(t.Context(), keyOf("a")) }()
 	close(finish)

@@ -8,12 +8,11 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
-// pollEvery is how often Watch looks for itself: it finds what notification missed, and failed entries' next attempt.
-const pollEvery = 30 * time.Second
+// pollInterval is the interval in which Watch checks for entries that inotify missed, and for failed entries.
+const pollInterval = 30 * time.Second
 
-// Watch tells when there may be entries to drain, until ctx ends: then it closes
-// the channel. Notices before the next read are one. An entry that a drain left
-// behind is told again only with the next poll.
+// Watch sends a notice when there may be entries to drain. When ctx ends it closes the channel. Notices that were not received
+// are merged. For an entry that failed in a drain, the next notice is that of the next poll.
 func (q *Queue) Watch(ctx context.Context) <-chan struct{} {
 	notices := make(chan struct{}, 1)
 	watcher, err := fsnotify.NewWatcher()
@@ -31,9 +30,9 @@ func (q *Queue) Watch(ctx context.Context) <-chan struct{} {
 	return notices
 }
 
-// watch works without a watcher too (the kernel's limit of inotify instances may be reached): then it only polls.
+// watch only polls if watcher is nil, because the kernel's limit of inotify instances may be reached.
 func (q *Queue) watch(ctx context.Context, watcher *fsnotify.Watcher, notices chan<- struct{}) {
-	poll := time.NewTicker(pollEvery)
+	poll := time.NewTicker(pollInterval)
 	defer poll.Stop()
 	var events <-chan fsnotify.Event
 	var overflow <-chan error
@@ -49,20 +48,20 @@ func (q *Queue) watch(ctx context.Context, watcher *fsnotify.Watcher, notices ch
 			if event.Has(fsnotify.Create) && isFresh(event.Name) {
 				notice(notices)
 			}
-		case _, open := <-overflow: // or another error: look at everything
+		case _, open := <-overflow: // or another error
 			if open {
 				q.noticeAny(notices)
 			}
 		case <-poll.C:
 			if watcher != nil {
-				_ = watcher.Add(q.dir) // the directory may have been made anew
+				_ = watcher.Add(q.dir) // the directory may be a new one
 			}
 			q.noticeAny(notices)
 		}
 	}
 }
 
-// isFresh is true for an entry that no drain has tried: those that a drain writes back are not news.
+// isFresh reports whether no drain has tried the entry. A drain writes failed entries back, which causes no notice.
 func isFresh(path string) bool {
 	if !isEntry(filepath.Base(path)) {
 		return false

@@ -15,11 +15,11 @@ func wantNotice(t *testing.T, notices <-chan struct{}) {
 			t.Fatal("the channel is closed")
 		}
 	case <-time.After(time.Minute):
-		t.Fatal("no notice within 10 s")
+		t.Fatal("no notice within a minute")
 	}
 }
 
-func TestWatchTellsOfWhatIsThereAndWhatComes(t *testing.T) {
+func TestWatchNotifiesOfExistingAndNewEntries(t *testing.T) {
 	q := open(t, t.TempDir())
 	add(t, q, entryOf("there"))
 	ctx, cancel := context.WithCancel(t.Context())
@@ -27,7 +27,7 @@ func TestWatchTellsOfWhatIsThereAndWhatComes(t *testing.T) {
 	wantNotice(t, notices)
 
 	var seen []string
-	must(t, drain(t, q, does(&seen), counts{1, 0}))
+	must(t, drain(t, q, recordTo(&seen), counts{1, 0}))
 	add(t, q, entryOf("new"))
 	wantNotice(t, notices)
 
@@ -35,21 +35,21 @@ func TestWatchTellsOfWhatIsThereAndWhatComes(t *testing.T) {
 	eventually(t, func() bool { _, open := <-notices; return !open })
 }
 
-func TestAFailedEntryIsNoNews(t *testing.T) {
+func TestEntryOfAFailedAttemptIsNotFresh(t *testing.T) {
 	q := open(t, t.TempDir())
 	add(t, q, entryOf("a"))
 	path := q.dir + "/" + keyOf("a").fileName()
 	if !isFresh(path) {
-		t.Error("an entry that nobody tried is no news")
+		t.Error("a new entry is not fresh")
 	}
 	var seen []string
-	must(t, drain(t, q, does(&seen, "a"), counts{0, 1}))
+	must(t, drain(t, q, recordTo(&seen, "a"), counts{0, 1}))
 	if isFresh(path) {
-		t.Error("an entry that a drain wrote back is news")
+		t.Error("an entry that a drain wrote back is fresh")
 	}
 }
 
-func TestWithoutNotificationWatchPolls(t *testing.T) {
+func TestWatchPollsWithoutInotify(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		q := open(t, dir)
@@ -60,8 +60,8 @@ func TestWithoutNotificationWatchPolls(t *testing.T) {
 		began := time.Now()
 		add(t, q, entryOf("a"))
 		<-notices
-		if took := time.Since(began); took != pollEvery {
-			t.Errorf("told after %s, want %s", took, pollEvery)
+		if took := time.Since(began); took != pollInterval {
+			t.Errorf("notified after %s, want %s", took, pollInterval)
 		}
 		cancel()
 		<-ended

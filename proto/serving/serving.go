@@ -1,5 +1,5 @@
-// Package serving keeps, in a file beside an agent's socket, when the agent last served pods. weft-cni reads it where the
-// agent is away or starting: what restarts in seconds is no reason to take a node out of service.
+// Package serving stores the time at which an agent last served pods, in a file beside its socket. weft-cni reads it while the
+// agent does not answer: an agent that restarts within seconds does not make the node unready.
 package serving
 
 import (
@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Mark says that the agent at the socket serves now.
+// Mark records that the agent at the socket serves now.
 func Mark(socket string) error {
 	now, path := time.Now(), File(socket)
 	err := os.Chtimes(path, now, now)
@@ -18,13 +18,12 @@ func Mark(socket string) error {
 		err = os.WriteFile(path, nil, 0o600)
 	}
 	if err != nil {
-		return fmt.Errorf("mark that pods are served: %w", err)
+		return fmt.Errorf("record that pods are served: %w", err)
 	}
 	return nil
 }
 
-// Within reports whether the agent at the socket served in the time before now. No mark is from before the node's boot,
-// where the socket is in a directory that a boot empties.
+// Within reports whether the agent at the socket served during the last d. A reboot removes the record if the socket is in /run.
 func Within(socket string, d time.Duration) bool {
 	info, err := os.Lstat(File(socket))
 	if err != nil {
@@ -34,5 +33,5 @@ func Within(socket string, d time.Duration) bool {
 	return age >= 0 && age < d
 }
 
-// File is where the mark of the agent at the socket is.
+// File returns the path of the record of the agent at the socket.
 func File(socket string) string { return socket + ".served" }

@@ -9,27 +9,27 @@ import (
 	"github.com/weftnet/weft/proto/serving"
 )
 
-func TestAMarkIsGoodForAWhile(t *testing.T) {
+func TestWithinReportsARecentMark(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "agent.sock")
 	if serving.Within(socket, time.Hour) {
-		t.Error("without a mark the agent is said to have served")
+		t.Error("Within without a mark")
 	}
-	for what, at := range map[string]time.Duration{"old": -2 * time.Hour, "of a clock that went back": time.Hour} {
+	for what, at := range map[string]time.Duration{"old": -2 * time.Hour, "in the future": time.Hour} {
 		if err := serving.Mark(socket); err != nil {
 			t.Fatal(err)
 		}
 		if !serving.Within(socket, time.Hour) {
-			t.Error("right after the mark the agent is said not to have served")
+			t.Error("not Within right after Mark")
 		}
 		then := time.Now().Add(at)
 		if err := os.Chtimes(serving.File(socket), then, then); err != nil {
 			t.Fatal(err)
 		}
 		if serving.Within(socket, time.Hour) {
-			t.Errorf("by a mark that is %s the agent is said to have served", what)
+			t.Errorf("Within with a mark that is %s", what)
 		}
 	}
 	if err := serving.Mark(filepath.Join(socket, "none", "s")); err == nil {
-		t.Error("where no mark can be there is no error")
+		t.Error("no error for a missing directory")
 	}
 }

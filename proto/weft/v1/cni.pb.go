@@ -4,7 +4,7 @@
 // 	protoc        (unknown)
 // source: weft/v1/cni.proto
 
-// What crosses the socket between the CNI plugin and the agent.
+// The API of the agent for the CNI plugin.
 
 package weftv1
 
@@ -23,7 +23,7 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// Attachment is the key of everything: one interface that one network gives to one sandbox.
+// Attachment is the key of an attachment: the interface of a sandbox in a network.
 type Attachment struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Network       string                 `protobuf:"bytes,1,opt,name=network,proto3" json:"network,omitempty"`
@@ -84,11 +84,11 @@ func (x *Attachment) GetIfName() string {
 	return ""
 }
 
-// Caller says who speaks: the version of the plugin (for people) and of this contract (for the agent to judge).
+// Caller has the versions of the plugin (for logs) and of this API (validated by the agent).
 type Caller struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Version       string                 `protobuf:"bytes,1,opt,name=version,proto3" json:"version,omitempty"`
-	Protocol      uint32                 `protobuf:"varint,2,opt,name=protocol,proto3" json:"protocol,omitempty"` // 1; an agent serves its own protocol and the one before
+	Protocol      uint32                 `protobuf:"varint,2,opt,name=protocol,proto3" json:"protocol,omitempty"` // 1; an agent serves its own protocol and the previous one
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -137,7 +137,7 @@ func (x *Caller) GetProtocol() uint32 {
 	return 0
 }
 
-// Pod names a pod of Kubernetes; all empty for a plain CNI container.
+// Pod is a pod of Kubernetes. All fields are empty for a CNI container without a pod.
 type Pod struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Namespace     string                 `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
@@ -198,7 +198,7 @@ func (x *Pod) GetUid() string {
 	return ""
 }
 
-// Error is what the runtime gets. code is that of the CNI specification or one of Weft's own (100 and above).
+// Error is a CNI error. code is a code of the CNI specification, or one of Weft (100 and above).
 type Error struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Code          uint32                 `protobuf:"varint,1,opt,name=code,proto3" json:"code,omitempty"`
@@ -268,21 +268,21 @@ type AddRequest struct {
 	Mode       string                 `protobuf:"bytes,5,opt,name=mode,proto3" json:"mode,omitempty"`   // primary, chained, delegate or ipam
 	// From runtimeConfig.
 	Annotations    map[string]string `protobuf:"bytes,6,rep,name=annotations,proto3" json:"annotations,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // io.kubernetes.cri.pod-annotations
-	HasAnnotations bool              `protobuf:"varint,7,opt,name=has_annotations,json=hasAnnotations,proto3" json:"has_annotations,omitempty"`                                              // the runtime gave them, even if there were none
+	HasAnnotations bool              `protobuf:"varint,7,opt,name=has_annotations,json=hasAnnotations,proto3" json:"has_annotations,omitempty"`                                              // the runtime passed annotations, possibly none
 	Ips            []string          `protobuf:"bytes,8,rep,name=ips,proto3" json:"ips,omitempty"`                                                                                           // addresses or prefixes
 	Mac            string            `protobuf:"bytes,9,opt,name=mac,proto3" json:"mac,omitempty"`
 	DeviceId       string            `protobuf:"bytes,10,opt,name=device_id,json=deviceId,proto3" json:"device_id,omitempty"`
-	// What a foreign IPAM plugin gave: the main interface has these addresses and no others.
-	DelegatedIps    []*IP    `protobuf:"bytes,11,rep,name=delegated_ips,json=delegatedIps,proto3" json:"delegated_ips,omitempty"` // at most one a family; interface is left out
+	// The result of a foreign IPAM plugin. The main interface has these addresses and no others.
+	DelegatedIps    []*IP    `protobuf:"bytes,11,rep,name=delegated_ips,json=delegatedIps,proto3" json:"delegated_ips,omitempty"` // at most one of each family; interface is not set
 	DelegatedRoutes []*Route `protobuf:"bytes,12,rep,name=delegated_routes,json=delegatedRoutes,proto3" json:"delegated_routes,omitempty"`
 	DelegatedDns    *DNS     `protobuf:"bytes,13,opt,name=delegated_dns,json=delegatedDns,proto3" json:"delegated_dns,omitempty"`
-	// Of mode delegate: what the interface is to be; left out: one of pods' main interfaces, on the network default.
-	InterfaceNetwork string `protobuf:"bytes,14,opt,name=interface_network,json=interfaceNetwork,proto3" json:"interface_network,omitempty"` // name of a network of Weft's
+	// For mode delegate: the main interface. Without these fields it is a default interface in the network default.
+	InterfaceNetwork string `protobuf:"bytes,14,opt,name=interface_network,json=interfaceNetwork,proto3" json:"interface_network,omitempty"` // name of a Weft network
 	InterfaceType    string `protobuf:"bytes,15,opt,name=interface_type,json=interfaceType,proto3" json:"interface_type,omitempty"`          // tap, veth or memif
 	InterfaceOptions string `protobuf:"bytes,16,opt,name=interface_options,json=interfaceOptions,proto3" json:"interface_options,omitempty"` // JSON, as in the annotation contivpp.io/custom-if-options
-	// A foreign IPAM plugin asks for the main interface's addresses by that interface: it has none until Address gives them.
+	// The foreign IPAM plugin needs the main interface. It has no addresses until Address assigns them.
 	AwaitsAddresses bool     `protobuf:"varint,17,opt,name=awaits_addresses,json=awaitsAddresses,proto3" json:"awaits_addresses,omitempty"`
-	Pools           []string `protobuf:"bytes,18,rep,name=pools,proto3" json:"pools,omitempty"` // of mode ipam: names of the pools that addresses come from; none: those of the pod
+	Pools           []string `protobuf:"bytes,18,rep,name=pools,proto3" json:"pools,omitempty"` // for mode ipam: names of address pools; empty: the pod's pools
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
@@ -446,7 +446,7 @@ func (x *AddRequest) GetPools() []string {
 type AddReply struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Error         *Error                 `protobuf:"bytes,1,opt,name=error,proto3" json:"error,omitempty"`
-	Interfaces    []*Interface           `protobuf:"bytes,2,rep,name=interfaces,proto3" json:"interfaces,omitempty"` // in mode chained without the main one; none in mode ipam
+	Interfaces    []*Interface           `protobuf:"bytes,2,rep,name=interfaces,proto3" json:"interfaces,omitempty"` // in mode chained without the main interface; empty in mode ipam
 	Ips           []*IP                  `protobuf:"bytes,3,rep,name=ips,proto3" json:"ips,omitempty"`
 	Routes        []*Route               `protobuf:"bytes,4,rep,name=routes,proto3" json:"routes,omitempty"`
 	Dns           *DNS                   `protobuf:"bytes,5,opt,name=dns,proto3" json:"dns,omitempty"`
@@ -582,7 +582,7 @@ func (x *FindRequest) GetNetns() string {
 type FindReply struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Error         *Error                 `protobuf:"bytes,1,opt,name=error,proto3" json:"error,omitempty"`
-	Found         *AddReply              `protobuf:"bytes,2,opt,name=found,proto3" json:"found,omitempty"` // left out: there is no such attachment
+	Found         *AddReply              `protobuf:"bytes,2,opt,name=found,proto3" json:"found,omitempty"` // not set if the attachment does not exist
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -631,7 +631,7 @@ func (x *FindReply) GetFound() *AddReply {
 	return nil
 }
 
-// Interface, IP and Route are those of a CNI result of version 1.1.0.
+// Interface, IP and Route have the fields of a CNI result of version 1.1.0.
 type Interface struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -820,7 +820,7 @@ func (x *Route) GetGateway() string {
 	return ""
 }
 
-// DNS is that of a CNI result.
+// DNS is the DNS field of a CNI result.
 type DNS struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Nameservers   []string               `protobuf:"bytes,1,rep,name=nameservers,proto3" json:"nameservers,omitempty"`
@@ -999,7 +999,7 @@ type CheckRequest struct {
 	Attachment *Attachment            `protobuf:"bytes,2,opt,name=attachment,proto3" json:"attachment,omitempty"`
 	Pod        *Pod                   `protobuf:"bytes,3,opt,name=pod,proto3" json:"pod,omitempty"`
 	Netns      string                 `protobuf:"bytes,4,opt,name=netns,proto3" json:"netns,omitempty"`
-	// What the runtime remembers of Add, from prevResult; only interfaces in this sandbox count.
+	// From the runtime's prevResult. Interfaces outside of the sandbox are ignored.
 	Interfaces    []*Interface `protobuf:"bytes,5,rep,name=interfaces,proto3" json:"interfaces,omitempty"`
 	Ips           []*IP        `protobuf:"bytes,6,rep,name=ips,proto3" json:"ips,omitempty"`
 	Routes        []*Route     `protobuf:"bytes,7,rep,name=routes,proto3" json:"routes,omitempty"`
@@ -1096,7 +1096,7 @@ func (x *CheckRequest) GetMode() string {
 
 type CheckReply struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Error         *Error                 `protobuf:"bytes,1,opt,name=error,proto3" json:"error,omitempty"` // its message names what differs
+	Error         *Error                 `protobuf:"bytes,1,opt,name=error,proto3" json:"error,omitempty"` // its message has the differences
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1238,7 +1238,7 @@ type CollectRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Caller        *Caller                `protobuf:"bytes,1,opt,name=caller,proto3" json:"caller,omitempty"`
 	Network       string                 `protobuf:"bytes,2,opt,name=network,proto3" json:"network,omitempty"`
-	Valid         []*Attachment          `protobuf:"bytes,3,rep,name=valid,proto3" json:"valid,omitempty"` // network is left out in these
+	Valid         []*Attachment          `protobuf:"bytes,3,rep,name=valid,proto3" json:"valid,omitempty"` // without network
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }

@@ -4,7 +4,7 @@
 // - protoc             (unknown)
 // source: weft/v1/cni.proto
 
-// What crosses the socket between the CNI plugin and the agent.
+// The API of the agent for the CNI plugin.
 
 package weftv1
 
@@ -34,24 +34,24 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// RemoteCNI does for the plugin what the CNI specification asks of it. Every call has a deadline set by the plugin.
-// A failure that the runtime should see is in the reply's error; a gRPC status means that the call itself went wrong.
+// RemoteCNI implements the CNI verbs for the plugin. The plugin sets a deadline for every call. Errors for the runtime are in the
+// reply's error. A gRPC status means that the call itself failed.
 type RemoteCNIClient interface {
-	// Add wires a sandbox. Repeated for a complete attachment it gives the same reply.
+	// Add connects a sandbox. Repeated for a complete attachment it returns the same reply.
 	Add(ctx context.Context, in *AddRequest, opts ...grpc.CallOption) (*AddReply, error)
-	// Find gives what Add replied for an attachment that is complete, and makes nothing. A plugin that is to get addresses
-	// from a foreign IPAM plugin asks it first: that one gives a sandbox its addresses once only.
+	// Find returns the reply of Add for a complete attachment, and changes nothing. A plugin that uses a foreign IPAM plugin calls
+	// Find first, because that IPAM plugin allocates the addresses of a sandbox only once.
 	Find(ctx context.Context, in *FindRequest, opts ...grpc.CallOption) (*FindReply, error)
-	// Address gives an attachment that awaits them the addresses of its main interface, which are those in delegated_ips.
-	// Repeated for one that has them it gives the same reply.
+	// Address assigns the addresses in delegated_ips to the main interface of an attachment that awaits them. Repeated calls return
+	// the same reply.
 	Address(ctx context.Context, in *AddRequest, opts ...grpc.CallOption) (*AddReply, error)
-	// Delete takes an attachment away; succeeds if there is none.
+	// Delete removes an attachment. It succeeds if the attachment does not exist.
 	Delete(ctx context.Context, in *DeleteRequest, opts ...grpc.CallOption) (*DeleteReply, error)
-	// Check compares the kernel and the dataplane with what Add promised.
+	// Check compares the kernel and the dataplane with the result of Add.
 	Check(ctx context.Context, in *CheckRequest, opts ...grpc.CallOption) (*CheckReply, error)
-	// Status says whether Add could be served now.
+	// Status reports whether Add can succeed now.
 	Status(ctx context.Context, in *StatusRequest, opts ...grpc.CallOption) (*StatusReply, error)
-	// Collect removes all attachments of a network that are not listed (CNI GC).
+	// Collect removes the attachments of a network that are not listed as valid (CNI GC).
 	Collect(ctx context.Context, in *CollectRequest, opts ...grpc.CallOption) (*CollectReply, error)
 }
 
@@ -137,24 +137,24 @@ func (c *remoteCNIClient) Collect(ctx context.Context, in *CollectRequest, opts 
 // All implementations must embed UnimplementedRemoteCNIServer
 // for forward compatibility.
 //
-// RemoteCNI does for the plugin what the CNI specification asks of it. Every call has a deadline set by the plugin.
-// A failure that the runtime should see is in the reply's error; a gRPC status means that the call itself went wrong.
+// RemoteCNI implements the CNI verbs for the plugin. The plugin sets a deadline for every call. Errors for the runtime are in the
+// reply's error. A gRPC status means that the call itself failed.
 type RemoteCNIServer interface {
-	// Add wires a sandbox. Repeated for a complete attachment it gives the same reply.
+	// Add connects a sandbox. Repeated for a complete attachment it returns the same reply.
 	Add(context.Context, *AddRequest) (*AddReply, error)
-	// Find gives what Add replied for an attachment that is complete, and makes nothing. A plugin that is to get addresses
-	// from a foreign IPAM plugin asks it first: that one gives a sandbox its addresses once only.
+	// Find returns the reply of Add for a complete attachment, and changes nothing. A plugin that uses a foreign IPAM plugin calls
+	// Find first, because that IPAM plugin allocates the addresses of a sandbox only once.
 	Find(context.Context, *FindRequest) (*FindReply, error)
-	// Address gives an attachment that awaits them the addresses of its main interface, which are those in delegated_ips.
-	// Repeated for one that has them it gives the same reply.
+	// Address assigns the addresses in delegated_ips to the main interface of an attachment that awaits them. Repeated calls return
+	// the same reply.
 	Address(context.Context, *AddRequest) (*AddReply, error)
-	// Delete takes an attachment away; succeeds if there is none.
+	// Delete removes an attachment. It succeeds if the attachment does not exist.
 	Delete(context.Context, *DeleteRequest) (*DeleteReply, error)
-	// Check compares the kernel and the dataplane with what Add promised.
+	// Check compares the kernel and the dataplane with the result of Add.
 	Check(context.Context, *CheckRequest) (*CheckReply, error)
-	// Status says whether Add could be served now.
+	// Status reports whether Add can succeed now.
 	Status(context.Context, *StatusRequest) (*StatusReply, error)
-	// Collect removes all attachments of a network that are not listed (CNI GC).
+	// Collect removes the attachments of a network that are not listed as valid (CNI GC).
 	Collect(context.Context, *CollectRequest) (*CollectReply, error)
 	mustEmbedUnimplementedRemoteCNIServer()
 }

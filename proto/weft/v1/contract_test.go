@@ -13,21 +13,21 @@ import (
 	weftv1 "github.com/weftnet/weft/proto/weft/v1"
 )
 
-// contract is the service that the plugin calls.
+// contract returns the service that the plugin calls.
 func contract(t *testing.T) protoreflect.ServiceDescriptor {
 	t.Helper()
 	service := weftv1.File_weft_v1_cni_proto.Services().ByName("RemoteCNI")
 	if service == nil {
-		t.Fatal("there is no service RemoteCNI")
+		t.Fatal("no service RemoteCNI")
 	}
 	return service
 }
 
-// TestTheContractIsTheVerbsOfCNI also demands that each request says which contract its caller speaks. Find and
-// Address are of ADD: what that would give, and its second half where an IPAM plugin asks by the interface.
+// Each request has the caller's protocol in its first field. Find and Address belong to ADD: Find returns its result, and Address
+// is its second half for an IPAM plugin that needs the interface first.
 //
 // rows: AWS-21
-func TestTheContractIsTheVerbsOfCNI(t *testing.T) {
+func TestRemoteCNIHasTheCNIVerbs(t *testing.T) {
 	service := contract(t)
 	var verbs []string
 	for i := range service.Methods().Len() {
@@ -35,7 +35,7 @@ func TestTheContractIsTheVerbsOfCNI(t *testing.T) {
 		verbs = append(verbs, string(method.Name()))
 		caller := method.Input().Fields().ByName("caller")
 		if caller == nil || caller.Number() != 1 || caller.Message().Fields().ByName("protocol") == nil {
-			t.Errorf("%s does not tell the caller's protocol in its first field", method.Input().Name())
+			t.Errorf("the first field of %s has no protocol", method.Input().Name())
 		}
 	}
 	slices.Sort(verbs)
@@ -47,7 +47,7 @@ func TestTheContractIsTheVerbsOfCNI(t *testing.T) {
 	}
 }
 
-// TestFieldsOfLaterReleasesAreIgnored sends each message with a field that nobody knows yet.
+// Each message is decoded with an unknown field.
 //
 // rows: AWS-21
 func TestFieldsOfLaterReleasesAreIgnored(t *testing.T) {

@@ -1,5 +1,5 @@
-// Package weftv1 is what crosses the agent's socket: the CNI plugin's calls (RemoteCNI) and the operators' (Operations).
+// Package weftv1 is the gRPC API of the agent's socket: RemoteCNI for the CNI plugin and Operations for weftctl.
 package weftv1
 
-// Protocol is the version of the RemoteCNI contract that this build speaks. An agent serves its own and the one before.
+// Protocol is the version of the RemoteCNI API of this build. An agent serves this version and the previous one.
 const Protocol = 1

@@ -4,7 +4,7 @@
 // 	protoc        (unknown)
 // source: weft/v1/operations.proto
 
-// What operators read and do.
+// The API of the agent for operators.
 
 package weftv1
 
@@ -68,9 +68,9 @@ type StateReply struct {
 	Ready         bool                   `protobuf:"varint,3,opt,name=ready,proto3" json:"ready,omitempty"`
 	Conditions    []*Condition           `protobuf:"bytes,4,rep,name=conditions,proto3" json:"conditions,omitempty"`
 	Attachments   uint32                 `protobuf:"varint,5,opt,name=attachments,proto3" json:"attachments,omitempty"`
-	Events        uint64                 `protobuf:"varint,6,opt,name=events,proto3" json:"events,omitempty"`                                                                              // handled since start
-	Queue         uint32                 `protobuf:"varint,7,opt,name=queue,proto3" json:"queue,omitempty"`                                                                                // events that wait
-	Running       string                 `protobuf:"bytes,8,opt,name=running,proto3" json:"running,omitempty"`                                                                             // the event under way, if any
+	Events        uint64                 `protobuf:"varint,6,opt,name=events,proto3" json:"events,omitempty"`                                                                              // handled since the start
+	Queue         uint32                 `protobuf:"varint,7,opt,name=queue,proto3" json:"queue,omitempty"`                                                                                // queued events
+	Running       string                 `protobuf:"bytes,8,opt,name=running,proto3" json:"running,omitempty"`                                                                             // the current event, if any
 	Dataplane     string                 `protobuf:"bytes,9,opt,name=dataplane,proto3" json:"dataplane,omitempty"`                                                                         // program and version
 	Objects       map[string]uint32      `protobuf:"bytes,10,rep,name=objects,proto3" json:"objects,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"` // phase -> count
 	unknownFields protoimpl.UnknownFields
@@ -177,7 +177,7 @@ func (x *StateReply) GetObjects() map[string]uint32 {
 	return nil
 }
 
-// Condition is one aspect of health.
+// Condition is a health condition.
 type Condition struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -325,7 +325,7 @@ type AttachmentInfo struct {
 	Netns           string                 `protobuf:"bytes,3,opt,name=netns,proto3" json:"netns,omitempty"`
 	Created         *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=created,proto3" json:"created,omitempty"`
 	Interfaces      []*InterfaceInfo       `protobuf:"bytes,5,rep,name=interfaces,proto3" json:"interfaces,omitempty"`
-	AnnotationsFrom string                 `protobuf:"bytes,6,opt,name=annotations_from,json=annotationsFrom,proto3" json:"annotations_from,omitempty"` // who gave the annotations: runtime, cache, API server, or none
+	AnnotationsFrom string                 `protobuf:"bytes,6,opt,name=annotations_from,json=annotationsFrom,proto3" json:"annotations_from,omitempty"` // source of the annotations: runtime, cache, API server, or none
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
@@ -496,9 +496,9 @@ func (x *InterfaceInfo) GetAddresses() []string {
 
 type EventsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Since         uint64                 `protobuf:"varint,1,opt,name=since,proto3" json:"since,omitempty"` // first sequence number wanted; 0 = all that are kept
+	Since         uint64                 `protobuf:"varint,1,opt,name=since,proto3" json:"since,omitempty"` // first sequence number; 0 = all recorded events
 	Follow        bool                   `protobuf:"varint,2,opt,name=follow,proto3" json:"follow,omitempty"`
-	Last          uint32                 `protobuf:"varint,3,opt,name=last,proto3" json:"last,omitempty"` // at most so many of those kept; 0 = all
+	Last          uint32                 `protobuf:"varint,3,opt,name=last,proto3" json:"last,omitempty"` // maximum number of recorded events; 0 = all
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -557,7 +557,7 @@ func (x *EventsRequest) GetLast() uint32 {
 type EventRecord struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Seq           uint64                 `protobuf:"varint,1,opt,name=seq,proto3" json:"seq,omitempty"`
-	Cause         uint64                 `protobuf:"varint,2,opt,name=cause,proto3" json:"cause,omitempty"` // the event that this one follows up; 0 = none
+	Cause         uint64                 `protobuf:"varint,2,opt,name=cause,proto3" json:"cause,omitempty"` // the event that caused this one; 0 = none
 	Event         string                 `protobuf:"bytes,3,opt,name=event,proto3" json:"event,omitempty"`
 	Kind          string                 `protobuf:"bytes,4,opt,name=kind,proto3" json:"kind,omitempty"`
 	Arrived       *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=arrived,proto3" json:"arrived,omitempty"`
@@ -567,9 +567,9 @@ type EventRecord struct {
 	Transactions  []uint64               `protobuf:"varint,9,rep,packed,name=transactions,proto3" json:"transactions,omitempty"`
 	Undone        bool                   `protobuf:"varint,10,opt,name=undone,proto3" json:"undone,omitempty"`
 	Error         string                 `protobuf:"bytes,11,opt,name=error,proto3" json:"error,omitempty"`
-	Json          []byte                 `protobuf:"bytes,12,opt,name=json,proto3" json:"json,omitempty"`        // the whole record
-	Refused       bool                   `protobuf:"varint,13,opt,name=refused,proto3" json:"refused,omitempty"` // it never reached the event loop
-	Repeats       uint32                 `protobuf:"varint,14,opt,name=repeats,proto3" json:"repeats,omitempty"` // how often it was refused again for the same reason
+	Json          []byte                 `protobuf:"bytes,12,opt,name=json,proto3" json:"json,omitempty"`        // the complete record
+	Refused       bool                   `protobuf:"varint,13,opt,name=refused,proto3" json:"refused,omitempty"` // before the event loop
+	Repeats       uint32                 `protobuf:"varint,14,opt,name=repeats,proto3" json:"repeats,omitempty"` // number of further refusals for the same reason
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -704,7 +704,7 @@ func (x *EventRecord) GetRepeats() uint32 {
 
 type TransactionsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Last          uint32                 `protobuf:"varint,1,opt,name=last,proto3" json:"last,omitempty"` // at most so many; 0 = all that are kept
+	Last          uint32                 `protobuf:"varint,1,opt,name=last,proto3" json:"last,omitempty"` // maximum number; 0 = all recorded transactions
 	Since         uint64                 `protobuf:"varint,2,opt,name=since,proto3" json:"since,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -801,7 +801,7 @@ func (x *TransactionsReply) GetTransactions() []*TransactionRecord {
 type TransactionRecord struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Seq           uint64                 `protobuf:"varint,1,opt,name=seq,proto3" json:"seq,omitempty"`
-	Event         uint64                 `protobuf:"varint,2,opt,name=event,proto3" json:"event,omitempty"` // the event that asked; 0 = none
+	Event         uint64                 `protobuf:"varint,2,opt,name=event,proto3" json:"event,omitempty"` // the event that caused it; 0 = none
 	Origin        string                 `protobuf:"bytes,3,opt,name=origin,proto3" json:"origin,omitempty"`
 	Label         string                 `protobuf:"bytes,4,opt,name=label,proto3" json:"label,omitempty"`
 	Start         *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=start,proto3" json:"start,omitempty"`
@@ -811,7 +811,7 @@ type TransactionRecord struct {
 	Waiting       []*Waiting             `protobuf:"bytes,9,rep,name=waiting,proto3" json:"waiting,omitempty"`
 	Undone        bool                   `protobuf:"varint,10,opt,name=undone,proto3" json:"undone,omitempty"`
 	Error         string                 `protobuf:"bytes,11,opt,name=error,proto3" json:"error,omitempty"`
-	Json          []byte                 `protobuf:"bytes,12,opt,name=json,proto3" json:"json,omitempty"` // the whole record
+	Json          []byte                 `protobuf:"bytes,12,opt,name=json,proto3" json:"json,omitempty"` // the complete record
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -930,7 +930,7 @@ func (x *TransactionRecord) GetJson() []byte {
 	return nil
 }
 
-// Operation is one call that was made for one object.
+// Operation is one operation on one object.
 type Operation struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Ref           string                 `protobuf:"bytes,1,opt,name=ref,proto3" json:"ref,omitempty"`
@@ -938,7 +938,7 @@ type Operation struct {
 	Why           string                 `protobuf:"bytes,3,opt,name=why,proto3" json:"why,omitempty"`
 	Level         uint32                 `protobuf:"varint,4,opt,name=level,proto3" json:"level,omitempty"`
 	Batch         uint32                 `protobuf:"varint,5,opt,name=batch,proto3" json:"batch,omitempty"`
-	At            *durationpb.Duration   `protobuf:"bytes,6,opt,name=at,proto3" json:"at,omitempty"` // since the transaction began
+	At            *durationpb.Duration   `protobuf:"bytes,6,opt,name=at,proto3" json:"at,omitempty"` // since the start of the transaction
 	Took          *durationpb.Duration   `protobuf:"bytes,7,opt,name=took,proto3" json:"took,omitempty"`
 	Error         string                 `protobuf:"bytes,8,opt,name=error,proto3" json:"error,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -1031,7 +1031,7 @@ func (x *Operation) GetError() string {
 	return ""
 }
 
-// Waiting is an object that is desired but cannot be made yet.
+// Waiting is a desired object with missing dependencies.
 type Waiting struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Ref           string                 `protobuf:"bytes,1,opt,name=ref,proto3" json:"ref,omitempty"`
@@ -1086,7 +1086,7 @@ func (x *Waiting) GetMissing() []string {
 
 type ObjectsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Prefix        string                 `protobuf:"bytes,1,opt,name=prefix,proto3" json:"prefix,omitempty"` // of the key: a kind, or a kind and the beginning of a name
+	Prefix        string                 `protobuf:"bytes,1,opt,name=prefix,proto3" json:"prefix,omitempty"` // of the key: a kind, or a kind and the start of a name
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1282,7 +1282,7 @@ func (x *Object) GetApplied() []byte {
 
 type WhyRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Ref           string                 `protobuf:"bytes,1,opt,name=ref,proto3" json:"ref,omitempty"` // key of an object, or the beginning of one
+	Ref           string                 `protobuf:"bytes,1,opt,name=ref,proto3" json:"ref,omitempty"` // key of an object, or a prefix
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1461,7 +1461,7 @@ type Pool struct {
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	Prefix        string                 `protobuf:"bytes,2,opt,name=prefix,proto3" json:"prefix,omitempty"`
 	Free          uint64                 `protobuf:"varint,3,opt,name=free,proto3" json:"free,omitempty"`
-	Leased        uint64                 `protobuf:"varint,4,opt,name=leased,proto3" json:"leased,omitempty"` // granted to an ADD that is not finished
+	Leased        uint64                 `protobuf:"varint,4,opt,name=leased,proto3" json:"leased,omitempty"` // by ADDs that have not ended
 	Used          uint64                 `protobuf:"varint,5,opt,name=used,proto3" json:"used,omitempty"`
 	Cooling       uint64                 `protobuf:"varint,6,opt,name=cooling,proto3" json:"cooling,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -1547,7 +1547,7 @@ type Lease struct {
 	State         string                 `protobuf:"bytes,3,opt,name=state,proto3" json:"state,omitempty"` // leased, used, cooling or internal
 	Holder        string                 `protobuf:"bytes,4,opt,name=holder,proto3" json:"holder,omitempty"`
 	Since         *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=since,proto3" json:"since,omitempty"`
-	FreeAt        *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=free_at,json=freeAt,proto3" json:"free_at,omitempty"` // of a cooling one
+	FreeAt        *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=free_at,json=freeAt,proto3" json:"free_at,omitempty"` // for a cooling address
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1662,7 +1662,7 @@ func (*DevicesRequest) Descriptor() ([]byte, []int) {
 
 type DevicesReply struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Registered    bool                   `protobuf:"varint,1,opt,name=registered,proto3" json:"registered,omitempty"` // with the kubelet that is running
+	Registered    bool                   `protobuf:"varint,1,opt,name=registered,proto3" json:"registered,omitempty"` // with the running kubelet
 	Free          uint32                 `protobuf:"varint,2,opt,name=free,proto3" json:"free,omitempty"`
 	Allocations   []*Allocation          `protobuf:"bytes,3,rep,name=allocations,proto3" json:"allocations,omitempty"` // oldest first
 	unknownFields protoimpl.UnknownFields
@@ -1720,7 +1720,7 @@ func (x *DevicesReply) GetAllocations() []*Allocation {
 	return nil
 }
 
-// Allocation is what kubelet was given for one container. Its secret is told to nobody.
+// Allocation is an allocation of devices for one container. It does not contain the secret.
 type Allocation struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -1728,7 +1728,7 @@ type Allocation struct {
 	Devices       []string               `protobuf:"bytes,3,rep,name=devices,proto3" json:"devices,omitempty"`
 	Directory     string                 `protobuf:"bytes,4,opt,name=directory,proto3" json:"directory,omitempty"`
 	Created       *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=created,proto3" json:"created,omitempty"`
-	Pod           *Pod                   `protobuf:"bytes,6,opt,name=pod,proto3" json:"pod,omitempty"` // not set until an ADD tells whose it is
+	Pod           *Pod                   `protobuf:"bytes,6,opt,name=pod,proto3" json:"pod,omitempty"` // not set before the pod's ADD
 	Container     string                 `protobuf:"bytes,7,opt,name=container,proto3" json:"container,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1852,7 +1852,7 @@ func (*CountersRequest) Descriptor() ([]byte, []int) {
 type CountersReply struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Interfaces    []*InterfaceCounters   `protobuf:"bytes,1,rep,name=interfaces,proto3" json:"interfaces,omitempty"`
-	Errors        []*ErrorCounter        `protobuf:"bytes,2,rep,name=errors,proto3" json:"errors,omitempty"` // those that have occurred
+	Errors        []*ErrorCounter        `protobuf:"bytes,2,rep,name=errors,proto3" json:"errors,omitempty"` // only counters above 0
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1901,7 +1901,7 @@ func (x *CountersReply) GetErrors() []*ErrorCounter {
 	return nil
 }
 
-// InterfaceCounters is what passed through a pod's interface since it was created, as the pod sees it.
+// InterfaceCounters are the counters of a pod's interface since its creation. rx and tx are from the pod's perspective.
 type InterfaceCounters struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Attachment    *Attachment            `protobuf:"bytes,1,opt,name=attachment,proto3" json:"attachment,omitempty"`
@@ -1909,13 +1909,13 @@ type InterfaceCounters struct {
 	Interface     string                 `protobuf:"bytes,3,opt,name=interface,proto3" json:"interface,omitempty"` // in the pod
 	Type          string                 `protobuf:"bytes,4,opt,name=type,proto3" json:"type,omitempty"`
 	Object        string                 `protobuf:"bytes,5,opt,name=object,proto3" json:"object,omitempty"`                         // name of the dataplane's interface
-	RxPackets     uint64                 `protobuf:"varint,6,opt,name=rx_packets,json=rxPackets,proto3" json:"rx_packets,omitempty"` // came to the pod
+	RxPackets     uint64                 `protobuf:"varint,6,opt,name=rx_packets,json=rxPackets,proto3" json:"rx_packets,omitempty"` // to the pod
 	RxBytes       uint64                 `protobuf:"varint,7,opt,name=rx_bytes,json=rxBytes,proto3" json:"rx_bytes,omitempty"`
-	RxDrops       uint64                 `protobuf:"varint,8,opt,name=rx_drops,json=rxDrops,proto3" json:"rx_drops,omitempty"`       // for the pod, which did not take them
-	TxPackets     uint64                 `protobuf:"varint,9,opt,name=tx_packets,json=txPackets,proto3" json:"tx_packets,omitempty"` // came from the pod
+	RxDrops       uint64                 `protobuf:"varint,8,opt,name=rx_drops,json=rxDrops,proto3" json:"rx_drops,omitempty"`       // to the pod, which did not accept them
+	TxPackets     uint64                 `protobuf:"varint,9,opt,name=tx_packets,json=txPackets,proto3" json:"tx_packets,omitempty"` // from the pod
 	TxBytes       uint64                 `protobuf:"varint,10,opt,name=tx_bytes,json=txBytes,proto3" json:"tx_bytes,omitempty"`
 	TxDrops       uint64                 `protobuf:"varint,11,opt,name=tx_drops,json=txDrops,proto3" json:"tx_drops,omitempty"` // from the pod, dropped by the dataplane
-	Connected     *bool                  `protobuf:"varint,12,opt,name=connected,proto3,oneof" json:"connected,omitempty"`      // of a memif: the pod's program is there
+	Connected     *bool                  `protobuf:"varint,12,opt,name=connected,proto3,oneof" json:"connected,omitempty"`      // for a memif: the pod's program is connected
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2034,7 +2034,7 @@ func (x *InterfaceCounters) GetConnected() bool {
 	return false
 }
 
-// ErrorCounter counts what a node of the dataplane's graph did with packets other than passing them on.
+// ErrorCounter is an error counter of a graph node of the dataplane.
 type ErrorCounter struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Node          string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
@@ -2097,8 +2097,8 @@ func (x *ErrorCounter) GetCount() uint64 {
 
 type ConfigureRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Source        string                 `protobuf:"bytes,1,opt,name=source,proto3" json:"source,omitempty"`     // who says so; a file of the agent's directory is "file NAME"
-	Document      []byte                 `protobuf:"bytes,2,opt,name=document,proto3" json:"document,omitempty"` // YAML or JSON, key of an object -> value; a merge patch (RFC 7396) where Weft has that object
+	Source        string                 `protobuf:"bytes,1,opt,name=source,proto3" json:"source,omitempty"`     // name of the source; for a file in the agent's directory "file NAME"
+	Document      []byte                 `protobuf:"bytes,2,opt,name=document,proto3" json:"document,omitempty"` // YAML or JSON: key of an object -> value, which is a merge patch (RFC 7396) if Weft has that object
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2150,10 +2150,10 @@ func (x *ConfigureRequest) GetDocument() []byte {
 type ConfigureReply struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Event         uint64                 `protobuf:"varint,1,opt,name=event,proto3" json:"event,omitempty"`
-	Dropped       []string               `protobuf:"bytes,2,rep,name=dropped,proto3" json:"dropped,omitempty"` // values that were left out, and why
+	Dropped       []string               `protobuf:"bytes,2,rep,name=dropped,proto3" json:"dropped,omitempty"` // skipped values, with the reason
 	Error         string                 `protobuf:"bytes,3,opt,name=error,proto3" json:"error,omitempty"`
-	Waiting       []string               `protobuf:"bytes,4,rep,name=waiting,proto3" json:"waiting,omitempty"` // values that wait for another object, and for which
-	Failed        []string               `protobuf:"bytes,5,rep,name=failed,proto3" json:"failed,omitempty"`   // values that failed, and why; they are retried
+	Waiting       []string               `protobuf:"bytes,4,rep,name=waiting,proto3" json:"waiting,omitempty"` // pending values, with the missing objects
+	Failed        []string               `protobuf:"bytes,5,rep,name=failed,proto3" json:"failed,omitempty"`   // failed values, with the error; the agent retries them
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2261,7 +2261,7 @@ func (*SettingsRequest) Descriptor() ([]byte, []int) {
 
 type SettingsReply struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Yaml          string                 `protobuf:"bytes,1,opt,name=yaml,proto3" json:"yaml,omitempty"` // every key with its value, from any source; there are no secrets among them
+	Yaml          string                 `protobuf:"bytes,1,opt,name=yaml,proto3" json:"yaml,omitempty"` // all keys with their values; contains no secrets
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2307,8 +2307,8 @@ type ResyncRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Kind          string                 `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"` // full, upstream or downstream
 	Reason        string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
-	Force         bool                   `protobuf:"varint,3,opt,name=force,proto3" json:"force,omitempty"`                 // prune objects that are not desired, however many
-	DryRun        bool                   `protobuf:"varint,4,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"` // compare, and report what a downstream resync would do
+	Force         bool                   `protobuf:"varint,3,opt,name=force,proto3" json:"force,omitempty"`                 // delete all objects that are not desired, without the prune guard
+	DryRun        bool                   `protobuf:"varint,4,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"` // only list the operations of a downstream resync
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2375,7 +2375,7 @@ type ResyncReply struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Event         uint64                 `protobuf:"varint,1,opt,name=event,proto3" json:"event,omitempty"`
 	Error         string                 `protobuf:"bytes,2,opt,name=error,proto3" json:"error,omitempty"`
-	Operations    []string               `protobuf:"bytes,3,rep,name=operations,proto3" json:"operations,omitempty"` // of a dry run
+	Operations    []string               `protobuf:"bytes,3,rep,name=operations,proto3" json:"operations,omitempty"` // for a dry run
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2511,7 +2511,7 @@ func (x *QuarantineReply) GetEntries() []*QuarantineEntry {
 	return nil
 }
 
-// QuarantineEntry is an attachment that was being replayed when the dataplane died.
+// QuarantineEntry is an attachment whose replay was in progress when the dataplane crashed.
 type QuarantineEntry struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Attachment    *Attachment            `protobuf:"bytes,1,opt,name=attachment,proto3" json:"attachment,omitempty"`
@@ -2598,7 +2598,7 @@ func (x *QuarantineEntry) GetReason() string {
 
 type ReleaseRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"` // of the pod, namespace/name, or the id of the container
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"` // pod as NAMESPACE/NAME, or the ID of the container
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2695,7 +2695,7 @@ func (x *ReleaseReply) GetError() string {
 type CollectGarbageRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	DryRun        bool                   `protobuf:"varint,1,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"` // delete nothing
-	Force         []string               `protobuf:"bytes,2,rep,name=force,proto3" json:"force,omitempty"`                  // keys, NETWORK/CONTAINER/INTERFACE, of attachments to delete without evidence; none other is deleted then
+	Force         []string               `protobuf:"bytes,2,rep,name=force,proto3" json:"force,omitempty"`                  // keys, NETWORK/CONTAINER/INTERFACE, of attachments to delete without evidence; other attachments stay
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2788,16 +2788,16 @@ func (x *CollectGarbageReply) GetGarbage() []*Garbage {
 	return nil
 }
 
-// Garbage is an attachment whose sandbox may be gone, or whose deletion is forced.
+// Garbage is an attachment whose sandbox may be deleted, or whose deletion is forced.
 type Garbage struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Key           string                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"` // NETWORK/CONTAINER/INTERFACE
 	Pod           *Pod                   `protobuf:"bytes,2,opt,name=pod,proto3" json:"pod,omitempty"`
 	Netns         string                 `protobuf:"bytes,3,opt,name=netns,proto3" json:"netns,omitempty"`
-	Reason        string                 `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"` // why its sandbox may be gone
-	Lacks         string                 `protobuf:"bytes,5,opt,name=lacks,proto3" json:"lacks,omitempty"`   // evidence without which it is kept; empty: it may be deleted
+	Reason        string                 `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"` // why its sandbox may be deleted
+	Lacks         string                 `protobuf:"bytes,5,opt,name=lacks,proto3" json:"lacks,omitempty"`   // missing evidence; if empty the attachment may be deleted
 	Deleted       bool                   `protobuf:"varint,6,opt,name=deleted,proto3" json:"deleted,omitempty"`
-	Error         string                 `protobuf:"bytes,7,opt,name=error,proto3" json:"error,omitempty"` // of its deletion
+	Error         string                 `protobuf:"bytes,7,opt,name=error,proto3" json:"error,omitempty"` // error of the deletion
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }

@@ -4,7 +4,7 @@
 // - protoc             (unknown)
 // source: weft/v1/operations.proto
 
-// What operators read and do.
+// The API of the agent for operators.
 
 package weftv1
 
@@ -42,38 +42,38 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// Operations is served on the agent's socket, beside RemoteCNI. Nothing here waits for the dataplane, but Counters for some
-// seconds at most: answers come from snapshots, also while a transaction hangs.
+// Operations is served on the agent's socket, with RemoteCNI. Calls that only read return snapshots, also while a transaction
+// hangs. Of these only Counters waits for the dataplane, for a few seconds at most.
 type OperationsClient interface {
-	// State says how the agent and the dataplane are.
+	// State returns the state of the agent and the dataplane.
 	State(ctx context.Context, in *StateRequest, opts ...grpc.CallOption) (*StateReply, error)
-	// Attachments lists the wired pods.
+	// Attachments lists the attachments.
 	Attachments(ctx context.Context, in *AttachmentsRequest, opts ...grpc.CallOption) (*AttachmentsReply, error)
-	// Events streams the history of the event loop, oldest first, and with follow what comes after.
+	// Events streams the recorded events of the event loop, oldest first. With follow it continues with new events.
 	Events(ctx context.Context, in *EventsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[EventRecord], error)
 	// Transactions lists the scheduler's log, oldest first.
 	Transactions(ctx context.Context, in *TransactionsRequest, opts ...grpc.CallOption) (*TransactionsReply, error)
-	// Objects lists what is desired of the machine and how it stands.
+	// Objects lists the scheduler's objects and their phases.
 	Objects(ctx context.Context, in *ObjectsRequest, opts ...grpc.CallOption) (*ObjectsReply, error)
-	// Why explains one object: what it waits for, what failed, when it is tried again.
+	// Why explains an object: missing dependencies, last error, next retry.
 	Why(ctx context.Context, in *WhyRequest, opts ...grpc.CallOption) (*WhyReply, error)
-	// Addresses lists pools and the addresses that are not free.
+	// Addresses lists pools, and the addresses in use.
 	Addresses(ctx context.Context, in *AddressesRequest, opts ...grpc.CallOption) (*AddressesReply, error)
-	// Devices lists what kubelet allocated, and how many devices are left.
+	// Devices lists the allocations of kubelet and the number of free devices.
 	Devices(ctx context.Context, in *DevicesRequest, opts ...grpc.CallOption) (*DevicesReply, error)
-	// Counters reads what passed through pods' interfaces, and the dataplane's error counters.
+	// Counters reads the counters of pods' interfaces and the dataplane's error counters.
 	Counters(ctx context.Context, in *CountersRequest, opts ...grpc.CallOption) (*CountersReply, error)
-	// Configure replaces the values of an external source; wrong ones are refused by name and cost nothing else.
+	// Configure replaces the external configuration of a source. It skips invalid values and lists them in the reply.
 	Configure(ctx context.Context, in *ConfigureRequest, opts ...grpc.CallOption) (*ConfigureReply, error)
-	// Settings gives the configuration in force, as check-config prints it.
+	// Settings returns the effective configuration, in the format of check-config.
 	Settings(ctx context.Context, in *SettingsRequest, opts ...grpc.CallOption) (*SettingsReply, error)
-	// Resync asks for a resync and waits for it.
+	// Resync starts a resync and waits for its end.
 	Resync(ctx context.Context, in *ResyncRequest, opts ...grpc.CallOption) (*ResyncReply, error)
-	// Quarantine lists the attachments that are, or may be, withheld from the dataplane because it died of them.
+	// Quarantine lists attachments that are quarantined or suspected because the dataplane crashed while it replayed them.
 	Quarantine(ctx context.Context, in *QuarantineRequest, opts ...grpc.CallOption) (*QuarantineReply, error)
-	// Release gives quarantined attachments back to the dataplane.
+	// Release ends the quarantine of attachments.
 	Release(ctx context.Context, in *ReleaseRequest, opts ...grpc.CallOption) (*ReleaseReply, error)
-	// CollectGarbage lists attachments whose sandboxes may be gone, and deletes those that may be deleted, or only those that it is told.
+	// CollectGarbage lists attachments whose sandboxes may be deleted. It deletes those with sufficient evidence, or only the forced ones.
 	CollectGarbage(ctx context.Context, in *CollectGarbageRequest, opts ...grpc.CallOption) (*CollectGarbageReply, error)
 }
 
@@ -248,38 +248,38 @@ func (c *operationsClient) CollectGarbage(ctx context.Context, in *CollectGarbag
 // All implementations must embed UnimplementedOperationsServer
 // for forward compatibility.
 //
-// Operations is served on the agent's socket, beside RemoteCNI. Nothing here waits for the dataplane, but Counters for some
-// seconds at most: answers come from snapshots, also while a transaction hangs.
+// Operations is served on the agent's socket, with RemoteCNI. Calls that only read return snapshots, also while a transaction
+// hangs. Of these only Counters waits for the dataplane, for a few seconds at most.
 type OperationsServer interface {
-	// State says how the agent and the dataplane are.
+	// State returns the state of the agent and the dataplane.
 	State(context.Context, *StateRequest) (*StateReply, error)
-	// Attachments lists the wired pods.
+	// Attachments lists the attachments.
 	Attachments(context.Context, *AttachmentsRequest) (*AttachmentsReply, error)
-	// Events streams the history of the event loop, oldest first, and with follow what comes after.
+	// Events streams the recorded events of the event loop, oldest first. With follow it continues with new events.
 	Events(*EventsRequest, grpc.ServerStreamingServer[EventRecord]) error
 	// Transactions lists the scheduler's log, oldest first.
 	Transactions(context.Context, *TransactionsRequest) (*TransactionsReply, error)
-	// Objects lists what is desired of the machine and how it stands.
+	// Objects lists the scheduler's objects and their phases.
 	Objects(context.Context, *ObjectsRequest) (*ObjectsReply, error)
-	// Why explains one object: what it waits for, what failed, when it is tried again.
+	// Why explains an object: missing dependencies, last error, next retry.
 	Why(context.Context, *WhyRequest) (*WhyReply, error)
-	// Addresses lists pools and the addresses that are not free.
+	// Addresses lists pools, and the addresses in use.
 	Addresses(context.Context, *AddressesRequest) (*AddressesReply, error)
-	// Devices lists what kubelet allocated, and how many devices are left.
+	// Devices lists the allocations of kubelet and the number of free devices.
 	Devices(context.Context, *DevicesRequest) (*DevicesReply, error)
-	// Counters reads what passed through pods' interfaces, and the dataplane's error counters.
+	// Counters reads the counters of pods' interfaces and the dataplane's error counters.
 	Counters(context.Context, *CountersRequest) (*CountersReply, error)
-	// Configure replaces the values of an external source; wrong ones are refused by name and cost nothing else.
+	// Configure replaces the external configuration of a source. It skips invalid values and lists them in the reply.
 	Configure(context.Context, *ConfigureRequest) (*ConfigureReply, error)
-	// Settings gives the configuration in force, as check-config prints it.
+	// Settings returns the effective configuration, in the format of check-config.
 	Settings(context.Context, *SettingsRequest) (*SettingsReply, error)
-	// Resync asks for a resync and waits for it.
+	// Resync starts a resync and waits for its end.
 	Resync(context.Context, *ResyncRequest) (*ResyncReply, error)
-	// Quarantine lists the attachments that are, or may be, withheld from the dataplane because it died of them.
+	// Quarantine lists attachments that are quarantined or suspected because the dataplane crashed while it replayed them.
 	Quarantine(context.Context, *QuarantineRequest) (*QuarantineReply, error)
-	// Release gives quarantined attachments back to the dataplane.
+	// Release ends the quarantine of attachments.
 	Release(context.Context, *ReleaseRequest) (*ReleaseReply, error)
-	// CollectGarbage lists attachments whose sandboxes may be gone, and deletes those that may be deleted, or only those that it is told.
+	// CollectGarbage lists attachments whose sandboxes may be deleted. It deletes those with sufficient evidence, or only the forced ones.
 	CollectGarbage(context.Context, *CollectGarbageRequest) (*CollectGarbageReply, error)
 	mustEmbedUnimplementedOperationsServer()
 }
