@@ -16,7 +16,7 @@ pools:
   - {name: pods4, prefix: 10.1.0.0/24}
 `
 
-// configOf reads a configuration as the program would: arguments, then environment, then file.
+// configOf reads a configuration from arguments, environment and file.
 func configOf(t *testing.T, file string, args, environ []string) (Config, error) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "agent.yaml")
@@ -32,7 +32,7 @@ func configOf(t *testing.T, file string, args, environ []string) (Config, error)
 	return Read(fs, path, environ)
 }
 
-func TestAFlagWinsOverTheEnvironmentAndThatOverTheFile(t *testing.T) {
+func TestFlagsOverrideTheEnvironmentAndTheFile(t *testing.T) {
 	c, err := configOf(t, minimal+"coolDown: 10s\nmtu: 1400\nstateDir: /file\n",
 		[]string{"--cool-down=1s"}, []string{"WEFT_COOL_DOWN=5s", "WEFT_MTU=1450"})
 	if err != nil {
@@ -43,7 +43,7 @@ func TestAFlagWinsOverTheEnvironmentAndThatOverTheFile(t *testing.T) {
 	}
 }
 
-func TestPoolsAreReadFromAFlagAListAndMaps(t *testing.T) {
+func TestPoolsAreListsOfMapsOrTexts(t *testing.T) {
 	for name, file := range map[string]string{
 		"maps":  "pools: [{name: a, prefix: 10.1.0.0/24}, {name: b, prefix: 'fd00::/64'}]",
 		"texts": "pools: [a=10.1.0.0/24, 'b=fd00::/64']",
@@ -62,7 +62,7 @@ func TestPoolsAreReadFromAFlagAListAndMaps(t *testing.T) {
 }
 
 // rows: CAL-29
-func TestWhatPodsHaveAndWaitForIsReadFromFileEnvironmentAndFlags(t *testing.T) {
+func TestPodSettingsAreReadFromFileEnvironmentAndFlags(t *testing.T) {
 	const gates = "[http://127.0.0.1:8080/a https://b/ready]"
 	for _, tt := range []struct {
 		file          string
@@ -87,42 +87,42 @@ func TestWhatPodsHaveAndWaitForIsReadFromFileEnvironmentAndFlags(t *testing.T) {
 }
 
 // rows: AWS-44
-func TestWhatIsWrongIsNamed(t *testing.T) {
+func TestInvalidConfigurationIsReported(t *testing.T) {
 	for _, tc := range []struct{ name, file, want string }{
 		{"an unknown key with the nearest known one", minimal + "colDown: 3s", `unknown key "colDown", did you mean "coolDown"?`},
 		{"an unknown nested key", minimal + "dataplane: {sokket: /x}", `unknown key "dataplane.sokket", did you mean "dataplane.socket"?`},
 		{"an unknown key unlike any", minimal + "zzz: 1", `unknown key "zzz"`},
 		{"a value of the wrong type", minimal + "mtu: big", "mtu: invalid argument"},
 		{"a value out of range", minimal + "coolDown: 2h", "coolDown: 2h0m0s is not within 0s to 1h0m0s"},
-		{"more queues than a pod may have", minimal + "podQueues: 5", "podQueues: 5 is not within 1 to 4"},
-		{"more queues than there can be", minimal + "maxPodQueues: 17", "maxPodQueues: 17 is not within 1 to 16"},
+		{"more queues than maxPodQueues", minimal + "podQueues: 5", "podQueues: 5 is not within 1 to 4"},
+		{"more queues than the limit", minimal + "maxPodQueues: 17", "maxPodQueues: 17 is not within 1 to 16"},
 		{"an MTU too small for IPv6", "pools: ['a=fd00::/64']\nmtu: 1000", "mtu: 1000 is not within 1280 to 9000"},
 		{"an MTU too large", minimal + "mtu: 9001", "mtu: 9001 is not within 576 to 9000"},
-		{"a dataplane that does not exist", minimal + "dataplane: {type: ovs}", `dataplane.type: "ovs" is not one of`},
+		{"an unknown type of dataplane", minimal + "dataplane: {type: ovs}", `dataplane.type: "ovs" is not one of`},
 		{"a relative path", minimal + "socket: run/agent.sock", `socket: "run/agent.sock" is not an absolute path`},
-		{"no pool", "mtu: 1500", "pools: none given"},
+		{"no pool", "mtu: 1500", "pools: at least one is required"},
 		{"a pool with host bits", "pools: [a=10.1.0.5/24]", "did you mean 10.1.0.0/24?"},
 		{"pools that overlap", "pools: [a=10.1.0.0/16, b=10.1.2.0/24]", "overlap"},
 		{"a second document", minimal + "---\nmtu: 1400", "more than one YAML document"},
-		{"a pool name given twice", "pools: [a=10.1.0.0/24, a=10.2.0.0/24]", `two are named "a"`},
+		{"a duplicate name of a pool", "pools: [a=10.1.0.0/24, a=10.2.0.0/24]", `duplicate name "a"`},
 		{"a pool that is too small", "pools: [a=10.1.0.0/31]", "too small"},
-		{"a key given twice", minimal + "mtu: 1\nmtu: 2", "already set"},
-		{"a network that cannot be", minimal + "networks: [{name: blue, type: L4}]", `network "blue": type "L4" is neither L2 nor L3`},
+		{"a duplicate key", minimal + "mtu: 1\nmtu: 2", "already set"},
+		{"an invalid network", minimal + "networks: [{name: blue, type: L4}]", `network "blue": type "L4" is neither L2 nor L3`},
 		{"an unknown key of a network", minimal + "networks: [{name: blue, typ: L2}]", `unknown field "typ"`},
-		{"what only a cluster says of a network", minimal + "networks: [{name: blue, type: L2, closed: true}]", `unknown field "closed"`},
-		{"a network given twice", minimal + "networks: [{name: blue, type: L2}, {name: blue, type: L2}]", `two are named "blue"`},
+		{"a field of a network that only a cluster sets", minimal + "networks: [{name: blue, type: L2, closed: true}]", `unknown field "closed"`},
+		{"a duplicate network", minimal + "networks: [{name: blue, type: L2}, {name: blue, type: L2}]", `duplicate name "blue"`},
 		{"a pool without a prefix", "pools: [{name: a}]", "prefix is missing"},
-		{"a type of interface that is none", minimal + "podInterface: memif", "podInterface"},
+		{"an invalid type of interface", minimal + "podInterface: memif", "podInterface"},
 		{"a prefix with host bits", minimal + "ipMasqExclude: [10.0.0.1/8]", "did you mean 10.0.0.0/8?"},
-		{"no prefix", minimal + "ipMasqExclude: [ten]", "ipMasqExclude"},
-		{"a gate that is no URL", minimal + "readinessGates: ['http://[::1']", "readinessGates: parse"},
+		{"an invalid prefix", minimal + "ipMasqExclude: [ten]", "ipMasqExclude"},
+		{"a gate with an invalid URL", minimal + "readinessGates: ['http://[::1']", "readinessGates: parse"},
 		{"a gate without a host", minimal + "readinessGates: ['http:///ready']", `readinessGates: "http:///ready" is not a URL with http or https and a host`},
 		{"a gate of another scheme", minimal + "readinessGates: ['http://a/', 'tcp://a:1']", `"tcp://a:1" is not a URL with http or https`},
 		{"a gate with a password", minimal + "readinessGates: ['https://me:sesame@a/']", "https://me:xxxxx@a/ has a user"},
-		{"a switch that is neither on nor off", minimal + "allowIPForwarding: perhaps", "allowIPForwarding: invalid argument"},
+		{"an invalid boolean", minimal + "allowIPForwarding: perhaps", "allowIPForwarding: invalid argument"},
 		{"a misspelt key with capitals", minimal + "allowIPForward: true", `did you mean "allowIPForwarding"?`},
-		{"a link name that is none", minimal + "hostLink: a/b", "hostLink"},
-		{"a link name that is reserved", minimal + "tunnelLink: default", "not lo, all or default"},
+		{"an invalid link name", minimal + "hostLink: a/b", "hostLink"},
+		{"a reserved link name", minimal + "tunnelLink: default", "not lo, all or default"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			_, err := configOf(t, tc.file, nil, nil)
@@ -153,7 +153,7 @@ podInterface: veth
 	}
 }
 
-func TestAllThatIsWrongIsReported(t *testing.T) {
+func TestAllProblemsAreReported(t *testing.T) {
 	_, err := configOf(t, "mtu: 1\nlog: {level: loud, format: xml}", nil, nil)
 	for _, want := range []string{"pools", "mtu", "log.level", "log.format"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
@@ -162,13 +162,13 @@ func TestAllThatIsWrongIsReported(t *testing.T) {
 	}
 }
 
-func TestAnUnknownVariableOfOursIsNoKey(t *testing.T) {
+func TestUnknownEnvironmentVariablesAreIgnored(t *testing.T) {
 	if _, err := configOf(t, minimal, nil, []string{"WEFT_SOCKETS=/x", "PATH=/bin"}); err != nil {
-		t.Errorf("variables that are not keys must be left alone, got %v", err)
+		t.Errorf("unknown variables are not ignored: %v", err)
 	}
 }
 
-func TestWhatIsPrintedGivesTheSameConfiguration(t *testing.T) {
+func TestPrintedConfigurationIsReadBack(t *testing.T) {
 	want, err := configOf(t, minimal+"coolDown: 7s\nlog: {level: debug}\ndataplane: {type: vpp}\ngcGrace: 3s\nnodePools: [pods4]\n"+
 		"allowIPForwarding: true\nincludeDefaultRoutes: false\nreadinessGates: ['http://127.0.0.1:8080/a', 'https://b/']\n"+
 		"ipMasq: false\nipMasqExclude: [192.0.2.0/24, 'fd00::/8']\n"+
@@ -185,7 +185,7 @@ func TestWhatIsPrintedGivesTheSameConfiguration(t *testing.T) {
 	}
 }
 
-func TestTheSocketOfTheRuntimeIsAPathAutoOrNone(t *testing.T) {
+func TestRuntimeSocketIsAPathAutoOrNone(t *testing.T) {
 	for socket, valid := range map[string]bool{Auto: true, NoRuntime: true, "/run/x.sock": true, "x.sock": false, "": false} {
 		if err := validateRuntime(socket); (err == nil) != valid {
 			t.Errorf("%q: %v", socket, err)
@@ -193,13 +193,13 @@ func TestTheSocketOfTheRuntimeIsAPathAutoOrNone(t *testing.T) {
 	}
 }
 
-func TestAWrongAddressOfTheEndpointIsRefused(t *testing.T) {
-	for address, fault := range map[string]bool{
+func TestInvalidHTTPAddressIsRejected(t *testing.T) {
+	for address, invalid := range map[string]bool{
 		"": false, "127.0.0.1:9465": false, "[::1]:0": false, ":9465": false, "node:80": false,
 		"127.0.0.1": true, "127.0.0.1:http": true, "127.0.0.1:70000": true, "::1:9465": true,
 	} {
 		err := (&HTTP{Listen: address}).validate()
-		if (err != nil) != fault || err != nil && !strings.Contains(err.Error(), "http.listen") {
+		if (err != nil) != invalid || err != nil && !strings.Contains(err.Error(), "http.listen") {
 			t.Errorf("%q: %v", address, err)
 		}
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// FuzzConfiguration reads any configuration file: an error is told of the file, and what is taken is valid.
+// FuzzConfiguration reads any configuration file. Read returns an error or a valid configuration.
 func FuzzConfiguration(f *testing.F) {
 	for _, text := range []string{
 		"stateDir: /var/lib/weft\ndataplane: {type: embedded}\n", "pools: [{name: a, cidr: 10.0.0.0/16}]\n", "log: {level: loud}\n", "{", "a: 1\n---\nb: 2\n",
@@ -24,12 +24,12 @@ func FuzzConfiguration(f *testing.F) {
 		}
 		c, err := Read(pflag.NewFlagSet("", pflag.ContinueOnError), path, nil)
 		if err == nil && c.Validate() != nil {
-			t.Errorf("%q was taken: %v", text, c.Validate())
+			t.Errorf("%q was accepted: %v", text, c.Validate())
 		}
 	})
 }
 
-// FuzzPrefixes reads a flag's list of prefixes: it is written as it is read.
+// FuzzPrefixes reads any list of prefixes. Set accepts the result of String.
 func FuzzPrefixes(f *testing.F) {
 	f.Add("10.0.0.0/8, fd00::/8")
 	f.Add("10.0.0.1/8")

@@ -7,11 +7,10 @@ import (
 	"time"
 )
 
-// TestEveryLimitHolds goes to both ends of the range of each key that has one, and a step beyond. The timers are seen in what
-// check-config prints.
+// Each key with a range accepts both ends of the range, and rejects values beyond. check-config prints the values of timers.
 //
 // rows: AWS-36, AWS-44
-func TestEveryLimitHolds(t *testing.T) {
+func TestLimitsOfValues(t *testing.T) {
 	const four, six = "pools: [a=10.1.0.0/24]\n", "pools: ['a=fd00::/64']\n"
 	for _, tc := range []struct{ file, key, below, least, most, above string }{
 		{four, "coolDown", "-1ns", "0s", "1h0m0s", "1h0m1s"},
@@ -37,7 +36,7 @@ func TestEveryLimitHolds(t *testing.T) {
 			for _, value := range []string{tc.least, tc.most} {
 				c, err := configOf(t, tc.file+tc.key+": "+value, nil, nil)
 				if err != nil {
-					t.Errorf("%s: %s is refused: %v", tc.key, value, err)
+					t.Errorf("%s: %s is rejected: %v", tc.key, value, err)
 				}
 				if _, err := time.ParseDuration(value); err == nil && !strings.Contains(c.String(), path.Base(strings.ReplaceAll(tc.key, ".", "/"))+": "+value+"\n") {
 					t.Errorf("%s: %s is not in\n%s", tc.key, value, c)

@@ -16,8 +16,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Read makes a Config of what the command line gave (flags that were set; others of the set are not looked at), of
-// the environment and of the file, and validates it. Everything that is wrong is reported, not only the first.
+// Read reads and validates the configuration from the flags that are set, the environment and the file. Its error has all
+// problems, not only the first.
 func Read(flags *pflag.FlagSet, file string, environ []string) (Config, error) {
 	c := Config{File: file}
 	keys := pflag.NewFlagSet("", pflag.ContinueOnError)
@@ -53,7 +53,7 @@ func fromFile(fs *pflag.FlagSet, file string) ([]setting, error) {
 	}
 	documents, err := Documents(raw)
 	if err == nil && len(documents) > 1 {
-		err = errors.New("it has more than one YAML document (---): put all keys into one")
+		err = errors.New("more than one YAML document (---): put all keys into one document")
 	}
 	var tree map[string]any
 	if err == nil {
@@ -68,7 +68,7 @@ func fromFile(fs *pflag.FlagSet, file string) ([]setting, error) {
 	return settings, nil
 }
 
-// flatten turns a tree into keys with dots. What is a flag's as a whole becomes the text that the flag takes.
+// flatten converts a tree into keys with dots. A subtree that is the value of one flag becomes the text of the flag.
 func flatten(fs *pflag.FlagSet, prefix string, tree map[string]any, emit func(key, value string)) {
 	for k, v := range tree {
 		branch, ok := v.(map[string]any)
@@ -80,7 +80,7 @@ func flatten(fs *pflag.FlagSet, prefix string, tree map[string]any, emit func(ke
 	}
 }
 
-// flagText writes a value as its flag takes it: a list of words with commas, anything that is deeper as JSON.
+// flagText returns the text of a flag: a list of strings with commas, nested values as JSON.
 func flagText(v any) string {
 	switch v := v.(type) {
 	case nil:
@@ -104,12 +104,12 @@ func flagText(v any) string {
 func asJSON(v any) string {
 	raw, err := json.Marshal(v)
 	if err != nil {
-		return err.Error() // the flag will say that it cannot read this
+		return err.Error() // the flag rejects this text
 	}
 	return string(raw)
 }
 
-// fromEnvironment reads WEFT_ variables: WEFT_DATAPLANE_TYPE is dataplane.type.
+// fromEnvironment returns the settings of WEFT_ variables: WEFT_DATAPLANE_TYPE is dataplane.type.
 func fromEnvironment(keys *pflag.FlagSet, environ []string) []setting {
 	var settings []setting
 	keys.VisitAll(func(f *pflag.Flag) {
@@ -138,8 +138,7 @@ func fromCommandLine(keys, flags *pflag.FlagSet) []setting {
 	return settings
 }
 
-// kebab turns a key into the name of its flag: dataplane.type, stateDir and allowIPForwarding into dataplane-type, state-dir
-// and allow-ip-forwarding.
+// kebab returns the name of a key's flag: dataplane-type for dataplane.type, allow-ip-forwarding for allowIPForwarding.
 func kebab(key string) string {
 	var b strings.Builder
 	before, runes := rune('.'), []rune(key)
@@ -157,9 +156,9 @@ func kebab(key string) string {
 	return b.String()
 }
 
-// nearest suggests the known key that is closest to an unknown one.
+// nearest suggests the most similar known key for an unknown one.
 func nearest(keys *pflag.FlagSet, key string) string {
-	best, most := "", 0.5 // below half alike it is not a slip of the pen
+	best, most := "", 0.5 // below 0.5 it is no typing error
 	keys.VisitAll(func(f *pflag.Flag) {
 		if m := levenshtein.Match(kebab(key), f.Name, nil); m > most {
 			best, most = f.Name, m
@@ -171,7 +170,7 @@ func nearest(keys *pflag.FlagSet, key string) string {
 	return fmt.Sprintf(", did you mean %q?", fileKey(best))
 }
 
-// groups are the keys that have keys below them, the deeper ones first.
+// groups are the prefixes of nested keys, the longest first.
 var groups = []string{"dataplane", "devices-memif", "devices", "http", "kubernetes", "log"}
 
 // fileKey is the inverse of kebab.
@@ -196,14 +195,14 @@ func camel(kebab string) string {
 	return strings.Join(parts, "")
 }
 
-// String is the configuration as a file that would give it again.
+// String returns the configuration as a YAML file.
 func (c Config) String() string {
 	fs := pflag.NewFlagSet("", pflag.ContinueOnError)
 	shown := c
-	shown.Flags(fs) // binding sets the defaults ...
-	shown = c       // ... so the values are put back
+	shown.Flags(fs) // sets the defaults
+	shown = c       // restores the values
 	var b strings.Builder
-	var open []string // the keys that the last one stood below
+	var open []string // groups of the previous key
 	fs.SortFlags = false
 	fs.VisitAll(func(f *pflag.Flag) {
 		path := strings.Split(fileKey(f.Name), ".")
@@ -232,18 +231,18 @@ func yamlValue(f *pflag.Flag) string {
 	return f.Value.String()
 }
 
-// betweenDocuments is a line that ends a YAML document or begins the next one, and beginsDocument one that also has some of it.
+// betweenDocuments matches a line that separates YAML documents. beginsDocument matches a separator with content.
 var (
 	betweenDocuments = regexp.MustCompile(`(?m)^(---|\.\.\.)[ \t]*(#.*)?\r?$`)
 	beginsDocument   = regexp.MustCompile(`(?m)^---[ \t].*$`)
 )
 
-// Documents splits a YAML text, and leaves out what is nothing but comments: who parses it reads the first document only,
-// and is silent about the others.
+// Documents splits a YAML text into documents without those that have only comments. A YAML parser silently ignores all but the
+// first document.
 func Documents(raw []byte) (documents [][]byte, _ error) {
 	for _, document := range betweenDocuments.Split(string(raw), -1) {
 		if line := beginsDocument.FindString(document); line != "" {
-			return nil, fmt.Errorf("line %q: put what follows the --- onto the next line", line)
+			return nil, fmt.Errorf("line %q: move the content after --- to the next line", line)
 		}
 		var content any
 		if err := yaml.Unmarshal([]byte(document), &content); err != nil || content != nil {

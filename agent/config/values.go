@@ -11,14 +11,13 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// structured makes a key whose value is more than a word a flag: it takes the same YAML or JSON as the file. Unknown keys
-// in it are errors.
+// structured is a flag with a YAML or JSON value. It rejects unknown fields.
 type structured[T any] struct {
 	value *T
-	kind  string // for the help text
+	kind  string // in the help text
 }
 
-// String shows the value as JSON, which is YAML too; "" for none.
+// String returns the value as JSON, or "" for the zero value.
 func (s *structured[T]) String() string {
 	if s.value == nil || reflect.ValueOf(*s.value).IsZero() {
 		return ""
@@ -34,19 +33,19 @@ func (s *structured[T]) String() string {
 func (s *structured[T]) Set(text string) error {
 	var v T
 	if err := yaml.UnmarshalStrict([]byte(text), &v); err != nil {
-		return fmt.Errorf("cannot be read: %w", err)
+		return fmt.Errorf("invalid value: %w", err)
 	}
 	*s.value = v
 	return nil
 }
 
-// Type names the value in the help text.
+// Type returns the type for the help text.
 func (s *structured[T]) Type() string { return s.kind }
 
-// Prefixes are ranges of addresses, masked.
+// Prefixes are prefixes without host bits.
 type Prefixes []netip.Prefix
 
-// String shows the prefixes as they would be given.
+// String returns the form that Set accepts.
 func (p *Prefixes) String() string {
 	texts := make([]string, len(*p))
 	for i, prefix := range *p {
@@ -69,21 +68,20 @@ func (p *Prefixes) Set(text string) error {
 		case prefix != prefix.Masked():
 			return fmt.Errorf("%s has host bits set, did you mean %s?", prefix, prefix.Masked())
 		case prefix.Addr().Is4In6():
-			return fmt.Errorf("%s is an IPv4 prefix in the form of IPv6", prefix)
+			return fmt.Errorf("%s is an IPv4-mapped IPv6 prefix", prefix)
 		}
 		*p = append(*p, prefix)
 	}
 	return nil
 }
 
-// Type names the value in the help text.
+// Type returns the type for the help text.
 func (p *Prefixes) Type() string { return "prefixes" }
 
-// poolsValue reads pools from a flag: NAME=PREFIX, comma separated, or a YAML list where a pool has more than that. Given
-// again, it replaces what was there.
+// poolsValue is the flag of pools: NAME=PREFIX, comma separated, or a YAML list for pools with more fields.
 type poolsValue []Pool
 
-// String shows the pools as they would be given.
+// String returns the form that Set accepts.
 func (v *poolsValue) String() string {
 	if slices.ContainsFunc(*v, func(p Pool) bool { return p.Disabled || len(p.Namespaces) > 0 }) {
 		return (&structured[[]Pool]{(*[]Pool)(v), "pools"}).String()
@@ -126,13 +124,13 @@ func (v *poolsValue) setList(s string) error {
 	return nil
 }
 
-// Type names the value in the help text.
+// Type returns the type for the help text.
 func (v *poolsValue) Type() string { return "pools" }
 
 func parsePool(item string) (Pool, error) {
 	name, text, ok := strings.Cut(strings.TrimSpace(item), "=")
 	if !ok {
-		return Pool{}, fmt.Errorf("pool %q is not NAME=PREFIX", item)
+		return Pool{}, fmt.Errorf("pool %q must be NAME=PREFIX", item)
 	}
 	prefix, err := netip.ParsePrefix(text)
 	if err != nil {
@@ -145,7 +143,7 @@ func parsePool(item string) (Pool, error) {
 func (p Pool) validate() error {
 	switch {
 	case p.Name == "" || strings.ContainsAny(p.Name, "/ "):
-		return fmt.Errorf("pool %q: a name without slash and blank is needed", p.Name)
+		return fmt.Errorf("pool %q: invalid name: it must not be empty or contain slashes or blanks", p.Name)
 	case !p.Prefix.IsValid():
 		return fmt.Errorf("pool %s: prefix is missing", p.Name)
 	case p.Prefix != p.Prefix.Masked():

@@ -8,23 +8,23 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
-// The pauses of Watch: a file changes several times while it is written, and some file systems lose notifications.
+// Intervals of Watch: a file changes several times while it is written, and some file systems lose notifications.
 const (
 	settleTime = 100 * time.Millisecond
-	lookTime   = 10 * time.Second
+	pollTime   = 10 * time.Second
 )
 
-// Watch calls look whenever a file in dir may have changed, until ctx ends. Not each call means a change.
-func Watch(ctx context.Context, dir string, log *slog.Logger, look func()) error {
+// Watch calls changed whenever a file in dir may have changed, until ctx ends.
+func Watch(ctx context.Context, dir string, log *slog.Logger, changed func()) error {
 	notify, err := fsnotify.NewWatcher()
 	if err != nil {
 		return err
 	}
 	defer notify.Close()
 	if err := notify.Add(dir); err != nil {
-		log.Warn("changes are polled, not notified", "dir", dir, "every", lookTime, "err", err)
+		log.Warn("changes are polled, not notified", "dir", dir, "every", pollTime, "err", err)
 	}
-	timer := time.NewTimer(lookTime)
+	timer := time.NewTimer(pollTime)
 	defer timer.Stop()
 	for {
 		select {
@@ -36,8 +36,8 @@ func Watch(ctx context.Context, dir string, log *slog.Logger, look func()) error
 			log.Warn("notification of changes failed", "dir", dir, "err", err)
 			timer.Reset(settleTime)
 		case <-timer.C:
-			look()
-			timer.Reset(lookTime)
+			changed()
+			timer.Reset(pollTime)
 		}
 	}
 }
