@@ -126,9 +126,9 @@ func FuzzStateEntry(f *testing.F) {
 			return
 		}
 		defer s.Close()
-		s.Owes = false
+		s.Incomplete = false
 		all := read(t, s)
-		if name == statefile.BucketAttachments && all == 0 && !s.Owes {
+		if name == statefile.BucketAttachments && all == 0 && !s.Incomplete {
 			t.Errorf("attachment %q is lost, and the file does not owe it", raw)
 		}
 	})

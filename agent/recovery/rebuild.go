@@ -47,7 +47,7 @@ type Rebuilder struct {
 // Rebuild rebuilds the attachments that a state file lost. isComplete reports whether nothing is left to rebuild: else no object may be
 // pruned. It fails only if ctx ends.
 func (r *Rebuilder) Rebuild(ctx context.Context) (isComplete bool, _ error) {
-	if !r.State.Owes {
+	if !r.State.Incomplete {
 		return true, nil
 	}
 	there, err := r.look(ctx)
@@ -69,7 +69,7 @@ func (r *Rebuilder) Rebuild(ctx context.Context) (isComplete bool, _ error) {
 		saved = append(saved, eventloop.Saved{Bucket: statefile.BucketNetworks, Key: n.Network.Name, Value: n})
 	}
 	if len(unknown) == 0 {
-		saved = append(saved, eventloop.Saved{Bucket: statefile.BucketMeta, Key: statefile.KeyOwes})
+		saved = append(saved, eventloop.Saved{Bucket: statefile.BucketMeta, Key: statefile.KeyIncomplete})
 	}
 	if err := r.State.Save(ctx, saved); err != nil {
 		r.Log.Error("attachments that were made anew are not saved", "err", err)

@@ -12,11 +12,11 @@ import (
 	"github.com/weftnet/weft/kvscheduler"
 )
 
-// Buffer is a write-behind buffer. The next Save writes its entries too, so that an event costs one write to disk and not several.
-// [File.FlushSoon] writes them if there is no Save soon.
+// Buffer is a write-behind buffer: the next Save writes its entries too, so an event needs only one write to disk. [File.FlushSoon]
+// writes them if no Save follows.
 type Buffer[E any] struct {
 	entries  func(e E) []eventloop.Saved
-	buffered chan<- struct{} // gets a token when an entry is added
+	buffered chan<- struct{} // receives a token when an entry is added
 
 	mu      sync.Mutex
 	pending []E
@@ -29,7 +29,7 @@ func (b *Buffer[E]) Add(entries ...E) {
 	b.pending = append(b.pending, entries...)
 	select {
 	case b.buffered <- struct{}{}:
-	default: // the token is there already
+	default: // it has a token
 	}
 }
 
@@ -76,7 +76,7 @@ func NewBuffer[E any](f *File, entries func(e E) []eventloop.Saved) *Buffer[E] {
 	return b
 }
 
-// keptTransactions is the number of the scheduler's records that outlive the agent. One of a pod's ADD takes some 10 kB.
+// keptTransactions is the number of the scheduler's records in the file. The record of an ADD has about 10 kB.
 const keptTransactions = 200
 
 // transactionEntries writes a record and deletes the oldest one. Sequence numbers have no gaps.
@@ -89,7 +89,7 @@ func transactionEntries(r *kvscheduler.Record) []eventloop.Saved {
 	return entries
 }
 
-// Journal keeps the values that the scheduler applied last. After a restart the machine is read back anyway.
+// Journal stores the values that the scheduler applied last.
 type Journal struct {
 	db *bbolt.DB
 	*Buffer[kvscheduler.JournalEntry]

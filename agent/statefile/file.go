@@ -1,5 +1,5 @@
-// Package statefile stores the agent's durable state in a bbolt file with buckets. It moves a damaged file aside, and refuses the file of
-// a newer schema.
+// Package statefile stores the agent's durable state in a bbolt file. It moves a damaged file aside and rejects a file of a newer
+// schema.
 package statefile
 
 import (
@@ -26,7 +26,7 @@ import (
 	"github.com/weftnet/weft/kvscheduler"
 )
 
-// schemaVersion is the version of the layout. Open refuses a newer one.
+// schemaVersion is the version of the layout. Open rejects newer versions.
 const schemaVersion = 1
 
 // Buckets of the state file.
@@ -47,8 +47,8 @@ const (
 	BucketChains       = "chains"
 )
 
-// KeyOwes is in the bucket meta of a new file until it holds all attachments that an earlier file may have had.
-const KeyOwes = "owes"
+// KeyIncomplete is in the bucket meta of a new file until the file has all attachments of a previous one.
+const KeyIncomplete = "owes"
 
 // trialKey is in the bucket meta during a trial.
 const trialKey = "trial"
@@ -58,35 +58,35 @@ var allBuckets = []string{
 	BucketExternals, BucketApplied, BucketTransactions, BucketQuarantine, BucketChains, eventloop.RecordsBucket,
 }
 
-// File holds the durable state of one agent at a time, in buckets.
+// File is the state file. Only one agent at a time can have it open.
 type File struct {
 	db       *bbolt.DB
 	path     string
-	saving   sync.Mutex // one Save at a time: entries of buffers are counted between its transaction and its end
+	saving   sync.Mutex // one Save at a time: Save counts the entries of buffers in its transaction and drops them after it
 	buffers  []buffer
-	buffered chan struct{} // holds a token when an entry was buffered
+	buffered chan struct{} // has a token after an entry was buffered
 
 	Journal      *Journal
-	Transactions *Buffer[*kvscheduler.Record] // the end of the scheduler's log, which operators need after a crash
+	Transactions *Buffer[*kvscheduler.Record] // the last records of the scheduler's log
 
 	OnSave func(took time.Duration) // called after each durable write
-	OnFull func(err error)          // called after each write that the file refused
+	OnFull func(err error)          // called after each failed write
 
-	// Owes reports whether attachments may be missing: the file is new, or an entry cannot be read.
-	Owes bool
+	// Incomplete reports whether attachments may be missing: the file is new, or an entry cannot be read.
+	Incomplete bool
 
 	// Quarantined is the path to which Open moved a damaged file; "": the file was valid.
 	Quarantined string
 }
 
-// Open opens the state file or creates it. It waits until ctx ends for an agent that has the file open. It moves a damaged file aside
-// and creates a new one, and refuses the file of a newer schema.
+// Open opens or creates the state file. If another agent has the file open, Open waits until ctx ends. Open moves a damaged file aside
+// and creates a new one. It rejects a file of a newer schema.
 func Open(ctx context.Context, path string, log *slog.Logger) (*File, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, fmt.Errorf("state directory: %w", err)
 	}
 	restrictDamaged(path, log)
-	db, err := openSound(ctx, path, log)
+	db, err := openValid(ctx, path, log)
 	f := &File{db: db, path: path, OnSave: func(time.Duration) {}, OnFull: func(error) {}, buffered: make(chan struct{}, 1)}
 	if isDamage(err) {
 		f.Quarantined = fmt.Sprintf("%s.damaged-%s", path, time.Now().UTC().Format("20060102T150405.000"))
@@ -94,7 +94,7 @@ func Open(ctx context.Context, path string, log *slog.Logger) (*File, error) {
 		if err := os.Rename(path, f.Quarantined); err != nil {
 			return nil, fmt.Errorf("move damaged state file aside: %w", err)
 		}
-		f.db, err = openSound(ctx, path, log)
+		f.db, err = openValid(ctx, path, log)
 	}
 	if err != nil {
 		return nil, err
@@ -112,7 +112,7 @@ func (f *File) Close() error {
 	return errors.Join(f.Save(context.Background(), nil), f.db.Close())
 }
 
-// Save makes values durable before it returns, all or none. It is the event loop's durable step, and safe for concurrent use.
+// Save writes the values durably, all or none. It is safe for concurrent use.
 func (f *File) Save(ctx context.Context, saved []eventloop.Saved) error {
 	f.saving.Lock()
 	defer f.saving.Unlock()
@@ -142,17 +142,16 @@ func (f *File) Save(ctx context.Context, saved []eventloop.Saved) error {
 			b.settle(written[i])
 		}
 		f.OnSave(time.Since(began))
-	case complete: // the values are valid, so the file is the cause
+	case complete: // the values are valid: the file is the cause
 		f.OnFull(err)
 	}
 	return err
 }
 
-// flushAfter is the longest time that a buffered entry waits for a Save.
+// flushAfter is the maximum time between buffering an entry and writing it.
 const flushAfter = 100 * time.Millisecond
 
-// FlushSoon writes buffered entries that no Save writes within flushAfter, until ctx ends. Operators need the last transaction before a
-// crash most of all.
+// FlushSoon writes buffered entries after flushAfter if no Save has, until ctx ends. After a crash operators need the last transaction.
 func (f *File) FlushSoon(ctx context.Context) error {
 	wait := time.NewTimer(0)
 	defer wait.Stop()
@@ -175,13 +174,13 @@ func (f *File) FlushSoon(ctx context.Context) error {
 }
 
 const (
-	// trialPages is the number of pages by which a trial lets the file grow: more than an event does.
+	// trialPages is the number of pages by which a trial extends the file: more than an event.
 	trialPages = 16
-	// maxTrial bounds the size of a trial, in bytes.
+	// maxTrial limits the size of a trial, in bytes.
 	maxTrial = 4 << 20
 )
 
-// try writes an entry and deletes it. The entry needs more pages than are free in the file, so that a full disk refuses it.
+// try writes an entry and deletes it. The entry needs more pages than are free in the file, so the write fails on a full disk.
 func (f *File) try() error {
 	stats := f.db.Stats()
 	size := (stats.FreePageN + stats.PendingPageN + trialPages) * f.db.Info().PageSize
@@ -219,7 +218,7 @@ func put(tx *bbolt.Tx, v eventloop.Saved) (err error) {
 	return b.Put([]byte(v.Key), raw)
 }
 
-// Load decodes the values of a bucket in the order of their keys. It logs and skips an entry that cannot be decoded, and sets Owes.
+// Load decodes the values of a bucket in the order of their keys. It logs and skips invalid entries, and sets Incomplete.
 func Load[V any](f *File, bucket string, log *slog.Logger) ([]V, error) {
 	var values []V
 	err := f.db.View(func(tx *bbolt.Tx) error {
@@ -227,11 +226,11 @@ func Load[V any](f *File, bucket string, log *slog.Logger) ([]V, error) {
 			var v V
 			err := json.Unmarshal(raw, &v)
 			if err == nil && bytes.Equal(bytes.TrimSpace(raw), []byte("null")) {
-				err = errors.New("it is null")
+				err = errors.New("value is null")
 			}
 			if err != nil {
 				log.Error("entry of the state file skipped", "bucket", bucket, "key", string(k), "err", err)
-				f.Owes = true
+				f.Incomplete = true
 				return nil
 			}
 			values = append(values, v)
@@ -244,7 +243,7 @@ func Load[V any](f *File, bucket string, log *slog.Logger) ([]V, error) {
 	return values, nil
 }
 
-// Get reads one value into a variable. It returns false if there is no such key.
+// Get reads one value. It returns false if the key does not exist.
 func (f *File) Get(bucket, key string, into any) (there bool, err error) {
 	err = f.db.View(func(tx *bbolt.Tx) error {
 		raw := tx.Bucket([]byte(bucket)).Get([]byte(key))
@@ -304,16 +303,16 @@ func (f *File) prepare() error {
 		meta := tx.Bucket([]byte(BucketMeta))
 		key := []byte("schema")
 		raw := meta.Get(key)
-		f.Owes = raw == nil || meta.Get([]byte(KeyOwes)) != nil
+		f.Incomplete = raw == nil || meta.Get([]byte(KeyIncomplete)) != nil
 		if raw == nil {
-			err := meta.Put([]byte(KeyOwes), []byte("attachments"))
+			err := meta.Put([]byte(KeyIncomplete), []byte("attachments"))
 			return errors.Join(err, meta.Put(key, binary.BigEndian.AppendUint32(nil, schemaVersion)))
 		}
 		if len(raw) != 4 {
-			return fmt.Errorf("state file %s has an invalid schema %q: move the file away to start with a new one", f.path, raw)
+			return fmt.Errorf("state file %s has an invalid schema %q: move the file to start with a new one", f.path, raw)
 		}
 		if v := binary.BigEndian.Uint32(raw); v > schemaVersion {
-			return fmt.Errorf("state file %s has schema %d, this agent knows up to %d: run the newer agent, or move the file away to start with a new one",
+			return fmt.Errorf("state file %s has schema %d, this agent supports up to %d: run the newer agent, or move the file to start with a new one",
 				f.path, v, schemaVersion)
 		}
 		return nil
@@ -327,9 +326,9 @@ func isDamage(err error) bool {
 		errors.Is(err, bolterrors.ErrChecksum) || errors.Is(err, bolterrors.ErrVersionMismatch)
 }
 
-// openSound opens the file and reads all of it: bbolt opens a damaged file without an error and panics later. Reading behind the end of a
-// truncated file is a memory fault, which ends the process unless it is turned into a panic.
-func openSound(ctx context.Context, path string, log *slog.Logger) (db *bbolt.DB, err error) {
+// openValid opens the file and checks all of it: bbolt opens a damaged file without an error and panics later. Reading beyond the end
+// of a truncated file is a memory fault; SetPanicOnFault makes it a panic.
+func openValid(ctx context.Context, path string, log *slog.Logger) (db *bbolt.DB, err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
 		if p := recover(); p != nil {
@@ -349,7 +348,7 @@ func openSound(ctx context.Context, path string, log *slog.Logger) (db *bbolt.DB
 		})
 	}
 	if info, statErr := os.Stat(path); statErr == nil && info.Size() > 0 {
-		if db, err = open(true); err == nil { // which does not load the list of free pages
+		if db, err = open(true); err == nil { // read-only: bbolt does not load the list of free pages
 			err = errors.Join(checkPages(db), db.Close())
 		}
 	}
@@ -357,9 +356,9 @@ func openSound(ctx context.Context, path string, log *slog.Logger) (db *bbolt.DB
 		db, err = open(false)
 	}
 	if errors.Is(err, bolterrors.ErrTimeout) {
-		return nil, fmt.Errorf("state file %s is held by %s: stop that agent first", path, holder(path))
+		return nil, fmt.Errorf("state file %s is locked by %s: stop that agent first", path, holder(path))
 	}
-	if err != nil && isCut(path) && !errors.As(err, new(syscall.Errno)) { // bbolt has no error of its own for it
+	if err != nil && isTruncated(path) && !errors.As(err, new(syscall.Errno)) { // bbolt has no specific error
 		err = fmt.Errorf("%w: %w", errDamaged, err)
 	}
 	if err != nil {
@@ -371,8 +370,8 @@ func openSound(ctx context.Context, path string, log *slog.Logger) (db *bbolt.DB
 	return db, nil
 }
 
-// isCut reports whether a file is too short for the two meta pages that each state file has.
-func isCut(path string) bool {
+// isTruncated reports whether a file is shorter than its two meta pages.
+func isTruncated(path string) bool {
 	info, err := os.Stat(path)
 	return err == nil && info.Size() > 0 && info.Size() < 2*int64(os.Getpagesize())
 }

@@ -39,7 +39,7 @@ func save(t *testing.T, s *File, saved ...eventloop.Saved) {
 	}
 }
 
-func TestWhatWasSavedIsThereAfterReopening(t *testing.T) {
+func TestSavedValuesAreReadAfterReopening(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "dir", "state.db")
 	s := openState(t, path)
 	save(t, s, eventloop.Saved{Bucket: BucketLeases, Key: "a", Value: "one"}, eventloop.Saved{Bucket: BucketLeases, Key: "b", Value: "two"})
@@ -53,21 +53,21 @@ func TestWhatWasSavedIsThereAfterReopening(t *testing.T) {
 	}
 }
 
-func TestASaveThatFailsKeepsNothing(t *testing.T) {
+func TestFailedSaveWritesNothing(t *testing.T) {
 	s := openState(t, filepath.Join(t.TempDir(), "state.db"))
 	err := s.Save(t.Context(), []eventloop.Saved{
 		{Bucket: BucketLeases, Key: "a", Value: "one"},
 		{Bucket: BucketLeases, Key: "b", Value: func() {}},
 	})
 	if err == nil {
-		t.Fatal("a value that cannot be encoded was saved")
+		t.Fatal("an invalid value was saved")
 	}
 	if got, _ := Load[string](s, BucketLeases, quiet); len(got) != 0 {
-		t.Errorf("kept %q of a failed save", got)
+		t.Errorf("a failed save wrote %q", got)
 	}
 }
 
-func TestADamagedFileIsMovedAsideAndKept(t *testing.T) {
+func TestDamagedFileIsMovedAside(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "state.db")
 	s := openState(t, path)
 	for i := range 200 {
@@ -76,7 +76,7 @@ func TestADamagedFileIsMovedAsideAndKept(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	// Leave the two meta pages whole, so that bbolt opens the file, and ruin the rest.
+	// bbolt opens the file because the two meta pages are valid.
 	raw, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
@@ -99,17 +99,17 @@ func TestADamagedFileIsMovedAsideAndKept(t *testing.T) {
 	}
 }
 
-func TestATornFileIsMovedAside(t *testing.T) {
+func TestFileOfAnotherFormatIsMovedAside(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "state.db")
 	if err := os.WriteFile(path, []byte("not a database at all"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if s := openState(t, path); s.Quarantined == "" {
-		t.Error("garbage was taken for a state file")
+		t.Error("the file was accepted")
 	}
 }
 
-func TestANewerSchemaIsRefused(t *testing.T) {
+func TestNewerSchemaIsRejected(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "state.db")
 	s := openState(t, path)
 	err := s.db.Update(func(tx *bbolt.Tx) error {
@@ -125,23 +125,23 @@ func TestANewerSchemaIsRefused(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	if _, err := os.Stat(path); err != nil {
-		t.Errorf("the newer file must stay where it is: %v", err)
+		t.Errorf("the newer file was moved: %v", err)
 	}
 }
 
-func TestTheHolderOfTheFileIsNamed(t *testing.T) {
+func TestOpenNamesTheProcessThatLockedTheFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "state.db")
 	openState(t, path)
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	_, err := Open(ctx, path, quiet)
-	if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("held by process %d", os.Getpid())) {
+	if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("locked by process %d", os.Getpid())) {
 		t.Errorf("got %v", err)
 	}
 }
 
 // rows: CIL-09
-func TestAnEntryThatCannotBeReadDoesNotHideTheOthers(t *testing.T) {
+func TestLoadSkipsInvalidEntries(t *testing.T) {
 	s := openState(t, filepath.Join(t.TempDir(), "state.db"))
 	save(t, s, eventloop.Saved{Bucket: BucketLeases, Key: "a", Value: 7}, eventloop.Saved{Bucket: BucketLeases, Key: "b", Value: "two"})
 	if got, err := Load[string](s, BucketLeases, quiet); err != nil || len(got) != 1 || got[0] != "two" {
@@ -149,7 +149,7 @@ func TestAnEntryThatCannotBeReadDoesNotHideTheOthers(t *testing.T) {
 	}
 }
 
-func TestAppliedValuesRideAlongWithTheNextSave(t *testing.T) {
+func TestSaveWritesBufferedJournalEntries(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "state.db")
 	s := openState(t, path)
 	entries := []kvscheduler.JournalEntry{{Ref: "k/a", Hash: 1, V: []byte("1")}, {Ref: "k/b", Hash: 2, V: []byte("2")}}
@@ -175,7 +175,7 @@ func TestAppliedValuesRideAlongWithTheNextSave(t *testing.T) {
 	}
 }
 
-func TestSeveralMaySaveAtOnce(t *testing.T) {
+func TestSaveIsSafeForConcurrentUse(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "state.db")
 	s := openState(t, path)
 	const savers, each = 8, 50
@@ -202,11 +202,11 @@ func TestSeveralMaySaveAtOnce(t *testing.T) {
 		kept++
 	}
 	if kept != savers*each {
-		t.Errorf("%d of %d applied values are there after reopening", kept, savers*each)
+		t.Errorf("%d of %d applied values exist after reopening", kept, savers*each)
 	}
 }
 
-func TestTheEndOfTheLogRidesAlong(t *testing.T) {
+func TestLastTransactionsAreKept(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "state.db")
 	s := openState(t, path)
 	for seq := range uint64(keptTransactions + 3) {
@@ -217,12 +217,12 @@ func TestTheEndOfTheLogRidesAlong(t *testing.T) {
 	}
 	got, err := Load[*kvscheduler.Record](openState(t, path), BucketTransactions, quiet)
 	if err != nil || len(got) != keptTransactions || got[0].Seq != 4 {
-		t.Fatalf("kept %d from number %d on, %v", len(got), got[0].Seq, err)
+		t.Fatalf("kept %d, the first is number %d, %v", len(got), got[0].Seq, err)
 	}
 }
 
-// kill -9 a second after an ADD lost the transaction of the ADD.
-func TestTheEndOfTheLogIsDurableWithoutAnotherEvent(t *testing.T) {
+// Regression test: kill -9 a second after an ADD lost the transaction of the ADD.
+func TestFlushSoonWritesTransactionsWithoutASave(t *testing.T) {
 	s := openState(t, filepath.Join(t.TempDir(), "state.db"))
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error)
@@ -242,7 +242,7 @@ func TestTheEndOfTheLogIsDurableWithoutAnotherEvent(t *testing.T) {
 	})
 }
 
-func TestAChangedBootIDIsNoticed(t *testing.T) {
+func TestSwapBootIDReturnsThePreviousID(t *testing.T) {
 	s := openState(t, filepath.Join(t.TempDir(), "state.db"))
 	for _, step := range []struct{ id, before string }{{"one", ""}, {"one", "one"}, {"two", "one"}} {
 		if before, err := s.SwapBootID(step.id); err != nil || before != step.before {
@@ -251,7 +251,7 @@ func TestAChangedBootIDIsNoticed(t *testing.T) {
 	}
 }
 
-func TestANewFileOwesTheAttachmentsOfThoseBeforeUntilTheyAreIn(t *testing.T) {
+func TestNewFileIsIncompleteUntilTheKeyIsRemoved(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "state.db")
 	again := func(s *File) *File {
 		t.Helper()
@@ -261,24 +261,24 @@ func TestANewFileOwesTheAttachmentsOfThoseBeforeUntilTheyAreIn(t *testing.T) {
 		return openState(t, path)
 	}
 	s := openState(t, path)
-	if !s.Owes {
-		t.Error("a new file owes nothing")
+	if !s.Incomplete {
+		t.Error("a new file is complete")
 	}
-	if s = again(s); !s.Owes {
-		t.Error("the debt was forgotten by a restart")
+	if s = again(s); !s.Incomplete {
+		t.Error("a reopened file is complete")
 	}
-	save(t, s, eventloop.Saved{Bucket: BucketMeta, Key: KeyOwes})
-	if s = again(s); s.Owes {
-		t.Error("a debt that was paid is owed again")
+	save(t, s, eventloop.Saved{Bucket: BucketMeta, Key: KeyIncomplete})
+	if s = again(s); s.Incomplete {
+		t.Error("the file is incomplete after the key was removed")
 	}
 	save(t, s, eventloop.Saved{Bucket: BucketAttachments, Key: "a", Value: 7})
-	if got, err := Load[string](s, BucketAttachments, quiet); err != nil || len(got) != 0 || !s.Owes {
-		t.Errorf("got %q, %v: an entry that cannot be read is not owed", got, err)
+	if got, err := Load[string](s, BucketAttachments, quiet); err != nil || len(got) != 0 || !s.Incomplete {
+		t.Errorf("got %q, %v: the file is complete although an entry is invalid", got, err)
 	}
 }
 
-// The file holds the secrets of memifs. One that was there keeps its mode otherwise.
-func TestTheStateFileIsClosedToOtherUsers(t *testing.T) {
+// The file contains secrets of memifs. An existing file may have another mode.
+func TestOtherUsersCannotReadTheStateFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "state.db")
 	s := openState(t, path)
 	save(t, s, eventloop.Saved{Bucket: BucketLeases, Key: "a", Value: "one"})
@@ -306,8 +306,7 @@ func TestTheStateFileIsClosedToOtherUsers(t *testing.T) {
 	}
 }
 
-// A damaged file is moved aside with its secrets.
-func TestADamagedStateFileIsClosedToOtherUsers(t *testing.T) {
+func TestOtherUsersCannotReadADamagedStateFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "state.db")
 	if err := errors.Join(os.WriteFile(path, []byte("not a database at all"), 0o600), os.Chmod(path, 0o644)); err != nil {
 		t.Fatal(err)

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// holder names the process that has a lock on the file, for an error message; /proc/locks knows it by inode.
+// holder describes the process that has locked the file. /proc/locks identifies the file by its inode.
 func holder(path string) string {
 	var st unix.Stat_t
 	if unix.Stat(path, &st) != nil {
@@ -34,7 +34,7 @@ func holder(path string) string {
 func command(pid string) string {
 	comm, err := os.ReadFile("/proc/" + pid + "/comm")
 	if err != nil {
-		return "gone meanwhile"
+		return "ended"
 	}
 	return strings.TrimSpace(string(comm))
 }

@@ -8,22 +8,22 @@ import (
 	"time"
 )
 
-// trialInterval is the time between two trials of a file that refused a write.
+// trialInterval is the time between two trial writes after a failed write.
 const trialInterval = 5 * time.Second
 
-// Monitor reports whether the file can be written. A failed write reports an error. Only a trial reports that the file is writable again,
-// because a small write of an event may fit where the next one does not.
+// Monitor reports whether the file is writable. A failed write reports an error. Only a trial write reports that the file is writable
+// again: the small write of an event may succeed although the next one fails.
 type Monitor struct {
 	try    func() error
 	report func(err error)
 	log    *slog.Logger
-	failed chan struct{} // holds a token after a failed write
+	failed chan struct{} // has a token after a failed write
 
 	failing atomic.Bool
 }
 
-// NewMonitor returns a monitor of the file. It calls report with the error of each failed write and trial, and with nil once the file is
-// writable again.
+// NewMonitor returns a monitor of the file. It calls report with the error of each failed write and trial, and with nil when the file
+// is writable again.
 func NewMonitor(f *File, report func(err error), log *slog.Logger) *Monitor {
 	m := &Monitor{try: f.try, log: log, failed: make(chan struct{}, 1)}
 	m.report = func(err error) {
@@ -43,11 +43,11 @@ func (m *Monitor) fail(err error) {
 	m.report(err)
 	select {
 	case m.failed <- struct{}{}:
-	default: // trials are under way
+	default: // Run is trying already
 	}
 }
 
-// Run tries to write after each failure until that succeeds.
+// Run repeats trial writes after each failure until one succeeds.
 func (m *Monitor) Run(ctx context.Context) error {
 	for {
 		select {
@@ -76,7 +76,7 @@ func (m *Monitor) recover(ctx context.Context) error {
 	}
 }
 
-// Try reports whether the file can be written. After a failed write it tries.
+// Try returns nil if the file is writable. After a failed write it makes a trial write.
 func (m *Monitor) Try() error {
 	if !m.failing.Load() {
 		return nil

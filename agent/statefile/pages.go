@@ -10,17 +10,17 @@ import (
 	"go.etcd.io/bbolt"
 )
 
-// bbolt maps its file and follows page numbers as they are: one behind the end of the file is a fault, and one that leads back
-// an endless recursion. Both end the process, and cannot be recovered from in the goroutine of tx.Check. So pages are walked
-// before that by reading, in a file that is open for reading only: then bbolt has looked at no more than its meta pages.
+// bbolt maps its file and follows page numbers without checks. A number beyond the end of the file causes a memory fault, and a cycle
+// causes an endless recursion. Both end the process; tx.Check runs in a goroutine that cannot recover. Therefore checkPages reads the
+// pages first, while the file is open read-only: bbolt has read only the meta pages then.
 //
 // The layout (bbolt's internal/common/page.go and bucket.go, version 2 of the format), in the byte order of the machine:
 //
-//	page:           id 8, flags 2, count 2, overflow 4 (further pages that belong to it), elements
+//	page:           id 8, flags 2, count 2, overflow 4 (number of further pages), elements
 //	branch element: position of the key 4, its size 4, page 8
 //	leaf element:   flags 4, position of the key 4, its size 4, size of the value 4; the value follows the key
 //	bucket (value): root page 8, sequence 8, and if the root page is 0, a leaf page
-//	meta page:      after 16 others and the root bucket, list of free pages 8, end 8, transaction 8
+//	meta page:      16 bytes, root bucket, list of free pages 8, end 8, transaction 8
 //	free pages:     8 each; if count is 65535 the first is the count
 const (
 	pageHeader   = 16
@@ -38,7 +38,7 @@ const (
 type pageWalk struct {
 	file *os.File
 	size uint64 // of a page, in bytes
-	end  uint64 // number of the first page that is not used
+	end  uint64 // number of the first unused page
 	seen map[uint64]bool
 }
 
@@ -55,7 +55,7 @@ func checkPages(db *bbolt.DB) error {
 	}
 	return db.View(func(tx *bbolt.Tx) error {
 		if tx.Size() > info.Size() {
-			return fmt.Errorf("%w: %d of %d bytes are there", errDamaged, info.Size(), tx.Size())
+			return fmt.Errorf("%w: the file has %d of %d bytes", errDamaged, info.Size(), tx.Size())
 		}
 		size := uint64(db.Info().PageSize)
 		walk := pageWalk{file: file, size: size, end: uint64(tx.Size()) / size, seen: map[uint64]bool{}}
@@ -69,18 +69,18 @@ func checkPages(db *bbolt.DB) error {
 	})
 }
 
-// page reads a page and those below it.
+// page checks a page and its children.
 func (w *pageWalk) page(id uint64) error {
 	var header [pageHeader]byte
 	if id < 2 || id >= w.end { // the first two are meta pages
-		return fmt.Errorf("there is no page %d", id)
+		return fmt.Errorf("page %d does not exist", id)
 	}
 	if _, err := w.file.ReadAt(header[:], int64(id*w.size)); err != nil {
 		return fmt.Errorf("page %d: %w", id, err)
 	}
 	more := uint64(binary.NativeEndian.Uint32(header[12:]))
 	if id+more >= w.end {
-		return fmt.Errorf("page %d has %d further ones, of %d", id, more, w.end)
+		return fmt.Errorf("page %d has %d further pages, the file has %d", id, more, w.end)
 	}
 	for at := id; at <= id+more; at++ {
 		if w.seen[at] {
@@ -92,11 +92,11 @@ func (w *pageWalk) page(id uint64) error {
 	if _, err := w.file.ReadAt(whole, int64(id*w.size)); err != nil {
 		return fmt.Errorf("page %d: %w", id, err)
 	}
-	below, err := pagesBelow(whole)
+	children, err := childrenOf(whole)
 	if err != nil {
 		return fmt.Errorf("page %d: %w", id, err)
 	}
-	for _, child := range below {
+	for _, child := range children {
 		if err := w.page(child); err != nil {
 			return err
 		}
@@ -104,7 +104,7 @@ func (w *pageWalk) page(id uint64) error {
 	return nil
 }
 
-// freePages reads the list of free pages, whose page the meta page of a transaction names.
+// freePages checks the list of free pages. The meta page of a transaction has its page number.
 func (w *pageWalk) freePages(transaction uint64) error {
 	var meta [pageHeader + 64]byte
 	for _, at := range []uint64{0, w.size} {
@@ -113,12 +113,12 @@ func (w *pageWalk) freePages(transaction uint64) error {
 			continue
 		}
 		id := binary.NativeEndian.Uint64(meta[pageHeader+32:])
-		if id == math.MaxUint64 { // there is none
+		if id == math.MaxUint64 { // no list
 			return nil
 		}
 		var header [pageHeader + 8]byte
 		if id < 2 || id >= w.end || w.seen[id] {
-			return fmt.Errorf("there is no page %d", id)
+			return fmt.Errorf("page %d does not exist", id)
 		}
 		if _, err := w.file.ReadAt(header[:], int64(id*w.size)); err != nil {
 			return err
@@ -132,32 +132,32 @@ func (w *pageWalk) freePages(transaction uint64) error {
 		}
 		return nil
 	}
-	return errors.New("no meta page names it")
+	return errors.New("no meta page of the transaction")
 }
 
-// pagesBelow are the pages that the elements of a page name.
-func pagesBelow(page []byte) (below []uint64, err error) {
-	// Before it changes a page bbolt ends the process if a key is empty.
+// childrenOf returns the numbers of the child pages in a page. It rejects empty keys, for which bbolt ends the process when it
+// changes the page.
+func childrenOf(page []byte) (children []uint64, err error) {
 	flags, count := binary.NativeEndian.Uint16(page[8:]), int(binary.NativeEndian.Uint16(page[10:]))
 	if flags != branchPage && flags != leafPage || pageHeader+count*pageElement > len(page) {
-		return nil, fmt.Errorf("it has %d elements and flags %#x", count, flags)
+		return nil, fmt.Errorf("%d elements and flags %#x", count, flags)
 	}
 	for i := range count {
 		rest := page[pageHeader+i*pageElement:]
 		if flags == branchPage {
 			if uint64(field(rest, 0))+uint64(field(rest, 4)) > uint64(len(rest)) {
-				return nil, fmt.Errorf("element %d is behind its end", i)
+				return nil, fmt.Errorf("element %d is beyond its end", i)
 			}
 			if field(rest, 4) == 0 {
 				return nil, fmt.Errorf("element %d has no key", i)
 			}
-			below = append(below, binary.NativeEndian.Uint64(rest[8:]))
+			children = append(children, binary.NativeEndian.Uint64(rest[8:]))
 			continue
 		}
 		value := uint64(field(rest, 4)) + uint64(field(rest, 8))
 		size := uint64(field(rest, 12))
 		if value+size > uint64(len(rest)) {
-			return nil, fmt.Errorf("element %d is behind its end", i)
+			return nil, fmt.Errorf("element %d is beyond its end", i)
 		}
 		if field(rest, 8) == 0 {
 			return nil, fmt.Errorf("element %d has no key", i)
@@ -169,26 +169,26 @@ func pagesBelow(page []byte) (below []uint64, err error) {
 		if err != nil {
 			return nil, fmt.Errorf("bucket %d: %w", i, err)
 		}
-		below = append(below, roots...)
+		children = append(children, roots...)
 	}
-	return below, nil
+	return children, nil
 }
 
-// pagesOfBucket are the root page of a bucket, or those that the page in it names.
+// pagesOfBucket returns the root page of a bucket, or the children of an inline bucket.
 func pagesOfBucket(bucket []byte) ([]uint64, error) {
 	if len(bucket) < bucketHeader {
-		return nil, fmt.Errorf("it has %d bytes", len(bucket))
+		return nil, fmt.Errorf("bucket has %d bytes", len(bucket))
 	}
 	if root := binary.NativeEndian.Uint64(bucket); root != 0 {
 		return []uint64{root}, nil
 	}
 	inner := bucket[bucketHeader:]
 	if len(inner) < pageHeader || binary.NativeEndian.Uint16(inner[8:]) != leafPage {
-		return nil, fmt.Errorf("its %d bytes hold no page of elements", len(inner))
+		return nil, fmt.Errorf("its %d bytes are not a leaf page", len(inner))
 	}
-	below, err := pagesBelow(inner)
-	if err == nil && len(below) > 0 {
-		err = errors.New("the page in it has buckets")
+	children, err := childrenOf(inner)
+	if err == nil && len(children) > 0 {
+		err = errors.New("the inline page has buckets")
 	}
 	return nil, err
 }

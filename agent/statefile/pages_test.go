@@ -14,8 +14,8 @@ import (
 	"github.com/weftnet/weft/eventloop"
 )
 
-// TestADamagedPageIsFoundBeforeItIsFollowed has a file of several levels. bbolt alone ends the process on each of these.
-func TestADamagedPageIsFoundBeforeItIsFollowed(t *testing.T) {
+// The file has branch pages. Without checkPages bbolt ends the process in each case.
+func TestDamagedPagesAreDetected(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "state.db")
 	s := openState(t, path)
 	var values []eventloop.Saved
@@ -26,43 +26,43 @@ func TestADamagedPageIsFoundBeforeItIsFollowed(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	sound, err := os.ReadFile(path)
+	valid, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	size := os.Getpagesize()
 	branch := size
-	for binary.NativeEndian.Uint16(sound[branch+8:]) != branchPage {
+	for binary.NativeEndian.Uint16(valid[branch+8:]) != branchPage {
 		branch += size
 	}
 	child := branch + pageHeader + 8
 	for name, change := range map[string]func(b []byte) []byte{
-		"its end is missing":                  func(b []byte) []byte { return b[:3*size] },
-		"the second meta page is cut":         func(b []byte) []byte { return b[:2*size-7] },
-		"only its first octets are there":     func(b []byte) []byte { return b[:100] },
-		"its end within a page is missing":    func(b []byte) []byte { return b[:2*size+100] },
-		"a page that is behind its end":       func(b []byte) []byte { binary.NativeEndian.PutUint64(b[child:], 1<<40); return b },
-		"a page that leads back to itself":    func(b []byte) []byte { binary.NativeEndian.PutUint64(b[child:], uint64(branch/size)); return b },
-		"a page with billions of others":      func(b []byte) []byte { binary.NativeEndian.PutUint32(b[branch+12:], 1<<32-1); return b },
-		"a page with a key behind its end":    func(b []byte) []byte { binary.NativeEndian.PutUint32(b[branch+pageHeader+4:], 1<<31); return b },
-		"a page with too many elements":       func(b []byte) []byte { binary.NativeEndian.PutUint16(b[branch+10:], 1<<16-1); return b },
-		"a page that is of no kind":           func(b []byte) []byte { b[branch+8] = 3; return b },
-		"a page that the meta page calls its": func(b []byte) []byte { binary.NativeEndian.PutUint64(b[child:], 1); return b },
+		"truncated after a page":         func(b []byte) []byte { return b[:3*size] },
+		"truncated second meta page":     func(b []byte) []byte { return b[:2*size-7] },
+		"only 100 bytes":                 func(b []byte) []byte { return b[:100] },
+		"truncated within a page":        func(b []byte) []byte { return b[:2*size+100] },
+		"a page beyond the end":          func(b []byte) []byte { binary.NativeEndian.PutUint64(b[child:], 1<<40); return b },
+		"a cycle":                        func(b []byte) []byte { binary.NativeEndian.PutUint64(b[child:], uint64(branch/size)); return b },
+		"billions of further pages":      func(b []byte) []byte { binary.NativeEndian.PutUint32(b[branch+12:], 1<<32-1); return b },
+		"a key beyond the end of a page": func(b []byte) []byte { binary.NativeEndian.PutUint32(b[branch+pageHeader+4:], 1<<31); return b },
+		"too many elements":              func(b []byte) []byte { binary.NativeEndian.PutUint16(b[branch+10:], 1<<16-1); return b },
+		"an unknown kind of page":        func(b []byte) []byte { b[branch+8] = 3; return b },
+		"the meta page as a child":       func(b []byte) []byte { binary.NativeEndian.PutUint64(b[child:], 1); return b },
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "state.db")
-			if err := os.WriteFile(path, change(append([]byte(nil), sound...)), 0o600); err != nil {
+			if err := os.WriteFile(path, change(append([]byte(nil), valid...)), 0o600); err != nil {
 				t.Fatal(err)
 			}
 			if s := openState(t, path); s.Quarantined == "" {
-				t.Error("it was accepted")
+				t.Error("the file was accepted")
 			}
 		})
 	}
 }
 
-// TestASoundFileIsNotTakenForDamaged writes and deletes at random, and opens the file after each step.
-func TestASoundFileIsNotTakenForDamaged(t *testing.T) {
+// Random writes and deletes leave a valid file.
+func TestValidFilesAreNotMovedAside(t *testing.T) {
 	dir := t.TempDir()
 	rapid.Check(t, func(rt *rapid.T) {
 		path := filepath.Join(dir, "state.db")
@@ -87,12 +87,12 @@ func TestASoundFileIsNotTakenForDamaged(t *testing.T) {
 	})
 }
 
-func TestAnAttachmentThatIsNullIsOwed(t *testing.T) {
+func TestNullAttachmentMakesTheFileIncomplete(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "state.db")
 	s := openState(t, path)
-	save(t, s, eventloop.Saved{Bucket: BucketAttachments, Key: "a", Value: (*int)(nil)}, eventloop.Saved{Bucket: BucketMeta, Key: KeyOwes})
-	s.Owes = false
-	if got, err := Load[*int](s, BucketAttachments, quiet); len(got) > 0 || err != nil || !s.Owes {
-		t.Errorf("%v, %v, the file owes: %v", got, err, s.Owes)
+	save(t, s, eventloop.Saved{Bucket: BucketAttachments, Key: "a", Value: (*int)(nil)}, eventloop.Saved{Bucket: BucketMeta, Key: KeyIncomplete})
+	s.Incomplete = false
+	if got, err := Load[*int](s, BucketAttachments, quiet); len(got) > 0 || err != nil || !s.Incomplete {
+		t.Errorf("%v, %v, incomplete: %v", got, err, s.Incomplete)
 	}
 }

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// openRestricted opens a file that holds secrets, and removes the permissions of other users. A user who has the file open already
-// can go on reading it.
+// openRestricted opens a file with secrets and removes the permissions of other users. A user who already has the file open can still
+// read it.
 func openRestricted(name string, flag int, mode os.FileMode, log *slog.Logger) (*os.File, error) {
 	f, err := os.OpenFile(name, flag, mode)
 	if err != nil {
@@ -32,22 +32,22 @@ func restrict(f *os.File, log *slog.Logger) error {
 		return nil
 	}
 	if err := f.Chmod(0o600); err != nil {
-		return fmt.Errorf("take the permissions of other users away: %w", err)
+		return fmt.Errorf("remove the permissions of other users: %w", err)
 	}
-	log.Warn("other users could read a file with secrets: replace the secrets if they may have", "file", f.Name(), "mode", info.Mode().Perm().String())
+	log.Warn("file with secrets was accessible to other users: replace the secrets if they may have read it", "file", f.Name(), "mode", info.Mode().Perm().String())
 	return nil
 }
 
-// restrictDamaged restricts state files that were moved aside as damaged: they hold the same secrets.
+// restrictDamaged restricts damaged state files that were moved aside: they contain the same secrets.
 func restrictDamaged(path string, log *slog.Logger) {
 	names, err := filepath.Glob(path + ".damaged-*")
 	if err != nil {
-		return // the directory's name is a pattern, and a bad one
+		return // the directory's name is an invalid pattern
 	}
 	for _, name := range names {
 		f, err := openRestricted(name, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0, log)
 		if err != nil {
-			log.Warn("damaged state file is left as it is", "file", name, "err", err)
+			log.Warn("permissions of damaged state file not changed", "file", name, "err", err)
 			continue
 		}
 		_ = f.Close()
