@@ -93,7 +93,7 @@ func New(ctx context.Context, c config.Config, log *slog.Logger) (a *Agent, err 
 	a = &Agent{config: c, log: log, health: health.New(c.HealthFile, log)}
 	a.health.Served = a.markServed
 	if len(c.ReadinessGates) > 0 {
-		a.health.Require(health.Gates, "no gate was polled yet")
+		a.health.Require(health.Gates, "not polled yet")
 	}
 	a.metrics = metrics.New(metrics.Config{Kinds: wire.Kinds(), Read: func(ctx context.Context) metrics.State { return a.source.Read(ctx) }, Log: log.With("component", "metrics")})
 	defer func() {

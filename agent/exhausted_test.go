@@ -120,7 +120,7 @@ func TestReadinessHasTheCodeOfLimitedConnectivityWhileTheDataplaneIsLost(t *test
 	}
 	h.Set(health.Addresses, true, "")
 	h.Set(health.Network, true, "")
-	h.Require(health.Gates, "no gate was polled yet")
+	h.Require(health.Gates, "not polled yet")
 	if h.Missing() == nil || isLimited() {
 		t.Errorf("while a gate is closed: %v", h.Missing())
 	}

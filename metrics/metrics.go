@@ -1,3 +1,4 @@
+// Package metrics serves the Prometheus metrics of an agent.
 package metrics
 
 import (
@@ -10,23 +11,23 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// prefix is that of all names.
+// prefix is the first part of all metric names.
 const prefix = "weft"
 
-// Bounds of one scrape.
+// Limits of scrapes.
 const (
-	readLimit   = 2 * time.Second // for what is asked for at a scrape, as of the dataplane
-	mostScrapes = 4               // at once
+	readLimit  = 2 * time.Second // for Config.Read, which may query the dataplane
+	maxScrapes = 4               // concurrent
 )
 
-// Config is what Metrics are made of.
+// Config configures Metrics.
 type Config struct {
-	Kinds []string                    // of objects, whose counters are there from the beginning
-	Read  func(context.Context) State // asks for what is as it is at a scrape; it returns soon after the context ends
+	Kinds []string                    // kinds of objects, whose drift counters exist from the start
+	Read  func(context.Context) State // reads the state at a scrape; it must return soon after the context ends
 	Log   *slog.Logger
 }
 
-// Metrics are those of one agent. The observing methods may be called from anywhere and never wait.
+// Metrics are the metrics of one agent. Its methods are safe for concurrent use. The observing methods do not block.
 type Metrics struct {
 	config   Config
 	registry *prometheus.Registry
@@ -44,32 +45,38 @@ type Metrics struct {
 	commit     prometheus.Histogram
 }
 
+// Results of a rollback.
+const (
+	RolledBack         = "undone"     // all operations are undone
+	RollbackIncomplete = "incomplete" // some operations are not undone and will be retried
+)
+
 // Buckets of histograms, in seconds.
 var (
 	fineBuckets   = []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30}
 	coarseBuckets = []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60}
 )
 
-// New makes metrics in a registry of their own.
+// New returns metrics with their own registry.
 func New(config Config) *Metrics {
 	m := &Metrics{
 		config:   config,
 		registry: prometheus.NewRegistry(),
-		slots:    make(chan struct{}, mostScrapes),
+		slots:    make(chan struct{}, maxScrapes),
 
-		requests:  histograms("cni_request_duration_seconds", "Time that a request of the CNI plugin took.", coarseBuckets, "verb", "code"),
-		events:    histograms("event_duration_seconds", "Time that a phase of an event took; total is from its start to its end.", fineBuckets, "event", "phase"),
-		handlers:  histograms("event_handler_duration_seconds", "Time that one handler took of an event.", fineBuckets, "event", "handler"),
-		queueWait: histogram("event_queue_wait_seconds", "Time that an event waited before it was handled.", fineBuckets),
+		requests:  histograms("cni_request_duration_seconds", "Duration of requests of the CNI plugin.", coarseBuckets, "verb", "code"),
+		events:    histograms("event_duration_seconds", "Duration of the phases of events; phase total is from start to end.", fineBuckets, "event", "phase"),
+		handlers:  histograms("event_handler_duration_seconds", "Duration of the handlers of events.", fineBuckets, "event", "handler"),
+		queueWait: histogram("event_queue_wait_seconds", "Time that events spent in the queue.", fineBuckets),
 
-		operations: counters("transaction_operations_total", "Operations on objects of the machine.", "kind", "verb", "result"),
-		rollbacks:  counters("transaction_rollbacks_total", "Transactions that failed and were taken back.", "result"),
-		drift:      counters("drift_total", "Objects that were found other than they had been left.", "kind"),
+		operations: counters("transaction_operations_total", "Operations on objects.", "kind", "verb", "result"),
+		rollbacks:  counters("transaction_rollbacks_total", "Failed transactions that were undone.", "result"),
+		drift:      counters("drift_total", "Objects that another program changed or deleted.", "kind"),
 
 		reconnects: prometheus.NewCounter(prometheus.CounterOpts{
-			Namespace: prefix, Name: "dataplane_reconnects_total", Help: "Connections to the dataplane after the first one."}),
-		replay: histogram("dataplane_replay_seconds", "Time to bring a dataplane that was connected again to what is desired.", coarseBuckets),
-		commit: histogram("state_commit_seconds", "Time of one durable write of the state file.", fineBuckets),
+			Namespace: prefix, Name: "dataplane_reconnects_total", Help: "Reconnections to the dataplane."}),
+		replay: histogram("dataplane_replay_seconds", "Duration of replays to a reconnected dataplane.", coarseBuckets),
+		commit: histogram("state_commit_seconds", "Duration of durable writes of the state file.", fineBuckets),
 	}
 	m.registry.MustRegister(m.requests, m.events, m.handlers, m.queueWait, m.operations, m.rollbacks, m.drift, m.reconnects, m.replay, m.commit)
 	for _, kind := range config.Kinds {
@@ -81,24 +88,69 @@ func New(config Config) *Metrics {
 	return m
 }
 
-// ServeHTTP answers one scrape. While too many are under way it refuses.
+// ServeHTTP answers a scrape, or responds with 503 during maxScrapes other scrapes.
 func (m *Metrics) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	select {
 	case m.slots <- struct{}{}:
 		defer func() { <-m.slots }()
 	default:
-		http.Error(w, "too many scrapes at once", http.StatusServiceUnavailable)
+		http.Error(w, "too many concurrent scrapes", http.StatusServiceUnavailable)
 		return
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), readLimit)
 	defer cancel()
-	now := prometheus.NewRegistry()
-	now.MustRegister(reading{m.config.Read(ctx)})
-	promhttp.HandlerFor(prometheus.Gatherers{m.registry, now}, promhttp.HandlerOpts{
+	current := prometheus.NewRegistry()
+	current.MustRegister(reading{m.config.Read(ctx)})
+	promhttp.HandlerFor(prometheus.Gatherers{m.registry, current}, promhttp.HandlerOpts{
 		ErrorHandling: promhttp.ContinueOnError,
 		ErrorLog:      slog.NewLogLogger(m.config.Log.Handler(), slog.LevelWarn),
 	}).ServeHTTP(w, r)
 }
+
+// Request observes a request of the CNI plugin. code is the CNI error code, "0" for success, or the name of a gRPC code if the call
+// failed.
+func (m *Metrics) Request(verb, code string, took time.Duration) {
+	m.requests.WithLabelValues(verb, code).Observe(took.Seconds())
+}
+
+// Event is a handled event. Name is the name of its type.
+type Event struct {
+	Name     string
+	Waited   time.Duration
+	Phases   map[string]time.Duration
+	Handlers map[string]time.Duration
+}
+
+// Event observes a handled event.
+func (m *Metrics) Event(e Event) {
+	m.queueWait.Observe(e.Waited.Seconds())
+	for phase, took := range e.Phases {
+		m.events.WithLabelValues(e.Name, phase).Observe(took.Seconds())
+	}
+	for handler, took := range e.Handlers {
+		m.handlers.WithLabelValues(e.Name, handler).Observe(took.Seconds())
+	}
+}
+
+// Operation counts an operation on an object of a kind.
+func (m *Metrics) Operation(kind, verb, result string) {
+	m.operations.WithLabelValues(kind, verb, result).Inc()
+}
+
+// Rollback counts an undone transaction.
+func (m *Metrics) Rollback(result string) { m.rollbacks.WithLabelValues(result).Inc() }
+
+// Drift counts an object that another program changed or deleted.
+func (m *Metrics) Drift(kind string) { m.drift.WithLabelValues(kind).Inc() }
+
+// Reconnected counts a reconnection to the dataplane.
+func (m *Metrics) Reconnected() { m.reconnects.Inc() }
+
+// Replayed observes a replay to a reconnected dataplane.
+func (m *Metrics) Replayed(took time.Duration) { m.replay.Observe(took.Seconds()) }
+
+// Committed observes a durable write of the state file.
+func (m *Metrics) Committed(took time.Duration) { m.commit.Observe(took.Seconds()) }
 
 func histograms(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
 	return prometheus.NewHistogramVec(prometheus.HistogramOpts{Namespace: prefix, Name: name, Help: help, Buckets: buckets}, labels)

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// names are what operators may rely on, each with its labels.
+// names are the metrics that operators rely on, with their labels.
 var names = []string{
 	`weft_cni_request_duration_seconds_bucket{code="0",verb="ADD",le="0.25"} 1`,
 	`weft_event_duration_seconds_sum{event="AddPod",phase="commit"} 2`,
@@ -51,7 +51,7 @@ var names = []string{
 	`weft_state_commit_seconds_count 1`,
 }
 
-func everything() State {
+func fullState() State {
 	queued, yes, dropped := 7, true, uint64(8)
 	eth0 := Interface{Namespace: "shop", Pod: "cart", Name: "eth0", Type: "tap",
 		RxPackets: 1, RxBytes: 11, RxDrops: 3, TxPackets: 2, TxBytes: 22, TxDrops: 4}
@@ -81,8 +81,8 @@ func newMetrics(read func(context.Context) State) *Metrics {
 }
 
 // rows: AWS-24, AWS-45
-func TestEveryMetricIsTold(t *testing.T) {
-	m := newMetrics(func(context.Context) State { return everything() })
+func TestAllMetricsAreServed(t *testing.T) {
+	m := newMetrics(func(context.Context) State { return fullState() })
 	m.Request("ADD", "0", 200*time.Millisecond)
 	m.Event(Event{Name: "AddPod", Waited: time.Second / 2,
 		Phases: map[string]time.Duration{"commit": 2 * time.Second}, Handlers: map[string]time.Duration{"ipnet": time.Second}})
@@ -98,7 +98,7 @@ func TestEveryMetricIsTold(t *testing.T) {
 	}
 	for _, line := range names {
 		if !strings.Contains(text, line+"\n") {
-			t.Errorf("there is no %s", line)
+			t.Errorf("%s is missing", line)
 		}
 	}
 	plain := regexp.MustCompile(`^weft_[a-z_]+(\{|$| )`)
@@ -115,16 +115,16 @@ func TestEveryMetricIsTold(t *testing.T) {
 	}
 }
 
-func TestWhatIsNotKnownIsNotTold(t *testing.T) {
+func TestNilFieldsHaveNoMetrics(t *testing.T) {
 	_, text := scrape(t, newMetrics(func(context.Context) State { return State{} }))
 	for _, name := range []string{"weft_delete_queue_length", "weft_pod_events", "weft_devices", "weft_kubelet", "weft_memif", "weft_interface", "weft_dataplane_errors"} {
 		if strings.Contains(text, name) {
-			t.Errorf("%s is told", name)
+			t.Errorf("%s is served", name)
 		}
 	}
 }
 
-func TestTooManyScrapesAtOnceAreRefused(t *testing.T) {
+func TestTooManyConcurrentScrapesAreRejected(t *testing.T) {
 	begun, release := make(chan struct{}), make(chan struct{})
 	m := newMetrics(func(context.Context) State {
 		begun <- struct{}{}
@@ -132,17 +132,17 @@ func TestTooManyScrapesAtOnceAreRefused(t *testing.T) {
 		return State{}
 	})
 	ended := make(chan int)
-	for range mostScrapes {
+	for range maxScrapes {
 		go func() { code, _ := scrape(t, m); ended <- code }()
 		<-begun
 	}
 	if code, _ := scrape(t, m); code != http.StatusServiceUnavailable {
-		t.Errorf("one more is answered with %d", code)
+		t.Errorf("another scrape has status %d", code)
 	}
 	close(release)
-	for range mostScrapes {
+	for range maxScrapes {
 		if code := <-ended; code != http.StatusOK {
-			t.Errorf("a scrape is answered with %d", code)
+			t.Errorf("a scrape has status %d", code)
 		}
 	}
 }

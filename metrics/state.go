@@ -6,82 +6,82 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// State is what is as it is at a scrape. What is nil is not told of.
+// State is the state at a scrape. Nil fields have no metrics.
 type State struct {
 	QueueDepth  int
 	DeleteQueue *int
 	Connected   bool                      // to the dataplane
-	Conditions  map[string]bool           // of the node, as weftctl status says them
+	Conditions  map[string]bool           // by name, as in weftctl status
 	Objects     map[string]map[string]int // by kind and phase
 	Addresses   map[string]Addresses      // by pool
 
 	Devices       map[string]int    // by state
-	Registrations map[string]uint64 // with kubelet, by result
+	Registrations map[string]uint64 // attempts to register with kubelet, by result
 
-	Rejections  int // parts of other nodes' announcements that are not used
-	Quarantined int // attachments that are withheld from the dataplane
+	Rejections  int // number of rejected parts of other nodes' announcements
+	Quarantined int // number of quarantined attachments
 
-	EventsDropped *uint64 // on pods, that were never written to the API server
+	EventsDropped *uint64 // Events on pods that were not written to the API server
 
 	Interfaces []Interface
 	Errors     []Error
 }
 
-// Error is an error counter of a node of the dataplane's graph.
+// Error is an error counter of a graph node of the dataplane.
 type Error struct {
 	Node, Reason string
 	Count        uint64
 }
 
-// Addresses are the numbers of a pool.
+// Addresses are the numbers of addresses of a pool by state.
 type Addresses struct{ Used, Leased, Cooling, Free uint64 }
 
-// Interface is an interface of a pod, with what passed through it as the pod sees it: received is what came to the pod.
+// Interface has the counters of a pod's interface from the pod's perspective.
 type Interface struct {
-	Namespace, Pod string // of Kubernetes; "": the container is no pod
+	Namespace, Pod string // "": a container without a pod
 	Name           string // in the pod
 	Type           string
 
 	RxPackets, RxBytes, RxDrops uint64
 	TxPackets, TxBytes, TxDrops uint64
-	Connected                   *bool // of a memif: whether the pod's program is there
+	Connected                   *bool // of a memif: whether the pod's program is connected
 }
 
 var (
 	ofInterface = []string{"namespace", "pod", "interface", "type"}
 
-	queueDepth    = describe("event_queue_depth", "Events that wait to be handled.")
-	deleteQueue   = describe("delete_queue_length", "Deletions that the CNI plugin left for the agent.")
+	queueDepth    = describe("event_queue_depth", "Events in the queue.")
+	deleteQueue   = describe("delete_queue_length", "DELs that the CNI plugin queued for the agent.")
 	connected     = describe("dataplane_connected", "Whether the dataplane is connected, 1 or 0.")
-	conditions    = describe("condition", "What the node's health depends on, 1 where it is as it should be, else 0.", "condition")
-	objects       = describe("objects", "Objects of the machine, by where they stand.", "kind", "phase")
-	addresses     = describe("addresses", "Addresses of a pool.", "pool", "state")
-	devices       = describe("devices", "Memifs that kubelet can give to pods, by what became of them.", "state")
-	registrations = describe("kubelet_registrations_total", "Tries to register with kubelet.", "result")
-	eventsDropped = describe("pod_events_dropped_total", "Events on pods that were never written to the API server.")
-	quarantined   = describe("quarantined_attachments", "Attachments that are withheld from the dataplane, because it died while they were replayed.")
-	rejections    = describe("rejected_announcements", "Parts of other nodes' announcements that are not used, because nothing grants them to the node.")
+	conditions    = describe("condition", "Conditions of the node, 1 if the condition holds, else 0.", "condition")
+	objects       = describe("objects", "Objects by kind and phase.", "kind", "phase")
+	addresses     = describe("addresses", "Addresses of pools by state.", "pool", "state")
+	devices       = describe("devices", "Memif devices by state.", "state")
+	registrations = describe("kubelet_registrations_total", "Attempts to register with kubelet.", "result")
+	eventsDropped = describe("pod_events_dropped_total", "Events on pods that were not written to the API server.")
+	quarantined   = describe("quarantined_attachments", "Attachments that are not replayed because they crashed the dataplane.")
+	rejections    = describe("rejected_announcements", "Parts of other nodes' announcements that are rejected because they are not granted to the node.")
 	rxPackets     = describe("interface_rx_packets_total", "Packets that a pod's interface received.", ofInterface...)
 	rxBytes       = describe("interface_rx_bytes_total", "Bytes that a pod's interface received.", ofInterface...)
-	rxDrops       = describe("interface_rx_drops_total", "Packets for a pod's interface that it did not take.", ofInterface...)
+	rxDrops       = describe("interface_rx_drops_total", "Packets to a pod's interface that it did not accept.", ofInterface...)
 	txPackets     = describe("interface_tx_packets_total", "Packets that a pod's interface sent.", ofInterface...)
 	txBytes       = describe("interface_tx_bytes_total", "Bytes that a pod's interface sent.", ofInterface...)
 	txDrops       = describe("interface_tx_drops_total", "Packets from a pod's interface that the dataplane dropped.", ofInterface...)
-	graphErrors   = describe("dataplane_errors_total", "Packets that a node of the dataplane's graph dropped or counted for a reason.", "node", "reason")
-	connection    = describe("memif_connected", "Whether a pod's program has connected its memif, 1 or 0.", ofInterface[:3]...)
+	graphErrors   = describe("dataplane_errors_total", "Packets that a graph node of the dataplane dropped or counted, by reason.", "node", "reason")
+	connection    = describe("memif_connected", "Whether a pod's program is connected to its memif, 1 or 0.", ofInterface[:3]...)
 )
 
 func describe(name, help string, labels ...string) *prometheus.Desc {
 	return prometheus.NewDesc(prefix+"_"+name, help, labels, nil)
 }
 
-// reading makes metrics of what was read for one scrape.
+// reading is a collector of the state at one scrape.
 type reading struct{ State }
 
-// Describe says nothing, for what there is differs from one reading to the next.
+// Describe sends no descriptions: the metrics differ between scrapes.
 func (r reading) Describe(chan<- *prometheus.Desc) {}
 
-// Collect gives what was read.
+// Collect sends the metrics.
 func (r reading) Collect(to chan<- prometheus.Metric) {
 	out := sink(to)
 	out.gauge(queueDepth, float64(r.QueueDepth))
@@ -122,7 +122,7 @@ func (r reading) Collect(to chan<- prometheus.Metric) {
 	}
 }
 
-// sink is where a reading's metrics go. One that cannot be made is left out, so that the others are told.
+// sink receives the metrics of a reading. Invalid metrics are skipped.
 type sink chan<- prometheus.Metric
 
 func (s sink) gauge(d *prometheus.Desc, value float64, labels ...string) {
@@ -150,8 +150,8 @@ func (s sink) ofInterface(i *Interface) {
 	}
 }
 
-// merged adds up interfaces whose labels are the same: those of two sandboxes of one pod, and of containers that are no
-// pods. Names are text of others, and labels are UTF-8.
+// merged adds the counters of interfaces with the same labels: of several sandboxes of a pod, and of containers without a pod. Names
+// are untrusted and may be invalid UTF-8, which labels must not be.
 func merged(interfaces []Interface) map[[4]string]*Interface {
 	sums := make(map[[4]string]*Interface)
 	for _, i := range interfaces {

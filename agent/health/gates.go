@@ -13,11 +13,11 @@ import (
 const (
 	// GatesPoll is the time between two polls of the readiness gates.
 	GatesPoll = 10 * time.Second
-	// gateTimeout bounds a request. All gates are polled at the same time.
+	// gateTimeout is the timeout of a request. The gates are polled concurrently.
 	gateTimeout = 2 * time.Second
 )
 
-// ReadinessGates polls URLs. The condition Gates holds while each of them answers with a status of 200 to 299.
+// ReadinessGates polls URLs. The condition Gates holds while all of them answer with a status of 200 to 299.
 type ReadinessGates struct {
 	urls   []string
 	health *Conditions
@@ -27,11 +27,11 @@ type ReadinessGates struct {
 	polled bool
 }
 
-// NewGates returns gates that Run polls at the interval.
+// NewGates returns gates that Run polls in the given interval.
 func NewGates(urls []string, c *Conditions, interval time.Duration) *ReadinessGates {
 	return &ReadinessGates{urls: urls, health: c, every: interval, log: c.log, client: &http.Client{
 		Timeout:   gateTimeout,
-		Transport: &http.Transport{DisableKeepAlives: true}, // each poll has a connection of its own, and no proxy
+		Transport: &http.Transport{DisableKeepAlives: true}, // a new connection for each poll, without a proxy
 		CheckRedirect: func(*http.Request, []*http.Request) error {
 			return http.ErrUseLastResponse // a redirect does not report readiness
 		},
@@ -72,16 +72,16 @@ func (g *ReadinessGates) report(err error) {
 	g.health.Set(Gates, err == nil, reason)
 }
 
-// poll asks all gates at the same time, and returns the errors of those that are closed in one line.
+// poll requests all URLs concurrently. It returns the errors of the closed gates in one line.
 func (g *ReadinessGates) poll(ctx context.Context) error {
-	answers := make([]chan error, len(g.urls))
+	results := make([]chan error, len(g.urls))
 	for i, at := range g.urls {
-		answers[i] = make(chan error, 1)
-		go func() { answers[i] <- g.ask(ctx, at) }()
+		results[i] = make(chan error, 1)
+		go func() { results[i] <- g.request(ctx, at) }()
 	}
 	var closed error
-	for _, answer := range answers {
-		switch err := <-answer; {
+	for _, result := range results {
+		switch err := <-result; {
 		case closed == nil:
 			closed = err
 		case err != nil:
@@ -91,20 +91,20 @@ func (g *ReadinessGates) poll(ctx context.Context) error {
 	return closed
 }
 
-func (g *ReadinessGates) ask(ctx context.Context, at string) error {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, at, nil)
+func (g *ReadinessGates) request(ctx context.Context, at string) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, at, nil)
 	if err != nil {
 		return err
 	}
-	answer, err := g.client.Do(request)
+	reply, err := g.client.Do(req)
 	if err != nil {
-		return err // it names the URL
+		return err // it has the URL
 	}
-	if err := answer.Body.Close(); err != nil {
+	if err := reply.Body.Close(); err != nil {
 		return fmt.Errorf("%s: %w", at, err)
 	}
-	if answer.StatusCode < 200 || answer.StatusCode > 299 {
-		return fmt.Errorf("%s answers %s", at, answer.Status)
+	if reply.StatusCode < 200 || reply.StatusCode > 299 {
+		return fmt.Errorf("%s answers %s", at, reply.Status)
 	}
 	return nil
 }
@@ -120,7 +120,7 @@ func ValidateGates(urls []string) error {
 		case u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "":
 			errs = append(errs, fmt.Errorf("readinessGates: %q is not a URL with http or https and a host, such as http://127.0.0.1:8080/ready", at))
 		case u.User != nil: // logs and /readyz would show it
-			errs = append(errs, fmt.Errorf("readinessGates: %s has a user: gates are asked without", u.Redacted()))
+			errs = append(errs, fmt.Errorf("readinessGates: %s has a user: remove it, gates are requested without credentials", u.Redacted()))
 		}
 	}
 	return errors.Join(errs...)

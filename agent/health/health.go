@@ -1,4 +1,4 @@
-// Package health holds the conditions on which the agent's readiness depends. They are served by gRPC, as a file, and to weftctl status.
+// Package health stores the conditions of the agent's readiness. It publishes readiness over gRPC and as a file.
 package health
 
 import (
@@ -17,7 +17,7 @@ import (
 	"github.com/weftnet/weft/pod"
 )
 
-// Required conditions: ADD and STATUS fail while one of them does not hold. The last three exist only where [Conditions.Require] is called.
+// Required conditions: ADD and STATUS fail while one of them does not hold. The last three exist only after [Conditions.Require].
 const (
 	Started   = "started"
 	Dataplane = "dataplane"
@@ -29,22 +29,22 @@ const (
 
 // Advisory conditions: the agent is ready without them.
 const (
-	Uplink        = "uplink"        // the link to other nodes has no fault
-	Quarantine    = "quarantine"    // no attachment is withheld from the dataplane
-	Sandboxes     = "sandboxes"     // no attachment without a network namespace is kept
+	Uplink        = "uplink"        // the link to other nodes works
+	Quarantine    = "quarantine"    // no attachment is quarantined
+	Sandboxes     = "sandboxes"     // no attachment without a network namespace
 	State         = "state"         // the state file can be written; ADD and STATUS fail if not, DEL does not
 	Announcements = "announcements" // all parts of other nodes' announcements are granted
-	Policies      = "policies"      // no NetworkPolicy is left unenforced
+	Policies      = "policies"      // no NetworkPolicy is ignored
 	Stats         = "stats"         // the dataplane's counters can be read
 )
 
 // FirstResync is the message of Started until the first resync has ended.
 const FirstResync = "starting: the first resync has not ended"
 
-// Conditions keeps the conditions. It is safe for concurrent use.
+// Conditions are the conditions of an agent. Its methods are safe for concurrent use.
 type Conditions struct {
 	Server *grpchealth.Server // service "" of grpc.health.v1
-	Served func()             // called when readiness begins, before it is published; may be nil
+	Served func()             // called before readiness is published; may be nil
 
 	file string // exists while ready; "": none
 	log  *slog.Logger
@@ -55,7 +55,7 @@ type Conditions struct {
 	watchers   map[string][]func(ok bool)
 }
 
-// Condition is one fact about the agent.
+// Condition is a condition of the agent.
 type Condition struct {
 	Name     string
 	OK       bool
@@ -63,7 +63,7 @@ type Condition struct {
 	Advisory bool
 }
 
-// New returns the conditions of an agent that starts. The file exists while the agent is ready; "": no file.
+// New returns the conditions of a starting agent. The file exists while the agent is ready; "": no file.
 func New(file string, log *slog.Logger) *Conditions {
 	c := &Conditions{Server: grpchealth.NewServer(), file: file, log: log, conditions: []Condition{
 		{Name: Started, Message: FirstResync},
@@ -80,12 +80,12 @@ func (c *Conditions) Set(name string, ok bool, message string) {
 	defer c.mu.Unlock()
 	ready, changed := true, false
 	for i := range c.conditions {
-		one := &c.conditions[i]
-		if one.Name == name {
-			changed = one.OK != ok
-			one.OK, one.Message = ok, message
+		condition := &c.conditions[i]
+		if condition.Name == name {
+			changed = condition.OK != ok
+			condition.OK, condition.Message = ok, message
 		}
-		ready = ready && (one.OK || one.Advisory)
+		ready = ready && (condition.OK || condition.Advisory)
 	}
 	if ready != c.ready {
 		c.ready = ready
@@ -103,7 +103,7 @@ func (c *Conditions) Set(name string, ok bool, message string) {
 	}
 }
 
-// SetErr returns a function that sets a condition: it holds if the error is nil, whose text is the message otherwise.
+// SetErr returns a function that sets a condition from an error: the condition holds if the error is nil.
 func (c *Conditions) SetErr(name string) func(err error) {
 	return func(err error) {
 		if err == nil {
@@ -114,7 +114,7 @@ func (c *Conditions) SetErr(name string) func(err error) {
 	}
 }
 
-// Require adds a required condition that does not hold yet, with the reason.
+// Require adds a required condition that does not hold, with the reason.
 func (c *Conditions) Require(name, reason string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -128,7 +128,7 @@ func (c *Conditions) Advise(name string) {
 	c.conditions = append(c.conditions, Condition{Name: name, OK: true, Advisory: true})
 }
 
-// Watch has notify called whenever a condition begins or ceases to hold. It must not block.
+// Watch calls notify whenever a condition changes. notify must not block.
 func (c *Conditions) Watch(name string, notify func(ok bool)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -138,14 +138,14 @@ func (c *Conditions) Watch(name string, notify func(ok bool)) {
 	c.watchers[name] = append(c.watchers[name], notify)
 }
 
-// Await returns when a condition holds.
+// Await waits until a condition holds.
 func (c *Conditions) Await(ctx context.Context, name string) error {
-	held := make(chan struct{}, 1)
+	holds := make(chan struct{}, 1)
 	c.Watch(name, func(ok bool) {
 		if ok {
 			select {
-			case held <- struct{}{}:
-			default: // it has a token already
+			case holds <- struct{}{}:
+			default: // it has a token
 			}
 		}
 	})
@@ -153,14 +153,14 @@ func (c *Conditions) Await(ctx context.Context, name string) error {
 		return nil
 	}
 	select {
-	case <-held:
+	case <-holds:
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 }
 
-// Snapshot copies the conditions.
+// Snapshot returns a copy of the conditions.
 func (c *Conditions) Snapshot() (ready bool, conditions []Condition) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -170,7 +170,7 @@ func (c *Conditions) Snapshot() (ready bool, conditions []Condition) {
 // find returns a condition; ok is false if it does not exist.
 func (c *Conditions) find(name string) (found Condition, ok bool) {
 	_, conditions := c.Snapshot()
-	i := slices.IndexFunc(conditions, func(one Condition) bool { return one.Name == name })
+	i := slices.IndexFunc(conditions, func(condition Condition) bool { return condition.Name == name })
 	if i < 0 {
 		return Condition{}, false
 	}
@@ -179,27 +179,27 @@ func (c *Conditions) find(name string) (found Condition, ok bool) {
 
 // Holds reports whether a condition exists and holds.
 func (c *Conditions) Holds(name string) bool {
-	one, _ := c.find(name)
-	return one.OK
+	condition, _ := c.find(name)
+	return condition.OK
 }
 
 // Failure returns the message of a condition that does not hold; "" if it holds or does not exist.
 func (c *Conditions) Failure(name string) string {
-	if one, exists := c.find(name); exists && !one.OK {
-		return one.Message
+	if condition, exists := c.find(name); exists && !condition.OK {
+		return condition.Message
 	}
 	return ""
 }
 
-// Requires reports whether there is a required condition of that name.
+// Requires reports whether a required condition of that name exists.
 func (c *Conditions) Requires(name string) bool {
-	one, exists := c.find(name)
-	return exists && !one.Advisory
+	condition, exists := c.find(name)
+	return exists && !condition.Advisory
 }
 
-// Missing returns the reasons why ADD cannot be served; nil if it can. The error has the code of limited connectivity if an agent that has
-// started lacks the dataplane, or objects that all pods of a network need: running pods may lack them, too. A node without addresses has
-// no pods yet.
+// Missing returns an error with the required conditions that do not hold, nil if ADD can be served. The error has the CNI code for
+// limited connectivity if the conditions Dataplane or Network of a started agent do not hold: running pods may be affected, too. A node
+// without addresses has no pods yet.
 func (c *Conditions) Missing() error {
 	err := c.MissingBut("")
 	hadAddresses := !c.Requires(Addresses) || c.Holds(Addresses)
@@ -209,13 +209,13 @@ func (c *Conditions) Missing() error {
 	return err
 }
 
-// MissingBut is Missing without one condition.
+// MissingBut is like Missing, but ignores one condition.
 func (c *Conditions) MissingBut(name string) error {
 	_, conditions := c.Snapshot()
 	var reasons []string
-	for _, one := range conditions {
-		if !one.OK && !one.Advisory && one.Name != name {
-			reasons = append(reasons, one.Name+": "+one.Message)
+	for _, condition := range conditions {
+		if !condition.OK && !condition.Advisory && condition.Name != name {
+			reasons = append(reasons, condition.Name+": "+condition.Message)
 		}
 	}
 	if len(reasons) == 0 {
@@ -233,12 +233,12 @@ func (c *Conditions) publish(ready bool) {
 		}
 	}
 	c.Server.SetServingStatus("", status)
-	if err := c.mark(ready); err != nil {
+	if err := c.writeFile(ready); err != nil {
 		c.log.Warn("health file not written", "file", c.file, "err", err)
 	}
 }
 
-func (c *Conditions) mark(ready bool) error {
+func (c *Conditions) writeFile(ready bool) error {
 	if c.file == "" {
 		return nil
 	}

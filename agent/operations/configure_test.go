@@ -13,7 +13,7 @@ import (
 	weftv1 "github.com/weftnet/weft/proto/weft/v1"
 )
 
-// newConfigured returns a server whose event loop decodes external values as kinds of the kernel, and applies none of them to a machine.
+// newConfigured returns a server with an event loop that decodes external values of Linux kinds, but does not apply them.
 func newConfigured(t *testing.T) (*Server, *eventlooptest.Committer) {
 	s := kvscheduler.New(kvscheduler.Config{})
 	if _, err := linux.Register(s, linux.Options{}); err != nil {
@@ -35,19 +35,18 @@ func (o *Server) configured(t *testing.T, source, document string) []string {
 	return reply.Dropped
 }
 
-// The keys of two settings, and what is right of the second.
+// The keys of two sysctls, and the valid fields of the second.
 const (
-	fineKey = "linux.sysctl/linux.veth/x/net/a"
-	key     = "linux.sysctl/linux.veth/x/net/b"
-	right   = "'on': linux.veth/x, name: net/b, value: '0'"
+	validKey = "linux.sysctl/linux.veth/x/net/a"
+	key      = "linux.sysctl/linux.veth/x/net/b"
+	fields   = "'on': linux.veth/x, name: net/b, value: '0'"
 )
 
-// TestAWrongValueIsNamedAndDoesNotStopTheOthers, whatever is wrong with it.
-func TestAWrongValueIsNamedAndDoesNotStopTheOthers(t *testing.T) {
-	const fine = fineKey + ": {'on': linux.veth/x, name: net/a, value: '0'}\n"
+func TestInvalidValueIsDroppedAndOtherValuesAreApplied(t *testing.T) {
+	const valid = validKey + ": {'on': linux.veth/x, name: net/a, value: '0'}\n"
 	for name, tc := range map[string]struct{ value, want string }{
-		"an unknown field":            {key + ": {" + right + ", vallue: '1'}", key + `: decode: unknown field "vallue"`},
-		"a field in another spelling": {key + ": {" + right + ", Value: '1'}", key + `: decode: unknown field "Value"`},
+		"an unknown field":            {key + ": {" + fields + ", vallue: '1'}", key + `: decode: unknown field "vallue"`},
+		"a field in another spelling": {key + ": {" + fields + ", Value: '1'}", key + `: decode: unknown field "Value"`},
 		"one of a kind with a stored form of its own": {
 			"linux.file//x/y: {type: file, mode: 0600, secret: s, contents: z}", `linux.file//x/y: decode: unknown field "contents"`,
 		},
@@ -59,11 +58,11 @@ func TestAWrongValueIsNamedAndDoesNotStopTheOthers(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			o, committer := newConfigured(t)
-			dropped := o.configured(t, "lab", fine+tc.value)
+			dropped := o.configured(t, "lab", valid+tc.value)
 			if len(dropped) != 1 || !strings.HasPrefix(dropped[0], tc.want) {
 				t.Errorf("dropped %q, want %q", dropped, tc.want)
 			}
-			if values := committer.External(); len(values) != 1 || values[fineKey] == nil {
+			if values := committer.External(); len(values) != 1 || values[validKey] == nil {
 				t.Errorf("applied %v", values)
 			}
 		})
@@ -72,13 +71,13 @@ func TestAWrongValueIsNamedAndDoesNotStopTheOthers(t *testing.T) {
 
 func TestValuesOfOtherSourcesAreNotReportedAsDropped(t *testing.T) {
 	o, _ := newConfigured(t)
-	if dropped := o.configured(t, "theirs", key+": {"+right+", others: '1'}"); len(dropped) != 1 {
+	if dropped := o.configured(t, "other", key+": {"+fields+", others: '1'}"); len(dropped) != 1 {
 		t.Errorf("dropped %q", dropped)
 	}
-	if dropped := o.configured(t, "ours", key+": {"+right+"}"); len(dropped) != 0 {
+	if dropped := o.configured(t, "lab", key+": {"+fields+"}"); len(dropped) != 0 {
 		t.Errorf("dropped %q", dropped)
 	}
-	if dropped := o.configured(t, "ours", ""); len(dropped) != 0 {
+	if dropped := o.configured(t, "lab", ""); len(dropped) != 0 {
 		t.Errorf("dropped %q", dropped)
 	}
 }

@@ -22,7 +22,7 @@ import (
 
 var quiet = slog.New(slog.DiscardHandler)
 
-func TestAnOperatorCollectsGarbageOnEvidenceOrByForce(t *testing.T) {
+func TestCollectGarbageNeedsEvidenceOrForce(t *testing.T) {
 	const a, b, c = "weft/a/eth0", "weft/b/eth0", "weft/c/eth0"
 	for name, tt := range map[string]struct {
 		polls   int
@@ -37,7 +37,7 @@ func TestAnOperatorCollectsGarbageOnEvidenceOrByForce(t *testing.T) {
 		"by force, a dry run": {0, &weftv1.CollectGarbageRequest{Force: []string{a}, DryRun: true}, "[" + a + "  false]", "[]"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			o, deleted := garbageWorld(t)
+			o, deleted := newGarbage(t)
 			for range tt.polls {
 				o.config.Garbage.Poll(t.Context(), o.config.Pods.Attachments())
 			}
@@ -56,8 +56,8 @@ func TestAnOperatorCollectsGarbageOnEvidenceOrByForce(t *testing.T) {
 	}
 }
 
-// garbageWorld has the attachments a, b and c, the second without a network namespace.
-func garbageWorld(t *testing.T) (o *Server, deleted *[]string) {
+// newGarbage returns a server with the attachments a, b and c. The network namespace of b does not exist.
+func newGarbage(t *testing.T) (o *Server, deleted *[]string) {
 	t.Helper()
 	visible := netnstest.New(t)
 	var all []*pod.Attachment
@@ -81,16 +81,16 @@ func garbageWorld(t *testing.T) (o *Server, deleted *[]string) {
 	return New(Config{Pods: pods, Garbage: v}), deleted
 }
 
-func TestAForcedDeletionOfAnUnknownAttachmentDeletesNothing(t *testing.T) {
-	o, deleted := garbageWorld(t)
+func TestForcedDeletionOfAnUnknownAttachmentDeletesNothing(t *testing.T) {
+	o, deleted := newGarbage(t)
 	_, err := o.CollectGarbage(t.Context(), &weftv1.CollectGarbageRequest{Force: []string{"weft/a/eth0", "weft/x/eth0"}})
 	if status.Code(err) != codes.NotFound || len(*deleted) != 0 {
 		t.Errorf("%v, deleted %v", err, *deleted)
 	}
 }
 
-func TestAFailedDeletionOfGarbageIsReported(t *testing.T) {
-	o, _ := garbageWorld(t)
+func TestFailedDeletionOfGarbageIsReported(t *testing.T) {
+	o, _ := newGarbage(t)
 	o.config.Garbage.Delete = func(context.Context, *pod.Attachment, string) error { return errors.New("event queue is full") }
 	reply, err := o.CollectGarbage(t.Context(), &weftv1.CollectGarbageRequest{Force: []string{"weft/a/eth0"}})
 	if err != nil || reply.Garbage[0].Deleted || reply.Garbage[0].Error != "event queue is full" {

@@ -14,7 +14,7 @@ import (
 	weftv1 "github.com/weftnet/weft/proto/weft/v1"
 )
 
-// follower is the stream of weftctl events -f.
+// follower is a fake stream of events.
 type follower struct {
 	grpc.ServerStream
 	ctx context.Context
@@ -28,8 +28,8 @@ func (f *follower) Send(r *weftv1.EventRecord) error {
 	return nil
 }
 
-// The first event after those that were shown at once was left out.
-func TestFollowingEventsOmitsNoEvent(t *testing.T) {
+// Regression test: the first event after the recorded ones was missing.
+func TestFollowedEventsAreComplete(t *testing.T) {
 	o, _ := newConfigured(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	f := &follower{ctx: ctx, got: make(chan uint64)}
@@ -40,15 +40,15 @@ func TestFollowingEventsOmitsNoEvent(t *testing.T) {
 		case seq := <-f.got:
 			return seq
 		case <-time.After(k8stest.Patience):
-			t.Fatal("no event is shown")
+			t.Fatal("no event")
 			return 0
 		}
 	}
 	last := next()
 	for range 3 {
-		o.configured(t, "lab", fineKey+": {'on': linux.veth/x, name: net/a, value: '0'}\n")
+		o.configured(t, "lab", validKey+": {'on': linux.veth/x, name: net/a, value: '0'}\n")
 		if seq := next(); seq != last+1 {
-			t.Errorf("event %d is shown after event %d", seq, last)
+			t.Errorf("event %d follows event %d", seq, last)
 		}
 		last++
 	}
@@ -58,14 +58,14 @@ func TestFollowingEventsOmitsNoEvent(t *testing.T) {
 	}
 }
 
-func TestEventsAreThoseFromANumberOnAndTheLastOnes(t *testing.T) {
-	o, _ := newConfigured(t) // its start is event 1
+func TestEventsHonourSinceAndLast(t *testing.T) {
+	o, _ := newConfigured(t) // the start of the loop is event 1
 	for range 4 {
-		o.configured(t, "lab", fineKey+": {'on': linux.veth/x, name: net/a, value: '0'}\n")
+		o.configured(t, "lab", validKey+": {'on': linux.veth/x, name: net/a, value: '0'}\n")
 	}
 	for name, tt := range map[string]struct {
-		asked *weftv1.EventsRequest
-		want  []uint64
+		req  *weftv1.EventsRequest
+		want []uint64
 	}{
 		"all":                             {&weftv1.EventsRequest{}, []uint64{1, 2, 3, 4, 5}},
 		"from the third on":               {&weftv1.EventsRequest{Since: 3}, []uint64{3, 4, 5}},
@@ -78,7 +78,7 @@ func TestEventsAreThoseFromANumberOnAndTheLastOnes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := &follower{ctx: t.Context(), got: make(chan uint64, 10)}
-			if err := o.Events(tt.asked, f); err != nil {
+			if err := o.Events(tt.req, f); err != nil {
 				t.Fatal(err)
 			}
 			close(f.got)
@@ -93,7 +93,7 @@ func TestEventsAreThoseFromANumberOnAndTheLastOnes(t *testing.T) {
 	}
 }
 
-func TestTransactionsAreThoseFromANumberOnAndTheLastOnes(t *testing.T) {
+func TestTransactionsHonourSinceAndLast(t *testing.T) {
 	s, vrfs, _ := kvschedulertest.Markers(t)
 	for _, name := range []string{"a", "b", "c", "d"} {
 		if _, err := s.Commit(t.Context(), kvscheduler.Txn{Source: "weft", Set: []kvscheduler.Object{vrfs.Put(name, "")}}); err != nil {
@@ -102,8 +102,8 @@ func TestTransactionsAreThoseFromANumberOnAndTheLastOnes(t *testing.T) {
 	}
 	o := New(Config{Scheduler: s})
 	for name, tt := range map[string]struct {
-		asked *weftv1.TransactionsRequest
-		want  []uint64
+		req  *weftv1.TransactionsRequest
+		want []uint64
 	}{
 		"all":                      {&weftv1.TransactionsRequest{}, []uint64{1, 2, 3, 4}},
 		"from the third on":        {&weftv1.TransactionsRequest{Since: 3}, []uint64{3, 4}},
@@ -113,7 +113,7 @@ func TestTransactionsAreThoseFromANumberOnAndTheLastOnes(t *testing.T) {
 		"none beyond the last one": {&weftv1.TransactionsRequest{Since: 5}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			reply, err := o.Transactions(t.Context(), tt.asked)
+			reply, err := o.Transactions(t.Context(), tt.req)
 			if err != nil {
 				t.Fatal(err)
 			}

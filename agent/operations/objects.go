@@ -12,7 +12,7 @@ import (
 	"github.com/weftnet/weft/wire"
 )
 
-// Objects lists desired and found objects with their phases, by kind and name.
+// Objects lists the scheduler's objects by kind and name.
 func (o *Server) Objects(_ context.Context, req *weftv1.ObjectsRequest) (*weftv1.ObjectsReply, error) {
 	view, down := o.config.Scheduler.View(), o.config.Dataplane.Health() != nil
 	reply := &weftv1.ObjectsReply{}
@@ -31,10 +31,10 @@ func (o *Server) phases() map[string]uint32 {
 	return phasesOf(o.config.Scheduler.View(), o.config.Dataplane.Health() != nil)
 }
 
-// phaseUnknown is shown and counted instead of InSync for objects of a dataplane that is not connected: it may have none of them.
+// phaseUnknown replaces InSync for objects of a dataplane that is not connected: it may have lost them.
 const phaseUnknown = "Unknown"
 
-// shownPhase returns the phase of an object as operators see it.
+// shownPhase returns the phase of an object for operators.
 func shownPhase(kind kvscheduler.Kind, status kvscheduler.Status, down bool) string {
 	if down && status.Phase == kvscheduler.InSync && wire.IsDataplane(string(kind)) {
 		return phaseUnknown
@@ -69,7 +69,7 @@ func (o *Server) object(view kvscheduler.View, ref kvscheduler.Ref, status kvsch
 	return obj
 }
 
-// Why explains the object with the requested key, or all objects whose keys begin with it: then those that are not in sync.
+// Why explains the object with the requested key, or, of the objects with that prefix, those that are not in sync.
 func (o *Server) Why(_ context.Context, req *weftv1.WhyRequest) (*weftv1.WhyReply, error) {
 	view := o.config.Scheduler.View()
 	refs := matching(view, req.Ref)
@@ -78,7 +78,7 @@ func (o *Server) Why(_ context.Context, req *weftv1.WhyRequest) (*weftv1.WhyRepl
 	}
 	if len(refs) == 0 {
 		return &weftv1.WhyReply{Lines: []string{
-			fmt.Sprintf("no object has a key that begins with %q; weftctl objects lists them", req.Ref),
+			fmt.Sprintf("no objects with prefix %q; weftctl objects lists all", req.Ref),
 		}}, nil
 	}
 	reply := &weftv1.WhyReply{}
@@ -91,7 +91,7 @@ func (o *Server) Why(_ context.Context, req *weftv1.WhyRequest) (*weftv1.WhyRepl
 	return reply, nil
 }
 
-// settled describes objects that need no explanation: one by its phase, several by their number.
+// settled describes objects without explanations: one object by its phase, several by numbers.
 func settled(view kvscheduler.View, refs []kvscheduler.Ref) []string {
 	if len(refs) > 1 {
 		return []string{countsOf(view, refs)}
@@ -100,13 +100,13 @@ func settled(view kvscheduler.View, refs []kvscheduler.Ref) []string {
 	case kvscheduler.InSync:
 		return []string{fmt.Sprintf("%s is in sync", refs[0])}
 	case kvscheduler.Observed:
-		return []string{fmt.Sprintf("%s is there: it is seen, and not ours to make", refs[0])}
-	default: // the scheduler works on it
+		return []string{fmt.Sprintf("%s exists; Weft observes it but does not create it", refs[0])}
+	default: // an operation is in progress
 		return []string{fmt.Sprintf("%s is %s", refs[0], status.Phase)}
 	}
 }
 
-// countsOf counts several objects by phase, and names the first that is not in sync.
+// countsOf counts objects by phase and names the first one that is not in sync.
 func countsOf(view kvscheduler.View, refs []kvscheduler.Ref) string {
 	counts, first := map[kvscheduler.Phase]int{}, ""
 	for _, ref := range refs {

@@ -1,4 +1,4 @@
-// Package operations is the gRPC service behind weftctl, and the questions that weft-agent asks of a running agent.
+// Package operations implements the gRPC service Operations for weftctl, and the calls of weft-agent's commands to a running agent.
 package operations
 
 import (
@@ -33,13 +33,13 @@ import (
 	weftv1 "github.com/weftnet/weft/proto/weft/v1"
 )
 
-// Config is what operators are answered from.
+// Config has the components that a Server reads and controls.
 type Config struct {
 	Loop       *eventloop.Loop
 	Scheduler  *kvscheduler.Scheduler
 	Pods       *podmanager.Manager
 	Network    *ipnet.Network
-	Devices    *devicemanager.Manager // nil: the node has none
+	Devices    *devicemanager.Manager // nil: no device plugin
 	Health     *health.Conditions
 	Replayer   *recovery.Replayer
 	Quarantine *recovery.Quarantine
@@ -47,12 +47,13 @@ type Config struct {
 	Dataplane  *vpp.Client
 	Counters   *southbound.Counters
 	External   *external.Files
-	Settings   func() config.Config                // in force
-	Paused     func() (reason string, paused bool) // of ADDs
+	Settings   func() config.Config                // the effective configuration
+	Paused     func() (reason string, paused bool) // whether ADDs are paused
 	Stopping   <-chan struct{}                     // closed when the agent stops
 }
 
-// Server answers operators from snapshots. Only Resync, Configure, Release, CollectGarbage and Counters wait for the dataplane.
+// Server implements Operations. Only Resync, Configure, Release, CollectGarbage and Counters wait for the dataplane; the other methods
+// return snapshots.
 type Server struct {
 	weftv1.UnimplementedOperationsServer
 
@@ -60,12 +61,12 @@ type Server struct {
 	started time.Time
 }
 
-// New returns a server that is registered with gRPC.
+// New returns a server for weftv1.RegisterOperationsServer.
 func New(c Config) *Server {
 	return &Server{config: c, started: time.Now()}
 }
 
-// State returns the conditions of the agent, and the version of the dataplane.
+// State returns the state of the agent and the dataplane.
 func (o *Server) State(context.Context, *weftv1.StateRequest) (*weftv1.StateReply, error) {
 	ready, conditions := o.config.Health.Snapshot()
 	stats := o.config.Loop.Stats()
@@ -90,7 +91,7 @@ func (o *Server) State(context.Context, *weftv1.StateRequest) (*weftv1.StateRepl
 	return reply, nil
 }
 
-// repaired returns the condition that the machine is as desired. Pods are served without it. down is why the dataplane is not connected.
+// repaired returns the advisory condition that all objects are as desired. down is the reason why the dataplane is not connected.
 func repaired(degraded []string, objects map[string]uint32, down error) *weftv1.Condition {
 	c := &weftv1.Condition{Name: "repaired", Ok: true}
 	if down != nil {
@@ -101,19 +102,19 @@ func repaired(degraded []string, objects map[string]uint32, down error) *weftv1.
 		c.Ok, c.Message = false, "could not be undone or applied: "+strings.Join(degraded, ", ")
 		return c
 	}
-	var faults []string
+	var parts []string
 	for _, phase := range []kvscheduler.Phase{kvscheduler.Failed, kvscheduler.Pending, kvscheduler.Drifted, kvscheduler.Removing, kvscheduler.Invalid} {
 		if n := objects[phase.String()]; n > 0 {
-			faults = append(faults, fmt.Sprintf("%d %s", n, phase))
+			parts = append(parts, fmt.Sprintf("%d %s", n, phase))
 		}
 	}
-	if len(faults) > 0 {
-		c.Ok, c.Message = false, "objects not as desired: "+strings.Join(faults, ", ")+"; weftctl objects lists them"
+	if len(parts) > 0 {
+		c.Ok, c.Message = false, "objects not as desired: "+strings.Join(parts, ", ")+"; weftctl objects lists them"
 	}
 	return c
 }
 
-// Attachments lists the wired pods.
+// Attachments lists the attachments.
 func (o *Server) Attachments(context.Context, *weftv1.AttachmentsRequest) (*weftv1.AttachmentsReply, error) {
 	reply := &weftv1.AttachmentsReply{}
 	for _, a := range o.config.Pods.Attachments() {
@@ -141,7 +142,7 @@ func attachmentInfo(a pod.Attachment) *weftv1.AttachmentInfo {
 	return info
 }
 
-// Addresses lists the pools, and the addresses that are not free.
+// Addresses lists pools, and the addresses in use.
 func (o *Server) Addresses(context.Context, *weftv1.AddressesRequest) (*weftv1.AddressesReply, error) {
 	pools, leases := o.config.Network.Networks.Addresses()
 	reply := &weftv1.AddressesReply{}
@@ -160,7 +161,7 @@ func (o *Server) Addresses(context.Context, *weftv1.AddressesRequest) (*weftv1.A
 	return reply, nil
 }
 
-// Settings returns the configuration in force.
+// Settings returns the effective configuration.
 func (o *Server) Settings(context.Context, *weftv1.SettingsRequest) (*weftv1.SettingsReply, error) {
 	return &weftv1.SettingsReply{Yaml: o.config.Settings().String()}, nil
 }
@@ -172,14 +173,14 @@ func (o *Server) Resync(ctx context.Context, req *weftv1.ResyncRequest) (*weftv1
 	}
 	kind, ok := kinds[req.Kind]
 	if !ok {
-		return &weftv1.ResyncReply{Error: "resync is full, upstream or downstream, not " + req.Kind}, nil
+		return &weftv1.ResyncReply{Error: "the kind of a resync must be full, upstream or downstream, not " + req.Kind}, nil
 	}
 	if !o.config.Health.Holds(health.Started) {
-		return &weftv1.ResyncReply{Error: "the agent is starting: its first resync has not ended; weftctl status says why"}, nil
+		return &weftv1.ResyncReply{Error: "the agent is starting: its first resync has not ended; see weftctl status"}, nil
 	}
 	reason := req.Reason
 	if reason == "" {
-		reason = "asked for by an operator"
+		reason = "requested by an operator"
 	}
 	if req.DryRun {
 		return o.dryResync(ctx, req.Force)
@@ -195,7 +196,7 @@ func (o *Server) Resync(ctx context.Context, req *weftv1.ResyncRequest) (*weftv1
 	return reply, nil
 }
 
-// dryResync lists the operations that a downstream resync would do.
+// dryResync lists the operations of a downstream resync.
 func (o *Server) dryResync(ctx context.Context, force bool) (*weftv1.ResyncReply, error) {
 	rec, err := o.config.Scheduler.Resync(ctx, kvscheduler.ResyncOpt{DryRun: true, Force: force})
 	reply := &weftv1.ResyncReply{}
@@ -215,10 +216,10 @@ func (o *Server) dryResync(ctx context.Context, force bool) (*weftv1.ResyncReply
 	return reply, nil
 }
 
-// Configure replaces the values of an external source.
+// Configure replaces the external configuration of a source.
 func (o *Server) Configure(ctx context.Context, req *weftv1.ConfigureRequest) (*weftv1.ConfigureReply, error) {
 	if req.Source == "" {
-		return &weftv1.ConfigureReply{Error: "a source needs a name"}, nil
+		return &weftv1.ConfigureReply{Error: "the name of the source is empty"}, nil
 	}
 	values, err := external.Parse(req.Document)
 	if err != nil {
@@ -236,13 +237,13 @@ func (o *Server) Configure(ctx context.Context, req *weftv1.ConfigureRequest) (*
 	return reply, nil
 }
 
-// addUnsettled adds the values that wait or failed to a reply.
+// addUnsettled adds the pending and failed values to a reply.
 func (o *Server) addUnsettled(reply *weftv1.ConfigureReply, values map[string][]byte) {
 	view := o.config.Scheduler.View()
 	for _, key := range slices.Sorted(maps.Keys(values)) {
 		ref, err := kvscheduler.ParseRef(key)
 		if err != nil {
-			continue // it is in Dropped
+			continue // listed in Dropped
 		}
 		switch status, _ := view.Status(ref); {
 		case status.Err != nil:
@@ -253,7 +254,7 @@ func (o *Server) addUnsettled(reply *weftv1.ConfigureReply, values map[string][]
 	}
 }
 
-// droppedOf lists the values of the source that the event dropped. Values of other sources are not its fault.
+// droppedOf lists the values of the source that the event dropped.
 func droppedOf(rec *eventloop.Record, source string) []string {
 	var dropped []string
 	for _, d := range rec.Drops {
@@ -303,7 +304,7 @@ func (o *Server) Counters(ctx context.Context, _ *weftv1.CountersRequest) (*weft
 	return reply, nil
 }
 
-// Devices lists the allocations. A node without devices has none.
+// Devices lists the allocations.
 func (o *Server) Devices(context.Context, *weftv1.DevicesRequest) (*weftv1.DevicesReply, error) {
 	if o.config.Devices == nil {
 		return &weftv1.DevicesReply{}, nil
@@ -325,7 +326,7 @@ func (o *Server) Devices(context.Context, *weftv1.DevicesRequest) (*weftv1.Devic
 // reasonForced is the reason of deletions that an operator forces.
 const reasonForced = "forced by weftctl gc"
 
-// CollectGarbage lists attachments whose sandboxes may be gone, and deletes them.
+// CollectGarbage lists attachments whose sandboxes may be deleted, and deletes those with sufficient evidence.
 func (o *Server) CollectGarbage(ctx context.Context, req *weftv1.CollectGarbageRequest) (*weftv1.CollectGarbageReply, error) {
 	found, err := o.garbage(ctx, req.Force)
 	if err != nil {
@@ -349,7 +350,7 @@ func (o *Server) CollectGarbage(ctx context.Context, req *weftv1.CollectGarbageR
 	return reply, nil
 }
 
-// garbage returns the attachments that may be collected; with keys, those attachments.
+// garbage returns the attachments with the given keys, or all candidates if there are none.
 func (o *Server) garbage(ctx context.Context, keys []string) (found []garbage.Finding, err error) {
 	all := o.config.Pods.Attachments()
 	if len(keys) == 0 {
@@ -358,7 +359,7 @@ func (o *Server) garbage(ctx context.Context, keys []string) (found []garbage.Fi
 	for _, key := range keys {
 		i := slices.IndexFunc(all, func(at pod.Attachment) bool { return at.Key.String() == key })
 		if i < 0 {
-			return nil, status.Errorf(codes.NotFound, "no attachment has the key %q; weftctl gc --dry-run and weftctl attachments -o json list them", key)
+			return nil, status.Errorf(codes.NotFound, "no attachment has the key %q; to list keys use weftctl gc --dry-run or weftctl attachments -o json", key)
 		}
 		found = append(found, garbage.Finding{At: &all[i], Reason: reasonForced})
 	}
@@ -388,7 +389,7 @@ func (o *Server) Release(ctx context.Context, req *weftv1.ReleaseRequest) (*weft
 	return reply, nil
 }
 
-// Events streams the history of the event loop.
+// Events streams the recorded events of the event loop.
 func (o *Server) Events(req *weftv1.EventsRequest, stream grpc.ServerStreamingServer[weftv1.EventRecord]) error {
 	next := max(req.Since, 1) - 1 // the number before the first requested event
 	records := o.config.Loop.History(next)

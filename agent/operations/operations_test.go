@@ -8,7 +8,7 @@ import (
 	"github.com/weftnet/weft/kvscheduler/kvschedulertest"
 )
 
-func TestStatusSaysWhatIsNotAsDesired(t *testing.T) {
+func TestConditionRepairedNamesObjectsThatAreNotAsDesired(t *testing.T) {
 	for _, tc := range []struct {
 		name     string
 		degraded []string
@@ -16,10 +16,10 @@ func TestStatusSaysWhatIsNotAsDesired(t *testing.T) {
 		down     error
 		want     string
 	}{
-		{"all is well", nil, map[string]uint32{"InSync": 7, "Observed": 2}, nil, ""},
-		{"something could not be undone", []string{"a/b"}, nil, nil, "could not be undone or applied: a/b"},
-		{"something failed and waits", nil, map[string]uint32{"Failed": 1, "Pending": 2}, nil, "objects not as desired: 1 Failed, 2 Pending; weftctl objects lists them"},
-		{"the dataplane is down", nil, map[string]uint32{"InSync": 3, "Unknown": 5}, errors.New("lost"), "5 Unknown: the dataplane is not connected"},
+		{"all in sync", nil, map[string]uint32{"InSync": 7, "Observed": 2}, nil, ""},
+		{"an undo failed", []string{"a/b"}, nil, nil, "could not be undone or applied: a/b"},
+		{"failed and pending objects", nil, map[string]uint32{"Failed": 1, "Pending": 2}, nil, "objects not as desired: 1 Failed, 2 Pending; weftctl objects lists them"},
+		{"dataplane not connected", nil, map[string]uint32{"InSync": 3, "Unknown": 5}, errors.New("lost"), "5 Unknown: the dataplane is not connected"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			if c := repaired(tc.degraded, tc.objects, tc.down); c.Message != tc.want || c.Ok != (tc.want == "") {
@@ -29,7 +29,7 @@ func TestStatusSaysWhatIsNotAsDesired(t *testing.T) {
 	}
 }
 
-func TestSeveralObjectsAreCountedByPhase(t *testing.T) {
+func TestObjectsAreCountedByPhase(t *testing.T) {
 	s, vrfs, routes := kvschedulertest.Markers(t)
 	set := []kvscheduler.Object{vrfs.Put("a", ""), routes.Put("fine", "a"), routes.Put("far", "c")}
 	if _, err := s.Commit(t.Context(), kvscheduler.Txn{Source: "weft", Set: set}); err != nil {
@@ -40,6 +40,6 @@ func TestSeveralObjectsAreCountedByPhase(t *testing.T) {
 		t.Error(got)
 	}
 	if got := phasesOf(s.View(), true); got[phaseUnknown] != 2 || got["InSync"] != 0 || got["Pending"] != 1 {
-		t.Errorf("while the dataplane is down: %v", got)
+		t.Errorf("dataplane not connected: %v", got)
 	}
 }

@@ -9,25 +9,25 @@ import (
 	weftv1 "github.com/weftnet/weft/proto/weft/v1"
 )
 
-func TestWhySaysThatObjectsAreInSync(t *testing.T) {
+func TestWhyExplainsObjects(t *testing.T) {
 	s, vrfs, routes := kvschedulertest.Markers(t)
 	set := []kvscheduler.Object{vrfs.Put("a", ""), vrfs.Put("b", ""), routes.Put("fine", "a"), routes.Put("far", "c")}
 	if _, err := s.Commit(t.Context(), kvscheduler.Txn{Source: "weft", Set: set}); err != nil {
 		t.Fatal(err)
 	}
 	waits := []string{"vpp.route/far waits for vpp.vrf/c: no object of that name was seen or is desired"}
-	for asked, want := range map[string][]string{
+	for ref, want := range map[string][]string{
 		"vpp.vrf/a":      {"vpp.vrf/a is in sync"},
 		"vpp.vrf":        {"all 2 objects are in sync"},
 		"vpp.route/fine": {"vpp.route/fine is in sync"},
 		"vpp.route/far":  waits,
-		"vpp.route/f":    waits, // and nothing of the other
+		"vpp.route/f":    waits, // not vpp.route/fine, which is in sync
 		"vpp.route/x":    {"vpp.route/x: no object of that name was seen or is desired"},
-		"x":              {`no object has a key that begins with "x"; weftctl objects lists them`},
+		"x":              {`no objects with prefix "x"; weftctl objects lists all`},
 	} {
-		reply, err := (New(Config{Scheduler: s})).Why(t.Context(), &weftv1.WhyRequest{Ref: asked})
+		reply, err := (New(Config{Scheduler: s})).Why(t.Context(), &weftv1.WhyRequest{Ref: ref})
 		if err != nil || !slices.Equal(reply.GetLines(), want) {
-			t.Errorf("%s: %q, %v, want %q", asked, reply.GetLines(), err, want)
+			t.Errorf("%s: %q, %v, want %q", ref, reply.GetLines(), err, want)
 		}
 	}
 }

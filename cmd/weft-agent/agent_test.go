@@ -13,20 +13,20 @@ import (
 	weftv1 "github.com/weftnet/weft/proto/weft/v1"
 )
 
-// played is an agent that serves pods and has wired some, or, as "-", none because it is not ready.
-type played struct {
+// fakeAgent is an agent with the attachments of some pods. The only pod "-" makes it not ready.
+type fakeAgent struct {
 	weftv1.UnimplementedRemoteCNIServer
 	weftv1.UnimplementedOperationsServer
 	pods []string
 }
 
-func (*played) Status(context.Context, *weftv1.StatusRequest) (*weftv1.StatusReply, error) {
+func (*fakeAgent) Status(context.Context, *weftv1.StatusRequest) (*weftv1.StatusReply, error) {
 	return &weftv1.StatusReply{}, nil
 }
 
-func (p *played) Attachments(context.Context, *weftv1.AttachmentsRequest) (*weftv1.AttachmentsReply, error) {
+func (a *fakeAgent) Attachments(context.Context, *weftv1.AttachmentsRequest) (*weftv1.AttachmentsReply, error) {
 	reply := &weftv1.AttachmentsReply{}
-	for _, pod := range p.pods {
+	for _, pod := range a.pods {
 		namespace, name, _ := strings.Cut(pod, "/")
 		reply.Attachments = append(reply.Attachments, &weftv1.AttachmentInfo{
 			Attachment: &weftv1.Attachment{ContainerId: "c0ffee", IfName: "eth0"},
@@ -36,21 +36,21 @@ func (p *played) Attachments(context.Context, *weftv1.AttachmentsRequest) (*weft
 	return reply, nil
 }
 
-func playAgent(ts *testscript.TestScript, _ bool, args []string) {
+func startAgent(ts *testscript.TestScript, _ bool, args []string) {
 	listener, err := net.Listen("unix", ts.MkAbs("agent.sock"))
 	ts.Check(err)
-	server, agent := grpc.NewServer(), &played{pods: args}
+	server, agent := grpc.NewServer(), &fakeAgent{pods: args}
 	weftv1.RegisterRemoteCNIServer(server, agent)
 	weftv1.RegisterOperationsServer(server, agent)
-	said := health.NewServer()
+	checks := health.NewServer()
 	if len(args) == 1 && args[0] == "-" {
-		said.SetServingStatus("", grpc_health_v1.HealthCheckResponse_NOT_SERVING)
+		checks.SetServingStatus("", grpc_health_v1.HealthCheckResponse_NOT_SERVING)
 	}
-	grpc_health_v1.RegisterHealthServer(server, said)
+	grpc_health_v1.RegisterHealthServer(server, checks)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_ = server.Serve(listener) // until it is stopped
+		_ = server.Serve(listener) // returns after Stop
 	}()
 	ts.Defer(func() {
 		server.Stop()

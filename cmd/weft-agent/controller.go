@@ -32,18 +32,18 @@ type controllerOptions struct {
 }
 
 func (o *controllerOptions) flags(fs *pflag.FlagSet) {
-	fs.StringVar(&o.kubeconfig, "kubeconfig", "", "how to reach the API server; default: as a pod does, by its service account")
-	fs.StringVar(&o.namespace, "namespace", cmp.Or(os.Getenv("POD_NAMESPACE"), "weft-system"), "where its lease and its ledger are; default: POD_NAMESPACE of the environment")
-	fs.StringVar(&o.health, "health-address", "127.0.0.1:9879", "where /livez and /readyz are answered")
-	fs.BoolVar(&o.untaint, "untaint-nodes", false, "take the taint "+controller.TaintNotReady+" off nodes that serve pods; needs the right to watch and patch nodes")
-	fs.BoolVar(&o.endpoints, "service-endpoints", false, "keep EndpointSlices for Services with the annotation contivpp.io/endpoint-selector; needs the rights of endpoints.yaml")
-	fs.BoolVar(&o.policies, "report-network-policies", true, "tell the authors of NetworkPolicies by events that Weft enforces none; off where another component enforces them")
+	fs.StringVar(&o.kubeconfig, "kubeconfig", "", "kubeconfig file; default: the pod's service account")
+	fs.StringVar(&o.namespace, "namespace", cmp.Or(os.Getenv("POD_NAMESPACE"), "weft-system"), "namespace of its lease and its ledger; default: environment variable POD_NAMESPACE")
+	fs.StringVar(&o.health, "health-address", "127.0.0.1:9879", "address of /livez and /readyz")
+	fs.BoolVar(&o.untaint, "untaint-nodes", false, "remove the taint "+controller.TaintNotReady+" from nodes that serve pods; needs permission to watch and patch nodes")
+	fs.BoolVar(&o.endpoints, "service-endpoints", false, "create EndpointSlices for Services with the annotation contivpp.io/endpoint-selector; needs the permissions in endpoints.yaml")
+	fs.BoolVar(&o.policies, "report-network-policies", true, "write Events on NetworkPolicies, which Weft does not enforce; disable it if another component enforces them")
 	fs.TextVar(&o.level, "log-level", slog.LevelInfo, "debug, info, warn or error")
 }
 
 func (o *controllerOptions) validate() error {
 	if o.kubeconfig != "" && !filepath.IsAbs(o.kubeconfig) {
-		return usageError{fmt.Errorf("--kubeconfig %s: expected an absolute path", o.kubeconfig)}
+		return usageError{fmt.Errorf("--kubeconfig %s: must be an absolute path", o.kubeconfig)}
 	}
 	if _, _, err := net.SplitHostPort(o.health); err != nil {
 		return usageError{fmt.Errorf("--health-address %s: %w", o.health, err)}
@@ -55,11 +55,11 @@ func controllerCommand() *cobra.Command {
 	var o controllerOptions
 	cmd := &cobra.Command{
 		Use:   "controller",
-		Short: "Write the status of the cluster's networks and pools; runs once or more in a cluster, not on each node",
-		Long: "controller gives networks their VXLAN identifiers, writes the status of CustomNetworks and IPPools by what nodes\n" +
-			"say, and frees addresses of nodes that are no more. Where it is told to, it makes the endpoints of Services that ask for\n" +
-			"backends on other interfaces of pods. Unless it is told not to, it writes events on NetworkPolicies, which Weft does not\n" +
-			"enforce. Of several replicas the one that holds a lease works.",
+		Short: "Write the status of the cluster's networks and pools; runs as a Deployment, not on each node",
+		Long: "controller assigns VXLAN network identifiers, writes the status of CustomNetworks and IPPools from the reports of\n" +
+			"nodes, and frees the addresses of deleted nodes. With --service-endpoints it creates endpoints for Services with backends\n" +
+			"on additional interfaces of pods. It writes Events on NetworkPolicies, which Weft does not enforce. Of several replicas\n" +
+			"only the one with the lease is active.",
 		Example: "  weft-agent controller\n  weft-agent controller --kubeconfig /etc/kubernetes/admin.conf",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

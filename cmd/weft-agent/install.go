@@ -14,10 +14,10 @@ func installCommand() *cobra.Command {
 	var o install.Options
 	cmd := &cobra.Command{
 		Use:   "install",
-		Short: "Put the CNI plugin on this node and, once the agent is ready, its configuration",
-		Long: "install copies weft-cni (and the link weft-ipam) into the directory of CNI plugins, tries it there, waits until\n" +
-			"the agent would wire a pod, and only then writes the configuration, by which the node becomes ready for pods.\n" +
-			"Files appear whole or not at all; those that are as they should be are not touched.",
+		Short: "Install the CNI plugin on this node, and its configuration when the agent is ready",
+		Long: "install copies weft-cni (and the link weft-ipam) into the directory of CNI plugins, tests it there, waits until\n" +
+			"the agent is ready to connect pods, and then writes the configuration, which makes the node ready for pods.\n" +
+			"Files are replaced atomically. Files with the right content are not changed.",
 		Example: "  weft-agent install\n" +
 			"  weft-agent install --watch\n" +
 			"  weft-agent install --mode chained --extend /etc/cni/net.d/10-calico.conflist",
@@ -38,9 +38,9 @@ func uninstallCommand() *cobra.Command {
 	var o install.Options
 	cmd := &cobra.Command{
 		Use:   "uninstall",
-		Short: "Take Weft's CNI configuration and then its plugin off this node",
-		Long: "uninstall removes the configuration first, so that no more pods are wired by Weft. The programs go when no pod is\n" +
-			"left that needs them to be deleted. What is not Weft's, and the agent's state, is left.",
+		Short: "Remove Weft's CNI configuration and its plugin from this node",
+		Long: "uninstall removes the configuration first, so Weft connects no new pods. It removes the programs when no pod needs\n" +
+			"them for its DEL. It does not remove files of other programs and the agent's state.",
 		Example: "  weft-agent uninstall --wait 5m\n" +
 			"  weft-agent uninstall --extend /etc/cni/net.d/10-calico.conflist",
 		Args: noArgs,
@@ -48,7 +48,7 @@ func uninstallCommand() *cobra.Command {
 			if err := o.Validate(); err != nil {
 				return usageError{err}
 			}
-			pods := func(ctx context.Context) ([]string, error) { return operations.WiredPods(ctx, o.Socket) }
+			pods := func(ctx context.Context) ([]string, error) { return operations.AttachedPods(ctx, o.Socket) }
 			return install.Uninstall(cmd.Context(), o, pods, cmd.OutOrStdout())
 		},
 	}

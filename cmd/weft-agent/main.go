@@ -1,4 +1,4 @@
-// Command weft-agent wires the pods of one node.
+// Command weft-agent connects the pods of one node.
 package main
 
 import (
@@ -23,7 +23,7 @@ const (
 	exitUsage  = 2
 )
 
-// usageError marks what the caller got wrong on the command line or in the configuration.
+// usageError marks an invalid command line or configuration: the exit code is exitUsage.
 type usageError struct{ error }
 
 func main() {
@@ -45,7 +45,7 @@ func main() {
 func command() *cobra.Command {
 	root := &cobra.Command{
 		Use:           "weft-agent",
-		Short:         "Wires the pods of one node",
+		Short:         "Connects the pods of one node",
 		Version:       version.String(),
 		SilenceUsage:  true,
 		SilenceErrors: true,
@@ -58,7 +58,7 @@ func command() *cobra.Command {
 	return root
 }
 
-// noArgs refuses words that are no flags, and commands that do not exist.
+// noArgs rejects arguments and unknown commands.
 func noArgs(cmd *cobra.Command, args []string) error {
 	if err := cobra.NoArgs(cmd, args); err != nil {
 		return usageError{err}
@@ -66,13 +66,13 @@ func noArgs(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// configured adds the flags of the configuration to a command and runs it with what came of them.
+// configured adds the flags of the configuration to a command, which runs with the configuration.
 func configured(cmd *cobra.Command, run func(cmd *cobra.Command, c config.Config) error) *cobra.Command {
-	var shown config.Config // for the help text; the values are read anew
+	var help config.Config // only for the help text
 	var file string
 	cmd.Args = noArgs
 	cmd.Flags().StringVarP(&file, "config", "c", "", "configuration file (YAML); every key is also a flag and an environment variable WEFT_...")
-	shown.Flags(cmd.Flags())
+	help.Flags(cmd.Flags())
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if file == "" {
 			file = os.Getenv("WEFT_CONFIG")
@@ -91,7 +91,7 @@ func configured(cmd *cobra.Command, run func(cmd *cobra.Command, c config.Config
 func runCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "run",
-		Short:   "Run the agent until SIGTERM; the dataplane goes on forwarding",
+		Short:   "Run the agent until SIGTERM; the dataplane continues to forward",
 		Example: "  weft-agent run --config /etc/weft/agent.yaml\n  weft-agent run --pools pods=10.1.0.0/24",
 	}
 	return configured(cmd, func(cmd *cobra.Command, c config.Config) error {
@@ -100,7 +100,7 @@ func runCommand() *cobra.Command {
 }
 
 func checkConfigCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "check-config", Short: "Check the configuration and print what would be used"}
+	cmd := &cobra.Command{Use: "check-config", Short: "Check the configuration and print all effective values"}
 	return configured(cmd, func(cmd *cobra.Command, c config.Config) error {
 		_, err := fmt.Fprint(cmd.OutOrStdout(), c.String())
 		return err
@@ -112,7 +112,7 @@ func healthCommand() *cobra.Command {
 	var alive bool
 	cmd := &cobra.Command{
 		Use:   "health",
-		Short: "Ask a running agent whether it can connect pods; exit code 0 if so (for exec probes); advisory conditions are on stderr",
+		Short: "Check whether a running agent is ready to connect pods (for exec probes); prints unmet advisory conditions to stderr",
 		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if alive {
@@ -121,17 +121,17 @@ func healthCommand() *cobra.Command {
 			if err := operations.Healthy(cmd.Context(), socket); err != nil {
 				return err
 			}
-			faults, err := operations.Faults(cmd.Context(), socket)
+			unmet, err := operations.UnmetConditions(cmd.Context(), socket)
 			if err != nil {
-				cmd.PrintErrln(err) // the answer stands: it is ready
+				cmd.PrintErrln(err) // the agent is ready nevertheless
 			}
-			for _, fault := range faults {
-				cmd.PrintErrln(fault)
+			for _, condition := range unmet {
+				cmd.PrintErrln(condition)
 			}
 			return nil
 		},
 	}
 	cmd.Flags().StringVar(&socket, "socket", "/run/weft/agent.sock", "socket of the agent")
-	cmd.Flags().BoolVar(&alive, "alive", false, "ask only whether it answers, as a liveness probe does")
+	cmd.Flags().BoolVar(&alive, "alive", false, "check only whether the agent answers (for liveness probes)")
 	return cmd
 }

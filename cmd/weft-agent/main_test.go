@@ -11,7 +11,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// plugin is the directory of the real weft-cni, built for this run. Its version is that of the test binary, as neither is stamped.
+// plugin is the directory of weft-cni, which is built for this run. It has the version of the test binary.
 var plugin string
 
 func TestMain(m *testing.M) {
@@ -37,10 +37,10 @@ func (w withPlugin) Run() int {
 	return w.M.Run()
 }
 
-// TestScripts runs weft-agent as an operator does. The commands beside testscript's own:
+// TestScripts runs weft-agent in scripts. Additional commands:
 //
-//	agent [POD...]   play an agent that has wired these pods
-//	await FILE       wait until a file is there
+//	agent [POD...]   start a fake agent with attachments of these pods
+//	await FILE       wait until a file exists
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata/script",
@@ -50,7 +50,7 @@ func TestScripts(t *testing.T) {
 			env.Setenv("PLUGIN", plugin)
 			return nil
 		},
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){"agent": playAgent, "await": await},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"agent": startAgent, "await": await},
 	})
 }
 
@@ -65,7 +65,7 @@ func await(ts *testscript.TestScript, neg bool, args []string) {
 		select {
 		case <-tick.C:
 		case <-deadline:
-			ts.Fatalf("%s: not in time", args[0])
+			ts.Fatalf("%s: timeout", args[0])
 		}
 	}
 }

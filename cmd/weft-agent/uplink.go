@@ -12,10 +12,10 @@ import (
 func releaseUplinkCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "release-uplink",
-		Short: "Return the dataplane's network card to the kernel of this node; the agent must not run",
-		Long: "release-uplink restores the addresses, routes and settings that a network card had before the dataplane took it\n" +
-			"(dataplane.uplink). Use it on a node whose dataplane can no longer run. Pods do not reach other nodes until the agent\n" +
-			"starts again; the agent then takes the card again, unless dataplane.uplink was removed from its configuration.",
+		Short: "Return the dataplane's network card to this node's kernel; the agent must be stopped",
+		Long: "release-uplink restores the addresses, routes and settings of a network card (dataplane.uplink) in the node's kernel. Use\n" +
+			"it on a node whose dataplane cannot run. Pods cannot reach other nodes until the agent starts; it takes the card again\n" +
+			"unless dataplane.uplink is removed.",
 		Example: "  systemctl stop weft-agent; weft-agent release-uplink --config /etc/weft/agent.yaml",
 	}
 	return configured(cmd, func(cmd *cobra.Command, c config.Config) error {

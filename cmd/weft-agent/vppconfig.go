@@ -10,10 +10,10 @@ func vppConfigCommand() *cobra.Command {
 	var o vppconf.Options
 	cmd := &cobra.Command{
 		Use:   "vpp-config",
-		Short: "Print a startup.conf with which VPP serves this node, with a reason for each line",
-		Long: "vpp-config looks at the processors that it may use, their NUMA nodes, free hugepages and /dev/vhost-net, and prints a\n" +
-			"startup configuration of VPP for them: sockets, memory, packet buffers, threads and the plugins that the agent needs.\n" +
-			"Run it where VPP will run, for example in an init container of the same pod. See docs/vpp.md.",
+		Short: "Print a commented startup.conf of VPP for this node",
+		Long: "vpp-config reads the available processors, their NUMA nodes, free hugepages and /dev/vhost-net, and prints a startup\n" +
+			"configuration of VPP for them: sockets, memory, packet buffers, threads and the plugins that the agent needs. Run it in\n" +
+			"the environment of VPP, for example in an init container of the same pod. See docs/vpp.md.",
 		Example: "  weft-agent vpp-config\n" +
 			"  weft-agent vpp-config --workers 2 --hugepages 2M -o /run/vpp/startup.conf\n" +
 			"  weft-agent vpp-config --uplink eth1 --uplink-mode dpdk",

@@ -1,2 +1,0 @@
-// Package metrics keeps what Prometheus is told about an agent.
-package metrics
