@@ -30,14 +30,14 @@ type object struct {
 	Capabilities map[string]bool `json:"capabilities"`
 }
 
-// companion is the entry of a plugin behind Weft.
-type companion struct {
+// chainedPlugin is the entry of a plugin that follows Weft.
+type chainedPlugin struct {
 	Type         string          `json:"type"`
 	Capabilities map[string]bool `json:"capabilities,omitempty"`
 }
 
-// wants are the capabilities that plugins behind Weft live by.
-var wants = map[string]map[string]bool{
+// capabilitiesOf are the capabilities that the plugins after Weft need.
+var capabilitiesOf = map[string]map[string]bool{
 	"portmap": {"portMappings": true},
 	"tuning":  {"mac": true},
 }
@@ -45,22 +45,20 @@ var wants = map[string]map[string]bool{
 // network is the name of Weft's own list.
 const network = "weft"
 
-// Versions of the specification with a meaning here: the last that old runtimes know, and the first that has STATUS.
+// The newest version of the specification that old runtimes know, and the first version with STATUS.
 const (
 	lastOld    = "1.0.0"
 	withStatus = "1.1.0"
 )
 
 func (i *installer) object() object {
-	// Behind another plugin addresses and MACs that a runtime asks for are that plugin's.
-	first := i.Mode != Chained
 	capabilities := map[string]bool{"io.kubernetes.cri.pod-annotations": true, "deviceID": true}
-	if first {
+	if i.Mode != Chained { // there another plugin gives the main interface its addresses and MAC
 		capabilities["ips"], capabilities["mac"] = true, true
 	}
 	level := i.LogLevel
 	if i.LogFile == "" {
-		level = "" // of a log that is not kept
+		level = "" // there is no log
 	}
 	return object{
 		Type: program, Mode: i.Mode, Socket: i.Socket, DeleteQueue: i.DeleteQueue,
@@ -68,7 +66,7 @@ func (i *installer) object() object {
 	}
 }
 
-// ensureConf writes the configuration if it is missing and the agent would serve what comes of it.
+// ensureConf writes the configuration if it is missing and the agent serves pods.
 func (i *installer) ensureConf(ctx context.Context) error {
 	switch {
 	case i.Mode == Primary:
@@ -81,20 +79,20 @@ func (i *installer) ensureConf(ctx context.Context) error {
 
 func (i *installer) ensureOwnConf(ctx context.Context) error {
 	path := i.conf()
-	if _, err := os.Lstat(path); err == nil && i.placed[path] && bytesAre(path, i.own) {
-		return i.putAside(ctx)
+	if _, err := os.Lstat(path); err == nil && i.placed[path] && hasContent(path, i.own) {
+		return i.setAside(ctx)
 	}
 	own, err := i.compose(ctx)
 	if err != nil {
 		return err
 	}
 	f := file{path: path, content: own, mode: 0o600}
-	i.warnOfNeighbours()
-	if i.isLeft(f) {
+	i.warnOfOthers()
+	if i.isKept(f) {
 		i.own = own
-		return i.putAside(ctx)
+		return i.setAside(ctx)
 	}
-	if err := i.healthy(ctx, network); err != nil {
+	if err := i.checkStatus(ctx, network); err != nil {
 		return err
 	}
 	if err := i.put(ctx, f, nil); err != nil {
@@ -102,56 +100,56 @@ func (i *installer) ensureOwnConf(ctx context.Context) error {
 	}
 	i.own = own
 	i.log.Info("configuration installed", "file", path)
-	return i.putAside(ctx)
+	return i.setAside(ctx)
 }
 
-// compose makes Weft's own list. All plugins of a list must speak its version, so the oldest of them limits it.
+// compose returns Weft's own list. It offers only CNI versions that all plugins of the list support.
 func (i *installer) compose(ctx context.Context) ([]byte, error) {
 	l := list{Name: network, Plugins: []any{i.object()}}
 	versions := i.Versions
 	for _, name := range i.Behind {
-		both, err := i.inCommon(ctx, name, versions)
+		common, err := i.commonVersions(ctx, name, versions)
 		if err != nil {
 			if i.isNew(name, err.Error()) {
-				i.log.Warn("a plugin is not put behind Weft", "plugin", i.installed(name), "err", err)
+				i.log.Warn("plugin omitted from the chain", "plugin", i.binary(name), "err", err)
 			}
 			continue
 		}
-		versions = both
-		l.Plugins = append(l.Plugins, companion{Type: name, Capabilities: wants[name]})
+		versions = common
+		l.Plugins = append(l.Plugins, chainedPlugin{Type: name, Capabilities: capabilitiesOf[name]})
 	}
 	if !slices.Contains(versions, withStatus) && i.isNew("versions", strings.Join(versions, " ")) {
-		i.log.Warn("the runtime will not ask for STATUS: not all plugins speak CNI "+withStatus, "versions", versions)
+		i.log.Warn("runtimes will not call STATUS: a plugin of the chain does not support CNI "+withStatus, "versions", versions)
 	}
 	l.CNIVersion, l.CNIVersions = offer(versions)
 	return render(l)
 }
 
-// inCommon are the versions that another plugin speaks too.
-func (i *installer) inCommon(ctx context.Context, name string, versions []string) ([]string, error) {
-	speaks, err := plugin{i.installed(name)}.speaks(ctx)
+// commonVersions returns those of the versions that another plugin supports too.
+func (i *installer) commonVersions(ctx context.Context, name string, versions []string) ([]string, error) {
+	supported, err := plugin{i.binary(name)}.versions(ctx)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, errors.New("there is none")
+		return nil, errors.New("it is not installed")
 	}
 	if err != nil {
-		return nil, fmt.Errorf("it does not answer: %w", err)
+		return nil, fmt.Errorf("get its CNI versions: %w", err)
 	}
-	return common(versions, speaks)
+	return intersect(versions, supported)
 }
 
-// common returns the versions of both lists, in the order of the first.
-func common(versions, speaks []string) ([]string, error) {
-	both := slices.DeleteFunc(slices.Clone(versions), func(v string) bool { return !slices.Contains(speaks, v) })
-	if len(both) == 0 {
-		return nil, fmt.Errorf("it speaks none of the versions %s, only %.100s", strings.Join(versions, ", "), strings.Join(speaks, ", "))
+// intersect returns the versions that are also supported, in the order of versions.
+func intersect(versions, supported []string) ([]string, error) {
+	common := slices.DeleteFunc(slices.Clone(versions), func(v string) bool { return !slices.Contains(supported, v) })
+	if len(common) == 0 {
+		return nil, fmt.Errorf("it supports none of the CNI versions %s, only %.100s", strings.Join(versions, ", "), strings.Join(supported, ", "))
 	}
-	return both, nil
+	return common, nil
 }
 
-// offer splits versions into the one for runtimes that know only one, and all of them for those that choose.
+// offer returns cniVersion, for runtimes that do not read cniVersions, and cniVersions.
 func offer(versions []string) (single string, all []string) {
 	all = slices.Clone(versions)
-	slices.Sort(all) // they have one digit each
+	slices.Sort(all) // each number has one digit
 	single = all[0]
 	for _, v := range all {
 		if v <= lastOld {
@@ -164,54 +162,51 @@ func offer(versions []string) (single string, all []string) {
 	return single, all
 }
 
-// healthy asks by the plugin that has just been installed, and by the object that will be its configuration.
-func (i *installer) healthy(ctx context.Context, network string) error {
+// checkStatus calls STATUS of the installed plugin with its future configuration.
+func (i *installer) checkStatus(ctx context.Context, network string) error {
 	raw, err := json.Marshal(struct {
 		CNIVersion string `json:"cniVersion"`
 		Name       string `json:"name"`
 		object
 	}{withStatus, network, i.object()})
 	if err != nil {
-		return fmt.Errorf("write the configuration: %w", err)
+		return fmt.Errorf("encode the configuration: %w", err)
 	}
-	err = plugin{i.installed(program)}.status(ctx, i.BinDir, raw)
+	err = plugin{i.binary(program)}.status(ctx, i.BinDir, raw)
 	if err == nil {
 		return nil
 	}
-	if r, ok := errors.AsType[*refusal](err); ok && !r.isFinal() {
-		return notYet{fmt.Errorf("the agent would not serve pods: %w", err)}
+	if e, ok := errors.AsType[*cniError](err); ok && !e.isPermanent() {
+		return temporary{fmt.Errorf("the agent does not serve pods: %w", err)}
 	}
 	if errors.Is(err, fs.ErrNotExist) {
-		return notYet{err} // the program was removed just now
+		return temporary{err} // the program was just removed
 	}
-	return fmt.Errorf("ask the agent: %w", err)
+	return fmt.Errorf("call STATUS of weft-cni: %w", err)
 }
 
 func render(v any) ([]byte, error) {
 	raw, err := json.MarshalIndent(v, "", "  ")
 	if err != nil {
-		return nil, fmt.Errorf("write the configuration: %w", err)
+		return nil, fmt.Errorf("encode the configuration: %w", err)
 	}
 	return append(raw, '\n'), nil
 }
 
-// show says what the operator has to add where the installer writes nothing.
-func (i *installer) show() {
+// printObject prints the object that the operator must add if the installer writes no configuration.
+func (i *installer) printObject() {
 	if i.target() != "" {
 		return
 	}
-	var text strings.Builder
-	var what any = i.object()
-	text.WriteString("Add this object to the end of the plugins of the other CNI, or let --extend FILE do so:\n")
+	heading, conf := "Append this object to the plugins of the other CNI, or use --extend FILE:", any(i.object())
 	if i.Mode == Delegate {
-		text.Reset()
-		text.WriteString("For the config of a NetworkAttachmentDefinition:\n")
-		what = list{CNIVersion: lastOld, Name: network, Plugins: []any{i.object()}}
+		heading = "For the config of a NetworkAttachmentDefinition:"
+		conf = list{CNIVersion: lastOld, Name: network, Plugins: []any{i.object()}}
 	}
-	raw, err := render(what)
+	raw, err := render(conf)
 	if err != nil {
-		i.log.Error("configuration not shown", "err", err)
+		i.log.Error("configuration not printed", "err", err)
 		return
 	}
-	_, _ = fmt.Fprintf(i.out, "%s%s", text.String(), raw) // output is best effort
+	_, _ = fmt.Fprintf(i.out, "%s\n%s", heading, raw) // output is best effort
 }

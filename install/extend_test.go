@@ -20,20 +20,20 @@ const calico = `{
   ]
 }`
 
-// meaning is what a text of JSON says, without the order of keys.
-func meaning(t *testing.T, text string) any {
+// decode returns the value of JSON text.
+func decode(t *testing.T, text string) any {
 	t.Helper()
 	var v any
 	if err := json.Unmarshal([]byte(text), &v); err != nil {
-		t.Fatalf("%v in %s", err, text)
+		t.Fatalf("%v: %s", err, text)
 	}
 	return v
 }
 
-func TestAnotherCNIsListIsExtendedAndGivenBack(t *testing.T) {
+func TestUninstallRestoresAnExtendedList(t *testing.T) {
 	n := newNode(t, cnitest.Serve)
 	path := n.write("net.d/10-calico.conflist", calico)
-	for range 2 { // the second time changes nothing
+	for range 2 { // the second run changes nothing
 		n.install(chainedTo(path))
 		conf, err := libcni.ConfListFromFile(path)
 		if err != nil {
@@ -51,15 +51,15 @@ func TestAnotherCNIsListIsExtendedAndGivenBack(t *testing.T) {
 	if err := Uninstall(t.Context(), o, noPods, &n.out); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(meaning(t, calico), meaning(t, n.read("net.d/10-calico.conflist"))); diff != "" {
-		t.Errorf("after Weft the list is not what it was (-before +after):\n%s", diff)
+	if diff := cmp.Diff(decode(t, calico), decode(t, n.read("net.d/10-calico.conflist"))); diff != "" {
+		t.Errorf("the list differs (-before +after):\n%s", diff)
 	}
 	if n.entries("bin") != "" {
 		t.Errorf("left: %s", n.entries("bin"))
 	}
 }
 
-func TestAListKeepsItsMode(t *testing.T) {
+func TestAnExtendedListKeepsItsFileMode(t *testing.T) {
 	n := newNode(t, cnitest.Serve)
 	path := n.write("net.d/10-calico.conflist", calico)
 	if err := os.Chmod(path, 0o640); err != nil {
@@ -71,14 +71,14 @@ func TestAListKeepsItsMode(t *testing.T) {
 	}
 }
 
-func TestListsThatCannotBeExtended(t *testing.T) {
+func TestInstallNamesInvalidLists(t *testing.T) {
 	tests := []struct{ name, content, why string }{
-		{"not there", "", "has not written it"},
-		{"half written", calico[:50], "no list of plugins"},
-		{"no list", `{"name":"x","type":"bridge"}`, "the key plugins holds none"},
-		{"a list without a name", `{"plugins":[{"type":"bridge"}]}`, "the key name"},
-		{"an empty one", `{"name":"x","plugins":[]}`, "no plugin before Weft's"},
-		{"Weft's own", `{"name":"weft","plugins":[{"type":"weft-cni"}]}`, "no plugin before Weft's"},
+		{"missing", "", "has not written it"},
+		{"truncated", calico[:50], "not a CNI configuration list"},
+		{"a plugin instead of a list", `{"name":"x","type":"bridge"}`, "the key plugins"},
+		{"no name", `{"plugins":[{"type":"bridge"}]}`, "the key name"},
+		{"no plugins", `{"name":"x","plugins":[]}`, "no plugin that Weft can follow"},
+		{"Weft's own", `{"name":"weft","plugins":[{"type":"weft-cni"}]}`, "no plugin that Weft can follow"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -87,18 +87,18 @@ func TestListsThatCannotBeExtended(t *testing.T) {
 			if tt.content != "" {
 				n.write("net.d/10-x.conflist", tt.content)
 			}
-			err := n.installer(chainedTo(path), impatient).run(t.Context())
+			err := n.installer(chainedTo(path), shortWait).run(t.Context())
 			if err == nil || !strings.Contains(err.Error(), tt.why) || !strings.Contains(err.Error(), path) {
-				t.Errorf("error %v, want it to say %q", err, tt.why)
+				t.Errorf("error %v, want one with %q", err, tt.why)
 			}
 			if tt.content != "" && n.read("net.d/10-x.conflist") != tt.content {
-				t.Error("it was changed")
+				t.Error("the list was changed")
 			}
 		})
 	}
 }
 
-func TestAStaleObjectIsReplacedAndComesLast(t *testing.T) {
+func TestAStaleObjectIsReplacedAtTheEnd(t *testing.T) {
 	n := newNode(t, cnitest.Serve)
 	stale := `{"name":"x","cniVersion":"1.0.0","plugins":[{"type":"bridge"},{"type":"weft-cni","mode":"chained","socket":"/old"},{"type":"portmap"}]}`
 	path := n.write("net.d/10-x.conflist", stale)
@@ -116,24 +116,25 @@ func TestAStaleObjectIsReplacedAndComesLast(t *testing.T) {
 	}
 }
 
-func FuzzListsOfOthersKeepWhatTheySay(f *testing.F) {
+// FuzzForeignLists checks that the removal of Weft's object restores the list.
+func FuzzForeignLists(f *testing.F) {
 	f.Add([]byte(calico))
 	f.Add([]byte(`{"name":"x","plugins":[{"type":"bridge"},{"type":"weft-cni"},7,null]}`))
 	ours := object{Type: program, Mode: Chained, Socket: "/s", DeleteQueue: "/q"}
 	f.Fuzz(func(t *testing.T, raw []byte) {
-		_, with, err := extended(raw, ours)
+		_, with, err := withWeft(raw, ours)
 		if err != nil {
 			return
 		}
-		if _, again, err := extended(with, ours); err != nil || string(again) != string(with) {
-			t.Fatalf("extending twice is not extending once (%v):\n%s\n%s", err, with, again)
+		if _, twice, err := withWeft(with, ours); err != nil || string(twice) != string(with) {
+			t.Fatalf("a second call changed the list (%v):\n%s\n%s", err, with, twice)
 		}
-		without, changed, err := reduced(with)
+		without, changed, err := withoutWeft(with)
 		if err != nil || !changed {
-			t.Fatalf("cannot be given back: %v", err)
+			t.Fatalf("cannot be restored: %v", err)
 		}
-		if had, _, err := reduced(raw); err != nil || cmp.Diff(meaning(t, string(had)), meaning(t, string(without))) != "" {
-			t.Fatalf("it is not what it was (%v):\n%s\n%s", err, raw, without)
+		if had, _, err := withoutWeft(raw); err != nil || cmp.Diff(decode(t, string(had)), decode(t, string(without))) != "" {
+			t.Fatalf("the restored list differs (%v):\n%s\n%s", err, raw, without)
 		}
 	})
 }

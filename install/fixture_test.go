@@ -18,37 +18,37 @@ import (
 	"github.com/weftnet/weft/cni/cnitest"
 )
 
-// node is a machine as far as installing knows it.
+// node is a directory with the files of a node.
 type node struct {
 	t     *testing.T
 	dir   string
 	agent *cnitest.Agent
-	log   lines
-	out   lines
+	log   output
+	out   output
 }
 
-// lines is what is written, by whichever goroutine.
-type lines struct {
+// output collects writes of several goroutines.
+type output struct {
 	mu   sync.Mutex
 	text bytes.Buffer
 }
 
-func (l *lines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.Write(p)
 }
 
-func (l *lines) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.String()
 }
 
-// newNode is a machine with the directories of a runtime and, unless behaviour is empty, an agent that is played.
+// newNode returns a node with the directories of a runtime and, unless behaviour is empty, a fake agent.
 func newNode(t *testing.T, behaviour ...cnitest.Behaviour) *node {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "weft") // short, as a socket's path must be
+	dir, err := os.MkdirTemp("", "weft") // short, because socket paths are bounded
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,7 +68,7 @@ func newNode(t *testing.T, behaviour ...cnitest.Behaviour) *node {
 
 func (n *node) path(rel string) string { return filepath.Join(n.dir, rel) }
 
-// options are the defaults, within the machine.
+// options returns the defaults with paths of the node.
 func (n *node) options() Options {
 	var o Options
 	o.InstallFlags(pflag.NewFlagSet("", pflag.ContinueOnError))
@@ -79,11 +79,11 @@ func (n *node) options() Options {
 	return o
 }
 
-// installer is one of this build, with the options changed by each of with.
-func (n *node) installer(with ...func(*Options)) *installer {
+// installer returns an installer of this build, with changed options.
+func (n *node) installer(changes ...func(*Options)) *installer {
 	n.t.Helper()
 	o := n.options()
-	for _, change := range with {
+	for _, change := range changes {
 		change(&o)
 	}
 	if err := o.ValidateInstall(); err != nil {
@@ -100,16 +100,16 @@ func (n *node) installer(with ...func(*Options)) *installer {
 	return i
 }
 
-func (n *node) install(with ...func(*Options)) {
+func (n *node) install(changes ...func(*Options)) {
 	n.t.Helper()
-	if err := n.installer(with...).run(n.t.Context()); err != nil {
+	if err := n.installer(changes...).run(n.t.Context()); err != nil {
 		n.t.Fatal(err)
 	}
 }
 
 func next(o *Options) { o.Source = filepath.Join(built, "next.d") }
 
-func impatient(o *Options) { o.Wait = 700 * time.Millisecond }
+func shortWait(o *Options) { o.Wait = 700 * time.Millisecond }
 
 func chainedTo(path string) func(*Options) {
 	return func(o *Options) { o.Mode, o.Extend = Chained, path }
@@ -140,7 +140,7 @@ func (n *node) has(rel string) bool {
 	return err == nil
 }
 
-// entries are the names in a directory.
+// entries returns the names in a directory.
 func (n *node) entries(rel string) string {
 	n.t.Helper()
 	entries, err := os.ReadDir(n.path(rel))
@@ -163,27 +163,27 @@ func (n *node) eventually(what string, holds func() bool) {
 		select {
 		case <-tick.C:
 		case <-deadline:
-			n.t.Fatalf("not in time: %s\n%s", what, n.log.String())
+			n.t.Fatalf("timeout: %s\n%s", what, n.log.String())
 		}
 	}
 }
 
-// watch installs and stays, until the test or stop ends it.
-func (n *node) watch(with ...func(*Options)) (stop func()) {
+// watch runs an installer with --watch until stop, or the end of the test.
+func (n *node) watch(changes ...func(*Options)) (stop func()) {
 	n.t.Helper()
-	i := n.installer(append(with, func(o *Options) { o.Watch = true })...)
+	i := n.installer(append(changes, func(o *Options) { o.Watch = true })...)
 	ctx, cancel := context.WithCancel(n.t.Context())
 	done := make(chan error, 1)
 	go func() { done <- i.run(ctx) }()
 	stop = sync.OnceFunc(func() {
 		cancel()
 		if err := <-done; err != nil {
-			n.t.Errorf("the watch ended with %v", err)
+			n.t.Errorf("the watch failed: %v", err)
 		}
 	})
 	n.t.Cleanup(stop)
 	return stop
 }
 
-// noPods is an agent that has wired nobody.
+// noPods is the answer of an agent without pods.
 func noPods(context.Context) ([]string, error) { return nil, nil }

@@ -15,7 +15,7 @@ import (
 )
 
 // rows: CIL-01
-func TestAFreshNodeGetsProgramLinkAndConfiguration(t *testing.T) {
+func TestInstallCreatesProgramLinkAndConfiguration(t *testing.T) {
 	n := newNode(t, cnitest.Serve)
 	n.install()
 	if got, want := n.entries("bin"), "weft-cni weft-ipam"; got != want {
@@ -25,7 +25,7 @@ func TestAFreshNodeGetsProgramLinkAndConfiguration(t *testing.T) {
 		t.Errorf("configurations %q, want %q", got, want)
 	}
 	if target, err := os.Readlink(n.path("bin/weft-ipam")); target != "weft-cni" {
-		t.Errorf("weft-ipam leads to %q (%v)", target, err)
+		t.Errorf("weft-ipam is a link to %q (%v)", target, err)
 	}
 	for path, mode := range map[string]os.FileMode{"bin/weft-cni": 0o755, "net.d/10-weft.conflist": 0o600} {
 		if info, err := os.Stat(n.path(path)); err != nil || info.Mode() != mode {
@@ -40,12 +40,12 @@ func TestAFreshNodeGetsProgramLinkAndConfiguration(t *testing.T) {
 		t.Errorf("the runtime reads %s %s %+v", conf.CNIVersion, conf.Name, conf.Plugins[0].Network)
 	}
 	if err := libcni.NewCNIConfig([]string{n.path("bin")}, nil).GetStatusNetworkList(t.Context(), conf); err != nil {
-		t.Errorf("STATUS by the runtime's library: %v", err)
+		t.Errorf("STATUS by libcni: %v", err)
 	}
 }
 
 // rows: CIL-01
-func TestWhatIsAsItShouldBeIsNotWritten(t *testing.T) {
+func TestInstallDoesNotRewriteFiles(t *testing.T) {
 	n := newNode(t, cnitest.Serve)
 	n.install()
 	before := map[string]os.FileInfo{}
@@ -53,11 +53,11 @@ func TestWhatIsAsItShouldBeIsNotWritten(t *testing.T) {
 	for _, p := range paths {
 		before[p], _ = os.Lstat(n.path(p))
 	}
-	n.agent.Behave(cnitest.Starting) // nor is the agent needed for nothing
-	n.install(impatient)
+	n.agent.Behave(cnitest.Starting) // a second run does not need the agent
+	n.install(shortWait)
 	for _, p := range paths {
 		if after, err := os.Lstat(n.path(p)); err != nil || !os.SameFile(before[p], after) || !before[p].ModTime().Equal(after.ModTime()) {
-			t.Errorf("%s was written again (%v)", p, err)
+			t.Errorf("%s was rewritten (%v)", p, err)
 		}
 	}
 }
@@ -69,16 +69,16 @@ func TestTheConfigurationWaitsForTheAgent(t *testing.T) {
 		behaviour []cnitest.Behaviour
 		why       string
 	}{
-		{"none is there", nil, "not reachable"},
-		{"it is starting", []cnitest.Behaviour{cnitest.Starting}, "resync under way"},
-		{"it hangs", []cnitest.Behaviour{cnitest.Hang}, "did not answer"},
+		{"no agent", nil, "not reachable"},
+		{"the agent starts", []cnitest.Behaviour{cnitest.Starting}, "resync under way"},
+		{"the agent hangs", []cnitest.Behaviour{cnitest.Hang}, "did not answer"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			n := newNode(t, tt.behaviour...)
-			err := n.installer(impatient).run(t.Context())
+			err := n.installer(shortWait).run(t.Context())
 			if err == nil || !strings.Contains(err.Error(), n.path("net.d/10-weft.conflist")+" is not written") || !strings.Contains(err.Error(), tt.why) {
-				t.Errorf("error %v, want it to say %q", err, tt.why)
+				t.Errorf("error %v, want one with %q", err, tt.why)
 			}
 			if n.has("net.d/10-weft.conflist") || !n.has("bin/weft-cni") {
 				t.Errorf("net.d: %q, bin: %q", n.entries("net.d"), n.entries("bin"))
@@ -88,14 +88,14 @@ func TestTheConfigurationWaitsForTheAgent(t *testing.T) {
 }
 
 // rows: AWS-02, CIL-01
-func TestTheConfigurationComesWhenTheAgentIsReady(t *testing.T) {
+func TestTheConfigurationIsWrittenWhenTheAgentIsReady(t *testing.T) {
 	n := newNode(t, cnitest.Starting)
 	done := make(chan error, 1)
 	i := n.installer()
 	go func() { done <- i.run(t.Context()) }()
-	n.eventually("the reason is said", func() bool { return strings.Contains(n.log.String(), "resync under way") })
+	n.eventually("the reason is logged", func() bool { return strings.Contains(n.log.String(), "resync under way") })
 	if n.has("net.d/10-weft.conflist") {
-		t.Error("the configuration is there before the agent is ready")
+		t.Error("the configuration exists before the agent is ready")
 	}
 	n.agent.Behave(cnitest.Serve)
 	if err := <-done; err != nil || !n.has("net.d/10-weft.conflist") {
@@ -103,18 +103,18 @@ func TestTheConfigurationComesWhenTheAgentIsReady(t *testing.T) {
 	}
 }
 
-func TestAProgramThatDoesNotRunHereTakesNobodysPlace(t *testing.T) {
+func TestAProgramThatFailsItsTestIsNotInstalled(t *testing.T) {
 	script := func(n *node, text string) func(*Options) {
 		n.write("run/weft-cni", text)
 		return func(o *Options) { o.Source = n.path("run") }
 	}
 	const versions = `echo '{"cniVersion":"1.1.0","supportedVersions":["0.4.0","1.0.0"]}'`
 	tests := []struct{ name, program, why string }{
-		{"no program at all", "text", "does not run here"},
-		{"it fails", "#!/bin/sh\necho broken >&2; exit 3\n", "broken"},
-		{"another build", "#!/bin/sh\necho weft v0.0.1\n", `says "weft v0.0.1"`},
-		{"it does not know VERSION", "#!/bin/sh\necho " + thisBuild + "\n", "names no versions"},
-		{"too old for the configuration", "#!/bin/sh\n[ -n \"$CNI_COMMAND\" ] || { echo " + thisBuild + "; exit; }\n" + versions + "\n", "does not speak CNI 1.1.0"},
+		{"not executable", "text", "does not run on this node"},
+		{"exits with an error", "#!/bin/sh\necho broken >&2; exit 3\n", "broken"},
+		{"another build", "#!/bin/sh\necho weft v0.0.1\n", `of build "weft v0.0.1"`},
+		{"does not support VERSION", "#!/bin/sh\necho " + thisBuild + "\n", "has no versions"},
+		{"too old", "#!/bin/sh\n[ -n \"$CNI_COMMAND\" ] || { echo " + thisBuild + "; exit; }\n" + versions + "\n", "does not support CNI 1.1.0"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -123,10 +123,10 @@ func TestAProgramThatDoesNotRunHereTakesNobodysPlace(t *testing.T) {
 			before := n.read("bin/weft-cni")
 			err := n.installer(script(n, tt.program)).run(t.Context())
 			if err == nil || !strings.Contains(err.Error(), tt.why) || strings.Contains(err.Error(), "\n") {
-				t.Errorf("error %v, want a line with %q", err, tt.why)
+				t.Errorf("error %v, want one line with %q", err, tt.why)
 			}
 			if n.read("bin/weft-cni") != before || n.entries("bin") != "weft-cni weft-ipam" {
-				t.Errorf("the program that ran is gone; bin: %q", n.entries("bin"))
+				t.Errorf("the working program was replaced; bin: %q", n.entries("bin"))
 			}
 		})
 	}
@@ -135,27 +135,27 @@ func TestAProgramThatDoesNotRunHereTakesNobodysPlace(t *testing.T) {
 func TestAnUpgradeReplacesARunningProgram(t *testing.T) {
 	n := newNode(t, cnitest.Serve)
 	n.install()
-	old, err := os.Open(n.path("bin/weft-cni")) // as the kernel has it while it runs
+	old, err := os.Open(n.path("bin/weft-cni")) // a running program is open, too
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer old.Close()
 	n.install(next)
-	if said, err := (plugin{n.path("bin/weft-cni")}).version(t.Context()); said != nextBuild {
-		t.Errorf("installed is %q (%v)", said, err)
+	if build, err := (plugin{n.path("bin/weft-cni")}).build(t.Context()); build != nextBuild {
+		t.Errorf("installed build %q (%v)", build, err)
 	}
 	info, err := old.Stat()
 	if err != nil || info.Size() == 0 {
-		t.Errorf("the old program was written over: %v (%v)", info, err)
+		t.Errorf("the old program was overwritten: %v (%v)", info, err)
 	}
 }
 
 // rows: AWS-03
-func TestARuntimeNeverSeesAConfigurationWithoutAProgram(t *testing.T) {
+func TestAConfigurationNeverExistsWithoutItsProgram(t *testing.T) {
 	n := newNode(t, cnitest.Serve)
 	ctx, cancel := context.WithCancel(t.Context())
-	var looking sync.WaitGroup
-	looking.Go(func() { n.lookAt(ctx) })
+	var observer sync.WaitGroup
+	observer.Go(func() { n.observe(ctx) })
 	for range 5 {
 		n.install()
 		n.install(next)
@@ -164,11 +164,11 @@ func TestARuntimeNeverSeesAConfigurationWithoutAProgram(t *testing.T) {
 		}
 	}
 	cancel()
-	looking.Wait()
+	observer.Wait()
 }
 
-// lookAt is a runtime that looks a thousand times a second.
-func (n *node) lookAt(ctx context.Context) {
+// observe reads the files a thousand times a second.
+func (n *node) observe(ctx context.Context) {
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
 	for {
@@ -181,27 +181,27 @@ func (n *node) lookAt(ctx context.Context) {
 	}
 }
 
-// inspect finds what a runtime must never find. The configuration is read first: it goes before the program does.
+// inspect checks the program if the configuration exists before and after.
 func (n *node) inspect() {
 	conf, err := os.ReadFile(n.path("net.d/10-weft.conflist"))
 	if err != nil {
 		return
 	}
 	program, err := os.Stat(n.path("bin/weft-cni"))
-	switch still, gone := os.Stat(n.path("net.d/10-weft.conflist")); {
-	case gone != nil || still == nil:
+	switch _, removed := os.Stat(n.path("net.d/10-weft.conflist")); {
+	case removed != nil:
 		return
 	case err != nil:
 		n.t.Errorf("a configuration without a program: %v", err)
 	case program.Mode() != 0o755 || program.Size() < 1<<20:
-		n.t.Errorf("a program that is not whole: %v, %d bytes", program.Mode(), program.Size())
+		n.t.Errorf("incomplete program: %v, %d bytes", program.Mode(), program.Size())
 	}
 	if _, err := libcni.ConfListFromBytes(conf); err != nil {
-		n.t.Errorf("a configuration that cannot be read: %v", err)
+		n.t.Errorf("invalid configuration: %v", err)
 	}
 }
 
-func TestInstallersDoNotDisturbEachOther(t *testing.T) {
+func TestConcurrentInstallersSucceed(t *testing.T) {
 	n := newNode(t, cnitest.Serve)
 	var all sync.WaitGroup
 	for range 4 {
@@ -218,7 +218,7 @@ func TestInstallersDoNotDisturbEachOther(t *testing.T) {
 	}
 }
 
-func TestADirectoryThatCannotBeWrittenIsNamed(t *testing.T) {
+func TestTheErrorNamesAnInvalidDirectory(t *testing.T) {
 	n := newNode(t, cnitest.Serve)
 	n.write("file", "")
 	err := n.installer(func(o *Options) { o.BinDir = n.path("file/bin") }).run(t.Context())
@@ -227,7 +227,7 @@ func TestADirectoryThatCannotBeWrittenIsNamed(t *testing.T) {
 	}
 }
 
-func TestASourceWithoutTheProgramIsNamed(t *testing.T) {
+func TestTheErrorNamesASourceWithoutTheProgram(t *testing.T) {
 	n := newNode(t)
 	o := n.options()
 	o.Source = n.path("run")

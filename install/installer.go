@@ -1,3 +1,9 @@
+// Package install installs the CNI plugin and its configuration on a node, and uninstalls them.
+//
+// At every moment the container runtime finds either no configuration of Weft, or one with a working plugin: the program
+// is installed first and tested before it gets its name; then the new plugin asks the agent whether it serves pods; only
+// then the configuration is written, and the node becomes ready. Each file is replaced by a rename within its directory.
+// Uninstall works in the reverse order.
 package install
 
 import (
@@ -10,26 +16,28 @@ import (
 	"path/filepath"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/wait"
+
 	"github.com/weftnet/weft/internal/version"
 )
 
 // installer is one run of the program.
 type installer struct {
 	Options
-	build string // what every program of this build says of itself
+	build string // output of --version of each program of this build
 	log   *slog.Logger
 	out   io.Writer
 
-	content []byte          // of the program to install
-	own     []byte          // Weft's list, as it was last composed
-	placed  map[string]bool // paths that were as they should be once: a later change is the administrator's
-	said    map[string]string
-	reached func(step string) // for tests, which pull the plug there
+	content []byte            // of the weft-cni to install
+	own     []byte            // Weft's list as it was last composed
+	placed  map[string]bool   // files that were as desired at least once: a later change is the administrator's
+	logged  map[string]string // last message by subject, to log repeats once
+	reached func(step string) // for tests, which crash the installer at a step
 }
 
-// Install brings programs and configuration onto the node; what is as it should be is left untouched. It waits until the
-// agent would serve pods before it writes the configuration. With Watch it stays until ctx ends, which is no error, and
-// puts back what is removed. What the operator has to add elsewhere is written to out.
+// Install installs programs and configuration; files that are as desired are not written. It writes the configuration
+// when the agent serves pods. With Watch it restores removed files until ctx ends, which is no error. Objects that the
+// operator must add to other configurations are printed to out.
 func Install(ctx context.Context, o Options, log *slog.Logger, out io.Writer) error {
 	i := newInstaller(o, log, out)
 	if err := i.load(); err != nil {
@@ -41,11 +49,11 @@ func Install(ctx context.Context, o Options, log *slog.Logger, out io.Writer) er
 func newInstaller(o Options, log *slog.Logger, out io.Writer) *installer {
 	return &installer{
 		Options: o, build: version.String(), log: log, out: out,
-		placed: make(map[string]bool), said: make(map[string]string), reached: func(string) {},
+		placed: make(map[string]bool), logged: make(map[string]string), reached: func(string) {},
 	}
 }
 
-// load reads the program that is to be installed: the source may be an image that goes away.
+// load reads the weft-cni to install into memory: the source may be an image that is unmounted later.
 func (i *installer) load() error {
 	if i.Source == "" {
 		self, err := os.Executable()
@@ -56,60 +64,63 @@ func (i *installer) load() error {
 	}
 	content, err := os.ReadFile(filepath.Join(i.Source, program))
 	if err != nil {
-		return fmt.Errorf("read the program to install: %w; --source names the directory of weft-cni", err)
+		return fmt.Errorf("read the program to install: %w; set --source to the directory of weft-cni", err)
 	}
 	i.content = content
 	return nil
 }
 
 func (i *installer) run(ctx context.Context) error {
-	if err := unmark(i.marker()); err != nil {
+	if err := removeMarker(i.marker()); err != nil {
 		return err
 	}
-	if err := i.settle(ctx); err != nil {
+	if err := i.ensureWithRetries(ctx); err != nil {
 		return err
 	}
-	i.show()
+	i.printObject()
 	if !i.Watch {
 		return nil
 	}
 	return i.watch(ctx)
 }
 
-// notYet is what may be otherwise in a moment, like an agent that does not serve pods.
-type notYet struct{ error }
+// temporary is an error that can disappear without a change of the options, such as an agent that does not serve pods yet.
+type temporary struct{ error }
 
-// Unwrap gives the reason, for errors.Is and errors.As.
-func (n notYet) Unwrap() error { return n.error }
+// Unwrap returns the reason.
+func (t temporary) Unwrap() error { return t.error }
 
-// askAgain is the time between two questions to an agent that is not ready.
-const askAgain = 500 * time.Millisecond
+// retryInterval is the time between two attempts while the agent is not ready, or pods need the programs.
+const retryInterval = 500 * time.Millisecond
 
-// settle brings the node into its state once.
-func (i *installer) settle(ctx context.Context) error {
-	var end <-chan time.Time // never, unless there is a limit
+// ensureWithRetries calls ensure until it succeeds, fails permanently, or Wait is over.
+func (i *installer) ensureWithRetries(ctx context.Context) error {
+	limited := ctx
 	if i.Wait > 0 {
-		end = time.After(i.Wait)
+		var cancel context.CancelFunc
+		limited, cancel = context.WithTimeout(ctx, i.Wait)
+		defer cancel()
 	}
-	tick := time.NewTicker(askAgain)
-	defer tick.Stop()
-	for {
-		err := i.ensure(ctx)
-		if err == nil || !errors.As(err, new(notYet)) {
-			return err
+	var err error
+	_ = wait.PollUntilContextCancel(limited, retryInterval, true, func(context.Context) (bool, error) {
+		err = i.ensure(ctx)
+		if _, retry := errors.AsType[temporary](err); !retry {
+			return true, nil
 		}
-		i.sayOnce("waiting", err)
-		select {
-		case <-tick.C:
-		case <-end:
-			return fmt.Errorf("%s is not written: %w; see the log of weft-agent", i.target(), err)
-		case <-ctx.Done():
-			return fmt.Errorf("%s is not written: %w, and this was stopped", i.target(), err)
-		}
+		i.warnOnce("waiting", err)
+		return false, nil
+	})
+	_, unfinished := errors.AsType[temporary](err)
+	switch {
+	case !unfinished:
+		return err
+	case ctx.Err() != nil:
+		return fmt.Errorf("%s is not written: %w; the installer was stopped", i.target(), err)
 	}
+	return fmt.Errorf("%s is not written: %w; see the log of weft-agent", i.target(), err)
 }
 
-// ensure does one look at everything and what it shows to be missing.
+// ensure installs what is missing, once.
 func (i *installer) ensure(ctx context.Context) error {
 	if err := i.ensurePrograms(ctx); err != nil {
 		return err
@@ -117,7 +128,7 @@ func (i *installer) ensure(ctx context.Context) error {
 	return i.ensureConf(ctx)
 }
 
-// target is the configuration that is written; "" if there is none.
+// target returns the path of the configuration to write; "" if the operator writes it.
 func (i *installer) target() string {
 	if i.Mode == Primary {
 		return i.conf()
@@ -125,9 +136,16 @@ func (i *installer) target() string {
 	return i.Extend
 }
 
-// sayOnce logs why something is not done yet, once for each reason.
-func (i *installer) sayOnce(what string, err error) {
-	if i.isNew(what, err.Error()) {
-		i.log.Warn("not installed yet", "err", err)
+// warnOnce logs why the installation is incomplete. It does not repeat a reason.
+func (i *installer) warnOnce(subject string, err error) {
+	if i.isNew(subject, err.Error()) {
+		i.log.Warn("installation incomplete, retrying", "err", err)
 	}
+}
+
+// isNew reports whether the text differs from the last one about the subject.
+func (i *installer) isNew(subject, text string) bool {
+	repeated := i.logged[subject] == text
+	i.logged[subject] = text
+	return !repeated
 }

@@ -10,23 +10,23 @@ import (
 	"go.uber.org/goleak"
 )
 
-// Builds of the plugin: what they say of themselves.
+// Output of --version of the two builds of the plugin.
 const (
 	thisBuild = "weft v0.1.0-dev"
 	nextBuild = "weft v9.9.9"
 )
 
-// built is the directory of the real plugin, this.d/weft-cni and next.d/weft-cni, built for this run.
+// built is a directory with both builds of the plugin: this.d/weft-cni and next.d/weft-cni.
 var built string
 
 func TestMain(m *testing.M) {
-	if os.Getenv(victim) != "" {
-		os.Exit(dieAtStep())
+	if os.Getenv(victimEnv) != "" {
+		os.Exit(runVictim())
 	}
 	os.Exit(run(m))
 }
 
-// run builds the plugins, runs the tests, and looks for goroutines that they left.
+// run builds the plugins, runs the tests, and checks for leaked goroutines.
 func run(m *testing.M) int {
 	dir, err := os.MkdirTemp("", "weft-install")
 	if err != nil {

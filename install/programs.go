@@ -10,21 +10,20 @@ import (
 	"strings"
 )
 
-// The program, and the link to it by whose name it is an IPAM plugin.
+// The plugin, and the symbolic link under which it is an IPAM plugin.
 const (
 	program = "weft-cni"
 	link    = "weft-ipam"
 )
 
-// spoken are the versions of CNI that weft-cni speaks, as far as a list can name them.
-var spoken = []string{"0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"}
+// supportedVersions are the CNI versions of weft-cni that a configuration list can have.
+var supportedVersions = []string{"0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"}
 
-// ensurePrograms brings weft-cni and its link into the directory of plugins. A version that does not run here never
-// takes the place of one that does.
+// ensurePrograms installs weft-cni and its link. It never replaces a working program by one that fails its test.
 func (i *installer) ensurePrograms(ctx context.Context) error {
-	f := file{path: i.installed(program), content: i.content, mode: 0o755}
-	if !i.isLeft(f) {
-		if err := i.put(ctx, f, i.selfTest); err != nil {
+	f := file{path: i.binary(program), content: i.content, mode: 0o755}
+	if !i.isKept(f) {
+		if err := i.put(ctx, f, i.test); err != nil {
 			return err
 		}
 		i.log.Info("program installed", "file", f.path, "version", i.build)
@@ -32,16 +31,16 @@ func (i *installer) ensurePrograms(ctx context.Context) error {
 	return i.ensureLink(ctx)
 }
 
-// ensureLink makes the link; another file of that name belongs to the administrator.
+// ensureLink creates the link. It keeps another file of that name: it belongs to the administrator.
 func (i *installer) ensureLink(ctx context.Context) error {
-	path := i.installed(link)
-	there, err := os.Readlink(path)
-	if there == program {
+	path := i.binary(link)
+	target, err := os.Readlink(path)
+	if target == program {
 		return nil
 	}
 	if err == nil || !errors.Is(err, fs.ErrNotExist) {
 		if i.isNew(path, "foreign") {
-			i.log.Warn("a file that is not Weft's link is left as it is; remove it to have the IPAM plugin", "file", path)
+			i.log.Warn("IPAM plugin not installed: remove the foreign file", "file", path)
 		}
 		return nil
 	}
@@ -60,24 +59,24 @@ func (i *installer) ensureLink(ctx context.Context) error {
 	return nil
 }
 
-// selfTest runs the draft where it will be: does it run on this machine, is it of this build, does it speak what the
-// configuration will offer?
-func (i *installer) selfTest(ctx context.Context, draft string) error {
+// test runs the draft in its final directory. It fails if the draft does not run there, is of another build, or does not
+// support the CNI versions of the configuration.
+func (i *installer) test(ctx context.Context, draft string) error {
 	p := plugin{draft}
-	said, err := p.version(ctx)
+	build, err := p.build(ctx)
 	if err != nil {
-		return fmt.Errorf("weft-cni does not run here: %w", err)
+		return fmt.Errorf("weft-cni does not run on this node: %w", err)
 	}
-	if said != i.build {
-		return fmt.Errorf("weft-cni says %q and this is %q: install both from one image", said, i.build)
+	if build != i.build {
+		return fmt.Errorf("weft-cni is of build %q, weft-agent of %q: install both from one image", build, i.build)
 	}
-	speaks, err := p.speaks(ctx)
+	versions, err := p.versions(ctx)
 	if err != nil {
-		return fmt.Errorf("weft-cni does not run here: %w", err)
+		return fmt.Errorf("weft-cni does not run on this node: %w", err)
 	}
 	for _, v := range i.Versions {
-		if !slices.Contains(speaks, v) {
-			return fmt.Errorf("weft-cni does not speak CNI %s, only %s: see --cni-versions", v, strings.Join(speaks, ", "))
+		if !slices.Contains(versions, v) {
+			return fmt.Errorf("weft-cni does not support CNI %s, only %s: change --cni-versions", v, strings.Join(versions, ", "))
 		}
 	}
 	return nil

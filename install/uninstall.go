@@ -11,40 +11,41 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/weftnet/weft/proto/serving"
 )
 
-// Pods tells which pods on this node still have Weft's interfaces, each as namespace/name.
+// Pods returns the pods on this node that have interfaces of Weft, each as namespace/name.
 type Pods func(ctx context.Context) ([]string, error)
 
-// errLeft means that not all was removed; what was left, and why, has been said.
-var errLeft = errors.New("not all is removed")
+// errIncomplete means that some files were not removed. Lines on the output give their names and the reasons.
+var errIncomplete = errors.New("uninstall is incomplete")
 
-// Uninstall removes the configuration, so that no pod is wired by Weft any more, waits until the last one is gone, whose
-// deletion needs the programs, and removes those. Configurations that were put aside have their names again. What is not Weft's is left, and so is the agent's state. Each removal is
-// a line on out, and so is each thing that is left.
+// Uninstall removes the configuration, so that runtimes stop calling Weft for new pods, restores foreign configurations,
+// waits until the last pod is deleted, which needs the programs, and removes the programs. It keeps foreign files and the
+// agent's state. It prints a line to out for each file that it removes or keeps.
 func Uninstall(ctx context.Context, o Options, pods Pods, out io.Writer) error {
 	u := &uninstaller{installer: newInstaller(o, slog.New(slog.DiscardHandler), out)}
-	if err := mark(ctx, o.marker()); err != nil {
+	if err := createMarker(ctx, o.marker()); err != nil {
 		return err
 	}
-	if err := errors.Join(u.removeConf(), u.reduce(ctx), u.bringBack(ctx)); err != nil {
+	if err := errors.Join(u.removeConf(), u.removeObject(ctx), u.restoreForeign(ctx)); err != nil {
 		return err
 	}
-	if err := u.awaitLast(ctx, pods); err != nil {
-		u.say("left %s and %s: %v", o.installed(program), o.installed(link), err)
-		return fmt.Errorf("%w: %w", errLeft, err)
+	if err := u.waitForPods(ctx, pods); err != nil {
+		u.say("left %s and %s: %v", o.binary(program), o.binary(link), err)
+		return fmt.Errorf("%w: %w", errIncomplete, err)
 	}
-	if err := errors.Join(u.removeLink(), u.removeProgram(ctx), u.removeMark()); err != nil {
+	if err := errors.Join(u.removeLink(), u.removeProgram(ctx), u.removeServingMark()); err != nil {
 		return err
 	}
-	u.say("left the state of the agent, by default /var/lib/weft: it is what a new installation goes on with")
+	u.say("left the state of the agent, by default /var/lib/weft: a new installation continues with it")
 	return nil
 }
 
-// uninstaller is an installer that goes backwards.
+// uninstaller removes what an installer installs.
 type uninstaller struct {
 	*installer
 }
@@ -53,7 +54,7 @@ func (u *uninstaller) say(format string, args ...any) {
 	_, _ = fmt.Fprintf(u.out, format+"\n", args...) // output is best effort
 }
 
-// removeConf removes the list that is Weft's own, by its name and its first plugin.
+// removeConf removes Weft's own list. It keeps a list with another name or first plugin.
 func (u *uninstaller) removeConf() error {
 	path := u.conf()
 	raw, err := os.ReadFile(path)
@@ -61,7 +62,7 @@ func (u *uninstaller) removeConf() error {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("look at the configuration: %w", err)
+		return fmt.Errorf("read the configuration: %w", err)
 	}
 	if !isOwnList(raw) {
 		u.say("left %s: it is not Weft's own list", path)
@@ -75,8 +76,8 @@ func isOwnList(raw []byte) bool {
 	return err == nil && l.name == network && len(l.plugins) > 0 && typeOf(l.plugins[0]) == program
 }
 
-// reduce takes Weft's object out of another CNI's list.
-func (u *uninstaller) reduce(ctx context.Context) error {
+// removeObject removes Weft's object from another CNI's list.
+func (u *uninstaller) removeObject(ctx context.Context) error {
 	if u.Extend == "" {
 		return nil
 	}
@@ -85,9 +86,9 @@ func (u *uninstaller) reduce(ctx context.Context) error {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("read the list of the other CNI: %w", err)
+		return fmt.Errorf("read the other CNI's list: %w", err)
 	}
-	after, changed, err := reduced(before)
+	after, changed, err := withoutWeft(before)
 	if err != nil {
 		return fmt.Errorf("%s: %w", u.Extend, err)
 	}
@@ -101,86 +102,78 @@ func (u *uninstaller) reduce(ctx context.Context) error {
 	return nil
 }
 
-// awaitLast waits until no pod needs the programs; the error names those that do.
-func (u *uninstaller) awaitLast(ctx context.Context, pods Pods) error {
-	for _, path := range neighbours(u.ConfDir) {
+// waitForPods waits until no pod needs the programs. It fails if pods, or other configurations, still need them.
+func (u *uninstaller) waitForPods(ctx context.Context, pods Pods) error {
+	for _, path := range configurations(u.ConfDir) {
 		if callsWeft(path) {
-			return fmt.Errorf("%s calls them; remove Weft's object from it, with --extend %s where it is a list", path, path)
+			return fmt.Errorf("%s calls them: remove Weft's object from it; for a .conflist use --extend %s", path, path)
 		}
 	}
 	if u.Force {
 		return nil
 	}
-	tick := time.NewTicker(askAgain)
-	defer tick.Stop()
-	end := time.After(u.Wait)
-	for {
-		err := u.lastIsGone(ctx, pods)
-		if err == nil {
-			return nil
-		}
-		select {
-		case <-tick.C:
-		case <-end:
-			return err
-		case <-ctx.Done():
-			return err
-		}
-	}
+	limited, cancel := context.WithTimeout(ctx, u.Wait)
+	defer cancel()
+	var err error
+	_ = wait.PollUntilContextCancel(limited, retryInterval, true, func(context.Context) (bool, error) {
+		err = checkNoPods(ctx, pods)
+		return err == nil, nil
+	})
+	return err
 }
 
-// shown is how many pods an error names.
-const shown = 3
+// maxNames bounds the pods that an error names.
+const maxNames = 3
 
-func (u *uninstaller) lastIsGone(ctx context.Context, pods Pods) error {
+func checkNoPods(ctx context.Context, pods Pods) error {
 	left, err := pods(ctx)
 	if err != nil {
-		return fmt.Errorf("whether pods need them is not known: %w; with --force they are removed all the same", err)
+		return fmt.Errorf("ask which pods need them: %w; --force removes them without asking", err)
 	}
 	if len(left) == 0 {
 		return nil
 	}
-	names := strings.Join(left[:min(shown, len(left))], ", ")
-	if len(left) > shown {
+	names := strings.Join(left[:min(maxNames, len(left))], ", ")
+	if len(left) > maxNames {
 		names += ", ..."
 	}
-	return fmt.Errorf("%d pods need them to be deleted (%s): drain the node and uninstall again, or --wait; --force leaves those pods stuck", len(left), names)
+	return fmt.Errorf("%d pods need them for their deletion (%s): drain the node and uninstall again, or use --wait; with --force their deletion fails", len(left), names)
 }
 
 func (u *uninstaller) removeLink() error {
-	path := u.installed(link)
+	path := u.binary(link)
 	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	if target, _ := os.Readlink(path); filepath.Base(target) != program { // what is no link has no target
+	if target, _ := os.Readlink(path); filepath.Base(target) != program { // other files have no target
 		u.say("left %s: it is not Weft's link", path)
 		return nil
 	}
 	return u.remove(path)
 }
 
-// ours begins what each program of Weft says of its version.
-const ours = "weft "
+// buildPrefix starts the output of --version of each program of Weft.
+const buildPrefix = "weft "
 
-// removeProgram removes weft-cni of whatever build, if it is one.
+// removeProgram removes weft-cni of any build. It keeps a foreign program of that name.
 func (u *uninstaller) removeProgram(ctx context.Context) error {
-	path := u.installed(program)
+	path := u.binary(program)
 	raw, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("look at the program: %w", err)
+		return fmt.Errorf("read the program: %w", err)
 	}
-	if !saysWeft(ctx, path) && !u.isOfThisImage(raw) {
-		u.say("left %s: it does not say that it is Weft's", path)
+	if !hasWeftBuild(ctx, path) && !u.isSource(raw) {
+		u.say("left %s: it is not Weft's program", path)
 		return nil
 	}
 	return u.remove(path)
 }
 
-// removeMark removes the record of when the agent last served. A running agent writes it again.
-func (u *uninstaller) removeMark() error {
+// removeServingMark removes the file with the time when the agent last served. A running agent writes it again.
+func (u *uninstaller) removeServingMark() error {
 	path := serving.File(u.Socket)
 	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -188,19 +181,19 @@ func (u *uninstaller) removeMark() error {
 	return u.remove(path)
 }
 
-func saysWeft(ctx context.Context, path string) bool {
-	said, err := plugin{path}.version(ctx)
-	return err == nil && strings.HasPrefix(said, ours)
+func hasWeftBuild(ctx context.Context, path string) bool {
+	build, err := plugin{path}.build(ctx)
+	return err == nil && strings.HasPrefix(build, buildPrefix)
 }
 
-// isOfThisImage reports whether these are the bytes of the program beside this one, which may not run here.
-func (u *uninstaller) isOfThisImage(raw []byte) bool {
+// isSource reports whether the content is that of the weft-cni to install, which may not run on this node.
+func (u *uninstaller) isSource(raw []byte) bool {
 	return u.load() == nil && bytes.Equal(u.content, raw)
 }
 
 func (u *uninstaller) remove(path string) error {
 	u.reached("removing " + filepath.Base(path))
-	if err := gone(os.Remove(path)); err != nil {
+	if err := ignoreNotExist(os.Remove(path)); err != nil {
 		return fmt.Errorf("remove %s: %w", path, err)
 	}
 	u.say("removed %s", path)

@@ -12,25 +12,25 @@ import (
 	"github.com/weftnet/weft/proto/serving"
 )
 
-func (n *node) uninstall(pods Pods, with ...func(*Options)) error {
+func (n *node) uninstall(pods Pods, changes ...func(*Options)) error {
 	o := n.options()
 	o.Wait = 0
-	for _, change := range with {
+	for _, change := range changes {
 		change(&o)
 	}
 	return Uninstall(n.t.Context(), o, pods, &n.out)
 }
 
-func TestUninstallingLeavesNothingOfWeft(t *testing.T) {
+func TestUninstallRemovesAllFilesOfWeft(t *testing.T) {
 	n := newNode(t, cnitest.Serve)
-	n.write("bin/portmap", speaking("1.0.0", "1.1.0"))
+	n.write("bin/portmap", supporting("1.0.0", "1.1.0"))
 	n.write("net.d/99-other.conflist", "{}")
 	n.install()
 	socket := n.options().Socket
 	if err := serving.Mark(socket); err != nil {
 		t.Fatal(err)
 	}
-	for range 2 { // the second time there is nothing to do
+	for range 2 { // the second run changes nothing
 		if err := n.uninstall(noPods); err != nil {
 			t.Fatal(err)
 		}
@@ -39,16 +39,16 @@ func TestUninstallingLeavesNothingOfWeft(t *testing.T) {
 		t.Errorf("left: %s", got)
 	}
 	if _, err := os.Lstat(serving.File(socket)); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("the mark that the agent served is left: %v", err)
+		t.Errorf("the file with the serving time is left: %v", err)
 	}
 	for _, said := range []string{"removed " + serving.File(socket), "removed " + n.path("net.d/10-weft.conflist"), "removed " + n.path("bin/weft-cni"), "removed " + n.path("bin/weft-ipam"), "left the state"} {
 		if !strings.Contains(n.out.String(), said) {
-			t.Errorf("%q is not said:\n%s", said, n.out.String())
+			t.Errorf("the output does not have %q:\n%s", said, n.out.String())
 		}
 	}
 }
 
-func TestProgramsStayWhileSomebodyNeedsThem(t *testing.T) {
+func TestProgramsStayWhilePodsOrConfigurationsNeedThem(t *testing.T) {
 	pods := func(names ...string) Pods { return func(context.Context) ([]string, error) { return names, nil } }
 	tests := []struct {
 		name, conf string
@@ -56,12 +56,12 @@ func TestProgramsStayWhileSomebodyNeedsThem(t *testing.T) {
 		force      bool
 		why        string
 	}{
-		{"a pod", "", pods("shop/cart-0"), false, "1 pods need them to be deleted (shop/cart-0)"},
-		{"many pods", "", pods("a/1", "a/2", "a/3", "a/4"), false, "4 pods need them to be deleted (a/1, a/2, a/3, ...)"},
-		{"an agent that does not say", "", func(context.Context) ([]string, error) { return nil, errors.New("agent is away") }, false, "agent is away"},
-		{"pods that may be stuck", "", pods("shop/cart-0"), true, ""},
-		{"a chain of others", `{"name":"x","plugins":[{"type":"bridge"},{"type":"weft-cni"}]}`, noPods, true, "50-x.conflist calls them"},
-		{"an IPAM of others", `{"name":"x","type":"macvlan","ipam":{"type":"weft-ipam"}}`, noPods, true, "50-x.conflist calls them"},
+		{"a pod", "", pods("shop/cart-0"), false, "1 pods need them for their deletion (shop/cart-0)"},
+		{"many pods", "", pods("a/1", "a/2", "a/3", "a/4"), false, "4 pods need them for their deletion (a/1, a/2, a/3, ...)"},
+		{"an agent that fails", "", func(context.Context) ([]string, error) { return nil, errors.New("agent not reachable") }, false, "agent not reachable"},
+		{"a pod with force", "", pods("shop/cart-0"), true, ""},
+		{"another list", `{"name":"x","plugins":[{"type":"bridge"},{"type":"weft-cni"}]}`, noPods, true, "50-x.conflist calls them"},
+		{"another configuration with the IPAM plugin", `{"name":"x","type":"macvlan","ipam":{"type":"weft-ipam"}}`, noPods, true, "50-x.conflist calls them"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -78,34 +78,34 @@ func TestProgramsStayWhileSomebodyNeedsThem(t *testing.T) {
 				t.Errorf("net.d: %q, bin: %q", n.entries("net.d"), n.entries("bin"))
 			}
 			if tt.why != "" && !strings.Contains(n.out.String(), "left "+n.path("bin/weft-cni")) {
-				t.Errorf("said:\n%s", n.out.String())
+				t.Errorf("output:\n%s", n.out.String())
 			}
 		})
 	}
 }
 
-func TestTheLastPodIsWaitedFor(t *testing.T) {
+func TestUninstallWaitsForTheLastPod(t *testing.T) {
 	n := newNode(t, cnitest.Serve)
 	n.install()
-	asked := 0
-	leaving := func(context.Context) ([]string, error) {
-		if asked++; asked < 3 {
+	calls := 0
+	pods := func(context.Context) ([]string, error) {
+		if calls++; calls < 3 {
 			return []string{"shop/cart-0"}, nil
 		}
 		return nil, nil
 	}
-	if err := n.uninstall(leaving, func(o *Options) { o.Wait = time.Minute }); err != nil || n.entries("bin") != "" {
+	if err := n.uninstall(pods, func(o *Options) { o.Wait = time.Minute }); err != nil || n.entries("bin") != "" {
 		t.Errorf("error %v, bin: %q", err, n.entries("bin"))
 	}
 }
 
-func TestWhatIsNotWeftsIsLeft(t *testing.T) {
+func TestUninstallKeepsForeignFiles(t *testing.T) {
 	tests := []struct{ name, file, content string }{
-		{"a list of that name by somebody", "net.d/10-weft.conflist", `{"name":"mine","plugins":[{"type":"bridge"}]}`},
-		{"a list where Weft is not the first", "net.d/10-weft.conflist", `{"name":"weft","plugins":[{"type":"bridge"}]}`},
-		{"no list", "net.d/10-weft.conflist", "text"},
-		{"a program of that name", "bin/weft-cni", "#!/bin/sh\necho another\n"},
-		{"a program that is no link", "bin/weft-ipam", "#!/bin/sh\necho another\n"},
+		{"a foreign list with the name of Weft's", "net.d/10-weft.conflist", `{"name":"mine","plugins":[{"type":"bridge"}]}`},
+		{"a list with another first plugin", "net.d/10-weft.conflist", `{"name":"weft","plugins":[{"type":"bridge"}]}`},
+		{"not a list", "net.d/10-weft.conflist", "text"},
+		{"a foreign program", "bin/weft-cni", "#!/bin/sh\necho another\n"},
+		{"a program instead of the link", "bin/weft-ipam", "#!/bin/sh\necho another\n"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -115,13 +115,13 @@ func TestWhatIsNotWeftsIsLeft(t *testing.T) {
 				t.Fatal(err)
 			}
 			if n.read(tt.file) != tt.content || !strings.Contains(n.out.String(), "left "+path) {
-				t.Errorf("said:\n%s", n.out.String())
+				t.Errorf("output:\n%s", n.out.String())
 			}
 		})
 	}
 }
 
-func TestProgramsOfAnotherBuildAreWeftsToo(t *testing.T) {
+func TestUninstallRemovesProgramsOfAnotherBuild(t *testing.T) {
 	n := newNode(t, cnitest.Serve)
 	n.install(next)
 	if err := n.uninstall(noPods); err != nil || n.entries("bin") != "" {
@@ -129,7 +129,7 @@ func TestProgramsOfAnotherBuildAreWeftsToo(t *testing.T) {
 	}
 }
 
-func TestAForeignFileInTheLinksPlaceIsNotReplaced(t *testing.T) {
+func TestInstallKeepsAForeignFileNamedLikeTheLink(t *testing.T) {
 	n := newNode(t, cnitest.Serve)
 	n.write("bin/weft-ipam", "mine")
 	n.install()

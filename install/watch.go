@@ -10,15 +10,14 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
-// Times of the watch: between two looks when nothing was heard, after one that did not succeed, and from the first of a
-// burst of changes to the look at all of them.
+// Delays of the watch until the next repair.
 const (
-	lookAgain = time.Minute
-	tryAgain  = time.Second
-	burst     = 50 * time.Millisecond
+	resyncInterval = time.Minute           // without a notification
+	repairRetry    = time.Second           // after a failure
+	debounce       = 50 * time.Millisecond // after the last notification of a burst
 )
 
-// watch puts back what is removed, until ctx ends; that is no error.
+// watch restores removed files until ctx ends, which is no error.
 func (i *installer) watch(ctx context.Context) error {
 	w, err := fsnotify.NewWatcher()
 	if err != nil {
@@ -33,41 +32,40 @@ func (i *installer) watch(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-timer.C:
-			timer.Reset(i.look(ctx, w))
+			timer.Reset(i.repair(ctx, w))
 		case <-w.Events:
-			timer.Reset(burst)
+			timer.Reset(debounce)
 		case err := <-w.Errors:
-			i.log.Warn("changes may have been missed", "err", err)
-			timer.Reset(burst)
+			i.log.Warn("file notifications lost", "err", err)
+			timer.Reset(debounce)
 		}
 	}
 }
 
-// look repairs what is missing and says when to look again.
-func (i *installer) look(ctx context.Context, w *fsnotify.Watcher) time.Duration {
-	// First the ear, then the look: what is removed between the two is heard.
-	deaf := false
-	for _, dir := range i.dirs() {
-		deaf = w.Add(dir) != nil || deaf
+// repair restores missing files and returns the delay until the next repair.
+func (i *installer) repair(ctx context.Context, w *fsnotify.Watcher) time.Duration {
+	unwatched := false
+	for _, dir := range i.dirs() { // before the restore, so that a later removal is notified
+		unwatched = w.Add(dir) != nil || unwatched
 	}
-	err := i.repair(ctx)
+	err := i.restore(ctx)
 	if err != nil && ctx.Err() == nil {
-		i.sayOnce("watch", err)
-		return tryAgain
+		i.warnOnce("watch", err)
+		return repairRetry
 	}
-	delete(i.said, "watch")
-	if deaf { // a directory was missing, and is there now
-		return tryAgain
+	delete(i.logged, "watch")
+	if unwatched { // a directory was missing; the restore created it
+		return repairRetry
 	}
-	return lookAgain
+	return resyncInterval
 }
 
-// repair puts back what is missing, unless it has been taken away on purpose.
-func (i *installer) repair(ctx context.Context) error {
-	return besideMarker(ctx, i.marker(), func() error {
+// restore installs what is missing unless Weft was uninstalled.
+func (i *installer) restore(ctx context.Context) error {
+	return withMarkerLocked(ctx, i.marker(), func() error {
 		if _, err := os.Lstat(i.marker()); err == nil {
 			if i.isNew("marker", "there") {
-				i.log.Warn("uninstalled: nothing is put back any more", "marker", i.marker())
+				i.log.Warn("files are not restored after an uninstall", "marker", i.marker())
 			}
 			return nil
 		}
@@ -83,29 +81,29 @@ func (i *installer) dirs() []string {
 	return dirs
 }
 
-// marker is a file that tells the watch of this node that what is missing has been taken away on purpose. It is beside the
-// agent's socket, so that a reboot removes it.
+// marker returns the path of the file that stops the watch of this node from restoring files after an uninstall. It is in
+// the directory of the agent's socket, so a reboot removes it.
 func (o *Options) marker() string { return filepath.Join(filepath.Dir(o.Socket), "uninstalled") }
 
-// mark tells the watch that it is to put nothing back any more; it has done its last when mark returns.
-func mark(ctx context.Context, marker string) error {
-	return besideMarker(ctx, marker, func() error {
+// createMarker stops the watch. The watch writes no file after createMarker returned.
+func createMarker(ctx context.Context, marker string) error {
+	return withMarkerLocked(ctx, marker, func() error {
 		if err := os.WriteFile(marker, nil, 0o600); err != nil {
-			return fmt.Errorf("tell the watch: %w", err)
+			return fmt.Errorf("stop the watch: %w", err)
 		}
 		return nil
 	})
 }
 
-func unmark(marker string) error {
-	if err := gone(os.Remove(marker)); err != nil {
-		return fmt.Errorf("tell the watch: %w", err)
+func removeMarker(marker string) error {
+	if err := ignoreNotExist(os.Remove(marker)); err != nil {
+		return fmt.Errorf("remove the marker of an uninstall: %w", err)
 	}
 	return nil
 }
 
-// besideMarker runs f while no other installer makes the marker, or restores files because there is none.
-func besideMarker(ctx context.Context, marker string, f func() error) error {
+// withMarkerLocked calls f while no other installer creates the marker or restores files.
+func withMarkerLocked(ctx context.Context, marker string, f func() error) error {
 	dir := filepath.Dir(marker)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err

@@ -10,24 +10,24 @@ import (
 
 func (n *node) watching() {
 	n.t.Helper()
-	n.eventually("the watch begins", func() bool { return strings.Contains(n.log.String(), "msg=watching") })
+	n.eventually("the watch starts", func() bool { return strings.Contains(n.log.String(), "msg=watching") })
 }
 
 // rows: CIL-01
-func TestWhatIsRemovedIsPutBack(t *testing.T) {
+func TestWatchRestoresRemovedFiles(t *testing.T) {
 	n := newNode(t, cnitest.Serve)
 	n.watch()
 	n.watching()
-	for _, gone := range []string{"bin/weft-cni", "bin/weft-ipam", "net.d/10-weft.conflist", "bin", "net.d"} {
-		// What the watch puts back before a directory is empty is removed with it.
-		n.eventually(gone+" is gone", func() bool { return os.RemoveAll(n.path(gone)) == nil })
-		n.eventually(gone+" is back", func() bool {
+	for _, removed := range []string{"bin/weft-cni", "bin/weft-ipam", "net.d/10-weft.conflist", "bin", "net.d"} {
+		// RemoveAll fails if the watch restores a file meanwhile.
+		n.eventually(removed+" is removed", func() bool { return os.RemoveAll(n.path(removed)) == nil })
+		n.eventually(removed+" is restored", func() bool {
 			return n.has("bin/weft-cni") && n.has("bin/weft-ipam") && n.has("net.d/10-weft.conflist")
 		})
 	}
 }
 
-func TestTheConfigurationComesBackOnlyWhenTheAgentIsReady(t *testing.T) {
+func TestWatchRestoresTheConfigurationWhenTheAgentIsReady(t *testing.T) {
 	n := newNode(t, cnitest.Serve)
 	n.watch()
 	n.watching()
@@ -35,16 +35,16 @@ func TestTheConfigurationComesBackOnlyWhenTheAgentIsReady(t *testing.T) {
 	if err := os.Remove(n.path("net.d/10-weft.conflist")); err != nil {
 		t.Fatal(err)
 	}
-	n.eventually("the reason is said", func() bool { return strings.Contains(n.log.String(), "resync under way") })
+	n.eventually("the reason is logged", func() bool { return strings.Contains(n.log.String(), "resync under way") })
 	if n.has("net.d/10-weft.conflist") {
-		t.Error("it is back without an agent")
+		t.Error("the configuration exists before the agent is ready")
 	}
 	n.agent.Behave(cnitest.Serve)
-	n.eventually("it is back", func() bool { return n.has("net.d/10-weft.conflist") })
+	n.eventually("the configuration is restored", func() bool { return n.has("net.d/10-weft.conflist") })
 }
 
 // rows: CIL-23
-func TestTheEndOfTheWatchLeavesEverything(t *testing.T) {
+func TestTheEndOfTheWatchKeepsAllFiles(t *testing.T) {
 	n := newNode(t, cnitest.Serve)
 	stop := n.watch()
 	n.watching()
@@ -54,21 +54,21 @@ func TestTheEndOfTheWatchLeavesEverything(t *testing.T) {
 	}
 }
 
-func TestWhatSomebodyChangedIsLeft(t *testing.T) {
+func TestWatchKeepsChangedFiles(t *testing.T) {
 	n := newNode(t, cnitest.Serve)
 	n.watch()
 	n.watching()
-	n.install(next, func(o *Options) { o.LogFile = "/var/log/weft-cni.log" }) // another version, as in an upgrade by hand
-	n.eventually("it is said", func() bool { return strings.Count(n.log.String(), "an installed file was changed") == 2 })
-	if said, err := (plugin{n.path("bin/weft-cni")}).version(t.Context()); said != nextBuild {
-		t.Errorf("the watch brought %q back (%v)", said, err)
+	n.install(next, func(o *Options) { o.LogFile = "/var/log/weft-cni.log" }) // a manual upgrade
+	n.eventually("both files are logged", func() bool { return strings.Count(n.log.String(), "installed file was changed") == 2 })
+	if build, err := (plugin{n.path("bin/weft-cni")}).build(t.Context()); build != nextBuild {
+		t.Errorf("the watch restored %q (%v)", build, err)
 	}
 	if !strings.Contains(n.read("net.d/10-weft.conflist"), "logFile") {
-		t.Error("the watch brought its configuration back")
+		t.Error("the watch restored its configuration")
 	}
 }
 
-func TestAListThatItsOwnerWritesAnewIsExtendedAgain(t *testing.T) {
+func TestWatchExtendsARewrittenList(t *testing.T) {
 	n := newNode(t, cnitest.Serve)
 	path := n.write("net.d/10-calico.conflist", calico)
 	n.watch(chainedTo(path))
@@ -76,25 +76,25 @@ func TestAListThatItsOwnerWritesAnewIsExtendedAgain(t *testing.T) {
 	for _, content := range []string{calico, calico[:40], strings.Replace(calico, "1440", "1300", 1)} {
 		n.write("net.d/10-calico.conflist", content)
 	}
-	n.eventually("Weft is in it again, and so is the change", func() bool {
+	n.eventually("the list has the change and Weft's object", func() bool {
 		now := n.read("net.d/10-calico.conflist")
 		return strings.Contains(now, "weft-cni") && strings.Contains(now, "1300")
 	})
 }
 
-func TestUninstallingEndsTheRepairs(t *testing.T) {
+func TestUninstallStopsTheWatch(t *testing.T) {
 	n := newNode(t, cnitest.Serve)
 	n.watch()
 	n.watching()
 	if err := n.uninstall(noPods); err != nil {
 		t.Fatal(err)
 	}
-	n.eventually("the watch has heard of it", func() bool { return strings.Contains(n.log.String(), "nothing is put back any more") })
+	n.eventually("the watch notices", func() bool { return strings.Contains(n.log.String(), "files are not restored") })
 	if got := n.entries("bin") + n.entries("net.d"); got != "" {
-		t.Errorf("put back: %s", got)
+		t.Errorf("restored: %s", got)
 	}
-	n.install() // which ends that
+	n.install() // removes the marker
 	if !n.has("net.d/10-weft.conflist") || n.has("run/uninstalled") {
-		t.Error("installing again does not begin anew")
+		t.Error("a new installation is not complete")
 	}
 }
