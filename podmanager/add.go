@@ -122,13 +122,15 @@ func (m *Manager) inspect(ctx context.Context, ev *pod.AddPod, path string) (pod
 		return pod.Netns{}, pod.Errorf(pod.CodeInvalidEnvironment, "%s: CNI_NETNS %q is not an absolute path", ev, path)
 	}
 	netns, err := m.config.Inspect(ctx, path)
-	if err == nil {
-		return netns, nil
+	return netns, withCode(err, pod.CodeInvalidNetns, "%s: network namespace", ev)
+}
+
+// withCode adds a code and a prefix to an error without a code.
+func withCode(err error, code uint, format string, subject any) error {
+	if _, coded := errors.AsType[*pod.Error](err); err == nil || coded {
+		return err
 	}
-	if _, ok := errors.AsType[*pod.Error](err); ok {
-		return netns, err
-	}
-	return netns, pod.Errorf(pod.CodeInvalidNetns, "%s: network namespace: %w", ev, err)
+	return pod.Errorf(code, format+": %w", subject, err)
 }
 
 // annotations returns the annotations of the request, or else those of Config.Annotations.
@@ -140,13 +142,7 @@ func (m *Manager) annotations(ctx context.Context, id pod.ID, req *weftv1.AddReq
 		return nil, "none", nil
 	}
 	annotations, from, err := m.config.Annotations(ctx, id)
-	if err == nil {
-		return annotations, from, nil
-	}
-	if _, ok := errors.AsType[*pod.Error](err); ok {
-		return nil, "", err
-	}
-	return nil, "", pod.Errorf(pod.CodeTryAgain, "pod %s: ask for its annotations: %w", id, err)
+	return annotations, from, withCode(err, pod.CodeTryAgain, "pod %s: get its annotations", id)
 }
 
 // selected returns the interfaces that a pod selects. In other modes than primary the calling plugin does that.
@@ -238,9 +234,6 @@ func (m *Manager) findReply(ctx context.Context, req *weftv1.FindRequest) (*weft
 
 // refuseForeignLinks rejects the name of an existing foreign interface, as the CNI specification requires.
 func (m *Manager) refuseForeignLinks(ctx context.Context, ev *pod.AddPod) error {
-	if m.config.LinkExists == nil {
-		return nil
-	}
 	for _, name := range linksOf(ev) {
 		alias, exists, err := m.config.LinkExists(ctx, ev.Netns, name)
 		switch {
@@ -320,11 +313,5 @@ func (m *Manager) grants(ctx context.Context, ev *pod.AddPod) ([]pod.Grant, erro
 		return nil, nil //nolint:nilerr // see above
 	}
 	grants, err := m.config.Grants(ctx, ev.ID)
-	if err == nil {
-		return grants, nil
-	}
-	if _, ok := errors.AsType[*pod.Error](err); ok {
-		return nil, err
-	}
-	return nil, pod.Errorf(pod.CodeTryAgain, "%s: ask kubelet for its devices: %w", ev, err)
+	return grants, withCode(err, pod.CodeTryAgain, "%s: get its devices from kubelet", ev)
 }

@@ -66,7 +66,7 @@ func TestAddFailsForKnownKeyInAnotherNamespace(t *testing.T) {
 	n.add(t, "c1", "/run/netns/a")
 	wantError(t, n.refusedAdd(t, addOf("c1", "/run/netns/b")), 4, "it is connected already, in the network namespace /run/netns/a")
 
-	n.set(func() { n.netns["/run/netns/a"] = 99 }) // the same path, mounted anew
+	n.set(func() { n.netns["/run/netns/a"] = 99 }) // another namespace on the same path
 	wantError(t, n.refusedAdd(t, addOf("c1", "/run/netns/a")), 4, "it is connected already")
 	n.want(t, "c1")
 }
@@ -85,16 +85,16 @@ func TestSecondSandboxOfPodCoexistsWithTheFirst(t *testing.T) {
 
 func TestFailedAddLeavesNothing(t *testing.T) {
 	n := newNode(t)
-	n.wiring = func(context.Context, *pod.AddPod) error {
+	n.onConnect = func(context.Context, *pod.AddPod) error {
 		return pod.Errorf(pod.CodePoolExhausted, "pod shop/cart-0: pool default is exhausted")
 	}
 	err := n.refusedAdd(t, addOf("c1", "/run/netns/a"))
 	wantError(t, err, 100, "pod shop/cart-0: pool default is exhausted")
 	if !strings.HasPrefix(err.GetDetails(), "event ") {
-		t.Errorf("the details %q do not say which event", err.GetDetails())
+		t.Errorf("the details %q do not name the event", err.GetDetails())
 	}
 	n.want(t)
-	n.wiring = nil
+	n.onConnect = nil
 	n.add(t, "c1", "/run/netns/a")
 }
 
@@ -112,14 +112,14 @@ func TestAddErrorCodes(t *testing.T) {
 			n.saver.Before(func(context.Context, []eventloop.Saved) error { return errors.New("disk full") })
 		}, 5, "disk full"},
 		"a handler panics": {func(n *node) {
-			n.wiring = func(context.Context, *pod.AddPod) error { panic("index out of range") }
+			n.onConnect = func(context.Context, *pod.AddPod) error { panic("index out of range") }
 		}, 999, "panic: index out of range"},
 		"the commit takes too long": {func(n *node) {
 			n.committer.Before(func(context.Context, eventloop.Change) error { return context.DeadlineExceeded })
 		}, 106, "deadline exceeded"},
-		"it is paused":       {func(n *node) { n.paused = "upgrade of the kernel" }, 11, "new pods are paused: upgrade of the kernel"},
-		"the namespace died": {func(n *node) { delete(n.netns, "/run/netns/a") }, 8, "it is not there"},
-		"a foreign link":     {func(n *node) { n.alias["/run/netns/a"] = "" }, 4, "interface eth0 exists already in the sandbox and is not Weft's"},
+		"it is paused":          {func(n *node) { n.paused = "upgrade of the kernel" }, 11, "new pods are paused: upgrade of the kernel"},
+		"the namespace is gone": {func(n *node) { delete(n.netns, "/run/netns/a") }, 8, "it is not there"},
+		"a foreign link":        {func(n *node) { n.alias["/run/netns/a"] = "" }, 4, "interface eth0 exists already in the sandbox and is not Weft's"},
 		"a link of another sandbox": {func(n *node) {
 			n.alias["/run/netns/a"] = "weft:weft/c2/eth0"
 		}, 4, "exists already"},
@@ -145,11 +145,11 @@ func TestAddRejectsInvalidRequestBeforeTheLoop(t *testing.T) {
 		code  uint
 		text  string
 	}{
-		"a protocol of the future":    {func(r *weftv1.AddRequest) { r.Caller.Protocol = 9 }, 107, "speaks protocol 9"},
+		"an unsupported protocol":     {func(r *weftv1.AddRequest) { r.Caller.Protocol = 9 }, 107, "speaks protocol 9"},
 		"no protocol":                 {func(r *weftv1.AddRequest) { r.Caller = nil }, 107, "of unknown version"},
-		"a mode that is not served":   {func(r *weftv1.AddRequest) { r.Mode = "dance" }, 7, `unknown mode "dance"`},
+		"an unknown mode":             {func(r *weftv1.AddRequest) { r.Mode = "dance" }, 7, `unknown mode "dance"`},
 		"a key with a slash":          {func(r *weftv1.AddRequest) { r.Attachment.ContainerId = "a/b" }, 4, "illegal name"},
-		"a key with a hole":           {func(r *weftv1.AddRequest) { r.Attachment.Network = "" }, 4, "are all needed"},
+		"a key without a network":     {func(r *weftv1.AddRequest) { r.Attachment.Network = "" }, 4, "are all needed"},
 		"a relative namespace":        {func(r *weftv1.AddRequest) { r.Netns = "netns/a" }, 4, "not an absolute path"},
 		"an invalid address":          {func(r *weftv1.AddRequest) { r.Ips = []string{"10.1.1"} }, 7, `requested address "10.1.1"`},
 		"two addresses of one family": {func(r *weftv1.AddRequest) { r.Ips = []string{"10.1.1.1", "10.1.1.2/24"} }, 7, "one of this family"},
@@ -183,7 +183,7 @@ func TestAddUsesAnnotationsOfRuntimeFirst(t *testing.T) {
 		return map[string]string{"contivpp.io/custom-if": "tap2/tap"}, "cache", nil
 	}
 	var got, from string
-	n.wiring = func(_ context.Context, ev *pod.AddPod) error {
+	n.onConnect = func(_ context.Context, ev *pod.AddPod) error {
 		got, from = ev.Annotations["contivpp.io/custom-if"], ev.AnnotationsFrom
 		return nil
 	}
@@ -234,11 +234,11 @@ func TestAddVoidsQueuedDelete(t *testing.T) {
 	}
 }
 
-// asked wires one sandbox as req says and returns the event that the handlers saw.
+// asked adds a sandbox and returns the event that the handlers received.
 func (n *node) asked(t *testing.T, req *weftv1.AddRequest) (*pod.AddPod, *weftv1.AddReply) {
 	t.Helper()
 	var seen *pod.AddPod
-	n.wiring = func(_ context.Context, ev *pod.AddPod) error { seen = ev; return nil }
+	n.onConnect = func(_ context.Context, ev *pod.AddPod) error { seen = ev; return nil }
 	reply, err := n.Add(t.Context(), req)
 	if err != nil || reply.GetError() != nil {
 		t.Fatalf("ADD: %v, %v", reply.GetError(), err)
@@ -276,7 +276,7 @@ func TestForeignIPAMResultReachesHandlersAndReply(t *testing.T) {
 		},
 	}
 	if !reflect.DeepEqual(ev.Requested, want) {
-		t.Errorf("the handlers saw %+v\nwant %+v", ev.Requested, want)
+		t.Errorf("the handlers received %+v\nwant %+v", ev.Requested, want)
 	}
 	routes := reply.GetRoutes()
 	if len(routes) != 3 || routes[2].GetDestination() != "10.99.0.0/16" || routes[2].GetGateway() != "169.254.1.1" {
@@ -322,13 +322,13 @@ func TestAddRejectsExistingForeignLinks(t *testing.T) {
 		text                string
 	}{
 		"the main interface of another plugin, in a chain": {"chained", "", "", 0, ""},
-		"that of another plugin, which asks for addresses": {"ipam", "eth9/tap", "", 0, ""},
-		"the main interface":                  {"primary", "", "", 4, "interface eth0 exists already"},
-		"another attachment's main interface": {"primary", "", "weft:other/c1/eth0", 4, "interface eth0 exists already"},
-		"an extra interface":                  {"chained", "tap1/tap", "", 103, "interface tap1 exists already"},
-		"our own extra interface":             {"chained", "tap1/tap", "weft:weft/c1/eth0/tap1", 0, ""},
-		"one that another attachment made":    {"chained", "tap1/tap", "weft:other/c1/net1", 0, ""},
-		"one that is no link":                 {"chained", "tap1/memif", "", 0, ""},
+		"the main interface of another plugin, mode ipam":  {"ipam", "eth9/tap", "", 0, ""},
+		"the main interface":                               {"primary", "", "", 4, "interface eth0 exists already"},
+		"another attachment's main interface":              {"primary", "", "weft:other/c1/eth0", 4, "interface eth0 exists already"},
+		"an extra interface":                               {"chained", "tap1/tap", "", 103, "interface tap1 exists already"},
+		"our own extra interface":                          {"chained", "tap1/tap", "weft:weft/c1/eth0/tap1", 0, ""},
+		"an interface of another attachment":               {"chained", "tap1/tap", "weft:other/c1/net1", 0, ""},
+		"a memif":                                          {"chained", "tap1/memif", "", 0, ""},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -355,7 +355,7 @@ func TestFindReturnsTheReplyOfAddWithoutChanges(t *testing.T) {
 		return reply
 	}
 	if got := find("c1", "/run/netns/a"); got.GetError() != nil || got.GetFound() != nil {
-		t.Errorf("of nothing: %v", got)
+		t.Errorf("without an attachment: %v", got)
 	}
 	n.want(t)
 	added := n.add(t, "c1", "/run/netns/a")
@@ -379,7 +379,7 @@ func TestGrantsAreQueriedForMemifsOnly(t *testing.T) {
 			asked++
 			return []pod.Grant{{Container: id.Name}}, nil
 		}
-		n.wiring = func(_ context.Context, ev *pod.AddPod) error {
+		n.onConnect = func(_ context.Context, ev *pod.AddPod) error {
 			seen = len(ev.Grants)
 			return nil
 		}
@@ -389,7 +389,7 @@ func TestGrantsAreQueriedForMemifsOnly(t *testing.T) {
 			t.Fatalf("%q: %v, %v", tc.custom, reply, err)
 		}
 		if asked != tc.want || seen != tc.want {
-			t.Errorf("%q: asked %d times, %d grants in the event, want %d", tc.custom, asked, seen, tc.want)
+			t.Errorf("%q: %d calls of Grants, %d grants in the event, want %d", tc.custom, asked, seen, tc.want)
 		}
 	}
 }
@@ -404,6 +404,6 @@ func TestAddFailsWithTryAgainWhileKubeletIsAway(t *testing.T) {
 		t.Errorf("reply %v, error %v", reply, err)
 	}
 	if refusals, _ := n.refusals(t); len(refusals) != 1 {
-		t.Errorf("the ADD was handled; refused are %q", refusals)
+		t.Errorf("the ADD was handled; records of refusals: %q", refusals)
 	}
 }

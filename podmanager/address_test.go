@@ -11,14 +11,14 @@ import (
 	weftv1 "github.com/weftnet/weft/proto/weft/v1"
 )
 
-// awaiting is an ADD whose IPAM plugin asks by the interface.
+// awaiting is an ADD with an IPAM plugin that needs the interface, such as dhcp.
 func awaiting() *weftv1.AddRequest {
 	req := delegateOf("eth0")
 	req.InterfaceType, req.InterfaceOptions, req.AwaitsAddresses = "tap", "", true
 	return req
 }
 
-// answered is the same request with what the plugin was given.
+// answered is the same request with the result of the plugin.
 func answered() *weftv1.AddRequest {
 	req := awaiting()
 	req.DelegatedIps = []*weftv1.IP{{Address: "10.9.0.2/24", Gateway: "10.9.0.1"}}
@@ -26,7 +26,7 @@ func answered() *weftv1.AddRequest {
 	return req
 }
 
-// address gives the addresses, and says how that ended.
+// address calls Address.
 func (n *node) address(t *testing.T, req *weftv1.AddRequest) *weftv1.AddReply {
 	t.Helper()
 	reply, err := n.Address(t.Context(), req)
@@ -47,12 +47,12 @@ func (n *node) finds(t *testing.T) bool {
 
 func TestAttachmentIsCompleteAfterAddress(t *testing.T) {
 	n := newNode(t)
-	for range 2 { // the second is an ADD that the runtime repeats
+	for range 2 { // the second ADD is a repeat
 		if ev, _ := n.askedOrRepeated(t, awaiting()); ev != nil && !ev.Requested.AwaitsAddresses {
-			t.Errorf("the handlers saw %+v", ev.Requested)
+			t.Errorf("the handlers received %+v", ev.Requested)
 		}
 		if n.finds(t) || len(n.happened()) != 0 {
-			t.Errorf("it is found, or observed as %s, before it has addresses", n.happened())
+			t.Errorf("found, or observed as %s, before it has addresses", n.happened())
 		}
 	}
 	first := n.address(t, answered())
@@ -60,7 +60,7 @@ func TestAttachmentIsCompleteAfterAddress(t *testing.T) {
 		t.Fatalf("got %v", first)
 	}
 	if got := fmt.Sprint(n.happened()); !n.finds(t) || got != "[added shop/cart-0 c1 0]" {
-		t.Errorf("it is not found, or observed as %s", got)
+		t.Errorf("not found, or observed as %s", got)
 	}
 	if again := n.address(t, answered()); bytesOf(t, again) != bytesOf(t, first) {
 		t.Errorf("repeated: %v, and the first was %v", again, first)
@@ -68,7 +68,7 @@ func TestAttachmentIsCompleteAfterAddress(t *testing.T) {
 	n.want(t, "c1")
 }
 
-// askedOrRepeated is asked, where the ADD may be a repeated one, which no handler sees.
+// askedOrRepeated is asked for an ADD that may be a repeat, which reaches no handler.
 func (n *node) askedOrRepeated(t *testing.T, req *weftv1.AddRequest) (*pod.AddPod, *weftv1.AddReply) {
 	t.Helper()
 	n.set(func() {
@@ -86,13 +86,13 @@ func TestFailedAddressLeavesTheAttachmentAwaitingAddresses(t *testing.T) {
 		code  uint
 		text  string
 	}{
-		"none is given":              {func(_ *testing.T, _ *node, r *weftv1.AddRequest) { r.DelegatedIps = nil }, 7, "gave no address"},
+		"no address":                 {func(_ *testing.T, _ *node, r *weftv1.AddRequest) { r.DelegatedIps = nil }, 7, "gave no address"},
 		"an invalid address":         {func(_ *testing.T, _ *node, r *weftv1.AddRequest) { r.DelegatedIps[0].Address = "10.9.0.2" }, 7, "address of the IPAM plugin"},
 		"the commit fails":           {func(_ *testing.T, n *node, _ *weftv1.AddRequest) { n.committer.Before(broken) }, 105, "no reply of the dataplane"},
 		"it is not saved":            {func(_ *testing.T, n *node, _ *weftv1.AddRequest) { n.saver.Before(unsaved) }, 5, "no space left"},
-		"the agent is new":           {func(_ *testing.T, n *node, _ *weftv1.AddRequest) { n.notReady = errors.New("resync") }, 11, "starting"},
+		"the agent starts":           {func(_ *testing.T, n *node, _ *weftv1.AddRequest) { n.notReady = errors.New("resync") }, 11, "starting"},
 		"an invalid key":             {func(_ *testing.T, _ *node, r *weftv1.AddRequest) { r.Attachment.IfName = "" }, 4, "interface name"},
-		"another contract's":         {func(_ *testing.T, _ *node, r *weftv1.AddRequest) { r.Caller = nil }, 107, "speaks protocol 0"},
+		"an unknown protocol":        {func(_ *testing.T, _ *node, r *weftv1.AddRequest) { r.Caller = nil }, 107, "speaks protocol 0"},
 		"a DEL removed it meanwhile": {func(t *testing.T, n *node, _ *weftv1.AddRequest) { n.del(t, "c1") }, 11, "a DEL removed it meanwhile"},
 		"it was never added":         {func(_ *testing.T, _ *node, r *weftv1.AddRequest) { r.Attachment.ContainerId = "c9" }, 11, "it is not connected"},
 		"an invalid route": {func(_ *testing.T, _ *node, r *weftv1.AddRequest) {
@@ -122,7 +122,7 @@ func TestFailedAddressLeavesTheAttachmentAwaitingAddresses(t *testing.T) {
 }
 
 func unsaved(_ context.Context, saved []eventloop.Saved) error {
-	if len(saved) > 1 { // more than a record
+	if len(saved) > 1 { // more than the record of the event
 		return errors.New("no space left")
 	}
 	return nil
@@ -161,7 +161,7 @@ func TestOlderSandboxIsKeptWithoutHandedOverAddresses(t *testing.T) {
 		t.Fatal(reply, err)
 	}
 	old := n.Attachments()[0]
-	n.wiring = func(_ context.Context, ev *pod.AddPod) error {
+	n.onConnect = func(_ context.Context, ev *pod.AddPod) error {
 		less := clone(&old)
 		less.Interfaces[0].Addresses = nil
 		ev.HandedOver = append(ev.HandedOver, less)
@@ -172,6 +172,6 @@ func TestOlderSandboxIsKeptWithoutHandedOverAddresses(t *testing.T) {
 	}
 	got, ok := n.Attachment(old.Key)
 	if !ok || len(got.Interfaces) != 1 || len(got.Interfaces[0].Addresses) != 0 {
-		t.Errorf("the old sandbox is known as %+v", got)
+		t.Errorf("the old sandbox has %+v", got)
 	}
 }

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/wait"
+
 	"github.com/weftnet/weft/pod"
 	weftv1 "github.com/weftnet/weft/proto/weft/v1"
 )
@@ -74,32 +76,21 @@ func (m *Manager) compareNetns(ctx context.Context, a *pod.Attachment, path stri
 // verify polls until there is no difference or the time for convergence is over.
 func (m *Manager) verify(ctx context.Context, a *pod.Attachment, req *weftv1.CheckRequest) ([]string, error) {
 	r := rememberedOf(a, req, m.config.Later(a))
-	enough := time.NewTimer(convergence)
-	defer enough.Stop()
-	tick := time.NewTicker(checkEvery)
-	defer tick.Stop()
-	for {
-		differences, err := m.verifyOnce(ctx, r)
-		if len(differences) == 0 && err == nil {
-			return nil, nil
-		}
-		select {
-		case <-enough.C:
-			return differences, err
-		case <-ctx.Done():
-			return differences, errors.Join(err, ctx.Err())
-		case <-tick.C:
-		}
-	}
+	limited, cancel := context.WithTimeout(ctx, convergence)
+	defer cancel()
+	var differences []string
+	var err error
+	_ = wait.PollUntilContextCancel(limited, checkEvery, true, func(context.Context) (done bool, _ error) {
+		differences, err = m.verifyOnce(ctx, r)
+		return len(differences) == 0 && err == nil, nil
+	})
+	return differences, errors.Join(err, ctx.Err())
 }
 
 func (m *Manager) verifyOnce(ctx context.Context, r *remembered) ([]string, error) {
-	var found []Difference
-	if m.config.Verify != nil {
-		var err error
-		if found, err = m.config.Verify(ctx, r.attachment); err != nil {
-			return nil, err
-		}
+	found, err := m.config.Verify(ctx, r.attachment)
+	if err != nil {
+		return nil, err
 	}
 	return r.differences(found), nil
 }

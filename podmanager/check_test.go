@@ -11,7 +11,7 @@ import (
 	weftv1 "github.com/weftnet/weft/proto/weft/v1"
 )
 
-// checkOf is a CHECK of what an ADD gave.
+// checkOf returns a CHECK with the reply of an ADD as prevResult.
 func checkOf(reply *weftv1.AddReply) *weftv1.CheckRequest {
 	return &weftv1.CheckRequest{
 		Caller: caller(), Attachment: attachment("c1"), Netns: "/run/netns/a",
@@ -58,7 +58,7 @@ func TestCheckToleratesAdditionsOfLaterPlugins(t *testing.T) {
 	for _, ip := range req.Ips {
 		ip.Interface = 2
 	}
-	req.Interfaces[2].Mtu = 0 // a result of before 1.1.0
+	req.Interfaces[2].Mtu = 0 // results before 1.1.0 have no MTU
 	req.Interfaces[2].Mac = "02:FE:00:00:00:01"
 	req.Ips[1].Address = "fd00:0:0::5/128"
 	req.Ips = append(req.Ips, &weftv1.IP{Address: "10.9.9.9/24", Interface: 2})
@@ -113,8 +113,8 @@ func mtu(have string) Difference {
 	return Difference{Text: "mtu is " + have, Interface: "eth0", Field: FieldMTU, Have: have}
 }
 
-// TestCheckComparesLinksWithPrevResult has a link that was promised 02:fe:00:00:00:01 and 1450, what prevResult
-// says, and what the kernel shows where it is not as promised.
+// TestCheckComparesLinksWithPrevResult checks a link with the promised MAC 02:fe:00:00:00:01 and MTU 1450 against prevResult and the
+// differences that the kernel has.
 func TestCheckComparesLinksWithPrevResult(t *testing.T) {
 	const other = "02:00:00:00:00:77"
 	tests := map[string]struct {
@@ -122,25 +122,25 @@ func TestCheckComparesLinksWithPrevResult(t *testing.T) {
 		mtu   uint32 // the same; 1 = prevResult has none
 		shown []Difference
 		later int    // MTU that a later plugin set
-		text  string // "" = it passes
+		text  string // "" = success
 	}{
-		"as promised":                                   {"", 0, nil, 0, ""},
-		"a MAC that a later plugin set":                 {other, 0, []Difference{mac(other)}, 0, ""},
-		"a MAC that no plugin of the chain set":         {"", 0, []Difference{mac(other)}, 0, "mac is 02:00:00:00:00:77"},
-		"a MAC other than that which was set":           {other, 0, []Difference{mac("02:00:00:00:00:78")}, 0, "mac is 02:00:00:00:00:78"},
-		"a MAC that was set and then undone":            {other, 0, nil, 0, "mac of interface eth0 is 02:fe:00:00:00:01, and 02:00:00:00:00:77 in prevResult"},
-		"an MTU that a later plugin set":                {"", 1400, []Difference{mtu("1400")}, 0, ""},
-		"an MTU that no plugin of the chain set":        {"", 0, []Difference{mtu("1400")}, 0, "mtu is 1400"},
-		"an MTU that was set and then undone":           {"", 1400, nil, 0, "mtu of interface eth0 is 1450, and 1400 in prevResult"},
-		"an MTU that is drift, and a version without":   {"", 1, []Difference{mtu("1400")}, 0, "mtu is 1400"},
-		"an MTU of a later plugin that told of it":      {"", 1400, nil, 1400, ""},
-		"an MTU of a later plugin that did not":         {"", 0, nil, 1400, ""},
-		"an MTU other than the later plugin's":          {"", 0, []Difference{mtu("1300")}, 1400, "mtu is 1300"},
-		"an MTU that nothing shows":                     {"", 1350, nil, 1400, "mtu of interface eth0 is 1450, and 1350 in prevResult"},
-		"both, and one is wrong":                        {other, 1400, []Difference{mac(other), mtu("1300")}, 0, "mtu is 1300"},
-		"another field of the link":                     {"", 0, []Difference{{Text: "up is false", Interface: "eth0", Field: "up", Have: "false"}}, 0, "up is false"},
-		"a link that is gone, whatever was set":         {other, 0, []Difference{{Text: "eth0: missing", Interface: "eth0"}}, 0, "eth0: missing"},
-		"the MAC of a link that prevResult has nothing": {other, 0, []Difference{mac(other), {Text: "mac is x", Interface: "tap1", Field: FieldMAC, Have: other}}, 0, "mac is x"},
+		"as promised":                                 {"", 0, nil, 0, ""},
+		"a MAC that a later plugin set":               {other, 0, []Difference{mac(other)}, 0, ""},
+		"a MAC that no plugin of the chain set":       {"", 0, []Difference{mac(other)}, 0, "mac is 02:00:00:00:00:77"},
+		"another MAC than the one that was set":       {other, 0, []Difference{mac("02:00:00:00:00:78")}, 0, "mac is 02:00:00:00:00:78"},
+		"a MAC that was set and then undone":          {other, 0, nil, 0, "mac of interface eth0 is 02:fe:00:00:00:01, and 02:00:00:00:00:77 in prevResult"},
+		"an MTU that a later plugin set":              {"", 1400, []Difference{mtu("1400")}, 0, ""},
+		"an MTU that no plugin of the chain set":      {"", 0, []Difference{mtu("1400")}, 0, "mtu is 1400"},
+		"an MTU that was set and then undone":         {"", 1400, nil, 0, "mtu of interface eth0 is 1450, and 1400 in prevResult"},
+		"an MTU that is drift, and a version without": {"", 1, []Difference{mtu("1400")}, 0, "mtu is 1400"},
+		"an MTU of a later plugin that told of it":    {"", 1400, nil, 1400, ""},
+		"an MTU of a later plugin that did not":       {"", 0, nil, 1400, ""},
+		"an MTU other than the later plugin's":        {"", 0, []Difference{mtu("1300")}, 1400, "mtu is 1300"},
+		"an MTU that nothing shows":                   {"", 1350, nil, 1400, "mtu of interface eth0 is 1450, and 1350 in prevResult"},
+		"MAC and MTU, one of them wrong":              {other, 1400, []Difference{mac(other), mtu("1300")}, 0, "mtu is 1300"},
+		"another field of the link":                   {"", 0, []Difference{{Text: "up is false", Interface: "eth0", Field: "up", Have: "false"}}, 0, "up is false"},
+		"a missing link":                              {other, 0, []Difference{{Text: "eth0: missing", Interface: "eth0"}}, 0, "eth0: missing"},
+		"the MAC of a link that prevResult lacks":     {other, 0, []Difference{mac(other), {Text: "mac is x", Interface: "tap1", Field: FieldMAC, Have: other}}, 0, "mac is x"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -157,7 +157,7 @@ func TestCheckComparesLinksWithPrevResult(t *testing.T) {
 				n.config.Later = func(*pod.Attachment) map[string]int { return map[string]int{"eth0": tt.later} }
 				err := n.check1(t, req)
 				if tt.text == "" && err != nil {
-					t.Errorf("it fails: %v", err)
+					t.Errorf("CHECK failed: %v", err)
 				}
 				if tt.text != "" {
 					wantError(t, err, 105, tt.text)
@@ -168,15 +168,15 @@ func TestCheckComparesLinksWithPrevResult(t *testing.T) {
 	}
 }
 
-// TestCheckOfIPAMAttachmentComparesAddressesOnly is that of an attachment whose interface is another plugin's.
+// TestCheckOfIPAMAttachmentComparesAddressesOnly checks an attachment of mode ipam: another plugin made its interface.
 func TestCheckOfIPAMAttachmentComparesAddressesOnly(t *testing.T) {
 	tests := map[string]struct {
 		ips  []*weftv1.IP
 		text string
 	}{
-		"on whichever interface":     {[]*weftv1.IP{{Address: "10.9.0.1/24"}, {Address: "10.3.0.7/16", Interface: 1}}, ""},
-		"the other plugin is silent": {nil, ""},
-		"it has another address":     {[]*weftv1.IP{{Address: "10.3.0.8/16"}}, "address 10.3.0.7/16 is missing in prevResult"},
+		"on any interface":           {[]*weftv1.IP{{Address: "10.9.0.1/24"}, {Address: "10.3.0.7/16", Interface: 1}}, ""},
+		"no addresses in prevResult": {nil, ""},
+		"another address":            {[]*weftv1.IP{{Address: "10.3.0.8/16"}}, "address 10.3.0.7/16 is missing in prevResult"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -192,7 +192,7 @@ func TestCheckOfIPAMAttachmentComparesAddressesOnly(t *testing.T) {
 				Interfaces: []*weftv1.Interface{{Name: "eth0", Mac: "aa:00:00:00:00:01", Mtu: 9000, Sandbox: "/run/netns/a"}},
 			})
 			if tt.text == "" && err != nil {
-				t.Errorf("it fails: %v", err)
+				t.Errorf("CHECK failed: %v", err)
 			}
 			if tt.text != "" {
 				wantError(t, err, 105, tt.text)
@@ -203,7 +203,7 @@ func TestCheckOfIPAMAttachmentComparesAddressesOnly(t *testing.T) {
 
 func TestChainedAttachmentWithoutInterfacesIsKept(t *testing.T) {
 	n := newNode(t)
-	n.config.LinkExists = nil
+	n.config.LinkExists = func(context.Context, pod.Netns, string) (string, bool, error) { return "", false, nil }
 	req := addOf("c1", "/run/netns/a")
 	req.Mode = pod.ModeChained
 	n.bare = true

@@ -18,7 +18,7 @@ type doer interface {
 	Do(ctx context.Context, ev eventloop.Event) (*eventloop.Record, error)
 }
 
-// Config configures a [Manager]. Only Inspect is required; other functions may be nil. Without Loop the manager serves no ADD.
+// Config configures a [Manager]. Functions without a default are required. Without Loop the manager rejects each event.
 type Config struct {
 	Loop doer
 
@@ -26,11 +26,11 @@ type Config struct {
 	Inspect func(ctx context.Context, path string) (pod.Netns, error)
 	// LinkExists looks for a link in the namespace and returns its alias.
 	LinkExists func(ctx context.Context, netns pod.Netns, name string) (alias string, exists bool, err error)
-	// Annotations fetches a pod's annotations if the runtime did not send them; from names their source.
+	// Annotations fetches a pod's annotations if the runtime did not send them; from names their source. Default: none.
 	Annotations func(ctx context.Context, id pod.ID) (annotations map[string]string, from string, err error)
-	// Selected returns the interfaces that a pod selects by NetworkAttachmentDefinitions.
+	// Selected returns the interfaces that a pod selects by NetworkAttachmentDefinitions. Default: none.
 	Selected func(ctx context.Context, ev *pod.AddPod) ([]pod.InterfaceRequest, error)
-	// Grants returns the devices of the pod's containers. It is called if the pod requests a memif.
+	// Grants returns the devices of the pod's containers. It is called if the pod requests a memif. Default: none.
 	Grants func(ctx context.Context, id pod.ID) ([]pod.Grant, error)
 	// Verify compares the kernel and the dataplane with the attachment.
 	Verify func(ctx context.Context, a *pod.Attachment) ([]Difference, error)
@@ -42,17 +42,17 @@ type Config struct {
 	// Void deletes a queued DEL of the key before an ADD.
 	Void func(ctx context.Context, key pod.Key) error
 	// Refill requests more addresses for the node after an ADD failed with refused. It returns nil if the ADD can be retried,
-	// else the error of the ADD.
+	// else the error of the ADD. Default: no retry.
 	Refill func(ctx context.Context, ev *pod.AddPod, refused error) error
-	// Ready returns the reason why pods cannot be served yet, or nil.
+	// Ready returns the reason why pods cannot be served yet, or nil (default).
 	Ready func() error
-	// Started reports whether the first resync has ended.
+	// Started reports whether the first resync has ended. Default: true.
 	Started func() bool
-	// Paused reports whether new pods are paused, and why.
+	// Paused reports whether new pods are paused, and why. Default: false.
 	Paused func() (reason string, paused bool)
-	// Exhausted returns the reason why the network default has no free address, or "". STATUS reports it.
+	// Exhausted returns the reason why the network default has no free address, or "" (default). STATUS reports it.
 	Exhausted func() string
-	// Observe receives the outcomes of attachments. It must not block the loop or the runtime.
+	// Observe receives the outcomes of attachments. It must not block the loop or the runtime. Default: ignored.
 	Observe func(Outcome)
 
 	Grace time.Duration // minimum age for a GC; default 30 s, negative: none
@@ -104,15 +104,6 @@ func (c Config) withDefaults() Config {
 	}
 	if c.Refill == nil {
 		c.Refill = func(_ context.Context, _ *pod.AddPod, refused error) error { return refused }
-	}
-	if c.Later == nil {
-		c.Later = func(*pod.Attachment) map[string]int { return nil }
-	}
-	if c.IsGone == nil {
-		c.IsGone = func(pod.Netns) bool { return false }
-	}
-	if c.Void == nil {
-		c.Void = func(context.Context, pod.Key) error { return nil }
 	}
 	return c
 }

@@ -23,12 +23,12 @@ func TestDeleteOfUnknownAttachmentSucceeds(t *testing.T) {
 
 func TestDeleteDuringAddCancelsTheAdd(t *testing.T) {
 	n := newNode(t)
-	wiring := make(chan struct{})
+	connecting := make(chan struct{})
 	n.committer.Before(func(ctx context.Context, c eventloop.Change) error {
 		if !c.Atomic {
 			return nil
 		}
-		close(wiring)
+		close(connecting)
 		<-ctx.Done()
 		return ctx.Err()
 	})
@@ -37,7 +37,7 @@ func TestDeleteDuringAddCancelsTheAdd(t *testing.T) {
 		reply, _ := n.Add(context.Background(), addOf("c1", "/run/netns/a"))
 		added <- reply.GetError()
 	}()
-	<-wiring
+	<-connecting
 	if err := n.del(t, "c1"); err != nil {
 		t.Errorf("DEL: %v", err)
 	}
@@ -51,14 +51,14 @@ func TestDeleteFailsOnlyForStuckObjects(t *testing.T) {
 		spoil func(n *node)
 		code  uint
 	}{
-		"what is tried again is a success": {func(n *node) {
+		"success while removals are retried": {func(n *node) {
 			n.committer.After(func(context.Context, eventloop.Change) error { return broken })
 		}, 0},
-		"what is stuck is not": {func(n *node) {
+		"failure for a stuck removal": {func(n *node) {
 			n.committer.Before(func(context.Context, eventloop.Change) error { return broken })
 			n.committer.Stuck(func(eventloop.Change) []string { return []string{"tap/x"} })
 		}, 105},
-		"what is not saved is a success: the loop owes it": {func(n *node) {
+		"success if the state is not saved": {func(n *node) {
 			n.saver.Before(func(context.Context, []eventloop.Saved) error { return broken })
 		}, 0},
 	}

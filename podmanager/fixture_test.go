@@ -16,7 +16,7 @@ import (
 
 var start = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
-// node is a manager on a real loop, with a handler after it that wires pods in memory.
+// node is a manager on a real loop, with a handler after it that connects pods in memory.
 type node struct {
 	*Manager
 	loop      *eventloop.Loop
@@ -36,7 +36,7 @@ type node struct {
 	paused      string
 	exhausted   string
 	bare        bool                                            // pods get no interface
-	wiring      func(ctx context.Context, ev *pod.AddPod) error // asked while a pod is wired
+	onConnect   func(ctx context.Context, ev *pod.AddPod) error // called by the handler of AddPod
 }
 
 func newNode(t *testing.T) *node {
@@ -48,18 +48,21 @@ func newNode(t *testing.T) *node {
 	n.loop = eventloop.New(eventloop.Config{Committer: n.committer, Saver: n.saver})
 	n.Manager = New(Config{
 		Loop: n.loop, Inspect: n.inspect, LinkExists: n.linkExists, Verify: n.verifyMachine, Now: n.clock,
+		Later:     func(*pod.Attachment) map[string]int { return nil },
+		IsGone:    func(pod.Netns) bool { return false },
+		Void:      func(context.Context, pod.Key) error { return nil },
 		Ready:     func() error { n.mu.Lock(); defer n.mu.Unlock(); return n.notReady },
 		Exhausted: func() string { n.mu.Lock(); defer n.mu.Unlock(); return n.exhausted },
 		Paused:    func() (string, bool) { n.mu.Lock(); defer n.mu.Unlock(); return n.paused, n.paused != "" },
 		Observe:   func(o Outcome) { n.set(func() { n.observed = append(n.observed, o) }) },
 	})
 	n.Register(n.loop)
-	eventloop.On(n.loop, "wires", n.wire)
-	eventloop.On(n.loop, "wires", func(_ context.Context, ev *pod.AddressPod, txn *eventloop.Txn) error {
+	eventloop.On(n.loop, "connect", n.connectPod)
+	eventloop.On(n.loop, "connect", func(_ context.Context, ev *pod.AddressPod, txn *eventloop.Txn) error {
 		txn.Put("tap/"+ev.Key.String(), "addressed")
 		return nil
 	})
-	eventloop.On(n.loop, "wires", func(_ context.Context, ev *pod.DeletePod, txn *eventloop.Txn) error {
+	eventloop.On(n.loop, "connect", func(_ context.Context, ev *pod.DeletePod, txn *eventloop.Txn) error {
 		txn.Delete("tap/" + ev.Key.String())
 		return nil
 	})
@@ -67,17 +70,17 @@ func newNode(t *testing.T) *node {
 	return n
 }
 
-// wire gives each pod one interface.
-func (n *node) wire(ctx context.Context, ev *pod.AddPod, txn *eventloop.Txn) error {
+// connectPod gives each pod one interface.
+func (n *node) connectPod(ctx context.Context, ev *pod.AddPod, txn *eventloop.Txn) error {
 	if ev.Repeated {
 		return nil
 	}
-	if n.wiring != nil {
-		if err := n.wiring(ctx, ev); err != nil {
+	if n.onConnect != nil {
+		if err := n.onConnect(ctx, ev); err != nil {
 			return err
 		}
 	}
-	txn.Put("tap/"+ev.Key.String(), "wired")
+	txn.Put("tap/"+ev.Key.String(), "connected")
 	if n.bare {
 		return nil
 	}
@@ -153,7 +156,7 @@ func addOf(container, netns string) *weftv1.AddRequest {
 	}
 }
 
-// add wires a sandbox that must succeed.
+// add connects a sandbox and fails the test on an error.
 func (n *node) add(t *testing.T, container, netns string) *weftv1.AddReply {
 	t.Helper()
 	reply, err := n.Add(t.Context(), addOf(container, netns))
@@ -163,7 +166,7 @@ func (n *node) add(t *testing.T, container, netns string) *weftv1.AddReply {
 	return reply
 }
 
-// refusedAdd wires a sandbox that must fail, and returns how.
+// refusedAdd returns the error of an ADD that must fail.
 func (n *node) refusedAdd(t *testing.T, req *weftv1.AddRequest) *weftv1.Error {
 	t.Helper()
 	reply, err := n.Add(t.Context(), req)
@@ -182,18 +185,18 @@ func (n *node) del(t *testing.T, container string) *weftv1.Error {
 	return reply.GetError()
 }
 
-// want compares the containers that are kept, in memory and in the state file, and wired.
+// want compares the containers in memory, in the state file and on the machine with the given ones.
 func (n *node) want(t *testing.T, containers ...string) {
 	t.Helper()
-	saved, wired := n.saver.Bucket(bucket), n.committer.Values()
-	if got := n.Attachments(); len(got) != len(containers) || len(saved) != len(containers) || len(wired) != len(containers) {
-		t.Fatalf("kept %d, saved %d, wired %d, want %d of each: %v", len(got), len(saved), len(wired), len(containers), got)
+	saved, connected := n.saver.Bucket(bucket), n.committer.Values()
+	if got := n.Attachments(); len(got) != len(containers) || len(saved) != len(containers) || len(connected) != len(containers) {
+		t.Fatalf("kept %d, saved %d, connected %d, want %d of each: %v", len(got), len(saved), len(connected), len(containers), got)
 	}
 	for _, c := range containers {
 		key := keyOfContainer(c)
 		_, known := n.Attachment(key)
-		if !known || saved[key.String()] == nil || wired["tap/"+key.String()] == nil {
-			t.Errorf("%s: kept %v, saved %v, wired %v", c, known, saved[key.String()], wired["tap/"+key.String()])
+		if !known || saved[key.String()] == nil || connected["tap/"+key.String()] == nil {
+			t.Errorf("%s: kept %v, saved %v, connected %v", c, known, saved[key.String()], connected["tap/"+key.String()])
 		}
 	}
 }
@@ -205,7 +208,7 @@ func wantError(t *testing.T, got *weftv1.Error, code uint, text string) {
 	}
 }
 
-// refuseAtomic is a dataplane that refuses to wire and agrees to the rest.
+// refuseAtomic rejects the atomic commits of ADDs and accepts all others.
 func refuseAtomic(_ context.Context, c eventloop.Change) error {
 	if c.Atomic {
 		return errors.New("refused")

@@ -2,6 +2,7 @@ package podmanager
 
 import (
 	"context"
+	"maps"
 
 	"github.com/weftnet/weft/eventloop"
 	"github.com/weftnet/weft/pod"
@@ -89,15 +90,7 @@ func (m *Manager) UntrackPod(_ context.Context, ev *pod.DeletePod, txn *eventloo
 }
 
 func kept(annotations map[string]string) map[string]string {
-	var ours map[string]string
-	for key, value := range annotations {
-		if !pod.KeepsAnnotation(key) {
-			continue
-		}
-		if ours == nil {
-			ours = make(map[string]string)
-		}
-		ours[key] = value
-	}
+	ours := maps.Clone(annotations)
+	maps.DeleteFunc(ours, func(key, _ string) bool { return !pod.KeepsAnnotation(key) })
 	return ours
 }

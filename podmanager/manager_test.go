@@ -15,9 +15,8 @@ import (
 	weftv1 "github.com/weftnet/weft/proto/weft/v1"
 )
 
-// TestMemoryStateFileAndMachineAgree does any ADDs and DELs, some of which fail:
-// what is kept, what is saved and what is wired are the same keys, always those of
-// the ADDs that succeeded.
+// TestMemoryStateFileAndMachineAgree runs random ADDs and DELs, some of which fail: memory, state file and machine have the
+// keys of the successful ADDs.
 func TestMemoryStateFileAndMachineAgree(t *testing.T) {
 	n := newNode(t)
 	rapid.Check(t, func(rt *rapid.T) {
@@ -36,7 +35,7 @@ func TestMemoryStateFileAndMachineAgree(t *testing.T) {
 
 type pair struct{ container, netns string }
 
-// step does one call, and to the model, of namespaces by container, what it must do to the node.
+// step runs one call and updates the model, the namespaces by container.
 func (n *node) step(t *testing.T, what string, model map[string]string, p pair) {
 	t.Helper()
 	switch what {
@@ -67,14 +66,14 @@ func (n *node) tryAdd(t *testing.T, container, netns string) bool {
 	return reply.GetError() == nil
 }
 
-// failOnce does an ADD that the dataplane would refuse; it is not asked for one that is repeated.
+// failOnce runs an ADD that the dataplane rejects. A repeated ADD does not reach the dataplane.
 func (n *node) failOnce(t *testing.T, container, netns string) {
 	n.committer.Before(refuseAtomic)
 	defer n.committer.Before(nil)
 	n.tryAdd(t, container, netns)
 }
 
-// TestEachCallHasTheReplyOfItsOwnEvent goes with many sandboxes at once, and leaves nothing.
+// TestEachCallHasTheReplyOfItsOwnEvent adds and deletes many sandboxes concurrently.
 // rows: MEM-07, CIL-15
 func TestEachCallHasTheReplyOfItsOwnEvent(t *testing.T) {
 	const sandboxes = 50
@@ -104,7 +103,7 @@ func TestEachCallHasTheReplyOfItsOwnEvent(t *testing.T) {
 	n.want(t)
 }
 
-// happened lists what was observed, in its order.
+// happened returns the observed outcomes in order.
 func (n *node) happened() []string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -118,12 +117,12 @@ func (n *node) happened() []string {
 func TestOutcomesOfAttachmentsAreObserved(t *testing.T) {
 	n := newNode(t)
 	n.add(t, "c1", "/run/netns/a")
-	n.add(t, "c1", "/run/netns/a") // again: nothing happens to it
+	n.add(t, "c1", "/run/netns/a") // a repeat has no outcome
 	n.committer.Before(refuseAtomic)
 	n.refusedAdd(t, addOf("c2", "/run/netns/b"))
 	n.committer.Before(nil)
 	n.refusedAdd(t, addOf("c3", "/run/netns/nowhere"))
-	n.del(t, "c2") // there is none
+	n.del(t, "c2") // unknown
 	if _, err := n.loop.Do(t.Context(), &pod.DeletePod{Key: keyOfContainer("c1"), Reason: "network namespace is gone"}); err != nil {
 		t.Fatal(err)
 	}
@@ -140,7 +139,7 @@ func TestOutcomesOfAttachmentsAreObserved(t *testing.T) {
 		t.Errorf("the record of the first failure is %v", rec)
 	}
 	if rec := n.observed[2].Record; rec == nil || !rec.Started.IsZero() {
-		t.Errorf("the record of the second failure is %v, want one of a refusal", rec)
+		t.Errorf("the record of the second failure is %v, want a refusal", rec)
 	}
 }
 

@@ -58,7 +58,7 @@ func TestAddressRefusedBeforeTheQueueIsInTheLog(t *testing.T) {
 		req := answered()
 		req.DelegatedIps = given
 		if n.address(t, req).GetError() == nil {
-			t.Errorf("%v was taken", given)
+			t.Errorf("%v was accepted", given)
 		}
 	}
 	refusals, _ := n.refusals(t)
@@ -95,7 +95,7 @@ func TestFirstStepOfAddIncludesItsPreparation(t *testing.T) {
 	})
 }
 
-// So is the manager of an agent that waits for the API server to say what its node is.
+// The agent has such a manager while it waits for its Node of the API server.
 func TestManagerWithoutLoopRejectsAdds(t *testing.T) {
 	for name, ready := range map[string]error{"not ready": errors.New("the node is not known"), "ready": nil} {
 		m := New(Config{
@@ -103,6 +103,8 @@ func TestManagerWithoutLoopRejectsAdds(t *testing.T) {
 			Inspect: func(context.Context, string) (pod.Netns, error) {
 				return pod.Netns{Path: "/run/netns/a", Inode: 1}, nil
 			},
+			LinkExists: func(context.Context, pod.Netns, string) (string, bool, error) { return "", false, nil },
+			Void:       func(context.Context, pod.Key) error { return nil },
 		})
 		reply, err := m.Add(t.Context(), addOf("c1", "/run/netns/a"))
 		if err != nil || reply.GetError().GetCode() != uint32(pod.CodeTryAgain) || reply.GetError().GetDetails() != starting {

@@ -15,7 +15,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files")
 
-// TestReplyOfAnAttachment holds what the runtime gets of a pod with a tap of both families, a veth and a memif.
+// TestReplyOfAnAttachment compares the reply for a pod with a dual-stack tap, a veth and a memif with the golden file.
 func TestReplyOfAnAttachment(t *testing.T) {
 	reply := replyOf(&pod.Attachment{
 		Netns: pod.Netns{Path: "/run/netns/a"},
@@ -38,7 +38,7 @@ func TestReplyOfAnAttachment(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var got bytes.Buffer // protojson varies its blanks on purpose
+	var got bytes.Buffer // protojson randomises its white space
 	if err := json.Indent(&got, b, "", "  "); err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,7 @@
 package podmanager
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net"
@@ -22,7 +23,7 @@ func (m *Manager) admit(caller *weftv1.Caller) error {
 	if p := caller.GetProtocol(); p < oldestProtocol || p > newestProtocol {
 		return pod.Errorf(pod.CodeVersionMismatch,
 			"plugin %s speaks protocol %d, this agent speaks %d: install the plugin of the agent's release",
-			orUnknown(caller.GetVersion()), p, weftv1.Protocol)
+			cmp.Or(caller.GetVersion(), "of unknown version"), p, weftv1.Protocol)
 	}
 	if err := m.config.Ready(); err != nil {
 		return &notReadyError{err}
@@ -39,13 +40,6 @@ func (m *Manager) admitNew(caller *weftv1.Caller) error {
 		return pod.Errorf(pod.CodeTryAgain, "new pods are paused: %s", reason)
 	}
 	return nil
-}
-
-func orUnknown(version string) string {
-	if version == "" {
-		return "of unknown version"
-	}
-	return version
 }
 
 // keyOf returns the key of a request. Its parts become parts of names, so it rejects what the plugin rejects.

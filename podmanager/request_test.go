@@ -13,7 +13,7 @@ import (
 	weftv1 "github.com/weftnet/weft/proto/weft/v1"
 )
 
-// delegateOf is an ADD as Multus has it made for a network of its own.
+// delegateOf is an ADD of mode delegate, as Multus calls it.
 func delegateOf(ifName string) *weftv1.AddRequest {
 	req := addOf("c1", "/run/netns/a")
 	req.Mode, req.Attachment.IfName, req.DeviceId = "delegate", ifName, "memif-3"
@@ -31,10 +31,10 @@ func TestDelegateOptionsReachTheHandlers(t *testing.T) {
 	ev, _ := n.asked(t, delegateOf("net1"))
 	r := ev.Requested
 	if r.Network != "blue" || r.Type != "memif" || r.DeviceID != "memif-3" || r.Options.MTU != 1400 || r.Options.Memif.RingSize != 512 {
-		t.Errorf("the handlers saw %+v", r)
+		t.Errorf("the handlers received %+v", r)
 	}
 	if asked != 1 || len(ev.Grants) != 1 {
-		t.Errorf("kubelet was asked %d times, and the event has %d grants", asked, len(ev.Grants))
+		t.Errorf("%d calls of Grants, and the event has %d grants", asked, len(ev.Grants))
 	}
 	if ev.Attachment.Mode != "delegate" {
 		t.Errorf("the attachment is of mode %q", ev.Attachment.Mode)
@@ -77,7 +77,7 @@ func TestSelectionsAreLookedUpForMainInterfacesOnly(t *testing.T) {
 	}
 	wantError(t, n.refusedAdd(t, addOf("c1", "/run/netns/a")), 102, "no such definition")
 	n.config.Selected = func(context.Context, *pod.AddPod) ([]pod.InterfaceRequest, error) {
-		t.Error("asked")
+		t.Error("Selected was called")
 		return nil, errors.New("")
 	}
 	plain := addOf("c2", "/run/netns/b")
@@ -103,7 +103,7 @@ func TestExistingSelectedInterfaceIsRejectedWithItsAnnotation(t *testing.T) {
 	wantError(t, n.refusedAdd(t, second), 4, "if Multus calls Weft, set kubernetes.multus to true")
 }
 
-// FuzzRequested reads any ADD request. What is taken has valid addresses, at most one a family.
+// FuzzRequested parses arbitrary ADD requests. Accepted ones have valid addresses, at most one of each family.
 func FuzzRequested(f *testing.F) {
 	for _, req := range []*weftv1.AddRequest{
 		{Mac: "02:00:00:00:00:01", Ips: []string{"10.0.0.1/24", "fd00::1"}},
@@ -130,22 +130,22 @@ func FuzzRequested(f *testing.F) {
 			return
 		}
 		if len(got.Addresses) > 2 || len(got.Delegated) > 2 || len(got.DelegatedGateways) != len(got.Delegated) || strings.ContainsAny(got.MAC, " \n") {
-			t.Errorf("%v was taken: %+v", &req, got)
+			t.Errorf("%v was accepted: %+v", &req, got)
 		}
 		for _, a := range got.Addresses {
 			if !a.IsValid() || a.Addr().Is4In6() {
-				t.Errorf("%v was taken: address %v", &req, a)
+				t.Errorf("%v was accepted: address %v", &req, a)
 			}
 		}
 		for _, p := range got.Delegated {
 			if !p.IsValid() {
-				t.Errorf("%v was taken: address %v", &req, p)
+				t.Errorf("%v was accepted: address %v", &req, p)
 			}
 		}
 	})
 }
 
-// TestAdjacentProtocolsWorkTogether: a plugin of the release before or after wires pods and, above all, deletes them.
+// TestAdjacentProtocolsWorkTogether: a plugin of the previous or next release can add and delete pods.
 //
 // rows: AWS-28
 func TestAdjacentProtocolsWorkTogether(t *testing.T) {
@@ -168,7 +168,7 @@ func TestAdjacentProtocolsWorkTogether(t *testing.T) {
 	}
 }
 
-// Such a DEL used to fail forever, although no ADD can have succeeded.
+// Regression: such a DEL failed forever, although no ADD can have succeeded.
 func TestDELOfAnIllegalKeySucceeds(t *testing.T) {
 	n := newNode(t)
 	n.add(t, "c1", "/run/netns/a")
@@ -207,7 +207,7 @@ func TestDELOfAnIllegalKeySucceeds(t *testing.T) {
 	n.want(t, "c1")
 }
 
-// These names used to fail in the dataplane, with its error.
+// Regression: these names failed in the dataplane, with its error.
 func TestReservedInterfaceNamesAreRejectedBeforeTheLoop(t *testing.T) {
 	n := newNode(t)
 	for _, name := range []string{"default", "all", "lo", "eth%d"} {
@@ -218,14 +218,14 @@ func TestReservedInterfaceNamesAreRejectedBeforeTheLoop(t *testing.T) {
 	n.want(t)
 }
 
-// Errors used to quote annotations of 16 KiB in replies and stored records.
+// Regression: errors quoted annotations of 16 KiB in replies and stored records.
 func TestErrorsAreBounded(t *testing.T) {
 	n := newNode(t)
 	for name, err := range map[string]error{
 		"of a handler": pod.Errorf(pod.CodeInvalidAnnotation, "item %q", strings.Repeat("€", 6000)),
 		"of another":   &longError{},
 	} {
-		n.wiring = func(context.Context, *pod.AddPod) error { return err }
+		n.onConnect = func(context.Context, *pod.AddPod) error { return err }
 		e := n.refusedAdd(t, addOf("c1", "/run/netns/a"))
 		if len(e.GetMsg()) > 2048 || !utf8.ValidString(e.GetMsg()) || !strings.Contains(e.GetMsg(), "€") || !strings.HasSuffix(e.GetMsg(), " bytes cut)") {
 			t.Errorf("%s: %d bytes: %.100s", name, len(e.GetMsg()), e.GetMsg())
@@ -236,7 +236,7 @@ func TestErrorsAreBounded(t *testing.T) {
 	}
 }
 
-// longError is an error of what is no handler.
+// longError is an error without a code.
 type longError struct{}
 
 func (longError) Error() string { return strings.Repeat("€", 6000) }

@@ -61,7 +61,7 @@ func TestListenReplacesStaleSocketButNotLiveOne(t *testing.T) {
 	}
 	first := listen(t, path)
 	if _, err := Listen(path); err == nil || !strings.Contains(err.Error(), "another process listens on it") {
-		t.Errorf("beside a live one it gave %v", err)
+		t.Errorf("Listen on a live socket: %v", err)
 	}
 	if _, err := os.Lstat(path); err != nil {
 		t.Error(err)
@@ -77,7 +77,7 @@ func TestListenFailsForExistingFileWithoutSocket(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := Listen(path); err == nil || !strings.Contains(err.Error(), "the path is not a socket") {
-		t.Errorf("it gave %v", err)
+		t.Errorf("Listen: %v", err)
 	}
 	if b, err := os.ReadFile(path); err != nil || string(b) != "precious" {
 		t.Errorf("%q, %v", b, err)
@@ -152,7 +152,7 @@ func TestOnlyRootIsServed(t *testing.T) {
 		}
 	}
 	if err := askStatus(t.Context(), path); err != nil {
-		t.Errorf("root is refused: %v", err)
+		t.Errorf("root is rejected: %v", err)
 	}
 	out := asStranger(t, dir, path)
 	if !strings.HasPrefix(out, "PermissionDenied: user 65534 (process ") {
@@ -195,7 +195,7 @@ func (defective) Status(context.Context, *weftv1.StatusRequest) (*weftv1.StatusR
 func TestPanicOfACallIsReturnedAsItsError(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	serve(t, defective{}, listen(t, path))
-	for range 2 { // the server outlives it
+	for range 2 { // the server survives a panic
 		err := askStatus(t.Context(), path)
 		if status.Code(err) != codes.Internal || !strings.Contains(err.Error(), "panic: index out of range") {
 			t.Errorf("got %v", err)
@@ -203,7 +203,7 @@ func TestPanicOfACallIsReturnedAsItsError(t *testing.T) {
 	}
 }
 
-// TestMain lets the test binary play a caller that is not root, see peer_test.go.
+// TestMain lets the test binary act as a caller other than root.
 func TestMain(m *testing.M) {
 	if socket := os.Getenv(strangerSocket); socket != "" {
 		os.Exit(stranger(socket))
