@@ -127,7 +127,7 @@ func TestAPodOfAClusterGetsWhatItSelectsAndIsToldWhatItGot(t *testing.T) {
 	l.eventually("the next agent tells the pod", func() bool { return l.tells(server, a, got, names...) })
 	l.check(a, result)
 
-	for name, want := range map[string]string{"mac": `it is no configuration of type weft-cni, but of type \"macvlan\"`, "none": "there is no NetworkAttachmentDefinition lab/none", "a/b/c": "its name is no name"} {
+	for name, want := range map[string]string{"mac": `not a configuration of type weft-cni but \"macvlan\"`, "none": "there is no NetworkAttachmentDefinition lab/none", "a/b/c": "invalid name of a"} {
 		b := l.pod("b-" + name[:1])
 		l.put(server, b, map[string]string{pod.AnnotationNetworks: "blue," + name})
 		if said := l.fails(b); !strings.Contains(said, want) || !strings.Contains(said, "pod lab/"+b.Name) {

@@ -54,7 +54,7 @@ func TestADelegatesConfigurationIsHeldToWhatIsThere(t *testing.T) {
 	checkRefusal(t, n.refuses(t, delegate("a", "net1", "", "blue")), pod.CodeUnknownNetwork, `interface net1: there is no network "blue"`)
 	checkRefusal(t, n.refuses(t, delegate("a", "net1", "", "shop")), pod.CodeUnknownNetwork, `network shop does not admit pods of namespace "default"`)
 	asked := delegate("a", "net1", "", "open")
-	asked.Requested.Options = pod.InterfaceOptions{MTU: 1400, MAC: "02:00:00:00:00:07", IPs: prefixes("10.6.0.9")}
+	asked.Requested.Options = pod.InterfaceOptions{MTU: 1400, AddressRequest: pod.AddressRequest{MAC: "02:00:00:00:00:07", IPs: prefixes("10.6.0.9")}}
 	asked.Requested.MAC = "02:00:00:00:00:08"
 	if i := n.add(t, asked).Interfaces[0]; i.MAC != "02:00:00:00:00:08" || i.MTU != 1400 || i.Addresses[0].String() != "10.6.0.9/24" {
 		t.Errorf("the interface is %+v", i)

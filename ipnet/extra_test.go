@@ -67,7 +67,7 @@ func TestAnExtraInterfaceThatCannotBeLeavesNothingAndSaysWhy(t *testing.T) {
 		{"a network's gateway's MAC", "x1/tap", `{"x1":{"mac":"06:e2:71:a9:69:51"}}`, pod.CodeAddressInUse, "is the gateway's"},
 		{"more queues of a tap than the node allows", "x1/tap", `{"x1":{"rxQueues":5}}`, pod.CodeInvalidAnnotation, "interface x1: rxQueues 5 is more than this node allows, which is 4"},
 		{"more queues of a veth", "x1/veth", `{"x1":{"rxQueues":4,"txQueues":5}}`, pod.CodeInvalidAnnotation, "interface x1: txQueues 5 is more than this node allows, which is 4"},
-		{"other queues each way of a tap", "x1/tap", `{"x1":{"rxQueues":4,"txQueues":1}}`, pod.CodeInvalidAnnotation, "a tap has as many of both"},
+		{"other queues each way of a tap", "x1/tap", `{"x1":{"rxQueues":4,"txQueues":1}}`, pod.CodeInvalidAnnotation, "a tap has equal numbers of both"},
 		{"two ways to the same addresses", "x1/tap/blue,x2/tap/twin", "", pod.CodeInvalidAnnotation, "interfaces x1 (network blue) and x2 (network twin) both lead to 10.5.0.1/32"},
 		{"a bridge and a way to the same addresses", "x1/tap/bridge,x2/tap/blue", "", pod.CodeInvalidAnnotation, "both lead to 10.5.0.0/24"},
 	}

@@ -93,8 +93,8 @@ func TestNetworksThatMakeNoSenseAreRefusedAndTheOthersAreMade(t *testing.T) {
 		network pod.Network
 		want    string
 	}{
-		{"no label", with(func(n *pod.Network) { n.Name = "X" }), "a DNS label is needed"},
-		{"the name of one that always exists", with(func(n *pod.Network) { n.Name = "stub" }), "neither default nor stub"},
+		{"no label", with(func(n *pod.Network) { n.Name = "X" }), "must be a DNS label"},
+		{"the name of one that always exists", with(func(n *pod.Network) { n.Name = "stub" }), "other than default and stub"},
 		{"no type", with(func(n *pod.Network) { n.Type = "" }), `type "" is neither L2 nor L3`},
 		{"no addresses to route", with(func(n *pod.Network) { n.CIDRs = nil }), "needs CIDRs"},
 		{"two of a family", custom("x", pod.L3, "10.5.0.0/24", "10.6.0.0/24"), "at most one of each family"},

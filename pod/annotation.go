@@ -13,7 +13,7 @@ import (
 	"strings"
 )
 
-// Annotations that a pod's author writes.
+// Annotations of pods.
 const (
 	AnnotationPrefix  = "contivpp.io/"
 	AnnotationCustom  = AnnotationPrefix + "custom-if"
@@ -21,111 +21,125 @@ const (
 	AnnotationPools   = AnnotationPrefix + "ip-pools"
 	AnnotationIPs     = AnnotationPrefix + "ip-addresses"
 
-	// AnnotationEndpoint names the interface by which a pod serves the Services that ask for that.
+	// AnnotationEndpoint names the interface on which a pod serves those Services that request it.
 	AnnotationEndpoint = AnnotationPrefix + "service-endpoint-if"
-	// AnnotationMicroservice is kept, and has no effect.
+	// AnnotationMicroservice is stored and has no effect.
 	AnnotationMicroservice = AnnotationPrefix + "microservice-label"
 )
 
-// bandwidthAnnotations are Kubernetes' own: limits of a pod's bandwidth, in bits a second, which Weft does not implement.
+// bandwidthAnnotations are annotations of Kubernetes with limits that Weft does not implement.
 var bandwidthAnnotations = []string{"kubernetes.io/egress-bandwidth", "kubernetes.io/ingress-bandwidth"}
 
-// KeepsAnnotation reports whether an annotation is kept with an attachment.
+// KeepsAnnotation reports whether attachments store the annotation.
 func KeepsAnnotation(name string) bool {
 	return strings.HasPrefix(name, AnnotationPrefix) || name == AnnotationNetworks || slices.Contains(bandwidthAnnotations, name)
 }
 
-// known are all of them, of our prefix.
-var known = []string{AnnotationCustom, AnnotationOptions, AnnotationPools, AnnotationIPs, AnnotationEndpoint, AnnotationMicroservice}
+// knownAnnotations are the valid annotations with AnnotationPrefix.
+var knownAnnotations = []string{AnnotationCustom, AnnotationOptions, AnnotationPools, AnnotationIPs, AnnotationEndpoint, AnnotationMicroservice}
 
-// Interface types that a pod can ask for.
+// Interface types that a pod can request.
 const (
 	TypeTap   = "tap"
 	TypeVeth  = "veth"
 	TypeMemif = "memif"
 )
 
-// TypeIPAM is the type of an interface that is another plugin's, and of which Weft gave the addresses only.
+// TypeIPAM is the type of an interface of another plugin that got only its addresses from Weft.
 const TypeIPAM = "ipam"
 
-// MaxCustomInterfaces is how many extra interfaces a pod can have.
+// MaxCustomInterfaces is the maximum number of extra interfaces of a pod.
 const MaxCustomInterfaces = 16
 
-// maxAnnotation bounds an annotation, in bytes: it is user's data, and more than any sound one needs.
+// maxAnnotation bounds the size of an annotation in bytes.
 const maxAnnotation = 16 << 10
 
-// InterfaceRequest is one extra interface that a pod asks for.
+// InterfaceRequest is an extra interface that a pod requests.
 type InterfaceRequest struct {
 	Name    string // in the pod
-	Type    string // tap, veth or memif; "": that of main interfaces
+	Type    string // tap, veth or memif; "": the type of main interfaces
 	Network string // "default", "stub", or a custom network's name
 	Options InterfaceOptions
 
-	Definition string // the NetworkAttachmentDefinition that asks for it, namespace/name; "": an annotation of Weft's does
+	Definition string // NetworkAttachmentDefinition that requests it, namespace/name; "": AnnotationCustom does
 }
 
-// By says who asks for the interface: what a pod's author is to look at.
-func (r InterfaceRequest) By() string {
+// Annotation returns the annotation that requests the interface, for errors.
+func (r InterfaceRequest) Annotation() string {
 	if r.Definition != "" {
 		return AnnotationNetworks
 	}
 	return AnnotationCustom
 }
 
-// InterfaceOptions are what a pod may choose about one of its interfaces. The zero value leaves all to Weft.
+// InterfaceOptions are the options of one interface. Weft chooses the value of each zero field.
 type InterfaceOptions struct {
-	MTU int            // bytes
-	MAC string         // of the pod's end
-	IPs []netip.Prefix // at most one a family; of the longest length where the pod's author gave none
+	MTU int // bytes
+	AddressRequest
 
-	RxQueues int // that the pod reads from
-	TxQueues int // that the pod writes to
+	RxQueues int // the pod receives from
+	TxQueues int // the pod sends to
 
 	Memif MemifOptions // of type memif only
 }
 
-// Suit says what is wrong with the options for an interface of that type; "" is the one that main interfaces have.
-func (o InterfaceOptions) Suit(kind string) error {
+// ValidateFor rejects options that an interface of the type cannot have; "" is the type of main interfaces.
+func (o InterfaceOptions) ValidateFor(kind string) error {
 	switch {
 	case kind != TypeMemif && o.Memif != (MemifOptions{}):
 		return fmt.Errorf("%s: only an interface of type memif has this option", o.Memif.first())
 	case kind == TypeTap && o.RxQueues != 0 && o.TxQueues != 0 && o.RxQueues != o.TxQueues:
-		return fmt.Errorf("rxQueues is %d and txQueues %d: a tap has as many of both, so set them alike, or one of them", o.RxQueues, o.TxQueues)
+		return fmt.Errorf("rxQueues is %d and txQueues is %d: a tap has equal numbers of both, set one of them only", o.RxQueues, o.TxQueues)
 	}
 	return nil
 }
 
-// InterfaceRequests reads what a pod's annotations ask for, in their order; main is the name of the main interface. Its
+// AddressRequest is a request for certain addresses.
+type AddressRequest struct {
+	MAC string         // of the pod's end
+	IPs []netip.Prefix // at most one of each family, a single address unless the request has a prefix length
+}
+
+// or returns the request with its zero fields from other.
+func (a AddressRequest) or(other AddressRequest) AddressRequest {
+	if len(a.IPs) == 0 {
+		a.IPs = other.IPs
+	}
+	if a.MAC == "" {
+		a.MAC = other.MAC
+	}
+	return a
+}
+
+// InterfaceRequests parses the annotations with extra interfaces, in their order; main is the name of the main interface. Its
 // errors have code 103 and name the annotation, the item, and what was expected.
 func InterfaceRequests(annotations map[string]string, main string) ([]InterfaceRequest, error) {
-	requests, err := parseCustom(annotations[AnnotationCustom], main)
+	requests, err := parseCustom(annotations, main)
 	if err != nil {
 		return nil, err
 	}
-	options, err := parseOptions(annotations[AnnotationOptions])
+	options, err := parseAllOptions(annotations)
 	if err != nil {
 		return nil, err
 	}
 	for i := range requests {
 		o := options[requests[i].Name]
-		if err := o.Suit(requests[i].Type); err != nil {
+		if err := o.ValidateFor(requests[i].Type); err != nil {
 			return nil, Errorf(CodeInvalidAnnotation, "annotation %s: %q: %w", AnnotationOptions, requests[i].Name, err)
 		}
 		requests[i].Options = o
 		delete(options, requests[i].Name)
 	}
 	for _, name := range sortedKeys(options) {
-		return nil, Errorf(CodeInvalidAnnotation, "annotation %s: %.80q is no interface of %s", AnnotationOptions, name, AnnotationCustom)
+		return nil, Errorf(CodeInvalidAnnotation, "annotation %s: %.80q is not an interface of %s", AnnotationOptions, name, AnnotationCustom)
 	}
 	return requests, nil
 }
 
-func parseCustom(text, main string) ([]InterfaceRequest, error) {
-	if strings.TrimSpace(text) == "" {
-		return nil, nil
-	}
-	if len(text) > maxAnnotation {
-		return nil, Errorf(CodeInvalidAnnotation, "annotation %s: %d bytes, at most %d are read", AnnotationCustom, len(text), maxAnnotation)
+func parseCustom(annotations map[string]string, main string) ([]InterfaceRequest, error) {
+	text, err := annotationText(annotations, AnnotationCustom)
+	if text == "" || err != nil {
+		return nil, err
 	}
 	items := strings.Split(text, ",")
 	if len(items) > MaxCustomInterfaces {
@@ -147,7 +161,7 @@ func parseCustom(text, main string) ([]InterfaceRequest, error) {
 	return requests, nil
 }
 
-// parseItem reads name/type[/network]; why says what is wrong, "" is nothing.
+// parseItem parses name/type[/network]. It returns why the item is invalid, or "".
 func parseItem(item string) (r InterfaceRequest, why string) {
 	parts := strings.Split(strings.TrimSpace(item), "/")
 	if len(parts) < 2 || len(parts) > 3 {
@@ -162,7 +176,7 @@ func parseItem(item string) (r InterfaceRequest, why string) {
 	}
 	switch {
 	case !IsLinkName(r.Name):
-		return r, "the name must be one of a Linux interface: 1 to 15 bytes, no slash, colon or blank, not lo, all or default"
+		return r, invalidLinkName
 	case !IsInterfaceType(r.Type):
 		return r, "the type must be tap, veth or memif"
 	case !IsLabel(r.Network):
@@ -171,16 +185,19 @@ func parseItem(item string) (r InterfaceRequest, why string) {
 	return r, ""
 }
 
-// IsInterfaceType reports whether s is a type of interface that a pod can ask for.
+// IsInterfaceType reports whether s is an interface type that a pod can request.
 func IsInterfaceType(s string) bool {
 	return slices.Contains([]string{TypeTap, TypeVeth, TypeMemif}, s)
 }
 
 // IsReservedLinkName reports whether s is a well-formed name that no link of a pod can have: each namespace has a lo, and the
-// kernel refuses all and default, directories of /proc/sys/net/ipv4/conf (sysctl_dev_name_is_allowed in net/ipv4/devinet.c).
+// kernel rejects all and default, directories of /proc/sys/net/ipv4/conf (sysctl_dev_name_is_allowed in net/ipv4/devinet.c).
 func IsReservedLinkName(s string) bool { return s == "lo" || s == "all" || s == "default" }
 
-// IsLinkName reports whether Linux takes s as the name of a link (dev_valid_name in net/core/dev.c), and it is not reserved.
+// invalidLinkName is the error of a name that IsLinkName rejects.
+const invalidLinkName = "the name must be a Linux interface name: 1 to 15 bytes, no slash, colon or blank, not lo, all or default"
+
+// IsLinkName reports whether s is a valid link name (dev_valid_name in net/core/dev.c) that is not reserved.
 func IsLinkName(s string) bool {
 	if len(s) == 0 || len(s) > 15 || s == "." || s == ".." || IsReservedLinkName(s) {
 		return false
@@ -190,7 +207,7 @@ func IsLinkName(s string) bool {
 	})
 }
 
-// IsLabel reports whether s is a DNS label (RFC 1123), as names of Kubernetes' objects are.
+// IsLabel reports whether s is a DNS label (RFC 1123), like most names of Kubernetes objects.
 func IsLabel(s string) bool {
 	if len(s) == 0 || len(s) > 63 || s[0] == '-' || s[len(s)-1] == '-' {
 		return false
@@ -200,14 +217,11 @@ func IsLabel(s string) bool {
 	})
 }
 
-// parseOptions reads the annotation of options: JSON, interface name -> options. Unknown keys, and what occurs twice, are
-// refused by name.
-func parseOptions(text string) (map[string]InterfaceOptions, error) {
-	if text == "" {
-		return nil, nil
-	}
-	if len(text) > maxAnnotation {
-		return nil, Errorf(CodeInvalidAnnotation, "annotation %s: %d bytes, at most %d are read", AnnotationOptions, len(text), maxAnnotation)
+// parseAllOptions parses the annotation with options: JSON, interface name -> options. It rejects unknown and repeated keys.
+func parseAllOptions(annotations map[string]string) (map[string]InterfaceOptions, error) {
+	text, err := annotationText(annotations, AnnotationOptions)
+	if annotations[AnnotationOptions] == "" || err != nil {
+		return nil, err
 	}
 	items, err := members([]byte(text))
 	if err != nil {
@@ -215,7 +229,7 @@ func parseOptions(text string) (map[string]InterfaceOptions, error) {
 	}
 	options := map[string]InterfaceOptions{}
 	for _, item := range items {
-		o, err := parseOption(item.value)
+		o, err := parseOptions(item.value)
 		if err != nil {
 			return nil, Errorf(CodeInvalidAnnotation, "annotation %s: %.80q: %w", AnnotationOptions, item.name, err)
 		}
@@ -224,7 +238,7 @@ func parseOptions(text string) (map[string]InterfaceOptions, error) {
 	return options, nil
 }
 
-func parseOption(raw json.RawMessage) (o InterfaceOptions, err error) {
+func parseOptions(raw json.RawMessage) (o InterfaceOptions, err error) {
 	keys, err := members(raw)
 	if err != nil {
 		return o, err
@@ -240,15 +254,15 @@ func parseOption(raw json.RawMessage) (o InterfaceOptions, err error) {
 func (o *InterfaceOptions) set(key string, raw json.RawMessage) error {
 	switch key {
 	case "mtu":
-		return o.setMTU(raw)
+		return interval{MinMTU, MaxMTU, "bytes"}.parse(&o.MTU, raw)
 	case "mac":
 		return o.setMAC(raw)
 	case "ips":
 		return o.setIPs(raw)
 	case "rxQueues":
-		return span{1, MostQueues, "queues"}.read(&o.RxQueues, raw)
+		return interval{1, MaxQueues, "queues"}.parse(&o.RxQueues, raw)
 	case "txQueues":
-		return span{1, MostQueues, "queues"}.read(&o.TxQueues, raw)
+		return interval{1, MaxQueues, "queues"}.parse(&o.TxQueues, raw)
 	}
 	if set, known := memifOptions[key]; known {
 		return set(&o.Memif, raw)
@@ -256,31 +270,24 @@ func (o *InterfaceOptions) set(key string, raw json.RawMessage) error {
 	return errors.New("unknown option; known are ips, mac, mtu, rxQueues and txQueues, and for a memif " + strings.Join(sortedKeys(memifOptions), ", "))
 }
 
-func (o *InterfaceOptions) setMTU(raw json.RawMessage) error {
-	if err := json.Unmarshal(raw, &o.MTU); err != nil || o.MTU < 576 || o.MTU > 9000 {
-		return fmt.Errorf("expected 576 to 9000 bytes, not %.300q", raw)
-	}
-	return nil
-}
-
-func (o *InterfaceOptions) setMAC(raw json.RawMessage) error {
-	if err := json.Unmarshal(raw, &o.MAC); err != nil {
+func (a *AddressRequest) setMAC(raw json.RawMessage) error {
+	if err := json.Unmarshal(raw, &a.MAC); err != nil {
 		return fmt.Errorf("expected a MAC, not %.300q", raw)
 	}
-	mac, err := net.ParseMAC(o.MAC)
+	mac, err := net.ParseMAC(a.MAC)
 	if err != nil || len(mac) != 6 || mac[0]&1 != 0 || bytes.Equal(mac, make([]byte, 6)) {
 		return fmt.Errorf("expected a unicast MAC of 6 octets, not %.300q", raw)
 	}
-	o.MAC = mac.String()
+	a.MAC = mac.String()
 	return nil
 }
 
-func (o *InterfaceOptions) setIPs(raw json.RawMessage) (err error) {
-	o.IPs, err = parsePrefixes(raw)
+func (a *AddressRequest) setIPs(raw json.RawMessage) (err error) {
+	a.IPs, err = parsePrefixes(raw)
 	return err
 }
 
-// parsePrefixes reads a JSON list of addresses, at most one a family. One without a prefix length has the longest.
+// parsePrefixes parses a JSON list of addresses, at most one of each family.
 func parsePrefixes(raw []byte) ([]netip.Prefix, error) {
 	var texts []string
 	if err := json.Unmarshal(raw, &texts); err != nil {
@@ -300,7 +307,7 @@ func parsePrefixes(raw []byte) ([]netip.Prefix, error) {
 	return prefixes, nil
 }
 
-// ParseAddress reads an address, with or without a prefix length. Without one it has the longest.
+// ParseAddress parses an address with or without a prefix length. The default is the length of a single address.
 func ParseAddress(text string) (netip.Prefix, error) {
 	p, err := netip.ParsePrefix(text)
 	if err != nil {
@@ -322,8 +329,8 @@ type member struct {
 	value json.RawMessage
 }
 
-// members reads a JSON object in the order of its text and refuses a name that is there twice: encoding/json would take
-// the last one in silence.
+// members parses a JSON object in the order of its text. It rejects a repeated name; encoding/json would silently use the last
+// one.
 func members(raw []byte) ([]member, error) {
 	d := json.NewDecoder(bytes.NewReader(raw))
 	if t, err := d.Token(); err != nil || t != json.Delim('{') {
@@ -340,37 +347,37 @@ func members(raw []byte) ([]member, error) {
 			return nil, fmt.Errorf("%.80q: %w", m.name, err)
 		}
 		if slices.ContainsFunc(all, func(o member) bool { return o.name == m.name }) {
-			return nil, fmt.Errorf("%.80q is there twice", m.name)
+			return nil, fmt.Errorf("%.80q occurs twice", m.name)
 		}
 		all = append(all, m)
 	}
 	if _, err := d.Token(); err != nil {
-		return nil, errors.New("the JSON object does not end")
+		return nil, errors.New("the JSON object is incomplete")
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return nil, errors.New("something follows the JSON object")
+		return nil, errors.New("unexpected text after the JSON object")
 	}
 	return all, nil
 }
 
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
-// PoolsAsked reads which pools of addresses a pod's annotations ask for. Its errors have code 103.
-func PoolsAsked(annotations map[string]string) ([]string, error) {
-	text, err := list(annotations, AnnotationPools)
+// ParsePools returns the pools that a pod's annotations request. Its errors have code 103.
+func ParsePools(annotations map[string]string) ([]string, error) {
+	text, err := annotationText(annotations, AnnotationPools)
 	if text == "" || err != nil {
 		return nil, err
 	}
 	var names []string
 	if err := json.Unmarshal([]byte(text), &names); err != nil || slices.Contains(names, "") {
-		return nil, Errorf(CodeInvalidAnnotation, "annotation %s: expected a JSON list of names of pools, not %.300q", AnnotationPools, text)
+		return nil, Errorf(CodeInvalidAnnotation, "annotation %s: expected a JSON list of pool names, not %.300q", AnnotationPools, text)
 	}
 	return names, nil
 }
 
-// AddressesAsked reads which addresses a pod's annotations ask for, at most one a family. Its errors have code 103.
-func AddressesAsked(annotations map[string]string) ([]netip.Addr, error) {
-	text, err := list(annotations, AnnotationIPs)
+// ParseAddresses returns the addresses that a pod's annotations request, at most one of each family. Its errors have code 103.
+func ParseAddresses(annotations map[string]string) ([]netip.Addr, error) {
+	text, err := annotationText(annotations, AnnotationIPs)
 	if text == "" || err != nil {
 		return nil, err
 	}
@@ -388,7 +395,8 @@ func AddressesAsked(annotations map[string]string) ([]netip.Addr, error) {
 	return addresses, nil
 }
 
-func list(annotations map[string]string, name string) (string, error) {
+// annotationText returns the text of an annotation without surrounding white space. It rejects one that is too long.
+func annotationText(annotations map[string]string, name string) (string, error) {
 	text := strings.TrimSpace(annotations[name])
 	if len(text) > maxAnnotation {
 		return "", Errorf(CodeInvalidAnnotation, "annotation %s: %d bytes, at most %d are read", name, len(text), maxAnnotation)
@@ -396,12 +404,12 @@ func list(annotations map[string]string, name string) (string, error) {
 	return text, nil
 }
 
-// AnnotationFaults are what is wrong with a pod's annotations, in the words in which the pod's ADD says the first of them,
-// and annotations that look like ours and are not.
-func AnnotationFaults(annotations map[string]string, namespace, main string) []error {
+// AnnotationErrors returns the errors of a pod's annotations, of which the pod's ADD returns the first, and those of
+// UnknownAnnotations.
+func AnnotationErrors(annotations map[string]string, namespace, main string) []error {
 	requests, extra := InterfaceRequests(annotations, main)
-	_, pools := PoolsAsked(annotations)
-	_, addresses := AddressesAsked(annotations)
+	_, pools := ParsePools(annotations)
+	_, addresses := ParseAddresses(annotations)
 	selected, selections := Selections(annotations, namespace)
 	names := []string{main}
 	for _, r := range requests {
@@ -410,41 +418,39 @@ func AnnotationFaults(annotations map[string]string, namespace, main string) []e
 	for _, s := range selected {
 		names = append(names, s.Interface)
 	}
-	faults := []error{extra, pools, addresses, selections, endpointFault(annotations, names)}
-	faults = append(faults, UnknownAnnotations(annotations)...)
-	return slices.DeleteFunc(faults, func(err error) bool { return err == nil })
+	errs := append([]error{extra, pools, addresses, selections, validateEndpoint(annotations, names)}, UnknownAnnotations(annotations)...)
+	return slices.DeleteFunc(errs, func(err error) bool { return err == nil })
 }
 
-// UnknownAnnotations returns an error for each annotation contivpp.io/... that Weft does not know. They do not keep a pod from being added.
-func UnknownAnnotations(annotations map[string]string) (faults []error) {
+// UnknownAnnotations returns an error for each unknown annotation contivpp.io/... They do not fail the pod's ADD.
+func UnknownAnnotations(annotations map[string]string) (errs []error) {
 	for _, name := range sortedKeys(annotations) {
 		switch {
-		case !strings.HasPrefix(name, AnnotationPrefix) || slices.Contains(known, name):
+		case !strings.HasPrefix(name, AnnotationPrefix) || slices.Contains(knownAnnotations, name):
 		case strings.HasPrefix(name, AnnotationCustom+"-"): // Contiv-VPP had custom-if-2 and so on
-			faults = append(faults, Errorf(CodeInvalidAnnotation, "unknown annotation %s: list all interfaces in %s, separated by commas", name, AnnotationCustom))
+			errs = append(errs, Errorf(CodeInvalidAnnotation, "unknown annotation %s: list all interfaces in %s, separated by commas", name, AnnotationCustom))
 		default:
-			faults = append(faults, Errorf(CodeInvalidAnnotation, "unknown annotation %s; known are %s", name, strings.Join(known, ", ")))
+			errs = append(errs, Errorf(CodeInvalidAnnotation, "unknown annotation %s; known are %s", name, strings.Join(knownAnnotations, ", ")))
 		}
 	}
-	return faults
+	return errs
 }
 
-// UnservedLimits returns an error for each annotation by which a pod asks for a limit of its bandwidth. They do not keep a pod from being
-// added.
-func UnservedLimits(annotations map[string]string) (faults []error) {
+// UnsupportedLimits returns an error for each annotation with a bandwidth limit. They do not fail the pod's ADD.
+func UnsupportedLimits(annotations map[string]string) (errs []error) {
 	for _, name := range bandwidthAnnotations {
 		if annotations[name] != "" {
-			faults = append(faults, Errorf(CodeInvalidAnnotation, "annotation %s: Weft limits no bandwidth, so the pod runs without this limit", name))
+			errs = append(errs, Errorf(CodeInvalidAnnotation, "annotation %s: Weft limits no bandwidth, so the pod runs without this limit", name))
 		}
 	}
-	return faults
+	return errs
 }
 
-// endpointFault is that a pod serves by an interface that is none of those it has.
-func endpointFault(annotations map[string]string, has []string) error {
+// validateEndpoint rejects AnnotationEndpoint if it does not name an interface of the pod.
+func validateEndpoint(annotations map[string]string, interfaces []string) error {
 	name := annotations[AnnotationEndpoint]
-	if name == "" || slices.Contains(has, name) {
+	if name == "" || slices.Contains(interfaces, name) {
 		return nil
 	}
-	return Errorf(CodeInvalidAnnotation, "annotation %s: %q is no interface of %s, and none of %s", AnnotationEndpoint, name, AnnotationCustom, AnnotationNetworks)
+	return Errorf(CodeInvalidAnnotation, "annotation %s: %q is not an interface of %s or %s", AnnotationEndpoint, name, AnnotationCustom, AnnotationNetworks)
 }

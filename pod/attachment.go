@@ -1,4 +1,4 @@
-// Package pod is the vocabulary of a pod on this node: its attachments, and the events about them with what handlers fill in.
+// Package pod has the types for pods of this node: annotations, attachments, events, and the results that handlers set in events.
 package pod
 
 import (
@@ -8,28 +8,28 @@ import (
 	"time"
 )
 
-// Key identifies an attachment: one interface that one network gave to one sandbox. It is the key of everything that
-// Weft keeps about a pod; a pod's name is never enough, because a pod made again has the same name.
+// Key identifies an attachment: one ADD of one network for one sandbox. A pod's name is not a key, because a recreated pod has the same
+// name.
 type Key struct {
 	Network     string `json:"network"`     // name of the CNI network
 	ContainerID string `json:"containerID"` // of the sandbox
 	IfName      string `json:"ifName"`      // of the main interface in the sandbox
 }
 
-// String joins the parts with slashes. None of them may hold one, so it is unique; it is also the subject of events.
+// String joins the parts with slashes, which they must not contain. It is also the subject of events.
 func (k Key) String() string { return k.Network + "/" + k.ContainerID + "/" + k.IfName }
 
-// ID names a pod of Kubernetes. The zero ID is a container that no Kubernetes knows.
+// ID names a Kubernetes pod. The zero ID is a container outside Kubernetes.
 type ID struct {
 	Namespace string `json:"namespace,omitempty"`
 	Name      string `json:"name,omitempty"`
 	UID       string `json:"uid,omitempty"`
 }
 
-// IsZero reports whether the container is not a pod of Kubernetes.
+// IsZero reports whether the container is outside Kubernetes.
 func (id ID) IsZero() bool { return id == ID{} }
 
-// String gives namespace/name, or "" for the zero ID.
+// String returns namespace/name, or "" for the zero ID.
 func (id ID) String() string {
 	if id.IsZero() {
 		return ""
@@ -37,32 +37,30 @@ func (id ID) String() string {
 	return id.Namespace + "/" + id.Name
 }
 
-// Netns is a network namespace as it was when the pod was added. The path alone does not identify it: another one may
-// be mounted there later.
+// Netns is the network namespace at the time of the ADD. The path does not identify it: later another one can be mounted there.
 type Netns struct {
 	Path   string `json:"path"`
 	Inode  uint64 `json:"inode"`
 	Device uint64 `json:"device"`
 }
 
-// Attachment is what is kept about a wired pod, durable before the runtime gets its answer.
+// Attachment is the state of a connected pod. It is durable before the reply to the runtime.
 type Attachment struct {
 	Key             Key               `json:"key"`
 	Pod             ID                `json:"pod"`
 	Netns           Netns             `json:"netns"`
-	Mode            string            `json:"mode,omitempty"` // what Weft is to the sandbox; "" is primary, or not known
+	Mode            string            `json:"mode,omitempty"` // one of the Mode constants; "" is primary, or unknown
 	Created         time.Time         `json:"created"`
-	Annotations     map[string]string `json:"annotations,omitempty"`     // contivpp.io/... and the network selection, as they were at ADD
-	AnnotationsFrom string            `json:"annotationsFrom,omitempty"` // who gave them: runtime, cache, API server, or none
-	Interfaces      []Interface       `json:"interfaces"`                // the main interface first, unless another plugin made it; then in the order asked for
-	Delegation      Delegation        `json:"delegation,omitzero"`       // what a foreign IPAM plugin gave beside addresses
+	Annotations     map[string]string `json:"annotations,omitempty"`     // at the time of the ADD, see KeepsAnnotation
+	AnnotationsFrom string            `json:"annotationsFrom,omitempty"` // source: runtime, cache, API server, or none
+	Interfaces      []Interface       `json:"interfaces"`                // the main interface first, unless another plugin created it; then in the order of the requests
+	Delegation      Delegation        `json:"delegation,omitzero"`       // result of a foreign IPAM plugin except addresses
 
-	// AwaitsAddresses is true while a foreign IPAM plugin asks for the main interface's addresses by that interface: the
-	// ADD is not at its end.
+	// AwaitsAddresses is true while a foreign IPAM plugin uses the main interface to get its addresses (dhcp): the ADD is not finished.
 	AwaitsAddresses bool `json:"awaitsAddresses,omitempty"`
 }
 
-// Name is what people call the attachment: the pod where there is one, else the container.
+// Name returns the pod, or else the container, for people.
 func (a *Attachment) Name() string {
 	if a.Pod.IsZero() {
 		return "container " + ShortID(a.Key.ContainerID)
@@ -78,35 +76,35 @@ func ShortID(containerID string) string {
 	return containerID
 }
 
-// Interface is one interface of an attachment, as its pod and the CNI result see it.
+// Interface is one interface of an attachment in the pod and in the CNI result.
 type Interface struct {
 	Name      string         `json:"name"`                // in the pod
-	Type      string         `json:"type"`                // tap, veth, memif, or ipam: addresses only, for an interface that is not ours
-	Network   string         `json:"network,omitempty"`   // Weft's network; "" is default
+	Type      string         `json:"type"`                // tap, veth, memif or ipam
+	Network   string         `json:"network,omitempty"`   // "" is default
 	Object    string         `json:"object"`              // name of the dataplane's interface (kind vpp.interface); "" for type ipam
 	MAC       string         `json:"mac"`                 // of the pod's end
 	MTU       int            `json:"mtu"`                 // bytes
-	RxQueues  int            `json:"rxQueues,omitempty"`  // of type tap or veth: that the pod reads from; 0 is one
-	TxQueues  int            `json:"txQueues,omitempty"`  // that it writes to; 0 is one
+	RxQueues  int            `json:"rxQueues,omitempty"`  // of type tap or veth: the pod receives from; 0 is one
+	TxQueues  int            `json:"txQueues,omitempty"`  // the pod sends to; 0 is one
 	Memif     *Memif         `json:"memif,omitempty"`     // of type memif
-	Pools     []string       `json:"pools,omitempty"`     // where Addresses come from, in the same order; "" = not from a pool
-	Addresses []netip.Prefix `json:"addresses,omitempty"` // at most one a family
+	Pools     []string       `json:"pools,omitempty"`     // of Addresses, in the same order; "" = not from a pool
+	Addresses []netip.Prefix `json:"addresses,omitempty"` // at most one of each family
 	Gateways  []netip.Addr   `json:"gateways,omitempty"`  // of Addresses, in the same order
 	Routes    []Route        `json:"routes,omitempty"`
-	AntiSpoof bool           `json:"antiSpoof,omitempty"` // its network had the pod's sources checked when it was made
+	AntiSpoof bool           `json:"antiSpoof,omitempty"` // the network had anti-spoofing at the time of the ADD
 
-	Definition string `json:"definition,omitempty"` // the NetworkAttachmentDefinition that asked for it, namespace/name
+	Definition string `json:"definition,omitempty"` // NetworkAttachmentDefinition that requested it, namespace/name
 }
 
-// Route is a route in the pod by one of its interfaces.
+// Route is a route in the pod through one of its interfaces.
 type Route struct {
 	Destination netip.Prefix `json:"destination"`
-	Gateway     netip.Addr   `json:"gateway,omitzero"` // not valid: on the link
+	Gateway     netip.Addr   `json:"gateway,omitzero"` // invalid: on link
 }
 
-// Memif is what an interface of type memif has beside what all have. Its secret is its allocation's.
+// Memif are the additional fields of an interface of type memif. The allocation has the secret.
 type Memif struct {
-	Container  string `json:"container"`  // that has it
+	Container  string `json:"container"`  // owner
 	Allocation string `json:"allocation"` // the allocation's ID
 	Socket     uint32 `json:"socket"`     // number of the socket in the dataplane
 	SocketPath string `json:"socketPath"` // on the node
@@ -114,23 +112,22 @@ type Memif struct {
 	Mode       string `json:"mode"`       // ethernet or ip
 	RingSize   int    `json:"ringSize"`   // slots
 	BufferSize int    `json:"bufferSize"` // bytes of a slot
-	RxQueues   int    `json:"rxQueues"`   // that the pod reads from
-	TxQueues   int    `json:"txQueues"`   // that the pod writes to
+	RxQueues   int    `json:"rxQueues"`   // the pod receives from
+	TxQueues   int    `json:"txQueues"`   // the pod sends to
 	UID        int    `json:"uid"`
 	GID        int    `json:"gid"` // or UnknownGroup
 }
 
-// Delegation is what a foreign IPAM plugin gave beside addresses. It is kept with the attachment, so that a repeated ADD
-// has the same result.
+// Delegation is the result of a foreign IPAM plugin except addresses. Attachments store it for the reply of a repeated ADD.
 type Delegation struct {
 	Routes []Route `json:"routes,omitempty"`
 	DNS    DNS     `json:"dns,omitzero"`
 }
 
-// IsZero reports whether it gave nothing.
+// IsZero reports whether the result has only addresses.
 func (d Delegation) IsZero() bool { return len(d.Routes) == 0 && d.DNS.IsZero() }
 
-// DNS is that of a CNI result: what a pod's resolver is to be told.
+// DNS is the resolver configuration of a CNI result.
 type DNS struct {
 	Nameservers []string `json:"nameservers,omitempty"`
 	Domain      string   `json:"domain,omitempty"`
@@ -138,39 +135,38 @@ type DNS struct {
 	Options     []string `json:"options,omitempty"`
 }
 
-// IsZero reports whether there is nothing to be told.
+// IsZero reports whether all fields are empty.
 func (d DNS) IsZero() bool {
 	return len(d.Nameservers) == 0 && d.Domain == "" && len(d.Search) == 0 && len(d.Options) == 0
 }
 
-// AddressPod gives an attachment that awaits them the addresses of its main interface: Requested has what the foreign IPAM
-// plugin gave, the rest of it is empty. When it fails the attachment awaits them still.
+// AddressPod adds addresses to the main interface of an attachment that awaits them: Requested has the result of the foreign IPAM
+// plugin only. After a failure the attachment still awaits addresses.
 type AddressPod struct {
 	Key       Key
 	ID        ID // for people
 	Requested Requested
 
-	// Prepare completes Requested before the event is queued; nil: it is complete.
+	// Prepare completes Requested before the event is queued; nil if it is complete.
 	Prepare func(*AddressPod) error
 
-	// Attachment is made by the first handler and completed by the others. With Repeated it has its addresses already,
-	// and nothing is to be done.
+	// Attachment is set by the first handler and completed by the others. Repeated means that it already has its addresses.
 	Attachment *Attachment
 	Repeated   bool
 }
 
-// Main is the place of the main interface in Attachment; -1 if that has none.
+// Main returns the index of the main interface in Attachment, or -1.
 func (e *AddressPod) Main() int {
 	return slices.IndexFunc(e.Attachment.Interfaces, func(i Interface) bool { return i.Name == e.Key.IfName })
 }
 
-// String names the event as logs and records show it.
+// String returns the name of the event in logs and records.
 func (e *AddressPod) String() string { return "address " + describe(e.ID, e.Key) }
 
-// Subject is the attachment: a DeletePod of the same one cancels this event.
+// Subject returns the key of the attachment. A DeletePod of the same subject cancels this event.
 func (e *AddressPod) Subject() string { return e.Key.String() }
 
-// Load completes the request's part.
+// Load calls Prepare.
 func (e *AddressPod) Load(context.Context) error {
 	if e.Prepare == nil {
 		return nil
@@ -178,5 +174,5 @@ func (e *AddressPod) Load(context.Context) error {
 	return e.Prepare(e)
 }
 
-// Validate refuses a key that cannot be one.
+// Validate validates the key.
 func (e *AddressPod) Validate() error { return e.Key.Validate() }

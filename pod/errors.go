@@ -7,7 +7,7 @@ import (
 	"github.com/weftnet/weft/internal/line"
 )
 
-// Codes of CNI errors. Those below 100 are the specification's, the others are Weft's own and a promise to users.
+// Codes of CNI errors. The CNI specification defines those below 100. The others are Weft's and do not change.
 const (
 	CodeInvalidEnvironment uint = 4
 	CodeIO                 uint = 5
@@ -27,20 +27,19 @@ const (
 	CodeVersionMismatch    uint = 107
 )
 
-// Error is an error that the runtime gets with a code of its own. Its text is one line: what, which pod, why, what to do. It is
-// bounded, as it may quote what a pod's author wrote.
+// Error is an error with a code for the runtime. Its text is one line of bounded length: what failed, for which pod, why, what to do.
 type Error struct {
 	Code uint
 	err  error
 }
 
-// Errorf makes an Error of the given code; %w works as in fmt.Errorf.
+// Errorf returns an Error with the code. It formats like fmt.Errorf, with %w.
 func Errorf(code uint, format string, args ...any) *Error {
 	return &Error{Code: code, err: fmt.Errorf(format, args...)}
 }
 
-// Error gives the line.
+// Error returns the line.
 func (e *Error) Error() string { return line.Of(e.err.Error(), line.Cause) }
 
-// Unwrap gives what Errorf wrapped.
+// Unwrap returns the wrapped error.
 func (e *Error) Unwrap() error { return errors.Unwrap(e.err) }

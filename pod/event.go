@@ -8,66 +8,64 @@ import (
 	"slices"
 )
 
-// AddPod asks to wire a sandbox. The request's part is complete before the event is queued: no handler has to ask
-// anybody. The handlers fill in Attachment.
+// AddPod connects a sandbox. The fields of the request are complete before the event is queued, so handlers do not wait for other
+// components. The handlers set Attachment.
 type AddPod struct {
 	Key             Key
 	ID              ID
 	Netns           Netns
-	Mode            string // what Weft is to the sandbox: one of the Mode constants; "" is primary
+	Mode            string // one of the Mode constants; "" is primary
 	Annotations     map[string]string
-	AnnotationsFrom string // runtime, cache, API server, or none: who gave the annotations
+	AnnotationsFrom string // source: runtime, cache, API server, or none
 	Requested       Requested
-	Selected        []InterfaceRequest // by NetworkAttachmentDefinitions, which have been looked up
-	Grants          []Grant            // of devices, in the order of the pod's containers; asked for where the annotations want a memif
+	Selected        []InterfaceRequest // by NetworkAttachmentDefinitions
+	Grants          []Grant            // of devices, in the order of the pod's containers; only if the pod requests a memif
 
-	// Prepare completes the request's part before the event is queued; nil: it is complete.
+	// Prepare completes the fields of the request before the event is queued; nil if they are complete.
 	Prepare func(context.Context, *AddPod) error
 
-	// Attachment is made by the first handler and completed by the others. With Repeated it is the one that exists
-	// already, complete, and nothing is to be done.
+	// Attachment is set by the first handler and completed by the others. Repeated means that it existed and is complete.
 	Attachment *Attachment
 	Repeated   bool
 
-	extra func() ([]InterfaceRequest, error) // what Extra parsed; nil: nothing yet
+	extra func() ([]InterfaceRequest, error) // result of Extra; nil before the first call
 
-	// HandedOver are the attachments of the pod's older sandboxes that lost something to this one, as they are then.
+	// HandedOver are the changed attachments of older sandboxes that lost addresses or devices to this one.
 	HandedOver []*Attachment
 }
 
-// What Weft is to a sandbox.
+// Modes: the role of Weft for a sandbox.
 const (
-	ModePrimary  = "primary"  // makes the main interface and what the annotations ask for
-	ModeChained  = "chained"  // adds what the annotations ask for to the main interface of another plugin, which Key.IfName names
-	ModeDelegate = "delegate" // makes an interface beside the main one, by order of another plugin, and what the annotations ask for
-	ModeIPAM     = "ipam"     // gives addresses only, to an interface that another plugin makes
+	ModePrimary  = "primary"  // creates the main interface and those that the annotations request
+	ModeChained  = "chained"  // another plugin created the main interface Key.IfName; creates those that the annotations request
+	ModeDelegate = "delegate" // another plugin requests an interface in addition to the main one; creates it and those that the annotations request
+	ModeIPAM     = "ipam"     // allocates addresses for an interface of another plugin
 )
 
-// Requested is what the runtime asks for the main interface, beside the annotations.
+// Requested is the request of the runtime for the main interface, in addition to annotations.
 type Requested struct {
-	Addresses []netip.Prefix // at most one a family; of the longest length where the runtime gave none
-	MAC       string         // "" = ours to choose
-	Pools     []string       // that they come from; none: those of the pod
-	DeviceID  string         // of the device plugin, when another component chose the device
+	Addresses []netip.Prefix // at most one of each family; single addresses unless the runtime gave a prefix length
+	MAC       string         // "" = any
+	Pools     []string       // to allocate from; none: the pools of the pod
+	DeviceID  string         // of the device plugin, if another component chose the device
 
-	// Network, Type and Options are of mode delegate, where the configuration of another plugin specifies the interface.
+	// Network, Type and Options are set in mode delegate only: the configuration of another plugin specifies the interface.
 	Network string // "default", "stub", or a custom network's name; "" is default
-	Type    string // tap, veth or memif; "": that of main interfaces
+	Type    string // tap, veth or memif; "": the type of main interfaces
 	Options InterfaceOptions
 
-	// Delegated are the addresses, at most one a family, that a foreign IPAM plugin gave: the main interface has these and
-	// no others. DelegatedGateways are theirs, in the same order, each not valid where there is none; Weft's own gateways
-	// stand in for them.
+	// Delegated are the addresses of a foreign IPAM plugin, at most one of each family. The main interface has no others.
+	// DelegatedGateways has their gateways, invalid if absent, in the same order. Weft replaces them by its own gateways.
 	Delegated         []netip.Prefix
 	DelegatedGateways []netip.Addr
-	Delegation        Delegation // the rest of what it gave
+	Delegation        Delegation // the rest of the result
 
-	// AwaitsAddresses says that a foreign IPAM plugin will ask for them by the main interface, which is made without any;
-	// an AddressPod gives them.
+	// AwaitsAddresses requests a main interface without addresses, which a foreign IPAM plugin uses to get them (dhcp). An AddressPod
+	// adds them.
 	AwaitsAddresses bool
 }
 
-// HasMain reports whether the main interface is Weft's to make.
+// HasMain reports whether Weft creates the main interface.
 func (e *AddPod) HasMain() bool { return e.Mode != ModeChained && e.Mode != ModeIPAM }
 
 // Extra returns the interfaces that the pod requests in addition to the main one: those of its annotations in their order, then those of
@@ -103,7 +101,7 @@ func (e *AddPod) parseExtra() ([]InterfaceRequest, error) {
 	return append(requests, e.Selected...), nil
 }
 
-// String names the event as logs and records show it.
+// String returns the name of the event in logs and records.
 func (e *AddPod) String() string { return "add " + describe(e.ID, e.Key) }
 
 // Failed prefixes an error with the pod of the event. The error keeps its code.
@@ -114,10 +112,10 @@ func (e *AddPod) Failed(err error) error {
 	return fmt.Errorf("%s: %w", e, err)
 }
 
-// Subject is the attachment: a DeletePod of the same one cancels this event.
+// Subject returns the key of the attachment. A DeletePod of the same subject cancels this event.
 func (e *AddPod) Subject() string { return e.Key.String() }
 
-// Pod is the pod and its interface: an AddPod of a newer sandbox cancels an older one that is still under way.
+// Pod returns the pod and its interface. An AddPod of a newer sandbox cancels an unfinished AddPod of an older one.
 func (e *AddPod) Pod() string {
 	if e.ID.IsZero() {
 		return ""
@@ -125,7 +123,7 @@ func (e *AddPod) Pod() string {
 	return e.ID.String() + "/" + e.Key.Network + "/" + e.Key.IfName
 }
 
-// Load completes the request's part.
+// Load calls Prepare.
 func (e *AddPod) Load(ctx context.Context) error {
 	if e.Prepare == nil {
 		return nil
@@ -133,45 +131,44 @@ func (e *AddPod) Load(ctx context.Context) error {
 	return e.Prepare(ctx, e)
 }
 
-// Validate refuses an event that no handler could make sense of.
+// Validate rejects an invalid key, mode or network namespace.
 func (e *AddPod) Validate() error {
 	if err := e.Key.Validate(); err != nil {
 		return err
 	}
 	if !slices.Contains([]string{"", ModePrimary, ModeChained, ModeDelegate, ModeIPAM}, e.Mode) {
-		return Errorf(CodeInvalidConfig, "add %s: mode %q is none of primary, chained, delegate, ipam", describe(e.ID, e.Key), e.Mode)
+		return Errorf(CodeInvalidConfig, "add %s: mode %q is not one of primary, chained, delegate, ipam", describe(e.ID, e.Key), e.Mode)
 	}
 	if e.Netns.Path == "" || e.Netns.Inode == 0 {
-		return Errorf(CodeInvalidEnvironment, "add %s: no network namespace: CNI_NETNS is needed for ADD", describe(e.ID, e.Key))
+		return Errorf(CodeInvalidEnvironment, "add %s: no network namespace: ADD requires CNI_NETNS", describe(e.ID, e.Key))
 	}
 	return nil
 }
 
-// DeletePod takes an attachment away, whether it is complete, half made or was never there.
+// DeletePod deletes an attachment that is complete, incomplete or missing.
 type DeletePod struct {
 	Key    Key
-	Reason string // who asks: DEL, queued DEL, GC, namespace gone, reboot
+	Reason string // DEL, queued DEL, GC, namespace gone, reboot
 
-	// ID is filled in by the caller if it knows it; it is only for people.
-	ID ID
+	ID ID // for people; zero if unknown
 }
 
-// String names the event as logs and records show it.
+// String returns the name of the event in logs and records.
 func (e *DeletePod) String() string { return "delete " + describe(e.ID, e.Key) }
 
-// Subject is the attachment.
+// Subject returns the key of the attachment.
 func (e *DeletePod) Subject() string { return e.Key.String() }
 
-// Removal makes handlers run in reverse order and go on past errors.
+// Removal makes handlers run in reverse order and continue after errors.
 func (e *DeletePod) Removal() {}
 
-// Validate refuses a key that cannot be one.
+// Validate validates the key.
 func (e *DeletePod) Validate() error { return e.Key.Validate() }
 
-// Validate refuses a key with an empty part. The forms of the parts are checked where they come in.
+// Validate rejects a key with an empty part. The servers of requests validate the syntax of the parts.
 func (k Key) Validate() error {
 	if k.Network == "" || k.ContainerID == "" || k.IfName == "" {
-		return Errorf(CodeInvalidEnvironment, "attachment %q: network, container id and interface name are all needed", k.String())
+		return Errorf(CodeInvalidEnvironment, "attachment %q: network, container id and interface name are required", k.String())
 	}
 	return nil
 }
@@ -183,15 +180,13 @@ func describe(id ID, k Key) string {
 	return fmt.Sprintf("pod %s %s (%s, sandbox %s)", id, k.IfName, k.Network, ShortID(k.ContainerID))
 }
 
-// WithholdPods makes Keys the attachments whose objects in the dataplane are not desired, in place of those before. Their
-// objects in the kernel, addresses and memif directories stay.
+// WithholdPods replaces the set of attachments whose dataplane objects are not desired. Their kernel objects, addresses and memif
+// directories stay.
 type WithholdPods struct {
+	Partial
 	Keys   []Key
-	Reason string // one line, which logs and records show
+	Reason string // one line for logs and records
 }
 
-// String names the event as logs and records show it.
+// String returns the name of the event in logs and records.
 func (e *WithholdPods) String() string { return e.Reason }
-
-// BestEffort keeps what was committed when the dataplane dies meanwhile.
-func (e *WithholdPods) BestEffort() bool { return true }

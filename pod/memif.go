@@ -12,33 +12,33 @@ import (
 	"github.com/weftnet/weft/internal/secret"
 )
 
-// Modes of a memif: what its packets begin with.
+// Modes of a memif: the first header of its packets.
 const (
 	MemifEthernet = "ethernet"
 	MemifIP       = "ip"
 )
 
-// MemifOptions are what a pod may choose about a memif, as its own program sees it. Zero values leave it to Weft; the
-// node's caps apply.
+// MemifOptions are the options of a memif from the pod's point of view. Weft chooses the value of each zero field. The node has
+// upper limits.
 type MemifOptions struct {
-	Container  string // that gets it
+	Container  string // that gets the memif
 	RingSize   int    // slots, a power of two
 	BufferSize int    // bytes of a slot
 	Mode       string // MemifEthernet or MemifIP
-	UID, GID   *ID32  // who may connect
+	UID, GID   *ID32  // may connect
 }
 
-// ID32 is the number of a user or a group.
+// ID32 is the number of a user or group.
 type ID32 uint32
 
-// Bounds of what the protocol can do.
+// Limits of the protocol.
 const (
-	MostRingSize   = 1 << 14
-	MostBufferSize = 1 << 16
-	MostQueues     = 255
+	MaxRingSize   = 1 << 14
+	MaxBufferSize = 1 << 16
+	MaxQueues     = 255
 )
 
-// memifOptions are the keys of a memif's options, and how each is read.
+// memifOptions are the parsers of the keys of a memif's options.
 var memifOptions = map[string]func(*MemifOptions, json.RawMessage) error{
 	"container": func(o *MemifOptions, raw json.RawMessage) error {
 		if json.Unmarshal(raw, &o.Container) != nil || !IsLabel(o.Container) {
@@ -47,7 +47,7 @@ var memifOptions = map[string]func(*MemifOptions, json.RawMessage) error{
 		return nil
 	},
 	"ringSize": func(o *MemifOptions, raw json.RawMessage) error {
-		if err := (span{2, MostRingSize, "slots"}).read(&o.RingSize, raw); err != nil {
+		if err := (interval{2, MaxRingSize, "slots"}).parse(&o.RingSize, raw); err != nil {
 			return err
 		}
 		if bits.OnesCount(uint(o.RingSize)) != 1 {
@@ -56,7 +56,7 @@ var memifOptions = map[string]func(*MemifOptions, json.RawMessage) error{
 		return nil
 	},
 	"bufferSize": func(o *MemifOptions, raw json.RawMessage) error {
-		return span{64, MostBufferSize, "bytes"}.read(&o.BufferSize, raw)
+		return interval{64, MaxBufferSize, "bytes"}.parse(&o.BufferSize, raw)
 	},
 	"mode": func(o *MemifOptions, raw json.RawMessage) error {
 		if json.Unmarshal(raw, &o.Mode) != nil || o.Mode != MemifEthernet && o.Mode != MemifIP {
@@ -64,25 +64,25 @@ var memifOptions = map[string]func(*MemifOptions, json.RawMessage) error{
 		}
 		return nil
 	},
-	"uid": func(o *MemifOptions, raw json.RawMessage) error { return readID(&o.UID, raw) },
-	"gid": func(o *MemifOptions, raw json.RawMessage) error { return readID(&o.GID, raw) },
+	"uid": func(o *MemifOptions, raw json.RawMessage) error { return parseID(&o.UID, raw) },
+	"gid": func(o *MemifOptions, raw json.RawMessage) error { return parseID(&o.GID, raw) },
 }
 
-// span is what a number can be.
-type span struct {
-	least, most int
-	unit        string
+// interval is the valid range of a number.
+type interval struct {
+	min, max int
+	unit     string
 }
 
-func (s span) read(n *int, raw json.RawMessage) error {
-	if err := json.Unmarshal(raw, n); err != nil || *n < s.least || *n > s.most {
-		return fmt.Errorf("expected %d to %d %s, not %.300q", s.least, s.most, s.unit, raw)
+func (i interval) parse(n *int, raw json.RawMessage) error {
+	if err := json.Unmarshal(raw, n); err != nil || *n < i.min || *n > i.max {
+		return fmt.Errorf("expected %d to %d %s, not %.300q", i.min, i.max, i.unit, raw)
 	}
 	return nil
 }
 
-// readID reads a number that the kernel takes for an owner: the highest one means none.
-func readID(id **ID32, raw json.RawMessage) error {
+// parseID parses the number of an owner. The kernel reserves the highest number.
+func parseID(id **ID32, raw json.RawMessage) error {
 	var n ID32
 	if err := json.Unmarshal(raw, &n); err != nil || n == ^ID32(0) {
 		return fmt.Errorf("expected a number from 0 to 4294967294, not %.300q", raw)
@@ -91,7 +91,7 @@ func readID(id **ID32, raw json.RawMessage) error {
 	return nil
 }
 
-// first names one of the options that are set.
+// first returns the name of the first option that is set.
 func (o MemifOptions) first() string {
 	for _, option := range []struct {
 		name string
@@ -107,16 +107,16 @@ func (o MemifOptions) first() string {
 	return "gid"
 }
 
-// Resource is what a pod counts in its limits: one for each memif.
+// Resource is the extended resource that a pod limits to the number of its memifs.
 const Resource = AnnotationPrefix + "memif"
 
-// UnknownGroup is the group of a container if it is not known.
+// UnknownGroup is the group of a container whose group is unknown.
 const UnknownGroup = -1
 
-// Allocation is what kubelet was given for one container: a directory with a socket of the dataplane and its secret. It
-// outlives sandboxes: kubelet allocates once in a pod's life.
+// Allocation are the devices of one container: a directory with a socket of the dataplane and its secret. It outlives sandboxes:
+// kubelet allocates once in a pod's life.
 type Allocation struct {
-	ID        string    // 20 letters and digits; the directory's name
+	ID        string    // 20 letters and digits; name of the directory
 	Socket    uint32    // number of its socket in the dataplane
 	Devices   []string  // ids, sorted
 	Directory string    // on the node, absolute
@@ -124,62 +124,62 @@ type Allocation struct {
 
 	Secret secret.Text
 
-	// Pod and Container are who has it, as far as is known: kubelet does not say it to Allocate.
+	// Pod and Container are the owner, if it is known: kubelet does not pass it to Allocate.
 	Pod       ID
 	Container string
 
-	// Attachment and Netns are the ADD's that was last granted it.
+	// Attachment and Netns are those of the last ADD that was granted the allocation.
 	Attachment Key
 	Netns      Netns
 
-	// UID and GID own the directory and what is in it once a pod of an ADD has it; with UnknownGroup everybody whose
-	// container sees the directory may use it.
+	// UID and GID own the directory and its files after Granted. With UnknownGroup each container that mounts the directory has
+	// access.
 	UID, GID int
 	Granted  bool
 }
 
-// SocketPath is the path of the allocation's socket on the node.
+// SocketPath returns the path of the allocation's socket on the node.
 func (a *Allocation) SocketPath() string { return a.Directory + "/memif.sock" }
 
-// Grant is what a container of a pod has, as kubelet says: its allocation, and the group that its processes run with.
+// Grant is the allocation of a container, according to kubelet, with the group of its processes.
 type Grant struct {
 	Container  string
 	GID        int // of fsGroup or runAsGroup, or UnknownGroup
 	Allocation Allocation
 }
 
-// AllocateDevice asks for an allocation, for some container of some pod.
+// AllocateDevice creates an allocation for an unknown container.
 type AllocateDevice struct {
 	Devices []string // ids that kubelet chose
 
-	// Allocation is made by the handler.
+	// Allocation is set by the handler.
 	Allocation *Allocation
 }
 
-// String names the event as logs and records show it.
+// String returns the name of the event in logs and records.
 func (e *AllocateDevice) String() string { return "allocate " + strings.Join(e.Devices, ", ") }
 
-// Validate refuses an event that no handler could make sense of.
+// Validate rejects an event without devices.
 func (e *AllocateDevice) Validate() error {
 	if len(e.Devices) == 0 || slices.Contains(e.Devices, "") {
-		return errors.New("allocate: kubelet names no device")
+		return errors.New("allocate: kubelet requests no device")
 	}
 	return nil
 }
 
-// ReleaseDevice takes an allocation away: kubelet no longer knows of it.
+// ReleaseDevice deletes an allocation that kubelet no longer has.
 type ReleaseDevice struct {
 	Allocation string // its ID
 	Reason     string
 }
 
-// String names the event as logs and records show it.
+// String returns the name of the event in logs and records.
 func (e *ReleaseDevice) String() string {
 	return fmt.Sprintf("release allocation %s (%s)", e.Allocation, e.Reason)
 }
 
-// Subject is the allocation.
+// Subject returns the key of the allocation.
 func (e *ReleaseDevice) Subject() string { return "allocation/" + e.Allocation }
 
-// Removal makes handlers run in reverse order and go on past errors.
+// Removal makes handlers run in reverse order and continue after errors.
 func (e *ReleaseDevice) Removal() {}

@@ -9,29 +9,42 @@ import (
 
 // Networks that always exist.
 const (
-	DefaultNetwork = "default" // that of the main interface; "" means it too
-	StubNetwork    = "stub"    // interfaces attached to nothing, without addresses
+	DefaultNetwork = "default" // the network of main interfaces; "" means it too
+	StubNetwork    = "stub"    // isolated interfaces without addresses
 )
 
-// NetworkType says how the interfaces of a network reach each other.
+// Limits of the MTU of pods' interfaces, in bytes.
+const (
+	MinMTU  = 576  // with IPv4, RFC 791
+	MinMTU6 = 1280 // with IPv6, RFC 8200 section 5
+	MaxMTU  = 9000
+)
+
+// Partial is embedded in events that replace a set. Members that cannot be applied are refused; the others are committed.
+type Partial struct{}
+
+// BestEffort makes the event loop commit the rest after a failure.
+func (Partial) BestEffort() bool { return true }
+
+// NetworkType is the kind of forwarding between the interfaces of a network.
 type NetworkType string
 
 // The types of a network.
 const (
-	L2 NetworkType = "L2" // one bridge domain: interfaces share a subnet and a broadcast domain
-	L3 NetworkType = "L3" // one VRF: each interface has an address of its own, everything is routed
+	L2 NetworkType = "L2" // a bridge domain: interfaces share a subnet and a broadcast domain
+	L3 NetworkType = "L3" // a VRF: each interface has its own address, all traffic is routed
 )
 
-// Network is a custom network, in the shape of the CRD. Networks may use the same addresses: they never meet.
+// Network is a custom network, like its CRD. Networks are isolated, so they may have the same addresses.
 type Network struct {
 	Name       string         `json:"name"` // DNS label, not default or stub
 	Type       NetworkType    `json:"type"`
-	CIDRs      []netip.Prefix `json:"cidrs,omitempty"`      // at most one a family; none: an L2 network whose pods bring addresses of their own
-	MTU        int            `json:"mtu,omitempty"`        // bytes; 0 = the node's
-	VNI        uint32         `json:"vni,omitempty"`        // 0 = given by Weft
+	CIDRs      []netip.Prefix `json:"cidrs,omitempty"`      // at most one of each family; none: pods of an L2 network bring their own addresses
+	MTU        int            `json:"mtu,omitempty"`        // bytes; 0 = MTU of the node
+	VNI        uint32         `json:"vni,omitempty"`        // 0 = allocated by Weft
 	Namespaces []string       `json:"namespaces,omitempty"` // of Kubernetes, whose pods may use it; empty: all
-	AntiSpoof  bool           `json:"antiSpoof,omitempty"`  // pods may send from their own MAC and addresses only
-	Closed     bool           `json:"closed,omitempty"`     // no pod is added to it: its object is deleted or invalid, and the last pods still use it
+	AntiSpoof  bool           `json:"antiSpoof,omitempty"`  // pods can send from their own MAC and addresses only
+	Closed     bool           `json:"closed,omitempty"`     // no new pods: its object is deleted or invalid, and pods still use it
 }
 
 // Admits reports whether pods of a namespace may use the network.
@@ -39,46 +52,43 @@ func (n *Network) Admits(namespace string) bool {
 	return len(n.Namespaces) == 0 || slices.Contains(n.Namespaces, namespace)
 }
 
-// SetNetworks makes these the custom networks of the node, in place of those before. A change that would cost a pod its
-// interface is refused with the reason, and the network stays as it was; the others change.
+// SetNetworks replaces the custom networks of the node. It refuses a change that would disconnect a pod; that network stays unchanged.
 type SetNetworks struct {
+	Partial
 	Networks []Network
-	From     string // who says so: configuration, CRDs
+	From     string // source: configuration, CRDs
 
-	// Invalid holds, by name, why a network of the cluster is not among Networks: no node can have it.
+	// Invalid has the errors of networks of the cluster that are invalid on all nodes, by name. They are not in Networks.
 	Invalid map[string]string
 
-	// Refused is filled in by the handlers: by network, why it was left as it was.
+	// Refused is set by the handlers: by network, why it stays unchanged.
 	Refused map[string]string
 }
 
-// String names the event as logs and records show it.
+// String returns the name of the event in logs and records.
 func (e *SetNetworks) String() string {
 	return fmt.Sprintf("set %d networks (from %s)", len(e.Networks), e.From)
 }
 
-// Key makes only the newest of those that wait count.
+// Key makes a newer event replace a queued one.
 func (e *SetNetworks) Key() string { return "networks" }
 
-// BestEffort lets the networks that can be made be made.
-func (e *SetNetworks) BestEffort() bool { return true }
-
-// Validate refuses a network that no node could make; the error names it.
+// Validate rejects a network that is invalid on all nodes.
 func (n *Network) Validate() error {
 	var why string
 	switch {
 	case !IsLabel(n.Name) || n.Name == DefaultNetwork || n.Name == StubNetwork:
-		why = "a DNS label is needed as name, neither default nor stub"
+		why = "the name must be a DNS label other than default and stub"
 	case n.Type != L2 && n.Type != L3:
 		why = fmt.Sprintf("type %q is neither L2 nor L3", n.Type)
 	case n.Type == L3 && len(n.CIDRs) == 0:
 		why = "a network of type L3 needs CIDRs"
-	case n.MTU != 0 && (n.MTU < n.leastMTU() || n.MTU > 9000):
-		why = fmt.Sprintf("MTU %d is not within %d to 9000", n.MTU, n.leastMTU())
+	case n.MTU != 0 && (n.MTU < n.minMTU() || n.MTU > MaxMTU):
+		why = fmt.Sprintf("MTU %d is not within %d to %d", n.MTU, n.minMTU(), MaxMTU)
 	case n.VNI >= 1<<24:
 		why = fmt.Sprintf("VNI %d is above 16777215", n.VNI)
 	default:
-		why = n.wrongCIDR()
+		why = n.invalidCIDR()
 	}
 	if why == "" {
 		return nil
@@ -86,15 +96,14 @@ func (n *Network) Validate() error {
 	return fmt.Errorf("network %q: %s", n.Name, why)
 }
 
-// leastMTU is what every host must take: RFC 791, and RFC 8200 section 5 where there is IPv6.
-func (n *Network) leastMTU() int {
+func (n *Network) minMTU() int {
 	if slices.ContainsFunc(n.CIDRs, func(p netip.Prefix) bool { return p.Addr().Is6() }) {
-		return 1280
+		return MinMTU6
 	}
-	return 576
+	return MinMTU
 }
 
-func (n *Network) wrongCIDR() string {
+func (n *Network) invalidCIDR() string {
 	seen := map[bool]bool{}
 	for _, p := range n.CIDRs {
 		switch {
@@ -114,131 +123,120 @@ func (n *Network) wrongCIDR() string {
 type Pool struct {
 	Name       string       `json:"name"`
 	Prefix     netip.Prefix `json:"prefix"`
-	Blocks     bool         `json:"blocks,omitempty"`     // it is several nodes', and this one has blocks of it
-	Disabled   bool         `json:"disabled,omitempty"`   // no address is given out any more
-	Namespaces []string     `json:"namespaces,omitempty"` // of Kubernetes, whose pods may have its addresses; empty: all
+	Blocks     bool         `json:"blocks,omitempty"`     // shared by nodes: this one allocates from its blocks only
+	Disabled   bool         `json:"disabled,omitempty"`   // no new allocations
+	Namespaces []string     `json:"namespaces,omitempty"` // of Kubernetes, whose pods may use it; empty: all
 }
 
-// SetPools makes these the pools of the network default, in place of those before. One of which an address is used stays
-// as it was; it gives out no more if it is not wanted any more.
+// SetPools replaces the pools of the network default. A pool with allocated addresses stays unchanged; if it is removed, it has no new
+// allocations.
 type SetPools struct {
-	Pools          []Pool              // in the order in which they are tried
-	NamespacePools map[string][]string // by namespace of Kubernetes, the names of the pools for its pods
-	NodePools      []string            // names of the pools for pods whose namespace has none
-	From           string              // who says so
+	Partial
+	Pools          []Pool              // in the order of allocation
+	NamespacePools map[string][]string // names of pools by the namespace of the pods that use them
+	NodePools      []string            // names of pools for pods of other namespaces
+	From           string              // source: configuration, CRDs
 
-	// Refused is filled in by the handlers: by pool, why it is not as the event wants it.
+	// Refused is set by the handlers: by pool, why it differs from the event.
 	Refused map[string]string
 }
 
-// String names the event as logs and records show it.
+// String returns the name of the event in logs and records.
 func (e *SetPools) String() string {
 	return fmt.Sprintf("set %d pools (from %s)", len(e.Pools), e.From)
 }
 
-// Key makes only the newest of those that wait count.
+// Key makes a newer event replace a queued one.
 func (e *SetPools) Key() string { return "pools" }
 
-// BestEffort lets the pools that can change change.
-func (e *SetPools) BestEffort() bool { return true }
-
-// Block is a part of a pool of several nodes, or of a custom network's addresses, that this node gives out addresses of; or
-// a single address that another node lends.
+// Block is a part of a pool, or of a custom network's addresses, that this node allocates from; or a single address that another node
+// lends.
 type Block struct {
-	Network  string       `json:"network,omitempty"` // a custom network's name; "" or "default": it is of a pool of the network default
+	Network  string       `json:"network,omitempty"` // custom network; "" or "default": the block is of a pool
 	Prefix   netip.Prefix `json:"prefix"`
-	Withheld []netip.Addr `json:"withheld,omitempty"` // of its addresses, those that other nodes may give out
+	Withheld []netip.Addr `json:"withheld,omitempty"` // addresses that other nodes may allocate
 }
 
-// String is what people call the block, and what it is kept under.
+// String returns the key of the block.
 func (b Block) String() string { return cmp.Or(b.Network, DefaultNetwork) + "/" + b.Prefix.String() }
 
-// SetBlocks makes these the blocks of this node, in place of those before. One of which an address is used, or cools down,
-// gives out no more of them and stays; a later event removes it.
+// SetBlocks replaces the blocks of this node. A block with addresses that are in use or cool down has no new allocations and stays until
+// a later event removes it.
 type SetBlocks struct {
+	Partial
 	Blocks []Block
-	From   string // who says so
+	From   string // source: configuration, CRDs
 
-	// Filled in by the handlers: by the block's String, why it is not given out; and the blocks that stay though they
-	// are not wanted any more.
+	// Refused and Draining are set by the handlers: by block, why it is not used; the removed blocks that stay.
 	Refused  map[string]string
 	Draining []Block
 }
 
-// String names the event as logs and records show it.
+// String returns the name of the event in logs and records.
 func (e *SetBlocks) String() string {
 	return fmt.Sprintf("set %d blocks (from %s)", len(e.Blocks), e.From)
 }
 
-// Key makes only the newest of those that wait count.
+// Key makes a newer event replace a queued one.
 func (e *SetBlocks) Key() string { return "blocks" }
 
-// BestEffort lets the blocks that can be given out be given out.
-func (e *SetBlocks) BestEffort() bool { return true }
-
-// Node is a node of the cluster as the others' tunnels and routes need it.
+// Node is a node of the cluster with the data for tunnels and routes of other nodes.
 type Node struct {
-	ID        uint32       `json:"id"`                  // 1 to 65535, of one node only; 0: not known yet, and nothing leads there
+	ID        uint32       `json:"id"`                  // 1 to 65535, unique in the cluster; 0: unknown, the node is not reachable
 	Name      string       `json:"name"`                // of Kubernetes
-	Addresses []netip.Addr `json:"addresses,omitempty"` // at which its dataplane is reached, at most one a family
-	Parts     []NodePart   `json:"parts,omitempty"`     // of networks, by name
+	Addresses []netip.Addr `json:"addresses,omitempty"` // of its dataplane, at most one of each family
+	Parts     []NodePart   `json:"parts,omitempty"`     // of networks, sorted by name
 }
 
-// NodePart is what of a network is on a node.
+// NodePart is the part of a network on one node.
 type NodePart struct {
 	Network string         `json:"network"`          // "default" or a custom network's name
-	Blocks  []netip.Prefix `json:"blocks,omitempty"` // addresses that its pods have
+	Blocks  []netip.Prefix `json:"blocks,omitempty"` // addresses of its pods
 }
 
-// SetNodes makes these the other nodes of the cluster, in place of those before. Nodes that cannot be reached cost nobody
-// but themselves.
+// SetNodes replaces the other nodes of the cluster. A node that is refused does not affect the others.
 type SetNodes struct {
+	Partial
 	Self  Node
 	Nodes []Node // the others
-	From  string // who says so
+	From  string // source: configuration, CRDs
 
-	// Refused is filled in by the handlers: by node, why it, or some block of it, was left out.
+	// Refused is set by the handlers: by node, why it, or some of its blocks, is omitted.
 	Refused map[string]string
 }
 
-// String names the event as logs and records show it.
+// String returns the name of the event in logs and records.
 func (e *SetNodes) String() string {
 	return fmt.Sprintf("set %d other nodes (from %s)", len(e.Nodes), e.From)
 }
 
-// Key makes only the newest of those that wait count.
+// Key makes a newer event replace a queued one.
 func (e *SetNodes) Key() string { return "nodes" }
 
-// BestEffort lets the nodes that can be reached be reached.
-func (e *SetNodes) BestEffort() bool { return true }
-
-// External is an interface of this node that connects a network with what is outside of the cluster.
+// External is an interface of this node that connects a network to the outside of the cluster.
 type External struct {
 	Name      string         `json:"name"`
-	Node      string         `json:"node,omitempty"`      // name of this node: its MAC there is no other node's
+	Node      string         `json:"node,omitempty"`      // name of this node, which makes its MAC unique
 	Network   string         `json:"network"`             // "default" or a custom network's name
 	Interface string         `json:"interface"`           // name of the node's link
-	VLAN      int            `json:"vlan,omitempty"`      // 1 to 4094: of the link only its frames; 0: no VLAN
-	Addresses []netip.Prefix `json:"addresses,omitempty"` // the dataplane's own there, on a network that is routed
+	VLAN      int            `json:"vlan,omitempty"`      // 1 to 4094: frames of this VLAN only; 0: no VLAN
+	Addresses []netip.Prefix `json:"addresses,omitempty"` // of the dataplane, if the network is routed
 }
 
-// SetExternals makes these the interfaces to the outside, in place of those before. One that cannot be costs the others
-// nothing.
+// SetExternals replaces the external interfaces of this node. One that is refused does not affect the others.
 type SetExternals struct {
+	Partial
 	Externals []External
-	From      string // who says so
+	From      string // source: configuration, CRDs
 
-	// Refused is filled in by the handlers: by name, why it was left out.
+	// Refused is set by the handlers: by name, why it is omitted.
 	Refused map[string]string
 }
 
-// String names the event as logs and records show it.
+// String returns the name of the event in logs and records.
 func (e *SetExternals) String() string {
 	return fmt.Sprintf("set %d external interfaces (from %s)", len(e.Externals), e.From)
 }
 
-// Key makes only the newest of those that wait count.
+// Key makes a newer event replace a queued one.
 func (e *SetExternals) Key() string { return "externals" }
-
-// BestEffort lets those interfaces be connected that can be.
-func (e *SetExternals) BestEffort() bool { return true }

@@ -13,15 +13,15 @@ func cidrs(texts ...string) (all []netip.Prefix) {
 	return all
 }
 
-func TestANetworkThatCannotBeIsRefusedByName(t *testing.T) {
+func TestInvalidNetworksAreRejectedByName(t *testing.T) {
 	for _, tc := range []struct {
 		n    Network
 		want string
 	}{
 		{Network{Name: "blue", Type: L3, CIDRs: cidrs("10.5.0.0/24", "fd05::/64")}, ""},
 		{Network{Name: "wire", Type: L2}, ""},
-		{Network{Name: "Blue", Type: L2}, "a DNS label"},
-		{Network{Name: "default", Type: L2}, "neither default nor stub"},
+		{Network{Name: "Blue", Type: L2}, "must be a DNS label"},
+		{Network{Name: "default", Type: L2}, "other than default and stub"},
 		{Network{Name: "blue", Type: "L4"}, `type "L4" is neither`},
 		{Network{Name: "blue", Type: L3}, "needs CIDRs"},
 		{Network{Name: "blue", Type: L2, MTU: 10}, "MTU 10 is not within 576"},

@@ -9,15 +9,15 @@ import (
 
 func selecting(text string) map[string]string { return map[string]string{AnnotationNetworks: text} }
 
-func TestNetworksAreSelectedInBothForms(t *testing.T) {
+func TestSelectionsHaveTwoForms(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                           "[]",
-		" blue ":                     "[{shop blue net1 {[] }}]",
-		"blue, infra/red@r0 ,a.b@x1": "[{shop blue net1 {[] }} {infra red r0 {[] }} {shop a.b x1 {[] }}]",
-		"blue@x1,blue":               "[{shop blue x1 {[] }} {shop blue net2 {[] }}]",
+		" blue ":                     "[{shop blue net1 { []}}]",
+		"blue, infra/red@r0 ,a.b@x1": "[{shop blue net1 { []}} {infra red r0 { []}} {shop a.b x1 { []}}]",
+		"blue@x1,blue":               "[{shop blue x1 { []}} {shop blue net2 { []}}]",
 		"[]":                         "[]",
-		` [{"name":"blue"},{"name":"red","namespace":"infra","interface":"r0","mac":"02-00-00-00-00-07","ips":["10.5.0.7/24","fd05::7"]}]`: "[{shop blue net1 {[] }} {infra red r0 {[10.5.0.7/24 fd05::7/128] 02:00:00:00:00:07}}]",
-		`[{"name":"blue","cni-args":{"ips":["10.5.0.8"],"mac":"02:00:00:00:00:08","foo":[1]},"mac":"02:00:00:00:00:09"}]`:                  "[{shop blue net1 {[10.5.0.8/32] 02:00:00:00:00:09}}]",
+		` [{"name":"blue"},{"name":"red","namespace":"infra","interface":"r0","mac":"02-00-00-00-00-07","ips":["10.5.0.7/24","fd05::7"]}]`: "[{shop blue net1 { []}} {infra red r0 {02:00:00:00:00:07 [10.5.0.7/24 fd05::7/128]}}]",
+		`[{"name":"blue","cni-args":{"ips":["10.5.0.8"],"mac":"02:00:00:00:00:08","foo":[1]},"mac":"02:00:00:00:00:09"}]`:                  "[{shop blue net1 {02:00:00:00:00:09 [10.5.0.8/32]}}]",
 	} {
 		got, err := Selections(selecting(text), "shop")
 		if err != nil || fmt.Sprint(got) != want {
@@ -26,31 +26,31 @@ func TestNetworksAreSelectedInBothForms(t *testing.T) {
 	}
 }
 
-func TestAWrongSelectionIsRefusedByItem(t *testing.T) {
+func TestInvalidSelectionsAreRejectedByItem(t *testing.T) {
 	for _, tc := range []struct{ text, want string }{
 		{"blue,", `item "": expected name, namespace/name`},
 		{"/blue", `item "/blue": expected`},
 		{"blue@", `item "blue@": expected`},
-		{"a/b/c", `network "a/b/c": its name is no name of a NetworkAttachmentDefinition`},
-		{"Blue", `network "shop/Blue": its name is no name`},
+		{"a/b/c", `network "a/b/c": invalid name of a NetworkAttachmentDefinition`},
+		{"Blue", `network "shop/Blue": invalid name`},
 		{"blue@sixteenbyteslong", `network "shop/blue": interface "sixteenbyteslong": the name must be`},
 		{strings.Repeat("a,", 16) + "b", "17 networks, at most 16 are possible"},
 		{strings.Repeat("x", maxAnnotation+1), "at most 16384 are read"},
 		{`[{"name":"blue"}`, "expected a JSON list of objects"},
 		{`["blue"]`, "item 1: expected a JSON object"},
-		{`[{"name":"a"},{}]`, "item 2: name: the name of a NetworkAttachmentDefinition is needed"},
+		{`[{"name":"a"},{}]`, "item 2: name: the name of a NetworkAttachmentDefinition is required"},
 		{`[{"name":"a","nmae":"b"}]`, `item 1: "nmae": unknown key; known are cni-args, interface`},
-		{`[{"name":"a","name":"b"}]`, `item 1: "name" is there twice`},
-		{`[{"name":7}]`, `item 1: name: expected a text, not "7"`},
-		{`[{"name":"a","namespace":"A B"}]`, `network "A B/a": its namespace is no name of a namespace`},
+		{`[{"name":"a","name":"b"}]`, `item 1: "name" occurs twice`},
+		{`[{"name":7}]`, `item 1: name: expected a string, not "7"`},
+		{`[{"name":"a","namespace":"A B"}]`, `network "A B/a": invalid name of a namespace`},
 		{`[{"name":"a","ips":"10.0.0.1"}]`, "item 1: ips: expected a JSON list of addresses"},
 		{`[{"name":"a","ips":["10.0.0.1","10.0.0.2/8"]}]`, "item 1: ips: 10.0.0.2 is the second address of its family"},
 		{`[{"name":"a","mac":"01:00:00:00:00:01"}]`, "item 1: mac: expected a unicast MAC"},
 		{`[{"name":"a","cni-args":{"mac":"x"}}]`, "item 1: cni-args: expected a unicast MAC"},
 		{`[{"name":"a","infiniband-guid":"c2:11"}]`, "item 1: infiniband-guid: Weft has no InfiniBand interfaces"},
 		{`[{"name":"a","bandwidth":{}}]`, "item 1: bandwidth: Weft does not shape"},
-		{`[{"name":"a","portMappings":[]}]`, "item 1: portMappings: ports of the node"},
-		{`[{"name":"a","default-route":["10.0.0.1"]}]`, "item 1: default-route: the default route is the main interface's"},
+		{`[{"name":"a","portMappings":[]}]`, "item 1: portMappings: only main interfaces"},
+		{`[{"name":"a","default-route":["10.0.0.1"]}]`, "item 1: default-route: the default route uses the main interface"},
 	} {
 		_, err := Selections(selecting(tc.text), "shop")
 		var e *Error
@@ -60,6 +60,7 @@ func TestAWrongSelectionIsRefusedByItem(t *testing.T) {
 	}
 }
 
+// FuzzSelections parses arbitrary selections. Accepted ones are valid, and errors are one line.
 func FuzzSelections(f *testing.F) {
 	f.Add("blue, infra/red@r0")
 	f.Add(`[{"name":"a","namespace":"b","interface":"c","ips":["10.0.0.1/8"],"mac":"02:00:00:00:00:01","cni-args":{"mac":"x"}}]`)
@@ -73,17 +74,17 @@ func FuzzSelections(f *testing.F) {
 			return
 		}
 		for _, s := range got {
-			if !IsLabel(s.Namespace) || !isSubdomain(s.Name) || !IsLinkName(s.Interface) || len(s.Asked.IPs) > 2 {
-				t.Errorf("%q was taken: %+v", text, s)
+			if !IsLabel(s.Namespace) || !isSubdomain(s.Name) || !IsLinkName(s.Interface) || len(s.IPs) > 2 {
+				t.Errorf("%q was accepted: %+v", text, s)
 			}
 		}
 		if len(got) > MaxCustomInterfaces {
-			t.Errorf("%q: %d were taken", text, len(got))
+			t.Errorf("%q: %d were accepted", text, len(got))
 		}
 	})
 }
 
-func TestAPodsInterfacesAreThoseOfItsAnnotationsAndThoseItSelected(t *testing.T) {
+func TestExtraMergesCustomAndSelectedInterfaces(t *testing.T) {
 	for _, tc := range []struct {
 		names []string
 		want  string
@@ -108,4 +109,82 @@ func TestAPodsInterfacesAreThoseOfItsAnnotationsAndThoseItSelected(t *testing.T)
 			t.Errorf("%v: got %s, %v, want %s", tc.names, got, err, tc.want)
 		}
 	}
+}
+
+func TestRequestOfADefinition(t *testing.T) {
+	s := Selection{Namespace: "infra", Name: "nad", Interface: "net1"}
+	withMAC := s
+	withMAC.MAC = "02:00:00:00:00:01"
+	for _, tc := range []struct {
+		selection    Selection
+		config, want string
+	}{
+		{s, `{"type":"weft-cni"}`, "net1  default 0  []"},
+		{s, `{"cniVersion":"1.0.0","name":"n","type":"weft-cni","mode":"delegate","capabilities":{"mac":true},"network":"blue","interfaceType":"veth","options":{"mtu":1400}}`, "net1 veth blue 1400  []"},
+		{s, `{"cniVersion":"1.0.0","name":"n","plugins":[{"type":"weft-cni","network":"stub","interfaceType":"tap"}]}`, "net1 tap stub 0  []"},
+		{withMAC, `{"type":"weft-cni","options":{"mac":"02:00:00:00:00:02","ips":["10.5.0.2"]},"args":{"cni":{"mac":"02:00:00:00:00:03"}}}`, "net1  default 0 02:00:00:00:00:01 [10.5.0.2/32]"},
+		{s, `{"type":"weft-cni","options":{"mac":"02:00:00:00:00:02","ips":["10.5.0.2"]},"args":{"cni":{"ips":["10.5.0.3"],"x":1},"y":2}}`, "net1  default 0 02:00:00:00:00:02 [10.5.0.3/32]"},
+		{s, `{"type":"weft-cni","args":[]}`, "net1  default 0  []"},
+	} {
+		d, err := ParseDefinition(tc.config)
+		if err != nil {
+			t.Errorf("%s: %v", tc.config, err)
+			continue
+		}
+		r := d.Request(tc.selection)
+		if got := fmt.Sprintln(r.Name, r.Type, r.Network, r.Options.MTU, r.Options.MAC, r.Options.IPs); got != tc.want+"\n" {
+			t.Errorf("%s: got %s, want %s", tc.config, got, tc.want)
+		}
+		if r.Definition != "infra/nad" || r.Annotation() != AnnotationNetworks {
+			t.Errorf("requested by %s, %s", r.Definition, r.Annotation())
+		}
+	}
+}
+
+func TestInvalidDefinitionsAreRejectedByKey(t *testing.T) {
+	for config, want := range map[string]string{
+		``:                                       "expected a JSON object",
+		`{"type":"weft-cni"`:                     "is incomplete",
+		`{"type":"weft-cni","netwrok":"blue"}`:   `"netwrok": unknown key; keys of interfaces are args, interfaceType, network, options`,
+		`{"type":"weft-cni","network":"Blue"}`:   `"network": expected default, stub or the name`,
+		`{"type":"weft-cni","network":1}`:        `"network": expected default`,
+		`{"type":"weft-cni","interfaceType":""}`: `"interfaceType": expected tap, veth or memif`,
+		`{"type":"weft-cni","options":{"a":1}}`:  `"options": a: unknown option`,
+		`{"type":"weft-cni","interfaceType":"tap","options":{"ringSize":512}}`: `"options": ringSize: only an interface of type memif`,
+		`{"type":"weft-cni","ipam":{"type":"host-local"}}`:                     "only Multus supports other IPAM plugins",
+		`{"plugins":[]}`: "expected a list of plugins",
+		`{"plugins":[{"type":"weft-cni"},{"type":"weft-cni"}]}`: "only Multus supports a chain",
+		`{"type":"weft-cni","type":"weft-cni"}`:                 "occurs twice",
+		strings.Repeat(" ", maxAnnotation+1):                    "at most 16384 are read",
+	} {
+		if _, err := ParseDefinition(config); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%.80s: got %v, want %s", config, err, want)
+		}
+	}
+}
+
+func TestADefinitionOfAnotherPluginIsDetected(t *testing.T) {
+	for _, config := range []string{`{"type":"macvlan"}`, `{"plugins":[{"type":"weft-cni"},{"type":"tuning"}]}`, `{"name":"x"}`} {
+		if _, err := ParseDefinition(config); !errors.Is(err, ErrOtherPlugin) {
+			t.Errorf("%s: %v", config, err)
+		}
+	}
+}
+
+// FuzzParseDefinition parses arbitrary definitions. Accepted ones are valid, and errors are one line.
+func FuzzParseDefinition(f *testing.F) {
+	f.Add(`{"type":"weft-cni","network":"blue","interfaceType":"memif","options":{"ringSize":512,"ips":["10.0.0.1"]},"args":{"cni":{"mac":"02:00:00:00:00:01"}}}`)
+	f.Add(`{"plugins":[{"type":"weft-cni"}]}`)
+	f.Fuzz(func(t *testing.T, config string) {
+		d, err := ParseDefinition(config)
+		if err != nil {
+			if strings.ContainsAny(err.Error(), "\n\r") {
+				t.Errorf("the error is not one line: %q", err)
+			}
+			return
+		}
+		if !IsLabel(d.Network) || d.Type != "" && !IsInterfaceType(d.Type) {
+			t.Errorf("%q was accepted: %+v", config, d)
+		}
+	})
 }

@@ -261,7 +261,7 @@ func (m *Manager) refuseForeignLinks(ctx context.Context, ev *pod.AddPod) error 
 func askedBy(ev *pod.AddPod, name string) string {
 	for _, r := range ev.Selected {
 		if r.Name == name {
-			return r.By()
+			return r.Annotation()
 		}
 	}
 	return pod.AnnotationCustom

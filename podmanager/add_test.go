@@ -149,7 +149,7 @@ func TestAddRejectsInvalidRequestBeforeTheLoop(t *testing.T) {
 		"no protocol":                 {func(r *weftv1.AddRequest) { r.Caller = nil }, 107, "of unknown version"},
 		"an unknown mode":             {func(r *weftv1.AddRequest) { r.Mode = "dance" }, 7, `unknown mode "dance"`},
 		"a key with a slash":          {func(r *weftv1.AddRequest) { r.Attachment.ContainerId = "a/b" }, 4, "illegal name"},
-		"a key without a network":     {func(r *weftv1.AddRequest) { r.Attachment.Network = "" }, 4, "are all needed"},
+		"a key without a network":     {func(r *weftv1.AddRequest) { r.Attachment.Network = "" }, 4, "are required"},
 		"a relative namespace":        {func(r *weftv1.AddRequest) { r.Netns = "netns/a" }, 4, "not an absolute path"},
 		"an invalid address":          {func(r *weftv1.AddRequest) { r.Ips = []string{"10.1.1"} }, 7, `requested address "10.1.1"`},
 		"two addresses of one family": {func(r *weftv1.AddRequest) { r.Ips = []string{"10.1.1.1", "10.1.1.2/24"} }, 7, "one of this family"},

@@ -123,7 +123,7 @@ func chosen(r *pod.Requested, req *weftv1.AddRequest) (err error) {
 	if r.Options, err = pod.ParseOptions(req.GetInterfaceOptions()); err != nil {
 		return pod.Errorf(pod.CodeInvalidConfig, "options: %w", err)
 	}
-	if err := r.Options.Suit(r.Type); err != nil {
+	if err := r.Options.ValidateFor(r.Type); err != nil {
 		return pod.Errorf(pod.CodeInvalidConfig, "options: %w", err)
 	}
 	return nil

@@ -47,7 +47,7 @@ func TestInvalidDelegateOptionsAreRejected(t *testing.T) {
 		`network "A B": expected default`:     func(r *weftv1.AddRequest) { r.InterfaceNetwork = "A B" },
 		`interfaceType "vhost": expected tap`: func(r *weftv1.AddRequest) { r.InterfaceType = "vhost" },
 		"options: speed: unknown option":      func(r *weftv1.AddRequest) { r.InterfaceOptions = `{"speed":1}` },
-		"a tap has as many of both": func(r *weftv1.AddRequest) {
+		"a tap has equal numbers of both": func(r *weftv1.AddRequest) {
 			r.InterfaceType, r.InterfaceOptions = "tap", `{"rxQueues":2,"txQueues":3}`
 		},
 		"ringSize: only an interface of type memif": func(r *weftv1.AddRequest) { r.InterfaceType = "tap" },

@@ -160,7 +160,7 @@ func (e *PodEvents) Unknown(o podmanager.Outcome) {
 	if mode := o.Attachment.Mode; mode != "" && mode != pod.ModePrimary {
 		return
 	}
-	for _, fault := range pod.UnservedLimits(o.Attachment.Annotations) {
+	for _, fault := range pod.UnsupportedLimits(o.Attachment.Annotations) {
 		e.Writer.Tell(events.Note{Pod: o.Pod, Type: events.Warning, Reason: reasonUnlimited, At: time.Now(), Text: fault.Error})
 	}
 }

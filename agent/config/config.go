@@ -357,9 +357,9 @@ func (d *Devices) validate() error {
 		between("devices.memif.count", m.Count, 0, devicemanager.MostDevices),
 		absolute("devices.memif.directory", m.Directory),
 		d.validateDirectory(),
-		between("devices.memif.maxRingSize", m.MaxRingSize, 2, pod.MostRingSize),
-		between("devices.memif.maxBufferSize", m.MaxBufferSize, 64, pod.MostBufferSize),
-		between("devices.memif.maxQueues", m.MaxQueues, 1, pod.MostQueues),
+		between("devices.memif.maxRingSize", m.MaxRingSize, 2, pod.MaxRingSize),
+		between("devices.memif.maxBufferSize", m.MaxBufferSize, 64, pod.MaxBufferSize),
+		between("devices.memif.maxQueues", m.MaxQueues, 1, pod.MaxQueues),
 		between("devices.memif.collectAfter", m.CollectAfter, time.Second, time.Hour),
 		absolute("devices.pluginDir", d.PluginDir), absolute("devices.podResources", d.PodResources), absolute("devices.infoDir", d.InfoDir),
 	)

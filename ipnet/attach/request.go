@@ -186,7 +186,7 @@ func (rq *request) extra(r pod.InterfaceRequest) (spec, error) {
 
 // validateOptions rejects options that do not suit the interface, or that this node does not allow.
 func (rq *request) validateOptions(s *spec, o pod.InterfaceOptions) error {
-	if err := o.Suit(s.kind); err != nil { // the type of a main interface was not known before
+	if err := o.ValidateFor(s.kind); err != nil { // the type of a main interface was not known before
 		return pod.Errorf(pod.CodeInvalidConfig, "%s: interface %s: %w", rq.ev, s.name, err)
 	}
 	if s.kind == pod.TypeMemif {
@@ -198,7 +198,7 @@ func (rq *request) validateOptions(s *spec, o pod.InterfaceOptions) error {
 // mainAddresses returns the addresses of the main interface: those of another plugin, else those of the runtime and, for other families,
 // of the annotation.
 func mainAddresses(ev *pod.AddPod) ([]netip.Prefix, error) {
-	annotated, err := pod.AddressesAsked(ev.Annotations)
+	annotated, err := pod.ParseAddresses(ev.Annotations)
 	if err != nil {
 		return nil, ev.Failed(err)
 	}
@@ -245,7 +245,7 @@ func (rq *request) madeAlready(r pod.InterfaceRequest) (bool, error) {
 				return true, nil
 			}
 			return false, pod.Errorf(pod.CodeInvalidAnnotation,
-				"%s: annotation %s: interface %s is in the sandbox already, of attachment %s; choose another name", rq.ev, r.By(), r.Name, a.Key)
+				"%s: annotation %s: interface %s is in the sandbox already, of attachment %s; choose another name", rq.ev, r.Annotation(), r.Name, a.Key)
 		}
 	}
 	return false, nil

@@ -115,7 +115,7 @@ type choice struct {
 // ForPod lists the names of the pools for the pod of an event. For each family the first choice counts that names a pool of the
 // family: the pod, its namespace, the node, and all pools that are enabled and for all namespaces.
 func (p *PoolSet) ForPod(ev *pod.AddPod) ([]string, error) {
-	asked, err := pod.PoolsAsked(ev.Annotations)
+	asked, err := pod.ParsePools(ev.Annotations)
 	if err != nil {
 		return nil, ev.Failed(err)
 	}

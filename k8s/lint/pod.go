@@ -58,7 +58,7 @@ func memifsOf(containers []any) map[string]int64 {
 
 // faults lists what an ADD would refuse, and the controller would report on a backend of Services, as far as that is known without a cluster.
 func (p template) faults(namespace string) []error {
-	faults := pod.AnnotationFaults(p.annotations, namespace, endpoints.MainInterface)
+	faults := pod.AnnotationErrors(p.annotations, namespace, endpoints.MainInterface)
 	if name := p.annotations[pod.AnnotationEndpoint]; p.hostNetwork && name != "" && name != endpoints.MainInterface {
 		faults = append(faults, fmt.Errorf("%s: %s: %w", pod.AnnotationEndpoint, name, endpoints.ErrHostNetwork))
 	}

@@ -74,7 +74,7 @@ func (r *Report) object(file string, o map[string]any) {
 	}
 	switch p, isPod := podOf(o); {
 	case u.GetKind() == "Namespace":
-		if _, err := pod.PoolsAsked(u.GetAnnotations()); err != nil {
+		if _, err := pod.ParsePools(u.GetAnnotations()); err != nil {
 			say(err)
 		}
 	case u.GetKind() == "Service":
