@@ -12,7 +12,7 @@ import (
 	"github.com/weftnet/weft/k8s/client"
 )
 
-// keepCollecting frees blocks and loans of deleted nodes periodically. The grace begins again with each leader.
+// keepCollecting frees blocks and loans of deleted nodes periodically. Each leader restarts the grace period.
 func (c *Controller) keepCollecting(ctx context.Context) error {
 	tick := time.NewTicker(c.config.Collect)
 	defer tick.Stop()
@@ -30,8 +30,8 @@ func (c *Controller) keepCollecting(ctx context.Context) error {
 	}
 }
 
-// claimedFrom lists all pools and networks that own blocks, including deleted ones.
-func (c *Controller) claimedFrom() []blocks.Pool {
+// claimSources lists all pools and networks that own blocks, including deleted ones.
+func (c *Controller) claimSources() []blocks.Pool {
 	var pools []blocks.Pool
 	for _, b := range c.overview.blocks.All() {
 		p := blocks.Pool{Name: b.Spec.Pool, Network: string(b.Spec.Network)}

@@ -5,8 +5,8 @@
 //
 //	ledger (ConfigMap) --read--> fresh list of networks --choose--> ledger, if its version has not changed --> status.vni
 //
-// Nodes use spec.vni of a network, else status.vni. The controller optionally removes a taint from nodes that serve pods: their agents have
-// no right to.
+// Nodes use spec.vni of a network, else status.vni. The controller optionally removes a taint from nodes that serve pods: their agents
+// are not authorised to.
 package controller
 
 import (
@@ -38,8 +38,8 @@ const leaseName = "weft-controller"
 
 // Intervals of the status writer.
 const (
-	pause         = time.Second      // between two rounds; nodes publish their blocks once a second
-	resyncEvery   = 30 * time.Second // a round without a change
+	pause         = time.Second      // between reconciliations; nodes publish their blocks once a second
+	resyncEvery   = 30 * time.Second // without a change
 	collectEvery  = 5 * time.Minute
 	longestPause  = 30 * time.Second // after errors
 	shortestPause = 100 * time.Millisecond
@@ -52,9 +52,9 @@ type Config struct {
 	Identity  string // unique for each replica
 
 	Untaint bool // remove the taint [TaintNotReady] from nodes that serve pods
-	// ServiceEndpoints keeps EndpointSlices for Services that ask for them; it needs additional rights.
+	// ServiceEndpoints keeps EndpointSlices for Services that request them. It needs additional rights.
 	ServiceEndpoints bool
-	// ReportPolicies tells the authors of NetworkPolicies that Weft enforces none.
+	// ReportPolicies writes an Event on each NetworkPolicy, because Weft enforces none.
 	ReportPolicies bool
 
 	Collect time.Duration // interval of the search for leaked blocks and loans; default 5 min
@@ -68,14 +68,14 @@ type Controller struct {
 	overview  *overview
 	collector blocks.Collector
 	election  election
-	beaten    atomic.Pointer[time.Time] // last check of the lease
+	lastCheck atomic.Pointer[time.Time] // last check of the lease
 	leading   atomic.Bool
 }
 
-// New makes a replica. It sends nothing before Run.
+// New returns a replica. It sends no request before Run.
 func New(c Config) (*Controller, error) {
 	if c.Client == nil || c.Namespace == "" || c.Identity == "" {
-		return nil, errors.New("controller: Client, Namespace and Identity are needed")
+		return nil, errors.New("controller: Client, Namespace and Identity are required")
 	}
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
@@ -83,16 +83,16 @@ func New(c Config) (*Controller, error) {
 	c.Collect = cmp.Or(c.Collect, collectEvery)
 	w := &Controller{config: c, overview: newOverview(c.Client, c.Untaint, c.Log)}
 	w.collector = blocks.Collector{
-		Store: c.Client.BlockStore(), Pools: w.claimedFrom, NodeUID: w.nodeUID, Grace: c.Grace, Now: time.Now, Log: c.Log,
+		Store: c.Client.BlockStore(), Pools: w.claimSources, NodeUID: w.nodeUID, Grace: c.Grace, Now: time.Now, Log: c.Log,
 	}
 	w.election = election{
-		leases: c.Client.Leases(c.Namespace), name: leaseName, me: c.Identity, log: c.Log, beat: w.beat,
+		leases: c.Client.Leases(c.Namespace), name: leaseName, me: c.Identity, log: c.Log, checked: w.leaseChecked,
 	}
-	w.beat()
+	w.leaseChecked()
 	return w, nil
 }
 
-// Run watches, and works while this replica leads, until ctx ends.
+// Run watches objects, and reconciles them while this replica leads, until ctx ends.
 func (c *Controller) Run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return c.overview.Run(ctx) })
@@ -112,7 +112,7 @@ func (c *Controller) lead(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return c.keepStatus(ctx) })
 	group.Go(func() error { return c.keepCollecting(ctx) })
-	// Only the leader needs the watches of these two.
+	// The watches of these two are for the leader only.
 	if c.config.ServiceEndpoints {
 		group.Go(func() error { return endpoints.NewKeeper(c.config.Client, c.config.Log).Run(ctx) })
 	}
@@ -122,7 +122,7 @@ func (c *Controller) lead(ctx context.Context) error {
 	return group.Wait()
 }
 
-// keepStatus does a round at the start, after each change, and again after an error.
+// keepStatus reconciles at the start, after each change, and with backoff after an error.
 func (c *Controller) keepStatus(ctx context.Context) error {
 	pauses := backoff.NewExponentialBackOff()
 	pauses.InitialInterval, pauses.MaxInterval = shortestPause, longestPause
@@ -136,8 +136,8 @@ func (c *Controller) keepStatus(ctx context.Context) error {
 		case <-c.overview.changed:
 		}
 		rest, again := pause, resyncEvery
-		switch err := c.round(ctx); {
-		case errors.Is(err, errNotYet):
+		switch err := c.reconcile(ctx); {
+		case errors.Is(err, errNotSynced):
 			rest, again = shortestPause, 0
 		case err != nil && ctx.Err() == nil:
 			rest, again = max(pauses.NextBackOff(), 0), 0
@@ -154,12 +154,12 @@ func (c *Controller) keepStatus(ctx context.Context) error {
 	}
 }
 
-var errNotYet = errors.New("the API server has not shown all objects yet")
+var errNotSynced = errors.New("the API server has not shown all objects yet")
 
-// round writes each status that differs, and removes taints. A failed write does not prevent the others.
-func (c *Controller) round(ctx context.Context) error {
+// reconcile writes each status that differs, and removes taints. It continues after a failed write.
+func (c *Controller) reconcile(ctx context.Context) error {
 	if len(c.overview.Missing()) > 0 {
-		return errNotYet
+		return errNotSynced
 	}
 	networks, nodes := c.overview.networks.All(), c.overview.nodes.All()
 	var errs []error
@@ -168,7 +168,7 @@ func (c *Controller) round(ctx context.Context) error {
 	}
 	for _, n := range networks {
 		if n.Spec.VNI == nil && n.Status.VNI == 0 {
-			errs = append(errs, c.giveVNIs(ctx))
+			errs = append(errs, c.assignMissingVNIs(ctx))
 			break
 		}
 	}
@@ -185,14 +185,14 @@ func (c *Controller) round(ctx context.Context) error {
 		set := func(o *v1.ExternalInterface) { o.Status = externalStatus(e, nodes) }
 		errs = append(errs, writeStatus(ctx, e, set, c.config.Client.Externals().UpdateStatus))
 	}
-	for _, n := range c.overview.wronglyTainted() {
+	for _, n := range c.overview.staleTaints() {
 		errs = append(errs, c.untaint(ctx, n))
 	}
 	return errors.Join(errs...)
 }
 
 // writeStatus writes the status that set puts into an object, if it differs. A conflict is no error: the watch shows the other write, and
-// the next round decides again.
+// the next reconciliation decides again.
 func writeStatus[T interface {
 	metav1.Object
 	DeepCopy() T
@@ -209,7 +209,7 @@ func writeStatus[T interface {
 	return fmt.Errorf("write the status of %s %s: %w", reflect.TypeFor[T]().Elem().Name(), o.GetName(), err)
 }
 
-// overview is the objects of all nodes that the controller works on. They are shared and must not be changed.
+// overview has the objects that the controller reads. They are shared and must not be changed.
 type overview struct {
 	*informer.Group
 	changed chan struct{} // holds a token if an object may have changed since the last read
@@ -222,24 +222,24 @@ type overview struct {
 	machines  *informer.Informer[*corev1.Node] // nil: taints are not removed
 }
 
-// newOverview makes an overview that knows nothing yet, with Nodes if taints are removed. It sends nothing before Run.
+// newOverview returns an empty overview, with Nodes if taints are removed. It sends no request before Run.
 func newOverview(client *client.Client, taints bool, log *slog.Logger) *overview {
 	o := &overview{Group: informer.NewGroup(log), changed: make(chan struct{}, 1)}
-	poke := func(string) {
+	notify := func(string) {
 		select {
 		case o.changed <- struct{}{}:
 		default:
 		}
 	}
-	o.networks = informer.Add(o.Group, "custom networks", client.Networks(), informer.Options[*v1.CustomNetwork]{Changed: poke})
-	o.pools = informer.Add(o.Group, "pools", client.Pools(), informer.Options[*v1.IPPool]{Changed: poke})
-	o.blocks = informer.Add(o.Group, "blocks", client.Blocks(), informer.Options[*v1.IPBlock]{Changed: poke})
-	o.nodes = informer.Add(o.Group, "node networks", client.NodeNetworks(), informer.Options[*v1.NodeNetwork]{Changed: poke})
-	o.externals = informer.Add(o.Group, "external interfaces", client.Externals(), informer.Options[*v1.ExternalInterface]{Changed: poke})
+	o.networks = informer.Add(o.Group, "custom networks", client.Networks(), informer.Options[*v1.CustomNetwork]{Changed: notify})
+	o.pools = informer.Add(o.Group, "pools", client.Pools(), informer.Options[*v1.IPPool]{Changed: notify})
+	o.blocks = informer.Add(o.Group, "blocks", client.Blocks(), informer.Options[*v1.IPBlock]{Changed: notify})
+	o.nodes = informer.Add(o.Group, "node networks", client.NodeNetworks(), informer.Options[*v1.NodeNetwork]{Changed: notify})
+	o.externals = informer.Add(o.Group, "external interfaces", client.Externals(), informer.Options[*v1.ExternalInterface]{Changed: notify})
 	if taints {
 		o.machines = informer.Add(o.Group, "nodes", client.Nodes(), informer.Options[*corev1.Node]{Changed: func(name string) {
-			if n, exists := o.machines.One(name); exists && isTainted(n) { // other Nodes change all the time
-				poke(name)
+			if n, exists := o.machines.One(name); exists && isTainted(n) { // other Nodes change often
+				notify(name)
 			}
 		}})
 	}

@@ -78,7 +78,7 @@ func TestTheStatusOfAnExternalInterfaceFollowsItsNodes(t *testing.T) {
 	l.eventually("it is ready", is(v1.ReasonInUse))
 }
 
-// The VNI of a network that was deleted while pods used it was assigned to the next network, and pods of both reached each other.
+// Regression: the VNI of a network that was deleted while pods used it was assigned to the next network, which connected pods of both.
 func TestANetworkInUseKeepsItsVNI(t *testing.T) {
 	l := newLab(t)
 	l.start("replica", l.replica("a", nil).Run)
@@ -112,18 +112,18 @@ func TestANetworkInUseKeepsItsVNI(t *testing.T) {
 	l.eventually("shop-a is gone with its last pod", func() bool { return l.get("shop-a").Name == "" })
 }
 
-// sound fails the test unless each network has a VNI of its own, and the same one as before.
-func (l *lab) sound(names []string, before map[string]int32) map[string]int32 {
+// checkVNIs fails the test unless the VNIs of the networks are unique and unchanged.
+func (l *lab) checkVNIs(names []string, before map[string]int32) map[string]int32 {
 	l.t.Helper()
 	now, owner := map[string]int32{}, map[int32]string{}
 	for _, name := range names {
 		n := l.get(name)
 		if n.Name == "" {
-			continue // it is deleted
+			continue // deleted
 		}
 		vni := n.Status.VNI
 		if other := owner[vni]; vni != 0 && other != "" {
-			l.t.Errorf("VNI %d is that of %s and %s", vni, name, other)
+			l.t.Errorf("VNI %d of both %s and %s", vni, name, other)
 		}
 		if before[name] != 0 && before[name] != vni {
 			l.t.Errorf("%s had VNI %d and has %d", name, before[name], vni)
@@ -134,14 +134,14 @@ func (l *lab) sound(names []string, before map[string]int32) map[string]int32 {
 }
 
 // rows: CIL-24
-func TestTwoWritersAssignNoVNITwiceWhateverFails(t *testing.T) {
+func TestConcurrentWritersAssignUniqueVNIsDespiteFailures(t *testing.T) {
 	l := newLab(t)
 	var names []string
 	for i := range 30 {
 		names = append(names, fmt.Sprintf("net-%d", i))
 	}
 	var writers []*Controller
-	for _, name := range []string{"a", "b", "c"} { // as if all of them held the lease
+	for _, name := range []string{"a", "b", "c"} { // all without the lease
 		c, _ := l.watching(name)
 		writers = append(writers, c)
 	}
@@ -164,14 +164,14 @@ func TestTwoWritersAssignNoVNITwiceWhateverFails(t *testing.T) {
 		}
 		var wg sync.WaitGroup
 		for _, c := range writers {
-			wg.Go(func() { _ = c.round(t.Context()) }) // what failed is for the next round
+			wg.Go(func() { _ = c.reconcile(t.Context()) }) // the next one retries what fails
 		}
 		wg.Wait()
-		given = l.sound(names[:i+1], given)
+		given = l.checkVNIs(names[:i+1], given)
 	}
 	l.Fail(nil)
 	l.eventually("all networks that are there have a VNI", func() bool {
-		if err := writers[0].round(t.Context()); err != nil {
+		if err := writers[0].reconcile(t.Context()); err != nil {
 			t.Log(err)
 		}
 		for _, name := range names {
@@ -181,24 +181,24 @@ func TestTwoWritersAssignNoVNITwiceWhateverFails(t *testing.T) {
 		}
 		return true
 	})
-	l.sound(names, given)
+	l.checkVNIs(names, given)
 }
 
-func TestAWriterWithAnOldWatchAssignsNoVNITwice(t *testing.T) {
+func TestAWriterWithAStaleWatchAssignsUniqueVNIs(t *testing.T) {
 	l := newLab(t)
 	l.network("blue", nil)
 	stale, stop := l.watching("stale")
-	stop() // it goes on believing that blue has no VNI
+	stop() // its watch shows blue without a VNI
 	fresh, _ := l.watching("fresh")
-	if err := fresh.round(t.Context()); err != nil {
+	if err := fresh.reconcile(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	before := l.sound([]string{"blue"}, nil)
+	before := l.checkVNIs([]string{"blue"}, nil)
 	l.network("green", nil)
-	if err := stale.round(t.Context()); err != nil {
+	if err := stale.reconcile(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if now := l.sound([]string{"blue", "green"}, before); now["green"] == 0 || now["blue"] == 0 {
+	if now := l.checkVNIs([]string{"blue", "green"}, before); now["green"] == 0 || now["blue"] == 0 {
 		t.Errorf("VNIs %v", now)
 	}
 }
@@ -207,19 +207,19 @@ func TestALostLedgerIsRestoredFromTheNetworks(t *testing.T) {
 	l := newLab(t)
 	l.network("blue", nil)
 	c, _ := l.watching("a")
-	if err := c.round(t.Context()); err != nil {
+	if err := c.reconcile(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	before := l.sound([]string{"blue"}, nil)
-	l.Remove("configmaps", room, ledgerName)
+	before := l.checkVNIs([]string{"blue"}, nil)
+	l.Remove("configmaps", namespace, ledgerName)
 	l.network("green", nil)
 	l.eventually("green is seen", func() bool { return len(c.overview.networks.All()) == 2 })
-	if err := c.round(t.Context()); err != nil {
+	if err := c.reconcile(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	l.sound([]string{"blue", "green"}, before)
+	l.checkVNIs([]string{"blue", "green"}, before)
 	var ledger corev1.ConfigMap
-	if !l.Object("configmaps", room, ledgerName, &ledger) || len(ledger.Data) != 2 {
+	if !l.Object("configmaps", namespace, ledgerName, &ledger) || len(ledger.Data) != 2 {
 		t.Errorf("ledger %v", ledger.Data)
 	}
 }
@@ -230,7 +230,7 @@ func TestAnUnchangedStatusIsNotWritten(t *testing.T) {
 	l.Put(pools, &v1.IPPool{ObjectMeta: named("pods"), Spec: v1.IPPoolSpec{CIDR: "10.1.0.0/24"}})
 	c, _ := l.watching("a")
 	l.eventually("everything is written", func() bool {
-		if err := c.round(t.Context()); err != nil {
+		if err := c.reconcile(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		seen := c.overview.networks.All()[0]
@@ -238,7 +238,7 @@ func TestAnUnchangedStatusIsNotWritten(t *testing.T) {
 	})
 	asked := len(l.Requests())
 	for range 3 {
-		if err := c.round(t.Context()); err != nil {
+		if err := c.reconcile(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -247,7 +247,7 @@ func TestAnUnchangedStatusIsNotWritten(t *testing.T) {
 	}
 }
 
-func TestAReplicaOutlivesAnAPIServerThatIsAway(t *testing.T) {
+func TestAReplicaSurvivesAnOutageOfTheAPIServer(t *testing.T) {
 	l := newLab(t)
 	c := l.replica("a", nil)
 	l.start("replica", c.Run)
@@ -279,7 +279,7 @@ func TestLeaksOfANodeAreCollected(t *testing.T) {
 	}
 }
 
-func TestTheLeaderMakesEndpointsIfConfigured(t *testing.T) {
+func TestTheLeaderWritesEndpointsIfConfigured(t *testing.T) {
 	for _, on := range []bool{false, true} {
 		l := newLab(t)
 		l.Put("services", &corev1.Service{
@@ -343,19 +343,19 @@ func TestAnotherReplicaContinuesTheWorkOfTheLeader(t *testing.T) {
 	l.start("b", b.Run)
 	l.network("blue", nil)
 	l.eventually("a gives blue a VNI", func() bool { return l.get("blue").Status.VNI != 0 })
-	before := l.sound([]string{"blue"}, nil)
+	before := l.checkVNIs([]string{"blue"}, nil)
 	if b.Leads() {
 		t.Error("b leads too")
 	}
 	stop()
 	l.network("green", nil)
 	l.eventually("b gives green a VNI", func() bool { return l.get("green").Status.VNI != 0 })
-	l.sound([]string{"blue", "green"}, before)
+	l.checkVNIs([]string{"blue", "green"}, before)
 }
 
-// TestALateWriteAssignsNoVNITwice is a leader that was held up between choosing and writing: another one chose
-// meanwhile, among more networks, and another order of them.
-func TestALateWriteAssignsNoVNITwice(t *testing.T) {
+// TestALateWriteAssignsUniqueVNIs delays a leader between its choice and its write. Meanwhile another leader assigns VNIs to more
+// networks in another order.
+func TestALateWriteAssignsUniqueVNIs(t *testing.T) {
 	l := newLab(t)
 	l.network("blue", nil)
 	late, _ := l.watching("late")
@@ -374,18 +374,18 @@ func TestALateWriteAssignsNoVNITwice(t *testing.T) {
 		return http.StatusInternalServerError
 	})
 	stop := l.start("late", func(ctx context.Context) error {
-		_ = late.round(ctx) // whether it has an error is not what counts
+		_ = late.reconcile(ctx) // may fail
 		return nil
 	})
 	<-held
-	l.network("amber", nil) // before blue, in the order of choosing
+	l.network("amber", nil) // before blue in the order of assignment
 	l.eventually("amber is seen", func() bool { return len(next.overview.networks.All()) == 2 })
-	if err := next.round(t.Context()); err == nil {
+	if err := next.reconcile(t.Context()); err == nil {
 		t.Error("the status of blue was written")
 	}
 	close(release)
 	l.eventually("the late write has arrived", func() bool { return l.get("blue").Status.VNI != 0 })
-	if now := l.sound([]string{"blue", "amber"}, nil); now["amber"] == 0 {
+	if now := l.checkVNIs([]string{"blue", "amber"}, nil); now["amber"] == 0 {
 		t.Errorf("VNIs %v", now)
 	}
 	stop()

@@ -13,12 +13,12 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// Times of an election, like those of other controllers of Kubernetes.
+// Durations of an election, like those of Kubernetes' own controllers.
 const (
-	term         = 15 * time.Second // followers wait for a renewal by the leader
-	renewEvery   = 2 * time.Second
-	renewWithin  = 10 * time.Second // a leader without a renewal stops before another one may begin
-	releaseLimit = 3 * time.Second
+	leaseDuration = 15 * time.Second // followers wait for a renewal by the leader
+	renewEvery    = 2 * time.Second
+	renewWithin   = 10 * time.Second // a leader without a renewal stops before another one can begin
+	releaseLimit  = 3 * time.Second
 )
 
 // leases are the leases of a namespace.
@@ -31,15 +31,15 @@ type leases interface {
 // election elects a leader of several replicas. It has the protocol of client-go's leaderelection; that package would link the clients of
 // all kinds of Kubernetes.
 //
-//	follower --no leader, or no renewal for a term--> leader --no renewal possible, or ended--> follower
+//	follower --no leader, or no renewal for leaseDuration--> leader --no renewal possible, or ended--> follower
 //
 // It never compares clocks of different machines: a replica measures for how long it has seen the lease unchanged.
 type election struct {
-	leases leases
-	name   string // of the lease
-	me     string
-	log    *slog.Logger
-	beat   func() // called for each check of the lease
+	leases  leases
+	name    string // of the lease
+	me      string
+	log     *slog.Logger
+	checked func() // called before each check of the lease
 
 	seen   string // last version of the lease
 	seenAt time.Time
@@ -82,7 +82,7 @@ func (e *election) hold(ctx context.Context, tick *time.Ticker, lead func(ctx co
 	err := <-ended
 	e.release(context.WithoutCancel(ctx))
 	if ctx.Err() == nil && errors.Is(err, context.Canceled) {
-		e.log.Warn("this replica does not lead any more", "lease", e.name, "replica", e.me)
+		e.log.Warn("this replica no longer leads", "lease", e.name, "replica", e.me)
 		return nil
 	}
 	return err
@@ -109,9 +109,9 @@ func (e *election) renew(ctx context.Context, tick *time.Ticker) {
 	}
 }
 
-// try acquires or renews the lease; false: another replica has it.
+// try acquires or renews the lease. It returns false if another replica has it.
 func (e *election) try(ctx context.Context) (bool, error) {
-	e.beat()
+	e.checked()
 	l, err := e.leases.Get(ctx, e.name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		_, err = e.leases.Create(ctx, e.mine(&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: e.name}}), metav1.CreateOptions{})
@@ -124,7 +124,7 @@ func (e *election) try(ctx context.Context) (bool, error) {
 		e.seen, e.seenAt = l.ResourceVersion, time.Now()
 	}
 	holder := ptr.Deref(l.Spec.HolderIdentity, "")
-	if holder != "" && holder != e.me && time.Since(e.seenAt) < term {
+	if holder != "" && holder != e.me && time.Since(e.seenAt) < leaseDuration {
 		return false, nil
 	}
 	_, err = e.leases.Update(ctx, e.mine(l), metav1.UpdateOptions{})
@@ -144,7 +144,7 @@ func (e *election) result(verb string, err error) (bool, error) {
 
 // mine makes this replica the holder of the lease from now on.
 func (e *election) mine(l *coordinationv1.Lease) *coordinationv1.Lease {
-	now, seconds, changes := metav1.NowMicro(), int32(term/time.Second), ptr.Deref(l.Spec.LeaseTransitions, 0)
+	now, seconds, changes := metav1.NowMicro(), int32(leaseDuration/time.Second), ptr.Deref(l.Spec.LeaseTransitions, 0)
 	if ptr.Deref(l.Spec.HolderIdentity, "") != e.me {
 		l.Spec.AcquireTime = &now
 		changes++

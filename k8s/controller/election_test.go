@@ -21,28 +21,28 @@ import (
 
 var leaseKind = schema.GroupResource{Group: "coordination.k8s.io", Resource: "leases"}
 
-// shelf stores one lease. Replicas that are cut off cannot reach it.
-type shelf struct {
+// leaseStore stores one lease. Disconnected replicas cannot reach it.
+type leaseStore struct {
 	mu      sync.Mutex
 	version int
 	lease   *coordinationv1.Lease
 	cutOff  []string
 }
 
-// seat is the access of one replica to the shelf.
-type seat struct {
-	*shelf
+// leaseClient is the connection of one replica to the store.
+type leaseClient struct {
+	*leaseStore
 	me string
 }
 
-func (s seat) reach() error {
+func (s leaseClient) reach() error {
 	if slices.Contains(s.cutOff, s.me) {
 		return errors.New("no route to host")
 	}
 	return nil
 }
 
-func (s seat) Get(context.Context, string, metav1.GetOptions) (*coordinationv1.Lease, error) {
+func (s leaseClient) Get(context.Context, string, metav1.GetOptions) (*coordinationv1.Lease, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.reach(); err != nil {
@@ -54,7 +54,7 @@ func (s seat) Get(context.Context, string, metav1.GetOptions) (*coordinationv1.L
 	return s.lease.DeepCopy(), nil
 }
 
-func (s seat) Create(_ context.Context, l *coordinationv1.Lease, _ metav1.CreateOptions) (*coordinationv1.Lease, error) {
+func (s leaseClient) Create(_ context.Context, l *coordinationv1.Lease, _ metav1.CreateOptions) (*coordinationv1.Lease, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.lease != nil {
@@ -63,50 +63,50 @@ func (s seat) Create(_ context.Context, l *coordinationv1.Lease, _ metav1.Create
 	return s.keepLocked(l), s.reach()
 }
 
-func (s seat) Update(_ context.Context, l *coordinationv1.Lease, _ metav1.UpdateOptions) (*coordinationv1.Lease, error) {
+func (s leaseClient) Update(_ context.Context, l *coordinationv1.Lease, _ metav1.UpdateOptions) (*coordinationv1.Lease, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.reach(); err != nil {
 		return nil, err
 	}
 	if l.ResourceVersion != s.lease.ResourceVersion {
-		return nil, apierrors.NewConflict(leaseKind, leaseName, errors.New("it is another version"))
+		return nil, apierrors.NewConflict(leaseKind, leaseName, errors.New("version mismatch"))
 	}
 	return s.keepLocked(l), nil
 }
 
-func (s *shelf) keepLocked(l *coordinationv1.Lease) *coordinationv1.Lease {
+func (s *leaseStore) keepLocked(l *coordinationv1.Lease) *coordinationv1.Lease {
 	s.version++
 	s.lease = l.DeepCopy()
 	s.lease.ResourceVersion = strconv.Itoa(s.version)
 	return s.lease.DeepCopy()
 }
 
-func (s *shelf) cut(names ...string) {
+func (s *leaseStore) cut(names ...string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.cutOff = names
 }
 
-// parliament is a set of replicas with their leaders.
-type parliament struct {
-	t      *testing.T
-	shelf  *shelf
-	mu     sync.Mutex
-	lead   []string // now
-	terms  []string // who began to lead, in order
-	stops  map[string]context.CancelFunc
-	ending sync.WaitGroup
+// replicas are running replicas and their leaders.
+type replicas struct {
+	t          *testing.T
+	leaseStore *leaseStore
+	mu         sync.Mutex
+	lead       []string // current leaders
+	terms      []string // names of leaders in order
+	stops      map[string]context.CancelFunc
+	ending     sync.WaitGroup
 }
 
-func newParliament(t *testing.T, names ...string) *parliament {
-	p := &parliament{t: t, shelf: &shelf{}, stops: map[string]context.CancelFunc{}}
+func newReplicas(t *testing.T, names ...string) *replicas {
+	p := &replicas{t: t, leaseStore: &leaseStore{}, stops: map[string]context.CancelFunc{}}
 	for _, name := range names {
 		ctx, cancel := context.WithCancel(context.Background())
 		p.stops[name] = cancel
 		e := &election{
-			leases: seat{p.shelf, name}, name: leaseName, me: name,
-			log: slog.New(slog.DiscardHandler), beat: func() {},
+			leases: leaseClient{p.leaseStore, name}, name: leaseName, me: name,
+			log: slog.New(slog.DiscardHandler), checked: func() {},
 		}
 		p.ending.Go(func() {
 			if err := e.run(ctx, p.leads(name)); !errors.Is(err, context.Canceled) {
@@ -118,7 +118,7 @@ func newParliament(t *testing.T, names ...string) *parliament {
 	return p
 }
 
-func (p *parliament) leads(name string) func(context.Context) error {
+func (p *replicas) leads(name string) func(context.Context) error {
 	return func(ctx context.Context) error {
 		p.mu.Lock()
 		p.lead, p.terms = append(p.lead, name), append(p.terms, name)
@@ -134,8 +134,8 @@ func (p *parliament) leads(name string) func(context.Context) error {
 	}
 }
 
-// after lets time pass and returns the leaders.
-func (p *parliament) after(d time.Duration) string {
+// after waits and returns the leaders.
+func (p *replicas) after(d time.Duration) string {
 	<-time.After(d)
 	synctest.Wait()
 	p.mu.Lock()
@@ -143,7 +143,7 @@ func (p *parliament) after(d time.Duration) string {
 	return fmt.Sprint(p.lead)
 }
 
-func (p *parliament) end() {
+func (p *replicas) end() {
 	for _, stop := range p.stops {
 		stop()
 	}
@@ -152,51 +152,51 @@ func (p *parliament) end() {
 
 func TestOneReplicaLeadsAndAnotherFollowsIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := newParliament(t, "a", "b", "c")
+		p := newReplicas(t, "a", "b", "c")
 		defer p.end()
 		if got := p.after(time.Hour); got != "[a]" {
 			t.Errorf("%s lead, want a alone", got)
 		}
-		p.stops["a"]() // it gives the lease back
+		p.stops["a"]() // releases the lease
 		if got := p.after(2 * renewEvery); got != "[b]" && got != "[c]" {
 			t.Errorf("%s lead after a has ended", got)
 		}
-		if changes := *p.shelf.lease.Spec.LeaseTransitions; changes != 2 {
+		if changes := *p.leaseStore.lease.Spec.LeaseTransitions; changes != 2 {
 			t.Errorf("the lease tells of %d changes, want 2", changes)
 		}
 	})
 }
 
-func TestALeaderWithoutAPIServerStopsBeforeAnotherOneBegins(t *testing.T) {
+func TestALeaderWithoutAPIServerStopsBeforeAnotherOneStarts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := newParliament(t, "a", "b")
+		p := newReplicas(t, "a", "b")
 		defer p.end()
 		p.after(time.Minute)
-		p.shelf.cut("a")
+		p.leaseStore.cut("a")
 		if got := p.after(renewWithin + renewEvery); got != "[]" {
-			t.Errorf("%s lead, though a is cut off and its term is not over", got)
+			t.Errorf("%s lead, though a is cut off and its leaseDuration is not over", got)
 		}
-		if got := p.after(term); got != "[b]" {
+		if got := p.after(leaseDuration); got != "[b]" {
 			t.Errorf("%s lead, want b", got)
 		}
-		p.shelf.cut()
+		p.leaseStore.cut()
 		if got := p.after(time.Minute); got != "[b]" {
 			t.Errorf("%s lead after a is back, want b still", got)
 		}
-		p.shelf.cut("a", "b")
+		p.leaseStore.cut("a", "b")
 		p.after(time.Minute)
-		p.shelf.cut()
+		p.leaseStore.cut()
 		if got := p.after(time.Minute); got != "[a]" && got != "[b]" {
 			t.Errorf("%s lead after the API server is back", got)
 		}
 	})
 }
 
-func TestAReplicaWhoseWorkFailsEnds(t *testing.T) {
+func TestAReplicaEndsAfterAnErrorOfItsWork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		broken := errors.New("broken")
-		s := &shelf{}
-		e := &election{leases: seat{s, "a"}, name: leaseName, me: "a", log: slog.New(slog.DiscardHandler), beat: func() {}}
+		s := &leaseStore{}
+		e := &election{leases: leaseClient{s, "a"}, name: leaseName, me: "a", log: slog.New(slog.DiscardHandler), checked: func() {}}
 		if err := e.run(t.Context(), func(context.Context) error { return broken }); !errors.Is(err, broken) {
 			t.Errorf("it ended with %v", err)
 		}

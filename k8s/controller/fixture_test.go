@@ -22,7 +22,7 @@ const (
 	externals = "externalinterfaces.contivpp.io"
 	nodeNets  = "nodenetworks.contivpp.io"
 	leasesOf  = "leases.coordination.k8s.io"
-	room      = "weft-system"
+	namespace = "weft-system"
 )
 
 type lab struct {
@@ -51,10 +51,10 @@ func (l *lab) client() *client.Client {
 	return c
 }
 
-// replica makes a replica that does not run yet.
+// replica returns a replica that does not run.
 func (l *lab) replica(name string, set func(*Config)) *Controller {
 	l.t.Helper()
-	config := Config{Client: l.client(), Namespace: room, Identity: name, Log: slog.New(slog.NewTextHandler(l.t.Output(), nil)).With("replica", name)}
+	config := Config{Client: l.client(), Namespace: namespace, Identity: name, Log: slog.New(slog.NewTextHandler(l.t.Output(), nil)).With("replica", name)}
 	if set != nil {
 		set(&config)
 	}
@@ -80,7 +80,7 @@ func (l *lab) start(what string, run func(ctx context.Context) error) (stop func
 		select {
 		case err := <-ended:
 			if err != nil && !errors.Is(err, context.Canceled) {
-				l.t.Errorf("%s ended with %v", what, err)
+				l.t.Errorf("%s failed: %v", what, err)
 			}
 		case <-time.After(k8stest.Patience):
 			l.t.Errorf("%s does not end", what)
@@ -90,12 +90,12 @@ func (l *lab) start(what string, run func(ctx context.Context) error) (stop func
 	return stop
 }
 
-// watching is a replica that watches and does not lead.
+// watching returns a replica that watches and does not lead.
 func (l *lab) watching(name string) (c *Controller, stop func()) {
 	l.t.Helper()
 	c = l.replica(name, nil)
 	stop = l.start(name, c.overview.Run)
-	l.eventually(name+" has seen everything", func() bool { return c.Ready() == nil })
+	l.eventually(name+" has synced", func() bool { return c.Ready() == nil })
 	return c, stop
 }
 

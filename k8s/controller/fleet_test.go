@@ -16,21 +16,21 @@ import (
 )
 
 var (
-	fleetSeed  = flag.Uint64("fleet.seed", 0, "of TestNoVNIIsEverTwoNetworksOfAFleet; random by default")
-	fleetSteps = flag.Int("fleet.steps", 50_000, "of TestNoVNIIsEverTwoNetworksOfAFleet")
+	fleetSeed  = flag.Uint64("fleet.seed", 0, "of TestNoVNIOfTwoNetworksInAFleet; random by default")
+	fleetSteps = flag.Int("fleet.steps", 50_000, "of TestNoVNIOfTwoNetworksInAFleet")
 )
 
-// fleet is a model of a cluster whose networks are made and deleted while nodes leave, return and are cut off. The rules are the real
-// ones: who gets which VNI, when a network is unused, which nodes say what.
+// fleet is a model of a cluster: networks are created and deleted while nodes leave, return and are disconnected. It calls the real
+// assignVNIs and usageOf.
 type fleet struct {
-	t        *testing.T
-	dice     *rand.Rand
-	made     int
-	networks map[string]*v1.CustomNetwork // those of the API server
-	ledger   vnis
-	said     map[string]*v1.NodeNetwork // those of the API server; a node that is not among them has no tunnels to others
-	nodes    []*fleetNode
-	waited   int // rounds of networks that are deleted and in use
+	t         *testing.T
+	dice      *rand.Rand
+	made      int
+	networks  map[string]*v1.CustomNetwork // in the API server
+	ledger    vnis
+	announced map[string]*v1.NodeNetwork // in the API server; a node without one has no tunnels to others
+	nodes     []*fleetNode
+	waited    int // reconciliations of networks that are deleted and in use
 }
 
 type fleetNode struct {
@@ -44,31 +44,31 @@ type fleetNode struct {
 // attached are the pods of a network on a node.
 type attached struct {
 	network string
-	vni     int32 // of its tunnels; 0: it has none
+	vni     int32 // of its tunnels; 0: no tunnels
 	count   int
 }
 
-// TestNoVNIIsEverTwoNetworksOfAFleet is what networks of 50 nodes may go through. The seed replays it.
-func TestNoVNIIsEverTwoNetworksOfAFleet(t *testing.T) {
+// TestNoVNIOfTwoNetworksInAFleet runs random operations on 50 nodes. The seed replays a run.
+func TestNoVNIOfTwoNetworksInAFleet(t *testing.T) {
 	seed := *fleetSeed
 	if seed == 0 {
 		seed = rand.Uint64()
 	}
 	t.Logf("-fleet.seed %d -fleet.steps %d", seed, *fleetSteps)
 	f := &fleet{
-		t: t, dice: rand.New(rand.NewPCG(seed, 0)), networks: make(map[string]*v1.CustomNetwork), ledger: vnis{}, said: make(map[string]*v1.NodeNetwork),
+		t: t, dice: rand.New(rand.NewPCG(seed, 0)), networks: make(map[string]*v1.CustomNetwork), ledger: vnis{}, announced: make(map[string]*v1.NodeNetwork),
 	}
 	for i := range 50 {
 		f.nodes = append(f.nodes, &fleetNode{name: fmt.Sprintf("n%02d", i), exists: true, pods: make(map[types.UID]*attached)})
 	}
 	actions := slices.Concat(
 		slices.Repeat([]func(*fleetNode){f.follow}, 20), slices.Repeat([]func(*fleetNode){f.start}, 10), slices.Repeat([]func(*fleetNode){f.end}, 8),
-		slices.Repeat([]func(*fleetNode){f.control}, 4), slices.Repeat([]func(*fleetNode){f.heal}, 2),
+		slices.Repeat([]func(*fleetNode){f.reconcile}, 4), slices.Repeat([]func(*fleetNode){f.heal}, 2),
 		[]func(*fleetNode){f.make, f.remove, f.leave, f.comeBack, f.comeBack, f.cutOff},
 	)
 	for range *fleetSteps {
 		actions[f.dice.IntN(len(actions))](f.nodes[f.dice.IntN(len(f.nodes))])
-		f.judge()
+		f.check()
 	}
 	if f.made < 10 || f.waited == 0 {
 		t.Errorf("%d networks were made, and none was deleted while pods used it", f.made)
@@ -106,9 +106,9 @@ func (f *fleet) remove(*fleetNode) {
 	}
 }
 
-// control is a round of the controller.
-func (f *fleet) control(*fleetNode) {
-	said := slices.Collect(maps.Values(f.said))
+// reconcile is a reconciliation by the controller.
+func (f *fleet) reconcile(*fleetNode) {
+	said := slices.Collect(maps.Values(f.announced))
 	for _, name := range slices.Sorted(maps.Keys(f.networks)) {
 		n := f.networks[name]
 		switch {
@@ -130,7 +130,7 @@ func (f *fleet) control(*fleetNode) {
 	}
 }
 
-// follow makes a node take over the networks of the API server, and announce its own.
+// follow makes a node read the networks of the API server and announce its own.
 func (f *fleet) follow(n *fleetNode) {
 	if n.cut || !n.exists {
 		return
@@ -144,7 +144,7 @@ func (f *fleet) follow(n *fleetNode) {
 	}}
 	for uid, a := range n.pods {
 		if o := n.seen[a.network]; o == nil || o.UID != uid || n.isYounger(o) {
-			a.vni = 0 // its network is no more, or is another's: it has no tunnels
+			a.vni = 0 // its network is deleted or younger than another one with its VNI
 		}
 	}
 	for name, o := range n.seen {
@@ -155,7 +155,7 @@ func (f *fleet) follow(n *fleetNode) {
 		}
 		own.Status.Networks = append(own.Status.Networks, said)
 	}
-	f.said[n.name] = own
+	f.announced[n.name] = own
 }
 
 // isYounger reports whether an older network has the VNI of this one.
@@ -183,7 +183,7 @@ func (f *fleet) start(n *fleetNode) {
 			names = append(names, name)
 		}
 	}
-	if slices.Sort(names); len(names) == 0 || f.said[n.name] == nil { // pods wait until the others are told of the node
+	if slices.Sort(names); len(names) == 0 || f.announced[n.name] == nil { // the other nodes do not know the node yet
 		return
 	}
 	o := n.seen[names[f.dice.IntN(len(names))]]
@@ -204,10 +204,10 @@ func (f *fleet) end(n *fleetNode) {
 	}
 }
 
-// leave deletes the Node and its announcement; its pods continue.
+// leave deletes the Node and its announcement. Its pods continue to run.
 func (f *fleet) leave(n *fleetNode) {
 	n.exists = false
-	delete(f.said, n.name)
+	delete(f.announced, n.name)
 }
 
 func (f *fleet) comeBack(n *fleetNode) { n.exists = true }
@@ -216,16 +216,16 @@ func (f *fleet) cutOff(n *fleetNode) { n.cut = true }
 
 func (f *fleet) heal(n *fleetNode) { n.cut = false }
 
-// judge fails the test if pods of two networks send with one VNI on nodes with tunnels to each other.
-func (f *fleet) judge() {
+// check fails the test if pods of two networks use one VNI on nodes with tunnels to each other.
+func (f *fleet) check() {
 	of := make(map[int32]types.UID)
 	for _, n := range f.nodes {
-		if f.said[n.name] == nil {
+		if f.announced[n.name] == nil {
 			continue
 		}
 		for uid, a := range n.pods {
 			if other := of[a.vni]; a.vni != 0 && other != "" && other != uid {
-				f.t.Fatalf("VNI %d is that of two networks, %s and %s, on %s", a.vni, other, uid, n.name)
+				f.t.Fatalf("two networks have VNI %d: %s and %s, on %s", a.vni, other, uid, n.name)
 			}
 			of[a.vni] = uid
 		}

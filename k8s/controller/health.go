@@ -10,18 +10,18 @@ import (
 	"time"
 )
 
-// deaf is the time without a check of the lease after which a replica counts as hung. A failed check counts: if the API server does not
-// answer, a restart does not help.
-const deaf = 2 * time.Minute
+// hungAfter is the time without a check of the lease after which a replica counts as hung. A failed check counts: if the API server does
+// not answer, a restart does not help.
+const hungAfter = 2 * time.Minute
 
-func (c *Controller) beat() {
+func (c *Controller) leaseChecked() {
 	now := time.Now()
-	c.beaten.Store(&now)
+	c.lastCheck.Store(&now)
 }
 
 // Alive returns an error if the replica must be restarted.
 func (c *Controller) Alive() error {
-	if since := time.Since(*c.beaten.Load()); since > deaf {
+	if since := time.Since(*c.lastCheck.Load()); since > hungAfter {
 		return fmt.Errorf("the last check of the lease was %v ago", since.Round(time.Second))
 	}
 	return nil
@@ -38,8 +38,8 @@ func (c *Controller) Ready() error {
 // ServeHealth answers probes at /livez and /readyz until ctx ends.
 func (c *Controller) ServeHealth(ctx context.Context, listener net.Listener) error {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /livez", answer(c.Alive))
-	mux.HandleFunc("GET /readyz", answer(c.Ready))
+	mux.HandleFunc("GET /livez", probe(c.Alive))
+	mux.HandleFunc("GET /readyz", probe(c.Ready))
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second, WriteTimeout: 5 * time.Second}
 	stop := context.AfterFunc(ctx, func() { _ = server.Close() }) // probes need no graceful end
 	defer stop()
@@ -49,12 +49,12 @@ func (c *Controller) ServeHealth(ctx context.Context, listener net.Listener) err
 	return ctx.Err()
 }
 
-func answer(ask func() error) http.HandlerFunc {
+func probe(check func() error) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
-		if err := ask(); err != nil {
+		if err := check(); err != nil {
 			http.Error(w, err.Error(), http.StatusServiceUnavailable)
 			return
 		}
-		_, _ = w.Write([]byte("ok\n")) // the probe may have gone
+		_, _ = w.Write([]byte("ok\n")) // the client may be gone
 	}
 }

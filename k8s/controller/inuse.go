@@ -36,7 +36,7 @@ func (c *Controller) keepInUse(ctx context.Context, n *v1.CustomNetwork, nodes [
 	_, err := client.Bounded(ctx, c.config.Client.Networks().Update, next, metav1.UpdateOptions{})
 	switch {
 	case apierrors.IsConflict(err), apierrors.IsNotFound(err):
-		return nil // the watch shows the change, and the next round decides again
+		return nil // the watch shows the change, and the next reconciliation decides again
 	case err != nil:
 		return fmt.Errorf("write the finalizer of network %s: %w", n.Name, err)
 	case deleting:
@@ -53,26 +53,31 @@ func (c *Controller) isUnused(ctx context.Context, n *v1.CustomNetwork) (bool, e
 	if err != nil {
 		return false, fmt.Errorf("list NodeNetworks: %w", err)
 	}
-	nodes := make([]*v1.NodeNetwork, len(list.Items))
-	for i := range list.Items {
-		nodes[i] = &list.Items[i]
-	}
-	return usageOf(n, nodes) == "", nil
+	return usageOf(n, pointers(list.Items)) == "", nil
 }
 
-// some joins at most five names, and counts the others.
+// pointers returns pointers to the items of a list.
+func pointers[T any](items []T) []*T {
+	pointers := make([]*T, len(items))
+	for i := range items {
+		pointers[i] = &items[i]
+	}
+	return pointers
+}
+
+// some joins up to five names and counts the others.
 func some(names []string) string {
-	const most = 5
-	if len(names) <= most {
+	const limit = 5
+	if len(names) <= limit {
 		return strings.Join(names, ", ")
 	}
-	return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
+	return fmt.Sprintf("%s and %d more", strings.Join(names[:limit], ", "), len(names)-limit)
 }
 
-// usageOf says in one line of bounded length what keeps a deleted network; "": it can be removed. A node that reports the network as closed adds
-// no more pods to it. Older agents do not report that; the network then stays until they are upgraded.
+// usageOf returns why a deleted network is kept, in one line of bounded length; "": it can be removed. A node that reports the network as
+// closed adds no more pods to it. Older agents do not report that; the network then stays until they are upgraded.
 func usageOf(n *v1.CustomNetwork, nodes []*v1.NodeNetwork) string {
-	var pods, unheard []string
+	var pods, unreported []string
 	for _, node := range v1.ByName(slices.Clone(nodes)) {
 		i := slices.IndexFunc(node.Status.Networks, func(o v1.Observed) bool { return o.Name == n.Name })
 		switch {
@@ -80,23 +85,23 @@ func usageOf(n *v1.CustomNetwork, nodes []*v1.NodeNetwork) string {
 			for _, pod := range node.Status.Networks[i].Pods {
 				pods = append(pods, pod+" on "+node.Name)
 			}
-		case i >= 0 || mayHave(n, node):
-			unheard = append(unheard, node.Name)
+		case i >= 0 || mayHavePods(n, node):
+			unreported = append(unreported, node.Name)
 		}
 	}
 	var parts []string
 	if len(pods) > 0 {
 		parts = append(parts, "it is used by "+some(pods))
 	}
-	if len(unheard) > 0 {
-		parts = append(parts, "waiting for nodes to report their pods: "+some(unheard))
+	if len(unreported) > 0 {
+		parts = append(parts, "waiting for nodes to report their pods: "+some(unreported))
 	}
 	return strings.Join(parts, "; ")
 }
 
-// mayHave reports whether a node that does not list the network may have pods on it: the node could not apply the network, has just
+// mayHavePods reports whether a node that does not list the network may have pods on it: the node could not apply the network, has just
 // joined, or is ready and will list the network soon.
-func mayHave(n *v1.CustomNetwork, node *v1.NodeNetwork) bool {
+func mayHavePods(n *v1.CustomNetwork, node *v1.NodeNetwork) bool {
 	return slices.ContainsFunc(node.Status.Refused, func(r v1.Refusal) bool { return r.Name == n.Name }) ||
 		node.Status.Version == "" || meta.IsStatusConditionTrue(node.Status.Conditions, v1.ConditionReady)
 }

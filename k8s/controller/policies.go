@@ -35,7 +35,7 @@ type policyReporter struct {
 	limit    flowcontrol.RateLimiter
 }
 
-// newPolicyReporter makes a reporter, which runs once. It sends nothing before Run.
+// newPolicyReporter returns a reporter for one Run. It sends no request before Run.
 func newPolicyReporter(client *client.Client, log *slog.Logger) *policyReporter {
 	r := &policyReporter{client: client, log: log, watches: informer.NewGroup(log), limit: events.NewLimit()}
 	r.keys = informer.NewQueue[string](time.Second, 5*time.Minute)

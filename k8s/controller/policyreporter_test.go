@@ -17,7 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// policy puts a NetworkPolicy of a generation.
+// policy writes a NetworkPolicy with a generation.
 func (l *lab) policy(name string, generation int64, set ...func(*networkingv1.NetworkPolicy)) {
 	p := &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{
 		Namespace: "shop", Name: name, UID: types.UID("uid of " + name), Generation: generation,
@@ -48,7 +48,7 @@ func (l *lab) reportPolicies() (stop func()) {
 	return stop
 }
 
-// policyEvents lists the Events on NetworkPolicies, by the name of the object.
+// policyEvents returns the names of the NetworkPolicies with Events.
 func (l *lab) policyEvents() []string {
 	l.t.Helper()
 	list, err := l.client().Events("").List(l.t.Context(), metav1.ListOptions{})
@@ -63,7 +63,7 @@ func (l *lab) policyEvents() []string {
 	return names
 }
 
-// awaitEvents waits until these NetworkPolicies have Events, one for each time they are named.
+// awaitEvents waits until the NetworkPolicies have Events, one for each occurrence of the name.
 func (l *lab) awaitEvents(names ...string) {
 	l.t.Helper()
 	l.eventually(fmt.Sprintf("the events are of %v", names), func() bool { return slices.Equal(l.policyEvents(), names) })
@@ -92,7 +92,7 @@ func TestANetworkPolicyIsReportedOnceForEachGeneration(t *testing.T) {
 	stop := l.reportPolicies()
 	l.awaitEvents("a")
 	l.policy("a", 1, func(p *networkingv1.NetworkPolicy) { p.Labels = map[string]string{"team": "blue"} })
-	l.policy("b", 1) // is reported after the change
+	l.policy("b", 1) // reported after the change
 	l.awaitEvents("a", "b")
 	l.policy("a", 2)
 	l.awaitEvents("a", "a", "b")
@@ -105,7 +105,7 @@ func TestANetworkPolicyIsReportedOnceForEachGeneration(t *testing.T) {
 	l.awaitEvents("a", "a", "a", "b", "c")
 }
 
-func TestANetworkPolicyIsReportedWhenTheAPIServerTakesEventsAgain(t *testing.T) {
+func TestANetworkPolicyIsReportedWhenTheAPIServerAcceptsEventsAgain(t *testing.T) {
 	l := newLab(t)
 	var refused atomic.Int64
 	l.Fail(func(r *http.Request) int {

@@ -17,7 +17,7 @@ func aged(name string, hours int) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Name: name, CreationTimestamp: at, Generation: 2}
 }
 
-func TestVNIsAreGivenOnceAndToOneNetworkEach(t *testing.T) {
+func TestVNIsAreUnique(t *testing.T) {
 	with := func(m metav1.ObjectMeta) metav1.ObjectMeta {
 		m.UID = types.UID(m.Name)
 		return m
@@ -33,10 +33,10 @@ func TestVNIsAreGivenOnceAndToOneNetworkEach(t *testing.T) {
 		given vnis
 		want  string
 	}{
-		{"nothing is given yet", nil, "map[1048577:has 1048579:old 1048580:given 1048581:new]"},
-		{"what is given stays", vnis{1048580: "given"}, "map[1048577:has 1048579:old 1048580:given 1048581:new]"},
-		{"what is given to a network that is no more is free at the next time", vnis{1048579: "gone"}, "map[1048577:has 1048580:old 1048581:given 1048582:new]"},
-		{"a status does not take what is another's", vnis{1048577: "old"}, "map[1048577:old 1048579:has 1048580:given 1048581:new]"},
+		{"no previous assignments", nil, "map[1048577:has 1048579:old 1048580:given 1048581:new]"},
+		{"previous assignments stay", vnis{1048580: "given"}, "map[1048577:has 1048579:old 1048580:given 1048581:new]"},
+		{"the VNI of a deleted network is free in the next call", vnis{1048579: "gone"}, "map[1048577:has 1048580:old 1048581:given 1048582:new]"},
+		{"the VNI of a status is assigned to another network", vnis{1048577: "old"}, "map[1048577:old 1048579:has 1048580:given 1048581:new]"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if got := fmt.Sprint(assignVNIs(tt.given, networks)); got != tt.want {
@@ -59,15 +59,15 @@ func TestANetworkIsUnusedWhenEachNodeReportsIt(t *testing.T) {
 		node v1.NodeNetworkStatus
 		want string
 	}{
-		{"it has no pods and takes none", saying(2), ""},
-		{"it has a pod", saying(2, "shop/a"), "it is used by shop/a on n1"},
-		{"it has many pods", saying(3, "s/1", "s/2", "s/3", "s/4", "s/5", "s/6"), "it is used by s/1 on n1, s/2 on n1, s/3 on n1, s/4 on n1, s/5 on n1 and 1 more"},
-		{"it is an older agent, or its definition is: neither knows of closing", open, "waiting for nodes to report their pods: n1"},
-		{"it has not seen the deletion", saying(1), "waiting for nodes to report their pods: n1"},
-		{"it has just joined", v1.NodeNetworkStatus{}, "waiting for nodes to report their pods: n1"},
-		{"it is about to list the network", v1.NodeNetworkStatus{Version: "v1", Conditions: ready}, "waiting for nodes to report their pods: n1"},
-		{"it has left the network as it was", v1.NodeNetworkStatus{Version: "v1", Refused: []v1.Refusal{{Name: "blue"}}}, "waiting for nodes to report their pods: n1"},
-		{"it serves no pods and never had the network", v1.NodeNetworkStatus{Version: "v1"}, ""},
+		{"closed without pods", saying(2), ""},
+		{"closed with a pod", saying(2, "shop/a"), "it is used by shop/a on n1"},
+		{"closed with many pods", saying(3, "s/1", "s/2", "s/3", "s/4", "s/5", "s/6"), "it is used by s/1 on n1, s/2 on n1, s/3 on n1, s/4 on n1, s/5 on n1 and 1 more"},
+		{"an agent that does not report closed networks", open, "waiting for nodes to report their pods: n1"},
+		{"reports an older generation", saying(1), "waiting for nodes to report their pods: n1"},
+		{"has just joined", v1.NodeNetworkStatus{}, "waiting for nodes to report their pods: n1"},
+		{"ready and without the network", v1.NodeNetworkStatus{Version: "v1", Conditions: ready}, "waiting for nodes to report their pods: n1"},
+		{"refused the network", v1.NodeNetworkStatus{Version: "v1", Refused: []v1.Refusal{{Name: "blue"}}}, "waiting for nodes to report their pods: n1"},
+		{"not ready and without the network", v1.NodeNetworkStatus{Version: "v1"}, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			usage := usageOf(n, []*v1.NodeNetwork{{ObjectMeta: named("n1"), Status: tt.node}})
@@ -89,10 +89,10 @@ func TestANetworkIsReadyWhenAllNodesHaveIt(t *testing.T) {
 		status, reason string
 		ready          int32
 	}{
-		{"all have it", []v1.NodeNetworkStatus{has, has}, "True", v1.ReasonInUse, 2},
-		{"no node has announced anything", nil, "Unknown", v1.ReasonPending, 0},
-		{"one is behind", []v1.NodeNetworkStatus{behind, has}, "False", v1.ReasonPending, 1},
-		{"a refusal says more than a delay", []v1.NodeNetworkStatus{behind, refuses, {}}, "False", v1.ReasonRefused, 0},
+		{"all nodes have it", []v1.NodeNetworkStatus{has, has}, "True", v1.ReasonInUse, 2},
+		{"no announcements", nil, "Unknown", v1.ReasonPending, 0},
+		{"one node has an older generation", []v1.NodeNetworkStatus{behind, has}, "False", v1.ReasonPending, 1},
+		{"a refusal has precedence over a delay", []v1.NodeNetworkStatus{behind, refuses, {}}, "False", v1.ReasonRefused, 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var nodes []*v1.NodeNetwork
@@ -138,11 +138,11 @@ func TestAnExternalInterfaceIsReadyWhenItsNodesHaveIt(t *testing.T) {
 		nodes                   []v1.NodeNetworkStatus
 		status, reason, message string
 	}{
-		{"all have it", []v1.NodeNetworkStatus{said(2, ""), said(2, "")}, "True", v1.ReasonInUse, "all nodes of the list have the interface"},
-		{"nodes that are not of the list do not count", []v1.NodeNetworkStatus{said(2, ""), said(2, ""), said(2, "no such link")}, "True", v1.ReasonInUse, "all nodes of the list have the interface"},
-		{"one says nothing", []v1.NodeNetworkStatus{said(2, "")}, "False", v1.ReasonPending, "node n2: it has not reported generation 2 yet"},
-		{"one is behind", []v1.NodeNetworkStatus{said(1, ""), said(2, "")}, "False", v1.ReasonPending, "node n1: it has not reported generation 2 yet"},
-		{"a refusal says more than a delay", []v1.NodeNetworkStatus{said(1, ""), said(2, "no such link")}, "False", v1.ReasonRefused, "node n2: no such link"},
+		{"all nodes have it", []v1.NodeNetworkStatus{said(2, ""), said(2, "")}, "True", v1.ReasonInUse, "all nodes of the list have the interface"},
+		{"other nodes are ignored", []v1.NodeNetworkStatus{said(2, ""), said(2, ""), said(2, "no such link")}, "True", v1.ReasonInUse, "all nodes of the list have the interface"},
+		{"one node has not reported", []v1.NodeNetworkStatus{said(2, "")}, "False", v1.ReasonPending, "node n2: it has not reported generation 2 yet"},
+		{"one node has an older generation", []v1.NodeNetworkStatus{said(1, ""), said(2, "")}, "False", v1.ReasonPending, "node n1: it has not reported generation 2 yet"},
+		{"a refusal has precedence over a delay", []v1.NodeNetworkStatus{said(1, ""), said(2, "no such link")}, "False", v1.ReasonRefused, "node n2: no such link"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var nodes []*v1.NodeNetwork
@@ -172,10 +172,10 @@ func TestTheStatusOfAPool(t *testing.T) {
 		reason  string
 		claimed int64
 	}{
-		{"blocks are left", []*v1.IPPool{p}, []*v1.IPBlock{block("10.1.0.0/26")}, v1.ReasonInUse, 1},
-		{"no block is left", []*v1.IPPool{p}, []*v1.IPBlock{block("10.1.0.0/26"), block("10.1.0.64/26")}, v1.ReasonNoBlocks, 2},
-		{"it is disabled", []*v1.IPPool{off}, nil, v1.ReasonDisabled, 0},
-		{"an older pool has the addresses", []*v1.IPPool{p, older}, nil, v1.ReasonOverlap, 0},
+		{"free blocks", []*v1.IPPool{p}, []*v1.IPBlock{block("10.1.0.0/26")}, v1.ReasonInUse, 1},
+		{"no free block", []*v1.IPPool{p}, []*v1.IPBlock{block("10.1.0.0/26"), block("10.1.0.64/26")}, v1.ReasonNoBlocks, 2},
+		{"disabled", []*v1.IPPool{off}, nil, v1.ReasonDisabled, 0},
+		{"overlaps an older pool", []*v1.IPPool{p, older}, nil, v1.ReasonOverlap, 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			got := poolStatus(tt.pools[0], tt.pools, tt.blocks)

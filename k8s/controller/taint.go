@@ -24,9 +24,9 @@ func isTainted(n *corev1.Node) bool { return slices.ContainsFunc(n.Spec.Taints, 
 
 func isNotReady(t corev1.Taint) bool { return t.Key == TaintNotReady }
 
-// wronglyTainted lists the nodes that have the taint although their agents serve pods. Announcements for an earlier node of the same name do
-// not count.
-func (o *overview) wronglyTainted() []*corev1.Node {
+// staleTaints returns the nodes that have the taint although their agents serve pods. It ignores announcements for an earlier node of the
+// same name.
+func (o *overview) staleTaints() []*corev1.Node {
 	if o.machines == nil {
 		return nil
 	}
@@ -55,7 +55,7 @@ func (c *Controller) untaint(ctx context.Context, n *corev1.Node) error {
 	_, err = c.config.Client.Nodes().Patch(ctx, n.Name, types.MergePatchType, patch, metav1.PatchOptions{})
 	switch {
 	case apierrors.IsConflict(err), apierrors.IsNotFound(err):
-		return nil // the watch shows it
+		return nil // the watch shows the change
 	case err != nil:
 		return fmt.Errorf("remove taint %s from node %s: %w", TaintNotReady, n.Name, err)
 	}

@@ -13,7 +13,7 @@ import (
 	v1 "github.com/weftnet/weft/k8s/api/v1"
 )
 
-// says makes the agent of the node n1 with the UID announce whether it serves pods.
+// says writes the announcement of the node n1 with the UID.
 func (l *lab) says(c *Controller, node types.UID, ready metav1.ConditionStatus) {
 	l.t.Helper()
 	said := &v1.NodeNetwork{ObjectMeta: named("n1")}
@@ -27,10 +27,10 @@ func (l *lab) says(c *Controller, node types.UID, ready metav1.ConditionStatus) 
 	})
 }
 
-// taints returns the taints of n1 after a round.
+// taints returns the taints of n1 after a reconciliation.
 func (l *lab) taints(c *Controller) (keys []string) {
 	l.t.Helper()
-	if err := c.round(l.t.Context()); err != nil {
+	if err := c.reconcile(l.t.Context()); err != nil {
 		l.t.Fatal(err)
 	}
 	var n corev1.Node
@@ -97,7 +97,7 @@ func TestNodesAreNotWatchedWithoutUntaint(t *testing.T) {
 	l := newLab(t)
 	c, _ := l.watching("a")
 	l.Put("nodes", &corev1.Node{ObjectMeta: named("n1"), Spec: corev1.NodeSpec{Taints: []corev1.Taint{{Key: TaintNotReady}}}})
-	if err := c.round(t.Context()); err != nil {
+	if err := c.reconcile(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	for _, r := range l.Requests() {

@@ -25,11 +25,11 @@ const (
 // vnis holds the UID of the network of each VNI.
 type vnis map[int32]string
 
-// assignVNIs assigns an unused VNI to each network without one, the oldest network first. It returns the new assignments, without deleted
-// networks. The networks must have been read after given, the previous assignments, which stay.
-func assignVNIs(given vnis, networks []*v1.CustomNetwork) vnis {
+// assignVNIs assigns an unused VNI to each network without one, the oldest network first, and keeps previous assignments. It returns the
+// assignments without deleted networks. The networks must have been read after previous.
+func assignVNIs(previous vnis, networks []*v1.CustomNetwork) vnis {
 	known, taken := make(map[string]int32), make(map[int32]bool)
-	for vni, uid := range given {
+	for vni, uid := range previous {
 		known[uid], taken[vni] = vni, true
 	}
 	for _, n := range networks {
@@ -47,14 +47,14 @@ func assignVNIs(given vnis, networks []*v1.CustomNetwork) vnis {
 			continue
 		case n.Spec.VNI != nil:
 			continue
-		case n.Status.VNI != 0 && now[n.Status.VNI] == "" && given[n.Status.VNI] == "":
-			now[n.Status.VNI] = uid // its record is lost
+		case n.Status.VNI != 0 && now[n.Status.VNI] == "" && previous[n.Status.VNI] == "":
+			now[n.Status.VNI] = uid // the ledger was lost
 			continue
 		}
 		for taken[next] && next < lastVNI {
 			next++
 		}
-		if !taken[next] { // else there are sixteen million networks
+		if !taken[next] { // else all VNIs are assigned
 			now[next], taken[next] = uid, true
 		}
 	}
@@ -64,12 +64,12 @@ func assignVNIs(given vnis, networks []*v1.CustomNetwork) vnis {
 // ledgerName is the ConfigMap of the VNIs: its keys are VNIs, its values the networks' UIDs.
 const ledgerName = "weft-vnis"
 
-// giveVNIs assigns VNIs: first in the ledger, whose resource version admits only one of several writers, then in the networks' status. The
-// next round does what fails.
-func (c *Controller) giveVNIs(ctx context.Context) error {
+// assignMissingVNIs assigns VNIs: first in the ledger, whose resource version admits only one of several writers, then in the networks' status. The
+// next reconciliation retries what fails.
+func (c *Controller) assignMissingVNIs(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 4*client.RequestTimeout)
 	defer cancel()
-	ledger, given, err := c.readLedger(ctx)
+	ledger, previous, err := c.readLedger(ctx)
 	if err != nil {
 		return err
 	}
@@ -79,12 +79,9 @@ func (c *Controller) giveVNIs(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("list CustomNetworks: %w", err)
 	}
-	networks := make([]*v1.CustomNetwork, len(list.Items))
-	for i := range list.Items {
-		networks[i] = &list.Items[i]
-	}
-	now := assignVNIs(given, networks)
-	if !maps.Equal(now, given) {
+	networks := pointers(list.Items)
+	now := assignVNIs(previous, networks)
+	if !maps.Equal(now, previous) {
 		if err := c.writeLedger(ctx, ledger, now); err != nil {
 			return err
 		}
@@ -95,12 +92,12 @@ func (c *Controller) giveVNIs(ctx context.Context) error {
 	}
 	var errs []error
 	for _, n := range networks {
-		errs = append(errs, c.giveVNI(ctx, n, has[string(n.UID)]))
+		errs = append(errs, c.writeVNI(ctx, n, has[string(n.UID)]))
 	}
 	return errors.Join(errs...)
 }
 
-func (c *Controller) giveVNI(ctx context.Context, n *v1.CustomNetwork, vni int32) error {
+func (c *Controller) writeVNI(ctx context.Context, n *v1.CustomNetwork, vni int32) error {
 	if n.Spec.VNI != nil || vni == 0 || n.Status.VNI == vni {
 		return nil
 	}
@@ -108,11 +105,11 @@ func (c *Controller) giveVNI(ctx context.Context, n *v1.CustomNetwork, vni int32
 	if _, err := c.config.Client.Networks().UpdateStatus(ctx, n, metav1.UpdateOptions{}); err != nil {
 		return fmt.Errorf("assign VNI %d to network %s: %w", vni, n.Name, err)
 	}
-	c.config.Log.Info("network has a VNI", "network", n.Name, "vni", vni)
+	c.config.Log.Info("VNI assigned", "network", n.Name, "vni", vni)
 	return nil
 }
 
-// readLedger returns the ledger's object, nil if there is none, and its content.
+// readLedger returns the ledger's object, nil if it does not exist, and its content.
 func (c *Controller) readLedger(ctx context.Context) (*corev1.ConfigMap, vnis, error) {
 	ledger, err := c.config.Client.ConfigMaps(c.config.Namespace).Get(ctx, ledgerName, metav1.GetOptions{})
 	switch {
@@ -121,15 +118,15 @@ func (c *Controller) readLedger(ctx context.Context) (*corev1.ConfigMap, vnis, e
 	case err != nil:
 		return nil, nil, fmt.Errorf("read ConfigMap %s: %w", ledgerName, err)
 	}
-	given := make(vnis, len(ledger.Data))
+	previous := make(vnis, len(ledger.Data))
 	for key, uid := range ledger.Data {
 		vni, err := strconv.ParseInt(key, 10, 32)
 		if err != nil {
-			return nil, nil, fmt.Errorf("ConfigMap %s: %q is no VNI: remove this key", ledgerName, key)
+			return nil, nil, fmt.Errorf("ConfigMap %s: key %q is not a VNI: remove it", ledgerName, key)
 		}
-		given[int32(vni)] = uid
+		previous[int32(vni)] = uid
 	}
-	return ledger, given, nil
+	return ledger, previous, nil
 }
 
 // writeLedger replaces the content of the ledger if its version has not changed.
