@@ -264,8 +264,8 @@ func TestBVIHasStaticL2FIBEntryThatFollowsItsMAC(t *testing.T) {
 			t.Errorf("%+v, wanted %+v", list, want)
 		}
 		b.engine.Look(func(s modeltest.State) {
-			fixed := []forward.FixedMAC{{MAC: frame.MAC(mac), Interface: uint32(loop), Static: true}}
-			if e := s.Bridges[1]; e.BVI != uint32(loop) || len(e.Members) != 0 || !slices.Equal(e.Fixed, fixed) {
+			fixed := []forward.ConfiguredMAC{{MAC: frame.MAC(mac), Interface: uint32(loop), Static: true}}
+			if e := s.Bridges[1]; e.BVI != uint32(loop) || len(e.Members) != 0 || !slices.Equal(e.Configured, fixed) {
 				t.Errorf("the packet path has %+v", e)
 			}
 		})

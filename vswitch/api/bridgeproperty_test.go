@@ -266,7 +266,7 @@ func (m *bridgeMachine) checkEngine(t *rapid.T, s modeltest.State) {
 		if e.BVI != uint32(b.bvi) || n != len(b.members) || e.Learn != b.learn || e.Age.Minutes() != float64(b.age) {
 			t.Fatalf("the packet path has %+v, wanted %+v", e, b)
 		}
-		for _, f := range e.Fixed {
+		for _, f := range e.Configured {
 			if r := b.macs[f.MAC]; r.on != index(f.Interface) || r.static != f.Static || r.filter != f.Filter {
 				t.Fatalf("the packet path has %+v, wanted %+v", f, r)
 			}

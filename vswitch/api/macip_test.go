@@ -65,7 +65,7 @@ func macipRules(prefixes ...string) []acl_types.MacipACLRule {
 
 // filtered reports whether the packet path has a MACIP filter for an interface.
 func (r testServer) filtered(index interface_types.InterfaceIndex) (filtered bool) {
-	r.engine.Look(func(s modeltest.State) { filtered = s.Interfaces[uint32(index)].Senders != nil })
+	r.engine.Look(func(s modeltest.State) { filtered = s.Interfaces[uint32(index)].MACIP != nil })
 	return filtered
 }
 

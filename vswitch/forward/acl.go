@@ -14,13 +14,13 @@ import (
 type ACLRule struct {
 	Permit              bool
 	Source, Destination netip.Prefix // both of the same family; host bits are ignored
-	Protocol            uint8        // 0: any, and what follows is ignored
-	Sources             PortRange    // source ports, or types of ICMP
-	Destinations        PortRange    // destination ports, or codes of ICMP
-	TCPMask, TCPFlags   uint8        // of TCP: the flags under the mask must equal TCPFlags
+	Protocol            uint8        // 0: any protocol, and the fields below are ignored
+	Sources             PortRange    // source ports, or ICMP types
+	Destinations        PortRange    // destination ports, or ICMP codes
+	TCPMask, TCPFlags   uint8        // TCP flags under the mask must equal TCPFlags
 }
 
-// PortRange is a range of ports, or of types or codes of ICMP. Both ends are part of it.
+// PortRange is a range of ports, or of ICMP types or codes. Both ends are included.
 type PortRange struct{ First, Last uint16 }
 
 // ACLFilter is a compiled list of ACL rules, which decide about the IP packets that an interface receives. It is never changed, and
@@ -35,20 +35,20 @@ type PortRange struct{ First, Last uint16 }
 // In contrast to VPP a second fragment header or more than eight extension headers end the walk over the headers, and a frame with more
 // than two VLAN tags is dropped: Linux unpacks any number of priority tags.
 type ACLFilter struct {
-	rules [families][256][]aclRule // by protocol, with the rules for any protocol in between
+	rules [families][256][]aclRule // by protocol; each list includes the rules for any protocol
 }
 
-// The families of rules.
+// Address families of rules.
 const (
 	acl4 = iota
 	acl6
 	families
 )
 
-// icmpOf is ICMP's protocol number in each family.
+// icmpOf is the protocol number of ICMP in each family.
 var icmpOf = [families]uint8{frame.ProtocolICMP, frame.ProtocolICMPv6}
 
-// aclRule is a rule for one protocol. It is small, because a rule for any protocol is there 256 times.
+// aclRule is a rule for one protocol. It is small, because a rule for any protocol is stored 256 times.
 type aclRule struct {
 	sources, destinations PortRange
 	tcpMask, tcpFlags     uint8
@@ -58,13 +58,13 @@ type aclRule struct {
 
 type aclAddresses struct{ source, destination aclPrefix }
 
-// aclPrefix is a prefix as words; an IPv4 address is in low alone.
+// aclPrefix is a prefix as words; an IPv4 prefix uses the low words only.
 type aclPrefix struct{ high, low, highMask, lowMask uint64 }
 
-// upperLayer is what rules look at behind the IP header.
+// upperLayer holds the fields of the upper layer header that rules match.
 type upperLayer struct {
 	protocol       uint8
-	later          bool // a fragment that is not the first
+	later          bool // not the first fragment
 	hasPorts       bool // source and destination are valid
 	hasFlags       bool // flags are valid
 	source, target uint16
@@ -109,16 +109,16 @@ func (p aclPrefix) contains(high, low uint64) bool {
 	return high&p.highMask == p.high && low&p.lowMask == p.low
 }
 
-// refuses returns the reason to drop a frame, or kept.
-func (f *ACLFilter) refuses(in *iface, b []byte) reason {
+// dropReason returns the reason to drop a frame, or noDrop.
+func (f *ACLFilter) dropReason(in *iface, b []byte) reason {
 	if len(b) < frame.EthernetLen {
-		return kept // no interface takes it
+		return noDrop // dropped later: too short for an Ethernet header
 	}
 	kind, at := frame.Ethernet(b).Network()
 	switch kind {
 	case frame.TypeIPv4:
 		if u, ok := upperOf4(b[at:]); ok && f.permits(acl4, b[at:], u) {
-			return kept
+			return noDrop
 		}
 		if in.l2.slot != 0 {
 			return dropACLBridged4
@@ -126,7 +126,7 @@ func (f *ACLFilter) refuses(in *iface, b []byte) reason {
 		return dropACL4
 	case frame.TypeIPv6:
 		if u, ok := upperOf6(b[at:]); ok && f.permits(acl6, b[at:], u) {
-			return kept
+			return noDrop
 		}
 		if in.l2.slot != 0 {
 			return dropACLBridged6
@@ -135,12 +135,12 @@ func (f *ACLFilter) refuses(in *iface, b []byte) reason {
 	case frame.TypeVLAN, frame.TypeQinQ:
 		return dropACLTags
 	}
-	return kept
+	return noDrop
 }
 
-// admitsPlain reports whether a frame of n bytes that begins with h is permitted. It returns false as well for frames that it leaves to
-// refuses: fragments, and those with tags, options or extension headers.
-func (f *ACLFilter) admitsPlain(h []byte, n int) bool {
+// permitsPlain reports whether a frame of n bytes with the head h is permitted. It also returns false for frames that only
+// dropReason handles: fragments, and those with tags, options or extension headers.
+func (f *ACLFilter) permitsPlain(h []byte, n int) bool {
 	const ip4, ip6 = frame.EthernetLen + frame.IPv4Len, frame.EthernetLen + frame.IPv6Len
 	switch frame.Ethernet(h).Type() {
 	case frame.TypeIPv4:
@@ -159,10 +159,10 @@ func (f *ACLFilter) admitsPlain(h []byte, n int) bool {
 	return true
 }
 
-// aclPortsLen is how many bytes of the upper layer VPP wants in the packet before it looks at ports.
+// aclPortsLen is the number of upper layer bytes that VPP requires in the packet before it matches ports.
 const aclPortsLen = 8
 
-// upperOf4 finds the upper layer of an IPv4 packet; false if its header is cut or says that it is shorter than any.
+// upperOf4 finds the upper layer of an IPv4 packet; false if the header is truncated or its length field is invalid.
 func upperOf4(p []byte) (upperLayer, bool) {
 	if len(p) < frame.IPv4Len {
 		return upperLayer{}, false
@@ -181,7 +181,7 @@ func upperOf4(p []byte) (upperLayer, bool) {
 	}
 }
 
-// upperOf6 finds the upper layer of an IPv6 packet; false if its header is cut.
+// upperOf6 finds the upper layer of an IPv6 packet; false if the header is truncated.
 func upperOf6(p []byte) (upperLayer, bool) {
 	if len(p) < frame.IPv6Len {
 		return upperLayer{}, false
@@ -196,7 +196,7 @@ func upperOf6(p []byte) (upperLayer, bool) {
 	return readUpper(acl6, u.Protocol, p[u.Offset:]), true
 }
 
-// readUpper reads an upper layer that begins with at least aclPortsLen bytes.
+// readUpper reads an upper layer of at least aclPortsLen bytes.
 func readUpper(family int, protocol uint8, b []byte) upperLayer {
 	u := upperLayer{protocol: protocol, hasPorts: true}
 	switch protocol {
@@ -211,10 +211,10 @@ func readUpper(family int, protocol uint8, b []byte) upperLayer {
 	return u
 }
 
-// tcpFlagsAt is where the flags are in a TCP header.
+// tcpFlagsAt is the offset of the flags in a TCP header.
 const tcpFlagsAt = 13
 
-// permits decides about a packet by the first rule that matches.
+// permits returns the action of the first matching rule; without one it denies.
 func (f *ACLFilter) permits(family int, ip []byte, u upperLayer) bool {
 	list := f.rules[family][u.protocol]
 	for i := range list {
@@ -240,26 +240,26 @@ func (a *aclAddresses) match(family int, ip []byte) bool {
 		a.destination.contains(binary.BigEndian.Uint64(ip[24:]), binary.BigEndian.Uint64(ip[32:]))
 }
 
-// MACIPRule permits or denies a sender: frames whose source MAC, under Mask, is MAC's and whose source address is in
-// Prefix. A rule is of its prefix's family; one of IPv4 judges ARP, too.
+// MACIPRule permits or denies frames with a source MAC that matches MAC under Mask and a source address in Prefix. A rule for an
+// IPv4 prefix also matches ARP.
 type MACIPRule struct {
 	Permit    bool
 	MAC, Mask frame.MAC
-	Prefix    netip.Prefix // its host bits mean nothing
+	Prefix    netip.Prefix // host bits are ignored
 }
 
-// MACIPFilter judges what an interface receives by its senders, as VPP's MACIP ACLs do: a frame that no rule matches is
-// dropped, whatever it is. It is never changed, and may be several interfaces'.
+// MACIPFilter filters received frames by source MAC and source address, as VPP's MACIP ACLs do: a frame that no rule matches is
+// dropped, whatever its type. It is immutable, and interfaces may share it.
 //
-// IP is judged by its source, whatever that is: a DHCP client needs a rule for 0.0.0.0/32, duplicate address detection
-// one for ::/128, and neighbour discovery one for the link-local address. ARP is judged by its sender, whose MAC must
-// match in both places. Beyond VPP, a neighbour advertisement's target and its MAC must be ones that the sender may use:
-// else a pod could take any address of its link by saying so.
+// IP packets match by source address, without exceptions: a DHCP client needs a rule for 0.0.0.0/32, duplicate address detection
+// one for ::/128, and neighbour discovery one for the link-local address. ARP matches by sender address, and the sender MAC must
+// equal the source MAC. Unlike VPP, the filter also checks the target of neighbour advertisements and its MAC; otherwise a pod
+// could claim any address on its link.
 type MACIPFilter struct {
 	rules []macipRule
 }
 
-// macipRule is a rule as words to compare.
+// macipRule is a rule as words.
 type macipRule struct {
 	sender
 	macMask, highMask, lowMask uint64
@@ -267,14 +267,14 @@ type macipRule struct {
 	permit                     bool
 }
 
-// sender is who a frame says that it comes from; an IPv4 address is in low alone.
+// sender is the source of a frame; an IPv4 address is in low alone.
 type sender struct {
 	mac, high, low uint64
 	v6             bool
 }
 
-// NewMACIPFilter makes a filter. As in VPP the rules' order means nothing: of several that match, the one whose kind, of
-// masks' and prefixes' lengths, is more specific or has more rules decides, then the later one.
+// NewMACIPFilter compiles rules. As in VPP their order is irrelevant: of several matching rules, the one decides that has the
+// more specific mask and prefix length, or a combination of lengths that more rules have, then the later one.
 func NewMACIPFilter(rules []MACIPRule) *MACIPFilter {
 	f := &MACIPFilter{}
 	for _, r := range rules {
@@ -291,7 +291,7 @@ func NewMACIPFilter(rules []MACIPRule) *MACIPFilter {
 	return f
 }
 
-// compileMACIP turns a rule into words; count is how many of its kind there are.
+// compileMACIP converts a rule to words; count is the number of rules with the same mask and prefix lengths.
 func compileMACIP(r MACIPRule, count int) macipRule {
 	c := macipRule{permit: r.Permit, macMask: macWord(r.Mask)}
 	c.metric = r.Prefix.Bits() + bits.OnesCount64(c.macMask) + 10*count
@@ -316,8 +316,8 @@ func macWord(m frame.MAC) uint64 {
 	return uint64(binary.BigEndian.Uint16(m[:]))<<32 | uint64(binary.BigEndian.Uint32(m[2:]))
 }
 
-// admits judges a frame.
-func (f *MACIPFilter) admits(b []byte) bool {
+// permits reports whether a received frame is permitted.
+func (f *MACIPFilter) permits(b []byte) bool {
 	if len(b) < frame.EthernetLen {
 		return false
 	}
@@ -335,26 +335,26 @@ func (f *MACIPFilter) admits(b []byte) bool {
 		s.low = uint64(binary.BigEndian.Uint32(packet[14:]))
 	case kind == frame.TypeIPv6 && len(packet) >= frame.IPv6Len:
 		s.v6, s.high, s.low = true, binary.BigEndian.Uint64(packet[8:]), binary.BigEndian.Uint64(packet[16:])
-		if !f.admitsAdvert(s, packet) {
+		if !f.permitsAdvertisement(s, packet) {
 			return false
 		}
 	default:
 		return false
 	}
-	return f.permits(s)
+	return f.match(s)
 }
 
-// admitsIPv4 says that the frame that begins so is an untagged one of IPv4, and admitted.
-func (f *MACIPFilter) admitsIPv4(b []byte) bool {
+// permitsPlainIPv4 reports whether b is the head of an untagged IPv4 frame that is permitted.
+func (f *MACIPFilter) permitsPlainIPv4(b []byte) bool {
 	if len(b) < frame.EthernetLen+frame.IPv4Len || frame.Ethernet(b).Type() != frame.TypeIPv4 {
 		return false
 	}
-	return f.permits(sender{mac: macWord(frame.Ethernet(b).Source()), low: uint64(binary.BigEndian.Uint32(b[frame.EthernetLen+12:]))})
+	return f.match(sender{mac: macWord(frame.Ethernet(b).Source()), low: uint64(binary.BigEndian.Uint32(b[frame.EthernetLen+12:]))})
 }
 
-// admitsAdvert judges what a neighbour advertisement says; other packets it admits. One that is malformed nobody
-// believes, but a receiver may read it in another way than we do.
-func (f *MACIPFilter) admitsAdvert(s sender, b []byte) bool {
+// permitsAdvertisement checks a neighbour advertisement and permits every other packet. A malformed advertisement is denied,
+// because a receiver may parse it differently.
+func (f *MACIPFilter) permitsAdvertisement(s sender, b []byte) bool {
 	p, err := frame.ParseIPv6(b)
 	if err != nil {
 		return false
@@ -374,10 +374,10 @@ func (f *MACIPFilter) admitsAdvert(s sender, b []byte) bool {
 	if mac, has := n.LinkAddress(frame.NDTargetLink); has && macWord(mac) != s.mac {
 		return false
 	}
-	return f.permits(s)
+	return f.match(s)
 }
 
-func (f *MACIPFilter) permits(s sender) bool {
+func (f *MACIPFilter) match(s sender) bool {
 	for i := range f.rules {
 		r := &f.rules[i]
 		if s.mac&r.macMask == r.mac && s.high&r.highMask == r.high && s.low&r.lowMask == r.low && s.v6 == r.v6 {

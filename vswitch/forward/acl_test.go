@@ -183,11 +183,11 @@ func TestGuardedMembersAreNeitherRoutersNorDHCPServers(t *testing.T) {
 	f := NewACLFilter(guardRules(t))
 	for name, c := range guardCases() {
 		t.Run(name, func(t *testing.T) {
-			drop := f.refuses(&iface{}, c.raw)
-			if (drop == kept) != c.want {
+			drop := f.dropReason(&iface{}, c.raw)
+			if (drop == noDrop) != c.want {
 				t.Errorf("drop reason %q", reasonNames[drop])
 			}
-			if f.admitsPlain(c.raw[:min(len(c.raw), frame.HeadLen)], len(c.raw)) && !c.want {
+			if f.permitsPlain(c.raw[:min(len(c.raw), frame.HeadLen)], len(c.raw)) && !c.want {
 				t.Error("the shortcut takes it")
 			}
 		})
@@ -197,7 +197,7 @@ func TestGuardedMembersAreNeitherRoutersNorDHCPServers(t *testing.T) {
 func TestPlainFramesOfGuardedMembersTakeTheShortcut(t *testing.T) {
 	f := NewACLFilter(guardRules(t))
 	for _, name := range []string{"UDP of IPv4", "UDP of IPv6", "TCP of IPv4", "TCP of IPv6", "echo of IPv4", "echo of IPv6", "ARP", "another Ethernet type"} {
-		if raw := guardCases()[name].raw; !f.admitsPlain(raw, len(raw)) {
+		if raw := guardCases()[name].raw; !f.permitsPlain(raw, len(raw)) {
 			t.Errorf("%s does not", name)
 		}
 	}

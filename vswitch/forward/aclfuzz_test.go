@@ -20,11 +20,11 @@ func FuzzACL(f *testing.F) {
 			rules = append(rules, fuzzedRule(setup))
 		}
 		filter := NewACLFilter(rules)
-		got, want := filter.refuses(&iface{}, raw) == kept, plainVerdict(rules, raw)
+		got, want := filter.dropReason(&iface{}, raw) == noDrop, plainVerdict(rules, raw)
 		if got != want {
 			t.Errorf("admitted %t, want %t; rules %+v, frame %x", got, want, rules, raw)
 		}
-		if len(raw) >= frame.EthernetLen && filter.admitsPlain(raw[:min(len(raw), frame.HeadLen)], len(raw)) && !want {
+		if len(raw) >= frame.EthernetLen && filter.permitsPlain(raw[:min(len(raw), frame.HeadLen)], len(raw)) && !want {
 			t.Errorf("the shortcut admits what %+v deny: %x", rules, raw)
 		}
 	})

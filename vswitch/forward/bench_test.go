@@ -76,14 +76,14 @@ func newBench(tb testing.TB) *bench {
 		if *p, err = newMemoryPort(); err != nil {
 			tb.Fatal(err)
 		}
-		if err := e.keeper.add(uint32(index+1), func() (vectorPort, error) { return *p, nil }); err != nil {
+		if err := e.supervisor.add(uint32(index+1), func() (vectorPort, error) { return *p, nil }); err != nil {
 			tb.Fatal(err)
 		}
 	}
 	b.wire(tb)
 	tb.Cleanup(func() {
 		close(e.stopped)
-		_ = e.keeper.closeAll()
+		_ = e.supervisor.closeAll()
 		e.free()
 	})
 	return b

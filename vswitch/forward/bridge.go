@@ -7,70 +7,70 @@ import (
 	"github.com/weftnet/weft/vswitch/frame"
 )
 
-// maxBridges bounds the bridge domains of an engine: their slots are part of the MAC tables' keys.
+// maxBridges limits the bridge domains of an engine: their slots are part of MAC table keys.
 const maxBridges = 4096
 
-// ErrTooManyBridges says that there is no room for one more bridge domain.
+// ErrTooManyBridges means that maxBridges bridge domains exist.
 var ErrTooManyBridges = errors.New("too many bridge domains")
 
-// Bridge is a bridge domain: a layer 2 network between interfaces. What they receive is no longer looked at above layer 2.
+// Bridge is a bridge domain: a layer 2 network between interfaces. Its members do not route the frames that they receive.
 type Bridge struct {
-	ID      uint32 // not 0
-	Learn   bool   // remember where MACs were seen
-	Forward bool   // send frames to known MACs to where they were seen; else they are flooded
-	Flood   bool   // send frames to groups to all members
-	UUFlood bool   // send frames to unknown MACs to all members
+	ID      uint32 // never 0
+	Learn   bool   // learn source MACs
+	Forward bool   // send frames to known MACs to one member; otherwise flood them
+	Flood   bool   // flood frames to multicast MACs
+	UUFlood bool   // flood frames to unknown MACs
 	Age     time.Duration
-	Members []BridgeMember // in the order that frames are flooded in, without the BVI
+	Members []BridgeMember // in flooding order, without the BVI
 
-	// BVI is the interface by which the bridge is routed, an interface without a port, or NoInterface: it receives what is
-	// flooded and what is sent to its MAC, and what is routed to it goes into the bridge.
-	BVI   uint32
-	Fixed []FixedMAC // MACs that are not learned; the BVI's own is among them
+	// BVI is the bridge virtual interface, which has no port, or NoInterface. It receives flooded frames and frames to its MAC,
+	// and sends the packets that are routed to it into the bridge domain.
+	BVI        uint32
+	Configured []ConfiguredMAC // entries that are not learned; includes the MAC of the BVI
 }
 
-// BridgeMember is an interface in a bridge domain. Members of the same split-horizon group other than 0 never send to each
+// BridgeMember is an interface in a bridge domain. Members of the same split-horizon group other than 0 do not send to each
 // other.
 type BridgeMember struct {
 	Interface    uint32
 	SplitHorizon uint8
 }
 
-// FixedMAC is an entry of a bridge domain's MAC table that control made.
-type FixedMAC struct {
+// ConfiguredMAC is an entry of a bridge domain's MAC table that control configures.
+type ConfiguredMAC struct {
 	MAC       frame.MAC
 	Interface uint32
-	Static    bool // no other interface may send from it; else it may be seen elsewhere, and is learned there
+	Static    bool // frames from it on another interface are dropped; otherwise it can be learned there
 	Filter    bool // frames from and to it are dropped
 }
 
-// bridge is a bridge domain as workers see it.
+// bridge is a bridge domain as the workers see it.
 type bridge struct {
 	slot                          uint16
 	id                            uint32
 	learn, forward, flood, uFlood bool
-	age                           uint32 // in seconds; 0: for ever
+	age                           uint32 // in seconds; 0: never expires
 	members                       []BridgeMember
 	bvi                           uint32
-	own                           macKey // the BVI's, where it is fixed: kept apart, so that most bridges have no others
-	fixed                         map[macKey]fixedMAC
+	bviMAC                        macKey // static MAC of the BVI, apart from configured because most bridge domains have no other
+	configured                    map[macKey]macTarget
 }
 
-// fixedMAC is what a worker must know of a FixedMAC.
-type fixedMAC struct {
+// macTarget is the interface behind a MAC.
+type macTarget struct {
 	out            uint32
 	static, filter bool
 }
 
-// bridgePort is an interface's place in a bridge domain; the zero value is none.
+// bridgePort is an interface's membership in a bridge domain; the zero value is none.
 type bridgePort struct {
 	slot         uint16
 	splitHorizon uint8
 	bvi          bool
 }
 
-// SetBridge makes the bridge domain or changes all of it; what was learned stays. An interface that leaves keeps its learned
-// MACs until FlushMACs; one that was in another bridge domain is no member there any more.
+// SetBridge creates a bridge domain or replaces its configuration; learned MACs stay. An interface that leaves keeps its learned
+// MACs until FlushMACs. An interface in another bridge domain moves.
 func (e *Engine) SetBridge(b Bridge) error {
 	d := e.edit()
 	for _, m := range b.Members {
@@ -92,8 +92,8 @@ func (e *Engine) SetBridge(b Bridge) error {
 	return nil
 }
 
-// DelBridge removes the bridge domain and forgets its MACs; its members are back on layer 3. Like FlushMACs it publishes
-// all changes and waits for the workers. One that is gone is no error.
+// DelBridge removes a bridge domain, if it exists, with its MACs; its members route again. Like FlushMACs it publishes all
+// changes and waits for the workers.
 func (e *Engine) DelBridge(id uint32) {
 	slot, ok := e.bridgeSlots[id]
 	if !ok {
@@ -108,33 +108,33 @@ func (e *Engine) DelBridge(id uint32) {
 func newBridge(slot uint16, b Bridge) *bridge {
 	br := &bridge{slot: slot, id: b.ID, learn: b.Learn, forward: b.Forward, flood: b.Flood, uFlood: b.UUFlood,
 		age: uint32(b.Age / time.Second), bvi: b.BVI, members: append([]BridgeMember(nil), b.Members...)}
-	for _, f := range b.Fixed {
+	for _, f := range b.Configured {
 		key := macKeyOf(slot, f.MAC)
-		if b.BVI != NoInterface && f.Interface == b.BVI && f.Static && br.own == 0 {
-			br.own = key
+		if b.BVI != NoInterface && f.Interface == b.BVI && f.Static && br.bviMAC == 0 {
+			br.bviMAC = key
 			continue
 		}
-		if br.fixed == nil {
-			br.fixed = map[macKey]fixedMAC{}
+		if br.configured == nil {
+			br.configured = map[macKey]macTarget{}
 		}
-		br.fixed[key] = fixedMAC{out: f.Interface, static: f.Static, filter: f.Filter}
+		br.configured[key] = macTarget{out: f.Interface, static: f.Static, filter: f.Filter}
 	}
 	return br
 }
 
-// fixedAt finds what control said of a MAC.
-func (br *bridge) fixedAt(k macKey) (f fixedMAC, known bool) {
-	if k == br.own {
-		return fixedMAC{out: br.bvi, static: true}, true
+// configuredMAC returns the configured entry of a MAC.
+func (br *bridge) configuredMAC(k macKey) (f macTarget, known bool) {
+	if k == br.bviMAC {
+		return macTarget{out: br.bvi, static: true}, true
 	}
-	if br.fixed == nil {
-		return fixedMAC{}, false
+	if br.configured == nil {
+		return macTarget{}, false
 	}
-	f, known = br.fixed[k]
+	f, known = br.configured[k]
 	return f, known
 }
 
-// bridge finds the one in a slot, or nil.
+// bridge returns the bridge domain in a slot, or nil.
 func (s *snapshot) bridge(slot uint16) *bridge {
 	if int(slot) >= len(s.bridges) {
 		return nil
@@ -142,7 +142,7 @@ func (s *snapshot) bridge(slot uint16) *bridge {
 	return s.bridges[slot]
 }
 
-// freeBridgeSlot finds a slot; 0 is none, so that no key of a MAC table is 0.
+// freeBridgeSlot returns a free slot. Slot 0 is never used, so that no key of a MAC table is 0.
 func (s *snapshot) freeBridgeSlot() (uint16, bool) {
 	for len(s.bridges) < 2 {
 		s.bridges = append(s.bridges, nil)
@@ -159,9 +159,9 @@ func (s *snapshot) freeBridgeSlot() (uint16, bool) {
 	return uint16(len(s.bridges) - 1), true
 }
 
-// fillBridge puts a bridge into its slot, in place of the one there, and tells the interfaces that come, change or go.
+// fillBridge sets the bridge domain in a slot and updates the interfaces that join, change or leave.
 func (s *snapshot) fillBridge(slot uint16, br *bridge) {
-	before, now := s.bridges[slot].places(), br.places()
+	before, now := s.bridges[slot].ports(), br.ports()
 	for index := range before {
 		if _, stays := now[index]; !stays {
 			s.leave(index, slot)
@@ -175,8 +175,8 @@ func (s *snapshot) fillBridge(slot uint16, br *bridge) {
 	s.bridges[slot] = br
 }
 
-// places are the interfaces of a bridge, which may be nil.
-func (br *bridge) places() map[uint32]bridgePort {
+// ports returns the membership of each interface of a bridge domain, which may be nil.
+func (br *bridge) ports() map[uint32]bridgePort {
 	if br == nil {
 		return nil
 	}
@@ -202,7 +202,7 @@ func (s *snapshot) join(index uint32, p bridgePort) {
 	s.put(&next)
 }
 
-// bridged decides on a frame that was received in a bridge domain. Whatever it carries, VLAN tags too, passes untouched.
+// bridged decides on a frame received in a bridge domain. The payload and VLAN tags are never changed.
 func (w *worker) bridged(in *iface, b *frame.Buffer) verdict {
 	raw := b.Bytes()
 	if len(raw) < frame.EthernetLen {
@@ -213,14 +213,14 @@ func (w *worker) bridged(in *iface, b *frame.Buffer) verdict {
 	}
 	br := w.snapshot.bridges[in.l2.slot]
 	if br.learn {
-		if drop := w.learn(br, in, macKeyAt(br.slot, raw[6:])); drop != kept {
+		if drop := w.learn(br, in, macKeyAt(br.slot, raw[6:])); drop != noDrop {
 			return verdict{drop: drop}
 		}
 	}
 	return w.relay(br, in, b)
 }
 
-// relay sends a frame on in its bridge domain; in is where it came from, which may be the BVI.
+// relay forwards a frame in its bridge domain; in is the interface it came from, possibly the BVI.
 func (w *worker) relay(br *bridge, in *iface, b *frame.Buffer) verdict {
 	to := macKeyAt(br.slot, b.Bytes())
 	if to.isMulticast() {
@@ -235,7 +235,7 @@ func (w *worker) relay(br *bridge, in *iface, b *frame.Buffer) verdict {
 		}
 		return w.flood(br, in, b)
 	}
-	f, known := w.whereIs(br, to)
+	f, known := w.lookupMAC(br, to)
 	switch {
 	case known && f.filter:
 		return verdict{drop: dropFilter}
@@ -247,7 +247,7 @@ func (w *worker) relay(br *bridge, in *iface, b *frame.Buffer) verdict {
 	return verdict{drop: dropUnknownMAC}
 }
 
-// unicast sends a frame to one member.
+// unicast forwards a frame to one member.
 func (w *worker) unicast(in *iface, index uint32, b *frame.Buffer) verdict {
 	if index == in.index {
 		return verdict{drop: dropReflected}
@@ -268,8 +268,8 @@ func (w *worker) unicast(in *iface, index uint32, b *frame.Buffer) verdict {
 	return verdict{out: out}
 }
 
-// flood sends a frame to all members but the one it came from and those of its split-horizon group. The BVI comes last: layer 3
-// may change the frame.
+// flood sends a frame to all members except the source and its split-horizon group. The BVI comes last, because layer 3 may
+// change the frame.
 func (w *worker) flood(br *bridge, in *iface, b *frame.Buffer) verdict {
 	if !w.mayFlood(in) {
 		return verdict{drop: dropStorm}
@@ -290,21 +290,21 @@ func (w *worker) flood(br *bridge, in *iface, b *frame.Buffer) verdict {
 		last = out
 		receivers++
 	}
-	w.payFlood(in, receivers)
+	w.chargeFlood(in, receivers)
 	if bvi := w.floodedBVI(br, in, b); bvi != nil {
 		return w.floodBVI(bvi, last, b)
 	}
 	if last == nil {
 		return verdict{drop: dropNoMembers}
 	}
-	w.drops[noteFlooded].Add(1)
-	w.how = byFlood
+	w.drops[statFlooded].Add(1)
+	w.detail = detailFlooded
 	return verdict{out: last}
 }
 
-// replicate sends a copy.
+// replicate sends a copy of a frame.
 func (w *worker) replicate(out *iface, b *frame.Buffer) {
-	c := w.spare()
+	c := w.newBuffer()
 	if c == nil {
 		w.drops[dropReplication].Add(1)
 		return
@@ -314,7 +314,7 @@ func (w *worker) replicate(out *iface, b *frame.Buffer) {
 	w.send(out, c)
 }
 
-// floodedBVI is the bridge's BVI where it takes part in the flooding of b, or nil. It listens to groups and to its own MAC.
+// floodedBVI returns the BVI if it receives the flooded frame b, or nil. A BVI receives multicast and frames to its own MAC.
 func (w *worker) floodedBVI(br *bridge, in *iface, b *frame.Buffer) *iface {
 	if br.bvi == NoInterface || br.bvi == in.index {
 		return nil
@@ -329,23 +329,23 @@ func (w *worker) floodedBVI(br *bridge, in *iface, b *frame.Buffer) *iface {
 	return bvi
 }
 
-// floodBVI hands a flooded frame to the BVI, after a copy to the last member, if any. What layer 3 has no use for is then
-// no drop of the frame.
+// floodBVI sends a copy of a flooded frame to the last member, if any, and the frame to the BVI. If layer 3 drops it there, the
+// frame still counts as flooded.
 func (w *worker) floodBVI(bvi, last *iface, b *frame.Buffer) verdict {
 	if last == nil {
 		return w.toBVI(bvi, b)
 	}
 	w.replicate(last, b)
-	w.drops[noteFlooded].Add(1)
+	w.drops[statFlooded].Add(1)
 	d := w.toBVI(bvi, b)
-	if d.drop != kept {
+	if d.drop != noDrop {
 		w.drops[d.drop].Add(1)
 	}
-	d.drop, w.how = kept, byFlood
+	d.drop, w.detail = noDrop, detailFlooded
 	return d
 }
 
-// toBVI lets a frame enter layer 3 by the BVI, as if it had been received there.
+// toBVI routes a frame as received on the BVI.
 func (w *worker) toBVI(bvi *iface, b *frame.Buffer) verdict {
 	e := frame.Ethernet(b.Bytes())
 	switch {
@@ -362,19 +362,19 @@ func (w *worker) toBVI(bvi *iface, b *frame.Buffer) verdict {
 	tally.add(b, d)
 	tally.publish(bvi.counters[w.id], 1)
 	if d.punt != 0 {
-		// Here, and not where the frame's own interface is known only: the slow path answers on the BVI.
+		// Punt here, because the slow path answers on the BVI and the caller knows the member only.
 		w.punt(bvi, b, d)
-		w.how = byBVI
+		w.detail = detailPuntedByBVI
 		return verdict{drop: d.drop}
 	}
 	return d
 }
 
-// fromBVI sends a routed frame, or one of the slow path's, into the bridge. As in VPP the split-horizon group of the BVI does not
-// hold back what it sends to one host, nor its questions for neighbours; it sends nothing else.
+// fromBVI sends a routed frame, or one of the slow path, into the bridge domain. As in VPP the split-horizon group of the BVI
+// restricts neither unicast nor neighbour solicitations, and the BVI sends nothing else.
 func (w *worker) fromBVI(bvi *iface, b *frame.Buffer) {
 	c := bvi.counters[w.id]
 	c.txPackets.Add(1)
 	c.txBytes.Add(uint64(b.Len()))
-	w.dispose(bvi, b, w.relay(w.snapshot.bridges[bvi.l2.slot], bvi, b))
+	w.apply(bvi, b, w.relay(w.snapshot.bridges[bvi.l2.slot], bvi, b))
 }

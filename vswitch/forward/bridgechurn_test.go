@@ -41,7 +41,7 @@ func TestBridgesChangeUnderTraffic(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := e.keeper.add(index, func() (vectorPort, error) { return &sourcePort{memoryPort: p}, nil }); err != nil {
+		if err := e.supervisor.add(index, func() (vectorPort, error) { return &sourcePort{memoryPort: p}, nil }); err != nil {
 			t.Fatal(err)
 		}
 		if err := e.SetInterface(index, Interface{Up: true, MAC: portMAC}); err != nil {

@@ -170,7 +170,7 @@ func TestPacketsAreRoutedBetweenBridges(t *testing.T) {
 	const other = 10
 	s.set(other, Interface{Up: true, MAC: host(0xb2), Addresses: []netip.Addr{netip.MustParseAddr("10.8.0.1")}})
 	b := plain(2, 5, 6)
-	b.BVI, b.Fixed = other, []FixedMAC{{MAC: host(0xb2), Interface: other, Static: true}}
+	b.BVI, b.Configured = other, []ConfiguredMAC{{MAC: host(0xb2), Interface: other, Static: true}}
 	route := Route{Paths: []Path{{Interface: other}}}
 	if err := s.engine.SetRoute(TableKey{Family: IP4}, netip.MustParsePrefix("10.8.0.0/24"), route); err != nil {
 		t.Fatal(err)

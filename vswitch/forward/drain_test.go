@@ -18,7 +18,7 @@ func (s *segment) asked(f func()) {
 
 func (s *segment) awaitMail() {
 	s.tb.Helper()
-	for deadline := time.Now().Add(time.Minute); s.worker.mail.Load() == nil; {
+	for deadline := time.Now().Add(time.Minute); s.worker.requests.Load() == nil; {
 		if time.Now().After(deadline) {
 			s.tb.Fatal("nobody wrote to the worker")
 		}
@@ -38,8 +38,8 @@ func TestWhatWaitsIsSentOnBeforeAMemberGoes(t *testing.T) {
 	}{
 		"it leaves":                           {3 * frame.VectorSize, 3 * frame.VectorSize, leave},
 		"its port is closed":                  {3 * frame.VectorSize, 3 * frame.VectorSize, func(e *Engine) error { return e.ClosePort(1) }},
-		"it leaves, and sends without end":    {1 << 40, mostDrained, leave},
-		"it is closed, and sends without end": {1 << 40, mostDrained, func(e *Engine) error { return e.ClosePort(1) }},
+		"it leaves, and sends without end":    {1 << 40, maxDrained, leave},
+		"it is closed, and sends without end": {1 << 40, maxDrained, func(e *Engine) error { return e.ClosePort(1) }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newSegment(t, plain(1, 1, 2))
@@ -60,11 +60,11 @@ func TestWhatWaitsIsSentOnBeforeAMemberGoes(t *testing.T) {
 func TestAPortIsNotUsedOnceItsEndWasAnswered(t *testing.T) {
 	s := newSegment(t, plain(1, 1, 2))
 	s.worker.round()
-	s.worker.activate(s.worker.ports.at(6).inlets[0])
+	s.worker.activate(s.worker.ports.at(6).rxQueues[0])
 	closed := make(chan error, 1)
 	s.worker.clock = func() uint32 { // called in a round that has begun
 		s.worker.clock = func() uint32 { return s.now }
-		go func() { closed <- s.engine.keeper.remove(6) }()
+		go func() { closed <- s.engine.supervisor.remove(6) }()
 		s.awaitMail()
 		s.ports[6].waiting = 1
 		return s.now

@@ -7,11 +7,11 @@ import (
 	"github.com/weftnet/weft/vswitch/frame"
 )
 
-// reason says why a frame was dropped; the zero value is no drop. Those the sender is told of come with a punt.
+// reason is why a frame was dropped; the zero value means that it was not. A drop with an ICMP error has a punt, too.
 type reason uint8
 
 const (
-	kept reason = iota
+	noDrop reason = iota
 	dropInterfaceDown
 	dropOutputDown
 	dropNoPort
@@ -78,16 +78,16 @@ const (
 	dropTunnelNested
 	dropTunnelTooBig
 	dropTunnelRoute
-	dropTunnelWay
-	noteLearned // no drops, but what the bridge domains have done, counted with them as VPP does
-	noteMoved
-	noteTableFull
-	noteFlooded
+	dropTunnelRouteMTU
+	statLearned // bridge domain statistics, which VPP counts among the errors
+	statMoved
+	statTableFull
+	statFlooded
 	reasons
 )
 
-// reasonNames are the error counters' names: a graph node of VPP's, a slash, and VPP's name of the error. A name in words
-// that VPP does not have is ours; docs/operations.md lists these.
+// reasonNames are the names of error counters: a graph node of VPP, a slash, and VPP's name of the error. Names in plain words
+// without a counterpart in VPP are ours; docs/operations.md lists them.
 var reasonNames = [reasons]string{
 	dropInterfaceDown:  "ethernet-input/subinterface down",
 	dropOutputDown:     "interface-output/interface is down",
@@ -155,19 +155,19 @@ var reasonNames = [reasons]string{
 	dropTunnelNested:   "vxlan4-encap/tunnel in a tunnel",
 	dropTunnelTooBig:   "vxlan4-encap/packet exceeds the tunnel's MTU",
 	dropTunnelRoute:    "vxlan4-encap/no route to the other end",
-	dropTunnelWay:      "vxlan4-encap/envelope exceeds the MTU of its route",
-	noteLearned:        "l2-learn/L2 learn misses",
-	noteMoved:          "l2-learn/L2 mac moves",
-	noteTableFull:      "l2-learn/L2 not learned due to limit",
-	noteFlooded:        "l2-flood/L2 flood packets",
+	dropTunnelRouteMTU: "vxlan4-encap/envelope exceeds the MTU of its route",
+	statLearned:        "l2-learn/L2 learn misses",
+	statMoved:          "l2-learn/L2 mac moves",
+	statTableFull:      "l2-learn/L2 not learned due to limit",
+	statFlooded:        "l2-flood/L2 flood packets",
 }
 
-// noError is what VPP counts of a packet that is dropped without an error of the node that dropped it, as by a route: the
-// packet still has what ethernet-input set.
+// noError is the counter of packets that VPP drops without an error of the dropping node, for example by a route: the error of
+// ethernet-input remains.
 const noError = "ethernet-input/no error"
 
-// aclMiss is the reason for a frame that an interface's MACIP ACL does not admit: VPP has a node for each kind of packet. Outside of
-// bridge domains VPP drops what is neither IP nor ARP before it looks at ACLs.
+// aclMiss returns the reason for a frame that the MACIP ACL of an interface denies: VPP has a node for each kind of packet.
+// Outside of bridge domains VPP drops frames that are neither IP nor ARP before it checks ACLs.
 func aclMiss(in *iface, b *frame.Buffer) reason {
 	e, err := frame.ParseEthernet(b.Bytes())
 	switch {
@@ -183,14 +183,14 @@ func aclMiss(in *iface, b *frame.Buffer) reason {
 	return dropEthernetType
 }
 
-// dropCounters are one worker's.
+// dropCounters are the counters of one worker.
 type dropCounters [reasons]atomic.Uint64
 
-// Errors returns how many frames were dropped since the start, by the name of the error counter, zeros included. As with
-// VPP's errors, what bridge domains learned and flooded is counted there too. Any goroutine may call it.
+// Errors returns the error counters since the start, zeros included. As in VPP they include statistics of bridge domains. Any
+// goroutine may call it.
 func (e *Engine) Errors() map[string]uint64 {
 	sum := map[string]uint64{}
-	for r := kept + 1; r < reasons; r++ {
+	for r := noDrop + 1; r < reasons; r++ {
 		for _, w := range e.workers {
 			sum[reasonNames[r]] += w.drops[r].Load()
 		}
@@ -200,31 +200,31 @@ func (e *Engine) Errors() map[string]uint64 {
 	return sum
 }
 
-// Drops returns the errors that have occurred.
+// Drops returns the error counters that are not zero.
 func (e *Engine) Drops() map[string]uint64 {
 	sum := e.Errors()
 	maps.DeleteFunc(sum, func(_ string, n uint64) bool { return n == 0 })
 	return sum
 }
 
-// Counters are an interface's totals since it was made.
+// Counters are the totals of an interface since it was created.
 type Counters struct {
-	RxPackets, RxBytes uint64 // taken from the port, dropped ones included
-	TxPackets, TxBytes uint64 // given to the port
+	RxPackets, RxBytes uint64 // received from the port, including dropped frames
+	TxPackets, TxBytes uint64 // sent to the port
 	RxIP4, RxIP6       uint64 // of RxPackets
-	Drops              uint64 // received here and dropped, for whatever reason
-	Punts              uint64 // received here and handed to the slow path
+	Drops              uint64 // received here and dropped
+	Punts              uint64 // received here and punted to the slow path
 	TxErrors           uint64 // refused by the port
 }
 
-// counters are one worker's share: it alone writes them, control sums.
+// counters are one worker's share of an interface's counters: only that worker writes them.
 type counters struct {
 	rxPackets, rxBytes atomic.Uint64
 	txPackets, txBytes atomic.Uint64
 	rxIP4, rxIP6       atomic.Uint64
 	drops, punts       atomic.Uint64
 	txErrors           atomic.Uint64
-	_                  [56]byte // keeps two workers' counters off one cache line
+	_                  [56]byte // keeps the counters of two workers on separate cache lines
 }
 
 func newCounterSet(workers int) []*counters {
@@ -235,7 +235,7 @@ func newCounterSet(workers int) []*counters {
 	return set
 }
 
-// Counters sums what all workers counted on a published interface; zero for an unknown one.
+// Counters sums the counters of all workers for a published interface; zero if there is none.
 func (e *Engine) Counters(index uint32) Counters {
 	var sum Counters
 	i := e.live.Load().iface(index)

@@ -1,4 +1,4 @@
-// Package forward moves frames between ports: workers that run to completion over snapshots made by one control goroutine.
+// Package forward forwards frames between ports: workers run to completion on snapshots that a control goroutine publishes.
 package forward
 
 import (
@@ -17,45 +17,45 @@ import (
 	"github.com/weftnet/weft/vswitch/slow"
 )
 
-// Advice for the process around an Engine (debug.SetGCPercent, debug.SetMemoryLimit). The live heap is the buffers, which
-// hold no pointers; forwarding makes no garbage, control little. So collections are rare at the ordinary percentage, and
-// the limit only stops a burst of control work from doubling the buffers' share. The numbers are reasoned, not measured.
+// Settings for the process around an Engine (debug.SetGCPercent, debug.SetMemoryLimit). The live heap is mostly buffers, which
+// hold no pointers, and forwarding allocates nothing. So collections are rare at the default percentage, and the limit only keeps
+// a burst of control work from doubling the heap. The values are estimates.
 const (
 	AdvisedGCPercent   = 100
 	AdvisedMemoryLimit = 256 << 20
 )
 
-// Config says how an Engine is made.
+// Config configures an Engine.
 type Config struct {
 	Workers int          // 0: one
-	Log     *slog.Logger // of ports that fail and come back; nil: none
+	Log     *slog.Logger // receives port failures and recoveries; nil: no log
 
-	MemifBroker *memif.Broker // holds the sockets of memif clients; nil: this process does
-	// StormLimit is how many copies a second a worker makes of frames of one interface that bridge domains flood; 0:
-	// DefaultStormLimit, below 0: no limit.
+	MemifBroker *memif.Broker // owns the sockets of memif clients; nil: this process owns them
+	// StormLimit is the number of copies per second that a worker makes of flooded frames of one interface; 0: DefaultStormLimit,
+	// negative: no limit.
 	StormLimit int
 }
 
-// Engine forwards packets. Its Set, Add, Del, Publish, Flush, Forget and Learned methods, the Opens and ClosePort belong to one
-// goroutine, called control here; Counters, Drops, Trace and Events may be used by any. Changes are seen by the workers at
-// Publish, all at once; ports come and go at once.
+// Engine forwards packets. Control is the one goroutine that calls ClosePort and the methods that begin with Set, Add, Del,
+// Publish, Flush, Forget, Learned and Open. Counters, Drops, Trace and Events may be called by any goroutine. Publish makes all
+// changes visible to the workers at once; ports are opened and closed immediately.
 type Engine struct {
-	workers  []*worker
-	slow     *slow.Path
-	slowBell *slow.Bell
-	keeper   *keeper
-	memifs   *memifs
-	live     atomic.Pointer[snapshot]
-	ports    atomic.Pointer[portTable]
-	draft    *snapshot // control's; nil: nothing has changed since Publish
-	events   chan Event
-	stopped  chan struct{}
+	workers    []*worker
+	slow       *slow.Path
+	slowBell   *slow.Bell
+	supervisor *supervisor
+	memifs     *memifs
+	live       atomic.Pointer[snapshot]
+	ports      atomic.Pointer[portTable]
+	draft      *snapshot // control's; nil: nothing changed since Publish
+	events     chan Event
+	stopped    chan struct{}
 
-	bridgeSlots map[uint32]uint16 // control's, by bridge domain
+	bridgeSlots map[uint32]uint16 // control's, by bridge domain ID
 	lostEvents  atomic.Uint64
 }
 
-// New makes an engine that has table 0 of both families and nothing else. Run makes it forward, and frees it at its end.
+// New creates an engine with table 0 of both families. Run starts forwarding and frees the engine at its end.
 func New(c Config) (*Engine, error) {
 	if c.Workers < 0 {
 		return nil, fmt.Errorf("%d workers", c.Workers)
@@ -68,7 +68,7 @@ func New(c Config) (*Engine, error) {
 	e.ports.Store(new(portTable))
 	if err := e.build(c); err != nil {
 		e.free()
-		return nil, fmt.Errorf("make forwarding engine: %w", err)
+		return nil, fmt.Errorf("create forwarding engine: %w", err)
 	}
 	return e, nil
 }
@@ -77,7 +77,7 @@ func (e *Engine) build(c Config) (err error) {
 	if e.slowBell, err = slow.NewBell(); err != nil {
 		return err
 	}
-	if e.keeper, err = newKeeper(e, c.Log); err != nil {
+	if e.supervisor, err = newSupervisor(e, c.Log); err != nil {
 		return err
 	}
 	e.memifs = newMemifs(e, c.Log, c.MemifBroker)
@@ -92,26 +92,26 @@ func (e *Engine) build(c Config) (err error) {
 		rings = append(rings, w.punts)
 	}
 	connect(e.workers)
-	e.slow = slow.New(surroundings{e}, e.slowBell, rings)
+	e.slow = slow.New(slowBackend{e}, e.slowBell, rings)
 	return nil
 }
 
-// Run forwards until ctx ends; then it closes all ports. Once only. ClosePort and Trace wait for it.
+// Run forwards until ctx ends, then closes all ports. It may be called once.
 func (e *Engine) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	for _, w := range e.workers {
 		g.Go(func() error { return w.run(ctx) })
 	}
 	g.Go(func() error { return e.slow.Run(ctx) })
-	g.Go(func() error { return e.keeper.run(ctx) })
+	g.Go(func() error { return e.supervisor.run(ctx) })
 	err := g.Wait()
 	close(e.stopped)
-	err = errors.Join(err, e.memifs.closeAll(), e.keeper.closeAll())
+	err = errors.Join(err, e.memifs.closeAll(), e.supervisor.closeAll())
 	e.free()
 	return err
 }
 
-// free gives back what New took.
+// free releases the resources that New allocated.
 func (e *Engine) free() {
 	for _, w := range e.workers {
 		w.close()
@@ -119,12 +119,12 @@ func (e *Engine) free() {
 	if e.slowBell != nil {
 		_ = e.slowBell.Close()
 	}
-	if e.keeper != nil {
-		_ = e.keeper.bell.Close()
+	if e.supervisor != nil {
+		_ = e.supervisor.bell.Close()
 	}
 }
 
-// Publish shows control's changes to the workers: one pointer is stored, whatever has changed.
+// Publish makes control's changes visible to the workers by storing one pointer.
 func (e *Engine) Publish() {
 	if e.draft != nil {
 		e.live.Store(e.draft)
@@ -132,7 +132,7 @@ func (e *Engine) Publish() {
 	}
 }
 
-// edit returns control's draft of the next snapshot, begun from the live one.
+// edit returns the draft of the next snapshot, a clone of the live one.
 func (e *Engine) edit() *snapshot {
 	if e.draft == nil {
 		e.draft = e.live.Load().clone()
@@ -140,11 +140,11 @@ func (e *Engine) edit() *snapshot {
 	return e.draft
 }
 
-// surroundings are the engine as the slow path sees it. Its own frames go out through the first worker.
-type surroundings struct{ e *Engine }
+// slowBackend gives the slow path access to the engine. The first worker sends the frames of the slow path.
+type slowBackend struct{ e *Engine }
 
-// Interface answers from what is published.
-func (s surroundings) Interface(index uint32) (slow.Interface, bool) {
+// Interface returns a published interface.
+func (s slowBackend) Interface(index uint32) (slow.Interface, bool) {
 	i := s.e.live.Load().iface(index)
 	if i == nil {
 		return slow.Interface{}, false
@@ -152,8 +152,8 @@ func (s surroundings) Interface(index uint32) (slow.Interface, bool) {
 	return slow.Interface{MAC: i.mac, Addresses: i.addresses, LinkLocal: i.linkLocal, Up: i.up, Proxied: s.e.live.Load().proxied(i)}, true
 }
 
-// Neighbour answers from what is published.
-func (s surroundings) Neighbour(index uint32, a netip.Addr) (frame.MAC, bool, bool) {
+// Neighbour returns a published neighbour, and whether it is static.
+func (s slowBackend) Neighbour(index uint32, a netip.Addr) (frame.MAC, bool, bool) {
 	i := s.e.live.Load().iface(index)
 	if i == nil {
 		return frame.MAC{}, false, false
@@ -165,34 +165,34 @@ func (s surroundings) Neighbour(index uint32, a netip.Addr) (frame.MAC, bool, bo
 	return n.mac, n.static, true
 }
 
-// Learned tells control.
-func (s surroundings) Learned(index uint32, a netip.Addr, m frame.MAC) bool {
+// Learned reports a resolved neighbour to control.
+func (s slowBackend) Learned(index uint32, a netip.Addr, m frame.MAC) bool {
 	return s.e.report(Event{Kind: NeighbourLearned, Interface: index, Addr: a, MAC: m})
 }
 
-// Inject gives room for a frame to the first worker.
-func (s surroundings) Inject() *slow.Message { return s.e.workers[0].injects.Reserve() }
+// Inject reserves a frame in the first worker's ring.
+func (s slowBackend) Inject() *slow.Message { return s.e.workers[0].injects.Reserve() }
 
-// Injected wakes it.
-func (s surroundings) Injected() {
+// Injected wakes the first worker.
+func (s slowBackend) Injected() {
 	s.e.workers[0].injects.Commit()
 	s.e.workers[0].bell.Ring()
 }
 
-// letter asks a worker to do something between two vectors.
-type letter struct {
+// request is a function that a worker calls between two vectors.
+type request struct {
 	do   func(*worker)
 	done chan struct{}
-	next *letter
+	next *request
 }
 
-// post hands a letter to the worker and waits until it is done; false: the worker has ended, or the engine was stopped
-// before it ran. The others of the engine may still be at work then, so the engine's own end is not what counts.
+// post makes the worker call do and waits for that. It returns false if the worker has ended, or if the engine was stopped before
+// the worker ran. Other goroutines of the engine may still run then, so the end of the engine alone is not sufficient.
 func (w *worker) post(do func(*worker)) bool {
-	l := &letter{do: do, done: make(chan struct{})}
+	l := &request{do: do, done: make(chan struct{})}
 	for {
-		l.next = w.mail.Load()
-		if w.mail.CompareAndSwap(l.next, l) {
+		l.next = w.requests.Load()
+		if w.requests.CompareAndSwap(l.next, l) {
 			break
 		}
 	}
@@ -207,13 +207,13 @@ func (w *worker) post(do func(*worker)) bool {
 	}
 }
 
-// readMail does all letters; their order is of no matter, as everybody waits for his own. What was changed before one was
-// written is seen before it is done: who is answered may close a port.
-func (w *worker) readMail() {
-	if w.mail.Load() == nil {
+// serveRequests serves all requests, in any order. It refreshes first, so that a request sees the changes before it: its sender
+// may close a port afterwards.
+func (w *worker) serveRequests() {
+	if w.requests.Load() == nil {
 		return
 	}
-	l := w.mail.Swap(nil)
+	l := w.requests.Swap(nil)
 	w.refresh()
 	for ; l != nil; l = l.next {
 		l.do(w)
@@ -221,42 +221,42 @@ func (w *worker) readMail() {
 	}
 }
 
-// settle returns when no worker uses what was taken away before, and all see what was added.
-func (e *Engine) settle() {
+// synchronise returns when no worker uses a removed object any more, and all workers see the added ones.
+func (e *Engine) synchronise() {
 	for _, w := range e.workers {
 		w.post(func(*worker) {})
 	}
 }
 
-// EventKind says what happened.
+// EventKind is the kind of an Event.
 type EventKind uint8
 
-// What control hears of.
+// The kinds of events.
 const (
-	PortDown         EventKind = iota + 1 // the port erred and is closed; it is being opened again
-	PortUp                                // the port works again; OpenTap's own success is no event
-	PeerConnected                         // a memif's client is there
-	PeerGone                              // a memif has lost its client
-	NeighbourLearned                      // the slow path resolved Addr; control answers with SetNeighbour and Publish
+	PortDown         EventKind = iota + 1 // the port failed and is closed; the engine opens it again
+	PortUp                                // the port works again; not sent for the first open
+	PeerConnected                         // a client connected to a memif
+	PeerGone                              // the client of a memif disconnected
+	NeighbourLearned                      // the slow path resolved Addr; control calls SetNeighbour and Publish
 )
 
-// Event is something that happened in the dataplane by itself.
+// Event is a change in the dataplane that control did not cause.
 type Event struct {
 	Kind      EventKind
 	Interface uint32
 	Addr      netip.Addr      // NeighbourLearned
 	MAC       frame.MAC       // NeighbourLearned
-	Err       error           // PortDown, PeerGone: why
+	Err       error           // cause of PortDown and PeerGone
 	Peer      *port.MemifPeer // PeerConnected
 }
 
-// eventBacklog bounds the events that control has not read; a neighbour report that is lost is made again when it is needed.
+// eventBacklog limits unread events. A lost NeighbourLearned is repeated when the neighbour is needed again.
 const eventBacklog = 1024
 
-// Events is where control hears. It is never closed: the reader stops with its context.
+// Events returns the channel of events. It is never closed.
 func (e *Engine) Events() <-chan Event { return e.events }
 
-// report never blocks: an event that does not fit is lost and counted.
+// report sends an event, or counts it as lost if the backlog is full. It never blocks.
 func (e *Engine) report(ev Event) bool {
 	select {
 	case e.events <- ev:

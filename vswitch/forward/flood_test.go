@@ -33,9 +33,12 @@ func TestBridgingAllocatesNothing(t *testing.T) {
 		"flooded":         func() []byte { return between(host(1), frame.Broadcast) },
 		"to the BVI":      func() []byte { return packet(host(1), bviMAC, "10.2.7.7") },
 		"to the BVI's IP": func() []byte { return packet(host(1), bviMAC, "10.9.0.254") },
-		"in a storm":      func() []byte { s.worker.snapshot.iface(1).floods[0].left = 0; return between(host(1), frame.Broadcast) },
-		"dropped":         func() []byte { return between(bviMAC, host(2)) },
-		"learned":         func() []byte { moving++; return between(frame.MAC{6, moving}, host(2)) },
+		"in a storm": func() []byte {
+			s.worker.snapshot.iface(1).floods[0].tokens = 0
+			return between(host(1), frame.Broadcast)
+		},
+		"dropped": func() []byte { return between(bviMAC, host(2)) },
+		"learned": func() []byte { moving++; return between(frame.MAC{6, moving}, host(2)) },
 	} {
 		frames := make([][]byte, 110)
 		for i := range frames {

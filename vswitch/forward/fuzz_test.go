@@ -43,7 +43,7 @@ func FuzzFrame(f *testing.F) {
 		for _, p := range []*memoryPort{b.in, b.out} {
 			p.show = func(out []byte, v frame.Virtio) { judge(t, raw, out, v) }
 		}
-		b.engine.ports.Load().at(2).takes = port.Offload{Checksum: flags&4 == 0, TCP: flags&8 == 0, UDP: flags&8 == 0}
+		b.engine.ports.Load().at(2).offload = port.Offload{Checksum: flags&4 == 0, TCP: flags&8 == 0, UDP: flags&8 == 0}
 		b.run(raw, frame.Virtio{Flags: flags, GSOType: gso, GSOSize: size, ChecksumStart: start, ChecksumOffset: offset}, 1)
 		now = now.Add(10 * time.Millisecond)
 		b.engine.slow.Step(now)

@@ -5,10 +5,10 @@ import (
 	"github.com/weftnet/weft/vswitch/slow"
 )
 
-// verdict is what becomes of a frame: dropped, handed to the slow path (both, where the sender is to be told), or sent on
-// out, in fragments where mtu is set. A punt of an unresolved frame has its next hop in the worker's unresolved. Its four
-// fields stay in registers: with a fifth each function on a frame's way wrote them to memory piece by piece and read them
-// back whole, for which the processor waited five nanoseconds each time.
+// verdict is the decision on a frame: it is dropped, punted to the slow path (both, if the sender is to get an ICMP error) or
+// sent, in fragments if mtu is set. worker.unresolved is the next hop of a frame that is punted as unresolved. The four fields
+// stay in registers. With a fifth, each function wrote them to memory piecewise and read them back as a whole, a store-forwarding
+// stall of five nanoseconds each.
 type verdict struct {
 	out  *iface
 	mtu  uint32
@@ -16,18 +16,18 @@ type verdict struct {
 	punt slow.Reason
 }
 
-// manner tells a reader of Trace what a verdict does not say.
-type manner uint8
+// traceDetail is what Trace reports beyond the verdict.
+type traceDetail uint8
 
 const (
-	byFlood manner = iota + 1 // out is the last of those it was sent on, if any
-	byBVI                     // handed to the slow path by the BVI
+	detailFlooded     traceDetail = iota + 1 // out is the last of the members it was sent to, if any
+	detailPuntedByBVI                        // punted on the BVI
 )
 
-// receive takes a vector from a queue, decides on each frame, and sends what is to be sent. It returns how many there were, and
-// whether there may be more.
-func (w *worker) receive(i *inlet) (n int, more bool) {
-	a := i.of
+// receive receives a vector from a queue, decides on each frame and sends it. It returns the number of frames, and whether more
+// may wait.
+func (w *worker) receive(i *rxQueue) (n int, more bool) {
+	a := i.port
 	if a.failure.Load() != nil {
 		return 0, false
 	}
@@ -45,7 +45,7 @@ func (w *worker) receive(i *inlet) (n int, more bool) {
 		return 0, false
 	}
 	more = n == len(v)
-	// What was answered before these frames were sent holds for them: a client may send as soon as its route is confirmed.
+	// Use every change that control confirmed before these frames were sent: a client may send as soon as its route is confirmed.
 	w.snapshot = w.engine.live.Load()
 	used := n - w.vector(i, v[:n])
 	if a.shared != nil {
@@ -54,49 +54,49 @@ func (w *worker) receive(i *inlet) (n int, more bool) {
 	if used > 0 {
 		w.refill(used)
 	}
-	w.turnEnds(i, n)
+	w.endTurn(i, n)
 	return n, more
 }
 
-// vector decides on received frames and sends them. It returns how many buffers, all or none, are the caller's again.
-func (w *worker) vector(from *inlet, v []*frame.Buffer) int {
-	in := w.snapshot.iface(from.of.index)
-	w.ways.begin(w.snapshot)
-	s, short := w.shortcut(in)
+// vector decides on received frames and sends them. It returns how many buffers the caller may reuse: all or none.
+func (w *worker) vector(from *rxQueue, v []*frame.Buffer) int {
+	in := w.snapshot.iface(from.port.index)
+	w.routes.use(w.snapshot)
+	s, short := w.fastPath(in)
 	var tally vectorTally
-	var run *attachment // where the frames from start on go, which are in no queue yet
+	var run *attachedPort // output port of the frames from start on, which are in no queue yet
 	start := 0
 	for n, b := range v {
-		// Of a long vector the first frames' lines would be overwritten.
-		line := &w.untraced
+		// In a long vector the lines of the first frames would be overwritten.
+		line := &w.untracedLine
 		if len(v)-n <= traceDepth {
 			line = from.trace.begin(b)
 		}
 		tally.bytes += uint64(b.Len())
 		kind := b.EthernetType()
-		if short && s.take(b) {
-			line.result, line.how = verdict{out: s.out}, 0
+		if short && s.tryForward(b) {
+			line.result, line.detail = verdict{out: s.out}, 0
 			tally.count(kind)
-			if s.exit != run {
+			if s.port != run {
 				w.enqueueAll(run, v[start:n])
-				run, start = s.exit, n
+				run, start = s.port, n
 			}
 			continue
 		}
 		w.enqueueAll(run, v[start:n])
 		run, start = nil, n+1
-		s.target = 0 // the long way may learn that it has moved
-		w.how = 0
+		s.target = 0 // the full path may learn that the MAC has moved
+		w.detail = 0
 		d := w.input(in, b)
-		line.result, line.how = d, w.how
+		line.result, line.detail = d, w.detail
 		tally.add(b, d)
-		w.dispose(in, b, d)
+		w.apply(in, b, d)
 	}
 	if in != nil && len(v) > 0 {
 		tally.publish(in.counters[w.id], len(v))
 	}
 	if run != nil && start == 0 {
-		// All go the same way: straight there, in the buffers that the next frames come into.
+		// All frames leave through one port: transmit them from the receive buffers, without a queue.
 		w.transmitFrames(run, v)
 		frame.Reset(v)
 		return len(v)
@@ -106,9 +106,9 @@ func (w *worker) vector(from *inlet, v []*frame.Buffer) int {
 	return 0
 }
 
-// dispose ends the worker's care for a frame.
-func (w *worker) dispose(in *iface, b *frame.Buffer, d verdict) {
-	if d.drop != kept {
+// apply executes the verdict on a frame and releases the buffer, unless it is queued.
+func (w *worker) apply(in *iface, b *frame.Buffer, d verdict) {
+	if d.drop != noDrop {
 		w.drops[d.drop].Add(1)
 	}
 	if d.punt != 0 {
@@ -119,13 +119,13 @@ func (w *worker) dispose(in *iface, b *frame.Buffer, d verdict) {
 		return
 	}
 	if d.mtu != 0 {
-		w.lose(b, w.sendFragments(d.out, b, int(d.mtu)))
+		w.discard(b, w.sendFragments(d.out, b, int(d.mtu)))
 		return
 	}
 	w.send(d.out, b)
 }
 
-// input decides on a received frame by its Ethernet header.
+// input decides on a received frame by interface state, filters and Ethernet header.
 func (w *worker) input(in *iface, b *frame.Buffer) verdict {
 	if in == nil || !in.up {
 		return verdict{drop: dropInterfaceDown}
@@ -133,11 +133,11 @@ func (w *worker) input(in *iface, b *frame.Buffer) verdict {
 	if b.Virtio.NeedsChecksum() && (b.Len() < frame.EthernetLen || !b.Virtio.Sound(b.Bytes())) {
 		return verdict{drop: dropVirtio}
 	}
-	if in.senders != nil && !in.senders.admits(b.Bytes()) {
+	if in.macip != nil && !in.macip.permits(b.Bytes()) {
 		return verdict{drop: aclMiss(in, b)}
 	}
 	if in.acl != nil {
-		if drop := in.acl.refuses(in, b.Bytes()); drop != kept {
+		if drop := in.acl.dropReason(in, b.Bytes()); drop != noDrop {
 			return verdict{drop: drop}
 		}
 	}
@@ -151,7 +151,7 @@ func (w *worker) input(in *iface, b *frame.Buffer) verdict {
 	return w.layer3(in, b, e)
 }
 
-// layer3 decides on a frame for the routing on in.
+// layer3 decides on a frame that interface in routes.
 func (w *worker) layer3(in *iface, b *frame.Buffer, e frame.Ethernet) verdict {
 	ours := e.Destination() == in.mac
 	switch e.Type() {
@@ -177,7 +177,7 @@ func (w *worker) layer3(in *iface, b *frame.Buffer, e frame.Ethernet) verdict {
 	return verdict{drop: dropEthernetType}
 }
 
-// notForUs tells a stray frame from the multicast that every link has.
+// notForUs returns the drop reason of an IPv4 frame with a foreign destination MAC.
 func notForUs(m frame.MAC) reason {
 	if m.IsMulticast() {
 		return dropMulticast4

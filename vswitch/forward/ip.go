@@ -9,7 +9,7 @@ import (
 
 var limitedBroadcast = netip.AddrFrom4([4]byte{255, 255, 255, 255})
 
-// ip4 decides on a received IPv4 packet. The header's checksum is always verified: the virtio header speaks of L4 only.
+// ip4 decides on a received IPv4 packet. It always verifies the header checksum: the virtio header covers the L4 checksum only.
 func (w *worker) ip4(in *iface, b *frame.Buffer) verdict {
 	if !in.ip4 {
 		return verdict{drop: dropNoIP4}
@@ -29,18 +29,18 @@ func (w *worker) ip4(in *iface, b *frame.Buffer) verdict {
 	if !unicast4(source) {
 		return verdict{drop: dropSource4}
 	}
-	if in.holds(source) {
+	if in.hasAddress(source) {
 		return verdict{drop: dropSpoofed4}
 	}
 	if !unicast4(destination) {
 		return verdict{drop: dropMulticast4}
 	}
-	out, target, stop := find(w.snapshot, in.fib4, destination, p)
+	out, target, final := resolveRoute(w.snapshot, in.fib4, destination, p)
 	if out == nil {
-		if stop.punt == slow.Received {
+		if final.punt == slow.Received {
 			return w.local4(in, b, p)
 		}
-		return stop
+		return final
 	}
 	if p.TTL() <= 1 {
 		return verdict{drop: dropExpired4, punt: slow.Expired}
@@ -67,14 +67,14 @@ func (w *worker) ip4(in *iface, b *frame.Buffer) verdict {
 	return d
 }
 
-// local4 decides on a packet for the dataplane itself.
+// local4 decides on a packet to the dataplane's own address.
 func (w *worker) local4(in *iface, b *frame.Buffer, p frame.IPv4) verdict {
-	if w.snapshot.takesEnvelopes() && p.Protocol() == frame.ProtocolUDP && !p.IsFragment() {
-		if d, taken := w.fromTunnel(b, p.HeaderLen(), routedKey(p.Source(), p.Destination(), in.table4)); taken {
+	if w.snapshot.hasTunnels() && p.Protocol() == frame.ProtocolUDP && !p.IsFragment() {
+		if d, taken := w.receiveTunnel(b, p.HeaderLen(), outerKey(p.Source(), p.Destination(), in.table4)); taken {
 			return d
 		}
 	}
-	if d, taken := w.redirect(in.redirect4, b, p.Destination(), upperAt{p.Protocol(), p.HeaderLen(), p.FragmentOffset() != 0}); taken {
+	if d, taken := w.redirect(in.redirect4, b, p.Destination(), upperHeader{p.Protocol(), p.HeaderLen(), p.FragmentOffset() != 0}); taken {
 		return d
 	}
 	return verdict{punt: slow.Received}
@@ -90,7 +90,7 @@ func malformed4(err error) reason {
 	return dropShort4
 }
 
-// unicast4 says that a names one host: what else there is does not cross a router (RFC 1812 5.3.7).
+// unicast4 reports whether a is a unicast address of a host. A router does not forward others (RFC 1812 5.3.7).
 func unicast4(a netip.Addr) bool {
 	return !a.IsMulticast() && !a.IsLoopback() && !a.IsUnspecified() && a != limitedBroadcast
 }
@@ -112,18 +112,18 @@ func (w *worker) ip6(in *iface, b *frame.Buffer) verdict {
 	if source.IsMulticast() || source.IsLoopback() || destination.IsLoopback() || destination.IsUnspecified() {
 		return verdict{drop: dropSource6}
 	}
-	if in.holds(source) {
+	if in.hasAddress(source) {
 		return verdict{drop: dropSpoofed6}
 	}
 	if destination.IsMulticast() {
 		return multicast6(p)
 	}
-	// A unicast IP packet with a multicast Ethernet address is for no host (compare RFC 1122 3.3.6).
+	// Drop unicast packets in multicast frames (compare RFC 1122 3.3.6).
 	if frame.Ethernet(b.Bytes()).Destination().IsMulticast() || source.IsUnspecified() {
 		return verdict{drop: dropSource6}
 	}
 	if destination.IsLinkLocalUnicast() {
-		if in.holds(destination) {
+		if in.hasAddress(destination) {
 			return local6(p)
 		}
 		return verdict{drop: dropLinkLocal}
@@ -132,28 +132,28 @@ func (w *worker) ip6(in *iface, b *frame.Buffer) verdict {
 }
 
 func (w *worker) forward6(in *iface, b *frame.Buffer, p frame.IPv6) verdict {
-	out, target, stop := find(w.snapshot, in.fib6, p.Destination(), p)
-	if stop.punt == slow.Received {
-		if d, taken := w.fromTunnel6(in, b, p); taken {
+	out, target, final := resolveRoute(w.snapshot, in.fib6, p.Destination(), p)
+	if final.punt == slow.Received {
+		if d, taken := w.receiveTunnel6(in, b, p); taken {
 			return d
 		}
 		if isDiscovery(p) {
 			return verdict{punt: slow.Discovery}
 		}
 		u, _ := p.Upper()
-		if d, taken := w.redirect(in.redirect6, b, p.Destination(), upperAt{u.Protocol, u.Offset, u.Later}); taken {
+		if d, taken := w.redirect(in.redirect6, b, p.Destination(), upperHeader{u.Protocol, u.Offset, u.Later}); taken {
 			return d
 		}
 		return local6(p)
 	}
-	if isDiscovery(p) && w.snapshot.solicitsProxied(in) {
+	if isDiscovery(p) && w.snapshot.maySolicitProxied(in) {
 		return verdict{punt: slow.Discovery}
 	}
 	if p.Source().IsLinkLocalUnicast() {
 		return verdict{drop: dropLinkLocal}
 	}
 	if out == nil {
-		return stop
+		return final
 	}
 	if p.HopLimit() <= 1 {
 		return verdict{drop: dropExpired6, punt: slow.Expired}
@@ -174,19 +174,19 @@ func (w *worker) forward6(in *iface, b *frame.Buffer, p frame.IPv6) verdict {
 	return w.rewrite(out, target, b)
 }
 
-// fromTunnel6 looks for an envelope behind what extension headers there are.
-func (w *worker) fromTunnel6(in *iface, b *frame.Buffer, p frame.IPv6) (verdict, bool) {
-	if !w.snapshot.takesEnvelopes() {
+// receiveTunnel6 decides on a VXLAN packet to the dataplane, also behind extension headers; false if the packet is another one.
+func (w *worker) receiveTunnel6(in *iface, b *frame.Buffer, p frame.IPv6) (verdict, bool) {
+	if !w.snapshot.hasTunnels() {
 		return verdict{}, false
 	}
 	u, ok := p.Upper()
 	if !ok || u.Protocol != frame.ProtocolUDP || u.Later {
 		return verdict{}, false
 	}
-	return w.fromTunnel(b, u.Offset, routedKey(p.Source(), p.Destination(), in.table6))
+	return w.receiveTunnel(b, u.Offset, outerKey(p.Source(), p.Destination(), in.table6))
 }
 
-// local6 tells neighbour discovery from what else is sent to the dataplane itself.
+// local6 punts a packet to the dataplane's own address.
 func local6(p frame.IPv6) verdict {
 	if isDiscovery(p) {
 		return verdict{punt: slow.Discovery}
@@ -194,7 +194,7 @@ func local6(p frame.IPv6) verdict {
 	return verdict{punt: slow.Received}
 }
 
-// multicast6 keeps neighbour discovery only: groups are not forwarded.
+// multicast6 punts neighbour discovery and drops other multicast packets, which are not forwarded.
 func multicast6(p frame.IPv6) verdict {
 	if isDiscovery(p) {
 		return verdict{punt: slow.Discovery}
@@ -220,18 +220,18 @@ func malformed6(err error) reason {
 	return dropShort6
 }
 
-// maxLookups bounds the way through tables: control may have made a circle of them.
+// maxLookups limits the lookups for a packet: routes may form a loop between tables.
 const maxLookups = 4
 
-// hasher is a packet that knows its flow.
-type hasher interface {
+// flowHasher is a packet with a flow hash.
+type flowHasher interface {
 	frame.IPv4 | frame.IPv6
 	Hash() uint32
 }
 
-// find follows the routes to destination from table slot on: to the way out and the address whose MAC is needed there. A
-// nil out means that stop says what becomes of the packet.
-func find[P hasher](s *snapshot, slot int, destination netip.Addr, p P) (out *iface, target netip.Addr, stop verdict) {
+// resolveRoute follows the routes to a destination, beginning with the table in a slot. It returns the output interface and the
+// next hop. If out is nil, final is the verdict.
+func resolveRoute[P flowHasher](s *snapshot, slot int, destination netip.Addr, p P) (out *iface, target netip.Addr, final verdict) {
 	family := FamilyOf(destination)
 	for range maxLookups {
 		e := s.lookup(slot, destination)
@@ -239,7 +239,7 @@ func find[P hasher](s *snapshot, slot int, destination netip.Addr, p P) (out *if
 			return nil, destination, noRoute(family)
 		}
 		if e.action != Forward {
-			return nil, destination, stops[e.action]
+			return nil, destination, finalVerdicts[e.action]
 		}
 		path := &e.buckets[0]
 		if len(e.buckets) > 1 {
@@ -261,28 +261,28 @@ func find[P hasher](s *snapshot, slot int, destination netip.Addr, p P) (out *if
 	return nil, destination, verdict{drop: dropRouteLoop}
 }
 
-// onlyWay is find for all packets to a destination; nil: they are not forwarded, or spread over several ways. One way is that of
-// all destinations with the same route.
-func (s *snapshot) onlyWay(slot int, destination netip.Addr) (out *iface, target netip.Addr, one bool) {
+// singlePath is resolveRoute for all packets to a destination. out is nil if they are not forwarded or have several paths. shared
+// reports whether the result applies to all destinations of the same route.
+func (s *snapshot) singlePath(slot int, destination netip.Addr) (out *iface, target netip.Addr, shared bool) {
 	family := FamilyOf(destination)
 	for lookups := range maxLookups {
 		e := s.lookup(slot, destination)
 		if e == nil || e.action != Forward || len(e.buckets) != 1 {
-			return nil, destination, one || lookups == 0
+			return nil, destination, shared || lookups == 0
 		}
 		path := &e.buckets[0]
 		if path.NextHop.IsValid() {
-			destination, one = path.NextHop, one || lookups == 0
+			destination, shared = path.NextHop, shared || lookups == 0
 		}
 		if path.Interface != NoInterface {
 			if out = s.iface(path.Interface); out != nil && !out.up {
 				out = nil
 			}
-			return out, destination, one
+			return out, destination, shared
 		}
 		slot = s.slot(TableKey{family, path.Table})
 	}
-	return nil, destination, one
+	return nil, destination, shared
 }
 
 func noRoute(f Family) verdict {
@@ -292,15 +292,15 @@ func noRoute(f Family) verdict {
 	return verdict{drop: dropNoRoute6, punt: slow.NoRoute}
 }
 
-// stops are the ends that routes name themselves.
-var stops = [...]verdict{
+// finalVerdicts are the verdicts of routes that do not forward.
+var finalVerdicts = [...]verdict{
 	Local:       {punt: slow.Received},
 	Drop:        {drop: dropRoute},
 	Unreachable: {drop: dropUnreachable, punt: slow.RouteUnreachable},
 	Prohibit:    {drop: dropProhibited, punt: slow.Prohibited},
 }
 
-// lookup finds the route with the longest prefix, or nil.
+// lookup returns the route with the longest matching prefix, or nil.
 func (s *snapshot) lookup(slot int, a netip.Addr) *entry {
 	if slot < 0 || s.fibs[slot] == nil {
 		return nil
@@ -309,7 +309,7 @@ func (s *snapshot) lookup(slot int, a netip.Addr) *entry {
 	return e
 }
 
-// rewrite gives the frame its new Ethernet addresses, or asks for the neighbour's.
+// rewrite sets the Ethernet addresses of a frame, or punts it if the neighbour is unknown.
 func (w *worker) rewrite(out *iface, target netip.Addr, b *frame.Buffer) verdict {
 	if out.bare {
 		frame.Ethernet(b.Bytes()).Rewrite(frame.MAC{}, frame.MAC{})
@@ -324,24 +324,24 @@ func (w *worker) rewrite(out *iface, target netip.Addr, b *frame.Buffer) verdict
 	return verdict{out: out}
 }
 
-// Redirect is where packets go that an interface receives for the dataplane itself and that the dataplane does not take: to the
-// kernel of a node whose network card the dataplane owns, for example. Taken are echo requests, neighbour discovery, envelopes
-// and, unless UDP is set, UDP, whose sender is told that no port is open. As in VPP the TTL stays: such a packet has arrived.
+// Redirect sends packets for the dataplane's own addresses to another host, such as the kernel of a node whose network card the
+// dataplane owns. The dataplane keeps echo requests, neighbour discovery, tunnel packets and, unless UDP is set, UDP, which it
+// answers with port unreachable. As in VPP the TTL does not change, because the packet has reached its destination.
 type Redirect struct {
 	Interface uint32
-	NextHop   netip.Addr // not valid: the packet's destination is a neighbour there
+	NextHop   netip.Addr // if invalid, the packet's destination is the next hop
 	UDP       bool
 }
 
-// upperAt is the header that follows the IP headers of a packet.
-type upperAt struct {
+// upperHeader locates the upper layer header of a packet.
+type upperHeader struct {
 	protocol uint8
-	offset   int // in the IP packet
+	offset   int // from the start of the IP packet
 	later    bool
 }
 
-// redirect decides on a packet for the dataplane itself; false: it is the dataplane's to answer.
-func (w *worker) redirect(r *Redirect, b *frame.Buffer, destination netip.Addr, u upperAt) (verdict, bool) {
+// redirect decides on a packet for the dataplane's own address; false if the dataplane handles it itself.
+func (w *worker) redirect(r *Redirect, b *frame.Buffer, destination netip.Addr, u upperHeader) (verdict, bool) {
 	if r == nil || u.protocol == frame.ProtocolUDP && !r.UDP || isEchoRequest(b.Bytes()[frame.EthernetLen:], u) {
 		return verdict{}, false
 	}
@@ -355,12 +355,12 @@ func (w *worker) redirect(r *Redirect, b *frame.Buffer, destination netip.Addr, 
 	}
 	d := w.rewrite(out, target, b)
 	if d.punt == 0 {
-		d = fitted(out, b)
+		d = outputVerdict(out, b)
 	}
 	return d, true
 }
 
-func isEchoRequest(packet []byte, u upperAt) bool {
+func isEchoRequest(packet []byte, u upperHeader) bool {
 	if u.later || u.offset >= len(packet) {
 		return false
 	}

@@ -11,143 +11,141 @@ import (
 	"github.com/weftnet/weft/vswitch/frame"
 )
 
-// clockEvery is how many rounds the clock of the MAC table may be behind: to read it costs as much as to forward half a frame,
-// and rounds of a busy worker take microseconds.
-const clockEvery = 16
+// clockReadInterval is the number of rounds between two readings of the clock: reading it costs half as much as forwarding a
+// frame, and a round of a busy worker takes microseconds.
+const clockReadInterval = 16
 
-// secondClock counts seconds, for MAC tables.
+// secondClock counts seconds for the aging of MACs.
 type secondClock struct {
 	start   time.Time
 	seconds uint32
-	fresh   int // reads until the next look at the clock
+	fresh   int // calls of read until the clock is read again
 }
 
 // read returns the seconds since start.
 func (c *secondClock) read() uint32 {
 	if c.fresh == 0 {
-		c.seconds, c.fresh = uint32(time.Since(c.start)/time.Second), clockEvery
+		c.seconds, c.fresh = uint32(time.Since(c.start)/time.Second), clockReadInterval
 	}
 	c.fresh--
 	return c.seconds
 }
 
-// slept says that time has passed unseen.
+// slept makes the next call read the clock.
 func (c *secondClock) slept() { c.fresh = 0 }
 
-// tick moves the MAC table's clock, and ages.
+// tick updates the MAC table: the time, updates from other workers, and expired entries.
 func (w *worker) tick() {
 	if len(w.snapshot.bridges) == 0 {
 		return
 	}
 	now := w.clock()
-	passed := now - w.now
-	w.now = now
-	w.hearNews()
+	passed := now - w.seconds
+	w.seconds = now
+	w.applyUpdates()
 	if passed > 0 {
-		w.macs.sweep(int(min(passed, 1<<macOrder/sweepASecond))*sweepASecond, w.stale)
+		w.macs.sweep(int(min(passed, 1<<macOrder/sweepPerSecond))*sweepPerSecond, w.expired)
 	}
 }
 
-// stale says that an entry is too old, or that its bridge is gone.
-func (w *worker) stale(e *macEntry) bool {
+// expired reports whether an entry is too old, or its bridge domain deleted.
+func (w *worker) expired(e *macEntry) bool {
 	br := w.snapshot.bridge(e.key.slot())
-	return br == nil || br.age != 0 && w.now-e.seen >= br.age
+	return br == nil || br.age != 0 && w.seconds-e.seen >= br.age
 }
 
-// learn takes in where a frame came from. What it returns is a reason to drop the frame, or kept.
+// learn learns the source MAC of a frame. It returns the reason to drop the frame, or noDrop.
 func (w *worker) learn(br *bridge, in *iface, key macKey) reason {
 	if key.isMulticast() || key.address() == 0 {
-		return kept // not a unicast address: VPP, too, lets the frame pass
+		return noDrop // invalid source: like VPP, forward the frame without learning
 	}
-	if f, ok := br.fixedAt(key); ok {
+	if f, ok := br.configuredMAC(key); ok {
 		switch {
 		case f.filter:
 			return dropSourceFilter
 		case f.out == in.index:
-			return kept
+			return noDrop
 		case f.static:
 			return dropMACViolation
 		}
 	}
 	e := w.macs.find(key)
 	if e == nil {
-		w.drops[noteLearned].Add(1)
-		w.note(macEntry{key, in.index, w.now})
-		w.tell(key, in.index)
-		return kept
+		w.drops[statLearned].Add(1)
+		w.addMAC(macEntry{key, in.index, w.seconds})
+		w.announce(key, in.index)
+		return noDrop
 	}
 	if e.out != in.index {
-		w.drops[noteMoved].Add(1)
-		e.out, e.seen = in.index, w.now
-		w.tell(key, in.index)
-		return kept
+		w.drops[statMoved].Add(1)
+		e.out, e.seen = in.index, w.seconds
+		w.announce(key, in.index)
+		return noDrop
 	}
-	if e.seen != w.now {
-		if e.seen/tellEvery != w.now/tellEvery {
-			w.tell(key, in.index)
+	if e.seen != w.seconds {
+		if e.seen/announceInterval != w.seconds/announceInterval {
+			w.announce(key, in.index)
 		}
-		e.seen = w.now
+		e.seen = w.seconds
 	}
-	return kept
+	return noDrop
 }
 
-// knows says that learn would change nothing and keep the frame.
-func (w *worker) knows(br *bridge, in *iface, key macKey) bool {
+// isCurrent reports whether learn would change nothing and accept the frame.
+func (w *worker) isCurrent(br *bridge, in *iface, key macKey) bool {
 	if key.isMulticast() || key.address() == 0 {
 		return false
 	}
-	if f, ok := br.fixedAt(key); ok && (f.filter || f.static || f.out == in.index) {
+	if f, ok := br.configuredMAC(key); ok && (f.filter || f.static || f.out == in.index) {
 		return !f.filter && f.out == in.index
 	}
 	e := w.macs.find(key)
-	return e != nil && e.out == in.index && e.seen == w.now
+	return e != nil && e.out == in.index && e.seen == w.seconds
 }
 
-// note makes an entry in the MAC table.
-func (w *worker) note(e macEntry) {
+func (w *worker) addMAC(e macEntry) {
 	if !w.macs.add(e) {
-		w.drops[noteTableFull].Add(1)
+		w.drops[statTableFull].Add(1)
 	}
 }
 
-// whereIs says which interface a MAC is behind. What was learned wins over what control only proposed.
-func (w *worker) whereIs(br *bridge, k macKey) (f fixedMAC, known bool) {
-	f, known = br.fixedAt(k)
+// lookupMAC returns the interface behind a MAC. Learned entries take precedence over configured ones that are not static.
+func (w *worker) lookupMAC(br *bridge, k macKey) (f macTarget, known bool) {
+	f, known = br.configuredMAC(k)
 	if known && (f.static || f.filter) {
 		return f, true
 	}
-	if e := w.macs.find(k); e != nil && (br.age == 0 || w.now-e.seen < br.age) {
-		return fixedMAC{out: e.out}, true
+	if e := w.macs.find(k); e != nil && (br.age == 0 || w.seconds-e.seen < br.age) {
+		return macTarget{out: e.out}, true
 	}
 	return f, known
 }
 
 const (
-	// macOrder sizes a MAC table: 1<<macOrder places, of which at most half are taken, so that probing stays short.
+	// macOrder is the binary logarithm of a MAC table's size. At most half of the entries are used, which keeps probing short.
 	macOrder = 15
-	// maxLearned bounds the MACs that are learned in all.
+	// maxLearned limits the MACs in a table.
 	maxLearned = 1 << (macOrder - 1)
-	// maxLearnedInBridge leaves room for others where one bridge's members send from ever new MACs.
+	// maxLearnedInBridge limits the MACs of a bridge domain, so that one domain with a MAC flood does not fill the table.
 	maxLearnedInBridge = maxLearned / 2
-	// sweepASecond is how much of the table is looked through for MACs that are too old: all of it in half a minute.
-	sweepASecond = 1 << (macOrder - 5)
+	// sweepPerSecond is the number of entries that are checked for expiry each second: the table takes half a minute.
+	sweepPerSecond = 1 << (macOrder - 5)
 )
 
-// macKey is a bridge's slot and a MAC. 0 is none.
+// macKey is a bridge domain's slot and a MAC. 0 is invalid.
 type macKey uint64
 
 func macKeyOf(slot uint16, m frame.MAC) macKey {
 	return macKey(slot)<<48 | macKey(binary.BigEndian.Uint32(m[:]))<<16 | macKey(binary.BigEndian.Uint16(m[4:]))
 }
 
-// macKeyAt is macKeyOf of the address that b begins with. Addresses of frames go through registers only: six bytes that are
-// written in two pieces and read in one make the processor wait.
+// macKeyAt is macKeyOf the address at the start of b. It keeps addresses in registers: six bytes that are written in two pieces
+// and read in one cause a store-forwarding stall.
 func macKeyAt(slot uint16, b []byte) macKey {
 	_ = b[5]
 	return macKey(slot)<<48 | macKey(binary.BigEndian.Uint32(b))<<16 | macKey(binary.BigEndian.Uint16(b[4:]))
 }
 
-// address is the key without the bridge.
 func (k macKey) address() uint64 { return uint64(k) & (1<<48 - 1) }
 
 func (k macKey) isMulticast() bool { return k>>40&1 == 1 }
@@ -160,37 +158,37 @@ func (k macKey) mac() (m frame.MAC) {
 	return m
 }
 
-// macEntry says where a MAC was seen last, and when.
+// macEntry is a learned MAC.
 type macEntry struct {
 	key  macKey
 	out  uint32
-	seen uint32 // seconds of the worker's clock
+	seen uint32 // last seen, in seconds of the worker's clock
 }
 
-// macTable holds what a worker has learned. It is the worker's alone: open addressing with linear probing, and nothing left
-// behind by what is removed. Its hash is seeded, so that a sender cannot choose MACs that make the probing long.
+// macTable holds the MACs that one worker knows. It uses open addressing with linear probing, and removal leaves no tombstones.
+// The hash is seeded, so that a sender cannot choose colliding MACs.
 type macTable struct {
-	places   []macEntry
+	entries  []macEntry
 	seed     uint64
 	count    int
 	byBridge [maxBridges + 1]int32
-	hand     int // where sweeping goes on
+	sweepAt  int // next entry to sweep
 }
 
 func newMACTable() *macTable {
-	return &macTable{places: make([]macEntry, 1<<macOrder), seed: rand.Uint64()}
+	return &macTable{entries: make([]macEntry, 1<<macOrder), seed: rand.Uint64()}
 }
 
-func (t *macTable) place(k macKey) int {
+func (t *macTable) hash(k macKey) int {
 	h := (uint64(k) ^ t.seed) * 0x9e3779b97f4a7c15
 	h = (h ^ h>>32) * 0xd6e8feb86659fd93
 	return int(h >> (64 - macOrder))
 }
 
-// find returns the entry of k, to be read and changed until the next call; nil: there is none.
+// find returns the entry of k, valid until the next call, or nil.
 func (t *macTable) find(k macKey) *macEntry {
-	for i := t.place(k); ; i = (i + 1) % len(t.places) {
-		e := &t.places[i]
+	for i := t.hash(k); ; i = (i + 1) % len(t.entries) {
+		e := &t.entries[i]
 		if e.key == k {
 			return e
 		}
@@ -200,26 +198,26 @@ func (t *macTable) find(k macKey) *macEntry {
 	}
 }
 
-// add makes an entry for k, which has none; false: there are too many.
+// add adds an entry for a new key; false if the table is full.
 func (t *macTable) add(e macEntry) bool {
 	n := &t.byBridge[e.key.slot()]
 	if t.count >= maxLearned || *n >= maxLearnedInBridge {
 		return false
 	}
-	i := t.place(e.key)
-	for t.places[i].key != 0 {
-		i = (i + 1) % len(t.places)
+	i := t.hash(e.key)
+	for t.entries[i].key != 0 {
+		i = (i + 1) % len(t.entries)
 	}
-	t.places[i] = e
+	t.entries[i] = e
 	t.count++
 	*n++
 	return true
 }
 
-// remove forgets the entry of k, if there is one.
+// remove removes the entry of k and reports whether it existed.
 func (t *macTable) remove(k macKey) bool {
-	for i := t.place(k); t.places[i].key != 0; i = (i + 1) % len(t.places) {
-		if t.places[i].key == k {
+	for i := t.hash(k); t.entries[i].key != 0; i = (i + 1) % len(t.entries) {
+		if t.entries[i].key == k {
 			t.removeAt(i)
 			return true
 		}
@@ -227,49 +225,49 @@ func (t *macTable) remove(k macKey) bool {
 	return false
 }
 
-// removeAt frees a place and closes the gap: entries that probed past it move up.
+// removeAt removes an entry and closes the gap with entries that probed past it.
 func (t *macTable) removeAt(gap int) {
-	t.byBridge[t.places[gap].key.slot()]--
+	t.byBridge[t.entries[gap].key.slot()]--
 	t.count--
-	size := len(t.places)
-	for i := (gap + 1) % size; t.places[i].key != 0; i = (i + 1) % size {
-		home := t.place(t.places[i].key)
+	size := len(t.entries)
+	for i := (gap + 1) % size; t.entries[i].key != 0; i = (i + 1) % size {
+		home := t.hash(t.entries[i].key)
 		if (i-home+size)%size >= (i-gap+size)%size {
-			t.places[gap] = t.places[i]
+			t.entries[gap] = t.entries[i]
 			gap = i
 		}
 	}
-	t.places[gap] = macEntry{}
+	t.entries[gap] = macEntry{}
 }
 
-// sweep looks at the next n places and removes what goes says.
+// sweep checks the next n entries and removes those that match.
 func (t *macTable) sweep(n int, goes func(*macEntry) bool) {
-	for range min(n, len(t.places)) {
-		// What moves up into a freed place has not been looked at.
-		for t.places[t.hand].key != 0 && goes(&t.places[t.hand]) {
-			t.removeAt(t.hand)
+	for range min(n, len(t.entries)) {
+		// An entry that moved into the gap is not checked yet.
+		for t.entries[t.sweepAt].key != 0 && goes(&t.entries[t.sweepAt]) {
+			t.removeAt(t.sweepAt)
 		}
-		t.hand = (t.hand + 1) % len(t.places)
+		t.sweepAt = (t.sweepAt + 1) % len(t.entries)
 	}
 }
 
-// MACFilter chooses learned MACs.
+// MACFilter selects learned MACs.
 type MACFilter struct {
-	Bridge    uint32 // 0: of all
-	Interface uint32 // NoInterface: on all
+	Bridge    uint32 // 0: all
+	Interface uint32 // NoInterface: all
 }
 
-// LearnedMAC is a MAC that was seen in a bridge domain.
+// LearnedMAC is a learned MAC of a bridge domain.
 type LearnedMAC struct {
 	Bridge    uint32
 	MAC       frame.MAC
 	Interface uint32
-	Age       time.Duration // since it was seen last, in whole seconds
+	Age       time.Duration // time since the last frame, in whole seconds
 }
 
-// FlushMACs forgets learned MACs. It publishes control's changes first, so that what they forbid is not learned again, and
-// returns when all workers have done so, which needs Run to run or to have ended. What waits at the filter's interface is
-// taken in before the changes, one of which may be that it leaves the bridge domain.
+// FlushMACs removes learned MACs. It first forwards the frames that wait at the filter's interface, because that may be about to
+// leave the bridge domain, and then publishes control's changes, so that MACs are not learned again under the old ones. It
+// returns when all workers are done. Run must be running or have ended.
 func (e *Engine) FlushMACs(f MACFilter) {
 	slot, ok := e.bridgeSlots[f.Bridge]
 	if !ok && f.Bridge != 0 {
@@ -281,22 +279,22 @@ func (e *Engine) FlushMACs(f MACFilter) {
 	})
 }
 
-// flush removes what is chosen from all workers' tables. Several workers do it twice: one may hear from another, whose turn is
-// later, of what it has just forgotten.
+// flush removes matching MACs from the tables of all workers. With several workers it does so twice, because a worker may receive
+// an update from one that has not flushed yet.
 func (e *Engine) flush(chosen func(macEntry) bool) {
 	e.Publish()
 	for range min(len(e.workers), 2) {
 		for _, w := range e.workers {
 			w.post(func(w *worker) {
-				w.hearNews()
-				w.macs.sweep(len(w.macs.places), func(m *macEntry) bool { return chosen(*m) })
+				w.applyUpdates()
+				w.macs.sweep(len(w.macs.entries), func(m *macEntry) bool { return chosen(*m) })
 			})
 		}
 	}
 }
 
-// ForgetMAC forgets one learned MAC, if it was seen on that interface, or on any for NoInterface; false: there is none. It
-// publishes and waits as FlushMACs does.
+// ForgetMAC removes a learned MAC, if it was last seen on the interface, or on any for NoInterface. It reports whether it did. It
+// publishes and waits like FlushMACs.
 func (e *Engine) ForgetMAC(bridge uint32, m frame.MAC, on uint32) bool {
 	slot, ok := e.bridgeSlots[bridge]
 	if !ok {
@@ -306,8 +304,8 @@ func (e *Engine) ForgetMAC(bridge uint32, m frame.MAC, on uint32) bool {
 	key, found := macKeyOf(slot, m), false
 	for _, w := range e.workers {
 		w.post(func(w *worker) {
-			w.hearNews()
-			if known := w.macs.find(key); known != nil && !w.stale(known) && (on == NoInterface || on == known.out) {
+			w.applyUpdates()
+			if known := w.macs.find(key); known != nil && !w.expired(known) && (on == NoInterface || on == known.out) {
 				found = w.macs.remove(key)
 			}
 		})
@@ -315,7 +313,8 @@ func (e *Engine) ForgetMAC(bridge uint32, m frame.MAC, on uint32) bool {
 	return found
 }
 
-// LearnedMACs lists what a bridge domain has learned, or all for 0, by bridge domain and MAC. It waits as FlushMACs does.
+// LearnedMACs lists the learned MACs of a bridge domain, or of all for 0, sorted by bridge domain and MAC. It waits like
+// FlushMACs.
 func (e *Engine) LearnedMACs(bridge uint32) []LearnedMAC {
 	slot, ok := e.bridgeSlots[bridge]
 	if !ok && bridge != 0 {
@@ -331,186 +330,186 @@ func (e *Engine) LearnedMACs(bridge uint32) []LearnedMAC {
 	return slices.CompactFunc(all, func(a, b LearnedMAC) bool { return a.Bridge == b.Bridge && a.MAC == b.MAC })
 }
 
-// learned copies one worker's MACs of the bridge in a slot, or all for 0. The caller's goroutine brings the memory.
+// learned copies one worker's MACs of the bridge domain in a slot, or of all for 0. It allocates outside of the worker.
 func (w *worker) learned(slot uint16) []LearnedMAC {
-	const slack = 256 // what may be learned between the two letters
+	const slack = 256 // MACs learned between the two requests
 	n := 0
 	w.post(func(w *worker) { n = w.macs.count })
 	entries := make([]LearnedMAC, 0, n+slack)
 	w.post(func(w *worker) {
-		for i := range w.macs.places {
-			m := &w.macs.places[i]
-			if m.key == 0 || slot != 0 && m.key.slot() != slot || len(entries) == cap(entries) || w.stale(m) {
+		for i := range w.macs.entries {
+			m := &w.macs.entries[i]
+			if m.key == 0 || slot != 0 && m.key.slot() != slot || len(entries) == cap(entries) || w.expired(m) {
 				continue
 			}
 			entries = append(entries, LearnedMAC{Bridge: w.snapshot.bridge(m.key.slot()).id, MAC: m.key.mac(), Interface: m.out,
-				Age: time.Duration(w.now-m.seen) * time.Second})
+				Age: time.Duration(w.seconds-m.seen) * time.Second})
 		}
 	})
 	return entries
 }
 
 const (
-	// newsDepth bounds what one worker can tell another between two of that one's rounds. What does not fit is lost: the
-	// other floods until the MAC is told again.
-	newsDepth = 512
-	// tellEvery is how often, in seconds, a MAC that is still there is told again; the shortest age is a minute.
-	tellEvery = 16
+	// updateRingSize limits the pending updates from one worker to another. When the ring is full updates are lost, and the
+	// receiver floods until the MAC is announced again.
+	updateRingSize = 512
+	// announceInterval is the time in seconds after which an active MAC is announced again; the shortest age is a minute.
+	announceInterval = 16
 )
 
-// sighting is where another worker has seen a MAC.
-type sighting struct {
+// macUpdate is a MAC learned by another worker.
+type macUpdate struct {
 	key macKey
 	out uint32
 }
 
-// newsRing passes sightings from one worker to one other.
-type newsRing struct {
-	sightings [newsDepth]sighting
-	head      atomic.Uint64 // the writer's
-	_         [56]byte
-	tail      atomic.Uint64 // the reader's
+// updateRing passes updates from one worker to another.
+type updateRing struct {
+	updates [updateRingSize]macUpdate
+	head    atomic.Uint64 // the writer's
+	_       [56]byte
+	tail    atomic.Uint64 // the reader's
 }
 
-// put adds a sighting if there is room.
-func (r *newsRing) put(s sighting) {
+// put adds an update, if there is room.
+func (r *updateRing) put(s macUpdate) {
 	head := r.head.Load()
-	if head-r.tail.Load() == newsDepth {
+	if head-r.tail.Load() == updateRingSize {
 		return
 	}
-	r.sightings[head%newsDepth] = s
+	r.updates[head%updateRingSize] = s
 	r.head.Store(head + 1)
 }
 
-// take removes the oldest sighting.
-func (r *newsRing) take() (s sighting, ok bool) {
+// take removes the oldest update.
+func (r *updateRing) take() (s macUpdate, ok bool) {
 	tail := r.tail.Load()
 	if tail == r.head.Load() {
 		return s, false
 	}
-	s = r.sightings[tail%newsDepth]
+	s = r.updates[tail%updateRingSize]
 	r.tail.Store(tail + 1)
 	return s, true
 }
 
-// connect gives each worker a ring from each other one.
+// connect creates a ring between every two workers.
 func connect(workers []*worker) {
 	if len(workers) < 2 {
 		return
 	}
 	for _, w := range workers {
-		w.news = make([]*newsRing, len(workers))
+		w.updates = make([]*updateRing, len(workers))
 		for from := range workers {
 			if from != w.id {
-				w.news[from] = new(newsRing)
+				w.updates[from] = new(updateRing)
 			}
 		}
 	}
 }
 
-// tell tells the other workers where a MAC is: each has a table of its own, and ports of its own.
-func (w *worker) tell(k macKey, out uint32) {
+// announce sends an update to the other workers: each has its own MAC table and ports.
+func (w *worker) announce(k macKey, out uint32) {
 	for _, other := range w.engine.workers {
 		if other != w {
-			other.news[w.id].put(sighting{k, out})
+			other.updates[w.id].put(macUpdate{k, out})
 		}
 	}
 }
 
-// hearNews takes in what the other workers have seen.
-func (w *worker) hearNews() {
-	for _, r := range w.news {
+// applyUpdates learns from the updates of other workers.
+func (w *worker) applyUpdates() {
+	for _, r := range w.updates {
 		if r == nil {
 			continue
 		}
-		for range newsDepth {
+		for range updateRingSize {
 			s, ok := r.take()
 			if !ok {
 				break
 			}
-			w.hear(s)
+			w.applyUpdate(s)
 		}
 	}
 }
 
-func (w *worker) hear(s sighting) {
+func (w *worker) applyUpdate(s macUpdate) {
 	if e := w.macs.find(s.key); e != nil {
-		e.out, e.seen = s.out, w.now
+		e.out, e.seen = s.out, w.seconds
 	} else if w.snapshot.bridge(s.key.slot()) != nil {
-		w.note(macEntry{s.key, s.out, w.now})
+		w.addMAC(macEntry{s.key, s.out, w.seconds})
 	}
 }
 
-// The storm limit bounds how much of a worker's time the frames of one interface take that a bridge domain floods: their sender has
-// the work of one frame, and the worker that of a copy for each member. Each interface has a budget of copies on each worker, a
-// token bucket. A frame that comes when the budget is used up is dropped and counted, whomever it would have reached. Frames to
-// known MACs cost nothing, nor do flooded ones with one receiver. The frames of a BVI are the dataplane's own and not limited.
+// Storm control limits the time that a worker spends on flooded frames of one interface. A flooded frame costs its sender one
+// transmission, and the worker one copy per member. Each interface has a token bucket of copies on each worker, and frames above
+// the limit are dropped and counted. Frames to known MACs and flooded frames with one receiver cost nothing. Frames of a BVI come
+// from the dataplane and are not limited.
 const (
-	// DefaultStormLimit is how many copies a second are made of the frames of one interface. On two loaded cores a copy to a tap was
-	// measured at about 3 microseconds (BenchmarkStorm), with what the receiver's kernel does: so a storm takes about a tenth of a worker.
+	// DefaultStormLimit is the default number of copies per second for one interface. On two loaded cores a copy to a tap takes
+	// about 3 microseconds, including the receiver's kernel (BenchmarkStorm), so a storm takes about a tenth of a worker.
 	DefaultStormLimit = 1 << 15
 
-	// frameCost is the highest price of a frame. So an interface may have 512 frames a second flooded at the default limit in a
-	// bridge domain of any size. A host asks for a neighbour once a second (RFC 1122, 2.3.2.1; RFC 4861, 10).
-	frameCost = 64
+	// maxFrameCost limits the cost of a frame. At the default limit an interface may flood 512 frames per second in a bridge
+	// domain of any size. A host solicits a neighbour once per second (RFC 1122, 2.3.2.1; RFC 4861, 10).
+	maxFrameCost = 64
 
-	// stormBurst is the part of a second whose budget can be saved up: for 256 frames at least, as when a pod begins to talk to all
-	// others at once.
-	stormBurst = 2
+	// burstDivisor divides the rate into the size of a bucket: 256 frames or more by default, as when a pod starts to contact all
+	// others.
+	burstDivisor = 2
 )
 
-// stormLimit is the limit of Config.StormLimit in copies a second; 0: none.
+// stormLimit converts Config.StormLimit to copies per second; 0: no limit.
 func stormLimit(configured int) int {
 	if configured == 0 {
 		return DefaultStormLimit
 	}
-	return min(max(configured, 0), int(time.Second)) // a clock of nanoseconds counts no faster
+	return min(max(configured, 0), int(time.Second)) // the clock's resolution is nanoseconds
 }
 
-// floodBudget is one worker's account of one interface. The worker alone uses it.
+// floodBudget is a worker's token bucket for one interface.
 type floodBudget struct {
-	left int           // copies; below 0 after a frame that cost more than there was
-	at   time.Duration // of the worker's stopwatch: until when left was filled up
-	_    [48]byte      // keeps two workers' budgets off one cache line
+	tokens   int           // copies; negative after a frame that cost more than the rest
+	filledAt time.Duration // when tokens was refilled, by the worker's stopwatch
+	_        [48]byte      // keeps the budgets of two workers on separate cache lines
 }
 
 func newFloodBudgets(workers []*worker) []*floodBudget {
 	set := make([]*floodBudget, len(workers))
 	for i, w := range workers {
-		set[i] = &floodBudget{left: savedUp(w.stormLimit), at: w.stopwatch()}
+		set[i] = &floodBudget{tokens: bucketSize(w.stormLimit), filledAt: w.stopwatch()}
 	}
 	return set
 }
 
-// savedUp is the highest budget at a rate of copies a second: enough for one frame, however low the rate.
-func savedUp(rate int) int { return max(rate/stormBurst, frameCost) }
+// bucketSize is the size of a bucket for a rate in copies per second: at least one frame.
+func bucketSize(rate int) int { return max(rate/burstDivisor, maxFrameCost) }
 
-// mayFlood reports whether a frame of an interface may be flooded. The clock is not read before the budget is used up.
+// mayFlood reports whether a frame of an interface may be flooded. It reads the clock only if the bucket is empty.
 func (w *worker) mayFlood(in *iface) bool {
 	if w.stormLimit == 0 || in.l2.bvi {
 		return true
 	}
 	f := in.floods[w.id]
-	if f.left <= 0 {
+	if f.tokens <= 0 {
 		f.refill(w.stopwatch(), w.stormLimit)
 	}
-	return f.left > 0
+	return f.tokens > 0
 }
 
-// refill adds what has come together since the last time, at a rate of copies a second.
+// refill adds the tokens since the last refill, at a rate in copies per second.
 func (f *floodBudget) refill(now time.Duration, rate int) {
-	most, pause := savedUp(rate)-f.left, time.Second/time.Duration(rate) // between two copies
-	gained := int(min(time.Duration(most), (now-f.at)/pause))
-	if f.left += gained; gained == most {
-		f.at = now
+	most, pause := bucketSize(rate)-f.tokens, time.Second/time.Duration(rate) // per copy
+	gained := int(min(time.Duration(most), (now-f.filledAt)/pause))
+	if f.tokens += gained; gained == most {
+		f.filledAt = now
 	} else {
-		f.at += time.Duration(gained) * pause
+		f.filledAt += time.Duration(gained) * pause
 	}
 }
 
-// payFlood takes the price of a frame that reached so many receivers from the budget of the interface it came from.
-func (w *worker) payFlood(in *iface, receivers int) {
+// chargeFlood takes the cost of a flooded frame from the bucket of its input interface.
+func (w *worker) chargeFlood(in *iface, receivers int) {
 	if w.stormLimit != 0 && !in.l2.bvi && receivers > 1 {
-		in.floods[w.id].left -= min(receivers-1, frameCost)
+		in.floods[w.id].tokens -= min(receivers-1, maxFrameCost)
 	}
 }

@@ -74,13 +74,13 @@ func TestGroupsAndZeroAreNotLearned(t *testing.T) {
 }
 
 func TestFixedMACs(t *testing.T) {
-	static := FixedMAC{MAC: host(2), Interface: 2, Static: true}
-	filter := FixedMAC{MAC: host(2), Interface: NoInterface, Static: true, Filter: true}
-	proposed := FixedMAC{MAC: host(2), Interface: 2}
+	static := ConfiguredMAC{MAC: host(2), Interface: 2, Static: true}
+	filter := ConfiguredMAC{MAC: host(2), Interface: NoInterface, Static: true, Filter: true}
+	proposed := ConfiguredMAC{MAC: host(2), Interface: 2}
 	speaks := func(on uint32) func(*segment) { return func(s *segment) { s.reached(on, host(2), frame.Broadcast) } }
 	for _, c := range []struct {
 		rule     string
-		fixed    FixedMAC
+		fixed    ConfiguredMAC
 		before   func(*segment)
 		from, to frame.MAC
 		want     []uint32
@@ -94,12 +94,12 @@ func TestFixedMACs(t *testing.T) {
 		{"a frame from a filtered MAC is dropped", filter, nil, host(2), host(9), nil, "l2-learn/L2 filter mac drops"},
 		{"a MAC that is not static is where control says", proposed, nil, host(1), host(2), []uint32{2}, ""},
 		{"a MAC that is not static moves", proposed, speaks(3), host(1), host(2), []uint32{3}, ""},
-		{"a static MAC behind nobody's member", FixedMAC{MAC: host(2), Interface: 6, Static: true}, nil, host(1), host(2), nil,
+		{"a static MAC behind nobody's member", ConfiguredMAC{MAC: host(2), Interface: 6, Static: true}, nil, host(1), host(2), nil,
 			"l2-output/L2 Output interface not valid"},
 	} {
 		t.Run(c.rule, func(t *testing.T) {
 			b := aged()
-			b.Fixed = []FixedMAC{c.fixed}
+			b.Configured = []ConfiguredMAC{c.fixed}
 			s := newSegment(t, b)
 			if c.before != nil {
 				c.before(s)

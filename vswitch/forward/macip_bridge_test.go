@@ -10,7 +10,7 @@ import (
 func TestDeniedFramesTeachABridgeNothing(t *testing.T) {
 	b := newBench(t)
 	i := b.engine.live.Load().iface(1)
-	if err := b.engine.SetInterface(1, Interface{Up: true, MAC: portMAC, Addresses: i.addresses, Senders: NewMACIPFilter(podRules())}); err != nil {
+	if err := b.engine.SetInterface(1, Interface{Up: true, MAC: portMAC, Addresses: i.addresses, MACIP: NewMACIPFilter(podRules())}); err != nil {
 		t.Fatal(err)
 	}
 	bridge := Bridge{ID: 1, Learn: true, Forward: true, Flood: true, UUFlood: true, BVI: NoInterface, Members: []BridgeMember{{Interface: 1}, {Interface: 2}}}
@@ -36,7 +36,7 @@ func TestBridgedFramesAreCutForTheirPort(t *testing.T) {
 	for rule, tags := range map[string]string{"untagged": "", "tagged": "\x81\x00\x00\x05"} {
 		t.Run(rule, func(t *testing.T) {
 			b := newBench(t)
-			b.engine.ports.Load().at(2).takes.UDP = false
+			b.engine.ports.Load().at(2).offload.UDP = false
 			bridge := Bridge{ID: 1, Flood: true, UUFlood: true, BVI: NoInterface, Members: []BridgeMember{{Interface: 1}, {Interface: 2}}}
 			if err := b.engine.SetBridge(bridge); err != nil {
 				t.Fatal(err)

@@ -97,12 +97,12 @@ func TestSendersAreJudged(t *testing.T) {
 	} {
 		t.Run(c.rule, func(t *testing.T) {
 			f := NewMACIPFilter(append(podRules(), c.extra...))
-			if got := f.admits(c.raw); got != c.want {
+			if got := f.permits(c.raw); got != c.want {
 				t.Errorf("admitted: %v", got)
 			}
 		})
 	}
-	if NewMACIPFilter(nil).admits(whole) {
+	if NewMACIPFilter(nil).permits(whole) {
 		t.Error("no rule admits something")
 	}
 }
@@ -112,7 +112,7 @@ func TestDeniedFramesAreCountedAndNothingElse(t *testing.T) {
 	i := b.engine.live.Load().iface(1)
 	set := func(f *MACIPFilter) {
 		t.Helper()
-		if err := b.engine.SetInterface(1, Interface{Up: true, MAC: portMAC, Addresses: i.addresses, IP6Enabled: true, Senders: f}); err != nil {
+		if err := b.engine.SetInterface(1, Interface{Up: true, MAC: portMAC, Addresses: i.addresses, IP6Enabled: true, MACIP: f}); err != nil {
 			t.Fatal(err)
 		}
 		b.engine.Publish()
@@ -171,7 +171,7 @@ func TestFilterIsVPPsClassifier(t *testing.T) {
 			}
 		}
 		raw := source4(a.String(), from(mac, udp4("10.2.7.7", 18)))
-		if got := NewMACIPFilter(rules).admits(raw); got != want {
+		if got := NewMACIPFilter(rules).permits(raw); got != want {
 			t.Fatalf("admitted: %v", got)
 		}
 	})
@@ -183,7 +183,7 @@ func FuzzMACIP(f *testing.F) {
 	}
 	filter := NewMACIPFilter(podRules())
 	f.Fuzz(func(t *testing.T, raw []byte) {
-		if filter.admits(raw) && frame.MAC(raw[6:12]) != podMAC {
+		if filter.permits(raw) && frame.MAC(raw[6:12]) != podMAC {
 			t.Fatal("a stranger is admitted")
 		}
 	})
@@ -197,7 +197,7 @@ func BenchmarkMACIP(b *testing.B) {
 	f := NewMACIPFilter(rules)
 	raw := udp6("fd02::7", 18)
 	for b.Loop() {
-		if !f.admits(raw) {
+		if !f.permits(raw) {
 			b.Fatal("denied")
 		}
 	}

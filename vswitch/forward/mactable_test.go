@@ -13,7 +13,7 @@ func TestMACTableIsAMap(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		table, model := newMACTable(), map[macKey]macEntry{}
 		if rapid.Bool().Draw(r, "at the end") {
-			table.hand = len(table.places) - 3
+			table.sweepAt = len(table.entries) - 3
 		}
 		key := rapid.Custom(func(r *rapid.T) macKey {
 			m := frame.MAC{2, 0, 0, 0, 0, rapid.ByteRange(0, 40).Draw(r, "mac")}
@@ -45,7 +45,7 @@ func (t *macTable) step(r *rapid.T, model map[macKey]macEntry, k macKey) {
 		delete(model, k)
 	case 3:
 		goes := func(e *macEntry) bool { return e.out == k.out() }
-		t.sweep(len(t.places), goes)
+		t.sweep(len(t.entries), goes)
 		maps.DeleteFunc(model, func(_ macKey, e macEntry) bool { return goes(&e) })
 	}
 }
@@ -53,7 +53,7 @@ func (t *macTable) step(r *rapid.T, model map[macKey]macEntry, k macKey) {
 // crowded makes a key whose place is one of the last few or of the first few, so that probing is long and goes around.
 func (t *macTable) crowded(k macKey) macKey {
 	for ; ; k += 1 << 16 {
-		if p := t.place(k); p < 4 || p >= len(t.places)-4 {
+		if p := t.hash(k); p < 4 || p >= len(t.entries)-4 {
 			return k
 		}
 	}
@@ -64,8 +64,8 @@ func (k macKey) out() uint32 { return uint32(k)%4 + 1 }
 
 func (t *macTable) compare(r *rapid.T, model map[macKey]macEntry) {
 	n, byBridge := 0, map[uint16]int32{}
-	for i := range t.places {
-		if t.places[i].key != 0 {
+	for i := range t.entries {
+		if t.entries[i].key != 0 {
 			n++
 		}
 	}

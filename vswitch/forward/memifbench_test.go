@@ -51,7 +51,7 @@ func newMemifBench(tb testing.TB, change func(*memif.ClientConfig)) *memifBench 
 		if err := e.memifs.closeAll(); err != nil {
 			tb.Error(err)
 		}
-		_ = e.keeper.closeAll()
+		_ = e.supervisor.closeAll()
 		e.free()
 	})
 	return b

@@ -60,7 +60,7 @@ func TestAMemifGetsCompleteFrames(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := b.engine.keeper.add(3, func() (vectorPort, error) { return from, nil }); err != nil {
+	if err := b.engine.supervisor.add(3, func() (vectorPort, error) { return from, nil }); err != nil {
 		t.Fatal(err)
 	}
 	if err := b.engine.SetInterface(3, Interface{Up: true, MAC: portMAC, Addresses: []netip.Addr{netip.MustParseAddr("10.1.0.1")}}); err != nil {

@@ -50,7 +50,7 @@ func TestPortGetsOnlyWhatItTakes(t *testing.T) {
 	} {
 		t.Run(c.rule, func(t *testing.T) {
 			b := newBench(t)
-			b.engine.ports.Load().at(2).takes = c.takes
+			b.engine.ports.Load().at(2).offload = c.takes
 			payload := 0
 			b.out.show = func(raw []byte, v frame.Virtio) {
 				if c.takes.UDP {
@@ -74,7 +74,7 @@ func TestPortGetsOnlyWhatItTakes(t *testing.T) {
 
 func TestChecksumIsCompletedForAPortThatDoesNot(t *testing.T) {
 	b := newBench(t)
-	b.engine.ports.Load().at(2).takes = port.Offload{}
+	b.engine.ports.Load().at(2).offload = port.Offload{}
 	raw := udp4("10.2.7.7", 30)
 	binary.BigEndian.PutUint16(raw[40:], partial(raw))
 	b.out.show = func(raw []byte, _ frame.Virtio) {
@@ -185,7 +185,7 @@ func TestTCPWithoutDFGetsShorterSegments(t *testing.T) {
 
 func TestCuttingForAPortAllocatesNothing(t *testing.T) {
 	b := newBench(t)
-	b.engine.ports.Load().at(2).takes = port.Offload{}
+	b.engine.ports.Load().at(2).offload = port.Offload{}
 	gso := udp4("10.2.7.7", 40000)
 	long := change(udp4("10.2.7.7", 4000), func(b []byte) { b[20] = 0; reseal(b) })
 	for name, f := range map[string]func(){

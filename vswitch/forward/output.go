@@ -8,7 +8,7 @@ import (
 	"github.com/weftnet/weft/vswitch/slow"
 )
 
-// send queues a frame on its way out until the vector ends.
+// send queues a frame for transmission at the end of the vector.
 func (w *worker) send(out *iface, b *frame.Buffer) {
 	a := w.ports.at(out.index)
 	if a == nil || a.failure.Load() != nil {
@@ -16,15 +16,15 @@ func (w *worker) send(out *iface, b *frame.Buffer) {
 		return
 	}
 	if b.Virtio.IsGSO() || b.Virtio.NeedsChecksum() {
-		if r, still := w.ready(a, b); !still {
-			w.lose(b, r)
+		if r, still := w.completeOffloads(a, b); !still {
+			w.discard(b, r)
 			return
 		}
 	}
 	w.enqueue(a, b)
 }
 
-// sendInside sends a frame to an interface that has no port, as it leads somewhere within the dataplane.
+// sendInside sends a frame to an interface without a port: a BVI or a tunnel.
 func (w *worker) sendInside(out *iface, b *frame.Buffer) {
 	switch {
 	case out.l2.bvi:
@@ -32,33 +32,32 @@ func (w *worker) sendInside(out *iface, b *frame.Buffer) {
 	case out.tunnel != nil:
 		w.encapsulate(out, b)
 	default:
-		w.lose(b, dropNoPort)
+		w.discard(b, dropNoPort)
 	}
 }
 
-// lose ends a frame that was sent in another form, or for a reason was not.
-func (w *worker) lose(b *frame.Buffer, r reason) {
-	if r != kept {
+// discard releases a frame, and counts a drop unless r is noDrop.
+func (w *worker) discard(b *frame.Buffer, r reason) {
+	if r != noDrop {
 		w.drops[r].Add(1)
 	}
 	b.Release()
 }
 
-// enqueue puts a frame that needs no more work into its port's queue.
-func (w *worker) enqueue(a *attachment, b *frame.Buffer) {
-	q := &a.queues[w.id]
+// enqueue appends a complete frame to the queue of a port.
+func (w *worker) enqueue(a *attachedPort, b *frame.Buffer) {
+	q := &a.txQueues[w.id]
 	if q.n == len(q.frames) {
 		w.transmit(a, q)
 	}
 	if q.n == 0 {
-		w.dirty = append(w.dirty, a)
+		w.pendingTx = append(w.pendingTx, a)
 	}
 	q.frames[q.n] = b
 	q.n++
 }
 
-// enqueueAll puts frames that need no more work into a port's queue.
-func (w *worker) enqueueAll(a *attachment, v []*frame.Buffer) {
+func (w *worker) enqueueAll(a *attachedPort, v []*frame.Buffer) {
 	for _, b := range v {
 		w.enqueue(a, b)
 	}
@@ -66,22 +65,22 @@ func (w *worker) enqueueAll(a *attachment, v []*frame.Buffer) {
 
 // flush transmits all queues.
 func (w *worker) flush() {
-	for _, a := range w.dirty {
-		w.transmit(a, &a.queues[w.id])
+	for _, a := range w.pendingTx {
+		w.transmit(a, &a.txQueues[w.id])
 	}
-	w.dirty = w.dirty[:0]
+	w.pendingTx = w.pendingTx[:0]
 }
 
-// transmit empties a port's queue.
-func (w *worker) transmit(a *attachment, q *queue) {
+// transmit empties the queue of a port.
+func (w *worker) transmit(a *attachedPort, q *txQueue) {
 	v := q.frames[:q.n]
 	q.n = 0
 	w.transmitFrames(a, v)
 	w.pool.Put(v)
 }
 
-// transmitFrames gives frames to a port and counts what becomes of them. The buffers stay the caller's.
-func (w *worker) transmitFrames(a *attachment, v []*frame.Buffer) {
+// transmitFrames transmits frames on a port and counts them. The caller keeps the buffers.
+func (w *worker) transmitFrames(a *attachedPort, v []*frame.Buffer) {
 	sent, err := a.port.Transmit(v)
 	if err != nil {
 		a.fail(err)
@@ -105,7 +104,7 @@ func (w *worker) transmitFrames(a *attachment, v []*frame.Buffer) {
 	}
 }
 
-// punt copies a frame to the slow path, or drops it where that is behind.
+// punt copies a frame to the slow path, or drops it if the ring is full.
 func (w *worker) punt(in *iface, b *frame.Buffer, d verdict) {
 	m := w.punts.Reserve()
 	if m == nil {
@@ -122,7 +121,7 @@ func (w *worker) punt(in *iface, b *frame.Buffer, d verdict) {
 	w.engine.slowBell.Ring()
 }
 
-// takeInjected sends what the slow path made.
+// takeInjected sends the frames of the slow path.
 func (w *worker) takeInjected() bool {
 	some := false
 	for range injectedBurst {
@@ -139,7 +138,7 @@ func (w *worker) takeInjected() bool {
 		b.Virtio = m.Virtio
 		d, in := w.injected(m, b)
 		w.injects.Advance()
-		w.dispose(in, b, d)
+		w.apply(in, b, d)
 	}
 	if some {
 		w.flush()
@@ -147,14 +146,14 @@ func (w *worker) takeInjected() bool {
 	return some
 }
 
-// injected decides on a frame of the slow path, and names the interface it belongs to.
+// injected decides on a frame of the slow path, and returns the interface that it belongs to.
 func (w *worker) injected(m *slow.Message, b *frame.Buffer) (verdict, *iface) {
 	if m.Reason == slow.Output {
 		out := w.snapshot.iface(m.Out)
 		if out == nil || !out.up {
 			return verdict{drop: dropOutputDown}, nil
 		}
-		return fitted(out, b), out
+		return outputVerdict(out, b), out
 	}
 	in := w.snapshot.iface(m.Interface)
 	if in == nil {
@@ -163,17 +162,17 @@ func (w *worker) injected(m *slow.Message, b *frame.Buffer) (verdict, *iface) {
 	return w.originate(in, b), in
 }
 
-// originate routes a packet of the dataplane's own, as if it had come from in. It is never answered by an error.
+// originate routes a packet of the dataplane as if it had been received on in. It never causes an ICMP error.
 func (w *worker) originate(in *iface, b *frame.Buffer) verdict {
 	var out *iface
 	var target netip.Addr
 	raw := b.Bytes()[frame.EthernetLen:]
 	if frame.Ethernet(b.Bytes()).Type() == frame.TypeIPv4 {
 		p := frame.IPv4(raw)
-		out, target, _ = find(w.snapshot, in.fib4, p.Destination(), p)
+		out, target, _ = resolveRoute(w.snapshot, in.fib4, p.Destination(), p)
 	} else {
 		p := frame.IPv6(raw)
-		out, target, _ = find(w.snapshot, in.fib6, p.Destination(), p)
+		out, target, _ = resolveRoute(w.snapshot, in.fib6, p.Destination(), p)
 	}
 	if out == nil {
 		return verdict{drop: dropOwnNoRoute}
@@ -181,22 +180,22 @@ func (w *worker) originate(in *iface, b *frame.Buffer) verdict {
 	return w.rewrite(out, target, b)
 }
 
-// ready does for a frame what its port does not: it completes the checksum, or sends the frame's segments in its place.
-// False: the frame itself has nothing to be sent any more, and r says why if that is a loss.
-func (w *worker) ready(a *attachment, b *frame.Buffer) (r reason, still bool) {
+// completeOffloads does what the port's offloads do not cover: it completes the checksum, or sends the segments of a GSO frame.
+// It returns false if the frame itself must not be sent, and the reason if that is a drop.
+func (w *worker) completeOffloads(a *attachedPort, b *frame.Buffer) (r reason, still bool) {
 	switch {
-	case takes(a.takes, &b.Virtio):
-		return kept, true
+	case supportsOffload(a.offload, &b.Virtio):
+		return noDrop, true
 	case b.Virtio.IsGSO():
 		return w.sendSegments(a, b), false
 	case frame.Complete(b.Bytes(), &b.Virtio):
-		return kept, true
+		return noDrop, true
 	}
 	return dropVirtio, false
 }
 
-// takes says whether a port finishes what is left undone in a frame.
-func takes(o port.Offload, v *frame.Virtio) bool {
+// supportsOffload reports whether a port completes the checksum or segmentation of a frame.
+func supportsOffload(o port.Offload, v *frame.Virtio) bool {
 	switch v.GSOType &^ frame.GSOECN {
 	case frame.GSONone:
 		return o.Checksum
@@ -206,15 +205,15 @@ func takes(o port.Offload, v *frame.Virtio) bool {
 	return o.TCP
 }
 
-func (w *worker) sendSegments(a *attachment, b *frame.Buffer) reason {
+func (w *worker) sendSegments(a *attachedPort, b *frame.Buffer) reason {
 	s, ok := frame.NewSegmenter(b.Bytes(), b.Virtio)
 	if !ok {
 		return dropVirtio
 	}
-	return w.inPieces(s.Next, func(piece *frame.Buffer) { w.enqueue(a, piece) })
+	return w.sendPieces(s.Next, func(piece *frame.Buffer) { w.enqueue(a, piece) })
 }
 
-// sendFragments sends a packet that is longer than the way out allows in pieces.
+// sendFragments sends a packet in fragments of an MTU.
 func (w *worker) sendFragments(out *iface, b *frame.Buffer, mtu int) reason {
 	if !frame.Complete(b.Bytes(), &b.Virtio) {
 		return dropVirtio
@@ -223,27 +222,27 @@ func (w *worker) sendFragments(out *iface, b *frame.Buffer, mtu int) reason {
 	if !ok {
 		return dropFragment4
 	}
-	return w.inPieces(f.Next, func(piece *frame.Buffer) { w.send(out, piece) })
+	return w.sendPieces(f.Next, func(piece *frame.Buffer) { w.send(out, piece) })
 }
 
-// inPieces sends what next cuts off, each piece in a buffer of its own, until nothing is left.
-func (w *worker) inPieces(next func(room []byte) int, send func(piece *frame.Buffer)) reason {
+// sendPieces sends the pieces that next writes, each in its own buffer, until next returns 0.
+func (w *worker) sendPieces(next func(room []byte) int, send func(piece *frame.Buffer)) reason {
 	for {
-		piece := w.spare()
+		piece := w.newBuffer()
 		if piece == nil {
 			return dropNoBuffer
 		}
 		n := next(piece.Room())
 		if piece.SetLen(n); n == 0 {
 			piece.Release()
-			return kept
+			return noDrop
 		}
 		send(piece)
 	}
 }
 
-// spare takes an empty buffer. Where all are on their way out, that is where they go first.
-func (w *worker) spare() *frame.Buffer {
+// newBuffer returns an empty buffer, or nil. It flushes the transmit queues if the pool is empty.
+func (w *worker) newBuffer() *frame.Buffer {
 	if b := w.pool.One(); b != nil {
 		return b
 	}
@@ -251,9 +250,8 @@ func (w *worker) spare() *frame.Buffer {
 	return w.pool.One()
 }
 
-// fitted is the verdict on an IP packet that is ready for out: sent whole, or in fragments where it is longer than out's
-// MTU and may be cut.
-func fitted(out *iface, b *frame.Buffer) verdict {
+// outputVerdict sends an IP packet on out, in fragments if it exceeds the MTU and may be fragmented.
+func outputVerdict(out *iface, b *frame.Buffer) verdict {
 	d := verdict{out: out}
 	raw := b.Bytes()
 	if len(raw) <= frame.EthernetLen+out.mtu || b.Virtio.IsGSO() || frame.Ethernet(raw).Type() != frame.TypeIPv4 {

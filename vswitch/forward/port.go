@@ -13,7 +13,7 @@ import (
 	"github.com/weftnet/weft/vswitch/port"
 )
 
-// vectorPort is an interface's end on the machine.
+// vectorPort is a port: a tap, an AF_PACKET socket or a memif.
 type vectorPort interface {
 	receiver
 	transmitter
@@ -21,65 +21,65 @@ type vectorPort interface {
 	Close() error
 }
 
-// receiver is a queue of a port, which one worker receives from.
+// receiver is a receive queue of a port, which one worker uses.
 type receiver interface {
-	// Receive fills buffers in order and returns how many; fewer than asked for: no more frames wait. An error says that
-	// the port is broken.
+	// Receive fills buffers in order and returns their number; a number below len means that no more frames wait. An error means
+	// that the port failed.
 	Receive([]*frame.Buffer) (int, error)
-	// Descriptor becomes readable when frames wait.
+	// Descriptor returns a descriptor that is readable when frames wait.
 	Descriptor() int
-	// Arm switches the announcement of frames on Descriptor; true says that some wait already.
+	// Arm enables or disables interrupts on Descriptor. It returns true if frames wait already.
 	Arm(on bool) bool
 }
 
-// transmitter is used by any worker.
+// transmitter is the transmit side of a port, which any worker uses.
 type transmitter interface {
-	// Transmit sends frames and returns how many were taken; one that is refused it leaves empty. It keeps none. An error
-	// says that the port is broken.
+	// Transmit sends frames and returns how many it accepted; it empties a refused frame. The caller keeps the buffers. An error
+	// means that the port failed.
 	Transmit([]*frame.Buffer) (int, error)
-	// Takes says what may be left undone in a frame to transmit; it never changes.
+	// Takes returns the offloads that the port supports; they never change.
 	Takes() port.Offload
 }
 
-// sharer is a port whose frames wait in memory shared with a peer. To look there costs little, so that it is looked at for
-// a while before the peer is asked to announce the next.
-type sharer interface {
-	// Faults returns how many frames came wrong since it was asked last. The receiver asks.
+// sharedMemory is a port with rings in memory shared with a peer. Workers poll it for a while before they enable its interrupts,
+// as polling it is cheap.
+type sharedMemory interface {
+	// Faults returns the number of invalid descriptors since the last call. Only the receiver calls it.
 	Faults() uint64
-	// Done says that no buffer of the last Receive is used any more: they may borrow the peer's memory until then.
+	// Done returns the buffers of the last Receive to the peer: they may borrow its memory.
 	Done()
 }
 
-// attachment is a port at work for an interface.
-type attachment struct {
-	index   uint32 // of its interface
-	port    vectorPort
-	takes   port.Offload // the port's, at hand
-	shared  sharer       // the port, or nil
-	inlets  []*inlet     // what it receives from: one queue, or several
-	keeper  *keeper
-	failure atomic.Pointer[portFailure]
-	queues  []queue // by worker: frames to transmit at the end of its vector
+// attachedPort is a port attached to an interface.
+type attachedPort struct {
+	index      uint32 // of the interface
+	port       vectorPort
+	offload    port.Offload // of the port
+	shared     sharedMemory // the port if it has shared memory, or nil
+	rxQueues   []*rxQueue   // at least one
+	supervisor *supervisor
+	failure    atomic.Pointer[portFailure]
+	txQueues   []txQueue // by worker
 }
 
-// inlet is a queue that a port receives from. All but its first three fields are its owner's alone.
-type inlet struct {
+// rxQueue is a receive queue of a port. Only its owner uses the fields after owner.
+type rxQueue struct {
 	receiver
-	of     *attachment
-	owner  *worker
-	active bool // on the owner's list of what to receive from
-	begun  bool // it has looked at the shared memory once
-	quiet  int  // looks in vain since the last frame
-	burst  int  // most frames of the next turn
-	trace  tracer
+	port       *attachedPort
+	owner      *worker
+	active     bool // on the owner's active list
+	polled     bool // was active before
+	emptyPolls int  // polls since the last frame
+	burst      int  // frames to receive in the next turn
+	trace      tracer
 }
 
-// newAttachment spreads the queues over the workers, beginning with another one for each port.
-func newAttachment(index uint32, p vectorPort, e *Engine) *attachment {
-	a := &attachment{index: index, port: p, takes: p.Takes(), keeper: e.keeper, queues: make([]queue, len(e.workers))}
-	a.shared, _ = p.(sharer)
+// newAttachedPort spreads the queues over the workers. The index of the port selects the first worker.
+func newAttachedPort(index uint32, p vectorPort, e *Engine) *attachedPort {
+	a := &attachedPort{index: index, port: p, offload: p.Takes(), supervisor: e.supervisor, txQueues: make([]txQueue, len(e.workers))}
+	a.shared, _ = p.(sharedMemory)
 	for n, r := range receiversOf(p) {
-		a.inlets = append(a.inlets, &inlet{receiver: r, of: a, owner: e.workers[(int(index)+n)%len(e.workers)], burst: 1})
+		a.rxQueues = append(a.rxQueues, &rxQueue{receiver: r, port: a, owner: e.workers[(int(index)+n)%len(e.workers)], burst: 1})
 	}
 	return a
 }
@@ -94,61 +94,60 @@ func receiversOf(p vectorPort) []receiver {
 	return all
 }
 
-// portFailure is why a port broke.
+// portFailure is the error of a failed port.
 type portFailure struct{ err error }
 
-// queue collects frames for one port during a vector.
-type queue struct {
+// txQueue collects the frames to a port during a vector.
+type txQueue struct {
 	frames [frame.VectorSize]*frame.Buffer
 	n      int
 }
 
-// portTable is what workers see: attachments by port index. Never changed once it is published.
+// portTable is the table of attached ports. It is immutable once published.
 type portTable struct {
-	interfaces []*attachment // by interface index
+	interfaces []*attachedPort // by index
 }
 
-func (t portTable) at(index uint32) *attachment {
+func (t portTable) at(index uint32) *attachedPort {
 	if int(index) < len(t.interfaces) {
 		return t.interfaces[index]
 	}
 	return nil
 }
 
-// with returns a copy of the table that has a at index; nil removes.
-func (t portTable) with(index uint32, a *attachment) portTable {
+// with returns a copy of the table with a at an index; nil removes the port there.
+func (t portTable) with(index uint32, a *attachedPort) portTable {
 	t.interfaces = replaced(t.interfaces, int(index), a)
 	return t
 }
 
-func replaced(list []*attachment, n int, a *attachment) []*attachment {
-	next := make([]*attachment, max(len(list), n+1))
+func replaced(list []*attachedPort, n int, a *attachedPort) []*attachedPort {
+	next := make([]*attachedPort, max(len(list), n+1))
 	copy(next, list)
 	next[n] = a
 	return next
 }
 
-// fail takes the port out of use, by whichever worker met the error first; the keeper does the rest.
-func (a *attachment) fail(err error) {
-	a.silence()
+// fail takes a failed port out of use. The first error counts, and the supervisor does the rest.
+func (a *attachedPort) fail(err error) {
+	a.unwatch()
 	if a.failure.CompareAndSwap(nil, &portFailure{err}) {
-		a.keeper.bell.Ring()
+		a.supervisor.bell.Ring()
 	}
 }
 
-// silence ends the announcement of frames.
-func (a *attachment) silence() {
-	for _, i := range a.inlets {
+// unwatch removes the receive queues from epoll.
+func (a *attachedPort) unwatch() {
+	for _, i := range a.rxQueues {
 		i.owner.poll.remove(i.Descriptor())
 	}
 }
 
-// OpenTap makes a tap and lets interface index receive and send through it. The interface may be set before or after;
-// until SetInterface and Publish its frames are dropped. Errors: port.ErrNameInUse, port.ErrNamespaceGone, ErrPortExists,
-// and the kernel's; after an error nothing is left behind.
+// OpenTap creates a tap as the port of an interface. Its frames are dropped until SetInterface and Publish, which may come before
+// or after. Errors are port.ErrNameInUse, port.ErrNamespaceGone, ErrPortExists and system errors; an error leaves nothing behind.
 func (e *Engine) OpenTap(index uint32, c port.TapConfig) (port.TapInfo, error) {
 	var info port.TapInfo
-	err := e.keeper.add(index, func() (vectorPort, error) {
+	err := e.supervisor.add(index, func() (vectorPort, error) {
 		t, err := port.OpenTap(c)
 		if err != nil {
 			return nil, err
@@ -159,23 +158,22 @@ func (e *Engine) OpenTap(index uint32, c port.TapConfig) (port.TapInfo, error) {
 	return info, err
 }
 
-// ClosePort removes the interface's port, its memif, or its share of a tunnels' socket from the machine, after what waits there
-// has been taken in. It returns when no worker touches it any more, which needs Run to run or to have ended; ErrNoPort where
-// there is none.
+// ClosePort closes the interface's port or memif, after it forwarded the frames that wait there. It returns ErrNoPort if there is
+// none. No worker uses the port after it returns. Run must be running or have ended.
 func (e *Engine) ClosePort(index uint32) error {
 	e.drain(index)
 	if served, err := e.memifs.close(index); served {
 		return err
 	}
-	return e.keeper.remove(index)
+	return e.supervisor.remove(index)
 }
 
-// OpenAFPacket attaches interface index to a link of the machine, which stays when the port is closed. Where the link goes
-// down or away the port breaks, and is attached again when the link is there and up; c.SetUp is for the first time only.
-// Errors: port.ErrNoLink, port.ErrLinkDown, ErrPortExists, and the kernel's; after an error nothing is left behind.
+// OpenAFPacket attaches an interface to a network link, which stays when the port is closed. If the link goes down or is deleted,
+// the port fails and is opened again when the link is up; c.SetUp applies to the first open only. Errors are port.ErrNoLink,
+// port.ErrLinkDown, ErrPortExists and system errors; an error leaves nothing behind.
 func (e *Engine) OpenAFPacket(index uint32, c port.AFPacketConfig) (port.AFPacketInfo, error) {
 	var info port.AFPacketInfo
-	err := e.keeper.add(index, func() (vectorPort, error) {
+	err := e.supervisor.add(index, func() (vectorPort, error) {
 		p, err := port.OpenAFPacket(c)
 		if err != nil {
 			return nil, err
@@ -186,19 +184,19 @@ func (e *Engine) OpenAFPacket(index uint32, c port.AFPacketConfig) (port.AFPacke
 	return info, err
 }
 
-// OpenMemif serves a memif, whose client may come and go: the interface has a port while there is one, which PeerConnected
-// and PeerGone tell. The socket's file is made with the first memif on it and removed with the last. Errors:
-// ErrPortExists, and the kernel's, such as that of a missing directory; after an error nothing is left behind.
+// OpenMemif serves a memif. The interface has a port while a client is connected; PeerConnected and PeerGone report that. The
+// first memif of a socket creates its file and the last one removes it. Errors are ErrPortExists and system errors; an error
+// leaves nothing behind.
 func (e *Engine) OpenMemif(index uint32, c port.MemifConfig) error { return e.memifs.open(index, c) }
 
-// memifs are the sockets that memifs are served on. Their clients' connections are ports for the keeper.
+// memifs are the memif sockets with their interfaces. The connections of clients are ports of the supervisor.
 //
-//	served --client--> connected --client gone, memory given up--> served
+//	served --client--> connected --client gone, memory released--> served
 //	   \---------ClosePort----------\--> gone
 type memifs struct {
 	engine *Engine
 	log    *slog.Logger
-	broker *memif.Broker // nil: none
+	broker *memif.Broker // nil: this process accepts clients
 
 	mu      sync.Mutex
 	stopped bool
@@ -206,21 +204,21 @@ type memifs struct {
 	served  map[uint32]*servedMemif
 }
 
-// memifSocket is a socket with the number of memifs on it.
+// memifSocket is a listening socket with its number of memifs.
 type memifSocket struct {
 	listener *memif.Listener
 	memifs   int
 }
 
-// servedMemif is one memif. Its attachment belongs to the goroutine of the connection, of which there is one at a time.
+// servedMemif is a memif. The goroutine of its one connection owns attached.
 type servedMemif struct {
-	engine     *Engine
-	log        *slog.Logger
-	index      uint32
-	config     port.MemifConfig
-	end        *memif.Interface
-	closing    chan struct{}
-	attachment *attachment
+	engine   *Engine
+	log      *slog.Logger
+	index    uint32
+	config   port.MemifConfig
+	server   *memif.Interface
+	closing  chan struct{}
+	attached *attachedPort
 }
 
 func newMemifs(e *Engine, log *slog.Logger, broker *memif.Broker) *memifs {
@@ -248,7 +246,7 @@ func (m *memifs) open(index uint32, c port.MemifConfig) error {
 	if c.Bare {
 		order.Mode = memif.IP
 	}
-	if s.end, err = socket.listener.Add(order); err != nil {
+	if s.server, err = socket.listener.Add(order); err != nil {
 		return errors.Join(fmt.Errorf("serve memif: %w", err), m.leaveLocked(c.Socket))
 	}
 	socket.memifs++
@@ -256,7 +254,7 @@ func (m *memifs) open(index uint32, c port.MemifConfig) error {
 	return nil
 }
 
-// socketLocked finds a socket, or makes it.
+// socketLocked returns a socket, and opens it if needed.
 func (m *memifs) socketLocked(path string) (*memifSocket, error) {
 	if s := m.sockets[path]; s != nil {
 		return s, nil
@@ -271,7 +269,7 @@ func (m *memifs) socketLocked(path string) (*memifSocket, error) {
 	return s, nil
 }
 
-// close ends a memif, its connection, and its socket if it was the last there. False: there is none.
+// close closes a memif with its connection, and the socket after its last memif. It returns false if there is no such memif.
 func (m *memifs) close(index uint32) (bool, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -282,16 +280,16 @@ func (m *memifs) close(index uint32) (bool, error) {
 	return true, m.closeLocked(s)
 }
 
-// closeLocked waits for the connection's end, in which workers take part: none of them waits for m.
+// closeLocked waits for the end of the connection and thereby for the workers, which never wait for m.
 func (m *memifs) closeLocked(s *servedMemif) error {
 	delete(m.served, s.index)
 	close(s.closing)
-	err := s.end.Close()
+	err := s.server.Close()
 	m.sockets[s.config.Socket].memifs--
 	return errors.Join(err, m.leaveLocked(s.config.Socket))
 }
 
-// leaveLocked closes an unused socket.
+// leaveLocked closes a socket without memifs.
 func (m *memifs) leaveLocked(path string) error {
 	s := m.sockets[path]
 	if s.memifs > 0 {
@@ -312,38 +310,37 @@ func (m *memifs) closeAll() error {
 	return errors.Join(errs...)
 }
 
-// connected makes a port of a connection. Where that fails the connection ends.
+// connected attaches a connection as a port, or closes it on an error.
 func (s *servedMemif) connected(c *memif.Conn) {
 	p, err := port.NewMemif(c, s.config.Bare)
 	if err == nil {
-		s.attachment, err = s.engine.keeper.employ(s.index, p)
+		s.attached, err = s.engine.supervisor.attach(s.index, p)
 	}
 	if err != nil {
-		s.log.Warn("memif not attached", "interface", s.config.Name, "err", err)
+		s.log.Warn("cannot attach memif", "interface", s.config.Name, "err", err)
 		c.Close()
 		return
 	}
-	s.engine.settle() // who hears of the client may send to it
-	s.tell(Event{Kind: PeerConnected, Interface: s.index, Peer: p.Peer()})
+	s.engine.synchronise() // a client of this event may send to the port
+	s.send(Event{Kind: PeerConnected, Interface: s.index, Peer: p.Peer()})
 }
 
-// disconnected gives the memory up when no worker uses it any more, which lets the next client in.
+// disconnected releases the memory when no worker uses it any more. Then the next client may connect.
 func (s *servedMemif) disconnected(c *memif.Conn, why error) {
-	if s.attachment == nil {
+	if s.attached == nil {
 		c.Release()
 		return
 	}
-	s.tell(Event{Kind: PeerGone, Interface: s.index, Err: why})
-	a := s.attachment
-	s.attachment = nil
-	if err := s.engine.keeper.dismiss(a); err != nil {
-		s.log.Warn("memif not closed", "interface", s.config.Name, "err", err)
+	s.send(Event{Kind: PeerGone, Interface: s.index, Err: why})
+	a := s.attached
+	s.attached = nil
+	if err := s.engine.supervisor.detach(a); err != nil {
+		s.log.Warn("cannot close memif", "interface", s.config.Name, "err", err)
 	}
 }
 
-// tell waits for room: control would not know otherwise whether there is a client. Control itself closes, so that nobody
-// waits for it then.
-func (s *servedMemif) tell(ev Event) {
+// send waits for room, because control needs every event of a client. It gives up when control closes the memif.
+func (s *servedMemif) send(ev Event) {
 	select {
 	case s.engine.events <- ev:
 	case <-s.closing:
@@ -351,18 +348,18 @@ func (s *servedMemif) tell(ev Event) {
 	}
 }
 
-// refusalPause is how long a socket's refusals are only counted after one was logged: who knocks ten thousand times a
-// minute must not fill the log.
+// refusalPause is the time after a logged refusal during which a socket's refusals are only counted: a client that retries all
+// the time must not fill the log.
 const refusalPause = 5 * time.Second
 
-// refusalLog tells of clients that a socket turned away.
+// refusalLog logs the clients that a socket refuses.
 type refusalLog struct {
 	log    *slog.Logger
 	socket string
 
-	mu     sync.Mutex
-	last   time.Time
-	unsaid int
+	mu         sync.Mutex
+	last       time.Time
+	suppressed int
 }
 
 func (l *refusalLog) add(r memif.Refusal) {
@@ -370,10 +367,10 @@ func (l *refusalLog) add(r memif.Refusal) {
 	defer l.mu.Unlock()
 	now := time.Now()
 	if !l.last.IsZero() && now.Sub(l.last) < refusalPause {
-		l.unsaid++
+		l.suppressed++
 		return
 	}
 	l.log.Warn("memif client refused", "socket", l.socket, "id", r.ID, "peer", r.Peer, "pid", r.PID, "uid", r.UID,
-		"unsaid", l.unsaid, "err", r.Err)
-	l.last, l.unsaid = now, 0
+		"suppressed", l.suppressed, "err", r.Err)
+	l.last, l.suppressed = now, 0
 }

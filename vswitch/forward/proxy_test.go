@@ -75,7 +75,7 @@ func TestSpoofingPodIsHeldBack(t *testing.T) {
 	for _, prefix := range []string{"10.1.1.1/32", "fd00::1/128", "fe80::/64"} {
 		rules = append(rules, forward.MACIPRule{Permit: true, MAC: a.info.HostMAC, Mask: frame.Broadcast, Prefix: netip.MustParsePrefix(prefix)})
 	}
-	if err := l.proxy(a, forward.Interface{Senders: forward.NewMACIPFilter(rules)}); err != nil {
+	if err := l.proxy(a, forward.Interface{MACIP: forward.NewMACIPFilter(rules)}); err != nil {
 		t.Fatal(err)
 	}
 	l.engine.Publish()

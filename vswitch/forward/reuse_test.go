@@ -29,13 +29,13 @@ func TestAWorkerGoesOnAfterItsPoolWasEmpty(t *testing.T) {
 	taken = taken[:b.worker.pool.Take(taken)]
 	b.worker.empty = b.worker.empty[:2]
 	b.in.waiting, b.out.sent = 5, 0
-	if n, _ := b.worker.receive(b.worker.ports.at(1).inlets[0]); n != 2 {
+	if n, _ := b.worker.receive(b.worker.ports.at(1).rxQueues[0]); n != 2 {
 		t.Errorf("with two buffers %d frames were received", n)
 	}
 	for _, buffer := range taken {
 		buffer.Release()
 	}
-	if n, _ := b.worker.receive(b.worker.ports.at(1).inlets[0]); n != 3 || b.out.sent != 5 {
+	if n, _ := b.worker.receive(b.worker.ports.at(1).rxQueues[0]); n != 3 || b.out.sent != 5 {
 		t.Errorf("then %d frames were received, and %d sent in all, want 3 and 5", n, b.out.sent)
 	}
 }

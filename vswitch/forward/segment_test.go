@@ -53,7 +53,7 @@ func newSegment(tb testing.TB, bridges ...Bridge) *segment {
 	e.Publish()
 	tb.Cleanup(func() {
 		close(e.stopped)
-		_ = e.keeper.closeAll()
+		_ = e.supervisor.closeAll()
 		e.free()
 	})
 	return s
@@ -67,7 +67,7 @@ func (s *segment) addPort(index uint32) {
 	}
 	s.ports[index] = p
 	p.show = func(raw []byte, v frame.Virtio) { s.seen = append(s.seen, delivery{index, slices.Clone(raw), v}) }
-	if err := s.engine.keeper.add(index, func() (vectorPort, error) { return p, nil }); err != nil {
+	if err := s.engine.supervisor.add(index, func() (vectorPort, error) { return p, nil }); err != nil {
 		s.tb.Fatal(err)
 	}
 	s.set(index, Interface{Up: true, MAC: portMAC})
@@ -160,6 +160,6 @@ func plain(id uint32, members ...uint32) Bridge {
 func routed(id uint32, members ...uint32) Bridge {
 	b := plain(id, members...)
 	b.BVI = bviIndex
-	b.Fixed = []FixedMAC{{MAC: bviMAC, Interface: bviIndex, Static: true}}
+	b.Configured = []ConfiguredMAC{{MAC: bviMAC, Interface: bviIndex, Static: true}}
 	return b
 }

@@ -14,52 +14,52 @@ import (
 	"github.com/weftnet/weft/vswitch/slow"
 )
 
-// snapshot is all a worker knows of the world. Published ones are never changed: control clones the arrays (pointers
-// only) and replaces what differs.
+// snapshot is the complete configuration that workers use. It is immutable once published: control clones its slices and replaces
+// the elements that change.
 type snapshot struct {
-	interfaces []*iface // by index
-	fibs       []*fib   // by slot
-	fine       []*fine  // by slot
-	tables     map[TableKey]int
-	bridges    []*bridge // by slot; 0 is none
-	proxies    *proxies
-	tunnels    tunnels
+	interfaces   []*iface        // by index
+	fibs         []*fib          // by slot
+	longPrefixes []*longPrefixes // by slot
+	tables       map[TableKey]int
+	bridges      []*bridge // by slot; slot 0 is unused
+	proxies      *proxies
+	tunnels      tunnels
 }
 
-// fib is a table of routes. BenchmarkLookup, a thousand host routes and a prefix, on a shared 2-core EPYC: bart.Fast finds
-// an IPv4 route in 11 to 17 ns and an IPv6 one in 11 to 56, bart.Table in 19 to 28 and 17 to 100; a change, which copies
-// the touched nodes only, takes 10 us with either. A 16-8-8 trie would save some nanoseconds of a path that costs a
-// hundred, would copy 512 KiB at a change, and knows no IPv6.
+// fib is a routing table. BenchmarkLookup, with a thousand host routes and a prefix on a shared 2-core EPYC: bart.Fast finds an
+// IPv4 route in 11 to 17 ns and an IPv6 route in 11 to 56 ns, bart.Table in 19 to 28 ns and 17 to 100 ns. A change copies the
+// touched nodes only and takes 10 us with both. A 16-8-8 trie would save some nanoseconds of a path that costs a hundred, but it
+// copies 512 KiB per change and lacks IPv6.
 type fib = bart.Fast[*entry]
 
-// fine counts a table's IPv4 routes that are longer than blockBits, by the block of that length which they are in. All
-// addresses of any other block have the same route.
-type fine = bart.Table[int]
+// longPrefixes counts a table's IPv4 routes that are longer than blockBits, by block. All addresses of any other block have the
+// same route.
+type longPrefixes = bart.Table[int]
 
-// blockBits is the length of the prefixes that ways are cached for.
+// blockBits is the prefix length of the blocks that routeCache caches.
 const blockBits = 24
 
-// isFine says that not all addresses of a's block have the same route.
-func (s *snapshot) isFine(slot int, a netip.Addr) bool {
-	_, found := s.fine[slot].Lookup(a)
+// hasLongPrefix reports whether addresses in the block of a may have different routes.
+func (s *snapshot) hasLongPrefix(slot int, a netip.Addr) bool {
+	_, found := s.longPrefixes[slot].Lookup(a)
 	return found
 }
 
-// refine takes in that a route to p came, or went.
-func (s *snapshot) refine(slot int, p netip.Prefix, change int) {
+// countLongPrefix counts an added or removed route.
+func (s *snapshot) countLongPrefix(slot int, p netip.Prefix, change int) {
 	if !p.Addr().Is4() || p.Bits() <= blockBits {
 		return
 	}
 	block := netip.PrefixFrom(p.Addr(), blockBits).Masked()
-	n, _ := s.fine[slot].Get(block)
+	n, _ := s.longPrefixes[slot].Get(block)
 	if n += change; n == 0 {
-		s.fine[slot] = s.fine[slot].DeletePersist(block)
+		s.longPrefixes[slot] = s.longPrefixes[slot].DeletePersist(block)
 		return
 	}
-	s.fine[slot] = s.fine[slot].InsertPersist(block, n)
+	s.longPrefixes[slot] = s.longPrefixes[slot].InsertPersist(block, n)
 }
 
-// iface is an interface as workers see it.
+// iface is an interface as the workers see it.
 type iface struct {
 	index      uint32
 	up         bool
@@ -67,15 +67,15 @@ type iface struct {
 	ip4, ip6   bool
 	mtu        int
 	mac        frame.MAC
-	macWord    uint64 // mac as an Ethernet header begins with it, read as a little endian word
+	macWord    uint64 // mac as a little endian word
 	table4     uint32
 	table6     uint32
-	fib4, fib6 int // slots; negative: no such table
+	fib4, fib6 int // slots; negative: no table
 	l2         bridgePort
 	addresses  []netip.Addr
-	own4       []uint32 // the IPv4 ones of addresses
+	addresses4 []uint32 // the IPv4 addresses as words
 	linkLocal  netip.Addr
-	senders    *MACIPFilter
+	macip      *MACIPFilter
 	acl        *ACLFilter
 	proxyARP   bool
 	proxyND    bool
@@ -83,7 +83,7 @@ type iface struct {
 	redirect6  *Redirect
 	tunnel     *tunnel // nil: none
 	neighbours *bart.Table[*neighbour]
-	counters   []*counters // by worker
+	counters   []*counters // by worker, as are floods
 	floods     []*floodBudget
 }
 
@@ -95,7 +95,7 @@ func newSnapshot() *snapshot {
 }
 
 func (s *snapshot) clone() *snapshot {
-	return &snapshot{interfaces: slices.Clone(s.interfaces), fibs: slices.Clone(s.fibs), fine: slices.Clone(s.fine), tables: s.tables, bridges: slices.Clone(s.bridges),
+	return &snapshot{interfaces: slices.Clone(s.interfaces), fibs: slices.Clone(s.fibs), longPrefixes: slices.Clone(s.longPrefixes), tables: s.tables, bridges: slices.Clone(s.bridges),
 		proxies: s.proxies, tunnels: s.tunnels}
 }
 
@@ -113,7 +113,7 @@ func (s *snapshot) put(i *iface) {
 	s.interfaces[i.index] = i
 }
 
-// slot returns the table's position in fibs, or -1.
+// slot returns the index of a table in fibs, or -1.
 func (s *snapshot) slot(k TableKey) int {
 	if i, ok := s.tables[k]; ok {
 		return i
@@ -125,29 +125,29 @@ func (s *snapshot) addTable(k TableKey) {
 	slot := slices.Index(s.fibs, nil)
 	if slot < 0 {
 		slot = len(s.fibs)
-		s.fibs, s.fine = append(s.fibs, nil), append(s.fine, nil)
+		s.fibs, s.longPrefixes = append(s.fibs, nil), append(s.longPrefixes, nil)
 	}
-	s.fibs[slot], s.fine[slot] = new(fib), new(fine)
+	s.fibs[slot], s.longPrefixes[slot] = new(fib), new(longPrefixes)
 	s.tables = maps.Clone(s.tables)
 	s.tables[k] = slot
-	s.rebind()
+	s.updateSlots()
 }
 
 func (s *snapshot) delTable(k TableKey) {
-	s.fibs[s.tables[k]], s.fine[s.tables[k]] = nil, nil
+	s.fibs[s.tables[k]], s.longPrefixes[s.tables[k]] = nil, nil
 	s.tables = maps.Clone(s.tables)
 	delete(s.tables, k)
-	s.rebind()
+	s.updateSlots()
 }
 
-// rebind lets every interface find its tables again after one came or went.
-func (s *snapshot) rebind() {
+// updateSlots updates the table slots of all interfaces after a table was added or deleted.
+func (s *snapshot) updateSlots() {
 	for _, i := range s.interfaces {
 		if i == nil {
 			continue
 		}
 		f4, f6 := s.slot(TableKey{IP4, i.table4}), s.slot(TableKey{IP6, i.table6})
-		if t := i.tunnel.rebound(s); f4 != i.fib4 || f6 != i.fib6 || t != i.tunnel {
+		if t := i.tunnel.withCurrentSlot(s); f4 != i.fib4 || f6 != i.fib6 || t != i.tunnel {
 			next := *i
 			next.fib4, next.fib6, next.tunnel = f4, f6, t
 			s.put(&next)
@@ -165,24 +165,24 @@ func (i *iface) set(c Interface) {
 	i.table4, i.table6 = c.Table4, c.Table6
 	i.addresses, i.linkLocal = slices.Clone(c.Addresses), c.LinkLocal
 	i.macWord = wordOf(c.MAC)
-	i.own4 = own4(c.Addresses)
-	i.ip4 = len(i.own4) > 0
+	i.addresses4 = ipv4Words(c.Addresses)
+	i.ip4 = len(i.addresses4) > 0
 	i.ip6 = c.IP6Enabled
 	i.bare = c.Bare
 	i.redirect4, i.redirect6 = c.Redirect4, c.Redirect6
-	i.senders, i.acl, i.proxyARP, i.proxyND = c.Senders, c.ACL, c.ProxyARP, c.ProxyND
+	i.macip, i.acl, i.proxyARP, i.proxyND = c.MACIP, c.ACL, c.ProxyARP, c.ProxyND
 }
 
-// macWordMask are the bytes of a header's first word that are the receiver's address.
+// macWordMask selects the destination MAC in the first word of an Ethernet header.
 const macWordMask = 1<<48 - 1
 
-// wordOf is a MAC as the low bytes of a little endian word.
+// wordOf returns a MAC as the low bytes of a little endian word.
 func wordOf(m frame.MAC) uint64 {
 	return uint64(binary.LittleEndian.Uint32(m[:])) | uint64(binary.LittleEndian.Uint16(m[4:]))<<32
 }
 
-// own4 are the IPv4 addresses among all.
-func own4(all []netip.Addr) (own []uint32) {
+// ipv4Words returns the IPv4 addresses of a list as words.
+func ipv4Words(all []netip.Addr) (own []uint32) {
 	for _, a := range all {
 		if a.Is4() {
 			raw := a.As4()
@@ -192,10 +192,12 @@ func own4(all []netip.Addr) (own []uint32) {
 	return own
 }
 
-// holds says that a is one of the interface's own addresses.
-func (i *iface) holds(a netip.Addr) bool { return a == i.linkLocal || slices.Contains(i.addresses, a) }
+// hasAddress reports whether a is an address of the interface.
+func (i *iface) hasAddress(a netip.Addr) bool {
+	return a == i.linkLocal || slices.Contains(i.addresses, a)
+}
 
-// Errors that control decides on.
+// Errors that control handles.
 var (
 	ErrNoInterface = errors.New("no such interface")
 	ErrNoTable     = errors.New("no such table")
@@ -205,16 +207,16 @@ var (
 	ErrStopped     = errors.New("the forwarding engine has stopped")
 )
 
-// Family is an IP version.
+// Family is an address family.
 type Family uint8
 
-// The two families.
+// The address families.
 const (
 	IP4 Family = 4
 	IP6 Family = 6
 )
 
-// FamilyOf returns the family of a, which must be valid; an IPv4-mapped address counts as IPv6.
+// FamilyOf returns the family of a valid address; an IPv4-mapped address counts as IPv6.
 func FamilyOf(a netip.Addr) Family {
 	if a.Is4() {
 		return IP4
@@ -222,54 +224,54 @@ func FamilyOf(a netip.Addr) Family {
 	return IP6
 }
 
-// TableKey names a VRF's table of one family.
+// TableKey identifies the table of a VRF and a family.
 type TableKey struct {
 	Family Family
 	ID     uint32
 }
 
-// Action says what becomes of packets that match a route.
+// Action is what a route does with packets.
 type Action uint8
 
-// The actions. The zero value forwards.
+// The actions of routes.
 const (
-	Forward     Action = iota // over one of the paths
-	Local                     // received by the dataplane itself
-	Drop                      // silently
+	Forward     Action = iota // to one of the paths
+	Local                     // to the dataplane itself
+	Drop                      // without an ICMP error
 	Unreachable               // with ICMP host unreachable (IPv6: address unreachable)
 	Prohibit                  // with ICMP administratively prohibited
 )
 
-// Path is one way to a destination.
+// Path is a path of a route.
 type Path struct {
-	// Interface is where packets leave. NoInterface: look up NextHop (if invalid, the destination) in Table.
+	// Interface is the output interface, or NoInterface to look up NextHop (if invalid, the destination) in Table.
 	Interface uint32
-	NextHop   netip.Addr // whose MAC is asked for; invalid: attached, the destination itself is resolved
+	NextHop   netip.Addr // invalid: the destination is a neighbour
 	Table     uint32     // of the route's family; used with NoInterface only
-	Weight    uint8      // share among the route's paths; 0 counts as 1
+	Weight    uint8      // share of the flows; 0 counts as 1
 }
 
-// Route is what a table holds for a prefix.
+// Route is the route to a prefix.
 type Route struct {
 	Action Action
-	Paths  []Path // of a Forward route, at least one, at most 64; flows spread over them by hash and weight
+	Paths  []Path // 1 to 64, for Forward only; flows are spread over them by hash and weight
 }
 
-// AddTable makes an empty table; one that exists is kept. Table 0 of both families exists from the start.
+// AddTable creates an empty table, unless it exists. Table 0 of both families exists from the start.
 func (e *Engine) AddTable(k TableKey) {
 	if d := e.edit(); d.slot(k) < 0 {
 		d.addTable(k)
 	}
 }
 
-// DelTable forgets the table and its routes; interfaces still in it find no route.
+// DelTable deletes a table with its routes; interfaces that use it have no routes then.
 func (e *Engine) DelTable(k TableKey) {
 	if d := e.edit(); d.slot(k) >= 0 {
 		d.delTable(k)
 	}
 }
 
-// SetRoute makes or replaces the route to a prefix. The engine keeps a copy.
+// SetRoute adds or replaces the route to a prefix. The engine keeps a copy.
 func (e *Engine) SetRoute(k TableKey, p netip.Prefix, r Route) error {
 	d := e.edit()
 	slot := d.slot(k)
@@ -284,27 +286,27 @@ func (e *Engine) SetRoute(k TableKey, p netip.Prefix, r Route) error {
 		return err
 	}
 	if _, known := d.fibs[slot].Get(p.Masked()); !known {
-		d.refine(slot, p, 1)
+		d.countLongPrefix(slot, p, 1)
 	}
 	d.fibs[slot] = d.fibs[slot].InsertPersist(p.Masked(), entry)
 	return nil
 }
 
-// DelRoute removes the route to exactly this prefix; one that is gone is no error.
+// DelRoute deletes the route to exactly this prefix, if it exists.
 func (e *Engine) DelRoute(k TableKey, p netip.Prefix) {
 	d := e.edit()
 	if slot := d.slot(k); slot >= 0 {
 		if _, known := d.fibs[slot].Get(p.Masked()); known {
-			d.refine(slot, p, -1)
+			d.countLongPrefix(slot, p, -1)
 		}
 		d.fibs[slot] = d.fibs[slot].DeletePersist(p.Masked())
 	}
 }
 
-// maxPaths bounds a route's paths and the buckets that weights are spread over.
+// maxPaths limits the paths of a route, and the buckets that weights are spread over.
 const maxPaths = 64
 
-// entry is a route as workers see it: paths repeated by weight, so that a flow's hash picks one by modulo.
+// entry is a route as the workers see it: each path is repeated by its weight, so that hash modulo length selects one.
 type entry struct {
 	action  Action
 	buckets []Path
@@ -325,7 +327,7 @@ func newEntry(r Route) (*entry, error) {
 	return e, nil
 }
 
-// spread repeats each path by its weight; where that is more than maxPaths the shares are scaled, each path keeping one.
+// spread repeats each path by its weight, scaled down if the sum exceeds maxPaths; each path keeps at least one bucket.
 func spread(paths []Path) []Path {
 	sum := 0
 	for _, p := range paths {
@@ -344,44 +346,44 @@ func spread(paths []Path) []Path {
 	return out
 }
 
-// NoInterface is the interface index that names none.
+// NoInterface is the invalid interface index.
 const NoInterface = ^uint32(0)
 
-// MaxInterfaces bounds interface indexes: they are positions in a dense array.
+// MaxInterfaces limits interface indexes, which are positions in an array.
 const MaxInterfaces = 1 << 16
 
-// Interface is the layer 3 state of an interface. A loopback is an interface without a port.
+// Interface is the configuration of an interface. A loopback is an interface without a port.
 type Interface struct {
-	Up  bool      // admin state: a down interface receives and sends nothing
-	MTU int       // layer 3: the longest IP packet sent; 0: 1500
-	MAC frame.MAC // the dataplane's end: received unicast frames must carry it, sent frames do
+	Up  bool      // administrative state: a down interface neither receives nor sends
+	MTU int       // longest IP packet to send; 0: 1500
+	MAC frame.MAC // source of sent frames; received unicast frames must have it as destination
 
-	Table4, Table6 uint32 // the VRFs packets received here are looked up in
+	Table4, Table6 uint32 // VRFs of received packets
 
-	// Addresses are answered by ARP and ND, and are the sources of ICMP errors and solicitations, first of a
-	// family first. An unnumbered interface has its donor's. As in VPP an interface without an IPv4 address takes
-	// no IPv4. Receiving packets for them is the routes' matter: control sets a Local route for each.
+	// Addresses are answered by ARP and ND, and are the sources of ICMP errors and solicitations; the first address of a family
+	// is preferred. An unnumbered interface has those of its donor. As in VPP an interface without an IPv4 address drops IPv4.
+	// Control must add a Local route for each address.
 	Addresses []netip.Addr
 
-	LinkLocal  netip.Addr // IPv6 link-local address; answered by ND, and received without a route
-	IP6Enabled bool       // else IPv6 frames are dropped
+	LinkLocal  netip.Addr // answered by ND, and local without a route
+	IP6Enabled bool       // otherwise IPv6 frames are dropped
 
-	Bare bool // carries IP packets without Ethernet headers: it has no neighbours to resolve, and MAC must be zero
+	Bare bool // carries IP packets without Ethernet headers; no neighbours, and MAC is zero
 
-	Senders *MACIPFilter // judges what is received, in a bridge domain too, before anything else; nil: all may send
+	MACIP *MACIPFilter // applied first to all received frames, also in a bridge domain; nil: all pass
 
-	ACL *ACLFilter // decides about received IP packets that Senders admits, in a bridge domain too; nil: all pass
+	ACL *ACLFilter // applied after MACIP to received IP packets, also in a bridge domain; nil: all pass
 
-	ProxyARP bool // requests for the addresses of the ranges of SetProxies are answered here, too
-	ProxyND  bool // solicitations for any address are answered here
+	ProxyARP bool // answer ARP for the ranges of SetProxies
+	ProxyND  bool // answer solicitations for any address
 
-	Redirect4, Redirect6 *Redirect // of packets for the dataplane itself, by family; nil: none
+	Redirect4, Redirect6 *Redirect // of packets to the dataplane's own addresses; nil: none
 
-	Tunnel *Tunnel // nil: none
+	Tunnel *Tunnel
 }
 
-// SetInterface makes the interface or changes all of it; neighbours and counters stay.
-// Indexes of MaxInterfaces and above are refused with ErrNoInterface.
+// SetInterface creates an interface or replaces its configuration; neighbours and counters stay. It returns ErrNoInterface for an
+// index of MaxInterfaces or more.
 func (e *Engine) SetInterface(index uint32, i Interface) error {
 	if index >= MaxInterfaces {
 		return ErrNoInterface
@@ -400,7 +402,7 @@ func (e *Engine) SetInterface(index uint32, i Interface) error {
 	return nil
 }
 
-// DelInterface forgets the interface, its neighbours and its counters. Its port, if any, is closed by ClosePort.
+// DelInterface deletes an interface, if it exists, with neighbours and counters. ClosePort closes its port.
 func (e *Engine) DelInterface(index uint32) {
 	d := e.edit()
 	if i := d.iface(index); i != nil {
@@ -410,17 +412,16 @@ func (e *Engine) DelInterface(index uint32) {
 	}
 }
 
-// neighbour is an entry of an interface's neighbour table, which points to it: it is never changed.
+// neighbour is an immutable neighbour entry.
 type neighbour struct {
 	mac    frame.MAC
 	static bool
 }
 
-// noNeighbours is the table every interface starts with; persistent tables are never changed in place.
+// noNeighbours is the empty table of new interfaces; persistent tables are never changed in place.
 var noNeighbours = new(bart.Table[*neighbour])
 
-// SetNeighbour makes or replaces the entry of an address on an interface. A dynamic entry never replaces a static one:
-// such a call changes nothing and is no error.
+// SetNeighbour adds or replaces a neighbour. A dynamic entry does not replace a static one, which is no error.
 func (e *Engine) SetNeighbour(index uint32, a netip.Addr, m frame.MAC, static bool) error {
 	d := e.edit()
 	i := d.iface(index)
@@ -436,7 +437,7 @@ func (e *Engine) SetNeighbour(index uint32, a netip.Addr, m frame.MAC, static bo
 	return nil
 }
 
-// DelNeighbour removes the entry; one that is gone is no error.
+// DelNeighbour deletes a neighbour, if it exists.
 func (e *Engine) DelNeighbour(index uint32, a netip.Addr) {
 	d := e.edit()
 	if i := d.iface(index); i != nil {
@@ -450,32 +451,32 @@ func (i *iface) neighbour(a netip.Addr) (*neighbour, bool) { return i.neighbours
 
 func hostPrefix(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
 
-// Proxies are the addresses that interfaces answer for beside their own.
+// Proxies are the addresses that interfaces answer for, in addition to their own.
 type Proxies struct {
-	ARP []ProxyRange // by the interfaces with ProxyARP
-	ND  []ProxyHost  // by all interfaces
+	ARP []ProxyRange // for interfaces with ProxyARP
+	ND  []ProxyHost  // for all interfaces
 }
 
-// ProxyRange is IPv4 addresses from Low to High, both included, for the interfaces of an IPv4 table.
+// ProxyRange is the IPv4 addresses from Low to High, inclusive, for the interfaces of a table.
 type ProxyRange struct {
 	Table     uint32
 	Low, High netip.Addr
 }
 
-// ProxyHost is an IPv6 host behind Interface, for the other interfaces of an IPv6 table.
+// ProxyHost is an IPv6 host behind Interface, for the other interfaces of a table.
 type ProxyHost struct {
 	Table     uint32
 	Addr      netip.Addr
 	Interface uint32
 }
 
-// proxies are Proxies by table, as the slow path needs them.
+// proxies are Proxies by table.
 type proxies struct {
 	ranges map[uint32][]slow.Range
 	hosts  map[uint32]map[netip.Addr]uint32
 }
 
-// SetProxies replaces all there were.
+// SetProxies replaces all proxied addresses.
 func (e *Engine) SetProxies(p Proxies) {
 	next := &proxies{ranges: map[uint32][]slow.Range{}, hosts: map[uint32]map[netip.Addr]uint32{}}
 	for _, r := range p.ARP {
@@ -490,7 +491,7 @@ func (e *Engine) SetProxies(p Proxies) {
 	e.edit().proxies = next
 }
 
-// proxied is whom an interface answers for.
+// proxied returns the addresses that an interface answers for.
 func (s *snapshot) proxied(i *iface) slow.Proxied {
 	p := slow.Proxied{Everyone: i.proxyND}
 	if s.proxies == nil {
@@ -503,8 +504,8 @@ func (s *snapshot) proxied(i *iface) slow.Proxied {
 	return p
 }
 
-// solicitsProxied says that a solicitation to one host may be one that the interface answers for that host: its asker has
-// had such an answer before.
-func (s *snapshot) solicitsProxied(in *iface) bool {
+// maySolicitProxied reports whether a unicast solicitation may ask for a proxied address: its sender may have cached an earlier
+// answer.
+func (s *snapshot) maySolicitProxied(in *iface) bool {
 	return in.proxyND || s.proxies != nil && len(s.proxies.hosts) > 0
 }

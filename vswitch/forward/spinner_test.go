@@ -10,17 +10,17 @@ func TestAWorkerLooksLongerWhereItsSleepsAreShort(t *testing.T) {
 	for range 20 {
 		s.slept(shortSleep / 2)
 	}
-	if s.looks != mostLooks {
-		t.Errorf("%d looks after short sleeps", s.looks)
+	if s.polls != maxPolls {
+		t.Errorf("%d looks after short sleeps", s.polls)
 	}
 	s.slept(time.Second)
-	if s.looks >= mostLooks {
-		t.Errorf("%d looks after a long sleep", s.looks)
+	if s.polls >= maxPolls {
+		t.Errorf("%d looks after a long sleep", s.polls)
 	}
 	for range 20 {
 		s.slept(2 * shortSleep)
 	}
-	if s.looks != fewestLooks {
-		t.Errorf("%d looks after long sleeps", s.looks)
+	if s.polls != minPolls {
+		t.Errorf("%d looks after long sleeps", s.polls)
 	}
 }

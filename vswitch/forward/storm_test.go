@@ -48,7 +48,7 @@ func TestAStormIsLimitedToItsCopiesASecond(t *testing.T) {
 	s, now := newStorm(t, 33) // 32 receivers: 31 copies
 	broadcast := between(host(1), frame.Broadcast)
 	perFrame := 31
-	atOnce := uint64((testLimit/stormBurst + perFrame - 1) / perFrame)
+	atOnce := uint64((testLimit/burstDivisor + perFrame - 1) / perFrame)
 	if flooded, _ := s.storm(100, broadcast, 1000); flooded != atOnce {
 		t.Errorf("%d frames were flooded at once, want %d", flooded, atOnce)
 	}
@@ -88,8 +88,8 @@ func TestAStormHurtsItsSenderOnly(t *testing.T) {
 // In a bridge domain of any size a member can look for its neighbours.
 func TestAFrameHasAHighestPrice(t *testing.T) {
 	s, _ := newStorm(t, 200)
-	if flooded, _ := s.storm(100, between(host(1), frame.Broadcast), 100); flooded != testLimit/stormBurst/frameCost {
-		t.Errorf("%d frames were flooded, want %d", flooded, testLimit/stormBurst/frameCost)
+	if flooded, _ := s.storm(100, between(host(1), frame.Broadcast), 100); flooded != testLimit/burstDivisor/maxFrameCost {
+		t.Errorf("%d frames were flooded, want %d", flooded, testLimit/burstDivisor/maxFrameCost)
 	}
 }
 

@@ -8,37 +8,37 @@ import (
 	"github.com/weftnet/weft/vswitch/slow"
 )
 
-// traceDepth is the number of frames remembered for each queue.
+// traceDepth is the number of frames in the trace of a queue.
 const traceDepth = 64
 
-// tracer remembers the last frames that a queue received. Only the queue's owner touches it.
+// tracer keeps the last frames that a queue received. Only the owner of the queue uses it.
 type tracer struct {
 	lines [traceDepth]traceLine
 	next  uint64
 }
 
-// traceBytes are remembered of a frame: Ethernet, IPv6, TCP and some of its options.
+// traceBytes is the number of bytes kept of a frame: Ethernet, IPv6, TCP and some TCP options.
 const traceBytes = 88
 
-// traceLine is a frame as it came in, and what was decided on it. It fills two cache lines.
+// traceLine is a received frame with its verdict. It fills two cache lines.
 type traceLine struct {
-	head   [traceBytes]byte
-	length uint32
-	kept   uint8
-	how    manner
-	virtio frame.Virtio
-	result verdict
+	head    [traceBytes]byte
+	length  uint32
+	headLen uint8
+	detail  traceDetail
+	virtio  frame.Virtio
+	result  verdict
 }
 
 func (t *tracer) begin(b *frame.Buffer) *traceLine {
 	l := &t.lines[t.next%traceDepth]
 	t.next++
 	l.length, l.virtio = uint32(b.Len()), b.Virtio
-	l.kept = uint8(b.CopyHead(l.head[:]))
+	l.headLen = uint8(b.CopyHead(l.head[:]))
 	return l
 }
 
-// last copies the newest n lines, oldest first.
+// last returns the newest n lines, oldest first.
 func (t *tracer) last(n int) []traceLine {
 	n = int(min(uint64(max(n, 0)), t.next, traceDepth))
 	out := make([]traceLine, 0, n)
@@ -48,16 +48,15 @@ func (t *tracer) last(n int) []traceLine {
 	return out
 }
 
-// Trace returns the last frames received on an interface's port, oldest first, at most n and at most 64 of them, a line
-// each: what it was, and what became of it. Of a port with several queues they are so of each, one queue after the other.
-// Nothing where there is no port.
+// Trace returns the last frames received on an interface's port, one line each, oldest first: the headers and the verdict. It
+// returns at most n and at most 64 frames of each queue, one queue after the other, and nil if there is no port.
 func (e *Engine) Trace(index uint32, n int) []string {
 	a := e.ports.Load().at(index)
 	if a == nil {
 		return nil
 	}
 	var lines []traceLine
-	for _, i := range a.inlets {
+	for _, i := range a.rxQueues {
 		if !i.owner.post(func(*worker) { lines = append(lines, i.trace.last(n)...) }) {
 			return nil
 		}
@@ -69,31 +68,30 @@ func (e *Engine) Trace(index uint32, n int) []string {
 	return out
 }
 
-// puntNames are what Trace calls the ways into the slow path.
+// puntNames are the names of punt reasons in a trace.
 var puntNames = map[slow.Reason]string{
 	slow.ARP: "arp", slow.Discovery: "neighbour discovery", slow.Received: "local", slow.Unresolved: "neighbour unknown",
 	slow.Expired: "icmp time exceeded", slow.NoRoute: "icmp no route", slow.HostUnreached: "icmp host unreachable", slow.RouteUnreachable: "icmp route unreachable",
 	slow.Prohibited: "icmp prohibited", slow.TooBig: "icmp too big",
 }
 
-// String writes the line for a reader: the frame from outside in, then what became of it.
 func (l *traceLine) String() string {
 	var s strings.Builder
 	fmt.Fprintf(&s, "%d bytes", l.length)
 	if l.virtio.IsGSO() {
 		fmt.Fprintf(&s, " gso %d", l.virtio.GSOSize)
 	}
-	decodeEthernet(&s, l.head[:l.kept])
+	decodeEthernet(&s, l.head[:l.headLen])
 	s.WriteString(" -> ")
 	d := l.result
 	switch {
-	case d.drop != kept:
+	case d.drop != noDrop:
 		fmt.Fprintf(&s, "dropped: %s", reasonNames[d.drop])
 	case d.punt != 0:
 		fmt.Fprintf(&s, "slow path: %s", puntNames[d.punt])
-	case l.how == byBVI:
+	case l.detail == detailPuntedByBVI:
 		s.WriteString("slow path by the BVI")
-	case l.how == byFlood:
+	case l.detail == detailFlooded:
 		s.WriteString("flooded")
 	case d.out != nil:
 		fmt.Fprintf(&s, "sent on interface %d", d.out.index)

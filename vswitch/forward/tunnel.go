@@ -8,26 +8,26 @@ import (
 	"github.com/weftnet/weft/vswitch/frame"
 )
 
-// Tunnel makes an interface one end of a VXLAN tunnel (RFC 7348). What is sent to it leaves in an envelope by Table's routes,
-// and is dropped if these have no way to Destination, as in VPP; what comes back from Destination with this VNI is received
-// there. Only a bridge domain can do something with that: a tunnel outside of all drops it.
+// Tunnel makes an interface an end of a VXLAN tunnel (RFC 7348). Frames sent to the interface are encapsulated and routed by
+// Table; as in VPP they are dropped if it has no route to Destination. Packets from Destination with this VNI are received on the
+// interface, which must be in a bridge domain.
 //
-// Envelopes may be fragmented on their way, as DF is not set. Nothing asks for that: an IP packet inside that is longer
-// than the interface's MTU is dropped and counted, and who routes into the tunnel by a BVI of that MTU is told.
+// Tunnel packets may be fragmented on their path, as DF is not set. An inner IP packet that exceeds the interface's MTU is
+// dropped and counted; if it is routed through a BVI with that MTU, its sender gets an ICMP error.
 type Tunnel struct {
-	Source, Destination netip.AddrPort // of one family; packets to Source's port are taken
+	Source, Destination netip.AddrPort // of one family; Source has the local UDP port
 	VNI                 uint32         // 1 to frame.MaxVNI
 	Table               uint32         // of the addresses' family
 }
 
-// tunnel is a Tunnel as workers see it.
+// tunnel is a Tunnel as the workers see it.
 type tunnel struct {
 	Tunnel
 	envelope frame.Envelope
 	fib      int // slot of Table
 }
 
-// tunnelKey is what a received envelope tells of its tunnel.
+// tunnelKey identifies the tunnel of a received packet.
 type tunnelKey struct {
 	local, remote netip.Addr
 	vni           uint32
@@ -41,22 +41,22 @@ func (t *tunnel) key() tunnelKey {
 
 func (t *tunnel) tableKey() TableKey { return TableKey{FamilyOf(t.Source.Addr()), t.Table} }
 
-// tunnels are those of a snapshot.
+// tunnels are the tunnels of a snapshot.
 type tunnels struct {
-	byKey  map[tunnelKey]uint32 // interface indexes
-	ports  []uint16             // that envelopes come to
-	routed map[uint16]int       // how many tunnels have each of ports
+	byKey     map[tunnelKey]uint32 // interface index
+	ports     []uint16             // local UDP ports
+	portUsers map[uint16]int       // number of tunnels by local UDP port
 }
 
-// setTunnel gives the interface its tunnel, in place of the one it had; both may be nil.
+// setTunnel replaces the tunnel of an interface; nil removes it.
 func (s *snapshot) setTunnel(i *iface, c *Tunnel) {
 	old := i.tunnel
 	if c == nil && old == nil || c != nil && old != nil && old.Tunnel == *c {
 		return
 	}
-	next := tunnels{byKey: maps.Clone(s.tunnels.byKey), routed: maps.Clone(s.tunnels.routed)}
+	next := tunnels{byKey: maps.Clone(s.tunnels.byKey), portUsers: maps.Clone(s.tunnels.portUsers)}
 	if next.byKey == nil {
-		next = tunnels{byKey: map[tunnelKey]uint32{}, routed: map[uint16]int{}}
+		next = tunnels{byKey: map[tunnelKey]uint32{}, portUsers: map[uint16]int{}}
 	}
 	if old != nil && next.byKey[old.key()] == i.index {
 		delete(next.byKey, old.key())
@@ -69,19 +69,19 @@ func (s *snapshot) setTunnel(i *iface, c *Tunnel) {
 		next.byKey[i.tunnel.key()] = i.index
 		next.count(i.tunnel, 1)
 	}
-	next.ports = slices.Sorted(maps.Keys(next.routed))
+	next.ports = slices.Sorted(maps.Keys(next.portUsers))
 	s.tunnels = next
 }
 
-// count keeps the ports of tunnels.
+// count counts the users of a tunnel's port.
 func (t *tunnels) count(of *tunnel, by int) {
 	port := of.Source.Port()
-	if t.routed[port] += by; t.routed[port] <= 0 {
-		delete(t.routed, port)
+	if t.portUsers[port] += by; t.portUsers[port] <= 0 {
+		delete(t.portUsers, port)
 	}
 }
 
-// tunnel finds the interface that an envelope belongs to, or nil.
+// tunnel returns the interface of a tunnel, or nil.
 func (s *snapshot) tunnel(k tunnelKey) *iface {
 	index, ok := s.tunnels.byKey[k]
 	if !ok {
@@ -90,8 +90,8 @@ func (s *snapshot) tunnel(k tunnelKey) *iface {
 	return s.iface(index)
 }
 
-// rebound is the tunnel with its table's slot of today.
-func (t *tunnel) rebound(s *snapshot) *tunnel {
+// withCurrentSlot returns the tunnel with the current slot of its table.
+func (t *tunnel) withCurrentSlot(s *snapshot) *tunnel {
 	if t == nil || t.fib == s.slot(t.tableKey()) {
 		return t
 	}
@@ -100,33 +100,32 @@ func (t *tunnel) rebound(s *snapshot) *tunnel {
 	return &next
 }
 
-// The ports that envelopes come from, by the flow inside, so that a network with several ways uses them (RFC 7348 5).
+// Source ports are derived from the inner flow, so that a multipath network spreads tunnel packets (RFC 7348 5).
 const (
 	firstTunnelPort = 49152
 	tunnelPorts     = 1 << 14
 )
 
-// encapsulate sends a frame into a tunnel. A GSO frame goes as its segments: no component after this one can segment it in its
-// envelope.
+// encapsulate sends a frame into a tunnel. It segments a GSO frame first, because no later component can segment the inner frame.
 func (w *worker) encapsulate(out *iface, b *frame.Buffer) {
 	e := frame.Ethernet(b.Bytes())
-	if w.wrapping {
-		w.lose(b, dropTunnelNested)
+	if w.encapsulating {
+		w.discard(b, dropTunnelNested)
 		return
 	}
 	port := firstTunnelPort + uint16(e.Hash()%tunnelPorts)
 	_, at := e.Network()
 	if b.Virtio.IsGSO() {
-		w.lose(b, w.encapsulateSegments(out, b, port))
+		w.discard(b, w.encapsulateSegments(out, b, port))
 		return
 	}
 	switch {
 	case b.Len()-at > out.mtu:
-		w.lose(b, dropTunnelTooBig)
+		w.discard(b, dropTunnelTooBig)
 	case !frame.Complete(b.Bytes(), &b.Virtio):
-		w.lose(b, dropVirtio)
+		w.discard(b, dropVirtio)
 	default:
-		w.carry(out, b, port)
+		w.encapsulateFrame(out, b, port)
 	}
 }
 
@@ -138,29 +137,29 @@ func (w *worker) encapsulateSegments(out *iface, b *frame.Buffer, port uint16) r
 	if _, at := frame.Ethernet(b.Bytes()).Network(); s.Longest()-at > out.mtu {
 		return dropTunnelTooBig
 	}
-	return w.inPieces(s.Next, func(piece *frame.Buffer) { w.carry(out, piece, port) })
+	return w.sendPieces(s.Next, func(piece *frame.Buffer) { w.encapsulateFrame(out, piece, port) })
 }
 
-// carry puts a frame into its envelope and sends that.
-func (w *worker) carry(out *iface, b *frame.Buffer, port uint16) {
+// encapsulateFrame adds the outer headers to a frame and sends it.
+func (w *worker) encapsulateFrame(out *iface, b *frame.Buffer, port uint16) {
 	t := out.tunnel
 	c := out.counters[w.id]
 	c.txPackets.Add(1)
 	c.txBytes.Add(uint64(b.Len()))
-	w.identification++
-	if !t.envelope.Push(b, port, w.identification) {
-		w.lose(b, dropTunnelTooBig)
+	w.ipID++
+	if !t.envelope.Push(b, port, w.ipID) {
+		w.discard(b, dropTunnelTooBig)
 		return
 	}
-	w.routeEnvelope(out, b)
+	w.routeTunnel(out, b)
 }
 
-// routeEnvelope sends an envelope by the routes of its tunnel's table. A way that leads into a tunnel again is none.
-func (w *worker) routeEnvelope(out *iface, b *frame.Buffer) {
+// routeTunnel routes a tunnel packet in its tunnel's table. A route into another tunnel drops it.
+func (w *worker) routeTunnel(out *iface, b *frame.Buffer) {
 	t := out.tunnel
-	way, target, drop := w.wayOfEnvelope(t, b.Bytes())
+	way, target, drop := w.tunnelRoute(t, b.Bytes())
 	if way == nil || !b.Push(frame.EthernetLen) {
-		w.lose(b, drop)
+		w.discard(b, drop)
 		return
 	}
 	kind := uint16(frame.TypeIPv4)
@@ -170,29 +169,29 @@ func (w *worker) routeEnvelope(out *iface, b *frame.Buffer) {
 	frame.PutEthernet(b.Bytes(), frame.MAC{}, frame.MAC{}, kind)
 	d := w.rewrite(way, target, b)
 	if d.punt == 0 {
-		d = fitted(way, b)
+		d = outputVerdict(way, b)
 	}
-	w.wrapping = true
-	w.dispose(out, b, d)
-	w.wrapping = false
+	w.encapsulating = true
+	w.apply(out, b, d)
+	w.encapsulating = false
 }
 
-func (w *worker) wayOfEnvelope(t *tunnel, packet []byte) (way *iface, target netip.Addr, drop reason) {
+func (w *worker) tunnelRoute(t *tunnel, packet []byte) (way *iface, target netip.Addr, drop reason) {
 	to := t.Destination.Addr()
 	if to.Is4() {
-		way, target, _ = find(w.snapshot, t.fib, to, frame.IPv4(packet))
+		way, target, _ = resolveRoute(w.snapshot, t.fib, to, frame.IPv4(packet))
 		return way, target, dropTunnelRoute
 	}
-	way, target, _ = find(w.snapshot, t.fib, to, frame.IPv6(packet))
+	way, target, _ = resolveRoute(w.snapshot, t.fib, to, frame.IPv6(packet))
 	if way != nil && len(packet) > way.mtu {
-		return nil, target, dropTunnelWay // a router of IPv6 fragments nothing
+		return nil, target, dropTunnelRouteMTU // IPv6 routers do not fragment
 	}
 	return way, target, dropTunnelRoute
 }
 
-// fromTunnel decides on a packet for the dataplane itself, whose upper header begins at bytes behind the Ethernet header, if
-// it comes to a port where envelopes are taken; else it says false.
-func (w *worker) fromTunnel(b *frame.Buffer, at int, k tunnelKey) (verdict, bool) {
+// receiveTunnel decides on a packet to the dataplane whose UDP header is at an offset behind the Ethernet header; false if no
+// tunnel uses its port.
+func (w *worker) receiveTunnel(b *frame.Buffer, at int, k tunnelKey) (verdict, bool) {
 	at += frame.EthernetLen
 	u, err := frame.ParseUDP(b.Bytes()[at:])
 	if err != nil || !slices.Contains(w.snapshot.tunnels.ports, u.DestinationPort()) {
@@ -200,40 +199,40 @@ func (w *worker) fromTunnel(b *frame.Buffer, at int, k tunnelKey) (verdict, bool
 	}
 	k.port = u.DestinationPort()
 	switch {
-	case w.opening:
+	case w.decapsulating:
 		return verdict{drop: dropTunnelNested}, true
 	case b.Virtio.IsGSO() && b.Virtio.GSOType == frame.GSOUDP && int(b.Virtio.ChecksumStart) == at:
-		return w.openSegments(b, at, k), true
-	case !soundEnvelope(b, u, k):
+		return w.decapsulateSegments(b, at, k), true
+	case !udpChecksumValid(b, u, k):
 		return verdict{drop: dropTunnelChecksum}, true
 	}
 	b.SetLen(at + len(u))
-	in, drop := w.open(b, at+frame.UDPLen, k)
+	in, drop := w.decapsulate(b, at+frame.UDPLen, k)
 	if in == nil {
 		return verdict{drop: drop}, true
 	}
-	w.opening = true
-	d := w.arrive(in, b)
-	w.opening = false
+	w.decapsulating = true
+	d := w.inputInner(in, b)
+	w.decapsulating = false
 	return d, true
 }
 
-// soundEnvelope verifies the UDP checksum where there is one: zero is none, in IPv6 too (RFC 6935).
-func soundEnvelope(b *frame.Buffer, u frame.UDP, k tunnelKey) bool {
+// udpChecksumValid verifies the UDP checksum, if present; it may be zero with IPv6, too (RFC 6935).
+func udpChecksumValid(b *frame.Buffer, u frame.UDP, k tunnelKey) bool {
 	if u[6] == 0 && u[7] == 0 || b.Virtio.Flags&(frame.VirtioNeedsChecksum|frame.VirtioDataValid) != 0 {
 		return true
 	}
 	return frame.Sum(u, frame.PseudoHeader(k.remote, k.local, frame.ProtocolUDP, len(u))) == 0xffff
 }
 
-// openSegments takes several envelopes that came as one frame.
-func (w *worker) openSegments(b *frame.Buffer, at int, k tunnelKey) verdict {
+// decapsulateSegments decapsulates the tunnel packets of a GSO frame.
+func (w *worker) decapsulateSegments(b *frame.Buffer, at int, k tunnelKey) verdict {
 	s, ok := frame.NewSegmenter(b.Bytes(), b.Virtio)
 	if !ok {
 		return verdict{drop: dropVirtio}
 	}
 	for {
-		piece := w.spare()
+		piece := w.newBuffer()
 		if piece == nil {
 			return verdict{drop: dropNoBuffer}
 		}
@@ -242,27 +241,27 @@ func (w *worker) openSegments(b *frame.Buffer, at int, k tunnelKey) verdict {
 			piece.Release()
 			return verdict{}
 		}
-		w.openAndSend(piece, at+frame.UDPLen, k)
+		w.decapsulateAndSend(piece, at+frame.UDPLen, k)
 	}
 }
 
-// openAndSend decides on an envelope, and does what was decided.
-func (w *worker) openAndSend(b *frame.Buffer, at int, k tunnelKey) verdict {
-	in, drop := w.open(b, at, k)
+// decapsulateAndSend decapsulates a packet and executes the verdict on the inner frame.
+func (w *worker) decapsulateAndSend(b *frame.Buffer, at int, k tunnelKey) verdict {
+	in, drop := w.decapsulate(b, at, k)
 	if in == nil {
-		w.lose(b, drop)
+		w.discard(b, drop)
 		return verdict{drop: drop}
 	}
-	w.opening = true
-	d := w.arrive(in, b)
-	w.opening = false
-	w.dispose(in, b, d)
+	w.decapsulating = true
+	d := w.inputInner(in, b)
+	w.decapsulating = false
+	w.apply(in, b, d)
 	return d
 }
 
-// open takes an envelope, whose VXLAN header begins at at, off the frame inside, and returns the interface of its tunnel,
-// or why there is none.
-func (w *worker) open(b *frame.Buffer, at int, k tunnelKey) (*iface, reason) {
+// decapsulate removes the outer headers and the VXLAN header, which begins at an offset. It returns the interface of the tunnel,
+// or the reason to drop the packet.
+func (w *worker) decapsulate(b *frame.Buffer, at int, k tunnelKey) (*iface, reason) {
 	vni, err := frame.ParseVXLAN(b.Bytes()[at:])
 	if err != nil {
 		return nil, dropTunnelHeader
@@ -275,16 +274,16 @@ func (w *worker) open(b *frame.Buffer, at int, k tunnelKey) (*iface, reason) {
 	at += frame.VXLANLen
 	b.Pull(at)
 	if v := &b.Virtio; int(v.ChecksumStart) > at {
-		v.ChecksumStart -= uint16(at) // it was the inner packet's all the time
+		v.ChecksumStart -= uint16(at) // it belongs to the inner packet
 		v.HeaderLen -= min(v.HeaderLen, uint16(at))
 	} else {
 		b.Virtio = frame.Virtio{}
 	}
-	return in, kept
+	return in, noDrop
 }
 
-// arrive decides on a frame from a tunnel, which its bridge domain takes.
-func (w *worker) arrive(in *iface, b *frame.Buffer) verdict {
+// inputInner decides on a decapsulated frame. Outside of a bridge domain it is dropped.
+func (w *worker) inputInner(in *iface, b *frame.Buffer) verdict {
 	var tally vectorTally
 	tally.bytes = uint64(b.Len())
 	d := verdict{drop: dropNotBridged}
@@ -296,10 +295,10 @@ func (w *worker) arrive(in *iface, b *frame.Buffer) verdict {
 	return d
 }
 
-// takesEnvelopes says that there are tunnels by routes, so that UDP packets for us are worth a look.
-func (s *snapshot) takesEnvelopes() bool { return len(s.tunnels.ports) > 0 }
+// hasTunnels reports whether a UDP packet to the dataplane may be a tunnel packet.
+func (s *snapshot) hasTunnels() bool { return len(s.tunnels.ports) > 0 }
 
-// routedKey is what the IP header of an envelope tells.
-func routedKey(remote, local netip.Addr, table uint32) tunnelKey {
+// outerKey is the part of a tunnelKey that is in the outer IP header.
+func outerKey(remote, local netip.Addr, table uint32) tunnelKey {
 	return tunnelKey{remote: remote, local: local, table: table}
 }

@@ -314,7 +314,7 @@ func TestTunnelsComeAndGoWithTheirInterfacesAndTables(t *testing.T) {
 	s.served(func() { s.engine.DelBridge(1) })
 	s.engine.DelInterface(tunnelIndex)
 	s.engine.Publish()
-	if left := s.engine.live.Load().tunnels; len(left.byKey) != 0 || len(left.ports) != 0 || len(left.routed) != 0 {
+	if left := s.engine.live.Load().tunnels; len(left.byKey) != 0 || len(left.ports) != 0 || len(left.portUsers) != 0 {
 		t.Errorf("left behind: %+v", left)
 	}
 }
@@ -362,7 +362,7 @@ func FuzzEnvelope(f *testing.F) {
 				t.Errorf("on %d: %x %+v", d.on, d.raw, d.virtio)
 			}
 		}
-		if s.worker.opening || s.worker.wrapping {
+		if s.worker.decapsulating || s.worker.encapsulating {
 			t.Error("the worker believes that it is in a tunnel")
 		}
 	})

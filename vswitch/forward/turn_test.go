@@ -83,7 +83,7 @@ func TestTheBurstShrinksAtOnceWhenFramesBecomeMoreExpensive(t *testing.T) {
 	for range 100 {
 		s.worker.round()
 	}
-	i := s.worker.ports.at(1).inlets[0]
+	i := s.worker.ports.at(1).rxQueues[0]
 	if i.burst != frame.VectorSize {
 		t.Errorf("burst of cheap frames is %d", i.burst)
 	}

@@ -18,17 +18,17 @@ import (
 )
 
 const (
-	// patience is how many rounds shared memory is looked at in vain before its peer is asked to ring: some hundred
-	// microseconds where there is nothing else to do. A ring costs the peer a system call, and us a wake-up.
-	patience = 1 << 11
-	// pollEvery is the number of rounds with little work after which the poller is asked for ports that were quiet.
+	// pollBudget is the number of empty polls of a shared memory queue, some hundred microseconds on an idle worker, after which
+	// the worker enables the peer's interrupts. An interrupt costs a system call in the peer and a wake-up here.
+	pollBudget = 1 << 11
+	// pollEvery is the number of rounds after which a busy worker checks epoll for queues that are not on the active list.
 	pollEvery = 16
-	// puntOrder sizes the rings to and from the slow path: 1<<8 frames.
+	// puntOrder is the binary logarithm of the size of the rings to and from the slow path, in frames.
 	puntOrder = 8
 )
 
-// worker moves frames from its ports to any port, run to completion on its own thread. All but the atomic fields, the
-// bell and the rings' other ends are its alone.
+// worker forwards frames from its receive queues to any port, run to completion on its own thread. Other goroutines use only the
+// atomic fields, the bell and the other ends of the rings.
 type worker struct {
 	engine   *Engine
 	id       int
@@ -36,39 +36,39 @@ type worker struct {
 	poll     poller
 	punts    *slow.Ring // to the slow path
 	injects  *slow.Ring // from the slow path
-	mail     atomic.Pointer[letter]
+	requests atomic.Pointer[request]
 	stopping atomic.Bool
-	ended    chan struct{} // closed when the worker has ended and reads no more mail
+	ended    chan struct{} // closed when the worker has ended and serves no more requests
 	drops    dropCounters
 
-	snapshot *snapshot
-	ports    portTable
-	portsNow *portTable // what ports was read from
-	macs     *macTable
-	seconds  secondClock
-	clock    func() uint32 // reads seconds
-	now      uint32        // of the clock, once a round
-	news     []*newsRing   // by the worker that writes; nil: of a single worker
-	ways     ways          // cache of routes
-	untraced traceLine     // in place of a trace line that will be overwritten
-	stock
-	active []*inlet      // to receive from
-	dirty  []*attachment // with frames to transmit
-	rounds uint
-	worked time.Duration // on frames since the poller was asked
-	turnAt time.Duration // by the stopwatch: when the turn began
-	spin   spinner
+	snapshot     *snapshot
+	ports        portTable
+	portsNow     *portTable // the table that ports was copied from
+	macs         *macTable
+	secondClock  secondClock
+	clock        func() uint32 // reads secondClock
+	seconds      uint32        // of the clock, read once a round
+	updates      []*updateRing // by sending worker; nil: there is one worker
+	routes       routeCache
+	untracedLine traceLine // replaces trace lines that would be overwritten
+	bufferCache
+	active    []*rxQueue      // rx queues to poll
+	pendingTx []*attachedPort // ports with queued frames
+	rounds    uint
+	busy      time.Duration // time spent on frames since the last epoll check
+	turnStart time.Duration // start of the current turn, by the stopwatch
+	spin      spinner
 
-	stormLimit int                  // copies a second; 0: none
-	stopwatch  func() time.Duration // since some moment
+	stormLimit int                  // copies per second; 0: no limit
+	stopwatch  func() time.Duration // monotonic time
 
-	identification uint16 // of the last envelope
-	opening        bool   // the frame at hand has come out of an envelope
-	wrapping       bool   // the frame at hand is in an envelope
+	ipID          uint16 // identification of the last outer IPv4 header
+	decapsulating bool   // the current frame is the inner frame of a tunnel packet
+	encapsulating bool   // the current frame is a tunnel packet
 
-	// Of the frame that the verdict is about:
-	unresolved netip.Addr // its next hop
-	how        manner
+	// Of the frame that was decided last:
+	unresolved netip.Addr // next hop that has no neighbour entry
+	detail     traceDetail
 }
 
 func newWorker(e *Engine, id int) (*worker, error) {
@@ -79,11 +79,11 @@ func newWorker(e *Engine, id int) (*worker, error) {
 	w := &worker{
 		engine: e, id: id, bell: bell, ended: make(chan struct{}),
 		punts: slow.NewRing(puntOrder), injects: slow.NewRing(puntOrder),
-		stock: newStock(),
-		macs:  newMACTable(), seconds: secondClock{start: time.Now()}, spin: newSpinner(),
+		bufferCache: newBufferCache(),
+		macs:        newMACTable(), secondClock: secondClock{start: time.Now()}, spin: newSpinner(),
 	}
-	w.clock = w.seconds.read
-	w.stopwatch = func() time.Duration { return time.Since(w.seconds.start) }
+	w.clock = w.secondClock.read
+	w.stopwatch = func() time.Duration { return time.Since(w.secondClock.start) }
 	if err := w.poll.open(bell.Descriptor()); err != nil {
 		return nil, fmt.Errorf("worker %d: %w", id, err)
 	}
@@ -96,9 +96,9 @@ func (w *worker) close() {
 	_ = w.bell.Close()
 }
 
-// run is the worker's life. Its thread is its own: frames do not wait for the Go scheduler.
+// run forwards until ctx ends, on a thread of its own, so that frames do not wait for the Go scheduler.
 func (w *worker) run(ctx context.Context) error {
-	runtime.LockOSThread() // not unlocked: the thread, which has a name of its own, ends with the worker
+	runtime.LockOSThread() // never unlocked: the named thread ends with the worker
 	nameThread(fmt.Sprintf("%s%d", WorkerThreads, w.id))
 	defer close(w.ended)
 	stop := context.AfterFunc(ctx, func() {
@@ -111,8 +111,8 @@ func (w *worker) run(ctx context.Context) error {
 		case w.round():
 			idle = 0
 		case len(w.active) > 0:
-			idle = 0 // shared memory is looked at
-		case idle < w.spin.looks:
+			idle = 0 // busy polling
+		case idle < w.spin.polls:
 			idle++
 		default:
 			began := time.Now()
@@ -120,18 +120,18 @@ func (w *worker) run(ctx context.Context) error {
 				return fmt.Errorf("worker %d: %w", w.id, err)
 			}
 			w.spin.slept(time.Since(began))
-			w.seconds.slept()
+			w.secondClock.slept()
 			idle = 0
 		}
 	}
 	return nil
 }
 
-// WorkerThreads is how the names of workers' threads begin; the worker's number follows.
+// WorkerThreads is the prefix of the names of worker threads; the worker's number follows.
 const WorkerThreads = "weft_wk_"
 
-// nameThread names the caller's thread, so that operators can find it and give it a processor. The name of the main thread is the
-// process's, and stays.
+// nameThread names the calling thread, so that operators can find it and pin it to a CPU. The main thread keeps the name of the
+// process.
 func nameThread(name string) {
 	if unix.Gettid() == unix.Getpid() {
 		return
@@ -141,46 +141,46 @@ func nameThread(name string) {
 	}
 }
 
-// round does what there is to do once, and says whether there was anything.
+// round polls every active queue once. It reports whether there was work.
 func (w *worker) round() bool {
 	w.refresh()
 	w.tick()
-	w.readMail()
+	w.serveRequests()
 	busy := w.takeInjected()
 	w.rounds++
-	if len(w.active) == 0 || w.rounds%pollEvery == 0 || w.worked >= turnTime {
-		w.worked = 0
+	if len(w.active) == 0 || w.rounds%pollEvery == 0 || w.busy >= turnTime {
+		w.busy = 0
 		w.wake(w.poll.ready())
 	}
-	w.turnAt = w.stopwatch()
+	w.turnStart = w.stopwatch()
 	for i := 0; i < len(w.active); {
 		n, more := w.receive(w.active[i])
 		busy = busy || n > 0
-		if more || w.active[i].isWorthALook(n) {
+		if more || w.active[i].keepPolling(n) {
 			i++
 			continue
 		}
-		// Nothing waits there: its readiness is the poller's to tell.
+		// The poller reports when this queue has frames again.
 		w.active[i].active = false
 		w.active = slices.Delete(w.active, i, i+1)
 	}
 	return busy
 }
 
-// isWorthALook says whether to look again at a port that gave n frames, fewer than asked for. Shared memory that was quiet for
-// long is not: its peer is asked to announce the next frame, unless that has come meanwhile.
-func (i *inlet) isWorthALook(n int) bool {
+// keepPolling reports whether a queue stays active after a receive of n frames, fewer than requested. A shared memory queue
+// leaves the active list after pollBudget empty polls, unless a frame arrives while its interrupts are enabled.
+func (i *rxQueue) keepPolling(n int) bool {
 	switch {
-	case i.of.shared == nil:
+	case i.port.shared == nil:
 		return false
 	case n > 0:
-		i.quiet = 0
+		i.emptyPolls = 0
 		return true
 	}
-	if i.quiet++; i.quiet < patience {
+	if i.emptyPolls++; i.emptyPolls < pollBudget {
 		return true
 	}
-	i.quiet = 0
+	i.emptyPolls = 0
 	if !i.Arm(true) {
 		return false
 	}
@@ -188,7 +188,7 @@ func (i *inlet) isWorthALook(n int) bool {
 	return true
 }
 
-// refresh takes the newest snapshot and ports. Ports that are gone leave the active list.
+// refresh loads the current snapshot and port table. Queues of closed ports leave the active list.
 func (w *worker) refresh() {
 	w.snapshot = w.engine.live.Load()
 	now := w.engine.ports.Load()
@@ -196,49 +196,49 @@ func (w *worker) refresh() {
 		return
 	}
 	w.ports, w.portsNow = *now, now
-	w.active = slices.DeleteFunc(w.active, func(i *inlet) bool { return w.ports.at(i.of.index) != i.of })
+	w.active = slices.DeleteFunc(w.active, func(i *rxQueue) bool { return w.ports.at(i.port.index) != i.port })
 	for _, a := range w.ports.interfaces {
 		if a != nil && a.shared != nil {
-			w.begin(a.inlets)
+			w.pollNew(a.rxQueues)
 		}
 	}
 }
 
-// begin polls the shared memory of new inlets for the first time.
-func (w *worker) begin(inlets []*inlet) {
+// pollNew activates new queues of shared memory.
+func (w *worker) pollNew(inlets []*rxQueue) {
 	for _, i := range inlets {
-		if i.owner == w && !i.begun {
-			i.begun = true
+		if i.owner == w && !i.polled {
+			i.polled = true
 			w.activate(i)
 		}
 	}
 }
 
-// wake puts the queues that the poller names on the active list.
+// wake puts the queues that epoll reports on the active list.
 func (w *worker) wake(events []unix.EpollEvent) {
 	for _, e := range events {
 		a, n := w.ports.at(uint32(e.Fd)), int(e.Pad)
-		if a == nil || n >= len(a.inlets) || a.failure.Load() != nil {
+		if a == nil || n >= len(a.rxQueues) || a.failure.Load() != nil {
 			continue
 		}
-		if i := a.inlets[n]; !i.active && i.owner == w {
+		if i := a.rxQueues[n]; !i.active && i.owner == w {
 			w.activate(i)
 		}
 	}
 }
 
-// activate puts a queue at the head of the active list, before queues that have been busy. It need not announce frames any more.
-func (w *worker) activate(i *inlet) {
+// activate puts a queue at the head of the active list, before busy queues, and disables its interrupts.
+func (w *worker) activate(i *rxQueue) {
 	i.Arm(false)
 	i.active = true
 	w.active = slices.Insert(w.active, 0, i)
 }
 
-// sleep waits for a frame or the bell: arm, look again, sleep. Ports that are not active are armed already.
+// sleep waits for frames or the bell. Interrupts of all inactive queues are enabled already.
 func (w *worker) sleep() error {
 	w.bell.Arm()
 	defer w.bell.Disarm()
-	pending := w.mail.Load() != nil || !w.injects.Empty() || w.stopping.Load() || w.engine.ports.Load() != w.portsNow
+	pending := w.requests.Load() != nil || !w.injects.Empty() || w.stopping.Load() || w.engine.ports.Load() != w.portsNow
 	if pending {
 		return nil
 	}
@@ -247,82 +247,81 @@ func (w *worker) sleep() error {
 	return err
 }
 
-// A worker serves its queues round robin. The sender decides what a frame costs: flooding it in a large bridge domain takes up to a
-// thousand times as long as dropping it. A turn is therefore limited by time and not by frames: its burst follows the measured cost of
-// the queue's last frames. All busy queues get the same share of the worker, and a quiet queue waits for at most one turn of each.
+// A worker serves its queues round robin. The sender decides what a frame costs: flooding it in a large bridge domain takes up to
+// a thousand times as long as dropping it. A turn is therefore limited by time and not by frames: its burst follows the measured
+// cost of the queue's last frames. All busy queues get the same share of the worker, and an idle queue waits for at most one turn
+// of each.
 const (
-	// turnTime is how long a turn should take at most.
+	// turnTime is the longest intended duration of a turn.
 	turnTime = 50 * time.Microsecond
-	// injectedBurst is the number of frames that a round takes from the slow path.
+	// injectedBurst limits the frames from the slow path in a round.
 	injectedBurst = 64
 )
 
-// turnEnds ends a turn of n frames, which took until now, and begins the next one. A turn without frames is part of the next: looking
-// at shared memory takes less time than reading the clock. Inlined into receive it made each routed packet 20 ns slower
-// (BenchmarkMemif/L3), by the layout of the code alone.
+// endTurn ends a turn of n frames and starts the next one. A turn without frames counts as a part of the next one: polling shared
+// memory takes less time than reading the clock. When inlined into receive it makes each routed packet 20 ns slower
+// (BenchmarkMemif/L3), because of code layout alone.
 //
 //go:noinline
-func (w *worker) turnEnds(i *inlet, n int) {
+func (w *worker) endTurn(i *rxQueue, n int) {
 	now := w.stopwatch()
-	i.pace(n, now-w.turnAt)
-	w.worked += now - w.turnAt
-	w.turnAt = now
+	i.pace(n, now-w.turnStart)
+	w.busy += now - w.turnStart
+	w.turnStart = now
 }
 
-// pace sets the burst of the next turn after a turn of n frames. The burst at most doubles: the next frames may cost more.
-func (i *inlet) pace(n int, took time.Duration) {
+// pace sets the burst of the queue's next turn. The burst at most doubles, because the next frames may cost more.
+func (i *rxQueue) pace(n int, took time.Duration) {
 	fit := int(time.Duration(n) * turnTime / max(took, 1))
 	i.burst = min(max(fit, 1), 2*i.burst, frame.VectorSize)
 }
 
-// A worker that has nothing to do looks again that often, a system call each time, before it sleeps: half a microsecond
-// a look.
+// An idle worker polls epoll this often before it sleeps. Each poll is a system call of half a microsecond.
 const (
-	fewestLooks = 16
-	mostLooks   = 256
-	// shortSleep is a sleep that was hardly worth it: a wake-up costs the sleeper and the waker some microseconds each.
+	minPolls = 16
+	maxPolls = 256
+	// shortSleep is a sleep that did not pay: a wake-up costs some microseconds on both sides.
 	shortSleep = 100 * time.Microsecond
 )
 
-// spinner adapts how long a worker looks before it sleeps to how long it has slept: where frames come one soon after the
-// other it finds the next by looking; where they are rare it does not look long.
-type spinner struct{ looks int }
+// spinner adapts the number of polls before a sleep to the duration of past sleeps: frames that follow each other closely are
+// found by polling, and a worker with rare frames sleeps soon.
+type spinner struct{ polls int }
 
-func newSpinner() spinner { return spinner{looks: fewestLooks} }
+func newSpinner() spinner { return spinner{polls: minPolls} }
 
-// slept takes in how long the last sleep was.
+// slept adapts to the duration of a sleep.
 func (s *spinner) slept(d time.Duration) {
 	if d < shortSleep {
-		s.looks = min(2*s.looks, mostLooks)
+		s.polls = min(2*s.polls, maxPolls)
 		return
 	}
-	s.looks = max(s.looks/2, fewestLooks)
+	s.polls = max(s.polls/2, minPolls)
 }
 
-// poolSize is the number of a worker's buffers: a vector's empty ones, and as many on their way out.
+// poolSize is the number of a worker's buffers: one vector to receive into and one in transmit queues.
 const poolSize = 2 * frame.VectorSize
 
-// stock holds a worker's empty buffers.
-type stock struct {
+// bufferCache holds a worker's empty buffers.
+type bufferCache struct {
 	pool  *frame.Pool
-	empty []*frame.Buffer // for the next vector, those first that were used last
+	empty []*frame.Buffer // for the next vector, most recently used first
 }
 
-func newStock() stock {
-	return stock{pool: frame.NewPool(frame.LargeSize, poolSize), empty: make([]*frame.Buffer, 0, frame.VectorSize)}
+func newBufferCache() bufferCache {
+	return bufferCache{pool: frame.NewPool(frame.LargeSize, poolSize), empty: make([]*frame.Buffer, 0, frame.VectorSize)}
 }
 
-// forVector returns buffers to receive n frames into, or fewer if the pool is short of them.
-func (s *stock) forVector(n int) []*frame.Buffer {
+// forVector returns buffers for n frames, or fewer if the pool is short.
+func (s *bufferCache) forVector(n int) []*frame.Buffer {
 	if len(s.empty) < n {
 		s.refill(0)
 	}
 	return s.empty[:min(n, len(s.empty))]
 }
 
-// refill puts the buffers that were released last in the place of the first used ones, so that the next frames come into
-// memory that the processor's cache still has. The pool may be short of some.
-func (s *stock) refill(used int) {
+// refill replaces the first used buffers by those released last, which are still in the CPU cache. The pool may be short.
+func (s *bufferCache) refill(used int) {
 	got := s.pool.Take(s.empty[:used])
 	if got < used {
 		s.empty = s.empty[:got+copy(s.empty[got:], s.empty[used:])]
@@ -332,13 +331,13 @@ func (s *stock) refill(used int) {
 	s.empty = s.empty[:ready+s.pool.Take(s.empty[ready:])]
 }
 
-// vectorTally counts one vector in registers; the shared counters are touched once a vector.
+// vectorTally counts a vector in registers; the shared counters are written once per vector.
 type vectorTally struct {
 	bytes, drops, punts, ip4, ip6 uint64
 }
 
 func (t *vectorTally) add(b *frame.Buffer, d verdict) {
-	if d.drop != kept {
+	if d.drop != noDrop {
 		t.drops++
 	}
 	if d.punt != 0 {
@@ -347,7 +346,6 @@ func (t *vectorTally) add(b *frame.Buffer, d verdict) {
 	t.count(b.EthernetType())
 }
 
-// count takes in what a frame carries.
 func (t *vectorTally) count(ethernetType uint16) {
 	switch ethernetType {
 	case frame.TypeIPv4:
@@ -370,25 +368,25 @@ func (t *vectorTally) publish(c *counters, packets int) {
 	}
 }
 
-// mostDrained bounds how many frames are drained, as a port may have more to come all the time: a tap's queues are of 500 frames
-// each, most rings are of 1024.
-const mostDrained = 1024
+// maxDrained limits how many frames drain receives from a queue: a tap queue holds 500 frames and most rings hold 1024, but the
+// peer may keep sending.
+const maxDrained = 1024
 
-// drain takes in what waits at the interface's port, such as a pod's last words, before control takes the interface away
-// from where its frames go. It returns when they are sent on, which needs Run to run or to have ended.
+// drain forwards the frames that wait at the interface's port, such as the last ones of a pod, before control changes where its
+// frames go. It returns when they are sent. Run must be running or have ended.
 func (e *Engine) drain(index uint32) {
 	a := e.ports.Load().at(index)
 	if a == nil {
 		return
 	}
-	for _, i := range a.inlets {
+	for _, i := range a.rxQueues {
 		i.owner.post(func(w *worker) { w.drain(i) })
 	}
 }
 
-func (w *worker) drain(i *inlet) {
-	w.turnAt = w.stopwatch()
-	for drained := 0; drained < mostDrained && w.ports.at(i.of.index) == i.of; {
+func (w *worker) drain(i *rxQueue) {
+	w.turnStart = w.stopwatch()
+	for drained := 0; drained < maxDrained && w.ports.at(i.port.index) == i.port; {
 		n, more := w.receive(i)
 		if drained += n; !more {
 			return
@@ -396,10 +394,10 @@ func (w *worker) drain(i *inlet) {
 	}
 }
 
-// bellToken stands for the worker's bell among the ports' indexes.
+// bellToken stands for the worker's bell in epoll data, in place of a port's index.
 const bellToken = NoInterface
 
-// poller knows which descriptors are readable: epoll, level triggered, so that what is not read is told again.
+// poller polls descriptors with epoll, level triggered: data that was not read is reported again.
 type poller struct {
 	fd     int
 	events [64]unix.EpollEvent
@@ -408,13 +406,13 @@ type poller struct {
 func (p *poller) open(bell int) error {
 	fd, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
 	if err != nil {
-		return fmt.Errorf("make epoll: %w", err)
+		return fmt.Errorf("create epoll: %w", err)
 	}
 	p.fd = fd
 	return p.add(bell, bellToken, 0)
 }
 
-// add announces fd, queue n of a port, with both numbers. Any goroutine may call it.
+// add watches fd, which belongs to queue n of a port. Any goroutine may call it.
 func (p *poller) add(fd int, port uint32, n int) error {
 	event := unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(port), Pad: int32(n)}
 	if err := unix.EpollCtl(p.fd, unix.EPOLL_CTL_ADD, fd, &event); err != nil {
@@ -423,12 +421,12 @@ func (p *poller) add(fd int, port uint32, n int) error {
 	return nil
 }
 
-// remove ends the announcement; for a descriptor that is not announced it does nothing. Any goroutine may call it.
+// remove stops watching fd, if it is watched. Any goroutine may call it.
 func (p *poller) remove(fd int) {
 	_, _, _ = unix.RawSyscall6(unix.SYS_EPOLL_CTL, uintptr(p.fd), unix.EPOLL_CTL_DEL, uintptr(fd), 0, 0, 0)
 }
 
-// ready looks without waiting.
+// ready returns readable descriptors without waiting.
 func (p *poller) ready() []unix.EpollEvent {
 	n, _, errno := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT, uintptr(p.fd), uintptr(unsafe.Pointer(&p.events)), uintptr(len(p.events)), 0, 0, 0)
 	if errno != 0 {
@@ -437,8 +435,8 @@ func (p *poller) ready() []unix.EpollEvent {
 	return p.events[:n]
 }
 
-// wait sleeps until something is readable. It is a system call that the Go scheduler knows of: a thread that sleeps must
-// not hold up a garbage collection.
+// wait blocks until a descriptor is readable. The Go scheduler knows of this system call: a sleeping thread must not delay a
+// garbage collection.
 func (p *poller) wait() ([]unix.EpollEvent, error) {
 	n, err := unix.EpollWait(p.fd, p.events[:], -1)
 	if errors.Is(err, unix.EINTR) {

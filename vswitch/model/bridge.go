@@ -204,7 +204,7 @@ func (m *Model) setBridgeLocked(b *bridge) error {
 	}
 	for _, mac := range slices.SortedFunc(maps.Keys(b.fixed), compareMACs) {
 		e := b.fixed[mac]
-		f.Fixed = append(f.Fixed, forward.FixedMAC{MAC: mac, Interface: e.Interface, Static: e.Static, Filter: e.Filter})
+		f.Configured = append(f.Configured, forward.ConfiguredMAC{MAC: mac, Interface: e.Interface, Static: e.Static, Filter: e.Filter})
 	}
 	err := m.engine.SetBridge(f)
 	if errors.Is(err, forward.ErrTooManyBridges) {

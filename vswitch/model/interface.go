@@ -139,7 +139,7 @@ func (m *Model) forwardLocked(i *iface) forward.Interface {
 	own := m.addressesLocked(i)
 	f := forward.Interface{Up: i.AdminUp, MTU: i.ipMTU(), MAC: i.MAC, Table4: i.table4, Table6: i.table6,
 		LinkLocal: i.linkLocal, IP6Enabled: i.linkLocal.IsValid() || i.donor != NoIndex,
-		Bare: i.memif != nil && i.memif.Mode == MemifIP, Senders: m.sendersLocked(i), ACL: i.filter, ProxyARP: i.proxyARP, ProxyND: i.proxyND,
+		Bare: i.memif != nil && i.memif.Mode == MemifIP, MACIP: m.sendersLocked(i), ACL: i.filter, ProxyARP: i.proxyARP, ProxyND: i.proxyND,
 		Redirect4: m.redirectLocked(i, forward.IP4), Redirect6: m.redirectLocked(i, forward.IP6)}
 	if i.vxlan != nil {
 		f.Tunnel = i.vxlan.tunnel()

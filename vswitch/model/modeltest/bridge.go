@@ -34,7 +34,7 @@ func (e *Engine) SetBridge(b forward.Bridge) error {
 			return forward.ErrNoInterface
 		}
 	}
-	b.Members, b.Fixed = slices.Clone(b.Members), slices.Clone(b.Fixed)
+	b.Members, b.Configured = slices.Clone(b.Members), slices.Clone(b.Configured)
 	e.state.Bridges[b.ID] = b
 	e.unshown = true
 	return nil

@@ -28,17 +28,17 @@ func received(t testing.TB, raw []byte, v frame.Virtio) *frame.Buffer {
 func agrees(t testing.TB, w *worker, f delivery) (taken bool) {
 	t.Helper()
 	in, raw, v := f.on, f.raw, f.virtio
-	w.ways.begin(w.snapshot)
+	w.routes.use(w.snapshot)
 	from := w.snapshot.iface(in)
-	s, ok := w.shortcut(from)
+	s, ok := w.fastPath(from)
 	short, long := received(t, raw, v), received(t, raw, v)
-	if !ok || !s.take(short) {
+	if !ok || !s.tryForward(short) {
 		return false
 	}
 	if d := w.input(from, long); d != (verdict{out: s.out}) || !bytes.Equal(short.Bytes(), long.Bytes()) || short.Virtio != long.Virtio {
 		t.Errorf("%x from %d:\nthe shortcut sends %x to %d,\nthe long way  %x with %+v", raw, in, short.Bytes(), s.out.index, long.Bytes(), d)
 	}
-	if s.exit != w.ports.at(s.out.index) {
+	if s.port != w.ports.at(s.out.index) {
 		t.Errorf("to %d by another one's port", s.out.index)
 	}
 	return true
@@ -150,7 +150,7 @@ func TestWaysAreWhatTablesSay(t *testing.T) {
 			e.Publish()
 			b.worker.refresh()
 			s := b.worker.snapshot
-			b.worker.ways.begin(s)
+			b.worker.routes.use(s)
 			for range 16 {
 				compareWay(r, b.worker, s.slot(table), address.Draw(r, "asked"))
 			}
@@ -177,10 +177,10 @@ func someRoute(r *rapid.T, neighbours []netip.Addr) Route {
 // compareWay asks for a destination's way with caching and without.
 func compareWay(r *rapid.T, w *worker, slot int, a netip.Addr) {
 	raw := a.As4()
-	got := w.ways.to(slot, binary.BigEndian.Uint32(raw[:]))
+	got := w.routes.lookup(slot, binary.BigEndian.Uint32(raw[:]))
 	header := make(frame.IPv4, frame.IPv4Len)
-	out, target, _ := find(w.snapshot, slot, a, header)
-	if direct := w.snapshot.wayTo(slot, binary.BigEndian.Uint32(raw[:])); got.out != direct.out || got.first != direct.first || got.rest != direct.rest {
+	out, target, _ := resolveRoute(w.snapshot, slot, a, header)
+	if direct := w.snapshot.cacheableRoute(slot, binary.BigEndian.Uint32(raw[:])); got.out != direct.out || got.first != direct.first || got.rest != direct.rest {
 		r.Fatalf("%v: the cache says %+v, the tables %+v", a, got, direct)
 	}
 	if got.out == nil {

@@ -24,7 +24,7 @@ func newPair(t *testing.T) (s *segment, even, odd *worker) {
 	s.change(aged())
 	t.Cleanup(func() {
 		close(e.stopped)
-		_ = e.keeper.closeAll()
+		_ = e.supervisor.closeAll()
 		e.free()
 	})
 	return s, e.workers[0], e.workers[1]
@@ -84,13 +84,13 @@ func TestAFlushReachesWhatWorkersHaveToldEachOther(t *testing.T) {
 }
 
 func TestNewsThatDoNotFitAreLost(t *testing.T) {
-	r := new(newsRing)
+	r := new(updateRing)
 	for round := range 3 {
-		for n := range newsDepth + 5 {
-			r.put(sighting{macKey(n + 1), uint32(round)})
+		for n := range updateRingSize + 5 {
+			r.put(macUpdate{macKey(n + 1), uint32(round)})
 		}
-		for n := range newsDepth {
-			if s, ok := r.take(); !ok || s != (sighting{macKey(n + 1), uint32(round)}) {
+		for n := range updateRingSize {
+			if s, ok := r.take(); !ok || s != (macUpdate{macKey(n + 1), uint32(round)}) {
 				t.Fatalf("number %d is %+v, %v", n, s, ok)
 			}
 		}

@@ -25,10 +25,10 @@ func TestBrokenPortIsTriedAgainWithGrowingPauses(t *testing.T) {
 		}
 		return newMemoryPort()
 	}
-	if err := e.keeper.add(4, open); err != nil {
+	if err := e.supervisor.add(4, open); err != nil {
 		t.Fatal(err)
 	}
-	k := e.keeper
+	k := e.supervisor
 	breakPort(k, 4, &refuse)
 	if ev := <-e.Events(); ev.Kind != PortDown || ev.Interface != 4 || !errors.Is(ev.Err, errBroken) {
 		t.Fatalf("event %+v", ev)
@@ -55,14 +55,14 @@ func TestBrokenPortIsTriedAgainWithGrowingPauses(t *testing.T) {
 }
 
 // breakPort is what a worker does when its port errs; from then on opening fails.
-func breakPort(k *keeper, index uint32, refuse *bool) {
+func breakPort(k *supervisor, index uint32, refuse *bool) {
 	a := k.engine.ports.Load().at(index)
 	k.locked(func() int { *refuse = true; return 0 })
 	a.fail(errBroken)
 }
 
 // locked runs f while no port is opened.
-func (k *keeper) locked(f func() int) int {
+func (k *supervisor) locked(f func() int) int {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return f()
@@ -70,7 +70,7 @@ func (k *keeper) locked(f func() int) int {
 
 func TestPortThatCannotBeOpenedIsNotKept(t *testing.T) {
 	b := newBench(t)
-	if err := b.engine.keeper.add(5, func() (vectorPort, error) { return nil, errBroken }); !errors.Is(err, errBroken) {
+	if err := b.engine.supervisor.add(5, func() (vectorPort, error) { return nil, errBroken }); !errors.Is(err, errBroken) {
 		t.Errorf("open: %v", err)
 	}
 	if err := b.engine.ClosePort(5); !errors.Is(err, ErrNoPort) {
@@ -111,7 +111,7 @@ func TestPortsAreClosedAtTheSameTimeWhenTheEngineStops(t *testing.T) {
 			}
 			return slow, err
 		}
-		if err := e.keeper.add(index, open); err != nil {
+		if err := e.supervisor.add(index, open); err != nil {
 			t.Fatal(err)
 		}
 	}
