@@ -61,7 +61,7 @@ test: modules peers ## run all tests (PACKAGES=./... chooses; WEFT_REQUIRE=root,
 	awk '($$1 == "ok" || $$1 == "FAIL") && $$3 ~ /s$$/ { printf "%8.1f s  %s\n", $$3, $$2 }' "$$out/log" | sort -rn | head -n 10; \
 	exit "$$(cat "$$out/status")"
 	@$(if $(filter ./...,$(PACKAGES)),$(GO) test -C test/admission -count=1 ./...)
-	@$(if $(and $(RACE),$(filter ./... ./vswitch/%,$(PACKAGES))),$(GO) test -count=1 -run TestLyingClients ./vswitch/forward) # cuts memory, which the detector cannot stand
+	@$(if $(and $(RACE),$(filter ./... ./vswitch/%,$(PACKAGES))),$(GO) test -count=1 -run TestMaliciousClients ./vswitch/forward) # cuts memory, which the detector cannot stand
 
 # VPP runs few tests at a time: each of its threads stands 15 veths (docs/vpp.md).
 e2e: build examples ## run pods on a real Kubernetes cluster that the run makes and removes (root; builds it the first time; RUN=TestX chooses; WEFT_VPP=PREFIX: on VPP)

@@ -16,7 +16,7 @@ import (
 	"github.com/weftnet/weft/wire"
 )
 
-// guardRules are the rules that ipnet plans for pods of layer 2 networks, as weft-vswitch gets them: one for each protocol.
+// guardRules are the rules that ipnet generates for pods of layer 2 networks, as weft-vswitch gets them: one per protocol.
 func guardRules(tb testing.TB) []ACLRule {
 	tb.Helper()
 	file, err := os.Open("../../ipnet/testdata/node-dual.golden")
@@ -50,7 +50,7 @@ func guardRules(tb testing.TB) []ACLRule {
 	return rules
 }
 
-// packet6 is a frame with an IPv6 packet of these parts: the protocol of the first, and the parts.
+// packet6 returns a frame with an IPv6 packet: protocol is that of the first part.
 func packet6(protocol uint8, parts ...[]byte) []byte {
 	payload := bytes.Join(parts, nil)
 	b := make([]byte, frame.EthernetLen+frame.IPv6Len, 200)
@@ -60,7 +60,7 @@ func packet6(protocol uint8, parts ...[]byte) []byte {
 	return append(b, payload...)
 }
 
-// packet4 is a frame with an IPv4 packet, whose header has the options and the fragment field.
+// packet4 returns a frame with an IPv4 packet, with options and a fragment field.
 func packet4(protocol uint8, options []byte, fragment uint16, payload []byte) []byte {
 	b := make([]byte, frame.EthernetLen+frame.IPv4Len, 200)
 	frame.PutEthernet(b, frame.Broadcast, podMAC, frame.TypeIPv4)
@@ -81,14 +81,14 @@ func udpTo(source, destination uint16) []byte {
 	return b
 }
 
-// extension is an IPv6 extension header of n times 8 bytes before one of the protocol next.
+// extension returns an IPv6 extension header of 8*n bytes.
 func extension(next uint8, n int) []byte {
 	b := make([]byte, 8*n)
 	b[0], b[1] = next, uint8(n-1)
 	return b
 }
 
-// fragmentHeader is the one of a fragment at an offset in units of 8 bytes.
+// fragmentHeader returns a fragment header with an offset in units of 8 bytes.
 func fragmentHeader(next uint8, offset uint16, more bool) []byte {
 	b := []byte{next, 0, 0, 0, 0, 0, 0, 7}
 	binary.BigEndian.PutUint16(b[2:], offset<<3)
@@ -104,7 +104,6 @@ type guardCase struct {
 	want bool
 }
 
-// guardCases are frames by what they are.
 func guardCases() map[string]guardCase {
 	cases := evasions()
 	maps.Copy(cases, plainCases())
@@ -142,10 +141,10 @@ func plainCases() map[string]guardCase {
 	}
 }
 
-// evasions are frames with fragments, extension headers and tags, and malformed ones.
+// evasions are malformed frames, and those with fragments, extension headers and tags.
 func evasions() map[string]guardCase {
 	advert, echo := icmpMessage(134), icmpMessage(128)
-	tag := "\x81\x00\x00\x00" // priority tag: Linux takes the frame as an untagged one
+	tag := "\x81\x00\x00\x00" // priority tag: Linux handles the frame as untagged
 	return map[string]guardCase{
 		"TCP of IPv6 behind options":                  {packet6(60, extension(6, 2), make([]byte, 20)), true},
 		"advertisement behind hop by hop options":     {packet6(0, extension(58, 1), advert), false},
@@ -179,7 +178,7 @@ func evasions() map[string]guardCase {
 	}
 }
 
-func TestGuardedMembersAreNeitherRoutersNorDHCPServers(t *testing.T) {
+func TestGuardedMembersCannotActAsRouterOrDHCPServer(t *testing.T) {
 	f := NewACLFilter(guardRules(t))
 	for name, c := range guardCases() {
 		t.Run(name, func(t *testing.T) {
@@ -188,23 +187,23 @@ func TestGuardedMembersAreNeitherRoutersNorDHCPServers(t *testing.T) {
 				t.Errorf("drop reason %q", reasonNames[drop])
 			}
 			if f.permitsPlain(c.raw[:min(len(c.raw), frame.HeadLen)], len(c.raw)) && !c.want {
-				t.Error("the shortcut takes it")
+				t.Error("the fast path forwards it")
 			}
 		})
 	}
 }
 
-func TestPlainFramesOfGuardedMembersTakeTheShortcut(t *testing.T) {
+func TestPlainFramesOfGuardedMembersTakeTheFastPath(t *testing.T) {
 	f := NewACLFilter(guardRules(t))
 	for _, name := range []string{"UDP of IPv4", "UDP of IPv6", "TCP of IPv4", "TCP of IPv6", "echo of IPv4", "echo of IPv6", "ARP", "another Ethernet type"} {
 		if raw := guardCases()[name].raw; !f.permitsPlain(raw, len(raw)) {
-			t.Errorf("%s does not", name)
+			t.Errorf("%s takes the full path", name)
 		}
 	}
 }
 
-// TestACLDropsInABridge sends by a worker: what is refused is neither forwarded nor learned from, and counted.
-func TestACLDropsInABridge(t *testing.T) {
+// TestACLDropsInABridgeDomain sends by a worker: denied frames are counted, but neither forwarded nor learned from.
+func TestACLDropsInABridgeDomain(t *testing.T) {
 	b := newBench(t)
 	bridge := Bridge{ID: 1, Learn: true, Forward: true, Flood: true, UUFlood: true, BVI: NoInterface, Members: []BridgeMember{{Interface: 1}, {Interface: 2}}}
 	if err := b.engine.SetBridge(bridge); err != nil {
@@ -243,8 +242,8 @@ func TestACLDropsInABridge(t *testing.T) {
 	}
 }
 
-// BenchmarkACL compares the cost of a frame between two members of a bridge domain with the ACL of guarded networks and without one. The
-// two take turns, so that what else the machine does meets both; the metric "ratio" is the median of the turns' ratios.
+// BenchmarkACL compares the cost of a frame between two members of a bridge domain with and without the ACL of guarded networks.
+// The two cases alternate, so that other load affects both; "ratio" is the median of all ratios.
 func BenchmarkACL(b *testing.B) {
 	frames := map[string][]byte{
 		"TCP of IPv4": packet4(6, nil, 0, make([]byte, 40)), "UDP of IPv4": udp4("10.2.7.7", 18), "TCP of IPv6": packet6(6, make([]byte, 40)),

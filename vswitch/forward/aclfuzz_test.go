@@ -8,7 +8,7 @@ import (
 	"github.com/weftnet/weft/vswitch/frame"
 )
 
-// FuzzACL compares the filter with the plain reading of its rules. Eight bytes of setup make a rule.
+// FuzzACL compares the filter with a simple implementation. Eight bytes of setup make a rule.
 func FuzzACL(f *testing.F) {
 	guard := []byte{0, 58, 134, 134, 0, 255, 1, 0, 1, 58, 0, 255, 0, 255, 1, 0, 0, 17, 0, 255, 68, 68, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1, 6, 0, 255, 0, 255, 1, 2}
 	for _, c := range guardCases() {
@@ -22,10 +22,10 @@ func FuzzACL(f *testing.F) {
 		filter := NewACLFilter(rules)
 		got, want := filter.dropReason(&iface{}, raw) == noDrop, plainVerdict(rules, raw)
 		if got != want {
-			t.Errorf("admitted %t, want %t; rules %+v, frame %x", got, want, rules, raw)
+			t.Errorf("permitted %t, want %t; rules %+v, frame %x", got, want, rules, raw)
 		}
 		if len(raw) >= frame.EthernetLen && filter.permitsPlain(raw[:min(len(raw), frame.HeadLen)], len(raw)) && !want {
-			t.Errorf("the shortcut admits what %+v deny: %x", rules, raw)
+			t.Errorf("the fast path permits a frame that %+v deny: %x", rules, raw)
 		}
 	})
 }
@@ -43,7 +43,7 @@ func fuzzedRule(b []byte) ACLRule {
 	return r
 }
 
-// plainVerdict reads a frame byte by byte, and all rules in order.
+// plainVerdict evaluates all rules in order.
 func plainVerdict(rules []ACLRule, raw []byte) bool {
 	if len(raw) < 14 {
 		return true

@@ -22,20 +22,20 @@ func TestTCPArrivesWholeOverAFPacket(t *testing.T) {
 	for _, c := range []struct {
 		rule string
 		a, b func(*lab) *pod
-		gso  bool // what a sends comes in large frames
+		gso  bool // a sends GSO frames
 	}{
 		{"tap to veth", tap, veth(cable{}), true},
 		{"veth to tap", veth(cable{}), tap, true},
 		{"veth to veth", veth(cable{}), veth(cable{}), true},
-		{"past the queueing discipline or not", veth(cable{longWay: true}), veth(cable{}), true},
-		{"to a port that takes whole frames only", tap, veth(cable{onlyWhole: true}), true},
+		{"one end uses the queueing discipline", veth(cable{qdisc: true}), veth(cable{}), true},
+		{"to a port without offloads", tap, veth(cable{noTxOffload: true}), true},
 		{"to a link without offloads", tap, veth(cable{noOffload: true}), true},
-		{"to a link without offloads, the long way", tap, veth(cable{noOffload: true, longWay: true}), true},
+		{"to a link without offloads, with queueing discipline", tap, veth(cable{noOffload: true, qdisc: true}), true},
 		{"from a link without offloads", veth(cable{noOffload: true}), tap, false},
-		{"between a tap and a veth without offloads", plainTap, veth(cable{noOffload: true, onlyWhole: true}), false},
-		{"a pod that leaves nothing undone", veth(cable{plainInPod: true}), veth(cable{plainInPod: true}), false},
+		{"between a tap and a veth without offloads", plainTap, veth(cable{noOffload: true, noTxOffload: true}), false},
+		{"a pod without offloads", veth(cable{noPodOffload: true}), veth(cable{noPodOffload: true}), false},
 		{"to a smaller MTU", tap, veth(cable{mtu: 1400}), true},
-		{"from a larger MTU", veth(cable{mtu: 9000}), veth(cable{mtu: 1280, onlyWhole: true}), true},
+		{"from a larger MTU", veth(cable{mtu: 9000}), veth(cable{mtu: 1280, noTxOffload: true}), true},
 	} {
 		t.Run(c.rule, func(t *testing.T) {
 			l := newLab(t)
@@ -64,7 +64,7 @@ func TestPodsOnVethsReachEachOtherAndTheirGateway(t *testing.T) {
 	}
 }
 
-// A packet that is too long comes back with the MTU that would do, or arrives in pieces where its sender allows that.
+// A packet above the MTU causes an ICMP error with the MTU, or is fragmented if DF is not set.
 func TestMTUsOfPortsDiffer(t *testing.T) {
 	l := newLab(t)
 	a, b := l.pod(func(p *pod, c *port.TapConfig) { p.mtu, c.HostMTU = 9000, 9000 }), l.vethPod(cable{mtu: 1400})
@@ -89,7 +89,7 @@ func TestMTUsOfPortsDiffer(t *testing.T) {
 	b.wantReply(t, ping{to: a.v4, size: 8000, fragment: true})
 }
 
-func TestLinkThatGoesDownAndAwayIsAttachedAgain(t *testing.T) {
+func TestDeletedLinkIsAttachedAgain(t *testing.T) {
 	l := newLab(t)
 	a, b := l.pod(), l.vethPod(cable{})
 	a.wantReply(t, ping{to: b.v4})
@@ -120,7 +120,7 @@ func TestLinkThatGoesDownAndAwayIsAttachedAgain(t *testing.T) {
 	}
 	mended("up again")
 	broken("away", netlink.LinkDel)
-	l.plug(b, cable{})
+	l.addVethPair(b, cable{})
 	if link, err = netlink.LinkByName(b.hostEnd()); err != nil {
 		t.Fatal(err)
 	}
@@ -131,10 +131,10 @@ func TestLinkThatGoesDownAndAwayIsAttachedAgain(t *testing.T) {
 	mended("made again")
 }
 
-func TestLinkThatCannotBeAttachedLeavesNothing(t *testing.T) {
+func TestFailedAttachLeavesNothing(t *testing.T) {
 	l := newLab(t)
 	b := l.vethPod(cable{})
-	before := settled(t)
+	before := steadyResources(t)
 	if _, err := l.engine.OpenAFPacket(20, port.AFPacketConfig{Name: "none", SetUp: true}); !errors.Is(err, port.ErrNoLink) {
 		t.Errorf("no such link: %v", err)
 	}
@@ -155,8 +155,8 @@ func TestLinkThatCannotBeAttachedLeavesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := l.engine.OpenAFPacket(20, port.AFPacketConfig{Name: b.hostEnd()}); !errors.Is(err, port.ErrLinkDown) {
-		t.Errorf("a link that is down: %v", err)
+		t.Errorf("link that is down: %v", err)
 	}
-	before["socket"]-- // the port's
-	before.wantNoMore(t)
+	before["socket"]-- // of the port
+	before.wantReleased(t)
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/weftnet/weft/vswitch/port"
 )
 
-// memoryPort is a port without a machine: it has frames to receive, and counts or shows what is transmitted.
+// memoryPort is a port in memory: it receives prepared frames, and counts or records transmitted ones.
 type memoryPort struct {
 	event   int // always readable
 	frame   []byte
@@ -58,7 +58,7 @@ var (
 	podMAC  = frame.MAC{2, 0, 0, 0, 0, 9}
 )
 
-// bench is an engine whose worker is driven by the test, with memory ports on interfaces 1 and 2.
+// bench is an engine with memory ports on interfaces 1 and 2; the test drives its worker.
 type bench struct {
 	engine  *Engine
 	worker  *worker
@@ -80,7 +80,7 @@ func newBench(tb testing.TB) *bench {
 			tb.Fatal(err)
 		}
 	}
-	b.wire(tb)
+	b.configure(tb)
 	tb.Cleanup(func() {
 		close(e.stopped)
 		_ = e.supervisor.closeAll()
@@ -89,8 +89,8 @@ func newBench(tb testing.TB) *bench {
 	return b
 }
 
-// wire sets up 10.2.0.0/16 and fd02::/16 behind interface 2 through one next hop, 10.1.0.1 and fd01::1 as our own.
-func (b *bench) wire(tb testing.TB) {
+// configure routes 10.2.0.0/16 and fd02::/16 to interface 2 by one next hop, with 10.1.0.1 and fd01::1 as local addresses.
+func (b *bench) configure(tb testing.TB) {
 	tb.Helper()
 	own := []netip.Addr{netip.MustParseAddr("10.1.0.1"), netip.MustParseAddr("fd01::1")}
 	for index := uint32(1); index <= 2; index++ {
@@ -119,7 +119,7 @@ func (b *bench) route(tb testing.TB, prefix string, r Route) {
 	}
 }
 
-// udp4 is a frame from 10.9.0.1 to destination with a payload of size bytes.
+// udp4 returns a frame from 10.9.0.1 to destination with a payload of size bytes.
 func udp4(destination string, size int) []byte {
 	b := make([]byte, frame.EthernetLen+frame.IPv4Len+frame.UDPLen+size)
 	frame.PutEthernet(b, portMAC, podMAC, frame.TypeIPv4)

@@ -11,14 +11,14 @@ import (
 
 var stpGroup = frame.MAC{0x01, 0x80, 0xc2, 0, 0, 0}
 
-// grouped is a plain bridge of ports 1 and 2, with 3 and 4 in split-horizon group 7 and 5 in group 8.
+// grouped is a bridge domain of ports 1 and 2, with 3 and 4 in split-horizon group 7 and 5 in group 8.
 func grouped() Bridge {
 	b := plain(1, 1, 2)
 	b.Members = append(b.Members, BridgeMember{3, 7}, BridgeMember{4, 7}, BridgeMember{5, 8})
 	return b
 }
 
-func TestFramesGoWhereTheBridgeRulesSay(t *testing.T) {
+func TestBridgeForwardsAndFloods(t *testing.T) {
 	learnt := func(s *segment) { s.reached(2, host(2), frame.Broadcast) } // host 2 is behind port 2
 	for _, c := range []struct {
 		rule   string
@@ -31,15 +31,15 @@ func TestFramesGoWhereTheBridgeRulesSay(t *testing.T) {
 	}{
 		{"an unknown MAC is flooded", plain(1, 1, 2, 3), nil, 1, host(9), []uint32{2, 3}, ""},
 		{"a broadcast is flooded", plain(1, 1, 2, 3), nil, 1, frame.Broadcast, []uint32{2, 3}, ""},
-		{"reserved groups are flooded, as in VPP", plain(1, 1, 2, 3), nil, 1, stpGroup, []uint32{2, 3}, ""},
-		{"a known MAC gets it alone", plain(1, 1, 2, 3), learnt, 1, host(2), []uint32{2}, ""},
-		{"nothing goes back", plain(1, 1, 2, 3), learnt, 2, host(2), nil, "l2-fwd/Reflection Drop"},
-		{"alone in the bridge", plain(1, 1), nil, 1, frame.Broadcast, nil, "l2-flood/L2 replication complete"},
-		{"a group does not speak to itself", grouped(), nil, 3, host(9), []uint32{1, 2, 5}, ""},
-		{"those without a group reach all", grouped(), nil, 1, host(9), []uint32{2, 3, 4, 5}, ""},
-		{"a group does not speak to itself, known MAC", grouped(), func(s *segment) { s.reached(4, host(4), frame.Broadcast) },
+		{"reserved multicast is flooded, as in VPP", plain(1, 1, 2, 3), nil, 1, stpGroup, []uint32{2, 3}, ""},
+		{"a frame to a known MAC goes to one member", plain(1, 1, 2, 3), learnt, 1, host(2), []uint32{2}, ""},
+		{"a frame is not reflected", plain(1, 1, 2, 3), learnt, 2, host(2), nil, "l2-fwd/Reflection Drop"},
+		{"a single member", plain(1, 1), nil, 1, frame.Broadcast, nil, "l2-flood/L2 replication complete"},
+		{"split horizon", grouped(), nil, 3, host(9), []uint32{1, 2, 5}, ""},
+		{"no split-horizon group", grouped(), nil, 1, host(9), []uint32{2, 3, 4, 5}, ""},
+		{"split horizon, known MAC", grouped(), func(s *segment) { s.reached(4, host(4), frame.Broadcast) },
 			3, host(4), nil, "l2-output/L2 split horizon drops"},
-		{"a member that is down is left out", plain(1, 1, 2, 3), func(s *segment) {
+		{"a member that is down is skipped", plain(1, 1, 2, 3), func(s *segment) {
 			s.set(2, Interface{})
 			s.engine.Publish()
 		}, 1, host(9), []uint32{3}, ""},
@@ -48,7 +48,7 @@ func TestFramesGoWhereTheBridgeRulesSay(t *testing.T) {
 			s.set(2, Interface{})
 			s.engine.Publish()
 		}, 1, host(2), nil, "interface-output/interface is down"},
-		{"a MAC behind an interface that has left", plain(1, 1, 2, 3), func(s *segment) {
+		{"a MAC behind a removed member", plain(1, 1, 2, 3), func(s *segment) {
 			learnt(s)
 			s.change(plain(1, 1, 3))
 		}, 1, host(2), nil, "l2-output/L2 Output interface not valid"},
@@ -68,7 +68,7 @@ func TestFramesGoWhereTheBridgeRulesSay(t *testing.T) {
 	}
 }
 
-func TestFeaturesThatAreOffAreNotUsed(t *testing.T) {
+func TestBridgeFeaturesCanBeDisabled(t *testing.T) {
 	for _, c := range []struct {
 		rule   string
 		off    func(*Bridge)
@@ -83,7 +83,7 @@ func TestFeaturesThatAreOffAreNotUsed(t *testing.T) {
 		{"no flooding of unknown MACs: a broadcast is flooded still", func(b *Bridge) { b.UUFlood = false }, false, frame.Broadcast, []uint32{2, 3}, ""},
 		{"no flooding of unknown MACs: known ones get theirs", func(b *Bridge) { b.UUFlood = false }, true, host(2), []uint32{2}, ""},
 		{"no forwarding: a known MAC's frame is flooded", func(b *Bridge) { b.Forward = false }, true, host(2), []uint32{2, 3}, ""},
-		{"nothing at all", func(b *Bridge) { b.Forward, b.UUFlood, b.Flood = false, false, false }, true, host(2), nil, "feature-bitmap-drop/L2 feature forwarding disabled"},
+		{"no forwarding and no flooding", func(b *Bridge) { b.Forward, b.UUFlood, b.Flood = false, false, false }, true, host(2), nil, "feature-bitmap-drop/L2 feature forwarding disabled"},
 		{"no learning", func(b *Bridge) { b.Learn = false }, true, host(2), []uint32{2, 3}, ""},
 	} {
 		t.Run(c.rule, func(t *testing.T) {
@@ -104,7 +104,7 @@ func TestFeaturesThatAreOffAreNotUsed(t *testing.T) {
 	}
 }
 
-func TestBridgesWithTheSameMACsDoNotMix(t *testing.T) {
+func TestBridgesWithTheSameMACsAreSeparate(t *testing.T) {
 	s := newSegment(t, plain(1, 1, 2), plain(2, 3, 4))
 	s.reached(2, host(2), frame.Broadcast)
 	s.reached(4, host(2), frame.Broadcast)
@@ -118,7 +118,7 @@ func TestBridgesWithTheSameMACsDoNotMix(t *testing.T) {
 	}
 }
 
-func TestBridgedFramesPassUntouched(t *testing.T) {
+func TestBridgedFramesAreUnchanged(t *testing.T) {
 	tagged := between(host(1), frame.Broadcast)
 	copy(tagged[12:], []byte{0x81, 0, 0, 5, 8, 0})
 	gso := frame.Virtio{Flags: 1, GSOType: frame.GSOUDP, HeaderLen: 42, GSOSize: 1000, ChecksumStart: 34, ChecksumOffset: 6}
@@ -157,7 +157,7 @@ func TestMalformedFramesAreNotBridged(t *testing.T) {
 	}
 }
 
-func TestInterfaceThatLeavesIsRoutedAgain(t *testing.T) {
+func TestInterfaceThatLeavesABridgeRoutes(t *testing.T) {
 	b := newBench(t)
 	run := func() int {
 		b.out.sent = 0
@@ -171,14 +171,14 @@ func TestInterfaceThatLeavesIsRoutedAgain(t *testing.T) {
 		b.engine.Publish()
 	}
 	if set(1); run() != 0 || b.engine.Drops()["l2-flood/L2 replication complete"] != 1 {
-		t.Errorf("routed in a bridge; drops %v", b.engine.Drops())
+		t.Errorf("routed in a bridge domain; drops %v", b.engine.Drops())
 	}
 	if set(); run() != 1 {
 		t.Errorf("not routed after leaving; drops %v", b.engine.Drops())
 	}
 }
 
-func TestBridgesThatCannotBeAreRefused(t *testing.T) {
+func TestInvalidBridgesAreRejected(t *testing.T) {
 	s := newSegment(t)
 	if err := s.engine.SetBridge(plain(1, 99)); !errors.Is(err, ErrNoInterface) {
 		t.Errorf("unknown member: %v", err)
@@ -194,33 +194,33 @@ func TestBridgesThatCannotBeAreRefused(t *testing.T) {
 		}
 	}
 	if err := s.engine.SetBridge(plain(maxBridges + 1)); !errors.Is(err, ErrTooManyBridges) {
-		t.Errorf("one too many: %v", err)
+		t.Errorf("too many bridge domains: %v", err)
 	}
-	s.served(func() { s.engine.DelBridge(7) })
+	s.serve(func() { s.engine.DelBridge(7) })
 	if err := s.engine.SetBridge(plain(maxBridges + 1)); err != nil {
-		t.Errorf("after one has gone: %v", err)
+		t.Errorf("after a deletion: %v", err)
 	}
 }
 
-func TestBridgeThatComesAgainHasForgotten(t *testing.T) {
+func TestRecreatedBridgeHasNoMACs(t *testing.T) {
 	s := newSegment(t, plain(1, 1, 2, 3))
 	s.reached(2, host(2), frame.Broadcast)
-	s.served(func() { s.engine.DelBridge(1) })
+	s.serve(func() { s.engine.DelBridge(1) })
 	if got := s.reached(1, host(1), host(2)); got != nil {
-		t.Errorf("bridged without a bridge: %v", got)
+		t.Errorf("bridged without a bridge domain: %v", got)
 	}
-	s.change(plain(5, 1, 2, 3)) // gets the slot
+	s.change(plain(5, 1, 2, 3)) // reuses the slot
 	if got := s.reached(1, host(1), host(2)); !slices.Equal(got, []uint32{2, 3}) {
-		t.Errorf("another bridge's MAC is known: %v", got)
+		t.Errorf("MAC of a deleted bridge domain is known: %v", got)
 	}
-	s.served(func() {
+	s.serve(func() {
 		if list := s.engine.LearnedMACs(0); len(list) != 1 || list[0] != (LearnedMAC{5, host(1), 1, 0}) {
 			t.Errorf("learned %v", list)
 		}
 	})
 }
 
-func TestBridgeChangesKeepWhatWasLearned(t *testing.T) {
+func TestBridgeChangesKeepLearnedMACs(t *testing.T) {
 	s := newSegment(t, plain(1, 1, 2, 3))
 	s.reached(2, host(2), frame.Broadcast)
 	b := plain(1, 1, 2, 3, 4)
@@ -231,7 +231,7 @@ func TestBridgeChangesKeepWhatWasLearned(t *testing.T) {
 	}
 }
 
-func TestChangingABridgeLeavesItsOtherInterfacesAlone(t *testing.T) {
+func TestBridgeChangeKeepsOtherInterfaces(t *testing.T) {
 	s := newSegment(t, plain(1, 1, 2))
 	before := s.engine.live.Load().interfaces
 	s.change(plain(1, 1, 3))

@@ -8,14 +8,14 @@ import (
 	"github.com/weftnet/weft/vswitch/frame"
 )
 
-// sourcePort always has frames to receive, and counts nothing of what any worker transmits.
+// sourcePort always has frames to receive, and discards transmitted ones.
 type sourcePort struct {
 	*memoryPort
 	n byte
 }
 
 func (p *sourcePort) Receive(v []*frame.Buffer) (int, error) {
-	runtime.Gosched() // busy workers would leave control no processor
+	runtime.Gosched() // busy workers would starve control
 	v = v[:min(len(v), 8)]
 	for _, b := range v {
 		p.n++
@@ -30,7 +30,8 @@ func (p *sourcePort) Receive(v []*frame.Buffer) (int, error) {
 
 func (p *sourcePort) Transmit(v []*frame.Buffer) (int, error) { return len(v), nil }
 
-// TestBridgesChangeUnderTraffic is for the race detector: two workers bridge while control makes, changes and removes bridges.
+// TestBridgesChangeUnderTraffic is for the race detector: two workers forward while control adds, changes and deletes bridge
+// domains.
 func TestBridgesChangeUnderTraffic(t *testing.T) {
 	e, err := New(Config{Workers: 2})
 	if err != nil {
@@ -66,7 +67,7 @@ func TestBridgesChangeUnderTraffic(t *testing.T) {
 		if n%10 == 9 {
 			e.DelBridge(1)
 			if list := e.LearnedMACs(0); len(list) != 0 {
-				t.Errorf("left %v", list)
+				t.Errorf("MACs after the flush: %v", list)
 			}
 		}
 	}

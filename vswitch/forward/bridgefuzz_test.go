@@ -8,8 +8,8 @@ import (
 	"github.com/weftnet/weft/vswitch/frame"
 )
 
-// FuzzBridge sends frames through a routed bridge and the slow path. What members get of one another is what was sent, and never
-// goes back; no buffer is lost.
+// FuzzBridge sends frames through a routed bridge domain and the slow path. Bridged frames arrive unchanged and never return to
+// their sender; no buffer is lost.
 func FuzzBridge(f *testing.F) {
 	for _, raw := range seeds() {
 		f.Add(raw, true, uint8(1), uint8(0), uint8(0), uint16(0))
@@ -31,7 +31,7 @@ func FuzzBridge(f *testing.F) {
 		in := uint32(on)%segmentPorts + 1
 		v := frame.Virtio{Flags: flags, GSOType: gso, GSOSize: size, ChecksumStart: 34, ChecksumOffset: 6}
 		for _, d := range s.receive(in, raw, v) {
-			judgeBridged(t, delivery{in, raw, v}, d)
+			checkBridged(t, delivery{in, raw, v}, d)
 		}
 		now = now.Add(10 * time.Millisecond)
 		s.engine.slow.Step(now)
@@ -42,8 +42,8 @@ func FuzzBridge(f *testing.F) {
 	})
 }
 
-// judgeBridged looks at what was transmitted for a frame. What a router sent has its MACs.
-func judgeBridged(t *testing.T, in, out delivery) {
+// checkBridged checks a transmitted frame. A routed one has the MACs of the router.
+func checkBridged(t *testing.T, in, out delivery) {
 	t.Helper()
 	switch frame.Ethernet(out.raw).Source() {
 	case bviMAC, portMAC:

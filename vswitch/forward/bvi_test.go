@@ -10,7 +10,8 @@ import (
 	"github.com/weftnet/weft/vswitch/frame"
 )
 
-// newRouted is a segment whose bridge of ports 1 to 3 is routed: 10.9.0.0/24 is on the BVI's link, 10.2.0.0/16 behind port 4.
+// newRouted is a segment with a routed bridge domain of ports 1 to 3: 10.9.0.0/24 is the BVI's subnet, 10.2.0.0/16 is behind port
+// 4.
 func newRouted(t testing.TB) *segment {
 	t.Helper()
 	s := newSegment(t, routed(1, 1, 2, 3))
@@ -33,15 +34,15 @@ func newRouted(t testing.TB) *segment {
 	return s
 }
 
-// packet is an IPv4 packet between two MACs.
+// packet returns an IPv4 packet between two MACs.
 func packet(from, to frame.MAC, address string) []byte {
 	raw := udp4(address, 18)
 	frame.Ethernet(raw).Rewrite(to, from)
 	return raw
 }
 
-// answered lets a frame come in and the slow path work on it.
-func (s *segment) answered(on uint32, raw []byte) []delivery {
+// slowPathReplies receives a frame, runs the slow path, and returns what was transmitted.
+func (s *segment) slowPathReplies(on uint32, raw []byte) []delivery {
 	out := s.receive(on, raw, frame.Virtio{})
 	s.engine.slow.Step(time.Unix(1e9, 0))
 	s.worker.round()
@@ -90,23 +91,23 @@ func TestPacketsRoutedToTheBVIAreBridged(t *testing.T) {
 	}
 }
 
-func TestBVIAnswersForItsAddressesInItsBridge(t *testing.T) {
+func TestBVIAnswersARPInItsBridge(t *testing.T) {
 	s := newRouted(t)
-	out := s.answered(2, arpRequest(host(2), "10.9.0.254"))
+	out := s.slowPathReplies(2, arpRequest(host(2), "10.9.0.254"))
 	if len(out) != 1 || out[0].on != 2 || frame.Ethernet(out[0].raw).Source() != bviMAC {
 		t.Fatalf("answered %v; drops %v", out, s.engine.Drops())
 	}
-	if got := s.answered(2, arpRequest(host(2), "10.9.0.3")); got != nil {
+	if got := s.slowPathReplies(2, arpRequest(host(2), "10.9.0.3")); got != nil {
 		t.Errorf("answered for a stranger: %v", got)
 	}
 }
 
-func TestBVIAsksTheWholeBridgeForANeighbour(t *testing.T) {
+func TestBVISolicitsAllMembers(t *testing.T) {
 	b := routed(1, 1, 2)
 	b.Members[1].SplitHorizon = 3
 	s := newRouted(t)
 	s.change(b)
-	out := s.answered(4, packet(host(9), portMAC, "10.9.0.55"))
+	out := s.slowPathReplies(4, packet(host(9), portMAC, "10.9.0.55"))
 	var on []uint32
 	for _, d := range out {
 		on = append(on, d.on)
@@ -119,7 +120,7 @@ func TestBVIAsksTheWholeBridgeForANeighbour(t *testing.T) {
 	}
 }
 
-func TestWhatReachesTheBVI(t *testing.T) {
+func TestBVIReceivesBroadcastAndItsMAC(t *testing.T) {
 	for _, c := range []struct {
 		rule   string
 		raw    []byte
@@ -128,11 +129,11 @@ func TestWhatReachesTheBVI(t *testing.T) {
 	}{
 		{"a broadcast reaches members and the BVI", packet(host(1), frame.Broadcast, "255.255.255.255"), []uint32{2, 3},
 			"ip4-input/multicast or broadcast not forwarded"},
-		{"an unknown MAC's frame does not", between(host(1), host(9)), []uint32{2, 3}, ""},
+		{"a frame to an unknown MAC does not reach the BVI", between(host(1), host(9)), []uint32{2, 3}, ""},
 		{"another type to its MAC", between(host(1), bviMAC), nil, "l2-fwd/BVI packet with unhandled ethertype"},
 		{"a tagged frame to its MAC", change(packet(host(1), bviMAC, "10.2.7.7"), func(b []byte) { b[12], b[13] = 0x81, 0 }), nil,
 			"l2-fwd/BVI packet with unhandled ethertype"},
-		{"nobody sends from its MAC", between(bviMAC, host(9)), nil, "l2-learn/L2 mac move violations"},
+		{"a member cannot send from its MAC", between(bviMAC, host(9)), nil, "l2-learn/L2 mac move violations"},
 		{"a broken packet to its MAC", change(packet(host(1), bviMAC, "10.2.7.7"), func(b []byte) { b[24]++ }), nil, "ip4-input/bad_checksum"},
 	} {
 		t.Run(c.rule, func(t *testing.T) {
@@ -151,7 +152,7 @@ func TestWhatReachesTheBVI(t *testing.T) {
 	}
 }
 
-func TestBVIWithAnotherMACOrDownTakesNothing(t *testing.T) {
+func TestBVIDropsFramesIfDownOrForAnotherMAC(t *testing.T) {
 	for reason, i := range map[string]Interface{
 		"l2-fwd/BVI L3 MAC mismatch":       {Up: true, MAC: host(8)},
 		"ethernet-input/subinterface down": {MAC: bviMAC},
@@ -186,12 +187,12 @@ func TestPacketsAreRoutedBetweenBridges(t *testing.T) {
 	}
 }
 
-func TestTraceTellsOfBridging(t *testing.T) {
+func TestTraceShowsBridging(t *testing.T) {
 	s := newRouted(t)
 	s.reached(1, host(1), host(9))
-	s.answered(1, arpRequest(host(1), "10.9.0.254"))
-	s.answered(1, packet(host(1), bviMAC, "10.9.0.254"))
-	s.served(func() {
+	s.slowPathReplies(1, arpRequest(host(1), "10.9.0.254"))
+	s.slowPathReplies(1, packet(host(1), bviMAC, "10.9.0.254"))
+	s.serve(func() {
 		lines := s.engine.Trace(1, 3)
 		for n, want := range []string{"-> flooded", "-> flooded", "-> slow path by the BVI"} {
 			if len(lines) != 3 || !strings.HasSuffix(lines[n], want) {

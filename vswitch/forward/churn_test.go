@@ -21,7 +21,7 @@ func TestTwoWorkersForwardForEachOther(t *testing.T) {
 	a.transfer(t, b, b.v4, 4<<20)
 }
 
-func TestPortsComeAndGoUnderTraffic(t *testing.T) {
+func TestPortsAreAddedAndRemovedUnderTraffic(t *testing.T) {
 	l := newLabOf(t, 2)
 	a, b := l.pod(), l.pod()
 	stop, stopped := make(chan struct{}), make(chan struct{})
@@ -62,7 +62,7 @@ func TestPortsComeAndGoUnderTraffic(t *testing.T) {
 	a.wantReply(t, ping{to: b.v4})
 }
 
-func TestEngineThatEndedRefusesPorts(t *testing.T) {
+func TestStoppedEngineRejectsPorts(t *testing.T) {
 	e, end := startEngine(t, 1)
 	end()
 	if _, err := e.OpenTap(1, port.TapConfig{}); !errors.Is(err, forward.ErrStopped) {

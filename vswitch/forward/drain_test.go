@@ -8,8 +8,8 @@ import (
 	"github.com/weftnet/weft/vswitch/frame"
 )
 
-// asked runs f, which waits for the worker, and lets the worker begin when it has been written to.
-func (s *segment) asked(f func()) {
+// withPending runs f, which waits for the worker, and starts the worker once it has a request.
+func (s *segment) withPending(f func()) {
 	s.tb.Helper()
 	done := begin(f)
 	s.awaitMail()
@@ -20,13 +20,13 @@ func (s *segment) awaitMail() {
 	s.tb.Helper()
 	for deadline := time.Now().Add(time.Minute); s.worker.requests.Load() == nil; {
 		if time.Now().After(deadline) {
-			s.tb.Fatal("nobody wrote to the worker")
+			s.tb.Fatal("no request to the worker")
 		}
 		runtime.Gosched()
 	}
 }
 
-func TestWhatWaitsIsSentOnBeforeAMemberGoes(t *testing.T) {
+func TestWaitingFramesAreForwardedBeforeRemoval(t *testing.T) {
 	leave := func(e *Engine) error {
 		err := e.SetBridge(plain(1, 2))
 		e.FlushMACs(MACFilter{Bridge: 1, Interface: 1})
@@ -45,7 +45,7 @@ func TestWhatWaitsIsSentOnBeforeAMemberGoes(t *testing.T) {
 			s := newSegment(t, plain(1, 1, 2))
 			p := s.ports[1]
 			p.frame, p.virtio, p.waiting = between(host(1), frame.Broadcast), frame.Virtio{}, c.waiting
-			s.asked(func() {
+			s.withPending(func() {
 				if err := c.take(s.engine); err != nil {
 					t.Error(err)
 				}
@@ -57,12 +57,12 @@ func TestWhatWaitsIsSentOnBeforeAMemberGoes(t *testing.T) {
 	}
 }
 
-func TestAPortIsNotUsedOnceItsEndWasAnswered(t *testing.T) {
+func TestPortIsUnusedAfterClose(t *testing.T) {
 	s := newSegment(t, plain(1, 1, 2))
 	s.worker.round()
 	s.worker.activate(s.worker.ports.at(6).rxQueues[0])
 	closed := make(chan error, 1)
-	s.worker.clock = func() uint32 { // called in a round that has begun
+	s.worker.clock = func() uint32 { // called in a round
 		s.worker.clock = func() uint32 { return s.now }
 		go func() { closed <- s.engine.supervisor.remove(6) }()
 		s.awaitMail()

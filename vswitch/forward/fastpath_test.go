@@ -13,7 +13,7 @@ import (
 	"github.com/weftnet/weft/vswitch/frame"
 )
 
-// received is a frame as it came in.
+// received is a received frame.
 func received(t testing.TB, raw []byte, v frame.Virtio) *frame.Buffer {
 	t.Helper()
 	b := frame.NewPool(frame.LargeSize, 1).One()
@@ -24,8 +24,8 @@ func received(t testing.TB, raw []byte, v frame.Virtio) *frame.Buffer {
 	return b
 }
 
-// agrees says that the shortcut, where it takes a frame, decides as the long way does.
-func agrees(t testing.TB, w *worker, f delivery) (taken bool) {
+// fastPathAgrees checks that the fast path, if it takes a frame, decides as the full path does.
+func fastPathAgrees(t testing.TB, w *worker, f delivery) (taken bool) {
 	t.Helper()
 	in, raw, v := f.on, f.raw, f.virtio
 	w.routes.use(w.snapshot)
@@ -44,7 +44,7 @@ func agrees(t testing.TB, w *worker, f delivery) (taken bool) {
 	return true
 }
 
-func FuzzShortcut(f *testing.F) {
+func FuzzFastPath(f *testing.F) {
 	for _, raw := range seeds() {
 		f.Add(raw, true, uint8(0), uint8(0), false)
 		f.Add(raw, false, uint8(frame.VirtioNeedsChecksum), uint8(0), true)
@@ -61,22 +61,22 @@ func FuzzShortcut(f *testing.F) {
 			return
 		}
 		if mend {
-			raw = mended(raw)
+			raw = withValidHeaders(raw)
 		}
 		v := frame.Virtio{Flags: flags, GSOType: gso, GSOSize: 500, ChecksumStart: 34, ChecksumOffset: 6}
 		b.worker.refresh()
-		agrees(t, b.worker, delivery{1, raw, v})
-		// The long way learns who is where, which the shortcut must know.
+		fastPathAgrees(t, b.worker, delivery{1, raw, v})
+		// The full path learns MACs first, because the fast path requires that.
 		in := uint32(2)
 		if first {
 			in = 1
 		}
 		s.receive(in, raw, v)
-		agrees(t, s.worker, delivery{in, raw, v})
+		fastPathAgrees(t, s.worker, delivery{in, raw, v})
 	})
 }
 
-func TestPlainFramesTakeTheShortcut(t *testing.T) {
+func TestPlainFramesTakeTheFastPath(t *testing.T) {
 	b := newBench(t)
 	b.worker.refresh()
 	for name, c := range map[string]struct {
@@ -89,37 +89,37 @@ func TestPlainFramesTakeTheShortcut(t *testing.T) {
 		"above MTU":    {udp4("10.2.7.7", 1600), false},
 		"for us":       {udp4("10.1.0.1", 18), false},
 		"no route":     {udp4("10.99.0.1", 18), false},
-		"expired":      {change(udp4("10.2.7.7", 18), func(b []byte) { b[22] = 1; reseal(b) }), false},
+		"expired":      {change(udp4("10.2.7.7", 18), func(b []byte) { b[22] = 1; fixIPv4Checksum(b) }), false},
 		"bad sum":      {change(udp4("10.2.7.7", 18), func(b []byte) { b[24]++ }), false},
-		"spoofed":      {change(udp4("10.2.7.7", 18), func(b []byte) { copy(b[26:], []byte{10, 1, 0, 1}); reseal(b) }), false},
-		"from a group": {change(udp4("10.2.7.7", 18), func(b []byte) { b[26] = 224; reseal(b) }), false},
+		"spoofed":      {change(udp4("10.2.7.7", 18), func(b []byte) { copy(b[26:], []byte{10, 1, 0, 1}); fixIPv4Checksum(b) }), false},
+		"from a group": {change(udp4("10.2.7.7", 18), func(b []byte) { b[26] = 224; fixIPv4Checksum(b) }), false},
 		"not our MAC":  {change(udp4("10.2.7.7", 18), func(b []byte) { b[5]++ }), false},
 		"too short":    {udp4("10.2.7.7", 18)[:30], false},
 		"IPv6":         {udp6("fd02::7", 18), false},
 	} {
-		if got := agrees(t, b.worker, delivery{1, c.raw, frame.Virtio{}}); got != c.want {
+		if got := fastPathAgrees(t, b.worker, delivery{1, c.raw, frame.Virtio{}}); got != c.want {
 			t.Errorf("%s: taken %v", name, got)
 		}
 	}
 }
 
-// The broadcast address is in a block whose other addresses can be routed.
-func TestShortcutDoesNotForwardTheLimitedBroadcast(t *testing.T) {
+// The broadcast address is in a block of which other addresses can be routed.
+func TestFastPathDoesNotForwardTheLimitedBroadcast(t *testing.T) {
 	b := newBench(t)
 	b.route(t, "0.0.0.0/0", Route{Paths: []Path{{Interface: 2, NextHop: netip.MustParseAddr("10.2.0.1")}}})
 	b.engine.Publish()
 	b.worker.refresh()
 	for destination, want := range map[string]bool{"255.255.255.254": true, "255.255.255.255": false, "0.0.0.1": true, "0.0.0.0": false} {
 		for range 2 {
-			if got := agrees(t, b.worker, delivery{1, udp4(destination, 18), frame.Virtio{}}); got != want {
+			if got := fastPathAgrees(t, b.worker, delivery{1, udp4(destination, 18), frame.Virtio{}}); got != want {
 				t.Errorf("%s: taken %v", destination, got)
 			}
 		}
 	}
 }
 
-// What the cache says is what tables and neighbours say, whatever was asked before.
-func TestWaysAreWhatTablesSay(t *testing.T) {
+// The cache returns the same results as tables and neighbours, whatever it was asked before.
+func TestRouteCacheMatchesTables(t *testing.T) {
 	b := newBench(t)
 	e := b.engine
 	table := TableKey{IP4, 7}
@@ -152,7 +152,7 @@ func TestWaysAreWhatTablesSay(t *testing.T) {
 			s := b.worker.snapshot
 			b.worker.routes.use(s)
 			for range 16 {
-				compareWay(r, b.worker, s.slot(table), address.Draw(r, "asked"))
+				compareRoute(r, b.worker, s.slot(table), address.Draw(r, "asked"))
 			}
 		}
 	})
@@ -174,8 +174,8 @@ func someRoute(r *rapid.T, neighbours []netip.Addr) Route {
 	return Route{Paths: []Path{path}}
 }
 
-// compareWay asks for a destination's way with caching and without.
-func compareWay(r *rapid.T, w *worker, slot int, a netip.Addr) {
+// compareRoute compares the route to a destination with and without the cache.
+func compareRoute(r *rapid.T, w *worker, slot int, a netip.Addr) {
 	raw := a.As4()
 	got := w.routes.lookup(slot, binary.BigEndian.Uint32(raw[:]))
 	header := make(frame.IPv4, frame.IPv4Len)
@@ -184,7 +184,7 @@ func compareWay(r *rapid.T, w *worker, slot int, a netip.Addr) {
 		r.Fatalf("%v: the cache says %+v, the tables %+v", a, got, direct)
 	}
 	if got.out == nil {
-		return // the long way decides
+		return // the full path decides
 	}
 	n, ok := out.neighbour(target)
 	if !ok || out != got.out || n.mac != frame.MAC(binary.LittleEndian.AppendUint64(nil, got.first)) {
@@ -192,20 +192,20 @@ func compareWay(r *rapid.T, w *worker, slot int, a netip.Addr) {
 	}
 }
 
-// Frames to one port keep their order, whichever way they take.
-func TestShortcutKeepsTheOrder(t *testing.T) {
+// Frames to one port keep their order, whichever path they take.
+func TestFastPathKeepsTheOrder(t *testing.T) {
 	b := newMemifBench(t, func(*memif.ClientConfig) {})
 	b.bridge(t)
 	b.teach(t)
 	v, room := make([][]byte, 200), make([][]byte, 200)
 	for i := range v {
 		v[i], room[i] = udp4("10.2.7.7", 100+i), make([]byte, 2048)
-		copy(v[i][6:], []byte{2, 9, 9, 9, 9, byte(i / 7 % 2 * i)}) // at times a source that is to be learned
+		copy(v[i][6:], []byte{2, 9, 9, 9, 9, byte(i / 7 % 2 * i)}) // sometimes an unknown source
 		binary.BigEndian.PutUint16(v[i][42:], uint16(i))
 	}
 	for round := range 2 {
 		if n, _ := b.cross(t, v, room); n != len(v) {
-			t.Fatalf("%d of %d came; drops %v", n, len(v), b.engine.Drops())
+			t.Fatalf("%d of %d arrived; drops %v", n, len(v), b.engine.Drops())
 		}
 		for i := range v {
 			if !bytes.Equal(room[i], v[i]) {
@@ -215,8 +215,8 @@ func TestShortcutKeepsTheOrder(t *testing.T) {
 	}
 }
 
-// Whatever the size of frames and of the peers' buffers, what arrives is what was sent.
-func TestMemifsPassFramesOfAnySize(t *testing.T) {
+// Frames arrive unchanged, whatever the sizes of frames and of the peers' buffers.
+func TestMemifsForwardFramesOfAnySize(t *testing.T) {
 	for _, size := range []int{128, 256, 2048} {
 		t.Run(fmt.Sprintf("buffers of %d", size), func(t *testing.T) {
 			b := newMemifBench(t, func(c *memif.ClientConfig) { c.BufferSize = size })
@@ -229,7 +229,7 @@ func TestMemifsPassFramesOfAnySize(t *testing.T) {
 			for first := 0; first < len(v); first += 16 { // chains take many slots
 				some := v[first:min(first+16, len(v))]
 				if n, _ := b.cross(t, some, room); n != len(some) {
-					t.Fatalf("%d of %d came; drops %v", n, len(some), b.engine.Drops())
+					t.Fatalf("%d of %d arrived; drops %v", n, len(some), b.engine.Drops())
 				}
 				for i := range some {
 					if !bytes.Equal(room[i], some[i]) {

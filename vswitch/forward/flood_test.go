@@ -6,7 +6,7 @@ import (
 	"github.com/weftnet/weft/vswitch/frame"
 )
 
-// run lets n frames come in on an interface, with nothing remembered of what is transmitted.
+// run receives n frames on an interface and does not record transmitted ones.
 func (s *segment) run(on uint32, raw []byte, n int) {
 	for _, p := range s.ports {
 		p.show = nil
@@ -51,7 +51,7 @@ func TestBridgingAllocatesNothing(t *testing.T) {
 	}
 }
 
-func TestFloodingMoreThanThereAreBuffersLosesNothing(t *testing.T) {
+func TestFloodingBeyondThePoolLosesNothing(t *testing.T) {
 	b := plain(1)
 	s := newSegment(t)
 	for index := uint32(1); index <= segmentPorts; index++ {

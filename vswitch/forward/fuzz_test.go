@@ -13,8 +13,8 @@ import (
 	"github.com/weftnet/weft/vswitch/port"
 )
 
-// FuzzFrame sends frames through worker and slow path. Whatever goes in, what comes out is well formed in the eyes of
-// gopacket, and no buffer is lost.
+// FuzzFrame sends frames through worker and slow path. All transmitted frames are well formed according to gopacket, and no
+// buffer is lost.
 func FuzzFrame(f *testing.F) {
 	for _, raw := range seeds() {
 		f.Add(raw, false, uint8(0), uint8(0), uint16(0), uint16(0), uint16(0))
@@ -38,10 +38,10 @@ func FuzzFrame(f *testing.F) {
 			return
 		}
 		if mend {
-			raw = mended(raw)
+			raw = withValidHeaders(raw)
 		}
 		for _, p := range []*memoryPort{b.in, b.out} {
-			p.show = func(out []byte, v frame.Virtio) { judge(t, raw, out, v) }
+			p.show = func(out []byte, v frame.Virtio) { checkSent(t, raw, out, v) }
 		}
 		b.engine.ports.Load().at(2).offload = port.Offload{Checksum: flags&4 == 0, TCP: flags&8 == 0, UDP: flags&8 == 0}
 		b.run(raw, frame.Virtio{Flags: flags, GSOType: gso, GSOSize: size, ChecksumStart: start, ChecksumOffset: offset}, 1)
@@ -57,22 +57,22 @@ func FuzzFrame(f *testing.F) {
 	})
 }
 
-// mended turns raw into what passes the first checks, so that the fuzzer gets further.
-func mended(raw []byte) []byte {
+// withValidHeaders fixes length and checksum fields, so that the fuzzer passes the first checks.
+func withValidHeaders(raw []byte) []byte {
 	raw = append([]byte(nil), raw...)
 	if len(raw) >= 34 {
 		copy(raw, portMAC[:])
 		if raw[12] == 8 && raw[13] == 0 {
 			raw[14] = 0x45
 			raw[16], raw[17] = byte((len(raw)-14)>>8), byte(len(raw)-14)
-			reseal(raw)
+			fixIPv4Checksum(raw)
 		}
 	}
 	return raw
 }
 
-// judge looks at a transmitted frame with eyes that are not ours. It must not end the test in the middle of a vector.
-func judge(t *testing.T, in, out []byte, v frame.Virtio) {
+// checkSent checks a transmitted frame with gopacket. It must not end the test in the middle of a vector.
+func checkSent(t *testing.T, in, out []byte, v frame.Virtio) {
 	t.Helper()
 	p := gopacket.NewPacket(out, layers.LayerTypeEthernet, gopacket.Default)
 	e, ok := p.LinkLayer().(*layers.Ethernet)
@@ -99,12 +99,12 @@ func judge(t *testing.T, in, out []byte, v frame.Virtio) {
 		}
 	}
 	if own {
-		judgeOwn(t, in, out, p)
+		checkOwnPacket(t, in, out, p)
 	}
 }
 
-// judgeOwn looks at a packet that we made: nothing in it may be wrong, and gopacket computes the same checksums.
-func judgeOwn(t *testing.T, in, out []byte, p gopacket.Packet) {
+// checkOwnPacket checks a packet that the dataplane originated: gopacket finds no error and computes the same checksums.
+func checkOwnPacket(t *testing.T, in, out []byte, p gopacket.Packet) {
 	t.Helper()
 	if bad := p.ErrorLayer(); bad != nil {
 		t.Errorf("from %x:\n%v: %v", in, p, bad.Error())
@@ -122,7 +122,7 @@ func judgeOwn(t *testing.T, in, out []byte, p gopacket.Packet) {
 	}
 }
 
-// sum is the plainest form of RFC 1071.
+// sum is the simplest form of RFC 1071.
 func sum(b []byte) uint32 {
 	var s uint32
 	for i, x := range b {
@@ -136,13 +136,13 @@ func sum(b []byte) uint32 {
 	return s
 }
 
-// seeds are one frame of each kind that the dataplane tells apart.
+// seeds are frames of each kind that the dataplane distinguishes.
 func seeds() [][]byte {
 	echo := append(udp4("10.1.0.1", 0), 1, 2, 3, 4)
 	echo[17] += 4
 	echo[23], echo[34], echo[35] = frame.ProtocolICMP, frame.ICMPEcho, 0
 	frame.ICMP(echo[34:]).Seal(0)
-	reseal(echo)
+	fixIPv4Checksum(echo)
 	arp := make([]byte, frame.EthernetLen+frame.ARPLen)
 	frame.PutEthernet(arp, frame.Broadcast, podMAC, frame.TypeARP)
 	frame.PutARP(arp[14:], frame.ARPFields{
@@ -151,7 +151,7 @@ func seeds() [][]byte {
 	return [][]byte{
 		udp4("10.2.7.7", 18), udp6("fd02::7", 18), udp4("10.1.0.1", 18), udp6("fd01::1", 18), udp4("10.61.0.1", 18),
 		udp6("fd61::1", 18), udp4("10.99.0.1", 18), udp6("fd99::1", 18), udp4("10.2.7.7", 1600), udp6("fd02::7", 1600),
-		change(udp4("10.2.7.7", 18), func(b []byte) { b[22] = 1; reseal(b) }), echo, arp, echo6("fd01::1"), solicit6(),
+		change(udp4("10.2.7.7", 18), func(b []byte) { b[22] = 1; fixIPv4Checksum(b) }), echo, arp, echo6("fd01::1"), solicit6(),
 	}
 }
 
@@ -174,8 +174,8 @@ func solicit6() []byte {
 	return b
 }
 
-// TestSeedsAreAnswered holds the fuzz test to its promise: its frames do get through worker and slow path.
-func TestSeedsAreAnswered(t *testing.T) {
+// TestFuzzSeedsAreForwarded checks that the seeds of FuzzFrame pass the worker and the slow path.
+func TestFuzzSeedsAreForwarded(t *testing.T) {
 	b := newBench(t)
 	b.route(t, "10.61.0.0/16", Route{Paths: []Path{{Interface: 2}}})
 	b.route(t, "fd61::/16", Route{Paths: []Path{{Interface: 2}}})

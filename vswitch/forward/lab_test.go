@@ -23,14 +23,14 @@ var (
 	gateway6 = netip.MustParseAddr("fe80::1")
 )
 
-// lab is a running engine with pods around it: network namespaces with a tap each.
+// lab is a running engine with pods: network namespaces with a tap each.
 type lab struct {
 	t      *testing.T
 	engine *forward.Engine
 	pods   []*pod
 }
 
-// pod is one namespace. Its interface has gateway addresses as a pod's has.
+// pod is a network namespace with an interface.
 type pod struct {
 	index     uint32
 	namespace string
@@ -50,7 +50,7 @@ func newLabOf(t *testing.T, workers int) *lab {
 	return &lab{t: t, engine: e}
 }
 
-// startEngine runs an engine until end is called, which fails the test if it did not end well.
+// startEngine runs an engine until end is called, which fails the test on an error.
 func startEngine(t testing.TB, workers int) (e *forward.Engine, end func()) {
 	t.Helper()
 	return startEngineOf(t, forward.Config{Workers: workers})
@@ -73,7 +73,7 @@ func startEngineOf(t testing.TB, c forward.Config) (e *forward.Engine, end func(
 	}
 }
 
-// pod adds one with the addresses 10.1.1.<index> and fd00::<index>.
+// pod adds a pod with the addresses 10.1.1.<index> and fd00::<index>.
 func (l *lab) pod(change ...func(*pod, *port.TapConfig)) *pod {
 	l.t.Helper()
 	n := len(l.pods) + 1
@@ -94,12 +94,12 @@ func (l *lab) pod(change ...func(*pod, *port.TapConfig)) *pod {
 	}
 	p.info = info
 	l.pods = append(l.pods, p)
-	l.wire(p)
+	l.configure(p)
 	return p
 }
 
-// wire is what control does for a pod.
-func (l *lab) wire(p *pod) {
+// configure adds the routes and the interface of a pod.
+func (l *lab) configure(p *pod) {
 	l.t.Helper()
 	e := l.engine
 	ok := func(err error) {
@@ -125,12 +125,12 @@ func (l *lab) wire(p *pod) {
 	ok(e.SetRoute(forward.TableKey{Family: forward.IP6}, netip.MustParsePrefix("fd00::ffff/128"), local))
 	e.Publish()
 	p.addRoutes(l.t)
-	eventually(l.t, "the pod hears", func() bool { return p.hears(l.t) })
+	eventually(l.t, "the pod hears", func() bool { return p.linkReady(l.t) })
 }
 
-// hears says that the kernel has seen the pod's link come up, and takes what is for the pod's addresses: it does both some time
-// after it has said that the link is up and the addresses are there.
-func (p *pod) hears(t *testing.T) (hears bool) {
+// linkReady reports whether the kernel has noticed carrier and accepts packets to the pod's addresses: both take some time after
+// netlink shows the link up with its addresses.
+func (p *pod) linkReady(t *testing.T) (hears bool) {
 	t.Helper()
 	netnstest.Do(t, p.namespace, func() {
 		link, err := netlink.LinkByName(p.info.Name)
@@ -141,18 +141,18 @@ func (p *pod) hears(t *testing.T) (hears bool) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		hears = slices.ContainsFunc(all, func(a netlink.Addr) bool { return a.IP.IsLinkLocalUnicast() }) && p.takes(p.v4) && p.takes(p.v6)
+		hears = slices.ContainsFunc(all, func(a netlink.Addr) bool { return a.IP.IsLinkLocalUnicast() }) && p.receives(p.v4) && p.receives(p.v6)
 	})
 	return hears
 }
 
-// takes says that the pod's kernel takes what is for an address.
-func (p *pod) takes(a netip.Addr) bool {
+// receives reports whether the pod's kernel accepts packets to an address.
+func (p *pod) receives(a netip.Addr) bool {
 	routes, err := netlink.RouteGet(a.AsSlice())
 	return err == nil && len(routes) == 1 && routes[0].Type == unix.RTN_LOCAL
 }
 
-// addRoutes gives the pod its default routes.
+// addRoutes adds the pod's default routes.
 func (p *pod) addRoutes(t *testing.T) {
 	t.Helper()
 	netnstest.Do(t, p.namespace, func() {
@@ -185,7 +185,7 @@ func network(p netip.Prefix) *net.IPNet {
 	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
 }
 
-// eventually waits until ready says so.
+// eventually waits until ready returns true.
 func eventually(t testing.TB, what string, ready func() bool) {
 	t.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)

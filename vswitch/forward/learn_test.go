@@ -8,14 +8,14 @@ import (
 	"github.com/weftnet/weft/vswitch/frame"
 )
 
-// aged is a plain bridge of ports 1 to 3 that forgets after a minute.
+// aged is a bridge domain of ports 1 to 3 with an age of a minute.
 func aged() Bridge {
 	b := plain(1, 1, 2, 3)
 	b.Age = time.Minute
 	return b
 }
 
-func TestMACsAreForgottenWhenTheyAreSilentForTheirAge(t *testing.T) {
+func TestMACsExpireAfterTheirAge(t *testing.T) {
 	s := newSegment(t, aged())
 	s.reached(2, host(2), frame.Broadcast)
 	for _, step := range []struct {
@@ -40,7 +40,7 @@ func TestMACsAreForgottenWhenTheyAreSilentForTheirAge(t *testing.T) {
 	}
 }
 
-func TestMACsOfABridgeWithoutAnAgeStay(t *testing.T) {
+func TestMACsOfABridgeWithoutAgeDoNotExpire(t *testing.T) {
 	s := newSegment(t, plain(1, 1, 2, 3))
 	s.reached(2, host(2), frame.Broadcast)
 	s.now += 1 << 30
@@ -49,7 +49,7 @@ func TestMACsOfABridgeWithoutAnAgeStay(t *testing.T) {
 	}
 }
 
-func TestMACThatMovesIsFollowed(t *testing.T) {
+func TestMovedMACIsRelearned(t *testing.T) {
 	s := newSegment(t, plain(1, 1, 2, 3))
 	s.reached(2, host(2), frame.Broadcast)
 	s.reached(3, host(2), frame.Broadcast)
@@ -61,7 +61,7 @@ func TestMACThatMovesIsFollowed(t *testing.T) {
 	}
 }
 
-func TestGroupsAndZeroAreNotLearned(t *testing.T) {
+func TestMulticastAndZeroMACsAreNotLearned(t *testing.T) {
 	s := newSegment(t, plain(1, 1, 2, 3))
 	for _, m := range []frame.MAC{{}, frame.Broadcast, stpGroup} {
 		if got := s.reached(2, m, host(9)); len(got) != 2 {
@@ -73,7 +73,7 @@ func TestGroupsAndZeroAreNotLearned(t *testing.T) {
 	}
 }
 
-func TestFixedMACs(t *testing.T) {
+func TestConfiguredMACs(t *testing.T) {
 	static := ConfiguredMAC{MAC: host(2), Interface: 2, Static: true}
 	filter := ConfiguredMAC{MAC: host(2), Interface: NoInterface, Static: true, Filter: true}
 	proposed := ConfiguredMAC{MAC: host(2), Interface: 2}
@@ -88,13 +88,13 @@ func TestFixedMACs(t *testing.T) {
 	}{
 		{"a static MAC needs no learning", static, nil, host(1), host(2), []uint32{2}, ""},
 		{"a static MAC does not move", static, speaks(3), host(1), host(2), []uint32{2}, "l2-learn/L2 mac move violations"},
-		{"nobody else sends from a static MAC", static, nil, host(2), host(9), nil, "l2-learn/L2 mac move violations"},
+		{"another member cannot send from a static MAC", static, nil, host(2), host(9), nil, "l2-learn/L2 mac move violations"},
 		{"a static MAC does not age", static, func(s *segment) { s.now += 1e6 }, host(1), host(2), []uint32{2}, ""},
 		{"a frame to a filtered MAC is dropped", filter, nil, host(1), host(2), nil, "l2-fwd/Filter Mac Drop"},
 		{"a frame from a filtered MAC is dropped", filter, nil, host(2), host(9), nil, "l2-learn/L2 filter mac drops"},
-		{"a MAC that is not static is where control says", proposed, nil, host(1), host(2), []uint32{2}, ""},
+		{"a MAC that is not static is configured", proposed, nil, host(1), host(2), []uint32{2}, ""},
 		{"a MAC that is not static moves", proposed, speaks(3), host(1), host(2), []uint32{3}, ""},
-		{"a static MAC behind nobody's member", ConfiguredMAC{MAC: host(2), Interface: 6, Static: true}, nil, host(1), host(2), nil,
+		{"a static MAC behind an interface outside of the bridge domain", ConfiguredMAC{MAC: host(2), Interface: 6, Static: true}, nil, host(1), host(2), nil,
 			"l2-output/L2 Output interface not valid"},
 	} {
 		t.Run(c.rule, func(t *testing.T) {
@@ -114,7 +114,7 @@ func TestFixedMACs(t *testing.T) {
 	}
 }
 
-func TestABridgeThatIsFullLearnsNoMoreAndLeavesRoomForOthers(t *testing.T) {
+func TestFullBridgeLeavesRoomForOthers(t *testing.T) {
 	s := newSegment(t, plain(1, 1, 2), plain(2, 3, 4))
 	for n := range maxLearnedInBridge + 10 {
 		if got := s.reached(1, frame.MAC{6, 0, 0, byte(n >> 16), byte(n >> 8), byte(n)}, host(9)); len(got) != 1 {
@@ -125,7 +125,7 @@ func TestABridgeThatIsFullLearnsNoMoreAndLeavesRoomForOthers(t *testing.T) {
 		t.Errorf("%d not learned", n)
 	}
 	s.reached(4, host(2), frame.Broadcast)
-	s.served(func() {
+	s.serve(func() {
 		if list := s.engine.LearnedMACs(2); len(list) != 1 {
 			t.Errorf("the other bridge learned %v", list)
 		}
@@ -139,7 +139,7 @@ func TestABridgeThatIsFullLearnsNoMoreAndLeavesRoomForOthers(t *testing.T) {
 	}
 }
 
-func TestFlushesForgetWhatTheyName(t *testing.T) {
+func TestFlushRemovesMatchingMACs(t *testing.T) {
 	for _, c := range []struct {
 		rule   string
 		filter MACFilter
@@ -156,20 +156,20 @@ func TestFlushesForgetWhatTheyName(t *testing.T) {
 			for on := uint32(1); on <= 4; on++ {
 				s.reached(on, host(byte(on)), frame.Broadcast)
 			}
-			s.served(func() {
+			s.serve(func() {
 				s.engine.FlushMACs(c.filter)
 				if list := s.engine.LearnedMACs(0); len(list) != c.left {
-					t.Errorf("left %v", list)
+					t.Errorf("MACs after the flush: %v", list)
 				}
 			})
 		})
 	}
 }
 
-func TestOneMACIsForgottenIfItIsWhereItIsSaidToBe(t *testing.T) {
+func TestForgetMACRequiresItsInterface(t *testing.T) {
 	s := newSegment(t, aged())
 	s.reached(2, host(2), frame.Broadcast)
-	s.served(func() {
+	s.serve(func() {
 		e := s.engine
 		if e.ForgetMAC(1, host(2), 3) || e.ForgetMAC(1, host(3), NoInterface) || e.ForgetMAC(7, host(2), NoInterface) {
 			t.Error("forgot what is not there")
@@ -180,7 +180,7 @@ func TestOneMACIsForgottenIfItIsWhereItIsSaidToBe(t *testing.T) {
 	})
 	s.reached(2, host(2), frame.Broadcast)
 	s.now += 60
-	s.served(func() {
+	s.serve(func() {
 		if s.engine.ForgetMAC(1, host(2), NoInterface) || len(s.engine.LearnedMACs(1)) != 0 {
 			t.Error("one that is too old is there still")
 		}

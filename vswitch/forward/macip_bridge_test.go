@@ -6,8 +6,8 @@ import (
 	"github.com/weftnet/weft/vswitch/frame"
 )
 
-// A frame of a stranger is dropped before its MAC is learned: else a pod could draw another's frames to itself.
-func TestDeniedFramesTeachABridgeNothing(t *testing.T) {
+// Otherwise a pod could attract the frames of another one.
+func TestDeniedFramesAreNotLearned(t *testing.T) {
 	b := newBench(t)
 	i := b.engine.live.Load().iface(1)
 	if err := b.engine.SetInterface(1, Interface{Up: true, MAC: portMAC, Addresses: i.addresses, MACIP: NewMACIPFilter(podRules())}); err != nil {
@@ -31,8 +31,8 @@ func TestDeniedFramesTeachABridgeNothing(t *testing.T) {
 	}
 }
 
-// A bridged GSO frame, tagged or not, is cut for a port that cannot.
-func TestBridgedFramesAreCutForTheirPort(t *testing.T) {
+// A bridged GSO frame, tagged or not, is segmented for a port without that offload.
+func TestBridgedFramesAreSegmentedForTheirPort(t *testing.T) {
 	for rule, tags := range map[string]string{"untagged": "", "tagged": "\x81\x00\x00\x05"} {
 		t.Run(rule, func(t *testing.T) {
 			b := newBench(t)
@@ -46,7 +46,7 @@ func TestBridgedFramesAreCutForTheirPort(t *testing.T) {
 			v := usoOf(plain, 1000)
 			v.ChecksumStart += uint16(len(tags))
 			payload := 0
-			b.out.show = func(raw []byte, _ frame.Virtio) { payload += len(whole(t, raw).TransportLayer().LayerPayload()) }
+			b.out.show = func(raw []byte, _ frame.Virtio) { payload += len(decode(t, raw).TransportLayer().LayerPayload()) }
 			b.run(withTags(tags, plain), v, 1)
 			if b.out.sent != 10 || payload != 10000 {
 				t.Errorf("%d sent with %d bytes; drops %v", b.out.sent, payload, b.engine.Drops())

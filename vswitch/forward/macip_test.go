@@ -18,7 +18,7 @@ func permit(prefix string) MACIPRule {
 	return MACIPRule{Permit: true, MAC: podMAC, Mask: exact, Prefix: netip.MustParsePrefix(prefix)}
 }
 
-// podRules are a pod's of 10.9.0.1 and fd09::1.
+// podRules are the rules of a pod with 10.9.0.1 and fd09::1.
 func podRules() []MACIPRule {
 	return []MACIPRule{permit("10.9.0.1/32"), permit("fd09::1/128"), permit("fe80::9/128")}
 }
@@ -30,7 +30,7 @@ func arpFrom(mac frame.MAC, sender string) []byte {
 	return b
 }
 
-// advert6 is an advertisement of target by fe80::9.
+// advert6 returns an advertisement of target by fe80::9.
 func advert6(target string, link frame.MAC) []byte {
 	b := solicit6()
 	source := netip.MustParseAddr("fe80::9").As16()
@@ -44,7 +44,7 @@ func from(mac frame.MAC, raw []byte) []byte {
 }
 
 func source4(a string, raw []byte) []byte {
-	return change(raw, func(b []byte) { s := netip.MustParseAddr(a).As4(); copy(b[26:], s[:]); reseal(b) })
+	return change(raw, func(b []byte) { s := netip.MustParseAddr(a).As4(); copy(b[26:], s[:]); fixIPv4Checksum(b) })
 }
 
 func source6(a string, raw []byte) []byte {
@@ -55,7 +55,7 @@ func withTags(tags string, raw []byte) []byte {
 	return append(append(append([]byte(nil), raw[:12]...), tags...), raw[12:]...)
 }
 
-func TestSendersAreJudged(t *testing.T) {
+func TestMACIPFiltersSenders(t *testing.T) {
 	whole := frame.Ethernet(udp4("10.2.7.7", 18))
 	for _, c := range []struct {
 		rule  string
@@ -70,7 +70,7 @@ func TestSendersAreJudged(t *testing.T) {
 		{"another IPv6 address", source6("fd09::2", udp6("fd02::7", 18)), false, nil},
 		{"link-local address", source6("fe80::9", udp6("fe80::1", 18)), true, nil},
 		{"another link-local address", source6("fe80::8", udp6("fe80::1", 18)), false, nil},
-		{"DHCP is not known", source4("0.0.0.0", udp4("255.255.255.255", 18)), false, nil},
+		{"DHCP without a rule", source4("0.0.0.0", udp4("255.255.255.255", 18)), false, nil},
 		{"DHCP with its rule", source4("0.0.0.0", udp4("255.255.255.255", 18)), true, []MACIPRule{permit("0.0.0.0/32")}},
 		{"duplicate address detection", source6("::", solicit6()), false, nil},
 		{"duplicate address detection with its rule", source6("::", solicit6()), true, []MACIPRule{permit("::/128")}},
@@ -82,11 +82,11 @@ func TestSendersAreJudged(t *testing.T) {
 		{"ARP probe with its rule", arpFrom(podMAC, "0.0.0.0"), true, []MACIPRule{permit("0.0.0.0/32")}},
 		{"solicitation", solicit6(), true, nil},
 		{"advertisement of an own address", advert6("fd09::1", podMAC), true, nil},
-		{"advertisement of another's address", advert6("fd09::2", podMAC), false, nil},
-		{"advertisement with another's MAC", advert6("fd09::1", otherMAC), false, nil},
+		{"advertisement of a foreign address", advert6("fd09::2", podMAC), false, nil},
+		{"advertisement with a foreign MAC", advert6("fd09::1", otherMAC), false, nil},
 		{"one tag", withTags("\x81\x00\x00\x05", udp4("10.2.7.7", 18)), true, nil},
 		{"two tags", withTags("\x88\xa8\x00\x05\x81\x00\x00\x06", arpFrom(podMAC, "10.9.0.2")), false, nil},
-		{"what is not IP", change(udp4("10.2.7.7", 18), func(b []byte) { b[12] = 0x89 }), false, nil},
+		{"not IP", change(udp4("10.2.7.7", 18), func(b []byte) { b[12] = 0x89 }), false, nil},
 		{"a cut header", udp6("fd02::7", 18)[:50], false, nil},
 		{"a cut Ethernet header", whole[:13], false, nil},
 		{"a prefix with a masked MAC", source4("10.8.3.4", from(frame.MAC{2, 0, 0, 9, 9, 9}, udp4("10.2.7.7", 18))), true,
@@ -98,16 +98,16 @@ func TestSendersAreJudged(t *testing.T) {
 		t.Run(c.rule, func(t *testing.T) {
 			f := NewMACIPFilter(append(podRules(), c.extra...))
 			if got := f.permits(c.raw); got != c.want {
-				t.Errorf("admitted: %v", got)
+				t.Errorf("permitted: %v", got)
 			}
 		})
 	}
 	if NewMACIPFilter(nil).permits(whole) {
-		t.Error("no rule admits something")
+		t.Error("a filter without rules permits frames")
 	}
 }
 
-func TestDeniedFramesAreCountedAndNothingElse(t *testing.T) {
+func TestDeniedFramesAreOnlyCounted(t *testing.T) {
 	b := newBench(t)
 	i := b.engine.live.Load().iface(1)
 	set := func(f *MACIPFilter) {
@@ -136,9 +136,9 @@ func TestDeniedFramesAreCountedAndNothingElse(t *testing.T) {
 	}
 }
 
-// TestFilterIsVPPsClassifier compares with the plainest reading of macip_create_classify_tables: tables of rules of one
-// kind, the highest metric first.
-func TestFilterIsVPPsClassifier(t *testing.T) {
+// TestMACIPFilterMatchesVPPsClassifier compares with a simple form of macip_create_classify_tables: tables of rules of one kind,
+// the highest metric first.
+func TestMACIPFilterMatchesVPPsClassifier(t *testing.T) {
 	macs := rapid.SampledFrom([]frame.MAC{podMAC, otherMAC, {2, 0, 0, 0, 1, 9}})
 	masks := rapid.SampledFrom([]frame.MAC{exact, {}, {0xff, 0xff, 0xff, 0xff}, {0, 0, 0, 0, 0, 0xff}})
 	address := rapid.Custom(func(t *rapid.T) netip.Addr {
@@ -172,7 +172,7 @@ func TestFilterIsVPPsClassifier(t *testing.T) {
 		}
 		raw := source4(a.String(), from(mac, udp4("10.2.7.7", 18)))
 		if got := NewMACIPFilter(rules).permits(raw); got != want {
-			t.Fatalf("admitted: %v", got)
+			t.Fatalf("permitted: %v", got)
 		}
 	})
 }
@@ -184,7 +184,7 @@ func FuzzMACIP(f *testing.F) {
 	filter := NewMACIPFilter(podRules())
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		if filter.permits(raw) && frame.MAC(raw[6:12]) != podMAC {
-			t.Fatal("a stranger is admitted")
+			t.Fatal("a foreign sender is permitted")
 		}
 	})
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/weftnet/weft/vswitch/frame"
 )
 
-func TestMACTableIsAMap(t *testing.T) {
+func TestMACTableMatchesAMap(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		table, model := newMACTable(), map[macKey]macEntry{}
 		if rapid.Bool().Draw(r, "at the end") {
@@ -26,7 +26,7 @@ func TestMACTableIsAMap(t *testing.T) {
 	})
 }
 
-// step does one thing to the table and the model.
+// step applies a random operation to the table and the model.
 func (t *macTable) step(r *rapid.T, model map[macKey]macEntry, k macKey) {
 	switch rapid.IntRange(0, 4).Draw(r, "what") {
 	case 0, 1:
@@ -40,7 +40,7 @@ func (t *macTable) step(r *rapid.T, model map[macKey]macEntry, k macKey) {
 	case 2:
 		_, was := model[k]
 		if t.remove(k) != was {
-			r.Fatalf("removing %x did not say %v", k, was)
+			r.Fatalf("remove %x did not return %v", k, was)
 		}
 		delete(model, k)
 	case 3:
@@ -50,7 +50,7 @@ func (t *macTable) step(r *rapid.T, model map[macKey]macEntry, k macKey) {
 	}
 }
 
-// crowded makes a key whose place is one of the last few or of the first few, so that probing is long and goes around.
+// crowded returns a key that hashes to one of the first or last entries, so that probe sequences are long and wrap around.
 func (t *macTable) crowded(k macKey) macKey {
 	for ; ; k += 1 << 16 {
 		if p := t.hash(k); p < 4 || p >= len(t.entries)-4 {
@@ -59,7 +59,7 @@ func (t *macTable) crowded(k macKey) macKey {
 	}
 }
 
-// out is an interface that a test's key stands for.
+// out is the test's interface of a key.
 func (k macKey) out() uint32 { return uint32(k)%4 + 1 }
 
 func (t *macTable) compare(r *rapid.T, model map[macKey]macEntry) {
@@ -85,7 +85,7 @@ func (t *macTable) compare(r *rapid.T, model map[macKey]macEntry) {
 	}
 }
 
-func TestMACKeysKeepWhatTheyAreMadeOf(t *testing.T) {
+func TestMACKeyRoundTrip(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		slot := rapid.Uint16().Draw(r, "slot")
 		m := frame.MAC(rapid.SliceOfN(rapid.Byte(), 6, 6).Draw(r, "mac"))
@@ -95,11 +95,11 @@ func TestMACKeysKeepWhatTheyAreMadeOf(t *testing.T) {
 	})
 }
 
-// TestBridgeIsAModelBridge compares what a bridge does with frames to the plainest bridge there can be.
-func TestBridgeIsAModelBridge(t *testing.T) {
+// TestBridgeMatchesAModel compares a bridge domain with a simple model.
+func TestBridgeMatchesAModel(t *testing.T) {
 	s := newSegment(t)
 	rapid.Check(t, func(r *rapid.T) {
-		s.served(func() { s.engine.DelBridge(1) })
+		s.serve(func() { s.engine.DelBridge(1) })
 		b := aged()
 		s.change(b)
 		type sight struct{ on, at uint32 }

@@ -7,7 +7,7 @@ import (
 	"github.com/weftnet/weft/vswitch/frame"
 )
 
-// newPair is an engine of two workers, driven by the test; ports are spread over them by index.
+// newPair is an engine of two workers that the test drives; ports are spread over them by index.
 func newPair(t *testing.T) (s *segment, even, odd *worker) {
 	t.Helper()
 	e, err := New(Config{Workers: 2})
@@ -30,7 +30,7 @@ func newPair(t *testing.T) (s *segment, even, odd *worker) {
 	return s, e.workers[0], e.workers[1]
 }
 
-func TestWorkersTellEachOtherWhatTheyLearn(t *testing.T) {
+func TestWorkersShareLearnedMACs(t *testing.T) {
 	s, even, odd := newPair(t)
 	on := func(w *worker, port uint32, from, to frame.MAC) []uint32 {
 		s.worker = w
@@ -44,12 +44,12 @@ func TestWorkersTellEachOtherWhatTheyLearn(t *testing.T) {
 	if got := on(even, 2, host(9), host(2)); !slices.Equal(got, []uint32{3}) {
 		t.Errorf("after it moved: reached %v", got)
 	}
-	for range 3 { // it stays there as long as it speaks
+	for range 3 { // it does not expire while it sends
 		s.now += 40
 		on(odd, 3, host(2), frame.Broadcast)
 	}
 	if got := on(even, 2, host(9), host(2)); !slices.Equal(got, []uint32{3}) {
-		t.Errorf("after three silences of 40 s: reached %v", got)
+		t.Errorf("after three pauses of 40 s: reached %v", got)
 	}
 	s.now += 60
 	if got := on(even, 2, host(9), host(2)); len(got) != 2 {
@@ -57,16 +57,16 @@ func TestWorkersTellEachOtherWhatTheyLearn(t *testing.T) {
 	}
 }
 
-func TestAFlushReachesWhatWorkersHaveToldEachOther(t *testing.T) {
+func TestFlushRemovesPendingUpdates(t *testing.T) {
 	s, even, odd := newPair(t)
 	s.worker = odd
-	s.reached(3, host(3), frame.Broadcast) // even has not heard yet
+	s.reached(3, host(3), frame.Broadcast) // even has not applied the update
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		s.engine.FlushMACs(MACFilter{Interface: NoInterface})
 		if list := s.engine.LearnedMACs(0); len(list) != 0 {
-			t.Errorf("left %v", list)
+			t.Errorf("MACs after the flush: %v", list)
 		}
 	}()
 	for open := true; open; {
@@ -79,11 +79,11 @@ func TestAFlushReachesWhatWorkersHaveToldEachOther(t *testing.T) {
 		}
 	}
 	if even.macs.count+odd.macs.count != 0 {
-		t.Errorf("%d and %d left", even.macs.count, odd.macs.count)
+		t.Errorf("%d and %d MACs after the flush", even.macs.count, odd.macs.count)
 	}
 }
 
-func TestNewsThatDoNotFitAreLost(t *testing.T) {
+func TestUpdatesAreLostWhenTheRingIsFull(t *testing.T) {
 	r := new(updateRing)
 	for round := range 3 {
 		for n := range updateRingSize + 5 {
@@ -95,7 +95,7 @@ func TestNewsThatDoNotFitAreLost(t *testing.T) {
 			}
 		}
 		if s, ok := r.take(); ok {
-			t.Fatalf("one more: %+v", s)
+			t.Fatalf("update beyond the ring's size: %+v", s)
 		}
 	}
 }

@@ -28,7 +28,7 @@ type memifLab struct {
 	engine *forward.Engine
 	socket string
 	seen   chan forward.Event
-	peer   *port.MemifPeer // of the last that connected
+	peer   *port.MemifPeer // of the last connection
 }
 
 func newMemifLab(t testing.TB) *memifLab { t.Helper(); return newMemifLabOf(t, 1) }
@@ -57,7 +57,7 @@ func newMemifLabOf(t testing.TB, workers int) *memifLab {
 	return l
 }
 
-// serve makes memifs 1 to n, all in one bridge domain.
+// serve adds memifs 1 to n in one bridge domain.
 func (l *memifLab) serve(n uint32) {
 	l.Helper()
 	b := forward.Bridge{ID: 1, Learn: true, Forward: true, Flood: true, UUFlood: true, BVI: forward.NoInterface}
@@ -81,7 +81,7 @@ func (l *memifLab) open(index uint32) {
 	}
 }
 
-// connect connects a client, again as long as the one before is still there. It waits until frames find the way to it.
+// connect connects a client, and retries while the previous one is connected. It waits until frames reach the client.
 func (l *memifLab) connect(id uint32, change ...func(*memif.ClientConfig)) *memif.Conn {
 	l.Helper()
 	c := memif.ClientConfig{Socket: l.socket, ID: id, Secret: "open sesame"}
@@ -98,7 +98,7 @@ func (l *memifLab) connect(id uint32, change ...func(*memif.ClientConfig)) *memi
 	return conn
 }
 
-// next waits for an event about an interface.
+// next waits for an event of an interface.
 func (l *memifLab) next(index uint32, kind forward.EventKind) forward.Event {
 	l.Helper()
 	for {
@@ -113,31 +113,31 @@ func (l *memifLab) next(index uint32, kind forward.EventKind) forward.Event {
 	}
 }
 
-// numbered is a frame from one memif to another's client that carries a number.
-func numbered(from, to byte, n uint32, size int) []byte {
+// numberedFrame is a frame between the clients of two memifs that carries a number.
+func numberedFrame(from, to byte, n uint32, size int) []byte {
 	b := make([]byte, max(size, 64))
 	frame.PutEthernet(b, frame.MAC{2, 0, 0, 0, 0, to}, frame.MAC{2, 0, 0, 0, 0, from}, 0x88b5)
 	copy(b[14:], []byte{byte(n >> 24), byte(n >> 16), byte(n >> 8), byte(n)})
 	return b
 }
 
-// stream sends frames from one client to another, never more on their way than fit into a ring, until stop is called. That says
-// how many were sent, and fails the test if one was lost or came out of order.
+// stream sends frames from one client to another, never more at a time than a ring holds, until stop is called. stop returns the
+// number of frames, and fails the test if one was lost or reordered.
 func (l *memifLab) stream(from, to *memif.Conn, ids [2]byte) (stop func() uint32) {
 	const window = 256
 	var sent, received atomic.Uint32
 	var disorder atomic.Bool
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
-	teach := numbered(ids[1], ids[0], ^uint32(0), 64)
+	teach := numberedFrame(ids[1], ids[0], ^uint32(0), 64)
 	to.TxQueues()[0].Send([][]byte{teach})
 	running.Go(func() {
 		for ctx.Err() == nil {
-			if n := sent.Load(); n-received.Load() < window && from.TxQueues()[0].Append(numbered(ids[0], ids[1], n, 64)) {
+			if n := sent.Load(); n-received.Load() < window && from.TxQueues()[0].Append(numberedFrame(ids[0], ids[1], n, 64)) {
 				sent.Add(1)
 			}
 			from.TxQueues()[0].Flush()
-			runtime.Gosched() // the tests' machines are small
+			runtime.Gosched() // test machines are small
 		}
 	})
 	running.Go(func() {
@@ -170,16 +170,16 @@ func (l *memifLab) stream(from, to *memif.Conn, ids [2]byte) (stop func() uint32
 	}
 }
 
-// left is what the process holds: its descriptors by what they are of, and its mappings of shared memory.
-type left map[string]int
+// resources are the process's descriptors by type and its mappings of shared memory.
+type resources map[string]int
 
-func remains(t testing.TB) left {
+func remains(t testing.TB) resources {
 	t.Helper()
 	fds, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
 		t.Fatal(err)
 	}
-	now := left{}
+	now := resources{}
 	for _, fd := range fds {
 		if of, err := os.Readlink("/proc/self/fd/" + fd.Name()); err == nil {
 			kind, _, _ := strings.Cut(of, ":[")
@@ -194,8 +194,8 @@ func remains(t testing.TB) left {
 	return now
 }
 
-// settled is what remains when nothing has gone for a while of what came before, which may still be on its way out.
-func settled(t testing.TB) left {
+// steadyResources waits until resources do not change for a while: earlier ones may still be released.
+func steadyResources(t testing.TB) resources {
 	t.Helper()
 	before := remains(t)
 	eventually(t, "nothing more goes", func() bool {
@@ -207,11 +207,10 @@ func settled(t testing.TB) left {
 	return before
 }
 
-// wantNoMore fails the test unless nothing is left, soon, of what came after before. What went later than before was looked at is
-// no fault.
-func (before left) wantNoMore(t testing.TB) {
+// wantReleased fails the test unless all resources added since before are released soon.
+func (before resources) wantReleased(t testing.TB) {
 	t.Helper()
-	var now left
+	var now resources
 	defer func() {
 		if t.Failed() {
 			t.Logf("before %v, now %v", before, now)
@@ -228,7 +227,7 @@ func (before left) wantNoMore(t testing.TB) {
 	})
 }
 
-func TestAMemifsClientComesAndGoes(t *testing.T) {
+func TestMemifClientReconnects(t *testing.T) {
 	l := newMemifLab(t)
 	l.serve(2)
 	for range 3 {
@@ -243,19 +242,19 @@ func TestAMemifsClientComesAndGoes(t *testing.T) {
 	}
 }
 
-// Frames longer than a slot, in both directions, through rings of all sizes and several queues.
-func TestFramesOfAllLengthsCrossWhole(t *testing.T) {
+// Frames longer than a slot, in both directions, with rings of all sizes and several queues.
+func TestFramesOfAllLengthsCrossMemifs(t *testing.T) {
 	l := newMemifLab(t)
 	l.serve(2)
 	a := l.connect(1, func(c *memif.ClientConfig) { c.BufferSize, c.RingSize = 128, 2048 })
 	b := l.connect(2, func(c *memif.ClientConfig) { c.BufferSize, c.RingSize, c.RxQueues = 1024, 256, 2 })
 	defer a.Release()
 	defer b.Release()
-	b.TxQueues()[0].Send([][]byte{numbered(2, 1, 0, 64)})
+	b.TxQueues()[0].Send([][]byte{numberedFrame(2, 1, 0, 64)})
 	room := [][]byte{make([]byte, 72<<10)}
 	eventually(t, "the first frame", func() bool { return a.RxQueues()[0].Receive(room) == 1 })
 	for _, size := range []int{60, 127, 128, 129, 1024, 1025, 1514, 9014, 65549, 70 << 10} {
-		sent := numbered(1, 2, uint32(size), size)
+		sent := numberedFrame(1, 2, uint32(size), size)
 		for i := 64; i < size; i++ {
 			sent[i] = byte(i * 7)
 		}
@@ -267,13 +266,13 @@ func TestFramesOfAllLengthsCrossWhole(t *testing.T) {
 			return b.RxQueues()[0].Receive(room) == 1 || b.RxQueues()[1].Receive(room) == 1
 		})
 		if !bytes.Equal(room[0], sent) {
-			t.Errorf("%d bytes: %d others came", size, len(room[0]))
+			t.Errorf("%d bytes: got a different frame of %d", size, len(room[0]))
 		}
 	}
 }
 
-// Flows spread over the client's queues, and each stays in order.
-func TestAFlowStaysInItsQueue(t *testing.T) {
+// Flows are spread over the client's queues, and each stays in order.
+func TestFlowStaysInItsQueue(t *testing.T) {
 	l := newMemifLab(t)
 	l.serve(2)
 	a := l.connect(1)
@@ -282,7 +281,7 @@ func TestAFlowStaysInItsQueue(t *testing.T) {
 	defer b.Release()
 	const flows, each = 32, 8
 	for n := range uint32(flows * each) {
-		if a.TxQueues()[0].Send([][]byte{numbered(byte(3+n%flows), 2, n/flows, 64)}) != 1 {
+		if a.TxQueues()[0].Send([][]byte{numberedFrame(byte(3+n%flows), 2, n/flows, 64)}) != 1 {
 			t.Fatal("not sent")
 		}
 	}
@@ -310,7 +309,7 @@ func TestAFlowStaysInItsQueue(t *testing.T) {
 	}
 }
 
-// A memif is deleted while its client sends, and the socket's file with the last one; another's traffic loses nothing.
+// A memif is deleted while its client sends, and the socket file with the last memif; traffic of another memif loses nothing.
 func TestMemifsAreDeletedUnderTraffic(t *testing.T) {
 	l := newMemifLabOf(t, 2)
 	l.serve(2)
@@ -321,7 +320,7 @@ func TestMemifsAreDeletedUnderTraffic(t *testing.T) {
 		l.engine.Publish()
 		c := l.connect(3)
 		for range 100 {
-			c.TxQueues()[0].Send([][]byte{numbered(3, 9, 1, 64)})
+			c.TxQueues()[0].Send([][]byte{numberedFrame(3, 9, 1, 64)})
 		}
 		if err := l.engine.ClosePort(3); err != nil {
 			t.Fatal(err)
@@ -338,24 +337,24 @@ func TestMemifsAreDeletedUnderTraffic(t *testing.T) {
 	b.Release()
 	for index := uint32(1); index <= 2; index++ {
 		if _, err := os.Stat(l.socket); err != nil {
-			t.Error("before the last memif is gone:", err)
+			t.Error("socket file before the last close:", err)
 		}
 		if err := l.engine.ClosePort(index); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if _, err := os.Stat(l.socket); err == nil {
-		t.Error("the socket's file is still there")
+		t.Error("socket file exists after the last close")
 	}
 }
 
-func TestAMemifWhoseDirectoryIsMissingIsRefused(t *testing.T) {
+func TestMemifWithoutDirectoryIsRejected(t *testing.T) {
 	l := newMemifLab(t)
 	missing := port.MemifConfig{Socket: filepath.Join(t.TempDir(), "none", "memif.sock")}
 	if err := l.engine.OpenMemif(1, missing); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("got %v", err)
 	}
 	if err := l.engine.ClosePort(1); !errors.Is(err, forward.ErrNoPort) {
-		t.Errorf("something is left: %v", err)
+		t.Errorf("resources left: %v", err)
 	}
 }

@@ -15,8 +15,7 @@ import (
 	"github.com/weftnet/weft/vswitch/port"
 )
 
-// memifBench is an engine whose worker is driven by the test, with memifs on interfaces 1 and 2 whose clients are the
-// test's too: all on one processor.
+// memifBench is an engine with memifs on interfaces 1 and 2; the test drives its worker and both clients on one CPU.
 type memifBench struct {
 	engine  *Engine
 	worker  *worker
@@ -57,7 +56,7 @@ func newMemifBench(tb testing.TB, change func(*memif.ClientConfig)) *memifBench 
 	return b
 }
 
-// await works until an event comes.
+// await runs the worker until an event arrives.
 func (b *memifBench) await(tb testing.TB, kind EventKind) {
 	tb.Helper()
 	for {
@@ -74,11 +73,10 @@ func (b *memifBench) await(tb testing.TB, kind EventKind) {
 	}
 }
 
-// ring has the worker notice what was announced to it, as it does by itself within some rounds: a port that was quiet for long
-// is not looked at before.
+// ring makes the worker check epoll, as it does by itself within some rounds: idle ports are not polled before.
 func (b *memifBench) ring() { b.worker.wake(b.worker.poll.ready()) }
 
-// bridge puts both into a bridge domain.
+// bridge adds both memifs to a bridge domain.
 func (b *memifBench) bridge(tb testing.TB) {
 	tb.Helper()
 	for index := uint32(1); index <= 2; index++ {
@@ -93,7 +91,7 @@ func (b *memifBench) bridge(tb testing.TB) {
 	b.engine.Publish()
 }
 
-// route routes 10.2.0.0/16 to the second.
+// route routes 10.2.0.0/16 to the second memif.
 func (b *memifBench) route(tb testing.TB) {
 	tb.Helper()
 	for index := uint32(1); index <= 2; index++ {
@@ -111,14 +109,14 @@ func (b *memifBench) route(tb testing.TB) {
 	b.engine.Publish()
 }
 
-// threadTime is what this thread has had of a processor: on a busy machine the clock on the wall tells of others.
+// threadTime is the CPU time of this thread: on a busy machine wall-clock time includes other processes.
 func threadTime() time.Duration {
 	var now unix.Timespec
 	_ = unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &now)
 	return time.Duration(now.Nano())
 }
 
-// cross sends v by the first client and returns what comes to the second, and the time that the worker took.
+// cross sends v from the first client and returns the number of frames at the second client and the worker's time.
 func (b *memifBench) cross(tb testing.TB, v, room [][]byte) (int, time.Duration) {
 	tb.Helper()
 	if n := b.clients[0].TxQueues()[0].Send(v); n != len(v) {
@@ -162,7 +160,7 @@ func BenchmarkMemif(tb *testing.B) {
 			for done := 0; done < tb.N; done += len(v) {
 				n, took := b.cross(tb, v, room)
 				if busy += took; n != len(v) {
-					tb.Fatalf("%d of %d came; drops %v", n, len(v), b.engine.Drops())
+					tb.Fatalf("%d of %d arrived; drops %v", n, len(v), b.engine.Drops())
 				}
 			}
 			tb.ReportMetric(float64(busy)/float64((tb.N+len(v)-1)/len(v)*len(v)), "ns/packet")
@@ -170,7 +168,7 @@ func BenchmarkMemif(tb *testing.B) {
 	}
 }
 
-// teach lets the bridge see the destination on the second memif.
+// teach lets the bridge domain learn the destination on the second memif.
 func (b *memifBench) teach(tb testing.TB) {
 	tb.Helper()
 	hello := udp4("10.9.0.9", 18)
@@ -182,6 +180,6 @@ func (b *memifBench) teach(tb testing.TB) {
 	for b.worker.round() {
 	}
 	if n := b.clients[0].RxQueues()[0].Receive([][]byte{make([]byte, 2048)}); n > 1 {
-		tb.Fatalf("%d came", n)
+		tb.Fatalf("%d arrived", n)
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/weftnet/weft/vswitch/forward"
 )
 
-// processorTime is what this process has had.
+// processorTime is the CPU time of this process.
 func processorTime(t *testing.T) time.Duration {
 	t.Helper()
 	var u unix.Rusage
@@ -23,7 +23,7 @@ func processorTime(t *testing.T) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// hop sends one frame and returns when it has come out of the other memif; false: it does not.
+// hop sends a frame and returns when it has arrived at the other memif; false if it does not.
 func hop(from, to *memif.Conn, b []byte) bool {
 	from.TxQueues()[0].Send([][]byte{b})
 	room := [][]byte{make([]byte, 2048)}
@@ -45,7 +45,7 @@ func TestIdleMemifsCostNoProcessorTime(t *testing.T) {
 	defer a.Release()
 	defer b.Release()
 	for range 3 {
-		if !hop(a, b, numbered(1, 2, 0, 64)) {
+		if !hop(a, b, numberedFrame(1, 2, 0, 64)) {
 			t.Fatal("a frame is lost")
 		}
 		eventually(t, "a tenth of a second with hardly any processor time", func() bool {
@@ -56,17 +56,17 @@ func TestIdleMemifsCostNoProcessorTime(t *testing.T) {
 	}
 }
 
-// Frames come while the worker looks, while it makes ready to sleep and while it sleeps.
-func TestNoFrameIsSleptOver(t *testing.T) {
+// Frames arrive while the worker polls, while it prepares to sleep and while it sleeps.
+func TestWorkerSleepsMissNoFrames(t *testing.T) {
 	l := newMemifLab(t)
 	l.serve(2)
 	a, b := l.connect(1), l.connect(2)
 	defer a.Release()
 	defer b.Release()
-	b.TxQueues()[0].Send([][]byte{numbered(2, 1, 0, 64)})
+	b.TxQueues()[0].Send([][]byte{numberedFrame(2, 1, 0, 64)})
 	for n := range uint32(1000) {
-		if !hop(a, b, numbered(1, 2, n, 64)) {
-			t.Fatalf("frame %d never comes", n)
+		if !hop(a, b, numberedFrame(1, 2, n, 64)) {
+			t.Fatalf("frame %d did not arrive", n)
 		}
 		for begin, pause := time.Now(), time.Duration(rand.IntN(400))*time.Microsecond; time.Since(begin) < pause; {
 			runtime.Gosched()
@@ -74,8 +74,8 @@ func TestNoFrameIsSleptOver(t *testing.T) {
 	}
 }
 
-// Clients that connect all the time hold up nobody, and leave nothing.
-func TestManyConnectsCostNobodyElse(t *testing.T) {
+// Clients that reconnect all the time neither delay others nor leak resources.
+func TestManyConnectsDoNotDisturbOthers(t *testing.T) {
 	const connects = 100
 	l := newMemifLab(t)
 	l.serve(3)
@@ -84,30 +84,30 @@ func TestManyConnectsCostNobodyElse(t *testing.T) {
 	defer b.Release()
 	l.warmUp(t, a, b)
 	l.freed(t, 3)
-	before := settled(t)
+	before := steadyResources(t)
 	stop := l.stream(a, b, [2]byte{1, 2})
 	begin := time.Now()
 	for range connects {
 		l.connect(3, func(c *memif.ClientConfig) { c.RingSize, c.BufferSize = 64, 256 }).Release()
 		l.next(3, forward.PeerGone)
 	}
-	t.Logf("%.0f a minute", connects/time.Since(begin).Minutes())
+	t.Logf("%.0f per minute", connects/time.Since(begin).Minutes())
 	if stop() == 0 {
 		t.Error("nothing was sent")
 	}
-	before.wantNoMore(t)
+	before.wantReleased(t)
 }
 
-// BenchmarkMemifHop is the way from one client's ring to another's, with the worker on another processor, which looks.
+// BenchmarkMemifHop measures the latency from one client's ring to another's; the worker polls on another CPU.
 func BenchmarkMemifHop(b *testing.B) {
 	l := newMemifLab(b)
 	l.serve(2)
 	from, to := l.connect(1), l.connect(2)
 	defer from.Release()
 	defer to.Release()
-	to.TxQueues()[0].Send([][]byte{numbered(2, 1, 0, 64)})
+	to.TxQueues()[0].Send([][]byte{numberedFrame(2, 1, 0, 64)})
 	took := make([]time.Duration, 0, b.N)
-	frame := numbered(1, 2, 0, 64)
+	frame := numberedFrame(1, 2, 0, 64)
 	for b.Loop() {
 		begin := time.Now()
 		if !hop(from, to, frame) {

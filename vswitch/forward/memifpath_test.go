@@ -8,7 +8,7 @@ import (
 	"github.com/weftnet/weft/vswitch/frame"
 )
 
-func TestMemifsCostNoAllocations(t *testing.T) {
+func TestMemifsAllocateNothing(t *testing.T) {
 	for name, wire := range map[string]func(*memifBench, testing.TB){"bridged": (*memifBench).bridge, "routed": (*memifBench).route} {
 		b := newMemifBench(t, func(c *memif.ClientConfig) { c.RxQueues = 2 })
 		wire(b, t)
@@ -19,7 +19,7 @@ func TestMemifsCostNoAllocations(t *testing.T) {
 		}
 		if n := testing.AllocsPerRun(100, func() {
 			if n, _ := b.cross(t, v, room); n != len(v) {
-				t.Fatalf("%d of %d came; drops %v", n, len(v), b.engine.Drops())
+				t.Fatalf("%d of %d arrived; drops %v", n, len(v), b.engine.Drops())
 			}
 		}); n != 0 {
 			t.Errorf("%s: %v allocations a vector", name, n)
@@ -27,8 +27,8 @@ func TestMemifsCostNoAllocations(t *testing.T) {
 	}
 }
 
-// A frame that finds no room in its client's ring is counted, and costs only itself.
-func TestAFullRingIsCounted(t *testing.T) {
+// A frame without room in its client's ring is dropped and counted, and others are not affected.
+func TestFramesToAFullRingAreCounted(t *testing.T) {
 	b := newMemifBench(t, func(c *memif.ClientConfig) { c.RingSize = 64 })
 	b.bridge(t)
 	b.teach(t)
@@ -52,8 +52,8 @@ func TestAFullRingIsCounted(t *testing.T) {
 	}
 }
 
-// What the kernel left undone in a frame is done before a client gets it.
-func TestAMemifGetsCompleteFrames(t *testing.T) {
+// Missing checksums and segmentation are completed before a client gets a frame.
+func TestMemifGetsCompleteFrames(t *testing.T) {
 	b := newMemifBench(t, func(*memif.ClientConfig) {})
 	b.route(t)
 	from, err := newMemoryPort()
@@ -92,7 +92,7 @@ func pseudo4(p frame.IPv4) uint16 {
 	return frame.Sum(p[12:20], uint16(p.Protocol())+uint16(len(p.Payload())))
 }
 
-// tcp4Segments is a TCP frame to 10.2.7.7 that is longer than any wire takes.
+// tcp4Segments returns a GSO frame to 10.2.7.7.
 func tcp4Segments(payload int) []byte {
 	b := make([]byte, frame.EthernetLen+frame.IPv4Len+20+payload)
 	frame.PutEthernet(b, portMAC, podMAC, frame.TypeIPv4)

@@ -2,4 +2,4 @@
 
 package forward_test
 
-const memoryMayGo = true
+const canCutMemory = true

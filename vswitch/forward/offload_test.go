@@ -12,7 +12,7 @@ import (
 	"github.com/weftnet/weft/vswitch/port"
 )
 
-// usoOf describes a frame of udp4 or udp6 as one to be cut.
+// usoOf describes a frame of udp4 or udp6 as a GSO frame.
 func usoOf(raw []byte, size uint16) frame.Virtio {
 	start := uint16(frame.EthernetLen + frame.IPv4Len)
 	if raw[14]>>4 == 6 {
@@ -21,8 +21,8 @@ func usoOf(raw []byte, size uint16) frame.Virtio {
 	return frame.Virtio{Flags: frame.VirtioNeedsChecksum, GSOType: frame.GSOUDP, GSOSize: size, ChecksumStart: start, ChecksumOffset: 6}
 }
 
-// whole decodes a transmitted frame with gopacket, which must find nothing wrong.
-func whole(t *testing.T, raw []byte) gopacket.Packet {
+// decode decodes a transmitted frame with gopacket, which must find no error.
+func decode(t *testing.T, raw []byte) gopacket.Packet {
 	t.Helper()
 	p := gopacket.NewPacket(bytes.Clone(raw), layers.LayerTypeEthernet, gopacket.Default)
 	if u, ok := p.TransportLayer().(*layers.UDP); ok {
@@ -34,8 +34,8 @@ func whole(t *testing.T, raw []byte) gopacket.Packet {
 	return p
 }
 
-// A port that takes nothing gets segments and complete checksums, also of the longest frame there is.
-func TestPortGetsOnlyWhatItTakes(t *testing.T) {
+// A port without offloads gets segments and complete checksums, also of the longest possible frame.
+func TestPortGetsOnlyWhatItsOffloadsSupport(t *testing.T) {
 	for _, c := range []struct {
 		rule  string
 		raw   []byte
@@ -43,10 +43,10 @@ func TestPortGetsOnlyWhatItTakes(t *testing.T) {
 		takes port.Offload
 		want  int
 	}{
-		{"segments for a port that cuts nothing", udp4("10.2.7.7", 40000), 1000, port.Offload{}, 40},
+		{"segments for a port without offloads", udp4("10.2.7.7", 40000), 1000, port.Offload{}, 40},
 		{"segments in IPv6", udp6("fd02::7", 40000), 1000, port.Offload{Checksum: true, TCP: true}, 40},
 		{"more segments than a queue holds", udp4("10.2.7.7", 60000), 60, port.Offload{}, 1000},
-		{"whole for a port that cuts", udp4("10.2.7.7", 40000), 1000, port.Offload{Checksum: true, UDP: true}, 1},
+		{"GSO frame for a port with UDP offload", udp4("10.2.7.7", 40000), 1000, port.Offload{Checksum: true, UDP: true}, 1},
 	} {
 		t.Run(c.rule, func(t *testing.T) {
 			b := newBench(t)
@@ -56,9 +56,9 @@ func TestPortGetsOnlyWhatItTakes(t *testing.T) {
 				if c.takes.UDP {
 					return
 				}
-				payload += len(whole(t, raw).TransportLayer().LayerPayload())
+				payload += len(decode(t, raw).TransportLayer().LayerPayload())
 				if v != (frame.Virtio{}) {
-					t.Errorf("left undone: %+v", v)
+					t.Errorf("incomplete: %+v", v)
 				}
 			}
 			b.run(c.raw, usoOf(c.raw, c.size), 5)
@@ -72,13 +72,13 @@ func TestPortGetsOnlyWhatItTakes(t *testing.T) {
 	}
 }
 
-func TestChecksumIsCompletedForAPortThatDoesNot(t *testing.T) {
+func TestChecksumIsCompletedWithoutOffload(t *testing.T) {
 	b := newBench(t)
 	b.engine.ports.Load().at(2).offload = port.Offload{}
 	raw := udp4("10.2.7.7", 30)
 	binary.BigEndian.PutUint16(raw[40:], partial(raw))
 	b.out.show = func(raw []byte, _ frame.Virtio) {
-		if whole(t, raw).TransportLayer().(*layers.UDP).Checksum == 0 {
+		if decode(t, raw).TransportLayer().(*layers.UDP).Checksum == 0 {
 			t.Error("no checksum")
 		}
 	}
@@ -88,7 +88,7 @@ func TestChecksumIsCompletedForAPortThatDoesNot(t *testing.T) {
 	}
 }
 
-// partial is what a sender that offloads leaves in the checksum's field.
+// partial returns the checksum field of a sender with checksum offload.
 func partial(raw []byte) uint16 {
 	p := frame.IPv4(raw[14:])
 	return frame.PseudoHeader(p.Source(), p.Destination(), p.Protocol(), len(p.Payload()))
@@ -99,13 +99,13 @@ func TestPacketWithoutDFIsSentInFragments(t *testing.T) {
 		rule   string
 		mtu    int
 		size   int
-		offset uint16 // of the packet, if it is a fragment itself; with more to come
+		offset uint16 // of the packet, if it is a fragment itself, with more to follow
 		want   int
 	}{
 		{"one byte too long", 1500, 1473, 0, 2},
 		{"in many", 600, 5000, 0, 9},
-		{"a later fragment is cut again", 600, 1000, 100, 2},
-		{"what fits is whole", 1500, 1472, 0, 1},
+		{"a later fragment is fragmented again", 600, 1000, 100, 2},
+		{"a packet that fits is not fragmented", 1500, 1472, 0, 1},
 	} {
 		t.Run(c.rule, func(t *testing.T) {
 			b := newBench(t)
@@ -115,7 +115,7 @@ func TestPacketWithoutDFIsSentInFragments(t *testing.T) {
 			if c.offset > 0 {
 				raw[20] |= 0x20
 			}
-			reseal(raw)
+			fixIPv4Checksum(raw)
 			var joined []byte
 			b.out.show = func(out []byte, _ frame.Virtio) {
 				p := gopacket.NewPacket(bytes.Clone(out), layers.LayerTypeEthernet, gopacket.Default)
@@ -134,18 +134,18 @@ func TestPacketWithoutDFIsSentInFragments(t *testing.T) {
 	}
 }
 
-// The checksum that the sender left to others cannot be completed when the packet is in pieces.
+// A partial checksum cannot be completed after fragmentation.
 func TestChecksumIsCompletedBeforeFragmentation(t *testing.T) {
 	b := newBench(t)
 	b.setMTU(t, 600)
 	raw := udp4("10.2.7.7", 1000)
 	raw[20] = 0
-	reseal(raw)
+	fixIPv4Checksum(raw)
 	binary.BigEndian.PutUint16(raw[40:], partial(raw))
 	var joined []byte
 	b.out.show = func(out []byte, v frame.Virtio) {
 		if v.NeedsChecksum() {
-			t.Error("a fragment with a checksum to complete")
+			t.Error("fragment with a partial checksum")
 		}
 		if joined == nil {
 			joined = append(joined, out[:34]...)
@@ -155,8 +155,8 @@ func TestChecksumIsCompletedBeforeFragmentation(t *testing.T) {
 	b.run(raw, frame.Virtio{Flags: frame.VirtioNeedsChecksum, ChecksumStart: 34, ChecksumOffset: 6}, 1)
 	copy(joined[16:], raw[16:18])
 	joined[20], joined[21] = 0, 0
-	reseal(joined)
-	whole(t, joined)
+	fixIPv4Checksum(joined)
+	decode(t, joined)
 }
 
 func (b *bench) setMTU(t *testing.T, mtu int) {
@@ -174,7 +174,7 @@ func TestTCPWithoutDFGetsShorterSegments(t *testing.T) {
 	b.setMTU(t, 600)
 	raw := udp4("10.2.7.7", 4000)
 	raw[20], raw[23], raw[46] = 0, frame.ProtocolTCP, 0x50
-	reseal(raw)
+	fixIPv4Checksum(raw)
 	var size uint16
 	b.out.show = func(_ []byte, v frame.Virtio) { size = v.GSOSize }
 	b.run(raw, frame.Virtio{Flags: 1, GSOType: frame.GSOTCP4, GSOSize: 1460, ChecksumStart: 34, ChecksumOffset: 16}, 1)
@@ -183,11 +183,11 @@ func TestTCPWithoutDFGetsShorterSegments(t *testing.T) {
 	}
 }
 
-func TestCuttingForAPortAllocatesNothing(t *testing.T) {
+func TestSegmentationAllocatesNothing(t *testing.T) {
 	b := newBench(t)
 	b.engine.ports.Load().at(2).offload = port.Offload{}
 	gso := udp4("10.2.7.7", 40000)
-	long := change(udp4("10.2.7.7", 4000), func(b []byte) { b[20] = 0; reseal(b) })
+	long := change(udp4("10.2.7.7", 4000), func(b []byte) { b[20] = 0; fixIPv4Checksum(b) })
 	for name, f := range map[string]func(){
 		"segments":  func() { b.run(gso, usoOf(gso, 1000), frame.VectorSize) },
 		"fragments": func() { b.run(long, frame.Virtio{}, frame.VectorSize) },

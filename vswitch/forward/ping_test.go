@@ -16,17 +16,17 @@ import (
 	"github.com/weftnet/weft/internal/netnstest"
 )
 
-// ping is one echo request of the kernel's of p.
+// ping is an echo request of a pod's kernel.
 type ping struct {
 	to   netip.Addr
 	size int
 	ttl  int
 	wait time.Duration
-	// fragment lets the packet be cut on its way.
+	// fragment clears DF.
 	fragment bool
 }
 
-// ping sends a request and returns the first message that comes back: an echo reply, or an error and its sender.
+// ping sends a request and returns the first answer: an echo reply, or an ICMP error, with its sender.
 func (p *pod) ping(t *testing.T, r ping) (*icmp.Message, netip.Addr, error) {
 	t.Helper()
 	c := p.listenICMP(t, r.to.Is4())
@@ -71,7 +71,7 @@ func (p *pod) listenICMP(t *testing.T, v4 bool) *icmp.PacketConn {
 	return c
 }
 
-// allowFragments clears DF in what the socket sends.
+// allowFragments clears DF in packets of the socket.
 func allowFragments(t *testing.T, c *icmp.PacketConn) {
 	t.Helper()
 	raw, err := c.IPv4PacketConn().PacketConn.(syscall.Conn).SyscallConn()
@@ -100,7 +100,7 @@ func zone(p *pod, a netip.Addr) string {
 	return ""
 }
 
-// answer skips what is not an answer: the kernel's own neighbour discovery.
+// answer skips other messages, such as the kernel's neighbour discovery.
 func answer(c *icmp.PacketConn, r ping) (*icmp.Message, netip.Addr, error) {
 	_ = c.SetReadDeadline(time.Now().Add(r.wait))
 	protocol := 1
@@ -127,7 +127,7 @@ func answer(c *icmp.PacketConn, r ping) (*icmp.Message, netip.Addr, error) {
 	}
 }
 
-// wantReply fails the test unless the ping is answered.
+// wantReply fails the test without an echo reply.
 func (p *pod) wantReply(t *testing.T, r ping) {
 	t.Helper()
 	m, from, err := p.ping(t, r)

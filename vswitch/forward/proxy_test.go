@@ -12,7 +12,7 @@ import (
 	"github.com/weftnet/weft/vswitch/port"
 )
 
-// onLink lets the pod take all of 10.1.1.0/24 and fd00::/64 for its link's.
+// onLink makes 10.1.1.0/24 and fd00::/64 subnets of the pod's link.
 func (p *pod) onLink(t *testing.T) {
 	t.Helper()
 	netnstest.Do(t, p.namespace, func() {
@@ -29,7 +29,7 @@ func (p *pod) onLink(t *testing.T) {
 	})
 }
 
-// A pod that takes others for neighbours reaches them through the interface that answers for them.
+// Pods in one subnet reach each other through an interface that answers for them.
 func TestPodsReachOthersThroughProxies(t *testing.T) {
 	for rule, answer := range map[string]func(l *lab, b *pod) error{
 		"for a range and a host": func(l *lab, b *pod) error {
@@ -65,8 +65,8 @@ func (l *lab) proxy(p *pod, i forward.Interface) error {
 	return l.engine.SetInterface(p.index, i)
 }
 
-// A pod whose senders are judged reaches others as itself, and not as anybody else.
-func TestSpoofingPodIsHeldBack(t *testing.T) {
+// A pod with MACIP rules reaches others from its own address only.
+func TestSpoofedPacketsAreDropped(t *testing.T) {
 	l := newLab(t)
 	a, b := l.pod(func(_ *pod, c *port.TapConfig) {
 		c.HostAddresses = append(c.HostAddresses, netip.MustParsePrefix("10.1.1.99/32"), netip.MustParsePrefix("fd00::99/128"))

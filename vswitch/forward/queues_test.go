@@ -19,15 +19,15 @@ func withQueues(n int) func(*pod, *port.TapConfig) {
 	return func(_ *pod, c *port.TapConfig) { c.Queues = n }
 }
 
-func TestPodsWithSeveralQueuesAreForwardedWholeAndInOrder(t *testing.T) {
+func TestSeveralQueuesKeepTheOrder(t *testing.T) {
 	for name, workers := range map[string]int{"one worker": 1, "a worker for some queues": 3} {
 		t.Run(name, func(t *testing.T) {
 			l := newLabOf(t, workers)
 			a, b := l.pod(withQueues(4)), l.pod(withQueues(2))
-			// What waits in a kernel for its neighbour's address is overtaken by what is sent when that comes.
+			// Packets that wait in a kernel for neighbour resolution are overtaken by later ones.
 			a.wantReply(t, ping{to: gateway4})
 			b.wantReply(t, ping{to: gateway4})
-			a.sendInOrder(t, b) // before they have talked: what a pod answers makes its kernel choose another queue
+			a.sendInOrder(t, b) // before any reply: replies make a kernel choose another queue
 			b.wantReply(t, ping{to: a.v6})
 			a.transfer(t, b, b.v4, 4<<20)
 			b.transfer(t, a, a.v6, 4<<20)
@@ -43,8 +43,8 @@ func TestPodsWithSeveralQueuesAreForwardedWholeAndInOrder(t *testing.T) {
 	}
 }
 
-// sendInOrder sends the datagrams of several flows in turn, few enough for any queue on the way, and demands that each flow
-// arrives whole and in order.
+// sendInOrder sends datagrams of several flows in turn, few enough for any queue, and requires that each flow arrives complete
+// and in order.
 func (p *pod) sendInOrder(t *testing.T, q *pod) {
 	t.Helper()
 	const flows, each = 10, 15
@@ -79,19 +79,19 @@ func (p *pod) sendInOrder(t *testing.T, q *pod) {
 	for n := range flows * each {
 		_, from, err := in.ReadFrom(b)
 		if err != nil {
-			t.Fatalf("%d of %d came: %v", n, flows*each, err)
+			t.Fatalf("%d of %d arrived: %v", n, flows*each, err)
 		}
 		if number := binary.BigEndian.Uint32(b); number != next[from.String()] {
-			t.Errorf("datagram %d from %s came when it was %d's turn", number, from, next[from.String()])
+			t.Errorf("datagram %d from %s, want %d", number, from, next[from.String()])
 		}
 		next[from.String()]++
 	}
 }
 
-func TestATapOfSeveralQueuesThatIsTakenAwayComesBack(t *testing.T) {
+func TestDeletedTapWithSeveralQueuesIsReopened(t *testing.T) {
 	l := newLabOf(t, 2)
 	a, b := l.pod(), l.pod(withQueues(3))
-	before := settled(t)
+	before := steadyResources(t)
 	netnstest.Do(t, b.namespace, func() {
 		link, err := netlink.LinkByName("eth0")
 		if err != nil {
@@ -112,5 +112,5 @@ func TestATapOfSeveralQueuesThatIsTakenAwayComesBack(t *testing.T) {
 	if rx, _ := netnstest.Queues(t, b.namespace, "eth0"); rx != 3 {
 		t.Errorf("%d queues", rx)
 	}
-	before.wantNoMore(t)
+	before.wantReleased(t)
 }

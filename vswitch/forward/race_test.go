@@ -2,6 +2,6 @@
 
 package forward_test
 
-// memoryMayGo: the race detector makes atomic accesses in C, where a fault ends the program, so memory that the engine
-// uses cannot be taken from it. The tests run without the detector as well.
+// canCutMemory is false with the race detector: it makes atomic accesses in C, where a page fault ends the program. The tests
+// also run without the detector.
 const memoryMayGo = false

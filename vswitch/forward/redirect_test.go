@@ -8,7 +8,7 @@ import (
 	"github.com/weftnet/weft/vswitch/frame"
 )
 
-// newRedirectSegment has packets for the dataplane itself that uplinkIndex receives go out by interface 3.
+// newRedirectSegment redirects packets to the dataplane's addresses on uplinkIndex to interface 3.
 func newRedirectSegment(t *testing.T, udp bool) *segment {
 	t.Helper()
 	s := newTunnelSegment(t, IP4)
@@ -21,13 +21,13 @@ func newRedirectSegment(t *testing.T, udp bool) *segment {
 	return s
 }
 
-func TestWhatTheDataplaneDoesNotTakeIsRedirectedAsItIs(t *testing.T) {
+func TestUnhandledLocalPacketsAreRedirected(t *testing.T) {
 	const vxlan, other = 4789, 53
 	packet := func(protocol uint8, port int, change func(p []byte)) []byte {
-		raw := envelopeOf(make([]byte, 30))
+		raw := tunnelPacket(make([]byte, 30))
 		raw[14+9], raw[36], raw[37] = protocol, byte(port>>8), byte(port)
 		change(raw[14:])
-		reseal(raw)
+		fixIPv4Checksum(raw)
 		return raw
 	}
 	none := func([]byte) {}
@@ -37,10 +37,10 @@ func TestWhatTheDataplaneDoesNotTakeIsRedirectedAsItIs(t *testing.T) {
 	}{
 		"TCP":                         {false, true, packet(frame.ProtocolTCP, other, none)},
 		"TCP at the end of its TTL":   {false, true, packet(frame.ProtocolTCP, other, func(p []byte) { p[8] = 1 })},
-		"a protocol nobody knows":     {false, true, packet(253, other, none)},
+		"an unknown protocol":         {false, true, packet(253, other, none)},
 		"UDP":                         {true, true, packet(frame.ProtocolUDP, other, none)},
 		"UDP that is not punted":      {false, false, packet(frame.ProtocolUDP, other, none)},
-		"an envelope of no tunnel":    {true, false, packet(frame.ProtocolUDP, vxlan, none)},
+		"a packet of no tunnel":       {true, false, packet(frame.ProtocolUDP, vxlan, none)},
 		"an echo request":             {true, false, packet(frame.ProtocolICMP, frame.ICMPEcho<<8, func(p []byte) { p[20] = frame.ICMPEcho })},
 		"an echo reply":               {true, true, packet(frame.ProtocolICMP, other, func(p []byte) { p[20] = frame.ICMPEchoReply })},
 		"a later fragment of an ICMP": {true, true, packet(frame.ProtocolICMP, other, func(p []byte) { p[7], p[20] = 1, frame.ICMPEcho })},
@@ -60,6 +60,6 @@ func TestWhatTheDataplaneDoesNotTakeIsRedirectedAsItIs(t *testing.T) {
 	s.set(3, Interface{MAC: frame.MAC{2, 0, 0, 0, 0, 3}})
 	s.engine.Publish()
 	if seen := s.receive(uplinkIndex, packet(frame.ProtocolTCP, other, none), frame.Virtio{}); len(seen) != 0 {
-		t.Errorf("redirected by an interface that is down: %+v", seen)
+		t.Errorf("redirected to an interface that is down: %+v", seen)
 	}
 }

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-func TestAWorkerThatHasEndedHoldsNobodyUp(t *testing.T) {
+func TestRequestToAnEndedWorkerReturns(t *testing.T) {
 	e, err := New(Config{})
 	if err != nil {
 		t.Fatal(err)
@@ -17,7 +17,7 @@ func TestAWorkerThatHasEndedHoldsNobodyUp(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- w.run(ctx) }()
 	if !w.post(func(*worker) {}) {
-		t.Error("a worker that runs read no mail")
+		t.Error("running worker did not serve a request")
 	}
 	cancel()
 	if err := <-ended; err != nil {
@@ -28,9 +28,9 @@ func TestAWorkerThatHasEndedHoldsNobodyUp(t *testing.T) {
 	select {
 	case read := <-answered:
 		if read {
-			t.Error("a worker that has ended read its mail")
+			t.Error("ended worker served a request")
 		}
 	case <-time.After(time.Minute):
-		t.Fatal("who writes to a worker that has ended waits for ever")
+		t.Fatal("request to an ended worker does not return")
 	}
 }

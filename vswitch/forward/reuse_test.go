@@ -7,7 +7,7 @@ import (
 	"github.com/weftnet/weft/vswitch/frame"
 )
 
-func TestFramesThatComeOneByOneUseTheSameMemory(t *testing.T) {
+func TestSingleFramesReuseOneBuffer(t *testing.T) {
 	b := newBench(t)
 	raw := udp4("10.2.0.9", 100)
 	memory := map[*byte]bool{}
@@ -20,9 +20,9 @@ func TestFramesThatComeOneByOneUseTheSameMemory(t *testing.T) {
 	}
 }
 
-func TestAWorkerGoesOnAfterItsPoolWasEmpty(t *testing.T) {
+func TestWorkerContinuesAfterItsPoolWasEmpty(t *testing.T) {
 	b := newBench(t)
-	b.worker.stopwatch = func() time.Duration { return 0 } // no turn is shortened because it took long
+	b.worker.stopwatch = func() time.Duration { return 0 } // turns are never shortened
 	raw := udp4("10.2.0.9", 100)
 	b.run(raw, frame.Virtio{}, 1)
 	taken := make([]*frame.Buffer, poolSize)
@@ -36,6 +36,6 @@ func TestAWorkerGoesOnAfterItsPoolWasEmpty(t *testing.T) {
 		buffer.Release()
 	}
 	if n, _ := b.worker.receive(b.worker.ports.at(1).rxQueues[0]); n != 3 || b.out.sent != 5 {
-		t.Errorf("then %d frames were received, and %d sent in all, want 3 and 5", n, b.out.sent)
+		t.Errorf("then %d frames were received, and %d sent in total, want 3 and 5", n, b.out.sent)
 	}
 }

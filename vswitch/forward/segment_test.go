@@ -8,7 +8,8 @@ import (
 	"github.com/weftnet/weft/vswitch/frame"
 )
 
-// segment is an engine driven by the test, with memory ports on interfaces 1 to 6 and an interface without a port, bviIndex.
+// segment is an engine with memory ports on interfaces 1 to 6 and bviIndex, an interface without a port; the test drives its
+// worker.
 type segment struct {
 	tb     testing.TB
 	engine *Engine
@@ -18,7 +19,7 @@ type segment struct {
 	now    uint32
 }
 
-// delivery is a frame that was transmitted.
+// delivery is a transmitted frame.
 type delivery struct {
 	on     uint32
 	raw    []byte
@@ -80,7 +81,7 @@ func (s *segment) set(index uint32, i Interface) {
 	}
 }
 
-// change sets a bridge anew and publishes.
+// change sets a bridge domain and publishes.
 func (s *segment) change(b Bridge) {
 	s.tb.Helper()
 	if err := s.engine.SetBridge(b); err != nil {
@@ -89,7 +90,7 @@ func (s *segment) change(b Bridge) {
 	s.engine.Publish()
 }
 
-// receive lets a frame come in on an interface and returns what was transmitted for it.
+// receive receives a frame on an interface and returns what was transmitted for it.
 func (s *segment) receive(on uint32, raw []byte, v frame.Virtio) []delivery {
 	s.seen = nil
 	p := s.ports[on]
@@ -103,7 +104,7 @@ func (s *segment) receive(on uint32, raw []byte, v frame.Virtio) []delivery {
 	return s.seen
 }
 
-// reached lists the interfaces that a frame between two MACs is transmitted on.
+// reached returns the interfaces that transmit a frame between two MACs.
 func (s *segment) reached(on uint32, from, to frame.MAC) []uint32 {
 	var list []uint32
 	for _, d := range s.receive(on, between(from, to), frame.Virtio{}) {
@@ -113,10 +114,10 @@ func (s *segment) reached(on uint32, from, to frame.MAC) []uint32 {
 	return list
 }
 
-// served drives the worker until f, which waits for it, has returned.
-func (s *segment) served(f func()) { s.drive(begin(f)) }
+// serve drives the worker until f, which waits for it, returns.
+func (s *segment) serve(f func()) { s.drive(begin(f)) }
 
-// begin runs f, whose end it tells.
+// begin runs f in a goroutine and returns a channel that is closed at its end.
 func begin(f func()) (done chan struct{}) {
 	done = make(chan struct{})
 	go func() {
@@ -137,14 +138,14 @@ func (s *segment) drive(done chan struct{}) {
 	}
 }
 
-// between is a frame of a type that only a bridge carries.
+// between returns a frame of a type that is only bridged.
 func between(from, to frame.MAC) []byte {
 	raw := make([]byte, 60)
 	frame.PutEthernet(raw, to, from, 0x88b5)
 	return raw
 }
 
-// host is a MAC by number.
+// host returns a MAC by number.
 func host(n byte) frame.MAC { return frame.MAC{2, 0, 0, 0, 1, n} }
 
 // plain is a bridge domain with all features and these members.
@@ -156,7 +157,7 @@ func plain(id uint32, members ...uint32) Bridge {
 	return b
 }
 
-// routed is plain with the BVI, whose MAC is fixed.
+// routed is plain with the BVI and its static MAC.
 func routed(id uint32, members ...uint32) Bridge {
 	b := plain(id, members...)
 	b.BVI = bviIndex

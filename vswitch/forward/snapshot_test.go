@@ -8,10 +8,10 @@ import (
 	"pgregory.net/rapid"
 )
 
-// reference is a table of routes in the plainest form: the index of the interface that each prefix leads to.
+// reference is a simple routing table: interface index by prefix.
 type reference map[netip.Prefix]uint32
 
-// lookup returns the interface of the longest prefix that holds a, or NoInterface.
+// lookup returns the interface of the longest matching prefix, or NoInterface.
 func (r reference) lookup(a netip.Addr) uint32 {
 	best, found := -1, NoInterface
 	for p, index := range r {
@@ -22,8 +22,8 @@ func (r reference) lookup(a netip.Addr) uint32 {
 	return found
 }
 
-// leads asks an engine's published snapshot the same.
-func leads(e *Engine, k TableKey, a netip.Addr) uint32 {
+// routeInterface looks up an address in the published snapshot.
+func routeInterface(e *Engine, k TableKey, a netip.Addr) uint32 {
 	s := e.live.Load()
 	if r := s.lookup(s.slot(k), a); r != nil {
 		return r.buckets[0].Interface
@@ -31,7 +31,7 @@ func leads(e *Engine, k TableKey, a netip.Addr) uint32 {
 	return NoInterface
 }
 
-func TestTablesAreWhatWasPublishedLast(t *testing.T) {
+func TestTablesMatchTheLastPublish(t *testing.T) {
 	b := newBench(t)
 	rapid.Check(t, func(r *rapid.T) {
 		e := b.engine
@@ -69,15 +69,15 @@ func TestTablesAreWhatWasPublishedLast(t *testing.T) {
 			}
 			for range 4 {
 				a := address.Draw(r, "asked")
-				if got, want := leads(e, table, a), published.lookup(a); got != want {
-					r.Fatalf("%v leads to %d, want %d", a, int32(got), int32(want))
+				if got, want := routeInterface(e, table, a), published.lookup(a); got != want {
+					r.Fatalf("%v has route to %d, want %d", a, int32(got), int32(want))
 				}
 			}
 		}
 	})
 }
 
-func TestInterfaceKeepsNeighboursAndCountersWhenItChanges(t *testing.T) {
+func TestInterfaceChangeKeepsNeighboursAndCounters(t *testing.T) {
 	b := newBench(t)
 	a := netip.MustParseAddr("10.2.0.1")
 	b.engine.live.Load().iface(2).counters[0].rxPackets.Add(5)
@@ -92,14 +92,14 @@ func TestInterfaceKeepsNeighboursAndCountersWhenItChanges(t *testing.T) {
 	b.engine.DelInterface(2)
 	b.engine.Publish()
 	if err := b.engine.SetNeighbour(2, a, podMAC, true); !errors.Is(err, ErrNoInterface) || b.engine.Counters(2) != (Counters{}) {
-		t.Errorf("after its end: %v, %+v", err, b.engine.Counters(2))
+		t.Errorf("after DelInterface: %v, %+v", err, b.engine.Counters(2))
 	}
 	if err := b.engine.SetInterface(MaxInterfaces, Interface{}); !errors.Is(err, ErrNoInterface) {
 		t.Errorf("index out of range: %v", err)
 	}
 }
 
-func TestRoutesThatCannotBeAreRefused(t *testing.T) {
+func TestInvalidRoutesAreRejected(t *testing.T) {
 	b := newBench(t)
 	many := make([]Path, maxPaths+1)
 	for _, c := range []struct {

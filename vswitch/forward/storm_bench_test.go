@@ -17,12 +17,12 @@ import (
 	"github.com/weftnet/weft/vswitch/port"
 )
 
-// stormMembers is how many interfaces the network has that finding 9 of issue 12 was measured on.
+// stormMembers is the number of members in the network that finding 9 of issue 12 was measured on.
 const stormMembers = 57
 
-// BenchmarkStorm tells what the broadcasts of one member do to the round trip of two others: before, and in b.N round trips during
-// the storm. In the last case the member sends as much, to a MAC that all is dropped for: what the sender's processor time and its
-// frames cost without a flood.
+// BenchmarkStorm measures the round trip time of two members before and during a broadcast storm of a third one, with b.N round
+// trips during the storm. In the last case the third one sends to a MAC that is dropped: that is the cost of sender and frames
+// without flooding.
 func BenchmarkStorm(b *testing.B) {
 	sender := frame.MAC{2, 0, 0, 0, 1, 3}
 	for _, c := range []struct {
@@ -62,7 +62,7 @@ func BenchmarkStorm(b *testing.B) {
 	}
 }
 
-// bridgeTaps makes a bridge domain of taps, and returns the namespaces of the first three.
+// bridgeTaps adds taps to a bridge domain, and returns the namespaces of the first three.
 func bridgeTaps(b *testing.B, e *forward.Engine) (pods []string) {
 	b.Helper()
 	others := netnstest.New(b)
@@ -90,7 +90,7 @@ func bridgeTaps(b *testing.B, e *forward.Engine) (pods []string) {
 	return pods
 }
 
-// echoBetween returns a function that makes a round trip by UDP from the second pod to the first.
+// echoBetween returns a function that makes a UDP round trip from the second pod to the first.
 func echoBetween(b *testing.B, server, client string) (trip func() time.Duration) {
 	b.Helper()
 	at := netip.MustParseAddrPort("10.1.1.1:7")
@@ -111,9 +111,9 @@ func echoBetween(b *testing.B, server, client string) (trip func() time.Duration
 		for raw := make([]byte, 64); ; {
 			n, from, err := echo.ReadFromUDPAddrPort(raw)
 			if err != nil {
-				return // it was closed
+				return // closed
 			}
-			_, _ = echo.WriteToUDPAddrPort(raw[:n], from) // who does not get it asks in vain
+			_, _ = echo.WriteToUDPAddrPort(raw[:n], from) // the client repeats a lost request
 		}
 	})
 	b.Cleanup(func() { _, _ = echo.Close(), asks.Close(); serving.Wait() })
@@ -133,7 +133,7 @@ func echoBetween(b *testing.B, server, client string) (trip func() time.Duration
 	}
 }
 
-// sendFrom lets a pod send frames as fast as it can until stop is called.
+// sendFrom makes a pod send frames as fast as it can until stop is called.
 func sendFrom(b *testing.B, pod string, source, destination frame.MAC) (stop func()) {
 	b.Helper()
 	var fd int
@@ -158,7 +158,7 @@ func sendFrom(b *testing.B, pod string, source, destination frame.MAC) (stop fun
 			case <-done:
 				return
 			default:
-				_ = unix.Sendto(fd, raw, 0, to) // a full queue loses it
+				_ = unix.Sendto(fd, raw, 0, to) // lost if the queue is full
 			}
 		}
 	})

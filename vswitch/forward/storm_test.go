@@ -9,10 +9,10 @@ import (
 
 const (
 	stormDrops = "l2-flood/storm limit exceeded"
-	testLimit  = 6400 // copies a second
+	testLimit  = 6400 // copies per second
 )
 
-// newStorm is a bridge domain with members from 1 on and a storm limit, whose clock stands still.
+// newStorm is a bridge domain with members from 1 on and a storm limit; its clock stands still.
 func newStorm(tb testing.TB, members int) (s *segment, now *time.Duration) {
 	tb.Helper()
 	s = newSegment(tb)
@@ -29,7 +29,7 @@ func newStorm(tb testing.TB, members int) (s *segment, now *time.Duration) {
 	return s, now
 }
 
-// storm lets frames come in on an interface and returns how many were flooded, and how many dropped by the limit.
+// storm receives frames on an interface and returns how many were flooded, and how many the limit dropped.
 func (s *segment) storm(on uint32, raw []byte, frames int) (flooded, dropped uint64) {
 	s.tb.Helper()
 	before := s.engine.Errors()
@@ -43,8 +43,8 @@ func (s *segment) storm(on uint32, raw []byte, frames int) (flooded, dropped uin
 	return flooded, dropped
 }
 
-// A flood of the first member uses up what was saved, and then gets as many copies as the limit says, in time.
-func TestAStormIsLimitedToItsCopiesASecond(t *testing.T) {
+// A burst from the first member uses up its bucket; then it gets as many copies as the limit allows over time.
+func TestStormIsLimitedByCopiesPerSecond(t *testing.T) {
 	s, now := newStorm(t, 33) // 32 receivers: 31 copies
 	broadcast := between(host(1), frame.Broadcast)
 	perFrame := 31
@@ -67,7 +67,7 @@ func TestAStormIsLimitedToItsCopiesASecond(t *testing.T) {
 	}
 }
 
-func TestAStormHurtsItsSenderOnly(t *testing.T) {
+func TestStormLimitsItsSenderOnly(t *testing.T) {
 	s, _ := newStorm(t, 33)
 	s.reached(101, host(2), frame.Broadcast)
 	s.storm(100, between(host(1), frame.Broadcast), 1000)
@@ -76,7 +76,7 @@ func TestAStormHurtsItsSenderOnly(t *testing.T) {
 	}
 	s.run(100, between(host(1), host(2)), 1000)
 	if got := s.ports[101].sent; got < 1000 {
-		t.Errorf("of 1000 frames to a known MAC %d came", got)
+		t.Errorf("%d of 1000 frames to a known MAC arrived", got)
 	}
 	for name, to := range map[string]frame.MAC{"a group": {0x33, 0x33, 0, 0, 0, 1}, "an unknown MAC": host(99)} {
 		if flooded, _ := s.storm(100, between(host(1), to), 10); flooded != 0 {
@@ -85,15 +85,15 @@ func TestAStormHurtsItsSenderOnly(t *testing.T) {
 	}
 }
 
-// In a bridge domain of any size a member can look for its neighbours.
-func TestAFrameHasAHighestPrice(t *testing.T) {
+// In a bridge domain of any size a member can solicit its neighbours.
+func TestCostOfAFloodedFrameIsLimited(t *testing.T) {
 	s, _ := newStorm(t, 200)
 	if flooded, _ := s.storm(100, between(host(1), frame.Broadcast), 100); flooded != testLimit/burstDivisor/maxFrameCost {
 		t.Errorf("%d frames were flooded, want %d", flooded, testLimit/burstDivisor/maxFrameCost)
 	}
 }
 
-func TestWhatHasOneReceiverIsNotLimitedNorIsTheDataplanesOwn(t *testing.T) {
+func TestSingleReceiverAndBVIAreNotLimited(t *testing.T) {
 	s, _ := newStorm(t, 2)
 	if _, dropped := s.storm(100, between(host(1), frame.Broadcast), 100_000); dropped != 0 {
 		t.Errorf("%d frames between two were dropped", dropped)
@@ -113,12 +113,12 @@ func TestWhatHasOneReceiverIsNotLimitedNorIsTheDataplanesOwn(t *testing.T) {
 		s.worker.fromBVI(bvi, c)
 		s.worker.flush()
 		if s.ports[100].sent != before+1 {
-			t.Fatalf("a frame of the BVI did not come; drops %v", s.engine.Drops())
+			t.Fatalf("frame of the BVI was not sent; drops %v", s.engine.Drops())
 		}
 	}
 }
 
-func TestTheLowestLimitLetsAFramePassNowAndThen(t *testing.T) {
+func TestLowestLimitStillFloods(t *testing.T) {
 	s, now := newStorm(t, 33)
 	s.storm(100, between(host(1), frame.Broadcast), 1000)
 	s.worker.stormLimit = 1

@@ -10,7 +10,7 @@ import (
 
 var errBroken = errors.New("broken")
 
-func TestBrokenPortIsTriedAgainWithGrowingPauses(t *testing.T) {
+func TestFailedPortIsReopenedWithBackoff(t *testing.T) {
 	e, err := New(Config{})
 	if err != nil {
 		t.Fatal(err)
@@ -29,7 +29,7 @@ func TestBrokenPortIsTriedAgainWithGrowingPauses(t *testing.T) {
 		t.Fatal(err)
 	}
 	k := e.supervisor
-	breakPort(k, 4, &refuse)
+	failPort(k, 4, &refuse)
 	if ev := <-e.Events(); ev.Kind != PortDown || ev.Interface != 4 || !errors.Is(ev.Err, errBroken) {
 		t.Fatalf("event %+v", ev)
 	}
@@ -43,7 +43,7 @@ func TestBrokenPortIsTriedAgainWithGrowingPauses(t *testing.T) {
 	}
 	k.locked(func() int { refuse = false; return 0 })
 	if due := k.inspect(now); !due.IsZero() {
-		t.Errorf("open again, and due in %v", due.Sub(now))
+		t.Errorf("reopened, and next attempt in %v", due.Sub(now))
 	}
 	if ev := <-e.Events(); ev.Kind != PortUp || ev.Interface != 4 {
 		t.Fatalf("event %+v", ev)
@@ -54,8 +54,8 @@ func TestBrokenPortIsTriedAgainWithGrowingPauses(t *testing.T) {
 	}
 }
 
-// breakPort is what a worker does when its port errs; from then on opening fails.
-func breakPort(k *supervisor, index uint32, refuse *bool) {
+// failPort fails a port as a worker does; from then on it cannot be opened.
+func failPort(k *supervisor, index uint32, refuse *bool) {
 	a := k.engine.ports.Load().at(index)
 	k.locked(func() int { *refuse = true; return 0 })
 	a.fail(errBroken)
@@ -68,7 +68,7 @@ func (k *supervisor) locked(f func() int) int {
 	return f()
 }
 
-func TestPortThatCannotBeOpenedIsNotKept(t *testing.T) {
+func TestFailedOpenLeavesNoPort(t *testing.T) {
 	b := newBench(t)
 	if err := b.engine.supervisor.add(5, func() (vectorPort, error) { return nil, errBroken }); !errors.Is(err, errBroken) {
 		t.Errorf("open: %v", err)
@@ -78,7 +78,7 @@ func TestPortThatCannotBeOpenedIsNotKept(t *testing.T) {
 	}
 }
 
-// slowPort is a port whose end waits for that of others, as the kernel's does.
+// slowPort is a port that closes only together with others, as in the kernel.
 type slowPort struct {
 	vectorPort
 	closing *sync.WaitGroup
@@ -119,9 +119,9 @@ func TestPortsAreClosedAtTheSameTimeWhenTheEngineStops(t *testing.T) {
 	select {
 	case err := <-ended:
 		if !errors.Is(err, errBroken) {
-			t.Errorf("the error of a port is lost: %v", err)
+			t.Errorf("error of a port is missing: %v", err)
 		}
 	case <-time.After(time.Minute):
-		t.Fatal("each port waits for the end of the one before")
+		t.Fatal("ports are closed one after the other")
 	}
 }

@@ -33,7 +33,7 @@ func TestPodsReachEachOtherAndTheirGateway(t *testing.T) {
 	}
 }
 
-func TestErrorsComeBackToThePod(t *testing.T) {
+func TestPodReceivesICMPErrors(t *testing.T) {
 	l := newLab(t)
 	a := l.pod()
 	b := l.pod(func(p *pod, _ *port.TapConfig) { p.mtu = 1300 })
@@ -46,14 +46,14 @@ func TestErrorsComeBackToThePod(t *testing.T) {
 		code int
 		from netip.Addr
 	}{
-		{"a TTL that runs out here is told of", ping{to: b.v4, ttl: 1}, ipv4.ICMPTypeTimeExceeded, 0, gateway4},
-		{"a hop limit that runs out here is told of", ping{to: b.v6, ttl: 1}, ipv6.ICMPTypeTimeExceeded, 0, own6},
+		{"TTL exceeded here", ping{to: b.v4, ttl: 1}, ipv4.ICMPTypeTimeExceeded, 0, gateway4},
+		{"hop limit exceeded here", ping{to: b.v6, ttl: 1}, ipv6.ICMPTypeTimeExceeded, 0, own6},
 		{"TTL 2 passes", ping{to: b.v4, ttl: 2}, ipv4.ICMPTypeEchoReply, 0, b.v4},
-		{"no route is told of", ping{to: nowhere4}, ipv4.ICMPTypeDestinationUnreachable, 0, gateway4},
+		{"no route", ping{to: nowhere4}, ipv4.ICMPTypeDestinationUnreachable, 0, gateway4},
 		{"no route is told of in IPv6", ping{to: nowhere6}, ipv6.ICMPTypeDestinationUnreachable, 0, own6},
-		{"too big for the way out is told of", ping{to: b.v4, size: 1400}, ipv4.ICMPTypeDestinationUnreachable, 4, gateway4},
+		{"larger than the MTU with DF", ping{to: b.v4, size: 1400}, ipv4.ICMPTypeDestinationUnreachable, 4, gateway4},
 		{"too big for the way out is told of in IPv6", ping{to: b.v6, size: 1400}, ipv6.ICMPTypePacketTooBig, 0, own6},
-		{"what just fits passes", ping{to: b.v4, size: 1300 - 28}, ipv4.ICMPTypeEchoReply, 0, b.v4},
+		{"exactly the MTU", ping{to: b.v4, size: 1300 - 28}, ipv4.ICMPTypeEchoReply, 0, b.v4},
 	} {
 		t.Run(c.rule, func(t *testing.T) {
 			m, from, err := a.ping(t, c.ping)
@@ -83,13 +83,13 @@ func TestUnknownNeighbourIsResolved(t *testing.T) {
 		}
 	}
 	l.engine.Publish()
-	a.wantReply(t, ping{to: b.v6}) // a worker that was in the midst of a round has begun another with what is new
+	a.wantReply(t, ping{to: b.v6}) // a worker that was in a round has started another one with the new configuration
 	a.wantReply(t, ping{to: b.v4})
 	requests := slices.DeleteFunc(l.engine.Trace(a.index, 64), func(line string) bool {
 		return !strings.Contains(line, "10.1.1.1 > 10.1.1.2 ttl 64, icmp type 8")
 	})
 	if len(requests) != 2 || !strings.Contains(requests[0], "slow path") || !strings.HasSuffix(requests[1], "sent on interface 2") {
-		t.Errorf("the first is to go the slow way, and the second not: %q", requests)
+		t.Errorf("want the slow path for the first frame only: %q", requests)
 	}
 }
 
@@ -110,7 +110,7 @@ func TestSilentNeighbourIsUnreachable(t *testing.T) {
 	}
 }
 
-func TestTapThatIsTakenAwayComesBack(t *testing.T) {
+func TestDeletedTapIsReopened(t *testing.T) {
 	l := newLab(t)
 	a, b := l.pod(), l.pod()
 	netnstest.Do(t, b.namespace, func() {
@@ -133,10 +133,10 @@ func TestTapThatIsTakenAwayComesBack(t *testing.T) {
 	a.wantReply(t, ping{to: b.v4})
 }
 
-func TestClosedPortLetsItsNamespaceGo(t *testing.T) {
+func TestClosedPortReleasesItsNamespace(t *testing.T) {
 	l := newLab(t)
 	a, b := l.pod(), l.pod()
-	// A veth pair dies with the namespace of its one end.
+	// A veth pair is deleted with the namespace of either end.
 	there, err := os.Open(b.namespace)
 	if err != nil {
 		t.Fatal(err)
@@ -159,15 +159,15 @@ func TestClosedPortLetsItsNamespaceGo(t *testing.T) {
 	}
 	_, err = l.engine.OpenTap(b.index, port.TapConfig{Namespace: b.namespace, Name: "eth0"})
 	if !errors.Is(err, port.ErrNamespaceGone) {
-		t.Errorf("open in a namespace that is gone: %v", err)
+		t.Errorf("open in a deleted namespace: %v", err)
 	}
 	a.wantReply(t, ping{to: gateway4})
 }
 
-func TestTapNameInUseIsRefusedAndLeavesNothing(t *testing.T) {
+func TestTapNameInUseIsRejected(t *testing.T) {
 	l := newLab(t)
 	a := l.pod()
-	before := settled(t)
+	before := steadyResources(t)
 	_, err := l.engine.OpenTap(9, port.TapConfig{Namespace: a.namespace, Name: "eth0"})
 	if !errors.Is(err, port.ErrNameInUse) {
 		t.Errorf("second eth0: %v", err)
@@ -175,11 +175,11 @@ func TestTapNameInUseIsRefusedAndLeavesNothing(t *testing.T) {
 	if _, err := l.engine.OpenTap(a.index, port.TapConfig{Namespace: a.namespace, Name: "eth1"}); !errors.Is(err, forward.ErrPortExists) {
 		t.Errorf("second port of an interface: %v", err)
 	}
-	before.wantNoMore(t)
+	before.wantReleased(t)
 	a.wantReply(t, ping{to: gateway4})
 }
 
-func TestPodIsShownInTheTrace(t *testing.T) {
+func TestTraceShowsPodTraffic(t *testing.T) {
 	l := newLab(t)
 	a, b := l.pod(), l.pod()
 	a.wantReply(t, ping{to: b.v4})
@@ -202,7 +202,7 @@ func TestIdleEngineSleeps(t *testing.T) {
 	l := newLab(t)
 	a, b := l.pod(), l.pod()
 	a.wantReply(t, ping{to: b.v4})
-	// A tap that is down is no reason to stay awake.
+	// A tap that is down does not keep the worker awake.
 	if _, err := l.engine.OpenTap(20, port.TapConfig{Namespace: a.namespace, Name: "down"}); err != nil {
 		t.Fatal(err)
 	}
@@ -211,7 +211,7 @@ func TestIdleEngineSleeps(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, _, err := answer(b.listenICMP(t, true), ping{to: b.v4, wait: time.Second}); err == nil {
-		t.Fatal("something came in a second of silence")
+		t.Fatal("received a frame while idle")
 	}
 	if err := unix.Getrusage(unix.RUSAGE_SELF, &after); err != nil {
 		t.Fatal(err)

@@ -19,19 +19,20 @@ const (
 	testVNI     = 0x123456
 )
 
-// tunnelEnds are the ends of the tests' tunnel, by family.
+// tunnelEnds are the addresses of the test's tunnel, by family.
 var tunnelEnds = map[Family][2]netip.Addr{
 	IP4: {netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2")},
 	IP6: {netip.MustParseAddr("2001:db8::1"), netip.MustParseAddr("2001:db8::2")},
 }
 
-// tunnelTo is a tunnel of the tests' VNI between standard ports.
+// tunnelTo is a tunnel with the test's VNI and standard ports.
 func tunnelTo(f Family) *Tunnel {
 	ends := tunnelEnds[f]
 	return &Tunnel{Source: netip.AddrPortFrom(ends[0], 4789), Destination: netip.AddrPortFrom(ends[1], 4789), VNI: testVNI}
 }
 
-// newTunnelSegment has interface 1 and a tunnel in a bridge domain; envelopes go by interface 2, whose neighbour is the other end.
+// newTunnelSegment has interface 1 and a tunnel in a bridge domain; tunnel packets leave by interface 2, with the other end as
+// its neighbour.
 func newTunnelSegment(tb testing.TB, f Family) *segment {
 	tb.Helper()
 	s := newSegment(tb)
@@ -60,8 +61,8 @@ func must(tb testing.TB, err error) {
 	}
 }
 
-// returned is a sent envelope as the other end would send it back.
-func returned(raw []byte) []byte {
+// reflected is a sent tunnel packet as the other end would return it.
+func reflected(raw []byte) []byte {
 	raw = slices.Clone(raw)
 	frame.Ethernet(raw).Rewrite(portMAC, podMAC)
 	if p := raw[frame.EthernetLen:]; p[0]>>4 == 4 {
@@ -78,7 +79,7 @@ func swap(a, b []byte) {
 	copy(b, was)
 }
 
-// vxlanOf is where the VXLAN header of a family's envelope begins.
+// vxlanOf is the offset of the VXLAN header in a family.
 func vxlanOf(f Family) int {
 	if f == IP4 {
 		return frame.EthernetLen + frame.IPv4Len + frame.UDPLen
@@ -86,7 +87,7 @@ func vxlanOf(f Family) int {
 	return frame.EthernetLen + frame.IPv6Len + frame.UDPLen
 }
 
-func TestAnEnvelopeIsAsRFC7348AndVPPHaveIt(t *testing.T) {
+func TestTunnelPacketsFollowRFC7348AndVPP(t *testing.T) {
 	for f, ends := range tunnelEnds {
 		t.Run(fmt.Sprint("IPv", f), func(t *testing.T) {
 			s := newTunnelSegment(t, f)
@@ -106,7 +107,7 @@ func TestAnEnvelopeIsAsRFC7348AndVPPHaveIt(t *testing.T) {
 			if v == nil || v.VNI != testVNI || !v.ValidIDFlag || v.GBPExtension || !bytes.Equal(v.LayerPayload(), inner) {
 				t.Fatalf("VXLAN %+v", v)
 			}
-			back := returned(seen[0].raw)
+			back := reflected(seen[0].raw)
 			if seen = s.receive(uplinkIndex, back, frame.Virtio{}); len(seen) != 1 || seen[0].on != 1 || !bytes.Equal(seen[0].raw, inner) {
 				t.Fatalf("%+v, drops %v", seen, s.engine.Drops())
 			}
@@ -117,7 +118,7 @@ func TestAnEnvelopeIsAsRFC7348AndVPPHaveIt(t *testing.T) {
 	}
 }
 
-// wantChecksum looks at the UDP checksum, which an envelope has over IPv6 only.
+// wantChecksum checks the UDP checksum, which tunnel packets have over IPv6 only.
 func wantChecksum(t *testing.T, f Family, d delivery) {
 	t.Helper()
 	udp := d.raw[vxlanOf(f)-frame.UDPLen:]
@@ -151,7 +152,7 @@ func wantOuter(t *testing.T, p gopacket.Packet, ends [2]netip.Addr) {
 	}
 }
 
-func TestFlowsHavePortsAndEnvelopesNumbersOfTheirOwn(t *testing.T) {
+func TestTunnelSourcePortsAndIdentificationsVary(t *testing.T) {
 	s := newTunnelSegment(t, IP4)
 	ports, numbers := map[string]bool{}, map[string]bool{}
 	for n := range 64 {
@@ -165,7 +166,7 @@ func TestFlowsHavePortsAndEnvelopesNumbersOfTheirOwn(t *testing.T) {
 	}
 }
 
-func TestASegmentedFrameGoesAsEnvelopesOfItsSegments(t *testing.T) {
+func TestTunnelSegmentsGSOFrames(t *testing.T) {
 	s := newTunnelSegment(t, IP4)
 	raw := udp4("10.2.7.7", 3000)
 	copy(raw, host(9).HardwareAddr())
@@ -181,24 +182,24 @@ func TestASegmentedFrameGoesAsEnvelopesOfItsSegments(t *testing.T) {
 			t.Errorf("a segment of %d bytes", len(udp))
 		}
 	}
-	// They come back as one frame where the link segments itself.
+	// They return as one frame if the link supports GRO.
 	at := vxlanOf(IP4)
-	whole := returned(seen[0].raw)
+	whole := reflected(seen[0].raw)
 	for _, d := range seen[1:] {
 		whole = append(whole, d.raw[at:]...)
 	}
 	n := len(whole) - 34
 	whole[16], whole[17], whole[38], whole[39] = byte((n+20)>>8), byte(n+20), byte(n>>8), byte(n)
-	reseal(whole)
+	fixIPv4Checksum(whole)
 	size := uint16(len(seen[0].raw) - at)
 	back := s.receive(uplinkIndex, whole, frame.Virtio{Flags: 1, GSOType: frame.GSOUDP, HeaderLen: 42, GSOSize: size, ChecksumStart: 34, ChecksumOffset: 6})
 	if len(back) != 3 || !bytes.Equal(back[2].raw, seen[2].raw[at+8:]) {
-		t.Errorf("%d came out, drops %v", len(back), s.engine.Drops())
+		t.Errorf("%d decapsulated, drops %v", len(back), s.engine.Drops())
 	}
 }
 
-// What a vxlan device of the kernel's sends through a veth may have the inner packet's work undone.
-func TestTheInnerPacketsUnfinishedWorkStaysItsOwn(t *testing.T) {
+// A vxlan device of the kernel may send packets through a veth with a partial inner checksum.
+func TestDecapsulationKeepsInnerOffloads(t *testing.T) {
 	s := newTunnelSegment(t, IP6)
 	out := s.receive(1, between(host(1), host(9)), frame.Virtio{})[0].raw
 	at := uint16(vxlanOf(IP6) + 8)
@@ -206,20 +207,20 @@ func TestTheInnerPacketsUnfinishedWorkStaysItsOwn(t *testing.T) {
 	raw := append(slices.Clone(out[:at]), inner...)
 	n := len(raw) - 54
 	raw[18], raw[19], raw[58], raw[59] = byte(n>>8), byte(n), byte(n>>8), byte(n)
-	back := s.receive(uplinkIndex, returned(raw), frame.Virtio{Flags: 1, ChecksumStart: at + 34, ChecksumOffset: 6})
+	back := s.receive(uplinkIndex, reflected(raw), frame.Virtio{Flags: 1, ChecksumStart: at + 34, ChecksumOffset: 6})
 	want := frame.Virtio{Flags: 1, ChecksumStart: 34, ChecksumOffset: 6}
 	if len(back) != 1 || back[0].virtio != want || !bytes.Equal(back[0].raw, inner) {
 		t.Fatalf("%+v, drops %v", back, s.engine.Drops())
 	}
-	if back = s.receive(uplinkIndex, returned(raw), frame.Virtio{Flags: 1, ChecksumStart: at + 20, ChecksumOffset: 6}); len(back) != 0 {
-		t.Error("a checksum over the inner addresses was let in")
+	if back = s.receive(uplinkIndex, reflected(raw), frame.Virtio{Flags: 1, ChecksumStart: at + 20, ChecksumOffset: 6}); len(back) != 0 {
+		t.Error("checksum over the inner addresses was accepted")
 	}
 }
 
-func TestWhatIsNoTunnelsIsCountedByReason(t *testing.T) {
+func TestInvalidTunnelPacketsAreCountedByReason(t *testing.T) {
 	envelope := func(change func(raw []byte)) func(*segment) {
 		return func(s *segment) {
-			raw := returned(s.receive(1, between(host(1), host(9)), frame.Virtio{})[0].raw)
+			raw := reflected(s.receive(1, between(host(1), host(9)), frame.Virtio{})[0].raw)
 			change(raw)
 			s.receive(uplinkIndex, raw, frame.Virtio{})
 		}
@@ -230,20 +231,20 @@ func TestWhatIsNoTunnelsIsCountedByReason(t *testing.T) {
 		do           func(*segment)
 	}{
 		{"another VNI", "vxlan4-input/no such tunnel packets", envelope(func(b []byte) { b[at+6]++ })},
-		{"another sender", "vxlan4-input/no such tunnel packets", envelope(func(b []byte) { b[29]++; reseal(b) })},
+		{"another sender", "vxlan4-input/no such tunnel packets", envelope(func(b []byte) { b[29]++; fixIPv4Checksum(b) })},
 		{"no I flag", "vxlan4-input/packets with bad flags field in vxlan header", envelope(func(b []byte) { b[at] = 0 })},
 		{"another flag", "vxlan4-input/packets with bad flags field in vxlan header", envelope(func(b []byte) { b[at] |= 1 })},
-		{"no whole header", "vxlan4-input/packets with bad flags field in vxlan header", envelope(func(b []byte) { b[39] = 8 + 7 })},
+		{"truncated header", "vxlan4-input/packets with bad flags field in vxlan header", envelope(func(b []byte) { b[39] = 8 + 7 })},
 		{"a wrong checksum", "ip4-local/udp_checksum", envelope(func(b []byte) { b[40] = 1 })},
-		{"no whole frame", "ethernet-input/frame too short", envelope(func(b []byte) { b[38], b[39] = 0, 8+8+13 })},
+		{"truncated frame", "ethernet-input/frame too short", envelope(func(b []byte) { b[38], b[39] = 0, 8+8+13 })},
 		{"a tunnel that is down", "ethernet-input/subinterface down", func(s *segment) {
-			raw := returned(s.receive(1, between(host(1), host(9)), frame.Virtio{})[0].raw)
+			raw := reflected(s.receive(1, between(host(1), host(9)), frame.Virtio{})[0].raw)
 			s.set(tunnelIndex, Interface{Tunnel: tunnelTo(IP4)})
 			s.engine.Publish()
 			s.receive(uplinkIndex, raw, frame.Virtio{})
 		}},
 		{"a tunnel outside of all bridge domains", "feature-bitmap-drop/L2 feature forwarding disabled", func(s *segment) {
-			raw := returned(s.receive(1, between(host(1), host(9)), frame.Virtio{})[0].raw)
+			raw := reflected(s.receive(1, between(host(1), host(9)), frame.Virtio{})[0].raw)
 			s.change(plain(1, 1))
 			s.receive(uplinkIndex, raw, frame.Virtio{})
 		}},
@@ -255,7 +256,7 @@ func TestWhatIsNoTunnelsIsCountedByReason(t *testing.T) {
 			s.engine.Publish()
 			s.receive(1, between(host(1), host(9)), frame.Virtio{})
 		}},
-		{"a way into the tunnel itself", "vxlan4-encap/tunnel in a tunnel", intoItself},
+		{"a route into the tunnel itself", "vxlan4-encap/tunnel in a tunnel", routeTunnelIntoItself},
 	} {
 		t.Run(c.rule, func(t *testing.T) {
 			s := newTunnelSegment(t, IP4)
@@ -267,8 +268,8 @@ func TestWhatIsNoTunnelsIsCountedByReason(t *testing.T) {
 	}
 }
 
-// intoItself routes the tunnel's envelopes into the bridge domain that the tunnel is in.
-func intoItself(s *segment) {
+// routeTunnelIntoItself routes tunnel packets into the bridge domain of their tunnel.
+func routeTunnelIntoItself(s *segment) {
 	b := routed(1, 1)
 	b.Members = append(b.Members, BridgeMember{Interface: tunnelIndex, SplitHorizon: 1})
 	must(s.tb, s.engine.SetBridge(b))
@@ -278,7 +279,7 @@ func intoItself(s *segment) {
 	s.receive(1, between(host(1), host(9)), frame.Virtio{})
 }
 
-func TestLongEnvelopesAreFragmentedInIPv4AndDroppedInIPv6(t *testing.T) {
+func TestLongTunnelPacketsAreFragmentedInIPv4AndDroppedInIPv6(t *testing.T) {
 	long := append(between(host(1), host(9)), make([]byte, 1300)...)
 	for f, want := range map[Family]int{IP4: 2, IP6: 0} {
 		s := newTunnelSegment(t, f)
@@ -290,14 +291,14 @@ func TestLongEnvelopesAreFragmentedInIPv4AndDroppedInIPv6(t *testing.T) {
 	}
 }
 
-func TestTunnelsComeAndGoWithTheirInterfacesAndTables(t *testing.T) {
+func TestTunnelsFollowTheirInterfacesAndTables(t *testing.T) {
 	s := newTunnelSegment(t, IP4)
 	elsewhere := tunnelTo(IP4)
 	elsewhere.Table = 7
 	s.set(tunnelIndex, Interface{Up: true, MTU: 1400, Tunnel: elsewhere})
 	s.engine.Publish()
 	if got := s.receive(1, between(host(1), host(9)), frame.Virtio{}); len(got) != 0 {
-		t.Error("sent by a table that is not there")
+		t.Error("sent by a missing table")
 	}
 	k := TableKey{Family: IP4, ID: 7}
 	s.engine.AddTable(k)
@@ -307,15 +308,15 @@ func TestTunnelsComeAndGoWithTheirInterfacesAndTables(t *testing.T) {
 	if len(sent) != 1 {
 		t.Fatalf("%d sent by the table, drops %v", len(sent), s.engine.Drops())
 	}
-	s.receive(uplinkIndex, returned(sent[0].raw), frame.Virtio{})
+	s.receive(uplinkIndex, reflected(sent[0].raw), frame.Virtio{})
 	if s.engine.Drops()["vxlan4-input/no such tunnel packets"] != 1 {
-		t.Errorf("an envelope from another table was taken: %v", s.engine.Drops())
+		t.Errorf("accepted a packet from another table: %v", s.engine.Drops())
 	}
-	s.served(func() { s.engine.DelBridge(1) })
+	s.serve(func() { s.engine.DelBridge(1) })
 	s.engine.DelInterface(tunnelIndex)
 	s.engine.Publish()
 	if left := s.engine.live.Load().tunnels; len(left.byKey) != 0 || len(left.ports) != 0 || len(left.portUsers) != 0 {
-		t.Errorf("left behind: %+v", left)
+		t.Errorf("tunnels after deletion: %+v", left)
 	}
 }
 
@@ -323,7 +324,7 @@ func TestTunnelsAllocateNothing(t *testing.T) {
 	for f := range tunnelEnds {
 		s := newTunnelSegment(t, f)
 		raw := between(host(1), host(9))
-		back := returned(s.receive(1, raw, frame.Virtio{})[0].raw)
+		back := reflected(s.receive(1, raw, frame.Virtio{})[0].raw)
 		for _, p := range s.ports {
 			p.show = nil
 		}
@@ -341,8 +342,8 @@ func TestTunnelsAllocateNothing(t *testing.T) {
 	}
 }
 
-// FuzzEnvelope lets anything come to a tunnel's port. What comes out is a whole frame of what went in, and no buffer is lost.
-func FuzzEnvelope(f *testing.F) {
+// FuzzTunnelPacket sends random packets to a tunnel's port. Inner frames come out complete, and no buffer is lost.
+func FuzzTunnelPacket(f *testing.F) {
 	good := append([]byte{8, 0, 0, 0, 0x12, 0x34, 0x56, 0}, between(host(1), host(9))...)
 	f.Add(good, uint8(0), uint16(0), uint16(0), uint16(0))
 	f.Add(slices.Concat(good, good, good), uint8(frame.GSOUDP), uint16(34), uint16(6), uint16(len(good)))
@@ -357,19 +358,19 @@ func FuzzEnvelope(f *testing.F) {
 		if gso != 0 || offset != 0 {
 			v.Flags = frame.VirtioNeedsChecksum
 		}
-		for _, d := range s.receive(uplinkIndex, envelopeOf(payload), v) {
+		for _, d := range s.receive(uplinkIndex, tunnelPacket(payload), v) {
 			if d.on == 1 && gso == 0 && !bytes.Contains(payload, d.raw) || len(d.raw) < frame.EthernetLen || !d.virtio.Fits(len(d.raw)) {
 				t.Errorf("on %d: %x %+v", d.on, d.raw, d.virtio)
 			}
 		}
 		if s.worker.decapsulating || s.worker.encapsulating {
-			t.Error("the worker believes that it is in a tunnel")
+			t.Error("the worker is still in a tunnel")
 		}
 	})
 }
 
-// envelopeOf is a packet from the other end to the tunnel's port.
-func envelopeOf(payload []byte) []byte {
+// tunnelPacket is a packet from the other end to the tunnel's port.
+func tunnelPacket(payload []byte) []byte {
 	raw := make([]byte, frame.EthernetLen+frame.IPv4Len+frame.UDPLen, 64<<10)
 	frame.PutEthernet(raw, portMAC, podMAC, frame.TypeIPv4)
 	frame.PutIPv4(raw[14:], frame.IPFields{TTL: 9, Protocol: frame.ProtocolUDP, Source: tunnelEnds[IP4][1], Destination: tunnelEnds[IP4][0],

@@ -7,8 +7,8 @@ import (
 	"github.com/weftnet/weft/vswitch/frame"
 )
 
-// newTurns makes a bridge domain of interfaces 1 to 6 with one host behind each. The clock moves by the cost of each frame that is sent
-// on an interface.
+// newTurns is a bridge domain of interfaces 1 to 6 with one host behind each. The clock advances by the cost of each transmitted
+// frame.
 func newTurns(t *testing.T, costs map[uint32]time.Duration) *segment {
 	t.Helper()
 	s := newSegment(t, plain(1, 1, 2, 3, 4, 5, 6))
@@ -28,7 +28,7 @@ func (s *segment) send(from, to uint32, frames int) {
 
 const endless = 1 << 40
 
-func TestBusyQueuesGetTheSameTimeWhateverTheirFramesCost(t *testing.T) {
+func TestBusyQueuesGetTheSameTime(t *testing.T) {
 	const cheap, dear = time.Microsecond, 20 * time.Microsecond
 	s := newTurns(t, map[uint32]time.Duration{2: cheap, 4: dear})
 	s.send(1, 2, endless)
@@ -42,8 +42,8 @@ func TestBusyQueuesGetTheSameTimeWhateverTheirFramesCost(t *testing.T) {
 	}
 }
 
-// A frame that arrives during a round waits for its end, which is one turn of each busy queue.
-func TestAQuietQueueIsServedBeforeTheBusyOnesInTheNextRound(t *testing.T) {
+// A frame that arrives during a round waits for its end: one turn of each busy queue.
+func TestIdleQueueIsServedFirstInTheNextRound(t *testing.T) {
 	for name, cost := range map[string]time.Duration{
 		"dropped at once": 0, "a tap's frames": 3 * time.Microsecond, "flooded frames": 200 * time.Microsecond,
 	} {
@@ -54,7 +54,7 @@ func TestAQuietQueueIsServedBeforeTheBusyOnesInTheNextRound(t *testing.T) {
 			for range 1000 {
 				s.worker.round()
 			}
-			var before int // frames that were served since it came
+			var before int // frames that were served since it arrived
 			for range 100 {
 				frames, served := s.ports[2].sent, false
 				s.ports[4].show = func([]byte, frame.Virtio) { before, served = s.ports[2].sent-frames, true }
@@ -62,7 +62,7 @@ func TestAQuietQueueIsServedBeforeTheBusyOnesInTheNextRound(t *testing.T) {
 				for !served {
 					s.worker.round()
 				}
-				// With frames that cost nothing the poller is asked every pollEvery rounds only.
+				// With free frames the worker checks epoll only every pollEvery rounds.
 				most := 0
 				if cost == 0 {
 					most = pollEvery * 2 * frame.VectorSize
@@ -76,7 +76,7 @@ func TestAQuietQueueIsServedBeforeTheBusyOnesInTheNextRound(t *testing.T) {
 	}
 }
 
-func TestTheBurstShrinksAtOnceWhenFramesBecomeMoreExpensive(t *testing.T) {
+func TestBurstShrinksAtOnceForExpensiveFrames(t *testing.T) {
 	costs := map[uint32]time.Duration{2: 100 * time.Nanosecond}
 	s := newTurns(t, costs)
 	s.send(1, 2, endless)

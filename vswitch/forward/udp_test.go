@@ -8,7 +8,7 @@ import (
 	"github.com/weftnet/weft/internal/netnstest"
 )
 
-// sendFrom sends a datagram from an address of the pod's.
+// sendFrom sends a datagram from an address of the pod.
 func (p *pod) sendFrom(t *testing.T, from, to netip.Addr) {
 	t.Helper()
 	netnstest.Do(t, p.namespace, func() {

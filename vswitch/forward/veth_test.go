@@ -15,16 +15,16 @@ import (
 	"github.com/weftnet/weft/vswitch/port"
 )
 
-// cable is how a pod's veth pair is made and attached.
+// cable configures a pod's veth pair and its AF_PACKET port.
 type cable struct {
-	mtu        int  // of both ends; 0: 1500
-	noOffload  bool // neither end leaves anything to others
-	onlyWhole  bool // the port takes finished frames only
-	longWay    bool // frames pass the queueing discipline
-	plainInPod bool // the pod's end leaves nothing to others, the other one does
+	mtu          int  // of both ends; 0: 1500
+	noOffload    bool // both ends have no offloads
+	noTxOffload  bool // the port has no transmit offloads
+	qdisc        bool // frames pass the queueing discipline
+	noPodOffload bool // only the pod's end has no offloads
 }
 
-// vethPod adds a pod whose interface is one end of a veth pair; the other end is in the dataplane's namespace.
+// vethPod adds a pod with one end of a veth pair; the other end is in the dataplane's namespace.
 func (l *lab) vethPod(c cable) *pod {
 	l.t.Helper()
 	n := len(l.pods) + 1
@@ -33,22 +33,22 @@ func (l *lab) vethPod(c cable) *pod {
 		v4: netip.AddrFrom4([4]byte{10, 1, 1, byte(n)}), v6: netip.MustParseAddr(fmt.Sprintf("fd00::%d", n)),
 	}
 	p.info = port.TapInfo{Name: "eth0", HostMAC: frame.MAC{2, 0, 0, 0, 1, byte(n)}}
-	l.plug(p, c)
+	l.addVethPair(p, c)
 	_, err := l.engine.OpenAFPacket(p.index, port.AFPacketConfig{
-		Name: p.hostEnd(), Offload: !c.onlyWhole, QdiscBypass: !c.longWay, SetUp: true,
+		Name: p.hostEnd(), Offload: !c.noTxOffload, QdiscBypass: !c.qdisc, SetUp: true,
 	})
 	if err != nil {
 		l.t.Fatal(err)
 	}
 	l.pods = append(l.pods, p)
-	l.wire(p)
+	l.configure(p)
 	return p
 }
 
 func (p *pod) hostEnd() string { return fmt.Sprintf("weft%d", p.index) }
 
-// plug makes the pair, and gives the pod's end its addresses.
-func (l *lab) plug(p *pod, c cable) {
+// addVethPair creates the pair, and adds the addresses of the pod's end.
+func (l *lab) addVethPair(p *pod, c cable) {
 	t := l.t
 	t.Helper()
 	there, err := os.Open(p.namespace)
@@ -77,7 +77,7 @@ func (l *lab) plug(p *pod, c cable) {
 			t.Fatal(err)
 		}
 		p.info.Ifindex = link.Attrs().Index
-		if c.noOffload || c.plainInPod {
+		if c.noOffload || c.noPodOffload {
 			offloadsOff(t, p.info.Name)
 		}
 		for _, a := range []netip.Addr{p.v4, p.v6} {

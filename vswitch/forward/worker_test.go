@@ -27,32 +27,32 @@ func TestWorkerAllocatesNothing(t *testing.T) {
 	}
 }
 
-// change makes a wrong packet of a right one.
+// change returns a modified copy of a packet.
 func change(raw []byte, f func(b []byte)) []byte {
 	f(raw)
 	return raw
 }
 
-// reseal gives a changed IPv4 header its checksum.
-func reseal(b []byte) {
+// fixIPv4Checksum updates the checksum of a changed IPv4 header.
+func fixIPv4Checksum(b []byte) {
 	h := b[frame.EthernetLen : frame.EthernetLen+frame.IPv4Len]
 	h[10], h[11] = 0, 0
 	c := frame.Checksum(h)
 	h[10], h[11] = byte(c>>8), byte(c)
 }
 
-// unforwarded is a frame, and the reason it is dropped for.
-type unforwarded struct {
+// dropCase is a frame, and the reason for its drop.
+type dropCase struct {
 	reason string
 	raw    []byte
 	virtio frame.Virtio
 }
 
-func TestWhatIsNotForwardedIsCountedByReason(t *testing.T) {
+func TestDropsAreCountedByReason(t *testing.T) {
 	for _, c := range slices.Concat(bad4(), bad6(), deadEnds()) {
 		t.Run(c.reason, func(t *testing.T) {
 			b := newBench(t)
-			b.wireEnds(t)
+			b.addFailingRoutes(t)
 			b.run(c.raw, c.virtio, 1)
 			if n := b.engine.Drops()[c.reason]; n != 1 || b.out.sent != 0 {
 				t.Errorf("%d sent, counters %+v, drops %v", b.out.sent, b.engine.Counters(1), b.engine.Drops())
@@ -64,8 +64,8 @@ func TestWhatIsNotForwardedIsCountedByReason(t *testing.T) {
 	}
 }
 
-func bad4() []unforwarded {
-	return []unforwarded{
+func bad4() []dropCase {
+	return []dropCase{
 		{"ethernet-input/frame too short", make([]byte, 13), frame.Virtio{}},
 		{"ethernet-input/l3 mac mismatch", change(udp4("10.2.7.7", 18), func(b []byte) { b[5] = 77 }), frame.Virtio{}},
 		{"ethernet-input/l3 mac mismatch", change(udp6("fd02::7", 18), func(b []byte) { b[5] = 77 }), frame.Virtio{}},
@@ -75,15 +75,15 @@ func bad4() []unforwarded {
 		{"ip4-input/too_short", udp4("10.2.7.7", 18)[:30], frame.Virtio{}},
 		{"ip4-input/bad_length", udp4("10.2.7.7", 18)[:50], frame.Virtio{}},
 		{"ip4-input/bad_checksum", change(udp4("10.2.7.7", 18), func(b []byte) { b[24]++ }), frame.Virtio{}},
-		{"ip4-input/source address invalid", change(udp4("10.2.7.7", 18), func(b []byte) { b[26] = 127; reseal(b) }), frame.Virtio{}},
-		{"ip4-input/source address invalid", change(udp4("10.2.7.7", 18), func(b []byte) { b[26] = 224; reseal(b) }), frame.Virtio{}},
-		{"ip4-local/spoofed_local_packets", change(udp4("10.2.7.7", 18), func(b []byte) { b[27] = 1; reseal(b) }), frame.Virtio{}},
+		{"ip4-input/source address invalid", change(udp4("10.2.7.7", 18), func(b []byte) { b[26] = 127; fixIPv4Checksum(b) }), frame.Virtio{}},
+		{"ip4-input/source address invalid", change(udp4("10.2.7.7", 18), func(b []byte) { b[26] = 224; fixIPv4Checksum(b) }), frame.Virtio{}},
+		{"ip4-local/spoofed_local_packets", change(udp4("10.2.7.7", 18), func(b []byte) { b[27] = 1; fixIPv4Checksum(b) }), frame.Virtio{}},
 		{"ip4-input/multicast or broadcast not forwarded", udp4("224.0.0.5", 18), frame.Virtio{}},
 		{"ip4-input/multicast or broadcast not forwarded", udp4("255.255.255.255", 18), frame.Virtio{}},
-		{"ip4-input/time_expired", change(udp4("10.2.7.7", 18), func(b []byte) { b[22] = 1; reseal(b) }), frame.Virtio{}},
-		{"ip4-input/time_expired", change(udp4("10.2.7.7", 18), func(b []byte) { b[22] = 0; reseal(b) }), frame.Virtio{}},
+		{"ip4-input/time_expired", change(udp4("10.2.7.7", 18), func(b []byte) { b[22] = 1; fixIPv4Checksum(b) }), frame.Virtio{}},
+		{"ip4-input/time_expired", change(udp4("10.2.7.7", 18), func(b []byte) { b[22] = 0; fixIPv4Checksum(b) }), frame.Virtio{}},
 		{"ethernet-input/no error", udp4("10.77.0.1", 18), frame.Virtio{}},
-		{"ip4-input/mtu_exceeded", change(udp4("10.2.7.7", 1500), func(b []byte) { b[20] = 0x40; reseal(b) }), frame.Virtio{}},
+		{"ip4-input/mtu_exceeded", change(udp4("10.2.7.7", 1500), func(b []byte) { b[20] = 0x40; fixIPv4Checksum(b) }), frame.Virtio{}},
 		{"ip4-frag/cant_fragment_header", udp4("10.2.7.7", 3000),
 			frame.Virtio{Flags: 1, GSOType: frame.GSOUDP, GSOSize: 1490, ChecksumStart: 34, ChecksumOffset: 6}},
 		{"virtio-input/bad virtio header", udp4("10.2.7.7", 18), frame.Virtio{Flags: frame.VirtioNeedsChecksum, ChecksumStart: 60}},
@@ -93,8 +93,8 @@ func bad4() []unforwarded {
 	}
 }
 
-func bad6() []unforwarded {
-	return []unforwarded{
+func bad6() []dropCase {
+	return []dropCase{
 		{"ip6-input/too_short", udp6("fd02::7", 18)[:50], frame.Virtio{}},
 		{"ip6-input/bad_length", udp6("fd02::7", 18)[:70], frame.Virtio{}},
 		{"ip6-input/version", change(udp6("fd02::7", 18), func(b []byte) { b[14] = 0x40 }), frame.Virtio{}},
@@ -111,8 +111,8 @@ func bad6() []unforwarded {
 	}
 }
 
-func deadEnds() []unforwarded {
-	return []unforwarded{
+func deadEnds() []dropCase {
+	return []dropCase{
 		{"ethernet-input/no error", udp4("10.66.1.1", 18), frame.Virtio{}},
 		{"ethernet-input/no error", udp4("10.66.1.2", 18), frame.Virtio{}},
 		{"ethernet-input/no error", udp4("10.66.1.3", 18), frame.Virtio{}},
@@ -122,8 +122,8 @@ func deadEnds() []unforwarded {
 	}
 }
 
-// wireEnds sets up routes that lead nowhere, each in its own way.
-func (b *bench) wireEnds(t *testing.T) {
+// addFailingRoutes adds routes that do not forward, for different reasons.
+func (b *bench) addFailingRoutes(t *testing.T) {
 	t.Helper()
 	b.route(t, "10.66.1.1/32", Route{Action: Drop})
 	b.route(t, "10.66.1.2/32", Route{Action: Unreachable})
@@ -140,14 +140,14 @@ func (b *bench) wireEnds(t *testing.T) {
 	b.engine.Publish()
 }
 
-func TestGSOFrameIsJudgedByItsSegments(t *testing.T) {
+func TestGSOFrameIsForwardedByItsSegmentSize(t *testing.T) {
 	for _, c := range []struct {
 		rule string
 		size uint16
 		sent int
 	}{
-		{"segments that fit pass whole", 1500 - frame.IPv4Len - frame.UDPLen, 1},
-		{"segments that do not fit are refused", 1500 - frame.IPv4Len - frame.UDPLen + 1, 0},
+		{"segments fit the MTU", 1500 - frame.IPv4Len - frame.UDPLen, 1},
+		{"segments exceed the MTU", 1500 - frame.IPv4Len - frame.UDPLen + 1, 0},
 	} {
 		t.Run(c.rule, func(t *testing.T) {
 			b := newBench(t)
@@ -168,7 +168,7 @@ func TestGSOFrameIsJudgedByItsSegments(t *testing.T) {
 	}
 }
 
-func TestRoutesLeadThroughTables(t *testing.T) {
+func TestRoutesResolveThroughTables(t *testing.T) {
 	b := newBench(t)
 	blue := TableKey{IP4, 9}
 	if err := b.engine.SetRoute(blue, netip.MustParsePrefix("0.0.0.0/0"), Route{}); !errors.Is(err, ErrNoTable) {
@@ -193,7 +193,7 @@ func TestRoutesLeadThroughTables(t *testing.T) {
 	b.engine.Publish()
 	b.run(udp4("10.50.1.1", 18), frame.Virtio{}, 1)
 	if b.out.sent != 1 || b.engine.Drops()["ethernet-input/no error"] != 2 {
-		t.Errorf("%d sent after the table went; drops %v", b.out.sent, b.engine.Drops())
+		t.Errorf("%d sent after DelTable; drops %v", b.out.sent, b.engine.Drops())
 	}
 }
 
@@ -221,7 +221,7 @@ func TestFlowsSpreadByWeight(t *testing.T) {
 	}
 }
 
-func TestStaticNeighbourIsNeverReplacedByADynamicOne(t *testing.T) {
+func TestDynamicNeighbourDoesNotReplaceAStaticOne(t *testing.T) {
 	b := newBench(t)
 	a := netip.MustParseAddr("10.2.0.1")
 	if err := b.engine.SetNeighbour(2, a, frame.MAC{6}, false); err != nil {

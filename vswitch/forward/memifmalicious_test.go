@@ -15,22 +15,22 @@ import (
 	"github.com/weftnet/weft/vswitch/forward"
 )
 
-// liar is a memif client of raw messages. It has one region with a ring in each direction, at 0 and at half.
-type liar struct {
+// maliciousClient is a memif client of raw messages. It has one region with a ring in each direction, at 0 and at half.
+type maliciousClient struct {
 	socket *net.UnixConn
 	random *rand.Rand
 	memory []byte
 	fds    []int
-	size   uint64 // that it tells; the memory may be shorter
+	size   uint64 // announced; the memory may be shorter
 }
 
 const (
-	liarRing = 64 // slots
-	liarHalf = 64 << 10
-	liarSize = 2 * liarHalf
+	maliciousRing = 64 // slots
+	liarHalf      = 64 << 10
+	liarSize      = 2 * liarHalf
 )
 
-func dialLiar(t *testing.T, path string, seed uint64) *liar {
+func dialLiar(t *testing.T, path string, seed uint64) *maliciousClient {
 	t.Helper()
 	socket, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: path, Net: "unixpacket"})
 	if err != nil {
@@ -39,11 +39,11 @@ func dialLiar(t *testing.T, path string, seed uint64) *liar {
 	if err := socket.SetDeadline(time.Now().Add(time.Minute)); err != nil {
 		t.Fatal(err)
 	}
-	return &liar{socket: socket, random: rand.New(rand.NewPCG(seed, 1)), size: liarSize}
+	return &maliciousClient{socket: socket, random: rand.New(rand.NewPCG(seed, 1)), size: liarSize}
 }
 
-// memfd makes the memory; unsealable memory can be cut later.
-func (l *liar) memfd(t *testing.T, unsealable bool) int {
+// memfd creates the memory; unsealable memory can be truncated later.
+func (l *maliciousClient) memfd(t *testing.T, unsealable bool) int {
 	t.Helper()
 	flags := unix.MFD_CLOEXEC
 	if !unsealable {
@@ -66,8 +66,8 @@ func (l *liar) memfd(t *testing.T, unsealable bool) int {
 	return fd
 }
 
-// leave may be called again.
-func (l *liar) leave() {
+// close may be called again.
+func (l *maliciousClient) close() {
 	_ = l.socket.Close()
 	if l.memory != nil {
 		_ = unix.Munmap(l.memory)
@@ -79,7 +79,7 @@ func (l *liar) leave() {
 	l.fds = nil
 }
 
-func (l *liar) say(kind uint16, fd int, fill func(b []byte)) {
+func (l *maliciousClient) say(kind uint16, fd int, fill func(b []byte)) {
 	b := make([]byte, 128)
 	binary.LittleEndian.PutUint16(b, kind)
 	fill(b)
@@ -90,8 +90,8 @@ func (l *liar) say(kind uint16, fd int, fill func(b []byte)) {
 	_, _, _ = l.socket.WriteMsgUnix(b, rights, nil)
 }
 
-// handshake says everything a client says; distort may change each message. It returns whether the server was convinced.
-func (l *liar) handshake(t *testing.T, fd int, distort func(step int, b []byte)) bool {
+// handshake sends all messages of a client; distort may change each one. It reports whether the server accepted.
+func (l *maliciousClient) handshake(t *testing.T, fd int, distort func(step int, b []byte)) bool {
 	t.Helper()
 	l.say(3, -1, func(b []byte) {
 		binary.LittleEndian.PutUint16(b[2:], 0x200)
@@ -120,7 +120,7 @@ func (l *liar) handshake(t *testing.T, fd int, distort func(step int, b []byte))
 	return l.convinced()
 }
 
-func (l *liar) convinced() bool {
+func (l *maliciousClient) convinced() bool {
 	b := make([]byte, 256)
 	for {
 		n, _, _, _, err := l.socket.ReadMsgUnix(b, nil)
@@ -136,9 +136,9 @@ func (l *liar) convinced() bool {
 	}
 }
 
-// scribble writes over descriptors what a liar or a dying program might, and announces some; over heads and tails only where
-// it may be found out at once.
-func (l *liar) scribble(alsoIndexes bool) {
+// scribble writes random descriptors, as a malicious or crashing client might, and announces some. It changes heads and tails
+// only where that is detected at once.
+func (l *maliciousClient) scribble(alsoIndexes bool) {
 	at := l.random.IntN(2) * liarHalf
 	head := l.memory[at+6:]
 	switch n := l.random.IntN(6); {
@@ -151,21 +151,21 @@ func (l *liar) scribble(alsoIndexes bool) {
 			binary.LittleEndian.PutUint16(head, binary.LittleEndian.Uint16(head)+uint16(l.random.IntN(8)))
 		}
 	default:
-		slot := l.memory[at+128+16*l.random.IntN(liarRing):]
+		slot := l.memory[at+128+16*l.random.IntN(maliciousRing):]
 		binary.LittleEndian.PutUint64(slot, l.random.Uint64()>>uint(l.random.IntN(64)))
 		binary.LittleEndian.PutUint64(slot[8:], l.random.Uint64()>>uint(l.random.IntN(64)))
 	}
 }
 
-// ring wakes the server, which need not look at memory that nobody rings for.
-func (l *liar) ring() {
+// ring interrupts the server, which need not poll idle memory.
+func (l *maliciousClient) ring() {
 	for _, fd := range l.fds[1:] { // after the memory
 		_, _ = unix.Write(fd, []byte{1, 0, 0, 0, 0, 0, 0, 0})
 	}
 }
 
-// drained waits for the server to have looked at everything.
-func (l *liar) drained(patience time.Duration) bool {
+// drained waits until the server has processed everything.
+func (l *maliciousClient) drained(patience time.Duration) bool {
 	for begin := time.Now(); time.Since(begin) < patience; runtime.Gosched() {
 		if binary.LittleEndian.Uint16(l.memory[64:]) == binary.LittleEndian.Uint16(l.memory[6:]) {
 			return true
@@ -174,10 +174,10 @@ func (l *liar) drained(patience time.Duration) bool {
 	return false
 }
 
-// lie is one client's life.
-func (l *liar) lie(t *testing.T) {
+// run is the session of one client.
+func (l *maliciousClient) run(t *testing.T) {
 	t.Helper()
-	defer l.leave()
+	defer l.close()
 	unsealable := l.random.IntN(2) == 0
 	fd := l.memfd(t, unsealable)
 	wrong := -1
@@ -202,8 +202,8 @@ func (l *liar) lie(t *testing.T) {
 	if l.random.IntN(2) == 0 {
 		l.drained(20 * time.Millisecond)
 	}
-	if l.random.IntN(2) == 0 && memoryMayGo && unix.Ftruncate(fd, 0) == nil {
-		// The pages are gone. Only who sealed them is safe, or who expects it; the server finds out when it looks.
+	if l.random.IntN(2) == 0 && canCutMemory && unix.Ftruncate(fd, 0) == nil {
+		// The pages are gone. Only a server that sealed them or expects that is safe; it detects the loss when it polls.
 		_ = l.socket.SetDeadline(time.Now().Add(100 * time.Millisecond))
 		_ = l.convinced()
 		return
@@ -213,8 +213,8 @@ func (l *liar) lie(t *testing.T) {
 	}
 }
 
-// Whatever a client says and writes, the others lose nothing, and nothing is left of it.
-func TestLyingClientsCostNobodyElse(t *testing.T) {
+// Whatever a client sends and writes, other clients lose nothing, and all resources are released.
+func TestMaliciousClientsDoNotDisturbOthers(t *testing.T) {
 	l := newMemifLab(t)
 	l.serve(3)
 	a, b := l.connect(1), l.connect(2)
@@ -222,39 +222,39 @@ func TestLyingClientsCostNobodyElse(t *testing.T) {
 	defer b.Release()
 	l.warmUp(t, a, b)
 	l.freed(t, 3)
-	before := settled(t)
+	before := steadyResources(t)
 	stop := l.stream(a, b, [2]byte{1, 2})
-	if memoryMayGo {
+	if canCutMemory {
 		l.cut(t)
 	}
-	// On a machine with much else to do it takes more of them until one is looked at in time.
+	// A loaded machine needs more sessions until one is detected in time.
 	lies := uint64(0)
-	found := foundOut{}
-	for ; lies < 150 || !found.ofAllKinds() && lies < 3000; lies++ {
-		dialLiar(t, l.socket, lies).lie(t)
-		found.listen(l)
+	found := detectedErrors{}
+	for ; lies < 150 || !found.complete() && lies < 3000; lies++ {
+		dialLiar(t, l.socket, lies).run(t)
+		found.collect(l)
 	}
 	if sent := stop(); sent == 0 {
 		t.Error("nothing was sent")
 	}
-	if t.Logf("%d lies, found out: %v; drops: %v", lies, found, l.engine.Drops()); !found.ofAllKinds() {
-		t.Error("not all kinds of lies were found out")
+	if t.Logf("%d sessions, detected: %v; drops: %v", lies, found, l.engine.Drops()); !found.complete() {
+		t.Error("not all kinds of errors were detected")
 	}
 	l.freed(t, 3)
-	before.wantNoMore(t)
+	before.wantReleased(t)
 }
 
-// cut takes memory away that the server uses and could not seal, which must end the connection.
+// cut truncates memory that the server uses and could not seal, which must end the connection.
 func (l *memifLab) cut(t *testing.T) {
 	t.Helper()
-	var c *liar
+	var c *maliciousClient
 	var fd int
 	eventually(t, "an honest client is let in", func() bool {
 		if c != nil {
-			c.leave()
+			c.close()
 		}
 		c = dialLiar(t, l.socket, 0)
-		t.Cleanup(c.leave)
+		t.Cleanup(c.close)
 		fd = c.memfd(t, true)
 		return c.handshake(t, fd, func(int, []byte) {})
 	})
@@ -263,19 +263,19 @@ func (l *memifLab) cut(t *testing.T) {
 	}
 	c.ring()
 	if c.convinced() {
-		t.Error("the connection goes on")
+		t.Error("the connection still works")
 	}
-	c.leave()
+	c.close()
 }
 
-// foundOut are the lies that were found out, by what they were.
-type foundOut map[error]int
+// detectedErrors counts the detected errors by kind.
+type detectedErrors map[error]int
 
-// errDescriptor stands for wrong descriptors, which cost their packet only.
+// errDescriptor stands for invalid descriptors, which drop only their packet.
 var errDescriptor = errors.New("bad descriptor")
 
-// listen adds what was found out since it was called last.
-func (found foundOut) listen(l *memifLab) {
+// collect adds the errors since the last call.
+func (found detectedErrors) collect(l *memifLab) {
 	found[errDescriptor] = int(l.engine.Drops()["memif-input/bad_desc"])
 	for len(l.seen) > 0 {
 		ev := <-l.seen
@@ -287,24 +287,24 @@ func (found foundOut) listen(l *memifLab) {
 	}
 }
 
-// ofAllKinds: lies of all kinds were found out.
-func (found foundOut) ofAllKinds() bool {
-	return found[errDescriptor] > 0 && found[memif.ErrIndex] > 0 && (found[memif.ErrFault] > 0 || !memoryMayGo)
+// complete reports whether errors of all kinds were detected.
+func (found detectedErrors) complete() bool {
+	return found[errDescriptor] > 0 && found[memif.ErrIndex] > 0 && (found[memif.ErrFault] > 0 || !canCutMemory)
 }
 
-// warmUp lets the runtime and the library open what they open once.
+// warmUp makes the runtime and the library open their permanent descriptors.
 func (l *memifLab) warmUp(t *testing.T, a, b *memif.Conn) {
 	t.Helper()
 	for seed := range uint64(20) {
-		dialLiar(t, l.socket, seed).lie(t)
+		dialLiar(t, l.socket, seed).run(t)
 	}
 	a.RxQueues()[0].Arm()
-	b.TxQueues()[0].Send([][]byte{numbered(2, 9, 0, 64)})
+	b.TxQueues()[0].Send([][]byte{numberedFrame(2, 9, 0, 64)})
 	eventually(t, "a frame that is announced", func() bool { return a.RxQueues()[0].Receive([][]byte{make([]byte, 64)}) == 1 })
 	a.RxQueues()[0].Disarm()
 }
 
-// freed waits until an honest client can connect and has gone again.
+// freed waits until another client can connect and has disconnected.
 func (l *memifLab) freed(t *testing.T, id uint32) {
 	t.Helper()
 	for len(l.seen) > 0 {
