@@ -202,8 +202,16 @@ func (s *snapshot) join(index uint32, p bridgePort) {
 	s.put(&next)
 }
 
-// bridged decides on a frame received in a bridge domain. The payload and VLAN tags are never changed.
-func (w *worker) bridged(in *iface, b *frame.Buffer) verdict {
+// l2Forwarder forwards frames in bridge domains.
+type l2Forwarder struct {
+	*view
+	w     *worker
+	fib   l2fib
+	storm stormControl
+}
+
+// input decides on a frame received in a bridge domain. The payload and VLAN tags are never changed.
+func (l *l2Forwarder) input(in *iface, b *frame.Buffer) verdict {
 	raw := b.Bytes()
 	if len(raw) < frame.EthernetLen {
 		return verdict{drop: dropShortEthernet}
@@ -211,53 +219,53 @@ func (w *worker) bridged(in *iface, b *frame.Buffer) verdict {
 	if !b.Virtio.Fits(b.Len()) {
 		return verdict{drop: dropVirtio}
 	}
-	br := w.snapshot.bridges[in.l2.slot]
+	br := l.snapshot.bridges[in.l2.slot]
 	if br.learn {
-		if drop := w.learn(br, in, macKeyAt(br.slot, raw[6:])); drop != noDrop {
+		if drop := l.fib.learn(br, in, macKeyAt(br.slot, raw[6:])); drop != noDrop {
 			return verdict{drop: drop}
 		}
 	}
-	return w.relay(br, in, b)
+	return l.relay(br, in, b)
 }
 
 // relay forwards a frame in its bridge domain; in is the interface it came from, possibly the BVI.
-func (w *worker) relay(br *bridge, in *iface, b *frame.Buffer) verdict {
+func (l *l2Forwarder) relay(br *bridge, in *iface, b *frame.Buffer) verdict {
 	to := macKeyAt(br.slot, b.Bytes())
 	if to.isMulticast() {
 		if !br.flood {
 			return verdict{drop: dropNotBridged}
 		}
-		return w.flood(br, in, b)
+		return l.flood(br, in, b)
 	}
 	if !br.forward {
 		if !br.uFlood && !br.flood {
 			return verdict{drop: dropNotBridged}
 		}
-		return w.flood(br, in, b)
+		return l.flood(br, in, b)
 	}
-	f, known := w.lookupMAC(br, to)
+	f, known := l.fib.lookup(br, to)
 	switch {
 	case known && f.filter:
 		return verdict{drop: dropFilter}
 	case known:
-		return w.unicast(in, f.out, b)
+		return l.unicast(in, f.out, b)
 	case br.uFlood:
-		return w.flood(br, in, b)
+		return l.flood(br, in, b)
 	}
 	return verdict{drop: dropUnknownMAC}
 }
 
 // unicast forwards a frame to one member.
-func (w *worker) unicast(in *iface, index uint32, b *frame.Buffer) verdict {
+func (l *l2Forwarder) unicast(in *iface, index uint32, b *frame.Buffer) verdict {
 	if index == in.index {
 		return verdict{drop: dropReflected}
 	}
-	out := w.snapshot.iface(index)
+	out := l.snapshot.iface(index)
 	if out == nil || out.l2.slot != in.l2.slot {
 		return verdict{drop: dropNoMember}
 	}
 	if out.l2.bvi {
-		return w.toBVI(out, b)
+		return l.toBVI(out, b)
 	}
 	if !out.up {
 		return verdict{drop: dropOutputDown}
@@ -270,14 +278,14 @@ func (w *worker) unicast(in *iface, index uint32, b *frame.Buffer) verdict {
 
 // flood sends a frame to all members except the source and its split-horizon group. The BVI comes last, because layer 3 may
 // change the frame.
-func (w *worker) flood(br *bridge, in *iface, b *frame.Buffer) verdict {
-	if !w.mayFlood(in) {
+func (l *l2Forwarder) flood(br *bridge, in *iface, b *frame.Buffer) verdict {
+	if !l.storm.allows(in) {
 		return verdict{drop: dropStorm}
 	}
 	var last *iface
 	receivers := 0
 	for _, m := range br.members {
-		out := w.snapshot.iface(m.Interface)
+		out := l.snapshot.iface(m.Interface)
 		if out == nil || out == in || !out.up || out.l2.slot != br.slot || out.l2.bvi {
 			continue
 		}
@@ -285,41 +293,41 @@ func (w *worker) flood(br *bridge, in *iface, b *frame.Buffer) verdict {
 			continue
 		}
 		if last != nil {
-			w.replicate(last, b)
+			l.replicate(last, b)
 		}
 		last = out
 		receivers++
 	}
-	w.chargeFlood(in, receivers)
-	if bvi := w.floodedBVI(br, in, b); bvi != nil {
-		return w.floodBVI(bvi, last, b)
+	l.storm.charge(in, receivers)
+	if bvi := l.floodedBVI(br, in, b); bvi != nil {
+		return l.floodBVI(bvi, last, b)
 	}
 	if last == nil {
 		return verdict{drop: dropNoMembers}
 	}
-	w.drops[statFlooded].Add(1)
-	w.detail = detailFlooded
+	l.drops[statFlooded].Add(1)
+	l.w.detail = detailFlooded
 	return verdict{out: last}
 }
 
 // replicate sends a copy of a frame.
-func (w *worker) replicate(out *iface, b *frame.Buffer) {
-	c := w.newBuffer()
+func (l *l2Forwarder) replicate(out *iface, b *frame.Buffer) {
+	c := l.w.tx.newBuffer()
 	if c == nil {
-		w.drops[dropReplication].Add(1)
+		l.drops[dropReplication].Add(1)
 		return
 	}
 	c.SetLen(copy(c.Room(), b.Bytes()))
 	c.Virtio = b.Virtio
-	w.send(out, c)
+	l.w.send(out, c)
 }
 
 // floodedBVI returns the BVI if it receives the flooded frame b, or nil. A BVI receives multicast and frames to its own MAC.
-func (w *worker) floodedBVI(br *bridge, in *iface, b *frame.Buffer) *iface {
+func (l *l2Forwarder) floodedBVI(br *bridge, in *iface, b *frame.Buffer) *iface {
 	if br.bvi == NoInterface || br.bvi == in.index {
 		return nil
 	}
-	bvi := w.snapshot.iface(br.bvi)
+	bvi := l.snapshot.iface(br.bvi)
 	if bvi == nil || !bvi.up || bvi.l2.slot != br.slot {
 		return nil
 	}
@@ -331,22 +339,22 @@ func (w *worker) floodedBVI(br *bridge, in *iface, b *frame.Buffer) *iface {
 
 // floodBVI sends a copy of a flooded frame to the last member, if any, and the frame to the BVI. If layer 3 drops it there, the
 // frame still counts as flooded.
-func (w *worker) floodBVI(bvi, last *iface, b *frame.Buffer) verdict {
+func (l *l2Forwarder) floodBVI(bvi, last *iface, b *frame.Buffer) verdict {
 	if last == nil {
-		return w.toBVI(bvi, b)
+		return l.toBVI(bvi, b)
 	}
-	w.replicate(last, b)
-	w.drops[statFlooded].Add(1)
-	d := w.toBVI(bvi, b)
+	l.replicate(last, b)
+	l.drops[statFlooded].Add(1)
+	d := l.toBVI(bvi, b)
 	if d.drop != noDrop {
-		w.drops[d.drop].Add(1)
+		l.drops[d.drop].Add(1)
 	}
-	d.drop, w.detail = noDrop, detailFlooded
+	d.drop, l.w.detail = noDrop, detailFlooded
 	return d
 }
 
 // toBVI routes a frame as received on the BVI.
-func (w *worker) toBVI(bvi *iface, b *frame.Buffer) verdict {
+func (l *l2Forwarder) toBVI(bvi *iface, b *frame.Buffer) verdict {
 	e := frame.Ethernet(b.Bytes())
 	switch {
 	case !bvi.up:
@@ -358,13 +366,13 @@ func (w *worker) toBVI(bvi *iface, b *frame.Buffer) verdict {
 	}
 	var tally vectorTally
 	tally.bytes = uint64(b.Len())
-	d := w.layer3(bvi, b, e)
+	d := l.w.layer3(bvi, b, e)
 	tally.add(b, d)
-	tally.publish(bvi.counters[w.id], 1)
+	tally.publish(bvi.counters[l.id], 1)
 	if d.punt != 0 {
 		// Punt here, because the slow path answers on the BVI and the caller knows the member only.
-		w.punt(bvi, b, d)
-		w.detail = detailPuntedByBVI
+		l.w.slow.punt(bvi, b, d)
+		l.w.detail = detailPuntedByBVI
 		return verdict{drop: d.drop}
 	}
 	return d
@@ -372,9 +380,9 @@ func (w *worker) toBVI(bvi *iface, b *frame.Buffer) verdict {
 
 // fromBVI sends a routed frame, or one of the slow path, into the bridge domain. As in VPP the split-horizon group of the BVI
 // restricts neither unicast nor neighbour solicitations, and the BVI sends nothing else.
-func (w *worker) fromBVI(bvi *iface, b *frame.Buffer) {
-	c := bvi.counters[w.id]
+func (l *l2Forwarder) fromBVI(bvi *iface, b *frame.Buffer) {
+	c := bvi.counters[l.id]
 	c.txPackets.Add(1)
 	c.txBytes.Add(uint64(b.Len()))
-	w.apply(bvi, b, w.relay(w.snapshot.bridges[bvi.l2.slot], bvi, b))
+	l.w.apply(bvi, b, l.relay(l.snapshot.bridges[bvi.l2.slot], bvi, b))
 }

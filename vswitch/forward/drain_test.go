@@ -18,7 +18,7 @@ func (s *segment) withPending(f func()) {
 
 func (s *segment) awaitMail() {
 	s.tb.Helper()
-	for deadline := time.Now().Add(time.Minute); s.worker.requests.Load() == nil; {
+	for deadline := time.Now().Add(time.Minute); s.worker.requests.newest.Load() == nil; {
 		if time.Now().After(deadline) {
 			s.tb.Fatal("no request to the worker")
 		}
@@ -60,10 +60,10 @@ func TestWaitingFramesAreForwardedBeforeRemoval(t *testing.T) {
 func TestPortIsUnusedAfterClose(t *testing.T) {
 	s := newSegment(t, plain(1, 1, 2))
 	s.worker.round()
-	s.worker.activate(s.worker.ports.at(6).rxQueues[0])
+	s.worker.rx.activate(s.worker.ports.at(6).rxQueues[0])
 	closed := make(chan error, 1)
-	s.worker.clock = func() uint32 { // called in a round
-		s.worker.clock = func() uint32 { return s.now }
+	s.worker.l2.fib.clock = func() uint32 { // called in a round
+		s.worker.l2.fib.clock = func() uint32 { return s.now }
 		go func() { closed <- s.engine.supervisor.remove(6) }()
 		s.awaitMail()
 		s.ports[6].waiting = 1

@@ -87,9 +87,9 @@ func (e *Engine) build(c Config) (err error) {
 		if err != nil {
 			return err
 		}
-		w.stormLimit = stormLimit(c.StormLimit)
+		w.l2.storm.limit = stormLimit(c.StormLimit)
 		e.workers = append(e.workers, w)
-		rings = append(rings, w.punts)
+		rings = append(rings, w.slow.toSlow)
 	}
 	connect(e.workers)
 	e.slow = slow.New(slowBackend{e}, e.slowBell, rings)
@@ -140,91 +140,10 @@ func (e *Engine) edit() *snapshot {
 	return e.draft
 }
 
-// slowBackend gives the slow path access to the engine. The first worker sends the frames of the slow path.
-type slowBackend struct{ e *Engine }
-
-// Interface returns a published interface.
-func (s slowBackend) Interface(index uint32) (slow.Interface, bool) {
-	i := s.e.live.Load().iface(index)
-	if i == nil {
-		return slow.Interface{}, false
-	}
-	return slow.Interface{MAC: i.mac, Addresses: i.addresses, LinkLocal: i.linkLocal, Up: i.up, Proxied: s.e.live.Load().proxied(i)}, true
-}
-
-// Neighbour returns a published neighbour, and whether it is static.
-func (s slowBackend) Neighbour(index uint32, a netip.Addr) (frame.MAC, bool, bool) {
-	i := s.e.live.Load().iface(index)
-	if i == nil {
-		return frame.MAC{}, false, false
-	}
-	n, ok := i.neighbour(a)
-	if !ok {
-		return frame.MAC{}, false, false
-	}
-	return n.mac, n.static, true
-}
-
-// Learned reports a resolved neighbour to control.
-func (s slowBackend) Learned(index uint32, a netip.Addr, m frame.MAC) bool {
-	return s.e.report(Event{Kind: NeighbourLearned, Interface: index, Addr: a, MAC: m})
-}
-
-// Inject reserves a frame in the first worker's ring.
-func (s slowBackend) Inject() *slow.Message { return s.e.workers[0].injects.Reserve() }
-
-// Injected wakes the first worker.
-func (s slowBackend) Injected() {
-	s.e.workers[0].injects.Commit()
-	s.e.workers[0].bell.Ring()
-}
-
-// request is a function that a worker calls between two vectors.
-type request struct {
-	do   func(*worker)
-	done chan struct{}
-	next *request
-}
-
-// post makes the worker call do and waits for that. It returns false if the worker has ended, or if the engine was stopped before
-// the worker ran. Other goroutines of the engine may still run then, so the end of the engine alone is not sufficient.
-func (w *worker) post(do func(*worker)) bool {
-	l := &request{do: do, done: make(chan struct{})}
-	for {
-		l.next = w.requests.Load()
-		if w.requests.CompareAndSwap(l.next, l) {
-			break
-		}
-	}
-	w.bell.Ring()
-	select {
-	case <-l.done:
-		return true
-	case <-w.ended:
-		return false
-	case <-w.engine.stopped:
-		return false
-	}
-}
-
-// serveRequests serves all requests, in any order. It refreshes first, so that a request sees the changes before it: its sender
-// may close a port afterwards.
-func (w *worker) serveRequests() {
-	if w.requests.Load() == nil {
-		return
-	}
-	l := w.requests.Swap(nil)
-	w.refresh()
-	for ; l != nil; l = l.next {
-		l.do(w)
-		close(l.done)
-	}
-}
-
 // synchronise returns when no worker uses a removed object any more, and all workers see the added ones.
 func (e *Engine) synchronise() {
 	for _, w := range e.workers {
-		w.post(func(*worker) {})
+		w.requests.post(func(*worker) {})
 	}
 }
 

@@ -71,7 +71,7 @@ func (s *fastPath) setOutput(out *iface) bool {
 func (s *fastPath) tryBridge(h []byte) bool {
 	target, source := macKeyAt(s.br.slot, h), macKeyAt(s.br.slot, h[6:])
 	if source != s.source && s.br.learn {
-		if !s.w.isCurrent(s.br, s.in, source) {
+		if !s.w.l2.fib.isCurrent(s.br, s.in, source) {
 			return false
 		}
 		s.source = source
@@ -93,7 +93,7 @@ func (s *fastPath) member(target macKey) *iface {
 	if target.isMulticast() {
 		return nil
 	}
-	f, known := s.w.lookupMAC(s.br, target)
+	f, known := s.w.l2.fib.lookup(s.br, target)
 	if !known || f.filter || f.out == s.in.index {
 		return nil
 	}

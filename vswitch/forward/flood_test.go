@@ -66,7 +66,7 @@ func TestFloodingBeyondThePoolLosesNothing(t *testing.T) {
 	if want := frame.VectorSize * (len(b.Members) - 1); s.sent() != want {
 		t.Errorf("%d copies, want %d; drops %v", s.sent(), want, s.engine.Drops())
 	}
-	if free := s.worker.pool.Free() + len(s.worker.empty); free != poolSize {
+	if free := s.worker.tx.pool.Free() + len(s.worker.buffers.empty); free != poolSize {
 		t.Errorf("%d of %d buffers left", free, poolSize)
 	}
 }
@@ -75,7 +75,7 @@ func BenchmarkBridge(b *testing.B) {
 	for name, to := range map[string]frame.MAC{"known": host(2), "flooded to two": frame.Broadcast} {
 		b.Run(name, func(b *testing.B) {
 			s := newSegment(b, plain(1, 1, 2, 3))
-			s.worker.stormLimit = 0
+			s.worker.l2.storm.limit = 0
 			s.reached(2, host(2), frame.Broadcast)
 			b.ReportAllocs()
 			b.ResetTimer()

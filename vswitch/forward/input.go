@@ -31,7 +31,7 @@ func (w *worker) receive(i *rxQueue) (n int, more bool) {
 	if a.failure.Load() != nil {
 		return 0, false
 	}
-	v := w.forVector(i.burst)
+	v := w.buffers.forVector(i.burst)
 	n, err := i.Receive(v)
 	if err != nil {
 		a.fail(err)
@@ -52,9 +52,9 @@ func (w *worker) receive(i *rxQueue) (n int, more bool) {
 		a.shared.Done()
 	}
 	if used > 0 {
-		w.refill(used)
+		w.buffers.refill(used)
 	}
-	w.endTurn(i, n)
+	w.rx.endTurn(i, n)
 	return n, more
 }
 
@@ -78,12 +78,12 @@ func (w *worker) vector(from *rxQueue, v []*frame.Buffer) int {
 			line.result, line.detail = verdict{out: s.out}, 0
 			tally.count(kind)
 			if s.port != run {
-				w.enqueueAll(run, v[start:n])
+				w.tx.enqueueAll(run, v[start:n])
 				run, start = s.port, n
 			}
 			continue
 		}
-		w.enqueueAll(run, v[start:n])
+		w.tx.enqueueAll(run, v[start:n])
 		run, start = nil, n+1
 		s.target = 0 // the full path may learn that the MAC has moved
 		w.detail = 0
@@ -97,12 +97,12 @@ func (w *worker) vector(from *rxQueue, v []*frame.Buffer) int {
 	}
 	if run != nil && start == 0 {
 		// All frames leave through one port: transmit them from the receive buffers, without a queue.
-		w.transmitFrames(run, v)
+		w.tx.transmitFrames(run, v)
 		frame.Reset(v)
 		return len(v)
 	}
-	w.enqueueAll(run, v[start:])
-	w.flush()
+	w.tx.enqueueAll(run, v[start:])
+	w.tx.flush()
 	return 0
 }
 
@@ -112,14 +112,14 @@ func (w *worker) apply(in *iface, b *frame.Buffer, d verdict) {
 		w.drops[d.drop].Add(1)
 	}
 	if d.punt != 0 {
-		w.punt(in, b, d)
+		w.slow.punt(in, b, d)
 	}
 	if d.out == nil || d.punt != 0 {
 		b.Release()
 		return
 	}
 	if d.mtu != 0 {
-		w.discard(b, w.sendFragments(d.out, b, int(d.mtu)))
+		w.tx.discard(b, w.sendFragments(d.out, b, int(d.mtu)))
 		return
 	}
 	w.send(d.out, b)
@@ -142,7 +142,7 @@ func (w *worker) input(in *iface, b *frame.Buffer) verdict {
 		}
 	}
 	if in.l2.slot != 0 {
-		return w.bridged(in, b)
+		return w.l2.input(in, b)
 	}
 	e, err := frame.ParseEthernet(b.Bytes())
 	if err != nil {
@@ -183,4 +183,73 @@ func notForUs(m frame.MAC) reason {
 		return dropMulticast4
 	}
 	return dropDestinationMAC
+}
+
+// poolSize is the number of a worker's buffers: one vector to receive into and one in transmit queues.
+const poolSize = 2 * frame.VectorSize
+
+// bufferCache holds a worker's empty buffers.
+type bufferCache struct {
+	pool  *frame.Pool
+	empty []*frame.Buffer // for the next vector, most recently used first
+}
+
+func newBufferCache() bufferCache {
+	return bufferCache{pool: frame.NewPool(frame.LargeSize, poolSize), empty: make([]*frame.Buffer, 0, frame.VectorSize)}
+}
+
+// forVector returns buffers for n frames, or fewer if the pool is short.
+func (s *bufferCache) forVector(n int) []*frame.Buffer {
+	if len(s.empty) < n {
+		s.refill(0)
+	}
+	return s.empty[:min(n, len(s.empty))]
+}
+
+// refill replaces the first used buffers by those released last, which are still in the CPU cache. The pool may be short.
+func (s *bufferCache) refill(used int) {
+	got := s.pool.Take(s.empty[:used])
+	if got < used {
+		s.empty = s.empty[:got+copy(s.empty[got:], s.empty[used:])]
+	}
+	ready := len(s.empty)
+	s.empty = s.empty[:frame.VectorSize]
+	s.empty = s.empty[:ready+s.pool.Take(s.empty[ready:])]
+}
+
+// vectorTally counts a vector in registers; the shared counters are written once per vector.
+type vectorTally struct {
+	bytes, drops, punts, ip4, ip6 uint64
+}
+
+func (t *vectorTally) add(b *frame.Buffer, d verdict) {
+	if d.drop != noDrop {
+		t.drops++
+	}
+	if d.punt != 0 {
+		t.punts++
+	}
+	t.count(b.EthernetType())
+}
+
+func (t *vectorTally) count(ethernetType uint16) {
+	switch ethernetType {
+	case frame.TypeIPv4:
+		t.ip4++
+	case frame.TypeIPv6:
+		t.ip6++
+	}
+}
+
+func (t *vectorTally) publish(c *counters, packets int) {
+	c.rxPackets.Add(uint64(packets))
+	c.rxBytes.Add(t.bytes)
+	c.rxIP4.Add(t.ip4)
+	c.rxIP6.Add(t.ip6)
+	if t.drops > 0 {
+		c.drops.Add(t.drops)
+	}
+	if t.punts > 0 {
+		c.punts.Add(t.punts)
+	}
 }

@@ -70,7 +70,7 @@ func (w *worker) ip4(in *iface, b *frame.Buffer) verdict {
 // local4 decides on a packet to the dataplane's own address.
 func (w *worker) local4(in *iface, b *frame.Buffer, p frame.IPv4) verdict {
 	if w.snapshot.hasTunnels() && p.Protocol() == frame.ProtocolUDP && !p.IsFragment() {
-		if d, taken := w.receiveTunnel(b, p.HeaderLen(), outerKey(p.Source(), p.Destination(), in.table4)); taken {
+		if d, taken := w.vtep.receive(b, p.HeaderLen(), outerKey(p.Source(), p.Destination(), in.table4)); taken {
 			return d
 		}
 	}
@@ -134,7 +134,7 @@ func (w *worker) ip6(in *iface, b *frame.Buffer) verdict {
 func (w *worker) forward6(in *iface, b *frame.Buffer, p frame.IPv6) verdict {
 	out, target, final := resolveRoute(w.snapshot, in.fib6, p.Destination(), p)
 	if final.punt == slow.Received {
-		if d, taken := w.receiveTunnel6(in, b, p); taken {
+		if d, taken := w.vtep.receive6(in, b, p); taken {
 			return d
 		}
 		if isDiscovery(p) {
@@ -172,18 +172,6 @@ func (w *worker) forward6(in *iface, b *frame.Buffer, p frame.IPv6) verdict {
 	}
 	p.DecrementHopLimit()
 	return w.rewrite(out, target, b)
-}
-
-// receiveTunnel6 decides on a VXLAN packet to the dataplane, also behind extension headers; false if the packet is another one.
-func (w *worker) receiveTunnel6(in *iface, b *frame.Buffer, p frame.IPv6) (verdict, bool) {
-	if !w.snapshot.hasTunnels() {
-		return verdict{}, false
-	}
-	u, ok := p.Upper()
-	if !ok || u.Protocol != frame.ProtocolUDP || u.Later {
-		return verdict{}, false
-	}
-	return w.receiveTunnel(b, u.Offset, outerKey(p.Source(), p.Destination(), in.table6))
 }
 
 // local6 punts a packet to the dataplane's own address.

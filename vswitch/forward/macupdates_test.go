@@ -16,7 +16,7 @@ func newPair(t *testing.T) (s *segment, even, odd *worker) {
 	}
 	s = &segment{tb: t, engine: e, worker: e.workers[0], ports: map[uint32]*memoryPort{}, now: 1000}
 	for _, w := range e.workers {
-		w.clock = func() uint32 { return s.now }
+		w.l2.fib.clock = func() uint32 { return s.now }
 	}
 	for index := uint32(1); index <= 4; index++ {
 		s.addPort(index)
@@ -78,8 +78,8 @@ func TestFlushRemovesPendingUpdates(t *testing.T) {
 			odd.round()
 		}
 	}
-	if even.macs.count+odd.macs.count != 0 {
-		t.Errorf("%d and %d MACs after the flush", even.macs.count, odd.macs.count)
+	if even.l2.fib.macs.count+odd.l2.fib.macs.count != 0 {
+		t.Errorf("%d and %d MACs after the flush", even.l2.fib.macs.count, odd.l2.fib.macs.count)
 	}
 }
 

@@ -43,7 +43,7 @@ func newMemifBench(tb testing.TB, change func(*memif.ClientConfig)) *memifBench 
 	}
 	tb.Cleanup(func() {
 		close(e.stopped)
-		close(b.worker.ended)
+		close(b.worker.requests.ended)
 		for _, c := range b.clients {
 			c.Release()
 		}
@@ -74,7 +74,7 @@ func (b *memifBench) await(tb testing.TB, kind EventKind) {
 }
 
 // ring makes the worker check epoll, as it does by itself within some rounds: idle ports are not polled before.
-func (b *memifBench) ring() { b.worker.wake(b.worker.poll.ready()) }
+func (b *memifBench) ring() { b.worker.rx.wake(b.worker.rx.poll.ready()) }
 
 // bridge adds both memifs to a bridge domain.
 func (b *memifBench) bridge(tb testing.TB) {

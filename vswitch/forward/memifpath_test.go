@@ -47,7 +47,7 @@ func TestFramesToAFullRingAreCounted(t *testing.T) {
 	if n, c := b.engine.Drops()["memif-tx/no_free_slots"], b.engine.Counters(2); n != 32 || c.TxPackets != 64 || c.TxErrors != 32 {
 		t.Errorf("%d dropped, counters %+v", n, c)
 	}
-	if free := b.worker.pool.Free() + len(b.worker.empty); free != poolSize {
+	if free := b.worker.tx.pool.Free() + len(b.worker.buffers.empty); free != poolSize {
 		t.Errorf("%d of %d buffers left", free, poolSize)
 	}
 }

@@ -62,18 +62,6 @@ type attachedPort struct {
 	txQueues   []txQueue // by worker
 }
 
-// rxQueue is a receive queue of a port. Only its owner uses the fields after owner.
-type rxQueue struct {
-	receiver
-	port       *attachedPort
-	owner      *worker
-	active     bool // on the owner's active list
-	polled     bool // was active before
-	emptyPolls int  // polls since the last frame
-	burst      int  // frames to receive in the next turn
-	trace      tracer
-}
-
 // newAttachedPort spreads the queues over the workers. The index of the port selects the first worker.
 func newAttachedPort(index uint32, p vectorPort, e *Engine) *attachedPort {
 	a := &attachedPort{index: index, port: p, offload: p.Takes(), supervisor: e.supervisor, txQueues: make([]txQueue, len(e.workers))}
@@ -139,7 +127,7 @@ func (a *attachedPort) fail(err error) {
 // unwatch removes the receive queues from epoll.
 func (a *attachedPort) unwatch() {
 	for _, i := range a.rxQueues {
-		i.owner.poll.remove(i.Descriptor())
+		i.owner.rx.poll.remove(i.Descriptor())
 	}
 }
 

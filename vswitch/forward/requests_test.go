@@ -16,7 +16,7 @@ func TestRequestToAnEndedWorkerReturns(t *testing.T) {
 	w := e.workers[0]
 	ended := make(chan error, 1)
 	go func() { ended <- w.run(ctx) }()
-	if !w.post(func(*worker) {}) {
+	if !w.requests.post(func(*worker) {}) {
 		t.Error("running worker did not serve a request")
 	}
 	cancel()
@@ -24,7 +24,7 @@ func TestRequestToAnEndedWorkerReturns(t *testing.T) {
 		t.Fatal(err)
 	}
 	answered := make(chan bool, 1)
-	go func() { answered <- w.post(func(*worker) {}) }()
+	go func() { answered <- w.requests.post(func(*worker) {}) }()
 	select {
 	case read := <-answered:
 		if read {

@@ -26,8 +26,8 @@ func TestWorkerContinuesAfterItsPoolWasEmpty(t *testing.T) {
 	raw := udp4("10.2.0.9", 100)
 	b.run(raw, frame.Virtio{}, 1)
 	taken := make([]*frame.Buffer, poolSize)
-	taken = taken[:b.worker.pool.Take(taken)]
-	b.worker.empty = b.worker.empty[:2]
+	taken = taken[:b.worker.tx.pool.Take(taken)]
+	b.worker.buffers.empty = b.worker.buffers.empty[:2]
 	b.in.waiting, b.out.sent = 5, 0
 	if n, _ := b.worker.receive(b.worker.ports.at(1).rxQueues[0]); n != 2 {
 		t.Errorf("with two buffers %d frames were received", n)

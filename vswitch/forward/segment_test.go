@@ -40,7 +40,7 @@ func newSegment(tb testing.TB, bridges ...Bridge) *segment {
 		tb.Fatal(err)
 	}
 	s := &segment{tb: tb, engine: e, worker: e.workers[0], ports: map[uint32]*memoryPort{}, now: 1000}
-	s.worker.clock = func() uint32 { return s.now }
+	s.worker.l2.fib.clock = func() uint32 { return s.now }
 	for index := uint32(1); index <= segmentPorts; index++ {
 		s.addPort(index)
 	}
@@ -98,7 +98,7 @@ func (s *segment) receive(on uint32, raw []byte, v frame.Virtio) []delivery {
 	for p.waiting > 0 {
 		s.worker.round()
 	}
-	if free := s.worker.pool.Free() + len(s.worker.empty); free != poolSize {
+	if free := s.worker.tx.pool.Free() + len(s.worker.buffers.empty); free != poolSize {
 		s.tb.Errorf("%d of %d buffers left", free, poolSize)
 	}
 	return s.seen

@@ -18,7 +18,7 @@ func newStorm(tb testing.TB, members int) (s *segment, now *time.Duration) {
 	s = newSegment(tb)
 	now = new(time.Duration)
 	s.worker.stopwatch = func() time.Duration { return *now }
-	s.worker.stormLimit = testLimit
+	s.worker.l2.storm.limit = testLimit
 	b := plain(1)
 	for n := range members {
 		index := uint32(100 + n)
@@ -107,11 +107,11 @@ func TestSingleReceiverAndBVIAreNotLimited(t *testing.T) {
 	s.storm(100, between(host(1), frame.Broadcast), 1000)
 	bvi := s.worker.snapshot.iface(bviIndex)
 	for range 1000 {
-		c := s.worker.pool.One()
+		c := s.worker.tx.pool.One()
 		c.SetLen(copy(c.Room(), between(bviMAC, frame.Broadcast)))
 		before := s.ports[100].sent
-		s.worker.fromBVI(bvi, c)
-		s.worker.flush()
+		s.worker.l2.fromBVI(bvi, c)
+		s.worker.tx.flush()
 		if s.ports[100].sent != before+1 {
 			t.Fatalf("frame of the BVI was not sent; drops %v", s.engine.Drops())
 		}
@@ -121,7 +121,7 @@ func TestSingleReceiverAndBVIAreNotLimited(t *testing.T) {
 func TestLowestLimitStillFloods(t *testing.T) {
 	s, now := newStorm(t, 33)
 	s.storm(100, between(host(1), frame.Broadcast), 1000)
-	s.worker.stormLimit = 1
+	s.worker.l2.storm.limit = 1
 	sum := uint64(0)
 	for range 310 {
 		*now += time.Second
@@ -140,7 +140,7 @@ func TestWithoutALimitNothingIsDropped(t *testing.T) {
 		}
 	}
 	s, _ := newStorm(t, 33)
-	s.worker.stormLimit = 0
+	s.worker.l2.storm.limit = 0
 	if _, dropped := s.storm(100, between(host(1), frame.Broadcast), 5000); dropped != 0 {
 		t.Errorf("%d frames were dropped", dropped)
 	}

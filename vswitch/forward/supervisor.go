@@ -182,7 +182,7 @@ func (s *supervisor) attachLocked(index uint32, p vectorPort) (*attachedPort, er
 	a := newAttachedPort(index, p, s.engine)
 	s.publish(s.engine.ports.Load().with(index, a))
 	for n, i := range a.rxQueues {
-		if err := i.owner.poll.add(i.Descriptor(), index, n); err != nil {
+		if err := i.owner.rx.poll.add(i.Descriptor(), index, n); err != nil {
 			return nil, errors.Join(err, s.detachLocked(a))
 		}
 		i.owner.bell.Ring()

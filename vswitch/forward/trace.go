@@ -57,7 +57,7 @@ func (e *Engine) Trace(index uint32, n int) []string {
 	}
 	var lines []traceLine
 	for _, i := range a.rxQueues {
-		if !i.owner.post(func(*worker) { lines = append(lines, i.trace.last(n)...) }) {
+		if !i.owner.requests.post(func(*worker) { lines = append(lines, i.trace.last(n)...) }) {
 			return nil
 		}
 	}

@@ -106,30 +106,38 @@ const (
 	tunnelPorts     = 1 << 14
 )
 
+// vtep is the VXLAN tunnel end point of a worker.
+type vtep struct {
+	w             *worker
+	ipID          uint16 // identification of the last outer IPv4 header
+	decapsulating bool   // the current frame is the inner frame of a tunnel packet
+	encapsulating bool   // the current frame is a tunnel packet
+}
+
 // encapsulate sends a frame into a tunnel. It segments a GSO frame first, because no later component can segment the inner frame.
-func (w *worker) encapsulate(out *iface, b *frame.Buffer) {
+func (v *vtep) encapsulate(out *iface, b *frame.Buffer) {
 	e := frame.Ethernet(b.Bytes())
-	if w.encapsulating {
-		w.discard(b, dropTunnelNested)
+	if v.encapsulating {
+		v.w.tx.discard(b, dropTunnelNested)
 		return
 	}
 	port := firstTunnelPort + uint16(e.Hash()%tunnelPorts)
 	_, at := e.Network()
 	if b.Virtio.IsGSO() {
-		w.discard(b, w.encapsulateSegments(out, b, port))
+		v.w.tx.discard(b, v.encapsulateSegments(out, b, port))
 		return
 	}
 	switch {
 	case b.Len()-at > out.mtu:
-		w.discard(b, dropTunnelTooBig)
+		v.w.tx.discard(b, dropTunnelTooBig)
 	case !frame.Complete(b.Bytes(), &b.Virtio):
-		w.discard(b, dropVirtio)
+		v.w.tx.discard(b, dropVirtio)
 	default:
-		w.encapsulateFrame(out, b, port)
+		v.send(out, b, port)
 	}
 }
 
-func (w *worker) encapsulateSegments(out *iface, b *frame.Buffer, port uint16) reason {
+func (v *vtep) encapsulateSegments(out *iface, b *frame.Buffer, port uint16) reason {
 	s, ok := frame.NewSegmenter(b.Bytes(), b.Virtio)
 	if !ok {
 		return dropVirtio
@@ -137,29 +145,29 @@ func (w *worker) encapsulateSegments(out *iface, b *frame.Buffer, port uint16) r
 	if _, at := frame.Ethernet(b.Bytes()).Network(); s.Longest()-at > out.mtu {
 		return dropTunnelTooBig
 	}
-	return w.sendPieces(s.Next, func(piece *frame.Buffer) { w.encapsulateFrame(out, piece, port) })
+	return v.w.tx.sendPieces(s.Next, func(piece *frame.Buffer) { v.send(out, piece, port) })
 }
 
 // encapsulateFrame adds the outer headers to a frame and sends it.
-func (w *worker) encapsulateFrame(out *iface, b *frame.Buffer, port uint16) {
+func (v *vtep) send(out *iface, b *frame.Buffer, port uint16) {
 	t := out.tunnel
-	c := out.counters[w.id]
+	c := out.counters[v.w.id]
 	c.txPackets.Add(1)
 	c.txBytes.Add(uint64(b.Len()))
-	w.ipID++
-	if !t.envelope.Push(b, port, w.ipID) {
-		w.discard(b, dropTunnelTooBig)
+	v.ipID++
+	if !t.envelope.Push(b, port, v.ipID) {
+		v.w.tx.discard(b, dropTunnelTooBig)
 		return
 	}
-	w.routeTunnel(out, b)
+	v.route(out, b)
 }
 
 // routeTunnel routes a tunnel packet in its tunnel's table. A route into another tunnel drops it.
-func (w *worker) routeTunnel(out *iface, b *frame.Buffer) {
+func (v *vtep) route(out *iface, b *frame.Buffer) {
 	t := out.tunnel
-	way, target, drop := w.tunnelRoute(t, b.Bytes())
+	way, target, drop := v.lookup(t, b.Bytes())
 	if way == nil || !b.Push(frame.EthernetLen) {
-		w.discard(b, drop)
+		v.w.tx.discard(b, drop)
 		return
 	}
 	kind := uint16(frame.TypeIPv4)
@@ -167,22 +175,22 @@ func (w *worker) routeTunnel(out *iface, b *frame.Buffer) {
 		kind = frame.TypeIPv6
 	}
 	frame.PutEthernet(b.Bytes(), frame.MAC{}, frame.MAC{}, kind)
-	d := w.rewrite(way, target, b)
+	d := v.w.rewrite(way, target, b)
 	if d.punt == 0 {
 		d = outputVerdict(way, b)
 	}
-	w.encapsulating = true
-	w.apply(out, b, d)
-	w.encapsulating = false
+	v.encapsulating = true
+	v.w.apply(out, b, d)
+	v.encapsulating = false
 }
 
-func (w *worker) tunnelRoute(t *tunnel, packet []byte) (way *iface, target netip.Addr, drop reason) {
+func (v *vtep) lookup(t *tunnel, packet []byte) (way *iface, target netip.Addr, drop reason) {
 	to := t.Destination.Addr()
 	if to.Is4() {
-		way, target, _ = resolveRoute(w.snapshot, t.fib, to, frame.IPv4(packet))
+		way, target, _ = resolveRoute(v.w.snapshot, t.fib, to, frame.IPv4(packet))
 		return way, target, dropTunnelRoute
 	}
-	way, target, _ = resolveRoute(w.snapshot, t.fib, to, frame.IPv6(packet))
+	way, target, _ = resolveRoute(v.w.snapshot, t.fib, to, frame.IPv6(packet))
 	if way != nil && len(packet) > way.mtu {
 		return nil, target, dropTunnelRouteMTU // IPv6 routers do not fragment
 	}
@@ -191,29 +199,29 @@ func (w *worker) tunnelRoute(t *tunnel, packet []byte) (way *iface, target netip
 
 // receiveTunnel decides on a packet to the dataplane whose UDP header is at an offset behind the Ethernet header; false if no
 // tunnel uses its port.
-func (w *worker) receiveTunnel(b *frame.Buffer, at int, k tunnelKey) (verdict, bool) {
+func (v *vtep) receive(b *frame.Buffer, at int, k tunnelKey) (verdict, bool) {
 	at += frame.EthernetLen
 	u, err := frame.ParseUDP(b.Bytes()[at:])
-	if err != nil || !slices.Contains(w.snapshot.tunnels.ports, u.DestinationPort()) {
+	if err != nil || !slices.Contains(v.w.snapshot.tunnels.ports, u.DestinationPort()) {
 		return verdict{}, false
 	}
 	k.port = u.DestinationPort()
 	switch {
-	case w.decapsulating:
+	case v.decapsulating:
 		return verdict{drop: dropTunnelNested}, true
 	case b.Virtio.IsGSO() && b.Virtio.GSOType == frame.GSOUDP && int(b.Virtio.ChecksumStart) == at:
-		return w.decapsulateSegments(b, at, k), true
+		return v.decapsulateSegments(b, at, k), true
 	case !udpChecksumValid(b, u, k):
 		return verdict{drop: dropTunnelChecksum}, true
 	}
 	b.SetLen(at + len(u))
-	in, drop := w.decapsulate(b, at+frame.UDPLen, k)
+	in, drop := v.decapsulate(b, at+frame.UDPLen, k)
 	if in == nil {
 		return verdict{drop: drop}, true
 	}
-	w.decapsulating = true
-	d := w.inputInner(in, b)
-	w.decapsulating = false
+	v.decapsulating = true
+	d := v.inputInner(in, b)
+	v.decapsulating = false
 	return d, true
 }
 
@@ -226,13 +234,13 @@ func udpChecksumValid(b *frame.Buffer, u frame.UDP, k tunnelKey) bool {
 }
 
 // decapsulateSegments decapsulates the tunnel packets of a GSO frame.
-func (w *worker) decapsulateSegments(b *frame.Buffer, at int, k tunnelKey) verdict {
+func (v *vtep) decapsulateSegments(b *frame.Buffer, at int, k tunnelKey) verdict {
 	s, ok := frame.NewSegmenter(b.Bytes(), b.Virtio)
 	if !ok {
 		return verdict{drop: dropVirtio}
 	}
 	for {
-		piece := w.newBuffer()
+		piece := v.w.tx.newBuffer()
 		if piece == nil {
 			return verdict{drop: dropNoBuffer}
 		}
@@ -241,33 +249,33 @@ func (w *worker) decapsulateSegments(b *frame.Buffer, at int, k tunnelKey) verdi
 			piece.Release()
 			return verdict{}
 		}
-		w.decapsulateAndSend(piece, at+frame.UDPLen, k)
+		v.decapsulateAndSend(piece, at+frame.UDPLen, k)
 	}
 }
 
 // decapsulateAndSend decapsulates a packet and executes the verdict on the inner frame.
-func (w *worker) decapsulateAndSend(b *frame.Buffer, at int, k tunnelKey) verdict {
-	in, drop := w.decapsulate(b, at, k)
+func (v *vtep) decapsulateAndSend(b *frame.Buffer, at int, k tunnelKey) verdict {
+	in, drop := v.decapsulate(b, at, k)
 	if in == nil {
-		w.discard(b, drop)
+		v.w.tx.discard(b, drop)
 		return verdict{drop: drop}
 	}
-	w.decapsulating = true
-	d := w.inputInner(in, b)
-	w.decapsulating = false
-	w.apply(in, b, d)
+	v.decapsulating = true
+	d := v.inputInner(in, b)
+	v.decapsulating = false
+	v.w.apply(in, b, d)
 	return d
 }
 
 // decapsulate removes the outer headers and the VXLAN header, which begins at an offset. It returns the interface of the tunnel,
 // or the reason to drop the packet.
-func (w *worker) decapsulate(b *frame.Buffer, at int, k tunnelKey) (*iface, reason) {
+func (v *vtep) decapsulate(b *frame.Buffer, at int, k tunnelKey) (*iface, reason) {
 	vni, err := frame.ParseVXLAN(b.Bytes()[at:])
 	if err != nil {
 		return nil, dropTunnelHeader
 	}
 	k.vni = vni
-	in := w.snapshot.tunnel(k)
+	in := v.w.snapshot.tunnel(k)
 	if in == nil {
 		return nil, dropNoTunnel
 	}
@@ -283,15 +291,15 @@ func (w *worker) decapsulate(b *frame.Buffer, at int, k tunnelKey) (*iface, reas
 }
 
 // inputInner decides on a decapsulated frame. Outside of a bridge domain it is dropped.
-func (w *worker) inputInner(in *iface, b *frame.Buffer) verdict {
+func (v *vtep) inputInner(in *iface, b *frame.Buffer) verdict {
 	var tally vectorTally
 	tally.bytes = uint64(b.Len())
 	d := verdict{drop: dropNotBridged}
 	if in.l2.slot != 0 {
-		d = w.input(in, b)
+		d = v.w.input(in, b)
 	}
 	tally.add(b, d)
-	tally.publish(in.counters[w.id], 1)
+	tally.publish(in.counters[v.w.id], 1)
 	return d
 }
 
@@ -301,4 +309,16 @@ func (s *snapshot) hasTunnels() bool { return len(s.tunnels.ports) > 0 }
 // outerKey is the part of a tunnelKey that is in the outer IP header.
 func outerKey(remote, local netip.Addr, table uint32) tunnelKey {
 	return tunnelKey{remote: remote, local: local, table: table}
+}
+
+// receiveTunnel6 decides on a VXLAN packet to the dataplane, also behind extension headers; false if the packet is another one.
+func (v *vtep) receive6(in *iface, b *frame.Buffer, p frame.IPv6) (verdict, bool) {
+	if !v.w.snapshot.hasTunnels() {
+		return verdict{}, false
+	}
+	u, ok := p.Upper()
+	if !ok || u.Protocol != frame.ProtocolUDP || u.Later {
+		return verdict{}, false
+	}
+	return v.receive(b, u.Offset, outerKey(p.Source(), p.Destination(), in.table6))
 }

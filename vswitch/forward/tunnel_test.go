@@ -363,7 +363,7 @@ func FuzzTunnelPacket(f *testing.F) {
 				t.Errorf("on %d: %x %+v", d.on, d.raw, d.virtio)
 			}
 		}
-		if s.worker.decapsulating || s.worker.encapsulating {
+		if s.worker.vtep.decapsulating || s.worker.vtep.encapsulating {
 			t.Error("the worker is still in a tunnel")
 		}
 	})

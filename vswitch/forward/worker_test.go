@@ -57,7 +57,7 @@ func TestDropsAreCountedByReason(t *testing.T) {
 			if n := b.engine.Drops()[c.reason]; n != 1 || b.out.sent != 0 {
 				t.Errorf("%d sent, counters %+v, drops %v", b.out.sent, b.engine.Counters(1), b.engine.Drops())
 			}
-			if free := b.worker.pool.Free() + len(b.worker.empty); free != poolSize {
+			if free := b.worker.tx.pool.Free() + len(b.worker.buffers.empty); free != poolSize {
 				t.Errorf("%d of %d buffers left", free, poolSize)
 			}
 		})

@@ -34,28 +34,43 @@ func (c *secondClock) read() uint32 {
 // slept makes the next call read the clock.
 func (c *secondClock) slept() { c.fresh = 0 }
 
+// l2fib holds the MACs that a worker knows. Workers send each other what they learn.
+type l2fib struct {
+	*view
+	macs        *macTable
+	secondClock *secondClock
+	clock       func() uint32 // reads secondClock
+	seconds     uint32        // of the clock, read once a round
+	in, out     []*updateRing // from and to each other worker
+}
+
+func newL2FIB(v *view, start time.Time) l2fib {
+	c := &secondClock{start: start}
+	return l2fib{view: v, macs: newMACTable(), secondClock: c, clock: c.read}
+}
+
 // tick updates the MAC table: the time, updates from other workers, and expired entries.
-func (w *worker) tick() {
-	if len(w.snapshot.bridges) == 0 {
+func (l *l2fib) tick() {
+	if len(l.snapshot.bridges) == 0 {
 		return
 	}
-	now := w.clock()
-	passed := now - w.seconds
-	w.seconds = now
-	w.applyUpdates()
+	now := l.clock()
+	passed := now - l.seconds
+	l.seconds = now
+	l.applyUpdates()
 	if passed > 0 {
-		w.macs.sweep(int(min(passed, 1<<macOrder/sweepPerSecond))*sweepPerSecond, w.expired)
+		l.macs.sweep(int(min(passed, 1<<macOrder/sweepPerSecond))*sweepPerSecond, l.expired)
 	}
 }
 
 // expired reports whether an entry is too old, or its bridge domain deleted.
-func (w *worker) expired(e *macEntry) bool {
-	br := w.snapshot.bridge(e.key.slot())
-	return br == nil || br.age != 0 && w.seconds-e.seen >= br.age
+func (l *l2fib) expired(e *macEntry) bool {
+	br := l.snapshot.bridge(e.key.slot())
+	return br == nil || br.age != 0 && l.seconds-e.seen >= br.age
 }
 
 // learn learns the source MAC of a frame. It returns the reason to drop the frame, or noDrop.
-func (w *worker) learn(br *bridge, in *iface, key macKey) reason {
+func (l *l2fib) learn(br *bridge, in *iface, key macKey) reason {
 	if key.isMulticast() || key.address() == 0 {
 		return noDrop // invalid source: like VPP, forward the frame without learning
 	}
@@ -69,53 +84,53 @@ func (w *worker) learn(br *bridge, in *iface, key macKey) reason {
 			return dropMACViolation
 		}
 	}
-	e := w.macs.find(key)
+	e := l.macs.find(key)
 	if e == nil {
-		w.drops[statLearned].Add(1)
-		w.addMAC(macEntry{key, in.index, w.seconds})
-		w.announce(key, in.index)
+		l.drops[statLearned].Add(1)
+		l.add(macEntry{key, in.index, l.seconds})
+		l.announce(key, in.index)
 		return noDrop
 	}
 	if e.out != in.index {
-		w.drops[statMoved].Add(1)
-		e.out, e.seen = in.index, w.seconds
-		w.announce(key, in.index)
+		l.drops[statMoved].Add(1)
+		e.out, e.seen = in.index, l.seconds
+		l.announce(key, in.index)
 		return noDrop
 	}
-	if e.seen != w.seconds {
-		if e.seen/announceInterval != w.seconds/announceInterval {
-			w.announce(key, in.index)
+	if e.seen != l.seconds {
+		if e.seen/announceInterval != l.seconds/announceInterval {
+			l.announce(key, in.index)
 		}
-		e.seen = w.seconds
+		e.seen = l.seconds
 	}
 	return noDrop
 }
 
 // isCurrent reports whether learn would change nothing and accept the frame.
-func (w *worker) isCurrent(br *bridge, in *iface, key macKey) bool {
+func (l *l2fib) isCurrent(br *bridge, in *iface, key macKey) bool {
 	if key.isMulticast() || key.address() == 0 {
 		return false
 	}
 	if f, ok := br.configuredMAC(key); ok && (f.filter || f.static || f.out == in.index) {
 		return !f.filter && f.out == in.index
 	}
-	e := w.macs.find(key)
-	return e != nil && e.out == in.index && e.seen == w.seconds
+	e := l.macs.find(key)
+	return e != nil && e.out == in.index && e.seen == l.seconds
 }
 
-func (w *worker) addMAC(e macEntry) {
-	if !w.macs.add(e) {
-		w.drops[statTableFull].Add(1)
+func (l *l2fib) add(e macEntry) {
+	if !l.macs.add(e) {
+		l.drops[statTableFull].Add(1)
 	}
 }
 
 // lookupMAC returns the interface behind a MAC. Learned entries take precedence over configured ones that are not static.
-func (w *worker) lookupMAC(br *bridge, k macKey) (f macTarget, known bool) {
+func (l *l2fib) lookup(br *bridge, k macKey) (f macTarget, known bool) {
 	f, known = br.configuredMAC(k)
 	if known && (f.static || f.filter) {
 		return f, true
 	}
-	if e := w.macs.find(k); e != nil && (br.age == 0 || w.seconds-e.seen < br.age) {
+	if e := l.macs.find(k); e != nil && (br.age == 0 || l.seconds-e.seen < br.age) {
 		return macTarget{out: e.out}, true
 	}
 	return f, known
@@ -285,9 +300,9 @@ func (e *Engine) flush(chosen func(macEntry) bool) {
 	e.Publish()
 	for range min(len(e.workers), 2) {
 		for _, w := range e.workers {
-			w.post(func(w *worker) {
-				w.applyUpdates()
-				w.macs.sweep(len(w.macs.entries), func(m *macEntry) bool { return chosen(*m) })
+			w.requests.post(func(w *worker) {
+				w.l2.fib.applyUpdates()
+				w.l2.fib.macs.sweep(len(w.l2.fib.macs.entries), func(m *macEntry) bool { return chosen(*m) })
 			})
 		}
 	}
@@ -303,10 +318,10 @@ func (e *Engine) ForgetMAC(bridge uint32, m frame.MAC, on uint32) bool {
 	e.Publish()
 	key, found := macKeyOf(slot, m), false
 	for _, w := range e.workers {
-		w.post(func(w *worker) {
-			w.applyUpdates()
-			if known := w.macs.find(key); known != nil && !w.expired(known) && (on == NoInterface || on == known.out) {
-				found = w.macs.remove(key)
+		w.requests.post(func(w *worker) {
+			w.l2.fib.applyUpdates()
+			if known := w.l2.fib.macs.find(key); known != nil && !w.l2.fib.expired(known) && (on == NoInterface || on == known.out) {
+				found = w.l2.fib.macs.remove(key)
 			}
 		})
 	}
@@ -334,16 +349,16 @@ func (e *Engine) LearnedMACs(bridge uint32) []LearnedMAC {
 func (w *worker) learned(slot uint16) []LearnedMAC {
 	const slack = 256 // MACs learned between the two requests
 	n := 0
-	w.post(func(w *worker) { n = w.macs.count })
+	w.requests.post(func(w *worker) { n = w.l2.fib.macs.count })
 	entries := make([]LearnedMAC, 0, n+slack)
-	w.post(func(w *worker) {
-		for i := range w.macs.entries {
-			m := &w.macs.entries[i]
-			if m.key == 0 || slot != 0 && m.key.slot() != slot || len(entries) == cap(entries) || w.expired(m) {
+	w.requests.post(func(w *worker) {
+		for i := range w.l2.fib.macs.entries {
+			m := &w.l2.fib.macs.entries[i]
+			if m.key == 0 || slot != 0 && m.key.slot() != slot || len(entries) == cap(entries) || w.l2.fib.expired(m) {
 				continue
 			}
 			entries = append(entries, LearnedMAC{Bridge: w.snapshot.bridge(m.key.slot()).id, MAC: m.key.mac(), Interface: m.out,
-				Age: time.Duration(w.seconds-m.seen) * time.Second})
+				Age: time.Duration(w.l2.fib.seconds-m.seen) * time.Second})
 		}
 	})
 	return entries
@@ -394,122 +409,40 @@ func (r *updateRing) take() (s macUpdate, ok bool) {
 
 // connect creates a ring between every two workers.
 func connect(workers []*worker) {
-	if len(workers) < 2 {
-		return
-	}
-	for _, w := range workers {
-		w.updates = make([]*updateRing, len(workers))
-		for from := range workers {
-			if from != w.id {
-				w.updates[from] = new(updateRing)
+	for _, to := range workers {
+		for _, from := range workers {
+			if from != to {
+				r := new(updateRing)
+				from.l2.fib.out, to.l2.fib.in = append(from.l2.fib.out, r), append(to.l2.fib.in, r)
 			}
 		}
 	}
 }
 
 // announce sends an update to the other workers: each has its own MAC table and ports.
-func (w *worker) announce(k macKey, out uint32) {
-	for _, other := range w.engine.workers {
-		if other != w {
-			other.updates[w.id].put(macUpdate{k, out})
-		}
+func (l *l2fib) announce(k macKey, out uint32) {
+	for _, r := range l.out {
+		r.put(macUpdate{k, out})
 	}
 }
 
 // applyUpdates learns from the updates of other workers.
-func (w *worker) applyUpdates() {
-	for _, r := range w.updates {
-		if r == nil {
-			continue
-		}
+func (l *l2fib) applyUpdates() {
+	for _, r := range l.in {
 		for range updateRingSize {
-			s, ok := r.take()
+			u, ok := r.take()
 			if !ok {
 				break
 			}
-			w.applyUpdate(s)
+			l.apply(u)
 		}
 	}
 }
 
-func (w *worker) applyUpdate(s macUpdate) {
-	if e := w.macs.find(s.key); e != nil {
-		e.out, e.seen = s.out, w.seconds
-	} else if w.snapshot.bridge(s.key.slot()) != nil {
-		w.addMAC(macEntry{s.key, s.out, w.seconds})
-	}
-}
-
-// Storm control limits the time that a worker spends on flooded frames of one interface. A flooded frame costs its sender one
-// transmission, and the worker one copy per member. Each interface has a token bucket of copies on each worker, and frames above
-// the limit are dropped and counted. Frames to known MACs and flooded frames with one receiver cost nothing. Frames of a BVI come
-// from the dataplane and are not limited.
-const (
-	// DefaultStormLimit is the default number of copies per second for one interface. On two loaded cores a copy to a tap takes
-	// about 3 microseconds, including the receiver's kernel (BenchmarkStorm), so a storm takes about a tenth of a worker.
-	DefaultStormLimit = 1 << 15
-
-	// maxFrameCost limits the cost of a frame. At the default limit an interface may flood 512 frames per second in a bridge
-	// domain of any size. A host solicits a neighbour once per second (RFC 1122, 2.3.2.1; RFC 4861, 10).
-	maxFrameCost = 64
-
-	// burstDivisor divides the rate into the size of a bucket: 256 frames or more by default, as when a pod starts to contact all
-	// others.
-	burstDivisor = 2
-)
-
-// stormLimit converts Config.StormLimit to copies per second; 0: no limit.
-func stormLimit(configured int) int {
-	if configured == 0 {
-		return DefaultStormLimit
-	}
-	return min(max(configured, 0), int(time.Second)) // the clock's resolution is nanoseconds
-}
-
-// floodBudget is a worker's token bucket for one interface.
-type floodBudget struct {
-	tokens   int           // copies; negative after a frame that cost more than the rest
-	filledAt time.Duration // when tokens was refilled, by the worker's stopwatch
-	_        [48]byte      // keeps the budgets of two workers on separate cache lines
-}
-
-func newFloodBudgets(workers []*worker) []*floodBudget {
-	set := make([]*floodBudget, len(workers))
-	for i, w := range workers {
-		set[i] = &floodBudget{tokens: bucketSize(w.stormLimit), filledAt: w.stopwatch()}
-	}
-	return set
-}
-
-// bucketSize is the size of a bucket for a rate in copies per second: at least one frame.
-func bucketSize(rate int) int { return max(rate/burstDivisor, maxFrameCost) }
-
-// mayFlood reports whether a frame of an interface may be flooded. It reads the clock only if the bucket is empty.
-func (w *worker) mayFlood(in *iface) bool {
-	if w.stormLimit == 0 || in.l2.bvi {
-		return true
-	}
-	f := in.floods[w.id]
-	if f.tokens <= 0 {
-		f.refill(w.stopwatch(), w.stormLimit)
-	}
-	return f.tokens > 0
-}
-
-// refill adds the tokens since the last refill, at a rate in copies per second.
-func (f *floodBudget) refill(now time.Duration, rate int) {
-	most, pause := bucketSize(rate)-f.tokens, time.Second/time.Duration(rate) // per copy
-	gained := int(min(time.Duration(most), (now-f.filledAt)/pause))
-	if f.tokens += gained; gained == most {
-		f.filledAt = now
-	} else {
-		f.filledAt += time.Duration(gained) * pause
-	}
-}
-
-// chargeFlood takes the cost of a flooded frame from the bucket of its input interface.
-func (w *worker) chargeFlood(in *iface, receivers int) {
-	if w.stormLimit != 0 && !in.l2.bvi && receivers > 1 {
-		in.floods[w.id].tokens -= min(receivers-1, maxFrameCost)
+func (l *l2fib) apply(s macUpdate) {
+	if e := l.macs.find(s.key); e != nil {
+		e.out, e.seen = s.out, l.seconds
+	} else if l.snapshot.bridge(s.key.slot()) != nil {
+		l.add(macEntry{s.key, s.out, l.seconds})
 	}
 }

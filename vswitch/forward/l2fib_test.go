@@ -35,7 +35,7 @@ func TestMACsExpireAfterTheirAge(t *testing.T) {
 	}
 	s.now += 3600
 	s.worker.round()
-	if n := s.worker.macs.count; n != 0 {
+	if n := s.worker.l2.fib.macs.count; n != 0 {
 		t.Errorf("%d MACs take room after an hour of silence", n)
 	}
 }
@@ -68,8 +68,8 @@ func TestMulticastAndZeroMACsAreNotLearned(t *testing.T) {
 			t.Errorf("a frame from %v reached %v", m, got)
 		}
 	}
-	if s.worker.macs.count != 0 {
-		t.Errorf("%d learned", s.worker.macs.count)
+	if s.worker.l2.fib.macs.count != 0 {
+		t.Errorf("%d learned", s.worker.l2.fib.macs.count)
 	}
 }
 
@@ -134,8 +134,8 @@ func TestFullBridgeLeavesRoomForOthers(t *testing.T) {
 		}
 		s.engine.FlushMACs(MACFilter{Bridge: 1, Interface: NoInterface})
 	})
-	if s.worker.macs.count != 1 {
-		t.Errorf("%d left after the flush", s.worker.macs.count)
+	if s.worker.l2.fib.macs.count != 1 {
+		t.Errorf("%d left after the flush", s.worker.l2.fib.macs.count)
 	}
 }
 

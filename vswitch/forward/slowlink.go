@@ -1,0 +1,136 @@
+package forward
+
+import (
+	"net/netip"
+
+	"github.com/weftnet/weft/vswitch/frame"
+	"github.com/weftnet/weft/vswitch/slow"
+)
+
+const (
+	// puntOrder is the binary logarithm of the size of the rings to and from the slow path, in frames.
+	puntOrder = 8
+	// injectedBurst limits the frames from the slow path in a round.
+	injectedBurst = 64
+)
+
+// slowLink connects a worker to the slow path.
+type slowLink struct {
+	w                *worker
+	toSlow, fromSlow *slow.Ring
+}
+
+// punt copies a frame to the slow path, or drops it if the ring is full.
+func (s *slowLink) punt(in *iface, b *frame.Buffer, d verdict) {
+	m := s.toSlow.Reserve()
+	if m == nil {
+		s.w.drops[dropSlowFull].Add(1)
+		return
+	}
+	m.Fill(b.Bytes())
+	m.Reason, m.Interface, m.Virtio, m.MTU, m.Target = d.punt, in.index, b.Virtio, int(d.mtu), s.w.unresolved
+	m.Out = NoInterface
+	if d.out != nil {
+		m.Out = d.out.index
+	}
+	s.toSlow.Commit()
+	s.w.engine.slowBell.Ring()
+}
+
+// takeInjected sends the frames of the slow path.
+func (s *slowLink) receive() bool {
+	some := false
+	for range injectedBurst {
+		m := s.fromSlow.Peek()
+		b := s.w.tx.pool.One()
+		if m == nil || b == nil {
+			if b != nil {
+				b.Release()
+			}
+			break
+		}
+		some = true
+		b.SetLen(copy(b.Room(), m.Bytes()))
+		b.Virtio = m.Virtio
+		d, in := s.injected(m, b)
+		s.fromSlow.Advance()
+		s.w.apply(in, b, d)
+	}
+	if some {
+		s.w.tx.flush()
+	}
+	return some
+}
+
+// injected decides on a frame of the slow path, and returns the interface that it belongs to.
+func (s *slowLink) injected(m *slow.Message, b *frame.Buffer) (verdict, *iface) {
+	if m.Reason == slow.Output {
+		out := s.w.snapshot.iface(m.Out)
+		if out == nil || !out.up {
+			return verdict{drop: dropOutputDown}, nil
+		}
+		return outputVerdict(out, b), out
+	}
+	in := s.w.snapshot.iface(m.Interface)
+	if in == nil {
+		return verdict{drop: dropInterfaceDown}, nil
+	}
+	return s.originate(in, b), in
+}
+
+// originate routes a packet of the dataplane as if it had been received on in. It never causes an ICMP error.
+func (s *slowLink) originate(in *iface, b *frame.Buffer) verdict {
+	var out *iface
+	var target netip.Addr
+	raw := b.Bytes()[frame.EthernetLen:]
+	if frame.Ethernet(b.Bytes()).Type() == frame.TypeIPv4 {
+		p := frame.IPv4(raw)
+		out, target, _ = resolveRoute(s.w.snapshot, in.fib4, p.Destination(), p)
+	} else {
+		p := frame.IPv6(raw)
+		out, target, _ = resolveRoute(s.w.snapshot, in.fib6, p.Destination(), p)
+	}
+	if out == nil {
+		return verdict{drop: dropOwnNoRoute}
+	}
+	return s.w.rewrite(out, target, b)
+}
+
+// slowBackend gives the slow path access to the engine. The first worker sends the frames of the slow path.
+type slowBackend struct{ e *Engine }
+
+// Interface returns a published interface.
+func (s slowBackend) Interface(index uint32) (slow.Interface, bool) {
+	i := s.e.live.Load().iface(index)
+	if i == nil {
+		return slow.Interface{}, false
+	}
+	return slow.Interface{MAC: i.mac, Addresses: i.addresses, LinkLocal: i.linkLocal, Up: i.up, Proxied: s.e.live.Load().proxied(i)}, true
+}
+
+// Neighbour returns a published neighbour, and whether it is static.
+func (s slowBackend) Neighbour(index uint32, a netip.Addr) (frame.MAC, bool, bool) {
+	i := s.e.live.Load().iface(index)
+	if i == nil {
+		return frame.MAC{}, false, false
+	}
+	n, ok := i.neighbour(a)
+	if !ok {
+		return frame.MAC{}, false, false
+	}
+	return n.mac, n.static, true
+}
+
+// Learned reports a resolved neighbour to control.
+func (s slowBackend) Learned(index uint32, a netip.Addr, m frame.MAC) bool {
+	return s.e.report(Event{Kind: NeighbourLearned, Interface: index, Addr: a, MAC: m})
+}
+
+// Inject reserves a frame in the first worker's ring.
+func (s slowBackend) Inject() *slow.Message { return s.e.workers[0].slow.fromSlow.Reserve() }
+
+// Injected wakes the first worker.
+func (s slowBackend) Injected() {
+	s.e.workers[0].slow.fromSlow.Commit()
+	s.e.workers[0].bell.Ring()
+}
