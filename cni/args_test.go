@@ -8,23 +8,23 @@ import (
 )
 
 // rows: CAL-05, IPM-04
-func TestArgsOfThePod(t *testing.T) {
+func TestParseArgs(t *testing.T) {
 	const pod = "K8S_POD_NAMESPACE=shop;K8S_POD_NAME=cart-0.x"
 	tests := []struct{ name, args, want string }{
-		{"none is a container that no Kubernetes knows", "", ""},
+		{"none, for a container without Kubernetes", "", ""},
 		{"a pod", pod, ""},
 		{"a pod with a UID", pod + ";K8S_POD_UID=0b1c", ""},
-		{"what is unknown, with leave", pod + ";IgnoreUnknown=1;A=b", ""},
-		{"what is unknown, without", pod + ";A=b", "unknown args"},
-		{"two equal signs", pod + ";IP=a=b", "invalid pair"},
-		{"no equal sign", pod + ";IP", "invalid pair"},
+		{"an unknown key with IgnoreUnknown", pod + ";IgnoreUnknown=1;A=b", ""},
+		{"an unknown key without IgnoreUnknown", pod + ";A=b", "unknown args"},
+		{"two equals signs", pod + ";IP=a=b", "invalid pair"},
+		{"no equals sign", pod + ";IP", "invalid pair"},
 		{"a separator at the end", pod + ";", "invalid pair"},
-		{"a name in capitals", "K8S_POD_NAMESPACE=shop;K8S_POD_NAME=Cart", "K8S_POD_NAME"},
+		{"a name in upper case", "K8S_POD_NAMESPACE=shop;K8S_POD_NAME=Cart", "K8S_POD_NAME"},
 		{"a namespace with a dot", "K8S_POD_NAMESPACE=sh.op;K8S_POD_NAME=cart", "K8S_POD_NAMESPACE"},
 		{"a name too long", "K8S_POD_NAMESPACE=shop;K8S_POD_NAME=" + strings.Repeat("a", 254), "K8S_POD_NAME"},
 		{"a UID that is a path", pod + ";K8S_POD_UID=../x", "K8S_POD_UID"},
-		{"a namespace alone", "K8S_POD_NAMESPACE=shop", "needed together"},
-		{"a switch that is none", "IgnoreUnknown=perhaps", "IgnoreUnknown"},
+		{"a namespace alone", "K8S_POD_NAMESPACE=shop", "required together"},
+		{"an invalid boolean", "IgnoreUnknown=perhaps", "IgnoreUnknown"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -36,7 +36,7 @@ func TestArgsOfThePod(t *testing.T) {
 	}
 }
 
-func TestAnErrorOfArgsShowsNoValue(t *testing.T) {
+func TestErrorsOfArgsContainNoValues(t *testing.T) {
 	for _, args := range []string{"TOKEN=hush", "A=b;TOKEN=hush", `TOKEN="hush`, "TOKEN==hush", "TOKEN=hush=", "TOKEN=\x01hush"} {
 		if _, err := parseArgs(args); err == nil || !strings.Contains(err.Error(), "TOKEN") || strings.Contains(err.Error(), "hush") {
 			t.Errorf("%q: %v", args, err)
@@ -49,7 +49,7 @@ func FuzzArgs(f *testing.F) {
 	f.Add("CommonArgs=1;=;;", "a b", "x")
 	f.Fuzz(func(t *testing.T, text, ifName, netns string) {
 		c := &call{plugin: &plugin{}, CmdArgs: &skel.CmdArgs{ContainerID: "c1", IfName: ifName, Netns: netns}, conf: defaults()}
-		if c.validEnvironment() == nil && (strings.ContainsAny(ifName, " \t\n%") || !strings.HasPrefix(netns, "/")) {
+		if c.validateEnvironment() == nil && (strings.ContainsAny(ifName, " \t\n%") || !strings.HasPrefix(netns, "/")) {
 			t.Errorf("accepted %q in %q", ifName, netns)
 		}
 		args, err := parseArgs(text)

@@ -20,54 +20,58 @@ import (
 	weftv1 "github.com/weftnet/weft/proto/weft/v1"
 )
 
-// retryEvery is the pause between two attempts to reach an agent that restarts.
-const retryEvery = 50 * time.Millisecond
+// retryInterval is the time between two attempts of a call.
+const retryInterval = 50 * time.Millisecond
 
-// starting, in the details of a reply, says that the agent is there but does not serve yet.
-const starting = "starting"
+// Details of replies of an agent that does not serve pods yet.
+const (
+	detailStarting  = "starting"
+	detailRestoring = "restoring" // in a STATUS: the first resync runs
+)
 
-// restoring, in the details of a STATUS, says that the agent has just been started.
-const restoring = "restoring"
-
-// patience is for how long a call is tried again: since its beginning, while nobody
-// listens; since an agent first said that it is starting, or went away during the
-// call, while it restarts.
-type patience struct{ silent, starting time.Duration }
+// endpoint is the agent's socket, and for how long a call is retried.
+type endpoint struct {
+	socket      string
+	unreachable time.Duration // while no process listens: since the first attempt
+	starting    time.Duration // while the agent starts: since its first such reply, or since it closed the connection
+}
 
 type reply interface{ GetError() *weftv1.Error }
 
-// ask makes one call of the agent. Its error is an unreachableError or a gRPC status.
-func ask[R reply](ctx context.Context, socket string, p patience, call func(context.Context, weftv1.RemoteCNIClient) (R, error)) (R, error) {
-	began, limit := time.Now(), p.silent
+// method is a method expression of the gRPC client.
+type method[Q any, R reply] func(agent weftv1.RemoteCNIClient, ctx context.Context, req Q, opts ...grpc.CallOption) (R, error)
+
+// ask calls a method of the agent. The error is an unreachableError or a gRPC status.
+func ask[Q any, R reply](ctx context.Context, e endpoint, call method[Q, R], req Q) (R, error) {
+	began, limit := time.Now(), e.unreachable
 	for {
-		answer, err := askOnce(ctx, socket, call)
+		answer, err := askOnce(ctx, e.socket, call, req)
 		if err == nil && !isStarting(answer) {
 			return answer, nil
 		}
-		if isRestarting(err) && limit < p.starting {
-			began, limit = time.Now(), p.starting
+		if isRestarting(err) && limit < e.starting {
+			began, limit = time.Now(), e.starting
 		}
-		if !worthRetrying(err) || time.Since(began)+2*retryEvery > limit || !pause(ctx, retryEvery) {
+		if !isRetryable(err) || time.Since(began)+2*retryInterval > limit || !pause(ctx, retryInterval) {
 			return answer, err
 		}
 	}
 }
 
-// isRestarting is true if there was an agent; no error means that it says so itself.
+// isRestarting reports whether the agent accepted the connection and does not serve yet. A nil error is a starting reply.
 func isRestarting(err error) bool { return err == nil || status.Code(err) == codes.Unavailable }
 
-// worthRetrying is true for an agent that is away or starting, not for one that answered.
-func worthRetrying(err error) bool {
-	_, away := errors.AsType[*unreachableError](err)
-	return away || isRestarting(err)
+func isRetryable(err error) bool {
+	_, unreachable := errors.AsType[*unreachableError](err)
+	return unreachable || isRestarting(err)
 }
 
 func isStarting(answer reply) bool {
 	e := answer.GetError()
-	return e.GetCode() == 11 && e.GetDetails() == starting
+	return e.GetCode() == uint32(types.ErrTryAgainLater) && e.GetDetails() == detailStarting
 }
 
-// pause waits, and is false if ctx ends first.
+// pause reports whether d elapsed before ctx ended.
 func pause(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -79,18 +83,18 @@ func pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-func askOnce[R reply](ctx context.Context, socket string, call func(context.Context, weftv1.RemoteCNIClient) (R, error)) (R, error) {
+func askOnce[Q any, R reply](ctx context.Context, socket string, call method[Q, R], req Q) (R, error) {
 	var none R
 	conn, err := dial(ctx, socket)
 	if err != nil {
 		return none, err
 	}
 	defer func() { _ = conn.Close() }()
-	return call(ctx, weftv1.NewRemoteCNIClient(conn))
+	return call(weftv1.NewRemoteCNIClient(conn), ctx, req)
 }
 
-// dial connects at once, so that an agent that is away is known by the kernel's own
-// error, and gives the connection to gRPC. That resolves nothing and asks no proxy.
+// dial connects before it makes the gRPC client, so that it returns the kernel's error if no process listens. gRPC uses no
+// resolver and no proxy.
 func dial(ctx context.Context, socket string) (*grpc.ClientConn, error) {
 	var d net.Dialer
 	conn, err := d.DialContext(ctx, "unix", socket)
@@ -116,13 +120,13 @@ func dial(ctx context.Context, socket string) (*grpc.ClientConn, error) {
 	return client, nil
 }
 
-// unreachableError says that no process listens at the socket.
+// unreachableError means that no process listens at the socket.
 type unreachableError struct {
 	socket string
 	err    error
 }
 
-// Error leaves out what the kernel's error repeats.
+// Error omits the address that a net.OpError repeats.
 func (e *unreachableError) Error() string {
 	err := e.err
 	if op, ok := errors.AsType[*net.OpError](err); ok {
@@ -131,25 +135,28 @@ func (e *unreachableError) Error() string {
 	return "agent not reachable at " + e.socket + ": " + err.Error()
 }
 
-// Unwrap gives the error of the connection.
+// Unwrap returns the error of the connection.
 func (e *unreachableError) Unwrap() error { return e.err }
 
-// Weft's own codes that do not come from the agent.
+// Weft's error codes that the plugin sets itself.
 const (
 	errTimeout         uint = 106
 	errVersionMismatch uint = 107
 )
 
-// failed makes the runtime's error of a call that the agent did not serve, or that it refused.
-func failed(what string, err error, answer *weftv1.Error) error {
-	if err == nil {
-		return types.NewError(uint(answer.GetCode()), answer.GetMsg(), answer.GetDetails())
+// callError returns the CNI error of a call that failed, or that the agent refused; nil if it succeeded.
+func callError(what string, err error, refusal *weftv1.Error) error {
+	switch {
+	case err == nil && refusal == nil:
+		return nil
+	case err == nil:
+		return types.NewError(uint(refusal.GetCode()), refusal.GetMsg(), refusal.GetDetails())
 	}
 	if _, ok := errors.AsType[*unreachableError](err); ok {
 		return types.NewError(types.ErrTryAgainLater, err.Error(), "is weft-agent running?")
 	}
 	s := status.Convert(err)
-	return types.NewError(codeOf(s.Code()), fmt.Sprintf("%s: %s", what, describe(s)), "gRPC "+s.Code().String())
+	return types.NewError(codeOf(s.Code()), fmt.Sprintf("%s: %s", what, describeStatus(s)), "gRPC "+s.Code().String())
 }
 
 func codeOf(c codes.Code) uint {
@@ -164,7 +171,7 @@ func codeOf(c codes.Code) uint {
 	return types.ErrInternal
 }
 
-func describe(s *status.Status) string {
+func describeStatus(s *status.Status) string {
 	switch s.Code() {
 	case codes.DeadlineExceeded:
 		return "the agent did not answer in time"
@@ -178,14 +185,14 @@ func describe(s *status.Status) string {
 	return s.Message()
 }
 
-// Runtimes take these words in an error of a DEL for success.
+// Runtimes treat a DEL whose error contains these words as successful.
 var (
 	notFound   = regexp.MustCompile(`(?i)not[\s_-]*found`)
 	noSuchFile = regexp.MustCompile(`(?i)no such file or directory`)
 )
 
-// presentable makes an error one line of bounded length, and safe for the verb that it answers.
-func presentable(command string, e *types.Error) *types.Error {
+// sanitise returns the error on one line of bounded length, for a DEL without words that mean success.
+func sanitise(command string, e *types.Error) *types.Error {
 	msg, rest, _ := strings.Cut(strings.TrimSpace(e.Msg), "\n")
 	details := e.Details
 	if details == "" {
@@ -193,11 +200,11 @@ func presentable(command string, e *types.Error) *types.Error {
 	}
 	msg, details = line.Of(msg, line.Error), line.Of(details, line.Error)
 	if command == "DEL" {
-		msg, details = safe(msg), safe(details)
+		msg, details = hideNotFound(msg), hideNotFound(details)
 	}
 	return types.NewError(e.Code, msg, details)
 }
 
-func safe(text string) string {
+func hideNotFound(text string) string {
 	return noSuchFile.ReplaceAllString(notFound.ReplaceAllString(text, "missing"), "file is missing")
 }

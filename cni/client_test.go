@@ -15,23 +15,21 @@ import (
 	"github.com/weftnet/weft/test/stopwatch"
 )
 
-func askAdd(t *testing.T, socket string, p patience) (*weftv1.AddReply, error) {
+func askAdd(t *testing.T, e endpoint) (*weftv1.AddReply, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	return ask(ctx, socket, p, func(ctx context.Context, agent weftv1.RemoteCNIClient) (*weftv1.AddReply, error) {
-		return agent.Add(ctx, &weftv1.AddRequest{})
-	})
+	return ask(ctx, e, weftv1.RemoteCNIClient.Add, &weftv1.AddRequest{})
 }
 
-func TestAnAgentThatRestartsDuringTheCallIsWaitedFor(t *testing.T) {
+func TestAskWaitsForAnAgentThatRestartsDuringTheCall(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "s")
 	first, second := &cnitest.Agent{}, &cnitest.Agent{}
 	first.Behave(cnitest.Hang)
 	stop := first.Listen(t, socket)
 	served := make(chan error, 1)
 	go func() {
-		_, err := askAdd(t, socket, patience{starting: time.Minute})
+		_, err := askAdd(t, endpoint{socket: socket, starting: time.Minute})
 		served <- err
 	}()
 	for len(first.Requests()) == 0 {
@@ -40,7 +38,7 @@ func TestAnAgentThatRestartsDuringTheCallIsWaitedFor(t *testing.T) {
 		}
 	}
 	stop()
-	pause(t.Context(), 2*retryEvery) // no process listens for a while
+	pause(t.Context(), 2*retryInterval) // no process listens for a while
 	second.Listen(t, socket)
 	if err := <-served; err != nil {
 		t.Error(err)
@@ -50,20 +48,20 @@ func TestAnAgentThatRestartsDuringTheCallIsWaitedFor(t *testing.T) {
 	}
 }
 
-func TestPatienceEnds(t *testing.T) {
+func TestAskStopsRetrying(t *testing.T) {
 	tests := map[string]struct {
 		behaviour cnitest.Behaviour
-		patience  patience
+		endpoint  endpoint
 		asked     int
 		fails     func(*weftv1.AddReply, error) bool
 	}{
-		"with an agent that starts for ever": {cnitest.Starting, patience{starting: 4 * retryEvery}, 3,
+		"an agent that starts forever": {cnitest.Starting, endpoint{starting: 4 * retryInterval}, 3,
 			func(r *weftv1.AddReply, err error) bool { return err == nil && isStarting(r) }},
-		"with one that is never available": {cnitest.Unavailable, patience{starting: 4 * retryEvery}, 3,
+		"an agent that is never available": {cnitest.Unavailable, endpoint{starting: 4 * retryInterval}, 3,
 			func(_ *weftv1.AddReply, err error) bool { return status.Code(err) == codes.Unavailable }},
-		"at once, where none is asked for": {cnitest.Starting, patience{}, 1,
+		"no retry time": {cnitest.Starting, endpoint{}, 1,
 			func(r *weftv1.AddReply, err error) bool { return err == nil && isStarting(r) }},
-		"at once, with a refusal": {cnitest.Deny, patience{silent: time.Hour, starting: time.Hour}, 1,
+		"an error that is not retried": {cnitest.Deny, endpoint{unreachable: time.Hour, starting: time.Hour}, 1,
 			func(_ *weftv1.AddReply, err error) bool { return status.Code(err) == codes.PermissionDenied }},
 	}
 	for name, tt := range tests {
@@ -72,7 +70,8 @@ func TestPatienceEnds(t *testing.T) {
 			agent := &cnitest.Agent{}
 			agent.Behave(tt.behaviour)
 			agent.Listen(t, socket)
-			if r, err := askAdd(t, socket, tt.patience); !tt.fails(r, err) {
+			tt.endpoint.socket = socket
+			if r, err := askAdd(t, tt.endpoint); !tt.fails(r, err) {
 				t.Errorf("got %v, %v", r, err)
 			}
 			if n := len(agent.Requests()); n > tt.asked || n < min(tt.asked, 2) {
@@ -81,8 +80,10 @@ func TestPatienceEnds(t *testing.T) {
 		})
 	}
 	var err error
-	took := stopwatch.Time(func() { _, err = askAdd(t, filepath.Join(t.TempDir(), "s"), patience{silent: 4 * retryEvery}) })
-	if _, away := errors.AsType[*unreachableError](err); !away || took > 4*retryEvery+time.Second {
-		t.Errorf("where nobody listens it ended after %s with %v", took, err)
+	took := stopwatch.Time(func() {
+		_, err = askAdd(t, endpoint{socket: filepath.Join(t.TempDir(), "s"), unreachable: 4 * retryInterval})
+	})
+	if _, away := errors.AsType[*unreachableError](err); !away || took > 4*retryInterval+time.Second {
+		t.Errorf("without an agent it ended after %s with %v", took, err)
 	}
 }

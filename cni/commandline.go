@@ -20,23 +20,23 @@ const (
 	exitUsage  = 2
 )
 
-const usage = `weft-cni is the CNI plugin of Weft: a container runtime starts it with CNI_COMMAND set. Started by the
-name weft-ipam it is an IPAM plugin, which gives addresses to the interfaces of other plugins.
+const usage = `weft-cni is the CNI plugin of Weft. A container runtime starts it with CNI_COMMAND set. Under the name
+weft-ipam it is an IPAM plugin, which allocates addresses for interfaces of other plugins.
 
-For people:
+Without CNI_COMMAND:
   weft-cni --version                       print the version
-  weft-cni --check-agent [--socket PATH]   ask the agent whether it would serve a pod
+  weft-cni --check-agent [--socket PATH]   report whether the agent serves pods
   weft-cni --help                          print this
 
 `
 
-// terminal serves people: there is no CNI_COMMAND.
+// terminal is the command line, used without CNI_COMMAND.
 type terminal struct {
 	out, err io.Writer
 	program  string
 }
 
-// run does what the arguments say and returns the exit code.
+// run returns the exit code.
 func (t terminal) run(version string, args []string) int {
 	flags := flag.NewFlagSet(t.program, flag.ContinueOnError)
 	flags.SetOutput(io.Discard)
@@ -60,7 +60,7 @@ func (t terminal) run(version string, args []string) int {
 	return exitUsage
 }
 
-// print writes to a stream of the terminal. There is no way to report its failure.
+// print ignores errors: there is no other place to report them.
 func (terminal) print(w io.Writer, text string) { _, _ = io.WriteString(w, text) }
 
 func specification() string {
@@ -77,7 +77,7 @@ func (t terminal) checkAgent(socket, version string) int {
 	}
 	refusal := &types.Error{Msg: err.Error()}
 	if e, ok := errors.AsType[*types.Error](err); ok {
-		refusal = presentable("STATUS", e)
+		refusal = sanitise("STATUS", e)
 	}
 	t.print(t.err, fmt.Sprintf("%s: code %d: %s\n", t.program, refusal.Code, refusal))
 	return exitFailed

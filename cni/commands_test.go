@@ -34,7 +34,7 @@ type runtime struct {
 	ipam   bool           // the program is weft-ipam
 }
 
-// newRuntime has an agent that serves and answers an ADD with one interface.
+// newRuntime has an agent whose reply to an ADD has one interface.
 func newRuntime(t *testing.T) *runtime {
 	t.Helper()
 	r := withoutAgent(t)
@@ -78,7 +78,7 @@ func (r *runtime) call(command string) (string, error) {
 	return captured(r.t, func() error { return do(&args) })
 }
 
-// captured returns what do writes to stdout.
+// captured returns the output of do to stdout.
 func captured(t *testing.T, do func() error) (string, error) {
 	t.Helper()
 	file, err := os.CreateTemp(t.TempDir(), "stdout")
@@ -116,7 +116,7 @@ func (r *runtime) fails(command string, code uint, words ...string) {
 	}
 }
 
-// succeeds runs a command and returns the one request that the agent got, and the output.
+// succeeds runs a command that sends one request, and returns the request and the output.
 func succeeds[M proto.Message](r *runtime, command string) (M, string) {
 	r.t.Helper()
 	out, err := r.call(command)
@@ -134,7 +134,7 @@ func succeeds[M proto.Message](r *runtime, command string) (M, string) {
 	return req, out
 }
 
-func TestAddAsksForTheAttachmentOfThePod(t *testing.T) {
+func TestAddRequestsTheAttachmentOfThePod(t *testing.T) {
 	r := newRuntime(t)
 	req, out := succeeds[*weftv1.AddRequest](r, "ADD")
 	want := &weftv1.Attachment{Network: "weft", ContainerId: "c1", IfName: "eth0"}
@@ -153,7 +153,7 @@ func TestAddAsksForTheAttachmentOfThePod(t *testing.T) {
 	}
 }
 
-func TestTheResultOfAnAddHasTheFormOfTheConfiguredVersion(t *testing.T) {
+func TestAddPrintsTheResultInTheConfiguredVersion(t *testing.T) {
 	for version, key := range map[string]string{"0.2.0": `"ip4"`, "0.4.0": `"version": "4"`, "1.0.0": `"interfaces"`, "1.1.0": `"mtu"`} {
 		r := newRuntime(t)
 		r.keys["cniVersion"] = version
@@ -175,7 +175,7 @@ func TestAddSendsTheAnnotationsThatTheAgentReads(t *testing.T) {
 	}
 }
 
-func TestTheRuntimeTakesPrecedenceInWhatIsRequested(t *testing.T) {
+func TestRuntimeConfigTakesPrecedenceOverArgs(t *testing.T) {
 	args := map[string]any{"cni": map[string]any{"ips": []string{"10.1.1.3"}, "mac": "02:00:00:00:00:33"}}
 	for name, tt := range map[string]struct {
 		keys    map[string]any
@@ -195,7 +195,7 @@ func TestTheRuntimeTakesPrecedenceInWhatIsRequested(t *testing.T) {
 	}
 }
 
-func TestAddRefusesWhatCannotBeServed(t *testing.T) {
+func TestAddRejectsInvalidRequests(t *testing.T) {
 	for name, tt := range map[string]struct {
 		change func(*runtime)
 		code   uint
@@ -230,18 +230,18 @@ func TestAddWaitsForAnAgentThatStarts(t *testing.T) {
 	}
 }
 
-func TestAddWithoutAnAgentIsToBeTriedAgain(t *testing.T) {
+func TestAddWithoutAnAgentReturnsTryAgainLater(t *testing.T) {
 	withoutAgent(t).fails("ADD", types.ErrTryAgainLater, "agent not reachable at")
 }
 
-func TestAddNamesTheRefusalOfTheAgent(t *testing.T) {
+func TestAddReturnsTheErrorOfTheAgent(t *testing.T) {
 	r := newRuntime(t)
 	r.Error = &weftv1.Error{Code: 103, Msg: "annotation contivpp.io/custom-if: bad", Details: "see the docs"}
 	r.Behave(cnitest.Refuse)
 	r.fails("ADD", 103, "custom-if", "see the docs")
 }
 
-func TestAddDeletesAnAttachmentWhoseReplyIsNoResult(t *testing.T) {
+func TestAddDeletesAnAttachmentWhoseReplyIsInvalid(t *testing.T) {
 	r := newRuntime(t)
 	r.Behave(cnitest.Nonsense, cnitest.Serve)
 	r.fails("ADD", types.ErrInternal, "10.1.1.300")
@@ -254,7 +254,7 @@ func TestAddDeletesAnAttachmentWhoseReplyIsNoResult(t *testing.T) {
 	}
 }
 
-func TestWeftIPAMKeepsAnAttachmentOfItsOwn(t *testing.T) {
+func TestWeftIPAMHasAnAttachmentOfItsOwn(t *testing.T) {
 	r := newRuntime(t)
 	r.ipam = true
 	own := map[string]any{"type": "weft-ipam", "socket": r.socket, "pool": "blue"}
@@ -265,7 +265,7 @@ func TestWeftIPAMKeepsAnAttachmentOfItsOwn(t *testing.T) {
 	}
 }
 
-func TestCheckSendsWhatTheRuntimeRemembers(t *testing.T) {
+func TestCheckSendsPrevResult(t *testing.T) {
 	r := newRuntime(t)
 	_, result := succeeds[*weftv1.AddRequest](r, "ADD")
 	r.keys["prevResult"] = json.RawMessage(result)
@@ -282,7 +282,7 @@ func TestCheckNeedsAPrevResult(t *testing.T) {
 	newRuntime(t).fails("CHECK", types.ErrInvalidNetworkConfig, "prevResult")
 }
 
-func TestDelNeedsTheKeyOnly(t *testing.T) {
+func TestDelNeedsOnlyTheKey(t *testing.T) {
 	r := newRuntime(t)
 	r.args.Netns, r.args.Args = "", ""
 	r.keys["timeout"], r.keys["unknown"] = "never", true // no ADD would be served with these
@@ -292,7 +292,7 @@ func TestDelNeedsTheKeyOnly(t *testing.T) {
 	}
 }
 
-func TestDelOfAnAttachmentThatCannotExistSucceeds(t *testing.T) {
+func TestDelOfAnInvalidKeySucceeds(t *testing.T) {
 	r := withoutAgent(t)
 	r.args.ContainerID = strings.Repeat("c", 300)
 	if out, err := r.call("DEL"); err != nil || out != "" {
@@ -318,14 +318,14 @@ func TestDelWithoutAnAgentIsQueuedOnce(t *testing.T) {
 	}
 }
 
-func TestDelReportsARefusal(t *testing.T) {
+func TestDelReturnsTheErrorOfTheAgent(t *testing.T) {
 	r := newRuntime(t)
 	r.Error = &weftv1.Error{Code: 100, Msg: "not allowed"}
 	r.Behave(cnitest.Refuse)
 	r.fails("DEL", 100, "not allowed")
 }
 
-func TestStatusHasTheCodesOfTheSpecification(t *testing.T) {
+func TestStatusReturnsOnlyCodesOfTheSpecification(t *testing.T) {
 	for code, want := range map[uint32]uint{11: types.ErrPluginNotAvailable, 50: types.ErrPluginNotAvailable, 51: types.ErrLimitedConnectivity, 103: types.ErrPluginNotAvailable} {
 		r := newRuntime(t)
 		r.Error = &weftv1.Error{Code: code, Msg: "why"}
@@ -337,7 +337,7 @@ func TestStatusHasTheCodesOfTheSpecification(t *testing.T) {
 	}
 }
 
-func TestStatusOfAnAgentThatRestartsIsGoodForAMinute(t *testing.T) {
+func TestStatusSucceedsDuringTheGraceAfterTheAgentServed(t *testing.T) {
 	r := withoutAgent(t)
 	r.fails("STATUS", types.ErrPluginNotAvailable, "agent")
 	if err := serving.Mark(r.socket); err != nil {
@@ -373,23 +373,23 @@ func TestGCWithoutAListRemovesNothing(t *testing.T) {
 	}
 }
 
-func TestThePluginsNetworkNamespaceIsRefused(t *testing.T) {
+func TestThePluginsOwnNetworkNamespaceIsRejected(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	for path, word := range map[string]string{fmt.Sprintf("/proc/%d/ns/net", os.Getpid()): "runtime itself", file: "not a network namespace"} {
 		c := &call{plugin: &plugin{}, CmdArgs: &skel.CmdArgs{Netns: path}}
-		if err := c.foreignNetns(); err == nil || !strings.Contains(err.Error(), word) {
+		if err := c.validateNetns(); err == nil || !strings.Contains(err.Error(), word) {
 			t.Errorf("%s: %v", path, err)
 		}
 		c.override = "1"
-		if err := c.foreignNetns(); err != nil {
+		if err := c.validateNetns(); err != nil {
 			t.Errorf("%s with %s: %v", path, netnsOverride, err)
 		}
 	}
 	missing := &call{plugin: &plugin{}, CmdArgs: &skel.CmdArgs{Netns: file + ".missing"}}
-	if err := missing.foreignNetns(); err != nil {
-		t.Errorf("a missing path is the agent's to judge: %v", err)
+	if err := missing.validateNetns(); err != nil {
+		t.Errorf("a missing path is the agent's to check: %v", err)
 	}
 }

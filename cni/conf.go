@@ -21,40 +21,40 @@ import (
 	weftv1 "github.com/weftnet/weft/proto/weft/v1"
 )
 
-// conf is the plugin object of a network configuration, with what the runtime injects.
+// conf is the plugin object of a network configuration, with the keys that the runtime injects.
 type conf struct {
-	given
-	own
+	specConf
+	weftConf
 }
 
-// given are the keys that the specification defines.
-type given struct {
+// specConf has the keys that the CNI specification defines.
+type specConf struct {
 	types.PluginConf
 
 	RuntimeConfig runtimeConfig   `json:"runtimeConfig"`
 	Args          json.RawMessage `json:"args"`
 
-	// DeviceID is where Multus puts it, whether or not the capability deviceID is asked for.
+	// DeviceID is set by Multus, with or without the capability deviceID.
 	DeviceID string `json:"deviceID"`
 
-	Valid valid `json:"cni.dev/valid-attachments"`
+	Valid validAttachments `json:"cni.dev/valid-attachments"`
 }
 
-// valid lists the attachments that a GC keeps. A missing key does not mean that none is valid, but null does: CRI-O sends it for a
-// network without pods.
-type valid struct {
-	given bool
-	list  []types.GCAttachment
+// validAttachments lists the attachments that a GC keeps. null is an empty list, which CRI-O sends for a network without pods; a
+// missing key is not.
+type validAttachments struct {
+	present bool
+	list    []types.GCAttachment
 }
 
 // UnmarshalJSON is called for null too.
-func (v *valid) UnmarshalJSON(b []byte) error {
-	v.given = true
+func (v *validAttachments) UnmarshalJSON(b []byte) error {
+	v.present = true
 	return json.Unmarshal(b, &v.list)
 }
 
-// own are Weft's keys. As an IPAM plugin it finds them in the object ipam: the rest is the other plugin's.
-type own struct {
+// weftConf has Weft's keys. weft-ipam has them in the object ipam.
+type weftConf struct {
 	Socket      string   `json:"socket"`
 	Mode        string   `json:"mode"`
 	Timeout     duration `json:"timeout"`     // of an ADD
@@ -63,15 +63,15 @@ type own struct {
 	LogLevel    string   `json:"logLevel"`
 	LogFile     string   `json:"logFile"` // "" = no log
 
-	// Of mode delegate: what the interface is. Left out, it is one of pods' main interfaces.
-	Network       string          `json:"network"`       // of Weft's
+	// For mode delegate. Without them the interface is like a pod's main interface.
+	Network       string          `json:"network"`       // a network of Weft
 	InterfaceType string          `json:"interfaceType"` // tap, veth or memif
 	Options       json.RawMessage `json:"options"`       // as in the annotation contivpp.io/custom-if-options
 
-	// Of weft-ipam.
-	Routes []*types.Route `json:"routes"` // what the other plugin is to route by the interface
-	Pool   string         `json:"pool"`   // that addresses come from
-	Pools  []string       `json:"pools"`  // the same, where there are several: at most one address a family is given
+	// For weft-ipam.
+	Routes []*types.Route `json:"routes"` // for the interface of the other plugin
+	Pool   string         `json:"pool"`   // to allocate addresses from
+	Pools  []string       `json:"pools"`  // several pools; at most one address per family is allocated
 }
 
 // runtimeConfig holds the capabilities of the CNI conventions.
@@ -91,37 +91,36 @@ type runtimeConfig struct {
 	CgroupPath json.RawMessage `json:"cgroupPath"`
 }
 
-// unserved returns an error if the runtime requests a capability that Weft does not implement. Ignoring it would start a pod without, for
-// example, its bandwidth limit.
-func (r *runtimeConfig) unserved() error {
-	for _, asked := range []struct {
+// validateCapabilities returns an error if the runtime requests a capability that Weft does not implement. Ignoring it would
+// start a pod without, for example, its bandwidth limit.
+func (r *runtimeConfig) validateCapabilities() error {
+	for _, requested := range []struct {
 		capability string
 		value      json.RawMessage
-		instead    string
+		reason     string
 	}{
 		{"infinibandGUID", r.Infiniband, "Weft has no InfiniBand interfaces"},
 		{"portMappings", r.Ports, "put the plugin portmap behind weft-cni"},
-		{"bandwidth", r.Bandwidth, "weft-cni limits no bandwidth"},
-		{"dns", r.DNS, "weft-cni sets no resolver"},
-		{"ipRanges", r.IPRanges, "ranges are those of Weft's pools"},
-		{"aliases", r.Aliases, "weft-cni gives no aliases"},
-		{"cgroupPath", r.CgroupPath, "weft-cni uses no cgroup"},
+		{"bandwidth", r.Bandwidth, "weft-cni does not limit bandwidth"},
+		{"dns", r.DNS, "weft-cni does not configure a resolver"},
+		{"ipRanges", r.IPRanges, "the pools of Weft define the ranges"},
+		{"aliases", r.Aliases, "weft-cni does not configure aliases"},
+		{"cgroupPath", r.CgroupPath, "weft-cni does not use cgroups"},
 	} {
-		if !slices.Contains([]string{"", "null", "{}", "[]", `""`}, string(asked.value)) {
-			return types.NewError(types.ErrInvalidNetworkConfig,
-				fmt.Sprintf("capability %s: %s; remove it from the capabilities of weft-cni", asked.capability, asked.instead), "")
+		if !slices.Contains([]string{"", "null", "{}", "[]", `""`}, string(requested.value)) {
+			return errorf(types.ErrInvalidNetworkConfig, "capability %s: %s; remove it from the capabilities of weft-cni", requested.capability, requested.reason)
 		}
 	}
 	return nil
 }
 
-// The keys of a plugin object. All that begin with reserved are the specification's too.
+// The keys of a plugin object. The specification also reserves the prefix reserved.
 var (
 	ownKeys  = []string{"socket", "mode", "timeout", "dialTimeout", "deleteQueue", "logLevel", "logFile", "network", "interfaceType", "options"}
 	specKeys = []string{
 		"cniVersion", "cniVersions", "name", "type", "disableCheck", "disableGC", "loadOnlyInlinedPlugins",
 		"capabilities", "runtimeConfig", "args", "prevResult", "ipam", "ipMasq", "dns",
-		"deviceID", "pciBusID", // Multus', which no specification has
+		"deviceID", "pciBusID", // of Multus, in no specification
 	}
 )
 
@@ -135,11 +134,11 @@ var (
 const (
 	maxTimeout     = 200 * time.Second // kubelet waits four minutes for a sandbox
 	maxDialTimeout = 10 * time.Second
-	maxSocketPath  = 107 // the kernel's
+	maxSocketPath  = 107 // of the kernel
 )
 
 func defaults() *conf {
-	return &conf{own: own{
+	return &conf{weftConf: weftConf{
 		Socket:      "/run/weft/agent.sock",
 		Mode:        "primary",
 		Timeout:     duration(60 * time.Second),
@@ -149,63 +148,62 @@ func defaults() *conf {
 	}}
 }
 
-// parseConf reads the configuration and names what is wrong with it.
 func parseConf(stdin []byte, r role) (*conf, error) {
 	if err := scan(stdin); err != nil {
-		return nil, types.NewError(types.ErrInvalidNetworkConfig, "network configuration: "+err.Error(), "")
+		return nil, errorf(types.ErrInvalidNetworkConfig, "network configuration: %v", err)
 	}
 	ours, err := r.ownObject(stdin)
 	if err != nil {
-		return nil, types.NewError(types.ErrDecodingFailure, "network configuration: "+err.Error(), "")
+		return nil, errorf(types.ErrDecodingFailure, "network configuration: %v", err)
 	}
-	if err := refuseUnknown(ours, r); err != nil {
+	if err := rejectUnknownKeys(ours, r); err != nil {
 		return nil, err
 	}
 	c := defaults()
 	if err := c.decode(stdin, ours); err != nil {
-		return nil, types.NewError(types.ErrDecodingFailure, "network configuration: "+err.Error(), "")
+		return nil, errorf(types.ErrDecodingFailure, "network configuration: %v", err)
 	}
-	err = c.own.validate()
+	err = c.validate()
 	if err == nil {
-		err = c.foreignIsSound(r)
+		err = c.validateIPAMType(r)
 	}
 	if err == nil {
-		err = c.foreignIsHeard(r)
+		err = c.validateInterfaceIPAM(r)
 	}
 	if err != nil {
-		return nil, types.NewError(types.ErrInvalidNetworkConfig, "network configuration: "+err.Error(), "")
+		return nil, errorf(types.ErrInvalidNetworkConfig, "network configuration: %v", err)
 	}
 	return c, nil
 }
 
-// parseConfLeniently takes what it understands, and defaults for the rest.
-func parseConfLeniently(stdin []byte, r role) *conf {
+// parseConfForDel skips invalid keys, and uses defaults for them.
+func parseConfForDel(stdin []byte, r role) *conf {
 	c := defaults()
 	c.CNIVersion = oldest
-	for one := range members(stdin) {
-		trial := c.given
-		if trial.decode(one) == nil {
-			c.given = trial
+	for member := range members(stdin) {
+		trial := c.specConf
+		if trial.decode(member) == nil {
+			c.specConf = trial
 		}
 	}
 	ours, err := r.ownObject(stdin)
 	if err != nil {
 		return c
 	}
-	c.takeSound(slices.Collect(members(ours)))
+	c.applyValid(slices.Collect(members(ours)))
 	return c
 }
 
-// takeSound takes what is sound of our own members, which come in any order: some are sound only beside others.
-func (c *conf) takeSound(left [][]byte) {
+// applyValid applies Weft's valid members. It iterates, because some are valid only together with others.
+func (c *conf) applyValid(left [][]byte) {
 	for {
-		rest := slices.DeleteFunc(slices.Clone(left), func(one []byte) bool {
-			trial := c.own
-			sound := json.Unmarshal(one, &trial) == nil && trial.validate() == nil
-			if sound {
-				c.own = trial
+		rest := slices.DeleteFunc(slices.Clone(left), func(member []byte) bool {
+			trial := c.weftConf
+			valid := json.Unmarshal(member, &trial) == nil && trial.validate() == nil
+			if valid {
+				c.weftConf = trial
 			}
-			return sound
+			return valid
 		})
 		if len(rest) == len(left) {
 			return
@@ -214,57 +212,56 @@ func (c *conf) takeSound(left [][]byte) {
 	}
 }
 
-// members gives each member of an object as an object of its own; what is no object has none.
+// members yields each member of a JSON object as an object of its own; nothing for other JSON values.
 func members(object []byte) iter.Seq[[]byte] {
 	var keys map[string]json.RawMessage
-	_ = json.Unmarshal(object, &keys) // what has no keys has none to take
+	_ = json.Unmarshal(object, &keys)
 	return func(yield func([]byte) bool) {
 		for key, value := range keys {
-			one, err := json.Marshal(map[string]json.RawMessage{key: value})
-			if err == nil && !yield(one) {
+			member, err := json.Marshal(map[string]json.RawMessage{key: value})
+			if err == nil && !yield(member) {
 				return
 			}
 		}
 	}
 }
 
-// oldest is the version of a configuration that names none, as the specification says.
+// oldest is the version of a configuration without cniVersion (CNI specification).
 const oldest = "0.1.0"
 
 func (c *conf) decode(stdin, ours []byte) error {
-	if err := c.given.decode(stdin); err != nil {
+	if err := c.specConf.decode(stdin); err != nil {
 		return err
 	}
-	return json.Unmarshal(ours, &c.own)
+	return json.Unmarshal(ours, &c.weftConf)
 }
 
-func (g *given) decode(b []byte) error {
-	if err := json.Unmarshal(b, g); err != nil {
+func (c *specConf) decode(b []byte) error {
+	if err := json.Unmarshal(b, c); err != nil {
 		return err
 	}
-	if g.CNIVersion == "" {
-		g.CNIVersion = oldest
+	if c.CNIVersion == "" {
+		c.CNIVersion = oldest
 	}
 	return nil
 }
 
-func refuseUnknown(ours []byte, r role) error {
+func rejectUnknownKeys(ours []byte, r role) error {
 	var keys map[string]json.RawMessage
 	if err := json.Unmarshal(ours, &keys); err != nil {
-		return types.NewError(types.ErrDecodingFailure, "network configuration: "+err.Error(), "")
+		return errorf(types.ErrDecodingFailure, "network configuration: %v", err)
 	}
 	known := r.keys()
 	for _, key := range slices.Sorted(maps.Keys(keys)) {
 		if strings.HasPrefix(key, reserved) || slices.Contains(known, key) {
 			continue
 		}
-		return types.NewError(types.ErrInvalidNetworkConfig,
-			fmt.Sprintf("network configuration: unknown key %q%s, did you mean %q?", key, r.where(), nearest(key, known)), "")
+		return errorf(types.ErrInvalidNetworkConfig, "network configuration: unknown key %q%s, did you mean %q?", key, r.where(), nearest(key, known))
 	}
 	return nil
 }
 
-// nearest finds the known key that is most like this one.
+// nearest returns the known key with the smallest edit distance to key.
 func nearest(key string, known []string) string {
 	key = strings.ToLower(key)
 	return slices.MinFunc(known, func(a, b string) int {
@@ -272,12 +269,12 @@ func nearest(key string, known []string) string {
 	})
 }
 
-func (c *own) validate() error {
+func (c *weftConf) validate() error {
 	switch {
 	case !filepath.IsAbs(c.Socket) || len(c.Socket) > maxSocketPath:
 		return fmt.Errorf("socket %q is not an absolute path of at most %d bytes", c.Socket, maxSocketPath)
 	case !slices.Contains(modes, c.Mode):
-		return fmt.Errorf("mode %q is none of %s", c.Mode, strings.Join(modes, ", "))
+		return fmt.Errorf("invalid mode %q, use one of %s", c.Mode, strings.Join(modes, ", "))
 	case c.Timeout <= 0 || time.Duration(c.Timeout) > maxTimeout:
 		return fmt.Errorf("timeout %s is not above 0 and at most %s", time.Duration(c.Timeout), maxTimeout)
 	case c.DialTimeout <= 0 || time.Duration(c.DialTimeout) > maxDialTimeout:
@@ -285,66 +282,65 @@ func (c *own) validate() error {
 	case !filepath.IsAbs(c.DeleteQueue):
 		return fmt.Errorf("deleteQueue %q is not an absolute path", c.DeleteQueue)
 	case !slices.Contains(levels, c.LogLevel):
-		return fmt.Errorf("logLevel %q is none of %s", c.LogLevel, strings.Join(levels, ", "))
+		return fmt.Errorf("invalid logLevel %q, use one of %s", c.LogLevel, strings.Join(levels, ", "))
 	case c.Mode != modeDelegate && (c.Network != "" || c.InterfaceType != "" || c.Options != nil):
-		return fmt.Errorf("network, interfaceType and options are for mode delegate, not for mode %s: pods' main interfaces are on the network default", c.Mode)
+		return fmt.Errorf("network, interfaceType and options need mode delegate: in mode %s pods are on the network default", c.Mode)
 	case c.Pool != "" && len(c.Pools) > 0:
-		return errors.New("pool and pools exclude each other")
+		return errors.New("pool and pools are mutually exclusive")
 	case slices.Contains(c.Pools, ""):
-		return errors.New("pools: one of them has no name")
+		return errors.New("pools contains an empty name")
 	case slices.Contains(c.Routes, nil):
-		return errors.New("routes: one of them is null")
+		return errors.New("routes contains null")
 	case c.LogFile != "" && !filepath.IsAbs(c.LogFile):
 		return fmt.Errorf("logFile %q is not an absolute path", c.LogFile)
 	}
-	return notSpecial(c.LogFile)
+	return validateLogFile(c.LogFile)
 }
 
-// duration is written as in Go: "60s".
+// duration has the format of time.ParseDuration.
 type duration time.Duration
 
-// UnmarshalJSON reads a text; a bare number has no unit and is refused.
+// UnmarshalJSON rejects a number, because it has no unit.
 func (d *duration) UnmarshalJSON(b []byte) error {
 	var text string
 	if err := json.Unmarshal(b, &text); err != nil {
-		return errors.New(`a duration is a text like "60s"`)
+		return errors.New(`invalid duration, use a string like "60s"`)
 	}
 	parsed, err := time.ParseDuration(text)
 	if err != nil {
-		return fmt.Errorf("duration %q: a text like \"60s\" is expected", text)
+		return fmt.Errorf(`invalid duration %q, use a string like "60s"`, text)
 	}
 	*d = duration(parsed)
 	return nil
 }
 
-// Modes in which Weft does not make the main interface.
+// Modes in which another plugin makes the main interface.
 const (
 	modeChained  = "chained"
 	modeDelegate = "delegate"
 )
 
-// earlier is what plugins before this one made. Only in a chain is it needed: the main plugin never fails because of it.
-func (c *call) earlier() (*types100.Result, error) {
+// addPrevResult returns the result of the plugins before this one. It is required in mode chained. Other modes ignore an invalid one.
+func (c *call) addPrevResult() (*types100.Result, error) {
 	if c.ipam {
 		return nil, nil
 	}
 	prev, err := c.conf.prevResult()
 	switch {
 	case c.mode() != modeChained && err != nil:
-		c.log.Warn("prevResult left out", "err", err)
+		c.log.Warn("ignoring invalid prevResult", "err", err)
 	case c.mode() != modeChained:
 	case err != nil:
-		return nil, types.NewError(types.ErrInvalidNetworkConfig, err.Error(), "")
+		return nil, errorf(types.ErrInvalidNetworkConfig, "%v", err)
 	case prev == nil:
-		return nil, types.NewError(types.ErrInvalidNetworkConfig,
-			"mode chained needs prevResult, the result of the plugin before: weft-cni cannot be the first of its list", "")
+		return nil, errorf(types.ErrInvalidNetworkConfig, "mode chained needs prevResult: weft-cni cannot be the first plugin of the list")
 	}
 	return prev, nil
 }
 
-// unchanged is prevResult to the letter, where an ADD in a chain had nothing to add: what this library does not know
-// of it is passed on as well. It is nil where there is something to add or to convert.
-func (c *call) unchanged(answer *weftv1.AddReply) *verbatim {
+// passThrough returns prevResult byte for byte if an ADD in a chain adds nothing to it, to keep members that the library does
+// not know. It returns nil if members are added, or if prevResult has another version.
+func (c *call) passThrough(answer *weftv1.AddReply) *verbatim {
 	if c.mode() != modeChained || len(answer.GetInterfaces())+len(answer.GetIps())+len(answer.GetRoutes()) > 0 {
 		return nil
 	}
@@ -360,7 +356,7 @@ func (c *call) unchanged(answer *weftv1.AddReply) *verbatim {
 	return &verbatim{conf.Prev, os.Stdout}
 }
 
-// verbatim is a document that is printed as it came.
+// verbatim is a JSON document that is printed without changes.
 type verbatim struct {
 	document []byte
 	out      io.Writer
@@ -374,14 +370,13 @@ func (v *verbatim) Print() error {
 	return nil
 }
 
-// Bounds of a configuration: a list of valid attachments of a large node has some tens of kilobytes.
+// Limits of a configuration. The list of valid attachments of a large node has tens of kilobytes.
 const (
 	maxConfBytes = 1 << 20
 	maxConfDepth = 32
 )
 
-// scan refuses what encoding/json would take in silence: keys given twice, of which
-// the last would win, and documents of absurd size or depth.
+// scan rejects documents that encoding/json accepts: with duplicate keys, too large, or too deeply nested.
 func scan(document []byte) error {
 	if len(document) > maxConfBytes {
 		return fmt.Errorf("more than %d bytes", maxConfBytes)
@@ -400,27 +395,27 @@ func scan(document []byte) error {
 		if err != nil {
 			return err
 		}
-		if err := open.take(token); err != nil {
+		if err := open.add(token); err != nil {
 			return err
 		}
 	}
 }
 
-// nesting are the objects and arrays that a token stands in.
+// nesting is the stack of objects and arrays around a token.
 type nesting []*level
 
 type level struct {
-	seen  map[string]bool // keys so far; nil in an array
+	seen  map[string]bool // the keys so far; nil in an array
 	value bool            // the next token is the value of a key
 }
 
-func (n *nesting) take(token json.Token) error {
+func (n *nesting) add(token json.Token) error {
 	delimiter, _ := token.(json.Delim)
 	if delimiter == '}' || delimiter == ']' {
 		*n = (*n)[:len(*n)-1]
 		return nil
 	}
-	if err := n.place(token); err != nil {
+	if err := n.checkKey(token); err != nil {
 		return err
 	}
 	if delimiter == 0 {
@@ -437,8 +432,8 @@ func (n *nesting) take(token json.Token) error {
 	return nil
 }
 
-// place notes a token in what it stands in: in an object, keys and values take turns.
-func (n *nesting) place(token json.Token) error {
+// checkKey rejects a duplicate key. In an object, keys and values alternate.
+func (n *nesting) checkKey(token json.Token) error {
 	if len(*n) == 0 {
 		return nil
 	}

@@ -13,19 +13,19 @@ import (
 	"github.com/weftnet/weft/pod"
 )
 
-func TestScanRefusesWhatTheLibraryTakesInSilence(t *testing.T) {
+func TestScanRejectsDuplicateKeysAndExcessiveSize(t *testing.T) {
 	tests := []struct {
 		name, document, want string
 	}{
 		{"a key twice", `{"a":1,"b":2,"a":3}`, `key "a" is given twice`},
-		{"a key twice, deep inside", `{"a":[{"x":{"b":1,"b":1}}]}`, `key "b" is given twice`},
-		{"a key twice, once in disguise", `{"a":1,"\u0061":2}`, `key "a" is given twice`},
+		{"a key twice in a nested object", `{"a":[{"x":{"b":1,"b":1}}]}`, `key "b" is given twice`},
+		{"a key twice, once escaped", `{"a":1,"\u0061":2}`, `key "a" is given twice`},
 		{"too deep", strings.Repeat("[", 40) + strings.Repeat("]", 40), "nested deeper than 32"},
 		{"too long", `"` + strings.Repeat("a", maxConfBytes) + `"`, "more than 1048576 bytes"},
 		{"not closed", `{"a":`, "unexpected"},
 		{"the same key in two objects", `{"a":{"b":1},"c":{"b":1},"d":["b","b"]}`, ""},
 		{"a value like a key", `{"a":"b","b":"a"}`, ""},
-		{"as deep as may be", strings.Repeat("[", 32) + strings.Repeat("]", 32), ""},
+		{"at the depth limit", strings.Repeat("[", 32) + strings.Repeat("]", 32), ""},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -44,7 +44,7 @@ func textOfError(err error) string {
 	return err.Error()
 }
 
-func TestTheNearestKeyIsNamed(t *testing.T) {
+func TestNearestKey(t *testing.T) {
 	for key, want := range map[string]string{
 		"Socket": "socket", "log_level": "logLevel", "deletequeue": "deleteQueue", "time-out": "timeout", "capability": "capabilities",
 	} {
@@ -54,22 +54,22 @@ func TestTheNearestKeyIsNamed(t *testing.T) {
 	}
 }
 
-func TestADeleteTakesFromTheConfigurationWhatItUnderstands(t *testing.T) {
-	c := parseConfLeniently([]byte(`{"cniVersion":"1.0.0","name":"weft","socket":"/run/other.sock",
+func TestDelIgnoresInvalidKeysOfTheConfiguration(t *testing.T) {
+	c := parseConfForDel([]byte(`{"cniVersion":"1.0.0","name":"weft","socket":"/run/other.sock",
 		"timeout":"never","logLevel":7,"mode":"x","deleteQueue":"/q","unknown":{}}`), role{})
 	if c.Name != "weft" || c.Socket != "/run/other.sock" || c.DeleteQueue != "/q" {
-		t.Errorf("lost what is right: %+v", c)
+		t.Errorf("lost a valid value: %+v", c)
 	}
 	if c.Mode != "primary" || c.LogLevel != "info" || time.Duration(c.Timeout) != time.Minute {
-		t.Errorf("took what is wrong: %+v", c)
+		t.Errorf("took an invalid value: %+v", c)
 	}
 }
 
-// The agent reads definitions without Multus too, and what one of the two takes the other is not to refuse.
-func TestTheAgentKnowsTheKeysOfThePlugin(t *testing.T) {
+// Without Multus the agent reads the definitions, so it must accept the same keys.
+func TestTheAgentAcceptsTheKeysOfThePlugin(t *testing.T) {
 	for _, key := range slices.Concat(ownKeys, specKeys) {
 		value := map[string]string{"network": `"blue"`, "interfaceType": `"tap"`, "options": `{"mtu":1400}`, "args": `{"cni":{}}`}[key]
-		if key == "type" || key == "ipam" { // of which the agent has more to say
+		if key == "type" || key == "ipam" { // the agent restricts their values
 			continue
 		}
 		if _, err := pod.ParseDefinition(fmt.Sprintf(`{"type":"weft-cni",%q:%s}`, key, cmp.Or(value, `"x"`))); err != nil {
@@ -93,7 +93,7 @@ func FuzzConf(f *testing.F) {
 }
 
 func fuzzConf(t *testing.T, stdin []byte, r role) {
-	lenient := parseConfLeniently(stdin, r)
+	lenient := parseConfForDel(stdin, r)
 	if err := lenient.validate(); err != nil {
 		t.Fatalf("a DEL would work with %v", err)
 	}
@@ -109,10 +109,10 @@ func fuzzConf(t *testing.T, stdin []byte, r role) {
 	}
 }
 
-// TestADELReadsItsConfigurationTheSameEachTime has members that are sound only beside another one, and one that is wrong.
-func TestADELReadsItsConfigurationTheSameEachTime(t *testing.T) {
+// Some members are valid only together with others, and one is invalid.
+func TestDelReadsItsConfigurationDeterministically(t *testing.T) {
 	for range 100 {
-		c := parseConfLeniently([]byte(`{"name":"weft","network":"blue","interfaceType":"veth","mode":"delegate","logLevel":"loud"}`), role{})
+		c := parseConfForDel([]byte(`{"name":"weft","network":"blue","interfaceType":"veth","mode":"delegate","logLevel":"loud"}`), role{})
 		if c.Mode != modeDelegate || c.Network != "blue" || c.InterfaceType != "veth" || c.LogLevel != defaults().LogLevel {
 			t.Fatalf("mode %q, network %q, interfaceType %q, logLevel %q", c.Mode, c.Network, c.InterfaceType, c.LogLevel)
 		}

@@ -17,108 +17,108 @@ import (
 	weftv1 "github.com/weftnet/weft/proto/weft/v1"
 )
 
-// foreignIsSound refuses what cannot be the IPAM plugin of weft-cni.
-func (c *conf) foreignIsSound(r role) error {
-	kind := c.IPAM.Type
+// validateIPAMType rejects an ipam.type that cannot be the IPAM plugin of weft-cni.
+func (c *conf) validateIPAMType(r role) error {
+	name := c.IPAM.Type
 	switch {
-	case r.ipam || kind == "" || kind == ipamName:
+	case r.ipam || name == "" || name == ipamName:
 		return nil
-	case kind == pluginName:
-		return fmt.Errorf("ipam.type %q is no IPAM plugin, did you mean %q?", kind, ipamName)
-	case kind == "." || kind == ".." || strings.ContainsAny(kind, `/\`):
-		return fmt.Errorf("ipam.type %q is a path, and should be the name of a plugin", kind)
+	case name == pluginName:
+		return fmt.Errorf("ipam.type %q is not an IPAM plugin, did you mean %q?", name, ipamName)
+	case name == "." || name == ".." || strings.ContainsAny(name, `/\`):
+		return fmt.Errorf("ipam.type %q is a path, use the name of a plugin", name)
 	case c.Mode == modeChained:
-		return fmt.Errorf("ipam.type %q gives an address to the main interface, and mode %s makes none: leave ipam out", kind, modeChained)
+		return fmt.Errorf("ipam.type %q: mode %s does not create the main interface: remove ipam", name, modeChained)
 	}
 	return nil
 }
 
-// asksByLink knows the IPAM plugins that need the pod's interface to be there: they ask for addresses by it, and give
-// them back by it. All others are executed before anything is made.
-func asksByLink(kind string) bool { return kind == "dhcp" }
+// needsInterface reports whether the IPAM plugin requests and releases addresses through the pod's interface. Other plugins
+// are executed before the interface exists.
+func needsInterface(name string) bool { return name == "dhcp" }
 
-// foreignIsHeard refuses an IPAM plugin that asks by the interface where nobody would hear it. What the network is only
-// the agent knows.
-func (c *conf) foreignIsHeard(r role) error {
-	isHeard := c.Mode == modeDelegate && c.InterfaceType != "memif" && !slices.Contains([]string{"", "default", "stub"}, c.Network)
-	if r.ipam || !asksByLink(c.IPAM.Type) || isHeard {
+// validateInterfaceIPAM rejects an IPAM plugin that needs the interface, unless that can be on an L2 network. The agent checks
+// the type of the network.
+func (c *conf) validateInterfaceIPAM(r role) error {
+	canBeL2 := c.Mode == modeDelegate && c.InterfaceType != "memif" && !slices.Contains([]string{"", "default", "stub"}, c.Network)
+	if r.ipam || !needsInterface(c.IPAM.Type) || canBeL2 {
 		return nil
 	}
-	return fmt.Errorf("ipam.type %q asks for addresses by the interface: that is for mode %s, with interfaceType tap or veth and network one of type L2 without cidrs; leave ipam out, or use another plugin",
+	return fmt.Errorf("ipam.type %q needs mode %s, interfaceType tap or veth, and a network of type L2 without cidrs; remove ipam, or use another plugin",
 		c.IPAM.Type, modeDelegate)
 }
 
-// foreign returns the third-party IPAM plugin of the configuration.
-type foreign struct {
-	kind     string
+// ipamPlugin executes a third-party IPAM plugin.
+type ipamPlugin struct {
+	name     string
 	stdin    []byte // the whole configuration, as the specification says
 	override string
 	exec     invoke.Exec
 }
 
-// foreign is nil if the agent gives the addresses itself.
-func (c *call) foreign() *foreign {
-	kind := c.conf.IPAM.Type
-	if kind == "" || kind == ipamName || c.conf.foreignIsSound(c.role) != nil || c.ipam {
+// ipamPlugin returns the third-party IPAM plugin of the configuration; nil if the agent allocates addresses.
+func (c *call) ipamPlugin() *ipamPlugin {
+	name := c.conf.IPAM.Type
+	if name == "" || name == ipamName || c.conf.validateIPAMType(c.role) != nil || c.ipam {
 		return nil
 	}
 	exec := &invoke.DefaultExec{RawExec: &invoke.RawExec{Stderr: os.Stderr}, PluginDecoder: cniversion.PluginDecoder{}}
-	return &foreign{kind: kind, stdin: c.StdinData, override: c.override, exec: exec}
+	return &ipamPlugin{name: name, stdin: c.StdinData, override: c.override, exec: exec}
 }
 
-// forward has the foreign IPAM plugin, if there is one, do its part of a verb that gives no result.
+// forward executes a verb without a result by the third-party IPAM plugin, if there is one.
 func (c *call) forward(ctx context.Context, verb string) error {
-	f := c.foreign()
-	if f == nil {
+	p := c.ipamPlugin()
+	if p == nil {
 		return nil
 	}
-	path, err := f.path()
+	path, err := p.path()
 	if err != nil {
 		return err
 	}
-	if err := invoke.ExecPluginWithoutResult(ctx, path, f.stdin, f.environment(verb), f.exec); err != nil {
-		return f.failed(ctx, verb, err)
+	if err := invoke.ExecPluginWithoutResult(ctx, path, p.stdin, p.environment(verb), p.exec); err != nil {
+		return p.verbError(ctx, verb, err)
 	}
 	return nil
 }
 
-// giveBack is its DEL. It has time of its own, as that of an ADD may be over.
-func (c *call) giveBack() error {
+// releaseAddresses executes the DEL of the IPAM plugin. It has its own timeout, because that of an ADD may have expired.
+func (c *call) releaseAddresses() error {
 	ctx, cancel := context.WithTimeout(context.Background(), c.plugin.del.call)
 	defer cancel()
 	return c.forward(ctx, "DEL")
 }
 
-// lease is its ADD, which is to give one address at least.
-func (f *foreign) lease(ctx context.Context) (_ *types100.Result, err error) {
-	path, err := f.path()
+// lease executes the ADD of the IPAM plugin, which must return an address.
+func (p *ipamPlugin) lease(ctx context.Context) (_ *types100.Result, err error) {
+	path, err := p.path()
 	if err != nil {
 		return nil, err
 	}
 	defer func() {
-		if recover() != nil { // the library converts null elements of old versions without a look
-			err = f.failed(ctx, "ADD", errors.New("an address or route of its result is null"))
+		if recover() != nil { // the library panics on null elements of old versions
+			err = p.verbError(ctx, "ADD", errors.New("an address or route of its result is null"))
 		}
 	}()
-	raw, err := invoke.ExecPluginWithResult(ctx, path, f.stdin, f.environment("ADD"), f.exec)
+	raw, err := invoke.ExecPluginWithResult(ctx, path, p.stdin, p.environment("ADD"), p.exec)
 	if err != nil {
-		return nil, f.failed(ctx, "ADD", err)
+		return nil, p.verbError(ctx, "ADD", err)
 	}
 	result, err := types100.NewResultFromResult(raw)
 	switch {
 	case err != nil:
-		return nil, f.failed(ctx, "ADD", err)
+		return nil, p.verbError(ctx, "ADD", err)
 	case len(result.IPs) == 0:
-		return nil, f.failed(ctx, "ADD", errors.New("it gave no address"))
+		return nil, p.verbError(ctx, "ADD", errors.New("it returned no address"))
 	}
-	if err := isComplete(result); err != nil {
-		return nil, f.failed(ctx, "ADD", err)
+	if err := validateResult(result); err != nil {
+		return nil, p.verbError(ctx, "ADD", err)
 	}
 	return result, nil
 }
 
-// isComplete refuses addresses and routes without the part that the agent needs. The library reads null and "" as nil.
-func isComplete(r *types100.Result) error {
+// validateResult rejects empty addresses and destinations, which the library accepts.
+func validateResult(r *types100.Result) error {
 	for _, ip := range r.IPs {
 		if ip == nil || ip.Address.IP == nil {
 			return errors.New("an address of its result is null or empty")
@@ -132,21 +132,21 @@ func isComplete(r *types100.Result) error {
 	return nil
 }
 
-func (f *foreign) path() (string, error) {
-	path, err := f.exec.FindInPath(f.kind, filepath.SplitList(os.Getenv("CNI_PATH")))
+func (p *ipamPlugin) path() (string, error) {
+	path, err := p.exec.FindInPath(p.name, filepath.SplitList(os.Getenv("CNI_PATH")))
 	if err != nil {
-		return "", types.NewError(types.ErrInvalidNetworkConfig, "ipam "+f.kind+": "+err.Error(), "is it installed?")
+		return "", types.NewError(types.ErrInvalidNetworkConfig, "ipam "+p.name+": "+err.Error(), "is it installed?")
 	}
 	return path, nil
 }
 
-func (f *foreign) environment(verb string) invoke.CNIArgs { return environ{verb, f.override} }
+func (p *ipamPlugin) environment(verb string) invoke.CNIArgs { return ipamEnv{verb, p.override} }
 
-// environ is the runtime's environment, but for the verb.
-type environ struct{ verb, override string }
+// ipamEnv is the runtime's environment with another verb.
+type ipamEnv struct{ verb, override string }
 
-// AsEnv takes back what was changed for the library that parses our own input.
-func (e environ) AsEnv() []string {
+// AsEnv restores CNI_NETNS_OVERRIDE, which the plugin has changed.
+func (e ipamEnv) AsEnv() []string {
 	env := slices.DeleteFunc(os.Environ(), func(pair string) bool {
 		name, _, _ := strings.Cut(pair, "=")
 		return name == "CNI_COMMAND" || name == netnsOverride
@@ -158,24 +158,24 @@ func (e environ) AsEnv() []string {
 	return env
 }
 
-// failed says which plugin it was. Its codes above 99 mean what it says, not what Weft says.
-func (f *foreign) failed(ctx context.Context, verb string, err error) error {
-	what := fmt.Sprintf("%s of ipam %s: ", verb, f.kind)
+// verbError adds the name of the plugin. It replaces codes from 100, which each plugin defines for itself.
+func (p *ipamPlugin) verbError(ctx context.Context, verb string, err error) error {
+	what := fmt.Sprintf("%s of ipam %s: ", verb, p.name)
 	if ctx.Err() != nil {
-		return types.NewError(errTimeout, what+"it did not answer in time", "")
+		return errorf(errTimeout, "%sit did not answer in time", what)
 	}
 	e, ok := errors.AsType[*types.Error](err)
 	switch {
 	case !ok:
-		return types.NewError(types.ErrInternal, what+err.Error(), "")
+		return errorf(types.ErrInternal, "%s%v", what, err)
 	case e.Code == 0 || e.Code >= 100:
 		return types.NewError(types.ErrInternal, what+e.Msg, strings.TrimSuffix(fmt.Sprintf("its code %d: %s", e.Code, e.Details), ": "))
 	}
 	return types.NewError(e.Code, what+e.Msg, e.Details)
 }
 
-// both joins what failed here and there; the first one's code stands.
-func both(first, second error) error {
+// joinErrors returns an error with both messages and the code of the first error.
+func joinErrors(first, second error) error {
 	if first == nil || second == nil {
 		return errors.Join(first, second)
 	}
@@ -190,108 +190,104 @@ func both(first, second error) error {
 	return types.NewError(code, first.Error()+"; and "+second.Error(), details)
 }
 
-// addition is an ADD under way.
+// addition is an ADD in progress.
 type addition struct {
 	req  *weftv1.AddRequest
 	prev *types100.Result
 }
 
-// addWith is an ADD with addresses of a foreign IPAM plugin. That one gives them to a sandbox once: an attachment that
-// is complete already is answered without it, or undoing the second ADD would take the address of the first.
-func (c *call) addWith(ctx context.Context, f *foreign, a addition) error {
-	if _, err := f.path(); err != nil {
-		return err // before anything is made that would have to be undone by it
+// addWithIPAM is an ADD with addresses of a third-party IPAM plugin. It does not execute the plugin if the attachment already
+// exists: the undo of a second ADD would release the address of the first.
+func (c *call) addWithIPAM(ctx context.Context, p *ipamPlugin, a addition) error {
+	if _, err := p.path(); err != nil {
+		return err // before an operation whose undo needs the plugin
 	}
 	what := "add " + c.name(a.req.GetPod())
-	had, err := c.askFind(ctx, a.req)
-	if err != nil || had.GetError() != nil {
-		return failed(what, err, had.GetError())
+	existing, err := c.askFind(ctx, a.req)
+	if err := callError(what, err, existing.GetError()); err != nil {
+		return err
 	}
-	if had.GetFound() != nil {
-		return c.printResult(a.prev, had.GetFound())
+	if existing.GetFound() != nil {
+		return c.printResult(a.prev, existing.GetFound())
 	}
-	a.req.Ips = nil // the IPAM plugin knows them
-	if asksByLink(f.kind) {
-		return c.addByLink(ctx, f, a)
+	a.req.Ips = nil // the IPAM plugin reads them from the configuration
+	if needsInterface(p.name) {
+		return c.addWithInterfaceIPAM(ctx, p, a)
 	}
-	leased, err := f.lease(ctx)
+	leased, err := p.lease(ctx)
 	if err != nil {
-		return c.undone(err, c.giveBack())
+		return c.withUndoError(err, c.releaseAddresses())
 	}
-	delegated(a.req, leased)
+	setDelegated(a.req, leased)
 	answer, err := c.askAdd(ctx, a.req)
+	failure := callError(what, err, answer.GetError())
 	switch {
-	case err == nil && answer.GetError() == nil:
+	case failure == nil:
 		return c.printResult(a.prev, answer)
-	case isUnsure(err):
-		return c.undone(failed(what, err, nil), del(c))
+	case outcomeUnknown(err):
+		return c.withUndoError(failure, del(c))
 	}
-	return c.undone(failed(what, err, answer.GetError()), c.giveBack())
+	return c.withUndoError(failure, c.releaseAddresses())
 }
 
-// addByLink is an ADD whose IPAM plugin asks for addresses by the pod's interface. The agent makes that without any, and
-// is told them then. Until it has been, the attachment is one that awaits them, also for an agent that restarts. What fails
-// takes it away as a DEL does.
-func (c *call) addByLink(ctx context.Context, f *foreign, a addition) error {
+// addWithInterfaceIPAM is an ADD whose IPAM plugin needs the interface. The agent creates the interface without addresses, and
+// gets them in a second call. Until then the attachment awaits addresses, even after a restart of the agent. A failure
+// deletes the attachment.
+func (c *call) addWithInterfaceIPAM(ctx context.Context, p *ipamPlugin, a addition) error {
 	what := "add " + c.name(a.req.GetPod())
 	a.req.AwaitsAddresses = true
 	answer, err := c.askAdd(ctx, a.req)
+	failure := callError(what, err, answer.GetError())
 	switch {
-	case isUnsure(err):
-		return c.undone(failed(what, err, nil), c.deleteAttachment())
-	case err != nil || answer.GetError() != nil:
-		return failed(what, err, answer.GetError())
+	case outcomeUnknown(err):
+		return c.withUndoError(failure, c.deleteAttachment())
+	case failure != nil:
+		return failure
 	}
-	leased, err := f.lease(ctx)
+	leased, err := p.lease(ctx)
 	if err != nil {
-		return c.undone(err, del(c))
+		return c.withUndoError(err, del(c))
 	}
-	delegated(a.req, leased)
-	if answer, err = c.askAddress(ctx, a.req); err == nil && answer.GetError() == nil {
-		return c.printResult(a.prev, answer)
+	setDelegated(a.req, leased)
+	answer, err = ask(ctx, c.addEndpoint(), weftv1.RemoteCNIClient.Address, a.req)
+	if failure := callError(what, err, answer.GetError()); failure != nil {
+		return c.withUndoError(failure, del(c))
 	}
-	return c.undone(failed(what, err, answer.GetError()), del(c))
-}
-
-func (c *call) askAddress(ctx context.Context, req *weftv1.AddRequest) (*weftv1.AddReply, error) {
-	return ask(ctx, c.conf.Socket, c.addPatience(), func(ctx context.Context, agent weftv1.RemoteCNIClient) (*weftv1.AddReply, error) {
-		return agent.Address(ctx, req)
-	})
+	return c.printResult(a.prev, answer)
 }
 
 func (c *call) askFind(ctx context.Context, req *weftv1.AddRequest) (*weftv1.FindReply, error) {
 	find := &weftv1.FindRequest{Caller: req.GetCaller(), Attachment: req.GetAttachment(), Netns: req.GetNetns()}
-	return ask(ctx, c.conf.Socket, c.addPatience(), func(ctx context.Context, agent weftv1.RemoteCNIClient) (*weftv1.FindReply, error) {
-		return agent.Find(ctx, find)
-	})
+	return ask(ctx, c.addEndpoint(), weftv1.RemoteCNIClient.Find, find)
 }
 
-// isUnsure reports whether the agent may have connected the sandbox, or may still do so. The address must not be released before a DEL.
-func isUnsure(err error) bool {
+// outcomeUnknown reports whether the agent may have connected the sandbox, or may still do so. If so, addresses must not be
+// released before a DEL.
+func outcomeUnknown(err error) bool {
 	_, unreachable := errors.AsType[*unreachableError](err)
 	return err != nil && !unreachable
 }
 
-// undone adds to the reason of a failed ADD why it could not be undone, if it could not.
-func (c *call) undone(reason, undo error) error {
+// withUndoError adds the error of the undo, if any, to the reason why an ADD failed.
+func (c *call) withUndoError(reason, undo error) error {
 	if undo == nil {
 		return reason
 	}
-	c.log.Warn("a failed ADD is not undone", "err", undo)
+	c.log.Warn("undo of a failed ADD failed", "err", undo)
 	text := undo.Error()
 	if e, ok := errors.AsType[*types.Error](undo); ok {
 		text = e.Msg
 	}
-	return both(reason, fmt.Errorf("it is not undone: %s", text))
+	return joinErrors(reason, fmt.Errorf("the undo failed: %s", text))
 }
 
-// delegated puts what a foreign IPAM plugin gave into the request.
-func delegated(req *weftv1.AddRequest, leased *types100.Result) {
+// setDelegated copies the result of a third-party IPAM plugin into the request.
+func setDelegated(req *weftv1.AddRequest, leased *types100.Result) {
 	for _, ip := range leased.IPs {
-		req.DelegatedIps = append(req.DelegatedIps, &weftv1.IP{Address: ip.Address.String(), Gateway: textOf(ip.Gateway)})
+		req.DelegatedIps = append(req.DelegatedIps, &weftv1.IP{Address: ip.Address.String(), Gateway: ipText(ip.Gateway)})
 	}
 	for _, r := range leased.Routes {
-		req.DelegatedRoutes = append(req.DelegatedRoutes, &weftv1.Route{Destination: r.Dst.String(), Gateway: textOf(r.GW)})
+		req.DelegatedRoutes = append(req.DelegatedRoutes, &weftv1.Route{Destination: r.Dst.String(), Gateway: ipText(r.GW)})
 	}
 	if d := leased.DNS; !d.IsEmpty() {
 		req.DelegatedDns = &weftv1.DNS{Nameservers: d.Nameservers, Domain: d.Domain, Search: d.Search, Options: d.Options}

@@ -14,8 +14,8 @@ import (
 	weftv1 "github.com/weftnet/weft/proto/weft/v1"
 )
 
-// TestARuntimeDrivesThePlugin goes all the verbs with the library that runtimes use.
-func TestARuntimeDrivesThePlugin(t *testing.T) {
+// libcni is the library that runtimes use.
+func TestLibcniCallsAllVerbs(t *testing.T) {
 	dir := t.TempDir()
 	const netns = "/run/netns/blue"
 	agent := &cnitest.Agent{Answer: answer(netns)}
@@ -50,15 +50,15 @@ func TestARuntimeDrivesThePlugin(t *testing.T) {
 		t.Error("DEL:", err)
 	}
 	requests := agent.Requests()
-	wantKinds(t, requests, &weftv1.StatusRequest{}, &weftv1.AddRequest{}, &weftv1.CheckRequest{},
+	wantRequests(t, requests, &weftv1.StatusRequest{}, &weftv1.AddRequest{}, &weftv1.CheckRequest{},
 		&weftv1.CollectRequest{}, &weftv1.DeleteRequest{})
 	if add := requests[1].(*weftv1.AddRequest); add.GetAnnotations()["contivpp.io/custom-if"] != "tap1/tap" {
-		t.Errorf("annotations did not arrive: %v", add)
+		t.Errorf("annotations are missing: %v", add)
 	}
 }
 
-// TestAGCThatNamesNoAttachmentKeepsNone is a runtime's way to say that its network has no pods: an empty list, or null as CRI-O does.
-func TestAGCThatNamesNoAttachmentKeepsNone(t *testing.T) {
+// A runtime without pods in a network sends an empty list, or null (CRI-O).
+func TestGCWithAnEmptyListRemovesAllAttachments(t *testing.T) {
 	for name, none := range map[string][]types.GCAttachment{"empty": {}, "null": nil} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -69,16 +69,16 @@ func TestAGCThatNamesNoAttachmentKeepsNone(t *testing.T) {
 				t.Fatal(err)
 			}
 			requests := agent.Requests()
-			wantKinds(t, requests, &weftv1.CollectRequest{})
+			wantRequests(t, requests, &weftv1.CollectRequest{})
 			if asked := requests[0].(*weftv1.CollectRequest); len(asked.GetValid()) != 0 {
-				t.Errorf("the agent is to keep %v", asked.GetValid())
+				t.Errorf("the agent keeps %v", asked.GetValid())
 			}
 		})
 	}
 }
 
-// TestAGCWithoutAListRemovesNothing is what cnitool gc calls. Attachments that libcni remembers get a DEL each.
-func TestAGCWithoutAListRemovesNothing(t *testing.T) {
+// cnitool gc makes this call. libcni sends a DEL for each cached attachment.
+func TestLibcniGCWithoutArgumentsRemovesNothing(t *testing.T) {
 	dir := t.TempDir()
 	agent := &cnitest.Agent{Answer: answer("/run/netns/blue")}
 	agent.Listen(t, filepath.Join(dir, "agent.sock"))
@@ -89,10 +89,10 @@ func TestAGCWithoutAListRemovesNothing(t *testing.T) {
 	if err := runtime.GCNetworkList(t.Context(), list, nil); err != nil {
 		t.Fatal(err)
 	}
-	wantKinds(t, agent.Requests(), &weftv1.AddRequest{}, &weftv1.DeleteRequest{})
+	wantRequests(t, agent.Requests(), &weftv1.AddRequest{}, &weftv1.DeleteRequest{})
 }
 
-func wantKinds(t *testing.T, requests []proto.Message, want ...proto.Message) {
+func wantRequests(t *testing.T, requests []proto.Message, want ...proto.Message) {
 	t.Helper()
 	if len(requests) != len(want) {
 		t.Fatalf("the agent was asked %d times, want %d: %v", len(requests), len(want), requests)

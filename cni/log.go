@@ -14,16 +14,16 @@ import (
 	"github.com/weftnet/weft/internal/line"
 )
 
-// The log is rotated: a plugin that fails in a loop must not fill the disk.
+// Limits of the log: a plugin that fails in a loop must not fill the disk.
 const (
 	logMegabytes = 10
 	logBackups   = 3
 )
 
-// log is what the plugin writes beside its answer: nothing, unless the configuration names a file.
+// log is the log file of the configuration; it discards everything if there is none.
 type log struct {
 	*slog.Logger
-	file *lumberjack.Logger // nil: there is none
+	file *lumberjack.Logger // nil without a log file
 }
 
 func openLog(c *conf) *log {
@@ -45,11 +45,10 @@ func (l *log) close() {
 	}
 }
 
-// rotated is how the library stamps the name of a file that it has rotated away.
+// rotated is the time format in lumberjack's names of rotated files.
 const rotated = "2006-01-02T15-04-05.000"
 
-// trim removes all but the youngest files that were rotated away. The library does so in the background, and a process as
-// short as this one ends before.
+// trim removes the oldest rotated files. The library does so in the background, and this process may end before.
 func trim(path string) {
 	entries, err := os.ReadDir(filepath.Dir(path))
 	if err != nil {
@@ -65,13 +64,12 @@ func trim(path string) {
 		}
 	}
 	for _, name := range old[:max(0, len(old)-logBackups)] {
-		_ = os.Remove(name) // another one's process may have been first
+		_ = os.Remove(name) // another process may have removed it
 	}
 }
 
-// ended writes the one line of a call. What came by stdin is never in it: there are
-// annotations and addresses of others.
-func (l *log) ended(c *call, took time.Duration, err error) {
+// logCall logs the outcome of a call. It logs nothing of stdin, which contains annotations.
+func (l *log) logCall(c *call, took time.Duration, err error) {
 	attributes := []any{
 		"verb", c.command, "network", c.network(), "container", c.ContainerID, "interface", c.IfName,
 		"netns", c.Netns, "took", took.Round(time.Microsecond),
@@ -83,14 +81,14 @@ func (l *log) ended(c *call, took time.Duration, err error) {
 	l.Info("call served", attributes...)
 }
 
-// notSpecial refuses a log file that would be a device or a pipe: stdout is the runtime's.
-func notSpecial(path string) error {
+// validateLogFile rejects devices and pipes: /dev/stdout would mix the log with the result.
+func validateLogFile(path string) error {
 	if path == "" {
 		return nil
 	}
 	info, err := os.Stat(path)
 	if err == nil && !info.Mode().IsRegular() && info.Mode().Type() != fs.ModeSymlink {
-		return fmt.Errorf("logFile %q is not a file", path)
+		return fmt.Errorf("logFile %q is not a regular file", path)
 	}
 	return nil
 }

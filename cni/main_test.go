@@ -12,14 +12,14 @@ import (
 	"go.uber.org/goleak"
 )
 
-// binaries is the directory of the real weft-cni, built for this run.
+// binaries is the directory of the weft-cni that TestMain builds.
 var binaries string
 
 func TestMain(m *testing.M) {
-	testscript.Main(run{m}, map[string]func(){"weft-cni-with-a-defect": withADefect})
+	testscript.Main(run{m}, map[string]func(){"weft-cni-with-panic": panicInAdd})
 }
 
-// run builds the plugin, runs the tests, and looks for goroutines that they left.
+// run builds the plugin, runs the tests, and checks for leaked goroutines.
 type run struct{ *testing.M }
 
 func (r run) Run() int {
@@ -48,8 +48,8 @@ func (r run) Run() int {
 	return code
 }
 
-// withADefect is the plugin, with an ADD that panics.
-func withADefect() {
+// panicInAdd is the plugin with an ADD that panics.
+func panicInAdd() {
 	p := newPlugin("test", role{})
 	os.Exit(serve(p, skel.CNIFuncs{Add: p.verb(func(*call) error { panic("index out of range") })}))
 }

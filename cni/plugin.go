@@ -1,4 +1,4 @@
-// Package cni is the thin CNI plugin: it turns what a runtime says into one call of the agent, and the reply into a result.
+// Package cni is the CNI plugin: it sends a runtime's request to the agent, and prints the reply as a CNI result.
 package cni
 
 import (
@@ -19,11 +19,10 @@ import (
 	weftv1 "github.com/weftnet/weft/proto/weft/v1"
 )
 
-// supported are the versions of the specification that are served, with their own form of a result.
+// supported are the CNI versions that the plugin implements.
 var supported = cniversion.PluginSupports("0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0")
 
-// Main is the program weft-cni, or weft-ipam where the name that it was started by, the
-// first of args, is that: version is the build's own. It returns the exit code.
+// Main is the program weft-cni, or weft-ipam if args[0] has that name. It returns the exit code.
 func Main(version string, args []string) int {
 	r := roleOf(args[0])
 	if os.Getenv("CNI_COMMAND") == "" {
@@ -39,7 +38,7 @@ type plugin struct {
 	version string
 	command string
 
-	override string // CNI_NETNS_OVERRIDE as the runtime set it: the sandbox may be the runtime's own namespace
+	override string // CNI_NETNS_OVERRIDE of the runtime: the sandbox may use the runtime's own network namespace
 
 	del delLimits
 }
@@ -54,38 +53,38 @@ func newPlugin(version string, r role) *plugin {
 	}
 }
 
-// netnsOverride is a variable of the environment that CNI's own library reads.
+// netnsOverride is an environment variable that skel reads.
 const netnsOverride = "CNI_NETNS_OVERRIDE"
 
 func (p *plugin) ownNetnsAllowed() bool {
 	return slices.Contains([]string{"1", "true", "TRUE"}, p.override)
 }
 
-// serve does what the runtime asks and leaves exactly one JSON document on stdout, or none.
+// serve runs the requested verb and prints at most one JSON document to stdout.
 func serve(p *plugin, verbs skel.CNIFuncs) int {
-	// skel checks the namespace once the verb is done. That is too late for an ADD,
-	// whose result is printed by then, and a DEL needs no namespace at all.
+	// skel checks the namespace after the verb. That is too late for an ADD, which has printed its result, and a DEL
+	// needs no namespace.
 	if err := os.Setenv(netnsOverride, "1"); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 	}
-	if p.command == "DEL" && nothingToDelete() {
+	if p.command == "DEL" && isInvalidDel() {
 		return 0
 	}
-	err := guard(func() *types.Error {
+	err := recoverPanic(func() *types.Error {
 		return skel.PluginMainFuncsWithError(verbs, supported, "")
 	})
 	if err == nil {
 		return 0
 	}
-	if printing := printed(presentable(p.command, err)); printing != nil {
-		fmt.Fprintln(os.Stderr, "print the error:", printing)
+	if printErr := printDocument(sanitise(p.command, err)); printErr != nil {
+		fmt.Fprintln(os.Stderr, "print the error:", printErr)
 	}
 	return 1
 }
 
-// nothingToDelete reports whether a DEL names a container or an interface that skel refuses, and has refused in the ADD: the
-// runtime would repeat the DEL for ever. One that names none at all stays an error.
-func nothingToDelete() bool {
+// isInvalidDel reports whether a DEL names a container or an interface that skel rejects, and has rejected in the ADD.
+// Such a DEL succeeds, because the runtime would retry it forever. A DEL without a name stays an error.
+func isInvalidDel() bool {
 	container, name := os.Getenv("CNI_CONTAINERID"), os.Getenv("CNI_IFNAME")
 	return container != "" && name != "" &&
 		(utils.ValidateContainerID(container) != nil || utils.ValidateInterfaceName(name) != nil)
@@ -96,28 +95,28 @@ func (p *plugin) verbs() skel.CNIFuncs {
 		Add:    p.verb(add),
 		Del:    p.verb(del),
 		Check:  p.verb(check),
-		Status: p.verb(available),
-		GC:     p.verb(collect),
+		Status: p.verb(reportStatus),
+		GC:     p.verb(gc),
 	}
 }
 
-// guard turns a panic into an error of the runtime's form.
-func guard(f func() *types.Error) (err *types.Error) {
+// recoverPanic returns a panic of f as a CNI error.
+func recoverPanic(f func() *types.Error) (err *types.Error) {
 	defer func() {
 		if v := recover(); v != nil {
-			err = defect(v)
+			err = panicError(v)
 		}
 	}()
 	return f()
 }
 
-// defect is the error of a panic. Its stack goes to stderr, which runtimes log.
-func defect(v any) *types.Error {
+// panicError writes the stack to stderr, which runtimes log.
+func panicError(v any) *types.Error {
 	fmt.Fprintf(os.Stderr, "panic: %v\n%s", v, debug.Stack())
-	return types.NewError(types.ErrInternal, fmt.Sprintf("weft-cni: panic: %v: this is a defect of Weft", v), "")
+	return errorf(types.ErrInternal, "weft-cni: panic: %v: this is a defect of Weft", v)
 }
 
-// call is one verb under way.
+// call is one execution of a verb.
 type call struct {
 	*plugin
 	*skel.CmdArgs
@@ -125,7 +124,7 @@ type call struct {
 	log  *log
 }
 
-// verb wraps what all verbs have in common: the configuration, the log, and its last line.
+// verb reads the configuration, runs do, and logs the outcome.
 func (p *plugin) verb(do func(*call) error) func(*skel.CmdArgs) error {
 	return func(args *skel.CmdArgs) error {
 		began := time.Now()
@@ -135,28 +134,27 @@ func (p *plugin) verb(do func(*call) error) func(*skel.CmdArgs) error {
 		}
 		c := &call{plugin: p, CmdArgs: args, conf: conf, log: openLog(conf)}
 		defer c.log.close()
-		err = c.guarded(do)
-		c.log.ended(c, time.Since(began), err)
+		err = c.run(do)
+		c.log.logCall(c, time.Since(began), err)
 		return err
 	}
 }
 
-// guarded runs do; a panic is its error, with the stack in the log.
-func (c *call) guarded(do func(*call) error) (err error) {
+// run returns a panic of do as an error, and logs its stack.
+func (c *call) run(do func(*call) error) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
 			c.log.Error("panic", "verb", c.command, "value", fmt.Sprint(v), "stack", string(debug.Stack()))
-			err = defect(v)
+			err = panicError(v)
 		}
 	}()
 	return do(c)
 }
 
-// readConf is strict but for a DEL: that has to work whatever has become of the
-// configuration since the ADD.
+// readConf is lenient for a DEL, which must work even if the configuration has become invalid since the ADD.
 func (p *plugin) readConf(stdin []byte) (*conf, error) {
 	if p.command == "DEL" {
-		return parseConfLeniently(stdin, p.role), nil
+		return parseConfForDel(stdin, p.role), nil
 	}
 	return parseConf(stdin, p.role)
 }
@@ -165,7 +163,6 @@ func (c *call) caller() *weftv1.Caller {
 	return &weftv1.Caller{Version: c.version, Protocol: weftv1.Protocol}
 }
 
-// network is the name that the agent knows.
 func (c *call) network() string { return c.role.network(c.conf.Name) }
 
 func (c *call) mode() string { return c.role.mode(c.conf) }
@@ -174,16 +171,15 @@ func (c *call) attachment() *weftv1.Attachment {
 	return &weftv1.Attachment{Network: c.network(), ContainerId: c.ContainerID, IfName: c.IfName}
 }
 
-// role is what the program is started as.
+// role is weft-cni or weft-ipam.
 type role struct{ ipam bool }
 
-// Names of the program. The second one is a link to the first.
+// Names of the program. weft-ipam is a link to weft-cni.
 const (
 	pluginName = "weft-cni"
 	ipamName   = "weft-ipam"
 )
 
-// roleOf knows the role by the name that the program was started by.
 func roleOf(argv0 string) role { return role{ipam: filepath.Base(argv0) == ipamName} }
 
 func (r role) name() string {
@@ -193,8 +189,8 @@ func (r role) name() string {
 	return pluginName
 }
 
-// ownObject is the object of the configuration that holds Weft's keys. Beside an IPAM plugin's own the keys are those
-// of the plugin that calls it.
+// ownObject returns the JSON object that holds Weft's keys: for weft-ipam the object ipam, because the other keys belong to
+// the plugin that calls it.
 func (r role) ownObject(stdin []byte) ([]byte, error) {
 	if !r.ipam {
 		return stdin, nil
@@ -206,24 +202,24 @@ func (r role) ownObject(stdin []byte) ([]byte, error) {
 		return nil, err
 	}
 	if outer.IPAM == nil {
-		return nil, errors.New("there is no object ipam, which is that of " + ipamName)
+		return nil, errors.New(ipamName + " needs the object ipam")
 	}
 	return outer.IPAM, nil
 }
 
-// keys are those that the object may have.
+// keys returns the keys that Weft's object may have.
 func (r role) keys() []string {
 	if !r.ipam {
 		return slices.Concat(ownKeys, specKeys)
 	}
-	ofInterfaces := func(key string) bool {
+	forInterfaces := func(key string) bool {
 		return slices.Contains([]string{"mode", "network", "interfaceType", "options"}, key)
 	}
-	known := slices.DeleteFunc(slices.Clone(ownKeys), ofInterfaces)
+	known := slices.DeleteFunc(slices.Clone(ownKeys), forInterfaces)
 	return append(known, "type", "routes", "pool", "pools")
 }
 
-// where says in which object a key was read.
+// where is for errors about a key.
 func (r role) where() string {
 	if r.ipam {
 		return " in ipam"
@@ -231,9 +227,8 @@ func (r role) where() string {
 	return ""
 }
 
-// network is the name under which attachments are kept. Addresses that Weft gives to another plugin's interface are an
-// attachment of their own: the same list may have weft-cni too, for the same sandbox and interface name, and each is
-// deleted in its turn.
+// network returns the network name of the attachment's key. weft-ipam has a name of its own, because one list may contain
+// weft-cni and weft-ipam for the same sandbox and interface name, and both receive a DEL.
 func (r role) network(name string) string {
 	if r.ipam {
 		return name + "." + ipamName
@@ -241,7 +236,6 @@ func (r role) network(name string) string {
 	return name
 }
 
-// mode is what Weft is to the sandbox.
 func (r role) mode(c *conf) string {
 	if r.ipam {
 		return "ipam"

@@ -14,13 +14,13 @@ import (
 	weftv1 "github.com/weftnet/weft/proto/weft/v1"
 )
 
-// prevResult returns what earlier plugins of the chain made; nil if there is nothing.
+// prevResult returns the result of the plugins before this one; nil without one.
 func (c *conf) prevResult() (_ *types100.Result, err error) {
 	if c.RawPrevResult == nil {
 		return nil, nil
 	}
 	defer func() {
-		if recover() != nil { // the library converts null elements of old versions without a look
+		if recover() != nil { // the library panics on null elements of old versions
 			err = errNull
 		}
 	}()
@@ -39,7 +39,7 @@ func (c *conf) prevResult() (_ *types100.Result, err error) {
 
 var errNull = errors.New("prevResult: an interface, address or route is null")
 
-// resultOf appends the agent's reply to what earlier plugins made. That of an IPAM plugin has no interfaces.
+// resultOf appends the agent's reply to prev. The result of weft-ipam has no interfaces.
 func (c *call) resultOf(prev *types100.Result, reply *weftv1.AddReply) (*types100.Result, error) {
 	result := &types100.Result{CNIVersion: types100.ImplementedSpecVersion, DNS: c.dnsOf(prev, reply)}
 	if prev != nil {
@@ -59,7 +59,7 @@ func (c *call) resultOf(prev *types100.Result, reply *weftv1.AddReply) (*types10
 		switch {
 		case c.ipam:
 		case int(ip.GetInterface()) >= len(reply.GetInterfaces()):
-			return nil, fmt.Errorf("address %s is of interface %d, which is not there", ip.GetAddress(), ip.GetInterface())
+			return nil, fmt.Errorf("address %s has interface index %d, and there are %d interfaces", ip.GetAddress(), ip.GetInterface(), len(reply.GetInterfaces()))
 		default:
 			config.Interface = types100.Int(before + int(ip.GetInterface()))
 		}
@@ -73,13 +73,14 @@ func (c *call) resultOf(prev *types100.Result, reply *weftv1.AddReply) (*types10
 		result.Routes = append(result.Routes, route)
 	}
 	if c.ipam {
-		result.Routes = append(result.Routes, routesBy(c.conf.Routes, result.IPs)...)
+		result.Routes = append(result.Routes, withGateways(c.conf.Routes, result.IPs)...)
 	}
 	return result, nil
 }
 
-// routesBy says of routes without a gateway which one they have: CHECKs of other plugins look for what the result says.
-func routesBy(routes []*types.Route, ips []*types100.IPConfig) []*types.Route {
+// withGateways sets missing gateways to that of the address of the same family: a CHECK of another plugin compares the kernel's
+// routes with the result.
+func withGateways(routes []*types.Route, ips []*types100.IPConfig) []*types.Route {
 	for _, r := range routes {
 		for _, ip := range ips {
 			if r.GW == nil && (ip.Address.IP.To4() == nil) == (r.Dst.IP.To4() == nil) {
@@ -90,7 +91,7 @@ func routesBy(routes []*types.Route, ips []*types100.IPConfig) []*types.Route {
 	return routes
 }
 
-// dnsOf leaves that of the main plugin as it is. The configuration goes before a foreign IPAM plugin.
+// dnsOf keeps the DNS of an earlier plugin. The configuration takes precedence over a third-party IPAM plugin.
 func (c *call) dnsOf(prev *types100.Result, reply *weftv1.AddReply) types.DNS {
 	d := reply.GetDns()
 	switch {
@@ -102,7 +103,7 @@ func (c *call) dnsOf(prev *types100.Result, reply *weftv1.AddReply) types.DNS {
 	return types.DNS{Nameservers: d.GetNameservers(), Domain: d.GetDomain(), Search: d.GetSearch(), Options: d.GetOptions()}
 }
 
-// interfaceOf leaves out what came with version 1.1.0: the library prints it in 1.0.0 too.
+// interfaceOf sets members of version 1.1.0 only in that version: the library prints them in 1.0.0 too.
 func interfaceOf(version string, in *weftv1.Interface) *types100.Interface {
 	i := &types100.Interface{Name: in.GetName(), Mac: in.GetMac(), Sandbox: in.GetSandbox()}
 	if ok, err := cniversion.GreaterThanOrEqualTo(version, "1.1.0"); ok && err == nil {

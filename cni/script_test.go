@@ -20,7 +20,7 @@ import (
 
 var update = flag.Bool("update", false, "write what is printed into the scripts")
 
-// answer is an ADD of both families, as the agent gives it.
+// answer is the agent's reply to an ADD with addresses of both families.
 func answer(netns string) *weftv1.AddReply {
 	return &weftv1.AddReply{
 		Interfaces: []*weftv1.Interface{
@@ -38,32 +38,31 @@ func answer(netns string) *weftv1.AddReply {
 	}
 }
 
-// TestScripts runs the real plugin against an agent that is played. The commands
-// that the scripts have beside testscript's own:
+// TestScripts runs the binary against a fake agent. The scripts have these additional
+// commands:
 //
-//	conf VERSION [MEMBERS]   write conf.json, the plugin's stdin
-//	agent BEHAVIOUR...       start an agent, which answers so
-//	agent stop               take it away
-//	agent had [none]         it finds the attachment of an earlier ADD, or does not
-//	answer FILE              its ADD gives what the file says
-//	macvlan VERSION [MEMBERS] write conf.json, the stdin of weft-ipam when macvlan executes it
-//	asked                    print what it was asked since the last time, to stdout
-//	queued N                 there are N deletes in the queue
+//	conf VERSION [MEMBERS]     write conf.json, the plugin's stdin
+//	macvlan VERSION [MEMBERS]  write conf.json, the stdin of weft-ipam when macvlan executes it
+//	agent BEHAVIOUR...|stop    start an agent with this behaviour, or stop it
+//	agent had [none]           set whether Find returns the attachment of an earlier ADD
+//	answer FILE                set the reply to an ADD
+//	asked                      print the requests since the last time
+//	queued N                   check that N DELs are queued
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir:           "testdata/script",
 		UpdateScripts: *update,
 		Setup:         setup,
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"conf": writeConf, "macvlan": writeMacvlanConf, "pools": writePoolsConf, "agent": playAgent, "answer": setAnswer, "asked": asked, "queued": queued,
+			"conf": writeConf, "macvlan": writeMacvlanConf, "pools": writePoolsConf, "agent": runAgent, "answer": setAnswer, "asked": asked, "queued": queued,
 		},
 	})
 }
 
 type agentKey struct{}
 
-// played is the agent of one script.
-type played struct {
+// fakeAgent is the agent of one script.
+type fakeAgent struct {
 	*cnitest.Agent
 	stop func()
 	t    testing.TB
@@ -77,7 +76,7 @@ func setup(env *testscript.Env) error {
 	env.Setenv("CNI_IFNAME", "eth0")
 	env.Setenv("CNI_NETNS", netns)
 	env.Setenv("CNI_ARGS", "IgnoreUnknown=1;K8S_POD_NAMESPACE=shop;K8S_POD_NAME=cart-0;K8S_POD_UID=6f1c-11;K8S_POD_INFRA_CONTAINER_ID=c0ffee00c0ffee")
-	env.Values[agentKey{}] = &played{
+	env.Values[agentKey{}] = &fakeAgent{
 		Agent: &cnitest.Agent{
 			Answer: answer(netns),
 			Error:  &weftv1.Error{Code: 100, Msg: "pod shop/cart-0: pool default is exhausted", Details: "tap not found"},
@@ -105,7 +104,7 @@ func writeMacvlanConf(ts *testscript.TestScript, neg bool, args []string) {
 		args[0], ts.MkAbs("agent.sock"), ts.MkAbs("queue")), args[1:])
 }
 
-// writePoolsConf writes a configuration whose ipam has more members: pools MEMBERS.
+// writePoolsConf writes a configuration with additional members in ipam: pools MEMBERS.
 func writePoolsConf(ts *testscript.TestScript, _ bool, args []string) {
 	write(ts, fmt.Sprintf(`"cniVersion":"1.0.0","name":"weft","type":"macvlan","ipam":{"type":"weft-ipam","socket":%q,"deleteQueue":%q,%s}`,
 		ts.MkAbs("agent.sock"), ts.MkAbs("queue"), strings.Join(args, ",")), nil)
@@ -122,11 +121,11 @@ func setAnswer(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	reply := &weftv1.AddReply{}
 	ts.Check(protojson.Unmarshal([]byte(ts.ReadFile(args[0])), reply))
-	ts.Value(agentKey{}).(*played).Answer = reply
+	ts.Value(agentKey{}).(*fakeAgent).Answer = reply
 }
 
-func playAgent(ts *testscript.TestScript, _ bool, args []string) {
-	agent := ts.Value(agentKey{}).(*played)
+func runAgent(ts *testscript.TestScript, _ bool, args []string) {
+	agent := ts.Value(agentKey{}).(*fakeAgent)
 	if len(args) > 0 && args[0] == "had" {
 		agent.Had = agent.Answer
 		if len(args) == 2 {
@@ -150,14 +149,14 @@ func playAgent(ts *testscript.TestScript, _ bool, args []string) {
 }
 
 func asked(ts *testscript.TestScript, _ bool, _ []string) {
-	requests := ts.Value(agentKey{}).(*played).Requests()
+	requests := ts.Value(agentKey{}).(*fakeAgent).Requests()
 	if len(requests) == 0 {
 		_, _ = fmt.Fprintln(ts.Stdout(), "nothing")
 	}
 	for _, req := range requests {
 		b, err := protojson.Marshal(req)
 		ts.Check(err)
-		var compact bytes.Buffer // protojson varies its blanks on purpose
+		var compact bytes.Buffer // protojson randomises white space
 		ts.Check(json.Compact(&compact, b))
 		name := strings.TrimSuffix(string(req.ProtoReflect().Descriptor().Name()), "Request")
 		_, _ = fmt.Fprintln(ts.Stdout(), name, compact.String())

@@ -19,7 +19,7 @@ import (
 	"github.com/weftnet/weft/test/stopwatch"
 )
 
-// plugin runs the real binary in dir and returns its error, if it printed one, and how long it took, of the time that the machine gave.
+// runPlugin runs the binary and returns its error, and the time that it took without that of a stalled machine.
 func runPlugin(t *testing.T, command, dir string) (*types.Error, time.Duration) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), filepath.Join(binaries, "weft-cni"))
@@ -37,13 +37,13 @@ func runPlugin(t *testing.T, command, dir string) (*types.Error, time.Duration) 
 	}
 	var e types.Error
 	if err := json.Unmarshal(out, &e); err != nil {
-		t.Fatalf("%s printed %q, which is no error: %v", command, out, err)
+		t.Fatalf("%s printed %q, which is not an error: %v", command, out, err)
 	}
 	return &e, took
 }
 
-// TestPromisedTimes is what a runtime may rely on when the agent is away or hangs.
-func TestPromisedTimes(t *testing.T) {
+// TestTimesWithoutAnAgent checks the documented times without an agent, or with one that does not answer.
+func TestTimesWithoutAnAgent(t *testing.T) {
 	tests := []struct {
 		name, command string
 		hangs         bool
@@ -69,13 +69,13 @@ func TestPromisedTimes(t *testing.T) {
 				t.Errorf("answered %v, want code %d", err, tt.code)
 			}
 			if took > tt.most {
-				t.Errorf("took %s, promised is %s", took, tt.most)
+				t.Errorf("took %s, at most %s is allowed", took, tt.most)
 			}
 		})
 	}
 }
 
-func TestADeleteThatHangsIsQueued(t *testing.T) {
+func TestADelThatTimesOutIsQueued(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	agent := &cnitest.Agent{}
@@ -93,12 +93,12 @@ func TestADeleteThatHangsIsQueued(t *testing.T) {
 		t.Errorf("%d deletes are queued, %v", n, err)
 	}
 	if asked := len(agent.Requests()); asked != 2 {
-		t.Errorf("the agent was asked %d times, want one and the last attempt", asked)
+		t.Errorf("the agent was asked %d times, want 2: one, and the last attempt", asked)
 	}
 }
 
 // rows: CIL-19
-func TestAFullQueueIsTryAgain(t *testing.T) {
+func TestDelWithAFullQueueReturnsTryAgainLater(t *testing.T) {
 	c := callIn(t.TempDir())
 	if err := os.MkdirAll(c.conf.DeleteQueue, 0o700); err != nil {
 		t.Fatal(err)
@@ -113,7 +113,7 @@ func TestAFullQueueIsTryAgain(t *testing.T) {
 	}
 }
 
-// callIn is a DEL whose agent and queue are in dir, with limits that are shorter, and long enough for an agent to be asked.
+// callIn is a DEL with agent and queue in dir, and short timeouts.
 func callIn(dir string) *call {
 	conf := defaults()
 	conf.Name = "weft"

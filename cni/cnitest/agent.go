@@ -1,4 +1,4 @@
-// Package cnitest has an agent that records what a plugin asks of it and can be told to misbehave.
+// Package cnitest has a fake agent that records requests and can fail.
 package cnitest
 
 import (
@@ -16,33 +16,33 @@ import (
 	weftv1 "github.com/weftnet/weft/proto/weft/v1"
 )
 
-// Behaviour is how an [Agent] answers.
+// Behaviour determines the reply of an [Agent].
 type Behaviour string
 
 // The behaviours.
 const (
 	Serve       Behaviour = "serve"
-	Starting    Behaviour = "starting"    // there, but not ready: code 11 with these details
-	Unavailable Behaviour = "unavailable" // the same as a gRPC status
-	Hang        Behaviour = "hang"        // until the caller has had enough
-	Restoring   Behaviour = "restoring"   // just started, as a STATUS says it: code 50 with these details
-	Deny        Behaviour = "deny"        // as to a caller that is not root
-	Refuse      Behaviour = "refuse"      // with an error of its own
-	Nonsense    Behaviour = "nonsense"    // an ADD that succeeds with what is no result
-	Old         Behaviour = "old"         // as an agent of an earlier release, which knows neither Find nor Address
+	Starting    Behaviour = "starting"    // code 11 with these details
+	Unavailable Behaviour = "unavailable" // starting, as a gRPC status
+	Hang        Behaviour = "hang"        // until the caller's context ends
+	Restoring   Behaviour = "restoring"   // code 50 with these details, of a STATUS during the first resync
+	Deny        Behaviour = "deny"        // as for a caller that is not root
+	Refuse      Behaviour = "refuse"      // with Agent.Error
+	Nonsense    Behaviour = "nonsense"    // an ADD that succeeds with an invalid address
+	Old         Behaviour = "old"         // an agent of an earlier release, without Find and Address
 )
 
 // Agent is a server of weft.v1.RemoteCNI.
 type Agent struct {
 	weftv1.UnimplementedRemoteCNIServer
 
-	// Answer is what a successful Add gives; nil is an empty reply. Error is what Refuse gives.
+	// Answer is the reply of Add and Address; nil is an empty reply. Error is the error of Refuse.
 	Answer *weftv1.AddReply
 	Error  *weftv1.Error
-	Had    *weftv1.AddReply // what Find finds; nil is nothing
+	Had    *weftv1.AddReply // the reply of Find
 
 	mu        sync.Mutex
-	behaviour []Behaviour // the last one stays
+	behaviour []Behaviour // the last one is kept
 	requests  []proto.Message
 }
 
@@ -66,14 +66,14 @@ func (a *Agent) Listen(t testing.TB, socket string) (stop func()) {
 	return stop
 }
 
-// Behave sets how the next calls are answered, one each; the last one is for all that follow.
+// Behave sets the behaviours of the next calls, one each. The last one applies to all later calls.
 func (a *Agent) Behave(behaviour ...Behaviour) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.behaviour = behaviour
 }
 
-// Requests returns what was asked since the last time.
+// Requests returns the requests since its last call.
 func (a *Agent) Requests() []proto.Message {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -82,7 +82,7 @@ func (a *Agent) Requests() []proto.Message {
 	return requests
 }
 
-// take records a request and says how it is answered.
+// take records a request and returns the behaviour for it.
 func (a *Agent) take(ctx context.Context, req proto.Message) (Behaviour, *weftv1.Error, error) {
 	behaviour := a.next(req)
 	switch behaviour {
@@ -117,7 +117,7 @@ func (a *Agent) next(req proto.Message) Behaviour {
 	return b
 }
 
-// Add answers with Answer.
+// Add returns Answer.
 func (a *Agent) Add(ctx context.Context, req *weftv1.AddRequest) (*weftv1.AddReply, error) {
 	return a.answer(a.take(ctx, req))
 }
@@ -134,7 +134,7 @@ func (a *Agent) answer(behaviour Behaviour, refusal *weftv1.Error, err error) (*
 	return a.Answer, nil
 }
 
-// Address answers as Add.
+// Address returns Answer.
 func (a *Agent) Address(ctx context.Context, req *weftv1.AddRequest) (*weftv1.AddReply, error) {
 	behaviour, refusal, err := a.take(ctx, req)
 	if behaviour == Old {
@@ -143,7 +143,7 @@ func (a *Agent) Address(ctx context.Context, req *weftv1.AddRequest) (*weftv1.Ad
 	return a.answer(behaviour, refusal, err)
 }
 
-// Find answers with Had.
+// Find returns Had.
 func (a *Agent) Find(ctx context.Context, req *weftv1.FindRequest) (*weftv1.FindReply, error) {
 	behaviour, refusal, err := a.take(ctx, req)
 	if behaviour == Old {

@@ -19,8 +19,8 @@ import (
 	weftv1 "github.com/weftnet/weft/proto/weft/v1"
 )
 
-// runIn runs the real plugin in dir, with what is set differs in its environment, and returns the error that it printed. A plugin
-// that hangs is killed and fails the test.
+// runIn runs the binary with the environment changed by set, and returns the error that it prints. The test fails if the plugin
+// does not end.
 func runIn(t *testing.T, dir string, set ...string) *types.Error {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
@@ -32,20 +32,20 @@ func runIn(t *testing.T, dir string, set ...string) *types.Error {
 		filepath.Join(dir, "agent.sock"), filepath.Join(dir, "queue")))
 	out, err := cmd.Output()
 	if ctx.Err() != nil {
-		t.Fatalf("%s: it hangs", set)
+		t.Fatalf("%s: timeout", set)
 	}
 	if err == nil {
 		return nil
 	}
 	var e types.Error
 	if json.Unmarshal(out, &e) != nil {
-		t.Fatalf("%s: %v: printed %q, which is no error", set, err, out)
+		t.Fatalf("%s: %v: printed %q, which is not an error", set, err, out)
 	}
 	return &e
 }
 
-// Finding 11: to open a FIFO for reading waits for a writer.
-func TestFinding11FIFOAsNetworkNamespaceDoesNotHangThePlugin(t *testing.T) {
+// An open of a FIFO blocks until it has a writer.
+func TestAFIFOAsNetworkNamespaceDoesNotBlockThePlugin(t *testing.T) {
 	dir := t.TempDir()
 	new(cnitest.Agent).Listen(t, filepath.Join(dir, "agent.sock"))
 	fifo := filepath.Join(dir, "fifo")
@@ -55,25 +55,25 @@ func TestFinding11FIFOAsNetworkNamespaceDoesNotHangThePlugin(t *testing.T) {
 	if e := runIn(t, dir, "CNI_COMMAND=ADD", "CNI_NETNS="+fifo); e == nil || e.Code != 8 || !strings.Contains(e.Msg, "not a network namespace") {
 		t.Errorf("ADD: %v", e)
 	}
-	for _, verb := range []string{"CHECK", "DEL"} { // these have the agent look, or do not need it
+	for _, verb := range []string{"CHECK", "DEL"} { // the agent checks it, or it is not needed
 		if e := runIn(t, dir, "CNI_COMMAND="+verb, "CNI_NETNS="+fifo); e != nil {
 			t.Errorf("%s: %v", verb, e)
 		}
 	}
 }
 
-// Finding 11: a runtime repeats a DEL that fails, for ever where the reason is a name that every ADD is refused for.
-func TestFinding11DELThatCannotMatchAnythingSucceeds(t *testing.T) {
+// A runtime would retry the DEL forever.
+func TestDelWithAnInvalidNameSucceeds(t *testing.T) {
 	for name, set := range map[string][]string{
-		"a container id that is too long":      {"CNI_CONTAINERID=" + strings.Repeat("c", maxID+1)},
-		"a container id that CNI refuses":      {"CNI_CONTAINERID=../c"},
-		"an interface that is not ASCII":       {"CNI_IFNAME=ethé"},
-		"an interface with a long name":        {"CNI_IFNAME=a234567890123456"},
-		"an interface with a slash":            {"CNI_IFNAME=eth0/1"},
-		"a name that the kernel gives no link": {"CNI_IFNAME=default"},
+		"a container id that is too long": {"CNI_CONTAINERID=" + strings.Repeat("c", maxID+1)},
+		"a container id that CNI rejects": {"CNI_CONTAINERID=../c"},
+		"an interface that is not ASCII":  {"CNI_IFNAME=ethé"},
+		"an interface with a long name":   {"CNI_IFNAME=a234567890123456"},
+		"an interface with a slash":       {"CNI_IFNAME=eth0/1"},
+		"a reserved interface name":       {"CNI_IFNAME=default"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			for _, serves := range []bool{false, true} { // an agent that is away takes nothing into its queue
+			for _, serves := range []bool{false, true} { // also without an agent, where a DEL would be queued
 				dir := t.TempDir()
 				if serves {
 					new(cnitest.Agent).Listen(t, filepath.Join(dir, "agent.sock"))
@@ -89,7 +89,7 @@ func TestFinding11DELThatCannotMatchAnythingSucceeds(t *testing.T) {
 			}
 		})
 	}
-	t.Run("none at all is an error", func(t *testing.T) {
+	t.Run("an empty name is an error", func(t *testing.T) {
 		for _, set := range []string{"CNI_CONTAINERID=", "CNI_IFNAME="} {
 			if e := runIn(t, t.TempDir(), "CNI_COMMAND=DEL", set); e == nil || e.Code != 4 {
 				t.Errorf("%s: %v", set, e)
@@ -98,8 +98,8 @@ func TestFinding11DELThatCannotMatchAnythingSucceeds(t *testing.T) {
 	})
 }
 
-// Finding 11: the kernel refuses these names late, or makes another one of them.
-func TestFinding11ReservedInterfaceNamesAreRefusedBeforeTheAgentIsAsked(t *testing.T) {
+// The kernel rejects these names late, or creates another name.
+func TestAddRejectsReservedInterfaceNames(t *testing.T) {
 	for _, name := range []string{"default", "all", "lo", "eth%d", ".", "..", "a:b", "a b", "a234567890123456"} {
 		e := runIn(t, t.TempDir(), "CNI_COMMAND=ADD", "CNI_IFNAME="+name) // without an agent the code would be 11
 		if e == nil || e.Code != 4 {
@@ -108,8 +108,8 @@ func TestFinding11ReservedInterfaceNamesAreRefusedBeforeTheAgentIsAsked(t *testi
 	}
 }
 
-// Finding 11: an annotation of 16 KiB came back in the error.
-func TestFinding11ErrorsAreBounded(t *testing.T) {
+// An error may quote an annotation of 16 KiB.
+func TestErrorsAreBounded(t *testing.T) {
 	dir := t.TempDir()
 	agent := &cnitest.Agent{Error: &weftv1.Error{Code: 103, Msg: "pod a/b: " + strings.Repeat("€", 6000), Details: strings.Repeat("x", 20000)}}
 	agent.Behave(cnitest.Refuse)

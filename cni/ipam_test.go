@@ -13,7 +13,7 @@ import (
 	weftv1 "github.com/weftnet/weft/proto/weft/v1"
 )
 
-// printing is a foreign IPAM plugin that prints some text.
+// printing is an IPAM plugin that prints a text.
 type printing struct {
 	*cniversion.PluginDecoder
 	text []byte
@@ -25,7 +25,7 @@ func (p printing) ExecPlugin(context.Context, string, []byte, []string) ([]byte,
 
 func (p printing) FindInPath(string, []string) (string, error) { return "/opt/cni/bin/host-local", nil }
 
-// FuzzForeignResult reads what a foreign IPAM plugin prints. What is taken has an address for the agent, in the agent's form.
+// FuzzForeignResult parses results of third-party IPAM plugins. An accepted result has valid addresses and routes.
 func FuzzForeignResult(f *testing.F) {
 	for _, text := range []string{
 		`{"cniVersion":"1.0.0","ips":[{"address":"10.1.2.3/24","gateway":"10.1.2.1"}],"routes":[{"dst":"0.0.0.0/0"}],"dns":{"nameservers":["1.1.1.1"]}}`,
@@ -38,7 +38,7 @@ func FuzzForeignResult(f *testing.F) {
 	}
 	stdin := []byte(`{"cniVersion":"1.1.0","name":"n","type":"weft-cni","ipam":{"type":"host-local"}}`)
 	f.Fuzz(func(t *testing.T, text []byte) {
-		plugin := &foreign{kind: "host-local", stdin: stdin, exec: printing{text: text}}
+		plugin := &ipamPlugin{name: "host-local", stdin: stdin, exec: printing{text: text}}
 		result, err := plugin.lease(t.Context())
 		if err != nil {
 			if e, is := errors.AsType[*types.Error](err); !is || e.Code == 0 {
@@ -47,7 +47,7 @@ func FuzzForeignResult(f *testing.F) {
 			return
 		}
 		var req weftv1.AddRequest
-		delegated(&req, result)
+		setDelegated(&req, result)
 		if !json.Valid(text) || len(req.GetDelegatedIps()) == 0 {
 			t.Errorf("%s was taken", text)
 		}
