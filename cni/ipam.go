@@ -90,46 +90,23 @@ func (c *call) releaseAddresses() error {
 }
 
 // lease executes the ADD of the IPAM plugin, which must return an address.
-func (p *ipamPlugin) lease(ctx context.Context) (_ *types100.Result, err error) {
+func (p *ipamPlugin) lease(ctx context.Context) (*types100.Result, error) {
 	path, err := p.path()
 	if err != nil {
 		return nil, err
 	}
-	defer func() {
-		if recover() != nil { // the library panics on null elements of old versions
-			err = p.verbError(ctx, "ADD", errors.New("an address or route of its result is null"))
-		}
-	}()
 	raw, err := invoke.ExecPluginWithResult(ctx, path, p.stdin, p.environment("ADD"), p.exec)
 	if err != nil {
 		return nil, p.verbError(ctx, "ADD", err)
 	}
-	result, err := types100.NewResultFromResult(raw)
-	switch {
-	case err != nil:
-		return nil, p.verbError(ctx, "ADD", err)
-	case len(result.IPs) == 0:
-		return nil, p.verbError(ctx, "ADD", errors.New("it returned no address"))
+	result, err := latest(raw)
+	if err == nil && len(result.IPs) == 0 {
+		err = errors.New("it returned no address")
 	}
-	if err := validateResult(result); err != nil {
+	if err != nil {
 		return nil, p.verbError(ctx, "ADD", err)
 	}
 	return result, nil
-}
-
-// validateResult rejects empty addresses and destinations, which the library accepts.
-func validateResult(r *types100.Result) error {
-	for _, ip := range r.IPs {
-		if ip == nil || ip.Address.IP == nil {
-			return errors.New("an address of its result is null or empty")
-		}
-	}
-	for _, route := range r.Routes {
-		if route == nil || route.Dst.IP == nil {
-			return errors.New("a route of its result is null, or has no destination")
-		}
-	}
-	return nil
 }
 
 func (p *ipamPlugin) path() (string, error) {

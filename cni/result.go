@@ -15,29 +15,40 @@ import (
 )
 
 // prevResult returns the result of the plugins before this one; nil without one.
-func (c *conf) prevResult() (_ *types100.Result, err error) {
+func (c *conf) prevResult() (*types100.Result, error) {
 	if c.RawPrevResult == nil {
 		return nil, nil
 	}
+	err := cniversion.ParsePrevResult(&c.PluginConf)
+	if err == nil {
+		var result *types100.Result
+		if result, err = latest(c.PrevResult); err == nil {
+			return result, nil
+		}
+	}
+	return nil, fmt.Errorf("prevResult: %w", err)
+}
+
+var errIncomplete = errors.New("an interface, address or route is null or empty")
+
+// latest converts a result to the latest version. The library accepts null and empty elements, or panics.
+func latest(r types.Result) (_ *types100.Result, err error) {
 	defer func() {
-		if recover() != nil { // the library panics on null elements of old versions
-			err = errNull
+		if recover() != nil {
+			err = errIncomplete
 		}
 	}()
-	if err := cniversion.ParsePrevResult(&c.PluginConf); err != nil {
-		return nil, fmt.Errorf("prevResult: %w", err)
-	}
-	result, err := types100.NewResultFromResult(c.PrevResult)
+	result, err := types100.NewResultFromResult(r)
 	if err != nil {
-		return nil, fmt.Errorf("prevResult: %w", err)
+		return nil, err
 	}
-	if slices.Contains(result.Interfaces, nil) || slices.Contains(result.IPs, nil) || slices.Contains(result.Routes, nil) {
-		return nil, errNull
+	if slices.Contains(result.Interfaces, nil) ||
+		slices.ContainsFunc(result.IPs, func(ip *types100.IPConfig) bool { return ip == nil || ip.Address.IP == nil }) ||
+		slices.ContainsFunc(result.Routes, func(r *types.Route) bool { return r == nil || r.Dst.IP == nil }) {
+		return nil, errIncomplete
 	}
 	return result, nil
 }
-
-var errNull = errors.New("prevResult: an interface, address or route is null")
 
 // resultOf appends the agent's reply to prev. The result of weft-ipam has no interfaces.
 func (c *call) resultOf(prev *types100.Result, reply *weftv1.AddReply) (*types100.Result, error) {
