@@ -3,7 +3,9 @@ package cni
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -85,5 +87,52 @@ func TestAskStopsRetrying(t *testing.T) {
 	})
 	if _, away := errors.AsType[*unreachableError](err); !away || took > 4*retryInterval+time.Second {
 		t.Errorf("without an agent it ended after %s with %v", took, err)
+	}
+}
+
+func TestAskRetriesWhileNoProcessListens(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "s")
+	served := make(chan error, 1)
+	go func() {
+		_, err := askAdd(t, endpoint{socket: socket, unreachable: time.Minute})
+		served <- err
+	}()
+	pause(t.Context(), 2*retryInterval)
+	(&cnitest.Agent{}).Listen(t, socket)
+	if err := <-served; err != nil {
+		t.Error(err)
+	}
+}
+
+func TestAskStopsRetryingWhenTheContextEnds(t *testing.T) {
+	agent, socket := &cnitest.Agent{}, filepath.Join(t.TempDir(), "s")
+	agent.Behave(cnitest.Starting)
+	agent.Listen(t, socket)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*retryInterval)
+	defer cancel()
+	answer, err := ask(ctx, endpoint{socket: socket, starting: time.Hour}, weftv1.RemoteCNIClient.Add, &weftv1.AddRequest{})
+	if err == nil && !isStarting(answer) || ctx.Err() == nil {
+		t.Errorf("%v, %v", answer, err)
+	}
+}
+
+func TestPauseReportsWhetherTheTimeElapsed(t *testing.T) {
+	if !pause(t.Context(), time.Millisecond) {
+		t.Error("a millisecond did not elapse")
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if pause(ctx, time.Hour) {
+		t.Error("an hour elapsed")
+	}
+}
+
+func TestErrorOfAnUnreachableAgent(t *testing.T) {
+	_, err := askAdd(t, endpoint{socket: filepath.Join(t.TempDir(), "s")})
+	if !errors.Is(err, fs.ErrNotExist) || strings.Count(err.Error(), "/s") != 1 {
+		t.Errorf("it names the path once, and wraps the kernel's error: %v", err)
+	}
+	if got := (&unreachableError{"/run/a.sock", errors.New("why")}).Error(); got != "agent not reachable at /run/a.sock: why" {
+		t.Error(got)
 	}
 }

@@ -393,3 +393,150 @@ func TestThePluginsOwnNetworkNamespaceIsRejected(t *testing.T) {
 		t.Errorf("a missing path is the agent's to check: %v", err)
 	}
 }
+
+func TestDelIsQueuedOnlyIfTheAgentDidNotProcessIt(t *testing.T) {
+	for name, tt := range map[string]struct {
+		behaviour cnitest.Behaviour
+		code      uint32 // of Refuse
+		queued    int
+		want      uint
+	}{
+		"an agent that starts":              {cnitest.Starting, 0, 1, 0},
+		"an agent that is not available":    {cnitest.Unavailable, 0, 1, 0},
+		"an event that timed out":           {cnitest.Refuse, 106, 1, 0},
+		"a refusal":                         {cnitest.Refuse, 103, 0, 103},
+		"the same code with other details":  {cnitest.Refuse, 11, 0, 11},
+		"a caller without permission":       {cnitest.Deny, 0, 0, types.ErrInternal},
+		"an agent that starts, then serves": {cnitest.Serve, 0, 0, 0},
+	} {
+		r := newRuntime(t)
+		r.Error = &weftv1.Error{Code: tt.code, Msg: "why"}
+		r.Behave(tt.behaviour)
+		if tt.behaviour == cnitest.Serve {
+			r.Behave(cnitest.Starting, cnitest.Serve)
+		}
+		_, err := r.call("DEL")
+		var code uint
+		if e, is := errors.AsType[*types.Error](err); is {
+			code = e.Code
+		}
+		queue, openErr := deletequeue.Open(filepath.Join(r.dir, "queue"))
+		if openErr != nil {
+			t.Fatal(openErr)
+		}
+		if n, lenErr := queue.Len(); n != tt.queued || lenErr != nil || code != tt.want {
+			t.Errorf("%s: %d DELs are queued, want %d; error %v, want code %d (%v)", name, n, tt.queued, err, tt.want, lenErr)
+		}
+	}
+}
+
+// The agent's second reply counts: it was asked under the lock, so it is not starting.
+func TestDelReturnsTheErrorOfTheLastAttempt(t *testing.T) {
+	r := newRuntime(t)
+	r.Error = &weftv1.Error{Code: 103, Msg: "why"}
+	r.Behave(cnitest.Starting, cnitest.Refuse)
+	r.fails("DEL", 103, "why")
+}
+
+func TestDelReturnsTryAgainLaterWhileTheQueueIsLocked(t *testing.T) {
+	c := callIn(t.TempDir())
+	queue, err := deletequeue.Open(c.conf.DeleteQueue)
+	if err != nil {
+		t.Fatal(err)
+	}
+	unlock, err := queue.Lock(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unlock()
+	c.plugin.del.lock = 50 * time.Millisecond
+	if e, is := errors.AsType[*types.Error](del(c)); !is || e.Code != types.ErrTryAgainLater {
+		t.Errorf("error %v", e)
+	}
+}
+
+func TestDelSendsThePodOnlyIfTheArgsAreValid(t *testing.T) {
+	for args, want := range map[string]string{"K8S_POD_NAMESPACE=shop;K8S_POD_NAME=web": "web", "K8S_POD_NAME=web": "", "K8S_POD_NAMESPACE=shop;K8S_POD_NAME=web;A": ""} {
+		r := newRuntime(t)
+		r.args.Args = args
+		if req, _ := succeeds[*weftv1.DeleteRequest](r, "DEL"); req.GetPod().GetName() != want {
+			t.Errorf("%q: pod %v", args, req.GetPod())
+		}
+	}
+}
+
+func TestDelOfATooLongNetworkNameSucceeds(t *testing.T) {
+	for _, ipam := range []bool{false, true} {
+		r := withoutAgent(t)
+		r.ipam = ipam
+		r.keys["name"] = strings.Repeat("n", maxID+1)
+		if out, err := r.call("DEL"); err != nil || out != "" {
+			t.Errorf("weft-ipam %t: %q, %v", ipam, out, err)
+		}
+		if _, err := os.Stat(filepath.Join(r.dir, "queue")); err == nil {
+			t.Errorf("weft-ipam %t: it is queued", ipam)
+		}
+	}
+	r := newRuntime(t)
+	r.keys["name"] = strings.Repeat("n", maxID+1)
+	r.fails("ADD", types.ErrInvalidNetworkConfig, "more than 256 characters")
+}
+
+func TestAddSendsTheInterfaceOfModeDelegate(t *testing.T) {
+	r := newRuntime(t)
+	r.args.IfName = "net1"
+	r.keys["mode"], r.keys["network"], r.keys["interfaceType"], r.keys["options"] = "delegate", "blue", "memif", map[string]int{"ringSize": 512}
+	r.keys["deviceID"], r.keys["runtimeConfig"] = "memif-2", map[string]any{"deviceID": "memif-1"}
+	req, _ := succeeds[*weftv1.AddRequest](r, "ADD")
+	if req.GetMode() != "delegate" || req.GetInterfaceNetwork() != "blue" || req.GetInterfaceType() != "memif" || req.GetInterfaceOptions() != `{"ringSize":512}` ||
+		req.GetDeviceId() != "memif-1" || req.GetAttachment().GetIfName() != "net1" {
+		t.Errorf("the request is %v", req)
+	}
+}
+
+func TestAddInAChainKeepsPrevResult(t *testing.T) {
+	r := newRuntime(t)
+	r.keys["mode"] = "chained"
+	r.keys["prevResult"] = json.RawMessage(`{"cniVersion":"1.1.0","ips":[{"address":"10.9.0.2/24"}],"vendor":{"a":1}}`)
+	if _, out := succeeds[*weftv1.AddRequest](r, "ADD"); !strings.Contains(out, "10.9.0.2/24") || !strings.Contains(out, "10.1.1.7/32") || strings.Contains(out, "vendor") {
+		t.Errorf("the reply is appended: %s", out)
+	}
+	r.Answer = nil
+	if _, out := succeeds[*weftv1.AddRequest](r, "ADD"); !strings.Contains(out, `"vendor":{"a":1}`) {
+		t.Errorf("nothing is appended, and unknown members are kept: %s", out)
+	}
+	r.keys["cniVersion"] = "1.0.0"
+	if _, out := succeeds[*weftv1.AddRequest](r, "ADD"); !strings.Contains(out, `"cniVersion": "1.0.0"`) || strings.Contains(out, "vendor") {
+		t.Errorf("another version is converted: %s", out)
+	}
+}
+
+func TestAddReportsAFailedUndo(t *testing.T) {
+	r := newRuntime(t)
+	r.Error = &weftv1.Error{Code: 103, Msg: "in use"}
+	r.Behave(cnitest.Nonsense, cnitest.Refuse)
+	r.fails("ADD", types.ErrInternal, "10.1.1.300", "the undo failed: in use")
+}
+
+func TestStatusDuringTheGraceReturnsErrorsThatDoNotEndByThemselves(t *testing.T) {
+	for name, tt := range map[string]struct {
+		behaviour cnitest.Behaviour
+		succeeds  bool
+	}{
+		"the first resync runs":       {cnitest.Restoring, true},
+		"not available yet":           {cnitest.Unavailable, true},
+		"no reply in time":            {cnitest.Hang, true},
+		"a caller without permission": {cnitest.Deny, false},
+		"a refusal":                   {cnitest.Refuse, false},
+	} {
+		r := newRuntime(t)
+		r.Error = &weftv1.Error{Code: 51, Msg: "no uplink"}
+		if err := serving.Mark(r.socket); err != nil {
+			t.Fatal(err)
+		}
+		r.Behave(tt.behaviour)
+		if _, err := r.call("STATUS"); (err == nil) != tt.succeeds {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/containernetworking/cni/pkg/skel"
+
 	"github.com/weftnet/weft/pod"
 )
 
@@ -116,5 +118,91 @@ func TestDelReadsItsConfigurationDeterministically(t *testing.T) {
 		if c.Mode != modeDelegate || c.Network != "blue" || c.InterfaceType != "veth" || c.LogLevel != defaults().LogLevel {
 			t.Fatalf("mode %q, network %q, interfaceType %q, logLevel %q", c.Mode, c.Network, c.InterfaceType, c.LogLevel)
 		}
+	}
+}
+
+func TestLimitsOfTheConfiguration(t *testing.T) {
+	path := func(n int) string { return "/" + strings.Repeat("s", n-1) }
+	for members, want := range map[string]string{
+		`"socket":"` + path(maxSocketPath) + `"`:                    "",
+		`"socket":"` + path(maxSocketPath+1) + `"`:                  "is not an absolute path of at most 107 bytes",
+		`"socket":"agent.sock"`:                                     `socket "agent.sock" is not an absolute path`,
+		`"timeout":"3m20s","dialTimeout":"10s"`:                     "",
+		`"timeout":"3m21s"`:                                         "timeout 3m21s is not above 0",
+		`"timeout":"0s"`:                                            "timeout 0s is not above 0",
+		`"timeout":"soon"`:                                          `invalid duration "soon"`,
+		`"dialTimeout":"11s"`:                                       "dialTimeout 11s is not above 0",
+		`"dialTimeout":"-1s"`:                                       "dialTimeout -1s is not above 0",
+		`"deleteQueue":"queue"`:                                     `deleteQueue "queue" is not an absolute path`,
+		`"logLevel":"trace"`:                                        `invalid logLevel "trace", use one of debug, info, warn, error`,
+		`"logFile":"cni.log"`:                                       `logFile "cni.log" is not an absolute path`,
+		`"logFile":"/dev/null"`:                                     `logFile "/dev/null" is not a regular file`,
+		`"options":{"mtu":1400}`:                                    "need mode delegate",
+		`"mode":"delegate","options":{"mtu":1400}`:                  "",
+		`"runtimeConfig":7`:                                         "cannot unmarshal",
+		`"cni.dev/valid-attachments":{}`:                            "cannot unmarshal",
+		`"ipam":{"type":"weft-ipam","pool":"p4","pools":["p6",""]}`: "",
+	} {
+		_, err := parseConf([]byte(`{"cniVersion":"1.1.0","name":"weft",`+members+`}`), role{})
+		if got := textOfError(err); want == "" && err != nil || !strings.Contains(got, want) {
+			t.Errorf("%s: %q, want %q", members, got, want)
+		}
+	}
+}
+
+func TestLimitsOfTheConfigurationOfWeftIPAM(t *testing.T) {
+	for members, want := range map[string]string{
+		`"pool":"p4"`:              "",
+		`"pools":["p4","p6"]`:      "",
+		`"pools":["p4",""]`:        "pools contains an empty name",
+		`"pool":"p4","pools":[""]`: "mutually exclusive",
+		`"routes":[null]`:          "routes contains null",
+		`"routes":[{"dst":"x"}]`:   "invalid CIDR address",
+		`"network":"blue"`:         `unknown key "network" in ipam`,
+		`"cni.dev/x":1`:            "",
+	} {
+		_, err := parseConf([]byte(`{"cniVersion":"1.1.0","name":"weft","ipam":{"type":"weft-ipam",`+members+`}}`), role{ipam: true})
+		if got := textOfError(err); want == "" && err != nil || !strings.Contains(got, want) {
+			t.Errorf("%s: %q, want %q", members, got, want)
+		}
+	}
+}
+
+func TestIPAMPluginsOfWeftCNI(t *testing.T) {
+	for members, want := range map[string]string{
+		`"ipam":{"type":"host-local"}`:                                                      "",
+		`"ipam":{"type":"weft-ipam"},"mode":"chained"`:                                      "",
+		`"ipam":{"type":"host-local"},"mode":"chained"`:                                     "remove ipam",
+		`"ipam":{"type":"weft-cni"}`:                                                        `did you mean "weft-ipam"?`,
+		`"ipam":{"type":".."}`:                                                              "is a path",
+		`"ipam":{"type":"bin\\host-local"}`:                                                 "is a path",
+		`"ipam":{"type":"dhcp"}`:                                                            "needs mode delegate",
+		`"ipam":{"type":"dhcp"},"mode":"delegate"`:                                          "needs mode delegate",
+		`"ipam":{"type":"dhcp"},"mode":"delegate","network":"default"`:                      "needs mode delegate",
+		`"ipam":{"type":"dhcp"},"mode":"delegate","network":"blue","interfaceType":"memif"`: "needs mode delegate",
+		`"ipam":{"type":"dhcp"},"mode":"delegate","network":"blue"`:                         "",
+		`"ipam":{"type":"dhcp"},"mode":"delegate","network":"blue","interfaceType":"veth"`:  "",
+	} {
+		c, err := parseConf([]byte(`{"cniVersion":"1.1.0","name":"weft",`+members+`}`), role{})
+		if got := textOfError(err); want == "" && err != nil || !strings.Contains(got, want) {
+			t.Errorf("%s: %q, want %q", members, got, want)
+		}
+		if err == nil && ((&call{plugin: &plugin{}, CmdArgs: &skel.CmdArgs{}, conf: c}).ipamPlugin() == nil) != (c.IPAM.Type == ipamName) {
+			t.Errorf("%s: the agent allocates addresses for weft-ipam only", members)
+		}
+	}
+}
+
+// A DEL must not execute a program that its ADD did not execute.
+func TestDelExecutesNoInvalidIPAMPlugin(t *testing.T) {
+	for _, members := range []string{`"ipam":{"type":"../../bin/sh"}`, `"ipam":{"type":"weft-cni"}`, `"ipam":{"type":"host-local"},"mode":"chained"`, `"ipam":7`} {
+		c := &call{plugin: &plugin{}, CmdArgs: &skel.CmdArgs{}, conf: parseConfForDel([]byte(`{"name":"weft",`+members+`}`), role{})}
+		if p := c.ipamPlugin(); p != nil {
+			t.Errorf("%s: it executes %q", members, p.name)
+		}
+	}
+	c := &call{plugin: &plugin{role: role{ipam: true}}, CmdArgs: &skel.CmdArgs{}, conf: parseConfForDel([]byte(`{"name":"weft","ipam":{"type":"weft-ipam"}}`), role{ipam: true})}
+	if c.ipamPlugin() != nil {
+		t.Error("weft-ipam executes itself")
 	}
 }
